@@ -1,0 +1,22 @@
+/*
+ * core/catalog.h
+ *	  OIDs of the extension's own objects in the current database, cached per backend.
+ *
+ * Cheap enough for every statement, also in databases without the extension: answers (negative
+ * ones too) are kept until a TYPEOID or NAMESPACEOID invalidation arrives.  Need a transaction.
+ */
+#ifndef BLOB_CATALOG_H
+#define BLOB_CATALOG_H
+
+#include "postgres.h"
+
+/* InvalidOid where the extension is not installed in this database (or we cannot look). */
+extern Oid	blob_catalog_type(void);	/* type blobstate */
+extern Oid	blob_catalog_array_type(void);	/* type blobstate[] */
+extern Oid	blob_catalog_store_function(void);	/* blob_store(blobstate) returns blobstate */
+extern Oid	blob_catalog_coerce_function(void); /* blobstate(blobstate, integer, boolean) */
+
+/* The extent map's relation; ERROR with hint where the extension is not installed. */
+extern Oid	blob_catalog_map_relation(void);
+
+#endif							/* BLOB_CATALOG_H */

@@ -1,0 +1,58 @@
+/*
+ * core/page.h
+ *	  Units of the extent store: pages, segments, extents, spaces.
+ *
+ * A page is the unit of addressing and of direct I/O.  Page numbers are 64 bit and count from 0
+ * through all segment files of one space.  A space is the extent store of one database in one
+ * incarnation of the extension there.
+ *
+ * These figures are part of the on-disk format: never change them without a new format version.
+ */
+#ifndef BLOB_PAGE_H
+#define BLOB_PAGE_H
+
+#include "postgres.h"
+
+#define BLOB_PAGE_SIZE 4096
+
+/* Pages per segment file: 1 GiB. */
+#define BLOB_SEGMENT_PAGES UINT64CONST(262144)
+
+/* Page numbers are stored in 48 bits: 2^48 pages are one exbibyte. */
+#define BLOB_MAX_PAGE_NO ((UINT64CONST(1) << 48) - 1)
+
+typedef uint64 BlobPageNo;
+typedef uint64 BlobGeneration;	/* 56 bits are used; 0 is never given */
+
+#define BLOB_INVALID_GENERATION UINT64CONST(0)
+
+/* Which extent store: the database, and a random number that tells re-creations apart. */
+typedef struct BlobSpaceId
+{
+	Oid			dboid;
+	uint64		incarnation;
+} BlobSpaceId;
+
+/* One extent as the allocator gave it out. */
+typedef struct BlobExtent
+{
+	BlobPageNo	first_page;
+	uint64		pages;
+	BlobGeneration generation;
+	bool		is_tail;		/* exact last extent, not of a tier size */
+} BlobExtent;
+
+/* Pages that size_bytes fill; the last may be partly filled. */
+static inline uint64
+blob_pages_for(uint64 size_bytes)
+{
+	return size_bytes / BLOB_PAGE_SIZE + (size_bytes % BLOB_PAGE_SIZE != 0);
+}
+
+static inline uint32
+blob_segment_of(BlobPageNo page)
+{
+	return (uint32) (page / BLOB_SEGMENT_PAGES);
+}
+
+#endif							/* BLOB_PAGE_H */

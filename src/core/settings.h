@@ -1,0 +1,38 @@
+/*
+ * core/settings.h
+ *	  The extension's settings (GUC variables).
+ */
+#ifndef BLOB_SETTINGS_H
+#define BLOB_SETTINGS_H
+
+#include "postgres.h"
+
+typedef enum BlobWalContent
+{
+	BLOB_WAL_CONTENT_AUTO,
+	BLOB_WAL_CONTENT_ON,
+	BLOB_WAL_CONTENT_OFF
+} BlobWalContent;
+
+typedef enum BlobIoMethod
+{
+	BLOB_IO_METHOD_AUTO,
+	BLOB_IO_METHOD_URING,
+	BLOB_IO_METHOD_SYNC
+} BlobIoMethod;
+
+extern int	blob_inline_limit_bytes;
+extern int	blob_wal_content;	/* BlobWalContent */
+extern int	blob_io_method;		/* BlobIoMethod */
+extern bool blob_direct_io;
+extern bool blob_tail_extents;
+extern bool blob_verify_reads;
+extern int	blob_cache_kb;
+extern int	blob_max_databases;
+
+extern void blob_settings_define(void);
+
+/* Whether content goes into the WAL; fixed for the life of the postmaster. */
+extern bool blob_wal_logs_content(void);
+
+#endif							/* BLOB_SETTINGS_H */

@@ -1,0 +1,42 @@
+/*
+ * io/cache.h
+ *	  Shared read cache of extent content.
+ *
+ * Direct I/O bypasses the kernel's page cache, so hot values would be read from the device every
+ * time.  The cache keeps chunks of BLOB_CACHE_CHUNK_BYTES of extents.  Its key is the space, the
+ * extent's *generation* and the chunk's number inside the extent: a generation is never given
+ * twice, and published bytes of an extent never change, so an entry can be useless but never
+ * wrong, and needs no invalidation.  Bytes of a chunk above the entry's valid length are not
+ * cached (an extent may still grow there).
+ *
+ * blobext.cache_size = 0 turns it off.
+ */
+#ifndef BLOB_CACHE_H
+#define BLOB_CACHE_H
+
+#include "core/page.h"
+
+#define BLOB_CACHE_CHUNK_BYTES (64 * 1024)
+
+extern Size blob_cache_shmem_size(void);
+extern void blob_cache_shmem_init(void);
+
+/*
+ * Copy length bytes at offset (bytes inside the extent; the range must lie inside one chunk) to
+ * dst, if the cache holds all of them.  Returns false on a miss.  Never throws, never does I/O.
+ */
+extern bool blob_cache_get(const BlobSpaceId *space, BlobGeneration generation,
+						   uint64 offset_bytes, uint32 length_bytes, char *dst);
+
+/*
+ * Offer the first valid_bytes of chunk chunk_no of an extent, just read from the device.  May be
+ * ignored (memory in use, cache off).  Never throws.
+ */
+extern void blob_cache_put(const BlobSpaceId *space, BlobGeneration generation, uint64 chunk_no,
+						   const char *data, uint32 valid_bytes);
+
+/* Cluster-wide counters. */
+extern void blob_cache_stats(uint64 *hits, uint64 *misses, uint64 *used_chunks,
+							 uint64 *total_chunks);
+
+#endif							/* BLOB_CACHE_H */

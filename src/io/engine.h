@@ -1,0 +1,73 @@
+/*
+ * io/engine.h
+ *	  Asynchronous page I/O with two engines: io_uring, and preadv/pwritev.
+ *
+ * Contract: buffers come from blob_io_buffer() (page aligned, per process, never freed), so that
+ * an error thrown while requests are in flight cannot let the kernel write into memory that
+ * somebody else uses.  A user of the engine claims it (blob_io_begin), starts requests, waits for
+ * them, and ends (blob_io_end).  After an error the next blob_io_begin() drains what is left;
+ * PG_CATCH/PG_FINALLY blocks call blob_io_drain() themselves.  No function here throws while a
+ * request of the caller is in flight, except blob_io_begin(), which runs before any.
+ */
+#ifndef BLOB_ENGINE_H
+#define BLOB_ENGINE_H
+
+#include "core/page.h"
+
+/* Buffers of one process.  Their sum stays below the usual 8 MiB of RLIMIT_MEMLOCK. */
+#define BLOB_IO_BUFFER_BYTES (256 * 1024)
+#define BLOB_IO_BUFFER_COUNT 16
+
+typedef struct BlobIoRequest
+{
+	/* set by the caller */
+	bool		is_write;
+	int			fd;
+	uint64		file_offset;	/* bytes, multiple of BLOB_PAGE_SIZE */
+	int			buffer_no;		/* 0 .. BLOB_IO_BUFFER_COUNT - 1 */
+	uint32		length;			/* bytes, multiple of BLOB_PAGE_SIZE */
+	/* result, valid once the request is done */
+	int			error;			/* errno, or 0; a read past the end of the file is ENODATA */
+	/* private to the engine */
+	uint32		transferred;	/* short transfers are continued by the engine */
+	bool		in_flight;
+} BlobIoRequest;
+
+/* Claim the engine: drains leftovers, sets the ring up on first use (falls back to sync). */
+extern void blob_io_begin(void);
+extern void blob_io_end(void);
+
+extern char *blob_io_buffer(int buffer_no);
+
+/*
+ * Queue a request; it stays the caller's memory and must stay valid until done.  Queued requests
+ * reach the kernel at the next blob_io_submit() or blob_io_wait().  Before queueing, the engine
+ * sets error, transferred and in_flight.
+ */
+extern void blob_io_start(BlobIoRequest *request);
+extern void blob_io_submit(void);
+
+/* Wait until this request is done (others may complete meanwhile). Never throws. */
+extern void blob_io_wait(BlobIoRequest *request);
+
+/* Whether the request is done, without blocking. */
+extern bool blob_io_poll(BlobIoRequest *request);
+
+/* Wait for everything in flight. Never throws. */
+extern void blob_io_drain(void);
+
+/* "io_uring" or "sync": what this process uses (after the first blob_io_begin). */
+extern const char *blob_io_engine_name(void);
+
+/* Counters of this process since its start, for statistics and tests. */
+typedef struct BlobIoCounters
+{
+	uint64		reads;			/* requests completed */
+	uint64		read_bytes;
+	uint64		writes;
+	uint64		write_bytes;
+} BlobIoCounters;
+
+extern BlobIoCounters blob_io_counters;
+
+#endif							/* BLOB_ENGINE_H */
