@@ -1,0 +1,144 @@
+/*
+ * core/catalog.c
+ *	  OIDs of the extension's objects, see core/catalog.h.
+ *
+ * The extension's schema is read from pg_extension, so that a search_path or an object of the
+ * same name elsewhere cannot mislead us.  The cache is dropped on any change of a type or a
+ * namespace: CREATE and DROP EXTENSION always make or remove the type.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "core/catalog.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+typedef struct CatalogCache
+{
+	bool		valid;			/* the members below hold, also where they are InvalidOid */
+	Oid			schema;
+	Oid			type;
+	Oid			store_function; /* functions and map: looked up when first asked for */
+	Oid			coerce_function;
+	Oid			map_relation;
+} CatalogCache;
+
+static CatalogCache cache;
+static uint64 invalidation_count;
+
+static void
+invalidate(Datum arg, int cache_id, uint32 hash_value)
+{
+	invalidation_count++;
+	cache.valid = false;
+}
+
+static void
+register_invalidation(void)
+{
+	static bool registered = false;
+
+	if (registered)
+		return;
+	CacheRegisterSyscacheCallback(TYPEOID, invalidate, (Datum) 0);
+	CacheRegisterSyscacheCallback(NAMESPACEOID, invalidate, (Datum) 0);
+	registered = true;
+}
+
+/*
+ * Fill the cache; false where the extension is not installed or nobody may look.  An
+ * invalidation that arrives while we look makes us look again.
+ */
+static bool
+look_up(void)
+{
+	if (!OidIsValid(MyDatabaseId) || !IsTransactionState())
+		return false;
+
+	register_invalidation();
+	while (!cache.valid)
+	{
+		uint64		count_before = invalidation_count;
+		Oid			extension = get_extension_oid("blobext", true);
+
+		memset(&cache, 0, sizeof(cache));
+		if (OidIsValid(extension))
+		{
+			cache.schema = get_extension_schema(extension);
+			cache.type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid,
+										 CStringGetDatum("blobstate"),
+										 ObjectIdGetDatum(cache.schema));
+		}
+		cache.valid = count_before == invalidation_count;
+	}
+	return OidIsValid(cache.type);
+}
+
+static Oid
+look_up_function(const char *name, int argument_count, const Oid *argument_types)
+{
+	oidvector  *arguments = buildoidvector(argument_types, argument_count);
+
+	return GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name),
+						   PointerGetDatum(arguments), ObjectIdGetDatum(cache.schema));
+}
+
+Oid
+blob_catalog_type(void)
+{
+	return look_up() ? cache.type : InvalidOid;
+}
+
+Oid
+blob_catalog_array_type(void)
+{
+	return look_up() ? get_array_type(cache.type) : InvalidOid;
+}
+
+Oid
+blob_catalog_store_function(void)
+{
+	if (!look_up())
+		return InvalidOid;
+	if (!OidIsValid(cache.store_function))
+	{
+		Oid			arguments[] = {cache.type};
+
+		cache.store_function = look_up_function("blob_store", lengthof(arguments), arguments);
+	}
+	return cache.store_function;
+}
+
+Oid
+blob_catalog_coerce_function(void)
+{
+	if (!look_up())
+		return InvalidOid;
+	if (!OidIsValid(cache.coerce_function))
+	{
+		Oid			arguments[] = {cache.type, INT4OID, BOOLOID};
+
+		cache.coerce_function = look_up_function("blobstate", lengthof(arguments), arguments);
+	}
+	return cache.coerce_function;
+}
+
+Oid
+blob_catalog_map_relation(void)
+{
+	if (look_up() && !OidIsValid(cache.map_relation))
+		cache.map_relation = get_relname_relid("blobext_map", cache.schema);
+	if (!cache.valid || !OidIsValid(cache.map_relation))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("extension \"blobext\" is not installed in this database"),
+				 errhint("Run CREATE EXTENSION blobext.")));
+	return cache.map_relation;
+}

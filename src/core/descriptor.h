@@ -1,0 +1,93 @@
+/*
+ * core/descriptor.h
+ *	  The datum of type blobstate: inline content, or a descriptor of extents.
+ *
+ * The first byte after the varlena header is the form.  Inline: the content follows.  Descriptor
+ * (all integers little endian, nothing is aligned, because a short varlena header shifts it):
+ *
+ *	  offset bytes
+ *		   0     1  form, BLOB_FORM_DESCRIPTOR_V1
+ *		   1     1  flags, BLOB_FLAG_TAIL
+ *		   2     2  number of extents of tier sizes
+ *		   4     8  generation: at least that of each extent
+ *		  12     8  size of the content in bytes
+ *		  20    32  SHA-256 of the content
+ *		  52    32  chaining words after the last full 64-byte block
+ *		  84    32  prefix: the first bytes of the content, rest zero
+ *		 116     6  tail extent: first page
+ *		 122     6  tail extent: pages
+ *		 128   6 n  first page of each extent of tier size
+ *
+ * These values are on disk; never change the meaning of a form byte, add a new one.
+ */
+#ifndef BLOB_DESCRIPTOR_H
+#define BLOB_DESCRIPTOR_H
+
+#include "core/digest.h"
+#include "core/page.h"
+#include "core/tier.h"
+
+#define BLOB_FORM_INLINE_V1 0x01
+#define BLOB_FORM_DESCRIPTOR_V1 0x11
+#define BLOB_FORM_BYTES 1
+
+#define BLOB_FLAG_TAIL 0x01
+
+#define BLOB_PREFIX_BYTES 32
+#define BLOB_HEAD_BYTES 6
+#define BLOB_DESCRIPTOR_FIXED_BYTES 128
+
+/* An unpacked descriptor; heads points into the datum it was unpacked from. */
+typedef struct BlobDescriptor
+{
+	BlobGeneration generation;
+	uint64		size_bytes;
+	uint8		sha256[BLOB_DIGEST_BYTES];
+	uint8		state[BLOB_DIGEST_BYTES];
+	uint8		prefix[BLOB_PREFIX_BYTES];
+	bool		has_tail;
+	BlobPageNo	tail_first_page;
+	uint64		tail_pages;
+	int			tier_extent_count;
+	const uint8 *heads;
+} BlobDescriptor;
+
+/* A blobstate datum seen through its form; inline_data points into the datum. */
+typedef struct BlobValue
+{
+	bool		is_inline;
+	const char *inline_data;
+	uint64		size_bytes;
+	BlobDescriptor descriptor;	/* only if not inline */
+} BlobValue;
+
+/* Extents of the descriptor, the tail counted. */
+static inline int
+blob_descriptor_extent_count(const BlobDescriptor *descriptor)
+{
+	return descriptor->tier_extent_count + (descriptor->has_tail ? 1 : 0);
+}
+
+/* The extent_no-th extent (first page, pages, tail); its own generation is in the extent map. */
+extern BlobExtent blob_descriptor_extent(const BlobDescriptor *descriptor, int extent_no);
+
+/*
+ * Unpack a detoasted (plain or short header) datum.  ERROR XX001 for a form that this library
+ * does not know or lengths that contradict each other.
+ */
+extern void blob_value_unpack(const struct varlena *datum, BlobValue *value);
+
+/* A new inline datum of size_bytes; its content is at blob_inline_content(). */
+extern struct varlena *blob_inline_make(uint64 size_bytes);
+extern char *blob_inline_content(struct varlena *datum);
+
+/*
+ * Pack a descriptor; its heads are taken from extents (extent_count of them, the tail last).
+ */
+extern struct varlena *blob_descriptor_pack(const BlobDescriptor *descriptor,
+											const BlobExtent *extents, int extent_count);
+
+/* ERROR 54000 if content of this size cannot be one datum. */
+extern void blob_check_datum_size(uint64 size_bytes);
+
+#endif							/* BLOB_DESCRIPTOR_H */

@@ -1,0 +1,56 @@
+/*
+ * core/digest.c
+ *	  Resumable SHA-256, see core/digest.h.
+ */
+#include "postgres.h"
+
+#include "core/digest.h"
+#include "port/pg_bswap.h"
+
+StaticAssertDecl(BLOB_DIGEST_BYTES == SHA256_DIGEST_LENGTH, "digest length");
+
+static void
+check(int success)
+{
+	if (success != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not compute a SHA-256 digest")));
+}
+
+void
+blob_digest_begin(BlobDigest *digest)
+{
+	check(SHA256_Init(&digest->context));
+}
+
+void
+blob_digest_update(BlobDigest *digest, const void *data, size_t length_bytes)
+{
+	if (length_bytes > 0)
+		check(SHA256_Update(&digest->context, data, length_bytes));
+}
+
+void
+blob_digest_finish(BlobDigest *digest, uint8 *sha256, uint8 *state)
+{
+	if (state != NULL)
+	{
+		for (int i = 0; i < 8; i++)
+		{
+			uint32		word = pg_hton32(digest->context.h[i]);
+
+			memcpy(state + 4 * i, &word, sizeof(word));
+		}
+	}
+	check(SHA256_Final(sha256, &digest->context));
+}
+
+void
+blob_digest_bytes(const void *data, size_t length_bytes, uint8 *sha256)
+{
+	BlobDigest	digest;
+
+	blob_digest_begin(&digest);
+	blob_digest_update(&digest, data, length_bytes);
+	blob_digest_finish(&digest, sha256, NULL);
+}

@@ -1,0 +1,36 @@
+/*
+ * core/digest.h
+ *	  SHA-256 whose intermediate state can be kept: growth resumes hashing from there.
+ *
+ * OpenSSL's low-level functions are used on purpose: the EVP interface does not give the chaining
+ * words.
+ */
+#ifndef BLOB_DIGEST_H
+#define BLOB_DIGEST_H
+
+#include "postgres.h"
+
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/sha.h>
+
+#define BLOB_DIGEST_BYTES 32
+#define BLOB_DIGEST_BLOCK_BYTES 64
+
+typedef struct BlobDigest
+{
+	SHA256_CTX	context;
+} BlobDigest;
+
+extern void blob_digest_begin(BlobDigest *digest);
+extern void blob_digest_update(BlobDigest *digest, const void *data, size_t length_bytes);
+
+/*
+ * Give the digest and, when state is not NULL, the 8 chaining words (big endian) after the last
+ * full 64-byte block.
+ */
+extern void blob_digest_finish(BlobDigest *digest, uint8 *sha256, uint8 *state);
+
+/* All at once. */
+extern void blob_digest_bytes(const void *data, size_t length_bytes, uint8 *sha256);
+
+#endif							/* BLOB_DIGEST_H */

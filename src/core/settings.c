@@ -1,0 +1,97 @@
+/*
+ * core/settings.c
+ *	  Definitions of the settings, see core/settings.h.
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "access/xlog.h"
+#include "core/settings.h"
+#include "utils/guc.h"
+
+int			blob_inline_limit_bytes = 1024;
+int			blob_wal_content = BLOB_WAL_CONTENT_AUTO;
+int			blob_io_method = BLOB_IO_METHOD_AUTO;
+bool		blob_direct_io = true;
+bool		blob_tail_extents = true;
+bool		blob_verify_reads = false;
+int			blob_cache_kb = 128 * 1024;
+int			blob_max_databases = 64;
+
+static const struct config_enum_entry wal_content_options[] = {
+	{"auto", BLOB_WAL_CONTENT_AUTO, false},
+	{"on", BLOB_WAL_CONTENT_ON, false},
+	{"off", BLOB_WAL_CONTENT_OFF, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry io_method_options[] = {
+	{"auto", BLOB_IO_METHOD_AUTO, false},
+	{"io_uring", BLOB_IO_METHOD_URING, false},
+	{"sync", BLOB_IO_METHOD_SYNC, false},
+	{NULL, 0, false}
+};
+
+static void
+define_store_settings(void)
+{
+	DefineCustomIntVariable("blobext.inline_limit",
+							"Sets the size up to which values stay in the row.",
+							"Larger values are stored in extents.",
+							&blob_inline_limit_bytes, 1024, 0, 1024 * 1024,
+							PGC_USERSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
+	DefineCustomBoolVariable("blobext.tail_extents",
+							 "Ends values of known size with an extent of exactly fitting size.",
+							 "Without it the last extent has its tier's size and room to grow.",
+							 &blob_tail_extents, true, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("blobext.verify_reads",
+							 "Verifies the SHA-256 digest whenever a whole value is read.",
+							 NULL, &blob_verify_reads, false, PGC_USERSET, 0, NULL, NULL, NULL);
+}
+
+static void
+define_server_settings(void)
+{
+	DefineCustomEnumVariable("blobext.wal_content",
+							 "Selects whether content is written to the WAL.",
+							 "auto logs content when wal_level is replica or higher. Without "
+							 "content in the WAL, standbys, base backups and point-in-time "
+							 "recovery miss values.",
+							 &blob_wal_content, BLOB_WAL_CONTENT_AUTO, wal_content_options,
+							 PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("blobext.io_method",
+							 "Selects how extents are read and written.",
+							 "auto takes io_uring where the kernel allows it.",
+							 &blob_io_method, BLOB_IO_METHOD_AUTO, io_method_options,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("blobext.direct_io",
+							 "Bypasses the kernel's page cache where the file system allows it.",
+							 NULL, &blob_direct_io, true, PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.cache_size",
+							"Sets the size of the shared read cache for extents.",
+							"0 turns it off.", &blob_cache_kb, 128 * 1024, 0, INT_MAX,
+							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.max_databases",
+							"Sets how many databases of the cluster can hold an extent store.",
+							NULL, &blob_max_databases, 64, 1, 100000, PGC_POSTMASTER, 0,
+							NULL, NULL, NULL);
+}
+
+void
+blob_settings_define(void)
+{
+	define_store_settings();
+	define_server_settings();
+#if PG_VERSION_NUM >= 150000
+	MarkGUCPrefixReserved("blobext");
+#endif
+}
+
+bool
+blob_wal_logs_content(void)
+{
+	if (blob_wal_content == BLOB_WAL_CONTENT_AUTO)
+		return XLogIsNeeded();
+	return blob_wal_content == BLOB_WAL_CONTENT_ON;
+}

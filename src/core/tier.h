@@ -1,0 +1,53 @@
+/*
+ * core/tier.h
+ *	  The tier table: how many pages the n-th extent of a blob has.
+ *
+ * With k tiers per level, tier (level l, position p) has (l+1)^(k-p) * (l+2)^p pages (Nguyen and
+ * Leis, "Why Files If You Have a DBMS?", ICDE 2024, section III-B).  Inside a level sizes grow by
+ * the factor (l+2)/(l+1), so the growth slows down from doubling towards constant, and with it
+ * the share of a blob that a half filled last extent can waste.  After the last level sizes stay
+ * constant.
+ *
+ * Both figures are part of the on-disk format: a descriptor holds no lengths.  They may be set at
+ * build time (make BLOBEXT_CPPFLAGS='-DBLOB_TIERS_PER_LEVEL=…'); the extent map records them and
+ * a library built with others refuses the store.
+ */
+#ifndef BLOB_TIER_H
+#define BLOB_TIER_H
+
+#include "core/page.h"
+
+#ifndef BLOB_TIERS_PER_LEVEL
+#define BLOB_TIERS_PER_LEVEL 10
+#endif
+
+#ifndef BLOB_TIER_LEVELS
+#define BLOB_TIER_LEVELS 5
+#endif
+
+#define BLOB_TIER_COUNT (BLOB_TIERS_PER_LEVEL * BLOB_TIER_LEVELS)
+
+/* Extents of one blob, the tail not counted: what a descriptor's 16-bit count can hold. */
+#define BLOB_MAX_EXTENTS 65535
+
+/* The division of a blob of known size into extents. */
+typedef struct BlobTierPlan
+{
+	int			extent_count;	/* extents of tier sizes, from the first tier on */
+	uint64		tail_pages;		/* exact last extent, or 0 for none */
+	uint64		total_pages;	/* sum of all of them */
+} BlobTierPlan;
+
+/* The formula itself, for any parameters; saturates at BLOB_MAX_PAGE_NO. */
+extern uint64 blob_tier_formula(int tiers_per_level, int level, int position);
+
+/* Pages of the extent_no-th extent (from 0), with this build's parameters. */
+extern uint64 blob_tier_pages(int extent_no);
+
+/*
+ * Divide total_pages: as many whole tiers as fit, the rest as a tail extent; without a tail the
+ * next tier takes the rest and may stay partly empty.
+ */
+extern BlobTierPlan blob_tier_plan(uint64 total_pages, bool use_tail);
+
+#endif							/* BLOB_TIER_H */
