@@ -8,14 +8,18 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/stratnum.h"
+#include "access/table.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_extension.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
-#include "commands/extension.h"
 #include "core/catalog.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
@@ -52,6 +56,27 @@ register_invalidation(void)
 	registered = true;
 }
 
+/* The schema of the extension's objects, InvalidOid where it is not installed. */
+static Oid
+look_up_schema(void)
+{
+	Relation	relation = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	Oid			schema = InvalidOid;
+
+	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
+				CStringGetDatum("blobext"));
+	scan = systable_beginscan(relation, ExtensionNameIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
+	systable_endscan(scan);
+	table_close(relation, AccessShareLock);
+	return schema;
+}
+
 /*
  * Fill the cache; false where the extension is not installed or nobody may look.  An
  * invalidation that arrives while we look makes us look again.
@@ -66,16 +91,13 @@ look_up(void)
 	while (!cache.valid)
 	{
 		uint64		count_before = invalidation_count;
-		Oid			extension = get_extension_oid("blobext", true);
 
 		memset(&cache, 0, sizeof(cache));
-		if (OidIsValid(extension))
-		{
-			cache.schema = get_extension_schema(extension);
+		cache.schema = look_up_schema();
+		if (OidIsValid(cache.schema))
 			cache.type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid,
 										 CStringGetDatum("blobstate"),
 										 ObjectIdGetDatum(cache.schema));
-		}
 		cache.valid = count_before == invalidation_count;
 	}
 	return OidIsValid(cache.type);
