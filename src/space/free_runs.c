@@ -1,0 +1,263 @@
+/*
+ * space/free_runs.c
+ *	  Treap of free runs in dynamic shared memory, see space/free_runs.h.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "space/free_runs.h"
+
+typedef struct Run
+{
+	BlobPageNo	first_page;
+	uint64		pages;
+	uint64		longest;		/* longest run in this subtree, in pages */
+	uint32		priority;		/* heap order: no child has a larger one */
+	dsa_pointer left;			/* runs at lower addresses */
+	dsa_pointer right;
+} Run;
+
+static inline Run *
+run_at(dsa_area *area, dsa_pointer pointer)
+{
+	return (Run *) dsa_get_address(area, pointer);
+}
+
+static inline uint64
+longest_at(dsa_area *area, dsa_pointer pointer)
+{
+	return DsaPointerIsValid(pointer) ? run_at(area, pointer)->longest : 0;
+}
+
+static void
+update_longest(dsa_area *area, Run *run)
+{
+	run->longest = Max(run->pages, Max(longest_at(area, run->left), longest_at(area, run->right)));
+}
+
+void
+blob_free_runs_init(BlobFreeRuns *runs)
+{
+	runs->root = InvalidDsaPointer;
+	runs->run_count = 0;
+	runs->page_count = 0;
+}
+
+static void
+free_subtree(dsa_area *area, dsa_pointer pointer)
+{
+	Run		   *run;
+
+	if (!DsaPointerIsValid(pointer))
+		return;
+	run = run_at(area, pointer);
+	free_subtree(area, run->left);
+	free_subtree(area, run->right);
+	dsa_free(area, pointer);
+}
+
+void
+blob_free_runs_clear(dsa_area *area, BlobFreeRuns *runs)
+{
+	free_subtree(area, runs->root);
+	blob_free_runs_init(runs);
+}
+
+/* All runs of left lie below all runs of right. */
+static dsa_pointer
+join(dsa_area *area, dsa_pointer left, dsa_pointer right)
+{
+	Run		   *left_run;
+	Run		   *right_run;
+
+	if (!DsaPointerIsValid(left))
+		return right;
+	if (!DsaPointerIsValid(right))
+		return left;
+
+	left_run = run_at(area, left);
+	right_run = run_at(area, right);
+	if (left_run->priority >= right_run->priority)
+	{
+		left_run->right = join(area, left_run->right, right);
+		update_longest(area, left_run);
+		return left;
+	}
+	right_run->left = join(area, left, right_run->left);
+	update_longest(area, right_run);
+	return right;
+}
+
+/* Divide by address: *left gets the runs that begin below first_page. */
+static void
+split(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, dsa_pointer *left,
+	  dsa_pointer *right)
+{
+	Run		   *run;
+
+	if (!DsaPointerIsValid(pointer))
+	{
+		*left = *right = InvalidDsaPointer;
+		return;
+	}
+	run = run_at(area, pointer);
+	if (run->first_page < first_page)
+	{
+		*left = pointer;
+		split(area, run->right, first_page, &run->right, right);
+	}
+	else
+	{
+		*right = pointer;
+		split(area, run->left, first_page, left, &run->left);
+	}
+	update_longest(area, run);
+}
+
+/*
+ * Take pages from the leftmost sufficient run of the subtree, which has one; returns the new
+ * root of the subtree.  A run that is used up is left for the caller to free in *empty.
+ */
+static dsa_pointer
+take_leftmost(dsa_area *area, dsa_pointer pointer, uint64 pages, BlobPageNo *first_page,
+			  dsa_pointer *empty)
+{
+	Run		   *run = run_at(area, pointer);
+
+	Assert(run->longest >= pages);
+
+	if (longest_at(area, run->left) >= pages)
+		run->left = take_leftmost(area, run->left, pages, first_page, empty);
+	else if (run->pages >= pages)
+	{
+		*first_page = run->first_page;
+		run->first_page += pages;
+		run->pages -= pages;
+		if (run->pages == 0)
+		{
+			*empty = pointer;
+			return join(area, run->left, run->right);
+		}
+	}
+	else
+		run->right = take_leftmost(area, run->right, pages, first_page, empty);
+	update_longest(area, run);
+	return pointer;
+}
+
+bool
+blob_free_runs_take(dsa_area *area, BlobFreeRuns *runs, uint64 pages, BlobPageNo *first_page)
+{
+	dsa_pointer empty = InvalidDsaPointer;
+
+	if (pages == 0 || longest_at(area, runs->root) < pages)
+		return false;
+
+	runs->root = take_leftmost(area, runs->root, pages, first_page, &empty);
+	runs->page_count -= pages;
+	if (DsaPointerIsValid(empty))
+	{
+		dsa_free(area, empty);
+		runs->run_count--;
+	}
+	return true;
+}
+
+/* Detach the rightmost run of a non-empty subtree. */
+static dsa_pointer
+detach_last(dsa_area *area, dsa_pointer pointer, dsa_pointer *last)
+{
+	Run		   *run = run_at(area, pointer);
+
+	if (!DsaPointerIsValid(run->right))
+	{
+		*last = pointer;
+		return run->left;
+	}
+	run->right = detach_last(area, run->right, last);
+	update_longest(area, run);
+	return pointer;
+}
+
+static dsa_pointer
+detach_first(dsa_area *area, dsa_pointer pointer, dsa_pointer *first)
+{
+	Run		   *run = run_at(area, pointer);
+
+	if (!DsaPointerIsValid(run->left))
+	{
+		*first = pointer;
+		return run->right;
+	}
+	run->left = detach_first(area, run->left, first);
+	update_longest(area, run);
+	return pointer;
+}
+
+void
+blob_free_runs_give(dsa_area *area, BlobFreeRuns *runs, BlobPageNo first_page, uint64 pages)
+{
+	dsa_pointer pointer = dsa_allocate(area, sizeof(Run));	/* may throw, nothing changed yet */
+	Run		   *run = run_at(area, pointer);
+	dsa_pointer left;
+	dsa_pointer right;
+	dsa_pointer neighbour = InvalidDsaPointer;
+
+	Assert(pages > 0);
+	runs->page_count += pages;
+	runs->run_count++;
+	split(area, runs->root, first_page, &left, &right);
+
+	if (DsaPointerIsValid(left))
+	{
+		left = detach_last(area, left, &neighbour);
+		if (run_at(area, neighbour)->first_page + run_at(area, neighbour)->pages == first_page)
+		{
+			first_page = run_at(area, neighbour)->first_page;
+			pages += run_at(area, neighbour)->pages;
+			dsa_free(area, neighbour);
+			runs->run_count--;
+		}
+		else
+		{
+			Run		   *last = run_at(area, neighbour);
+
+			Assert(last->first_page + last->pages < first_page);
+			last->left = last->right = InvalidDsaPointer;
+			update_longest(area, last);
+			left = join(area, left, neighbour);
+		}
+	}
+	if (DsaPointerIsValid(right))
+	{
+		right = detach_first(area, right, &neighbour);
+		if (first_page + pages == run_at(area, neighbour)->first_page)
+		{
+			pages += run_at(area, neighbour)->pages;
+			dsa_free(area, neighbour);
+			runs->run_count--;
+		}
+		else
+		{
+			Run		   *first = run_at(area, neighbour);
+
+			Assert(first_page + pages < first->first_page);
+			first->left = first->right = InvalidDsaPointer;
+			update_longest(area, first);
+			right = join(area, neighbour, right);
+		}
+	}
+
+	run->first_page = first_page;
+	run->pages = pages;
+	run->left = run->right = InvalidDsaPointer;
+	run->priority = murmurhash32((uint32) first_page ^ (uint32) (first_page >> 32));
+	update_longest(area, run);
+	runs->root = join(area, join(area, left, pointer), right);
+}
+
+uint64
+blob_free_runs_longest(dsa_area *area, const BlobFreeRuns *runs)
+{
+	return longest_at(area, runs->root);
+}

@@ -1,0 +1,74 @@
+/*
+ * wal/describe.c
+ *	  Readable form of blobext's WAL records; pg_walinspect shows it.
+ */
+#include "postgres.h"
+
+#include "access/xlogreader.h"
+#include "lib/stringinfo.h"
+#include "wal/records.h"
+
+static void
+describe_store(StringInfo out, const BlobWalHeader *header)
+{
+	appendStringInfo(out, "store %u.%016llx", header->dboid,
+					 (unsigned long long) header->incarnation);
+}
+
+void
+blob_wal_describe(StringInfo out, XLogReaderState *record)
+{
+	void	   *data = XLogRecGetData(record);
+
+	describe_store(out, data);
+	switch (XLogRecGetInfo(record) & BLOB_WAL_OP_MASK)
+	{
+		case BLOB_WAL_META:
+			appendStringInfo(out, "; generations below " UINT64_FORMAT,
+							 ((BlobWalMeta *) data)->generation_limit);
+			break;
+		case BLOB_WAL_ALLOC:
+			{
+				BlobWalAlloc *alloc = data;
+
+				appendStringInfo(out, "; extents %u, pages " UINT64_FORMAT ", first page "
+								 UINT64_FORMAT ", generation " UINT64_FORMAT,
+								 alloc->extent_count, alloc->page_count, alloc->first_page,
+								 alloc->generation);
+				break;
+			}
+		case BLOB_WAL_CONTENT:
+			{
+				BlobWalContent *content = data;
+
+				appendStringInfo(out, "; first page " UINT64_FORMAT ", bytes %u",
+								 content->first_page, content->length_bytes);
+				break;
+			}
+		case BLOB_WAL_SEGMENT:
+			{
+				BlobWalSegment *segment = data;
+
+				appendStringInfo(out, "; reserved pages " UINT64_FORMAT " to " UINT64_FORMAT,
+								 segment->first_page, segment->end_page);
+				break;
+			}
+	}
+}
+
+const char *
+blob_wal_identify(uint8 info)
+{
+	switch (info & BLOB_WAL_OP_MASK)
+	{
+		case BLOB_WAL_META:
+			return "META";
+		case BLOB_WAL_ALLOC:
+			return "ALLOC";
+		case BLOB_WAL_CONTENT:
+			return "CONTENT";
+		case BLOB_WAL_SEGMENT:
+			return "SEGMENT";
+	}
+	return NULL;
+}

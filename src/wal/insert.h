@@ -1,0 +1,46 @@
+/*
+ * wal/insert.h
+ *	  Insertion of blobext's WAL records.
+ *
+ * The functions with buffers run inside the caller's critical section; the buffers are locked
+ * exclusively, changed and marked dirty; the functions set the pages' LSN.
+ */
+#ifndef BLOB_WAL_INSERT_H
+#define BLOB_WAL_INSERT_H
+
+#include "access/xlogdefs.h"
+#include "storage/buf.h"
+#include "wal/records.h"
+
+/* Map pages of one ALLOC record. */
+#define BLOB_WAL_ALLOC_MAX_BLOCKS 32
+
+typedef struct BlobWalMapBlock
+{
+	Buffer		buffer;
+	bool		is_new;			/* the page had never been initialised: no image needed */
+	BlobWalMapChange *changes;
+	int			change_count;
+} BlobWalMapBlock;
+
+/* Call before the critical section: reserves memory for so many blocks. */
+extern void blob_wal_prepare_alloc(int block_count);
+
+extern void blob_wal_log_alloc(const BlobSpaceId *space, BlobWalMapBlock *blocks, int block_count,
+							   const BlobExtent *extents, int extent_count);
+
+/* meta is the page's content (meta_bytes long), which redo copies. */
+extern void blob_wal_log_meta(const BlobSpaceId *space, Buffer meta_buffer, bool is_new,
+							  const void *meta, uint32 meta_bytes, BlobGeneration generation_limit);
+extern void blob_wal_log_segment(const BlobSpaceId *space, Buffer meta_buffer,
+								 const void *meta, uint32 meta_bytes,
+								 BlobPageNo first_page, BlobPageNo end_page);
+
+/*
+ * Log length_bytes (at most BLOB_WAL_CONTENT_MAX_BYTES) of content from first_page on.  The write
+ * of these pages must have completed.  Not in a critical section; may throw.
+ */
+extern void blob_wal_log_content(const BlobSpaceId *space, BlobPageNo first_page,
+								 const char *data, uint32 length_bytes);
+
+#endif							/* BLOB_WAL_INSERT_H */
