@@ -194,66 +194,61 @@ detach_first(dsa_area *area, dsa_pointer pointer, dsa_pointer *first)
 	return pointer;
 }
 
+/*
+ * Look at the run next to a new one (the last of the runs below it, or the first of those above).
+ * If they touch, it is merged into *first_page and *pages and freed.
+ */
+static dsa_pointer
+absorb_neighbour(dsa_area *area, BlobFreeRuns *runs, dsa_pointer subtree, bool is_below,
+				 BlobPageNo *first_page, uint64 *pages)
+{
+	dsa_pointer pointer;
+	Run		   *run;
+
+	if (!DsaPointerIsValid(subtree))
+		return subtree;
+	subtree = is_below ? detach_last(area, subtree, &pointer) :
+		detach_first(area, subtree, &pointer);
+	run = run_at(area, pointer);
+
+	if (is_below ? run->first_page + run->pages == *first_page :
+		*first_page + *pages == run->first_page)
+	{
+		*first_page = Min(*first_page, run->first_page);
+		*pages += run->pages;
+		dsa_free(area, pointer);
+		runs->run_count--;
+		return subtree;
+	}
+
+	Assert(is_below ? run->first_page + run->pages < *first_page :
+		   *first_page + *pages < run->first_page);
+	run->left = run->right = InvalidDsaPointer;
+	update_longest(area, run);
+	return is_below ? join(area, subtree, pointer) : join(area, pointer, subtree);
+}
+
 void
 blob_free_runs_give(dsa_area *area, BlobFreeRuns *runs, BlobPageNo first_page, uint64 pages)
 {
 	dsa_pointer pointer = dsa_allocate(area, sizeof(Run));	/* may throw, nothing changed yet */
 	Run		   *run = run_at(area, pointer);
-	dsa_pointer left;
-	dsa_pointer right;
-	dsa_pointer neighbour = InvalidDsaPointer;
+	dsa_pointer below;
+	dsa_pointer above;
 
 	Assert(pages > 0);
 	runs->page_count += pages;
 	runs->run_count++;
-	split(area, runs->root, first_page, &left, &right);
-
-	if (DsaPointerIsValid(left))
-	{
-		left = detach_last(area, left, &neighbour);
-		if (run_at(area, neighbour)->first_page + run_at(area, neighbour)->pages == first_page)
-		{
-			first_page = run_at(area, neighbour)->first_page;
-			pages += run_at(area, neighbour)->pages;
-			dsa_free(area, neighbour);
-			runs->run_count--;
-		}
-		else
-		{
-			Run		   *last = run_at(area, neighbour);
-
-			Assert(last->first_page + last->pages < first_page);
-			last->left = last->right = InvalidDsaPointer;
-			update_longest(area, last);
-			left = join(area, left, neighbour);
-		}
-	}
-	if (DsaPointerIsValid(right))
-	{
-		right = detach_first(area, right, &neighbour);
-		if (first_page + pages == run_at(area, neighbour)->first_page)
-		{
-			pages += run_at(area, neighbour)->pages;
-			dsa_free(area, neighbour);
-			runs->run_count--;
-		}
-		else
-		{
-			Run		   *first = run_at(area, neighbour);
-
-			Assert(first_page + pages < first->first_page);
-			first->left = first->right = InvalidDsaPointer;
-			update_longest(area, first);
-			right = join(area, neighbour, right);
-		}
-	}
+	split(area, runs->root, first_page, &below, &above);
+	below = absorb_neighbour(area, runs, below, true, &first_page, &pages);
+	above = absorb_neighbour(area, runs, above, false, &first_page, &pages);
 
 	run->first_page = first_page;
 	run->pages = pages;
 	run->left = run->right = InvalidDsaPointer;
 	run->priority = murmurhash32((uint32) first_page ^ (uint32) (first_page >> 32));
 	update_longest(area, run);
-	runs->root = join(area, join(area, left, pointer), right);
+	runs->root = join(area, join(area, below, pointer), above);
 }
 
 uint64

@@ -1,0 +1,377 @@
+/*
+ * space/map.c
+ *	  Reading and changing the extent map, see space/map.h and the README of this folder.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "common/pg_prng.h"
+#include "miscadmin.h"
+#include "space/map.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "wal/insert.h"
+
+/* What rd_amcache holds; PostgreSQL frees it with the relation's cache entry. */
+typedef struct MapCache
+{
+	BlobSpaceId space;
+	BlockNumber block_count;	/* a lower bound: maps never shrink */
+} MapCache;
+
+static void
+fill_new_meta(BlobMapMeta *meta)
+{
+	memset(meta, 0, sizeof(*meta));
+	meta->magic = BLOB_MAP_MAGIC;
+	meta->version = BLOB_MAP_VERSION;
+	meta->dboid = MyDatabaseId;
+	meta->page_bytes = BLOB_PAGE_SIZE;
+	meta->segment_pages = BLOB_SEGMENT_PAGES;
+	meta->tiers_per_level = BLOB_TIERS_PER_LEVEL;
+	meta->tier_levels = BLOB_TIER_LEVELS;
+	meta->generation_limit = 1;
+	if (!pg_strong_random(&meta->incarnation, sizeof(meta->incarnation)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate a random number")));
+}
+
+void
+blob_map_create(Relation map)
+{
+	BlobMapMeta meta;
+	BlobSpaceId space;
+	Buffer		buffer;
+
+	if (RelationGetNumberOfBlocks(map) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the extent map \"%s\" exists already", RelationGetRelationName(map))));
+
+	fill_new_meta(&meta);
+	space.dboid = meta.dboid;
+	space.incarnation = meta.incarnation;
+	buffer = ReadBufferExtended(map, MAIN_FORKNUM, P_NEW, RBM_ZERO_AND_LOCK, NULL);
+	Assert(BufferGetBlockNumber(buffer) == BLOB_MAP_META_BLOCK);
+
+	START_CRIT_SECTION();
+	blob_map_page_init(BufferGetPage(buffer));
+	blob_map_page_set_meta(BufferGetPage(buffer), &meta);
+	MarkBufferDirty(buffer);
+	blob_wal_log_meta(&space, buffer, true, &meta, sizeof(meta), meta.generation_limit);
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(buffer);
+}
+
+static void
+check_meta(Relation map, const BlobMapMeta *meta)
+{
+	if (meta->magic != BLOB_MAP_MAGIC)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("relation \"%s\" is not an extent map", RelationGetRelationName(map))));
+	if (meta->version != BLOB_MAP_VERSION || meta->page_bytes != BLOB_PAGE_SIZE ||
+		meta->segment_pages != BLOB_SEGMENT_PAGES ||
+		meta->tiers_per_level != BLOB_TIERS_PER_LEVEL || meta->tier_levels != BLOB_TIER_LEVELS)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the extent store was written by an incompatible build of blobext"),
+				 errdetail("Store: format %u, pages of %u bytes, %u tiers per level, %u levels; "
+						   "library: format %u, pages of %u bytes, %u tiers per level, %u levels.",
+						   meta->version, meta->page_bytes, meta->tiers_per_level,
+						   meta->tier_levels, BLOB_MAP_VERSION, BLOB_PAGE_SIZE,
+						   BLOB_TIERS_PER_LEVEL, BLOB_TIER_LEVELS)));
+	if (meta->dboid != MyDatabaseId)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the extent store of this database belongs to another database"),
+				 errdetail("The store was made for the database with OID %u, this one has OID %u.",
+						   meta->dboid, MyDatabaseId),
+				 errhint("The database was copied from a template. Drop and create the extension "
+						 "here.")));
+}
+
+void
+blob_map_read_meta(Relation map, BlobMapMeta *meta)
+{
+	Buffer		buffer = ReadBuffer(map, BLOB_MAP_META_BLOCK);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	memcpy(meta, PageGetContents(BufferGetPage(buffer)), sizeof(*meta));
+	UnlockReleaseBuffer(buffer);
+	check_meta(map, meta);
+}
+
+static MapCache *
+get_cache(Relation map)
+{
+	if (map->rd_amcache == NULL)
+	{
+		BlobMapMeta meta;
+		MapCache   *cache;
+
+		blob_map_read_meta(map, &meta);
+		cache = MemoryContextAllocZero(CacheMemoryContext, sizeof(*cache));
+		cache->space.dboid = meta.dboid;
+		cache->space.incarnation = meta.incarnation;
+		map->rd_amcache = cache;
+	}
+	return map->rd_amcache;
+}
+
+BlobSpaceId
+blob_map_space_id(Relation map)
+{
+	return get_cache(map)->space;
+}
+
+/* Lock the meta page for a change; gives its present content. */
+static Buffer
+lock_meta(Relation map, BlobMapMeta *meta)
+{
+	Buffer		buffer = ReadBuffer(map, BLOB_MAP_META_BLOCK);
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	memcpy(meta, PageGetContents(BufferGetPage(buffer)), sizeof(*meta));
+	return buffer;
+}
+
+void
+blob_map_set_generation_limit(Relation map, BlobGeneration limit)
+{
+	BlobSpaceId space = blob_map_space_id(map);
+	BlobMapMeta meta;
+	Buffer		buffer = lock_meta(map, &meta);
+
+	Assert(limit > meta.generation_limit);
+
+	START_CRIT_SECTION();
+	meta.generation_limit = limit;
+	blob_map_page_set_meta(BufferGetPage(buffer), &meta);
+	MarkBufferDirty(buffer);
+	blob_wal_log_meta(&space, buffer, false, &meta, sizeof(meta), limit);
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(buffer);
+}
+
+void
+blob_map_set_reserved(Relation map, BlobPageNo end_page)
+{
+	BlobSpaceId space = blob_map_space_id(map);
+	BlobMapMeta meta;
+	Buffer		buffer = lock_meta(map, &meta);
+	BlobPageNo	first_page = meta.reserved_pages;
+
+	Assert(end_page > first_page);
+
+	START_CRIT_SECTION();
+	meta.reserved_pages = end_page;
+	blob_map_page_set_meta(BufferGetPage(buffer), &meta);
+	MarkBufferDirty(buffer);
+	blob_wal_log_segment(&space, buffer, &meta, sizeof(meta), first_page, end_page);
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(buffer);
+}
+
+/* Whether the map has this block; asks the file only when the cached bound says no. */
+static bool
+has_block(Relation map, BlockNumber block)
+{
+	MapCache   *cache = get_cache(map);
+
+	if (block >= cache->block_count)
+		cache->block_count = RelationGetNumberOfBlocks(map);
+	return block < cache->block_count;
+}
+
+BlobMapEntry
+blob_map_lookup(Relation map, BlobPageNo first_page)
+{
+	BlobMapEntry entry = {0};
+	BlockNumber block = blob_map_block_of(first_page);
+	Buffer		buffer;
+
+	if (!has_block(map, block))
+		return entry;
+
+	buffer = ReadBuffer(map, block);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	if (!PageIsNew(BufferGetPage(buffer)))
+		entry = blob_map_page_entries(BufferGetPage(buffer))[blob_map_slot_of(first_page)];
+	UnlockReleaseBuffer(buffer);
+	return entry;
+}
+
+/*
+ * Pin a map block for a change, extending the relation up to it.  New blocks stay zero until
+ * somebody initialises them under the buffer's lock.
+ */
+static Buffer
+pin_block(Relation map, BlockNumber block)
+{
+	if (!has_block(map, block))
+	{
+		LockRelationForExtension(map, ExclusiveLock);
+		for (BlockNumber next = RelationGetNumberOfBlocks(map); next <= block; next++)
+		{
+			Buffer		buffer = ReadBuffer(map, P_NEW);
+
+			Assert(BufferGetBlockNumber(buffer) == next);
+			ReleaseBuffer(buffer);
+		}
+		UnlockRelationForExtension(map, ExclusiveLock);
+	}
+	return ReadBuffer(map, block);
+}
+
+/* One extent's change, with the block it belongs to. */
+typedef struct ExtentChange
+{
+	BlockNumber block;
+	BlobWalMapChange change;
+} ExtentChange;
+
+static int
+compare_changes(const void *a, const void *b)
+{
+	const ExtentChange *left = a;
+	const ExtentChange *right = b;
+
+	if (left->block != right->block)
+		return left->block < right->block ? -1 : 1;
+	return (int) left->change.slot - (int) right->change.slot;
+}
+
+static void
+make_changes(const BlobExtent *extents, int extent_count, int first_extent_no,
+			 uint64 *left_bytes, ExtentChange *changes)
+{
+	for (int i = 0; i < extent_count; i++)
+	{
+		const BlobExtent *extent = &extents[i];
+		uint64		extent_bytes = extent->pages * BLOB_PAGE_SIZE;
+		uint64		fill = Min(*left_bytes, extent_bytes);
+		uint64		tier = Min(first_extent_no + i, BLOB_TIER_COUNT - 1);
+		BlobMapState state = extent->is_tail ? BLOB_MAP_TAIL : BLOB_MAP_TIER;
+
+		*left_bytes -= fill;
+		memset(&changes[i], 0, sizeof(changes[i]));
+		changes[i].block = blob_map_block_of(extent->first_page);
+		changes[i].change.slot = blob_map_slot_of(extent->first_page);
+		changes[i].change.generation_state = extent->generation << 8 | state;
+		changes[i].change.measure = extent->is_tail ? extent->pages :
+			tier << BLOB_MAP_FILL_BITS | fill;
+	}
+	qsort(changes, extent_count, sizeof(*changes), compare_changes);
+}
+
+/* Apply the changes of one pinned and locked block, inside the critical section. */
+static void
+apply_block(BlobWalMapBlock *block)
+{
+	Page		page = BufferGetPage(block->buffer);
+
+	block->is_new = PageIsNew(page);
+	if (block->is_new)
+		blob_map_page_init(page);
+	for (int i = 0; i < block->change_count; i++)
+	{
+		BlobMapEntry entry = {
+			.generation_state = block->changes[i].generation_state,
+			.measure = block->changes[i].measure
+		};
+
+		blob_map_page_set(page, block->changes[i].slot, &entry);
+	}
+	MarkBufferDirty(block->buffer);
+}
+
+/*
+ * Log and apply the changes of at most BLOB_WAL_ALLOC_MAX_BLOCKS extents, which are sorted by
+ * block.  All that can fail comes before the first buffer is locked; buffers are locked in
+ * ascending order, so that two allocations cannot deadlock.
+ */
+static void
+allocate_batch(Relation map, const BlobSpaceId *space, const BlobExtent *extents,
+			   const ExtentChange *sorted, int count)
+{
+	BlobWalMapBlock blocks[BLOB_WAL_ALLOC_MAX_BLOCKS];
+	BlobWalMapChange changes[BLOB_WAL_ALLOC_MAX_BLOCKS];
+	int			block_count = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		changes[i] = sorted[i].change;
+		if (i > 0 && sorted[i].block == sorted[i - 1].block)
+			blocks[block_count - 1].change_count++;
+		else
+		{
+			blocks[block_count].buffer = pin_block(map, sorted[i].block);
+			blocks[block_count].changes = &changes[i];
+			blocks[block_count].change_count = 1;
+			block_count++;
+		}
+	}
+	blob_wal_prepare_alloc(block_count);
+
+	for (int i = 0; i < block_count; i++)
+		LockBuffer(blocks[i].buffer, BUFFER_LOCK_EXCLUSIVE);
+	START_CRIT_SECTION();
+	for (int i = 0; i < block_count; i++)
+		apply_block(&blocks[i]);
+	blob_wal_log_alloc(space, blocks, block_count, extents, count);
+	END_CRIT_SECTION();
+	for (int i = 0; i < block_count; i++)
+		UnlockReleaseBuffer(blocks[i].buffer);
+}
+
+void
+blob_map_allocate(Relation map, const BlobSpaceId *space, const BlobExtent *extents,
+				  int extent_count, uint64 size_bytes, int *logged_count)
+{
+	ExtentChange changes[BLOB_WAL_ALLOC_MAX_BLOCKS];
+	uint64		left_bytes = size_bytes;
+
+	*logged_count = 0;
+	while (*logged_count < extent_count)
+	{
+		int			count = Min(extent_count - *logged_count, BLOB_WAL_ALLOC_MAX_BLOCKS);
+		const BlobExtent *batch = extents + *logged_count;
+
+		make_changes(batch, count, *logged_count, &left_bytes, changes);
+		allocate_batch(map, space, batch, changes, count);
+		*logged_count += count;
+	}
+}
+
+void
+blob_map_visit(Relation map, BlobMapVisitor visit, void *context)
+{
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+	BlockNumber block_count = RelationGetNumberOfBlocks(map);
+	PGAlignedBlock copy;
+
+	for (BlockNumber block = BLOB_MAP_META_BLOCK + 1; block < block_count; block++)
+	{
+		Buffer		buffer;
+
+		CHECK_FOR_INTERRUPTS();
+		buffer = ReadBufferExtended(map, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
+		UnlockReleaseBuffer(buffer);
+
+		if (PageIsNew((Page) copy.data))
+			continue;
+		for (uint32 slot = 0; slot < BLOB_MAP_ENTRIES; slot++)
+		{
+			BlobMapEntry *entry = &blob_map_page_entries((Page) copy.data)[slot];
+
+			if (blob_map_entry_state(entry) != BLOB_MAP_FREE)
+				visit(blob_map_page_at(block, slot), entry, context);
+		}
+	}
+	FreeAccessStrategy(strategy);
+}

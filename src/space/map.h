@@ -1,0 +1,45 @@
+/*
+ * space/map.h
+ *	  The extent map: which extents are allocated, by which generation.  A relation of the table
+ *	  access method blobext_map (space/map_am.c), pages in shared buffers.
+ */
+#ifndef BLOB_MAP_H
+#define BLOB_MAP_H
+
+#include "space/map_page.h"
+#include "utils/relcache.h"
+
+/* Write the first meta page of a new map. The caller holds AccessExclusiveLock. */
+extern void blob_map_create(Relation map);
+
+/* Read the meta page; ERROR if it is not one of this library's format. */
+extern void blob_map_read_meta(Relation map, BlobMapMeta *meta);
+
+/* The store's identity, cached with the relation. */
+extern BlobSpaceId blob_map_space_id(Relation map);
+
+/* Number the generations below limit as given; logs META. */
+extern void blob_map_set_generation_limit(Relation map, BlobGeneration limit);
+
+/* Note that files are reserved up to end_page; logs SEGMENT. They are durable already. */
+extern void blob_map_set_reserved(Relation map, BlobPageNo end_page);
+
+/*
+ * The entry of an extent's first page; BLOB_MAP_FREE where the map has no such page.  Takes a
+ * share lock on one buffer.
+ */
+extern BlobMapEntry blob_map_lookup(Relation map, BlobPageNo first_page);
+
+/*
+ * Mark extents as allocated and log ALLOC.  tier extents are numbered from first_extent_no on;
+ * size_bytes of content fill them from the first on (fill marks).  On an error *logged_count says
+ * how many of the extents, from the first on, are in the map all the same.
+ */
+extern void blob_map_allocate(Relation map, const BlobSpaceId *space, const BlobExtent *extents,
+							  int extent_count, uint64 size_bytes, int *logged_count);
+
+/* Call visit for each allocated extent in page order.  first_page, pages: from the entry. */
+typedef void (*BlobMapVisitor) (BlobPageNo first_page, const BlobMapEntry *entry, void *context);
+extern void blob_map_visit(Relation map, BlobMapVisitor visit, void *context);
+
+#endif							/* BLOB_MAP_H */
