@@ -5,8 +5,13 @@
  * Contract: buffers come from blob_io_buffer() (page aligned, per process, never freed), so that
  * an error thrown while requests are in flight cannot let the kernel write into memory that
  * somebody else uses.  A user of the engine claims it (blob_io_begin), starts requests, waits for
- * them, and ends (blob_io_end).  After an error the next blob_io_begin() drains what is left;
- * PG_CATCH/PG_FINALLY blocks call blob_io_drain() themselves.  No function here throws while a
+ * them, and ends (blob_io_end).  Claims do not nest: there is one set of buffers.
+ *
+ * Errors.  The engine works on copies of the requests, so a request whose stack frame is gone is
+ * never written to, once it has been abandoned: the next blob_io_begin() abandons what an error
+ * left behind and waits for the kernel to finish it.  A PG_CATCH/PG_FINALLY block calls
+ * blob_io_drain() if its own frame (or longer-lived memory) holds the requests, and
+ * blob_io_abandon() if functions that it called held them.  No function here throws while a
  * request of the caller is in flight, except blob_io_begin(), which runs before any.
  */
 #ifndef BLOB_ENGINE_H
@@ -53,8 +58,11 @@ extern void blob_io_wait(BlobIoRequest *request);
 /* Whether the request is done, without blocking. */
 extern bool blob_io_poll(BlobIoRequest *request);
 
-/* Wait for everything in flight. Never throws. */
+/* Wait for everything in flight, and set the results of all requests. Never throws. */
 extern void blob_io_drain(void);
+
+/* The same without touching the requests, whose memory may be gone. Never throws. */
+extern void blob_io_abandon(void);
 
 /* "io_uring" or "sync": what this process uses (after the first blob_io_begin). */
 extern const char *blob_io_engine_name(void);

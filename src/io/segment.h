@@ -10,6 +10,7 @@
 
 #include "core/page.h"
 
+/* Under $PGDATA.  Files in it that do not look like spaces are none. */
 #define BLOB_STORE_DIR "pg_blobext"
 
 /*
@@ -37,7 +38,8 @@ extern void blob_segment_make_dir(const BlobSpaceId *space);
 /*
  * Reserve the pages [first_page, end_page) with fallocate(), making files where needed; files,
  * sizes and directory are durable on return.  The caller serialises reservations of one space.
- * ENOSPC and EDQUOT: ERROR 53100 with hint; nothing that was there before is harmed.
+ * ENOSPC and EDQUOT: ERROR 53100 with hint; nothing that was there before is harmed.  Where the
+ * file system knows no fallocate(), zeros are written, but only past the end of the file.
  */
 extern void blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page,
 								 BlobPageNo end_page);
@@ -46,13 +48,14 @@ extern void blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page
  * An open descriptor of the segment file, opened with O_DIRECT where the cluster's store allows
  * it (blob_segment_is_direct).  It stays owned by a small per-process cache (AcquireExternalFD
  * accounted) and stays valid until the next blob_segment_release_all() or until BLOB_SEGMENT_PINS
- * further distinct segments were opened.
+ * further distinct segments were opened.  A segment that blob_segment_remove() took away and
+ * somebody made anew is noticed: the next call opens the new file.
  */
 #define BLOB_SEGMENT_PINS 32
 extern int	blob_segment_open(const BlobSpaceId *space, uint32 segment_no,
 							  BlobSegmentMissing missing);
 
-/* Close all cached descriptors (segments were removed, or the process is about to end). */
+/* Close all cached descriptors; the caller has no I/O in flight on any of them. */
 extern void blob_segment_release_all(void);
 
 /* Whether segment files are opened with O_DIRECT: one answer for all processes of the cluster. */
@@ -62,8 +65,24 @@ extern bool blob_segment_is_direct(void);
  * Make everything that was written to the segment before this call durable.  Backends that arrive
  * together share one fdatasync().  Does nothing with fsync = off.  Any failure is a PANIC: the
  * kernel may have dropped the pages, a retry would lie.
+ *
+ * Returns false if the file does not exist.  That is no error for extents of an aborted
+ * transaction (the collector may have freed them and removed the segment since); a caller that
+ * is about to publish content there must treat it as one.
  */
-extern void blob_segment_sync(const BlobSpaceId *space, uint32 segment_no);
+extern bool blob_segment_sync(const BlobSpaceId *space, uint32 segment_no);
+
+/*
+ * Remove a segment file, durably; true when it is gone (also if it never was there).  A failure
+ * is a WARNING and false.  The file is truncated first, because other processes may keep it open
+ * for long; a reader that comes too late meets ENODATA, so it must check its extents'
+ * generations before it reports a read error.  The caller serialises this against reservations
+ * of the space, and has made sure that nothing refers to the segment.
+ */
+extern bool blob_segment_remove(const BlobSpaceId *space, uint32 segment_no);
+
+/* Remove a whole space, durably; true when it is gone.  Failures are WARNINGs. */
+extern bool blob_segment_remove_dir(const BlobSpaceId *space);
 
 /* Size of the file in bytes, or -1 if it does not exist. */
 extern int64 blob_segment_file_bytes(const BlobSpaceId *space, uint32 segment_no);

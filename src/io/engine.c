@@ -1,0 +1,220 @@
+/*
+ * io/engine.c
+ *	  The engine's front: buffers, choice of the back end, counters.
+ *
+ * The buffers are one mapping per process, made at the first claim and kept for life: the kernel
+ * may be asked to write there at any time, so nobody else must ever own this memory.  Touching
+ * fresh pages is dear (each may have to come from the host), so they are touched once, in huge
+ * pages where the system allows.
+ *
+ * The back end is chosen at each claim, by blobext.io_method; what an error left in the ring is
+ * waited for before anything else happens to buffers or ring.
+ */
+#include "postgres.h"
+
+#include <sys/mman.h>
+
+#include "core/settings.h"
+#include "io/engine_internal.h"
+#include "io/io_internal.h"
+#include "io/stat.h"
+#include "miscadmin.h"
+
+#define REGION_BYTES ((Size) BLOB_IO_BUFFER_COUNT * BLOB_IO_BUFFER_BYTES)
+
+/* Huge pages must be aligned like this to be used. */
+#define REGION_ALIGNMENT ((Size) 2 * 1024 * 1024)
+
+BlobIoCounters blob_io_counters;
+
+static char *buffer_region = NULL;
+static bool use_ring = false;	/* back end of the current claim */
+static bool is_claimed = false;
+static bool refusal_logged = false;
+
+/* Map the buffers; ERROR if there is no memory. */
+static void
+make_buffers(void)
+{
+	Size		mapped_bytes = REGION_BYTES + REGION_ALIGNMENT;
+	char	   *mapping;
+	char	   *region;
+
+	mapping = mmap(NULL, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (mapping == MAP_FAILED)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("could not map %zu bytes for blob I/O buffers: %m", mapped_bytes)));
+
+	/* Give back what lies before and behind the aligned region. */
+	region = (char *) TYPEALIGN(REGION_ALIGNMENT, mapping);
+	if (region > mapping)
+		munmap(mapping, region - mapping);
+	if (mapping + mapped_bytes > region + REGION_BYTES)
+		munmap(region + REGION_BYTES, mapping + mapped_bytes - (region + REGION_BYTES));
+
+#ifdef MADV_HUGEPAGE
+	/* Only a wish. */
+	(void) madvise(region, REGION_BYTES, MADV_HUGEPAGE);
+#endif
+	for (Size offset = 0; offset < REGION_BYTES; offset += BLOB_PAGE_SIZE)
+		((volatile char *) region)[offset] = 0;
+
+	buffer_region = region;
+}
+
+char *
+blob_io_buffer_region(void)
+{
+	Assert(buffer_region != NULL);
+	return buffer_region;
+}
+
+/* May throw for want of memory, but only before the first claim of the process. */
+char *
+blob_io_buffer(int buffer_no)
+{
+	Assert(buffer_no >= 0 && buffer_no < BLOB_IO_BUFFER_COUNT);
+
+	if (buffer_region == NULL)
+		make_buffers();
+	return buffer_region + (Size) buffer_no * BLOB_IO_BUFFER_BYTES;
+}
+
+/* Whether this claim goes through the ring; ERROR where the setting demands a ring in vain. */
+static bool
+choose_ring(void)
+{
+	static pid_t refused_pid = 0;
+	int			error;
+
+	if (blob_io_method == BLOB_IO_METHOD_SYNC)
+		return false;
+	/* A refusal is for the life of the process, unless the setting insists. */
+	if (blob_io_method == BLOB_IO_METHOD_AUTO && refused_pid == MyProcPid)
+		return false;
+
+	error = blob_uring_open();
+	if (error == 0)
+		return true;
+
+	refused_pid = MyProcPid;
+	errno = error;
+	if (blob_io_method == BLOB_IO_METHOD_URING)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("io_uring is not available: %m"),
+				 errhint("Set blobext.io_method to \"auto\" or \"sync\".")));
+	if (!refusal_logged)
+		ereport(DEBUG1,
+				(errmsg_internal("blobext uses synchronous I/O, io_uring is refused: %m")));
+	refusal_logged = true;
+	return false;
+}
+
+void
+blob_io_begin(void)
+{
+	if (blob_stat == NULL)
+		blob_io_not_preloaded();
+
+	blob_io_abandon();
+	is_claimed = false;
+	if (buffer_region == NULL)
+		make_buffers();
+	use_ring = choose_ring();
+	is_claimed = true;
+}
+
+/* Everything should be done by now; if not (an early return), wait for it. */
+void
+blob_io_end(void)
+{
+	blob_io_drain();
+	is_claimed = false;
+}
+
+void
+blob_io_start(BlobIoRequest *request)
+{
+	Assert(is_claimed);
+	Assert(request->buffer_no >= 0 && request->buffer_no < BLOB_IO_BUFFER_COUNT);
+	Assert(request->length > 0 && request->length <= BLOB_IO_BUFFER_BYTES);
+	Assert(request->length % BLOB_PAGE_SIZE == 0);
+	Assert(request->file_offset % BLOB_PAGE_SIZE == 0);
+
+	request->error = 0;
+	request->transferred = 0;
+	request->in_flight = true;
+
+	if (use_ring)
+		blob_uring_start(request);
+	else
+	{
+		blob_sync_transfer(request);
+		request->in_flight = false;
+		blob_io_count(request);
+	}
+}
+
+void
+blob_io_submit(void)
+{
+	blob_uring_submit();
+}
+
+void
+blob_io_wait(BlobIoRequest *request)
+{
+	if (request->in_flight)
+		blob_uring_wait(request);
+	Assert(!request->in_flight);
+}
+
+bool
+blob_io_poll(BlobIoRequest *request)
+{
+	if (request->in_flight)
+	{
+		blob_uring_submit();
+		blob_uring_reap();
+	}
+	return !request->in_flight;
+}
+
+void
+blob_io_drain(void)
+{
+	blob_uring_drain();
+}
+
+void
+blob_io_abandon(void)
+{
+	blob_uring_abandon();
+}
+
+const char *
+blob_io_engine_name(void)
+{
+	return use_ring ? "io_uring" : "sync";
+}
+
+void
+blob_io_count(const BlobIoRequest *request)
+{
+	if (request->is_write)
+	{
+		blob_io_counters.writes++;
+		blob_io_counters.write_bytes += request->transferred;
+		blob_stat_count(io_writes, 1);
+		blob_stat_count(io_write_bytes, request->transferred);
+	}
+	else
+	{
+		blob_io_counters.reads++;
+		blob_io_counters.read_bytes += request->transferred;
+		blob_stat_count(io_reads, 1);
+		blob_stat_count(io_read_bytes, request->transferred);
+	}
+}

@@ -1,0 +1,63 @@
+/*
+ * io/engine_sync.c
+ *	  Blocking transfers: the engine where io_uring is refused or not wanted, and the way in which
+ *	  the other one finishes short transfers.
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "io/engine_internal.h"
+#include "pgstat.h"
+
+/* How long to wait before a transfer that failed with EAGAIN is tried again. */
+#define RETRY_WAIT_US 1000
+
+/* One pread() or pwrite() of the missing part. */
+static ssize_t
+transfer_once(const BlobIoRequest *request)
+{
+	char	   *start = blob_io_buffer_region() +
+		(Size) request->buffer_no * BLOB_IO_BUFFER_BYTES + request->transferred;
+	size_t		missing_bytes = request->length - request->transferred;
+	off_t		offset = request->file_offset + request->transferred;
+
+	if (request->is_write)
+		return pwrite(request->fd, start, missing_bytes, offset);
+	return pread(request->fd, start, missing_bytes, offset);
+}
+
+/*
+ * Transfers go on from page boundaries only, as O_DIRECT demands: a part of a page counts as
+ * nothing.  No progress means the end of the file, or of the disk.
+ */
+void
+blob_sync_transfer(BlobIoRequest *request)
+{
+	request->transferred -= request->transferred % BLOB_PAGE_SIZE;
+
+	pgstat_report_wait_start(PG_WAIT_EXTENSION);
+	while (request->error == 0 && request->transferred < request->length)
+	{
+		ssize_t		moved = transfer_once(request);
+
+		if (moved < 0 && errno == EINTR)
+			continue;
+		if (moved < 0 && errno == EAGAIN)
+		{
+			pg_usleep(RETRY_WAIT_US);
+			continue;
+		}
+		if (moved < 0)
+		{
+			request->error = errno;
+			break;
+		}
+
+		moved -= moved % BLOB_PAGE_SIZE;
+		if (moved == 0)
+			request->error = request->is_write ? ENOSPC : ENODATA;
+		request->transferred += moved;
+	}
+	pgstat_report_wait_end();
+}

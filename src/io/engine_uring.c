@@ -1,0 +1,357 @@
+/*
+ * io/engine_uring.c
+ *	  The io_uring back end: one ring per process.
+ *
+ * Slots.  The kernel is given the number of a slot as user_data, never a pointer.  A slot holds
+ * its own copy of the request and a pointer to the caller's; when an error unwinds the caller's
+ * stack, the slots are abandoned (the pointer is cleared), and completions that still come in
+ * touch nobody's memory but the buffers.
+ *
+ * Life.  The ring is made at the first use in a process, known by its pid, and never used by a
+ * process that inherited it.  It is closed before the process leaves shared memory, after all I/O
+ * has ended: otherwise the kernel would go on writing to extents on behalf of a dead backend.
+ *
+ * Errors.  Refusals (also of single operations, found by a trial run) mean the sync engine.
+ * Transfers that come back short or with EAGAIN/EINTR are finished by blocking calls: that is
+ * rare, so it need not be fast.  If io_uring_enter() itself fails with requests in flight, we
+ * can no longer know who owns the buffers: PANIC.
+ */
+#include "postgres.h"
+
+#include <liburing.h>
+
+#include "io/engine_internal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
+
+/* Requests in flight at most; twice the buffers, a caller may split one. */
+#define SLOT_COUNT (2 * BLOB_IO_BUFFER_COUNT)
+
+/* user_data of the trial run */
+#define TRIAL_USER_DATA UINT64CONST(0xB10B)
+
+/* How long to wait when the kernel is short of memory for requests. */
+#define RETRY_WAIT_US 100
+
+typedef struct UringSlot
+{
+	bool		in_use;
+	BlobIoRequest work;			/* the engine's copy */
+	BlobIoRequest *owner;		/* the caller's, or NULL once abandoned */
+} UringSlot;
+
+static struct io_uring ring;
+static pid_t ring_pid = 0;		/* the process that made the ring; 0: none */
+static bool has_fixed_buffers = false;
+static bool exit_registered = false;
+static UringSlot slots[SLOT_COUNT];
+static int	slots_in_use = 0;
+
+static bool
+ring_is_mine(void)
+{
+	return ring_pid != 0 && ring_pid == MyProcPid;
+}
+
+/* before_shmem_exit callback */
+static void
+close_ring(int code, Datum arg)
+{
+	if (!ring_is_mine())
+		return;
+	blob_uring_abandon();
+	io_uring_queue_exit(&ring);
+	ReleaseExternalFD();
+	ring_pid = 0;
+}
+
+/*
+ * Whether the kernel knows the operations we need, and lets us enter the ring (a sandbox may
+ * allow to set one up, and no more).  Returns 0 or an errno.
+ */
+static int
+trial_run(void)
+{
+	struct io_uring_probe *probe = io_uring_get_probe_ring(&ring);
+	struct io_uring_sqe *sqe;
+	struct io_uring_cqe *cqe;
+	bool		supported;
+	int			result;
+
+	if (probe == NULL)
+		return ENOSYS;
+	supported = io_uring_opcode_supported(probe, IORING_OP_READ) &&
+		io_uring_opcode_supported(probe, IORING_OP_WRITE) &&
+		io_uring_opcode_supported(probe, IORING_OP_READ_FIXED) &&
+		io_uring_opcode_supported(probe, IORING_OP_WRITE_FIXED);
+	io_uring_free_probe(probe);
+	if (!supported)
+		return ENOSYS;
+
+	sqe = io_uring_get_sqe(&ring);
+	io_uring_prep_nop(sqe);
+	io_uring_sqe_set_data64(sqe, TRIAL_USER_DATA);
+	do
+	{
+		result = io_uring_submit(&ring);
+	} while (result == -EINTR);
+	if (result < 0)
+		return -result;
+	do
+	{
+		result = io_uring_wait_cqe(&ring, &cqe);
+	} while (result == -EINTR);
+	if (result < 0)
+		return -result;
+	result = cqe->user_data == TRIAL_USER_DATA ? -cqe->res : EIO;
+	io_uring_cqe_seen(&ring, cqe);
+	return result;
+}
+
+/* Make the ring, without regard for accounting.  Returns 0 or an errno. */
+static int
+make_ring(void)
+{
+	struct iovec region;
+	int			result;
+
+	/* Completions need not interrupt us: we come to fetch them. */
+#if defined(IORING_SETUP_COOP_TASKRUN) && defined(IORING_SETUP_TASKRUN_FLAG)
+	result = io_uring_queue_init(SLOT_COUNT, &ring,
+								 IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
+	if (result == -EINVAL)
+#endif
+		result = io_uring_queue_init(SLOT_COUNT, &ring, 0);
+	if (result < 0)
+		return -result;
+
+	result = trial_run();
+	if (result != 0)
+	{
+		io_uring_queue_exit(&ring);
+		return result;
+	}
+
+	/* Saves pinning the pages at each request; refused when the user's RLIMIT_MEMLOCK is used up. */
+	region.iov_base = blob_io_buffer_region();
+	region.iov_len = (size_t) BLOB_IO_BUFFER_COUNT * BLOB_IO_BUFFER_BYTES;
+	has_fixed_buffers = io_uring_register_buffers(&ring, &region, 1) == 0;
+	return 0;
+}
+
+int
+blob_uring_open(void)
+{
+	int			error;
+
+	if (ring_is_mine())
+		return 0;
+
+	if (!AcquireExternalFD())
+		return EMFILE;
+	error = make_ring();
+	if (error != 0)
+	{
+		ReleaseExternalFD();
+		return error;
+	}
+
+	/* Slots that a forking parent had in use are not ours. */
+	memset(slots, 0, sizeof(slots));
+	slots_in_use = 0;
+	ring_pid = MyProcPid;
+	if (!exit_registered)
+	{
+		exit_registered = true;
+		before_shmem_exit(close_ring, (Datum) 0);
+	}
+	return 0;
+}
+
+/* Take over one completion. */
+static void
+complete(uint64 slot_no, int32 result)
+{
+	UringSlot  *slot;
+	BlobIoRequest *work;
+
+	if (slot_no >= SLOT_COUNT || !slots[slot_no].in_use)
+		elog(PANIC, "io_uring completed request %llu, which was not in flight",
+			 (unsigned long long) slot_no);
+	slot = &slots[slot_no];
+	work = &slot->work;
+
+	if (result < 0 && result != -EINTR && result != -EAGAIN)
+		work->error = -result;
+	else
+	{
+		if (result > 0)
+			work->transferred = result;
+		/* No progress: the end of the file, or of the disk; blob_sync_transfer() finds out. */
+		if (work->transferred < work->length && slot->owner != NULL)
+			blob_sync_transfer(work);
+	}
+	blob_io_count(work);
+
+	if (slot->owner != NULL)
+	{
+		slot->owner->error = work->error;
+		slot->owner->transferred = work->transferred;
+		slot->owner->in_flight = false;
+	}
+	slot->in_use = false;
+	slots_in_use--;
+}
+
+/* Take over all completions that are there, without blocking for more. */
+void
+blob_uring_reap(void)
+{
+	struct io_uring_cqe *cqe;
+
+	if (!ring_is_mine())
+		return;
+	while (slots_in_use > 0 && io_uring_peek_cqe(&ring, &cqe) == 0)
+	{
+		uint64		slot_no = cqe->user_data;
+		int32		result = cqe->res;
+
+		io_uring_cqe_seen(&ring, cqe);
+		complete(slot_no, result);
+	}
+}
+
+/* Submit what is queued, and block until at least wait_count completions are there. */
+static void
+enter(unsigned wait_count)
+{
+	int			result;
+
+	if (wait_count > 0)
+	{
+		pgstat_report_wait_start(PG_WAIT_EXTENSION);
+		result = io_uring_submit_and_wait(&ring, wait_count);
+		pgstat_report_wait_end();
+	}
+	else
+		result = io_uring_submit(&ring);
+
+	if (result >= 0 || result == -EINTR)
+		return;
+	if (result == -EAGAIN || result == -EBUSY)
+	{
+		/* The kernel wants completions to be fetched, or memory. */
+		blob_uring_reap();
+		pg_usleep(RETRY_WAIT_US);
+		return;
+	}
+	errno = -result;
+	elog(PANIC, "io_uring_enter failed with %d requests in flight: %m", slots_in_use);
+}
+
+void
+blob_uring_submit(void)
+{
+	if (!ring_is_mine())
+		return;
+	while (io_uring_sq_ready(&ring) > 0)
+		enter(0);
+}
+
+/* A free slot; waits for one if need be. */
+static int
+take_slot(void)
+{
+	while (slots_in_use == SLOT_COUNT)
+	{
+		blob_uring_reap();
+		if (slots_in_use == SLOT_COUNT)
+			enter(1);
+	}
+	for (int i = 0; i < SLOT_COUNT; i++)
+	{
+		if (!slots[i].in_use)
+			return i;
+	}
+	pg_unreachable();
+}
+
+void
+blob_uring_start(BlobIoRequest *request)
+{
+	int			slot_no = take_slot();
+	UringSlot  *slot = &slots[slot_no];
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+	char	   *start = blob_io_buffer(request->buffer_no);
+
+	/* The queue is as long as there are slots, but submitted requests may not be fetched yet. */
+	while (sqe == NULL)
+	{
+		enter(0);
+		sqe = io_uring_get_sqe(&ring);
+	}
+
+	slot->in_use = true;
+	slot->work = *request;
+	slot->owner = request;
+	slots_in_use++;
+
+	if (request->is_write && has_fixed_buffers)
+		io_uring_prep_write_fixed(sqe, request->fd, start, request->length,
+								  request->file_offset, 0);
+	else if (request->is_write)
+		io_uring_prep_write(sqe, request->fd, start, request->length, request->file_offset);
+	else if (has_fixed_buffers)
+		io_uring_prep_read_fixed(sqe, request->fd, start, request->length,
+								 request->file_offset, 0);
+	else
+		io_uring_prep_read(sqe, request->fd, start, request->length, request->file_offset);
+	io_uring_sqe_set_data64(sqe, slot_no);
+}
+
+void
+blob_uring_wait(BlobIoRequest *request)
+{
+	if (ring_is_mine())
+	{
+		blob_uring_reap();
+		while (request->in_flight && slots_in_use > 0)
+		{
+			enter(1);
+			blob_uring_reap();
+		}
+	}
+
+	/* Abandoned under its owner's feet: its result is lost, and must not pass for success. */
+	if (request->in_flight)
+	{
+		request->error = ECANCELED;
+		request->in_flight = false;
+	}
+}
+
+void
+blob_uring_drain(void)
+{
+	if (!ring_is_mine())
+		return;
+	while (slots_in_use > 0)
+	{
+		blob_uring_reap();
+		if (slots_in_use > 0)
+			enter(1);
+	}
+}
+
+/* Forget whose the requests are, then wait for them. */
+void
+blob_uring_abandon(void)
+{
+	if (!ring_is_mine())
+		return;
+	for (int i = 0; i < SLOT_COUNT; i++)
+		slots[i].owner = NULL;
+	blob_uring_drain();
+}

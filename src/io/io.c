@@ -1,0 +1,51 @@
+/*
+ * io/io.c
+ *	  Shared memory of the whole folder: one request, one initialisation.
+ */
+#include "postgres.h"
+
+#include "io/cache.h"
+#include "io/io.h"
+#include "io/io_internal.h"
+#include "io/segment.h"
+#include "io/stat.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+
+/*
+ * Ask for shared memory and locks.  The cache's tranche is requested even where the cache is off,
+ * so that the list of tranches does not depend on a setting.
+ */
+void
+blob_io_shmem_request(void)
+{
+	Size		bytes = 0;
+
+	bytes = add_size(bytes, blob_stat_shmem_size());
+	bytes = add_size(bytes, blob_segment_shmem_size());
+	bytes = add_size(bytes, blob_cache_shmem_size());
+	RequestAddinShmemSpace(bytes);
+
+	RequestNamedLWLockTranche(BLOB_SYNC_TRANCHE, BLOB_SYNC_SLOTS);
+	RequestNamedLWLockTranche(BLOB_CACHE_TRANCHE, BLOB_CACHE_PARTITIONS);
+}
+
+/* Make or attach to all shared structures of this folder, under the caller's AddinShmemInitLock. */
+void
+blob_io_shmem_init(void)
+{
+	blob_stat_shmem_init();
+	blob_segment_shmem_init();
+	blob_cache_shmem_init();
+}
+
+void
+blob_io_not_preloaded(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("blobext was not loaded at server start"),
+			 errhint("Add \"blobext\" to shared_preload_libraries and restart the server.")));
+}

@@ -1,0 +1,23 @@
+/*
+ * io/io_internal.h
+ *	  What the files of this folder share with each other, and nobody else should use.
+ */
+#ifndef BLOB_IO_INTERNAL_H
+#define BLOB_IO_INTERNAL_H
+
+#include "core/page.h"
+
+/* LWLock tranches (names are shown as wait events) and how many locks each has. */
+#define BLOB_SYNC_TRANCHE "blobext_sync"
+#define BLOB_SYNC_SLOTS 1024
+#define BLOB_CACHE_TRANCHE "blobext_cache"
+#define BLOB_CACHE_PARTITIONS 16
+
+/* io.c: raise the ERROR for a library that has no shared memory. */
+extern void blob_io_not_preloaded(void) pg_attribute_noreturn();
+
+/* segment_sync.c, called by segment.c */
+extern Size blob_segment_sync_shmem_size(void);
+extern void blob_segment_sync_shmem_init(void);
+
+#endif							/* BLOB_IO_INTERNAL_H */

@@ -1,0 +1,588 @@
+/*
+ * io/segment.c
+ *	  Segment files of the extent store: names, reservation, descriptors, removal.
+ *
+ * Layout.  $PGDATA/pg_blobext/<dboid>.<incarnation>/<segment>, each file at most 1 GiB.  A file
+ * is made empty, then its directory is synced, and only then does it get a size: so a file of a
+ * non-zero size has a durable name, whoever made it and however that ended.
+ *
+ * Direct or buffered.  The postmaster decides once per start, by trying; all processes follow the
+ * answer in shared memory, so no file is ever written both ways at a time.
+ *
+ * Descriptors.  Each process keeps up to BLOB_SEGMENT_PINS of them, least recently used first to
+ * go.  Removal of a segment bumps a counter in shared memory; a process that sees it changed looks
+ * whether its descriptor still has a name (st_nlink) before it uses it again.  A descriptor of a
+ * removed file is forgotten by name but not closed before its turn comes, because its owner may
+ * have I/O in flight there.
+ *
+ * Locking.  None here: the allocator serialises reservation and removal within a space.
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/file_perm.h"
+#include "core/settings.h"
+#include "io/io_internal.h"
+#include "io/segment.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "port/atomics.h"
+#include "storage/fd.h"
+#include "storage/shmem.h"
+
+#define PROBE_PATH BLOB_STORE_DIR "/direct_io_probe"
+
+/* Bytes that one write() of zeros covers, where fallocate() is not supported. */
+#define ZERO_BYTES (256 * 1024)
+
+typedef struct SegmentShared
+{
+	bool		is_direct;		/* set by the postmaster, then constant */
+	pg_atomic_uint64 removals;	/* segment files removed since the start */
+} SegmentShared;
+
+/* One cached descriptor. */
+typedef struct OpenSegment
+{
+	int			fd;
+	bool		has_name;		/* false: the file was removed, lookups skip the entry */
+	uint32		segment_no;
+	BlobSpaceId space;
+	uint64		last_use;		/* value of use_clock */
+	uint64		removals_seen;	/* the file had a name when the counter was this */
+	bool		name_is_durable;	/* the directory is known to be synced */
+} OpenSegment;
+
+static SegmentShared *segment_shared = NULL;
+
+/* The postmaster never fills these, so no process inherits any. */
+static OpenSegment open_segments[BLOB_SEGMENT_PINS];
+static int	open_segment_count = 0;
+static uint64 use_clock = 0;
+
+/* Never written: its pages stay the kernel's zero page. */
+static char zero_bytes[ZERO_BYTES] __attribute__((aligned(BLOB_PAGE_SIZE)));
+
+Size
+blob_segment_shmem_size(void)
+{
+	return add_size(MAXALIGN(sizeof(SegmentShared)), blob_segment_sync_shmem_size());
+}
+
+/*
+ * Write one aligned page with O_DIRECT; returns 0 or the errno.  Data of the page does not matter.
+ */
+static int
+probe_direct_write(void)
+{
+	int			fd;
+	int			error = 0;
+	ssize_t		written;
+
+	fd = BasicOpenFilePerm(PROBE_PATH,
+						   O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | PG_BINARY | PG_O_DIRECT,
+						   pg_file_create_mode);
+	if (fd < 0)
+		error = errno;
+	else
+	{
+		errno = 0;
+		written = pwrite(fd, zero_bytes, BLOB_PAGE_SIZE, 0);
+		if (written != BLOB_PAGE_SIZE)
+			error = errno ? errno : ENOSPC;
+		close(fd);
+	}
+
+	/* A file system may refuse O_DIRECT after it made the file. */
+	if (unlink(PROBE_PATH) != 0 && errno != ENOENT)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not remove file \"%s\": %m", PROBE_PATH)));
+	return error;
+}
+
+/*
+ * Decide between direct and buffered I/O for this run of the server.  Nothing here may keep the
+ * server from starting.
+ */
+static bool
+decide_direct(void)
+{
+	int			error = 0;
+
+	if (MakePGDirectory(BLOB_STORE_DIR) != 0 && errno != EEXIST)
+	{
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not create directory \"%s\": %m", BLOB_STORE_DIR),
+				 errdetail("blobext uses buffered I/O.")));
+		return false;
+	}
+	if (!blob_direct_io || PG_O_DIRECT == 0)
+		return false;
+
+	error = probe_direct_write();
+	if (error == 0)
+		return true;
+
+	errno = error;
+	if (error == EINVAL || error == EOPNOTSUPP)
+		ereport(LOG,
+				(errmsg("direct I/O is not supported for directory \"%s\": %m", BLOB_STORE_DIR),
+				 errdetail("blobext uses buffered I/O.")));
+	else
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not test direct I/O with file \"%s\": %m", PROBE_PATH),
+				 errdetail("blobext uses buffered I/O.")));
+	return false;
+}
+
+/* Called under AddinShmemInitLock; the working directory is the data directory. */
+void
+blob_segment_shmem_init(void)
+{
+	bool		found;
+
+	segment_shared = ShmemInitStruct("blobext segments", sizeof(SegmentShared), &found);
+	if (!found)
+	{
+		segment_shared->is_direct = decide_direct();
+		pg_atomic_init_u64(&segment_shared->removals, 0);
+	}
+	blob_segment_sync_shmem_init();
+}
+
+bool
+blob_segment_is_direct(void)
+{
+	return segment_shared->is_direct;
+}
+
+void
+blob_segment_dir_path(char *path, size_t path_bytes, const BlobSpaceId *space)
+{
+	snprintf(path, path_bytes, BLOB_STORE_DIR "/%u.%016llx",
+			 space->dboid, (unsigned long long) space->incarnation);
+}
+
+void
+blob_segment_path(char *path, size_t path_bytes, const BlobSpaceId *space, uint32 segment_no)
+{
+	snprintf(path, path_bytes, BLOB_STORE_DIR "/%u.%016llx/%08x",
+			 space->dboid, (unsigned long long) space->incarnation, segment_no);
+}
+
+/*
+ * fsync() a directory: PANIC on failure, as for the files in it.  fsync_fname() would do, if
+ * data_sync_retry did not turn its PANIC into an ERROR.
+ */
+static void
+sync_directory(const char *path)
+{
+	int			fd;
+	int			result;
+
+	if (!enableFsync)
+		return;
+
+	fd = BasicOpenFilePerm(path, O_RDONLY | O_CLOEXEC | PG_BINARY, pg_file_create_mode);
+	if (fd < 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not open directory \"%s\": %m", path)));
+
+	pgstat_report_wait_start(PG_WAIT_EXTENSION);
+	result = pg_fsync(fd);
+	pgstat_report_wait_end();
+
+	/* Some file systems know no fsync of directories; then there is nothing to do. */
+	if (result != 0 && errno != EBADF && errno != EINVAL)
+		ereport(PANIC,
+				(errcode_for_file_access(),
+				 errmsg("could not fsync directory \"%s\": %m", path)));
+	close(fd);
+}
+
+/*
+ * Make one directory, and its name durable.  The parent is synced also when the directory is
+ * there already: whoever made it may have died in between.
+ */
+static void
+make_directory(const char *path, const char *parent)
+{
+	if (MakePGDirectory(path) != 0 && errno != EEXIST)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not create directory \"%s\": %m", path)));
+	sync_directory(parent);
+}
+
+void
+blob_segment_make_dir(const BlobSpaceId *space)
+{
+	char		path[MAXPGPATH];
+
+	blob_segment_dir_path(path, sizeof(path), space);
+	make_directory(BLOB_STORE_DIR, ".");
+	make_directory(path, BLOB_STORE_DIR);
+}
+
+/* Close one cached descriptor and fill its place with the last one. */
+static void
+close_entry(OpenSegment *entry)
+{
+	if (close(entry->fd) != 0)
+		elog(LOG, "could not close blob segment file: %m");
+	ReleaseExternalFD();
+	*entry = open_segments[--open_segment_count];
+}
+
+void
+blob_segment_release_all(void)
+{
+	while (open_segment_count > 0)
+		close_entry(&open_segments[open_segment_count - 1]);
+}
+
+/*
+ * The cached entry of the segment, or NULL.  removals is the counter as read before this call, so
+ * a removal that happens meanwhile is noticed at the next lookup.
+ */
+static OpenSegment *
+find_entry(const BlobSpaceId *space, uint32 segment_no, uint64 removals)
+{
+	for (int i = 0; i < open_segment_count; i++)
+	{
+		OpenSegment *entry = &open_segments[i];
+		struct stat status;
+
+		if (!entry->has_name || entry->segment_no != segment_no ||
+			entry->space.dboid != space->dboid ||
+			entry->space.incarnation != space->incarnation)
+			continue;
+		if (entry->removals_seen == removals)
+			return entry;
+		if (fstat(entry->fd, &status) == 0 && status.st_nlink > 0)
+		{
+			entry->removals_seen = removals;
+			return entry;
+		}
+		entry->has_name = false;
+		return NULL;
+	}
+	return NULL;
+}
+
+/* Make room for one more descriptor, and account for it. */
+static void
+make_room(void)
+{
+	if (open_segment_count == BLOB_SEGMENT_PINS)
+	{
+		OpenSegment *oldest = &open_segments[0];
+
+		for (int i = 1; i < open_segment_count; i++)
+		{
+			if (open_segments[i].last_use < oldest->last_use)
+				oldest = &open_segments[i];
+		}
+		close_entry(oldest);
+	}
+
+	/*
+	 * Callers rely on BLOB_SEGMENT_PINS descriptors, so going over the limit of what extensions
+	 * should take is better than failing a store for it.
+	 */
+	if (!AcquireExternalFD())
+		ReserveExternalFD();
+}
+
+/* open() a segment file in the cluster's mode; returns -1 with errno. */
+static int
+open_file(const char *path, bool create)
+{
+	int			flags = O_RDWR | O_CLOEXEC | PG_BINARY;
+
+	if (segment_shared->is_direct)
+		flags |= PG_O_DIRECT;
+	if (create)
+		flags |= O_CREAT;
+	return BasicOpenFilePerm(path, flags, pg_file_create_mode);
+}
+
+/*
+ * Open the file, which make_room() has accounted for, making it where asked.  Returns -1 if the
+ * file is missing and that is no error.
+ */
+static int
+open_or_make(const BlobSpaceId *space, uint32 segment_no, BlobSegmentMissing missing)
+{
+	char		path[MAXPGPATH];
+	int			fd;
+
+	blob_segment_path(path, sizeof(path), space, segment_no);
+	fd = open_file(path, false);
+	if (fd < 0 && errno == ENOENT && missing == BLOB_SEGMENT_CREATE)
+	{
+		blob_segment_make_dir(space);
+		fd = open_file(path, true);
+	}
+	if (fd < 0 && (errno != ENOENT || missing != BLOB_SEGMENT_MISSING_OK))
+	{
+		bool		is_full = (errno == ENOSPC || errno == EDQUOT);
+
+		ereport(ERROR,
+				(is_full ? errcode(ERRCODE_DISK_FULL) : errcode_for_file_access(),
+				 errmsg("could not open blob segment file \"%s\": %m", path),
+				 is_full ? errhint("Check free disk space and quotas.") : 0));
+	}
+	return fd;
+}
+
+/*
+ * An empty file may be one whose maker died before it synced the directory: do that now, before
+ * the file gets a size.
+ */
+static void
+make_name_durable(OpenSegment *entry)
+{
+	char		path[MAXPGPATH];
+	struct stat status;
+
+	blob_segment_dir_path(path, sizeof(path), &entry->space);
+	if (fstat(entry->fd, &status) != 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not stat blob segment file in \"%s\": %m", path)));
+	if (status.st_size == 0)
+		sync_directory(path);
+	entry->name_is_durable = true;
+}
+
+/* Open a segment that is not cached, and cache it.  Returns NULL if it is missing. */
+static OpenSegment *
+add_entry(const BlobSpaceId *space, uint32 segment_no, BlobSegmentMissing missing,
+		  uint64 removals)
+{
+	OpenSegment *entry;
+	int			fd = -1;
+
+	make_room();
+	PG_TRY();
+	{
+		fd = open_or_make(space, segment_no, missing);
+	}
+	PG_CATCH();
+	{
+		ReleaseExternalFD();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (fd < 0)
+	{
+		ReleaseExternalFD();
+		return NULL;
+	}
+
+	entry = &open_segments[open_segment_count++];
+	entry->fd = fd;
+	entry->has_name = true;
+	entry->space = *space;
+	entry->segment_no = segment_no;
+	entry->removals_seen = removals;
+	entry->name_is_durable = false;
+	return entry;
+}
+
+int
+blob_segment_open(const BlobSpaceId *space, uint32 segment_no, BlobSegmentMissing missing)
+{
+	OpenSegment *entry;
+	uint64		removals;
+
+	if (segment_shared == NULL)
+		blob_io_not_preloaded();
+
+	/* Atomics do not order plain reads; the allocator's locks did that for whoever needs it. */
+	removals = pg_atomic_read_u64(&segment_shared->removals);
+	entry = find_entry(space, segment_no, removals);
+	if (entry == NULL)
+		entry = add_entry(space, segment_no, missing, removals);
+	if (entry == NULL)
+		return -1;
+
+	entry->last_use = ++use_clock;
+	if (missing == BLOB_SEGMENT_CREATE && !entry->name_is_durable)
+		make_name_durable(entry);
+	return entry->fd;
+}
+
+/*
+ * Lengthen the file with zeros to end_bytes; returns 0 or the errno.  Bytes below the present end
+ * are left alone: they may be somebody's content.
+ */
+static int
+write_zeros(int fd, uint64 end_bytes)
+{
+	struct stat status;
+	uint64		offset;
+
+	if (fstat(fd, &status) != 0)
+		return errno;
+
+	offset = TYPEALIGN64(BLOB_PAGE_SIZE, (uint64) status.st_size);
+	while (offset < end_bytes)
+	{
+		ssize_t		written;
+
+		written = pwrite(fd, zero_bytes, Min(ZERO_BYTES, end_bytes - offset), offset);
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written < 0)
+			return errno;
+		/* Less than a page, direct or not, is a full disk in the making. */
+		written -= written % BLOB_PAGE_SIZE;
+		if (written == 0)
+			return ENOSPC;
+		offset += written;
+	}
+	return 0;
+}
+
+/* Reserve bytes in an open file; returns 0 or the errno. */
+static int
+allocate_bytes(int fd, uint64 offset_bytes, uint64 length_bytes)
+{
+	int			result;
+
+	do
+	{
+		result = fallocate(fd, 0, offset_bytes, length_bytes);
+	} while (result != 0 && errno == EINTR);
+
+	if (result == 0)
+		return 0;
+	if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL)
+		return write_zeros(fd, offset_bytes + length_bytes);
+	return errno;
+}
+
+/* Reserve bytes of one segment file, durably. */
+static void
+reserve_in_segment(const BlobSpaceId *space, uint32 segment_no,
+				   uint64 offset_bytes, uint64 length_bytes)
+{
+	char		path[MAXPGPATH];
+	int			fd;
+	int			error;
+
+	/* Syncs the directory of a new file. */
+	fd = blob_segment_open(space, segment_no, BLOB_SEGMENT_CREATE);
+	blob_segment_path(path, sizeof(path), space, segment_no);
+
+	pgstat_report_wait_start(PG_WAIT_EXTENSION);
+	error = allocate_bytes(fd, offset_bytes, length_bytes);
+	pgstat_report_wait_end();
+	if (error != 0)
+	{
+		bool		is_full = (error == ENOSPC || error == EDQUOT);
+
+		errno = error;
+		ereport(ERROR,
+				(is_full ? errcode(ERRCODE_DISK_FULL) : errcode_for_file_access(),
+				 errmsg("could not reserve space for blob content: %m"),
+				 errdetail("Extending blob segment file \"%s\" by %llu bytes failed.",
+						   path, (unsigned long long) length_bytes),
+				 is_full ? errhint("Check free disk space and quotas.") : 0));
+	}
+
+	pgstat_report_wait_start(PG_WAIT_EXTENSION);
+	error = pg_fsync(fd) != 0 ? errno : 0;
+	pgstat_report_wait_end();
+	if (error != 0)
+	{
+		/* It may concern published content of the same file, and is reported only once. */
+		errno = error;
+		ereport(PANIC,
+				(errcode_for_file_access(),
+				 errmsg("could not fsync blob segment file \"%s\": %m", path)));
+	}
+}
+
+void
+blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page, BlobPageNo end_page)
+{
+	Assert(first_page <= end_page && end_page <= BLOB_MAX_PAGE_NO + 1);
+
+	while (first_page < end_page)
+	{
+		uint32		segment_no = blob_segment_of(first_page);
+		BlobPageNo	segment_start = segment_no * BLOB_SEGMENT_PAGES;
+		BlobPageNo	stop = Min(end_page, segment_start + BLOB_SEGMENT_PAGES);
+
+		reserve_in_segment(space, segment_no,
+						   (first_page - segment_start) * BLOB_PAGE_SIZE,
+						   (stop - first_page) * BLOB_PAGE_SIZE);
+		first_page = stop;
+	}
+}
+
+bool
+blob_segment_remove(const BlobSpaceId *space, uint32 segment_no)
+{
+	char		path[MAXPGPATH];
+	char		directory[MAXPGPATH];
+
+	blob_segment_path(path, sizeof(path), space, segment_no);
+	blob_segment_dir_path(directory, sizeof(directory), space);
+
+	if ((truncate(path, 0) != 0 || unlink(path) != 0) && errno != ENOENT)
+	{
+		ereport(WARNING,
+				(errcode_for_file_access(),
+				 errmsg("could not remove blob segment file \"%s\": %m", path)));
+		return false;
+	}
+
+	/* A full barrier: whoever sees the new count finds the name gone. */
+	pg_atomic_fetch_add_u64(&segment_shared->removals, 1);
+	if (access(directory, F_OK) == 0)
+		sync_directory(directory);
+	return true;
+}
+
+bool
+blob_segment_remove_dir(const BlobSpaceId *space)
+{
+	char		path[MAXPGPATH];
+	bool		is_gone;
+
+	blob_segment_dir_path(path, sizeof(path), space);
+	if (access(path, F_OK) != 0 && errno == ENOENT)
+		return true;
+
+	is_gone = rmtree(path, true);
+	pg_atomic_fetch_add_u64(&segment_shared->removals, 1);
+	sync_directory(BLOB_STORE_DIR);
+	return is_gone;
+}
+
+int64
+blob_segment_file_bytes(const BlobSpaceId *space, uint32 segment_no)
+{
+	char		path[MAXPGPATH];
+	struct stat status;
+
+	blob_segment_path(path, sizeof(path), space, segment_no);
+	if (stat(path, &status) == 0)
+		return (int64) status.st_size;
+	if (errno != ENOENT)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not stat blob segment file \"%s\": %m", path)));
+	return -1;
+}

@@ -1,0 +1,180 @@
+/*
+ * io/segment_sync.c
+ *	  Durability of segment files: one fdatasync() for all backends that wait for it.
+ *
+ * The protocol.  Each segment file hashes to one of a fixed number of slots.  A backend whose
+ * writes have completed
+ *
+ *	1. draws a ticket: my_seq = ++slot->write_seq;
+ *	2. takes the slot's lock exclusively;
+ *	3. if the slot says that this very segment was synced up to a ticket >= my_seq, it is done;
+ *	4. else reads target = write_seq, calls fdatasync(), and records (segment, target).
+ *
+ * The invariant, under the lock: "an fdatasync() of slot->segment, which succeeded, began after
+ * every ticket <= synced_seq was drawn".  It holds because target is read before the call.  A
+ * ticket is drawn after the writes of its owner completed, so step 3 answers rightly.  While one
+ * backend is in fdatasync(), others queue up on the lock; the first of them syncs for all who
+ * drew a ticket before it read target, the rest leave in step 3.
+ *
+ * Collisions.  Two segments in one slot share write_seq, which only makes tickets larger than
+ * either would have alone, and the argument never needs them to be dense.  The recorded identity
+ * is that of the one segment that was synced last; a backend of the other segment sees a foreign
+ * identity, and syncs for itself.  So a collision can cost a superfluous fdatasync(), never a
+ * missing one.
+ *
+ * A removed and remade file has the same identity.  Therefore the file is looked up *after*
+ * target was read: the lookup notices every removal that happened before it (see segment.c), so
+ * what is synced is the file that all tickets <= target were drawn for, or a newer one.
+ *
+ * Any process's fdatasync() covers completed writes through any descriptor of the file.  An
+ * error of write-back is reported to whoever syncs first, which is a PANIC for the cluster; it
+ * is never retried, because the kernel may have marked the lost pages clean.
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "common/hashfn.h"
+#include "io/io_internal.h"
+#include "io/segment.h"
+#include "io/stat.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "port/atomics.h"
+#include "storage/fd.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+
+/* The identity of a segment file; no padding, so it can be hashed and compared as bytes. */
+typedef struct SegmentIdentity
+{
+	uint64		incarnation;
+	Oid			dboid;
+	uint32		segment_no;
+} SegmentIdentity;
+
+StaticAssertDecl(sizeof(SegmentIdentity) == 16, "SegmentIdentity must not have padding");
+
+typedef struct SyncSlot
+{
+	pg_atomic_uint64 write_seq; /* tickets drawn */
+	uint64		synced_seq;		/* under the slot's lock: see the invariant above */
+	SegmentIdentity synced;		/* under the slot's lock: what synced_seq is about */
+	char		padding[64 - 32];	/* one slot per cache line */
+} SyncSlot;
+
+StaticAssertDecl(sizeof(SyncSlot) == 64, "SyncSlot must fill a cache line");
+
+static SyncSlot *sync_slots = NULL;
+static LWLockPadded *sync_locks = NULL;
+
+Size
+blob_segment_sync_shmem_size(void)
+{
+	return mul_size(BLOB_SYNC_SLOTS, sizeof(SyncSlot));
+}
+
+/* Called under AddinShmemInitLock. */
+void
+blob_segment_sync_shmem_init(void)
+{
+	bool		found;
+
+	sync_slots = ShmemInitStruct("blobext segment sync", blob_segment_sync_shmem_size(), &found);
+	sync_locks = GetNamedLWLockTranche(BLOB_SYNC_TRANCHE);
+	if (found)
+		return;
+
+	/* Identity zero is nobody's: no database has OID 0. */
+	memset(sync_slots, 0, blob_segment_sync_shmem_size());
+	for (int i = 0; i < BLOB_SYNC_SLOTS; i++)
+		pg_atomic_init_u64(&sync_slots[i].write_seq, 0);
+}
+
+/*
+ * fdatasync() the segment, PANIC on failure.  Returns false if there is no such file.  The
+ * slot's lock is held, so an ERROR while opening leaves it to the transaction's abort.
+ */
+static bool
+sync_file(const BlobSpaceId *space, uint32 segment_no)
+{
+	int			fd = blob_segment_open(space, segment_no, BLOB_SEGMENT_MISSING_OK);
+	int			result;
+
+	if (fd < 0)
+		return false;
+
+	pgstat_report_wait_start(PG_WAIT_EXTENSION);
+	do
+	{
+		result = fdatasync(fd);
+	} while (result != 0 && errno == EINTR);
+	pgstat_report_wait_end();
+
+	if (result != 0)
+	{
+		char		path[MAXPGPATH];
+		int			save_errno = errno;
+
+		blob_segment_path(path, sizeof(path), space, segment_no);
+		errno = save_errno;
+		ereport(PANIC,
+				(errcode_for_file_access(),
+				 errmsg("could not fdatasync blob segment file \"%s\": %m", path)));
+	}
+	return true;
+}
+
+/*
+ * Make all completed writes to the segment durable.  Takes the slot's LWLock; the caller holds no
+ * other lock of this tranche.
+ */
+bool
+blob_segment_sync(const BlobSpaceId *space, uint32 segment_no)
+{
+	SegmentIdentity identity;
+	SyncSlot   *slot;
+	LWLock	   *lock;
+	uint64		my_seq;
+	uint64		target_seq;
+	bool		exists = true;
+	int			slot_no;
+
+	if (!enableFsync)
+		return true;
+
+	identity.incarnation = space->incarnation;
+	identity.dboid = space->dboid;
+	identity.segment_no = segment_no;
+	slot_no = hash_bytes((const unsigned char *) &identity, sizeof(identity)) % BLOB_SYNC_SLOTS;
+	slot = &sync_slots[slot_no];
+	lock = &sync_locks[slot_no].lock;
+
+	/* A full barrier: the ticket is seen only after the completion of our writes. */
+	my_seq = pg_atomic_add_fetch_u64(&slot->write_seq, 1);
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	if (slot->synced_seq >= my_seq &&
+		memcmp(&slot->synced, &identity, sizeof(identity)) == 0)
+	{
+		LWLockRelease(lock);
+		blob_stat_count(shared_syncs, 1);
+		return true;
+	}
+
+	target_seq = pg_atomic_read_u64(&slot->write_seq);
+	pg_memory_barrier();
+	Assert(target_seq >= my_seq);
+
+	exists = sync_file(space, segment_no);
+	if (exists)
+	{
+		slot->synced = identity;
+		slot->synced_seq = target_seq;
+	}
+	LWLockRelease(lock);
+
+	if (exists)
+		blob_stat_count(syncs, 1);
+	return exists;
+}

@@ -1,0 +1,44 @@
+/*
+ * io/stat.c
+ *	  Cluster-wide counters in shared memory.
+ *
+ * Plain atomics: they are bumped once per request or per value, not per page, and nobody needs a
+ * consistent set of them.  They start at zero with the server.
+ */
+#include "postgres.h"
+
+#include "io/stat.h"
+#include "storage/shmem.h"
+
+BlobStat   *blob_stat = NULL;
+
+Size
+blob_stat_shmem_size(void)
+{
+	return MAXALIGN(sizeof(BlobStat));
+}
+
+void
+blob_stat_shmem_init(void)
+{
+	bool		found;
+
+	blob_stat = ShmemInitStruct("blobext statistics", sizeof(BlobStat), &found);
+	if (found)
+		return;
+
+	pg_atomic_init_u64(&blob_stat->stored_blobs, 0);
+	pg_atomic_init_u64(&blob_stat->stored_bytes, 0);
+	pg_atomic_init_u64(&blob_stat->content_reads, 0);
+	pg_atomic_init_u64(&blob_stat->content_read_bytes, 0);
+	pg_atomic_init_u64(&blob_stat->io_reads, 0);
+	pg_atomic_init_u64(&blob_stat->io_read_bytes, 0);
+	pg_atomic_init_u64(&blob_stat->io_writes, 0);
+	pg_atomic_init_u64(&blob_stat->io_write_bytes, 0);
+	pg_atomic_init_u64(&blob_stat->cache_hits, 0);
+	pg_atomic_init_u64(&blob_stat->cache_misses, 0);
+	pg_atomic_init_u64(&blob_stat->syncs, 0);
+	pg_atomic_init_u64(&blob_stat->shared_syncs, 0);
+	pg_atomic_init_u64(&blob_stat->wal_content_bytes, 0);
+	pg_atomic_init_u64(&blob_stat->stale_reads, 0);
+}
