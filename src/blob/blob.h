@@ -1,11 +1,14 @@
 /*
  * blob/blob.h
- *	  Values: create, read, make durable.  The datum's forms are in core/descriptor.h.
+ *	  Values: create and read.  The datum's forms are in core/descriptor.h.
  */
 #ifndef BLOB_BLOB_H
 #define BLOB_BLOB_H
 
 #include "core/descriptor.h"
+
+/* SQLSTATE of a read whose extents were freed and reused: the value does not exist any more. */
+#define ERRCODE_BLOB_STALE MAKE_SQLSTATE('X', 'B', '0', '0', '1')
 
 /*
  * The value as it should be stored: an inline blobstate over blobext.inline_limit becomes a
@@ -14,11 +17,29 @@
  * that costs size, never correctness.
  *
  * datum may be toasted, compressed or have a short header.  The result is either the same pointer
- * or palloc'ed in the current context.  Transaction: assigns an XID when it writes.
+ * or palloc'ed in the current context.  Assigns an XID when it writes.
  */
 extern Datum blob_externalize(Datum datum);
 
-/* The same for raw content of any origin; always returns a new blobstate datum. */
+/* The same for raw content; always returns a new blobstate datum. */
 extern Datum blob_from_bytes(const char *data, uint64 size_bytes, bool may_externalize);
+
+/* Whether this backend may allocate extents now. */
+extern bool blob_may_allocate(void);
+
+/*
+ * Copy the bytes [offset, offset + length) of a value to target; the caller has checked that they
+ * exist.  Reads exactly the pages that cover the range.  ERROR XB001 if an extent was reused,
+ * XX001 if content is missing or, with blobext.verify_reads and a read of all of it, does not
+ * match the digest.
+ */
+extern void blob_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes,
+					  char *target);
+
+/*
+ * Check that all extents of a descriptor are allocated, none by a later generation.  Gives the
+ * number of the first extent that is not, or -1.
+ */
+extern int	blob_find_stale_extent(const BlobDescriptor *descriptor);
 
 #endif							/* BLOB_BLOB_H */

@@ -7,12 +7,12 @@
 
 #include "postgres.h"
 
-typedef enum BlobWalContent
+typedef enum BlobWalContentMode
 {
 	BLOB_WAL_CONTENT_AUTO,
 	BLOB_WAL_CONTENT_ON,
 	BLOB_WAL_CONTENT_OFF
-} BlobWalContent;
+} BlobWalContentMode;
 
 typedef enum BlobIoMethod
 {
@@ -22,7 +22,7 @@ typedef enum BlobIoMethod
 } BlobIoMethod;
 
 extern int	blob_inline_limit_bytes;
-extern int	blob_wal_content;	/* BlobWalContent */
+extern int	blob_wal_content;	/* BlobWalContentMode */
 extern int	blob_io_method;		/* BlobIoMethod */
 extern bool blob_direct_io;
 extern bool blob_tail_extents;

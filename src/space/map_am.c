@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "access/heapam.h"
+#include "access/multixact.h"
 #include "access/relscan.h"
 #include "access/tableam.h"
 #include "access/xloginsert.h"

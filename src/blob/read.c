@@ -1,0 +1,368 @@
+/*
+ * blob/read.c
+ *	  Reading ranges of a value.
+ *
+ * Before and after the device is read, the map must say that each extent of the range is
+ * allocated, by a generation no later than the descriptor's: an extent that was freed and given
+ * to another value has drawn a later one, and a reader that overlapped with that finds out.
+ *
+ * The range is cut into chunks of the read cache.  What the cache does not hold is read with
+ * neighbouring chunks joined into one request, all requests of the range being in flight as far
+ * as there are buffers.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "blob/blob.h"
+#include "blob/layout.h"
+#include "core/settings.h"
+#include "io/cache.h"
+#include "io/engine.h"
+#include "io/segment.h"
+#include "io/stat.h"
+#include "miscadmin.h"
+#include "space/map.h"
+#include "space/space.h"
+
+/* Chunks that one request can cover: a buffer full of extents of one page. */
+#define MAX_PARTS (BLOB_IO_BUFFER_BYTES / BLOB_PAGE_SIZE)
+
+/* The part of a request that lies in one chunk of one extent. */
+typedef struct ReadPart
+{
+	BlobGeneration generation;
+	uint64		extent_offset;	/* bytes from the extent's start, a multiple of the page */
+	uint32		length;			/* bytes read, a multiple of the page */
+	uint32		valid;			/* bytes of it that are content */
+	uint32		skip;			/* bytes before the wanted ones */
+	uint32		wanted;
+	char	   *target;
+} ReadPart;
+
+typedef struct PendingRead
+{
+	BlobIoRequest request;
+	BlobPageNo	first_page;
+	int			part_count;		/* 0: not in use */
+	ReadPart	parts[MAX_PARTS];
+} PendingRead;
+
+/* Static, like the buffers: the kernel may still look at it after an error. */
+static PendingRead pending[BLOB_IO_BUFFER_COUNT];
+
+typedef struct Reader
+{
+	const BlobSpaceId *space;
+	int			current;		/* request that is being filled, not yet started */
+} Reader;
+
+/* ---- verification of the extents ---- */
+
+static bool
+is_extent_valid(Relation map, const BlobDescriptor *descriptor, BlobExtent *extent)
+{
+	BlobMapEntry entry = blob_map_lookup(map, extent->first_page);
+	BlobMapState expected = extent->is_tail ? BLOB_MAP_TAIL : BLOB_MAP_TIER;
+
+	extent->generation = blob_map_entry_generation(&entry);
+	return blob_map_entry_state(&entry) == expected &&
+		blob_map_entry_pages(&entry) == extent->pages &&
+		extent->generation <= descriptor->generation;
+}
+
+static void
+report_stale(const BlobDescriptor *descriptor, int extent_no)
+{
+	blob_stat_count(stale_reads, 1);
+	ereport(ERROR,
+			(errcode(ERRCODE_BLOB_STALE),
+			 errmsg("stale blobstate value: its content does not exist any more"),
+			 errdetail("Extent %d of a value of " UINT64_FORMAT " bytes has been freed or reused.",
+					   extent_no, descriptor->size_bytes),
+			 errhint("Read the value again from its table.")));
+}
+
+/* Extents [first_no, first_no + count): the last of them must still be what they were. */
+static void
+verify_extents(Relation map, const BlobDescriptor *descriptor, BlobExtent *extents, int first_no,
+			   int count)
+{
+	for (int i = 0; i < count; i++)
+	{
+		BlobGeneration seen = extents[i].generation;
+
+		if (!is_extent_valid(map, descriptor, &extents[i]) ||
+			(seen != BLOB_INVALID_GENERATION && seen != extents[i].generation))
+			report_stale(descriptor, first_no + i);
+	}
+}
+
+int
+blob_find_stale_extent(const BlobDescriptor *descriptor)
+{
+	BlobSpace	space;
+	int			stale = -1;
+
+	blob_space_open(&space, AccessShareLock);
+	for (int i = 0; i < blob_descriptor_extent_count(descriptor) && stale < 0; i++)
+	{
+		BlobExtent	extent = blob_descriptor_extent(descriptor, i);
+
+		if (!is_extent_valid(space.map, descriptor, &extent))
+			stale = i;
+	}
+	blob_space_close(&space);
+	return stale;
+}
+
+/* ---- requests ---- */
+
+static void
+report_read_error(const BlobSpaceId *space, BlobPageNo page, int error)
+{
+	char		path[MAXPGPATH];
+
+	blob_segment_path(path, sizeof(path), space, blob_segment_of(page));
+	if (error == ENODATA)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("could not read content from file \"%s\": the file is too short", path),
+				 errdetail("Content is expected at byte " UINT64_FORMAT ".",
+						   blob_layout_file_offset(page)),
+				 errhint("Restore the file from a backup; blobext_check() lists the affected "
+						 "values.")));
+	errno = error;
+	ereport(ERROR,
+			(errcode_for_file_access(),
+			 errmsg("could not read content from file \"%s\": %m", path)));
+}
+
+/* Wait for a request, hand out its parts and offer them to the cache. */
+static void
+finish_read(Reader *reader, int buffer_no)
+{
+	PendingRead *read = &pending[buffer_no];
+	const char *data = blob_io_buffer(buffer_no);
+	int			part_count = read->part_count;
+
+	if (part_count == 0)
+		return;
+	blob_io_wait(&read->request);
+	read->part_count = 0;
+	if (read->request.error != 0)
+		report_read_error(reader->space, read->first_page, read->request.error);
+
+	for (int i = 0; i < part_count; i++)
+	{
+		ReadPart   *part = &read->parts[i];
+
+		memcpy(part->target, data + part->skip, part->wanted);
+		blob_cache_put(reader->space, part->generation, part->extent_offset, data, part->valid);
+		data += part->length;
+	}
+}
+
+/* Start the request that is being filled, and take the next buffer of the ring. */
+static void
+start_read(Reader *reader)
+{
+	PendingRead *read = &pending[reader->current];
+
+	if (read->part_count == 0)
+		return;
+	read->request.is_write = false;
+	read->request.fd = blob_segment_open(reader->space, blob_segment_of(read->first_page),
+										 BLOB_SEGMENT_MUST_EXIST);
+	read->request.file_offset = blob_layout_file_offset(read->first_page);
+	read->request.buffer_no = reader->current;
+	blob_io_start(&read->request);
+
+	reader->current = (reader->current + 1) % BLOB_IO_BUFFER_COUNT;
+	finish_read(reader, reader->current);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* Whether the part at first_page can join the request that is being filled. */
+static bool
+continues(const PendingRead *read, BlobPageNo first_page, const ReadPart *part)
+{
+	return read->part_count > 0 && read->part_count < MAX_PARTS &&
+		read->first_page + read->request.length / BLOB_PAGE_SIZE == first_page &&
+		first_page % BLOB_SEGMENT_PAGES != 0 &&
+		read->request.length + part->length <= BLOB_IO_BUFFER_BYTES;
+}
+
+static void
+add_part(Reader *reader, BlobPageNo first_page, const ReadPart *part)
+{
+	PendingRead *read = &pending[reader->current];
+
+	if (!continues(read, first_page, part))
+	{
+		start_read(reader);
+		read = &pending[reader->current];
+		read->first_page = first_page;
+		read->request.length = 0;
+	}
+	read->parts[read->part_count++] = *part;
+	read->request.length += part->length;
+}
+
+/*
+ * Read [offset, offset + length) of one extent, of which content_bytes are content, chunk by
+ * chunk, from the cache or by requests.  A chunk that crosses a segment's end is cut there.
+ */
+static void
+read_extent(Reader *reader, const BlobExtent *extent, uint64 content_bytes, uint64 offset,
+			uint64 length, char *target)
+{
+	while (length > 0)
+	{
+		uint64		chunk_end = (offset / BLOB_CACHE_CHUNK_BYTES + 1) * BLOB_CACHE_CHUNK_BYTES;
+		BlobPageNo	page = extent->first_page + offset / BLOB_PAGE_SIZE;
+		uint64		segment_end = offset / BLOB_PAGE_SIZE * BLOB_PAGE_SIZE +
+			blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE;
+		uint32		wanted = (uint32) Min(length, Min(chunk_end, segment_end) - offset);
+
+		if (!blob_cache_get(reader->space, extent->generation, offset, wanted, target))
+		{
+			ReadPart	part = {.generation = extent->generation, .wanted = wanted};
+
+			part.extent_offset = offset / BLOB_PAGE_SIZE * BLOB_PAGE_SIZE;
+			part.skip = (uint32) (offset - part.extent_offset);
+			part.length = (uint32) blob_pages_for(part.skip + wanted) * BLOB_PAGE_SIZE;
+			part.valid = (uint32) Min(part.length, content_bytes - part.extent_offset);
+			part.target = target;
+			add_part(reader, page, &part);
+		}
+		offset += wanted;
+		target += wanted;
+		length -= wanted;
+	}
+}
+
+/* ---- ranges ---- */
+
+/* The extents that a range touches. */
+typedef struct Range
+{
+	int			first_no;
+	int			count;
+	uint64		first_start;	/* content offset of the first of them, in bytes */
+	BlobExtent *extents;
+} Range;
+
+static Range
+find_extents(const BlobDescriptor *descriptor, uint64 offset, uint64 length)
+{
+	int			extent_count = blob_descriptor_extent_count(descriptor);
+	Range		range = {.first_no = -1};
+	uint64		start = 0;
+
+	range.extents = palloc(sizeof(BlobExtent) * extent_count);
+	for (int i = 0; i < extent_count && start < offset + length; i++)
+	{
+		BlobExtent	extent = blob_descriptor_extent(descriptor, i);
+		uint64		end = start + extent.pages * BLOB_PAGE_SIZE;
+
+		if (end > offset)
+		{
+			if (range.first_no < 0)
+			{
+				range.first_no = i;
+				range.first_start = start;
+			}
+			range.extents[range.count++] = extent;
+		}
+		start = end;
+	}
+	return range;
+}
+
+static void
+read_range(const BlobSpaceId *space, const BlobDescriptor *descriptor, const Range *range,
+		   uint64 offset, uint64 length, char *target)
+{
+	Reader		reader = {.space = space};
+	uint64		start = range->first_start;
+
+	for (int i = 0; i < range->count; i++)
+	{
+		const BlobExtent *extent = &range->extents[i];
+		uint64		extent_bytes = extent->pages * BLOB_PAGE_SIZE;
+		uint64		content_bytes = Min(extent_bytes, descriptor->size_bytes - start);
+		uint64		part = Min(length, start + extent_bytes - offset);
+
+		read_extent(&reader, extent, content_bytes, offset - start, part, target);
+		offset += part;
+		target += part;
+		length -= part;
+		start += extent_bytes;
+	}
+	start_read(&reader);
+	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
+		finish_read(&reader, (reader.current + i) % BLOB_IO_BUFFER_COUNT);
+}
+
+static void
+verify_digest(const BlobDescriptor *descriptor, const char *content)
+{
+	uint8		sha256[BLOB_DIGEST_BYTES];
+
+	blob_digest_bytes(content, descriptor->size_bytes, sha256);
+	if (memcmp(sha256, descriptor->sha256, sizeof(sha256)) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("content does not match its SHA-256 digest"),
+				 errdetail("The value of " UINT64_FORMAT " bytes starts at page " UINT64_FORMAT ".",
+						   descriptor->size_bytes,
+						   blob_descriptor_extent(descriptor, 0).first_page),
+				 errhint("Restore the value from a backup; blobext_check() lists the affected "
+						 "values.")));
+}
+
+static void
+read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, char *target)
+{
+	BlobSpace	space;
+	Range		range = find_extents(descriptor, offset, length);
+
+	blob_space_open(&space, AccessShareLock);
+	verify_extents(space.map, descriptor, range.extents, range.first_no, range.count);
+
+	blob_io_begin();
+	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
+		pending[i].part_count = 0;
+	PG_TRY();
+	{
+		read_range(&space.id, descriptor, &range, offset, length, target);
+	}
+	PG_FINALLY();
+	{
+		blob_io_drain();
+		blob_io_end();
+	}
+	PG_END_TRY();
+
+	verify_extents(space.map, descriptor, range.extents, range.first_no, range.count);
+	blob_space_close(&space);
+	pfree(range.extents);
+
+	blob_stat_count(content_reads, 1);
+	blob_stat_count(content_read_bytes, length);
+	if (blob_verify_reads && length == descriptor->size_bytes)
+		verify_digest(descriptor, target);
+}
+
+void
+blob_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes, char *target)
+{
+	Assert(offset_bytes + length_bytes <= value->size_bytes);
+
+	if (length_bytes == 0)
+		return;
+	if (value->is_inline)
+		memcpy(target, value->inline_data + offset_bytes, length_bytes);
+	else
+		read_descriptor(&value->descriptor, offset_bytes, length_bytes, target);
+}

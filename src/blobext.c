@@ -1,0 +1,64 @@
+/*
+ * blobext.c
+ *	  Entry point of the library: a table of contents of what it hooks into the server.
+ */
+#include "postgres.h"
+
+#include "blob/durability.h"
+#include "core/settings.h"
+#include "fmgr.h"
+#include "io/io.h"
+#include "miscadmin.h"
+#include "recovery/recovery.h"
+#include "space/space.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "store/store.h"
+
+PG_MODULE_MAGIC;
+
+void		_PG_init(void);
+
+static shmem_request_hook_type previous_shmem_request_hook;
+static shmem_startup_hook_type previous_shmem_startup_hook;
+
+static void
+request_shared_memory(void)
+{
+	if (previous_shmem_request_hook)
+		previous_shmem_request_hook();
+	blob_io_shmem_request();
+	blob_space_shmem_request();
+}
+
+static void
+initialize_shared_memory(void)
+{
+	if (previous_shmem_startup_hook)
+		previous_shmem_startup_hook();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	blob_io_shmem_init();
+	blob_space_shmem_init();
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/*
+ * Without preloading there is no shared memory and no resource manager: nothing is set up, and
+ * whatever needs them says so (blob_space_require_preload).
+ */
+void
+_PG_init(void)
+{
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+
+	blob_settings_define();
+	blob_recovery_register();
+	blob_durability_init();
+	blob_store_install_hooks();
+
+	previous_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = request_shared_memory;
+	previous_shmem_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = initialize_shared_memory;
+}

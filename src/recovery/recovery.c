@@ -1,0 +1,239 @@
+/*
+ * recovery/recovery.c
+ *	  Replay of blobext's WAL records.
+ *
+ * An extension has no hook into checkpoints, so what replay writes to segment files is durable
+ * before it returns: a restartpoint may come right after.  Replay is idempotent: map pages go by
+ * their LSN, content is written over itself.  A segment file that is missing is made: a later
+ * record of its removal may have been carried out already.
+ *
+ * Replaying CONTENT over pages that now belong to another value cannot happen: pages are given to
+ * another value only after a completed checkpoint that lies past the record of their release.
+ */
+#include "postgres.h"
+
+#include "access/xlog_internal.h"
+#include "access/xlogutils.h"
+#include "io/engine.h"
+#include "io/segment.h"
+#include "recovery/recovery.h"
+#include "space/map_page.h"
+#include "storage/bufmgr.h"
+#include "utils/memutils.h"
+#include "wal/records.h"
+
+static MemoryContext replay_context;
+
+static BlobSpaceId
+space_of(const BlobWalHeader *header)
+{
+	BlobSpaceId space = {.dboid = header->dboid, .incarnation = header->incarnation};
+
+	if (header->version != BLOB_WAL_VERSION)
+		ereport(PANIC,
+				(errmsg("blobext cannot replay WAL of format version %u", header->version),
+				 errdetail("This library writes and reads version %d.", BLOB_WAL_VERSION),
+				 errhint("Recover with the version of blobext that wrote the WAL.")));
+	return space;
+}
+
+/* META and SEGMENT: the meta page gets the content in the record. */
+static void
+replay_meta_page(XLogReaderState *record)
+{
+	Buffer		buffer;
+	XLogRedoAction action;
+
+	if (XLogRecHasBlockRef(record, 0) &&
+		(record->record->blocks[0].flags & BKPBLOCK_WILL_INIT) != 0)
+	{
+		buffer = XLogInitBufferForRedo(record, 0);
+		blob_map_page_init(BufferGetPage(buffer));
+		action = BLK_NEEDS_REDO;
+	}
+	else
+		action = XLogReadBufferForRedo(record, 0, &buffer);
+
+	if (action == BLK_NEEDS_REDO)
+	{
+		Size		length;
+		char	   *data = XLogRecGetBlockData(record, 0, &length);
+
+		if (length != sizeof(BlobMapMeta))
+			elog(PANIC, "blobext: meta page record has %zu bytes", length);
+		blob_map_page_set_meta(BufferGetPage(buffer), (BlobMapMeta *) data);
+		PageSetLSN(BufferGetPage(buffer), record->EndRecPtr);
+		MarkBufferDirty(buffer);
+	}
+	if (BufferIsValid(buffer))
+		UnlockReleaseBuffer(buffer);
+}
+
+static void
+replay_segment(XLogReaderState *record)
+{
+	BlobWalSegment *segment = (BlobWalSegment *) XLogRecGetData(record);
+	BlobSpaceId space = space_of(&segment->header);
+
+	blob_segment_make_dir(&space);
+	blob_segment_reserve(&space, segment->first_page, segment->end_page);
+	replay_meta_page(record);
+}
+
+static void
+replay_map_block(XLogReaderState *record, uint8 block_id)
+{
+	bool		is_new = (record->record->blocks[block_id].flags & BKPBLOCK_WILL_INIT) != 0;
+	Buffer		buffer;
+	XLogRedoAction action;
+
+	if (is_new)
+	{
+		buffer = XLogInitBufferForRedo(record, block_id);
+		blob_map_page_init(BufferGetPage(buffer));
+		action = BLK_NEEDS_REDO;
+	}
+	else
+		action = XLogReadBufferForRedo(record, block_id, &buffer);
+
+	if (action == BLK_NEEDS_REDO)
+	{
+		Size		length;
+		BlobWalMapChange *changes =
+		(BlobWalMapChange *) XLogRecGetBlockData(record, block_id, &length);
+
+		for (Size i = 0; i < length / sizeof(*changes); i++)
+		{
+			BlobWalMapChange change;
+			BlobMapEntry entry;
+
+			memcpy(&change, &changes[i], sizeof(change));	/* the data may be unaligned */
+			entry.generation_state = change.generation_state;
+			entry.measure = change.measure;
+			blob_map_page_set(BufferGetPage(buffer), change.slot, &entry);
+		}
+		PageSetLSN(BufferGetPage(buffer), record->EndRecPtr);
+		MarkBufferDirty(buffer);
+	}
+	if (BufferIsValid(buffer))
+		UnlockReleaseBuffer(buffer);
+}
+
+/* Write one piece, which lies in one segment, and wait. */
+static void
+write_piece(const BlobSpaceId *space, BlobPageNo first_page, const char *data, uint32 length_bytes)
+{
+	static BlobIoRequest request;	/* static, like the buffers */
+	uint32		page_bytes = (uint32) blob_pages_for(length_bytes) * BLOB_PAGE_SIZE;
+	char	   *buffer = blob_io_buffer(0);
+
+	memcpy(buffer, data, length_bytes);
+	memset(buffer + length_bytes, 0, page_bytes - length_bytes);
+	request.is_write = true;
+	request.fd = blob_segment_open(space, blob_segment_of(first_page), BLOB_SEGMENT_CREATE);
+	request.file_offset = (first_page % BLOB_SEGMENT_PAGES) * BLOB_PAGE_SIZE;
+	request.buffer_no = 0;
+	request.length = page_bytes;
+	blob_io_start(&request);
+	blob_io_wait(&request);
+	if (request.error != 0)
+	{
+		errno = request.error;
+		ereport(PANIC,
+				(errcode_for_file_access(),
+				 errmsg("could not replay content of page " UINT64_FORMAT ": %m", first_page)));
+	}
+}
+
+static void
+replay_content(XLogReaderState *record)
+{
+	BlobWalContent *content = (BlobWalContent *) XLogRecGetData(record);
+	BlobSpaceId space = space_of(&content->header);
+	const char *data = (const char *) content + sizeof(*content);
+	BlobPageNo	page = content->first_page;
+	uint32		left_bytes = content->length_bytes;
+
+	blob_io_begin();
+	while (left_bytes > 0)
+	{
+		uint64		segment_bytes = (BLOB_SEGMENT_PAGES - page % BLOB_SEGMENT_PAGES) *
+			BLOB_PAGE_SIZE;
+		uint32		bytes = (uint32) Min(Min(left_bytes, BLOB_IO_BUFFER_BYTES), segment_bytes);
+		bool		leaves_segment = bytes == left_bytes || bytes == segment_bytes;
+
+		write_piece(&space, page, data, bytes);
+		if (leaves_segment)
+			blob_segment_sync(&space, blob_segment_of(page));
+		page += blob_pages_for(bytes);
+		data += bytes;
+		left_bytes -= bytes;
+	}
+	blob_io_end();
+}
+
+static void
+redo(XLogReaderState *record)
+{
+	MemoryContext old_context = MemoryContextSwitchTo(replay_context);
+
+	(void) space_of((BlobWalHeader *) XLogRecGetData(record));
+	switch (XLogRecGetInfo(record) & BLOB_WAL_OP_MASK)
+	{
+		case BLOB_WAL_META:
+			replay_meta_page(record);
+			break;
+		case BLOB_WAL_SEGMENT:
+			replay_segment(record);
+			break;
+		case BLOB_WAL_ALLOC:
+			for (int block_id = 0; block_id <= XLogRecMaxBlockId(record); block_id++)
+				replay_map_block(record, (uint8) block_id);
+			break;
+		case BLOB_WAL_CONTENT:
+			replay_content(record);
+			break;
+		default:
+			elog(PANIC, "blobext: unknown WAL record %u", XLogRecGetInfo(record));
+	}
+	MemoryContextSwitchTo(old_context);
+	MemoryContextReset(replay_context);
+}
+
+static void
+start_up(void)
+{
+	replay_context = AllocSetContextCreate(CurrentMemoryContext, "blobext replay",
+										   ALLOCSET_DEFAULT_SIZES);
+}
+
+static void
+clean_up(void)
+{
+	blob_segment_release_all();
+	MemoryContextDelete(replay_context);
+}
+
+/* wal_consistency_checking: nothing on a map page may differ but LSN, checksum and hints. */
+static void
+mask(char *page, BlockNumber block)
+{
+	PageSetLSN((Page) page, 0);
+	((PageHeader) page)->pd_checksum = 0;
+}
+
+static const RmgrData resource_manager = {
+	.rm_name = BLOB_RMGR_NAME,
+	.rm_redo = redo,
+	.rm_desc = blob_wal_describe,
+	.rm_identify = blob_wal_identify,
+	.rm_startup = start_up,
+	.rm_cleanup = clean_up,
+	.rm_mask = mask
+};
+
+void
+blob_recovery_register(void)
+{
+	RegisterCustomRmgr(BLOB_RMGR_ID, (RmgrData *) &resource_manager);
+}
