@@ -1,0 +1,66 @@
+/*
+ * store/store.h
+ *	  How values over blobext.inline_limit reach extents on every path into a table.
+ *
+ * Nothing of PostgreSQL calls a type when one of its values is stored, so several mechanisms share
+ * the work; README.md in this folder says which path is covered by which of them, and what remains.
+ */
+#ifndef BLOB_STORE_H
+#define BLOB_STORE_H
+
+#include "postgres.h"
+
+#include "access/tupdesc.h"
+#include "nodes/parsenodes.h"
+
+/*
+ * The type modifier that every blobstate column, attribute and domain carries.  It means nothing
+ * but "not the default", which makes the parser put the type's length coercion function, and with
+ * it blob_externalize(), on every assignment.  Type modifier output prints it as the empty string.
+ * It is written into pg_attribute: never change it.
+ */
+#define BLOB_STORE_TYPMOD 1
+
+/* All hooks of this folder; once, from _PG_init. */
+extern void blob_store_install_hooks(void);
+
+/*
+ * Must the coercion and store functions return content now?  True while the server evaluates what
+ * may end up in a catalog (partition bounds) or in a cached plan (constant folding).  What they
+ * are given stays as it is then.
+ */
+extern bool blob_store_suppressed(void);
+
+/* May an input or receive function return a descriptor here?  See input.c. */
+extern bool blob_store_input_may_externalize(void);
+
+/*
+ * For the files of this folder.
+ */
+
+/* Type blobstate, or InvalidOid where the extension is absent or catalogs cannot be read. */
+extern Oid	blob_store_type(void);
+
+/* Is this type blobstate, or a domain over it? */
+extern bool blob_store_is_blob_type(Oid type_oid, Oid blob_type);
+
+/* Both set a state that blob_store_suppressed() looks at; they return the previous one. */
+extern bool blob_store_set_planning(bool planning);
+extern bool blob_store_set_bounding(bool bounding);
+
+/* columns.c: put the hidden modifier on what a DDL statement declares (changes the tree). */
+extern void blob_store_label_statement(Node *statement);
+
+/* bounds.c: does this statement evaluate partition bounds?  Refuses those that are no literals. */
+extern bool blob_store_check_bounds(Node *statement);
+
+/* relabel.c: let query columns carry the hidden modifier. */
+extern void blob_store_label_target_list(List *target_list, Oid blob_type);
+extern const char *blob_store_set_view_source(const char *source);
+
+extern void blob_store_install_planner_hook(void);
+extern void blob_store_install_utility_hook(void);
+extern void blob_store_install_executor_hook(void);
+extern void blob_store_install_analyze_hook(void);
+
+#endif							/* BLOB_STORE_H */
