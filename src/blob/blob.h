@@ -36,6 +36,10 @@ extern bool blob_may_allocate(void);
 extern void blob_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes,
 					  char *target);
 
+/* The same, past the read cache: what the files hold. */
+extern void blob_read_uncached(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes,
+							   char *target);
+
 /*
  * Check that all extents of a descriptor are allocated, none by a later generation.  Gives the
  * number of the first extent that is not, or -1.

@@ -53,6 +53,7 @@ static PendingRead pending[BLOB_IO_BUFFER_COUNT];
 typedef struct Reader
 {
 	const BlobSpaceId *space;
+	bool		use_cache;
 	int			current;		/* request that is being filled, not yet started */
 } Reader;
 
@@ -157,7 +158,9 @@ finish_read(Reader *reader, int buffer_no)
 		ReadPart   *part = &read->parts[i];
 
 		memcpy(part->target, data + part->skip, part->wanted);
-		blob_cache_put(reader->space, part->generation, part->extent_offset, data, part->valid);
+		if (reader->use_cache)
+			blob_cache_put(reader->space, part->generation, part->extent_offset, data,
+						   part->valid);
 		data += part->length;
 	}
 }
@@ -224,7 +227,8 @@ read_extent(Reader *reader, const BlobExtent *extent, uint64 content_bytes, uint
 			blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE;
 		uint32		wanted = (uint32) Min(length, Min(chunk_end, segment_end) - offset);
 
-		if (!blob_cache_get(reader->space, extent->generation, offset, wanted, target))
+		if (!reader->use_cache ||
+			!blob_cache_get(reader->space, extent->generation, offset, wanted, target))
 		{
 			ReadPart	part = {.generation = extent->generation, .wanted = wanted};
 
@@ -281,9 +285,9 @@ find_extents(const BlobDescriptor *descriptor, uint64 offset, uint64 length)
 
 static void
 read_range(const BlobSpaceId *space, const BlobDescriptor *descriptor, const Range *range,
-		   uint64 offset, uint64 length, char *target)
+		   uint64 offset, uint64 length, bool use_cache, char *target)
 {
-	Reader		reader = {.space = space};
+	Reader		reader = {.space = space, .use_cache = use_cache};
 	uint64		start = range->first_start;
 
 	for (int i = 0; i < range->count; i++)
@@ -322,7 +326,8 @@ verify_digest(const BlobDescriptor *descriptor, const char *content)
 }
 
 static void
-read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, char *target)
+read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, bool use_cache,
+				char *target)
 {
 	BlobSpace	space;
 	Range		range = find_extents(descriptor, offset, length);
@@ -335,7 +340,7 @@ read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, 
 		pending[i].part_count = 0;
 	PG_TRY();
 	{
-		read_range(&space.id, descriptor, &range, offset, length, target);
+		read_range(&space.id, descriptor, &range, offset, length, use_cache, target);
 	}
 	PG_FINALLY();
 	{
@@ -354,15 +359,27 @@ read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, 
 		verify_digest(descriptor, target);
 }
 
+static void
+read_value(const BlobValue *value, uint64 offset, uint64 length, bool use_cache, char *target)
+{
+	Assert(offset + length <= value->size_bytes);
+
+	if (length == 0)
+		return;
+	if (value->is_inline)
+		memcpy(target, value->inline_data + offset, length);
+	else
+		read_descriptor(&value->descriptor, offset, length, use_cache, target);
+}
+
 void
 blob_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes, char *target)
 {
-	Assert(offset_bytes + length_bytes <= value->size_bytes);
+	read_value(value, offset_bytes, length_bytes, true, target);
+}
 
-	if (length_bytes == 0)
-		return;
-	if (value->is_inline)
-		memcpy(target, value->inline_data + offset_bytes, length_bytes);
-	else
-		read_descriptor(&value->descriptor, offset_bytes, length_bytes, target);
+void
+blob_read_uncached(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes, char *target)
+{
+	read_value(value, offset_bytes, length_bytes, false, target);
 }

@@ -19,7 +19,7 @@
 
 #include "core/page.h"
 
-/* Buffers of one process.  Their sum stays below the usual 8 MiB of RLIMIT_MEMLOCK. */
+/* Buffers of one process; 4 MiB in all. */
 #define BLOB_IO_BUFFER_BYTES (256 * 1024)
 #define BLOB_IO_BUFFER_COUNT 16
 

@@ -27,7 +27,7 @@ typedef enum BlobSegmentMissing
 extern Size blob_segment_shmem_size(void);
 extern void blob_segment_shmem_init(void);
 
-/* Relative paths ("pg_blobext/<dboid>.<incarnation as 16 hex digits>[/<segment as 8 hex digits>]"). */
+/* Relative paths: "pg_blobext/<dboid>.<incarnation, 16 hex digits>[/<segment, 8 hex digits>]". */
 extern void blob_segment_dir_path(char *path, size_t path_bytes, const BlobSpaceId *space);
 extern void blob_segment_path(char *path, size_t path_bytes, const BlobSpaceId *space,
 							  uint32 segment_no);

@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "access/bufmask.h"
 #include "access/xlog_internal.h"
 #include "access/xlogutils.h"
 #include "io/engine.h"
@@ -37,36 +38,52 @@ space_of(const BlobWalHeader *header)
 	return space;
 }
 
-/* META and SEGMENT: the meta page gets the content in the record. */
-static void
-replay_meta_page(XLogReaderState *record)
+/*
+ * Read and lock a map block; a new one is initialised.  True if the record's change has yet to be
+ * made.  Either way finish_block() comes next.
+ */
+static bool
+lock_block(XLogReaderState *record, uint8 block_id, Buffer *buffer)
 {
-	Buffer		buffer;
-	XLogRedoAction action;
+	if ((XLogRecGetBlock(record, block_id)->flags & BKPBLOCK_WILL_INIT) == 0)
+		return XLogReadBufferForRedo(record, block_id, buffer) == BLK_NEEDS_REDO;
 
-	if (XLogRecHasBlockRef(record, 0) &&
-		(record->record->blocks[0].flags & BKPBLOCK_WILL_INIT) != 0)
+	*buffer = XLogInitBufferForRedo(record, block_id);
+	blob_map_page_init(BufferGetPage(*buffer));
+	return true;
+}
+
+static void
+finish_block(XLogReaderState *record, Buffer buffer, bool is_changed)
+{
+	if (is_changed)
 	{
-		buffer = XLogInitBufferForRedo(record, 0);
-		blob_map_page_init(BufferGetPage(buffer));
-		action = BLK_NEEDS_REDO;
-	}
-	else
-		action = XLogReadBufferForRedo(record, 0, &buffer);
-
-	if (action == BLK_NEEDS_REDO)
-	{
-		Size		length;
-		char	   *data = XLogRecGetBlockData(record, 0, &length);
-
-		if (length != sizeof(BlobMapMeta))
-			elog(PANIC, "blobext: meta page record has %zu bytes", length);
-		blob_map_page_set_meta(BufferGetPage(buffer), (BlobMapMeta *) data);
 		PageSetLSN(BufferGetPage(buffer), record->EndRecPtr);
 		MarkBufferDirty(buffer);
 	}
 	if (BufferIsValid(buffer))
 		UnlockReleaseBuffer(buffer);
+}
+
+/* META and SEGMENT: the meta page gets the content in the record. */
+static void
+replay_meta_page(XLogReaderState *record)
+{
+	Buffer		buffer;
+	bool		needs_redo = lock_block(record, 0, &buffer);
+
+	if (needs_redo)
+	{
+		Size		length;
+		char	   *data = XLogRecGetBlockData(record, 0, &length);
+		BlobMapMeta meta;
+
+		if (length != sizeof(meta))
+			elog(PANIC, "blobext: meta page record has %zu bytes", length);
+		memcpy(&meta, data, sizeof(meta));	/* the data may be unaligned */
+		blob_map_page_set_meta(BufferGetPage(buffer), &meta);
+	}
+	finish_block(record, buffer, needs_redo);
 }
 
 static void
@@ -83,40 +100,26 @@ replay_segment(XLogReaderState *record)
 static void
 replay_map_block(XLogReaderState *record, uint8 block_id)
 {
-	bool		is_new = (record->record->blocks[block_id].flags & BKPBLOCK_WILL_INIT) != 0;
 	Buffer		buffer;
-	XLogRedoAction action;
+	bool		needs_redo = lock_block(record, block_id, &buffer);
 
-	if (is_new)
-	{
-		buffer = XLogInitBufferForRedo(record, block_id);
-		blob_map_page_init(BufferGetPage(buffer));
-		action = BLK_NEEDS_REDO;
-	}
-	else
-		action = XLogReadBufferForRedo(record, block_id, &buffer);
-
-	if (action == BLK_NEEDS_REDO)
+	if (needs_redo)
 	{
 		Size		length;
-		BlobWalMapChange *changes =
-		(BlobWalMapChange *) XLogRecGetBlockData(record, block_id, &length);
+		char	   *data = XLogRecGetBlockData(record, block_id, &length);
 
-		for (Size i = 0; i < length / sizeof(*changes); i++)
+		for (Size i = 0; i < length / sizeof(BlobWalMapChange); i++)
 		{
 			BlobWalMapChange change;
 			BlobMapEntry entry;
 
-			memcpy(&change, &changes[i], sizeof(change));	/* the data may be unaligned */
+			memcpy(&change, data + i * sizeof(change), sizeof(change)); /* may be unaligned */
 			entry.generation_state = change.generation_state;
 			entry.measure = change.measure;
 			blob_map_page_set(BufferGetPage(buffer), change.slot, &entry);
 		}
-		PageSetLSN(BufferGetPage(buffer), record->EndRecPtr);
-		MarkBufferDirty(buffer);
 	}
-	if (BufferIsValid(buffer))
-		UnlockReleaseBuffer(buffer);
+	finish_block(record, buffer, needs_redo);
 }
 
 /* Write one piece, which lies in one segment, and wait. */
@@ -218,8 +221,7 @@ clean_up(void)
 static void
 mask(char *page, BlockNumber block)
 {
-	PageSetLSN((Page) page, 0);
-	((PageHeader) page)->pd_checksum = 0;
+	mask_page_lsn_and_checksum(page);
 }
 
 static const RmgrData resource_manager = {

@@ -1,0 +1,177 @@
+/*
+ * blob/walk.c
+ *	  Values inside of values, see blob/walk.h.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "blob/walk.h"
+#include "catalog/pg_type.h"
+#include "core/catalog.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/lsyscache.h"
+#include "utils/multirangetypes.h"
+#include "utils/rangetypes.h"
+#include "utils/typcache.h"
+
+bool
+blob_walk_row_holds(TupleDesc row_type)
+{
+	for (int i = 0; i < row_type->natts; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(row_type, i);
+
+		if (!column->attisdropped && blob_walk_type_holds(column->atttypid))
+			return true;
+	}
+	return false;
+}
+
+static bool
+row_type_holds(Oid type)
+{
+	TupleDesc	row_type = lookup_rowtype_tupdesc(type, -1);
+	bool		holds = blob_walk_row_holds(row_type);
+
+	ReleaseTupleDesc(row_type);
+	return holds;
+}
+
+bool
+blob_walk_type_holds(Oid type)
+{
+	Oid			element;
+
+	check_stack_depth();
+	if (type == blob_catalog_type())
+		return OidIsValid(type);
+
+	element = get_element_type(type);
+	if (OidIsValid(element))
+		return blob_walk_type_holds(element);
+	switch (get_typtype(type))
+	{
+		case TYPTYPE_DOMAIN:
+			return blob_walk_type_holds(getBaseType(type));
+		case TYPTYPE_COMPOSITE:
+			return row_type_holds(type);
+		case TYPTYPE_RANGE:
+			return blob_walk_type_holds(get_range_subtype(type));
+		case TYPTYPE_MULTIRANGE:
+			return blob_walk_type_holds(get_multirange_range(type));
+		default:
+			return false;
+	}
+}
+
+static void
+walk_array(Datum datum, Oid element, BlobWalkVisitor visit, void *context)
+{
+	ArrayType  *array = DatumGetArrayTypeP(datum);
+	int16		length;
+	bool		by_value;
+	char		alignment;
+	Datum	   *values;
+	bool	   *nulls;
+	int			count;
+
+	get_typlenbyvalalign(element, &length, &by_value, &alignment);
+	deconstruct_array(array, element, length, by_value, alignment, &values, &nulls, &count);
+	for (int i = 0; i < count; i++)
+	{
+		if (!nulls[i])
+			blob_walk_datum(values[i], element, visit, context);
+	}
+}
+
+/* The row's own type is in its header: a column of type record holds any. */
+static void
+walk_row(Datum datum, BlobWalkVisitor visit, void *context)
+{
+	HeapTupleHeader header = DatumGetHeapTupleHeader(datum);
+	TupleDesc	row_type = lookup_rowtype_tupdesc_copy(HeapTupleHeaderGetTypeId(header),
+													   HeapTupleHeaderGetTypMod(header));
+	HeapTupleData tuple = {
+		.t_len = HeapTupleHeaderGetDatumLength(header),
+		.t_tableOid = InvalidOid,
+		.t_data = header
+	};
+	Datum	   *values = palloc(sizeof(Datum) * row_type->natts);
+	bool	   *nulls = palloc(sizeof(bool) * row_type->natts);
+
+	ItemPointerSetInvalid(&tuple.t_self);
+	heap_deform_tuple(&tuple, row_type, values, nulls);
+	for (int i = 0; i < row_type->natts; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(row_type, i);
+
+		if (!nulls[i] && !column->attisdropped && blob_walk_type_holds(column->atttypid))
+			blob_walk_datum(values[i], column->atttypid, visit, context);
+	}
+}
+
+static void
+walk_range(RangeType *range, BlobWalkVisitor visit, void *context)
+{
+	TypeCacheEntry *type = lookup_type_cache(RangeTypeGetOid(range), TYPECACHE_RANGE_INFO);
+	RangeBound	lower;
+	RangeBound	upper;
+	bool		is_empty;
+
+	range_deserialize(type, range, &lower, &upper, &is_empty);
+	if (!is_empty && !lower.infinite)
+		blob_walk_datum(lower.val, type->rngelemtype->type_id, visit, context);
+	if (!is_empty && !upper.infinite)
+		blob_walk_datum(upper.val, type->rngelemtype->type_id, visit, context);
+}
+
+static void
+walk_multirange(Datum datum, BlobWalkVisitor visit, void *context)
+{
+	MultirangeType *multirange = DatumGetMultirangeTypeP(datum);
+	TypeCacheEntry *type = lookup_type_cache(MultirangeTypeGetOid(multirange),
+											 TYPECACHE_MULTIRANGE_INFO);
+	RangeType **ranges;
+	int32		count;
+
+	multirange_deserialize(type->rngtype, multirange, &count, &ranges);
+	for (int i = 0; i < count; i++)
+		walk_range(ranges[i], visit, context);
+}
+
+void
+blob_walk_datum(Datum datum, Oid type, BlobWalkVisitor visit, void *context)
+{
+	Oid			element;
+
+	check_stack_depth();
+	if (type == blob_catalog_type())
+	{
+		visit(datum, context);
+		return;
+	}
+	element = get_element_type(type);
+	if (OidIsValid(element))
+	{
+		walk_array(datum, element, visit, context);
+		return;
+	}
+	switch (get_typtype(type))
+	{
+		case TYPTYPE_DOMAIN:
+			blob_walk_datum(datum, getBaseType(type), visit, context);
+			break;
+		case TYPTYPE_COMPOSITE:
+			walk_row(datum, visit, context);
+			break;
+		case TYPTYPE_RANGE:
+			walk_range(DatumGetRangeTypeP(datum), visit, context);
+			break;
+		case TYPTYPE_MULTIRANGE:
+			walk_multirange(datum, visit, context);
+			break;
+		default:
+			break;
+	}
+}

@@ -1,0 +1,25 @@
+/*
+ * blob/walk.h
+ *	  Finds blobstate values inside of values of other types: domains, arrays, rows, ranges.
+ */
+#ifndef BLOB_WALK_H
+#define BLOB_WALK_H
+
+#include "postgres.h"
+
+#include "access/tupdesc.h"
+
+/* Whether values of this type can hold blobstate. Needs catalog access. */
+extern bool blob_walk_type_holds(Oid type);
+
+/* Whether any column of the row type can. */
+extern bool blob_walk_row_holds(TupleDesc row_type);
+
+/*
+ * Call visit for every blobstate in a value, which may be toasted.  Works in the current memory
+ * context and leaves its garbage there.
+ */
+typedef void (*BlobWalkVisitor) (Datum blobstate, void *context);
+extern void blob_walk_datum(Datum datum, Oid type, BlobWalkVisitor visit, void *context);
+
+#endif							/* BLOB_WALK_H */

@@ -1,0 +1,109 @@
+/*
+ * sql/administration.c
+ *	  Creation of the store, version check, statistics.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "commands/extension.h"
+#include "core/catalog.h"
+#include "core/settings.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "io/cache.h"
+#include "io/segment.h"
+#include "io/stat.h"
+#include "miscadmin.h"
+#include "space/map.h"
+#include "space/space.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/tuplestore.h"
+
+/* What this library implements; the SQL script says what it needs. */
+#define LIBRARY_VERSION "0.1.0"
+
+PG_FUNCTION_INFO_V1(blobext_require_library);
+PG_FUNCTION_INFO_V1(blobext_create_store);
+PG_FUNCTION_INFO_V1(blobext_stat_counters);
+
+/*
+ * First statement of every extension script: the library must be preloaded, and be of the
+ * script's version; the server still runs the old one until it is restarted.
+ */
+Datum
+blobext_require_library(PG_FUNCTION_ARGS)
+{
+	char	   *wanted = text_to_cstring(PG_GETARG_TEXT_PP(0));
+
+	blob_space_require_preload();
+	if (strcmp(wanted, LIBRARY_VERSION) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the loaded library blobext has version %s, the SQL script needs %s",
+						LIBRARY_VERSION, wanted),
+				 errhint("Restart the server, so that it loads the installed library.")));
+	PG_RETURN_VOID();
+}
+
+/* Makes the extent map's meta page; part of CREATE EXTENSION. */
+Datum
+blobext_create_store(PG_FUNCTION_ARGS)
+{
+	Relation	map;
+
+	if (!creating_extension)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("blobext_create_store() can only run as part of CREATE EXTENSION")));
+	blob_space_require_preload();
+	map = table_open(PG_GETARG_OID(0), AccessExclusiveLock);
+	blob_map_create(map);
+	table_close(map, NoLock);
+	PG_RETURN_VOID();
+}
+
+static void
+put_row(ReturnSetInfo *result, const char *name, uint64 value)
+{
+	Datum		values[2] = {CStringGetTextDatum(name), Int64GetDatum((int64) value)};
+	bool		nulls[2] = {false, false};
+
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+#define PUT_COUNTER(member) put_row(result, #member, pg_atomic_read_u64(&blob_stat->member))
+
+/* Rows (name, value) since the start of the server. */
+Datum
+blobext_stat_counters(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	uint64		hits;
+	uint64		misses;
+	uint64		used_chunks;
+	uint64		total_chunks;
+
+	blob_space_require_preload();
+	InitMaterializedSRF(fcinfo, 0);
+	blob_cache_stats(&hits, &misses, &used_chunks, &total_chunks);
+	PUT_COUNTER(stored_blobs);
+	PUT_COUNTER(stored_bytes);
+	PUT_COUNTER(content_reads);
+	PUT_COUNTER(content_read_bytes);
+	PUT_COUNTER(io_reads);
+	PUT_COUNTER(io_read_bytes);
+	PUT_COUNTER(io_writes);
+	PUT_COUNTER(io_write_bytes);
+	PUT_COUNTER(syncs);
+	PUT_COUNTER(shared_syncs);
+	PUT_COUNTER(wal_content_bytes);
+	PUT_COUNTER(stale_reads);
+	put_row(result, "cache_hits", hits);
+	put_row(result, "cache_misses", misses);
+	put_row(result, "cache_used_bytes", used_chunks * BLOB_CACHE_CHUNK_BYTES);
+	put_row(result, "cache_bytes", total_chunks * BLOB_CACHE_CHUNK_BYTES);
+	put_row(result, "direct_io", blob_segment_is_direct());
+	put_row(result, "wal_logs_content", blob_wal_logs_content());
+	return (Datum) 0;
+}

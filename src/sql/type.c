@@ -1,0 +1,158 @@
+/*
+ * sql/type.c
+ *	  Input, output, casts and store functions of type blobstate.
+ *
+ * Input and receive take content, never a descriptor: a forged one would read other people's
+ * bytes.  Output gives content, as bytea's does.
+ */
+#include "postgres.h"
+
+#include "blob/blob.h"
+#include "fmgr.h"
+#include "libpq/pqformat.h"
+#include "sql/value.h"
+#include "space/space.h"
+#include "store/store.h"
+#include "utils/builtins.h"
+#include "utils/bytea.h"
+#include "utils/memutils.h"
+
+PG_FUNCTION_INFO_V1(blobstate_in);
+PG_FUNCTION_INFO_V1(blobstate_out);
+PG_FUNCTION_INFO_V1(blobstate_recv);
+PG_FUNCTION_INFO_V1(blobstate_send);
+PG_FUNCTION_INFO_V1(blobstate_typmod_in);
+PG_FUNCTION_INFO_V1(blobstate_typmod_out);
+PG_FUNCTION_INFO_V1(blobstate_coerce);
+PG_FUNCTION_INFO_V1(blobstate_from_bytea);
+PG_FUNCTION_INFO_V1(blobstate_to_bytea);
+PG_FUNCTION_INFO_V1(blob_store);
+
+/* bytea_output = hex writes two characters for a byte, and two before them. */
+#define MAX_TEXT_BYTES ((MaxAllocSize - 3) / 2)
+
+BlobValue
+blob_sql_unpack(Datum datum)
+{
+	BlobValue	value;
+
+	blob_value_unpack(PG_DETOAST_DATUM_PACKED(datum), &value);
+	return value;
+}
+
+bytea *
+blob_sql_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes)
+{
+	bytea	   *result;
+
+	blob_check_datum_size(length_bytes);
+	result = palloc(VARHDRSZ + length_bytes);
+	SET_VARSIZE(result, VARHDRSZ + length_bytes);
+	blob_read(value, offset_bytes, length_bytes, VARDATA(result));
+	return result;
+}
+
+Datum
+blobstate_in(PG_FUNCTION_ARGS)
+{
+	bytea	   *content;
+
+	blob_space_require_preload();
+	content = DatumGetByteaPP(DirectFunctionCall1(byteain, PG_GETARG_DATUM(0)));
+	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
+						   blob_store_input_may_externalize());
+}
+
+Datum
+blobstate_recv(PG_FUNCTION_ARGS)
+{
+	StringInfo	message = (StringInfo) PG_GETARG_POINTER(0);
+	int			length = message->len - message->cursor;
+
+	blob_space_require_preload();
+	return blob_from_bytes(pq_getmsgbytes(message, length), length,
+						   blob_store_input_may_externalize());
+}
+
+/* Where the text form is too long for PostgreSQL, name the way that works. */
+static void
+check_text_size(uint64 size_bytes)
+{
+	if (size_bytes > MAX_TEXT_BYTES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("value of " UINT64_FORMAT " bytes is too large for text output",
+						size_bytes),
+				 errdetail("The text form of at most %zu bytes fits into one message.",
+						   (size_t) MAX_TEXT_BYTES),
+				 errhint("Use binary transfer, or read the value in ranges with blob_read().")));
+}
+
+Datum
+blobstate_out(PG_FUNCTION_ARGS)
+{
+	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
+
+	check_text_size(value.size_bytes);
+	return DirectFunctionCall1(byteaout, PointerGetDatum(blob_sql_read(&value, 0,
+																		value.size_bytes)));
+}
+
+Datum
+blobstate_send(PG_FUNCTION_ARGS)
+{
+	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
+
+	PG_RETURN_BYTEA_P(blob_sql_read(&value, 0, value.size_bytes));
+}
+
+/* Users cannot give a modifier; the hidden one is set by store/utility.c. */
+Datum
+blobstate_typmod_in(PG_FUNCTION_ARGS)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_SYNTAX_ERROR),
+			 errmsg("type modifier is not allowed for type \"blobstate\"")));
+	PG_RETURN_INT32(-1);
+}
+
+Datum
+blobstate_typmod_out(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_CSTRING(pstrdup(""));
+}
+
+/* blobstate(blobstate, integer, boolean): runs wherever a value is assigned to a column. */
+Datum
+blobstate_coerce(PG_FUNCTION_ARGS)
+{
+	if (blob_store_suppressed())
+		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
+	return blob_externalize(PG_GETARG_DATUM(0));
+}
+
+/* blob_store(blobstate): put on the targets of INSERT, UPDATE and MERGE by store/planner.c. */
+Datum
+blob_store(PG_FUNCTION_ARGS)
+{
+	if (blob_store_suppressed())
+		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
+	return blob_externalize(PG_GETARG_DATUM(0));
+}
+
+Datum
+blobstate_from_bytea(PG_FUNCTION_ARGS)
+{
+	bytea	   *content = PG_GETARG_BYTEA_PP(0);
+
+	blob_space_require_preload();
+	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), false);
+}
+
+Datum
+blobstate_to_bytea(PG_FUNCTION_ARGS)
+{
+	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
+
+	PG_RETURN_BYTEA_P(blob_sql_read(&value, 0, value.size_bytes));
+}
