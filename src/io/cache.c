@@ -20,7 +20,7 @@
  * unclaimed again, but with another key: it cannot be, because a claimant deletes K from the table
  * under K's partition lock held exclusively before it changes the frame, and a reader holds that
  * lock shared from its lookup until it has pinned.  The claim ends with a full barrier after
- * key, length and content were written; the reader's successful swap is a full barrier before
+ * key, range and content were written; the reader's successful swap is a full barrier before
  * it reads them.
  *
  * A claimant neither waits for anything but a partition lock nor throws, so claims are short.
@@ -70,7 +70,8 @@ typedef struct CacheFrame
 {
 	pg_atomic_uint32 pins;		/* readers, or FRAME_CLAIMED */
 	pg_atomic_uint32 usage;		/* 0 .. MAX_USAGE; races lose a count, no more */
-	uint32		valid_bytes;	/* written by the claimant, read by readers with a pin */
+	uint32		valid_start;	/* bytes of the chunk; written by the claimant, read by */
+	uint32		valid_end;		/* readers with a pin */
 	CacheKey	key;			/* written and read by the claimant only */
 } CacheFrame;
 
@@ -254,7 +255,7 @@ blob_cache_get(const BlobSpaceId *space, BlobGeneration generation,
 	frame = find_and_pin(&key);
 	if (frame != NULL)
 	{
-		if (start + length_bytes <= frame->valid_bytes)
+		if (start >= frame->valid_start && start + length_bytes <= frame->valid_end)
 		{
 			memcpy(dst, frame_content(frame - cache_frames) + start, length_bytes);
 			if (pg_atomic_read_u32(&frame->usage) < MAX_USAGE)
@@ -272,11 +273,38 @@ blob_cache_get(const BlobSpaceId *space, BlobGeneration generation,
 }
 
 /*
- * If the key is cached: lengthen its content where data has more (and the frame can be claimed),
- * and return true.  The entry stays in the table; readers who find it claimed have a miss.
+ * Add bytes to a claimed frame that holds some of the same chunk.  A range that neither overlaps
+ * nor touches the present one replaces it if it is the longer.
+ */
+static void
+merge_range(CacheFrame *frame, uint32 start, const char *data, uint32 length_bytes)
+{
+	uint32		end = start + length_bytes;
+
+	if (start >= frame->valid_start && end <= frame->valid_end)
+		return;
+	if (start <= frame->valid_end && end >= frame->valid_start)
+	{
+		frame->valid_start = Min(frame->valid_start, start);
+		frame->valid_end = Max(frame->valid_end, end);
+	}
+	else if (length_bytes > frame->valid_end - frame->valid_start)
+	{
+		frame->valid_start = start;
+		frame->valid_end = end;
+	}
+	else
+		return;
+	memcpy(frame_content(frame - cache_frames) + start, data, length_bytes);
+}
+
+/*
+ * If the key is cached: add the data to its frame (if that can be claimed), and return true.  The
+ * entry stays in the table; readers who find the frame claimed have a miss.
  */
 static bool
-refresh_existing(const CacheKey *key, uint32 hash, const char *data, uint32 valid_bytes)
+refresh_existing(const CacheKey *key, uint32 hash, uint32 start, const char *data,
+				 uint32 length_bytes)
 {
 	LWLock	   *lock = partition_lock(hash);
 	CacheFrame *frame = NULL;
@@ -292,11 +320,7 @@ refresh_existing(const CacheKey *key, uint32 hash, const char *data, uint32 vali
 
 	if (frame != NULL)
 	{
-		if (frame->valid_bytes < valid_bytes)
-		{
-			memcpy(frame_content(frame - cache_frames), data, valid_bytes);
-			frame->valid_bytes = valid_bytes;
-		}
+		merge_range(frame, start, data, length_bytes);
 		disclaim_frame(frame);
 	}
 	return is_cached;
@@ -362,29 +386,31 @@ publish(CacheFrame *frame, const CacheKey *key, uint32 hash)
 }
 
 void
-blob_cache_put(const BlobSpaceId *space, BlobGeneration generation, uint64 chunk_no,
-			   const char *data, uint32 valid_bytes)
+blob_cache_put(const BlobSpaceId *space, BlobGeneration generation, uint64 offset_bytes,
+			   const char *data, uint32 length_bytes)
 {
+	uint32		start = offset_bytes % BLOB_CACHE_CHUNK_BYTES;
 	CacheKey	key;
 	CacheFrame *frame;
 	uint32		hash;
 
-	Assert(valid_bytes <= BLOB_CACHE_CHUNK_BYTES);
+	Assert((uint64) start + length_bytes <= BLOB_CACHE_CHUNK_BYTES);
 
-	if (cache_table == NULL || valid_bytes == 0)
+	if (cache_table == NULL || length_bytes == 0)
 		return;
 
-	make_key(&key, space, generation, chunk_no);
+	make_key(&key, space, generation, offset_bytes / BLOB_CACHE_CHUNK_BYTES);
 	hash = get_hash_value(cache_table, &key);
-	if (refresh_existing(&key, hash, data, valid_bytes))
+	if (refresh_existing(&key, hash, start, data, length_bytes))
 		return;
 
 	frame = claim_victim();
 	if (frame == NULL)
 		return;
 	evict(frame);
-	memcpy(frame_content(frame - cache_frames), data, valid_bytes);
-	frame->valid_bytes = valid_bytes;
+	memcpy(frame_content(frame - cache_frames) + start, data, length_bytes);
+	frame->valid_start = start;
+	frame->valid_end = start + length_bytes;
 	publish(frame, &key, hash);
 }
 

@@ -6,8 +6,8 @@
  * time.  The cache keeps chunks of BLOB_CACHE_CHUNK_BYTES of extents.  Its key is the space, the
  * extent's *generation* and the chunk's number inside the extent: a generation is never given
  * twice, and published bytes of an extent never change, so an entry can be useless but never
- * wrong, and needs no invalidation.  Bytes of a chunk above the entry's valid length are not
- * cached (an extent may still grow there).
+ * wrong, and needs no invalidation.  A chunk may be cached in part: reads of ranges need not read
+ * all of it, and bytes that are not published yet must not be offered (an extent may grow there).
  *
  * blobext.cache_size = 0 turns it off.
  */
@@ -29,11 +29,13 @@ extern bool blob_cache_get(const BlobSpaceId *space, BlobGeneration generation,
 						   uint64 offset_bytes, uint32 length_bytes, char *dst);
 
 /*
- * Offer the first valid_bytes of chunk chunk_no of an extent, just read from the device.  May be
- * ignored (memory in use, cache off).  Never throws.
+ * Offer published bytes of an extent, just read from the device: data holds length_bytes from
+ * offset_bytes on (bytes inside the extent; the range must lie inside one chunk).  A chunk keeps
+ * one contiguous range; what touches it lengthens it.  May be ignored (memory in use, cache off).
+ * Never throws.
  */
-extern void blob_cache_put(const BlobSpaceId *space, BlobGeneration generation, uint64 chunk_no,
-						   const char *data, uint32 valid_bytes);
+extern void blob_cache_put(const BlobSpaceId *space, BlobGeneration generation,
+						   uint64 offset_bytes, const char *data, uint32 length_bytes);
 
 /* Cluster-wide counters. */
 extern void blob_cache_stats(uint64 *hits, uint64 *misses, uint64 *used_chunks,

@@ -513,22 +513,65 @@ reserve_in_segment(const BlobSpaceId *space, uint32 segment_no,
 	}
 }
 
+/*
+ * Give back what a failed reservation took, so that a value that was too large does not leave a
+ * full disk behind, which would stop the server's WAL.  Beyond the size that a file had before,
+ * there is nobody's content: reservations are serialised.  Best effort, never throws.
+ */
+static void
+give_back(const BlobSpaceId *space, uint32 first_segment_no, const int64 *bytes_before, int count)
+{
+	for (int i = 0; i < count; i++)
+	{
+		char		path[MAXPGPATH];
+		struct stat status;
+
+		blob_segment_path(path, sizeof(path), space, first_segment_no + i);
+		if (stat(path, &status) == 0 && status.st_size > bytes_before[i] &&
+			truncate(path, bytes_before[i]) != 0)
+			ereport(LOG,
+					(errcode_for_file_access(),
+					 errmsg("could not truncate blob segment file \"%s\": %m", path)));
+	}
+}
+
 void
 blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page, BlobPageNo end_page)
 {
-	Assert(first_page <= end_page && end_page <= BLOB_MAX_PAGE_NO + 1);
+	uint32		first_segment_no = blob_segment_of(first_page);
+	int64	   *bytes_before;
+	volatile int count = 0;
 
-	while (first_page < end_page)
+	Assert(end_page <= BLOB_MAX_PAGE_NO + 1);
+	if (first_page >= end_page)
+		return;
+
+	bytes_before = palloc(sizeof(int64) *
+						  (blob_segment_of(end_page - 1) - first_segment_no + 1));
+	PG_TRY();
 	{
-		uint32		segment_no = blob_segment_of(first_page);
-		BlobPageNo	segment_start = segment_no * BLOB_SEGMENT_PAGES;
-		BlobPageNo	stop = Min(end_page, segment_start + BLOB_SEGMENT_PAGES);
+		for (BlobPageNo page = first_page; page < end_page;)
+		{
+			uint32		segment_no = blob_segment_of(page);
+			BlobPageNo	segment_start = segment_no * BLOB_SEGMENT_PAGES;
+			BlobPageNo	stop = Min(end_page, segment_start + BLOB_SEGMENT_PAGES);
+			int64		file_bytes = blob_segment_file_bytes(space, segment_no);
 
-		reserve_in_segment(space, segment_no,
-						   (first_page - segment_start) * BLOB_PAGE_SIZE,
-						   (stop - first_page) * BLOB_PAGE_SIZE);
-		first_page = stop;
+			bytes_before[count] = file_bytes > 0 ? file_bytes : 0;
+			count++;
+			reserve_in_segment(space, segment_no,
+							   (page - segment_start) * BLOB_PAGE_SIZE,
+							   (stop - page) * BLOB_PAGE_SIZE);
+			page = stop;
+		}
 	}
+	PG_CATCH();
+	{
+		give_back(space, first_segment_no, bytes_before, count);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	pfree(bytes_before);
 }
 
 bool

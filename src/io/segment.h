@@ -38,8 +38,9 @@ extern void blob_segment_make_dir(const BlobSpaceId *space);
 /*
  * Reserve the pages [first_page, end_page) with fallocate(), making files where needed; files,
  * sizes and directory are durable on return.  The caller serialises reservations of one space.
- * ENOSPC and EDQUOT: ERROR 53100 with hint; nothing that was there before is harmed.  Where the
- * file system knows no fallocate(), zeros are written, but only past the end of the file.
+ * ENOSPC and EDQUOT: ERROR 53100 with hint; nothing that was there before is harmed, and what was
+ * taken is given back.  Where the file system knows no fallocate(), zeros are written, but only
+ * past the end of the file.
  */
 extern void blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page,
 								 BlobPageNo end_page);

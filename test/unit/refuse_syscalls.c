@@ -2,10 +2,11 @@
  * test/unit/refuse_syscalls.c
  *	  Run a program under a seccomp filter that refuses what some systems refuse.
  *
- *	refuse_syscalls [--io-uring] [--o-direct] [--] program [arguments]
+ *	refuse_syscalls [--io-uring] [--o-direct] [--fallocate] [--] program [arguments]
  *
  *	--io-uring	io_uring_setup, _enter and _register fail with EPERM
  *	--o-direct	open and openat with O_DIRECT fail with EINVAL
+ *	--fallocate	fallocate fails with EOPNOTSUPP
  *
  * Filters are inherited by children and cannot be taken off.  Exit status 125: could not set up
  * the filter; 127: could not run the program.  Build with: gcc -o refuse_syscalls refuse_syscalls.c
@@ -146,6 +147,8 @@ main(int argc, char **argv)
 #endif
 			emit_refuse_bits(__NR_openat, 2, O_DIRECT, EINVAL);
 		}
+		else if (strcmp(argv[i], "--fallocate") == 0)
+			emit_refuse(__NR_fallocate, EOPNOTSUPP);
 		else
 		{
 			fprintf(stderr, "refuse_syscalls: unknown option \"%s\"\n", argv[i]);
@@ -156,7 +159,8 @@ main(int argc, char **argv)
 
 	if (i >= argc)
 	{
-		fprintf(stderr, "usage: refuse_syscalls [--io-uring] [--o-direct] [--] program ...\n");
+		fprintf(stderr, "usage: refuse_syscalls [--io-uring] [--o-direct] [--fallocate] "
+				"program ...\n");
 		return 125;
 	}
 
