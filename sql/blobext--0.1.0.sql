@@ -126,13 +126,13 @@ CREATE FUNCTION blob_read(blobstate, "offset" bigint, "length" bigint) RETURNS b
     AS 'MODULE_PATHNAME', 'blob_read_sql' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION blob_read(blobstate, bigint, bigint) IS
     'bytes from offset (the first byte has offset 0) on; fewer at the end of the content';
-CREATE FUNCTION substring(blobstate, bigint) RETURNS bytea
+CREATE FUNCTION "substring"(blobstate, bigint) RETURNS bytea
     AS 'MODULE_PATHNAME', 'blob_substring' LANGUAGE C STABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION substring(blobstate, bigint) IS
+COMMENT ON FUNCTION "substring"(blobstate, bigint) IS
     'bytes from a position (the first byte has position 1) to the end';
-CREATE FUNCTION substring(blobstate, bigint, bigint) RETURNS bytea
+CREATE FUNCTION "substring"(blobstate, bigint, bigint) RETURNS bytea
     AS 'MODULE_PATHNAME', 'blob_substring' LANGUAGE C STABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION substring(blobstate, bigint, bigint) IS
+COMMENT ON FUNCTION "substring"(blobstate, bigint, bigint) IS
     'so many bytes from a position (the first byte has position 1) on';
 CREATE FUNCTION substr(blobstate, bigint) RETURNS bytea
     AS 'MODULE_PATHNAME', 'blob_substring' LANGUAGE C STABLE STRICT PARALLEL SAFE;
@@ -173,7 +173,7 @@ REVOKE ALL ON FUNCTION blobext_create_store(regclass) FROM PUBLIC;
 COMMENT ON FUNCTION blobext_create_store(regclass) IS 'part of CREATE EXTENSION';
 SELECT @extschema@.blobext_create_store('@extschema@.blobext_map'::pg_catalog.regclass);
 
-CREATE FUNCTION blobext_check(relation regclass DEFAULT NULL,
+CREATE FUNCTION blobext_check(checked regclass DEFAULT NULL,
         OUT relation regclass, OUT tid tid, OUT column_name name, OUT problem text)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1;
