@@ -7,8 +7,11 @@
  * blobstate value.  It runs in the leader of a parallel plan.
  *
  * The hook also labels the row description with the hidden type modifier.  So the new table's
- * columns carry it; and a plpgsql function that returns rows of a table may RETURN QUERY computed
- * blobstate columns, although plpgsql demands equal modifiers there.
+ * columns carry it.  And a plpgsql function that returns rows of a table may return computed
+ * blobstate columns, although plpgsql demands equal modifiers there: RETURN QUERY sends its rows
+ * to a tuplestore, a record variable gets them from SPI.  But plpgsql stores what it assigns to a
+ * column, as in SELECT ... INTO NEW.b, only if the modifiers differ; therefore a single column that
+ * comes from SPI stays bare.
  */
 #include "postgres.h"
 
@@ -158,23 +161,44 @@ make_store_receiver(DestReceiver *inner, const StoreTypes *types)
 }
 
 /*
- * The description with the hidden modifier on blobstate columns, or NULL if there are none.
+ * Has a query of this destination rows that are to be stored?  Domains count here.
  */
-static TupleDesc
-label_description(TupleDesc desc, const StoreTypes *types)
+static bool
+has_columns_to_store(CommandDest destination, TupleDesc desc, const StoreTypes *types)
 {
-	TupleDesc	labelled = NULL;
-
+	if (destination != DestIntoRel && destination != DestTransientRel)
+		return false;
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Oid			type = TupleDescAttr(desc, i)->atttypid;
 
-		if (!blob_store_is_blob_type(type, types->blob) && type != types->array)
+		if (type == types->array || blob_store_is_blob_type(type, types->blob))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The description with the hidden modifier on blobstate columns, or the same if all have it.
+ */
+static TupleDesc
+label_description(CommandDest destination, TupleDesc desc, const StoreTypes *types)
+{
+	TupleDesc	labelled = desc;
+
+	if (destination == DestSPI && desc->natts == 1)
+		return desc;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute attribute = TupleDescAttr(desc, i);
+
+		if (attribute->atttypid != types->blob && attribute->atttypid != types->array)
 			continue;
-		if (labelled == NULL)
+		if (attribute->atttypmod == BLOB_STORE_TYPMOD)
+			continue;
+		if (labelled == desc)
 			labelled = CreateTupleDescCopy(desc);
-		if (type == types->blob || type == types->array)
-			TupleDescAttr(labelled, i)->atttypmod = BLOB_STORE_TYPMOD;
+		TupleDescAttr(labelled, i)->atttypmod = BLOB_STORE_TYPMOD;
 	}
 	return labelled;
 }
@@ -205,11 +229,10 @@ redirect_query(QueryDesc *query_desc)
 {
 	CommandDest destination = query_desc->dest ? query_desc->dest->mydest : DestNone;
 	StoreTypes	types;
-	TupleDesc	labelled;
 	MemoryContext caller_context;
 
 	if (destination != DestIntoRel && destination != DestTransientRel &&
-		destination != DestTuplestore)
+		destination != DestTuplestore && destination != DestSPI)
 		return;
 	types.blob = blob_store_type();
 	if (!OidIsValid(types.blob) || query_desc->tupDesc == NULL)
@@ -217,13 +240,9 @@ redirect_query(QueryDesc *query_desc)
 	types.array = blob_catalog_array_type();
 
 	caller_context = MemoryContextSwitchTo(query_desc->estate->es_query_cxt);
-	labelled = label_description(query_desc->tupDesc, &types);
-	if (labelled != NULL)
-	{
-		query_desc->tupDesc = labelled;
-		if (destination != DestTuplestore)
-			query_desc->dest = make_store_receiver(query_desc->dest, &types);
-	}
+	if (has_columns_to_store(destination, query_desc->tupDesc, &types))
+		query_desc->dest = make_store_receiver(query_desc->dest, &types);
+	query_desc->tupDesc = label_description(destination, query_desc->tupDesc, &types);
 	MemoryContextSwitchTo(caller_context);
 }
 
@@ -240,7 +259,7 @@ store_executor_run(QueryDesc *query_desc, ScanDirection direction, uint64 count 
 
 	redirect_query(query_desc);
 	was_bounding = blob_store_set_bounding(false);
-	if (!was_bounding && query_desc->tupDesc == desc)
+	if (!was_bounding && query_desc->tupDesc == desc && query_desc->dest == dest)
 	{
 		run_query(query_desc, direction, count RUN_EXTRA_ARGUMENT);
 		return;
