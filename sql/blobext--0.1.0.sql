@@ -85,7 +85,7 @@ CREATE FUNCTION blobstate(bytea) RETURNS blobstate
     AS 'MODULE_PATHNAME', 'blobstate_from_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION blobstate(bytea) IS 'convert bytea to blobstate';
 CREATE FUNCTION bytea(blobstate) RETURNS bytea
-    AS 'MODULE_PATHNAME', 'blobstate_to_bytea' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+    AS 'MODULE_PATHNAME', 'blobstate_to_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
 COMMENT ON FUNCTION bytea(blobstate) IS 'convert blobstate to bytea';
 
 CREATE CAST (bytea AS blobstate) WITH FUNCTION blobstate(bytea) AS ASSIGNMENT;
@@ -123,23 +123,23 @@ COMMENT ON FUNCTION blob_extents(blobstate) IS
 -- ---------------------------------------------------------------------------
 
 CREATE FUNCTION blob_read(blobstate, "offset" bigint, "length" bigint) RETURNS bytea
-    AS 'MODULE_PATHNAME', 'blob_read_sql' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+    AS 'MODULE_PATHNAME', 'blob_read_sql' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
 COMMENT ON FUNCTION blob_read(blobstate, bigint, bigint) IS
     'bytes from offset (the first byte has offset 0) on; fewer at the end of the content';
 CREATE FUNCTION "substring"(blobstate, bigint) RETURNS bytea
-    AS 'MODULE_PATHNAME', 'blob_substring' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+    AS 'MODULE_PATHNAME', 'blob_substring' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
 COMMENT ON FUNCTION "substring"(blobstate, bigint) IS
     'bytes from a position (the first byte has position 1) to the end';
 CREATE FUNCTION "substring"(blobstate, bigint, bigint) RETURNS bytea
-    AS 'MODULE_PATHNAME', 'blob_substring' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+    AS 'MODULE_PATHNAME', 'blob_substring' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
 COMMENT ON FUNCTION "substring"(blobstate, bigint, bigint) IS
     'so many bytes from a position (the first byte has position 1) on';
 CREATE FUNCTION substr(blobstate, bigint) RETURNS bytea
-    AS 'MODULE_PATHNAME', 'blob_substring' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+    AS 'MODULE_PATHNAME', 'blob_substring' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
 COMMENT ON FUNCTION substr(blobstate, bigint) IS
     'bytes from a position (the first byte has position 1) to the end';
 CREATE FUNCTION substr(blobstate, bigint, bigint) RETURNS bytea
-    AS 'MODULE_PATHNAME', 'blob_substring' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+    AS 'MODULE_PATHNAME', 'blob_substring' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
 COMMENT ON FUNCTION substr(blobstate, bigint, bigint) IS
     'so many bytes from a position (the first byte has position 1) on';
 

@@ -172,7 +172,7 @@ create_extents(const char *data, uint64 size_bytes)
 	int			extent_count;
 	struct varlena *datum;
 
-	(void) GetCurrentTransactionId();	/* the commit must wait for our writes: it needs a record */
+	(void) GetTopTransactionId();	/* so that the commit writes a record, after our content */
 	blob_space_open(&space, RowExclusiveLock);
 	extent_count = blob_space_allocate(&space, &plan, size_bytes, extents);
 

@@ -84,15 +84,30 @@ blob_durability_note(const BlobSpaceId *space, uint32 segment_no)
 	written_count++;
 }
 
+static void
+report_missing(const WrittenSegment *segment)
+{
+	char		path[MAXPGPATH];
+
+	blob_segment_path(path, sizeof(path), &segment->space, segment->segment_no);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_FILE),
+			 errmsg("segment file \"%s\" has disappeared", path),
+			 errdetail("Content that was written to it cannot be made durable.")));
+}
+
 void
 blob_durability_sync(void)
 {
 	while (written_count > 0)
 	{
-		WrittenSegment *last = &written[written_count - 1];
+		WrittenSegment last = written[written_count - 1];
+		bool		exists = blob_segment_sync(&last.space, last.segment_no);
 
-		blob_segment_sync(&last->space, last->segment_no);
+		/* Gone from the list in either case: trying again would not bring the file back. */
 		written_count--;
+		if (!exists)
+			report_missing(&last);
 	}
 }
 

@@ -54,6 +54,8 @@ typedef struct Reader
 {
 	const BlobSpaceId *space;
 	bool		use_cache;
+	int			error;			/* first errno seen, or 0, and where */
+	BlobPageNo	error_page;
 	int			current;		/* request that is being filled, not yet started */
 } Reader;
 
@@ -138,6 +140,19 @@ report_read_error(const BlobSpaceId *space, BlobPageNo page, int error)
 			 errmsg("could not read content from file \"%s\": %m", path)));
 }
 
+/*
+ * Errors are reported at the end, after the extents were looked at again: content of an extent
+ * that was freed meanwhile may be gone, and that is not the file's fault.
+ */
+static void
+note_error(Reader *reader, BlobPageNo page, int error)
+{
+	if (reader->error != 0)
+		return;
+	reader->error = error;
+	reader->error_page = page;
+}
+
 /* Wait for a request, hand out its parts and offer them to the cache. */
 static void
 finish_read(Reader *reader, int buffer_no)
@@ -151,8 +166,10 @@ finish_read(Reader *reader, int buffer_no)
 	blob_io_wait(&read->request);
 	read->part_count = 0;
 	if (read->request.error != 0)
-		report_read_error(reader->space, read->first_page, read->request.error);
-
+	{
+		note_error(reader, read->first_page, read->request.error);
+		return;
+	}
 	for (int i = 0; i < part_count; i++)
 	{
 		ReadPart   *part = &read->parts[i];
@@ -175,7 +192,13 @@ start_read(Reader *reader)
 		return;
 	read->request.is_write = false;
 	read->request.fd = blob_segment_open(reader->space, blob_segment_of(read->first_page),
-										 BLOB_SEGMENT_MUST_EXIST);
+										 BLOB_SEGMENT_MISSING_OK);
+	if (read->request.fd < 0)
+	{
+		note_error(reader, read->first_page, ENOENT);
+		read->part_count = 0;
+		return;
+	}
 	read->request.file_offset = blob_layout_file_offset(read->first_page);
 	read->request.buffer_no = reader->current;
 	blob_io_start(&read->request);
@@ -284,10 +307,9 @@ find_extents(const BlobDescriptor *descriptor, uint64 offset, uint64 length)
 }
 
 static void
-read_range(const BlobSpaceId *space, const BlobDescriptor *descriptor, const Range *range,
-		   uint64 offset, uint64 length, bool use_cache, char *target)
+read_range(Reader *reader, const BlobDescriptor *descriptor, const Range *range, uint64 offset,
+		   uint64 length, char *target)
 {
-	Reader		reader = {.space = space, .use_cache = use_cache};
 	uint64		start = range->first_start;
 
 	for (int i = 0; i < range->count; i++)
@@ -297,15 +319,15 @@ read_range(const BlobSpaceId *space, const BlobDescriptor *descriptor, const Ran
 		uint64		content_bytes = Min(extent_bytes, descriptor->size_bytes - start);
 		uint64		part = Min(length, start + extent_bytes - offset);
 
-		read_extent(&reader, extent, content_bytes, offset - start, part, target);
+		read_extent(reader, extent, content_bytes, offset - start, part, target);
 		offset += part;
 		target += part;
 		length -= part;
 		start += extent_bytes;
 	}
-	start_read(&reader);
+	start_read(reader);
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
-		finish_read(&reader, (reader.current + i) % BLOB_IO_BUFFER_COUNT);
+		finish_read(reader, (reader->current + i) % BLOB_IO_BUFFER_COUNT);
 }
 
 static void
@@ -331,6 +353,7 @@ read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, 
 {
 	BlobSpace	space;
 	Range		range = find_extents(descriptor, offset, length);
+	Reader		reader = {.space = &space.id, .use_cache = use_cache};
 
 	blob_space_open(&space, AccessShareLock);
 	verify_extents(space.map, descriptor, range.extents, range.first_no, range.count);
@@ -340,7 +363,7 @@ read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, 
 		pending[i].part_count = 0;
 	PG_TRY();
 	{
-		read_range(&space.id, descriptor, &range, offset, length, use_cache, target);
+		read_range(&reader, descriptor, &range, offset, length, target);
 	}
 	PG_FINALLY();
 	{
@@ -350,6 +373,8 @@ read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, 
 	PG_END_TRY();
 
 	verify_extents(space.map, descriptor, range.extents, range.first_no, range.count);
+	if (reader.error != 0)
+		report_read_error(&space.id, reader.error_page, reader.error);
 	blob_space_close(&space);
 	pfree(range.extents);
 

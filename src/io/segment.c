@@ -629,3 +629,28 @@ blob_segment_file_bytes(const BlobSpaceId *space, uint32 segment_no)
 				 errmsg("could not stat blob segment file \"%s\": %m", path)));
 	return -1;
 }
+
+/*
+ * fallocate() waits for direct writes in flight before it looks at anything; on blocks that are
+ * there already it changes nothing.
+ */
+void
+blob_segment_settle(const BlobSpaceId *space, uint32 segment_no)
+{
+	int			fd = blob_segment_open(space, segment_no, BLOB_SEGMENT_MISSING_OK);
+	int			result;
+
+	if (fd < 0)
+		return;
+	pgstat_report_wait_start(PG_WAIT_EXTENSION);
+	do
+		result = fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, BLOB_PAGE_SIZE);
+	while (result != 0 && errno == EINTR);
+	pgstat_report_wait_end();
+
+	/* A file system without fallocate() has no asynchronous direct writes either: nothing to do. */
+	if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not wait for writes to blob segment %u: %m", segment_no)));
+}

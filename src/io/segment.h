@@ -85,6 +85,13 @@ extern bool blob_segment_remove(const BlobSpaceId *space, uint32 segment_no);
 /* Remove a whole space, durably; true when it is gone.  Failures are WARNINGs. */
 extern bool blob_segment_remove_dir(const BlobSpaceId *space);
 
+/*
+ * Wait for writes to the file that are still in the kernel's hands, whoever started them.  A
+ * process that was killed can leave some behind; before its pages are given to others after a
+ * restart, they must have come to an end.  A missing file is no error here.
+ */
+extern void blob_segment_settle(const BlobSpaceId *space, uint32 segment_no);
+
 /* Size of the file in bytes, or -1 if it does not exist. */
 extern int64 blob_segment_file_bytes(const BlobSpaceId *space, uint32 segment_no);
 

@@ -238,6 +238,13 @@ load(BlobSpace *space, BlobSpaceShared *shared)
 		/* Those below the limit may have been given before a crash. */
 		shared->next_generation = shared->generation_limit = meta.generation_limit;
 
+		/*
+		 * A killed backend may have had writes in flight to extents whose ALLOC record was lost
+		 * with it: pages that look free now, and must not be given out before those writes end.
+		 */
+		for (BlobPageNo page = 0; page < meta.reserved_pages; page += BLOB_SEGMENT_PAGES)
+			blob_segment_settle(&space->id, blob_segment_of(page));
+
 		blob_map_visit(space->map, load_extent, &state);
 		if (state.next_page < meta.reserved_pages)
 			blob_free_runs_give(area, &shared->free_runs, state.next_page,
