@@ -64,13 +64,22 @@ COMMENT ON FUNCTION blobstate_typmod_out(integer) IS 'I/O typmod: always empty';
 -- Storing: written by the server into statements, of no use elsewhere
 -- ---------------------------------------------------------------------------
 
+CREATE FUNCTION blob_store_support(internal) RETURNS internal
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_store_support(internal) IS 'planner support of blob_store';
+
+CREATE FUNCTION blob_store(bytea) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_store_bytea' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_store(bytea) IS
+    'content as a blobstate is stored: in extents if it is larger than blobext.inline_limit';
 CREATE FUNCTION blob_store(blobstate) RETURNS blobstate
-    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE SUPPORT blob_store_support;
 COMMENT ON FUNCTION blob_store(blobstate) IS
     'the value as it is stored: in extents if it is larger than blobext.inline_limit';
 
 CREATE FUNCTION blobstate(blobstate, integer, boolean) RETURNS blobstate
-    AS 'MODULE_PATHNAME', 'blobstate_coerce' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+    AS 'MODULE_PATHNAME', 'blobstate_coerce' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+    SUPPORT blob_store_support;
 COMMENT ON FUNCTION blobstate(blobstate, integer, boolean) IS
     'the value as it is stored, on assignment to a column';
 

@@ -32,6 +32,8 @@ typedef struct CatalogCache
 	Oid			type;
 	Oid			store_function; /* functions and map: looked up when first asked for */
 	Oid			coerce_function;
+	Oid			cast_function;
+	Oid			store_bytea_function;
 	Oid			map_relation;
 } CatalogCache;
 
@@ -104,13 +106,18 @@ look_up(void)
 	return OidIsValid(cache.type);
 }
 
+/* A function of the extension, kept in *cached once it is found. */
 static Oid
-look_up_function(const char *name, int argument_count, const Oid *argument_types)
+look_up_function(Oid *cached, const char *name, int argument_count, const Oid *argument_types)
 {
-	oidvector  *arguments = buildoidvector(argument_types, argument_count);
+	if (!OidIsValid(*cached))
+	{
+		oidvector  *arguments = buildoidvector(argument_types, argument_count);
 
-	return GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name),
-						   PointerGetDatum(arguments), ObjectIdGetDatum(cache.schema));
+		*cached = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name),
+								  PointerGetDatum(arguments), ObjectIdGetDatum(cache.schema));
+	}
+	return *cached;
 }
 
 Oid
@@ -130,27 +137,38 @@ blob_catalog_store_function(void)
 {
 	if (!look_up())
 		return InvalidOid;
-	if (!OidIsValid(cache.store_function))
-	{
-		Oid			arguments[] = {cache.type};
-
-		cache.store_function = look_up_function("blob_store", lengthof(arguments), arguments);
-	}
-	return cache.store_function;
+	return look_up_function(&cache.store_function, "blob_store", 1, &cache.type);
 }
 
 Oid
 blob_catalog_coerce_function(void)
 {
+	Oid			arguments[] = {InvalidOid, INT4OID, BOOLOID};
+
 	if (!look_up())
 		return InvalidOid;
-	if (!OidIsValid(cache.coerce_function))
-	{
-		Oid			arguments[] = {cache.type, INT4OID, BOOLOID};
+	arguments[0] = cache.type;
+	return look_up_function(&cache.coerce_function, "blobstate", lengthof(arguments), arguments);
+}
 
-		cache.coerce_function = look_up_function("blobstate", lengthof(arguments), arguments);
-	}
-	return cache.coerce_function;
+Oid
+blob_catalog_cast_function(void)
+{
+	const Oid	argument = BYTEAOID;
+
+	if (!look_up())
+		return InvalidOid;
+	return look_up_function(&cache.cast_function, "blobstate", 1, &argument);
+}
+
+Oid
+blob_catalog_store_bytea_function(void)
+{
+	const Oid	argument = BYTEAOID;
+
+	if (!look_up())
+		return InvalidOid;
+	return look_up_function(&cache.store_bytea_function, "blob_store", 1, &argument);
 }
 
 Oid

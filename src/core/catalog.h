@@ -15,6 +15,8 @@ extern Oid	blob_catalog_type(void);	/* type blobstate */
 extern Oid	blob_catalog_array_type(void);	/* type blobstate[] */
 extern Oid	blob_catalog_store_function(void);	/* blob_store(blobstate) returns blobstate */
 extern Oid	blob_catalog_coerce_function(void); /* blobstate(blobstate, integer, boolean) */
+extern Oid	blob_catalog_cast_function(void);	/* blobstate(bytea) */
+extern Oid	blob_catalog_store_bytea_function(void);	/* blob_store(bytea) returns blobstate */
 
 /* The extent map's relation; ERROR with hint where the extension is not installed. */
 extern Oid	blob_catalog_map_relation(void);

@@ -27,6 +27,7 @@ PG_FUNCTION_INFO_V1(blobstate_coerce);
 PG_FUNCTION_INFO_V1(blobstate_from_bytea);
 PG_FUNCTION_INFO_V1(blobstate_to_bytea);
 PG_FUNCTION_INFO_V1(blob_store);
+PG_FUNCTION_INFO_V1(blob_store_bytea);
 
 /* bytea_output = hex writes two characters for a byte, and two before them. */
 #define MAX_TEXT_BYTES ((MaxAllocSize - 3) / 2)
@@ -138,6 +139,17 @@ blob_store(PG_FUNCTION_ARGS)
 	if (blob_store_suppressed())
 		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
 	return blob_externalize(PG_GETARG_DATUM(0));
+}
+
+/* blob_store(bytea): the same for content, see store/support.c. */
+Datum
+blob_store_bytea(PG_FUNCTION_ARGS)
+{
+	bytea	   *content = PG_GETARG_BYTEA_PP(0);
+
+	blob_space_require_preload();
+	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
+						   !blob_store_suppressed());
 }
 
 Datum
