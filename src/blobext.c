@@ -40,6 +40,7 @@ initialize_shared_memory(void)
 	blob_io_shmem_init();
 	blob_space_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
+	blob_settings_warn();
 }
 
 /*

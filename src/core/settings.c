@@ -95,3 +95,15 @@ blob_wal_logs_content(void)
 		return XLogIsNeeded();
 	return blob_wal_content == BLOB_WAL_CONTENT_ON;
 }
+
+void
+blob_settings_warn(void)
+{
+	if (XLogIsNeeded() && !blob_wal_logs_content())
+		ereport(LOG,
+				(errmsg("blobext does not write content to the WAL, although wal_level is \"%s\"",
+						GetConfigOption("wal_level", false, false)),
+				 errdetail("Standbys, base backups and point-in-time recovery will miss the "
+						   "content of values over blobext.inline_limit."),
+				 errhint("Set blobext.wal_content to \"auto\", unless that is what you want.")));
+}

@@ -35,4 +35,7 @@ extern void blob_settings_define(void);
 /* Whether content goes into the WAL; fixed for the life of the postmaster. */
 extern bool blob_wal_logs_content(void);
 
+/* Say in the server's log what the settings leave unprotected; at server start. */
+extern void blob_settings_warn(void);
+
 #endif							/* BLOB_SETTINGS_H */

@@ -83,14 +83,14 @@ check_meta(Relation map, const BlobMapMeta *meta)
 						   meta->version, meta->page_bytes, meta->tiers_per_level,
 						   meta->tier_levels, BLOB_MAP_VERSION, BLOB_PAGE_SIZE,
 						   BLOB_TIERS_PER_LEVEL, BLOB_TIER_LEVELS)));
-	if (meta->dboid != MyDatabaseId)
+	if (meta->dboid != MyDatabaseId && meta->reserved_pages > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the extent store of this database belongs to another database"),
 				 errdetail("The store was made for the database with OID %u, this one has OID %u.",
 						   meta->dboid, MyDatabaseId),
-				 errhint("The database was copied from a template. Drop and create the extension "
-						 "here.")));
+				 errhint("The database was copied from a template that holds blobs. Drop and "
+						 "create the extension here.")));
 }
 
 void
@@ -114,7 +114,7 @@ get_cache(Relation map)
 
 		blob_map_read_meta(map, &meta);
 		cache = MemoryContextAllocZero(CacheMemoryContext, sizeof(*cache));
-		cache->space.dboid = meta.dboid;
+		cache->space.dboid = MyDatabaseId;
 		cache->space.incarnation = meta.incarnation;
 		map->rd_amcache = cache;
 	}
@@ -168,6 +168,7 @@ blob_map_set_reserved(Relation map, BlobPageNo end_page)
 
 	START_CRIT_SECTION();
 	meta.reserved_pages = end_page;
+	meta.dboid = MyDatabaseId;	/* an empty store may come from a template */
 	blob_map_page_set_meta(BufferGetPage(buffer), &meta);
 	MarkBufferDirty(buffer);
 	blob_wal_log_segment(&space, buffer, &meta, sizeof(meta), first_page, end_page);
