@@ -22,7 +22,7 @@
  *
  * What is left is constant folding of an input function, by the planner's CoerceViaIO, directly
  * under one of these callbacks: of partition constraints and index expressions of partitions,
- * which the relation cache keeps.  The functions are declared STABLE, which is never folded.
+ * which the relation cache keeps.  The functions are declared VOLATILE and so are never folded.
  */
 #include "postgres.h"
 

@@ -1,18 +1,24 @@
 /*
  * store/support.c
- *	  Planner support of the length coercion and of blob_store(): small literals need no call.
+ *	  Planner support of the length coercion and of blob_store().
  *
- * Both functions are VOLATILE, because they allocate.  For a literal that is small enough to stay
- * in the row they do nothing, so the planner may drop them.  That makes small values cost what
- * bytea costs where it matters most: ALTER TABLE ... ADD COLUMN with a small default need not
- * rewrite the table.  A limit that is lowered after planning does not matter: an inline value of
- * any size is legal.
+ * Both functions are VOLATILE, because they allocate, and get an inline value.  The planner can
+ * often do better:
+ *
+ * A literal that is small enough to stay in the row needs no call.  That makes small values cost
+ * what bytea costs: ALTER TABLE ... ADD COLUMN with a small default does not rewrite the table.  A
+ * limit that is lowered after planning does not matter: an inline value of any size is legal.
+ *
+ * The cast of a bytea would copy all content to an inline value first; the store function for
+ * bytea takes it as it is.
  */
 #include "postgres.h"
 
+#include "core/catalog.h"
 #include "core/descriptor.h"
 #include "core/settings.h"
 #include "fmgr.h"
+#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/supportnodes.h"
 
@@ -32,6 +38,20 @@ is_small_literal(Node *node)
 	return value.is_inline && value.size_bytes <= (uint64) blob_inline_limit_bytes;
 }
 
+/* blobstate(bytea) as blob_store(bytea), or NULL. */
+static Node *
+store_of_cast(Node *node)
+{
+	FuncExpr   *cast = (FuncExpr *) node;
+	Oid			store = blob_catalog_store_bytea_function();
+
+	if (!IsA(node, FuncExpr) || !OidIsValid(store) ||
+		cast->funcid != blob_catalog_cast_function())
+		return NULL;
+	return (Node *) makeFuncExpr(store, cast->funcresulttype, cast->args, InvalidOid, InvalidOid,
+								 COERCE_EXPLICIT_CALL);
+}
+
 /* blob_store_support(internal) returns internal */
 Datum
 blob_store_support(PG_FUNCTION_ARGS)
@@ -44,8 +64,9 @@ blob_store_support(PG_FUNCTION_ARGS)
 		FuncExpr   *call = ((SupportRequestSimplify *) request)->fcall;
 		Node	   *argument = (Node *) linitial(call->args);
 
-		if (is_small_literal(argument))
-			result = relabel_to_typmod(argument, exprTypmod((Node *) call));
+		result = is_small_literal(argument) ? argument : store_of_cast(argument);
+		if (result != NULL)
+			result = relabel_to_typmod(result, exprTypmod((Node *) call));
 	}
 	PG_RETURN_POINTER(result);
 }
