@@ -85,6 +85,7 @@ COMMENT ON FUNCTION blobstate(blobstate, integer, boolean) IS
 
 CREATE CAST (blobstate AS blobstate) WITH FUNCTION blobstate(blobstate, integer, boolean)
     AS IMPLICIT;
+COMMENT ON CAST (blobstate AS blobstate) IS 'stores the value on assignment to a column';
 
 -- ---------------------------------------------------------------------------
 -- Casts
@@ -99,6 +100,8 @@ COMMENT ON FUNCTION bytea(blobstate) IS 'convert blobstate to bytea';
 
 CREATE CAST (bytea AS blobstate) WITH FUNCTION blobstate(bytea) AS ASSIGNMENT;
 CREATE CAST (blobstate AS bytea) WITH FUNCTION bytea(blobstate) AS ASSIGNMENT;
+COMMENT ON CAST (bytea AS blobstate) IS 'on assignment: content as it is';
+COMMENT ON CAST (blobstate AS bytea) IS 'on assignment: all content, read';
 
 -- ---------------------------------------------------------------------------
 -- Size, digest, layout: from the descriptor, without reading content
@@ -195,4 +198,6 @@ CREATE FUNCTION blobext_stat_counters(OUT name text, OUT value bigint) RETURNS S
 COMMENT ON FUNCTION blobext_stat_counters() IS 'behind view blobext_stat';
 CREATE VIEW blobext_stat AS SELECT name, value FROM @extschema@.blobext_stat_counters();
 COMMENT ON VIEW blobext_stat IS 'counters of the whole server since its start';
+COMMENT ON COLUMN blobext_stat.name IS 'name of the counter or state';
+COMMENT ON COLUMN blobext_stat.value IS 'count since the start of the server, or current value';
 GRANT SELECT ON blobext_stat TO PUBLIC;
