@@ -1,0 +1,244 @@
+# What the TAP tests share: clusters with blobext, content, killing, expected errors.
+package BlobTest;
+
+use strict;
+use warnings;
+
+use Digest::SHA qw(sha256 sha256_hex);
+use Exporter 'import';
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+our @EXPORT = qw(
+  blob_cluster content literal kill_everything wait_for_end
+  fails_with check_is_clean no_page_is_shared stat_of store_dir segment_file
+  make_values add_values values_are_intact
+);
+
+# A running server with blobext preloaded and created.  Options: streaming (wal_level replica
+# and what a standby needs), conf (text for postgresql.conf), init (options of initdb), fsync
+# (default on: nothing here makes sense without), start (default 1), create (default 1).
+sub blob_cluster
+{
+	my ($name, %options) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+
+	$node->init(
+		allows_streaming => $options{streaming} // 0,
+		extra => $options{init} // []);
+	my $fsync = $options{fsync} // 'on';
+	$node->append_conf('postgresql.conf', qq(
+shared_preload_libraries = 'blobext'
+fsync = $fsync
+log_statement = none
+log_min_duration_statement = -1
+shared_buffers = 32MB
+max_connections = 40
+max_prepared_transactions = 20
+autovacuum_naptime = 5s
+blobext.cache_size = 8MB
+));
+	$node->append_conf('postgresql.conf', $options{conf}) if defined $options{conf};
+	if ($options{start} // 1)
+	{
+		$node->start;
+		$node->safe_psql('postgres', 'CREATE EXTENSION blobext') if $options{create} // 1;
+	}
+	return $node;
+}
+
+# Pseudo-random bytes that are a function of key and size, made fast: slices of a pool, with a
+# mask of the key.  No two pages of different values are alike.
+my $pool;
+
+sub content
+{
+	my ($key, $size) = @_;
+
+	if (!defined $pool)
+	{
+		$pool = '';
+		my $block = 'blobext';
+		$pool .= $block = sha256($block) for (1 .. 70_000);
+	}
+	my $bytes = '';
+	for (my $part = 0; length($bytes) < $size; $part++)
+	{
+		my $mask = sha256("$key.$part");
+		my $take = $size - length($bytes);
+		my $start = unpack('L', $mask) % 65_536;
+		$take = 2_000_000 if $take > 2_000_000;
+		my $slice = substr($pool, $start, $take);
+		$bytes .= $slice ^ substr($mask x (length($slice) / 32 + 1), 0, length($slice));
+	}
+	return $bytes;
+}
+
+sub literal
+{
+	my ($bytes) = @_;
+	return "'\\x" . unpack('H*', $bytes) . "'";
+}
+
+# Children of a process.
+sub children
+{
+	my ($parent) = @_;
+	my @found;
+	foreach my $path (glob '/proc/[0-9]*/stat')
+	{
+		open(my $file, '<', $path) or next;
+		my $line = <$file> // next;
+		push @found, $1 if $line =~ /^(\d+) \(.*\) \S (\d+)/s && $2 == $parent;
+	}
+	return @found;
+}
+
+# Wait until no process of the list is left.  Zombies count: a server that starts takes the zombie of
+# its predecessor for a live one.
+sub wait_for_end
+{
+	my @pids = @_;
+	foreach my $pid (@pids)
+	{
+		for (my $i = 0; $i < 30_000; $i++)
+		{
+			last unless -e "/proc/$pid";
+			usleep(1_000);
+		}
+	}
+	return;
+}
+
+# Kill the postmaster and all its children at one moment.  Each child is a process group of its
+# own, so the postmaster is stopped first: then nobody is born or cleaned up meanwhile.
+sub kill_everything
+{
+	my ($node) = @_;
+	my $postmaster = $node->{_pid};
+
+	kill('STOP', $postmaster);
+	my @pids = (children($postmaster), $postmaster);
+	kill('KILL', @pids);
+	wait_for_end(@pids);
+	$node->{_pid} = undef;
+	return scalar @pids;
+}
+
+# The statement fails with this SQLSTATE and a text (message, detail, hint) like this.
+sub fails_with
+{
+	my ($node, $sql, $sqlstate, $like, $name, %options) = @_;
+	my $database = $options{database} // 'postgres';
+	my ($result, $stdout, $stderr) =
+	  $node->psql($database, "\\set VERBOSITY verbose\n$sql", on_error_stop => 1);
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return subtest $name => sub {
+		isnt($result, 0, 'fails');
+		like($stderr, qr/(ERROR|FATAL):  $sqlstate:/, "SQLSTATE $sqlstate");
+		like($stderr, $like, 'text');
+	};
+}
+
+sub check_is_clean
+{
+	my ($node, $name, $database) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is($node->safe_psql($database // 'postgres', 'SELECT * FROM blobext_check()'),
+		'', $name);
+}
+
+# Extents of the values of these tables: those that overlap must be the same extent of the same
+# content.  Gives the number of distinct extents.
+sub no_page_is_shared
+{
+	my ($node, $name, @tables) = @_;
+	my $all = join(' UNION ALL ', map { "SELECT b FROM $_" } @tables);
+	my $found = $node->safe_psql(
+		'postgres', qq(
+WITH extents AS (
+	SELECT DISTINCT e.first_page, e.pages, e.extent_no, sha256(b) AS digest
+	FROM ($all) AS v, blob_extents(b) AS e
+), neighbours AS (
+	SELECT *, max(first_page + pages) OVER (ORDER BY first_page, pages, extent_no, digest
+		ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS end_before FROM extents
+)
+SELECT first_page, pages, extent_no, encode(digest, 'hex') FROM neighbours
+WHERE first_page < end_before));
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is($found, '', $name);
+}
+
+sub stat_of
+{
+	my ($node, $counter) = @_;
+	return $node->safe_psql('postgres', "SELECT value FROM blobext_stat WHERE name = '$counter'");
+}
+
+sub store_dir
+{
+	my ($node) = @_;
+	my ($directory) = glob($node->data_dir . '/pg_blobext/*.*');
+	return $directory;
+}
+
+sub segment_file
+{
+	my ($node, $segment_no) = @_;
+	return sprintf('%s/%08x', store_dir($node), $segment_no // 0);
+}
+
+# A table with values of many sizes: id, expected digest, b.  The sizes include all that are
+# special somewhere: empty, inline limit, page, buffer and chunk sizes, sums of tiers.
+our @special_sizes = (
+	0, 1, 32, 33, 1023, 1024, 1025, 4095, 4096, 4097, 8191, 8192, 8193,
+	7 * 4096, 7 * 4096 + 1, 65_536, 65_537, 262_143, 262_144, 262_145, 1_048_575, 1_048_577,
+	4_190_208, 4_200_001);
+
+sub make_values
+{
+	my ($node, $table, @sizes) = @_;
+	@sizes = (@special_sizes, map { int(rand(300_000)) } 1 .. 10) unless @sizes;
+	$node->safe_psql('postgres', "CREATE TABLE IF NOT EXISTS $table
+		(id serial PRIMARY KEY, digest text, b blobstate)");
+	add_values($node, $table, @sizes);
+	return;
+}
+
+# Values are sent through a file: an argument list is too short for them.
+my $value_no = 0;
+
+sub add_values
+{
+	my ($node, $table, @sizes) = @_;
+	my $sql = '';
+	foreach my $size (@sizes)
+	{
+		my $bytes = content("$table." . $value_no++, $size);
+		$sql .= sprintf("INSERT INTO %s (digest, b) VALUES ('%s', %s);\n",
+			$table, sha256_hex($bytes), literal($bytes));
+	}
+	$node->safe_psql('postgres', $sql);
+	return;
+}
+
+# Every value of the table has the content that was sent, and is where it belongs.
+sub values_are_intact
+{
+	my ($node, $table, $name) = @_;
+	my $limit = $node->safe_psql('postgres',
+		q(SELECT pg_size_bytes(current_setting('blobext.inline_limit'))));
+	my $bad = $node->safe_psql(
+		'postgres', qq(
+SELECT id, length(b), blob_storage(b) FROM $table
+WHERE encode(sha256(b::bytea), 'hex') <> digest OR encode(sha256(b), 'hex') <> digest
+	OR octet_length(b::bytea) <> length(b)
+	OR blob_storage(b) <> CASE WHEN length(b) > $limit THEN 'extents' ELSE 'inline' END));
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is($bad, '', $name);
+}
+
+1;
