@@ -14,7 +14,7 @@ use Time::HiRes qw(usleep);
 our @EXPORT = qw(
   blob_cluster content literal kill_everything wait_for_end
   fails_with check_is_clean no_page_is_shared stat_of store_dir segment_file
-  make_values add_values values_are_intact
+  make_values add_values values_are_intact power
 );
 
 # A running server with blobext preloaded and created.  Options: streaming (wal_level replica
@@ -239,6 +239,21 @@ WHERE encode(sha256(b::bytea), 'hex') <> digest OR encode(sha256(b), 'hex') <> d
 	OR blob_storage(b) <> CASE WHEN length(b) > $limit THEN 'extents' ELSE 'inline' END));
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return is($bad, '', $name);
+}
+
+# The root helper that run_tap starts, see power_switch.
+sub power
+{
+	my ($command) = @_;
+	my $switch = $ENV{BLOBEXT_POWER_SWITCH} // die 'no power switch: use test/run_tap as root';
+
+	open(my $in, '>', "$switch.in") or die "cannot open $switch.in: $!";
+	open(my $out, '<', "$switch.out") or die "cannot open $switch.out: $!";
+	syswrite($in, "$command\n");
+	my $answer = <$out>;
+	chomp $answer;
+	die "power switch, $command: $answer" if $answer ne 'ok';
+	return;
 }
 
 1;
