@@ -8,8 +8,37 @@ SHLIB_LINK = -luring -lcrypto
 PG_CPPFLAGS = -I$(srcdir)/src $(BLOBEXT_CPPFLAGS)
 PG_CFLAGS = -Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers
 
+# See "Tests" below.
+REGRESS = $(patsubst $(srcdir)/test/expected/%.out,%,$(wildcard $(srcdir)/test/expected/*.out))
+
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 # Bitcode for JIT inlining is of no use to functions that wait for devices.
 override with_llvm = no
 include $(PGXS)
+
+# ---------------------------------------------------------------------------
+# Tests.  Each script starts servers of its own under a temporary directory, as user postgres if
+# called by root; what they test is the installed extension.
+# ---------------------------------------------------------------------------
+
+# "make installcheck" runs the tests of REGRESS by test/run_regress, not in a server that is there.
+export PG_CONFIG
+pg_regress_installcheck = $(srcdir)/test/run_regress
+installcheck: check-tests
+
+.PHONY: test check-tests unit-module
+test:
+	$(srcdir)/test/run_all
+
+check-tests:
+	@test -n "$(REGRESS)" || { echo "no tests found" >&2; exit 1; }
+
+# A second library, with SQL functions that test the C modules; test/run_unit builds and loads it.
+# It has its own copy of the modules, because the extension's library need not export them.
+UNIT_DIR ?= $(srcdir)/test/unit
+UNIT_SOURCES = $(wildcard $(srcdir)/test/unit/unit_*.c) $(wildcard $(srcdir)/src/core/tier.c \
+	$(srcdir)/src/core/descriptor.c $(srcdir)/src/core/digest.c $(srcdir)/src/space/free_runs.c)
+unit-module: $(UNIT_DIR)/blobext_unit$(DLSUFFIX)
+$(UNIT_DIR)/blobext_unit$(DLSUFFIX): $(UNIT_SOURCES) $(wildcard $(srcdir)/src/*/*.h)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_SL) -shared -o $@ $(UNIT_SOURCES) $(LDFLAGS) -lcrypto
