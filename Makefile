@@ -35,10 +35,12 @@ check-tests:
 	@test -n "$(REGRESS)" || { echo "no tests found" >&2; exit 1; }
 
 # A second library, with SQL functions that test the C modules; test/run_unit builds and loads it.
-# It has its own copy of the modules, because the extension's library need not export them.
+# It has its own copy of the modules, because the extension's library need not export them; and
+# uses it (-Bsymbolic), because the extension's library may be loaded first and export them.
 UNIT_DIR ?= $(srcdir)/test/unit
 UNIT_SOURCES = $(wildcard $(srcdir)/test/unit/unit_*.c) $(wildcard $(srcdir)/src/core/tier.c \
 	$(srcdir)/src/core/descriptor.c $(srcdir)/src/core/digest.c $(srcdir)/src/space/free_runs.c)
 unit-module: $(UNIT_DIR)/blobext_unit$(DLSUFFIX)
 $(UNIT_DIR)/blobext_unit$(DLSUFFIX): $(UNIT_SOURCES) $(wildcard $(srcdir)/src/*/*.h)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_SL) -shared -o $@ $(UNIT_SOURCES) $(LDFLAGS) -lcrypto
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_SL) -shared -Wl,-Bsymbolic -o $@ \
+		$(UNIT_SOURCES) $(LDFLAGS) -lcrypto
