@@ -174,12 +174,19 @@ blob_catalog_store_bytea_function(void)
 Oid
 blob_catalog_map_relation(void)
 {
-	if (look_up() && !OidIsValid(cache.map_relation))
-		cache.map_relation = get_relname_relid("blobext_map", cache.schema);
-	if (!cache.valid || !OidIsValid(cache.map_relation))
+	Oid			map_relation = InvalidOid;
+
+	/* The look-up may process an invalidation: what it found is right all the same. */
+	if (look_up())
+	{
+		if (!OidIsValid(cache.map_relation))
+			cache.map_relation = get_relname_relid("blobext_map", cache.schema);
+		map_relation = cache.map_relation;
+	}
+	if (!OidIsValid(map_relation))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("extension \"blobext\" is not installed in this database"),
 				 errhint("Run CREATE EXTENSION blobext.")));
-	return cache.map_relation;
+	return map_relation;
 }
