@@ -410,6 +410,7 @@ sub end_prepared
 		$state->{prepared} = {};
 		delete @$state{qw(preparing ending in_flight)};
 	}
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is("@lost", '', "$label: no prepared transaction is lost ($count were there)");
 	is(join(' ', sort keys %there), '', "$label: no other prepared transaction");
 	return;
@@ -464,10 +465,17 @@ sub crash_one_backend
 sub crash_in_recovery
 {
 	my ($node) = @_;
+	my $pid_file = $node->data_dir . '/postmaster.pid';
+	unlink $pid_file;			# everybody is dead
 	system_log('pg_ctl', '-W', '-D', $node->data_dir, '-l', $node->logfile, 'start');
-	sleep(rand(0.4));
-	my ($pid) = split /\n/, slurp_file($node->data_dir . '/postmaster.pid');
-	return if !$pid || $pid < 0 || !kill(0, $pid);
+	for (1 .. 10_000)
+	{
+		last if -s $pid_file;
+		sleep(0.001);
+	}
+	sleep(rand(0.15));
+	my ($pid) = split /\n/, slurp_file($pid_file);
+	die 'the server did not start' unless $pid && kill(0, $pid);
 	$node->{_pid} = $pid;
 	kill_everything($node);
 	return;
