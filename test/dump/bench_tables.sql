@@ -1,0 +1,1 @@
+CREATE TABLE bench (id serial, content bytea, b blobstate);

@@ -1,0 +1,33 @@
+-- A database to dump.
+CREATE EXTENSION blobext;
+CREATE SCHEMA s;
+CREATE FUNCTION s.bytes(n int, seed int DEFAULT 0) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+	SELECT coalesce(substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
+		FROM 1 FOR n), '')
+	FROM generate_series(1, (n + 31) / 32) i
+$$;
+CREATE DOMAIN s.document AS blobstate CHECK (length(VALUE) < 100000000);
+CREATE TYPE s.pair AS (name text, body blobstate);
+
+CREATE TABLE s.t (id int PRIMARY KEY, b blobstate DEFAULT '\x646566', d s.document, a blobstate[],
+	p s.pair, size bigint GENERATED ALWAYS AS (length(b)) STORED);
+CREATE INDEX ON s.t (sha256(b));
+INSERT INTO s.t SELECT i, s.bytes(n, i), s.bytes(n + 1, i),
+	ARRAY[s.bytes(n, i + 100), s.bytes(n / 2, i + 200), NULL]::blobstate[],
+	ROW('p' || i, s.bytes(n, i + 300))::s.pair
+	FROM unnest(ARRAY[0, 1, 1000, 1024, 1025, 4096, 50000, 1000000]) WITH ORDINALITY u (n, o),
+		int4(o) i;
+INSERT INTO s.t (id) VALUES (100);
+INSERT INTO s.t (id, b) VALUES (101, NULL);
+
+CREATE TABLE parted (id int, b blobstate) PARTITION BY RANGE (id);
+CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (5);
+CREATE TABLE parted_2 PARTITION OF parted FOR VALUES FROM (5) TO (500);
+INSERT INTO parted SELECT i, s.bytes(i * 1000, i) FROM generate_series(0, 10) i;
+CREATE TABLE loose (b blobstate);
+INSERT INTO loose SELECT b FROM parted;
+CREATE UNLOGGED TABLE unlogged AS SELECT * FROM parted;
+CREATE VIEW v AS SELECT id, b, length(b), b::bytea::blobstate AS computed FROM s.t;
+CREATE MATERIALIZED VIEW m AS SELECT id, b, s.bytes(id * 3000)::blobstate AS computed FROM s.t;
+CREATE FUNCTION f(blobstate, d s.document = 'x') RETURNS blobstate LANGUAGE sql AS 'SELECT $1';
+CREATE RULE r AS ON DELETE TO loose DO ALSO INSERT INTO loose VALUES ('\x01'::blobstate);
