@@ -6,6 +6,7 @@ use warnings;
 
 use Digest::SHA qw(sha256 sha256_hex);
 use Exporter 'import';
+use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -82,6 +83,16 @@ sub literal
 	return "'\\x" . unpack('H*', $bytes) . "'";
 }
 
+# A postmaster is nobody's child once pg_ctl has ended, and its zombie stays until init looks: so
+# become the parent of our orphans where the system allows.
+BEGIN
+{
+	my %prctl = (x86_64 => 157, aarch64 => 167);
+	my $number = $prctl{ (POSIX::uname())[4] };
+	use constant PR_SET_CHILD_SUBREAPER => 36;
+	syscall($number, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) if defined $number;
+}
+
 # Children of a process.
 sub children
 {
@@ -105,6 +116,7 @@ sub wait_for_end
 	{
 		for (my $i = 0; $i < 30_000; $i++)
 		{
+			waitpid($pid, POSIX::WNOHANG());
 			last unless -e "/proc/$pid";
 			usleep(1_000);
 		}
