@@ -1,0 +1,166 @@
+/*
+ * bench/floor.c
+ *	  The durable store loop: what no store of a database on this machine can beat.
+ *
+ * For each value: SHA-256, the content written to a preallocated file through io_uring with
+ * direct I/O while the hash is computed, fdatasync(), 8 KB to a preallocated log, fdatasync().
+ * Prints lines as bench/load.c does.
+ *
+ * usage: floor directory size,rounds,values...
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <openssl/sha.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PIECE_BYTES (256L * 1024)
+#define PAGE_BYTES 4096L
+#define MAX_PIECES 512
+#define AREA_BYTES (1L << 30)
+#define LOG_BYTES (8 * 1024)
+
+static struct io_uring ring;
+static char *content;			/* page aligned */
+static int	data_fd;
+static int	log_fd;
+static long data_at;
+static long log_at;
+
+static void __attribute__((noreturn))
+fail(const char *what)
+{
+	fprintf(stderr, "floor: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static double
+now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+/* A file whose blocks have all been written once. */
+static int
+make_file(const char *directory, const char *name, int flags, long bytes)
+{
+	char		path[4096];
+	int			fd;
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	fd = open(path, O_RDWR | O_CREAT | O_TRUNC | flags, 0600);
+	if (fd < 0)
+		fail(path);
+	unlink(path);
+	for (long done = 0; done < bytes; done += PIECE_BYTES)
+	{
+		if (pwrite(fd, content, PIECE_BYTES, done) != PIECE_BYTES)
+			fail("write");
+	}
+	if (fsync(fd) != 0)
+		fail("fsync");
+	return fd;
+}
+
+static void
+reap(int count)
+{
+	struct io_uring_cqe *cqe;
+
+	for (; count > 0; count--)
+	{
+		if (io_uring_wait_cqe(&ring, &cqe) != 0 || cqe->res <= 0)
+			fail("write");
+		io_uring_cqe_seen(&ring, cqe);
+	}
+}
+
+static void
+store(long size_bytes)
+{
+	long		length = (size_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+	unsigned char sha256[SHA256_DIGEST_LENGTH];
+	SHA256_CTX	hash;
+	int			pieces = 0;
+
+	if (data_at + length > AREA_BYTES)
+		data_at = 0;
+	SHA256_Init(&hash);
+	for (long done = 0; done < length; done += PIECE_BYTES)
+	{
+		long		bytes = length - done < PIECE_BYTES ? length - done : PIECE_BYTES;
+		struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+
+		io_uring_prep_write(sqe, data_fd, content + done, bytes, data_at + done);
+		if (io_uring_submit(&ring) < 0)
+			fail("submit");
+		pieces++;
+		SHA256_Update(&hash, content + done,
+					  size_bytes - done < bytes ? size_bytes - done : bytes);
+	}
+	SHA256_Final(sha256, &hash);
+	reap(pieces);
+	data_at += length;
+	if (fdatasync(data_fd) != 0)
+		fail("fdatasync");
+
+	memcpy(content, sha256, sizeof(sha256));
+	if (log_at + LOG_BYTES > AREA_BYTES / 8)
+		log_at = 0;
+	if (pwrite(log_fd, content, LOG_BYTES, log_at) != LOG_BYTES || fdatasync(log_fd) != 0)
+		fail("log");
+	log_at += LOG_BYTES;
+}
+
+int
+main(int argc, char **argv)
+{
+	FILE	   *random = fopen("/dev/urandom", "r");
+	long		content_bytes = MAX_PIECES * PIECE_BYTES;
+
+	if (argc < 3)
+	{
+		fprintf(stderr, "usage: floor directory size,rounds,values...\n");
+		return 2;
+	}
+	content = mmap(NULL, content_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (content == MAP_FAILED || random == NULL ||
+		fread(content, 1, content_bytes, random) != (size_t) content_bytes)
+		fail("content");
+	if (io_uring_queue_init(MAX_PIECES, &ring, 0) != 0)
+		fail("io_uring");
+	data_fd = make_file(argv[1], "floor.data", O_DIRECT, AREA_BYTES);
+	log_fd = make_file(argv[1], "floor.log", 0, AREA_BYTES / 8);
+
+	for (int i = 2; i < argc; i++)
+	{
+		long		size_bytes = 0;
+		long		rounds = 5;
+		long		values = 10;
+
+		sscanf(argv[i], "%ld,%ld,%ld", &size_bytes, &rounds, &values);
+		if (size_bytes <= 0 || size_bytes > content_bytes)
+			fail("size");
+		store(size_bytes);
+		for (long round = 0; round < rounds; round++)
+		{
+			double		started = now();
+
+			for (long n = 0; n < values; n++)
+				store(size_bytes);
+			printf("floor\tloop\t%ld\t1\tfloor\t%ld\t%ld\t%.6f\n", size_bytes, round, values,
+				   now() - started);
+		}
+	}
+	return 0;
+}
