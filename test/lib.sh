@@ -104,11 +104,17 @@ test_stop_server()
 	exit $status
 }
 
-# A virtual environment with psycopg 3, from PyPI.  BLOBEXT_TEST_VENV names one to share.
+# A virtual environment with psycopg 3, from PyPI; to be called by test_prepare.  The interpreter
+# must be one that the test user may run: $PYTHON, or else the system's.  BLOBEXT_TEST_VENV names
+# an environment to share between scripts.
 test_make_venv()
 {
+	local python=${PYTHON:-/usr/bin/python3}
+
 	venv=${BLOBEXT_TEST_VENV:-$work/venv}
 	[ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import psycopg' 2> /dev/null && return
-	python3 -m venv "$venv"
+	[ -x "$python" ] || python=python3
+	"$python" -m venv "$venv" || { echo "install python3-venv, please" >&2; exit 1; }
 	"$venv/bin/pip" install --quiet --disable-pip-version-check 'psycopg[binary]>=3.1'
+	chmod -R a+rX "$venv"
 }

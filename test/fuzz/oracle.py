@@ -1,0 +1,378 @@
+"""Random operations on a table whose rows hold the same content as blobstate and as bytea.
+
+Every value reaches the table by a random path, under random settings, some of it in transactions
+and savepoints that are rolled back; random ranges are read from both columns and must be equal.
+At the end everything is compared, and blobext_check() must be empty.  The seed is printed; the
+same seed and number of operations repeat the run.
+"""
+
+import argparse
+import collections
+import random
+import sys
+import time
+
+import psycopg
+
+MAX_ROWS = 150
+MAX_BYTES = 60_000_000
+
+TABLES = """
+CREATE TABLE v (id int PRIMARY KEY, b blobstate, o bytea);
+CREATE TABLE a (id int PRIMARY KEY, b blobstate[], o bytea[]);
+CREATE FUNCTION store(bytes bytea, new_id int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    row v%ROWTYPE;
+BEGIN
+    row.id := new_id;
+    row.b := bytes;
+    row.o := bytes;
+    INSERT INTO v SELECT row.*;
+END $$;
+CREATE FUNCTION double() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    new.b := (new.b::bytea || new.b::bytea)::blobstate;
+    new.o := new.o || new.o;
+    RETURN new;
+END $$;
+CREATE TABLE doubled (LIKE v);
+CREATE TRIGGER double BEFORE INSERT ON doubled FOR EACH ROW EXECUTE FUNCTION double();
+"""
+
+DIFFERENCES = """
+SELECT id FROM v
+WHERE b::bytea IS DISTINCT FROM o OR sha256(b) IS DISTINCT FROM sha256(o)
+    OR length(b) IS DISTINCT FROM octet_length(o) OR octet_length(b) IS DISTINCT FROM octet_length(o)
+    OR blob_prefix(b) IS DISTINCT FROM substring(o FROM 1 FOR 32)
+    OR (SELECT sum(bytes) FROM blob_extents(b)) <> octet_length(o)
+UNION ALL SELECT id FROM a WHERE b::bytea[] IS DISTINCT FROM o
+"""
+
+# Sizes and offsets at which something ends: lines of the prefix, blocks of the digest, pages,
+# chunks of the cache, I/O buffers, extents.
+BORDERS = [0, 1, 32, 64, 100, 127, 128, 1024, 4096, 8192, 3 * 4096, 7 * 4096, 15 * 4096, 65536,
+           31 * 4096, 63 * 4096, 262144, 127 * 4096, 255 * 4096, 1048576, 16 * 65536 + 4096]
+
+SETTINGS = [
+    ("blobext.inline_limit", [0, 1, 64, 100, 1024, 1024, 4096, 100_000]),
+    ("blobext.tail_extents", ["on", "off"]),
+    ("blobext.io_method", ["auto", "io_uring", "sync"]),
+    ("blobext.verify_reads", ["on", "off"]),
+    ("bytea_output", ["hex", "escape"]),
+    ("plan_cache_mode", ["auto", "force_generic_plan", "force_custom_plan"]),
+    ("synchronous_commit", ["on", "off"]),
+]
+
+
+class Mismatch(Exception):
+    pass
+
+
+class Oracle:
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.counts = collections.Counter()
+        self.last_id = 0
+        self.ids = []
+        self.committed_ids = []
+        self.savepoint_ids = None
+        self.connect()
+        # a kernel or sandbox may refuse io_uring; then nothing can demand it
+        try:
+            self.execute("SET blobext.io_method = io_uring")
+            self.execute("CREATE TEMP TABLE probe AS SELECT %s::bytea::blobstate", (bytes(5000),))
+        except psycopg.Error as error:
+            print(f"# without io_uring: {error}".strip())
+            SETTINGS[2][1].remove("io_uring")
+        self.connection.rollback()
+
+    def connect(self):
+        self.connection = psycopg.connect()
+        self.connection.prepare_threshold = 2
+
+    def execute(self, query, parameters=None, **options):
+        return self.connection.execute(query, parameters, **options)
+
+    # ---- choices ----
+
+    def size(self):
+        kind = self.random.random()
+        if kind < 0.45:
+            return max(0, self.random.choice(BORDERS) + self.random.randint(-2, 2))
+        if kind < 0.97:
+            return int(2 ** self.random.uniform(0, 18))
+        return self.random.randint(0, 4_000_000)
+
+    def content(self):
+        size = self.size()
+        if self.random.random() < 0.2:
+            return bytes([self.random.randrange(256)]) * size
+        return self.random.randbytes(size)
+
+    def new_id(self):
+        self.last_id += 1
+        self.ids.append(self.last_id)
+        return self.last_id
+
+    def old_id(self):
+        return self.random.choice(self.ids) if self.ids else 0
+
+    # ---- operations that store ----
+
+    def insert_literal(self):
+        data = self.content()[:100_000]
+        self.execute(f"INSERT INTO v VALUES ({self.new_id()}, '\\x{data.hex()}', '\\x{data.hex()}')")
+
+    def insert_parameter(self):
+        data = self.content()
+        placeholder = self.random.choice(["%b", "%t"])
+        self.execute(f"INSERT INTO v VALUES (%s, {placeholder}, %b)", (self.new_id(), data, data))
+
+    def insert_prepared(self):
+        data = self.content()
+        self.execute("INSERT INTO v (o, b, id) VALUES (%b, %b, %s)", (data, data, self.new_id()),
+                     prepare=True)
+
+    def insert_cast(self):
+        self.execute("INSERT INTO v SELECT %s, x::blobstate, x FROM CAST(%b AS bytea) x",
+                     (self.new_id(), self.content()))
+
+    def insert_several(self):
+        rows = [self.content()[:200_000] for _ in range(self.random.randint(2, 5))]
+        parameters = [p for data in rows for p in (self.new_id(), data, data)]
+        self.execute("INSERT INTO v VALUES " + ", ".join(["(%s, %b, %b)"] * len(rows)), parameters)
+
+    def insert_by_function(self):
+        self.execute("SELECT store(%b, %s)", (self.content(), self.new_id()))
+
+    def insert_by_trigger(self):
+        data = self.content()[:1_000_000]
+        self.execute("INSERT INTO doubled VALUES (%s, %b, %b)", (self.new_id(), data, data))
+        self.execute("INSERT INTO v SELECT * FROM doubled")
+        self.execute("DELETE FROM doubled")
+
+    def insert_select(self):
+        self.execute("INSERT INTO v SELECT %s, b, o FROM v WHERE id = %s",
+                     (self.new_id(), self.old_id()))
+
+    def insert_converted(self):
+        self.execute("INSERT INTO v SELECT %s, o, b FROM v WHERE id = %s",
+                     (self.new_id(), self.old_id()))
+
+    def insert_on_conflict(self):
+        data = self.content()
+        row_id = self.old_id() or self.new_id()
+        self.execute("INSERT INTO v VALUES (%s, %b, %b) ON CONFLICT (id)"
+                     " DO UPDATE SET b = excluded.b, o = excluded.o", (row_id, data, data))
+
+    def copy_in(self):
+        binary = self.random.random() < 0.5
+        with self.connection.cursor() as cursor:
+            options = "(FORMAT BINARY)" if binary else ""
+            with cursor.copy(f"COPY v FROM STDIN {options}") as copy:
+                if binary:
+                    copy.set_types(["int4", "bytea", "bytea"])
+                for _ in range(self.random.randint(1, 4)):
+                    data = self.content()
+                    copy.write_row((self.new_id(), data, data))
+
+    def copy_out_and_in(self):
+        """Rows as COPY wrote them, the columns exchanged."""
+        format = self.random.choice(["text", "csv", "binary"])
+        query = f"COPY (SELECT id, b, o FROM v WHERE id = {self.old_id()}) TO STDOUT (FORMAT {format})"
+        with self.connection.cursor() as cursor, cursor.copy(query) as copy:
+            data = b"".join(bytes(block) for block in copy)
+        self.execute("CREATE TABLE moved (id int, o bytea, b blobstate)")
+        with self.connection.cursor() as cursor:
+            with cursor.copy(f"COPY moved FROM STDIN (FORMAT {format})") as copy:
+                copy.write(data)
+        self.execute("INSERT INTO v SELECT %s, b, o FROM moved", (self.new_id(),))
+        self.execute("DROP TABLE moved")
+
+    def create_table_as(self):
+        self.execute("CREATE TABLE made AS SELECT o::blobstate AS b, o FROM v WHERE id = %s"
+                     % self.old_id())
+        self.execute("INSERT INTO v SELECT %s, b, o FROM made", (self.new_id(),))
+        self.execute("DROP TABLE made")
+
+    def update_parameter(self):
+        data = self.content()
+        self.execute("UPDATE v SET b = %b, o = %b WHERE id = %s", (data, data, self.old_id()))
+
+    def update_from_row(self):
+        self.execute("UPDATE v SET b = w.b, o = w.o FROM v w WHERE v.id = %s AND w.id = %s",
+                     (self.old_id(), self.old_id()))
+
+    def update_from_range(self):
+        start, length = self.random.choice(BORDERS), self.size()
+        self.execute("UPDATE v SET b = blob_read(b, %s, %s), o = substring(o FROM %s FOR %s)"
+                     " WHERE id = %s", (start, length, start + 1, length, self.old_id()))
+
+    def insert_array(self):
+        values = [self.content()[:100_000] for _ in range(self.random.randint(0, 4))]
+        self.execute("INSERT INTO a VALUES (%s, %s::bytea[]::blobstate[], %s::bytea[])",
+                     (self.new_id(), values, values))
+
+    def array_to_rows(self):
+        self.last_id += 100
+        self.execute("INSERT INTO v SELECT %s + n, x, y FROM a, unnest(b, o) WITH ORDINALITY u (x, y, n)"
+                     " WHERE id = (SELECT max(id) FROM a)", (self.last_id - 100,))
+        self.ids += [self.last_id - 100 + n for n in range(1, 5)]
+
+    def delete(self):
+        self.execute("DELETE FROM v WHERE id = %s", (self.old_id(),))
+
+    # ---- operations that read ----
+
+    def read_ranges(self):
+        for _ in range(5):
+            row_id = self.old_id()
+            start = max(0, self.random.choice(BORDERS) + self.random.randint(-2, 2))
+            length = self.size()
+            if self.random.random() < 0.2:
+                start = self.random.choice([2**31 - 1, 2**31, 2**62, self.size()])
+            row = self.execute(
+                "SELECT blob_read(b, %(s)s, %(l)s), substr(b, %(s)s::bigint + 1, %(l)s),"
+                " substring(o FROM least(%(s)s::bigint, 1000000000)::int + 1 FOR %(l)s) FROM v"
+                " WHERE id = %(i)s", {"s": start, "l": length, "i": row_id}, binary=True).fetchone()
+            if row and (row[0] != row[2] or row[1] != row[2]):
+                raise Mismatch(f"row {row_id}: {length} bytes at {start}")
+
+    def read_before_start(self):
+        row_id, start, length = self.old_id(), -self.random.randint(0, 100), self.size()
+        row = self.execute(
+            "SELECT substring(b, %(s)s, %(l)s), substring(o, %(s)s, %(l)s),"
+            " substring(b, %(s)s), substring(o, %(s)s) FROM v WHERE id = %(i)s",
+            {"s": start, "l": length, "i": row_id}, binary=True).fetchone()
+        if row and (row[0] != row[1] or row[2] != row[3]):
+            raise Mismatch(f"row {row_id}: substring from {start}, {length}")
+
+    def read_whole(self):
+        row_id = self.old_id()
+        binary = self.random.random() < 0.5
+        row = self.execute("SELECT b, o, b::text = o::text FROM v WHERE id = %s", (row_id,),
+                           binary=binary).fetchone()
+        if row and (not row[2] or (binary and row[0] != row[1])):
+            raise Mismatch(f"row {row_id}: whole value")
+
+    def compare_all(self):
+        rows = self.execute(DIFFERENCES).fetchall()
+        if rows:
+            raise Mismatch(f"rows {[row[0] for row in rows]} differ")
+
+    # ---- transactions, settings ----
+
+    def commit(self):
+        self.connection.commit()
+        self.committed_ids = list(self.ids)
+        self.savepoint_ids = None
+
+    def rollback(self):
+        self.connection.rollback()
+        self.ids = list(self.committed_ids)
+        self.savepoint_ids = None
+
+    def savepoint(self):
+        self.execute("SAVEPOINT s")
+        self.savepoint_ids = list(self.ids)
+
+    def rollback_to_savepoint(self):
+        if self.savepoint_ids is not None:
+            self.execute("ROLLBACK TO s")
+            self.ids = list(self.savepoint_ids)
+
+    def prepare_transaction(self):
+        self.execute("PREPARE TRANSACTION 'fuzz'")
+        self.connection.rollback()
+        self.connection.autocommit = True
+        if self.random.random() < 0.5:
+            self.execute("COMMIT PREPARED 'fuzz'")
+            self.committed_ids = list(self.ids)
+        else:
+            self.execute("ROLLBACK PREPARED 'fuzz'")
+            self.ids = list(self.committed_ids)
+        self.connection.autocommit = False
+        self.savepoint_ids = None
+
+    def change_setting(self):
+        name, values = self.random.choice(SETTINGS)
+        self.execute(f"SET {name} = {self.random.choice(values)}")
+
+    def reconnect(self):
+        self.commit()
+        self.connection.close()
+        self.connect()
+
+    def vacuum(self):
+        self.commit()
+        self.connection.autocommit = True
+        self.execute(self.random.choice(["VACUUM v", "VACUUM FULL v", "CLUSTER v USING v_pkey",
+                                         "CHECKPOINT", "ANALYZE v", "DISCARD ALL"]))
+        self.connection.autocommit = False
+
+    def shrink(self):
+        """Keep the table small enough for thousands of operations."""
+        total, rows = self.execute("SELECT coalesce(sum(length(b)), 0), count(*) FROM v").fetchone()
+        if total > MAX_BYTES or rows > MAX_ROWS:
+            self.execute("DELETE FROM v WHERE id %% 3 <> %s", (self.random.randrange(3),))
+            self.execute("DELETE FROM a")
+            self.ids = [row[0] for row in self.execute("SELECT id FROM v ORDER BY id")]
+
+    # ---- the run ----
+
+    OPERATIONS = [
+        (insert_literal, 4), (insert_parameter, 8), (insert_prepared, 6), (insert_cast, 4),
+        (insert_several, 3), (insert_by_function, 3), (insert_by_trigger, 3), (insert_select, 5),
+        (insert_converted, 4), (insert_on_conflict, 4), (copy_in, 6), (copy_out_and_in, 3),
+        (create_table_as, 2), (update_parameter, 8), (update_from_row, 4), (update_from_range, 4),
+        (insert_array, 3), (array_to_rows, 1), (delete, 4), (read_ranges, 20),
+        (read_before_start, 4), (read_whole, 4), (compare_all, 1), (commit, 8), (rollback, 3),
+        (savepoint, 5), (rollback_to_savepoint, 4), (prepare_transaction, 1), (change_setting, 6),
+        (reconnect, 0.5), (vacuum, 0.5), (shrink, 4),
+    ]
+
+    def run(self, operations):
+        functions, weights = zip(*self.OPERATIONS)
+        for number in range(operations):
+            operation = self.random.choices(functions, weights)[0]
+            try:
+                operation(self)
+            except Exception as error:
+                error.add_note(f"in operation {number}: {operation.__name__}")
+                raise
+            self.counts[operation.__name__] += 1
+        self.commit()
+        self.compare_all()
+        problems = self.execute("SELECT * FROM blobext_check()").fetchall()
+        if problems:
+            raise Mismatch(f"blobext_check(): {problems[:10]}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--operations", type=int, default=3000)
+    arguments = parser.parse_args()
+
+    print(f"# seed {arguments.seed}, {arguments.operations} operations", flush=True)
+    with psycopg.connect(autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS blobext")
+        connection.execute(TABLES)
+    oracle = Oracle(arguments.seed)
+    start = time.monotonic()
+    oracle.run(arguments.operations)
+    stored = dict(oracle.execute("SELECT name, value FROM blobext_stat").fetchall())
+    forms = oracle.execute("SELECT blob_storage(b), count(*) FROM v GROUP BY 1 ORDER BY 1").fetchall()
+    print(f"# {time.monotonic() - start:.1f} s, {stored['stored_blobs']} values,"
+          f" {stored['stored_bytes'] / 1e6:.0f} MB in extents, {stored['content_reads']} reads,"
+          f" at the end {forms}")
+    missing = {f.__name__ for f, _ in Oracle.OPERATIONS} - set(oracle.counts)
+    if missing and arguments.operations >= 3000:
+        print(f"not ok - never done: {missing}")
+        return 1
+    print("ok - blobstate and bytea agree")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
