@@ -13,7 +13,7 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 our @EXPORT = qw(
-  blob_cluster content literal kill_everything wait_for_end
+  blob_cluster content literal kill_everything wait_for_end kill_in_recovery
   fails_with check_is_clean no_page_is_shared stat_of store_dir segment_file
   make_values add_values values_are_intact power
 );
@@ -137,6 +137,25 @@ sub kill_everything
 	wait_for_end(@pids);
 	$node->{_pid} = undef;
 	return scalar @pids;
+}
+
+# Start the server, and kill everything again while it recovers: at a random moment of the first
+# seconds after its startup process has begun.
+sub kill_in_recovery
+{
+	my ($node, $seconds) = @_;
+	my $offset = -s $node->logfile;
+
+	unlink $node->data_dir . '/postmaster.pid';	# everybody is dead
+	system_log('pg_ctl', '-W', '-D', $node->data_dir, '-l', $node->logfile, 'start');
+	for (my $i = 0; !$node->log_contains('database system was', $offset); $i++)
+	{
+		die 'the server did not start' if $i > 100_000;
+		usleep(1_000);
+	}
+	usleep(rand($seconds) * 1_000_000);
+	($node->{_pid}) = split /\n/, slurp_file($node->data_dir . '/postmaster.pid');
+	return kill_everything($node);
 }
 
 # The statement fails with this SQLSTATE and a text (message, detail, hint) like this.

@@ -461,26 +461,6 @@ sub crash_one_backend
 	return;
 }
 
-# Start in the background and kill again while WAL is replayed.
-sub crash_in_recovery
-{
-	my ($node) = @_;
-	my $pid_file = $node->data_dir . '/postmaster.pid';
-	unlink $pid_file;			# everybody is dead
-	system_log('pg_ctl', '-W', '-D', $node->data_dir, '-l', $node->logfile, 'start');
-	for (1 .. 10_000)
-	{
-		last if -s $pid_file;
-		sleep(0.001);
-	}
-	sleep(rand(0.15));
-	my ($pid) = split /\n/, slurp_file($pid_file);
-	die 'the server did not start' unless $pid && kill(0, $pid);
-	$node->{_pid} = $pid;
-	kill_everything($node);
-	return;
-}
-
 sub run_round
 {
 	my ($node, $states, $round, $label) = @_;
@@ -517,7 +497,7 @@ sub run_round
 	is($failed, 0, "$label: clients met no error but the crash");
 	if ($way >= 0.2)
 	{
-		crash_in_recovery($node) if rand() < 0.4;
+		kill_in_recovery($node, 0.1) if rand() < 0.4;
 		$node->start;
 	}
 	wait_until_up($node);

@@ -1,0 +1,233 @@
+# WAL: what is logged, how it reads, standbys, promotion.
+#
+# pg_walinspect shows the resource manager's records with their names and a description.  Content
+# is logged exactly when blobext.wal_content and wal_level say so, and then all of it.  A standby
+# reads the same values, its blobext_check() finds nothing, it refuses to store; it survives being
+# killed in the middle of replay, again and again; promoted, it stores new values on free pages
+# and with new generations.
+#
+# That it can fail: with blobext.wal_content = off the standby's values are missing, which the last
+# part shows.
+use strict;
+use warnings;
+
+use FindBin;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep);
+
+use lib $FindBin::RealBin;
+use BlobTest;
+
+srand($ENV{BLOBEXT_SEED} // 9);
+
+sub records
+{
+	my ($node, $from) = @_;
+	my $text = $node->safe_psql('postgres', "SELECT record_type, description, fpi_length, record_length
+		FROM pg_get_wal_records_info_till_end_of_wal('$from')
+		WHERE resource_manager = 'blobext' ORDER BY start_lsn");
+	return map { [ split /\|/ ] } split /\n/, $text;
+}
+
+# Bytes of content in the CONTENT records.
+sub content_bytes
+{
+	my $sum = 0;
+	foreach my $record (@_)
+	{
+		next unless $record->[0] eq 'CONTENT';
+		my ($bytes) = $record->[1] =~ /bytes (\d+)$/;
+		$sum += $bytes;
+	}
+	return $sum;
+}
+
+# ---- what is logged ----
+
+foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'minimal', 1 ],
+	[ 'on', 'replica', 1 ], [ 'off', 'minimal', 0 ], [ 'off', 'replica', 0 ])
+{
+	my ($setting, $level, $logs) = @$mode;
+	my $name = "wal_content $setting, wal_level $level";
+	my $node = blob_cluster("logs_${setting}_$level",
+		conf => "blobext.wal_content = $setting\nwal_level = $level\nmax_wal_senders = 0\n");
+	$node->safe_psql('postgres', 'CREATE EXTENSION pg_walinspect');
+	$node->safe_psql('postgres', 'CREATE TABLE t (b blobstate)');
+	my $from = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
+	my @sizes = (1_025, 4_096, 300_001, 3_000_000);
+	my $total = 0;
+	make_values($node, 'v', @sizes);
+	$total += $_ foreach @sizes;
+	$node->safe_psql('postgres', 'BEGIN; INSERT INTO t SELECT b::bytea FROM v WHERE id = 1; ROLLBACK');
+	$node->safe_psql('postgres', 'CREATE TABLE flushes_the_wal ()');
+	my @records = records($node, $from);
+	is(content_bytes(@records), $logs ? $total + 1_025 : 0, "$name: bytes of content in the WAL");
+	is(stat_of($node, 'wal_logs_content'), $logs, "$name: wal_logs_content");
+	is(stat_of($node, 'wal_content_bytes'), $logs ? $total + 1_025 : 0, "$name: wal_content_bytes");
+	if ($setting eq 'off' && $level eq 'replica')
+	{
+		like(slurp_file($node->logfile),
+			qr/blobext does not write content to the WAL, although wal_level is "replica"/,
+			"$name: the log says what is not protected");
+	}
+	if ($setting eq 'auto' && $level eq 'replica')
+	{
+		my $store = qr/store \d+\.[0-9a-f]{16}/;
+		my %descriptions = (
+			META => qr/^$store; generations below \d+$/,
+			ALLOC => qr/^$store; extents \d+, pages \d+, first page \d+, generation \d+$/,
+			CONTENT => qr/^$store; first page \d+, bytes \d+$/,
+			SEGMENT => qr/^$store; reserved pages 0 to \d+$/);
+		foreach my $type (sort keys %descriptions)
+		{
+			my @of_type = grep { $_->[0] eq $type } @records;
+			cmp_ok(scalar(@of_type), '>', 0, "there are $type records");
+			is(scalar(grep { $_->[1] !~ $descriptions{$type} } @of_type), 0, "description of $type");
+		}
+		is(scalar(grep { $_->[0] eq 'ALLOC' } @records), 5, 'one ALLOC record for each value');
+		my ($max) = sort { $b <=> $a } map { $_->[3] } @records;
+		cmp_ok($max, '<=', 1024 * 1024 + 1024, "the longest record has $max bytes");
+		my ($stdout, $stderr) = run_command([ 'pg_waldump', '-p', $node->data_dir . '/pg_wal', '-s', $from ]);
+		like($stdout, qr/^rmgr: custom128/m, 'pg_waldump can read over the records');
+		is($node->safe_psql('postgres', "SELECT count(*) FROM pg_get_wal_stats_till_end_of_wal('$from')
+			WHERE \"resource_manager/record_type\" = 'blobext'"), '1', 'pg_get_wal_stats');
+	}
+	if ($setting eq 'off' || $setting eq 'auto' && $level eq 'minimal')
+	{
+		my $bytes = $node->safe_psql('postgres', "SELECT pg_current_wal_insert_lsn() - '$from'");
+		cmp_ok($bytes, '<', 200_000, "$name: $bytes bytes of WAL for $total bytes of content");
+	}
+
+	# Content that is in the WAL is content that replay brings back.
+	if ($logs)
+	{
+		$node->safe_psql('postgres', 'CHECKPOINT');
+		add_values($node, 'v', 100_000, 2_000_000);
+		kill_everything($node);
+		my $file = segment_file($node);
+		open(my $segment, '+<:raw', $file) or die $!;
+		my $zeros = "\0" x 4096;
+		syswrite($segment, $zeros) foreach (1 .. 100);	# somewhere in the old ones
+		close $segment;
+		unlink $file;			# all of it; only what the WAL since the checkpoint has comes back
+		$node->start;
+		is($node->safe_psql('postgres', q(SELECT count(*) FROM v WHERE id > 4
+			AND encode(sha256(b::bytea), 'hex') = digest)), '2', "$name: replay makes a lost file anew");
+	}
+	$node->stop;
+	$node->clean_node;
+}
+
+# ---- standby ----
+
+my $primary = blob_cluster('primary', streaming => 1,
+	conf => "max_connections = 40\nwal_keep_size = 1GB\nlog_checkpoints = on\n");
+make_values($primary, 'v');
+$primary->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($primary, 'base', has_streaming => 1);
+$standby->start;
+$primary->wait_for_catchup($standby);
+values_are_intact($standby, 'v', 'standby: values of the base backup');
+
+add_values($primary, 'v', 0, 2_000, 4_096, 70_000, 1_000_000, 5_000_000);
+$primary->safe_psql('postgres', 'CREATE TABLE c AS SELECT * FROM v');
+$primary->wait_for_catchup($standby);
+values_are_intact($standby, 'v', 'standby: streamed values');
+values_are_intact($standby, 'c', 'standby: copies');
+check_is_clean($standby, 'standby: the check finds nothing');
+is($standby->safe_psql('postgres', 'SELECT * FROM blobext_map ORDER BY 1'),
+	$primary->safe_psql('postgres', 'SELECT * FROM blobext_map ORDER BY 1'), 'standby: the same map');
+is($standby->safe_psql('postgres', 'SELECT blob_read(b, 1000000, 5) = substring(b::bytea, 1000001, 5)
+	FROM v WHERE length(b) = 5000000'), 't', 'standby: ranges');
+fails_with($standby, "INSERT INTO v (b) VALUES (convert_to(repeat('x', 10000), 'UTF8'))", '25006',
+	qr/read-only transaction/, 'standby: INSERT');
+fails_with($standby, q(SELECT blobstate(convert_to(repeat('x', 10000), 'UTF8')) INTO TEMP q), '25006',
+	qr/read-only transaction/, 'standby: SELECT INTO');
+is($standby->safe_psql('postgres', q(SELECT length(blobstate(convert_to(repeat('x', 10000), 'UTF8'))))),
+	'10000', 'standby: an expression');
+fails_with($standby, 'CREATE EXTENSION blobext', '25006', qr/read-only/, 'standby: CREATE EXTENSION');
+
+# ---- the standby is killed in the middle of replay ----
+
+for my $round (1 .. 4)
+{
+	for my $i (1 .. 3)
+	{
+		add_values($primary, 'v', map { int(rand(400_000)) } 1 .. 20);
+		$primary->safe_psql('postgres', 'CHECKPOINT') if rand() < 0.4;
+		sleep(rand(0.1));
+	}
+	kill_everything($standby);
+	add_values($primary, 'v', map { int(rand(400_000)) } 1 .. 40);
+	kill_in_recovery($standby, 0.3) if $round % 2;
+	$standby->start;
+	$primary->wait_for_catchup($standby);
+	values_are_intact($standby, 'v', "killed standby $round: values");
+	check_is_clean($standby, "killed standby $round: the check finds nothing");
+}
+
+# The primary crashes; the standby follows.
+add_values($primary, 'v', map { int(rand(400_000)) } 1 .. 20);
+kill_everything($primary);
+$primary->start;
+add_values($primary, 'v', 100_000, 10_000);
+$primary->wait_for_catchup($standby);
+values_are_intact($primary, 'v', 'primary after a crash: values');
+values_are_intact($standby, 'v', 'its standby: values');
+check_is_clean($standby, 'its standby: the check finds nothing');
+
+# ---- promotion ----
+
+my $counters = 'SELECT max(generation) FROM blobext_map';
+my $last_generation = $primary->safe_psql('postgres', $counters);
+# Extents of an open transaction are in the map of the standby, too.
+my $session = $primary->background_psql('postgres', on_error_stop => 1);
+$session->query_safe(q(BEGIN; INSERT INTO v (b) SELECT convert_to(repeat('open', 100000), 'UTF8')));
+$last_generation = $primary->safe_psql('postgres', $counters);
+$primary->safe_psql('postgres', 'SELECT pg_switch_wal()');
+$primary->wait_for_catchup($standby);
+kill_everything($primary);
+$session->{run}->kill_kill;
+$standby->promote;
+my $map_before = $standby->safe_psql('postgres', 'SELECT count(*) FROM blobext_map');
+my $rows_before = $standby->safe_psql('postgres', 'SELECT max(id) FROM v');
+values_are_intact($standby, 'v', 'promoted: values');
+add_values($standby, 'v', map { int(rand(400_000)) } 1 .. 40);
+values_are_intact($standby, 'v', 'promoted: values and new values');
+check_is_clean($standby, 'promoted: the check finds nothing');
+no_page_is_shared($standby, 'promoted: no page belongs to two values', 'v', 'c');
+is($standby->safe_psql('postgres', "SELECT count(*) FROM blobext_map WHERE generation <= $last_generation"),
+	$map_before, 'promoted: the old generations are not given again');
+is($standby->safe_psql('postgres', 'SELECT count(*) - count(DISTINCT generation) FROM blobext_map'), '0',
+	'promoted: no generation was given twice');
+kill_everything($standby);
+$standby->start;
+values_are_intact($standby, 'v', 'promoted and crashed: values');
+check_is_clean($standby, 'promoted and crashed: the check finds nothing');
+$standby->stop;
+unlike(slurp_file($standby->logfile), qr/PANIC|terminated by signal/, 'no PANIC in the log');
+$standby->clean_node;
+$primary->clean_node;
+
+# ---- without content in the WAL the standby misses it, and says so ----
+
+$primary = blob_cluster('bare', streaming => 1, conf => "blobext.wal_content = off\nmax_connections = 40\n");
+make_values($primary, 'v', 500);
+$primary->backup('base');
+$standby = PostgreSQL::Test::Cluster->new('bare_standby');
+$standby->init_from_backup($primary, 'base', has_streaming => 1);
+$standby->start;
+add_values($primary, 'v', 5_000, 300_000);
+$primary->wait_for_catchup($standby);
+is($standby->safe_psql('postgres', 'SELECT count(*) FROM blobext_check()'), '2',
+	'wal_content off: the check of the standby finds the values that it misses');
+fails_with($standby, 'SET blobext.verify_reads = on; SELECT sum(octet_length(b::bytea)) FROM v', 'XX001',
+	qr/does not match its SHA-256 digest/, 'wal_content off: a verified read on the standby');
+values_are_intact($primary, 'v', 'wal_content off: the primary has them');
+$standby->stop;
+$primary->stop;
+
+done_testing();
