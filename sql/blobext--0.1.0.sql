@@ -48,7 +48,7 @@ CREATE TYPE blobstate (
     STORAGE = main
 );
 COMMENT ON TYPE blobstate IS
-    'binary content of any size; values over blobext.inline_limit live in extents outside the table';
+    'binary content of any size; over blobext.inline_limit it lives in extents outside the table';
 
 ALTER FUNCTION blobstate_in(cstring, oid, integer) VOLATILE;
 ALTER FUNCTION blobstate_recv(internal, oid, integer) VOLATILE;
@@ -118,7 +118,8 @@ CREATE FUNCTION sha256(blobstate) RETURNS bytea
 COMMENT ON FUNCTION sha256(blobstate) IS 'SHA-256 digest of the content';
 CREATE FUNCTION blob_prefix(blobstate) RETURNS bytea
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION blob_prefix(blobstate) IS 'first 32 bytes of the content, fewer if it is shorter';
+COMMENT ON FUNCTION blob_prefix(blobstate) IS
+    'first 32 bytes of the content, fewer if it is shorter';
 CREATE FUNCTION blob_storage(blobstate) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION blob_storage(blobstate) IS 'where the content is: inline or extents';
@@ -176,7 +177,8 @@ COMMENT ON TABLE blobext_map IS 'extents that are allocated; read only';
 COMMENT ON COLUMN blobext_map.first_page IS 'first page of the extent';
 COMMENT ON COLUMN blobext_map.pages IS 'length of the extent in pages of 4 kB';
 COMMENT ON COLUMN blobext_map.generation IS 'number that the extent drew when it was allocated';
-COMMENT ON COLUMN blobext_map.kind IS 'tier: of a size given by the tier table; tail: exact last extent';
+COMMENT ON COLUMN blobext_map.kind IS
+    'tier: of a size given by the tier table; tail: exact last extent';
 COMMENT ON COLUMN blobext_map.fill_bytes IS 'bytes claimed so far in an extent of tier size';
 
 CREATE FUNCTION blobext_create_store(map regclass) RETURNS void

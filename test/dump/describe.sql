@@ -1,6 +1,6 @@
 -- What a dump must bring back: contents and forms of all values, definitions; and a sound store.
-SELECT 't', id, size, sha256(b), sha256(b::bytea), sha256(d), sha256(a[1]), sha256(a[2]), a[3], (p).name,
-	sha256((p).body::bytea) FROM s.t ORDER BY id;
+SELECT 't', id, size, sha256(b), sha256(b::bytea), sha256(d), sha256(a[1]), sha256(a[2]), a[3],
+	(p).name, sha256((p).body::bytea) FROM s.t ORDER BY id;
 SELECT 'parted', tableoid::regclass, id, sha256(b::bytea) FROM parted ORDER BY id;
 SELECT 'loose', length(b), sha256(b::bytea) FROM loose ORDER BY 2, 3;
 SELECT 'unlogged', id, sha256(b::bytea) FROM unlogged ORDER BY 2, 3;
@@ -12,7 +12,8 @@ WITH value AS (SELECT b FROM s.t UNION ALL SELECT d FROM s.t UNION ALL SELECT un
 	UNION ALL SELECT b FROM unlogged UNION ALL SELECT b FROM m UNION ALL SELECT computed FROM m)
 SELECT blob_storage(b), count(*), min(length(b)) > 1024, max(length(b)) > 1024 FROM value
 	WHERE b IS NOT NULL GROUP BY 1 ORDER BY 1;
-SELECT 'composite', blob_storage((p).body), count(*) FROM s.t WHERE (p).body IS NOT NULL GROUP BY 2 ORDER BY 2;
+SELECT 'composite', blob_storage((p).body), count(*) FROM s.t WHERE (p).body IS NOT NULL
+	GROUP BY 2 ORDER BY 2;
 SELECT attrelid::regclass, attname, format_type(atttypid, atttypmod) FROM pg_attribute a
 	WHERE attnum > 0 AND (attrelid::regclass::text LIKE ANY ('{s.t,parted%,loose,unlogged,v,m}'))
 	ORDER BY attrelid::regclass::text, attname;

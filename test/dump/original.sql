@@ -2,8 +2,8 @@
 CREATE EXTENSION blobext;
 CREATE SCHEMA s;
 CREATE FUNCTION s.bytes(n int, seed int DEFAULT 0) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
-	SELECT coalesce(substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
-		FROM 1 FOR n), '')
+	SELECT coalesce(substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL
+		ORDER BY i) FROM 1 FOR n), '')
 	FROM generate_series(1, (n + 31) / 32) i
 $$;
 CREATE DOMAIN s.document AS blobstate CHECK (length(VALUE) < 100000000);

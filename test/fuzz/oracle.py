@@ -42,7 +42,8 @@ CREATE TRIGGER double BEFORE INSERT ON doubled FOR EACH ROW EXECUTE FUNCTION dou
 DIFFERENCES = """
 SELECT id FROM v
 WHERE b::bytea IS DISTINCT FROM o OR sha256(b) IS DISTINCT FROM sha256(o)
-    OR length(b) IS DISTINCT FROM octet_length(o) OR octet_length(b) IS DISTINCT FROM octet_length(o)
+    OR length(b) IS DISTINCT FROM octet_length(o)
+    OR octet_length(b) IS DISTINCT FROM octet_length(o)
     OR blob_prefix(b) IS DISTINCT FROM substring(o FROM 1 FOR 32)
     OR (SELECT sum(bytes) FROM blob_extents(b)) <> octet_length(o)
 UNION ALL SELECT id FROM a WHERE b::bytea[] IS DISTINCT FROM o
@@ -120,8 +121,8 @@ class Oracle:
     # ---- operations that store ----
 
     def insert_literal(self):
-        data = self.content()[:100_000]
-        self.execute(f"INSERT INTO v VALUES ({self.new_id()}, '\\x{data.hex()}', '\\x{data.hex()}')")
+        literal = "'\\x" + self.content()[:100_000].hex() + "'"
+        self.execute(f"INSERT INTO v VALUES ({self.new_id()}, {literal}, {literal})")
 
     def insert_parameter(self):
         data = self.content()
@@ -179,7 +180,8 @@ class Oracle:
     def copy_out_and_in(self):
         """Rows as COPY wrote them, the columns exchanged."""
         format = self.random.choice(["text", "csv", "binary"])
-        query = f"COPY (SELECT id, b, o FROM v WHERE id = {self.old_id()}) TO STDOUT (FORMAT {format})"
+        query = (f"COPY (SELECT id, b, o FROM v WHERE id = {self.old_id()})"
+                 f" TO STDOUT (FORMAT {format})")
         with self.connection.cursor() as cursor, cursor.copy(query) as copy:
             data = b"".join(bytes(block) for block in copy)
         self.execute("CREATE TABLE moved (id int, o bytea, b blobstate)")
@@ -215,7 +217,8 @@ class Oracle:
 
     def array_to_rows(self):
         self.last_id += 100
-        self.execute("INSERT INTO v SELECT %s + n, x, y FROM a, unnest(b, o) WITH ORDINALITY u (x, y, n)"
+        self.execute("INSERT INTO v SELECT %s + n, x, y"
+                     " FROM a, unnest(b, o) WITH ORDINALITY u (x, y, n)"
                      " WHERE id = (SELECT max(id) FROM a)", (self.last_id - 100,))
         self.ids += [self.last_id - 100 + n for n in range(1, 5)]
 
@@ -362,10 +365,10 @@ def main():
     start = time.monotonic()
     oracle.run(arguments.operations)
     stored = dict(oracle.execute("SELECT name, value FROM blobext_stat").fetchall())
-    forms = oracle.execute("SELECT blob_storage(b), count(*) FROM v GROUP BY 1 ORDER BY 1").fetchall()
+    forms = oracle.execute("SELECT blob_storage(b), count(*) FROM v GROUP BY 1 ORDER BY 1")
     print(f"# {time.monotonic() - start:.1f} s, {stored['stored_blobs']} values,"
           f" {stored['stored_bytes'] / 1e6:.0f} MB in extents, {stored['content_reads']} reads,"
-          f" at the end {forms}")
+          f" at the end {forms.fetchall()}")
     missing = {f.__name__ for f, _ in Oracle.OPERATIONS} - set(oracle.counts)
     if missing and arguments.operations >= 3000:
         print(f"not ok - never done: {missing}")

@@ -118,7 +118,8 @@ class PsycopgTest(unittest.TestCase):
                     copy.write_row((i, content(size, i)))
         self.check_rows()
         with self.connection.cursor() as cursor:
-            with cursor.copy("COPY (SELECT id, b FROM t ORDER BY id) TO STDOUT (FORMAT BINARY)") as copy:
+            query = "COPY (SELECT id, b FROM t ORDER BY id) TO STDOUT (FORMAT BINARY)"
+            with cursor.copy(query) as copy:
                 copy.set_types(["int4", "bytea"])
                 self.assertEqual([row for row in copy.rows()],
                                  [(i, content(size, i)) for i, size in enumerate(SIZES)])
@@ -133,7 +134,7 @@ class PsycopgTest(unittest.TestCase):
     def test_copy_between_types(self):
         """What one table writes, the other reads, and the streams are the same."""
         for i, size in enumerate(SIZES):
-            self.execute("INSERT INTO t VALUES (%s, %s, %s)", (i, content(size, i), content(size, i)))
+            self.execute("INSERT INTO t VALUES (%s, %s, %s)", (i, *[content(size, i)] * 2))
         for options in (sql.SQL(""), sql.SQL("(FORMAT BINARY)"), sql.SQL("(FORMAT CSV)")):
             streams = []
             for column in ("b", "o"):
@@ -175,7 +176,8 @@ class PsycopgTest(unittest.TestCase):
         register_composite(info, self.connection)
         self.execute("CREATE TEMP TABLE c (v attachment)")
         self.execute("INSERT INTO c VALUES (ROW(%s, %s::blobstate))", ("name", content(9000)))
-        self.assertEqual(self.one("SELECT (v).name, (v).body::bytea, blob_storage((v).body) FROM c"),
+        self.assertEqual(self.one("SELECT (v).name, (v).body::bytea, blob_storage((v).body)"
+                                  " FROM c"),
                          ("name", content(9000), "extents"))
 
     def test_server_side_cursor(self):
