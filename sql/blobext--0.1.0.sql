@@ -36,6 +36,7 @@ CREATE FUNCTION blobstate_typmod_in(cstring[]) RETURNS integer
 CREATE FUNCTION blobstate_typmod_out(integer) RETURNS cstring
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
+-- Preferred, so that sha256('…') with a literal, which PostgreSQL has for bytea, stays unambiguous.
 CREATE TYPE blobstate (
     INPUT = blobstate_in,
     OUTPUT = blobstate_out,
@@ -45,7 +46,8 @@ CREATE TYPE blobstate (
     TYPMOD_OUT = blobstate_typmod_out,
     INTERNALLENGTH = VARIABLE,
     ALIGNMENT = int4,
-    STORAGE = main
+    STORAGE = main,
+    PREFERRED = true
 );
 COMMENT ON TYPE blobstate IS
     'binary content of any size; over blobext.inline_limit it lives in extents outside the table';
