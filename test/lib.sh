@@ -10,7 +10,8 @@
 #   $bindir       PostgreSQL's programs
 #   test_prepare  a script may define it; runs before the copy changes hands, as the caller
 #
-# BLOBEXT_TEST_KEEP=1 keeps the temporary directory.
+# BLOBEXT_TEST_KEEP=1 keeps the temporary directory.  BLOBEXT_TEST_CONFIG holds further lines for the
+# configuration of the servers.
 
 set -euo pipefail
 
@@ -53,6 +54,7 @@ test_enter()
 	trap test_leave EXIT
 	trap 'exit 130' INT TERM
 	cp -R "$checkout/test" "$work/test"
+	echo "${BLOBEXT_TEST_CONFIG:-}" >> "$work/test/postgresql.conf"
 	test_prepare
 	if [ "$EUID" -eq 0 ]; then
 		chown -R "$user" "$work"
@@ -76,9 +78,9 @@ test_start_server()
 
 	"$bindir/initdb" -D "$data" -U postgres -A trust -E UTF8 --no-locale --no-sync \
 		> "$work/initdb.log" 2>&1 || { cat "$work/initdb.log"; return 1; }
-	cat "$test_dir/postgresql.conf" >> "$data/postgresql.conf"
 	printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$work'" "port = 5790" "$@" \
 		>> "$data/postgresql.conf"
+	cat "$test_dir/postgresql.conf" >> "$data/postgresql.conf"
 	export PGHOST=$work PGPORT=5790 PGUSER=postgres PGDATABASE=postgres
 	server_data=$data
 	trap 'test_stop_server' EXIT
