@@ -107,7 +107,7 @@ SELECT bag_eq(
 SELECT results_eq(
 	$$SELECT typlen::int, typbyval, typalign::text, typstorage::text, typcategory::text,
 		typispreferred FROM pg_type WHERE oid = 'blobstate'::regtype$$,
-	$$VALUES (-1, false, 'i', 'm', 'U', false)$$,
+	$$VALUES (-1, false, 'i', 'm', 'U', true)$$,
 	'properties of the type');
 SELECT results_eq(
 	$$SELECT extversion COLLATE "C", extrelocatable FROM pg_extension WHERE extname = 'blobext'$$,

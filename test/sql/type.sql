@@ -59,6 +59,10 @@ SELECT 'a'::text::blobstate;
 INSERT INTO t VALUES (2, 'a'::text);
 SELECT 'a'::blobstate::text;
 
+-- Functions that the server has for bytea, too, take a literal as before.
+SELECT sha256('abc') = sha256('abc'::bytea), length('abc'), octet_length('abc'), substr('abc', 2),
+	substring('abc', 2, 1), length('\x0102'::bytea);
+
 --
 -- Size, digest, prefix, storage
 --
