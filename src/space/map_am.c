@@ -22,6 +22,7 @@
 #include "miscadmin.h"
 #include "space/map.h"
 #include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 #include "storage/smgr.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
@@ -68,8 +69,18 @@ static TableScanDesc
 map_scan_begin(Relation relation, Snapshot snapshot, int key_count, struct ScanKeyData *keys,
 			   ParallelTableScanDesc parallel_scan, uint32 flags)
 {
-	MapScan    *scan = palloc0(sizeof(*scan));
+	MapScan    *scan;
 
+	/*
+	 * ALTER TABLE reads the old table through a scan to write its rows to a new one, which for
+	 * SET ACCESS METHOD need not be a map and so would not refuse them.  Nobody else scans a map
+	 * under this lock, unless the transaction made the map.
+	 */
+	if (relation->rd_createSubid == InvalidSubTransactionId &&
+		CheckRelationLockedByMe(relation, AccessExclusiveLock, false))
+		refuse(relation, "rewrite");
+
+	scan = palloc0(sizeof(*scan));
 	RelationIncrementReferenceCount(relation);
 	scan->base.rs_rd = relation;
 	scan->base.rs_snapshot = snapshot;
