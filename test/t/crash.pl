@@ -90,7 +90,11 @@ package Client
 		while (my $line = <$out>)
 		{
 			chomp $line;
-			return ($1, @lines) if $line =~ /^$end (\S+)$/;
+			if ($line =~ /^$end (\S*)$/)
+			{
+				# No SQLSTATE, a shutdown, a crash elsewhere: the connection is gone.
+				return $1 =~ /^(|57P0.|08...)$/ ? () : ($1, @lines);
+			}
 			push @lines, $line;
 		}
 		return;
