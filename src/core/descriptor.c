@@ -138,7 +138,7 @@ blob_value_unpack(const struct varlena *datum, BlobValue *value)
 void
 blob_check_datum_size(uint64 size_bytes)
 {
-	if (size_bytes > MaxAllocSize - VARHDRSZ - BLOB_FORM_BYTES)
+	if (size_bytes > MaxAllocSize - VARHDRSZ)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("content of " UINT64_FORMAT " bytes does not fit into one value in memory",
@@ -151,7 +151,7 @@ blob_inline_make(uint64 size_bytes)
 {
 	struct varlena *datum;
 
-	blob_check_datum_size(size_bytes);
+	blob_check_datum_size(BLOB_FORM_BYTES + size_bytes);
 	datum = palloc(VARHDRSZ + BLOB_FORM_BYTES + size_bytes);
 	SET_VARSIZE(datum, VARHDRSZ + BLOB_FORM_BYTES + size_bytes);
 	*VARDATA(datum) = BLOB_FORM_INLINE_V1;
