@@ -9,13 +9,16 @@ PG_CPPFLAGS = -I$(srcdir)/src $(BLOBEXT_CPPFLAGS)
 PG_CFLAGS = -Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers
 
 # See "Tests" below.
-REGRESS = $(patsubst $(srcdir)/test/expected/%.out,%,$(wildcard $(srcdir)/test/expected/*.out))
+REGRESS = $(patsubst $(srcdir)/expected/%.out,%,$(wildcard $(srcdir)/expected/*.out))
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 # Bitcode for JIT inlining is of no use to functions that wait for devices.
 override with_llvm = no
 include $(PGXS)
+
+# PGXS does not track headers.
+$(OBJS): $(wildcard src/*/*.h)
 
 # ---------------------------------------------------------------------------
 # Tests.  Each script starts servers of its own under a temporary directory, as user postgres if

@@ -6,7 +6,7 @@
 #
 #   $checkout     the source tree (only before the second run: it may not be readable)
 #   $work         the temporary directory
-#   $test_dir     the copy of test/ in it
+#   $test_dir     the copy of test/ in it, with expected/ beside test/sql
 #   $bindir       PostgreSQL's programs
 #   test_prepare  a script may define it; runs before the copy changes hands, as the caller
 #
@@ -54,6 +54,7 @@ test_enter()
 	trap test_leave EXIT
 	trap 'exit 130' INT TERM
 	cp -R "$checkout/test" "$work/test"
+	cp -R "$checkout/expected" "$work/test/expected"	# where pg_regress looks for them
 	echo "${BLOBEXT_TEST_CONFIG:-}" >> "$work/test/postgresql.conf"
 	test_prepare
 	if [ "$EUID" -eq 0 ]; then

@@ -24,7 +24,7 @@ FORBIDDEN_WORDS = re.compile(r"\b(TODO|FIXME|XXX)\b")
 FOUND_BY_NAME = [
     ("src", "*.c"),             # Makefile
     ("src/*", "*.c"),
-    ("test/expected", "*.out"),
+    ("expected", "*.out"),
     ("test/pgtap", "*.sql"),    # run_pgtap
     ("test/t", "*.pl"),         # run_tap
     ("test/unit", "unit_*.c"),  # Makefile
@@ -143,17 +143,17 @@ def check_references(tree):
                if len(path.parent.parts) == directory.count("/") + 1):
             continue
         if path.parent.as_posix() == "test/sql":
-            if not (tree.root / "test/expected" / f"{path.stem}.out").exists():
-                yield f"{name}: no test/expected/{path.stem}.out"
+            if not (tree.root / "expected" / f"{path.stem}.out").exists():
+                yield f"{name}: no expected/{path.stem}.out"
             continue
         word = path.stem if path.suffix in {".pm", ".sql"} else path.name
         if path.suffix == ".h" and name.startswith("src/"):
             word = f'"{name.removeprefix("src/")}"'
         if not any(word in text for other, text in texts.items() if other != name):
             yield f"{name}: referenced nowhere"
-    for expected in sorted((tree.root / "test/expected").glob("*.out")):
+    for expected in sorted((tree.root / "expected").glob("*.out")):
         if f"test/sql/{expected.stem}.sql" not in tree.files:
-            yield f"test/expected/{expected.name}: no test/sql/{expected.stem}.sql"
+            yield f"expected/{expected.name}: no test/sql/{expected.stem}.sql"
 
 
 def check_scripts(tree):
