@@ -4,7 +4,9 @@
 # transactions; each keeps record, outside of the server, of what was committed and of what was in
 # flight when the connection broke.  Then all server processes are killed with SIGKILL at one
 # moment (or one backend only, so that the postmaster starts over in the same shared memory; or in
-# the middle of recovery once more).  After each restart
+# the middle of recovery once more).  Started by run_tap as root there are also power cuts: the file
+# system below the cluster is shut down first, so that whatever was not synced is lost; a control
+# shows that it is.  After each restart
 #
 #	- every committed value reads with the SHA-256 of what was sent, and is the only thing there:
 #	  nothing of a transaction that was not committed, and of a commit that was in flight all or
@@ -13,8 +15,9 @@
 #	- prepared transactions are there and can be committed,
 #	- blobext_check() finds nothing, and no page belongs to two values of different content.
 #
-# BLOBEXT_CRASH_ROUNDS (5) rounds for each of the settings; BLOBEXT_CRASH_SEED repeats the choices
-# of a run, though not its timing; BLOBEXT_CRASH_CLIENTS (4).
+# BLOBEXT_CRASH_ROUNDS (5) rounds for each of the settings (BLOBEXT_CRASH_SETTINGS, names with blanks
+# between); BLOBEXT_CRASH_SEED repeats the choices of a run, though not its timing;
+# BLOBEXT_CRASH_CLIENTS (4).
 #
 # That the test can fail: with BLOBEXT_CRASH_BREAK=record one digest of the record is changed,
 # =page one page of a value is overwritten, =lose one committed transaction is taken out of the
@@ -24,6 +27,7 @@ use warnings;
 
 use Digest::SHA qw(sha256_hex);
 use FindBin;
+use IO::Handle;
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -56,9 +60,17 @@ full_page_writes = off
 blobext.wal_content = off
 blobext.tail_extents = off
 blobext.cache_size = 0
+),
+	power_minimal => q(wal_level = minimal
+max_wal_senders = 0
+),
+	power_replica => q(wal_level = replica
 ));
+my $small = $ENV{BLOBEXT_SMALL_FS};
 
 # ---- one client ----
+
+my $cuts_power;
 
 # psql at the other end of two pipes.
 package Client
@@ -93,7 +105,9 @@ package Client
 			if ($line =~ /^$end (\S*)$/)
 			{
 				# No SQLSTATE, a shutdown, a crash elsewhere: the connection is gone.
-				return $1 =~ /^(|57P0.|08...)$/ ? () : ($1, @lines);
+				# Without power every statement fails, before the processes are killed.
+				return () if $1 =~ /^(|57P0.|08...)$/ || $cuts_power && $1 ne '00000';
+				return ($1, @lines);
 			}
 			push @lines, $line;
 		}
@@ -470,7 +484,7 @@ sub run_round
 	my ($node, $states, $round, $label) = @_;
 	my @before = map { { %{ $_->{rows} } } } @$states;
 	my @pids;
-	my $directory = $PostgreSQL::Test::Utils::tmp_check;
+	my $directory = $PostgreSQL::Test::Utils::log_path;
 
 	foreach my $state (@$states)
 	{
@@ -489,9 +503,11 @@ sub run_round
 	}
 
 	sleep(0.5 + rand(3));
-	my $way = rand();
-	if ($way < 0.2) { crash_one_backend($node); }
+	my $one_backend = !$cuts_power && rand() < 0.2;
+	power('off') if $cuts_power;
+	if ($one_backend) { crash_one_backend($node); }
 	else { kill_everything($node); }
+	power('on') if $cuts_power;
 	my $failed = 0;
 	foreach my $pid (@pids)
 	{
@@ -499,7 +515,7 @@ sub run_round
 		$failed++ if $? != 0;
 	}
 	is($failed, 0, "$label: clients met no error but the crash");
-	if ($way >= 0.2)
+	if (!$one_backend)
 	{
 		kill_in_recovery($node, 0.1) if rand() < 0.4;
 		$node->start;
@@ -544,16 +560,52 @@ sub break_something
 	return;
 }
 
+# What was not synced before a power cut is lost, else the test would prove nothing.
+sub power_is_really_cut
+{
+	my %content;
+	foreach my $name (qw(synced unsynced))
+	{
+		open(my $file, '>:raw', "$small/$name") or die "$small/$name: $!";
+		print $file $name x 10_000;
+		$file->flush;
+		$file->sync if $name eq 'synced';
+		close $file;
+	}
+	power('off');
+	power('on');
+	$content{$_} = -e "$small/$_" ? slurp_file("$small/$_") : '' foreach qw(synced unsynced);
+	is($content{synced}, 'synced' x 10_000, 'a power cut leaves what was synced');
+	isnt($content{unsynced}, 'unsynced' x 10_000, 'and takes what was not');
+	unlink "$small/synced", "$small/unsynced";
+	return;
+}
+
 note("seed $seed, $rounds rounds, $clients clients");
 content('made before the clients are forked', 1);
 foreach my $name (split / /, $ENV{BLOBEXT_CRASH_SETTINGS} // join(' ', sort keys %settings))
 {
+	$cuts_power = $name =~ /^power/;
+	if ($cuts_power && !$small)
+	{
+		note("no file system whose power can be cut: \"$name\" left out, see test/run_tap");
+		next;
+	}
 	srand($seed);
+	local $PostgreSQL::Test::Utils::tmp_check = $PostgreSQL::Test::Utils::tmp_check;
+	if ($cuts_power)
+	{
+		power('format');
+		power_is_really_cut();
+		$PostgreSQL::Test::Utils::tmp_check = $small;
+	}
 	my $node = blob_cluster($name, conf => $settings{$name} . qq(
 restart_after_crash = on
 checkpoint_timeout = 30s
 max_wal_size = 96MB
 ));
+	# The cluster is durable from here on; initdb has not cared.
+	system('sync') if $cuts_power;
 	$node->safe_psql('postgres', join('; ',
 		map { "CREATE TABLE $_ (id bigint PRIMARY KEY, note integer DEFAULT 0, b blobstate)" }
 		'shared', map { "t$_" } 1 .. $clients));
