@@ -310,7 +310,7 @@ class Oracle:
         self.commit()
         self.connection.autocommit = True
         self.execute(self.random.choice(["VACUUM v", "VACUUM FULL v", "CLUSTER v USING v_pkey",
-                                         "CHECKPOINT", "ANALYZE v", "DISCARD ALL"]))
+                                         "CHECKPOINT", "ANALYZE v", "DISCARD PLANS"]))
         self.connection.autocommit = False
 
     def shrink(self):
