@@ -10,8 +10,8 @@
 #   $bindir       PostgreSQL's programs
 #   test_prepare  a script may define it; runs before the copy changes hands, as the caller
 #
-# BLOBEXT_TEST_KEEP=1 keeps the temporary directory.  BLOBEXT_TEST_CONFIG holds further lines for the
-# configuration of the servers.
+# BLOBEXT_TEST_KEEP=1 keeps the temporary directory.  BLOBEXT_TEST_CONFIG holds further lines for
+# the configuration of the servers.
 
 set -euo pipefail
 
