@@ -172,17 +172,21 @@ blob_catalog_store_bytea_function(void)
 }
 
 Oid
+blob_catalog_map_relation_if_any(void)
+{
+	/* The look-up may process an invalidation: what it found is right all the same. */
+	if (!look_up())
+		return InvalidOid;
+	if (!OidIsValid(cache.map_relation))
+		cache.map_relation = get_relname_relid("blobext_map", cache.schema);
+	return cache.map_relation;
+}
+
+Oid
 blob_catalog_map_relation(void)
 {
-	Oid			map_relation = InvalidOid;
+	Oid			map_relation = blob_catalog_map_relation_if_any();
 
-	/* The look-up may process an invalidation: what it found is right all the same. */
-	if (look_up())
-	{
-		if (!OidIsValid(cache.map_relation))
-			cache.map_relation = get_relname_relid("blobext_map", cache.schema);
-		map_relation = cache.map_relation;
-	}
 	if (!OidIsValid(map_relation))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -18,7 +18,10 @@ extern Oid	blob_catalog_coerce_function(void); /* blobstate(blobstate, integer, 
 extern Oid	blob_catalog_cast_function(void);	/* blobstate(bytea) */
 extern Oid	blob_catalog_store_bytea_function(void);	/* blob_store(bytea) returns blobstate */
 
-/* The extent map's relation; ERROR with hint where the extension is not installed. */
+/* The extent map's relation, InvalidOid as above. */
+extern Oid	blob_catalog_map_relation_if_any(void);
+
+/* The same; ERROR with hint where the extension is not installed. */
 extern Oid	blob_catalog_map_relation(void);
 
 #endif							/* BLOB_CATALOG_H */

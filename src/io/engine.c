@@ -14,6 +14,7 @@
 
 #include <sys/mman.h>
 
+#include "access/xlogutils.h"
 #include "core/settings.h"
 #include "io/engine_internal.h"
 #include "io/io_internal.h"
@@ -100,7 +101,8 @@ choose_ring(void)
 
 	refused_pid = MyProcPid;
 	errno = error;
-	if (blob_io_method == BLOB_IO_METHOD_URING)
+	/* Recovery cannot wait for a better setting. */
+	if (blob_io_method == BLOB_IO_METHOD_URING && !InRecovery)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("io_uring is not available: %m"),

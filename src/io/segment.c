@@ -23,6 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "access/xlogutils.h"
 #include "common/file_perm.h"
 #include "core/settings.h"
 #include "io/io_internal.h"
@@ -535,6 +536,27 @@ give_back(const BlobSpaceId *space, uint32 first_segment_no, const int64 *bytes_
 	}
 }
 
+/*
+ * What was reserved before must be there: making the file anew would turn an error of its readers
+ * into zeros.  Replay makes what is missing.
+ */
+static void
+check_reserved_before(const BlobSpaceId *space, uint32 segment_no, int64 file_bytes,
+					  uint64 reserved_bytes)
+{
+	char		path[MAXPGPATH];
+
+	if (InRecovery || Max(file_bytes, 0) >= (int64) reserved_bytes)
+		return;
+	blob_segment_path(path, sizeof(path), space, segment_no);
+	ereport(ERROR,
+			(errcode(file_bytes < 0 ? ERRCODE_UNDEFINED_FILE : ERRCODE_DATA_CORRUPTED),
+			 file_bytes < 0 ? errmsg("blob segment file \"%s\" is missing", path) :
+			 errmsg("blob segment file \"%s\" is too short", path),
+			 errhint("Restore the file from a backup; blobext_check() lists the affected "
+					 "values.")));
+}
+
 void
 blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page, BlobPageNo end_page)
 {
@@ -557,6 +579,8 @@ blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page, BlobPageNo
 			BlobPageNo	stop = Min(end_page, segment_start + BLOB_SEGMENT_PAGES);
 			int64		file_bytes = blob_segment_file_bytes(space, segment_no);
 
+			check_reserved_before(space, segment_no, file_bytes,
+								  (page - segment_start) * BLOB_PAGE_SIZE);
 			bytes_before[count] = file_bytes > 0 ? file_bytes : 0;
 			count++;
 			reserve_in_segment(space, segment_no,

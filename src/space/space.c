@@ -171,12 +171,28 @@ find_shared(const BlobSpaceId *id)
 	return shared;
 }
 
+/*
+ * A map that this transaction has moved goes back to its old file if the transaction fails, and
+ * with it what was allocated since, while shared memory would not.
+ */
+static void
+check_not_moved(Relation map)
+{
+	if (map->rd_firstRelfilenodeSubid != InvalidSubTransactionId)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot store in extents in the transaction that moved the extent map"),
+				 errhint("Commit the transaction first.")));
+}
+
 void
 blob_space_open(BlobSpace *space, LOCKMODE lock_mode)
 {
 	blob_space_require_preload();
 	space->map = table_open(blob_catalog_map_relation(), lock_mode);
 	space->lock_mode = lock_mode;
+	if (lock_mode >= RowExclusiveLock)
+		check_not_moved(space->map);
 	space->id = blob_map_space_id(space->map);
 }
 
@@ -467,25 +483,10 @@ blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan, uint64 size_byte
 	BlobSpaceShared *shared = find_shared(&space->id);
 	int			count = lay_out(plan, extents);
 
-	Assert(!RecoveryInProgress());
+	Assert(!RecoveryInProgress());	/* replay changes the map behind our back */
 	Assert(TransactionIdIsValid(GetTopTransactionIdIfAny()));
 
 	take(space, shared, plan->total_pages, extents, count);
 	publish(space, shared, extents, count, size_bytes);
 	return count;
-}
-
-void
-blob_space_usage(BlobSpace *space, BlobSpaceUsage *usage)
-{
-	BlobSpaceShared *shared = find_shared(&space->id);
-
-	if (!shared->loaded)
-		load(space, shared);
-	LWLockAcquire(&shared->lock, LW_SHARED);
-	usage->reserved_pages = shared->reserved_pages;
-	usage->free_pages = shared->free_runs.page_count;
-	usage->free_runs = shared->free_runs.run_count;
-	usage->longest_free_run_pages = blob_free_runs_longest(area, &shared->free_runs);
-	LWLockRelease(&shared->lock);
 }

@@ -40,15 +40,4 @@ extern void blob_space_close(BlobSpace *space);
 extern int	blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan, uint64 size_bytes,
 								BlobExtent *extents);
 
-/* Pages reserved and free in the store; loads the free space if nobody has yet. */
-typedef struct BlobSpaceUsage
-{
-	uint64		reserved_pages;
-	uint64		free_pages;
-	uint64		free_runs;
-	uint64		longest_free_run_pages;
-} BlobSpaceUsage;
-
-extern void blob_space_usage(BlobSpace *space, BlobSpaceUsage *usage);
-
 #endif							/* BLOB_SPACE_H */

@@ -48,6 +48,9 @@ extern bool blob_store_is_blob_type(Oid type_oid, Oid blob_type);
 extern bool blob_store_set_planning(bool planning);
 extern bool blob_store_set_bounding(bool bounding);
 
+/* map_guard.c: refuse what would damage the extent map. */
+extern void blob_store_guard_map(Node *statement);
+
 /* columns.c: put the hidden modifier on what a DDL statement declares (changes the tree). */
 extern void blob_store_label_statement(Node *statement);
 

@@ -111,6 +111,8 @@ store_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_on
 	StatementState state = {false, NULL};
 	bool		prepare = is_of_interest(pstmt->utilityStmt) && OidIsValid(blob_store_type());
 
+	if (OidIsValid(blob_store_type()))
+		blob_store_guard_map(pstmt->utilityStmt);
 	if (prepare)
 	{
 		if (read_only_tree)
