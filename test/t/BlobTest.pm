@@ -107,8 +107,8 @@ sub children
 	return @found;
 }
 
-# Wait until no process of the list is left.  Zombies count: a server that starts takes the zombie of
-# its predecessor for a live one.
+# Wait until no process of the list is left.  Zombies count: a server that starts takes the zombie
+# of its predecessor for a live one.
 sub wait_for_end
 {
 	my @pids = @_;

@@ -21,7 +21,8 @@ my $node = blob_cluster('main', conf => "shared_buffers = 32MB\nwal_level = repl
 $node->safe_psql('postgres', q(
 CREATE TABLE t (id serial, expected bytea, b blobstate);
 CREATE FUNCTION content(size integer) RETURNS bytea LANGUAGE sql VOLATILE AS $$
-	SELECT substring(convert_to(repeat(md5(random()::text), size / 32 + 1), 'UTF8') FROM 1 FOR size) $$));
+	SELECT substring(convert_to(repeat(md5(random()::text), size / 32 + 1),
+		'UTF8') FROM 1 FOR size) $$));
 
 sub script
 {
@@ -47,7 +48,8 @@ sub all_is_well
 		OR sha256(b) <> expected'), '0', "$name: content");
 	check_is_clean($node, "$name: the check finds nothing");
 	no_page_is_shared($node, "$name: no page belongs to two values", 't');
-	is($node->safe_psql('postgres', 'SELECT count(*) - count(DISTINCT generation) FROM blobext_map'), '0',
+	is($node->safe_psql('postgres',
+		'SELECT count(*) - count(DISTINCT generation) FROM blobext_map'), '0',
 		"$name: each extent has a generation of its own");
 	return;
 }
@@ -84,7 +86,8 @@ ROLLBACK;
 
 load_runs("$clients clients store the first values of the store", 10, $small, $large);
 all_is_well('first values');
-load_runs("$clients clients store, copy, delete and roll back", 20, $small, $large, $mixed, $aborted);
+load_runs("$clients clients store, copy, delete and roll back",
+	20, $small, $large, $mixed, $aborted);
 all_is_well('mixed load');
 
 # ---- free space over a restart ----
@@ -132,7 +135,8 @@ DROP TYPE type_:client_id;
 my $stored = script('stored', '\set size random(1025, 9000)
 INSERT INTO t (expected, b) SELECT sha256(c), c FROM content(:size) AS c;
 ');
-$node->command_ok([ 'pgbench', '-n', '-C', '-c', 6, '-j', '2', '-t', '60', '-f', "$ddl\@2", '-f', "$stored\@1",
+$node->command_ok([ 'pgbench', '-n', '-C', '-c', 6, '-j', '2', '-t', '60', '-f', "$ddl\@2", '-f',
+	"$stored\@1",
 		$node->connstr('postgres') ], 'new sessions store while types are made and dropped');
 all_is_well('beside changes of types');
 
@@ -149,7 +153,8 @@ for my $i (1 .. 6)
 $node->poll_query_until('postgres', q(SELECT count(*) >= 6 FROM pg_stat_activity
 	WHERE state = 'active' AND query LIKE 'INSERT%' AND pid <> pg_backend_pid()));
 is($node->safe_psql('postgres', q(SELECT count(pg_terminate_backend(pid)) > 0 FROM pg_stat_activity
-	WHERE state = 'active' AND query LIKE 'INSERT%' AND pid <> pg_backend_pid())), 't', 'terminate them');
+	WHERE state = 'active' AND query LIKE 'INSERT%' AND pid <> pg_backend_pid())), 't',
+		'terminate them');
 foreach my $handle (@handles) { IPC::Run::finish($handle); }
 all_is_well('after terminated sessions');
 load_runs("$clients clients go on", 5, $small, $large);

@@ -9,8 +9,8 @@
 # The same with everything, WAL included, on the small file system: what a failed store took is
 # given back, so the rest of the server goes on.
 #
-# That it can fail: with the reservation in io/segment.c made a no-op, the store fails later, at
-# the write or at the sync, and the tests below say so.
+# That it can fail: with ftruncate() in place of fallocate() in io/segment.c the store fails later,
+# and takes the server with it; the first tests below say so.
 use strict;
 use warnings;
 
@@ -66,8 +66,10 @@ my $size_before = -s segment_file($node);
 fails_with($node, "INSERT INTO t (b) VALUES ($hundred_mb)", '53100', $full,
 	'a value of 100 MB on 60 MB');
 fails_with($node, "INSERT INTO t (b) VALUES ($hundred_mb)", '53100',
-	qr/HINT:  Check free disk space and quotas/, 'the second attempt fails the same way, with a hint');
-cmp_ok(abs(free_bytes($small) - $before), '<', 64 * 1024, 'what the failed stores took is given back');
+	qr/HINT:  Check free disk space and quotas/,
+		'the second attempt fails the same way, with a hint');
+cmp_ok(abs(free_bytes($small) - $before), '<', 64 * 1024,
+	'what the failed stores took is given back');
 is(-s segment_file($node), $size_before, 'the segment file has its size of before');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM t'), '0', 'no row of them');
 
@@ -135,7 +137,8 @@ power('format');
 {
 	local $PostgreSQL::Test::Utils::tmp_check = $small;
 	$node = blob_cluster('whole', init => ['--wal-segsize=1'],
-		conf => "wal_level = replica\nmax_wal_senders = 0\nmin_wal_size = 2MB\nmax_wal_size = 24MB\n");
+		conf => "wal_level = replica\nmax_wal_senders = 0\n"
+		  . "min_wal_size = 2MB\nmax_wal_size = 24MB\n");
 }
 make_values($node, 'v');
 $node->safe_psql('postgres', 'CREATE TABLE t (id serial, b blobstate)');
@@ -144,7 +147,8 @@ $started = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
 fails_with($node, "INSERT INTO t (b) VALUES ($hundred_mb)", '53100', $full,
 	'content and WAL on one full disk: a value of 100 MB on 80 MB');
 add_values($node, 'v', 100_000, 1_000_000);
-$node->safe_psql('postgres', 'CREATE TABLE other AS SELECT generate_series(1, 10000) AS i; CHECKPOINT');
+$node->safe_psql('postgres',
+	'CREATE TABLE other AS SELECT generate_series(1, 10000) AS i; CHECKPOINT');
 values_are_intact($node, 'v', 'the server goes on: values');
 check_is_clean($node, 'the check finds nothing');
 is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $started,

@@ -7,7 +7,7 @@
 # processes are killed, and the values are read.
 #
 # A kill leaves the page cache alone, so what this proves about syncing are the counters; that
-# the syncs suffice is proved by power_cut.pl.
+# the syncs suffice is proved by the power cuts of crash.pl.
 use strict;
 use warnings;
 
@@ -38,8 +38,9 @@ sub survives
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	kill_everything($node);
 	$node->start;
-	is($node->safe_psql('postgres', 'SELECT count(*), count(*) FILTER (WHERE sha256(b::bytea) <> expected
-		OR sha256(b) <> expected), count(*) FILTER (WHERE length(b) > 1024 AND blob_storage(b) <> $$extents$$)
+	is($node->safe_psql('postgres', 'SELECT count(*),
+		count(*) FILTER (WHERE sha256(b::bytea) <> expected OR sha256(b) <> expected),
+		count(*) FILTER (WHERE length(b) > 1024 AND blob_storage(b) <> $$extents$$)
 		FROM t'), "$rows|0|0", "$name: $rows rows, all intact, after a kill");
 	check_is_clean($node, "$name: the check finds nothing");
 	return;
@@ -57,24 +58,29 @@ sub growth
 # ---- when a segment is synced ----
 
 is(growth('syncs', 'CALL add(1, 100000)'), 1, 'a commit syncs');
-is(growth('syncs', 'BEGIN; CALL add(2, 100000); CALL add(3, 5000); CALL add(4, 2000000); COMMIT'), 1,
+is(growth('syncs', 'BEGIN; CALL add(2, 100000); CALL add(3, 5000); CALL add(4, 2000000);
+	COMMIT'), 1,
 	'one transaction with several values syncs once');
 is(growth('syncs', 'CALL add(5, 1000)'), 0, 'an inline value needs no sync');
 is(growth('syncs', 'BEGIN; CALL add(6, 100000); ROLLBACK'), 0, 'a rollback needs no sync');
 is(growth('syncs', 'BEGIN; CALL add(6, 100000); ROLLBACK; BEGIN; CALL add(7, 900); COMMIT'), 1,
 	'what a rolled back transaction wrote is synced by the next commit of the session');
-is(growth('syncs', q(UPDATE t SET id = id + 0; INSERT INTO t (expected, b) SELECT expected, b FROM t)), 0,
+is(growth('syncs', q(UPDATE t SET id = id + 0;
+	INSERT INTO t (expected, b) SELECT expected, b FROM t)), 0,
 	'copies of a value need no sync');
-is(growth('syncs', 'BEGIN; CALL add(8, 50000); SAVEPOINT s; CALL add(9, 50000); ROLLBACK TO s; COMMIT'), 1,
+is(growth('syncs', 'BEGIN; CALL add(8, 50000); SAVEPOINT s; CALL add(9, 50000);
+	ROLLBACK TO s; COMMIT'), 1,
 	'savepoints');
 survives('commits', 13);
 
 # ---- two-phase commit ----
 
-is(growth('syncs', q(BEGIN; CALL add(10, 70000); CALL add(11, 3000000); PREPARE TRANSACTION 'p1')), 1,
+is(growth('syncs', q(BEGIN; CALL add(10, 70000); CALL add(11, 3000000);
+	PREPARE TRANSACTION 'p1')), 1,
 	'PREPARE TRANSACTION syncs');
 is(growth('syncs', q(BEGIN; CALL add(12, 70000); PREPARE TRANSACTION 'p2')), 1, 'again');
-is(growth('syncs', q(BEGIN; CALL add(13, 900); CALL add(14, 9000); PREPARE TRANSACTION 'p3')), 1, 'again');
+is(growth('syncs', q(BEGIN; CALL add(13, 900); CALL add(14, 9000); PREPARE TRANSACTION 'p3')), 1,
+	'again');
 is(growth('syncs', q(COMMIT PREPARED 'p1')), 0, 'COMMIT PREPARED need not');
 survives('two-phase commit', 15);
 $node->restart;
@@ -138,7 +144,8 @@ $node->safe_psql('postgres', "BEGIN; PREPARE p AS INSERT INTO t (expected, b)
 $rows += 2;
 survives('a prepared statement over a ROLLBACK', $rows);
 is($node->safe_psql('postgres', 'SELECT count(DISTINCT id), count(*) = count(DISTINCT first_page)
-	FROM t, blob_extents(b) WHERE length(b) = 20000'), '2|t', 'each execution stored a value of its own');
+	FROM t, blob_extents(b) WHERE length(b) = 20000'), '2|t',
+		'each execution stored a value of its own');
 
 $node->safe_psql('postgres', q(
 BEGIN;

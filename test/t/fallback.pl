@@ -30,7 +30,8 @@ sub descriptors_of_reader
 	my $session = $node->background_psql('postgres', on_error_stop => 1);
 	my $pid = $session->query_safe('SELECT pg_backend_pid()');
 	$session->query_safe('SELECT sum(octet_length(b::bytea)) FROM v');
-	$session->query_safe('INSERT INTO v (digest, b) SELECT digest, b::bytea FROM v WHERE length(b) = 8193');
+	$session->query_safe('INSERT INTO v (digest, b) SELECT digest, b::bytea
+		FROM v WHERE length(b) = 8193');
 
 	my ($has_ring, $is_direct) = (0, 0);
 	foreach my $fd (glob "/proc/$pid/fd/*")
@@ -125,7 +126,8 @@ try_mode('sync and buffered', conf => "blobext.io_method = sync\nblobext.direct_
 try_mode('cache_size 0', conf => "blobext.cache_size = 0\n", ring => $ring, direct => $direct,
 	also => sub {
 		my ($node) = @_;
-		is(stat_of($node, 'cache_hits') + stat_of($node, 'cache_bytes'), 0, 'cache_size 0: no hits');
+		is(stat_of($node, 'cache_hits') + stat_of($node, 'cache_bytes'), 0,
+			'cache_size 0: no hits');
 	});
 try_mode('tail_extents off', conf => "blobext.tail_extents = off\n", ring => $ring,
 	direct => $direct,
@@ -142,17 +144,19 @@ SKIP:
 	try_mode('io_uring refused', refused => ['--io-uring'], ring => 0, direct => $direct,
 		also => sub {
 			my ($node) = @_;
-			fails_with($node, "SET blobext.io_method = io_uring; SELECT sum(octet_length(b::bytea)) FROM v",
+			fails_with($node, "SET blobext.io_method = io_uring;
+				SELECT sum(octet_length(b::bytea)) FROM v",
 				'0A000', qr/io_uring is not available.*HINT:  Set blobext.io_method/s,
 				'io_uring refused: demanding it is an error with a hint');
-			fails_with($node, "SET blobext.io_method = io_uring; INSERT INTO v (b) SELECT b::bytea FROM v",
+			fails_with($node, "SET blobext.io_method = io_uring;
+				INSERT INTO v (b) SELECT b::bytea FROM v",
 				'0A000', qr/io_uring is not available/, 'io_uring refused: also in a store');
 		});
 	try_mode('O_DIRECT refused', refused => ['--o-direct'], ring => $ring, direct => 0,
 		also => sub {
 			my ($node) = @_;
 			like(slurp_file($node->logfile),
-				qr/direct I\/O is not supported for directory "pg_blobext".*blobext uses buffered I\/O/s,
+				qr/direct I\/O is not supported for .*"pg_blobext".*blobext uses buffered I\/O/s,
 				'O_DIRECT refused: the log says so');
 		});
 	try_mode('fallocate refused', refused => ['--fallocate'], ring => $ring, direct => $direct);
@@ -167,7 +171,8 @@ SKIP:
 	local $PostgreSQL::Test::Utils::tmp_check = "$directory/blobext_tap.$$";
 	mkdir $PostgreSQL::Test::Utils::tmp_check;
 	# Kernels before 6.6 know no O_DIRECT on tmpfs.
-	system("dd if=/dev/zero of=$directory/blobext_tap.$$/probe bs=4096 count=1 oflag=direct 2>/dev/null");
+	my $probe = "$directory/blobext_tap.$$/probe";
+	system("dd if=/dev/zero of=$probe bs=4096 count=1 oflag=direct 2>/dev/null");
 	my $tmpfs_direct = $? == 0 ? 1 : 0;
 	note('O_DIRECT on tmpfs: ' . ($tmpfs_direct ? 'works' : 'is refused'));
 	try_mode('tmpfs', ring => $ring, direct => $tmpfs_direct);

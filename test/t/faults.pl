@@ -63,12 +63,13 @@ my $size = -s $segments[1];
 my $first_page = $node->safe_psql('postgres', 'SELECT max(first_page) FROM z, blob_extents(b)');
 system_log('cp', '--sparse=always', $segments[1], "$segments[1].copy");
 truncate($segments[1], ($first_page - 262144) * 4096 + 4096) or die $!;
-fails_with($node, $read_z, 'XX001', qr/too short.*HINT:  Restore the file/s, 'truncated segment: read');
+fails_with($node, $read_z, 'XX001', qr/too short.*HINT:  Restore the file/s,
+	'truncated segment: read');
 is($node->safe_psql('postgres', 'SELECT encode(sha256(b::bytea), $$hex$$) = digest FROM z
 	WHERE length(b) = 2000'), 't', 'truncated segment: a value before the end');
 values_are_intact($node, 'a', 'truncated segment: other values');
 $check = $node->safe_psql('postgres', 'SELECT * FROM blobext_check()');
-like($check, qr{^blobext_map\|\|\|segment file "pg_blobext/.*/00000001" has \d+ bytes instead of $size$}m,
+like($check, qr{^blobext_map\|\|\|segment file ".*/00000001" has \d+ bytes instead of $size$}m,
 	'truncated segment: a row of blobext_check() about the file');
 like($check, qr/^z\|\(0,4\)\|b\|.*too short/m, 'truncated segment: a row for the value');
 unlike($check, qr/^(a\||z\|\(0,[123]\))/m, 'truncated segment: none for others');
@@ -102,7 +103,8 @@ is($node->safe_psql('postgres', 'SET blobext.verify_reads = on;
 	SELECT length(blob_read(b, 0, 1000)) FROM a WHERE length(b) = 300000'), '1000',
 	'flipped bit: a range cannot be verified');
 is($node->safe_psql('postgres', 'SET blobext.verify_reads = on;
-	SELECT count(b::bytea) FROM a WHERE length(b) <> 300000'), '3', 'flipped bit: other values verify');
+	SELECT count(b::bytea) FROM a WHERE length(b) <> 300000'), '3',
+		'flipped bit: other values verify');
 my $tid = $node->safe_psql('postgres', 'SELECT ctid FROM a WHERE length(b) = 300000');
 is( $node->safe_psql('postgres', 'SELECT relation, tid, column_name FROM blobext_check()'),
 	"a|$tid|b", 'flipped bit: blobext_check() names relation, tid and column');
@@ -121,7 +123,8 @@ INSERT INTO shared SELECT b, ARRAY[NULL, b], ROW(1, b)::pair FROM a WHERE length
 CREATE TABLE part (k integer, b blobstate) PARTITION BY LIST (k);
 CREATE TABLE part_1 PARTITION OF part FOR VALUES IN (1);
 INSERT INTO part SELECT 1, b FROM a WHERE length(b) = 300000));
-is($node->safe_psql('postgres', 'SELECT relation, column_name FROM blobext_check() ORDER BY 1::text, 2'),
+is($node->safe_psql('postgres',
+	'SELECT relation, column_name FROM blobext_check() ORDER BY 1::text, 2'),
 	"a|b\npart_1|b\nshared|d\nshared|list\nshared|p", 'flipped bit: everywhere the value is');
 is($node->safe_psql('postgres', q(SELECT relation, column_name FROM blobext_check('part'))),
 	'part_1|b', 'flipped bit: blobext_check() of a partitioned table');

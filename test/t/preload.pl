@@ -14,7 +14,7 @@ use Test::More;
 use lib $FindBin::RealBin;
 use BlobTest;
 
-my $hint = qr/blobext must be loaded via shared_preload_libraries.*HINT:  Add blobext to shared_preload_libraries/s;
+my $hint = qr/must be loaded via shared_preload_libraries.*HINT:  Add blobext to shared_preload/s;
 
 sub set_preload
 {
@@ -49,7 +49,8 @@ my %uses = (
 	'read' => 'SELECT octet_length(b::bytea) FROM v',
 	'read of a range' => 'SELECT blob_read(b, 0, 10) FROM v WHERE length(b) > 2000',
 	'output' => 'SELECT b FROM v WHERE length(b) > 2000',
-	'insert of a large value' => q(INSERT INTO v (b) VALUES (convert_to(repeat('x', 5000), 'UTF8'))),
+	'insert of a large value' => q(INSERT INTO v (b) VALUES (convert_to(repeat('x', 5000),
+		'UTF8'))),
 	'update of a large value' => q(UPDATE v SET b = convert_to(repeat('x', 5000), 'UTF8')),
 	'check' => 'SELECT * FROM blobext_check()',
 	'statistics' => 'SELECT * FROM blobext_stat',
@@ -84,7 +85,8 @@ unlike(slurp_file($node->logfile), qr/PANIC|terminated by signal/, 'not preloade
 # A dump without the library does not silently leave content out.
 my ($stdout, $stderr) = run_command(
 	[ 'pg_dump', '-d', $node->connstr('postgres'), '-t', 'v' ]);
-like($stderr, qr/blobext must be loaded via shared_preload_libraries/, 'not preloaded: pg_dump fails');
+like($stderr, qr/blobext must be loaded via shared_preload_libraries/,
+	'not preloaded: pg_dump fails');
 
 set_preload($node, 'blobext');
 is($node->safe_psql('postgres', 'DROP TABLE IF EXISTS v2; DELETE FROM v WHERE digest IS NULL;
@@ -97,7 +99,7 @@ check_is_clean($node, 'preloaded again: the check finds nothing');
 # ---- library and script of different versions ----
 
 fails_with($node, q(SELECT blobext_require_library('9.9.9')), '55000',
-	qr/the loaded library blobext has version 0\.\d+\.\d+, the SQL script needs 9\.9\.9.*HINT:  Restart the server/s,
+	qr/library blobext has version 0\.\d+\.\d+, the SQL script needs 9\.9\.9.*HINT:  Restart/s,
 	'a script that needs another version');
 is($node->safe_psql('postgres', q(SELECT blobext_require_library(extversion) FROM pg_extension
 	WHERE extname = 'blobext')), '', 'the script of this version');
@@ -111,7 +113,8 @@ $node->adjust_conf('postgresql.conf', 'shared_preload_libraries', q(''));
 	# start(fail_ok) still fails when PostgreSQL leaves a pid file behind: so not through it.
 	my $result = system_log('pg_ctl', '-w', '-D', $node->data_dir, '-l', $node->logfile, 'start');
 	isnt($result, 0, 'recovery without the library stops');
-	like(slurp_file($node->logfile), qr/resource manager with ID 128 not registered/, 'and says so');
+	like(slurp_file($node->logfile), qr/resource manager with ID 128 not registered/,
+		'and says so');
 }
 $node->adjust_conf('postgresql.conf', 'shared_preload_libraries', q('blobext'));
 $node->start;
@@ -121,7 +124,8 @@ check_is_clean($node, 'the check finds nothing');
 # ---- the extension is gone ----
 
 $node->safe_psql('postgres', 'DROP TABLE v CASCADE; DROP EXTENSION blobext');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM other'), '1', 'without the extension: another table');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM other'), '1',
+	'without the extension: another table');
 $node->safe_psql('postgres', 'CREATE EXTENSION blobext');
 make_values($node, 'v');
 values_are_intact($node, 'v', 'created anew');

@@ -7,7 +7,7 @@
 # and with new generations.
 #
 # That it can fail: with blobext.wal_content = off the standby's values are missing, which the last
-# part shows.
+# part shows; a library that begins with generation 1 again after a start fails the promotion.
 use strict;
 use warnings;
 
@@ -25,7 +25,8 @@ srand($ENV{BLOBEXT_SEED} // 9);
 sub records
 {
 	my ($node, $from) = @_;
-	my $text = $node->safe_psql('postgres', "SELECT record_type, description, fpi_length, record_length
+	my $text = $node->safe_psql('postgres', "SELECT record_type, description,
+		fpi_length, record_length
 		FROM pg_get_wal_records_info_till_end_of_wal('$from')
 		WHERE resource_manager = 'blobext' ORDER BY start_lsn");
 	return map { [ split /\|/ ] } split /\n/, $text;
@@ -60,7 +61,8 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 	my $total = 0;
 	make_values($node, 'v', @sizes);
 	$total += $_ foreach @sizes;
-	$node->safe_psql('postgres', 'BEGIN; INSERT INTO t SELECT b::bytea FROM v WHERE id = 1; ROLLBACK');
+	$node->safe_psql('postgres',
+		'BEGIN; INSERT INTO t SELECT b::bytea FROM v WHERE id = 1; ROLLBACK');
 	$node->safe_psql('postgres', 'CREATE TABLE flushes_the_wal ()');
 	my @records = records($node, $from);
 	is(content_bytes(@records), $logs ? $total + 1_025 : 0, "$name: bytes of content in the WAL");
@@ -84,14 +86,17 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 		{
 			my @of_type = grep { $_->[0] eq $type } @records;
 			cmp_ok(scalar(@of_type), '>', 0, "there are $type records");
-			is(scalar(grep { $_->[1] !~ $descriptions{$type} } @of_type), 0, "description of $type");
+			is(scalar(grep { $_->[1] !~ $descriptions{$type} } @of_type), 0,
+				"description of $type");
 		}
 		is(scalar(grep { $_->[0] eq 'ALLOC' } @records), 5, 'one ALLOC record for each value');
 		my ($max) = sort { $b <=> $a } map { $_->[3] } @records;
 		cmp_ok($max, '<=', 1024 * 1024 + 1024, "the longest record has $max bytes");
-		my ($stdout, $stderr) = run_command([ 'pg_waldump', '-p', $node->data_dir . '/pg_wal', '-s', $from ]);
+		my ($stdout, $stderr) = run_command([ 'pg_waldump', '-p', $node->data_dir . '/pg_wal',
+			'-s', $from ]);
 		like($stdout, qr/^rmgr: custom128/m, 'pg_waldump can read over the records');
-		is($node->safe_psql('postgres', "SELECT count(*) FROM pg_get_wal_stats_till_end_of_wal('$from')
+		is($node->safe_psql('postgres', "SELECT count(*)
+			FROM pg_get_wal_stats_till_end_of_wal('$from')
 			WHERE \"resource_manager/record_type\" = 'blobext'"), '1', 'pg_get_wal_stats');
 	}
 	if ($setting eq 'off' || $setting eq 'auto' && $level eq 'minimal')
@@ -114,7 +119,8 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 		unlink $file;			# all of it; only what the WAL since the checkpoint has comes back
 		$node->start;
 		is($node->safe_psql('postgres', q(SELECT count(*) FROM v WHERE id > 4
-			AND encode(sha256(b::bytea), 'hex') = digest)), '2', "$name: replay makes a lost file anew");
+			AND encode(sha256(b::bytea), 'hex') = digest)), '2',
+				"$name: replay makes a lost file anew");
 	}
 	$node->stop;
 	$node->clean_node;
@@ -139,16 +145,21 @@ values_are_intact($standby, 'v', 'standby: streamed values');
 values_are_intact($standby, 'c', 'standby: copies');
 check_is_clean($standby, 'standby: the check finds nothing');
 is($standby->safe_psql('postgres', 'SELECT * FROM blobext_map ORDER BY 1'),
-	$primary->safe_psql('postgres', 'SELECT * FROM blobext_map ORDER BY 1'), 'standby: the same map');
-is($standby->safe_psql('postgres', 'SELECT blob_read(b, 1000000, 5) = substring(b::bytea, 1000001, 5)
+	$primary->safe_psql('postgres', 'SELECT * FROM blobext_map ORDER BY 1'),
+		'standby: the same map');
+is($standby->safe_psql('postgres', 'SELECT
+	blob_read(b, 1000000, 5) = substring(b::bytea, 1000001, 5)
 	FROM v WHERE length(b) = 5000000'), 't', 'standby: ranges');
 fails_with($standby, "INSERT INTO v (b) VALUES (convert_to(repeat('x', 10000), 'UTF8'))", '25006',
 	qr/read-only transaction/, 'standby: INSERT');
-fails_with($standby, q(SELECT blobstate(convert_to(repeat('x', 10000), 'UTF8')) INTO TEMP q), '25006',
+fails_with($standby, q(SELECT blobstate(convert_to(repeat('x', 10000), 'UTF8')) INTO TEMP q),
+	'25006',
 	qr/read-only transaction/, 'standby: SELECT INTO');
-is($standby->safe_psql('postgres', q(SELECT length(blobstate(convert_to(repeat('x', 10000), 'UTF8'))))),
+is($standby->safe_psql('postgres', q(SELECT length(blobstate(convert_to(repeat('x', 10000),
+	'UTF8'))))),
 	'10000', 'standby: an expression');
-fails_with($standby, 'CREATE EXTENSION blobext', '25006', qr/read-only/, 'standby: CREATE EXTENSION');
+fails_with($standby, 'CREATE EXTENSION blobext', '25006', qr/read-only/,
+	'standby: CREATE EXTENSION');
 
 # ---- the standby is killed in the middle of replay ----
 
@@ -199,9 +210,11 @@ add_values($standby, 'v', map { int(rand(400_000)) } 1 .. 40);
 values_are_intact($standby, 'v', 'promoted: values and new values');
 check_is_clean($standby, 'promoted: the check finds nothing');
 no_page_is_shared($standby, 'promoted: no page belongs to two values', 'v', 'c');
-is($standby->safe_psql('postgres', "SELECT count(*) FROM blobext_map WHERE generation <= $last_generation"),
+is($standby->safe_psql('postgres',
+	"SELECT count(*) FROM blobext_map WHERE generation <= $last_generation"),
 	$map_before, 'promoted: the old generations are not given again');
-is($standby->safe_psql('postgres', 'SELECT count(*) - count(DISTINCT generation) FROM blobext_map'), '0',
+is($standby->safe_psql('postgres', 'SELECT count(*) - count(DISTINCT generation) FROM blobext_map'),
+	'0',
 	'promoted: no generation was given twice');
 kill_everything($standby);
 $standby->start;
@@ -214,7 +227,8 @@ $primary->clean_node;
 
 # ---- without content in the WAL the standby misses it, and says so ----
 
-$primary = blob_cluster('bare', streaming => 1, conf => "blobext.wal_content = off\nmax_connections = 40\n");
+$primary = blob_cluster('bare', streaming => 1,
+	conf => "blobext.wal_content = off\nmax_connections = 40\n");
 make_values($primary, 'v', 500);
 $primary->backup('base');
 $standby = PostgreSQL::Test::Cluster->new('bare_standby');
@@ -224,7 +238,8 @@ add_values($primary, 'v', 5_000, 300_000);
 $primary->wait_for_catchup($standby);
 is($standby->safe_psql('postgres', 'SELECT count(*) FROM blobext_check()'), '2',
 	'wal_content off: the check of the standby finds the values that it misses');
-fails_with($standby, 'SET blobext.verify_reads = on; SELECT sum(octet_length(b::bytea)) FROM v', 'XX001',
+fails_with($standby, 'SET blobext.verify_reads = on; SELECT sum(octet_length(b::bytea)) FROM v',
+	'XX001',
 	qr/does not match its SHA-256 digest/, 'wal_content off: a verified read on the standby');
 values_are_intact($primary, 'v', 'wal_content off: the primary has them');
 $standby->stop;
