@@ -463,11 +463,16 @@ sub check_after_restart
 
 # ---- ways to crash ----
 
+# Not with poll_query_until(), which dies if psql ends before it has read the query.
 sub wait_until_up
 {
 	my ($node) = @_;
-	$node->poll_query_until('postgres', 'SELECT true') or die 'the server did not come back';
-	return;
+	for (1 .. 600)
+	{
+		return if system_log('pg_isready', '-q', '-d', $node->connstr('postgres')) == 0;
+		sleep(0.1);
+	}
+	die 'the server did not come back';
 }
 
 # Kill one backend in the middle of a statement: the postmaster kills the others, and starts over.
