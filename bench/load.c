@@ -446,25 +446,38 @@ read_payload(void)
 	fclose(file);
 }
 
+enum
+{
+	OP, VIA, SIZE, CLIENTS, ROUNDS, VALUES, CONTENDERS, PREFIX, DIRECTORY, PAYLOAD, FIRST_ID,
+	DATA_VALUES, CPU, SETTLE, SECONDS
+};
+
+static const struct option option_names[] = {
+	{"op", 1, NULL, OP}, {"via", 1, NULL, VIA}, {"size", 1, NULL, SIZE},
+	{"clients", 1, NULL, CLIENTS}, {"rounds", 1, NULL, ROUNDS}, {"values", 1, NULL, VALUES},
+	{"contenders", 1, NULL, CONTENDERS}, {"prefix", 1, NULL, PREFIX},
+	{"directory", 1, NULL, DIRECTORY}, {"payload", 1, NULL, PAYLOAD},
+	{"first-id", 1, NULL, FIRST_ID}, {"data-values", 1, NULL, DATA_VALUES},
+	{"cpu", 1, NULL, CPU}, {"settle", 0, NULL, SETTLE}, {"seconds", 1, NULL, SECONDS}, {0}
+};
+
+static void
+add_contenders(char *names)
+{
+	for (char *name = strtok(names, ","); name != NULL; name = strtok(NULL, ","))
+	{
+		if (options.contender_count == MAX_CONTENDERS)
+			fail("too many contenders");
+		options.contenders[options.contender_count++] = name;
+	}
+}
+
 static void
 parse_options(int argc, char **argv)
 {
-	enum
-	{
-		OP, VIA, SIZE, CLIENTS, ROUNDS, VALUES, CONTENDERS, PREFIX, DIRECTORY, PAYLOAD, FIRST_ID,
-		DATA_VALUES, CPU, SETTLE, SECONDS
-	};
-	static const struct option names[] = {
-		{"op", 1, NULL, OP}, {"via", 1, NULL, VIA}, {"size", 1, NULL, SIZE},
-		{"clients", 1, NULL, CLIENTS}, {"rounds", 1, NULL, ROUNDS}, {"values", 1, NULL, VALUES},
-		{"contenders", 1, NULL, CONTENDERS}, {"prefix", 1, NULL, PREFIX},
-		{"directory", 1, NULL, DIRECTORY}, {"payload", 1, NULL, PAYLOAD},
-		{"first-id", 1, NULL, FIRST_ID}, {"data-values", 1, NULL, DATA_VALUES},
-		{"cpu", 1, NULL, CPU}, {"settle", 0, NULL, SETTLE}, {"seconds", 1, NULL, SECONDS}, {0}
-	};
 	int			option;
 
-	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1)
+	while ((option = getopt_long(argc, argv, "", option_names, NULL)) != -1)
 	{
 		switch (option)
 		{
@@ -488,12 +501,7 @@ parse_options(int argc, char **argv)
 				options.values = atol(optarg);
 				break;
 			case CONTENDERS:
-				for (char *name = strtok(optarg, ","); name != NULL; name = strtok(NULL, ","))
-				{
-					if (options.contender_count == MAX_CONTENDERS)
-						fail("too many contenders");
-					options.contenders[options.contender_count++] = name;
-				}
+				add_contenders(optarg);
 				break;
 			case PREFIX:
 				options.prefix = optarg;

@@ -189,8 +189,10 @@ END {
 	print "Rates are medians of rounds; the percentage is how far half of the rounds lie from them."
 	print ""
 	print_floor()
-	print_rates("store", "minimal", "Store, durable, one commit for each value, wal_level = minimal")
-	print_rates("store", "replica", "Store, durable, one commit for each value, wal_level = replica")
+	print_rates("store", "minimal",
+		"Store, durable, one commit for each value, wal_level = minimal")
+	print_rates("store", "replica",
+		"Store, durable, one commit for each value, wal_level = replica")
 	print_rates("cached", "minimal", "Read, cached")
 	print_rates("cold", "minimal", "Read, cold: first read after a restart, caches dropped")
 	print_bytes("minimal")
