@@ -49,6 +49,9 @@
 #define SWEEP_LIMIT 256
 
 /* Hashed as bytes: no padding, reserved is always 0. */
+/* How much of the cache's memory is touched at the start of the server. */
+#define MAX_TOUCHED_BYTES ((Size) 256 * 1024 * 1024)
+
 typedef struct CacheKey
 {
 	uint64		incarnation;
@@ -113,6 +116,18 @@ blob_cache_shmem_size(void)
 }
 
 /* Called under AddinShmemInitLock. */
+/*
+ * Touch the memory, so that the first reads after a start need not: on a virtual machine a fresh
+ * page can cost more than reading it from the device.  A large cache is touched in part only;
+ * the start of the server shall not wait for long.
+ */
+static void
+touch_content(Size bytes)
+{
+	for (Size offset = 0; offset < Min(bytes, MAX_TOUCHED_BYTES); offset += BLOB_PAGE_SIZE)
+		*(volatile char *) (cache_data + offset) = 0;
+}
+
 void
 blob_cache_shmem_init(void)
 {
@@ -149,6 +164,8 @@ blob_cache_shmem_init(void)
 						   add_size(mul_size(frame_count, BLOB_CACHE_CHUNK_BYTES),
 									BLOB_PAGE_SIZE), &found);
 	cache_data = (char *) TYPEALIGN(BLOB_PAGE_SIZE, data);
+	if (!found)
+		touch_content(mul_size(frame_count, BLOB_CACHE_CHUNK_BYTES));
 
 	control.keysize = sizeof(CacheKey);
 	control.entrysize = sizeof(CacheEntry);
