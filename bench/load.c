@@ -4,7 +4,8 @@
  *
  * One call is one cell of the table: an operation, a way, a size, a number of clients.  Each
  * round lets every contender do the same number of operations, in rotating order, and prints one
- * line: operation, way, bytes, clients, contender, round, operations, seconds.
+ * line: operation, way, bytes, clients, contender, round, operations, seconds, seconds that the
+ * backends were on a CPU.
  *
  * Contenders: blobstate, bytea (tables <prefix>_<contender>), file (fdatasync of file and
  * directory), receive (the server gets the value and forgets it: what libpq alone costs).
@@ -69,6 +70,7 @@ typedef struct Client
 	double		server_seconds; /* of the last round, inside the server */
 } Client;
 
+static Client all_clients[MAX_CLIENTS];
 static char *payload;			/* size_bytes + SHIFT_BYTES random bytes */
 static pthread_barrier_t barrier;
 
@@ -309,14 +311,41 @@ settle(Client *client)
 	pthread_barrier_wait(&barrier);
 }
 
+/* Time on a CPU of all backends so far, in seconds; 0 where the system does not tell. */
+static double
+backend_cpu_seconds(void)
+{
+	double		sum = 0;
+
+	for (int i = 0; i < options.clients; i++)
+	{
+		char		path[64];
+		unsigned long long nanoseconds = 0;
+		FILE	   *file;
+
+		snprintf(path, sizeof(path), "/proc/%d/schedstat", PQbackendPID(all_clients[i].connection));
+		file = fopen(path, "r");
+		if (file != NULL)
+		{
+			if (fscanf(file, "%llu", &nanoseconds) == 1)
+				sum += nanoseconds / 1e9;
+			fclose(file);
+		}
+	}
+	return sum;
+}
+
 static void
 run_round(Client *client, const char *contender, int round, long first)
 {
 	static double server_seconds[MAX_CLIENTS];
 	double		started;
 	double		seconds;
+	double		cpu_seconds = 0;
 
 	settle(client);
+	if (client->number == 0)
+		cpu_seconds = -backend_cpu_seconds();
 	started = now();
 	do_values(client, contender, first, options.values);
 	server_seconds[client->number] = client->server_seconds;
@@ -333,10 +362,11 @@ run_round(Client *client, const char *contender, int round, long first)
 				sum += server_seconds[i];
 			seconds = sum / options.clients;
 		}
-		printf("%s\t%s\t%ld\t%d\t%s\t%d\t%ld\t%.6f\n",
+		cpu_seconds += backend_cpu_seconds();
+		printf("%s\t%s\t%ld\t%d\t%s\t%d\t%ld\t%.6f\t%.6f\n",
 			   options.is_store ? "store" : options.is_cold ? "cold" : "cached",
 			   options.is_server ? "server" : "libpq", options.size_bytes, options.clients,
-			   contender, round, options.values * options.clients, seconds);
+			   contender, round, options.values * options.clients, seconds, cpu_seconds);
 		fflush(stdout);
 	}
 	pthread_barrier_wait(&barrier);
@@ -540,7 +570,6 @@ parse_options(int argc, char **argv)
 int
 main(int argc, char **argv)
 {
-	static Client clients[MAX_CLIENTS];
 	pthread_t	threads[MAX_CLIENTS];
 
 	/* Fresh memory is dear: keep what is freed.  The server is told the same by its environment. */
@@ -551,15 +580,15 @@ main(int argc, char **argv)
 	parse_options(argc, argv);
 	read_payload();
 	for (int i = 0; i < options.clients; i++)
-		set_up(&clients[i], i);
+		set_up(&all_clients[i], i);
 	if (options.cpu >= 0)
 		pin(0);
 	pthread_barrier_init(&barrier, NULL, options.clients);
 	for (int i = 0; i < options.clients; i++)
-		pthread_create(&threads[i], NULL, run_client, &clients[i]);
+		pthread_create(&threads[i], NULL, run_client, &all_clients[i]);
 	for (int i = 0; i < options.clients; i++)
 		pthread_join(threads[i], NULL);
 	for (int i = 0; i < options.clients; i++)
-		PQfinish(clients[i].connection);
+		PQfinish(all_clients[i].connection);
 	return 0;
 }

@@ -60,9 +60,9 @@ report_write_error(const BlobSpaceId *space, BlobPageNo page, int error)
 			 errmsg("could not write content to file \"%s\": %m", path)));
 }
 
-/* Wait for one write; then its bytes may be logged. */
+/* Wait for one write; then its bytes may be logged.  is_last: the commit may come next. */
 static void
-finish_write(const BlobSpaceId *space, int buffer_no)
+finish_write(const BlobSpaceId *space, int buffer_no, bool is_last)
 {
 	PendingWrite *write = &pending[buffer_no];
 
@@ -75,7 +75,7 @@ finish_write(const BlobSpaceId *space, int buffer_no)
 	if (blob_wal_logs_content())
 	{
 		blob_wal_log_content(space, write->first_page, blob_io_buffer(buffer_no),
-							 write->content_bytes);
+							 write->content_bytes, !is_last);
 		blob_stat_count(wal_content_bytes, write->content_bytes);
 	}
 }
@@ -104,6 +104,21 @@ start_write(const BlobSpaceId *space, int buffer_no, BlobPiece piece, const char
 	blob_io_submit();
 }
 
+/*
+ * Log what has been written meanwhile, from the oldest on, so that the WAL is flushed in the
+ * background while later pieces are hashed and written.
+ */
+static int
+finish_completed(const BlobSpaceId *space, int oldest)
+{
+	while (pending[oldest].is_pending && blob_io_poll(&pending[oldest].request))
+	{
+		finish_write(space, oldest, false);
+		oldest = (oldest + 1) % BLOB_IO_BUFFER_COUNT;
+	}
+	return oldest;
+}
+
 static void
 write_pieces(const BlobSpaceId *space, const BlobExtent *extents, int extent_count,
 			 const char *data, uint64 size_bytes, BlobDigest *digest)
@@ -111,6 +126,7 @@ write_pieces(const BlobSpaceId *space, const BlobExtent *extents, int extent_cou
 	BlobLayoutCursor cursor = {.extents = extents, .extent_count = extent_count};
 	uint64		done_bytes = 0;
 	int			buffer_no = 0;
+	int			oldest = 0;
 
 	while (done_bytes < size_bytes)
 	{
@@ -120,15 +136,21 @@ write_pieces(const BlobSpaceId *space, const BlobExtent *extents, int extent_cou
 										 size_bytes - done_bytes);
 
 		CHECK_FOR_INTERRUPTS();
-		finish_write(space, buffer_no);
+		if (pending[buffer_no].is_pending)
+		{
+			finish_write(space, buffer_no, false);
+			oldest = (buffer_no + 1) % BLOB_IO_BUFFER_COUNT;
+		}
 		blob_durability_note(space, blob_segment_of(piece.first_page));
 		start_write(space, buffer_no, piece, data + done_bytes, bytes);
 		blob_digest_update(digest, data + done_bytes, bytes);
 		done_bytes += bytes;
 		buffer_no = (buffer_no + 1) % BLOB_IO_BUFFER_COUNT;
+		if (blob_wal_logs_content())
+			oldest = finish_completed(space, oldest);
 	}
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
-		finish_write(space, (buffer_no + i) % BLOB_IO_BUFFER_COUNT);
+		finish_write(space, (buffer_no + i) % BLOB_IO_BUFFER_COUNT, true);
 }
 
 /* Write all content; nothing is in flight when this returns or throws. */

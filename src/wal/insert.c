@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "access/xloginsert.h"
 #include "storage/bufmgr.h"
 #include "storage/bufpage.h"
@@ -103,7 +104,7 @@ blob_wal_log_segment(const BlobSpaceId *space, Buffer meta_buffer, const void *m
 
 void
 blob_wal_log_content(const BlobSpaceId *space, BlobPageNo first_page, const char *data,
-					 uint32 length_bytes)
+					 uint32 length_bytes, bool flush_soon)
 {
 	BlobWalContent record = {
 		.header = make_header(space),
@@ -111,10 +112,14 @@ blob_wal_log_content(const BlobSpaceId *space, BlobPageNo first_page, const char
 		.length_bytes = length_bytes
 	};
 
+	XLogRecPtr	lsn;
+
 	Assert(length_bytes <= BLOB_WAL_CONTENT_MAX_BYTES);
 
 	XLogBeginInsert();
 	XLogRegisterData((char *) &record, sizeof(record));
 	XLogRegisterData((char *) data, length_bytes);
-	XLogInsert(BLOB_RMGR_ID, BLOB_WAL_CONTENT);
+	lsn = XLogInsert(BLOB_RMGR_ID, BLOB_WAL_CONTENT);
+	if (flush_soon)
+		XLogSetAsyncXactLSN(lsn);
 }

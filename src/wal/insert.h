@@ -38,9 +38,10 @@ extern void blob_wal_log_segment(const BlobSpaceId *space, Buffer meta_buffer,
 
 /*
  * Log length_bytes (at most BLOB_WAL_CONTENT_MAX_BYTES) of content from first_page on.  The write
- * of these pages must have completed.  Not in a critical section; may throw.
+ * of these pages must have completed.  Not in a critical section; may throw.  With flush_soon the
+ * WAL writer is asked to flush it in the background, while the caller has more to do.
  */
 extern void blob_wal_log_content(const BlobSpaceId *space, BlobPageNo first_page,
-								 const char *data, uint32 length_bytes);
+								 const char *data, uint32 length_bytes, bool flush_soon);
 
 #endif							/* BLOB_WAL_INSERT_H */
