@@ -182,12 +182,12 @@ prepare_contender(PGconn *connection, const char *contender)
 	else if (options.is_server)
 		command(connection, PGRES_COMMAND_OK,
 				"CREATE FUNCTION pg_temp.run_%s(first_id bigint, value_count bigint, "
-				"modulus bigint) RETURNS float8 LANGUAGE plpgsql AS $$ "
+				"base bigint, stride bigint, modulus bigint) RETURNS float8 LANGUAGE plpgsql AS $$ "
 				"DECLARE started timestamptz := clock_timestamp(); bits bigint; "
 				"BEGIN "
 				"  FOR i IN 0 .. value_count - 1 LOOP "
 				"    SELECT bit_count(v::bytea) INTO STRICT bits FROM %s_%s "
-				"      WHERE id = (first_id + i) %% modulus; "
+				"      WHERE id = base + (first_id + i) * stride %% modulus; "
 				"  END LOOP; "
 				"  RETURN extract(epoch FROM clock_timestamp() - started); "
 				"END $$", contender, prefix, contender);
@@ -197,8 +197,32 @@ prepare_contender(PGconn *connection, const char *contender)
 		prepare(connection, contender, "SELECT v FROM %s_%s WHERE id = $1", prefix, contender);
 }
 
+/*
+ * Which values reads take: number i is value base + i * stride % modulus.  Cold reads jump about,
+ * so that nobody's read-ahead brings in the next value; value 0 is left to the warm-up.
+ */
+typedef struct Choice
+{
+	long		base;
+	long		stride;
+	long		modulus;
+} Choice;
+
+static const Choice only_first = {0, 1, 1};
+static Choice choice;
+
+static void
+choose_values(void)
+{
+	if (options.is_cold)
+		choice = (Choice) {1, 7919, options.data_values - 1};
+	else
+		choice = (Choice) {0, 1, options.data_values};
+}
+
 static double
-run_in_server(PGconn *connection, const char *contender, long first_id, long value_count)
+run_in_server(PGconn *connection, const char *contender, long first, long value_count,
+			  const Choice *values)
 {
 	char		text[1024];
 	PGresult   *result;
@@ -206,10 +230,10 @@ run_in_server(PGconn *connection, const char *contender, long first_id, long val
 
 	if (options.is_store)
 		snprintf(text, sizeof(text), "CALL pg_temp.run_%s(%ld, %ld, '%s', 0)", contender,
-				 first_id, value_count, options.payload_path);
+				 first, value_count, options.payload_path);
 	else
-		snprintf(text, sizeof(text), "SELECT pg_temp.run_%s(%ld, %ld, %ld)", contender,
-				 first_id, value_count, options.data_values);
+		snprintf(text, sizeof(text), "SELECT pg_temp.run_%s(%ld, %ld, %ld, %ld, %ld)", contender,
+				 first, value_count, values->base, values->stride, values->modulus);
 	result = expect(connection, PQexec(connection, text), PGRES_TUPLES_OK);
 	seconds = atof(PQgetvalue(result, 0, 0));
 	PQclear(result);
@@ -269,26 +293,28 @@ payload_of(long id)
 	return payload + id * 4099 % SHIFT_BYTES;
 }
 
-/* Ids of clients and contenders differ, so that tables, indexes and files grow alike. */
+/* Operations first, first + 1, … of one client; clients store different ids. */
 static void
-do_values(Client *client, const char *contender, long first, long value_count)
+do_values(Client *client, const char *contender, long first, long value_count,
+		  const Choice *values)
 {
 	bool		is_file = strcmp(contender, "file") == 0;
-	long		first_id = options.first_id + client->number * 1000000L + first;
 
-	if (!options.is_store)
-		first_id = options.first_id + client->number * (options.is_cold ? options.values *
-														options.rounds : 1) + first;
+	if (options.is_store)
+		first += options.first_id + client->number * 1000000L;
+	else if (options.is_cold)
+		first += client->number * options.values * options.rounds;
 	client->server_seconds = 0;
 	if (options.is_server && !is_file)
 	{
-		client->server_seconds = run_in_server(client->connection, contender, first_id,
-											   value_count);
+		client->server_seconds = run_in_server(client->connection, contender, first, value_count,
+											   values);
 		return;
 	}
-	for (long i = 0; i < value_count; i++)
+	for (long i = first; i < first + value_count; i++)
 	{
-		long		id = options.is_store ? first_id + i : (first_id + i) % options.data_values;
+		long		id = options.is_store ? i :
+			values->base + i * values->stride % values->modulus;
 
 		if (is_file && options.is_store)
 			store_file(client, id, payload_of(id));
@@ -347,7 +373,7 @@ run_round(Client *client, const char *contender, int round, long first)
 	if (client->number == 0)
 		cpu_seconds = -backend_cpu_seconds();
 	started = now();
-	do_values(client, contender, first, options.values);
+	do_values(client, contender, first, options.values, &choice);
 	server_seconds[client->number] = client->server_seconds;
 	pthread_barrier_wait(&barrier);
 	seconds = now() - started;
@@ -378,13 +404,13 @@ warm_up(Client *client)
 	for (int i = 0; i < options.contender_count; i++)
 	{
 		if (options.is_cold)
-			/* Value 0 brings catalogs and index roots in; nobody reads it later. */
-			do_values(client, options.contenders[i], -options.first_id -
-					  client->number * options.values * options.rounds, 1);
+			/* Brings catalogs and index roots in. */
+			do_values(client, options.contenders[i], 0, 1, &only_first);
 		else
 			do_values(client, options.contenders[i], client->stored,
 					  options.is_store ? WARM_UP_VALUES :
-					  options.data_values > WARM_UP_VALUES ? options.data_values : WARM_UP_VALUES);
+					  options.data_values > WARM_UP_VALUES ? options.data_values : WARM_UP_VALUES,
+					  &choice);
 	}
 	if (!options.is_cold)
 		client->stored += WARM_UP_VALUES;
@@ -398,7 +424,7 @@ run_for_seconds(Client *client)
 
 	while (now() - started < options.seconds)
 	{
-		do_values(client, options.contenders[0], client->stored, options.values);
+		do_values(client, options.contenders[0], client->stored, options.values, &choice);
 		client->stored += options.values;
 		count += options.values;
 	}
@@ -578,6 +604,7 @@ main(int argc, char **argv)
 	mallopt(M_ARENA_MAX, 1);
 
 	parse_options(argc, argv);
+	choose_values();
 	read_payload();
 	for (int i = 0; i < options.clients; i++)
 		set_up(&all_clients[i], i);

@@ -1,5 +1,6 @@
 # bench/report.awk: tables and targets from the lines of bench/load.c, each after its wal_level:
-# level, operation, way, bytes, clients, contender, round, operations, seconds (or bytes).
+# level, operation, way, bytes, clients, contender, round, operations, seconds (or bytes), seconds
+# of the backends on a CPU.
 
 BEGIN { FS = OFS = "\t" }
 
@@ -8,6 +9,10 @@ BEGIN { FS = OFS = "\t" }
 	# Rates; for device and wal: bytes for each byte of payload.
 	value = ($2 == "device" || $2 == "wal") ? $9 / ($8 * $4) : $8 / $9
 	figures[key, ++count[key]] = value
+	if (NF >= 10) {
+		key = key SUBSEP "cpu"
+		figures[key, ++count[key]] = $10 / $8 * 1e6
+	}
 	if (!((cell = $1 SUBSEP $2 SUBSEP $3 SUBSEP $4 SUBSEP $5) in seen)) {
 		seen[cell] = 1
 		cells[++cell_count] = cell
@@ -71,19 +76,21 @@ function print_rates(operation, level, title,    i, part, cell, blob, other, fil
 		if (!header++) {
 			print title
 			print ""
-			printf("  %-7s %-7s %7s %19s %19s %19s %9s %9s %12s\n", "size", "way", "clients",
-				"blobstate", "bytea", "file", "to bytea", "to file", "receive only")
+			printf("  %-7s %-7s %7s %19s %19s %19s %9s %9s %9s %9s %12s\n", "size", "way",
+				"clients", "blobstate", "bytea", "file", "to bytea", "to file", "CPU us",
+				"CPU bytea", "receive only")
 		}
 		cell = cells[i]
 		blob = median(cell SUBSEP "blobstate")
 		other = median(cell SUBSEP "bytea")
 		file = median(cell SUBSEP "file")
-		printf("  %-7s %-7s %7s %12s %6s %12s %6s %12s %6s %9s %9s %12s\n", size_name(part[4]),
+		printf("  %-7s %-7s %7s %12s %6s %12s %6s %12s %6s %9s %9s %9.0f %9.0f %12s\n", size_name(part[4]),
 			part[3], part[5],
 			rate(blob, part[4]), spread(cell SUBSEP "blobstate"),
 			rate(other, part[4]), spread(cell SUBSEP "bytea"),
 			rate(file, part[4]), spread(cell SUBSEP "file"),
 			ratio(blob, other), ratio(blob, file),
+			median(cell SUBSEP "blobstate" SUBSEP "cpu"), median(cell SUBSEP "bytea" SUBSEP "cpu"),
 			rate(median(cell SUBSEP "receive"), part[4]))
 	}
 	if (header)
@@ -187,6 +194,7 @@ function print_targets(    kb, mb, key, size, sizes, i, value) {
 
 END {
 	print "Rates are medians of rounds; the percentage is how far half of the rounds lie from them."
+	print "CPU us: time of the server process on a CPU for each value; jumps less than rates do."
 	print ""
 	print_floor()
 	print_rates("store", "minimal",
