@@ -84,8 +84,8 @@ function print_rates(operation, level, title,    i, part, cell, blob, other, fil
 		blob = median(cell SUBSEP "blobstate")
 		other = median(cell SUBSEP "bytea")
 		file = median(cell SUBSEP "file")
-		printf("  %-7s %-7s %7s %12s %6s %12s %6s %12s %6s %9s %9s %9.0f %9.0f %12s\n", size_name(part[4]),
-			part[3], part[5],
+		printf("  %-7s %-7s %7s %12s %6s %12s %6s %12s %6s %9s %9s %9.0f %9.0f %12s\n",
+			size_name(part[4]), part[3], part[5],
 			rate(blob, part[4]), spread(cell SUBSEP "blobstate"),
 			rate(other, part[4]), spread(cell SUBSEP "bytea"),
 			rate(file, part[4]), spread(cell SUBSEP "file"),
