@@ -347,32 +347,50 @@ blob_map_allocate(Relation map, const BlobSpaceId *space, const BlobExtent *exte
 	}
 }
 
-void
-blob_map_visit(Relation map, BlobMapVisitor visit, void *context)
+/* Read a copy of one block of the map. */
+static void
+copy_block(Relation map, BlockNumber block, BufferAccessStrategy strategy, Page copy)
 {
-	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+	Buffer		buffer = ReadBufferExtended(map, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	memcpy(copy, BufferGetPage(buffer), BLCKSZ);
+	UnlockReleaseBuffer(buffer);
+}
+
+void
+blob_map_visit_range(Relation map, BlobPageNo first_page, BlobPageNo end_page,
+					 BufferAccessStrategy strategy, BlobMapVisitor visit, void *context)
+{
 	BlockNumber block_count = RelationGetNumberOfBlocks(map);
 	PGAlignedBlock copy;
 
-	for (BlockNumber block = BLOB_MAP_META_BLOCK + 1; block < block_count; block++)
+	if (first_page >= end_page)
+		return;
+	for (BlockNumber block = blob_map_block_of(first_page);
+		 block < block_count && blob_map_page_at(block, 0) < end_page; block++)
 	{
-		Buffer		buffer;
-
 		CHECK_FOR_INTERRUPTS();
-		buffer = ReadBufferExtended(map, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
-		UnlockReleaseBuffer(buffer);
-
+		copy_block(map, block, strategy, (Page) copy.data);
 		if (PageIsNew((Page) copy.data))
 			continue;
 		for (uint32 slot = 0; slot < BLOB_MAP_ENTRIES; slot++)
 		{
+			BlobPageNo	page = blob_map_page_at(block, slot);
 			BlobMapEntry *entry = &blob_map_page_entries((Page) copy.data)[slot];
 
-			if (blob_map_entry_state(entry) != BLOB_MAP_FREE)
-				visit(blob_map_page_at(block, slot), entry, context);
+			if (blob_map_entry_state(entry) != BLOB_MAP_FREE && page >= first_page &&
+				page < end_page)
+				visit(page, entry, context);
 		}
 	}
+}
+
+void
+blob_map_visit(Relation map, BlobMapVisitor visit, void *context)
+{
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+
+	blob_map_visit_range(map, 0, BLOB_MAX_PAGE_NO + 1, strategy, visit, context);
 	FreeAccessStrategy(strategy);
 }

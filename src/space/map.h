@@ -7,6 +7,7 @@
 #define BLOB_MAP_H
 
 #include "space/map_page.h"
+#include "storage/bufmgr.h"
 #include "utils/relcache.h"
 
 /* Write the first meta page of a new map. The caller holds AccessExclusiveLock. */
@@ -41,5 +42,15 @@ extern void blob_map_allocate(Relation map, const BlobSpaceId *space, const Blob
 /* Call visit for each allocated extent in page order.  first_page, pages: from the entry. */
 typedef void (*BlobMapVisitor) (BlobPageNo first_page, const BlobMapEntry *entry, void *context);
 extern void blob_map_visit(Relation map, BlobMapVisitor visit, void *context);
+
+/*
+ * The same for the extents whose first page lies in [first_page, end_page); end_page may lie past
+ * the end of the store.  One share lock on one buffer at a time, none during visit; reads through
+ * the caller's strategy (NULL: none).  An extent that is allocated or freed meanwhile may be seen
+ * or not.
+ */
+extern void blob_map_visit_range(Relation map, BlobPageNo first_page, BlobPageNo end_page,
+								 BufferAccessStrategy strategy, BlobMapVisitor visit,
+								 void *context);
 
 #endif							/* BLOB_MAP_H */

@@ -490,3 +490,17 @@ blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan, uint64 size_byte
 	publish(space, shared, extents, count, size_bytes);
 	return count;
 }
+
+BlobGeneration
+blob_space_cutoff(BlobSpace *space)
+{
+	BlobSpaceShared *shared = find_shared(&space->id);
+	BlobGeneration next;
+
+	if (!shared->loaded)
+		load(space, shared);
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	next = shared->next_generation;
+	LWLockRelease(&shared->lock);
+	return next - 1;
+}

@@ -5,6 +5,7 @@
 #ifndef BLOB_SPACE_H
 #define BLOB_SPACE_H
 
+#include "access/xlogdefs.h"
 #include "core/page.h"
 #include "core/tier.h"
 #include "storage/lockdefs.h"
@@ -39,5 +40,45 @@ extern void blob_space_close(BlobSpace *space);
  */
 extern int	blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan, uint64 size_bytes,
 								BlobExtent *extents);
+
+/*
+ * The collector's part: which extents are old enough, giving them back, giving back disk space.
+ * To look at extents, see blob_map_visit_range().
+ */
+
+/*
+ * Every extent that was drawn before this call has a generation of at most the result, every later
+ * one a larger one.  An extent that was drawn may not be in the map yet: whoever drew it has a
+ * transaction id, so wait for the transactions that run now before looking at the map.
+ */
+extern BlobGeneration blob_space_cutoff(BlobSpace *space);
+
+/* An extent to be freed, and whom it must belong to. */
+typedef struct BlobFreedExtent
+{
+	BlobPageNo	first_page;
+	BlobGeneration generation;
+} BlobFreedExtent;
+
+/*
+ * Free extents, sorted by first page: nothing refers to them, and nobody who could see a reference
+ * is left but on standbys, where queries with a snapshot that sees horizon as running are
+ * cancelled.  The space was opened with RowExclusiveLock.  Logs FREE, as many records as it takes;
+ * returns the end of the last one (InvalidXLogRecPtr without extents), and the sum of the pages.
+ * Nothing needs to be flushed: the pages are given out again only after a completed checkpoint
+ * whose redo pointer lies past their record, which includes its flush; call XLogFlush() to not
+ * find the same extents again after a crash.  ERROR (data corrupted) where the map does not say
+ * what is expected; all extents of records before that are free then.  Can be interrupted between
+ * records.
+ */
+extern XLogRecPtr blob_space_free(BlobSpace *space, const BlobFreedExtent *extents, int count,
+								  TransactionId horizon, uint64 *freed_pages);
+
+/*
+ * After freeing: make what a checkpoint has covered by now available, and remove the files of
+ * segments in which nothing is allocated.  The space was opened with RowExclusiveLock.  Returns
+ * the number of files removed.  Can be interrupted between files.
+ */
+extern int	blob_space_reclaim(BlobSpace *space);
 
 #endif							/* BLOB_SPACE_H */

@@ -23,6 +23,9 @@
 #define BLOB_WAL_ALLOC 0x10
 #define BLOB_WAL_CONTENT 0x20
 #define BLOB_WAL_SEGMENT 0x30
+#define BLOB_WAL_FREE 0x40
+#define BLOB_WAL_REMOVE 0x50
+#define BLOB_WAL_RESTORE 0x60
 #define BLOB_WAL_OP_MASK 0xF0
 
 /* No record holds more content than this. */
