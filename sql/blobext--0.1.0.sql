@@ -159,6 +159,265 @@ COMMENT ON FUNCTION substr(blobstate, bigint, bigint) IS
     'so many bytes from a position (the first byte has position 1) on';
 
 -- ---------------------------------------------------------------------------
+-- Order and equality by content, as bytea's.  With bytea on one side no cast is needed, so that
+-- "content = $1" uses an index whatever the parameter's type.
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_eq(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_ne(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_lt(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_le(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_gt(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_ge(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_cmp(blobstate, blobstate) RETURNS integer
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_eq(blobstate, blobstate) IS 'implementation of = operator';
+COMMENT ON FUNCTION blob_ne(blobstate, blobstate) IS 'implementation of <> operator';
+COMMENT ON FUNCTION blob_lt(blobstate, blobstate) IS 'implementation of < operator';
+COMMENT ON FUNCTION blob_le(blobstate, blobstate) IS 'implementation of <= operator';
+COMMENT ON FUNCTION blob_gt(blobstate, blobstate) IS 'implementation of > operator';
+COMMENT ON FUNCTION blob_ge(blobstate, blobstate) IS 'implementation of >= operator';
+COMMENT ON FUNCTION blob_cmp(blobstate, blobstate) IS
+    'less, equal or greater: -, 0, + (btree support)';
+
+CREATE FUNCTION blob_eq(blobstate, bytea) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_eq_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_ne(blobstate, bytea) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_ne_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_lt(blobstate, bytea) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_lt_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_le(blobstate, bytea) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_le_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_gt(blobstate, bytea) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_gt_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_ge(blobstate, bytea) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_ge_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_cmp(blobstate, bytea) RETURNS integer
+    AS 'MODULE_PATHNAME', 'blob_cmp_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_eq(blobstate, bytea) IS 'implementation of = operator';
+COMMENT ON FUNCTION blob_ne(blobstate, bytea) IS 'implementation of <> operator';
+COMMENT ON FUNCTION blob_lt(blobstate, bytea) IS 'implementation of < operator';
+COMMENT ON FUNCTION blob_le(blobstate, bytea) IS 'implementation of <= operator';
+COMMENT ON FUNCTION blob_gt(blobstate, bytea) IS 'implementation of > operator';
+COMMENT ON FUNCTION blob_ge(blobstate, bytea) IS 'implementation of >= operator';
+COMMENT ON FUNCTION blob_cmp(blobstate, bytea) IS
+    'less, equal or greater: -, 0, + (btree support)';
+
+CREATE FUNCTION blob_eq(bytea, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_eq_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_ne(bytea, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_ne_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_lt(bytea, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_lt_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_le(bytea, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_le_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_gt(bytea, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_gt_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_ge(bytea, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_ge_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_cmp(bytea, blobstate) RETURNS integer
+    AS 'MODULE_PATHNAME', 'blob_cmp_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_eq(bytea, blobstate) IS 'implementation of = operator';
+COMMENT ON FUNCTION blob_ne(bytea, blobstate) IS 'implementation of <> operator';
+COMMENT ON FUNCTION blob_lt(bytea, blobstate) IS 'implementation of < operator';
+COMMENT ON FUNCTION blob_le(bytea, blobstate) IS 'implementation of <= operator';
+COMMENT ON FUNCTION blob_gt(bytea, blobstate) IS 'implementation of > operator';
+COMMENT ON FUNCTION blob_ge(bytea, blobstate) IS 'implementation of >= operator';
+COMMENT ON FUNCTION blob_cmp(bytea, blobstate) IS
+    'less, equal or greater: -, 0, + (btree support)';
+
+CREATE OPERATOR = (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_eq,
+    COMMUTATOR = =, NEGATOR = <>, RESTRICT = eqsel, JOIN = eqjoinsel, HASHES, MERGES);
+CREATE OPERATOR <> (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_ne,
+    COMMUTATOR = <>, NEGATOR = =, RESTRICT = neqsel, JOIN = neqjoinsel);
+CREATE OPERATOR < (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_lt,
+    COMMUTATOR = >, NEGATOR = >=, RESTRICT = scalarltsel, JOIN = scalarltjoinsel);
+CREATE OPERATOR <= (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_le,
+    COMMUTATOR = >=, NEGATOR = >, RESTRICT = scalarlesel, JOIN = scalarlejoinsel);
+CREATE OPERATOR > (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_gt,
+    COMMUTATOR = <, NEGATOR = <=, RESTRICT = scalargtsel, JOIN = scalargtjoinsel);
+CREATE OPERATOR >= (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_ge,
+    COMMUTATOR = <=, NEGATOR = <, RESTRICT = scalargesel, JOIN = scalargejoinsel);
+COMMENT ON OPERATOR = (blobstate, blobstate) IS 'equal contents';
+COMMENT ON OPERATOR <> (blobstate, blobstate) IS 'different contents';
+COMMENT ON OPERATOR < (blobstate, blobstate) IS 'order of contents: less';
+COMMENT ON OPERATOR <= (blobstate, blobstate) IS 'order of contents: less or equal';
+COMMENT ON OPERATOR > (blobstate, blobstate) IS 'order of contents: greater';
+COMMENT ON OPERATOR >= (blobstate, blobstate) IS 'order of contents: greater or equal';
+
+CREATE OPERATOR = (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_eq,
+    COMMUTATOR = =, NEGATOR = <>, RESTRICT = eqsel, JOIN = eqjoinsel, HASHES);
+CREATE OPERATOR <> (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_ne,
+    COMMUTATOR = <>, NEGATOR = =, RESTRICT = neqsel, JOIN = neqjoinsel);
+CREATE OPERATOR < (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_lt,
+    COMMUTATOR = >, NEGATOR = >=, RESTRICT = scalarltsel, JOIN = scalarltjoinsel);
+CREATE OPERATOR <= (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_le,
+    COMMUTATOR = >=, NEGATOR = >, RESTRICT = scalarlesel, JOIN = scalarlejoinsel);
+CREATE OPERATOR > (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_gt,
+    COMMUTATOR = <, NEGATOR = <=, RESTRICT = scalargtsel, JOIN = scalargtjoinsel);
+CREATE OPERATOR >= (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_ge,
+    COMMUTATOR = <=, NEGATOR = <, RESTRICT = scalargesel, JOIN = scalargejoinsel);
+COMMENT ON OPERATOR = (blobstate, bytea) IS 'equal contents';
+COMMENT ON OPERATOR <> (blobstate, bytea) IS 'different contents';
+COMMENT ON OPERATOR < (blobstate, bytea) IS 'order of contents: less';
+COMMENT ON OPERATOR <= (blobstate, bytea) IS 'order of contents: less or equal';
+COMMENT ON OPERATOR > (blobstate, bytea) IS 'order of contents: greater';
+COMMENT ON OPERATOR >= (blobstate, bytea) IS 'order of contents: greater or equal';
+
+CREATE OPERATOR = (LEFTARG = bytea, RIGHTARG = blobstate, FUNCTION = blob_eq,
+    COMMUTATOR = =, NEGATOR = <>, RESTRICT = eqsel, JOIN = eqjoinsel, HASHES);
+CREATE OPERATOR <> (LEFTARG = bytea, RIGHTARG = blobstate, FUNCTION = blob_ne,
+    COMMUTATOR = <>, NEGATOR = =, RESTRICT = neqsel, JOIN = neqjoinsel);
+CREATE OPERATOR < (LEFTARG = bytea, RIGHTARG = blobstate, FUNCTION = blob_lt,
+    COMMUTATOR = >, NEGATOR = >=, RESTRICT = scalarltsel, JOIN = scalarltjoinsel);
+CREATE OPERATOR <= (LEFTARG = bytea, RIGHTARG = blobstate, FUNCTION = blob_le,
+    COMMUTATOR = >=, NEGATOR = >, RESTRICT = scalarlesel, JOIN = scalarlejoinsel);
+CREATE OPERATOR > (LEFTARG = bytea, RIGHTARG = blobstate, FUNCTION = blob_gt,
+    COMMUTATOR = <, NEGATOR = <=, RESTRICT = scalargtsel, JOIN = scalargtjoinsel);
+CREATE OPERATOR >= (LEFTARG = bytea, RIGHTARG = blobstate, FUNCTION = blob_ge,
+    COMMUTATOR = <=, NEGATOR = <, RESTRICT = scalargesel, JOIN = scalargejoinsel);
+COMMENT ON OPERATOR = (bytea, blobstate) IS 'equal contents';
+COMMENT ON OPERATOR <> (bytea, blobstate) IS 'different contents';
+COMMENT ON OPERATOR < (bytea, blobstate) IS 'order of contents: less';
+COMMENT ON OPERATOR <= (bytea, blobstate) IS 'order of contents: less or equal';
+COMMENT ON OPERATOR > (bytea, blobstate) IS 'order of contents: greater';
+COMMENT ON OPERATOR >= (bytea, blobstate) IS 'order of contents: greater or equal';
+
+CREATE FUNCTION blobstate_sortsupport(internal) RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blobstate_sortsupport(internal) IS 'sort support (btree support)';
+
+-- Operators between bytea and bytea are not in the family: they have one of their own, which must
+-- stay the one that sorts them.  So "=" against bytea is no merge join operator.  No equalimage:
+-- values of equal content may have different descriptors.
+CREATE OPERATOR FAMILY blobstate_ops USING btree;
+COMMENT ON OPERATOR FAMILY blobstate_ops USING btree IS 'order by content';
+CREATE OPERATOR CLASS blobstate_ops DEFAULT FOR TYPE blobstate USING btree FAMILY blobstate_ops AS
+    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
+    FUNCTION 1 blob_cmp(blobstate, blobstate),
+    FUNCTION 2 (blobstate, blobstate) blobstate_sortsupport(internal);
+COMMENT ON OPERATOR CLASS blobstate_ops USING btree IS
+    'order by content; reads content where sizes, digests and prefixes do not decide';
+ALTER OPERATOR FAMILY blobstate_ops USING btree ADD
+    OPERATOR 1 < (blobstate, bytea), OPERATOR 2 <= (blobstate, bytea),
+    OPERATOR 3 = (blobstate, bytea), OPERATOR 4 >= (blobstate, bytea),
+    OPERATOR 5 > (blobstate, bytea),
+    FUNCTION 1 (blobstate, bytea) blob_cmp(blobstate, bytea),
+    OPERATOR 1 < (bytea, blobstate), OPERATOR 2 <= (bytea, blobstate),
+    OPERATOR 3 = (bytea, blobstate), OPERATOR 4 >= (bytea, blobstate),
+    OPERATOR 5 > (bytea, blobstate),
+    FUNCTION 1 (bytea, blobstate) blob_cmp(bytea, blobstate);
+
+CREATE FUNCTION blob_hash(blobstate) RETURNS integer
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_hash(blobstate) IS 'hash of the digest';
+CREATE FUNCTION blob_hash(bytea) RETURNS integer
+    AS 'MODULE_PATHNAME', 'blob_hash_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_hash(bytea) IS 'hash of the digest, as of a blobstate of this content';
+CREATE FUNCTION blob_hash_extended(blobstate, bigint) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_hash_extended(blobstate, bigint) IS 'seeded hash of the digest';
+CREATE FUNCTION blob_hash_extended(bytea, bigint) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'blob_hash_extended_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_hash_extended(bytea, bigint) IS
+    'seeded hash of the digest, as of a blobstate of this content';
+
+CREATE OPERATOR FAMILY blobstate_ops USING hash;
+COMMENT ON OPERATOR FAMILY blobstate_ops USING hash IS 'equality of content';
+CREATE OPERATOR CLASS blobstate_ops DEFAULT FOR TYPE blobstate USING hash FAMILY blobstate_ops AS
+    OPERATOR 1 =,
+    FUNCTION 1 blob_hash(blobstate),
+    FUNCTION 2 blob_hash_extended(blobstate, bigint);
+COMMENT ON OPERATOR CLASS blobstate_ops USING hash IS
+    'equality of content by size and digest; never reads content of extents';
+ALTER OPERATOR FAMILY blobstate_ops USING hash ADD
+    OPERATOR 1 = (blobstate, bytea), OPERATOR 1 = (bytea, blobstate),
+    FUNCTION 1 (bytea, bytea) blob_hash(bytea),
+    FUNCTION 2 (bytea, bytea) blob_hash_extended(bytea, bigint);
+
+-- ---------------------------------------------------------------------------
+-- Order by digest: means nothing, but costs no reading; for equality and uniqueness
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_digest_lt(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_digest_lt(blobstate, blobstate) IS
+    'implementation of *< operator';
+CREATE FUNCTION blob_digest_le(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_digest_le(blobstate, blobstate) IS
+    'implementation of *<= operator';
+CREATE FUNCTION blob_digest_gt(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_digest_gt(blobstate, blobstate) IS
+    'implementation of *> operator';
+CREATE FUNCTION blob_digest_ge(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_digest_ge(blobstate, blobstate) IS
+    'implementation of *>= operator';
+CREATE FUNCTION blob_digest_cmp(blobstate, blobstate) RETURNS integer
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_digest_cmp(blobstate, blobstate) IS
+    'less, equal or greater by digest: -, 0, + (btree support)';
+CREATE FUNCTION blob_digest_cmp(blobstate, bytea) RETURNS integer
+    AS 'MODULE_PATHNAME', 'blob_digest_cmp_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_digest_cmp(blobstate, bytea) IS
+    'less, equal or greater by digest: -, 0, + (btree support)';
+CREATE FUNCTION blob_digest_cmp(bytea, blobstate) RETURNS integer
+    AS 'MODULE_PATHNAME', 'blob_digest_cmp_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_digest_cmp(bytea, blobstate) IS
+    'less, equal or greater by digest: -, 0, + (btree support)';
+
+CREATE OPERATOR *< (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_digest_lt,
+    COMMUTATOR = *>, NEGATOR = *>=, RESTRICT = scalarltsel, JOIN = scalarltjoinsel);
+CREATE OPERATOR *<= (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_digest_le,
+    COMMUTATOR = *>=, NEGATOR = *>, RESTRICT = scalarlesel, JOIN = scalarlejoinsel);
+CREATE OPERATOR *> (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_digest_gt,
+    COMMUTATOR = *<, NEGATOR = *<=, RESTRICT = scalargtsel, JOIN = scalargtjoinsel);
+CREATE OPERATOR *>= (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_digest_ge,
+    COMMUTATOR = *<=, NEGATOR = *<, RESTRICT = scalargesel, JOIN = scalargejoinsel);
+COMMENT ON OPERATOR *< (blobstate, blobstate) IS 'order of digests: less';
+COMMENT ON OPERATOR *<= (blobstate, blobstate) IS 'order of digests: less or equal';
+COMMENT ON OPERATOR *> (blobstate, blobstate) IS 'order of digests: greater';
+COMMENT ON OPERATOR *>= (blobstate, blobstate) IS 'order of digests: greater or equal';
+
+CREATE OPERATOR FAMILY blobstate_digest_ops USING btree;
+COMMENT ON OPERATOR FAMILY blobstate_digest_ops USING btree IS 'order by digest';
+CREATE OPERATOR CLASS blobstate_digest_ops FOR TYPE blobstate USING btree
+    FAMILY blobstate_digest_ops AS
+    OPERATOR 1 *<, OPERATOR 2 *<=, OPERATOR 3 =, OPERATOR 4 *>=, OPERATOR 5 *>,
+    FUNCTION 1 blob_digest_cmp(blobstate, blobstate);
+COMMENT ON OPERATOR CLASS blobstate_digest_ops USING btree IS
+    'equality and uniqueness of content by digest; never reads content of extents';
+ALTER OPERATOR FAMILY blobstate_digest_ops USING btree ADD
+    OPERATOR 3 = (blobstate, bytea), OPERATOR 3 = (bytea, blobstate),
+    FUNCTION 1 (blobstate, bytea) blob_digest_cmp(blobstate, bytea),
+    FUNCTION 1 (bytea, blobstate) blob_digest_cmp(bytea, blobstate);
+
+-- ---------------------------------------------------------------------------
+-- Aggregates by order
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_smaller(blobstate, blobstate) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_smaller(blobstate, blobstate) IS 'smaller of two';
+CREATE FUNCTION blob_larger(blobstate, blobstate) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_larger(blobstate, blobstate) IS 'larger of two';
+CREATE AGGREGATE min(blobstate) (SFUNC = blob_smaller, STYPE = blobstate, SORTOP = <,
+    COMBINEFUNC = blob_smaller, PARALLEL = SAFE);
+COMMENT ON AGGREGATE min(blobstate) IS 'smallest content of all input values';
+CREATE AGGREGATE max(blobstate) (SFUNC = blob_larger, STYPE = blobstate, SORTOP = >,
+    COMBINEFUNC = blob_larger, PARALLEL = SAFE);
+COMMENT ON AGGREGATE max(blobstate) IS 'largest content of all input values';
+
+-- ---------------------------------------------------------------------------
 -- The store: extent map, checks, statistics
 -- ---------------------------------------------------------------------------
 
@@ -198,7 +457,7 @@ COMMENT ON FUNCTION blobext_check(regclass) IS
     'problems of the extent store: every value of one or all tables against map, files and digest';
 
 CREATE FUNCTION blobext_stat_counters(OUT name text, OUT value bigint) RETURNS SETOF record
-    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 18;
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 19;
 COMMENT ON FUNCTION blobext_stat_counters() IS 'behind view blobext_stat';
 CREATE VIEW blobext_stat AS SELECT name, value FROM @extschema@.blobext_stat_counters();
 COMMENT ON VIEW blobext_stat IS 'counters of the whole server since its start';

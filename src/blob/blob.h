@@ -41,6 +41,12 @@ extern void blob_read_uncached(const BlobValue *value, uint64 offset_bytes, uint
 							   char *target);
 
 /*
+ * ERROR XB001 unless the extent_no-th extent of the descriptor is allocated, by a generation no
+ * later than the descriptor's.
+ */
+extern void blob_require_extent(const BlobDescriptor *descriptor, int extent_no);
+
+/*
  * Check that all extents of a descriptor are allocated, none by a later generation.  Gives the
  * number of the first extent that is not, or -1.
  */

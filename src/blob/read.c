@@ -100,6 +100,18 @@ verify_extents(Relation map, const BlobDescriptor *descriptor, BlobExtent *exten
 	}
 }
 
+void
+blob_require_extent(const BlobDescriptor *descriptor, int extent_no)
+{
+	BlobSpace	space;
+	BlobExtent	extent = blob_descriptor_extent(descriptor, extent_no);
+
+	blob_space_open(&space, AccessShareLock);
+	if (!is_extent_valid(space.map, descriptor, &extent))
+		report_stale(descriptor, extent_no);
+	blob_space_close(&space);
+}
+
 int
 blob_find_stale_extent(const BlobDescriptor *descriptor)
 {

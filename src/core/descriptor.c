@@ -108,6 +108,41 @@ unpack_descriptor(const uint8 *data, size_t length_bytes, BlobDescriptor *descri
 	check_capacity(descriptor);
 }
 
+static void
+report_unknown_form(uint8 form)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("blobstate value has unknown format %d", form),
+			 errhint("The value may have been written by a newer version of blobext.")));
+}
+
+void
+blob_key_load(const struct varlena *datum, BlobKey *key)
+{
+	const uint8 *data = (const uint8 *) VARDATA_ANY(datum);
+	size_t		length_bytes = VARSIZE_ANY_EXHDR(datum);
+
+	if (length_bytes < BLOB_FORM_BYTES)
+		report_corrupt_datum("The form byte is missing.");
+
+	key->datum = datum;
+	if (data[AT_FORM] == BLOB_FORM_INLINE_V1)
+	{
+		key->data = (const char *) data + BLOB_FORM_BYTES;
+		key->size_bytes = length_bytes - BLOB_FORM_BYTES;
+		key->sha256 = NULL;
+		return;
+	}
+	if (data[AT_FORM] != BLOB_FORM_DESCRIPTOR_V1)
+		report_unknown_form(data[AT_FORM]);
+	if (length_bytes < BLOB_DESCRIPTOR_FIXED_BYTES)
+		report_corrupt_datum("The descriptor is too short.");
+	key->data = (const char *) data + AT_PREFIX;
+	key->size_bytes = load_integer(data + AT_SIZE, 8);
+	key->sha256 = data + AT_SHA256;
+}
+
 void
 blob_value_unpack(const struct varlena *datum, BlobValue *value)
 {
@@ -125,10 +160,7 @@ blob_value_unpack(const struct varlena *datum, BlobValue *value)
 		return;
 	}
 	if (data[AT_FORM] != BLOB_FORM_DESCRIPTOR_V1)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("blobstate value has unknown format %d", data[AT_FORM]),
-				 errhint("The value may have been written by a newer version of blobext.")));
+		report_unknown_form(data[AT_FORM]);
 
 	value->inline_data = NULL;
 	unpack_descriptor(data, length_bytes, &value->descriptor);

@@ -61,6 +61,21 @@ typedef struct BlobValue
 	BlobDescriptor descriptor;	/* only if not inline */
 } BlobValue;
 
+/*
+ * What decides most comparisons, without unpacking: for an inline value all of its content, for a
+ * descriptor the prefix and the digest.  Pointers point into the datum.
+ */
+typedef struct BlobKey
+{
+	const struct varlena *datum;	/* to unpack; NULL for content that is in no blobstate */
+	const char *data;			/* inline: the content; descriptor: the prefix */
+	uint64		size_bytes;
+	const uint8 *sha256;		/* NULL: inline */
+} BlobKey;
+
+/* The key of a detoasted (plain or short header) datum; ERROR XX001 as for blob_value_unpack(). */
+extern void blob_key_load(const struct varlena *datum, BlobKey *key);
+
 /* Extents of the descriptor, the tail counted. */
 static inline int
 blob_descriptor_extent_count(const BlobDescriptor *descriptor)

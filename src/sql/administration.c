@@ -91,6 +91,7 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	PUT_COUNTER(stored_bytes);
 	PUT_COUNTER(content_reads);
 	PUT_COUNTER(content_read_bytes);
+	PUT_COUNTER(content_comparisons);
 	PUT_COUNTER(io_reads);
 	PUT_COUNTER(io_read_bytes);
 	PUT_COUNTER(io_writes);

@@ -61,6 +61,19 @@ SELECT bag_eq(
 		'"substring"(blobstate,bigint,bigint)',
 		'substr(blobstate,bigint)',
 		'substr(blobstate,bigint,bigint)',
+		'blob_eq(blobstate,blobstate)', 'blob_ne(blobstate,blobstate)', 'blob_lt(blobstate,blobstate)',
+		'blob_le(blobstate,blobstate)', 'blob_gt(blobstate,blobstate)', 'blob_ge(blobstate,blobstate)', 'blob_cmp(blobstate,blobstate)',
+		'blob_eq(blobstate,bytea)', 'blob_ne(blobstate,bytea)', 'blob_lt(blobstate,bytea)',
+		'blob_le(blobstate,bytea)', 'blob_gt(blobstate,bytea)', 'blob_ge(blobstate,bytea)', 'blob_cmp(blobstate,bytea)',
+		'blob_eq(bytea,blobstate)', 'blob_ne(bytea,blobstate)', 'blob_lt(bytea,blobstate)',
+		'blob_le(bytea,blobstate)', 'blob_gt(bytea,blobstate)', 'blob_ge(bytea,blobstate)', 'blob_cmp(bytea,blobstate)',
+		'blobstate_sortsupport(internal)', 'blob_hash(blobstate)', 'blob_hash(bytea)',
+		'blob_hash_extended(blobstate,bigint)', 'blob_hash_extended(bytea,bigint)',
+		'blob_digest_lt(blobstate,blobstate)', 'blob_digest_le(blobstate,blobstate)', 'blob_digest_gt(blobstate,blobstate)',
+		'blob_digest_ge(blobstate,blobstate)', 'blob_digest_cmp(blobstate,blobstate)',
+		'blob_digest_cmp(blobstate,bytea)', 'blob_digest_cmp(bytea,blobstate)',
+		'blob_smaller(blobstate,blobstate)', 'blob_larger(blobstate,blobstate)',
+		'min(blobstate)', 'max(blobstate)',
 		'blobext_map_handler(internal)',
 		'blobext_stat_counters()'],
 	'functions that PUBLIC may execute');
@@ -72,12 +85,12 @@ SELECT bag_eq(
 
 SELECT is_empty($$SELECT signature FROM function WHERE proleakproof$$, 'nothing is LEAKPROOF');
 SELECT is_empty($$SELECT signature FROM function WHERE prosecdef$$, 'nothing is SECURITY DEFINER');
-SELECT is_empty($$SELECT signature FROM function WHERE prolang <> (SELECT oid FROM pg_language
-		WHERE lanname = 'c') AND NOT EXISTS
+SELECT is_empty($$SELECT signature FROM function WHERE prokind = 'f' AND prolang <> (SELECT oid FROM
+		pg_language WHERE lanname = 'c') AND NOT EXISTS
 		(SELECT FROM unnest(proconfig) c WHERE c LIKE 'search_path=%')$$,
 	'functions that are not in C fix their search_path');
 SELECT is_empty($$SELECT signature FROM function
-		WHERE NOT proisstrict AND prorettype <> 'internal'::regtype
+		WHERE NOT proisstrict AND prokind = 'f' AND prorettype <> 'internal'::regtype
 			AND signature NOT IN ('blobext_map_handler(internal)', 'blobext_check(regclass)')
 			AND pronargs > 0$$,
 	'functions are strict');

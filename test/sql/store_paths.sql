@@ -7,27 +7,6 @@ CREATE EXTENSION IF NOT EXISTS blobext;
 RESET client_min_messages;
 CREATE SCHEMA store_paths;
 SET search_path = store_paths, public;
--- An order by content, to partition and group by, until the extension brings its own.
-CREATE FUNCTION before(blobstate, blobstate) RETURNS boolean LANGUAGE sql IMMUTABLE STRICT
-	AS 'SELECT $1::bytea < $2::bytea';
-CREATE FUNCTION before_or_same(blobstate, blobstate) RETURNS boolean LANGUAGE sql IMMUTABLE STRICT
-	AS 'SELECT $1::bytea <= $2::bytea';
-CREATE FUNCTION same(blobstate, blobstate) RETURNS boolean LANGUAGE sql IMMUTABLE STRICT
-	AS 'SELECT $1::bytea = $2::bytea';
-CREATE FUNCTION after_or_same(blobstate, blobstate) RETURNS boolean LANGUAGE sql IMMUTABLE STRICT
-	AS 'SELECT $1::bytea >= $2::bytea';
-CREATE FUNCTION after(blobstate, blobstate) RETURNS boolean LANGUAGE sql IMMUTABLE STRICT
-	AS 'SELECT $1::bytea > $2::bytea';
-CREATE FUNCTION compare(blobstate, blobstate) RETURNS integer LANGUAGE sql IMMUTABLE STRICT
-	AS 'SELECT byteacmp($1::bytea, $2::bytea)';
-CREATE OPERATOR < (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = before);
-CREATE OPERATOR <= (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = before_or_same);
-CREATE OPERATOR = (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = same);
-CREATE OPERATOR >= (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = after_or_same);
-CREATE OPERATOR > (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = after);
-CREATE OPERATOR CLASS by_content DEFAULT FOR TYPE blobstate USING btree AS
-	OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-	FUNCTION 1 compare(blobstate, blobstate);
 SET blobext.inline_limit = 64;
 
 -- big: a literal over the limit.  Bodies of functions spell out one of 80 bytes.

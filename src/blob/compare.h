@@ -1,0 +1,43 @@
+/*
+ * blob/compare.h
+ *	  Order and equality of values by content, as bytea's; see the README of this folder.
+ *
+ * All functions read as little as decides.  Unequal prefixes, equal digests and unequal sizes (for
+ * equality) decide without I/O and without locks.  Comparisons may be made under buffer locks, for
+ * keys of dead transactions: they read in bounded steps, use memory of fixed size, and leave none
+ * allocated.  Reading can fail as any read can.
+ */
+#ifndef BLOB_COMPARE_H
+#define BLOB_COMPARE_H
+
+#include "core/descriptor.h"
+
+/* The key of content that is in no blobstate datum. */
+static inline void
+blob_key_of_bytes(const char *data, uint64 size_bytes, BlobKey *key)
+{
+	key->datum = NULL;
+	key->data = data;
+	key->size_bytes = size_bytes;
+	key->sha256 = NULL;
+}
+
+/*
+ * Negative, zero or positive: the order of the contents, as memcmp() gives it, and of the sizes
+ * where one is a prefix of the other.
+ */
+extern int	blob_compare(const BlobKey *a, const BlobKey *b);
+
+/* Whether sizes and contents are the same; never reads content of extents. */
+extern bool blob_equal(const BlobKey *a, const BlobKey *b);
+
+/* Order by digest, then size; never reads content of extents. */
+extern int	blob_compare_digests(const BlobKey *a, const BlobKey *b);
+
+/*
+ * The digest of the content: the descriptor's, or computed.  Points into the datum, or to memory
+ * that holds until the next call.
+ */
+extern const uint8 *blob_key_digest(const BlobKey *key);
+
+#endif							/* BLOB_COMPARE_H */

@@ -1,0 +1,133 @@
+/*
+ * sql/sort.c
+ *	  Sort support of blobstate_ops: abbreviated keys.
+ *
+ * The first eight bytes of the content, as an unsigned integer that compares like them, short
+ * content filled up with zeros.  Values that this cannot tell apart are compared in full, which for
+ * descriptors mostly means their prefixes.  If most values begin alike, abbreviation is given up;
+ * two hyperloglog counters, of abbreviated keys and of what is known of the values without reading
+ * (content of inline values, digests of others), say whether that is so.
+ */
+#include "postgres.h"
+
+#include "blob/compare.h"
+#include "common/hashfn.h"
+#include "fmgr.h"
+#include "lib/hyperloglog.h"
+#include "port/pg_bswap.h"
+#include "utils/sortsupport.h"
+
+PG_FUNCTION_INFO_V1(blobstate_sortsupport);
+
+/* Bits of a hash that choose a register: 1024 registers, an error of about 3 %. */
+#define ESTIMATE_BITS 10
+
+/* Below this many values, and with this many different keys, nothing is decided. */
+#define MIN_ABORT_VALUES 10000
+#define ENOUGH_ABBREVIATED 100000
+
+/* Hashing more of an inline value would cost more than the estimate is worth. */
+#define MAX_HASHED_BYTES 256
+
+typedef struct AbbreviationState
+{
+	int64		value_count;
+	hyperLogLogState abbreviated;
+	hyperLogLogState full;
+} AbbreviationState;
+
+/* Does not leak: a sort calls it millions of times in one memory context. */
+static int
+compare_values(Datum x, Datum y, SortSupport ssup)
+{
+	struct varlena *a = PG_DETOAST_DATUM_PACKED(x);
+	struct varlena *b = PG_DETOAST_DATUM_PACKED(y);
+	BlobKey		a_key;
+	BlobKey		b_key;
+	int			order;
+
+	blob_key_load(a, &a_key);
+	blob_key_load(b, &b_key);
+	order = blob_compare(&a_key, &b_key);
+	if ((Pointer) a != DatumGetPointer(x))
+		pfree(a);
+	if ((Pointer) b != DatumGetPointer(y))
+		pfree(b);
+	return order;
+}
+
+/* What distinguishes a value, as far as it can be had at once. */
+static uint32
+hash_value(const BlobKey *key)
+{
+	if (key->sha256 != NULL)
+		return DatumGetUInt32(hash_any(key->sha256, BLOB_DIGEST_BYTES));
+	return DatumGetUInt32(hash_any((const unsigned char *) key->data,
+								   (int) Min(key->size_bytes, MAX_HASHED_BYTES))) ^
+		murmurhash32((uint32) key->size_bytes);
+}
+
+static Datum
+abbreviate(Datum original, SortSupport ssup)
+{
+	AbbreviationState *state = ssup->ssup_extra;
+	struct varlena *plain = PG_DETOAST_DATUM_PACKED(original);
+	BlobKey		key;
+	Datum		result = 0;
+
+	blob_key_load(plain, &key);
+	memcpy(&result, key.data, Min(key.size_bytes, sizeof(result)));
+	addHyperLogLog(&state->abbreviated,
+				   DatumGetUInt32(hash_any((unsigned char *) &result, sizeof(result))));
+	addHyperLogLog(&state->full, hash_value(&key));
+	state->value_count++;
+	if ((Pointer) plain != DatumGetPointer(original))
+		pfree(plain);
+	return DatumBigEndianToNative(result);
+}
+
+/*
+ * Give up if the abbreviated keys tell apart less than a twentieth of what the values could: then
+ * most comparisons would be made twice.  Asked at growing intervals.
+ */
+static bool
+should_abort(int memtuple_count, SortSupport ssup)
+{
+	AbbreviationState *state = ssup->ssup_extra;
+	double		abbreviated;
+	double		full;
+
+	if (memtuple_count < MIN_ABORT_VALUES || state->value_count < MIN_ABORT_VALUES)
+		return false;
+	abbreviated = estimateHyperLogLog(&state->abbreviated);
+	full = estimateHyperLogLog(&state->full);
+	if (abbreviated > ENOUGH_ABBREVIATED)
+		return false;
+	return abbreviated < full / 20;
+}
+
+/* blobstate_sortsupport(internal) returns void */
+Datum
+blobstate_sortsupport(PG_FUNCTION_ARGS)
+{
+	SortSupport ssup = (SortSupport) PG_GETARG_POINTER(0);
+
+	ssup->comparator = compare_values;
+	if (ssup->abbreviate)
+	{
+		AbbreviationState *state = MemoryContextAlloc(ssup->ssup_cxt, sizeof(AbbreviationState));
+		MemoryContext caller_context = MemoryContextSwitchTo(ssup->ssup_cxt);
+
+		state->value_count = 0;
+		initHyperLogLog(&state->abbreviated, ESTIMATE_BITS);
+		initHyperLogLog(&state->full, ESTIMATE_BITS);
+		MemoryContextSwitchTo(caller_context);
+
+		ssup->ssup_extra = state;
+		ssup->comparator = ssup_datum_unsigned_cmp;
+		ssup->abbrev_converter = abbreviate;
+		ssup->abbrev_abort = should_abort;
+		ssup->abbrev_full_comparator = compare_values;
+	}
+	PG_RETURN_VOID();
+}
