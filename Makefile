@@ -4,6 +4,8 @@ MODULE_big = blobext
 DATA = sql/blobext--0.1.0.sql
 OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c src/*/*.c))
 SHLIB_LINK = -luring -lcrypto
+# The C interface for other extensions: #include "extension/blobext/blobext.h"
+HEADERS_blobext = src/api/blobext.h
 
 PG_CPPFLAGS = -I$(srcdir)/src $(BLOBEXT_CPPFLAGS)
 PG_CFLAGS = -Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers

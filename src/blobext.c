@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "api/publish.h"
 #include "blob/durability.h"
 #include "core/settings.h"
 #include "fmgr.h"
@@ -57,6 +58,7 @@ _PG_init(void)
 	blob_recovery_register();
 	blob_durability_init();
 	blob_store_install_hooks();
+	blob_api_publish();
 
 	previous_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = request_shared_memory;
