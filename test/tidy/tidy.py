@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 # A folder of src is a layer: it may include its own headers and those of folders before it.
-LAYERS = ["core", "io", "wal", "space", "blob", "store", "recovery", "gc", "sql"]
+LAYERS = ["core", "io", "wal", "space", "blob", "store", "recovery", "gc", "sql", "api"]
 
 MAX_FUNCTION_LINES = 70
 MAX_COLUMNS = 100
@@ -25,6 +25,8 @@ FOUND_BY_NAME = [
     ("src", "*.c"),             # Makefile
     ("src/*", "*.c"),
     ("expected", "*.out"),
+    ("examples/*", "*.c"),      # the example's Makefile
+    ("test/examples", "*.c"),   # its Makefile
     ("test/pgtap", "*.sql"),    # run_pgtap
     ("test/t", "*.pl"),         # run_tap
     ("test/unit", "unit_*.c"),  # Makefile
@@ -92,7 +94,8 @@ def check_function_lengths(tree):
 
 def check_columns(tree):
     for name, text in tree.files.items():
-        if name.endswith((".md", ".json")) or re.match(r"test/(sql|pgtap|t)/", name):
+        if name.endswith((".md", ".json")) or \
+                re.match(r"test/(sql/|pgtap/|t/|examples/.*\.sql$)", name):
             continue
         for number, line in enumerate(text.split("\n")):
             if len(line.expandtabs(TAB_COLUMNS)) > MAX_COLUMNS:
