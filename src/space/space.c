@@ -21,6 +21,7 @@
 #include "space/map.h"
 #include "space/space.h"
 #include "storage/ipc.h"
+#include "storage/lmgr.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/hsearch.h"
@@ -41,6 +42,10 @@
 
 /* What the map can address: MaxBlockNumber blocks of entries, about 8 PiB. */
 #define MAX_STORE_PAGES ((BlobPageNo) (MaxBlockNumber - 1) * BLOB_MAP_ENTRIES)
+
+/* How long a reader that holds a buffer lock waits for the lock on the map, see lock_map(). */
+#define MAP_LOCK_TIMEOUT_MS 10000
+#define MAP_LOCK_POLL_MS 10
 
 typedef struct BlobSpaceShared
 {
@@ -185,11 +190,43 @@ check_not_moved(Relation map)
 				 errhint("Commit the transaction first.")));
 }
 
+/*
+ * Comparisons read while their caller holds a buffer lock.  Whoever has the map locked (ALTER
+ * TABLE, VACUUM FULL) may be waiting for that buffer: nobody would notice the deadlock, and no
+ * interrupt could end it.  So wait for a limited time there.
+ */
+static void
+lock_map(Oid map, LOCKMODE lock_mode)
+{
+	long		waited_ms = 0;
+
+	if (InterruptHoldoffCount == 0)
+	{
+		LockRelationOid(map, lock_mode);
+		return;
+	}
+	while (!ConditionalLockRelationOid(map, lock_mode))
+	{
+		if (waited_ms >= MAP_LOCK_TIMEOUT_MS)
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("could not lock the extent map to read content"),
+					 errdetail("Another transaction alters the extent map or vacuums it in full."),
+					 errhint("Try again when it has ended.")));
+		pg_usleep(MAP_LOCK_POLL_MS * 1000L);
+		waited_ms += MAP_LOCK_POLL_MS;
+	}
+}
+
 void
 blob_space_open(BlobSpace *space, LOCKMODE lock_mode)
 {
+	Oid			map;
+
 	blob_space_require_preload();
-	space->map = table_open(blob_catalog_map_relation(), lock_mode);
+	map = blob_catalog_map_relation();
+	lock_map(map, lock_mode);
+	space->map = table_open(map, NoLock);
 	space->lock_mode = lock_mode;
 	if (lock_mode >= RowExclusiveLock)
 		check_not_moved(space->map);

@@ -10,6 +10,7 @@
 #include "blob/blob.h"
 #include "fmgr.h"
 #include "libpq/pqformat.h"
+#include "sql/error_detail.h"
 #include "sql/value.h"
 #include "space/space.h"
 #include "store/store.h"
@@ -31,6 +32,9 @@ PG_FUNCTION_INFO_V1(blob_store_bytea);
 
 /* bytea_output = hex writes two characters for a byte, and two before them. */
 #define MAX_TEXT_BYTES ((MaxAllocSize - 3) / 2)
+
+/* Error messages show longer values in short form. */
+#define MAX_ERROR_DETAIL_BYTES 4096
 
 BlobValue
 blob_sql_unpack(Datum datum)
@@ -94,6 +98,8 @@ blobstate_out(PG_FUNCTION_ARGS)
 {
 	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
 
+	if (value.size_bytes > MAX_ERROR_DETAIL_BYTES && blob_error_detail_wanted())
+		PG_RETURN_CSTRING(blob_error_detail_text(&value));
 	check_text_size(value.size_bytes);
 	return DirectFunctionCall1(byteaout, PointerGetDatum(blob_sql_read(&value, 0,
 																		value.size_bytes)));
