@@ -456,6 +456,28 @@ REVOKE ALL ON FUNCTION blobext_check(regclass) FROM PUBLIC;
 COMMENT ON FUNCTION blobext_check(regclass) IS
     'problems of the extent store: every value of one or all tables against map, files and digest';
 
+CREATE FUNCTION blobext_space_usage(
+        OUT segment integer, OUT state text, OUT tier integer, OUT extents bigint,
+        OUT pages bigint, OUT bytes bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+REVOKE ALL ON FUNCTION blobext_space_usage() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_space_usage() TO pg_monitor;
+COMMENT ON FUNCTION blobext_space_usage() IS 'behind view blobext_space';
+CREATE VIEW blobext_space AS
+    SELECT segment, state, tier, extents, pages, bytes FROM @extschema@.blobext_space_usage();
+GRANT SELECT ON blobext_space TO pg_monitor;
+COMMENT ON VIEW blobext_space IS
+    'what the pages of each segment are used for; reads the whole extent map';
+COMMENT ON COLUMN blobext_space.segment IS 'number of the segment (file of up to 1 GiB)';
+COMMENT ON COLUMN blobext_space.state IS
+    'tier or tail: allocated extents of this kind; free; pending: freed, can be reused after the '
+    'next checkpoint; absent: taken from the file system and given back';
+COMMENT ON COLUMN blobext_space.tier IS 'which tier size the extents have; null where none';
+COMMENT ON COLUMN blobext_space.extents IS 'extents that begin in the segment; null where none';
+COMMENT ON COLUMN blobext_space.pages IS 'pages of 4 kB in the segment';
+COMMENT ON COLUMN blobext_space.bytes IS 'bytes in the segment';
+
 CREATE FUNCTION blobext_stat_counters(OUT name text, OUT value bigint) RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 19;
 COMMENT ON FUNCTION blobext_stat_counters() IS 'behind view blobext_stat';

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/bufmask.h"
+#include "access/xlog.h"
 #include "access/xlog_internal.h"
 #include "access/xlogutils.h"
 #include "io/engine.h"
@@ -20,10 +21,15 @@
 #include "recovery/recovery.h"
 #include "space/map_page.h"
 #include "storage/bufmgr.h"
+#include "storage/standby.h"
 #include "utils/memutils.h"
 #include "wal/records.h"
 
 static MemoryContext replay_context;
+
+/* Ends of the last FREE record that was replayed, and of the last that secure_freed() saw. */
+static XLogRecPtr last_free_lsn;
+static XLogRecPtr secured_lsn;
 
 static BlobSpaceId
 space_of(const BlobWalHeader *header)
@@ -122,6 +128,103 @@ replay_map_block(XLogReaderState *record, uint8 block_id)
 	finish_block(record, buffer, needs_redo);
 }
 
+/* Cancel a standby's queries whose snapshots see horizon as running. */
+static void
+resolve_conflict(XLogReaderState *record, TransactionId horizon)
+{
+#if PG_VERSION_NUM >= 160000
+	RelFileLocator map;
+
+	XLogRecGetBlockTag(record, 0, &map, NULL, NULL);
+	ResolveRecoveryConflictWithSnapshot(horizon, false, map);
+#else
+	RelFileNode map;
+
+	XLogRecGetBlockTag(record, 0, &map, NULL, NULL);
+	ResolveRecoveryConflictWithSnapshot(horizon, map);
+#endif
+}
+
+/*
+ * Queries of a standby that could still see what was freed are cancelled first.  The pages
+ * are written by later records only; see secure_freed().
+ */
+static void
+replay_free(XLogReaderState *record)
+{
+	BlobWalFree *freed = (BlobWalFree *) XLogRecGetData(record);
+
+	if (InHotStandby)
+		resolve_conflict(record, freed->horizon);
+	for (int block_id = 0; block_id <= XLogRecMaxBlockId(record); block_id++)
+	{
+		static const BlobMapEntry no_entry;
+		Buffer		buffer;
+		bool		needs_redo = lock_block(record, (uint8) block_id, &buffer);
+
+		if (needs_redo)
+		{
+			Size		length;
+			char	   *data = XLogRecGetBlockData(record, block_id, &length);
+
+			for (Size i = 0; i < length / sizeof(uint16); i++)
+			{
+				uint16		slot;
+
+				memcpy(&slot, data + i * sizeof(slot), sizeof(slot));	/* may be unaligned */
+				blob_map_page_set(BufferGetPage(buffer), slot, &no_entry);
+			}
+		}
+		finish_block(record, buffer, needs_redo);
+	}
+	last_free_lsn = record->EndRecPtr;
+}
+
+/*
+ * A standby that is stopped and started again replays from its last restartpoint and lets queries
+ * in once it has reached minRecoveryPoint.  That must not lie before a FREE whose pages have been
+ * written since: such a query would find old descriptors, a map that agrees with them, and new
+ * content.  In recovery XLogFlush() moves minRecoveryPoint.
+ */
+static void
+secure_freed(void)
+{
+	if (secured_lsn >= last_free_lsn)
+		return;
+	XLogFlush(last_free_lsn);
+	secured_lsn = last_free_lsn;
+}
+
+static void
+replay_map_blocks(XLogReaderState *record)
+{
+	for (int block_id = 0; block_id <= XLogRecMaxBlockId(record); block_id++)
+		replay_map_block(record, (uint8) block_id);
+}
+
+/* As for FREE and content, minRecoveryPoint comes before the file goes. */
+static void
+replay_remove(XLogReaderState *record)
+{
+	BlobWalAbsence *absence = (BlobWalAbsence *) XLogRecGetData(record);
+	BlobSpaceId space = space_of(&absence->header);
+
+	XLogFlush(record->EndRecPtr);
+	replay_map_blocks(record);
+	(void) blob_segment_remove(&space, blob_segment_of(absence->first_page));
+}
+
+static void
+replay_restore(XLogReaderState *record)
+{
+	BlobWalAbsence *absence = (BlobWalAbsence *) XLogRecGetData(record);
+	BlobSpaceId space = space_of(&absence->header);
+
+	blob_segment_make_dir(&space);
+	blob_segment_reserve(&space, absence->first_page, absence->end_page);
+	replay_map_blocks(record);
+}
+
 /* Write one piece, which lies in one segment, and wait. */
 static void
 write_piece(const BlobSpaceId *space, BlobPageNo first_page, const char *data, uint32 length_bytes)
@@ -130,6 +233,7 @@ write_piece(const BlobSpaceId *space, BlobPageNo first_page, const char *data, u
 	uint32		page_bytes = (uint32) blob_pages_for(length_bytes) * BLOB_PAGE_SIZE;
 	char	   *buffer = blob_io_buffer(0);
 
+	secure_freed();
 	memcpy(buffer, data, length_bytes);
 	memset(buffer + length_bytes, 0, page_bytes - length_bytes);
 	request.is_write = true;
@@ -190,8 +294,16 @@ redo(XLogReaderState *record)
 			replay_segment(record);
 			break;
 		case BLOB_WAL_ALLOC:
-			for (int block_id = 0; block_id <= XLogRecMaxBlockId(record); block_id++)
-				replay_map_block(record, (uint8) block_id);
+			replay_map_blocks(record);
+			break;
+		case BLOB_WAL_FREE:
+			replay_free(record);
+			break;
+		case BLOB_WAL_REMOVE:
+			replay_remove(record);
+			break;
+		case BLOB_WAL_RESTORE:
+			replay_restore(record);
 			break;
 		case BLOB_WAL_CONTENT:
 			replay_content(record);

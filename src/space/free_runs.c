@@ -115,24 +115,26 @@ split(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, dsa_pointer *l
 }
 
 /*
- * Take pages from the leftmost sufficient run of the subtree, which has one; returns the new
- * root of the subtree.  A run that is used up is left for the caller to free in *empty.
+ * Take *pages to max_pages from the leftmost sufficient run of the subtree, which has one; *pages
+ * becomes what was taken.  Returns the new root of the subtree.  A run that is used up is left for
+ * the caller to free in *empty.
  */
 static dsa_pointer
-take_leftmost(dsa_area *area, dsa_pointer pointer, uint64 pages, BlobPageNo *first_page,
-			  dsa_pointer *empty)
+take_leftmost(dsa_area *area, dsa_pointer pointer, uint64 *pages, uint64 max_pages,
+			  BlobPageNo *first_page, dsa_pointer *empty)
 {
 	Run		   *run = run_at(area, pointer);
 
-	Assert(run->longest >= pages);
+	Assert(run->longest >= *pages);
 
-	if (longest_at(area, run->left) >= pages)
-		run->left = take_leftmost(area, run->left, pages, first_page, empty);
-	else if (run->pages >= pages)
+	if (longest_at(area, run->left) >= *pages)
+		run->left = take_leftmost(area, run->left, pages, max_pages, first_page, empty);
+	else if (run->pages >= *pages)
 	{
+		*pages = Min(run->pages, max_pages);
 		*first_page = run->first_page;
-		run->first_page += pages;
-		run->pages -= pages;
+		run->first_page += *pages;
+		run->pages -= *pages;
 		if (run->pages == 0)
 		{
 			*empty = pointer;
@@ -140,27 +142,36 @@ take_leftmost(dsa_area *area, dsa_pointer pointer, uint64 pages, BlobPageNo *fir
 		}
 	}
 	else
-		run->right = take_leftmost(area, run->right, pages, first_page, empty);
+		run->right = take_leftmost(area, run->right, pages, max_pages, first_page, empty);
 	update_longest(area, run);
 	return pointer;
 }
 
-bool
-blob_free_runs_take(dsa_area *area, BlobFreeRuns *runs, uint64 pages, BlobPageNo *first_page)
+uint64
+blob_free_runs_take_some(dsa_area *area, BlobFreeRuns *runs, uint64 min_pages, uint64 max_pages,
+						 BlobPageNo *first_page)
 {
 	dsa_pointer empty = InvalidDsaPointer;
+	uint64		pages = min_pages;
 
-	if (pages == 0 || longest_at(area, runs->root) < pages)
-		return false;
+	Assert(min_pages <= max_pages);
+	if (min_pages == 0 || longest_at(area, runs->root) < min_pages)
+		return 0;
 
-	runs->root = take_leftmost(area, runs->root, pages, first_page, &empty);
+	runs->root = take_leftmost(area, runs->root, &pages, max_pages, first_page, &empty);
 	runs->page_count -= pages;
 	if (DsaPointerIsValid(empty))
 	{
 		dsa_free(area, empty);
 		runs->run_count--;
 	}
-	return true;
+	return pages;
+}
+
+bool
+blob_free_runs_take(dsa_area *area, BlobFreeRuns *runs, uint64 pages, BlobPageNo *first_page)
+{
+	return blob_free_runs_take_some(area, runs, pages, pages, first_page) > 0;
 }
 
 /* Detach the rightmost run of a non-empty subtree. */
@@ -228,11 +239,24 @@ absorb_neighbour(dsa_area *area, BlobFreeRuns *runs, dsa_pointer subtree, bool i
 	return is_below ? join(area, subtree, pointer) : join(area, pointer, subtree);
 }
 
-void
-blob_free_runs_give(dsa_area *area, BlobFreeRuns *runs, BlobPageNo first_page, uint64 pages)
+/* Make a node the only run of a tree. */
+static void
+set_run(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, uint64 pages)
 {
-	dsa_pointer pointer = dsa_allocate(area, sizeof(Run));	/* may throw, nothing changed yet */
 	Run		   *run = run_at(area, pointer);
+
+	run->first_page = first_page;
+	run->pages = pages;
+	run->left = run->right = InvalidDsaPointer;
+	run->priority = murmurhash32((uint32) first_page ^ (uint32) (first_page >> 32));
+	update_longest(area, run);
+}
+
+/* Add a run in a node that belongs to nobody yet. */
+static void
+insert_run(dsa_area *area, BlobFreeRuns *runs, dsa_pointer pointer, BlobPageNo first_page,
+		   uint64 pages)
+{
 	dsa_pointer below;
 	dsa_pointer above;
 
@@ -242,13 +266,197 @@ blob_free_runs_give(dsa_area *area, BlobFreeRuns *runs, BlobPageNo first_page, u
 	split(area, runs->root, first_page, &below, &above);
 	below = absorb_neighbour(area, runs, below, true, &first_page, &pages);
 	above = absorb_neighbour(area, runs, above, false, &first_page, &pages);
-
-	run->first_page = first_page;
-	run->pages = pages;
-	run->left = run->right = InvalidDsaPointer;
-	run->priority = murmurhash32((uint32) first_page ^ (uint32) (first_page >> 32));
-	update_longest(area, run);
+	set_run(area, pointer, first_page, pages);
 	runs->root = join(area, join(area, below, pointer), above);
+}
+
+void
+blob_free_runs_give(dsa_area *area, BlobFreeRuns *runs, BlobPageNo first_page, uint64 pages)
+{
+	dsa_pointer pointer = dsa_allocate(area, sizeof(Run));	/* may throw, nothing changed yet */
+
+	insert_run(area, runs, pointer, first_page, pages);
+}
+
+dsa_pointer
+blob_free_runs_reserve(dsa_area *area, int node_count)
+{
+	dsa_pointer nodes = InvalidDsaPointer;
+
+	for (int i = 0; i < node_count; i++)
+	{
+		dsa_pointer pointer = dsa_allocate_extended(area, sizeof(Run), DSA_ALLOC_NO_OOM);
+
+		if (!DsaPointerIsValid(pointer))
+		{
+			blob_free_runs_release(area, nodes);
+			ereport(ERROR,
+					(errcode(ERRCODE_OUT_OF_MEMORY),
+					 errmsg("out of shared memory for the free space of blobs")));
+		}
+		run_at(area, pointer)->right = nodes;
+		nodes = pointer;
+	}
+	return nodes;
+}
+
+void
+blob_free_runs_release(dsa_area *area, dsa_pointer nodes)
+{
+	while (DsaPointerIsValid(nodes))
+	{
+		dsa_pointer next = run_at(area, nodes)->right;
+
+		dsa_free(area, nodes);
+		nodes = next;
+	}
+}
+
+static dsa_pointer
+use_reserved(dsa_area *area, dsa_pointer *nodes)
+{
+	dsa_pointer pointer = *nodes;
+
+	Assert(DsaPointerIsValid(pointer));
+	*nodes = run_at(area, pointer)->right;
+	return pointer;
+}
+
+void
+blob_free_runs_give_reserved(dsa_area *area, BlobFreeRuns *runs, dsa_pointer *nodes,
+							 BlobPageNo first_page, uint64 pages)
+{
+	insert_run(area, runs, use_reserved(area, nodes), first_page, pages);
+}
+
+bool
+blob_free_runs_move_one(dsa_area *area, BlobFreeRuns *from, BlobFreeRuns *to)
+{
+	dsa_pointer pointer = from->root;
+	Run		   *run;
+
+	if (!DsaPointerIsValid(pointer))
+		return false;
+	run = run_at(area, pointer);
+	from->root = join(area, run->left, run->right);
+	from->run_count--;
+	from->page_count -= run->pages;
+	insert_run(area, to, pointer, run->first_page, run->pages);
+	return true;
+}
+
+static uint64
+count_in_subtree(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, BlobPageNo end_page,
+				 uint64 *run_count)
+{
+	uint64		count = 0;
+	Run		   *run;
+	BlobPageNo	run_end;
+
+	if (!DsaPointerIsValid(pointer))
+		return 0;
+	run = run_at(area, pointer);
+	run_end = run->first_page + run->pages;
+	if (run->first_page > first_page)
+		count += count_in_subtree(area, run->left, first_page, end_page, run_count);
+	if (run_end < end_page)
+		count += count_in_subtree(area, run->right, first_page, end_page, run_count);
+	if (run->first_page < end_page && run_end > first_page)
+		count += Min(run_end, end_page) - Max(run->first_page, first_page);
+	if (run_count != NULL && run->first_page >= first_page && run->first_page < end_page)
+		(*run_count)++;
+	return count;
+}
+
+uint64
+blob_free_runs_count(dsa_area *area, const BlobFreeRuns *runs, BlobPageNo first_page,
+					 BlobPageNo end_page, uint64 *run_count)
+{
+	return count_in_subtree(area, runs->root, first_page, end_page, run_count);
+}
+
+/* Cut off what the last run below first_page has above it. */
+static uint64
+cut_last_below(dsa_area *area, BlobFreeRuns *runs, dsa_pointer *nodes, dsa_pointer *below,
+			   dsa_pointer *above, BlobPageNo first_page, BlobPageNo end_page)
+{
+	dsa_pointer last;
+	Run		   *run;
+	BlobPageNo	run_end;
+	uint64		cut = 0;
+
+	if (!DsaPointerIsValid(*below))
+		return 0;
+	*below = detach_last(area, *below, &last);
+	run = run_at(area, last);
+	run_end = run->first_page + run->pages;
+	if (run_end > first_page)
+	{
+		cut = Min(run_end, end_page) - first_page;
+		run->pages = first_page - run->first_page;
+	}
+	run->left = run->right = InvalidDsaPointer;
+	update_longest(area, run);
+	*below = join(area, *below, last);
+
+	if (run_end > end_page)
+	{
+		dsa_pointer rest = use_reserved(area, nodes);
+
+		set_run(area, rest, end_page, run_end - end_page);
+		runs->run_count++;
+		*above = join(area, rest, *above);
+	}
+	return cut;
+}
+
+/* Free the runs of a subtree, all of which begin in the range; what lies above it stays. */
+static uint64
+cut_inside(dsa_area *area, BlobFreeRuns *runs, dsa_pointer inside, dsa_pointer *above,
+		   BlobPageNo end_page)
+{
+	uint64		cut = 0;
+
+	while (DsaPointerIsValid(inside))
+	{
+		dsa_pointer last;
+		Run		   *run;
+		BlobPageNo	run_end;
+
+		inside = detach_last(area, inside, &last);
+		run = run_at(area, last);
+		run_end = run->first_page + run->pages;
+		cut += Min(run_end, end_page) - run->first_page;
+		if (run_end > end_page)
+		{
+			set_run(area, last, end_page, run_end - end_page);
+			*above = join(area, last, *above);
+		}
+		else
+		{
+			dsa_free(area, last);
+			runs->run_count--;
+		}
+	}
+	return cut;
+}
+
+uint64
+blob_free_runs_cut(dsa_area *area, BlobFreeRuns *runs, dsa_pointer *nodes, BlobPageNo first_page,
+				   BlobPageNo end_page)
+{
+	dsa_pointer below;
+	dsa_pointer inside;
+	dsa_pointer above;
+	uint64		cut;
+
+	split(area, runs->root, first_page, &below, &inside);
+	split(area, inside, end_page, &inside, &above);
+	cut = cut_last_below(area, runs, nodes, &below, &above, first_page, end_page);
+	cut += cut_inside(area, runs, inside, &above, end_page);
+	runs->root = join(area, below, above);
+	runs->page_count -= cut;
+	return cut;
 }
 
 uint64

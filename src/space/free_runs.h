@@ -36,6 +36,37 @@ extern bool blob_free_runs_take(dsa_area *area, BlobFreeRuns *runs, uint64 pages
 extern void blob_free_runs_give(dsa_area *area, BlobFreeRuns *runs, BlobPageNo first_page,
 								uint64 pages);
 
+/*
+ * Take from the leftmost run that has at least min_pages: so many as it has, at most max_pages.
+ * Returns the number taken; 0 if there is no such run.
+ */
+extern uint64 blob_free_runs_take_some(dsa_area *area, BlobFreeRuns *runs, uint64 min_pages,
+									   uint64 max_pages, BlobPageNo *first_page);
+
+/*
+ * Nodes of memory for later, so that nothing can fail where a failure would lose pages: reserve
+ * throws, give_reserved and cut take one from the chain and do not.  The caller needs no lock for
+ * reserve and release.
+ */
+extern dsa_pointer blob_free_runs_reserve(dsa_area *area, int node_count);
+extern void blob_free_runs_release(dsa_area *area, dsa_pointer nodes);
+extern void blob_free_runs_give_reserved(dsa_area *area, BlobFreeRuns *runs, dsa_pointer *nodes,
+										 BlobPageNo first_page, uint64 pages);
+
+/* Move any one run to another set; false if there is none.  Needs no memory. */
+extern bool blob_free_runs_move_one(dsa_area *area, BlobFreeRuns *from, BlobFreeRuns *to);
+
+/*
+ * How many pages of [first_page, end_page) are in the set.  *run_count, where wanted, grows by the
+ * number of runs that begin there.
+ */
+extern uint64 blob_free_runs_count(dsa_area *area, const BlobFreeRuns *runs, BlobPageNo first_page,
+								   BlobPageNo end_page, uint64 *run_count);
+
+/* Take all pages of [first_page, end_page) that are in the set; returns how many these were. */
+extern uint64 blob_free_runs_cut(dsa_area *area, BlobFreeRuns *runs, dsa_pointer *nodes,
+								 BlobPageNo first_page, BlobPageNo end_page);
+
 /* Length of the longest run, in pages. */
 extern uint64 blob_free_runs_longest(dsa_area *area, const BlobFreeRuns *runs);
 

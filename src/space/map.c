@@ -347,9 +347,206 @@ blob_map_allocate(Relation map, const BlobSpaceId *space, const BlobExtent *exte
 	}
 }
 
-/* Read a copy of one block of the map. */
+/* ---- freeing ---- */
+
+int
+blob_map_free_batch(const BlobFreedExtent *extents, int count)
+{
+	int			block_count = 1;
+
+	Assert(count > 0);
+	for (int i = 1; i < count; i++)
+	{
+		if (i == BLOB_WAL_FREE_MAX_EXTENTS)
+			return i;
+		if (blob_map_block_of(extents[i].first_page) !=
+			blob_map_block_of(extents[i - 1].first_page) &&
+			++block_count > BLOB_WAL_FREE_MAX_BLOCKS)
+			return i;
+	}
+	return count;
+}
+
 static void
-copy_block(Relation map, BlockNumber block, BufferAccessStrategy strategy, Page copy)
+report_unexpected(const BlobFreedExtent *expected, const BlobMapEntry *entry)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("cannot free the extent at page " UINT64_FORMAT, expected->first_page),
+			 errdetail("Its generation should be " UINT64_FORMAT ", the extent map says "
+					   UINT64_FORMAT " (state %d).", expected->generation,
+					   blob_map_entry_generation(entry), blob_map_entry_state(entry)),
+			 errhint("Run blobext_check() to see which values are affected.")));
+}
+
+/* Pin the blocks of the extents; returns their number. */
+static int
+pin_free_blocks(Relation map, const BlobFreedExtent *extents, int count, uint16 *slots,
+				BlobWalFreeBlock *blocks)
+{
+	static const BlobMapEntry no_entry;
+	int			block_count = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		BlockNumber block = blob_map_block_of(extents[i].first_page);
+
+		Assert(i == 0 || extents[i].first_page > extents[i - 1].first_page);
+		slots[i] = (uint16) blob_map_slot_of(extents[i].first_page);
+		if (i > 0 && block == blob_map_block_of(extents[i - 1].first_page))
+		{
+			blocks[block_count - 1].slot_count++;
+			continue;
+		}
+		if (!has_block(map, block))
+			report_unexpected(&extents[i], &no_entry);
+		blocks[block_count].buffer = ReadBuffer(map, block);
+		blocks[block_count].slots = &slots[i];
+		blocks[block_count].slot_count = 1;
+		block_count++;
+	}
+	return block_count;
+}
+
+/* Compare the entries of a locked block with what is expected. */
+static void
+check_free_block(const BlobWalFreeBlock *block, const BlobFreedExtent *extents, uint64 *pages)
+{
+	Page		page = BufferGetPage(block->buffer);
+	static const BlobMapEntry no_entry;
+
+	for (int i = 0; i < block->slot_count; i++)
+	{
+		const BlobMapEntry *entry = PageIsNew(page) ? &no_entry :
+			&blob_map_page_entries(page)[block->slots[i]];
+
+		if (!blob_map_entry_is_extent(entry) ||
+			blob_map_entry_generation(entry) != extents[i].generation)
+			report_unexpected(&extents[i], entry);
+		pages[i] = blob_map_entry_pages(entry);
+	}
+}
+
+XLogRecPtr
+blob_map_free(Relation map, const BlobFreedExtent *extents, int count, TransactionId horizon,
+			  uint64 *pages)
+{
+	BlobSpaceId space = blob_map_space_id(map);
+	static const BlobMapEntry no_entry;
+	BlobWalFree record = {.extent_count = count, .horizon = horizon};
+	BlobWalFreeBlock blocks[BLOB_WAL_FREE_MAX_BLOCKS];
+	uint16		slots[BLOB_WAL_FREE_MAX_EXTENTS];
+	int			block_count = pin_free_blocks(map, extents, count, slots, blocks);
+	int			checked = 0;
+	XLogRecPtr	lsn;
+
+	blob_wal_prepare_alloc(block_count);
+	for (int i = 0; i < block_count; i++)
+		LockBuffer(blocks[i].buffer, BUFFER_LOCK_EXCLUSIVE);
+	for (int i = 0; i < block_count; i++)
+	{
+		check_free_block(&blocks[i], extents + checked, pages + checked);
+		checked += blocks[i].slot_count;
+	}
+	Assert(checked == count);
+	record.first_page = extents[0].first_page;
+	for (int i = 0; i < count; i++)
+	{
+		record.page_count += pages[i];
+		record.generation = Max(record.generation, extents[i].generation);
+	}
+
+	START_CRIT_SECTION();
+	for (int i = 0; i < block_count; i++)
+	{
+		for (int k = 0; k < blocks[i].slot_count; k++)
+			blob_map_page_set(BufferGetPage(blocks[i].buffer), blocks[i].slots[k], &no_entry);
+		MarkBufferDirty(blocks[i].buffer);
+	}
+	lsn = blob_wal_log_free(&space, &record, blocks, block_count);
+	END_CRIT_SECTION();
+	for (int i = 0; i < block_count; i++)
+		UnlockReleaseBuffer(blocks[i].buffer);
+	return lsn;
+}
+
+/* ---- segments without a file ---- */
+
+/*
+ * Change up to two entries that mark absent pages, given in page order; pages 0: the entry becomes
+ * zero.
+ */
+static XLogRecPtr
+change_absence(Relation map, uint8 info, BlobPageNo first_page, BlobPageNo end_page,
+			   const BlobPageNo *changed, const uint64 *pages, int count)
+{
+	BlobSpaceId space = blob_map_space_id(map);
+	BlobWalMapBlock blocks[2];
+	BlobWalMapChange changes[2];
+	int			block_count = 0;
+	XLogRecPtr	lsn;
+
+	memset(changes, 0, sizeof(changes));
+	for (int i = 0; i < count; i++)
+	{
+		BlockNumber block = blob_map_block_of(changed[i]);
+
+		changes[i].slot = blob_map_slot_of(changed[i]);
+		changes[i].generation_state = pages[i] > 0 ? BLOB_MAP_ABSENT : BLOB_MAP_FREE;
+		changes[i].measure = pages[i];
+		if (i > 0 && block == blob_map_block_of(changed[i - 1]))
+		{
+			blocks[block_count - 1].change_count++;
+			continue;
+		}
+		blocks[block_count].buffer = pin_block(map, block);
+		blocks[block_count].changes = &changes[i];
+		blocks[block_count].change_count = 1;
+		block_count++;
+	}
+	blob_wal_prepare_alloc(block_count);
+
+	for (int i = 0; i < block_count; i++)
+		LockBuffer(blocks[i].buffer, BUFFER_LOCK_EXCLUSIVE);
+	START_CRIT_SECTION();
+	for (int i = 0; i < block_count; i++)
+		apply_block(&blocks[i]);
+	lsn = blob_wal_log_absence(&space, info, first_page, end_page, blocks, block_count);
+	END_CRIT_SECTION();
+	for (int i = 0; i < block_count; i++)
+		UnlockReleaseBuffer(blocks[i].buffer);
+	return lsn;
+}
+
+XLogRecPtr
+blob_map_set_absent(Relation map, uint32 segment_no, BlobPageNo absent_page)
+{
+	BlobPageNo	first_page = segment_no * BLOB_SEGMENT_PAGES;
+	BlobPageNo	end_page = first_page + BLOB_SEGMENT_PAGES;
+	BlobPageNo	changed[] = {first_page, absent_page};
+	uint64		pages[] = {BLOB_SEGMENT_PAGES, 0};
+
+	Assert(absent_page > first_page && absent_page <= end_page);
+	return change_absence(map, BLOB_WAL_REMOVE, first_page, end_page, changed, pages,
+						  absent_page < end_page ? 2 : 1);
+}
+
+void
+blob_map_set_restored(Relation map, BlobPageNo first_page, BlobPageNo end_page)
+{
+	BlobPageNo	segment_end = (blob_segment_of(first_page) + 1) * BLOB_SEGMENT_PAGES;
+	BlobPageNo	changed[] = {first_page, end_page};
+	uint64		pages[] = {0, segment_end - end_page};
+
+	Assert(end_page > first_page && end_page <= segment_end);
+	(void) change_absence(map, BLOB_WAL_RESTORE, first_page, end_page, changed, pages,
+						  end_page < segment_end ? 2 : 1);
+}
+
+/* ---- looking at extents ---- */
+
+void
+blob_map_copy_block(Relation map, BlockNumber block, BufferAccessStrategy strategy, Page copy)
 {
 	Buffer		buffer = ReadBufferExtended(map, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
 
@@ -358,9 +555,9 @@ copy_block(Relation map, BlockNumber block, BufferAccessStrategy strategy, Page 
 	UnlockReleaseBuffer(buffer);
 }
 
-void
-blob_map_visit_range(Relation map, BlobPageNo first_page, BlobPageNo end_page,
-					 BufferAccessStrategy strategy, BlobMapVisitor visit, void *context)
+static void
+visit_entries(Relation map, BlobPageNo first_page, BlobPageNo end_page, bool with_absent,
+			  BufferAccessStrategy strategy, BlobMapVisitor visit, void *context)
 {
 	BlockNumber block_count = RelationGetNumberOfBlocks(map);
 	PGAlignedBlock copy;
@@ -371,7 +568,7 @@ blob_map_visit_range(Relation map, BlobPageNo first_page, BlobPageNo end_page,
 		 block < block_count && blob_map_page_at(block, 0) < end_page; block++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		copy_block(map, block, strategy, (Page) copy.data);
+		blob_map_copy_block(map, block, strategy, (Page) copy.data);
 		if (PageIsNew((Page) copy.data))
 			continue;
 		for (uint32 slot = 0; slot < BLOB_MAP_ENTRIES; slot++)
@@ -380,10 +577,17 @@ blob_map_visit_range(Relation map, BlobPageNo first_page, BlobPageNo end_page,
 			BlobMapEntry *entry = &blob_map_page_entries((Page) copy.data)[slot];
 
 			if (blob_map_entry_state(entry) != BLOB_MAP_FREE && page >= first_page &&
-				page < end_page)
+				page < end_page && (with_absent || blob_map_entry_is_extent(entry)))
 				visit(page, entry, context);
 		}
 	}
+}
+
+void
+blob_map_visit_range(Relation map, BlobPageNo first_page, BlobPageNo end_page,
+					 BufferAccessStrategy strategy, BlobMapVisitor visit, void *context)
+{
+	visit_entries(map, first_page, end_page, false, strategy, visit, context);
 }
 
 void
@@ -391,6 +595,15 @@ blob_map_visit(Relation map, BlobMapVisitor visit, void *context)
 {
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
 
-	blob_map_visit_range(map, 0, BLOB_MAX_PAGE_NO + 1, strategy, visit, context);
+	visit_entries(map, 0, BLOB_MAX_PAGE_NO + 1, false, strategy, visit, context);
+	FreeAccessStrategy(strategy);
+}
+
+void
+blob_map_visit_all(Relation map, BlobMapVisitor visit, void *context)
+{
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+
+	visit_entries(map, 0, BLOB_MAX_PAGE_NO + 1, true, strategy, visit, context);
 	FreeAccessStrategy(strategy);
 }

@@ -39,9 +39,45 @@ extern BlobMapEntry blob_map_lookup(Relation map, BlobPageNo first_page);
 extern void blob_map_allocate(Relation map, const BlobSpaceId *space, const BlobExtent *extents,
 							  int extent_count, uint64 size_bytes, int *logged_count);
 
+/* An extent to be freed, and whom it must belong to. */
+typedef struct BlobFreedExtent
+{
+	BlobPageNo	first_page;
+	BlobGeneration generation;
+} BlobFreedExtent;
+
+/* How many of these extents, sorted by first page, one record can free: at least one. */
+extern int	blob_map_free_batch(const BlobFreedExtent *extents, int count);
+
+/*
+ * Free such a batch and log FREE; pages[] gets the lengths.  Returns the record's end.  ERROR
+ * (data corrupted), and nothing is freed, where the map says something else.
+ */
+extern XLogRecPtr blob_map_free(Relation map, const BlobFreedExtent *extents, int count,
+								TransactionId horizon, uint64 *pages);
+
+/*
+ * Mark all pages of a segment as absent and log REMOVE; returns the record's end.  absent_page:
+ * where its absent pages began before, or the segment's end if it had none.
+ */
+extern XLogRecPtr blob_map_set_absent(Relation map, uint32 segment_no, BlobPageNo absent_page);
+
+/*
+ * Note that pages of a segment, from its first absent one on, have a file again; logs RESTORE.
+ * The file is durable already.
+ */
+extern void blob_map_set_restored(Relation map, BlobPageNo first_page, BlobPageNo end_page);
+
+/* Read a copy of one block of the map. */
+extern void blob_map_copy_block(Relation map, BlockNumber block, BufferAccessStrategy strategy,
+								Page copy);
+
 /* Call visit for each allocated extent in page order.  first_page, pages: from the entry. */
 typedef void (*BlobMapVisitor) (BlobPageNo first_page, const BlobMapEntry *entry, void *context);
 extern void blob_map_visit(Relation map, BlobMapVisitor visit, void *context);
+
+/* The same for entries of every state but free, those of absent pages too. */
+extern void blob_map_visit_all(Relation map, BlobMapVisitor visit, void *context);
 
 /*
  * The same for the extents whose first page lies in [first_page, end_page); end_page may lie past

@@ -161,7 +161,7 @@ map_scan_getnextslot(TableScanDesc base, ScanDirection direction, TupleTableSlot
 			uint32		entry_no = scan->slot++;
 			BlobMapEntry *entry = &blob_map_page_entries((Page) scan->page.data)[entry_no];
 
-			if (blob_map_entry_state(entry) == BLOB_MAP_FREE)
+			if (!blob_map_entry_is_extent(entry))
 				continue;
 			store_row(slot, blob_map_page_at(scan->block, entry_no), entry);
 			return true;

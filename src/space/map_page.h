@@ -5,6 +5,8 @@
  * Block 0 is the meta page.  Block b > 0 has one entry for each page of the store in
  * [(b - 1) * BLOB_MAP_ENTRIES, b * BLOB_MAP_ENTRIES).  The entry of an extent's first page
  * describes the whole extent; all other entries are zero.  An all-zero block is valid and empty.
+ * Where the file of a segment was removed, or is restored in part only, an entry of state absent
+ * covers the pages from there to the end of the segment.
  * Bytes from pd_lower on are always zero, so that full-page images can leave them out.
  *
  * Direct addressing costs 0.4 % of the store (16 bytes for each 4,096), mostly zeros, and buys
@@ -42,13 +44,14 @@ typedef enum BlobMapState
 {
 	BLOB_MAP_FREE = 0,			/* free, or inside of an extent */
 	BLOB_MAP_TIER = 1,			/* first page of an extent of tier size */
-	BLOB_MAP_TAIL = 2			/* first page of a tail extent */
+	BLOB_MAP_TAIL = 2,			/* first page of a tail extent */
+	BLOB_MAP_ABSENT = 3			/* first of the pages of a segment that have no file */
 } BlobMapState;
 
 typedef struct BlobMapEntry
 {
 	uint64		generation_state;	/* generation << 8 | BlobMapState */
-	uint64		measure;		/* tier: tier << 56 | fill mark in bytes; tail: pages */
+	uint64		measure;		/* tier: tier << 56 | fill mark in bytes; else pages */
 } BlobMapEntry;
 
 StaticAssertDecl(sizeof(BlobMapEntry) == 16, "map entry layout");
@@ -90,7 +93,15 @@ blob_map_entry_generation(const BlobMapEntry *entry)
 	return entry->generation_state >> 8;
 }
 
-/* Pages of the extent that starts at this entry; 0 if none does. */
+/* Whether an extent starts at this entry. */
+static inline bool
+blob_map_entry_is_extent(const BlobMapEntry *entry)
+{
+	return blob_map_entry_state(entry) == BLOB_MAP_TIER ||
+		blob_map_entry_state(entry) == BLOB_MAP_TAIL;
+}
+
+/* Pages of the extent, or absent ones, that start at this entry; 0 if none do. */
 static inline uint64
 blob_map_entry_pages(const BlobMapEntry *entry)
 {
@@ -99,6 +110,7 @@ blob_map_entry_pages(const BlobMapEntry *entry)
 		case BLOB_MAP_TIER:
 			return blob_tier_pages((int) (entry->measure >> BLOB_MAP_FILL_BITS));
 		case BLOB_MAP_TAIL:
+		case BLOB_MAP_ABSENT:
 			return entry->measure;
 		default:
 			return 0;

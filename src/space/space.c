@@ -9,17 +9,12 @@
  */
 #include "postgres.h"
 
-#include <sys/statvfs.h>
-
 #include "access/table.h"
 #include "access/xact.h"
 #include "core/catalog.h"
 #include "core/settings.h"
-#include "io/segment.h"
 #include "miscadmin.h"
-#include "space/free_runs.h"
-#include "space/map.h"
-#include "space/space.h"
+#include "space/space_internal.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/lwlock.h"
@@ -33,31 +28,9 @@
 /* Memory of the free runs that is there from the start; more comes from DSM segments. */
 #define DSA_INITIAL_BYTES (256 * 1024)
 
-/* Generations are reserved in the WAL so many at a time. */
-#define GENERATION_BATCH 8192
-
-/* The store grows by an eighth, within these bounds. */
-#define MIN_GROWTH_PAGES UINT64CONST(4096)	/* 16 MiB */
-#define MAX_GROWTH_PAGES BLOB_SEGMENT_PAGES
-
-/* What the map can address: MaxBlockNumber blocks of entries, about 8 PiB. */
-#define MAX_STORE_PAGES ((BlobPageNo) (MaxBlockNumber - 1) * BLOB_MAP_ENTRIES)
-
 /* How long a reader that holds a buffer lock waits for the lock on the map, see lock_map(). */
 #define MAP_LOCK_TIMEOUT_MS 10000
 #define MAP_LOCK_POLL_MS 10
-
-typedef struct BlobSpaceShared
-{
-	BlobSpaceId id;				/* hash key */
-	LWLock		lock;			/* protects all below */
-	LWLock		growth_lock;
-	bool		loaded;			/* changes under both locks */
-	BlobFreeRuns free_runs;
-	uint64		reserved_pages;
-	BlobGeneration next_generation;
-	BlobGeneration generation_limit;
-} BlobSpaceShared;
 
 typedef struct SpaceControl
 {
@@ -67,7 +40,7 @@ typedef struct SpaceControl
 
 static SpaceControl *control;
 static HTAB *space_table;
-static dsa_area *area;			/* this backend's attachment */
+dsa_area   *blob_space_area;
 
 static Size
 control_bytes(void)
@@ -129,17 +102,16 @@ attach_area(void)
 {
 	MemoryContext old_context;
 
-	if (area != NULL)
+	if (blob_space_area != NULL)
 		return;
 	old_context = MemoryContextSwitchTo(TopMemoryContext);
-	area = dsa_attach_in_place(control->dsa_place, NULL);
-	dsa_pin_mapping(area);
+	blob_space_area = dsa_attach_in_place(control->dsa_place, NULL);
+	dsa_pin_mapping(blob_space_area);
 	MemoryContextSwitchTo(old_context);
 }
 
-/* The shared part of a store; made on first use. */
-static BlobSpaceShared *
-find_shared(const BlobSpaceId *id)
+BlobSpaceShared *
+blob_space_shared(const BlobSpaceId *id)
 {
 	BlobSpaceShared *shared;
 	BlobSpaceId key;
@@ -169,6 +141,10 @@ find_shared(const BlobSpaceId *id)
 		LWLockInitialize(&shared->growth_lock, control->table_lock->tranche);
 		shared->loaded = false;
 		blob_free_runs_init(&shared->free_runs);
+		blob_pending_init(&shared->pending);
+		blob_free_runs_init(&shared->absent);
+		blob_pending_init(&shared->absent_pending);
+		shared->checkpoint_request = 0;
 		shared->reserved_pages = 0;
 		shared->next_generation = shared->generation_limit = 0;
 	}
@@ -240,158 +216,15 @@ blob_space_close(BlobSpace *space)
 	space->map = NULL;
 }
 
-/* State of a load: everything between allocated extents is free. */
-typedef struct LoadState
-{
-	BlobSpaceShared *shared;
-	BlobPageNo	next_page;		/* pages below are dealt with */
-} LoadState;
-
-static void
-report_overlap(BlobPageNo page)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("the extent map is damaged at page " UINT64_FORMAT, page),
-			 errdetail("An extent overlaps the one before it or lies outside of the store."),
-			 errhint("Run blobext_check() to see which values are affected.")));
-}
-
-static void
-load_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
-{
-	LoadState  *state = context;
-	uint64		pages = blob_map_entry_pages(entry);
-
-	if (first_page < state->next_page ||
-		first_page + pages > state->shared->reserved_pages)
-		report_overlap(first_page);
-	if (first_page > state->next_page)
-		blob_free_runs_give(area, &state->shared->free_runs, state->next_page,
-							first_page - state->next_page);
-	state->next_page = first_page + pages;
-}
-
-/*
- * Find the free space in the map, once after each start of the server.  While loaded is false
- * nobody else touches the members, so only the flag changes under the lock.
- */
-static void
-load(BlobSpace *space, BlobSpaceShared *shared)
-{
-	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
-	if (!shared->loaded)
-	{
-		BlobMapMeta meta;
-		LoadState	state = {.shared = shared};
-
-		blob_map_read_meta(space->map, &meta);
-		blob_free_runs_clear(area, &shared->free_runs);
-		shared->reserved_pages = meta.reserved_pages;
-		/* Those below the limit may have been given before a crash. */
-		shared->next_generation = shared->generation_limit = meta.generation_limit;
-
-		/*
-		 * A killed backend may have had writes in flight to extents whose ALLOC record was lost
-		 * with it: pages that look free now, and must not be given out before those writes end.
-		 */
-		for (BlobPageNo page = 0; page < meta.reserved_pages; page += BLOB_SEGMENT_PAGES)
-			blob_segment_settle(&space->id, blob_segment_of(page));
-
-		blob_map_visit(space->map, load_extent, &state);
-		if (state.next_page < meta.reserved_pages)
-			blob_free_runs_give(area, &shared->free_runs, state.next_page,
-								meta.reserved_pages - state.next_page);
-
-		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-		shared->loaded = true;
-		LWLockRelease(&shared->lock);
-	}
-	LWLockRelease(&shared->growth_lock);
-}
-
 /* Give the pages of extents back after a failed allocation. Never called for logged ones. */
 static void
 give_back(BlobSpaceShared *shared, const BlobExtent *extents, int extent_count)
 {
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < extent_count; i++)
-		blob_free_runs_give(area, &shared->free_runs, extents[i].first_page, extents[i].pages);
+		blob_free_runs_give(blob_space_area, &shared->free_runs, extents[i].first_page,
+							extents[i].pages);
 	LWLockRelease(&shared->lock);
-}
-
-/* How much to reserve when so many pages are needed; never most of what the disk has left. */
-static uint64
-growth_pages(const BlobSpaceShared *shared, uint64 needed_pages)
-{
-	uint64		pages = shared->reserved_pages / 8;
-	struct statvfs file_system;
-
-	pages = Max(MIN_GROWTH_PAGES, Min(MAX_GROWTH_PAGES, pages));
-	if (pages <= needed_pages)
-		return needed_pages;
-	if (statvfs(BLOB_STORE_DIR, &file_system) == 0 &&
-		pages * BLOB_PAGE_SIZE > (uint64) file_system.f_bavail * file_system.f_frsize / 4)
-		return needed_pages;
-	return pages;
-}
-
-/* Reserve disk space for at least needed_pages in one run, unless somebody just did. */
-static void
-grow(BlobSpace *space, BlobSpaceShared *shared, uint64 needed_pages)
-{
-	uint64		longest;
-	uint64		pages;
-	BlobPageNo	first_page;
-
-	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
-
-	LWLockAcquire(&shared->lock, LW_SHARED);
-	longest = blob_free_runs_longest(area, &shared->free_runs);
-	first_page = shared->reserved_pages;
-	LWLockRelease(&shared->lock);
-	if (longest >= needed_pages)
-	{
-		LWLockRelease(&shared->growth_lock);
-		return;
-	}
-
-	pages = growth_pages(shared, needed_pages);
-	if (first_page + pages > MAX_STORE_PAGES)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("the extent store of this database is full")));
-	blob_segment_reserve(&space->id, first_page, first_page + pages);
-	blob_map_set_reserved(space->map, first_page + pages);
-
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	shared->reserved_pages = first_page + pages;
-	blob_free_runs_give(area, &shared->free_runs, first_page, pages);
-	LWLockRelease(&shared->lock);
-	LWLockRelease(&shared->growth_lock);
-}
-
-/* Make sure that so many more generations can be drawn. */
-static void
-reserve_generations(BlobSpace *space, BlobSpaceShared *shared, int count)
-{
-	BlobGeneration limit;
-	bool		enough;
-
-	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
-	LWLockAcquire(&shared->lock, LW_SHARED);
-	enough = shared->next_generation + count <= shared->generation_limit;
-	limit = shared->generation_limit + Max(count, GENERATION_BATCH);
-	LWLockRelease(&shared->lock);
-
-	if (!enough)
-	{
-		blob_map_set_generation_limit(space->map, limit);
-		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-		shared->generation_limit = limit;
-		LWLockRelease(&shared->lock);
-	}
-	LWLockRelease(&shared->growth_lock);
 }
 
 /* Sizes of the plan's extents; returns their number. */
@@ -420,7 +253,7 @@ take_side_by_side(BlobSpaceShared *shared, uint64 total_pages, BlobExtent *exten
 {
 	BlobPageNo	page;
 
-	if (!blob_free_runs_take(area, &shared->free_runs, total_pages, &page))
+	if (!blob_free_runs_take(blob_space_area, &shared->free_runs, total_pages, &page))
 		return false;
 	for (int i = 0; i < count; i++)
 	{
@@ -439,16 +272,18 @@ static bool
 take_scattered(BlobSpaceShared *shared, uint64 total_pages, BlobExtent *extents, int count)
 {
 	uint64		free_pages = shared->free_runs.page_count;
+	uint64		store_pages = shared->reserved_pages - shared->absent.page_count -
+		blob_pending_pages(&shared->absent_pending);
 
-	if (free_pages < total_pages || free_pages < shared->reserved_pages / 8)
+	if (free_pages < total_pages || free_pages < store_pages / 8)
 		return false;
 	for (int i = count - 1; i >= 0; i--)
 	{
-		if (blob_free_runs_take(area, &shared->free_runs, extents[i].pages,
+		if (blob_free_runs_take(blob_space_area, &shared->free_runs, extents[i].pages,
 								&extents[i].first_page))
 			continue;
 		for (int taken = i + 1; taken < count; taken++)
-			blob_free_runs_give(area, &shared->free_runs, extents[taken].first_page,
+			blob_free_runs_give(blob_space_area, &shared->free_runs, extents[taken].first_page,
 								extents[taken].pages);
 		return false;
 	}
@@ -466,6 +301,8 @@ draw_generations(BlobSpaceShared *shared, BlobExtent *extents, int count)
 static void
 take(BlobSpace *space, BlobSpaceShared *shared, uint64 total_pages, BlobExtent *extents, int count)
 {
+	bool		may_wait = true;
+
 	for (;;)
 	{
 		bool		generations_left;
@@ -486,11 +323,11 @@ take(BlobSpace *space, BlobSpaceShared *shared, uint64 total_pages, BlobExtent *
 		if (taken)
 			return;
 		if (!shared->loaded)
-			load(space, shared);
+			blob_space_load(space, shared);
 		else if (!generations_left)
-			reserve_generations(space, shared, count);
-		else
-			grow(space, shared, total_pages);
+			blob_space_reserve_generations(space, shared, count);
+		else if (!blob_space_mature(shared))
+			blob_space_grow(space, shared, total_pages, &may_wait);
 	}
 }
 
@@ -517,7 +354,7 @@ int
 blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan, uint64 size_bytes,
 					BlobExtent *extents)
 {
-	BlobSpaceShared *shared = find_shared(&space->id);
+	BlobSpaceShared *shared = blob_space_shared(&space->id);
 	int			count = lay_out(plan, extents);
 
 	Assert(!RecoveryInProgress());	/* replay changes the map behind our back */
@@ -531,11 +368,11 @@ blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan, uint64 size_byte
 BlobGeneration
 blob_space_cutoff(BlobSpace *space)
 {
-	BlobSpaceShared *shared = find_shared(&space->id);
+	BlobSpaceShared *shared = blob_space_shared(&space->id);
 	BlobGeneration next;
 
 	if (!shared->loaded)
-		load(space, shared);
+		blob_space_load(space, shared);
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	next = shared->next_generation;
 	LWLockRelease(&shared->lock);

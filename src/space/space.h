@@ -8,6 +8,7 @@
 #include "access/xlogdefs.h"
 #include "core/page.h"
 #include "core/tier.h"
+#include "space/map.h"
 #include "storage/lockdefs.h"
 #include "utils/relcache.h"
 
@@ -53,13 +54,6 @@ extern int	blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan, uint6
  */
 extern BlobGeneration blob_space_cutoff(BlobSpace *space);
 
-/* An extent to be freed, and whom it must belong to. */
-typedef struct BlobFreedExtent
-{
-	BlobPageNo	first_page;
-	BlobGeneration generation;
-} BlobFreedExtent;
-
 /*
  * Free extents, sorted by first page: nothing refers to them, and nobody who could see a reference
  * is left but on standbys, where queries with a snapshot that sees horizon as running are
@@ -80,5 +74,12 @@ extern XLogRecPtr blob_space_free(BlobSpace *space, const BlobFreedExtent *exten
  * the number of files removed.  Can be interrupted between files.
  */
 extern int	blob_space_reclaim(BlobSpace *space);
+
+/*
+ * Pages of a range that were freed and wait for a checkpoint.  Loads the free space if nobody did;
+ * 0 on a standby, which does not know.
+ */
+extern uint64 blob_space_pending_pages(BlobSpace *space, BlobPageNo first_page,
+									   BlobPageNo end_page);
 
 #endif							/* BLOB_SPACE_H */

@@ -51,6 +51,7 @@ typedef struct Check
 	const char *column;
 	BlobPageNo	next_page;		/* pages below belong to extents seen so far */
 	BlobPageNo	reserved_pages;
+	BlobPageNo *file_end;		/* by segment: pages from here on have no file */
 } Check;
 
 static void
@@ -255,6 +256,8 @@ check_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 			   psprintf("the extent at page " UINT64_FORMAT " ends at page " UINT64_FORMAT
 						", the store at page " UINT64_FORMAT, first_page, end_page,
 						check->reserved_pages));
+	else if (blob_map_entry_state(entry) == BLOB_MAP_ABSENT)
+		check->file_end[blob_segment_of(first_page)] = first_page;
 	check->next_page = Max(check->next_page, end_page);
 }
 
@@ -263,10 +266,12 @@ check_segments(Check *check, const BlobSpaceId *space)
 {
 	for (BlobPageNo page = 0; page < check->reserved_pages; page += BLOB_SEGMENT_PAGES)
 	{
-		uint64		pages = Min(BLOB_SEGMENT_PAGES, check->reserved_pages - page);
+		uint64		pages = check->file_end[blob_segment_of(page)] - page;
 		int64		bytes = blob_segment_file_bytes(space, blob_segment_of(page));
 		char		path[MAXPGPATH];
 
+		if (pages == 0)
+			continue;			/* removed */
 		blob_segment_path(path, sizeof(path), space, blob_segment_of(page));
 		if (bytes < 0)
 			report(check, RelationGetRelid(check->relation), false,
@@ -283,13 +288,18 @@ check_map(Check *check)
 {
 	BlobSpace	space;
 	BlobMapMeta meta;
+	uint64		segment_count;
 
 	blob_space_open(&space, AccessShareLock);
 	blob_map_read_meta(space.map, &meta);
 	check->relation = space.map;
 	check->next_page = 0;
 	check->reserved_pages = meta.reserved_pages;
-	blob_map_visit(space.map, check_extent, check);
+	segment_count = (meta.reserved_pages + BLOB_SEGMENT_PAGES - 1) / BLOB_SEGMENT_PAGES;
+	check->file_end = palloc(sizeof(BlobPageNo) * (segment_count + 1));
+	for (uint64 i = 0; i < segment_count; i++)
+		check->file_end[i] = Min((i + 1) * BLOB_SEGMENT_PAGES, meta.reserved_pages);
+	blob_map_visit_all(space.map, check_extent, check);
 	check_segments(check, &space.id);
 	blob_space_close(&space);
 }

@@ -53,6 +53,26 @@ blob_wal_describe(StringInfo out, XLogReaderState *record)
 								 segment->first_page, segment->end_page);
 				break;
 			}
+		case BLOB_WAL_FREE:
+			{
+				BlobWalFree *freed = data;
+
+				appendStringInfo(out, "; extents %u, pages " UINT64_FORMAT ", first page "
+								 UINT64_FORMAT ", generation " UINT64_FORMAT
+								 ", snapshotConflictHorizon %u",
+								 freed->extent_count, freed->page_count, freed->first_page,
+								 freed->generation, freed->horizon);
+				break;
+			}
+		case BLOB_WAL_REMOVE:
+		case BLOB_WAL_RESTORE:
+			{
+				BlobWalAbsence *absence = data;
+
+				appendStringInfo(out, "; pages " UINT64_FORMAT " to " UINT64_FORMAT,
+								 absence->first_page, absence->end_page);
+				break;
+			}
 	}
 }
 
@@ -69,6 +89,12 @@ blob_wal_identify(uint8 info)
 			return "CONTENT";
 		case BLOB_WAL_SEGMENT:
 			return "SEGMENT";
+		case BLOB_WAL_FREE:
+			return "FREE";
+		case BLOB_WAL_REMOVE:
+			return "REMOVE";
+		case BLOB_WAL_RESTORE:
+			return "RESTORE";
 	}
 	return NULL;
 }

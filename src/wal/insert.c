@@ -36,6 +36,18 @@ blob_wal_prepare_alloc(int block_count)
 	XLogEnsureRecordSpace(block_count - 1, block_count + 4);
 }
 
+/* Register map pages with their changed entries. */
+static void
+register_map_blocks(const BlobWalMapBlock *blocks, int block_count)
+{
+	for (int i = 0; i < block_count; i++)
+	{
+		XLogRegisterBuffer(i, blocks[i].buffer, block_flags(blocks[i].is_new));
+		XLogRegisterBufData(i, (char *) blocks[i].changes,
+							blocks[i].change_count * sizeof(BlobWalMapChange));
+	}
+}
+
 void
 blob_wal_log_alloc(const BlobSpaceId *space, BlobWalMapBlock *blocks, int block_count,
 				   const BlobExtent *extents, int extent_count)
@@ -52,15 +64,51 @@ blob_wal_log_alloc(const BlobSpaceId *space, BlobWalMapBlock *blocks, int block_
 
 	XLogBeginInsert();
 	XLogRegisterData((char *) &record, sizeof(record));
-	for (int i = 0; i < block_count; i++)
-	{
-		XLogRegisterBuffer(i, blocks[i].buffer, block_flags(blocks[i].is_new));
-		XLogRegisterBufData(i, (char *) blocks[i].changes,
-							blocks[i].change_count * sizeof(BlobWalMapChange));
-	}
+	register_map_blocks(blocks, block_count);
 	lsn = XLogInsert(BLOB_RMGR_ID, BLOB_WAL_ALLOC);
 	for (int i = 0; i < block_count; i++)
 		PageSetLSN(BufferGetPage(blocks[i].buffer), lsn);
+}
+
+XLogRecPtr
+blob_wal_log_free(const BlobSpaceId *space, const BlobWalFree *record,
+				  const BlobWalFreeBlock *blocks, int block_count)
+{
+	BlobWalFree copy = *record;
+	XLogRecPtr	lsn;
+
+	copy.header = make_header(space);
+	XLogBeginInsert();
+	XLogRegisterData((char *) &copy, sizeof(copy));
+	for (int i = 0; i < block_count; i++)
+	{
+		XLogRegisterBuffer(i, blocks[i].buffer, REGBUF_STANDARD);
+		XLogRegisterBufData(i, (char *) blocks[i].slots, blocks[i].slot_count * sizeof(uint16));
+	}
+	lsn = XLogInsert(BLOB_RMGR_ID, BLOB_WAL_FREE);
+	for (int i = 0; i < block_count; i++)
+		PageSetLSN(BufferGetPage(blocks[i].buffer), lsn);
+	return lsn;
+}
+
+XLogRecPtr
+blob_wal_log_absence(const BlobSpaceId *space, uint8 info, BlobPageNo first_page,
+					 BlobPageNo end_page, const BlobWalMapBlock *blocks, int block_count)
+{
+	BlobWalAbsence record = {
+		.header = make_header(space),
+		.first_page = first_page,
+		.end_page = end_page
+	};
+	XLogRecPtr	lsn;
+
+	XLogBeginInsert();
+	XLogRegisterData((char *) &record, sizeof(record));
+	register_map_blocks(blocks, block_count);
+	lsn = XLogInsert(BLOB_RMGR_ID, info);
+	for (int i = 0; i < block_count; i++)
+		PageSetLSN(BufferGetPage(blocks[i].buffer), lsn);
+	return lsn;
 }
 
 static void

@@ -29,6 +29,26 @@ extern void blob_wal_prepare_alloc(int block_count);
 extern void blob_wal_log_alloc(const BlobSpaceId *space, BlobWalMapBlock *blocks, int block_count,
 							   const BlobExtent *extents, int extent_count);
 
+/* Map pages, and extents in all, of one FREE record. */
+#define BLOB_WAL_FREE_MAX_BLOCKS 32
+#define BLOB_WAL_FREE_MAX_EXTENTS 1024
+
+typedef struct BlobWalFreeBlock
+{
+	Buffer		buffer;
+	uint16	   *slots;
+	int			slot_count;
+} BlobWalFreeBlock;
+
+/* record: all but the header is filled in. */
+extern XLogRecPtr blob_wal_log_free(const BlobSpaceId *space, const BlobWalFree *record,
+									const BlobWalFreeBlock *blocks, int block_count);
+
+/* info: BLOB_WAL_REMOVE or BLOB_WAL_RESTORE. */
+extern XLogRecPtr blob_wal_log_absence(const BlobSpaceId *space, uint8 info,
+									   BlobPageNo first_page, BlobPageNo end_page,
+									   const BlobWalMapBlock *blocks, int block_count);
+
 /* meta is the page's content (meta_bytes long), which redo copies. */
 extern void blob_wal_log_meta(const BlobSpaceId *space, Buffer meta_buffer, bool is_new,
 							  const void *meta, uint32 meta_bytes, BlobGeneration generation_limit);

@@ -93,12 +93,36 @@ typedef struct BlobWalSegment
 	BlobPageNo	end_page;
 } BlobWalSegment;
 
+/*
+ * FREE: extents became free.  They are not given out again before a completed checkpoint whose
+ * redo pointer lies past this record: replay never writes into pages that were given out since.
+ * Blocks 0 … n: map pages; data of each: the slots (uint16) of the entries that become zero.
+ */
+typedef struct BlobWalFree
+{
+	BlobWalHeader header;
+	uint32		extent_count;
+	TransactionId horizon;		/* standbys cancel queries whose snapshot sees it as running */
+	uint64		page_count;
+	BlobPageNo	first_page;		/* of the first extent, for people who read the WAL */
+	BlobGeneration generation;	/* the largest of the extents */
+} BlobWalFree;
+
+/*
+ * REMOVE: a segment in which nothing is allocated is without a file from here on; the file is
+ * removed after this was flushed.  first_page, end_page: all of the segment.
+ * RESTORE: absent pages have a file again.  It is durable before this is logged.
+ * Blocks 0 … n: map pages; data of each: an array of BlobWalMapChange.
+ */
+typedef BlobWalSegment BlobWalAbsence;
+
 StaticAssertDecl(sizeof(BlobWalHeader) == 16, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalMeta) == 24, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalAlloc) == 48, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalMapChange) == 24, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalContent) == 32, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalSegment) == 32, "WAL record layout");
+StaticAssertDecl(sizeof(BlobWalFree) == 48, "WAL record layout");
 
 /* Description for pg_walinspect (wal/describe.c). */
 struct XLogReaderState;

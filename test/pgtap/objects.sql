@@ -30,7 +30,8 @@ SELECT is((SELECT obj_description(oid, 'pg_extension') IS NOT NULL FROM pg_exten
 CREATE TEMP TABLE administration AS SELECT unnest(ARRAY[
 	'blobext_require_library(text)',
 	'blobext_create_store(regclass)',
-	'blobext_check(regclass)']) AS signature;
+	'blobext_check(regclass)',
+	'blobext_space_usage()']) AS signature;
 SELECT bag_eq(
 	$$SELECT signature FROM function WHERE NOT has_function_privilege('public', oid, 'EXECUTE')$$,
 	$$SELECT signature FROM administration$$,
@@ -101,7 +102,8 @@ SELECT bag_eq(
 	ARRAY['blobstate_in(cstring,oid,integer)', 'blobstate_recv(internal,oid,integer)',
 		'blob_store(blobstate)', 'blob_store(bytea)', 'blob_store_support(internal)',
 		'blobstate(blobstate,integer,boolean)', 'blobext_require_library(text)', 'blobext_create_store(regclass)',
-		'blobext_map_handler(internal)', 'blobext_check(regclass)', 'blobext_stat_counters()'],
+		'blobext_map_handler(internal)', 'blobext_check(regclass)', 'blobext_stat_counters()',
+		'blobext_space_usage()'],
 	'volatile functions');
 SELECT is_empty(
 	$$SELECT signature FROM function WHERE proparallel <> 'u'

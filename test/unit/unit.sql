@@ -10,8 +10,9 @@ CREATE FUNCTION unit_digest(seed bigint) RETURNS bigint AS :'library' LANGUAGE C
 CREATE FUNCTION unit_free_runs(seed bigint, operations bigint) RETURNS bigint
 	AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_free_runs_large() RETURNS bigint AS :'library' LANGUAGE C;
+CREATE FUNCTION unit_pending(seed bigint, rounds bigint) RETURNS bigint AS :'library' LANGUAGE C;
 
-SELECT plan(11);
+SELECT plan(12);
 SELECT diag('seed ' || :seed);
 SELECT cmp_ok(unit_tier_formula(), '>', 100::bigint, 'tier formula, the table of the paper');
 SELECT cmp_ok(unit_tier_waste(), '=', 4::bigint, 'waste, figures of the paper');
@@ -24,4 +25,5 @@ SELECT cmp_ok(unit_digest(:seed), '>', 2000::bigint, 'digest, resumable');
 SELECT cmp_ok(unit_free_runs(:seed, 20000), '>', 60000::bigint, 'free runs against a bitmap');
 SELECT cmp_ok(unit_free_runs(:seed + 1, 20000), '>', 60000::bigint, 'free runs, another seed');
 SELECT cmp_ok(unit_free_runs_large(), '=', 50003::bigint, 'many free runs');
+SELECT cmp_ok(unit_pending(:seed, 600), '>', 1000000::bigint, 'freed runs that wait');
 SELECT * FROM finish();

@@ -75,6 +75,34 @@ give(dsa_area *area, BlobFreeRuns *runs, pg_prng_state *random)
 	memset(is_free + first_page, true, pages);
 }
 
+/* Count and cut a random range, which may begin and end inside of runs. */
+static void
+cut(dsa_area *area, BlobFreeRuns *runs, pg_prng_state *random)
+{
+	BlobPageNo	first_page = pg_prng_uint64_range(random, 0, PAGES - 1);
+	BlobPageNo	end_page = Min(PAGES, first_page + pg_prng_uint64_range(random, 1, 40));
+	dsa_pointer nodes = blob_free_runs_reserve(area, 1);
+	uint64		expected = 0;
+	uint64		expected_runs = 0;
+	uint64		run_count = 0;
+	bool		in_run = first_page > 0 && is_free[first_page - 1];
+
+	for (BlobPageNo page = first_page; page < end_page; page++)
+	{
+		expected += is_free[page];
+		expected_runs += is_free[page] && !in_run;
+		in_run = is_free[page];
+		is_free[page] = false;
+	}
+	CHECK(blob_free_runs_count(area, runs, first_page, end_page, &run_count) == expected,
+		  "pages from " UINT64_FORMAT " to " UINT64_FORMAT, first_page, end_page);
+	CHECK(run_count == expected_runs, "runs that begin from " UINT64_FORMAT " to " UINT64_FORMAT,
+		  first_page, end_page);
+	CHECK(blob_free_runs_cut(area, runs, &nodes, first_page, end_page) == expected,
+		  "cut from " UINT64_FORMAT " to " UINT64_FORMAT, first_page, end_page);
+	blob_free_runs_release(area, nodes);
+}
+
 static void
 compare(dsa_area *area, const BlobFreeRuns *runs, int64 step)
 {
@@ -121,6 +149,8 @@ UNIT_TEST(unit_free_runs)
 			take(area, &runs, pg_prng_uint64_range(&random, 1, step % 7 == 0 ? 300 : 12));
 		else
 			give(area, &runs, &random);
+		if (step % 10 == 0)
+			cut(area, &runs, &random);
 		compare(area, &runs, step);
 	}
 

@@ -1,0 +1,63 @@
+/*
+ * space/space_internal.h
+ *	  What the files of the allocator share: space.c, grow.c, reclaim.c.
+ */
+#ifndef BLOB_SPACE_INTERNAL_H
+#define BLOB_SPACE_INTERNAL_H
+
+#include "datatype/timestamp.h"
+#include "space/free_runs.h"
+#include "space/pending.h"
+#include "space/space.h"
+#include "storage/lwlock.h"
+
+/*
+ * One per store.  Each page below reserved_pages is in an allocated extent, in one of the four
+ * sets, or in the hands of a process that moves it from one to another.
+ */
+typedef struct BlobSpaceShared
+{
+	BlobSpaceId id;				/* hash key */
+	LWLock		lock;			/* protects all below */
+	LWLock		growth_lock;
+	bool		loaded;			/* changes under both locks */
+	BlobFreeRuns free_runs;
+	BlobPending pending;		/* freed, not yet to be given out */
+	BlobFreeRuns absent;		/* without a file; begins where map entries say so */
+	BlobPending absent_pending; /* without a file, which must not be made anew yet */
+	uint64		reserved_pages;
+	BlobGeneration next_generation;
+	BlobGeneration generation_limit;
+	TimestampTz checkpoint_request; /* when one was asked for last */
+} BlobSpaceShared;
+
+/* This backend's attachment to the memory of all sets; valid after blob_space_shared(). */
+extern dsa_area *blob_space_area;
+
+/* The shared part of a store; made on first use. */
+extern BlobSpaceShared *blob_space_shared(const BlobSpaceId *id);
+
+/* Find the free space in the map, once after each start of the server (space/grow.c). */
+extern void blob_space_load(BlobSpace *space, BlobSpaceShared *shared);
+
+/*
+ * Reserve disk space for at least needed_pages in one run, unless somebody just did.  Asks for a
+ * checkpoint where enough freed space waits for one; *may_wait: may wait for it instead of growing
+ * where the disk is full, and becomes false then.
+ */
+extern void blob_space_grow(BlobSpace *space, BlobSpaceShared *shared, uint64 needed_pages,
+							bool *may_wait);
+
+/* Make sure that so many more generations can be drawn. */
+extern void blob_space_reserve_generations(BlobSpace *space, BlobSpaceShared *shared, int count);
+
+/* Redo pointer of the last completed checkpoint (space/reclaim.c). */
+extern XLogRecPtr blob_space_completed_redo(void);
+
+/*
+ * Make pages and segment numbers available that a completed checkpoint has covered meanwhile;
+ * false if there are none.
+ */
+extern bool blob_space_mature(BlobSpaceShared *shared);
+
+#endif							/* BLOB_SPACE_INTERNAL_H */

@@ -1,0 +1,121 @@
+/*
+ * unit_space.c
+ *	  SQL functions for tests that call the allocator of the running extension: extents without
+ *	  content, freed without the collector.
+ *
+ * The functions are looked up in the extension's library when they are called, because this
+ * library is also loaded where that one is not.
+ */
+#include "unit.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "space/space_internal.h"
+#include "utils/array.h"
+#include "utils/pg_lsn.h"
+
+PG_FUNCTION_INFO_V1(unit_space_allocate);
+PG_FUNCTION_INFO_V1(unit_space_free);
+PG_FUNCTION_INFO_V1(unit_space_reclaim);
+PG_FUNCTION_INFO_V1(unit_space_cutoff);
+PG_FUNCTION_INFO_V1(unit_space_longest);
+
+/* The function of the extension's library. */
+#define IN_EXTENSION(name) \
+	((typeof(&name)) load_external_function("$libdir/blobext", #name, true, NULL))
+
+/* Argument: pages. Allocates a tail extent of so many; returns its first page. */
+Datum
+unit_space_allocate(PG_FUNCTION_ARGS)
+{
+	BlobTierPlan plan = {
+		.total_pages = PG_GETARG_INT64(0),
+		.tail_pages = PG_GETARG_INT64(0)
+	};
+	BlobExtent	extents[1];
+	BlobSpace	space;
+
+	(void) GetTopTransactionId();
+	IN_EXTENSION(blob_space_open) (&space, RowExclusiveLock);
+	(void) IN_EXTENSION(blob_space_allocate) (&space, &plan, plan.total_pages * BLOB_PAGE_SIZE,
+											  extents);
+	IN_EXTENSION(blob_space_close) (&space);
+	PG_RETURN_INT64(extents[0].first_page);
+}
+
+/* Arguments: first pages in ascending order, generations, horizon. Returns the record's end. */
+Datum
+unit_space_free(PG_FUNCTION_ARGS)
+{
+	BlobFreedExtent *extents;
+	BlobSpace	space;
+	Datum	   *pages;
+	Datum	   *generations;
+	int			count;
+	int			generation_count;
+	uint64		freed_pages;
+	XLogRecPtr	lsn;
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), INT8OID, 8, true, TYPALIGN_DOUBLE, &pages, NULL,
+					  &count);
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), INT8OID, 8, true, TYPALIGN_DOUBLE, &generations,
+					  NULL, &generation_count);
+	if (count != generation_count)
+		elog(ERROR, "%d pages, %d generations", count, generation_count);
+	extents = palloc0(sizeof(*extents) * (count + 1));
+	for (int i = 0; i < count; i++)
+	{
+		extents[i].first_page = DatumGetInt64(pages[i]);
+		extents[i].generation = DatumGetInt64(generations[i]);
+	}
+	IN_EXTENSION(blob_space_open) (&space, RowExclusiveLock);
+	lsn = IN_EXTENSION(blob_space_free) (&space, extents, count, PG_GETARG_TRANSACTIONID(2),
+										 &freed_pages);
+	IN_EXTENSION(blob_space_close) (&space);
+	XLogFlush(lsn);				/* as the collector does */
+	PG_RETURN_LSN(lsn);
+}
+
+/* Returns the number of files removed. */
+Datum
+unit_space_reclaim(PG_FUNCTION_ARGS)
+{
+	BlobSpace	space;
+	int			removed;
+
+	IN_EXTENSION(blob_space_open) (&space, RowExclusiveLock);
+	removed = IN_EXTENSION(blob_space_reclaim) (&space);
+	IN_EXTENSION(blob_space_close) (&space);
+	PG_RETURN_INT32(removed);
+}
+
+Datum
+unit_space_cutoff(PG_FUNCTION_ARGS)
+{
+	BlobSpace	space;
+	BlobGeneration cutoff;
+
+	IN_EXTENSION(blob_space_open) (&space, AccessShareLock);
+	cutoff = IN_EXTENSION(blob_space_cutoff) (&space);
+	IN_EXTENSION(blob_space_close) (&space);
+	PG_RETURN_INT64(cutoff);
+}
+
+/* Length of the longest free run. */
+Datum
+unit_space_longest(PG_FUNCTION_ARGS)
+{
+	BlobSpace	space;
+	BlobSpaceShared *shared;
+	uint64		longest;
+
+	(void) unit_space_cutoff(fcinfo);	/* loads the free space */
+	IN_EXTENSION(blob_space_open) (&space, AccessShareLock);
+	shared = IN_EXTENSION(blob_space_shared) (&space.id);
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	longest = blob_free_runs_longest(*IN_EXTENSION(blob_space_area), &shared->free_runs);
+	LWLockRelease(&shared->lock);
+	IN_EXTENSION(blob_space_close) (&space);
+	PG_RETURN_INT64(longest);
+}
