@@ -250,9 +250,11 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 
 	# New content in the freed pages; then the standby may not be consistent before FREE.  Seen to
 	# fail without secure_freed() in write_piece().
+	fill($primary);
 	$primary->safe_psql('postgres', 'CHECKPOINT');
-	$primary->safe_psql('postgres', "INSERT INTO v (digest, b) SELECT
-		encode(sha256(convert_to(x, 'UTF8')), 'hex'), convert_to(x, 'UTF8') FROM repeat('new', 19000) AS x");
+	$primary->safe_psql('postgres', "INSERT INTO v (digest, b)
+		SELECT encode(sha256(convert_to(x, 'UTF8')), 'hex'), convert_to(x, 'UTF8')
+		FROM repeat('new', 19000) AS x");
 	is($primary->safe_psql('postgres', "SELECT min(e.first_page) FROM v, blob_extents(b) AS e
 		WHERE length(b) = 57000"), $first, 'new content is in the freed pages');
 	$primary->wait_for_catchup($standby);
