@@ -15,6 +15,7 @@
 #include "access/xact.h"
 #include "blob/blob.h"
 #include "blob/layout.h"
+#include "core/memory.h"
 #include "core/settings.h"
 #include "io/cache.h"
 #include "io/engine.h"
@@ -194,6 +195,17 @@ finish_read(Reader *reader, int buffer_no)
 	}
 }
 
+/* While the device works, have the memory mapped that the request's parts will be copied to. */
+static void
+prepare_targets(const PendingRead *read)
+{
+	const ReadPart *last = &read->parts[read->part_count - 1];
+
+	/* Parts of one request follow each other in the target, unless the cache had one between. */
+	blob_memory_populate(read->parts[0].target, last->target + last->wanted -
+						 read->parts[0].target);
+}
+
 /* Start the request that is being filled, and take the next buffer of the ring. */
 static void
 start_read(Reader *reader)
@@ -214,6 +226,8 @@ start_read(Reader *reader)
 	read->request.file_offset = blob_layout_file_offset(read->first_page);
 	read->request.buffer_no = reader->current;
 	blob_io_start(&read->request);
+	blob_io_submit();
+	prepare_targets(read);
 
 	reader->current = (reader->current + 1) % BLOB_IO_BUFFER_COUNT;
 	finish_read(reader, reader->current);

@@ -32,6 +32,7 @@
  */
 #include "postgres.h"
 
+#include "core/memory.h"
 #include "core/settings.h"
 #include "io/cache.h"
 #include "io/io_internal.h"
@@ -41,6 +42,7 @@
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/hsearch.h"
+#include "utils/memutils.h"
 
 #define FRAME_CLAIMED PG_UINT32_MAX
 #define MAX_USAGE 5
@@ -48,10 +50,10 @@
 /* Frames that one put looks at before it gives up. */
 #define SWEEP_LIMIT 256
 
-/* Hashed as bytes: no padding, reserved is always 0. */
 /* How much of the cache's memory is touched at the start of the server. */
 #define MAX_TOUCHED_BYTES ((Size) 256 * 1024 * 1024)
 
+/* Hashed as bytes: no padding, reserved is always 0. */
 typedef struct CacheKey
 {
 	uint64		incarnation;
@@ -115,7 +117,6 @@ blob_cache_shmem_size(void)
 	return bytes;
 }
 
-/* Called under AddinShmemInitLock. */
 /*
  * Touch the memory, so that the first reads after a start need not: on a virtual machine a fresh
  * page can cost more than reading it from the device.  A large cache is touched in part only;
@@ -128,6 +129,7 @@ touch_content(Size bytes)
 		*(volatile char *) (cache_data + offset) = 0;
 }
 
+/* Called under AddinShmemInitLock. */
 void
 blob_cache_shmem_init(void)
 {
@@ -196,6 +198,24 @@ static char *
 frame_content(uint32 frame_no)
 {
 	return cache_data + (Size) frame_no * BLOB_CACHE_CHUNK_BYTES;
+}
+
+/*
+ * Map a frame's memory into this process in one go, the first time that it is filled here.  Which
+ * frames that were is remembered in a bitmap, made at the first use.
+ */
+static void
+map_frame(uint32 frame_no)
+{
+	static uint8 *is_mapped = NULL;
+
+	if (is_mapped == NULL)
+		is_mapped = MemoryContextAllocExtended(TopMemoryContext, cache_shared->frame_count / 8 + 1,
+											   MCXT_ALLOC_ZERO | MCXT_ALLOC_NO_OOM);
+	if (is_mapped == NULL || (is_mapped[frame_no / 8] & (1 << frame_no % 8)) != 0)
+		return;
+	is_mapped[frame_no / 8] |= 1 << frame_no % 8;
+	blob_memory_populate_shared(frame_content(frame_no), BLOB_CACHE_CHUNK_BYTES);
 }
 
 /* Keep the frame from being claimed; fails if it is.  Under the partition lock of its key. */
@@ -425,6 +445,7 @@ blob_cache_put(const BlobSpaceId *space, BlobGeneration generation, uint64 offse
 	if (frame == NULL)
 		return;
 	evict(frame);
+	map_frame(frame - cache_frames);
 	memcpy(frame_content(frame - cache_frames) + start, data, length_bytes);
 	frame->valid_start = start;
 	frame->valid_end = start + length_bytes;
