@@ -28,6 +28,12 @@
 /* Chunks that one request can cover: a buffer full of extents of one page. */
 #define MAX_PARTS (BLOB_IO_BUFFER_BYTES / BLOB_PAGE_SIZE)
 
+/*
+ * Requests that reach the kernel in one call: on a virtual machine each call may cost an exit to
+ * the host, which is dear compared with a request.
+ */
+#define SUBMIT_BATCH 4
+
 /* The part of a request that lies in one chunk of one extent. */
 typedef struct ReadPart
 {
@@ -226,7 +232,8 @@ start_read(Reader *reader)
 	read->request.file_offset = blob_layout_file_offset(read->first_page);
 	read->request.buffer_no = reader->current;
 	blob_io_start(&read->request);
-	blob_io_submit();
+	if (reader->current % SUBMIT_BATCH == SUBMIT_BATCH - 1)
+		blob_io_submit();
 	prepare_targets(read);
 
 	reader->current = (reader->current + 1) % BLOB_IO_BUFFER_COUNT;
