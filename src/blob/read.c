@@ -25,8 +25,8 @@
 #include "space/map.h"
 #include "space/space.h"
 
-/* Chunks that one request can cover: a buffer full of extents of one page. */
-#define MAX_PARTS (BLOB_IO_BUFFER_BYTES / BLOB_PAGE_SIZE)
+/* Chunks, or parts of them, that one request can cover. */
+#define MAX_PARTS BLOB_IO_MAX_VECTORS
 
 /*
  * Requests that reach the kernel in one call: on a virtual machine each call may cost an exit to
@@ -44,6 +44,8 @@ typedef struct ReadPart
 	uint32		skip;			/* bytes before the wanted ones */
 	uint32		wanted;
 	char	   *target;
+	char	   *memory;			/* where the device puts it: in the buffer, or in the cache */
+	int			fill_no;		/* of the read cache, or -1 */
 } ReadPart;
 
 typedef struct PendingRead
@@ -172,12 +174,25 @@ note_error(Reader *reader, BlobPageNo page, int error)
 	reader->error_page = page;
 }
 
-/* Wait for a request, hand out its parts and offer them to the cache. */
+/* Hand a part out, and give it to the cache: it may lie there already. */
+static void
+finish_part(const Reader *reader, const ReadPart *part, bool is_failed)
+{
+	if (!is_failed)
+		memcpy(part->target, part->memory + part->skip, part->wanted);
+	if (part->fill_no >= 0)
+		blob_cache_end_fill(part->fill_no, part->extent_offset % BLOB_CACHE_CHUNK_BYTES,
+							is_failed ? 0 : part->valid);
+	else if (reader->use_cache && !is_failed)
+		blob_cache_put(reader->space, part->generation, part->extent_offset, part->memory,
+					   part->valid);
+}
+
+/* Wait for a request, and hand out its parts. */
 static void
 finish_read(Reader *reader, int buffer_no)
 {
 	PendingRead *read = &pending[buffer_no];
-	const char *data = blob_io_buffer(buffer_no);
 	int			part_count = read->part_count;
 
 	if (part_count == 0)
@@ -185,20 +200,9 @@ finish_read(Reader *reader, int buffer_no)
 	blob_io_wait(&read->request);
 	read->part_count = 0;
 	if (read->request.error != 0)
-	{
 		note_error(reader, read->first_page, read->request.error);
-		return;
-	}
 	for (int i = 0; i < part_count; i++)
-	{
-		ReadPart   *part = &read->parts[i];
-
-		memcpy(part->target, data + part->skip, part->wanted);
-		if (reader->use_cache)
-			blob_cache_put(reader->space, part->generation, part->extent_offset, data,
-						   part->valid);
-		data += part->length;
-	}
+		finish_part(reader, &read->parts[i], read->request.error != 0);
 }
 
 /* While the device works, have the memory mapped that the request's parts will be copied to. */
@@ -226,6 +230,8 @@ start_read(Reader *reader)
 	if (read->request.fd < 0)
 	{
 		note_error(reader, read->first_page, ENOENT);
+		for (int i = 0; i < read->part_count; i++)
+			finish_part(reader, &read->parts[i], true);
 		read->part_count = 0;
 		return;
 	}
@@ -251,10 +257,29 @@ continues(const PendingRead *read, BlobPageNo first_page, const ReadPart *part)
 		read->request.length + part->length <= BLOB_IO_BUFFER_BYTES;
 }
 
+/*
+ * Choose where the device shall put a part: in a frame of the cache, from which it is copied
+ * out, or at its place in the buffer.
+ */
+static void
+place_part(const Reader *reader, ReadPart *part, uint32 buffer_offset)
+{
+	part->fill_no = -1;
+	if (reader->use_cache)
+		part->fill_no = blob_cache_begin_fill(reader->space, part->generation,
+											  part->extent_offset);
+	if (part->fill_no >= 0)
+		part->memory = blob_cache_fill_memory(part->fill_no) +
+			part->extent_offset % BLOB_CACHE_CHUNK_BYTES;
+	else
+		part->memory = blob_io_buffer(reader->current) + buffer_offset;
+}
+
 static void
 add_part(Reader *reader, BlobPageNo first_page, const ReadPart *part)
 {
 	PendingRead *read = &pending[reader->current];
+	ReadPart   *added;
 
 	if (!continues(read, first_page, part))
 	{
@@ -263,8 +288,13 @@ add_part(Reader *reader, BlobPageNo first_page, const ReadPart *part)
 		read->first_page = first_page;
 		read->request.length = 0;
 	}
-	read->parts[read->part_count++] = *part;
-	read->request.length += part->length;
+	added = &read->parts[read->part_count];
+	*added = *part;
+	place_part(reader, added, read->request.length);
+	read->request.vectors[read->part_count].iov_base = added->memory;
+	read->request.vectors[read->part_count].iov_len = added->length;
+	read->request.vector_count = ++read->part_count;
+	read->request.length += added->length;
 }
 
 /*
@@ -401,6 +431,7 @@ read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, 
 	PG_FINALLY();
 	{
 		blob_io_drain();
+		blob_cache_abandon_fills();
 		blob_io_end();
 	}
 	PG_END_TRY();

@@ -23,7 +23,9 @@
  * key, range and content were written; the reader's successful swap is a full barrier before
  * it reads them.
  *
- * A claimant neither waits for anything but a partition lock nor throws, so claims are short.
+ * A claimant that copies neither waits for anything but a partition lock nor throws.  One that
+ * has the device read into the frame (a fill) keeps its claim over the read; errors and the
+ * process's exit give it back after the request has ended.
  * A process that dies inside one takes the whole cluster through a restart, as with any LWLock.
  *
  * Replacement is a clock sweep: a new chunk starts with usage 1, a hit raises it up to
@@ -35,10 +37,12 @@
 #include "core/memory.h"
 #include "core/settings.h"
 #include "io/cache.h"
+#include "io/engine.h"
 #include "io/io_internal.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
+#include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/hsearch.h"
@@ -86,6 +90,17 @@ typedef struct CacheShared
 	pg_atomic_uint64 used_chunks;
 	uint32		frame_count;
 } CacheShared;
+
+/* A frame that this process has claimed and is reading content into; frame NULL: none. */
+typedef struct CacheFill
+{
+	CacheFrame *frame;
+	CacheKey	key;
+	uint32		hash;
+} CacheFill;
+
+static CacheFill fills[BLOB_CACHE_MAX_FILLS];
+static pid_t exit_registered_pid = 0;
 
 static CacheShared *cache_shared = NULL;
 static CacheFrame *cache_frames = NULL;
@@ -450,6 +465,95 @@ blob_cache_put(const BlobSpaceId *space, BlobGeneration generation, uint64 offse
 	frame->valid_start = start;
 	frame->valid_end = start + length_bytes;
 	publish(frame, &key, hash);
+}
+
+/* A process that ends in the middle of a read still owns frames; the kernel may write to them. */
+static void
+give_up_at_exit(int code, Datum arg)
+{
+	blob_io_abandon();
+	blob_cache_abandon_fills();
+}
+
+static bool
+is_cached(const CacheKey *key, uint32 hash)
+{
+	LWLock	   *lock = partition_lock(hash);
+	bool		found;
+
+	LWLockAcquire(lock, LW_SHARED);
+	(void) hash_search_with_hash_value(cache_table, key, hash, HASH_FIND, &found);
+	LWLockRelease(lock);
+	return found;
+}
+
+int
+blob_cache_begin_fill(const BlobSpaceId *space, BlobGeneration generation, uint64 offset_bytes)
+{
+	CacheFill  *fill;
+	int			fill_no = 0;
+
+	if (cache_table == NULL)
+		return -1;
+	while (fill_no < BLOB_CACHE_MAX_FILLS && fills[fill_no].frame != NULL)
+		fill_no++;
+	if (fill_no == BLOB_CACHE_MAX_FILLS)
+		return -1;
+
+	if (exit_registered_pid != MyProcPid)
+	{
+		exit_registered_pid = MyProcPid;
+		before_shmem_exit(give_up_at_exit, (Datum) 0);
+	}
+
+	fill = &fills[fill_no];
+	make_key(&fill->key, space, generation, offset_bytes / BLOB_CACHE_CHUNK_BYTES);
+	fill->hash = get_hash_value(cache_table, &fill->key);
+	if (is_cached(&fill->key, fill->hash))
+		return -1;
+	fill->frame = claim_victim();
+	if (fill->frame == NULL)
+		return -1;
+	evict(fill->frame);
+	map_frame(fill->frame - cache_frames);
+	return fill_no;
+}
+
+char *
+blob_cache_fill_memory(int fill_no)
+{
+	Assert(fills[fill_no].frame != NULL);
+	return frame_content(fills[fill_no].frame - cache_frames);
+}
+
+void
+blob_cache_end_fill(int fill_no, uint32 start_bytes, uint32 length_bytes)
+{
+	CacheFill  *fill = &fills[fill_no];
+	CacheFrame *frame = fill->frame;
+
+	Assert(frame != NULL);
+	Assert(start_bytes + length_bytes <= BLOB_CACHE_CHUNK_BYTES);
+
+	fill->frame = NULL;
+	if (length_bytes == 0)
+	{
+		disclaim_frame(frame);
+		return;
+	}
+	frame->valid_start = start_bytes;
+	frame->valid_end = start_bytes + length_bytes;
+	publish(frame, &fill->key, fill->hash);
+}
+
+void
+blob_cache_abandon_fills(void)
+{
+	for (int i = 0; i < BLOB_CACHE_MAX_FILLS; i++)
+	{
+		if (fills[i].frame != NULL)
+			blob_cache_end_fill(i, 0, 0);
+	}
 }
 
 void

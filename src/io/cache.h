@@ -37,6 +37,24 @@ extern bool blob_cache_get(const BlobSpaceId *space, BlobGeneration generation,
 extern void blob_cache_put(const BlobSpaceId *space, BlobGeneration generation,
 						   uint64 offset_bytes, const char *data, uint32 length_bytes);
 
+/*
+ * Filling a chunk by the device itself, without a copy.  blob_cache_begin_fill() claims a frame for
+ * the chunk that offset_bytes lies in, and returns a number, or -1 (already cached, no memory to be
+ * had, cache off; then the caller reads elsewhere and may offer the bytes).  Until
+ * blob_cache_end_fill() the chunk's memory, BLOB_CACHE_CHUNK_BYTES from blob_cache_fill_memory()
+ * on, is the caller's; it may not give the frame back while a request for it is in flight.
+ * The end of a fill says which bytes of the chunk were read and are published content; length 0
+ * gives the frame back unused.  Reads must be over, too, before blob_cache_abandon_fills() gives up
+ * what an error left behind.  None of these throws.
+ */
+#define BLOB_CACHE_MAX_FILLS 64
+
+extern int	blob_cache_begin_fill(const BlobSpaceId *space, BlobGeneration generation,
+								  uint64 offset_bytes);
+extern char *blob_cache_fill_memory(int fill_no);
+extern void blob_cache_end_fill(int fill_no, uint32 start_bytes, uint32 length_bytes);
+extern void blob_cache_abandon_fills(void);
+
 /* Cluster-wide counters. */
 extern void blob_cache_stats(uint64 *hits, uint64 *misses, uint64 *used_chunks,
 							 uint64 *total_chunks);

@@ -144,6 +144,8 @@ blob_io_start(BlobIoRequest *request)
 	Assert(request->length > 0 && request->length <= BLOB_IO_BUFFER_BYTES);
 	Assert(request->length % BLOB_PAGE_SIZE == 0);
 	Assert(request->file_offset % BLOB_PAGE_SIZE == 0);
+	Assert(request->vector_count == 0 || !request->is_write);
+	Assert(request->vector_count <= BLOB_IO_MAX_VECTORS);
 
 	request->error = 0;
 	request->transferred = 0;

@@ -4,8 +4,10 @@
  *
  * Contract: buffers come from blob_io_buffer() (page aligned, per process, never freed), so that
  * an error thrown while requests are in flight cannot let the kernel write into memory that
- * somebody else uses.  A user of the engine claims it (blob_io_begin), starts requests, waits for
- * them, and ends (blob_io_end).  Claims do not nest: there is one set of buffers.
+ * somebody else uses.  Reads may go to other memory (vectors), if it is as safe: frames of the read
+ * cache, which stay claimed until the requests have ended.  A user of the engine claims it
+ * (blob_io_begin), starts requests, waits for them, and ends (blob_io_end).  Claims do not nest:
+ * there is one set of buffers.
  *
  * Errors.  The engine works on copies of the requests, so a request whose stack frame is gone is
  * never written to, once it has been abandoned: the next blob_io_begin() abandons what an error
@@ -17,11 +19,16 @@
 #ifndef BLOB_ENGINE_H
 #define BLOB_ENGINE_H
 
+#include <sys/uio.h>
+
 #include "core/page.h"
 
 /* Buffers of one process; 4 MiB in all. */
 #define BLOB_IO_BUFFER_BYTES (256 * 1024)
 #define BLOB_IO_BUFFER_COUNT 16
+
+/* Pieces of memory that one request can have. */
+#define BLOB_IO_MAX_VECTORS 16
 
 typedef struct BlobIoRequest
 {
@@ -31,6 +38,8 @@ typedef struct BlobIoRequest
 	uint64		file_offset;	/* bytes, multiple of BLOB_PAGE_SIZE */
 	int			buffer_no;		/* 0 .. BLOB_IO_BUFFER_COUNT - 1 */
 	uint32		length;			/* bytes, multiple of BLOB_PAGE_SIZE */
+	int			vector_count;	/* 0: all of it in the buffer; else, reads only: */
+	struct iovec vectors[BLOB_IO_MAX_VECTORS];	/* page-aligned, length bytes in all */
 	/* result, valid once the request is done */
 	int			error;			/* errno, or 0; a read past the end of the file is ENODATA */
 	/* private to the engine */

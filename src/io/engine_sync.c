@@ -13,6 +13,28 @@
 /* How long to wait before a transfer that failed with EAGAIN is tried again. */
 #define RETRY_WAIT_US 1000
 
+/* One preadv() of the vectors' part that is missing; what has been read ends at a page. */
+static ssize_t
+read_vectors(const BlobIoRequest *request)
+{
+	struct iovec missing[BLOB_IO_MAX_VECTORS];
+	size_t		done_bytes = request->transferred;
+	int			count = 0;
+
+	for (int i = 0; i < request->vector_count; i++)
+	{
+		const struct iovec *vector = &request->vectors[i];
+		size_t		skip = Min(done_bytes, vector->iov_len);
+
+		done_bytes -= skip;
+		if (skip == vector->iov_len)
+			continue;
+		missing[count].iov_base = (char *) vector->iov_base + skip;
+		missing[count++].iov_len = vector->iov_len - skip;
+	}
+	return preadv(request->fd, missing, count, request->file_offset + request->transferred);
+}
+
 /* One pread() or pwrite() of the missing part. */
 static ssize_t
 transfer_once(const BlobIoRequest *request)
@@ -22,6 +44,8 @@ transfer_once(const BlobIoRequest *request)
 	size_t		missing_bytes = request->length - request->transferred;
 	off_t		offset = request->file_offset + request->transferred;
 
+	if (request->vector_count > 0)
+		return read_vectors(request);
 	if (request->is_write)
 		return pwrite(request->fd, start, missing_bytes, offset);
 	return pread(request->fd, start, missing_bytes, offset);

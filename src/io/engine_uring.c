@@ -87,6 +87,7 @@ trial_run(void)
 	if (probe == NULL)
 		return ENOSYS;
 	supported = io_uring_opcode_supported(probe, IORING_OP_READ) &&
+		io_uring_opcode_supported(probe, IORING_OP_READV) &&
 		io_uring_opcode_supported(probe, IORING_OP_WRITE);
 	io_uring_free_probe(probe);
 	if (!supported)
@@ -291,7 +292,10 @@ blob_uring_start(BlobIoRequest *request)
 	slot->owner = request;
 	slots_in_use++;
 
-	if (request->is_write)
+	if (request->vector_count > 0)
+		io_uring_prep_readv(sqe, request->fd, slot->work.vectors, request->vector_count,
+							request->file_offset);
+	else if (request->is_write)
 		io_uring_prep_write(sqe, request->fd, start, request->length, request->file_offset);
 	else
 		io_uring_prep_read(sqe, request->fd, start, request->length, request->file_offset);
