@@ -6,7 +6,7 @@
  * that the map calls free and that some index key names.  Content is written through a ring of
  * buffers; each piece is copied, handed to the kernel, then hashed while the device works.  A
  * piece is logged (where content is logged at all) after its write has completed.  All writes
- * have completed on return; they are made durable at pre-commit (blob/durability.c).
+ * have completed on return; whether they are durable then is up to blob/durability.c.
  */
 #include "postgres.h"
 
@@ -178,9 +178,6 @@ write_content(const BlobSpaceId *space, const BlobExtent *extents, int extent_co
 		blob_io_end();
 	}
 	PG_END_TRY();
-
-	if (blob_durability_is_late())
-		blob_durability_sync();
 }
 
 static struct varlena *
@@ -201,6 +198,7 @@ create_extents(const char *data, uint64 size_bytes)
 	blob_digest_begin(&digest);
 	write_content(&space.id, extents, extent_count, data, size_bytes, &digest);
 	blob_space_close(&space);
+	blob_durability_publish();
 
 	blob_digest_finish(&digest, descriptor.sha256, descriptor.state);
 	memcpy(descriptor.prefix, data, Min(size_bytes, BLOB_PREFIX_BYTES));
@@ -245,7 +243,12 @@ blob_externalize(Datum datum)
 		blob_may_allocate())
 		result = PointerGetDatum(create_extents(value.inline_data, value.size_bytes));
 	else
+	{
+		/* It may be one of ours, from before, that has not been synced. */
+		if (!value.is_inline)
+			blob_durability_publish();
 		result = datum;
+	}
 	if ((Pointer) plain != DatumGetPointer(datum))
 		pfree(plain);
 	return result;

@@ -1,6 +1,6 @@
 /*
  * blob/durability.c
- *	  Pre-commit durability of content, see blob/durability.h.
+ *	  When content becomes durable, see blob/durability.h.
  *
  * The list of written segments belongs to the process, not to a transaction or subtransaction: a
  * PL/pgSQL variable carries a value out of a rolled back subtransaction, or over a procedure's
@@ -17,6 +17,7 @@ typedef struct WrittenSegment
 {
 	BlobSpaceId space;
 	uint32		segment_no;
+	uint64		transaction_no;		/* of the last write */
 } WrittenSegment;
 
 static WrittenSegment *written;
@@ -25,6 +26,11 @@ static int	written_capacity;
 
 /* This transaction's pre-commit sync has run; reset when the transaction has ended. */
 static bool is_late;
+
+/* Counts top-level transactions of this process. */
+static uint64 transaction_no;
+
+static bool (*must_be_durable) (void);
 
 static void
 at_transaction_event(XactEvent event, void *context)
@@ -40,6 +46,7 @@ at_transaction_event(XactEvent event, void *context)
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
 			is_late = false;
+			transaction_no++;
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_COMMIT:
@@ -52,6 +59,12 @@ void
 blob_durability_init(void)
 {
 	RegisterXactCallback(at_transaction_event, NULL);
+}
+
+void
+blob_durability_set_rule(bool (*rule) (void))
+{
+	must_be_durable = rule;
 }
 
 void
@@ -76,19 +89,32 @@ blob_durability_note(const BlobSpaceId *space, uint32 segment_no)
 	{
 		if (written[i].segment_no == segment_no && written[i].space.dboid == space->dboid &&
 			written[i].space.incarnation == space->incarnation)
+		{
+			written[i].transaction_no = transaction_no;
 			return;
+		}
 	}
 	Assert(written_count < written_capacity);
 	written[written_count].space = *space;
 	written[written_count].segment_no = segment_no;
+	written[written_count].transaction_no = transaction_no;
 	written_count++;
 }
 
+/*
+ * The file of a segment is gone.  What this transaction wrote cannot have been freed by anybody,
+ * so the file was taken away: the transaction must not commit.  What an earlier one wrote and did
+ * not commit may have been found unreferenced, and the file removed with it.  That is no business
+ * of this transaction, for whom nothing is lost: what a procedure carries over its ROLLBACK is not
+ * freed while it runs.
+ */
 static void
 report_missing(const WrittenSegment *segment)
 {
 	char		path[MAXPGPATH];
 
+	if (segment->transaction_no != transaction_no)
+		return;
 	blob_segment_path(path, sizeof(path), &segment->space, segment->segment_no);
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_FILE),
@@ -112,7 +138,14 @@ blob_durability_sync(void)
 }
 
 bool
-blob_durability_is_late(void)
+blob_durability_is_pending(void)
 {
-	return is_late;
+	return written_count > 0;
+}
+
+void
+blob_durability_publish(void)
+{
+	if (written_count > 0 && (is_late || (must_be_durable && must_be_durable())))
+		blob_durability_sync();
 }

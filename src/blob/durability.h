@@ -22,7 +22,31 @@ extern void blob_durability_note(const BlobSpaceId *space, uint32 segment_no);
  */
 extern void blob_durability_sync(void);
 
-/* Whether stores must call blob_durability_sync() themselves now. */
-extern bool blob_durability_is_late(void);
+/* Whether something was noted and not synced yet. */
+extern bool blob_durability_is_pending(void);
+
+/*
+ * The rule by which blob_durability_publish() decides, from the layer that knows where values go:
+ * true where a descriptor may become the key of an index that is ordered by content.  It may read
+ * catalogs and throw.
+ */
+extern void blob_durability_set_rule(bool (*must_be_durable) (void));
+
+/*
+ * Call this before a descriptor is handed out, with all writes completed: syncs what is pending
+ * if the rule asks for it, or if the sync of pre-commit has been already.
+ */
+extern void blob_durability_publish(void);
+
+/*
+ * Call this before an answer depends on content or digest of descriptors: a last net, see the
+ * README of this folder.
+ */
+static inline void
+blob_durability_before_compare(void)
+{
+	if (unlikely(blob_durability_is_pending()))
+		blob_durability_sync();
+}
 
 #endif							/* BLOB_DURABILITY_H */

@@ -14,7 +14,9 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_opfamily.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "core/catalog.h"
@@ -30,11 +32,12 @@ typedef struct CatalogCache
 	bool		valid;			/* the members below hold, also where they are InvalidOid */
 	Oid			schema;
 	Oid			type;
-	Oid			store_function; /* functions and map: looked up when first asked for */
+	Oid			store_function; /* from here on: looked up when first asked for */
 	Oid			coerce_function;
 	Oid			cast_function;
 	Oid			store_bytea_function;
 	Oid			map_relation;
+	Oid			digest_family;
 } CatalogCache;
 
 static CatalogCache cache;
@@ -169,6 +172,19 @@ blob_catalog_store_bytea_function(void)
 	if (!look_up())
 		return InvalidOid;
 	return look_up_function(&cache.store_bytea_function, "blob_store", 1, &argument);
+}
+
+Oid
+blob_catalog_digest_family(void)
+{
+	if (!look_up())
+		return InvalidOid;
+	if (!OidIsValid(cache.digest_family))
+		cache.digest_family = GetSysCacheOid3(OPFAMILYAMNAMENSP, Anum_pg_opfamily_oid,
+											  ObjectIdGetDatum(BTREE_AM_OID),
+											  CStringGetDatum("blobstate_digest_ops"),
+											  ObjectIdGetDatum(cache.schema));
+	return cache.digest_family;
 }
 
 Oid

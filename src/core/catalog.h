@@ -18,6 +18,9 @@ extern Oid	blob_catalog_coerce_function(void); /* blobstate(blobstate, integer, 
 extern Oid	blob_catalog_cast_function(void);	/* blobstate(bytea) */
 extern Oid	blob_catalog_store_bytea_function(void);	/* blob_store(bytea) returns blobstate */
 
+/* Operator family blobstate_digest_ops for btree. */
+extern Oid	blob_catalog_digest_family(void);
+
 /* The extent map's relation, InvalidOid as above. */
 extern Oid	blob_catalog_map_relation_if_any(void);
 

@@ -25,6 +25,7 @@ blob_store_install_hooks(void)
 	blob_store_install_utility_hook();
 	blob_store_install_executor_hook();
 	blob_store_install_analyze_hook();
+	blob_store_install_target_hooks();
 }
 
 bool

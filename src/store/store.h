@@ -61,6 +61,17 @@ extern bool blob_store_check_bounds(Node *statement);
 extern void blob_store_label_target_list(List *target_list, Oid blob_type);
 extern const char *blob_store_set_view_source(const char *source);
 
+/*
+ * content_index.c: has this table, or one below it, an index that is ordered by content?  And a
+ * number that grows whenever that may have become another answer for a table that was asked about.
+ */
+extern bool blob_store_has_content_index(Oid relid);
+extern uint64 blob_store_content_index_changes(void);
+
+/* target.c: called when that number has grown, from the relation cache. */
+extern void blob_store_content_index_changed(void);
+
+extern void blob_store_install_target_hooks(void);
 extern void blob_store_install_planner_hook(void);
 extern void blob_store_install_utility_hook(void);
 extern void blob_store_install_executor_hook(void);
