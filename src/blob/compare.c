@@ -11,6 +11,7 @@
 
 #include "blob/blob.h"
 #include "blob/compare.h"
+#include "blob/durability.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 
@@ -242,6 +243,7 @@ blob_compare(const BlobKey *a, const BlobKey *b)
 		return order;
 	if (compared_bytes == Min(a->size_bytes, b->size_bytes))
 		return compare_sizes(a, b);
+	blob_durability_before_compare();
 	if (a->size_bytes == b->size_bytes && compare_digest_bytes(a, b) == 0)
 		return 0;
 

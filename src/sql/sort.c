@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "blob/compare.h"
+#include "blob/durability.h"
 #include "common/hashfn.h"
 #include "fmgr.h"
 #include "lib/hyperloglog.h"
@@ -112,6 +113,8 @@ blobstate_sortsupport(PG_FUNCTION_ARGS)
 {
 	SortSupport ssup = (SortSupport) PG_GETARG_POINTER(0);
 
+	/* The build of an index may begin: it may have one key only, so no comparison. */
+	blob_durability_before_compare();
 	ssup->comparator = compare_values;
 	if (ssup->abbreviate)
 	{

@@ -83,10 +83,6 @@ table_changed(Datum arg, Oid relid)
 	}
 }
 
-/*
- * Make the cache, or make it anew.  What was in it is not watched any more, so this counts as a
- * change of all.
- */
 static void
 make_cache(void)
 {
@@ -98,13 +94,20 @@ make_cache(void)
 		cache_context = AllocSetContextCreate(CacheMemoryContext, "blobext content indexes",
 											  ALLOCSET_SMALL_SIZES);
 	}
+	control.hcxt = cache_context;
+	cache = hash_create("blobext content indexes", MAX_CACHED, &control,
+						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+/* What was in the cache is not watched any more, so this counts as a change of all. */
+static void
+empty_cache(void)
+{
 	cache = NULL;
 	MemoryContextReset(cache_context);
 	change_count++;
 	blob_store_content_index_changed();
-	control.hcxt = cache_context;
-	cache = hash_create("blobext content indexes", MAX_CACHED, &control,
-						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	make_cache();
 }
 
 /* Type of a column of any relation, InvalidOid if there is no such column. */
@@ -203,7 +206,7 @@ remember(Oid relid, List *members, bool has_index)
 	bool		found;
 
 	if (hash_get_num_entries(cache) >= MAX_CACHED)
-		make_cache();
+		empty_cache();
 	copy = MemoryContextAlloc(cache_context, sizeof(Oid) * list_length(members));
 	for (int i = 0; i < list_length(members); i++)
 		copy[i] = list_nth_oid(members, i);
