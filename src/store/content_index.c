@@ -5,7 +5,7 @@
  * That is an index with a key column whose values can hold blobstate: of the type itself, a domain,
  * an array, a row type or a range (the comparators of containers find ours as the type's default).
  * Indexes that are not ready or not valid count.  Not so hash indexes, which keep hash values of
- * digests, and blobstate_digest_ops: both place a key by what the descriptor itself says.
+ * digests, and keys of blobstate_digest_ops: the descriptor itself says where they belong.
  *
  * Answers are cached until the relation cache is told that one of the tables has changed.  Nothing
  * is opened or locked here but catalogs: an INSERT into a partitioned table locks those partitions
@@ -16,7 +16,6 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "catalog/pg_am.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_opclass.h"
@@ -125,23 +124,23 @@ column_type(Oid relid, AttrNumber attnum)
 }
 
 static bool
-places_by_descriptor(Oid opclass)
+places_by_digest(Oid opclass)
 {
 	HeapTuple	tuple = SearchSysCache1(CLAOID, ObjectIdGetDatum(opclass));
 	bool		result = false;
 
 	if (HeapTupleIsValid(tuple))
 	{
-		Form_pg_opclass form = (Form_pg_opclass) GETSTRUCT(tuple);
-
-		result = form->opcmethod == HASH_AM_OID ||
-			form->opcfamily == blob_catalog_digest_family();
+		result = ((Form_pg_opclass) GETSTRUCT(tuple))->opcfamily == blob_catalog_digest_family();
 		ReleaseSysCache(tuple);
 	}
 	return result;
 }
 
-/* The index's own columns have the types of its keys, also of those that are expressions. */
+/*
+ * The index's own columns have the types of what is kept: that of an expression, and the integer
+ * that a hash index keeps of a value.
+ */
 static bool
 is_content_index(HeapTuple tuple, TupleDesc description)
 {
@@ -155,7 +154,7 @@ is_content_index(HeapTuple tuple, TupleDesc description)
 		Oid			type = column_type(index->indexrelid, (AttrNumber) (i + 1));
 
 		if (OidIsValid(type) && blob_walk_type_holds(type) &&
-			!places_by_descriptor(opclasses->values[i]))
+			!places_by_digest(opclasses->values[i]))
 			return true;
 	}
 	return false;

@@ -163,8 +163,6 @@ static void
 enter(Target *target)
 {
 	innermost = target;
-	if (target->is_copy && blob_durability_is_pending())
-		blob_durability_sync(); /* its table is not known yet */
 	sync_if_strict();
 }
 

@@ -3,7 +3,7 @@
 -- transaction that goes on, so those of its commit are not in it.
 CREATE SCHEMA index_durability;
 SET search_path = index_durability, public;
-SELECT plan(71);
+SELECT plan(74);
 
 CREATE FUNCTION bytes(seed text, size int DEFAULT 5000) RETURNS bytea LANGUAGE sql VOLATILE AS $$
 	SELECT substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
@@ -145,6 +145,9 @@ SELECT is(cost($$INSERT INTO plain VALUES (50, bytes('u'))$$,
 SELECT is(cost($$INSERT INTO plain VALUES (50, bytes('v'))$$,
 	$$INSERT INTO keyed SELECT * FROM plain WHERE id = 50$$,
 	$$INSERT INTO keyed SELECT * FROM plain WHERE id = 50$$), 0::bigint, 'only once');
+SELECT make('plain_array', 'b blobstate[]');
+SELECT is(cost($$INSERT INTO plain_array VALUES (1, ARRAY[bytes('v1')::blobstate])$$,
+	'INSERT INTO kind_array TABLE plain_array'), 1::bigint, 'of an array');
 SELECT is(cost($$INSERT INTO plain VALUES (50, bytes('v2'))$$,
 	format('COPY keyed FROM %L', :'file')), 4::bigint, 'COPY: one sync before the first row');
 SELECT is(cost('CREATE TABLE one AS SELECT 1 AS id, bytes($$w$$)::blobstate AS b',
@@ -209,6 +212,9 @@ BEGIN
 			INSERT INTO plain VALUES (60, bytes('hh' || NEW.id)) RETURNING * INTO r;
 			r.id := NEW.id;
 			RETURN r;
+		WHEN 'read' THEN
+			SELECT * INTO r FROM plain WHERE id = 62;
+			RETURN r;
 		WHEN 'error' THEN
 			BEGIN
 				INSERT INTO plain VALUES (60, bytes('ii' || NEW.id)) RETURNING b INTO v;
@@ -238,6 +244,12 @@ SELECT is(cost(format('COPY fired (id) FROM PROGRAM %L', 'echo 3; echo 4')), 2::
 	'in COPY');
 SELECT fire_with('record');
 SELECT is(cost('INSERT INTO fired VALUES (5), (6)'), 2::bigint, 'trigger: the row of another table');
+SELECT fire_with('read');
+SELECT is(cost($$INSERT INTO plain VALUES (62, bytes('h1'))$$, 'INSERT INTO fired VALUES (1)'),
+	1::bigint, 'trigger: a row that was there before');
+DELETE FROM plain WHERE id = 62;
+SELECT is(cost($$INSERT INTO plain VALUES (62, bytes('h2'))$$,
+	format('COPY fired (id) FROM PROGRAM %L', 'echo 3; echo 4')), 1::bigint, 'in COPY');
 SELECT fire_with('error');
 SELECT is(cost('INSERT INTO fired VALUES (7), (8)'), 2::bigint,
 	'trigger: a value over a ROLLBACK TO SAVEPOINT');

@@ -1,0 +1,154 @@
+# Content is durable before its descriptor enters an index that somebody else has just made.
+#
+# A statement was prepared, or is in progress, when another session makes an index ordered by
+# content: on the table, concurrently or not, on one partition only, on a table that is attached
+# as a partition.  The counters of blobext_stat say how often a session has synced before it
+# commits.  The same for logical replication, where no statement is there to be looked at.
+#
+# What one session can do is tested in pgtap/index_durability.sql.
+use strict;
+use warnings;
+
+use FindBin;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use lib $FindBin::RealBin;
+use BlobTest;
+
+# bytes(): content of a name.  pause(): waits until the advisory lock 1 is free.
+my $setup = q(
+CREATE FUNCTION bytes(name text) RETURNS bytea LANGUAGE sql VOLATILE AS $$
+	SELECT string_agg(sha256(convert_to(name || i, 'UTF8')), NULL)
+	FROM generate_series(1, 200) i $$;
+CREATE FUNCTION pause() RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+	PERFORM pg_advisory_lock(1);
+	PERFORM pg_advisory_unlock(1);
+	RETURN 0;
+END $$;
+CREATE TABLE t (name text, b blobstate, pause integer);
+CREATE TABLE parted (name text, b blobstate, pause integer) PARTITION BY LIST (name);
+CREATE TABLE part1 PARTITION OF parted FOR VALUES IN ('one');
+CREATE TABLE part2 PARTITION OF parted FOR VALUES IN ('two');
+CREATE TABLE part3 (name text, b blobstate, pause integer);
+);
+my $node = blob_cluster('main', conf => "autovacuum = off\n");
+$node->safe_psql('postgres', $setup);
+
+my $session = $node->background_psql('postgres');
+my $other = $node->background_psql('postgres');
+
+# How often the session syncs within a transaction, before it ends.
+sub syncs_of
+{
+	my ($sql, $during) = @_;
+	my $before = stat_of($node, 'syncs');
+	$session->query_safe('BEGIN');
+	if (defined $during)
+	{
+		$other->query_safe('SELECT pg_advisory_lock(1)');
+		# psql sends the second line only after the server has answered the first.
+		$session->query_until(qr/sent/, "\\echo sent\n$sql;\n\\echo done\n");
+		$node->poll_query_until('postgres',
+			"SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+		  or die 'the session does not wait';
+		$other->query_safe($during);
+		$other->query_safe('SELECT pg_advisory_unlock(1)');
+		$session->query_until(qr/done/, '');
+	}
+	else
+	{
+		$session->query_safe($sql);
+	}
+	my $after = stat_of($node, 'syncs');
+	$session->query_safe('COMMIT');
+	return $after - $before;
+}
+
+# ---- prepared statements ----
+
+$session->query_safe("PREPARE p(text) AS INSERT INTO t VALUES (\$1, bytes(\$1))");
+$session->query_safe("PREPARE q(text) AS INSERT INTO parted VALUES (\$1, bytes(\$1))");
+$session->query_safe('SET plan_cache_mode = force_generic_plan');
+is(syncs_of("EXECUTE p('a')"), 0, 'no index: nothing is synced before commit');
+$other->query_safe('CREATE INDEX t_b ON t (b)');
+is(syncs_of("EXECUTE p('b')"), 1, 'an index that another session has made');
+$other->query_safe('DROP INDEX t_b');
+is(syncs_of("EXECUTE p('c')"), 0, 'and dropped');
+$other->query_safe('CREATE UNIQUE INDEX CONCURRENTLY t_b ON t (b)');
+is(syncs_of("EXECUTE p('d')"), 1, 'and made concurrently');
+$other->query_safe('DROP INDEX CONCURRENTLY t_b');
+is(syncs_of("EXECUTE p('e')"), 0, 'and dropped concurrently');
+is(syncs_of("EXECUTE q('one')"), 0, 'partitions without an index');
+$other->query_safe('CREATE INDEX part1_b ON part1 (b)');
+is(syncs_of("EXECUTE q('two')"), 1, 'an index on a partition');
+$other->query_safe('DROP INDEX part1_b');
+is(syncs_of("EXECUTE q('two')"), 0, 'none');
+$other->query_safe('CREATE INDEX part3_b ON part3 (b)');
+is(syncs_of("EXECUTE q('two')"), 0, 'an index on a table that is no partition');
+$other->query_safe("ALTER TABLE parted ATTACH PARTITION part3 FOR VALUES IN ('three')");
+is(syncs_of("EXECUTE q('two')"), 1, 'which becomes one');
+$other->query_safe('ALTER TABLE parted DETACH PARTITION part3 CONCURRENTLY');
+is(syncs_of("EXECUTE q('two')"), 0, 'and is one no more');
+
+# An index that waits for a transaction is there for the statements that begin meanwhile.
+my $waiting = $node->background_psql('postgres');
+$waiting->query_safe("BEGIN; INSERT INTO t VALUES ('waiting')");
+$other->query_until(qr/sent/, "\\echo sent\nCREATE INDEX CONCURRENTLY t_b ON t (b);\n\\echo done\n");
+$node->poll_query_until('postgres', q(SELECT EXISTS (SELECT FROM pg_index WHERE
+	indexrelid = to_regclass('t_b') AND NOT indisready)), 't') or die 'no index appears';
+is(syncs_of("EXECUTE p('f')"), 1, 'an index that is being made concurrently');
+$waiting->query_safe('COMMIT');
+$waiting->quit;
+$other->query_until(qr/done/, '');
+$other->query_safe('DROP INDEX t_b');
+
+# ---- statements in progress ----
+
+# VALUES, for they are computed from left to right: the first row's content is stored, then an index
+# is made on the partition that the row will go to and that the statement has not touched yet.
+my $three_rows = q(INSERT INTO parted VALUES ('one', bytes('g'), pause()),
+	('one', bytes('h'), pause()), ('one', bytes('i'), pause()));
+is(syncs_of($three_rows, 'SELECT 1'), 0, 'a statement that waits while nothing happens');
+is(syncs_of($three_rows, 'CREATE INDEX part1_b ON part1 (name, b)'), 3,
+	'an index on the partition that a row is on its way to');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM parted
+	WHERE sha256(b::bytea) <> sha256(b)'), '0', 'content of partitions');
+$session->quit;
+$other->quit;
+
+$node->stop;
+
+# ---- logical replication ----
+
+my $publisher = blob_cluster('publisher', streaming => 'logical');
+my $subscriber = blob_cluster('subscriber');
+foreach my $server ($publisher, $subscriber)
+{
+	$server->safe_psql('postgres', $setup . q(
+CREATE TABLE keyed (name text PRIMARY KEY, b blobstate);
+CREATE TABLE keyless (name text PRIMARY KEY, b blobstate);));
+}
+$subscriber->safe_psql('postgres', 'CREATE INDEX ON keyed (b)');
+$publisher->safe_psql('postgres', q(
+CREATE PUBLICATION p FOR TABLE keyed, keyless;
+INSERT INTO keyed SELECT 'a' || i, bytes('a' || i) FROM generate_series(1, 5) i;
+INSERT INTO keyless SELECT 'a' || i, bytes('a' || i) FROM generate_series(1, 5) i));
+my $connstr = $publisher->connstr . ' dbname=postgres';
+$subscriber->safe_psql('postgres', "CREATE SUBSCRIPTION s CONNECTION '$connstr' PUBLICATION p");
+$subscriber->wait_for_subscription_sync;
+is(stat_of($subscriber, 'syncs'), 6,
+	'initial copy: each value at once where there is an index, once at commit where there is none');
+$publisher->safe_psql('postgres', q(INSERT INTO keyed
+	SELECT 'b' || i, bytes('b' || i) FROM generate_series(1, 5) i));
+$publisher->wait_for_catchup('s');
+is(stat_of($subscriber, 'syncs'), 11, 'changes: each value at once');
+is($subscriber->safe_psql('postgres', q(SELECT count(*), count(*) FILTER (WHERE
+	blob_storage(b) = 'extents' AND b::bytea = bytes(name)) FROM keyed)), '10|10',
+	'content on the subscriber');
+$subscriber->stop;
+$publisher->stop;
+
+done_testing();
