@@ -22,6 +22,8 @@ my $setup = q(
 CREATE FUNCTION bytes(name text) RETURNS bytea LANGUAGE sql VOLATILE AS $$
 	SELECT string_agg(sha256(convert_to(name || i, 'UTF8')), NULL)
 	FROM generate_series(1, 200) i $$;
+CREATE FUNCTION syncs() RETURNS bigint LANGUAGE sql VOLATILE AS
+	$$SELECT value FROM blobext_stat WHERE name = 'syncs' $$;
 CREATE FUNCTION pause() RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
 	PERFORM pg_advisory_lock(1);
@@ -43,27 +45,30 @@ my $other = $node->background_psql('postgres');
 # How often the session syncs within a transaction, before it ends.
 sub syncs_of
 {
-	my ($sql, $during) = @_;
+	my ($sql) = @_;
 	my $before = stat_of($node, 'syncs');
-	$session->query_safe('BEGIN');
-	if (defined $during)
-	{
-		$other->query_safe('SELECT pg_advisory_lock(1)');
-		# psql sends the second line only after the server has answered the first.
-		$session->query_until(qr/sent/, "\\echo sent\n$sql;\n\\echo done\n");
-		$node->poll_query_until('postgres',
-			"SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
-		  or die 'the session does not wait';
-		$other->query_safe($during);
-		$other->query_safe('SELECT pg_advisory_unlock(1)');
-		$session->query_until(qr/done/, '');
-	}
-	else
-	{
-		$session->query_safe($sql);
-	}
+	$session->query_safe("BEGIN; $sql");
 	my $after = stat_of($node, 'syncs');
 	$session->query_safe('COMMIT');
+	return $after - $before;
+}
+
+# How often the session syncs until it has inserted one row, if the other does something after the
+# row's content was stored (columns are computed from left to right), and before the row is written.
+# That is told by RETURNING; at its end the statement would sync anyway.
+sub syncs_around
+{
+	my ($during) = @_;
+	my $before = stat_of($node, 'syncs');
+	$other->query_safe('SELECT pg_advisory_lock(1)');
+	$session->query_until(qr/sent/, "\\echo sent\nINSERT INTO parted
+		VALUES ('one', bytes(random()::text), pause()) RETURNING syncs();\n\\echo done\n");
+	$node->poll_query_until('postgres',
+		"SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+	  or die 'the session does not wait';
+	$other->query_safe($during);
+	$other->query_safe('SELECT pg_advisory_unlock(1)');
+	my ($after) = $session->query_until(qr/done/, '') =~ /(\d+)/;
 	return $after - $before;
 }
 
@@ -107,13 +112,16 @@ $other->query_safe('DROP INDEX t_b');
 
 # ---- statements in progress ----
 
-# VALUES, for they are computed from left to right: the first row's content is stored, then an index
-# is made on the partition that the row will go to and that the statement has not touched yet.
-my $three_rows = q(INSERT INTO parted VALUES ('one', bytes('g'), pause()),
-	('one', bytes('h'), pause()), ('one', bytes('i'), pause()));
-is(syncs_of($three_rows, 'SELECT 1'), 0, 'a statement that waits while nothing happens');
-is(syncs_of($three_rows, 'CREATE INDEX part1_b ON part1 (name, b)'), 3,
+is(syncs_around('SELECT 1'), 0, 'a statement that waits while nothing happens');
+is(syncs_around('CREATE TABLE elsewhere (b blobstate UNIQUE)'), 0,
+	'while something happens elsewhere');
+is(syncs_around('CREATE INDEX part1_name ON part1 (name, b)'), 1,
 	'an index on the partition that a row is on its way to');
+$other->query_safe('DROP INDEX part1_name');
+is(syncs_around(q(CREATE TABLE part4 (name text, b blobstate, pause integer);
+	CREATE INDEX ON part4 (b);
+	ALTER TABLE parted ATTACH PARTITION part4 FOR VALUES IN ('four'))), 1,
+	'a table with an index becomes a partition');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM parted
 	WHERE sha256(b::bytea) <> sha256(b)'), '0', 'content of partitions');
 $session->quit;
