@@ -21,6 +21,28 @@
 /* Inline values up to this size have their digest kept, see digest_of_inline(). */
 #define MAX_DIGESTED_BYTES (256 * 1024)
 
+/*
+ * What a sort keeps: pages from the beginnings of values, as far as steps are one page long.  They
+ * are found by the digest of the content, so that they cannot be out of date.
+ */
+#define KEPT_PAGES_PER_VALUE 2
+#define KEPT_SETS 512
+#define KEPT_WAYS 2
+
+typedef struct KeptPage
+{
+	uint8		sha256[BLOB_DIGEST_BYTES];
+	uint64		page_no;		/* in the value */
+	bool		is_valid;
+	char		content[BLOB_PAGE_SIZE];
+} KeptPage;
+
+struct BlobSortMemory
+{
+	int			next_way;		/* which page of a set is replaced next */
+	KeptPage	pages[KEPT_SETS][KEPT_WAYS];
+};
+
 /* A content comparison under way: both values agree up to offset. */
 typedef struct Comparison
 {
@@ -30,6 +52,8 @@ typedef struct Comparison
 	uint64		end;			/* size of the smaller value */
 	int			extent_no;		/* the extent that contains offset; both descriptors */
 	uint64		extent_start;	/* its content offset in bytes */
+	BlobSortMemory *memory;		/* of the sort, or NULL */
+	const KeptPage *in_use;		/* must not be replaced now */
 } Comparison;
 
 /*
@@ -175,12 +199,53 @@ skip_shared(Comparison *comparison)
 	return comparison->end;
 }
 
-/* A range of the content: in place, or read into the buffer. */
-static const char *
-get_content(const BlobValue *value, uint64 offset, uint64 length, char *buffer)
+/* A page of a value, from the sort's memory or read into it. */
+static const KeptPage *
+get_kept_page(Comparison *comparison, const BlobValue *value, uint64 page_no)
 {
+	BlobSortMemory *memory = comparison->memory;
+	const uint8 *sha256 = value->descriptor.sha256;
+	uint64		start = page_no * BLOB_PAGE_SIZE;
+	uint32		hash;
+	KeptPage   *set;
+	KeptPage   *page;
+
+	memcpy(&hash, sha256, sizeof(hash));
+	set = memory->pages[(hash + page_no) % KEPT_SETS];
+	for (int i = 0; i < KEPT_WAYS; i++)
+	{
+		if (set[i].is_valid && set[i].page_no == page_no &&
+			memcmp(set[i].sha256, sha256, BLOB_DIGEST_BYTES) == 0)
+			return &set[i];
+	}
+
+	page = &set[memory->next_way];
+	if (page == comparison->in_use)
+		page = &set[1 - memory->next_way];
+	memory->next_way = 1 - memory->next_way;
+	page->is_valid = false;
+	blob_read(value, start, Min(BLOB_PAGE_SIZE, value->size_bytes - start), page->content);
+	memcpy(page->sha256, sha256, BLOB_DIGEST_BYTES);
+	page->page_no = page_no;
+	page->is_valid = true;
+	return page;
+}
+
+/* The next length bytes of a value: in place, or read into the buffer. */
+static const char *
+get_content(Comparison *comparison, const BlobValue *value, uint64 length, char *buffer)
+{
+	uint64		offset = comparison->offset;
+	uint64		page_no = offset / BLOB_PAGE_SIZE;
+
 	if (value->is_inline)
 		return value->inline_data + offset;
+	if (comparison->memory != NULL && page_no < KEPT_PAGES_PER_VALUE &&
+		(offset + length - 1) / BLOB_PAGE_SIZE == page_no)
+	{
+		comparison->in_use = get_kept_page(comparison, value, page_no);
+		return comparison->in_use->content + offset % BLOB_PAGE_SIZE;
+	}
 	blob_read(value, offset, length, buffer);
 	return buffer;
 }
@@ -201,14 +266,17 @@ compare_steps(Comparison *comparison)
 	{
 		uint64		limit = skip_shared(comparison);
 		uint64		length = Min(step, limit - comparison->offset);
+		const char *a;
+		const char *b;
 		int			order;
 
 		if (comparison->offset == comparison->end)
 			return 0;
 		CHECK_FOR_INTERRUPTS();
-		order = memcmp(get_content(&comparison->a, comparison->offset, length, buffer_a),
-					   get_content(&comparison->b, comparison->offset, length, buffer_b),
-					   length);
+		comparison->in_use = NULL;
+		a = get_content(comparison, &comparison->a, length, buffer_a);
+		b = get_content(comparison, &comparison->b, length, buffer_b);
+		order = memcmp(a, b, length);
 		if (order != 0)
 			return order;
 		comparison->offset += length;
@@ -219,7 +287,8 @@ compare_steps(Comparison *comparison)
 
 /* Both agree in the first compared_bytes and go on. */
 static int
-compare_contents(const BlobKey *a, const BlobKey *b, uint64 compared_bytes)
+compare_contents(const BlobKey *a, const BlobKey *b, uint64 compared_bytes,
+				 BlobSortMemory *memory)
 {
 	Comparison	comparison;
 
@@ -227,14 +296,32 @@ compare_contents(const BlobKey *a, const BlobKey *b, uint64 compared_bytes)
 	comparison.end = Min(a->size_bytes, b->size_bytes);
 	comparison.extent_no = 0;
 	comparison.extent_start = 0;
+	comparison.memory = memory;
 	load_value(a, &comparison.a);
 	load_value(b, &comparison.b);
 	blob_stat_count(content_comparisons, 1);
 	return compare_steps(&comparison);
 }
 
+/* Allocated when it is needed: most sorts are decided by prefixes. */
+static BlobSortMemory *
+get_sort_memory(BlobSortMemory **memory, MemoryContext context)
+{
+	if (memory == NULL)
+		return NULL;
+	if (*memory == NULL)
+	{
+		*memory = MemoryContextAlloc(context, sizeof(BlobSortMemory));
+		(*memory)->next_way = 0;
+		for (int i = 0; i < KEPT_SETS * KEPT_WAYS; i++)
+			(*memory)->pages[i / KEPT_WAYS][i % KEPT_WAYS].is_valid = false;
+	}
+	return *memory;
+}
+
 int
-blob_compare(const BlobKey *a, const BlobKey *b)
+blob_compare_in_sort(const BlobKey *a, const BlobKey *b, BlobSortMemory **memory,
+					 MemoryContext context)
 {
 	uint64		compared_bytes;
 	int			order = compare_heads(a, b, &compared_bytes);
@@ -247,9 +334,15 @@ blob_compare(const BlobKey *a, const BlobKey *b)
 	if (a->size_bytes == b->size_bytes && compare_digest_bytes(a, b) == 0)
 		return 0;
 
-	order = compare_contents(a, b, compared_bytes);
+	order = compare_contents(a, b, compared_bytes, get_sort_memory(memory, context));
 	if (order == 0)
 		order = compare_sizes(a, b);
 	/* Bytes that agree under different digests are damaged ones: still a total order. */
 	return order != 0 ? order : compare_digest_bytes(a, b);
+}
+
+int
+blob_compare(const BlobKey *a, const BlobKey *b)
+{
+	return blob_compare_in_sort(a, b, NULL, NULL);
 }

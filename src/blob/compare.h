@@ -28,6 +28,15 @@ blob_key_of_bytes(const char *data, uint64 size_bytes, BlobKey *key)
  */
 extern int	blob_compare(const BlobKey *a, const BlobKey *b);
 
+/*
+ * The same for a sort, which compares every value several times: it keeps what it reads of the
+ * beginnings of values.  *memory starts as NULL; it is allocated in context (4 MiB) when content is
+ * read for the first time, and goes with that context.
+ */
+typedef struct BlobSortMemory BlobSortMemory;
+extern int	blob_compare_in_sort(const BlobKey *a, const BlobKey *b, BlobSortMemory **memory,
+								 MemoryContext context);
+
 /* Whether sizes and contents are the same; never reads content of extents. */
 extern bool blob_equal(const BlobKey *a, const BlobKey *b);
 

@@ -30,17 +30,20 @@ PG_FUNCTION_INFO_V1(blobstate_sortsupport);
 /* Hashing more of an inline value would cost more than the estimate is worth. */
 #define MAX_HASHED_BYTES 256
 
-typedef struct AbbreviationState
+typedef struct SortState
 {
+	BlobSortMemory *memory;		/* of the comparator */
+	/* with abbreviated keys only */
 	int64		value_count;
 	hyperLogLogState abbreviated;
 	hyperLogLogState full;
-} AbbreviationState;
+} SortState;
 
 /* Does not leak: a sort calls it millions of times in one memory context. */
 static int
 compare_values(Datum x, Datum y, SortSupport ssup)
 {
+	SortState  *state = ssup->ssup_extra;
 	struct varlena *a = PG_DETOAST_DATUM_PACKED(x);
 	struct varlena *b = PG_DETOAST_DATUM_PACKED(y);
 	BlobKey		a_key;
@@ -49,7 +52,7 @@ compare_values(Datum x, Datum y, SortSupport ssup)
 
 	blob_key_load(a, &a_key);
 	blob_key_load(b, &b_key);
-	order = blob_compare(&a_key, &b_key);
+	order = blob_compare_in_sort(&a_key, &b_key, &state->memory, ssup->ssup_cxt);
 	if ((Pointer) a != DatumGetPointer(x))
 		pfree(a);
 	if ((Pointer) b != DatumGetPointer(y))
@@ -71,7 +74,7 @@ hash_value(const BlobKey *key)
 static Datum
 abbreviate(Datum original, SortSupport ssup)
 {
-	AbbreviationState *state = ssup->ssup_extra;
+	SortState  *state = ssup->ssup_extra;
 	struct varlena *plain = PG_DETOAST_DATUM_PACKED(original);
 	BlobKey		key;
 	Datum		result = 0;
@@ -94,7 +97,7 @@ abbreviate(Datum original, SortSupport ssup)
 static bool
 should_abort(int memtuple_count, SortSupport ssup)
 {
-	AbbreviationState *state = ssup->ssup_extra;
+	SortState  *state = ssup->ssup_extra;
 	double		abbreviated;
 	double		full;
 
@@ -112,13 +115,15 @@ Datum
 blobstate_sortsupport(PG_FUNCTION_ARGS)
 {
 	SortSupport ssup = (SortSupport) PG_GETARG_POINTER(0);
+	SortState  *state = MemoryContextAlloc(ssup->ssup_cxt, sizeof(SortState));
 
 	/* The build of an index may begin: it may have one key only, so no comparison. */
 	blob_durability_before_compare();
+	state->memory = NULL;
+	ssup->ssup_extra = state;
 	ssup->comparator = compare_values;
 	if (ssup->abbreviate)
 	{
-		AbbreviationState *state = MemoryContextAlloc(ssup->ssup_cxt, sizeof(AbbreviationState));
 		MemoryContext caller_context = MemoryContextSwitchTo(ssup->ssup_cxt);
 
 		state->value_count = 0;
@@ -126,7 +131,6 @@ blobstate_sortsupport(PG_FUNCTION_ARGS)
 		initHyperLogLog(&state->full, ESTIMATE_BITS);
 		MemoryContextSwitchTo(caller_context);
 
-		ssup->ssup_extra = state;
 		ssup->comparator = ssup_datum_unsigned_cmp;
 		ssup->abbrev_converter = abbreviate;
 		ssup->abbrev_abort = should_abort;
