@@ -3,12 +3,13 @@
  *	  The comparator of src/blob on a store of our own: what it reads, also of values that share
  *	  extents, and that its answers are those of memcmp().
  *
- * The functions that it reads with are defined here, in place of src/blob/read.c.
+ * What it calls of src/blob/read.c and src/blob/durability.c is defined here instead.
  */
 #include "unit.h"
 
 #include "blob/blob.h"
 #include "blob/compare.h"
+#include "blob/durability.h"
 #include "common/pg_prng.h"
 #include "io/stat.h"
 
@@ -55,6 +56,18 @@ void
 blob_require_extent(const BlobDescriptor *descriptor, int extent_no)
 {
 	required_count++;
+}
+
+/* Nothing here waits to be synced. */
+bool
+blob_durability_is_pending(void)
+{
+	return false;
+}
+
+void
+blob_durability_sync(void)
+{
 }
 
 typedef struct Value
