@@ -16,6 +16,7 @@
 #include "blob/blob.h"
 #include "blob/durability.h"
 #include "blob/layout.h"
+#include "blob/writer.h"
 #include "core/settings.h"
 #include "fmgr.h"
 #include "io/engine.h"
