@@ -35,6 +35,8 @@ CREATE FUNCTION blobstate_typmod_in(cstring[]) RETURNS integer
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION blobstate_typmod_out(integer) RETURNS cstring
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blobstate_typanalyze(internal) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 
 -- Preferred, so that sha256('…') with a literal, which PostgreSQL has for bytea, stays unambiguous.
 CREATE TYPE blobstate (
@@ -44,6 +46,7 @@ CREATE TYPE blobstate (
     SEND = blobstate_send,
     TYPMOD_IN = blobstate_typmod_in,
     TYPMOD_OUT = blobstate_typmod_out,
+    ANALYZE = blobstate_typanalyze,
     INTERNALLENGTH = VARIABLE,
     ALIGNMENT = int4,
     STORAGE = main,
@@ -61,6 +64,8 @@ COMMENT ON FUNCTION blobstate_recv(internal, oid, integer) IS 'I/O';
 COMMENT ON FUNCTION blobstate_send(blobstate) IS 'I/O';
 COMMENT ON FUNCTION blobstate_typmod_in(cstring[]) IS 'I/O typmod: always an error';
 COMMENT ON FUNCTION blobstate_typmod_out(integer) IS 'I/O typmod: always empty';
+COMMENT ON FUNCTION blobstate_typanalyze(internal) IS
+    'statistics of blobstate columns, which do not refer to stored content';
 
 -- ---------------------------------------------------------------------------
 -- Storing: written by the server into statements, of no use elsewhere

@@ -15,54 +15,66 @@
 #include "utils/rangetypes.h"
 #include "utils/typcache.h"
 
-bool
-blob_walk_row_holds(TupleDesc row_type)
+static bool
+row_reaches(TupleDesc row_type, Oid inner)
 {
 	for (int i = 0; i < row_type->natts; i++)
 	{
 		Form_pg_attribute column = TupleDescAttr(row_type, i);
 
-		if (!column->attisdropped && blob_walk_type_holds(column->atttypid))
+		if (!column->attisdropped && blob_walk_type_reaches(column->atttypid, inner))
 			return true;
 	}
 	return false;
 }
 
 static bool
-row_type_holds(Oid type)
+row_type_reaches(Oid type, Oid inner)
 {
 	TupleDesc	row_type = lookup_rowtype_tupdesc(type, -1);
-	bool		holds = blob_walk_row_holds(row_type);
+	bool		reaches = row_reaches(row_type, inner);
 
 	ReleaseTupleDesc(row_type);
-	return holds;
+	return reaches;
+}
+
+bool
+blob_walk_type_reaches(Oid type, Oid inner)
+{
+	Oid			element;
+
+	check_stack_depth();
+	if (type == inner)
+		return OidIsValid(type);
+
+	element = get_element_type(type);
+	if (OidIsValid(element))
+		return blob_walk_type_reaches(element, inner);
+	switch (get_typtype(type))
+	{
+		case TYPTYPE_DOMAIN:
+			return blob_walk_type_reaches(getBaseType(type), inner);
+		case TYPTYPE_COMPOSITE:
+			return row_type_reaches(type, inner);
+		case TYPTYPE_RANGE:
+			return blob_walk_type_reaches(get_range_subtype(type), inner);
+		case TYPTYPE_MULTIRANGE:
+			return blob_walk_type_reaches(get_multirange_range(type), inner);
+		default:
+			return false;
+	}
+}
+
+bool
+blob_walk_row_holds(TupleDesc row_type)
+{
+	return row_reaches(row_type, blob_catalog_type());
 }
 
 bool
 blob_walk_type_holds(Oid type)
 {
-	Oid			element;
-
-	check_stack_depth();
-	if (type == blob_catalog_type())
-		return OidIsValid(type);
-
-	element = get_element_type(type);
-	if (OidIsValid(element))
-		return blob_walk_type_holds(element);
-	switch (get_typtype(type))
-	{
-		case TYPTYPE_DOMAIN:
-			return blob_walk_type_holds(getBaseType(type));
-		case TYPTYPE_COMPOSITE:
-			return row_type_holds(type);
-		case TYPTYPE_RANGE:
-			return blob_walk_type_holds(get_range_subtype(type));
-		case TYPTYPE_MULTIRANGE:
-			return blob_walk_type_holds(get_multirange_range(type));
-		default:
-			return false;
-	}
+	return blob_walk_type_reaches(type, blob_catalog_type());
 }
 
 static void

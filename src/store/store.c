@@ -26,6 +26,7 @@ blob_store_install_hooks(void)
 	blob_store_install_executor_hook();
 	blob_store_install_analyze_hook();
 	blob_store_install_target_hooks();
+	blob_store_install_object_access_hook();
 }
 
 bool

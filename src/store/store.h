@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "access/tupdesc.h"
+#include "catalog/pg_attribute.h"
 #include "nodes/parsenodes.h"
 
 /*
@@ -72,9 +73,29 @@ extern uint64 blob_store_content_index_changes(void);
 extern void blob_store_content_index_changed(void);
 
 extern void blob_store_install_target_hooks(void);
+
+/* index_kinds.c: refuse an index (other relations pass) of a kind the collector cannot read. */
+extern void blob_store_check_index(Oid relid);
+extern void blob_store_check_index_column(Form_pg_attribute column);
+
+/* statistics.c: refuse a statistics object that would store values. */
+extern void blob_store_check_statistics(Oid oid);
+
+/* Refuse a new column of a composite type where its users could not have it. */
+extern void blob_store_check_attribute(Oid relid, AttrNumber attnum);
+
+/*
+ * Columns that ANALYZE must not touch get the statistics target 0 when the statement that made
+ * them is through: note their relation during it, clear the targets afterwards.
+ */
+extern void blob_store_note_relation(Oid relid);
+extern void blob_store_forget_relations(void);
+extern void blob_store_clear_statistics_targets(void);
+
 extern void blob_store_install_planner_hook(void);
 extern void blob_store_install_utility_hook(void);
 extern void blob_store_install_executor_hook(void);
 extern void blob_store_install_analyze_hook(void);
+extern void blob_store_install_object_access_hook(void);
 
 #endif							/* BLOB_STORE_H */

@@ -111,6 +111,10 @@ store_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_on
 	StatementState state = {false, NULL};
 	bool		prepare = is_of_interest(pstmt->utilityStmt) && OidIsValid(blob_store_type());
 
+	/* Left by a statement that failed. */
+	if (context == PROCESS_UTILITY_TOPLEVEL)
+		blob_store_forget_relations();
+
 	if (OidIsValid(blob_store_type()))
 		blob_store_guard_map(pstmt->utilityStmt);
 	if (prepare)
@@ -127,6 +131,7 @@ store_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_on
 					 dest, qc);
 	else
 		run_statement(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
+	blob_store_clear_statistics_targets();
 }
 
 void

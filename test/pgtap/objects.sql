@@ -45,6 +45,7 @@ SELECT bag_eq(
 		'blobstate_send(blobstate)',
 		'blobstate_typmod_in(cstring[])',
 		'blobstate_typmod_out(integer)',
+		'blobstate_typanalyze(internal)',
 		'blob_store(blobstate)',
 		'blob_store(bytea)',
 		'blob_store_support(internal)',
@@ -115,7 +116,8 @@ SELECT is_empty(
 -- output depends on bytea_output.
 SELECT bag_eq(
 	$$SELECT signature FROM function WHERE provolatile = 's'$$,
-	ARRAY['blobstate_out(blobstate)', 'blobstate_send(blobstate)'],
+	ARRAY['blobstate_out(blobstate)', 'blobstate_send(blobstate)',
+		'blobstate_typanalyze(internal)'],
 	'stable functions');
 
 -- The type.

@@ -1,0 +1,69 @@
+/*
+ * store/object_access.c
+ *	  Where the server says that it has made or changed an object: refuse what could refer to
+ *	  stored content for ever, keep values out of pg_statistic.
+ *
+ * The object access hook is called for every index, table and statistics object, whatever the
+ * statement (or the C code) that makes it.  The new catalog rows are there, but visible to
+ * SnapshotSelf only.
+ */
+#include "postgres.h"
+
+#include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_statistic_ext.h"
+
+#include "store/store.h"
+
+static object_access_hook_type previous_object_access_hook = NULL;
+
+static void
+relation_created(Oid relid, AttrNumber attnum, const ObjectAccessPostCreate *arg)
+{
+	if (attnum != 0)
+		blob_store_check_attribute(relid, attnum);
+	else
+		blob_store_check_index(relid);
+
+	/* Internal are tables of a rewrite, which go again, and TOAST tables. */
+	if (arg == NULL || !arg->is_internal)
+		blob_store_note_relation(relid);
+}
+
+static void
+relation_altered(Oid relid, AttrNumber attnum)
+{
+	if (attnum == 0)
+		return;
+	blob_store_check_attribute(relid, attnum);
+	blob_store_note_relation(relid);
+}
+
+static void
+store_object_access(ObjectAccessType access, Oid class_oid, Oid object_oid, int sub_id, void *arg)
+{
+	if (previous_object_access_hook)
+		previous_object_access_hook(access, class_oid, object_oid, sub_id, arg);
+
+	if ((access != OAT_POST_CREATE && access != OAT_POST_ALTER) ||
+		(class_oid != RelationRelationId && class_oid != StatisticExtRelationId) ||
+		!OidIsValid(blob_store_type()))
+		return;
+
+	if (class_oid == StatisticExtRelationId)
+	{
+		if (access == OAT_POST_CREATE)
+			blob_store_check_statistics(object_oid);
+	}
+	else if (access == OAT_POST_CREATE)
+		relation_created(object_oid, (AttrNumber) sub_id, (ObjectAccessPostCreate *) arg);
+	else
+		relation_altered(object_oid, (AttrNumber) sub_id);
+}
+
+void
+blob_store_install_object_access_hook(void)
+{
+	previous_object_access_hook = object_access_hook;
+	object_access_hook = store_object_access;
+}
