@@ -231,16 +231,19 @@ int
 blob_sample_histogram(const BlobSample *sample, BlobSampleGroup *common, int common_count,
 					  int limit, BlobSampleBound *bounds)
 {
-	int			count = Min(sample->group_count - common_count, limit + 1);
+	int			distinct_count = sample->group_count - common_count;
 	int		   *positions;
 	int			item_count;
+	int			count;
 
-	if (count < 2)
+	if (distinct_count < 2)
 		return 0;
 	positions = palloc(sizeof(int) * sample->item_count);
 	qsort(common, common_count, sizeof(BlobSampleGroup), compare_group_places);
 	item_count = list_other_items(sample, common, common_count, positions);
 
+	/* Values that could not be listed as common may be few, and take several bins each. */
+	count = Min(sample->is_exact ? distinct_count : item_count, limit + 1);
 	for (int i = 0; i < count; i++)
 	{
 		int			position = positions[(int64) i * (item_count - 1) / (count - 1)];

@@ -79,54 +79,54 @@ statistics_target(HeapTuple attribute)
 #endif
 }
 
-/*
- * ALTER TABLE ... SET STATISTICS 0.  Index columns go by their number.  Event triggers see it as a
- * command of its own where they see the commands of a statement.
- */
-static void
-clear_target(Form_pg_class relation, Form_pg_attribute column, bool is_index)
+/* Command to clear a column's target, NULL where it may stay.  Index columns go by number. */
+static AlterTableCmd *
+make_clearing_command(Oid relid, AttrNumber attnum, bool is_index)
 {
-	AlterTableCmd *cmd = makeNode(AlterTableCmd);
-	AlterTableStmt *statement = makeNode(AlterTableStmt);
-
-	cmd->subtype = AT_SetStatistics;
-	cmd->def = (Node *) makeInteger(0);
-	if (is_index)
-		cmd->num = column->attnum;
-	else
-		cmd->name = pstrdup(NameStr(column->attname));
-	statement->relation = makeRangeVar(get_namespace_name(relation->relnamespace),
-									   pstrdup(NameStr(relation->relname)), -1);
-	statement->cmds = list_make1(cmd);
-	statement->objtype = is_index ? OBJECT_INDEX : OBJECT_TABLE;
-
-	EventTriggerAlterTableStart((Node *) statement);
-	AlterTableInternal(column->attrelid, statement->cmds, false);
-	EventTriggerAlterTableEnd();
-}
-
-static void
-clear_target_of_container(Form_pg_class relation, Oid relid, AttrNumber attnum, bool is_index)
-{
-	HeapTuple	tuple = SearchSysCacheCopy2(ATTNUM, ObjectIdGetDatum(relid),
-											Int16GetDatum(attnum));
+	HeapTuple	tuple = SearchSysCache2(ATTNUM, ObjectIdGetDatum(relid), Int16GetDatum(attnum));
+	AlterTableCmd *cmd = NULL;
 	Form_pg_attribute column;
 	int			target;
 
 	if (!HeapTupleIsValid(tuple))
-		return;
+		return NULL;
 	column = (Form_pg_attribute) GETSTRUCT(tuple);
 	target = statistics_target(tuple);
 	if (!column->attisdropped && target != 0 && is_container(column->atttypid, blob_store_type()))
 	{
+		cmd = makeNode(AlterTableCmd);
+		cmd->subtype = AT_SetStatistics;
+		cmd->def = (Node *) makeInteger(0);
+		if (is_index)
+			cmd->num = attnum;
+		else
+			cmd->name = pstrdup(NameStr(column->attname));
 		if (target > 0)
 			ereport(NOTICE,
 					(errmsg("statistics target of column \"%s\" stays 0", NameStr(column->attname)),
 					 errdetail("Statistics of type %s would refer to stored content.",
 							   format_type_be(column->atttypid))));
-		clear_target(relation, column, is_index);
 	}
-	heap_freetuple(tuple);
+	ReleaseSysCache(tuple);
+	return cmd;
+}
+
+/*
+ * ALTER TABLE ... SET STATISTICS 0.  Event triggers see it as a command of its own where they see
+ * the commands within a statement.
+ */
+static void
+run_commands(Form_pg_class relation, List *cmds, ObjectType object_type)
+{
+	AlterTableStmt *statement = makeNode(AlterTableStmt);
+
+	statement->relation = makeRangeVar(get_namespace_name(relation->relnamespace),
+									   pstrdup(NameStr(relation->relname)), -1);
+	statement->cmds = cmds;
+	statement->objtype = object_type;
+	EventTriggerAlterTableStart((Node *) statement);
+	AlterTableInternal(relation->oid, cmds, false);
+	EventTriggerAlterTableEnd();
 }
 
 /* Only index columns that are expressions have statistics of their own. */
@@ -150,29 +150,28 @@ clear_targets_of_relation(Oid relid)
 {
 	HeapTuple	tuple = SearchSysCacheCopy1(RELOID, ObjectIdGetDatum(relid));
 	Form_pg_class relation;
+	bool		is_index;
+	List	   *cmds = NIL;
 
 	if (!HeapTupleIsValid(tuple))
 		return;
 	relation = (Form_pg_class) GETSTRUCT(tuple);
-	switch (relation->relkind)
+	is_index = relation->relkind == RELKIND_INDEX || relation->relkind == RELKIND_PARTITIONED_INDEX;
+	if (is_index || relation->relkind == RELKIND_RELATION ||
+		relation->relkind == RELKIND_PARTITIONED_TABLE || relation->relkind == RELKIND_MATVIEW ||
+		relation->relkind == RELKIND_FOREIGN_TABLE)
 	{
-		case RELKIND_RELATION:
-		case RELKIND_PARTITIONED_TABLE:
-		case RELKIND_MATVIEW:
-		case RELKIND_FOREIGN_TABLE:
-			for (AttrNumber attnum = 1; attnum <= relation->relnatts; attnum++)
-				clear_target_of_container(relation, relid, attnum, false);
-			break;
-		case RELKIND_INDEX:
-		case RELKIND_PARTITIONED_INDEX:
-			for (AttrNumber attnum = 1; attnum <= relation->relnatts; attnum++)
-			{
-				if (is_index_expression(relid, attnum))
-					clear_target_of_container(relation, relid, attnum, true);
-			}
-			break;
-		default:
-			break;
+		for (AttrNumber attnum = 1; attnum <= relation->relnatts; attnum++)
+		{
+			AlterTableCmd *cmd = NULL;
+
+			if (!is_index || is_index_expression(relid, attnum))
+				cmd = make_clearing_command(relid, attnum, is_index);
+			if (cmd != NULL)
+				cmds = lappend(cmds, cmd);
+		}
+		if (cmds != NIL)
+			run_commands(relation, cmds, is_index ? OBJECT_INDEX : OBJECT_TABLE);
 	}
 	heap_freetuple(tuple);
 }
@@ -343,9 +342,9 @@ is_type_used(Oid type)
 	return is_used;
 }
 
-/* All columns whose type contains this row type: of an index, is it allowed? else note it. */
+/* Note the relations of all columns whose type contains this row type. */
 static void
-check_columns_of_type(Oid row_type)
+note_relations_of_type(Oid row_type)
 {
 	Relation	attributes = table_open(AttributeRelationId, AccessShareLock);
 	SysScanDesc scan = systable_beginscan(attributes, InvalidOid, false, NULL, 0, NULL);
@@ -355,11 +354,9 @@ check_columns_of_type(Oid row_type)
 	{
 		Form_pg_attribute column = (Form_pg_attribute) GETSTRUCT(tuple);
 
-		if (column->attisdropped || column->atttypid < FirstNormalObjectId ||
-			!blob_walk_type_reaches(column->atttypid, row_type))
-			continue;
-		blob_store_check_index_column(column);
-		blob_store_note_relation(column->attrelid);
+		if (!column->attisdropped && column->atttypid >= FirstNormalObjectId &&
+			blob_walk_type_reaches(column->atttypid, row_type))
+			blob_store_note_relation(column->attrelid);
 	}
 	systable_endscan(scan);
 	table_close(attributes, AccessShareLock);
@@ -378,6 +375,7 @@ blob_store_check_attribute(Oid relid, AttrNumber attnum)
 		(!is_type_used(row_type) && !is_type_used(get_array_type(row_type))) ||
 		!blob_walk_type_holds(new_column_type(relid, attnum)))
 		return;
-	check_columns_of_type(row_type);
+	blob_store_check_indexes_of_type(row_type);
 	check_statistics_objects(InvalidOid, row_type);
+	note_relations_of_type(row_type);
 }

@@ -11,7 +11,6 @@
 #include "postgres.h"
 
 #include "access/tupdesc.h"
-#include "catalog/pg_attribute.h"
 #include "nodes/parsenodes.h"
 
 /*
@@ -76,7 +75,9 @@ extern void blob_store_install_target_hooks(void);
 
 /* index_kinds.c: refuse an index (other relations pass) of a kind the collector cannot read. */
 extern void blob_store_check_index(Oid relid);
-extern void blob_store_check_index_column(Form_pg_attribute column);
+
+/* The same for all indexes, when a row type inside of their types comes to hold blobstate. */
+extern void blob_store_check_indexes_of_type(Oid row_type);
 
 /* statistics.c: refuse a statistics object that would store values. */
 extern void blob_store_check_statistics(Oid oid);
