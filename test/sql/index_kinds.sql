@@ -232,3 +232,6 @@ CREATE STATISTICS s ON a, r FROM t;
 \c -
 \c regression
 DROP DATABASE without_extension;
+
+SET client_min_messages = warning;
+DROP SCHEMA index_kinds, reported CASCADE;
