@@ -83,9 +83,7 @@ blob_settings_define(void)
 {
 	define_store_settings();
 	define_server_settings();
-#if PG_VERSION_NUM >= 150000
 	MarkGUCPrefixReserved("blobext");
-#endif
 }
 
 bool

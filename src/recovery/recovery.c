@@ -16,6 +16,7 @@
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
 #include "access/xlogutils.h"
+#include "core/compat.h"
 #include "io/engine.h"
 #include "io/segment.h"
 #include "recovery/recovery.h"
@@ -132,17 +133,10 @@ replay_map_block(XLogReaderState *record, uint8 block_id)
 static void
 resolve_conflict(XLogReaderState *record, TransactionId horizon)
 {
-#if PG_VERSION_NUM >= 160000
 	RelFileLocator map;
 
 	XLogRecGetBlockTag(record, 0, &map, NULL, NULL);
-	ResolveRecoveryConflictWithSnapshot(horizon, false, map);
-#else
-	RelFileNode map;
-
-	XLogRecGetBlockTag(record, 0, &map, NULL, NULL);
-	ResolveRecoveryConflictWithSnapshot(horizon, map);
-#endif
+	blob_resolve_snapshot_conflict(horizon, map);
 }
 
 /*

@@ -18,6 +18,7 @@
 #include "catalog/storage.h"
 #include "catalog/storage_xlog.h"
 #include "commands/extension.h"
+#include "core/compat.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "space/map.h"
@@ -293,11 +294,7 @@ map_tuple_delete(Relation relation, ItemPointer tid, CommandId command_id, Snaps
 static TM_Result
 map_tuple_update(Relation relation, ItemPointer tid, TupleTableSlot *slot, CommandId command_id,
 				 Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *failure,
-#if PG_VERSION_NUM >= 160000
 				 LockTupleMode *lock_mode, TU_UpdateIndexes *update_indexes)
-#else
-				 LockTupleMode *lock_mode, bool *update_indexes)
-#endif
 {
 	refuse(relation, "update");
 	return TM_Invisible;
@@ -314,20 +311,12 @@ map_tuple_lock(Relation relation, ItemPointer tid, Snapshot snapshot, TupleTable
 
 /* ---- storage ---- */
 
-#if PG_VERSION_NUM >= 160000
-typedef RelFileLocator MapFile;
-#define relation_file rd_locator
-#else
-typedef RelFileNode MapFile;
-#define relation_file rd_node
-#endif
-
 /*
  * Only a new relation may get new storage: that of CREATE EXTENSION, of pg_upgrade, or the
  * transient one of VACUUM FULL.  TRUNCATE comes here with an old one.
  */
 static void
-map_set_new_filenode(Relation relation, const MapFile *new_file, char persistence,
+map_set_new_filelocator(Relation relation, const RelFileLocator *new_file, char persistence,
 					 TransactionId *freeze_xid, MultiXactId *min_multi)
 {
 	SMgrRelation storage;
@@ -356,7 +345,7 @@ map_nontransactional_truncate(Relation relation)
 
 /* SET TABLESPACE: a copy of the file, as for heaps. */
 static void
-map_copy_data(Relation relation, const MapFile *new_file)
+map_copy_data(Relation relation, const RelFileLocator *new_file)
 {
 	SMgrRelation target;
 
@@ -408,19 +397,11 @@ map_vacuum(Relation relation, struct VacuumParams *params, BufferAccessStrategy 
 	/* no dead tuples, no transaction ids */
 }
 
-#if PG_VERSION_NUM >= 170000
 static bool
-map_scan_analyze_next_block(TableScanDesc scan, ReadStream *stream)
+map_scan_analyze_next_block(BLOB_ANALYZE_BLOCK_PARAMETERS)
 {
 	return false;
 }
-#else
-static bool
-map_scan_analyze_next_block(TableScanDesc scan, BlockNumber block, BufferAccessStrategy strategy)
-{
-	return false;
-}
-#endif
 
 static bool
 map_scan_analyze_next_tuple(TableScanDesc scan, TransactionId oldest_xmin, double *live_rows,
@@ -501,11 +482,7 @@ static const TableAmRoutine map_routine = {
 	.tuple_delete = map_tuple_delete,
 	.tuple_update = map_tuple_update,
 	.tuple_lock = map_tuple_lock,
-#if PG_VERSION_NUM >= 160000
-	.relation_set_new_filelocator = map_set_new_filenode,
-#else
-	.relation_set_new_filenode = map_set_new_filenode,
-#endif
+	.relation_set_new_filelocator = map_set_new_filelocator,
 	.relation_nontransactional_truncate = map_nontransactional_truncate,
 	.relation_copy_data = map_copy_data,
 	.relation_copy_for_cluster = map_copy_for_cluster,

@@ -15,6 +15,7 @@
 #include "parser/parse_oper.h"
 
 #include "blob/sample.h"
+#include "core/compat.h"
 
 PG_FUNCTION_INFO_V1(blobstate_typanalyze);
 
@@ -36,28 +37,12 @@ typedef struct AnalyzeState
 	int			target;			/* entries of each list */
 } AnalyzeState;
 
-static void
-delay_point(void)
-{
-#if PG_VERSION_NUM >= 180000
-	vacuum_delay_point(true);
-#else
-	vacuum_delay_point();
-#endif
-}
-
 static int
 statistics_target(VacAttrStats *stats)
 {
-#if PG_VERSION_NUM >= 170000
-	if (stats->attstattarget < 0)
-		stats->attstattarget = default_statistics_target;
-	return stats->attstattarget;
-#else
-	if (stats->attr->attstattarget < 0)
-		stats->attr->attstattarget = default_statistics_target;
-	return stats->attr->attstattarget;
-#endif
+	if (blob_analyze_target(stats) < 0)
+		blob_analyze_target(stats) = default_statistics_target;
+	return blob_analyze_target(stats);
 }
 
 /* The value, or the start of an inline one that is too wide to be looked at. */
@@ -115,7 +100,7 @@ collect_sample(VacAttrStats *stats, AnalyzeAttrFetchFunc fetch, BlobSample *samp
 		bool		isnull;
 		Datum		datum;
 
-		delay_point();
+		blob_analyze_delay_point();
 		datum = fetch(stats, row_no, &isnull);
 		if (isnull)
 			continue;

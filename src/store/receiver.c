@@ -22,6 +22,7 @@
 
 #include "blob/blob.h"
 #include "core/catalog.h"
+#include "core/compat.h"
 #include "store/store.h"
 
 /* The types that columns are compared with. */
@@ -203,21 +204,13 @@ label_description(CommandDest destination, TupleDesc desc, const StoreTypes *typ
 	return labelled;
 }
 
-#if PG_VERSION_NUM >= 180000
-#define RUN_EXTRA_PARAMETER
-#define RUN_EXTRA_ARGUMENT
-#else
-#define RUN_EXTRA_PARAMETER , bool execute_once
-#define RUN_EXTRA_ARGUMENT , execute_once
-#endif
-
 static void
-run_query(QueryDesc *query_desc, ScanDirection direction, uint64 count RUN_EXTRA_PARAMETER)
+run_query(QueryDesc *query_desc, ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER)
 {
 	if (prev_executor_run_hook)
-		prev_executor_run_hook(query_desc, direction, count RUN_EXTRA_ARGUMENT);
+		prev_executor_run_hook(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
 	else
-		standard_ExecutorRun(query_desc, direction, count RUN_EXTRA_ARGUMENT);
+		standard_ExecutorRun(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
 }
 
 /*
@@ -251,7 +244,8 @@ redirect_query(QueryDesc *query_desc)
  * statement, which may store.  A query that the planner runs, by way of a function, may not.
  */
 static void
-store_executor_run(QueryDesc *query_desc, ScanDirection direction, uint64 count RUN_EXTRA_PARAMETER)
+store_executor_run(QueryDesc *query_desc, ScanDirection direction,
+				   uint64 count BLOB_RUN_EXTRA_PARAMETER)
 {
 	DestReceiver *dest = query_desc->dest;
 	TupleDesc	desc = query_desc->tupDesc;
@@ -261,13 +255,13 @@ store_executor_run(QueryDesc *query_desc, ScanDirection direction, uint64 count 
 	was_bounding = blob_store_set_bounding(false);
 	if (!was_bounding && query_desc->tupDesc == desc && query_desc->dest == dest)
 	{
-		run_query(query_desc, direction, count RUN_EXTRA_ARGUMENT);
+		run_query(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
 		return;
 	}
 
 	PG_TRY();
 	{
-		run_query(query_desc, direction, count RUN_EXTRA_ARGUMENT);
+		run_query(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
 	}
 	PG_FINALLY();
 	{

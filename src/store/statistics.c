@@ -35,6 +35,7 @@
 #include "utils/syscache.h"
 
 #include "blob/walk.h"
+#include "core/compat.h"
 #include "store/store.h"
 
 /* Relations of this statement whose columns are still to be looked at. */
@@ -72,11 +73,7 @@ statistics_target(HeapTuple attribute)
 	Datum		target = SysCacheGetAttr(ATTNUM, attribute, Anum_pg_attribute_attstattarget,
 										 &isnull);
 
-#if PG_VERSION_NUM >= 170000
-	return isnull ? -1 : DatumGetInt16(target);
-#else
-	return DatumGetInt32(target);
-#endif
+	return blob_statistics_target(isnull, target);
 }
 
 /* Command to clear a column's target, NULL where it may stay.  Index columns go by number. */

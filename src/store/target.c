@@ -28,6 +28,7 @@
 #include "utils/rel.h"
 
 #include "blob/durability.h"
+#include "core/compat.h"
 #include "store/store.h"
 
 /* An entry of the stack; it lives in the frame of the hook that entered it. */
@@ -174,21 +175,13 @@ leave(const Target *target)
 	sync_if_strict();
 }
 
-#if PG_VERSION_NUM >= 180000
-#define RUN_EXTRA_PARAMETER
-#define RUN_EXTRA_ARGUMENT
-#else
-#define RUN_EXTRA_PARAMETER , bool execute_once
-#define RUN_EXTRA_ARGUMENT , execute_once
-#endif
-
 static void
-run_query(QueryDesc *query_desc, ScanDirection direction, uint64 count RUN_EXTRA_PARAMETER)
+run_query(QueryDesc *query_desc, ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER)
 {
 	if (prev_executor_run_hook)
-		prev_executor_run_hook(query_desc, direction, count RUN_EXTRA_ARGUMENT);
+		prev_executor_run_hook(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
 	else
-		standard_ExecutorRun(query_desc, direction, count RUN_EXTRA_ARGUMENT);
+		standard_ExecutorRun(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
 }
 
 static void
@@ -208,19 +201,19 @@ modifies_tables(const QueryDesc *query_desc)
 
 static void
 target_executor_run(QueryDesc *query_desc, ScanDirection direction,
-					uint64 count RUN_EXTRA_PARAMETER)
+					uint64 count BLOB_RUN_EXTRA_PARAMETER)
 {
 	Target		target = {.outer = innermost, .plan = query_desc->plannedstmt};
 
 	if (!modifies_tables(query_desc))
 	{
-		run_query(query_desc, direction, count RUN_EXTRA_ARGUMENT);
+		run_query(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
 		return;
 	}
 	PG_TRY();
 	{
 		enter(&target);
-		run_query(query_desc, direction, count RUN_EXTRA_ARGUMENT);
+		run_query(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
 		leave(&target);
 	}
 	PG_FINALLY();

@@ -1,0 +1,78 @@
+/*
+ * core/compat.h
+ *	  What differs between PostgreSQL 15, 16, 17 and 18, and nothing else.
+ *
+ * The rest of the source has no conditionals on PG_VERSION_NUM.  Where a newer release only changed
+ * a name, that name is used everywhere, and given to older releases here; other differences have
+ * macros named BLOB_* or blob_*.  Macros, so that this header needs no header of the server: a
+ * file includes what a macro that it uses stands for.
+ */
+#ifndef BLOB_COMPAT_H
+#define BLOB_COMPAT_H
+
+#if PG_VERSION_NUM < 150000
+#error "blobext needs PostgreSQL 15 or later"
+#endif
+
+/* ---- 16 ---- */
+
+#if PG_VERSION_NUM < 160000
+/* storage/relfilelocator.h, utils/rel.h, access/tableam.h */
+#define RelFileLocator RelFileNode
+#define rd_locator rd_node
+#define relation_set_new_filelocator relation_set_new_filenode
+/* access/tableam.h: which indexes an update has to change */
+#define TU_UpdateIndexes bool
+#endif
+
+/* storage/standby.h; blob_resolve_snapshot_conflict(TransactionId horizon, RelFileLocator) */
+#if PG_VERSION_NUM >= 160000
+#define blob_resolve_snapshot_conflict(horizon, locator) \
+	ResolveRecoveryConflictWithSnapshot((horizon), false, (locator))
+#else
+#define blob_resolve_snapshot_conflict(horizon, locator) \
+	ResolveRecoveryConflictWithSnapshot((horizon), (locator))
+#endif
+
+/* ---- 17 ---- */
+
+/* access/tableam.h: where the table access method's ANALYZE takes its next block from */
+#if PG_VERSION_NUM >= 170000
+#define BLOB_ANALYZE_BLOCK_PARAMETERS TableScanDesc scan, ReadStream *stream
+#else
+#define BLOB_ANALYZE_BLOCK_PARAMETERS \
+	TableScanDesc scan, BlockNumber block, BufferAccessStrategy strategy
+#endif
+
+/*
+ * catalog/pg_attribute.h, commands/vacuum.h: statistics targets, -1 if not set.
+ * blob_statistics_target(bool isnull, Datum attstattarget), of a row of pg_attribute;
+ * blob_analyze_target(VacAttrStats *), which may be assigned to.
+ */
+#if PG_VERSION_NUM >= 170000
+#define blob_statistics_target(isnull, datum) ((isnull) ? -1 : DatumGetInt16(datum))
+#define blob_analyze_target(stats) ((stats)->attstattarget)
+#else
+#define blob_statistics_target(isnull, datum) DatumGetInt32(datum)
+#define blob_analyze_target(stats) ((stats)->attr->attstattarget)
+#endif
+
+/* ---- 18 ---- */
+
+/* commands/vacuum.h: may sleep, within ANALYZE */
+#if PG_VERSION_NUM >= 180000
+#define blob_analyze_delay_point() vacuum_delay_point(true)
+#else
+#define blob_analyze_delay_point() vacuum_delay_point()
+#endif
+
+/* executor/executor.h: what ExecutorRun hooks get and pass on after the row count */
+#if PG_VERSION_NUM >= 180000
+#define BLOB_RUN_EXTRA_PARAMETER
+#define BLOB_RUN_EXTRA_ARGUMENT
+#else
+#define BLOB_RUN_EXTRA_PARAMETER , bool execute_once
+#define BLOB_RUN_EXTRA_ARGUMENT , execute_once
+#endif
+
+#endif							/* BLOB_COMPAT_H */
