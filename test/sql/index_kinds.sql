@@ -110,6 +110,9 @@ CREATE TABLE using_table (rows used[]);
 CREATE INDEX using_index ON using_table USING gin (rows);
 ALTER TABLE used ADD COLUMN b blobstate;
 DROP INDEX using_index;
+CREATE TABLE whole (id int);
+CREATE INDEX whole_index ON whole USING gin ((ARRAY[whole.*]));
+ALTER TABLE whole ADD COLUMN b blobstate;
 -- An index that stores anyrange, by its operator class.
 CREATE TYPE row_range AS RANGE (subtype = used, multirange_type_name = row_multirange);
 CREATE TABLE ranging (id int, rows row_multirange);

@@ -8,7 +8,7 @@ CREATE VIEW catalog AS SELECT unnest(ARRAY['pg_statistic', 'pg_statistic_ext_dat
 	'pg_attribute', 'pg_class', 'pg_constraint', 'pg_index', 'pg_statistic_ext', 'pg_rewrite',
 	'pg_proc', 'pg_type', 'pg_policy', 'pg_trigger', 'pg_publication_rel']::regclass[]) AS relation;
 
-SELECT plan(23);
+SELECT plan(33);
 
 -- Everything that a column, an index expression or a statistics expression can be.
 CREATE DOMAIN plain_domain AS blobstate;
@@ -58,6 +58,30 @@ CREATE TABLE bound (b blobstate) PARTITION BY LIST (b);
 SELECT format('CREATE TABLE bound_1 PARTITION OF bound FOR VALUES IN (%L)', content(1)) \gexec
 ALTER TABLE container_as ADD COLUMN b blobstate DEFAULT '\x00',
 	ADD COLUMN r pair DEFAULT row('n', '\x00');
+-- Large literals wherever an expression is kept.
+CREATE TABLE literal (id int, b blobstate);
+INSERT INTO literal VALUES (1);
+ALTER TABLE literal ENABLE ROW LEVEL SECURITY;
+CREATE FUNCTION ignore() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+SELECT format(statement, content(1), content(2)) FROM unnest(ARRAY[
+	'ALTER TABLE literal ADD COLUMN d blobstate DEFAULT %L',
+	'ALTER TABLE literal ADD COLUMN r pair DEFAULT ROW(''n'', %L), ADD COLUMN a blobstate[]
+		DEFAULT ARRAY[%2$L::blobstate]',
+	'ALTER TABLE literal ADD COLUMN g blobstate GENERATED ALWAYS AS (coalesce(b, %L)) STORED',
+	'ALTER TABLE literal ADD CHECK (b IS DISTINCT FROM %L::blobstate)',
+	'CREATE INDEX ON literal (id) WHERE b = %L::blobstate',
+	'CREATE INDEX ON literal ((coalesce(b, %L::blobstate)))',
+	'CREATE STATISTICS literal_statistics ON (coalesce(b, %L::blobstate)) FROM literal',
+	'CREATE DOMAIN literal_domain AS blobstate DEFAULT %L CHECK (VALUE <> %L::blobstate)',
+	'CREATE VIEW literal_view AS SELECT id FROM literal WHERE b = %L::blobstate',
+	'CREATE RULE literal_rule AS ON INSERT TO literal_view DO INSTEAD
+		INSERT INTO literal (b) VALUES (%L)',
+	'CREATE POLICY literal_policy ON literal USING (b = %L::blobstate) WITH CHECK (b < %L::blobstate)',
+	'CREATE TRIGGER literal_trigger BEFORE UPDATE ON literal FOR EACH ROW
+		WHEN (NEW.b = %L::blobstate) EXECUTE FUNCTION ignore()',
+	'CREATE FUNCTION literal_function(b blobstate DEFAULT %L) RETURNS blobstate
+		LANGUAGE sql RETURN coalesce(b, %2$L::blobstate)']) statement
+	\gexec
 
 INSERT INTO container
 	SELECT n, b, '\x01', b, ARRAY[b, b], ARRAY[b], ARRAY[b]::plain_domain[], p, p, ARRAY[p],
@@ -81,6 +105,9 @@ SELECT is(unit_stored_values(relation, true), 0::bigint, 'no descriptor in ' || 
 	FROM catalog ORDER BY relation::text;
 SELECT cmp_ok(unit_stored_values('pg_statistic', false), '>=', 120::bigint,
 	'but inline values in pg_statistic');
+SELECT cmp_ok(unit_stored_values(relation, false), '>', 0::bigint, 'values in ' || relation)
+	FROM unnest(ARRAY['pg_attrdef', 'pg_constraint', 'pg_index', 'pg_statistic_ext', 'pg_rewrite', 'pg_proc',
+		'pg_type', 'pg_policy', 'pg_trigger', 'pg_attribute']::regclass[]) relation;
 SELECT cmp_ok(unit_stored_values('pg_statistic_ext_data', false), '>', 0::bigint,
 	'and of expressions in pg_statistic_ext_data');
 SELECT cmp_ok(unit_stored_values('pg_class', false), '=', 1::bigint, 'a partition bound');

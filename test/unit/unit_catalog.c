@@ -111,7 +111,7 @@ count_mcv_list(Datum datum, Counts *counts)
 	}
 }
 
-/* Constants of an expression, or of a partition bound. */
+/* Constants of an expression, of a query, or of a partition bound. */
 static bool
 count_node(Node *node, void *context)
 {
@@ -134,6 +134,8 @@ count_node(Node *node, void *context)
 			count_node(lfirst(lc), context);
 		return false;
 	}
+	else if (IsA(node, Query))
+		return query_tree_walker((Query *) node, count_node, context, 0);
 	return expression_tree_walker(node, count_node, context);
 }
 
