@@ -76,7 +76,8 @@ SELECT format(statement, content(1), content(2)) FROM unnest(ARRAY[
 	'CREATE VIEW literal_view AS SELECT id FROM literal WHERE b = %L::blobstate',
 	'CREATE RULE literal_rule AS ON INSERT TO literal_view DO INSTEAD
 		INSERT INTO literal (b) VALUES (%L)',
-	'CREATE POLICY literal_policy ON literal USING (b = %L::blobstate) WITH CHECK (b < %L::blobstate)',
+	'CREATE POLICY literal_policy ON literal USING (b = %L::blobstate)
+		WITH CHECK (b < %L::blobstate)',
 	'CREATE TRIGGER literal_trigger BEFORE UPDATE ON literal FOR EACH ROW
 		WHEN (NEW.b = %L::blobstate) EXECUTE FUNCTION ignore()',
 	'CREATE FUNCTION literal_function(b blobstate DEFAULT %L) RETURNS blobstate
@@ -106,8 +107,8 @@ SELECT is(unit_stored_values(relation, true), 0::bigint, 'no descriptor in ' || 
 SELECT cmp_ok(unit_stored_values('pg_statistic', false), '>=', 120::bigint,
 	'but inline values in pg_statistic');
 SELECT cmp_ok(unit_stored_values(relation, false), '>', 0::bigint, 'values in ' || relation)
-	FROM unnest(ARRAY['pg_attrdef', 'pg_constraint', 'pg_index', 'pg_statistic_ext', 'pg_rewrite', 'pg_proc',
-		'pg_type', 'pg_policy', 'pg_trigger', 'pg_attribute']::regclass[]) relation;
+	FROM unnest(ARRAY['pg_attrdef', 'pg_constraint', 'pg_index', 'pg_statistic_ext', 'pg_rewrite',
+		'pg_proc', 'pg_type', 'pg_policy', 'pg_trigger', 'pg_attribute']::regclass[]) relation;
 SELECT cmp_ok(unit_stored_values('pg_statistic_ext_data', false), '>', 0::bigint,
 	'and of expressions in pg_statistic_ext_data');
 SELECT cmp_ok(unit_stored_values('pg_class', false), '=', 1::bigint, 'a partition bound');
