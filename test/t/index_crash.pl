@@ -1,28 +1,35 @@
 # Indexes ordered by content answer as before after a crash, whatever keys they hold.
 #
-# Clients insert and delete values that share prefixes from 33 bytes to 2 MB, so that only their
-# content tells them apart, in uniquely indexed tables; commit, roll back, use savepoints, leave
-# transactions open, copy values from a table without an index, and VACUUM.  Then all server
-# processes are killed at one moment, or, when run_tap was started by root, the power of the file
-# system is cut: what was not synced is lost.  After recovery the indexes hold keys of transactions
-# that never ended.  Then
+# Two loads, one after the other.  Clients insert and delete values that share prefixes from 33 bytes
+# to 2 MB, so that only their content tells them apart, in uniquely indexed tables; commit, roll
+# back, use savepoints, leave transactions open, copy values from a table without an index, VACUUM.
+# Then nobody commits what was stored, since that would sync what all others have in the same file;
+# but somebody commits something else, so that the WAL with their keys is flushed.  In the middle of
+# that all server processes are killed at one moment; or, when run_tap was started by root, the power
+# of the file system is cut, so that what was not synced is lost.  After recovery the indexes hold
+# keys of transactions that never ended.  Then
 #
 #	- amcheck finds nothing wrong with the order of keys, on pages and between levels, and every
 #	  row is in its indexes,
-#	- an index scan gives the rows in the order that bytea gives them, and as many as a sort does,
+#	- an index scan gives the rows in the order that bytea gives them, and so does a sort,
 #	- every value is found by its content, and nobody can insert it again (23505), inline or stored,
 #	- every value has the content that its digest says.
 #
-# BLOBEXT_CRASH_ROUNDS (3) rounds for each of BLOBEXT_CRASH_SETTINGS (all; blanks between).
+# BLOBEXT_CRASH_ROUNDS (3) rounds for each of BLOBEXT_CRASH_SETTINGS (blanks between; without it
+# "kill" and "power_minimal", see %settings for others).
 #
-# That the test can fail: where stores always wait for the commit with their sync (a rule in
-# store/target.c that says no, and a comparator that does not sync either), every power cut leaves
-# keys whose content is zeros, and amcheck finds them in the wrong place.  A kill alone loses nothing
-# that was written, and fails only if the order of allocation, content and key is wrong.
+# That the test can fail: take the rule and the syncs at entering and leaving out of store/target.c,
+# and the last nets out of comparator, sort support and object access hook, so that every store waits
+# for its commit.  Then each power cut of power_minimal leaves keys whose content is zeros, amcheck
+# finds them in the wrong place, and rows can be inserted twice.  (With the nets alone it passes
+# mostly; pgtap/index_durability.sql tests them one by one.  In power_replica replay brings content
+# back.)  A kill alone loses nothing that was written; it would show if extents or keys came back in
+# another order than they were made.
 use strict;
 use warnings;
 
 use FindBin;
+use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -38,7 +45,7 @@ my $small = $ENV{BLOBEXT_SMALL_FS};
 my %settings = (
 	kill => "wal_level = replica\n",
 	power_minimal => "wal_level = minimal\nmax_wal_senders = 0\n",
-	power_replica => "wal_level = replica\nblobext.wal_content = off\n");
+	power_replica => "wal_level = replica\n");
 my @indexes = qw(direct_b second_b parts_b lists_b);
 
 # Tables: direct (unique on b), second (unique on a small column and b, so that often no key of
@@ -48,7 +55,7 @@ my $schema = q(
 CREATE EXTENSION amcheck;
 CREATE TABLE direct (id serial PRIMARY KEY, b blobstate);
 CREATE UNIQUE INDEX direct_b ON direct (b);
-CREATE TABLE second (id serial PRIMARY KEY, g int DEFAULT random() * 1000, b blobstate);
+CREATE TABLE second (id serial PRIMARY KEY, g int DEFAULT random() * 20, b blobstate);
 CREATE UNIQUE INDEX second_b ON second (g, b);
 CREATE TABLE partitioned (id int, b blobstate) PARTITION BY RANGE (id);
 CREATE SEQUENCE part_id;
@@ -133,18 +140,23 @@ END $$;
 );
 $schema =~ s/\n\t\t\tTABLESAMPLE SYSTEM_ROWS_OR_ALL LIMIT 1/ ORDER BY random() LIMIT 1/;
 
-my %scripts = (
+# Scripts of pgbench with their weights: what comes first, and what runs when the server dies.
+my %first = (
 	commit => [ 12, 'BEGIN; SELECT add(); SELECT add(); COMMIT;' ],
 	savepoint => [ 4, 'BEGIN; SELECT add(); SAVEPOINT s; SELECT add(); ROLLBACK TO s;
 		SELECT add(); SAVEPOINT s; SELECT add(); RELEASE s; COMMIT;' ],
 	rollback => [ 4, 'BEGIN; SELECT add(); SELECT add(); ROLLBACK;' ],
-	open => [ 2, "BEGIN; SELECT add(); SELECT add(); SELECT add();\n\\sleep 400 ms\nROLLBACK;" ],
+	open => [ 1, "BEGIN; SELECT add(); SELECT add(); SELECT add();\n\\sleep 400 ms\nROLLBACK;" ],
 	remove => [ 3, 'SELECT remove();' ],
-	tick => [ 8, 'INSERT INTO ticks VALUES (now());' ],
-	vacuum => [ 1, "VACUUM direct;\nVACUUM second;\nVACUUM lists;\nVACUUM parts;" ]);
+	vacuum => [ 1, "VACUUM (SKIP_LOCKED) direct, second, lists, parts;" ]);
+my %last = (rollback => $first{rollback}, open => $first{open});
+# By others: a commit syncs what its session has stored before, also if it was rolled back.
+my %ticks = (tick => [ 1, 'INSERT INTO ticks VALUES (now());' ]);
 
+# Options for pgbench.
 sub write_scripts
 {
+	my (%scripts) = @_;
 	my @options;
 	foreach my $name (sort keys %scripts)
 	{
@@ -159,19 +171,18 @@ sub write_scripts
 	return @options;
 }
 
-# pgbench, until the server is gone.
 sub start_clients
 {
-	my ($node, $round, @options) = @_;
+	my ($node, $name, @options) = @_;
 	my $pid = fork() // die "fork: $!";
 	return $pid if $pid;
 
-	my $log = "$PostgreSQL::Test::Utils::log_path/" . $node->name . "_$round.pgbench.log";
+	my $log = "$PostgreSQL::Test::Utils::log_path/" . $node->name . "_$name.pgbench.log";
 	open(STDOUT, '>', $log);
 	open(STDERR, '>&', \*STDOUT);
 	$ENV{PGOPTIONS} = '-c lock_timeout=200ms -c deadlock_timeout=100ms';
-	exec('pgbench', '-n', '-c', $clients, '-j', 2, '-T', 600, "--random-seed=$seed$round", @options,
-		$node->connstr('postgres')) or POSIX::_exit(127);
+	exec('pgbench', '-n', @options, $node->connstr('postgres'))
+	  or POSIX::_exit(127);
 }
 
 sub query_is
@@ -230,15 +241,20 @@ sub check
 
 sub run_round
 {
-	my ($node, $round, $cuts_power, @options) = @_;
+	my ($node, $round, $cuts_power) = @_;
 	my $label = $node->name . ", round $round";
-	my $pid = start_clients($node, $round, @options);
+	my $pid = start_clients($node, "${round}_first", '-c', $clients, '-T', 1 + int(rand(2)), write_scripts(%first));
 
-	sleep(1 + rand(3));
+	waitpid($pid, 0);
+	is($?, 0, "$label: load");
+	my @pids = (
+		start_clients($node, "${round}_last", '-c', $clients, '-T', 60, write_scripts(%last)),
+		start_clients($node, "${round}_ticks", '-c', 1, '-T', 60, write_scripts(%ticks)));
+	sleep(0.3 + rand(1));
 	power('off') if $cuts_power;
 	kill_everything($node);
 	power('on') if $cuts_power;
-	waitpid($pid, 0);
+	waitpid($_, 0) foreach @pids;
 	kill_in_recovery($node, 0.1) if rand() < 0.3;
 	$node->start;
 	check($node, $label);
@@ -246,8 +262,7 @@ sub run_round
 }
 
 note("seed $seed, $rounds rounds, $clients clients");
-my @options = write_scripts();
-foreach my $name (split / /, $ENV{BLOBEXT_CRASH_SETTINGS} // join(' ', sort keys %settings))
+foreach my $name (split / /, $ENV{BLOBEXT_CRASH_SETTINGS} // 'kill power_minimal')
 {
 	my $cuts_power = $name =~ /^power/;
 	if ($cuts_power && !$small)
@@ -266,7 +281,7 @@ foreach my $name (split / /, $ENV{BLOBEXT_CRASH_SETTINGS} // join(' ', sort keys
 	$node->safe_psql('postgres', $schema);
 	# The cluster is durable from here on; initdb has not cared.
 	system('sync') if $cuts_power;
-	run_round($node, $_, $cuts_power, @options) for (1 .. $rounds);
+	run_round($node, $_, $cuts_power) for (1 .. $rounds);
 	$node->stop;
 	$node->clean_node;
 }
