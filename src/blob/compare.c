@@ -12,6 +12,7 @@
 #include "blob/blob.h"
 #include "blob/compare.h"
 #include "blob/durability.h"
+#include "common/hashfn.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 
@@ -20,6 +21,8 @@
 
 /* Inline values up to this size have their digest kept, see digest_of_inline(). */
 #define MAX_DIGESTED_BYTES (256 * 1024)
+#define MAX_SMALL_BYTES 2048
+#define SMALL_DIGESTS 32
 
 /*
  * What a sort keeps: pages from the beginnings of values, as far as steps are one page long.  They
@@ -56,31 +59,53 @@ typedef struct Comparison
 	const KeptPage *in_use;		/* must not be replaced now */
 } Comparison;
 
+/* A digest that was computed, and the content that it belongs to. */
+typedef struct KeptDigest
+{
+	uint64		size_bytes;
+	bool		is_valid;
+	uint8		sha256[BLOB_DIGEST_BYTES];
+} KeptDigest;
+
 /*
  * SHA-256 of content in memory.  An index descent asks for the digest of its one argument again
- * and again, so the last one is kept, with the content that it belongs to: looking at an address
- * would not do, because a caller may put the next value where the last one was.
+ * and again, and of the small values that the index holds in between.  So the last large one is
+ * kept, and some small ones, with the content that they belong to: looking at an address would not
+ * do, because a caller may put the next value where the last one was.
  */
 static const uint8 *
 digest_of_inline(const char *data, uint64 size_bytes)
 {
-	static char kept_content[MAX_DIGESTED_BYTES];
-	static uint64 kept_bytes;
-	static bool is_kept = false;
-	static uint8 sha256[BLOB_DIGEST_BYTES];
+	static char large_content[MAX_DIGESTED_BYTES];
+	static char small_contents[SMALL_DIGESTS][MAX_SMALL_BYTES];
+	static KeptDigest large;
+	static KeptDigest smalls[SMALL_DIGESTS];
+	char	   *content = large_content;
+	KeptDigest *kept = &large;
 
-	if (is_kept && kept_bytes == size_bytes && memcmp(kept_content, data, size_bytes) == 0)
-		return sha256;
+	if (size_bytes <= MAX_SMALL_BYTES)
+	{
+		uint32		hash = (uint32) size_bytes;
+		int			slot;
 
-	is_kept = false;
-	blob_digest_bytes(data, size_bytes, sha256);
+		memcpy(&hash, data, Min(size_bytes, sizeof(hash)));
+		slot = murmurhash32(hash ^ (uint32) size_bytes) % SMALL_DIGESTS;
+		content = small_contents[slot];
+		kept = &smalls[slot];
+	}
+	if (kept->is_valid && kept->size_bytes == size_bytes &&
+		memcmp(content, data, size_bytes) == 0)
+		return kept->sha256;
+
+	kept->is_valid = false;
+	blob_digest_bytes(data, size_bytes, kept->sha256);
 	if (size_bytes <= MAX_DIGESTED_BYTES)
 	{
-		memcpy(kept_content, data, size_bytes);
-		kept_bytes = size_bytes;
-		is_kept = true;
+		memcpy(content, data, size_bytes);
+		kept->size_bytes = size_bytes;
+		kept->is_valid = true;
 	}
-	return sha256;
+	return kept->sha256;
 }
 
 const uint8 *
