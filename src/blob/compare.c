@@ -20,7 +20,7 @@
 #define MAX_STEP_BYTES (256 * 1024)
 
 /* Inline values up to this size have their digest kept, see digest_of_inline(). */
-#define MAX_DIGESTED_BYTES (256 * 1024)
+#define MAX_DIGESTED_BYTES (128 * 1024)
 #define MAX_SMALL_BYTES 2048
 #define SMALL_DIGESTS 32
 
