@@ -1,6 +1,6 @@
 --
 -- Order, equality and indexes by content, wherever PostgreSQL sorts, compares and hashes.  What a
--- comparison reads and whether it is right in nasty cases is the matter of pgtap/comparison.
+-- comparison reads and whether it is right in nasty cases is the matter of pgtap/order.
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS blobext;

@@ -1,4 +1,5 @@
 -- Comparisons by content: right in every case that bytea knows, and reading no more than decides.
+-- (Leaves the cache full of chunks in use: counters.sql, which needs some, runs before it.)
 CREATE EXTENSION IF NOT EXISTS amcheck;
 CREATE SCHEMA comparison;
 SET search_path = comparison, public;
