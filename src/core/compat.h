@@ -4,8 +4,8 @@
  *
  * The rest of the source has no conditionals on PG_VERSION_NUM.  Where a newer release only changed
  * a name, that name is used everywhere, and given to older releases here; other differences have
- * macros named BLOB_* or blob_*.  Macros, so that this header needs no header of the server: a
- * file includes what a macro that it uses stands for.
+ * macros named BLOB_* or blob_*.  Macros, so that this header needs no other: a file includes what
+ * a macro that it uses stands for.
  */
 #ifndef BLOB_COMPAT_H
 #define BLOB_COMPAT_H
@@ -16,10 +16,16 @@
 
 /* ---- 16 ---- */
 
+/* Access to variable-length datums: postgres.h had it in 15. */
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
 #if PG_VERSION_NUM < 160000
 /* storage/relfilelocator.h, utils/rel.h, access/tableam.h */
 #define RelFileLocator RelFileNode
 #define rd_locator rd_node
+#define rd_firstRelfilelocatorSubid rd_firstRelfilenodeSubid
 #define relation_set_new_filelocator relation_set_new_filenode
 /* access/tableam.h: which indexes an update has to change */
 #define TU_UpdateIndexes bool
@@ -58,6 +64,11 @@
 #endif
 
 /* ---- 18 ---- */
+
+/* c.h: begins the declaration of a function that does not return */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn pg_attribute_noreturn()
+#endif
 
 /* commands/vacuum.h: may sleep, within ANALYZE */
 #if PG_VERSION_NUM >= 180000

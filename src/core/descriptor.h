@@ -23,6 +23,7 @@
 #ifndef BLOB_DESCRIPTOR_H
 #define BLOB_DESCRIPTOR_H
 
+#include "core/compat.h"
 #include "core/digest.h"
 #include "core/page.h"
 #include "core/tier.h"

@@ -26,7 +26,7 @@ static const struct config_enum_entry wal_content_options[] = {
 	{NULL, 0, false}
 };
 
-static const struct config_enum_entry io_method_options[] = {
+static const struct config_enum_entry engine_options[] = {
 	{"auto", BLOB_IO_METHOD_AUTO, false},
 	{"io_uring", BLOB_IO_METHOD_URING, false},
 	{"sync", BLOB_IO_METHOD_SYNC, false},
@@ -63,7 +63,7 @@ define_server_settings(void)
 	DefineCustomEnumVariable("blobext.io_method",
 							 "Selects how extents are read and written.",
 							 "auto takes io_uring where the kernel allows it.",
-							 &blob_io_method, BLOB_IO_METHOD_AUTO, io_method_options,
+							 &blob_io_method, BLOB_IO_METHOD_AUTO, engine_options,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("blobext.direct_io",
 							 "Bypasses the kernel's page cache where the file system allows it.",

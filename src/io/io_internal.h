@@ -5,6 +5,7 @@
 #ifndef BLOB_IO_INTERNAL_H
 #define BLOB_IO_INTERNAL_H
 
+#include "core/compat.h"
 #include "core/page.h"
 
 /* LWLock tranches (names are shown as wait events) and how many locks each has. */
@@ -14,7 +15,7 @@
 #define BLOB_CACHE_PARTITIONS 16
 
 /* io.c: raise the ERROR for a library that has no shared memory. */
-extern void blob_io_not_preloaded(void) pg_attribute_noreturn();
+pg_noreturn extern void blob_io_not_preloaded(void);
 
 /* segment_sync.c, called by segment.c */
 extern Size blob_segment_sync_shmem_size(void);

@@ -12,6 +12,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "core/catalog.h"
+#include "core/compat.h"
 #include "core/settings.h"
 #include "miscadmin.h"
 #include "space/space_internal.h"
@@ -159,7 +160,7 @@ blob_space_shared(const BlobSpaceId *id)
 static void
 check_not_moved(Relation map)
 {
-	if (map->rd_firstRelfilenodeSubid != InvalidSubTransactionId)
+	if (map->rd_firstRelfilelocatorSubid != InvalidSubTransactionId)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot store in extents in the transaction that moved the extent map"),

@@ -18,8 +18,8 @@ make_item(BlobSampleItem *item, int row_no, uint64 number, int common_bytes, boo
 	char	   *content = palloc(common_bytes + 21);
 
 	memset(content, 'x', common_bytes);
-	item->size_bytes = common_bytes + sprintf(content + common_bytes, "%010" INT64_MODIFIER "u",
-											  number);
+	item->size_bytes = common_bytes + sprintf(content + common_bytes, "%010llu",
+											  (unsigned long long) number);
 	item->prefix_bytes = (int) Min(item->size_bytes, BLOB_PREFIX_BYTES);
 	memcpy(item->prefix, content, item->prefix_bytes);
 	blob_digest_bytes(content, item->size_bytes, item->sha256);
