@@ -483,8 +483,54 @@ COMMENT ON COLUMN blobext_space.extents IS 'extents that begin in the segment; n
 COMMENT ON COLUMN blobext_space.pages IS 'pages of 4 kB in the segment';
 COMMENT ON COLUMN blobext_space.bytes IS 'bytes in the segment';
 
+CREATE FUNCTION blobext_gc(dry_run boolean DEFAULT false,
+        OUT freed_blobs bigint, OUT freed_bytes bigint, OUT live_blobs bigint,
+        OUT live_bytes bigint, OUT skipped_reason text)
+    RETURNS record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION blobext_gc(boolean) FROM PUBLIC;
+COMMENT ON FUNCTION blobext_gc(boolean) IS
+    'free what nothing refers to; a dry run counts only; not in a transaction block';
+
+CREATE FUNCTION blobext_gc_state(OUT pid integer, OUT phase text, OUT dry_run boolean,
+        OUT started_at timestamptz, OUT ended_at timestamptz, OUT waiting_for text,
+        OUT relations_done bigint, OUT relations_total bigint,
+        OUT pages_done bigint, OUT pages_total bigint,
+        OUT freed_blobs bigint, OUT freed_bytes bigint,
+        OUT live_blobs bigint, OUT live_bytes bigint, OUT skipped_reason text,
+        OUT completed_rounds bigint, OUT skipped_rounds bigint, OUT completed_at timestamptz)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1;
+REVOKE ALL ON FUNCTION blobext_gc_state() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_gc_state() TO pg_monitor;
+COMMENT ON FUNCTION blobext_gc_state() IS 'behind view blobext_gc_status';
+CREATE VIEW blobext_gc_status AS SELECT * FROM @extschema@.blobext_gc_state();
+COMMENT ON VIEW blobext_gc_status IS
+    'the running round of the collector in this database, or the last one since the server started';
+COMMENT ON COLUMN blobext_gc_status.pid IS 'process that collects; null if none does';
+COMMENT ON COLUMN blobext_gc_status.phase IS 'idle, waiting, marking, checking, sweeping';
+COMMENT ON COLUMN blobext_gc_status.dry_run IS 'the round frees nothing by order';
+COMMENT ON COLUMN blobext_gc_status.started_at IS 'when the round began';
+COMMENT ON COLUMN blobext_gc_status.ended_at IS 'when it ended; null if it runs';
+COMMENT ON COLUMN blobext_gc_status.waiting_for IS 'what the round waits for now';
+COMMENT ON COLUMN blobext_gc_status.relations_done IS 'tables and indexes read';
+COMMENT ON COLUMN blobext_gc_status.relations_total IS 'tables and indexes to be read';
+COMMENT ON COLUMN blobext_gc_status.pages_done IS 'pages of tables and indexes read';
+COMMENT ON COLUMN blobext_gc_status.pages_total IS 'pages to be read; an estimate';
+COMMENT ON COLUMN blobext_gc_status.freed_blobs IS 'values freed; of a dry run: to be freed';
+COMMENT ON COLUMN blobext_gc_status.freed_bytes IS 'bytes freed; of a dry run: to be freed';
+COMMENT ON COLUMN blobext_gc_status.live_blobs IS 'values that remain; null if not counted';
+COMMENT ON COLUMN blobext_gc_status.live_bytes IS 'bytes that remain; null if not counted';
+COMMENT ON COLUMN blobext_gc_status.skipped_reason IS
+    'what kept the round from freeing; null if nothing did';
+COMMENT ON COLUMN blobext_gc_status.completed_rounds IS 'complete rounds since the server started';
+COMMENT ON COLUMN blobext_gc_status.skipped_rounds IS
+    'rounds that something kept from freeing, since the server started';
+COMMENT ON COLUMN blobext_gc_status.completed_at IS 'when the last complete round ended';
+GRANT SELECT ON blobext_gc_status TO pg_monitor;
+
 CREATE FUNCTION blobext_stat_counters(OUT name text, OUT value bigint) RETURNS SETOF record
-    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 19;
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 22;
 COMMENT ON FUNCTION blobext_stat_counters() IS 'behind view blobext_stat';
 CREATE VIEW blobext_stat AS SELECT name, value FROM @extschema@.blobext_stat_counters();
 COMMENT ON VIEW blobext_stat IS 'counters of the whole server since its start';

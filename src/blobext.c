@@ -8,6 +8,7 @@
 #include "blob/durability.h"
 #include "core/settings.h"
 #include "fmgr.h"
+#include "gc/gc.h"
 #include "io/io.h"
 #include "miscadmin.h"
 #include "recovery/recovery.h"
@@ -30,6 +31,7 @@ request_shared_memory(void)
 		previous_shmem_request_hook();
 	blob_io_shmem_request();
 	blob_space_shmem_request();
+	blob_gc_shmem_request();
 }
 
 static void
@@ -40,6 +42,7 @@ initialize_shared_memory(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	blob_io_shmem_init();
 	blob_space_shmem_init();
+	blob_gc_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 	blob_settings_warn();
 }
@@ -58,6 +61,7 @@ _PG_init(void)
 	blob_recovery_register();
 	blob_durability_init();
 	blob_store_install_hooks();
+	blob_gc_install_hooks();
 	blob_api_publish();
 
 	previous_shmem_request_hook = shmem_request_hook;

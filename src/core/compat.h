@@ -40,7 +40,52 @@
 	ResolveRecoveryConflictWithSnapshot((horizon), (locator))
 #endif
 
+/* replication/slot.h: does PostgreSQL let nobody use this slot any more? */
+#if PG_VERSION_NUM >= 160000
+#define blob_slot_is_invalidated(data) ((data)->invalidated != RS_INVAL_NONE)
+#else
+#define blob_slot_is_invalidated(data) \
+	((data)->restart_lsn == InvalidXLogRecPtr && (data)->invalidated_at != InvalidXLogRecPtr)
+#endif
+
 /* ---- 17 ---- */
+
+/*
+ * storage/proc.h, storage/procarray.h, storage/sinvaladt.h, storage/lock.h: backends, numbered from
+ * 0.  The process of a number (or NULL), of a temporary schema; the number of a virtual transaction,
+ * of its lock tag, of this process; the local id of a process's transaction.
+ */
+#if PG_VERSION_NUM >= 170000
+#define blob_backend_process(number) ProcNumberGetProc(number)
+#define blob_temporary_schema_process(schema) \
+	ProcNumberGetProc(GetTempNamespaceProcNumber(schema))
+#define blob_backend_of_transaction(vxid) ((vxid).procNumber)
+#define blob_backend_of_tag(tag) ((int) (tag)->locktag_field1)
+#define blob_own_backend() MyProcNumber
+#define blob_local_transaction(process) ((process)->vxid.lxid)
+#else
+#define blob_backend_process(number) BackendIdGetProc((number) + 1)
+#define blob_temporary_schema_process(schema) \
+	BackendIdGetProc(GetTempNamespaceBackendId(schema))
+#define blob_backend_of_transaction(vxid) ((vxid).backendId - 1)
+#define blob_backend_of_tag(tag) ((int) (tag)->locktag_field1 - 1)
+#define blob_own_backend() (MyBackendId - 1)
+#define blob_local_transaction(process) ((process)->lxid)
+#endif
+
+/* utils/snapmgr.h: can tuples be removed that an old snapshot needs? */
+#if PG_VERSION_NUM >= 170000
+#define blob_snapshots_expire() false
+#else
+#define blob_snapshots_expire() (old_snapshot_threshold >= 0)
+#endif
+
+/* replication/slot.h: write those that are marked as dirty */
+#if PG_VERSION_NUM >= 170000
+#define blob_save_dirty_slots() CheckPointReplicationSlots(false)
+#else
+#define blob_save_dirty_slots() CheckPointReplicationSlots()
+#endif
 
 /* access/tableam.h: where the table access method's ANALYZE takes its next block from */
 #if PG_VERSION_NUM >= 170000

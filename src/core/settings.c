@@ -18,6 +18,9 @@ bool		blob_tail_extents = true;
 bool		blob_verify_reads = false;
 int			blob_cache_kb = 128 * 1024;
 int			blob_max_databases = 64;
+int			blob_gc_wait_timeout_ms = 60 * 1000;
+double		blob_gc_cost_delay_ms = 0;
+int			blob_gc_cost_limit_pages = 200;
 
 static const struct config_enum_entry wal_content_options[] = {
 	{"auto", BLOB_WAL_CONTENT_AUTO, false},
@@ -78,11 +81,32 @@ define_server_settings(void)
 							NULL, NULL, NULL);
 }
 
+static void
+define_collector_settings(void)
+{
+	DefineCustomIntVariable("blobext.gc_wait_timeout",
+							"Sets how long the collector waits for others before it gives up.",
+							"Transactions, held cursors, locks and logical replication slots can "
+							"keep it from freeing space.",
+							&blob_gc_wait_timeout_ms, 60 * 1000, 0, INT_MAX,
+							PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomRealVariable("blobext.gc_cost_delay",
+							 "Sets how long the collector sleeps after gc_cost_limit pages.",
+							 "0 lets it run at full speed.",
+							 &blob_gc_cost_delay_ms, 0, 0, 1000, PGC_USERSET, GUC_UNIT_MS,
+							 NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.gc_cost_limit",
+							"Sets how many pages the collector reads before it sleeps.",
+							NULL, &blob_gc_cost_limit_pages, 200, 1, INT_MAX, PGC_USERSET, 0,
+							NULL, NULL, NULL);
+}
+
 void
 blob_settings_define(void)
 {
 	define_store_settings();
 	define_server_settings();
+	define_collector_settings();
 	MarkGUCPrefixReserved("blobext");
 }
 

@@ -29,6 +29,9 @@ extern bool blob_tail_extents;
 extern bool blob_verify_reads;
 extern int	blob_cache_kb;
 extern int	blob_max_databases;
+extern int	blob_gc_wait_timeout_ms;
+extern double blob_gc_cost_delay_ms;
+extern int	blob_gc_cost_limit_pages;
 
 extern void blob_settings_define(void);
 

@@ -23,6 +23,9 @@ typedef struct BlobStat
 	pg_atomic_uint64 syncs;			/* fdatasync calls on segments */
 	pg_atomic_uint64 shared_syncs;	/* waits served by somebody else's fdatasync */
 	pg_atomic_uint64 wal_content_bytes; /* content logged in CONTENT records */
+	pg_atomic_uint64 gc_cycles;		/* complete rounds of the collector */
+	pg_atomic_uint64 gc_freed_blobs;
+	pg_atomic_uint64 gc_freed_bytes;
 	pg_atomic_uint64 stale_reads;	/* reads refused because an extent was reused */
 } BlobStat;
 

@@ -100,6 +100,9 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	PUT_COUNTER(shared_syncs);
 	PUT_COUNTER(wal_content_bytes);
 	PUT_COUNTER(stale_reads);
+	PUT_COUNTER(gc_cycles);
+	PUT_COUNTER(gc_freed_blobs);
+	PUT_COUNTER(gc_freed_bytes);
 	put_row(result, "cache_hits", hits);
 	put_row(result, "cache_misses", misses);
 	put_row(result, "cache_used_bytes", used_chunks * BLOB_CACHE_CHUNK_BYTES);

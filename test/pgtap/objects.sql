@@ -31,7 +31,9 @@ CREATE TEMP TABLE administration AS SELECT unnest(ARRAY[
 	'blobext_require_library(text)',
 	'blobext_create_store(regclass)',
 	'blobext_check(regclass)',
-	'blobext_space_usage()']) AS signature;
+	'blobext_space_usage()',
+	'blobext_gc(boolean)',
+	'blobext_gc_state()']) AS signature;
 SELECT bag_eq(
 	$$SELECT signature FROM function WHERE NOT has_function_privilege('public', oid, 'EXECUTE')$$,
 	$$SELECT signature FROM administration$$,
@@ -104,13 +106,13 @@ SELECT bag_eq(
 		'blob_store(blobstate)', 'blob_store(bytea)', 'blob_store_support(internal)',
 		'blobstate(blobstate,integer,boolean)', 'blobext_require_library(text)', 'blobext_create_store(regclass)',
 		'blobext_map_handler(internal)', 'blobext_check(regclass)', 'blobext_stat_counters()',
-		'blobext_space_usage()'],
+		'blobext_space_usage()', 'blobext_gc(boolean)', 'blobext_gc_state()'],
 	'volatile functions');
 SELECT is_empty(
 	$$SELECT signature FROM function WHERE proparallel <> 'u'
 		AND signature IN ('blobstate_in(cstring,oid,integer)', 'blobstate_recv(internal,oid,integer)',
 			'blob_store(blobstate)', 'blob_store(bytea)', 'blobstate(blobstate,integer,boolean)',
-			'blobext_check(regclass)')$$,
+			'blobext_check(regclass)', 'blobext_gc(boolean)')$$,
 	'functions that store are PARALLEL UNSAFE');
 -- The content of a value never changes, so reading it may be used in index expressions; but text
 -- output depends on bytea_output.

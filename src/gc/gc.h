@@ -1,0 +1,43 @@
+/*
+ * gc/gc.h
+ *	  The collector: frees the extents of a database that nothing refers to.  See README.md.
+ */
+#ifndef BLOB_GC_H
+#define BLOB_GC_H
+
+#include "postgres.h"
+
+typedef struct BlobGcOptions
+{
+	bool		dry_run;		/* count, free nothing */
+	double		cost_delay_ms;	/* sleep so long (0: never) ... */
+	int			cost_limit_pages;	/* ... after so many pages of tables and indexes */
+} BlobGcOptions;
+
+/* Blobs are counted by their first extents, see README.md. */
+typedef struct BlobGcResult
+{
+	char	   *skipped_reason; /* why nothing was freed, or not all; NULL: the round was complete */
+	bool		counted;		/* the figures below are known */
+	uint64		freed_blobs;	/* of a dry run: that would have been freed */
+	uint64		freed_bytes;
+	uint64		live_blobs;
+	uint64		live_bytes;
+	int			removed_segments;
+} BlobGcResult;
+
+/* Shared memory and hooks; from the library's entry point. */
+extern void blob_gc_shmem_request(void);
+extern void blob_gc_shmem_init(void);
+extern void blob_gc_install_hooks(void);
+
+/*
+ * One round in the current database.  The caller is in a transaction that has done nothing else:
+ * no transaction id, no transaction block, no recovery, no parallel mode, and it holds no value in
+ * memory.  What keeps the collector from freeing anything (a session, a table, a slot, a lock
+ * request) is no error, but a reason in the result, in the current memory context.  May take long,
+ * mostly waiting; it can be cancelled at any time.
+ */
+extern void blob_gc_run(const BlobGcOptions *options, BlobGcResult *result);
+
+#endif							/* BLOB_GC_H */

@@ -1,0 +1,135 @@
+/*
+ * gc/gc_internal.h
+ *	  What the files of this folder share: the state of one round.
+ */
+#ifndef BLOB_GC_INTERNAL_H
+#define BLOB_GC_INTERNAL_H
+
+#include "postgres.h"
+
+#include "access/htup.h"
+#include "gc/gc.h"
+#include "gc/status.h"
+#include "space/space.h"
+#include "storage/bufmgr.h"
+#include "storage/lock.h"
+#include "utils/snapshot.h"
+#include "utils/timestamp.h"
+
+/* A relation whose rows or row type can hold blobstate, as the catalogs show it. */
+typedef struct BlobGcRoot
+{
+	Oid			relid;
+	Oid			file;			/* pg_class.relfilenode */
+	Oid			tablespace;
+	Oid			access_method;
+	char		kind;			/* pg_class.relkind */
+	bool		is_scanned;		/* has values in a file of its own */
+	uint64		columns;		/* blob_gc_hash_column() of all columns, added */
+	BlockNumber pages;			/* estimate */
+} BlobGcRoot;
+
+typedef struct BlobGcRoots
+{
+	int			count;
+	BlobGcRoot *items;			/* ordered by relid */
+	char	   *obstacle;		/* why the collector cannot work, or NULL */
+} BlobGcRoots;
+
+/* The pages [first_page, end_page) whose first extents are looked at, a bit for each. */
+typedef struct BlobGcMarks
+{
+	BlobPageNo	first_page;
+	BlobPageNo	end_page;
+	uint8	   *bits;
+} BlobGcMarks;
+
+/* A column that can hold blobstate. */
+typedef struct BlobGcColumn
+{
+	AttrNumber	number;
+	Oid			type;
+} BlobGcColumn;
+
+typedef struct BlobGcRound
+{
+	const BlobGcOptions *options;
+	BlobGcResult *result;
+	BlobSpace	space;
+	Oid			blob_type;
+	BlobGeneration cutoff;
+	Snapshot	snapshot;		/* S1 */
+	BlobGcRoots *roots;
+	XLogRecPtr	slot_position;	/* W */
+	BlobGcMarks marks;
+	BufferAccessStrategy strategy;
+	MemoryContext context;		/* of the round: what is kept between steps */
+	MemoryContext row_context;	/* reset for each tuple */
+	TimestampTz next_yield_check;
+	int			delay_balance;	/* pages since the last sleep */
+
+	/* The relation being scanned. */
+	Relation	relation;
+	LOCKMODE	lock_mode;
+	int			column_count;
+	BlobGcColumn *columns;
+} BlobGcRound;
+
+/* gc.c: note why the round ends; always false. */
+extern bool blob_gc_skip(BlobGcRound *round, const char *format,...) pg_attribute_printf(2, 3);
+
+/*
+ * gc.c: bounded waiting.  Sleeps a moment, and shows what for; serves interrupts.  False, with that
+ * as the reason noted, when time is over, or when somebody waits for us.
+ */
+typedef struct BlobGcWait
+{
+	TimestampTz end;
+	long		sleep_ms;
+} BlobGcWait;
+
+extern void blob_gc_wait_begin(BlobGcWait *wait);
+extern bool blob_gc_wait_more(BlobGcRound *round, BlobGcWait *wait, const char *format,...)
+			pg_attribute_printf(3, 4);
+
+/* gc.c: false, with a reason noted, when somebody waits for a lock that this round holds. */
+extern bool blob_gc_nobody_waits(BlobGcRound *round);
+
+/* gc.c: to be called for each page read, without locks on it; false ends the round. */
+extern bool blob_gc_page_done(BlobGcRound *round);
+
+/* quiesce.c: steps 3 and 5 */
+extern bool blob_gc_wait_for_snapshots(BlobGcRound *round);
+extern bool blob_gc_wait_for_transactions(BlobGcRound *round);
+
+/* roots.c: step 4, in the round's context */
+extern BlobGcRoots *blob_gc_list_roots(BlobGcRound *round);
+extern bool blob_gc_roots_equal(const BlobGcRoots *left, const BlobGcRoots *right);
+extern uint64 blob_gc_hash_column(AttrNumber number, Oid type, bool is_dropped);
+
+/* slots.c: steps 7 and 10 */
+extern bool blob_gc_note_slots(BlobGcRound *round);
+extern bool blob_gc_wait_for_slots(BlobGcRound *round);
+
+/* mark.c */
+extern void blob_gc_marks_begin(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_page);
+extern void blob_gc_marks_end(BlobGcRound *round);
+extern bool blob_gc_is_marked(const BlobGcMarks *marks, BlobPageNo first_page);
+
+/* Mark the extents of all values in a datum.  Leaves garbage in the current memory context. */
+extern void blob_gc_mark(BlobGcRound *round, Datum datum, Oid type);
+
+/* heap.c and btree.c: step 8; the relation is open, its columns are listed. */
+extern bool blob_gc_mark_heap(BlobGcRound *round);
+extern bool blob_gc_mark_btree(BlobGcRound *round);
+extern bool blob_gc_mark_statistics(BlobGcRound *round);
+
+/* sweep.c: step 11, for the range of the marks */
+extern void blob_gc_sweep(BlobGcRound *round);
+
+/* carriers.c */
+extern Size blob_gc_carriers_shmem_size(void);
+extern void blob_gc_carriers_shmem_init(void);
+extern void blob_gc_carriers_install(void);
+
+#endif							/* BLOB_GC_INTERNAL_H */

@@ -1,0 +1,91 @@
+/*
+ * gc/mark.c
+ *	  The mark set: one bit for each page, set for the first pages of extents that are referred to.
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "blob/walk.h"
+#include "core/descriptor.h"
+#include "gc/gc_internal.h"
+#include "utils/memutils.h"
+
+void
+blob_gc_marks_begin(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_page)
+{
+	BlobGcMarks *marks = &round->marks;
+	Size		bytes = (end_page - first_page) / 8 + 1;
+
+	marks->first_page = first_page;
+	marks->end_page = end_page;
+	marks->bits = MemoryContextAllocExtended(round->context, bytes,
+											 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+}
+
+void
+blob_gc_marks_end(BlobGcRound *round)
+{
+	pfree(round->marks.bits);
+	round->marks.bits = NULL;
+}
+
+bool
+blob_gc_is_marked(const BlobGcMarks *marks, BlobPageNo first_page)
+{
+	uint64		bit = first_page - marks->first_page;
+
+	Assert(first_page >= marks->first_page && first_page < marks->end_page);
+	return (marks->bits[bit / 8] >> (bit % 8) & 1) != 0;
+}
+
+/*
+ * An extent is known by its first page.  A reference whose extent was freed and given to somebody
+ * else (only dead tuples have such) marks what is there now, or nothing: that keeps too much, for
+ * a round.
+ */
+static void
+mark_page(BlobGcMarks *marks, BlobPageNo first_page)
+{
+	uint64		bit = first_page - marks->first_page;
+
+	if (first_page >= marks->first_page && first_page < marks->end_page)
+		marks->bits[bit / 8] |= 1 << (bit % 8);
+}
+
+/* The value's form, fetching no more of it than its beginning. */
+static bool
+is_inline(struct varlena *datum)
+{
+	struct varlena *start = datum;
+
+	if (VARATT_IS_EXTENDED(datum) && !VARATT_IS_SHORT(datum))
+		start = detoast_attr_slice(datum, 0, BLOB_FORM_BYTES);
+	return VARSIZE_ANY_EXHDR(start) >= BLOB_FORM_BYTES &&
+		*(uint8 *) VARDATA_ANY(start) == BLOB_FORM_INLINE_V1;
+}
+
+static void
+mark_value(Datum datum, void *context)
+{
+	BlobGcRound *round = context;
+	BlobValue	value;
+	int			count;
+
+	if (is_inline((struct varlena *) DatumGetPointer(datum)))
+		return;
+	blob_value_unpack(PG_DETOAST_DATUM_PACKED(datum), &value);
+	if (value.is_inline)
+		return;
+	count = blob_descriptor_extent_count(&value.descriptor);
+	for (int i = 0; i < count; i++)
+		mark_page(&round->marks, blob_descriptor_extent(&value.descriptor, i).first_page);
+}
+
+void
+blob_gc_mark(BlobGcRound *round, Datum datum, Oid type)
+{
+	if (type == round->blob_type)
+		mark_value(datum, round);
+	else
+		blob_walk_datum(datum, type, mark_value, round);
+}

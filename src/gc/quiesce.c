@@ -1,0 +1,229 @@
+/*
+ * gc/quiesce.c
+ *	  Waits until nobody has values in memory that the scan could miss: steps 3 and 5 of README.md.
+ *
+ * Transactions are watched, not waited for with a lock: prepared ones must be skipped, and
+ * whoever waits for us must not be kept waiting.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "gc/carriers.h"
+#include "gc/gc_internal.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+
+/* What one pass of step 5 has to see the end of. */
+typedef struct Pass
+{
+	VirtualTransactionId *transactions; /* those that ran at L */
+	int			transaction_count;
+	BlobGcCarrierState *before; /* each slot's state just before L, and at L */
+	BlobGcCarrierState *at;
+	bool	   *ours;			/* slots of this database */
+	bool		again;			/* a carrier passed values on: another pass is needed */
+} Pass;
+
+/* Why we wait, and for whom. */
+typedef struct Blocker
+{
+	int			pid;
+	const char *what;
+} Blocker;
+
+bool
+blob_gc_wait_for_snapshots(BlobGcRound *round)
+{
+	TransactionId limit = round->snapshot->xmin;
+	BlobGcWait	wait;
+
+	TransactionIdRetreat(limit);
+	blob_gc_wait_begin(&wait);
+	for (;;)
+	{
+		int			count;
+		int			pid = 0;
+		VirtualTransactionId *found = GetCurrentVirtualXIDs(limit, true, false, PROC_IN_VACUUM,
+															&count);
+
+		/* Prepared transactions have no xmin. */
+		if (count > 0)
+			blob_gc_transaction_runs(found[0], &pid);
+		pfree(found);
+		if (count == 0)
+			return true;
+		if (!blob_gc_wait_more(round, &wait, "process %d holds an older snapshot", pid))
+			return false;
+	}
+}
+
+/* Is the first transaction of a carrier at most the given one, of the same backend? */
+static bool
+carries_since(BlobGcCarrier carrier, LocalTransactionId transaction)
+{
+	return LocalTransactionIdIsValid(carrier.first) &&
+		(int32) (carrier.first - transaction) <= 0;
+}
+
+/* The process that this slot's part of the pass waits for; false if there is nothing. */
+static bool
+slot_blocks(Pass *pass, int slot, Blocker *blocker)
+{
+	BlobGcCarrierState *at = &pass->at[slot];
+	BlobGcCarrierState *before = &pass->before[slot];
+	BlobGcCarrierState now;
+	Oid			database;
+
+	if (!pass->ours[slot] ||
+		(!LocalTransactionIdIsValid(at->cursors.first) &&
+		 !LocalTransactionIdIsValid(before->cursors.first) &&
+		 !LocalTransactionIdIsValid(at->procedure.first)))
+		return false;
+
+	now = blob_gc_carrier_state(slot);
+	blocker->what = NULL;
+	if (LocalTransactionIdIsValid(at->procedure.first) &&
+		carries_since(now.procedure, at->procedure.last))
+		blocker->what = "runs a procedure or DO block that can commit";
+	if ((LocalTransactionIdIsValid(at->cursors.first) &&
+		 carries_since(now.cursors, at->cursors.last)) ||
+		(LocalTransactionIdIsValid(before->cursors.first) &&
+		 carries_since(now.cursors, before->cursors.last)))
+		blocker->what = "has an open cursor WITH HOLD";
+
+	/* Somebody who read a held cursor may have what was in it. */
+	if (LocalTransactionIdIsValid(at->cursors.first) ||
+		LocalTransactionIdIsValid(before->cursors.first))
+		pass->again = true;
+	return blocker->what != NULL && blob_gc_carrier_backend(slot, &database, &blocker->pid);
+}
+
+/* A transaction that left a carrier behind goes on until that one ends. */
+static bool
+transaction_blocks(VirtualTransactionId transaction, Blocker *blocker)
+{
+	int			slot = blob_gc_carrier_slot(transaction);
+	LocalTransactionId id = transaction.localTransactionId;
+	BlobGcCarrierState now;
+	Oid			database;
+
+	if (blob_gc_transaction_runs(transaction, &blocker->pid))
+	{
+		blocker->what = "has been in a transaction since before";
+		return true;
+	}
+	now = blob_gc_carrier_state(slot);
+	if (carries_since(now.procedure, id))
+		blocker->what = "runs a procedure or DO block that can commit";
+	else if (carries_since(now.cursors, id))
+		blocker->what = "has an open cursor WITH HOLD";
+	else
+		return false;
+	return blob_gc_carrier_backend(slot, &database, &blocker->pid);
+}
+
+static bool
+pass_blocks(Pass *pass, Blocker *blocker)
+{
+	for (int i = 0; i < pass->transaction_count; i++)
+	{
+		if (transaction_blocks(pass->transactions[i], blocker))
+			return true;
+	}
+	for (int slot = 0; slot < blob_gc_carrier_slot_count(); slot++)
+	{
+		if (slot_blocks(pass, slot, blocker))
+			return true;
+	}
+	return false;
+}
+
+static void
+read_slots(BlobGcCarrierState *states)
+{
+	for (int slot = 0; slot < blob_gc_carrier_slot_count(); slot++)
+		states[slot] = blob_gc_carrier_state(slot);
+}
+
+/*
+ * The moment L.  Slots are read before and after the transactions are listed: a transaction that
+ * ends in between has registered what it leaves behind, and if that is gone again, the number of
+ * events tells.
+ */
+static Pass *
+begin_pass(void)
+{
+	int			slots = blob_gc_carrier_slot_count();
+	Pass	   *pass = palloc0(sizeof(Pass));
+	int			pid;
+
+	pass->before = palloc(sizeof(BlobGcCarrierState) * slots);
+	pass->at = palloc(sizeof(BlobGcCarrierState) * slots);
+	pass->ours = palloc0(sizeof(bool) * slots);
+	read_slots(pass->before);
+	pass->transactions = GetCurrentVirtualXIDs(InvalidTransactionId, false, false,
+											   PROC_IN_VACUUM, &pass->transaction_count);
+	read_slots(pass->at);
+	for (int slot = 0; slot < slots; slot++)
+	{
+		Oid			database = InvalidOid;
+
+		pass->ours[slot] = slot != blob_gc_carrier_own_slot() &&
+			blob_gc_carrier_backend(slot, &database, &pid) && database == MyDatabaseId;
+		if (pass->ours[slot] && pass->before[slot].cursor_events != pass->at[slot].cursor_events)
+			pass->again = true;
+	}
+	return pass;
+}
+
+/* Whether a backend that was waited for held a new cursor meanwhile: it may be closed again. */
+static bool
+cursors_were_opened(const Pass *pass)
+{
+	for (int i = 0; i < pass->transaction_count; i++)
+	{
+		int			slot = blob_gc_carrier_slot(pass->transactions[i]);
+
+		if (blob_gc_carrier_state(slot).cursor_events != pass->before[slot].cursor_events)
+			return true;
+	}
+	for (int slot = 0; slot < blob_gc_carrier_slot_count(); slot++)
+	{
+		if (pass->ours[slot] && LocalTransactionIdIsValid(pass->at[slot].procedure.first) &&
+			blob_gc_carrier_state(slot).cursor_events != pass->before[slot].cursor_events)
+			return true;
+	}
+	return false;
+}
+
+bool
+blob_gc_wait_for_transactions(BlobGcRound *round)
+{
+	BlobGcCarrierState own = blob_gc_carrier_state(blob_gc_carrier_own_slot());
+	BlobGcWait	wait;
+	Pass	   *pass;
+
+	if (LocalTransactionIdIsValid(own.cursors.first))
+		return blob_gc_skip(round, "this session has an open cursor WITH HOLD");
+
+	blob_gc_wait_begin(&wait);
+	do
+	{
+		Blocker		blocker;
+
+		pass = begin_pass();
+		while (pass_blocks(pass, &blocker))
+		{
+			if (!blob_gc_wait_more(round, &wait, "process %d %s", blocker.pid, blocker.what))
+				return false;
+		}
+		if (cursors_were_opened(pass))
+			pass->again = true;
+		if (pass->again &&
+			!blob_gc_wait_more(round, &wait, "held cursors are opened and closed all the time"))
+			return false;
+	} while (pass->again);
+	blob_gc_status_waiting(NULL);
+	return true;
+}

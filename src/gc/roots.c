@@ -1,0 +1,312 @@
+/*
+ * gc/roots.c
+ *	  Relations that can hold blobstate: step 4 of README.md.
+ *
+ * pg_attribute and pg_class are read once each under one fresh snapshot, without locking or opening
+ * any of the relations, so the list is of one moment.  Row types are in it, too, because their
+ * attributes may change without their tables.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "blob/walk.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_attribute.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_index.h"
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "core/compat.h"
+#include "gc/gc_internal.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "storage/sinvaladt.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+/* What is known of a type. */
+typedef struct TypeEntry
+{
+	Oid			type;			/* hash key */
+	bool		holds;
+} TypeEntry;
+
+/* Columns of a relation, as far as pg_attribute has been read. */
+typedef struct RelationEntry
+{
+	Oid			relid;			/* hash key */
+	bool		holds;
+	bool		not_ready;		/* an index that nobody inserts into (yet, or any more) */
+	uint64		columns;
+} RelationEntry;
+
+typedef struct Listing
+{
+	HTAB	   *types;
+	HTAB	   *relations;
+	BlobGcRoots *roots;
+	int			room;
+} Listing;
+
+uint64
+blob_gc_hash_column(AttrNumber number, Oid type, bool is_dropped)
+{
+	struct
+	{
+		uint32		number;
+		Oid			type;
+	}			key = {(uint32) number, is_dropped ? InvalidOid : type};
+
+	return DatumGetUInt64(hash_any_extended((unsigned char *) &key, sizeof(key), 0));
+}
+
+static void
+note_obstacle(Listing *listing, char *obstacle)
+{
+	if (listing->roots->obstacle == NULL)
+		listing->roots->obstacle = obstacle;
+}
+
+static bool
+type_holds(Listing *listing, Oid type)
+{
+	bool		found;
+	TypeEntry  *entry = hash_search(listing->types, &type, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		entry->holds = false;	/* what stays if the look-up fails */
+		entry->holds = blob_walk_type_holds(type);
+	}
+	return entry->holds;
+}
+
+static HTAB *
+make_table(const char *name, Size entry_bytes)
+{
+	HASHCTL		info = {
+		.keysize = sizeof(Oid),
+		.entrysize = entry_bytes,
+		.hcxt = CurrentMemoryContext
+	};
+
+	return hash_create(name, 1024, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+/*
+ * A base type with elements of another type is an array in SQL, but only its author knows where
+ * in its values they are.  Whether any column is of such a type is not looked at.
+ */
+static void
+check_types(Listing *listing, Snapshot snapshot)
+{
+	Relation	catalog = table_open(TypeRelationId, AccessShareLock);
+	TableScanDesc scan = table_beginscan(catalog, snapshot, 0, NULL);
+	HeapTuple	tuple;
+
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_type type = (Form_pg_type) GETSTRUCT(tuple);
+
+		if (type->typtype == TYPTYPE_BASE && OidIsValid(type->typelem) &&
+			!IsTrueArrayType(type) && type_holds(listing, type->typelem))
+			note_obstacle(listing, psprintf("type \"%s\" has elements of type %s in a form of its "
+											"own", NameStr(type->typname),
+											format_type_be(type->typelem)));
+	}
+	table_endscan(scan);
+	table_close(catalog, AccessShareLock);
+}
+
+static void
+read_columns(Listing *listing, Snapshot snapshot)
+{
+	Relation	catalog = table_open(AttributeRelationId, AccessShareLock);
+	TableScanDesc scan = table_beginscan(catalog, snapshot, 0, NULL);
+	HeapTuple	tuple;
+
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_attribute column = (Form_pg_attribute) GETSTRUCT(tuple);
+		RelationEntry *entry;
+		bool		found;
+
+		CHECK_FOR_INTERRUPTS();
+		if (column->attnum <= 0)
+			continue;
+		entry = hash_search(listing->relations, &column->attrelid, HASH_ENTER, &found);
+		if (!found)
+		{
+			entry->holds = entry->not_ready = false;
+			entry->columns = 0;
+		}
+		entry->columns += blob_gc_hash_column(column->attnum, column->atttypid,
+											  column->attisdropped);
+		if (!column->attisdropped && type_holds(listing, column->atttypid))
+			entry->holds = true;
+	}
+	table_endscan(scan);
+	table_close(catalog, AccessShareLock);
+}
+
+/*
+ * An index that CREATE INDEX CONCURRENTLY is building, or one it left behind.  Its keys are not
+ * compared with anything before it is ready, and its file is written past the shared buffers: to
+ * read it now would leave wrong pages there.
+ */
+static void
+read_indexes(Listing *listing, Snapshot snapshot)
+{
+	Relation	catalog = table_open(IndexRelationId, AccessShareLock);
+	TableScanDesc scan = table_beginscan(catalog, snapshot, 0, NULL);
+	HeapTuple	tuple;
+
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_index index = (Form_pg_index) GETSTRUCT(tuple);
+		RelationEntry *entry = hash_search(listing->relations, &index->indexrelid, HASH_FIND,
+										   NULL);
+
+		if (entry != NULL)
+			entry->not_ready = !index->indisready;
+	}
+	table_endscan(scan);
+	table_close(catalog, AccessShareLock);
+}
+
+/*
+ * Temporary tables of other sessions cannot be read.  What a session left behind that has ended is
+ * out of everybody's reach.
+ */
+static bool
+is_foreign_temporary(Listing *listing, Form_pg_class class)
+{
+	if (class->relpersistence != RELPERSISTENCE_TEMP ||
+		isTempOrTempToastNamespace(class->relnamespace))
+		return false;
+	if (checkTempNamespaceStatus(class->relnamespace) == TEMP_NAMESPACE_IN_USE)
+	{
+		PGPROC	   *process = blob_temporary_schema_process(class->relnamespace);
+
+		note_obstacle(listing, psprintf("process %d has a temporary table \"%s\" that can hold "
+										"values", process == NULL ? 0 : process->pid,
+										NameStr(class->relname)));
+	}
+	return true;
+}
+
+static void
+check_access_method(Listing *listing, Form_pg_class class)
+{
+	if ((class->relkind == RELKIND_RELATION || class->relkind == RELKIND_MATVIEW) &&
+		class->relam != HEAP_TABLE_AM_OID)
+		note_obstacle(listing, psprintf("table \"%s\" has an access method that the collector does "
+										"not know", NameStr(class->relname)));
+	if (class->relkind == RELKIND_INDEX && class->relam != BTREE_AM_OID)
+		note_obstacle(listing, psprintf("index \"%s\" is of a type that the collector does not "
+										"know", NameStr(class->relname)));
+}
+
+static void
+add_root(Listing *listing, Form_pg_class class, const RelationEntry *entry)
+{
+	BlobGcRoots *roots = listing->roots;
+	BlobGcRoot *root;
+
+	if (roots->count == listing->room)
+	{
+		listing->room *= 2;
+		roots->items = repalloc_huge(roots->items, sizeof(BlobGcRoot) * listing->room);
+	}
+	root = &roots->items[roots->count++];
+	memset(root, 0, sizeof(*root));
+	root->relid = class->oid;
+	root->file = class->relfilenode;
+	root->tablespace = class->reltablespace;
+	root->access_method = class->relam;
+	root->kind = class->relkind;
+	root->is_scanned = !entry->not_ready &&
+		(class->relkind == RELKIND_RELATION || class->relkind == RELKIND_MATVIEW ||
+		 class->relkind == RELKIND_INDEX);
+	root->columns = entry->columns;
+	root->pages = Max(class->relpages, 0);
+}
+
+static void
+read_relations(Listing *listing, Snapshot snapshot)
+{
+	Relation	catalog = table_open(RelationRelationId, AccessShareLock);
+	TableScanDesc scan = table_beginscan(catalog, snapshot, 0, NULL);
+	HeapTuple	tuple;
+
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_class class = (Form_pg_class) GETSTRUCT(tuple);
+		RelationEntry *entry = hash_search(listing->relations, &class->oid, HASH_FIND, NULL);
+
+		CHECK_FOR_INTERRUPTS();
+		if (entry == NULL || !entry->holds || is_foreign_temporary(listing, class))
+			continue;
+		check_access_method(listing, class);
+		add_root(listing, class, entry);
+	}
+	table_endscan(scan);
+	table_close(catalog, AccessShareLock);
+}
+
+static int
+compare_roots(const void *a, const void *b)
+{
+	Oid			left = ((const BlobGcRoot *) a)->relid;
+	Oid			right = ((const BlobGcRoot *) b)->relid;
+
+	return left < right ? -1 : left > right;
+}
+
+BlobGcRoots *
+blob_gc_list_roots(BlobGcRound *round)
+{
+	MemoryContext old_context = MemoryContextSwitchTo(round->context);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Listing		listing = {
+		.types = make_table("blobext collector types", sizeof(TypeEntry)),
+		.relations = make_table("blobext collector relations", sizeof(RelationEntry)),
+		.roots = palloc0(sizeof(BlobGcRoots)),
+		.room = 64
+	};
+
+	listing.roots->items = palloc(sizeof(BlobGcRoot) * listing.room);
+	check_types(&listing, snapshot);
+	read_columns(&listing, snapshot);
+	read_indexes(&listing, snapshot);
+	read_relations(&listing, snapshot);
+	UnregisterSnapshot(snapshot);
+	qsort(listing.roots->items, listing.roots->count, sizeof(BlobGcRoot), compare_roots);
+	hash_destroy(listing.types);
+	hash_destroy(listing.relations);
+	MemoryContextSwitchTo(old_context);
+	return listing.roots;
+}
+
+bool
+blob_gc_roots_equal(const BlobGcRoots *left, const BlobGcRoots *right)
+{
+	if (left->count != right->count)
+		return false;
+	for (int i = 0; i < left->count; i++)
+	{
+		const BlobGcRoot *a = &left->items[i];
+		const BlobGcRoot *b = &right->items[i];
+
+		if (a->relid != b->relid || a->file != b->file || a->tablespace != b->tablespace ||
+			a->access_method != b->access_method || a->kind != b->kind ||
+			a->is_scanned != b->is_scanned || a->columns != b->columns)
+			return false;
+	}
+	return true;
+}

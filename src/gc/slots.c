@@ -1,0 +1,166 @@
+/*
+ * gc/slots.c
+ *	  Logical replication slots: steps 7 and 10 of README.md.
+ *
+ * A slot of this database that has not confirmed what was logged before all transactions of step 5
+ * had ended may yet decode tuples that are gone.  What counts is what the slot would begin with
+ * after a crash: its state file.  PostgreSQL does not write confirmed_flush there unless something
+ * else changes, so we ask for it.
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "access/xlog.h"
+#include "core/compat.h"
+#include "gc/gc_internal.h"
+#include "miscadmin.h"
+#include "replication/slot.h"
+#include "storage/fd.h"
+#include "storage/standby.h"
+
+/* What precedes the slot's data in its file (slot.c keeps the structure to itself). */
+typedef struct SlotFileHead
+{
+	uint32		magic;
+	uint32		checksum;
+	uint32		version;
+	uint32		length;
+} SlotFileHead;
+
+#define SLOT_FILE_MAGIC 0x1051CA1
+
+/* A copy of the slot's data if it is a logical slot of this database that can be used. */
+static bool
+copy_slot(int slot_no, ReplicationSlotPersistentData *data)
+{
+	ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[slot_no];
+	bool		is_ours = false;
+
+	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
+	if (slot->in_use && SlotIsLogical(slot))
+	{
+		SpinLockAcquire(&slot->mutex);
+		*data = slot->data;
+		SpinLockRelease(&slot->mutex);
+		is_ours = data->database == MyDatabaseId && !blob_slot_is_invalidated(data);
+	}
+	LWLockRelease(ReplicationSlotControlLock);
+	return is_ours;
+}
+
+bool
+blob_gc_note_slots(BlobGcRound *round)
+{
+	bool		found = false;
+
+	round->slot_position = InvalidXLogRecPtr;
+	for (int i = 0; i < max_replication_slots; i++)
+	{
+		ReplicationSlotPersistentData slot;
+
+		if (!copy_slot(i, &slot))
+			continue;
+		if (slot.persistency == RS_EPHEMERAL || slot.confirmed_flush == InvalidXLogRecPtr)
+			return blob_gc_skip(round, "logical replication slot \"%s\" is being created",
+								NameStr(slot.name));
+		found = true;
+	}
+	if (found)
+	{
+		/* A record that makes slots advance, too. */
+		round->slot_position = LogStandbySnapshot();
+		XLogFlush(round->slot_position);
+	}
+	return true;
+}
+
+/* What the slot's file says, made durable; an invalid position if it cannot be told. */
+static XLogRecPtr
+durable_position(const char *name)
+{
+	char		path[MAXPGPATH];
+	struct
+	{
+		SlotFileHead head;
+		ReplicationSlotPersistentData data;
+	}			file;
+	ssize_t		length;
+	int			fd;
+
+	snprintf(path, sizeof(path), "pg_replslot/%s", name);
+	fsync_fname(path, true);
+	snprintf(path, sizeof(path), "pg_replslot/%s/state", name);
+	fd = OpenTransientFile(path, O_RDWR | PG_BINARY);
+	if (fd < 0)
+		return InvalidXLogRecPtr;
+	if (pg_fsync(fd) != 0)
+		ereport(data_sync_elevel(ERROR),
+				(errcode_for_file_access(),
+				 errmsg("could not fsync file \"%s\": %m", path)));
+	length = read(fd, &file, sizeof(file));
+	CloseTransientFile(fd);
+	if (length != (ssize_t) sizeof(file) || file.head.magic != SLOT_FILE_MAGIC ||
+		file.head.length != sizeof(file.data))
+		return InvalidXLogRecPtr;
+	return file.data.confirmed_flush;
+}
+
+/* Have all slots written as they are. */
+static void
+save_slots(void)
+{
+	for (int i = 0; i < max_replication_slots; i++)
+	{
+		ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[i];
+
+		LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
+		if (slot->in_use && SlotIsLogical(slot) && slot->data.database == MyDatabaseId)
+		{
+			SpinLockAcquire(&slot->mutex);
+			slot->just_dirtied = true;
+			slot->dirty = true;
+			SpinLockRelease(&slot->mutex);
+		}
+		LWLockRelease(ReplicationSlotControlLock);
+	}
+	blob_save_dirty_slots();
+}
+
+static bool
+has_confirmed(const ReplicationSlotPersistentData *slot, XLogRecPtr position)
+{
+	if (slot->confirmed_flush < position)
+		return false;
+	if (slot->persistency != RS_PERSISTENT)
+		return true;			/* does not survive a crash */
+	if (durable_position(NameStr(slot->name)) >= position)
+		return true;
+	save_slots();
+	return durable_position(NameStr(slot->name)) >= position;
+}
+
+bool
+blob_gc_wait_for_slots(BlobGcRound *round)
+{
+	BlobGcWait	wait;
+
+	if (round->slot_position == InvalidXLogRecPtr)
+		return true;
+	blob_gc_wait_begin(&wait);
+	for (int i = 0; i < max_replication_slots; i++)
+	{
+		ReplicationSlotPersistentData slot;
+
+		/* One that is being created by now reads from a later position. */
+		while (copy_slot(i, &slot) && slot.persistency != RS_EPHEMERAL &&
+			   !has_confirmed(&slot, round->slot_position))
+		{
+			if (!blob_gc_wait_more(round, &wait,
+								   "logical replication slot \"%s\" has not confirmed %X/%X",
+								   NameStr(slot.name), LSN_FORMAT_ARGS(round->slot_position)))
+				return false;
+		}
+	}
+	return true;
+}

@@ -1,0 +1,217 @@
+/*
+ * gc/status.c
+ *	  Progress and last round per database, see gc/status.h.
+ *
+ * One entry for each database, found by a linear search; entries never move or go.  Only the
+ * process that runs a round writes to its entry, under the lock; it counts pages by itself and
+ * publishes the count now and then.
+ */
+#include "postgres.h"
+
+#include "core/settings.h"
+#include "gc/status.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+
+#define TRANCHE_NAME "blobext_gc"
+
+/* Pages between publications. */
+#define PUBLISH_PAGES 64
+
+typedef struct StatusTable
+{
+	LWLock	   *lock;
+	BlobGcStatus entries[FLEXIBLE_ARRAY_MEMBER];
+} StatusTable;
+
+static StatusTable *table;
+static BlobGcStatus *own;		/* entry of the round that runs here */
+static uint64 pages_unpublished;
+
+Size
+blob_gc_status_shmem_size(void)
+{
+	return add_size(offsetof(StatusTable, entries),
+					mul_size(blob_max_databases, sizeof(BlobGcStatus)));
+}
+
+void
+blob_gc_status_shmem_request(void)
+{
+	RequestAddinShmemSpace(blob_gc_status_shmem_size());
+	RequestNamedLWLockTranche(TRANCHE_NAME, 1);
+}
+
+void
+blob_gc_status_shmem_init(void)
+{
+	bool		found;
+
+	table = ShmemInitStruct("blobext collector", blob_gc_status_shmem_size(), &found);
+	if (found)
+		return;
+	memset(table, 0, blob_gc_status_shmem_size());
+	table->lock = &GetNamedLWLockTranche(TRANCHE_NAME)->lock;
+}
+
+/* This database's entry, or NULL; the caller holds the lock. */
+static BlobGcStatus *
+find_entry(Oid database)
+{
+	for (int i = 0; i < blob_max_databases; i++)
+	{
+		if (table->entries[i].database == database)
+			return &table->entries[i];
+	}
+	return NULL;
+}
+
+static void
+clear_at_exit(int code, Datum arg)
+{
+	if (own != NULL)
+		blob_gc_status_end("the collecting process ended", false, 0, 0, 0, 0);
+}
+
+void
+blob_gc_status_begin(bool dry_run)
+{
+	static bool registered = false;
+	BlobGcStatus *entry;
+
+	if (!registered)
+		before_shmem_exit(clear_at_exit, (Datum) 0);
+	registered = true;
+	pages_unpublished = 0;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	entry = find_entry(MyDatabaseId);
+	if (entry == NULL)
+		entry = find_entry(InvalidOid);
+	if (entry != NULL)
+	{
+		uint64		rounds = entry->rounds;
+		uint64		skipped_rounds = entry->skipped_rounds;
+		TimestampTz completed_at = entry->completed_at;
+
+		memset(entry, 0, sizeof(*entry));
+		entry->database = MyDatabaseId;
+		entry->pid = MyProcPid;
+		entry->phase = BLOB_GC_WAITING;
+		entry->started_at = GetCurrentTimestamp();
+		entry->dry_run = dry_run;
+		entry->rounds = rounds;
+		entry->skipped_rounds = skipped_rounds;
+		entry->completed_at = completed_at;
+	}
+	LWLockRelease(table->lock);
+	own = entry;				/* without one the round goes unrecorded */
+}
+
+static void
+publish_pages(void)
+{
+	own->pages_done += pages_unpublished;
+	own->pages_total = Max(own->pages_total, own->pages_done);
+	pages_unpublished = 0;
+}
+
+void
+blob_gc_status_phase(BlobGcPhase phase)
+{
+	if (own == NULL)
+		return;
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	publish_pages();
+	own->phase = phase;
+	LWLockRelease(table->lock);
+}
+
+void
+blob_gc_status_waiting(const char *what)
+{
+	const char *text = what == NULL ? "" : what;
+
+	/* Nobody else writes it, so looking needs no lock. */
+	if (own == NULL || strncmp(own->waiting_for, text, BLOB_GC_REASON_BYTES - 1) == 0)
+		return;
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	strlcpy(own->waiting_for, text, BLOB_GC_REASON_BYTES);
+	LWLockRelease(table->lock);
+}
+
+void
+blob_gc_status_totals(uint64 relations, uint64 pages)
+{
+	if (own == NULL)
+		return;
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	own->relations_total += relations;
+	own->pages_total += pages;
+	LWLockRelease(table->lock);
+}
+
+void
+blob_gc_status_relation_done(void)
+{
+	if (own == NULL)
+		return;
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	publish_pages();
+	own->relations_done++;
+	LWLockRelease(table->lock);
+}
+
+void
+blob_gc_status_page_done(void)
+{
+	if (own == NULL || ++pages_unpublished < PUBLISH_PAGES)
+		return;
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	publish_pages();
+	LWLockRelease(table->lock);
+}
+
+void
+blob_gc_status_end(const char *reason, bool counted, uint64 freed_blobs, uint64 freed_bytes,
+				   uint64 live_blobs, uint64 live_bytes)
+{
+	if (own == NULL)
+		return;
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	publish_pages();
+	own->pid = 0;
+	own->phase = BLOB_GC_IDLE;
+	own->waiting_for[0] = '\0';
+	own->ended_at = GetCurrentTimestamp();
+	own->counted = counted;
+	own->freed_blobs = freed_blobs;
+	own->freed_bytes = freed_bytes;
+	own->live_blobs = live_blobs;
+	own->live_bytes = live_bytes;
+	strlcpy(own->skipped_reason, reason == NULL ? "" : reason, BLOB_GC_REASON_BYTES);
+	if (!own->dry_run && reason == NULL)
+	{
+		own->rounds++;
+		own->completed_at = own->ended_at;
+	}
+	if (!own->dry_run && reason != NULL)
+		own->skipped_rounds++;
+	LWLockRelease(table->lock);
+	own = NULL;
+}
+
+bool
+blob_gc_status_get(BlobGcStatus *status)
+{
+	BlobGcStatus *entry;
+
+	LWLockAcquire(table->lock, LW_SHARED);
+	entry = find_entry(MyDatabaseId);
+	if (entry != NULL)
+		*status = *entry;
+	LWLockRelease(table->lock);
+	return entry != NULL;
+}

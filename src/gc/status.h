@@ -1,0 +1,73 @@
+/*
+ * gc/status.h
+ *	  What the collector is doing, and what the last round in a database did: in shared memory.
+ */
+#ifndef BLOB_GC_STATUS_H
+#define BLOB_GC_STATUS_H
+
+#include "postgres.h"
+
+#include "utils/timestamp.h"
+
+#define BLOB_GC_REASON_BYTES 512
+
+typedef enum BlobGcPhase
+{
+	BLOB_GC_IDLE,
+	BLOB_GC_WAITING,			/* for snapshots and transactions */
+	BLOB_GC_MARKING,
+	BLOB_GC_CHECKING,			/* lists again, waits for slots */
+	BLOB_GC_SWEEPING
+} BlobGcPhase;
+
+typedef struct BlobGcStatus
+{
+	Oid			database;		/* invalid: this entry is free */
+	int			pid;			/* of the running round, or 0 */
+	BlobGcPhase phase;
+
+	/* The running round, or the last one. */
+	TimestampTz started_at;
+	TimestampTz ended_at;		/* 0: it runs, or was interrupted with the server */
+	bool		dry_run;
+	char		waiting_for[BLOB_GC_REASON_BYTES];	/* empty: nobody */
+	uint64		relations_total;
+	uint64		relations_done;
+	uint64		pages_total;	/* heap and index pages; an estimate until all are read */
+	uint64		pages_done;
+	uint64		freed_blobs;
+	uint64		freed_bytes;
+	bool		counted;		/* the following two are known */
+	uint64		live_blobs;
+	uint64		live_bytes;
+	char		skipped_reason[BLOB_GC_REASON_BYTES];	/* empty: nothing kept it from freeing */
+
+	/* Since the start of the server, dry runs left out. */
+	uint64		rounds;			/* complete ones */
+	uint64		skipped_rounds;
+	TimestampTz completed_at;	/* the last complete round */
+} BlobGcStatus;
+
+extern Size blob_gc_status_shmem_size(void);
+extern void blob_gc_status_shmem_request(void);
+extern void blob_gc_status_shmem_init(void);
+
+/* A round begins and ends in this process. */
+extern void blob_gc_status_begin(bool dry_run);
+extern void blob_gc_status_phase(BlobGcPhase phase);
+extern void blob_gc_status_waiting(const char *what);	/* NULL: not any more */
+extern void blob_gc_status_totals(uint64 relations, uint64 pages);
+extern void blob_gc_status_relation_done(void);
+extern void blob_gc_status_page_done(void);
+
+/*
+ * counted: the two figures of what lives are known.  reason: why it freed nothing, or NULL.  Takes
+ * no memory: errors are reported through it.
+ */
+extern void blob_gc_status_end(const char *reason, bool counted, uint64 freed_blobs,
+							   uint64 freed_bytes, uint64 live_blobs, uint64 live_bytes);
+
+/* A copy of this database's entry; false if there was no round since the start. */
+extern bool blob_gc_status_get(BlobGcStatus *status);
+
+#endif							/* BLOB_GC_STATUS_H */

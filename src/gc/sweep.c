@@ -1,0 +1,104 @@
+/*
+ * gc/sweep.c
+ *	  Frees what is old and not marked: step 11 of README.md.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xlog.h"
+#include "gc/gc_internal.h"
+#include "io/stat.h"
+#include "space/map.h"
+#include "storage/procarray.h"
+
+/* Extents that are freed with one call; a call is complete in itself. */
+#define BATCH_EXTENTS 1024
+
+typedef struct Sweep
+{
+	BlobGcRound *round;
+	TransactionId horizon;
+	XLogRecPtr	end_of_wal;		/* of what was logged */
+	int			count;
+	BlobFreedExtent batch[BATCH_EXTENTS];
+} Sweep;
+
+static void
+free_batch(Sweep *sweep)
+{
+	XLogRecPtr	end;
+	uint64		pages;
+
+	if (sweep->count == 0)
+		return;
+	end = blob_space_free(&sweep->round->space, sweep->batch, sweep->count, sweep->horizon, &pages);
+	sweep->end_of_wal = Max(sweep->end_of_wal, end);
+	blob_stat_count(gc_freed_bytes, pages * BLOB_PAGE_SIZE);
+	sweep->count = 0;
+}
+
+/* Each value begins with exactly one extent of the first tier. */
+static bool
+begins_value(const BlobMapEntry *entry)
+{
+	return blob_map_entry_state(entry) == BLOB_MAP_TIER &&
+		entry->measure >> BLOB_MAP_FILL_BITS == 0;
+}
+
+static void
+sweep_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
+{
+	Sweep	   *sweep = context;
+	BlobGcRound *round = sweep->round;
+	BlobGcResult *result = round->result;
+	BlobGeneration generation = blob_map_entry_generation(entry);
+	uint64		bytes = blob_map_entry_pages(entry) * BLOB_PAGE_SIZE;
+
+	if (generation > round->cutoff || blob_gc_is_marked(&round->marks, first_page))
+	{
+		result->live_blobs += begins_value(entry);
+		result->live_bytes += bytes;
+		return;
+	}
+	result->freed_blobs += begins_value(entry);
+	result->freed_bytes += bytes;
+	if (round->options->dry_run)
+		return;
+	blob_stat_count(gc_freed_blobs, begins_value(entry));
+	sweep->batch[sweep->count].first_page = first_page;
+	sweep->batch[sweep->count].generation = generation;
+	if (++sweep->count == BATCH_EXTENTS)
+		free_batch(sweep);
+}
+
+/*
+ * What was deleted by transactions before this one is what has been pruned, and what was freed.
+ * Whoever held pruning back (a standby's feedback, for instance) is older than this.
+ */
+static TransactionId
+conflict_horizon(BlobGcRound *round)
+{
+	TransactionId horizon = GetOldestNonRemovableTransactionId(round->space.map);
+
+	if (TransactionIdFollows(horizon, round->snapshot->xmin))
+		horizon = round->snapshot->xmin;
+	TransactionIdRetreat(horizon);
+	return horizon;
+}
+
+void
+blob_gc_sweep(BlobGcRound *round)
+{
+	Sweep	   *sweep = palloc0(sizeof(Sweep));
+
+	sweep->round = round;
+	sweep->horizon = conflict_horizon(round);
+	blob_map_visit_range(round->space.map, round->marks.first_page, round->marks.end_page,
+						 round->strategy, sweep_extent, sweep);
+	free_batch(sweep);
+
+	/* So that the next start does not find the same extents again. */
+	if (sweep->end_of_wal != InvalidXLogRecPtr)
+		XLogFlush(sweep->end_of_wal);
+	pfree(sweep);
+}

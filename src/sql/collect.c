@@ -1,0 +1,157 @@
+/*
+ * sql/collect.c
+ *	  blobext_gc() and the view blobext_gc_status.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "core/settings.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "gc/gc.h"
+#include "gc/status.h"
+#include "miscadmin.h"
+#include "nodes/params.h"
+#include "space/space.h"
+#include "tcop/pquery.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/portal.h"
+#include "utils/timestamp.h"
+
+PG_FUNCTION_INFO_V1(blobext_gc);
+PG_FUNCTION_INFO_V1(blobext_gc_state);
+
+/*
+ * Is this a statement of the client's, and not part of a function or of a DO block?  All of
+ * PostgreSQL's languages, and SPI, say where they are when an error is reported.
+ */
+static bool
+is_top_level(void)
+{
+	for (ErrorContextCallback *context = error_context_stack; context != NULL;
+		 context = context->previous)
+	{
+		if (context->callback != ParamsErrorCallback)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * The collector does not wait for its own transaction, so that one must not have values in memory:
+ * neither from earlier statements or a calling function, nor stored by this statement.
+ */
+static void
+check_caller(void)
+{
+	PreventCommandDuringRecovery("blobext_gc()");
+	PreventCommandIfReadOnly("blobext_gc()");
+	PreventCommandIfParallelMode("blobext_gc()");
+	PreventInTransactionBlock(is_top_level(), "blobext_gc()");
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("blobext_gc() cannot run in a statement that writes"),
+				 errhint("Use SELECT * FROM blobext_gc().")));
+	if (PortalIsValid(ActivePortal) && (ActivePortal->cursorOptions & CURSOR_OPT_HOLD) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("blobext_gc() cannot run in a cursor")));
+}
+
+Datum
+blobext_gc(PG_FUNCTION_ARGS)
+{
+	BlobGcOptions options = {
+		.dry_run = PG_GETARG_BOOL(0),
+		.cost_delay_ms = blob_gc_cost_delay_ms,
+		.cost_limit_pages = blob_gc_cost_limit_pages
+	};
+	BlobGcResult result;
+	TupleDesc	row_type;
+	Datum		values[5] = {0};
+	bool		nulls[5] = {false, false, true, true, true};
+
+	blob_space_require_preload();
+	check_caller();
+	if (get_call_result_type(fcinfo, NULL, &row_type) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	row_type = BlessTupleDesc(row_type);
+
+	blob_gc_run(&options, &result);
+	values[0] = Int64GetDatum((int64) result.freed_blobs);
+	values[1] = Int64GetDatum((int64) result.freed_bytes);
+	if (result.counted)
+	{
+		values[2] = Int64GetDatum((int64) result.live_blobs);
+		values[3] = Int64GetDatum((int64) result.live_bytes);
+		nulls[2] = nulls[3] = false;
+	}
+	if (result.skipped_reason != NULL)
+	{
+		ereport(NOTICE, (errmsg("the collector freed nothing: %s", result.skipped_reason)));
+		values[4] = CStringGetTextDatum(result.skipped_reason);
+		nulls[4] = false;
+	}
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(row_type, values, nulls)));
+}
+
+static const char *
+phase_name(BlobGcPhase phase)
+{
+	switch (phase)
+	{
+		case BLOB_GC_WAITING:
+			return "waiting";
+		case BLOB_GC_MARKING:
+			return "marking";
+		case BLOB_GC_CHECKING:
+			return "checking";
+		case BLOB_GC_SWEEPING:
+			return "sweeping";
+		default:
+			return "idle";
+	}
+}
+
+Datum
+blobext_gc_state(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	BlobGcStatus status;
+	Datum		values[18] = {0};
+	bool		nulls[18] = {false};
+
+	blob_space_require_preload();
+	InitMaterializedSRF(fcinfo, 0);
+	if (!blob_gc_status_get(&status))
+		return (Datum) 0;
+	values[0] = Int32GetDatum(status.pid);
+	nulls[0] = status.pid == 0;
+	values[1] = CStringGetTextDatum(phase_name(status.phase));
+	values[2] = BoolGetDatum(status.dry_run);
+	values[3] = TimestampTzGetDatum(status.started_at);
+	values[4] = TimestampTzGetDatum(status.ended_at);
+	nulls[4] = status.ended_at == 0;
+	values[5] = CStringGetTextDatum(status.waiting_for);
+	nulls[5] = status.waiting_for[0] == '\0';
+	values[6] = Int64GetDatum((int64) status.relations_done);
+	values[7] = Int64GetDatum((int64) status.relations_total);
+	values[8] = Int64GetDatum((int64) status.pages_done);
+	values[9] = Int64GetDatum((int64) status.pages_total);
+	values[10] = Int64GetDatum((int64) status.freed_blobs);
+	values[11] = Int64GetDatum((int64) status.freed_bytes);
+	values[12] = Int64GetDatum((int64) status.live_blobs);
+	values[13] = Int64GetDatum((int64) status.live_bytes);
+	nulls[12] = nulls[13] = !status.counted;
+	values[14] = CStringGetTextDatum(status.skipped_reason);
+	nulls[14] = status.skipped_reason[0] == '\0';
+	values[15] = Int64GetDatum((int64) status.rounds);
+	values[16] = Int64GetDatum((int64) status.skipped_rounds);
+	values[17] = TimestampTzGetDatum(status.completed_at);
+	nulls[17] = status.completed_at == 0;
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	return (Datum) 0;
+}

@@ -1,0 +1,600 @@
+# The collector frees what nothing refers to, and nothing else.
+#
+# First what must come back: deleted, rolled back and crashed values, dropped tables.  Then what
+# must stay, one protection after the other, with the collector stopped where it hurts: a
+# transaction that it waits for (step 5 of src/gc/README.md), or a table of the list that somebody
+# keeps locked (step 8).  "Fails without" names what was taken out of the code to see a test fail.
+use strict;
+use warnings;
+
+use FindBin;
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+use lib $FindBin::RealBin;
+use BlobTest;
+
+my $node = blob_cluster('main', conf => q(
+wal_level = logical
+autovacuum = off
+max_connections = 30
+));
+my @background;
+
+# ---- tools ----
+
+sub sql
+{
+	my (@statements) = @_;
+	return $node->safe_psql('postgres', join(";\n", @statements));
+}
+
+# A round; gives (freed_blobs, live_blobs, skipped_reason).
+sub gc
+{
+	my (%options) = @_;
+	my $timeout = $options{timeout} // '20s';
+	my $dry_run = $options{dry_run} ? 'true' : 'false';
+	my $row = sql("SET client_min_messages = warning; SET blobext.gc_wait_timeout = '$timeout'",
+		"SELECT freed_blobs, live_blobs, skipped_reason FROM blobext_gc($dry_run)");
+	return split /\|/, $row, 3;
+}
+
+sub frees
+{
+	my ($expected, $name) = @_;
+	my ($freed, $live, $reason) = gc();
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is("$freed $reason", "$expected ", $name);
+	return $live;
+}
+
+sub frees_nothing
+{
+	my ($like, $name) = @_;
+	my ($freed, $live, $reason) = gc(timeout => '300ms');
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($freed, '0', "$name: nothing is freed");
+	like($reason, $like, "$name: and it says why");
+	is(sql('SELECT skipped_reason FROM blobext_gc_status'), $reason, "$name: in the view, too");
+	return;
+}
+
+# A round in the background, with settings; finished by gc_result().
+sub start_gc
+{
+	my (@settings) = @_;
+	my %handle = (out => '', err => '');
+	$handle{run} = IPC::Run::start(
+		[ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-v', 'ON_ERROR_STOP=1',
+			(map { ('-c', $_) } "SET blobext.gc_wait_timeout = '60s'", @settings,
+				'SELECT freed_blobs, skipped_reason FROM blobext_gc()') ],
+		'>', \$handle{out}, '2>', \$handle{err});
+	return \%handle;
+}
+
+sub gc_result
+{
+	my ($handle) = @_;
+	IPC::Run::finish($handle->{run});
+	chomp $handle->{out};
+	return $handle->{out} ne '' ? split(/\|/, $handle->{out}, 2) : ('', $handle->{err});
+}
+
+sub gc_waits_for
+{
+	my ($like) = @_;
+	return $node->poll_query_until('postgres', "SELECT waiting_for LIKE '%$like%'
+		FROM blobext_gc_status WHERE pid IS NOT NULL")
+	  || diag(sql('SELECT * FROM blobext_gc_status'));
+}
+
+sub session
+{
+	my (@statements) = @_;
+	my $session = $node->background_psql('postgres', on_error_stop => 1);
+	$session->query_safe($_) foreach @statements;
+	push @background, $session;
+	return $session;
+}
+
+sub pid
+{
+	my ($session) = @_;
+	return $session->query_safe('SELECT pg_backend_pid()');
+}
+
+# Everything gone: all tables, all extents.
+sub clean
+{
+	$_->quit foreach @background;
+	@background = ();
+	sql(q(SET client_min_messages = warning), q(DROP SCHEMA IF EXISTS s CASCADE),
+		q(CREATE SCHEMA s), q(VACUUM pg_statistic, pg_statistic_ext_data));
+	my ($freed, $live, $reason) = gc();
+	die "not clean: $live values, $reason" if $live ne '0' || $reason ne '';
+	return;
+}
+
+# A table s.NAME with values 1 .. count; a value says which one it is.
+sub table
+{
+	my ($name, $count) = @_;
+	sql("CREATE TABLE s.$name (id integer, b blobstate)");
+	sql("INSERT INTO s.$name SELECT i, value(i) FROM generate_series(1, $count) AS i") if $count;
+	return;
+}
+
+sub intact
+{
+	my ($query, $count, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is(sql("SELECT count(*) FROM ($query) AS q (id, b)
+			WHERE b::bytea = value(id) AND blob_storage(b) = 'extents'"), $count, $name);
+}
+
+sql(q(CREATE FUNCTION value(i integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS
+	$$ SELECT convert_to(repeat(md5(i::text), 1000), 'UTF8') $$),
+	q(CREATE EXTENSION amcheck));
+clean();
+
+# ---- what comes back ----
+
+table('t', 50);
+is(frees(0, 'a fresh table'), '50', 'all of it lives');
+sql('DELETE FROM s.t WHERE id > 20');
+is(frees(0, 'deleted, but not vacuumed: a tuple refers to it'), '50', 'all live');
+sql('VACUUM s.t');
+is(join('|', (gc(dry_run => 1))[ 0, 1 ]), '30|20', 'a dry run counts');
+is(join('|', (gc(dry_run => 1))[ 0, 1 ]), '30|20', 'and frees nothing');
+is(frees(30, 'deleted and vacuumed'), '20', 'the others live');
+intact('SELECT id, b FROM s.t', 20, 'and are intact');
+check_is_clean($node, 'the check finds nothing');
+
+# Freed space is used again after a checkpoint, and only then.
+my $size = -s segment_file($node);
+sql('CHECKPOINT');
+for my $round (1 .. 4)
+{
+	sql('INSERT INTO s.t SELECT i, value(i) FROM generate_series(21, 50) AS i',
+		'DELETE FROM s.t WHERE id > 20', 'VACUUM s.t');
+	gc();
+	sql('CHECKPOINT');
+}
+is(-s segment_file($node), $size, 'the store does not grow');
+intact('SELECT id, b FROM s.t', 20, 'after the reuse');
+check_is_clean($node, 'the check finds nothing after the reuse');
+
+my $freed_before = stat_of($node, 'gc_freed_blobs');
+sql('BEGIN; INSERT INTO s.t SELECT i, value(i) FROM generate_series(101, 110) AS i; ROLLBACK',
+	'BEGIN; SAVEPOINT p; INSERT INTO s.t VALUES (1, value(111)); ROLLBACK TO p; COMMIT',
+	'VACUUM s.t');
+frees(11, 'rolled back');
+is(stat_of($node, 'gc_freed_blobs') - $freed_before, 11, 'counted');
+my $crash = session('BEGIN', 'INSERT INTO s.t SELECT i, value(i) FROM generate_series(1, 7) AS i');
+sql('CHECKPOINT');
+kill_everything($node);
+$node->start;
+eval { $crash->quit };
+@background = ();
+sql('VACUUM s.t');
+frees(7, 'of a transaction that the server took with it');
+sql('CREATE TABLE s.t2 AS SELECT * FROM s.t', 'TRUNCATE s.t');
+is(frees(0, 'copies share their extents'), '20', 'which live as long as one of them');
+sql('DROP TABLE s.t2');
+frees(20, 'dropped');
+
+# ---- refused ----
+
+fails_with($node, 'BEGIN; SELECT blobext_gc()', '25001', qr/transaction block/, 'in a block');
+fails_with($node, 'DO $$ BEGIN PERFORM blobext_gc(); END $$', '25001', qr/from a function/,
+	'in a DO block');
+fails_with($node, 'CREATE FUNCTION s.f() RETURNS void LANGUAGE plpgsql AS
+	$$ DECLARE r record; BEGIN r := blobext_gc(); END $$; SELECT s.f()', '25001',
+	qr/from a function/, 'in an expression of a function');
+fails_with($node, 'CREATE PROCEDURE s.p() LANGUAGE plpgsql AS $$ BEGIN COMMIT; PERFORM blobext_gc();
+	END $$; CALL s.p()', '25001', qr/from a function/, 'in a procedure');
+fails_with($node, 'DECLARE c CURSOR WITH HOLD FOR SELECT blobext_gc()', '25001', qr/in a cursor/,
+	'in a cursor');
+fails_with($node, 'CREATE TABLE s.w (b blobstate, n bigint);
+	INSERT INTO s.w SELECT blob_store(value(i)), (SELECT freed_blobs + i - i FROM blobext_gc())
+	FROM generate_series(1, 2) AS i', '25001', qr/statement that writes/,
+	'where the statement has stored something');
+fails_with($node, 'SET default_transaction_read_only = on; SELECT blobext_gc()', '25006', qr/read-only/,
+	'read only');
+fails_with($node, "CREATE ROLE nobody; SET ROLE nobody; SELECT blobext_gc()", '42501', qr/denied/,
+	'without the privilege');
+
+# ---- containers ----
+# Fails without: blob_walk_datum() in mark.c (all but plain columns), is_scanned for 'm'.
+
+clean();
+sql(q(CREATE DOMAIN s.d AS blobstate), q(CREATE DOMAIN s.da AS blobstate[]),
+	q(CREATE TYPE s.c AS (n integer, b blobstate)),
+	q(CREATE TYPE s.cc AS (c s.c, a s.c[])),
+	q(CREATE TABLE s.t (id integer, d s.d, a blobstate[], da s.da, c s.c, cc s.cc)),
+	q(INSERT INTO s.t SELECT i, value(i), ARRAY[value(10 + i), value(20 + i)]::blobstate[],
+		ARRAY[value(30 + i)]::blobstate[], ROW(1, value(40 + i)::blobstate)::s.c, NULL
+		FROM generate_series(1, 3) AS i),
+	q(UPDATE s.t SET cc = ROW(c, ARRAY[c])),
+	q(CREATE TABLE s.part (id integer, b blobstate) PARTITION BY RANGE (id)),
+	q(CREATE TABLE s.part1 PARTITION OF s.part FOR VALUES FROM (1) TO (10)),
+	q(INSERT INTO s.part VALUES (1, value(1)), (2, value(2))),
+	q(CREATE UNLOGGED TABLE s.u AS SELECT 1 AS id, value(1)::blobstate AS b),
+	q(CREATE MATERIALIZED VIEW s.m AS SELECT 1 AS id, value(1)::blobstate AS b),
+	q(CREATE TABLE s.toasted (id integer, a blobstate[])),
+	q(INSERT INTO s.toasted SELECT 1, array_agg(value(i)::blobstate) FROM generate_series(1, 60) AS i),
+	q(CREATE TABLE s.dropped (id integer, b blobstate, other blobstate)),
+	q(INSERT INTO s.dropped VALUES (1, value(1), value(2))),
+	q(ALTER TABLE s.dropped DROP COLUMN b));
+cmp_ok(sql(q(SELECT pg_relation_size(reltoastrelid) FROM pg_class
+	WHERE oid = 's.toasted'::regclass)), '>', 0, 'an array is in the TOAST table');
+my $stored = (gc(dry_run => 1))[0] + (gc(dry_run => 1))[1];
+sql('VACUUM');
+gc();
+intact('SELECT id, d FROM s.t', 3, 'domain');
+intact('SELECT id + 10, a[1] FROM s.t', 3, 'array');
+intact('SELECT id + 20, a[2] FROM s.t', 3, 'array, second element');
+intact('SELECT id + 30, da[1] FROM s.t', 3, 'domain over array');
+intact('SELECT id + 40, (c).b FROM s.t', 3, 'row');
+intact('SELECT id + 40, ((cc).c).b FROM s.t', 3, 'row in a row');
+intact('SELECT id + 40, ((cc).a)[1].b FROM s.t', 3, 'row in an array in a row');
+intact('SELECT id, b FROM s.part', 2, 'partition');
+intact('SELECT * FROM s.u', 1, 'unlogged table');
+intact('SELECT * FROM s.m', 1, 'materialized view');
+intact('SELECT i, a[i] FROM s.toasted, generate_series(1, 60) AS i', 60, 'TOAST');
+intact('SELECT 2, other FROM s.dropped', 1, 'beside a dropped column');
+check_is_clean($node, 'the check finds nothing after containers');
+my $live = (gc(dry_run => 1))[1];
+sql('ALTER TABLE s.part DETACH PARTITION s.part1');
+is(frees(0, 'DETACH PARTITION'), $live, 'all live');
+sql('DROP TABLE s.part1');
+frees(2, 'DROP of a partition');
+
+# A type that keeps blobstate in a form that nobody knows.
+sql(q(CREATE TYPE s.opaque), q(CREATE FUNCTION s.i(cstring) RETURNS s.opaque LANGUAGE internal
+	IMMUTABLE STRICT AS 'array_in'), q(CREATE FUNCTION s.o(s.opaque) RETURNS cstring LANGUAGE internal
+	IMMUTABLE STRICT AS 'array_out'),
+	q(CREATE TYPE s.opaque (INPUT = s.i, OUTPUT = s.o, ELEMENT = blobstate,
+		SUBSCRIPT = raw_array_subscript_handler)));
+frees_nothing(qr/type "opaque" has elements/, 'an unknown container');
+
+# ---- statistics ----
+# blobext keeps descriptors out of statistics, but not out of those of columns that were made while it
+# was not loaded: as catalog updates make them here.
+# Fails without: blob_gc_mark_statistics(), its half for extended statistics.
+
+clean();
+sql(q(CREATE TABLE s.t (id integer, a blobstate[])),
+	q(INSERT INTO s.t SELECT i, ARRAY[value(i % 3), value(3)]::blobstate[]
+		FROM generate_series(1, 50) AS i),
+	q(INSERT INTO s.t SELECT id, a FROM s.t),
+	q(UPDATE pg_attribute SET attstattarget = 100 WHERE attrelid = 's.t'::regclass AND attnum = 2),
+	q(ANALYZE s.t),
+	q(CREATE TABLE s.e (id integer, b blobstate)),
+	q(INSERT INTO s.e SELECT i, value(i) FROM generate_series(1, 3) AS i),
+	q(INSERT INTO s.e SELECT e.* FROM s.e, generate_series(1, 20)),
+	q(CREATE STATISTICS s.x (ndistinct) ON id, b FROM s.e),
+	q(UPDATE pg_statistic_ext SET stxkind = '{m}' WHERE stxname = 'x'), q(ANALYZE s.e),
+	q(DELETE FROM s.t), q(DELETE FROM s.e), q(VACUUM));
+gc();
+sql('CHECKPOINT', 'CREATE TABLE s.overwrite (b blobstate)',
+	'INSERT INTO s.overwrite SELECT value(1000 + i) FROM generate_series(1, 100) AS i');
+my $statistics = sql(q(SELECT count(most_common_elems::text) FROM pg_stats
+	WHERE tablename = 't' AND attname = 'a'));
+is($statistics, '1', 'statistics of an array can be read');
+is(sql(q(SELECT count(i) FROM pg_statistic_ext_data JOIN pg_statistic_ext ON oid = stxoid,
+	pg_mcv_list_items(stxdmcv) AS i WHERE stxname = 'x')), '3', 'and common values of columns');
+is(sql(q(SELECT count(*) FROM s.t WHERE a @> ARRAY[value(1)::blobstate]),
+	q(SELECT count(*) FROM s.e WHERE b = value(2)::blobstate AND id = 2)), "0\n0", 'planning works');
+
+# ---- indexes ----
+# Fails without: levels above the leaves, or high keys, in btree.c.
+
+clean();
+sql(q(CREATE FUNCTION s.key(i integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+	SELECT convert_to(repeat('same prefix ', 200) || md5(i::text), 'UTF8') $$),
+	q(CREATE TABLE s.t (id integer, b blobstate)),
+	q(CREATE INDEX i ON s.t (b)),
+	q(INSERT INTO s.t SELECT i, s.key(i) FROM generate_series(1, 400) AS i),
+	q(DELETE FROM s.t WHERE id % 25 <> 0), q(VACUUM s.t), q(VACUUM s.t));
+cmp_ok((gc())[1], '>', 16, 'pivot keys outlive their rows');
+sql('CHECKPOINT', 'CREATE TABLE s.overwrite (b blobstate)',
+	'INSERT INTO s.overwrite SELECT value(1000 + i) FROM generate_series(1, 500) AS i',
+	'INSERT INTO s.t SELECT i, s.key(i) FROM generate_series(1, 800) AS i',
+	"SELECT bt_index_parent_check('s.i', true)");
+is(sql('SET enable_seqscan = off', q(SELECT count(*) FROM generate_series(1, 800) AS i,
+	LATERAL (SELECT FROM s.t WHERE b = s.key(i)::blobstate) AS found)), '816',
+	'the index finds what it should');
+sql('REINDEX INDEX s.i', 'DELETE FROM s.t', 'VACUUM s.t', 'REINDEX INDEX s.i');
+is(frees(500 - 500 + (gc(dry_run => 1))[0], 'after REINDEX'), '500', 'all keys are gone');
+
+sql(q(CREATE TABLE s.a (a blobstate[])), q(CREATE INDEX ON s.a (a)),
+	q(CREATE TABLE s.x (id integer, b blobstate)), q(CREATE INDEX ON s.x ((ARRAY[b])) INCLUDE (b)),
+	q(CREATE INDEX ON s.x (id) INCLUDE (b)), q(CREATE INDEX ON s.x USING hash (b)),
+	q(INSERT INTO s.a VALUES (ARRAY[value(1)]::blobstate[])), q(INSERT INTO s.x VALUES (1, value(1))),
+	q(VACUUM));
+frees(0, 'arrays, expressions, INCLUDE and hash');
+
+# ---- carriers ----
+# Fails without: slot_blocks() and the carrier part of transaction_blocks() in quiesce.c.
+
+clean();
+table('t', 3);
+my $holder = session('BEGIN', 'DECLARE c CURSOR WITH HOLD FOR SELECT b = value(id) FROM (SELECT id,
+	b::bytea AS b, b AS raw FROM s.t) AS q', 'COMMIT', 'CLOSE c');
+$holder->query_safe('BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT b FROM s.t; COMMIT');
+sql('DELETE FROM s.t', 'VACUUM s.t');
+frees_nothing(qr/process @{[pid($holder)]} has an open cursor WITH HOLD/, 'held cursor');
+like($holder->query_safe('FETCH 1 FROM c'), qr/^\\x/, 'the cursor still has its values');
+$holder->query_safe('BEGIN; FETCH 1 FROM c; COMMIT');
+frees_nothing(qr/has an open cursor WITH HOLD/, 'after a FETCH in a transaction');
+$holder->query_safe('CLOSE ALL');
+frees(3, 'after CLOSE');
+$holder->query_safe('BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; ROLLBACK');
+frees(0, 'a cursor that was rolled back is none');
+$holder->query_safe('BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; COMMIT');
+$holder->query_safe('DISCARD ALL');
+frees(0, 'neither is one that was discarded');
+$holder->query_safe('BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; COMMIT');
+my $own = $holder->query_safe('SET client_min_messages = error; SELECT skipped_reason FROM blobext_gc()');
+like($own, qr/this session has an open cursor/, 'held cursor of the session itself');
+$holder->quit;
+@background = ();
+frees(0, 'a cursor ends with its session');
+
+# The procedure polls, in transactions of its own, so that nothing but its variable keeps the value.
+sub procedure_carries
+{
+	my ($name, $body) = @_;
+	clean();
+	table('t', 1);
+	table('t2', 0);
+	sql('CREATE TABLE s.flag (go boolean)', 'INSERT INTO s.flag VALUES (false)');
+	$body =~ s/WAIT;/COMMIT; LOOP EXIT WHEN (SELECT go FROM s.flag); COMMIT;
+		PERFORM pg_sleep(0.05); COMMIT; END LOOP;/;
+	sql("CREATE PROCEDURE s.p() LANGUAGE plpgsql AS \$\$ DECLARE v blobstate; $body \$\$")
+	  if $body !~ /^DO/;
+	my $err;
+	my $run = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c',
+			$body =~ /^DO/ ? $body : 'CALL s.p()' ], '>', \my $out, '2>', \$err);
+	$node->poll_query_until('postgres', q(SELECT count(*) > 0 FROM pg_stat_activity
+		WHERE wait_event = 'PgSleep'));
+	sql('DELETE FROM s.t');
+	for (1 .. 100)
+	{
+		sql('VACUUM s.t');
+		last if sql(q(SELECT pg_relation_size('s.t'))) eq '0';
+		usleep(50_000);
+	}
+	is(sql(q(SELECT pg_relation_size('s.t'))), '0', "$name: the row is gone");
+	frees_nothing(qr/runs a procedure or DO block that can commit/, $name);
+	sql('UPDATE s.flag SET go = true');
+	IPC::Run::finish($run);
+	is($err, '', "$name: ends well");
+	intact('SELECT * FROM s.t2', 1, "$name: what it carried is stored");
+	frees(0, "$name: and stays");
+	sql('DROP TABLE s.t2');
+	frees(1, "$name: and goes");
+	return;
+}
+
+procedure_carries('procedure with COMMIT',
+	'BEGIN SELECT b INTO v FROM s.t; WAIT; INSERT INTO s.t2 VALUES (1, v); END');
+procedure_carries('DO block with COMMIT', 'DO $$ DECLARE v blobstate; BEGIN SELECT b INTO v FROM s.t;
+	WAIT; INSERT INTO s.t2 VALUES (1, v); COMMIT; END $$');
+procedure_carries('DO block with ROLLBACK', 'DO $$ DECLARE v blobstate; BEGIN SELECT b INTO v FROM s.t;
+	ROLLBACK; WAIT; INSERT INTO s.t2 VALUES (1, v); COMMIT; END $$');
+
+# ---- transactions, snapshots, temporary tables, prepared transactions ----
+
+clean();
+table('t', 2);
+my $reader = session('BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM s.t');
+my $export = session('BEGIN ISOLATION LEVEL REPEATABLE READ');
+my $snapshot = $export->query_safe('SELECT pg_export_snapshot()');
+my $import = session('BEGIN ISOLATION LEVEL REPEATABLE READ', "SET TRANSACTION SNAPSHOT '$snapshot'");
+sql('DELETE FROM s.t', 'VACUUM s.t');
+frees_nothing(qr/process \d+ (holds an older snapshot|has been in a transaction)/, 'old snapshots');
+$export->query_safe('COMMIT');
+is($_->query_safe('SELECT count(*) FROM s.t WHERE b::bytea = value(id)'), '2', 'a reader of old rows')
+  foreach $reader, $import;
+$_->query_safe('COMMIT') foreach $reader, $import;
+sql('VACUUM s.t');
+frees(2, 'without them');
+
+# A transaction without a snapshot. Fails without: excludeXmin0 = false.
+my $idle = session('BEGIN', 'SELECT 1');
+frees_nothing(qr/process @{[pid($idle)]} has been in a transaction since before/, 'idle');
+$idle->query_safe('COMMIT');
+
+# Fails without: is_foreign_temporary(); local buffers are read for the session's own tables.
+table('u', 2);
+my $temporary = session('CREATE TEMPORARY TABLE mine AS SELECT * FROM s.u');
+sql('DROP TABLE s.u');
+frees_nothing(qr/process @{[pid($temporary)]} has a temporary table "mine"/, 'temporary table');
+is($temporary->query_safe('SELECT live_blobs, skipped_reason FROM blobext_gc()'), '2|',
+	'the session itself can collect');
+is($temporary->query_safe('SELECT count(*) FROM mine WHERE b::bytea = value(id)'), '2', 'its values');
+$temporary->query_safe('DROP TABLE mine');
+frees(2, 'without it');
+
+# Fails without: blob_gc_transaction_runs() instead of waiting for locks of virtual transactions.
+sql('CREATE TABLE s.p (id integer, b blobstate)',
+	"BEGIN; INSERT INTO s.p VALUES (1, value(1)); PREPARE TRANSACTION 'x'");
+is(frees(0, 'a prepared transaction is not waited for'), '1', 'and its values live');
+sql("COMMIT PREPARED 'x'");
+intact('SELECT * FROM s.p', 1, 'when it commits, too');
+sql("BEGIN; INSERT INTO s.p VALUES (2, value(2)); PREPARE TRANSACTION 'x'", "ROLLBACK PREPARED 'x'",
+	'VACUUM s.p');
+frees(1, 'when it is rolled back they come back');
+
+# ---- files that go away ----
+# The collector is stopped after it has scanned t2 and before t1, which is listed already: a table
+# between them is locked by a transaction that began after those it waits for.
+
+sub stopped_gc
+{
+	my ($name, $where, %action) = @_;
+	clean();
+	table('t2', 0);
+	table('stop', 0);
+	table('t1', 3);
+	sql($_) foreach @{ $action{before} // [] };
+	my $first = session('BEGIN', 'SELECT 1');
+	my $gc = start_gc();
+	gc_waits_for('process ' . pid($first));
+	my $second = session('BEGIN', 'SELECT 1');
+	my $second_pid = pid($second);
+	$first->query_safe('COMMIT');
+	gc_waits_for("process $second_pid");
+	my $lock = session('BEGIN', 'LOCK TABLE s.stop IN ACCESS EXCLUSIVE MODE');
+	$action{waiting}->() if $action{waiting};
+	$second->query_safe('COMMIT');
+	if ($where eq 'marking')
+	{
+		gc_waits_for('relation "stop" locked');
+		$action{marking}->();
+	}
+	$lock->query_safe('COMMIT');
+	$action{after}->() if $action{after};
+	my ($freed, $reason) = gc_result($gc);
+	return ($freed, $reason);
+}
+
+sub moved_in_time
+{
+	my ($name, @statements) = @_;
+	my ($freed, $reason) = stopped_gc($name, 'marking', before => [ 'CREATE TABLE s.t3 (id integer)' ],
+		marking => sub {
+			sql('BEGIN; INSERT INTO s.t2 SELECT * FROM s.t1; ' . join('; ', @statements) . '; COMMIT');
+		});
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($freed, '0', "$name: nothing is freed");
+	like($reason, qr/was changed meanwhile|was dropped meanwhile|created or changed meanwhile/,
+		"$name: the reason");
+	intact('SELECT * FROM s.t2', 3, "$name: what was moved is there");
+	return;
+}
+
+# Fails without: the comparison in mark_root() together with the last list of collect_range().
+moved_in_time('TRUNCATE', 'TRUNCATE s.t1');
+moved_in_time('DROP TABLE', 'DROP TABLE s.t1');
+moved_in_time('DROP COLUMN', 'ALTER TABLE s.t1 DROP COLUMN b');
+moved_in_time('ALTER TYPE', 'ALTER TABLE s.t1 ALTER COLUMN b TYPE bytea USING sha256(b)');
+moved_in_time('DELETE and VACUUM FULL', 'DELETE FROM s.t1; COMMIT; VACUUM FULL s.t1; BEGIN');
+
+# DELETE and VACUUM: S1 keeps the tuples. Fails without: RegisterSnapshot in prepare().
+my ($freed, $reason) = stopped_gc('DELETE', 'marking', marking => sub {
+	sql('INSERT INTO s.t2 SELECT * FROM s.t1', 'DELETE FROM s.t1', 'VACUUM s.t1');
+});
+is("$freed|$reason", '0|', 'DELETE and VACUUM: nothing keeps the round from freeing');
+intact('SELECT * FROM s.t2', 3, 'DELETE and VACUUM: what was moved is there');
+
+# Rolled back.
+($freed, $reason) = stopped_gc('rolled back', 'marking', marking => sub {
+	sql('BEGIN; INSERT INTO s.t2 SELECT * FROM s.t1; TRUNCATE s.t1; ROLLBACK',
+		'BEGIN; ALTER TABLE s.t1 DROP COLUMN b; ROLLBACK');
+});
+is("$freed|$reason", '0|', 'rolled back: the round goes on');
+intact('SELECT * FROM s.t1', 3, 'rolled back: the values are there');
+
+# Read by a procedure that began while the collector waited, whose source is truncated before the
+# scan. Fails without: list A before the wait (settle_roots() without a comparison).
+my $procedure;
+($freed, $reason) = stopped_gc('procedure', 'waiting', before => [
+		'CREATE TABLE s.flag (go boolean)', 'INSERT INTO s.flag VALUES (false)',
+		q(CREATE PROCEDURE s.p() LANGUAGE plpgsql AS $$ DECLARE v s.t1; BEGIN
+			SELECT * INTO v FROM s.t1 WHERE id = 1; COMMIT;
+			LOOP EXIT WHEN (SELECT go FROM s.flag); COMMIT; PERFORM pg_sleep(0.05); COMMIT; END LOOP;
+			INSERT INTO s.t2 VALUES (v.id, v.b); END $$) ],
+	waiting => sub {
+		$procedure = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c',
+			'CALL s.p()' ]);
+		$node->poll_query_until('postgres', q(SELECT count(*) > 0 FROM pg_stat_activity
+			WHERE wait_event = 'PgSleep'));
+		sql('TRUNCATE s.t1');
+	},
+	after => sub {
+		gc_waits_for('procedure');
+		sql('UPDATE s.flag SET go = true');
+		IPC::Run::finish($procedure);
+	});
+is("$freed|$reason", '2|', 'procedure and TRUNCATE: it is waited for, the rest is freed');
+intact('SELECT * FROM s.t2', 1, 'procedure and TRUNCATE: what it carried is there');
+
+# An index build keeps the table from being scanned. Fails without: RowExclusiveLock in mark_root().
+my $build;
+($freed, $reason) = stopped_gc('CREATE INDEX', 'marking', marking => sub {
+		$build = session('BEGIN', 'CREATE INDEX ON s.t1 (b)');
+	},
+	after => sub {
+		ok(gc_waits_for('keeps relation "t1" locked'), 'CREATE INDEX is waited for');
+		$build->query_safe('COMMIT');
+	});
+like($reason, qr/created or changed meanwhile/, 'CREATE INDEX: another list');
+
+# ---- giving way, cancellation, one at a time ----
+
+clean();
+table('t', 10);
+sql('INSERT INTO s.t SELECT i, NULL FROM generate_series(1, 20000) AS i', 'DELETE FROM s.t WHERE id < 5',
+	'VACUUM s.t');
+my @slowly = ('SET blobext.gc_cost_delay = 100', 'SET blobext.gc_cost_limit = 1');
+my $gc = start_gc(@slowly);
+$node->poll_query_until('postgres', q(SELECT phase = 'marking' AND pages_total > 80
+	FROM blobext_gc_status));
+like((gc())[2], qr/process \d+ collects in this database already/, 'one at a time');
+sql('ALTER TABLE s.t ADD COLUMN other integer');
+like((gc_result($gc))[1], qr/gave way to process \d+/, 'it gives way to ALTER TABLE');
+$gc = start_gc(@slowly);
+$node->poll_query_until('postgres', q(SELECT phase = 'marking' AND pages_total > 80
+	FROM blobext_gc_status));
+sql('CREATE INDEX CONCURRENTLY ON s.t (id)');
+like((gc_result($gc))[1], qr/gave way to process \d+/, 'and to CREATE INDEX CONCURRENTLY');
+$gc = start_gc(@slowly);
+$node->poll_query_until('postgres', q(SELECT phase = 'marking' AND pages_total > 80
+	FROM blobext_gc_status));
+sql('SELECT pg_cancel_backend(pid) FROM blobext_gc_status');
+like((gc_result($gc))[1], qr/canceling statement/, 'it can be cancelled');
+like(sql('SELECT phase, pid, skipped_reason FROM blobext_gc_status'),
+	qr/^idle\|\|canceling statement/, 'and says so');
+is((gc(dry_run => 1))[0], '4', 'nothing was freed');
+sql('SET maintenance_work_mem = 1024', 'SELECT 1');
+frees(4, 'the next round does');
+
+# ---- logical slots ----
+# Fails without: blob_gc_wait_for_slots().
+
+clean();
+table('t', 2);
+sql(q(SELECT pg_create_logical_replication_slot('slow', 'test_decoding')));
+sql('INSERT INTO s.t VALUES (3, value(3))', 'DELETE FROM s.t', 'VACUUM s.t');
+frees_nothing(qr/logical replication slot "slow" has not confirmed/, 'logical slot');
+$gc = start_gc();
+gc_waits_for('logical replication slot');
+like(sql(q(SELECT data FROM pg_logical_slot_get_changes('slow', NULL, NULL))), qr/INSERT.*\\x/,
+	'the slot decodes what is deleted');
+is((gc_result($gc))[0], '3', 'then it can go');
+sql(q(SELECT pg_drop_replication_slot('slow')));
+
+# ---- old_snapshot_threshold, crash right after ----
+
+table('u', 5);
+sql('DELETE FROM s.u WHERE id > 2', 'VACUUM s.u');
+frees(3, 'right before a crash');
+kill_everything($node);
+$node->start;
+frees(0, 'after the crash they are still free');
+intact('SELECT * FROM s.u', 2, 'after the crash');
+check_is_clean($node, 'the check finds nothing after the crash');
+$node->append_conf('postgresql.conf', 'old_snapshot_threshold = 1');
+$node->restart;
+frees_nothing(qr/old_snapshot_threshold/, 'old_snapshot_threshold');
+
+$node->stop;
+unlike(slurp_file($node->logfile), qr/PANIC|terminated by signal 1?1|TRAP/, 'no PANIC in the log');
+done_testing();
