@@ -51,9 +51,9 @@
 /* ---- 17 ---- */
 
 /*
- * storage/proc.h, storage/procarray.h, storage/sinvaladt.h, storage/lock.h: backends, numbered from
- * 0.  The process of a number (or NULL), of a temporary schema; the number of a virtual transaction,
- * of its lock tag, of this process; the local id of a process's transaction.
+ * storage/proc.h, storage/procarray.h, storage/sinvaladt.h, storage/lock.h: backends, numbered
+ * from 0.  The process of a number (or NULL), of a temporary schema; the number of a virtual
+ * transaction, of its lock tag, of this process; the local id of a process's transaction.
  */
 #if PG_VERSION_NUM >= 170000
 #define blob_backend_process(number) ProcNumberGetProc(number)

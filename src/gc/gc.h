@@ -17,7 +17,7 @@ typedef struct BlobGcOptions
 /* Blobs are counted by their first extents, see README.md. */
 typedef struct BlobGcResult
 {
-	char	   *skipped_reason; /* why nothing was freed, or not all; NULL: the round was complete */
+	char	   *skipped_reason; /* why nothing (more) was freed; NULL: the round was complete */
 	bool		counted;		/* the figures below are known */
 	uint64		freed_blobs;	/* of a dry run: that would have been freed */
 	uint64		freed_bytes;

@@ -47,8 +47,8 @@ mark_tuple(BlobGcRound *round, HeapTuple tuple)
 /* ---- tuples with values in TOAST ---- */
 
 /*
- * Whether the tuple of which this is a copy is gone, or VACUUM would take it for dead.  A tuple that
- * matters stays where it is, so another one in its place means that it was dead.
+ * Whether the tuple of which this is a copy is gone, or VACUUM would take it for dead.  A tuple
+ * that matters stays where it is, so another one in its place means that it was dead.
  */
 static bool
 is_dead(BlobGcRound *round, HeapTuple copy)
