@@ -11,7 +11,8 @@
 #   test_prepare  a script may define it; runs before the copy changes hands, as the caller
 #
 # BLOBEXT_TEST_KEEP=1 keeps the temporary directory.  BLOBEXT_TEST_CONFIG holds further lines for
-# the configuration of the servers.
+# the configuration of the servers, BLOBEXT_TEST_INITDB one option of initdb (pg_regress takes it
+# from 17 on).
 
 set -euo pipefail
 
@@ -64,6 +65,7 @@ test_enter()
 	for name in ${!PG@}; do
 		case $name in PG_CONFIG) ;; *) unset "$name" ;; esac
 	done
+	export PG_TEST_INITDB_EXTRA_OPTS=${BLOBEXT_TEST_INITDB:-}
 	cd "$work"
 	"${as_user[@]}" env BLOBEXT_TEST_WORK="$work" HOME="$work" \
 		bash "$work/test/$(basename "$0")" "$@"
@@ -78,7 +80,7 @@ test_start_server()
 	shift
 
 	"$bindir/initdb" -D "$data" -U postgres -A trust -E UTF8 --no-locale --no-sync \
-		> "$work/initdb.log" 2>&1 || { cat "$work/initdb.log"; return 1; }
+		${BLOBEXT_TEST_INITDB:-} > "$work/initdb.log" 2>&1 || { cat "$work/initdb.log"; return 1; }
 	printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$work'" "port = 5790" "$@" \
 		>> "$data/postgresql.conf"
 	cat "$test_dir/postgresql.conf" >> "$data/postgresql.conf"

@@ -52,6 +52,9 @@ blob_gc_install_hooks(void)
 	blob_gc_carriers_install();
 }
 
+static char *format_reason(BlobGcRound *round, const char *format, va_list arguments)
+			pg_attribute_printf(2, 0);
+
 static char *
 format_reason(BlobGcRound *round, const char *format, va_list arguments)
 {

@@ -23,6 +23,7 @@
 #include "gc/gc_internal.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
+#include "storage/procarray.h"
 #include "storage/sinvaladt.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"

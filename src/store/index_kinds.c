@@ -39,7 +39,7 @@ refuse(Form_pg_class index, const char *column_name, Oid type)
 					get_am_name(index->relam)),
 			 errdetail("Column \"%s\" of index \"%s\" would keep values of type %s, and could "
 					   "refer to stored content for ever.", column_name,
-					   NameStr(index->relname), format_type_be(type)),
+					   NameStr(index->relname), format_type_be_qualified(type)),
 			 errhint("Use a btree or hash index, or index an expression of another type, such as "
 					 "length(), sha256() or blob_prefix() of the value.")));
 }

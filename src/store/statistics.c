@@ -317,21 +317,26 @@ new_column_type(Oid relid, AttrNumber attnum)
 	return type;
 }
 
-/* Does anything but a type's own array type depend on it? */
+/*
+ * Does anything depend on the object as a whole, but what belongs to it, as array types and TOAST
+ * tables do?
+ */
 static bool
-is_type_used(Oid type)
+is_used(Oid catalog, Oid object)
 {
 	Relation	depend = table_open(DependRelationId, AccessShareLock);
-	ScanKeyData keys[2];
+	ScanKeyData keys[3];
 	SysScanDesc scan;
 	HeapTuple	tuple;
 	bool		is_used = false;
 
 	ScanKeyInit(&keys[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(TypeRelationId));
+				ObjectIdGetDatum(catalog));
 	ScanKeyInit(&keys[1], Anum_pg_depend_refobjid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(type));
-	scan = systable_beginscan(depend, DependReferenceIndexId, true, NULL, 2, keys);
+				ObjectIdGetDatum(object));
+	ScanKeyInit(&keys[2], Anum_pg_depend_refobjsubid, BTEqualStrategyNumber, F_INT4EQ,
+				Int32GetDatum(0));
+	scan = systable_beginscan(depend, DependReferenceIndexId, true, NULL, 3, keys);
 	while (!is_used && HeapTupleIsValid(tuple = systable_getnext(scan)))
 		is_used = ((Form_pg_depend) GETSTRUCT(tuple))->deptype != DEPENDENCY_INTERNAL;
 	systable_endscan(scan);
@@ -360,6 +365,18 @@ note_relations_of_type(Oid row_type)
 }
 
 /*
+ * Does anything use rows of this relation as values?  An index on an expression of whole rows
+ * depends on their type in PostgreSQL 15, but on the relation alone in 17.
+ */
+static bool
+is_row_type_used(Oid relid, Oid row_type)
+{
+	return is_used(TypeRelationId, row_type) ||
+		is_used(TypeRelationId, get_array_type(row_type)) ||
+		is_used(RelationRelationId, relid);
+}
+
+/*
  * A column was added, or given another type.  If it holds blobstate, so does from now on every
  * type that contains the relation's row type.  That is rare: tables' row types are seldom used.
  */
@@ -368,8 +385,7 @@ blob_store_check_attribute(Oid relid, AttrNumber attnum)
 {
 	Oid			row_type = get_rel_type_id(relid);
 
-	if (!OidIsValid(row_type) ||
-		(!is_type_used(row_type) && !is_type_used(get_array_type(row_type))) ||
+	if (!OidIsValid(row_type) || !is_row_type_used(relid, row_type) ||
 		!blob_walk_type_holds(new_column_type(relid, attnum)))
 		return;
 	blob_store_check_indexes_of_type(row_type);

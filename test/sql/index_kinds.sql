@@ -195,14 +195,15 @@ SELECT attrelid::regclass, attname, atttypid::regtype FROM pg_attribute JOIN pg_
 ALTER TABLE t ALTER COLUMN bs SET STATISTICS 10;
 ALTER TABLE t ALTER COLUMN bs SET STATISTICS -1;
 ALTER TABLE t ALTER COLUMN b SET STATISTICS 10;
-SELECT attname, attstattarget FROM pg_attribute WHERE attrelid = 't'::regclass
+SELECT attname, coalesce(attstattarget, -1) AS target FROM pg_attribute WHERE attrelid = 't'::regclass
 	AND attname IN ('b', 'bs');
 CREATE TABLE t_changed_type (b bytea[]);
 ALTER TABLE t_changed_type ALTER COLUMN b TYPE blobstate[];
 CREATE INDEX t_expression_index ON t ((ARRAY[b]), (coalesce(b, b)));
 CREATE INDEX CONCURRENTLY t_concurrent_index ON t ((ARRAY[b, b]));
 CREATE TEMP TABLE t_temporary AS SELECT ARRAY[b] AS bs FROM t;
-SELECT attrelid::regclass, attname, attstattarget FROM pg_attribute WHERE attnum > 0 AND attrelid IN
+SELECT attrelid::regclass, attname, coalesce(attstattarget, -1) AS target FROM pg_attribute
+	WHERE attnum > 0 AND attrelid IN
 	('t_changed_type'::regclass, 't_expression_index'::regclass, 't_concurrent_index'::regclass,
 	't_temporary'::regclass) ORDER BY 1, 2;
 
@@ -222,7 +223,8 @@ CREATE TABLE reported (bs blobstate[]);
 CREATE SCHEMA reported CREATE TABLE reported (bs public.blobstate[], p index_kinds.pair);
 COMMENT ON TABLE reported IS 'creates a table';
 DROP EVENT TRIGGER report;
-SELECT attrelid::regclass, attname, attstattarget FROM pg_attribute WHERE attnum > 0 AND attrelid IN
+SELECT attrelid::regclass, attname, coalesce(attstattarget, -1) AS target FROM pg_attribute
+	WHERE attnum > 0 AND attrelid IN
 	('reported'::regclass, 'reported.reported'::regclass, 'within_trigger'::regclass)
 	ORDER BY 1, attnum;
 

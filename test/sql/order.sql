@@ -22,6 +22,15 @@ SELECT blob_storage(b), count(*) FROM v GROUP BY 1 ORDER BY 1;
 CREATE FUNCTION show(b blobstate) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
 	AS $$ SELECT length(b) || ' ' || encode(substr(b, greatest(length(b) - 4, 1)), 'escape') $$;
 
+-- A plan, without what releases of PostgreSQL say about subplans in different ways.
+CREATE FUNCTION plan(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE line text;
+BEGIN
+	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+		RETURN NEXT regexp_replace(line, ' \(returns .*\)$', '');
+	END LOOP;
+END$$;
+
 --
 -- Sorting
 --
@@ -125,7 +134,7 @@ EXPLAIN (COSTS OFF) SELECT id FROM indexed WHERE b = '\x07'::bytea || '\x08';
 EXPLAIN (COSTS OFF) SELECT id FROM indexed WHERE b > '\x12' AND b <= '\x34'::bytea ORDER BY b;
 EXPLAIN (COSTS OFF) SELECT id FROM indexed WHERE b IN ('\x12', '\x34');
 EXPLAIN (COSTS OFF) SELECT id FROM indexed WHERE b = ANY (ARRAY['\x12', '\x34']::bytea[]);
-EXPLAIN (COSTS OFF) SELECT min(b) FROM indexed;
+SELECT plan('SELECT min(b) FROM indexed');
 EXPLAIN (COSTS OFF) SELECT x.id FROM v x JOIN indexed i ON i.b = x.b WHERE x.id = 1;
 EXPLAIN (COSTS OFF) SELECT x.id FROM v x JOIN indexed i ON i.b = x.o WHERE x.id = 1;
 PREPARE by_bytea(bytea) AS SELECT id FROM indexed WHERE b = $1;
@@ -190,7 +199,7 @@ CREATE INDEX many_b ON many (b);
 RESET client_min_messages;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM many WHERE b > 'x' AND b <> '\x07';
 SELECT count(*) FROM many WHERE b > long('50') AND b <> long('7');
-EXPLAIN (COSTS OFF) SELECT show(min(b)) FROM many WHERE id > 5;
+SELECT plan('SELECT show(min(b)) FROM many WHERE id > 5');
 SET enable_indexscan = off;
 SET enable_indexonlyscan = off;
 SELECT show(min(b)), show(max(b)) FROM many WHERE id > 5;
