@@ -2,7 +2,8 @@
 #
 #   $checkout     the source tree
 #   $bindir       PostgreSQL's programs, once dev_install_packages has run
-#   $PG_CONFIG    which PostgreSQL to use; by default Debian's PostgreSQL 15
+#   $PG_CONFIG    which PostgreSQL to use; by default Debian's of version $PG_MAJOR
+#   $PG_MAJOR     its major version; by default that of $PG_CONFIG, or of this Debian, or 15
 #
 # All of it works for root, and for others where sudo installs packages and files.
 
@@ -12,8 +13,27 @@ unset PGOPTIONS PGSERVICE PGSERVICEFILE
 
 checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-BUILD_PACKAGES=(build-essential pkg-config postgresql-15 postgresql-server-dev-15 liburing-dev
-	libssl-dev)
+find_major()
+{
+	local codename=
+
+	if [ -n "${PG_CONFIG:-}" ] && [ -x "$PG_CONFIG" ]; then
+		"$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9]*\).*$/\1/'
+		return
+	fi
+	[ ! -r /etc/os-release ] || codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+	case $codename in
+		trixie) echo 17 ;;
+		forky) echo 18 ;;
+		*) echo 15 ;;
+	esac
+}
+
+PG_MAJOR=${PG_MAJOR:-$(find_major)}
+BUILD_PACKAGES=(build-essential pkg-config "postgresql-$PG_MAJOR" "postgresql-server-dev-$PG_MAJOR"
+	liburing-dev libssl-dev)
+TEST_PACKAGES=("postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl
+	python3-venv e2fsprogs mount ca-certificates git)
 
 say()
 {
@@ -71,7 +91,7 @@ dev_install_packages()
 	fi
 
 	if [ -z "${PG_CONFIG:-}" ]; then
-		PG_CONFIG=/usr/lib/postgresql/15/bin/pg_config
+		PG_CONFIG=/usr/lib/postgresql/$PG_MAJOR/bin/pg_config
 		[ -x "$PG_CONFIG" ] || PG_CONFIG=$(command -v pg_config) || fail "pg_config not found"
 	fi
 	export PG_CONFIG
