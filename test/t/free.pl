@@ -75,13 +75,25 @@ sub no_page_below
 		WHERE e.first_page < $page"), '0', $name);
 }
 
+# A standby that starts again lets no query in before it has replayed this record.
+sub is_consistent_after
+{
+	my ($primary, $standby, $lsn, $name) = @_;
+	my ($control) = run_command([ 'pg_controldata', $standby->data_dir ]);
+	my ($minimum) = $control =~ /^Minimum recovery ending location:\s+(\S+)/m;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is($primary->safe_psql('postgres', "SELECT '$minimum'::pg_lsn >= '$lsn'::pg_lsn"), 't',
+		$name);
+}
+
 # Rare checkpoints; without autovacuum nothing but the test frees, prunes or conflicts.
 my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
   "checkpoint_completion_target = 0.9\n";
 
 # ---- pending until a checkpoint is complete ----
 
-# Seen to fail with "batch->lsn > completed_redo" left out of blob_pending_move().
+# Seen to fail with "batch->lsn > completed_redo" left out of blob_pending_move() and the look at
+# started_redo of blob_space_mature(), which alone suffices before a checkpoint has begun.
 {
 	my $node = blob_cluster('pending', streaming => 1, conf => $calm);
 	make_functions($node);
@@ -105,7 +117,18 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 
 	make_values($node, 'new', (100_000) x 20);
 	no_page_below($node, 'new', $end, 'freed pages are not used before a checkpoint');
+	# A checkpoint that has begun is not enough.  Seen to fail with GetRedoRecPtr() in
+	# blob_space_completed_redo().
+	fill($node);
+	my $backup = $node->background_psql('postgres', on_error_stop => 1);
+	my $offset = -s $node->logfile;
+	$backup->query_until(qr/started/, "\\echo started\nSELECT pg_backup_start('slow', false);\n");
+	usleep(10_000) until $node->log_contains('checkpoint starting', $offset);
+	make_values($node, 'new', (100_000) x 5);
+	ok(!$node->log_contains('checkpoint complete', $offset), 'a checkpoint goes on');
+	no_page_below($node, 'new', $end, 'freed pages are not used during it');
 	kill_everything($node);
+	$backup->{run}->kill_kill;
 	$node->start;
 	values_are_intact($node, 'new', 'after a crash');
 	is(held($node, 'pending'), '0', 'recovery ends with a checkpoint: nothing waits');
@@ -260,9 +283,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	$primary->wait_for_catchup($standby);
 	values_are_intact($standby, 'v', 'standby: values');
 	kill_everything($standby);
-	my ($control) = run_command([ 'pg_controldata', $standby->data_dir ]);
-	my ($minimum) = $control =~ /^Minimum recovery ending location:\s+(\S+)/m;
-	is($primary->safe_psql('postgres', "SELECT '$minimum'::pg_lsn >= '$lsn'::pg_lsn"), 't',
+	is_consistent_after($primary, $standby, $lsn,
 		'standby: consistent only after the record that freed what was overwritten');
 	$standby->start;
 	$primary->wait_for_catchup($standby);
@@ -285,18 +306,24 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	$node->backup('base');
 	my $standby = PostgreSQL::Test::Cluster->new('segments_standby');
 	$standby->init_from_backup($node, 'base', has_streaming => 1);
+	$standby->append_conf('postgresql.conf', "bgwriter_lru_maxpages = 0\n");
 	$standby->start;
 	ok(-s segment_file($standby, 1), 'the standby has the segment');
 
 	is($node->safe_psql('postgres', 'SELECT reclaim()'), '0', 'nothing to remove');
 	fill($node);
 	free_pages($node, SEGMENT, 2 * SEGMENT);
+	my $start_lsn = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
 	is($node->safe_psql('postgres', 'SELECT reclaim()'), '1', 'one segment is free: removed');
 	ok(!-e segment_file($node, 1), 'its file is gone');
 	is(held($node, 'absent'), SEGMENT, 'the view says so');
 	check_is_clean($node, 'and the check does not mind');
+	my $lsn = $node->safe_psql('postgres', "SELECT max(end_lsn) FROM pg_get_wal_records_info(
+		'$start_lsn', pg_current_wal_flush_lsn()) WHERE record_type = 'REMOVE'");
 	$node->wait_for_catchup($standby);
+	# Seen to fail without blob_segment_remove(), and without XLogFlush(), in replay_remove().
 	ok(!-e segment_file($standby, 1), 'gone from the standby, too');
+	is_consistent_after($node, $standby, $lsn, 'standby: consistent only after the removal');
 	check_is_clean($standby, 'the check there does not mind');
 	is($standby->safe_psql('postgres', q(SELECT sum(pages) FROM blobext_space
 		WHERE state = 'absent')), SEGMENT, 'the view of the standby says so');
@@ -311,7 +338,9 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 		WHERE e.first_page < ' . 2 * SEGMENT), '0', 'the number is not used before a checkpoint');
 	ok(!-e segment_file($node, 1), 'the file is not made anew');
 	kill_everything($node);
+	$node->start;
 	# As if killed between record and removal: seen to fail without remove_leftover().
+	$node->stop;
 	append_to_file(segment_file($node, 1), 'left over');
 	$node->start;
 	values_are_intact($node, 'v', 'crashed: values');
