@@ -389,4 +389,50 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	$node->clean_node;
 }
 
+# ---- much freed between two checkpoints ----
+
+# The store asks for a checkpoint.  Seen to fail with wants_checkpoint() always false.
+{
+	my $node = blob_cluster('churn', conf => $calm);
+	make_functions($node);
+	my $offset = -s $node->logfile;
+	my $rounds = 60;
+	$node->safe_psql('postgres', qq(DO \$\$ DECLARE page bigint; BEGIN
+		FOR i IN 1 .. $rounds LOOP
+			page := allocate(4096);
+			PERFORM free(ARRAY[page], ARRAY[generation], '0') FROM blobext_map
+				WHERE first_page = page;
+		END LOOP; END \$\$));
+	ok($node->log_contains('checkpoint starting', $offset), 'the store asked for a checkpoint');
+	cmp_ok($node->safe_psql('postgres', 'SELECT sum(pages) FROM held'), '<', $rounds * 4096,
+		'and used freed pages again');
+	is(() = slurp_file($node->logfile, $offset) =~ /checkpoint starting/g, 1, 'once in a while');
+	$node->stop;
+	$node->clean_node;
+}
+
+# A full disk: better wait for a checkpoint than fail.  Seen to fail with *may_wait false.
+SKIP:
+{
+	my $small = $ENV{BLOBEXT_SMALL_FS};
+	skip 'no small file system: start this test with test/run_tap as root', 3
+	  unless defined $small;
+	power('format');
+	mkdir "$small/store", 0700 or die "cannot make $small/store: $!";
+	my $node = blob_cluster('full', conf => $calm, start => 0);
+	symlink "$small/store", $node->data_dir . '/pg_blobext' or die "symlink: $!";
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION blobext');
+	make_functions($node);
+	my ($mb) = (split /\n/, `df -BM --output=avail $small`)[1] =~ /(\d+)/;
+	my $pages = int($mb * 0.8) * 256;
+	is(allocate($node, $pages), '0', 'most of the disk');
+	free_pages($node, 0, $pages);
+	my $offset = -s $node->logfile;
+	is(allocate($node, $pages), '0', 'the same again, after a checkpoint that nobody asked for');
+	ok($node->log_contains('checkpoint complete', $offset), 'but the allocation');
+	$node->stop;
+	$node->clean_node;
+}
+
 done_testing();
