@@ -396,15 +396,21 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	my $node = blob_cluster('churn', conf => $calm);
 	make_functions($node);
 	my $offset = -s $node->logfile;
-	my $rounds = 60;
-	$node->safe_psql('postgres', qq(DO \$\$ DECLARE page bigint; BEGIN
+	my $rounds = 30;
+	my $churn = qq(DO \$\$ DECLARE page bigint; BEGIN
 		FOR i IN 1 .. $rounds LOOP
 			page := allocate(4096);
 			PERFORM free(ARRAY[page], ARRAY[generation], '0') FROM blobext_map
 				WHERE first_page = page;
-		END LOOP; END \$\$));
-	ok($node->log_contains('checkpoint starting', $offset), 'the store asked for a checkpoint');
-	cmp_ok($node->safe_psql('postgres', 'SELECT sum(pages) FROM held'), '<', $rounds * 4096,
+		END LOOP; END \$\$);
+	$node->safe_psql('postgres', $churn);
+	for (my $i = 0; $i < 3_000 && !$node->log_contains('checkpoint complete', $offset); $i++)
+	{
+		usleep(10_000);
+	}
+	ok($node->log_contains('checkpoint complete', $offset), 'the store asked for a checkpoint');
+	$node->safe_psql('postgres', $churn);
+	cmp_ok($node->safe_psql('postgres', 'SELECT sum(pages) FROM held'), '<', 2 * $rounds * 4096,
 		'and used freed pages again');
 	is(() = slurp_file($node->logfile, $offset) =~ /checkpoint starting/g, 1, 'once in a while');
 	$node->stop;
