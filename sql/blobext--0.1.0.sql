@@ -136,7 +136,8 @@ CREATE FUNCTION blob_extents(blobstate,
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE ROWS 10;
 COMMENT ON FUNCTION blob_extents(blobstate) IS
-    'extents of the content: first page, length in pages of 4 kB, bytes used, exact tail or not';
+    'extents of the content: first page, length in pages of 4 kB, bytes used, exact tail or not; '
+    'bytes at the end that lie in the row have no page';
 
 -- ---------------------------------------------------------------------------
 -- Reading ranges
@@ -162,6 +163,44 @@ CREATE FUNCTION substr(blobstate, bigint, bigint) RETURNS bytea
     AS 'MODULE_PATHNAME', 'blob_substring' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
 COMMENT ON FUNCTION substr(blobstate, bigint, bigint) IS
     'so many bytes from a position (the first byte has position 1) on';
+
+-- ---------------------------------------------------------------------------
+-- Changes: each makes a new value, which shares extents with the old one.  Volatile, because two
+-- calls make two values; to wrap one in a function called IMMUTABLE is wrong.
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_append(blobstate, bytea) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 100;
+COMMENT ON FUNCTION blob_append(blobstate, bytea) IS 'the value with bytes behind it';
+CREATE FUNCTION blob_concat(blobstate, blobstate) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_concat(blobstate, blobstate) IS 'implementation of || operator';
+CREATE FUNCTION blob_prepend(bytea, blobstate) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_prepend(bytea, blobstate) IS 'implementation of || operator';
+CREATE FUNCTION blob_write(blobstate, "offset" bigint, bytea) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_write(blobstate, bigint, bytea) IS
+    'the value with bytes from offset on replaced; longer, with zeros up to the offset, if need be';
+CREATE FUNCTION blob_insert(blobstate, "offset" bigint, bytea) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_insert(blobstate, bigint, bytea) IS
+    'the value with bytes inserted at offset';
+CREATE FUNCTION blob_delete(blobstate, "offset" bigint, "length" bigint) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_delete(blobstate, bigint, bigint) IS
+    'the value without so many bytes from offset on';
+CREATE FUNCTION blob_truncate(blobstate, "length" bigint) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_truncate(blobstate, bigint) IS
+    'the first bytes of the value; with zeros behind it if it is shorter';
+
+CREATE OPERATOR || (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_append);
+CREATE OPERATOR || (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_concat);
+CREATE OPERATOR || (LEFTARG = bytea, RIGHTARG = blobstate, FUNCTION = blob_prepend);
+COMMENT ON OPERATOR || (blobstate, bytea) IS 'append';
+COMMENT ON OPERATOR || (blobstate, blobstate) IS 'concatenate';
+COMMENT ON OPERATOR || (bytea, blobstate) IS 'prepend';
 
 -- ---------------------------------------------------------------------------
 -- Order and equality by content, as bytea's.  With bytea on one side no cast is needed, so that

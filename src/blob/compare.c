@@ -46,6 +46,14 @@ struct BlobSortMemory
 	KeptPage	pages[KEPT_SETS][KEPT_WAYS];
 };
 
+/* One of the extents of a value, and where its content lies in the value's. */
+typedef struct ExtentCursor
+{
+	int			next_no;		/* of the extent after it */
+	uint64		start;			/* bytes */
+	uint64		end;
+} ExtentCursor;
+
 /* A content comparison under way: both values agree up to offset. */
 typedef struct Comparison
 {
@@ -53,8 +61,9 @@ typedef struct Comparison
 	BlobValue	b;
 	uint64		offset;			/* bytes */
 	uint64		end;			/* size of the smaller value */
-	int			extent_no;		/* the extent that contains offset; both descriptors */
-	uint64		extent_start;	/* its content offset in bytes */
+	uint64		looked_to;		/* up to here we have looked for shared extents */
+	ExtentCursor extent_a;
+	ExtentCursor extent_b;
 	BlobSortMemory *memory;		/* of the sort, or NULL */
 	const KeptPage *in_use;		/* must not be replaced now */
 } Comparison;
@@ -173,53 +182,82 @@ load_value(const BlobKey *key, BlobValue *value)
 	value->size_bytes = key->size_bytes;
 }
 
+/* Move a cursor to the extent that contains a position; false if none does. */
+static bool
+move_cursor(const BlobDescriptor *descriptor, ExtentCursor *cursor, uint64 position)
+{
+	while (cursor->end <= position)
+	{
+		if (cursor->next_no == blob_descriptor_extent_count(descriptor))
+			return false;
+		cursor->start = cursor->end;
+		cursor->end += blob_descriptor_extent_bytes(descriptor, cursor->next_no, cursor->start);
+		cursor->next_no++;
+	}
+	return true;
+}
+
 /*
- * Whether both descriptors have the same extent at this position, so that their contents agree
- * there as far as both go: published bytes of an extent never change.  A tail and a whole extent
- * of one first page are different extents.
+ * Whether both descriptors have the same extent here, at the same place of their contents, which
+ * agree there as far as both go: published bytes of an extent never change.  A tail and a whole
+ * extent of one first page are different extents.
  */
 static bool
-is_shared(const Comparison *comparison, int extent_no)
+is_shared(const Comparison *comparison)
 {
-	BlobExtent	a = blob_descriptor_extent(&comparison->a.descriptor, extent_no);
-	BlobExtent	b = blob_descriptor_extent(&comparison->b.descriptor, extent_no);
+	BlobExtent	a = blob_descriptor_extent(&comparison->a.descriptor,
+										   comparison->extent_a.next_no - 1);
+	BlobExtent	b = blob_descriptor_extent(&comparison->b.descriptor,
+										   comparison->extent_b.next_no - 1);
 
-	return a.first_page == b.first_page && a.is_tail == b.is_tail && a.pages == b.pages;
+	return comparison->extent_a.start == comparison->extent_b.start &&
+		a.first_page == b.first_page && a.is_tail == b.is_tail && a.pages == b.pages;
+}
+
+/* The older descriptor is the one that may have lost its extent to the other. */
+static void
+require_shared(const Comparison *comparison)
+{
+	const BlobDescriptor *a = &comparison->a.descriptor;
+	const BlobDescriptor *b = &comparison->b.descriptor;
+
+	if (a->generation < b->generation)
+		blob_require_extent(a, comparison->extent_a.next_no - 1);
+	else
+		blob_require_extent(b, comparison->extent_b.next_no - 1);
 }
 
 /*
  * Skip shared extents at the offset.  Returns how far the next step may read: not into the next
- * shared extent, nor further than we looked for one.  Extents of equal number begin at the same
- * offset in both values.
+ * shared extent, nor further than we looked for one.
  */
 static uint64
 skip_shared(Comparison *comparison)
 {
-	const BlobDescriptor *a = &comparison->a.descriptor;
-	const BlobDescriptor *b = &comparison->b.descriptor;
-	int			count;
-
 	if (comparison->a.is_inline || comparison->b.is_inline)
 		return comparison->end;
 
-	count = Min(blob_descriptor_extent_count(a), blob_descriptor_extent_count(b));
-	while (comparison->extent_no < count && comparison->extent_start < comparison->end)
+	while (comparison->looked_to < comparison->end)
 	{
-		uint64		pages = Min(blob_descriptor_extent(a, comparison->extent_no).pages,
-								blob_descriptor_extent(b, comparison->extent_no).pages);
-		uint64		start = comparison->extent_start;
-		bool		shared = is_shared(comparison, comparison->extent_no);
+		uint64		position = comparison->looked_to;
+		bool		shared;
 
-		if (start > comparison->offset && (shared || start > comparison->offset + MAX_STEP_BYTES))
-			return start;
-		comparison->extent_start += pages * BLOB_PAGE_SIZE;
+		if (!move_cursor(&comparison->a.descriptor, &comparison->extent_a, position) ||
+			!move_cursor(&comparison->b.descriptor, &comparison->extent_b, position))
+		{
+			comparison->looked_to = comparison->end;
+			break;
+		}
+		shared = is_shared(comparison);
+		if (position > comparison->offset &&
+			(shared || position > comparison->offset + MAX_STEP_BYTES))
+			return position;
+		comparison->looked_to = Min(comparison->extent_a.end, comparison->extent_b.end);
 		if (shared)
 		{
-			/* The older descriptor is the one that may have lost the extent to the other. */
-			blob_require_extent(a->generation < b->generation ? a : b, comparison->extent_no);
-			comparison->offset = Min(comparison->extent_start, comparison->end);
+			require_shared(comparison);
+			comparison->offset = Min(comparison->looked_to, comparison->end);
 		}
-		comparison->extent_no++;
 	}
 	return comparison->end;
 }
@@ -319,8 +357,9 @@ compare_contents(const BlobKey *a, const BlobKey *b, uint64 compared_bytes,
 
 	comparison.offset = compared_bytes;
 	comparison.end = Min(a->size_bytes, b->size_bytes);
-	comparison.extent_no = 0;
-	comparison.extent_start = 0;
+	comparison.looked_to = 0;
+	memset(&comparison.extent_a, 0, sizeof(comparison.extent_a));
+	memset(&comparison.extent_b, 0, sizeof(comparison.extent_b));
 	comparison.memory = memory;
 	load_value(a, &comparison.a);
 	load_value(b, &comparison.b);

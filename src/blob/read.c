@@ -340,6 +340,7 @@ typedef struct Range
 	int			count;
 	uint64		first_start;	/* content offset of the first of them, in bytes */
 	BlobExtent *extents;
+	uint64	   *content_bytes;	/* of each of them */
 } Range;
 
 static Range
@@ -350,10 +351,11 @@ find_extents(const BlobDescriptor *descriptor, uint64 offset, uint64 length)
 	uint64		start = 0;
 
 	range.extents = palloc(sizeof(BlobExtent) * extent_count);
+	range.content_bytes = palloc(sizeof(uint64) * extent_count);
 	for (int i = 0; i < extent_count && start < offset + length; i++)
 	{
-		BlobExtent	extent = blob_descriptor_extent(descriptor, i);
-		uint64		end = start + extent.pages * BLOB_PAGE_SIZE;
+		uint64		bytes = blob_descriptor_extent_bytes(descriptor, i, start);
+		uint64		end = start + bytes;
 
 		if (end > offset)
 		{
@@ -362,7 +364,8 @@ find_extents(const BlobDescriptor *descriptor, uint64 offset, uint64 length)
 				range.first_no = i;
 				range.first_start = start;
 			}
-			range.extents[range.count++] = extent;
+			range.extents[range.count] = blob_descriptor_extent(descriptor, i);
+			range.content_bytes[range.count++] = bytes;
 		}
 		start = end;
 	}
@@ -370,23 +373,20 @@ find_extents(const BlobDescriptor *descriptor, uint64 offset, uint64 length)
 }
 
 static void
-read_range(Reader *reader, const BlobDescriptor *descriptor, const Range *range, uint64 offset,
-		   uint64 length, char *target)
+read_range(Reader *reader, const Range *range, uint64 offset, uint64 length, char *target)
 {
 	uint64		start = range->first_start;
 
 	for (int i = 0; i < range->count; i++)
 	{
-		const BlobExtent *extent = &range->extents[i];
-		uint64		extent_bytes = extent->pages * BLOB_PAGE_SIZE;
-		uint64		content_bytes = Min(extent_bytes, descriptor->size_bytes - start);
-		uint64		part = Min(length, start + extent_bytes - offset);
+		uint64		content_bytes = range->content_bytes[i];
+		uint64		part = Min(length, start + content_bytes - offset);
 
-		read_extent(reader, extent, content_bytes, offset - start, part, target);
+		read_extent(reader, &range->extents[i], content_bytes, offset - start, part, target);
 		offset += part;
 		target += part;
 		length -= part;
-		start += extent_bytes;
+		start += content_bytes;
 	}
 	start_read(reader);
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
@@ -411,8 +411,8 @@ verify_digest(const BlobDescriptor *descriptor, const char *content)
 }
 
 static void
-read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, bool use_cache,
-				char *target)
+read_extents(const BlobDescriptor *descriptor, uint64 offset, uint64 length, bool use_cache,
+			 char *target)
 {
 	BlobSpace	space;
 	Range		range = find_extents(descriptor, offset, length);
@@ -426,7 +426,7 @@ read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, 
 		pending[i].part_count = 0;
 	PG_TRY();
 	{
-		read_range(&reader, descriptor, &range, offset, length, target);
+		read_range(&reader, &range, offset, length, target);
 	}
 	PG_FINALLY();
 	{
@@ -441,9 +441,25 @@ read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, 
 		report_read_error(&space.id, reader.error_page, reader.error);
 	blob_space_close(&space);
 	pfree(range.extents);
+	pfree(range.content_bytes);
 
 	blob_stat_count(content_reads, 1);
 	blob_stat_count(content_read_bytes, length);
+}
+
+/* Read from the extents, and from the rest that lies in the datum. */
+static void
+read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, bool use_cache,
+				char *target)
+{
+	uint64		end = descriptor->size_bytes - blob_descriptor_inline_bytes(descriptor);
+	uint64		in_extents = offset < end ? Min(length, end - offset) : 0;
+
+	if (in_extents > 0)
+		read_extents(descriptor, offset, in_extents, use_cache, target);
+	if (in_extents < length)
+		memcpy(target + in_extents, descriptor->rest + (offset + in_extents - end),
+			   length - in_extents);
 	if (blob_verify_reads && length == descriptor->size_bytes)
 		verify_digest(descriptor, target);
 }

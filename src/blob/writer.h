@@ -60,4 +60,7 @@ extern void blob_writer_abort(BlobWriter *writer);
  */
 extern struct varlena *blob_writer_store(const char *data, uint64 size_bytes);
 
+/* ERROR 25006 unless this backend may allocate extents now. */
+extern void blob_writer_require_allocation(void);
+
 #endif							/* BLOB_WRITER_H */

@@ -19,12 +19,19 @@ enum
 	AT_PREFIX = 84,
 	AT_TAIL_FIRST_PAGE = 116,
 	AT_TAIL_PAGES = 122,
-	AT_HEADS = 128
+	AT_HEADS = 128,
+	/* with rest: */
+	AT_TAIL_POSITION = 128,
+	AT_TAIL_CONTENT_PAGES = 130,
+	AT_REST_BYTES = 136,
+	AT_REST_PAGE = 138,
+	AT_REST_HEADS = 144
 };
 
 StaticAssertDecl(AT_STATE == AT_SHA256 + BLOB_DIGEST_BYTES, "descriptor layout");
 StaticAssertDecl(AT_TAIL_FIRST_PAGE == AT_PREFIX + BLOB_PREFIX_BYTES, "descriptor layout");
 StaticAssertDecl(AT_HEADS == BLOB_DESCRIPTOR_FIXED_BYTES, "descriptor layout");
+StaticAssertDecl(AT_REST_HEADS == BLOB_DESCRIPTOR_REST_FIXED_BYTES, "descriptor layout");
 
 static uint64
 load_integer(const uint8 *at, int bytes)
@@ -48,20 +55,43 @@ BlobExtent
 blob_descriptor_extent(const BlobDescriptor *descriptor, int extent_no)
 {
 	BlobExtent	extent = {0};
+	int			count = blob_descriptor_extent_count(descriptor);
 
-	Assert(extent_no >= 0 && extent_no < blob_descriptor_extent_count(descriptor));
+	Assert(extent_no >= 0 && extent_no < count);
 
-	if (extent_no == descriptor->tier_extent_count)
+	if (descriptor->has_rest_page && extent_no == count - 1)
+	{
+		extent.first_page = descriptor->rest_page;
+		extent.pages = 1;
+		extent.is_tail = true;
+		return extent;
+	}
+	if (descriptor->has_tail && extent_no == descriptor->tail_position)
 	{
 		extent.first_page = descriptor->tail_first_page;
 		extent.pages = descriptor->tail_pages;
 		extent.is_tail = true;
 		return extent;
 	}
+	if (descriptor->has_tail && extent_no > descriptor->tail_position)
+		extent_no--;
 	extent.first_page = load_integer(descriptor->heads + extent_no * BLOB_HEAD_BYTES,
 									 BLOB_HEAD_BYTES);
 	extent.pages = blob_tier_pages(extent_no);
 	return extent;
+}
+
+uint64
+blob_descriptor_extent_bytes(const BlobDescriptor *descriptor, int extent_no, uint64 start)
+{
+	uint64		end = descriptor->size_bytes - descriptor->rest_bytes;
+	uint64		pages = blob_descriptor_extent(descriptor, extent_no).pages;
+
+	if (descriptor->has_rest_page && extent_no == blob_descriptor_extent_count(descriptor) - 1)
+		return descriptor->rest_bytes;
+	if (descriptor->has_tail && extent_no == descriptor->tail_position)
+		pages = descriptor->tail_content_pages;
+	return Min(pages * BLOB_PAGE_SIZE, end - Min(start, end));
 }
 
 static void
@@ -73,21 +103,54 @@ report_corrupt_datum(const char *detail)
 			 errdetail_internal("%s", detail)));
 }
 
-/* The extents must hold the content, else a range read could run off their end. */
+/*
+ * The extents must hold the content, else a range read could run off their end; each of them some
+ * of it.
+ */
 static void
 check_capacity(const BlobDescriptor *descriptor)
 {
-	uint64		pages = 0;
+	uint64		start = 0;
 
 	for (int i = 0; i < blob_descriptor_extent_count(descriptor); i++)
-		pages += blob_descriptor_extent(descriptor, i).pages;
-	if (blob_pages_for(descriptor->size_bytes) > pages)
+		start += blob_descriptor_extent_bytes(descriptor, i, start);
+	if (start + blob_descriptor_inline_bytes(descriptor) != descriptor->size_bytes)
 		report_corrupt_datum("The extents are shorter than the content.");
+}
+
+/* What only a descriptor with rest has.  Returns the length that the datum should have. */
+static size_t
+unpack_rest(const uint8 *data, size_t length_bytes, BlobDescriptor *descriptor)
+{
+	size_t		heads_bytes = (size_t) descriptor->tier_extent_count * BLOB_HEAD_BYTES;
+	size_t		expected = BLOB_DESCRIPTOR_REST_FIXED_BYTES + heads_bytes;
+
+	if (length_bytes < expected)
+		report_corrupt_datum("The descriptor is too short.");
+	descriptor->tail_position = (int) load_integer(data + AT_TAIL_POSITION, 2);
+	descriptor->tail_content_pages = load_integer(data + AT_TAIL_CONTENT_PAGES, BLOB_HEAD_BYTES);
+	descriptor->rest_bytes = (uint32) load_integer(data + AT_REST_BYTES, 2);
+	descriptor->has_rest_page = (data[AT_FLAGS] & BLOB_FLAG_REST_PAGE) != 0;
+	descriptor->rest_page = load_integer(data + AT_REST_PAGE, BLOB_HEAD_BYTES);
+	descriptor->heads = data + AT_REST_HEADS;
+	if (descriptor->rest_bytes >= BLOB_PAGE_SIZE ||
+		descriptor->rest_bytes > descriptor->size_bytes ||
+		(descriptor->size_bytes - descriptor->rest_bytes) % BLOB_PAGE_SIZE != 0 ||
+		descriptor->tail_position > descriptor->tier_extent_count ||
+		descriptor->tail_content_pages > descriptor->tail_pages ||
+		(descriptor->has_rest_page && descriptor->rest_bytes == 0))
+		report_corrupt_datum("Tail and rest contradict the size.");
+	if (descriptor->has_rest_page || descriptor->rest_bytes == 0)
+		return expected;
+	descriptor->rest = (const char *) data + AT_REST_HEADS + heads_bytes;
+	return expected + descriptor->rest_bytes;
 }
 
 static void
 unpack_descriptor(const uint8 *data, size_t length_bytes, BlobDescriptor *descriptor)
 {
+	size_t		expected;
+
 	if (length_bytes < BLOB_DESCRIPTOR_FIXED_BYTES)
 		report_corrupt_datum("The descriptor is too short.");
 
@@ -100,12 +163,28 @@ unpack_descriptor(const uint8 *data, size_t length_bytes, BlobDescriptor *descri
 	descriptor->has_tail = (data[AT_FLAGS] & BLOB_FLAG_TAIL) != 0;
 	descriptor->tail_first_page = load_integer(data + AT_TAIL_FIRST_PAGE, BLOB_HEAD_BYTES);
 	descriptor->tail_pages = load_integer(data + AT_TAIL_PAGES, BLOB_HEAD_BYTES);
+	descriptor->tail_position = descriptor->tier_extent_count;
+	descriptor->tail_content_pages = descriptor->tail_pages;
 	descriptor->heads = data + AT_HEADS;
+	descriptor->rest_bytes = 0;
+	descriptor->rest = NULL;
+	descriptor->has_rest_page = false;
+	descriptor->rest_page = 0;
 
-	if (length_bytes != BLOB_DESCRIPTOR_FIXED_BYTES +
-		(size_t) descriptor->tier_extent_count * BLOB_HEAD_BYTES)
+	if (data[AT_FORM] == BLOB_FORM_DESCRIPTOR_V2)
+		expected = unpack_rest(data, length_bytes, descriptor);
+	else
+		expected = BLOB_DESCRIPTOR_FIXED_BYTES +
+			(size_t) descriptor->tier_extent_count * BLOB_HEAD_BYTES;
+	if (length_bytes != expected)
 		report_corrupt_datum("The descriptor's length does not match its extent count.");
 	check_capacity(descriptor);
+}
+
+static bool
+is_descriptor(uint8 form)
+{
+	return form == BLOB_FORM_DESCRIPTOR_V1 || form == BLOB_FORM_DESCRIPTOR_V2;
 }
 
 static void
@@ -134,7 +213,7 @@ blob_key_load(const struct varlena *datum, BlobKey *key)
 		key->sha256 = NULL;
 		return;
 	}
-	if (data[AT_FORM] != BLOB_FORM_DESCRIPTOR_V1)
+	if (!is_descriptor(data[AT_FORM]))
 		report_unknown_form(data[AT_FORM]);
 	if (length_bytes < BLOB_DESCRIPTOR_FIXED_BYTES)
 		report_corrupt_datum("The descriptor is too short.");
@@ -159,7 +238,7 @@ blob_value_unpack(const struct varlena *datum, BlobValue *value)
 		value->size_bytes = length_bytes - BLOB_FORM_BYTES;
 		return;
 	}
-	if (data[AT_FORM] != BLOB_FORM_DESCRIPTOR_V1)
+	if (!is_descriptor(data[AT_FORM]))
 		report_unknown_form(data[AT_FORM]);
 
 	value->inline_data = NULL;
@@ -196,38 +275,100 @@ blob_inline_content(struct varlena *datum)
 	return VARDATA(datum) + BLOB_FORM_BYTES;
 }
 
-struct varlena *
-blob_descriptor_pack(const BlobDescriptor *descriptor, const BlobExtent *extents, int extent_count)
+/* Write what all descriptors have. */
+static void
+pack_common(uint8 *data, const BlobDescriptor *descriptor, int tier_extent_count,
+			const BlobExtent *tail)
 {
-	int			tier_extent_count = extent_count;
-	size_t		length_bytes;
-	struct varlena *datum;
-	uint8	   *data;
-
-	if (extent_count > 0 && extents[extent_count - 1].is_tail)
-		tier_extent_count--;
-
-	length_bytes = BLOB_DESCRIPTOR_FIXED_BYTES + (size_t) tier_extent_count * BLOB_HEAD_BYTES;
-	datum = palloc0(VARHDRSZ + length_bytes);
-	SET_VARSIZE(datum, VARHDRSZ + length_bytes);
-	data = (uint8 *) VARDATA(datum);
-
-	data[AT_FORM] = BLOB_FORM_DESCRIPTOR_V1;
 	store_integer(data + AT_EXTENT_COUNT, 2, tier_extent_count);
 	store_integer(data + AT_GENERATION, 8, descriptor->generation);
 	store_integer(data + AT_SIZE, 8, descriptor->size_bytes);
 	memcpy(data + AT_SHA256, descriptor->sha256, BLOB_DIGEST_BYTES);
 	memcpy(data + AT_STATE, descriptor->state, BLOB_DIGEST_BYTES);
 	memcpy(data + AT_PREFIX, descriptor->prefix, BLOB_PREFIX_BYTES);
-	if (tier_extent_count < extent_count)
+	if (tail == NULL)
+		return;
+	data[AT_FLAGS] |= BLOB_FLAG_TAIL;
+	store_integer(data + AT_TAIL_FIRST_PAGE, BLOB_HEAD_BYTES, tail->first_page);
+	store_integer(data + AT_TAIL_PAGES, BLOB_HEAD_BYTES, tail->pages);
+}
+
+static void
+pack_rest(uint8 *data, const BlobDescriptor *descriptor, int tier_extent_count, int tail_no)
+{
+	data[AT_FORM] = BLOB_FORM_DESCRIPTOR_V2;
+	if (tail_no >= 0)
 	{
-		data[AT_FLAGS] |= BLOB_FLAG_TAIL;
-		store_integer(data + AT_TAIL_FIRST_PAGE, BLOB_HEAD_BYTES,
-					  extents[tier_extent_count].first_page);
-		store_integer(data + AT_TAIL_PAGES, BLOB_HEAD_BYTES, extents[tier_extent_count].pages);
+		store_integer(data + AT_TAIL_POSITION, 2, tail_no);
+		store_integer(data + AT_TAIL_CONTENT_PAGES, BLOB_HEAD_BYTES,
+					  descriptor->tail_content_pages);
 	}
-	for (int i = 0; i < tier_extent_count; i++)
-		store_integer(data + AT_HEADS + i * BLOB_HEAD_BYTES, BLOB_HEAD_BYTES,
-					  extents[i].first_page);
+	store_integer(data + AT_REST_BYTES, 2, descriptor->rest_bytes);
+	if (descriptor->has_rest_page)
+	{
+		data[AT_FLAGS] |= BLOB_FLAG_REST_PAGE;
+		store_integer(data + AT_REST_PAGE, BLOB_HEAD_BYTES, descriptor->rest_page);
+	}
+	else if (descriptor->rest_bytes > 0)
+		memcpy(data + AT_REST_HEADS + tier_extent_count * BLOB_HEAD_BYTES, descriptor->rest,
+			   descriptor->rest_bytes);
+}
+
+struct varlena *
+blob_descriptor_pack(const BlobDescriptor *descriptor, const BlobExtent *extents, int extent_count)
+{
+	int			tail_no = -1;
+	int			tier_extent_count = extent_count;
+	bool		is_plain;
+	size_t		length_bytes;
+	struct varlena *datum;
+	uint8	   *head;
+
+	for (int i = 0; i < extent_count; i++)
+	{
+		Assert(!extents[i].is_tail || tail_no < 0);
+		if (extents[i].is_tail)
+			tail_no = i;
+	}
+	if (tail_no >= 0)
+		tier_extent_count--;
+	is_plain = descriptor->rest_bytes == 0 && (tail_no < 0 || tail_no == extent_count - 1);
+
+	length_bytes = is_plain ? AT_HEADS : AT_REST_HEADS;
+	length_bytes += (size_t) tier_extent_count * BLOB_HEAD_BYTES;
+	if (!descriptor->has_rest_page)
+		length_bytes += descriptor->rest_bytes;
+	datum = palloc0(VARHDRSZ + length_bytes);
+	SET_VARSIZE(datum, VARHDRSZ + length_bytes);
+
+	pack_common((uint8 *) VARDATA(datum), descriptor, tier_extent_count,
+				tail_no < 0 ? NULL : &extents[tail_no]);
+	if (is_plain)
+		*VARDATA(datum) = BLOB_FORM_DESCRIPTOR_V1;
+	else
+		pack_rest((uint8 *) VARDATA(datum), descriptor, tier_extent_count, tail_no);
+
+	head = (uint8 *) VARDATA(datum) + (is_plain ? AT_HEADS : AT_REST_HEADS);
+	for (int i = 0; i < extent_count; i++)
+	{
+		if (extents[i].is_tail)
+			continue;
+		store_integer(head, BLOB_HEAD_BYTES, extents[i].first_page);
+		head += BLOB_HEAD_BYTES;
+	}
+	return datum;
+}
+
+struct varlena *
+blob_descriptor_copy(const BlobDescriptor *descriptor)
+{
+	int			count = descriptor->tier_extent_count + (descriptor->has_tail ? 1 : 0);
+	BlobExtent *extents = palloc(sizeof(BlobExtent) * (count + 1));
+	struct varlena *datum;
+
+	for (int i = 0; i < count; i++)
+		extents[i] = blob_descriptor_extent(descriptor, i);
+	datum = blob_descriptor_pack(descriptor, extents, count);
+	pfree(extents);
 	return datum;
 }

@@ -46,6 +46,25 @@ blob_digest_finish(BlobDigest *digest, uint8 *sha256, uint8 *state)
 }
 
 void
+blob_digest_resume(BlobDigest *digest, const uint8 *state, uint64 size_bytes,
+				   const void *open_block)
+{
+	uint64		full_bits = size_bytes / BLOB_DIGEST_BLOCK_BYTES * BLOB_DIGEST_BLOCK_BYTES * 8;
+
+	blob_digest_begin(digest);
+	for (int i = 0; i < 8; i++)
+	{
+		uint32		word;
+
+		memcpy(&word, state + 4 * i, sizeof(word));
+		digest->context.h[i] = pg_ntoh32(word);
+	}
+	digest->context.Nl = (uint32) full_bits;
+	digest->context.Nh = (uint32) (full_bits >> 32);
+	blob_digest_update(digest, open_block, size_bytes % BLOB_DIGEST_BLOCK_BYTES);
+}
+
+void
 blob_digest_bytes(const void *data, size_t length_bytes, uint8 *sha256)
 {
 	BlobDigest	digest;

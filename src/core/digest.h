@@ -30,6 +30,13 @@ extern void blob_digest_update(BlobDigest *digest, const void *data, size_t leng
  */
 extern void blob_digest_finish(BlobDigest *digest, uint8 *sha256, uint8 *state);
 
+/*
+ * Go on where the state of a digest of size_bytes was taken; open_block: the size_bytes % 64 bytes
+ * after the last full block.
+ */
+extern void blob_digest_resume(BlobDigest *digest, const uint8 *state, uint64 size_bytes,
+							   const void *open_block);
+
 /* All at once. */
 extern void blob_digest_bytes(const void *data, size_t length_bytes, uint8 *sha256);
 

@@ -53,14 +53,14 @@ blob_tier_pages(int extent_no)
 }
 
 BlobTierPlan
-blob_tier_plan(uint64 total_pages, bool use_tail)
+blob_tier_plan_from(int first_extent_no, uint64 total_pages, bool use_tail)
 {
-	BlobTierPlan plan = {0};
+	BlobTierPlan plan = {.first_extent_no = first_extent_no};
 	uint64		left = total_pages;
 
-	while (left > 0 && plan.extent_count < BLOB_MAX_EXTENTS)
+	while (left > 0 && first_extent_no + plan.extent_count < BLOB_MAX_EXTENTS)
 	{
-		uint64		pages = blob_tier_pages(plan.extent_count);
+		uint64		pages = blob_tier_pages(first_extent_no + plan.extent_count);
 
 		if (pages > left && use_tail)
 			break;
@@ -71,4 +71,10 @@ blob_tier_plan(uint64 total_pages, bool use_tail)
 	plan.tail_pages = left;
 	plan.total_pages += left;
 	return plan;
+}
+
+BlobTierPlan
+blob_tier_plan(uint64 total_pages, bool use_tail)
+{
+	return blob_tier_plan_from(0, total_pages, use_tail);
 }

@@ -33,7 +33,8 @@
 /* The division of a blob of known size into extents. */
 typedef struct BlobTierPlan
 {
-	int			extent_count;	/* extents of tier sizes, from the first tier on */
+	int			first_extent_no;	/* tier of the first extent */
+	int			extent_count;	/* extents of tier sizes, from that tier on */
 	uint64		tail_pages;		/* exact last extent, or 0 for none */
 	uint64		total_pages;	/* sum of all of them */
 } BlobTierPlan;
@@ -49,5 +50,8 @@ extern uint64 blob_tier_pages(int extent_no);
  * next tier takes the rest and may stay partly empty.
  */
 extern BlobTierPlan blob_tier_plan(uint64 total_pages, bool use_tail);
+
+/* The same for what follows first_extent_no extents of tier sizes. */
+extern BlobTierPlan blob_tier_plan_from(int first_extent_no, uint64 total_pages, bool use_tail);
 
 #endif							/* BLOB_TIER_H */

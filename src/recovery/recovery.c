@@ -129,6 +129,32 @@ replay_map_block(XLogReaderState *record, uint8 block_id)
 	finish_block(record, buffer, needs_redo);
 }
 
+/* The fill mark of one extent grows. */
+static void
+replay_claim(XLogReaderState *record)
+{
+	Buffer		buffer;
+	bool		needs_redo = lock_block(record, 0, &buffer);
+
+	if (needs_redo)
+	{
+		Page		page = BufferGetPage(buffer);
+		Size		length;
+		char	   *data = XLogRecGetBlockData(record, 0, &length);
+		BlobWalMapChange change;
+		BlobMapEntry entry;
+
+		memcpy(&change, data, sizeof(change));	/* may be unaligned */
+		entry = blob_map_page_entries(page)[change.slot];
+		if (entry.generation_state != change.generation_state)
+			elog(PANIC, "blobext: CLAIM of an extent that is not in the map");
+		/* Both have the tier in their upper bits. */
+		entry.measure = Max(entry.measure, change.measure);
+		blob_map_page_set(page, change.slot, &entry);
+	}
+	finish_block(record, buffer, needs_redo);
+}
+
 /* Cancel a standby's queries whose snapshots see horizon as running. */
 static void
 resolve_conflict(XLogReaderState *record, TransactionId horizon)
@@ -288,7 +314,11 @@ redo(XLogReaderState *record)
 			replay_segment(record);
 			break;
 		case BLOB_WAL_ALLOC:
+		case BLOB_WAL_TRIM:
 			replay_map_blocks(record);
+			break;
+		case BLOB_WAL_CLAIM:
+			replay_claim(record);
 			break;
 		case BLOB_WAL_FREE:
 			replay_free(record);

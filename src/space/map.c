@@ -330,7 +330,8 @@ allocate_batch(Relation map, const BlobSpaceId *space, const BlobExtent *extents
 
 void
 blob_map_allocate(Relation map, const BlobSpaceId *space, const BlobExtent *extents,
-				  int extent_count, uint64 size_bytes, int *logged_count)
+				  int extent_count, int first_extent_no, uint64 size_bytes,
+				  int *logged_count)
 {
 	ExtentChange changes[BLOB_WAL_ALLOC_MAX_BLOCKS];
 	uint64		left_bytes = size_bytes;
@@ -341,10 +342,108 @@ blob_map_allocate(Relation map, const BlobSpaceId *space, const BlobExtent *exte
 		int			count = Min(extent_count - *logged_count, BLOB_WAL_ALLOC_MAX_BLOCKS);
 		const BlobExtent *batch = extents + *logged_count;
 
-		make_changes(batch, count, *logged_count, &left_bytes, changes);
+		make_changes(batch, count, first_extent_no + *logged_count, &left_bytes, changes);
 		allocate_batch(map, space, batch, changes, count);
 		*logged_count += count;
 	}
+}
+
+/* ---- growth ---- */
+
+/* Lock the block of an extent to change its entry; InvalidBuffer if there is no such block. */
+static Buffer
+lock_entry(Relation map, const BlobExtent *extent, BlobMapEntry *entry)
+{
+	BlockNumber block = blob_map_block_of(extent->first_page);
+	Buffer		buffer;
+
+	memset(entry, 0, sizeof(*entry));
+	if (!has_block(map, block))
+		return InvalidBuffer;
+	buffer = ReadBuffer(map, block);
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	if (!PageIsNew(BufferGetPage(buffer)))
+		*entry = blob_map_page_entries(BufferGetPage(buffer))
+			[blob_map_slot_of(extent->first_page)];
+	return buffer;
+}
+
+/* Set the entry of a locked block, and log it. */
+static void
+change_entry(Relation map, uint8 info, Buffer buffer, const BlobExtent *extent,
+			 const BlobMapEntry *entry, uint64 from_bytes, uint64 to_bytes)
+{
+	BlobSpaceId space = blob_map_space_id(map);
+	BlobWalClaim record = {
+		.first_page = extent->first_page,
+		.generation = blob_map_entry_generation(entry),
+		.from_bytes = from_bytes,
+		.to_bytes = to_bytes
+	};
+	BlobWalMapChange change = {
+		.slot = blob_map_slot_of(extent->first_page),
+		.generation_state = entry->generation_state,
+		.measure = entry->measure
+	};
+
+	START_CRIT_SECTION();
+	blob_map_page_set(BufferGetPage(buffer), change.slot, entry);
+	MarkBufferDirty(buffer);
+	blob_wal_log_claim(&space, info, &record, buffer, &change);
+	END_CRIT_SECTION();
+}
+
+BlobClaimResult
+blob_map_claim(Relation map, const BlobExtent *extent, BlobGeneration max_generation,
+			   uint64 from_bytes, uint64 to_bytes)
+{
+	BlobMapEntry entry;
+	Buffer		buffer;
+	BlobClaimResult result;
+
+	Assert(from_bytes < to_bytes && to_bytes <= extent->pages * BLOB_PAGE_SIZE);
+
+	(void) blob_map_space_id(map);	/* may read the meta page: not under the lock */
+	buffer = lock_entry(map, extent, &entry);
+	if (blob_map_entry_state(&entry) != BLOB_MAP_TIER ||
+		blob_map_entry_pages(&entry) != extent->pages ||
+		blob_map_entry_generation(&entry) > max_generation)
+		result = BLOB_CLAIM_STALE;
+	else if (blob_map_entry_fill(&entry) != from_bytes)
+		result = BLOB_CLAIM_LOST;
+	else
+	{
+		entry.measure += to_bytes - from_bytes;
+		change_entry(map, BLOB_WAL_CLAIM, buffer, extent, &entry, from_bytes, to_bytes);
+		result = BLOB_CLAIM_WON;
+	}
+	if (BufferIsValid(buffer))
+		UnlockReleaseBuffer(buffer);
+	return result;
+}
+
+void
+blob_map_trim(Relation map, const BlobExtent *extent, uint64 pages)
+{
+	BlobMapEntry entry;
+	Buffer		buffer;
+
+	Assert(pages > 0 && pages < extent->pages);
+
+	(void) blob_map_space_id(map);
+	buffer = lock_entry(map, extent, &entry);
+	if (!blob_map_entry_is_extent(&entry) ||
+		blob_map_entry_generation(&entry) != extent->generation ||
+		blob_map_entry_pages(&entry) != extent->pages)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the extent at page " UINT64_FORMAT " is not what was allocated",
+						extent->first_page)));
+	entry.generation_state = extent->generation << 8 | BLOB_MAP_TAIL;
+	entry.measure = pages;
+	change_entry(map, BLOB_WAL_TRIM, buffer, extent, &entry, extent->pages * BLOB_PAGE_SIZE,
+				 pages * BLOB_PAGE_SIZE);
+	UnlockReleaseBuffer(buffer);
 }
 
 /* ---- freeing ---- */

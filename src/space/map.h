@@ -32,12 +32,35 @@ extern void blob_map_set_reserved(Relation map, BlobPageNo end_page);
 extern BlobMapEntry blob_map_lookup(Relation map, BlobPageNo first_page);
 
 /*
- * Mark extents as allocated and log ALLOC.  tier extents are numbered from first_extent_no on;
- * size_bytes of content fill them from the first on (fill marks).  On an error *logged_count says
- * how many of the extents, from the first on, are in the map all the same.
+ * Mark extents as allocated and log ALLOC.  Extents of tier sizes are numbered from
+ * first_extent_no on; size_bytes of content fill them from the first on (fill marks).  On an
+ * error *logged_count says how many of the extents, from the first on, are in the map all the same.
  */
 extern void blob_map_allocate(Relation map, const BlobSpaceId *space, const BlobExtent *extents,
-							  int extent_count, uint64 size_bytes, int *logged_count);
+							  int extent_count, int first_extent_no, uint64 size_bytes,
+							  int *logged_count);
+
+/* What became of a claim. */
+typedef enum BlobClaimResult
+{
+	BLOB_CLAIM_WON,
+	BLOB_CLAIM_LOST,			/* the fill mark is another one */
+	BLOB_CLAIM_STALE			/* the extent was freed, or belongs to somebody else */
+} BlobClaimResult;
+
+/*
+ * Raise the fill mark of an extent of tier size from from_bytes to to_bytes and log CLAIM, if the
+ * mark is from_bytes and the extent's generation at most max_generation.
+ */
+extern BlobClaimResult blob_map_claim(Relation map, const BlobExtent *extent,
+									  BlobGeneration max_generation, uint64 from_bytes,
+									  uint64 to_bytes);
+
+/*
+ * Make an extent a tail of so many pages, fewer than it has, and log TRIM.  Only its allocator may
+ * do so, before a descriptor names it.
+ */
+extern void blob_map_trim(Relation map, const BlobExtent *extent, uint64 pages);
 
 /* An extent to be freed, and whom it must belong to. */
 typedef struct BlobFreedExtent

@@ -123,6 +123,14 @@ blob_map_page_entries(Page page)
 	return (BlobMapEntry *) PageGetContents(page);
 }
 
+/* Bytes up to which values may use an extent; grows by claims (blob_space_claim). */
+static inline uint64
+blob_map_entry_fill(const BlobMapEntry *entry)
+{
+	return blob_map_entry_state(entry) == BLOB_MAP_TIER ? entry->measure & BLOB_MAP_FILL_MASK :
+		blob_map_entry_pages(entry) * BLOB_PAGE_SIZE;
+}
+
 /* Make an empty map page of a zeroed or unknown one. */
 static inline void
 blob_map_page_init(Page page)

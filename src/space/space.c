@@ -236,7 +236,7 @@ lay_out(const BlobTierPlan *plan, BlobExtent *extents)
 
 	for (int i = 0; i < count; i++)
 	{
-		extents[i].pages = blob_tier_pages(i);
+		extents[i].pages = blob_tier_pages(plan->first_extent_no + i);
 		extents[i].is_tail = false;
 	}
 	if (plan->tail_pages > 0)
@@ -335,13 +335,14 @@ take(BlobSpace *space, BlobSpaceShared *shared, uint64 total_pages, BlobExtent *
 /* Log and map what was taken in memory; on failure give back what is not in the map. */
 static void
 publish(BlobSpace *space, BlobSpaceShared *shared, const BlobExtent *extents, int count,
-		uint64 size_bytes)
+		int first_extent_no, uint64 size_bytes)
 {
 	int			logged_count = 0;	/* changed through its address only: survives longjmp */
 
 	PG_TRY();
 	{
-		blob_map_allocate(space->map, &space->id, extents, count, size_bytes, &logged_count);
+		blob_map_allocate(space->map, &space->id, extents, count, first_extent_no, size_bytes,
+						  &logged_count);
 	}
 	PG_CATCH();
 	{
@@ -362,8 +363,49 @@ blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan, uint64 size_byte
 	Assert(TransactionIdIsValid(GetTopTransactionIdIfAny()));
 
 	take(space, shared, plan->total_pages, extents, count);
-	publish(space, shared, extents, count, size_bytes);
+	publish(space, shared, extents, count, plan->first_extent_no, size_bytes);
 	return count;
+}
+
+BlobClaimResult
+blob_space_claim(BlobSpace *space, const BlobExtent *extent, BlobGeneration max_generation,
+				 uint64 from_bytes, uint64 to_bytes)
+{
+	BlobSpaceShared *shared = blob_space_shared(&space->id);
+
+	Assert(!RecoveryInProgress());
+	Assert(TransactionIdIsValid(GetTopTransactionIdIfAny()));
+
+	/* A claim that was lost in a crash may have left writes in flight: loading waits for them. */
+	if (!shared->loaded)
+		blob_space_load(space, shared);
+	return blob_map_claim(space->map, extent, max_generation, from_bytes, to_bytes);
+}
+
+void
+blob_space_trim(BlobSpace *space, BlobExtent *extent, uint64 pages)
+{
+	BlobSpaceShared *shared = blob_space_shared(&space->id);
+	dsa_pointer nodes = blob_free_runs_reserve(blob_space_area, 1);
+
+	PG_TRY();
+	{
+		blob_map_trim(space->map, extent, pages);
+	}
+	PG_CATCH();
+	{
+		blob_free_runs_release(blob_space_area, nodes);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	blob_free_runs_give_reserved(blob_space_area, &shared->free_runs, &nodes,
+								 extent->first_page + pages, extent->pages - pages);
+	LWLockRelease(&shared->lock);
+	blob_free_runs_release(blob_space_area, nodes);
+	extent->pages = pages;
+	extent->is_tail = true;
 }
 
 BlobGeneration

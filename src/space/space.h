@@ -43,6 +43,21 @@ extern int	blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan, uint6
 								BlobExtent *extents);
 
 /*
+ * Claim the bytes [from_bytes, to_bytes) of an extent of tier size, for a value of generation
+ * max_generation that ends at from_bytes: no two callers win the same bytes, ever.  Logged on
+ * return, before anything is written there.
+ */
+extern BlobClaimResult blob_space_claim(BlobSpace *space, const BlobExtent *extent,
+										BlobGeneration max_generation, uint64 from_bytes,
+										uint64 to_bytes);
+
+/*
+ * Give the pages of an extent from the pages-th on back.  It was allocated by the caller, no
+ * descriptor names it, and no write to these pages was ever started.  It is a tail then.
+ */
+extern void blob_space_trim(BlobSpace *space, BlobExtent *extent, uint64 pages);
+
+/*
  * The collector's part: which extents are old enough, giving them back, giving back disk space.
  * To look at extents, see blob_map_visit_range().
  */

@@ -72,12 +72,28 @@ blob_storage(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(value.is_inline ? "inline" : "extents"));
 }
 
+/* A rest in the datum: a row without pages, so that the bytes add up. */
+static void
+put_rest(ReturnSetInfo *result, const BlobDescriptor *descriptor)
+{
+	Datum		values[5] = {0};
+	bool		nulls[5] = {false, true};
+
+	if (blob_descriptor_inline_bytes(descriptor) == 0)
+		return;
+	values[0] = Int32GetDatum(blob_descriptor_extent_count(descriptor));
+	values[2] = Int64GetDatum(0);
+	values[3] = Int64GetDatum(blob_descriptor_inline_bytes(descriptor));
+	values[4] = BoolGetDatum(false);
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
 Datum
 blob_extents(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
-	uint64		left_bytes = value.size_bytes;
+	uint64		start = 0;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (value.is_inline)
@@ -86,7 +102,7 @@ blob_extents(PG_FUNCTION_ARGS)
 	for (int i = 0; i < blob_descriptor_extent_count(&value.descriptor); i++)
 	{
 		BlobExtent	extent = blob_descriptor_extent(&value.descriptor, i);
-		uint64		bytes = Min(left_bytes, extent.pages * BLOB_PAGE_SIZE);
+		uint64		bytes = blob_descriptor_extent_bytes(&value.descriptor, i, start);
 		Datum		values[5];
 		bool		nulls[5] = {false};
 
@@ -96,8 +112,9 @@ blob_extents(PG_FUNCTION_ARGS)
 		values[3] = Int64GetDatum((int64) bytes);
 		values[4] = BoolGetDatum(extent.is_tail);
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
-		left_bytes -= bytes;
+		start += bytes;
 	}
+	put_rest(result, &value.descriptor);
 	return (Datum) 0;
 }
 

@@ -64,6 +64,17 @@ blob_wal_describe(StringInfo out, XLogReaderState *record)
 								 freed->generation, freed->horizon);
 				break;
 			}
+		case BLOB_WAL_CLAIM:
+		case BLOB_WAL_TRIM:
+			{
+				BlobWalClaim *claim = data;
+
+				appendStringInfo(out, "; first page " UINT64_FORMAT ", generation " UINT64_FORMAT
+								 ", bytes " UINT64_FORMAT " to " UINT64_FORMAT,
+								 claim->first_page, claim->generation, claim->from_bytes,
+								 claim->to_bytes);
+				break;
+			}
 		case BLOB_WAL_REMOVE:
 		case BLOB_WAL_RESTORE:
 			{
@@ -95,6 +106,10 @@ blob_wal_identify(uint8 info)
 			return "REMOVE";
 		case BLOB_WAL_RESTORE:
 			return "RESTORE";
+		case BLOB_WAL_CLAIM:
+			return "CLAIM";
+		case BLOB_WAL_TRIM:
+			return "TRIM";
 	}
 	return NULL;
 }

@@ -111,6 +111,22 @@ blob_wal_log_absence(const BlobSpaceId *space, uint8 info, BlobPageNo first_page
 	return lsn;
 }
 
+void
+blob_wal_log_claim(const BlobSpaceId *space, uint8 info, const BlobWalClaim *record,
+				   Buffer buffer, const BlobWalMapChange *change)
+{
+	BlobWalClaim copy = *record;
+	XLogRecPtr	lsn;
+
+	copy.header = make_header(space);
+	XLogBeginInsert();
+	XLogRegisterData((char *) &copy, sizeof(copy));
+	XLogRegisterBuffer(0, buffer, REGBUF_STANDARD);
+	XLogRegisterBufData(0, (char *) change, sizeof(*change));
+	lsn = XLogInsert(BLOB_RMGR_ID, info);
+	PageSetLSN(BufferGetPage(buffer), lsn);
+}
+
 static void
 log_meta_page(uint8 info, void *record, uint32 record_bytes, Buffer meta_buffer, bool is_new,
 			  const void *meta, uint32 meta_bytes)

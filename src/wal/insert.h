@@ -49,6 +49,10 @@ extern XLogRecPtr blob_wal_log_absence(const BlobSpaceId *space, uint8 info,
 									   BlobPageNo first_page, BlobPageNo end_page,
 									   const BlobWalMapBlock *blocks, int block_count);
 
+/* info: BLOB_WAL_CLAIM or BLOB_WAL_TRIM; record: all but the header is filled in. */
+extern void blob_wal_log_claim(const BlobSpaceId *space, uint8 info, const BlobWalClaim *record,
+							   Buffer buffer, const BlobWalMapChange *change);
+
 /* meta is the page's content (meta_bytes long), which redo copies. */
 extern void blob_wal_log_meta(const BlobSpaceId *space, Buffer meta_buffer, bool is_new,
 							  const void *meta, uint32 meta_bytes, BlobGeneration generation_limit);

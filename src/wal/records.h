@@ -26,6 +26,8 @@
 #define BLOB_WAL_FREE 0x40
 #define BLOB_WAL_REMOVE 0x50
 #define BLOB_WAL_RESTORE 0x60
+#define BLOB_WAL_CLAIM 0x70
+#define BLOB_WAL_TRIM 0x80
 #define BLOB_WAL_OP_MASK 0xF0
 
 /* No record holds more content than this. */
@@ -116,6 +118,22 @@ typedef struct BlobWalFree
  */
 typedef BlobWalSegment BlobWalAbsence;
 
+/*
+ * CLAIM: the fill mark of an extent was raised, before the first byte behind the old one is
+ * written.  Redo takes the larger mark.
+ * TRIM: an extent that no descriptor names yet became a tail of fewer pages; the others are free
+ * at once (from_bytes, to_bytes: its length before and after).
+ * Block 0: the map page; its data: one BlobWalMapChange.
+ */
+typedef struct BlobWalClaim
+{
+	BlobWalHeader header;
+	BlobPageNo	first_page;		/* of the extent */
+	BlobGeneration generation;	/* its own */
+	uint64		from_bytes;
+	uint64		to_bytes;
+} BlobWalClaim;
+
 StaticAssertDecl(sizeof(BlobWalHeader) == 16, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalMeta) == 24, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalAlloc) == 48, "WAL record layout");
@@ -123,6 +141,7 @@ StaticAssertDecl(sizeof(BlobWalMapChange) == 24, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalContent) == 32, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalSegment) == 32, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalFree) == 48, "WAL record layout");
+StaticAssertDecl(sizeof(BlobWalClaim) == 48, "WAL record layout");
 
 /* Description for pg_walinspect (wal/describe.c). */
 struct XLogReaderState;

@@ -65,6 +65,10 @@ SELECT bag_eq(
 		'"substring"(blobstate,bigint,bigint)',
 		'substr(blobstate,bigint)',
 		'substr(blobstate,bigint,bigint)',
+		'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
+		'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
+		'blob_insert(blobstate,bigint,bytea)', 'blob_delete(blobstate,bigint,bigint)',
+		'blob_truncate(blobstate,bigint)',
 		'blob_eq(blobstate,blobstate)', 'blob_ne(blobstate,blobstate)', 'blob_lt(blobstate,blobstate)',
 		'blob_le(blobstate,blobstate)', 'blob_gt(blobstate,blobstate)', 'blob_ge(blobstate,blobstate)', 'blob_cmp(blobstate,blobstate)',
 		'blob_eq(blobstate,bytea)', 'blob_ne(blobstate,bytea)', 'blob_lt(blobstate,bytea)',
@@ -106,12 +110,20 @@ SELECT bag_eq(
 		'blob_store(blobstate)', 'blob_store(bytea)', 'blob_store_support(internal)',
 		'blobstate(blobstate,integer,boolean)', 'blobext_require_library(text)', 'blobext_create_store(regclass)',
 		'blobext_map_handler(internal)', 'blobext_check(regclass)', 'blobext_stat_counters()',
-		'blobext_space_usage()', 'blobext_gc(boolean)', 'blobext_gc_state()'],
+		'blobext_space_usage()', 'blobext_gc(boolean)', 'blobext_gc_state()',
+		'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
+		'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
+		'blob_insert(blobstate,bigint,bytea)', 'blob_delete(blobstate,bigint,bigint)',
+		'blob_truncate(blobstate,bigint)'],
 	'volatile functions');
 SELECT is_empty(
 	$$SELECT signature FROM function WHERE proparallel <> 'u'
 		AND signature IN ('blobstate_in(cstring,oid,integer)', 'blobstate_recv(internal,oid,integer)',
 			'blob_store(blobstate)', 'blob_store(bytea)', 'blobstate(blobstate,integer,boolean)',
+			'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
+			'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
+			'blob_insert(blobstate,bigint,bytea)', 'blob_delete(blobstate,bigint,bigint)',
+			'blob_truncate(blobstate,bigint)',
 			'blobext_check(regclass)', 'blobext_gc(boolean)')$$,
 	'functions that store are PARALLEL UNSAFE');
 -- The content of a value never changes, so reading it may be used in index expressions; but text

@@ -1,0 +1,357 @@
+/*
+ * blob/edit.c
+ *	  Changes of a value, see blob/edit.h.
+ *
+ * What follows a change of the size is written again, by the writer.  An overwrite writes the
+ * extents that it touches, to new ones of the same sizes, and shares all others; that is
+ * done here.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "blob/blob.h"
+#include "blob/durability.h"
+#include "blob/edit.h"
+#include "blob/ring.h"
+#include "blob/writer.h"
+#include "io/stat.h"
+#include "miscadmin.h"
+#include "space/space.h"
+
+/* Content is read and written in steps of this size. */
+#define STEP_BYTES (UINT64CONST(1024) * 1024)
+
+StaticAssertDecl(STEP_BYTES % BLOB_PAGE_SIZE == 0, "steps are whole pages");
+
+/* ---- through the writer ---- */
+
+/* Add [offset, offset + length) of a value. */
+static void
+write_range(BlobWriter *writer, const BlobValue *value, uint64 offset, uint64 length_bytes)
+{
+	char	   *content;
+
+	if (value->is_inline)
+	{
+		blob_writer_write(writer, value->inline_data + offset, length_bytes);
+		return;
+	}
+	content = palloc(Max(1, Min(length_bytes, STEP_BYTES)));
+	for (uint64 done = 0; done < length_bytes; done += STEP_BYTES)
+	{
+		uint64		bytes = Min(STEP_BYTES, length_bytes - done);
+
+		CHECK_FOR_INTERRUPTS();
+		blob_read(value, offset + done, bytes, content);
+		blob_writer_write(writer, content, bytes);
+	}
+	pfree(content);
+}
+
+static void
+write_zeros(BlobWriter *writer, uint64 length_bytes)
+{
+	char	   *zeros = palloc0(Max(1, Min(length_bytes, STEP_BYTES)));
+
+	for (uint64 done = 0; done < length_bytes; done += STEP_BYTES)
+	{
+		CHECK_FOR_INTERRUPTS();
+		blob_writer_write(writer, zeros, Min(STEP_BYTES, length_bytes - done));
+	}
+	pfree(zeros);
+}
+
+struct varlena *
+blob_edit_append(const BlobValue *value, const void *data, uint64 length_bytes)
+{
+	BlobWriter *writer = blob_writer_grow(value, value->size_bytes, length_bytes);
+
+	blob_writer_write(writer, data, length_bytes);
+	return blob_writer_finish(writer);
+}
+
+struct varlena *
+blob_edit_concat(const BlobValue *value, const BlobValue *second)
+{
+	BlobWriter *writer = blob_writer_grow(value, value->size_bytes, second->size_bytes);
+
+	write_range(writer, second, 0, second->size_bytes);
+	return blob_writer_finish(writer);
+}
+
+struct varlena *
+blob_edit_splice(const BlobValue *value, uint64 offset, uint64 deleted_bytes, const void *data,
+				 uint64 length_bytes)
+{
+	uint64		behind = offset + deleted_bytes;
+	BlobWriter *writer;
+
+	Assert(behind <= value->size_bytes);
+
+	writer = blob_writer_grow(value, offset, length_bytes + value->size_bytes - behind);
+	blob_writer_write(writer, data, length_bytes);
+	write_range(writer, value, behind, value->size_bytes - behind);
+	return blob_writer_finish(writer);
+}
+
+struct varlena *
+blob_edit_resize(const BlobValue *value, uint64 size_bytes)
+{
+	uint64		kept = Min(size_bytes, value->size_bytes);
+	BlobWriter *writer = blob_writer_grow(value, kept, size_bytes - kept);
+
+	write_zeros(writer, size_bytes - kept);
+	return blob_writer_finish(writer);
+}
+
+/* ---- overwriting ---- */
+
+/* An extent of the old value, and what becomes of it. */
+typedef struct EditedExtent
+{
+	BlobExtent	extent;			/* a new one if touched */
+	uint64		start;			/* of its content in the value's, bytes */
+	uint64		bytes;
+	bool		is_touched;
+} EditedExtent;
+
+typedef struct Overwrite
+{
+	const BlobValue *value;
+	uint64		offset;
+	const char *data;
+	uint64		length_bytes;
+	EditedExtent *extents;
+	int			extent_count;	/* the page of the rest included */
+	BlobDescriptor descriptor;	/* of the new value */
+	BlobSpaceId space;
+} Overwrite;
+
+static void
+find_touched(Overwrite *overwrite)
+{
+	const BlobDescriptor *old = &overwrite->value->descriptor;
+	uint64		start = 0;
+
+	overwrite->extent_count = blob_descriptor_extent_count(old);
+	overwrite->extents = palloc0(sizeof(EditedExtent) * overwrite->extent_count);
+	for (int i = 0; i < overwrite->extent_count; i++)
+	{
+		EditedExtent *edited = &overwrite->extents[i];
+
+		edited->extent = blob_descriptor_extent(old, i);
+		edited->start = start;
+		edited->bytes = blob_descriptor_extent_bytes(old, i, start);
+		start += edited->bytes;
+		edited->is_touched = edited->start < overwrite->offset + overwrite->length_bytes &&
+			start > overwrite->offset;
+	}
+}
+
+static bool
+is_rest_page(const Overwrite *overwrite, int extent_no)
+{
+	return overwrite->descriptor.has_rest_page && extent_no == overwrite->extent_count - 1;
+}
+
+/* New extents for the touched ones of tier sizes, which follow each other, and the tail. */
+static void
+replace_touched(Overwrite *overwrite, BlobSpace *space)
+{
+	BlobTierPlan plan = {0};
+	BlobExtent *replacements = palloc(sizeof(BlobExtent) * (overwrite->extent_count + 1));
+	uint64		tier_bytes = 0;
+	int			tier_no = 0;
+	int			next = 0;
+	int			count;
+
+	for (int i = 0; i < overwrite->extent_count; i++)
+	{
+		EditedExtent *edited = &overwrite->extents[i];
+		uint64		content_pages = blob_pages_for(edited->bytes);
+
+		if (edited->is_touched && !is_rest_page(overwrite, i))
+		{
+			plan.total_pages += edited->extent.is_tail ? content_pages : edited->extent.pages;
+			if (edited->extent.is_tail)
+				plan.tail_pages = content_pages;
+			else
+			{
+				if (plan.extent_count++ == 0)
+					plan.first_extent_no = tier_no;
+				tier_bytes += content_pages * BLOB_PAGE_SIZE;
+			}
+		}
+		tier_no += !edited->extent.is_tail;
+	}
+	if (plan.total_pages == 0)
+		return;
+
+	count = blob_space_allocate(space, &plan, tier_bytes, replacements);
+	for (int i = 0; i < overwrite->extent_count; i++)
+	{
+		EditedExtent *edited = &overwrite->extents[i];
+
+		if (!edited->is_touched || is_rest_page(overwrite, i))
+			continue;
+		edited->extent = replacements[edited->extent.is_tail ? count - 1 : next++];
+	}
+	pfree(replacements);
+}
+
+static void
+replace_rest_page(Overwrite *overwrite, BlobSpace *space)
+{
+	BlobTierPlan plan = {.tail_pages = 1, .total_pages = 1};
+	EditedExtent *last = &overwrite->extents[overwrite->extent_count - 1];
+
+	if (!overwrite->descriptor.has_rest_page || !last->is_touched)
+		return;
+	blob_space_allocate(space, &plan, BLOB_PAGE_SIZE, &last->extent);
+	overwrite->descriptor.rest_page = last->extent.first_page;
+}
+
+/* Write the touched extents' part of a step; they follow each other in the content. */
+static void
+write_step(Overwrite *overwrite, uint64 offset, uint64 length_bytes, const char *content)
+{
+	BlobExtent *runs = palloc(sizeof(BlobExtent) * overwrite->extent_count);
+	BlobSource	source = {0};
+	int			run_count = 0;
+
+	for (int i = 0; i < overwrite->extent_count; i++)
+	{
+		const EditedExtent *edited = &overwrite->extents[i];
+		uint64		start = Max(offset, edited->start);
+		uint64		end = Min(offset + length_bytes, edited->start + edited->bytes);
+
+		if (!edited->is_touched || start >= end)
+			continue;
+		if (run_count == 0)
+			source.first = content + (start - offset);
+		runs[run_count].first_page = edited->extent.first_page +
+			(start - edited->start) / BLOB_PAGE_SIZE;
+		runs[run_count++].pages = blob_pages_for(end - start);
+		source.first_bytes += end - start;
+	}
+	source.total_bytes = source.first_bytes;
+	if (run_count > 0)
+		blob_ring_write(&overwrite->space, runs, run_count, &source, NULL, 0);
+	blob_stat_count(stored_bytes, source.total_bytes);
+	pfree(runs);
+}
+
+/* Put the part of the new bytes that falls into a piece of content in its place. */
+static void
+patch(const Overwrite *overwrite, uint64 offset, uint64 length_bytes, char *content)
+{
+	uint64		start = Max(offset, overwrite->offset);
+	uint64		end = Min(offset + length_bytes, overwrite->offset + overwrite->length_bytes);
+
+	if (start < end)
+		memcpy(content + (start - offset), overwrite->data + (start - overwrite->offset),
+			   end - start);
+}
+
+/* Read, patch and hash all content; write what belongs to touched extents. */
+static void
+copy_content(Overwrite *overwrite)
+{
+	BlobDescriptor *descriptor = &overwrite->descriptor;
+	uint64		size_bytes = descriptor->size_bytes;
+	char	   *content = palloc(Min(size_bytes, STEP_BYTES));
+	BlobDigest	digest;
+
+	blob_digest_begin(&digest);
+	for (uint64 offset = 0; offset < size_bytes; offset += STEP_BYTES)
+	{
+		uint64		bytes = Min(STEP_BYTES, size_bytes - offset);
+
+		CHECK_FOR_INTERRUPTS();
+		blob_read(overwrite->value, offset, bytes, content);
+		patch(overwrite, offset, bytes, content);
+		write_step(overwrite, offset, bytes, content);
+		blob_digest_update(&digest, content, bytes);
+		if (offset == 0)
+			memcpy(descriptor->prefix, content, Min(bytes, BLOB_PREFIX_BYTES));
+	}
+	blob_digest_finish(&digest, descriptor->sha256, descriptor->state);
+	pfree(content);
+}
+
+static struct varlena *
+pack_overwrite(Overwrite *overwrite)
+{
+	BlobDescriptor *descriptor = &overwrite->descriptor;
+	BlobExtent *extents = palloc(sizeof(BlobExtent) * (overwrite->extent_count + 1));
+	int			count = overwrite->extent_count - (descriptor->has_rest_page ? 1 : 0);
+	struct varlena *datum;
+
+	for (int i = 0; i < overwrite->extent_count; i++)
+	{
+		extents[i] = overwrite->extents[i].extent;
+		descriptor->generation = Max(descriptor->generation, extents[i].generation);
+	}
+	datum = blob_descriptor_pack(descriptor, extents, count);
+	pfree(extents);
+	return datum;
+}
+
+static struct varlena *
+overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64 length_bytes)
+{
+	Overwrite	overwrite = {
+		.value = value,
+		.offset = offset,
+		.data = data,
+		.length_bytes = length_bytes,
+		.descriptor = value->descriptor
+	};
+	BlobDescriptor *descriptor = &overwrite.descriptor;
+	char	   *rest = NULL;
+	uint64		rest_start = descriptor->size_bytes - descriptor->rest_bytes;
+	BlobSpace	space;
+	struct varlena *datum;
+
+	blob_writer_require_allocation();
+	if (descriptor->rest != NULL)
+	{
+		rest = memcpy(palloc(descriptor->rest_bytes), descriptor->rest, descriptor->rest_bytes);
+		patch(&overwrite, rest_start, descriptor->rest_bytes, rest);
+		descriptor->rest = rest;
+	}
+	find_touched(&overwrite);
+	(void) GetTopTransactionId();	/* so that the commit writes a record, after our content */
+	blob_space_open(&space, RowExclusiveLock);
+	overwrite.space = space.id;
+	replace_touched(&overwrite, &space);
+	replace_rest_page(&overwrite, &space);
+	copy_content(&overwrite);
+	blob_space_close(&space);
+	blob_durability_publish();
+
+	datum = pack_overwrite(&overwrite);
+	blob_stat_count(stored_blobs, 1);
+	pfree(overwrite.extents);
+	if (rest != NULL)
+		pfree(rest);
+	return datum;
+}
+
+struct varlena *
+blob_edit_overwrite(const BlobValue *value, uint64 offset, const void *data, uint64 length_bytes)
+{
+	uint64		end = offset + length_bytes;
+	BlobWriter *writer;
+
+	if (!value->is_inline && length_bytes > 0 && end <= value->size_bytes)
+		return overwrite_inside(value, offset, data, length_bytes);
+	if (offset <= value->size_bytes)
+		return blob_edit_splice(value, offset, Min(end, value->size_bytes) - offset, data,
+								length_bytes);
+
+	writer = blob_writer_grow(value, value->size_bytes, end - value->size_bytes);
+	write_zeros(writer, offset - value->size_bytes);
+	blob_writer_write(writer, data, length_bytes);
+	return blob_writer_finish(writer);
+}

@@ -1,0 +1,40 @@
+/*
+ * blob/edit.h
+ *	  Changes of a value: each makes a new one, which shares extents with the old; the README of
+ *	  this folder says what they cost.
+ *
+ * The old value stays as it is.  Results are new datums in the current context; inline if they have
+ * at most blobext.inline_limit bytes, else with all writes completed.  ERROR 25006 where extents
+ * cannot be allocated.  Memory is bounded, interrupts are served.
+ */
+#ifndef BLOB_EDIT_H
+#define BLOB_EDIT_H
+
+#include "core/descriptor.h"
+
+/* The value with bytes behind it. */
+extern struct varlena *blob_edit_append(const BlobValue *value, const void *data,
+										uint64 length_bytes);
+
+/* The content of one value behind that of another. */
+extern struct varlena *blob_edit_concat(const BlobValue *value, const BlobValue *second);
+
+/*
+ * The value with its bytes [offset, offset + deleted_bytes) replaced by others; the range lies
+ * inside of it.
+ */
+extern struct varlena *blob_edit_splice(const BlobValue *value, uint64 offset,
+										uint64 deleted_bytes, const void *data,
+										uint64 length_bytes);
+
+/*
+ * The value with data at offset, instead of what was there; it may become longer.  Between its end
+ * and an offset behind it there are zeros.
+ */
+extern struct varlena *blob_edit_overwrite(const BlobValue *value, uint64 offset, const void *data,
+										   uint64 length_bytes);
+
+/* The first size_bytes of the value, or the value with zeros behind it. */
+extern struct varlena *blob_edit_resize(const BlobValue *value, uint64 size_bytes);
+
+#endif							/* BLOB_EDIT_H */

@@ -1,0 +1,187 @@
+/*
+ * blob/ring.c
+ *	  Writing pages while hashing, see blob/ring.h.
+ *
+ * Content goes through a ring of buffers; each piece is copied, handed to the kernel, then hashed
+ * while the device works.  A piece is logged (where content is logged at all) after its write has
+ * completed.
+ */
+#include "postgres.h"
+
+#include "blob/durability.h"
+#include "blob/layout.h"
+#include "blob/ring.h"
+#include "core/settings.h"
+#include "io/engine.h"
+#include "io/segment.h"
+#include "io/stat.h"
+#include "miscadmin.h"
+#include "wal/insert.h"
+
+#define PIECE_PAGES (BLOB_IO_BUFFER_BYTES / BLOB_PAGE_SIZE)
+
+StaticAssertDecl(BLOB_IO_BUFFER_BYTES <= BLOB_WAL_CONTENT_MAX_BYTES, "a piece fits one record");
+
+/* A write that was started; the ring's buffer of the same number holds its bytes. */
+typedef struct PendingWrite
+{
+	BlobIoRequest request;
+	BlobPageNo	first_page;
+	uint32		content_bytes;
+	bool		is_pending;
+} PendingWrite;
+
+/* Static, like the buffers: the kernel may still look at it after an error. */
+static PendingWrite pending[BLOB_IO_BUFFER_COUNT];
+
+static void
+copy_source(const BlobSource *source, uint64 offset, uint32 length, char *target)
+{
+	uint32		from_first = 0;
+
+	if (offset < source->first_bytes)
+	{
+		from_first = (uint32) Min(length, source->first_bytes - offset);
+		memcpy(target, source->first + offset, from_first);
+	}
+	if (from_first < length)
+		memcpy(target + from_first, source->second + (offset + from_first - source->first_bytes),
+			   length - from_first);
+}
+
+static void
+report_write_error(const BlobSpaceId *space, BlobPageNo page, int error)
+{
+	char		path[MAXPGPATH];
+
+	blob_segment_path(path, sizeof(path), space, blob_segment_of(page));
+	errno = error;
+	ereport(ERROR,
+			(errcode_for_file_access(),
+			 errmsg("could not write content to file \"%s\": %m", path)));
+}
+
+/* Wait for one write; then its bytes may be logged.  is_last: the commit may come next. */
+static void
+finish_write(const BlobSpaceId *space, int buffer_no, bool is_last)
+{
+	PendingWrite *write = &pending[buffer_no];
+
+	if (!write->is_pending)
+		return;
+	blob_io_wait(&write->request);
+	write->is_pending = false;
+	if (write->request.error != 0)
+		report_write_error(space, write->first_page, write->request.error);
+	if (blob_wal_logs_content())
+	{
+		blob_wal_log_content(space, write->first_page, blob_io_buffer(buffer_no),
+							 write->content_bytes, !is_last);
+		blob_stat_count(wal_content_bytes, write->content_bytes);
+	}
+}
+
+/* Copy a piece to a buffer and hand it to the kernel; the rest of its last page becomes zero. */
+static void
+start_write(const BlobSpaceId *space, int buffer_no, BlobPiece piece, const BlobSource *source,
+			uint64 offset, uint32 content_bytes)
+{
+	PendingWrite *write = &pending[buffer_no];
+	char	   *buffer = blob_io_buffer(buffer_no);
+	uint32		length = piece.pages * BLOB_PAGE_SIZE;
+
+	copy_source(source, offset, content_bytes, buffer);
+	memset(buffer + content_bytes, 0, length - content_bytes);
+	write->first_page = piece.first_page;
+	write->content_bytes = content_bytes;
+	write->request.is_write = true;
+	write->request.fd = blob_segment_open(space, blob_segment_of(piece.first_page),
+										  BLOB_SEGMENT_MUST_EXIST);
+	write->request.file_offset = blob_layout_file_offset(piece.first_page);
+	write->request.buffer_no = buffer_no;
+	write->request.length = length;
+	blob_io_start(&write->request);
+	write->is_pending = true;
+	blob_io_submit();
+}
+
+/*
+ * Log what has been written meanwhile, from the oldest on, so that the WAL is flushed in the
+ * background while later pieces are hashed and written.
+ */
+static int
+finish_completed(const BlobSpaceId *space, int oldest)
+{
+	while (pending[oldest].is_pending && blob_io_poll(&pending[oldest].request))
+	{
+		finish_write(space, oldest, false);
+		oldest = (oldest + 1) % BLOB_IO_BUFFER_COUNT;
+	}
+	return oldest;
+}
+
+/* The first skip_bytes of the source have been hashed already; digest NULL: so has all. */
+static void
+write_pieces(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
+			 const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
+{
+	BlobLayoutCursor cursor = {.extents = runs, .extent_count = run_count};
+	uint64		done_bytes = 0;
+	int			buffer_no = 0;
+	int			oldest = 0;
+
+	while (done_bytes < source->total_bytes)
+	{
+		uint64		left_pages = blob_pages_for(source->total_bytes - done_bytes);
+		BlobPiece	piece = blob_layout_next(&cursor, (uint32) Min(left_pages, PIECE_PAGES));
+		uint32		bytes = (uint32) Min((uint64) piece.pages * BLOB_PAGE_SIZE,
+										 source->total_bytes - done_bytes);
+
+		CHECK_FOR_INTERRUPTS();
+		if (pending[buffer_no].is_pending)
+		{
+			finish_write(space, buffer_no, false);
+			oldest = (buffer_no + 1) % BLOB_IO_BUFFER_COUNT;
+		}
+		blob_durability_note(space, blob_segment_of(piece.first_page));
+		start_write(space, buffer_no, piece, source, done_bytes, bytes);
+		if (digest != NULL && done_bytes + bytes > skip_bytes)
+		{
+			uint32		skip = (uint32) (skip_bytes - Min(skip_bytes, done_bytes));
+
+			blob_digest_update(digest, blob_io_buffer(buffer_no) + skip, bytes - skip);
+		}
+		done_bytes += bytes;
+		buffer_no = (buffer_no + 1) % BLOB_IO_BUFFER_COUNT;
+		if (blob_wal_logs_content())
+			oldest = finish_completed(space, oldest);
+	}
+	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
+		finish_write(space, (buffer_no + i) % BLOB_IO_BUFFER_COUNT, true);
+}
+
+void
+blob_ring_write(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
+				const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
+{
+	int			segment_count = 0;
+
+	for (int i = 0; i < run_count; i++)
+		segment_count += blob_segment_of(runs[i].first_page + runs[i].pages - 1) -
+			blob_segment_of(runs[i].first_page) + 1;
+	blob_durability_prepare(segment_count);
+
+	blob_io_begin();
+	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
+		pending[i].is_pending = false;
+	PG_TRY();
+	{
+		write_pieces(space, runs, run_count, source, digest, skip_bytes);
+	}
+	PG_FINALLY();
+	{
+		blob_io_drain();
+		blob_io_end();
+	}
+	PG_END_TRY();
+}

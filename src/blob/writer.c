@@ -1,0 +1,608 @@
+/*
+ * blob/writer.c
+ *	  Values of any size, written piece by piece; see blob/writer.h and the README of this folder.
+ *
+ * Extents are allocated, and room in them is claimed, in the map and in the WAL, before they are
+ * written, so that a crash leaves no page that the map calls free and that some index key names.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "blob/blob.h"
+#include "blob/durability.h"
+#include "blob/ring.h"
+#include "blob/writer.h"
+#include "core/settings.h"
+#include "io/stat.h"
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+#include "space/space.h"
+
+/* Bytes are gathered up to this; blobext.inline_limit is never larger. */
+#define BUFFER_BYTES (1024 * 1024)
+#define MIN_BUFFER_BYTES (8 * 1024)
+
+/* An extent of the value, in the order of its content. */
+typedef struct WriterExtent
+{
+	BlobExtent	extent;
+	uint64		used_pages;		/* hold content of this value */
+	uint64		claimed_pages;	/* its fill mark, as far as it is ours */
+	bool		is_shared;		/* with the value that this one grew from */
+} WriterExtent;
+
+struct BlobWriter
+{
+	MemoryContext context;
+	bool		keeps_room;		/* ends with a rest; else, with an extent that fits */
+	bool		has_tail;		/* among the extents */
+	uint64		expected_bytes; /* of the whole content; 0: unknown */
+	uint64		size_bytes;		/* content so far: */
+	uint64		flushed_bytes;	/* of it in extents; the next ones are in the buffer */
+	uint64		hashed_bytes;
+	uint64		written_bytes;	/* by this writer, for statistics */
+	BlobDigest	digest;
+	uint8		prefix[BLOB_PREFIX_BYTES];
+	BlobGeneration generation;	/* the largest */
+	BlobValue	base;			/* what this value grew from, if it shares extents */
+	WriterExtent *extents;
+	int			extent_count;
+	int			extent_capacity;
+	int			current;		/* the extent that is being filled */
+	BlobExtent *runs;			/* pages to be written by the current call */
+	int			run_count;
+	int			run_capacity;
+	bool		has_rest_page;
+	BlobPageNo	rest_page;
+	char	   *buffer;
+	uint32		buffered_bytes;
+	uint32		buffer_capacity;
+};
+
+/* ---- extents ---- */
+
+static WriterExtent *
+add_extent(BlobWriter *writer)
+{
+	WriterExtent *added;
+
+	if (writer->extent_count == writer->extent_capacity)
+	{
+		writer->extent_capacity = Max(16, writer->extent_capacity * 2);
+		if (writer->extents == NULL)
+			writer->extents = MemoryContextAlloc(writer->context, writer->extent_capacity *
+												 sizeof(WriterExtent));
+		else
+			writer->extents = repalloc(writer->extents, writer->extent_capacity *
+									   sizeof(WriterExtent));
+	}
+	added = &writer->extents[writer->extent_count++];
+	memset(added, 0, sizeof(*added));
+	return added;
+}
+
+static void
+add_run(BlobWriter *writer, BlobPageNo first_page, uint64 pages)
+{
+	if (writer->run_count == writer->run_capacity)
+	{
+		writer->run_capacity = Max(16, writer->run_capacity * 2);
+		if (writer->runs == NULL)
+			writer->runs = MemoryContextAlloc(writer->context, writer->run_capacity *
+											  sizeof(BlobExtent));
+		else
+			writer->runs = repalloc(writer->runs, writer->run_capacity * sizeof(BlobExtent));
+	}
+	writer->runs[writer->run_count].first_page = first_page;
+	writer->runs[writer->run_count++].pages = pages;
+}
+
+/* How many of the first count extents have the size of a tier. */
+static int
+count_tiers(const BlobWriter *writer, int count)
+{
+	int			tiers = 0;
+
+	for (int i = 0; i < count; i++)
+		tiers += !writer->extents[i].extent.is_tail;
+	return tiers;
+}
+
+/* Pages of the runs chosen so far. */
+static uint64
+taken_pages(const BlobWriter *writer)
+{
+	uint64		pages = 0;
+
+	for (int i = 0; i < writer->run_count; i++)
+		pages += writer->runs[i].pages;
+	return pages;
+}
+
+/*
+ * Allocate extents for so many pages, which are written at once and so are claimed; and with
+ * them, what is expected later.  fits_exactly: no more pages will come.
+ */
+static void
+allocate(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly)
+{
+	uint64		taken_bytes = writer->flushed_bytes + taken_pages(writer) * BLOB_PAGE_SIZE;
+	uint64		expected = blob_pages_for(writer->expected_bytes -
+										  Min(writer->expected_bytes, taken_bytes));
+	uint64		wanted = Max(pages, expected);
+	uint64		claimed = writer->keeps_room ? pages : wanted;
+	bool		use_tail = blob_tail_extents && !writer->keeps_room && !writer->has_tail &&
+		(fits_exactly || expected > 0);
+	BlobTierPlan plan = blob_tier_plan_from(count_tiers(writer, writer->extent_count), wanted,
+											use_tail);
+	BlobExtent *extents = palloc(sizeof(BlobExtent) * (plan.extent_count + 1));
+	int			count = blob_space_allocate(space, &plan, claimed * BLOB_PAGE_SIZE, extents);
+
+	for (int i = 0; i < count; i++)
+	{
+		WriterExtent *added = add_extent(writer);
+
+		added->extent = extents[i];
+		added->claimed_pages = Min(claimed, extents[i].pages);
+		claimed -= added->claimed_pages;
+		writer->generation = Max(writer->generation, extents[i].generation);
+		writer->has_tail |= extents[i].is_tail;
+	}
+	pfree(extents);
+}
+
+/*
+ * The room behind the value's end belongs to another version: copy what this one has of its last
+ * extent to a new one of the same size, with so many more pages claimed.
+ */
+static void
+copy_last_extent(BlobWriter *writer, BlobSpace *space, uint64 more_pages)
+{
+	WriterExtent *last = &writer->extents[writer->current];
+	uint64		bytes = last->used_pages * BLOB_PAGE_SIZE;
+	uint64		start = writer->flushed_bytes - bytes;
+	BlobTierPlan plan = {
+		.first_extent_no = count_tiers(writer, writer->current),
+		.extent_count = 1,
+		.total_pages = last->extent.pages
+	};
+	BlobExtent	copy[1];
+	uint64		claimed = Min(last->extent.pages, last->used_pages + more_pages);
+	uint64		step = Min(bytes, BUFFER_BYTES);
+	char	   *content = palloc(Max(step, 1));
+
+	blob_space_allocate(space, &plan, claimed * BLOB_PAGE_SIZE, copy);
+	for (uint64 done = 0; done < bytes; done += step)
+	{
+		BlobSource	source = {.first = content, .first_bytes = Min(step, bytes - done)};
+		BlobExtent	run = {.first_page = copy[0].first_page + done / BLOB_PAGE_SIZE};
+
+		source.total_bytes = source.first_bytes;
+		run.pages = source.first_bytes / BLOB_PAGE_SIZE;
+		blob_read_uncached(&writer->base, start + done, source.first_bytes, content);
+		blob_ring_write(&space->id, &run, 1, &source, NULL, 0);
+	}
+	pfree(content);
+	last->extent = copy[0];
+	last->claimed_pages = claimed;
+	last->is_shared = false;
+	writer->generation = Max(writer->generation, copy[0].generation);
+	writer->written_bytes += bytes;
+}
+
+/* Make sure that so many pages behind the used ones of the current extent are ours. */
+static void
+claim(BlobWriter *writer, BlobSpace *space, uint64 pages)
+{
+	WriterExtent *current = &writer->extents[writer->current];
+	uint64		to_pages = current->used_pages + pages;
+	BlobGeneration max_generation = current->is_shared ? writer->base.descriptor.generation :
+		current->extent.generation;
+
+	if (to_pages <= current->claimed_pages)
+		return;
+	switch (blob_space_claim(space, &current->extent, max_generation,
+							 current->claimed_pages * BLOB_PAGE_SIZE,
+							 to_pages * BLOB_PAGE_SIZE))
+	{
+		case BLOB_CLAIM_WON:
+			current->claimed_pages = to_pages;
+			break;
+		case BLOB_CLAIM_LOST:
+			copy_last_extent(writer, space, pages);
+			break;
+		case BLOB_CLAIM_STALE:
+			blob_require_extent(&writer->base.descriptor, writer->current);
+			elog(ERROR, "extent %d of a value changed its state", writer->current);
+	}
+}
+
+/* Pages that can be had in the extents that are there, from the current one on. */
+static uint64
+pages_left(const BlobWriter *writer)
+{
+	uint64		pages = 0;
+
+	for (int i = writer->current; i < writer->extent_count; i++)
+		pages += writer->extents[i].extent.pages - writer->extents[i].used_pages;
+	return pages;
+}
+
+/* Did more come than was expected, so that the tail is inside of the value? */
+static bool
+ends_behind_tail(const BlobWriter *writer, uint64 last_pages)
+{
+	return writer->has_tail && (pages_left(writer) < last_pages ||
+								!writer->extents[writer->extent_count - 1].extent.is_tail);
+}
+
+/* Choose the pages that come next in the value, as runs. */
+static void
+take_pages(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly)
+{
+	while (pages > 0)
+	{
+		WriterExtent *current = &writer->extents[writer->current];
+		uint64		taken;
+
+		if (writer->current == writer->extent_count)
+		{
+			allocate(writer, space, pages, fits_exactly);
+			continue;
+		}
+		/* A tail's pages behind the value's end are another version's. */
+		if (current->used_pages == current->extent.pages ||
+			(current->is_shared && current->extent.is_tail))
+		{
+			writer->current++;
+			continue;
+		}
+		taken = Min(pages, current->extent.pages - current->used_pages);
+		claim(writer, space, taken);
+		add_run(writer, current->extent.first_page + current->used_pages, taken);
+		current->used_pages += taken;
+		pages -= taken;
+	}
+}
+
+/* ---- content ---- */
+
+/* Put the bytes after consumed ones at the buffer's beginning. */
+static void
+keep_remainder(BlobWriter *writer, const BlobSource *source, uint64 consumed, uint64 available)
+{
+	uint32		left = (uint32) (available - consumed);
+
+	if (consumed < source->first_bytes)
+	{
+		uint32		from_first = (uint32) (source->first_bytes - consumed);
+
+		memmove(writer->buffer, writer->buffer + consumed, from_first);
+		memcpy(writer->buffer + from_first, source->second, left - from_first);
+	}
+	else if (left > 0)
+		memcpy(writer->buffer, source->second + (consumed - source->first_bytes), left);
+	writer->buffered_bytes = left;
+}
+
+/* So many bytes must fit into the buffer. */
+static void
+enlarge_buffer(BlobWriter *writer, uint64 bytes)
+{
+	if (bytes <= writer->buffer_capacity)
+		return;
+	Assert(bytes <= BUFFER_BYTES);
+	writer->buffer_capacity = pg_nextpower2_32(Max((uint32) bytes, MIN_BUFFER_BYTES));
+	if (writer->buffer == NULL)
+		writer->buffer = MemoryContextAlloc(writer->context, writer->buffer_capacity);
+	else
+		writer->buffer = repalloc(writer->buffer, writer->buffer_capacity);
+}
+
+void
+blob_writer_require_allocation(void)
+{
+	if (!blob_may_allocate())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot make a large blobstate value here"),
+				 errdetail("Content over blobext.inline_limit is written to extents, which a "
+						   "read-only transaction, a standby or a parallel worker cannot do.")));
+}
+
+/* A page for the rest, where it is too long for the datum, or the value has no page. */
+static void
+take_rest_page(BlobWriter *writer, BlobSpace *space)
+{
+	BlobTierPlan plan = {.tail_pages = 1, .total_pages = 1};
+	BlobExtent	extent[1];
+
+	blob_space_allocate(space, &plan, BLOB_PAGE_SIZE, extent);
+	add_run(writer, extent[0].first_page, 1);
+	writer->has_rest_page = true;
+	writer->rest_page = extent[0].first_page;
+	writer->generation = Max(writer->generation, extent[0].generation);
+}
+
+/*
+ * Write what is in the buffer, and data behind it: whole pages, and if nothing will follow, what
+ * does not fill one, unless it is a rest for the datum.
+ */
+static void
+flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
+{
+	BlobSource	source = {
+		.first = writer->buffer,
+		.first_bytes = writer->buffered_bytes,
+		.second = data
+	};
+	uint64		available = writer->buffered_bytes + length_bytes;
+	uint64		pages = available / BLOB_PAGE_SIZE;
+	uint32		partial = (uint32) (available % BLOB_PAGE_SIZE);
+	uint64		skip_bytes = writer->hashed_bytes - writer->flushed_bytes;
+	bool		wants_rest_page;
+	BlobSpace	space;
+
+	blob_writer_require_allocation();
+	if (is_last && ends_behind_tail(writer, blob_pages_for(available)))
+		writer->keeps_room = true;
+	if (is_last && !writer->keeps_room && partial > 0)
+		pages++;
+	wants_rest_page = is_last && writer->keeps_room &&
+		(partial > BLOB_REST_INLINE_BYTES || writer->flushed_bytes + available == partial);
+	source.total_bytes = wants_rest_page ? available : Min(available, pages * BLOB_PAGE_SIZE);
+
+	(void) GetTopTransactionId();	/* so that the commit writes a record, after our content */
+	blob_space_open(&space, RowExclusiveLock);
+	writer->run_count = 0;
+	take_pages(writer, &space, pages, is_last);
+	if (wants_rest_page)
+		take_rest_page(writer, &space);
+	if (source.total_bytes > 0)
+		blob_ring_write(&space.id, writer->runs, writer->run_count, &source, &writer->digest,
+				   skip_bytes);
+	blob_space_close(&space);
+
+	writer->written_bytes += source.total_bytes;
+	writer->hashed_bytes = Max(writer->hashed_bytes, writer->flushed_bytes + source.total_bytes);
+	writer->flushed_bytes += Min(available, pages * BLOB_PAGE_SIZE);
+	if (available > pages * BLOB_PAGE_SIZE)
+		enlarge_buffer(writer, BLOB_PAGE_SIZE);
+	source.first = writer->buffer;
+	keep_remainder(writer, &source, Min(available, pages * BLOB_PAGE_SIZE), available);
+}
+
+static BlobWriter *
+make_writer(uint64 expected_bytes)
+{
+	BlobWriter *writer = palloc0(sizeof(BlobWriter));
+
+	writer->context = CurrentMemoryContext;
+	writer->expected_bytes = expected_bytes;
+	blob_digest_begin(&writer->digest);
+	return writer;
+}
+
+BlobWriter *
+blob_writer_begin(uint64 expected_bytes)
+{
+	return make_writer(expected_bytes);
+}
+
+/* Keep the first keep_pages pages of the base; the last extent may be used in part. */
+static void
+share_extents(BlobWriter *writer, uint64 keep_pages)
+{
+	const BlobDescriptor *descriptor = &writer->base.descriptor;
+	uint64		start = 0;
+
+	for (int i = 0; start < keep_pages * BLOB_PAGE_SIZE; i++)
+	{
+		uint64		bytes = blob_descriptor_extent_bytes(descriptor, i, start);
+		WriterExtent *added = add_extent(writer);
+
+		added->extent = blob_descriptor_extent(descriptor, i);
+		added->used_pages = Min(bytes / BLOB_PAGE_SIZE, keep_pages - start / BLOB_PAGE_SIZE);
+		added->claimed_pages = added->used_pages;
+		added->is_shared = true;
+		writer->has_tail |= added->extent.is_tail;
+		start += bytes;
+	}
+	writer->current = Max(writer->extent_count - 1, 0);
+	writer->generation = descriptor->generation;
+	writer->flushed_bytes = keep_pages * BLOB_PAGE_SIZE;
+}
+
+/* Hash the beginning of the base, in steps; it has no digest of its own. */
+static void
+hash_beginning(BlobWriter *writer, uint64 length_bytes)
+{
+	char	   *content = palloc(Max(1, Min(length_bytes, BUFFER_BYTES)));
+
+	for (uint64 done = 0; done < length_bytes; done += BUFFER_BYTES)
+	{
+		uint64		bytes = Min(BUFFER_BYTES, length_bytes - done);
+
+		CHECK_FOR_INTERRUPTS();
+		blob_read(&writer->base, done, bytes, content);
+		blob_digest_update(&writer->digest, content, bytes);
+	}
+	pfree(content);
+}
+
+/* Take over the first keep_bytes of the base: whole pages shared, the rest of them buffered. */
+static void
+take_over(BlobWriter *writer, uint64 keep_bytes)
+{
+	const BlobDescriptor *descriptor = &writer->base.descriptor;
+	uint64		in_pages;
+	uint32		partial;
+
+	/* The page of a rest is never used by another version. */
+	in_pages = Min(keep_bytes, descriptor->size_bytes - descriptor->rest_bytes) / BLOB_PAGE_SIZE;
+	share_extents(writer, in_pages);
+	partial = (uint32) (keep_bytes - writer->flushed_bytes);
+	Assert(partial < BLOB_PAGE_SIZE);
+	enlarge_buffer(writer, Max(partial, 1));
+	blob_read(&writer->base, writer->flushed_bytes, partial, writer->buffer);
+	writer->buffered_bytes = partial;
+	writer->size_bytes = keep_bytes;
+	memcpy(writer->prefix, descriptor->prefix, Min(keep_bytes, BLOB_PREFIX_BYTES));
+	if (keep_bytes == descriptor->size_bytes)
+		blob_digest_resume(&writer->digest, descriptor->state, keep_bytes,
+						   writer->buffer + partial - keep_bytes % BLOB_DIGEST_BLOCK_BYTES);
+	else
+		hash_beginning(writer, keep_bytes);
+	writer->hashed_bytes = keep_bytes;
+}
+
+BlobWriter *
+blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes)
+{
+	BlobWriter *writer = make_writer(expected_bytes > 0 ? keep_bytes + expected_bytes : 0);
+
+	Assert(keep_bytes <= value->size_bytes);
+	writer->keeps_room = true;
+	if (value->is_inline)
+		blob_writer_write(writer, value->inline_data, keep_bytes);
+	else if (keep_bytes <= (uint64) blob_inline_limit_bytes)
+	{
+		/* The result may be inline. */
+		enlarge_buffer(writer, Max(keep_bytes, 1));
+		blob_read(value, 0, keep_bytes, writer->buffer);
+		writer->buffered_bytes = (uint32) keep_bytes;
+		writer->size_bytes = keep_bytes;
+		memcpy(writer->prefix, value->descriptor.prefix, Min(keep_bytes, BLOB_PREFIX_BYTES));
+	}
+	else
+	{
+		struct varlena *copy = blob_descriptor_copy(&value->descriptor);
+
+		blob_value_unpack(copy, &writer->base);
+		take_over(writer, keep_bytes);
+	}
+	return writer;
+}
+
+void
+blob_writer_write(BlobWriter *writer, const void *data, uint64 length_bytes)
+{
+	if (length_bytes == 0)
+		return;
+	if (writer->size_bytes < BLOB_PREFIX_BYTES)
+		memcpy(writer->prefix + writer->size_bytes, data,
+			   Min(length_bytes, BLOB_PREFIX_BYTES - writer->size_bytes));
+	writer->size_bytes += length_bytes;
+
+	if (writer->buffered_bytes + length_bytes > BUFFER_BYTES)
+	{
+		flush(writer, data, length_bytes, false);
+		return;
+	}
+	enlarge_buffer(writer, writer->buffered_bytes + length_bytes);
+	memcpy(writer->buffer + writer->buffered_bytes, data, length_bytes);
+	writer->buffered_bytes += (uint32) length_bytes;
+}
+
+uint64
+blob_writer_size(const BlobWriter *writer)
+{
+	return writer->size_bytes;
+}
+
+void
+blob_writer_abort(BlobWriter *writer)
+{
+	if (writer->buffer != NULL)
+		pfree(writer->buffer);
+	if (writer->extents != NULL)
+		pfree(writer->extents);
+	if (writer->runs != NULL)
+		pfree(writer->runs);
+	pfree(writer);
+}
+
+/*
+ * The last extent becomes a tail of just the pages that are used.  Extents behind it were expected
+ * to be needed, and are the collector's.
+ */
+static void
+fit_last_extent(BlobWriter *writer)
+{
+	WriterExtent *last = &writer->extents[writer->current];
+	BlobSpace	space;
+
+	if (last->used_pages == last->extent.pages || !blob_tail_extents)
+		return;
+	blob_space_open(&space, RowExclusiveLock);
+	blob_space_trim(&space, &last->extent, last->used_pages);
+	blob_space_close(&space);
+}
+
+/* All is written but a rest for the datum: make the descriptor, and free the writer. */
+static struct varlena *
+complete(BlobWriter *writer)
+{
+	BlobDescriptor descriptor = {.size_bytes = writer->size_bytes};
+	BlobExtent *extents = palloc(sizeof(BlobExtent) * (writer->extent_count + 1));
+	int			count = 0;
+	struct varlena *datum;
+
+	if (!writer->keeps_room)
+		fit_last_extent(writer);
+	blob_durability_publish();
+
+	blob_digest_update(&writer->digest, writer->buffer + (writer->hashed_bytes -
+														   writer->flushed_bytes),
+					   writer->size_bytes - writer->hashed_bytes);
+	blob_digest_finish(&writer->digest, descriptor.sha256, descriptor.state);
+	memcpy(descriptor.prefix, writer->prefix, BLOB_PREFIX_BYTES);
+	descriptor.generation = writer->generation;
+	descriptor.rest_bytes = writer->buffered_bytes;
+	descriptor.rest = writer->buffer;
+	descriptor.has_rest_page = writer->has_rest_page;
+	descriptor.rest_page = writer->rest_page;
+	for (int i = 0; i < writer->extent_count; i++)
+	{
+		if (writer->extents[i].used_pages == 0)
+			continue;
+		extents[count++] = writer->extents[i].extent;
+		if (writer->extents[i].extent.is_tail)
+			descriptor.tail_content_pages = writer->extents[i].used_pages;
+	}
+	datum = blob_descriptor_pack(&descriptor, extents, count);
+	pfree(extents);
+
+	blob_stat_count(stored_blobs, 1);
+	blob_stat_count(stored_bytes, writer->written_bytes);
+	blob_writer_abort(writer);
+	return datum;
+}
+
+struct varlena *
+blob_writer_finish(BlobWriter *writer)
+{
+	if (writer->flushed_bytes == 0 && writer->size_bytes <= (uint64) blob_inline_limit_bytes)
+	{
+		struct varlena *datum = blob_inline_make(writer->size_bytes);
+
+		if (writer->size_bytes > 0)
+			memcpy(blob_inline_content(datum), writer->buffer, writer->size_bytes);
+		blob_writer_abort(writer);
+		return datum;
+	}
+	flush(writer, NULL, 0, true);
+	return complete(writer);
+}
+
+struct varlena *
+blob_writer_store(const char *data, uint64 size_bytes)
+{
+	BlobWriter *writer = make_writer(size_bytes);
+
+	Assert(size_bytes > 0);
+	writer->size_bytes = size_bytes;
+	memcpy(writer->prefix, data, Min(size_bytes, BLOB_PREFIX_BYTES));
+	flush(writer, data, size_bytes, true);
+	return complete(writer);
+}

@@ -1,0 +1,149 @@
+/*
+ * sql/edit.c
+ *	  Functions and operators that make a changed value of another.
+ *
+ * Offsets count from 0, as for blob_read().  A write may begin behind the end, as lo_put()'s may:
+ * zeros come in between.
+ */
+#include "postgres.h"
+
+#include "blob/blob.h"
+#include "blob/edit.h"
+#include "common/int.h"
+#include "fmgr.h"
+#include "space/space.h"
+#include "sql/value.h"
+
+PG_FUNCTION_INFO_V1(blob_append);
+PG_FUNCTION_INFO_V1(blob_concat);
+PG_FUNCTION_INFO_V1(blob_prepend);
+PG_FUNCTION_INFO_V1(blob_write);
+PG_FUNCTION_INFO_V1(blob_insert);
+PG_FUNCTION_INFO_V1(blob_delete);
+PG_FUNCTION_INFO_V1(blob_truncate);
+
+/* SQLSTATE as for substring() and overlay() of bytea. */
+static void
+require_not_negative(int64 number, const char *name)
+{
+	if (number < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_SUBSTRING_ERROR),
+				 errmsg("%s must not be negative", name)));
+}
+
+static void
+require_sum(int64 a, int64 b)
+{
+	int64		sum;
+
+	if (pg_add_s64_overflow(a, b, &sum))
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("bigint out of range")));
+}
+
+static BlobValue
+get_value(Datum datum)
+{
+	blob_space_require_preload();
+	return blob_sql_unpack(datum);
+}
+
+/* blob_append(blobstate, bytea), blobstate || bytea */
+Datum
+blob_append(PG_FUNCTION_ARGS)
+{
+	BlobValue	value = get_value(PG_GETARG_DATUM(0));
+	bytea	   *data = PG_GETARG_BYTEA_PP(1);
+
+	PG_RETURN_POINTER(blob_edit_append(&value, VARDATA_ANY(data), VARSIZE_ANY_EXHDR(data)));
+}
+
+/* blobstate || blobstate */
+Datum
+blob_concat(PG_FUNCTION_ARGS)
+{
+	BlobValue	value = get_value(PG_GETARG_DATUM(0));
+	BlobValue	second = blob_sql_unpack(PG_GETARG_DATUM(1));
+
+	PG_RETURN_POINTER(blob_edit_concat(&value, &second));
+}
+
+/* bytea || blobstate */
+Datum
+blob_prepend(PG_FUNCTION_ARGS)
+{
+	bytea	   *data = PG_GETARG_BYTEA_PP(0);
+	BlobValue	second = get_value(PG_GETARG_DATUM(1));
+
+	PG_RETURN_POINTER(blob_edit_splice(&second, 0, 0, VARDATA_ANY(data),
+									   VARSIZE_ANY_EXHDR(data)));
+}
+
+/* blob_write(blobstate, offset, bytea) */
+Datum
+blob_write(PG_FUNCTION_ARGS)
+{
+	int64		offset = PG_GETARG_INT64(1);
+	BlobValue	value = get_value(PG_GETARG_DATUM(0));
+	bytea	   *data = PG_GETARG_BYTEA_PP(2);
+
+	require_not_negative(offset, "offset");
+	require_sum(offset, VARSIZE_ANY_EXHDR(data));
+	if (VARSIZE_ANY_EXHDR(data) == 0)
+		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
+	PG_RETURN_POINTER(blob_edit_overwrite(&value, offset, VARDATA_ANY(data),
+										  VARSIZE_ANY_EXHDR(data)));
+}
+
+/* blob_insert(blobstate, offset, bytea) */
+Datum
+blob_insert(PG_FUNCTION_ARGS)
+{
+	int64		offset = PG_GETARG_INT64(1);
+	BlobValue	value = get_value(PG_GETARG_DATUM(0));
+	bytea	   *data = PG_GETARG_BYTEA_PP(2);
+
+	require_not_negative(offset, "offset");
+	if ((uint64) offset > value.size_bytes)
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("offset " INT64_FORMAT " is behind the end of the value", offset),
+				 errdetail("The value has " UINT64_FORMAT " bytes.", value.size_bytes)));
+	require_sum(value.size_bytes, VARSIZE_ANY_EXHDR(data));
+	if (VARSIZE_ANY_EXHDR(data) == 0)
+		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
+	PG_RETURN_POINTER(blob_edit_splice(&value, offset, 0, VARDATA_ANY(data),
+									   VARSIZE_ANY_EXHDR(data)));
+}
+
+/* blob_delete(blobstate, offset, length): what is behind the end does not count. */
+Datum
+blob_delete(PG_FUNCTION_ARGS)
+{
+	int64		offset = PG_GETARG_INT64(1);
+	int64		length = PG_GETARG_INT64(2);
+	BlobValue	value = get_value(PG_GETARG_DATUM(0));
+
+	require_not_negative(offset, "offset");
+	require_not_negative(length, "length");
+	offset = Min((uint64) offset, value.size_bytes);
+	length = Min((uint64) length, value.size_bytes - offset);
+	if (length == 0)
+		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
+	PG_RETURN_POINTER(blob_edit_splice(&value, offset, length, NULL, 0));
+}
+
+/* blob_truncate(blobstate, length): longer, with zeros, if need be, as lo_truncate() does. */
+Datum
+blob_truncate(PG_FUNCTION_ARGS)
+{
+	int64		length = PG_GETARG_INT64(1);
+	BlobValue	value = get_value(PG_GETARG_DATUM(0));
+
+	require_not_negative(length, "length");
+	if ((uint64) length == value.size_bytes)
+		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
+	PG_RETURN_POINTER(blob_edit_resize(&value, length));
+}
