@@ -43,6 +43,7 @@ typedef struct ReadPart
 	uint32		valid;			/* bytes of it that are content */
 	uint32		skip;			/* bytes before the wanted ones */
 	uint32		wanted;
+	uint32		chunk_bytes;	/* of the read cache, for this extent */
 	char	   *target;
 	char	   *memory;			/* where the device puts it: in the buffer, or in the cache */
 	int			fill_no;		/* of the read cache, or -1 */
@@ -181,11 +182,11 @@ finish_part(const Reader *reader, const ReadPart *part, bool is_failed)
 	if (!is_failed)
 		memcpy(part->target, part->memory + part->skip, part->wanted);
 	if (part->fill_no >= 0)
-		blob_cache_end_fill(part->fill_no, part->extent_offset % BLOB_CACHE_CHUNK_BYTES,
+		blob_cache_end_fill(part->fill_no, part->extent_offset % part->chunk_bytes,
 							is_failed ? 0 : part->valid);
 	else if (reader->use_cache && !is_failed)
-		blob_cache_put(reader->space, part->generation, part->extent_offset, part->memory,
-					   part->valid);
+		blob_cache_put(reader->space, part->generation, part->chunk_bytes, part->extent_offset,
+					   part->memory, part->valid);
 }
 
 /* Wait for a request, and hand out its parts. */
@@ -267,10 +268,10 @@ place_part(const Reader *reader, ReadPart *part, uint32 buffer_offset)
 	part->fill_no = -1;
 	if (reader->use_cache)
 		part->fill_no = blob_cache_begin_fill(reader->space, part->generation,
-											  part->extent_offset);
+											  part->chunk_bytes, part->extent_offset);
 	if (part->fill_no >= 0)
 		part->memory = blob_cache_fill_memory(part->fill_no) +
-			part->extent_offset % BLOB_CACHE_CHUNK_BYTES;
+			part->extent_offset % part->chunk_bytes;
 	else
 		part->memory = blob_io_buffer(reader->current) + buffer_offset;
 }
@@ -305,16 +306,19 @@ static void
 read_extent(Reader *reader, const BlobExtent *extent, uint64 content_bytes, uint64 offset,
 			uint64 length, char *target)
 {
+	uint32		chunk_bytes = blob_cache_chunk_bytes(extent->pages);
+
 	while (length > 0)
 	{
-		uint64		chunk_end = (offset / BLOB_CACHE_CHUNK_BYTES + 1) * BLOB_CACHE_CHUNK_BYTES;
+		uint64		chunk_end = (offset / chunk_bytes + 1) * chunk_bytes;
 		BlobPageNo	page = extent->first_page + offset / BLOB_PAGE_SIZE;
 		uint64		segment_end = offset / BLOB_PAGE_SIZE * BLOB_PAGE_SIZE +
 			blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE;
 		uint32		wanted = (uint32) Min(length, Min(chunk_end, segment_end) - offset);
 
 		if (!reader->use_cache ||
-			!blob_cache_get(reader->space, extent->generation, offset, wanted, target))
+			!blob_cache_get(reader->space, extent->generation, chunk_bytes, offset, wanted,
+							target))
 		{
 			ReadPart	part = {.generation = extent->generation, .wanted = wanted};
 
@@ -323,6 +327,7 @@ read_extent(Reader *reader, const BlobExtent *extent, uint64 content_bytes, uint
 			part.length = (uint32) blob_pages_for(part.skip + wanted) * BLOB_PAGE_SIZE;
 			part.valid = (uint32) Min(part.length, content_bytes - part.extent_offset);
 			part.target = target;
+			part.chunk_bytes = chunk_bytes;
 			add_part(reader, page, &part);
 		}
 		offset += wanted;

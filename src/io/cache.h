@@ -3,7 +3,8 @@
  *	  Shared read cache of extent content.
  *
  * Direct I/O bypasses the kernel's page cache, so hot values would be read from the device every
- * time.  The cache keeps chunks of BLOB_CACHE_CHUNK_BYTES of extents.  Its key is the space, the
+ * time.  The cache keeps chunks of extents, of a size that depends on the extent's
+ * (blob_cache_chunk_bytes): small extents shall not waste memory.  Its key is the space, the
  * extent's *generation* and the chunk's number inside the extent: a generation is never given
  * twice, and published bytes of an extent never change, so an entry can be useless but never
  * wrong, and needs no invalidation.  A chunk may be cached in part: reads of ranges need not read
@@ -17,6 +18,18 @@
 #include "core/page.h"
 
 #define BLOB_CACHE_CHUNK_BYTES (64 * 1024)
+#define BLOB_CACHE_SMALL_CHUNK_BYTES (8 * 1024)
+
+/* Extents up to this size are cached in small chunks. */
+#define BLOB_CACHE_SMALL_EXTENT_PAGES (BLOB_CACHE_CHUNK_BYTES / 2 / BLOB_PAGE_SIZE)
+
+/* The chunks of an extent; all functions below want this size for its content. */
+static inline uint32
+blob_cache_chunk_bytes(uint64 extent_pages)
+{
+	return extent_pages <= BLOB_CACHE_SMALL_EXTENT_PAGES ? BLOB_CACHE_SMALL_CHUNK_BYTES :
+		BLOB_CACHE_CHUNK_BYTES;
+}
 
 extern Size blob_cache_shmem_size(void);
 extern void blob_cache_shmem_init(void);
@@ -26,7 +39,8 @@ extern void blob_cache_shmem_init(void);
  * dst, if the cache holds all of them.  Returns false on a miss.  Never throws, never does I/O.
  */
 extern bool blob_cache_get(const BlobSpaceId *space, BlobGeneration generation,
-						   uint64 offset_bytes, uint32 length_bytes, char *dst);
+						   uint32 chunk_bytes, uint64 offset_bytes, uint32 length_bytes,
+						   char *dst);
 
 /*
  * Offer published bytes of an extent, just read from the device: data holds length_bytes from
@@ -35,14 +49,15 @@ extern bool blob_cache_get(const BlobSpaceId *space, BlobGeneration generation,
  * Never throws.
  */
 extern void blob_cache_put(const BlobSpaceId *space, BlobGeneration generation,
-						   uint64 offset_bytes, const char *data, uint32 length_bytes);
+						   uint32 chunk_bytes, uint64 offset_bytes, const char *data,
+						   uint32 length_bytes);
 
 /*
  * Filling a chunk by the device itself, without a copy.  blob_cache_begin_fill() claims a frame for
  * the chunk that offset_bytes lies in, and returns a number, or -1 (already cached, no memory to be
  * had, cache off; then the caller reads elsewhere and may offer the bytes).  Until
- * blob_cache_end_fill() the chunk's memory, BLOB_CACHE_CHUNK_BYTES from blob_cache_fill_memory()
- * on, is the caller's; it may not give the frame back while a request for it is in flight.
+ * blob_cache_end_fill() the chunk's memory, from blob_cache_fill_memory() on, is the caller's; it
+ * may not give the frame back while a request for it is in flight.
  * The end of a fill says which bytes of the chunk were read and are published content; length 0
  * gives the frame back unused.  Reads must be over, too, before blob_cache_abandon_fills() gives up
  * what an error left behind.  None of these throws.
@@ -50,13 +65,13 @@ extern void blob_cache_put(const BlobSpaceId *space, BlobGeneration generation,
 #define BLOB_CACHE_MAX_FILLS 64
 
 extern int	blob_cache_begin_fill(const BlobSpaceId *space, BlobGeneration generation,
-								  uint64 offset_bytes);
+								  uint32 chunk_bytes, uint64 offset_bytes);
 extern char *blob_cache_fill_memory(int fill_no);
 extern void blob_cache_end_fill(int fill_no, uint32 start_bytes, uint32 length_bytes);
 extern void blob_cache_abandon_fills(void);
 
 /* Cluster-wide counters. */
-extern void blob_cache_stats(uint64 *hits, uint64 *misses, uint64 *used_chunks,
-							 uint64 *total_chunks);
+extern void blob_cache_stats(uint64 *hits, uint64 *misses, uint64 *used_bytes,
+							 uint64 *total_bytes);
 
 #endif							/* BLOB_CACHE_H */

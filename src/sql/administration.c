@@ -81,12 +81,12 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	uint64		hits;
 	uint64		misses;
-	uint64		used_chunks;
-	uint64		total_chunks;
+	uint64		used_bytes;
+	uint64		total_bytes;
 
 	blob_space_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
-	blob_cache_stats(&hits, &misses, &used_chunks, &total_chunks);
+	blob_cache_stats(&hits, &misses, &used_bytes, &total_bytes);
 	PUT_COUNTER(stored_blobs);
 	PUT_COUNTER(stored_bytes);
 	PUT_COUNTER(content_reads);
@@ -105,8 +105,8 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	PUT_COUNTER(gc_freed_bytes);
 	put_row(result, "cache_hits", hits);
 	put_row(result, "cache_misses", misses);
-	put_row(result, "cache_used_bytes", used_chunks * BLOB_CACHE_CHUNK_BYTES);
-	put_row(result, "cache_bytes", total_chunks * BLOB_CACHE_CHUNK_BYTES);
+	put_row(result, "cache_used_bytes", used_bytes);
+	put_row(result, "cache_bytes", total_bytes);
 	put_row(result, "direct_io", blob_segment_is_direct());
 	put_row(result, "wal_logs_content", blob_wal_logs_content());
 	return (Datum) 0;

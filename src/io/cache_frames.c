@@ -1,0 +1,318 @@
+/*
+ * io/cache_frames.c
+ *	  Memory of the read cache, see io/cache_frames.h.
+ *
+ * The word pins says who has a frame: pins >= 0 readers, FRAME_CLAIMED one process that may change
+ * key and content, FRAME_IN_GROUP nobody, because it is a part of a whole group.  All changes are
+ * atomic.  Who has claimed the head of a whole group has all of it, and may split it; who has
+ * claimed all frames of a split group may make it whole.  A claim of several frames is all or
+ * nothing, and never waits.
+ *
+ * Replacement is a clock sweep, one hand for each size: new content starts with usage 1, a hit
+ * raises it up to MAX_USAGE, so a large scan replaces its own chunks before it replaces hot ones.
+ * The hand for small frames passes whole groups too, and the other one split groups, of which all
+ * frames must be out of use.  The work of one sweep is bounded; when it finds nothing, the chunk is
+ * not cached.
+ */
+#include "postgres.h"
+
+#include "core/memory.h"
+#include "core/settings.h"
+#include "io/cache_frames.h"
+#include "storage/shmem.h"
+#include "utils/memutils.h"
+
+#define FRAME_BYTES BLOB_CACHE_SMALL_CHUNK_BYTES
+#define GROUP_FRAMES (BLOB_CACHE_CHUNK_BYTES / FRAME_BYTES)
+
+#define FRAME_CLAIMED PG_UINT32_MAX
+#define FRAME_IN_GROUP (PG_UINT32_MAX - 1)
+
+#define FRAME_NEW_USAGE 1
+#define MAX_USAGE 5
+
+/* Frames, or groups, that one sweep looks at before it gives up. */
+#define SWEEP_LIMIT 256
+
+/* How much of the cache's memory is touched at the start of the server. */
+#define MAX_TOUCHED_BYTES ((Size) 256 * 1024 * 1024)
+
+typedef struct FramesShared
+{
+	pg_atomic_uint64 small_hand;	/* of the clocks; modulo the number of frames, */
+	pg_atomic_uint64 whole_hand;	/* or groups */
+	uint32		frame_count;	/* a multiple of GROUP_FRAMES */
+} FramesShared;
+
+static FramesShared *shared = NULL;
+static CacheFrame *frames = NULL;
+static char *content = NULL;
+
+uint32
+blob_frames_configured(void)
+{
+	return (uint32) (blob_cache_kb / (BLOB_CACHE_CHUNK_BYTES / 1024)) * GROUP_FRAMES;
+}
+
+Size
+blob_frames_shmem_size(void)
+{
+	uint32		frame_count = blob_frames_configured();
+	Size		bytes = CACHELINEALIGN(sizeof(FramesShared));
+
+	bytes = add_size(bytes, CACHELINEALIGN(mul_size(frame_count, sizeof(CacheFrame))));
+	bytes = add_size(bytes, mul_size(frame_count, FRAME_BYTES));
+	return add_size(bytes, BLOB_PAGE_SIZE);
+}
+
+/*
+ * Touch the memory, so that the first reads after a start need not: on a virtual machine a fresh
+ * page can cost more than reading it from the device.  A large cache is touched in part only;
+ * the start of the server shall not wait for long.
+ */
+static void
+touch_content(Size bytes)
+{
+	for (Size offset = 0; offset < Min(bytes, MAX_TOUCHED_BYTES); offset += BLOB_PAGE_SIZE)
+		*(volatile char *) (content + offset) = 0;
+}
+
+/* All groups are whole at first. */
+static void
+init_frames(uint32 frame_count)
+{
+	memset(frames, 0, frame_count * sizeof(CacheFrame));
+	for (uint32 i = 0; i < frame_count; i++)
+	{
+		frames[i].is_whole = i % GROUP_FRAMES == 0;
+		pg_atomic_init_u32(&frames[i].pins, frames[i].is_whole ? 0 : FRAME_IN_GROUP);
+		pg_atomic_init_u32(&frames[i].usage, 0);
+	}
+}
+
+void
+blob_frames_shmem_init(void)
+{
+	uint32		frame_count = blob_frames_configured();
+	char	   *data;
+	bool		found;
+
+	shared = ShmemInitStruct("blobext cache", sizeof(FramesShared), &found);
+	if (!found)
+	{
+		pg_atomic_init_u64(&shared->small_hand, 0);
+		pg_atomic_init_u64(&shared->whole_hand, 0);
+		shared->frame_count = frame_count;
+	}
+	frames = ShmemInitStruct("blobext cache frames", mul_size(frame_count, sizeof(CacheFrame)),
+							 &found);
+	if (!found)
+		init_frames(frame_count);
+	data = ShmemInitStruct("blobext cache content",
+						   add_size(mul_size(frame_count, FRAME_BYTES), BLOB_PAGE_SIZE), &found);
+	content = (char *) TYPEALIGN(BLOB_PAGE_SIZE, data);
+	if (!found)
+		touch_content(mul_size(frame_count, FRAME_BYTES));
+}
+
+CacheFrame *
+blob_frame(uint32 frame_no)
+{
+	return &frames[frame_no];
+}
+
+uint32
+blob_frame_number(const CacheFrame *frame)
+{
+	return (uint32) (frame - frames);
+}
+
+char *
+blob_frame_content(const CacheFrame *frame)
+{
+	return content + (Size) blob_frame_number(frame) * FRAME_BYTES;
+}
+
+bool
+blob_frame_pin(CacheFrame *frame)
+{
+	uint32		pins = pg_atomic_read_u32(&frame->pins);
+
+	while (pins < FRAME_IN_GROUP)
+	{
+		if (pg_atomic_compare_exchange_u32(&frame->pins, &pins, pins + 1))
+			return true;
+	}
+	return false;
+}
+
+void
+blob_frame_unpin(CacheFrame *frame)
+{
+	pg_atomic_fetch_sub_u32(&frame->pins, 1);
+}
+
+void
+blob_frame_touch(CacheFrame *frame)
+{
+	if (pg_atomic_read_u32(&frame->usage) < MAX_USAGE)
+		pg_atomic_fetch_add_u32(&frame->usage, 1);
+}
+
+bool
+blob_frame_claim(CacheFrame *frame)
+{
+	uint32		expected = 0;
+
+	return pg_atomic_compare_exchange_u32(&frame->pins, &expected, FRAME_CLAIMED);
+}
+
+/* The exchange is a full barrier: what the claimant wrote is there for who pins the frame. */
+void
+blob_frame_disclaim(CacheFrame *frame)
+{
+	uint32		claimed PG_USED_FOR_ASSERTS_ONLY;
+
+	claimed = pg_atomic_exchange_u32(&frame->pins, 0);
+	Assert(claimed == FRAME_CLAIMED);
+}
+
+/*
+ * Map a group's memory into this process in one go, the first time that something of it is taken
+ * here.  Which groups that were is remembered in a bitmap, made at the first use.
+ */
+static void
+map_group(uint32 group_no)
+{
+	static uint8 *is_mapped = NULL;
+
+	if (is_mapped == NULL)
+		is_mapped = MemoryContextAllocExtended(TopMemoryContext,
+											   shared->frame_count / GROUP_FRAMES / 8 + 1,
+											   MCXT_ALLOC_ZERO | MCXT_ALLOC_NO_OOM);
+	if (is_mapped == NULL || (is_mapped[group_no / 8] & (1 << group_no % 8)) != 0)
+		return;
+	is_mapped[group_no / 8] |= 1 << group_no % 8;
+	blob_memory_populate_shared(blob_frame_content(&frames[group_no * GROUP_FRAMES]),
+								BLOB_CACHE_CHUNK_BYTES);
+}
+
+/* Whether the clock finds the frame out of use; ages it if not. */
+static bool
+is_out_of_use(CacheFrame *frame)
+{
+	uint32		usage = pg_atomic_read_u32(&frame->usage);
+
+	if (usage > 0)
+		pg_atomic_compare_exchange_u32(&frame->usage, &usage, usage - 1);
+	return usage == 0;
+}
+
+static void
+evict_key(CacheFrame *frame, void (*evict) (CacheFrame *frame))
+{
+	if (frame->key.generation != BLOB_INVALID_GENERATION)
+		evict(frame);
+	memset(&frame->key, 0, sizeof(CacheKey));
+}
+
+/* Split a group whose head is claimed and has no key; the head stays claimed. */
+static void
+split_group(CacheFrame *head)
+{
+	head->is_whole = false;
+	for (int i = 1; i < GROUP_FRAMES; i++)
+	{
+		pg_atomic_write_u32(&head[i].usage, 0);
+		pg_atomic_exchange_u32(&head[i].pins, 0);
+	}
+}
+
+static CacheFrame *
+take_small(void (*evict) (CacheFrame *frame))
+{
+	for (int i = 0; i < SWEEP_LIMIT * GROUP_FRAMES; i++)
+	{
+		uint64		hand = pg_atomic_fetch_add_u64(&shared->small_hand, 1);
+		CacheFrame *frame = &frames[hand % shared->frame_count];
+
+		if (pg_atomic_read_u32(&frame->pins) >= FRAME_IN_GROUP || !is_out_of_use(frame) ||
+			!blob_frame_claim(frame))
+			continue;
+		evict_key(frame, evict);
+		if (frame->is_whole)
+			split_group(frame);
+		return frame;
+	}
+	return NULL;
+}
+
+/* Claim all frames of a split group and make it whole, if none of them is in use. */
+static bool
+join_group(CacheFrame *head, void (*evict) (CacheFrame *frame))
+{
+	bool		in_use = false;
+	int			claimed = 0;
+
+	for (int i = 0; i < GROUP_FRAMES; i++)
+		in_use |= !is_out_of_use(&head[i]);
+	if (in_use)
+		return false;
+	while (claimed < GROUP_FRAMES && blob_frame_claim(&head[claimed]))
+		claimed++;
+	if (claimed < GROUP_FRAMES)
+	{
+		while (claimed > 0)
+			blob_frame_disclaim(&head[--claimed]);
+		return false;
+	}
+
+	/* Its other frames could not be claimed if somebody else had made it whole. */
+	Assert(!head->is_whole);
+	for (int i = 0; i < GROUP_FRAMES; i++)
+		evict_key(&head[i], evict);
+	for (int i = 1; i < GROUP_FRAMES; i++)
+		pg_atomic_exchange_u32(&head[i].pins, FRAME_IN_GROUP);
+	head->is_whole = true;
+	return true;
+}
+
+static CacheFrame *
+take_whole(void (*evict) (CacheFrame *frame))
+{
+	for (int i = 0; i < SWEEP_LIMIT; i++)
+	{
+		uint64		hand = pg_atomic_fetch_add_u64(&shared->whole_hand, 1);
+		CacheFrame *head = &frames[hand % (shared->frame_count / GROUP_FRAMES) * GROUP_FRAMES];
+
+		/* A guess: the claim makes it sure. */
+		if (!head->is_whole)
+		{
+			if (join_group(head, evict))
+				return head;
+			continue;
+		}
+		if (!is_out_of_use(head) || !blob_frame_claim(head))
+			continue;
+		if (head->is_whole)
+		{
+			evict_key(head, evict);
+			return head;
+		}
+		blob_frame_disclaim(head);
+	}
+	return NULL;
+}
+
+CacheFrame *
+blob_frame_take(uint32 chunk_bytes, void (*evict) (CacheFrame *frame))
+{
+	CacheFrame *frame;
+
+	frame = chunk_bytes == FRAME_BYTES ? take_small(evict) : take_whole(evict);
+	if (frame == NULL)
+		return NULL;
+	pg_atomic_write_u32(&frame->usage, FRAME_NEW_USAGE);
+	map_group(blob_frame_number(frame) / GROUP_FRAMES);
+	return frame;
+}
