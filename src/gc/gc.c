@@ -184,17 +184,19 @@ blob_gc_page_done(BlobGcRound *round)
 
 /* ---- relations ---- */
 
-/* The process that holds a lock which conflicts with a mode, or 0. */
-static int
+/* Who holds a lock which conflicts with a mode. */
+static const char *
 find_holder(const LOCKTAG *tag, LOCKMODE mode)
 {
 	int			count;
 	VirtualTransactionId *holders = GetLockConflicts(tag, mode, &count);
-	int			pid = 0;
+	int			pid;
 
-	if (count > 0)
-		blob_gc_transaction_runs(holders[0], &pid);
-	return pid;
+	if (count == 0)
+		return "somebody";		/* not any more */
+	if (!blob_gc_transaction_runs(holders[0], &pid))
+		return "another transaction";	/* prepared, for instance */
+	return psprintf("process %d", pid);
 }
 
 static bool
@@ -210,7 +212,7 @@ lock_relation(BlobGcRound *round, Oid relid, LOCKMODE mode)
 		char	   *name = get_rel_name(relid);
 
 		SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
-		if (!blob_gc_wait_more(round, &wait, "process %d keeps relation \"%s\" locked",
+		if (!blob_gc_wait_more(round, &wait, "%s keeps relation \"%s\" locked",
 							   find_holder(&tag, mode), name == NULL ? "" : name))
 			return false;
 	}
@@ -305,7 +307,7 @@ lock_round(BlobGcRound *round)
 					   1);
 	if (LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL)
 		return true;
-	return blob_gc_skip(round, "process %d collects in this database already",
+	return blob_gc_skip(round, "%s collects in this database already",
 						find_holder(&tag, ExclusiveLock));
 }
 
@@ -316,7 +318,8 @@ settle_roots(BlobGcRound *round)
 	BlobGcWait	wait;
 	BlobGcRoots *again;
 
-	if (!blob_gc_wait_for_transactions(round))
+	/* Once more, for temporary tables and for snapshots that were being imported. */
+	if (!blob_gc_wait_for_transactions(round) || !blob_gc_wait_for_snapshots(round))
 		return false;
 	blob_gc_wait_begin(&wait);
 	for (;;)

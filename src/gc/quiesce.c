@@ -52,7 +52,10 @@ blob_gc_wait_for_snapshots(BlobGcRound *round)
 			blob_gc_transaction_runs(found[0], &pid);
 		pfree(found);
 		if (count == 0)
+		{
+			blob_gc_status_waiting(NULL);
 			return true;
+		}
 		if (!blob_gc_wait_more(round, &wait, "process %d holds an older snapshot", pid))
 			return false;
 	}

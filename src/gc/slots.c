@@ -75,10 +75,25 @@ blob_gc_note_slots(BlobGcRound *round)
 	return true;
 }
 
-/* What the slot's file says, made durable; an invalid position if it cannot be told. */
+static void
+sync_file(int fd, const char *path)
+{
+	/* A directory cannot be synced on every file system. */
+	if (pg_fsync(fd) != 0 && errno != EBADF && errno != EINVAL)
+		ereport(data_sync_elevel(ERROR),
+				(errcode_for_file_access(),
+				 errmsg("could not fsync file \"%s\": %m", path)));
+}
+
+/*
+ * What the slot's file says, made durable; an invalid position if it cannot be told.  The file is
+ * replaced by renaming: the directory is synced after the look, so that what was seen stays.
+ * The slot may be dropped meanwhile.
+ */
 static XLogRecPtr
 durable_position(const char *name)
 {
+	char		directory[MAXPGPATH];
 	char		path[MAXPGPATH];
 	struct
 	{
@@ -88,21 +103,23 @@ durable_position(const char *name)
 	ssize_t		length;
 	int			fd;
 
-	snprintf(path, sizeof(path), "pg_replslot/%s", name);
-	fsync_fname(path, true);
+	snprintf(directory, sizeof(directory), "pg_replslot/%s", name);
 	snprintf(path, sizeof(path), "pg_replslot/%s/state", name);
 	fd = OpenTransientFile(path, O_RDWR | PG_BINARY);
 	if (fd < 0)
 		return InvalidXLogRecPtr;
-	if (pg_fsync(fd) != 0)
-		ereport(data_sync_elevel(ERROR),
-				(errcode_for_file_access(),
-				 errmsg("could not fsync file \"%s\": %m", path)));
+	sync_file(fd, path);
 	length = read(fd, &file, sizeof(file));
 	CloseTransientFile(fd);
 	if (length != (ssize_t) sizeof(file) || file.head.magic != SLOT_FILE_MAGIC ||
 		file.head.length != sizeof(file.data))
 		return InvalidXLogRecPtr;
+
+	fd = OpenTransientFile(directory, O_RDONLY | PG_BINARY);
+	if (fd < 0)
+		return InvalidXLogRecPtr;
+	sync_file(fd, directory);
+	CloseTransientFile(fd);
 	return file.data.confirmed_flush;
 }
 
