@@ -320,6 +320,14 @@ sql(q(CREATE TABLE s.a (a blobstate[])), q(CREATE INDEX ON s.a (a)),
 	q(VACUUM));
 frees(0, 'arrays, expressions, INCLUDE and hash');
 
+# Fails without: read_indexes() in roots.c.
+sql('CREATE TABLE s.twice AS SELECT b FROM s.x, generate_series(1, 2)');
+my ($failed) = $node->psql('postgres', 'CREATE UNIQUE INDEX CONCURRENTLY ON s.twice (b)');
+isnt($failed, 0, 'an index is not finished');
+frees(0, 'it is left alone');
+sql('VACUUM s.twice', 'INSERT INTO s.twice SELECT value(2)');
+frees(0, 'also later');
+
 # ---- carriers ----
 # Fails without: slot_blocks() and the carrier part of transaction_blocks() in quiesce.c.
 
