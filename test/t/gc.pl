@@ -504,6 +504,13 @@ my ($freed, $reason) = stopped_gc('DELETE', 'marking', marking => sub {
 is("$freed|$reason", '0|', 'DELETE and VACUUM: nothing keeps the round from freeing');
 intact('SELECT * FROM s.t2', 3, 'DELETE and VACUUM: what was moved is there');
 
+# Fails without: the comparison with the cutoff in sweep.c.
+($freed, $reason) = stopped_gc('new values', 'marking', marking => sub {
+	sql('INSERT INTO s.t2 SELECT i, value(i) FROM generate_series(1, 5) AS i');
+});
+is("$freed|$reason", '0|', 'new values: the round goes on');
+intact('SELECT * FROM s.t2', 5, 'new values: are there');
+
 # Rolled back.
 ($freed, $reason) = stopped_gc('rolled back', 'marking', marking => sub {
 	sql('BEGIN; INSERT INTO s.t2 SELECT * FROM s.t1; TRUNCATE s.t1; ROLLBACK',
