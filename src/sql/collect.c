@@ -91,7 +91,8 @@ blobext_gc(PG_FUNCTION_ARGS)
 	}
 	if (result.skipped_reason != NULL)
 	{
-		ereport(NOTICE, (errmsg("the collector did not complete its round: %s", result.skipped_reason)));
+		ereport(NOTICE, (errmsg("the collector did not complete its round: %s",
+								result.skipped_reason)));
 		values[4] = CStringGetTextDatum(result.skipped_reason);
 		nulls[4] = false;
 	}
