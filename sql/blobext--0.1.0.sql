@@ -203,6 +203,76 @@ COMMENT ON OPERATOR || (blobstate, blobstate) IS 'concatenate';
 COMMENT ON OPERATOR || (bytea, blobstate) IS 'prepend';
 
 -- ---------------------------------------------------------------------------
+-- Streaming: pieces out and in, server files, large objects
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_chunk_count(blobstate, chunk_size integer) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_chunk_count(blobstate, integer) IS
+    'number of rows of blob_chunks(), error for a size that no chunk can have';
+
+-- In SQL and not strict, so that the planner can put the query in the place of a call in FROM:
+-- then each piece is read when its row is fetched, and only if its data is wanted.
+CREATE FUNCTION blob_chunks(blobstate, chunk_size integer DEFAULT 1048576)
+    RETURNS TABLE (chunk_no bigint, "offset" bigint, data bytea)
+    LANGUAGE SQL IMMUTABLE PARALLEL SAFE ROWS 100 COST 100
+BEGIN ATOMIC
+    SELECT n, n * chunk_size, blob_read($1, n * chunk_size, chunk_size)
+    FROM generate_series(0, blob_chunk_count($1, chunk_size) - 1) AS n;
+END;
+COMMENT ON FUNCTION blob_chunks(blobstate, integer) IS
+    'the content in pieces of chunk_size bytes, the last one shorter';
+
+CREATE FUNCTION blob_agg_bytea_transfn(internal, bytea) RETURNS internal
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_agg_bytea_transfn(internal, bytea) IS 'aggregate transition function';
+CREATE FUNCTION blob_agg_blobstate_transfn(internal, blobstate) RETURNS internal
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_agg_blobstate_transfn(internal, blobstate) IS
+    'aggregate transition function';
+CREATE FUNCTION blob_agg_finalfn(internal) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_agg_finalfn(internal) IS 'aggregate final function';
+
+-- READ_WRITE: a value that is complete takes no more input, so these are no window functions.
+CREATE AGGREGATE blob_agg(bytea) (
+    SFUNC = blob_agg_bytea_transfn,
+    STYPE = internal,
+    SSPACE = 65536,
+    FINALFUNC = blob_agg_finalfn,
+    FINALFUNC_MODIFY = READ_WRITE,
+    PARALLEL = UNSAFE
+);
+COMMENT ON AGGREGATE blob_agg(bytea) IS 'concatenates the inputs to a value of any size';
+CREATE AGGREGATE blob_agg(blobstate) (
+    SFUNC = blob_agg_blobstate_transfn,
+    STYPE = internal,
+    SSPACE = 65536,
+    FINALFUNC = blob_agg_finalfn,
+    FINALFUNC_MODIFY = READ_WRITE,
+    PARALLEL = UNSAFE
+);
+COMMENT ON AGGREGATE blob_agg(blobstate) IS 'concatenates the inputs to a value of any size';
+
+CREATE FUNCTION blob_import(path text) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000;
+COMMENT ON FUNCTION blob_import(text) IS 'content of a file of the server';
+CREATE FUNCTION blob_export(blobstate, path text) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000;
+COMMENT ON FUNCTION blob_export(blobstate, text) IS
+    'write the content to a file of the server, which is replaced at once; gives the size';
+REVOKE ALL ON FUNCTION blob_import(text), blob_export(blobstate, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blob_import(text) TO pg_read_server_files;
+GRANT EXECUTE ON FUNCTION blob_export(blobstate, text) TO pg_write_server_files;
+
+CREATE FUNCTION blob_from_lo(oid) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000;
+COMMENT ON FUNCTION blob_from_lo(oid) IS 'content of a large object';
+CREATE FUNCTION blob_to_lo(blobstate) RETURNS oid
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000;
+COMMENT ON FUNCTION blob_to_lo(blobstate) IS 'a new large object with the content';
+
+-- ---------------------------------------------------------------------------
 -- Order and equality by content, as bytea's.  With bytea on one side no cast is needed, so that
 -- "content = $1" uses an index whatever the parameter's type.
 -- ---------------------------------------------------------------------------
