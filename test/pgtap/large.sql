@@ -10,7 +10,7 @@ SELECT * FROM finish();
 \endif
 CREATE SCHEMA large;
 SET search_path = large, public;
-SELECT plan(9);
+SELECT plan(16);
 CREATE TABLE v AS SELECT convert_to(repeat('abcdef', 100000000), 'UTF8')::blobstate AS b;
 SELECT results_eq($$SELECT length(b), blob_storage(b), blob_read(b, 599999997, 10) FROM v$$,
 	$$VALUES (600000000::bigint, 'extents', 'def'::bytea)$$, 'it is stored');
@@ -32,6 +32,24 @@ SELECT reads() AS before \gset
 SELECT count(*) AS pairs FROM v x, v y WHERE x.b < y.b \gset
 SELECT is((:pairs, reads() - :before <= 4 * 131072), (1, true),
 	'values of 600 MB are compared by a few steps');
+-- Over 1 GB: no datum can hold it.
+CREATE TABLE w AS SELECT blob_agg(b) AS b FROM (SELECT b FROM v, generate_series(1, 2)
+	WHERE blob_read(b, 100000, 1) <> '\xff') s;
+SELECT results_eq($$SELECT length(b), blob_read(b, 599999998, 4), blob_read(b, 1199999999, 5) FROM w$$,
+	$$VALUES (1200000000::bigint, 'efab'::bytea, 'f'::bytea)$$, 'a value of 1.2 GB');
+SELECT results_eq($$SELECT count(*), sum(length(data)) FROM w, blob_chunks(b, 10000000)$$,
+	$$VALUES (120::bigint, 1200000000::bigint)$$, 'it is read in pieces');
+SELECT throws_ok('SELECT b::text FROM w', '54000', 'value of 1200000000 bytes is too large for text output',
+	'text output');
+SELECT throws_ok('SELECT b::bytea FROM w', '54000',
+	'content of 1200000000 bytes does not fit into one value in memory', 'bytea');
+SELECT throws_ok('SELECT substring(b, 100) FROM w', '54000',
+	'content of 1199999901 bytes does not fit into one value in memory', 'substring()');
+SELECT throws_ok('COPY w TO PROGRAM ''cat > /dev/null'' (FORMAT binary)', '54000', NULL, 'binary COPY');
+BEGIN READ ONLY;
+SELECT throws_ok('SELECT blob_agg(data) FROM w, blob_chunks(b)', '54000', NULL,
+	'where nothing can be allocated it does not fit');
+COMMIT;
 SELECT is_empty('SELECT * FROM blobext_check()', 'the store is sound');
 SELECT * FROM finish();
 SET client_min_messages = warning;
