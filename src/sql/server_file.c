@@ -40,20 +40,16 @@ PG_FUNCTION_INFO_V1(blob_export);
 /* The file that blob_export() is writing, to be removed if the process exits meanwhile. */
 static char temporary_path[MAXPGPATH];
 
-/* ---- import ---- */
-
+/* Pipes would wait for somebody, devices may have no end. */
 static void
-require_regular(const struct stat *status, const char *path)
+report_not_regular(const char *path)
 {
-	if (S_ISDIR(status->st_mode))
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is a directory", path)));
-	if (!S_ISREG(status->st_mode))
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is not a regular file", path)));
+	ereport(ERROR,
+			(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+			 errmsg("\"%s\" is not a regular file", path)));
 }
+
+/* ---- import ---- */
 
 /*
  * Open a file to read.  O_NONBLOCK, because to open a pipe would wait for its writer; it means
@@ -80,7 +76,12 @@ open_to_read(const char *path, uint64 *size_bytes)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not stat file \"%s\": %m", path)));
-	require_regular(&status, path);
+	if (S_ISDIR(status.st_mode))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is a directory", path)));
+	if (!S_ISREG(status.st_mode))
+		report_not_regular(path);
 	*size_bytes = (uint64) status.st_size;
 	return fd;
 }
@@ -174,12 +175,17 @@ check_target(const char *path)
 				 errmsg("relative path not allowed for blob_export()")));
 	if (lstat(path, &status) == 0)
 	{
-		if (!S_ISLNK(status.st_mode))
-			require_regular(&status, path);
+		if (S_ISDIR(status.st_mode))
+		{
+			errno = EISDIR;
+			report_cannot_write(path);
+		}
+		if (!S_ISREG(status.st_mode) && !S_ISLNK(status.st_mode))
+			report_not_regular(path);
 	}
 	else if (errno != ENOENT)
 		report_cannot_write(path);
-	if (path[strlen(path) - 1] == '/')
+	else if (path[strlen(path) - 1] == '/')
 	{
 		errno = EISDIR;
 		report_cannot_write(path);
