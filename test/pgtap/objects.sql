@@ -1,6 +1,6 @@
 -- Objects of the extension as the catalogs show them: comments, privileges, volatility.
 BEGIN;
-SELECT plan(17);
+SELECT plan(18);
 
 CREATE TEMP VIEW member AS
 	SELECT classid, objid, pg_describe_object(classid, objid, 0) AS object
@@ -33,7 +33,9 @@ CREATE TEMP TABLE administration AS SELECT unnest(ARRAY[
 	'blobext_check(regclass)',
 	'blobext_space_usage()',
 	'blobext_gc(boolean)',
-	'blobext_gc_state()']) AS signature;
+	'blobext_gc_state()',
+	'blob_import(text)',
+	'blob_export(blobstate,text)']) AS signature;
 SELECT bag_eq(
 	$$SELECT signature FROM function WHERE NOT has_function_privilege('public', oid, 'EXECUTE')$$,
 	$$SELECT signature FROM administration$$,
@@ -69,6 +71,10 @@ SELECT bag_eq(
 		'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
 		'blob_insert(blobstate,bigint,bytea)', 'blob_delete(blobstate,bigint,bigint)',
 		'blob_truncate(blobstate,bigint)',
+		'blob_chunk_count(blobstate,integer)', 'blob_chunks(blobstate,integer)',
+		'blob_agg(bytea)', 'blob_agg(blobstate)', 'blob_agg_bytea_transfn(internal,bytea)',
+		'blob_agg_blobstate_transfn(internal,blobstate)', 'blob_agg_finalfn(internal)',
+		'blob_from_lo(oid)', 'blob_to_lo(blobstate)',
 		'blob_eq(blobstate,blobstate)', 'blob_ne(blobstate,blobstate)', 'blob_lt(blobstate,blobstate)',
 		'blob_le(blobstate,blobstate)', 'blob_gt(blobstate,blobstate)', 'blob_ge(blobstate,blobstate)', 'blob_cmp(blobstate,blobstate)',
 		'blob_eq(blobstate,bytea)', 'blob_ne(blobstate,bytea)', 'blob_lt(blobstate,bytea)',
@@ -90,17 +96,26 @@ SELECT bag_eq(
 		aclexplode(coalesce(relacl, acldefault('r', relowner))) WHERE grantee = 0$$,
 	$$VALUES ('view blobext_stat', 'SELECT')$$,
 	'privileges of PUBLIC on relations');
+-- As COPY has it; the owner may in any case.
+SELECT bag_eq(
+	$$SELECT signature, grantee::regrole::text FROM function, aclexplode(proacl)
+		WHERE grantee NOT IN (0, proowner)$$,
+	$$VALUES ('blobext_gc_state()', 'pg_monitor'), ('blobext_space_usage()', 'pg_monitor'),
+		('blob_import(text)', 'pg_read_server_files'),
+		('blob_export(blobstate,text)', 'pg_write_server_files')$$,
+	'privileges of other roles on functions');
 
 SELECT is_empty($$SELECT signature FROM function WHERE proleakproof$$, 'nothing is LEAKPROOF');
 SELECT is_empty($$SELECT signature FROM function WHERE prosecdef$$, 'nothing is SECURITY DEFINER');
 SELECT is_empty($$SELECT signature FROM function WHERE prokind = 'f' AND prolang <> (SELECT oid FROM
 		pg_language WHERE lanname = 'c') AND NOT EXISTS
-		(SELECT FROM unnest(proconfig) c WHERE c LIKE 'search_path=%')$$,
-	'functions that are not in C fix their search_path');
+		(SELECT FROM unnest(proconfig) c WHERE c LIKE 'search_path=%') AND prosqlbody IS NULL$$,
+	'functions that are not in C fix their search_path, or were parsed when they were created');
 SELECT is_empty($$SELECT signature FROM function
 		WHERE NOT proisstrict AND prokind = 'f' AND prorettype <> 'internal'::regtype
-			AND signature NOT IN ('blobext_map_handler(internal)', 'blobext_check(regclass)')
-			AND pronargs > 0$$,
+			AND signature NOT IN ('blobext_map_handler(internal)', 'blobext_check(regclass)',
+				'blob_chunks(blobstate,integer)')	-- so that it can be inlined
+			AND pronargs > 0 AND signature NOT LIKE 'blob_agg_finalfn(%'$$,
 	'functions are strict');
 
 -- Where values are stored: never folded, never in a parallel worker.
@@ -114,7 +129,10 @@ SELECT bag_eq(
 		'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
 		'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
 		'blob_insert(blobstate,bigint,bytea)', 'blob_delete(blobstate,bigint,bigint)',
-		'blob_truncate(blobstate,bigint)'],
+		'blob_truncate(blobstate,bigint)',
+		'blob_agg_bytea_transfn(internal,bytea)', 'blob_agg_blobstate_transfn(internal,blobstate)',
+		'blob_agg_finalfn(internal)', 'blob_import(text)', 'blob_export(blobstate,text)',
+		'blob_from_lo(oid)', 'blob_to_lo(blobstate)'],
 	'volatile functions');
 SELECT is_empty(
 	$$SELECT signature FROM function WHERE proparallel <> 'u'
@@ -123,7 +141,10 @@ SELECT is_empty(
 			'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
 			'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
 			'blob_insert(blobstate,bigint,bytea)', 'blob_delete(blobstate,bigint,bigint)',
-			'blob_truncate(blobstate,bigint)',
+			'blob_truncate(blobstate,bigint)', 'blob_agg(bytea)', 'blob_agg(blobstate)',
+			'blob_agg_bytea_transfn(internal,bytea)', 'blob_agg_blobstate_transfn(internal,blobstate)',
+			'blob_agg_finalfn(internal)', 'blob_import(text)', 'blob_export(blobstate,text)',
+			'blob_from_lo(oid)', 'blob_to_lo(blobstate)',
 			'blobext_check(regclass)', 'blobext_gc(boolean)')$$,
 	'functions that store are PARALLEL UNSAFE');
 -- The content of a value never changes, so reading it may be used in index expressions; but text

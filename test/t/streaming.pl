@@ -26,7 +26,7 @@ my $size = $size_mb * 1024 * 1024;
 
 # What an operation may take beyond what it took for a small value: its step or chunk, the gathered
 # megabyte, and what malloc makes of it.
-my $allowed_kb = 12 * 1024;
+my $allowed_kb = 8 * 1024;
 
 my $node = blob_cluster('main', conf => "max_wal_size = 2GB\n");
 my $dir = $PostgreSQL::Test::Utils::tmp_check;
