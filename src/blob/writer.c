@@ -13,6 +13,7 @@
 #include "blob/ring.h"
 #include "blob/writer.h"
 #include "core/settings.h"
+#include "io/cache.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
@@ -325,6 +326,32 @@ take_rest_page(BlobWriter *writer, BlobSpace *space)
 }
 
 /*
+ * A small value is often read soon, by an index or by who has stored it: the cache gets it for the
+ * price of a copy.  All of it lies in the extents from the first on.
+ */
+static void
+cache_small_value(const BlobWriter *writer, const BlobSpaceId *space, const char *data,
+				  uint64 length_bytes)
+{
+	uint64		offset = 0;
+
+	for (int i = 0; i < writer->extent_count && offset < length_bytes; i++)
+	{
+		const BlobExtent *extent = &writer->extents[i].extent;
+		uint32		chunk_bytes = blob_cache_chunk_bytes(extent->pages);
+		uint64		end = Min(length_bytes, offset + extent->pages * BLOB_PAGE_SIZE);
+
+		for (uint64 start = 0; offset < end; start += chunk_bytes)
+		{
+			uint32		bytes = (uint32) Min(chunk_bytes, end - offset);
+
+			blob_cache_put(space, extent->generation, chunk_bytes, start, data + offset, bytes);
+			offset += bytes;
+		}
+	}
+}
+
+/*
  * Write what is in the buffer, and data behind it: whole pages, and if nothing will follow, what
  * does not fill one, unless it is a rest for the datum.
  */
@@ -361,6 +388,9 @@ flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 	if (source.total_bytes > 0)
 		blob_ring_write(&space.id, writer->runs, writer->run_count, &source, &writer->digest,
 				   skip_bytes);
+	if (source.total_bytes == length_bytes && writer->flushed_bytes == 0 &&
+		length_bytes <= BLOB_CACHE_SMALL_EXTENT_PAGES * BLOB_PAGE_SIZE)
+		cache_small_value(writer, &space.id, data, length_bytes);
 	blob_space_close(&space);
 
 	writer->written_bytes += source.total_bytes;
