@@ -103,8 +103,10 @@ SELECT n, blob_storage(b), b::bytea = content AS content,
 -- inline_limit
 --
 SHOW blobext.inline_limit;
+\set VERBOSITY sqlstate
 SET blobext.inline_limit = -1;
 SET blobext.inline_limit = '2MB';
+\set VERBOSITY default
 CREATE TABLE limits (l int, n int, b blobstate);
 CREATE FUNCTION store_around(l int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
