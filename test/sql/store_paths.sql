@@ -325,8 +325,8 @@ CREATE TABLE made_by_execute AS EXECUTE query;
 CREATE TABLE made_by_execute_2 AS EXECUTE query;
 INSERT INTO made_by_execute SELECT * FROM made_by_execute_2;
 SELECT * FROM stored('made_by_execute');
-EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF)
-	CREATE TABLE made_by_explain AS SELECT content::blobstate AS b FROM source;
+EXPLAIN (ANALYZE) CREATE TABLE made_by_explain AS SELECT content::blobstate AS b FROM source
+	\g /dev/null
 SELECT * FROM stored('made_by_explain');
 
 SELECT CASE WHEN current_setting('server_version_num')::int < 160000
