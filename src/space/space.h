@@ -1,6 +1,8 @@
 /*
  * space/space.h
  *	  The extent store of the current database: identity, and allocation of extents.
+ *
+ * What is declared PGDLLEXPORT is called by test/unit, too, in the library of a running server.
  */
 #ifndef BLOB_SPACE_H
 #define BLOB_SPACE_H
@@ -30,8 +32,8 @@ extern void blob_space_require_preload(void);
  * Open the store of this database: AccessShareLock to read, RowExclusiveLock to allocate.  ERROR
  * where the extension is not installed or the library is not preloaded.
  */
-extern void blob_space_open(BlobSpace *space, LOCKMODE lock_mode);
-extern void blob_space_close(BlobSpace *space);
+extern PGDLLEXPORT void blob_space_open(BlobSpace *space, LOCKMODE lock_mode);
+extern PGDLLEXPORT void blob_space_close(BlobSpace *space);
 
 /*
  * Allocate the extents of plan for size_bytes of content: extents[] gets plan->extent_count
@@ -39,8 +41,8 @@ extern void blob_space_close(BlobSpace *space);
  * the map and in the WAL on return, and stay allocated whatever becomes of the transaction.
  * Returns their number.  ERROR 53100 if the file system is full.
  */
-extern int	blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan, uint64 size_bytes,
-								BlobExtent *extents);
+extern PGDLLEXPORT int blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan,
+										   uint64 size_bytes, BlobExtent *extents);
 
 /*
  * Claim the bytes [from_bytes, to_bytes) of an extent of tier size, for a value of generation
@@ -67,7 +69,7 @@ extern void blob_space_trim(BlobSpace *space, BlobExtent *extent, uint64 pages);
  * one a larger one.  An extent that was drawn may not be in the map yet: whoever drew it has a
  * transaction id, so wait for the transactions that run now before looking at the map.
  */
-extern BlobGeneration blob_space_cutoff(BlobSpace *space);
+extern PGDLLEXPORT BlobGeneration blob_space_cutoff(BlobSpace *space);
 
 /*
  * Free extents, sorted by first page: nothing refers to them, and nobody who could see a reference
@@ -80,15 +82,16 @@ extern BlobGeneration blob_space_cutoff(BlobSpace *space);
  * what is expected; all extents of records before that are free then.  Can be interrupted between
  * records.
  */
-extern XLogRecPtr blob_space_free(BlobSpace *space, const BlobFreedExtent *extents, int count,
-								  TransactionId horizon, uint64 *freed_pages);
+extern PGDLLEXPORT XLogRecPtr blob_space_free(BlobSpace *space, const BlobFreedExtent *extents,
+											  int count, TransactionId horizon,
+											  uint64 *freed_pages);
 
 /*
  * After freeing: make what a checkpoint has covered by now available, and remove the files of
  * segments in which nothing is allocated.  The space was opened with RowExclusiveLock.  Returns
  * the number of files removed.  Can be interrupted between files.
  */
-extern int	blob_space_reclaim(BlobSpace *space);
+extern PGDLLEXPORT int blob_space_reclaim(BlobSpace *space);
 
 /*
  * Pages of a range that were freed and wait for a checkpoint.  Loads the free space if nobody did;

@@ -32,10 +32,10 @@ typedef struct BlobSpaceShared
 } BlobSpaceShared;
 
 /* This backend's attachment to the memory of all sets; valid after blob_space_shared(). */
-extern dsa_area *blob_space_area;
+extern PGDLLEXPORT dsa_area *blob_space_area;
 
 /* The shared part of a store; made on first use. */
-extern BlobSpaceShared *blob_space_shared(const BlobSpaceId *id);
+extern PGDLLEXPORT BlobSpaceShared *blob_space_shared(const BlobSpaceId *id);
 
 /* Find the free space in the map, once after each start of the server (space/grow.c). */
 extern void blob_space_load(BlobSpace *space, BlobSpaceShared *shared);
