@@ -28,6 +28,7 @@ FOUND_BY_NAME = [
     ("examples/*", "*.c"),      # the example's Makefile
     ("test/examples", "*.c"),   # its Makefile
     ("test/pgtap", "*.sql"),    # run_pgtap
+    ("test/python", "test_*.py"),   # run_python
     ("test/t", "*.pl"),         # run_tap
     ("test/unit", "unit_*.c"),  # Makefile
 ]

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Serve blobstate values over HTTP, with range requests; see README.md.
+
+GET and HEAD of /name give the value of that name in table file.  The SHA-256 of the content, which
+comes from the row, is the ETag: so caches and broken downloads are right for ever, and If-Range
+and If-None-Match cost no more than a look at the row.
+"""
+
+import argparse
+import re
+import urllib.parse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import psycopg
+
+PIECE_BYTES = 1024 * 1024
+
+ONE_RANGE = re.compile(r"\s*bytes\s*=\s*(\d*)\s*-\s*(\d*)\s*", re.ASCII | re.IGNORECASE)
+
+
+class Unsatisfiable(Exception):
+    pass
+
+
+def parse_range(header, size):
+    """First byte and length that a Range header asks for; None where it is to be ignored: another
+    unit, several ranges, not a range.  Unsatisfiable: it asks for nothing that there is."""
+    match = ONE_RANGE.fullmatch(header)
+    if not match or match.groups() == ("", ""):
+        return None
+    first, last = match.groups()
+    if first == "":
+        length = min(int(last), size)
+        if length == 0:
+            raise Unsatisfiable
+        return size - length, length
+    if last and int(last) < int(first):
+        return None
+    if int(first) >= size:
+        raise Unsatisfiable
+    end = min(int(last), size - 1) if last else size - 1
+    return int(first), end - int(first) + 1
+
+
+def has_tag(header, tag):
+    """Whether an If-None-Match header names the tag."""
+    tags = [candidate.strip().removeprefix("W/") for candidate in header.split(",")]
+    return "*" in tags or tag in tags
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    dsn = ""
+
+    def do_GET(self):
+        self.answer(is_head=False)
+
+    def do_HEAD(self):
+        self.answer(is_head=True)
+
+    def answer(self, is_head):
+        name = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).removeprefix("/")
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            row = None
+            if "\0" not in name:
+                row = connection.execute("SELECT length(content), sha256(content) FROM file"
+                                         " WHERE name = %s", (name,), binary=True).fetchone()
+            if row is None:
+                self.send_error(404)
+                return
+            size, digest = row
+            wanted = self.send_head(size, f'"{digest.hex()}"', is_head)
+            if wanted is not None and not is_head:
+                self.send_content(connection, name, digest, *wanted)
+
+    def send_head(self, size, tag, is_head):
+        """Status and headers.  First byte and length of what is to be sent, or None."""
+        if has_tag(self.headers.get("If-None-Match", ""), tag):
+            self.send_response(304)
+            self.send_header("ETag", tag)
+            self.end_headers()
+            return None
+        wanted = None
+        # A range of another version would be of no use: then all of this one is sent.
+        if not is_head and self.headers.get("If-Range", tag).strip() == tag:
+            try:
+                wanted = parse_range(self.headers.get("Range", ""), size)
+            except Unsatisfiable:
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{size}")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return None
+        if wanted:
+            self.send_response(206)
+            self.send_header("Content-Range",
+                             f"bytes {wanted[0]}-{wanted[0] + wanted[1] - 1}/{size}")
+        else:
+            self.send_response(200)
+            wanted = (0, size)
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Content-Length", str(wanted[1]))
+        self.send_header("ETag", tag)
+        self.end_headers()
+        return wanted
+
+    def send_content(self, connection, name, digest, offset, length):
+        """Send a range, piece by piece, as long as the value is what the headers say."""
+        while length > 0:
+            row = connection.execute("SELECT blob_read(content, %s, %s) FROM file"
+                                     " WHERE name = %s AND sha256(content) = %s",
+                                     (offset, min(length, PIECE_BYTES), name, digest),
+                                     binary=True).fetchone()
+            if row is None:
+                # Too late for an error: the client sees that something is missing.
+                self.close_connection = True
+                return
+            self.wfile.write(row[0])
+            offset += len(row[0])
+            length -= len(row[0])
+
+
+def make_server(dsn, address=("127.0.0.1", 0)):
+    return ThreadingHTTPServer(address, type("Handler", (Handler,), {"dsn": dsn}))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dsn", default="", help="connection string; default: as psql")
+    parser.add_argument("--port", type=int, default=8080)
+    options = parser.parse_args()
+
+    server = make_server(options.dsn, ("127.0.0.1", options.port))
+    print(f"http://127.0.0.1:{server.server_port}/")
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        pass
+
+
+if __name__ == "__main__":
+    main()
