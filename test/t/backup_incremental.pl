@@ -103,6 +103,7 @@ sub restore
 	my $last = pop @prior;
 	my $restored = PostgreSQL::Test::Cluster->new("of_$last");
 	my @combine = @prior ? (combine_with_prior => \@prior) : ();
+	push @combine, combine_mode => '--copy-file-range' if @prior > 1;
 
 	$restored->init_from_backup($node, $last, @combine);
 	command_ok([ 'pg_verifybackup', '-n', $restored->data_dir, '-i', 'postgresql.conf' ],

@@ -18,6 +18,11 @@ TAB_COLUMNS = 4
 # Symbols that the library may export: the server's entry points, and our prefixes.
 EXPORTED = re.compile(r"(_PG_init|Pg_magic_func|pg_finfo_\w+|blob(ext|state)?_\w+)$")
 
+# What only some releases of PostgreSQL have: core/compat.h gives it the same name in all.
+VERSION_WORDS = re.compile(
+    r"\b(PG_VERSION_NUM|RelFileNode|rd_node|rd_firstRelfilenodeSubid|BackendIdGetProc|MyBackendId|"
+    r"ProcNumberGetProc|MyProcNumber|execute_once|INT64_MODIFIER|pg_attribute_noreturn)\b")
+
 FORBIDDEN_WORDS = re.compile(r"\b(TODO|FIXME|XXX)\b")
 
 # Directories whose files of a kind are found by the program that runs or builds them.
@@ -123,6 +128,16 @@ def check_words(tree):
                     yield f"{name}:{number + 1}: {word}"
 
 
+def check_versions(tree):
+    """Differences between releases of PostgreSQL are in one header."""
+    for name, text in tree.matching(".c", ".h", under="src/"):
+        if name == "src/core/compat.h":
+            continue
+        for number, line in enumerate(text.split("\n")):
+            for word in VERSION_WORDS.findall(line):
+                yield f"{name}:{number + 1}: {word} belongs in core/compat.h"
+
+
 def check_headers(tree):
     """A source file begins with a comment that names it; a header is guarded."""
     for name, text in tree.matching(".c", ".h", under="src/"):
@@ -188,7 +203,7 @@ def check_symbols(tree):
 
 
 RULES = [check_layers, check_function_lengths, check_columns, check_white_space, check_words,
-         check_headers, check_references, check_scripts, check_symbols]
+         check_versions, check_headers, check_references, check_scripts, check_symbols]
 
 
 def main():
