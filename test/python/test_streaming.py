@@ -1,4 +1,5 @@
-"""The examples of examples/streaming, transfer.py and serve.py: transfers that are interrupted, requests.
+"""The examples of examples/streaming, transfer.py and serve.py: interrupted transfers,
+requests.
 
 Connection parameters come from the environment.  BLOBEXT_TEST_LARGE=1: with a file of 2 GB.
 """
