@@ -8,7 +8,9 @@ same seed and number of operations repeat the run.
 
 import argparse
 import collections
+import os
 import random
+import subprocess
 import sys
 import time
 
@@ -210,6 +212,54 @@ class Oracle:
         self.execute("UPDATE v SET b = blob_read(b, %s, %s), o = substring(o FROM %s FOR %s)"
                      " WHERE id = %s", (start, length, start + 1, length, self.old_id()))
 
+    def insert_aggregate(self):
+        """Pieces of all sizes, NULL among them, by turns with a second aggregate."""
+        pieces = [self.content()[:300_000] for _ in range(self.random.randint(1, 12))]
+        pieces[self.random.randrange(len(pieces))] = None
+        self.execute("INSERT INTO v SELECT %s + n %% 2, coalesce(blob_agg(x ORDER BY n), ''),"
+                     " coalesce(string_agg(x, '' ORDER BY n), '')"
+                     " FROM unnest(%s::bytea[]) WITH ORDINALITY AS u (x, n) GROUP BY n %% 2",
+                     (self.last_id + 1, pieces))
+        self.new_id()
+        self.new_id()
+
+    def insert_aggregate_of_values(self):
+        ids = [self.old_id() for _ in range(3)]
+        self.execute("INSERT INTO v SELECT %s, coalesce(blob_agg(b ORDER BY id), ''),"
+                     " coalesce(string_agg(o, '' ORDER BY id), '') FROM v"
+                     " WHERE id = ANY (%s) AND length(b) < 2000000", (self.new_id(), ids))
+
+    def insert_chunks(self):
+        size = max(1, self.random.choice(BORDERS) + self.random.randint(-2, 2))
+        self.execute("INSERT INTO v SELECT %s, (SELECT blob_agg(data) FROM blob_chunks(b, %s)), o"
+                     " FROM v WHERE id = %s AND length(b) BETWEEN 1 AND %s",
+                     (self.new_id(), size, self.old_id(), 500 * size))
+
+    def through_file(self):
+        path = os.path.join(os.getcwd(), "fuzz_file")
+        row = self.execute("SELECT blob_export(b, %s), sha256(o) FROM v WHERE id = %s",
+                           (path, self.old_id())).fetchone()
+        if row is None or row[0] is None:
+            return
+        output = subprocess.run(["sha256sum", path], capture_output=True, text=True, check=True)
+        if output.stdout.split()[0] != row[1].hex() or os.path.getsize(path) != row[0]:
+            raise Mismatch("exported file")
+        self.execute("INSERT INTO v SELECT %s, blob_import(%s), pg_read_binary_file(%s)",
+                     (self.new_id(), path, path))
+
+    def through_large_object(self):
+        # a statement does not see the large objects that it makes
+        row = self.execute("SELECT blob_to_lo(b), sha256(o) FROM v WHERE id = %s",
+                           (self.old_id(),)).fetchone()
+        if row is None or row[0] is None:
+            return
+        self.execute("INSERT INTO v SELECT %s, blob_from_lo(%s::oid), lo_get(%s::oid)",
+                     (self.new_id(), row[0], row[0]))
+        if self.execute("SELECT sha256(b) FROM v WHERE id = %s",
+                        (self.last_id,)).fetchone()[0] != row[1]:
+            raise Mismatch("large object")
+        self.execute("SELECT lo_unlink(oid) FROM pg_largeobject_metadata")
+
     def insert_array(self):
         values = [self.content()[:100_000] for _ in range(self.random.randint(0, 4))]
         self.execute("INSERT INTO a VALUES (%s, %s::bytea[]::blobstate[], %s::bytea[])",
@@ -240,6 +290,17 @@ class Oracle:
                 " WHERE id = %(i)s", {"s": start, "l": length, "i": row_id}, binary=True).fetchone()
             if row and (row[0] != row[2] or row[1] != row[2]):
                 raise Mismatch(f"row {row_id}: {length} bytes at {start}")
+
+    def read_chunks(self):
+        row_id = self.old_id()
+        size = max(1, self.random.choice(BORDERS) + self.random.randint(-2, 2))
+        row = self.execute("SELECT string_agg(data, '') IS NOT DISTINCT FROM nullif(o, ''),"
+                           " count(data) = (length(o) + %(n)s::int - 1) / %(n)s::int"
+                           " FROM v LEFT JOIN LATERAL blob_chunks(b, %(n)s) ON true"
+                           " WHERE id = %(id)s AND length(b) <= 500 * %(n)s::bigint GROUP BY o",
+                           {"n": size, "id": row_id}).fetchone()
+        if row and row != (True, True):
+            raise Mismatch(f"row {row_id}: chunks of {size} bytes")
 
     def read_before_start(self):
         row_id, start, length = self.old_id(), -self.random.randint(0, 100), self.size()
@@ -328,6 +389,8 @@ class Oracle:
         (insert_several, 3), (insert_by_function, 3), (insert_by_trigger, 3), (insert_select, 5),
         (insert_converted, 4), (insert_on_conflict, 4), (copy_in, 6), (copy_out_and_in, 3),
         (create_table_as, 2), (update_parameter, 8), (update_from_row, 4), (update_from_range, 4),
+        (insert_aggregate, 3), (insert_aggregate_of_values, 2), (insert_chunks, 3),
+        (through_file, 2), (through_large_object, 2), (read_chunks, 6),
         (insert_array, 3), (array_to_rows, 1), (delete, 4), (read_ranges, 20),
         (read_before_start, 4), (read_whole, 4), (compare_all, 1), (commit, 8), (rollback, 3),
         (savepoint, 5), (rollback_to_savepoint, 4), (prepare_transaction, 1), (change_setting, 6),
