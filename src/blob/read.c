@@ -140,6 +140,28 @@ blob_find_stale_extent(const BlobDescriptor *descriptor)
 	return stale;
 }
 
+int
+blob_find_unclaimed_extent(const BlobDescriptor *descriptor)
+{
+	BlobSpace	space;
+	uint64		start = 0;
+	int			unclaimed = -1;
+
+	blob_space_open(&space, AccessShareLock);
+	for (int i = 0; i < blob_descriptor_extent_count(descriptor) && unclaimed < 0; i++)
+	{
+		BlobExtent	extent = blob_descriptor_extent(descriptor, i);
+		BlobMapEntry entry = blob_map_lookup(space.map, extent.first_page);
+		uint64		bytes = blob_descriptor_extent_bytes(descriptor, i, start);
+
+		if (blob_map_entry_fill(&entry) < bytes)
+			unclaimed = i;
+		start += bytes;
+	}
+	blob_space_close(&space);
+	return unclaimed;
+}
+
 /* ---- requests ---- */
 
 static void

@@ -82,7 +82,9 @@ find_problem(Datum datum)
 	BlobDigest	digest;
 	uint8		sha256[BLOB_DIGEST_BYTES];
 	char	   *buffer;
+	uint8		state[BLOB_DIGEST_BYTES];
 	int			stale;
+	int			unclaimed;
 
 	if (value.is_inline)
 		return NULL;
@@ -90,6 +92,12 @@ find_problem(Datum datum)
 	if (stale >= 0)
 		return psprintf("extent %d at page " UINT64_FORMAT " is not allocated to this value", stale,
 						blob_descriptor_extent(&value.descriptor, stale).first_page);
+
+	unclaimed = blob_find_unclaimed_extent(&value.descriptor);
+	if (unclaimed >= 0)
+		return psprintf("content in extent %d at page " UINT64_FORMAT
+						" goes beyond the extent's fill mark", unclaimed,
+						blob_descriptor_extent(&value.descriptor, unclaimed).first_page);
 
 	buffer = palloc(Min(value.size_bytes, STEP_BYTES));
 	blob_digest_begin(&digest);
@@ -104,11 +112,13 @@ find_problem(Datum datum)
 								  Min(length, BLOB_PREFIX_BYTES)) != 0)
 			return pstrdup("the content does not begin with the descriptor's prefix");
 	}
-	blob_digest_finish(&digest, sha256, NULL);
+	blob_digest_finish(&digest, sha256, state);
 	if (memcmp(sha256, value.descriptor.sha256, sizeof(sha256)) != 0)
 		return psprintf("content of " UINT64_FORMAT " bytes from page " UINT64_FORMAT
 						" does not match its SHA-256 digest", value.size_bytes,
 						blob_descriptor_extent(&value.descriptor, 0).first_page);
+	if (memcmp(state, value.descriptor.state, sizeof(state)) != 0)
+		return pstrdup("the digest's intermediate state is not that of the content");
 	return NULL;
 }
 

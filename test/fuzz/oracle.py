@@ -2,12 +2,16 @@
 
 Every value reaches the table by a random path, under random settings, some of it in transactions
 and savepoints that are rolled back; random ranges are read from both columns and must be equal.
+Values grow and change by all functions there are, at random and at borders; a plain array is changed
+likewise, and content, size and digest are compared after each change.  A second session reads old
+versions through snapshots that it keeps, and grows the same versions as the first does.
 At the end everything is compared, and blobext_check() must be empty.  The seed is printed; the
 same seed and number of operations repeat the run.
 """
 
 import argparse
 import collections
+import hashlib
 import os
 import random
 import subprocess
@@ -37,6 +41,7 @@ BEGIN
     new.o := new.o || new.o;
     RETURN new;
 END $$;
+CREATE TABLE w (id int, b blobstate, digest bytea, size bigint);
 CREATE TABLE doubled (LIKE v);
 CREATE TRIGGER double BEFORE INSERT ON doubled FOR EACH ROW EXECUTE FUNCTION double();
 """
@@ -49,6 +54,8 @@ WHERE b::bytea IS DISTINCT FROM o OR sha256(b) IS DISTINCT FROM sha256(o)
     OR blob_prefix(b) IS DISTINCT FROM substring(o FROM 1 FOR 32)
     OR (SELECT sum(bytes) FROM blob_extents(b)) <> octet_length(o)
 UNION ALL SELECT id FROM a WHERE b::bytea[] IS DISTINCT FROM o
+UNION ALL SELECT id FROM w
+    WHERE sha256(b::bytea) <> digest OR sha256(b) <> digest OR length(b) <> size
 """
 
 # Sizes and offsets at which something ends: lines of the prefix, blocks of the digest, pages,
@@ -69,6 +76,35 @@ SETTINGS = [
 
 class Mismatch(Exception):
     pass
+
+
+# What the SQL functions do, on a plain array.
+
+def array_append(old, data):
+    return old + data
+
+
+def array_prepend(old, data):
+    return data + old
+
+
+def array_write(old, offset, data):
+    if not data:
+        return old
+    old = old.ljust(offset, b"\0")
+    return old[:offset] + data + old[offset + len(data):]
+
+
+def array_insert(old, offset, data):
+    return old[:offset] + data + old[offset:]
+
+
+def array_delete(old, offset, length):
+    return old[:offset] + old[offset + length:]
+
+
+def array_truncate(old, length):
+    return old[:length].ljust(length, b"\0")
 
 
 class Oracle:
@@ -92,6 +128,8 @@ class Oracle:
     def connect(self):
         self.connection = psycopg.connect()
         self.connection.prepare_threshold = 2
+        self.other = psycopg.connect()
+        self.snapshot = None
 
     def execute(self, query, parameters=None, **options):
         return self.connection.execute(query, parameters, **options)
@@ -272,6 +310,149 @@ class Oracle:
                      " WHERE id = (SELECT max(id) FROM a)", (self.last_id - 100,))
         self.ids += [self.last_id - 100 + n for n in range(1, 5)]
 
+    # ---- operations that change values ----
+
+    def position(self, size, extents):
+        """An offset in a value: at random, or where something ends."""
+        if self.random.random() < 0.3:
+            return self.random.randint(0, size)
+        borders = BORDERS + extents + [size, size // 4096 * 4096, size // 64 * 64]
+        return min(size, max(0, self.random.choice(borders) + self.random.randint(-1, 1)))
+
+    def change(self, old, extents):
+        """An expression for a changed value, its parameters, and the array changed likewise."""
+        data = self.content()[:300_000]
+        offset = self.position(len(old), extents)
+        kind = self.random.choices(["append", "||", "prepend", "write", "beyond", "insert",
+                                    "delete", "truncate", "double"],
+                                   [8, 8, 1, 4, 1, 2, 3, 3, 1])[0]
+        if kind == "append":
+            return "blob_append(b, %b)", (data,), array_append(old, data)
+        if kind == "||":
+            return "b || %b::bytea", (data,), array_append(old, data)
+        if kind == "prepend":
+            return "%b::bytea || b", (data,), array_prepend(old, data)
+        if kind == "double" and len(old) < 3_000_000:
+            return "b || b", (), array_append(old, old)
+        if kind == "write":
+            return "blob_write(b, %s, %b)", (offset, data), array_write(old, offset, data)
+        if kind == "beyond":
+            offset = len(old) + self.random.choice([0, 1, 64, 4095, 4096, 100_000])
+            return "blob_write(b, %s, %b)", (offset, data), array_write(old, offset, data)
+        if kind == "insert":
+            return "blob_insert(b, %s, %b)", (offset, data), array_insert(old, offset, data)
+        if kind == "delete":
+            length = max(0, self.position(len(old), extents) - offset)
+            return "blob_delete(b, %s, %s)", (offset, length), array_delete(old, offset, length)
+        if self.random.random() < 0.1:
+            offset += self.random.choice([1, 4096, 70_000])
+        return "blob_truncate(b, %s)", (offset,), array_truncate(old, offset)
+
+    def fetch(self, row_id):
+        """Content and ends of extents of a row, or None; rows of moderate size only."""
+        row = self.execute(
+            "SELECT o, (SELECT array_agg(e) FROM (SELECT sum(bytes) OVER (ORDER BY extent_no)"
+            " ::bigint FROM blob_extents(b)) x (e)) FROM v WHERE id = %s AND length(b) < 6000000",
+            (row_id,), binary=True).fetchone()
+        return row and (row[0], row[1] or [])
+
+    @staticmethod
+    def compare(what, found, array):
+        """found: content, size, digest, digest of what was read."""
+        content, size, digest = found
+        if content != array or size != len(array) or digest != hashlib.sha256(array).digest():
+            raise Mismatch(f"{what}: {size} bytes instead of {len(array)},"
+                           f" content {'equal' if content == array else 'differs'}")
+
+    def change_row(self):
+        """A chain of changes; each result is compared."""
+        row_id = self.old_id()
+        row = self.fetch(row_id)
+        for _ in range(self.random.randint(1, 4)):
+            if row is None or row[0] is None:
+                return
+            expression, parameters, array = self.change(*row)
+            found = self.execute(
+                f"UPDATE v SET b = {expression}, o = %b WHERE id = %s"
+                " RETURNING b::bytea, length(b), sha256(b)", parameters + (array, row_id),
+                binary=True).fetchone()
+            self.compare(f"row {row_id}, {expression} {parameters[:1]}", found, array)
+            row = self.fetch(row_id)
+
+    def change_unstored(self):
+        """Two results of one version in one query, which are not stored."""
+        row_id = self.old_id()
+        row = self.fetch(row_id)
+        if row is None or row[0] is None:
+            return
+        first, first_parameters, first_array = self.change(*row)
+        second, second_parameters, second_array = self.change(*row)
+        found = self.execute(
+            f"SELECT x::bytea, length(x), sha256(x), y::bytea, length(y), sha256(y) FROM"
+            f" (SELECT {first} AS x, {second} AS y FROM v WHERE id = %s OFFSET 0) s",
+            first_parameters + second_parameters + (row_id,), binary=True).fetchone()
+        self.compare(f"row {row_id}, {first}", found[:3], first_array)
+        self.compare(f"row {row_id}, {second}", found[3:], second_array)
+
+    def change_and_undo(self):
+        """Growth of a version whose growth was rolled back."""
+        self.execute("SAVEPOINT u")
+        self.change_row()
+        self.execute("ROLLBACK TO u")
+        self.execute("RELEASE u")
+        self.change_row()
+
+    # ---- the second session ----
+
+    def keep_snapshot(self):
+        """The second session remembers what is committed now."""
+        self.other.rollback()
+        self.other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        self.snapshot = self.other.execute(
+            "SELECT array_agg(ROW(id, length(o), sha256(o))::text ORDER BY id) FROM v"
+        ).fetchone()
+
+    def read_snapshot(self):
+        if self.snapshot is None:
+            return
+        found = self.other.execute(
+            "SELECT array_agg(ROW(id, length(b), sha256(b::bytea))::text ORDER BY id) FROM v"
+        ).fetchone()
+        if found != self.snapshot:
+            raise Mismatch("old versions have changed")
+
+    def change_elsewhere(self):
+        """The second session grows versions that the first may be growing, too."""
+        row_id = self.old_id()
+        row = self.other.execute("SELECT o FROM v WHERE id = %s AND length(b) < 6000000",
+                                 (row_id,), binary=True).fetchone()
+        if row is None or row[0] is None:
+            return
+        expression, parameters, array = self.change(row[0], [])
+        found = self.other.execute(
+            f"INSERT INTO w SELECT id, {expression}, %b, %s FROM v WHERE id = %s"
+            " RETURNING b::bytea, length(b), sha256(b)",
+            parameters + (hashlib.sha256(array).digest(), len(array), row_id),
+            binary=True).fetchone()
+        self.compare(f"second session, row {row_id}, {expression}", found, array)
+        if self.random.random() < 0.3:
+            self.snapshot = None
+            self.random.choice([self.other.commit, self.other.rollback])()
+
+    def grow_elsewhere(self):
+        """Growth of what the second session has stored."""
+        self.other.rollback()
+        self.snapshot = None
+        row = self.other.execute("SELECT ctid, b::bytea FROM w WHERE size < 6000000"
+                                 " ORDER BY random() LIMIT 1", binary=False).fetchone()
+        if row:
+            expression, parameters, array = self.change(row[1], [])
+            self.other.execute(
+                f"UPDATE w SET b = {expression}, digest = %b, size = %s WHERE ctid = %s::tid",
+                parameters + (hashlib.sha256(array).digest(), len(array), row[0]))
+        self.other.execute("DELETE FROM w WHERE id % 5 = 0 AND size > 100000")
+        self.other.commit()
+
     def delete(self):
         self.execute("DELETE FROM v WHERE id = %s", (self.old_id(),))
 
@@ -365,10 +546,13 @@ class Oracle:
     def reconnect(self):
         self.commit()
         self.connection.close()
+        self.other.close()
         self.connect()
 
     def vacuum(self):
         self.commit()
+        self.other.rollback()
+        self.snapshot = None
         self.connection.autocommit = True
         self.execute(self.random.choice(["VACUUM v", "VACUUM FULL v", "CLUSTER v USING v_pkey",
                                          "CHECKPOINT", "ANALYZE v", "DISCARD PLANS"]))
@@ -391,7 +575,9 @@ class Oracle:
         (create_table_as, 2), (update_parameter, 8), (update_from_row, 4), (update_from_range, 4),
         (insert_aggregate, 3), (insert_aggregate_of_values, 2), (insert_chunks, 3),
         (through_file, 2), (through_large_object, 2), (read_chunks, 6),
-        (insert_array, 3), (array_to_rows, 1), (delete, 4), (read_ranges, 20),
+        (insert_array, 3), (array_to_rows, 1), (delete, 4), (change_row, 25),
+        (change_unstored, 5), (change_and_undo, 5), (keep_snapshot, 1), (read_snapshot, 2),
+        (change_elsewhere, 10), (grow_elsewhere, 4), (read_ranges, 20),
         (read_before_start, 4), (read_whole, 4), (compare_all, 1), (commit, 8), (rollback, 3),
         (savepoint, 5), (rollback_to_savepoint, 4), (prepare_transaction, 1), (change_setting, 6),
         (reconnect, 0.5), (vacuum, 0.5), (shrink, 4),
@@ -407,7 +593,9 @@ class Oracle:
                 error.add_note(f"in operation {number}: {operation.__name__}")
                 raise
             self.counts[operation.__name__] += 1
+        self.read_snapshot()
         self.commit()
+        self.other.commit()
         self.compare_all()
         problems = self.execute("SELECT * FROM blobext_check()").fetchall()
         if problems:
