@@ -1,0 +1,163 @@
+-- Growth and changes of values: what they read and write, by the counters; the claims on the room
+-- behind a value's end; forms of the descriptor; errors.
+CREATE SCHEMA growth;
+SET search_path = growth, public;
+SELECT plan(59);
+
+CREATE FUNCTION bytes(n int, seed int) RETURNS bytea LANGUAGE sql AS $$
+	SELECT coalesce(substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
+		FROM 1 FOR n), '')
+	FROM generate_series(1, (n + 31) / 32) i
+$$;
+CREATE FUNCTION cost(counter text, query text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	before bigint := (SELECT value FROM blobext_stat WHERE name = counter);
+BEGIN
+	EXECUTE query;
+	RETURN (SELECT value FROM blobext_stat WHERE name = counter) - before;
+END $$;
+CREATE TABLE v (id int PRIMARY KEY, b blobstate, o bytea);
+CREATE FUNCTION grow(row_id int, n int) RETURNS void LANGUAGE sql AS $$
+	UPDATE v SET b = b || x, o = o || x FROM bytes(n, 1000 + n) x WHERE id = row_id
+$$;
+CREATE FUNCTION is_whole(row_id int, what text) RETURNS text LANGUAGE sql AS $$
+	SELECT is(ROW(length(b), sha256(b), sha256(b::bytea)),
+		ROW(octet_length(o)::bigint, sha256(o), sha256(o)), what) FROM v WHERE id = row_id
+$$;
+CREATE FUNCTION layout(row_id int) RETURNS text LANGUAGE sql AS $$
+	SELECT string_agg(concat_ws(':', pages, bytes, CASE WHEN is_tail THEN 'tail' END,
+		CASE WHEN first_page IS NULL THEN 'row' END), ' ' ORDER BY extent_no)
+	FROM blob_extents((SELECT b FROM v WHERE id = row_id))
+$$;
+INSERT INTO v SELECT id, x, x FROM (VALUES (1, 10), (2, 1000000), (3, 1000000), (4, 3 * 4096), (5, 3 * 4096),
+	(6, 100000), (7, 5000), (8, 2000000), (9, 2000000), (10, 2000000), (11, 300000)) s (id, n), bytes(n, id) x;
+
+-- From inline to extents, with room.
+SELECT grow(1, 100);
+SELECT is(blob_storage(b), 'inline', 'a small value that grows stays inline') FROM v WHERE id = 1;
+SELECT grow(1, 8192);
+SELECT is(layout(1), '1:4096 2:4096 0:110:row', 'it moves to extents with room; the rest is in the row');
+SELECT is_whole(1, 'from inline to extents');
+SELECT is(cost('io_write_bytes', $$SELECT grow(1, 100)$$), 0::bigint, 'a few bytes stay in the row');
+SELECT is(cost('io_write_bytes', $$SELECT grow(1, 4096)$$), 4096::bigint, 'a page more is a page written');
+SELECT is(layout(1), '1:4096 2:8192 0:210:row', 'in the room that was left');
+SELECT is(cost('io_write_bytes', $$SELECT grow(1, 2000)$$), 4096::bigint, 'a long rest goes to a page of its own');
+SELECT is(layout(1), '1:4096 2:8192 1:2210:tail', 'which is a tail');
+SELECT is_whole(1, 'with a page of rest');
+SELECT is(cost('io_reads', $$SELECT grow(1, 50)$$), 0::bigint, 'growth finds it in the cache');
+SELECT is(cost('io_write_bytes', $$SELECT grow(1, 1900)$$), 4096::bigint, 'and writes its bytes again, in full pages');
+SELECT is(layout(1), '1:4096 2:8192 4:4096 0:64:row', 'in a new extent');
+SELECT is_whole(1, 'after the rest has been filled up');
+
+-- Growth of a static value: nothing but the last partial page is read.
+SELECT is(layout(2), '1:4096 2:8192 4:16384 8:32768 16:65536 32:131072 64:262144 118:479808:tail',
+	'a static value ends with a tail') ;
+SELECT is(cost('io_read_bytes', $$SELECT grow(2, 10000)$$), 4096::bigint,
+	'its first growth reads the last partial page');
+SELECT is((SELECT array_agg(pages ORDER BY extent_no) FROM blob_extents((SELECT b FROM v WHERE id = 2))),
+	ARRAY[1, 2, 4, 8, 16, 32, 64, 118, 128, 1]::bigint[], 'the tail stays where it is, tiers follow');
+SELECT is_whole(2, 'a static value that has grown');
+SELECT is(cost('content_reads', $$UPDATE v SET b = b || bytes(65536, 1) WHERE id = 2$$)
+	+ cost('io_reads', $$UPDATE v SET b = b || bytes(65536, 2) WHERE id = 2$$), 2::bigint,
+	'later growth reads the page of the rest, once, through the cache');
+UPDATE v SET o = o || bytes(65536, 1) || bytes(65536, 2) WHERE id = 2;
+SELECT is_whole(2, 'the same value after that');
+SELECT is(cost('io_write_bytes', $$UPDATE v SET b = b || bytes(65536, 3) WHERE id = 2$$), 17 * 4096::bigint,
+	'it writes the new pages and the rest, no more');
+UPDATE v SET o = o || bytes(65536, 3) WHERE id = 2;
+SELECT is_whole(2, 'and is whole');
+SELECT is(cost('io_writes', $$UPDATE v SET b = b || ''::bytea WHERE id = 4$$), 0::bigint,
+	'nothing appended: nothing written');
+SELECT is(cost('stored_blobs', $$UPDATE v SET b = b || ''::bytea WHERE id = 4$$), 1::bigint,
+	'through the column it is stored once, not again');
+
+-- One version, several growths: one of them gets the room, the others copy.  Without the comparison
+-- in blob_map_claim() the results share pages, and the first has the bytes of the second.
+SELECT grow(5, 4096);
+CREATE TABLE versions AS
+	SELECT 1 AS no, b || bytes(4096, 1) AS b, o || bytes(4096, 1) AS o FROM v WHERE id = 5;
+INSERT INTO versions SELECT 2, b || bytes(4096, 2), o || bytes(4096, 2) FROM v WHERE id = 5;
+INSERT INTO versions SELECT 3, b || bytes(8192, 3), o || bytes(8192, 3) FROM v WHERE id = 5;
+SELECT is(count(*), 3::bigint, 'growths of one version do not disturb each other') FROM versions
+	WHERE b::bytea = o AND sha256(b) = sha256(o);
+SELECT is((SELECT count(DISTINCT first_page) FROM versions, blob_extents(b) WHERE extent_no = 2), 3::bigint,
+	'two of three have copied the last extent');
+SELECT is((SELECT count(DISTINCT first_page) FROM versions, blob_extents(b) WHERE extent_no < 2), 2::bigint,
+	'and share those before it');
+SELECT is_whole(5, 'the old version is what it was');
+SELECT is((SELECT ROW(sha256(b || bytes(5000, 4)), sha256(b || bytes(5000, 5))) FROM v WHERE id = 5),
+	(SELECT ROW(sha256(o || bytes(5000, 4)), sha256(o || bytes(5000, 5))) FROM v WHERE id = 5),
+	'results need not be stored');
+
+-- A growth that is rolled back keeps its claim.
+INSERT INTO v SELECT 20, x, x FROM bytes(7 * 4096, 20) x;
+SELECT grow(20, 4096);
+BEGIN;
+SELECT grow(20, 4096);
+ROLLBACK;
+SELECT is(cost('io_write_bytes', $$SELECT grow(20, 4096)$$), 2 * 4096::bigint,
+	'after a rollback the last extent is copied');
+SELECT is_whole(20, 'and the value is whole');
+
+-- Truncation shares extents; growth after it does not overwrite what was cut off.
+INSERT INTO versions SELECT 10, b, o FROM v WHERE id = 6;
+SELECT is(cost('io_write_bytes', $$UPDATE v SET b = blob_truncate(b, 81921) WHERE id = 6$$), 0::bigint,
+	'truncation writes no page');
+UPDATE v SET o = substr(o, 1, 81921) WHERE id = 6;
+SELECT is_whole(6, 'truncated');
+SELECT grow(6, 20000);
+SELECT is_whole(6, 'truncated, then grown');
+SELECT is(b::bytea, o, 'what it was before is still that') FROM versions WHERE no = 10;
+UPDATE v SET b = blob_truncate(b, 100), o = substr(o, 1, 100) WHERE id = 7;
+SELECT is(blob_storage(b), 'inline', 'what is small enough goes back to the row') FROM v WHERE id = 7;
+SELECT is_whole(7, 'truncated to inline');
+SELECT is(blob_truncate('\x01'::blobstate, 3)::bytea, '\x010000', 'longer, with zeros');
+
+-- Changes in the middle: untouched extents are shared.
+SELECT is(cost('io_write_bytes', $$UPDATE v SET b = blob_write(b, 5000, '\x0102') WHERE id = 8$$), 8192::bigint,
+	'an overwrite writes the extent that it touches');
+UPDATE v SET o = overlay(o PLACING '\x0102' FROM 5001) WHERE id = 8;
+SELECT is_whole(8, 'overwritten');
+SELECT is((SELECT count(*) FROM blob_extents((SELECT b FROM v WHERE id = 8)) x
+	WHERE first_page NOT IN (SELECT first_page FROM blob_extents(
+		(SELECT blob_write(b, 5000, '\x0304') FROM v WHERE id = 8)))), 1::bigint, 'all others are shared');
+UPDATE v SET b = blob_insert(b, 1999999, '\x0102'), o = substr(o, 1, 1999999) || '\x0102' || substr(o, 2000000)
+	WHERE id = 9;
+SELECT is_whole(9, 'inserted');
+UPDATE v SET b = blob_delete(b, 1000000, 500000), o = substr(o, 1, 1000000) || substr(o, 1500001) WHERE id = 10;
+SELECT is_whole(10, 'deleted');
+SELECT is(blob_write('\x01'::blobstate, 3, '\x02')::bytea, '\x01000002', 'a gap is filled with zeros');
+SELECT is(blob_delete('\x010203'::blobstate, 1, 100)::bytea, '\x01', 'what is behind the end does not count');
+SELECT is(blob_delete('\x010203'::blobstate, 100, 1)::bytea, '\x010203', 'nor does a range behind it');
+
+-- Operators with literals and both types.
+SELECT is(('\x01'::blobstate || '\x02')::bytea, '\x0102', 'blobstate || literal');
+SELECT is(('\x01' || '\x02'::blobstate)::bytea, '\x0102', 'literal || blobstate');
+SELECT is(pg_typeof('\x01'::bytea || '\x02'::blobstate)::text, 'blobstate', 'bytea || blobstate');
+SELECT is(pg_typeof('\x01'::bytea || '\x02')::text, 'bytea', 'bytea || literal is what it was');
+
+-- A unique index on a column that grows: rests never make the item too large.  With
+-- BLOB_REST_INLINE_BYTES = 4096 this fails with 54000.
+CREATE TABLE indexed (id int, b blobstate UNIQUE);
+INSERT INTO indexed SELECT i, bytes(3000, i) FROM generate_series(1, 10) i;
+SELECT lives_ok($test$DO $$ BEGIN FOR i IN 1 .. 40 LOOP
+	UPDATE indexed SET b = b || bytes(1234, i); END LOOP; END $$$test$, 'a column with a unique index grows');
+SELECT throws_ok($$INSERT INTO indexed SELECT 11, b FROM indexed WHERE id = 3$$, '23505', NULL,
+	'and the index finds the duplicate');
+SELECT lives_ok($$CREATE UNIQUE INDEX ON indexed (b blobstate_digest_ops)$$, 'digests the same');
+
+-- Errors.
+SELECT throws_ok($$SELECT blob_write('\x01'::blobstate, -1, '\x01')$$, '22011', 'offset must not be negative');
+SELECT throws_ok($$SELECT blob_insert('\x01'::blobstate, 2, '\x01')$$, '22003',
+	'offset 2 is behind the end of the value');
+SELECT throws_ok($$SELECT blob_delete('\x01'::blobstate, 0, -1)$$, '22011', 'length must not be negative');
+SELECT throws_ok($$SELECT blob_write('\x01'::blobstate, 9223372036854775807, '\x01')$$, '22003',
+	'bigint out of range');
+BEGIN READ ONLY;
+SELECT throws_ok($$SELECT b || '\x00' FROM v WHERE id = 9$$, '25006',
+	'cannot make a large blobstate value here');
+SELECT is(('\x01'::blobstate || '\x02')::bytea, '\x0102', 'small values change in read-only transactions');
+COMMIT;
+
+SELECT is_empty($$SELECT * FROM blobext_check()$$, 'the check finds nothing');
+SELECT * FROM finish();
