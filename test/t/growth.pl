@@ -107,7 +107,8 @@ sub two_sessions
 }
 
 # An old version and its growth are both committed; the claim is only in the WAL.  If it were
-# forgotten, growth of the old version would take the pages of the other.
+# forgotten, growth of the old version would take the pages of the other.  Row 999 takes the image of
+# the map's page that follows a checkpoint, so that CLAIM has none.
 sub claims_survive
 {
 	my ($node, $name) = @_;
@@ -115,6 +116,7 @@ sub claims_survive
 	$node->safe_psql('postgres', q(
 UPDATE g SET b = b || bytes(9000, 'x'), o = o || bytes(9000, 'x') WHERE id = 6;
 CHECKPOINT;
+INSERT INTO g (id, b, o) SELECT 999, x, x FROM bytes(5000, 'w') x;
 INSERT INTO g (id, b, o) SELECT 1000, b || bytes(8192, 'y'), o || bytes(8192, 'y') FROM g WHERE id = 6));
 	kill_everything($node);
 	$node->start;
