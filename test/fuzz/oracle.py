@@ -3,8 +3,8 @@
 Every value reaches the table by a random path, under random settings, some of it in transactions
 and savepoints that are rolled back; random ranges are read from both columns and must be equal.
 Values grow and change by all functions there are, at random and at borders; a plain array is
-changed likewise, and content, size and digest are compared after each change.  A second session reads old
-versions through snapshots that it keeps, and grows the same versions as the first does.
+changed likewise, and content, size and digest are compared after each change.  A second session
+reads old versions through snapshots that it keeps, and grows the same versions as the first does.
 At the end everything is compared, and blobext_check() must be empty.  The seed is printed; the
 same seed and number of operations repeat the run.
 """
