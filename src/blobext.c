@@ -11,6 +11,7 @@
 #include "gc/gc.h"
 #include "io/io.h"
 #include "miscadmin.h"
+#include "recovery/copies.h"
 #include "recovery/recovery.h"
 #include "space/space.h"
 #include "storage/ipc.h"
@@ -44,6 +45,7 @@ initialize_shared_memory(void)
 	blob_space_shmem_init();
 	blob_gc_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
+	blob_copies_look();
 	blob_settings_warn();
 }
 
@@ -59,6 +61,7 @@ _PG_init(void)
 
 	blob_settings_define();
 	blob_recovery_register();
+	blob_copies_install_hooks();
 	blob_durability_init();
 	blob_store_install_hooks();
 	blob_gc_install_hooks();

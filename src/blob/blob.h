@@ -10,6 +10,9 @@
 /* SQLSTATE of a read whose extents were freed and reused: the value does not exist any more. */
 #define ERRCODE_BLOB_STALE MAKE_SQLSTATE('X', 'B', '0', '0', '1')
 
+/* Content that another server wrote without logging it. */
+#define ERRCODE_BLOB_MISSING MAKE_SQLSTATE('X', 'B', '0', '0', '2')
+
 /*
  * The value as it should be stored: an inline blobstate over blobext.inline_limit becomes a
  * descriptor of freshly written extents; everything else is returned as it is.  Where allocation

@@ -229,6 +229,7 @@ write_step(Overwrite *overwrite, uint64 offset, uint64 length_bytes, const char 
 			continue;
 		if (run_count == 0)
 			source.first = content + (start - offset);
+		runs[run_count].generation = edited->extent.generation;
 		runs[run_count].first_page = edited->extent.first_page +
 			(start - edited->start) / BLOB_PAGE_SIZE;
 		runs[run_count++].pages = blob_pages_for(end - start);

@@ -19,6 +19,7 @@
 #include "core/settings.h"
 #include "io/cache.h"
 #include "io/engine.h"
+#include "io/missing.h"
 #include "io/segment.h"
 #include "io/stat.h"
 #include "miscadmin.h"
@@ -93,6 +94,25 @@ report_stale(const BlobDescriptor *descriptor, int extent_no)
 			 errdetail("Extent %d of a value of " UINT64_FORMAT " bytes has been freed or reused.",
 					   extent_no, descriptor->size_bytes),
 			 errhint("Read the value again from its table.")));
+}
+
+/*
+ * On a copy of another server that did not log content, the file holds zeros, or what was there
+ * before.
+ */
+static void
+require_present(const BlobSpaceId *space, const BlobDescriptor *descriptor,
+				const BlobExtent *extents, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (blob_missing_contains(space, extents[i].generation))
+			ereport(ERROR,
+					(errcode(ERRCODE_BLOB_MISSING),
+					 errmsg("content of a blobstate value is missing on this server"),
+					 errdetail("The value of " UINT64_FORMAT " bytes was stored by a server that "
+							   "did not write content to the WAL.", descriptor->size_bytes),
+					 errhint("Read it on that server. Set blobext.wal_content to \"auto\" there "
+							 "before standbys and backups are made.")));
 }
 
 /* Extents [first_no, first_no + count): the last of them must still be what they were. */
@@ -447,6 +467,7 @@ read_extents(const BlobDescriptor *descriptor, uint64 offset, uint64 length, boo
 
 	blob_space_open(&space, AccessShareLock);
 	verify_extents(space.map, descriptor, range.extents, range.first_no, range.count);
+	require_present(&space.id, descriptor, range.extents, range.count);
 
 	blob_io_begin();
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)

@@ -160,6 +160,33 @@ write_pieces(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 		finish_write(space, (buffer_no + i) % BLOB_IO_BUFFER_COUNT, true);
 }
 
+/* Content is not logged, but that it was written: copies of the server must know. */
+static void
+log_omission(const BlobSpaceId *space, const BlobExtent *runs, int run_count)
+{
+	BlobGenerationRange *ranges = palloc(sizeof(BlobGenerationRange) * run_count);
+	BlobWalOmitted record = {.first_page = runs[0].first_page};
+
+	for (int i = 0; i < run_count; i++)
+	{
+		BlobGeneration generation = runs[i].generation;
+		BlobGenerationRange *last = record.range_count > 0 ?
+			&ranges[record.range_count - 1] : NULL;
+
+		Assert(generation != BLOB_INVALID_GENERATION);
+		record.page_count += runs[i].pages;
+		if (last != NULL && generation >= last->first && generation <= last->last + 1)
+			last->last = Max(last->last, generation);
+		else
+		{
+			ranges[record.range_count].first = generation;
+			ranges[record.range_count++].last = generation;
+		}
+	}
+	blob_wal_log_omitted(space, &record, ranges);
+	pfree(ranges);
+}
+
 void
 blob_ring_write(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 				const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
@@ -184,4 +211,6 @@ blob_ring_write(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 		blob_io_end();
 	}
 	PG_END_TRY();
+	if (!blob_wal_logs_content())
+		log_omission(space, runs, run_count);
 }

@@ -18,10 +18,11 @@ typedef struct BlobSource
 } BlobSource;
 
 /*
- * Write a source to runs of pages (first_page, pages), which are ours in the map; the rest of the
- * last page becomes zero.  digest is brought up to date with all but the first skip_bytes; NULL:
- * with none.  Claims the I/O engine meanwhile.  All writes have completed on return, and content is
- * logged; nothing is in flight when this returns or throws.
+ * Write a source to runs of pages (first_page, pages, and the generation of their extent), which
+ * are ours in the map; the rest of the last page becomes zero.  digest is brought up to date with
+ * all but the first skip_bytes; NULL: with none.  Claims the I/O engine meanwhile.  All writes
+ * have completed on return, and content is logged, or that it is not; nothing is in flight when
+ * this returns or throws.
  */
 extern void blob_ring_write(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 							const BlobSource *source, BlobDigest *digest, uint64 skip_bytes);

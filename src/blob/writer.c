@@ -83,8 +83,10 @@ add_extent(BlobWriter *writer)
 }
 
 static void
-add_run(BlobWriter *writer, BlobPageNo first_page, uint64 pages)
+add_run(BlobWriter *writer, BlobPageNo first_page, uint64 pages, BlobGeneration generation)
 {
+	BlobExtent *run;
+
 	if (writer->run_count == writer->run_capacity)
 	{
 		writer->run_capacity = Max(16, writer->run_capacity * 2);
@@ -94,8 +96,11 @@ add_run(BlobWriter *writer, BlobPageNo first_page, uint64 pages)
 		else
 			writer->runs = repalloc(writer->runs, writer->run_capacity * sizeof(BlobExtent));
 	}
-	writer->runs[writer->run_count].first_page = first_page;
-	writer->runs[writer->run_count++].pages = pages;
+	run = &writer->runs[writer->run_count++];
+	memset(run, 0, sizeof(*run));
+	run->first_page = first_page;
+	run->pages = pages;
+	run->generation = generation;
 }
 
 /* How many of the first count extents have the size of a tier. */
@@ -176,7 +181,10 @@ copy_last_extent(BlobWriter *writer, BlobSpace *space, uint64 more_pages)
 	for (uint64 done = 0; done < bytes; done += step)
 	{
 		BlobSource	source = {.first = content, .first_bytes = Min(step, bytes - done)};
-		BlobExtent	run = {.first_page = copy[0].first_page + done / BLOB_PAGE_SIZE};
+		BlobExtent	run = {
+			.first_page = copy[0].first_page + done / BLOB_PAGE_SIZE,
+			.generation = copy[0].generation
+		};
 
 		source.total_bytes = source.first_bytes;
 		run.pages = source.first_bytes / BLOB_PAGE_SIZE;
@@ -260,7 +268,8 @@ take_pages(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly
 		}
 		taken = Min(pages, current->extent.pages - current->used_pages);
 		claim(writer, space, taken);
-		add_run(writer, current->extent.first_page + current->used_pages, taken);
+		add_run(writer, current->extent.first_page + current->used_pages, taken,
+				current->extent.generation);
 		current->used_pages += taken;
 		pages -= taken;
 	}
@@ -319,7 +328,7 @@ take_rest_page(BlobWriter *writer, BlobSpace *space)
 	BlobExtent	extent[1];
 
 	blob_space_allocate(space, &plan, BLOB_PAGE_SIZE, extent);
-	add_run(writer, extent[0].first_page, 1);
+	add_run(writer, extent[0].first_page, 1, extent[0].generation);
 	writer->has_rest_page = true;
 	writer->rest_page = extent[0].first_page;
 	writer->generation = Max(writer->generation, extent[0].generation);

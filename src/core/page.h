@@ -42,6 +42,13 @@ typedef struct BlobExtent
 	bool		is_tail;		/* exact last extent, not of a tier size */
 } BlobExtent;
 
+/* Generations from first to last, both included. */
+typedef struct BlobGenerationRange
+{
+	BlobGeneration first;
+	BlobGeneration last;
+} BlobGenerationRange;
+
 /* Pages that size_bytes fill; the last may be partly filled. */
 static inline uint64
 blob_pages_for(uint64 size_bytes)

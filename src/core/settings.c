@@ -122,10 +122,10 @@ void
 blob_settings_warn(void)
 {
 	if (XLogIsNeeded() && !blob_wal_logs_content())
-		ereport(LOG,
+		ereport(WARNING,
 				(errmsg("blobext does not write content to the WAL, although wal_level is \"%s\"",
 						GetConfigOption("wal_level", false, false)),
 				 errdetail("Standbys, base backups and point-in-time recovery will miss the "
-						   "content of values over blobext.inline_limit."),
+						   "content of values over blobext.inline_limit, and refuse to read them."),
 				 errhint("Set blobext.wal_content to \"auto\", unless that is what you want.")));
 }

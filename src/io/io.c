@@ -7,6 +7,7 @@
 #include "io/cache.h"
 #include "io/io.h"
 #include "io/io_internal.h"
+#include "io/missing.h"
 #include "io/segment.h"
 #include "io/stat.h"
 #include "miscadmin.h"
@@ -26,6 +27,7 @@ blob_io_shmem_request(void)
 	bytes = add_size(bytes, blob_stat_shmem_size());
 	bytes = add_size(bytes, blob_segment_shmem_size());
 	bytes = add_size(bytes, blob_cache_shmem_size());
+	bytes = add_size(bytes, blob_missing_shmem_size());
 	RequestAddinShmemSpace(bytes);
 
 	RequestNamedLWLockTranche(BLOB_SYNC_TRANCHE, BLOB_SYNC_SLOTS);
@@ -39,6 +41,7 @@ blob_io_shmem_init(void)
 	blob_stat_shmem_init();
 	blob_segment_shmem_init();
 	blob_cache_shmem_init();
+	blob_missing_shmem_init();
 }
 
 void

@@ -18,7 +18,9 @@
 #include "access/xlogutils.h"
 #include "core/compat.h"
 #include "io/engine.h"
+#include "io/missing.h"
 #include "io/segment.h"
+#include "recovery/copies.h"
 #include "recovery/recovery.h"
 #include "space/map_page.h"
 #include "storage/bufmgr.h"
@@ -299,6 +301,22 @@ replay_content(XLogReaderState *record)
 	blob_io_end();
 }
 
+/* Our own content is in our files; another server's is not. */
+static void
+replay_omitted(XLogReaderState *record)
+{
+	BlobWalOmitted *omitted = (BlobWalOmitted *) XLogRecGetData(record);
+	BlobSpaceId space = space_of(&omitted->header);
+	BlobGenerationRange *ranges = palloc(omitted->range_count * sizeof(BlobGenerationRange));
+
+	if (!blob_copies_replay_foreign())
+		return;
+	/* the data may be unaligned */
+	memcpy(ranges, (char *) omitted + sizeof(*omitted),
+		   omitted->range_count * sizeof(BlobGenerationRange));
+	blob_missing_add(&space, ranges, omitted->range_count);
+}
+
 static void
 redo(XLogReaderState *record)
 {
@@ -331,6 +349,9 @@ redo(XLogReaderState *record)
 			break;
 		case BLOB_WAL_CONTENT:
 			replay_content(record);
+			break;
+		case BLOB_WAL_OMITTED:
+			replay_omitted(record);
 			break;
 		default:
 			elog(PANIC, "blobext: unknown WAL record %u", XLogRecGetInfo(record));

@@ -394,7 +394,7 @@ change_entry(Relation map, uint8 info, Buffer buffer, const BlobExtent *extent,
 }
 
 BlobClaimResult
-blob_map_claim(Relation map, const BlobExtent *extent, BlobGeneration max_generation,
+blob_map_claim(Relation map, BlobExtent *extent, BlobGeneration max_generation,
 			   uint64 from_bytes, uint64 to_bytes)
 {
 	BlobMapEntry entry;
@@ -415,6 +415,7 @@ blob_map_claim(Relation map, const BlobExtent *extent, BlobGeneration max_genera
 	{
 		entry.measure += to_bytes - from_bytes;
 		change_entry(map, BLOB_WAL_CLAIM, buffer, extent, &entry, from_bytes, to_bytes);
+		extent->generation = blob_map_entry_generation(&entry);
 		result = BLOB_CLAIM_WON;
 	}
 	if (BufferIsValid(buffer))

@@ -50,9 +50,10 @@ typedef enum BlobClaimResult
 
 /*
  * Raise the fill mark of an extent of tier size from from_bytes to to_bytes and log CLAIM, if the
- * mark is from_bytes and the extent's generation at most max_generation.
+ * mark is from_bytes and the extent's generation at most max_generation.  Who wins is told the
+ * extent's generation.
  */
-extern BlobClaimResult blob_map_claim(Relation map, const BlobExtent *extent,
+extern BlobClaimResult blob_map_claim(Relation map, BlobExtent *extent,
 									  BlobGeneration max_generation, uint64 from_bytes,
 									  uint64 to_bytes);
 

@@ -368,7 +368,7 @@ blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan, uint64 size_byte
 }
 
 BlobClaimResult
-blob_space_claim(BlobSpace *space, const BlobExtent *extent, BlobGeneration max_generation,
+blob_space_claim(BlobSpace *space, BlobExtent *extent, BlobGeneration max_generation,
 				 uint64 from_bytes, uint64 to_bytes)
 {
 	BlobSpaceShared *shared = blob_space_shared(&space->id);

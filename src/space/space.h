@@ -47,9 +47,9 @@ extern PGDLLEXPORT int blob_space_allocate(BlobSpace *space, const BlobTierPlan 
 /*
  * Claim the bytes [from_bytes, to_bytes) of an extent of tier size, for a value of generation
  * max_generation that ends at from_bytes: no two callers win the same bytes, ever.  Logged on
- * return, before anything is written there.
+ * return, before anything is written there.  Who wins is told the extent's generation.
  */
-extern BlobClaimResult blob_space_claim(BlobSpace *space, const BlobExtent *extent,
+extern BlobClaimResult blob_space_claim(BlobSpace *space, BlobExtent *extent,
 										BlobGeneration max_generation, uint64 from_bytes,
 										uint64 to_bytes);
 

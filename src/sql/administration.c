@@ -11,6 +11,7 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "io/cache.h"
+#include "io/missing.h"
 #include "io/segment.h"
 #include "io/stat.h"
 #include "miscadmin.h"
@@ -63,6 +64,19 @@ blobext_create_store(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* Extents of this database whose content is on another server only. */
+static uint64
+count_missing_extents(void)
+{
+	BlobSpace	space;
+	uint64		count;
+
+	blob_space_open(&space, AccessShareLock);
+	count = blob_missing_count(&space.id);
+	blob_space_close(&space);
+	return count;
+}
+
 static void
 put_row(ReturnSetInfo *result, const char *name, uint64 value)
 {
@@ -109,5 +123,6 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	put_row(result, "cache_bytes", total_bytes);
 	put_row(result, "direct_io", blob_segment_is_direct());
 	put_row(result, "wal_logs_content", blob_wal_logs_content());
+	put_row(result, "missing_extents", count_missing_extents());
 	return (Datum) 0;
 }

@@ -15,6 +15,21 @@ describe_store(StringInfo out, const BlobWalHeader *header)
 					 (unsigned long long) header->incarnation);
 }
 
+static void
+describe_content(StringInfo out, const BlobWalContent *content)
+{
+	appendStringInfo(out, "; first page " UINT64_FORMAT ", bytes %u",
+					 content->first_page, content->length_bytes);
+}
+
+static void
+describe_omitted(StringInfo out, const BlobWalOmitted *omitted)
+{
+	appendStringInfo(out, "; first page " UINT64_FORMAT ", pages " UINT64_FORMAT
+					 ", ranges of generations %u",
+					 omitted->first_page, omitted->page_count, omitted->range_count);
+}
+
 void
 blob_wal_describe(StringInfo out, XLogReaderState *record)
 {
@@ -38,13 +53,11 @@ blob_wal_describe(StringInfo out, XLogReaderState *record)
 				break;
 			}
 		case BLOB_WAL_CONTENT:
-			{
-				BlobWalContent *content = data;
-
-				appendStringInfo(out, "; first page " UINT64_FORMAT ", bytes %u",
-								 content->first_page, content->length_bytes);
-				break;
-			}
+			describe_content(out, data);
+			break;
+		case BLOB_WAL_OMITTED:
+			describe_omitted(out, data);
+			break;
 		case BLOB_WAL_SEGMENT:
 			{
 				BlobWalSegment *segment = data;
@@ -98,6 +111,8 @@ blob_wal_identify(uint8 info)
 			return "ALLOC";
 		case BLOB_WAL_CONTENT:
 			return "CONTENT";
+		case BLOB_WAL_OMITTED:
+			return "OMITTED";
 		case BLOB_WAL_SEGMENT:
 			return "SEGMENT";
 		case BLOB_WAL_FREE:

@@ -187,3 +187,16 @@ blob_wal_log_content(const BlobSpaceId *space, BlobPageNo first_page, const char
 	if (flush_soon)
 		XLogSetAsyncXactLSN(lsn);
 }
+
+void
+blob_wal_log_omitted(const BlobSpaceId *space, const BlobWalOmitted *record,
+					 const BlobGenerationRange *ranges)
+{
+	BlobWalOmitted copy = *record;
+
+	copy.header = make_header(space);
+	XLogBeginInsert();
+	XLogRegisterData((char *) &copy, sizeof(copy));
+	XLogRegisterData((char *) ranges, copy.range_count * sizeof(BlobGenerationRange));
+	(void) XLogInsert(BLOB_RMGR_ID, BLOB_WAL_OMITTED);
+}

@@ -68,4 +68,11 @@ extern void blob_wal_log_segment(const BlobSpaceId *space, Buffer meta_buffer,
 extern void blob_wal_log_content(const BlobSpaceId *space, BlobPageNo first_page,
 								 const char *data, uint32 length_bytes, bool flush_soon);
 
+/*
+ * Log that content of extents of these generations was written and is not in the WAL; record: all
+ * but the header is filled in.  The same rules as for content.
+ */
+extern void blob_wal_log_omitted(const BlobSpaceId *space, const BlobWalOmitted *record,
+								 const BlobGenerationRange *ranges);
+
 #endif							/* BLOB_WAL_INSERT_H */

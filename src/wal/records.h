@@ -28,6 +28,7 @@
 #define BLOB_WAL_RESTORE 0x60
 #define BLOB_WAL_CLAIM 0x70
 #define BLOB_WAL_TRIM 0x80
+#define BLOB_WAL_OMITTED 0x90
 #define BLOB_WAL_OP_MASK 0xF0
 
 /* No record holds more content than this. */
@@ -83,6 +84,20 @@ typedef struct BlobWalContent
 	uint32		length_bytes;
 	uint32		padding;
 } BlobWalContent;
+
+/*
+ * OMITTED: in place of CONTENT, where content is not logged.  Content was written to extents of
+ * these generations; the writes have completed, and nothing refers to it yet.  A server that
+ * replays this for another one lacks that content.  No blocks; data: the ranges of generations.
+ */
+typedef struct BlobWalOmitted
+{
+	BlobWalHeader header;
+	uint32		range_count;
+	uint32		padding;
+	BlobPageNo	first_page;		/* of what was written, for people who read the WAL */
+	uint64		page_count;
+} BlobWalOmitted;
 
 /*
  * SEGMENT: the store's files were extended to end_page.  Files are durable before this is logged.

@@ -23,7 +23,8 @@ SELECT bag_eq($$SELECT name FROM blobext_stat$$, ARRAY['stored_blobs', 'stored_b
 	'content_reads', 'content_read_bytes', 'content_comparisons', 'io_reads', 'io_read_bytes', 'io_writes',
 	'io_write_bytes', 'syncs', 'shared_syncs', 'wal_content_bytes', 'stale_reads', 'gc_cycles', 'gc_freed_blobs',
 	'gc_freed_bytes', 'cache_hits',
-	'cache_misses', 'cache_used_bytes', 'cache_bytes', 'direct_io', 'wal_logs_content'],
+	'cache_misses', 'cache_used_bytes', 'cache_bytes', 'direct_io', 'wal_logs_content',
+	'missing_extents'],
 	'counters of blobext_stat');
 SELECT cmp_ok((SELECT value FROM blobext_stat WHERE name = 'cache_bytes'), '>=', 30000000::bigint,
 	'the cache is on: its size is configured');

@@ -6,8 +6,8 @@
 # killed in the middle of replay, again and again; promoted, it stores new values on free pages
 # and with new generations.
 #
-# That it can fail: with blobext.wal_content = off the standby's values are missing, which the last
-# part shows; a library that begins with generation 1 again after a start fails the promotion.
+# That it can fail: with blobext.wal_content = off the standby's values are missing (wal_modes.pl); a
+# library that begins with generation 1 again after a start fails the promotion.
 use strict;
 use warnings;
 
@@ -71,7 +71,7 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 	if ($setting eq 'off' && $level eq 'replica')
 	{
 		like(slurp_file($node->logfile),
-			qr/blobext does not write content to the WAL, although wal_level is "replica"/,
+			qr/WARNING:  blobext does not write content to the WAL, although wal_level is "replica"/,
 			"$name: the log says what is not protected");
 	}
 	if ($setting eq 'auto' && $level eq 'replica')
@@ -224,25 +224,5 @@ $standby->stop;
 unlike(slurp_file($standby->logfile), qr/PANIC|terminated by signal/, 'no PANIC in the log');
 $standby->clean_node;
 $primary->clean_node;
-
-# ---- without content in the WAL the standby misses it, and says so ----
-
-$primary = blob_cluster('bare', streaming => 1,
-	conf => "blobext.wal_content = off\nmax_connections = 40\n");
-make_values($primary, 'v', 500);
-$primary->backup('base');
-$standby = PostgreSQL::Test::Cluster->new('bare_standby');
-$standby->init_from_backup($primary, 'base', has_streaming => 1);
-$standby->start;
-add_values($primary, 'v', 5_000, 300_000);
-$primary->wait_for_catchup($standby);
-is($standby->safe_psql('postgres', 'SELECT count(*) FROM blobext_check()'), '2',
-	'wal_content off: the check of the standby finds the values that it misses');
-fails_with($standby, 'SET blobext.verify_reads = on; SELECT sum(octet_length(b::bytea)) FROM v',
-	'XX001',
-	qr/does not match its SHA-256 digest/, 'wal_content off: a verified read on the standby');
-values_are_intact($primary, 'v', 'wal_content off: the primary has them');
-$standby->stop;
-$primary->stop;
 
 done_testing();
