@@ -6,12 +6,13 @@
  * A standby, archive recovery, and a backup that is started without either replay what another
  * server did.  PostgreSQL says so in InArchiveRecovery, but not of
  *
- * - a backup that recovers from the WAL in its own pg_wal (backup_label, no signal file);
  * - a standby, or a recovery from the archive, whose signal file was taken away;
+ * - a backup that recovers from the WAL in its own pg_wal, without a signal file, in its second
+ *   attempt after the first was killed: then backup_label is gone.
  *
- * nor of their second attempts, after a first one was killed: then backup_label is gone and
- * pg_control speaks of crash recovery.  So the postmaster looks at both before recovery begins, and
- * leaves a file behind, FLAG_PATH, until a start finds that recovery has been completed.
+ * pg_control speaks of archive recovery when they start, and of crash recovery from then on.  So the
+ * postmaster looks at it before recovery begins, and leaves a file behind, FLAG_PATH, until a start
+ * finds that recovery has been completed.
  */
 #include "postgres.h"
 
@@ -87,11 +88,12 @@ blob_copies_look(void)
 	DBState		state = read_state();
 	bool		has_signal = exists(STANDBY_SIGNAL_FILE) || exists(RECOVERY_SIGNAL_FILE);
 
-	if (!has_signal &&
-		(exists(BACKUP_LABEL_FILE) || state == DB_IN_ARCHIVE_RECOVERY ||
-		 state == DB_SHUTDOWNED_IN_RECOVERY))
-		set_flag();
-	else if (state != DB_IN_CRASH_RECOVERY && !exists(BACKUP_LABEL_FILE) && exists(FLAG_PATH))
+	if (state == DB_IN_ARCHIVE_RECOVERY || state == DB_SHUTDOWNED_IN_RECOVERY)
+	{
+		if (!has_signal)
+			set_flag();
+	}
+	else if (state != DB_IN_CRASH_RECOVERY && exists(FLAG_PATH))
 	{
 		/* Were it to come back after a power cut, content of ours would be taken for missing. */
 		if (durable_unlink(FLAG_PATH, LOG) != 0)
