@@ -22,12 +22,21 @@ use BlobTest;
 
 srand($ENV{BLOBEXT_SEED} // 9);
 
+# The arguments and the name of a function of pg_walinspect that reads from there to the end.
+sub to_the_end
+{
+	my ($node, $function, $from) = @_;
+	my $version = $node->safe_psql('postgres', 'SHOW server_version_num');
+	return "${function}_till_end_of_wal('$from')" if $version < 160_000;
+	return "$function('$from', 'FFFFFFFF/FFFFFFFF')";
+}
+
 sub records
 {
 	my ($node, $from) = @_;
 	my $text = $node->safe_psql('postgres', "SELECT record_type, description,
 		fpi_length, record_length
-		FROM pg_get_wal_records_info_till_end_of_wal('$from')
+		FROM " . to_the_end($node, 'pg_get_wal_records_info', $from) . "
 		WHERE resource_manager = 'blobext' ORDER BY start_lsn");
 	return map { [ split /\|/ ] } split /\n/, $text;
 }
@@ -96,7 +105,7 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 			'-s', $from ]);
 		like($stdout, qr/^rmgr: custom128/m, 'pg_waldump can read over the records');
 		is($node->safe_psql('postgres', "SELECT count(*)
-			FROM pg_get_wal_stats_till_end_of_wal('$from')
+			FROM " . to_the_end($node, 'pg_get_wal_stats', $from) . "
 			WHERE \"resource_manager/record_type\" = 'blobext'"), '1', 'pg_get_wal_stats');
 	}
 	if ($setting eq 'off' || $setting eq 'auto' && $level eq 'minimal')
