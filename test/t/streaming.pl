@@ -1,6 +1,7 @@
 # Large values through every function that streams: bounded memory, prompt cancels, no leftovers.
 #
-# A value of 300 MB (5 GB with BLOBEXT_TEST_LARGE=1, which takes 25 GB of disk) is imported,
+# A value of 300 MB (BLOBEXT_STREAM_MB, a multiple of 10; 5 GB with BLOBEXT_TEST_LARGE=1, which takes
+# 35 GB of disk) is imported,
 # exported, aggregated, read in pieces, and goes to a large object and back, while the backend
 # looks at the peak of its own memory.  Then each of these is cut off by statement_timeout at
 # several moments: the statement must end within a second, and the session must go on as if
@@ -21,7 +22,7 @@ use lib $FindBin::RealBin;
 use BlobTest;
 
 my $step_mb = 10;
-my $size_mb = $ENV{BLOBEXT_TEST_LARGE} ? 5 * 1024 : 300;
+my $size_mb = $ENV{BLOBEXT_STREAM_MB} // ($ENV{BLOBEXT_TEST_LARGE} ? 5 * 1024 : 300);
 my $size = $size_mb * 1024 * 1024;
 
 # What an operation may take beyond what it took for a small value: its step or chunk, the gathered
