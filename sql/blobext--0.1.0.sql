@@ -601,7 +601,8 @@ REVOKE ALL ON FUNCTION blobext_gc(boolean) FROM PUBLIC;
 COMMENT ON FUNCTION blobext_gc(boolean) IS
     'free what nothing refers to; a dry run counts only; not in a transaction block';
 
-CREATE FUNCTION blobext_gc_state(OUT pid integer, OUT phase text, OUT dry_run boolean,
+CREATE FUNCTION blobext_gc_state(OUT datid oid, OUT pid integer, OUT phase text,
+        OUT automatic boolean, OUT dry_run boolean,
         OUT started_at timestamptz, OUT ended_at timestamptz, OUT waiting_for text,
         OUT relations_done bigint, OUT relations_total bigint,
         OUT pages_done bigint, OUT pages_total bigint,
@@ -609,15 +610,24 @@ CREATE FUNCTION blobext_gc_state(OUT pid integer, OUT phase text, OUT dry_run bo
         OUT live_blobs bigint, OUT live_bytes bigint, OUT skipped_reason text,
         OUT completed_rounds bigint, OUT skipped_rounds bigint, OUT completed_at timestamptz)
     RETURNS SETOF record
-    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1;
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 10;
 REVOKE ALL ON FUNCTION blobext_gc_state() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION blobext_gc_state() TO pg_monitor;
-COMMENT ON FUNCTION blobext_gc_state() IS 'behind view blobext_gc_status';
-CREATE VIEW blobext_gc_status AS SELECT * FROM @extschema@.blobext_gc_state();
+COMMENT ON FUNCTION blobext_gc_state() IS
+    'behind the views blobext_gc_status and blobext_gc_databases';
+CREATE VIEW blobext_gc_status AS
+    SELECT s.pid, s.phase, s.automatic, s.dry_run, s.started_at, s.ended_at, s.waiting_for,
+        s.relations_done, s.relations_total, s.pages_done, s.pages_total, s.freed_blobs,
+        s.freed_bytes, s.live_blobs, s.live_bytes, s.skipped_reason, s.completed_rounds,
+        s.skipped_rounds, s.completed_at
+    FROM @extschema@.blobext_gc_state() AS s
+        JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) s.datid
+    WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
 COMMENT ON VIEW blobext_gc_status IS
     'the running round of the collector in this database, or the last one since the server started';
 COMMENT ON COLUMN blobext_gc_status.pid IS 'process that collects; null if none does';
 COMMENT ON COLUMN blobext_gc_status.phase IS 'idle, waiting, marking, checking, sweeping';
+COMMENT ON COLUMN blobext_gc_status.automatic IS 'a background worker does it';
 COMMENT ON COLUMN blobext_gc_status.dry_run IS 'the round frees nothing by order';
 COMMENT ON COLUMN blobext_gc_status.started_at IS 'when the round began';
 COMMENT ON COLUMN blobext_gc_status.ended_at IS 'when it ended; null if it runs';
@@ -637,6 +647,40 @@ COMMENT ON COLUMN blobext_gc_status.skipped_rounds IS
     'rounds that something kept from freeing, since the server started';
 COMMENT ON COLUMN blobext_gc_status.completed_at IS 'when the last complete round ended';
 GRANT SELECT ON blobext_gc_status TO pg_monitor;
+
+CREATE VIEW blobext_gc_databases AS
+    SELECT d.datname, s.pid, s.phase, s.automatic, s.dry_run, s.started_at, s.ended_at,
+        s.waiting_for, s.relations_done, s.relations_total, s.pages_done, s.pages_total,
+        s.freed_blobs, s.freed_bytes, s.live_blobs, s.live_bytes, s.skipped_reason,
+        s.completed_rounds, s.skipped_rounds, s.completed_at
+    FROM @extschema@.blobext_gc_state() AS s
+        JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) s.datid;
+COMMENT ON VIEW blobext_gc_databases IS
+    'the same as blobext_gc_status for all databases of the cluster';
+COMMENT ON COLUMN blobext_gc_databases.datname IS 'name of the database';
+COMMENT ON COLUMN blobext_gc_databases.pid IS 'process that collects; null if none does';
+COMMENT ON COLUMN blobext_gc_databases.phase IS 'idle, waiting, marking, checking, sweeping';
+COMMENT ON COLUMN blobext_gc_databases.automatic IS 'a background worker does it';
+COMMENT ON COLUMN blobext_gc_databases.dry_run IS 'the round frees nothing by order';
+COMMENT ON COLUMN blobext_gc_databases.started_at IS 'when the round began';
+COMMENT ON COLUMN blobext_gc_databases.ended_at IS 'when it ended; null if it runs';
+COMMENT ON COLUMN blobext_gc_databases.waiting_for IS 'what the round waits for now';
+COMMENT ON COLUMN blobext_gc_databases.relations_done IS 'tables and indexes read';
+COMMENT ON COLUMN blobext_gc_databases.relations_total IS 'tables and indexes to be read';
+COMMENT ON COLUMN blobext_gc_databases.pages_done IS 'pages of tables and indexes read';
+COMMENT ON COLUMN blobext_gc_databases.pages_total IS 'pages to be read; an estimate';
+COMMENT ON COLUMN blobext_gc_databases.freed_blobs IS 'values freed; of a dry run: to be freed';
+COMMENT ON COLUMN blobext_gc_databases.freed_bytes IS 'bytes freed; of a dry run: to be freed';
+COMMENT ON COLUMN blobext_gc_databases.live_blobs IS 'values that remain; null if not counted';
+COMMENT ON COLUMN blobext_gc_databases.live_bytes IS 'bytes that remain; null if not counted';
+COMMENT ON COLUMN blobext_gc_databases.skipped_reason IS
+    'what kept the round from freeing; null if nothing did';
+COMMENT ON COLUMN blobext_gc_databases.completed_rounds IS
+    'complete rounds since the server started';
+COMMENT ON COLUMN blobext_gc_databases.skipped_rounds IS
+    'rounds that something kept from freeing, since the server started';
+COMMENT ON COLUMN blobext_gc_databases.completed_at IS 'when the last complete round ended';
+GRANT SELECT ON blobext_gc_databases TO pg_monitor;
 
 CREATE FUNCTION blobext_stat_counters(OUT name text, OUT value bigint) RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 22;

@@ -21,6 +21,15 @@ int			blob_max_databases = 64;
 int			blob_gc_wait_timeout_ms = 60 * 1000;
 double		blob_gc_cost_delay_ms = 0;
 int			blob_gc_cost_limit_pages = 200;
+bool		blob_autogc = true;
+int			blob_autogc_naptime_s = 60;
+int			blob_autogc_interval_s = 15 * 60;
+int			blob_autogc_threshold_kb = 64 * 1024;
+double		blob_autogc_scale_factor = 0.1;
+int			blob_autogc_max_workers = 2;
+double		blob_autogc_cost_delay_ms = 20;
+int			blob_autogc_cost_limit_pages = -1;
+int			blob_log_autogc_min_duration_ms = 10 * 60 * 1000;
 
 static const struct config_enum_entry wal_content_options[] = {
 	{"auto", BLOB_WAL_CONTENT_AUTO, false},
@@ -101,12 +110,67 @@ define_collector_settings(void)
 							NULL, NULL, NULL);
 }
 
+/* Named, and as far as possible meant, as autovacuum's. */
+static void
+define_launcher_settings(void)
+{
+	DefineCustomBoolVariable("blobext.autogc",
+							 "Starts the collector by itself.",
+							 "Files of dropped databases and extensions are removed all the same.",
+							 &blob_autogc, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.autogc_naptime",
+							"Sets the time between looks at a database by the collector.",
+							NULL, &blob_autogc_naptime_s, 60, 1, INT_MAX / 1000, PGC_SIGHUP,
+							GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.autogc_interval",
+							"Sets the time after which the collector runs for any change.",
+							"It runs earlier when the change is as large as autogc_threshold and "
+							"autogc_scale_factor say.",
+							&blob_autogc_interval_s, 15 * 60, 1, INT_MAX / 1000, PGC_SIGHUP,
+							GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.autogc_threshold",
+							"Sets the minimum of stored and deleted bytes before the collector "
+							"runs.",
+							NULL, &blob_autogc_threshold_kb, 64 * 1024, 0, INT_MAX, PGC_SIGHUP,
+							GUC_UNIT_KB, NULL, NULL, NULL);
+	DefineCustomRealVariable("blobext.autogc_scale_factor",
+							 "Sets the stored and deleted bytes before the collector runs, as a "
+							 "fraction of those that live.",
+							 NULL, &blob_autogc_scale_factor, 0.1, 0, 100, PGC_SIGHUP, 0,
+							 NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.autogc_max_workers",
+							"Sets how many databases the collector works in at a time.",
+							"Its workers count against max_worker_processes.",
+							&blob_autogc_max_workers, 2, 1, BLOB_AUTOGC_WORKER_LIMIT, PGC_SIGHUP,
+							0, NULL, NULL, NULL);
+	DefineCustomRealVariable("blobext.autogc_cost_delay",
+							 "Sets how long the collector sleeps after autogc_cost_limit pages, "
+							 "when it was started by itself.",
+							 "-1 takes gc_cost_delay.",
+							 &blob_autogc_cost_delay_ms, 20, -1, 1000, PGC_SIGHUP, GUC_UNIT_MS,
+							 NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.autogc_cost_limit",
+							"Sets how many pages the collector reads before it sleeps, when it "
+							"was started by itself.",
+							"-1 takes gc_cost_limit.",
+							&blob_autogc_cost_limit_pages, -1, -1, INT_MAX, PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.log_autogc_min_duration",
+							"Sets the minimum execution time above which runs of the collector by "
+							"itself are logged.",
+							"-1 logs none, 0 all. Why nothing could be freed is logged unless it "
+							"is -1.",
+							&blob_log_autogc_min_duration_ms, 10 * 60 * 1000, -1, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+}
+
 void
 blob_settings_define(void)
 {
 	define_store_settings();
 	define_server_settings();
 	define_collector_settings();
+	define_launcher_settings();
 	MarkGUCPrefixReserved("blobext");
 }
 

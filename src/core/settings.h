@@ -32,6 +32,18 @@ extern int	blob_max_databases;
 extern int	blob_gc_wait_timeout_ms;
 extern double blob_gc_cost_delay_ms;
 extern int	blob_gc_cost_limit_pages;
+extern bool blob_autogc;
+extern int	blob_autogc_naptime_s;
+extern int	blob_autogc_interval_s;
+extern int	blob_autogc_threshold_kb;
+extern double blob_autogc_scale_factor;
+extern int	blob_autogc_max_workers;
+extern double blob_autogc_cost_delay_ms;	/* -1: blob_gc_cost_delay_ms */
+extern int	blob_autogc_cost_limit_pages;	/* -1: blob_gc_cost_limit_pages */
+extern int	blob_log_autogc_min_duration_ms;	/* -1: never */
+
+/* Largest blob_autogc_max_workers. */
+#define BLOB_AUTOGC_WORKER_LIMIT 64
 
 extern void blob_settings_define(void);
 

@@ -17,13 +17,16 @@
 #include "core/settings.h"
 #include "gc/carriers.h"
 #include "gc/gc_internal.h"
+#include "gc/launcher.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "postmaster/interrupt.h"
 #include "space/map.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -37,6 +40,7 @@ blob_gc_shmem_request(void)
 {
 	RequestAddinShmemSpace(blob_gc_carriers_shmem_size());
 	blob_gc_status_shmem_request();
+	blob_gc_schedule_shmem_request();
 }
 
 void
@@ -44,12 +48,14 @@ blob_gc_shmem_init(void)
 {
 	blob_gc_carriers_shmem_init();
 	blob_gc_status_shmem_init();
+	blob_gc_schedule_shmem_init();
 }
 
 void
 blob_gc_install_hooks(void)
 {
 	blob_gc_carriers_install();
+	blob_gc_launcher_register();
 }
 
 static char *format_reason(BlobGcRound *round, const char *format, va_list arguments)
@@ -116,6 +122,22 @@ blob_gc_wait_more(BlobGcRound *round, BlobGcWait *wait, const char *format,...)
 	return true;
 }
 
+/* ---- what a worker shows in pg_stat_activity ---- */
+
+static void
+show(const BlobGcRound *round, const char *format,...)
+{
+	char		text[NAMEDATALEN * 2 + 64];
+	va_list		arguments;
+
+	if (!round->options.automatic)
+		return;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	pgstat_report_activity(STATE_RUNNING, text);
+}
+
 /* ---- giving way ---- */
 
 /* Does this entry of the lock table show somebody who waits for a lock that we hold? */
@@ -144,6 +166,18 @@ waits_for_us(const BlobGcRound *round, const LockInstanceData *lock)
 	}
 }
 
+/* A worker follows the configuration; other processes have read it before their statement. */
+static bool
+follow_settings(BlobGcRound *round)
+{
+	if (!round->options.automatic || !ConfigReloadPending)
+		return true;
+	ConfigReloadPending = false;
+	ProcessConfigFile(PGC_SIGHUP);
+	blob_gc_worker_options(&round->options);
+	return blob_autogc || blob_gc_skip(round, "blobext.autogc was turned off");
+}
+
 bool
 blob_gc_nobody_waits(BlobGcRound *round)
 {
@@ -151,9 +185,13 @@ blob_gc_nobody_waits(BlobGcRound *round)
 	LockData   *locks;
 	int			waiting_pid = 0;
 
+	if (!follow_settings(round))
+		return false;
 	if (now < round->next_yield_check)
 		return true;
 	round->next_yield_check = TimestampTzPlusMilliseconds(now, YIELD_CHECK_INTERVAL_MS);
+	if (round->options.automatic && blob_gc_database_is_wanted(MyDatabaseId))
+		return blob_gc_skip(round, "gave way to a command that needs the database for itself");
 	locks = GetLockStatusData();
 	for (int i = 0; i < locks->nelements; i++)
 	{
@@ -170,7 +208,7 @@ blob_gc_nobody_waits(BlobGcRound *round)
 bool
 blob_gc_page_done(BlobGcRound *round)
 {
-	const BlobGcOptions *options = round->options;
+	const BlobGcOptions *options = &round->options;
 
 	CHECK_FOR_INTERRUPTS();
 	blob_gc_status_page_done();
@@ -264,6 +302,9 @@ mark_root(BlobGcRound *round, const BlobGcRoot *root)
 		UnlockRelationOid(root->relid, mode);
 		return blob_gc_skip(round, "relation %u was dropped meanwhile", root->relid);
 	}
+	show(round, "blobext: marking %s.%s",
+		 get_namespace_name(RelationGetNamespace(round->relation)),
+		 RelationGetRelationName(round->relation));
 	if (!matches_root(round, root))
 		done = blob_gc_skip(round, "relation \"%s\" was changed meanwhile",
 							RelationGetRelationName(round->relation));
@@ -348,6 +389,8 @@ prepare(BlobGcRound *round)
 	if (blob_snapshots_expire())
 		return blob_gc_skip(round, "old_snapshot_threshold is set");
 	blob_gc_status_phase(BLOB_GC_WAITING);
+	show(round, "blobext: waiting for transactions");
+	round->allocated_pages = blob_space_allocated_pages(&round->space.id);
 	round->cutoff = blob_space_cutoff(&round->space);
 	round->snapshot = RegisterSnapshot(GetLatestSnapshot());
 	return blob_gc_wait_for_snapshots(round) && settle_roots(round) && blob_gc_note_slots(round);
@@ -361,12 +404,15 @@ collect_range(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_page)
 	if (!mark_roots(round))
 		return false;
 	blob_gc_status_phase(BLOB_GC_CHECKING);
+	show(round, "blobext: checking tables and slots");
 	if (!blob_gc_roots_equal(round->roots, blob_gc_list_roots(round)))
 		return blob_gc_skip(round, "a table was created or changed meanwhile");
 	if (!blob_gc_wait_for_slots(round))
 		return false;
 	blob_gc_status_phase(BLOB_GC_SWEEPING);
-	blob_gc_sweep(round);
+	show(round, "blobext: sweeping");
+	if (!blob_gc_sweep(round))
+		return false;
 	blob_gc_marks_end(round);
 	return true;
 }
@@ -379,6 +425,7 @@ collect(BlobGcRound *round)
 
 	if (!prepare(round))
 		return false;
+	blob_gc_measure_churn(round->roots, round->allocated_pages, &round->churn);
 
 	/* What lies behind was allocated after the cutoff. */
 	blob_map_read_meta(round->space.map, &meta);
@@ -396,7 +443,7 @@ begin_round(BlobGcRound *round, const BlobGcOptions *options, BlobGcResult *resu
 {
 	memset(result, 0, sizeof(*result));
 	memset(round, 0, sizeof(*round));
-	round->options = options;
+	round->options = *options;
 	round->result = result;
 	round->context = AllocSetContextCreate(CurrentMemoryContext, "blobext collector",
 										   ALLOCSET_DEFAULT_SIZES);
@@ -412,10 +459,11 @@ run_round(BlobGcRound *round)
 {
 	BlobGcResult *result = round->result;
 
-	if (collect(round) && !round->options->dry_run)
+	if (collect(round) && !round->options.dry_run)
 	{
 		result->removed_segments = blob_space_reclaim(&round->space);
 		blob_stat_count(gc_cycles, 1);
+		blob_gc_schedule_round_done(&round->churn, result->live_blobs, result->live_bytes);
 	}
 	if (round->snapshot != NULL)
 		UnregisterSnapshot(round->snapshot);
@@ -435,7 +483,7 @@ blob_gc_run(const BlobGcOptions *options, BlobGcResult *result)
 	MemoryContextSwitchTo(round.context);
 	PG_TRY();
 	{
-		blob_gc_status_begin(options->dry_run);
+		blob_gc_status_begin(options->dry_run, options->automatic);
 		run_round(&round);
 	}
 	PG_CATCH();

@@ -10,6 +10,8 @@
 typedef struct BlobGcOptions
 {
 	bool		dry_run;		/* count, free nothing */
+	bool		automatic;		/* in a worker: gives way to whoever wants the database for itself,
+								 * follows changes of the configuration, shows its phase */
 	double		cost_delay_ms;	/* sleep so long (0: never) ... */
 	int			cost_limit_pages;	/* ... after so many pages of tables and indexes */
 } BlobGcOptions;

@@ -9,6 +9,7 @@
 
 #include "access/htup.h"
 #include "gc/gc.h"
+#include "gc/schedule.h"
 #include "gc/status.h"
 #include "space/space.h"
 #include "storage/bufmgr.h"
@@ -53,7 +54,7 @@ typedef struct BlobGcColumn
 
 typedef struct BlobGcRound
 {
-	const BlobGcOptions *options;
+	BlobGcOptions options;
 	BlobGcResult *result;
 	BlobSpace	space;
 	Oid			blob_type;
@@ -61,6 +62,8 @@ typedef struct BlobGcRound
 	Snapshot	snapshot;		/* S1 */
 	BlobGcRoots *roots;
 	XLogRecPtr	slot_position;	/* W */
+	uint64		allocated_pages;	/* counter at the cutoff */
+	BlobGcChurn churn;			/* before marking */
 	BlobGcMarks marks;
 	BufferAccessStrategy strategy;
 	MemoryContext context;		/* of the round: what is kept between steps */
@@ -124,8 +127,15 @@ extern bool blob_gc_mark_heap(BlobGcRound *round);
 extern bool blob_gc_mark_btree(BlobGcRound *round);
 extern bool blob_gc_mark_statistics(BlobGcRound *round);
 
-/* sweep.c: step 11, for the range of the marks */
-extern void blob_gc_sweep(BlobGcRound *round);
+/* sweep.c: step 11, for the range of the marks; false ends the round. */
+extern bool blob_gc_sweep(BlobGcRound *round);
+
+/* churn.c: what the relations' counters say now; allocated_pages is passed on. */
+extern void blob_gc_measure_churn(const BlobGcRoots *roots, uint64 allocated_pages,
+								  BlobGcChurn *churn);
+
+/* worker.c: cost settings of automatic rounds. */
+extern void blob_gc_worker_options(BlobGcOptions *options);
 
 /* carriers.c */
 extern Size blob_gc_carriers_shmem_size(void);

@@ -2,7 +2,8 @@
  * gc/status.c
  *	  Progress and last round per database, see gc/status.h.
  *
- * One entry for each database, found by a linear search; entries never move or go.  Only the
+ * One entry for each database, found by a linear search; entries never move, and go
+ * with their database.  Only the
  * process that runs a round writes to its entry, under the lock; it counts pages by itself and
  * publishes the count now and then.
  */
@@ -56,7 +57,7 @@ blob_gc_status_shmem_init(void)
 	table->lock = &GetNamedLWLockTranche(TRANCHE_NAME)->lock;
 }
 
-/* This database's entry, or NULL; the caller holds the lock. */
+/* A database's entry, or NULL; the caller holds the lock. */
 static BlobGcStatus *
 find_entry(Oid database)
 {
@@ -76,7 +77,7 @@ clear_at_exit(int code, Datum arg)
 }
 
 void
-blob_gc_status_begin(bool dry_run)
+blob_gc_status_begin(bool dry_run, bool automatic)
 {
 	static bool registered = false;
 	BlobGcStatus *entry;
@@ -102,6 +103,7 @@ blob_gc_status_begin(bool dry_run)
 		entry->phase = BLOB_GC_WAITING;
 		entry->started_at = GetCurrentTimestamp();
 		entry->dry_run = dry_run;
+		entry->automatic = automatic;
 		entry->rounds = rounds;
 		entry->skipped_rounds = skipped_rounds;
 		entry->completed_at = completed_at;
@@ -203,15 +205,42 @@ blob_gc_status_end(const char *reason, bool counted, uint64 freed_blobs, uint64 
 	own = NULL;
 }
 
-bool
-blob_gc_status_get(BlobGcStatus *status)
+static int
+compare_oids(const void *a, const void *b)
 {
-	BlobGcStatus *entry;
+	Oid			left = *(const Oid *) a;
+	Oid			right = *(const Oid *) b;
 
-	LWLockAcquire(table->lock, LW_SHARED);
-	entry = find_entry(MyDatabaseId);
-	if (entry != NULL)
-		*status = *entry;
+	return left < right ? -1 : left > right;
+}
+
+void
+blob_gc_status_keep(const Oid *databases, int count)
+{
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < blob_max_databases; i++)
+	{
+		BlobGcStatus *entry = &table->entries[i];
+
+		if (OidIsValid(entry->database) && entry->pid == 0 &&
+			bsearch(&entry->database, databases, count, sizeof(Oid), compare_oids) == NULL)
+			entry->database = InvalidOid;
+	}
 	LWLockRelease(table->lock);
-	return entry != NULL;
+}
+
+int
+blob_gc_status_get(BlobGcStatus **statuses)
+{
+	int			count = 0;
+
+	*statuses = palloc(mul_size(blob_max_databases, sizeof(BlobGcStatus)));
+	LWLockAcquire(table->lock, LW_SHARED);
+	for (int i = 0; i < blob_max_databases; i++)
+	{
+		if (OidIsValid(table->entries[i].database))
+			(*statuses)[count++] = table->entries[i];
+	}
+	LWLockRelease(table->lock);
+	return count;
 }

@@ -30,6 +30,7 @@ typedef struct BlobGcStatus
 	TimestampTz started_at;
 	TimestampTz ended_at;		/* 0: it runs, or was interrupted with the server */
 	bool		dry_run;
+	bool		automatic;		/* of a worker that the launcher started */
 	char		waiting_for[BLOB_GC_REASON_BYTES];	/* empty: nobody */
 	uint64		relations_total;
 	uint64		relations_done;
@@ -53,7 +54,7 @@ extern void blob_gc_status_shmem_request(void);
 extern void blob_gc_status_shmem_init(void);
 
 /* A round begins and ends in this process. */
-extern void blob_gc_status_begin(bool dry_run);
+extern void blob_gc_status_begin(bool dry_run, bool automatic);
 extern void blob_gc_status_phase(BlobGcPhase phase);
 extern void blob_gc_status_waiting(const char *what);	/* NULL: not any more */
 extern void blob_gc_status_totals(uint64 relations, uint64 pages);
@@ -67,7 +68,10 @@ extern void blob_gc_status_page_done(void);
 extern void blob_gc_status_end(const char *reason, bool counted, uint64 freed_blobs,
 							   uint64 freed_bytes, uint64 live_blobs, uint64 live_bytes);
 
-/* A copy of this database's entry; false if there was no round since the start. */
-extern bool blob_gc_status_get(BlobGcStatus *status);
+/* Forget all databases but these (sorted). */
+extern void blob_gc_status_keep(const Oid *databases, int count);
+
+/* Copies of all databases' entries, in the current memory context; returns their number. */
+extern int	blob_gc_status_get(BlobGcStatus **statuses);
 
 #endif							/* BLOB_GC_STATUS_H */

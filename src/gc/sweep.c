@@ -14,6 +14,9 @@
 /* Extents that are freed with one call; a call is complete in itself. */
 #define BATCH_EXTENTS 1024
 
+/* Pages of the store, a few thousand blocks of the map, between looks whether somebody waits. */
+#define PIECE_PAGES (1024 * 1024)
+
 typedef struct Sweep
 {
 	BlobGcRound *round;
@@ -62,7 +65,7 @@ sweep_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 	}
 	result->freed_blobs += begins_value(entry);
 	result->freed_bytes += bytes;
-	if (round->options->dry_run)
+	if (round->options.dry_run)
 		return;
 	blob_stat_count(gc_freed_blobs, begins_value(entry));
 	sweep->batch[sweep->count].first_page = first_page;
@@ -86,19 +89,29 @@ conflict_horizon(BlobGcRound *round)
 	return horizon;
 }
 
-void
+bool
 blob_gc_sweep(BlobGcRound *round)
 {
 	Sweep	   *sweep = palloc0(sizeof(Sweep));
+	BlobPageNo	page = round->marks.first_page;
+	bool		is_done = false;
 
 	sweep->round = round;
 	sweep->horizon = conflict_horizon(round);
-	blob_map_visit_range(round->space.map, round->marks.first_page, round->marks.end_page,
-						 round->strategy, sweep_extent, sweep);
-	free_batch(sweep);
+	do
+	{
+		BlobPageNo	end_page = Min(page + PIECE_PAGES, round->marks.end_page);
+
+		blob_map_visit_range(round->space.map, page, end_page, round->strategy, sweep_extent,
+							 sweep);
+		free_batch(sweep);
+		page = end_page;
+		is_done = page >= round->marks.end_page;
+	} while (!is_done && blob_gc_nobody_waits(round));
 
 	/* So that the next start does not find the same extents again. */
 	if (sweep->end_of_wal != InvalidXLogRecPtr)
 		XLogFlush(sweep->end_of_wal);
 	pfree(sweep);
+	return is_done;
 }

@@ -17,6 +17,10 @@
 /* io.c: raise the ERROR for a library that has no shared memory. */
 pg_noreturn extern void blob_io_not_preloaded(void);
 
+/* segment.c: fsync() a directory, PANIC on failure; tell all processes that files went away. */
+extern void blob_segment_sync_directory(const char *path);
+extern void blob_segment_note_removal(void);
+
 /* segment_sync.c, called by segment.c */
 extern Size blob_segment_sync_shmem_size(void);
 extern void blob_segment_sync_shmem_init(void);

@@ -181,8 +181,8 @@ blob_segment_path(char *path, size_t path_bytes, const BlobSpaceId *space, uint3
  * fsync() a directory: PANIC on failure, as for the files in it.  fsync_fname() would do, if
  * data_sync_retry did not turn its PANIC into an ERROR.
  */
-static void
-sync_directory(const char *path)
+void
+blob_segment_sync_directory(const char *path)
 {
 	int			fd;
 	int			result;
@@ -219,7 +219,7 @@ make_directory(const char *path, const char *parent)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not create directory \"%s\": %m", path)));
-	sync_directory(parent);
+	blob_segment_sync_directory(parent);
 }
 
 void
@@ -360,7 +360,7 @@ make_name_durable(OpenSegment *entry)
 				(errcode_for_file_access(),
 				 errmsg("could not stat blob segment file in \"%s\": %m", path)));
 	if (status.st_size == 0)
-		sync_directory(path);
+		blob_segment_sync_directory(path);
 	entry->name_is_durable = true;
 }
 
@@ -598,6 +598,13 @@ blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page, BlobPageNo
 	pfree(bytes_before);
 }
 
+/* A full barrier: whoever sees the new count finds the name gone. */
+void
+blob_segment_note_removal(void)
+{
+	pg_atomic_fetch_add_u64(&segment_shared->removals, 1);
+}
+
 bool
 blob_segment_remove(const BlobSpaceId *space, uint32 segment_no)
 {
@@ -615,27 +622,10 @@ blob_segment_remove(const BlobSpaceId *space, uint32 segment_no)
 		return false;
 	}
 
-	/* A full barrier: whoever sees the new count finds the name gone. */
-	pg_atomic_fetch_add_u64(&segment_shared->removals, 1);
+	blob_segment_note_removal();
 	if (access(directory, F_OK) == 0)
-		sync_directory(directory);
+		blob_segment_sync_directory(directory);
 	return true;
-}
-
-bool
-blob_segment_remove_dir(const BlobSpaceId *space)
-{
-	char		path[MAXPGPATH];
-	bool		is_gone;
-
-	blob_segment_dir_path(path, sizeof(path), space);
-	if (access(path, F_OK) != 0 && errno == ENOENT)
-		return true;
-
-	is_gone = rmtree(path, true);
-	pg_atomic_fetch_add_u64(&segment_shared->removals, 1);
-	sync_directory(BLOB_STORE_DIR);
-	return is_gone;
 }
 
 int64

@@ -1,6 +1,6 @@
 /*
  * io/segment.h
- *	  Segment files of the extent store: names, reservation, descriptors, durability.
+ *	  Segment files of the extent store: names, reservation, descriptors, durability, removal.
  *
  * All functions may be called by any backend and by the startup process; none takes a heavyweight
  * lock or reads a catalog.
@@ -82,8 +82,14 @@ extern bool blob_segment_sync(const BlobSpaceId *space, uint32 segment_no);
  */
 extern bool blob_segment_remove(const BlobSpaceId *space, uint32 segment_no);
 
-/* Remove a whole space, durably; true when it is gone.  Failures are WARNINGs. */
+/*
+ * Remove a whole space, durably; true when it is gone.  Failures are WARNINGs.  Can be cancelled
+ * between files (not in recovery), and carried on with another call.
+ */
 extern bool blob_segment_remove_dir(const BlobSpaceId *space);
+
+/* The spaces that have a directory, in no order, in the current memory context. */
+extern int	blob_segment_list_spaces(BlobSpaceId **spaces);
 
 /*
  * Wait for writes to the file that are still in the kernel's hands, whoever started them.  A

@@ -247,6 +247,17 @@ replay_restore(XLogReaderState *record)
 	replay_map_blocks(record);
 }
 
+/* The transaction that dropped the store has committed: nobody has its map any more. */
+static void
+replay_drop(XLogReaderState *record)
+{
+	BlobWalDrop *drop = (BlobWalDrop *) XLogRecGetData(record);
+	BlobSpaceId space = space_of(&drop->header);
+
+	XLogFlush(record->EndRecPtr);
+	(void) blob_segment_remove_dir(&space);
+}
+
 /* Write one piece, which lies in one segment, and wait. */
 static void
 write_piece(const BlobSpaceId *space, BlobPageNo first_page, const char *data, uint32 length_bytes)
@@ -346,6 +357,9 @@ redo(XLogReaderState *record)
 			break;
 		case BLOB_WAL_RESTORE:
 			replay_restore(record);
+			break;
+		case BLOB_WAL_DROP:
+			replay_drop(record);
 			break;
 		case BLOB_WAL_CONTENT:
 			replay_content(record);

@@ -11,6 +11,7 @@
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "space/space_internal.h"
+#include "wal/insert.h"
 
 /* Runs that are moved in one go under the lock. */
 #define MOVE_RUNS 1000
@@ -305,4 +306,18 @@ blob_space_pending_pages(BlobSpace *space, BlobPageNo first_page, BlobPageNo end
 	pages = blob_pending_count(blob_space_area, &shared->pending, first_page, end_page, NULL);
 	LWLockRelease(&shared->lock);
 	return pages;
+}
+
+/* ---- whole stores ---- */
+
+/*
+ * The record is flushed, and with it the commit of the transaction that dropped the store, before
+ * anything goes: that commit cannot be lost in a crash any more.
+ */
+bool
+blob_space_drop(const BlobSpaceId *id)
+{
+	XLogFlush(blob_wal_log_drop(id));
+	blob_space_forget(id);
+	return blob_segment_remove_dir(id);
 }

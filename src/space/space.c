@@ -35,7 +35,7 @@
 
 typedef struct SpaceControl
 {
-	LWLock	   *table_lock;		/* protects the hash table; entries never move or go */
+	LWLock	   *table_lock;		/* protects the hash table; entries never move */
 	char		dsa_place[FLEXIBLE_ARRAY_MEMBER];
 } SpaceControl;
 
@@ -111,6 +111,18 @@ attach_area(void)
 	MemoryContextSwitchTo(old_context);
 }
 
+/* The shared part of a store, or NULL; the caller holds table_lock. */
+static BlobSpaceShared *
+find_shared(const BlobSpaceId *id)
+{
+	BlobSpaceId key;
+
+	memset(&key, 0, sizeof(key));	/* padding is part of the hash key */
+	key.dboid = id->dboid;
+	key.incarnation = id->incarnation;
+	return hash_search(space_table, &key, HASH_FIND, NULL);
+}
+
 BlobSpaceShared *
 blob_space_shared(const BlobSpaceId *id)
 {
@@ -124,7 +136,7 @@ blob_space_shared(const BlobSpaceId *id)
 	key.incarnation = id->incarnation;
 
 	LWLockAcquire(control->table_lock, LW_SHARED);
-	shared = hash_search(space_table, &key, HASH_FIND, NULL);
+	shared = find_shared(id);
 	LWLockRelease(control->table_lock);
 	if (shared != NULL)
 		return shared;
@@ -148,6 +160,7 @@ blob_space_shared(const BlobSpaceId *id)
 		shared->checkpoint_request = 0;
 		shared->reserved_pages = 0;
 		shared->next_generation = shared->generation_limit = 0;
+		shared->allocated_pages = 0;
 	}
 	LWLockRelease(control->table_lock);
 	return shared;
@@ -317,7 +330,10 @@ take(BlobSpace *space, BlobSpaceShared *shared, uint64 total_pages, BlobExtent *
 			taken = take_side_by_side(shared, total_pages, extents, count) ||
 				take_scattered(shared, total_pages, extents, count);
 			if (taken)
+			{
 				draw_generations(shared, extents, count);
+				shared->allocated_pages += total_pages;
+			}
 		}
 		LWLockRelease(&shared->lock);
 
@@ -420,4 +436,41 @@ blob_space_cutoff(BlobSpace *space)
 	next = shared->next_generation;
 	LWLockRelease(&shared->lock);
 	return next - 1;
+}
+
+uint64
+blob_space_allocated_pages(const BlobSpaceId *id)
+{
+	BlobSpaceShared *shared;
+	uint64		pages = 0;
+
+	LWLockAcquire(control->table_lock, LW_SHARED);
+	shared = find_shared(id);
+	if (shared != NULL)
+	{
+		LWLockAcquire(&shared->lock, LW_SHARED);
+		pages = shared->allocated_pages;
+		LWLockRelease(&shared->lock);
+	}
+	LWLockRelease(control->table_lock);
+	return pages;
+}
+
+void
+blob_space_forget(const BlobSpaceId *id)
+{
+	BlobSpaceShared *shared;
+
+	attach_area();
+	LWLockAcquire(control->table_lock, LW_EXCLUSIVE);
+	shared = find_shared(id);
+	if (shared != NULL)
+	{
+		blob_free_runs_clear(blob_space_area, &shared->free_runs);
+		blob_pending_clear(blob_space_area, &shared->pending);
+		blob_free_runs_clear(blob_space_area, &shared->absent);
+		blob_pending_clear(blob_space_area, &shared->absent_pending);
+		hash_search(space_table, &shared->id, HASH_REMOVE, NULL);
+	}
+	LWLockRelease(control->table_lock);
 }

@@ -93,6 +93,15 @@ extern PGDLLEXPORT XLogRecPtr blob_space_free(BlobSpace *space, const BlobFreedE
  */
 extern PGDLLEXPORT int blob_space_reclaim(BlobSpace *space);
 
+/* Pages given out since the start of the server; 0 for a space that was not used since. */
+extern uint64 blob_space_allocated_pages(const BlobSpaceId *id);
+
+/*
+ * Log that a store is gone, and remove its files; true when they are.  For what only the collector
+ * knows: the drop of its map or database has committed, nobody can lock that map any more.
+ */
+extern bool blob_space_drop(const BlobSpaceId *id);
+
 /*
  * Pages of a range that were freed and wait for a checkpoint.  Loads the free space if nobody did;
  * 0 on a standby, which does not know.

@@ -29,6 +29,7 @@ typedef struct BlobSpaceShared
 	BlobGeneration next_generation;
 	BlobGeneration generation_limit;
 	TimestampTz checkpoint_request; /* when one was asked for last */
+	uint64		allocated_pages;	/* given out since the start of the server */
 } BlobSpaceShared;
 
 /* This backend's attachment to the memory of all sets; valid after blob_space_shared(). */
@@ -36,6 +37,12 @@ extern PGDLLEXPORT dsa_area *blob_space_area;
 
 /* The shared part of a store; made on first use. */
 extern PGDLLEXPORT BlobSpaceShared *blob_space_shared(const BlobSpaceId *id);
+
+/*
+ * Give up the shared part of a store, if there is one.  Who has a pointer to one has its map
+ * locked; the map is gone.
+ */
+extern void blob_space_forget(const BlobSpaceId *id);
 
 /* Find the free space in the map, once after each start of the server (space/grow.c). */
 extern void blob_space_load(BlobSpace *space, BlobSpaceShared *shared);

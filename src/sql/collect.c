@@ -117,42 +117,52 @@ phase_name(BlobGcPhase phase)
 	}
 }
 
+static void
+put_status(ReturnSetInfo *result, const BlobGcStatus *status)
+{
+	Datum		values[20] = {0};
+	bool		nulls[20] = {false};
+
+	values[0] = ObjectIdGetDatum(status->database);
+	values[1] = Int32GetDatum(status->pid);
+	nulls[1] = status->pid == 0;
+	values[2] = CStringGetTextDatum(phase_name(status->phase));
+	values[3] = BoolGetDatum(status->automatic);
+	values[4] = BoolGetDatum(status->dry_run);
+	values[5] = TimestampTzGetDatum(status->started_at);
+	values[6] = TimestampTzGetDatum(status->ended_at);
+	nulls[6] = status->ended_at == 0;
+	values[7] = CStringGetTextDatum(status->waiting_for);
+	nulls[7] = status->waiting_for[0] == '\0';
+	values[8] = Int64GetDatum((int64) status->relations_done);
+	values[9] = Int64GetDatum((int64) status->relations_total);
+	values[10] = Int64GetDatum((int64) status->pages_done);
+	values[11] = Int64GetDatum((int64) status->pages_total);
+	values[12] = Int64GetDatum((int64) status->freed_blobs);
+	values[13] = Int64GetDatum((int64) status->freed_bytes);
+	values[14] = Int64GetDatum((int64) status->live_blobs);
+	values[15] = Int64GetDatum((int64) status->live_bytes);
+	nulls[14] = nulls[15] = !status->counted;
+	values[16] = CStringGetTextDatum(status->skipped_reason);
+	nulls[16] = status->skipped_reason[0] == '\0';
+	values[17] = Int64GetDatum((int64) status->rounds);
+	values[18] = Int64GetDatum((int64) status->skipped_rounds);
+	values[19] = TimestampTzGetDatum(status->completed_at);
+	nulls[19] = status->completed_at == 0;
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/* All databases: the views choose. */
 Datum
 blobext_gc_state(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	BlobGcStatus status;
-	Datum		values[18] = {0};
-	bool		nulls[18] = {false};
+	BlobGcStatus *statuses;
+	int			count;
 
 	blob_space_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
-	if (!blob_gc_status_get(&status))
-		return (Datum) 0;
-	values[0] = Int32GetDatum(status.pid);
-	nulls[0] = status.pid == 0;
-	values[1] = CStringGetTextDatum(phase_name(status.phase));
-	values[2] = BoolGetDatum(status.dry_run);
-	values[3] = TimestampTzGetDatum(status.started_at);
-	values[4] = TimestampTzGetDatum(status.ended_at);
-	nulls[4] = status.ended_at == 0;
-	values[5] = CStringGetTextDatum(status.waiting_for);
-	nulls[5] = status.waiting_for[0] == '\0';
-	values[6] = Int64GetDatum((int64) status.relations_done);
-	values[7] = Int64GetDatum((int64) status.relations_total);
-	values[8] = Int64GetDatum((int64) status.pages_done);
-	values[9] = Int64GetDatum((int64) status.pages_total);
-	values[10] = Int64GetDatum((int64) status.freed_blobs);
-	values[11] = Int64GetDatum((int64) status.freed_bytes);
-	values[12] = Int64GetDatum((int64) status.live_blobs);
-	values[13] = Int64GetDatum((int64) status.live_bytes);
-	nulls[12] = nulls[13] = !status.counted;
-	values[14] = CStringGetTextDatum(status.skipped_reason);
-	nulls[14] = status.skipped_reason[0] == '\0';
-	values[15] = Int64GetDatum((int64) status.rounds);
-	values[16] = Int64GetDatum((int64) status.skipped_rounds);
-	values[17] = TimestampTzGetDatum(status.completed_at);
-	nulls[17] = status.completed_at == 0;
-	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	count = blob_gc_status_get(&statuses);
+	for (int i = 0; i < count; i++)
+		put_status((ReturnSetInfo *) fcinfo->resultinfo, &statuses[i]);
 	return (Datum) 0;
 }

@@ -125,6 +125,8 @@ blob_wal_identify(uint8 info)
 			return "CLAIM";
 		case BLOB_WAL_TRIM:
 			return "TRIM";
+		case BLOB_WAL_DROP:
+			return "DROP";
 	}
 	return NULL;
 }

@@ -166,6 +166,16 @@ blob_wal_log_segment(const BlobSpaceId *space, Buffer meta_buffer, const void *m
 	log_meta_page(BLOB_WAL_SEGMENT, &record, sizeof(record), meta_buffer, false, meta, meta_bytes);
 }
 
+XLogRecPtr
+blob_wal_log_drop(const BlobSpaceId *space)
+{
+	BlobWalDrop record = {.header = make_header(space)};
+
+	XLogBeginInsert();
+	XLogRegisterData((char *) &record, sizeof(record));
+	return XLogInsert(BLOB_RMGR_ID, BLOB_WAL_DROP);
+}
+
 void
 blob_wal_log_content(const BlobSpaceId *space, BlobPageNo first_page, const char *data,
 					 uint32 length_bytes, bool flush_soon)

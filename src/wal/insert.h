@@ -60,6 +60,9 @@ extern void blob_wal_log_segment(const BlobSpaceId *space, Buffer meta_buffer,
 								 const void *meta, uint32 meta_bytes,
 								 BlobPageNo first_page, BlobPageNo end_page);
 
+/* The record's end. */
+extern XLogRecPtr blob_wal_log_drop(const BlobSpaceId *space);
+
 /*
  * Log length_bytes (at most BLOB_WAL_CONTENT_MAX_BYTES) of content from first_page on.  The write
  * of these pages must have completed.  Not in a critical section; may throw.  With flush_soon the

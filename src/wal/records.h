@@ -29,6 +29,7 @@
 #define BLOB_WAL_CLAIM 0x70
 #define BLOB_WAL_TRIM 0x80
 #define BLOB_WAL_OMITTED 0x90
+#define BLOB_WAL_DROP 0xA0
 #define BLOB_WAL_OP_MASK 0xF0
 
 /* No record holds more content than this. */
@@ -148,6 +149,16 @@ typedef struct BlobWalClaim
 	uint64		from_bytes;
 	uint64		to_bytes;
 } BlobWalClaim;
+
+/*
+ * DROP: the store's map is gone, with its database or its extension, by a transaction that
+ * committed before.  The directory is removed after this was flushed.  No blocks; no data but the
+ * header.
+ */
+typedef struct BlobWalDrop
+{
+	BlobWalHeader header;
+} BlobWalDrop;
 
 StaticAssertDecl(sizeof(BlobWalHeader) == 16, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalMeta) == 24, "WAL record layout");

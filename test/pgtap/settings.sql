@@ -7,6 +7,15 @@ SELECT results_eq(
 		min_val COLLATE "C", max_val COLLATE "C", unit COLLATE "C"
 		FROM pg_settings WHERE name LIKE 'blobext.%' ORDER BY 1$$,
 	$$VALUES
+		('blobext.autogc' COLLATE "C", 'bool' COLLATE "C", 'sighup' COLLATE "C", 'on' COLLATE "C",
+			NULL::text, NULL::text, NULL::text),
+		('blobext.autogc_cost_delay', 'real', 'sighup', '20', '-1', '1000', 'ms'),
+		('blobext.autogc_cost_limit', 'integer', 'sighup', '-1', '-1', '2147483647', NULL),
+		('blobext.autogc_interval', 'integer', 'sighup', '900', '1', '2147483', 's'),
+		('blobext.autogc_max_workers', 'integer', 'sighup', '2', '1', '64', NULL),
+		('blobext.autogc_naptime', 'integer', 'sighup', '60', '1', '2147483', 's'),
+		('blobext.autogc_scale_factor', 'real', 'sighup', '0.1', '0', '100', NULL),
+		('blobext.autogc_threshold', 'integer', 'sighup', '65536', '0', '2147483647', 'kB'),
 		('blobext.cache_size' COLLATE "C", 'integer' COLLATE "C", 'postmaster' COLLATE "C",
 			'131072' COLLATE "C", '0' COLLATE "C", '2147483647' COLLATE "C", 'kB' COLLATE "C"),
 		('blobext.direct_io', 'bool', 'postmaster', 'on', NULL, NULL, NULL),
@@ -15,6 +24,7 @@ SELECT results_eq(
 		('blobext.gc_wait_timeout', 'integer', 'user', '60000', '0', '2147483647', 'ms'),
 		('blobext.inline_limit', 'integer', 'user', '1024', '0', '1048576', 'B'),
 		('blobext.io_method', 'enum', 'user', 'auto', NULL, NULL, NULL),
+		('blobext.log_autogc_min_duration', 'integer', 'sighup', '600000', '-1', '2147483647', 'ms'),
 		('blobext.max_databases', 'integer', 'postmaster', '64', '1', '100000', NULL),
 		('blobext.tail_extents', 'bool', 'user', 'on', NULL, NULL, NULL),
 		('blobext.verify_reads', 'bool', 'user', 'off', NULL, NULL, NULL),

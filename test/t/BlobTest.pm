@@ -40,6 +40,7 @@ max_connections = 40
 max_prepared_transactions = 20
 autovacuum_naptime = 5s
 blobext.cache_size = 8MB
+blobext.autogc = off
 ));
 	$node->append_conf('postgresql.conf', $options{conf}) if defined $options{conf};
 	if ($options{start} // 1)

@@ -1,0 +1,412 @@
+/*
+ * gc/launcher.c
+ *	  The launcher: starts workers for databases where something changed, and removes what dropped
+ *	  databases leave behind.
+ *
+ * It is connected to no database, so it is in nobody's way.  Directories of stores tell which
+ * databases there are to look at, pg_database which of them still exist.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "core/compat.h"
+#include "core/settings.h"
+#include "gc/gc_internal.h"
+#include "gc/launcher.h"
+#include "gc/schedule.h"
+#include "gc/status.h"
+#include "io/segment.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "space/space.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lock.h"
+#include "storage/procsignal.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#define LIBRARY "blobext"
+#define RESTART_S 10
+
+/* A database with a store. */
+typedef struct Database
+{
+	Oid			oid;
+	bool		can_connect;	/* false: DROP DATABASE was interrupted */
+	bool		wants_look;
+	uint64		allocated_pages;
+	int64		changed_rows;
+	TimestampTz looked_at;
+} Database;
+
+typedef struct Worker
+{
+	Oid			database;
+	BackgroundWorkerHandle *handle; /* NULL: free */
+} Worker;
+
+static Worker workers[BLOB_AUTOGC_WORKER_LIMIT];
+
+/* What the last tick found, in tick_context. */
+static MemoryContext tick_context;
+static Database *databases;
+static int	database_count;
+static TimestampTz tick_at;
+
+static bool is_out_of_workers;	/* and the log says so */
+
+void
+blob_gc_launcher_register(void)
+{
+	BackgroundWorker worker;
+
+	if (IsBinaryUpgrade)
+		return;
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = RESTART_S;
+	strlcpy(worker.bgw_library_name, LIBRARY, sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, "blob_gc_launcher_main", sizeof(worker.bgw_function_name));
+	strlcpy(worker.bgw_name, "blobext launcher", sizeof(worker.bgw_name));
+	strlcpy(worker.bgw_type, "blobext launcher", sizeof(worker.bgw_type));
+	RegisterBackgroundWorker(&worker);
+}
+
+/* ---- what there is ---- */
+
+static int
+compare_databases(const void *a, const void *b)
+{
+	Oid			left = ((const Database *) a)->oid;
+	Oid			right = ((const Database *) b)->oid;
+
+	return left < right ? -1 : left > right;
+}
+
+static Database *
+find_database(Oid oid)
+{
+	Database	key = {.oid = oid};
+
+	return bsearch(&key, databases, database_count, sizeof(Database), compare_databases);
+}
+
+/* All of the cluster, with a fresh snapshot; ordered. */
+static void
+read_databases(void)
+{
+	int			room = 64;
+	Relation	catalog;
+	TableScanDesc scan;
+	Snapshot	snapshot;
+	HeapTuple	tuple;
+
+	databases = MemoryContextAllocZero(tick_context, sizeof(Database) * room);
+	database_count = 0;
+	StartTransactionCommand();
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	catalog = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan(catalog, snapshot, 0, NULL);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_database row = (Form_pg_database) GETSTRUCT(tuple);
+
+		if (database_count == room)
+		{
+			room *= 2;
+			databases = repalloc(databases, sizeof(Database) * room);
+		}
+		memset(&databases[database_count], 0, sizeof(Database));
+		databases[database_count].oid = row->oid;
+		databases[database_count].can_connect = !database_is_invalid_form(row);
+		database_count++;
+	}
+	table_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	UnregisterSnapshot(snapshot);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(tick_context);
+	qsort(databases, database_count, sizeof(Database), compare_databases);
+}
+
+/* Only those that have a store; sums up what was allocated there. */
+static void
+keep_stores(const BlobSpaceId *spaces, int space_count)
+{
+	bool	   *has_store = palloc0(sizeof(bool) * Max(database_count, 1));
+	int			kept = 0;
+
+	for (int i = 0; i < space_count; i++)
+	{
+		Database   *database = find_database(spaces[i].dboid);
+
+		if (database == NULL)
+			continue;
+		has_store[database - databases] = true;
+		database->allocated_pages += blob_space_allocated_pages(&spaces[i]);
+	}
+	for (int i = 0; i < database_count; i++)
+	{
+		if (has_store[i])
+			databases[kept++] = databases[i];
+	}
+	database_count = kept;
+}
+
+/*
+ * Remove the directory of a database that is not there.  Its OID is locked meanwhile, so that
+ * nobody can connect to a new database of that OID.
+ */
+static void
+remove_directory(const BlobSpaceId *space)
+{
+	LOCKTAG		tag;
+
+	StartTransactionCommand();
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, space->dboid, 0);
+	if (LockAcquire(&tag, AccessExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL)
+	{
+		AcceptInvalidationMessages();
+		if (!SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(space->dboid)))
+		{
+			ereport(LOG,
+					(errmsg("blobext: removing directory " BLOB_STORE_DIR "/%u.%016llx of a "
+							"dropped database", space->dboid,
+							(unsigned long long) space->incarnation)));
+			(void) blob_space_drop(space);
+		}
+	}
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(tick_context);
+}
+
+/*
+ * A directory is made by sessions of its database only, so the database was there, committed,
+ * before the directory was listed; and pg_database was read after that.  If it is not there now,
+ * it was dropped, and that has committed.
+ */
+static void
+remove_dropped(const BlobSpaceId *spaces, int space_count)
+{
+	for (int i = 0; i < space_count; i++)
+	{
+		if (find_database(spaces[i].dboid) == NULL)
+			remove_directory(&spaces[i]);
+	}
+}
+
+static void
+forget_dropped(void)
+{
+	Oid		   *oids = palloc(sizeof(Oid) * Max(database_count, 1));
+
+	for (int i = 0; i < database_count; i++)
+		oids[i] = databases[i].oid;
+	blob_gc_schedule_keep(oids, database_count);
+	blob_gc_status_keep(oids, database_count);
+}
+
+static void
+judge_databases(void)
+{
+	for (int i = 0; i < database_count; i++)
+	{
+		Database   *database = &databases[i];
+		PgStat_StatDBEntry *statistics = pgstat_fetch_stat_dbentry(database->oid);
+
+		if (statistics != NULL)
+			database->changed_rows = blob_stat_changed_rows(statistics);
+		database->wants_look = database->can_connect &&
+			blob_gc_schedule_wants_look(database->oid, database->allocated_pages,
+										database->changed_rows, tick_at, &database->looked_at);
+	}
+}
+
+static void
+tick(void)
+{
+	BlobSpaceId *spaces;
+	int			space_count;
+
+	MemoryContextReset(tick_context);
+	MemoryContextSwitchTo(tick_context);
+	pgstat_report_activity(STATE_RUNNING, "blobext: looking for databases");
+
+	space_count = blob_segment_list_spaces(&spaces);
+	read_databases();
+	remove_dropped(spaces, space_count);
+	forget_dropped();
+	keep_stores(spaces, space_count);
+	judge_databases();
+	pgstat_report_activity(STATE_IDLE, NULL);
+}
+
+/* ---- workers ---- */
+
+static void
+reap_workers(void)
+{
+	pid_t		pid;
+
+	for (int i = 0; i < BLOB_AUTOGC_WORKER_LIMIT; i++)
+	{
+		if (workers[i].handle == NULL ||
+			GetBackgroundWorkerPid(workers[i].handle, &pid) != BGWH_STOPPED)
+			continue;
+		pfree(workers[i].handle);
+		workers[i].handle = NULL;
+	}
+}
+
+static Worker *
+free_worker(void)
+{
+	for (int i = 0; i < blob_autogc_max_workers; i++)
+	{
+		if (workers[i].handle == NULL)
+			return &workers[i];
+	}
+	return NULL;
+}
+
+static bool
+has_worker(Oid database)
+{
+	for (int i = 0; i < BLOB_AUTOGC_WORKER_LIMIT; i++)
+	{
+		if (workers[i].handle != NULL && workers[i].database == database)
+			return true;
+	}
+	return false;
+}
+
+static bool
+start_worker(Worker *slot, Oid database)
+{
+	BackgroundWorker worker;
+	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	strlcpy(worker.bgw_library_name, LIBRARY, sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, "blob_gc_worker_main", sizeof(worker.bgw_function_name));
+	strlcpy(worker.bgw_name, "blobext collector", sizeof(worker.bgw_name));
+	strlcpy(worker.bgw_type, "blobext collector", sizeof(worker.bgw_type));
+	worker.bgw_main_arg = ObjectIdGetDatum(database);
+	worker.bgw_notify_pid = MyProcPid;
+	slot->database = database;
+	if (!RegisterDynamicBackgroundWorker(&worker, &slot->handle))
+		slot->handle = NULL;
+	MemoryContextSwitchTo(old_context);
+
+	if (slot->handle == NULL && !is_out_of_workers)
+		ereport(LOG,
+				(errmsg("blobext: could not start a process to collect blobs"),
+				 errdetail("All background worker slots are in use."),
+				 errhint("You might need to increase max_worker_processes.")));
+	is_out_of_workers = slot->handle == NULL;
+	return !is_out_of_workers;
+}
+
+/* The one that waits longest, and that nobody has for himself. */
+static Database *
+next_database(void)
+{
+	Database   *next = NULL;
+
+	for (int i = 0; i < database_count; i++)
+	{
+		if (databases[i].wants_look && !has_worker(databases[i].oid) &&
+			(next == NULL || databases[i].looked_at < next->looked_at))
+			next = &databases[i];
+	}
+	return next;
+}
+
+static void
+start_workers(void)
+{
+	Worker	   *slot;
+	Database   *database;
+
+	while ((slot = free_worker()) != NULL && (database = next_database()) != NULL)
+	{
+		bool		is_wanted;
+
+		/* A worker would have to wait until it can connect, or fail. */
+		StartTransactionCommand();
+		is_wanted = blob_gc_database_is_wanted(database->oid);
+		CommitTransactionCommand();
+		if (!is_wanted)
+		{
+			if (!start_worker(slot, database->oid))
+				return;
+			blob_gc_schedule_look_begins(database->oid, database->allocated_pages,
+										 database->changed_rows, tick_at);
+		}
+		database->wants_look = false;
+	}
+}
+
+/* ---- the process ---- */
+
+static void
+wait_for_tick(TimestampTz next_tick)
+{
+	long		timeout_ms = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next_tick);
+
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms,
+					 PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	if (ProcDiePending)
+		proc_exit(1);			/* without the line that CHECK_FOR_INTERRUPTS would log */
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+		blob_gc_schedule_wake();
+	}
+}
+
+void
+blob_gc_launcher_main(Datum argument)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
+	blob_gc_fix_settings("blobext launcher");
+	tick_context = AllocSetContextCreate(TopMemoryContext, "blobext launcher",
+										 ALLOCSET_DEFAULT_SIZES);
+	for (;;)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+		TimestampTz next_tick = tick_at + blob_autogc_naptime_s * USECS_PER_SEC;
+
+		reap_workers();
+		if (now >= next_tick || now < tick_at)	/* the clock may have been set back */
+		{
+			tick_at = now;
+			tick();
+			continue;
+		}
+		start_workers();
+		wait_for_tick(next_tick);
+	}
+}

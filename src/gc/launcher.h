@@ -1,0 +1,42 @@
+/*
+ * gc/launcher.h
+ *	  The background launcher and its workers.
+ */
+#ifndef BLOB_GC_LAUNCHER_H
+#define BLOB_GC_LAUNCHER_H
+
+#include "postgres.h"
+
+#include "core/page.h"
+
+/* Register the launcher; while shared_preload_libraries are loaded. */
+extern void blob_gc_launcher_register(void);
+
+/* Entry points of the processes: launcher.c, worker.c. */
+extern PGDLLEXPORT void blob_gc_launcher_main(Datum argument);
+extern PGDLLEXPORT void blob_gc_worker_main(Datum argument);
+
+/* The settings, and nothing else of its environment, that a process of ours shall see; worker.c. */
+extern void blob_gc_fix_settings(const char *application_name);
+
+/*
+ * worker.c: does somebody hold the database for itself (DROP DATABASE, ALTER DATABASE ... RENAME,
+ * SET TABLESPACE), or copy it?  In a transaction.  These commands hold a lock on the database
+ * while they wait for its sessions to end, so nobody could be seen waiting.
+ */
+extern bool blob_gc_database_is_wanted(Oid database);
+
+/*
+ * leftovers.c: this database's store, as the committed catalogs know it, in a transaction that
+ * began after what is to be judged.  Waits for nobody.  False if it cannot be told: somebody has
+ * the map locked, or the extension is there without its map.
+ */
+extern bool blob_gc_find_store(BlobSpaceId *space, bool *exists);
+
+/*
+ * leftovers.c: remove the directories of spaces that this database had before its extension was
+ * dropped.  Outside of a transaction.  False if there are some that could not be decided on yet.
+ */
+extern bool blob_gc_remove_leftovers(void);
+
+#endif							/* BLOB_GC_LAUNCHER_H */

@@ -1,0 +1,325 @@
+/*
+ * gc/schedule.c
+ *	  When to look at a database, and whether to collect there, see gc/schedule.h.
+ *
+ * The table starts empty with the server, so nothing is known of the time before: databases count
+ * as changed, and as collected when the server started.
+ */
+#include "postgres.h"
+
+#include <ctype.h>
+
+#include "core/page.h"
+#include "core/settings.h"
+#include "gc/gc.h"
+#include "gc/schedule.h"
+#include "gc/status.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+
+#define TRANCHE_NAME "blobext_gc_schedule"
+
+/* After so many failures in a row the time between looks grows no more. */
+#define MAX_DOUBLINGS 3
+
+/* How often the log repeats a reason. */
+#define REPEAT_REASON_MS (60 * 60 * 1000)
+
+typedef struct ScheduleEntry
+{
+	Oid			database;		/* invalid: free */
+
+	/* The last look. */
+	TimestampTz looked_at;
+	TimestampTz next_look;
+	int			failures;		/* in a row */
+	bool		look_again;
+	uint64		seen_allocated_pages;
+	int64		seen_changed_rows;
+
+	/* The last complete round; at first, when the entry was made. */
+	bool		is_known;		/* there was one */
+	TimestampTz completed_at;
+	BlobGcChurn churn;
+	uint64		live_blobs;
+	uint64		live_bytes;
+
+	/* The last reason in the log. */
+	TimestampTz reported_at;
+	char		reason[BLOB_GC_REASON_BYTES];
+} ScheduleEntry;
+
+typedef struct ScheduleTable
+{
+	LWLock	   *lock;
+	ScheduleEntry entries[FLEXIBLE_ARRAY_MEMBER];
+} ScheduleTable;
+
+static ScheduleTable *table;
+
+static Size
+table_bytes(void)
+{
+	return add_size(offsetof(ScheduleTable, entries),
+					mul_size(blob_max_databases, sizeof(ScheduleEntry)));
+}
+
+void
+blob_gc_schedule_shmem_request(void)
+{
+	RequestAddinShmemSpace(table_bytes());
+	RequestNamedLWLockTranche(TRANCHE_NAME, 1);
+}
+
+void
+blob_gc_schedule_shmem_init(void)
+{
+	bool		found;
+
+	table = ShmemInitStruct("blobext collector schedule", table_bytes(), &found);
+	if (found)
+		return;
+	memset(table, 0, table_bytes());
+	table->lock = &GetNamedLWLockTranche(TRANCHE_NAME)->lock;
+}
+
+/* The caller holds the lock. */
+static ScheduleEntry *
+find_entry(Oid database)
+{
+	for (int i = 0; i < blob_max_databases; i++)
+	{
+		if (table->entries[i].database == database)
+			return &table->entries[i];
+	}
+	return NULL;
+}
+
+/* The same, made if need be; NULL if the table is full.  The lock is held exclusively. */
+static ScheduleEntry *
+make_entry(Oid database)
+{
+	ScheduleEntry *entry = find_entry(database);
+
+	if (entry != NULL)
+		return entry;
+	entry = find_entry(InvalidOid);
+	if (entry == NULL)
+		return NULL;
+	memset(entry, 0, sizeof(*entry));
+	entry->database = database;
+	entry->look_again = true;
+	entry->completed_at = GetCurrentTimestamp();
+	return entry;
+}
+
+/* ---- the launcher's ---- */
+
+bool
+blob_gc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 changed_rows,
+							TimestampTz now, TimestampTz *looked_at)
+{
+	ScheduleEntry *entry;
+	bool		wants = false;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	entry = make_entry(database);
+	if (entry != NULL && now >= entry->next_look)
+	{
+		wants = entry->failures > 0 || entry->look_again ||
+			entry->seen_allocated_pages != allocated_pages ||
+			entry->seen_changed_rows != changed_rows;
+		*looked_at = entry->looked_at;
+	}
+	LWLockRelease(table->lock);
+	return wants;
+}
+
+void
+blob_gc_schedule_look_begins(Oid database, uint64 allocated_pages, int64 changed_rows,
+							 TimestampTz now)
+{
+	ScheduleEntry *entry;
+	int64		pause_ms = (int64) blob_autogc_naptime_s * 1000;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	entry = find_entry(database);
+	if (entry != NULL)
+	{
+		entry->looked_at = now;
+		entry->next_look = now + (pause_ms << Min(entry->failures, MAX_DOUBLINGS)) * 1000;
+		entry->failures++;
+		entry->seen_allocated_pages = allocated_pages;
+		entry->seen_changed_rows = changed_rows;
+	}
+	LWLockRelease(table->lock);
+}
+
+void
+blob_gc_schedule_wake(void)
+{
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < blob_max_databases; i++)
+	{
+		table->entries[i].look_again = true;
+		table->entries[i].next_look = 0;
+	}
+	LWLockRelease(table->lock);
+}
+
+static int
+compare_oids(const void *a, const void *b)
+{
+	Oid			left = *(const Oid *) a;
+	Oid			right = *(const Oid *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+void
+blob_gc_schedule_keep(const Oid *databases, int count)
+{
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < blob_max_databases; i++)
+	{
+		ScheduleEntry *entry = &table->entries[i];
+
+		if (OidIsValid(entry->database) &&
+			bsearch(&entry->database, databases, count, sizeof(Oid), compare_oids) == NULL)
+			entry->database = InvalidOid;
+	}
+	LWLockRelease(table->lock);
+}
+
+/* ---- the workers' ---- */
+
+/*
+ * How many values may have become free since the last round, as far as rows tell: what was
+ * removed row by row, or, if that is more, what went with whole tables.  An UPDATE that leaves
+ * the value alone counts as well; nobody knows better without looking.
+ */
+static double
+removed_values(const ScheduleEntry *entry, const BlobGcChurn *churn)
+{
+	int64		rows = Max(churn->removed_rows - entry->churn.removed_rows,
+						   entry->churn.live_rows - churn->live_rows);
+
+	if (!entry->is_known || rows <= 0)
+		return 0;
+	return Min((double) rows, (double) entry->live_blobs);
+}
+
+static void
+judge(const ScheduleEntry *entry, const BlobGcChurn *churn, BlobGcVerdict *verdict)
+{
+	uint64		allocated_pages = churn->allocated_pages - entry->churn.allocated_pages;
+	double		bytes = (double) allocated_pages * BLOB_PAGE_SIZE;
+	double		limit = (double) blob_autogc_threshold_kb * 1024;
+	bool		has_changed = !entry->is_known || allocated_pages > 0 ||
+		churn->fingerprint == 0 || churn->fingerprint != entry->churn.fingerprint;
+
+	if (entry->is_known && entry->live_blobs > 0)
+		bytes += removed_values(entry, churn) * ((double) entry->live_bytes / entry->live_blobs);
+	if (entry->is_known)
+		limit += blob_autogc_scale_factor * (double) entry->live_bytes;
+	verdict->is_due = has_changed &&
+		((bytes > 0 && bytes >= limit) ||
+		 TimestampDifferenceExceeds(entry->completed_at, GetCurrentTimestamp(),
+									blob_autogc_interval_s * 1000));
+
+	/* Nobody tells the launcher of VACUUM. */
+	verdict->look_again = has_changed || churn->dead_rows > 0;
+}
+
+void
+blob_gc_schedule_judge(const BlobGcChurn *churn, BlobGcVerdict *verdict)
+{
+	ScheduleEntry *entry;
+
+	memset(verdict, 0, sizeof(*verdict));
+	LWLockAcquire(table->lock, LW_SHARED);
+	entry = find_entry(MyDatabaseId);
+	if (entry != NULL)
+		judge(entry, churn, verdict);
+	LWLockRelease(table->lock);
+}
+
+void
+blob_gc_schedule_succeeded(bool look_again)
+{
+	ScheduleEntry *entry;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	entry = find_entry(MyDatabaseId);
+	if (entry != NULL)
+	{
+		entry->failures = 0;
+		entry->look_again = look_again;
+		entry->next_look = TimestampTzPlusMilliseconds(entry->looked_at,
+													   blob_autogc_naptime_s * 1000);
+	}
+	LWLockRelease(table->lock);
+}
+
+/* Reasons that differ in numbers (processes, WAL positions) are the same one. */
+static bool
+same_reason(const char *left, const char *right)
+{
+	for (;;)
+	{
+		while (isxdigit((unsigned char) *left) && !islower((unsigned char) *left))
+			left++;
+		while (isxdigit((unsigned char) *right) && !islower((unsigned char) *right))
+			right++;
+		if (*left != *right)
+			return false;
+		if (*left == '\0')
+			return true;
+		left++;
+		right++;
+	}
+}
+
+bool
+blob_gc_schedule_is_news(const char *reason)
+{
+	ScheduleEntry *entry;
+	TimestampTz now = GetCurrentTimestamp();
+	bool		is_news = true;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	entry = find_entry(MyDatabaseId);
+	if (entry != NULL)
+	{
+		is_news = !same_reason(entry->reason, reason) ||
+			TimestampDifferenceExceeds(entry->reported_at, now, REPEAT_REASON_MS);
+		if (is_news)
+		{
+			entry->reported_at = now;
+			strlcpy(entry->reason, reason, BLOB_GC_REASON_BYTES);
+		}
+	}
+	LWLockRelease(table->lock);
+	return is_news;
+}
+
+void
+blob_gc_schedule_round_done(const BlobGcChurn *churn, uint64 live_blobs, uint64 live_bytes)
+{
+	ScheduleEntry *entry;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	entry = make_entry(MyDatabaseId);
+	if (entry != NULL)
+	{
+		entry->is_known = true;
+		entry->completed_at = GetCurrentTimestamp();
+		entry->churn = *churn;
+		entry->live_blobs = live_blobs;
+		entry->live_bytes = live_bytes;
+		entry->reason[0] = '\0';
+	}
+	LWLockRelease(table->lock);
+}

@@ -1,0 +1,65 @@
+/*
+ * gc/schedule.h
+ *	  When to look at a database, and whether to collect there: state of the launcher and its
+ *	  workers in shared memory, an entry per database.  See README.md, "The launcher".
+ */
+#ifndef BLOB_GC_SCHEDULE_H
+#define BLOB_GC_SCHEDULE_H
+
+#include "postgres.h"
+
+#include "utils/timestamp.h"
+
+/* What changed in a database, as far as counters tell: compared with the same at the last round. */
+typedef struct BlobGcChurn
+{
+	uint64		allocated_pages;	/* since the start of the server */
+	int64		removed_rows;	/* updated, deleted and vacuumed, of tables that can hold values */
+	int64		live_rows;		/* of these tables */
+	int64		dead_rows;		/* deleted, not vacuumed */
+	uint64		fingerprint;	/* of the tables' counters and files; 0: there are no counters */
+} BlobGcChurn;
+
+/* What a look says. */
+typedef struct BlobGcVerdict
+{
+	bool		is_due;			/* collect now */
+	bool		look_again;		/* even if the counters of the launcher stand still */
+} BlobGcVerdict;
+
+extern void blob_gc_schedule_shmem_request(void);
+extern void blob_gc_schedule_shmem_init(void);
+
+/*
+ * The launcher's: does a database want a look by a worker?  allocated_pages, changed_rows: counters
+ * of its spaces, of its tables.  looked_at: when the last one began.  False if there is no room for
+ * one more database.
+ */
+extern bool blob_gc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 changed_rows,
+										TimestampTz now, TimestampTz *looked_at);
+
+/*
+ * A worker is started.  Until it calls blob_gc_schedule_succeeded(), the look counts as failed,
+ * however it ends, and the next one comes later and later.
+ */
+extern void blob_gc_schedule_look_begins(Oid database, uint64 allocated_pages, int64 changed_rows,
+										 TimestampTz now);
+
+/* Look at all databases soon: settings have changed. */
+extern void blob_gc_schedule_wake(void);
+
+/* Forget all databases but these (sorted). */
+extern void blob_gc_schedule_keep(const Oid *databases, int count);
+
+/* A worker's, for its database. */
+extern void blob_gc_schedule_judge(const BlobGcChurn *churn, BlobGcVerdict *verdict);
+extern void blob_gc_schedule_succeeded(bool look_again);
+
+/* Whether a reason for freeing nothing is worth a line in the log: it is new, or an hour old. */
+extern bool blob_gc_schedule_is_news(const char *reason);
+
+/* A round was complete; churn: as it was before marking, allocated_pages at the cutoff. */
+extern void blob_gc_schedule_round_done(const BlobGcChurn *churn, uint64 live_blobs,
+										uint64 live_bytes);
+
+#endif							/* BLOB_GC_SCHEDULE_H */

@@ -1,0 +1,219 @@
+/*
+ * gc/worker.c
+ *	  A worker: looks at one database, collects there if it should, and ends.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "commands/dbcommands.h"
+#include "core/catalog.h"
+#include "core/settings.h"
+#include "gc/gc_internal.h"
+#include "gc/launcher.h"
+#include "gc/schedule.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/lock.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/pg_rusage.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+/* How long a worker waits for a lock; others have to get along with it meanwhile. */
+#define LOCK_TIMEOUT "5s"
+
+bool
+blob_gc_database_is_wanted(Oid database)
+{
+	LOCKTAG		tag;
+
+	/* What a new session takes: what conflicts with it keeps sessions out. */
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, database, 0);
+	if (LockAcquire(&tag, RowExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		return true;
+	LockRelease(&tag, RowExclusiveLock, false);
+	return false;
+}
+
+/*
+ * What ALTER DATABASE ... SET or the configuration say must not make the collector see less than
+ * there is, or stop it.
+ */
+void
+blob_gc_fix_settings(const char *application_name)
+{
+	static const char *const fixed[][2] = {
+		{"search_path", ""},
+		{"zero_damaged_pages", "false"},
+		{"ignore_checksum_failure", "false"},
+		{"statement_timeout", "0"},
+		{"idle_in_transaction_session_timeout", "0"},
+		{"lock_timeout", LOCK_TIMEOUT},
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_read_only", "false"},
+		{"stats_fetch_consistency", "none"}
+	};
+
+	for (size_t i = 0; i < lengthof(fixed); i++)
+		SetConfigOption(fixed[i][0], fixed[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("application_name", application_name, PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+/* ---- the decision ---- */
+
+static void
+measure(const BlobSpaceId *space, BlobGcChurn *churn)
+{
+	BlobGcRound round = {.context = CurrentMemoryContext, .blob_type = blob_catalog_type()};
+	uint64		allocated_pages = blob_space_allocated_pages(space);
+
+	blob_gc_measure_churn(blob_gc_list_roots(&round), allocated_pages, churn);
+}
+
+/* In a transaction of its own. */
+static void
+decide(BlobGcVerdict *verdict)
+{
+	BlobGcChurn churn;
+	BlobSpaceId space;
+	bool		exists;
+
+	memset(verdict, 0, sizeof(*verdict));
+	if (!blob_autogc)
+		return;
+	StartTransactionCommand();
+	if (!blob_gc_find_store(&space, &exists))
+		verdict->look_again = true;
+	else if (exists)
+	{
+		measure(&space, &churn);
+		blob_gc_schedule_judge(&churn, verdict);
+	}
+	CommitTransactionCommand();
+}
+
+/* ---- the round ---- */
+
+void
+blob_gc_worker_options(BlobGcOptions *options)
+{
+	options->cost_delay_ms = blob_autogc_cost_delay_ms < 0 ? blob_gc_cost_delay_ms :
+		blob_autogc_cost_delay_ms;
+	options->cost_limit_pages = blob_autogc_cost_limit_pages <= 0 ? blob_gc_cost_limit_pages :
+		blob_autogc_cost_limit_pages;
+}
+
+static void
+log_complete(const char *database, const BlobGcResult *result, const PGRUsage *usage,
+			 TimestampTz started_at)
+{
+	if (blob_log_autogc_min_duration_ms < 0 ||
+		!TimestampDifferenceExceeds(started_at, GetCurrentTimestamp(),
+									blob_log_autogc_min_duration_ms))
+		return;
+	ereport(LOG,
+			(errmsg("automatic collection of blobs of database \"%s\": freed: " UINT64_FORMAT
+					" values, " UINT64_FORMAT " bytes; remain: " UINT64_FORMAT " values, "
+					UINT64_FORMAT " bytes; segments removed: %d; system usage: %s",
+					database, result->freed_blobs, result->freed_bytes, result->live_blobs,
+					result->live_bytes, result->removed_segments, pg_rusage_show(usage))));
+}
+
+static void
+log_skipped(const char *database, const BlobGcResult *result)
+{
+	if (blob_log_autogc_min_duration_ms < 0 ||
+		!blob_gc_schedule_is_news(result->skipped_reason))
+		return;
+	if (result->freed_blobs > 0)
+		ereport(LOG,
+				(errmsg("automatic collection of blobs of database \"%s\" ended after "
+						UINT64_FORMAT " values, " UINT64_FORMAT " bytes: %s", database,
+						result->freed_blobs, result->freed_bytes, result->skipped_reason)));
+	else
+		ereport(LOG,
+				(errmsg("automatic collection of blobs of database \"%s\" freed nothing: %s",
+						database, result->skipped_reason)));
+}
+
+/* True if the round was complete. */
+static bool
+collect(void)
+{
+	BlobGcOptions options = {.automatic = true};
+	BlobGcResult result;
+	PGRUsage	usage;
+	TimestampTz started_at = GetCurrentTimestamp();
+	const char *database;
+
+	blob_gc_worker_options(&options);
+	pg_rusage_init(&usage);
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	database = get_database_name(MyDatabaseId);
+	blob_gc_run(&options, &result);
+	PopActiveSnapshot();
+	if (result.skipped_reason == NULL)
+		log_complete(database, &result, &usage, started_at);
+	else
+		log_skipped(database, &result);
+	CommitTransactionCommand();
+	return result.skipped_reason == NULL;
+}
+
+/* ---- the process ---- */
+
+static void
+look(void)
+{
+	BlobGcVerdict verdict;
+	bool		is_clean;
+
+	pgstat_report_activity(STATE_RUNNING, "blobext: looking for changes");
+	decide(&verdict);
+	if (verdict.is_due)
+	{
+		if (!collect())
+			return;				/* counts as failed: come again, but not too often */
+
+		/* Of what was deleted while it ran, and of rows that VACUUM has not removed. */
+		decide(&verdict);
+	}
+	is_clean = blob_gc_remove_leftovers();
+	if (is_clean)
+		blob_gc_schedule_succeeded(verdict.look_again);
+}
+
+void
+blob_gc_worker_main(Datum argument)
+{
+	MemoryContext context;
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(argument), InvalidOid,
+											  BGWORKER_BYPASS_ALLOWCONN);
+	blob_gc_fix_settings("blobext collector");
+	context = AllocSetContextCreate(TopMemoryContext, "blobext worker", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		look();
+	}
+	PG_CATCH();
+	{
+		/* Not worth a line about a process that "exited with exit code 1". */
+		HOLD_INTERRUPTS();
+		EmitErrorReport();
+		AbortOutOfAnyTransaction();
+		proc_exit(0);
+	}
+	PG_END_TRY();
+}

@@ -1,0 +1,108 @@
+/*
+ * io/segment_dir.c
+ *	  Directories of spaces: which there are, and their removal.
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "access/xlogutils.h"
+#include "io/io_internal.h"
+#include "io/segment.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+
+/* What a directory's name says; false if it is not one that blob_segment_dir_path() makes. */
+static bool
+parse_name(const char *name, BlobSpaceId *space)
+{
+	char		path[MAXPGPATH];
+	unsigned int dboid;
+	unsigned long long incarnation;
+
+	if (sscanf(name, "%u.%llx", &dboid, &incarnation) != 2)
+		return false;
+	memset(space, 0, sizeof(*space));
+	space->dboid = dboid;
+	space->incarnation = incarnation;
+	blob_segment_dir_path(path, sizeof(path), space);
+	return strcmp(path + strlen(BLOB_STORE_DIR "/"), name) == 0;
+}
+
+int
+blob_segment_list_spaces(BlobSpaceId **spaces)
+{
+	int			room = 64;
+	int			count = 0;
+	DIR		   *directory;
+	struct dirent *entry;
+
+	*spaces = palloc(sizeof(BlobSpaceId) * room);
+	directory = AllocateDir(BLOB_STORE_DIR);
+	if (directory == NULL && errno == ENOENT)
+		return 0;
+	while ((entry = ReadDir(directory, BLOB_STORE_DIR)) != NULL)
+	{
+		if (count == room)
+		{
+			room *= 2;
+			*spaces = repalloc(*spaces, sizeof(BlobSpaceId) * room);
+		}
+		if (parse_name(entry->d_name, &(*spaces)[count]))
+			count++;
+	}
+	FreeDir(directory);
+	return count;
+}
+
+/* Remove the files; truncated first, as in blob_segment_remove(). */
+static bool
+remove_files(const char *path)
+{
+	DIR		   *directory = AllocateDir(path);
+	struct dirent *entry;
+	bool		are_gone = directory != NULL;
+
+	while ((entry = ReadDirExtended(directory, path, WARNING)) != NULL)
+	{
+		char		file[MAXPGPATH * 2];
+
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			continue;
+		if (!InRecovery)
+			CHECK_FOR_INTERRUPTS();
+		snprintf(file, sizeof(file), "%s/%s", path, entry->d_name);
+		if ((truncate(file, 0) != 0 || unlink(file) != 0) && errno != ENOENT)
+		{
+			ereport(WARNING,
+					(errcode_for_file_access(),
+					 errmsg("could not remove blob segment file \"%s\": %m", file)));
+			are_gone = false;
+		}
+	}
+	FreeDir(directory);
+	return are_gone;
+}
+
+bool
+blob_segment_remove_dir(const BlobSpaceId *space)
+{
+	char		path[MAXPGPATH];
+	bool		is_gone;
+
+	blob_segment_dir_path(path, sizeof(path), space);
+	if (access(path, F_OK) != 0 && errno == ENOENT)
+		return true;
+
+	is_gone = remove_files(path);
+	blob_segment_note_removal();
+	if (is_gone && rmdir(path) != 0 && errno != ENOENT)
+	{
+		ereport(WARNING,
+				(errcode_for_file_access(),
+				 errmsg("could not remove directory \"%s\": %m", path)));
+		is_gone = false;
+	}
+	blob_segment_sync_directory(BLOB_STORE_DIR);
+	return is_gone;
+}

@@ -1,0 +1,438 @@
+# Space comes back by itself: the launcher and its workers, and what dropped databases and
+# extensions leave behind.
+#
+# "Fails without" names what was taken out of the code to see a test fail.
+use strict;
+use warnings;
+
+use FindBin;
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+use lib $FindBin::RealBin;
+use BlobTest;
+
+my %quickly = (
+	'blobext.autogc' => 'on',
+	'blobext.autogc_naptime' => '1s',
+	'blobext.autogc_interval' => '1s',
+	'blobext.autogc_threshold' => '0',
+	'blobext.autogc_cost_delay' => '0',
+	'blobext.log_autogc_min_duration' => '0',
+	'blobext.gc_wait_timeout' => '3s');
+my $node = blob_cluster('main',
+	create => 0,
+	streaming => 1,
+	conf => join("\n", 'autovacuum = off', 'restart_after_crash = on', "log_line_prefix = '%m [%p] %b %a '",
+		map { "$_ = '$quickly{$_}'" } keys %quickly));
+my $value = q(convert_to(repeat(md5(i::text), 1000), 'UTF8'));
+
+# ---- tools ----
+
+sub sql
+{
+	my ($database, @statements) = @_;
+	return $node->safe_psql($database, join(";\n", @statements));
+}
+
+sub set
+{
+	my (%settings) = @_;
+	sql('postgres', map { "ALTER SYSTEM SET $_ = '$settings{$_}'" } keys %settings);
+	return sql('postgres', 'SELECT pg_reload_conf()');
+}
+
+# Wait until a condition holds; fails the test if it never does.
+sub becomes
+{
+	my ($database, $condition, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return ok($node->poll_query_until($database, "SELECT coalesce(($condition), false)"), $name);
+}
+
+sub seconds(&)
+{
+	my ($code) = @_;
+	my $started = time;
+	$code->();
+	return time - $started;
+}
+
+sub directories
+{
+	my ($oid) = @_;
+	my @found = glob($node->data_dir . "/pg_blobext/$oid.*");
+	return scalar @found;
+}
+
+sub oid { return sql('postgres', "SELECT oid FROM pg_database WHERE datname = '$_[0]'") }
+
+sub directories_become
+{
+	my ($oid, $count, $name) = @_;
+	for (my $i = 0; directories($oid) != $count && $i < 600; $i++) { sleep 0.1 }
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is(directories($oid), $count, $name);
+}
+
+# A database with the extension and a table t of so many values.
+sub database
+{
+	my ($name, $count) = @_;
+	sql('postgres', "CREATE DATABASE $name TEMPLATE template0");
+	sql($name, 'CREATE EXTENSION blobext', 'CREATE TABLE t (id integer, b blobstate)',
+		"INSERT INTO t SELECT i, $value FROM generate_series(1, $count) AS i");
+	return oid($name);
+}
+
+sub intact
+{
+	my ($database, $count, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(sql($database, "SELECT count(*) FROM t WHERE b::bytea = (SELECT $value FROM (SELECT id) AS q(i))"),
+		$count, $name);
+	return check_is_clean($node, "$name: the check finds nothing", $database);
+}
+
+my $status = 'FROM blobext_gc_status';
+my $worker = q(FROM pg_stat_activity WHERE backend_type = 'blobext collector');
+
+# The values of a database that the last complete round left.
+sub lives_become
+{
+	my ($database, $count, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return becomes($database, "SELECT live_blobs = $count AND skipped_reason IS NULL $status", $name);
+}
+
+# Start a round that takes long, in a database with a large table; returns when it marks.
+sub slow_round
+{
+	my ($database, $name) = @_;
+	set('blobext.autogc_cost_delay' => '100', 'blobext.autogc_cost_limit' => '1');
+	sql($database, "INSERT INTO t SELECT i, $value FROM generate_series(9001, 9002) AS i");
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return becomes('postgres', "SELECT count(*) = 1 $worker
+			AND datname = '$database' AND state = 'active' AND query = 'blobext: marking public.t'
+			AND application_name = 'blobext collector'", "$name: a slow round marks");
+}
+
+sub normal_speed
+{
+	return set('blobext.autogc_cost_delay' => '0', 'blobext.autogc_cost_limit' => '-1');
+}
+
+# ---- by itself ----
+
+my $oid_a = database('a', 40);
+is(directories($oid_a), 1, 'a store');
+lives_become('a', 40, 'a round comes by itself');
+is(sql('a', "SELECT automatic, dry_run, freed_blobs $status"), 't|f|0', 'the view says so');
+sql('a', 'DELETE FROM t WHERE id > 30');
+sleep 2.5;
+is(sql('a', "SELECT live_blobs $status"), 40, 'rows that are deleted only keep their values');
+
+# Fails without: dead_rows in judge() (VACUUM goes unnoticed).
+sql('a', 'VACUUM t');
+lives_become('a', 30, 'DELETE and VACUUM');
+sql('a', "BEGIN; INSERT INTO t SELECT i, $value FROM generate_series(101, 110) AS i; ROLLBACK");
+sleep 2.5;
+sql('a', 'VACUUM t');
+lives_become('a', 30, 'rolled back');
+sql('a', 'CREATE TABLE u AS TABLE t', 'INSERT INTO u SELECT * FROM t', 'TRUNCATE t',
+	"INSERT INTO t SELECT i, $value FROM generate_series(1, 30) AS i");
+lives_become('a', 60, 'copies');
+
+# Fails without: the fingerprint in judge().
+sql('a', 'DROP TABLE u');
+lives_become('a', 30, 'DROP TABLE');
+intact('a', 30, 'the rest');
+like(slurp_file($node->logfile),
+	qr/blobext collector.*automatic collection of blobs of database "a": freed: 30 values, 983040 bytes; remain: 30 values, 983040 bytes; segments removed: 0; system usage: CPU: .* elapsed: /,
+	'the log says so');
+
+# Nothing happens where nothing changes.  Fails without: wants_look() comparing counters.
+sub rounds { return sql('a', "SELECT completed_rounds $status") }
+sleep 2.5;
+my $rounds = rounds();
+my $offset = -s $node->logfile;
+set('log_min_messages' => 'debug1');
+sleep 4;
+is(rounds(), $rounds, 'no round without a change');
+my @started = slurp_file($node->logfile, $offset) =~ /starting background worker process "blobext collector"/g;
+cmp_ok(scalar @started, '<=', 2, 'no worker either, but for the new settings');
+set('log_min_messages' => 'warning');
+
+# ---- threshold and scale factor ----
+# Fails without: the limit in judge().
+
+set('blobext.autogc_interval' => '1h', 'blobext.autogc_threshold' => '1MB',
+	'blobext.autogc_scale_factor' => '0.5');
+sleep 2.5;
+$rounds = rounds();
+sql('a', "INSERT INTO t SELECT i, $value FROM generate_series(31, 60) AS i");
+sleep 3;
+is(rounds(), $rounds, '1 MB stored: less than 1 MB and half of what lives');
+sql('a', "INSERT INTO t SELECT i, $value FROM generate_series(61, 90) AS i");
+lives_become('a', 90, '2 MB stored');
+$rounds = rounds();
+sql('a', 'DELETE FROM t WHERE id > 70', 'VACUUM t');
+sleep 3;
+is(rounds(), $rounds, '0.6 MB deleted of 2.9');
+sql('a', 'DELETE FROM t WHERE id > 10', 'VACUUM t');
+lives_become('a', 10, '2.6 MB deleted');
+set('blobext.autogc' => 'off', %quickly{qw(blobext.autogc_interval blobext.autogc_threshold)});
+sleep 2;
+$rounds = rounds();
+sql('a', 'DELETE FROM t WHERE id > 5', 'VACUUM t');
+sleep 3;
+is(rounds(), $rounds, 'turned off');
+set('blobext.autogc' => 'on');
+lives_become('a', 5, 'turned on again');
+
+# ---- why not ----
+# Fails without: is_news() (a line each time).
+
+my $holder = $node->background_psql('a', on_error_stop => 1);
+$holder->query_safe('BEGIN; SELECT count(*) FROM t');
+my $pid = $holder->query_safe('SELECT pg_backend_pid()');
+$offset = -s $node->logfile;
+set('blobext.gc_wait_timeout' => '100ms');
+sql('a', 'DELETE FROM t WHERE id > 4', 'VACUUM t');
+becomes('a', "SELECT skipped_rounds > 2 $status", 'rounds are skipped');
+like(sql('a', "SELECT skipped_reason $status"), qr/process $pid has been in a transaction/, 'says why');
+is(sql('postgres', 'CREATE EXTENSION blobext', "SELECT count(*) FROM blobext_gc_databases
+	WHERE datname = 'a' AND skipped_reason LIKE 'process $pid %' AND automatic"), 1,
+	'also from another database');
+my @lines = slurp_file($node->logfile, $offset) =~
+  /automatic collection of blobs of database "a" freed nothing: process $pid has been/g;
+is(scalar @lines, 1, 'one line in the log');
+$holder->query_safe('COMMIT');
+lives_become('a', 4, 'then it is freed');
+$holder->quit;
+set('blobext.gc_wait_timeout' => '3s');
+
+# ---- commands that want the database for themselves ----
+
+$offset = -s $node->logfile;
+my $oid_b = database('b', 5);
+lives_become('b', 5, 'another database');
+sql('b', 'INSERT INTO t SELECT 100 + i, NULL FROM generate_series(1, 60000) AS i',
+	q(UPDATE t SET id = id));
+becomes('postgres', "SELECT count(*) = 0 $worker", 'idle');
+cmp_ok(seconds { sql('postgres', 'ALTER DATABASE b RENAME TO b2') }, '<', 3, 'RENAME while idle');
+cmp_ok(seconds { sql('postgres', 'ALTER DATABASE b2 RENAME TO b') }, '<', 3, 'and back');
+
+# Fails without: blob_gc_database_is_wanted() in blob_gc_nobody_waits(): "is being accessed by other
+# users" after 5 s.
+slow_round('b', 'RENAME');
+cmp_ok(seconds { sql('postgres', 'ALTER DATABASE b RENAME TO b2') }, '<', 4, 'RENAME while it works');
+sql('postgres', 'ALTER DATABASE b2 RENAME TO b');
+becomes('b', "SELECT skipped_reason LIKE 'gave way to a command%' OR pid IS NOT NULL $status",
+	'RENAME: gave way');
+normal_speed();
+becomes('b', "SELECT skipped_reason IS NULL AND pid IS NULL $status", 'the round is made up for');
+slow_round('b', 'TEMPLATE');
+my ($result, $out, $err) = (0, '', '');
+cmp_ok(seconds { ($result, $out, $err) = $node->psql('postgres', 'CREATE DATABASE c TEMPLATE b') },
+	'<', 4, 'TEMPLATE while it works');
+is($err, '', 'TEMPLATE while it works: is possible');
+slow_round('b', 'DROP');
+cmp_ok(seconds { sql('postgres', 'DROP DATABASE b') }, '<', 4, 'DROP while it works');
+
+# ---- what dropped databases leave ----
+# Fails without: remove_dropped().
+
+directories_become($oid_b, 0, 'the files of a dropped database go');
+is(directories($oid_a), 1, 'those of another do not');
+normal_speed();
+is(sql('postgres', q(SELECT count(*) FROM blobext_gc_databases WHERE datname IS NULL)), 0,
+	'nothing is left in the view');
+like(slurp_file($node->logfile, $offset), qr/removing directory pg_blobext\/$oid_b\.[0-9a-f]{16} of a dropped database/,
+	'the log says so');
+becomes('postgres', "SELECT count(*) = 0 $worker", 'no worker is left');
+unlike(slurp_file($node->logfile, $offset), qr/FATAL|PANIC/, 'nobody was thrown out');
+
+# Killed in between: DROP DATABASE has committed, the launcher did not get to it.
+set('blobext.autogc_naptime' => '1h');
+my $d = database('d', 5);
+sql('postgres', 'DROP DATABASE d');
+is(directories($d), 1, 'the launcher sleeps');
+kill_everything($node);
+$node->start;
+directories_become($d, 0, 'removed after the crash');
+kill_everything($node);
+$node->start;
+is(directories($d), 0, 'and after one more');
+intact('a', 4, 'after crashes');
+set('blobext.autogc_naptime' => '1s');
+
+# ---- what dropped extensions leave ----
+
+my $e = database('e', 5);
+my ($first) = glob($node->data_dir . "/pg_blobext/$e.*");
+
+# Fails without: wait_for_transactions(): the new directory goes, and the COMMIT leaves no store.
+my $session = $node->background_psql('e', on_error_stop => 1);
+$session->query_safe('SET client_min_messages = error');
+$session->query_safe('BEGIN; DROP EXTENSION blobext CASCADE; CREATE EXTENSION blobext;
+	CREATE TABLE t2 (id integer, b blobstate); INSERT INTO t2 VALUES (1, ' .
+	"convert_to(repeat('x', 100000), 'UTF8'))");
+is(directories($e), 2, 'two incarnations');
+set('blobext.gc_wait_timeout' => '100ms');
+sleep 4;
+is(directories($e), 2, 'both stay while it is open who wins');
+$session->query_safe('ROLLBACK');
+set('blobext.gc_wait_timeout' => '3s');
+directories_become($e, 1, 'rolled back: the new one goes');
+ok(-d $first, 'rolled back: the old one stays');
+intact('e', 5, 'rolled back');
+$session->query_safe('BEGIN; DROP EXTENSION blobext CASCADE; CREATE EXTENSION blobext;
+	CREATE TABLE t2 (id integer, b blobstate); INSERT INTO t2 VALUES (1, ' .
+	"convert_to(repeat('x', 100000), 'UTF8'))");
+sleep 3;
+$session->query_safe('COMMIT');
+directories_become($e, 1, 'committed: the old one goes');
+ok(!-d $first, 'committed: the new one stays');
+is(sql('e', q(SELECT b::bytea = convert_to(repeat('x', 100000), 'UTF8') FROM t2)), 't',
+	'committed: the new values');
+
+# Prepared transactions have no process.  Fails without: prepared_transactions_exist().
+$session->query_safe('BEGIN; DROP EXTENSION blobext CASCADE; CREATE EXTENSION blobext;
+	CREATE TABLE t3 (id integer, b blobstate); INSERT INTO t3 VALUES (1, ' .
+	"convert_to(repeat('y', 100000), 'UTF8')); PREPARE TRANSACTION 'p'");
+is(directories($e), 2, 'prepared');
+sleep 4;
+is(directories($e), 2, 'prepared: both stay');
+$session->query_safe(q(COMMIT PREPARED 'p'));
+directories_become($e, 1, 'prepared and committed');
+is(sql('e', q(SELECT b::bytea = convert_to(repeat('y', 100000), 'UTF8') FROM t3)), 't',
+	'prepared and committed: the new values');
+
+# Fails without: blob_gc_find_store() looking for the extension (all is lost).
+sql('e', q(UPDATE pg_class SET relname = 'hidden' WHERE relname = 'blobext_map'));
+sleep 3;
+is(directories($e), 1, 'a map that was hidden is none that is gone');
+sql('e', q(UPDATE pg_class SET relname = 'blobext_map' WHERE relname = 'hidden'));
+$session->query_safe('DROP EXTENSION blobext CASCADE');
+directories_become($e, 0, 'dropped for good');
+$session->quit;
+
+# Asynchronous commit: the removal must not survive a crash that the drop does not.  Fails without:
+# XLogFlush() in blob_space_drop() (with wal_writer_delay as long as here).
+set('wal_writer_delay' => '10s');
+sql('e', 'DROP TABLE t', 'CREATE EXTENSION blobext', 'CREATE TABLE t (id integer, b blobstate)',
+	"INSERT INTO t SELECT i, $value FROM generate_series(1, 5) AS i");
+sql('e', 'SET synchronous_commit = off', 'SET client_min_messages = error', 'DROP EXTENSION blobext CASCADE');
+directories_become($e, 0, 'dropped asynchronously');
+kill_everything($node);
+$node->start;
+is(sql('e', q(SELECT count(*) FROM pg_extension WHERE extname = 'blobext')), 0, 'the drop survives');
+set('wal_writer_delay' => '200ms');
+
+# ---- many databases ----
+
+my %many = map { ("m$_" => database("m$_", 3)) } 1 .. 6;
+lives_become($_, 3, "$_: a round") foreach sort keys %many;
+foreach my $name (sort keys %many)
+{
+	sql($name, 'DELETE FROM t WHERE id > 1', 'VACUUM t');
+}
+lives_become($_, 1, "$_: freed") foreach sort keys %many;
+intact($_, 1, $_) foreach sort keys %many;
+sql('postgres', "DROP DATABASE $_") foreach sort keys %many;
+directories_become($many{$_}, 0, "$_: gone") foreach sort keys %many;
+
+# ---- cancelled, terminated, killed ----
+
+sql('a', 'INSERT INTO t SELECT 100 + i, NULL FROM generate_series(1, 60000) AS i');
+lives_become('a', 4, 'before');
+foreach my $function ('pg_cancel_backend', 'pg_terminate_backend')
+{
+	slow_round('a', $function);
+	my $before = sql('a', "SELECT pid $status");
+	becomes('postgres', "SELECT $function($before)", $function);
+	becomes('postgres', "SELECT count(*) = 0 $worker AND pid = $before", "$function: it ends");
+	becomes('a', "SELECT started_at IS NOT NULL $status", "$function: the server lives");
+	normal_speed();
+	becomes('a', "SELECT skipped_reason IS NULL AND pid IS NULL $status", "$function: made up for");
+}
+slow_round('a', 'SIGHUP');
+my $taken = seconds
+{
+	normal_speed();
+	becomes('a', "SELECT pid IS NULL AND skipped_reason IS NULL $status", 'SIGHUP: the round ends');
+};
+cmp_ok($taken, '<', 20, 'SIGHUP: a running round follows the settings');
+slow_round('a', 'turned off');
+set('blobext.autogc' => 'off');
+becomes('a', "SELECT skipped_reason LIKE 'blobext.autogc was turned off' $status", 'turned off while it runs');
+set('blobext.autogc' => 'on');
+slow_round('a', 'fast');
+cmp_ok(seconds { $node->stop('fast') }, '<', 10, 'a fast stop');
+$node->start;
+slow_round('a', 'immediate');
+$node->stop('immediate');
+$node->start;
+slow_round('a', 'kill -9');
+kill_everything($node);
+$node->start;
+slow_round('a', 'kill -9 of the worker');
+kill('KILL', sql('a', "SELECT pid $status"));
+sleep 1;
+becomes('postgres', 'true', 'the server comes back');
+normal_speed();
+sql('a', 'DELETE FROM t WHERE id > 9000', 'VACUUM t');
+lives_become('a', 4, 'everything comes back');
+intact('a', 4, 'after all that');
+my $launcher = q(FROM pg_stat_activity WHERE backend_type = 'blobext launcher');
+my $launcher_pid = sql('postgres', "SELECT pid $launcher");
+sql('postgres', "SELECT pg_terminate_backend($launcher_pid)");
+becomes('postgres', "SELECT pid <> $launcher_pid $launcher", 'the launcher comes back, too');
+
+# ---- standbys ----
+# Fails without: replay_drop() (files stay), the launcher's start after recovery (promotion).
+
+$node->backup('copy');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'copy', has_streaming => 1);
+$standby->start;
+my $s1 = database('s1', 3);
+my $s2 = database('s2', 3);
+$node->wait_for_catchup($standby);
+is(scalar(glob($standby->data_dir . "/pg_blobext/$s1.*")) ne '', 1, 'the standby has the files');
+sql('postgres', 'DROP DATABASE s1');
+directories_become($s1, 0, 'gone on the primary');
+$node->wait_for_catchup($standby);
+my @left = glob($standby->data_dir . "/pg_blobext/$s1.*");
+is("@left", '', 'gone on the standby');
+is($standby->safe_psql('s2', 'SELECT count(b::bytea) FROM t'), 3, 'another one is not');
+$standby->restart('immediate');
+is($standby->safe_psql('s2', 'SELECT count(b::bytea) FROM t'), 3, 'nor after a restart');
+is($standby->safe_psql('postgres', "SELECT count(*) $launcher"), 0, 'a standby has no launcher');
+set('blobext.autogc_naptime' => '1h');
+sleep 2;
+sql('postgres', 'DROP DATABASE s2');
+$node->wait_for_catchup($standby);
+$standby->append_conf('postgresql.conf', "blobext.autogc_naptime = '1s'");
+$standby->promote;
+for (my $i = 0; (@left = glob($standby->data_dir . "/pg_blobext/$s2.*")) && $i < 300; $i++) { sleep 0.1 }
+is("@left", '', 'a promoted standby removes what it finds');
+$standby->stop;
+
+# ---- no process to be had ----
+
+set('blobext.autogc_naptime' => '1s');
+$node->append_conf('postgresql.conf', "max_worker_processes = 2\nmax_logical_replication_workers = 1");
+$node->stop;
+$offset = -s $node->logfile;
+$node->start;
+sleep 4;
+my @complaints = slurp_file($node->logfile, $offset) =~ /could not start a process to collect blobs/g;
+is(scalar @complaints, 1, 'one line about missing processes');
+$node->stop;
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:/, 'no PANIC in the log');
+done_testing();
