@@ -67,7 +67,8 @@
 /*
  * storage/proc.h, storage/procarray.h, storage/sinvaladt.h, storage/lock.h: backends, numbered
  * from 0.  The process of a number (or NULL), of a temporary schema; the number of a virtual
- * transaction, of its lock tag, of this process; the local id of a process's transaction.
+ * transaction, of its lock tag, of this process; the local id of a process's transaction; whether
+ * two entries of the lock table are of one transaction.
  */
 #if PG_VERSION_NUM >= 170000
 #define blob_backend_process(number) ProcNumberGetProc(number)
@@ -77,6 +78,7 @@
 #define blob_backend_of_tag(tag) ((int) (tag)->locktag_field1)
 #define blob_own_backend() MyProcNumber
 #define blob_local_transaction(process) ((process)->vxid.lxid)
+#define blob_locks_of_one(a, b) VirtualTransactionIdEquals((a)->vxid, (b)->vxid)
 #else
 #define blob_backend_process(number) BackendIdGetProc((number) + 1)
 #define blob_temporary_schema_process(schema) \
@@ -85,6 +87,7 @@
 #define blob_backend_of_tag(tag) ((int) (tag)->locktag_field1 - 1)
 #define blob_own_backend() (MyBackendId - 1)
 #define blob_local_transaction(process) ((process)->lxid)
+#define blob_locks_of_one(a, b) ((a)->backend == (b)->backend && (a)->lxid == (b)->lxid)
 #endif
 
 /* utils/snapmgr.h: can tuples be removed that an old snapshot needs? */

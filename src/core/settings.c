@@ -30,6 +30,7 @@ int			blob_autogc_max_workers = 2;
 double		blob_autogc_cost_delay_ms = 20;
 int			blob_autogc_cost_limit_pages = -1;
 int			blob_log_autogc_min_duration_ms = 10 * 60 * 1000;
+int			blob_gc_work_mem_kb = -1;
 
 static const struct config_enum_entry wal_content_options[] = {
 	{"auto", BLOB_WAL_CONTENT_AUTO, false},
@@ -90,6 +91,15 @@ define_server_settings(void)
 							NULL, NULL, NULL);
 }
 
+/* No memory at all would be no pages at all. */
+static bool
+check_work_mem(int *value, void **extra, GucSource source)
+{
+	if (*value == 0)
+		*value = 1;
+	return true;
+}
+
 static void
 define_collector_settings(void)
 {
@@ -108,6 +118,12 @@ define_collector_settings(void)
 							"Sets how many pages the collector reads before it sleeps.",
 							NULL, &blob_gc_cost_limit_pages, 200, 1, INT_MAX, PGC_USERSET, 0,
 							NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.gc_work_mem",
+							"Sets the memory of the collector for what it has found in use.",
+							"1 kB is good for 32 MB of the store. If the store is larger, tables "
+							"and indexes are read several times. -1 takes maintenance_work_mem.",
+							&blob_gc_work_mem_kb, -1, -1, MAX_KILOBYTES, PGC_USERSET,
+							GUC_UNIT_KB, check_work_mem, NULL, NULL);
 }
 
 /* Named, and as far as possible meant, as autovacuum's. */

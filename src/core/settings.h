@@ -44,6 +44,7 @@ extern int	blob_log_autogc_min_duration_ms;	/* -1: never */
 
 /* Largest blob_autogc_max_workers. */
 #define BLOB_AUTOGC_WORKER_LIMIT 64
+extern int	blob_gc_work_mem_kb;	/* -1: maintenance_work_mem */
 
 extern void blob_settings_define(void);
 

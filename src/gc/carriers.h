@@ -27,7 +27,7 @@ typedef struct BlobGcCarrierState
 extern int	blob_gc_carrier_slot_count(void);
 extern BlobGcCarrierState blob_gc_carrier_state(int slot);
 
-/* The slot of a virtual transaction's backend; of this one. */
+/* The slot of a virtual transaction's backend (negative: it has none); of this one. */
 extern int	blob_gc_carrier_slot(VirtualTransactionId transaction);
 extern int	blob_gc_carrier_own_slot(void);
 

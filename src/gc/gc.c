@@ -393,7 +393,8 @@ prepare(BlobGcRound *round)
 	round->allocated_pages = blob_space_allocated_pages(&round->space.id);
 	round->cutoff = blob_space_cutoff(&round->space);
 	round->snapshot = RegisterSnapshot(GetLatestSnapshot());
-	return blob_gc_wait_for_snapshots(round) && settle_roots(round) && blob_gc_note_slots(round);
+	return blob_gc_no_slot_begins(round) && blob_gc_wait_for_snapshots(round) &&
+		settle_roots(round) && blob_gc_note_slots(round);
 }
 
 /* Steps 8 to 11 for the pages of one range. */
@@ -421,7 +422,8 @@ static bool
 collect(BlobGcRound *round)
 {
 	BlobMapMeta meta;
-	uint64		range_pages = (uint64) maintenance_work_mem * 1024 * 8;
+	int			memory_kb = blob_gc_work_mem_kb < 0 ? maintenance_work_mem : blob_gc_work_mem_kb;
+	uint64		range_pages = (uint64) memory_kb * 1024 * 8;
 
 	if (!prepare(round))
 		return false;
@@ -476,11 +478,15 @@ void
 blob_gc_run(const BlobGcOptions *options, BlobGcResult *result)
 {
 	MemoryContext old_context = CurrentMemoryContext;
+	int			old_lock_timeout = LockTimeout;
 	BlobGcRound round;
 
 	Assert(!TransactionIdIsValid(GetTopTransactionIdIfAny()));
 	begin_round(&round, options, result);
 	MemoryContextSwitchTo(round.context);
+	/* Row types and catalogs are locked without asking us: no such wait without bound, either. */
+	if (LockTimeout == 0 || LockTimeout > blob_gc_wait_timeout_ms)
+		LockTimeout = Max(blob_gc_wait_timeout_ms, 1);
 	PG_TRY();
 	{
 		blob_gc_status_begin(options->dry_run, options->automatic);
@@ -490,12 +496,14 @@ blob_gc_run(const BlobGcOptions *options, BlobGcResult *result)
 	{
 		ErrorData  *error;
 
+		LockTimeout = old_lock_timeout;
 		MemoryContextSwitchTo(old_context);
 		error = CopyErrorData();
 		blob_gc_status_end(error->message, false, result->freed_blobs, result->freed_bytes, 0, 0);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	LockTimeout = old_lock_timeout;
 	MemoryContextSwitchTo(old_context);
 	if (result->skipped_reason != NULL)
 		result->skipped_reason = pstrdup(result->skipped_reason);

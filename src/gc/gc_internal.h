@@ -110,7 +110,8 @@ extern BlobGcRoots *blob_gc_list_roots(BlobGcRound *round);
 extern bool blob_gc_roots_equal(const BlobGcRoots *left, const BlobGcRoots *right);
 extern uint64 blob_gc_hash_column(AttrNumber number, Oid type, bool is_dropped);
 
-/* slots.c: steps 7 and 10 */
+/* slots.c: steps 2, 7 and 10 */
+extern bool blob_gc_no_slot_begins(BlobGcRound *round);
 extern bool blob_gc_note_slots(BlobGcRound *round);
 extern bool blob_gc_wait_for_slots(BlobGcRound *round);
 

@@ -149,6 +149,20 @@ read_slots(BlobGcCarrierState *states)
 		states[slot] = blob_gc_carrier_state(slot);
 }
 
+/* Prepared transactions that were recovered after a start look as if they ran, in no backend. */
+static void
+leave_out_recovered(Pass *pass)
+{
+	int			kept = 0;
+
+	for (int i = 0; i < pass->transaction_count; i++)
+	{
+		if (blob_gc_carrier_slot(pass->transactions[i]) >= 0)
+			pass->transactions[kept++] = pass->transactions[i];
+	}
+	pass->transaction_count = kept;
+}
+
 /*
  * The moment L.  Slots are read before and after the transactions are listed: a transaction that
  * ends in between has registered what it leaves behind, and if that is gone again, the number of
@@ -167,6 +181,7 @@ begin_pass(void)
 	read_slots(pass->before);
 	pass->transactions = GetCurrentVirtualXIDs(InvalidTransactionId, false, false,
 											   PROC_IN_VACUUM, &pass->transaction_count);
+	leave_out_recovered(pass);
 	read_slots(pass->at);
 	for (int slot = 0; slot < slots; slot++)
 	{

@@ -22,6 +22,7 @@
 #include "core/compat.h"
 #include "gc/gc_internal.h"
 #include "miscadmin.h"
+#include "storage/lock.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "storage/sinvaladt.h"
@@ -85,6 +86,46 @@ type_holds(Listing *listing, Oid type)
 		entry->holds = blob_walk_type_holds(type);
 	}
 	return entry->holds;
+}
+
+/* The transaction id of a prepared transaction, which has an entry for its lock on that. */
+static TransactionId
+prepared_transaction(const LockData *locks, const LockInstanceData *of)
+{
+	for (int i = 0; i < locks->nelements; i++)
+	{
+		const LockInstanceData *lock = &locks->locks[i];
+
+		if (lock->locktag.locktag_type == LOCKTAG_TRANSACTION && lock->pid == 0 &&
+			blob_locks_of_one(lock, of))
+			return lock->locktag.locktag_field1;
+	}
+	return InvalidTransactionId;
+}
+
+/*
+ * A prepared transaction may be older than all that is waited for, and what it has created is in no
+ * catalog that others see.  Whoever creates a relation, or gives one a column, keeps it locked.
+ * Prepared transactions are processes with no process id.
+ */
+static void
+check_prepared_transactions(Listing *listing)
+{
+	LockData   *locks = GetLockStatusData();
+
+	for (int i = 0; i < locks->nelements; i++)
+	{
+		const LockInstanceData *lock = &locks->locks[i];
+
+		if (lock->locktag.locktag_type == LOCKTAG_RELATION && lock->pid == 0 &&
+			lock->locktag.locktag_field1 == MyDatabaseId &&
+			(lock->holdMask & LOCKBIT_ON(AccessExclusiveLock)) != 0)
+			note_obstacle(listing, psprintf("prepared transaction %u has created or changed "
+											"relation %u", prepared_transaction(locks, lock),
+											lock->locktag.locktag_field2));
+	}
+	pfree(locks->locks);
+	pfree(locks);
 }
 
 static HTAB *
@@ -180,6 +221,13 @@ read_indexes(Listing *listing, Snapshot snapshot)
 	table_close(catalog, AccessShareLock);
 }
 
+static bool
+has_storage(Form_pg_class class)
+{
+	return class->relkind == RELKIND_RELATION || class->relkind == RELKIND_MATVIEW ||
+		class->relkind == RELKIND_INDEX;
+}
+
 /*
  * Temporary tables of other sessions cannot be read.  What a session left behind that has ended is
  * out of everybody's reach.
@@ -187,7 +235,7 @@ read_indexes(Listing *listing, Snapshot snapshot)
 static bool
 is_foreign_temporary(Listing *listing, Form_pg_class class)
 {
-	if (class->relpersistence != RELPERSISTENCE_TEMP ||
+	if (class->relpersistence != RELPERSISTENCE_TEMP || !has_storage(class) ||
 		isTempOrTempToastNamespace(class->relnamespace))
 		return false;
 	if (checkTempNamespaceStatus(class->relnamespace) == TEMP_NAMESPACE_IN_USE)
@@ -231,9 +279,7 @@ add_root(Listing *listing, Form_pg_class class, const RelationEntry *entry)
 	root->tablespace = class->reltablespace;
 	root->access_method = class->relam;
 	root->kind = class->relkind;
-	root->is_scanned = !entry->not_ready &&
-		(class->relkind == RELKIND_RELATION || class->relkind == RELKIND_MATVIEW ||
-		 class->relkind == RELKIND_INDEX);
+	root->is_scanned = has_storage(class) && !entry->not_ready;
 	root->columns = entry->columns;
 	root->pages = Max(class->relpages, 0);
 }
@@ -273,7 +319,7 @@ BlobGcRoots *
 blob_gc_list_roots(BlobGcRound *round)
 {
 	MemoryContext old_context = MemoryContextSwitchTo(round->context);
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Snapshot	snapshot;
 	Listing		listing = {
 		.types = make_table("blobext collector types", sizeof(TypeEntry)),
 		.relations = make_table("blobext collector relations", sizeof(RelationEntry)),
@@ -282,6 +328,13 @@ blob_gc_list_roots(BlobGcRound *round)
 	};
 
 	listing.roots->items = palloc(sizeof(BlobGcRoot) * listing.room);
+	check_prepared_transactions(&listing);	/* first: those that end now are in the catalogs */
+	if (listing.roots->obstacle != NULL)
+	{
+		MemoryContextSwitchTo(old_context);
+		return listing.roots;	/* it may have locked row types that we would look at */
+	}
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	check_types(&listing, snapshot);
 	read_columns(&listing, snapshot);
 	read_indexes(&listing, snapshot);

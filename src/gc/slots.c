@@ -49,24 +49,48 @@ copy_slot(int slot_no, ReplicationSlotPersistentData *data)
 	return is_ours;
 }
 
-bool
-blob_gc_note_slots(BlobGcRound *round)
+static bool
+is_being_created(const ReplicationSlotPersistentData *slot)
 {
-	bool		found = false;
+	return slot->persistency == RS_EPHEMERAL || slot->confirmed_flush == InvalidXLogRecPtr;
+}
 
-	round->slot_position = InvalidXLogRecPtr;
+/* False, with a reason noted, if a slot is being created; counts the others. */
+static bool
+check_slots(BlobGcRound *round, int *count)
+{
+	*count = 0;
 	for (int i = 0; i < max_replication_slots; i++)
 	{
 		ReplicationSlotPersistentData slot;
 
 		if (!copy_slot(i, &slot))
 			continue;
-		if (slot.persistency == RS_EPHEMERAL || slot.confirmed_flush == InvalidXLogRecPtr)
+		if (is_being_created(&slot))
 			return blob_gc_skip(round, "logical replication slot \"%s\" is being created",
 								NameStr(slot.name));
-		found = true;
+		(*count)++;
 	}
-	if (found)
+	return true;
+}
+
+bool
+blob_gc_no_slot_begins(BlobGcRound *round)
+{
+	int			count;
+
+	return check_slots(round, &count);
+}
+
+bool
+blob_gc_note_slots(BlobGcRound *round)
+{
+	int			count;
+
+	round->slot_position = InvalidXLogRecPtr;
+	if (!check_slots(round, &count))
+		return false;
+	if (count > 0)
 	{
 		/* A record that makes slots advance, too. */
 		round->slot_position = LogStandbySnapshot();
@@ -157,6 +181,27 @@ has_confirmed(const ReplicationSlotPersistentData *slot, XLogRecPtr position)
 	return durable_position(NameStr(slot->name)) >= position;
 }
 
+/*
+ * Whether no slot is behind, at one moment: none can appear while we look, so none can be copied
+ * from one that is behind and be missed.
+ */
+static bool
+all_are_ahead(BlobGcRound *round)
+{
+	bool		ahead = true;
+
+	LWLockAcquire(ReplicationSlotAllocationLock, LW_SHARED);
+	for (int i = 0; i < max_replication_slots && ahead; i++)
+	{
+		ReplicationSlotPersistentData slot;
+
+		if (copy_slot(i, &slot))
+			ahead = !is_being_created(&slot) && slot.confirmed_flush >= round->slot_position;
+	}
+	LWLockRelease(ReplicationSlotAllocationLock);
+	return ahead;
+}
+
 bool
 blob_gc_wait_for_slots(BlobGcRound *round)
 {
@@ -165,19 +210,23 @@ blob_gc_wait_for_slots(BlobGcRound *round)
 	if (round->slot_position == InvalidXLogRecPtr)
 		return true;
 	blob_gc_wait_begin(&wait);
-	for (int i = 0; i < max_replication_slots; i++)
+	do
 	{
-		ReplicationSlotPersistentData slot;
-
-		/* One that is being created by now reads from a later position. */
-		while (copy_slot(i, &slot) && slot.persistency != RS_EPHEMERAL &&
-			   !has_confirmed(&slot, round->slot_position))
+		for (int i = 0; i < max_replication_slots; i++)
 		{
-			if (!blob_gc_wait_more(round, &wait,
-								   "logical replication slot \"%s\" has not confirmed %X/%X",
-								   NameStr(slot.name), LSN_FORMAT_ARGS(round->slot_position)))
-				return false;
+			ReplicationSlotPersistentData slot;
+
+			/* One that is being created reads from a later position, unless it is a copy. */
+			while (copy_slot(i, &slot) &&
+				   (is_being_created(&slot) || !has_confirmed(&slot, round->slot_position)))
+			{
+				if (!blob_gc_wait_more(round, &wait,
+									   "logical replication slot \"%s\" has not confirmed %X/%X",
+									   NameStr(slot.name),
+									   LSN_FORMAT_ARGS(round->slot_position)))
+					return false;
+			}
 		}
-	}
+	} while (!all_are_ahead(round));
 	return true;
 }
