@@ -16,131 +16,16 @@ use Time::HiRes qw(usleep);
 
 use lib $FindBin::RealBin;
 use BlobTest;
+use GcTest;
 
 my $node = blob_cluster('main', conf => q(
 wal_level = logical
 autovacuum = off
 max_connections = 30
 ));
-my @background;
 
-# ---- tools ----
-
-sub sql
-{
-	my (@statements) = @_;
-	return $node->safe_psql('postgres', join(";\n", @statements));
-}
-
-# A round; gives (freed_blobs, live_blobs, skipped_reason).
-sub gc
-{
-	my (%options) = @_;
-	my $timeout = $options{timeout} // '20s';
-	my $dry_run = $options{dry_run} ? 'true' : 'false';
-	my $row = sql("SET client_min_messages = warning; SET blobext.gc_wait_timeout = '$timeout'",
-		"SELECT freed_blobs, live_blobs, skipped_reason FROM blobext_gc($dry_run)");
-	return split /\|/, $row, 3;
-}
-
-sub frees
-{
-	my ($expected, $name) = @_;
-	my ($freed, $live, $reason) = gc();
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is("$freed $reason", "$expected ", $name);
-	return $live;
-}
-
-sub frees_nothing
-{
-	my ($like, $name) = @_;
-	my ($freed, $live, $reason) = gc(timeout => '300ms');
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($freed, '0', "$name: nothing is freed");
-	like($reason, $like, "$name: and it says why");
-	is(sql('SELECT skipped_reason FROM blobext_gc_status'), $reason, "$name: in the view, too");
-	return;
-}
-
-# A round in the background, with settings; finished by gc_result().
-sub start_gc
-{
-	my (@settings) = @_;
-	my %handle = (out => '', err => '');
-	$handle{run} = IPC::Run::start(
-		[ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-v', 'ON_ERROR_STOP=1',
-			(map { ('-c', $_) } "SET blobext.gc_wait_timeout = '60s'", @settings,
-				'SELECT freed_blobs, skipped_reason FROM blobext_gc()') ],
-		'>', \$handle{out}, '2>', \$handle{err});
-	return \%handle;
-}
-
-sub gc_result
-{
-	my ($handle) = @_;
-	IPC::Run::finish($handle->{run});
-	chomp $handle->{out};
-	return $handle->{out} ne '' ? split(/\|/, $handle->{out}, 2) : ('', $handle->{err});
-}
-
-sub gc_waits_for
-{
-	my ($like) = @_;
-	return $node->poll_query_until('postgres', "SELECT waiting_for LIKE '%$like%'
-		FROM blobext_gc_status WHERE pid IS NOT NULL")
-	  || diag(sql('SELECT * FROM blobext_gc_status'));
-}
-
-sub session
-{
-	my (@statements) = @_;
-	my $session = $node->background_psql('postgres', on_error_stop => 1);
-	$session->query_safe($_) foreach @statements;
-	push @background, $session;
-	return $session;
-}
-
-sub pid
-{
-	my ($session) = @_;
-	return $session->query_safe('SELECT pg_backend_pid()');
-}
-
-# Everything gone: all tables, all extents.
-sub clean
-{
-	$_->quit foreach @background;
-	@background = ();
-	sql(q(SET client_min_messages = warning), q(DROP SCHEMA IF EXISTS s CASCADE),
-		q(CREATE SCHEMA s), q(VACUUM pg_statistic, pg_statistic_ext_data));
-	my ($freed, $live, $reason) = gc();
-	die "not clean: $live values, $reason" if $live ne '0' || $reason ne '';
-	return;
-}
-
-# A table s.NAME with values 1 .. count; a value says which one it is.
-sub table
-{
-	my ($name, $count) = @_;
-	sql("CREATE TABLE s.$name (id integer, b blobstate)");
-	sql("INSERT INTO s.$name SELECT i, value(i) FROM generate_series(1, $count) AS i") if $count;
-	return;
-}
-
-sub intact
-{
-	my ($query, $count, $name) = @_;
-	my ($result, $found, $error) = $node->psql('postgres', "SELECT count(*) FROM ($query) AS q (id, b)
-		WHERE b::bytea = value(id) AND blob_storage(b) = 'extents'");
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return is("$found$error", $count, $name);
-}
-
-sql(q(CREATE FUNCTION value(i integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS
-	$$ SELECT convert_to(repeat(md5(i::text), 1000), 'UTF8') $$),
-	q(CREATE EXTENSION amcheck));
-clean();
+gc_use($node);
+sql('CREATE EXTENSION amcheck');
 
 # ---- what comes back ----
 
@@ -175,12 +60,11 @@ sql('BEGIN; INSERT INTO s.t SELECT i, value(i) FROM generate_series(101, 110) AS
 	'VACUUM s.t');
 frees(11, 'rolled back');
 is(stat_of($node, 'gc_freed_blobs') - $freed_before, 11, 'counted');
-my $crash = session('BEGIN', 'INSERT INTO s.t SELECT i, value(i) FROM generate_series(1, 7) AS i');
+session('BEGIN', 'INSERT INTO s.t SELECT i, value(i) FROM generate_series(1, 7) AS i');
 sql('CHECKPOINT');
 kill_everything($node);
 $node->start;
-eval { $crash->quit };
-@background = ();
+forget_sessions();
 sql('VACUUM s.t');
 frees(7, 'of a transaction that the server took with it');
 sql('CREATE TABLE s.t2 AS SELECT * FROM s.t', 'TRUNCATE s.t');
@@ -351,8 +235,7 @@ frees(0, 'neither is one that was discarded');
 $holder->query_safe('BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; COMMIT');
 my $own = $holder->query_safe('SET client_min_messages = error; SELECT skipped_reason FROM blobext_gc()');
 like($own, qr/this session has an open cursor/, 'held cursor of the session itself');
-$holder->quit;
-@background = ();
+forget_sessions();
 frees(0, 'a cursor ends with its session');
 
 # The procedure polls, in transactions of its own, so that nothing but its variable keeps the value.
@@ -442,53 +325,6 @@ sql("BEGIN; INSERT INTO s.p VALUES (2, value(2)); PREPARE TRANSACTION 'x'", "ROL
 frees(1, 'when it is rolled back they come back');
 
 # ---- files that go away ----
-# The collector is stopped after it has scanned t2 and before t1, which is listed already: a table
-# between them is locked by a transaction that began after those it waits for.
-
-sub stopped_gc
-{
-	my ($name, $where, %action) = @_;
-	clean();
-	table('t2', 0);
-	table('stop', 0);
-	table('t1', 3);
-	sql($_) foreach @{ $action{before} // [] };
-	my $first = session('BEGIN', 'SELECT 1');
-	my $gc = start_gc();
-	gc_waits_for('process ' . pid($first));
-	my $second = session('BEGIN', 'SELECT 1');
-	my $second_pid = pid($second);
-	$first->query_safe('COMMIT');
-	gc_waits_for("process $second_pid");
-	my $lock = session('BEGIN', 'LOCK TABLE s.stop IN ACCESS EXCLUSIVE MODE');
-	$action{waiting}->() if $action{waiting};
-	$second->query_safe('COMMIT');
-	if ($where eq 'marking')
-	{
-		gc_waits_for('relation "stop" locked');
-		$action{marking}->();
-	}
-	$lock->query_safe('COMMIT');
-	$action{after}->() if $action{after};
-	my ($freed, $reason) = gc_result($gc);
-	return ($freed, $reason);
-}
-
-sub moved_in_time
-{
-	my ($name, @statements) = @_;
-	my ($freed, $reason) = stopped_gc($name, 'marking', before => [ 'CREATE TABLE s.t3 (id integer)' ],
-		marking => sub {
-			sql('BEGIN; INSERT INTO s.t2 SELECT * FROM s.t1; ' . join('; ', @statements) . '; COMMIT');
-		});
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($freed, '0', "$name: nothing is freed");
-	like($reason, qr/was changed meanwhile|was dropped meanwhile|created or changed meanwhile/,
-		"$name: the reason");
-	intact('SELECT * FROM s.t2', 3, "$name: what was moved is there");
-	return;
-}
-
 # Fails without: the comparison in mark_root() together with the last list of collect_range().
 moved_in_time('TRUNCATE', 'TRUNCATE s.t1');
 moved_in_time('DROP TABLE', 'DROP TABLE s.t1');

@@ -1,0 +1,318 @@
+# Everything that can refer to a value keeps it: kinds of tables, columns and indexes, forms of values.
+#
+# The way to a value that has lost its row but not its index item: VACUUM without index cleanup.
+# "Fails without" names what was taken out of the code to see a test fail.
+use strict;
+use warnings;
+
+use FindBin;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use lib $FindBin::RealBin;
+use BlobTest;
+use GcTest;
+
+my $node = blob_cluster('main', conf => q(
+wal_level = logical
+autovacuum = off
+max_connections = 30
+allow_in_place_tablespaces = on
+));
+gc_use($node);
+sql('CREATE EXTENSION amcheck');
+
+# ---- prepared transactions ----
+# They are not waited for, and what they have created is in no catalog that others see.
+# Fails without: check_prepared_transactions() in roots.c (all three).
+
+sub prepared
+{
+	my ($name, $before, $work, $query) = @_;
+	clean();
+	sql('CREATE TABLE s.t (id integer, b blobstate)', @$before);
+	sql("BEGIN; $work; PREPARE TRANSACTION 'x'");
+	my $xid = sql('SELECT transaction FROM pg_prepared_xacts');
+	frees_nothing(qr/prepared transaction $xid has created or changed relation \d+/, $name);
+	sql("COMMIT PREPARED 'x'");
+	frees(0, "$name: committed");
+	intact($query, 1, "$name: the value is there");
+	return;
+}
+
+prepared('a prepared table', [], 'CREATE TABLE s.p (id, b) AS SELECT 1, value(1)::blobstate',
+	'SELECT * FROM s.p');
+prepared('a prepared column', ['CREATE TABLE s.p (id integer)'],
+	'ALTER TABLE s.p ADD COLUMN b blobstate; INSERT INTO s.p VALUES (1, value(1))',
+	'SELECT * FROM s.p');
+prepared('a prepared attribute',
+	[ 'CREATE TYPE s.c AS (n integer)', 'CREATE TABLE s.p (c s.c)' ],
+	'ALTER TYPE s.c ADD ATTRIBUTE b blobstate;
+		INSERT INTO s.p VALUES (ROW(1, value(1)::blobstate)::s.c)',
+	'SELECT (c).n, (c).b FROM s.p');
+
+clean();
+sql("BEGIN; CREATE TABLE s.p (id, b) AS SELECT 1, value(1)::blobstate; PREPARE TRANSACTION 'x'");
+$node->restart;
+frees_nothing(qr/prepared transaction \d+ has created or changed relation/, 'after a restart');
+sql("ROLLBACK PREPARED 'x'");
+frees(1, 'rolled back');
+# Fails without: leave_out_recovered() in quiesce.c.
+sql('CREATE TABLE s.t (id integer, b blobstate)',
+	"BEGIN; INSERT INTO s.t VALUES (1, value(1)); PREPARE TRANSACTION 'x'");
+kill_everything($node);
+$node->start;
+is(frees(0, 'a row of a recovered transaction'), '1', 'lives');
+sql("COMMIT PREPARED 'x'");
+intact('SELECT * FROM s.t', 1, 'a row of a recovered transaction');
+
+# ---- several passes ----
+# A pass is good for 32 MB.  Fails without: the loop of collect() in gc.c going on after the first
+# range (less is freed); marks_begin() with first_page 0 for each range (the wrong ones are kept).
+
+clean();
+sql('CREATE FUNCTION s.large(i integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS
+		$$ SELECT convert_to(repeat(md5(i::text), 200000), \'UTF8\') $$',
+	'CREATE TABLE s.t (id integer, b blobstate)',
+	'INSERT INTO s.t SELECT i, s.large(i) FROM generate_series(1, 18) AS i',
+	'DELETE FROM s.t WHERE id % 3 = 0', 'VACUUM s.t');
+my ($freed, $live, $reason) = gc(settings => ["blobext.gc_work_mem = '1kB'"]);
+is("$freed|$live|$reason", '6|12|', 'several passes');
+cmp_ok(sql('SELECT relations_total FROM blobext_gc_status'), '>=', 4 * 3,
+	'each reads all tables and statistics');
+is(sql('SELECT count(*) FROM s.t WHERE b::bytea = s.large(id)'), '12', 'the others are intact');
+check_is_clean($node, 'the check finds nothing');
+
+# ---- forms of values ----
+# Fails without: the page of the rest among the extents in mark_value() (count - 1).
+
+clean();
+sql('CREATE TABLE s.g (id integer, n integer, b blobstate)',
+	'INSERT INTO s.g SELECT i, 0, value(i) FROM generate_series(1, 6) AS i',
+	'CREATE TABLE s.old AS SELECT * FROM s.g');
+sub grown
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(sql(q(SELECT count(*) FROM (SELECT * FROM s.g UNION ALL SELECT * FROM s.old) AS v
+		WHERE b::bytea = value(id) || convert_to(repeat('x', n), 'UTF8'))),
+		sql('SELECT (SELECT count(*) FROM s.g) + (SELECT count(*) FROM s.old)'), $name);
+	return;
+}
+for my $more (100, 3000, 9000, 2500)
+{
+	sql("UPDATE s.g SET n = n + $more, b = blob_append(b, convert_to(repeat('x', $more), 'UTF8'))",
+		'INSERT INTO s.old SELECT * FROM s.g WHERE id % 2 = 0',
+		"BEGIN; UPDATE s.g SET b = blob_append(b, convert_to(repeat('y', 5000), 'UTF8')); ROLLBACK",
+		'VACUUM s.g');
+	my (undef, undef, $why) = gc();
+	is($why, '', "grown by $more");
+	sql('CHECKPOINT', 'CREATE TABLE s.overwrite AS SELECT value(100 + i)::blobstate AS b
+		FROM generate_series(1, 30) AS i', 'DROP TABLE s.overwrite');
+	grown("grown by $more: all versions");
+}
+sql('DELETE FROM s.old', 'VACUUM s.old');
+cmp_ok((gc())[0], '>=', 0, 'old versions go');
+grown('the last versions stay');
+check_is_clean($node, 'the check finds nothing after growth');
+sql('DROP TABLE s.g, s.old');
+gc();
+is(sql('SELECT count(*) FROM blobext_map'), '0', 'not an extent is left');
+
+# ---- TOAST ----
+# Fails without: detoast_attr_slice() in is_inline(), with VARATT_IS_EXTERNAL taken for inline.
+
+clean();
+my @columns = map { "b$_" } 1 .. 20;
+sql('CREATE TABLE s.wide (id integer, ' . join(', ', map { "$_ blobstate" } @columns) . ')',
+	map({ "ALTER TABLE s.wide ALTER COLUMN $_ SET STORAGE EXTERNAL" } @columns),
+	'ALTER TABLE s.wide SET (toast_tuple_target = 128)',
+	'INSERT INTO s.wide SELECT 1, ' . join(', ', map { "value($_)" } 1 .. 20),
+	"SET blobext.inline_limit = '1MB'", 'CREATE TABLE s.inline (id integer, b blobstate)',
+	'INSERT INTO s.inline SELECT i, value(i) FROM generate_series(1, 3) AS i');
+my ($chunks) = sql(q(SELECT reltoastrelid::regclass FROM pg_class WHERE oid = 's.wide'::regclass));
+cmp_ok(sql("SELECT count(DISTINCT chunk_id) FROM $chunks"), '>=', 10, 'descriptors are in TOAST');
+frees(0, 'descriptors in TOAST');
+intact('SELECT * FROM (VALUES ' . join(', ', map { "($_, (SELECT b$_ FROM s.wide))" } 1 .. 20)
+	. ') AS v', 20, 'descriptors in TOAST');
+
+# The chunks of a dead row are gone. Fails without: PG_CATCH in mark_toasted_tuple() (an error).
+sql('UPDATE s.wide SET id = 2, b1 = value(21), b2 = NULL', 'DELETE FROM s.wide', "VACUUM $chunks");
+is(sql("SELECT count(*) FROM $chunks"), '0', 'chunks of a dead row are gone');
+sql('CREATE EXTENSION pageinspect');
+is(sql(q(SELECT count(*) FROM heap_page_items(get_raw_page('s.wide', 0)) WHERE lp_flags = 1)), '2',
+	'the row is not');
+my (undef, undef, $dead_reason) = gc();
+is($dead_reason, '', 'that does not hinder');
+sql('VACUUM s.wide');
+frees(0, 'all was freed before');
+is((gc())[1], '0', 'nothing lives');
+
+# ---- kinds of tables ----
+
+clean();
+sql(q(CREATE TYPE s.c AS (n integer, b blobstate)), q(CREATE DOMAIN s.d AS s.c),
+	q(CREATE DOMAIN s.dd AS s.d[]), q(CREATE DOMAIN s.b1 AS blobstate), q(CREATE DOMAIN s.b2 AS s.b1),
+	q(CREATE TYPE s.r AS RANGE (subtype = blobstate, multirange_type_name = s.mr)),
+	q(CREATE TABLE s.t (id integer, d s.d, dd s.dd, b s.b2, r s.r, m s.mr)),
+	q(CREATE TABLE s.v (id integer, b blobstate)),
+	q(INSERT INTO s.v SELECT i, value(i) FROM generate_series(1, 4) AS i),
+	q(INSERT INTO s.t SELECT 10, ROW(1, value(10)::blobstate)::s.c,
+		ARRAY[ROW(2, value(11)::blobstate)::s.c::s.d], value(12), s.r(v.b, v.b, '[]'),
+		s.mr(s.r(w.b, w.b, '[]')) FROM s.v, s.v AS w WHERE v.id = 1 AND w.id = 2),
+	q(DELETE FROM s.v), q(VACUUM s.v));
+is(frees(2, 'domains, ranges'), '5', 'live');
+intact('SELECT id, (d).b FROM s.t', 1, 'domain over a row');
+intact('SELECT id + 1, (dd[1]).b FROM s.t', 1, 'domain over an array of domains over rows');
+intact('SELECT id + 2, b FROM s.t', 1, 'domain over a domain');
+intact('SELECT 1, lower(r) FROM s.t', 1, 'range');
+intact('SELECT 2, lower(m) FROM s.t', 1, 'multirange');
+
+# A default of a new column, which old rows get from the catalog. (mark_missing_values() and
+# heap_getattr() both see it: fails without the column in s.t being listed as one that holds.)
+clean();
+sql(q(CREATE TYPE s.c AS (n integer, b blobstate)), q(CREATE TABLE s.src (c s.c)),
+	q(INSERT INTO s.src VALUES (ROW(1, value(1)::blobstate))),
+	q(CREATE FUNCTION s.f() RETURNS s.c LANGUAGE plpgsql STABLE AS
+		$$ BEGIN RETURN (SELECT c FROM s.src); END $$),
+	q(CREATE TABLE s.t (id integer)), q(INSERT INTO s.t VALUES (1)),
+	q(ALTER TABLE s.t ADD COLUMN c s.c DEFAULT s.f()), q(DROP FUNCTION s.f() CASCADE),
+	q(TRUNCATE s.src));
+is(sql(q(SELECT count(*) FROM pg_attribute WHERE attrelid = 's.t'::regclass AND atthasmissing)), '1',
+	'a missing value');
+frees(0, 'a missing value');
+intact('SELECT 1, (c).b FROM s.t', 1, 'a missing value');
+
+# Constants: a value of an earlier execution may have been freed.
+clean();
+my $literal = "'\\x" . unpack('H*', 'constant' x 1000) . "'";
+my $session = session('CREATE TABLE s.t (b blobstate)',
+	"BEGIN; PREPARE p AS INSERT INTO s.t VALUES ($literal); EXECUTE p; ROLLBACK",
+	"CREATE VIEW s.v AS SELECT $literal\::blobstate AS b",
+	"CREATE TABLE s.d (id integer, b blobstate DEFAULT $literal)",
+	'BEGIN; INSERT INTO s.d VALUES (1); INSERT INTO s.t SELECT b FROM s.v; ROLLBACK; VACUUM');
+frees(3, 'what constants have made');
+sql('CHECKPOINT', 'CREATE TABLE s.overwrite AS SELECT value(i)::blobstate FROM generate_series(1, 9) AS i');
+$session->query_safe("EXECUTE p; INSERT INTO s.d VALUES (1); INSERT INTO s.t SELECT b FROM s.v");
+is(sql("SELECT count(*) FROM (SELECT b FROM s.t UNION ALL SELECT b FROM s.d) AS q
+	WHERE b::bytea = $literal"), '3', 'they make them anew');
+
+# Materialized views.
+clean();
+sql(q(CREATE TABLE s.t (id integer, b blobstate)),
+	q(INSERT INTO s.t SELECT i, value(i) FROM generate_series(1, 4) AS i),
+	q(CREATE MATERIALIZED VIEW s.m AS SELECT * FROM s.t), q(CREATE UNIQUE INDEX ON s.m (id)),
+	q(CREATE INDEX ON s.m (b)),
+	q(DELETE FROM s.t WHERE id = 1), q(VACUUM s.t));
+frees(0, 'materialized view');
+intact('SELECT * FROM s.m', 4, 'materialized view');
+sql('REFRESH MATERIALIZED VIEW CONCURRENTLY s.m', 'VACUUM s.m');
+frees(1, 'REFRESH CONCURRENTLY');
+intact('SELECT * FROM s.m', 3, 'REFRESH CONCURRENTLY');
+sql('DELETE FROM s.t WHERE id = 2', 'VACUUM s.t', 'REFRESH MATERIALIZED VIEW s.m');
+frees(1, 'REFRESH');
+sql('REFRESH MATERIALIZED VIEW s.m WITH NO DATA');
+frees(0, 'WITH NO DATA');
+intact('SELECT * FROM s.t', 2, 'the table');
+
+# What has no storage here does not hinder. Fails without: has_storage() in is_foreign_temporary().
+sql(q(CREATE FOREIGN DATA WRAPPER s_fdw), q(CREATE SERVER s_server FOREIGN DATA WRAPPER s_fdw),
+	q(CREATE FOREIGN TABLE s.f (b blobstate) SERVER s_server), q(CREATE SEQUENCE s.seq),
+	q(CREATE VIEW s.v AS SELECT * FROM s.t),
+	q(CREATE RULE r AS ON INSERT TO s.v DO INSTEAD INSERT INTO s.t VALUES (NEW.id, NEW.b)),
+	q(CREATE TABLE s.part (id integer, b blobstate) PARTITION BY RANGE (id)),
+	q(CREATE TABLE s.part1 PARTITION OF s.part FOR VALUES FROM (0) TO (10)),
+	q(CREATE INDEX ON s.part (b)), q(INSERT INTO s.v VALUES (5, value(5))),
+	q(INSERT INTO s.part VALUES (1, value(1))));
+session('CREATE TEMPORARY VIEW v AS SELECT * FROM s.t',
+	'CREATE TYPE pg_temp.c AS (b blobstate)');
+is(frees(0, 'relations without storage'), '4', 'do not hinder');
+sql('DROP FOREIGN DATA WRAPPER s_fdw CASCADE');
+
+# Fails without: check_access_method().
+sql('CREATE ACCESS METHOD s_heap TYPE TABLE HANDLER heap_tableam_handler',
+	'CREATE TABLE s.am (id integer, b blobstate) USING s_heap',
+	'INSERT INTO s.am VALUES (1, value(1))');
+frees_nothing(qr/table "am" has an access method that the collector does not know/, 'access method');
+sql('ALTER TABLE s.am SET ACCESS METHOD heap');
+frees(0, 'access method changed');
+intact('SELECT * FROM s.am', 1, 'access method changed');
+sql('DROP ACCESS METHOD s_heap');
+
+# Unlogged tables, temporary tables of a session that a crash has ended.
+# Fails without: TEMP_NAMESPACE_IN_USE in is_foreign_temporary() (other sessions' always count).
+clean();
+sql(q(CREATE UNLOGGED TABLE s.u (id integer, b blobstate)),
+	q(INSERT INTO s.u SELECT i, value(i) FROM generate_series(1, 3) AS i), q(CREATE INDEX ON s.u (b)));
+session('CREATE TEMPORARY TABLE temporary (id integer, b blobstate)',
+	'INSERT INTO temporary SELECT i, value(i) FROM generate_series(1, 5) AS i');
+sql('CHECKPOINT');
+kill_everything($node);
+$node->start;
+forget_sessions();
+isnt(sql(q(SELECT count(*) FROM pg_class WHERE relname = 'temporary')), '0', 'left over');
+is(frees(8, 'a crash: unlogged and temporary tables'), '0', 'nothing lives');
+is(session('CREATE TEMPORARY TABLE mine (b blobstate)')
+	  ->query_safe('SELECT count(*) FROM s.u'), '0', 'the schema is taken over');
+
+# ---- kinds of indexes ----
+# Items outlive rows, and are compared. Fails without: blob_gc_mark_btree() (all).
+
+sub item_keeps
+{
+	my ($name, @index) = @_;
+	clean();
+	sql('CREATE TYPE s.c AS (n integer, b blobstate)',
+		'CREATE TABLE s.t (id integer, b blobstate, a blobstate[], c s.c)',
+		'INSERT INTO s.t (id, b) SELECT i, value(i) FROM generate_series(1, 3) AS i',
+		'UPDATE s.t SET a = ARRAY[b], c = ROW(1, b)', 'VACUUM s.t', @index,
+		'DELETE FROM s.t WHERE id = 2', 'VACUUM (INDEX_CLEANUP off) s.t');
+	frees(0, "$name: an item without a row");
+	my @indexes = split /\n/, sql(q(SELECT indexrelid::regclass FROM pg_index
+		WHERE indrelid = 's.t'::regclass AND indisvalid));
+	sql('INSERT INTO s.t SELECT i, value(i), ARRAY[value(i)]::blobstate[], ROW(1, value(i)::blobstate)::s.c
+		FROM generate_series(1, 3) AS i') unless $name =~ /unique/;
+	sql("SELECT bt_index_parent_check('$_', true)") foreach @indexes;
+	sql('DELETE FROM s.t WHERE id = 2', 'VACUUM s.t', 'VACUUM s.t');
+	my (undef, undef, $why) = gc();
+	is($why, '', "$name: after VACUUM");
+	is((gc())[1], sql('SELECT count(DISTINCT e.first_page) FROM s.t, blob_extents(b) AS e
+		WHERE extent_no = 0') + sql('SELECT count(DISTINCT e.first_page) FROM s.t,
+		blob_extents(a[1]) AS e WHERE extent_no = 0 AND NOT a[1] IS NULL AND NOT EXISTS (SELECT FROM
+		s.t AS u, blob_extents(u.b) AS f WHERE f.first_page = e.first_page)')
+	  + sql('SELECT count(DISTINCT e.first_page) FROM s.t, blob_extents((c).b) AS e
+		WHERE extent_no = 0 AND NOT EXISTS (SELECT FROM s.t AS u, blob_extents(u.b) AS f
+			WHERE f.first_page = e.first_page)'), "$name: what lives is in the table");
+	return;
+}
+
+item_keeps('column', 'CREATE INDEX ON s.t (b)');
+item_keeps('second column', 'CREATE INDEX ON s.t (id, b)');
+item_keeps('unique', 'CREATE UNIQUE INDEX ON s.t (b)');
+item_keeps('INCLUDE', 'CREATE INDEX ON s.t (id) INCLUDE (b)');
+item_keeps('partial', 'CREATE INDEX ON s.t (b) WHERE id > 1');
+item_keeps('expression', 'CREATE INDEX ON s.t ((ARRAY[b]))');
+item_keeps('array', 'CREATE INDEX ON s.t (a)');
+item_keeps('row', 'CREATE INDEX ON s.t (c)');
+item_keeps('digest', 'CREATE INDEX ON s.t (b blobstate_digest_ops)');
+item_keeps('descending', 'CREATE INDEX ON s.t (b DESC NULLS FIRST)');
+
+# An index that is ready, but never became valid: insertions compare with its items.
+clean();
+table('t', 3);
+my $older = session('BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM s.t');
+my ($failed) = $node->psql('postgres',
+	"SET statement_timeout = '2s'; CREATE INDEX CONCURRENTLY invalid ON s.t (b)");
+isnt($failed, 0, 'an index remains invalid');
+$older->query_safe('COMMIT');
+is(sql(q(SELECT indisready, indisvalid FROM pg_index WHERE indexrelid = 's.invalid'::regclass)), 't|f',
+	'but is ready');
+sql('DELETE FROM s.t WHERE id = 1', 'VACUUM (INDEX_CLEANUP off) s.t');
+frees(0, 'its items keep their values');
+sql('INSERT INTO s.t SELECT 1, value(i) FROM generate_series(1, 10) AS i',
+	'REINDEX INDEX CONCURRENTLY s.invalid', "SELECT bt_index_parent_check('s.invalid', true)");
+
+$node->stop;
+unlike(slurp_file($node->logfile), qr/PANIC|terminated by signal 1?1|TRAP/, 'no PANIC in the log');
+done_testing();

@@ -1,0 +1,294 @@
+# The collector beside others: files and columns that go away and come back, values on their way from
+# process to process, indexes that are split and shrink, slots, standbys, crashes.
+#
+# "Fails without" names what was taken out of the code to see a test fail.
+use strict;
+use warnings;
+
+use FindBin;
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+use lib $FindBin::RealBin;
+use BlobTest;
+use GcTest;
+
+my $node = blob_cluster('main', streaming => 1, conf => q(
+wal_level = logical
+autovacuum = off
+max_connections = 30
+allow_in_place_tablespaces = on
+wal_writer_delay = 10s
+checkpoint_timeout = 1h
+));
+gc_use($node);
+sql('CREATE EXTENSION amcheck', "CREATE TABLESPACE place LOCATION ''");
+
+# A statement in the background.
+sub start_sql
+{
+	my (@statements) = @_;
+	my %handle = (out => '', err => '');
+	$handle{run} = IPC::Run::start(
+		[ 'psql', '-XAtq', '-d', $node->connstr('postgres'), map { ('-c', $_) } @statements ],
+		'>', \$handle{out}, '2>', \$handle{err});
+	return \%handle;
+}
+
+# ---- files and columns ----
+# A value is copied to a table that has been scanned, and its source goes away before the scan.
+# Fails without: the comparison in mark_root() together with the last list of collect_range().
+
+moved_in_time('SET TABLESPACE', 'DELETE FROM s.t1; ALTER TABLE s.t1 SET TABLESPACE place');
+moved_in_time('CLUSTER', 'DELETE FROM s.t1; CREATE INDEX t1_id ON s.t1 (id); COMMIT;
+	CLUSTER s.t1 USING t1_id; BEGIN');
+moved_in_time('rewrite', 'DELETE FROM s.t1; ALTER TABLE s.t1 SET UNLOGGED');
+
+# The attribute of a row type: nobody locks the table.
+my ($freed, $reason) = stopped_gc('DROP ATTRIBUTE', 'marking',
+	before => [ 'CREATE TYPE s.c AS (n integer, b blobstate)', 'CREATE TABLE s.t4 (id integer, c s.c)',
+		'INSERT INTO s.t4 SELECT id, ROW(1, b)::s.c FROM s.t1', 'TRUNCATE s.t1' ],
+	marking => sub {
+		sql('INSERT INTO s.t2 SELECT id, (c).b FROM s.t4', 'ALTER TYPE s.c DROP ATTRIBUTE b');
+	});
+is($freed, '0', 'DROP ATTRIBUTE: nothing is freed');
+intact('SELECT * FROM s.t2', 3, 'DROP ATTRIBUTE: what was moved is there');
+
+# The same, rolled back: all are in one transaction after the other while the collector is stopped.
+($freed, $reason) = stopped_gc('rolled back', 'marking',
+	before => [ 'CREATE TYPE s.c AS (n integer, b blobstate)', 'CREATE TABLE s.t4 (id integer, c s.c)',
+		'INSERT INTO s.t4 SELECT 10 + i, ROW(1, value(10 + i)::blobstate)::s.c
+			FROM generate_series(1, 2) AS i',
+		'CREATE MATERIALIZED VIEW s.t5 AS SELECT 20 AS id, value(20)::blobstate AS b',
+		'CREATE INDEX t1_b ON s.t1 (b)' ],
+	marking => sub {
+		sql(map { "BEGIN; INSERT INTO s.t2 SELECT * FROM s.t1; $_; ROLLBACK" }
+			'TRUNCATE s.t1', 'DROP TABLE s.t1', 'ALTER TABLE s.t1 DROP COLUMN b',
+			'ALTER TABLE s.t1 ALTER COLUMN b TYPE bytea', 'ALTER TABLE s.t1 SET TABLESPACE place',
+			'CLUSTER s.t1 USING t1_b', 'ALTER TABLE s.t1 SET UNLOGGED', 'DROP INDEX s.t1_b',
+			'REINDEX INDEX s.t1_b', 'ALTER TYPE s.c DROP ATTRIBUTE b', 'DROP TABLE s.t4',
+			'REFRESH MATERIALIZED VIEW s.t5', 'DROP MATERIALIZED VIEW s.t5',
+			'DELETE FROM s.t1; SAVEPOINT p; TRUNCATE s.t1; ROLLBACK TO p');
+	});
+# The value that REFRESH made and lost is newer than the cutoff.
+is("$freed|$reason", '0|', 'rolled back: the round goes on');
+intact('SELECT * FROM s.t1 UNION ALL SELECT id, (c).b FROM s.t4 UNION ALL SELECT * FROM s.t5', 6,
+	'rolled back: all is there');
+
+# A row type that somebody changes is not waited for without bound.
+# Fails without: LockTimeout in blob_gc_run().
+clean();
+sql('CREATE TYPE s.c AS (n integer, b blobstate)', 'CREATE TABLE s.t (id integer, c s.c)',
+	'INSERT INTO s.t VALUES (1, ROW(1, value(1)::blobstate))');
+my $alter = session('SELECT 1');
+my $first = session('BEGIN', 'SELECT 1');
+my $gc = start_gc("SET blobext.gc_wait_timeout = '3s'");
+gc_waits_for('process ' . pid($first));
+$alter->query_safe('BEGIN; ALTER TYPE s.c ADD ATTRIBUTE more integer');
+$first->query_safe('COMMIT');
+($freed, $reason) = gc_result($gc);
+like("$freed$reason", qr/^(0.*has been in a transaction|.*lock timeout)/s, 'a row type is locked');
+$alter->query_safe('ROLLBACK');
+
+# ---- values on their way ----
+# Taken out of a held cursor, which is then closed, by a transaction that began after L.
+# Fails without: pass->again in slot_blocks().
+
+clean();
+table('t1', 2);
+table('t2', 0);
+sql(q(CREATE FUNCTION s.take() RETURNS void LANGUAGE plpgsql AS $$
+	DECLARE c refcursor := 'held'; v blobstate;
+	BEGIN
+		FETCH c INTO v; CLOSE c;
+		EXECUTE 'SET LOCAL work_mem = 1024';
+		PERFORM pg_advisory_lock(1);
+		INSERT INTO s.t2 VALUES (1, v);
+	END $$));
+my $lock = session('SELECT pg_advisory_lock(1)');
+my $holder = session('BEGIN; DECLARE held CURSOR WITH HOLD FOR SELECT b FROM s.t1 ORDER BY id; COMMIT');
+my $holder_pid = pid($holder);
+sql('DELETE FROM s.t1', 'VACUUM s.t1');
+$gc = start_gc();
+gc_waits_for("process $holder_pid has an open cursor");
+$holder->query_until(qr/start/, "\\echo start\nSELECT s.take();\n\\echo done\n");
+gc_waits_for("process $holder_pid has been in a transaction");
+$lock->query_safe('SELECT pg_advisory_unlock(1)');
+$holder->query_until(qr/done/, '');
+($freed, $reason) = gc_result($gc);
+is("$freed|$reason", '1|', 'out of a held cursor: what was not taken is freed');
+intact('SELECT * FROM s.t2', 1, 'out of a held cursor: what was taken is there');
+
+# A variable, over the rollback of a subtransaction.
+clean();
+table('t2', 0);
+sql(q(DO $$ DECLARE v blobstate; BEGIN
+	BEGIN v := value(1); INSERT INTO s.t2 VALUES (1, v); SELECT b INTO v FROM s.t2;
+		RAISE EXCEPTION 'back'; EXCEPTION WHEN raise_exception THEN NULL; END;
+	INSERT INTO s.t2 VALUES (1, v); END $$), 'VACUUM s.t2');
+gc();
+intact('SELECT * FROM s.t2', 1, 'out of a subtransaction');
+
+# ---- logical slots ----
+# Fails without: blob_gc_no_slot_begins() (then it says that it waits for the transaction).
+
+clean();
+table('t1', 1);
+my $writer = session('BEGIN', 'SELECT pg_current_xact_id()');
+my $creation = start_sql(q(SELECT pg_create_logical_replication_slot('late', 'test_decoding')));
+poll(q(SELECT count(*) = 1 FROM pg_replication_slots));
+frees_nothing(qr/slot "late" is being created/, 'a slot begins');
+$writer->query_safe('COMMIT');
+IPC::Run::finish($creation->{run});
+sql(q(SELECT pg_copy_logical_replication_slot('late', 'copied')));
+sql('DELETE FROM s.t1', 'VACUUM s.t1');
+$gc = start_gc();
+gc_waits_for('logical replication slot');
+sql(q(SELECT count(*) FROM pg_logical_slot_get_changes('late', NULL, NULL)));
+gc_waits_for('logical replication slot "copied"');
+sql(q(SELECT pg_drop_replication_slot('copied')));
+is((gc_result($gc))[0], '1', 'when all slots are ahead');
+sql(q(SELECT pg_drop_replication_slot('late')));
+
+# ---- asynchronous commit ----
+# The row is gone or whole.  Freed space is used at once.
+
+clean();
+for my $round (1 .. 4)
+{
+	sql('DROP TABLE IF EXISTS s.t, s.over');
+	table('t', 8);
+	sql('SET synchronous_commit = off', 'DELETE FROM s.t WHERE id <= 4', 'VACUUM s.t');
+	my ($count) = gc();
+	sql('CHECKPOINT') if $round > 2;
+	my $over = start_sql('SET synchronous_commit = off',
+		'CREATE TABLE s.over AS SELECT i + 100 AS id, value(i + 100)::blobstate AS b
+			FROM generate_series(1, 8) AS i');
+	usleep(30_000 * $round);
+	kill_everything($node);
+	IPC::Run::finish($over->{run});
+	$node->start;
+	is($count, $round == 1 ? '4' : $count, "asynchronous $round: freed");
+	my $rows = sql('SELECT count(*) FROM s.t');
+	like($rows, qr/^[48]$/, "asynchronous $round: the rows are there or not");
+	intact('SELECT * FROM s.t', $rows, "asynchronous $round: and whole");
+	check_is_clean($node, "asynchronous $round: the check finds nothing");
+	gc();
+}
+
+# ---- pg_dump ----
+# Parallel workers import a snapshot while rows are deleted and their space is used again.
+
+clean();
+table('t1', 60);
+table('t2', 60);
+my $directory = $node->basedir . '/dump';
+my $dump = IPC::Run::start([ 'pg_dump', '-Fd', '-j2', '-f', $directory, '-d',
+		$node->connstr('postgres'), '-n', 's' ], '2>', \my $dump_error);
+for my $i (1 .. 5)
+{
+	sql("DELETE FROM s.t1 WHERE id <= $i * 10", "DELETE FROM s.t2 WHERE id <= $i * 10",
+		'VACUUM s.t1, s.t2');
+	gc(timeout => '200ms');
+	sql('CHECKPOINT', "INSERT INTO s.t1 SELECT i, value(i) FROM generate_series(100, 120) AS i");
+}
+IPC::Run::finish($dump);
+is($dump_error, '', 'pg_dump -j2');
+
+# ---- index splits and page deletion ----
+# Keys with a long common prefix; the collector walks slowly while pages are split and deleted, and
+# freed space is used at once.  Afterwards each item of the index has its extents: amcheck compares
+# the keys, and an index-only scan reads them.
+# Fails without: levels above the leaves, or high keys, in btree.c; mark_level() ended at the first
+# deleted page.
+
+clean();
+sql(q(CREATE FUNCTION s.key(i integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+		SELECT convert_to(repeat('same prefix ', 150) || md5(i::text), 'UTF8') $$),
+	q(CREATE TABLE s.t (id integer, b blobstate)), q(CREATE INDEX i ON s.t (b)),
+	q(INSERT INTO s.t SELECT i, s.key(i) FROM generate_series(1, 600) AS i),
+	q(CREATE FUNCTION s.stale() RETURNS bigint LANGUAGE sql AS
+		$$ SELECT count(*) FROM s.t WHERE b::bytea <> s.key(id) $$));
+my $end = time + 15;
+my @work = map { start_sql(map { ("INSERT INTO s.t SELECT i, s.key(i)
+			FROM generate_series($_ * 50, $_ * 50 + 49) AS i") } map { $_ * 3 + 13 } @$_) }
+	[ 1 .. 14 ], [ 15 .. 28 ];
+my ($rounds, $freed_in_all, $no) = (0, 0, 0);
+while (time < $end)
+{
+	my $slow = start_gc('SET blobext.gc_cost_delay = 5', 'SET blobext.gc_cost_limit = 1');
+	for (1 .. 4)
+	{
+		my $from = ($no++ * 37) % 2000;
+		sql("DELETE FROM s.t WHERE id BETWEEN $from AND $from + 150", 'VACUUM s.t',
+			"INSERT INTO s.t SELECT i, s.key(i) FROM generate_series($from, $from + 20) AS i");
+	}
+	my ($count, $why) = gc_result($slow);
+	sql('CHECKPOINT');
+	$rounds++ if $why eq '';
+	$freed_in_all += $count || 0;
+	sql('CREATE TABLE s.overwrite AS SELECT value(i)::blobstate AS b FROM generate_series(1, 60) AS i',
+		'DROP TABLE s.overwrite');
+}
+IPC::Run::finish($_->{run}) foreach @work;
+is(join('', map { $_->{err} } @work), '', 'insertions');
+cmp_ok($rounds, '>', 2, "$rounds rounds");
+cmp_ok($freed_in_all, '>', 100, "$freed_in_all freed");
+sql('VACUUM s.t');
+gc();
+sql("SELECT bt_index_parent_check('s.i', true, true)");
+is(sql('SET enable_seqscan = off', 'SET enable_bitmapscan = off',
+		'SELECT count(*) FROM (SELECT b FROM s.t ORDER BY b) AS o WHERE sha256(b) IS NOT NULL
+			AND length(b::bytea) > 0'), sql('SELECT count(*) FROM s.t'), 'an index-only scan');
+is(sql('SELECT s.stale()'), '0', 'the table');
+check_is_clean($node, 'the check finds nothing');
+
+# ---- standby ----
+# With feedback nothing is freed that a query of the standby may see; without, it is cancelled.
+
+clean();
+my $backup = $node->backup('b');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'b', has_streaming => 1);
+$standby->append_conf('postgresql.conf', q(hot_standby_feedback = on
+wal_receiver_status_interval = 1s
+max_standby_streaming_delay = 100ms));
+$standby->start;
+
+foreach my $feedback ('on', 'off')
+{
+	$standby->append_conf('postgresql.conf', "hot_standby_feedback = $feedback");
+	$standby->reload;
+	clean();
+	table('t', 3);
+	$node->wait_for_catchup($standby);
+	my $query = $standby->background_psql('postgres', on_error_stop => 0);
+	$query->query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM s.t');
+	if ($feedback eq 'on')
+	{
+		poll('SELECT count(*) > 0 FROM pg_stat_replication WHERE backend_xmin IS NOT NULL');
+	}
+	else
+	{
+		poll('SELECT count(*) = 0 FROM pg_stat_replication WHERE backend_xmin IS NOT NULL');
+	}
+	sql('DELETE FROM s.t', 'VACUUM s.t');
+	my ($count, undef, $why) = gc();
+	is("$count|$why", $feedback eq 'on' ? '0|' : '3|', "standby, feedback $feedback: freed");
+	sql('CHECKPOINT', 'CREATE TABLE s.over AS SELECT value(i + 50)::blobstate AS b
+		FROM generate_series(1, 20) AS i');
+	$node->wait_for_catchup($standby);
+	# (The session may be gone, too.)
+	my $seen = eval { ($query->query('SELECT count(*) FROM s.t WHERE b::bytea = value(id)'))[0] } // '';
+	is($seen, '3', 'standby, feedback on: the query sees its rows') if $feedback eq 'on';
+	is($seen, '', 'standby, feedback off: the query is cancelled') if $feedback eq 'off';
+	eval { $query->quit };
+}
+$standby->stop;
+
+$node->stop;
+unlike(slurp_file($node->logfile), qr/PANIC|terminated by signal 1?1|TRAP/, 'no PANIC in the log');
+done_testing();
