@@ -1,0 +1,425 @@
+# A client of torture.pl: one session that does what its dice say until its time is over or the
+# server is gone.  The choices come from a seed; which rows and errors they meet, from the timing.
+package TortureClient;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use IPC::Open2;
+use Storable qw(nstore);
+use Time::HiRes qw(sleep time);
+
+our @EXPORT_OK = qw(live collect_in_a_loop);
+
+my @tables = qw(a q n u p);
+
+# What may go wrong without being blobext's fault: deadlocks, locks, serialization, duplicate
+# content, tables that others have just changed.
+my %may_fail = map { $_ => 1 } qw(40P01 40001 55P03 23505 42P01 42P07 55006);
+my $race = qr/tuple concurrently (updated|deleted)|could not open relation|no partition of relation
+	|cache lookup failed for (relation|index)/x;
+
+# ---- psql at the other end of two pipes ----
+
+sub new
+{
+	my ($class, $connstr) = @_;
+	my $self = bless { no => 0, done => {}, errors => {}, ok => 1 }, $class;
+	local $SIG{PIPE} = 'IGNORE';
+	$self->{pid} = open2($self->{out}, $self->{in}, "psql -XAtq -d '$connstr' 2>&1");
+	return $self;
+}
+
+# One statement: its SQLSTATE, and its output.  Nothing when the connection is gone.
+sub run
+{
+	my ($self, $sql) = @_;
+	my ($in, $out) = @$self{qw(in out)};
+	my $end = 'END' . $self->{no}++;
+	my @lines;
+
+	return if $self->{is_gone};
+	local $SIG{PIPE} = 'IGNORE';
+	print $in "$sql;\n\\echo $end :SQLSTATE\n" or return $self->gone;
+	$in->flush or return $self->gone;
+	while (my $line = <$out>)
+	{
+		chomp $line;
+		if ($line =~ /^$end (\S*)$/)
+		{
+			my $state = $1;
+			return $self->gone if $state =~ /^(|57P0.|08...)$/;
+			$self->{state} = $state;
+			$self->{lines} = \@lines;
+			return $state eq '00000';
+		}
+		push @lines, $line;
+	}
+	return $self->gone;
+}
+
+sub gone
+{
+	my ($self) = @_;
+	$self->{is_gone} = 1;
+	return;
+}
+
+# Statements one after the other, until one fails; then a ROLLBACK.  True if all went well.
+sub all
+{
+	my ($self, @statements) = @_;
+	foreach my $sql (@statements)
+	{
+		next if $self->run($sql);
+		return if $self->{is_gone};
+		my $text = join(' ', @{ $self->{lines} });
+		my $state = $self->{state};
+		$self->{errors}{$state}++;
+		push @{ $self->{failures} }, "$state: $text\n  in: " . substr($sql, 0, 500)
+		  unless $may_fail{$state} || $text =~ $race;
+		$self->run('ROLLBACK') && $self->run('CLOSE ALL');
+		return;
+	}
+	return 1;
+}
+
+# ---- dice ----
+
+sub key { return int(rand(1_000_000_000)); }
+
+sub one_of { return $_[ rand @_ ]; }
+
+sub random_size
+{
+	my $dice = rand();
+	return one_of(0, 1, 1024, 1025, 4096, 4097, 8192, 28_672, 262_144) if $dice < 0.1;
+	return int(rand(1_500)) if $dice < 0.2;
+	return int(rand(30_000)) if $dice < 0.96;
+	return int(rand(200_000)) if $dice < 0.996;
+	return int(rand(2_500_000));
+}
+
+sub content { return sprintf(q(content('%s', %d)), key(), random_size()); }
+
+# Columns and values for a row of a table besides digest and b.
+sub extra { return $_[0] eq 'p' ? (', part', ', ' . int(rand(3))) : ('', ''); }
+
+# ---- statements that store or change rows ----
+
+sub insert
+{
+	my $table = one_of(@tables);
+	my ($column, $value) = extra($table);
+	my $count = 1 + int(rand(3));
+	my ($key, $size) = (key(), random_size());
+	my $function = $table eq 'u' ? 'similar_content' : 'content';
+	return "INSERT INTO $table (digest, b$column) SELECT sha256(c), c$value
+		FROM generate_series(1, $count) AS i, LATERAL (SELECT $function('$key.' || i, $size) AS c OFFSET 0) AS s"
+	  . ($table eq 'u' ? ' ON CONFLICT DO NOTHING' : '');
+}
+
+sub copy
+{
+	my ($to, $from) = (one_of(@tables), one_of(@tables, 'm'));
+	my ($column, $value) = extra($to);
+	return sprintf('INSERT INTO %s (digest, b%s) SELECT digest, b%s FROM (SELECT digest, b FROM %s
+		ORDER BY md5(id || $$%d$$) LIMIT %d) AS s%s', $to, $column, $value, $from, key(),
+		1 + rand(3), $to eq 'u' ? ' ON CONFLICT DO NOTHING' : '');
+}
+
+sub list
+{
+	my $content = content();
+	return "INSERT INTO l (pairs, digest, d) SELECT array_agg(ROW(sha256(c), c::blobstate)::pair),
+		sha256($content), $content FROM (SELECT content('@{[key()]}' || i, 3000) AS c
+		FROM generate_series(1, @{[1 + int(rand(4))]}) AS i) AS s" if rand() < 0.3;
+	return sprintf('INSERT INTO l (pairs, digest, d) SELECT array_agg(ROW(digest, b)::pair),
+		(array_agg(digest))[1], (array_agg(b))[1] FROM (SELECT digest, b FROM %s
+		ORDER BY md5(id || $$%d$$) LIMIT %d) AS s', one_of(@tables), key(), 1 + rand(20));
+}
+
+sub unlist
+{
+	return sprintf('WITH gone AS (DELETE FROM l WHERE id IN (SELECT chosen($$l$$, $$%d$$, 1))
+		RETURNING pairs) INSERT INTO %s (digest, b) SELECT (x).digest, (x).b FROM gone,
+		unnest(pairs) AS x LIMIT 4', key(), one_of(qw(a q n)));
+}
+
+sub update
+{
+	my $table = one_of(@tables);
+	return sprintf('UPDATE %s SET (digest, b) = (SELECT sha256(c), c FROM (SELECT %s AS c OFFSET 0)
+		AS s) WHERE id IN (SELECT chosen($$%s$$, $$%d$$, 1))', $table, content(), $table, key());
+}
+
+sub change
+{
+	my $table = one_of(@tables);
+	my $kind = one_of(qw(append append append write insert delete truncate fork concat));
+	return sprintf('UPDATE %s SET (digest, b) = (SELECT (c).* FROM (SELECT changed(digest, b, $$%s$$,
+		%d, %d, %s) AS c OFFSET 0) AS s) WHERE id IN (SELECT chosen($$%s$$, $$%d$$, %d))
+		AND length(b) < 1000000', $table, $kind, key(), random_size(), content(), $table, key(),
+		1 + rand(2));
+}
+
+sub touch
+{
+	my $table = one_of(qw(a q n u));
+	return sprintf('UPDATE %s SET note = note + 1 WHERE id IN (SELECT chosen($$%s$$, $$%d$$, 5))',
+		$table, $table, key());
+}
+
+sub move
+{
+	return sprintf('UPDATE p SET part = (part + 1) %% 3 WHERE id IN (SELECT chosen($$p$$, $$%d$$, 2))',
+		key()) if rand() < 0.6;
+	my ($from, $to) = (one_of(qw(a q n)), one_of(qw(a q n)));
+	return sprintf('WITH gone AS (DELETE FROM %s WHERE id IN (SELECT chosen($$%s$$, $$%d$$, 2))
+		RETURNING digest, b) INSERT INTO %s (digest, b) SELECT digest, b FROM gone', $from, $from,
+		key(), $to);
+}
+
+# Never more rows than can be read all the time.
+sub remove
+{
+	my $table = one_of(@tables, 'l');
+	return sprintf('DELETE FROM %s WHERE id IN (SELECT chosen($$%s$$, $$%d$$,
+		(SELECT greatest(2, count(*) - 15)::integer FROM %s)))', $table, $table, key(), $table);
+}
+
+sub check
+{
+	my $where = rand() < 0.5 ? '' : sprintf(q(WHERE place = '%s'), one_of(@tables, 'm', 'l'));
+	return "SELECT count(verified(digest, b)) FROM everything $where";
+}
+
+my @steps = (\&insert, \&insert, \&insert, \&copy, \&copy, \&list, \&unlist, \&update, \&change,
+	\&change, \&change, \&touch, \&move, \&remove, \&remove, \&remove, \&remove, \&check);
+
+sub step { return one_of(@steps)->(); }
+
+# ---- what a client does ----
+
+sub transaction
+{
+	my ($self) = @_;
+	my @sql = ('BEGIN' . (rand() < 0.15 ? ' ISOLATION LEVEL REPEATABLE READ' : ''));
+	for (1 .. 1 + rand(4))
+	{
+		my $dice = rand();
+		push @sql, $dice > 0.25 ? step() : ('SAVEPOINT s', step(),
+			$dice < 0.12 ? 'ROLLBACK TO s' : 'RELEASE s');
+		push @sql, sprintf('SELECT pg_sleep(%.3f)', rand(0.1)) if rand() < 0.1;
+	}
+	return $self->all(@sql, rand() < 0.25 ? 'ROLLBACK' : 'COMMIT');
+}
+
+# Prepared transactions lock what they touched until somebody ends them; two are left at most.
+sub prepare
+{
+	my ($self) = @_;
+	my $name = 'x' . $self->{name} . '_' . $self->{no};
+	my $end = rand() < 0.7 ? 'COMMIT' : 'ROLLBACK';
+	if (my $old = shift @{ $self->{prepared} })
+	{
+		return unless $self->all("$end PREPARED '$old'");
+	}
+	$self->all('BEGIN', insert(), copy(), list(), 'SAVEPOINT s', insert(), 'ROLLBACK TO s',
+		"PREPARE TRANSACTION '$name'") or return;
+	push @{ $self->{prepared} }, $name;
+	return 1;
+}
+
+sub held_cursor
+{
+	my ($self) = @_;
+	my $table = one_of(@tables);
+	return $self->all('BEGIN', sprintf('DECLARE held CURSOR WITH HOLD FOR SELECT digest, b FROM %s
+		ORDER BY md5(id || $$%d$$) LIMIT 6', $table, key()),
+		rand() < 0.3 ? ('MOVE 1 FROM held') : (), 'COMMIT', remove(),
+		rand() < 0.5 ? "VACUUM (SKIP_LOCKED) $table" : (), sprintf('SELECT pg_sleep(%.3f)', rand(0.15)),
+		q(SELECT drain('held')), 'CLOSE held', rand() < 0.5 ? insert() : ());
+}
+
+# Opened before others delete, and read piece by piece.
+sub slow_reader
+{
+	my ($self) = @_;
+	my $pause = sprintf('SELECT pg_sleep(%.3f)', rand(0.1));
+	return $self->all('BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM everything',
+		$pause, 'SELECT count(verified(digest, b)) FROM everything', 'COMMIT') if rand() < 0.5;
+	return $self->all('BEGIN', 'DECLARE slow CURSOR FOR SELECT digest, b FROM everything', $pause,
+		'MOVE 3 FROM slow', $pause, q(SELECT drain('slow')), 'ROLLBACK');
+}
+
+# A snapshot that a session takes over from another, which ends.
+sub exported_snapshot
+{
+	my ($self) = @_;
+	my $other = $self->{other} //= TortureClient->new($self->{connstr});
+
+	$other->all('BEGIN ISOLATION LEVEL REPEATABLE READ') or return $self->take_over($other);
+	$other->all('SELECT pg_export_snapshot()') or return $self->take_over($other);
+	my $name = $other->{lines}[0];
+	$self->all('BEGIN ISOLATION LEVEL REPEATABLE READ', "SET TRANSACTION SNAPSHOT '$name'");
+	$other->all('COMMIT');
+	return unless $self->take_over($other);
+	return $self->all(sprintf('SELECT pg_sleep(%.3f)', rand(0.15)),
+		'SELECT count(verified(digest, b)) FROM everything', 'COMMIT');
+}
+
+sub take_over
+{
+	my ($self, $other) = @_;
+	push @{ $self->{failures} }, @{ $other->{failures} // [] };
+	$other->{failures} = [];
+	$self->gone if $other->{is_gone};
+	return !$other->{is_gone};
+}
+
+sub temporary_table
+{
+	my ($self) = @_;
+	my @end = rand() < 0.3 ? ('ROLLBACK') : ('COMMIT', 'INSERT INTO q (digest, b)
+		SELECT digest, b FROM mine', 'SELECT count(verified(digest, b)) FROM mine',
+		rand() < 0.2 ? () : ('DROP TABLE mine'));
+	return $self->all('DROP TABLE IF EXISTS mine', 'BEGIN', sprintf('CREATE TEMPORARY TABLE mine AS
+		SELECT digest, b FROM everything ORDER BY md5(id || $$%d$$) LIMIT 5', key()), remove(), @end)
+	  && $self->all('DISCARD TEMP');
+}
+
+sub procedure
+{
+	my ($self) = @_;
+	return $self->all(sprintf(q(SELECT survive('%d', %d)), key(), random_size())) if rand() < 0.3;
+	return $self->all(sprintf(q(CALL carry('%d', %d, %.3f)), key(), rand(16), rand(0.1)));
+}
+
+sub prepared_statement
+{
+	my ($self) = @_;
+	return $self->all('DEALLOCATE ALL', 'PREPARE s(integer) AS ' . insert(), 'BEGIN', 'EXECUTE s(1)',
+		'ROLLBACK', ('EXECUTE s(1)') x 2, 'PREPARE t AS SELECT count(verified(digest, b)) FROM a',
+		'EXECUTE t', remove(), 'EXECUTE t');
+}
+
+# Moves all rows of q elsewhere, and makes q empty.
+sub truncate
+{
+	my ($self) = @_;
+	my $to = one_of(qw(a n));
+	return $self->all('BEGIN', "INSERT INTO $to (digest, b) SELECT digest, b FROM q LIMIT 10",
+		'TRUNCATE q', rand() < 0.5 ? insert() : (), rand() < 0.3 ? 'ROLLBACK' : 'COMMIT');
+}
+
+sub detach
+{
+	my ($self) = @_;
+	my $part = int(rand(3));
+	my $done = $self->all("ALTER TABLE p DETACH PARTITION p$part") or return;
+	$self->all("SELECT count(verified(digest, b)) FROM p$part",
+		"DELETE FROM p$part WHERE id % 5 = 0", "VACUUM p$part",
+		rand() < 0.2 ? ('BEGIN', "INSERT INTO q (digest, b) SELECT digest, b FROM p$part LIMIT 8",
+			"TRUNCATE p$part", 'COMMIT') : ());
+	# Until it succeeds: others hold locks.
+	until ($self->all("ALTER TABLE p ATTACH PARTITION p$part FOR VALUES IN ($part)"))
+	{
+		return if $self->{is_gone} || ++$self->{attach_failures} > 100;
+	}
+	$self->{attach_failures} = 0;
+	return 1;
+}
+
+sub vacuum
+{
+	my ($self) = @_;
+	return $self->all('VACUUM (SKIP_LOCKED) ' . join(', ', @tables, 'l'));
+}
+
+sub maintain
+{
+	my ($self) = @_;
+	my $table = one_of(qw(a q n u l));
+	return $self->all(one_of(
+		"VACUUM FULL $table", "CLUSTER $table USING ${table}_pkey", 'REINDEX INDEX CONCURRENTLY u_b',
+		'REINDEX INDEX u_digest', 'REINDEX TABLE CONCURRENTLY u', 'REINDEX INDEX CONCURRENTLY p1_b',
+		"ALTER TABLE q ALTER note TYPE " . one_of(qw(bigint integer)), 'ANALYZE',
+		'REFRESH MATERIALIZED VIEW m', 'VACUUM (FREEZE) u', 'VACUUM (INDEX_CLEANUP ON) p1, u',
+		"ALTER TABLE a ADD COLUMN IF NOT EXISTS extra blobstate DEFAULT content('extra', 5000)",
+		'ALTER TABLE a DROP COLUMN IF EXISTS extra',
+		'DROP INDEX CONCURRENTLY IF EXISTS a_b; CREATE INDEX CONCURRENTLY a_b ON a (b)',
+		'DROP INDEX IF EXISTS a_b'));
+}
+
+# Weights.
+my @deeds = (
+	[ 50, 'transaction' ], [ 4, 'prepare' ], [ 6, 'held_cursor' ], [ 6, 'slow_reader' ],
+	[ 2, 'exported_snapshot' ], [ 1, 'temporary_table' ], [ 7, 'procedure' ],
+	[ 2, 'prepared_statement' ], [ 2, 'truncate' ], [ 1, 'detach' ], [ 6, 'vacuum' ],
+	[ 2, 'maintain' ]);
+
+sub deed
+{
+	my $sum = 0;
+	$sum += $_->[0] foreach @deeds;
+	my $dice = rand($sum);
+	foreach my $deed (@deeds)
+	{
+		return $deed->[1] if ($dice -= $deed->[0]) < 0;
+	}
+	return 'transaction';
+}
+
+# Until the time is over, the server is gone, or something is wrong.  Writes what it did to a file:
+# done (deed -> times), errors (SQLSTATE -> times), failures.
+sub live
+{
+	my (%options) = @_;
+	srand($options{seed});
+	my $self = TortureClient->new($options{connstr});
+	@$self{qw(connstr name)} = @options{qw(connstr name)};
+	$self->{failures} = [];
+	$self->{prepared} = [];
+	$self->all(q(SET lock_timeout = '2s'), 'SET synchronous_commit = ' . one_of(qw(on off)));
+	while (!$self->{is_gone} && time() < $options{end} && !@{ $self->{failures} })
+	{
+		my $deed = deed();
+		$self->{done}{$deed}++ if $self->$deed();
+	}
+	nstore({ map { $_ => $self->{$_} } qw(done errors failures) }, $options{file});
+	return;
+}
+
+# Collects, with a checkpoint behind it, so that what was freed is used at once.  Writes: done
+# (rounds, freed values and bytes), errors (reason -> times), failures.
+sub collect_in_a_loop
+{
+	my (%options) = @_;
+	my $self = TortureClient->new($options{connstr});
+	$self->{failures} = [];
+	$self->all(q(SET client_min_messages = error), q(SET blobext.gc_wait_timeout = '20s'));
+	while (!$self->{is_gone} && time() < $options{end} && !@{ $self->{failures} })
+	{
+		$self->all('SELECT freed_blobs, freed_bytes, skipped_reason FROM blobext_gc()') or next;
+		my ($blobs, $bytes, $reason) = split /\|/, $self->{lines}[0] // '', 3;
+		if (($reason // '') ne '')
+		{
+			$reason =~ s/\d+/N/g;
+			$reason =~ s/".*"/"..."/g;
+			$self->{errors}{$reason}++;
+		}
+		else
+		{
+			$self->{done}{rounds}++;
+			$self->{done}{freed_values} += $blobs;
+			$self->{done}{freed_bytes} += $bytes;
+		}
+		$self->all('CHECKPOINT');
+	}
+	nstore({ map { $_ => $self->{$_} } qw(done errors failures) }, $options{file});
+	return;
+}
+
+1;

@@ -1,0 +1,261 @@
+# Everything at once, for as long as you like: nothing that lives is taken, all that is free comes
+# back.
+#
+# Clients insert, copy between tables, move between partitions (also attached and detached), update,
+# append, write, insert, delete and truncate ranges, delete, roll back, use savepoints, prepared
+# transactions and statements, held cursors, old and exported snapshots, temporary tables,
+# procedures that carry values in variables over COMMIT and ROLLBACK; in plain and unlogged tables,
+# arrays of rows, domains, indexes by content (one unique), a materialized view; beside TRUNCATE,
+# VACUUM (also FULL), CLUSTER, REINDEX and CREATE INDEX CONCURRENTLY, rewrites, new and dropped
+# columns.  The collector and checkpoints run in a loop, so that what is freed is used again at once.
+# At the end of a round the clients end, or all server processes are killed, or, where run_tap was
+# started by root, the power of the file system is cut.
+#
+# Each value goes with the digest of what its content should be, computed from bytea.  Whoever reads
+# or changes one verifies that, all the time; XB001 is never excused: the collector waits for
+# everybody who may have a value, so on a primary no statement can see one vanish.  After each round
+#
+#	- clients have met no error but those of locks and of the crash,
+#	- every value has the content of its digest; blobext_check() finds nothing,
+#	- amcheck finds nothing in the indexes by content, and they give what a sequential scan gives,
+#	- after indexes are rebuilt, VACUUM, two quiet rounds of the collector and a checkpoint: exactly the
+#	  extents that values have are allocated, and none waits.
+#
+# See run_torture for the settings.  The seed repeats the choices of a run, not its timing.
+#
+# BROKEN_LIST
+use strict;
+use warnings;
+
+use FindBin;
+use POSIX ();
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Storable qw(retrieve);
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+use lib $FindBin::RealBin;
+use BlobTest;
+use TortureClient qw(live collect_in_a_loop);
+
+my $seconds = $ENV{BLOBEXT_TORTURE_SECONDS} // 40;	# of load, in all
+my $round_seconds = $ENV{BLOBEXT_TORTURE_ROUND} // 10;
+my $clients = $ENV{BLOBEXT_TORTURE_CLIENTS} // 4;
+my $kills = $ENV{BLOBEXT_TORTURE_KILLS} // 50;		# percentage of rounds that end so
+my $seed = $ENV{BLOBEXT_TORTURE_SEED} // (time() * 1000 ^ $$) % 1_000_000_000;
+my $small = $ENV{BLOBEXT_SMALL_FS};
+my %settings = (
+	minimal => "wal_level = minimal\nmax_wal_senders = 0\n",
+	replica => "wal_level = replica\n",
+	power => "wal_level = minimal\nmax_wal_senders = 0\n");
+my @names = split / /, $ENV{BLOBEXT_TORTURE_SETTINGS} // 'minimal replica';
+my (%done, %errors, $rounds, $crashes);
+
+sub lines
+{
+	my ($node, $sql) = @_;
+	return split /\n/, $node->safe_psql('postgres', $sql);
+}
+
+# ---- load ----
+
+sub start_process
+{
+	my ($code, %options) = @_;
+	my $pid = fork() // die "fork: $!";
+	return $pid if $pid;
+	my $done = eval { $code->(%options); 1 };
+	print STDERR "$options{name}: $@" unless $done;
+	POSIX::_exit($done ? 0 : 1);		# without the END blocks, which stop the cluster
+}
+
+# Adds up what a process wrote.  Gives its failures.
+sub take_results
+{
+	my ($file, $prefix) = @_;
+	my $result = retrieve($file);
+	my ($done, $errors) = @$result{qw(done errors)};
+	$done{"$prefix$_"} += $done->{$_} foreach keys %{ $done // {} };
+	$errors{"$prefix$_"} += $errors->{$_} foreach keys %{ $errors // {} };
+	return @{ $result->{failures} // [] };
+}
+
+sub crash
+{
+	my ($node, $cuts_power) = @_;
+	$crashes++;
+	power('off') if $cuts_power;
+	kill_everything($node);
+	power('on') if $cuts_power;
+	return;
+}
+
+sub run_load
+{
+	my ($node, $label, $round_seed, $length, $crashes_at, $cuts_power) = @_;
+	my $directory = $PostgreSQL::Test::Utils::log_path;
+	my @options = (connstr => $node->connstr('postgres'), end => time() + $length);
+	my %files = map { $_ => "$directory/" . $node->name . ".$_" } 'gc', 1 .. $clients;
+	my @pids = map { start_process(\&live, @options, name => $_, seed => $round_seed + $_,
+		file => $files{$_}) } 1 .. $clients;
+	push @pids, start_process(\&collect_in_a_loop, @options, name => 'gc', file => $files{gc});
+
+	if (defined $crashes_at)
+	{
+		sleep($crashes_at);
+		crash($node, $cuts_power);
+	}
+	my $failed = 0;
+	foreach my $pid (@pids)
+	{
+		waitpid($pid, 0);
+		$failed++ if $? != 0;
+	}
+	is($failed, 0, "$label: clients lived");
+	my @failures = map { take_results($files{$_}, $_ eq 'gc' ? 'gc ' : '') } sort keys %files;
+	is(join("\n", @failures), '', "$label: clients met no error but those of locks and crashes");
+	return;
+}
+
+# ---- what must be true afterwards ----
+
+# Prepared transactions of clients that are gone, partitions that they had detached, indexes that
+# they had not finished.
+sub tidy_up
+{
+	my ($node) = @_;
+	foreach my $name (lines($node, 'SELECT gid FROM pg_prepared_xacts'))
+	{
+		$node->safe_psql('postgres', (rand() < 0.5 ? 'COMMIT' : 'ROLLBACK') . " PREPARED '$name'");
+	}
+	foreach my $part (lines($node, q(SELECT right(relname, 1) FROM pg_class
+		WHERE relname ~ '^p[012]$' AND NOT relispartition)))
+	{
+		$node->safe_psql('postgres',
+			"ALTER TABLE p ATTACH PARTITION p$part FOR VALUES IN ($part)");
+	}
+	$node->safe_psql('postgres', "DROP INDEX $_") foreach lines($node,
+		'SELECT indexrelid::regclass FROM pg_index WHERE NOT indisvalid');
+	return;
+}
+
+sub is_empty
+{
+	my ($node, $sql, $name) = @_;
+	my ($result, $stdout, $stderr) = $node->psql('postgres', $sql);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is("$stdout$stderr" =~ s/^\s+//r, '', $name);
+}
+
+sub check_values
+{
+	my ($node, $label) = @_;
+	my ($result, $stdout, $stderr) =
+	  $node->psql('postgres', 'SELECT count(verified(digest, b)) FROM everything');
+	is($stderr, '', "$label: $stdout values have their contents");
+	is_empty($node, 'SELECT * FROM blobext_check()', "$label: blobext_check()");
+	foreach my $index (lines($node, q(SELECT i.indexrelid::regclass FROM pg_index AS i, pg_class AS c
+		WHERE c.oid = i.indexrelid AND c.relkind = 'i' AND c.relnamespace = 'public'::regnamespace
+		AND 'btree' = (SELECT amname FROM pg_am WHERE oid = c.relam) ORDER BY 1::text)))
+	{
+		is_empty($node, "SELECT bt_index_check('$index', true);
+			SELECT bt_index_parent_check('$index', true, true)", "$label: amcheck of $index");
+	}
+	foreach my $table (qw(u p1))
+	{
+		my $list = "SELECT md5(string_agg(id || ' ' || encode(digest, 'hex'), ' ')) FROM
+			(SELECT id, digest FROM $table";
+		my $sorted = $node->safe_psql('postgres', "$list ORDER BY b::bytea, id) AS s");
+		is($node->safe_psql('postgres', "SET enable_seqscan = off; SET enable_bitmapscan = off;
+			SET enable_sort = off; SET enable_incremental_sort = on; $list ORDER BY b, id) AS s"),
+			$sorted, "$label: $table by its index");
+	}
+	is_empty($node, 'SET enable_seqscan = off; SELECT id FROM u AS o
+		WHERE 1 <> (SELECT count(*) FROM u WHERE b = o.b::bytea::blobstate)',
+		"$label: each value of u is found by its content");
+	return;
+}
+
+# Nobody else is there.  An extent that is still allocated though no value has it is a leak.
+sub check_leaks
+{
+	my ($node, $label) = @_;
+	my @tables = qw(a q n u p l);
+	$node->safe_psql('postgres', "REINDEX TABLE $_; VACUUM (INDEX_CLEANUP ON) $_") foreach @tables;
+	$node->safe_psql('postgres', 'VACUUM pg_statistic, pg_statistic_ext_data');
+	for (1 .. 2)
+	{
+		is($node->safe_psql('postgres', 'SET client_min_messages = error;
+			SELECT skipped_reason FROM blobext_gc()'), '', "$label: a quiet round");
+	}
+	$node->safe_psql('postgres', 'CHECKPOINT; SELECT blobext_gc()');
+	is_empty($node, 'SELECT * FROM differences ORDER BY 2',
+		"$label: exactly the extents of values are allocated");
+	is_empty($node, q(SELECT * FROM blobext_space WHERE state = 'pending'),
+		"$label: nothing waits");
+	return;
+}
+
+sub run_round
+{
+	my ($node, $name, $round) = @_;
+	my $label = "$name $round";
+	my $cuts_power = $name eq 'power';
+	my $crashes_at = rand(100) < $kills ? rand($round_seconds) : undef;
+
+	run_load($node, $label, $seed + 1000 * $round, $round_seconds, $crashes_at, $cuts_power);
+	if (defined $crashes_at)
+	{
+		kill_in_recovery($node, 0.1) if rand() < 0.2;
+		$node->start;
+	}
+	$rounds++;
+	tidy_up($node);
+	check_values($node, "$label, as it is");
+	check_leaks($node, $label);
+	check_values($node, "$label, collected");
+	return;
+}
+
+sub report
+{
+	my ($started) = @_;
+	note(sprintf('%.2f hours, %d rounds, %d crashes', (time() - $started) / 3600, $rounds,
+		$crashes // 0));
+	note("done: " . join(', ', map { "$_ $done{$_}" } sort keys %done));
+	note("errors: " . join(', ', map { "$_: $errors{$_}" } sort keys %errors));
+	return;
+}
+
+my $started = time();
+$ENV{PGOPTIONS} = '-c lock_timeout=60s';	# nobody else is there when we check
+note("seed $seed, $seconds s of load in rounds of $round_seconds s, $clients clients");
+@names = grep { $_ ne 'power' || $small } @names;
+foreach my $name (@names)
+{
+	srand($seed);
+	local $PostgreSQL::Test::Utils::tmp_check = $PostgreSQL::Test::Utils::tmp_check;
+	if ($name eq 'power')
+	{
+		power('format');
+		$PostgreSQL::Test::Utils::tmp_check = $small;
+	}
+	my $node = blob_cluster($name, conf => $settings{$name} . q(
+autovacuum = off
+deadlock_timeout = 100ms
+checkpoint_timeout = 30s
+max_wal_size = 512MB
+));
+	$node->safe_psql('postgres', slurp_file("$FindBin::RealBin/torture.sql"));
+	system('sync') if $name eq 'power';
+	my $share = POSIX::ceil($seconds / @names / $round_seconds);
+	run_round($node, $name, $_) for (1 .. $share);
+	$node->stop;
+	unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|terminated by signal/,
+		"$name: no process failed");
+	$node->clean_node if Test::More->builder->is_passing;
+}
+report($started);
+cmp_ok($done{'gc freed_values'} // 0, '>', 0, 'the collector freed values under load');
+done_testing();
