@@ -568,7 +568,28 @@ CREATE FUNCTION blobext_check(checked regclass DEFAULT NULL,
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1;
 REVOKE ALL ON FUNCTION blobext_check(regclass) FROM PUBLIC;
 COMMENT ON FUNCTION blobext_check(regclass) IS
-    'problems of the extent store: every value of one or all tables against map, files and digest';
+    'problems of the extent store: every value of one or all tables against map, files and digest; '
+    'every key of their B-trees against the map; for all tables, map and files by themselves';
+
+CREATE FUNCTION blobext_check_state(OUT pid integer, OUT relation regclass,
+        OUT relations_done bigint, OUT relations_total bigint,
+        OUT values_done bigint, OUT bytes_read bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1;
+REVOKE ALL ON FUNCTION blobext_check_state() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_check_state() TO pg_monitor;
+COMMENT ON FUNCTION blobext_check_state() IS 'behind view blobext_check_progress';
+CREATE VIEW blobext_check_progress AS SELECT * FROM @extschema@.blobext_check_state();
+GRANT SELECT ON blobext_check_progress TO pg_monitor;
+COMMENT ON VIEW blobext_check_progress IS 'blobext_check() as it runs in this database';
+COMMENT ON COLUMN blobext_check_progress.pid IS 'process that checks';
+COMMENT ON COLUMN blobext_check_progress.relation IS
+    'table or index that is being read; null while the extent map is';
+COMMENT ON COLUMN blobext_check_progress.relations_done IS 'tables that are done';
+COMMENT ON COLUMN blobext_check_progress.relations_total IS
+    'tables to be looked at, also those without values; 0 while the extent map is read';
+COMMENT ON COLUMN blobext_check_progress.values_done IS 'values checked, the current one included';
+COMMENT ON COLUMN blobext_check_progress.bytes_read IS 'their content in bytes';
 
 CREATE FUNCTION blobext_space_usage(
         OUT segment integer, OUT state text, OUT tier integer, OUT extents bigint,

@@ -14,6 +14,7 @@
 #include "recovery/copies.h"
 #include "recovery/recovery.h"
 #include "space/space.h"
+#include "sql/check_progress.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "store/store.h"
@@ -33,6 +34,7 @@ request_shared_memory(void)
 	blob_io_shmem_request();
 	blob_space_shmem_request();
 	blob_gc_shmem_request();
+	blob_check_progress_shmem_request();
 }
 
 static void
@@ -44,6 +46,7 @@ initialize_shared_memory(void)
 	blob_io_shmem_init();
 	blob_space_shmem_init();
 	blob_gc_shmem_init();
+	blob_check_progress_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 	blob_copies_look();
 	blob_settings_warn();

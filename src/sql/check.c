@@ -2,10 +2,12 @@
  * sql/check.c
  *	  blobext_check(): compares every value with the extent map, the files and its digest.
  *
- * Reports, never repairs.  The map is checked by itself (no two extents overlap, none lies outside
- * of the store, every segment file has its size), each value against the map (all its extents are
- * allocated, none later than the value) and against its digest.  Together these exclude that two
- * values use the same page for different content.
+ * Reports, never repairs, and writes nothing, so it runs on a standby as well.  The map is checked
+ * by itself (check_map.c), each value that the statement sees against the map (all its extents are
+ * allocated, none later than the value, and claimed as far as the value goes) and against its
+ * digest, each key of a B-tree against the map (check_index.c).  Together these exclude that two
+ * values use the same page for different content.  Extents that nothing refers to are no problem,
+ * but work for the collector; its dry run counts them.
  *
  * A value is checked in a subtransaction, so that whatever goes wrong with it becomes a row of the
  * result and the check goes on.
@@ -17,6 +19,7 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "blob/blob.h"
 #include "blob/walk.h"
 #include "catalog/pg_class.h"
@@ -24,11 +27,11 @@
 #include "core/catalog.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "io/segment.h"
 #include "miscadmin.h"
-#include "sql/value.h"
 #include "space/map.h"
 #include "space/space.h"
+#include "sql/check.h"
+#include "sql/value.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -42,37 +45,50 @@ PG_FUNCTION_INFO_V1(blobext_check);
 /* Content is read and hashed in steps of this size. */
 #define STEP_BYTES (UINT64CONST(1024) * 1024)
 
-typedef struct Check
+/* Where we are. */
+typedef struct RowCheck
 {
-	ReturnSetInfo *result;
-	MemoryContext row_context;	/* reset for each row */
-	Relation	relation;		/* being scanned */
-	ItemPointerData tid;
+	BlobCheck  *check;
+	Relation	relation;
+	ItemPointer tid;
 	const char *column;
-	BlobPageNo	next_page;		/* pages below belong to extents seen so far */
-	BlobPageNo	reserved_pages;
-	BlobPageNo *file_end;		/* by segment: pages from here on have no file */
-} Check;
+} RowCheck;
 
-static void
-report(Check *check, Oid relation, bool has_row, const char *problem)
+void
+blob_check_report(BlobCheck *check, Relation relation, ItemPointer tid, const char *column,
+				  const char *problem)
 {
 	Datum		values[4] = {0};
-	bool		nulls[4] = {false, !has_row, !has_row, false};
-	NameData	column;
+	bool		nulls[4] = {false, tid == NULL, column == NULL, false};
+	NameData	name;
 
-	values[0] = ObjectIdGetDatum(relation);
-	if (has_row)
-	{
-		namestrcpy(&column, check->column);
-		values[1] = PointerGetDatum(&check->tid);
-		values[2] = NameGetDatum(&column);
-	}
+	values[0] = ObjectIdGetDatum(RelationGetRelid(relation));
+	values[1] = PointerGetDatum(tid);
+	if (column != NULL)
+		namestrcpy(&name, column);
+	values[2] = NameGetDatum(&name);
 	values[3] = CStringGetTextDatum(problem);
 	tuplestore_putvalues(check->result->setResult, check->result->setDesc, values, nulls);
 }
 
 /* ---- values ---- */
+
+char *
+blob_check_references(const BlobDescriptor *descriptor)
+{
+	int			stale = blob_find_stale_extent(descriptor);
+	int			unclaimed;
+
+	if (stale >= 0)
+		return psprintf("extent %d at page " UINT64_FORMAT " is not allocated to this value", stale,
+						blob_descriptor_extent(descriptor, stale).first_page);
+	unclaimed = blob_find_unclaimed_extent(descriptor);
+	if (unclaimed >= 0)
+		return psprintf("content in extent %d at page " UINT64_FORMAT
+						" goes beyond the extent's fill mark", unclaimed,
+						blob_descriptor_extent(descriptor, unclaimed).first_page);
+	return NULL;
+}
 
 /* Null, or what is wrong with the value. Throws what reading throws. */
 static char *
@@ -81,23 +97,16 @@ find_problem(Datum datum)
 	BlobValue	value = blob_sql_unpack(datum);
 	BlobDigest	digest;
 	uint8		sha256[BLOB_DIGEST_BYTES];
-	char	   *buffer;
 	uint8		state[BLOB_DIGEST_BYTES];
-	int			stale;
-	int			unclaimed;
+	char	   *buffer;
+	char	   *problem;
 
+	blob_check_progress_value(value.is_inline ? 0 : value.size_bytes);
 	if (value.is_inline)
 		return NULL;
-	stale = blob_find_stale_extent(&value.descriptor);
-	if (stale >= 0)
-		return psprintf("extent %d at page " UINT64_FORMAT " is not allocated to this value", stale,
-						blob_descriptor_extent(&value.descriptor, stale).first_page);
-
-	unclaimed = blob_find_unclaimed_extent(&value.descriptor);
-	if (unclaimed >= 0)
-		return psprintf("content in extent %d at page " UINT64_FORMAT
-						" goes beyond the extent's fill mark", unclaimed,
-						blob_descriptor_extent(&value.descriptor, unclaimed).first_page);
+	problem = blob_check_references(&value.descriptor);
+	if (problem != NULL)
+		return problem;
 
 	buffer = palloc(Min(value.size_bytes, STEP_BYTES));
 	blob_digest_begin(&digest);
@@ -164,20 +173,20 @@ find_problem_safely(Datum datum)
 static void
 check_value(Datum datum, void *context)
 {
-	Check	   *check = context;
+	RowCheck   *row = context;
 	char	   *problem = find_problem_safely(datum);
 
 	if (problem != NULL)
-		report(check, RelationGetRelid(check->relation), true, problem);
+		blob_check_report(row->check, row->relation, row->tid, row->column, problem);
 }
 
 static void
-check_row(Check *check, TupleTableSlot *slot)
+check_row(BlobCheck *check, Relation relation, TupleTableSlot *slot)
 {
-	TupleDesc	row_type = RelationGetDescr(check->relation);
+	TupleDesc	row_type = RelationGetDescr(relation);
+	RowCheck	row = {.check = check, .relation = relation, .tid = &slot->tts_tid};
 
 	slot_getallattrs(slot);
-	check->tid = slot->tts_tid;
 	for (int i = 0; i < row_type->natts; i++)
 	{
 		Form_pg_attribute column = TupleDescAttr(row_type, i);
@@ -185,47 +194,65 @@ check_row(Check *check, TupleTableSlot *slot)
 		if (slot->tts_isnull[i] || column->attisdropped ||
 			!blob_walk_type_holds(column->atttypid))
 			continue;
-		check->column = NameStr(column->attname);
-		blob_walk_datum(slot->tts_values[i], column->atttypid, check_value, check);
+		row.column = NameStr(column->attname);
+		blob_walk_datum(slot->tts_values[i], column->atttypid, check_value, &row);
 	}
 }
 
 /* ---- relations ---- */
 
-/* Check the rows that the active snapshot sees. Keeps AccessShareLock until transaction end. */
+/* The rows that the active snapshot sees. */
 static void
-check_relation(Check *check, Oid relid)
+check_table(BlobCheck *check, Relation relation)
 {
-	Relation	relation = try_relation_open(relid, AccessShareLock);
-	TableScanDesc scan;
-	TupleTableSlot *slot;
+	TupleTableSlot *slot = table_slot_create(relation, NULL);
+	TableScanDesc scan = table_beginscan(relation, GetActiveSnapshot(), 0, NULL);
 
-	if (relation == NULL)
-		return;					/* dropped since we listed it */
-	if ((relation->rd_rel->relkind != RELKIND_RELATION &&
-		 relation->rd_rel->relkind != RELKIND_MATVIEW) ||
-		RELATION_IS_OTHER_TEMP(relation) ||
-		!blob_walk_row_holds(RelationGetDescr(relation)))
-	{
-		relation_close(relation, AccessShareLock);
-		return;
-	}
-
-	check->relation = relation;
-	slot = table_slot_create(relation, NULL);
-	scan = table_beginscan(relation, GetActiveSnapshot(), 0, NULL);
+	blob_check_progress_relation(RelationGetRelid(relation));
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
 		MemoryContext old_context = MemoryContextSwitchTo(check->row_context);
 
 		CHECK_FOR_INTERRUPTS();
-		check_row(check, slot);
+		check_row(check, relation, slot);
 		MemoryContextSwitchTo(old_context);
 		MemoryContextReset(check->row_context);
 	}
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
-	relation_close(relation, NoLock);
+}
+
+/* Whether this relation has rows, and this process can read them. */
+static bool
+is_readable(Relation relation)
+{
+	if (relation->rd_rel->relkind != RELKIND_RELATION &&
+		relation->rd_rel->relkind != RELKIND_MATVIEW)
+		return false;
+	/* Unlogged tables have no file on a standby. */
+	return !RELATION_IS_OTHER_TEMP(relation) &&
+		!(RecoveryInProgress() && !RelationIsPermanent(relation));
+}
+
+/* A table and its indexes. Keeps AccessShareLock on tables with values until transaction end. */
+static void
+check_relation(BlobCheck *check, Oid relid)
+{
+	Relation	relation = try_relation_open(relid, AccessShareLock);
+	bool		holds;
+
+	if (relation == NULL)
+		return;					/* dropped since we listed it */
+	if (!is_readable(relation))
+	{
+		relation_close(relation, AccessShareLock);
+		return;
+	}
+	holds = blob_walk_row_holds(RelationGetDescr(relation));
+	if (holds)
+		check_table(check, relation);
+	blob_check_indexes(check, relation);
+	relation_close(relation, holds ? NoLock : AccessShareLock);
 }
 
 /* All tables and materialized views of the database. */
@@ -249,92 +276,45 @@ list_relations(void)
 	return relations;
 }
 
-/* ---- the map ---- */
-
 static void
-check_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
+check_relations(BlobCheck *check, List *relations)
 {
-	Check	   *check = context;
-	BlobPageNo	end_page = first_page + blob_map_entry_pages(entry);
+	ListCell   *cell;
 
-	if (first_page < check->next_page)
-		report(check, RelationGetRelid(check->relation), false,
-			   psprintf("the extent at page " UINT64_FORMAT " overlaps the one before it",
-						first_page));
-	if (end_page > check->reserved_pages)
-		report(check, RelationGetRelid(check->relation), false,
-			   psprintf("the extent at page " UINT64_FORMAT " ends at page " UINT64_FORMAT
-						", the store at page " UINT64_FORMAT, first_page, end_page,
-						check->reserved_pages));
-	else if (blob_map_entry_state(entry) == BLOB_MAP_ABSENT)
-		check->file_end[blob_segment_of(first_page)] = first_page;
-	check->next_page = Max(check->next_page, end_page);
-}
-
-static void
-check_segments(Check *check, const BlobSpaceId *space)
-{
-	for (BlobPageNo page = 0; page < check->reserved_pages; page += BLOB_SEGMENT_PAGES)
+	blob_check_progress_relations(list_length(relations));
+	foreach(cell, relations)
 	{
-		uint64		pages = check->file_end[blob_segment_of(page)] - page;
-		int64		bytes = blob_segment_file_bytes(space, blob_segment_of(page));
-		char		path[MAXPGPATH];
-
-		if (pages == 0)
-			continue;			/* removed */
-		blob_segment_path(path, sizeof(path), space, blob_segment_of(page));
-		if (bytes < 0)
-			report(check, RelationGetRelid(check->relation), false,
-				   psprintf("segment file \"%s\" is missing", path));
-		else if ((uint64) bytes < pages * BLOB_PAGE_SIZE)
-			report(check, RelationGetRelid(check->relation), false,
-				   psprintf("segment file \"%s\" has " INT64_FORMAT " bytes instead of "
-							UINT64_FORMAT, path, bytes, pages * BLOB_PAGE_SIZE));
+		CHECK_FOR_INTERRUPTS();
+		check_relation(check, lfirst_oid(cell));
+		blob_check_progress_relation_done();
 	}
-}
-
-static void
-check_map(Check *check)
-{
-	BlobSpace	space;
-	BlobMapMeta meta;
-	uint64		segment_count;
-
-	blob_space_open(&space, AccessShareLock);
-	blob_map_read_meta(space.map, &meta);
-	check->relation = space.map;
-	check->next_page = 0;
-	check->reserved_pages = meta.reserved_pages;
-	segment_count = (meta.reserved_pages + BLOB_SEGMENT_PAGES - 1) / BLOB_SEGMENT_PAGES;
-	check->file_end = palloc(sizeof(BlobPageNo) * (segment_count + 1));
-	for (uint64 i = 0; i < segment_count; i++)
-		check->file_end[i] = Min((i + 1) * BLOB_SEGMENT_PAGES, meta.reserved_pages);
-	blob_map_visit_all(space.map, check_extent, check);
-	check_segments(check, &space.id);
-	blob_space_close(&space);
 }
 
 Datum
 blobext_check(PG_FUNCTION_ARGS)
 {
-	Check		check = {.result = (ReturnSetInfo *) fcinfo->resultinfo};
-	List	   *relations;
-	ListCell   *cell;
+	BlobCheck	check = {.result = (ReturnSetInfo *) fcinfo->resultinfo};
 
 	blob_space_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
 	check.row_context = AllocSetContextCreate(CurrentMemoryContext, "blobext check row",
 											  ALLOCSET_DEFAULT_SIZES);
-	if (PG_ARGISNULL(0))
+	blob_check_progress_begin();
+	PG_TRY();
 	{
-		check_map(&check);
-		relations = list_relations();
+		if (PG_ARGISNULL(0))
+		{
+			blob_check_map(&check);
+			check_relations(&check, list_relations());
+		}
+		else
+			check_relations(&check, find_all_inheritors(PG_GETARG_OID(0), AccessShareLock, NULL));
 	}
-	else
-		relations = find_all_inheritors(PG_GETARG_OID(0), AccessShareLock, NULL);
-
-	foreach(cell, relations)
-		check_relation(&check, lfirst_oid(cell));
+	PG_FINALLY();
+	{
+		blob_check_progress_end();
+	}
+	PG_END_TRY();
 	MemoryContextDelete(check.row_context);
 	return (Datum) 0;
 }

@@ -31,6 +31,7 @@ CREATE TEMP TABLE administration AS SELECT unnest(ARRAY[
 	'blobext_require_library(text)',
 	'blobext_create_store(regclass)',
 	'blobext_check(regclass)',
+	'blobext_check_state()',
 	'blobext_space_usage()',
 	'blobext_gc(boolean)',
 	'blobext_gc_state()',
@@ -100,7 +101,7 @@ SELECT bag_eq(
 SELECT bag_eq(
 	$$SELECT signature, grantee::regrole::text FROM function, aclexplode(proacl)
 		WHERE grantee NOT IN (0, proowner)$$,
-	$$VALUES ('blobext_gc_state()', 'pg_monitor'), ('blobext_space_usage()', 'pg_monitor'),
+	$$VALUES ('blobext_check_state()', 'pg_monitor'), ('blobext_gc_state()', 'pg_monitor'), ('blobext_space_usage()', 'pg_monitor'),
 		('blob_import(text)', 'pg_read_server_files'),
 		('blob_export(blobstate,text)', 'pg_write_server_files')$$,
 	'privileges of other roles on functions');
@@ -124,7 +125,8 @@ SELECT bag_eq(
 	ARRAY['blobstate_in(cstring,oid,integer)', 'blobstate_recv(internal,oid,integer)',
 		'blob_store(blobstate)', 'blob_store(bytea)', 'blob_store_support(internal)',
 		'blobstate(blobstate,integer,boolean)', 'blobext_require_library(text)', 'blobext_create_store(regclass)',
-		'blobext_map_handler(internal)', 'blobext_check(regclass)', 'blobext_stat_counters()',
+		'blobext_map_handler(internal)', 'blobext_check(regclass)', 'blobext_check_state()',
+		'blobext_stat_counters()',
 		'blobext_space_usage()', 'blobext_gc(boolean)', 'blobext_gc_state()',
 		'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
 		'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',

@@ -22,10 +22,11 @@ my $race = qr/tuple concurrently (updated|deleted)|could not open relation|no pa
 
 # ---- psql at the other end of two pipes ----
 
+# power_is_off: a file that exists when every statement fails for that reason.
 sub new
 {
-	my ($class, $connstr) = @_;
-	my $self = bless { no => 0, done => {}, errors => {}, ok => 1 }, $class;
+	my ($class, $connstr, $power_is_off) = @_;
+	my $self = bless { power_is_off => $power_is_off, no => 0, done => {}, errors => {}, ok => 1 }, $class;
 	local $SIG{PIPE} = 'IGNORE';
 	$self->{pid} = open2($self->{out}, $self->{in}, "psql -XAtq -d '$connstr' 2>&1");
 	return $self;
@@ -74,6 +75,7 @@ sub all
 	{
 		next if $self->run($sql);
 		return if $self->{is_gone};
+		return $self->gone if -e $self->{power_is_off};
 		my $text = join(' ', @{ $self->{lines} });
 		my $state = $self->{state};
 		$self->{errors}{$state}++;
@@ -258,7 +260,7 @@ sub slow_reader
 sub exported_snapshot
 {
 	my ($self) = @_;
-	my $other = $self->{other} //= TortureClient->new($self->{connstr});
+	my $other = $self->{other} //= TortureClient->new(@$self{qw(connstr power_is_off)});
 
 	$other->all('BEGIN ISOLATION LEVEL REPEATABLE READ') or return $self->take_over($other);
 	$other->all('SELECT pg_export_snapshot()') or return $self->take_over($other);
@@ -378,7 +380,7 @@ sub live
 {
 	my (%options) = @_;
 	srand($options{seed});
-	my $self = TortureClient->new($options{connstr});
+	my $self = TortureClient->new(@options{qw(connstr power_is_off)});
 	@$self{qw(connstr name)} = @options{qw(connstr name)};
 	$self->{failures} = [];
 	$self->{prepared} = [];
@@ -397,7 +399,7 @@ sub live
 sub collect_in_a_loop
 {
 	my (%options) = @_;
-	my $self = TortureClient->new($options{connstr});
+	my $self = TortureClient->new(@options{qw(connstr power_is_off)});
 	$self->{failures} = [];
 	$self->all(q(SET client_min_messages = error), q(SET blobext.gc_wait_timeout = '20s'));
 	while (!$self->{is_gone} && time() < $options{end} && !@{ $self->{failures} })

@@ -1,0 +1,42 @@
+/*
+ * sql/check.h
+ *	  What the parts of blobext_check() share: see check.c.
+ */
+#ifndef BLOB_SQL_CHECK_H
+#define BLOB_SQL_CHECK_H
+
+#include "postgres.h"
+
+#include "core/descriptor.h"
+#include "nodes/execnodes.h"
+#include "storage/itemptr.h"
+#include "utils/relcache.h"
+
+typedef struct BlobCheck
+{
+	ReturnSetInfo *result;
+	MemoryContext row_context;	/* reset for each row, or page of an index */
+} BlobCheck;
+
+/* A row of the result; tid and column are NULL for what is no value. */
+extern void blob_check_report(BlobCheck *check, Relation relation, ItemPointer tid,
+							  const char *column, const char *problem);
+
+/* Null, or what is wrong with the extents of a value, as the map shows them; reads no content. */
+extern char *blob_check_references(const BlobDescriptor *descriptor);
+
+/* check_map.c: the extent map by itself, and the segment files. */
+extern void blob_check_map(BlobCheck *check);
+
+/* check_index.c: the keys in the B-trees of a table, of whatever rows, on all levels. */
+extern void blob_check_indexes(BlobCheck *check, Relation table);
+
+/* check_progress.c: view blobext_check_progress. */
+extern void blob_check_progress_begin(void);
+extern void blob_check_progress_relations(uint64 total);
+extern void blob_check_progress_relation(Oid relid);
+extern void blob_check_progress_relation_done(void);
+extern void blob_check_progress_value(uint64 bytes_read);
+extern void blob_check_progress_end(void);
+
+#endif							/* BLOB_SQL_CHECK_H */

@@ -1,0 +1,184 @@
+/*
+ * sql/check_index.c
+ *	  blobext_check(): the keys of B-trees.
+ *
+ * Keys are compared for as long as they exist, those of rows that are gone too, so the extents of
+ * each must be allocated.  Contents are not read: the rows' are, and order is amcheck's part.
+ *
+ * Pages are copied in physical order, so keys that a split moves meanwhile may be missed.  A key
+ * may go away, and its extents after it, between the copy and the look into the map: where
+ * something is wrong the page is read again, and counts if it has not changed.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/itup.h"
+#include "access/nbtree.h"
+#include "blob/walk.h"
+#include "catalog/pg_am.h"
+#include "miscadmin.h"
+#include "sql/check.h"
+#include "sql/value.h"
+#include "storage/bufmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+typedef struct KeyProblem
+{
+	ItemPointerData place;		/* block and item of the index */
+	const char *column;
+	char	   *text;
+} KeyProblem;
+
+typedef struct IndexCheck
+{
+	BlobCheck  *check;
+	Relation	index;
+	KeyProblem	current;		/* where we are */
+	List	   *problems;		/* of the page, as KeyProblem */
+} IndexCheck;
+
+static void
+note_problem(IndexCheck *index_check, char *text)
+{
+	KeyProblem *problem = palloc(sizeof(KeyProblem));
+
+	*problem = index_check->current;
+	problem->text = text;
+	index_check->problems = lappend(index_check->problems, problem);
+}
+
+static void
+check_key(Datum datum, void *context)
+{
+	BlobValue	value = blob_sql_unpack(datum);
+	char	   *text = value.is_inline ? NULL : blob_check_references(&value.descriptor);
+
+	if (text != NULL)
+		note_problem(context, text);
+}
+
+static void
+check_item(IndexCheck *index_check, IndexTuple item)
+{
+	TupleDesc	row_type = RelationGetDescr(index_check->index);
+	int			attribute_count = BTreeTupleGetNAtts(item, index_check->index);
+
+	for (int i = 0; i < attribute_count; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(row_type, i);
+		bool		is_null;
+		Datum		datum = index_getattr(item, i + 1, row_type, &is_null);
+
+		if (is_null || !blob_walk_type_holds(column->atttypid))
+			continue;
+		index_check->current.column = NameStr(column->attname);
+		blob_walk_datum(datum, column->atttypid, check_key, index_check);
+	}
+}
+
+/* A page of items; meta, new and deleted ones have none. */
+static void
+check_page(IndexCheck *index_check, Page page, BlockNumber block)
+{
+	BTPageOpaque opaque;
+
+	index_check->problems = NIL;
+	if (PageIsNew(page))
+		return;
+	opaque = BTPageGetOpaque(page);
+	if (P_ISMETA(opaque) || P_ISDELETED(opaque))
+		return;
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= PageGetMaxOffsetNumber(page); offset++)
+	{
+		ItemId		item = PageGetItemId(page, offset);
+
+		if (!ItemIdHasStorage(item))
+			continue;
+		ItemPointerSet(&index_check->current.place, block, offset);
+		check_item(index_check, (IndexTuple) PageGetItem(page, item));
+	}
+}
+
+static void
+copy_page(Relation index, BlockNumber block, BufferAccessStrategy strategy, Page copy)
+{
+	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	memcpy(copy, BufferGetPage(buffer), BLCKSZ);
+	UnlockReleaseBuffer(buffer);
+}
+
+static void
+check_block(IndexCheck *index_check, BlockNumber block, BufferAccessStrategy strategy)
+{
+	PGAlignedBlock copy;
+	PGAlignedBlock again;
+	ListCell   *cell;
+
+	copy_page(index_check->index, block, strategy, (Page) copy.data);
+	for (;;)
+	{
+		check_page(index_check, (Page) copy.data, block);
+		if (index_check->problems == NIL)
+			return;
+		CHECK_FOR_INTERRUPTS();
+		copy_page(index_check->index, block, strategy, (Page) again.data);
+		if (memcmp(copy.data, again.data, BLCKSZ) == 0)
+			break;
+		copy = again;
+	}
+	foreach(cell, index_check->problems)
+	{
+		KeyProblem *problem = lfirst(cell);
+
+		blob_check_report(index_check->check, index_check->index, &problem->place,
+						  problem->column, problem->text);
+	}
+}
+
+static void
+check_btree(IndexCheck *index_check)
+{
+	BlobCheck  *check = index_check->check;
+	BlockNumber block_count = RelationGetNumberOfBlocks(index_check->index);
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+
+	for (BlockNumber block = 0; block < block_count; block++)
+	{
+		MemoryContext old_context = MemoryContextSwitchTo(check->row_context);
+
+		CHECK_FOR_INTERRUPTS();
+		check_block(index_check, block, strategy);
+		MemoryContextSwitchTo(old_context);
+		MemoryContextReset(check->row_context);
+	}
+	FreeAccessStrategy(strategy);
+}
+
+/*
+ * One that is not ready belongs to CREATE INDEX CONCURRENTLY, which writes past the shared buffers,
+ * so that reading it would leave wrong pages there.
+ */
+void
+blob_check_indexes(BlobCheck *check, Relation table)
+{
+	List	   *indexes = RelationGetIndexList(table);
+	ListCell   *cell;
+
+	foreach(cell, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
+		IndexCheck	index_check = {.check = check, .index = index};
+
+		if (index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisready &&
+			blob_walk_row_holds(RelationGetDescr(index)))
+		{
+			blob_check_progress_relation(RelationGetRelid(index));
+			check_btree(&index_check);
+		}
+		index_close(index, AccessShareLock);
+	}
+	list_free(indexes);
+}

@@ -1,0 +1,202 @@
+/*
+ * sql/check_map.c
+ *	  blobext_check(): the extent map by itself, and the segment files.
+ *
+ * Every entry must be well-formed and agree with the meta page, no two extents may overlap, every
+ * page with a file must have one that is long enough.  Blocks are copied one after the other while
+ * others go on, so what looks wrong is looked at again before it is reported: generations never
+ * come back, so an entry that is the same then was there all the time.
+ */
+#include "postgres.h"
+
+#include "io/segment.h"
+#include "miscadmin.h"
+#include "space/map.h"
+#include "space/space.h"
+#include "sql/check.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+
+typedef struct MapCheck
+{
+	BlobCheck  *check;
+	BlobSpace	space;
+	BlobMapMeta meta;			/* as it was when the check began, or later */
+	BlobPageNo	last_page;		/* first page of the entry that reaches furthest so far */
+	BlobMapEntry last_entry;
+	BlobPageNo	next_page;		/* its end */
+	BlobPageNo	segments_end;	/* files are looked at up to here */
+	BlobPageNo *file_end;		/* by segment: pages from here on have no file */
+} MapCheck;
+
+static void report(MapCheck *map_check, const char *format,...) pg_attribute_printf(2, 3);
+
+static void
+report(MapCheck *map_check, const char *format,...)
+{
+	char		text[256 + MAXPGPATH];
+	va_list		arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	blob_check_report(map_check->check, map_check->space.map, NULL, NULL, text);
+}
+
+/* Whether an entry says now what it said; a fill mark may have grown. */
+static bool
+is_still_there(MapCheck *map_check, BlobPageNo first_page, const BlobMapEntry *entry)
+{
+	BlobMapEntry now = blob_map_lookup(map_check->space.map, first_page);
+
+	return now.generation_state == entry->generation_state &&
+		(blob_map_entry_state(entry) == BLOB_MAP_TIER || now.measure == entry->measure);
+}
+
+/* What is wrong with an entry as such, or NULL: then its pages can be computed. */
+static const char *
+find_malformation(BlobPageNo first_page, const BlobMapEntry *entry)
+{
+	BlobPageNo	segment_end = (blob_segment_of(first_page) + 1) * BLOB_SEGMENT_PAGES;
+
+	switch (blob_map_entry_state(entry))
+	{
+		case BLOB_MAP_FREE:
+			return entry->generation_state != 0 || entry->measure != 0 ? "is not zero" : NULL;
+		case BLOB_MAP_TIER:
+			if (entry->measure >> BLOB_MAP_FILL_BITS >= BLOB_TIER_COUNT)
+				return "has an unknown tier";
+			if (blob_map_entry_fill(entry) > blob_map_entry_pages(entry) * BLOB_PAGE_SIZE)
+				return "is filled beyond its end";
+			break;
+		case BLOB_MAP_TAIL:
+			if (entry->measure == 0 || entry->measure > BLOB_MAX_PAGE_NO)
+				return "has an impossible length";
+			break;
+		case BLOB_MAP_ABSENT:
+			return entry->measure == segment_end - first_page ? NULL :
+				"marks absent pages that do not end with their segment";
+		default:
+			return "has an unknown state";
+	}
+	return blob_map_entry_generation(entry) == BLOB_INVALID_GENERATION ? "has no generation" : NULL;
+}
+
+/* The meta page's limits only grow: look again before calling something too large. */
+static void
+check_limits(MapCheck *map_check, BlobPageNo first_page, const BlobMapEntry *entry)
+{
+	BlobPageNo	end_page = first_page + blob_map_entry_pages(entry);
+	BlobMapMeta *meta = &map_check->meta;
+
+	if (end_page > meta->reserved_pages ||
+		blob_map_entry_generation(entry) >= meta->generation_limit)
+		blob_map_read_meta(map_check->space.map, meta);
+	if (end_page > meta->reserved_pages)
+		report(map_check, "the extent at page " UINT64_FORMAT " ends at page " UINT64_FORMAT
+			   ", the store at page " UINT64_FORMAT, first_page, end_page, meta->reserved_pages);
+	if (blob_map_entry_generation(entry) >= meta->generation_limit)
+		report(map_check, "the extent at page " UINT64_FORMAT " has generation " UINT64_FORMAT
+			   ", numbers were given below " UINT64_FORMAT, first_page,
+			   blob_map_entry_generation(entry), meta->generation_limit);
+}
+
+static void
+check_entry(MapCheck *map_check, BlobPageNo first_page, const BlobMapEntry *entry)
+{
+	const char *malformation = find_malformation(first_page, entry);
+
+	if (malformation != NULL)
+	{
+		report(map_check, "the entry of page " UINT64_FORMAT " %s", first_page, malformation);
+		return;
+	}
+	if (blob_map_entry_state(entry) == BLOB_MAP_FREE)
+		return;
+	if (first_page < map_check->next_page &&
+		is_still_there(map_check, map_check->last_page, &map_check->last_entry))
+		report(map_check, "the extent at page " UINT64_FORMAT " overlaps the one at page "
+			   UINT64_FORMAT, first_page, map_check->last_page);
+	if (blob_map_entry_state(entry) != BLOB_MAP_ABSENT)
+		check_limits(map_check, first_page, entry);
+	else if (first_page < map_check->segments_end)
+		map_check->file_end[blob_segment_of(first_page)] = first_page;
+	if (first_page + blob_map_entry_pages(entry) > map_check->next_page)
+	{
+		map_check->last_page = first_page;
+		map_check->last_entry = *entry;
+		map_check->next_page = first_page + blob_map_entry_pages(entry);
+	}
+}
+
+static void
+check_blocks(MapCheck *map_check)
+{
+	Relation	map = map_check->space.map;
+	BlockNumber block_count = RelationGetNumberOfBlocks(map);
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+	PGAlignedBlock copy;
+
+	for (BlockNumber block = BLOB_MAP_META_BLOCK + 1; block < block_count; block++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		blob_map_copy_block(map, block, strategy, (Page) copy.data);
+		if (PageIsNew((Page) copy.data))
+			continue;
+		for (uint32 slot = 0; slot < BLOB_MAP_ENTRIES; slot++)
+			check_entry(map_check, blob_map_page_at(block, slot),
+						&blob_map_page_entries((Page) copy.data)[slot]);
+	}
+	FreeAccessStrategy(strategy);
+}
+
+/* A file that is missing may have been removed since its part of the map was read. */
+static bool
+is_removed(MapCheck *map_check, BlobPageNo segment_start)
+{
+	BlobMapEntry entry = blob_map_lookup(map_check->space.map, segment_start);
+
+	return blob_map_entry_state(&entry) == BLOB_MAP_ABSENT;
+}
+
+static void
+check_segments(MapCheck *map_check)
+{
+	const BlobSpaceId *space = &map_check->space.id;
+
+	for (BlobPageNo page = 0; page < map_check->segments_end; page += BLOB_SEGMENT_PAGES)
+	{
+		uint64		pages = map_check->file_end[blob_segment_of(page)] - page;
+		int64		bytes = blob_segment_file_bytes(space, blob_segment_of(page));
+		char		path[MAXPGPATH];
+
+		CHECK_FOR_INTERRUPTS();
+		if (pages == 0 || bytes >= (int64) (pages * BLOB_PAGE_SIZE) || is_removed(map_check, page))
+			continue;
+		blob_segment_path(path, sizeof(path), space, blob_segment_of(page));
+		if (bytes < 0)
+			report(map_check, "segment file \"%s\" is missing", path);
+		else
+			report(map_check, "segment file \"%s\" has " INT64_FORMAT " bytes instead of "
+				   UINT64_FORMAT, path, bytes, pages * BLOB_PAGE_SIZE);
+	}
+}
+
+void
+blob_check_map(BlobCheck *check)
+{
+	MapCheck	map_check = {.check = check};
+	uint64		segment_count;
+
+	blob_space_open(&map_check.space, AccessShareLock);
+	blob_map_read_meta(map_check.space.map, &map_check.meta);
+	map_check.segments_end = map_check.meta.reserved_pages;
+	segment_count = (map_check.segments_end + BLOB_SEGMENT_PAGES - 1) / BLOB_SEGMENT_PAGES;
+	map_check.file_end = palloc(sizeof(BlobPageNo) * (segment_count + 1));
+	for (uint64 i = 0; i < segment_count; i++)
+		map_check.file_end[i] = Min((i + 1) * BLOB_SEGMENT_PAGES, map_check.segments_end);
+	check_blocks(&map_check);
+	check_segments(&map_check);
+	pfree(map_check.file_end);
+	blob_space_close(&map_check.space);
+}
