@@ -255,7 +255,7 @@ check_relation(BlobCheck *check, Oid relid)
 	relation_close(relation, holds ? NoLock : AccessShareLock);
 }
 
-/* All tables and materialized views of the database. */
+/* All tables and materialized views of the database, ordered by oid. */
 static List *
 list_relations(void)
 {
@@ -273,6 +273,7 @@ list_relations(void)
 	}
 	table_endscan(scan);
 	table_close(pg_class, AccessShareLock);
+	list_sort(relations, list_oid_cmp);
 	return relations;
 }
 

@@ -17,8 +17,8 @@ my @tables = qw(a q n u p);
 # What may go wrong without being blobext's fault: deadlocks, locks, serialization, duplicate
 # content, tables that others have just changed.
 my %may_fail = map { $_ => 1 } qw(40P01 40001 55P03 23505 42P01 42P07 55006);
-my $race = qr/tuple concurrently (updated|deleted)|could not open relation|no partition of relation
-	|cache lookup failed for (relation|index)/x;
+my $race = join('|', 'tuple concurrently (updated|deleted)', 'could not open relation',
+	'no partition of relation', 'cache lookup failed for (relation|index)');
 
 # ---- psql at the other end of two pipes ----
 
@@ -80,7 +80,7 @@ sub all
 		my $state = $self->{state};
 		$self->{errors}{$state}++;
 		push @{ $self->{failures} }, "$state: $text\n  in: " . substr($sql, 0, 500)
-		  unless $may_fail{$state} || $text =~ $race;
+		  unless $may_fail{$state} || $text =~ /$race/;
 		$self->run('ROLLBACK') && $self->run('CLOSE ALL');
 		return;
 	}
@@ -90,6 +90,9 @@ sub all
 # ---- dice ----
 
 sub key { return int(rand(1_000_000_000)); }
+
+# Seconds: mostly short, sometimes long enough for a whole round of the collector.
+sub pause { return sprintf('%.3f', rand() < 0.2 ? 0.3 + rand(1) : rand(0.15)); }
 
 sub one_of { return $_[ rand @_ ]; }
 
@@ -241,7 +244,7 @@ sub held_cursor
 	return $self->all('BEGIN', sprintf('DECLARE held CURSOR WITH HOLD FOR SELECT digest, b FROM %s
 		ORDER BY md5(id || $$%d$$) LIMIT 6', $table, key()),
 		rand() < 0.3 ? ('MOVE 1 FROM held') : (), 'COMMIT', remove(),
-		rand() < 0.5 ? "VACUUM (SKIP_LOCKED) $table" : (), sprintf('SELECT pg_sleep(%.3f)', rand(0.15)),
+		rand() < 0.5 ? "VACUUM (SKIP_LOCKED) $table" : (), 'SELECT pg_sleep(' . pause() . ')',
 		q(SELECT drain('held')), 'CLOSE held', rand() < 0.5 ? insert() : ());
 }
 
@@ -249,7 +252,7 @@ sub held_cursor
 sub slow_reader
 {
 	my ($self) = @_;
-	my $pause = sprintf('SELECT pg_sleep(%.3f)', rand(0.1));
+	my $pause = 'SELECT pg_sleep(' . pause() . ')';
 	return $self->all('BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM everything',
 		$pause, 'SELECT count(verified(digest, b)) FROM everything', 'COMMIT') if rand() < 0.5;
 	return $self->all('BEGIN', 'DECLARE slow CURSOR FOR SELECT digest, b FROM everything', $pause,
@@ -268,7 +271,7 @@ sub exported_snapshot
 	$self->all('BEGIN ISOLATION LEVEL REPEATABLE READ', "SET TRANSACTION SNAPSHOT '$name'");
 	$other->all('COMMIT');
 	return unless $self->take_over($other);
-	return $self->all(sprintf('SELECT pg_sleep(%.3f)', rand(0.15)),
+	return $self->all('SELECT pg_sleep(' . pause() . ')',
 		'SELECT count(verified(digest, b)) FROM everything', 'COMMIT');
 }
 
@@ -296,7 +299,7 @@ sub procedure
 {
 	my ($self) = @_;
 	return $self->all(sprintf(q(SELECT survive('%d', %d)), key(), random_size())) if rand() < 0.3;
-	return $self->all(sprintf(q(CALL carry('%d', %d, %.3f)), key(), rand(16), rand(0.1)));
+	return $self->all(sprintf(q(CALL carry('%d', %d, %s)), key(), rand(16), pause()));
 }
 
 sub prepared_statement
