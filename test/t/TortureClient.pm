@@ -92,7 +92,7 @@ sub all
 sub key { return int(rand(1_000_000_000)); }
 
 # Seconds: mostly short, sometimes long enough for a whole round of the collector.
-sub pause { return sprintf('%.3f', rand() < 0.2 ? 0.3 + rand(1) : rand(0.15)); }
+sub pause { return sprintf('%.3f', rand() < 0.1 ? 0.3 + rand(1) : rand(0.15)); }
 
 sub one_of { return $_[ rand @_ ]; }
 
@@ -120,6 +120,8 @@ sub insert
 	my $count = 1 + int(rand(3));
 	my ($key, $size) = (key(), random_size());
 	my $function = $table eq 'u' ? 'similar_content' : 'content';
+	# Many small ones, so that the index by content has levels.
+	($count, $size) = ($count * 6, 1_100 + int(rand(5_000))) if $table eq 'u';
 	return "INSERT INTO $table (digest, b$column) SELECT sha256(c), c$value
 		FROM generate_series(1, $count) AS i, LATERAL (SELECT $function('$key.' || i, $size) AS c OFFSET 0) AS s"
 	  . ($table eq 'u' ? ' ON CONFLICT DO NOTHING' : '');
@@ -191,7 +193,8 @@ sub remove
 {
 	my $table = one_of(@tables, 'l');
 	return sprintf('DELETE FROM %s WHERE id IN (SELECT chosen($$%s$$, $$%d$$,
-		(SELECT greatest(2, count(*) - 15)::integer FROM %s)))', $table, $table, key(), $table);
+		(SELECT greatest(2, count(*) - %d)::integer FROM %s)))', $table, $table, key(),
+		$table eq 'u' ? 60 : 15, $table);
 }
 
 sub check
