@@ -10,9 +10,9 @@
  * - a backup that recovers from the WAL in its own pg_wal, without a signal file, in its second
  *   attempt after the first was killed: then backup_label is gone.
  *
- * pg_control speaks of archive recovery when they start, and of crash recovery from then on.  So the
- * postmaster looks at it before recovery begins, and leaves a file behind, FLAG_PATH, until a start
- * finds that recovery has been completed.
+ * pg_control speaks of archive recovery when they start, and of crash recovery from then on.  So
+ * the postmaster looks at it before recovery begins, and leaves a file behind, FLAG_PATH, until a
+ * start finds that recovery has been completed.
  */
 #include "postgres.h"
 
