@@ -124,6 +124,8 @@ blob_gc_wait_more(BlobGcRound *round, BlobGcWait *wait, const char *format,...)
 
 /* ---- what a worker shows in pg_stat_activity ---- */
 
+static void show(const BlobGcRound *round, const char *format,...) pg_attribute_printf(2, 3);
+
 static void
 show(const BlobGcRound *round, const char *format,...)
 {
