@@ -98,6 +98,13 @@ my $off = "blobext.wal_content = off\n";
 my $primary = blob_cluster('primary', streaming => 1,
 	conf => "$off\nwal_keep_size = 1GB\nmax_connections = 20\n");
 make_values($primary, 'old', 5_000, 70_000, 300_000);
+# Values with room in their last extent.
+$primary->safe_psql('postgres', q(CREATE TABLE room AS
+	SELECT id, blob_append(blob_append(b, 'x'), decode(repeat(md5(id::text), 800), 'hex')) AS b
+	FROM old WHERE length(b) < 100000; ALTER TABLE room ADD digest text));
+my $extents = q(SELECT id, array_agg(first_page ORDER BY extent_no) FROM room, blob_extents(b)
+	WHERE pages > 1 GROUP BY id ORDER BY id);
+my $extents_before = $primary->safe_psql('postgres', $extents);
 $primary->backup('base');
 my $standby = standby_of($primary, 'standby', 'base');
 like(slurp_file($primary->logfile),
@@ -109,6 +116,8 @@ like(slurp_file($primary->logfile),
 
 make_values($primary, 'new', 1_025, 5_000, 70_000, 300_000, 3_000_000);
 $primary->safe_psql('postgres', qq(
+	UPDATE room SET b = blob_append(b, decode(repeat(md5('more'), 600), 'hex'));
+	UPDATE room SET digest = encode(sha256(b), 'hex');
 	CREATE TABLE grown AS SELECT id, b FROM old;
 	ALTER TABLE grown ADD digest text;
 	UPDATE grown SET b = blob_append(b, convert_to(repeat('abcdefgh', 5000), 'UTF8'));
@@ -117,9 +126,12 @@ $primary->safe_psql('postgres', qq(
 	CREATE TABLE edited AS SELECT id, blob_write(b, 3000, 'xyz') AS b FROM old;
 	ALTER TABLE edited ADD digest text;
 	UPDATE edited SET digest = encode(sha256(b), 'hex')));
+is($primary->safe_psql('postgres', $extents), $extents_before,
+	'values have grown into extents that the backup has');
 $primary->wait_for_catchup($standby);
 reads($primary, $_, $primary->safe_psql('postgres', "SELECT count(*) FROM $_"), 0,
-	"primary: $_") foreach ('old', 'new', 'grown', 'edited');
+	"primary: $_") foreach ('old', 'new', 'room', 'grown',
+	'edited');
 is(stat_of($primary, 'missing_extents'), '0', 'primary: nothing is missing');
 
 sub standby_refuses
@@ -129,6 +141,7 @@ sub standby_refuses
 	return subtest $name => sub {
 		reads($standby, 'old', 3, 0, 'what the backup has');
 		reads($standby, 'new', 0, 5, 'what was stored since');
+		reads($standby, 'room', 0, 2, 'what has grown into an extent that it has');
 		reads($standby, 'grown', 0, 3, 'what has grown since');
 		reads($standby, 'edited', 0, 3, 'what was changed since');
 	};
@@ -145,9 +158,9 @@ fails_with($standby, 'SELECT n.b < o.b FROM new n, old o, LATERAL (SELECT n.b) x
 	WHERE length(n.b) = 300000 AND length(o.b) = 300000 AND blob_prefix(n.b) < blob_prefix(o.b)
 	UNION ALL SELECT substr(b, 50000, 1) IS NULL FROM new WHERE length(b) = 300000', 'XB002',
 	qr/missing/, 'standby: an expression');
-is($standby->safe_psql('postgres', 'SELECT count(*) FROM blobext_check()'), '11',
+is($standby->safe_psql('postgres', 'SELECT count(*) FROM blobext_check()'), '13',
 	'standby: the check finds all of them');
-cmp_ok(stat_of($standby, 'missing_extents'), '>=', 11, 'standby: blobext_stat says so');
+cmp_ok(stat_of($standby, 'missing_extents'), '>=', 13, 'standby: blobext_stat says so');
 
 # Space that held another value on the standby: freed, and given out again.
 $primary->safe_psql('postgres', 'CREATE TABLE t AS SELECT * FROM old WHERE false');
@@ -249,7 +262,7 @@ $standby->start;
 reads($standby, 'own', 22, 0, 'promoted, crashed twice: its own content is there');
 standby_refuses('promoted, crashed twice');
 # What is missing can be deleted and collected.
-$standby->safe_psql('postgres', 'DROP TABLE new, grown, edited, again, crowd, logged');
+$standby->safe_psql('postgres', 'DROP TABLE new, room, grown, edited, again, crowd, logged');
 is($standby->safe_psql('postgres', 'SELECT skipped_reason FROM blobext_gc()'), '',
 	'promoted: what is missing is collected');
 check_is_clean($standby, 'promoted: then the check finds nothing');
