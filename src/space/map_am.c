@@ -6,6 +6,9 @@
  * nothing to do.  VACUUM FULL and SET TABLESPACE copy it block by block: descriptors in user
  * tables refer to its positions.  Whatever would change or lose it is refused.  A sequential scan
  * shows the allocated extents, one row each: first page, pages, generation, kind, fill in bytes.
+ *
+ * A publication FOR ALL TABLES includes the map, which means nothing to another server: to a
+ * walsender it looks empty, and a subscriber passes over what it gets.
  */
 #include "postgres.h"
 
@@ -21,6 +24,8 @@
 #include "core/compat.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "replication/logicalworker.h"
+#include "replication/walsender.h"
 #include "space/map.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
@@ -154,6 +159,8 @@ map_scan_getnextslot(TableScanDesc base, ScanDirection direction, TupleTableSlot
 		refuse(base->rs_rd, "scan changed");
 
 	ExecClearTuple(slot);
+	if (am_walsender)
+		return false;
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -259,7 +266,8 @@ static void
 map_tuple_insert(Relation relation, TupleTableSlot *slot, CommandId command_id, int options,
 				 struct BulkInsertStateData *bulk_state)
 {
-	refuse(relation, "insert into");
+	if (!IsLogicalWorker())
+		refuse(relation, "insert into");
 }
 
 static void
@@ -280,7 +288,8 @@ static void
 map_multi_insert(Relation relation, TupleTableSlot **slots, int count, CommandId command_id,
 				 int options, struct BulkInsertStateData *bulk_state)
 {
-	refuse(relation, "insert into");
+	if (!IsLogicalWorker())
+		refuse(relation, "insert into");
 }
 
 static TM_Result

@@ -5,7 +5,7 @@
 # pg_dump's snapshot must find each row's content, which is checked against the digest beside
 # it after pg_restore -j 4.  Sizes: BLOBEXT_DUMP_ROWS (300) and BLOBEXT_DUMP_MB (20, of the largest).
 #
-# Seen to fail: with a collector that does not wait for snapshots that are older than its own.
+# Seen to fail: with a collector that takes every deleted row for dead.
 use strict;
 use warnings;
 

@@ -1,0 +1,177 @@
+# Logical replication: initial copy and apply, as text and in binary form.
+#
+# A publisher with tables of each kind: REPLICA IDENTITY DEFAULT, FULL (rows are found by comparing
+# all columns), an index on content, and bytea on one side and blobstate on the other.  Values are
+# copied, inserted, appended to, changed, deleted; on the subscriber they are equal, and in extents
+# where they are long.  A slot that lags behind holds the collector back, and blobext_gc_status says
+# so; the subscriber's collector gives back what was deleted.
+#
+# Seen to fail: without the slots' check of the collector; without the trigger and the rule for apply
+# workers (values stay inline).
+use strict;
+use warnings;
+
+use FindBin;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use lib $FindBin::RealBin;
+use BlobTest;
+
+srand($ENV{BLOBEXT_SEED} // 63);
+
+my @tables = ('by_key', 'by_all', 'indexed', 'from_bytea', 'to_bytea', 'parted');
+my $publisher = blob_cluster('publisher', streaming => 'logical', conf => "wal_level = logical\nautovacuum = off\n");
+my $subscriber = blob_cluster('subscriber', streaming => 'logical', conf => "wal_level = logical\nautovacuum = off\n");
+
+sub tables
+{
+	my ($node, %types) = @_;
+	$node->safe_psql('postgres', qq(
+		CREATE TABLE by_key (id int PRIMARY KEY, digest text, b blobstate);
+		CREATE TABLE by_all (id int, digest text, b blobstate);
+		CREATE TABLE indexed (id int PRIMARY KEY, digest text, b blobstate UNIQUE);
+		CREATE TABLE from_bytea (id int PRIMARY KEY, digest text, b $types{from_bytea});
+		CREATE TABLE to_bytea (id int PRIMARY KEY, digest text, b $types{to_bytea});
+		CREATE TABLE parted (id int PRIMARY KEY, digest text, b blobstate) PARTITION BY HASH (id);
+		CREATE TABLE parted_0 PARTITION OF parted FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+		CREATE TABLE parted_1 PARTITION OF parted FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+		ALTER TABLE by_all REPLICA IDENTITY FULL;
+		ALTER TABLE parted_1 REPLICA IDENTITY FULL));
+	return;
+}
+tables($publisher, from_bytea => 'bytea', to_bytea => 'blobstate');
+tables($subscriber, from_bytea => 'blobstate', to_bytea => 'bytea');
+
+sub fill
+{
+	my ($first, @sizes) = @_;
+	foreach my $table (@tables)
+	{
+		my $id = $first;
+		my $sql = '';
+		foreach my $size (@sizes)
+		{
+			my $bytes = content("$table.$id", $size);
+			$sql .= sprintf("INSERT INTO %s VALUES (%d, encode(sha256(%s::bytea), 'hex'), %s);\n",
+				$table, $id, (literal($bytes)) x 2);
+			$id++;
+		}
+		$publisher->safe_psql('postgres', $sql);
+	}
+	return;
+}
+
+# Rows, and that their content is what the digest says.
+sub agree
+{
+	my ($name) = @_;
+	$publisher->wait_for_catchup('sub');
+	foreach my $table (@tables)
+	{
+		my $rows = "SELECT id, digest, encode(sha256(b::bytea), 'hex') = digest, octet_length(b)
+			FROM $table ORDER BY id";
+		my $here = $publisher->safe_psql('postgres', $rows);
+		is($subscriber->safe_psql('postgres', $rows), $here, "$name: $table");
+		unlike($here, qr/\|f\|/, "$name: $table has what was stored");
+		next if $table eq 'to_bytea';
+		is($subscriber->safe_psql('postgres', "SELECT count(*) FROM $table
+			WHERE length(b) > 1024 AND blob_storage(b) <> 'extents'"), '0',
+			"$name: $table is in extents");
+	}
+	check_is_clean($subscriber, "$name: the check finds nothing");
+	return;
+}
+
+my @special = (0, 1, 33, 1_023, 1_024, 1_025, 4_096, 4_097, 70_000, 300_001);
+
+# Others, as an index is unique.
+my @more = (32, 40, 1_022, 1_026, 4_095, 4_098, 65_536, 300_000);
+
+foreach my $form ('text', 'binary')
+{
+	my $binary = $form eq 'binary' ? 'true' : 'false';
+	fill(1, @special, 3_000_000);
+	$publisher->safe_psql('postgres', 'CREATE PUBLICATION pub FOR ALL TABLES
+		WITH (publish_via_partition_root = true)') if $form eq 'text';
+	$subscriber->safe_psql('postgres', "CREATE SUBSCRIPTION sub CONNECTION '" .
+		$publisher->connstr . " dbname=postgres' PUBLICATION pub WITH (binary = $binary)");
+	$subscriber->wait_for_subscription_sync($publisher, 'sub');
+	agree("$form, initial copy");
+
+	fill(100, @more, 5_000_000);
+	agree("$form, inserted");
+	foreach my $table (@tables)
+	{
+		my $append = $table eq 'from_bytea' ? 'b || e' : 'blob_append(b, e)';
+		$publisher->safe_psql('postgres', "
+			UPDATE $table SET b = $append FROM (SELECT convert_to(repeat('a' || id, 2000), 'UTF8')
+				AS e, id AS i FROM $table) AS s WHERE i = id AND id % 3 = 0;
+			UPDATE $table SET digest = encode(sha256(b::bytea), 'hex') WHERE id % 3 = 0;
+			UPDATE $table SET id = id + 1000 WHERE id IN (5, 105, 109);
+			DELETE FROM $table WHERE id % 3 = 1");
+	}
+	agree("$form, appended, moved, deleted");
+	# The same row twice: REPLICA IDENTITY FULL takes one of them.
+	$publisher->safe_psql('postgres', q(INSERT INTO by_all SELECT * FROM by_all WHERE id = 109;
+		DELETE FROM by_all WHERE ctid IN (SELECT min(ctid) FROM by_all GROUP BY id
+			HAVING count(*) > 1); UPDATE by_all SET b = 'short' WHERE id = 3));
+	$publisher->safe_psql('postgres', q(UPDATE by_all SET digest = encode(sha256(b), 'hex')
+		WHERE id = 3));
+	agree("$form, rows found by all columns");
+	is($subscriber->safe_psql('postgres', q(SET enable_seqscan = off; SELECT count(*) FROM indexed AS a
+		JOIN indexed AS c ON a.b = c.b)), $subscriber->safe_psql('postgres',
+		'SELECT count(*) FROM indexed'), "$form: the index on content finds all");
+	unlike(slurp_file($subscriber->logfile), qr/ERROR/, "$form: no errors on the subscriber");
+	if ($form eq 'text')
+	{
+		$subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION sub');
+		$publisher->safe_psql('postgres', "TRUNCATE " . join(', ', @tables));
+		$subscriber->safe_psql('postgres', "TRUNCATE " . join(', ', @tables));
+	}
+}
+
+# ---- a slot that lags behind holds the collector back ----
+
+sub collect
+{
+	my ($node) = @_;
+	$node->safe_psql('postgres', 'VACUUM');
+	return split /\|/, $node->safe_psql('postgres', q(SET client_min_messages = warning;
+		SET blobext.gc_wait_timeout = '3s';
+		SELECT freed_blobs > 0, skipped_reason FROM blobext_gc())), 2;
+}
+
+$subscriber->safe_psql('postgres', 'ALTER SUBSCRIPTION sub DISABLE');
+$publisher->poll_query_until('postgres',
+	q(SELECT NOT active FROM pg_replication_slots WHERE slot_name = 'sub'));
+$publisher->safe_psql('postgres', 'DELETE FROM by_all WHERE id >= 100');
+my ($freed, $reason) = collect($publisher);
+is($freed, 'f', 'lagging slot: nothing is freed');
+like($reason, qr/logical replication slot "sub" has not confirmed/, 'lagging slot: it says so');
+like($publisher->safe_psql('postgres', 'SELECT skipped_reason FROM blobext_gc_status'),
+	qr/logical replication slot "sub"/, 'lagging slot: so does the view');
+$subscriber->safe_psql('postgres', 'ALTER SUBSCRIPTION sub ENABLE');
+agree('after the lag');
+my $is_free = 0;
+for (1 .. 20)
+{
+	$publisher->safe_psql('postgres', 'CHECKPOINT');
+	($freed, $reason) = collect($publisher);
+	last if $is_free = $freed eq 't';
+}
+ok($is_free, 'then it is freed') or diag($reason);
+($freed, $reason) = collect($subscriber);
+is($freed, 't', 'the subscriber frees what was deleted') or diag($reason);
+agree('after the collectors');
+
+# The apply worker is killed with what it has stored and not committed.
+fill(2_000, (map { $_ + 100 } @more), 5_000_000);
+kill_everything($subscriber);
+$subscriber->start;
+agree('subscriber killed');
+$subscriber->stop;
+$publisher->stop;
+
+done_testing();
