@@ -154,6 +154,9 @@ is($standby->safe_psql('postgres', 'SELECT bool_and(encode(sha256(b), \'hex\') =
 fails_with($standby, 'SELECT blob_read(b, 100000, 10) FROM new WHERE length(b) = 300000', 'XB002',
 	qr/content of a blobstate value is missing on this server.*stored by a server that did not/s,
 	'standby: a range');
+# Without the last bytes, which are in a page of their own.
+fails_with($standby, 'SELECT blob_read(b, length(b) - 12000, 4000) FROM room', 'XB002', qr/missing/,
+	'standby: a range that has grown into an extent');
 fails_with($standby, 'SELECT n.b < o.b FROM new n, old o, LATERAL (SELECT n.b) x
 	WHERE length(n.b) = 300000 AND length(o.b) = 300000 AND blob_prefix(n.b) < blob_prefix(o.b)
 	UNION ALL SELECT substr(b, 50000, 1) IS NULL FROM new WHERE length(b) = 300000', 'XB002',
