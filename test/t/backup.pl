@@ -36,6 +36,7 @@ shared_buffers = 32MB
 max_connections = 40
 autovacuum = off
 max_wal_size = 256MB
+blobext.autogc = off
 log_statement = none
 log_replication_commands = off
 ));
