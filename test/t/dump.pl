@@ -75,7 +75,7 @@ foreach my $format (sort keys %dumps)
 	note(sprintf('%s: pg_dump took %.1f s', $format, time - $start));
 }
 ok((grep { $_->pumpable } @others) == 2, 'the others worked on meanwhile');
-$_->signal('INT') foreach @others;
+$_->signal('TERM') foreach @others;
 $_->finish foreach @others;
 unlike("$stored$collected", qr/ERROR/, 'none of them failed') or diag("$stored$collected");
 
