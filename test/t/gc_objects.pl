@@ -69,7 +69,7 @@ intact('SELECT * FROM s.t', 1, 'a row of a recovered transaction');
 
 # ---- several passes ----
 # A pass is good for 32 MB.  Fails without: the loop of collect() in gc.c going on after the first
-# range (less is freed); marks_begin() with first_page 0 for each range (the wrong ones are kept).
+# range.
 
 clean();
 sql('CREATE FUNCTION s.large(i integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS
