@@ -35,7 +35,7 @@
 #define SWEEP_LIMIT 256
 
 /* How much of the cache's memory is touched at the start of the server. */
-#define MAX_TOUCHED_BYTES ((Size) 256 * 1024 * 1024)
+#define MAX_TOUCHED_BYTES ((Size) 1024 * 1024 * 1024)
 
 typedef struct FramesShared
 {
@@ -73,7 +73,10 @@ blob_frames_shmem_size(void)
 static void
 touch_content(Size bytes)
 {
-	for (Size offset = 0; offset < Min(bytes, MAX_TOUCHED_BYTES); offset += BLOB_PAGE_SIZE)
+	Size		touched = Min(bytes, MAX_TOUCHED_BYTES);
+
+	blob_memory_populate(content, touched);
+	for (Size offset = 0; offset < touched; offset += BLOB_PAGE_SIZE)
 		*(volatile char *) (content + offset) = 0;
 }
 
