@@ -19,6 +19,7 @@
 #include "sql/check_progress.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
+#include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "storage/sinvaladt.h"
 #include "utils/tuplestore.h"

@@ -23,6 +23,12 @@ VERSION_WORDS = re.compile(
     r"\b(PG_VERSION_NUM|RelFileNode|rd_node|rd_firstRelfilenodeSubid|BackendIdGetProc|MyBackendId|"
     r"ProcNumberGetProc|MyProcNumber|execute_once|INT64_MODIFIER|pg_attribute_noreturn)\b")
 
+# Macros of core/compat.h that need one header in one release, another in the next: all of them.
+VERSION_HEADERS = [
+    (re.compile(r"\bblob_(backend|temporary_schema)_process\("),
+     ["storage/procarray.h", "storage/sinvaladt.h"]),
+]
+
 FORBIDDEN_WORDS = re.compile(r"\b(TODO|FIXME|XXX)\b")
 
 # Directories whose files of a kind are found by the program that runs or builds them.
@@ -136,6 +142,10 @@ def check_versions(tree):
         for number, line in enumerate(text.split("\n")):
             for word in VERSION_WORDS.findall(line):
                 yield f"{name}:{number + 1}: {word} belongs in core/compat.h"
+        for macros, headers in VERSION_HEADERS:
+            for header in headers:
+                if macros.search(text) and f'#include "{header}"' not in text:
+                    yield f"{name}: {macros.search(text).group()}) needs {header}"
 
 
 def check_headers(tree):
