@@ -7,8 +7,7 @@
 # that has been given to another value since still held the old one; from a backup that was taken
 # before a segment existed, to a moment before and after it was removed.
 #
-# Seen to fail: with CONTENT replayed as nothing, with FREE replayed as nothing, and with pages
-# reused before a checkpoint past FREE.
+# Seen to fail: with CONTENT replayed as nothing.
 use strict;
 use warnings;
 

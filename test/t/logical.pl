@@ -6,8 +6,8 @@
 # where they are long.  A slot that lags behind holds the collector back, and blobext_gc_status says
 # so; the subscriber's collector gives back what was deleted.
 #
-# Seen to fail: without the slots' check of the collector; without the trigger and the rule for apply
-# workers (values stay inline).
+# Seen to fail: without the collector's check of slots; with an extent map that looks to walsenders
+# like any table (FOR ALL TABLES publishes it, and its initial copy never ends).
 use strict;
 use warnings;
 

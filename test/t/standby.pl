@@ -7,9 +7,8 @@
 # would cancel them, or hold it back by hot_standby_feedback.  Then a promotion, writes on the new
 # primary, pg_rewind of the old one.
 #
-# Seen to fail: without CLAIM records replayed, growth after a promotion overwrites; with FREE
-# replayed as nothing the maps differ; with reads that do not look at the map again, a held
-# cursor gets foreign bytes.
+# Seen to fail: with CLAIM or FREE replayed as nothing (the maps differ), and with reads that do not
+# ask the map (a held cursor gets foreign bytes).
 use strict;
 use warnings;
 
