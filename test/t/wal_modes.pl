@@ -368,10 +368,10 @@ add_values($node, 'levels', 5_000, 300_000);
 reads($node, 'levels', 10, 0, 'replica again');
 for (1 .. 300)
 {
-	last if $standby->log_contains('WAL was generated with wal_level=minimal');
+	last if $standby->log_contains('WAL was generated with "?wal_level=minimal');
 	select undef, undef, undef, 0.1;
 }
-ok($standby->log_contains('WAL was generated with wal_level=minimal'),
+ok($standby->log_contains('WAL was generated with "?wal_level=minimal'),
 	'a standby does not get past wal_level minimal');
 $standby->stop('fast', fail_ok => 1);
 $node->backup('replica_again');
