@@ -312,7 +312,8 @@ blob_space_pending_pages(BlobSpace *space, BlobPageNo first_page, BlobPageNo end
 
 /*
  * The record is flushed, and with it the commit of the transaction that dropped the store, before
- * anything goes: that commit cannot be lost in a crash any more.
+ * anything goes: neither can be lost in a crash any more.  A lost record would not be written
+ * again, and standbys would keep their files.
  */
 bool
 blob_space_drop(const BlobSpaceId *id)
