@@ -467,7 +467,8 @@ run_round(BlobGcRound *round)
 	{
 		result->removed_segments = blob_space_reclaim(&round->space);
 		blob_stat_count(gc_cycles, 1);
-		blob_gc_schedule_round_done(&round->churn, result->live_blobs, result->live_bytes);
+		blob_gc_schedule_round_done(&round->churn, result->freed_bytes, result->live_blobs,
+									result->live_bytes);
 	}
 	if (round->snapshot != NULL)
 		UnregisterSnapshot(round->snapshot);

@@ -24,6 +24,9 @@
 /* After so many failures in a row the time between looks grows no more. */
 #define MAX_DOUBLINGS 3
 
+/* So often the interval is doubled where only dead rows are left that rounds do not get at. */
+#define MAX_INTERVAL_DOUBLINGS 6
+
 /* How often the log repeats a reason. */
 #define REPEAT_REASON_MS (60 * 60 * 1000)
 
@@ -45,6 +48,7 @@ typedef struct ScheduleEntry
 	BlobGcChurn churn;
 	uint64		live_blobs;
 	uint64		live_bytes;
+	int			fruitless;		/* complete rounds in a row that freed nothing */
 
 	/* The last reason in the log. */
 	TimestampTz reported_at;
@@ -211,6 +215,20 @@ removed_values(const ScheduleEntry *entry, const BlobGcChurn *churn)
 	return Min((double) rows, (double) entry->live_blobs);
 }
 
+/* Is the last round that old?  The interval is doubled so many times. */
+static bool
+is_overdue(const ScheduleEntry *entry, int doublings)
+{
+	int64		interval_us = blob_autogc_interval_s * USECS_PER_SEC;
+
+	return GetCurrentTimestamp() - entry->completed_at >= interval_us << doublings;
+}
+
+/*
+ * Rows that were deleted may go without any counter telling: a reader of the page that prunes it
+ * leaves them counted as dead.  So as long as there are some, rounds go on, less and less often
+ * if they find nothing.
+ */
 static void
 judge(const ScheduleEntry *entry, const BlobGcChurn *churn, BlobGcVerdict *verdict)
 {
@@ -224,10 +242,9 @@ judge(const ScheduleEntry *entry, const BlobGcChurn *churn, BlobGcVerdict *verdi
 		bytes += removed_values(entry, churn) * ((double) entry->live_bytes / entry->live_blobs);
 	if (entry->is_known)
 		limit += blob_autogc_scale_factor * (double) entry->live_bytes;
-	verdict->is_due = has_changed &&
-		((bytes > 0 && bytes >= limit) ||
-		 TimestampDifferenceExceeds(entry->completed_at, GetCurrentTimestamp(),
-									blob_autogc_interval_s * 1000));
+	verdict->is_due = has_changed && ((bytes > 0 && bytes >= limit) || is_overdue(entry, 0));
+	if (churn->dead_rows > 0 && is_overdue(entry, Min(entry->fruitless, MAX_INTERVAL_DOUBLINGS)))
+		verdict->is_due = true;
 
 	/* Nobody tells the launcher of VACUUM. */
 	verdict->look_again = has_changed || churn->dead_rows > 0;
@@ -306,7 +323,8 @@ blob_gc_schedule_is_news(const char *reason)
 }
 
 void
-blob_gc_schedule_round_done(const BlobGcChurn *churn, uint64 live_blobs, uint64 live_bytes)
+blob_gc_schedule_round_done(const BlobGcChurn *churn, uint64 freed_bytes, uint64 live_blobs,
+							uint64 live_bytes)
 {
 	ScheduleEntry *entry;
 
@@ -319,6 +337,7 @@ blob_gc_schedule_round_done(const BlobGcChurn *churn, uint64 live_blobs, uint64 
 		entry->churn = *churn;
 		entry->live_blobs = live_blobs;
 		entry->live_bytes = live_bytes;
+		entry->fruitless = freed_bytes > 0 ? 0 : entry->fruitless + 1;
 		entry->reason[0] = '\0';
 	}
 	LWLockRelease(table->lock);

@@ -59,7 +59,7 @@ extern void blob_gc_schedule_succeeded(bool look_again);
 extern bool blob_gc_schedule_is_news(const char *reason);
 
 /* A round was complete; churn: as it was before marking, allocated_pages at the cutoff. */
-extern void blob_gc_schedule_round_done(const BlobGcChurn *churn, uint64 live_blobs,
-										uint64 live_bytes);
+extern void blob_gc_schedule_round_done(const BlobGcChurn *churn, uint64 freed_bytes,
+										uint64 live_blobs, uint64 live_bytes);
 
 #endif							/* BLOB_GC_SCHEDULE_H */
