@@ -167,7 +167,8 @@ foreach my $round (1 .. 4)
 		$primary->safe_psql('postgres', 'VACUUM busy');
 		$primary->safe_psql('postgres', 'SELECT * FROM blobext_gc()');
 		$primary->safe_psql('postgres', 'CHECKPOINT');
-		$standbys[ rand @standbys ]->safe_psql('postgres', 'CHECKPOINT') if $step % 2;
+		# A restartpoint; that the connection is cancelled by a conflict, as all are, is no failure.
+		$standbys[ rand @standbys ]->psql('postgres', 'CHECKPOINT') if $step % 2;
 	}
 	my $victim = $standbys[ $round % 3 ];
 	kill_everything($victim);
