@@ -23,6 +23,7 @@
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
 #include "space/map.h"
+#include "storage/bufmgr.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
@@ -390,6 +391,9 @@ prepare(BlobGcRound *round)
 		return false;
 	if (blob_snapshots_expire())
 		return blob_gc_skip(round, "old_snapshot_threshold is set");
+	/* A damaged page would pass for one without references. */
+	if (zero_damaged_pages)
+		return blob_gc_skip(round, "zero_damaged_pages is on");
 	blob_gc_status_phase(BLOB_GC_WAITING);
 	show(round, "blobext: waiting for transactions");
 	round->allocated_pages = blob_space_allocated_pages(&round->space.id);

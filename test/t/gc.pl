@@ -434,6 +434,11 @@ like(sql(q(SELECT data FROM pg_logical_slot_get_changes('slow', NULL, NULL))), q
 is((gc_result($gc))[0], '3', 'then it can go');
 sql(q(SELECT pg_drop_replication_slot('slow')));
 
+# ---- zero_damaged_pages ----
+# Fails without the look at the setting: a damaged page would be read as one without references.
+is(sql('SET zero_damaged_pages = on', 'SELECT skipped_reason FROM blobext_gc()'),
+	'zero_damaged_pages is on', 'nothing is freed where damaged pages pass for empty ones');
+
 # ---- old_snapshot_threshold, crash right after ----
 
 table('u', 5);
