@@ -10,7 +10,7 @@ SELECT * FROM finish();
 \endif
 CREATE SCHEMA large;
 SET search_path = large, public;
-SELECT plan(16);
+SELECT plan(18);
 CREATE TABLE v AS SELECT convert_to(repeat('abcdef', 100000000), 'UTF8')::blobstate AS b;
 SELECT results_eq($$SELECT length(b), blob_storage(b), blob_read(b, 599999997, 10) FROM v$$,
 	$$VALUES (600000000::bigint, 'extents', 'def'::bytea)$$, 'it is stored');
@@ -37,6 +37,15 @@ CREATE TABLE w AS SELECT blob_agg(b) AS b FROM (SELECT b FROM v, generate_series
 	WHERE blob_read(b, 100000, 1) <> '\xff') s;
 SELECT results_eq($$SELECT length(b), blob_read(b, 599999998, 4), blob_read(b, 1199999999, 5) FROM w$$,
 	$$VALUES (1200000000::bigint, 'efab'::bytea, 'f'::bytea)$$, 'a value of 1.2 GB');
+-- The same and one that differs early, stored apart: nothing is shared.
+CREATE TABLE apart AS SELECT blob_agg(CASE WHEN chunk_no = 0 THEN
+	set_byte(data, 100000, 255 - get_byte(data, 100000)) ELSE data END ORDER BY chunk_no) AS b
+	FROM w, blob_chunks(b);
+SELECT reads() AS before \gset
+SELECT results_eq('SELECT w.b < apart.b, w.b > apart.b, w.b = apart.b FROM w, apart',
+	'VALUES (true, false, false)', 'two values over 1 GB are compared');
+SELECT cmp_ok(reads() - :before, '<=', 2 * 2 * 131072::bigint,
+	'by a few steps, which read no more than 128 kB of each');
 SELECT results_eq($$SELECT count(*), sum(length(data)) FROM w, blob_chunks(b, 10000000)$$,
 	$$VALUES (120::bigint, 1200000000::bigint)$$, 'it is read in pieces');
 SELECT throws_ok('SELECT b::text FROM w', '54000', 'value of 1200000000 bytes is too large for text output',

@@ -3,7 +3,7 @@
 CREATE EXTENSION IF NOT EXISTS amcheck;
 CREATE SCHEMA comparison;
 SET search_path = comparison, public;
-SELECT plan(36);
+SELECT plan(38);
 
 CREATE FUNCTION bytes(n int, seed int) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
 	SELECT coalesce(substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
@@ -57,6 +57,13 @@ SELECT is(cost('content_reads', 'SELECT b FROM large WHERE id IN (1, 4) ORDER BY
 	'nor does a sort');
 SELECT is(cost('content_read_bytes', pair('a.b < b.b', 1, 5)), (2 * (50000000 - 32))::bigint,
 	'one value a prefix of the other: both are read to the end of the shorter');
+-- An index on 4,000 values in extents, of which 40 begin with the same 1,000 bytes.
+CREATE TABLE documents AS SELECT i AS id, (CASE WHEN i % 100 = 0 THEN bytes(1000, 0) ELSE '' END ||
+	bytes(1500, i))::blobstate AS b FROM generate_series(1, 4000) i;
+SELECT is(cost('content_comparisons', 'CREATE INDEX ON documents (b) WHERE id % 100 <> 0'), 0::bigint,
+	'an index on values that begin differently is built without content');
+SELECT cmp_ok(cost('content_reads', 'CREATE INDEX ON documents (b)'), '<=', 2 * 40::bigint,
+	'where some begin alike, only these are read');
 SELECT is(cost('content_reads', $$SELECT count(*), count(DISTINCT sha256(b)) FROM
 	(SELECT b FROM large GROUP BY b) s$$), 0::bigint, 'grouping by hash reads nothing')
 	FROM (SELECT set_config('enable_sort', 'off', false)) s;
