@@ -1,7 +1,7 @@
 # blobext: large binary values of any size, first-class in PostgreSQL
 EXTENSION = blobext
 MODULE_big = blobext
-DATA = sql/blobext--0.1.0.sql
+DATA = sql/blobext--0.1.0.sql sql/blobext--0.1.0--0.2.0.sql sql/blobext--0.2.0.sql
 OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c src/*/*.c))
 SHLIB_LINK = -luring -lcrypto
 # The C interface for other extensions: #include "extension/blobext/blobext.h"

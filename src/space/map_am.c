@@ -93,6 +93,8 @@ map_scan_begin(Relation relation, Snapshot snapshot, int key_count, struct ScanK
 	scan->base.rs_flags = flags;
 	scan->base.rs_parallel = parallel_scan;
 	scan->block_count = RelationGetNumberOfBlocks(relation);
+	if (scan->block_count > BLOB_MAP_META_BLOCK)
+		(void) blob_map_space_id(relation); /* error for a format we do not know */
 	scan->slot = BLOB_MAP_ENTRIES;
 	return &scan->base;
 }

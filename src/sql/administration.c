@@ -21,16 +21,21 @@
 #include "utils/rel.h"
 #include "utils/tuplestore.h"
 
-/* What this library implements; the SQL script says what it needs. */
-#define LIBRARY_VERSION "0.1.0"
+/*
+ * Versions of the SQL objects that this library can be used with, its own one last.  Older ones
+ * work between the restart that loads a new library and ALTER EXTENSION UPDATE.
+ */
+static const char *const sql_versions[] = {"0.1.0", "0.2.0"};
+
+#define LIBRARY_VERSION (sql_versions[lengthof(sql_versions) - 1])
 
 PG_FUNCTION_INFO_V1(blobext_require_library);
 PG_FUNCTION_INFO_V1(blobext_create_store);
 PG_FUNCTION_INFO_V1(blobext_stat_counters);
 
 /*
- * First statement of every extension script: the library must be preloaded, and be of the
- * script's version; the server still runs the old one until it is restarted.
+ * First statement of every extension script: the library must be preloaded, and know the script's
+ * objects.  After an installation the server still runs the old one until it is restarted.
  */
 Datum
 blobext_require_library(PG_FUNCTION_ARGS)
@@ -38,13 +43,16 @@ blobext_require_library(PG_FUNCTION_ARGS)
 	char	   *wanted = text_to_cstring(PG_GETARG_TEXT_PP(0));
 
 	blob_space_require_preload();
-	if (strcmp(wanted, LIBRARY_VERSION) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the loaded library blobext has version %s, the SQL script needs %s",
-						LIBRARY_VERSION, wanted),
-				 errhint("Restart the server, so that it loads the installed library.")));
-	PG_RETURN_VOID();
+	for (int i = 0; i < (int) lengthof(sql_versions); i++)
+	{
+		if (strcmp(wanted, sql_versions[i]) == 0)
+			PG_RETURN_VOID();
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("the loaded library blobext has version %s, the SQL script needs %s",
+					LIBRARY_VERSION, wanted),
+			 errhint("Restart the server, so that it loads the installed library.")));
 }
 
 /* Makes the extent map's meta page; part of CREATE EXTENSION. */

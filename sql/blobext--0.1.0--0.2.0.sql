@@ -1,0 +1,542 @@
+/* blobext 0.1.0 to 0.2.0 */
+
+-- complain if the script is sourced in psql, rather than via ALTER EXTENSION
+\echo Use "ALTER EXTENSION blobext UPDATE" to load this file. \quit
+
+-- What this script makes is what blobext--0.2.0.sql makes anew, object by object, comments and
+-- privileges included; test/t/upgrade.pl compares.
+
+-- ---------------------------------------------------------------------------
+-- Library: preloaded, and one that this script can use
+-- ---------------------------------------------------------------------------
+
+SELECT @extschema@.blobext_require_library('0.2.0');
+COMMENT ON FUNCTION blobext_require_library(text) IS
+    'error unless the loaded library can be used with SQL objects of this version';
+
+-- ---------------------------------------------------------------------------
+-- Type
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blobstate_typanalyze(internal) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blobstate_typanalyze(internal) IS
+    'statistics of blobstate columns, which do not refer to stored content';
+ALTER TYPE blobstate SET (ANALYZE = blobstate_typanalyze);
+
+-- ---------------------------------------------------------------------------
+-- Size, digest, layout: from the descriptor, without reading content
+-- ---------------------------------------------------------------------------
+
+COMMENT ON FUNCTION blob_extents(blobstate) IS
+    'extents of the content: first page, length in pages of 4 kB, bytes used, exact tail or not; '
+    'bytes at the end that lie in the row have no page';
+
+-- ---------------------------------------------------------------------------
+-- Changes: each makes a new value, which shares extents with the old one.  Volatile, because two
+-- calls make two values; to wrap one in a function called IMMUTABLE is wrong.
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_append(blobstate, bytea) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 100;
+COMMENT ON FUNCTION blob_append(blobstate, bytea) IS 'the value with bytes behind it';
+CREATE FUNCTION blob_concat(blobstate, blobstate) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_concat(blobstate, blobstate) IS 'implementation of || operator';
+CREATE FUNCTION blob_prepend(bytea, blobstate) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_prepend(bytea, blobstate) IS 'implementation of || operator';
+CREATE FUNCTION blob_write(blobstate, "offset" bigint, bytea) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_write(blobstate, bigint, bytea) IS
+    'the value with bytes from offset on replaced; longer, with zeros up to the offset, if need be';
+CREATE FUNCTION blob_insert(blobstate, "offset" bigint, bytea) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_insert(blobstate, bigint, bytea) IS
+    'the value with bytes inserted at offset';
+CREATE FUNCTION blob_delete(blobstate, "offset" bigint, "length" bigint) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_delete(blobstate, bigint, bigint) IS
+    'the value without so many bytes from offset on';
+CREATE FUNCTION blob_truncate(blobstate, "length" bigint) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_truncate(blobstate, bigint) IS
+    'the first bytes of the value; with zeros behind it if it is shorter';
+
+CREATE OPERATOR || (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_append);
+CREATE OPERATOR || (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_concat);
+CREATE OPERATOR || (LEFTARG = bytea, RIGHTARG = blobstate, FUNCTION = blob_prepend);
+COMMENT ON OPERATOR || (blobstate, bytea) IS 'append';
+COMMENT ON OPERATOR || (blobstate, blobstate) IS 'concatenate';
+COMMENT ON OPERATOR || (bytea, blobstate) IS 'prepend';
+
+-- ---------------------------------------------------------------------------
+-- Streaming: pieces out and in, server files, large objects
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_chunk_count(blobstate, chunk_size integer) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_chunk_count(blobstate, integer) IS
+    'number of rows of blob_chunks(), error for a size that no chunk can have';
+
+-- In SQL and not strict, so that the planner can put the query in the place of a call in FROM:
+-- then each piece is read when its row is fetched, and only if its data is wanted.
+CREATE FUNCTION blob_chunks(blobstate, chunk_size integer DEFAULT 1048576)
+    RETURNS TABLE (chunk_no bigint, "offset" bigint, data bytea)
+    LANGUAGE SQL IMMUTABLE PARALLEL SAFE ROWS 100 COST 100
+BEGIN ATOMIC
+    SELECT n, n * chunk_size, blob_read($1, n * chunk_size, chunk_size)
+    FROM generate_series(0, blob_chunk_count($1, chunk_size) - 1) AS n;
+END;
+COMMENT ON FUNCTION blob_chunks(blobstate, integer) IS
+    'the content in pieces of chunk_size bytes, the last one shorter';
+
+CREATE FUNCTION blob_agg_bytea_transfn(internal, bytea) RETURNS internal
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_agg_bytea_transfn(internal, bytea) IS 'aggregate transition function';
+CREATE FUNCTION blob_agg_blobstate_transfn(internal, blobstate) RETURNS internal
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_agg_blobstate_transfn(internal, blobstate) IS
+    'aggregate transition function';
+CREATE FUNCTION blob_agg_finalfn(internal) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_agg_finalfn(internal) IS 'aggregate final function';
+
+-- READ_WRITE: a value that is complete takes no more input, so these are no window functions.
+CREATE AGGREGATE blob_agg(bytea) (
+    SFUNC = blob_agg_bytea_transfn,
+    STYPE = internal,
+    SSPACE = 65536,
+    FINALFUNC = blob_agg_finalfn,
+    FINALFUNC_MODIFY = READ_WRITE,
+    PARALLEL = UNSAFE
+);
+COMMENT ON AGGREGATE blob_agg(bytea) IS 'concatenates the inputs to a value of any size';
+CREATE AGGREGATE blob_agg(blobstate) (
+    SFUNC = blob_agg_blobstate_transfn,
+    STYPE = internal,
+    SSPACE = 65536,
+    FINALFUNC = blob_agg_finalfn,
+    FINALFUNC_MODIFY = READ_WRITE,
+    PARALLEL = UNSAFE
+);
+COMMENT ON AGGREGATE blob_agg(blobstate) IS 'concatenates the inputs to a value of any size';
+
+CREATE FUNCTION blob_import(path text) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000;
+COMMENT ON FUNCTION blob_import(text) IS 'content of a file of the server';
+CREATE FUNCTION blob_export(blobstate, path text) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000;
+COMMENT ON FUNCTION blob_export(blobstate, text) IS
+    'write the content to a file of the server, which is replaced at once; gives the size';
+REVOKE ALL ON FUNCTION blob_import(text), blob_export(blobstate, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blob_import(text) TO pg_read_server_files;
+GRANT EXECUTE ON FUNCTION blob_export(blobstate, text) TO pg_write_server_files;
+
+CREATE FUNCTION blob_from_lo(oid) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000;
+COMMENT ON FUNCTION blob_from_lo(oid) IS 'content of a large object';
+CREATE FUNCTION blob_to_lo(blobstate) RETURNS oid
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000;
+COMMENT ON FUNCTION blob_to_lo(blobstate) IS 'a new large object with the content';
+
+-- ---------------------------------------------------------------------------
+-- Order and equality by content, as bytea's.  With bytea on one side no cast is needed, so that
+-- "content = $1" uses an index whatever the parameter's type.
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_eq(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_ne(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_lt(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_le(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_gt(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_ge(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_cmp(blobstate, blobstate) RETURNS integer
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_eq(blobstate, blobstate) IS 'implementation of = operator';
+COMMENT ON FUNCTION blob_ne(blobstate, blobstate) IS 'implementation of <> operator';
+COMMENT ON FUNCTION blob_lt(blobstate, blobstate) IS 'implementation of < operator';
+COMMENT ON FUNCTION blob_le(blobstate, blobstate) IS 'implementation of <= operator';
+COMMENT ON FUNCTION blob_gt(blobstate, blobstate) IS 'implementation of > operator';
+COMMENT ON FUNCTION blob_ge(blobstate, blobstate) IS 'implementation of >= operator';
+COMMENT ON FUNCTION blob_cmp(blobstate, blobstate) IS
+    'less, equal or greater: -, 0, + (btree support)';
+
+CREATE FUNCTION blob_eq(blobstate, bytea) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_eq_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_ne(blobstate, bytea) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_ne_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_lt(blobstate, bytea) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_lt_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_le(blobstate, bytea) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_le_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_gt(blobstate, bytea) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_gt_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_ge(blobstate, bytea) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_ge_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_cmp(blobstate, bytea) RETURNS integer
+    AS 'MODULE_PATHNAME', 'blob_cmp_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_eq(blobstate, bytea) IS 'implementation of = operator';
+COMMENT ON FUNCTION blob_ne(blobstate, bytea) IS 'implementation of <> operator';
+COMMENT ON FUNCTION blob_lt(blobstate, bytea) IS 'implementation of < operator';
+COMMENT ON FUNCTION blob_le(blobstate, bytea) IS 'implementation of <= operator';
+COMMENT ON FUNCTION blob_gt(blobstate, bytea) IS 'implementation of > operator';
+COMMENT ON FUNCTION blob_ge(blobstate, bytea) IS 'implementation of >= operator';
+COMMENT ON FUNCTION blob_cmp(blobstate, bytea) IS
+    'less, equal or greater: -, 0, + (btree support)';
+
+CREATE FUNCTION blob_eq(bytea, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_eq_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_ne(bytea, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_ne_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_lt(bytea, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_lt_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_le(bytea, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_le_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_gt(bytea, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_gt_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_ge(bytea, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_ge_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION blob_cmp(bytea, blobstate) RETURNS integer
+    AS 'MODULE_PATHNAME', 'blob_cmp_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_eq(bytea, blobstate) IS 'implementation of = operator';
+COMMENT ON FUNCTION blob_ne(bytea, blobstate) IS 'implementation of <> operator';
+COMMENT ON FUNCTION blob_lt(bytea, blobstate) IS 'implementation of < operator';
+COMMENT ON FUNCTION blob_le(bytea, blobstate) IS 'implementation of <= operator';
+COMMENT ON FUNCTION blob_gt(bytea, blobstate) IS 'implementation of > operator';
+COMMENT ON FUNCTION blob_ge(bytea, blobstate) IS 'implementation of >= operator';
+COMMENT ON FUNCTION blob_cmp(bytea, blobstate) IS
+    'less, equal or greater: -, 0, + (btree support)';
+
+CREATE OPERATOR = (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_eq,
+    COMMUTATOR = =, NEGATOR = <>, RESTRICT = eqsel, JOIN = eqjoinsel, HASHES, MERGES);
+CREATE OPERATOR <> (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_ne,
+    COMMUTATOR = <>, NEGATOR = =, RESTRICT = neqsel, JOIN = neqjoinsel);
+CREATE OPERATOR < (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_lt,
+    COMMUTATOR = >, NEGATOR = >=, RESTRICT = scalarltsel, JOIN = scalarltjoinsel);
+CREATE OPERATOR <= (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_le,
+    COMMUTATOR = >=, NEGATOR = >, RESTRICT = scalarlesel, JOIN = scalarlejoinsel);
+CREATE OPERATOR > (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_gt,
+    COMMUTATOR = <, NEGATOR = <=, RESTRICT = scalargtsel, JOIN = scalargtjoinsel);
+CREATE OPERATOR >= (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_ge,
+    COMMUTATOR = <=, NEGATOR = <, RESTRICT = scalargesel, JOIN = scalargejoinsel);
+COMMENT ON OPERATOR = (blobstate, blobstate) IS 'equal contents';
+COMMENT ON OPERATOR <> (blobstate, blobstate) IS 'different contents';
+COMMENT ON OPERATOR < (blobstate, blobstate) IS 'order of contents: less';
+COMMENT ON OPERATOR <= (blobstate, blobstate) IS 'order of contents: less or equal';
+COMMENT ON OPERATOR > (blobstate, blobstate) IS 'order of contents: greater';
+COMMENT ON OPERATOR >= (blobstate, blobstate) IS 'order of contents: greater or equal';
+
+CREATE OPERATOR = (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_eq,
+    COMMUTATOR = =, NEGATOR = <>, RESTRICT = eqsel, JOIN = eqjoinsel, HASHES);
+CREATE OPERATOR <> (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_ne,
+    COMMUTATOR = <>, NEGATOR = =, RESTRICT = neqsel, JOIN = neqjoinsel);
+CREATE OPERATOR < (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_lt,
+    COMMUTATOR = >, NEGATOR = >=, RESTRICT = scalarltsel, JOIN = scalarltjoinsel);
+CREATE OPERATOR <= (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_le,
+    COMMUTATOR = >=, NEGATOR = >, RESTRICT = scalarlesel, JOIN = scalarlejoinsel);
+CREATE OPERATOR > (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_gt,
+    COMMUTATOR = <, NEGATOR = <=, RESTRICT = scalargtsel, JOIN = scalargtjoinsel);
+CREATE OPERATOR >= (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_ge,
+    COMMUTATOR = <=, NEGATOR = <, RESTRICT = scalargesel, JOIN = scalargejoinsel);
+COMMENT ON OPERATOR = (blobstate, bytea) IS 'equal contents';
+COMMENT ON OPERATOR <> (blobstate, bytea) IS 'different contents';
+COMMENT ON OPERATOR < (blobstate, bytea) IS 'order of contents: less';
+COMMENT ON OPERATOR <= (blobstate, bytea) IS 'order of contents: less or equal';
+COMMENT ON OPERATOR > (blobstate, bytea) IS 'order of contents: greater';
+COMMENT ON OPERATOR >= (blobstate, bytea) IS 'order of contents: greater or equal';
+
+CREATE OPERATOR = (LEFTARG = bytea, RIGHTARG = blobstate, FUNCTION = blob_eq,
+    COMMUTATOR = =, NEGATOR = <>, RESTRICT = eqsel, JOIN = eqjoinsel, HASHES);
+CREATE OPERATOR <> (LEFTARG = bytea, RIGHTARG = blobstate, FUNCTION = blob_ne,
+    COMMUTATOR = <>, NEGATOR = =, RESTRICT = neqsel, JOIN = neqjoinsel);
+CREATE OPERATOR < (LEFTARG = bytea, RIGHTARG = blobstate, FUNCTION = blob_lt,
+    COMMUTATOR = >, NEGATOR = >=, RESTRICT = scalarltsel, JOIN = scalarltjoinsel);
+CREATE OPERATOR <= (LEFTARG = bytea, RIGHTARG = blobstate, FUNCTION = blob_le,
+    COMMUTATOR = >=, NEGATOR = >, RESTRICT = scalarlesel, JOIN = scalarlejoinsel);
+CREATE OPERATOR > (LEFTARG = bytea, RIGHTARG = blobstate, FUNCTION = blob_gt,
+    COMMUTATOR = <, NEGATOR = <=, RESTRICT = scalargtsel, JOIN = scalargtjoinsel);
+CREATE OPERATOR >= (LEFTARG = bytea, RIGHTARG = blobstate, FUNCTION = blob_ge,
+    COMMUTATOR = <=, NEGATOR = <, RESTRICT = scalargesel, JOIN = scalargejoinsel);
+COMMENT ON OPERATOR = (bytea, blobstate) IS 'equal contents';
+COMMENT ON OPERATOR <> (bytea, blobstate) IS 'different contents';
+COMMENT ON OPERATOR < (bytea, blobstate) IS 'order of contents: less';
+COMMENT ON OPERATOR <= (bytea, blobstate) IS 'order of contents: less or equal';
+COMMENT ON OPERATOR > (bytea, blobstate) IS 'order of contents: greater';
+COMMENT ON OPERATOR >= (bytea, blobstate) IS 'order of contents: greater or equal';
+
+CREATE FUNCTION blobstate_sortsupport(internal) RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blobstate_sortsupport(internal) IS 'sort support (btree support)';
+
+-- Operators between bytea and bytea are not in the family: they have one of their own, which must
+-- stay the one that sorts them.  So "=" against bytea is no merge join operator.  No equalimage:
+-- values of equal content may have different descriptors.
+CREATE OPERATOR FAMILY blobstate_ops USING btree;
+COMMENT ON OPERATOR FAMILY blobstate_ops USING btree IS 'order by content';
+CREATE OPERATOR CLASS blobstate_ops DEFAULT FOR TYPE blobstate USING btree FAMILY blobstate_ops AS
+    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
+    FUNCTION 1 blob_cmp(blobstate, blobstate),
+    FUNCTION 2 (blobstate, blobstate) blobstate_sortsupport(internal);
+COMMENT ON OPERATOR CLASS blobstate_ops USING btree IS
+    'order by content; reads content where sizes, digests and prefixes do not decide';
+ALTER OPERATOR FAMILY blobstate_ops USING btree ADD
+    OPERATOR 1 < (blobstate, bytea), OPERATOR 2 <= (blobstate, bytea),
+    OPERATOR 3 = (blobstate, bytea), OPERATOR 4 >= (blobstate, bytea),
+    OPERATOR 5 > (blobstate, bytea),
+    FUNCTION 1 (blobstate, bytea) blob_cmp(blobstate, bytea),
+    OPERATOR 1 < (bytea, blobstate), OPERATOR 2 <= (bytea, blobstate),
+    OPERATOR 3 = (bytea, blobstate), OPERATOR 4 >= (bytea, blobstate),
+    OPERATOR 5 > (bytea, blobstate),
+    FUNCTION 1 (bytea, blobstate) blob_cmp(bytea, blobstate);
+
+CREATE FUNCTION blob_hash(blobstate) RETURNS integer
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_hash(blobstate) IS 'hash of the digest';
+CREATE FUNCTION blob_hash(bytea) RETURNS integer
+    AS 'MODULE_PATHNAME', 'blob_hash_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_hash(bytea) IS 'hash of the digest, as of a blobstate of this content';
+CREATE FUNCTION blob_hash_extended(blobstate, bigint) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_hash_extended(blobstate, bigint) IS 'seeded hash of the digest';
+CREATE FUNCTION blob_hash_extended(bytea, bigint) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'blob_hash_extended_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_hash_extended(bytea, bigint) IS
+    'seeded hash of the digest, as of a blobstate of this content';
+
+CREATE OPERATOR FAMILY blobstate_ops USING hash;
+COMMENT ON OPERATOR FAMILY blobstate_ops USING hash IS 'equality of content';
+CREATE OPERATOR CLASS blobstate_ops DEFAULT FOR TYPE blobstate USING hash FAMILY blobstate_ops AS
+    OPERATOR 1 =,
+    FUNCTION 1 blob_hash(blobstate),
+    FUNCTION 2 blob_hash_extended(blobstate, bigint);
+COMMENT ON OPERATOR CLASS blobstate_ops USING hash IS
+    'equality of content by size and digest; never reads content of extents';
+ALTER OPERATOR FAMILY blobstate_ops USING hash ADD
+    OPERATOR 1 = (blobstate, bytea), OPERATOR 1 = (bytea, blobstate),
+    FUNCTION 1 (bytea, bytea) blob_hash(bytea),
+    FUNCTION 2 (bytea, bytea) blob_hash_extended(bytea, bigint);
+
+-- ---------------------------------------------------------------------------
+-- Order by digest: means nothing, but costs no reading; for equality and uniqueness
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_digest_lt(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_digest_lt(blobstate, blobstate) IS
+    'implementation of *< operator';
+CREATE FUNCTION blob_digest_le(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_digest_le(blobstate, blobstate) IS
+    'implementation of *<= operator';
+CREATE FUNCTION blob_digest_gt(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_digest_gt(blobstate, blobstate) IS
+    'implementation of *> operator';
+CREATE FUNCTION blob_digest_ge(blobstate, blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_digest_ge(blobstate, blobstate) IS
+    'implementation of *>= operator';
+CREATE FUNCTION blob_digest_cmp(blobstate, blobstate) RETURNS integer
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_digest_cmp(blobstate, blobstate) IS
+    'less, equal or greater by digest: -, 0, + (btree support)';
+CREATE FUNCTION blob_digest_cmp(blobstate, bytea) RETURNS integer
+    AS 'MODULE_PATHNAME', 'blob_digest_cmp_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_digest_cmp(blobstate, bytea) IS
+    'less, equal or greater by digest: -, 0, + (btree support)';
+CREATE FUNCTION blob_digest_cmp(bytea, blobstate) RETURNS integer
+    AS 'MODULE_PATHNAME', 'blob_digest_cmp_of_bytea' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_digest_cmp(bytea, blobstate) IS
+    'less, equal or greater by digest: -, 0, + (btree support)';
+
+CREATE OPERATOR *< (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_digest_lt,
+    COMMUTATOR = *>, NEGATOR = *>=, RESTRICT = scalarltsel, JOIN = scalarltjoinsel);
+CREATE OPERATOR *<= (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_digest_le,
+    COMMUTATOR = *>=, NEGATOR = *>, RESTRICT = scalarlesel, JOIN = scalarlejoinsel);
+CREATE OPERATOR *> (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_digest_gt,
+    COMMUTATOR = *<, NEGATOR = *<=, RESTRICT = scalargtsel, JOIN = scalargtjoinsel);
+CREATE OPERATOR *>= (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_digest_ge,
+    COMMUTATOR = *<=, NEGATOR = *<, RESTRICT = scalargesel, JOIN = scalargejoinsel);
+COMMENT ON OPERATOR *< (blobstate, blobstate) IS 'order of digests: less';
+COMMENT ON OPERATOR *<= (blobstate, blobstate) IS 'order of digests: less or equal';
+COMMENT ON OPERATOR *> (blobstate, blobstate) IS 'order of digests: greater';
+COMMENT ON OPERATOR *>= (blobstate, blobstate) IS 'order of digests: greater or equal';
+
+CREATE OPERATOR FAMILY blobstate_digest_ops USING btree;
+COMMENT ON OPERATOR FAMILY blobstate_digest_ops USING btree IS 'order by digest';
+CREATE OPERATOR CLASS blobstate_digest_ops FOR TYPE blobstate USING btree
+    FAMILY blobstate_digest_ops AS
+    OPERATOR 1 *<, OPERATOR 2 *<=, OPERATOR 3 =, OPERATOR 4 *>=, OPERATOR 5 *>,
+    FUNCTION 1 blob_digest_cmp(blobstate, blobstate);
+COMMENT ON OPERATOR CLASS blobstate_digest_ops USING btree IS
+    'equality and uniqueness of content by digest; never reads content of extents';
+ALTER OPERATOR FAMILY blobstate_digest_ops USING btree ADD
+    OPERATOR 3 = (blobstate, bytea), OPERATOR 3 = (bytea, blobstate),
+    FUNCTION 1 (blobstate, bytea) blob_digest_cmp(blobstate, bytea),
+    FUNCTION 1 (bytea, blobstate) blob_digest_cmp(bytea, blobstate);
+
+-- ---------------------------------------------------------------------------
+-- Aggregates by order
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_smaller(blobstate, blobstate) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_smaller(blobstate, blobstate) IS 'smaller of two';
+CREATE FUNCTION blob_larger(blobstate, blobstate) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_larger(blobstate, blobstate) IS 'larger of two';
+CREATE AGGREGATE min(blobstate) (SFUNC = blob_smaller, STYPE = blobstate, SORTOP = <,
+    COMBINEFUNC = blob_smaller, PARALLEL = SAFE);
+COMMENT ON AGGREGATE min(blobstate) IS 'smallest content of all input values';
+CREATE AGGREGATE max(blobstate) (SFUNC = blob_larger, STYPE = blobstate, SORTOP = >,
+    COMBINEFUNC = blob_larger, PARALLEL = SAFE);
+COMMENT ON AGGREGATE max(blobstate) IS 'largest content of all input values';
+
+-- ---------------------------------------------------------------------------
+-- The store: checks, statistics
+-- ---------------------------------------------------------------------------
+
+COMMENT ON FUNCTION blobext_check(regclass) IS
+    'problems of the extent store: every value of one or all tables against map, files and digest; '
+    'every key of their B-trees against the map; for all tables, map and files by themselves';
+
+CREATE FUNCTION blobext_check_state(OUT pid integer, OUT relation regclass,
+        OUT relations_done bigint, OUT relations_total bigint,
+        OUT values_done bigint, OUT bytes_read bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1;
+REVOKE ALL ON FUNCTION blobext_check_state() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_check_state() TO pg_monitor;
+COMMENT ON FUNCTION blobext_check_state() IS 'behind view blobext_check_progress';
+CREATE VIEW blobext_check_progress AS SELECT * FROM @extschema@.blobext_check_state();
+GRANT SELECT ON blobext_check_progress TO pg_monitor;
+COMMENT ON VIEW blobext_check_progress IS 'blobext_check() as it runs in this database';
+COMMENT ON COLUMN blobext_check_progress.pid IS 'process that checks';
+COMMENT ON COLUMN blobext_check_progress.relation IS
+    'table or index that is being read; null while the extent map is';
+COMMENT ON COLUMN blobext_check_progress.relations_done IS 'tables that are done';
+COMMENT ON COLUMN blobext_check_progress.relations_total IS
+    'tables to be looked at, also those without values; 0 while the extent map is read';
+COMMENT ON COLUMN blobext_check_progress.values_done IS 'values checked, the current one included';
+COMMENT ON COLUMN blobext_check_progress.bytes_read IS 'their content in bytes';
+
+CREATE FUNCTION blobext_space_usage(
+        OUT segment integer, OUT state text, OUT tier integer, OUT extents bigint,
+        OUT pages bigint, OUT bytes bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+REVOKE ALL ON FUNCTION blobext_space_usage() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_space_usage() TO pg_monitor;
+COMMENT ON FUNCTION blobext_space_usage() IS 'behind view blobext_space';
+CREATE VIEW blobext_space AS
+    SELECT segment, state, tier, extents, pages, bytes FROM @extschema@.blobext_space_usage();
+GRANT SELECT ON blobext_space TO pg_monitor;
+COMMENT ON VIEW blobext_space IS
+    'what the pages of each segment are used for; reads the whole extent map';
+COMMENT ON COLUMN blobext_space.segment IS 'number of the segment (file of up to 1 GiB)';
+COMMENT ON COLUMN blobext_space.state IS
+    'tier or tail: allocated extents of this kind; free; pending: freed, can be reused after the '
+    'next checkpoint; absent: taken from the file system and given back';
+COMMENT ON COLUMN blobext_space.tier IS 'which tier size the extents have; null where none';
+COMMENT ON COLUMN blobext_space.extents IS 'extents that begin in the segment; null where none';
+COMMENT ON COLUMN blobext_space.pages IS 'pages of 4 kB in the segment';
+COMMENT ON COLUMN blobext_space.bytes IS 'bytes in the segment';
+
+CREATE FUNCTION blobext_gc(dry_run boolean DEFAULT false,
+        OUT freed_blobs bigint, OUT freed_bytes bigint, OUT live_blobs bigint,
+        OUT live_bytes bigint, OUT skipped_reason text)
+    RETURNS record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION blobext_gc(boolean) FROM PUBLIC;
+COMMENT ON FUNCTION blobext_gc(boolean) IS
+    'free what nothing refers to; a dry run counts only; not in a transaction block';
+
+CREATE FUNCTION blobext_gc_state(OUT datid oid, OUT pid integer, OUT phase text,
+        OUT automatic boolean, OUT dry_run boolean,
+        OUT started_at timestamptz, OUT ended_at timestamptz, OUT waiting_for text,
+        OUT relations_done bigint, OUT relations_total bigint,
+        OUT pages_done bigint, OUT pages_total bigint,
+        OUT freed_blobs bigint, OUT freed_bytes bigint,
+        OUT live_blobs bigint, OUT live_bytes bigint, OUT skipped_reason text,
+        OUT completed_rounds bigint, OUT skipped_rounds bigint, OUT completed_at timestamptz)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 10;
+REVOKE ALL ON FUNCTION blobext_gc_state() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_gc_state() TO pg_monitor;
+COMMENT ON FUNCTION blobext_gc_state() IS
+    'behind the views blobext_gc_status and blobext_gc_databases';
+CREATE VIEW blobext_gc_status AS
+    SELECT s.pid, s.phase, s.automatic, s.dry_run, s.started_at, s.ended_at, s.waiting_for,
+        s.relations_done, s.relations_total, s.pages_done, s.pages_total, s.freed_blobs,
+        s.freed_bytes, s.live_blobs, s.live_bytes, s.skipped_reason, s.completed_rounds,
+        s.skipped_rounds, s.completed_at
+    FROM @extschema@.blobext_gc_state() AS s
+        JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) s.datid
+    WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
+COMMENT ON VIEW blobext_gc_status IS
+    'the running round of the collector in this database, or the last one since the server started';
+COMMENT ON COLUMN blobext_gc_status.pid IS 'process that collects; null if none does';
+COMMENT ON COLUMN blobext_gc_status.phase IS 'idle, waiting, marking, checking, sweeping';
+COMMENT ON COLUMN blobext_gc_status.automatic IS 'a background worker does it';
+COMMENT ON COLUMN blobext_gc_status.dry_run IS 'the round frees nothing by order';
+COMMENT ON COLUMN blobext_gc_status.started_at IS 'when the round began';
+COMMENT ON COLUMN blobext_gc_status.ended_at IS 'when it ended; null if it runs';
+COMMENT ON COLUMN blobext_gc_status.waiting_for IS 'what the round waits for now';
+COMMENT ON COLUMN blobext_gc_status.relations_done IS 'tables and indexes read';
+COMMENT ON COLUMN blobext_gc_status.relations_total IS 'tables and indexes to be read';
+COMMENT ON COLUMN blobext_gc_status.pages_done IS 'pages of tables and indexes read';
+COMMENT ON COLUMN blobext_gc_status.pages_total IS 'pages to be read; an estimate';
+COMMENT ON COLUMN blobext_gc_status.freed_blobs IS 'values freed; of a dry run: to be freed';
+COMMENT ON COLUMN blobext_gc_status.freed_bytes IS 'bytes freed; of a dry run: to be freed';
+COMMENT ON COLUMN blobext_gc_status.live_blobs IS 'values that remain; null if not counted';
+COMMENT ON COLUMN blobext_gc_status.live_bytes IS 'bytes that remain; null if not counted';
+COMMENT ON COLUMN blobext_gc_status.skipped_reason IS
+    'what kept the round from freeing; null if nothing did';
+COMMENT ON COLUMN blobext_gc_status.completed_rounds IS 'complete rounds since the server started';
+COMMENT ON COLUMN blobext_gc_status.skipped_rounds IS
+    'rounds that something kept from freeing, since the server started';
+COMMENT ON COLUMN blobext_gc_status.completed_at IS 'when the last complete round ended';
+GRANT SELECT ON blobext_gc_status TO pg_monitor;
+
+CREATE VIEW blobext_gc_databases AS
+    SELECT d.datname, s.pid, s.phase, s.automatic, s.dry_run, s.started_at, s.ended_at,
+        s.waiting_for, s.relations_done, s.relations_total, s.pages_done, s.pages_total,
+        s.freed_blobs, s.freed_bytes, s.live_blobs, s.live_bytes, s.skipped_reason,
+        s.completed_rounds, s.skipped_rounds, s.completed_at
+    FROM @extschema@.blobext_gc_state() AS s
+        JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) s.datid;
+COMMENT ON VIEW blobext_gc_databases IS
+    'the same as blobext_gc_status for all databases of the cluster';
+COMMENT ON COLUMN blobext_gc_databases.datname IS 'name of the database';
+COMMENT ON COLUMN blobext_gc_databases.pid IS 'process that collects; null if none does';
+COMMENT ON COLUMN blobext_gc_databases.phase IS 'idle, waiting, marking, checking, sweeping';
+COMMENT ON COLUMN blobext_gc_databases.automatic IS 'a background worker does it';
+COMMENT ON COLUMN blobext_gc_databases.dry_run IS 'the round frees nothing by order';
+COMMENT ON COLUMN blobext_gc_databases.started_at IS 'when the round began';
+COMMENT ON COLUMN blobext_gc_databases.ended_at IS 'when it ended; null if it runs';
+COMMENT ON COLUMN blobext_gc_databases.waiting_for IS 'what the round waits for now';
+COMMENT ON COLUMN blobext_gc_databases.relations_done IS 'tables and indexes read';
+COMMENT ON COLUMN blobext_gc_databases.relations_total IS 'tables and indexes to be read';
+COMMENT ON COLUMN blobext_gc_databases.pages_done IS 'pages of tables and indexes read';
+COMMENT ON COLUMN blobext_gc_databases.pages_total IS 'pages to be read; an estimate';
+COMMENT ON COLUMN blobext_gc_databases.freed_blobs IS 'values freed; of a dry run: to be freed';
+COMMENT ON COLUMN blobext_gc_databases.freed_bytes IS 'bytes freed; of a dry run: to be freed';
+COMMENT ON COLUMN blobext_gc_databases.live_blobs IS 'values that remain; null if not counted';
+COMMENT ON COLUMN blobext_gc_databases.live_bytes IS 'bytes that remain; null if not counted';
+COMMENT ON COLUMN blobext_gc_databases.skipped_reason IS
+    'what kept the round from freeing; null if nothing did';
+COMMENT ON COLUMN blobext_gc_databases.completed_rounds IS
+    'complete rounds since the server started';
+COMMENT ON COLUMN blobext_gc_databases.skipped_rounds IS
+    'rounds that something kept from freeing, since the server started';
+COMMENT ON COLUMN blobext_gc_databases.completed_at IS 'when the last complete round ended';
+GRANT SELECT ON blobext_gc_databases TO pg_monitor;
+
+ALTER FUNCTION blobext_stat_counters() ROWS 22;
