@@ -2,8 +2,8 @@
 #
 # A database whose extension has the SQL objects of 0.1.0 works with this library, and has the same
 # objects as a new one after the update: definitions, comments, privileges, dependencies.  (What the
-# library of an older version wrote is read by test/run_upgrade, which builds one.)  A store or
-# WAL of an unknown format is refused in words, and nothing is lost.
+# library of an older version wrote is read by test/run_upgrade, which builds one.)  A store,
+# a value or WAL of an unknown format is refused in words, and nothing is lost.
 #
 # Seen to fail: with any statement taken out of the update's script; without the test of the version
 # in check_meta() and space_of() (wrong errors, or none).
@@ -177,9 +177,32 @@ foreach my $format (sort keys %formats)
 	$node->stop;
 	patch($map, META + $offset, $was);
 }
+# A value of another form: the 300,000 bytes, whose prefix is in the row.
+my $table = $node->data_dir . '/';
 $node->start;
 values_are_intact($node, 'v', 'the right format again: values');
 check_is_clean($node, 'the right format again: the check');
+$table .= $node->safe_psql('postgres', q(SELECT pg_relation_filepath('v')));
+my $prefix = pack('H*', $node->safe_psql('postgres', q(SELECT encode(blob_prefix(b), 'hex') FROM v WHERE id = 3)));
+$node->stop;
+my $form_at = index(slurp_file($table), $prefix) - 84;
+my $form = patch($table, $form_at, "\x63");
+is($form, "\x11", 'a descriptor is where it should be');
+$node->start;
+my $unknown = qr/blobstate value has unknown format 99.*written by a newer version/s;
+fails_with($node, 'SELECT length(b) FROM v', 'XX001', $unknown, 'a value of another form: length');
+fails_with($node, 'SELECT b FROM v', 'XX001', $unknown, 'a value of another form: read');
+like($node->safe_psql('postgres', 'SELECT * FROM blobext_check()'), qr/v\|\(0,3\)\|b\|.*unknown format/,
+	'a value of another form: the check');
+like(($node->psql('postgres', 'SELECT * FROM blobext_gc()'))[2], qr/unknown format 99/,
+	'a value of another form: nothing is collected');
+is($node->safe_psql('postgres', 'SELECT count(length(b)) FROM v WHERE id < 3'), '2',
+	'other values can be read');
+$node->stop;
+patch($table, $form_at, $form);
+$node->start;
+values_are_intact($node, 'v', 'the right form again: values');
+check_is_clean($node, 'the right form again: the check');
 
 # ---- WAL of another format ----
 
