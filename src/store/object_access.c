@@ -1,16 +1,17 @@
 /*
  * store/object_access.c
  *	  Where the server says that it has made or changed an object: refuse what could refer to
- *	  stored content for ever, keep values out of pg_statistic.
+ *	  stored content for ever, keep values out of pg_statistic, refuse copies of databases.
  *
- * The object access hook is called for every index, table and statistics object, whatever the
- * statement (or the C code) that makes it.  The new catalog rows are there, but visible to
+ * The object access hook is called for every index, table, statistics object and database, whatever
+ * the statement (or the C code) that makes it.  The new catalog rows are there, but visible to
  * SnapshotSelf only.
  */
 #include "postgres.h"
 
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_statistic_ext.h"
 
 #include "store/store.h"
@@ -44,6 +45,9 @@ store_object_access(ObjectAccessType access, Oid class_oid, Oid object_oid, int 
 {
 	if (previous_object_access_hook)
 		previous_object_access_hook(access, class_oid, object_oid, sub_id, arg);
+
+	if (access == OAT_POST_CREATE && class_oid == DatabaseRelationId)
+		blob_store_check_template();
 
 	if ((access != OAT_POST_CREATE && access != OAT_POST_ALTER) ||
 		(class_oid != RelationRelationId && class_oid != StatisticExtRelationId) ||

@@ -51,6 +51,10 @@ extern bool blob_store_set_bounding(bool bounding);
 /* map_guard.c: refuse what would damage the extent map. */
 extern void blob_store_guard_map(Node *statement);
 
+/* template.c: remember the template of CREATE DATABASE; refuse it if it holds blobs. */
+extern void blob_store_note_template(Node *statement);
+extern void blob_store_check_template(void);
+
 /* columns.c: put the hidden modifier on what a DDL statement declares (changes the tree). */
 extern void blob_store_label_statement(Node *statement);
 

@@ -111,6 +111,8 @@ store_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_on
 	StatementState state = {false, NULL};
 	bool		prepare = is_of_interest(pstmt->utilityStmt) && OidIsValid(blob_store_type());
 
+	blob_store_note_template(pstmt->utilityStmt);
+
 	/* Left by a statement that failed. */
 	if (context == PROCESS_UTILITY_TOPLEVEL)
 		blob_store_forget_relations();
