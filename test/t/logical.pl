@@ -4,7 +4,8 @@
 # all columns), an index on content, and bytea on one side and blobstate on the other.  Values are
 # copied, inserted, appended to, changed, deleted; on the subscriber they are equal, and in extents
 # where they are long.  A slot that lags behind holds the collector back, and blobext_gc_status says
-# so; the subscriber's collector gives back what was deleted.
+# so; the subscriber's collector gives back what was deleted.  Another publisher does not have
+# blobext, and sends bytea.
 #
 # Seen to fail: without the collector's check of slots; with an extent map that looks to walsenders
 # like any table (FOR ALL TABLES publishes it, and its initial copy never ends).
@@ -165,6 +166,51 @@ ok($is_free, 'then it is freed') or diag($reason);
 ($freed, $reason) = collect($subscriber);
 is($freed, 't', 'the subscriber frees what was deleted') or diag($reason);
 agree('after the collectors');
+
+# ---- a publisher that knows nothing of blobext ----
+
+my $plain = PostgreSQL::Test::Cluster->new('plain');
+$plain->init(allows_streaming => 'logical');
+$plain->start;
+my @plain_tables = ('plain_key', 'plain_full');
+foreach my $node ($plain, $subscriber)
+{
+	my $type = $node == $plain ? 'bytea' : 'blobstate';
+	$node->safe_psql('postgres', "CREATE TABLE plain_key (id int PRIMARY KEY, b $type);
+		CREATE TABLE plain_full (id int, b $type);
+		ALTER TABLE plain_full REPLICA IDENTITY FULL");
+}
+$plain->safe_psql('postgres', 'CREATE PUBLICATION pub FOR TABLE ' . join(', ', @plain_tables));
+my $long = q(decode(repeat(md5(i::text), i * 500), 'hex'));
+foreach my $binary ('false', 'true')
+{
+	$plain->safe_psql('postgres', "INSERT INTO $_ SELECT i, $long FROM generate_series(1, 60) AS i")
+	  foreach @plain_tables;
+	$subscriber->safe_psql('postgres', "CREATE SUBSCRIPTION plain CONNECTION '" . $plain->connstr .
+		" dbname=postgres' PUBLICATION pub WITH (binary = $binary)");
+	$subscriber->wait_for_subscription_sync($plain, 'plain');
+	foreach my $table (@plain_tables)
+	{
+		$plain->safe_psql('postgres', "
+			INSERT INTO $table SELECT i, $long FROM generate_series(101, 130) AS i;
+			UPDATE $table SET b = b || 'more' WHERE id % 4 = 0;
+			UPDATE $table SET id = id + 1000 WHERE id % 4 = 1;
+			DELETE FROM $table WHERE id % 4 = 2");
+	}
+	$plain->wait_for_catchup('plain');
+	foreach my $table (@plain_tables)
+	{
+		my $rows = "SELECT id, encode(sha256(b), 'hex') FROM $table ORDER BY id";
+		my $here = $plain->safe_psql('postgres', $rows);
+		is($subscriber->safe_psql('postgres', $rows), $here, "plain publisher, binary $binary: $table");
+		is(scalar(split /\n/, $here), 67, 'rows');
+		is($subscriber->safe_psql('postgres',
+			"SELECT count(*) FROM $table WHERE blob_storage(b) <> 'extents'"), '0', 'in extents');
+		$_->safe_psql('postgres', "TRUNCATE $table") foreach ($plain, $subscriber);
+	}
+	$subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION plain');
+}
+$plain->stop;
 
 # The apply worker is killed with what it has stored and not committed.
 fill(2_000, (map { $_ + 100 } @more), 5_000_000);
