@@ -57,6 +57,7 @@ blob_gc_install_hooks(void)
 {
 	blob_gc_carriers_install();
 	blob_gc_launcher_register();
+	blob_space_allocation_hook = blob_gc_schedule_allocated;
 }
 
 static char *format_reason(BlobGcRound *round, const char *format, va_list arguments)

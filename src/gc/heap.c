@@ -149,8 +149,30 @@ mark_page(BlobGcRound *round, BlockNumber block, Page page, TupleMarker mark)
 	}
 }
 
+/*
+ * Remove versions of rows that nobody sees any more, so that what they refer to need not wait for
+ * VACUUM.  A reader does the same to a page that is nearly full, under the same horizon; so make it
+ * look full, by a hint that an UPDATE leaves, too, which did not find room there.
+ */
+static void
+prune(BlobGcRound *round, Buffer buffer)
+{
+	Page		page = BufferGetPage(buffer);
+	TransactionId oldest = ((PageHeader) page)->pd_prune_xid;
+
+	/* Looked at without a lock, as readers do.  What S1 keeps cannot be removed. */
+	if (!TransactionIdIsValid(oldest) ||
+		!TransactionIdPrecedes(oldest, round->snapshot->xmin))
+		return;
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	PageSetFull(page);
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	heap_page_prune_opt(round->relation, buffer);
+}
+
+/* may_prune: an ordinary table. */
 static bool
-scan(BlobGcRound *round, TupleMarker mark)
+scan(BlobGcRound *round, TupleMarker mark, bool may_prune)
 {
 	BlockNumber block_count = RelationGetNumberOfBlocks(round->relation);
 	PGAlignedBlock copy;
@@ -160,6 +182,8 @@ scan(BlobGcRound *round, TupleMarker mark)
 		Buffer		buffer = ReadBufferExtended(round->relation, MAIN_FORKNUM, block, RBM_NORMAL,
 												round->strategy);
 
+		if (may_prune)
+			prune(round, buffer);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
 		UnlockReleaseBuffer(buffer);
@@ -192,7 +216,7 @@ bool
 blob_gc_mark_heap(BlobGcRound *round)
 {
 	mark_missing_values(round);
-	return scan(round, mark_tuple);
+	return scan(round, mark_tuple, !round->options.dry_run);
 }
 
 /* ---- statistics ---- */
@@ -296,7 +320,7 @@ mark_catalog(BlobGcRound *round, Oid catalog, TupleMarker mark)
 	round->lock_mode = AccessShareLock;
 	round->relation = table_open(catalog, round->lock_mode);
 	blob_gc_status_totals(1, RelationGetNumberOfBlocks(round->relation));
-	complete = scan(round, mark);
+	complete = scan(round, mark, false);
 	table_close(round->relation, round->lock_mode);
 	round->relation = NULL;
 	blob_gc_status_relation_done();

@@ -394,13 +394,15 @@ blob_gc_launcher_main(Datum argument)
 	blob_gc_fix_settings("blobext launcher");
 	tick_context = AllocSetContextCreate(TopMemoryContext, "blobext launcher",
 										 ALLOCSET_DEFAULT_SIZES);
+	blob_gc_schedule_set_latch(MyLatch);
 	for (;;)
 	{
 		TimestampTz now = GetCurrentTimestamp();
 		TimestampTz next_tick = tick_at + blob_autogc_naptime_s * USECS_PER_SEC;
 
 		reap_workers();
-		if (now >= next_tick || now < tick_at)	/* the clock may have been set back */
+		if (now >= next_tick || now < tick_at ||	/* the clock may have been set back */
+			blob_gc_schedule_is_urgent())
 		{
 			tick_at = now;
 			tick();

@@ -16,6 +16,7 @@
 #include "gc/status.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
+#include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
@@ -26,6 +27,9 @@
 
 /* So often the interval is doubled where only dead rows are left that rounds do not get at. */
 #define MAX_INTERVAL_DOUBLINGS 6
+
+/* How soon after a look another one that cannot wait. */
+#define URGENT_MS 1000
 
 /* How often the log repeats a reason. */
 #define REPEAT_REASON_MS (60 * 60 * 1000)
@@ -58,6 +62,9 @@ typedef struct ScheduleEntry
 typedef struct ScheduleTable
 {
 	LWLock	   *lock;
+	Latch	   *launcher;		/* NULL until it has started; it may have ended since */
+	bool		is_urgent;		/* the launcher shall look now */
+	TimestampTz urgent_at;		/* when that was so last */
 	ScheduleEntry entries[FLEXIBLE_ARRAY_MEMBER];
 } ScheduleTable;
 
@@ -173,6 +180,26 @@ blob_gc_schedule_wake(void)
 	LWLockRelease(table->lock);
 }
 
+void
+blob_gc_schedule_set_latch(Latch *latch)
+{
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	table->launcher = latch;
+	LWLockRelease(table->lock);
+}
+
+bool
+blob_gc_schedule_is_urgent(void)
+{
+	bool		is_urgent;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	is_urgent = table->is_urgent;
+	table->is_urgent = false;
+	LWLockRelease(table->lock);
+	return is_urgent;
+}
+
 static int
 compare_oids(const void *a, const void *b)
 {
@@ -215,6 +242,17 @@ removed_values(const ScheduleEntry *entry, const BlobGcChurn *churn)
 	return Min((double) rows, (double) entry->live_blobs);
 }
 
+/* So many bytes, stored or removed since the last round, make another one due. */
+static double
+due_bytes(const ScheduleEntry *entry)
+{
+	double		bytes = (double) blob_autogc_threshold_kb * 1024;
+
+	if (entry->is_known)
+		bytes += blob_autogc_scale_factor * (double) entry->live_bytes;
+	return bytes;
+}
+
 /* Is the last round that old?  The interval is doubled so many times. */
 static bool
 is_overdue(const ScheduleEntry *entry, int doublings)
@@ -234,15 +272,13 @@ judge(const ScheduleEntry *entry, const BlobGcChurn *churn, BlobGcVerdict *verdi
 {
 	uint64		allocated_pages = churn->allocated_pages - entry->churn.allocated_pages;
 	double		bytes = (double) allocated_pages * BLOB_PAGE_SIZE;
-	double		limit = (double) blob_autogc_threshold_kb * 1024;
 	bool		has_changed = !entry->is_known || allocated_pages > 0 ||
 		churn->fingerprint == 0 || churn->fingerprint != entry->churn.fingerprint;
 
 	if (entry->is_known && entry->live_blobs > 0)
 		bytes += removed_values(entry, churn) * ((double) entry->live_bytes / entry->live_blobs);
-	if (entry->is_known)
-		limit += blob_autogc_scale_factor * (double) entry->live_bytes;
-	verdict->is_due = has_changed && ((bytes > 0 && bytes >= limit) || is_overdue(entry, 0));
+	verdict->is_due = has_changed &&
+		((bytes > 0 && bytes >= due_bytes(entry)) || is_overdue(entry, 0));
 	if (churn->dead_rows > 0 && is_overdue(entry, Min(entry->fruitless, MAX_INTERVAL_DOUBLINGS)))
 		verdict->is_due = true;
 
@@ -261,6 +297,38 @@ blob_gc_schedule_judge(const BlobGcChurn *churn, BlobGcVerdict *verdict)
 	if (entry != NULL)
 		judge(entry, churn, verdict);
 	LWLockRelease(table->lock);
+}
+
+/*
+ * Looks are a naptime apart, but a store that is written fast would grow by all that is written
+ * meanwhile.  A look that fails, or is not done yet, is not hurried.
+ */
+void
+blob_gc_schedule_allocated(const BlobSpaceId *space, uint64 allocated_pages)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	Latch	   *launcher = NULL;
+	ScheduleEntry *entry;
+
+	if (!blob_autogc)
+		return;
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	entry = make_entry(space->dboid);
+	if (entry != NULL && entry->failures == 0 && !table->is_urgent &&
+		TimestampDifferenceExceeds(table->urgent_at, now, URGENT_MS) &&
+		TimestampDifferenceExceeds(entry->looked_at, now, URGENT_MS) &&
+		(double) (allocated_pages - entry->churn.allocated_pages) * BLOB_PAGE_SIZE >=
+		due_bytes(entry))
+	{
+		entry->next_look = 0;
+		entry->look_again = true;
+		table->is_urgent = true;
+		table->urgent_at = now;
+		launcher = table->launcher;
+	}
+	LWLockRelease(table->lock);
+	if (launcher != NULL)
+		SetLatch(launcher);
 }
 
 void

@@ -8,7 +8,10 @@
 
 #include "postgres.h"
 
+#include "core/page.h"
 #include "utils/timestamp.h"
+
+struct Latch;
 
 /* What changed in a database, as far as counters tell: compared with the same at the last round. */
 typedef struct BlobGcChurn
@@ -47,6 +50,18 @@ extern void blob_gc_schedule_look_begins(Oid database, uint64 allocated_pages, i
 
 /* Look at all databases soon: settings have changed. */
 extern void blob_gc_schedule_wake(void);
+
+/* The latch of the launcher, for whom the next function is. */
+extern void blob_gc_schedule_set_latch(struct Latch *latch);
+
+/* Whether somebody has allocated so much since the last call that a look cannot wait. */
+extern bool blob_gc_schedule_is_urgent(void);
+
+/*
+ * Who allocates: wakes the launcher up if a round is due by what was allocated alone.  A hook of
+ * space/space.h.
+ */
+extern void blob_gc_schedule_allocated(const BlobSpaceId *space, uint64 allocated_pages);
 
 /* Forget all databases but these (sorted). */
 extern void blob_gc_schedule_keep(const Oid *databases, int count);

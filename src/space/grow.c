@@ -26,8 +26,14 @@
 /* What the map can address: MaxBlockNumber blocks of entries, about 8 PiB. */
 #define MAX_STORE_PAGES ((BlobPageNo) (MaxBlockNumber - 1) * BLOB_MAP_ENTRIES)
 
-/* A store asks for at most one checkpoint in this time. */
-#define CHECKPOINT_REQUEST_MS (30 * 1000)
+/* Freed pages that are worth a checkpoint: a sixteenth of the store. */
+#define WORTH_CHECKPOINT_PAGES UINT64CONST(16384)	/* at least 64 MiB */
+#define WORTH_CHECKPOINT_PART 16
+
+/* The pause after a checkpoint, in times of what it took, and its bounds. */
+#define CHECKPOINT_PAUSE_TIMES 5
+#define MIN_CHECKPOINT_PAUSE_MS 1000
+#define MAX_CHECKPOINT_PAUSE_MS (60 * 1000)
 
 /* ---- loading ---- */
 
@@ -208,6 +214,7 @@ blob_space_load(BlobSpace *space, BlobSpaceShared *shared)
 typedef struct Situation
 {
 	uint64		longest_pages;	/* free run */
+	uint64		free_pages;
 	uint64		pending_pages;
 	uint64		store_pages;	/* with a file */
 	BlobPageNo	end_page;
@@ -219,6 +226,7 @@ look(BlobSpaceShared *shared, Situation *now)
 {
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	now->longest_pages = blob_free_runs_longest(blob_space_area, &shared->free_runs);
+	now->free_pages = shared->free_runs.page_count;
 	now->pending_pages = blob_pending_pages(&shared->pending);
 	now->oldest_pending = blob_pending_oldest(&shared->pending);
 	now->end_page = shared->reserved_pages;
@@ -238,11 +246,22 @@ disk_pages(void)
 	return (uint64) file_system.f_bavail * file_system.f_frsize / BLOB_PAGE_SIZE;
 }
 
-/* How much to reserve when so many pages are needed; never most of what the disk has left. */
+/* So much of a store is waiting for a checkpoint that one is worth its price. */
+static uint64
+worth_pages(const Situation *now)
+{
+	return Max(WORTH_CHECKPOINT_PAGES, now->store_pages / WORTH_CHECKPOINT_PART);
+}
+
+/*
+ * How much to reserve when so many pages are needed; little where much will be free soon, and never
+ * most of what the disk has left.
+ */
 static uint64
 growth_pages(const Situation *now, uint64 needed_pages)
 {
-	uint64		pages = Max(MIN_GROWTH_PAGES, Min(MAX_GROWTH_PAGES, now->store_pages / 8));
+	uint64		part = now->pending_pages >= worth_pages(now) ? 64 : 8;
+	uint64		pages = Max(MIN_GROWTH_PAGES, Min(MAX_GROWTH_PAGES, now->store_pages / part));
 
 	if (pages <= needed_pages || pages > disk_pages() / 4)
 		return needed_pages;
@@ -346,30 +365,73 @@ grow_end(BlobSpace *space, BlobSpaceShared *shared, BlobPageNo first_page, uint6
 }
 
 /*
- * Whether to ask for a checkpoint, and how (flags).  A store that is written and emptied at a high
+ * Whether to ask for a checkpoint, at full speed.  A store that is written and emptied at a high
  * rate would grow by all that is freed between two checkpoints.  But a checkpoint is not free for
- * everybody else; so only where a quarter of the store waits for one, none that would help has
- * begun, and not too often.  Only where half of the store waits is it not spread over time.
+ * everybody else.  So only where enough waits for one, and where those asked for so far have taken
+ * a sixth of the time at most.  One that runs, but is spread over time, is hurried by this.
  */
 static bool
-wants_checkpoint(BlobSpaceShared *shared, const Situation *now, int *flags)
+wants_checkpoint(BlobSpaceShared *shared, const Situation *now)
 {
 	TimestampTz time = GetCurrentTimestamp();
+	bool		wants;
 
-	if (now->pending_pages < Max(MIN_GROWTH_PAGES, now->store_pages / 4) ||
-		now->oldest_pending <= GetRedoRecPtr() ||
-		!TimestampDifferenceExceeds(shared->checkpoint_request, time, CHECKPOINT_REQUEST_MS))
+	if (now->pending_pages < worth_pages(now))
 		return false;
-	shared->checkpoint_request = time;
-	*flags = now->pending_pages >= now->store_pages / 2 ? CHECKPOINT_IMMEDIATE : 0;
-	return true;
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	wants = TimestampDifferenceExceeds(shared->checkpoint_request, time,
+									   shared->checkpoint_pause_ms);
+	if (wants)
+	{
+		shared->checkpoint_request = time;
+		shared->checkpoint_awaited = true;
+	}
+	LWLockRelease(&shared->lock);
+	return wants;
+}
+
+static void
+ask_for_checkpoint(const Situation *now, int flags)
+{
+	ereport(DEBUG1,
+			(errmsg_internal("blobext asks for a checkpoint: " UINT64_FORMAT
+							 " freed pages wait for one", now->pending_pages)));
+	RequestCheckpoint(flags);
+}
+
+void
+blob_space_ask_for_checkpoint(BlobSpaceShared *shared)
+{
+	Situation	now;
+
+	look(shared, &now);
+	if (now.free_pages < now.pending_pages && wants_checkpoint(shared, &now))
+		ask_for_checkpoint(&now, CHECKPOINT_IMMEDIATE);
+}
+
+void
+blob_space_checkpoint_was_seen(BlobSpaceShared *shared)
+{
+	long		took_ms;
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	if (shared->checkpoint_awaited)
+	{
+		took_ms = TimestampDifferenceMilliseconds(shared->checkpoint_request,
+												  GetCurrentTimestamp());
+		shared->checkpoint_awaited = false;
+		shared->checkpoint_pause_ms =
+			(int) Min(Max(took_ms * CHECKPOINT_PAUSE_TIMES, MIN_CHECKPOINT_PAUSE_MS),
+					  MAX_CHECKPOINT_PAUSE_MS);
+	}
+	LWLockRelease(&shared->lock);
 }
 
 void
 blob_space_grow(BlobSpace *space, BlobSpaceShared *shared, uint64 needed_pages, bool *may_wait)
 {
 	Situation	now;
-	int			flags = 0;
+	int			flags = CHECKPOINT_IMMEDIATE;
 	bool		wants = false;
 
 	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
@@ -391,19 +453,14 @@ blob_space_grow(BlobSpace *space, BlobSpaceShared *shared, uint64 needed_pages, 
 	{
 		uint64		pages = growth_pages(&now, needed_pages);
 
-		wants = wants_checkpoint(shared, &now, &flags);
+		wants = wants_checkpoint(shared, &now);
 		if (!grow_inside(space, shared, needed_pages, pages))
 			grow_end(space, shared, now.end_page, pages);
 	}
 	LWLockRelease(&shared->growth_lock);
 
 	if (wants)
-	{
-		ereport(DEBUG1,
-				(errmsg_internal("blobext asks for a checkpoint: " UINT64_FORMAT
-								 " freed pages wait for one", now.pending_pages)));
-		RequestCheckpoint(flags);
-	}
+		ask_for_checkpoint(&now, flags);
 }
 
 void

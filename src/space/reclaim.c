@@ -81,6 +81,8 @@ blob_space_mature(BlobSpaceShared *shared)
 
 	completed_redo = blob_space_completed_redo();
 	moved = move_covered(shared, &shared->pending, &shared->free_runs, completed_redo);
+	if (moved)
+		blob_space_checkpoint_was_seen(shared);
 	(void) move_covered(shared, &shared->absent_pending, &shared->absent, completed_redo);
 	return moved;
 }
@@ -289,6 +291,7 @@ blob_space_reclaim(BlobSpace *space)
 		if (reclaim_segment(space, shared, blob_segment_of(page)))
 			removed++;
 	}
+	blob_space_ask_for_checkpoint(shared);
 	return removed;
 }
 

@@ -29,6 +29,9 @@
 /* Memory of the free runs that is there from the start; more comes from DSM segments. */
 #define DSA_INITIAL_BYTES (256 * 1024)
 
+/* How often the allocation hook is called. */
+#define HOOK_PAGES UINT64CONST(4096)	/* 16 MiB */
+
 /* How long a reader that holds a buffer lock waits for the lock on the map, see lock_map(). */
 #define MAP_LOCK_TIMEOUT_MS 10000
 #define MAP_LOCK_POLL_MS 10
@@ -42,6 +45,7 @@ typedef struct SpaceControl
 static SpaceControl *control;
 static HTAB *space_table;
 dsa_area   *blob_space_area;
+BlobSpaceAllocationHook blob_space_allocation_hook;
 
 static Size
 control_bytes(void)
@@ -158,6 +162,8 @@ blob_space_shared(const BlobSpaceId *id)
 		blob_free_runs_init(&shared->absent);
 		blob_pending_init(&shared->absent_pending);
 		shared->checkpoint_request = 0;
+		shared->checkpoint_awaited = false;
+		shared->checkpoint_pause_ms = 0;
 		shared->reserved_pages = 0;
 		shared->next_generation = shared->generation_limit = 0;
 		shared->allocated_pages = 0;
@@ -311,8 +317,11 @@ draw_generations(BlobSpaceShared *shared, BlobExtent *extents, int count)
 		extents[i].generation = shared->next_generation++;
 }
 
-/* Take pages and generations in memory, growing the store as needed. */
-static void
+/*
+ * Take pages and generations in memory, growing the store as needed.  Returns the sum of all that
+ * were taken so far.
+ */
+static uint64
 take(BlobSpace *space, BlobSpaceShared *shared, uint64 total_pages, BlobExtent *extents, int count)
 {
 	bool		may_wait = true;
@@ -321,6 +330,7 @@ take(BlobSpace *space, BlobSpaceShared *shared, uint64 total_pages, BlobExtent *
 	{
 		bool		generations_left;
 		bool		taken = false;
+		uint64		allocated_pages = 0;
 
 		CHECK_FOR_INTERRUPTS();
 		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
@@ -332,13 +342,13 @@ take(BlobSpace *space, BlobSpaceShared *shared, uint64 total_pages, BlobExtent *
 			if (taken)
 			{
 				draw_generations(shared, extents, count);
-				shared->allocated_pages += total_pages;
+				allocated_pages = shared->allocated_pages += total_pages;
 			}
 		}
 		LWLockRelease(&shared->lock);
 
 		if (taken)
-			return;
+			return allocated_pages;
 		if (!shared->loaded)
 			blob_space_load(space, shared);
 		else if (!generations_left)
@@ -368,18 +378,31 @@ publish(BlobSpace *space, BlobSpaceShared *shared, const BlobExtent *extents, in
 	PG_END_TRY();
 }
 
+/* Another so many pages have been allocated; allocated_pages is the sum. */
+static void
+at_allocation(BlobSpace *space, BlobSpaceShared *shared, uint64 pages, uint64 allocated_pages)
+{
+	if (allocated_pages / HOOK_PAGES == (allocated_pages - pages) / HOOK_PAGES)
+		return;
+	(void) blob_space_mature(shared);
+	if (blob_space_allocation_hook != NULL)
+		blob_space_allocation_hook(&space->id, allocated_pages);
+}
+
 int
 blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan, uint64 size_bytes,
 					BlobExtent *extents)
 {
 	BlobSpaceShared *shared = blob_space_shared(&space->id);
 	int			count = lay_out(plan, extents);
+	uint64		allocated_pages;
 
 	Assert(!RecoveryInProgress());	/* replay changes the map behind our back */
 	Assert(TransactionIdIsValid(GetTopTransactionIdIfAny()));
 
-	take(space, shared, plan->total_pages, extents, count);
+	allocated_pages = take(space, shared, plan->total_pages, extents, count);
 	publish(space, shared, extents, count, plan->first_extent_no, size_bytes);
+	at_allocation(space, shared, plan->total_pages, allocated_pages);
 	return count;
 }
 

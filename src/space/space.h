@@ -97,6 +97,13 @@ extern PGDLLEXPORT int blob_space_reclaim(BlobSpace *space);
 extern uint64 blob_space_allocated_pages(const BlobSpaceId *id);
 
 /*
+ * Called each time that this number has grown by another 16 MiB, by who allocated, without locks of
+ * ours.  Must not fail, nor wait for more than a moment.
+ */
+typedef void (*BlobSpaceAllocationHook) (const BlobSpaceId *id, uint64 allocated_pages);
+extern BlobSpaceAllocationHook blob_space_allocation_hook;
+
+/*
  * Log that a store is gone, and remove its files; true when they are.  For what only the collector
  * knows: the drop of its map or database has committed, nobody can lock that map any more.
  */

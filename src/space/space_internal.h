@@ -29,6 +29,8 @@ typedef struct BlobSpaceShared
 	BlobGeneration next_generation;
 	BlobGeneration generation_limit;
 	TimestampTz checkpoint_request; /* when one was asked for last */
+	bool		checkpoint_awaited; /* and not yet seen to be complete */
+	int			checkpoint_pause_ms;	/* until the next one may be asked for */
 	uint64		allocated_pages;	/* given out since the start of the server */
 } BlobSpaceShared;
 
@@ -54,6 +56,13 @@ extern void blob_space_load(BlobSpace *space, BlobSpaceShared *shared);
  */
 extern void blob_space_grow(BlobSpace *space, BlobSpaceShared *shared, uint64 needed_pages,
 							bool *may_wait);
+
+/*
+ * After freeing: ask for a checkpoint if more waits for one than is free, and it is worth it.  When
+ * one is seen to be complete, to be told, as its length says when the next one may be asked for.
+ */
+extern void blob_space_ask_for_checkpoint(BlobSpaceShared *shared);
+extern void blob_space_checkpoint_was_seen(BlobSpaceShared *shared);
 
 /* Make sure that so many more generations can be drawn. */
 extern void blob_space_reserve_generations(BlobSpace *space, BlobSpaceShared *shared, int count);
