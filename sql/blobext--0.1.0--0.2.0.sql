@@ -80,13 +80,14 @@ COMMENT ON FUNCTION blob_chunk_count(blobstate, integer) IS
     'number of rows of blob_chunks(), error for a size that no chunk can have';
 
 -- In SQL and not strict, so that the planner can put the query in the place of a call in FROM:
--- then each piece is read when its row is fetched, and only if its data is wanted.
-CREATE FUNCTION blob_chunks(blobstate, chunk_size integer DEFAULT 1048576)
+-- then each piece is read when its row is fetched, and only if its data is wanted.  pg_upgrade
+-- repeats the body as PostgreSQL prints it, which needs names for the parameters.
+CREATE FUNCTION blob_chunks(content blobstate, chunk_size integer DEFAULT 1048576)
     RETURNS TABLE (chunk_no bigint, "offset" bigint, data bytea)
     LANGUAGE SQL IMMUTABLE PARALLEL SAFE ROWS 100 COST 100
 BEGIN ATOMIC
-    SELECT n, n * chunk_size, blob_read($1, n * chunk_size, chunk_size)
-    FROM generate_series(0, blob_chunk_count($1, chunk_size) - 1) AS n;
+    SELECT n, n * chunk_size, blob_read(content, n * chunk_size, chunk_size)
+    FROM generate_series(0, blob_chunk_count(content, chunk_size) - 1) AS n;
 END;
 COMMENT ON FUNCTION blob_chunks(blobstate, integer) IS
     'the content in pieces of chunk_size bytes, the last one shorter';
@@ -448,6 +449,16 @@ COMMENT ON COLUMN blobext_space.tier IS 'which tier size the extents have; null 
 COMMENT ON COLUMN blobext_space.extents IS 'extents that begin in the segment; null where none';
 COMMENT ON COLUMN blobext_space.pages IS 'pages of 4 kB in the segment';
 COMMENT ON COLUMN blobext_space.bytes IS 'bytes in the segment';
+
+CREATE FUNCTION blobext_files(
+        OUT segment integer, OUT file text, OUT bytes bigint, OUT file_bytes bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+REVOKE ALL ON FUNCTION blobext_files() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_files() TO pg_monitor;
+COMMENT ON FUNCTION blobext_files() IS
+    'files that the extent map says this database has, below the data directory: the least size of '
+    'each, and the size it has (null: it is missing)';
 
 CREATE FUNCTION blobext_gc(dry_run boolean DEFAULT false,
         OUT freed_blobs bigint, OUT freed_bytes bigint, OUT live_blobs bigint,

@@ -60,7 +60,15 @@ void
 _PG_init(void)
 {
 	if (!process_shared_preload_libraries_in_progress)
+	{
+		/*
+		 * pg_upgrade loads the library before it changes anything, to see whether it can.  Without
+		 * the hooks, columns that it makes would lack the hidden type modifier.
+		 */
+		if (IsBinaryUpgrade)
+			blob_space_require_preload();
 		return;
+	}
 
 	blob_settings_define();
 	blob_recovery_register();

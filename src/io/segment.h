@@ -88,6 +88,9 @@ extern bool blob_segment_remove(const BlobSpaceId *space, uint32 segment_no);
  */
 extern bool blob_segment_remove_dir(const BlobSpaceId *space);
 
+/* Whether the space has a directory; it has one from the first reservation to its end. */
+extern bool blob_segment_dir_exists(const BlobSpaceId *space);
+
 /* The spaces that have a directory, in no order, in the current memory context. */
 extern int	blob_segment_list_spaces(BlobSpaceId **spaces);
 

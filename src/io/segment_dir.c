@@ -55,6 +55,15 @@ blob_segment_list_spaces(BlobSpaceId **spaces)
 	return count;
 }
 
+bool
+blob_segment_dir_exists(const BlobSpaceId *space)
+{
+	char		path[MAXPGPATH];
+
+	blob_segment_dir_path(path, sizeof(path), space);
+	return access(path, F_OK) == 0 || errno != ENOENT;
+}
+
 /* Remove the files; truncated first, as in blob_segment_remove(). */
 static bool
 remove_files(const char *path)

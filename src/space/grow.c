@@ -160,6 +160,25 @@ remove_leftover(const BlobSpaceId *space, BlobSpaceShared *shared, uint32 segmen
 		(void) blob_segment_remove(space, segment_no);
 }
 
+/*
+ * A map without its files: pg_upgrade, for one, carries relations only.  To go on would be to make
+ * new files in which old values have zeros.
+ */
+static void
+require_directory(const BlobSpaceId *space, const BlobMapMeta *meta)
+{
+	char		path[MAXPGPATH];
+
+	if (meta->reserved_pages == 0 || blob_segment_dir_exists(space))
+		return;
+	blob_segment_dir_path(path, sizeof(path), space);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_FILE),
+			 errmsg("the files of the extent store are missing"),
+			 errdetail("There is no directory \"%s\".", path),
+			 errhint("After pg_upgrade, stop the server and run blobext_upgrade.")));
+}
+
 /* While loaded is false nobody else touches the members. */
 static void
 load(BlobSpace *space, BlobSpaceShared *shared)
@@ -172,6 +191,7 @@ load(BlobSpace *space, BlobSpaceShared *shared)
 	};
 
 	blob_map_read_meta(space->map, &meta);
+	require_directory(&space->id, &meta);
 	blob_free_runs_clear(blob_space_area, &shared->free_runs);
 	blob_pending_clear(blob_space_area, &shared->pending);
 	blob_free_runs_clear(blob_space_area, &shared->absent);

@@ -33,6 +33,7 @@ CREATE TEMP TABLE administration AS SELECT unnest(ARRAY[
 	'blobext_check(regclass)',
 	'blobext_check_state()',
 	'blobext_space_usage()',
+	'blobext_files()',
 	'blobext_gc(boolean)',
 	'blobext_gc_state()',
 	'blob_import(text)',
@@ -102,6 +103,7 @@ SELECT bag_eq(
 	$$SELECT signature, grantee::regrole::text FROM function, aclexplode(proacl)
 		WHERE grantee NOT IN (0, proowner)$$,
 	$$VALUES ('blobext_check_state()', 'pg_monitor'), ('blobext_gc_state()', 'pg_monitor'), ('blobext_space_usage()', 'pg_monitor'),
+		('blobext_files()', 'pg_monitor'),
 		('blob_import(text)', 'pg_read_server_files'),
 		('blob_export(blobstate,text)', 'pg_write_server_files')$$,
 	'privileges of other roles on functions');
@@ -127,7 +129,7 @@ SELECT bag_eq(
 		'blobstate(blobstate,integer,boolean)', 'blobext_require_library(text)', 'blobext_create_store(regclass)',
 		'blobext_map_handler(internal)', 'blobext_check(regclass)', 'blobext_check_state()',
 		'blobext_stat_counters()',
-		'blobext_space_usage()', 'blobext_gc(boolean)', 'blobext_gc_state()',
+		'blobext_space_usage()', 'blobext_files()', 'blobext_gc(boolean)', 'blobext_gc_state()',
 		'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
 		'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
 		'blob_insert(blobstate,bigint,bytea)', 'blob_delete(blobstate,bigint,bigint)',
