@@ -4,6 +4,8 @@ MODULE_big = blobext
 DATA = sql/blobext--0.1.0.sql sql/blobext--0.1.0--0.2.0.sql sql/blobext--0.2.0.sql
 OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c src/*/*.c))
 SHLIB_LINK = -luring -lcrypto
+# Carries the extent store to a cluster that pg_upgrade has made.
+SCRIPTS = tools/blobext_upgrade
 # The C interface for other extensions: #include "extension/blobext/blobext.h"
 HEADERS_blobext = src/api/blobext.h
 

@@ -20,11 +20,13 @@ our @EXPORT = qw(
 
 # A running server with blobext preloaded and created.  Options: streaming (wal_level replica
 # and what a standby needs), conf (text for postgresql.conf), init (options of initdb), fsync
-# (default on: nothing here makes sense without), start (default 1), create (default 1).
+# (default on: nothing here makes sense without), start (default 1), create (default 1), install
+# (directory of another PostgreSQL).
 sub blob_cluster
 {
 	my ($name, %options) = @_;
-	my $node = PostgreSQL::Test::Cluster->new($name);
+	my @install = defined $options{install} ? (install_path => $options{install}) : ();
+	my $node = PostgreSQL::Test::Cluster->new($name, @install);
 
 	$node->init(
 		allows_streaming => $options{streaming} // 0,
