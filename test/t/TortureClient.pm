@@ -32,18 +32,28 @@ sub new
 	return $self;
 }
 
-# One statement: its SQLSTATE, and its output.  Nothing when the connection is gone.
-sub run
+# Start a statement.
+sub begin
 {
 	my ($self, $sql) = @_;
-	my ($in, $out) = @$self{qw(in out)};
-	my $end = 'END' . $self->{no}++;
-	my @lines;
+	my $in = $self->{in};
 
 	return if $self->{is_gone};
 	local $SIG{PIPE} = 'IGNORE';
-	print $in "$sql;\n\\echo $end :SQLSTATE\n" or return $self->gone;
-	$in->flush or return $self->gone;
+	$self->{no}++;
+	print $in "$sql;\n\\echo END$self->{no} :SQLSTATE\n" or return $self->gone;
+	return $in->flush || $self->gone;
+}
+
+# Its end: its SQLSTATE, and its output.  Nothing when the connection is gone.
+sub end
+{
+	my ($self) = @_;
+	my $out = $self->{out};
+	my $end = "END$self->{no}";
+	my @lines;
+
+	return if $self->{is_gone};
 	while (my $line = <$out>)
 	{
 		chomp $line;
@@ -60,10 +70,31 @@ sub run
 	return $self->gone;
 }
 
+sub run
+{
+	my ($self, $sql) = @_;
+	return $self->begin($sql) && $self->end;
+}
+
 sub gone
 {
 	my ($self) = @_;
 	$self->{is_gone} = 1;
+	return;
+}
+
+# After a statement that failed: note why, and end its transaction.
+sub failed
+{
+	my ($self, $sql) = @_;
+	return if $self->{is_gone};
+	return $self->gone if -e $self->{power_is_off};
+	my $text = join(' ', @{ $self->{lines} });
+	my $state = $self->{state};
+	$self->{errors}{$state}++;
+	push @{ $self->{failures} }, "$state: $text\n  in: " . substr($sql, 0, 500)
+	  unless $may_fail{$state} || $text =~ /$race/;
+	$self->run('ROLLBACK') && $self->run('CLOSE ALL');
 	return;
 }
 
@@ -73,16 +104,7 @@ sub all
 	my ($self, @statements) = @_;
 	foreach my $sql (@statements)
 	{
-		next if $self->run($sql);
-		return if $self->{is_gone};
-		return $self->gone if -e $self->{power_is_off};
-		my $text = join(' ', @{ $self->{lines} });
-		my $state = $self->{state};
-		$self->{errors}{$state}++;
-		push @{ $self->{failures} }, "$state: $text\n  in: " . substr($sql, 0, 500)
-		  unless $may_fail{$state} || $text =~ /$race/;
-		$self->run('ROLLBACK') && $self->run('CLOSE ALL');
-		return;
+		$self->run($sql) or return $self->failed($sql);
 	}
 	return 1;
 }
@@ -91,8 +113,14 @@ sub all
 
 sub key { return int(rand(1_000_000_000)); }
 
-# Seconds: mostly short, sometimes long enough for a whole round of the collector.
-sub pause { return sprintf('%.3f', rand() < 0.1 ? 0.3 + rand(1) : rand(0.15)); }
+# Seconds: mostly short, sometimes long enough for a whole round of the collector; always so for the
+# one client that keeps the others' past, see live().
+my $keeps_past;
+
+sub pause
+{
+	return sprintf('%.3f', $keeps_past || rand() < 0.1 ? 0.3 + rand(1.2) : rand(0.15));
+}
 
 sub one_of { return $_[ rand @_ ]; }
 
@@ -164,7 +192,7 @@ sub update
 sub change
 {
 	my $table = one_of(@tables);
-	my $kind = one_of(qw(append append append write insert delete truncate fork concat));
+	my $kind = one_of(qw(append append append write beyond insert delete truncate fork concat stream));
 	return sprintf('UPDATE %s SET (digest, b) = (SELECT (c).* FROM (SELECT changed(digest, b, $$%s$$,
 		%d, %d, %s) AS c OFFSET 0) AS s) WHERE id IN (SELECT chosen($$%s$$, $$%d$$, %d))
 		AND length(b) < 1000000', $table, $kind, key(), random_size(), content(), $table, key(),
@@ -219,7 +247,8 @@ sub transaction
 		my $dice = rand();
 		push @sql, $dice > 0.25 ? step() : ('SAVEPOINT s', step(),
 			$dice < 0.12 ? 'ROLLBACK TO s' : 'RELEASE s');
-		push @sql, sprintf('SELECT pg_sleep(%.3f)', rand(0.1)) if rand() < 0.1;
+		push @sql, sprintf('SELECT pg_sleep(%.3f)', rand(0.1))
+		  if rand() < ($self->{mode} eq 'short' ? 0.02 : 0.1);
 	}
 	return $self->all(@sql, rand() < 0.25 ? 'ROLLBACK' : 'COMMIT');
 }
@@ -244,11 +273,13 @@ sub held_cursor
 {
 	my ($self) = @_;
 	my $table = one_of(@tables);
-	return $self->all('BEGIN', sprintf('DECLARE held CURSOR WITH HOLD FOR SELECT digest, b FROM %s
-		ORDER BY md5(id || $$%d$$) LIMIT 6', $table, key()),
-		rand() < 0.3 ? ('MOVE 1 FROM held') : (), 'COMMIT', remove(),
-		rand() < 0.5 ? "VACUUM (SKIP_LOCKED) $table" : (), 'SELECT pg_sleep(' . pause() . ')',
-		q(SELECT drain('held')), 'CLOSE held', rand() < 0.5 ? insert() : ());
+	my $rows = sprintf('FROM %s ORDER BY md5(id || $$%d$$) LIMIT 6', $table, key());
+	$self->all('BEGIN', "DECLARE held CURSOR WITH HOLD FOR SELECT digest, b $rows",
+		rand() < 0.3 ? ('MOVE 1 FROM held') : (), 'COMMIT',
+		rand() < 0.5 ? remove() : "DELETE FROM $table WHERE id IN (SELECT id $rows)",
+		rand() < 0.5 ? "VACUUM (SKIP_LOCKED) $table" : ()) or return;
+	sleep(pause());		# in no transaction
+	return $self->all(q(SELECT drain('held')), 'CLOSE held', rand() < 0.5 ? insert() : ());
 }
 
 # Opened before others delete, and read piece by piece.
@@ -262,26 +293,57 @@ sub slow_reader
 		'MOVE 3 FROM slow', $pause, q(SELECT drain('slow')), 'ROLLBACK');
 }
 
-# A snapshot that a session takes over from another, which ends.
+# A second session of this client.
+sub other
+{
+	my ($self) = @_;
+	return $self->{other} if $self->{other};
+	$self->{other} = TortureClient->new(@$self{qw(connstr power_is_off)});
+	$self->{other}->all(q(SET lock_timeout = '2s'));
+	return $self->{other};
+}
+
+# A snapshot that goes from session to session, while what it shows is deleted.  Each has begun after
+# the one before it ended, or so it may seem.  The last one stores what it sees.
 sub exported_snapshot
 {
 	my ($self) = @_;
-	my $other = $self->{other} //= TortureClient->new(@$self{qw(connstr power_is_off)});
+	my ($has, $takes) = ($self, $self->other);
 
-	$other->all('BEGIN ISOLATION LEVEL REPEATABLE READ') or return $self->take_over($other);
-	$other->all('SELECT pg_export_snapshot()') or return $self->take_over($other);
-	my $name = $other->{lines}[0];
-	$self->all('BEGIN ISOLATION LEVEL REPEATABLE READ', "SET TRANSACTION SNAPSHOT '$name'");
-	$other->all('COMMIT');
-	return unless $self->take_over($other);
-	return $self->all('SELECT pg_sleep(' . pause() . ')',
-		'SELECT count(verified(digest, b)) FROM everything', 'COMMIT');
+	$has->all('BEGIN ISOLATION LEVEL REPEATABLE READ') or return $self->take_over($has);
+	for (1 .. 1 + rand(5))
+	{
+		$has->all('SELECT pg_export_snapshot()') or return $self->end_both($takes);
+		my $name = $has->{lines}[0];
+		$takes->all('BEGIN ISOLATION LEVEL REPEATABLE READ', "SET TRANSACTION SNAPSHOT '$name'")
+		  or return $self->end_both($has);
+		$has->all('COMMIT', remove(), remove()) or return $self->end_both($takes);
+		($has, $takes) = ($takes, $has);
+		$has->all('SELECT pg_sleep(' . pause() . ')') or return $self->end_both($takes);
+	}
+	my $done = $has->all('SELECT count(verified(digest, b)) FROM everything',
+		sprintf('INSERT INTO %s (digest, b) SELECT digest, b FROM everything
+			WHERE place = ANY ($${q,u,p,l}$$) ORDER BY md5(id || $$%d$$) LIMIT 40',
+			one_of(qw(a a q n)), key()), 'COMMIT', 'VACUUM (SKIP_LOCKED) u, p, l, q');
+	return $self->take_over($has) && $self->take_over($takes) && $done;
+}
+
+# One of two sessions has failed.
+sub end_both
+{
+	my ($self, $session) = @_;
+	$session->run('ROLLBACK');
+	$self->take_over($self->{other});
+	return;
 }
 
 sub take_over
 {
 	my ($self, $other) = @_;
+	return !$self->{is_gone} if $other == $self;
 	push @{ $self->{failures} }, @{ $other->{failures} // [] };
+	$self->{errors}{$_} += $other->{errors}{$_} foreach keys %{ $other->{errors} };
+	$other->{errors} = {};
 	$other->{failures} = [];
 	$self->gone if $other->{is_gone};
 	return !$other->{is_gone};
@@ -301,8 +363,19 @@ sub temporary_table
 sub procedure
 {
 	my ($self) = @_;
-	return $self->all(sprintf(q(SELECT survive('%d', %d)), key(), random_size())) if rand() < 0.3;
-	return $self->all(sprintf(q(CALL carry('%d', %d, %s)), key(), rand(16), pause()));
+	my $other = $self->other;
+	my $call = rand() < 0.3
+	  ? sprintf(q(SELECT survive('%d', %d, %s)), key(), random_size(), pause())
+	  : sprintf(q(CALL carry('%d', %d, %s)), key(), rand(16), pause());
+	$self->begin($call) or return;
+	# What it has deleted is gone while it goes on.
+	for (1 .. rand(4))
+	{
+		sleep(0.05 + rand(0.3));
+		$other->all('VACUUM (SKIP_LOCKED) a');
+	}
+	$self->end or return $self->failed($call);
+	return $self->take_over($other);
 }
 
 sub prepared_statement
@@ -361,23 +434,40 @@ sub maintain
 		'DROP INDEX IF EXISTS a_b'));
 }
 
-# Weights.
-my @deeds = (
-	[ 50, 'transaction' ], [ 4, 'prepare' ], [ 6, 'held_cursor' ], [ 6, 'slow_reader' ],
-	[ 2, 'exported_snapshot' ], [ 1, 'temporary_table' ], [ 7, 'procedure' ],
-	[ 2, 'prepared_statement' ], [ 2, 'truncate' ], [ 1, 'detach' ], [ 6, 'vacuum' ],
-	[ 2, 'maintain' ]);
+# Weights: of all deeds; of those that keep values or snapshots; of those that are short.
+my %deeds = (
+	all => [ [ 50, 'transaction' ], [ 4, 'prepare' ], [ 6, 'held_cursor' ], [ 6, 'slow_reader' ],
+		[ 2, 'exported_snapshot' ], [ 1, 'temporary_table' ], [ 7, 'procedure' ],
+		[ 2, 'prepared_statement' ], [ 2, 'truncate' ], [ 1, 'detach' ], [ 6, 'vacuum' ],
+		[ 2, 'maintain' ] ],
+	keep => [ [ 4, 'held_cursor' ], [ 4, 'slow_reader' ], [ 6, 'exported_snapshot' ],
+		[ 5, 'procedure' ], [ 1, 'temporary_table' ], [ 1, 'transaction' ] ],
+	short => [ [ 200, 'transaction' ], [ 30, 'vacuum' ], [ 4, 'prepared_statement' ],
+		[ 0.1, 'maintain' ], [ 0.1, 'truncate' ] ]);
 
 sub deed
 {
+	my ($self) = @_;
+	my @choice = @{ $deeds{ $self->{mode} } };
 	my $sum = 0;
-	$sum += $_->[0] foreach @deeds;
+	$sum += $_->[0] foreach @choice;
 	my $dice = rand($sum);
-	foreach my $deed (@deeds)
+	foreach my $deed (@choice)
 	{
 		return $deed->[1] if ($dice -= $deed->[0]) < 0;
 	}
 	return 'transaction';
+}
+
+# What a client does in this round.  The collector waits for whoever may have a value, and where
+# everybody may, its rounds are few.  So in every other round one client keeps cursors, variables and
+# snapshots for long, and the others are quick.
+sub choose_mode
+{
+	my ($self, $is_mixed) = @_;
+	$keeps_past = !$is_mixed && $self->{name} == 1;
+	$self->{mode} = $is_mixed ? 'all' : $keeps_past ? 'keep' : 'short';
+	return;
 }
 
 # Until the time is over, the server is gone, or something is wrong.  Writes what it did to a file:
@@ -388,20 +478,22 @@ sub live
 	srand($options{seed});
 	my $self = TortureClient->new(@options{qw(connstr power_is_off)});
 	@$self{qw(connstr name)} = @options{qw(connstr name)};
+	$self->choose_mode($options{is_mixed});
 	$self->{failures} = [];
 	$self->{prepared} = [];
 	$self->all(q(SET lock_timeout = '2s'), 'SET synchronous_commit = ' . one_of(qw(on off)));
 	while (!$self->{is_gone} && time() < $options{end} && !@{ $self->{failures} })
 	{
-		my $deed = deed();
+		my $deed = $self->deed;
 		$self->{done}{$deed}++ if $self->$deed();
 	}
 	nstore({ map { $_ => $self->{$_} } qw(done errors failures) }, $options{file});
 	return;
 }
 
-# Collects, with a checkpoint behind it, so that what was freed is used at once.  Writes: done
-# (rounds, freed values and bytes), errors (reason -> times), failures.
+# Collects, with a checkpoint behind it, so that what was freed is used at once.  Some rounds are slow
+# between any two pages.  Writes: done (rounds, freed values and bytes), errors (reason -> times),
+# failures.
 sub collect_in_a_loop
 {
 	my (%options) = @_;
@@ -410,7 +502,9 @@ sub collect_in_a_loop
 	$self->all(q(SET client_min_messages = error), q(SET blobext.gc_wait_timeout = '20s'));
 	while (!$self->{is_gone} && time() < $options{end} && !@{ $self->{failures} })
 	{
-		$self->all('SELECT freed_blobs, freed_bytes, skipped_reason FROM blobext_gc()') or next;
+		$self->all('SET blobext.gc_cost_limit = ' . (1 + int(rand(4))),
+			'SET blobext.gc_cost_delay = ' . ($options{is_mixed} ? 0 : one_of(0, 0, 1, 3, 10)),
+			'SELECT freed_blobs, freed_bytes, skipped_reason FROM blobext_gc()') or next;
 		my ($blobs, $bytes, $reason) = split /\|/, $self->{lines}[0] // '', 3;
 		if (($reason // '') ne '')
 		{

@@ -57,7 +57,7 @@ my $seed = $ENV{BLOBEXT_TORTURE_SEED} // (time() * 1000 ^ $$) % 1_000_000_000;
 my $small = $ENV{BLOBEXT_SMALL_FS};
 my %settings = (
 	minimal => "wal_level = minimal\nmax_wal_senders = 0\n",
-	replica => "wal_level = replica\n",
+	replica => "wal_level = replica\nblobext.autogc = on\n",
 	power => "wal_level = minimal\nmax_wal_senders = 0\n");
 my @names = split / /, $ENV{BLOBEXT_TORTURE_SETTINGS} // 'minimal replica';
 my (%done, %errors, $rounds, $crashes);
@@ -113,10 +113,11 @@ sub power_is_off
 
 sub run_load
 {
-	my ($node, $label, $round_seed, $length, $crashes_at, $cuts_power) = @_;
+	my ($node, $label, $round, $length, $crashes_at, $cuts_power) = @_;
+	my $round_seed = $seed + 1000 * $round;
 	my $directory = $PostgreSQL::Test::Utils::log_path;
 	my @options = (connstr => $node->connstr('postgres'), end => time() + $length,
-		power_is_off => power_is_off());
+		power_is_off => power_is_off(), is_mixed => $round % 2);
 	unlink power_is_off();
 	my %files = map { $_ => "$directory/" . $node->name . ".$_" } 'gc', 1 .. $clients;
 	my @pids = map { start_process(\&live, @options, name => $_, seed => $round_seed + $_,
@@ -239,7 +240,7 @@ sub run_round
 	my $cuts_power = $name eq 'power';
 	my $crashes_at = rand(100) < $kills ? rand($round_seconds) : undef;
 
-	run_load($node, $label, $seed + 1000 * $round, $round_seconds, $crashes_at, $cuts_power);
+	run_load($node, $label, $round, $round_seconds, $crashes_at, $cuts_power);
 	if (defined $crashes_at)
 	{
 		kill_in_recovery($node, 0.1) if rand() < 0.2;

@@ -82,13 +82,24 @@ BEGIN
 	CASE kind
 		WHEN 'append' THEN
 			c := c || data;
-			new := b || data;
+			new := blob_append(b, data);
 		WHEN 'concat' THEN
 			c := c || c;
 			new := b || b;
 		WHEN 'write' THEN
 			c := substr(c, 1, at) || data || substr(c, at + length(data) + 1);
 			new := blob_write(b, at, data);
+		WHEN 'beyond' THEN
+			c := c || decode(repeat('00', place::integer % 20000), 'hex') || data;
+			new := blob_write(b, length(b) + place % 20000, data);
+			new := CASE WHEN length(data) > 0 THEN new ELSE blob_truncate(new, length(c)) END;
+		WHEN 'stream' THEN
+			c := c || data || c;
+			new := (SELECT blob_agg(x ORDER BY n) FROM (
+				SELECT row_number() OVER () AS n, s.data AS x FROM blob_chunks(b, 5000) AS s
+				UNION ALL SELECT 1000000, data
+				UNION ALL SELECT 2000000 + row_number() OVER (), s.data FROM blob_chunks(b, 70000) AS s)
+				AS pieces);
 		WHEN 'insert' THEN
 			c := substr(c, 1, at) || data || substr(c, at + 1);
 			new := blob_insert(b, at, data);
@@ -114,6 +125,18 @@ BEGIN
 		FOR UPDATE SKIP LOCKED', tab) USING key, wanted;
 END $$;
 
+-- Time passes, in no transaction for long.
+CREATE PROCEDURE nap(pause float8) LANGUAGE plpgsql AS $$
+DECLARE
+	wake_up timestamptz := clock_timestamp() + pause * interval '1 s';
+BEGIN
+	COMMIT;
+	WHILE clock_timestamp() < wake_up LOOP
+		PERFORM pg_sleep(0.02);
+		COMMIT;
+	END LOOP;
+END $$;
+
 -- Carries values in variables over the ends of transactions.
 CREATE PROCEDURE carry(key text, mode integer, pause float8) LANGUAGE plpgsql AS $$
 DECLARE
@@ -132,14 +155,14 @@ BEGIN
 	ELSE
 		COMMIT;
 	END IF;
-	PERFORM pg_sleep(pause);
+	CALL nap(pause);
 	old := changed(old.digest, old.b, 'append', 0, 0, c);
 	IF mode & 4 <> 0 THEN
 		ROLLBACK;
 	ELSE
 		COMMIT;
 	END IF;
-	PERFORM pg_sleep(pause);
+	CALL nap(pause);
 	PERFORM verified(old.digest, old.b), verified(fresh.digest, fresh.b);
 	IF mode & 8 <> 0 THEN
 		FOR r IN SELECT digest, b FROM u UNION ALL SELECT digest, b FROM p LOOP
@@ -152,7 +175,7 @@ BEGIN
 END $$;
 
 -- What a subtransaction stored, kept in a variable when that is rolled back.
-CREATE FUNCTION survive(key text, size integer) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION survive(key text, size integer, pause float8) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	c bytea := content(key, size);
 	kept pair;
@@ -163,6 +186,7 @@ BEGIN
 	EXCEPTION WHEN division_by_zero THEN
 		NULL;
 	END;
+	PERFORM pg_sleep(pause);
 	PERFORM verified(kept.digest, kept.b);
 	INSERT INTO a (digest, b) VALUES (kept.digest, kept.b);
 END $$;

@@ -1,0 +1,237 @@
+# The collector beside commands that change tables: each of them rolled back while the collector waits
+# for that very table, partitions that are detached concurrently, what REINDEX CONCURRENTLY leaves
+# behind.  Commands that commit are in gc.pl and gc_races.pl ("moved in time").
+#
+# "Fails without" names what was taken out of the code to see a test fail.
+use strict;
+use warnings;
+
+use FindBin;
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use lib $FindBin::RealBin;
+use BlobTest;
+use GcTest;
+
+my $node = blob_cluster('main', conf => q(
+wal_level = logical
+autovacuum = off
+max_connections = 40
+allow_in_place_tablespaces = on
+));
+gc_use($node);
+sql('CREATE EXTENSION amcheck', "CREATE TABLESPACE place LOCATION ''");
+
+# ---- rolled back, each kind ----
+# A transaction copies the values of a table, deletes them, changes the table; the collector comes
+# to the table and waits; the transaction rolls back.  One round meets them all, in the order in
+# which the tables were made.
+# Fails without: waiting for a table that is locked (mark_root() leaves it out); looking at tuples
+# that somebody has tried to delete (mark_page() of heap.c leaves out those with an xmax).
+
+my @kinds = (
+	[ 'TRUNCATE', 'TRUNCATE s.%s' ],
+	[ 'TRUNCATE in a subtransaction', 'SAVEPOINT p; TRUNCATE s.%s; ROLLBACK TO p' ],
+	[ 'DROP TABLE', 'DROP TABLE s.%s' ],
+	[ 'DROP COLUMN', 'ALTER TABLE s.%s DROP COLUMN b' ],
+	[ 'ADD COLUMN', 'ALTER TABLE s.%s ADD COLUMN c blobstate DEFAULT value(99)' ],
+	[ 'ALTER TYPE', 'ALTER TABLE s.%s ALTER COLUMN b TYPE bytea USING sha256(b)' ],
+	[ 'rewrite', 'ALTER TABLE s.%s SET UNLOGGED' ],
+	[ 'SET TABLESPACE', 'ALTER TABLE s.%s SET TABLESPACE place' ],
+	[ 'CLUSTER', 'CLUSTER s.%1$s USING %1$s_id' ],
+	[ 'DROP INDEX', 'DROP INDEX s.%s_b' ],
+	[ 'REINDEX', 'REINDEX TABLE s.%s' ],
+	[ 'RENAME', 'ALTER TABLE s.%s RENAME COLUMN b TO c' ],
+	[ 'SET SCHEMA', 'ALTER TABLE s.%s SET SCHEMA public' ],
+	[ 'ATTACH PARTITION', 'ALTER TABLE s.%s ADD CHECK (id < 1000);
+		ALTER TABLE s.parent ATTACH PARTITION s.%1$s FOR VALUES FROM (0) TO (1000)' ],
+	[ 'DETACH PARTITION', 'ALTER TABLE s.parent2 DETACH PARTITION s.%s' ],
+	[ 'VACUUM FULL', undef ]);
+
+clean();
+table('t2', 0);
+table('stop', 0);
+sql('CREATE TABLE s.parent (id integer, b blobstate) PARTITION BY RANGE (id)',
+	'CREATE TABLE s.parent2 (id integer, b blobstate) PARTITION BY RANGE (id)',
+	# An index build that waits and fails: only so is VACUUM FULL rolled back.
+	'CREATE FUNCTION s.slow(i integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS $$
+		BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN i; END $$');
+foreach my $no (0 .. $#kinds)
+{
+	my $name = "k$no";
+	table($name, 2);
+	sql("CREATE INDEX ${name}_id ON s.$name (id)", "CREATE INDEX ${name}_b ON s.$name (b)");
+	sql("ALTER TABLE s.parent2 ATTACH PARTITION s.$name FOR VALUES FROM (0) TO (1000)")
+	  if $kinds[$no][0] eq 'DETACH PARTITION';
+	sql("CREATE INDEX ON s.$name (s.slow(id))") if !defined $kinds[$no][1];
+}
+my $all = join(' UNION ALL ', map { "SELECT id, b FROM s.k$_" } 0 .. $#kinds);
+
+my $first = session('BEGIN', 'SELECT 1');
+my $gc = start_gc();
+gc_waits_for('process ' . pid($first));
+my $second = session('BEGIN', 'SELECT 1');
+$first->query_safe('COMMIT');
+gc_waits_for('process ' . pid($second));
+my $stop = session('BEGIN', 'LOCK TABLE s.stop IN ACCESS EXCLUSIVE MODE');
+$second->query_safe('COMMIT');
+gc_waits_for('relation "stop" locked');
+
+my $lock = session('BEGIN; SELECT pg_advisory_xact_lock(1)');
+my (@sessions, $vacuum);
+foreach my $no (0 .. $#kinds)
+{
+	my $command = $kinds[$no][1];
+	if (defined $command)
+	{
+		push @sessions, session('BEGIN', "INSERT INTO s.t2 SELECT * FROM s.k$no",
+			"DELETE FROM s.k$no", sprintf($command, "k$no"), 'SELECT 1');
+		next;
+	}
+	$vacuum = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c',
+			"VACUUM FULL s.k$no" ], '>', \my $out, '2>', \my $err);
+	poll(q(SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'VACUUM FULL s.k%'
+		AND wait_event = 'advisory'));
+}
+$stop->query_safe('COMMIT');
+foreach my $no (0 .. $#kinds)
+{
+	my ($kind, $command) = @{ $kinds[$no] };
+	# A savepoint that was rolled back has given its lock back.
+	ok(gc_waits_for(qq(keeps relation "k$no)), "$kind: the collector waits")
+	  unless $command && $command =~ /SAVEPOINT|DROP INDEX/;
+	if (defined $command)
+	{
+		$sessions[$no]->query_safe('ROLLBACK');
+		next;
+	}
+	sql(q(SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'VACUUM FULL s.k%'
+		AND pid <> pg_backend_pid()));
+	$vacuum->finish;
+	isnt($vacuum->result, 0, "$kind: is rolled back");
+}
+$lock->query_safe('COMMIT');
+my ($freed, $reason) = gc_result($gc);
+is("$freed|$reason", '0|', 'rolled back: the round goes on and frees nothing');
+intact($all, 2 * @kinds, 'rolled back: all values are there');
+sql('VACUUM');
+frees(0, 'rolled back: the next round');
+intact($all, 2 * @kinds, 'rolled back: all values are still there');
+check_is_clean($node, 'rolled back: the check finds nothing');
+
+# ---- DETACH PARTITION CONCURRENTLY ----
+# Between its two transactions the partition is neither in nor out, for as long as others run; what
+# is left of one that was cancelled stays so.
+# Fails without: partitions among the roots (read_relations() leaves out those with relispartition).
+
+clean();
+sql('CREATE TABLE s.t2 (id integer, b blobstate)', 'CREATE TABLE s.stop (id integer, b blobstate)',
+	'CREATE TABLE s.p (id integer, b blobstate) PARTITION BY RANGE (id)',
+	'CREATE TABLE s.p1 PARTITION OF s.p FOR VALUES FROM (0) TO (10)',
+	'CREATE TABLE s.p2 PARTITION OF s.p FOR VALUES FROM (10) TO (20)', 'CREATE INDEX ON s.p (b)',
+	'INSERT INTO s.p SELECT i, value(i) FROM generate_series(5, 14) AS i');
+my $older = session('BEGIN', 'SELECT count(*) FROM s.p');
+my ($result) = $node->psql('postgres',
+	"SET statement_timeout = '1s'; ALTER TABLE s.p DETACH PARTITION s.p1 CONCURRENTLY");
+isnt($result, 0, 'DETACH CONCURRENTLY waits, and is cancelled');
+$older->query_safe('COMMIT');
+is(sql(q(SELECT inhdetachpending FROM pg_inherits WHERE inhrelid = 's.p1'::regclass)), 't',
+	'DETACH CONCURRENTLY: half done');
+frees(0, 'half detached');
+intact('SELECT * FROM s.p1', 5, 'half detached: its values');
+sql('DELETE FROM s.p1 WHERE id < 7', 'VACUUM s.p1');
+frees(2, 'half detached: what was deleted there');
+
+# It ends, and the partition's values move to a table that has been scanned, while the collector
+# stands between the two.  Fails without: the same; the comparison in mark_root() together with the
+# last list.
+sub detached_in_time
+{
+	my ($name, $reason_like, @statements) = @_;
+	my $before = session('BEGIN', 'SELECT 1');
+	my $round = start_gc();
+	gc_waits_for('process ' . pid($before));
+	my $after = session('BEGIN', 'SELECT 1');
+	$before->query_safe('COMMIT');
+	gc_waits_for('process ' . pid($after));
+	my $table_lock = session('BEGIN', 'LOCK TABLE s.stop IN ACCESS EXCLUSIVE MODE');
+	$after->query_safe('COMMIT');
+	gc_waits_for('relation "stop" locked');
+	sql($_) foreach @statements;
+	$table_lock->query_safe('COMMIT');
+	my ($count, $why) = gc_result($round);
+	is($count, '0', "$name: nothing is freed");
+	like($why, $reason_like, "$name: the reason, if any");
+	return;
+}
+
+# (FINALIZE waits for old snapshots, so for the collector's.)
+detached_in_time('FINALIZE', qr/^gave way to process/, 'ALTER TABLE s.p DETACH PARTITION s.p1 FINALIZE');
+intact('SELECT * FROM s.p UNION ALL SELECT * FROM s.p1', 8, 'FINALIZE: all values');
+detached_in_time('DETACH CONCURRENTLY', qr/^$/, 'ALTER TABLE s.p DETACH PARTITION s.p2 CONCURRENTLY');
+intact('SELECT * FROM s.p1 UNION ALL SELECT * FROM s.p2', 8, 'DETACH CONCURRENTLY: all values');
+detached_in_time('ATTACH', qr/^$/,
+	'ALTER TABLE s.p ATTACH PARTITION s.p1 FOR VALUES FROM (0) TO (10)');
+detached_in_time('DETACH CONCURRENTLY and DROP', qr/was dropped meanwhile|created or changed meanwhile/,
+	'ALTER TABLE s.p DETACH PARTITION s.p1 CONCURRENTLY',
+	'BEGIN; INSERT INTO s.t2 SELECT * FROM s.p1; DROP TABLE s.p1; COMMIT');
+intact('SELECT * FROM s.t2 UNION ALL SELECT * FROM s.p2', 8, 'DETACH CONCURRENTLY and DROP: all values');
+check_is_clean($node, 'detached: the check finds nothing');
+
+# ---- what REINDEX CONCURRENTLY and CREATE INDEX CONCURRENTLY leave behind ----
+# An index with the suffix _ccnew that is ready, but not valid: whoever inserts compares with its
+# items.  Fails without: indexes that are not valid among the roots (is_scanned asks for indisvalid).
+
+clean();
+sql('CREATE FUNCTION s.key(i integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+		SELECT convert_to(repeat(\'same prefix \', 200) || md5(i::text), \'UTF8\') $$',
+	'CREATE TABLE s.t (id integer, b blobstate)', 'CREATE INDEX t_b ON s.t (b)',
+	'INSERT INTO s.t SELECT i, s.key(i) FROM generate_series(1, 60) AS i');
+my $reader = session('BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM s.t');
+my $reindex = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c',
+		'REINDEX INDEX CONCURRENTLY s.t_b' ], '>', \my $reindex_out, '2>', \my $reindex_err);
+poll(q(SELECT count(*) = 1 FROM pg_index WHERE indexrelid::regclass::text = 's.t_b_ccnew'
+	AND indisready AND NOT indisvalid));
+poll(q(SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'REINDEX%'
+	AND wait_event_type = 'Lock'));
+sql(q(SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'REINDEX%'));
+$reindex->finish;
+$reader->query_safe('COMMIT');
+is(sql(q(SELECT indisready, indisvalid FROM pg_index
+	WHERE indexrelid::regclass::text = 's.t_b_ccnew')), 't|f', 'an index _ccnew is left');
+sql('DROP INDEX s.t_b', 'DELETE FROM s.t WHERE id <= 50', 'VACUUM (INDEX_CLEANUP off) s.t');
+frees(0, '_ccnew: its items keep their values');
+sql('CHECKPOINT', 'CREATE TABLE s.overwrite AS SELECT value(i)::blobstate AS b
+		FROM generate_series(1, 60) AS i',
+	'INSERT INTO s.t SELECT i, s.key(i) FROM generate_series(61, 100) AS i');
+sql('REINDEX INDEX CONCURRENTLY s.t_b_ccnew', "SELECT bt_index_parent_check('s.t_b_ccnew', true)");
+sql('VACUUM s.t', 'DROP INDEX s.t_b_ccnew');
+is((gc())[1], 60 + 50, '_ccnew: gone with the index');
+
+# CREATE INDEX CONCURRENTLY in its last wait: the index is ready, the collector goes on beside it.
+# (Its transaction keeps no value but from a snapshot that the collector waits for.)
+my $second_reader = session('BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM s.t');
+my $build = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c',
+		'CREATE INDEX CONCURRENTLY t_b2 ON s.t (b)' ], '>', \my $build_out, '2>', \my $build_err);
+poll(q(SELECT count(*) = 1 FROM pg_index WHERE indexrelid::regclass::text = 's.t_b2'
+	AND indisready AND NOT indisvalid));
+sql('DELETE FROM s.t WHERE id % 2 = 0');
+my $beside = start_gc();
+gc_waits_for('older snapshot');
+$second_reader->query_safe('COMMIT');
+$build->finish;
+is($build_err, '', 'CREATE INDEX CONCURRENTLY beside the collector');
+gc_result($beside);
+sql('VACUUM (INDEX_CLEANUP off) s.t');
+gc();
+sql('CHECKPOINT', 'INSERT INTO s.overwrite SELECT value(i) FROM generate_series(1, 60) AS i',
+	'INSERT INTO s.t SELECT i, s.key(i) FROM generate_series(101, 160) AS i',
+	"SELECT bt_index_parent_check('s.t_b2', true)");
+check_is_clean($node, 'concurrent builds: the check finds nothing');
+
+$node->stop;
+unlike(slurp_file($node->logfile), qr/PANIC|terminated by signal 1?1|TRAP/, 'no PANIC in the log');
+done_testing();
