@@ -12,6 +12,10 @@
 # short, an old server that was used meanwhile, a directory of unknown origin.  An interrupted run
 # is finished by the next.
 #
+# Seen to fail: without names for the parameters of blob_chunks(); without require_directory() and
+# the test of preloading in binary upgrade mode; with blobext_upgrade that compares no maps, sizes or
+# states, or that makes directories under their own names.
+#
 # Environment: BLOBEXT_OLD_INSTALL (directory with bin/ of the old PostgreSQL, with blobext; by
 # default the same as the new one), BLOBEXT_UPGRADE_LARGE=1 (segments that were removed; 4 GB).
 use strict;
@@ -111,6 +115,11 @@ $old->safe_psql('postgres', 'CREATE DATABASE again');
 $old->safe_psql('again', "CREATE EXTENSION blobext; CREATE TABLE t AS SELECT
 	repeat('x', 100000)::bytea::blobstate AS b; DROP EXTENSION blobext CASCADE; DROP TABLE t;
 	CREATE EXTENSION blobext; CREATE TABLE t AS SELECT repeat('y', 100000)::bytea::blobstate AS b");
+
+# SQL objects of an older version.
+$old->safe_psql('postgres', 'CREATE DATABASE older');
+$old->safe_psql('older', q(CREATE EXTENSION blobext VERSION '0.1.0'));
+$old->safe_psql('older', q(CREATE TABLE t AS SELECT repeat('o', 100000)::bytea::blobstate AS b));
 
 # A store whose first segment has no file any more.
 if ($with_large)
@@ -253,6 +262,8 @@ sub new_is_whole
 	is($new->safe_psql($other, $parts_sum), $parts, "$name: partitions, domains, arrays");
 	is($new->safe_psql('again', "SELECT b = repeat('y', 100000)::bytea FROM t"),
 		't', "$name: extension that was made anew");
+	is($new->safe_psql('older', "SELECT b::bytea = repeat('o', 100000)::bytea FROM t"),
+		't', "$name: extension that was updated");
 	is( $new->safe_psql('postgres',
 			"INSERT INTO defaults (id) VALUES (2);
 			SELECT id, small, encode(b::bytea, 'hex') = '$long' FROM defaults ORDER BY id"),
@@ -264,7 +275,7 @@ sub new_is_whole
 	is( $new->safe_psql('postgres', q(CREATE EXTENSION amcheck;
 		SELECT bt_index_check(c, true) FROM unnest('{kept_content,kept_digest}'::regclass[]) c;)),
 		"\n", "$name: amcheck");
-	foreach my $database ('postgres', 'empty', 'again', $with_large ? 'large' : ())
+	foreach my $database ('postgres', 'empty', 'again', 'older', $with_large ? 'large' : ())
 	{
 		check_is_clean($new, "$name: check of $database", $database);
 	}
@@ -324,6 +335,11 @@ $new->safe_psql('postgres', q(ANALYZE; SELECT count(*), max(length(b)) FROM kept
 refused($new, qr/the new server seems to be running/, 'new server runs', runs => 1);
 $new->stop;
 is(join(' ', glob($new->data_dir . '/pg_blobext/*')), '', 'no files were made');
+
+refused($new, qr/SQL objects of blobext 0.1.0/, 'SQL objects of an older version');
+$new->start;
+$new->safe_psql('older', 'ALTER EXTENSION blobext UPDATE');
+$new->stop;
 
 # Copies of the old cluster, each damaged in one way.
 my $copy = "$tmp/old_copy";
@@ -428,7 +444,7 @@ my $said = carried($new, 'run again, it carries the stores');
 like($said, qr/belongs to no database/, 'it tells what stays behind');
 is(scalar(grep { basename($_) =~ /^upgrade\./ } glob($new->data_dir . '/pg_blobext/*')),
 	0, 'nothing is left under way');
-like(carried($new, 'run once more'), qr/; 0 bytes to copy/, 'nothing is left to do');
+like(carried($new, 'run once more'), qr/to copy: 0 \(0 bytes\)/, 'nothing is left to do');
 my ($file) = glob($new->data_dir . "/pg_blobext/$expected/00000000");
 cmp_ok((stat $file)[12] * 512, '>=', -s $file, 'files are copied without holes');
 is((stat $file)[2] & 07777, 0600, 'mode of files');
@@ -437,6 +453,7 @@ new_is_whole($new, 'copied');
 $old->start;
 values_are_intact($old, 'kept', 'the old cluster still works');
 check_is_clean($old, 'and is clean');
+$old->safe_psql('older', 'ALTER EXTENSION blobext UPDATE');
 $old->stop;
 remove($new);
 
