@@ -482,7 +482,8 @@ $node->wait_for_catchup($standby);
 my @left = glob($standby->data_dir . "/pg_blobext/$s1.*");
 is("@left", '', 'gone on the standby');
 is($standby->safe_psql('s2', 'SELECT count(b::bytea) FROM t'), 3, 'another one is not');
-$standby->restart('immediate');
+$standby->stop('immediate');
+$standby->start;
 is($standby->safe_psql('s2', 'SELECT count(b::bytea) FROM t'), 3, 'nor after a restart');
 is($standby->safe_psql('postgres', "SELECT count(*) $launcher"), 0, 'a standby has no launcher');
 
