@@ -10,6 +10,7 @@
 #include "fmgr.h"
 #include "gc/gc.h"
 #include "io/io.h"
+#include "io/syncer.h"
 #include "miscadmin.h"
 #include "recovery/copies.h"
 #include "recovery/recovery.h"
@@ -74,6 +75,7 @@ _PG_init(void)
 	blob_recovery_register();
 	blob_copies_install_hooks();
 	blob_durability_init();
+	blob_syncer_register();
 	blob_store_install_hooks();
 	blob_gc_install_hooks();
 	blob_api_publish();

@@ -9,15 +9,27 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "blob/durability.h"
+#include "core/settings.h"
 #include "io/segment.h"
+#include "io/syncer.h"
 #include "utils/memutils.h"
+
+/*
+ * Where content is not logged otherwise, a write of at most so many bytes is logged if that
+ * spares the sync: always if it would be synced at once, else up to so many bytes of a
+ * transaction.
+ */
+#define SPARE_MAX_BYTES (32 * 1024)
 
 typedef struct WrittenSegment
 {
 	BlobSpaceId space;
 	uint32		segment_no;
 	uint64		transaction_no;		/* of the last write */
+	bool		is_logged;		/* all that was written is, or will be, in the WAL */
+	XLogRecPtr	redo;			/* the server's redo pointer before the first write */
 } WrittenSegment;
 
 static WrittenSegment *written;
@@ -26,6 +38,9 @@ static int	written_capacity;
 
 /* This transaction's pre-commit sync has run; reset when the transaction has ended. */
 static bool is_late;
+
+/* Bytes that this transaction logged only to spare a sync. */
+static uint64 spared_bytes;
 
 /* Counts top-level transactions of this process. */
 static uint64 transaction_no;
@@ -47,6 +62,7 @@ at_transaction_event(XactEvent event, void *context)
 		case XACT_EVENT_PREPARE:
 			is_late = false;
 			transaction_no++;
+			spared_bytes = 0;
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_COMMIT:
@@ -83,7 +99,7 @@ blob_durability_prepare(int segment_count)
 }
 
 void
-blob_durability_note(const BlobSpaceId *space, uint32 segment_no)
+blob_durability_note(const BlobSpaceId *space, uint32 segment_no, bool is_logged)
 {
 	for (int i = written_count - 1; i >= 0; i--)
 	{
@@ -91,6 +107,7 @@ blob_durability_note(const BlobSpaceId *space, uint32 segment_no)
 			written[i].space.incarnation == space->incarnation)
 		{
 			written[i].transaction_no = transaction_no;
+			written[i].is_logged &= is_logged;
 			return;
 		}
 	}
@@ -98,6 +115,8 @@ blob_durability_note(const BlobSpaceId *space, uint32 segment_no)
 	written[written_count].space = *space;
 	written[written_count].segment_no = segment_no;
 	written[written_count].transaction_no = transaction_no;
+	written[written_count].is_logged = is_logged;
+	written[written_count].redo = GetRedoRecPtr();
 	written_count++;
 }
 
@@ -122,19 +141,61 @@ report_missing(const WrittenSegment *segment)
 			 errdetail("Content that was written to it cannot be made durable.")));
 }
 
+/*
+ * Returns false if there is no such file.  What is handed over is looked up as well: a file that
+ * was removed since it was written is found out here, and not by the syncer.
+ */
+static bool
+secure(const WrittenSegment *segment)
+{
+	if (segment->is_logged &&
+		blob_syncer_hand_over(&segment->space, segment->segment_no, segment->redo))
+		return blob_segment_open(&segment->space, segment->segment_no,
+								 BLOB_SEGMENT_MISSING_OK) >= 0;
+	return blob_segment_sync(&segment->space, segment->segment_no);
+}
+
 void
 blob_durability_sync(void)
 {
 	while (written_count > 0)
 	{
 		WrittenSegment last = written[written_count - 1];
-		bool		exists = blob_segment_sync(&last.space, last.segment_no);
+		bool		exists = secure(&last);
 
 		/* Gone from the list in either case: trying again would not bring the file back. */
 		written_count--;
 		if (!exists)
 			report_missing(&last);
 	}
+}
+
+/* A sync of what is not in the WAL will be needed anyway. */
+static bool
+must_sync(void)
+{
+	for (int i = 0; i < written_count; i++)
+	{
+		if (!written[i].is_logged)
+			return true;
+	}
+	return false;
+}
+
+bool
+blob_durability_wants_log(uint64 bytes)
+{
+	if (blob_wal_logs_content())
+		return true;
+	if (blob_wal_content != BLOB_WAL_CONTENT_AUTO || bytes > SPARE_MAX_BYTES || must_sync())
+		return false;
+	if (!is_late && !(must_be_durable && must_be_durable()) &&
+		spared_bytes + bytes > SPARE_MAX_BYTES)
+		return false;
+	if (!blob_syncer_is_ready())
+		return false;
+	spared_bytes += bytes;
+	return true;
 }
 
 bool

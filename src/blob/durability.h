@@ -13,12 +13,23 @@ extern void blob_durability_init(void);
 /* Memory for one more entry is taken here: call it before writing. May throw. */
 extern void blob_durability_prepare(int segment_count);
 
-/* Note that pages of this segment were written. Never throws after blob_durability_prepare(). */
-extern void blob_durability_note(const BlobSpaceId *space, uint32 segment_no);
+/*
+ * Whether a write of so many bytes is to be logged (CONTENT): where content is logged anyway, and
+ * where that is cheaper than to sync it.  Ask once for what is noted as one.  May read catalogs and
+ * throw.
+ */
+extern bool blob_durability_wants_log(uint64 bytes);
 
 /*
- * Make all that was noted durable.  Called at pre-commit and pre-prepare; and by stores after
- * that point of the same transaction (another extension's callback may store values).
+ * Note that pages of this segment will be written, and logged if it says so.  Never throws after
+ * blob_durability_prepare().
+ */
+extern void blob_durability_note(const BlobSpaceId *space, uint32 segment_no, bool is_logged);
+
+/*
+ * Secure all that was noted: make it durable, or leave that to the syncer (io/syncer.h).  Called
+ * at pre-commit and pre-prepare; and by stores after that point of the same transaction (another
+ * extension's callback may store values).
  */
 extern void blob_durability_sync(void);
 

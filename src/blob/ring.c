@@ -11,7 +11,6 @@
 #include "blob/durability.h"
 #include "blob/layout.h"
 #include "blob/ring.h"
-#include "core/settings.h"
 #include "io/engine.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -33,6 +32,9 @@ typedef struct PendingWrite
 
 /* Static, like the buffers: the kernel may still look at it after an error. */
 static PendingWrite pending[BLOB_IO_BUFFER_COUNT];
+
+/* Whether the content that is being written is logged. */
+static bool is_logged;
 
 static void
 copy_source(const BlobSource *source, uint64 offset, uint32 length, char *target)
@@ -73,7 +75,7 @@ finish_write(const BlobSpaceId *space, int buffer_no, bool is_last)
 	write->is_pending = false;
 	if (write->request.error != 0)
 		report_write_error(space, write->first_page, write->request.error);
-	if (blob_wal_logs_content())
+	if (is_logged)
 	{
 		blob_wal_log_content(space, write->first_page, blob_io_buffer(buffer_no),
 							 write->content_bytes, !is_last);
@@ -143,7 +145,7 @@ write_pieces(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 			finish_write(space, buffer_no, false);
 			oldest = (buffer_no + 1) % BLOB_IO_BUFFER_COUNT;
 		}
-		blob_durability_note(space, blob_segment_of(piece.first_page));
+		blob_durability_note(space, blob_segment_of(piece.first_page), is_logged);
 		start_write(space, buffer_no, piece, source, done_bytes, bytes);
 		if (digest != NULL && done_bytes + bytes > skip_bytes)
 		{
@@ -153,7 +155,7 @@ write_pieces(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 		}
 		done_bytes += bytes;
 		buffer_no = (buffer_no + 1) % BLOB_IO_BUFFER_COUNT;
-		if (blob_wal_logs_content())
+		if (is_logged)
 			oldest = finish_completed(space, oldest);
 	}
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
@@ -197,6 +199,7 @@ blob_ring_write(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 		segment_count += blob_segment_of(runs[i].first_page + runs[i].pages - 1) -
 			blob_segment_of(runs[i].first_page) + 1;
 	blob_durability_prepare(segment_count);
+	is_logged = blob_durability_wants_log(source->total_bytes);
 
 	blob_io_begin();
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
@@ -211,6 +214,6 @@ blob_ring_write(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 		blob_io_end();
 	}
 	PG_END_TRY();
-	if (!blob_wal_logs_content())
+	if (!is_logged)
 		log_omission(space, runs, run_count);
 }

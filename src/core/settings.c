@@ -14,6 +14,7 @@ int			blob_inline_limit_bytes = 1024;
 int			blob_wal_content = BLOB_WAL_CONTENT_AUTO;
 int			blob_io_method = BLOB_IO_METHOD_AUTO;
 bool		blob_direct_io = true;
+bool		blob_background_sync = true;
 bool		blob_tail_extents = true;
 bool		blob_verify_reads = false;
 int			blob_cache_kb = 128 * 1024;
@@ -81,6 +82,10 @@ define_server_settings(void)
 	DefineCustomBoolVariable("blobext.direct_io",
 							 "Bypasses the kernel's page cache where the file system allows it.",
 							 NULL, &blob_direct_io, true, PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("blobext.background_sync",
+							 "Leaves syncing of content in the WAL to a background process.",
+							 "Commits then wait for the WAL only, as they do for rows.",
+							 &blob_background_sync, true, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("blobext.cache_size",
 							"Sets the size of the shared read cache for extents.",
 							"0 turns it off.", &blob_cache_kb, 128 * 1024, 0, INT_MAX,

@@ -25,6 +25,7 @@ extern int	blob_inline_limit_bytes;
 extern int	blob_wal_content;	/* BlobWalContentMode */
 extern int	blob_io_method;		/* BlobIoMethod */
 extern bool blob_direct_io;
+extern bool blob_background_sync;
 extern bool blob_tail_extents;
 extern bool blob_verify_reads;
 extern int	blob_cache_kb;

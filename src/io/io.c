@@ -10,6 +10,7 @@
 #include "io/missing.h"
 #include "io/segment.h"
 #include "io/stat.h"
+#include "io/syncer.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
@@ -28,10 +29,12 @@ blob_io_shmem_request(void)
 	bytes = add_size(bytes, blob_segment_shmem_size());
 	bytes = add_size(bytes, blob_cache_shmem_size());
 	bytes = add_size(bytes, blob_missing_shmem_size());
+	bytes = add_size(bytes, blob_syncer_shmem_size());
 	RequestAddinShmemSpace(bytes);
 
 	RequestNamedLWLockTranche(BLOB_SYNC_TRANCHE, BLOB_SYNC_SLOTS);
 	RequestNamedLWLockTranche(BLOB_CACHE_TRANCHE, BLOB_CACHE_PARTITIONS);
+	RequestNamedLWLockTranche(BLOB_SYNCER_TRANCHE, 1);
 }
 
 /* Make or attach to all shared structures of this folder, under the caller's AddinShmemInitLock. */
@@ -42,6 +45,7 @@ blob_io_shmem_init(void)
 	blob_segment_shmem_init();
 	blob_cache_shmem_init();
 	blob_missing_shmem_init();
+	blob_syncer_shmem_init();
 }
 
 void

@@ -11,6 +11,7 @@
 /* LWLock tranches (names are shown as wait events) and how many locks each has. */
 #define BLOB_SYNC_TRANCHE "blobext_sync"
 #define BLOB_SYNC_SLOTS 1024
+#define BLOB_SYNCER_TRANCHE "blobext_syncer"
 #define BLOB_CACHE_TRANCHE "blobext_cache"
 #define BLOB_CACHE_PARTITIONS 16
 

@@ -22,6 +22,8 @@ typedef struct BlobStat
 	pg_atomic_uint64 cache_misses;
 	pg_atomic_uint64 syncs;			/* fdatasync calls on segments */
 	pg_atomic_uint64 shared_syncs;	/* waits served by somebody else's fdatasync */
+	pg_atomic_uint64 syncs_handed_over; /* segments that commits left to the syncer */
+	pg_atomic_uint64 background_syncs;	/* segments that the syncer has synced */
 	pg_atomic_uint64 wal_content_bytes; /* content logged in CONTENT records */
 	pg_atomic_uint64 gc_cycles;		/* complete rounds of the collector */
 	pg_atomic_uint64 gc_freed_blobs;

@@ -120,6 +120,8 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	PUT_COUNTER(io_write_bytes);
 	PUT_COUNTER(syncs);
 	PUT_COUNTER(shared_syncs);
+	PUT_COUNTER(syncs_handed_over);
+	PUT_COUNTER(background_syncs);
 	PUT_COUNTER(wal_content_bytes);
 	PUT_COUNTER(stale_reads);
 	PUT_COUNTER(gc_cycles);

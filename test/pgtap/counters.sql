@@ -21,7 +21,8 @@ END $$;
 
 SELECT bag_eq($$SELECT name FROM blobext_stat$$, ARRAY['stored_blobs', 'stored_bytes',
 	'content_reads', 'content_read_bytes', 'content_comparisons', 'io_reads', 'io_read_bytes', 'io_writes',
-	'io_write_bytes', 'syncs', 'shared_syncs', 'wal_content_bytes', 'stale_reads', 'gc_cycles', 'gc_freed_blobs',
+	'io_write_bytes', 'syncs', 'shared_syncs', 'syncs_handed_over',
+	'background_syncs', 'wal_content_bytes', 'stale_reads', 'gc_cycles', 'gc_freed_blobs',
 	'gc_freed_bytes', 'cache_hits',
 	'cache_misses', 'cache_used_bytes', 'cache_bytes', 'direct_io', 'wal_logs_content',
 	'missing_extents'],

@@ -3,6 +3,7 @@
 -- transaction that goes on, so those of its commit are not in it.
 CREATE SCHEMA index_durability;
 SET search_path = index_durability, public;
+SET blobext.background_sync = off;
 SELECT plan(74);
 
 CREATE FUNCTION bytes(seed text, size int DEFAULT 5000) RETURNS bytea LANGUAGE sql VOLATILE AS $$

@@ -3,7 +3,7 @@
 # A statement was prepared, or is in progress, when another session makes an index ordered by
 # content: on the table, concurrently or not, on one partition only, on a table that is attached
 # as a partition.  The counters of blobext_stat say how often a session has synced before it
-# commits.  The same for logical replication, where no statement is there to be looked at.
+# commits (blobext.background_sync is off, so that each of them is one).  The same for logical replication, where no statement is there to be looked at.
 #
 # What one session can do is tested in pgtap/index_durability.sql.
 use strict;
@@ -36,7 +36,7 @@ CREATE TABLE part1 PARTITION OF parted FOR VALUES IN ('one');
 CREATE TABLE part2 PARTITION OF parted FOR VALUES IN ('two');
 CREATE TABLE part3 (name text, b blobstate, pause integer);
 );
-my $node = blob_cluster('main', conf => "autovacuum = off\n");
+my $node = blob_cluster('main', conf => "autovacuum = off\nblobext.background_sync = off\n");
 $node->safe_psql('postgres', $setup);
 
 my $session = $node->background_psql('postgres');
@@ -132,7 +132,7 @@ $node->stop;
 # ---- logical replication ----
 
 my $publisher = blob_cluster('publisher', streaming => 'logical');
-my $subscriber = blob_cluster('subscriber');
+my $subscriber = blob_cluster('subscriber', conf => "blobext.background_sync = off\n");
 foreach my $server ($publisher, $subscriber)
 {
 	$server->safe_psql('postgres', $setup . q(

@@ -1,0 +1,343 @@
+/*
+ * io/syncer.c
+ *	  The syncer: makes segments durable whose writes are in the WAL, so that commits need not.
+ *
+ * Pages of tables are durable when their WAL is: a checkpoint that moves the redo pointer past a
+ * record writes the page first.  An extension has no part in checkpoints, but it can delay them.
+ * The syncer holds DELAY_CHKPT_START while it has segments on its list.  A checkpoint fixes its
+ * redo pointer, then collects the virtual transactions with that flag, and waits until each has
+ * ended before it goes on.  The argument is in the README of this folder; it rests on the order
+ * of steps in begin_holding(), end_holding() and blob_syncer_hand_over().
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "core/settings.h"
+#include "io/io_internal.h"
+#include "io/segment.h"
+#include "io/stat.h"
+#include "io/syncer.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/timestamp.h"
+
+#define LIBRARY "blobext"
+#define NAME "blobext syncer"
+#define RESTART_S 1
+
+/* Who finds no place on the list syncs for himself. */
+#define MAX_LISTED 256
+
+/* While it holds checkpoints up: how often it looks whether one has begun, in ms. */
+#define POLL_MS 10
+
+/* How long it holds the same virtual transaction, in ms. */
+#define HOLD_MS 400
+
+/* Holds without anything handed over before it goes to sleep. */
+#define IDLE_HOLDS 10
+
+typedef struct ListedSegment
+{
+	BlobSpaceId space;
+	uint32		segment_no;
+} ListedSegment;
+
+typedef struct SyncerShared
+{
+	LWLock	   *lock;			/* protects the rest; never held over I/O */
+	bool		accepts;		/* the syncer holds the flag, and segments may be listed */
+	bool		sleeps;			/* it waits until somebody wakes it, for as long as it takes */
+	Latch	   *latch;
+	uint64		handed_over;	/* since the start */
+	int			listed_count;
+	ListedSegment listed[MAX_LISTED];
+} SyncerShared;
+
+static SyncerShared *shared;
+
+Size
+blob_syncer_shmem_size(void)
+{
+	return MAXALIGN(sizeof(SyncerShared));
+}
+
+/* Called under AddinShmemInitLock. */
+void
+blob_syncer_shmem_init(void)
+{
+	bool		found;
+
+	shared = ShmemInitStruct("blobext syncer", blob_syncer_shmem_size(), &found);
+	if (found)
+		return;
+	memset(shared, 0, blob_syncer_shmem_size());
+	shared->lock = &GetNamedLWLockTranche(BLOB_SYNCER_TRANCHE)->lock;
+}
+
+void
+blob_syncer_register(void)
+{
+	BackgroundWorker worker;
+
+	if (IsBinaryUpgrade)
+		return;
+	memset(&worker, 0, sizeof(worker));
+	/* Without a connection there are no virtual transactions, which checkpoints look for. */
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = RESTART_S;
+	strlcpy(worker.bgw_library_name, LIBRARY, sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, "blob_syncer_main", sizeof(worker.bgw_function_name));
+	strlcpy(worker.bgw_name, NAME, sizeof(worker.bgw_name));
+	strlcpy(worker.bgw_type, NAME, sizeof(worker.bgw_type));
+	RegisterBackgroundWorker(&worker);
+}
+
+/* ---- who writes ---- */
+
+/* Under the lock: wake the syncer if it sleeps, for those who come next. */
+static void
+wake(void)
+{
+	if (!shared->sleeps)
+		return;
+	shared->sleeps = false;
+	SetLatch(shared->latch);
+}
+
+/* Under the lock; false if there is no room. */
+static bool
+list(const BlobSpaceId *space, uint32 segment_no)
+{
+	ListedSegment *entry;
+
+	for (int i = 0; i < shared->listed_count; i++)
+	{
+		entry = &shared->listed[i];
+		if (entry->segment_no == segment_no && entry->space.dboid == space->dboid &&
+			entry->space.incarnation == space->incarnation)
+			return true;
+	}
+	if (shared->listed_count == MAX_LISTED)
+		return false;
+	entry = &shared->listed[shared->listed_count++];
+	entry->space = *space;
+	entry->segment_no = segment_no;
+	return true;
+}
+
+bool
+blob_syncer_hand_over(const BlobSpaceId *space, uint32 segment_no, XLogRecPtr redo)
+{
+	bool		is_listed = false;
+
+	if (!enableFsync || !blob_background_sync)
+		return false;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	if (shared->accepts)
+		is_listed = list(space, segment_no);
+	else
+		wake();
+	if (is_listed)
+		shared->handed_over++;
+	LWLockRelease(shared->lock);
+
+	/* After that, and not before: see the README. */
+	if (!is_listed || GetRedoRecPtr() != redo)
+		return false;
+	blob_stat_count(syncs_handed_over, 1);
+	return true;
+}
+
+bool
+blob_syncer_is_ready(void)
+{
+	bool		accepts;
+
+	if (!enableFsync || !blob_background_sync)
+		return false;
+	LWLockAcquire(shared->lock, LW_SHARED);
+	accepts = shared->accepts;
+	if (!accepts)
+		wake();
+	LWLockRelease(shared->lock);
+	return accepts;
+}
+
+/* ---- the process ---- */
+
+/*
+ * Sync what is on the list.  What cannot be synced must not be forgotten, nor may checkpoints be
+ * held up for ever: any error is a PANIC, and recovery writes from the WAL.  (A file that is gone
+ * was removed together with all that referred to it, and is no error.)
+ */
+static void
+sync_listed(void)
+{
+	static ListedSegment taken[MAX_LISTED];
+	int			count;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	count = shared->listed_count;
+	memcpy(taken, shared->listed, sizeof(ListedSegment) * count);
+	shared->listed_count = 0;
+	LWLockRelease(shared->lock);
+
+	START_CRIT_SECTION();
+	for (int i = 0; i < count; i++)
+	{
+		(void) blob_segment_sync(&taken[i].space, taken[i].segment_no);
+		blob_stat_count(background_syncs, 1);
+	}
+	END_CRIT_SECTION();
+}
+
+static void
+set_accepts(bool accepts)
+{
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->accepts = accepts;
+	LWLockRelease(shared->lock);
+}
+
+/* From here on checkpoints wait; and only then may segments be listed. */
+static void
+begin_holding(void)
+{
+	StartTransactionCommand();
+	MyProc->delayChkptFlags |= DELAY_CHKPT_START;
+	set_accepts(true);			/* the lock is a barrier */
+}
+
+/*
+ * Nothing is listed any more, then all that was is synced, and only then do checkpoints go on.  The
+ * end of the transaction takes the flag off and ends the virtual transaction, so that a checkpoint
+ * that waits for it does not wait for the next one.
+ */
+static void
+end_holding(void)
+{
+	sync_listed();				/* the bulk of it while others may still list theirs */
+	set_accepts(false);
+	sync_listed();
+	CommitTransactionCommand();
+}
+
+/* Exit, whatever the reason: virtual transaction and flag are still there. */
+static void
+at_exit(int code, Datum argument)
+{
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->accepts = false;
+	shared->sleeps = false;
+	shared->latch = NULL;
+	LWLockRelease(shared->lock);
+	sync_listed();
+}
+
+static void
+wait_for_latch(int timeout_ms)
+{
+	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout_ms >= 0 ? WL_TIMEOUT : 0);
+
+	(void) WaitLatch(MyLatch, events, timeout_ms, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	if (ShutdownRequestPending)
+		proc_exit(1);			/* 0 would mean: do not start it again */
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+}
+
+static void
+sleep_until_wanted(void)
+{
+	bool		sleeps = true;
+
+	pgstat_report_activity(STATE_IDLE, NULL);
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->sleeps = true;
+	LWLockRelease(shared->lock);
+	while (sleeps)
+	{
+		wait_for_latch(-1);
+		LWLockAcquire(shared->lock, LW_SHARED);
+		sleeps = shared->sleeps;
+		LWLockRelease(shared->lock);
+	}
+}
+
+/*
+ * One virtual transaction.  It ends soon after a checkpoint has begun.  It ends after a while in
+ * any case, for a checkpoint may have begun before it did, and be waiting for it all the same.
+ */
+static void
+hold_once(void)
+{
+	TimestampTz start = GetCurrentTimestamp();
+	XLogRecPtr	redo = GetRedoRecPtr();
+
+	begin_holding();
+	pgstat_report_activity(STATE_RUNNING, "blobext: syncing segments");
+	do
+	{
+		wait_for_latch(POLL_MS);
+	} while (GetRedoRecPtr() == redo &&
+			 !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), HOLD_MS) &&
+			 GetCurrentTimestamp() >= start);	/* the clock may have been set back */
+	end_holding();
+}
+
+static uint64
+count_handed_over(void)
+{
+	uint64		count;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	count = shared->handed_over;
+	LWLockRelease(shared->lock);
+	return count;
+}
+
+void
+blob_syncer_main(Datum argument)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	pqsignal(SIGINT, SIG_IGN);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
+
+	/* Called before the server's own, which abort the transaction. */
+	before_shmem_exit(at_exit, (Datum) 0);
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->latch = MyLatch;
+	LWLockRelease(shared->lock);
+	for (;;)
+	{
+		uint64		seen = count_handed_over();
+		int			idle_holds = 0;
+
+		sleep_until_wanted();
+		while (idle_holds < IDLE_HOLDS)
+		{
+			hold_once();
+			idle_holds = count_handed_over() == seen ? idle_holds + 1 : 0;
+			seen = count_handed_over();
+		}
+	}
+}

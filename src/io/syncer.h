@@ -1,0 +1,31 @@
+/*
+ * io/syncer.h
+ *	  Content that is in the WAL is made durable in the background; see the README of this folder.
+ */
+#ifndef BLOB_SYNCER_H
+#define BLOB_SYNCER_H
+
+#include "access/xlogdefs.h"
+#include "core/page.h"
+
+extern Size blob_syncer_shmem_size(void);
+extern void blob_syncer_shmem_init(void);
+
+/* Register the background process; from _PG_init. */
+extern void blob_syncer_register(void);
+
+/*
+ * Hand a segment over, all of whose writes since `redo` was asked for are complete and logged;
+ * `redo` is what GetRedoRecPtr() said before the first of these writes was started.  True: no
+ * checkpoint makes their records superfluous before the segment has been synced, so for what
+ * depends on a flush of the WAL they are as good as durable.  False: the caller has to sync.
+ * Takes an LWLock; never throws.
+ */
+extern bool blob_syncer_hand_over(const BlobSpaceId *space, uint32 segment_no, XLogRecPtr redo);
+
+/* Whether a segment that is handed over soon is likely to be taken; if not, ask for that. */
+extern bool blob_syncer_is_ready(void);
+
+extern PGDLLEXPORT void blob_syncer_main(Datum argument);
+
+#endif							/* BLOB_SYNCER_H */
