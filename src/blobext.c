@@ -75,9 +75,9 @@ _PG_init(void)
 	blob_recovery_register();
 	blob_copies_install_hooks();
 	blob_durability_init();
-	blob_syncer_register();
 	blob_store_install_hooks();
 	blob_gc_install_hooks();
+	blob_syncer_register();		/* after the launcher: who comes late may get no slot */
 	blob_api_publish();
 
 	previous_shmem_request_hook = shmem_request_hook;

@@ -55,6 +55,7 @@ struct BlobWriter
 	int			run_capacity;
 	bool		has_rest_page;
 	BlobPageNo	rest_page;
+	BlobGeneration rest_generation;
 	char	   *buffer;
 	uint32		buffered_bytes;
 	uint32		buffer_capacity;
@@ -331,6 +332,7 @@ take_rest_page(BlobWriter *writer, BlobSpace *space)
 	add_run(writer, extent[0].first_page, 1, extent[0].generation);
 	writer->has_rest_page = true;
 	writer->rest_page = extent[0].first_page;
+	writer->rest_generation = extent[0].generation;
 	writer->generation = Max(writer->generation, extent[0].generation);
 }
 
@@ -409,6 +411,10 @@ flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 		enlarge_buffer(writer, BLOB_PAGE_SIZE);
 	source.first = writer->buffer;
 	keep_remainder(writer, &source, Min(available, pages * BLOB_PAGE_SIZE), available);
+	/* The next append reads it. */
+	if (wants_rest_page)
+		blob_cache_put(&space.id, writer->rest_generation, blob_cache_chunk_bytes(1), 0,
+					   writer->buffer, writer->buffered_bytes);
 }
 
 static BlobWriter *
