@@ -259,7 +259,7 @@ sql(q(SELECT pg_drop_replication_slot('stream')), 'DROP PUBLICATION p');
 # The row is gone or whole.  The store is full, so freed space is what is used next.  What is not
 # flushed by somebody who needs it is lost in the crash: nobody else writes WAL in the first rounds.
 # Fails without: the flush at the end of blob_gc_sweep() together with the checkpoint that freed space
-# waits for (pending.c, reclaim.c); either is enough here.
+# waits for (pending.c, reclaim.c).
 
 clean();
 sql("CREATE FUNCTION s.longest() RETURNS bigint

@@ -2,9 +2,9 @@
 # values with a rest, in the datum or on a page of its own.  After a crash, on a standby and after its
 # promotion, through pg_dump.
 #
-# Seen to fail: with TRIM left out of redo() of recovery.c ("the map is the same", both); with the
-# rest's page left out of CONTENT (log_page() of blob/writer.c; "standby: values"); with pages that
-# blob_space_trim() gives back one too many ("no page is shared").
+# Seen to fail: with TRIM left out of redo() in recovery.c ("the map is the same after a crash"); with a
+# page too many given back by blob_space_trim() (values, the check); with content of the size of a
+# rest left out of the WAL in finish_write() of blob/ring.c ("standby: values").
 use strict;
 use warnings;
 

@@ -29,11 +29,16 @@
 #	- the cutoff, so that fresh extents are freed: the same,
 #	- marking arrays and rows: values are lost, XB001 after the round,
 #	- marking B-trees: blobext_check() finds keys that refer to freed extents,
-#	- claims, so that both of two versions win the room behind a value: foreign bytes (TT001).
+#	- claims, so that both of two versions win the room behind a value: foreign bytes (TT001),
 #
-# They do not fail without the wait for older snapshots, the part of carriers, the marks of tuples whose
-# deleter is known to have committed, or the checkpoint that freed space waits for (its replay is exact
-# as long as wal_content stays what it is).  gc.pl and free.pl test these one by one.
+# and a minute or two
+#
+#	- without carriers (quiesce.c): XB001 where a held cursor or a procedure goes on,
+#	- without the marks of tuples whose deleter is known to have committed: XB001 for old snapshots.
+#
+# They do not fail without the checkpoint that freed space waits for (its replay is exact as long as
+# wal_content stays what it is), nor, so far, without the wait for older snapshots.  free.pl and
+# gc_races.pl test these.
 use strict;
 use warnings;
 
