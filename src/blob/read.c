@@ -15,6 +15,8 @@
 #include "access/xact.h"
 #include "blob/blob.h"
 #include "blob/layout.h"
+#include "blob/range.h"
+#include "blob/readahead.h"
 #include "core/memory.h"
 #include "core/settings.h"
 #include "io/cache.h"
@@ -63,26 +65,17 @@ static PendingRead pending[BLOB_IO_BUFFER_COUNT];
 
 typedef struct Reader
 {
-	const BlobSpaceId *space;
+	BlobSpace  *space;
+	const BlobDescriptor *descriptor;
+	BlobAheadPlan ahead;
 	bool		use_cache;
 	int			error;			/* first errno seen, or 0, and where */
 	BlobPageNo	error_page;
 	int			current;		/* request that is being filled, not yet started */
+	int			started;		/* requests so far */
 } Reader;
 
 /* ---- verification of the extents ---- */
-
-static bool
-is_extent_valid(Relation map, const BlobDescriptor *descriptor, BlobExtent *extent)
-{
-	BlobMapEntry entry = blob_map_lookup(map, extent->first_page);
-	BlobMapState expected = extent->is_tail ? BLOB_MAP_TAIL : BLOB_MAP_TIER;
-
-	extent->generation = blob_map_entry_generation(&entry);
-	return blob_map_entry_state(&entry) == expected &&
-		blob_map_entry_pages(&entry) == extent->pages &&
-		extent->generation <= descriptor->generation;
-}
 
 static void
 report_stale(const BlobDescriptor *descriptor, int extent_no)
@@ -124,7 +117,7 @@ verify_extents(Relation map, const BlobDescriptor *descriptor, BlobExtent *exten
 	{
 		BlobGeneration seen = extents[i].generation;
 
-		if (!is_extent_valid(map, descriptor, &extents[i]) ||
+		if (!blob_extent_is_valid(map, descriptor, &extents[i]) ||
 			(seen != BLOB_INVALID_GENERATION && seen != extents[i].generation))
 			report_stale(descriptor, first_no + i);
 	}
@@ -137,7 +130,7 @@ blob_require_extent(const BlobDescriptor *descriptor, int extent_no)
 	BlobExtent	extent = blob_descriptor_extent(descriptor, extent_no);
 
 	blob_space_open(&space, AccessShareLock);
-	if (!is_extent_valid(space.map, descriptor, &extent))
+	if (!blob_extent_is_valid(space.map, descriptor, &extent))
 		report_stale(descriptor, extent_no);
 	blob_space_close(&space);
 }
@@ -153,7 +146,7 @@ blob_find_stale_extent(const BlobDescriptor *descriptor)
 	{
 		BlobExtent	extent = blob_descriptor_extent(descriptor, i);
 
-		if (!is_extent_valid(space.map, descriptor, &extent))
+		if (!blob_extent_is_valid(space.map, descriptor, &extent))
 			stale = i;
 	}
 	blob_space_close(&space);
@@ -227,7 +220,7 @@ finish_part(const Reader *reader, const ReadPart *part, bool is_failed)
 		blob_cache_end_fill(part->fill_no, part->extent_offset % part->chunk_bytes,
 							is_failed ? 0 : part->valid);
 	else if (reader->use_cache && !is_failed)
-		blob_cache_put(reader->space, part->generation, part->chunk_bytes, part->extent_offset,
+		blob_cache_put(&reader->space->id, part->generation, part->chunk_bytes, part->extent_offset,
 					   part->memory, part->valid);
 }
 
@@ -268,7 +261,7 @@ start_read(Reader *reader)
 	if (read->part_count == 0)
 		return;
 	read->request.is_write = false;
-	read->request.fd = blob_segment_open(reader->space, blob_segment_of(read->first_page),
+	read->request.fd = blob_segment_open(&reader->space->id, blob_segment_of(read->first_page),
 										 BLOB_SEGMENT_MISSING_OK);
 	if (read->request.fd < 0)
 	{
@@ -281,7 +274,8 @@ start_read(Reader *reader)
 	read->request.file_offset = blob_layout_file_offset(read->first_page);
 	read->request.buffer_no = reader->current;
 	blob_io_start(&read->request);
-	if (reader->current % SUBMIT_BATCH == SUBMIT_BATCH - 1)
+	/* The first one at once: the device shall not wait for a batch. */
+	if (reader->started++ % SUBMIT_BATCH == 0)
 		blob_io_submit();
 	prepare_targets(read);
 
@@ -309,7 +303,7 @@ place_part(const Reader *reader, ReadPart *part, uint32 buffer_offset)
 {
 	part->fill_no = -1;
 	if (reader->use_cache)
-		part->fill_no = blob_cache_begin_fill(reader->space, part->generation,
+		part->fill_no = blob_cache_begin_fill(&reader->space->id, part->generation,
 											  part->chunk_bytes, part->extent_offset);
 	if (part->fill_no >= 0)
 		part->memory = blob_cache_fill_memory(part->fill_no) +
@@ -358,8 +352,10 @@ read_extent(Reader *reader, const BlobExtent *extent, uint64 content_bytes, uint
 			blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE;
 		uint32		wanted = (uint32) Min(length, Min(chunk_end, segment_end) - offset);
 
+		if (reader->use_cache)
+			blob_readahead_await(&reader->space->id, page);
 		if (!reader->use_cache ||
-			!blob_cache_get(reader->space, extent->generation, chunk_bytes, offset, wanted,
+			!blob_cache_get(&reader->space->id, extent->generation, chunk_bytes, offset, wanted,
 							target))
 		{
 			ReadPart	part = {.generation = extent->generation, .wanted = wanted};
@@ -367,6 +363,11 @@ read_extent(Reader *reader, const BlobExtent *extent, uint64 content_bytes, uint
 			part.extent_offset = offset / BLOB_PAGE_SIZE * BLOB_PAGE_SIZE;
 			part.skip = (uint32) (offset - part.extent_offset);
 			part.length = (uint32) blob_pages_for(part.skip + wanted) * BLOB_PAGE_SIZE;
+			/* What is requested ahead begins with the next chunk. */
+			if (reader->ahead.stream != NULL)
+				part.length = (uint32) (blob_pages_for(Min(Min(chunk_end, segment_end),
+														   content_bytes)) *
+										BLOB_PAGE_SIZE - part.extent_offset);
 			part.valid = (uint32) Min(part.length, content_bytes - part.extent_offset);
 			part.target = target;
 			part.chunk_bytes = chunk_bytes;
@@ -380,50 +381,15 @@ read_extent(Reader *reader, const BlobExtent *extent, uint64 content_bytes, uint
 
 /* ---- ranges ---- */
 
-/* The extents that a range touches. */
-typedef struct Range
-{
-	int			first_no;
-	int			count;
-	uint64		first_start;	/* content offset of the first of them, in bytes */
-	BlobExtent *extents;
-	uint64	   *content_bytes;	/* of each of them */
-} Range;
-
-static Range
-find_extents(const BlobDescriptor *descriptor, uint64 offset, uint64 length)
-{
-	int			extent_count = blob_descriptor_extent_count(descriptor);
-	Range		range = {.first_no = -1};
-	uint64		start = 0;
-
-	range.extents = palloc(sizeof(BlobExtent) * extent_count);
-	range.content_bytes = palloc(sizeof(uint64) * extent_count);
-	for (int i = 0; i < extent_count && start < offset + length; i++)
-	{
-		uint64		bytes = blob_descriptor_extent_bytes(descriptor, i, start);
-		uint64		end = start + bytes;
-
-		if (end > offset)
-		{
-			if (range.first_no < 0)
-			{
-				range.first_no = i;
-				range.first_start = start;
-			}
-			range.extents[range.count] = blob_descriptor_extent(descriptor, i);
-			range.content_bytes[range.count++] = bytes;
-		}
-		start = end;
-	}
-	return range;
-}
-
+/* Pieces that are expected next are requested before this one is copied, or behind its requests. */
 static void
-read_range(Reader *reader, const Range *range, uint64 offset, uint64 length, char *target)
+read_range(Reader *reader, const BlobRange *range, uint64 offset, uint64 length, char *target)
 {
 	uint64		start = range->first_start;
+	bool		starts_ahead = reader->ahead.is_expected;
 
+	if (starts_ahead)
+		blob_readahead_start(reader->space, reader->descriptor, &reader->ahead);
 	for (int i = 0; i < range->count; i++)
 	{
 		uint64		content_bytes = range->content_bytes[i];
@@ -436,6 +402,11 @@ read_range(Reader *reader, const Range *range, uint64 offset, uint64 length, cha
 		start += content_bytes;
 	}
 	start_read(reader);
+	if (!starts_ahead)
+	{
+		blob_io_submit();
+		blob_readahead_start(reader->space, reader->descriptor, &reader->ahead);
+	}
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
 		finish_read(reader, (reader->current + i) % BLOB_IO_BUFFER_COUNT);
 }
@@ -462,9 +433,15 @@ read_extents(const BlobDescriptor *descriptor, uint64 offset, uint64 length, boo
 			 char *target)
 {
 	BlobSpace	space;
-	Range		range = find_extents(descriptor, offset, length);
-	Reader		reader = {.space = &space.id, .use_cache = use_cache};
+	BlobRange	range = blob_range_find(descriptor, offset, length);
+	Reader		reader = {
+		.space = &space,
+		.descriptor = descriptor,
+		.use_cache = use_cache
+	};
 
+	if (use_cache)
+		reader.ahead = blob_readahead_plan(descriptor, offset, length);
 	blob_space_open(&space, AccessShareLock);
 	verify_extents(space.map, descriptor, range.extents, range.first_no, range.count);
 	require_present(&space.id, descriptor, range.extents, range.count);
@@ -488,8 +465,7 @@ read_extents(const BlobDescriptor *descriptor, uint64 offset, uint64 length, boo
 	if (reader.error != 0)
 		report_read_error(&space.id, reader.error_page, reader.error);
 	blob_space_close(&space);
-	pfree(range.extents);
-	pfree(range.content_bytes);
+	blob_range_free(&range);
 
 	blob_stat_count(content_reads, 1);
 	blob_stat_count(content_read_bytes, length);

@@ -61,7 +61,8 @@ typedef struct CacheFill
 	uint32		hash;
 } CacheFill;
 
-static CacheFill fills[BLOB_CACHE_MAX_FILLS];
+/* First those of reads, then those ahead. */
+static CacheFill fills[BLOB_CACHE_MAX_FILLS + BLOB_CACHE_MAX_AHEAD_FILLS];
 static pid_t exit_registered_pid = 0;
 
 static CacheShared *cache_shared = NULL;
@@ -315,25 +316,20 @@ is_cached(const CacheKey *key, uint32 hash)
 	return found;
 }
 
-int
-blob_cache_begin_fill(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk_bytes,
-					  uint64 offset_bytes)
+/* Begin a fill that gets one of the numbers from first_no to end_no - 1, or -1. */
+static int
+begin_fill(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk_bytes,
+		   uint64 offset_bytes, int first_no, int end_no)
 {
 	CacheFill  *fill;
-	int			fill_no = 0;
+	int			fill_no = first_no;
 
 	if (cache_table == NULL)
 		return -1;
-	while (fill_no < BLOB_CACHE_MAX_FILLS && fills[fill_no].frame != NULL)
+	while (fill_no < end_no && fills[fill_no].frame != NULL)
 		fill_no++;
-	if (fill_no == BLOB_CACHE_MAX_FILLS)
+	if (fill_no == end_no)
 		return -1;
-
-	if (exit_registered_pid != MyProcPid)
-	{
-		exit_registered_pid = MyProcPid;
-		before_shmem_exit(give_up_at_exit, (Datum) 0);
-	}
 
 	fill = &fills[fill_no];
 	make_key(&fill->key, space, generation, chunk_bytes, offset_bytes);
@@ -342,6 +338,26 @@ blob_cache_begin_fill(const BlobSpaceId *space, BlobGeneration generation, uint3
 		return -1;
 	fill->frame = blob_frame_take(chunk_bytes, evict);
 	return fill->frame == NULL ? -1 : fill_no;
+}
+
+int
+blob_cache_begin_fill(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk_bytes,
+					  uint64 offset_bytes)
+{
+	if (exit_registered_pid != MyProcPid)
+	{
+		exit_registered_pid = MyProcPid;
+		before_shmem_exit(give_up_at_exit, (Datum) 0);
+	}
+	return begin_fill(space, generation, chunk_bytes, offset_bytes, 0, BLOB_CACHE_MAX_FILLS);
+}
+
+int
+blob_cache_begin_ahead(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk_bytes,
+					   uint64 offset_bytes)
+{
+	return begin_fill(space, generation, chunk_bytes, offset_bytes, BLOB_CACHE_MAX_FILLS,
+					  lengthof(fills));
 }
 
 char *
@@ -368,6 +384,8 @@ blob_cache_end_fill(int fill_no, uint32 start_bytes, uint32 length_bytes)
 	}
 	frame->valid_start = start_bytes;
 	frame->valid_end = start_bytes + length_bytes;
+	if (fill_no >= BLOB_CACHE_MAX_FILLS)
+		blob_frame_set_unused(frame);
 	publish(frame, &fill->key, fill->hash);
 }
 

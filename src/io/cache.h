@@ -63,9 +63,17 @@ extern void blob_cache_put(const BlobSpaceId *space, BlobGeneration generation,
  * what an error left behind.  None of these throws.
  */
 #define BLOB_CACHE_MAX_FILLS 64
+#define BLOB_CACHE_MAX_AHEAD_FILLS 128
 
 extern int	blob_cache_begin_fill(const BlobSpaceId *space, BlobGeneration generation,
 								  uint32 chunk_bytes, uint64 offset_bytes);
+
+/*
+ * The same for content that nobody has asked for yet.  These fills are not abandoned with the
+ * others, and their chunks count as used only when somebody reads them.
+ */
+extern int	blob_cache_begin_ahead(const BlobSpaceId *space, BlobGeneration generation,
+								   uint32 chunk_bytes, uint64 offset_bytes);
 extern char *blob_cache_fill_memory(int fill_no);
 extern void blob_cache_end_fill(int fill_no, uint32 start_bytes, uint32 length_bytes);
 extern void blob_cache_abandon_fills(void);

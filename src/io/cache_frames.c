@@ -16,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "core/huge.h"
 #include "core/memory.h"
 #include "core/settings.h"
 #include "io/cache_frames.h"
@@ -47,6 +48,7 @@ typedef struct FramesShared
 static FramesShared *shared = NULL;
 static CacheFrame *frames = NULL;
 static char *content = NULL;
+static BlobHugeView huge_view;	/* of the content */
 
 uint32
 blob_frames_configured(void)
@@ -75,6 +77,8 @@ touch_content(Size bytes)
 {
 	Size		touched = Min(bytes, MAX_TOUCHED_BYTES);
 
+	if (blob_huge_gather(&huge_view, content, touched))
+		return;
 	blob_memory_populate(content, touched);
 	for (Size offset = 0; offset < touched; offset += BLOB_PAGE_SIZE)
 		*(volatile char *) (content + offset) = 0;
@@ -133,7 +137,10 @@ blob_frame_number(const CacheFrame *frame)
 char *
 blob_frame_content(const CacheFrame *frame)
 {
-	return content + (Size) blob_frame_number(frame) * FRAME_BYTES;
+	/* Wherever it is, the rest of its group follows. */
+	return blob_huge_address(&huge_view,
+							 content + (Size) blob_frame_number(frame) * FRAME_BYTES,
+							 BLOB_CACHE_CHUNK_BYTES);
 }
 
 bool
@@ -160,6 +167,12 @@ blob_frame_touch(CacheFrame *frame)
 {
 	if (pg_atomic_read_u32(&frame->usage) < MAX_USAGE)
 		pg_atomic_fetch_add_u32(&frame->usage, 1);
+}
+
+void
+blob_frame_set_unused(CacheFrame *frame)
+{
+	pg_atomic_write_u32(&frame->usage, 0);
 }
 
 bool

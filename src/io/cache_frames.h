@@ -55,6 +55,9 @@ extern void blob_frame_unpin(CacheFrame *frame);
 /* Count a use, for the clock. */
 extern void blob_frame_touch(CacheFrame *frame);
 
+/* No use has been made of a claimed frame yet. */
+extern void blob_frame_set_unused(CacheFrame *frame);
+
 /* Own the frame, if nobody reads or owns it; and the end of that: readers may come. */
 extern bool blob_frame_claim(CacheFrame *frame);
 extern void blob_frame_disclaim(CacheFrame *frame);

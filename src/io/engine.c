@@ -136,11 +136,10 @@ blob_io_end(void)
 	is_claimed = false;
 }
 
-void
-blob_io_start(BlobIoRequest *request)
+static void
+prepare_request(BlobIoRequest *request)
 {
 	Assert(is_claimed);
-	Assert(request->buffer_no >= 0 && request->buffer_no < BLOB_IO_BUFFER_COUNT);
 	Assert(request->length > 0 && request->length <= BLOB_IO_BUFFER_BYTES);
 	Assert(request->length % BLOB_PAGE_SIZE == 0);
 	Assert(request->file_offset % BLOB_PAGE_SIZE == 0);
@@ -150,15 +149,39 @@ blob_io_start(BlobIoRequest *request)
 	request->error = 0;
 	request->transferred = 0;
 	request->in_flight = true;
+}
 
+void
+blob_io_start(BlobIoRequest *request)
+{
+	Assert(request->buffer_no >= 0 && request->buffer_no < BLOB_IO_BUFFER_COUNT);
+
+	prepare_request(request);
 	if (use_ring)
-		blob_uring_start(request);
+		blob_uring_start(request, false);
 	else
 	{
 		blob_sync_transfer(request);
 		request->in_flight = false;
 		blob_io_count(request);
 	}
+}
+
+bool
+blob_io_is_asynchronous(void)
+{
+	return use_ring;
+}
+
+void
+blob_io_start_ahead(BlobIoRequest *request)
+{
+	Assert(use_ring);
+	Assert(request->vector_count > 0);
+
+	prepare_request(request);
+	blob_uring_start(request, true);
+	blob_uring_submit();
 }
 
 void

@@ -27,6 +27,9 @@
 #define BLOB_IO_BUFFER_BYTES (256 * 1024)
 #define BLOB_IO_BUFFER_COUNT 16
 
+/* Requests ahead that one process can have in flight. */
+#define BLOB_IO_MAX_AHEAD 32
+
 /* Pieces of memory that one request can have. */
 #define BLOB_IO_MAX_VECTORS 16
 
@@ -36,7 +39,7 @@ typedef struct BlobIoRequest
 	bool		is_write;
 	int			fd;
 	uint64		file_offset;	/* bytes, multiple of BLOB_PAGE_SIZE */
-	int			buffer_no;		/* 0 .. BLOB_IO_BUFFER_COUNT - 1 */
+	int			buffer_no;		/* 0 .. BLOB_IO_BUFFER_COUNT - 1; of no meaning with vectors */
 	uint32		length;			/* bytes, multiple of BLOB_PAGE_SIZE */
 	int			vector_count;	/* 0: all of it in the buffer; else, reads only: */
 	struct iovec vectors[BLOB_IO_MAX_VECTORS];	/* page-aligned, length bytes in all */
@@ -72,6 +75,18 @@ extern void blob_io_drain(void);
 
 /* The same without touching the requests, whose memory may be gone. Never throws. */
 extern void blob_io_abandon(void);
+
+/*
+ * Start a request that goes on when the claim has ended: a read into vectors, of memory that is
+ * nobody else's until it is done, whatever happens; the request itself must live as long.  Drain
+ * and abandon pass it by.  It reaches the kernel before this returns.  A short transfer is an error
+ * (EAGAIN), because the file may have been closed since.  At most BLOB_IO_MAX_AHEAD at a time.
+ * Only where blob_io_is_asynchronous().  Never throws.
+ */
+extern void blob_io_start_ahead(BlobIoRequest *request);
+
+/* Whether requests of this claim go on while the caller does other work. */
+extern bool blob_io_is_asynchronous(void);
 
 /* "io_uring" or "sync": what this process uses (after the first blob_io_begin). */
 extern const char *blob_io_engine_name(void);

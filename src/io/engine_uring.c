@@ -5,7 +5,8 @@
  * Slots.  The kernel is given the number of a slot as user_data, never a pointer.  A slot holds
  * its own copy of the request and a pointer to the caller's; when an error unwinds the caller's
  * stack, the slots are abandoned (the pointer is cleared), and completions that still come in
- * touch nobody's memory but the buffers.
+ * touch nobody's memory but the buffers.  Slots of requests ahead are left alone: their owners live
+ * as long as the process.
  *
  * Life.  The ring is made at the first use in a process, known by its pid, and never used by a
  * process that inherited it.  It is closed before the process leaves shared memory, after all I/O
@@ -31,8 +32,8 @@
 #include "storage/fd.h"
 #include "storage/ipc.h"
 
-/* Requests in flight at most; twice the buffers, a caller may split one. */
-#define SLOT_COUNT (2 * BLOB_IO_BUFFER_COUNT)
+/* Requests in flight at most; twice the buffers, a caller may split one, and those ahead. */
+#define SLOT_COUNT (2 * BLOB_IO_BUFFER_COUNT + BLOB_IO_MAX_AHEAD)
 
 /* user_data of the trial run */
 #define TRIAL_USER_DATA UINT64CONST(0xB10B)
@@ -43,6 +44,7 @@
 typedef struct UringSlot
 {
 	bool		in_use;
+	bool		is_ahead;		/* not of the current claim */
 	BlobIoRequest work;			/* the engine's copy */
 	BlobIoRequest *owner;		/* the caller's, or NULL once abandoned */
 } UringSlot;
@@ -52,12 +54,15 @@ static pid_t ring_pid = 0;		/* the process that made the ring; 0: none */
 static bool exit_registered = false;
 static UringSlot slots[SLOT_COUNT];
 static int	slots_in_use = 0;
+static int	ahead_in_use = 0;	/* of them */
 
 static bool
 ring_is_mine(void)
 {
 	return ring_pid != 0 && ring_pid == MyProcPid;
 }
+
+static void drain_slots(int left);
 
 /* before_shmem_exit callback */
 static void
@@ -66,6 +71,7 @@ close_ring(int code, Datum arg)
 	if (!ring_is_mine())
 		return;
 	blob_uring_abandon();
+	drain_slots(0);
 	io_uring_queue_exit(&ring);
 	ReleaseExternalFD();
 	ring_pid = 0;
@@ -155,6 +161,7 @@ blob_uring_open(void)
 	/* Slots that a forking parent had in use are not ours. */
 	memset(slots, 0, sizeof(slots));
 	slots_in_use = 0;
+	ahead_in_use = 0;
 	ring_pid = MyProcPid;
 	if (!exit_registered)
 	{
@@ -183,8 +190,13 @@ complete(uint64 slot_no, int32 result)
 	{
 		if (result > 0)
 			work->transferred = result;
-		/* No progress: the end of the file, or of the disk; blob_sync_transfer() finds out. */
-		if (work->transferred < work->length && slot->owner != NULL)
+		/*
+		 * No progress: the end of the file, or of the disk; blob_sync_transfer() finds out.  The
+		 * descriptor of a request ahead may name another file by now.
+		 */
+		if (work->transferred < work->length && slot->is_ahead)
+			work->error = EAGAIN;
+		else if (work->transferred < work->length && slot->owner != NULL)
 			blob_sync_transfer(work);
 	}
 	blob_io_count(work);
@@ -197,6 +209,8 @@ complete(uint64 slot_no, int32 result)
 	}
 	slot->in_use = false;
 	slots_in_use--;
+	if (slot->is_ahead)
+		ahead_in_use--;
 }
 
 /* Take over all completions that are there, without blocking for more. */
@@ -273,12 +287,12 @@ take_slot(void)
 }
 
 void
-blob_uring_start(BlobIoRequest *request)
+blob_uring_start(BlobIoRequest *request, bool is_ahead)
 {
 	int			slot_no = take_slot();
 	UringSlot  *slot = &slots[slot_no];
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
-	char	   *start = blob_io_buffer(request->buffer_no);
+	char	   *start = request->vector_count > 0 ? NULL : blob_io_buffer(request->buffer_no);
 
 	/* The queue is as long as there are slots, but submitted requests may not be fetched yet. */
 	while (sqe == NULL)
@@ -288,6 +302,8 @@ blob_uring_start(BlobIoRequest *request)
 	}
 
 	slot->in_use = true;
+	slot->is_ahead = is_ahead;
+	ahead_in_use += is_ahead;
 	slot->work = *request;
 	slot->owner = request;
 	slots_in_use++;
@@ -323,17 +339,23 @@ blob_uring_wait(BlobIoRequest *request)
 	}
 }
 
+/* Wait until no more than so many requests ahead, and no others, are in flight. */
+static void
+drain_slots(int left)
+{
+	while (slots_in_use - ahead_in_use > 0 || ahead_in_use > left)
+	{
+		blob_uring_reap();
+		if (slots_in_use - ahead_in_use > 0 || ahead_in_use > left)
+			enter(1);
+	}
+}
+
 void
 blob_uring_drain(void)
 {
-	if (!ring_is_mine())
-		return;
-	while (slots_in_use > 0)
-	{
-		blob_uring_reap();
-		if (slots_in_use > 0)
-			enter(1);
-	}
+	if (ring_is_mine())
+		drain_slots(BLOB_IO_MAX_AHEAD);
 }
 
 /* Forget whose the requests are, then wait for them. */
@@ -343,6 +365,9 @@ blob_uring_abandon(void)
 	if (!ring_is_mine())
 		return;
 	for (int i = 0; i < SLOT_COUNT; i++)
-		slots[i].owner = NULL;
-	blob_uring_drain();
+	{
+		if (!slots[i].is_ahead)
+			slots[i].owner = NULL;
+	}
+	drain_slots(BLOB_IO_MAX_AHEAD);
 }

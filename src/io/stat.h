@@ -16,6 +16,7 @@ typedef struct BlobStat
 	pg_atomic_uint64 content_comparisons;	/* comparisons that needed content of extents */
 	pg_atomic_uint64 io_reads;		/* requests to the kernel */
 	pg_atomic_uint64 io_read_bytes;
+	pg_atomic_uint64 ahead_bytes;	/* of io_read_bytes, before anybody wanted them */
 	pg_atomic_uint64 io_writes;
 	pg_atomic_uint64 io_write_bytes;
 	pg_atomic_uint64 cache_hits;	/* chunks served by the shared read cache */

@@ -116,6 +116,7 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	PUT_COUNTER(content_comparisons);
 	PUT_COUNTER(io_reads);
 	PUT_COUNTER(io_read_bytes);
+	put_row(result, "read_ahead_bytes", pg_atomic_read_u64(&blob_stat->ahead_bytes));
 	PUT_COUNTER(io_writes);
 	PUT_COUNTER(io_write_bytes);
 	PUT_COUNTER(syncs);

@@ -4,7 +4,8 @@
 # groups for large chunks and split for small ones all the time, while clients read whole values
 # and ranges of them, and some are cancelled in the middle.  Every read is compared with what the
 # content must be.  (Fails with frames published before the device has filled them, and with a
-# group split before the head's content left the table.)
+# group split before the head's content left the table.)  Pieces of the large values are read in
+# sequence, too, so that some frames are filled ahead.
 use strict;
 use warnings;
 
@@ -40,10 +41,13 @@ SELECT 1 / (b::bytea = expected)::int,
 	1 / (blob_read(b, :o % length(b), 5000) =
 		substring(expected, (:o % length(b))::int + 1, 5000))::int
 FROM t WHERE id = :id;
+SELECT 1 / (string_agg(data, '' ORDER BY chunk_no) = expected)::int
+FROM t, blob_chunks(b, 10000 + :o % 60000) WHERE id = :id - :id % 8 GROUP BY expected;
 ));
 # Beside them a session whose reads are cancelled wherever they are.
 my $cancelled = script('cancelled', join('', map { sprintf("SET statement_timeout = %d;\n" .
-		"SELECT count(sha256(b::bytea)) FROM t WHERE id %% 8 = 0;\n", 1 + $_ % 7) } 1 .. 400));
+		"SELECT count(sha256(%s)) FROM t%s WHERE id %% 8 = 0;\n", 1 + $_ % 7,
+		$_ % 2 ? ('b::bytea', '') : ('data', ', blob_chunks(b, 20000)')) } 1 .. 400));
 my $output = '';
 my $session = IPC::Run::start([ 'psql', '-X', '-q', '-d', $node->connstr('postgres'),
 		'-f', $cancelled ], '>', \$output, '2>', \$output);
@@ -56,6 +60,30 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM t WHERE sha256(b) <> sha25
 	'0', 'and so does a scan');
 cmp_ok(stat_of($node, 'cache_hits'), '>', 100, 'some reads were served by the cache');
 cmp_ok(stat_of($node, 'cache_used_bytes'), '<=', 512 * 1024, 'which is small');
+
+cmp_ok(stat_of($node, 'read_ahead_bytes'), '>', 1000 * 1000, 'much was read ahead');
+
+# Sessions that end while frames of theirs are being filled ahead: more of them than there are frames.
+foreach my $id (1 .. 12)
+{
+	$node->psql('postgres', qq(BEGIN;
+		DECLARE c CURSOR FOR SELECT data FROM t, blob_chunks(b, 20000) WHERE id = 8 * $id;
+		MOVE 8 IN c; SELECT pg_terminate_backend(pg_backend_pid());));
+}
+my $range = 'SELECT count(blob_read(b, 100000, 60000)) FROM t WHERE id = 80';
+$node->safe_psql('postgres', $range);
+my $misses = stat_of($node, 'cache_misses');
+$node->safe_psql('postgres', $range);
+is(stat_of($node, 'cache_misses'), $misses, 'terminated sessions keep no frames');
+
+# A cancel in the middle of a scan.
+$node->psql('postgres', q(SET statement_timeout = 300;
+	SELECT length(data), CASE WHEN chunk_no = 8 THEN pg_sleep(60) END FROM t, blob_chunks(b, 20000)
+	WHERE id = 160;), stderr => \my $error);
+like($error, qr/canceling statement/, 'a scan is cancelled');
+is($node->safe_psql('postgres', q(SELECT count(*) FROM t, blob_chunks(b, 20000) AS c
+	WHERE sha256(c.data) <> sha256(substring(expected, c."offset"::int + 1, 20000)))), '0',
+	'and everything is as before');
 
 $node->stop;
 done_testing();

@@ -1,0 +1,41 @@
+/*
+ * blob/readahead.h
+ *	  Reading ahead: pieces of a value that will be wanted next are requested before they are.
+ *
+ * Who reads a value from front to back in pieces (blob_chunks(), blob_export(), a client that calls
+ * blob_read() again and again) would have the device idle between two pieces.  So reads that
+ * follow each other are noticed, and what comes next is read into the shared cache, without
+ * waiting.  Never more is requested ahead than was read in sequence before.
+ */
+#ifndef BLOB_READAHEAD_H
+#define BLOB_READAHEAD_H
+
+#include "core/descriptor.h"
+#include "space/space.h"
+
+/* What a read is to request ahead. */
+typedef struct BlobAheadPlan
+{
+	struct BlobStream *stream;	/* NULL: nothing */
+	uint64		start;			/* content offsets, in bytes */
+	uint64		end;
+	bool		is_expected;	/* the read itself was requested ahead: start with this */
+} BlobAheadPlan;
+
+/* Note a read of [offset, offset + length), which lies in extents, and plan what to do about it. */
+extern BlobAheadPlan blob_readahead_plan(const BlobDescriptor *descriptor, uint64 offset_bytes,
+										 uint64 length_bytes);
+
+/*
+ * Start requests for what was planned, in a claim of the I/O engine.  They fill frames of the
+ * cache, and are waited for by blob_readahead_await(), or when the resource owner ends that is
+ * current now (so at the end of the query, the cursor, the transaction), or the process.  No error
+ * comes of them: what cannot be read ahead is left to the read.
+ */
+extern void blob_readahead_start(BlobSpace *space, const BlobDescriptor *descriptor,
+								 const BlobAheadPlan *plan);
+
+/* Wait for the request ahead that covers a page, if there is one.  Never throws. */
+extern void blob_readahead_await(const BlobSpaceId *space, BlobPageNo page);
+
+#endif							/* BLOB_READAHEAD_H */

@@ -1,0 +1,144 @@
+/*
+ * core/huge.c
+ *	  Shared memory in huge pages, see core/huge.h.
+ *
+ * The kernel maps a huge page of a file only where address and position in the file agree modulo
+ * its size; the file here is that of an anonymous shared mapping.  mremap() with a length of 0 makes
+ * a second mapping of such memory.  Each process makes its own, when it needs it: one made by the
+ * postmaster would be inherited by children that detach from shared memory, and keep it from being
+ * freed after a crash.
+ */
+#include "postgres.h"
+
+#include <sys/mman.h>
+
+#include "core/huge.h"
+#include "storage/pg_shmem.h"
+
+#define HUGE_BYTES ((Size) 2 * 1024 * 1024)
+
+/* In the kernel since 6.1; the C library's headers may be older. */
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+#ifdef __linux__
+
+/* Where an address of a mapping lies in the mapping's file; false if that cannot be found out. */
+static bool
+find_file_offset(const char *address, uint64 *offset)
+{
+	FILE	   *maps = fopen("/proc/self/maps", "r");
+	char		line[1024];
+	bool		found = false;
+
+	if (maps == NULL)
+		return false;
+	while (!found && fgets(line, sizeof(line), maps) != NULL)
+	{
+		unsigned long long start;
+		unsigned long long end;
+		unsigned long long start_offset;
+
+		if (sscanf(line, "%llx-%llx %*s %llx", &start, &end, &start_offset) == 3 &&
+			(uintptr_t) address >= start && (uintptr_t) address < end)
+		{
+			*offset = start_offset + ((uintptr_t) address - start);
+			found = true;
+		}
+	}
+	fclose(maps);
+	return found;
+}
+
+/* Map the memory a second time, aligned; NULL if the kernel refuses. */
+static char *
+map_view(const BlobHugeView *view)
+{
+	Size		reserved_bytes = view->bytes + HUGE_BYTES;
+	char	   *reserved;
+	char	   *aligned;
+
+	reserved = mmap(NULL, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+					-1, 0);
+	if (reserved == MAP_FAILED)
+		return NULL;
+	aligned = (char *) TYPEALIGN(HUGE_BYTES, reserved);
+	if (mremap(view->start, 0, view->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, aligned) == MAP_FAILED)
+	{
+		munmap(reserved, reserved_bytes);
+		return NULL;
+	}
+	if (aligned > reserved)
+		munmap(reserved, aligned - reserved);
+	if (aligned + view->bytes < reserved + reserved_bytes)
+		munmap(aligned + view->bytes, reserved + reserved_bytes - (aligned + view->bytes));
+	return aligned;
+}
+
+bool
+blob_huge_gather(BlobHugeView *view, char *start, Size bytes)
+{
+	uint64		offset;
+	Size		skip;
+	char	   *mapped;
+	bool		is_gathered;
+
+	memset(view, 0, sizeof(*view));
+	if (huge_pages == HUGE_PAGES_OFF || !find_file_offset(start, &offset))
+		return false;
+	skip = (HUGE_BYTES - offset % HUGE_BYTES) % HUGE_BYTES;
+	if (bytes < skip + HUGE_BYTES)
+		return false;
+	view->start = start + skip;
+	view->bytes = TYPEALIGN_DOWN(HUGE_BYTES, bytes - skip);
+	mapped = map_view(view);
+	if (mapped == NULL)
+	{
+		view->bytes = 0;
+		return false;
+	}
+
+	/* What has no page at all is not gathered. */
+	for (Size i = 0; i < view->bytes; i += HUGE_BYTES)
+		((volatile char *) mapped)[i] = 0;
+	is_gathered = madvise(mapped, view->bytes, MADV_COLLAPSE) == 0;
+	/* Some may have been gathered when memory ran out. */
+	if (!is_gathered && errno != ENOMEM && errno != EAGAIN)
+		view->bytes = 0;
+	munmap(mapped, TYPEALIGN_DOWN(HUGE_BYTES, bytes - skip));
+	return is_gathered;
+}
+
+char *
+blob_huge_address(BlobHugeView *view, char *address, Size bytes)
+{
+	if (view->bytes == 0 || view->is_refused || address < view->start ||
+		address + bytes > view->start + view->bytes)
+		return address;
+	if (view->view == NULL)
+	{
+		view->view = map_view(view);
+		view->is_refused = view->view == NULL;
+		if (view->is_refused)
+			return address;
+	}
+	return view->view + (address - view->start);
+}
+
+#else
+
+bool
+blob_huge_gather(BlobHugeView *view, char *start, Size bytes)
+{
+	memset(view, 0, sizeof(*view));
+	return false;
+}
+
+char *
+blob_huge_address(BlobHugeView *view, char *address, Size bytes)
+{
+	return address;
+}
+
+#endif

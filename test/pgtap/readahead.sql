@@ -1,0 +1,125 @@
+-- Reading ahead, by the counters of view blobext_stat: who reads a value in sequence has the next
+-- pieces requested before; nobody else has; each page is read once, and nothing behind the value.
+CREATE SCHEMA readahead;
+SET search_path = readahead, public;
+SELECT plan(32);
+
+CREATE FUNCTION bytes(n int, seed int) RETURNS bytea LANGUAGE sql AS $$
+	SELECT substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
+		FROM 1 FOR n)
+	FROM generate_series(1, (n + 31) / 32) i
+$$;
+CREATE FUNCTION counter(counter text) RETURNS bigint LANGUAGE sql AS $$
+	SELECT value FROM blobext_stat WHERE name = counter $$;
+-- What a query reads from the device: all of it, and what was requested ahead.
+CREATE FUNCTION cost(query text, OUT read bigint, OUT ahead bigint) LANGUAGE plpgsql AS $$
+BEGIN
+	read := counter('io_read_bytes');
+	ahead := counter('read_ahead_bytes');
+	-- What is in flight is waited for at the end of the query, which goes on here, or of a subtransaction.
+	BEGIN
+		EXECUTE query;
+	EXCEPTION WHEN assert_failure THEN
+	END;
+	read := counter('io_read_bytes') - read;
+	ahead := counter('read_ahead_bytes') - ahead;
+END $$;
+
+-- 4,000,000 bytes end in page 977; nothing of them is in the cache.  Chunks of the cache are counted from
+-- the beginning of an extent, so a piece may end within one.
+CREATE TABLE v (id int PRIMARY KEY, b blobstate);
+INSERT INTO v SELECT id, bytes(4000000, 1) FROM generate_series(1, 16) id;
+SELECT cmp_ok(counter('cache_bytes'), '>=', 32000000::bigint, 'there is a cache');
+
+-- Short looks.
+SELECT results_eq($$SELECT * FROM cost('SELECT blob_read(b, 0, 4096) FROM v WHERE id = 1')$$,
+	'VALUES (4096::bigint, 0::bigint)', 'a look at the beginning');
+SELECT results_eq($$SELECT * FROM cost('SELECT blob_read(b, 4096, 4096) FROM v WHERE id = 1')$$,
+	'VALUES (4096::bigint, 0::bigint)', 'and a second one');
+SELECT results_eq($$SELECT * FROM cost('SELECT blob_read(b, 8192, 100000) FROM v WHERE id = 1')$$,
+	'VALUES (102400::bigint, 0::bigint)', 'less than two chunks in sequence');
+SELECT results_eq($$SELECT * FROM cost('SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 2 LIMIT 1')$$,
+	'VALUES (262144::bigint, 0::bigint)', 'LIMIT 1 reads one piece');
+SELECT results_eq($$SELECT * FROM cost('SELECT b::bytea FROM v WHERE id = 3')$$,
+	'VALUES (4001792::bigint, 0::bigint)', 'all at once');
+SELECT results_eq($$SELECT * FROM cost('SELECT b::bytea FROM v WHERE id = 3')$$,
+	'VALUES (0::bigint, 0::bigint)', 'of the cache');
+
+-- Other orders.
+SELECT results_eq($$SELECT sum(ahead) FROM generate_series(9, 0, -1) i,
+	cost(format('SELECT blob_read(b, %s, 262144) FROM v WHERE id = 4', i * 262144))$$,
+	'VALUES (0::numeric)', 'backwards');
+SELECT results_eq($$SELECT sum(ahead) FROM generate_series(0, 14, 2) i,
+	cost(format('SELECT blob_read(b, %s, 131072) FROM v WHERE id = 5', i * 131072))$$,
+	'VALUES (0::numeric)', 'every other piece');
+SELECT results_eq($$SELECT sum(ahead) FROM generate_series(0, 14) i,
+	cost(format('SELECT blob_read(b, %s, 131072) FROM v WHERE id = %s', i * 131072, 5 + i % 2))$$,
+	'VALUES (0::numeric)', 'pieces of two values in turn');
+
+-- In sequence: the second piece has twice its size requested ahead.
+SELECT ok(ahead = 524288 AND read BETWEEN 1048576 AND 1048576 + 65536, 'never more ahead than was read')
+FROM cost('SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 7 LIMIT 2');
+SELECT ok(ahead = 524288 AND read = ahead, 'the next piece is there, in another statement too')
+FROM cost('SELECT blob_read(b, 524288, 262144) FROM v WHERE id = 7');
+SELECT counter('cache_misses') AS misses \gset
+SELECT is((SELECT sha256(blob_read(b, 786432, 262144)) FROM v WHERE id = 7),
+	sha256(substring(bytes(4000000, 1) FROM 786433 FOR 262144)), 'its content');
+SELECT is(counter('cache_misses') - :misses, 0::bigint, 'is of the cache');
+
+-- All of it.
+SELECT read, ahead FROM cost($$SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 8$$) \gset
+SELECT is(:read::bigint, 4001792::bigint, 'each page of the value is read once, and no other');
+SELECT cmp_ok(:ahead::bigint, '>=', 4001792 - 2 * 262144 - 65536::bigint,
+	'all ahead, but for the first pieces');
+SELECT is((SELECT sha256(string_agg(data, '' ORDER BY chunk_no)) FROM v, blob_chunks(b, 262144)
+	WHERE id = 8), sha256(bytes(4000000, 1)), 'the content, cached');
+SELECT is((SELECT sha256(string_agg(data, '' ORDER BY chunk_no)) FROM v, blob_chunks(b, 10007)
+	WHERE id = 9), sha256(bytes(4000000, 1)), 'in small pieces of odd size');
+SELECT is((SELECT sha256(string_agg(data, '' ORDER BY chunk_no)) FROM v, blob_chunks(b, 1500000)
+	WHERE id = 10), sha256(bytes(4000000, 1)), 'in large ones');
+SELECT read, ahead FROM cost($$SELECT data FROM v, blob_chunks(b, 10007) WHERE id = 11$$) \gset
+SELECT cmp_ok(:read::bigint, '<=', 4001792 + 20 * 4096::bigint, 'small pieces: pages are read once');
+SELECT cmp_ok(:ahead::bigint, '>=', 3800000::bigint, 'nearly all ahead');
+
+-- A value of many extents, small ones first.
+CREATE TABLE grown (b blobstate);
+INSERT INTO grown SELECT blob_append(blob_append(bytes(5000, 2)::blobstate, bytes(100000, 3)), bytes(3000001, 4));
+SELECT read, ahead FROM cost($$SELECT data FROM grown, blob_chunks(b, 65536)$$) \gset
+SELECT cmp_ok(:read::bigint, '<=', 3105001 + 4096::bigint, 'extents of tiers: pages are read once');
+SELECT cmp_ok(:ahead::bigint, '>=', 2500000::bigint, 'most of them ahead');
+SELECT is((SELECT string_agg(data, '' ORDER BY chunk_no) FROM grown, blob_chunks(b, 65536)),
+	bytes(5000, 2) || bytes(100000, 3) || bytes(3000001, 4), 'the content');
+
+-- A cursor keeps its requests from one FETCH to the next, and its end waits for them.
+INSERT INTO v VALUES (40, bytes(9000000, 5));
+BEGIN;
+DECLARE c CURSOR FOR SELECT length(data) FROM v, blob_chunks(b, 1048576) WHERE id = 40;
+SELECT counter('io_read_bytes') AS read, counter('read_ahead_bytes') AS ahead \gset
+FETCH 3 FROM c \g (format=unaligned) /dev/null
+CLOSE c;
+SELECT counter('io_read_bytes') - :read AS read, counter('read_ahead_bytes') - :ahead AS ahead \gset
+SELECT cmp_ok(:ahead::bigint, '>=', 3 * 1048576::bigint, 'a cursor reads ahead');
+SELECT cmp_ok(:read - :ahead::bigint, '>=', 2 * 1048576::bigint, 'when it is closed, all requests have ended');
+COMMIT;
+
+-- Long comparisons.
+INSERT INTO v SELECT 20 + i, bytes(4000000, 1) || sha256(i::text::bytea) FROM generate_series(1, 2) i;
+SELECT read, ahead FROM cost($$SELECT (SELECT b FROM v WHERE id = 21) < (SELECT b FROM v WHERE id = 22)$$) \gset
+SELECT cmp_ok(:ahead::bigint, '>=', 6000000::bigint, 'a comparison of long values reads ahead in both');
+SELECT cmp_ok(:read::bigint, '<=', 8003584 + 65536::bigint, 'and pages once');
+INSERT INTO v SELECT 30 + i, bytes(30000, 1) || sha256(i::text::bytea) || bytes(4000000, 1) FROM generate_series(1, 2) i;
+SELECT is(ahead, 0::bigint, 'values that differ early: nothing ahead')
+FROM cost($$SELECT (SELECT b FROM v WHERE id = 31) < (SELECT b FROM v WHERE id = 32)$$);
+
+-- Where requests would block.
+SET blobext.io_method = 'sync';
+SELECT results_eq($$SELECT * FROM cost('SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 13')$$,
+	'VALUES (4001792::bigint, 0::bigint)', 'the blocking engine reads nothing ahead');
+SELECT is((SELECT sha256(string_agg(data, '' ORDER BY chunk_no)) FROM v, blob_chunks(b, 262144)
+	WHERE id = 14), sha256(bytes(4000000, 1)), 'but the same');
+RESET blobext.io_method;
+SELECT cmp_ok(ahead, '>', 3000000::bigint, 'and ahead again')
+FROM cost($$SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 15$$);
+
+SELECT * FROM finish();
+DROP SCHEMA readahead CASCADE;
