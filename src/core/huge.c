@@ -3,10 +3,10 @@
  *	  Shared memory in huge pages, see core/huge.h.
  *
  * The kernel maps a huge page of a file only where address and position in the file agree modulo
- * its size; the file here is that of an anonymous shared mapping.  mremap() with a length of 0 makes
- * a second mapping of such memory.  Each process makes its own, when it needs it: one made by the
- * postmaster would be inherited by children that detach from shared memory, and keep it from being
- * freed after a crash.
+ * its size; the file here is that of an anonymous shared mapping.  mremap() with a length of 0
+ * makes a second mapping of such memory.  Each process makes its own, when it needs it: one made by
+ * the postmaster would be inherited by children that detach from shared memory, and keep it from
+ * being freed after a crash.
  */
 #include "postgres.h"
 
