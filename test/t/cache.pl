@@ -68,7 +68,7 @@ foreach my $id (1 .. 12)
 {
 	$node->psql('postgres', qq(BEGIN;
 		DECLARE c CURSOR FOR SELECT data FROM t, blob_chunks(b, 20000) WHERE id = 8 * $id;
-		MOVE 8 IN c; SELECT pg_terminate_backend(pg_backend_pid());));
+		MOVE 7 IN c; SELECT pg_terminate_backend(pg_backend_pid());));
 }
 my $range = 'SELECT count(blob_read(b, 100000, 60000)) FROM t WHERE id = 80';
 $node->safe_psql('postgres', $range);
