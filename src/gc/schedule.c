@@ -29,7 +29,7 @@
 #define MAX_INTERVAL_DOUBLINGS 6
 
 /* How soon after a look another one that cannot wait. */
-#define URGENT_MS 1000
+#define URGENT_MS 250
 
 /* How often the log repeats a reason. */
 #define REPEAT_REASON_MS (60 * 60 * 1000)

@@ -19,7 +19,9 @@
 /* Generations are reserved in the WAL so many at a time. */
 #define GENERATION_BATCH 8192
 
-/* The store grows by an eighth, within these bounds. */
+/* The store grows by a 32nd, within these bounds; by less where much will be free soon. */
+#define GROWTH_PART 32
+#define SMALL_GROWTH_PART 64
 #define MIN_GROWTH_PAGES UINT64CONST(4096)	/* 16 MiB */
 #define MAX_GROWTH_PAGES BLOB_SEGMENT_PAGES
 
@@ -32,7 +34,7 @@
 
 /* The pause after a checkpoint, in times of what it took, and its bounds. */
 #define CHECKPOINT_PAUSE_TIMES 5
-#define MIN_CHECKPOINT_PAUSE_MS 1000
+#define MIN_CHECKPOINT_PAUSE_MS 250
 #define MAX_CHECKPOINT_PAUSE_MS (60 * 1000)
 
 /* ---- loading ---- */
@@ -280,7 +282,8 @@ worth_pages(const Situation *now)
 static uint64
 growth_pages(const Situation *now, uint64 needed_pages)
 {
-	uint64		part = now->pending_pages >= worth_pages(now) ? 64 : 8;
+	uint64		part = now->pending_pages >= worth_pages(now) ? SMALL_GROWTH_PART :
+		GROWTH_PART;
 	uint64		pages = Max(MIN_GROWTH_PAGES, Min(MAX_GROWTH_PAGES, now->store_pages / part));
 
 	if (pages <= needed_pages || pages > disk_pages() / 4)

@@ -29,6 +29,15 @@
 /* Memory of the free runs that is there from the start; more comes from DSM segments. */
 #define DSA_INITIAL_BYTES (256 * 1024)
 
+/*
+ * A blob may be divided into pieces, of so many pages on average, where this part of the store is
+ * free, and into single extents where the other one is.
+ */
+#define PIECE_PAGES 32			/* 128 KiB */
+#define MAX_PIECES 32
+#define PIECES_PART 32
+#define SCATTER_PART 8
+
 /* How often the allocation hook is called. */
 #define HOOK_PAGES UINT64CONST(4096)	/* 16 MiB */
 
@@ -284,9 +293,66 @@ take_side_by_side(BlobSpaceShared *shared, uint64 total_pages, BlobExtent *exten
 }
 
 /*
- * Take the extents one by one, the largest (last) first.  Only where the free space is so large a
- * part of the store that growing it would waste the disk.  On failure all are given back; that
- * needs memory, and if there is none, the pages are lost until the next start.
+ * Give the first extents of a list back; that needs memory, and if there is none, the pages are
+ * lost until the next start.
+ */
+static void
+untake(BlobSpaceShared *shared, const BlobExtent *extents, int count)
+{
+	for (int i = 0; i < count; i++)
+		blob_free_runs_give(blob_space_area, &shared->free_runs, extents[i].first_page,
+							extents[i].pages);
+}
+
+/*
+ * Take the extents in a few runs of neighbours, as many in each as fit into the longest run that is
+ * free.
+ */
+static bool
+take_in_pieces(BlobSpaceShared *shared, BlobExtent *extents, int count, uint64 max_pieces)
+{
+	int			taken = 0;
+
+	for (uint64 pieces = 0; taken < count; pieces++)
+	{
+		uint64		longest = blob_free_runs_longest(blob_space_area, &shared->free_runs);
+		uint64		pages = 0;
+		int			fitting = 0;
+
+		while (taken + fitting < count && pages + extents[taken + fitting].pages <= longest)
+			pages += extents[taken + fitting++].pages;
+		if (fitting == 0 || pieces == max_pieces ||
+			!take_side_by_side(shared, pages, extents + taken, fitting))
+		{
+			untake(shared, extents, taken);
+			return false;
+		}
+		taken += fitting;
+	}
+	return true;
+}
+
+/*
+ * Take the extents one by one, the largest (last) first: as many pieces as there are extents, but
+ * none longer than it must be.
+ */
+static bool
+take_one_by_one(BlobSpaceShared *shared, BlobExtent *extents, int count)
+{
+	for (int i = count - 1; i >= 0; i--)
+	{
+		if (blob_free_runs_take(blob_space_area, &shared->free_runs, extents[i].pages,
+								&extents[i].first_page))
+			continue;
+		untake(shared, extents + i + 1, count - i - 1);
+		return false;
+	}
+	return true;
+}
+
+/*
+ * Where no run is long enough, but so large a part of the store is free that growing it would waste
+ * the disk.  Long pieces cost next to nothing when they are read, so they are made sooner.
  */
 static bool
 take_scattered(BlobSpaceShared *shared, uint64 total_pages, BlobExtent *extents, int count)
@@ -294,20 +360,14 @@ take_scattered(BlobSpaceShared *shared, uint64 total_pages, BlobExtent *extents,
 	uint64		free_pages = shared->free_runs.page_count;
 	uint64		store_pages = shared->reserved_pages - shared->absent.page_count -
 		blob_pending_pages(&shared->absent_pending);
+	uint64		max_pieces = Min(1 + total_pages / PIECE_PAGES, MAX_PIECES);
 
-	if (free_pages < total_pages || free_pages < store_pages / 8)
+	if (free_pages < total_pages)
 		return false;
-	for (int i = count - 1; i >= 0; i--)
-	{
-		if (blob_free_runs_take(blob_space_area, &shared->free_runs, extents[i].pages,
-								&extents[i].first_page))
-			continue;
-		for (int taken = i + 1; taken < count; taken++)
-			blob_free_runs_give(blob_space_area, &shared->free_runs, extents[taken].first_page,
-								extents[taken].pages);
-		return false;
-	}
-	return true;
+	if (free_pages >= store_pages / PIECES_PART &&
+		take_in_pieces(shared, extents, count, max_pieces))
+		return true;
+	return free_pages >= store_pages / SCATTER_PART && take_one_by_one(shared, extents, count);
 }
 
 static void

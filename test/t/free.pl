@@ -197,6 +197,36 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	$node->clean_node;
 }
 
+# ---- no run is long enough ----
+
+# Instead of growing, a value is divided.  Seen to fail without take_in_pieces(): as many pieces as
+# there are extents.
+{
+	my $node = blob_cluster('pieces', conf => $calm);
+	make_functions($node);
+	$node->safe_psql('postgres', 'SELECT count(allocate(100)) FROM generate_series(1, 200)');
+	fill($node);
+	my $held = $node->safe_psql('postgres', 'SELECT sum(pages) FROM held');
+	$node->safe_psql('postgres', "SELECT free(array_agg(first_page ORDER BY first_page),
+		array_agg(generation ORDER BY first_page), '0') FROM blobext_map
+		WHERE first_page < 20000 AND first_page % 200 < 100");
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	is($node->safe_psql('postgres', 'SELECT longest()'), '0', 'they wait');
+	make_values($node, 'v', (150 * 4096) x 10);
+	is($node->safe_psql('postgres', 'SELECT longest()'), '100', 'now they are free');
+	is($node->safe_psql('postgres', 'SELECT sum(pages) FROM held'), $held, 'the store does not grow');
+	my $pieces = $node->safe_psql('postgres', 'SELECT string_agg(pieces::text, $$ $$) FROM (
+		SELECT count(*) FILTER (WHERE first_page IS DISTINCT FROM before) AS pieces
+		FROM (SELECT id, first_page, lag(first_page + pages) OVER (PARTITION BY id
+			ORDER BY extent_no) AS before FROM v, blob_extents(b)) AS extents
+		GROUP BY id ORDER BY id) AS counts');
+	is($pieces, join(' ', (2) x 10), 'values are in two pieces each');
+	values_are_intact($node, 'v', 'values in pieces');
+	check_is_clean($node, 'the check finds nothing');
+	$node->stop;
+	$node->clean_node;
+}
+
 # ---- promotion: writes start before a checkpoint is complete ----
 
 # The promoted server does not log content, so a crash replays the old content of the freed pages,
