@@ -311,7 +311,7 @@ sub exported_snapshot
 	my ($has, $takes) = ($self, $self->other);
 
 	$has->all('BEGIN ISOLATION LEVEL REPEATABLE READ') or return $self->take_over($has);
-	for (1 .. 1 + rand(5))
+	for (1 .. 1 + rand(7))
 	{
 		$has->all('SELECT pg_export_snapshot()') or return $self->end_both($takes);
 		my $name = $has->{lines}[0];
@@ -319,12 +319,12 @@ sub exported_snapshot
 		  or return $self->end_both($has);
 		$has->all('COMMIT', remove(), remove()) or return $self->end_both($takes);
 		($has, $takes) = ($takes, $has);
-		$has->all('SELECT pg_sleep(' . pause() . ')') or return $self->end_both($takes);
+		sleep(0.02 + rand(0.5));
 	}
 	my $done = $has->all('SELECT count(verified(digest, b)) FROM everything',
 		sprintf('INSERT INTO %s (digest, b) SELECT digest, b FROM everything
-			WHERE place = ANY ($${q,u,p,l}$$) ORDER BY md5(id || $$%d$$) LIMIT 40',
-			one_of(qw(a a q n)), key()), 'COMMIT', 'VACUUM (SKIP_LOCKED) u, p, l, q');
+			WHERE place = ANY ($${q,u,p,l}$$)', one_of(qw(a a q n))), 'COMMIT',
+		'VACUUM (SKIP_LOCKED) u, p, l, q');
 	return $self->take_over($has) && $self->take_over($takes) && $done;
 }
 

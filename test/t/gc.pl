@@ -103,7 +103,8 @@ fails_with($node, "CREATE ROLE nobody; SET ROLE nobody; SELECT blobext_gc()", '4
 	'without the privilege');
 
 # ---- containers ----
-# Fails without: blob_walk_datum() in mark.c (all but plain columns), is_scanned for 'm'.
+# Fails without: blob_walk_datum() in mark.c (all but plain columns), is_scanned for 'm', unlogged tables
+# in read_relations().
 
 clean();
 sql(q(CREATE DOMAIN s.d AS blobstate), q(CREATE DOMAIN s.da AS blobstate[]),
