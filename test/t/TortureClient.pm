@@ -460,13 +460,13 @@ sub deed
 }
 
 # What a client does in this round.  The collector waits for whoever may have a value, and where
-# everybody may, its rounds are few.  So in every other round one client keeps cursors, variables and
-# snapshots for long, and the others are quick.
+# everybody may, its rounds are few.  So in some rounds of the test only one client keeps cursors,
+# variables and snapshots, for long, and the others are quick; in some all are.
 sub choose_mode
 {
-	my ($self, $is_mixed) = @_;
-	$keeps_past = !$is_mixed && $self->{name} == 1;
-	$self->{mode} = $is_mixed ? 'all' : $keeps_past ? 'keep' : 'short';
+	my ($self, $style) = @_;
+	$keeps_past = $style eq 'past' && $self->{name} == 1;
+	$self->{mode} = $style eq 'mixed' ? 'all' : $keeps_past ? 'keep' : 'short';
 	return;
 }
 
@@ -478,7 +478,7 @@ sub live
 	srand($options{seed});
 	my $self = TortureClient->new(@options{qw(connstr power_is_off)});
 	@$self{qw(connstr name)} = @options{qw(connstr name)};
-	$self->choose_mode($options{is_mixed});
+	$self->choose_mode($options{style});
 	$self->{failures} = [];
 	$self->{prepared} = [];
 	$self->all(q(SET lock_timeout = '2s'), 'SET synchronous_commit = ' . one_of(qw(on off)));
@@ -503,7 +503,7 @@ sub collect_in_a_loop
 	while (!$self->{is_gone} && time() < $options{end} && !@{ $self->{failures} })
 	{
 		$self->all('SET blobext.gc_cost_limit = ' . (1 + int(rand(4))),
-			'SET blobext.gc_cost_delay = ' . ($options{is_mixed} ? 0 : one_of(0, 0, 1, 3, 10)),
+			'SET blobext.gc_cost_delay = ' . ($options{style} eq 'past' ? one_of(0, 0, 1, 3, 10) : 0),
 			'SELECT freed_blobs, freed_bytes, skipped_reason FROM blobext_gc()') or next;
 		my ($blobs, $bytes, $reason) = split /\|/, $self->{lines}[0] // '', 3;
 		if (($reason // '') ne '')

@@ -34,11 +34,11 @@
 # and a minute or two
 #
 #	- without carriers (quiesce.c): XB001 where a held cursor or a procedure goes on,
-#	- without the marks of tuples whose deleter is known to have committed: XB001 for old snapshots.
+#	- without the marks of tuples whose deleter is known to have committed: XB001 for old snapshots,
+#	- without the wait for older snapshots: XB001 after one was handed down (some minutes).
 #
 # They do not fail without the checkpoint that freed space waits for (its replay is exact as long as
-# wal_content stays what it is), nor, so far, without the wait for older snapshots.  free.pl and
-# gc_races.pl test these.
+# wal_content stays what it is).  free.pl and gc_races.pl test that.
 use strict;
 use warnings;
 
@@ -65,6 +65,7 @@ my %settings = (
 	replica => "wal_level = replica\nblobext.autogc = on\n",
 	power => "wal_level = minimal\nmax_wal_senders = 0\n");
 my @names = split / /, $ENV{BLOBEXT_TORTURE_SETTINGS} // 'minimal replica';
+my @styles = qw(quick past mixed);	# see choose_mode() in TortureClient.pm
 my (%done, %errors, $rounds, $crashes);
 
 sub lines
@@ -118,11 +119,11 @@ sub power_is_off
 
 sub run_load
 {
-	my ($node, $label, $round, $length, $crashes_at, $cuts_power) = @_;
+	my ($node, $label, $round, $style, $crashes_at, $cuts_power) = @_;
 	my $round_seed = $seed + 1000 * $round;
 	my $directory = $PostgreSQL::Test::Utils::log_path;
-	my @options = (connstr => $node->connstr('postgres'), end => time() + $length,
-		power_is_off => power_is_off(), is_mixed => $round % 2);
+	my @options = (connstr => $node->connstr('postgres'), end => time() + $round_seconds,
+		power_is_off => power_is_off(), style => $style);
 	unlink power_is_off();
 	my %files = map { $_ => "$directory/" . $node->name . ".$_" } 'gc', 1 .. $clients;
 	my @pids = map { start_process(\&live, @options, name => $_, seed => $round_seed + $_,
@@ -240,12 +241,12 @@ sub check_leaks
 
 sub run_round
 {
-	my ($node, $name, $round) = @_;
-	my $label = "$name $round";
+	my ($node, $name, $round, $style) = @_;
+	my $label = "$name $round, $style";
 	my $cuts_power = $name eq 'power';
 	my $crashes_at = rand(100) < $kills ? rand($round_seconds) : undef;
 
-	run_load($node, $label, $round, $round_seconds, $crashes_at, $cuts_power);
+	run_load($node, $label, $round, $style, $crashes_at, $cuts_power);
 	if (defined $crashes_at)
 	{
 		kill_in_recovery($node, 0.1) if rand() < 0.2;
@@ -293,7 +294,8 @@ max_wal_size = 512MB
 	$node->safe_psql('postgres', slurp_file("$FindBin::RealBin/torture.sql"));
 	system('sync') if $name eq 'power';
 	my $share = POSIX::ceil($seconds / @names / $round_seconds);
-	run_round($node, $name, $_) for (1 .. $share);
+	run_round($node, $name, $_, $styles[$_ % @styles]) for (1 .. $share);
+	push @styles, shift @styles;	# few rounds of two settings: all styles
 	$node->stop;
 	# Without power a sync fails, which is a PANIC.
 	my $failure = $name eq 'power' ? qr/TRAP:/ : qr/PANIC|TRAP:|terminated by signal/;
