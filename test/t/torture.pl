@@ -35,10 +35,11 @@
 #
 #	- without carriers (quiesce.c): XB001 where a held cursor or a procedure goes on,
 #	- without the marks of tuples whose deleter is known to have committed: XB001 for old snapshots,
-#	- without the wait for older snapshots: XB001 after one was handed down (some minutes).
+#	- without the wait for older snapshots: XB001 after one was handed down (some minutes),
+#	- without the checkpoint that freed space waits for, at wal_level minimal, where only some content
+#	  is logged: foreign bytes after a crash.
 #
-# They do not fail without the checkpoint that freed space waits for (its replay is exact as long as
-# wal_content stays what it is).  free.pl and gc_races.pl test that.
+# gc.pl, gc_races.pl and free.pl test these one by one.
 use strict;
 use warnings;
 
