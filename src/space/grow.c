@@ -403,6 +403,7 @@ wants_checkpoint(BlobSpaceShared *shared, const Situation *now)
 		return false;
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	wants = TimestampDifferenceExceeds(shared->checkpoint_request, time,
+									   shared->checkpoint_awaited ? MAX_CHECKPOINT_PAUSE_MS :
 									   shared->checkpoint_pause_ms);
 	if (wants)
 	{

@@ -442,7 +442,8 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	$node->safe_psql('postgres', $churn);
 	cmp_ok($node->safe_psql('postgres', 'SELECT sum(pages) FROM held'), '<', 2 * $rounds * 4096,
 		'and used freed pages again');
-	is(() = slurp_file($node->logfile, $offset) =~ /checkpoint starting/g, 1, 'once in a while');
+	my $checkpoints = () = slurp_file($node->logfile, $offset) =~ /checkpoint starting/g;
+	cmp_ok($checkpoints, '<', $rounds / 3, 'once in a while');
 	$node->stop;
 	$node->clean_node;
 }
