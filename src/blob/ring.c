@@ -112,11 +112,11 @@ start_write(const BlobSpaceId *space, int buffer_no, BlobPiece piece, const Blob
  * background while later pieces are hashed and written.
  */
 static int
-finish_completed(const BlobSpaceId *space, int oldest)
+finish_completed(const BlobSpaceId *space, int oldest, bool is_last)
 {
 	while (pending[oldest].is_pending && blob_io_poll(&pending[oldest].request))
 	{
-		finish_write(space, oldest, false);
+		finish_write(space, oldest, is_last);
 		oldest = (oldest + 1) % BLOB_IO_BUFFER_COUNT;
 	}
 	return oldest;
@@ -156,7 +156,7 @@ write_pieces(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 		done_bytes += bytes;
 		buffer_no = (buffer_no + 1) % BLOB_IO_BUFFER_COUNT;
 		if (is_logged)
-			oldest = finish_completed(space, oldest);
+			oldest = finish_completed(space, oldest, done_bytes == source->total_bytes);
 	}
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
 		finish_write(space, (buffer_no + i) % BLOB_IO_BUFFER_COUNT, true);
