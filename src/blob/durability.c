@@ -11,9 +11,12 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "blob/durability.h"
+#include "blob/readahead.h"
 #include "core/settings.h"
+#include "io/io.h"
 #include "io/segment.h"
 #include "io/syncer.h"
+#include "miscadmin.h"
 #include "utils/memutils.h"
 
 /*
@@ -47,6 +50,19 @@ static uint64 transaction_no;
 
 static bool (*must_be_durable) (void);
 
+/* A process has a transaction of its own, to look at its database, before it does anything else. */
+static void
+begin_process(void)
+{
+	static pid_t begun_pid = 0;
+
+	if (begun_pid == MyProcPid)
+		return;
+	begun_pid = MyProcPid;
+	blob_io_process_begins();
+	blob_readahead_process_begins();
+}
+
 static void
 at_transaction_event(XactEvent event, void *context)
 {
@@ -54,6 +70,7 @@ at_transaction_event(XactEvent event, void *context)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
+			begin_process();
 			blob_durability_sync();
 			is_late = true;
 			break;

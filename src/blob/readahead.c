@@ -111,8 +111,8 @@ at_exit(int code, Datum arg)
 	finish_of_owner(NULL);
 }
 
-static void
-register_callbacks(void)
+void
+blob_readahead_process_begins(void)
 {
 	static bool is_registered = false;
 
@@ -323,7 +323,7 @@ blob_readahead_start(BlobSpace *space, const BlobDescriptor *descriptor,
 	finish_arrived();
 	if (plan->stream == NULL || !blob_io_is_asynchronous())
 		return;
-	register_callbacks();
+	blob_readahead_process_begins();
 	range = blob_range_find(descriptor, plan->start, plan->end - plan->start);
 	start = range.first_start;
 	plan->stream->ahead_end = plan->end;

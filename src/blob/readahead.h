@@ -22,6 +22,9 @@ typedef struct BlobAheadPlan
 	bool		is_expected;	/* the read itself was requested ahead: start with this */
 } BlobAheadPlan;
 
+/* As blob_io_process_begins(), after that. */
+extern void blob_readahead_process_begins(void);
+
 /* Note a read of [offset, offset + length), which lies in extents, and plan what to do about it. */
 extern BlobAheadPlan blob_readahead_plan(const BlobDescriptor *descriptor, uint64 offset_bytes,
 										 uint64 length_bytes);

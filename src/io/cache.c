@@ -340,15 +340,20 @@ begin_fill(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk_byt
 	return fill->frame == NULL ? -1 : fill_no;
 }
 
+void
+blob_cache_process_begins(void)
+{
+	if (exit_registered_pid == MyProcPid)
+		return;
+	exit_registered_pid = MyProcPid;
+	before_shmem_exit(give_up_at_exit, (Datum) 0);
+}
+
 int
 blob_cache_begin_fill(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk_bytes,
 					  uint64 offset_bytes)
 {
-	if (exit_registered_pid != MyProcPid)
-	{
-		exit_registered_pid = MyProcPid;
-		before_shmem_exit(give_up_at_exit, (Datum) 0);
-	}
+	blob_cache_process_begins();
 	return begin_fill(space, generation, chunk_bytes, offset_bytes, 0, BLOB_CACHE_MAX_FILLS);
 }
 

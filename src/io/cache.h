@@ -33,6 +33,7 @@ blob_cache_chunk_bytes(uint64 extent_pages)
 
 extern Size blob_cache_shmem_size(void);
 extern void blob_cache_shmem_init(void);
+extern void blob_cache_process_begins(void);	/* see io.h */
 
 /*
  * Copy length bytes at offset (bytes inside the extent; the range must lie inside one chunk) to

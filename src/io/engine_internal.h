@@ -24,6 +24,7 @@ extern void blob_sync_transfer(BlobIoRequest *request);
  * None of the others throws; a ring that fails with requests in flight is a PANIC.
  */
 extern int	blob_uring_open(void);
+extern void blob_uring_process_begins(void);	/* see io.h */
 extern void blob_uring_start(BlobIoRequest *request, bool is_ahead);
 extern void blob_uring_submit(void);
 extern void blob_uring_wait(BlobIoRequest *request);

@@ -77,6 +77,15 @@ close_ring(int code, Datum arg)
 	ring_pid = 0;
 }
 
+void
+blob_uring_process_begins(void)
+{
+	if (exit_registered)
+		return;
+	exit_registered = true;
+	before_shmem_exit(close_ring, (Datum) 0);
+}
+
 /*
  * Whether the kernel knows the operations we need, and lets us enter the ring (a sandbox may
  * allow to set one up, and no more).  Returns 0 or an errno.
@@ -163,11 +172,7 @@ blob_uring_open(void)
 	slots_in_use = 0;
 	ahead_in_use = 0;
 	ring_pid = MyProcPid;
-	if (!exit_registered)
-	{
-		exit_registered = true;
-		before_shmem_exit(close_ring, (Datum) 0);
-	}
+	blob_uring_process_begins();
 	return 0;
 }
 

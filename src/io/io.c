@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "io/cache.h"
+#include "io/engine_internal.h"
 #include "io/io.h"
 #include "io/io_internal.h"
 #include "io/missing.h"
@@ -46,6 +47,13 @@ blob_io_shmem_init(void)
 	blob_cache_shmem_init();
 	blob_missing_shmem_init();
 	blob_syncer_shmem_init();
+}
+
+void
+blob_io_process_begins(void)
+{
+	blob_uring_process_begins();
+	blob_cache_process_begins();
 }
 
 void
