@@ -2,9 +2,10 @@
  * blob/ring.c
  *	  Writing pages while hashing, see blob/ring.h.
  *
- * Content goes through a ring of buffers; each piece is copied, handed to the kernel, then hashed
- * while the device works.  A piece is logged (where content is logged at all) after its write has
- * completed.
+ * Content goes through a ring of buffers.  Each piece is copied and hashed in one go, then handed
+ * to the kernel, so that the device works while the next one is hashed; the last piece is hashed
+ * after that, so that nobody waits for its hash and its write in turn.  A piece is logged (where
+ * content is logged at all) after its write has completed.
  */
 #include "postgres.h"
 
@@ -51,6 +52,23 @@ copy_source(const BlobSource *source, uint64 offset, uint32 length, char *target
 			   length - from_first);
 }
 
+/* The next bytes of the digest; false if they are not in one place. */
+static bool
+copy_and_hash(const BlobSource *source, uint64 offset, uint32 length, char *target,
+			  BlobDigest *digest)
+{
+	const char *start;
+
+	if (offset >= source->first_bytes)
+		start = source->second + (offset - source->first_bytes);
+	else if (offset + length <= source->first_bytes)
+		start = source->first + offset;
+	else
+		return false;
+	blob_digest_update_copy(digest, start, length, target);
+	return true;
+}
+
 static void
 report_write_error(const BlobSpaceId *space, BlobPageNo page, int error)
 {
@@ -83,17 +101,14 @@ finish_write(const BlobSpaceId *space, int buffer_no, bool is_last)
 	}
 }
 
-/* Copy a piece to a buffer and hand it to the kernel; the rest of its last page becomes zero. */
+/* Hand a piece in a buffer to the kernel; the rest of its last page becomes zero. */
 static void
-start_write(const BlobSpaceId *space, int buffer_no, BlobPiece piece, const BlobSource *source,
-			uint64 offset, uint32 content_bytes)
+start_write(const BlobSpaceId *space, int buffer_no, BlobPiece piece, uint32 content_bytes)
 {
 	PendingWrite *write = &pending[buffer_no];
-	char	   *buffer = blob_io_buffer(buffer_no);
 	uint32		length = piece.pages * BLOB_PAGE_SIZE;
 
-	copy_source(source, offset, content_bytes, buffer);
-	memset(buffer + content_bytes, 0, length - content_bytes);
+	memset(blob_io_buffer(buffer_no) + content_bytes, 0, length - content_bytes);
 	write->first_page = piece.first_page;
 	write->content_bytes = content_bytes;
 	write->request.is_write = true;
@@ -105,6 +120,25 @@ start_write(const BlobSpaceId *space, int buffer_no, BlobPiece piece, const Blob
 	blob_io_start(&write->request);
 	write->is_pending = true;
 	blob_io_submit();
+}
+
+/* Copy a piece to a buffer, write and hash it; all but its first skip_bytes, or with NULL nothing. */
+static void
+write_piece(const BlobSpaceId *space, int buffer_no, BlobPiece piece, const BlobSource *source,
+			uint64 offset, uint32 content_bytes, BlobDigest *digest, uint32 skip_bytes)
+{
+	char	   *buffer = blob_io_buffer(buffer_no);
+	bool		is_last = offset + content_bytes == source->total_bytes;
+	bool		is_hashed = digest == NULL || skip_bytes == content_bytes;
+
+	if (is_hashed || is_last || skip_bytes > 0 ||
+		!copy_and_hash(source, offset, content_bytes, buffer, digest))
+		copy_source(source, offset, content_bytes, buffer);
+	else
+		is_hashed = true;
+	start_write(space, buffer_no, piece, content_bytes);
+	if (!is_hashed)
+		blob_digest_update(digest, buffer + skip_bytes, content_bytes - skip_bytes);
 }
 
 /*
@@ -146,13 +180,8 @@ write_pieces(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 			oldest = (buffer_no + 1) % BLOB_IO_BUFFER_COUNT;
 		}
 		blob_durability_note(space, blob_segment_of(piece.first_page), is_logged);
-		start_write(space, buffer_no, piece, source, done_bytes, bytes);
-		if (digest != NULL && done_bytes + bytes > skip_bytes)
-		{
-			uint32		skip = (uint32) (skip_bytes - Min(skip_bytes, done_bytes));
-
-			blob_digest_update(digest, blob_io_buffer(buffer_no) + skip, bytes - skip);
-		}
+		write_piece(space, buffer_no, piece, source, done_bytes, bytes, digest,
+					(uint32) Min(bytes, skip_bytes - Min(skip_bytes, done_bytes)));
 		done_bytes += bytes;
 		buffer_no = (buffer_no + 1) % BLOB_IO_BUFFER_COUNT;
 		if (is_logged)

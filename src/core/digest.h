@@ -25,6 +25,13 @@ extern void blob_digest_begin(BlobDigest *digest);
 extern void blob_digest_update(BlobDigest *digest, const void *data, size_t length_bytes);
 
 /*
+ * The same, and copy the data to target, which does not overlap.  Takes little longer than the
+ * digest alone, because the processor copies while it waits for results of the rounds.
+ */
+extern void blob_digest_update_copy(BlobDigest *digest, const char *data, size_t length_bytes,
+									char *target);
+
+/*
  * Give the digest and, when state is not NULL, the 8 chaining words (big endian) after the last
  * full 64-byte block.
  */

@@ -392,6 +392,7 @@ UNIT_TEST(unit_digest)
 	};
 	pg_prng_state random;
 	uint8		data[LENGTH];
+	char		copy[LENGTH + 1];
 	uint8		expected[BLOB_DIGEST_BYTES];
 	uint8		sha256[BLOB_DIGEST_BYTES];
 	uint8		state[BLOB_DIGEST_BYTES];
@@ -411,6 +412,16 @@ UNIT_TEST(unit_digest)
 		blob_digest_update(&digest, data + cut, LENGTH - cut);
 		blob_digest_finish(&digest, sha256, NULL);
 		CHECK(memcmp(sha256, expected, sizeof(sha256)) == 0, "cut at %zu", cut);
+
+		/* the same with a copy of the second part, which ends where it should */
+		memset(copy, 'x', sizeof(copy));
+		blob_digest_begin(&digest);
+		blob_digest_update(&digest, data, cut);
+		blob_digest_update_copy(&digest, (char *) data + cut, LENGTH - cut, copy);
+		blob_digest_finish(&digest, sha256, NULL);
+		CHECK(memcmp(sha256, expected, sizeof(sha256)) == 0, "cut at %zu, copied", cut);
+		CHECK(memcmp(copy, data + cut, LENGTH - cut) == 0 && copy[LENGTH - cut] == 'x',
+			  "copy from %zu", cut);
 
 		/* what a descriptor keeps of the first part, and the rest */
 		blob_digest_begin(&digest);
