@@ -108,6 +108,22 @@ require_present(const BlobSpaceId *space, const BlobDescriptor *descriptor,
 							 "before standbys and backups are made.")));
 }
 
+/*
+ * Entries of a large value's extents are in several blocks of the map: have them read at the same
+ * time, where they are not in shared buffers.
+ */
+static void
+prefetch_entries(Relation map, const BlobExtent *extents, int count)
+{
+	if (count == 0 || blob_map_block_of(extents[0].first_page) ==
+		blob_map_block_of(extents[count - 1].first_page))
+		return;
+	for (int i = 0; i < count; i++)
+		if (i == 0 || blob_map_block_of(extents[i].first_page) !=
+			blob_map_block_of(extents[i - 1].first_page))
+			blob_map_prefetch(map, extents[i].first_page);
+}
+
 /* Extents [first_no, first_no + count): the last of them must still be what they were. */
 static void
 verify_extents(Relation map, const BlobDescriptor *descriptor, BlobExtent *extents, int first_no,
@@ -443,6 +459,7 @@ read_extents(const BlobDescriptor *descriptor, uint64 offset, uint64 length, boo
 	if (use_cache)
 		reader.ahead = blob_readahead_plan(descriptor, offset, length);
 	blob_space_open(&space, AccessShareLock);
+	prefetch_entries(space.map, range.extents, range.count);
 	verify_extents(space.map, descriptor, range.extents, range.first_no, range.count);
 	require_present(&space.id, descriptor, range.extents, range.count);
 

@@ -17,6 +17,10 @@
 
 #define HUGE_BYTES ((Size) 2 * 1024 * 1024)
 
+/* How often the kernel is asked for huge pages that it did not have, and the time between. */
+#define GATHER_PASSES 10
+#define GATHER_PAUSE_US 20000
+
 /* In the kernel since 6.1; the C library's headers may be older. */
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -76,6 +80,53 @@ map_view(const BlobHugeView *view)
 	return aligned;
 }
 
+/*
+ * Gather what is not gathered yet, one huge page at a time: a call for all of it ends at the first
+ * that the kernel has no memory for.  Returns how many are missing, or -1 where the kernel cannot.
+ */
+static int
+gather_once(char *mapped, Size bytes, bool *is_done)
+{
+	int			missing = 0;
+
+	for (Size i = 0; i < bytes / HUGE_BYTES; i++)
+	{
+		if (is_done[i])
+			continue;
+		is_done[i] = madvise(mapped + i * HUGE_BYTES, HUGE_BYTES, MADV_COLLAPSE) == 0;
+		if (!is_done[i] && errno != ENOMEM && errno != EAGAIN)
+			return -1;
+		missing += !is_done[i];
+	}
+	return missing;
+}
+
+/*
+ * Gather an aligned mapping.  Where other things fill the memory, the page cache above all, the
+ * kernel has to move some of them to make room.  It gives up soon, but goes on in the background:
+ * so try again, for some tenths of a second at most.
+ */
+static bool
+gather(char *mapped, Size bytes, bool *is_supported)
+{
+	bool	   *is_done = palloc0(sizeof(bool) * (bytes / HUGE_BYTES));
+	int			missing = -1;
+
+	/* What has no page at all is not gathered. */
+	for (Size i = 0; i < bytes; i += HUGE_BYTES)
+		((volatile char *) mapped)[i] = 0;
+	for (int i = 0; i < GATHER_PASSES; i++)
+	{
+		missing = gather_once(mapped, bytes, is_done);
+		if (missing <= 0)
+			break;
+		pg_usleep(GATHER_PAUSE_US);
+	}
+	pfree(is_done);
+	*is_supported = missing >= 0;
+	return missing == 0;
+}
+
 bool
 blob_huge_gather(BlobHugeView *view, char *start, Size bytes)
 {
@@ -83,6 +134,7 @@ blob_huge_gather(BlobHugeView *view, char *start, Size bytes)
 	Size		skip;
 	char	   *mapped;
 	bool		is_gathered;
+	bool		is_supported;
 
 	memset(view, 0, sizeof(*view));
 	if (huge_pages == HUGE_PAGES_OFF || !find_file_offset(start, &offset))
@@ -99,12 +151,8 @@ blob_huge_gather(BlobHugeView *view, char *start, Size bytes)
 		return false;
 	}
 
-	/* What has no page at all is not gathered. */
-	for (Size i = 0; i < view->bytes; i += HUGE_BYTES)
-		((volatile char *) mapped)[i] = 0;
-	is_gathered = madvise(mapped, view->bytes, MADV_COLLAPSE) == 0;
-	/* Some may have been gathered when memory ran out. */
-	if (!is_gathered && errno != ENOMEM && errno != EAGAIN)
+	is_gathered = gather(mapped, view->bytes, &is_supported);
+	if (!is_supported)
 		view->bytes = 0;
 	munmap(mapped, TYPEALIGN_DOWN(HUGE_BYTES, bytes - skip));
 	return is_gathered;

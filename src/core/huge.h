@@ -26,8 +26,9 @@ typedef struct BlobHugeView
 
 /*
  * At the start of the server, before the memory is used: gather what lies inside of [start, start +
- * bytes) into huge pages.  Returns whether all of that, but for what is not a multiple of a huge
- * page at both ends, is there now; else it has not been touched, or in part.
+ * bytes) into huge pages, or what there is memory for, within some tenths of a second.  Returns
+ * whether all of that, but for what is not a multiple of a huge page at both ends, is there now;
+ * else it has not been touched, or in part.
  */
 extern bool blob_huge_gather(BlobHugeView *view, char *start, Size bytes);
 

@@ -205,6 +205,15 @@ blob_map_lookup(Relation map, BlobPageNo first_page)
 	return entry;
 }
 
+void
+blob_map_prefetch(Relation map, BlobPageNo first_page)
+{
+	BlockNumber block = blob_map_block_of(first_page);
+
+	if (has_block(map, block))
+		(void) PrefetchBuffer(map, MAIN_FORKNUM, block);
+}
+
 /*
  * Pin a map block for a change, extending the relation up to it.  New blocks stay zero until
  * somebody initialises them under the buffer's lock.

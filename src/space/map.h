@@ -31,6 +31,9 @@ extern void blob_map_set_reserved(Relation map, BlobPageNo end_page);
  */
 extern BlobMapEntry blob_map_lookup(Relation map, BlobPageNo first_page);
 
+/* Begin to read the block of that entry, if it has to be read, so that others can be meanwhile. */
+extern void blob_map_prefetch(Relation map, BlobPageNo first_page);
+
 /*
  * Mark extents as allocated and log ALLOC.  Extents of tier sizes are numbered from
  * first_extent_no on; size_bytes of content fill them from the first on (fill marks).  On an
