@@ -19,6 +19,7 @@
 #include "blob/readahead.h"
 #include "core/memory.h"
 #include "core/settings.h"
+#include "io/behind.h"
 #include "io/cache.h"
 #include "io/engine.h"
 #include "io/missing.h"
@@ -351,6 +352,35 @@ add_part(Reader *reader, BlobPageNo first_page, const ReadPart *part)
 }
 
 /*
+ * Pages that have yet to be written cannot be read from the device: cut the part before the first
+ * of them.  If that is the part's first page, its bytes are copied from memory, and length is 0.
+ * False if it was written just now.
+ */
+static bool
+cut_to_written(const Reader *reader, BlobPageNo page, ReadPart *part)
+{
+	uint32		page_count = part->length / BLOB_PAGE_SIZE;
+	uint32		written = blob_behind_count_written(&reader->space->id, page, page_count);
+
+	if (written == page_count)
+		return true;
+	if (written > 0)
+	{
+		part->length = written * BLOB_PAGE_SIZE;
+		part->wanted = Min(part->wanted, part->length - part->skip);
+		return true;
+	}
+	part->length = 0;
+	part->wanted = Min(part->wanted, BLOB_PAGE_SIZE - part->skip);
+	if (!blob_behind_read(&reader->space->id, page, part->skip, part->wanted, part->target))
+		return false;
+	if (reader->use_cache)
+		blob_cache_put(&reader->space->id, part->generation, part->chunk_bytes,
+					   part->extent_offset + part->skip, part->target, part->wanted);
+	return true;
+}
+
+/*
  * Read [offset, offset + length) of one extent, of which content_bytes are content, chunk by
  * chunk, from the cache or by requests.  A chunk that crosses a segment's end is cut there.
  */
@@ -384,10 +414,14 @@ read_extent(Reader *reader, const BlobExtent *extent, uint64 content_bytes, uint
 				part.length = (uint32) (blob_pages_for(Min(Min(chunk_end, segment_end),
 														   content_bytes)) *
 										BLOB_PAGE_SIZE - part.extent_offset);
-			part.valid = (uint32) Min(part.length, content_bytes - part.extent_offset);
 			part.target = target;
 			part.chunk_bytes = chunk_bytes;
-			add_part(reader, page, &part);
+			if (!cut_to_written(reader, page, &part))
+				continue;		/* look again */
+			part.valid = (uint32) Min(part.length, content_bytes - part.extent_offset);
+			wanted = part.wanted;
+			if (part.length > 0)
+				add_part(reader, page, &part);
 		}
 		offset += wanted;
 		target += wanted;

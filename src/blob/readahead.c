@@ -22,6 +22,7 @@
 #include "blob/range.h"
 #include "blob/readahead.h"
 #include "core/settings.h"
+#include "io/behind.h"
 #include "io/cache.h"
 #include "io/engine.h"
 #include "io/segment.h"
@@ -277,8 +278,9 @@ add_chunk(AheadRead *read, const BlobSpaceId *space, const BlobExtent *extent, u
 	uint32		length = (uint32) blob_pages_for(valid_bytes) * BLOB_PAGE_SIZE;
 	int			fill_no;
 
-	/* A chunk that crosses the end of a segment is left to the read. */
-	if (length > blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE)
+	/* A chunk that crosses the end of a segment, or is not written yet, is left to the read. */
+	if (length > blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE ||
+		blob_behind_count_written(space, page, length / BLOB_PAGE_SIZE) * BLOB_PAGE_SIZE < length)
 		return read;
 	if (!continues(read, page, length))
 	{

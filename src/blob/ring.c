@@ -6,12 +6,15 @@
  * to the kernel, so that the device works while the next one is hashed; the last piece is hashed
  * after that, so that nobody waits for its hash and its write in turn.  A piece is logged (where
  * content is logged at all) after its write has completed.
+ *
+ * Small writes that are logged are left to the syncer, if it takes them (io/behind.h).
  */
 #include "postgres.h"
 
 #include "blob/durability.h"
 #include "blob/layout.h"
 #include "blob/ring.h"
+#include "io/behind.h"
 #include "io/engine.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -70,6 +73,53 @@ copy_and_hash(const BlobSource *source, uint64 offset, uint32 length, char *targ
 }
 
 static void
+log_content(const BlobSpaceId *space, BlobPageNo first_page, const char *content,
+			uint32 content_bytes, bool flush_soon)
+{
+	blob_wal_log_content(space, first_page, content, content_bytes, flush_soon);
+	blob_stat_count(wal_content_bytes, content_bytes);
+}
+
+/*
+ * Leave a small write to the syncer, and log it; false if that is not possible now.  Like a write
+ * that has completed, it is there before it is logged.
+ */
+static bool
+write_behind(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
+			 const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
+{
+	static char content[BLOB_BEHIND_MAX_BYTES];
+	BlobLayoutCursor cursor = {.extents = runs, .extent_count = run_count};
+	BlobPageNo	pages[BLOB_BEHIND_MAX_PAGES];
+	uint32		total_bytes = (uint32) source->total_bytes;
+	uint32		page_count = (uint32) blob_pages_for(total_bytes);
+	BlobPiece	piece;
+
+	copy_source(source, 0, total_bytes, content);
+	memset(content + total_bytes, 0, page_count * BLOB_PAGE_SIZE - total_bytes);
+	for (uint32 done = 0; done < page_count; done += piece.pages)
+	{
+		piece = blob_layout_next(&cursor, page_count - done);
+		blob_durability_note(space, blob_segment_of(piece.first_page), true);
+		for (uint32 i = 0; i < piece.pages; i++)
+			pages[done + i] = piece.first_page + i;
+	}
+	if (!blob_behind_put(space, pages, page_count, content))
+		return false;
+	if (digest != NULL)
+		blob_digest_update(digest, content + skip_bytes, total_bytes - skip_bytes);
+
+	cursor = (BlobLayoutCursor) {.extents = runs, .extent_count = run_count};
+	for (uint32 done = 0; done < page_count; done += piece.pages)
+	{
+		piece = blob_layout_next(&cursor, page_count - done);
+		log_content(space, piece.first_page, content + done * BLOB_PAGE_SIZE,
+					Min(piece.pages * BLOB_PAGE_SIZE, total_bytes - done * BLOB_PAGE_SIZE), false);
+	}
+	return true;
+}
+
+static void
 report_write_error(const BlobSpaceId *space, BlobPageNo page, int error)
 {
 	char		path[MAXPGPATH];
@@ -94,11 +144,8 @@ finish_write(const BlobSpaceId *space, int buffer_no, bool is_last)
 	if (write->request.error != 0)
 		report_write_error(space, write->first_page, write->request.error);
 	if (is_logged)
-	{
-		blob_wal_log_content(space, write->first_page, blob_io_buffer(buffer_no),
-							 write->content_bytes, !is_last);
-		blob_stat_count(wal_content_bytes, write->content_bytes);
-	}
+		log_content(space, write->first_page, blob_io_buffer(buffer_no), write->content_bytes,
+					!is_last);
 }
 
 /* Hand a piece in a buffer to the kernel; the rest of its last page becomes zero. */
@@ -122,7 +169,7 @@ start_write(const BlobSpaceId *space, int buffer_no, BlobPiece piece, uint32 con
 	blob_io_submit();
 }
 
-/* Copy a piece to a buffer, write and hash it; all but its first skip_bytes, or with NULL nothing. */
+/* Copy a piece to a buffer, write and hash it; all but its first skip_bytes, or nothing (NULL). */
 static void
 write_piece(const BlobSpaceId *space, int buffer_no, BlobPiece piece, const BlobSource *source,
 			uint64 offset, uint32 content_bytes, BlobDigest *digest, uint32 skip_bytes)
@@ -229,6 +276,9 @@ blob_ring_write(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 			blob_segment_of(runs[i].first_page) + 1;
 	blob_durability_prepare(segment_count);
 	is_logged = blob_durability_wants_log(source->total_bytes);
+	if (is_logged && source->total_bytes <= BLOB_BEHIND_MAX_BYTES &&
+		write_behind(space, runs, run_count, source, digest, skip_bytes))
+		return;
 
 	blob_io_begin();
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)

@@ -5,6 +5,7 @@
  * The protocol.  Each segment file hashes to one of a fixed number of slots.  A backend whose
  * writes have completed
  *
+ *	0. writes what is yet to be written of the segment (behind.c);
  *	1. draws a ticket: my_seq = ++slot->write_seq;
  *	2. takes the slot's lock exclusively;
  *	3. if the slot says that this very segment was synced up to a ticket >= my_seq, it is done;
@@ -35,6 +36,7 @@
 #include <unistd.h>
 
 #include "common/hashfn.h"
+#include "io/behind.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -126,8 +128,8 @@ sync_file(const BlobSpaceId *space, uint32 segment_no)
 }
 
 /*
- * Make all completed writes to the segment durable.  Takes the slot's LWLock; the caller holds no
- * other lock of this tranche.
+ * Make all completed writes to the segment durable.  Takes those of behind.c, then the
+ * slot's LWLock; the caller holds no other lock of these tranches.
  */
 bool
 blob_segment_sync(const BlobSpaceId *space, uint32 segment_no)
@@ -142,6 +144,9 @@ blob_segment_sync(const BlobSpaceId *space, uint32 segment_no)
 
 	if (!enableFsync)
 		return true;
+
+	/* What is written by then counts, so this comes before the ticket. */
+	blob_behind_write_segment(space, segment_no);
 
 	identity.incarnation = space->incarnation;
 	identity.dboid = space->dboid;

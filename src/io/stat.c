@@ -43,6 +43,9 @@ blob_stat_shmem_init(void)
 	pg_atomic_init_u64(&blob_stat->shared_syncs, 0);
 	pg_atomic_init_u64(&blob_stat->syncs_handed_over, 0);
 	pg_atomic_init_u64(&blob_stat->background_syncs, 0);
+	pg_atomic_init_u64(&blob_stat->deferred_pages, 0);
+	pg_atomic_init_u64(&blob_stat->deferred_page_reads, 0);
+	pg_atomic_init_u64(&blob_stat->deferred_writes, 0);
 	pg_atomic_init_u64(&blob_stat->wal_content_bytes, 0);
 	pg_atomic_init_u64(&blob_stat->gc_cycles, 0);
 	pg_atomic_init_u64(&blob_stat->gc_freed_blobs, 0);

@@ -25,6 +25,9 @@ typedef struct BlobStat
 	pg_atomic_uint64 shared_syncs;	/* waits served by somebody else's fdatasync */
 	pg_atomic_uint64 syncs_handed_over; /* segments that commits left to the syncer */
 	pg_atomic_uint64 background_syncs;	/* segments that the syncer has synced */
+	pg_atomic_uint64 deferred_pages;	/* whose write was left to the syncer */
+	pg_atomic_uint64 deferred_page_reads;	/* of such pages, before they were written */
+	pg_atomic_uint64 deferred_writes;	/* requests that wrote them */
 	pg_atomic_uint64 wal_content_bytes; /* content logged in CONTENT records */
 	pg_atomic_uint64 gc_cycles;		/* complete rounds of the collector */
 	pg_atomic_uint64 gc_freed_blobs;

@@ -14,6 +14,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "core/settings.h"
+#include "io/behind.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -175,12 +176,22 @@ blob_syncer_is_ready(void)
 	return accepts;
 }
 
+void
+blob_syncer_wake(void)
+{
+	LWLockAcquire(shared->lock, LW_SHARED);
+	if (shared->latch != NULL)
+		SetLatch(shared->latch);
+	LWLockRelease(shared->lock);
+}
+
 /* ---- the process ---- */
 
 /*
- * Sync what is on the list.  What cannot be synced must not be forgotten, nor may checkpoints be
- * held up for ever: any error is a PANIC, and recovery writes from the WAL.  (A file that is gone
- * was removed together with all that referred to it, and is no error.)
+ * Write the unwritten pages, and sync what is on the list.  What cannot be written or synced must
+ * not be forgotten, nor may checkpoints be held up for ever: any error is a PANIC, and recovery
+ * writes from the WAL.  (A file that is gone was removed together with all that referred to it, and
+ * is no error.)
  */
 static void
 sync_listed(void)
@@ -195,11 +206,23 @@ sync_listed(void)
 	LWLockRelease(shared->lock);
 
 	START_CRIT_SECTION();
+	blob_behind_write_all();
 	for (int i = 0; i < count; i++)
 	{
 		(void) blob_segment_sync(&taken[i].space, taken[i].segment_no);
 		blob_stat_count(background_syncs, 1);
 	}
+	END_CRIT_SECTION();
+}
+
+/* There shall be room for more. */
+static void
+write_if_filling(void)
+{
+	if (!blob_behind_is_filling())
+		return;
+	START_CRIT_SECTION();
+	blob_behind_write_all();
 	END_CRIT_SECTION();
 }
 
@@ -218,10 +241,12 @@ begin_holding(void)
 	StartTransactionCommand();
 	MyProc->delayChkptFlags |= DELAY_CHKPT_START;
 	set_accepts(true);			/* the lock is a barrier */
+	blob_behind_open();
 }
 
 /*
- * Nothing is listed any more, then all that was is synced, and only then do checkpoints go on.  The
+ * Nothing is listed or put any more, then all that was is written and synced, and only then do
+ * checkpoints go on.  The
  * end of the transaction takes the flag off and ends the virtual transaction, so that a checkpoint
  * that waits for it does not wait for the next one.
  */
@@ -230,6 +255,7 @@ end_holding(void)
 {
 	sync_listed();				/* the bulk of it while others may still list theirs */
 	set_accepts(false);
+	blob_behind_close();
 	sync_listed();
 	CommitTransactionCommand();
 }
@@ -243,6 +269,7 @@ at_exit(int code, Datum argument)
 	shared->sleeps = false;
 	shared->latch = NULL;
 	LWLockRelease(shared->lock);
+	blob_behind_close();
 	sync_listed();
 }
 
@@ -296,6 +323,7 @@ hold_once(void)
 	do
 	{
 		wait_for_latch(POLL_MS);
+		write_if_filling();
 	} while (GetRedoRecPtr() == redo &&
 			 !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), HOLD_MS) &&
 			 GetCurrentTimestamp() >= start);	/* the clock may have been set back */

@@ -15,7 +15,8 @@ extern void blob_syncer_shmem_init(void);
 extern void blob_syncer_register(void);
 
 /*
- * Hand a segment over, all of whose writes since `redo` was asked for are complete and logged;
+ * Hand a segment over, all of whose writes since `redo` was asked for are complete (or put, see
+ * behind.h) and logged;
  * `redo` is what GetRedoRecPtr() said before the first of these writes was started.  True: no
  * checkpoint makes their records superfluous before the segment has been synced, so for what
  * depends on a flush of the WAL they are as good as durable.  False: the caller has to sync.
@@ -25,6 +26,9 @@ extern bool blob_syncer_hand_over(const BlobSpaceId *space, uint32 segment_no, X
 
 /* Whether a segment that is handed over soon is likely to be taken; if not, ask for that. */
 extern bool blob_syncer_is_ready(void);
+
+/* It shall look at the table of unwritten pages. */
+extern void blob_syncer_wake(void);
 
 extern PGDLLEXPORT void blob_syncer_main(Datum argument);
 

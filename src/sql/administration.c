@@ -10,6 +10,7 @@
 #include "core/settings.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "io/behind.h"
 #include "io/cache.h"
 #include "io/missing.h"
 #include "io/segment.h"
@@ -123,6 +124,9 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	PUT_COUNTER(shared_syncs);
 	PUT_COUNTER(syncs_handed_over);
 	PUT_COUNTER(background_syncs);
+	PUT_COUNTER(deferred_pages);
+	PUT_COUNTER(deferred_page_reads);
+	PUT_COUNTER(deferred_writes);
 	PUT_COUNTER(wal_content_bytes);
 	PUT_COUNTER(stale_reads);
 	PUT_COUNTER(gc_cycles);
@@ -134,6 +138,7 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	put_row(result, "cache_bytes", total_bytes);
 	put_row(result, "direct_io", blob_segment_is_direct());
 	put_row(result, "wal_logs_content", blob_wal_logs_content());
+	put_row(result, "unwritten_pages", blob_behind_count());
 	put_row(result, "missing_extents", count_missing_extents());
 	return (Datum) 0;
 }

@@ -4,6 +4,15 @@ CREATE SCHEMA counters;
 SET search_path = counters, public;
 SELECT plan(36);
 
+-- Small writes are made at once, so that they can be counted; those of others have been made.
+SET blobext.background_sync = off;
+DO $$
+BEGIN
+	WHILE (SELECT value > 0 FROM blobext_stat WHERE name = 'unwritten_pages') LOOP
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+END $$;
+
 CREATE FUNCTION bytes(n int, seed int) RETURNS bytea LANGUAGE sql AS $$
 	SELECT substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
 		FROM 1 FOR n)
@@ -22,10 +31,10 @@ END $$;
 SELECT bag_eq($$SELECT name FROM blobext_stat$$, ARRAY['stored_blobs', 'stored_bytes',
 	'content_reads', 'content_read_bytes', 'content_comparisons', 'io_reads', 'io_read_bytes', 'read_ahead_bytes', 'io_writes',
 	'io_write_bytes', 'syncs', 'shared_syncs', 'syncs_handed_over',
-	'background_syncs', 'wal_content_bytes', 'stale_reads', 'gc_cycles', 'gc_freed_blobs',
+	'background_syncs', 'deferred_pages', 'deferred_page_reads', 'deferred_writes', 'wal_content_bytes', 'stale_reads', 'gc_cycles', 'gc_freed_blobs',
 	'gc_freed_bytes', 'cache_hits',
 	'cache_misses', 'cache_used_bytes', 'cache_bytes', 'direct_io', 'wal_logs_content',
-	'missing_extents'],
+	'unwritten_pages', 'missing_extents'],
 	'counters of blobext_stat');
 SELECT cmp_ok((SELECT value FROM blobext_stat WHERE name = 'cache_bytes'), '>=', 30000000::bigint,
 	'the cache is on: its size is configured');

@@ -1,0 +1,446 @@
+/*
+ * io/behind.c
+ *	  Pages that are written behind.
+ *
+ * The argument is in the README of this folder, "Unwritten pages".
+ *
+ * Structures.  Slots of a page each, found by a hash table with chains.  Pages of the same group
+ * of 16 are in one chain, so that one look at a chain's head, without a lock, tells of most groups
+ * that nothing of them is here.
+ *
+ * Locking.  table_lock protects everything but the bytes of pages in use, which do not change;
+ * it is held for memory operations only.  write_lock is held by who writes pages to their files and
+ * takes them out, from before he collects them to the end: so nobody else can take them out, and
+ * he may look at them without table_lock meanwhile.  write_lock comes before table_lock.
+ */
+#include "postgres.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "access/xlog.h"
+#include "core/settings.h"
+#include "io/behind.h"
+#include "io/io_internal.h"
+#include "io/segment.h"
+#include "io/stat.h"
+#include "io/syncer.h"
+#include "pgstat.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+
+#define SLOT_COUNT 1024
+#define CHAIN_BITS 10
+#define CHAIN_COUNT (1 << CHAIN_BITS)
+#define GROUP_PAGES 16
+
+/* Pages that one write can cover. */
+#define MAX_RUN_PAGES 64
+
+/* How long to wait before a write that failed with EAGAIN is tried again. */
+#define RETRY_WAIT_US 1000
+
+/* End of a chain, in the numbering of next_no and heads: slot numbers from 1 on. */
+#define NONE 0
+
+typedef struct BehindSlot
+{
+	BlobSpaceId space;
+	BlobPageNo	page;
+	uint32		next_no;		/* in its chain, or among the free ones */
+	bool		is_used;
+} BehindSlot;
+
+typedef struct BehindShared
+{
+	LWLock	   *table_lock;
+	LWLock	   *write_lock;
+	volatile bool is_open;		/* read without the lock as a hint */
+	uint32		first_free_no;
+	pg_atomic_uint32 used_count;	/* changes under table_lock */
+	pg_atomic_uint32 heads[CHAIN_COUNT];	/* likewise */
+	BehindSlot	slots[SLOT_COUNT];
+} BehindShared;
+
+static BehindShared *shared = NULL;
+static char *bytes = NULL;		/* of the slots, aligned for direct I/O */
+
+Size
+blob_behind_shmem_size(void)
+{
+	return MAXALIGN(sizeof(BehindShared)) + (SLOT_COUNT + 1) * BLOB_PAGE_SIZE;
+}
+
+/* Called under AddinShmemInitLock. */
+void
+blob_behind_shmem_init(void)
+{
+	LWLockPadded *locks = GetNamedLWLockTranche(BLOB_BEHIND_TRANCHE);
+	bool		found;
+
+	shared = ShmemInitStruct("blobext unwritten pages", blob_behind_shmem_size(), &found);
+	bytes = (char *) TYPEALIGN(BLOB_PAGE_SIZE, (char *) shared + sizeof(BehindShared));
+	if (found)
+		return;
+	memset(shared, 0, sizeof(BehindShared));
+	shared->table_lock = &locks[0].lock;
+	shared->write_lock = &locks[1].lock;
+	pg_atomic_init_u32(&shared->used_count, 0);
+	for (int i = 0; i < CHAIN_COUNT; i++)
+		pg_atomic_init_u32(&shared->heads[i], NONE);
+	for (uint32 no = SLOT_COUNT; no > 0; no--)
+	{
+		shared->slots[no - 1].next_no = shared->first_free_no;
+		shared->first_free_no = no;
+	}
+}
+
+static char *
+slot_bytes(uint32 no)
+{
+	return bytes + (Size) (no - 1) * BLOB_PAGE_SIZE;
+}
+
+static pg_atomic_uint32 *
+chain_of(const BlobSpaceId *space, BlobPageNo page)
+{
+	uint64		group = page / GROUP_PAGES;
+	uint64		hash = (space->incarnation + group) * UINT64CONST(0x9E3779B97F4A7C15);
+
+	/* Incarnations are random; neighbouring groups go to different chains. */
+	return &shared->heads[hash >> (64 - CHAIN_BITS)];
+}
+
+static bool
+is_same_space(const BlobSpaceId *one, const BlobSpaceId *other)
+{
+	return one->dboid == other->dboid && one->incarnation == other->incarnation;
+}
+
+/* Under table_lock: the number of the page's slot, or NONE. */
+static uint32
+find(const BlobSpaceId *space, BlobPageNo page)
+{
+	uint32		no = pg_atomic_read_u32(chain_of(space, page));
+
+	while (no != NONE && (shared->slots[no - 1].page != page ||
+						  !is_same_space(&shared->slots[no - 1].space, space)))
+		no = shared->slots[no - 1].next_no;
+	return no;
+}
+
+/* ---- putting ---- */
+
+/* Under table_lock, exclusive, with a free slot at least. */
+static void
+put_page(const BlobSpaceId *space, BlobPageNo page, const char *content)
+{
+	pg_atomic_uint32 *head = chain_of(space, page);
+	uint32		no = shared->first_free_no;
+	BehindSlot *slot = &shared->slots[no - 1];
+
+	Assert(no != NONE && !slot->is_used);
+	shared->first_free_no = slot->next_no;
+	memcpy(slot_bytes(no), content, BLOB_PAGE_SIZE);
+	slot->space = *space;
+	slot->page = page;
+	slot->is_used = true;
+	slot->next_no = pg_atomic_read_u32(head);
+	pg_atomic_write_u32(head, no);
+}
+
+bool
+blob_behind_put(const BlobSpaceId *space, const BlobPageNo *pages, int page_count,
+				const char *content)
+{
+	uint32		used;
+	bool		is_put;
+
+	Assert(page_count <= BLOB_BEHIND_MAX_PAGES);
+
+	if (shared == NULL || !shared->is_open || !blob_background_sync || !enableFsync)
+		return false;
+	LWLockAcquire(shared->table_lock, LW_EXCLUSIVE);
+	used = pg_atomic_read_u32(&shared->used_count);
+	is_put = shared->is_open && used + page_count <= SLOT_COUNT;
+	for (int i = 0; i < page_count && is_put; i++)
+	{
+		if (unlikely(find(space, pages[i]) != NONE))
+			elog(ERROR, "page " UINT64_FORMAT " was written twice", pages[i]);
+	}
+	for (int i = 0; i < page_count && is_put; i++)
+		put_page(space, pages[i], content + i * BLOB_PAGE_SIZE);
+	if (is_put)
+		pg_atomic_write_u32(&shared->used_count, used + page_count);
+	LWLockRelease(shared->table_lock);
+	if (!is_put)
+		return false;
+
+	blob_stat_count(deferred_pages, page_count);
+	if (used < SLOT_COUNT / 2 && used + page_count >= SLOT_COUNT / 2)
+		blob_syncer_wake();
+	return true;
+}
+
+/* ---- reading ---- */
+
+/* Nothing of these pages is here.  No lock: who may read them has seen that they were put. */
+static bool
+has_none(const BlobSpaceId *space, BlobPageNo first_page, uint32 page_count)
+{
+	BlobPageNo	last_group = (first_page + page_count - 1) / GROUP_PAGES;
+	bool		is_empty = true;
+
+	if (shared == NULL || pg_atomic_read_u32(&shared->used_count) == 0)
+		return true;
+	for (BlobPageNo group = first_page / GROUP_PAGES; group <= last_group && is_empty; group++)
+		is_empty = pg_atomic_read_u32(chain_of(space, group * GROUP_PAGES)) == NONE;
+	return is_empty;
+}
+
+uint32
+blob_behind_count_written(const BlobSpaceId *space, BlobPageNo first_page, uint32 page_count)
+{
+	uint32		count = 0;
+
+	if (!has_none(space, first_page, page_count))
+	{
+		LWLockAcquire(shared->table_lock, LW_SHARED);
+		while (count < page_count && find(space, first_page + count) == NONE)
+			count++;
+		LWLockRelease(shared->table_lock);
+	}
+	else
+		count = page_count;
+	/* The caller's request comes after the look. */
+	pg_memory_barrier();
+	return count;
+}
+
+bool
+blob_behind_read(const BlobSpaceId *space, BlobPageNo page, uint32 offset_bytes,
+				 uint32 length_bytes, char *target)
+{
+	uint32		no;
+
+	Assert(offset_bytes + length_bytes <= BLOB_PAGE_SIZE);
+
+	LWLockAcquire(shared->table_lock, LW_SHARED);
+	no = find(space, page);
+	if (no != NONE)
+		memcpy(target, slot_bytes(no) + offset_bytes, length_bytes);
+	LWLockRelease(shared->table_lock);
+	if (no == NONE)
+		return false;
+	blob_stat_count(deferred_page_reads, 1);
+	return true;
+}
+
+/* ---- writing ---- */
+
+static int
+compare_places(const void *a, const void *b)
+{
+	const BehindSlot *one = &shared->slots[*(const uint32 *) a - 1];
+	const BehindSlot *other = &shared->slots[*(const uint32 *) b - 1];
+
+	if (one->space.dboid != other->space.dboid)
+		return one->space.dboid < other->space.dboid ? -1 : 1;
+	if (one->space.incarnation != other->space.incarnation)
+		return one->space.incarnation < other->space.incarnation ? -1 : 1;
+	return one->page < other->page ? -1 : one->page > other->page;
+}
+
+/* The slots of a segment, or with NULL of all, in the order of their pages. */
+static int
+collect(const BlobSpaceId *space, uint32 segment_no, uint32 *numbers)
+{
+	int			count = 0;
+
+	LWLockAcquire(shared->table_lock, LW_SHARED);
+	for (uint32 no = 1; no <= SLOT_COUNT; no++)
+	{
+		const BehindSlot *slot = &shared->slots[no - 1];
+
+		if (slot->is_used && (space == NULL || (is_same_space(&slot->space, space) &&
+												blob_segment_of(slot->page) == segment_no)))
+			numbers[count++] = no;
+	}
+	LWLockRelease(shared->table_lock);
+	qsort(numbers, count, sizeof(*numbers), compare_places);
+	return count;
+}
+
+/* How many of the slots, from the first on, have neighbouring pages of one file. */
+static int
+run_length(const uint32 *numbers, int count)
+{
+	const BehindSlot *first = &shared->slots[numbers[0] - 1];
+	int			length = 1;
+
+	while (length < count && length < MAX_RUN_PAGES)
+	{
+		const BehindSlot *slot = &shared->slots[numbers[length] - 1];
+
+		if (!is_same_space(&slot->space, &first->space) || slot->page != first->page + length ||
+			slot->page % BLOB_SEGMENT_PAGES == 0)
+			break;
+		length++;
+	}
+	return length;
+}
+
+/* Write the pages of these slots, which are neighbours; returns 0 or the errno. */
+static int
+write_pages(int fd, const uint32 *numbers, int count)
+{
+	const BehindSlot *first = &shared->slots[numbers[0] - 1];
+	off_t		offset = (first->page % BLOB_SEGMENT_PAGES) * BLOB_PAGE_SIZE;
+	struct iovec vectors[MAX_RUN_PAGES];
+	int			done = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		vectors[i].iov_base = slot_bytes(numbers[i]);
+		vectors[i].iov_len = BLOB_PAGE_SIZE;
+	}
+	while (done < count)
+	{
+		ssize_t		written = pwritev(fd, vectors + done, count - done,
+									  offset + (off_t) done * BLOB_PAGE_SIZE);
+
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written < 0 && errno == EAGAIN)
+		{
+			pg_usleep(RETRY_WAIT_US);
+			continue;
+		}
+		if (written < 0)
+			return errno;
+		/* A part of a page, direct or not, is a full disk in the making. */
+		if (written < BLOB_PAGE_SIZE)
+			return ENOSPC;
+		done += (int) (written / BLOB_PAGE_SIZE);
+		blob_stat_count(io_writes, 1);
+		blob_stat_count(io_write_bytes, written);
+		blob_stat_count(deferred_writes, 1);
+	}
+	return 0;
+}
+
+/* Write a run.  A file that is gone was removed together with all that referred to it. */
+static void
+write_run(const uint32 *numbers, int count)
+{
+	const BehindSlot *first = &shared->slots[numbers[0] - 1];
+	uint32		segment_no = blob_segment_of(first->page);
+	char		path[MAXPGPATH];
+	int			fd = blob_segment_open(&first->space, segment_no, BLOB_SEGMENT_MISSING_OK);
+	int			error;
+
+	if (fd < 0)
+		return;
+	pgstat_report_wait_start(PG_WAIT_EXTENSION);
+	error = write_pages(fd, numbers, count);
+	pgstat_report_wait_end();
+	if (error == 0)
+		return;
+	blob_segment_path(path, sizeof(path), &first->space, segment_no);
+	errno = error;
+	ereport(ERROR,
+			(errcode_for_file_access(),
+			 errmsg("could not write content to file \"%s\": %m", path)));
+}
+
+/* Take pages out that have been written.  Under write_lock. */
+static void
+take_out(const uint32 *numbers, int count)
+{
+	LWLockAcquire(shared->table_lock, LW_EXCLUSIVE);
+	for (int i = 0; i < count; i++)
+	{
+		BehindSlot *slot = &shared->slots[numbers[i] - 1];
+		pg_atomic_uint32 *head = chain_of(&slot->space, slot->page);
+		uint32		no = pg_atomic_read_u32(head);
+
+		if (no == numbers[i])
+			pg_atomic_write_u32(head, slot->next_no);
+		else
+		{
+			while (shared->slots[no - 1].next_no != numbers[i])
+				no = shared->slots[no - 1].next_no;
+			shared->slots[no - 1].next_no = slot->next_no;
+		}
+		slot->is_used = false;
+		slot->next_no = shared->first_free_no;
+		shared->first_free_no = numbers[i];
+	}
+	pg_atomic_sub_fetch_u32(&shared->used_count, count);
+	LWLockRelease(shared->table_lock);
+}
+
+/* Write what there is of a segment, or with NULL of all.  On an error the pages stay. */
+static void
+write_segments(const BlobSpaceId *space, uint32 segment_no)
+{
+	static uint32 numbers[SLOT_COUNT];
+	int			count;
+	int			length;
+
+	if (shared == NULL || pg_atomic_read_u32(&shared->used_count) == 0)
+		return;
+	LWLockAcquire(shared->write_lock, LW_EXCLUSIVE);
+	count = collect(space, segment_no, numbers);
+	for (int i = 0; i < count; i += length)
+	{
+		length = run_length(numbers + i, count - i);
+		write_run(numbers + i, length);
+		take_out(numbers + i, length);
+	}
+	LWLockRelease(shared->write_lock);
+}
+
+void
+blob_behind_write_segment(const BlobSpaceId *space, uint32 segment_no)
+{
+	write_segments(space, segment_no);
+}
+
+void
+blob_behind_write_all(void)
+{
+	write_segments(NULL, 0);
+}
+
+static void
+set_open(bool is_open)
+{
+	LWLockAcquire(shared->table_lock, LW_EXCLUSIVE);
+	shared->is_open = is_open;
+	LWLockRelease(shared->table_lock);
+}
+
+void
+blob_behind_open(void)
+{
+	set_open(true);
+}
+
+void
+blob_behind_close(void)
+{
+	set_open(false);
+}
+
+uint32
+blob_behind_count(void)
+{
+	return shared == NULL ? 0 : pg_atomic_read_u32(&shared->used_count);
+}
+
+bool
+blob_behind_is_filling(void)
+{
+	return pg_atomic_read_u32(&shared->used_count) >= SLOT_COUNT / 2;
+}

@@ -1,0 +1,58 @@
+/*
+ * io/behind.h
+ *	  Pages that are written behind: what a small write leaves to the syncer; see the README of this
+ *	  folder, "Unwritten pages".
+ *
+ * A page of the table is, for everybody, a page of its file, whose write has completed: whoever
+ * reads pages from the device asks here first.
+ */
+#ifndef BLOB_BEHIND_H
+#define BLOB_BEHIND_H
+
+#include "core/page.h"
+
+/* What one put can have. */
+#define BLOB_BEHIND_MAX_BYTES (32 * 1024)
+#define BLOB_BEHIND_MAX_PAGES (BLOB_BEHIND_MAX_BYTES / BLOB_PAGE_SIZE)
+
+extern Size blob_behind_shmem_size(void);
+extern void blob_behind_shmem_init(void);
+
+/*
+ * Leave the write of these pages to the syncer; content has them one after the other.  All are put,
+ * or none (false: the table is closed or full); then the caller writes them.  To be called before
+ * the content is logged, which the caller does in any case; blob_segment_sync() and
+ * blob_syncer_hand_over() include them.  ERROR for a page that is there already.
+ */
+extern bool blob_behind_put(const BlobSpaceId *space, const BlobPageNo *pages, int page_count,
+							const char *content);
+
+/*
+ * How many of these pages, from the first on, can be read from the device by a request that is
+ * started after this call.  Never throws.
+ */
+extern uint32 blob_behind_count_written(const BlobSpaceId *space, BlobPageNo first_page,
+										uint32 page_count);
+
+/* Copy a part of an unwritten page; false if it has been written meanwhile.  Never throws. */
+extern bool blob_behind_read(const BlobSpaceId *space, BlobPageNo page, uint32 offset_bytes,
+							 uint32 length_bytes, char *target);
+
+/* Write what the table has of a segment, and wait for that; ERROR if it fails. */
+extern void blob_behind_write_segment(const BlobSpaceId *space, uint32 segment_no);
+
+/*
+ * For the syncer.  The table may be open only while checkpoints wait for it, and must be closed,
+ * and written, before they go on.  A failed write is an ERROR, to be called in a critical section.
+ */
+extern void blob_behind_open(void);
+extern void blob_behind_close(void);
+extern void blob_behind_write_all(void);
+
+/* Pages that are in the table. */
+extern uint32 blob_behind_count(void);
+
+/* It should be written soon: half of it is in use. */
+extern bool blob_behind_is_filling(void);
+
+#endif							/* BLOB_BEHIND_H */
