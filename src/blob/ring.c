@@ -155,6 +155,9 @@ start_write(const BlobSpaceId *space, int buffer_no, BlobPiece piece, uint32 con
 	PendingWrite *write = &pending[buffer_no];
 	uint32		length = piece.pages * BLOB_PAGE_SIZE;
 
+	/* The syncer's write would come later. */
+	if (blob_behind_count_written(space, piece.first_page, piece.pages) < piece.pages)
+		elog(ERROR, "page " UINT64_FORMAT " is written twice", piece.first_page);
 	memset(blob_io_buffer(buffer_no) + content_bytes, 0, length - content_bytes);
 	write->first_page = piece.first_page;
 	write->content_bytes = content_bytes;

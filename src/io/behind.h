@@ -28,8 +28,8 @@ extern bool blob_behind_put(const BlobSpaceId *space, const BlobPageNo *pages, i
 							const char *content);
 
 /*
- * How many of these pages, from the first on, can be read from the device by a request that is
- * started after this call.  Never throws.
+ * How many of these pages, from the first on, can be read from, or written to, the device by a
+ * request that is started after this call.  Never throws.
  */
 extern uint32 blob_behind_count_written(const BlobSpaceId *space, BlobPageNo first_page,
 										uint32 page_count);
