@@ -15,9 +15,9 @@
 #
 # Seen to fail: with blob_behind_count_written() that says that all are, the reads and the load; without
 # its call in readahead.c, the sequence; with take_out() before write_run(), the load; without
-# blob_behind_write_all() in sync_listed(), the freed pages, the end of the syncer and the first
-# power cut; with an error for a missing file in write_run(), the dropped store; without
-# blob_behind_write_segment() in blob_segment_sync(), the second power cut.
+# blob_behind_write_all() in sync_listed(), the freed pages; with an error for a missing file in
+# write_run(), the dropped store; without blob_behind_write_segment() in blob_segment_sync(), the
+# second power cut.
 use strict;
 use warnings;
 
@@ -215,14 +215,19 @@ sub free
 	return;
 }
 
+sql('CREATE DATABASE other');
+$node->safe_psql('other', "CREATE EXTENSION blobext; $schema");
 free();
-kill('CONT', stop_syncer());
+all_is_written('the syncer has written all');
+sleep(0.5);
+$pid = stop_syncer('other');	# what it has on its list is of another store
 $pages = counter('deferred_pages');
 my $extents = 'SELECT int8multirange(VARIADIC array_agg(int8range(first_page, first_page + pages)))
 	FROM t, blob_extents(b) WHERE id';
 my $aborted = sql("BEGIN; INSERT INTO t SELECT 50000 + i, bytes(32000, i) FROM generate_series(1, 50) i;
 	$extents > 50000; ROLLBACK");
 is(counter('deferred_pages') - $pages, 400, 'writes that are aborted');
+kill('CONT', $pid);
 free();
 sql('SET blobext.background_sync = off;
 	DO $$ BEGIN FOR i IN 60001 .. 60060 LOOP CALL store(i, 32000); END LOOP; END $$');
@@ -232,8 +237,6 @@ is_whole('but nothing over them');
 
 # ---- a store is dropped ----
 
-sql('CREATE DATABASE other');
-$node->safe_psql('other', "CREATE EXTENSION blobext; $schema");
 $pid = stop_syncer();
 $node->safe_psql('other', 'CALL store(1, 20000)');
 my $directories = () = glob($node->data_dir . '/pg_blobext/*.*');
