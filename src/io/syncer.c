@@ -246,9 +246,8 @@ begin_holding(void)
 
 /*
  * Nothing is listed or put any more, then all that was is written and synced, and only then do
- * checkpoints go on.  The
- * end of the transaction takes the flag off and ends the virtual transaction, so that a checkpoint
- * that waits for it does not wait for the next one.
+ * checkpoints go on.  The end of the transaction takes the flag off and ends the virtual
+ * transaction, so that a checkpoint that waits for it does not wait for the next one.
  */
 static void
 end_holding(void)

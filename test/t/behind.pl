@@ -11,13 +11,14 @@
 #	- pages of an aborted transaction that are freed and stored over,
 #	- a store that is dropped with its pages unwritten,
 #	- the syncer is terminated, the server stopped, everything killed,
-#	- power cuts: after a checkpoint; after a commit that synced by itself, and a checkpoint.
+#	- power cuts: after a checkpoint; after a commit that synced by itself, and a checkpoint; before
+#	  the syncer has written, which cannot do so then.
 #
 # Seen to fail: with blob_behind_count_written() that says that all are, the reads and the load; without
 # its call in readahead.c, the sequence; with take_out() before write_run(), the load; without
 # blob_behind_write_all() in sync_listed(), the freed pages; with an error for a missing file in
 # write_run(), the dropped store; without blob_behind_write_segment() in blob_segment_sync(), the
-# second power cut.
+# second power cut; without the critical sections in syncer.c, the third.
 use strict;
 use warnings;
 
@@ -337,6 +338,21 @@ if ($small)
 	$checkpoint->query_safe('SELECT 1');	# after the checkpoint
 	cut_power();
 	is_whole('a commit that syncs by itself writes first');
+
+	$pid = stop_syncer();
+	sql('CALL store(3, 20000)');
+	my $offset = -s $node->logfile;
+	power('off');
+	kill('CONT', $pid);
+	for (1 .. 100)
+	{
+		last if $node->log_contains('PANIC', $offset);
+		sleep(0.1);
+	}
+	ok($node->log_contains('PANIC:  could not write content to file', $offset),
+		'a page that the syncer cannot write');
+	cut_power();
+	is_whole('comes back from the WAL');
 	$node->stop;
 }
 
