@@ -10,7 +10,7 @@
 #	- readers and writers at once, while the syncer writes,
 #	- pages of an aborted transaction that are freed and stored over,
 #	- a store that is dropped with its pages unwritten,
-#	- the syncer is terminated, the server stopped, everything killed,
+#	- the syncer is terminated, it sleeps; the server is stopped, everything killed,
 #	- power cuts: after a checkpoint; after a commit that synced by itself, and a checkpoint; before
 #	  the syncer has written, which cannot do so then.
 #
@@ -18,7 +18,8 @@
 # its call in readahead.c, the sequence; with take_out() before write_run(), the load; without
 # blob_behind_write_all() in sync_listed(), the freed pages; with an error for a missing file in
 # write_run(), the dropped store; without blob_behind_write_segment() in blob_segment_sync(), the
-# second power cut; without the critical sections in syncer.c, the third.
+# second power cut; without blob_behind_close() in at_exit() and end_holding(), what is left to a
+# syncer that has ended, or sleeps; without the critical sections in syncer.c, the third power cut.
 use strict;
 use warnings;
 
@@ -265,7 +266,23 @@ sql('CALL store(4, 9000)');
 kill('TERM', $pid);
 kill('CONT', $pid);
 all_is_written('a syncer that is terminated leaves nothing behind');
+nothing_is_left('nor is anything left to it');
 is_whole('its end');
+
+# A small write is not left to the syncer, since it does not hold checkpoints up.
+sub nothing_is_left
+{
+	my ($name) = @_;
+	my $before = counter('deferred_pages');
+	sql('CALL store(4, 9000)');
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is(counter('deferred_pages'), $before, $name);
+}
+
+kill('CONT', stop_syncer());
+ok($node->poll_query_until('postgres', q(SELECT state = 'idle' AND xact_start IS NULL
+	FROM pg_stat_activity WHERE backend_type = 'blobext syncer')), 'the syncer goes to sleep');
+nothing_is_left('one that sleeps gets nothing');
 
 $pid = stop_syncer();
 sql('CALL store(4, 9000)');
@@ -339,6 +356,8 @@ if ($small)
 	cut_power();
 	is_whole('a commit that syncs by itself writes first');
 
+	kill('CONT', stop_syncer());
+	all_is_written('the syncer knows the file');
 	$pid = stop_syncer();
 	sql('CALL store(3, 20000)');
 	my $offset = -s $node->logfile;
