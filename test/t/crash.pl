@@ -485,12 +485,27 @@ sub crash_one_backend
 	return;
 }
 
+# A crash of PostgreSQL 17 or 18 between the writing of two-phase state files and the end of that
+# checkpoint: the next start wants to remove these files, under a wrong name, and then skips the WAL
+# records because the files are there.  Only the start after that finds the prepared transactions.
+# (Seen with 18.6; nothing of blobext is part of it.)
+sub find_prepared
+{
+	my ($node, $log_offset) = @_;
+	return
+	  if !$node->log_contains('could not remove file "pg_twophase/FFFFFFFF', $log_offset);
+	note 'prepared transactions are not found before another start';
+	$node->restart;
+	return;
+}
+
 sub run_round
 {
 	my ($node, $states, $round, $label) = @_;
 	my @before = map { { %{ $_->{rows} } } } @$states;
 	my @pids;
 	my $directory = $PostgreSQL::Test::Utils::log_path;
+	my $log_offset = -s $node->logfile;
 
 	foreach my $state (@$states)
 	{
@@ -527,6 +542,7 @@ sub run_round
 		$node->start;
 	}
 	wait_until_up($node);
+	find_prepared($node, $log_offset);
 	@$states = map { retrieve("$directory/" . $node->name . ".$_") } 1 .. $clients;
 	break_something($node, $states);
 	check_after_restart($node, $states, \@before, $label);
