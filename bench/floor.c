@@ -1,10 +1,11 @@
 /*
  * bench/floor.c
- *	  The durable store loop: what no store of a database on this machine can beat.
+ *	  The durable store loop, and direct reads: what no store of a database on this machine can beat.
  *
- * For each value: SHA-256, the content written to a preallocated file through io_uring with
+ * Stores, for each value: SHA-256, the content written to a preallocated file through io_uring with
  * direct I/O while the hash is computed, fdatasync(), 8 KB to a preallocated log, fdatasync().
- * Prints lines as bench/load.c does.
+ * Reads: the same pages through io_uring, all pieces of a value in flight, to huge pages if there are
+ * any.  Prints lines as bench/load.c does.
  *
  * usage: floor directory size,rounds,values...
  */
@@ -80,7 +81,7 @@ reap(int count)
 	for (; count > 0; count--)
 	{
 		if (io_uring_wait_cqe(&ring, &cqe) != 0 || cqe->res <= 0)
-			fail("write");
+			fail("read or write");
 		io_uring_cqe_seen(&ring, cqe);
 	}
 }
@@ -122,6 +123,43 @@ store(long size_bytes)
 	log_at += LOG_BYTES;
 }
 
+static void
+read_back(long size_bytes)
+{
+	long		length = (size_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+	int			pieces = 0;
+
+	if (data_at + length > AREA_BYTES)
+		data_at = 0;
+	for (long done = 0; done < length; done += PIECE_BYTES, pieces++)
+	{
+		long		bytes = length - done < PIECE_BYTES ? length - done : PIECE_BYTES;
+
+		io_uring_prep_read(io_uring_get_sqe(&ring), data_fd, content + done, bytes, data_at + done);
+		if (io_uring_submit(&ring) < 0)
+			fail("submit");
+	}
+	reap(pieces);
+	data_at += length;
+}
+
+/* One kind of work, in rounds. */
+static void
+measure(const char *name, void (*work) (long size_bytes), long size_bytes, long rounds,
+		long values)
+{
+	work(size_bytes);
+	for (long round = 0; round < rounds; round++)
+	{
+		double		started = now();
+
+		for (long n = 0; n < values; n++)
+			work(size_bytes);
+		printf("floor\t%s\t%ld\t1\tfloor\t%ld\t%ld\t%.6f\n", name, size_bytes, round, values,
+			   now() - started);
+	}
+}
+
 int
 main(int argc, char **argv)
 {
@@ -134,6 +172,8 @@ main(int argc, char **argv)
 		return 2;
 	}
 	content = mmap(NULL, content_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (content != MAP_FAILED)
+		madvise(content, content_bytes, MADV_HUGEPAGE);
 	if (content == MAP_FAILED || random == NULL ||
 		fread(content, 1, content_bytes, random) != (size_t) content_bytes)
 		fail("content");
@@ -151,16 +191,8 @@ main(int argc, char **argv)
 		sscanf(argv[i], "%ld,%ld,%ld", &size_bytes, &rounds, &values);
 		if (size_bytes <= 0 || size_bytes > content_bytes)
 			fail("size");
-		store(size_bytes);
-		for (long round = 0; round < rounds; round++)
-		{
-			double		started = now();
-
-			for (long n = 0; n < values; n++)
-				store(size_bytes);
-			printf("floor\tloop\t%ld\t1\tfloor\t%ld\t%ld\t%.6f\n", size_bytes, round, values,
-				   now() - started);
-		}
+		measure("loop", store, size_bytes, rounds, values);
+		measure("read", read_back, size_bytes, rounds, values);
 	}
 	return 0;
 }

@@ -128,11 +128,11 @@ function print_floor(    i, part, header) {
 		if (part[2] != "floor")
 			continue
 		if (!header++) {
-			print "Floor: SHA-256 + write with io_uring and O_DIRECT + fdatasync + 8 KB log +" \
-				" fdatasync, 1 process"
+			print "Floor, 1 process, io_uring and O_DIRECT; loop: SHA-256 + write + fdatasync +" \
+				" 8 KB log + fdatasync; read: of what is in no cache"
 			print ""
 		}
-		printf("  %-7s %10.0f/s %12s %6s\n", size_name(part[4]),
+		printf("  %-7s %-5s %10.0f/s %12s %6s\n", size_name(part[4]), part[3],
 			median(cells[i] SUBSEP "floor"),
 			sprintf("%.0f MB/s", median(cells[i] SUBSEP "floor") * part[4] / 1e6),
 			spread(cells[i] SUBSEP "floor"))
