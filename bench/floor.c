@@ -1,11 +1,11 @@
 /*
  * bench/floor.c
- *	  The durable store loop, and direct reads: what no store of a database on this machine can beat.
+ *	  The durable store loop, and direct reads: what no database on this machine can beat.
  *
- * Stores, for each value: SHA-256, the content written to a preallocated file through io_uring with
- * direct I/O while the hash is computed, fdatasync(), 8 KB to a preallocated log, fdatasync().
- * Reads: the same pages through io_uring, all pieces of a value in flight, to huge pages if there are
- * any.  Prints lines as bench/load.c does.
+ * Stores, for each value: SHA-256, the content written to a preallocated file through io_uring
+ * with direct I/O while the hash is computed, fdatasync(), 8 KB to a preallocated log,
+ * fdatasync().  Reads: pages of that file through io_uring, all pieces of a value in flight, to
+ * huge pages if there are any.  Prints lines as bench/load.c does.
  *
  * usage: floor directory size,rounds,values...
  */
