@@ -14,11 +14,12 @@
 
 #include "core/huge.h"
 #include "storage/pg_shmem.h"
+#include "utils/timestamp.h"
 
 #define HUGE_BYTES ((Size) 2 * 1024 * 1024)
 
-/* How often the kernel is asked for huge pages that it did not have, and the time between. */
-#define GATHER_PASSES 10
+/* How long the kernel is asked again for huge pages that it did not have, and the time between. */
+#define GATHER_MAX_MS 500
 #define GATHER_PAUSE_US 20000
 
 /* In the kernel since 6.1; the C library's headers may be older. */
@@ -82,10 +83,11 @@ map_view(const BlobHugeView *view)
 
 /*
  * Gather what is not gathered yet, one huge page at a time: a call for all of it ends at the first
- * that the kernel has no memory for.  Returns how many are missing, or -1 where the kernel cannot.
+ * that the kernel has no memory for.  When the time is over, the rest counts as missing.  Returns
+ * how many are, or -1 where the kernel cannot.
  */
 static int
-gather_once(char *mapped, Size bytes, bool *is_done)
+gather_once(char *mapped, Size bytes, TimestampTz end, bool *is_done)
 {
 	int			missing = 0;
 
@@ -93,9 +95,13 @@ gather_once(char *mapped, Size bytes, bool *is_done)
 	{
 		if (is_done[i])
 			continue;
-		is_done[i] = madvise(mapped + i * HUGE_BYTES, HUGE_BYTES, MADV_COLLAPSE) == 0;
-		if (!is_done[i] && errno != ENOMEM && errno != EAGAIN)
-			return -1;
+		if (GetCurrentTimestamp() < end)
+		{
+			is_done[i] = madvise(mapped + i * HUGE_BYTES, HUGE_BYTES, MADV_COLLAPSE) == 0;
+			/* EBUSY: a control group is at its limit. */
+			if (!is_done[i] && errno != ENOMEM && errno != EAGAIN && errno != EBUSY)
+				return -1;
+		}
 		missing += !is_done[i];
 	}
 	return missing;
@@ -104,23 +110,24 @@ gather_once(char *mapped, Size bytes, bool *is_done)
 /*
  * Gather an aligned mapping.  Where other things fill the memory, the page cache above all, the
  * kernel has to move some of them to make room.  It gives up soon, but goes on in the background:
- * so try again, for some tenths of a second at most.
+ * so try again, for a while, since the start of the server waits.
  */
 static bool
 gather(char *mapped, Size bytes, bool *is_supported)
 {
 	bool	   *is_done = palloc0(sizeof(bool) * (bytes / HUGE_BYTES));
-	int			missing = -1;
+	TimestampTz end;
+	int			missing;
 
 	/* What has no page at all is not gathered. */
 	for (Size i = 0; i < bytes; i += HUGE_BYTES)
 		((volatile char *) mapped)[i] = 0;
-	for (int i = 0; i < GATHER_PASSES; i++)
+	missing = gather_once(mapped, bytes, DT_NOEND, is_done);
+	end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), GATHER_MAX_MS);
+	while (missing > 0 && GetCurrentTimestamp() < end)
 	{
-		missing = gather_once(mapped, bytes, is_done);
-		if (missing <= 0)
-			break;
 		pg_usleep(GATHER_PAUSE_US);
+		missing = gather_once(mapped, bytes, end, is_done);
 	}
 	pfree(is_done);
 	*is_supported = missing >= 0;

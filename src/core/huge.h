@@ -26,7 +26,7 @@ typedef struct BlobHugeView
 
 /*
  * At the start of the server, before the memory is used: gather what lies inside of [start, start +
- * bytes) into huge pages, or what there is memory for, within some tenths of a second.  Returns
+ * bytes) into huge pages, or what there is memory for; that is tried for half a second.  Returns
  * whether all of that, but for what is not a multiple of a huge page at both ends, is there now;
  * else it has not been touched, or in part.
  */

@@ -15,17 +15,15 @@
  */
 #include "postgres.h"
 
-#include <sys/uio.h>
-#include <unistd.h>
-
 #include "access/xlog.h"
 #include "core/settings.h"
 #include "io/behind.h"
+#include "io/engine_internal.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
 #include "io/stat.h"
 #include "io/syncer.h"
-#include "pgstat.h"
+#include "miscadmin.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
@@ -33,12 +31,6 @@
 #define CHAIN_BITS 10
 #define CHAIN_COUNT (1 << CHAIN_BITS)
 #define GROUP_PAGES 16
-
-/* Pages that one write can cover. */
-#define MAX_RUN_PAGES 64
-
-/* How long to wait before a write that failed with EAGAIN is tried again. */
-#define RETRY_WAIT_US 1000
 
 /* End of a chain, in the numbering of next_no and heads: slot numbers from 1 on. */
 #define NONE 0
@@ -278,7 +270,7 @@ run_length(const uint32 *numbers, int count)
 	const BehindSlot *first = &shared->slots[numbers[0] - 1];
 	int			length = 1;
 
-	while (length < count && length < MAX_RUN_PAGES)
+	while (length < count && length < BLOB_IO_MAX_VECTORS)
 	{
 		const BehindSlot *slot = &shared->slots[numbers[length] - 1];
 
@@ -290,64 +282,38 @@ run_length(const uint32 *numbers, int count)
 	return length;
 }
 
-/* Write the pages of these slots, which are neighbours; returns 0 or the errno. */
-static int
-write_pages(int fd, const uint32 *numbers, int count)
-{
-	const BehindSlot *first = &shared->slots[numbers[0] - 1];
-	off_t		offset = (first->page % BLOB_SEGMENT_PAGES) * BLOB_PAGE_SIZE;
-	struct iovec vectors[MAX_RUN_PAGES];
-	int			done = 0;
-
-	for (int i = 0; i < count; i++)
-	{
-		vectors[i].iov_base = slot_bytes(numbers[i]);
-		vectors[i].iov_len = BLOB_PAGE_SIZE;
-	}
-	while (done < count)
-	{
-		ssize_t		written = pwritev(fd, vectors + done, count - done,
-									  offset + (off_t) done * BLOB_PAGE_SIZE);
-
-		if (written < 0 && errno == EINTR)
-			continue;
-		if (written < 0 && errno == EAGAIN)
-		{
-			pg_usleep(RETRY_WAIT_US);
-			continue;
-		}
-		if (written < 0)
-			return errno;
-		/* A part of a page, direct or not, is a full disk in the making. */
-		if (written < BLOB_PAGE_SIZE)
-			return ENOSPC;
-		done += (int) (written / BLOB_PAGE_SIZE);
-		blob_stat_count(io_writes, 1);
-		blob_stat_count(io_write_bytes, written);
-		blob_stat_count(deferred_writes, 1);
-	}
-	return 0;
-}
-
-/* Write a run.  A file that is gone was removed together with all that referred to it. */
+/*
+ * Write the pages of these slots, which are neighbours, blocking.  A file that is gone was removed
+ * together with all that referred to it.
+ */
 static void
 write_run(const uint32 *numbers, int count)
 {
 	const BehindSlot *first = &shared->slots[numbers[0] - 1];
 	uint32		segment_no = blob_segment_of(first->page);
 	char		path[MAXPGPATH];
-	int			fd = blob_segment_open(&first->space, segment_no, BLOB_SEGMENT_MISSING_OK);
-	int			error;
+	BlobIoRequest request = {
+		.is_write = true,
+		.fd = blob_segment_open(&first->space, segment_no, BLOB_SEGMENT_MISSING_OK),
+		.file_offset = (first->page % BLOB_SEGMENT_PAGES) * BLOB_PAGE_SIZE,
+		.length = count * BLOB_PAGE_SIZE,
+		.vector_count = count
+	};
 
-	if (fd < 0)
+	if (request.fd < 0)
 		return;
-	pgstat_report_wait_start(PG_WAIT_EXTENSION);
-	error = write_pages(fd, numbers, count);
-	pgstat_report_wait_end();
-	if (error == 0)
+	for (int i = 0; i < count; i++)
+	{
+		request.vectors[i].iov_base = slot_bytes(numbers[i]);
+		request.vectors[i].iov_len = BLOB_PAGE_SIZE;
+	}
+	blob_sync_transfer(&request);
+	blob_io_count(&request);
+	blob_stat_count(deferred_writes, 1);
+	if (request.error == 0)
 		return;
 	blob_segment_path(path, sizeof(path), &first->space, segment_no);
-	errno = error;
+	errno = request.error;
 	ereport(ERROR,
 			(errcode_for_file_access(),
 			 errmsg("could not write content to file \"%s\": %m", path)));

@@ -41,7 +41,7 @@ typedef struct BlobIoRequest
 	uint64		file_offset;	/* bytes, multiple of BLOB_PAGE_SIZE */
 	int			buffer_no;		/* 0 .. BLOB_IO_BUFFER_COUNT - 1; of no meaning with vectors */
 	uint32		length;			/* bytes, multiple of BLOB_PAGE_SIZE */
-	int			vector_count;	/* 0: all of it in the buffer; else, reads only: */
+	int			vector_count;	/* 0: all of it in the buffer; else (blob_io_start: reads): */
 	struct iovec vectors[BLOB_IO_MAX_VECTORS];	/* page-aligned, length bytes in all */
 	/* result, valid once the request is done */
 	int			error;			/* errno, or 0; a read past the end of the file is ENODATA */

@@ -13,12 +13,13 @@
 /* How long to wait before a transfer that failed with EAGAIN is tried again. */
 #define RETRY_WAIT_US 1000
 
-/* One preadv() of the vectors' part that is missing; what has been read ends at a page. */
+/* One call for the vectors' part that is missing; what has been transferred ends at a page. */
 static ssize_t
-read_vectors(const BlobIoRequest *request)
+transfer_vectors(const BlobIoRequest *request)
 {
 	struct iovec missing[BLOB_IO_MAX_VECTORS];
 	size_t		done_bytes = request->transferred;
+	off_t		offset = request->file_offset + request->transferred;
 	int			count = 0;
 
 	for (int i = 0; i < request->vector_count; i++)
@@ -32,7 +33,9 @@ read_vectors(const BlobIoRequest *request)
 		missing[count].iov_base = (char *) vector->iov_base + skip;
 		missing[count++].iov_len = vector->iov_len - skip;
 	}
-	return preadv(request->fd, missing, count, request->file_offset + request->transferred);
+	if (request->is_write)
+		return pwritev(request->fd, missing, count, offset);
+	return preadv(request->fd, missing, count, offset);
 }
 
 /* One pread() or pwrite() of the missing part. */
@@ -45,7 +48,7 @@ transfer_once(const BlobIoRequest *request)
 	off_t		offset = request->file_offset + request->transferred;
 
 	if (request->vector_count > 0)
-		return read_vectors(request);
+		return transfer_vectors(request);
 	if (request->is_write)
 		return pwrite(request->fd, start, missing_bytes, offset);
 	return pread(request->fd, start, missing_bytes, offset);

@@ -45,7 +45,7 @@ ALTER TABLE part ALTER COLUMN content TYPE bytea USING content::bytea;
 SELECT is_empty('SELECT * FROM part EXCEPT SELECT * FROM original', 'a partitioned table');
 
 -- One fdatasync, not one for each row.
-SET blobext.background_sync = off;
+\ir nothing_deferred.psql
 CREATE FUNCTION syncs() RETURNS bigint LANGUAGE sql AS
 	$$ SELECT value FROM blobext_stat WHERE name = 'syncs' $$;
 SELECT syncs() AS before \gset

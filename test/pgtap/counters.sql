@@ -4,14 +4,7 @@ CREATE SCHEMA counters;
 SET search_path = counters, public;
 SELECT plan(36);
 
--- Small writes are made at once, so that they can be counted; those of others have been made.
-SET blobext.background_sync = off;
-DO $$
-BEGIN
-	WHILE (SELECT value > 0 FROM blobext_stat WHERE name = 'unwritten_pages') LOOP
-		PERFORM pg_sleep(0.01);
-	END LOOP;
-END $$;
+\ir nothing_deferred.psql
 
 CREATE FUNCTION bytes(n int, seed int) RETURNS bytea LANGUAGE sql AS $$
 	SELECT substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)

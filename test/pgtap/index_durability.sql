@@ -3,9 +3,7 @@
 -- transaction that goes on, so those of its commit are not in it.
 CREATE SCHEMA index_durability;
 SET search_path = index_durability, public;
-SET blobext.background_sync = off;
--- The syncer has nothing left of what was stored before.
-CHECKPOINT;
+\ir nothing_deferred.psql
 SELECT plan(74);
 
 CREATE FUNCTION bytes(seed text, size int DEFAULT 5000) RETURNS bytea LANGUAGE sql VOLATILE AS $$
