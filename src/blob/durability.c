@@ -159,16 +159,20 @@ report_missing(const WrittenSegment *segment)
 }
 
 /*
- * Returns false if there is no such file.  What is handed over is looked up as well: a file that
- * was removed since it was written is found out here, and not by the syncer.
+ * Returns false if there is no such file.  What is to be handed over is looked up as well: for the
+ * syncer, a file that was not removed by the collector must be there.
  */
 static bool
 secure(const WrittenSegment *segment)
 {
+	uint64		removals = blob_segment_removals();
+
 	if (segment->is_logged &&
-		blob_syncer_hand_over(&segment->space, segment->segment_no, segment->redo))
-		return blob_segment_open(&segment->space, segment->segment_no,
-								 BLOB_SEGMENT_MISSING_OK) >= 0;
+		blob_segment_open(&segment->space, segment->segment_no, BLOB_SEGMENT_MISSING_OK) < 0)
+		return false;
+	if (segment->is_logged &&
+		blob_syncer_hand_over(&segment->space, segment->segment_no, segment->redo, removals))
+		return true;
 	return blob_segment_sync(&segment->space, segment->segment_no);
 }
 

@@ -18,6 +18,9 @@
 /* Pages per segment file: 1 GiB. */
 #define BLOB_SEGMENT_PAGES UINT64CONST(262144)
 
+/* In place of a segment number: all that a space has. */
+#define BLOB_ALL_SEGMENTS UINT32_MAX
+
 /* Page numbers are stored in 48 bits: 2^48 pages are one exbibyte. */
 #define BLOB_MAX_PAGE_NO ((UINT64CONST(1) << 48) - 1)
 

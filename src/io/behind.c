@@ -230,6 +230,12 @@ blob_behind_read(const BlobSpaceId *space, BlobPageNo page, uint32 offset_bytes,
 
 /* ---- writing ---- */
 
+static bool
+is_in_segment(BlobPageNo page, uint32 segment_no)
+{
+	return segment_no == BLOB_ALL_SEGMENTS || blob_segment_of(page) == segment_no;
+}
+
 static int
 compare_places(const void *a, const void *b)
 {
@@ -243,7 +249,10 @@ compare_places(const void *a, const void *b)
 	return one->page < other->page ? -1 : one->page > other->page;
 }
 
-/* The slots of a segment, or with NULL of all, in the order of their pages. */
+/*
+ * The slots of a segment, or with BLOB_ALL_SEGMENTS of a space, or with NULL of all, in the order
+ * of their pages.
+ */
 static int
 collect(const BlobSpaceId *space, uint32 segment_no, uint32 *numbers)
 {
@@ -255,7 +264,7 @@ collect(const BlobSpaceId *space, uint32 segment_no, uint32 *numbers)
 		const BehindSlot *slot = &shared->slots[no - 1];
 
 		if (slot->is_used && (space == NULL || (is_same_space(&slot->space, space) &&
-												blob_segment_of(slot->page) == segment_no)))
+												is_in_segment(slot->page, segment_no))))
 			numbers[count++] = no;
 	}
 	LWLockRelease(shared->table_lock);
@@ -283,10 +292,11 @@ run_length(const uint32 *numbers, int count)
 }
 
 /*
- * Write the pages of these slots, which are neighbours, blocking.  A file that is gone was removed
- * together with all that referred to it.
+ * Write the pages of these slots, which are neighbours, blocking.  False if the file is not
+ * there, although nobody has removed it: who does so has its pages forgotten before he lets go of
+ * write_lock.
  */
-static void
+static bool
 write_run(const uint32 *numbers, int count)
 {
 	const BehindSlot *first = &shared->slots[numbers[0] - 1];
@@ -301,7 +311,7 @@ write_run(const uint32 *numbers, int count)
 	};
 
 	if (request.fd < 0)
-		return;
+		return false;
 	for (int i = 0; i < count; i++)
 	{
 		request.vectors[i].iov_base = slot_bytes(numbers[i]);
@@ -311,7 +321,7 @@ write_run(const uint32 *numbers, int count)
 	blob_io_count(&request);
 	blob_stat_count(deferred_writes, 1);
 	if (request.error == 0)
-		return;
+		return true;
 	blob_segment_path(path, sizeof(path), &first->space, segment_no);
 	errno = request.error;
 	ereport(ERROR,
@@ -319,7 +329,7 @@ write_run(const uint32 *numbers, int count)
 			 errmsg("could not write content to file \"%s\": %m", path)));
 }
 
-/* Take pages out that have been written.  Under write_lock. */
+/* Take pages out that have been written, or are not wanted any more.  Under write_lock. */
 static void
 take_out(const uint32 *numbers, int count)
 {
@@ -346,38 +356,73 @@ take_out(const uint32 *numbers, int count)
 	LWLockRelease(shared->table_lock);
 }
 
-/* Write what there is of a segment, or with NULL of all.  On an error the pages stay. */
-static void
-write_segments(const BlobSpaceId *space, uint32 segment_no)
+/*
+ * Write what there is of a segment, or with NULL of all.  On an error the pages stay; those of a
+ * file that is not there stay, too: false, and which it is.
+ */
+static bool
+write_segments(const BlobSpaceId *space, uint32 segment_no, BlobSpaceId *missing_space,
+			   uint32 *missing_no)
 {
 	static uint32 numbers[SLOT_COUNT];
+	bool		are_written = true;
 	int			count;
 	int			length;
 
 	if (shared == NULL || pg_atomic_read_u32(&shared->used_count) == 0)
-		return;
+		return true;
 	LWLockAcquire(shared->write_lock, LW_EXCLUSIVE);
 	count = collect(space, segment_no, numbers);
 	for (int i = 0; i < count; i += length)
 	{
 		length = run_length(numbers + i, count - i);
-		write_run(numbers + i, length);
-		take_out(numbers + i, length);
+		if (write_run(numbers + i, length))
+			take_out(numbers + i, length);
+		else
+		{
+			are_written = false;
+			*missing_space = shared->slots[numbers[i] - 1].space;
+			*missing_no = blob_segment_of(shared->slots[numbers[i] - 1].page);
+		}
 	}
+	LWLockRelease(shared->write_lock);
+	return are_written;
+}
+
+bool
+blob_behind_write_segment(const BlobSpaceId *space, uint32 segment_no)
+{
+	BlobSpaceId missing_space;
+	uint32		missing_no;
+
+	return write_segments(space, segment_no, &missing_space, &missing_no);
+}
+
+bool
+blob_behind_write_all(BlobSpaceId *missing_space, uint32 *missing_no)
+{
+	return write_segments(NULL, 0, missing_space, missing_no);
+}
+
+/* ---- removal of files ---- */
+
+void
+blob_behind_begin_removal(void)
+{
+	LWLockAcquire(shared->write_lock, LW_EXCLUSIVE);
+}
+
+void
+blob_behind_end_removal(const BlobSpaceId *space, uint32 segment_no)
+{
+	static uint32 numbers[SLOT_COUNT];
+
+	if (space != NULL)
+		take_out(numbers, collect(space, segment_no, numbers));
 	LWLockRelease(shared->write_lock);
 }
 
-void
-blob_behind_write_segment(const BlobSpaceId *space, uint32 segment_no)
-{
-	write_segments(space, segment_no);
-}
-
-void
-blob_behind_write_all(void)
-{
-	write_segments(NULL, 0);
-}
+/* ---- for the syncer ---- */
 
 static void
 set_open(bool is_open)

@@ -38,16 +38,28 @@ extern uint32 blob_behind_count_written(const BlobSpaceId *space, BlobPageNo fir
 extern bool blob_behind_read(const BlobSpaceId *space, BlobPageNo page, uint32 offset_bytes,
 							 uint32 length_bytes, char *target);
 
-/* Write what the table has of a segment, and wait for that; ERROR if it fails. */
-extern void blob_behind_write_segment(const BlobSpaceId *space, uint32 segment_no);
+/*
+ * Write what the table has of a segment, and wait for that; ERROR if it fails.  False if the file
+ * is not there: then the table keeps the pages.
+ */
+extern bool blob_behind_write_segment(const BlobSpaceId *space, uint32 segment_no);
+
+/*
+ * Around the removal of a segment's file, or with BLOB_ALL_SEGMENTS of any file of a space: nobody
+ * writes pages to files meanwhile.  In the end the table forgets what it has of them; with NULL
+ * it keeps everything.  An LWLock is held in between.
+ */
+extern void blob_behind_begin_removal(void);
+extern void blob_behind_end_removal(const BlobSpaceId *space, uint32 segment_no);
 
 /*
  * For the syncer.  The table may be open only while checkpoints wait for it, and must be closed,
  * and written, before they go on.  A failed write is an ERROR, to be called in a critical section.
+ * False if a file is not there, and which it is: then the table keeps its pages.
  */
 extern void blob_behind_open(void);
 extern void blob_behind_close(void);
-extern void blob_behind_write_all(void);
+extern bool blob_behind_write_all(BlobSpaceId *missing_space, uint32 *missing_no);
 
 /* Pages that are in the table. */
 extern uint32 blob_behind_count(void);

@@ -20,9 +20,14 @@
 /* io.c: raise the ERROR for a library that has no shared memory. */
 pg_noreturn extern void blob_io_not_preloaded(void);
 
-/* segment.c: fsync() a directory, PANIC on failure; tell all processes that files went away. */
+/* segment.c: fsync() a directory, PANIC on failure. */
 extern void blob_segment_sync_directory(const char *path);
-extern void blob_segment_note_removal(void);
+
+/*
+ * segment.c: remove a file of a space, and tell all processes; nobody shall write to, or sync, this
+ * segment (or BLOB_ALL_SEGMENTS) any more.  False with errno if it is still there.
+ */
+extern bool blob_segment_unlink(const BlobSpaceId *space, uint32 segment_no, const char *path);
 
 /* segment_sync.c, called by segment.c */
 extern Size blob_segment_sync_shmem_size(void);

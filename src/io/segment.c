@@ -10,10 +10,10 @@
  * answer in shared memory, so no file is ever written both ways at a time.
  *
  * Descriptors.  Each process keeps up to BLOB_SEGMENT_PINS of them, least recently used first to
- * go.  Removal of a segment bumps a counter in shared memory; a process that sees it changed looks
- * whether its descriptor still has a name (st_nlink) before it uses it again.  A descriptor of a
- * removed file is forgotten by name but not closed before its turn comes, because its owner may
- * have I/O in flight there.
+ * go.  Before it uses one again, it looks whether the file still has a name (st_nlink).  A
+ * descriptor of a file that has none, because it was removed, or somebody has put another in its
+ * place, is not found any more, but not closed before its turn comes: its owner may have I/O in
+ * flight there.
  *
  * Locking.  None here: the allocator serialises reservation and removal within a space.
  */
@@ -26,8 +26,10 @@
 #include "access/xlogutils.h"
 #include "common/file_perm.h"
 #include "core/settings.h"
+#include "io/behind.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
+#include "io/syncer.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "port/atomics.h"
@@ -42,7 +44,7 @@
 typedef struct SegmentShared
 {
 	bool		is_direct;		/* set by the postmaster, then constant */
-	pg_atomic_uint64 removals;	/* segment files removed since the start */
+	pg_atomic_uint64 removals;	/* files removed since the start */
 } SegmentShared;
 
 /* One cached descriptor. */
@@ -53,7 +55,6 @@ typedef struct OpenSegment
 	uint32		segment_no;
 	BlobSpaceId space;
 	uint64		last_use;		/* value of use_clock */
-	uint64		removals_seen;	/* the file had a name when the counter was this */
 	bool		name_is_durable;	/* the directory is known to be synced */
 } OpenSegment;
 
@@ -232,6 +233,16 @@ blob_segment_make_dir(const BlobSpaceId *space)
 	make_directory(path, BLOB_STORE_DIR);
 }
 
+uint64
+blob_segment_removals(void)
+{
+	uint64		removals = pg_atomic_read_u64(&segment_shared->removals);
+
+	/* The caller looks for files next. */
+	pg_read_barrier();
+	return removals;
+}
+
 /* Close one cached descriptor and fill its place with the last one. */
 static void
 close_entry(OpenSegment *entry)
@@ -249,12 +260,9 @@ blob_segment_release_all(void)
 		close_entry(&open_segments[open_segment_count - 1]);
 }
 
-/*
- * The cached entry of the segment, or NULL.  removals is the counter as read before this call, so
- * a removal that happens meanwhile is noticed at the next lookup.
- */
+/* The cached entry of the segment, or NULL. */
 static OpenSegment *
-find_entry(const BlobSpaceId *space, uint32 segment_no, uint64 removals)
+find_entry(const BlobSpaceId *space, uint32 segment_no)
 {
 	for (int i = 0; i < open_segment_count; i++)
 	{
@@ -265,13 +273,8 @@ find_entry(const BlobSpaceId *space, uint32 segment_no, uint64 removals)
 			entry->space.dboid != space->dboid ||
 			entry->space.incarnation != space->incarnation)
 			continue;
-		if (entry->removals_seen == removals)
-			return entry;
 		if (fstat(entry->fd, &status) == 0 && status.st_nlink > 0)
-		{
-			entry->removals_seen = removals;
 			return entry;
-		}
 		entry->has_name = false;
 		return NULL;
 	}
@@ -366,8 +369,7 @@ make_name_durable(OpenSegment *entry)
 
 /* Open a segment that is not cached, and cache it.  Returns NULL if it is missing. */
 static OpenSegment *
-add_entry(const BlobSpaceId *space, uint32 segment_no, BlobSegmentMissing missing,
-		  uint64 removals)
+add_entry(const BlobSpaceId *space, uint32 segment_no, BlobSegmentMissing missing)
 {
 	OpenSegment *entry;
 	int			fd = -1;
@@ -394,7 +396,6 @@ add_entry(const BlobSpaceId *space, uint32 segment_no, BlobSegmentMissing missin
 	entry->has_name = true;
 	entry->space = *space;
 	entry->segment_no = segment_no;
-	entry->removals_seen = removals;
 	entry->name_is_durable = false;
 	return entry;
 }
@@ -403,16 +404,13 @@ int
 blob_segment_open(const BlobSpaceId *space, uint32 segment_no, BlobSegmentMissing missing)
 {
 	OpenSegment *entry;
-	uint64		removals;
 
 	if (segment_shared == NULL)
 		blob_io_not_preloaded();
 
-	/* Atomics do not order plain reads; the allocator's locks did that for whoever needs it. */
-	removals = pg_atomic_read_u64(&segment_shared->removals);
-	entry = find_entry(space, segment_no, removals);
+	entry = find_entry(space, segment_no);
 	if (entry == NULL)
-		entry = add_entry(space, segment_no, missing, removals);
+		entry = add_entry(space, segment_no, missing);
 	if (entry == NULL)
 		return -1;
 
@@ -538,7 +536,7 @@ give_back(const BlobSpaceId *space, uint32 first_segment_no, const int64 *bytes_
 
 /*
  * What was reserved before must be there: making the file anew would turn an error of its readers
- * into zeros.  Replay makes what is missing.
+ * into zeros.  Replay knows by itself what must be there.
  */
 static void
 check_reserved_before(const BlobSpaceId *space, uint32 segment_no, int64 file_bytes,
@@ -598,11 +596,29 @@ blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page, BlobPageNo
 	pfree(bytes_before);
 }
 
-/* A full barrier: whoever sees the new count finds the name gone. */
-void
-blob_segment_note_removal(void)
+/*
+ * The order matters: see "Removed files" in the README.  The count is a full barrier: whoever sees
+ * the new one finds the name gone.
+ */
+bool
+blob_segment_unlink(const BlobSpaceId *space, uint32 segment_no, const char *path)
 {
-	pg_atomic_fetch_add_u64(&segment_shared->removals, 1);
+	bool		is_gone;
+	int			error;
+
+	if (truncate(path, 0) != 0 && errno != ENOENT)
+		return false;
+	blob_behind_begin_removal();
+	is_gone = unlink(path) == 0 || errno == ENOENT;
+	error = errno;
+	if (is_gone)
+	{
+		pg_atomic_fetch_add_u64(&segment_shared->removals, 1);
+		blob_syncer_forget(space, segment_no);
+	}
+	blob_behind_end_removal(is_gone ? space : NULL, segment_no);
+	errno = error;
+	return is_gone;
 }
 
 bool
@@ -614,7 +630,7 @@ blob_segment_remove(const BlobSpaceId *space, uint32 segment_no)
 	blob_segment_path(path, sizeof(path), space, segment_no);
 	blob_segment_dir_path(directory, sizeof(directory), space);
 
-	if ((truncate(path, 0) != 0 || unlink(path) != 0) && errno != ENOENT)
+	if (!blob_segment_unlink(space, segment_no, path))
 	{
 		ereport(WARNING,
 				(errcode_for_file_access(),
@@ -622,7 +638,6 @@ blob_segment_remove(const BlobSpaceId *space, uint32 segment_no)
 		return false;
 	}
 
-	blob_segment_note_removal();
 	if (access(directory, F_OK) == 0)
 		blob_segment_sync_directory(directory);
 	return true;

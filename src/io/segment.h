@@ -49,8 +49,8 @@ extern void blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page
  * An open descriptor of the segment file, opened with O_DIRECT where the cluster's store allows
  * it (blob_segment_is_direct).  It stays owned by a small per-process cache (AcquireExternalFD
  * accounted) and stays valid until the next blob_segment_release_all() or until BLOB_SEGMENT_PINS
- * further distinct segments were opened.  A segment that blob_segment_remove() took away and
- * somebody made anew is noticed: the next call opens the new file.
+ * further distinct segments were opened.  A file that was removed, or replaced by another one, is
+ * noticed: the next call opens the new file.
  */
 #define BLOB_SEGMENT_PINS 32
 extern int	blob_segment_open(const BlobSpaceId *space, uint32 segment_no,
@@ -88,6 +88,13 @@ extern bool blob_segment_remove(const BlobSpaceId *space, uint32 segment_no);
  * between files (not in recovery), and carried on with another call.
  */
 extern bool blob_segment_remove_dir(const BlobSpaceId *space);
+
+/*
+ * How many files have been removed since the start.  Of a file that was found after a call one
+ * knows that it has not been removed if another call gives the same, or that the removal is under
+ * way.
+ */
+extern uint64 blob_segment_removals(void);
 
 /* Whether the space has a directory; it has one from the first reservation to its end. */
 extern bool blob_segment_dir_exists(const BlobSpaceId *space);

@@ -64,9 +64,8 @@ blob_segment_dir_exists(const BlobSpaceId *space)
 	return access(path, F_OK) == 0 || errno != ENOENT;
 }
 
-/* Remove the files; truncated first, as in blob_segment_remove(). */
 static bool
-remove_files(const char *path)
+remove_files(const BlobSpaceId *space, const char *path)
 {
 	DIR		   *directory = AllocateDir(path);
 	struct dirent *entry;
@@ -81,7 +80,7 @@ remove_files(const char *path)
 		if (!InRecovery)
 			CHECK_FOR_INTERRUPTS();
 		snprintf(file, sizeof(file), "%s/%s", path, entry->d_name);
-		if ((truncate(file, 0) != 0 || unlink(file) != 0) && errno != ENOENT)
+		if (!blob_segment_unlink(space, BLOB_ALL_SEGMENTS, file))
 		{
 			ereport(WARNING,
 					(errcode_for_file_access(),
@@ -103,8 +102,7 @@ blob_segment_remove_dir(const BlobSpaceId *space)
 	if (access(path, F_OK) != 0 && errno == ENOENT)
 		return true;
 
-	is_gone = remove_files(path);
-	blob_segment_note_removal();
+	is_gone = remove_files(space, path);
 	if (is_gone && rmdir(path) != 0 && errno != ENOENT)
 	{
 		ereport(WARNING,

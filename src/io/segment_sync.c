@@ -146,7 +146,8 @@ blob_segment_sync(const BlobSpaceId *space, uint32 segment_no)
 		return true;
 
 	/* What is written by then counts, so this comes before the ticket. */
-	blob_behind_write_segment(space, segment_no);
+	if (!blob_behind_write_segment(space, segment_no))
+		return false;
 
 	identity.incarnation = space->incarnation;
 	identity.dboid = space->dboid;

@@ -45,6 +45,13 @@
 /* How long it holds the same virtual transaction, in ms. */
 #define HOLD_MS 400
 
+/*
+ * While a file is missing: how often it looks whether the file is back, and how often it says so,
+ * in ms.
+ */
+#define LOOK_MS 100
+#define REPORT_MS 10000
+
 /* Holds without anything handed over before it goes to sleep. */
 #define IDLE_HOLDS 10
 
@@ -62,10 +69,15 @@ typedef struct SyncerShared
 	Latch	   *latch;
 	uint64		handed_over;	/* since the start */
 	int			listed_count;
-	ListedSegment listed[MAX_LISTED];
+	ListedSegment listed[MAX_LISTED + 1];	/* the first one has waited longest */
+	bool		is_syncing;		/* what was taken from the list, unless it was removed meanwhile */
+	ListedSegment syncing;
 } SyncerShared;
 
 static SyncerShared *shared;
+
+/* In the syncer: the file that was not there, when sync_listed() has returned false. */
+static ListedSegment missing;
 
 Size
 blob_syncer_shmem_size(void)
@@ -117,20 +129,25 @@ wake(void)
 	SetLatch(shared->latch);
 }
 
-/* Under the lock; false if there is no room. */
 static bool
-list(const BlobSpaceId *space, uint32 segment_no)
+is_of(const ListedSegment *entry, const BlobSpaceId *space, uint32 segment_no)
+{
+	return (entry->segment_no == segment_no || segment_no == BLOB_ALL_SEGMENTS) &&
+		entry->space.dboid == space->dboid && entry->space.incarnation == space->incarnation;
+}
+
+/* Under the lock; false if there would be more than limit. */
+static bool
+list(const BlobSpaceId *space, uint32 segment_no, int limit)
 {
 	ListedSegment *entry;
 
 	for (int i = 0; i < shared->listed_count; i++)
 	{
-		entry = &shared->listed[i];
-		if (entry->segment_no == segment_no && entry->space.dboid == space->dboid &&
-			entry->space.incarnation == space->incarnation)
+		if (is_of(&shared->listed[i], space, segment_no))
 			return true;
 	}
-	if (shared->listed_count == MAX_LISTED)
+	if (shared->listed_count == limit)
 		return false;
 	entry = &shared->listed[shared->listed_count++];
 	entry->space = *space;
@@ -138,18 +155,23 @@ list(const BlobSpaceId *space, uint32 segment_no)
 	return true;
 }
 
+/*
+ * What is listed is not of a removed file: if the count is the same under the lock, then a
+ * removal has yet to come to blob_syncer_forget(), if there is one.
+ */
 bool
-blob_syncer_hand_over(const BlobSpaceId *space, uint32 segment_no, XLogRecPtr redo)
+blob_syncer_hand_over(const BlobSpaceId *space, uint32 segment_no, XLogRecPtr redo,
+					  uint64 removals)
 {
 	bool		is_listed = false;
 
 	if (!enableFsync || !blob_background_sync)
 		return false;
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	if (shared->accepts)
-		is_listed = list(space, segment_no);
-	else
+	if (!shared->accepts)
 		wake();
+	else if (blob_segment_removals() == removals)
+		is_listed = list(space, segment_no, MAX_LISTED);
 	if (is_listed)
 		shared->handed_over++;
 	LWLockRelease(shared->lock);
@@ -185,34 +207,104 @@ blob_syncer_wake(void)
 	LWLockRelease(shared->lock);
 }
 
-/* ---- the process ---- */
+/* ---- who removes ---- */
 
-/*
- * Write the unwritten pages, and sync what is on the list.  What cannot be written or synced must
- * not be forgotten, nor may checkpoints be held up for ever: any error is a PANIC, and recovery
- * writes from the WAL.  (A file that is gone was removed together with all that referred to it, and
- * is no error.)
- */
-static void
-sync_listed(void)
+void
+blob_syncer_forget(const BlobSpaceId *space, uint32 segment_no)
 {
-	static ListedSegment taken[MAX_LISTED];
-	int			count;
+	int			kept = 0;
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < shared->listed_count; i++)
+	{
+		if (!is_of(&shared->listed[i], space, segment_no))
+			shared->listed[kept++] = shared->listed[i];
+	}
+	shared->listed_count = kept;
+	if (is_of(&shared->syncing, space, segment_no))
+		shared->is_syncing = false;
+	LWLockRelease(shared->lock);
+}
+
+/* ---- the process ---- */
+
+/* Take the first of the list; false if there is none. */
+static bool
+take_first(ListedSegment *first)
+{
+	bool		is_taken;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	is_taken = shared->listed_count > 0;
+	if (is_taken)
+	{
+		*first = shared->listed[0];
+		shared->listed_count--;
+		memmove(&shared->listed[0], &shared->listed[1],
+				shared->listed_count * sizeof(ListedSegment));
+		shared->syncing = *first;
+		shared->is_syncing = true;
+	}
+	LWLockRelease(shared->lock);
+	return is_taken;
+}
+
+/* Whether blob_syncer_forget() was called for what is being synced. */
+static bool
+was_forgotten(void)
+{
+	bool		is_syncing;
+
+	/* Who has removed the file, and is not there yet. */
+	blob_behind_begin_removal();
+	blob_behind_end_removal(NULL, 0);
+	LWLockAcquire(shared->lock, LW_SHARED);
+	is_syncing = shared->is_syncing;
+	LWLockRelease(shared->lock);
+	return !is_syncing;
+}
+
+/* Sync the first of the list, if there is one.  False if its file is not there: then it stays. */
+static bool
+sync_first(void)
+{
+	ListedSegment first;
+
+	if (!take_first(&first))
+		return true;
+	blob_stat_count(background_syncs, 1);
+	if (blob_segment_sync(&first.space, first.segment_no) || was_forgotten())
+		return true;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	if (shared->is_syncing)		/* there is always room for one more than others may list */
+		(void) list(&first.space, first.segment_no, MAX_LISTED + 1);
+	LWLockRelease(shared->lock);
+	missing = first;
+	return false;
+}
+
+/*
+ * Write the unwritten pages, and sync what is on the list now.  What cannot be written or synced
+ * must not be forgotten, and the kernel reports it only once: any error is a PANIC, and recovery
+ * writes from the WAL.  False if a file is not there, although nobody has removed it: what was to
+ * be done with it is still to be done.
+ */
+static bool
+sync_listed(void)
+{
+	bool		is_done;
+	int			count;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
 	count = shared->listed_count;
-	memcpy(taken, shared->listed, sizeof(ListedSegment) * count);
-	shared->listed_count = 0;
 	LWLockRelease(shared->lock);
 
 	START_CRIT_SECTION();
-	blob_behind_write_all();
-	for (int i = 0; i < count; i++)
-	{
-		(void) blob_segment_sync(&taken[i].space, taken[i].segment_no);
-		blob_stat_count(background_syncs, 1);
-	}
+	is_done = blob_behind_write_all(&missing.space, &missing.segment_no);
+	while (count-- > 0)
+		is_done &= sync_first();
 	END_CRIT_SECTION();
+	return is_done;
 }
 
 /* There shall be room for more. */
@@ -222,8 +314,61 @@ write_if_filling(void)
 	if (!blob_behind_is_filling())
 		return;
 	START_CRIT_SECTION();
-	blob_behind_write_all();
+	(void) blob_behind_write_all(&missing.space, &missing.segment_no);
 	END_CRIT_SECTION();
+}
+
+static void
+wait_for_latch(int timeout_ms)
+{
+	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout_ms >= 0 ? WL_TIMEOUT : 0);
+
+	(void) WaitLatch(MyLatch, events, timeout_ms, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	if (ShutdownRequestPending)
+		proc_exit(1);			/* 0 would mean: do not start it again */
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+}
+
+/* After sync_listed() has returned false. */
+static void
+report_missing(int level, const char *hint)
+{
+	char		path[MAXPGPATH];
+
+	blob_segment_path(path, sizeof(path), &missing.space, missing.segment_no);
+	ereport(level,
+			(errcode(ERRCODE_UNDEFINED_FILE),
+			 errmsg("blob segment file \"%s\" is missing", path),
+			 errdetail("There is content in it that has yet to be made durable."),
+			 errhint("%s", hint)));
+}
+
+/*
+ * A file that was taken away may come back, as one of a volume that is not mounted.  Nothing has
+ * been lost until then, and nothing will be: checkpoints wait, and those who commit sync for
+ * themselves.
+ */
+static void
+wait_for_file(void)
+{
+	TimestampTz reported = 0;
+
+	pgstat_report_activity(STATE_RUNNING, "blobext: waiting for a segment file that is missing");
+	do
+	{
+		if (TimestampDifferenceExceeds(reported, GetCurrentTimestamp(), REPORT_MS))
+		{
+			reported = GetCurrentTimestamp();
+			report_missing(WARNING, "Bring the file back; checkpoints wait for it.");
+		}
+		wait_for_latch(LOOK_MS);
+	} while (!sync_listed());
 }
 
 static void
@@ -252,14 +397,18 @@ begin_holding(void)
 static void
 end_holding(void)
 {
-	sync_listed();				/* the bulk of it while others may still list theirs */
+	(void) sync_listed();		/* the bulk of it while others may still list theirs */
 	set_accepts(false);
 	blob_behind_close();
-	sync_listed();
+	if (!sync_listed())
+		wait_for_file();
 	CommitTransactionCommand();
 }
 
-/* Exit, whatever the reason: virtual transaction and flag are still there. */
+/*
+ * Exit, whatever the reason: virtual transaction and flag are still there.  A file that is not
+ * there cannot be waited for: recovery must write what is lacking in it.
+ */
 static void
 at_exit(int code, Datum argument)
 {
@@ -269,24 +418,8 @@ at_exit(int code, Datum argument)
 	shared->latch = NULL;
 	LWLockRelease(shared->lock);
 	blob_behind_close();
-	sync_listed();
-}
-
-static void
-wait_for_latch(int timeout_ms)
-{
-	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout_ms >= 0 ? WL_TIMEOUT : 0);
-
-	(void) WaitLatch(MyLatch, events, timeout_ms, PG_WAIT_EXTENSION);
-	ResetLatch(MyLatch);
-	if (ShutdownRequestPending)
-		proc_exit(1);			/* 0 would mean: do not start it again */
-	CHECK_FOR_INTERRUPTS();
-	if (ConfigReloadPending)
-	{
-		ConfigReloadPending = false;
-		ProcessConfigFile(PGC_SIGHUP);
-	}
+	if (!sync_listed())
+		report_missing(PANIC, "Bring the file back before the server is started again.");
 }
 
 static void

@@ -4,8 +4,8 @@
  *
  * An extension has no hook into checkpoints, so what replay writes to segment files is durable
  * before it returns: a restartpoint may come right after.  Replay is idempotent: map pages go by
- * their LSN, content is written over itself.  A segment file that is missing is made: a later
- * record of its removal may have been carried out already.
+ * their LSN, content is written over itself.  A segment file may be missing, because a later record
+ * of its removal has been carried out already: what is about it is left out (unresolved.h).
  *
  * Replaying CONTENT over pages that now belong to another value cannot happen: pages are given to
  * another value only after a completed checkpoint that lies past the record of their release.
@@ -15,6 +15,7 @@
 #include "access/bufmask.h"
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
+#include "access/xlogrecovery.h"
 #include "access/xlogutils.h"
 #include "core/compat.h"
 #include "io/engine.h"
@@ -22,6 +23,7 @@
 #include "io/segment.h"
 #include "recovery/copies.h"
 #include "recovery/recovery.h"
+#include "recovery/unresolved.h"
 #include "space/map_page.h"
 #include "storage/bufmgr.h"
 #include "storage/standby.h"
@@ -95,14 +97,28 @@ replay_meta_page(XLogReaderState *record)
 	finish_block(record, buffer, needs_redo);
 }
 
+/* A file is made by the record of its first pages only. */
+static void
+replay_reservation(const BlobSpaceId *space, BlobPageNo first_page, BlobPageNo end_page)
+{
+	uint32		segment_no = blob_segment_of(first_page);
+
+	if (blob_unresolved_is_lacking(space, segment_no,
+								   first_page % BLOB_SEGMENT_PAGES * BLOB_PAGE_SIZE))
+		first_page = (segment_no + 1) * BLOB_SEGMENT_PAGES;
+	if (first_page >= end_page)
+		return;
+	blob_segment_make_dir(space);
+	blob_segment_reserve(space, first_page, end_page);
+}
+
 static void
 replay_segment(XLogReaderState *record)
 {
 	BlobWalSegment *segment = (BlobWalSegment *) XLogRecGetData(record);
 	BlobSpaceId space = space_of(&segment->header);
 
-	blob_segment_make_dir(&space);
-	blob_segment_reserve(&space, segment->first_page, segment->end_page);
+	replay_reservation(&space, segment->first_page, segment->end_page);
 	replay_meta_page(record);
 }
 
@@ -234,6 +250,7 @@ replay_remove(XLogReaderState *record)
 	XLogFlush(record->EndRecPtr);
 	replay_map_blocks(record);
 	(void) blob_segment_remove(&space, blob_segment_of(absence->first_page));
+	blob_unresolved_removed(&space, blob_segment_of(absence->first_page));
 }
 
 static void
@@ -242,8 +259,7 @@ replay_restore(XLogReaderState *record)
 	BlobWalAbsence *absence = (BlobWalAbsence *) XLogRecGetData(record);
 	BlobSpaceId space = space_of(&absence->header);
 
-	blob_segment_make_dir(&space);
-	blob_segment_reserve(&space, absence->first_page, absence->end_page);
+	replay_reservation(&space, absence->first_page, absence->end_page);
 	replay_map_blocks(record);
 }
 
@@ -256,6 +272,7 @@ replay_drop(XLogReaderState *record)
 
 	XLogFlush(record->EndRecPtr);
 	(void) blob_segment_remove_dir(&space);
+	blob_unresolved_removed(&space, BLOB_ALL_SEGMENTS);
 }
 
 /* Write one piece, which lies in one segment, and wait. */
@@ -301,10 +318,14 @@ replay_content(XLogReaderState *record)
 			BLOB_PAGE_SIZE;
 		uint32		bytes = (uint32) Min(Min(left_bytes, BLOB_IO_BUFFER_BYTES), segment_bytes);
 		bool		leaves_segment = bytes == left_bytes || bytes == segment_bytes;
+		uint64		end_page = page % BLOB_SEGMENT_PAGES + blob_pages_for(bytes);
 
-		write_piece(&space, page, data, bytes);
-		if (leaves_segment)
-			blob_segment_sync(&space, blob_segment_of(page));
+		if (!blob_unresolved_is_lacking(&space, blob_segment_of(page), end_page * BLOB_PAGE_SIZE))
+		{
+			write_piece(&space, page, data, bytes);
+			if (leaves_segment)
+				blob_segment_sync(&space, blob_segment_of(page));
+		}
 		page += blob_pages_for(bytes);
 		data += bytes;
 		left_bytes -= bytes;
@@ -370,6 +391,8 @@ redo(XLogReaderState *record)
 		default:
 			elog(PANIC, "blobext: unknown WAL record %u", XLogRecGetInfo(record));
 	}
+	if (reachedConsistency)
+		blob_unresolved_check();
 	MemoryContextSwitchTo(old_context);
 	MemoryContextReset(replay_context);
 }
@@ -381,9 +404,11 @@ start_up(void)
 										   ALLOCSET_DEFAULT_SIZES);
 }
 
+/* The end of the WAL, or of what shall be replayed. */
 static void
 clean_up(void)
 {
+	blob_unresolved_check();
 	blob_segment_release_all();
 	MemoryContextDelete(replay_context);
 }

@@ -15,7 +15,8 @@ use Test::More;
 use lib $FindBin::RealBin;
 use BlobTest;
 
-my $node = blob_cluster('main', conf => "blobext.cache_size = 0\nblobext.io_method = sync\n");
+my $node = blob_cluster('main', conf => "blobext.cache_size = 0\nblobext.io_method = sync\n" .
+	  "wal_level = replica\nmax_wal_senders = 0\n");
 
 # The first table's values are in segment 0.  A large value reaches into segment 1, and the second
 # table's are behind it.
@@ -27,6 +28,7 @@ INSERT INTO filler
 	FROM generate_series(1, 6) AS i));
 make_values($node, 'z', 2_000, 5_000, 300_000, 3_000_000);
 $node->safe_psql('postgres', 'TRUNCATE filler');	# it need not be checked again and again
+$node->safe_psql('postgres', 'CHECKPOINT');	# no page is in memory alone
 my @segments = map { segment_file($node, $_) } 0, 1;
 ok(-f $segments[0] && -f $segments[1], 'the store has two segments');
 is($node->safe_psql('postgres', 'SELECT min(first_page) > 262144 FROM z, blob_extents(b)'), 't',
@@ -170,7 +172,9 @@ check_is_clean($node, 'the check finds nothing at the end');
 
 # ---- the whole directory is lost ----
 
+# After a checkpoint there is nothing that has yet to be written to it (see behind.pl).
 my $directory = store_dir($node);
+$node->safe_psql('postgres', 'CHECKPOINT');
 rename($directory, "$directory.away") or die $!;
 fails_with($node, $read_z, '58P01', qr/No such file or directory/, 'missing directory: read');
 $node->safe_psql('postgres', 'CREATE TABLE other AS SELECT 1');
@@ -184,6 +188,61 @@ rename("$directory.away", $directory) or diag("$directory was made anew: $!");
 $node->start;
 values_are_intact($node, 'a', 'the directory is back');
 check_is_clean($node, 'and the check finds nothing');
+
+# ---- replay ----
+
+# What the WAL has for a file that is not there is not dropped, nor put into a new one that has zeros
+# for all the rest: the server waits until the file is back.
+sub does_not_start
+{
+	my ($name) = @_;
+	my $offset = -s $node->logfile;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return subtest $name => sub {
+		ok(!$node->start(fail_ok => 1), 'it does not start');
+		ok($node->log_contains(qr/WARNING:  blob segment file ".*" is missing or too short/, $offset),
+			'the file');
+		ok($node->log_contains(qr/FATAL:  replay has not found all blob segment files/, $offset),
+			'the reason');
+	};
+}
+
+add_values($node, 'a', 20_000);
+kill_everything($node);
+rename($directory, "$directory.away") or die $!;
+does_not_start('missing directory: a crashed server');
+does_not_start('missing directory: again');
+ok(!-e $directory, 'missing directory: nobody makes it anew');
+rename("$directory.away", $directory) or die $!;
+foreach my $segment (@segments)
+{
+	system_log('cp', '--sparse=always', $segment, "$segment.copy");
+	truncate($segment, 4096) or die $!;
+}
+does_not_start('truncated segments: a crashed server');
+is(-s $segments[0], 4096, 'truncated segments: nobody lengthens them');
+rename("$_.copy", $_) or die $! foreach @segments;
+$node->start;
+values_are_intact($node, 'a', 'the files are back: nothing is lost');
+values_are_intact($node, 'z', 'nor of the second table');
+check_is_clean($node, 'the check agrees');
+
+# Without the file, if that is wanted.
+add_values($node, 'z', 20_000);
+kill_everything($node);
+rename($segments[1], "$segments[1].away") or die $!;
+does_not_start('missing segment: a crashed server');
+$node->append_conf('postgresql.conf', 'ignore_invalid_pages = on');
+$node->start;
+is($node->safe_psql('postgres', 'SELECT count(*) FROM a
+	WHERE id <= 4 AND encode(sha256(b::bytea), $$hex$$) = digest'), '4',
+		'ignore_invalid_pages: what is in other files');
+is($node->safe_psql('postgres', 'SELECT encode(sha256(b::bytea), $$hex$$) = digest FROM z
+	ORDER BY id DESC LIMIT 1'), 't', 'and what is in the WAL');
+cmp_ok($node->safe_psql('postgres', q(SELECT count(*) FROM blobext_check('z'))), '>', 3,
+	'the check finds the rest');
+rename("$segments[1].away", $segments[1]) or die $!;
+values_are_intact($node, 'a', 'the old file in its place');
 $node->stop;
 unlike(slurp_file($node->logfile), qr/PANIC|terminated by signal/, 'no PANIC, no crash in the log');
 

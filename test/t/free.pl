@@ -421,6 +421,57 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	$node->clean_node;
 }
 
+# ---- a segment that others know ----
+
+# The syncer has it on its list, the table of unwritten pages has some of it, and so has the list of a
+# session that wrote there and did not commit.  Its file is removed: it is missed by nobody.  Seen to
+# fail without blob_syncer_forget(), with blob_behind_end_removal() that forgets nothing, and with
+# blob_syncer_hand_over() that does not compare removals.
+{
+	my $node = blob_cluster('known', conf => "$calm\nwal_level = replica\nmax_wal_senders = 0\n");
+	make_functions($node);
+	$node->safe_psql('postgres', 'CREATE TABLE t (b blobstate);
+		CREATE FUNCTION bytes(n int) RETURNS bytea LANGUAGE sql IMMUTABLE
+		AS $$SELECT convert_to(repeat(md5(n::text), n / 32), $x$UTF8$x$)$$');
+	is(allocate($node, SEGMENT), '0', 'a whole segment');
+	my $syncer;
+	for (1 .. 100)
+	{
+		$node->safe_psql('postgres', 'INSERT INTO t SELECT bytes(50000)');	# wakes it
+		$syncer = $node->safe_psql('postgres',
+			q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'blobext syncer'));
+		kill('STOP', $syncer);
+		my $before = stat_of($node, 'syncs_handed_over');
+		$node->safe_psql('postgres', 'INSERT INTO t SELECT bytes(50000)');
+		last if stat_of($node, 'syncs_handed_over') > $before;
+		kill('CONT', $syncer);
+		usleep(20_000);
+	}
+	my $session = $node->background_psql('postgres', on_error_stop => 1);
+	$session->query_safe('BEGIN; INSERT INTO t SELECT bytes(5000); ROLLBACK');
+	cmp_ok(stat_of($node, 'unwritten_pages'), '>', 0, 'unwritten pages');
+	is($node->safe_psql('postgres', 'SELECT min(first_page) FROM blobext_map WHERE generation > 1'),
+		SEGMENT, 'all of them in the second segment');
+	$node->safe_psql('postgres', 'TRUNCATE t');
+	is(allocate($node, SEGMENT) >= SEGMENT, 1, 'the store grows');
+	free_pages($node, SEGMENT, 2 * SEGMENT);
+	$node->safe_psql('postgres', 'SELECT reclaim()');
+	ok(!-e segment_file($node, 1), 'the second segment is removed');
+	is(stat_of($node, 'unwritten_pages'), '0', 'with its unwritten pages');
+	$session->query_safe('INSERT INTO t SELECT bytes(60000)');
+	$session->quit;
+	kill('CONT', $syncer);
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	is($node->safe_psql('postgres', 'SELECT b = bytes(60000) FROM t'), 't', 'nothing is missed');
+	check_is_clean($node, 'the check finds nothing');
+	kill_everything($node);
+	$node->start;
+	is($node->safe_psql('postgres', 'SELECT b = bytes(60000) FROM t'), 't', 'nor after a crash');
+	$node->stop;
+	unlike(slurp_file($node->logfile), qr/PANIC/, 'no PANIC in the log');
+	$node->clean_node;
+}
+
 # ---- much freed between two checkpoints ----
 
 # The store asks for a checkpoint.  Seen to fail with wants_checkpoint() always false.

@@ -1,0 +1,27 @@
+/*
+ * recovery/unresolved.h
+ *	  Segment files that replay needs, and does not find: a later record removes them, or they are
+ *	  lost.
+ *
+ * What xlogutils.c does for invalid pages of relations.
+ */
+#ifndef BLOB_UNRESOLVED_H
+#define BLOB_UNRESOLVED_H
+
+#include "core/page.h"
+
+/*
+ * Whether to leave out what a record does to a segment, because its file has fewer bytes than all
+ * the records before imply.  If so, that is noted, and recovery fails unless the file is removed
+ * by a later record.  With the server's setting ignore_invalid_pages: a WARNING, and false.
+ */
+extern bool blob_unresolved_is_lacking(const BlobSpaceId *space, uint32 segment_no,
+									   uint64 expected_bytes);
+
+/* This segment, or with BLOB_ALL_SEGMENTS the whole space, is removed. */
+extern void blob_unresolved_removed(const BlobSpaceId *space, uint32 segment_no);
+
+/* The files agree with the WAL now: FATAL if there is still something noted. */
+extern void blob_unresolved_check(void);
+
+#endif							/* BLOB_UNRESOLVED_H */
