@@ -19,7 +19,8 @@
 # its call in readahead.c, the sequence; with take_out() before write_run(), the load; without
 # blob_behind_write_all() in sync_listed(), the freed pages; with blob_behind_end_removal() that
 # forgets nothing, and without blob_syncer_forget(), the dropped store; with missing files that are no
-# error in write_run() and sync_first(), the files that are taken away; without blob_behind_write_segment() in blob_segment_sync(), the
+# error in write_run() and sync_first(), the files that are taken away; without
+# blob_unresolved_removed() in replay_drop(), the start after the dropped store; without blob_behind_write_segment() in blob_segment_sync(), the
 # second power cut; without blob_behind_close() in at_exit() and end_holding(), what is left to a
 # syncer that has ended, or sleeps; without the critical sections in syncer.c, the third power cut.
 use strict;
@@ -265,6 +266,12 @@ kill('CONT', $pid);
 all_is_written('nor is it missed when the syncer comes to what it has listed');
 is_whole('the other store');
 $node->append_conf('postgresql.conf', 'blobext.autogc = off');
+
+# Replay finds no files for the content, then the record that says why.
+kill_everything($node);
+unlink $node->data_dir . '/postmaster.pid';
+$node->start;
+is_whole('the other store, after a crash');
 
 # ---- ends ----
 
