@@ -184,10 +184,10 @@ blob_durability_sync(void)
 		WrittenSegment last = written[written_count - 1];
 		bool		exists = secure(&last);
 
-		/* Gone from the list in either case: trying again would not bring the file back. */
-		written_count--;
+		/* If that is an error, the entry stays: who goes on after it has not secured anything. */
 		if (!exists)
 			report_missing(&last);
+		written_count--;
 	}
 }
 

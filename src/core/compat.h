@@ -26,6 +26,8 @@
 #define RelFileLocator RelFileNode
 #define rd_locator rd_node
 #define rd_firstRelfilelocatorSubid rd_firstRelfilenodeSubid
+#define spcOid spcNode
+#define relNumber relNode
 #define relation_set_new_filelocator relation_set_new_filenode
 /* access/tableam.h: which indexes an update has to change */
 #define TU_UpdateIndexes bool
@@ -70,6 +72,10 @@
  * transaction, of its lock tag, of this process; the local id of a process's transaction; whether
  * two entries of the lock table are of one transaction.
  */
+#if PG_VERSION_NUM < 170000
+#define INVALID_PROC_NUMBER InvalidBackendId
+#endif
+
 #if PG_VERSION_NUM >= 170000
 #define blob_backend_process(number) ProcNumberGetProc(number)
 #define blob_temporary_schema_process(schema) \

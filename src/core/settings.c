@@ -214,3 +214,10 @@ blob_settings_warn(void)
 						   "content of values over blobext.inline_limit, and refuse to read them."),
 				 errhint("Set blobext.wal_content to \"auto\", unless that is what you want.")));
 }
+
+void
+blob_settings_fix(const char *name, const char *value)
+{
+	if (GetConfigOption(name, true, false) != NULL)
+		SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
+}

@@ -49,6 +49,12 @@ extern int	blob_gc_work_mem_kb;	/* -1: maintenance_work_mem */
 
 extern void blob_settings_define(void);
 
+/*
+ * Set one of the server's settings for this process, whatever the configuration says; nothing if
+ * this release of PostgreSQL does not have it.
+ */
+extern void blob_settings_fix(const char *name, const char *value);
+
 /* Whether content goes into the WAL; fixed for the life of the postmaster. */
 extern bool blob_wal_logs_content(void);
 

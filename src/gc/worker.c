@@ -53,6 +53,7 @@ blob_gc_fix_settings(const char *application_name)
 		{"zero_damaged_pages", "false"},
 		{"ignore_checksum_failure", "false"},
 		{"statement_timeout", "0"},
+		{"transaction_timeout", "0"},
 		{"idle_in_transaction_session_timeout", "0"},
 		{"lock_timeout", LOCK_TIMEOUT},
 		{"default_transaction_isolation", "read committed"},
@@ -61,8 +62,8 @@ blob_gc_fix_settings(const char *application_name)
 	};
 
 	for (size_t i = 0; i < lengthof(fixed); i++)
-		SetConfigOption(fixed[i][0], fixed[i][1], PGC_SUSET, PGC_S_OVERRIDE);
-	SetConfigOption("application_name", application_name, PGC_SUSET, PGC_S_OVERRIDE);
+		blob_settings_fix(fixed[i][0], fixed[i][1]);
+	blob_settings_fix("application_name", application_name);
 }
 
 /* ---- the decision ---- */

@@ -15,6 +15,8 @@
  */
 #include "postgres.h"
 
+#include <sys/stat.h>
+
 #include "access/xlog.h"
 #include "core/settings.h"
 #include "io/behind.h"
@@ -302,6 +304,7 @@ write_run(const uint32 *numbers, int count)
 	const BehindSlot *first = &shared->slots[numbers[0] - 1];
 	uint32		segment_no = blob_segment_of(first->page);
 	char		path[MAXPGPATH];
+	struct stat status;
 	BlobIoRequest request = {
 		.is_write = true,
 		.fd = blob_segment_open(&first->space, segment_no, BLOB_SEGMENT_MISSING_OK),
@@ -310,7 +313,9 @@ write_run(const uint32 *numbers, int count)
 		.vector_count = count
 	};
 
-	if (request.fd < 0)
+	/* What was put had been reserved: a file that is too short is being copied to its place. */
+	if (request.fd < 0 || fstat(request.fd, &status) != 0 ||
+		status.st_size < (off_t) (request.file_offset + request.length))
 		return false;
 	for (int i = 0; i < count; i++)
 	{

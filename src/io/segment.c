@@ -605,9 +605,8 @@ blob_segment_unlink(const BlobSpaceId *space, uint32 segment_no, const char *pat
 {
 	bool		is_gone;
 	int			error;
+	int			fd = BasicOpenFile(path, O_RDWR | O_CLOEXEC | PG_BINARY);
 
-	if (truncate(path, 0) != 0 && errno != ENOENT)
-		return false;
 	blob_behind_begin_removal();
 	is_gone = unlink(path) == 0 || errno == ENOENT;
 	error = errno;
@@ -617,6 +616,15 @@ blob_segment_unlink(const BlobSpaceId *space, uint32 segment_no, const char *pat
 		blob_syncer_forget(space, segment_no);
 	}
 	blob_behind_end_removal(is_gone ? space : NULL, segment_no);
+	if (fd >= 0)
+	{
+		/* Others may keep it open for long; its space is wanted now. */
+		if (is_gone && ftruncate(fd, 0) != 0)
+			ereport(LOG,
+					(errcode_for_file_access(),
+					 errmsg("could not truncate removed file \"%s\": %m", path)));
+		close(fd);
+	}
 	errno = error;
 	return is_gone;
 }

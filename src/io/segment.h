@@ -76,7 +76,7 @@ extern bool blob_segment_sync(const BlobSpaceId *space, uint32 segment_no);
 
 /*
  * Remove a segment file, durably; true when it is gone (also if it never was there).  A failure
- * is a WARNING and false.  The file is truncated first, because other processes may keep it open
+ * is a WARNING and false.  The file is truncated, too, because other processes may keep it open
  * for long; a reader that comes too late meets ENODATA, so it must check its extents'
  * generations before it reports a read error.  The caller serialises this against reservations
  * of the space, and has made sure that nothing refers to the segment.

@@ -64,6 +64,7 @@ blob_segment_dir_exists(const BlobSpaceId *space)
 	return access(path, F_OK) == 0 || errno != ENOENT;
 }
 
+/* Remove the files, and have everybody forget them. */
 static bool
 remove_files(const BlobSpaceId *space, const char *path)
 {
@@ -99,8 +100,9 @@ blob_segment_remove_dir(const BlobSpaceId *space)
 	bool		is_gone;
 
 	blob_segment_dir_path(path, sizeof(path), space);
+	/* If somebody else has removed it, nobody shall wait for its files. */
 	if (access(path, F_OK) != 0 && errno == ENOENT)
-		return true;
+		return blob_segment_unlink(space, BLOB_ALL_SEGMENTS, path);
 
 	is_gone = remove_files(space, path);
 	if (is_gone && rmdir(path) != 0 && errno != ENOENT)

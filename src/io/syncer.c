@@ -147,7 +147,7 @@ list(const BlobSpaceId *space, uint32 segment_no, int limit)
 		if (is_of(&shared->listed[i], space, segment_no))
 			return true;
 	}
-	if (shared->listed_count == limit)
+	if (shared->listed_count >= limit)
 		return false;
 	entry = &shared->listed[shared->listed_count++];
 	entry->space = *space;
@@ -249,19 +249,24 @@ take_first(ListedSegment *first)
 	return is_taken;
 }
 
-/* Whether blob_syncer_forget() was called for what is being synced. */
+/*
+ * Put what was taken back on the list.  False if that is not wanted, for blob_syncer_forget() was
+ * called for it.
+ */
 static bool
-was_forgotten(void)
+put_back(const ListedSegment *taken)
 {
-	bool		is_syncing;
+	bool		is_wanted;
 
-	/* Who has removed the file, and is not there yet. */
+	/* Wait for whoever has removed the file, and has not come to that call yet. */
 	blob_behind_begin_removal();
 	blob_behind_end_removal(NULL, 0);
-	LWLockAcquire(shared->lock, LW_SHARED);
-	is_syncing = shared->is_syncing;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	is_wanted = shared->is_syncing;
+	if (is_wanted)				/* there is always room for one more than others may list */
+		(void) list(&taken->space, taken->segment_no, MAX_LISTED + 1);
 	LWLockRelease(shared->lock);
-	return !is_syncing;
+	return is_wanted;
 }
 
 /* Sync the first of the list, if there is one.  False if its file is not there: then it stays. */
@@ -273,14 +278,10 @@ sync_first(void)
 	if (!take_first(&first))
 		return true;
 	blob_stat_count(background_syncs, 1);
-	if (blob_segment_sync(&first.space, first.segment_no) || was_forgotten())
+	if (blob_segment_sync(&first.space, first.segment_no))
 		return true;
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	if (shared->is_syncing)		/* there is always room for one more than others may list */
-		(void) list(&first.space, first.segment_no, MAX_LISTED + 1);
-	LWLockRelease(shared->lock);
 	missing = first;
-	return false;
+	return !put_back(&first);
 }
 
 /*
@@ -365,7 +366,8 @@ wait_for_file(void)
 		if (TimestampDifferenceExceeds(reported, GetCurrentTimestamp(), REPORT_MS))
 		{
 			reported = GetCurrentTimestamp();
-			report_missing(WARNING, "Bring the file back; checkpoints wait for it.");
+			report_missing(WARNING, "Rename the file, or a whole copy, to that name; "
+						   "checkpoints wait until then.");
 		}
 		wait_for_latch(LOOK_MS);
 	} while (!sync_listed());
@@ -481,6 +483,7 @@ blob_syncer_main(Datum argument)
 	pqsignal(SIGINT, SIG_IGN);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
+	blob_settings_fix("transaction_timeout", "0");
 
 	/* Called before the server's own, which abort the transaction. */
 	before_shmem_exit(at_exit, (Datum) 0);

@@ -97,19 +97,32 @@ replay_meta_page(XLogReaderState *record)
 	finish_block(record, buffer, needs_redo);
 }
 
-/* A file is made by the record of its first pages only. */
+/*
+ * What this server reserved itself was durable before the record.  In a copy, files and their ends
+ * may be younger than the copy: they are made, each by the record of its first pages only.
+ */
 static void
 replay_reservation(const BlobSpaceId *space, BlobPageNo first_page, BlobPageNo end_page)
 {
-	uint32		segment_no = blob_segment_of(first_page);
+	bool		is_own = !blob_copies_replay_foreign();
 
-	if (blob_unresolved_is_lacking(space, segment_no,
-								   first_page % BLOB_SEGMENT_PAGES * BLOB_PAGE_SIZE))
-		first_page = (segment_no + 1) * BLOB_SEGMENT_PAGES;
-	if (first_page >= end_page)
+	if (first_page > 0 && blob_unresolved_lacks_directory(space))
 		return;
-	blob_segment_make_dir(space);
-	blob_segment_reserve(space, first_page, end_page);
+	while (first_page < end_page)
+	{
+		uint32		segment_no = blob_segment_of(first_page);
+		BlobPageNo	segment_start = segment_no * BLOB_SEGMENT_PAGES;
+		BlobPageNo	stop = Min(end_page, segment_start + BLOB_SEGMENT_PAGES);
+		BlobPageNo	expected_end = is_own ? stop : first_page;
+
+		if (!blob_unresolved_is_lacking(space, segment_no,
+										(expected_end - segment_start) * BLOB_PAGE_SIZE))
+		{
+			blob_segment_make_dir(space);
+			blob_segment_reserve(space, first_page, stop);
+		}
+		first_page = stop;
+	}
 }
 
 static void
@@ -341,7 +354,7 @@ replay_omitted(XLogReaderState *record)
 	BlobSpaceId space = space_of(&omitted->header);
 	BlobGenerationRange *ranges = palloc(omitted->range_count * sizeof(BlobGenerationRange));
 
-	if (!blob_copies_replay_foreign())
+	if (!blob_copies_replay_foreign() || blob_unresolved_lacks_directory(&space))
 		return;
 	/* the data may be unaligned */
 	memcpy(ranges, (char *) omitted + sizeof(*omitted),

@@ -7,8 +7,12 @@
 #include "postgres.h"
 
 #include "access/xlogrecovery.h"
+#include "access/xlogutils.h"
+#include "catalog/pg_tablespace_d.h"
+#include "core/compat.h"
 #include "io/segment.h"
 #include "recovery/unresolved.h"
+#include "storage/smgr.h"
 #include "utils/guc.h"
 #include "utils/hsearch.h"
 
@@ -31,9 +35,49 @@ are_ignored(void)
 }
 
 static void
+report(int level, const BlobSpaceId *space, uint32 segment_no)
+{
+	char		path[MAXPGPATH];
+
+	if (segment_no == BLOB_ALL_SEGMENTS)
+	{
+		blob_segment_dir_path(path, sizeof(path), space);
+		ereport(level,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("directory \"%s\" is missing", path)));
+		return;
+	}
+	blob_segment_path(path, sizeof(path), space, segment_no);
+	ereport(level,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("blob segment file \"%s\" is missing or too short", path)));
+}
+
+/*
+ * A restartpoint past a record that was left out would make that final, and an extension has no
+ * part in restartpoints.  PostgreSQL makes none while it knows of invalid pages, and stops when the
+ * state becomes consistent with one left.  So it is told of one, in a relation that does not exist:
+ * no catalog has this number.
+ */
+static const RelFileLocator no_relation = {.spcOid = GLOBALTABLESPACE_OID,.relNumber = 1};
+
+static void
+hold_restartpoints(void)
+{
+	SMgrRelation relation;
+
+	(void) XLogReadBufferExtended(no_relation, MAIN_FORKNUM, 0, RBM_NORMAL, InvalidBuffer);
+	/* That has made an empty file. */
+	relation = smgropen(no_relation, INVALID_PROC_NUMBER);
+	smgrdounlinkall(&relation, 1, true);
+	smgrclose(relation);
+}
+
+static void
 note(const BlobSpaceId *space, uint32 segment_no)
 {
 	UnresolvedFile key = {space->incarnation, space->dboid, segment_no};
+	bool		is_known;
 
 	if (files == NULL)
 	{
@@ -41,18 +85,26 @@ note(const BlobSpaceId *space, uint32 segment_no)
 
 		files = hash_create("blobext unresolved files", 16, &control, HASH_ELEM | HASH_BLOBS);
 	}
-	(void) hash_search(files, &key, HASH_ENTER, NULL);
+	(void) hash_search(files, &key, HASH_ENTER, &is_known);
+	if (is_known)
+		return;
+	report(are_ignored() ? WARNING : LOG, space, segment_no);
+	if (are_ignored())
+		return;
+	if (!reachedConsistency && hash_get_num_entries(files) == 1)
+		hold_restartpoints();
 }
 
-static void
-report(int level, const BlobSpaceId *space, uint32 segment_no)
+/* Something is not there: true if what a record does to it shall be left out. */
+static bool
+leave_out(const BlobSpaceId *space, uint32 segment_no)
 {
-	char		path[MAXPGPATH];
-
-	blob_segment_path(path, sizeof(path), space, segment_no);
-	ereport(level,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("blob segment file \"%s\" is missing or too short", path)));
+	note(space, segment_no);
+	if (are_ignored())
+		return false;
+	if (reachedConsistency)
+		blob_unresolved_check();
+	return true;
 }
 
 bool
@@ -60,17 +112,13 @@ blob_unresolved_is_lacking(const BlobSpaceId *space, uint32 segment_no, uint64 e
 {
 	int64		bytes = blob_segment_file_bytes(space, segment_no);
 
-	if (Max(bytes, 0) >= (int64) expected_bytes)
-		return false;
-	if (are_ignored())
-	{
-		report(WARNING, space, segment_no);
-		return false;
-	}
-	note(space, segment_no);
-	if (reachedConsistency)
-		blob_unresolved_check();
-	return true;
+	return Max(bytes, 0) < (int64) expected_bytes && leave_out(space, segment_no);
+}
+
+bool
+blob_unresolved_lacks_directory(const BlobSpaceId *space)
+{
+	return !blob_segment_dir_exists(space) && leave_out(space, BLOB_ALL_SEGMENTS);
 }
 
 void
@@ -88,6 +136,8 @@ blob_unresolved_removed(const BlobSpaceId *space, uint32 segment_no)
 			(file->segment_no == segment_no || segment_no == BLOB_ALL_SEGMENTS))
 			(void) hash_search(files, file, HASH_REMOVE, NULL);
 	}
+	if (hash_get_num_entries(files) == 0)
+		XLogDropRelation(no_relation, MAIN_FORKNUM);
 }
 
 void
@@ -96,7 +146,7 @@ blob_unresolved_check(void)
 	HASH_SEQ_STATUS status;
 	UnresolvedFile *file;
 
-	if (files == NULL || hash_get_num_entries(files) == 0)
+	if (files == NULL || hash_get_num_entries(files) == 0 || are_ignored())
 		return;
 	hash_seq_init(&status, files);
 	while ((file = hash_seq_search(&status)) != NULL)

@@ -12,11 +12,15 @@
 
 /*
  * Whether to leave out what a record does to a segment, because its file has fewer bytes than all
- * the records before imply.  If so, that is noted, and recovery fails unless the file is removed
- * by a later record.  With the server's setting ignore_invalid_pages: a WARNING, and false.
+ * the records before imply.  If so, that is noted: recovery fails unless the file is removed by a
+ * later record, and makes no restartpoint before.  With the server's setting
+ * ignore_invalid_pages: a WARNING, and false.
  */
 extern bool blob_unresolved_is_lacking(const BlobSpaceId *space, uint32 segment_no,
 									   uint64 expected_bytes);
+
+/* The same for the directory of a space, which has one from its first reservation on. */
+extern bool blob_unresolved_lacks_directory(const BlobSpaceId *space);
 
 /* This segment, or with BLOB_ALL_SEGMENTS the whole space, is removed. */
 extern void blob_unresolved_removed(const BlobSpaceId *space, uint32 segment_no);
