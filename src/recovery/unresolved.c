@@ -100,11 +100,7 @@ static bool
 leave_out(const BlobSpaceId *space, uint32 segment_no)
 {
 	note(space, segment_no);
-	if (are_ignored())
-		return false;
-	if (reachedConsistency)
-		blob_unresolved_check();
-	return true;
+	return !are_ignored();
 }
 
 bool

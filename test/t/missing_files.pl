@@ -8,8 +8,8 @@
 #	- a file that is being copied to its place while the syncer waits for it.
 #
 # Seen to fail: with is_own false in replay_reservation() and without the look for the directory,
-# the first; without hold_restartpoints(), the second; without blob_unresolved_check() in
-# leave_out(), the third; without the look at the size in write_run(), the last.
+# the first and the third; without hold_restartpoints(), the second; without
+# blob_unresolved_check() in redo(), the third; without the look at the size in write_run(), the last.
 use strict;
 use warnings;
 
@@ -122,18 +122,29 @@ sub stop_syncer
 	values_are_intact($standby, 't', 'standby: the file is back, nothing is lost');
 	check_is_clean($standby, 'standby: the check finds nothing');
 
-	# A consistent one stops at once.
-	my $offset = -s $standby->logfile;
-	rename($segment, "$segment.away") or die $!;
-	add_values($primary, 't', 30_000);
-	wait_for_log($standby, qr/FATAL:  replay has not found all blob segment files/, $offset);
-	$standby->stop('immediate', fail_ok => 1);
-	unlink $standby->data_dir . '/postmaster.pid';
-	$standby->{_pid} = undef;
-	rename("$segment.away", $segment) or die $!;
-	$standby->start;
+	# A consistent one stops at once: at content, and at a reservation without the directory.
+	$primary->safe_psql('postgres', qq(CREATE FUNCTION allocate(pages bigint) RETURNS bigint
+		AS '$library', 'unit_space_allocate' LANGUAGE C STRICT));
+	$primary->safe_psql('postgres', 'SELECT allocate(262144)');
 	$primary->wait_for_catchup($standby);
-	values_are_intact($standby, 't', 'consistent standby: nothing is lost');
+	$segment = segment_file($standby, 1);	# there comes what is stored from here on
+	my $directory = store_dir($standby);
+	foreach my $path ($segment, $directory)
+	{
+		my $offset = -s $standby->logfile;
+		rename($path, "$directory.away") or die $!;
+		add_values($primary, 't', 30_000) if $path eq $segment;
+		$primary->safe_psql('postgres', 'SELECT allocate(262144)') if $path eq $directory;
+		wait_for_log($standby, qr/FATAL:  replay has not found all blob segment files/, $offset);
+		$standby->stop('immediate', fail_ok => 1);
+		unlink $standby->data_dir . '/postmaster.pid';
+		$standby->{_pid} = undef;
+		ok(!-e $path, 'consistent standby: nothing is made anew');
+		rename("$directory.away", $path) or die $!;
+		$standby->start;
+		$primary->wait_for_catchup($standby);
+		values_are_intact($standby, 't', 'consistent standby: nothing is lost');
+	}
 	$standby->promote;
 	values_are_intact($standby, 't', 'consistent standby: nor after promotion');
 	check_is_clean($standby, 'consistent standby: the check finds nothing');
