@@ -36,6 +36,16 @@ typedef struct BlobSpaceId
 	uint64		incarnation;
 } BlobSpaceId;
 
+/* Which segment of which store; no padding, so it can be hashed and compared as bytes. */
+typedef struct BlobSegmentId
+{
+	uint64		incarnation;
+	Oid			dboid;
+	uint32		segment_no;
+} BlobSegmentId;
+
+StaticAssertDecl(sizeof(BlobSegmentId) == 16, "BlobSegmentId must not have padding");
+
 /* One extent as the allocator gave it out. */
 typedef struct BlobExtent
 {

@@ -47,21 +47,11 @@
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
-/* The identity of a segment file; no padding, so it can be hashed and compared as bytes. */
-typedef struct SegmentIdentity
-{
-	uint64		incarnation;
-	Oid			dboid;
-	uint32		segment_no;
-} SegmentIdentity;
-
-StaticAssertDecl(sizeof(SegmentIdentity) == 16, "SegmentIdentity must not have padding");
-
 typedef struct SyncSlot
 {
 	pg_atomic_uint64 write_seq; /* tickets drawn */
 	uint64		synced_seq;		/* under the slot's lock: see the invariant above */
-	SegmentIdentity synced;		/* under the slot's lock: what synced_seq is about */
+	BlobSegmentId synced;		/* under the slot's lock: what synced_seq is about */
 	char		padding[64 - 32];	/* one slot per cache line */
 } SyncSlot;
 
@@ -134,7 +124,7 @@ sync_file(const BlobSpaceId *space, uint32 segment_no)
 bool
 blob_segment_sync(const BlobSpaceId *space, uint32 segment_no)
 {
-	SegmentIdentity identity;
+	BlobSegmentId identity = {space->incarnation, space->dboid, segment_no};
 	SyncSlot   *slot;
 	LWLock	   *lock;
 	uint64		my_seq;
@@ -149,9 +139,6 @@ blob_segment_sync(const BlobSpaceId *space, uint32 segment_no)
 	if (!blob_behind_write_segment(space, segment_no))
 		return false;
 
-	identity.incarnation = space->incarnation;
-	identity.dboid = space->dboid;
-	identity.segment_no = segment_no;
 	slot_no = hash_bytes((const unsigned char *) &identity, sizeof(identity)) % BLOB_SYNC_SLOTS;
 	slot = &sync_slots[slot_no];
 	lock = &sync_locks[slot_no].lock;

@@ -16,16 +16,7 @@
 #include "utils/guc.h"
 #include "utils/hsearch.h"
 
-/* No padding, so it can be hashed as bytes. */
-typedef struct UnresolvedFile
-{
-	uint64		incarnation;
-	Oid			dboid;
-	uint32		segment_no;
-} UnresolvedFile;
-
-StaticAssertDecl(sizeof(UnresolvedFile) == 16, "UnresolvedFile must not have padding");
-
+/* Of BlobSegmentId. */
 static HTAB *files = NULL;
 
 static bool
@@ -76,7 +67,7 @@ hold_restartpoints(void)
 static void
 note(const BlobSpaceId *space, uint32 segment_no)
 {
-	UnresolvedFile key = {space->incarnation, space->dboid, segment_no};
+	BlobSegmentId key = {space->incarnation, space->dboid, segment_no};
 	bool		is_known;
 
 	if (files == NULL)
@@ -121,7 +112,7 @@ void
 blob_unresolved_removed(const BlobSpaceId *space, uint32 segment_no)
 {
 	HASH_SEQ_STATUS status;
-	UnresolvedFile *file;
+	BlobSegmentId *file;
 
 	if (files == NULL)
 		return;
@@ -140,7 +131,7 @@ void
 blob_unresolved_check(void)
 {
 	HASH_SEQ_STATUS status;
-	UnresolvedFile *file;
+	BlobSegmentId *file;
 
 	if (files == NULL || hash_get_num_entries(files) == 0 || are_ignored())
 		return;

@@ -15,7 +15,7 @@ use Time::HiRes qw(usleep);
 our @EXPORT = qw(
   blob_cluster content literal kill_everything wait_for_end kill_in_recovery
   fails_with check_is_clean no_page_is_shared stat_of store_dir segment_file
-  make_values add_values values_are_intact power
+  make_values add_values values_are_intact power stop_syncer
 );
 
 # A running server with blobext preloaded and created.  Options: streaming (wal_level replica
@@ -273,6 +273,27 @@ WHERE encode(sha256(b::bytea), 'hex') <> digest OR encode(sha256(b), 'hex') <> d
 	OR blob_storage(b) <> CASE WHEN length(b) > $limit THEN 'extents' ELSE 'inline' END));
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return is($bad, '', $name);
+}
+
+# Stop the syncer (SIGSTOP) while it takes what $store, a function, stores: $counter, deferred_pages or
+# syncs_handed_over, says that it does.  Returns its pid.
+sub stop_syncer
+{
+	my ($node, $counter, $store) = @_;
+	for (1 .. 400)
+	{
+		my $pid = $node->safe_psql('postgres',
+			q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'blobext syncer'));
+		usleep(20_000);
+		next if !$pid;			# it comes back after a second
+		$store->();				# wakes it
+		kill('STOP', $pid);
+		my $before = stat_of($node, $counter);
+		$store->();
+		return $pid if stat_of($node, $counter) > $before;
+		kill('CONT', $pid);
+	}
+	die 'the syncer takes nothing';
 }
 
 # The root helper that run_tap starts, see power_switch.

@@ -75,34 +75,17 @@ sub counter
 	return stat_of($node, $counter);
 }
 
-sub syncer_pid
-{
-	return sql(q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'blobext syncer'));
-}
-
 # Stop the syncer while it takes pages; some are in the table then.  Or, with large stores, while it
 # takes segments; one is on its list then that it has not synced.  Returns its pid.
 my $last_id = 1000;
 
-sub stop_syncer
+sub stop_now
 {
 	my ($database, $is_large) = @_;
-	my $taken = $is_large ? 'syncs_handed_over' : 'deferred_pages';
 	my $bytes = $is_large ? 50_000 : 5_000;
-	for (1 .. 400)
-	{
-		my $pid = syncer_pid();
-		sleep(0.02);
-		next if !$pid;			# it comes back after a second
-		my $id = $last_id++;
-		$node->safe_psql($database // 'postgres', "CALL store($id, $bytes)");	# wakes it
-		kill('STOP', $pid);
-		my $before = counter($taken);
-		$node->safe_psql($database // 'postgres', "CALL store($id, $bytes)");
-		return $pid if counter($taken) > $before;
-		kill('CONT', $pid);
-	}
-	die 'the syncer takes nothing';
+	my $id = $last_id++;
+	return stop_syncer($node, $is_large ? 'syncs_handed_over' : 'deferred_pages',
+		sub { $node->safe_psql($database // 'postgres', "CALL store($id, $bytes)") });
 }
 
 sub all_is_written
@@ -149,7 +132,7 @@ sub reads_are_right
 
 start_cluster('reads', 'blobext.cache_size = 0');
 sql("CALL store($_, 1000000)") foreach (1, 2);
-my $pid = stop_syncer();
+my $pid = stop_now();
 my ($pages, $writes) = (counter('unwritten_pages'), counter('io_writes'));
 sql("CALL store(1, $_)") foreach (map { 3000 + 50 * $_ } 1 .. 12);
 sql("CALL store(3, 1); CALL store(3, $_)") foreach (7000, 4096, 3000, 20000, 32768);
@@ -228,7 +211,7 @@ $node->safe_psql('other', "CREATE EXTENSION blobext; $schema");
 free();
 all_is_written('the syncer has written all');
 sleep(0.5);
-$pid = stop_syncer('other');	# what it has on its list is of another store
+$pid = stop_now('other');	# what it has on its list is of another store
 $pages = counter('deferred_pages');
 my $extents = 'SELECT int8multirange(VARIADIC array_agg(int8range(first_page, first_page + pages)))
 	FROM t, blob_extents(b) WHERE id';
@@ -245,7 +228,7 @@ is_whole('but nothing over them');
 
 # ---- a store is dropped ----
 
-$pid = stop_syncer();
+$pid = stop_now();
 my $unwritten = counter('unwritten_pages');
 $node->safe_psql('other', 'CALL store(1, 20000); CALL store(2, 50000)');
 is(counter('unwritten_pages'), $unwritten + 5, 'unwritten pages');
@@ -275,7 +258,7 @@ is_whole('the other store, after a crash');
 
 # ---- ends ----
 
-$pid = stop_syncer();
+$pid = stop_now();
 sql('CALL store(4, 9000)');
 kill('TERM', $pid);
 kill('CONT', $pid);
@@ -293,12 +276,12 @@ sub nothing_is_left
 	return is(counter('deferred_pages'), $before, $name);
 }
 
-kill('CONT', stop_syncer());
+kill('CONT', stop_now());
 ok($node->poll_query_until('postgres', q(SELECT state = 'idle' AND xact_start IS NULL
 	FROM pg_stat_activity WHERE backend_type = 'blobext syncer')), 'the syncer goes to sleep');
 nothing_is_left('one that sleeps gets nothing');
 
-$pid = stop_syncer();
+$pid = stop_now();
 sql('CALL store(4, 9000)');
 my $postmaster = $node->{_pid};
 system_log('pg_ctl', '-W', '-m', 'fast', '-D', $node->data_dir, 'stop');
@@ -308,7 +291,7 @@ $node->{_pid} = undef;
 $node->start;
 is_whole('a fast shutdown');
 
-stop_syncer();
+stop_now();
 sql('CALL store(4, 9000)');
 kill_everything($node);
 unlink $node->data_dir . '/postmaster.pid';
@@ -319,12 +302,12 @@ check_is_clean($node, 'the check finds nothing');
 # ---- the files are taken away, and brought back ----
 
 # By then the syncer must not have opened them.
-sub stop_new_syncer
+sub stop_new
 {
 	my ($is_large) = @_;
 	sql(q(SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 		WHERE backend_type = 'blobext syncer'));
-	return stop_syncer('postgres', $is_large);
+	return stop_now('postgres', $is_large);
 }
 
 my $directory = store_dir($node);
@@ -344,7 +327,7 @@ sub take_files_away
 	my ($is_large) = @_;
 	my $offset = -s $node->logfile;
 
-	$pid = stop_new_syncer($is_large);
+	$pid = stop_new($is_large);
 	is(counter('unwritten_pages') > 0, !$is_large, 'unwritten pages');
 	rename($directory, "$directory.away") or die $!;
 	kill('CONT', $pid);
@@ -417,7 +400,7 @@ foreach my $is_large (0, 1)
 $node->append_conf('postgresql.conf', 'blobext.cache_size = 64MB');
 $node->restart;
 sql('CALL store(7, 1000000)');
-$pid = stop_syncer();
+$pid = stop_now();
 sql('DO $$ BEGIN FOR i IN 1 .. 60 LOOP CALL store(7, 3000); END LOOP; END $$');
 my $ahead = counter('read_ahead_bytes');
 is(sql(q(SELECT string_agg(data, '' ORDER BY chunk_no) = o FROM t, blob_chunks(b, 65536)
@@ -441,7 +424,7 @@ if ($small)
 	start_cluster('power', "blobext.direct_io = off\nblobext.cache_size = 0");
 	system('sync');
 
-	$pid = stop_syncer();
+	$pid = stop_now();
 	sql('CALL store(1, 20000)');
 	kill('CONT', $pid);
 	sql('CHECKPOINT');
@@ -453,7 +436,7 @@ if ($small)
 	$node->safe_psql('other', "CREATE EXTENSION blobext; $schema");
 	my $session = $node->background_psql('postgres');
 	sleep(0.5);
-	$pid = stop_syncer('other');
+	$pid = stop_now('other');
 	$pages = counter('deferred_pages');
 	$session->query_safe('BEGIN; INSERT INTO t SELECT 2, x, x FROM bytes(20000, 2) x');
 	is(counter('deferred_pages') - $pages, 5, 'put');
@@ -466,9 +449,9 @@ if ($small)
 	cut_power();
 	is_whole('a commit that syncs by itself writes first');
 
-	kill('CONT', stop_syncer());
+	kill('CONT', stop_now());
 	all_is_written('the syncer knows the file');
-	$pid = stop_syncer();
+	$pid = stop_now();
 	sql('CALL store(3, 20000)');
 	my $offset = -s $node->logfile;
 	power('off');

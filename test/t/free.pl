@@ -440,19 +440,8 @@ foreach my $is_crash (0, 1)
 	is(allocate($node, SEGMENT), '0', 'a whole segment');
 	# The second file is made before the redo pointer, so replay does not make it.
 	$node->safe_psql('postgres', 'INSERT INTO t SELECT bytes(50000); CHECKPOINT');
-	my $syncer;
-	for (1 .. 100)
-	{
-		$node->safe_psql('postgres', 'INSERT INTO t SELECT bytes(50000)');	# wakes it
-		$syncer = $node->safe_psql('postgres',
-			q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'blobext syncer'));
-		kill('STOP', $syncer);
-		my $before = stat_of($node, 'syncs_handed_over');
-		$node->safe_psql('postgres', 'INSERT INTO t SELECT bytes(50000)');
-		last if stat_of($node, 'syncs_handed_over') > $before;
-		kill('CONT', $syncer);
-		usleep(20_000);
-	}
+	my $syncer = stop_syncer($node, 'syncs_handed_over',
+		sub { $node->safe_psql('postgres', 'INSERT INTO t SELECT bytes(50000)') });
 	my $session = $node->background_psql('postgres', on_error_stop => 1);
 	$session->query_safe('BEGIN; INSERT INTO t SELECT bytes(5000); ROLLBACK');
 	cmp_ok(stat_of($node, 'unwritten_pages'), '>', 0, 'unwritten pages');

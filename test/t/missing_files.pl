@@ -38,25 +38,12 @@ sub wait_for_log
 }
 
 # Stop a syncer that has not opened any file yet, while the last value of t is unwritten.
-sub stop_syncer
+sub stop_new_syncer
 {
 	my ($node) = @_;
 	$node->safe_psql('postgres', q(SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 		WHERE backend_type = 'blobext syncer'));
-	for (1 .. 400)
-	{
-		usleep(20_000);
-		my $pid = $node->safe_psql('postgres',
-			q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'blobext syncer'));
-		next if !$pid;
-		add_values($node, 't', 5_000);	# wakes it
-		kill('STOP', $pid);
-		my $before = stat_of($node, 'deferred_pages');
-		add_values($node, 't', 5_000);
-		return $pid if stat_of($node, 'deferred_pages') > $before;
-		kill('CONT', $pid);
-	}
-	die 'the syncer takes nothing';
+	return stop_syncer($node, 'deferred_pages', sub { add_values($node, 't', 5_000) });
 }
 
 # ---- a reservation ----
@@ -68,7 +55,7 @@ sub stop_syncer
 	is($node->safe_psql('postgres', 'SELECT allocate(262144)'), '0', 'a whole segment');
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	make_values($node, 't', 5_000);
-	stop_syncer($node);
+	stop_new_syncer($node);
 	kill_everything($node);
 	my $directory = store_dir($node);
 	foreach my $path ($directory, segment_file($node, 1))
@@ -157,7 +144,7 @@ sub stop_syncer
 {
 	my $node = blob_cluster('copy', conf => $conf);
 	make_values($node, 't', 5_000);
-	my $syncer = stop_syncer($node);
+	my $syncer = stop_new_syncer($node);
 	my $file = segment_file($node);
 	my $offset = -s $node->logfile;
 	rename($file, "$file.away") or die $!;

@@ -95,17 +95,9 @@ sub wake
 }
 
 # Stop it while it accepts.
-sub stop_syncer
+sub stop_now
 {
-	my $pid = syncer_pid();
-	for (1 .. 200)
-	{
-		wake();
-		kill('STOP', $pid);
-		return $pid if (store('other'))[0];
-		kill('CONT', $pid);
-	}
-	die 'the syncer could not be stopped';
+	return stop_syncer($node, 'syncs_handed_over', sub { store('other') });
 }
 
 sub cut_power
@@ -138,7 +130,7 @@ is_deeply([ store() ], [ 1, 0 ], 'one that is awake does: no sync in the commit'
 cut_power();
 is_whole('nothing synced but the WAL');
 
-stop_syncer();
+stop_now();
 is_deeply([ store() ], [ 1, 0 ], 'stopped: handed over');
 my $redo = sql('SELECT redo_lsn FROM pg_control_checkpoint()');
 my $checkpoint = $node->background_psql('postgres');
@@ -154,7 +146,7 @@ my $session = $node->background_psql('postgres');
 $last_id++;
 $session->query_safe("BEGIN; INSERT INTO t SELECT $last_id, 1, piece($last_id, 1)");
 sql('CHECKPOINT');
-stop_syncer();
+stop_now();
 my $syncs = stat_of($node, 'syncs');
 $session->query_safe('COMMIT');
 is(stat_of($node, 'syncs') - $syncs, 1, 'stored before a checkpoint, committed after: synced by the commit');
@@ -168,7 +160,7 @@ sql('CHECKPOINT');
 cut_power();
 is_whole('a checkpoint');
 
-my $pid = stop_syncer();
+my $pid = stop_now();
 is_deeply([ store() ], [ 1, 0 ], 'handed over');
 my $offset = -s $node->logfile;
 my $postmaster = $node->{_pid};
