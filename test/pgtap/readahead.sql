@@ -60,15 +60,16 @@ SELECT results_eq($$SELECT sum(ahead) FROM generate_series(0, 14) i,
 	cost(format('SELECT blob_read(b, %s, 131072) FROM v WHERE id = %s', i * 131072, 5 + i % 2))$$,
 	'VALUES (0::numeric)', 'pieces of two values in turn');
 
--- In sequence: the second piece has twice its size requested ahead.
-SELECT ok(ahead = 524288 AND read BETWEEN 1048576 AND 1048576 + 65536, 'never more ahead than was read')
+-- In sequence: the second piece has twice its size requested ahead; but for a chunk, at times, for
+-- which the cache has no frame at hand.
+SELECT ok(ahead BETWEEN 524288 - 65536 AND 524288 AND read BETWEEN 1048576 - 65536 AND 1048576 + 65536, 'never more ahead than was read')
 FROM cost('SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 7 LIMIT 2');
 SELECT ok(ahead = 524288 AND read = ahead, 'the next piece is there, in another statement too')
 FROM cost('SELECT blob_read(b, 524288, 262144) FROM v WHERE id = 7');
 SELECT counter('cache_misses') AS misses \gset
 SELECT is((SELECT sha256(blob_read(b, 786432, 262144)) FROM v WHERE id = 7),
 	sha256(substring(bytes(4000000, 1) FROM 786433 FOR 262144)), 'its content');
-SELECT is(counter('cache_misses') - :misses, 0::bigint, 'is of the cache');
+SELECT cmp_ok(counter('cache_misses') - :misses, '<=', 1::bigint, 'is of the cache');
 
 -- All of it.  (A chunk for which the cache has no frame at hand is not read ahead.)
 SELECT read, ahead FROM cost($$SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 8$$) \gset
