@@ -66,16 +66,17 @@
 
 /* ---- 17 ---- */
 
+/* storage/procnumber.h: no backend */
+#if PG_VERSION_NUM < 170000
+#define INVALID_PROC_NUMBER InvalidBackendId
+#endif
+
 /*
  * storage/proc.h, storage/procarray.h, storage/sinvaladt.h, storage/lock.h: backends, numbered
  * from 0.  The process of a number (or NULL), of a temporary schema; the number of a virtual
  * transaction, of its lock tag, of this process; the local id of a process's transaction; whether
  * two entries of the lock table are of one transaction.
  */
-#if PG_VERSION_NUM < 170000
-#define INVALID_PROC_NUMBER InvalidBackendId
-#endif
-
 #if PG_VERSION_NUM >= 170000
 #define blob_backend_process(number) ProcNumberGetProc(number)
 #define blob_temporary_schema_process(schema) \

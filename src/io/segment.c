@@ -623,7 +623,8 @@ blob_segment_unlink(const BlobSpaceId *space, uint32 segment_no, const char *pat
 			ereport(LOG,
 					(errcode_for_file_access(),
 					 errmsg("could not truncate removed file \"%s\": %m", path)));
-		close(fd);
+		if (close(fd) != 0)
+			elog(LOG, "could not close blob segment file: %m");
 	}
 	errno = error;
 	return is_gone;

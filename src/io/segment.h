@@ -68,9 +68,9 @@ extern bool blob_segment_is_direct(void);
  * together share one fdatasync().  Does nothing with fsync = off.  Any failure is a PANIC: the
  * kernel may have dropped the pages, a retry would lie.
  *
- * Returns false if the file does not exist.  That is no error for extents of an aborted
- * transaction (the collector may have freed them and removed the segment since); a caller that
- * is about to publish content there must treat it as one.
+ * Returns false if the file does not exist, or ends before what was to be written.  That is no
+ * error for extents of an aborted transaction (the collector may have freed them and removed the
+ * segment since); a caller that is about to publish content there must treat it as one.
  */
 extern bool blob_segment_sync(const BlobSpaceId *space, uint32 segment_no);
 

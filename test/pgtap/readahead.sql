@@ -62,9 +62,10 @@ SELECT results_eq($$SELECT sum(ahead) FROM generate_series(0, 14) i,
 
 -- In sequence: the second piece has twice its size requested ahead; but for a chunk, at times, for
 -- which the cache has no frame at hand.
-SELECT ok(ahead BETWEEN 524288 - 65536 AND 524288 AND read BETWEEN 1048576 - 65536 AND 1048576 + 65536, 'never more ahead than was read')
+SELECT ok(ahead BETWEEN 524288 - 65536 AND 524288
+	AND read BETWEEN 1048576 - 65536 AND 1048576 + 65536, 'never more ahead than was read')
 FROM cost('SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 7 LIMIT 2');
-SELECT ok(ahead = 524288 AND read = ahead, 'the next piece is there, in another statement too')
+SELECT ok(ahead BETWEEN 524288 - 65536 AND 524288 AND read - ahead BETWEEN 0 AND 65536, 'the next piece is there, in another statement too')
 FROM cost('SELECT blob_read(b, 524288, 262144) FROM v WHERE id = 7');
 SELECT counter('cache_misses') AS misses \gset
 SELECT is((SELECT sha256(blob_read(b, 786432, 262144)) FROM v WHERE id = 7),
