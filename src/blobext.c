@@ -6,6 +6,7 @@
 
 #include "api/publish.h"
 #include "blob/durability.h"
+#include "client/rows.h"
 #include "core/settings.h"
 #include "fmgr.h"
 #include "gc/gc.h"
@@ -76,6 +77,7 @@ _PG_init(void)
 	blob_copies_install_hooks();
 	blob_durability_init();
 	blob_store_install_hooks();
+	blob_rows_install_hook();
 	blob_gc_install_hooks();
 	blob_syncer_register();		/* after the launcher: who comes late may get no slot */
 	blob_api_publish();

@@ -44,6 +44,13 @@ extern void blob_read_uncached(const BlobValue *value, uint64 offset_bytes, uint
 							   char *target);
 
 /*
+ * ERROR, as blob_read() of all of it would report, unless the extents of a value are its own, and
+ * the files are there and long enough: for callers that cannot report an error any more once they
+ * have begun to read.
+ */
+extern void blob_require_readable(const BlobValue *value);
+
+/*
  * ERROR XB001 unless the extent_no-th extent of the descriptor is allocated, by a generation no
  * later than the descriptor's.
  */

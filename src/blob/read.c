@@ -429,6 +429,49 @@ read_extent(Reader *reader, const BlobExtent *extent, uint64 content_bytes, uint
 	}
 }
 
+/* ---- what can be known before ---- */
+
+/* The files must reach to the end of the content of an extent. */
+static void
+require_files(const BlobSpaceId *space, const BlobExtent *extent, uint64 content_bytes)
+{
+	BlobPageNo	page = extent->first_page;
+	uint64		left = blob_pages_for(content_bytes);
+
+	while (left > 0)
+	{
+		uint64		pages = Min(left, blob_layout_pages_left_in_segment(page));
+		int64		bytes = blob_segment_file_bytes(space, blob_segment_of(page));
+
+		if (bytes < 0)
+			report_read_error(space, page, ENOENT);
+		if ((uint64) bytes < blob_layout_file_offset(page) + pages * BLOB_PAGE_SIZE)
+			report_read_error(space, page, ENODATA);
+		page += pages;
+		left -= pages;
+	}
+}
+
+void
+blob_require_readable(const BlobValue *value)
+{
+	const BlobDescriptor *descriptor = &value->descriptor;
+	BlobSpace	space;
+	BlobRange	range;
+
+	if (value->is_inline)
+		return;
+	range = blob_range_find(descriptor, 0, descriptor->size_bytes);
+	blob_space_open(&space, AccessShareLock);
+	prefetch_entries(space.map, range.extents, range.count);
+	verify_extents(space.map, descriptor, range.extents, range.first_no, range.count);
+	require_present(&space.id, descriptor, range.extents, range.count);
+	for (int i = 0; i < range.count; i++)
+		require_files(&space.id, &range.extents[i], range.content_bytes[i]);
+	blob_space_close(&space);
+	blob_range_free(&range);
+}
+
 /* ---- ranges ---- */
 
 /* Pieces that are expected next are requested before this one is copied, or behind its requests. */

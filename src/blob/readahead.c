@@ -50,6 +50,7 @@ typedef struct BlobStream
 	uint64		sequence_bytes; /* read without a gap */
 	uint64		next_offset;
 	uint64		ahead_end;		/* requested up to here */
+	bool		is_announced;	/* and not begun */
 	uint64		last_use;
 } BlobStream;
 
@@ -159,7 +160,7 @@ find_stream(const BlobDescriptor *descriptor, uint64 offset)
 
 	for (int i = 0; i < STREAM_COUNT; i++)
 	{
-		if (streams[i].next_offset == offset && offset > 0 &&
+		if (streams[i].next_offset == offset && (offset > 0 || streams[i].is_announced) &&
 			is_stream_of(&streams[i], descriptor))
 			return &streams[i];
 		if (streams[i].last_use < oldest->last_use)
@@ -170,7 +171,20 @@ find_stream(const BlobDescriptor *descriptor, uint64 offset)
 	oldest->generation = descriptor->generation;
 	oldest->sequence_bytes = 0;
 	oldest->ahead_end = 0;
+	oldest->is_announced = false;
 	return oldest;
+}
+
+void
+blob_readahead_announce(const BlobDescriptor *descriptor)
+{
+	BlobStream *stream = find_stream(descriptor, 0);
+
+	stream->last_use = ++use_count;
+	stream->next_offset = 0;
+	stream->ahead_end = 0;
+	stream->sequence_bytes = MAX_WINDOW_BYTES;
+	stream->is_announced = true;
 }
 
 static uint64
@@ -196,6 +210,7 @@ blob_readahead_plan(const BlobDescriptor *descriptor, uint64 offset_bytes, uint6
 	stream = find_stream(descriptor, offset_bytes);
 	stream->last_use = ++use_count;
 	stream->next_offset = end;
+	stream->is_announced = false;
 	plan.is_expected = stream->ahead_end > offset_bytes;
 	stream->ahead_end = Max(stream->ahead_end, end);
 	if (stream->sequence_bytes == 0 || stream->sequence_bytes + length_bytes < MIN_SEQUENCE_BYTES)

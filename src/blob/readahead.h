@@ -30,6 +30,12 @@ extern BlobAheadPlan blob_readahead_plan(const BlobDescriptor *descriptor, uint6
 										 uint64 length_bytes);
 
 /*
+ * All of a value is going to be read, from its beginning: the first read requests ahead as much as
+ * later ones do.
+ */
+extern void blob_readahead_announce(const BlobDescriptor *descriptor);
+
+/*
  * Start requests for what was planned, in a claim of the I/O engine.  They fill frames of the
  * cache, and are waited for by blob_readahead_await(), or when the resource owner ends that is
  * current now (so at the end of the query, the cursor, the transaction), or the process.  No error

@@ -17,6 +17,7 @@ bool		blob_direct_io = true;
 bool		blob_background_sync = true;
 bool		blob_tail_extents = true;
 bool		blob_verify_reads = false;
+bool		blob_stream_results = true;
 int			blob_cache_kb = 128 * 1024;
 int			blob_max_databases = 64;
 int			blob_gc_wait_timeout_ms = 60 * 1000;
@@ -62,6 +63,11 @@ define_store_settings(void)
 	DefineCustomBoolVariable("blobext.verify_reads",
 							 "Verifies the SHA-256 digest whenever a whole value is read.",
 							 NULL, &blob_verify_reads, false, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("blobext.stream_results",
+							 "Sends large values of query results to the client while they are read.",
+							 "Without it, as with blobext.verify_reads, a row is made in memory "
+							 "before it is sent.",
+							 &blob_stream_results, true, PGC_USERSET, 0, NULL, NULL, NULL);
 }
 
 static void

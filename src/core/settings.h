@@ -28,6 +28,7 @@ extern bool blob_direct_io;
 extern bool blob_background_sync;
 extern bool blob_tail_extents;
 extern bool blob_verify_reads;
+extern bool blob_stream_results;
 extern int	blob_cache_kb;
 extern int	blob_max_databases;
 extern int	blob_gc_wait_timeout_ms;

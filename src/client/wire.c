@@ -1,0 +1,180 @@
+/*
+ * client/wire.c
+ *	  Messages that are sent while they are being made, see client/wire.h.
+ *
+ * secure_write() is what the server's own send buffer ends in; it knows TLS and GSSAPI, waits for
+ * the client, and ends the process if it is to die while the client does not read.  The protocol:
+ * PostgreSQL documentation, "Message Formats".
+ */
+#include "postgres.h"
+
+/* GSSAPI's headers need not be there; struct Port is laid out alike without them. */
+#undef ENABLE_GSS
+
+#include "client/wire.h"
+#include "libpq/libpq.h"
+#include "miscadmin.h"
+#include "port/pg_bswap.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+
+/* What comes before a piece of content in the buffer shall not make the piece smaller. */
+#define SLACK_BYTES (16 * 1024)
+#define BUFFER_BYTES (BLOB_WIRE_ROOM_BYTES + SLACK_BYTES)
+
+static const PQcommMethods *server_methods = NULL;
+
+/* The message in work; the buffer is allocated once in the life of a process that needs it. */
+static char *buffer = NULL;
+static Size used_bytes;			/* of the buffer */
+static uint64 left_bytes;		/* of the message, not yet in the buffer */
+static bool is_open;
+static bool is_lost;
+
+void
+blob_wire_init(void)
+{
+	server_methods = PqCommMethods;
+}
+
+bool
+blob_wire_is_usable(void)
+{
+	return whereToSendOutput == DestRemote && MyProcPort != NULL &&
+		PqCommMethods == server_methods && !ClientConnectionLost;
+}
+
+bool
+blob_wire_is_open(void)
+{
+	return is_open;
+}
+
+bool
+blob_wire_is_lost(void)
+{
+	return is_lost;
+}
+
+/* As the server does it for its own buffer: the next service of interrupts ends the session. */
+static void
+lose_connection(void)
+{
+	is_lost = true;
+	ClientConnectionLost = 1;
+	InterruptPending = 1;
+}
+
+/* What the server has in its own buffer precedes the message. */
+static void
+open_message(void)
+{
+	if (pq_flush() != 0)
+	{
+		is_lost = true;			/* pq_flush() has done the rest */
+		return;
+	}
+	is_open = true;
+	/* No notice may get into the middle of the message. */
+	whereToSendOutput = DestNone;
+}
+
+/*
+ * Write the buffer to the connection.  Interrupts are served by nobody between two pieces, so a
+ * request to die is looked for here; whoever waits for the client inside is woken up by it.
+ */
+static void
+send_buffer(void)
+{
+	Size		sent = 0;
+
+	if (!is_open && !is_lost)
+		open_message();
+	while (sent < used_bytes && !is_lost)
+	{
+		ssize_t		result = secure_write(MyProcPort, buffer + sent, used_bytes - sent);
+
+		if (result > 0)
+			sent += result;
+		else if (errno != EINTR)
+		{
+			ereport(COMMERROR,
+					(errcode_for_socket_access(),
+					 errmsg("could not send data to client: %m")));
+			lose_connection();
+		}
+	}
+	used_bytes = 0;
+	if (ProcDiePending)
+		CHECK_FOR_INTERRUPTS();
+}
+
+void
+blob_wire_begin(char type, uint32 length_bytes)
+{
+	uint32		length = pg_hton32(length_bytes);
+
+	Assert(!is_open);
+	if (buffer == NULL)
+		buffer = MemoryContextAlloc(TopMemoryContext, BUFFER_BYTES);
+	used_bytes = 0;
+	is_lost = false;
+	left_bytes = (uint64) length_bytes + 1;
+	blob_wire_append(&type, 1);
+	blob_wire_append((char *) &length, sizeof(length));
+}
+
+void
+blob_wire_append(const char *data, Size bytes)
+{
+	while (bytes > 0)
+	{
+		Size		part = Min(bytes, BUFFER_BYTES - used_bytes);
+
+		memcpy(buffer + used_bytes, data, part);
+		data += part;
+		bytes -= part;
+		blob_wire_advance(part);
+	}
+}
+
+char *
+blob_wire_room(void)
+{
+	if (BUFFER_BYTES - used_bytes < BLOB_WIRE_ROOM_BYTES)
+		send_buffer();
+	return buffer + used_bytes;
+}
+
+void
+blob_wire_advance(Size bytes)
+{
+	if (bytes > left_bytes)
+		elog(ERROR, "message to the client is longer than announced");
+	left_bytes -= bytes;
+	used_bytes += bytes;
+	if (used_bytes >= BLOB_WIRE_ROOM_BYTES)
+		send_buffer();
+}
+
+void
+blob_wire_end(void)
+{
+	if (left_bytes > 0)
+		elog(ERROR, "message to the client is shorter than announced");
+	send_buffer();
+	if (is_open)
+		whereToSendOutput = DestRemote;
+	is_open = false;
+}
+
+void
+blob_wire_fail(void)
+{
+	EmitErrorReport();
+	FlushErrorState();
+	ereport(FATAL,
+			(errcode(ERRCODE_CONNECTION_FAILURE),
+			 errmsg("terminating connection because a value could not be read to its end"),
+			 errdetail("The message to the client could not be completed.")));
+}
