@@ -16,6 +16,7 @@
 #include "access/detoast.h"
 #include "blob/blob.h"
 #include "blob/readahead.h"
+#include "catalog/pg_type_d.h"
 #include "client/rows.h"
 #include "client/wire.h"
 #include "core/compat.h"
@@ -46,13 +47,23 @@
 #define FORMAT_TEXT 0
 #define FORMAT_BINARY 1
 
+/* How a column's value gets into the message. */
+typedef enum SentFrom
+{
+	SENT_FROM_OUTPUT,			/* as its output or send function gives it */
+	SENT_FROM_EXTENTS,			/* a large blobstate, in pieces */
+	SENT_FROM_MEMORY			/* a large bytea, from where it lies */
+} SentFrom;
+
 typedef struct SentColumn
 {
-	bool		is_blob;
+	Oid			type;
 	int16		format;
 	FmgrInfo	output;			/* or send function */
-	bool		is_streamed;	/* in this row */
-	BlobValue	value;			/* if so */
+	SentFrom	from;			/* in this row */
+	BlobValue	value;			/* SENT_FROM_EXTENTS */
+	const char *data;			/* SENT_FROM_MEMORY */
+	uint64		bytes;			/* of the form that is sent; unless SENT_FROM_OUTPUT */
 } SentColumn;
 
 typedef struct RowSender
@@ -69,6 +80,9 @@ typedef struct RowSender
 
 static ExecutorRun_hook_type prev_executor_run_hook = NULL;
 
+/* The last result that was noted: it may be gone, so it is compared with, and not looked at. */
+static const bytea *noted_result = NULL;
+
 /* ---- columns ---- */
 
 static void
@@ -83,7 +97,7 @@ prepare_columns(RowSender *sender, TupleDesc desc)
 		Oid			type = TupleDescAttr(desc, i)->atttypid;
 		Oid			function;
 
-		columns[i].is_blob = type == sender->blob_type;
+		columns[i].type = type;
 		columns[i].format = sender->formats ? sender->formats[i] : FORMAT_TEXT;
 		if (columns[i].format == FORMAT_BINARY)
 			getTypeBinaryOutputInfo(type, &function, &is_varlena);
@@ -94,15 +108,6 @@ prepare_columns(RowSender *sender, TupleDesc desc)
 	sender->columns = columns;
 	sender->desc = desc;
 	MemoryContextSwitchTo(caller_context);
-}
-
-/* Bytes of a value's form in the message. */
-static uint64
-sent_bytes(const SentColumn *column)
-{
-	if (column->format == FORMAT_BINARY)
-		return column->value.size_bytes;
-	return HEX_PREFIX_BYTES + 2 * column->value.size_bytes;
 }
 
 /*
@@ -118,46 +123,77 @@ unpack_large(Datum datum, BlobValue *value)
 	return !value->is_inline && value->size_bytes >= MIN_STREAMED_BYTES;
 }
 
+/* Is this a large result of one of our functions? */
+static bool
+is_large_result(Datum datum)
+{
+	return DatumGetPointer(datum) == (const char *) noted_result &&
+		VARATT_IS_4B_U(DatumGetPointer(datum)) &&
+		VARSIZE_4B(DatumGetPointer(datum)) >= MIN_STREAMED_BYTES;
+}
+
 static bool
 has_large_value(const RowSender *sender, TupleTableSlot *slot)
 {
 	for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
 	{
+		Oid			type = TupleDescAttr(slot->tts_tupleDescriptor, i)->atttypid;
 		BlobValue	value;
 
-		if (TupleDescAttr(slot->tts_tupleDescriptor, i)->atttypid == sender->blob_type &&
-			!slot->tts_isnull[i] && unpack_large(slot->tts_values[i], &value))
+		if (slot->tts_isnull[i])
+			continue;
+		if (type == BYTEAOID ? is_large_result(slot->tts_values[i]) :
+			type == sender->blob_type && unpack_large(slot->tts_values[i], &value))
 			return true;
 	}
 	return false;
 }
 
+/* Choose how a value is sent that is not null. */
+static void
+choose_column(const RowSender *sender, SentColumn *column, Datum datum)
+{
+	bool		is_binary = column->format == FORMAT_BINARY;
+
+	column->from = SENT_FROM_OUTPUT;
+	if (column->type == BYTEAOID && is_binary && is_large_result(datum))
+	{
+		column->from = SENT_FROM_MEMORY;
+		column->data = VARDATA_4B(DatumGetPointer(datum));
+		column->bytes = VARSIZE_4B(DatumGetPointer(datum)) - VARHDRSZ;
+	}
+	else if (column->type == sender->blob_type &&
+			 (is_binary || bytea_output == BYTEA_OUTPUT_HEX) &&
+			 unpack_large(datum, &column->value))
+	{
+		column->from = SENT_FROM_EXTENTS;
+		column->bytes = is_binary ? column->value.size_bytes :
+			HEX_PREFIX_BYTES + 2 * column->value.size_bytes;
+	}
+}
+
 /*
- * Mark the columns that are to be streamed.  Whatever the server would refuse is left to it: an
- * unknown format, what is too large for a datum or a message.
+ * Choose for all columns.  Whatever the server would refuse is left to it: an unknown format, what
+ * is too large for a datum or a message.  Is there anything to be streamed?
  */
 static bool
 choose_columns(RowSender *sender, TupleTableSlot *slot)
 {
 	uint64		total_bytes = 0;
-	bool		found = false;
 
 	for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
 	{
 		SentColumn *column = &sender->columns[i];
 
-		column->is_streamed = false;
 		if (column->format != FORMAT_BINARY && column->format != FORMAT_TEXT)
 			return false;
-		if (!column->is_blob || slot->tts_isnull[i] ||
-			(column->format == FORMAT_TEXT && bytea_output != BYTEA_OUTPUT_HEX) ||
-			!unpack_large(slot->tts_values[i], &column->value))
+		if (slot->tts_isnull[i])
 			continue;
-		column->is_streamed = true;
-		total_bytes += sent_bytes(column);
-		found = true;
+		choose_column(sender, column, slot->tts_values[i]);
+		if (column->from != SENT_FROM_OUTPUT)
+			total_bytes += column->bytes;
 	}
-	return found && total_bytes < MaxAllocSize - BLOB_WIRE_ROOM_BYTES;
+	return total_bytes > 0 && total_bytes < MaxAllocSize - BLOB_WIRE_ROOM_BYTES;
 }
 
 /* ---- the message ---- */
@@ -184,8 +220,8 @@ append_column(StringInfo plain, SentColumn *column, Datum datum)
 }
 
 /*
- * All of the message but the content of streamed columns; cuts[i] says after how many bytes that
- * of column i belongs.  Returns the message's length.
+ * All of the message but what is streamed; cuts[i] says after how many bytes that of column i
+ * belongs.  Returns the message's length.
  */
 static uint64
 make_plain_part(RowSender *sender, TupleTableSlot *slot, StringInfo plain, int *cuts)
@@ -201,13 +237,13 @@ make_plain_part(RowSender *sender, TupleTableSlot *slot, StringInfo plain, int *
 
 		if (slot->tts_isnull[i])
 			pq_sendint32(plain, -1);
-		else if (column->is_streamed)
-		{
-			pq_sendint32(plain, (uint32) sent_bytes(column));
-			streamed_bytes += sent_bytes(column);
-		}
-		else
+		else if (column->from == SENT_FROM_OUTPUT)
 			append_column(plain, column, slot->tts_values[i]);
+		else
+		{
+			pq_sendint32(plain, (uint32) column->bytes);
+			streamed_bytes += column->bytes;
+		}
 		cuts[i] = plain->len;
 	}
 	return plain->len + streamed_bytes;
@@ -260,6 +296,21 @@ stream_text(const BlobValue *value)
 }
 
 static void
+stream_column(const SentColumn *column)
+{
+	if (column->from == SENT_FROM_MEMORY)
+	{
+		blob_wire_append(column->data, column->bytes);
+		return;
+	}
+	blob_readahead_announce(&column->value.descriptor);
+	if (column->format == FORMAT_BINARY)
+		stream_binary(&column->value);
+	else
+		stream_text(&column->value);
+}
+
+static void
 send_message(RowSender *sender, TupleTableSlot *slot)
 {
 	int			count = slot->tts_tupleDescriptor->natts;
@@ -271,17 +322,10 @@ send_message(RowSender *sender, TupleTableSlot *slot)
 	blob_wire_begin('D', (uint32) (sizeof(uint32) + length));
 	for (int i = 0; i < count; i++)
 	{
-		SentColumn *column = &sender->columns[i];
-
 		blob_wire_append(plain.data + done, cuts[i] - done);
 		done = cuts[i];
-		if (!column->is_streamed)
-			continue;
-		blob_readahead_announce(&column->value.descriptor);
-		if (column->format == FORMAT_BINARY)
-			stream_binary(&column->value);
-		else
-			stream_text(&column->value);
+		if (!slot->tts_isnull[i] && sender->columns[i].from != SENT_FROM_OUTPUT)
+			stream_column(&sender->columns[i]);
 	}
 	blob_wire_end();
 }
@@ -297,7 +341,7 @@ send_row(RowSender *sender, TupleTableSlot *slot)
 
 	blob_space_open(&space, AccessShareLock);
 	for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
-		if (sender->columns[i].is_streamed)
+		if (!slot->tts_isnull[i] && sender->columns[i].from == SENT_FROM_EXTENTS)
 			blob_require_readable(&sender->columns[i].value);
 	PG_TRY();
 	{
@@ -385,11 +429,15 @@ make_sender(QueryDesc *query_desc, Oid blob_type)
 /* ---- the hook ---- */
 
 static bool
-has_blob_column(TupleDesc desc, Oid blob_type)
+has_large_columns(TupleDesc desc, Oid blob_type)
 {
 	for (int i = 0; i < desc->natts; i++)
-		if (TupleDescAttr(desc, i)->atttypid == blob_type)
+	{
+		Oid			type = TupleDescAttr(desc, i)->atttypid;
+
+		if (type == blob_type || type == BYTEAOID)
 			return true;
+	}
 	return false;
 }
 
@@ -410,7 +458,7 @@ find_streamable(const QueryDesc *query_desc)
 		ActivePortal == NULL || ActivePortal->queryDesc != query_desc)
 		return InvalidOid;
 	blob_type = blob_store_type();
-	if (!OidIsValid(blob_type) || !has_blob_column(query_desc->tupDesc, blob_type))
+	if (!OidIsValid(blob_type) || !has_large_columns(query_desc->tupDesc, blob_type))
 		return InvalidOid;
 	return blob_type;
 }
@@ -446,6 +494,12 @@ rows_executor_run(QueryDesc *query_desc, ScanDirection direction,
 		query_desc->dest = dest;
 	}
 	PG_END_TRY();
+}
+
+void
+blob_rows_note_result(const bytea *result)
+{
+	noted_result = result;
 }
 
 void

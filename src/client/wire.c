@@ -80,19 +80,20 @@ open_message(void)
 }
 
 /*
- * Write the buffer to the connection.  Interrupts are served by nobody between two pieces, so a
- * request to die is looked for here; whoever waits for the client inside is woken up by it.
+ * Write to the connection.  Interrupts are served by nobody between two pieces, so a request to
+ * die is looked for here; whoever waits for the client inside is woken up by it.
  */
 static void
-send_buffer(void)
+send_bytes(const char *data, Size bytes)
 {
 	Size		sent = 0;
 
 	if (!is_open && !is_lost)
 		open_message();
-	while (sent < used_bytes && !is_lost)
+	while (sent < bytes && !is_lost)
 	{
-		ssize_t		result = secure_write(MyProcPort, buffer + sent, used_bytes - sent);
+		ssize_t		result = secure_write(MyProcPort, unconstify(char *, data + sent),
+										  bytes - sent);
 
 		if (result > 0)
 			sent += result;
@@ -104,9 +105,15 @@ send_buffer(void)
 			lose_connection();
 		}
 	}
-	used_bytes = 0;
 	if (ProcDiePending)
 		CHECK_FOR_INTERRUPTS();
+}
+
+static void
+send_buffer(void)
+{
+	send_bytes(buffer, used_bytes);
+	used_bytes = 0;
 }
 
 void
@@ -124,20 +131,6 @@ blob_wire_begin(char type, uint32 length_bytes)
 	blob_wire_append((char *) &length, sizeof(length));
 }
 
-void
-blob_wire_append(const char *data, Size bytes)
-{
-	while (bytes > 0)
-	{
-		Size		part = Min(bytes, BUFFER_BYTES - used_bytes);
-
-		memcpy(buffer + used_bytes, data, part);
-		data += part;
-		bytes -= part;
-		blob_wire_advance(part);
-	}
-}
-
 char *
 blob_wire_room(void)
 {
@@ -146,15 +139,41 @@ blob_wire_room(void)
 	return buffer + used_bytes;
 }
 
-void
-blob_wire_advance(Size bytes)
+static void
+count_bytes(Size bytes)
 {
 	if (bytes > left_bytes)
 		elog(ERROR, "message to the client is longer than announced");
 	left_bytes -= bytes;
+}
+
+void
+blob_wire_advance(Size bytes)
+{
+	count_bytes(bytes);
 	used_bytes += bytes;
 	if (used_bytes >= BLOB_WIRE_ROOM_BYTES)
 		send_buffer();
+}
+
+/*
+ * What does not fit into the buffer is sent from where it lies, but for its beginning: two short
+ * writes would cost more.
+ */
+void
+blob_wire_append(const char *data, Size bytes)
+{
+	Size		buffered = bytes;
+
+	if (bytes > BUFFER_BYTES - used_bytes)
+		buffered = used_bytes < SLACK_BYTES ? SLACK_BYTES - used_bytes : 0;
+	memcpy(buffer + used_bytes, data, buffered);
+	blob_wire_advance(buffered);
+	if (buffered == bytes)
+		return;
+	send_buffer();
+	count_bytes(bytes - buffered);
+	send_bytes(data + buffered, bytes - buffered);
 }
 
 void
