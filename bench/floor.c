@@ -8,6 +8,11 @@
  * huge pages if there are any.  Prints lines as bench/load.c does.
  *
  * usage: floor directory size,rounds,values...
+ *
+ * With --file it reads a file that is there from front to back, 16 pieces in flight, and prints
+ * bytes and seconds.
+ *
+ * usage: floor --file path
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,6 +30,7 @@
 #define PIECE_BYTES (256L * 1024)
 #define PAGE_BYTES 4096L
 #define MAX_PIECES 512
+#define PIECES_IN_FLIGHT 16
 #define AREA_BYTES (1L << 30)
 #define LOG_BYTES (8 * 1024)
 
@@ -143,6 +149,34 @@ read_back(long size_bytes)
 	data_at += length;
 }
 
+static void
+read_file(const char *path)
+{
+	double		started;
+	long		size_bytes;
+	long		requested = 0;
+
+	data_fd = open(path, O_RDONLY | O_DIRECT);
+	if (data_fd < 0)
+		fail(path);
+	size_bytes = lseek(data_fd, 0, SEEK_END) / PIECE_BYTES * PIECE_BYTES;
+	started = now();
+	for (long done = 0; done < size_bytes; done += PIECE_BYTES)
+	{
+		for (; requested < size_bytes && requested < done + PIECES_IN_FLIGHT * PIECE_BYTES;
+			 requested += PIECE_BYTES)
+		{
+			io_uring_prep_read(io_uring_get_sqe(&ring), data_fd,
+							   content + requested % (MAX_PIECES * PIECE_BYTES), PIECE_BYTES,
+							   requested);
+			if (io_uring_submit(&ring) < 0)
+				fail("submit");
+		}
+		reap(1);
+	}
+	printf("%ld\t%.6f\n", size_bytes, now() - started);
+}
+
 /* One kind of work, in rounds. */
 static void
 measure(const char *name, void (*work) (long size_bytes), long size_bytes, long rounds,
@@ -168,7 +202,7 @@ main(int argc, char **argv)
 
 	if (argc < 3)
 	{
-		fprintf(stderr, "usage: floor directory size,rounds,values...\n");
+		fprintf(stderr, "usage: floor directory size,rounds,values... | floor --file path\n");
 		return 2;
 	}
 	content = mmap(NULL, content_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -179,6 +213,11 @@ main(int argc, char **argv)
 		fail("content");
 	if (io_uring_queue_init(MAX_PIECES, &ring, 0) != 0)
 		fail("io_uring");
+	if (strcmp(argv[1], "--file") == 0)
+	{
+		read_file(argv[2]);
+		return 0;
+	}
 	data_fd = make_file(argv[1], "floor.data", O_DIRECT, AREA_BYTES);
 	log_fd = make_file(argv[1], "floor.log", 0, AREA_BYTES / 8);
 

@@ -2,7 +2,9 @@
  * bench/stream.c
  *	  Load generator of bench/stream: reads parts of one large value, the contenders taking turns.
  *
- * Usage: stream OPERATION VIA PIECE_BYTES VALUE_BYTES PIECES ROUNDS
+ * Usage: stream OPERATION VIA PIECE_BYTES VALUE_BYTES PIECES ROUNDS [FIRST]
+ *
+ * In each round another contender begins; in the first one contender FIRST (0).
  *
  * OPERATION range: PIECES random ranges, a statement each.  OPERATION scan: all pieces from the
  * first to the last, in one statement.  VIA libpq: binary results, one row at a time, received by
@@ -201,10 +203,12 @@ int
 main(int argc, char **argv)
 {
 	int			rounds;
+	int			first;
 
-	if (argc != 7)
+	if (argc != 7 && argc != 8)
 	{
-		fprintf(stderr, "usage: stream range|scan libpq|server PIECE VALUE PIECES ROUNDS\n");
+		fprintf(stderr,
+				"usage: stream range|scan libpq|server PIECE VALUE PIECES ROUNDS [FIRST]\n");
 		return 2;
 	}
 	is_range = strcmp(argv[1], "range") == 0;
@@ -213,6 +217,7 @@ main(int argc, char **argv)
 	value_bytes = atol(argv[4]);
 	pieces = atol(argv[5]);
 	rounds = atoi(argv[6]);
+	first = argc > 7 ? atoi(argv[7]) : 0;
 
 	connection = PQconnectdb("");
 	if (PQstatus(connection) != CONNECTION_OK)
@@ -230,7 +235,7 @@ main(int argc, char **argv)
 	{
 		for (int i = 0; i < CONTENDERS; i++)
 		{
-			int			contender = (i + round) % CONTENDERS;
+			int			contender = (i + round + first) % CONTENDERS;
 			double		seconds = is_server ? run_on_server(contender) :
 				is_range ? run_ranges(contender) : run_scan(contender);
 
