@@ -169,10 +169,23 @@ blobstate_from_bytea(PG_FUNCTION_ARGS)
 	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), false);
 }
 
+/* Inline values are many and small: they are taken without unpacking. */
 Datum
 blobstate_to_bytea(PG_FUNCTION_ARGS)
 {
-	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
+	struct varlena *datum = PG_DETOAST_DATUM_PACKED(PG_GETARG_DATUM(0));
+	BlobKey		key;
+	BlobValue	value;
 
+	blob_key_load(datum, &key);
+	if (key.sha256 == NULL)
+	{
+		bytea	   *result = palloc(VARHDRSZ + key.size_bytes);
+
+		SET_VARSIZE(result, VARHDRSZ + key.size_bytes);
+		memcpy(VARDATA(result), key.data, key.size_bytes);
+		PG_RETURN_BYTEA_P(result);
+	}
+	blob_value_unpack(datum, &value);
 	PG_RETURN_BYTEA_P(blob_sql_read(&value, 0, value.size_bytes));
 }

@@ -46,11 +46,14 @@ store_object_access(ObjectAccessType access, Oid class_oid, Oid object_oid, int 
 	if (previous_object_access_hook)
 		previous_object_access_hook(access, class_oid, object_oid, sub_id, arg);
 
+	/* Most calls are for functions that are about to be executed. */
+	if (access != OAT_POST_CREATE && access != OAT_POST_ALTER)
+		return;
 	if (access == OAT_POST_CREATE && class_oid == DatabaseRelationId)
 		blob_store_check_template();
-
-	if ((access != OAT_POST_CREATE && access != OAT_POST_ALTER) ||
-		(class_oid != RelationRelationId && class_oid != StatisticExtRelationId) ||
+	if (class_oid == RelationRelationId && sub_id == 0)
+		blob_store_relation_changed();
+	if ((class_oid != RelationRelationId && class_oid != StatisticExtRelationId) ||
 		!OidIsValid(blob_store_type()))
 		return;
 

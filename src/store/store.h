@@ -75,6 +75,9 @@ extern uint64 blob_store_content_index_changes(void);
 /* target.c: called when that number has grown, from the relation cache. */
 extern void blob_store_content_index_changed(void);
 
+/* target.c: a relation was made or altered as a whole. */
+extern void blob_store_relation_changed(void);
+
 extern void blob_store_install_target_hooks(void);
 
 /* index_kinds.c: refuse an index (other relations pass) of a kind the collector cannot read. */

@@ -46,7 +46,6 @@ static Target *innermost = NULL;
 static ExecutorRun_hook_type prev_executor_run_hook = NULL;
 static ExecutorFinish_hook_type prev_executor_finish_hook = NULL;
 static ProcessUtility_hook_type prev_process_utility_hook = NULL;
-static object_access_hook_type prev_object_access_hook = NULL;
 
 static bool
 plan_is_strict(const PlannedStmt *plan)
@@ -308,14 +307,10 @@ target_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_o
  * is announced before it is built, and so is a table whose file has been exchanged (ALTER TABLE,
  * REFRESH MATERIALIZED VIEW) before its indexes are built anew.
  */
-static void
-target_object_access(ObjectAccessType access, Oid class_oid, Oid object_oid, int sub_id, void *arg)
+void
+blob_store_relation_changed(void)
 {
-	if (prev_object_access_hook)
-		prev_object_access_hook(access, class_oid, object_oid, sub_id, arg);
-
-	if ((access == OAT_POST_CREATE || access == OAT_POST_ALTER) &&
-		class_oid == RelationRelationId && sub_id == 0 && blob_durability_is_pending())
+	if (blob_durability_is_pending())
 		blob_durability_sync();
 }
 
@@ -328,7 +323,5 @@ blob_store_install_target_hooks(void)
 	ExecutorFinish_hook = target_executor_finish;
 	prev_process_utility_hook = ProcessUtility_hook;
 	ProcessUtility_hook = target_process_utility;
-	prev_object_access_hook = object_access_hook;
-	object_access_hook = target_object_access;
 	blob_durability_set_rule(is_strict);
 }
