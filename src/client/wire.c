@@ -179,10 +179,10 @@ blob_wire_append(const char *data, Size bytes)
 void
 blob_wire_end(void)
 {
-	if (left_bytes > 0)
+	if (left_bytes > 0 && !is_lost)
 		elog(ERROR, "message to the client is shorter than announced");
 	send_buffer();
-	if (is_open)
+	if (is_open && !is_lost)
 		whereToSendOutput = DestRemote;
 	is_open = false;
 }

@@ -31,6 +31,7 @@ blob_stat_shmem_init(void)
 	pg_atomic_init_u64(&blob_stat->stored_bytes, 0);
 	pg_atomic_init_u64(&blob_stat->content_reads, 0);
 	pg_atomic_init_u64(&blob_stat->content_read_bytes, 0);
+	pg_atomic_init_u64(&blob_stat->streamed_bytes, 0);
 	pg_atomic_init_u64(&blob_stat->content_comparisons, 0);
 	pg_atomic_init_u64(&blob_stat->io_reads, 0);
 	pg_atomic_init_u64(&blob_stat->io_read_bytes, 0);

@@ -13,6 +13,7 @@ typedef struct BlobStat
 	pg_atomic_uint64 stored_bytes;	/* their content */
 	pg_atomic_uint64 content_reads; /* reads of extents asked for by SQL */
 	pg_atomic_uint64 content_read_bytes;	/* bytes they returned */
+	pg_atomic_uint64 streamed_bytes;	/* of content_read_bytes, sent while it was read */
 	pg_atomic_uint64 content_comparisons;	/* comparisons that needed content of extents */
 	pg_atomic_uint64 io_reads;		/* requests to the kernel */
 	pg_atomic_uint64 io_read_bytes;

@@ -114,6 +114,7 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	PUT_COUNTER(stored_bytes);
 	PUT_COUNTER(content_reads);
 	PUT_COUNTER(content_read_bytes);
+	PUT_COUNTER(streamed_bytes);
 	PUT_COUNTER(content_comparisons);
 	PUT_COUNTER(io_reads);
 	PUT_COUNTER(io_read_bytes);

@@ -22,7 +22,7 @@ BEGIN
 END $$;
 
 SELECT bag_eq($$SELECT name FROM blobext_stat$$, ARRAY['stored_blobs', 'stored_bytes',
-	'content_reads', 'content_read_bytes', 'content_comparisons', 'io_reads', 'io_read_bytes', 'read_ahead_bytes', 'io_writes',
+	'content_reads', 'content_read_bytes', 'streamed_bytes', 'content_comparisons', 'io_reads', 'io_read_bytes', 'read_ahead_bytes', 'io_writes',
 	'io_write_bytes', 'syncs', 'shared_syncs', 'syncs_handed_over',
 	'background_syncs', 'deferred_pages', 'deferred_page_reads', 'deferred_writes', 'wal_content_bytes', 'stale_reads', 'gc_cycles', 'gc_freed_blobs',
 	'gc_freed_bytes', 'cache_hits',

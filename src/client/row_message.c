@@ -1,0 +1,386 @@
+/*
+ * client/row_message.c
+ *	  The message of a row whose large values are streamed, see client/row_message.h.
+ *
+ * The server makes a row's message in memory before it sends the first byte of it: a value is
+ * copied from the cache to the result of its output function, from there to the message, and from
+ * there, in small parts, to the connection.  Here the message's length is computed from the sizes
+ * of the values, and content is read and sent in pieces.  README.md in this folder has the protocol.
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "blob/blob.h"
+#include "blob/readahead.h"
+#include "catalog/pg_type_d.h"
+#include "client/row_message.h"
+#include "client/wire.h"
+#include "core/compat.h"
+#include "io/stat.h"
+#include "libpq/pqformat.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "space/space.h"
+#include "utils/builtins.h"
+#include "utils/bytea.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+
+/* Smaller values are faster on the server's own way. */
+#define MIN_STREAMED_BYTES (64 * 1024)
+
+/* As two digits for each byte come out of it, one piece of content fills the room of the wire. */
+#define TEXT_PIECE_BYTES (BLOB_WIRE_ROOM_BYTES / 2)
+
+/* What precedes hex digits. */
+#define HEX_PREFIX "\\x"
+#define HEX_PREFIX_BYTES 2
+
+/* The format codes of the protocol. */
+#define FORMAT_TEXT 0
+#define FORMAT_BINARY 1
+
+/* How a column's value gets into the message. */
+typedef enum SentFrom
+{
+	SENT_FROM_OUTPUT,			/* as its output or send function gives it */
+	SENT_FROM_EXTENTS,			/* a large blobstate, in pieces */
+	SENT_FROM_MEMORY			/* a large bytea, from where it lies */
+} SentFrom;
+
+typedef struct SentColumn
+{
+	Oid			type;
+	int16		format;
+	FmgrInfo	output;			/* or send function */
+	SentFrom	from;			/* in this row */
+	BlobValue	value;			/* SENT_FROM_EXTENTS */
+	const char *data;			/* SENT_FROM_MEMORY */
+	uint64		bytes;			/* of the form that is sent; unless SENT_FROM_OUTPUT */
+} SentColumn;
+
+struct BlobRowFormat
+{
+	Oid			blob_type;
+	const int16 *formats;		/* NULL: all text */
+	MemoryContext context;
+	TupleDesc	desc;			/* that columns were prepared for, or NULL */
+	SentColumn *columns;
+};
+
+/* The last result that was noted: it may be gone, so it is compared with, and not looked at. */
+static const bytea *noted_result = NULL;
+
+void
+blob_row_message_note_result(const bytea *result)
+{
+	noted_result = result;
+}
+
+BlobRowFormat *
+blob_row_format_make(Oid blob_type, const int16 *formats)
+{
+	BlobRowFormat *format = palloc0(sizeof(BlobRowFormat));
+
+	format->blob_type = blob_type;
+	format->formats = formats;
+	format->context = CurrentMemoryContext;
+	return format;
+}
+
+/* ---- columns ---- */
+
+static void
+prepare_columns(BlobRowFormat *format, TupleDesc desc)
+{
+	MemoryContext caller_context = MemoryContextSwitchTo(format->context);
+	SentColumn *columns = palloc0(sizeof(SentColumn) * desc->natts);
+	bool		is_varlena;
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Oid			type = TupleDescAttr(desc, i)->atttypid;
+		Oid			function;
+
+		columns[i].type = type;
+		columns[i].format = format->formats ? format->formats[i] : FORMAT_TEXT;
+		if (columns[i].format == FORMAT_BINARY)
+			getTypeBinaryOutputInfo(type, &function, &is_varlena);
+		else
+			getTypeOutputInfo(type, &function, &is_varlena);
+		fmgr_info(function, &columns[i].output);
+	}
+	format->columns = columns;
+	format->desc = desc;
+	MemoryContextSwitchTo(caller_context);
+}
+
+/*
+ * Whether this can be a large value that lies in extents.  A descriptor is short: what is long, or
+ * outside of the row, is content.  What is toasted is not looked into.
+ */
+static bool
+may_be_large(Datum datum)
+{
+	const struct varlena *varlena = (const struct varlena *) DatumGetPointer(datum);
+	BlobKey		key;
+
+	if (VARATT_IS_EXTERNAL(varlena) || VARATT_IS_COMPRESSED(varlena))
+		return toast_raw_datum_size(datum) <= BLCKSZ;
+	blob_key_load(varlena, &key);
+	return key.sha256 != NULL && key.size_bytes >= MIN_STREAMED_BYTES;
+}
+
+static bool
+unpack_large(Datum datum, BlobValue *value)
+{
+	if (!may_be_large(datum))
+		return false;
+	blob_value_unpack(PG_DETOAST_DATUM_PACKED(datum), value);
+	return !value->is_inline && value->size_bytes >= MIN_STREAMED_BYTES;
+}
+
+/* Is this a large result of one of our functions? */
+static bool
+is_large_result(Datum datum)
+{
+	return DatumGetPointer(datum) == (const char *) noted_result &&
+		VARATT_IS_4B_U(DatumGetPointer(datum)) &&
+		VARSIZE_4B(DatumGetPointer(datum)) >= MIN_STREAMED_BYTES;
+}
+
+bool
+blob_row_message_is_wanted(const BlobRowFormat *format, TupleTableSlot *slot)
+{
+	for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
+	{
+		Oid			type = TupleDescAttr(slot->tts_tupleDescriptor, i)->atttypid;
+
+		if (slot->tts_isnull[i])
+			continue;
+		if (type == BYTEAOID ? is_large_result(slot->tts_values[i]) :
+			type == format->blob_type && may_be_large(slot->tts_values[i]))
+			return true;
+	}
+	return false;
+}
+
+/* Choose how a value is sent that is not null. */
+static void
+choose_column(const BlobRowFormat *format, SentColumn *column, Datum datum)
+{
+	bool		is_binary = column->format == FORMAT_BINARY;
+
+	column->from = SENT_FROM_OUTPUT;
+	if (column->type == BYTEAOID && is_binary && is_large_result(datum))
+	{
+		column->from = SENT_FROM_MEMORY;
+		column->data = VARDATA_4B(DatumGetPointer(datum));
+		column->bytes = VARSIZE_4B(DatumGetPointer(datum)) - VARHDRSZ;
+	}
+	else if (column->type == format->blob_type &&
+			 (is_binary || bytea_output == BYTEA_OUTPUT_HEX) &&
+			 unpack_large(datum, &column->value))
+	{
+		column->from = SENT_FROM_EXTENTS;
+		column->bytes = is_binary ? column->value.size_bytes :
+			HEX_PREFIX_BYTES + 2 * column->value.size_bytes;
+	}
+}
+
+/*
+ * Choose for all columns.  Whatever the server would refuse is left to it: an unknown format, what
+ * is too large for a datum or a message.  Is there anything to be streamed?
+ */
+static bool
+choose_columns(BlobRowFormat *format, TupleTableSlot *slot)
+{
+	uint64		total_bytes = 0;
+
+	for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
+	{
+		SentColumn *column = &format->columns[i];
+
+		if (column->format != FORMAT_BINARY && column->format != FORMAT_TEXT)
+			return false;
+		if (slot->tts_isnull[i])
+			continue;
+		choose_column(format, column, slot->tts_values[i]);
+		if (column->from != SENT_FROM_OUTPUT)
+			total_bytes += column->bytes;
+	}
+	return total_bytes > 0 && total_bytes < MaxAllocSize - BLOB_WIRE_ROOM_BYTES;
+}
+
+/* ---- the message ---- */
+
+static void
+append_column(StringInfo plain, SentColumn *column, Datum datum)
+{
+	if (column->format == FORMAT_BINARY)
+	{
+		bytea	   *bytes = SendFunctionCall(&column->output, datum);
+
+		pq_sendint32(plain, VARSIZE(bytes) - VARHDRSZ);
+		pq_sendbytes(plain, VARDATA(bytes), VARSIZE(bytes) - VARHDRSZ);
+	}
+	else
+	{
+		char	   *text = OutputFunctionCall(&column->output, datum);
+		char	   *sent = pg_server_to_client(text, strlen(text));
+		int			length = strlen(sent);
+
+		pq_sendint32(plain, length);
+		pq_sendbytes(plain, sent, length);
+	}
+}
+
+/*
+ * All of the message but what is streamed; cuts[i] says after how many bytes that of column i
+ * belongs.  Returns the message's length.
+ */
+static uint64
+make_plain_part(BlobRowFormat *format, TupleTableSlot *slot, StringInfo plain, int *cuts)
+{
+	int			count = slot->tts_tupleDescriptor->natts;
+	uint64		streamed_bytes = 0;
+
+	initStringInfo(plain);
+	pq_sendint16(plain, count);
+	for (int i = 0; i < count; i++)
+	{
+		SentColumn *column = &format->columns[i];
+
+		if (slot->tts_isnull[i])
+			pq_sendint32(plain, -1);
+		else if (column->from == SENT_FROM_OUTPUT)
+			append_column(plain, column, slot->tts_values[i]);
+		else
+		{
+			pq_sendint32(plain, (uint32) column->bytes);
+			streamed_bytes += column->bytes;
+		}
+		cuts[i] = plain->len;
+	}
+	return plain->len + streamed_bytes;
+}
+
+/*
+ * Read a piece.  As long as nothing has been sent, cancels are served as usual; from then on they
+ * wait until the message has ended, as they do while the server sends one of its own.
+ */
+static void
+read_piece(const BlobValue *value, uint64 offset, uint64 length, char *target)
+{
+	bool		is_open = blob_wire_is_open();
+
+	if (is_open)
+		HOLD_INTERRUPTS();
+	blob_read(value, offset, length, target);
+	if (is_open)
+		RESUME_INTERRUPTS();
+}
+
+static void
+stream_binary(const BlobValue *value)
+{
+	uint64		length;
+
+	for (uint64 offset = 0; offset < value->size_bytes && !blob_wire_is_lost(); offset += length)
+	{
+		length = Min(value->size_bytes - offset, BLOB_WIRE_ROOM_BYTES);
+		read_piece(value, offset, length, blob_wire_room());
+		blob_wire_advance(length);
+	}
+}
+
+static void
+stream_text(const BlobValue *value)
+{
+	char	   *piece = palloc(TEXT_PIECE_BYTES);
+	uint64		length;
+
+	blob_wire_append(HEX_PREFIX, HEX_PREFIX_BYTES);
+	for (uint64 offset = 0; offset < value->size_bytes && !blob_wire_is_lost(); offset += length)
+	{
+		length = Min(value->size_bytes - offset, TEXT_PIECE_BYTES);
+		read_piece(value, offset, length, piece);
+		hex_encode(piece, length, blob_wire_room());
+		blob_wire_advance(2 * length);
+	}
+	pfree(piece);
+}
+
+static void
+stream_column(const SentColumn *column)
+{
+	if (column->from == SENT_FROM_MEMORY)
+	{
+		blob_wire_append(column->data, column->bytes);
+		return;
+	}
+	blob_readahead_announce(&column->value.descriptor);
+	if (column->format == FORMAT_BINARY)
+		stream_binary(&column->value);
+	else
+		stream_text(&column->value);
+	blob_stat_count(streamed_bytes, column->value.size_bytes);
+}
+
+static void
+send_message(BlobRowFormat *format, TupleTableSlot *slot)
+{
+	int			count = slot->tts_tupleDescriptor->natts;
+	int		   *cuts = palloc(sizeof(int) * count);
+	int			done = 0;
+	StringInfoData plain;
+	uint64		length = make_plain_part(format, slot, &plain, cuts);
+
+	blob_wire_begin('D', (uint32) (sizeof(uint32) + length));
+	for (int i = 0; i < count; i++)
+	{
+		blob_wire_append(plain.data + done, cuts[i] - done);
+		done = cuts[i];
+		if (!slot->tts_isnull[i] && format->columns[i].from != SENT_FROM_OUTPUT)
+			stream_column(&format->columns[i]);
+	}
+	blob_wire_end();
+}
+
+/*
+ * The map's lock is held through all pieces, because none of them may have to wait for it.  What
+ * can be known about errors before the first byte is sent shall be known.
+ */
+static void
+send_row(BlobRowFormat *format, TupleTableSlot *slot)
+{
+	BlobSpace	space;
+
+	blob_space_open(&space, AccessShareLock);
+	for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
+		if (!slot->tts_isnull[i] && format->columns[i].from == SENT_FROM_EXTENTS)
+			blob_require_readable(&format->columns[i].value);
+	PG_TRY();
+	{
+		send_message(format, slot);
+	}
+	PG_CATCH();
+	{
+		if (blob_wire_is_open())
+			blob_wire_fail();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	blob_space_close(&space);
+}
+
+bool
+blob_row_message_send(BlobRowFormat *format, TupleTableSlot *slot)
+{
+	if (format->desc != slot->tts_tupleDescriptor)
+		prepare_columns(format, slot->tts_tupleDescriptor);
+	if (!choose_columns(format, slot))
+		return false;
+	send_row(format, slot);
+	return true;
+}
