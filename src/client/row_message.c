@@ -5,7 +5,7 @@
  * The server makes a row's message in memory before it sends the first byte of it: a value is
  * copied from the cache to the result of its output function, from there to the message, and from
  * there, in small parts, to the connection.  Here the message's length is computed from the sizes
- * of the values, and content is read and sent in pieces.  README.md in this folder has the protocol.
+ * of the values, and content is read and sent in pieces; see README.md in this folder.
  */
 #include "postgres.h"
 
@@ -319,7 +319,8 @@ stream_column(const SentColumn *column)
 		blob_wire_append(column->data, column->bytes);
 		return;
 	}
-	blob_readahead_announce(&column->value.descriptor);
+	if (column->value.size_bytes > BLOB_WIRE_ROOM_BYTES)
+		blob_readahead_announce(&column->value.descriptor);
 	if (column->format == FORMAT_BINARY)
 		stream_binary(&column->value);
 	else

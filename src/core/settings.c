@@ -64,7 +64,7 @@ define_store_settings(void)
 							 "Verifies the SHA-256 digest whenever a whole value is read.",
 							 NULL, &blob_verify_reads, false, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("blobext.stream_results",
-							 "Sends large values of query results to the client while they are read.",
+							 "Sends large values of results to the client while they are read.",
 							 "Without it, as with blobext.verify_reads, a row is made in memory "
 							 "before it is sent.",
 							 &blob_stream_results, true, PGC_USERSET, 0, NULL, NULL, NULL);
