@@ -80,8 +80,8 @@ open_message(void)
 }
 
 /*
- * Write to the connection.  Interrupts are served by nobody between two pieces, so a request to
- * die is looked for here; whoever waits for the client inside is woken up by it.
+ * Write to the connection.  The only interrupt that is served here is a request to die, while the
+ * client keeps us waiting.
  */
 static void
 send_bytes(const char *data, Size bytes)
@@ -105,8 +105,6 @@ send_bytes(const char *data, Size bytes)
 			lose_connection();
 		}
 	}
-	if (ProcDiePending)
-		CHECK_FOR_INTERRUPTS();
 }
 
 static void

@@ -310,6 +310,9 @@ begin_to_read($reader);
 $node->stop('fast');
 $node->start;
 
+# Nothing was left to the end of the transaction to be released.
+unlike(slurp_file($node->logfile), qr/WARNING/, 'no leak was warned of');
+
 # ---- damage ----
 
 $client = RawClient->new($node, 'postgres');
