@@ -12,9 +12,12 @@
  * the resource owner is released under which it was started: that takes as long as the device
  * needs for MAX_WINDOW_BYTES.
  *
- * A sequence is noticed by its position alone: the next read begins where the last one ended.  The
- * window is topped up when half of it has been used, in one go, so that clients with a statement
- * (and its end) for each piece have most of their pieces served from the cache.
+ * A sequence is noticed by its position alone: the next read begins where the last one ended.
+ *
+ * What is ahead of the reader is a window.  At most half of a large window is in flight, and the
+ * device gets more as soon as half of that has arrived, whether the reader has come to it or not:
+ * there are devices (of virtual machines) that announce all that they were given at once, and stand
+ * still until they are given more.
  */
 #include "postgres.h"
 
@@ -40,6 +43,9 @@
 /* How far ahead; a part of the cache at most. */
 #define MAX_WINDOW_BYTES (4 * 1024 * 1024)
 #define CACHE_PARTS 8
+
+/* Windows up to this size are requested as a whole. */
+#define WHOLE_WINDOW_BYTES (1024 * 1024)
 
 /* A value that is read in sequence. */
 typedef struct BlobStream
@@ -74,6 +80,7 @@ typedef struct AheadRead
 
 static AheadRead reads[BLOB_IO_MAX_AHEAD];
 static int	reads_in_use = 0;
+static uint64 in_flight_bytes = 0;	/* of requests that were not seen to have arrived */
 
 /* ---- the end of requests ---- */
 
@@ -82,6 +89,7 @@ static void
 finish_ahead(AheadRead *read)
 {
 	blob_io_wait(&read->request);
+	in_flight_bytes -= read->request.length;
 	for (int i = 0; i < read->part_count; i++)
 		blob_cache_end_fill(read->fill_nos[i], 0,
 							read->request.error != 0 ? 0 : read->valid_bytes[i]);
@@ -125,7 +133,7 @@ blob_readahead_process_begins(void)
 	before_shmem_exit(at_exit, (Datum) 0);
 }
 
-void
+bool
 blob_readahead_await(const BlobSpaceId *space, BlobPageNo page)
 {
 	for (int i = 0; i < BLOB_IO_MAX_AHEAD && reads_in_use > 0; i++)
@@ -136,10 +144,13 @@ blob_readahead_await(const BlobSpaceId *space, BlobPageNo page)
 			page < read->first_page + read->request.length / BLOB_PAGE_SIZE &&
 			read->space.dboid == space->dboid && read->space.incarnation == space->incarnation)
 		{
+			bool		has_arrived = blob_io_poll(&read->request);
+
 			finish_ahead(read);
-			return;
+			return !has_arrived;
 		}
 	}
+	return false;
 }
 
 /* ---- sequences ---- */
@@ -200,9 +211,7 @@ blob_readahead_plan(const BlobDescriptor *descriptor, uint64 offset_bytes, uint6
 {
 	BlobAheadPlan plan = {0};
 	uint64		end = offset_bytes + length_bytes;
-	uint64		limit = descriptor->size_bytes - descriptor->rest_bytes;
 	BlobStream *stream;
-	uint64		window;
 
 	/* The most frequent read needs nothing of this. */
 	if (length_bytes == descriptor->size_bytes)
@@ -219,13 +228,22 @@ blob_readahead_plan(const BlobDescriptor *descriptor, uint64 offset_bytes, uint6
 		return plan;
 	}
 	stream->sequence_bytes += length_bytes;
-	window = get_window_bytes(stream);
-	if (stream->ahead_end - end > window / 2 || stream->ahead_end >= limit)
-		return plan;
 	plan.stream = stream;
-	plan.start = stream->ahead_end;
-	plan.end = Min(end + window, limit);
 	return plan;
+}
+
+/* Content that is due when the read has come to a position; start is end if nothing is. */
+static void
+find_due(const BlobStream *stream, const BlobDescriptor *descriptor, uint64 position,
+		 uint64 *start, uint64 *end)
+{
+	uint64		window = get_window_bytes(stream);
+	uint64		at_once = Max(Min(window, WHOLE_WINDOW_BYTES), window / 2);
+	uint64		limit = Min(position + window, descriptor->size_bytes - descriptor->rest_bytes);
+
+	*start = *end = stream->ahead_end;
+	if (in_flight_bytes <= at_once / 2 && *start < limit)
+		*end = Min(*start + at_once - in_flight_bytes, limit);
 }
 
 /* ---- requests ---- */
@@ -258,6 +276,7 @@ start_request(AheadRead *read)
 
 	if (read == NULL || read->part_count == 0)
 		return;
+	in_flight_bytes += request->length;
 	request->vector_count = read->part_count;
 	request->file_offset = blob_layout_file_offset(read->first_page);
 	request->fd = blob_segment_open(&read->space, blob_segment_of(read->first_page),
@@ -331,36 +350,40 @@ finish_arrived(void)
 
 void
 blob_readahead_start(BlobSpace *space, const BlobDescriptor *descriptor,
-					 const BlobAheadPlan *plan)
+					 const BlobAheadPlan *plan, uint64 position)
 {
 	BlobRange	range;
+	uint64		first;
+	uint64		end;
 	uint64		start;
 	AheadRead  *read = NULL;
 
 	finish_arrived();
 	if (plan->stream == NULL || !blob_io_is_asynchronous())
 		return;
+	find_due(plan->stream, descriptor, position, &first, &end);
+	if (first == end)
+		return;
 	blob_readahead_process_begins();
-	range = blob_range_find(descriptor, plan->start, plan->end - plan->start);
+	range = blob_range_find(descriptor, first, end - first);
 	start = range.first_start;
-	plan->stream->ahead_end = plan->end;
+	plan->stream->ahead_end = end;
 	for (int i = 0; i < range.count; i++)
 	{
 		BlobExtent *extent = &range.extents[i];
 		uint64		content_bytes = range.content_bytes[i];
 		uint32		chunk_bytes = blob_cache_chunk_bytes(extent->pages);
-		uint64		offset = plan->start - Min(plan->start, start);
+		uint64		offset = first - Min(first, start);
 
 		if (!blob_extent_is_valid(space->map, descriptor, extent))
 			break;
 		/* A chunk that was begun by the read itself is left to the next one. */
 		offset = TYPEALIGN64(chunk_bytes, offset);
-		for (; offset < content_bytes && start + offset < plan->end; offset += chunk_bytes)
+		for (; offset < content_bytes && start + offset < end; offset += chunk_bytes)
 		{
 			read = add_chunk(read, &space->id, extent, offset,
 							 (uint32) Min(chunk_bytes, content_bytes - offset));
-			plan->stream->ahead_end = Max(plan->end, start + Min(offset + chunk_bytes,
-																 content_bytes));
+			plan->stream->ahead_end = Max(end, start + Min(offset + chunk_bytes, content_bytes));
 		}
 		start += content_bytes;
 	}

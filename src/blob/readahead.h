@@ -17,8 +17,6 @@
 typedef struct BlobAheadPlan
 {
 	struct BlobStream *stream;	/* NULL: nothing */
-	uint64		start;			/* content offsets, in bytes */
-	uint64		end;
 	bool		is_expected;	/* the read itself was requested ahead: start with this */
 } BlobAheadPlan;
 
@@ -36,15 +34,19 @@ extern BlobAheadPlan blob_readahead_plan(const BlobDescriptor *descriptor, uint6
 extern void blob_readahead_announce(const BlobDescriptor *descriptor);
 
 /*
- * Start requests for what was planned, in a claim of the I/O engine.  They fill frames of the
+ * Start as many requests as are due when the read has come to a position (content offset, in
+ * bytes), in a claim of the I/O engine; cheap if there are none.  They fill frames of the
  * cache, and are waited for by blob_readahead_await(), or when the resource owner ends that is
  * current now (so at the end of the query, the cursor, the transaction), or the process.  No error
  * comes of them: what cannot be read ahead is left to the read.
  */
 extern void blob_readahead_start(BlobSpace *space, const BlobDescriptor *descriptor,
-								 const BlobAheadPlan *plan);
+								 const BlobAheadPlan *plan, uint64 position);
 
-/* Wait for the request ahead that covers a page, if there is one.  Never throws. */
-extern void blob_readahead_await(const BlobSpaceId *space, BlobPageNo page);
+/*
+ * Wait for the request ahead that covers a page; false if there is none, or if it had arrived.
+ * Never throws.
+ */
+extern bool blob_readahead_await(const BlobSpaceId *space, BlobPageNo page);
 
 #endif							/* BLOB_READAHEAD_H */

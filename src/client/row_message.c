@@ -20,7 +20,6 @@
 #include "libpq/pqformat.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "space/space.h"
 #include "utils/builtins.h"
 #include "utils/bytea.h"
 #include "utils/lsyscache.h"
@@ -65,6 +64,7 @@ struct BlobRowFormat
 	const int16 *formats;		/* NULL: all text */
 	MemoryContext context;
 	TupleDesc	desc;			/* that columns were prepared for, or NULL */
+	int			column_count;
 	SentColumn *columns;
 };
 
@@ -90,6 +90,7 @@ blob_row_format_make(Oid blob_type, const int16 *formats)
 
 /* ---- columns ---- */
 
+/* Again whenever rows have another description: partitions have theirs. */
 static void
 prepare_columns(BlobRowFormat *format, TupleDesc desc)
 {
@@ -97,6 +98,10 @@ prepare_columns(BlobRowFormat *format, TupleDesc desc)
 	SentColumn *columns = palloc0(sizeof(SentColumn) * desc->natts);
 	bool		is_varlena;
 
+	if (format->columns != NULL)
+		pfree(format->columns);
+	format->columns = columns;
+	format->desc = NULL;
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Oid			type = TupleDescAttr(desc, i)->atttypid;
@@ -110,8 +115,8 @@ prepare_columns(BlobRowFormat *format, TupleDesc desc)
 			getTypeOutputInfo(type, &function, &is_varlena);
 		fmgr_info(function, &columns[i].output);
 	}
-	format->columns = columns;
 	format->desc = desc;
+	format->column_count = desc->natts;
 	MemoryContextSwitchTo(caller_context);
 }
 
@@ -209,7 +214,7 @@ choose_columns(BlobRowFormat *format, TupleTableSlot *slot)
 		if (column->from != SENT_FROM_OUTPUT)
 			total_bytes += column->bytes;
 	}
-	return total_bytes > 0 && total_bytes < MaxAllocSize - BLOB_WIRE_ROOM_BYTES;
+	return total_bytes > 0 && total_bytes < MaxAllocSize;
 }
 
 /* ---- the message ---- */
@@ -329,18 +334,15 @@ stream_column(const SentColumn *column)
 }
 
 static void
-send_message(BlobRowFormat *format, TupleTableSlot *slot)
+send_message(BlobRowFormat *format, TupleTableSlot *slot, uint64 length, const char *plain,
+			 const int *cuts)
 {
-	int			count = slot->tts_tupleDescriptor->natts;
-	int		   *cuts = palloc(sizeof(int) * count);
 	int			done = 0;
-	StringInfoData plain;
-	uint64		length = make_plain_part(format, slot, &plain, cuts);
 
 	blob_wire_begin('D', (uint32) (sizeof(uint32) + length));
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < format->column_count; i++)
 	{
-		blob_wire_append(plain.data + done, cuts[i] - done);
+		blob_wire_append(plain + done, cuts[i] - done);
 		done = cuts[i];
 		if (!slot->tts_isnull[i] && format->columns[i].from != SENT_FROM_OUTPUT)
 			stream_column(&format->columns[i]);
@@ -348,22 +350,34 @@ send_message(BlobRowFormat *format, TupleTableSlot *slot)
 	blob_wire_end();
 }
 
-/*
- * The map's lock is held through all pieces, because none of them may have to wait for it.  What
- * can be known about errors before the first byte is sent shall be known.
- */
+/* What can be known about errors before the first byte is sent shall be known. */
 static void
-send_row(BlobRowFormat *format, TupleTableSlot *slot)
+require_readable(const BlobRowFormat *format, TupleTableSlot *slot)
 {
-	BlobSpace	space;
-
-	blob_space_open(&space, AccessShareLock);
-	for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
+	for (int i = 0; i < format->column_count; i++)
 		if (!slot->tts_isnull[i] && format->columns[i].from == SENT_FROM_EXTENTS)
 			blob_require_readable(&format->columns[i].value);
+}
+
+bool
+blob_row_message_send(BlobRowFormat *format, TupleTableSlot *slot)
+{
+	TupleDesc	desc = slot->tts_tupleDescriptor;
+	int		   *cuts = palloc(sizeof(int) * desc->natts);
+	StringInfoData plain;
+	uint64		length;
+
+	if (format->desc != desc || format->column_count != desc->natts)
+		prepare_columns(format, desc);
+	if (!choose_columns(format, slot))
+		return false;
+	length = make_plain_part(format, slot, &plain, cuts);
+	if (length >= MaxAllocSize)
+		return false;
+	require_readable(format, slot);
 	PG_TRY();
 	{
-		send_message(format, slot);
+		send_message(format, slot, length, plain.data, cuts);
 	}
 	PG_CATCH();
 	{
@@ -372,16 +386,5 @@ send_row(BlobRowFormat *format, TupleTableSlot *slot)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	blob_space_close(&space);
-}
-
-bool
-blob_row_message_send(BlobRowFormat *format, TupleTableSlot *slot)
-{
-	if (format->desc != slot->tts_tupleDescriptor)
-		prepare_columns(format, slot->tts_tupleDescriptor);
-	if (!choose_columns(format, slot))
-		return false;
-	send_row(format, slot);
 	return true;
 }

@@ -23,7 +23,7 @@ typedef struct RowSender
 	DestReceiver pub;
 	DestReceiver *inner;		/* not owned */
 	BlobRowFormat *format;
-	MemoryContext query_context;
+	MemoryContext context;		/* of all of this, for one run of the executor */
 	MemoryContext row_context;	/* of rows that are sent here; NULL: there was none */
 } RowSender;
 
@@ -37,7 +37,7 @@ send_row(RowSender *sender, TupleTableSlot *slot)
 	bool		is_sent;
 
 	if (sender->row_context == NULL)
-		sender->row_context = AllocSetContextCreate(sender->query_context,
+		sender->row_context = AllocSetContextCreate(sender->context,
 													"blobext row for the client",
 													ALLOCSET_DEFAULT_SIZES);
 	caller_context = MemoryContextSwitchTo(sender->row_context);
@@ -81,10 +81,14 @@ destroy_sender(DestReceiver *self)
 {
 }
 
-static DestReceiver *
-make_sender(QueryDesc *query_desc, Oid blob_type)
+/* In a context of its own: a portal may run thousands of times, a few rows each. */
+static RowSender *
+make_sender(const QueryDesc *query_desc, Oid blob_type)
 {
-	MemoryContext caller_context = MemoryContextSwitchTo(query_desc->estate->es_query_cxt);
+	MemoryContext context = AllocSetContextCreate(query_desc->estate->es_query_cxt,
+												  "blobext rows for the client",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller_context = MemoryContextSwitchTo(context);
 	RowSender  *sender = palloc0(sizeof(RowSender));
 
 	sender->pub.receiveSlot = receive_row;
@@ -94,9 +98,9 @@ make_sender(QueryDesc *query_desc, Oid blob_type)
 	sender->pub.mydest = query_desc->dest->mydest;
 	sender->inner = query_desc->dest;
 	sender->format = blob_row_format_make(blob_type, ActivePortal->formats);
-	sender->query_context = CurrentMemoryContext;
+	sender->context = context;
 	MemoryContextSwitchTo(caller_context);
-	return &sender->pub;
+	return sender;
 }
 
 /* ---- the hook ---- */
@@ -125,7 +129,7 @@ find_streamable(const QueryDesc *query_desc)
 	Oid			blob_type;
 
 	if (query_desc->dest == NULL || query_desc->tupDesc == NULL ||
-		(query_desc->dest->mydest != DestRemote && query_desc->dest->mydest != DestRemoteExecute))
+		!blob_wire_is_of_server(query_desc->dest))
 		return InvalidOid;
 	if (!blob_stream_results || blob_verify_reads || !blob_wire_is_usable() ||
 		ActivePortal == NULL || ActivePortal->queryDesc != query_desc)
@@ -151,13 +155,15 @@ rows_executor_run(QueryDesc *query_desc, ScanDirection direction,
 {
 	DestReceiver *dest = query_desc->dest;
 	Oid			blob_type = find_streamable(query_desc);
+	RowSender  *sender;
 
 	if (!OidIsValid(blob_type))
 	{
 		run_query(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
 		return;
 	}
-	query_desc->dest = make_sender(query_desc, blob_type);
+	sender = make_sender(query_desc, blob_type);
+	query_desc->dest = &sender->pub;
 	PG_TRY();
 	{
 		run_query(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
@@ -167,6 +173,7 @@ rows_executor_run(QueryDesc *query_desc, ScanDirection direction,
 		query_desc->dest = dest;
 	}
 	PG_END_TRY();
+	MemoryContextDelete(sender->context);
 }
 
 void

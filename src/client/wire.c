@@ -23,6 +23,7 @@
 #define BUFFER_BYTES (BLOB_WIRE_ROOM_BYTES + SLACK_BYTES)
 
 static const PQcommMethods *server_methods = NULL;
+static bool (*server_receive_slot) (TupleTableSlot *slot, DestReceiver *self) = NULL;
 
 /* The message in work; the buffer is allocated once in the life of a process that needs it. */
 static char *buffer = NULL;
@@ -34,7 +35,17 @@ static bool is_lost;
 void
 blob_wire_init(void)
 {
+	DestReceiver *receiver = CreateDestReceiver(DestRemote);
+
 	server_methods = PqCommMethods;
+	server_receive_slot = receiver->receiveSlot;
+	receiver->rDestroy(receiver);
+}
+
+bool
+blob_wire_is_of_server(const DestReceiver *receiver)
+{
+	return receiver->receiveSlot == server_receive_slot;
 }
 
 bool
@@ -58,11 +69,15 @@ blob_wire_is_lost(void)
 
 /* As the server does it for its own buffer: the next service of interrupts ends the session. */
 static void
-lose_connection(void)
+lose_connection(int error)
 {
 	is_lost = true;
 	ClientConnectionLost = 1;
 	InterruptPending = 1;
+	errno = error;
+	ereport(COMMERROR,
+			(errcode_for_socket_access(),
+			 errmsg("could not send data to client: %m")));
 }
 
 /* What the server has in its own buffer precedes the message. */
@@ -98,12 +113,7 @@ send_bytes(const char *data, Size bytes)
 		if (result > 0)
 			sent += result;
 		else if (errno != EINTR)
-		{
-			ereport(COMMERROR,
-					(errcode_for_socket_access(),
-					 errmsg("could not send data to client: %m")));
-			lose_connection();
-		}
+			lose_connection(errno);
 	}
 }
 
@@ -183,6 +193,9 @@ blob_wire_end(void)
 	if (is_open && !is_lost)
 		whereToSendOutput = DestRemote;
 	is_open = false;
+	/* Who comes back to the server's main loop without a client reads standard input there. */
+	if (is_lost)
+		CHECK_FOR_INTERRUPTS();
 }
 
 void

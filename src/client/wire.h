@@ -12,9 +12,13 @@
 #include "postgres.h"
 
 #include "core/compat.h"
+#include "tcop/dest.h"
 
 /* Remember how the server sends messages when nobody else has a hand in it; from _PG_init. */
 extern void blob_wire_init(void);
+
+/* Whether this is the server's own receiver of rows for the client, and nobody's in its place. */
+extern bool blob_wire_is_of_server(const DestReceiver *receiver);
 
 /* Whether this process can send messages in that way. */
 extern bool blob_wire_is_usable(void);

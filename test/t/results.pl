@@ -140,6 +140,24 @@ is(scalar @$rows, $count, 'gives all rows');
 check_rows($rows, [1], 'and their values');
 $client->query('RESET ALL');
 
+# Partitions whose rows have descriptions of their own, in turn.
+$node->safe_psql('postgres', q(
+CREATE TABLE parted (LIKE t) PARTITION BY LIST ((id % 2));
+CREATE TABLE even (junk integer, LIKE t);
+ALTER TABLE even DROP junk;
+ALTER TABLE parted ATTACH PARTITION even FOR VALUES IN (0);
+CREATE TABLE odd PARTITION OF parted FOR VALUES IN (1);
+INSERT INTO parted SELECT * FROM t;
+CREATE INDEX ON parted (id);));
+$client->query('SET enable_sort = off');
+my $merged = "SELECT $columns FROM parted AS t ORDER BY id";
+($rows) = $client->query("EXPLAIN $merged");
+like($rows->[0]->[0], qr/Merge Append/, 'rows of partitions in turn');
+($rows) = $client->extended($merged, [1], 0);
+is(scalar @$rows, $count, 'all rows');
+check_rows($rows, [1], 'their values');
+$client->query('RESET ALL');
+
 # What goes other ways, or is left to the server.
 ($rows) = $client->query("BEGIN; DECLARE k CURSOR FOR $query; FETCH ALL FROM k; COMMIT");
 check_rows($rows, [0], 'cursor');
@@ -160,6 +178,13 @@ foreach my $from ('all_rows()', 'v', '(SELECT * FROM t UNION ALL SELECT * FROM t
 is(scalar(grep { $_->[0] ne $_->[3] || substr($_->[1], -length($_->[3]) || 1e9) ne $_->[3]
 		|| substr($_->[2], -length($_->[3]) || 1e9) ne $_->[3] } grep { length $_->[3] } @$rows), 0,
 	'domains, arrays, rows');
+
+# Long columns before the first value.
+($rows) = $client->extended("SELECT repeat('x', id * 4000), repeat('y', 300000), b, repeat('z', 20000), c, o"
+	  . ' FROM t WHERE id < 100 ORDER BY id', [1], 0);
+is(scalar(grep { $rows->[$_]->[0] ne 'x' x ($_ * 4000) || $rows->[$_]->[1] ne 'y' x 300_000
+		|| $rows->[$_]->[2] ne $rows->[$_]->[5] || $rows->[$_]->[3] ne 'z' x 20_000 } 0 .. $#sizes), 0,
+	'long columns between values');
 
 # Results of functions, sent from where they lie.
 ($rows) = $client->extended('SELECT b::bytea, o, blob_read(b, 5, 400000), substring(o FROM 6 FOR 400000),'
@@ -233,6 +258,16 @@ foreach my $stream ('on', 'off')
 	$reader->close;
 }
 
+# A portal that runs many times.
+my $runner = RawClient->new($node, 'postgres');
+my $runs = 'SELECT b FROM t, generate_series(1, %d) WHERE id = 5';
+$runner->extended(sprintf($runs, 300), [1], 1);
+my $peak = peak_kb($runner->{pid});
+($rows) = $runner->extended(sprintf($runs, 3000), [1], 1);
+is(scalar(grep { $_->[0] ne content('b5', 65_537) } @$rows), 0, 'one row for each Execute');
+cmp_ok(peak_kb($runner->{pid}) - $peak, '<', 8_000, 'needs no memory for each');
+$runner->close;
+
 # ---- in the middle of a message ----
 
 # Start to read the large value, and stop after the beginning of the message.
@@ -284,6 +319,13 @@ sleep(0.2);
 $reader->read($reader->{left});
 ($rows, $error) = $reader->finish;
 like($error, qr/canceling statement due to user request/, 'does likewise');
+
+# Who moves the map need not wait for a client.
+begin_to_read($reader);
+$node->safe_psql('postgres', q(SET lock_timeout = '10s'; BEGIN; LOCK TABLE blobext_map IN ACCESS EXCLUSIVE MODE;
+	COMMIT));
+ok(substr($reader->{begin}, 6) . $reader->read($reader->{left}) eq $large, 'the map is locked meanwhile');
+$reader->finish;
 
 # The map's lock, and all others, are gone.
 is($node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE pid = $reader->{pid}"), '0',
