@@ -381,12 +381,12 @@ cut_to_written(const Reader *reader, BlobPageNo page, ReadPart *part)
 }
 
 /*
- * Read [offset, offset + length) of one extent, which holds content_bytes of the content from
- * content_start on, chunk by chunk, from the cache or by requests.  A chunk that crosses a segment's end is cut there.
+ * Read [offset, offset + length) of one extent, of which content_bytes are content, chunk by
+ * chunk, from the cache or by requests.  A chunk that crosses a segment's end is cut there.
  */
 static void
-read_extent(Reader *reader, const BlobExtent *extent, uint64 content_start,
-			uint64 content_bytes, uint64 offset, uint64 length, char *target)
+read_extent(Reader *reader, const BlobExtent *extent, uint64 content_bytes, uint64 offset,
+			uint64 length, char *target)
 {
 	uint32		chunk_bytes = blob_cache_chunk_bytes(extent->pages);
 
@@ -400,8 +400,7 @@ read_extent(Reader *reader, const BlobExtent *extent, uint64 content_start,
 
 		/* What was waited for may not have arrived alone: give the device more at once. */
 		if (reader->use_cache && blob_readahead_await(&reader->space->id, page))
-			blob_readahead_start(reader->space, reader->descriptor, &reader->ahead,
-								 content_start + offset);
+			blob_readahead_start(reader->space, reader->descriptor, &reader->ahead);
 		if (!reader->use_cache ||
 			!blob_cache_get(&reader->space->id, extent->generation, chunk_bytes, offset, wanted,
 							target))
@@ -484,14 +483,13 @@ read_range(Reader *reader, const BlobRange *range, uint64 offset, uint64 length,
 	bool		starts_ahead = reader->ahead.is_expected;
 
 	if (starts_ahead)
-		blob_readahead_start(reader->space, reader->descriptor, &reader->ahead, offset);
+		blob_readahead_start(reader->space, reader->descriptor, &reader->ahead);
 	for (int i = 0; i < range->count; i++)
 	{
 		uint64		content_bytes = range->content_bytes[i];
 		uint64		part = Min(length, start + content_bytes - offset);
 
-		read_extent(reader, &range->extents[i], start, content_bytes, offset - start, part,
-					target);
+		read_extent(reader, &range->extents[i], content_bytes, offset - start, part, target);
 		offset += part;
 		target += part;
 		length -= part;
@@ -501,7 +499,7 @@ read_range(Reader *reader, const BlobRange *range, uint64 offset, uint64 length,
 	if (!starts_ahead)
 	{
 		blob_io_submit();
-		blob_readahead_start(reader->space, reader->descriptor, &reader->ahead, offset);
+		blob_readahead_start(reader->space, reader->descriptor, &reader->ahead);
 	}
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
 		finish_read(reader, (reader->current + i) % BLOB_IO_BUFFER_COUNT);

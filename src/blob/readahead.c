@@ -229,19 +229,20 @@ blob_readahead_plan(const BlobDescriptor *descriptor, uint64 offset_bytes, uint6
 	}
 	stream->sequence_bytes += length_bytes;
 	plan.stream = stream;
+	plan.read_end = end;
 	return plan;
 }
 
-/* Content that is due when the read has come to a position; start is end if nothing is. */
+/* Content that is due to be requested; start is end if nothing is. */
 static void
-find_due(const BlobStream *stream, const BlobDescriptor *descriptor, uint64 position,
-		 uint64 *start, uint64 *end)
+find_due(const BlobAheadPlan *plan, const BlobDescriptor *descriptor, uint64 *start, uint64 *end)
 {
-	uint64		window = get_window_bytes(stream);
+	uint64		window = get_window_bytes(plan->stream);
 	uint64		at_once = Max(Min(window, WHOLE_WINDOW_BYTES), window / 2);
-	uint64		limit = Min(position + window, descriptor->size_bytes - descriptor->rest_bytes);
+	uint64		limit = Min(plan->read_end + window,
+							descriptor->size_bytes - descriptor->rest_bytes);
 
-	*start = *end = stream->ahead_end;
+	*start = *end = plan->stream->ahead_end;
 	if (in_flight_bytes <= at_once / 2 && *start < limit)
 		*end = Min(*start + at_once - in_flight_bytes, limit);
 }
@@ -350,7 +351,7 @@ finish_arrived(void)
 
 void
 blob_readahead_start(BlobSpace *space, const BlobDescriptor *descriptor,
-					 const BlobAheadPlan *plan, uint64 position)
+					 const BlobAheadPlan *plan)
 {
 	BlobRange	range;
 	uint64		first;
@@ -361,7 +362,7 @@ blob_readahead_start(BlobSpace *space, const BlobDescriptor *descriptor,
 	finish_arrived();
 	if (plan->stream == NULL || !blob_io_is_asynchronous())
 		return;
-	find_due(plan->stream, descriptor, position, &first, &end);
+	find_due(plan, descriptor, &first, &end);
 	if (first == end)
 		return;
 	blob_readahead_process_begins();

@@ -17,6 +17,7 @@
 typedef struct BlobAheadPlan
 {
 	struct BlobStream *stream;	/* NULL: nothing */
+	uint64		read_end;		/* content offset, in bytes, where the read ends */
 	bool		is_expected;	/* the read itself was requested ahead: start with this */
 } BlobAheadPlan;
 
@@ -34,14 +35,14 @@ extern BlobAheadPlan blob_readahead_plan(const BlobDescriptor *descriptor, uint6
 extern void blob_readahead_announce(const BlobDescriptor *descriptor);
 
 /*
- * Start as many requests as are due when the read has come to a position (content offset, in
- * bytes), in a claim of the I/O engine; cheap if there are none.  They fill frames of the
- * cache, and are waited for by blob_readahead_await(), or when the resource owner ends that is
+ * Start as many of the planned requests as are due now, in a claim of the I/O engine; to be called
+ * again while the read goes on, and cheap if nothing is due.  They fill frames of the cache, and
+ * are waited for by blob_readahead_await(), or when the resource owner ends that is
  * current now (so at the end of the query, the cursor, the transaction), or the process.  No error
  * comes of them: what cannot be read ahead is left to the read.
  */
 extern void blob_readahead_start(BlobSpace *space, const BlobDescriptor *descriptor,
-								 const BlobAheadPlan *plan, uint64 position);
+								 const BlobAheadPlan *plan);
 
 /*
  * Wait for the request ahead that covers a page; false if there is none, or if it had arrived.
