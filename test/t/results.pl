@@ -15,7 +15,8 @@ use lib $FindBin::RealBin;
 use BlobTest;
 use RawClient;
 
-my $node = blob_cluster('main', conf => "blobext.cache_size = '2MB'\nmax_parallel_workers = 4\n");
+my $node = blob_cluster('main', init => [ '--encoding=UTF8' ],
+	conf => "blobext.cache_size = '2MB'\nmax_parallel_workers = 4\n");
 
 # Sizes around those where values begin to be streamed, where pieces and buffers end; b as o, c of
 # another size; nulls, and inline values in the row, compressed and toasted.
