@@ -141,15 +141,6 @@ find_streamable(const QueryDesc *query_desc)
 }
 
 static void
-run_query(QueryDesc *query_desc, ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER)
-{
-	if (prev_executor_run_hook)
-		prev_executor_run_hook(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
-	else
-		standard_ExecutorRun(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
-}
-
-static void
 rows_executor_run(QueryDesc *query_desc, ScanDirection direction,
 				  uint64 count BLOB_RUN_EXTRA_PARAMETER)
 {
@@ -159,14 +150,16 @@ rows_executor_run(QueryDesc *query_desc, ScanDirection direction,
 
 	if (!OidIsValid(blob_type))
 	{
-		run_query(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
+		blob_store_run_query(prev_executor_run_hook, query_desc, direction,
+							 count BLOB_RUN_EXTRA_ARGUMENT);
 		return;
 	}
 	sender = make_sender(query_desc, blob_type);
 	query_desc->dest = &sender->pub;
 	PG_TRY();
 	{
-		run_query(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
+		blob_store_run_query(prev_executor_run_hook, query_desc, direction,
+							 count BLOB_RUN_EXTRA_ARGUMENT);
 	}
 	PG_FINALLY();
 	{

@@ -33,7 +33,8 @@ extern void blob_wire_append(const char *data, Size bytes);
 
 /*
  * Where the next bytes of the message can be made in place: at least BLOB_WIRE_ROOM_BYTES, unless
- * the message ends before.  blob_wire_advance() says how many there are now.
+ * the message ends before.  blob_wire_advance() says how many there are now.  Shorter messages are
+ * sent by blob_wire_end() alone.
  */
 #define BLOB_WIRE_ROOM_BYTES (256 * 1024)
 extern char *blob_wire_room(void);

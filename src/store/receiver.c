@@ -204,15 +204,6 @@ label_description(CommandDest destination, TupleDesc desc, const StoreTypes *typ
 	return labelled;
 }
 
-static void
-run_query(QueryDesc *query_desc, ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER)
-{
-	if (prev_executor_run_hook)
-		prev_executor_run_hook(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
-	else
-		standard_ExecutorRun(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
-}
-
 /*
  * Put receiver and row description in place, where this query's destination asks for it.
  * CurrentMemoryContext may be short-lived, so both go to the query's.
@@ -255,13 +246,15 @@ store_executor_run(QueryDesc *query_desc, ScanDirection direction,
 	was_bounding = blob_store_set_bounding(false);
 	if (!was_bounding && query_desc->tupDesc == desc && query_desc->dest == dest)
 	{
-		run_query(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
+		blob_store_run_query(prev_executor_run_hook, query_desc, direction,
+							 count BLOB_RUN_EXTRA_ARGUMENT);
 		return;
 	}
 
 	PG_TRY();
 	{
-		run_query(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
+		blob_store_run_query(prev_executor_run_hook, query_desc, direction,
+							 count BLOB_RUN_EXTRA_ARGUMENT);
 	}
 	PG_FINALLY();
 	{

@@ -29,6 +29,16 @@ blob_store_install_hooks(void)
 	blob_store_install_object_access_hook();
 }
 
+void
+blob_store_run_query(ExecutorRun_hook_type previous, QueryDesc *query_desc,
+					 ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER)
+{
+	if (previous)
+		previous(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
+	else
+		standard_ExecutorRun(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
+}
+
 bool
 blob_store_suppressed(void)
 {

@@ -11,6 +11,8 @@
 #include "postgres.h"
 
 #include "access/tupdesc.h"
+#include "core/compat.h"
+#include "executor/executor.h"
 #include "nodes/parsenodes.h"
 
 /*
@@ -43,6 +45,10 @@ extern Oid	blob_store_type(void);
 
 /* Is this type blobstate, or a domain over it? */
 extern bool blob_store_is_blob_type(Oid type_oid, Oid blob_type);
+
+/* Go on with a query: an ExecutorRun hook calls the one before it, or the server's function. */
+extern void blob_store_run_query(ExecutorRun_hook_type previous, QueryDesc *query_desc,
+								 ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER);
 
 /* Both set a state that blob_store_suppressed() looks at; they return the previous one. */
 extern bool blob_store_set_planning(bool planning);

@@ -175,15 +175,6 @@ leave(const Target *target)
 }
 
 static void
-run_query(QueryDesc *query_desc, ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER)
-{
-	if (prev_executor_run_hook)
-		prev_executor_run_hook(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
-	else
-		standard_ExecutorRun(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
-}
-
-static void
 finish_query(QueryDesc *query_desc)
 {
 	if (prev_executor_finish_hook)
@@ -206,13 +197,15 @@ target_executor_run(QueryDesc *query_desc, ScanDirection direction,
 
 	if (!modifies_tables(query_desc))
 	{
-		run_query(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
+		blob_store_run_query(prev_executor_run_hook, query_desc, direction,
+							 count BLOB_RUN_EXTRA_ARGUMENT);
 		return;
 	}
 	PG_TRY();
 	{
 		enter(&target);
-		run_query(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
+		blob_store_run_query(prev_executor_run_hook, query_desc, direction,
+							 count BLOB_RUN_EXTRA_ARGUMENT);
 		leave(&target);
 	}
 	PG_FINALLY();
