@@ -80,7 +80,7 @@ typedef struct AheadRead
 
 static AheadRead reads[BLOB_IO_MAX_AHEAD];
 static int	reads_in_use = 0;
-static uint64 in_flight_bytes = 0;	/* of requests that were not seen to have arrived */
+static uint64 in_flight_bytes = 0;	/* of reads in use */
 
 /* ---- the end of requests ---- */
 
@@ -277,7 +277,6 @@ start_request(AheadRead *read)
 
 	if (read == NULL || read->part_count == 0)
 		return;
-	in_flight_bytes += request->length;
 	request->vector_count = read->part_count;
 	request->file_offset = blob_layout_file_offset(read->first_page);
 	request->fd = blob_segment_open(&read->space, blob_segment_of(read->first_page),
@@ -335,6 +334,7 @@ add_chunk(AheadRead *read, const BlobSpaceId *space, const BlobExtent *extent, u
 	read->request.vectors[read->part_count].iov_base = blob_cache_fill_memory(fill_no);
 	read->request.vectors[read->part_count++].iov_len = length;
 	read->request.length += length;
+	in_flight_bytes += length;
 	return read;
 }
 

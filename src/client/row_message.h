@@ -29,7 +29,11 @@ extern bool blob_row_message_send(BlobRowFormat *format, TupleTableSlot *slot);
 /* Has the row a value that may be streamed?  Cheap, allocates nothing. */
 extern bool blob_row_message_is_wanted(const BlobRowFormat *format, TupleTableSlot *slot);
 
-/* See blob_rows_note_result(). */
+/*
+ * One of our functions has made this result.  If it comes to the client as it is, and is large, it
+ * is sent from where it lies, without a copy.  (Results of others' functions are none of our
+ * business.)
+ */
 extern void blob_row_message_note_result(const bytea *result);
 
 #endif							/* BLOB_ROW_MESSAGE_H */

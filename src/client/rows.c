@@ -170,12 +170,6 @@ rows_executor_run(QueryDesc *query_desc, ScanDirection direction,
 }
 
 void
-blob_rows_note_result(const bytea *result)
-{
-	blob_row_message_note_result(result);
-}
-
-void
 blob_rows_install_hook(void)
 {
 	blob_wire_init();

@@ -8,7 +8,7 @@
 #include "postgres.h"
 
 #include "blob/blob.h"
-#include "client/rows.h"
+#include "client/row_message.h"
 #include "fmgr.h"
 #include "libpq/pqformat.h"
 #include "sql/error_detail.h"
@@ -55,7 +55,7 @@ blob_sql_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes)
 	result = palloc(VARHDRSZ + length_bytes);
 	SET_VARSIZE(result, VARHDRSZ + length_bytes);
 	blob_read(value, offset_bytes, length_bytes, VARDATA(result));
-	blob_rows_note_result(result);
+	blob_row_message_note_result(result);
 	return result;
 }
 

@@ -303,9 +303,9 @@ sub is_begin_of_content
 }
 
 my $reader = RawClient->new($node, 'postgres');
-$reader->query("SET statement_timeout = '300ms'");
+$reader->query("SET statement_timeout = '2s'");
 begin_to_read($reader);
-sleep(0.6);
+sleep(2.5);
 is(length($reader->read($reader->{left})), $reader->{left},
 	'a timeout waits for the end of the message');
 ($rows, $error) = $reader->finish;
@@ -374,11 +374,11 @@ my $page = $node->safe_psql('postgres',
 sub flip
 {
 	open(my $handle, '+<:raw', $file) or die $!;
-	seek($handle, $page * 4096, 0) or die $!;
-	sysread($handle, my $byte, 1);
-	sysseek($handle, $page * 4096, 0);
+	sysseek($handle, $page * 4096, 0) // die $!;
+	sysread($handle, my $byte, 1) or die $!;
+	sysseek($handle, $page * 4096, 0) // die $!;
 	syswrite($handle, $byte ^ "\x01") or die $!;
-	close $handle;
+	close $handle or die $!;
 	$node->restart;
 	$client = RawClient->new($node, 'postgres');
 	return;
