@@ -63,9 +63,8 @@ struct BlobRowFormat
 	Oid			blob_type;
 	const int16 *formats;		/* NULL: all text */
 	MemoryContext context;
-	TupleDesc	desc;			/* that columns were prepared for, or NULL */
-	int			column_count;
-	SentColumn *columns;
+	TupleDesc	desc;			/* of the query: rows of partitions have some of their own */
+	SentColumn *columns;		/* NULL: not prepared */
 };
 
 /* The last result that was noted: it may be gone, so it is compared with, and not looked at. */
@@ -78,11 +77,12 @@ blob_row_message_note_result(const bytea *result)
 }
 
 BlobRowFormat *
-blob_row_format_make(Oid blob_type, const int16 *formats)
+blob_row_format_make(Oid blob_type, TupleDesc desc, const int16 *formats)
 {
 	BlobRowFormat *format = palloc0(sizeof(BlobRowFormat));
 
 	format->blob_type = blob_type;
+	format->desc = desc;
 	format->formats = formats;
 	format->context = CurrentMemoryContext;
 	return format;
@@ -90,21 +90,16 @@ blob_row_format_make(Oid blob_type, const int16 *formats)
 
 /* ---- columns ---- */
 
-/* Again whenever rows have another description: partitions have theirs. */
 static void
-prepare_columns(BlobRowFormat *format, TupleDesc desc)
+prepare_columns(BlobRowFormat *format)
 {
 	MemoryContext caller_context = MemoryContextSwitchTo(format->context);
-	SentColumn *columns = palloc0(sizeof(SentColumn) * desc->natts);
+	SentColumn *columns = palloc0(sizeof(SentColumn) * format->desc->natts);
 	bool		is_varlena;
 
-	if (format->columns != NULL)
-		pfree(format->columns);
-	format->columns = columns;
-	format->desc = NULL;
-	for (int i = 0; i < desc->natts; i++)
+	for (int i = 0; i < format->desc->natts; i++)
 	{
-		Oid			type = TupleDescAttr(desc, i)->atttypid;
+		Oid			type = TupleDescAttr(format->desc, i)->atttypid;
 		Oid			function;
 
 		columns[i].type = type;
@@ -115,8 +110,7 @@ prepare_columns(BlobRowFormat *format, TupleDesc desc)
 			getTypeOutputInfo(type, &function, &is_varlena);
 		fmgr_info(function, &columns[i].output);
 	}
-	format->desc = desc;
-	format->column_count = desc->natts;
+	format->columns = columns;
 	MemoryContextSwitchTo(caller_context);
 }
 
@@ -157,9 +151,10 @@ is_large_result(Datum datum)
 bool
 blob_row_message_is_wanted(const BlobRowFormat *format, TupleTableSlot *slot)
 {
-	for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
+	Assert(slot->tts_tupleDescriptor->natts == format->desc->natts);
+	for (int i = 0; i < format->desc->natts; i++)
 	{
-		Oid			type = TupleDescAttr(slot->tts_tupleDescriptor, i)->atttypid;
+		Oid			type = TupleDescAttr(format->desc, i)->atttypid;
 
 		if (slot->tts_isnull[i])
 			continue;
@@ -202,7 +197,7 @@ choose_columns(BlobRowFormat *format, TupleTableSlot *slot)
 {
 	uint64		total_bytes = 0;
 
-	for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
+	for (int i = 0; i < format->desc->natts; i++)
 	{
 		SentColumn *column = &format->columns[i];
 
@@ -247,7 +242,7 @@ append_column(StringInfo plain, SentColumn *column, Datum datum)
 static uint64
 make_plain_part(BlobRowFormat *format, TupleTableSlot *slot, StringInfo plain, int *cuts)
 {
-	int			count = slot->tts_tupleDescriptor->natts;
+	int			count = format->desc->natts;
 	uint64		streamed_bytes = 0;
 
 	initStringInfo(plain);
@@ -340,7 +335,7 @@ send_message(BlobRowFormat *format, TupleTableSlot *slot, uint64 length, const c
 	int			done = 0;
 
 	blob_wire_begin('D', (uint32) (sizeof(uint32) + length));
-	for (int i = 0; i < format->column_count; i++)
+	for (int i = 0; i < format->desc->natts; i++)
 	{
 		blob_wire_append(plain + done, cuts[i] - done);
 		done = cuts[i];
@@ -354,7 +349,7 @@ send_message(BlobRowFormat *format, TupleTableSlot *slot, uint64 length, const c
 static void
 require_readable(const BlobRowFormat *format, TupleTableSlot *slot)
 {
-	for (int i = 0; i < format->column_count; i++)
+	for (int i = 0; i < format->desc->natts; i++)
 		if (!slot->tts_isnull[i] && format->columns[i].from == SENT_FROM_EXTENTS)
 			blob_require_readable(&format->columns[i].value);
 }
@@ -362,13 +357,12 @@ require_readable(const BlobRowFormat *format, TupleTableSlot *slot)
 bool
 blob_row_message_send(BlobRowFormat *format, TupleTableSlot *slot)
 {
-	TupleDesc	desc = slot->tts_tupleDescriptor;
-	int		   *cuts = palloc(sizeof(int) * desc->natts);
+	int		   *cuts = palloc(sizeof(int) * format->desc->natts);
 	StringInfoData plain;
 	uint64		length;
 
-	if (format->desc != desc || format->column_count != desc->natts)
-		prepare_columns(format, desc);
+	if (format->columns == NULL)
+		prepare_columns(format);
 	if (!choose_columns(format, slot))
 		return false;
 	length = make_plain_part(format, slot, &plain, cuts);

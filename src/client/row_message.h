@@ -13,10 +13,11 @@
 typedef struct BlobRowFormat BlobRowFormat;
 
 /*
- * formats: the codes of the protocol, one for each column, or NULL (all text); they must outlive
- * the result, which is made in the current memory context.
+ * desc: what the client was told of the rows; formats: the codes of the protocol, one for each
+ * column, or NULL (all text).  Both must outlive the result, which is made in the current memory
+ * context.
  */
-extern BlobRowFormat *blob_row_format_make(Oid blob_type, const int16 *formats);
+extern BlobRowFormat *blob_row_format_make(Oid blob_type, TupleDesc desc, const int16 *formats);
 
 /*
  * Send a row to the client, if it has a value that is to be streamed; else false, and nothing was

@@ -97,7 +97,7 @@ make_sender(const QueryDesc *query_desc, Oid blob_type)
 	sender->pub.rDestroy = destroy_sender;
 	sender->pub.mydest = query_desc->dest->mydest;
 	sender->inner = query_desc->dest;
-	sender->format = blob_row_format_make(blob_type, ActivePortal->formats);
+	sender->format = blob_row_format_make(blob_type, query_desc->tupDesc, ActivePortal->formats);
 	sender->context = context;
 	MemoryContextSwitchTo(caller_context);
 	return sender;
