@@ -17,7 +17,8 @@
  * The value as it should be stored: an inline blobstate over blobext.inline_limit becomes a
  * descriptor of freshly written extents; everything else is returned as it is.  Where allocation
  * is not allowed (read-only transaction, recovery, parallel worker) the value is returned inline:
- * that costs size, never correctness.
+ * that costs size, never correctness.  ERROR XB001 if it is a descriptor whose extents are not its
+ * own any more: what is stored is read by others later.
  *
  * datum may be toasted, compressed or have a short header.  The result is either the same pointer
  * or palloc'ed in the current context.  Assigns an XID when it writes.
@@ -55,6 +56,13 @@ extern void blob_require_readable(const BlobValue *value);
  * later than the descriptor's.
  */
 extern void blob_require_extent(const BlobDescriptor *descriptor, int extent_no);
+
+/* The same for those of the first count extents whose is_wanted[] is true. */
+extern void blob_require_extents(const BlobDescriptor *descriptor, const bool *is_wanted,
+								 int count);
+
+/* The same for all extents. */
+extern void blob_require_valid(const BlobDescriptor *descriptor);
 
 /*
  * Check that all extents of a descriptor are allocated, none by a later generation.  Gives the

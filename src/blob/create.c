@@ -52,9 +52,12 @@ blob_externalize(Datum datum)
 		result = PointerGetDatum(blob_writer_store(value.inline_data, value.size_bytes));
 	else
 	{
-		/* It may be one of ours, from before, that has not been synced. */
+		/* It may be stale, or one of ours, from before, that has not been synced. */
 		if (!value.is_inline)
+		{
+			blob_require_valid(&value.descriptor);
 			blob_durability_publish();
+		}
 		result = datum;
 	}
 	if ((Pointer) plain != DatumGetPointer(datum))

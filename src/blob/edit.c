@@ -10,7 +10,7 @@
 
 #include "access/xact.h"
 #include "blob/blob.h"
-#include "blob/durability.h"
+#include "blob/complete.h"
 #include "blob/edit.h"
 #include "blob/ring.h"
 #include "blob/writer.h"
@@ -285,16 +285,19 @@ pack_overwrite(Overwrite *overwrite)
 {
 	BlobDescriptor *descriptor = &overwrite->descriptor;
 	BlobExtent *extents = palloc(sizeof(BlobExtent) * (overwrite->extent_count + 1));
+	bool	   *is_shared = palloc(sizeof(bool) * (overwrite->extent_count + 1));
 	int			count = overwrite->extent_count - (descriptor->has_rest_page ? 1 : 0);
 	struct varlena *datum;
 
 	for (int i = 0; i < overwrite->extent_count; i++)
 	{
 		extents[i] = overwrite->extents[i].extent;
+		is_shared[i] = !overwrite->extents[i].is_touched;
 		descriptor->generation = Max(descriptor->generation, extents[i].generation);
 	}
-	datum = blob_descriptor_pack(descriptor, extents, count);
+	datum = blob_complete(descriptor, extents, count, &overwrite->value->descriptor, is_shared);
 	pfree(extents);
+	pfree(is_shared);
 	return datum;
 }
 
@@ -329,7 +332,6 @@ overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64
 	replace_rest_page(&overwrite, &space);
 	copy_content(&overwrite);
 	blob_space_close(&space);
-	blob_durability_publish();
 
 	datum = pack_overwrite(&overwrite);
 	blob_stat_count(stored_blobs, 1);

@@ -152,22 +152,47 @@ blob_require_extent(const BlobDescriptor *descriptor, int extent_no)
 	blob_space_close(&space);
 }
 
-int
-blob_find_stale_extent(const BlobDescriptor *descriptor)
+/* The first of the wanted extents (NULL: all) that is not the descriptor's any more, or -1. */
+static int
+find_stale(const BlobDescriptor *descriptor, const bool *is_wanted, int count)
 {
-	BlobSpace	space;
 	int			stale = -1;
+	BlobSpace	space;
+
+	Assert(count <= blob_descriptor_extent_count(descriptor));
 
 	blob_space_open(&space, AccessShareLock);
-	for (int i = 0; i < blob_descriptor_extent_count(descriptor) && stale < 0; i++)
+	for (int i = 0; i < count && stale < 0; i++)
 	{
 		BlobExtent	extent = blob_descriptor_extent(descriptor, i);
 
-		if (!blob_extent_is_valid(space.map, descriptor, &extent))
+		if ((is_wanted == NULL || is_wanted[i]) &&
+			!blob_extent_is_valid(space.map, descriptor, &extent))
 			stale = i;
 	}
 	blob_space_close(&space);
 	return stale;
+}
+
+void
+blob_require_extents(const BlobDescriptor *descriptor, const bool *is_wanted, int count)
+{
+	int			stale = find_stale(descriptor, is_wanted, count);
+
+	if (stale >= 0)
+		report_stale(descriptor, stale);
+}
+
+void
+blob_require_valid(const BlobDescriptor *descriptor)
+{
+	blob_require_extents(descriptor, NULL, blob_descriptor_extent_count(descriptor));
+}
+
+int
+blob_find_stale_extent(const BlobDescriptor *descriptor)
+{
+	return find_stale(descriptor, NULL, blob_descriptor_extent_count(descriptor));
 }
 
 int

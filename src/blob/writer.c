@@ -9,7 +9,7 @@
 
 #include "access/xact.h"
 #include "blob/blob.h"
-#include "blob/durability.h"
+#include "blob/complete.h"
 #include "blob/ring.h"
 #include "blob/writer.h"
 #include "core/settings.h"
@@ -222,7 +222,8 @@ claim(BlobWriter *writer, BlobSpace *space, uint64 pages)
 			copy_last_extent(writer, space, pages);
 			break;
 		case BLOB_CLAIM_STALE:
-			blob_require_extent(&writer->base.descriptor, writer->current);
+			if (current->is_shared)
+				blob_require_extent(&writer->base.descriptor, writer->current);
 			elog(ERROR, "extent %d of a value changed its state", writer->current);
 	}
 }
@@ -590,12 +591,12 @@ complete(BlobWriter *writer)
 {
 	BlobDescriptor descriptor = {.size_bytes = writer->size_bytes};
 	BlobExtent *extents = palloc(sizeof(BlobExtent) * (writer->extent_count + 1));
+	bool	   *is_shared = palloc0(sizeof(bool) * (writer->extent_count + 1));
 	int			count = 0;
 	struct varlena *datum;
 
 	if (!writer->keeps_room)
 		fit_last_extent(writer);
-	blob_durability_publish();
 
 	blob_digest_update(&writer->digest, writer->buffer + (writer->hashed_bytes -
 														   writer->flushed_bytes),
@@ -611,12 +612,14 @@ complete(BlobWriter *writer)
 	{
 		if (writer->extents[i].used_pages == 0)
 			continue;
+		is_shared[count] = writer->extents[i].is_shared;
 		extents[count++] = writer->extents[i].extent;
 		if (writer->extents[i].extent.is_tail)
 			descriptor.tail_content_pages = writer->extents[i].used_pages;
 	}
-	datum = blob_descriptor_pack(&descriptor, extents, count);
+	datum = blob_complete(&descriptor, extents, count, &writer->base.descriptor, is_shared);
 	pfree(extents);
+	pfree(is_shared);
 
 	blob_stat_count(stored_blobs, 1);
 	blob_stat_count(stored_bytes, writer->written_bytes);

@@ -101,7 +101,7 @@ extern uint64 blob_space_allocated_pages(const BlobSpaceId *id);
  * ours.  Must not fail, nor wait for more than a moment.
  */
 typedef void (*BlobSpaceAllocationHook) (const BlobSpaceId *id, uint64 allocated_pages);
-extern BlobSpaceAllocationHook blob_space_allocation_hook;
+extern PGDLLEXPORT BlobSpaceAllocationHook blob_space_allocation_hook;
 
 /*
  * Log that a store is gone, and remove its files; true when they are.  For what only the collector
