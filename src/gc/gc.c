@@ -56,6 +56,7 @@ void
 blob_gc_install_hooks(void)
 {
 	blob_gc_carriers_install();
+	blob_gc_constants_install();
 	blob_gc_launcher_register();
 	blob_space_allocation_hook = blob_gc_schedule_allocated;
 }
@@ -372,6 +373,8 @@ settle_roots(BlobGcRound *round)
 		round->roots = blob_gc_list_roots(round);
 		if (round->roots->obstacle != NULL)
 			return blob_gc_skip(round, "%s", round->roots->obstacle);
+		/* Between the list and the moment L, see "Constants in caches". */
+		blob_gc_constants_give_up();
 		if (!blob_gc_wait_for_transactions(round))
 			return false;
 		again = blob_gc_list_roots(round);

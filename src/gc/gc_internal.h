@@ -138,6 +138,15 @@ extern void blob_gc_measure_churn(const BlobGcRoots *roots, uint64 allocated_pag
 /* worker.c: cost settings of automatic rounds. */
 extern void blob_gc_worker_options(BlobGcOptions *options);
 
+/*
+ * constants.c: make every backend of the database give up what its caches have of values, at the latest
+ * when the transaction ends in which it runs now.  The second tells standbys, which must have
+ * replayed the sweep before.
+ */
+extern void blob_gc_constants_install(void);
+extern void blob_gc_constants_give_up(void);
+extern void blob_gc_constants_log(void);
+
 /* carriers.c */
 extern Size blob_gc_carriers_shmem_size(void);
 extern void blob_gc_carriers_shmem_init(void);

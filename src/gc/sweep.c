@@ -111,7 +111,10 @@ blob_gc_sweep(BlobGcRound *round)
 
 	/* So that the next start does not find the same extents again. */
 	if (sweep->end_of_wal != InvalidXLogRecPtr)
+	{
 		XLogFlush(sweep->end_of_wal);
+		blob_gc_constants_log();
+	}
 	pfree(sweep);
 	return is_done;
 }

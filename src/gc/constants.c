@@ -1,0 +1,253 @@
+/*
+ * gc/constants.c
+ *	  Constants that caches of the server keep from one transaction to the next, see "Constants in
+ *	  caches" in the README of this folder.
+ *
+ * A function that is declared IMMUTABLE and returns a stored value is folded to its descriptor: in
+ * cached plans, in index expressions and predicates (relation cache), in checks of domains (type
+ * cache).  A round makes every backend of its database give these up.  It sends what a change of a
+ * catalog would send, without changing one.
+ *
+ * A backend that receives the messages while it is in a transaction may keep constants all the same:
+ * the relation cache does not evaluate an index anew that is open, and a constant that is being
+ * evaluated enters its cache later.  Such a backend gives them up once more when its transaction has
+ * closed everything.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "blob/walk.h"
+#include "catalog/pg_index.h"
+#include "catalog/pg_partitioned_table.h"
+#include "catalog/pg_type.h"
+#include "core/compat.h"
+#include "gc/gc_internal.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "storage/sinval.h"
+#include "storage/standby.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+/*
+ * Hash values of messages about pg_constraint, between which those of a round have the OIDs of
+ * relations as theirs.  A constraint that has one of them by chance does no harm.
+ */
+#define FIRST_MARK 0xB10BE571
+#define LAST_MARK 0xB10BE572
+
+/* Relations that a backend remembers; with more it gives up all of its relation cache. */
+#define MAX_REMEMBERED 64
+
+/* What this backend gives up when its transaction has ended. */
+static bool gives_up;			/* anything */
+static bool gives_up_all;		/* all relations, else: */
+static bool is_listing;			/* the messages that follow name relations */
+static Oid	relations[MAX_REMEMBERED];
+static int	relation_count;
+
+/* ---- receiving ---- */
+
+/* What the messages do at once is done by the server's own callbacks. */
+static void
+receive(Datum arg, int cache_id, uint32 hash_value)
+{
+	/* At the start of a transaction nothing is open, nothing is being evaluated. */
+	if (!IsTransactionState())
+		return;
+	if (hash_value == 0)		/* messages were lost */
+		gives_up = gives_up_all = true;
+	else if (hash_value == FIRST_MARK)
+		gives_up = is_listing = true;
+	else if (hash_value == LAST_MARK)
+		is_listing = false;
+	else if (is_listing && relation_count < MAX_REMEMBERED)
+		relations[relation_count++] = (Oid) hash_value;
+	else if (is_listing)
+		gives_up_all = true;
+}
+
+/*
+ * Runs after the locks of a top-level transaction have been released: all relations are closed.
+ * Nothing here reads a catalog; the relation cache reads the relation map's files if all of it
+ * goes.
+ */
+static void
+at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *arg)
+{
+	if (phase != RESOURCE_RELEASE_AFTER_LOCKS || !is_top_level || !gives_up ||
+		IsTransactionState())
+		return;
+	if (gives_up_all)
+		RelationCacheInvalidate(false);
+	else
+	{
+		for (int i = 0; i < relation_count; i++)
+			RelationCacheInvalidateEntry(relations[i]);
+	}
+	gives_up = gives_up_all = is_listing = false;
+	relation_count = 0;
+	CallSyscacheCallbacks(NAMESPACEOID, FIRST_MARK);
+	CallSyscacheCallbacks(CONSTROID, FIRST_MARK);
+}
+
+void
+blob_gc_constants_install(void)
+{
+	CacheRegisterSyscacheCallback(CONSTROID, receive, (Datum) 0);
+	RegisterResourceReleaseCallback(at_release, NULL);
+}
+
+/* ---- sending ---- */
+
+static bool
+holds_blobstate(Oid type)
+{
+	return type == RECORDOID || blob_walk_type_holds(type);
+}
+
+/* Is there a call without variables whose result can hold blobstate? */
+static bool
+find_call(Node *node, void *context)
+{
+	Oid			type = InvalidOid;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, FuncExpr))
+		type = ((FuncExpr *) node)->funcresulttype;
+	else if (IsA(node, OpExpr))
+		type = ((OpExpr *) node)->opresulttype;
+	if (OidIsValid(type) && holds_blobstate(type) && !contain_var_clause(node))
+		return true;
+	return expression_tree_walker(node, find_call, context);
+}
+
+static bool
+column_has_call(HeapTuple tuple, TupleDesc row_type, AttrNumber column)
+{
+	bool		is_null;
+	Datum		tree = heap_getattr(tuple, column, row_type, &is_null);
+
+	return !is_null && find_call(stringToNode(TextDatumGetCString(tree)), NULL);
+}
+
+/* The relations that rows of a catalog are about, if one of two columns has such a call. */
+static List *
+list_relations(List *found, Oid catalog_oid, AttrNumber relid_column, AttrNumber first_column,
+			   AttrNumber second_column)
+{
+	Relation	catalog = table_open(catalog_oid, AccessShareLock);
+	TupleDesc	row_type = RelationGetDescr(catalog);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, snapshot, 0, NULL);
+	HeapTuple	tuple;
+	bool		is_null;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		if (column_has_call(tuple, row_type, first_column) ||
+			column_has_call(tuple, row_type, second_column))
+			found = lappend_oid(found, DatumGetObjectId(heap_getattr(tuple, relid_column,
+																	 row_type, &is_null)));
+	}
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(catalog, AccessShareLock);
+	return found;
+}
+
+/* Indexes with expressions or predicates that can be folded to a value; partition keys as well. */
+static List *
+list_relations_with_constants(void)
+{
+	List	   *found = list_relations(NIL, IndexRelationId, Anum_pg_index_indexrelid,
+									   Anum_pg_index_indexprs, Anum_pg_index_indpred);
+
+	return list_relations(found, PartitionedRelationId, Anum_pg_partitioned_table_partrelid,
+						  Anum_pg_partitioned_table_partexprs,
+						  Anum_pg_partitioned_table_partexprs);
+}
+
+static SharedInvalidationMessage
+catalog_message(int cache_id, uint32 hash_value)
+{
+	SharedInvalidationMessage message;
+
+	memset(&message, 0, sizeof(message));	/* padding */
+	message.cc.id = (int8) cache_id;
+	message.cc.dbId = MyDatabaseId;
+	message.cc.hashValue = hash_value;
+	return message;
+}
+
+static SharedInvalidationMessage
+relation_message(Oid relid)
+{
+	SharedInvalidationMessage message;
+
+	memset(&message, 0, sizeof(message));
+	message.rc.id = SHAREDINVALRELCACHE_ID;
+	message.rc.dbId = MyDatabaseId;
+	message.rc.relId = relid;
+	return message;
+}
+
+/*
+ * The messages, in an order that matters: a backend that has received the first mark before its
+ * transaction began has received all before it as well.
+ */
+static SharedInvalidationMessage *
+make_messages(int *count)
+{
+	List	   *relids = list_relations_with_constants();
+	SharedInvalidationMessage *messages = palloc(sizeof(*messages) * (2 * list_length(relids) + 3));
+	ListCell   *cell;
+
+	*count = 0;
+	/* Plans: any change of a schema makes all of them invalid. */
+	messages[(*count)++] = catalog_message(NAMESPACEOID, FIRST_MARK);
+	foreach(cell, relids)
+		messages[(*count)++] = relation_message(lfirst_oid(cell));
+	/* Domains: any change of a constraint has all checks read anew. */
+	messages[(*count)++] = catalog_message(CONSTROID, FIRST_MARK);
+	foreach(cell, relids)
+		messages[(*count)++] = catalog_message(CONSTROID, lfirst_oid(cell));
+	messages[(*count)++] = catalog_message(CONSTROID, LAST_MARK);
+	list_free(relids);
+	return messages;
+}
+
+void
+blob_gc_constants_give_up(void)
+{
+	int			count;
+	SharedInvalidationMessage *messages = make_messages(&count);
+
+	SendSharedInvalidMessages(messages, count);
+	pfree(messages);
+}
+
+void
+blob_gc_constants_log(void)
+{
+	int			count;
+	SharedInvalidationMessage *messages;
+
+	if (!XLogStandbyInfoActive())
+		return;
+	messages = make_messages(&count);
+	LogStandbyInvalidations(count, messages, false);
+	pfree(messages);
+}
