@@ -22,8 +22,8 @@ extern void blob_map_read_meta(Relation map, BlobMapMeta *meta);
 extern BlobSpaceId blob_map_space_id(Relation map);
 
 /*
- * map_am.c: whose its access method is.  Is this row of pg_class that of the map, in the script that
- * makes it?  And the error for any relation that may not have it.
+ * map_am.c: whose its access method is.  Is this row of pg_class that of the map, in the script
+ * that makes it?  And the error for any relation that may not have it.
  */
 extern bool blob_map_is_being_created(Form_pg_class class);
 pg_noreturn extern void blob_map_refuse_relation(void);

@@ -7,8 +7,8 @@
  * tables refer to its positions.  Whatever would change or lose it is refused.  A sequential scan
  * shows the allocated extents, one row each: first page, pages, generation, kind, fill in bytes.
  *
- * No other relation may have this access method: README.md, "Whose the access method is".  Where one
- * has it all the same, because an older library let it be made, it has no rows.
+ * No other relation may have this access method: README.md, "Whose the access method is".  Where
+ * one has it all the same, because an older library let it be made, it has no rows.
  *
  * A publication FOR ALL TABLES includes the map, which means nothing to another server: to a
  * walsender it looks empty, and a subscriber passes over what it gets.
@@ -87,9 +87,9 @@ blob_map_is_being_created(Form_pg_class class)
 }
 
 /*
- * What make_new_heap() makes for VACUUM FULL, as far as it can be told before there is a catalog row:
- * its name, its schema, and the lock that its maker holds.  Somebody with the privilege to lock the
- * map could imitate that; blob_store_check_map_method() looks at the catalog row afterwards.
+ * What make_new_heap() makes for VACUUM FULL, as far as it can be told before there is a catalog
+ * row: its name, its schema, and the lock that its maker holds.  A role with the privilege to lock
+ * the map could imitate that; blob_store_check_map_method() looks at the catalog row afterwards.
  */
 static bool
 looks_like_rewrite(Relation relation)
@@ -129,8 +129,9 @@ is_map(Relation relation)
 }
 
 /*
- * A relation with this access method that is not the map cannot have got any pages from us.  If it
- * has some, its access method was changed in the catalog: to show no rows would lose them in a dump.
+ * A relation with this access method that is not the map cannot have got any pages from us.  If
+ * it has some, its access method was changed in the catalog: to show no rows would lose them in a
+ * dump.
  */
 static void
 check_has_no_pages(Relation relation)
@@ -408,8 +409,8 @@ map_tuple_lock(Relation relation, ItemPointer tid, Snapshot snapshot, TupleTable
 
 /*
  * Only a new relation may get new storage: that of CREATE EXTENSION, of pg_upgrade, or the
- * transient one of VACUUM FULL.  TRUNCATE comes here with an old one, or with one that a subtransaction
- * above has made.  Nothing has been made yet.
+ * transient one of VACUUM FULL.  TRUNCATE comes here with an old one, or with one that another
+ * subtransaction has made.  Nothing has been made yet.
  */
 static void
 map_set_new_filelocator(Relation relation, const RelFileLocator *new_file, char persistence,

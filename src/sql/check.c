@@ -148,8 +148,8 @@ blob_check_safely(BlobCheck *check, BlobCheckStep step, Oid relid)
 void
 blob_check_method(BlobCheck *check, Relation relation)
 {
-	char	   *strangeness = blob_gc_find_strangeness(relation->rd_rel,
-													   blob_walk_row_holds(RelationGetDescr(relation)));
+	bool		holds = blob_walk_row_holds(RelationGetDescr(relation));
+	char	   *strangeness = blob_gc_find_strangeness(relation->rd_rel, holds);
 
 	if (strangeness != NULL)
 		blob_check_report(check, RelationGetRelid(relation), NULL, NULL,

@@ -1,8 +1,8 @@
 /*
  * store/object_access.c
  *	  Where the server says that it has made or changed an object: refuse what could refer to
- *	  stored content for ever, or has the map's access method, keep values out of pg_statistic, refuse
- *	  copies of databases.
+ *	  stored content for ever, refuse the map's access method, keep values out of pg_statistic,
+ *	  refuse copies of databases.
  *
  * The object access hook is called for every index, table, statistics object and database, whatever
  * the statement (or the C code) that makes it.  The new catalog rows are there, but visible to
