@@ -58,14 +58,20 @@ COMMENT ON TYPE blobstate IS
 ALTER FUNCTION blobstate_in(cstring, oid, integer) VOLATILE;
 ALTER FUNCTION blobstate_recv(internal, oid, integer) VOLATILE;
 
-COMMENT ON FUNCTION blobstate_in(cstring, oid, integer) IS 'I/O';
+COMMENT ON FUNCTION blobstate_in(cstring, oid, integer) IS
+    'I/O; under COPY FROM it takes space of the store until the collector finds that '
+    'nothing refers to it';
 COMMENT ON FUNCTION blobstate_out(blobstate) IS 'I/O';
-COMMENT ON FUNCTION blobstate_recv(internal, oid, integer) IS 'I/O';
+COMMENT ON FUNCTION blobstate_recv(internal, oid, integer) IS
+    'I/O; under COPY FROM it takes space of the store until the collector finds that '
+    'nothing refers to it';
 COMMENT ON FUNCTION blobstate_send(blobstate) IS 'I/O';
 COMMENT ON FUNCTION blobstate_typmod_in(cstring[]) IS 'I/O typmod: always an error';
 COMMENT ON FUNCTION blobstate_typmod_out(integer) IS 'I/O typmod: always empty';
 COMMENT ON FUNCTION blobstate_typanalyze(internal) IS
     'statistics of blobstate columns, which do not refer to stored content';
+-- The server calls it, and asks nobody whether it may.
+REVOKE ALL ON FUNCTION blobstate_typanalyze(internal) FROM PUBLIC;
 
 -- ---------------------------------------------------------------------------
 -- Storing: written by the server into statements, of no use elsewhere
@@ -74,25 +80,33 @@ COMMENT ON FUNCTION blobstate_typanalyze(internal) IS
 CREATE FUNCTION blob_store_support(internal) RETURNS internal
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION blob_store_support(internal) IS 'planner support of blob_store';
+-- The server calls it, and asks nobody whether it may.
+REVOKE ALL ON FUNCTION blob_store_support(internal) FROM PUBLIC;
 
 CREATE FUNCTION blob_store(bytea) RETURNS blobstate
     AS 'MODULE_PATHNAME', 'blob_store_bytea' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION blob_store(bytea) IS
-    'content as a blobstate is stored: in extents if it is larger than blobext.inline_limit';
+    'content as a blobstate is stored: in extents if it is larger than '
+    'blobext.inline_limit; takes space of the store until the collector finds that nothing '
+    'refers to it';
 CREATE FUNCTION blob_store(blobstate) RETURNS blobstate
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE SUPPORT blob_store_support;
 COMMENT ON FUNCTION blob_store(blobstate) IS
-    'the value as it is stored: in extents if it is larger than blobext.inline_limit';
+    'the value as it is stored: in extents if it is larger than blobext.inline_limit; '
+    'takes space of the store until the collector finds that nothing refers to it';
 
 CREATE FUNCTION blobstate(blobstate, integer, boolean) RETURNS blobstate
     AS 'MODULE_PATHNAME', 'blobstate_coerce' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
     SUPPORT blob_store_support;
 COMMENT ON FUNCTION blobstate(blobstate, integer, boolean) IS
-    'the value as it is stored, on assignment to a column';
+    'the value as it is stored, on assignment to a column; takes space of the store until '
+    'the collector finds that nothing refers to it';
 
 CREATE CAST (blobstate AS blobstate) WITH FUNCTION blobstate(blobstate, integer, boolean)
     AS IMPLICIT;
-COMMENT ON CAST (blobstate AS blobstate) IS 'stores the value on assignment to a column';
+COMMENT ON CAST (blobstate AS blobstate) IS
+    'stores the value on assignment to a column; takes space of the store until the '
+    'collector finds that nothing refers to it';
 
 -- ---------------------------------------------------------------------------
 -- Casts
@@ -171,36 +185,50 @@ COMMENT ON FUNCTION substr(blobstate, bigint, bigint) IS
 
 CREATE FUNCTION blob_append(blobstate, bytea) RETURNS blobstate
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 100;
-COMMENT ON FUNCTION blob_append(blobstate, bytea) IS 'the value with bytes behind it';
+COMMENT ON FUNCTION blob_append(blobstate, bytea) IS
+    'the value with bytes behind it; takes space of the store until the collector finds '
+    'that nothing refers to it';
 CREATE FUNCTION blob_concat(blobstate, blobstate) RETURNS blobstate
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION blob_concat(blobstate, blobstate) IS 'implementation of || operator';
+COMMENT ON FUNCTION blob_concat(blobstate, blobstate) IS
+    'implementation of || operator; takes space of the store until the collector finds '
+    'that nothing refers to it';
 CREATE FUNCTION blob_prepend(bytea, blobstate) RETURNS blobstate
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION blob_prepend(bytea, blobstate) IS 'implementation of || operator';
+COMMENT ON FUNCTION blob_prepend(bytea, blobstate) IS
+    'implementation of || operator; takes space of the store until the collector finds '
+    'that nothing refers to it';
 CREATE FUNCTION blob_write(blobstate, "offset" bigint, bytea) RETURNS blobstate
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION blob_write(blobstate, bigint, bytea) IS
-    'the value with bytes from offset on replaced; longer, with zeros up to the offset, if need be';
+    'the value with bytes from offset on replaced; longer, with zeros up to the offset, if '
+    'need be; takes space of the store until the collector finds that nothing refers to it';
 CREATE FUNCTION blob_insert(blobstate, "offset" bigint, bytea) RETURNS blobstate
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION blob_insert(blobstate, bigint, bytea) IS
-    'the value with bytes inserted at offset';
+    'the value with bytes inserted at offset; takes space of the store until the collector '
+    'finds that nothing refers to it';
 CREATE FUNCTION blob_delete(blobstate, "offset" bigint, "length" bigint) RETURNS blobstate
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION blob_delete(blobstate, bigint, bigint) IS
-    'the value without so many bytes from offset on';
+    'the value without so many bytes from offset on; takes space of the store until the '
+    'collector finds that nothing refers to it';
 CREATE FUNCTION blob_truncate(blobstate, "length" bigint) RETURNS blobstate
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION blob_truncate(blobstate, bigint) IS
-    'the first bytes of the value; with zeros behind it if it is shorter';
+    'the first bytes of the value; with zeros behind it if it is shorter; takes space of '
+    'the store until the collector finds that nothing refers to it';
 
 CREATE OPERATOR || (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_append);
 CREATE OPERATOR || (LEFTARG = blobstate, RIGHTARG = blobstate, FUNCTION = blob_concat);
 CREATE OPERATOR || (LEFTARG = bytea, RIGHTARG = blobstate, FUNCTION = blob_prepend);
-COMMENT ON OPERATOR || (blobstate, bytea) IS 'append';
-COMMENT ON OPERATOR || (blobstate, blobstate) IS 'concatenate';
-COMMENT ON OPERATOR || (bytea, blobstate) IS 'prepend';
+COMMENT ON OPERATOR || (blobstate, bytea) IS
+    'append; takes space of the store until the collector finds that nothing refers to it';
+COMMENT ON OPERATOR || (blobstate, blobstate) IS
+    'concatenate; takes space of the store until the collector finds that nothing refers '
+    'to it';
+COMMENT ON OPERATOR || (bytea, blobstate) IS
+    'prepend; takes space of the store until the collector finds that nothing refers to it';
 
 -- ---------------------------------------------------------------------------
 -- Streaming: pieces out and in, server files, large objects
@@ -233,7 +261,9 @@ COMMENT ON FUNCTION blob_agg_blobstate_transfn(internal, blobstate) IS
     'aggregate transition function';
 CREATE FUNCTION blob_agg_finalfn(internal) RETURNS blobstate
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION blob_agg_finalfn(internal) IS 'aggregate final function';
+COMMENT ON FUNCTION blob_agg_finalfn(internal) IS
+    'aggregate final function; takes space of the store until the collector finds that '
+    'nothing refers to it';
 
 -- READ_WRITE: a value that is complete takes no more input, so these are no window functions.
 CREATE AGGREGATE blob_agg(bytea) (
@@ -244,7 +274,9 @@ CREATE AGGREGATE blob_agg(bytea) (
     FINALFUNC_MODIFY = READ_WRITE,
     PARALLEL = UNSAFE
 );
-COMMENT ON AGGREGATE blob_agg(bytea) IS 'concatenates the inputs to a value of any size';
+COMMENT ON AGGREGATE blob_agg(bytea) IS
+    'concatenates the inputs to a value of any size; takes space of the store until the '
+    'collector finds that nothing refers to it';
 CREATE AGGREGATE blob_agg(blobstate) (
     SFUNC = blob_agg_blobstate_transfn,
     STYPE = internal,
@@ -253,11 +285,19 @@ CREATE AGGREGATE blob_agg(blobstate) (
     FINALFUNC_MODIFY = READ_WRITE,
     PARALLEL = UNSAFE
 );
-COMMENT ON AGGREGATE blob_agg(blobstate) IS 'concatenates the inputs to a value of any size';
+COMMENT ON AGGREGATE blob_agg(blobstate) IS
+    'concatenates the inputs to a value of any size; takes space of the store until the '
+    'collector finds that nothing refers to it';
+
+-- An aggregate calls its functions as its owner.
+REVOKE ALL ON FUNCTION blob_agg_bytea_transfn(internal, bytea),
+    blob_agg_blobstate_transfn(internal, blobstate), blob_agg_finalfn(internal) FROM PUBLIC;
 
 CREATE FUNCTION blob_import(path text) RETURNS blobstate
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000;
-COMMENT ON FUNCTION blob_import(text) IS 'content of a file of the server';
+COMMENT ON FUNCTION blob_import(text) IS
+    'content of a file of the server; takes space of the store until the collector finds '
+    'that nothing refers to it';
 CREATE FUNCTION blob_export(blobstate, path text) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000;
 COMMENT ON FUNCTION blob_export(blobstate, text) IS
@@ -268,7 +308,9 @@ GRANT EXECUTE ON FUNCTION blob_export(blobstate, text) TO pg_write_server_files;
 
 CREATE FUNCTION blob_from_lo(oid) RETURNS blobstate
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000;
-COMMENT ON FUNCTION blob_from_lo(oid) IS 'content of a large object';
+COMMENT ON FUNCTION blob_from_lo(oid) IS
+    'content of a large object; takes space of the store until the collector finds that '
+    'nothing refers to it';
 CREATE FUNCTION blob_to_lo(blobstate) RETURNS oid
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000;
 COMMENT ON FUNCTION blob_to_lo(blobstate) IS 'a new large object with the content';
@@ -407,6 +449,8 @@ COMMENT ON OPERATOR >= (bytea, blobstate) IS 'order of contents: greater or equa
 CREATE FUNCTION blobstate_sortsupport(internal) RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION blobstate_sortsupport(internal) IS 'sort support (btree support)';
+-- The server calls it, and asks nobody whether it may.
+REVOKE ALL ON FUNCTION blobstate_sortsupport(internal) FROM PUBLIC;
 
 -- Operators between bytea and bytea are not in the family: they have one of their own, which must
 -- stay the one that sorts them.  So "=" against bytea is no merge join operator.  No equalimage:
@@ -539,6 +583,8 @@ COMMENT ON AGGREGATE max(blobstate) IS 'largest content of all input values';
 CREATE FUNCTION blobext_map_handler(internal) RETURNS table_am_handler
     AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION blobext_map_handler(internal) IS 'handler of access method blobext_map';
+-- The server calls it, and asks nobody whether it may.
+REVOKE ALL ON FUNCTION blobext_map_handler(internal) FROM PUBLIC;
 CREATE ACCESS METHOD blobext_map TYPE TABLE HANDLER blobext_map_handler;
 COMMENT ON ACCESS METHOD blobext_map IS 'carries the extent map of blobext';
 

@@ -37,6 +37,7 @@ typedef struct CatalogCache
 	Oid			cast_function;
 	Oid			store_bytea_function;
 	Oid			map_relation;
+	Oid			map_handler;
 	Oid			digest_family;
 } CatalogCache;
 
@@ -124,6 +125,12 @@ look_up_function(Oid *cached, const char *name, int argument_count, const Oid *a
 }
 
 Oid
+blob_catalog_schema(void)
+{
+	return look_up() ? cache.schema : InvalidOid;
+}
+
+Oid
 blob_catalog_type(void)
 {
 	return look_up() ? cache.type : InvalidOid;
@@ -196,6 +203,25 @@ blob_catalog_map_relation_if_any(void)
 	if (!OidIsValid(cache.map_relation))
 		cache.map_relation = get_relname_relid("blobext_map", cache.schema);
 	return cache.map_relation;
+}
+
+bool
+blob_catalog_is_map_method(Oid access_method)
+{
+	const Oid	argument = INTERNALOID;
+	HeapTuple	tuple;
+	Oid			handler;
+
+	if (!OidIsValid(access_method) || access_method == HEAP_TABLE_AM_OID ||
+		access_method == BTREE_AM_OID || !look_up())
+		return false;
+	tuple = SearchSysCache1(AMOID, ObjectIdGetDatum(access_method));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	handler = ((Form_pg_am) GETSTRUCT(tuple))->amhandler;
+	ReleaseSysCache(tuple);
+	return OidIsValid(handler) &&
+		handler == look_up_function(&cache.map_handler, "blobext_map_handler", 1, &argument);
 }
 
 Oid

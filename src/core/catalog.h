@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 /* InvalidOid where the extension is not installed in this database (or we cannot look). */
+extern Oid	blob_catalog_schema(void);	/* schema of the extension's objects */
 extern Oid	blob_catalog_type(void);	/* type blobstate */
 extern Oid	blob_catalog_array_type(void);	/* type blobstate[] */
 extern Oid	blob_catalog_store_function(void);	/* blob_store(blobstate) returns blobstate */
@@ -26,5 +27,8 @@ extern Oid	blob_catalog_map_relation_if_any(void);
 
 /* The same; ERROR with hint where the extension is not installed. */
 extern Oid	blob_catalog_map_relation(void);
+
+/* Is this blobext_map, or another access method with its handler? */
+extern bool blob_catalog_is_map_method(Oid access_method);
 
 #endif							/* BLOB_CATALOG_H */

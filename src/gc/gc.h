@@ -7,6 +7,8 @@
 
 #include "postgres.h"
 
+#include "catalog/pg_class.h"
+
 typedef struct BlobGcOptions
 {
 	bool		dry_run;		/* count, free nothing */
@@ -41,5 +43,12 @@ extern void blob_gc_install_hooks(void);
  * mostly waiting; it can be cancelled at any time.
  */
 extern void blob_gc_run(const BlobGcOptions *options, BlobGcResult *result);
+
+/*
+ * Null, or what is strange about a relation's access method, to be put behind its name: the
+ * collector cannot read the relation, though its columns can hold values (holds), or the method is
+ * the map's.  Only the first keeps the collector from freeing anything.
+ */
+extern char *blob_gc_find_strangeness(Form_pg_class class, bool holds);
 
 #endif							/* BLOB_GC_H */

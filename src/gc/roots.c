@@ -18,8 +18,11 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
+#include "commands/defrem.h"
 #include "common/hashfn.h"
+#include "core/catalog.h"
 #include "core/compat.h"
+#include "gc/gc.h"
 #include "gc/gc_internal.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
@@ -28,6 +31,7 @@
 #include "storage/sinvaladt.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
@@ -221,6 +225,16 @@ read_indexes(Listing *listing, Snapshot snapshot)
 	table_close(catalog, AccessShareLock);
 }
 
+static char *
+qualified_name(Form_pg_class class)
+{
+	char	   *schema = get_namespace_name(class->relnamespace);
+
+	/* The row is of a snapshot: its schema may be gone. */
+	return schema == NULL ? pstrdup(quote_identifier(NameStr(class->relname))) :
+		quote_qualified_identifier(schema, NameStr(class->relname));
+}
+
 static bool
 has_storage(Form_pg_class class)
 {
@@ -242,23 +256,45 @@ is_foreign_temporary(Listing *listing, Form_pg_class class)
 	{
 		PGPROC	   *process = blob_temporary_schema_process(class->relnamespace);
 
-		note_obstacle(listing, psprintf("process %d has a temporary table \"%s\" that can hold "
+		note_obstacle(listing, psprintf("process %d has a temporary table %s that can hold "
 										"values", process == NULL ? 0 : process->pid,
-										NameStr(class->relname)));
+										qualified_name(class)));
 	}
 	return true;
+}
+
+static char *
+strange_method(Oid access_method, const char *strangeness)
+{
+	char	   *name = get_am_name(access_method);
+
+	return name == NULL ?
+		psprintf("has access method %u, %s", access_method, strangeness) :
+		psprintf("has access method \"%s\", %s", name, strangeness);
+}
+
+char *
+blob_gc_find_strangeness(Form_pg_class class, bool holds)
+{
+	Oid			known = class->relkind == RELKIND_INDEX ? BTREE_AM_OID : HEAP_TABLE_AM_OID;
+
+	if (!has_storage(class) || class->relam == known)
+		return NULL;
+	if (class->relkind != RELKIND_INDEX && blob_catalog_is_map_method(class->relam))
+		return class->oid == blob_catalog_map_relation_if_any() ? NULL :
+			strange_method(class->relam, "which is for the extent map only");
+	return holds ? strange_method(class->relam, "which the collector does not know") : NULL;
 }
 
 static void
 check_access_method(Listing *listing, Form_pg_class class)
 {
-	if ((class->relkind == RELKIND_RELATION || class->relkind == RELKIND_MATVIEW) &&
-		class->relam != HEAP_TABLE_AM_OID)
-		note_obstacle(listing, psprintf("table \"%s\" has an access method that the collector does "
-										"not know", NameStr(class->relname)));
-	if (class->relkind == RELKIND_INDEX && class->relam != BTREE_AM_OID)
-		note_obstacle(listing, psprintf("index \"%s\" is of a type that the collector does not "
-										"know", NameStr(class->relname)));
+	char	   *strangeness = blob_gc_find_strangeness(class, true);
+
+	if (strangeness != NULL)
+		note_obstacle(listing, psprintf("%s %s %s",
+										class->relkind == RELKIND_INDEX ? "index" : "table",
+										qualified_name(class), strangeness));
 }
 
 static void

@@ -6,6 +6,8 @@
 #ifndef BLOB_MAP_H
 #define BLOB_MAP_H
 
+#include "catalog/pg_class.h"
+#include "core/compat.h"
 #include "space/map_page.h"
 #include "storage/bufmgr.h"
 #include "utils/relcache.h"
@@ -18,6 +20,13 @@ extern void blob_map_read_meta(Relation map, BlobMapMeta *meta);
 
 /* The store's identity, cached with the relation. */
 extern BlobSpaceId blob_map_space_id(Relation map);
+
+/*
+ * map_am.c: whose its access method is.  Is this row of pg_class that of the map, in the script
+ * that makes it?  And the error for any relation that may not have it.
+ */
+extern bool blob_map_is_being_created(Form_pg_class class);
+pg_noreturn extern void blob_map_refuse_relation(void);
 
 /* Number the generations below limit as given; logs META. */
 extern void blob_map_set_generation_limit(Relation map, BlobGeneration limit);

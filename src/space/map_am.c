@@ -7,6 +7,9 @@
  * tables refer to its positions.  Whatever would change or lose it is refused.  A sequential scan
  * shows the allocated extents, one row each: first page, pages, generation, kind, fill in bytes.
  *
+ * No other relation may have this access method: README.md, "Whose the access method is".  Where
+ * one has it all the same, because an older library let it be made, it has no rows.
+ *
  * A publication FOR ALL TABLES includes the map, which means nothing to another server: to a
  * walsender it looks empty, and a subscriber passes over what it gets.
  */
@@ -21,6 +24,7 @@
 #include "catalog/storage.h"
 #include "catalog/storage_xlog.h"
 #include "commands/extension.h"
+#include "core/catalog.h"
 #include "core/compat.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -63,6 +67,84 @@ refuse(Relation relation, const char *command)
 			 errdetail("Values of type blobstate depend on it.")));
 }
 
+/* ---- whose it is ---- */
+
+/*
+ * The map itself, which CREATE EXTENSION blobext makes.  Scripts of other extensions have
+ * creating_extension set as well, and so has what event triggers make while ours runs.
+ */
+bool
+blob_map_is_being_created(Form_pg_class class)
+{
+	char	   *extension;
+
+	if (!creating_extension)
+		return false;
+	extension = get_extension_name(CurrentExtensionObject);
+	return extension != NULL && strcmp(extension, "blobext") == 0 &&
+		strcmp(NameStr(class->relname), "blobext_map") == 0 &&
+		class->relnamespace == blob_catalog_schema();
+}
+
+/*
+ * What make_new_heap() makes for VACUUM FULL, as far as it can be told before there is a catalog
+ * row: its name, its schema, and the lock that its maker holds.  A role with the privilege to lock
+ * the map could imitate that; blob_store_check_map_method() looks at the catalog row afterwards.
+ */
+static bool
+looks_like_rewrite(Relation relation)
+{
+	Oid			map_oid = blob_catalog_map_relation_if_any();
+	char		name[NAMEDATALEN];
+	Relation	map;
+	bool		result;
+
+	snprintf(name, sizeof(name), "pg_temp_%u", map_oid);
+	if (!OidIsValid(map_oid) || strcmp(RelationGetRelationName(relation), name) != 0)
+		return false;
+	map = RelationIdGetRelation(map_oid);
+	if (map == NULL)
+		return false;
+	result = RelationGetNamespace(relation) == RelationGetNamespace(map) &&
+		CheckRelationLockedByMe(map, AccessExclusiveLock, false);
+	RelationClose(map);
+	return result;
+}
+
+void
+blob_map_refuse_relation(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("access method \"blobext_map\" is for the extent map of blobext only"),
+			 errdetail("No other relation with this access method could hold rows."),
+			 errhint("Use another access method, such as heap, in USING, SET ACCESS METHOD or "
+					 "default_table_access_method.")));
+}
+
+static bool
+is_map(Relation relation)
+{
+	return RelationGetRelid(relation) == blob_catalog_map_relation_if_any();
+}
+
+/*
+ * A relation with this access method that is not the map cannot have got any pages from us.  If
+ * it has some, its access method was changed in the catalog: to show no rows would lose them in a
+ * dump.
+ */
+static void
+check_has_no_pages(Relation relation)
+{
+	if (RelationGetNumberOfBlocks(relation) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("relation \"%s\" is not the extent map of blobext",
+						RelationGetRelationName(relation)),
+				 errdetail("It has access method \"blobext_map\", which cannot read its file."),
+				 errhint("Drop it, or give it back the access method that has written the file.")));
+}
+
 static const TupleTableSlotOps *
 map_slot_callbacks(Relation relation)
 {
@@ -76,15 +158,18 @@ map_scan_begin(Relation relation, Snapshot snapshot, int key_count, struct ScanK
 			   ParallelTableScanDesc parallel_scan, uint32 flags)
 {
 	MapScan    *scan;
+	bool		is_the_map = is_map(relation);
 
 	/*
 	 * ALTER TABLE reads the old table through a scan to write its rows to a new one, which for
 	 * SET ACCESS METHOD need not be a map and so would not refuse them.  Nobody else scans a map
 	 * under this lock, unless the transaction made the map.
 	 */
-	if (relation->rd_createSubid == InvalidSubTransactionId &&
+	if (is_the_map && relation->rd_createSubid == InvalidSubTransactionId &&
 		CheckRelationLockedByMe(relation, AccessExclusiveLock, false))
 		refuse(relation, "rewrite");
+	if (!is_the_map)
+		check_has_no_pages(relation);
 
 	scan = palloc0(sizeof(*scan));
 	RelationIncrementReferenceCount(relation);
@@ -92,7 +177,7 @@ map_scan_begin(Relation relation, Snapshot snapshot, int key_count, struct ScanK
 	scan->base.rs_snapshot = snapshot;
 	scan->base.rs_flags = flags;
 	scan->base.rs_parallel = parallel_scan;
-	scan->block_count = RelationGetNumberOfBlocks(relation);
+	scan->block_count = is_the_map ? RelationGetNumberOfBlocks(relation) : 0;
 	if (scan->block_count > BLOB_MAP_META_BLOCK)
 		(void) blob_map_space_id(relation); /* error for a format we do not know */
 	scan->slot = BLOB_MAP_ENTRIES;
@@ -157,12 +242,12 @@ map_scan_getnextslot(TableScanDesc base, ScanDirection direction, TupleTableSlot
 
 	if (ScanDirectionIsBackward(direction))
 		refuse(base->rs_rd, "scan backward");
-	if (slot->tts_tupleDescriptor->natts != COLUMN_COUNT)
-		refuse(base->rs_rd, "scan changed");
 
 	ExecClearTuple(slot);
-	if (am_walsender)
+	if (am_walsender || scan->block_count == 0)
 		return false;
+	if (slot->tts_tupleDescriptor->natts != COLUMN_COUNT)
+		refuse(base->rs_rd, "scan changed");
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -324,21 +409,20 @@ map_tuple_lock(Relation relation, ItemPointer tid, Snapshot snapshot, TupleTable
 
 /*
  * Only a new relation may get new storage: that of CREATE EXTENSION, of pg_upgrade, or the
- * transient one of VACUUM FULL.  TRUNCATE comes here with an old one.
+ * transient one of VACUUM FULL.  TRUNCATE comes here with an old one, or with one that another
+ * subtransaction has made.  Nothing has been made yet.
  */
 static void
 map_set_new_filelocator(Relation relation, const RelFileLocator *new_file, char persistence,
 					 TransactionId *freeze_xid, MultiXactId *min_multi)
 {
 	SMgrRelation storage;
-	bool		is_transient = strncmp(RelationGetRelationName(relation), "pg_temp_", 8) == 0;
 
-	if (relation->rd_createSubid == InvalidSubTransactionId)
+	if (relation->rd_createSubid == InvalidSubTransactionId || is_map(relation))
 		refuse(relation, "truncate");
-	if (!creating_extension && !IsBinaryUpgrade && !is_transient)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("access method \"blobext_map\" is for the extent map of blobext only")));
+	if (!IsBinaryUpgrade && !blob_map_is_being_created(relation->rd_rel) &&
+		!looks_like_rewrite(relation))
+		blob_map_refuse_relation();
 	if (persistence != RELPERSISTENCE_PERMANENT)
 		refuse(relation, "make unlogged the");
 

@@ -9,8 +9,8 @@
  * values use the same page for different content.  Extents that nothing refers to are no problem,
  * but work for the collector; its dry run counts them.
  *
- * A value is checked in a subtransaction, so that whatever goes wrong with it becomes a row of the
- * result and the check goes on.
+ * A relation, an index, a value: each is checked in a subtransaction, so that whatever goes wrong
+ * with it becomes a row of the result and the check goes on.
  */
 #include "postgres.h"
 
@@ -27,6 +27,7 @@
 #include "core/catalog.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "gc/gc.h"
 #include "miscadmin.h"
 #include "space/map.h"
 #include "space/space.h"
@@ -55,20 +56,104 @@ typedef struct RowCheck
 } RowCheck;
 
 void
-blob_check_report(BlobCheck *check, Relation relation, ItemPointer tid, const char *column,
+blob_check_report(BlobCheck *check, Oid relid, ItemPointer tid, const char *column,
 				  const char *problem)
 {
 	Datum		values[4] = {0};
 	bool		nulls[4] = {false, tid == NULL, column == NULL, false};
 	NameData	name;
 
-	values[0] = ObjectIdGetDatum(RelationGetRelid(relation));
+	values[0] = ObjectIdGetDatum(relid);
 	values[1] = PointerGetDatum(tid);
 	if (column != NULL)
 		namestrcpy(&name, column);
 	values[2] = NameGetDatum(&name);
 	values[3] = CStringGetTextDatum(problem);
 	tuplestore_putvalues(check->result->setResult, check->result->setDesc, values, nulls);
+}
+
+/* ---- whatever goes wrong ---- */
+
+typedef char *(*FindProblem) (void *context);
+
+/* Cancellation, shutdown, and locks that cannot be had are no property of what is checked. */
+static bool
+is_of_this_session(int sqlstate)
+{
+	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_OPERATOR_INTERVENTION ||
+		ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK ||
+		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
+}
+
+/* Null, or the problem that was found, or the error that was thrown. */
+static char *
+find_safely(FindProblem find, void *context)
+{
+	MemoryContext old_context = CurrentMemoryContext;
+	ResourceOwner old_owner = CurrentResourceOwner;
+	char	   *volatile problem = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(old_context);
+	PG_TRY();
+	{
+		problem = find(context);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(old_context);
+		error = CopyErrorData();
+		if (is_of_this_session(error->sqlerrcode))
+			PG_RE_THROW();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		problem = error->message;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(old_context);
+	CurrentResourceOwner = old_owner;
+	return problem;
+}
+
+typedef struct StepCall
+{
+	BlobCheck  *check;
+	BlobCheckStep step;
+	Oid			relid;
+} StepCall;
+
+/* The step reports what it finds by itself. */
+static char *
+call_step(void *context)
+{
+	StepCall   *call = context;
+
+	call->step(call->check, call->relid);
+	return NULL;
+}
+
+void
+blob_check_safely(BlobCheck *check, BlobCheckStep step, Oid relid)
+{
+	StepCall	call = {check, step, relid};
+	char	   *problem = find_safely(call_step, &call);
+
+	if (problem != NULL)
+		blob_check_report(check, relid, NULL, NULL, psprintf("cannot be read: %s", problem));
+}
+
+void
+blob_check_method(BlobCheck *check, Relation relation)
+{
+	bool		holds = blob_walk_row_holds(RelationGetDescr(relation));
+	char	   *strangeness = blob_gc_find_strangeness(relation->rd_rel, holds);
+
+	if (strangeness != NULL)
+		blob_check_report(check, RelationGetRelid(relation), NULL, NULL,
+						  psprintf("the relation %s", strangeness));
 }
 
 /* ---- values ---- */
@@ -90,11 +175,11 @@ blob_check_references(const BlobDescriptor *descriptor)
 	return NULL;
 }
 
-/* Null, or what is wrong with the value. Throws what reading throws. */
+/* Null, or what is wrong with the value that *context is. Throws what reading throws. */
 static char *
-find_problem(Datum datum)
+find_problem(void *context)
 {
-	BlobValue	value = blob_sql_unpack(datum);
+	BlobValue	value = blob_sql_unpack(*(Datum *) context);
 	BlobDigest	digest;
 	uint8		sha256[BLOB_DIGEST_BYTES];
 	uint8		state[BLOB_DIGEST_BYTES];
@@ -131,53 +216,15 @@ find_problem(Datum datum)
 	return NULL;
 }
 
-/* Cancellation and shutdown are no property of a value. */
-static bool
-is_operator_intervention(int sqlstate)
-{
-	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_OPERATOR_INTERVENTION;
-}
-
-static char *
-find_problem_safely(Datum datum)
-{
-	MemoryContext old_context = CurrentMemoryContext;
-	ResourceOwner old_owner = CurrentResourceOwner;
-	char	   *volatile problem = NULL;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(old_context);
-	PG_TRY();
-	{
-		problem = find_problem(datum);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(old_context);
-		error = CopyErrorData();
-		if (is_operator_intervention(error->sqlerrcode))
-			PG_RE_THROW();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		problem = error->message;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(old_context);
-	CurrentResourceOwner = old_owner;
-	return problem;
-}
-
 static void
 check_value(Datum datum, void *context)
 {
 	RowCheck   *row = context;
-	char	   *problem = find_problem_safely(datum);
+	char	   *problem = find_safely(find_problem, &datum);
 
 	if (problem != NULL)
-		blob_check_report(row->check, row->relation, row->tid, row->column, problem);
+		blob_check_report(row->check, RelationGetRelid(row->relation), row->tid, row->column,
+						  problem);
 }
 
 static void
@@ -248,7 +295,9 @@ check_relation(BlobCheck *check, Oid relid)
 		relation_close(relation, AccessShareLock);
 		return;
 	}
-	holds = blob_walk_row_holds(RelationGetDescr(relation));
+	blob_check_method(check, relation);
+	holds = blob_walk_row_holds(RelationGetDescr(relation)) &&
+		!blob_catalog_is_map_method(relation->rd_rel->relam);
 	if (holds)
 		check_table(check, relation);
 	blob_check_indexes(check, relation);
@@ -286,7 +335,7 @@ check_relations(BlobCheck *check, List *relations)
 	foreach(cell, relations)
 	{
 		CHECK_FOR_INTERRUPTS();
-		check_relation(check, lfirst_oid(cell));
+		blob_check_safely(check, check_relation, lfirst_oid(cell));
 		blob_check_progress_relation_done();
 	}
 }

@@ -19,8 +19,18 @@ typedef struct BlobCheck
 } BlobCheck;
 
 /* A row of the result; tid and column are NULL for what is no value. */
-extern void blob_check_report(BlobCheck *check, Relation relation, ItemPointer tid,
-							  const char *column, const char *problem);
+extern void blob_check_report(BlobCheck *check, Oid relid, ItemPointer tid, const char *column,
+							  const char *problem);
+
+/*
+ * Do something for a relation in a subtransaction, so that whatever goes wrong becomes a row of the
+ * result and the check goes on.
+ */
+typedef void (*BlobCheckStep) (BlobCheck *check, Oid relid);
+extern void blob_check_safely(BlobCheck *check, BlobCheckStep step, Oid relid);
+
+/* Report a relation whose access method it should not have: see blob_gc_find_strangeness(). */
+extern void blob_check_method(BlobCheck *check, Relation relation);
 
 /* Null, or what is wrong with the extents of a value, as the map shows them; reads no content. */
 extern char *blob_check_references(const BlobDescriptor *descriptor);

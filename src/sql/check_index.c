@@ -133,8 +133,8 @@ check_block(IndexCheck *index_check, BlockNumber block, BufferAccessStrategy str
 	{
 		KeyProblem *problem = lfirst(cell);
 
-		blob_check_report(index_check->check, index_check->index, &problem->place,
-						  problem->column, problem->text);
+		blob_check_report(index_check->check, RelationGetRelid(index_check->index),
+						  &problem->place, problem->column, problem->text);
 	}
 }
 
@@ -161,6 +161,22 @@ check_btree(IndexCheck *index_check)
  * One that is not ready belongs to CREATE INDEX CONCURRENTLY, which writes past the shared buffers,
  * so that reading it would leave wrong pages there.
  */
+static void
+check_one_index(BlobCheck *check, Oid relid)
+{
+	Relation	index = index_open(relid, AccessShareLock);
+	IndexCheck	index_check = {.check = check, .index = index};
+
+	blob_check_method(check, index);
+	if (index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisready &&
+		blob_walk_row_holds(RelationGetDescr(index)))
+	{
+		blob_check_progress_relation(RelationGetRelid(index));
+		check_btree(&index_check);
+	}
+	index_close(index, AccessShareLock);
+}
+
 void
 blob_check_indexes(BlobCheck *check, Relation table)
 {
@@ -168,17 +184,6 @@ blob_check_indexes(BlobCheck *check, Relation table)
 	ListCell   *cell;
 
 	foreach(cell, indexes)
-	{
-		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
-		IndexCheck	index_check = {.check = check, .index = index};
-
-		if (index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisready &&
-			blob_walk_row_holds(RelationGetDescr(index)))
-		{
-			blob_check_progress_relation(RelationGetRelid(index));
-			check_btree(&index_check);
-		}
-		index_close(index, AccessShareLock);
-	}
+		blob_check_safely(check, check_one_index, lfirst_oid(cell));
 	list_free(indexes);
 }

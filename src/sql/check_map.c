@@ -40,7 +40,7 @@ report(MapCheck *map_check, const char *format,...)
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
-	blob_check_report(map_check->check, map_check->space.map, NULL, NULL, text);
+	blob_check_report(map_check->check, RelationGetRelid(map_check->space.map), NULL, NULL, text);
 }
 
 /* Whether an entry says now what it said; a fill mark may have grown. */

@@ -1,7 +1,8 @@
 /*
  * store/object_access.c
  *	  Where the server says that it has made or changed an object: refuse what could refer to
- *	  stored content for ever, keep values out of pg_statistic, refuse copies of databases.
+ *	  stored content for ever, refuse the map's access method, keep values out of pg_statistic,
+ *	  refuse copies of databases.
  *
  * The object access hook is called for every index, table, statistics object and database, whatever
  * the statement (or the C code) that makes it.  The new catalog rows are there, but visible to
@@ -24,7 +25,10 @@ relation_created(Oid relid, AttrNumber attnum, const ObjectAccessPostCreate *arg
 	if (attnum != 0)
 		blob_store_check_attribute(relid, attnum);
 	else
+	{
 		blob_store_check_index(relid);
+		blob_store_check_map_method(relid, true);
+	}
 
 	/* Internal are tables of a rewrite, which go again, and TOAST tables. */
 	if (arg == NULL || !arg->is_internal)
@@ -35,7 +39,10 @@ static void
 relation_altered(Oid relid, AttrNumber attnum)
 {
 	if (attnum == 0)
+	{
+		blob_store_check_map_method(relid, false);
 		return;
+	}
 	blob_store_check_attribute(relid, attnum);
 	blob_store_note_relation(relid);
 }

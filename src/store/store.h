@@ -57,6 +57,9 @@ extern bool blob_store_set_bounding(bool bounding);
 /* map_guard.c: refuse what would damage the extent map. */
 extern void blob_store_guard_map(Node *statement);
 
+/* The same: refuse the map's access method to a relation that was made or altered. */
+extern void blob_store_check_map_method(Oid relid, bool is_new);
+
 /* template.c: remember the template of CREATE DATABASE; refuse it if it holds blobs. */
 extern void blob_store_note_template(Node *statement);
 extern void blob_store_check_template(void);

@@ -1,7 +1,8 @@
 --
 -- The extent map: what would damage it is refused, what is harmless leaves every value whole.
 -- (Without src/store/map_guard.c SET ACCESS METHOD makes a heap of it; without check_not_moved()
--- in src/space/space.c the rolled back move leaves shared memory ahead of the map.)
+-- in src/space/space.c the rolled back move leaves shared memory ahead of the map; with the decision by
+-- a name's prefix in map_set_new_filelocator() tables pg_temp_... are made.)
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS blobext;
@@ -24,6 +25,12 @@ UPDATE public.blobext_map SET pages = 1;
 DELETE FROM public.blobext_map;
 CREATE INDEX ON public.blobext_map (first_page);
 CREATE TABLE own (a integer) USING blobext_map;
+CREATE TABLE pg_temp_own (b blobstate) USING blobext_map;
+ALTER TABLE t SET ACCESS METHOD blobext_map;
+SET default_table_access_method = blobext_map;
+CREATE TABLE pg_temp_own AS SELECT b FROM t;
+CREATE MATERIALIZED VIEW pg_temp_own AS SELECT b FROM t;
+RESET default_table_access_method;
 \set VERBOSITY terse
 DROP TABLE public.blobext_map;
 \set VERBOSITY default

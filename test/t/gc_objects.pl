@@ -245,7 +245,7 @@ sql('DROP FOREIGN DATA WRAPPER s_fdw CASCADE');
 sql('CREATE ACCESS METHOD s_heap TYPE TABLE HANDLER heap_tableam_handler',
 	'CREATE TABLE s.am (id integer, b blobstate) USING s_heap',
 	'INSERT INTO s.am VALUES (1, value(1))');
-frees_nothing(qr/table "am" has an access method that the collector does not know/, 'access method');
+frees_nothing(qr/table s\.am has access method "s_heap", which the collector does not know/, 'access method');
 sql('ALTER TABLE s.am SET ACCESS METHOD heap');
 frees(0, 'access method changed');
 intact('SELECT * FROM s.am', 1, 'access method changed');
