@@ -677,7 +677,7 @@ CREATE FUNCTION blobext_gc(dry_run boolean DEFAULT false,
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION blobext_gc(boolean) FROM PUBLIC;
 COMMENT ON FUNCTION blobext_gc(boolean) IS
-    'free what nothing refers to; a dry run counts only; not in a transaction block';
+    'free what nothing refers to; a dry run counts only; must be all that its statement does';
 
 CREATE FUNCTION blobext_gc_state(OUT datid oid, OUT pid integer, OUT phase text,
         OUT automatic boolean, OUT dry_run boolean,

@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "access/parallel.h"
 #include "access/xact.h"
 #include "access/xlog.h"
@@ -33,32 +34,37 @@ blob_from_bytes(const char *data, uint64 size_bytes, bool may_externalize)
 	return PointerGetDatum(datum);
 }
 
+/*
+ * Inline content is looked at through its TOAST form, and fetched only if it goes to extents: in a
+ * wide row it may be small and out of the row all the same.
+ */
+static bool
+is_to_be_moved(Datum datum)
+{
+	Size		size_bytes = toast_raw_datum_size(datum) - VARHDRSZ - BLOB_FORM_BYTES;
+
+	return size_bytes > (Size) blob_inline_limit_bytes && blob_may_allocate();
+}
+
 Datum
 blob_externalize(Datum datum)
 {
+	bool		is_inline = blob_datum_is_inline(datum);
 	struct varlena *plain;
 	BlobValue	value;
-	Datum		result;
+	Datum		result = datum;
 
-	/* Cheap way out for what is surely small enough. */
-	if (VARATT_IS_SHORT(DatumGetPointer(datum)) &&
-		VARSIZE_SHORT(DatumGetPointer(datum)) <= (Size) blob_inline_limit_bytes)
+	if (is_inline && !is_to_be_moved(datum))
 		return datum;
-
 	plain = PG_DETOAST_DATUM_PACKED(datum);
 	blob_value_unpack(plain, &value);
-	if (value.is_inline && value.size_bytes > (uint64) blob_inline_limit_bytes &&
-		blob_may_allocate())
+	if (is_inline)
 		result = PointerGetDatum(blob_writer_store(value.inline_data, value.size_bytes));
 	else
 	{
 		/* It may be stale, or one of ours, from before, that has not been synced. */
-		if (!value.is_inline)
-		{
-			blob_require_valid(&value.descriptor);
-			blob_durability_publish();
-		}
-		result = datum;
+		blob_require_valid(&value.descriptor);
+		blob_durability_publish();
 	}
 	if ((Pointer) plain != DatumGetPointer(datum))
 		pfree(plain);

@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "core/descriptor.h"
 #include "utils/memutils.h"
 
@@ -244,6 +245,26 @@ blob_value_unpack(const struct varlena *datum, BlobValue *value)
 	value->inline_data = NULL;
 	unpack_descriptor(data, length_bytes, &value->descriptor);
 	value->size_bytes = value->descriptor.size_bytes;
+}
+
+/*
+ * A pointer to a TOAST table has a header of one byte, too, so VARATT_IS_SHORT() alone does not
+ * tell that the value is here.  (What lz4 has compressed and is out of the row is fetched whole.)
+ */
+bool
+blob_datum_is_inline(Datum datum)
+{
+	struct varlena *varlena = (struct varlena *) DatumGetPointer(datum);
+	struct varlena *start = varlena;
+	bool		is_inline;
+
+	if (VARATT_IS_EXTERNAL(varlena) || VARATT_IS_COMPRESSED(varlena))
+		start = detoast_attr_slice(varlena, 0, BLOB_FORM_BYTES);
+	is_inline = VARSIZE_ANY_EXHDR(start) >= BLOB_FORM_BYTES &&
+		((uint8 *) VARDATA_ANY(start))[AT_FORM] == BLOB_FORM_INLINE_V1;
+	if (start != varlena)
+		pfree(start);
+	return is_inline;
 }
 
 void

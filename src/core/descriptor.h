@@ -140,6 +140,12 @@ blob_descriptor_inline_bytes(const BlobDescriptor *descriptor)
  */
 extern void blob_value_unpack(const struct varlena *datum, BlobValue *value);
 
+/*
+ * Is this datum inline content?  It may be toasted in any way; no more of it is fetched or
+ * decompressed than its beginning.
+ */
+extern bool blob_datum_is_inline(Datum datum);
+
 /* A new inline datum of size_bytes; its content is at blob_inline_content(). */
 extern struct varlena *blob_inline_make(uint64 size_bytes);
 extern char *blob_inline_content(struct varlena *datum);

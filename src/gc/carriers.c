@@ -3,11 +3,12 @@
  *	  Registers held cursors, and procedures that may commit, see gc/carriers.h.
  *
  * Each backend has a slot in shared memory, which it alone writes.  A procedure (or DO block) is
- * registered before it starts and until it ends, however it ends.  A cursor WITH HOLD is part of
- * its transaction until that commits: it is registered in PRE_COMMIT, when PostgreSQL has
- * materialised it, and before the transaction stops being seen as running.  From then on it is
- * looked for at the end of each transaction and utility statement, as there are many ways to
- * close one.
+ * registered before it starts and until the transaction in which it ends has ended: its OUT
+ * parameters, and cursors that it has opened, are still to be read when it returns.  A cursor WITH
+ * HOLD is part of its transaction until that commits: it is registered in PRE_COMMIT, when
+ * PostgreSQL has materialised it, and before the transaction stops being seen as running.  From
+ * then on it is looked for at the end of each transaction and utility statement, as there are many
+ * ways to close one.
  */
 #include "postgres.h"
 
@@ -217,10 +218,25 @@ publish_cursors(bool is_commit)
 	write_word(&own_slot->cursors, published);
 }
 
+/*
+ * Nothing of a procedure that has ended outlives its transaction but tables and held cursors.  One
+ * that still runs is in the middle of its own COMMIT or ROLLBACK.
+ */
+static void
+forget_procedure(void)
+{
+	BlobGcCarrier nothing = {InvalidLocalTransactionId, InvalidLocalTransactionId};
+
+	if (own_slot != NULL && procedure_depth == 0)
+		write_word(&own_slot->procedure, nothing);
+}
+
 static void
 at_transaction_event(XactEvent event, void *arg)
 {
 	publish_cursors(event == XACT_EVENT_PRE_COMMIT);
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		forget_procedure();
 }
 
 /* Remember the name of a cursor that is about to be declared. */
@@ -258,17 +274,16 @@ begin_procedure(void)
 	BlobGcCarrier carrier = {transaction, transaction};
 
 	use_slot();
-	if (procedure_depth++ == 0)
+	if (procedure_depth++ == 0 && pg_atomic_read_u64(&own_slot->procedure) == 0)
 		write_word(&own_slot->procedure, carrier);
 }
 
+/* If its last COMMIT or ROLLBACK failed, there may be no transaction any more that will end. */
 static void
 end_procedure(void)
 {
-	BlobGcCarrier nothing = {InvalidLocalTransactionId, InvalidLocalTransactionId};
-
-	if (--procedure_depth == 0)
-		write_word(&own_slot->procedure, nothing);
+	if (--procedure_depth == 0 && !IsTransactionOrTransactionBlock())
+		forget_procedure();
 }
 
 static void

@@ -4,7 +4,6 @@
  */
 #include "postgres.h"
 
-#include "access/detoast.h"
 #include "blob/walk.h"
 #include "core/descriptor.h"
 #include "gc/gc_internal.h"
@@ -52,18 +51,6 @@ mark_page(BlobGcMarks *marks, BlobPageNo first_page)
 		marks->bits[bit / 8] |= 1 << (bit % 8);
 }
 
-/* The value's form, fetching no more of it than its beginning. */
-static bool
-is_inline(struct varlena *datum)
-{
-	struct varlena *start = datum;
-
-	if (VARATT_IS_EXTENDED(datum) && !VARATT_IS_SHORT(datum))
-		start = detoast_attr_slice(datum, 0, BLOB_FORM_BYTES);
-	return VARSIZE_ANY_EXHDR(start) >= BLOB_FORM_BYTES &&
-		*(uint8 *) VARDATA_ANY(start) == BLOB_FORM_INLINE_V1;
-}
-
 static void
 mark_value(Datum datum, void *context)
 {
@@ -71,7 +58,7 @@ mark_value(Datum datum, void *context)
 	BlobValue	value;
 	int			count;
 
-	if (is_inline((struct varlena *) DatumGetPointer(datum)))
+	if (blob_datum_is_inline(datum))
 		return;
 	blob_value_unpack(PG_DETOAST_DATUM_PACKED(datum), &value);
 	if (value.is_inline)

@@ -5,18 +5,24 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/transam.h"
 #include "access/xact.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
 #include "core/settings.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "gc/gc.h"
 #include "gc/status.h"
 #include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
 #include "nodes/params.h"
+#include "nodes/plannodes.h"
 #include "space/space.h"
 #include "tcop/pquery.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/portal.h"
 #include "utils/timestamp.h"
 
@@ -39,12 +45,118 @@ is_top_level(void)
 	return true;
 }
 
+/* The expressions of a plan, as they are looked through. */
+typedef struct CallSearch
+{
+	Oid			collector;		/* blobext_gc(boolean) */
+	int			calls;			/* of it */
+} CallSearch;
+
+/* Can a call of this function have a value, or run what has?  Built-in, immutable ones cannot. */
+static bool
+is_other_function(Oid function, void *context)
+{
+	CallSearch *search = context;
+
+	if (function == search->collector)
+	{
+		search->calls++;
+		return false;
+	}
+	return function >= FirstNormalObjectId || func_volatile(function) != PROVOLATILE_IMMUTABLE;
+}
+
+/* No type of an extension, no domain over one, no record, nor an array of these. */
+static bool
+is_plain_type(Oid type)
+{
+	return type < FirstNormalObjectId && get_typtype(type) == TYPTYPE_BASE;
+}
+
+/*
+ * Is there anything but the call, columns of its result, plain constants and parameters, and what
+ * built-in functions make of these?  Kinds of nodes that are not listed count as something else.
+ */
+static bool
+has_something_else(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	switch (nodeTag(node))
+	{
+		case T_Const:
+			return !is_plain_type(((Const *) node)->consttype);
+		case T_Param:
+			return ((Param *) node)->paramkind != PARAM_EXTERN ||
+				!is_plain_type(((Param *) node)->paramtype);
+		case T_List:
+		case T_TargetEntry:
+		case T_Var:
+		case T_FieldSelect:
+		case T_FuncExpr:
+		case T_OpExpr:
+		case T_BoolExpr:
+		case T_NullTest:
+		case T_CoalesceExpr:
+		case T_RelabelType:
+		case T_CoerceViaIO:
+			break;
+		default:
+			return true;
+	}
+	return check_functions_in_node(node, is_other_function, context) ||
+		expression_tree_walker(node, has_something_else, context);
+}
+
+/*
+ * Is the plan one node, that has one call of the collector and nothing that could hold a value?
+ * SELECT blobext_gc() is planned as a Result, SELECT ... FROM blobext_gc() as a FunctionScan.  All
+ * that is evaluated before the call has been looked at here, all that comes after it works on its
+ * result: so nobody gives this statement a value before, during or after the round.
+ */
+static bool
+is_bare_call(const PlannedStmt *statement, Oid collector)
+{
+	Plan	   *plan = statement->planTree;
+	CallSearch	search = {.collector = collector};
+	ListCell   *lc;
+
+	if (statement->commandType != CMD_SELECT || statement->subplans != NIL ||
+		plan->lefttree != NULL || plan->righttree != NULL || plan->initPlan != NIL)
+		return false;
+	if (IsA(plan, FunctionScan))
+	{
+		foreach(lc, ((FunctionScan *) plan)->functions)
+		{
+			if (has_something_else(lfirst_node(RangeTblFunction, lc)->funcexpr, &search))
+				return false;
+		}
+	}
+	else if (!IsA(plan, Result) ||
+			 has_something_else(((Result *) plan)->resconstantqual, &search))
+		return false;
+	return !has_something_else((Node *) plan->targetlist, &search) &&
+		!has_something_else((Node *) plan->qual, &search) && search.calls == 1;
+}
+
+/*
+ * The statement that is being run is the innermost portal's: the client's, or what EXECUTE runs in
+ * a portal of its own.  (A function's statements have none, but they have been refused before.)
+ */
+static bool
+is_statement_of_its_own(Oid collector)
+{
+	return PortalIsValid(ActivePortal) && ActivePortal->strategy == PORTAL_ONE_SELECT &&
+		list_length(ActivePortal->stmts) == 1 &&
+		is_bare_call(linitial_node(PlannedStmt, ActivePortal->stmts), collector);
+}
+
 /*
  * The collector does not wait for its own transaction, so that one must not have values in memory:
- * neither from earlier statements or a calling function, nor stored by this statement.
+ * neither from earlier statements or a calling function, nor stored or read by this statement.
  */
 static void
-check_caller(void)
+check_caller(Oid collector)
 {
 	PreventCommandDuringRecovery("blobext_gc()");
 	PreventCommandIfReadOnly("blobext_gc()");
@@ -59,6 +171,12 @@ check_caller(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("blobext_gc() cannot run in a cursor")));
+	if (!is_statement_of_its_own(collector))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("blobext_gc() must be all that its statement does"),
+				 errdetail("The collector does not wait for values that its own statement holds."),
+				 errhint("Use SELECT * FROM blobext_gc().")));
 }
 
 Datum
@@ -75,7 +193,7 @@ blobext_gc(PG_FUNCTION_ARGS)
 	bool		nulls[5] = {false, false, true, true, true};
 
 	blob_space_require_preload();
-	check_caller();
+	check_caller(fcinfo->flinfo->fn_oid);
 	if (get_call_result_type(fcinfo, NULL, &row_type) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	row_type = BlessTupleDesc(row_type);

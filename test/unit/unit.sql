@@ -6,6 +6,7 @@ CREATE FUNCTION unit_tier_plan(seed bigint) RETURNS bigint AS :'library' LANGUAG
 CREATE FUNCTION unit_descriptor(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_descriptor_damage() RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_inline() RETURNS bigint AS :'library' LANGUAGE C;
+CREATE FUNCTION unit_toasted_form() RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_digest(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_free_runs(seed bigint, operations bigint) RETURNS bigint
 	AS :'library' LANGUAGE C;
@@ -19,7 +20,7 @@ CREATE FUNCTION unit_sample_common(seed bigint) RETURNS bigint AS :'library' LAN
 CREATE FUNCTION unit_sample_histogram(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_sample_correlation(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 
-SELECT plan(19);
+SELECT plan(20);
 SELECT diag('seed ' || :seed);
 SELECT cmp_ok(unit_tier_formula(), '>', 100::bigint, 'tier formula, the table of the paper');
 SELECT cmp_ok(unit_tier_waste(), '=', 4::bigint, 'waste, figures of the paper');
@@ -28,6 +29,7 @@ SELECT cmp_ok(unit_tier_plan(:seed), '>', 100000::bigint, 'division into extents
 SELECT cmp_ok(unit_descriptor(:seed), '>', 10000::bigint, 'descriptor, packed and unpacked');
 SELECT cmp_ok(unit_descriptor_damage(), '>', 200::bigint, 'descriptor, damaged');
 SELECT cmp_ok(unit_inline(), '>', 600::bigint, 'inline values');
+SELECT cmp_ok(unit_toasted_form(), '=', 9::bigint, 'form of toasted values');
 SELECT cmp_ok(unit_digest(:seed), '>', 2000::bigint, 'digest, resumable');
 SELECT cmp_ok(unit_free_runs(:seed, 20000), '>', 60000::bigint, 'free runs against a bitmap');
 SELECT cmp_ok(unit_free_runs(:seed + 1, 20000), '>', 60000::bigint, 'free runs, another seed');
