@@ -17,18 +17,18 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/parallel.h"
 #include "access/table.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "blob/walk.h"
 #include "catalog/pg_index.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_partitioned_table.h"
-#include "catalog/pg_type.h"
 #include "core/compat.h"
 #include "gc/gc_internal.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
-#include "optimizer/optimizer.h"
 #include "storage/sinval.h"
 #include "storage/standby.h"
 #include "utils/builtins.h"
@@ -47,41 +47,73 @@
 #define FIRST_MARK 0xB10BE571
 #define LAST_MARK 0xB10BE572
 
+/* Any other. */
+#define NO_MARK 1
+
 /* Relations that a backend remembers; with more it gives up all of its relation cache. */
-#define MAX_REMEMBERED 64
+#define MAX_REMEMBERED 256
 
 /* What this backend gives up when its transaction has ended. */
 static bool gives_up;			/* anything */
+static bool gives_up_plans;		/* plans and checks of domains as well */
 static bool gives_up_all;		/* all relations, else: */
-static bool is_listing;			/* the messages that follow name relations */
 static Oid	relations[MAX_REMEMBERED];
 static int	relation_count;
 
+/* The messages that follow name relations. */
+static bool is_listing;
+
 /* ---- receiving ---- */
 
-/* What the messages do at once is done by the server's own callbacks. */
 static void
-receive(Datum arg, int cache_id, uint32 hash_value)
+remember(Oid relid)
 {
-	/* At the start of a transaction nothing is open, nothing is being evaluated. */
-	if (!IsTransactionState())
-		return;
-	if (hash_value == 0)		/* messages were lost */
-		gives_up = gives_up_all = true;
-	else if (hash_value == FIRST_MARK)
-		gives_up = is_listing = true;
-	else if (hash_value == LAST_MARK)
-		is_listing = false;
-	else if (is_listing && relation_count < MAX_REMEMBERED)
-		relations[relation_count++] = (Oid) hash_value;
-	else if (is_listing)
+	for (int i = 0; i < relation_count; i++)
+	{
+		if (relations[i] == relid)
+			return;
+	}
+	if (relation_count < MAX_REMEMBERED)
+		relations[relation_count++] = relid;
+	else
 		gives_up_all = true;
 }
 
 /*
+ * What the messages do at once is done by the server's own callbacks.  They are noted also where
+ * a transaction is about to begin, when nothing is open: the messages about relations, which come
+ * behind them, may be received later, within that transaction.  A transaction block counts also while it
+ * is in an aborted subtransaction: relations may be open further out.
+ */
+static void
+receive(Datum arg, int cache_id, uint32 hash_value)
+{
+	bool		in_transaction = IsTransactionOrTransactionBlock();
+
+	if (IsParallelWorker())
+		return;
+	if (hash_value == 0)		/* messages were lost */
+	{
+		if (!in_transaction)
+			return;
+		gives_up_all = true;
+	}
+	else if (hash_value == FIRST_MARK)
+		is_listing = true;
+	else if (hash_value == LAST_MARK)
+		is_listing = false;
+	else if (is_listing)
+		remember((Oid) hash_value);
+	else
+		return;
+	gives_up = true;
+	gives_up_plans |= in_transaction;
+}
+
+/*
  * Runs after the locks of a top-level transaction have been released: all relations are closed.
- * Nothing here reads a catalog; the relation cache reads the relation map's files if all of it
- * goes.
+ * Nothing here reads a catalog, and nothing can fail, with one exception: to give up all of the
+ * relation cache reads the relation map's files again, as every reset of that cache does.
  */
 static void
 at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *arg)
@@ -96,10 +128,13 @@ at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *
 		for (int i = 0; i < relation_count; i++)
 			RelationCacheInvalidateEntry(relations[i]);
 	}
-	gives_up = gives_up_all = is_listing = false;
+	if (gives_up_plans)
+	{
+		CallSyscacheCallbacks(NAMESPACEOID, NO_MARK);
+		CallSyscacheCallbacks(CONSTROID, NO_MARK);
+	}
+	gives_up = gives_up_plans = gives_up_all = false;
 	relation_count = 0;
-	CallSyscacheCallbacks(NAMESPACEOID, FIRST_MARK);
-	CallSyscacheCallbacks(CONSTROID, FIRST_MARK);
 }
 
 void
@@ -112,26 +147,22 @@ blob_gc_constants_install(void)
 /* ---- sending ---- */
 
 static bool
-holds_blobstate(Oid type)
+is_not_built_in(Oid function, void *context)
 {
-	return type == RECORDOID || blob_walk_type_holds(type);
+	return function >= FirstNormalObjectId;
 }
 
-/* Is there a call without variables whose result can hold blobstate? */
+/*
+ * Is there a call of a function that is not the server's own?  What it is folded to cannot be seen here: a
+ * function in SQL is replaced by its body, default arguments are added.
+ */
 static bool
 find_call(Node *node, void *context)
 {
-	Oid			type = InvalidOid;
-
 	if (node == NULL)
 		return false;
-	if (IsA(node, FuncExpr))
-		type = ((FuncExpr *) node)->funcresulttype;
-	else if (IsA(node, OpExpr))
-		type = ((OpExpr *) node)->opresulttype;
-	if (OidIsValid(type) && holds_blobstate(type) && !contain_var_clause(node))
-		return true;
-	return expression_tree_walker(node, find_call, context);
+	return check_functions_in_node(node, is_not_built_in, NULL) ||
+		expression_tree_walker(node, find_call, context);
 }
 
 static bool
@@ -168,16 +199,24 @@ list_relations(List *found, Oid catalog_oid, AttrNumber relid_column, AttrNumber
 	return found;
 }
 
-/* Indexes with expressions or predicates that can be folded to a value; partition keys as well. */
+/*
+ * Indexes with expressions or predicates that can be folded to a value, partitioned tables with such
+ * keys, and all below these, which have the keys in their partition constraints.
+ */
 static List *
 list_relations_with_constants(void)
 {
 	List	   *found = list_relations(NIL, IndexRelationId, Anum_pg_index_indexrelid,
 									   Anum_pg_index_indexprs, Anum_pg_index_indpred);
+	List	   *partitioned = list_relations(NIL, PartitionedRelationId,
+											 Anum_pg_partitioned_table_partrelid,
+											 Anum_pg_partitioned_table_partexprs,
+											 Anum_pg_partitioned_table_partexprs);
+	ListCell   *cell;
 
-	return list_relations(found, PartitionedRelationId, Anum_pg_partitioned_table_partrelid,
-						  Anum_pg_partitioned_table_partexprs,
-						  Anum_pg_partitioned_table_partexprs);
+	foreach(cell, partitioned)
+		found = list_concat_unique_oid(found, find_all_inheritors(lfirst_oid(cell), NoLock, NULL));
+	return found;
 }
 
 static SharedInvalidationMessage
@@ -205,8 +244,8 @@ relation_message(Oid relid)
 }
 
 /*
- * The messages, in an order that matters: a backend that has received the first mark before its
- * transaction began has received all before it as well.
+ * The messages, in an order that matters: a backend that has received a message about a relation has
+ * noted before that it will give this relation up at its transaction's end.
  */
 static SharedInvalidationMessage *
 make_messages(int *count)
@@ -216,15 +255,15 @@ make_messages(int *count)
 	ListCell   *cell;
 
 	*count = 0;
-	/* Plans: any change of a schema makes all of them invalid. */
-	messages[(*count)++] = catalog_message(NAMESPACEOID, FIRST_MARK);
-	foreach(cell, relids)
-		messages[(*count)++] = relation_message(lfirst_oid(cell));
 	/* Domains: any change of a constraint has all checks read anew. */
 	messages[(*count)++] = catalog_message(CONSTROID, FIRST_MARK);
 	foreach(cell, relids)
 		messages[(*count)++] = catalog_message(CONSTROID, lfirst_oid(cell));
 	messages[(*count)++] = catalog_message(CONSTROID, LAST_MARK);
+	/* Plans: any change of a schema makes all of them invalid. */
+	messages[(*count)++] = catalog_message(NAMESPACEOID, NO_MARK);
+	foreach(cell, relids)
+		messages[(*count)++] = relation_message(lfirst_oid(cell));
 	list_free(relids);
 	return messages;
 }

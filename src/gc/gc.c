@@ -365,7 +365,7 @@ settle_roots(BlobGcRound *round)
 	BlobGcRoots *again;
 
 	/* Once more, for temporary tables and for snapshots that were being imported. */
-	if (!blob_gc_wait_for_transactions(round) || !blob_gc_wait_for_snapshots(round))
+	if (!blob_gc_wait_for_transactions(round, false) || !blob_gc_wait_for_snapshots(round))
 		return false;
 	blob_gc_wait_begin(&wait);
 	for (;;)
@@ -373,9 +373,7 @@ settle_roots(BlobGcRound *round)
 		round->roots = blob_gc_list_roots(round);
 		if (round->roots->obstacle != NULL)
 			return blob_gc_skip(round, "%s", round->roots->obstacle);
-		/* Between the list and the moment L, see "Constants in caches". */
-		blob_gc_constants_give_up();
-		if (!blob_gc_wait_for_transactions(round))
+		if (!blob_gc_wait_for_transactions(round, true))
 			return false;
 		again = blob_gc_list_roots(round);
 		if (again->obstacle != NULL)

@@ -101,9 +101,12 @@ extern bool blob_gc_nobody_waits(BlobGcRound *round);
 /* gc.c: to be called for each page read, without locks on it; false ends the round. */
 extern bool blob_gc_page_done(BlobGcRound *round);
 
-/* quiesce.c: steps 3 and 5 */
+/*
+ * quiesce.c: steps 3 and 5.  give_up_constants: caches give up constants before the moment L, however
+ * often that is chosen anew.
+ */
 extern bool blob_gc_wait_for_snapshots(BlobGcRound *round);
-extern bool blob_gc_wait_for_transactions(BlobGcRound *round);
+extern bool blob_gc_wait_for_transactions(BlobGcRound *round, bool give_up_constants);
 
 /* roots.c: step 4, in the round's context */
 extern BlobGcRoots *blob_gc_list_roots(BlobGcRound *round);

@@ -215,12 +215,25 @@ cursors_were_opened(const Pass *pass)
 	return false;
 }
 
+/* Did a procedure run at the moment L that may have begun before constants were given up? */
+static bool
+procedures_ran(const Pass *pass)
+{
+	for (int slot = 0; slot < blob_gc_carrier_slot_count(); slot++)
+	{
+		if (pass->ours[slot] && LocalTransactionIdIsValid(pass->at[slot].procedure.first))
+			return true;
+	}
+	return false;
+}
+
 bool
-blob_gc_wait_for_transactions(BlobGcRound *round)
+blob_gc_wait_for_transactions(BlobGcRound *round, bool give_up_constants)
 {
 	BlobGcCarrierState own = blob_gc_carrier_state(blob_gc_carrier_own_slot());
 	BlobGcWait	wait;
 	Pass	   *pass;
+	bool		is_first = true;
 
 	if (LocalTransactionIdIsValid(own.cursors.first))
 		return blob_gc_skip(round, "this session has an open cursor WITH HOLD");
@@ -230,6 +243,8 @@ blob_gc_wait_for_transactions(BlobGcRound *round)
 	{
 		Blocker		blocker;
 
+		if (give_up_constants)
+			blob_gc_constants_give_up();
 		pass = begin_pass();
 		while (pass_blocks(pass, &blocker))
 		{
@@ -238,6 +253,10 @@ blob_gc_wait_for_transactions(BlobGcRound *round)
 		}
 		if (cursors_were_opened(pass))
 			pass->again = true;
+		/* What it carried may have become a constant; those that run at the next L began later. */
+		if (give_up_constants && is_first && procedures_ran(pass))
+			pass->again = true;
+		is_first = false;
 		if (pass->again &&
 			!blob_gc_wait_more(round, &wait, "held cursors are opened and closed all the time"))
 			return false;

@@ -97,6 +97,9 @@ blob_gc_sweep(BlobGcRound *round)
 	bool		is_done = false;
 
 	sweep->round = round;
+	/* If the last sweep was interrupted, standbys have not been told. */
+	if (!round->options.dry_run)
+		blob_gc_constants_log();
 	sweep->horizon = conflict_horizon(round);
 	do
 	{
