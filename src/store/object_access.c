@@ -12,6 +12,8 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_statistic_ext.h"
 
 #include "store/store.h"
@@ -24,7 +26,10 @@ relation_created(Oid relid, AttrNumber attnum, const ObjectAccessPostCreate *arg
 	if (attnum != 0)
 		blob_store_check_attribute(relid, attnum);
 	else
+	{
 		blob_store_check_index(relid);
+		blob_store_note_partition(relid);
+	}
 
 	/* Internal are tables of a rewrite, which go again, and TOAST tables. */
 	if (arg == NULL || !arg->is_internal)
@@ -53,6 +58,10 @@ store_object_access(ObjectAccessType access, Oid class_oid, Oid object_oid, int 
 		blob_store_check_template();
 	if (class_oid == RelationRelationId && sub_id == 0)
 		blob_store_relation_changed();
+	if (class_oid == InheritsRelationId && access == OAT_POST_ALTER)
+		blob_store_note_partition(object_oid);
+	if (class_oid == ProcedureRelationId && OidIsValid(blob_store_type()))
+		blob_store_note_function(object_oid);
 	if ((class_oid != RelationRelationId && class_oid != StatisticExtRelationId) ||
 		!OidIsValid(blob_store_type()))
 		return;

@@ -1,0 +1,203 @@
+/*
+ * store/partition_key.c
+ *	  Partition keys fold to no stored value.
+ *
+ * The relation cache folds constants in the expressions of a partition key outside of the planner,
+ * and keeps the result as long as the relation is open.  A stored value of an IMMUTABLE function
+ * would be among it, and go stale.  So two things are refused when the table is made:
+ *
+ * - a call of a function or operator of the user's whose result can hold blobstate.  What its
+ *   arguments are does not matter: simplification can take the columns out of them;
+ * - what folds to a stored value all the same, out of the body of a function in SQL that is inlined.
+ *
+ * The second is looked at again when a function is replaced or altered that the key uses.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/transam.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_depend.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_partitioned_table.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/regproc.h"
+#include "utils/syscache.h"
+
+#include "blob/walk.h"
+#include "core/descriptor.h"
+#include "store/store.h"
+
+/* ---- calls ---- */
+
+static Oid
+language_of(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Oid			language = InvalidOid;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		language = ((Form_pg_proc) GETSTRUCT(tuple))->prolang;
+		ReleaseSysCache(tuple);
+	}
+	return language;
+}
+
+/*
+ * Not the server's own functions, constructors of range types among them, nor the extension's: the
+ * immutable ones of these keep no values.  Notes the function in *context.
+ */
+static bool
+is_of_user(Oid function, void *context)
+{
+	if (function < FirstNormalObjectId || language_of(function) == INTERNALlanguageId ||
+		getExtensionOfObject(ProcedureRelationId, function) == get_extension_oid("blobext", true))
+		return false;
+	*(Oid *) context = function;
+	return true;
+}
+
+static bool
+result_holds(Node *call)
+{
+	Oid			type = exprType(call);
+	TupleDesc	row_type;
+
+	if (type == RECORDARRAYOID)
+		return true;
+	if (type != RECORDOID)
+		return blob_walk_type_holds(type);
+	row_type = get_expr_result_tupdesc(call, true);
+	return row_type == NULL || blob_walk_row_holds(row_type);
+}
+
+/* An expression_tree_walker: finds a call that is refused, and notes its function in *context. */
+static bool
+find_call(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (check_functions_in_node(node, is_of_user, context) && result_holds(node))
+		return true;
+	return expression_tree_walker(node, find_call, context);
+}
+
+/* ---- what is folded ---- */
+
+static void
+note_descriptor(Datum datum, void *context)
+{
+	BlobValue	value;
+
+	blob_value_unpack(PG_DETOAST_DATUM_PACKED(datum), &value);
+	if (!value.is_inline)
+		*(bool *) context = true;
+}
+
+static bool
+find_descriptor(Node *node, void *context)
+{
+	Const	   *constant = (Const *) node;
+	bool		found = false;
+
+	if (node == NULL)
+		return false;
+	if (!IsA(node, Const))
+		return expression_tree_walker(node, find_descriptor, context);
+	if (!constant->constisnull && blob_walk_type_holds(constant->consttype))
+		blob_walk_datum(constant->constvalue, constant->consttype, note_descriptor, &found);
+	return found;
+}
+
+/* ---- keys ---- */
+
+/* The expressions of a partition key; NIL if it has none, or is gone. */
+static List *
+key_expressions(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(PARTRELID, ObjectIdGetDatum(relid));
+	List	   *expressions = NIL;
+	bool		is_null;
+	Datum		datum;
+
+	if (!HeapTupleIsValid(tuple))
+		return NIL;
+	datum = SysCacheGetAttr(PARTRELID, tuple, Anum_pg_partitioned_table_partexprs, &is_null);
+	if (!is_null)
+		expressions = castNode(List, stringToNode(TextDatumGetCString(datum)));
+	ReleaseSysCache(tuple);
+	return expressions;
+}
+
+char *
+blob_store_partition_key_problem(Oid relid)
+{
+	Node	   *expressions = (Node *) key_expressions(relid);
+	Oid			function = InvalidOid;
+
+	if (expressions == NULL)
+		return NULL;
+	if (find_call(expressions, &function))
+		return psprintf("The key calls function %s, whose result can be a stored value.",
+						format_procedure(function));
+	if (find_descriptor(eval_const_expressions(NULL, expressions), NULL))
+		return pstrdup("A function that the key calls is replaced by its body, and that folds to "
+					   "a stored value.");
+	return NULL;
+}
+
+void
+blob_store_check_partition_key(Oid relid)
+{
+	char	   *problem = blob_store_partition_key_problem(relid);
+
+	if (problem != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("partition key of table \"%s\" could refer to stored content",
+						get_rel_name(relid)),
+				 errdetail("%s", problem),
+				 errhint("Let functions in partition keys return other types than blobstate, and "
+						 "use no stored values.")));
+}
+
+List *
+blob_store_partition_keys_using(Oid function)
+{
+	Relation	depend = table_open(DependRelationId, AccessShareLock);
+	List	   *relations = NIL;
+	ScanKeyData keys[2];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&keys[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(ProcedureRelationId));
+	ScanKeyInit(&keys[1], Anum_pg_depend_refobjid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(function));
+	scan = systable_beginscan(depend, DependReferenceIndexId, true, NULL, 2, keys);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_depend form = (Form_pg_depend) GETSTRUCT(tuple);
+
+		if (form->classid == RelationRelationId &&
+			get_rel_relkind(form->objid) == RELKIND_PARTITIONED_TABLE)
+			relations = lappend_oid(relations, form->objid);
+	}
+	systable_endscan(scan);
+	table_close(depend, AccessShareLock);
+	return relations;
+}
