@@ -3,11 +3,11 @@
  *	  blobext_check(): compares every value with the extent map, the files and its digest.
  *
  * Reports, never repairs, and writes nothing, so it runs on a standby as well.  The map is checked
- * by itself (check_map.c), each value that the statement sees against the map (all its extents are
- * allocated, none later than the value, and claimed as far as the value goes) and against its
- * digest, each key of a B-tree against the map (check_index.c).  Together these exclude that two
- * values use the same page for different content.  Extents that nothing refers to are no problem,
- * but work for the collector; its dry run counts them.
+ * by itself (check_map.c), bounds and keys of partitioned tables too (check_partition.c), each value
+ * that the statement sees against the map (all its extents are allocated, none later than the value,
+ * and claimed as far as the value goes) and against its digest, each key of a B-tree against the map
+ * (check_index.c).  Together these exclude that two values use the same page for different content.
+ * Extents that nothing refers to are no problem, but work for the collector; its dry run counts them.
  *
  * A value is checked in a subtransaction, so that whatever goes wrong with it becomes a row of the
  * result and the check goes on.
@@ -90,11 +90,11 @@ blob_check_references(const BlobDescriptor *descriptor)
 	return NULL;
 }
 
-/* Null, or what is wrong with the value. Throws what reading throws. */
+/* A BlobCheckFinder: what is wrong with the value, a Datum.  Throws what reading throws. */
 static char *
-find_problem(Datum datum)
+find_problem(void *datum)
 {
-	BlobValue	value = blob_sql_unpack(datum);
+	BlobValue	value = blob_sql_unpack(*(Datum *) datum);
 	BlobDigest	digest;
 	uint8		sha256[BLOB_DIGEST_BYTES];
 	uint8		state[BLOB_DIGEST_BYTES];
@@ -138,8 +138,8 @@ is_operator_intervention(int sqlstate)
 	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_OPERATOR_INTERVENTION;
 }
 
-static char *
-find_problem_safely(Datum datum)
+char *
+blob_check_safely(BlobCheckFinder find, void *argument)
 {
 	MemoryContext old_context = CurrentMemoryContext;
 	ResourceOwner old_owner = CurrentResourceOwner;
@@ -149,7 +149,7 @@ find_problem_safely(Datum datum)
 	MemoryContextSwitchTo(old_context);
 	PG_TRY();
 	{
-		problem = find_problem(datum);
+		problem = find(argument);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -174,7 +174,7 @@ static void
 check_value(Datum datum, void *context)
 {
 	RowCheck   *row = context;
-	char	   *problem = find_problem_safely(datum);
+	char	   *problem = blob_check_safely(find_problem, &datum);
 
 	if (problem != NULL)
 		blob_check_report(row->check, row->relation, row->tid, row->column, problem);
@@ -243,6 +243,7 @@ check_relation(BlobCheck *check, Oid relid)
 
 	if (relation == NULL)
 		return;					/* dropped since we listed it */
+	blob_check_partition(check, relation);
 	if (!is_readable(relation))
 	{
 		relation_close(relation, AccessShareLock);
@@ -255,7 +256,7 @@ check_relation(BlobCheck *check, Oid relid)
 	relation_close(relation, holds ? NoLock : AccessShareLock);
 }
 
-/* All tables and materialized views of the database, ordered by oid. */
+/* All tables, materialized views and partitions of the database, ordered by oid. */
 static List *
 list_relations(void)
 {
@@ -268,7 +269,9 @@ list_relations(void)
 	{
 		Form_pg_class class = (Form_pg_class) GETSTRUCT(tuple);
 
-		if (class->relkind == RELKIND_RELATION || class->relkind == RELKIND_MATVIEW)
+		if (class->relkind == RELKIND_RELATION || class->relkind == RELKIND_MATVIEW ||
+			class->relkind == RELKIND_PARTITIONED_TABLE ||
+			(class->relkind == RELKIND_FOREIGN_TABLE && class->relispartition))
 			relations = lappend_oid(relations, class->oid);
 	}
 	table_endscan(scan);

@@ -32,6 +32,7 @@ CREATE TEMP TABLE administration AS SELECT unnest(ARRAY[
 	'blobext_create_store(regclass)',
 	'blobext_check(regclass)',
 	'blobext_check_state()',
+	'blobext_repair_bounds(boolean)',
 	'blobext_space_usage()',
 	'blobext_files()',
 	'blobext_gc(boolean)',
@@ -128,7 +129,7 @@ SELECT bag_eq(
 		'blob_store(blobstate)', 'blob_store(bytea)', 'blob_store_support(internal)',
 		'blobstate(blobstate,integer,boolean)', 'blobext_require_library(text)', 'blobext_create_store(regclass)',
 		'blobext_map_handler(internal)', 'blobext_check(regclass)', 'blobext_check_state()',
-		'blobext_stat_counters()',
+		'blobext_repair_bounds(boolean)', 'blobext_stat_counters()',
 		'blobext_space_usage()', 'blobext_files()', 'blobext_gc(boolean)', 'blobext_gc_state()',
 		'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
 		'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
@@ -149,7 +150,7 @@ SELECT is_empty(
 			'blob_agg_bytea_transfn(internal,bytea)', 'blob_agg_blobstate_transfn(internal,blobstate)',
 			'blob_agg_finalfn(internal)', 'blob_import(text)', 'blob_export(blobstate,text)',
 			'blob_from_lo(oid)', 'blob_to_lo(blobstate)',
-			'blobext_check(regclass)', 'blobext_gc(boolean)')$$,
+			'blobext_check(regclass)', 'blobext_gc(boolean)', 'blobext_repair_bounds(boolean)')$$,
 	'functions that store are PARALLEL UNSAFE');
 -- The content of a value never changes, so reading it may be used in index expressions; but text
 -- output depends on bytea_output.
