@@ -50,7 +50,7 @@
 	((data)->restart_lsn == InvalidXLogRecPtr && (data)->invalidated_at != InvalidXLogRecPtr)
 #endif
 
-/* utils/rangetypes.h: range_serialize(TypeCacheEntry *, RangeBound *, RangeBound *, bool is_empty) */
+/* utils/rangetypes.h: range_serialize(type cache entry, two RangeBound *, bool is_empty) */
 #if PG_VERSION_NUM >= 160000
 #define blob_range_serialize(type, lower, upper, is_empty) \
 	range_serialize((type), (lower), (upper), (is_empty), NULL)

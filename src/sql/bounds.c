@@ -2,11 +2,11 @@
  * sql/bounds.c
  *	  blobext_repair_bounds(): partition bounds that refer to stored content become content.
  *
- * Bounds are content today, but the library of version 0.1.0 kept what a function returned.  As long
- * as the content exists, it takes its place; that changes no bound.  Once the collector of that
- * version has freed it, only its first bytes and its digest are known.  Then nothing can read the
- * parent's bounds, not even DETACH PARTITION: so the bound becomes one that is readable, and the
- * partition is detached at once, because its rows may lie outside of what is written there now.
+ * Bounds are content today, but the library of version 0.1.0 kept what a function returned.  While
+ * the content exists, it takes the place of the reference; that changes no bound.  Once the
+ * collector of that version has freed it, only its first bytes and its digest are known, and
+ * nothing can read the parent's bounds, not even DETACH PARTITION.  So the bound becomes one that
+ * is readable, and the partition is detached at once, because its rows may lie outside of that.
  */
 #include "postgres.h"
 
@@ -35,6 +35,8 @@
 #include "utils/syscache.h"
 
 PG_FUNCTION_INFO_V1(blobext_repair_bounds);
+
+#define LOST "content of the bound does not exist any more"
 
 /* What a bound refers to. */
 typedef struct References
@@ -190,7 +192,7 @@ detach_partition(Oid relid)
 	SPI_finish();
 }
 
-/* All are made readable first: a parent is read with all its bounds.  Gives those that were lost. */
+/* All are made readable first: a parent is read with all its bounds.  Gives those that are lost. */
 static List *
 detach_lost(List *relids)
 {
@@ -255,12 +257,11 @@ blobext_repair_bounds(PG_FUNCTION_ARGS)
 	if (!may_detach)
 	{
 		foreach(cell, lost)
-			put_outcome(result, lfirst_oid(cell), "not changed: content of the bound does not exist "
-						"any more, blobext_repair_bounds(detach_lost => true) detaches the partition");
+			put_outcome(result, lfirst_oid(cell), "not changed: " LOST ", "
+						"blobext_repair_bounds(detach_lost => true) detaches the partition");
 		return (Datum) 0;
 	}
 	foreach(cell, detach_lost(lost))
-		put_outcome(result, lfirst_oid(cell),
-					"detached: content of the bound does not exist any more");
+		put_outcome(result, lfirst_oid(cell), "detached: " LOST);
 	return (Datum) 0;
 }

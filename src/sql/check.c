@@ -3,11 +3,12 @@
  *	  blobext_check(): compares every value with the extent map, the files and its digest.
  *
  * Reports, never repairs, and writes nothing, so it runs on a standby as well.  The map is checked
- * by itself (check_map.c), bounds and keys of partitioned tables too (check_partition.c), each value
- * that the statement sees against the map (all its extents are allocated, none later than the value,
- * and claimed as far as the value goes) and against its digest, each key of a B-tree against the map
- * (check_index.c).  Together these exclude that two values use the same page for different content.
- * Extents that nothing refers to are no problem, but work for the collector; its dry run counts them.
+ * by itself (check_map.c), each value that the statement sees against the map (all its extents are
+ * allocated, none later than the value, and claimed as far as the value goes) and against its
+ * digest, each key of a B-tree against the map (check_index.c).  Together these exclude that two
+ * values use the same page for different content.  Bounds and keys of partitioned tables must refer
+ * to no extents (check_partition.c).  Extents that nothing refers to are no problem, but work for
+ * the collector; its dry run counts them.
  *
  * A value is checked in a subtransaction, so that whatever goes wrong with it becomes a row of the
  * result and the check goes on.

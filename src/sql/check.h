@@ -26,8 +26,8 @@ extern void blob_check_report(BlobCheck *check, Relation relation, ItemPointer t
 extern char *blob_check_references(const BlobDescriptor *descriptor);
 
 /*
- * What find gives for argument: null, or a problem.  Runs in a subtransaction; what it throws is the
- * problem then.
+ * What find gives for argument: null, or a problem.  Runs in a subtransaction: an error is a
+ * problem, too.
  */
 typedef char *(*BlobCheckFinder) (void *argument);
 extern char *blob_check_safely(BlobCheckFinder find, void *argument);

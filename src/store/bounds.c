@@ -2,8 +2,8 @@
  * store/bounds.c
  *	  Partition bounds are content.
  *
- * PostgreSQL evaluates a bound once, when the partition is made or attached, and keeps the result in
- * pg_class.  A descriptor there would break the table as soon as its extents are collected.  The
+ * PostgreSQL evaluates a bound once, when the partition is made or attached, and keeps the result
+ * in pg_class.  A descriptor there would break the table as soon as its extents are collected.  The
  * length coercion is told to return content while it does so (blob_store_suppressed()).  But any
  * function or cast of the user's can return a stored value, by itself or within a value of another
  * type.  So at the end of the statement each bound that it has kept is looked at, and where that
@@ -77,7 +77,7 @@ blob_store_bound_content(Datum datum, void *context)
 	return blob_internalize(datum);
 }
 
-/* All that derive something from the bound: the parent, the default partition, and what is below. */
+/* All that derive something from the bound: the parent, the default partition, what is below. */
 static void
 invalidate_hierarchy(Oid parent)
 {

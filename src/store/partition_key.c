@@ -8,7 +8,7 @@
  *
  * - a call of a function or operator of the user's whose result can hold blobstate.  What its
  *   arguments are does not matter: simplification can take the columns out of them;
- * - what folds to a stored value all the same, out of the body of a function in SQL that is inlined.
+ * - what folds to a stored value all the same, out of the body of an SQL function that is inlined.
  *
  * The second is looked at again when a function is replaced or altered that the key uses.
  */

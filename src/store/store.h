@@ -40,7 +40,7 @@ extern bool blob_store_suppressed(void);
  */
 extern bool blob_store_rebuild_bound(Oid relid, BlobReplacer replace, void *context);
 
-/* A BlobReplacer: content in place of descriptors; ERROR 54000 where it is too large for a bound. */
+/* A BlobReplacer: content in place of a descriptor; ERROR 54000 if it is too large for a bound. */
 extern Datum blob_store_bound_content(Datum datum, void *context);
 
 /*

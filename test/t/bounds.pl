@@ -392,4 +392,17 @@ like(outcome(sprintf($replace, 'bucket')),
 like(sql(q(SELECT prosrc FROM pg_proc WHERE oid = 's.bucket'::regproc)), qr/get_byte/, 'stays');
 is(outcome(sprintf($replace, 'free')), '', 'a function that no key calls');
 
+# What was made before is found; functions of the owner's run as the owner there.
+sql('CREATE ROLE s_owner', 'GRANT ALL ON SCHEMA s TO s_owner', 'SET ROLE s_owner',
+	q(CREATE FUNCTION s.spy() RETURNS integer LANGUAGE plpgsql IMMUTABLE
+		AS $$ BEGIN RAISE WARNING 'run by %', current_user; RETURN 1; END $$),
+	'CREATE TABLE s.spying (n integer, b blobstate) PARTITION BY LIST ((length(b) + s.spy()))',
+	'RESET ROLE', 'SET allow_system_table_mods = on',
+	q(UPDATE pg_proc SET prosrc = 'SELECT blob_cmp($1, s.stored())' WHERE oid = 's.bucket'::regproc));
+my $found = outcome('SELECT relation, problem FROM blobext_check()');
+like($found, qr/^s\.keyed\|the partition key could refer to stored content: A function that the key calls is replaced by its body, and that folds to a stored value\./m,
+	'the check finds a key');
+is(join(' ', sort { $a cmp $b } $found =~ /run by (\w+)/g), 's_owner', 'run by the owner');
+sql('DROP OWNED BY s_owner', 'DROP ROLE s_owner');
+
 done_testing();
