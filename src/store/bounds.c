@@ -176,16 +176,27 @@ blob_store_note_partition(Oid relid)
 	MemoryContextSwitchTo(previous);
 }
 
+static void
+note_keys(List *relids)
+{
+	MemoryContext previous = MemoryContextSwitchTo(TopTransactionContext);
+
+	notes->keys = list_concat_unique_oid(notes->keys, relids);
+	MemoryContextSwitchTo(previous);
+}
+
 void
 blob_store_note_function(Oid function)
 {
-	MemoryContext previous;
+	if (notes != NULL)
+		note_keys(blob_store_partition_keys_using(function));
+}
 
-	if (notes == NULL)
-		return;
-	previous = MemoryContextSwitchTo(TopTransactionContext);
-	notes->keys = list_concat_unique_oid(notes->keys, blob_store_partition_keys_using(function));
-	MemoryContextSwitchTo(previous);
+void
+blob_store_note_keys(void)
+{
+	if (notes != NULL)
+		note_keys(blob_store_partition_keys());
 }
 
 /*

@@ -10,7 +10,8 @@
  *   arguments are does not matter: simplification can take the columns out of them;
  * - what folds to a stored value all the same, out of the body of an SQL function that is inlined.
  *
- * The second is looked at again when a function is replaced or altered that the key uses.
+ * Keys are looked at again when a function is replaced or altered that they call, and all of them
+ * when a row type comes to hold blobstate.
  */
 #include "postgres.h"
 
@@ -234,5 +235,25 @@ blob_store_partition_keys_using(Oid function)
 	}
 	systable_endscan(scan);
 	table_close(depend, AccessShareLock);
+	return relations;
+}
+
+List *
+blob_store_partition_keys(void)
+{
+	Relation	catalog = table_open(PartitionedRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
+	List	   *relations = NIL;
+	HeapTuple	tuple;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		if (!heap_attisnull(tuple, Anum_pg_partitioned_table_partexprs,
+							RelationGetDescr(catalog)))
+			relations = lappend_oid(relations,
+									((Form_pg_partitioned_table) GETSTRUCT(tuple))->partrelid);
+	}
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
 	return relations;
 }

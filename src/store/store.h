@@ -91,19 +91,21 @@ extern bool blob_store_evaluates_bounds(Node *statement);
 typedef struct BlobStoreNotes
 {
 	List	   *relations;		/* made, or given a parent: see bounds.c */
-	List	   *keys;			/* partitioned tables whose keys call a changed function */
+	List	   *keys;			/* partitioned tables whose keys call what has changed */
 } BlobStoreNotes;
 
 extern BlobStoreNotes *blob_store_take_notes(BlobStoreNotes *notes);
 extern void blob_store_note_partition(Oid relid);
 extern void blob_store_note_function(Oid function);
+extern void blob_store_note_keys(void); /* all: a row type has come to hold blobstate */
 extern void blob_store_finish_notes(const BlobStoreNotes *notes);
 
 /* partition_key.c: refuse a partition key that could fold to a stored value. */
 extern void blob_store_check_partition_key(Oid relid);
 
-/* Partitioned tables whose keys (or defaults) call this function. */
+/* Partitioned tables whose keys (or defaults) call this function; all that have expressions. */
 extern List *blob_store_partition_keys_using(Oid function);
+extern List *blob_store_partition_keys(void);
 
 /* relabel.c: let query columns carry the hidden modifier. */
 extern void blob_store_label_target_list(List *target_list, Oid blob_type);

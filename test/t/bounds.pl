@@ -392,6 +392,14 @@ like(outcome(sprintf($replace, 'bucket')),
 like(sql(q(SELECT prosrc FROM pg_proc WHERE oid = 's.bucket'::regproc)), qr/get_byte/, 'stays');
 is(outcome(sprintf($replace, 'free')), '', 'a function that no key calls');
 
+# A row type that comes to hold blobstate, which a function in a key returns.
+sql('CREATE TYPE s.growing AS (n integer)', q(CREATE FUNCTION s.grow(integer) RETURNS s.growing
+		IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN ROW($1)::s.growing; END $$),
+	'CREATE TABLE s.grown (n integer) PARTITION BY LIST (((s.grow(n)).n))');
+like(outcome('ALTER TYPE s.growing ADD ATTRIBUTE b blobstate'),
+	qr/partition key of table "grown" could refer to stored content/, 'a row type that grows');
+is(outcome('ALTER TYPE s.growing ADD ATTRIBUTE b bytea'), '', 'by something else');
+
 # What was made before is found; functions of the owner's run as the owner there.
 sql('CREATE ROLE s_owner', 'GRANT ALL ON SCHEMA s TO s_owner', 'SET ROLE s_owner',
 	q(CREATE FUNCTION s.spy() RETURNS integer LANGUAGE plpgsql IMMUTABLE
