@@ -578,7 +578,7 @@ CREATE FUNCTION blobext_repair_bounds(detach_lost boolean DEFAULT false,
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 1;
 REVOKE ALL ON FUNCTION blobext_repair_bounds(boolean) FROM PUBLIC;
 COMMENT ON FUNCTION blobext_repair_bounds(boolean) IS
-    'partition bounds that version 0.1.0 kept as references to stored content become content; '
+    'partition bounds that an older library kept as references to stored content become content; '
     'where that does not exist any more, the partition is detached, if asked for';
 
 CREATE FUNCTION blobext_check_state(OUT pid integer, OUT relation regclass,

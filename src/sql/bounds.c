@@ -2,9 +2,9 @@
  * sql/bounds.c
  *	  blobext_repair_bounds(): partition bounds that refer to stored content become content.
  *
- * Bounds are content today, but the library of version 0.1.0 kept what a function returned.  While
+ * Bounds are content today, but older libraries kept what a function returned.  While
  * the content exists, it takes the place of the reference; that changes no bound.  Once the
- * collector of that version has freed it, only its first bytes and its digest are known, and
+ * collector of such a version has freed it, only its first bytes and its digest are known, and
  * nothing can read the parent's bounds, not even DETACH PARTITION.  So the bound becomes one that
  * is readable, and the partition is detached at once, because its rows may lie outside of that.
  */

@@ -161,8 +161,8 @@ blob_store_take_notes(BlobStoreNotes *new_notes)
 }
 
 /*
- * A relation has been made, or given a parent: ATTACH PARTITION stores the bound right after that.
- * We are told its OID, so it does not matter what else is renamed meanwhile.
+ * A relation has been given a parent: ATTACH PARTITION stores the bound right after that, PARTITION
+ * OF has done so.  We are told its OID, so it does not matter what else is renamed meanwhile.
  */
 void
 blob_store_note_partition(Oid relid)
@@ -171,18 +171,25 @@ blob_store_note_partition(Oid relid)
 
 	if (notes == NULL)
 		return;
-	previous = MemoryContextSwitchTo(TopTransactionContext);
-	notes->relations = list_append_unique_oid(notes->relations, relid);
+	previous = MemoryContextSwitchTo(notes->context);
+	notes->partitions = list_append_unique_oid(notes->partitions, relid);
 	MemoryContextSwitchTo(previous);
 }
 
 static void
 note_keys(List *relids)
 {
-	MemoryContext previous = MemoryContextSwitchTo(TopTransactionContext);
+	MemoryContext previous = MemoryContextSwitchTo(notes->context);
 
 	notes->keys = list_concat_unique_oid(notes->keys, relids);
 	MemoryContextSwitchTo(previous);
+}
+
+void
+blob_store_note_created(Oid relid)
+{
+	if (notes != NULL)
+		note_keys(list_make1_oid(relid));
 }
 
 void
@@ -208,19 +215,11 @@ blob_store_finish_notes(const BlobStoreNotes *finished)
 {
 	ListCell   *cell;
 
-	if ((finished->relations == NIL && finished->keys == NIL) || !OidIsValid(blob_store_type()))
+	if ((finished->partitions == NIL && finished->keys == NIL) || !OidIsValid(blob_store_type()))
 		return;
 	CommandCounterIncrement();
-	foreach(cell, finished->relations)
-	{
-		char		kind = get_rel_relkind(lfirst_oid(cell));
-
-		if (kind == RELKIND_PARTITIONED_TABLE)
-			blob_store_check_partition_key(lfirst_oid(cell));
-		if (kind == RELKIND_RELATION || kind == RELKIND_FOREIGN_TABLE ||
-			kind == RELKIND_PARTITIONED_TABLE)
-			(void) blob_store_rebuild_bound(lfirst_oid(cell), blob_store_bound_content, NULL);
-	}
+	foreach(cell, finished->partitions)
+		(void) blob_store_rebuild_bound(lfirst_oid(cell), blob_store_bound_content, NULL);
 	foreach(cell, finished->keys)
 		blob_store_check_partition_key(lfirst_oid(cell));
 }

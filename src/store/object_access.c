@@ -28,7 +28,7 @@ relation_created(Oid relid, AttrNumber attnum, const ObjectAccessPostCreate *arg
 	else
 	{
 		blob_store_check_index(relid);
-		blob_store_note_partition(relid);
+		blob_store_note_created(relid);
 	}
 
 	/* Internal are tables of a rewrite, which go again, and TOAST tables. */

@@ -141,7 +141,7 @@ relation_owner(Oid relid)
 	return owner;
 }
 
-/* The expressions of a partition key; NIL if it has none, or is gone. */
+/* The expressions of a partition key; NIL if there are none, for other relations, too. */
 static List *
 key_expressions(Oid relid)
 {

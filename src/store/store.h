@@ -84,18 +84,20 @@ extern void blob_store_label_statement(Node *statement);
 extern bool blob_store_evaluates_bounds(Node *statement);
 
 /*
- * What a statement does to partitioned tables is noted while it runs (lists of OIDs, memory of the
- * transaction), and looked at when it is through.  The first function makes notes go to another
- * place, and gives the place before, or NULL.
+ * What a statement does to partitioned tables is noted while it runs, as lists of OIDs, and looked
+ * at when it is through.  The first function makes notes go to another place, and gives the place
+ * before, or NULL.
  */
 typedef struct BlobStoreNotes
 {
-	List	   *relations;		/* made, or given a parent: see bounds.c */
-	List	   *keys;			/* partitioned tables whose keys call what has changed */
+	MemoryContext context;		/* of the statement, which may commit: not the transaction's */
+	List	   *partitions;		/* relations given a parent, or taken from it: see bounds.c */
+	List	   *keys;			/* relations made; those whose keys call what has changed */
 } BlobStoreNotes;
 
 extern BlobStoreNotes *blob_store_take_notes(BlobStoreNotes *notes);
 extern void blob_store_note_partition(Oid relid);
+extern void blob_store_note_created(Oid relid);
 extern void blob_store_note_function(Oid function);
 extern void blob_store_note_keys(void); /* all: a row type has come to hold blobstate */
 extern void blob_store_finish_notes(const BlobStoreNotes *notes);

@@ -91,7 +91,7 @@ run_in_state(const StatementState *state, PlannedStmt *pstmt, const char *query_
 			 QueryEnvironment *query_env, DestReceiver *dest, QueryCompletion *qc)
 {
 	StatementState previous;
-	BlobStoreNotes notes = {NIL, NIL};
+	BlobStoreNotes notes = {.context = CurrentMemoryContext};
 	BlobStoreNotes *previous_notes = blob_store_take_notes(&notes);
 
 	previous.bounding = blob_store_set_bounding(state->bounding);
