@@ -466,6 +466,15 @@ COMMENT ON FUNCTION blobext_check(regclass) IS
     'problems of the extent store: every value of one or all tables against map, files and digest; '
     'every key of their B-trees against the map; for all tables, map and files by themselves';
 
+CREATE FUNCTION blobext_repair_bounds(detach_lost boolean DEFAULT false,
+        OUT relation regclass, OUT outcome text)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 1;
+REVOKE ALL ON FUNCTION blobext_repair_bounds(boolean) FROM PUBLIC;
+COMMENT ON FUNCTION blobext_repair_bounds(boolean) IS
+    'partition bounds that an older library kept as references to stored content become content; '
+    'where that does not exist any more, the partition is detached, if asked for';
+
 CREATE FUNCTION blobext_check_state(OUT pid integer, OUT relation regclass,
         OUT relations_done bigint, OUT relations_total bigint,
         OUT values_done bigint, OUT bytes_read bigint)

@@ -25,7 +25,14 @@
  */
 extern Datum blob_externalize(Datum datum);
 
-/* The same for raw content; always returns a new blobstate datum. */
+/*
+ * The other way: a descriptor becomes an inline value of any size, in the current context; an
+ * inline value is returned as it is.  ERROR 54000 if the content is too large for a datum, else
+ * what blob_read() throws.
+ */
+extern Datum blob_internalize(Datum datum);
+
+/* As blob_externalize() for raw content; always returns a new blobstate datum. */
 extern Datum blob_from_bytes(const char *data, uint64 size_bytes, bool may_externalize);
 
 /* Whether this backend may allocate extents now. */

@@ -1,6 +1,6 @@
 /*
  * blob/create.c
- *	  From content in memory to a datum: inline, or written to extents by the writer.
+ *	  From content in memory to a datum: inline, or written to extents by the writer; and back.
  */
 #include "postgres.h"
 
@@ -69,4 +69,18 @@ blob_externalize(Datum datum)
 	if ((Pointer) plain != DatumGetPointer(datum))
 		pfree(plain);
 	return result;
+}
+
+Datum
+blob_internalize(Datum datum)
+{
+	BlobValue	value;
+	struct varlena *result;
+
+	blob_value_unpack(PG_DETOAST_DATUM_PACKED(datum), &value);
+	if (value.is_inline)
+		return datum;
+	result = blob_inline_make(value.size_bytes);
+	blob_read(&value, 0, value.size_bytes, blob_inline_content(result));
+	return PointerGetDatum(result);
 }

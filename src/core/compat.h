@@ -50,6 +50,15 @@
 	((data)->restart_lsn == InvalidXLogRecPtr && (data)->invalidated_at != InvalidXLogRecPtr)
 #endif
 
+/* utils/rangetypes.h: range_serialize(type cache entry, two RangeBound *, bool is_empty) */
+#if PG_VERSION_NUM >= 160000
+#define blob_range_serialize(type, lower, upper, is_empty) \
+	range_serialize((type), (lower), (upper), (is_empty), NULL)
+#else
+#define blob_range_serialize(type, lower, upper, is_empty) \
+	range_serialize((type), (lower), (upper), (is_empty))
+#endif
+
 /* pgstat.h: rows of a database updated and deleted; of a table: live, dead; how often vacuumed */
 #if PG_VERSION_NUM >= 160000
 #define blob_stat_changed_rows(database) ((database)->tuples_updated + (database)->tuples_deleted)

@@ -338,7 +338,7 @@ mark_roots(BlobGcRound *round)
 		if (round->roots->items[i].is_scanned && !mark_root(round, &round->roots->items[i]))
 			return false;
 	}
-	return blob_gc_mark_statistics(round);
+	return blob_gc_mark_catalogs(round);
 }
 
 /* ---- the round ---- */

@@ -129,7 +129,7 @@ extern void blob_gc_mark(BlobGcRound *round, Datum datum, Oid type);
 /* heap.c and btree.c: step 8; the relation is open, its columns are listed. */
 extern bool blob_gc_mark_heap(BlobGcRound *round);
 extern bool blob_gc_mark_btree(BlobGcRound *round);
-extern bool blob_gc_mark_statistics(BlobGcRound *round);
+extern bool blob_gc_mark_catalogs(BlobGcRound *round);
 
 /* sweep.c: step 11, for the range of the marks; false ends the round. */
 extern bool blob_gc_sweep(BlobGcRound *round);

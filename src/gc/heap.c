@@ -1,26 +1,31 @@
 /*
  * gc/heap.c
- *	  Marks what tables, materialized views and the statistics catalogs refer to.
+ *	  Marks what tables, materialized views and system catalogs refer to.
  *
  * Every normal item is a root.  Pages are copied under a share lock and looked at without lock or
  * pin: tuples that matter do not go away, see README.md.
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/tupdesc_details.h"
 #include "access/xact.h"
+#include "blob/bound.h"
 #include "blob/walk.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_statistic.h"
 #include "catalog/pg_statistic_ext_data.h"
 #include "catalog/pg_type.h"
 #include "gc/gc_internal.h"
+#include "miscadmin.h"
 #include "statistics/extended_stats_internal.h"
 #include "statistics/statistics.h"
 #include "storage/procarray.h"
 #include "utils/array.h"
+#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -327,9 +332,49 @@ mark_catalog(BlobGcRound *round, Oid catalog, TupleMarker mark)
 	return complete;
 }
 
-bool
-blob_gc_mark_statistics(BlobGcRound *round)
+/* ---- partition bounds ---- */
+
+static void
+mark_bound_value(Datum datum, void *context)
 {
+	BlobGcRound *round = context;
+
+	blob_gc_mark(round, datum, round->blob_type);
+}
+
+/*
+ * Bounds are content, but an older library kept what a function returned.  Those are marked that a
+ * fresh snapshot sees: nothing reads another, and the structure of a row type may have been changed
+ * after the last one that uses it is gone.
+ */
+static void
+mark_bounds(BlobGcRound *round)
+{
+	Relation	catalog = table_open(RelationRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
+	HeapTuple	tuple;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		MemoryContext old_context = MemoryContextSwitchTo(round->row_context);
+		bool		is_null;
+		Datum		datum = heap_getattr(tuple, Anum_pg_class_relpartbound,
+										 RelationGetDescr(catalog), &is_null);
+
+		CHECK_FOR_INTERRUPTS();
+		if (!is_null)
+			blob_bound_walk(TextDatumGetCString(datum), mark_bound_value, round);
+		MemoryContextSwitchTo(old_context);
+		MemoryContextReset(round->row_context);
+	}
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+}
+
+bool
+blob_gc_mark_catalogs(BlobGcRound *round)
+{
+	mark_bounds(round);
 	return mark_catalog(round, StatisticRelationId, mark_statistics_tuple) &&
 		mark_catalog(round, StatisticExtDataRelationId, mark_extended_statistics_tuple);
 }

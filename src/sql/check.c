@@ -6,8 +6,9 @@
  * by itself (check_map.c), each value that the statement sees against the map (all its extents are
  * allocated, none later than the value, and claimed as far as the value goes) and against its
  * digest, each key of a B-tree against the map (check_index.c).  Together these exclude that two
- * values use the same page for different content.  Extents that nothing refers to are no problem,
- * but work for the collector; its dry run counts them.
+ * values use the same page for different content.  Bounds and keys of partitioned tables must refer
+ * to no extents (check_partition.c).  Extents that nothing refers to are no problem, but work for
+ * the collector; its dry run counts them.
  *
  * A relation, an index, a value: each is checked in a subtransaction, so that whatever goes wrong
  * with it becomes a row of the result and the check goes on.
@@ -74,8 +75,6 @@ blob_check_report(BlobCheck *check, Oid relid, ItemPointer tid, const char *colu
 
 /* ---- whatever goes wrong ---- */
 
-typedef char *(*FindProblem) (void *context);
-
 /* Cancellation, shutdown, and locks that cannot be had are no property of what is checked. */
 static bool
 is_of_this_session(int sqlstate)
@@ -85,9 +84,8 @@ is_of_this_session(int sqlstate)
 		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
 }
 
-/* Null, or the problem that was found, or the error that was thrown. */
-static char *
-find_safely(FindProblem find, void *context)
+char *
+blob_check_find(BlobCheckFinder find, void *context)
 {
 	MemoryContext old_context = CurrentMemoryContext;
 	ResourceOwner old_owner = CurrentResourceOwner;
@@ -139,7 +137,7 @@ void
 blob_check_safely(BlobCheck *check, BlobCheckStep step, Oid relid)
 {
 	StepCall	call = {check, step, relid};
-	char	   *problem = find_safely(call_step, &call);
+	char	   *problem = blob_check_find(call_step, &call);
 
 	if (problem != NULL)
 		blob_check_report(check, relid, NULL, NULL, psprintf("cannot be read: %s", problem));
@@ -175,11 +173,11 @@ blob_check_references(const BlobDescriptor *descriptor)
 	return NULL;
 }
 
-/* Null, or what is wrong with the value that *context is. Throws what reading throws. */
+/* A BlobCheckFinder: what is wrong with the value, a Datum.  Throws what reading throws. */
 static char *
-find_problem(void *context)
+find_problem(void *datum)
 {
-	BlobValue	value = blob_sql_unpack(*(Datum *) context);
+	BlobValue	value = blob_sql_unpack(*(Datum *) datum);
 	BlobDigest	digest;
 	uint8		sha256[BLOB_DIGEST_BYTES];
 	uint8		state[BLOB_DIGEST_BYTES];
@@ -220,7 +218,7 @@ static void
 check_value(Datum datum, void *context)
 {
 	RowCheck   *row = context;
-	char	   *problem = find_safely(find_problem, &datum);
+	char	   *problem = blob_check_find(find_problem, &datum);
 
 	if (problem != NULL)
 		blob_check_report(row->check, RelationGetRelid(row->relation), row->tid, row->column,
@@ -290,6 +288,7 @@ check_relation(BlobCheck *check, Oid relid)
 
 	if (relation == NULL)
 		return;					/* dropped since we listed it */
+	blob_check_partition(check, relation);
 	if (!is_readable(relation))
 	{
 		relation_close(relation, AccessShareLock);
@@ -304,7 +303,7 @@ check_relation(BlobCheck *check, Oid relid)
 	relation_close(relation, holds ? NoLock : AccessShareLock);
 }
 
-/* All tables and materialized views of the database, ordered by oid. */
+/* All tables, materialized views and partitions of the database, ordered by oid. */
 static List *
 list_relations(void)
 {
@@ -317,7 +316,9 @@ list_relations(void)
 	{
 		Form_pg_class class = (Form_pg_class) GETSTRUCT(tuple);
 
-		if (class->relkind == RELKIND_RELATION || class->relkind == RELKIND_MATVIEW)
+		if (class->relkind == RELKIND_RELATION || class->relkind == RELKIND_MATVIEW ||
+			class->relkind == RELKIND_PARTITIONED_TABLE ||
+			(class->relkind == RELKIND_FOREIGN_TABLE && class->relispartition))
 			relations = lappend_oid(relations, class->oid);
 	}
 	table_endscan(scan);

@@ -35,6 +35,16 @@ extern void blob_check_method(BlobCheck *check, Relation relation);
 /* Null, or what is wrong with the extents of a value, as the map shows them; reads no content. */
 extern char *blob_check_references(const BlobDescriptor *descriptor);
 
+/*
+ * What find gives for argument: null, or a problem.  Runs in a subtransaction: an error is a
+ * problem, too.
+ */
+typedef char *(*BlobCheckFinder) (void *argument);
+extern char *blob_check_find(BlobCheckFinder find, void *argument);
+
+/* check_partition.c: the bound of a partition, the key of a partitioned table. */
+extern void blob_check_partition(BlobCheck *check, Relation relation);
+
 /* check_map.c: the extent map by itself, and the segment files. */
 extern void blob_check_map(BlobCheck *check);
 

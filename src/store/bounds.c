@@ -1,146 +1,225 @@
 /*
  * store/bounds.c
- *	  Partition bounds of type blobstate.
+ *	  Partition bounds are content.
  *
- * PostgreSQL evaluates a bound once, when the partition is attached, and keeps the result in
- * pg_class.  A descriptor there would break the table as soon as its extents are collected.  So the
- * length coercion is told to return content (blob_store_suppressed()), and since a function could
- * still return a descriptor of its own, a bound of this type must be a literal.
+ * PostgreSQL evaluates a bound once, when the partition is made or attached, and keeps the result
+ * in pg_class.  A descriptor there would break the table as soon as its extents are collected.  The
+ * length coercion is told to return content while it does so (blob_store_suppressed()).  But any
+ * function or cast of the user's can return a stored value, by itself or within a value of another
+ * type.  So at the end of the statement each bound that it has kept is looked at, and where that
+ * has a descriptor, made anew with the content in its place.
+ *
+ * Until then the transaction that evaluated the bound is running: the collector waits for it, and
+ * nobody else sees the bound.  The statement itself compares the value as it was: both are equal.
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "catalog/namespace.h"
-#include "catalog/pg_partitioned_table.h"
-#include "nodes/nodeFuncs.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/indexing.h"
+#include "catalog/partition.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "storage/lockdefs.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
 #include "utils/syscache.h"
 
+#include "blob/blob.h"
+#include "blob/bound.h"
 #include "store/store.h"
 
 /*
- * Types of the partition key's columns.  Without a lock: the statement itself takes a stronger one
- * than we could hold without inviting deadlocks, and a key never changes.
+ * The text form has at least two characters for a byte, a row of pg_class must fit into a page, and
+ * no compression of PostgreSQL makes it less than a 255th: content of more is not worth reading.
  */
-static List *
-partition_key_types(RangeVar *parent)
+#define MAX_BOUND_BYTES (1024 * 1024)
+
+bool
+blob_store_evaluates_bounds(Node *statement)
 {
-	Oid			relid = RangeVarGetRelid(parent, NoLock, true);
-	HeapTuple	tuple;
-	Form_pg_partitioned_table form;
-	List	   *exprs = NIL;
-	List	   *types = NIL;
-	ListCell   *next_expr;
-	Datum		datum;
-	bool		isnull;
+	ListCell   *cell;
 
-	if (!OidIsValid(relid))
-		return NIL;
-	tuple = SearchSysCache1(PARTRELID, ObjectIdGetDatum(relid));
-	if (!HeapTupleIsValid(tuple))
-		return NIL;
-
-	form = (Form_pg_partitioned_table) GETSTRUCT(tuple);
-	datum = SysCacheGetAttr(PARTRELID, tuple, Anum_pg_partitioned_table_partexprs, &isnull);
-	if (!isnull)
-		exprs = castNode(List, stringToNode(TextDatumGetCString(datum)));
-
-	next_expr = list_head(exprs);
-	for (int i = 0; i < form->partnatts; i++)
+	if (IsA(statement, CreateStmt) || IsA(statement, CreateForeignTableStmt))
+		return ((CreateStmt *) statement)->partbound != NULL;
+	if (!IsA(statement, AlterTableStmt))
+		return false;
+	foreach(cell, ((AlterTableStmt *) statement)->cmds)
 	{
-		AttrNumber	attno = form->partattrs.values[i];
-
-		if (attno != 0)
-			types = lappend_oid(types, get_atttype(relid, attno));
-		else
-		{
-			types = lappend_oid(types, exprType((Node *) lfirst(next_expr)));
-			next_expr = lnext(exprs, next_expr);
-		}
+		if (lfirst_node(AlterTableCmd, cell)->subtype == AT_AttachPartition)
+			return true;
 	}
-	ReleaseSysCache(tuple);
-	return types;
+	return false;
 }
 
-/* MINVALUE and MAXVALUE look like column names here. */
-static bool
-is_literal(Node *raw)
-{
-	while (IsA(raw, TypeCast))
-		raw = ((TypeCast *) raw)->arg;
-	return IsA(raw, A_Const) || IsA(raw, ColumnRef);
-}
+/* ---- conversion ---- */
 
-static void
-check_datum(Node *raw, Oid key_type, Oid blob_type)
+Datum
+blob_store_bound_content(Datum datum, void *context)
 {
-	if (blob_store_is_blob_type(key_type, blob_type) && !is_literal(raw))
+	BlobValue	value;
+
+	blob_value_unpack(PG_DETOAST_DATUM_PACKED(datum), &value);
+	if (value.is_inline)
+		return datum;
+	if (value.size_bytes > MAX_BOUND_BYTES)
 		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("partition bound of type %s must be a literal",
-						format_type_be(key_type)),
-				 errdetail("Partition bounds are kept in a system catalog, which must not refer "
-						   "to stored content.")));
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("content of " UINT64_FORMAT " bytes is too large for a partition bound",
+						value.size_bytes),
+				 errdetail("Partition bounds are kept as content in a row of pg_class, which must "
+						   "fit into a page."),
+				 errhint("Partition by an expression such as blob_prefix() or sha256().")));
+	return blob_internalize(datum);
 }
 
-/* A range bound has one value for each key column. */
+/* All that derive something from the bound: the parent, the default partition, what is below. */
 static void
-check_range(List *datums, List *key_types, Oid blob_type)
+invalidate_hierarchy(Oid parent)
 {
-	ListCell   *datum;
-	ListCell   *key_type;
+	ListCell   *cell;
 
-	forboth(datum, datums, key_type, key_types)
-		check_datum((Node *) lfirst(datum), lfirst_oid(key_type), blob_type);
+	foreach(cell, find_all_inheritors(parent, NoLock, NULL))
+	{
+		HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(lfirst_oid(cell)));
+
+		if (!HeapTupleIsValid(tuple))
+			continue;			/* dropped: only what is further below is not locked */
+		CacheInvalidateRelcacheByTuple(tuple);
+		ReleaseSysCache(tuple);
+	}
 }
 
 static void
-check_bound(PartitionBoundSpec *bound, RangeVar *parent)
+update_bound(Relation catalog, HeapTuple tuple, const char *bound)
 {
-	Oid			blob_type = blob_store_type();
-	List	   *key_types = partition_key_types(parent);
-	ListCell   *lc;
+	Oid			relid = ((Form_pg_class) GETSTRUCT(tuple))->oid;
+	Datum		values[Natts_pg_class] = {0};
+	bool		nulls[Natts_pg_class] = {false};
+	bool		replace[Natts_pg_class] = {false};
+	HeapTuple	new_tuple;
 
-	if (key_types == NIL)
-		return;
-	foreach(lc, bound->listdatums)
-		check_datum((Node *) lfirst(lc), linitial_oid(key_types), blob_type);
-	check_range(bound->lowerdatums, key_types, blob_type);
-	check_range(bound->upperdatums, key_types, blob_type);
+	values[Anum_pg_class_relpartbound - 1] = CStringGetTextDatum(bound);
+	replace[Anum_pg_class_relpartbound - 1] = true;
+	new_tuple = heap_modify_tuple(tuple, RelationGetDescr(catalog), values, nulls, replace);
+	CatalogTupleUpdate(catalog, &new_tuple->t_self, new_tuple);
+	invalidate_hierarchy(get_partition_parent(relid, true));
+	CommandCounterIncrement();
+}
+
+static void
+describe_conversion(void *argument)
+{
+	errcontext("bound of partition \"%s\", to be kept as content", (const char *) argument);
 }
 
 bool
-blob_store_check_bounds(Node *statement)
+blob_store_rebuild_bound(Oid relid, BlobReplacer replace, void *context)
 {
-	bool		has_bounds = false;
+	Relation	catalog = table_open(RelationRelationId, RowExclusiveLock);
+	HeapTuple	tuple = SearchSysCacheCopy1(RELOID, ObjectIdGetDatum(relid));
+	char	   *new_bound = NULL;
+	ErrorContextCallback callback = {
+		.previous = error_context_stack,
+		.callback = describe_conversion
+	};
 
-	if (IsA(statement, CreateStmt) || IsA(statement, CreateForeignTableStmt))
+	if (HeapTupleIsValid(tuple))
 	{
-		CreateStmt *create = (CreateStmt *) statement;
+		bool		is_null;
+		Datum		bound = SysCacheGetAttr(RELOID, tuple, Anum_pg_class_relpartbound, &is_null);
 
-		if (create->partbound && create->inhRelations != NIL)
-		{
-			check_bound(create->partbound, linitial_node(RangeVar, create->inhRelations));
-			has_bounds = true;
-		}
+		callback.arg = NameStr(((Form_pg_class) GETSTRUCT(tuple))->relname);
+		error_context_stack = &callback;
+		if (!is_null)
+			new_bound = blob_bound_rebuild(TextDatumGetCString(bound), replace, context);
+		if (new_bound != NULL)
+			update_bound(catalog, tuple, new_bound);
+		error_context_stack = callback.previous;
+		heap_freetuple(tuple);
 	}
-	else if (IsA(statement, AlterTableStmt))
-	{
-		AlterTableStmt *alter = (AlterTableStmt *) statement;
-		ListCell   *lc;
+	table_close(catalog, RowExclusiveLock);
+	return new_bound != NULL;
+}
 
-		foreach(lc, alter->cmds)
-		{
-			AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+/* ---- what a statement has made or attached ---- */
 
-			if (cmd->subtype == AT_AttachPartition &&
-				castNode(PartitionCmd, cmd->def)->bound != NULL)
-			{
-				check_bound(castNode(PartitionCmd, cmd->def)->bound, alter->relation);
-				has_bounds = true;
-			}
-		}
-	}
-	return has_bounds;
+/* NULL: of no interest. */
+static BlobStoreNotes *notes = NULL;
+
+BlobStoreNotes *
+blob_store_take_notes(BlobStoreNotes *new_notes)
+{
+	BlobStoreNotes *previous = notes;
+
+	notes = new_notes;
+	return previous;
+}
+
+/*
+ * A relation has been given a parent: ATTACH PARTITION stores the bound right after that, PARTITION
+ * OF has done so.  We are told its OID, so it does not matter what else is renamed meanwhile.
+ */
+void
+blob_store_note_partition(Oid relid)
+{
+	MemoryContext previous;
+
+	if (notes == NULL)
+		return;
+	previous = MemoryContextSwitchTo(notes->context);
+	notes->partitions = list_append_unique_oid(notes->partitions, relid);
+	MemoryContextSwitchTo(previous);
+}
+
+static void
+note_keys(List *relids)
+{
+	MemoryContext previous = MemoryContextSwitchTo(notes->context);
+
+	notes->keys = list_concat_unique_oid(notes->keys, relids);
+	MemoryContextSwitchTo(previous);
+}
+
+void
+blob_store_note_created(Oid relid)
+{
+	if (notes != NULL)
+		note_keys(list_make1_oid(relid));
+}
+
+void
+blob_store_note_function(Oid function)
+{
+	if (notes != NULL)
+		note_keys(blob_store_partition_keys_using(function));
+}
+
+void
+blob_store_note_keys(void)
+{
+	if (notes != NULL)
+		note_keys(blob_store_partition_keys());
+}
+
+/*
+ * The relations that the statement made or attached are still locked by it: nobody else updates
+ * their rows of pg_class, or changes what is above them.
+ */
+void
+blob_store_finish_notes(const BlobStoreNotes *finished)
+{
+	ListCell   *cell;
+
+	if ((finished->partitions == NIL && finished->keys == NIL) || !OidIsValid(blob_store_type()))
+		return;
+	CommandCounterIncrement();
+	foreach(cell, finished->partitions)
+		(void) blob_store_rebuild_bound(lfirst_oid(cell), blob_store_bound_content, NULL);
+	foreach(cell, finished->keys)
+		blob_store_check_partition_key(lfirst_oid(cell));
 }

@@ -12,7 +12,10 @@
 
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_constraint.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_statistic_ext.h"
 
 #include "store/store.h"
@@ -28,6 +31,7 @@ relation_created(Oid relid, AttrNumber attnum, const ObjectAccessPostCreate *arg
 	{
 		blob_store_check_index(relid);
 		blob_store_check_map_method(relid, true);
+		blob_store_note_created(relid);
 	}
 
 	/* Internal are tables of a rewrite, which go again, and TOAST tables. */
@@ -60,6 +64,13 @@ store_object_access(ObjectAccessType access, Oid class_oid, Oid object_oid, int 
 		blob_store_check_template();
 	if (class_oid == RelationRelationId && sub_id == 0)
 		blob_store_relation_changed();
+	if (class_oid == ConstraintRelationId && access == OAT_POST_CREATE &&
+		OidIsValid(blob_store_type()))
+		blob_store_check_constraint(object_oid);
+	if (class_oid == InheritsRelationId && access == OAT_POST_ALTER)
+		blob_store_note_partition(object_oid);
+	if (class_oid == ProcedureRelationId && OidIsValid(blob_store_type()))
+		blob_store_note_function(object_oid);
 	if ((class_oid != RelationRelationId && class_oid != StatisticExtRelationId) ||
 		!OidIsValid(blob_store_type()))
 		return;

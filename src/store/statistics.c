@@ -391,4 +391,5 @@ blob_store_check_attribute(Oid relid, AttrNumber attnum)
 	blob_store_check_indexes_of_type(row_type);
 	check_statistics_objects(InvalidOid, row_type);
 	note_relations_of_type(row_type);
+	blob_store_note_keys();
 }

@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "access/tupdesc.h"
+#include "blob/rebuild.h"
 #include "core/compat.h"
 #include "executor/executor.h"
 #include "nodes/parsenodes.h"
@@ -32,6 +33,21 @@ extern void blob_store_install_hooks(void);
  * are given stays as it is then.
  */
 extern bool blob_store_suppressed(void);
+
+/*
+ * Make a partition's bound anew, if it has one, with each blobstate replaced (blob/rebuild.h); was
+ * any?  The caller holds at least ShareUpdateExclusiveLock on the partition and its parent.
+ */
+extern bool blob_store_rebuild_bound(Oid relid, BlobReplacer replace, void *context);
+
+/* A BlobReplacer: content in place of a descriptor; ERROR 54000 if it is too large for a bound. */
+extern Datum blob_store_bound_content(Datum datum, void *context);
+
+/*
+ * What makes this partition key unsafe, or NULL: the relation cache would keep, among what it folds
+ * from the key's expressions, a stored value.
+ */
+extern char *blob_store_partition_key_problem(Oid relid);
 
 /* May an input or receive function return a descriptor here?  See input.c. */
 extern bool blob_store_input_may_externalize(void);
@@ -67,8 +83,40 @@ extern void blob_store_check_template(void);
 /* columns.c: put the hidden modifier on what a DDL statement declares (changes the tree). */
 extern void blob_store_label_statement(Node *statement);
 
-/* bounds.c: does this statement evaluate partition bounds?  Refuses those that are no literals. */
-extern bool blob_store_check_bounds(Node *statement);
+/* bounds.c: does this statement evaluate partition bounds? */
+extern bool blob_store_evaluates_bounds(Node *statement);
+
+/*
+ * What a statement does to partitioned tables is noted while it runs, as lists of OIDs, and looked
+ * at when it is through.  The first function makes notes go to another place, and gives the place
+ * before, or NULL.
+ */
+typedef struct BlobStoreNotes
+{
+	MemoryContext context;		/* of the statement, which may commit: not the transaction's */
+	List	   *partitions;		/* relations given a parent, or taken from it: see bounds.c */
+	List	   *keys;			/* relations made; those whose keys call what has changed */
+} BlobStoreNotes;
+
+extern BlobStoreNotes *blob_store_take_notes(BlobStoreNotes *notes);
+extern void blob_store_note_partition(Oid relid);
+extern void blob_store_note_created(Oid relid);
+extern void blob_store_note_function(Oid function);
+extern void blob_store_note_keys(void); /* all: a row type has come to hold blobstate */
+extern void blob_store_finish_notes(const BlobStoreNotes *notes);
+
+/*
+ * partition_key.c: refuse a CHECK constraint with a stored value in it.  DETACH CONCURRENTLY makes one of
+ * a partition's constraint, as the relation cache has folded it.
+ */
+extern void blob_store_check_constraint(Oid constraint);
+
+/* partition_key.c: refuse a partition key that could fold to a stored value. */
+extern void blob_store_check_partition_key(Oid relid);
+
+/* Partitioned tables whose keys (or defaults) call this function; all that have expressions. */
+extern List *blob_store_partition_keys_using(Oid function);
+extern List *blob_store_partition_keys(void);
 
 /* relabel.c: let query columns carry the hidden modifier. */
 extern void blob_store_label_target_list(List *target_list, Oid blob_type);

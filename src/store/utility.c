@@ -1,6 +1,7 @@
 /*
  * store/utility.c
- *	  The utility hook: prepare DDL that declares blobstate columns, views or partition bounds.
+ *	  The utility hook: prepare DDL that declares blobstate columns, views or partition bounds, and
+ *	  look at what it has made of them.
  */
 #include "postgres.h"
 
@@ -29,6 +30,8 @@ is_of_interest(Node *statement)
 		case T_CreateDomainStmt:
 		case T_CreateTableAsStmt:
 		case T_ViewStmt:
+		case T_CreateFunctionStmt:
+		case T_AlterFunctionStmt:
 			return true;
 		default:
 			return false;
@@ -61,7 +64,7 @@ prepare_statement(Node *statement, const char *query_string, StatementState *sta
 	else
 	{
 		blob_store_label_statement(statement);
-		state->bounding = blob_store_check_bounds(statement);
+		state->bounding = blob_store_evaluates_bounds(statement);
 	}
 }
 
@@ -88,15 +91,19 @@ run_in_state(const StatementState *state, PlannedStmt *pstmt, const char *query_
 			 QueryEnvironment *query_env, DestReceiver *dest, QueryCompletion *qc)
 {
 	StatementState previous;
+	BlobStoreNotes notes = {.context = CurrentMemoryContext};
+	BlobStoreNotes *previous_notes = blob_store_take_notes(&notes);
 
 	previous.bounding = blob_store_set_bounding(state->bounding);
 	previous.view_source = blob_store_set_view_source(state->view_source);
 	PG_TRY();
 	{
 		run_statement(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
+		blob_store_finish_notes(&notes);
 	}
 	PG_FINALLY();
 	{
+		blob_store_take_notes(previous_notes);
 		blob_store_set_bounding(previous.bounding);
 		blob_store_set_view_source(previous.view_source);
 	}
@@ -108,7 +115,7 @@ store_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_on
 					  ProcessUtilityContext context, ParamListInfo params,
 					  QueryEnvironment *query_env, DestReceiver *dest, QueryCompletion *qc)
 {
-	StatementState state = {false, NULL};
+	StatementState state = {0};
 	bool		prepare = is_of_interest(pstmt->utilityStmt) && OidIsValid(blob_store_type());
 
 	blob_store_note_template(pstmt->utilityStmt);

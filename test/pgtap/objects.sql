@@ -118,7 +118,8 @@ INSERT INTO public_may_not SELECT object, 'the aggregate runs it as its owner' F
 	'function blob_agg_blobstate_transfn(internal,blobstate)', 'function blob_agg_finalfn(internal)'])
 	AS object;
 INSERT INTO public_may_not SELECT object, 'reads all values, or waits for all sessions: the owner''s'
-	FROM unnest(ARRAY['function blobext_check(regclass)', 'function blobext_gc(boolean)']) AS object;
+	FROM unnest(ARRAY['function blobext_check(regclass)', 'function blobext_gc(boolean)',
+	'function blobext_repair_bounds(boolean)']) AS object;
 INSERT INTO public_may_not SELECT object, 'says what others do or have: for pg_monitor' FROM unnest(ARRAY[
 	'function blobext_check_state()', 'view blobext_check_progress',
 	'function blobext_space_usage()', 'view blobext_space', 'function blobext_files()',
@@ -212,7 +213,7 @@ SELECT bag_eq(
 		'blob_store(blobstate)', 'blob_store(bytea)', 'blob_store_support(internal)',
 		'blobstate(blobstate,integer,boolean)', 'blobext_require_library(text)', 'blobext_create_store(regclass)',
 		'blobext_map_handler(internal)', 'blobext_check(regclass)', 'blobext_check_state()',
-		'blobext_stat_counters()',
+		'blobext_repair_bounds(boolean)', 'blobext_stat_counters()',
 		'blobext_space_usage()', 'blobext_files()', 'blobext_gc(boolean)', 'blobext_gc_state()',
 		'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
 		'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
@@ -233,7 +234,7 @@ SELECT is_empty(
 			'blob_agg_bytea_transfn(internal,bytea)', 'blob_agg_blobstate_transfn(internal,blobstate)',
 			'blob_agg_finalfn(internal)', 'blob_import(text)', 'blob_export(blobstate,text)',
 			'blob_from_lo(oid)', 'blob_to_lo(blobstate)',
-			'blobext_check(regclass)', 'blobext_gc(boolean)')$$,
+			'blobext_check(regclass)', 'blobext_gc(boolean)', 'blobext_repair_bounds(boolean)')$$,
 	'functions that store are PARALLEL UNSAFE');
 -- The content of a value never changes, so reading it may be used in index expressions; but text
 -- output depends on bytea_output.

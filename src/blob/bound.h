@@ -1,0 +1,20 @@
+/*
+ * blob/bound.h
+ *	  Blobstate values in partition bounds, as pg_class.relpartbound has them: constants in the text
+ *	  form of a PartitionBoundSpec.
+ */
+#ifndef BLOB_BOUND_H
+#define BLOB_BOUND_H
+
+#include "postgres.h"
+
+#include "blob/rebuild.h"
+#include "blob/walk.h"
+
+/* Call visit for every blobstate in a bound.  For memory and catalogs see blob_walk_datum(). */
+extern void blob_bound_walk(const char *bound, BlobWalkVisitor visit, void *context);
+
+/* The bound with each blobstate replaced, see blob_rebuild(); NULL if all are kept. */
+extern char *blob_bound_rebuild(const char *bound, BlobReplacer replace, void *context);
+
+#endif							/* BLOB_BOUND_H */
