@@ -30,7 +30,7 @@ BlobIoCounters blob_io_counters;
 
 static char *buffer_region = NULL;
 static bool use_ring = false;	/* back end of the current claim */
-static bool is_claimed = false;
+static volatile sig_atomic_t is_claimed = false;	/* signal handlers look at it */
 static bool refusal_logged = false;
 
 /* Map the buffers; ERROR if there is no memory. */
@@ -120,12 +120,13 @@ blob_io_begin(void)
 	if (blob_stat == NULL)
 		blob_io_not_preloaded();
 
-	blob_io_abandon();
-	is_claimed = false;
 	if (buffer_region == NULL)
 		make_buffers();
 	use_ring = choose_ring();
+	/* Before the ring is touched, and until it is not touched any more. */
 	is_claimed = true;
+	pg_compiler_barrier();
+	blob_io_abandon();
 }
 
 /* Everything should be done by now; if not (an early return), wait for it. */
@@ -133,7 +134,14 @@ void
 blob_io_end(void)
 {
 	blob_io_drain();
+	pg_compiler_barrier();
 	is_claimed = false;
+}
+
+bool
+blob_io_is_claimed(void)
+{
+	return is_claimed;
 }
 
 static void
