@@ -11,11 +11,12 @@
  * written to.  What is in flight is waited for when the resource owner is released under which it
  * was started: that takes as long as the device needs for MAX_WINDOW_BYTES.
  *
- * Nobody else can use claimed frames, so they are not kept for longer than the device needs, or a
- * moment, whatever the process does until its next read: it may wait for a client that does not
- * read, for the next FETCH, or for a lock.  Most of these waits tell nobody, so a timer ends the
- * claims (harvest()).  It runs in a signal handler: the end of a request ahead is made of nothing but
- * what can be done there, and the handler does nothing where it may have interrupted the same.
+ * Nobody else can use claimed frames, so a claim ends soon after the device is done, whatever the
+ * process does until its next read: it may wait for a client that does not read, for the next
+ * FETCH, or for a lock.  Most of these waits offer no hook, so a timer ends the claims (harvest()).
+ * It runs in a signal handler: the end of a request ahead is made of nothing but what can be done
+ * there, and the handler does nothing where it may have interrupted the same.  The README of this
+ * folder has the argument.
  *
  * A sequence is noticed by its position alone: the next read begins where the last one ended.
  *
@@ -54,8 +55,8 @@
 #define WHOLE_WINDOW_BYTES (1024 * 1024)
 
 /*
- * How often it is looked whether requests have arrived that no read has come to.  Long enough that a
- * process which goes on reading is rarely interrupted; what has arrived is in the cache either way.
+ * How often the process looks whether requests have arrived that no read has come to.  Long enough
+ * that one which goes on reading is rarely interrupted.
  */
 #define HARVEST_MS 10
 

@@ -27,9 +27,10 @@
  * has the device read into the frame (a fill) keeps its claim over the read; errors and the
  * process's exit give it back after the request has ended.
  *
- * A fill ahead is entered in the table at its beginning: whoever is led to the frame finds it claimed,
- * and has a miss.  So its end needs no lock, and no more than a few stores and one atomic exchange,
- * which a signal handler can do: the process may be waiting for anything, with any lock, by then.
+ * A fill ahead is entered in the table at its beginning: a reader that is led to the frame finds it
+ * claimed, and has a miss.  So its end needs no lock, only a few stores and one atomic exchange,
+ * which a signal handler can do, whatever locks the process that it interrupts has taken.
+ *
  * A process that dies inside one takes the whole cluster through a restart, as with any LWLock.
  */
 #include "postgres.h"
