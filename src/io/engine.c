@@ -120,13 +120,13 @@ blob_io_begin(void)
 	if (blob_stat == NULL)
 		blob_io_not_preloaded();
 
+	blob_io_abandon();
+	is_claimed = false;
 	if (buffer_region == NULL)
 		make_buffers();
 	use_ring = choose_ring();
-	/* Before the ring is touched, and until it is not touched any more. */
 	is_claimed = true;
 	pg_compiler_barrier();
-	blob_io_abandon();
 }
 
 /* Everything should be done by now; if not (an early return), wait for it. */
@@ -223,10 +223,17 @@ blob_io_drain(void)
 	blob_uring_drain();
 }
 
+/* Also outside of a claim; signal handlers keep away meanwhile. */
 void
 blob_io_abandon(void)
 {
+	bool		was_claimed = is_claimed;
+
+	is_claimed = true;
+	pg_compiler_barrier();
 	blob_uring_abandon();
+	pg_compiler_barrier();
+	is_claimed = was_claimed;
 }
 
 const char *

@@ -54,7 +54,7 @@ typedef struct BlobIoRequest
 extern void blob_io_begin(void);
 extern void blob_io_end(void);
 
-/* Whether this process is between the two: a signal handler must leave the engine alone then. */
+/* Whether the engine is in use by this process: a signal handler must leave it alone then. */
 extern bool blob_io_is_claimed(void);
 
 extern char *blob_io_buffer(int buffer_no);
