@@ -8,9 +8,15 @@
  *
  * Memory.  The device writes to frames of the cache, which stay claimed until the request is done;
  * the requests are static.  Nothing that an error, a cancel or the end of a query frees is ever
- * written to.  Frames should not be kept for long, though, so what is in flight is waited for when
- * the resource owner is released under which it was started: that takes as long as the device
- * needs for MAX_WINDOW_BYTES.
+ * written to.  What is in flight is waited for when the resource owner is released under which it
+ * was started: that takes as long as the device needs for MAX_WINDOW_BYTES.
+ *
+ * Nobody else can use claimed frames, so a claim ends soon after the device is done, whatever the
+ * process does until its next read: it may wait for a client that does not read, for the next
+ * FETCH, or for a lock.  Most of these waits offer no hook, so a timer ends the claims (harvest()).
+ * It runs in a signal handler: the end of a request ahead is made of nothing but what can be done
+ * there, and the handler does nothing where it may have interrupted the same.  The README of this
+ * folder has the argument.
  *
  * A sequence is noticed by its position alone: the next read begins where the last one ended.
  *
@@ -33,6 +39,7 @@
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/resowner.h"
+#include "utils/timeout.h"
 
 /* Sequences that are known at a time: a comparison reads two values in turn. */
 #define STREAM_COUNT 4
@@ -46,6 +53,12 @@
 
 /* Windows up to this size are requested as a whole. */
 #define WHOLE_WINDOW_BYTES (1024 * 1024)
+
+/*
+ * How often the process looks whether requests have arrived that no read has come to.  Long enough
+ * that one which goes on reading is rarely interrupted.
+ */
+#define HARVEST_MS 10
 
 /* A value that is read in sequence. */
 typedef struct BlobStream
@@ -82,6 +95,15 @@ static AheadRead reads[BLOB_IO_MAX_AHEAD];
 static int	reads_in_use = 0;
 static uint64 in_flight_bytes = 0;	/* of reads in use */
 
+/*
+ * All of that, and the fills of the cache, belong to the harvest (a signal handler) while this
+ * process has neither claimed the engine nor set this.
+ */
+static volatile sig_atomic_t is_finishing = false;
+
+static TimeoutId harvest_timeout;
+static pid_t harvest_pid = 0;	/* the process that has registered it */
+
 /* ---- the end of requests ---- */
 
 /* Publish what a request brought.  Never throws. */
@@ -97,22 +119,38 @@ finish_ahead(AheadRead *read)
 	reads_in_use--;
 }
 
-/* Finish what was started under the owner; NULL: everything. */
+/* Publish what has arrived, so that its frames and numbers are free again.  Never throws. */
+static void
+finish_arrived(void)
+{
+	for (int i = 0; i < BLOB_IO_MAX_AHEAD && reads_in_use > 0; i++)
+	{
+		if (reads[i].part_count > 0 && blob_io_poll(&reads[i].request))
+			finish_ahead(&reads[i]);
+	}
+}
+
+/* Finish what was started under the owner; NULL: everything.  Not in a claim of the engine. */
 static void
 finish_of_owner(ResourceOwner owner)
 {
+	is_finishing = true;
+	pg_compiler_barrier();
 	for (int i = 0; i < BLOB_IO_MAX_AHEAD && reads_in_use > 0; i++)
 	{
 		if (reads[i].part_count > 0 && (owner == NULL || reads[i].owner == owner))
 			finish_ahead(&reads[i]);
 	}
+	pg_compiler_barrier();
+	is_finishing = false;
 }
 
+/* The server forgets timers after an error, so nothing is left to them then. */
 static void
 at_owner_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *arg)
 {
 	if (phase == RESOURCE_RELEASE_BEFORE_LOCKS && reads_in_use > 0)
-		finish_of_owner(is_top_level ? NULL : CurrentResourceOwner);
+		finish_of_owner(is_top_level || !is_commit ? NULL : CurrentResourceOwner);
 }
 
 static void
@@ -131,6 +169,32 @@ blob_readahead_process_begins(void)
 	is_registered = true;
 	RegisterResourceReleaseCallback(at_owner_release, NULL);
 	before_shmem_exit(at_exit, (Datum) 0);
+}
+
+/* ---- the harvest ---- */
+
+/*
+ * Handler of the timer; runs in a signal handler.  Atomic stores, and system calls for the ring: no
+ * lock, no memory, no error, and nothing that it might have interrupted.
+ */
+static void
+harvest(void)
+{
+	if (!is_finishing && !blob_io_is_claimed())
+		finish_arrived();
+	if (reads_in_use > 0)
+		enable_timeout_after(harvest_timeout, HARVEST_MS);
+}
+
+/* Have what is in flight harvested, should no read come to it. */
+static void
+arrange_harvest(void)
+{
+	if (harvest_pid != MyProcPid)
+		harvest_timeout = RegisterTimeout(USER_TIMEOUT, harvest);
+	harvest_pid = MyProcPid;
+	if (!get_timeout_active(harvest_timeout))
+		enable_timeout_after(harvest_timeout, HARVEST_MS);
 }
 
 bool
@@ -287,6 +351,7 @@ start_request(AheadRead *read)
 		return;
 	}
 	blob_io_start_ahead(request);
+	arrange_harvest();
 	blob_stat_count(ahead_bytes, request->length);
 }
 
@@ -336,17 +401,6 @@ add_chunk(AheadRead *read, const BlobSpaceId *space, const BlobExtent *extent, u
 	read->request.length += length;
 	in_flight_bytes += length;
 	return read;
-}
-
-/* Publish what has arrived, so that its frames and numbers are free again. */
-static void
-finish_arrived(void)
-{
-	for (int i = 0; i < BLOB_IO_MAX_AHEAD && reads_in_use > 0; i++)
-	{
-		if (reads[i].part_count > 0 && blob_io_poll(&reads[i].request))
-			finish_ahead(&reads[i]);
-	}
 }
 
 void

@@ -38,8 +38,9 @@ extern void blob_readahead_announce(const BlobDescriptor *descriptor);
  * Start as many of the planned requests as are due now, in a claim of the I/O engine; to be called
  * again while the read goes on, and cheap if nothing is due.  They fill frames of the cache, and
  * are waited for by blob_readahead_await(), or when the resource owner ends that is
- * current now (so at the end of the query, the cursor, the transaction), or the process.  No error
- * comes of them: what cannot be read ahead is left to the read.
+ * current now (so at the end of the query, the cursor, the transaction), or the process.  A timer
+ * makes what no read comes to available to all, some ms after it has arrived.  No error comes of
+ * them: what cannot be read ahead is left to the read.
  */
 extern void blob_readahead_start(BlobSpace *space, const BlobDescriptor *descriptor,
 								 const BlobAheadPlan *plan);

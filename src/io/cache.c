@@ -26,6 +26,11 @@
  * A claimant that copies neither waits for anything but a partition lock nor throws.  One that
  * has the device read into the frame (a fill) keeps its claim over the read; errors and the
  * process's exit give it back after the request has ended.
+ *
+ * A fill ahead is entered in the table at its beginning: a reader that is led to the frame finds it
+ * claimed, and has a miss.  So its end needs no lock, only a few stores and one atomic exchange,
+ * which a signal handler can do, whatever locks the process that it interrupts has taken.
+ *
  * A process that dies inside one takes the whole cluster through a restart, as with any LWLock.
  */
 #include "postgres.h"
@@ -248,23 +253,33 @@ evict(CacheFrame *frame)
 	pg_atomic_fetch_sub_u64(&cache_shared->used_bytes, frame->key.chunk_bytes);
 }
 
-/* Enter a filled, claimed frame into the table.  If somebody was faster, it stays unused. */
-static void
-publish(CacheFrame *frame, const CacheKey *key, uint32 hash)
+/* Enter a claimed frame into the table.  If somebody was faster, it stays unused: false. */
+static bool
+enter(CacheFrame *frame, const CacheKey *key, uint32 hash)
 {
 	LWLock	   *lock = partition_lock(hash);
 	CacheEntry *entry;
 	bool		found;
+	bool		is_entered;
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	entry = hash_search_with_hash_value(cache_table, key, hash, HASH_ENTER_NULL, &found);
-	if (entry != NULL && !found)
+	is_entered = entry != NULL && !found;
+	if (is_entered)
 	{
 		entry->frame_no = blob_frame_number(frame);
 		frame->key = *key;
 		pg_atomic_fetch_add_u64(&cache_shared->used_bytes, key->chunk_bytes);
 	}
 	LWLockRelease(lock);
+	return is_entered;
+}
+
+/* Enter a filled, claimed frame into the table, and end the claim. */
+static void
+publish(CacheFrame *frame, const CacheKey *key, uint32 hash)
+{
+	(void) enter(frame, key, hash);
 	blob_frame_disclaim(frame);
 }
 
@@ -361,8 +376,15 @@ int
 blob_cache_begin_ahead(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk_bytes,
 					   uint64 offset_bytes)
 {
-	return begin_fill(space, generation, chunk_bytes, offset_bytes, BLOB_CACHE_MAX_FILLS,
-					  lengthof(fills));
+	int			fill_no = begin_fill(space, generation, chunk_bytes, offset_bytes,
+									 BLOB_CACHE_MAX_FILLS, lengthof(fills));
+	CacheFill  *fill = &fills[fill_no];
+
+	if (fill_no < 0 || enter(fill->frame, &fill->key, fill->hash))
+		return fill_no;
+	blob_frame_disclaim(fill->frame);
+	fill->frame = NULL;
+	return -1;
 }
 
 char *
@@ -382,16 +404,18 @@ blob_cache_end_fill(int fill_no, uint32 start_bytes, uint32 length_bytes)
 	Assert(start_bytes + length_bytes <= fill->key.chunk_bytes);
 
 	fill->frame = NULL;
-	if (length_bytes == 0)
-	{
-		blob_frame_disclaim(frame);
-		return;
-	}
 	frame->valid_start = start_bytes;
 	frame->valid_end = start_bytes + length_bytes;
 	if (fill_no >= BLOB_CACHE_MAX_FILLS)
+	{
+		/* It is in the table, and stays there, if need be with nothing. */
 		blob_frame_set_unused(frame);
-	publish(frame, &fill->key, fill->hash);
+		blob_frame_disclaim(frame);
+	}
+	else if (length_bytes > 0)
+		publish(frame, &fill->key, fill->hash);
+	else
+		blob_frame_disclaim(frame);
 }
 
 void

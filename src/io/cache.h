@@ -71,7 +71,9 @@ extern int	blob_cache_begin_fill(const BlobSpaceId *space, BlobGeneration genera
 
 /*
  * The same for content that nobody has asked for yet.  These fills are not abandoned with the
- * others, and their chunks count as used only when somebody reads them.
+ * others, and their chunks count as used only when somebody reads them.  Nobody else begins a fill
+ * of the same chunk meanwhile.  They may be ended in a signal handler, if it has not interrupted
+ * another of these functions.
  */
 extern int	blob_cache_begin_ahead(const BlobSpaceId *space, BlobGeneration generation,
 								   uint32 chunk_bytes, uint64 offset_bytes);

@@ -30,7 +30,7 @@ BlobIoCounters blob_io_counters;
 
 static char *buffer_region = NULL;
 static bool use_ring = false;	/* back end of the current claim */
-static bool is_claimed = false;
+static volatile sig_atomic_t is_claimed = false;	/* signal handlers look at it */
 static bool refusal_logged = false;
 
 /* Map the buffers; ERROR if there is no memory. */
@@ -126,6 +126,7 @@ blob_io_begin(void)
 		make_buffers();
 	use_ring = choose_ring();
 	is_claimed = true;
+	pg_compiler_barrier();
 }
 
 /* Everything should be done by now; if not (an early return), wait for it. */
@@ -133,7 +134,14 @@ void
 blob_io_end(void)
 {
 	blob_io_drain();
+	pg_compiler_barrier();
 	is_claimed = false;
+}
+
+bool
+blob_io_is_claimed(void)
+{
+	return is_claimed;
 }
 
 static void
@@ -215,10 +223,17 @@ blob_io_drain(void)
 	blob_uring_drain();
 }
 
+/* Also outside of a claim; signal handlers keep away meanwhile. */
 void
 blob_io_abandon(void)
 {
+	bool		was_claimed = is_claimed;
+
+	is_claimed = true;
+	pg_compiler_barrier();
 	blob_uring_abandon();
+	pg_compiler_barrier();
+	is_claimed = was_claimed;
 }
 
 const char *

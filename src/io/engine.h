@@ -54,6 +54,9 @@ typedef struct BlobIoRequest
 extern void blob_io_begin(void);
 extern void blob_io_end(void);
 
+/* Whether the engine is in use by this process: a signal handler must leave it alone then. */
+extern bool blob_io_is_claimed(void);
+
 extern char *blob_io_buffer(int buffer_no);
 
 /*
@@ -67,7 +70,10 @@ extern void blob_io_submit(void);
 /* Wait until this request is done (others may complete meanwhile). Never throws. */
 extern void blob_io_wait(BlobIoRequest *request);
 
-/* Whether the request is done, without blocking. */
+/*
+ * Whether the request is done, without blocking.  Of requests ahead a signal handler may ask this,
+ * too, if it has not interrupted the engine.
+ */
 extern bool blob_io_poll(BlobIoRequest *request);
 
 /* Wait for everything in flight, and set the results of all requests. Never throws. */

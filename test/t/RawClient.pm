@@ -13,7 +13,7 @@ sub new
 	my ($class, $node, $database) = @_;
 	my $socket = IO::Socket::UNIX->new(Peer => $node->host . '/.s.PGSQL.' . $node->port)
 	  or die "cannot connect: $!";
-	my $self = bless { socket => $socket }, $class;
+	my $self = bless { socket => $socket, peeked => '' }, $class;
 	my %parameters = (user => scalar getpwuid($>), database => $database);
 	my $body = pack('N', 3 << 16) . join('', map { "$_\0$parameters{$_}\0" } keys %parameters);
 
@@ -49,13 +49,22 @@ sub send
 sub read
 {
 	my ($self, $bytes) = @_;
-	my $data = '';
+	my $data = substr($self->{peeked}, 0, $bytes, '');
 	while (length($data) < $bytes)
 	{
 		my $read = sysread($self->{socket}, $data, $bytes - length($data), length($data));
 		last if !$read;
 	}
 	return $data;
+}
+
+# Take so many bytes from the connection, and leave them to be read.
+sub peek
+{
+	my ($self, $bytes) = @_;
+	my $data = $self->read($bytes);
+	$self->{peeked} = $data . $self->{peeked};
+	return length $data;
 }
 
 # Type and body of the next message; the empty list if the connection ends before it is complete.
