@@ -25,6 +25,10 @@
  *
  *		cut KEPT TORN SEED	cut the power: probability that a write is kept, and that one which is not
  *							is torn, per mille.  All I/O fails until
+ *		arm COUNT WRITES KEPT TORN SEED
+ *							the same, but when the COUNT-th FLUSH from now arrives that would make so many
+ *							writes durable: in its place
+ *		fate				what became of the writes: the answer to the last cut, or "ok pending"
  *		on					it is switched on again; not while FILE is open
  *		hold				FLUSHes are not answered
  *		release				until this
@@ -94,6 +98,24 @@ static int	held_count;
 static bool is_holding;
 static bool is_off;
 static int	open_count;
+
+/* The power cut that is to come, and what the last one took. */
+static struct
+{
+	int			flushes;		/* so many from now; 0: none is to come */
+	int			writes;			/* those that make so many durable are counted */
+	int			kept_per_mille;
+	int			torn_per_mille;
+	uint64_t	seed;
+} armed;
+
+static struct
+{
+	uint64_t	writes;
+	uint64_t	bytes;
+	uint64_t	kept;
+	uint64_t	torn;
+} fate;
 
 /* Of the answers that are late; the power cut has its own. */
 static uint64_t late_seed = 1;
@@ -269,28 +291,26 @@ static void
 cut(int kept_per_mille, int torn_per_mille, uint64_t seed)
 {
 	static char buffer[MAX_WRITE];
-	uint64_t	writes = 0;
-	uint64_t	bytes = 0;
-	uint64_t	kept = 0;
-	uint64_t	torn = 0;
 
 	is_off = true;
 	is_holding = false;
+	armed.flushes = 0;
+	memset(&fate, 0, sizeof(fate));
 	answer_late(true, EIO);
 	while (held_count > 0)
 		answer(held[--held_count].unique, EIO, NULL, 0);
 
 	for (Write *write = first_write; write != NULL; write = write->next)
 	{
-		writes++;
-		bytes += write->length;
+		fate.writes++;
+		fate.bytes += write->length;
 		if (is_hit(&seed, kept_per_mille))
 		{
 			write_at(durable_fd, write->data, write->length, write->offset);
-			kept++;
+			fate.kept++;
 		}
 		else if (is_hit(&seed, torn_per_mille))
-			torn += keep_some_sectors(write, &seed);
+			fate.torn += keep_some_sectors(write, &seed);
 	}
 	/* Only now, for writes may overlap. */
 	while (first_write != NULL)
@@ -303,8 +323,22 @@ cut(int kept_per_mille, int torn_per_mille, uint64_t seed)
 		free(write);
 	}
 	last_link = &first_write;
-	printf("ok writes=%" PRIu64 " bytes=%" PRIu64 " kept=%" PRIu64 " torn=%" PRIu64
-		   " lost=%" PRIu64 "\n", writes, bytes, kept, torn, writes - kept - torn);
+}
+
+/* In place of a FLUSH; false if it is not that one. */
+static bool
+cut_if_armed(void)
+{
+	int			writes = 0;
+
+	if (armed.flushes == 0)
+		return false;
+	for (Write *write = first_write; write != NULL; write = write->next)
+		writes++;
+	if (writes < armed.writes || --armed.flushes > 0)
+		return false;
+	cut(armed.kept_per_mille, armed.torn_per_mille, armed.seed);
+	return true;
 }
 
 /* ---- requests ---- */
@@ -419,7 +453,7 @@ serve_write(const struct fuse_in_header *in, const struct fuse_write_in *in_writ
 static void
 serve_flush(const struct fuse_in_header *in)
 {
-	if (is_off || (is_holding && held_count == MAX_HELD_FLUSHES))
+	if (is_off || cut_if_armed() || (is_holding && held_count == MAX_HELD_FLUSHES))
 	{
 		answer(in->unique, EIO, NULL, 0);
 		return;
@@ -487,21 +521,56 @@ serve(const struct fuse_in_header *in, const void *body)
 /* ---- commands ---- */
 
 static void
+tell_fate(void)
+{
+	if (is_off)
+		printf("ok writes=%" PRIu64 " bytes=%" PRIu64 " kept=%" PRIu64 " torn=%" PRIu64
+			   " lost=%" PRIu64 "\n", fate.writes, fate.bytes, fate.kept, fate.torn,
+			   fate.writes - fate.kept - fate.torn);
+	else
+		printf("ok pending\n");
+}
+
+static void
+switch_on(void)
+{
+	if (open_count > 0)
+	{
+		printf("the disk is still in use\n");
+		return;
+	}
+	is_off = false;
+	printf("ok\n");
+}
+
+static void
 command(const char *line)
 {
 	int			kept;
 	int			torn;
 	uint64_t	seed;
+	int			count;
+	int			writes;
 
 	if (sscanf(line, "cut %d %d %" SCNu64, &kept, &torn, &seed) == 3)
-		cut(kept, torn, seed);
-	else if (strcmp(line, "on") == 0 && open_count > 0)
-		printf("the disk is still in use\n");
-	else if (strcmp(line, "on") == 0)
 	{
-		is_off = false;
+		if (!is_off)			/* an armed one may have come before */
+			cut(kept, torn, seed);
+		tell_fate();
+	}
+	else if (sscanf(line, "arm %d %d %d %d %" SCNu64, &count, &writes, &kept, &torn, &seed) == 5)
+	{
+		armed.flushes = count;
+		armed.writes = writes;
+		armed.kept_per_mille = kept;
+		armed.torn_per_mille = torn;
+		armed.seed = seed;
 		printf("ok\n");
 	}
+	else if (strcmp(line, "fate") == 0)
+		tell_fate();
+	else if (strcmp(line, "on") == 0)
+		switch_on();
 	else if (strcmp(line, "hold") == 0)
 	{
 		is_holding = true;

@@ -14,7 +14,7 @@ use Time::HiRes qw(usleep);
 
 our @EXPORT = qw(
   blob_cluster content literal kill_everything wait_for_end kill_in_recovery
-  fails_with check_is_clean no_page_is_shared stat_of store_dir segment_file
+  fails_with check_is_clean no_page_is_shared no_extents_overlap stat_of store_dir segment_file
   make_values add_values values_are_intact power stop_syncer
   why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk
 );
@@ -187,15 +187,23 @@ sub check_is_clean
 }
 
 # Extents of the values of these tables: those that overlap must be the same extent of the same
-# content.  Gives the number of distinct extents.
+# content.
 sub no_page_is_shared
 {
 	my ($node, $name, @tables) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return no_extents_overlap($node, $name, 'sha256(b)', @tables);
+}
+
+# The same with another expression for what they must have in common.
+sub no_extents_overlap
+{
+	my ($node, $name, $digest, @tables) = @_;
 	my $all = join(' UNION ALL ', map { "SELECT b FROM $_" } @tables);
 	my $found = $node->safe_psql(
 		'postgres', qq(
 WITH extents AS (
-	SELECT DISTINCT e.first_page, e.pages, e.extent_no, sha256(b) AS digest
+	SELECT DISTINCT e.first_page, e.pages, e.extent_no, $digest AS digest
 	FROM ($all) AS v, blob_extents(b) AS e
 ), neighbours AS (
 	SELECT *, max(first_page + pages) OVER (ORDER BY first_page, pages, extent_no, digest
