@@ -297,6 +297,8 @@ sub client
 	$state->{history} = [];
 	$client->run('SET synchronous_commit = off;') if $state->{is_async};
 	while ((rand() < 0.08) ? other_command($state, $client) : transaction($state, $client)) { }
+	close $client->{in};
+	waitpid($client->{pid}, 0);
 	nstore($state, $file);
 	return;
 }
