@@ -11,7 +11,9 @@
 #	- the end of crash recovery, which no redo pointer lies before,
 #	- a checkpoint while the syncer has content that it has not made durable, because each FLUSH takes
 #	  for ever: a cut while the checkpoint waits; and another one right after it has completed,
-#	- a restartpoint of a standby right after it has replayed content.
+#	- a restartpoint of a standby right after it has replayed content,
+#	- the same where content is not in the WAL, and the standby notes what it lacks,
+#	- a commit after the store has grown by new segments.
 #
 # Seen to fail, in one run, with both kinds of I/O:
 #	without fdatasync() in segment_sync.c: "a commit", and all others;
@@ -290,6 +292,61 @@ sub restartpoint_and_cut
 	return;
 }
 
+# Without content in the WAL a standby must not forget what it lacks: it would read zeros.
+sub note_and_cut
+{
+	power('lossy format');
+	my $primary = blob_cluster('primary_notes', streaming => 1,
+		conf => "wal_keep_size = 1GB\nautovacuum = off\nblobext.wal_content = off\n");
+	make_values($primary, 'v', @sizes);
+	$primary->backup('base');
+	my $standby = PostgreSQL::Test::Cluster->new('standby_notes');
+	$standby->init_from_backup($primary, 'base', has_streaming => 1);
+	put_store_on_lossy_disk($standby);
+	$standby->start;
+	# The first notes make a file, the next ones are written to it.
+	foreach my $round (1 .. 2)
+	{
+		add_values($primary, 'v', @sizes);
+		$primary->safe_psql('postgres', 'CHECKPOINT');
+		$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+		$standby->safe_psql('postgres', 'CHECKPOINT');
+		cut($standby);
+		$standby->start;
+		foreach my $id ($round * @sizes + 1 .. ($round + 1) * @sizes)
+		{
+			fails_with($standby, "SELECT b::bytea FROM v WHERE id = $id", 'XB002', qr/./,
+				"notes, round $round: value $id is known to be missing");
+		}
+	}
+	$standby->stop;
+	$primary->stop;
+	return;
+}
+
+# SEGMENT says that the files are there.
+sub grow_and_cut
+{
+	my $library = "$ENV{BLOBEXT_UNIT_DIR}/blobext_unit";
+	start_cluster('growth', 'on', "wal_level = replica\n");
+	add_values($node, 'v', @sizes);
+	$node->safe_psql('postgres', "CREATE FUNCTION allocate(pages bigint) RETURNS bigint
+		AS '$library', 'unit_space_allocate' LANGUAGE C STRICT");
+	$node->safe_psql('postgres', 'CREATE TABLE grown AS SELECT allocate(300000)');
+	my $segments = () = glob(store_dir($node) . '/0*');
+	cmp_ok($segments, '>=', 2, 'there are new segments');
+	cut();
+	$node->start;
+	is_whole('growth', scalar @sizes);
+	is(scalar(() = glob(store_dir($node) . '/0*')), $segments, 'and they stay');
+	add_values($node, 'v', @sizes);
+	is_whole('growth, and more values', 2 * @sizes);
+	end_cluster();
+	return;
+}
+
+note_and_cut();
+grow_and_cut();
 foreach my $direct (qw(on off))
 {
 	commit_and_cut($direct);
