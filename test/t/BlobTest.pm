@@ -323,7 +323,7 @@ sub power
 # A disk that loses what was not flushed: '' if there is one, else the reason.
 sub why_no_lossy_disk
 {
-	return 'no loop devices, see test/run_tap' if !$ENV{BLOBEXT_POWER_SWITCH};
+	return 'not root, or no loop devices, see test/run_tap' if !$ENV{BLOBEXT_POWER_SWITCH};
 	return '' if eval { power('lossy start'); 1; };
 	return $1 if $@ =~ /impossible: (.*)/;
 	die $@;

@@ -30,6 +30,7 @@ use strict;
 use warnings;
 
 use FindBin;
+use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -116,7 +117,11 @@ sub cut_in_recovery
 	my ($node) = @_;
 	my $offset = -s $node->logfile;
 	system_log('pg_ctl', '-W', '-D', $node->data_dir, '-l', $node->logfile, 'start');
-	sleep(0.001) until $node->log_contains('database system was', $offset);
+	for (my $i = 0; !$node->log_contains('database system was', $offset); $i++)
+	{
+		die 'the server did not start' if $i > 100_000;
+		sleep(0.001);
+	}
 	if (rand() < 0.5) { wait_for_flush(); }
 	else { sleep(rand(0.2)); }
 	($node->{_pid}) = split /\n/, slurp_file($node->data_dir . '/postmaster.pid');

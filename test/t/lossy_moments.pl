@@ -54,17 +54,20 @@ sub overwrite
 	return;
 }
 
-# Which letters a file has, and how often per 512 bytes.
+# Which letters a file has, and in how many of its sectors; "?" for one that has several.
 sub letters_of
 {
 	my ($name) = @_;
-	my %count;
-	my $bytes = slurp_file("$lossy/$name");
-	$count{$_}++ foreach unpack('(a512)*', $bytes);
-	return join(' ', map { substr($_, 0, 1) . ($_ eq substr($_, 0, 1) x 512 ? '' : '!') . ":$count{$_}" }
-		sort keys %count);
+	my %count = (a => 0, b => 0);
+	foreach my $sector (unpack('(a512)*', slurp_file("$lossy/$name")))
+	{
+		my $letter = substr($sector, 0, 1);
+		$count{ $sector eq $letter x 512 ? $letter : '?' }++;
+	}
+	return \%count;
 }
 
+# Returns what became of the writes, and of the sectors of the file that was written directly.
 sub cut_disk
 {
 	my ($kept, $torn) = @_;
@@ -76,29 +79,40 @@ sub cut_disk
 	overwrite('buffered_synced', 'b', 'conv=notrunc,fdatasync');
 	overwrite('buffered', 'b', 'conv=notrunc');
 	overwrite('direct', 'b', 'oflag=direct', 'conv=notrunc');
-	my $figures = power("lossy cut $kept $torn 1");
-	isnt(system("head -c 1 '$lossy/direct' > /dev/null 2>&1"), 0, 'without power nothing can be read')
-	  if $kept == 0;
+	my %fate = power("lossy cut $kept $torn 1") =~ /(\w+)=(\d+)/g;
+	isnt(system("head -c 1 '$lossy/direct' > /dev/null 2>&1"), 0, 'without power nothing can be read');
 	power('lossy on');
-	is(letters_of('direct_synced'), 'b:2048', 'what was synced is there, written directly');
-	is(letters_of('buffered_synced'), 'b:2048', 'and buffered');
-	is(letters_of('dsync'), 'a:1984 b:64', 'and what was written to be durable at once');
-	is(letters_of('buffered'), 'a:2048', 'what was left in memory is not');
-	return $figures;
+	my $name = "$kept of 1000 writes kept, $torn torn";
+	cmp_ok($fate{writes}, '>=', 256, "$name: writes were not durable");
+	is_deeply(letters_of('direct_synced'), { a => 0, b => 2048 }, "$name: synced, written directly");
+	is_deeply(letters_of('buffered_synced'), { a => 0, b => 2048 }, "$name: synced, buffered");
+	is_deeply(letters_of('dsync'), { a => 1984, b => 64 }, "$name: durable at once");
+	is_deeply(letters_of('buffered'), { a => 2048, b => 0 }, "$name: not synced, buffered") if $kept == 0;
+	return (\%fate, letters_of('direct'));
+}
+
+sub is_about_half
+{
+	my ($found, $all, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return cmp_ok(abs($found - $all / 2), '<', $all / 4, "$name: $found of $all");
 }
 
 power('lossy format');
-like(cut_disk(0, 0), qr/^writes=256 bytes=1048576 kept=0 torn=0 lost=256$/, 'no write is kept');
-is(letters_of('direct'), 'a:2048', 'what was written, and not flushed, is lost');
-like(cut_disk(1000, 0), qr/kept=256 torn=0 lost=0$/, 'each write is kept');
-is(letters_of('direct'), 'b:2048', 'what was written, and not flushed, is kept');
-my ($kept) = cut_disk(500, 0) =~ /kept=(\d+) torn=0/;
-is(letters_of('direct'), sprintf('a:%d b:%d', (256 - $kept) * 8, $kept * 8), "$kept of 256 writes are kept");
-cmp_ok(abs($kept - 128), '<', 64, 'about half of them');
-like(cut_disk(0, 1000), qr/kept=0 torn=25\d/, 'writes are torn');
-my ($old, $new) = letters_of('direct') =~ /^a:(\d+) b:(\d+)$/;
-cmp_ok(abs($old - 1024), '<', 256, 'about half of their sectors are kept') or diag(letters_of('direct'));
-is($old + $new, 2048, 'and no sector is anything else');
+my ($fate, $letters) = cut_disk(0, 0);
+is($fate->{lost}, $fate->{writes}, 'no write is kept');
+is_deeply($letters, { a => 2048, b => 0 }, 'what was written directly, and not flushed, is lost');
+($fate, $letters) = cut_disk(1000, 0);
+is($fate->{kept}, $fate->{writes}, 'each write is kept');
+is_deeply($letters, { a => 0, b => 2048 }, 'what was written directly, and not flushed, is kept');
+($fate, $letters) = cut_disk(500, 0);
+is($fate->{kept} + $fate->{lost}, $fate->{writes}, 'each write is kept or lost');
+is_about_half($letters->{a}, 2048, 'about half of what was not flushed is lost');
+is($letters->{a} % 8 + $letters->{b} % 8, 0, 'by whole writes');
+($fate, $letters) = cut_disk(0, 1000);
+cmp_ok($fate->{torn}, '>', 200, 'writes are torn');
+is_about_half($letters->{a}, 2048, 'about half of the sectors are lost');
+is($letters->{a} + $letters->{b}, 2048, 'and none is torn');
 my ($late) = power('lossy figures') =~ /late=(\d+)/;
 cmp_ok($late, '>', 100, 'some writes were answered late');
 
@@ -122,14 +136,12 @@ log_checkpoints = on
 	return;
 }
 
-# Everything that is not durable goes.  What there was to go is told, for moments at which there
-# must be something.
+# Everything that is not durable goes.
 sub cut
 {
 	my (@nodes) = @_;
-	my $figures = cut_lossy_disk(0, 0, 1, @nodes ? @nodes : $node);
-	note($figures);
-	return $figures;
+	note(cut_lossy_disk(0, 0, 1, @nodes ? @nodes : $node));
+	return;
 }
 
 sub is_whole
@@ -211,11 +223,15 @@ sub checkpoint_completes
 	my $pid = $node->safe_psql('postgres',
 		q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'));
 	$session->query_until(qr/sent/, "\\echo sent\nCHECKPOINT;\n");
-	usleep(1_000) until slurp_file($node->logfile, $offset) =~ /checkpoint starting/;
+	for (my $i = 0; !$node->log_contains('checkpoint starting', $offset); $i++)
+	{
+		die 'no checkpoint begins' if $i > 100_000;
+		usleep(1_000);
+	}
 	my $naps = naps_of($pid);
 	until (naps_of($pid) > $naps + 300)
 	{
-		return 1 if slurp_file($node->logfile, $offset) =~ /checkpoint complete/;
+		return 1 if $node->log_contains('checkpoint complete', $offset);
 		usleep(1_000);
 	}
 	return 0;
