@@ -4,9 +4,9 @@
  *
  *		lossy_disk FILE DIRECTORY MEGABYTES
  *
- * A FUSE server of one file: FILE (which exists, and is covered by the mount) becomes a file of that
- * size, for a loop device to be put over.  It speaks the kernel's protocol itself, so nothing but
- * the kernel's headers is needed.  Started by power_switch as root; ends when its input does.
+ * A FUSE server of one file: FILE (which exists, and is covered by the mount) becomes a file of
+ * that size, for a loop device to be put over.  It speaks the kernel's protocol itself, so nothing
+ * but the kernel's headers is needed.  Started by power_switch as root; ends when its input does.
  *
  * What a device promises, and no more.  A write that was answered is seen by reads, and may be lost
  * until a FLUSH.  A FLUSH (the loop driver makes fsync() of it; FUA is a write and a FLUSH) makes
@@ -16,20 +16,20 @@
  * lost; which one does not depend on the order of the writes.
  *
  * FILE is opened with FOPEN_DIRECT_IO, so that no page cache is between the loop device and this
- * process.  Two sparse files in DIRECTORY hold the bytes: lossy.now as reads see them, lossy.durable
- * as the next power cut leaves them at least.  The log in memory holds the writes by which they
- * differ.
+ * process.  Two sparse files in DIRECTORY hold the bytes: lossy.now as reads see them,
+ * lossy.durable as the next power cut leaves them at least.  A list in memory holds the writes by
+ * which they differ.
  *
- * Commands, one a line, are read from standard input, and each is answered with a line: "ok", perhaps
- * with figures, or a message.
+ * Commands, one a line, are read from standard input, and each is answered with a line: "ok",
+ * perhaps with figures, or a message.  Probabilities are per mille.
  *
- *		cut KEPT TORN SEED	cut the power: probability that a write is kept, and that one which is not
- *							is torn, per mille.  All I/O fails until
- *		arm COUNT WRITES KEPT TORN SEED
- *							the same, but when the COUNT-th FLUSH from now arrives that would make so many
- *							writes durable: in its place
- *		fate				what became of the writes: the answer to the last cut, or "ok pending"
+ *		cut KEPT TORN SEED	cut the power: probability that a write is kept, and that one which
+ *							is not is torn.  All I/O fails until
  *		on					it is switched on again; not while FILE is open
+ *		arm COUNT WRITES KEPT TORN SEED
+ *							cut the power when the COUNT-th FLUSH from now arrives that would make
+ *							so many writes durable: in its place
+ *		fate				what became of the writes: the answer to the last cut, or "ok pending"
  *		hold				FLUSHes are not answered
  *		release				until this
  *		is_open				how often FILE is open
@@ -56,6 +56,7 @@
 #define SECTOR_BYTES 512
 #define MAX_WRITE (1024 * 1024)
 #define MAX_PAGES (MAX_WRITE / 4096)
+#define MAX_REQUEST (MAX_WRITE + 4096)	/* with headers */
 #define MAX_HELD_FLUSHES 64
 
 /* One of this many writes is answered late: after at most LATE_EVENTS requests, or LATE_MS. */
@@ -349,7 +350,8 @@ serve_init(const struct fuse_in_header *in, const struct fuse_init_in *init)
 	struct fuse_init_out out = {
 		.major = FUSE_KERNEL_VERSION,
 		.minor = FUSE_KERNEL_MINOR_VERSION,
-		.flags = init->flags & (FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_MAX_PAGES | FUSE_ASYNC_DIO),
+		.flags = init->flags &
+			(FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_MAX_PAGES | FUSE_ASYNC_DIO),
 		.max_background = 64,
 		.congestion_threshold = 48,
 		.max_write = MAX_WRITE,
@@ -585,7 +587,8 @@ command(const char *line)
 		printf("ok %d\n", open_count);
 	else if (strcmp(line, "figures") == 0)
 		printf("ok writes=%" PRIu64 " bytes=%" PRIu64 " late=%" PRIu64 " flushes=%" PRIu64
-			   " held=%d\n", figures.writes, figures.bytes, figures.late, figures.flushes, held_count);
+			   " held=%d\n", figures.writes, figures.bytes, figures.late, figures.flushes,
+			   held_count);
 	else
 		printf("the disk does not know the command \"%s\"\n", line);
 	fflush(stdout);
@@ -618,8 +621,7 @@ read_commands(void)
 static bool
 read_request(void)
 {
-	static char buffer[sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in) + MAX_WRITE + 4096]
-				__attribute__((aligned(8)));
+	static char buffer[MAX_REQUEST] __attribute__((aligned(8)));
 	const struct fuse_in_header *in = (const struct fuse_in_header *) buffer;
 	ssize_t		bytes = read(fuse_fd, buffer, sizeof(buffer));
 
