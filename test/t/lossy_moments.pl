@@ -15,11 +15,13 @@
 #	- the same where content is not in the WAL, and the standby notes what it lacks,
 #	- a commit after the store has grown by new segments.
 #
-# Seen to fail, in one run, with both kinds of I/O:
-#	without fdatasync() in segment_sync.c: "a commit", and all others;
-#	without blob_segment_sync() in replay_content(): "crash recovery" and "a restartpoint";
-#	without DELAY_CHKPT_START in the syncer: "a slow sync";
-#	with a lossy_disk that keeps all writes: "the disk".
+# Seen to fail, each in one run, and where it says "both" with both kinds of I/O:
+#	without fdatasync() in segment_sync.c: both "a commit", and all others that store;
+#	without blob_segment_sync() in replay_content(): both "crash recovery" and both "a restartpoint";
+#	without DELAY_CHKPT_START in the syncer: both "a slow sync";
+#	without pg_fdatasync() in missing.c: "notes";
+#	without pg_fsync() in reserve_in_segment(): the server does not start after "growth";
+#	with a lossy_disk that keeps all writes: the disk.
 use strict;
 use warnings;
 
