@@ -53,6 +53,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#ifndef FOPEN_PARALLEL_DIRECT_WRITES	/* older headers */
+#define FOPEN_PARALLEL_DIRECT_WRITES (1 << 6)
+#endif
+
 #define SECTOR_BYTES 512
 #define MAX_WRITE (1024 * 1024)
 #define MAX_PAGES (MAX_WRITE / 4096)
