@@ -276,6 +276,16 @@ sub sync_slowly
 	return;
 }
 
+# The record after that position, too: the position may be that of a page's header.
+sub follow
+{
+	my ($primary, $standby) = @_;
+	my $lsn = $primary->lsn('insert');
+	$primary->safe_psql('postgres', 'SELECT txid_current()');
+	$primary->wait_for_catchup($standby, 'replay', $lsn);
+	return;
+}
+
 # A standby whose restartpoint lies behind all content that it has replayed.
 sub restartpoint_and_cut
 {
@@ -297,7 +307,7 @@ sub restartpoint_and_cut
 		$count += @sizes;
 		my $lsn = $primary->lsn('insert');
 		$primary->safe_psql('postgres', 'CHECKPOINT');
-		$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+		follow($primary, $standby);
 		$standby->safe_psql('postgres', 'CHECKPOINT');
 		is($standby->safe_psql('postgres', "SELECT redo_lsn >= '$lsn' FROM pg_control_checkpoint()"), 't',
 			'there is a restartpoint behind the content');
@@ -327,7 +337,7 @@ sub note_and_cut
 	{
 		add_values($primary, 'v', @sizes);
 		$primary->safe_psql('postgres', 'CHECKPOINT');
-		$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+		follow($primary, $standby);
 		$standby->safe_psql('postgres', 'CHECKPOINT');
 		cut($standby);
 		$standby->start;
