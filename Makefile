@@ -34,7 +34,7 @@ export PG_CONFIG
 pg_regress_installcheck = $(srcdir)/test/run_regress
 installcheck: check-tests
 
-.PHONY: test check-tests unit-module
+.PHONY: test check-tests unit-module lossy-disk
 test:
 	$(srcdir)/test/run_all
 
@@ -53,3 +53,9 @@ unit-module: $(UNIT_DIR)/blobext_unit$(DLSUFFIX)
 $(UNIT_DIR)/blobext_unit$(DLSUFFIX): $(UNIT_SOURCES) $(wildcard $(srcdir)/src/*/*.h)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_SL) -shared -Wl,-Bsymbolic -o $@ \
 		$(UNIT_SOURCES) $(LDFLAGS) -lcrypto
+
+# A disk whose power test/run_tap can cut; a program without libraries.
+LOSSY_DISK ?= $(srcdir)/test/lossy_disk
+lossy-disk: $(LOSSY_DISK)
+$(LOSSY_DISK): $(srcdir)/test/lossy_disk.c
+	$(CC) $(CPPFLAGS) $(CFLAGS) -o $@ $<

@@ -14,8 +14,9 @@ use Time::HiRes qw(usleep);
 
 our @EXPORT = qw(
   blob_cluster content literal kill_everything wait_for_end kill_in_recovery
-  fails_with check_is_clean no_page_is_shared stat_of store_dir segment_file
+  fails_with check_is_clean no_page_is_shared no_extents_overlap stat_of store_dir segment_file
   make_values add_values values_are_intact power stop_syncer
+  why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk
 );
 
 # A running server with blobext preloaded and created.  Options: streaming (wal_level replica
@@ -186,15 +187,23 @@ sub check_is_clean
 }
 
 # Extents of the values of these tables: those that overlap must be the same extent of the same
-# content.  Gives the number of distinct extents.
+# content.
 sub no_page_is_shared
 {
 	my ($node, $name, @tables) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return no_extents_overlap($node, $name, 'sha256(b)', @tables);
+}
+
+# The same with another expression for what they must have in common.
+sub no_extents_overlap
+{
+	my ($node, $name, $digest, @tables) = @_;
 	my $all = join(' UNION ALL ', map { "SELECT b FROM $_" } @tables);
 	my $found = $node->safe_psql(
 		'postgres', qq(
 WITH extents AS (
-	SELECT DISTINCT e.first_page, e.pages, e.extent_no, sha256(b) AS digest
+	SELECT DISTINCT e.first_page, e.pages, e.extent_no, $digest AS digest
 	FROM ($all) AS v, blob_extents(b) AS e
 ), neighbours AS (
 	SELECT *, max(first_page + pages) OVER (ORDER BY first_page, pages, extent_no, digest
@@ -296,7 +305,7 @@ sub stop_syncer
 	die 'the syncer takes nothing';
 }
 
-# The root helper that run_tap starts, see power_switch.
+# The root helper that run_tap starts, see power_switch.  Returns figures, if there are any.
 sub power
 {
 	my ($command) = @_;
@@ -307,8 +316,66 @@ sub power
 	syswrite($in, "$command\n");
 	my $answer = <$out>;
 	chomp $answer;
-	die "power switch, $command: $answer" if $answer ne 'ok';
+	$answer =~ s/^ok ?// or die "power switch, $command: $answer";
+	return $answer;
+}
+
+# A disk that loses what was not flushed: '' if there is one, else the reason.
+sub why_no_lossy_disk
+{
+	return 'not root, or no loop devices, see test/run_tap' if !$ENV{BLOBEXT_POWER_SWITCH};
+	return '' if eval { power('lossy start'); 1; };
+	return $1 if $@ =~ /impossible: (.*)/;
+	die $@;
+}
+
+# Like blob_cluster(), on that disk, which is formatted.  $where says what of the cluster is there:
+# all, data (all but the WAL), wal, or store (pg_blobext).  The rest is on a disk that loses nothing.
+sub lossy_cluster
+{
+	my ($name, $where, %options) = @_;
+	my $safe = $PostgreSQL::Test::Utils::tmp_check;
+	my $lossy = $ENV{BLOBEXT_LOSSY_FS};
+	my %wal = (data => "$safe/${name}_wal", wal => "$lossy/wal");
+	my @init = $wal{$where} ? ('-X', $wal{$where}) : ();
+
+	power('lossy format');
+	local $PostgreSQL::Test::Utils::tmp_check = $where =~ /^(all|data)$/ ? $lossy : $safe;
+	my $node = blob_cluster($name, %options, start => 0, init => [ @init, @{ $options{init} // [] } ]);
+	put_store_on_lossy_disk($node) if $where eq 'store';
+	# The cluster is durable from here on; initdb has not cared.
+	system_or_bail('sync', '-f', $lossy);
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION blobext');
+	return $node;
+}
+
+# Of a cluster that is not running.
+sub put_store_on_lossy_disk
+{
+	my ($node) = @_;
+	my $from = $node->data_dir . '/pg_blobext';
+	my $to = "$ENV{BLOBEXT_LOSSY_FS}/store";
+	if (-d $from) { system_or_bail('mv', $from, $to); }
+	else { mkdir $to, 0700 or die "$to: $!"; }
+	symlink($to, $from) or die "$from: $!";
+	system_or_bail('sync', '-f', $ENV{BLOBEXT_LOSSY_FS});
 	return;
+}
+
+# Cut its power in the middle of what these servers do.  Of the writes that are not durable some are
+# kept, and some of the others torn (per mille).  Returns what became of them.
+sub cut_lossy_disk
+{
+	my ($kept, $torn, $seed, @nodes) = @_;
+	my $figures = power("lossy cut $kept $torn $seed");
+	foreach my $node (grep { defined $_->{_pid} } @nodes)
+	{
+		kill_everything($node);
+		unlink $node->data_dir . '/postmaster.pid';
+	}
+	power('lossy on');
+	return $figures;
 }
 
 1;
