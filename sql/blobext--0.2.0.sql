@@ -682,7 +682,7 @@ COMMENT ON COLUMN blobext_gc_status.skipped_rounds IS
     'rounds that something kept from freeing, since the server started';
 COMMENT ON COLUMN blobext_gc_status.completed_at IS 'when the last complete round ended';
 COMMENT ON COLUMN blobext_gc_status.dead_key_bytes IS
-    'bytes that only index keys of removed rows hold, as a complete round has found; VACUUM frees them';
+    'bytes that only index keys of deleted rows hold, as a complete round found; VACUUM frees them';
 COMMENT ON COLUMN blobext_gc_status.dead_key_index IS 'the index whose keys hold most of them';
 COMMENT ON COLUMN blobext_gc_status.dead_key_command IS 'the command that removes these keys';
 COMMENT ON COLUMN blobext_gc_status.high_key_bytes IS
@@ -725,7 +725,7 @@ COMMENT ON COLUMN blobext_gc_databases.skipped_rounds IS
     'rounds that something kept from freeing, since the server started';
 COMMENT ON COLUMN blobext_gc_databases.completed_at IS 'when the last complete round ended';
 COMMENT ON COLUMN blobext_gc_databases.dead_key_bytes IS
-    'bytes that only index keys of removed rows hold, as a complete round has found; VACUUM frees them';
+    'bytes that only index keys of deleted rows hold, as a complete round found; VACUUM frees them';
 COMMENT ON COLUMN blobext_gc_databases.dead_key_index IS 'the index whose keys hold most of them';
 COMMENT ON COLUMN blobext_gc_databases.dead_key_command IS 'the command that removes these keys';
 COMMENT ON COLUMN blobext_gc_databases.high_key_bytes IS

@@ -278,7 +278,7 @@ is_overdue(const ScheduleEntry *entry, int doublings)
 static bool
 vacuum_is_on(void)
 {
-	return blob_autogc_vacuum && AutoVacuumingActive();
+	return blob_autogc && blob_autogc_vacuum && AutoVacuumingActive();
 }
 
 static bool

@@ -275,11 +275,11 @@ like(slurp_file($node->logfile, $offset), qr/canceling statement due to user req
 	'ALTER TABLE gets the table');
 normal_speed();
 comes_back(10, 'made up for');
+set('autovacuum_vacuum_cost_delay' => '100', 'autovacuum_vacuum_cost_limit' => '1');
 $node->safe_psql('template1', 'CREATE DATABASE d TEMPLATE template0');
 $node->safe_psql('d', q(CREATE EXTENSION blobext; CREATE TABLE t (id integer, b blobstate, filler text); CREATE INDEX ON t (b);
 	INSERT INTO t SELECT i, convert_to(repeat(md5(i::text), 1000), 'UTF8') FROM generate_series(1, 30) AS i;
 	INSERT INTO t SELECT i, NULL, repeat('x', 200) FROM generate_series(31, 30000) AS i; DELETE FROM t WHERE id < 20));
-set('autovacuum_vacuum_cost_delay' => '100', 'autovacuum_vacuum_cost_limit' => '1');
 becomes(q(SELECT count(*) > 0 FROM pg_stat_progress_vacuum WHERE datname = 'd'), 'a slow VACUUM in another database');
 sql('DROP DATABASE d');
 normal_speed();
