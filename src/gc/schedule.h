@@ -24,7 +24,7 @@ typedef struct BlobGcChurn
 } BlobGcChurn;
 
 /* How many tables are noted that a worker may vacuum. */
-#define BLOB_GC_DEAD_KEY_TABLES 64
+#define BLOB_GC_DEAD_KEY_TABLES 32
 
 /* A table, and the bytes that a round has found only dead keys of its indexes to hold. */
 typedef struct BlobGcDeadKeys
