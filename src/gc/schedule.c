@@ -65,6 +65,7 @@ typedef struct ScheduleEntry
 	int			fruitless;		/* complete rounds in a row that freed nothing */
 	int			dead_key_count;
 	DeadKeys	dead_keys[BLOB_GC_DEAD_KEY_TABLES];
+	int			vacuum_pid;		/* the worker that vacuums, or 0 */
 
 	/* The last reason in the log. */
 	TimestampTz reported_at;
@@ -472,6 +473,52 @@ blob_gc_schedule_vacuums(BlobGcDeadKeys *tables)
 	}
 	LWLockRelease(table->lock);
 	return count;
+}
+
+bool
+blob_gc_schedule_vacuum_enter(void)
+{
+	ScheduleEntry *entry;
+	int			count = 0;
+	bool		may_enter;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < blob_max_databases; i++)
+	{
+		if (OidIsValid(table->entries[i].database) && table->entries[i].vacuum_pid != 0)
+			count++;
+	}
+	entry = find_entry(MyDatabaseId);
+	may_enter = entry != NULL && entry->vacuum_pid == 0 && count < blob_autogc_max_workers;
+	if (may_enter)
+		entry->vacuum_pid = MyProcPid;
+	LWLockRelease(table->lock);
+	return may_enter;
+}
+
+void
+blob_gc_schedule_vacuum_leave(void)
+{
+	ScheduleEntry *entry;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	entry = find_entry(MyDatabaseId);
+	if (entry != NULL && entry->vacuum_pid == MyProcPid)
+		entry->vacuum_pid = 0;
+	LWLockRelease(table->lock);
+}
+
+int
+blob_gc_schedule_vacuum_pid(Oid database)
+{
+	ScheduleEntry *entry;
+	int			pid;
+
+	LWLockAcquire(table->lock, LW_SHARED);
+	entry = find_entry(database);
+	pid = entry == NULL ? 0 : entry->vacuum_pid;
+	LWLockRelease(table->lock);
+	return pid;
 }
 
 static void

@@ -81,6 +81,17 @@ extern void blob_gc_schedule_judge(const BlobGcChurn *churn, BlobGcVerdict *verd
 extern void blob_gc_schedule_succeeded(bool look_again);
 
 /*
+ * A worker is about to vacuum, from when on it counts as none that collects.  False if it must not:
+ * another one does so in this database, or autogc_max_workers do so in others.  leave: at the end
+ * of the process at the latest.
+ */
+extern bool blob_gc_schedule_vacuum_enter(void);
+extern void blob_gc_schedule_vacuum_leave(void);
+
+/* The process that vacuums in a database, or 0. */
+extern int	blob_gc_schedule_vacuum_pid(Oid database);
+
+/*
  * Tables that shall be vacuumed now, for their indexes; returns their number, at most
  * BLOB_GC_DEAD_KEY_TABLES.
  */

@@ -20,6 +20,7 @@
 #include "parser/parse_node.h"
 #include "pgstat.h"
 #include "postmaster/autovacuum.h"
+#include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
@@ -163,6 +164,12 @@ vacuum_table(const BlobGcDeadKeys *keys)
 	return is_done;
 }
 
+static void
+leave_at_exit(int code, Datum arg)
+{
+	blob_gc_schedule_vacuum_leave();
+}
+
 bool
 blob_gc_vacuum_tables(void)
 {
@@ -171,6 +178,9 @@ blob_gc_vacuum_tables(void)
 	bool		is_any_done = false;
 
 	if (count == 0)
+		return false;
+	before_shmem_exit(leave_at_exit, (Datum) 0);
+	if (!blob_gc_schedule_vacuum_enter())
 		return false;
 	vacuum_context = AllocSetContextCreate(TopMemoryContext, "blobext vacuum",
 										   ALLOCSET_DEFAULT_SIZES);
@@ -183,5 +193,6 @@ blob_gc_vacuum_tables(void)
 			is_any_done = true;
 	}
 	pass_for_autovacuum(false);
+	blob_gc_schedule_vacuum_leave();
 	return is_any_done;
 }
