@@ -695,7 +695,9 @@ CREATE FUNCTION blobext_gc_state(OUT datid oid, OUT pid integer, OUT phase text,
         OUT pages_done bigint, OUT pages_total bigint,
         OUT freed_blobs bigint, OUT freed_bytes bigint,
         OUT live_blobs bigint, OUT live_bytes bigint, OUT skipped_reason text,
-        OUT completed_rounds bigint, OUT skipped_rounds bigint, OUT completed_at timestamptz)
+        OUT completed_rounds bigint, OUT skipped_rounds bigint, OUT completed_at timestamptz,
+        OUT dead_key_bytes bigint, OUT dead_key_index text, OUT dead_key_command text,
+        OUT high_key_bytes bigint, OUT high_key_index text, OUT high_key_command text)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 10;
 REVOKE ALL ON FUNCTION blobext_gc_state() FROM PUBLIC;
@@ -706,7 +708,8 @@ CREATE VIEW blobext_gc_status AS
     SELECT s.pid, s.phase, s.automatic, s.dry_run, s.started_at, s.ended_at, s.waiting_for,
         s.relations_done, s.relations_total, s.pages_done, s.pages_total, s.freed_blobs,
         s.freed_bytes, s.live_blobs, s.live_bytes, s.skipped_reason, s.completed_rounds,
-        s.skipped_rounds, s.completed_at
+        s.skipped_rounds, s.completed_at, s.dead_key_bytes, s.dead_key_index, s.dead_key_command,
+        s.high_key_bytes, s.high_key_index, s.high_key_command
     FROM @extschema@.blobext_gc_state() AS s
         JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) s.datid
     WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
@@ -733,13 +736,22 @@ COMMENT ON COLUMN blobext_gc_status.completed_rounds IS 'complete rounds since t
 COMMENT ON COLUMN blobext_gc_status.skipped_rounds IS
     'rounds that something kept from freeing, since the server started';
 COMMENT ON COLUMN blobext_gc_status.completed_at IS 'when the last complete round ended';
+COMMENT ON COLUMN blobext_gc_status.dead_key_bytes IS
+    'bytes that only index keys of deleted rows hold, as a complete round found; VACUUM frees them';
+COMMENT ON COLUMN blobext_gc_status.dead_key_index IS 'the index whose keys hold most of them';
+COMMENT ON COLUMN blobext_gc_status.dead_key_command IS 'the command that removes these keys';
+COMMENT ON COLUMN blobext_gc_status.high_key_bytes IS
+    'bytes that only keys between pages of indexes hold, as a complete round has found';
+COMMENT ON COLUMN blobext_gc_status.high_key_index IS 'the index whose keys hold most of them';
+COMMENT ON COLUMN blobext_gc_status.high_key_command IS 'the command that removes these keys';
 GRANT SELECT ON blobext_gc_status TO pg_monitor;
 
 CREATE VIEW blobext_gc_databases AS
     SELECT d.datname, s.pid, s.phase, s.automatic, s.dry_run, s.started_at, s.ended_at,
         s.waiting_for, s.relations_done, s.relations_total, s.pages_done, s.pages_total,
         s.freed_blobs, s.freed_bytes, s.live_blobs, s.live_bytes, s.skipped_reason,
-        s.completed_rounds, s.skipped_rounds, s.completed_at
+        s.completed_rounds, s.skipped_rounds, s.completed_at, s.dead_key_bytes, s.dead_key_index,
+        s.dead_key_command, s.high_key_bytes, s.high_key_index, s.high_key_command
     FROM @extschema@.blobext_gc_state() AS s
         JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) s.datid;
 COMMENT ON VIEW blobext_gc_databases IS
@@ -767,6 +779,14 @@ COMMENT ON COLUMN blobext_gc_databases.completed_rounds IS
 COMMENT ON COLUMN blobext_gc_databases.skipped_rounds IS
     'rounds that something kept from freeing, since the server started';
 COMMENT ON COLUMN blobext_gc_databases.completed_at IS 'when the last complete round ended';
+COMMENT ON COLUMN blobext_gc_databases.dead_key_bytes IS
+    'bytes that only index keys of deleted rows hold, as a complete round found; VACUUM frees them';
+COMMENT ON COLUMN blobext_gc_databases.dead_key_index IS 'the index whose keys hold most of them';
+COMMENT ON COLUMN blobext_gc_databases.dead_key_command IS 'the command that removes these keys';
+COMMENT ON COLUMN blobext_gc_databases.high_key_bytes IS
+    'bytes that only keys between pages of indexes hold, as a complete round has found';
+COMMENT ON COLUMN blobext_gc_databases.high_key_index IS 'the index whose keys hold most of them';
+COMMENT ON COLUMN blobext_gc_databases.high_key_command IS 'the command that removes these keys';
 GRANT SELECT ON blobext_gc_databases TO pg_monitor;
 
 CREATE FUNCTION blobext_stat_counters(OUT name text, OUT value bigint) RETURNS SETOF record

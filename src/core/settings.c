@@ -24,6 +24,7 @@ int			blob_gc_wait_timeout_ms = 60 * 1000;
 double		blob_gc_cost_delay_ms = 0;
 int			blob_gc_cost_limit_pages = 200;
 bool		blob_autogc = true;
+bool		blob_autogc_vacuum = true;
 int			blob_autogc_naptime_s = 60;
 int			blob_autogc_interval_s = 15 * 60;
 int			blob_autogc_threshold_kb = 64 * 1024;
@@ -145,6 +146,10 @@ define_launcher_settings(void)
 							 "Starts the collector by itself.",
 							 "Files of dropped databases and extensions are removed all the same.",
 							 &blob_autogc, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("blobext.autogc_vacuum",
+							 "Lets the collector vacuum tables whose dead index keys hold space.",
+							 "Only where autovacuum is on, for the server and for the table.",
+							 &blob_autogc_vacuum, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("blobext.autogc_naptime",
 							"Sets the time between looks at a database by the collector.",
 							NULL, &blob_autogc_naptime_s, 60, 1, INT_MAX / 1000, PGC_SIGHUP,

@@ -35,6 +35,7 @@ extern int	blob_gc_wait_timeout_ms;
 extern double blob_gc_cost_delay_ms;
 extern int	blob_gc_cost_limit_pages;
 extern bool blob_autogc;
+extern bool blob_autogc_vacuum;
 extern int	blob_autogc_naptime_s;
 extern int	blob_autogc_interval_s;
 extern int	blob_autogc_threshold_kb;

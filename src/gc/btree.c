@@ -88,61 +88,92 @@ find_leftmost(BlobGcRound *round, BlockNumber root, uint32 level)
 	}
 }
 
-/* All items: dead ones, high keys, and pivots with as many attributes as they have. */
+/* A key, with as many attributes as it has.  pages: counts what nothing has marked before. */
 static void
-mark_page(BlobGcRound *round, Page page)
+mark_key(BlobGcRound *round, IndexTuple tuple, uint64 *pages)
 {
 	TupleDesc	row_type = RelationGetDescr(round->relation);
+	int			attribute_count = BTreeTupleGetNAtts(tuple, round->relation);
+	MemoryContext old_context = MemoryContextSwitchTo(round->row_context);
+
+	round->key_pages = pages;
+	for (int i = 0; i < round->column_count; i++)
+	{
+		bool		is_null;
+		Datum		datum;
+
+		if (round->columns[i].number > attribute_count)
+			continue;			/* cut off */
+		datum = index_getattr(tuple, round->columns[i].number, row_type, &is_null);
+		if (!is_null)
+			blob_gc_mark(round, datum, round->columns[i].type);
+	}
+	round->key_pages = NULL;
+	MemoryContextSwitchTo(old_context);
+	MemoryContextReset(round->row_context);
+}
+
+/*
+ * All items: dead ones, high keys, and pivots.  The high key of a leaf is most often a copy of the
+ * first item of the page to its right.  So that what such an item holds counts for the item, which
+ * VACUUM removes, a high key is marked after these: the copy is kept in *high_key until then.
+ */
+static void
+mark_page(BlobGcRound *round, Page page, IndexTuple *high_key)
+{
+	BTPageOpaque opaque = BTPageGetOpaque(page);
+	bool		is_leaf = P_ISLEAF(opaque);
+	IndexTuple	next_high_key = NULL;
 
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= PageGetMaxOffsetNumber(page); offset++)
 	{
 		ItemId		item = PageGetItemId(page, offset);
 		IndexTuple	tuple;
-		int			attribute_count;
 
 		if (!ItemIdHasStorage(item))
 			continue;
 		tuple = (IndexTuple) PageGetItem(page, item);
-		attribute_count = BTreeTupleGetNAtts(tuple, round->relation);
-		for (int i = 0; i < round->column_count; i++)
-		{
-			bool		is_null;
-			Datum		datum;
-
-			if (round->columns[i].number > attribute_count)
-				continue;		/* cut off */
-			datum = index_getattr(tuple, round->columns[i].number, row_type, &is_null);
-			if (!is_null)
-				blob_gc_mark(round, datum, round->columns[i].type);
-		}
+		if (!is_leaf)
+			mark_key(round, tuple, &round->root->high_key_pages);
+		else if (offset < P_FIRSTDATAKEY(opaque))
+			next_high_key = CopyIndexTuple(tuple);
+		else
+			mark_key(round, tuple, &round->root->dead_key_pages);
 	}
+	if (*high_key != NULL)
+	{
+		mark_key(round, *high_key, &round->root->high_key_pages);
+		pfree(*high_key);
+	}
+	*high_key = next_high_key;
 }
 
 static bool
 mark_level(BlobGcRound *round, BlockNumber leftmost, uint32 level)
 {
 	BlockNumber block = leftmost;
+	IndexTuple	high_key = NULL;	/* of the leaf to the left, not marked yet */
 
 	while (block != P_NONE)
 	{
 		PGAlignedBlock copy;
 		BTPageOpaque opaque;
-		MemoryContext old_context;
 
 		read_page(round, block, (Page) copy.data);
 		opaque = BTPageGetOpaque((Page) copy.data);
 		if (opaque->btpo_level != level)
 			report_broken_index(round, block);
 		if (!P_ISDELETED(opaque))	/* a deleted page has no items */
-		{
-			old_context = MemoryContextSwitchTo(round->row_context);
-			mark_page(round, (Page) copy.data);
-			MemoryContextSwitchTo(old_context);
-			MemoryContextReset(round->row_context);
-		}
+			mark_page(round, (Page) copy.data, &high_key);
 		block = opaque->btpo_next;
 		if (!blob_gc_page_done(round))
 			return false;
+	}
+	/* The last page has none; should it be a deleted one, this is its left neighbour's. */
+	if (high_key != NULL)
+	{
+		mark_key(round, high_key, &round->root->high_key_pages);
+		pfree(high_key);
 	}
 	return true;
 }

@@ -293,7 +293,7 @@ matches_root(BlobGcRound *round, const BlobGcRoot *root)
  * relation since, and values may have moved past the scan.
  */
 static bool
-mark_root(BlobGcRound *round, const BlobGcRoot *root)
+mark_root(BlobGcRound *round, BlobGcRoot *root)
 {
 	LOCKMODE	mode = root->kind == RELKIND_INDEX ? AccessShareLock : RowExclusiveLock;
 	bool		done;
@@ -301,6 +301,7 @@ mark_root(BlobGcRound *round, const BlobGcRoot *root)
 	if (!lock_relation(round, root->relid, mode))
 		return false;
 	round->lock_mode = mode;
+	round->root = root;
 	round->relation = try_relation_open(root->relid, NoLock);
 	if (round->relation == NULL)
 	{
@@ -313,10 +314,12 @@ mark_root(BlobGcRound *round, const BlobGcRoot *root)
 	if (!matches_root(round, root))
 		done = blob_gc_skip(round, "relation \"%s\" was changed meanwhile",
 							RelationGetRelationName(round->relation));
-	else if (root->kind == RELKIND_INDEX)
-		done = blob_gc_mark_btree(round);
 	else
-		done = blob_gc_mark_heap(round);
+	{
+		blob_gc_keys_note(round);
+		done = root->kind == RELKIND_INDEX ? blob_gc_mark_btree(round) :
+			blob_gc_mark_heap(round);
+	}
 	relation_close(round->relation, mode);
 	round->relation = NULL;
 	pfree(round->columns);
@@ -324,6 +327,22 @@ mark_root(BlobGcRound *round, const BlobGcRoot *root)
 	return done;
 }
 
+/* Indexes, or all the others. */
+static bool
+mark_kind(BlobGcRound *round, bool indexes)
+{
+	for (int i = 0; i < round->roots->count; i++)
+	{
+		BlobGcRoot *root = &round->roots->items[i];
+
+		if (root->is_scanned && (root->kind == RELKIND_INDEX) == indexes &&
+			!mark_root(round, root))
+			return false;
+	}
+	return true;
+}
+
+/* Indexes last: what they mark first is held by keys alone. */
 static bool
 mark_roots(BlobGcRound *round)
 {
@@ -333,12 +352,7 @@ mark_roots(BlobGcRound *round)
 		if (round->roots->items[i].is_scanned)
 			blob_gc_status_totals(1, round->roots->items[i].pages);
 	}
-	for (int i = 0; i < round->roots->count; i++)
-	{
-		if (round->roots->items[i].is_scanned && !mark_root(round, &round->roots->items[i]))
-			return false;
-	}
-	return blob_gc_mark_catalogs(round);
+	return mark_kind(round, false) && blob_gc_mark_catalogs(round) && mark_kind(round, true);
 }
 
 /* ---- the round ---- */
@@ -465,16 +479,28 @@ begin_round(BlobGcRound *round, const BlobGcOptions *options, BlobGcResult *resu
 }
 
 static void
+round_done(BlobGcRound *round)
+{
+	BlobGcResult *result = round->result;
+	BlobGcDeadKeys tables[BLOB_GC_DEAD_KEY_TABLES];
+	int			table_count = blob_gc_keys_tables(round, tables);
+
+	result->removed_segments = blob_space_reclaim(&round->space);
+	blob_stat_count(gc_cycles, 1);
+	blob_gc_schedule_round_done(&round->churn, result->freed_bytes, result->live_blobs,
+								result->live_bytes, tables, table_count);
+}
+
+static void
 run_round(BlobGcRound *round)
 {
 	BlobGcResult *result = round->result;
 
-	if (collect(round) && !round->options.dry_run)
+	if (collect(round))
 	{
-		result->removed_segments = blob_space_reclaim(&round->space);
-		blob_stat_count(gc_cycles, 1);
-		blob_gc_schedule_round_done(&round->churn, result->freed_bytes, result->live_blobs,
-									result->live_bytes);
+		blob_gc_keys_report(round);
+		if (!round->options.dry_run)
+			round_done(round);
 	}
 	if (round->snapshot != NULL)
 		UnregisterSnapshot(round->snapshot);

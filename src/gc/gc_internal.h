@@ -28,6 +28,13 @@ typedef struct BlobGcRoot
 	bool		is_scanned;		/* has values in a file of its own */
 	uint64		columns;		/* blob_gc_hash_column() of all columns, added */
 	BlockNumber pages;			/* estimate */
+
+	/* Found while it is marked, see keys.c. */
+	Oid			table;			/* of an index */
+	bool		is_exclusion;	/* an index of an exclusion constraint */
+	bool		may_vacuum;		/* a table that autovacuum may vacuum, with its indexes */
+	uint64		dead_key_pages; /* that leaf items of this index, and nothing before it, hold */
+	uint64		high_key_pages; /* the same of high keys and of keys on inner pages */
 } BlobGcRoot;
 
 typedef struct BlobGcRoots
@@ -73,6 +80,8 @@ typedef struct BlobGcRound
 
 	/* The relation being scanned. */
 	Relation	relation;
+	BlobGcRoot *root;
+	uint64	   *key_pages;		/* counts pages of extents that are marked first now, or NULL */
 	LOCKMODE	lock_mode;
 	int			column_count;
 	BlobGcColumn *columns;
@@ -130,6 +139,15 @@ extern void blob_gc_mark(BlobGcRound *round, Datum datum, Oid type);
 extern bool blob_gc_mark_heap(BlobGcRound *round);
 extern bool blob_gc_mark_btree(BlobGcRound *round);
 extern bool blob_gc_mark_catalogs(BlobGcRound *round);
+
+/*
+ * keys.c: what only keys of B-trees hold.  Note what is to be known of the relation that is about
+ * to be marked; in the end, tell the view, and list tables that VACUUM would help, most bytes
+ * first, at most BLOB_GC_DEAD_KEY_TABLES.
+ */
+extern void blob_gc_keys_note(BlobGcRound *round);
+extern void blob_gc_keys_report(BlobGcRound *round);
+extern int	blob_gc_keys_tables(BlobGcRound *round, BlobGcDeadKeys *tables);
 
 /* sweep.c: step 11, for the range of the marks; false ends the round. */
 extern bool blob_gc_sweep(BlobGcRound *round);

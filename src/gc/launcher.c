@@ -57,7 +57,8 @@ typedef struct Worker
 	BackgroundWorkerHandle *handle; /* NULL: free */
 } Worker;
 
-static Worker workers[BLOB_AUTOGC_WORKER_LIMIT];
+/* As many may vacuum as may collect. */
+static Worker workers[2 * BLOB_AUTOGC_WORKER_LIMIT];
 
 /* What the last tick found, in tick_context. */
 static MemoryContext tick_context;
@@ -261,7 +262,7 @@ reap_workers(void)
 {
 	pid_t		pid;
 
-	for (int i = 0; i < BLOB_AUTOGC_WORKER_LIMIT; i++)
+	for (size_t i = 0; i < lengthof(workers); i++)
 	{
 		if (workers[i].handle == NULL ||
 			GetBackgroundWorkerPid(workers[i].handle, &pid) != BGWH_STOPPED)
@@ -271,23 +272,42 @@ reap_workers(void)
 	}
 }
 
+/*
+ * Does this worker look, or collect?  One that vacuums counts as none: VACUUM may take long, and
+ * functions of users that run in it even for ever.
+ */
+static bool
+is_collecting(const Worker *worker)
+{
+	pid_t		pid;
+
+	return worker->handle != NULL &&
+		(GetBackgroundWorkerPid(worker->handle, &pid) != BGWH_STARTED ||
+		 blob_gc_schedule_vacuum_pid(worker->database) != pid);
+}
+
 static Worker *
 free_worker(void)
 {
-	for (int i = 0; i < blob_autogc_max_workers; i++)
+	Worker	   *free = NULL;
+	int			count = 0;
+
+	for (size_t i = 0; i < lengthof(workers); i++)
 	{
 		if (workers[i].handle == NULL)
-			return &workers[i];
+			free = &workers[i];
+		else if (is_collecting(&workers[i]))
+			count++;
 	}
-	return NULL;
+	return count < blob_autogc_max_workers ? free : NULL;
 }
 
 static bool
 has_worker(Oid database)
 {
-	for (int i = 0; i < BLOB_AUTOGC_WORKER_LIMIT; i++)
+	for (size_t i = 0; i < lengthof(workers); i++)
 	{
-		if (workers[i].handle != NULL && workers[i].database == database)
+		if (workers[i].database == database && is_collecting(&workers[i]))
 			return true;
 	}
 	return false;

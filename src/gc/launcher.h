@@ -39,4 +39,10 @@ extern bool blob_gc_find_store(BlobSpaceId *space, bool *exists);
  */
 extern bool blob_gc_remove_leftovers(void);
 
+/*
+ * vacuum.c: vacuum the tables that are due for it, for the dead keys of their indexes.  Outside of
+ * a transaction; the last thing that a process of ours does.  True if one was vacuumed.
+ */
+extern bool blob_gc_vacuum_tables(void);
+
 #endif							/* BLOB_GC_LAUNCHER_H */

@@ -40,15 +40,20 @@ blob_gc_is_marked(const BlobGcMarks *marks, BlobPageNo first_page)
 /*
  * An extent is known by its first page.  A reference whose extent was freed and given to somebody
  * else (only dead tuples have such) marks what is there now, or nothing: that keeps too much, for
- * a round.
+ * a round.  generation: of the value; a value that is new may be in a row that was not seen.
  */
 static void
-mark_page(BlobGcMarks *marks, BlobPageNo first_page)
+mark_extent(BlobGcRound *round, const BlobExtent *extent, BlobGeneration generation)
 {
-	uint64		bit = first_page - marks->first_page;
+	BlobGcMarks *marks = &round->marks;
+	uint64		bit = extent->first_page - marks->first_page;
 
-	if (first_page >= marks->first_page && first_page < marks->end_page)
-		marks->bits[bit / 8] |= 1 << (bit % 8);
+	if (extent->first_page < marks->first_page || extent->first_page >= marks->end_page)
+		return;
+	if (round->key_pages != NULL && generation <= round->cutoff &&
+		!blob_gc_is_marked(marks, extent->first_page))
+		*round->key_pages += extent->pages;
+	marks->bits[bit / 8] |= 1 << (bit % 8);
 }
 
 static void
@@ -65,7 +70,11 @@ mark_value(Datum datum, void *context)
 		return;
 	count = blob_descriptor_extent_count(&value.descriptor);
 	for (int i = 0; i < count; i++)
-		mark_page(&round->marks, blob_descriptor_extent(&value.descriptor, i).first_page);
+	{
+		BlobExtent	extent = blob_descriptor_extent(&value.descriptor, i);
+
+		mark_extent(round, &extent, value.descriptor.generation);
+	}
 }
 
 void

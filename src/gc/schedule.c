@@ -15,6 +15,7 @@
 #include "gc/schedule.h"
 #include "gc/status.h"
 #include "miscadmin.h"
+#include "postmaster/autovacuum.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
@@ -33,6 +34,15 @@
 
 /* How often the log repeats a reason. */
 #define REPEAT_REASON_MS (60 * 60 * 1000)
+
+/* A table with dead keys, as long as each round finds some. */
+typedef struct DeadKeys
+{
+	BlobGcDeadKeys found;		/* by the last round */
+	TimestampTz since;			/* the last VACUUM of ours; at first, when a round found it */
+	int			fruitless;		/* VACUUMs in a row that did not help */
+	bool		is_vacuumed;	/* since the last round */
+} DeadKeys;
 
 typedef struct ScheduleEntry
 {
@@ -53,6 +63,9 @@ typedef struct ScheduleEntry
 	uint64		live_blobs;
 	uint64		live_bytes;
 	int			fruitless;		/* complete rounds in a row that freed nothing */
+	int			dead_key_count;
+	DeadKeys	dead_keys[BLOB_GC_DEAD_KEY_TABLES];
+	int			vacuum_pid;		/* the worker that vacuums, or 0 */
 
 	/* The last reason in the log. */
 	TimestampTz reported_at;
@@ -262,6 +275,24 @@ is_overdue(const ScheduleEntry *entry, int doublings)
 	return GetCurrentTimestamp() - entry->completed_at >= interval_us << doublings;
 }
 
+/* Do workers vacuum, here and now?  Where autovacuum is off, somebody has other plans. */
+static bool
+vacuum_is_on(void)
+{
+	return blob_autogc && blob_autogc_vacuum && AutoVacuumingActive();
+}
+
+static bool
+is_any_vacuumed(const ScheduleEntry *entry)
+{
+	for (int i = 0; i < entry->dead_key_count; i++)
+	{
+		if (entry->dead_keys[i].is_vacuumed)
+			return true;
+	}
+	return false;
+}
+
 /*
  * Rows that were deleted may go without any counter telling: a reader of the page that prunes it
  * leaves them counted as dead.  So as long as there are some, rounds go on, less and less often
@@ -282,8 +313,13 @@ judge(const ScheduleEntry *entry, const BlobGcChurn *churn, BlobGcVerdict *verdi
 	if (churn->dead_rows > 0 && is_overdue(entry, Min(entry->fruitless, MAX_INTERVAL_DOUBLINGS)))
 		verdict->is_due = true;
 
+	/* What VACUUM took from indexes is to be freed. */
+	if (is_any_vacuumed(entry))
+		verdict->is_due = true;
+
 	/* Nobody tells the launcher of VACUUM. */
-	verdict->look_again = has_changed || churn->dead_rows > 0;
+	verdict->look_again = has_changed || churn->dead_rows > 0 ||
+		(entry->dead_key_count > 0 && vacuum_is_on());
 }
 
 void
@@ -390,9 +426,181 @@ blob_gc_schedule_is_news(const char *reason)
 	return is_news;
 }
 
+/* ---- VACUUM for dead keys ---- */
+
+static DeadKeys *
+find_dead_keys(ScheduleEntry *entry, Oid relid)
+{
+	for (int i = 0; i < entry->dead_key_count; i++)
+	{
+		if (entry->dead_keys[i].found.table == relid)
+			return &entry->dead_keys[i];
+	}
+	return NULL;
+}
+
+/*
+ * Much is vacuumed at once, little when it has been there for the interval: rounds come at these
+ * times, too, and read as much.  Where VACUUM did not help, the interval grows.
+ */
+static bool
+is_vacuum_due(const ScheduleEntry *entry, const DeadKeys *keys)
+{
+	int64		interval_us = blob_autogc_interval_s * USECS_PER_SEC;
+	int			doublings = Min(keys->fruitless, MAX_INTERVAL_DOUBLINGS);
+
+	if (keys->is_vacuumed)
+		return false;			/* a round has to look first */
+	if (keys->fruitless == 0 && (double) keys->found.bytes >= due_bytes(entry))
+		return true;
+	return GetCurrentTimestamp() - keys->since >= interval_us << doublings;
+}
+
+int
+blob_gc_schedule_vacuums(BlobGcDeadKeys *tables)
+{
+	ScheduleEntry *entry;
+	int			count = 0;
+
+	if (!vacuum_is_on())
+		return 0;
+	LWLockAcquire(table->lock, LW_SHARED);
+	entry = find_entry(MyDatabaseId);
+	for (int i = 0; entry != NULL && i < entry->dead_key_count; i++)
+	{
+		if (is_vacuum_due(entry, &entry->dead_keys[i]))
+			tables[count++] = entry->dead_keys[i].found;
+	}
+	LWLockRelease(table->lock);
+	return count;
+}
+
+bool
+blob_gc_schedule_vacuum_enter(void)
+{
+	ScheduleEntry *entry;
+	int			count = 0;
+	bool		may_enter;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < blob_max_databases; i++)
+	{
+		if (OidIsValid(table->entries[i].database) && table->entries[i].vacuum_pid != 0)
+			count++;
+	}
+	entry = find_entry(MyDatabaseId);
+	may_enter = entry != NULL && entry->vacuum_pid == 0 && count < blob_autogc_max_workers;
+	if (may_enter)
+		entry->vacuum_pid = MyProcPid;
+	LWLockRelease(table->lock);
+	return may_enter;
+}
+
+void
+blob_gc_schedule_vacuum_leave(void)
+{
+	ScheduleEntry *entry;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	entry = find_entry(MyDatabaseId);
+	if (entry != NULL && entry->vacuum_pid == MyProcPid)
+		entry->vacuum_pid = 0;
+	LWLockRelease(table->lock);
+}
+
+int
+blob_gc_schedule_vacuum_pid(Oid database)
+{
+	ScheduleEntry *entry;
+	int			pid;
+
+	LWLockAcquire(table->lock, LW_SHARED);
+	entry = find_entry(database);
+	pid = entry == NULL ? 0 : entry->vacuum_pid;
+	LWLockRelease(table->lock);
+	return pid;
+}
+
+static void
+note_vacuum(Oid relid, bool is_done)
+{
+	ScheduleEntry *entry;
+	DeadKeys   *keys;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	entry = find_entry(MyDatabaseId);
+	keys = entry == NULL ? NULL : find_dead_keys(entry, relid);
+	if (keys != NULL && is_done)
+		keys->is_vacuumed = true;
+	else if (keys != NULL)
+	{
+		keys->since = GetCurrentTimestamp();
+		keys->fruitless++;
+	}
+	LWLockRelease(table->lock);
+}
+
+void
+blob_gc_schedule_vacuum_begins(Oid relid)
+{
+	note_vacuum(relid, false);
+}
+
+void
+blob_gc_schedule_vacuum_done(Oid relid)
+{
+	note_vacuum(relid, true);
+}
+
+void
+blob_gc_schedule_hurry(void)
+{
+	Latch	   *launcher;
+	ScheduleEntry *entry;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	entry = find_entry(MyDatabaseId);
+	if (entry != NULL)
+	{
+		entry->look_again = true;
+		entry->next_look = 0;
+	}
+	table->is_urgent = true;
+	launcher = table->launcher;
+	LWLockRelease(table->lock);
+	if (launcher != NULL)
+		SetLatch(launcher);
+}
+
+/* What a round has found; of tables that were there before it is known how VACUUM did. */
+static void
+take_over_dead_keys(ScheduleEntry *entry, const BlobGcDeadKeys *tables, int count)
+{
+	DeadKeys	next[BLOB_GC_DEAD_KEY_TABLES];
+
+	for (int i = 0; i < count; i++)
+	{
+		const DeadKeys *last = find_dead_keys(entry, tables[i].table);
+
+		if (last != NULL)
+			next[i] = *last;
+		else
+		{
+			memset(&next[i], 0, sizeof(DeadKeys));
+			next[i].since = GetCurrentTimestamp();
+		}
+		if (next[i].is_vacuumed && tables[i].bytes < last->found.bytes)
+			next[i].fruitless = 0;
+		next[i].is_vacuumed = false;
+		next[i].found = tables[i];
+	}
+	memcpy(entry->dead_keys, next, sizeof(DeadKeys) * count);
+	entry->dead_key_count = count;
+}
+
 void
 blob_gc_schedule_round_done(const BlobGcChurn *churn, uint64 freed_bytes, uint64 live_blobs,
-							uint64 live_bytes)
+							uint64 live_bytes, const BlobGcDeadKeys *tables, int table_count)
 {
 	ScheduleEntry *entry;
 
@@ -407,6 +615,7 @@ blob_gc_schedule_round_done(const BlobGcChurn *churn, uint64 freed_bytes, uint64
 		entry->live_bytes = live_bytes;
 		entry->fruitless = freed_bytes > 0 ? 0 : entry->fruitless + 1;
 		entry->reason[0] = '\0';
+		take_over_dead_keys(entry, tables, table_count);
 	}
 	LWLockRelease(table->lock);
 }

@@ -23,6 +23,16 @@ typedef struct BlobGcChurn
 	uint64		fingerprint;	/* of the tables' counters and files; 0: there are no counters */
 } BlobGcChurn;
 
+/* How many tables are noted that a worker may vacuum. */
+#define BLOB_GC_DEAD_KEY_TABLES 32
+
+/* A table, and the bytes that a round has found only dead keys of its indexes to hold. */
+typedef struct BlobGcDeadKeys
+{
+	Oid			table;
+	uint64		bytes;
+} BlobGcDeadKeys;
+
 /* What a look says. */
 typedef struct BlobGcVerdict
 {
@@ -70,11 +80,42 @@ extern void blob_gc_schedule_keep(const Oid *databases, int count);
 extern void blob_gc_schedule_judge(const BlobGcChurn *churn, BlobGcVerdict *verdict);
 extern void blob_gc_schedule_succeeded(bool look_again);
 
+/*
+ * A worker is about to vacuum, from when on it counts as none that collects.  False if it must not:
+ * another one does so in this database, or autogc_max_workers do so in others.  leave: at the end
+ * of the process at the latest.
+ */
+extern bool blob_gc_schedule_vacuum_enter(void);
+extern void blob_gc_schedule_vacuum_leave(void);
+
+/* The process that vacuums in a database, or 0. */
+extern int	blob_gc_schedule_vacuum_pid(Oid database);
+
+/*
+ * Tables that shall be vacuumed now, for their indexes; returns their number, at most
+ * BLOB_GC_DEAD_KEY_TABLES.
+ */
+extern int	blob_gc_schedule_vacuums(BlobGcDeadKeys *tables);
+
+/*
+ * VACUUM of one of them begins; until it is done it counts as one that did not help.  A round is
+ * due once one was done.
+ */
+extern void blob_gc_schedule_vacuum_begins(Oid relid);
+extern void blob_gc_schedule_vacuum_done(Oid relid);
+
+/* This database wants another look as soon as its worker has ended. */
+extern void blob_gc_schedule_hurry(void);
+
 /* Whether a reason for freeing nothing is worth a line in the log: it is new, or an hour old. */
 extern bool blob_gc_schedule_is_news(const char *reason);
 
-/* A round was complete; churn: as it was before marking, allocated_pages at the cutoff. */
+/*
+ * A round was complete; churn: as it was before marking, allocated_pages at the cutoff.  tables:
+ * that a worker may vacuum.
+ */
 extern void blob_gc_schedule_round_done(const BlobGcChurn *churn, uint64 freed_bytes,
-										uint64 live_blobs, uint64 live_bytes);
+										uint64 live_blobs, uint64 live_bytes,
+										const BlobGcDeadKeys *tables, int table_count);
 
 #endif							/* BLOB_GC_SCHEDULE_H */

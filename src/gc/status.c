@@ -89,13 +89,14 @@ blob_gc_status_begin(bool dry_run, bool automatic)
 
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
 	entry = find_entry(MyDatabaseId);
-	if (entry == NULL)
-		entry = find_entry(InvalidOid);
+	if (entry == NULL && (entry = find_entry(InvalidOid)) != NULL)
+		memset(entry, 0, sizeof(*entry));	/* it may be of a database that was dropped */
 	if (entry != NULL)
 	{
 		uint64		rounds = entry->rounds;
 		uint64		skipped_rounds = entry->skipped_rounds;
 		TimestampTz completed_at = entry->completed_at;
+		BlobGcKeys	keys = entry->keys;
 
 		memset(entry, 0, sizeof(*entry));
 		entry->database = MyDatabaseId;
@@ -107,6 +108,7 @@ blob_gc_status_begin(bool dry_run, bool automatic)
 		entry->rounds = rounds;
 		entry->skipped_rounds = skipped_rounds;
 		entry->completed_at = completed_at;
+		entry->keys = keys;
 	}
 	LWLockRelease(table->lock);
 	own = entry;				/* without one the round goes unrecorded */
@@ -173,6 +175,16 @@ blob_gc_status_page_done(void)
 		return;
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
 	publish_pages();
+	LWLockRelease(table->lock);
+}
+
+void
+blob_gc_status_keys(const BlobGcKeys *keys)
+{
+	if (own == NULL)
+		return;
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	own->keys = *keys;
 	LWLockRelease(table->lock);
 }
 

@@ -11,6 +11,9 @@
 
 #define BLOB_GC_REASON_BYTES 512
 
+/* Schema and name, each in quotes and with all of its characters doubled at worst. */
+#define BLOB_GC_NAME_BYTES (2 * (2 * NAMEDATALEN + 2))
+
 typedef enum BlobGcPhase
 {
 	BLOB_GC_IDLE,
@@ -19,6 +22,21 @@ typedef enum BlobGcPhase
 	BLOB_GC_CHECKING,			/* lists again, waits for slots */
 	BLOB_GC_SWEEPING
 } BlobGcPhase;
+
+/*
+ * What only keys of B-trees hold, as the last round has found that was complete, a dry one or not.
+ * Names are qualified and quoted; empty: there is none.
+ */
+typedef struct BlobGcKeys
+{
+	bool		is_known;		/* there was such a round */
+	uint64		dead_bytes;		/* held by keys of rows that are gone: VACUUM removes these */
+	char		dead_index[BLOB_GC_NAME_BYTES]; /* that holds most of them */
+	char		dead_table[BLOB_GC_NAME_BYTES]; /* its table */
+	uint64		high_bytes;		/* held by keys that separate pages: REINDEX removes these */
+	char		high_index[BLOB_GC_NAME_BYTES];
+	bool		high_is_exclusion;	/* cannot be rebuilt concurrently */
+} BlobGcKeys;
 
 typedef struct BlobGcStatus
 {
@@ -43,6 +61,8 @@ typedef struct BlobGcStatus
 	uint64		live_bytes;
 	char		skipped_reason[BLOB_GC_REASON_BYTES];	/* empty: nothing kept it from freeing */
 
+	BlobGcKeys	keys;
+
 	/* Since the start of the server, dry runs left out. */
 	uint64		rounds;			/* complete ones */
 	uint64		skipped_rounds;
@@ -60,6 +80,8 @@ extern void blob_gc_status_waiting(const char *what);	/* NULL: not any more */
 extern void blob_gc_status_totals(uint64 relations, uint64 pages);
 extern void blob_gc_status_relation_done(void);
 extern void blob_gc_status_page_done(void);
+
+extern void blob_gc_status_keys(const BlobGcKeys *keys);
 
 /*
  * counted: the two figures of what lives are known.  reason: why it freed nothing, or NULL.  Takes

@@ -1,6 +1,6 @@
 /*
  * gc/worker.c
- *	  A worker: looks at one database, collects there if it should, and ends.
+ *	  A worker: looks at one database, collects there if it should, vacuums, and ends.
  */
 #include "postgres.h"
 
@@ -189,6 +189,10 @@ look(void)
 	is_clean = blob_gc_remove_leftovers();
 	if (is_clean)
 		blob_gc_schedule_succeeded(verdict.look_again);
+
+	/* Last, because functions of users may run in it; so another worker frees the space. */
+	if (blob_gc_vacuum_tables())
+		blob_gc_schedule_hurry();
 }
 
 void

@@ -235,11 +235,34 @@ phase_name(BlobGcPhase phase)
 	}
 }
 
+/* A text, NULL if there is none, with a command before it. */
+static void
+put_name(const char *command, const char *name, Datum *value, bool *is_null)
+{
+	*is_null = name[0] == '\0';
+	if (!*is_null)
+		*value = CStringGetTextDatum(psprintf("%s%s", command, name));
+}
+
+/* What only keys hold: six columns. */
+static void
+put_keys(const BlobGcKeys *keys, Datum *values, bool *nulls)
+{
+	values[0] = Int64GetDatum((int64) keys->dead_bytes);
+	put_name("", keys->dead_index, &values[1], &nulls[1]);
+	put_name("VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF) ", keys->dead_table, &values[2], &nulls[2]);
+	values[3] = Int64GetDatum((int64) keys->high_bytes);
+	put_name("", keys->high_index, &values[4], &nulls[4]);
+	put_name(keys->high_is_exclusion ? "REINDEX INDEX " : "REINDEX INDEX CONCURRENTLY ",
+			 keys->high_index, &values[5], &nulls[5]);
+	nulls[0] = nulls[3] = !keys->is_known;
+}
+
 static void
 put_status(ReturnSetInfo *result, const BlobGcStatus *status)
 {
-	Datum		values[20] = {0};
-	bool		nulls[20] = {false};
+	Datum		values[26] = {0};
+	bool		nulls[26] = {false};
 
 	values[0] = ObjectIdGetDatum(status->database);
 	values[1] = Int32GetDatum(status->pid);
@@ -267,6 +290,7 @@ put_status(ReturnSetInfo *result, const BlobGcStatus *status)
 	values[18] = Int64GetDatum((int64) status->skipped_rounds);
 	values[19] = TimestampTzGetDatum(status->completed_at);
 	nulls[19] = status->completed_at == 0;
+	put_keys(&status->keys, &values[20], &nulls[20]);
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
