@@ -91,17 +91,23 @@ test_start_server()
 		{ cat "$work/pg_ctl.log" "$work/server.log"; return 1; }
 }
 
+# No test that uses this crashes a backend on purpose.  The last of the words is what the compiler's
+# checks report, see run_checked.
+test_look_at_log()
+{
+	if grep -E -A 12 'PANIC|TRAP:|was terminated by signal|runtime error: ' "$1"; then
+		echo "# the server failed, see above"
+		return 1
+	fi
+}
+
 test_stop_server()
 {
 	local status=$?
 
 	trap - EXIT
 	"$bindir/pg_ctl" -D "$server_data" -m fast -w stop > /dev/null 2>&1 || true
-	# No test here crashes a backend on purpose.
-	if grep -E 'PANIC|TRAP:|was terminated by signal' "$work/server.log"; then
-		echo "# the server failed, see above"
-		status=1
-	fi
+	test_look_at_log "$work/server.log" || status=1
 	if [ $status -ne 0 ]; then
 		echo "# end of the server's log:"
 		tail -n 30 "$work/server.log"
