@@ -72,6 +72,24 @@ test_enter()
 	exit
 }
 
+# A copy of the installed server in a directory that is to be made; PG_CONFIG is the copy's from here
+# on.  PostgreSQL finds its files from where its programs are: these must be copies, what is beside
+# them can be links.
+test_copy_server()
+{
+	local prefix=$1 directory
+
+	for directory in pkglibdir sharedir includedir-server; do
+		directory=$("$PG_CONFIG" --$directory)
+		mkdir -p "$prefix$(dirname "$directory")"
+		cp -Rs "$directory" "$prefix$(dirname "$directory")/"
+	done
+	mkdir -p "$prefix$bindir"
+	cp -L "$bindir"/* "$prefix$bindir/"
+	PG_CONFIG=$prefix$bindir/pg_config
+	bindir=$prefix$bindir
+}
+
 # A server of its own, stopped when the script ends.  $1: name of the data directory; the rest:
 # further lines for its configuration.
 test_start_server()

@@ -1,20 +1,19 @@
 /*
  * unit_datum.c
- *	  Datums of type blobstate from bytes, and back, as no SQL can: for test/fuzz/datums.py.
+ *	  Datums of type blobstate from any bytes, as no SQL can: for test/fuzz/datums.py.
  */
 #include "unit.h"
 
 #include "core/compat.h"
 
-PG_FUNCTION_INFO_V1(unit_datum);
-PG_FUNCTION_INFO_V1(unit_datum_bytes);
+PG_FUNCTION_INFO_V1(unit_headed_datum);
 
 /*
- * unit_datum(bytea, short boolean): the bytes behind a header; behind a short one, at an odd
+ * unit_headed_datum(bytea, short boolean): the bytes behind a header; behind a short one, at an odd
  * address, as in a tuple, if that is asked for and can be.
  */
 Datum
-unit_datum(PG_FUNCTION_ARGS)
+unit_headed_datum(PG_FUNCTION_ARGS)
 {
 	bytea	   *bytes = PG_GETARG_BYTEA_PP(0);
 	Size		length = VARSIZE_ANY_EXHDR(bytes);
@@ -29,16 +28,4 @@ unit_datum(PG_FUNCTION_ARGS)
 		SET_VARSIZE(datum, length + VARHDRSZ);
 	memcpy(VARDATA_ANY(datum), VARDATA_ANY(bytes), length);
 	PG_RETURN_POINTER(datum);
-}
-
-Datum
-unit_datum_bytes(PG_FUNCTION_ARGS)
-{
-	struct varlena *datum = PG_GETARG_VARLENA_PP(0);
-	Size		length = VARSIZE_ANY_EXHDR(datum);
-	bytea	   *bytes = palloc(length + VARHDRSZ);
-
-	SET_VARSIZE(bytes, length + VARHDRSZ);
-	memcpy(VARDATA(bytes), VARDATA_ANY(datum), length);
-	PG_RETURN_BYTEA_P(bytes);
 }
