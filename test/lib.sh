@@ -72,9 +72,9 @@ test_enter()
 	exit
 }
 
-# A copy of the installed server in a directory that is to be made; PG_CONFIG is the copy's from here
-# on.  PostgreSQL finds its files from where its programs are: these must be copies, what is beside
-# them can be links.
+# A copy of the installed server in a directory that is to be made; PG_CONFIG is the copy's from
+# here on.  PostgreSQL finds its files from where its programs are: these must be copies, what is
+# beside them can be links.
 test_copy_server()
 {
 	local prefix=$1 directory
