@@ -72,6 +72,24 @@ test_enter()
 	exit
 }
 
+# A copy of the installed server in a directory that is to be made; PG_CONFIG is the copy's from
+# here on.  PostgreSQL finds its files from where its programs are: these must be copies, what is
+# beside them can be links.
+test_copy_server()
+{
+	local prefix=$1 directory
+
+	for directory in pkglibdir sharedir includedir-server; do
+		directory=$("$PG_CONFIG" --$directory)
+		mkdir -p "$prefix$(dirname "$directory")"
+		cp -Rs "$directory" "$prefix$(dirname "$directory")/"
+	done
+	mkdir -p "$prefix$bindir"
+	cp -L "$bindir"/* "$prefix$bindir/"
+	PG_CONFIG=$prefix$bindir/pg_config
+	bindir=$prefix$bindir
+}
+
 # A server of its own, stopped when the script ends.  $1: name of the data directory; the rest:
 # further lines for its configuration.
 test_start_server()
@@ -91,17 +109,23 @@ test_start_server()
 		{ cat "$work/pg_ctl.log" "$work/server.log"; return 1; }
 }
 
+# No test that uses this crashes a backend on purpose.  The last of the words is what the compiler's
+# checks report, see run_checked.
+test_look_at_log()
+{
+	if grep -E -A 12 'PANIC|TRAP:|was terminated by signal|runtime error: ' "$1"; then
+		echo "# the server failed, see above"
+		return 1
+	fi
+}
+
 test_stop_server()
 {
 	local status=$?
 
 	trap - EXIT
 	"$bindir/pg_ctl" -D "$server_data" -m fast -w stop > /dev/null 2>&1 || true
-	# No test here crashes a backend on purpose.
-	if grep -E 'PANIC|TRAP:|was terminated by signal' "$work/server.log"; then
-		echo "# the server failed, see above"
-		status=1
-	fi
+	test_look_at_log "$work/server.log" || status=1
 	if [ $status -ne 0 ]; then
 		echo "# end of the server's log:"
 		tail -n 30 "$work/server.log"

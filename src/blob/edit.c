@@ -318,6 +318,8 @@ overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64
 	struct varlena *datum;
 
 	blob_writer_require_allocation();
+	/* Before space is taken by its sizes; what counts is the look of blob_complete(). */
+	blob_require_valid(descriptor);
 	if (descriptor->rest != NULL)
 	{
 		rest = memcpy(palloc(descriptor->rest_bytes), descriptor->rest, descriptor->rest_bytes);

@@ -337,10 +337,11 @@ take_read(const BlobSpaceId *space, BlobPageNo first_page)
 static void
 start_request(AheadRead *read)
 {
-	BlobIoRequest *request = &read->request;
+	BlobIoRequest *request;
 
 	if (read == NULL || read->part_count == 0)
 		return;
+	request = &read->request;
 	request->vector_count = read->part_count;
 	request->file_offset = blob_layout_file_offset(read->first_page);
 	request->fd = blob_segment_open(&read->space, blob_segment_of(read->first_page),

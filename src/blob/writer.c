@@ -290,7 +290,8 @@ keep_remainder(BlobWriter *writer, const BlobSource *source, uint64 consumed, ui
 		uint32		from_first = (uint32) (source->first_bytes - consumed);
 
 		memmove(writer->buffer, writer->buffer + consumed, from_first);
-		memcpy(writer->buffer + from_first, source->second, left - from_first);
+		if (left > from_first)
+			memcpy(writer->buffer + from_first, source->second, left - from_first);
 	}
 	else if (left > 0)
 		memcpy(writer->buffer, source->second + (consumed - source->first_bytes), left);

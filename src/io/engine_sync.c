@@ -38,20 +38,25 @@ transfer_vectors(const BlobIoRequest *request)
 	return preadv(request->fd, missing, count, offset);
 }
 
-/* One pread() or pwrite() of the missing part. */
+/* The same for a request whose memory is its buffer. */
 static ssize_t
-transfer_once(const BlobIoRequest *request)
+transfer_buffer(const BlobIoRequest *request)
 {
 	char	   *start = blob_io_buffer_region() +
 		(Size) request->buffer_no * BLOB_IO_BUFFER_BYTES + request->transferred;
 	size_t		missing_bytes = request->length - request->transferred;
 	off_t		offset = request->file_offset + request->transferred;
 
-	if (request->vector_count > 0)
-		return transfer_vectors(request);
 	if (request->is_write)
 		return pwrite(request->fd, start, missing_bytes, offset);
 	return pread(request->fd, start, missing_bytes, offset);
+}
+
+/* A process that has no buffers, as the syncer, transfers vectors only. */
+static ssize_t
+transfer_once(const BlobIoRequest *request)
+{
+	return request->vector_count > 0 ? transfer_vectors(request) : transfer_buffer(request);
 }
 
 /*

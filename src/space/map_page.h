@@ -63,10 +63,11 @@ StaticAssertDecl(BLOB_TIER_COUNT <= 256, "tier numbers have 8 bits in the map");
 #define BLOB_MAP_FILL_BITS 56
 #define BLOB_MAP_FILL_MASK ((UINT64CONST(1) << BLOB_MAP_FILL_BITS) - 1)
 
+/* InvalidBlockNumber, which no relation has, for a page that no map can have. */
 static inline BlockNumber
 blob_map_block_of(BlobPageNo page)
 {
-	return (BlockNumber) (page / BLOB_MAP_ENTRIES) + 1;
+	return (BlockNumber) Min(page / BLOB_MAP_ENTRIES + 1, InvalidBlockNumber);
 }
 
 static inline uint32

@@ -80,7 +80,8 @@ static void
 cut(dsa_area *area, BlobFreeRuns *runs, pg_prng_state *random)
 {
 	BlobPageNo	first_page = pg_prng_uint64_range(random, 0, PAGES - 1);
-	BlobPageNo	end_page = Min(PAGES, first_page + pg_prng_uint64_range(random, 1, 40));
+	BlobPageNo	wanted_end = first_page + pg_prng_uint64_range(random, 1, 40);
+	BlobPageNo	end_page = Min(PAGES, wanted_end);
 	dsa_pointer nodes = blob_free_runs_reserve(area, 1);
 	uint64		expected = 0;
 	uint64		expected_runs = 0;

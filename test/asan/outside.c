@@ -1,0 +1,317 @@
+/*
+ * outside.c
+ *	  What of the C modules runs outside of a server, so that the compiler's checks of addresses can
+ *	  be on: their unit tests, as they are, and mutated datums in memory that ends where they do.
+ *
+ * This gives them the few functions of a server that they call.  palloc() is malloc() here, from
+ * PostgreSQL's library for programs; a pointer into dynamic shared memory is an address.
+ */
+#include "unit.h"
+
+#include <setjmp.h>
+#include <signal.h>
+
+#include "common/pg_prng.h"
+#include "core/descriptor.h"
+#include "utils/dsa.h"
+#include "utils/memutils.h"
+
+/* ---- a server's functions ---- */
+
+volatile sig_atomic_t InterruptPending = false;
+sigjmp_buf *PG_exception_stack = NULL;
+ErrorContextCallback *error_context_stack = NULL;
+MemoryContext CurrentMemoryContext = NULL;
+
+static ErrorData last_error;
+static char message[2][1024];
+
+void
+ProcessInterrupts(void)
+{
+}
+
+bool
+errstart_cold(int elevel, const char *domain)
+{
+	last_error.sqlerrcode = ERRCODE_INTERNAL_ERROR;
+	message[1][0] = '\0';
+	return true;
+}
+
+int
+errcode(int sqlerrcode)
+{
+	last_error.sqlerrcode = sqlerrcode;
+	return 0;
+}
+
+#define FORMAT_TO(target) \
+	do { \
+		va_list		arguments; \
+		va_start(arguments, format); \
+		vsnprintf(target, sizeof(target), format, arguments); \
+		va_end(arguments); \
+		return 0; \
+	} while (0)
+
+int
+errmsg(const char *format,...)
+{
+	FORMAT_TO(message[0]);
+}
+
+int
+errmsg_internal(const char *format,...)
+{
+	FORMAT_TO(message[0]);
+}
+
+int
+errdetail_internal(const char *format,...)
+{
+	FORMAT_TO(message[1]);
+}
+
+int
+errhint(const char *format,...)
+{
+	return 0;
+}
+
+void
+errfinish(const char *filename, int lineno, const char *funcname)
+{
+	if (PG_exception_stack != NULL)
+		siglongjmp(*PG_exception_stack, 1);
+	printf("not ok - %s:%d: %s: %s\n", filename, lineno, message[0], message[1]);
+	exit(1);
+}
+
+ErrorData *
+CopyErrorData(void)
+{
+	return &last_error;
+}
+
+void
+FlushErrorState(void)
+{
+}
+
+void
+ExceptionalCondition(const char *condition,
+#if PG_VERSION_NUM < 160000
+					 const char *type,
+#endif
+					 const char *filename, int lineno)
+{
+	printf("not ok - %s:%d: assertion %s\n", filename, lineno, condition);
+	abort();
+}
+
+int
+LWLockNewTrancheId(void)
+{
+	return 0;
+}
+
+#if PG_VERSION_NUM >= 170000
+dsa_area *
+dsa_create_ext(int tranche_id, size_t init_segment_size, size_t max_segment_size)
+#else
+dsa_area *
+dsa_create(int tranche_id)
+#endif
+{
+	return NULL;
+}
+
+void
+dsa_detach(dsa_area *area)
+{
+}
+
+dsa_pointer
+dsa_allocate_extended(dsa_area *area, size_t size, int flags)
+{
+	return (dsa_pointer) (uintptr_t) ((flags & DSA_ALLOC_ZERO) ? palloc0(size) : palloc(size));
+}
+
+void
+dsa_free(dsa_area *area, dsa_pointer pointer)
+{
+	pfree((void *) (uintptr_t) pointer);
+}
+
+void *
+dsa_get_address(dsa_area *area, dsa_pointer pointer)
+{
+	return (void *) (uintptr_t) pointer;
+}
+
+void
+qsort_interruptible(void *base, size_t count, size_t size, qsort_arg_comparator compare, void *arg)
+{
+	qsort_arg(base, count, size, compare, arg);
+}
+
+/* ---- mutated datums ---- */
+
+static struct varlena *
+make_sound(pg_prng_state *random)
+{
+	BlobExtent	extents[8];
+	int			count = (int) pg_prng_uint64_range(random, 1, lengthof(extents));
+	int			tail_no = (int) pg_prng_uint64_range(random, 0, lengthof(extents));
+	char		rest[BLOB_PAGE_SIZE] = {0};
+	BlobDescriptor descriptor = {.generation = 7, .rest = rest};
+
+	memset(extents, 0, sizeof(extents));
+	for (int i = 0, tier = 0; i < count; i++)
+	{
+		extents[i].first_page = pg_prng_uint64_range(random, 0, BLOB_MAX_PAGE_NO);
+		extents[i].is_tail = i == tail_no;
+		extents[i].pages = i == tail_no ? 3 : blob_tier_pages(tier++);
+		descriptor.size_bytes += extents[i].pages * BLOB_PAGE_SIZE;
+	}
+	descriptor.tail_content_pages = tail_no < count ? 3 : 0;
+	if (pg_prng_bool(random))
+		descriptor.rest_bytes = (uint32) pg_prng_uint64_range(random, 1, BLOB_PAGE_SIZE - 1);
+	descriptor.has_rest_page = descriptor.rest_bytes > 0 && pg_prng_bool(random);
+	descriptor.size_bytes += descriptor.rest_bytes;
+	return blob_descriptor_pack(&descriptor, extents, count);
+}
+
+/* The same bytes, some changed, in memory that ends with the datum, which may be shorter. */
+static struct varlena *
+mutate(pg_prng_state *random, const struct varlena *sound)
+{
+	Size		length = VARSIZE(sound);
+	struct varlena *datum;
+
+	if (pg_prng_uint64_range(random, 0, 3) == 0)
+		length = pg_prng_uint64_range(random, VARHDRSZ, length);
+	datum = palloc(length);
+	memcpy(datum, sound, length);
+	SET_VARSIZE(datum, length);
+	for (uint64 i = pg_prng_uint64_range(random, 0, 3); i > 0 && length > VARHDRSZ; i--)
+	{
+		uint64		end = pg_prng_bool(random) ? length : Min(length, VARHDRSZ + 144);
+		uint64		at = pg_prng_uint64_range(random, VARHDRSZ, end - 1);
+
+		((uint8 *) datum)[at] ^= 1 << pg_prng_uint64_range(random, 0, 7);
+	}
+	return datum;
+}
+
+/* Look at all that an unpacked value says. */
+static void
+use(const BlobValue *value)
+{
+	const BlobDescriptor *descriptor = &value->descriptor;
+	uint64		start = 0;
+	volatile char last;
+
+	if (value->is_inline)
+	{
+		if (value->size_bytes > 0)
+			last = value->inline_data[value->size_bytes - 1];
+		return;
+	}
+	for (int i = 0; i < blob_descriptor_extent_count(descriptor); i++)
+	{
+		(void) blob_descriptor_extent(descriptor, i);
+		start += blob_descriptor_extent_bytes(descriptor, i, start);
+	}
+	if (blob_descriptor_inline_bytes(descriptor) > 0)
+		last = descriptor->rest[descriptor->rest_bytes - 1];
+	CHECK(start + blob_descriptor_inline_bytes(descriptor) == value->size_bytes, "size");
+	pfree(blob_descriptor_copy(descriptor));
+	(void) last;
+}
+
+static bool
+unpack_and_use(struct varlena *datum)
+{
+	volatile bool is_sound = false;
+
+	PG_TRY();
+	{
+		BlobKey		key;
+		BlobValue	value;
+
+		blob_key_load(datum, &key);
+		blob_value_unpack(datum, &value);
+		use(&value);
+		is_sound = true;
+	}
+	PG_CATCH();
+	{
+		if (last_error.sqlerrcode != ERRCODE_DATA_CORRUPTED)
+		{
+			printf("not ok - %s: %s\n", message[0], message[1]);
+			exit(1);
+		}
+	}
+	PG_END_TRY();
+	return is_sound;
+}
+
+static void
+unpack_mutated(uint64 seed)
+{
+	pg_prng_state random;
+	int			sound_count = 0;
+	int			count = 300000;
+
+	pg_prng_seed(&random, seed);
+	for (int i = 0; i < count; i++)
+	{
+		struct varlena *sound = make_sound(&random);
+		struct varlena *datum = mutate(&random, sound);
+
+		sound_count += unpack_and_use(datum);
+		pfree(datum);
+		pfree(sound);
+	}
+	printf("ok - %d mutated datums, %d of them well-formed\n", count, sound_count);
+}
+
+/* ---- unit tests ---- */
+
+#define RUN(name, first, second) \
+	do { \
+		extern Datum name(PG_FUNCTION_ARGS); \
+		LOCAL_FCINFO(fcinfo, 2); \
+		memset(fcinfo, 0, SizeForFunctionCallInfo(2)); \
+		fcinfo->args[0].value = Int64GetDatum(first); \
+		fcinfo->args[1].value = Int64GetDatum(second); \
+		printf("ok - %s: " INT64_FORMAT " checks\n", #name, DatumGetInt64(name(fcinfo))); \
+	} while (0)
+
+int
+main(int argc, char **argv)
+{
+	int64		seed = argc > 1 ? strtoll(argv[1], NULL, 10) : 1;
+
+	printf("# seed " INT64_FORMAT "\n", seed);
+	RUN(unit_tier_formula, 0, 0);
+	RUN(unit_tier_waste, 0, 0);
+	RUN(unit_tier_table, 0, 0);
+	RUN(unit_tier_plan, seed, 0);
+	RUN(unit_descriptor, seed, 0);
+	RUN(unit_descriptor_damage, 0, 0);
+	RUN(unit_inline, 0, 0);
+	RUN(unit_digest, seed, 0);
+	RUN(unit_free_runs, seed, 20000);
+	RUN(unit_free_runs_large, 0, 0);
+	RUN(unit_pending, seed, 600);
+	RUN(unit_sample_groups, seed, 0);
+	RUN(unit_sample_distinct, seed, 0);
+	RUN(unit_sample_common, seed, 0);
+	RUN(unit_sample_histogram, seed, 0);
+	RUN(unit_sample_correlation, seed, 0);
+	unpack_mutated((uint64) seed);
+	return 0;
+}

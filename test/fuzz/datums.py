@@ -1,0 +1,705 @@
+"""Mutated datums of type blobstate through everything that takes one, as an ordinary role.
+
+SQL cannot spell a descriptor, so functions that only this test has turn bytes into a datum and
+back.  Everything that takes a blobstate is read from the catalog: functions, aggregates, operators
+and casts are called; support functions that SQL cannot call must be named here, with the
+statement that calls them.  So what is new is either tested, or fails the test.
+
+Damage must be an error with one of the SQLSTATEs below, never an internal error, a crash, a wait,
+or a store that grows by what a forged size says.
+
+Nobody reads another role's bytes.  A descriptor names pages and a generation; extents that were
+freed and allocated again have a larger one.  What a session can hold in fact, besides sound values,
+are old ones: from a plan, a variable, a snapshot too old.  So whatever else a datum says, as long
+as its generation is below those of another role's values, no result and no message may contain
+their content, and no value made of it.  Datums of a larger generation that name another role's
+pages do read them: that nobody can make one is what protects these, see "No descriptor can be
+spelled" in src/README.md.  They are tested too, but for the other rules only; that they read them
+shows that this test would see it.
+
+Seen to fail: where a change shared extents without asking the map whose they are, "||" with a stale
+value gave another role's bytes, in the second round.  See run_known() for the rest.
+
+At the end each sound value of every role has the content that it had, blobext_check() is empty,
+also after a collection.  The seed is printed; it repeats the run.
+"""
+
+import argparse
+import collections
+import hashlib
+import os
+import random
+import sys
+
+import psycopg
+
+MARKER = b"<another role's secret>"
+
+# Datum invalid; stale; missing; program limits; data exceptions.
+ALLOWED = ("XX001", "XB001", "XB002", "54000", "22")
+
+# Bounded, so that what hangs fails.
+SETTINGS = "SET statement_timeout = '120s'; SET client_min_messages = error"
+
+# Longer than the inline limit, and shorter than what is tedious; from 64 kB on a value is sent
+# while it is read (src/client).
+SIZES = [1025, 4096, 4097, 3 * 4096, 30_000, 7 * 4096, 100_000, 300_000]
+
+# A size asks for so many rows of blob_chunks(), which are counted before the first one is read.
+MAX_CHUNKS = 100_000
+
+MAX_STORE_BYTES = 2_000_000_000
+
+# Fields of a descriptor: offset, bytes.  See src/core/descriptor.h.
+FIELDS = {
+    "form": (0, 1), "flags": (1, 1), "extents": (2, 2), "generation": (4, 8), "size": (12, 8),
+    "sha256": (20, 8), "state": (52, 8), "prefix": (84, 8), "tail": (116, 6),
+    "tail_pages": (122, 6), "tail_position": (128, 2), "tail_content": (130, 6),
+    "rest_bytes": (136, 2), "rest_page": (138, 6), "head": (144, 6), "first_head": (128, 6),
+}
+GENERATION = slice(4, 12)
+# Of a block of the map: 2^32 times so many pages further, block numbers begin again.
+MAP_ENTRIES = 510
+FORMS = (0x01, 0x11, 0x12)
+
+# Support functions that SQL cannot call, and which statements of Rows call them.
+INDIRECT = {
+    "blob_agg_blobstate_transfn(internal,blobstate)": "aggregate blob_agg",
+    "blobstate_sortsupport(internal)": "sort",
+    "blobstate_typanalyze(internal)": "analyze",
+}
+
+PREPARE = """
+CREATE EXTENSION blobext;
+CREATE SCHEMA raw;
+CREATE FUNCTION raw.datum(bytea, short boolean) RETURNS blobstate
+    AS '{library}', 'unit_headed_datum' LANGUAGE C STRICT;
+CREATE FUNCTION raw.bytes(blobstate) RETURNS bytea
+    AS '{library}', 'unit_datum_bytes' LANGUAGE C STRICT;
+CREATE ROLE fuzzer; CREATE ROLE exporter; CREATE ROLE other;
+GRANT fuzzer, pg_write_server_files TO exporter;
+GRANT USAGE ON SCHEMA raw TO PUBLIC;
+GRANT CREATE ON SCHEMA public TO fuzzer, other;
+"""
+
+# Whatever takes a blobstate, and the support functions of the type and its operator classes.
+FUNCTIONS = """
+SELECT p.oid::regprocedure::text, p.oid::regproc::text, p.prokind::text, p.proretset,
+    p.prorettype = 'blobstate'::regtype,
+    ARRAY(SELECT format_type(t, NULL) FROM unnest(p.proargtypes) AS t),
+    has_function_privilege('fuzzer', p.oid, 'EXECUTE')
+FROM pg_proc AS p
+WHERE p.pronamespace <> 'raw'::regnamespace
+    AND ('blobstate'::regtype = ANY (p.proargtypes) OR 'blobstate[]'::regtype = ANY (p.proargtypes)
+        OR p.oid IN (SELECT amproc FROM pg_amproc WHERE 'blobstate'::regtype
+            IN (amproclefttype, amprocrighttype))
+        OR p.oid IN (SELECT typanalyze FROM pg_type WHERE oid = 'blobstate'::regtype))
+ORDER BY 1
+"""
+OPERATORS = """
+SELECT format('OPERATOR(%I.%s)', n.nspname, o.oprname), o.oprresult = 'blobstate'::regtype,
+    CASE WHEN o.oprleft <> 0 THEN format_type(o.oprleft, NULL) END, format_type(o.oprright, NULL)
+FROM pg_operator AS o JOIN pg_namespace AS n ON n.oid = o.oprnamespace
+WHERE 'blobstate'::regtype IN (o.oprleft, o.oprright) ORDER BY 1, 3, 4
+"""
+CASTS = """
+SELECT format_type(casttarget, NULL) FROM pg_cast WHERE castsource = 'blobstate'::regtype
+UNION SELECT 'text' ORDER BY 1
+"""
+
+Call = collections.namedtuple("Call", "name sql arguments gives_value role")
+
+
+class Failure(Exception):
+    pass
+
+
+def is_allowed(sqlstate):
+    return sqlstate is not None and sqlstate.startswith(ALLOWED)
+
+
+def without_content(datum):
+    """A descriptor without the content that lies in it: the prefix, and the rest."""
+    head_end = 144 if datum[0] == 0x12 else 128
+    heads_bytes = 6 * int.from_bytes(datum[2:4], "little")
+    rest_bytes = len(datum) - head_end - heads_bytes
+    return datum[:84] + bytes(32) + datum[116:head_end + heads_bytes] + bytes(rest_bytes)
+
+
+def claimed_bytes(datum):
+    """The size that a datum says."""
+    is_descriptor = len(datum) >= 128 and datum[0] != 0x01
+    return int.from_bytes(datum[12:20], "little") if is_descriptor else len(datum)
+
+
+class Parts:
+    """What a descriptor refers to."""
+
+    def __init__(self, datum):
+        self.datum = datum
+        end = 144 if datum[0] == 0x12 else 128
+        count = int.from_bytes(datum[2:4], "little")
+        self.heads = [datum[at:at + 6] for at in range(end, end + 6 * count, 6)]
+        self.tail = (int.from_bytes(datum[116:122], "little"),
+                     int.from_bytes(datum[122:128], "little")) if datum[1] & 1 else None
+        self.rest_page = int.from_bytes(datum[138:144], "little") if datum[1] & 2 else None
+
+    def page_fields(self):
+        """Fields that name a page."""
+        head = "head" if self.datum[0] == 0x12 else "first_head"
+        return (["tail"] if self.tail else []) + ([head] if self.heads else []) + \
+            (["rest_page"] if self.rest_page else [])
+
+
+class Forge:
+    """Datums: sound ones, and mutations of these."""
+
+    def __init__(self, random_, own, old, foreign, generation_limit):
+        self.random = random_
+        self.own = own              # sound, of the role that calls
+        self.old = old              # sound once, its own; freed since
+        self.foreign = foreign      # sound, of another role
+        self.generation_limit = generation_limit
+        self.own_parts = [Parts(datum) for datum in own if datum[:1] in (b"\x11", b"\x12")]
+        self.all_parts = self.own_parts + [Parts(datum) for datum in old + foreign]
+        self.kinds = [self.sound, self.stale, self.stale, self.flip, self.flip, self.set_fields,
+                      self.set_fields, self.set_fields, self.graft, self.graft, self.resize,
+                      self.reform, self.repeat_heads, self.noise, self.take_all,
+                      self.compose, self.compose, self.compose]
+
+    def any(self):
+        """A datum, and whether it may read another role's content."""
+        datum = bytes(self.random.choice(self.kinds)())
+        if self.random.random() < 0.15:
+            datum = bytes(self.flip_bits(bytearray(datum)))
+        return datum, self.is_trusted(datum)
+
+    def is_trusted(self, datum):
+        return len(datum) >= 128 and \
+            int.from_bytes(datum[GENERATION], "little") >= self.generation_limit
+
+    def base(self):
+        return bytearray(self.random.choice(self.own + self.old))
+
+    def sound(self):
+        return self.random.choice(self.own)
+
+    def stale(self):
+        return self.random.choice(self.old)
+
+    def flip_bits(self, datum):
+        for _ in range(self.random.choice([1, 1, 2, 4, 16]) if datum else 0):
+            end = len(datum) if self.random.random() < 0.5 else min(len(datum), 160)
+            datum[self.random.randrange(end)] ^= 1 << self.random.randrange(8)
+        return datum
+
+    def flip(self):
+        return self.flip_bits(self.base())
+
+    def set_field(self, datum, name):
+        offset, length = FIELDS[name]
+        if len(datum) < offset + length:
+            return
+        old = int.from_bytes(datum[offset:offset + length], "little")
+        limit = 256 ** length - 1
+        foreign = bytearray(self.random.choice(self.foreign))
+        values = [0, 1, 2, 4095, 4096, old + 1, old - 1, old + 4096, old - 4096, old * 2, old // 2,
+                  limit, limit - 1, limit // 2 + 1, self.random.randrange(limit),
+                  self.random.randrange(2 ** self.random.randrange(1, 8 * length)),
+                  old + 2 ** 32 * MAP_ENTRIES,
+                  int.from_bytes(foreign[offset:offset + length], "little")]
+        datum[offset:offset + length] = \
+            (self.random.choice(values) & limit).to_bytes(length, "little")
+
+    def set_fields(self):
+        datum = self.base()
+        for _ in range(self.random.choice([1, 1, 1, 2, 3])):
+            self.set_field(datum, self.random.choice(list(FIELDS)))
+        return datum
+
+    def graft(self):
+        """A foreign descriptor under a generation of its own; or only where its pages are."""
+        datum = self.base()
+        foreign = bytearray(self.random.choice([f for f in self.foreign if len(f) == len(datum)]
+                                               or self.foreign))
+        if len(datum) < 128:
+            return datum
+        if self.random.random() < 0.5:
+            foreign[GENERATION] = datum[GENERATION]
+            return foreign
+        return datum[:116] + foreign[116:]
+
+    def resize(self):
+        datum = self.base()
+        if self.random.random() < 0.5:
+            return datum[:self.random.randrange(len(datum) + 1)]
+        return datum + self.random.randbytes(self.random.choice([1, 6, 12, 100, 5000]))
+
+    def reform(self):
+        datum = self.base()
+        if datum:
+            datum[0] = self.random.choice(FORMS + (0, 2, 0x10, 0x13, 0xFF))
+        return datum
+
+    def repeat_heads(self):
+        """So many extents, all the same; the size that they would have."""
+        datum = self.base()
+        if len(datum) < 150:
+            return datum
+        count = self.random.choice([2, 3, 10, 50, 1000, 65535])
+        end = 144 if datum[0] == 0x12 else 128
+        datum[2:4] = count.to_bytes(2, "little")
+        datum = datum[:end] + datum[end:end + 6] * count
+        if self.random.random() < 0.7:
+            size = self.random.choice([1, 4096, 4096 * count, 4096 * (2 ** min(count, 30) - 1)])
+            datum[12:20] = size.to_bytes(8, "little")
+        return datum
+
+    def compose(self):
+        """A well-formed descriptor of extents that there are, or were, each in a place that it
+        could have; its sizes agree with each other, and with no value."""
+        choose = self.random.choice
+        parts = self.own_parts if self.random.random() < 0.6 else self.all_parts
+        base = choose(parts)
+        count = self.random.randrange(choose([1, 3, 6, 8]))
+        heads = []
+        while len(heads) < count:
+            possible = [p.heads[len(heads)] for p in parts if len(p.heads) > len(heads)]
+            if not possible:
+                break
+            heads.append(choose(possible))
+        tails = [p.tail for p in parts if p.tail]
+        tail = choose(tails) if self.random.random() < 0.6 else None
+        tail_content = choose([0, 1, tail[1] // 2, tail[1] - 1, tail[1], tail[1]]) if tail else 0
+        pages = sum(2 ** no for no in range(len(heads))) + tail_content
+        rest_bytes = choose([0, 0, 1, 100, 4095])
+        rest_page = choose([p.rest_page for p in parts if p.rest_page] or [0])
+        has_page = rest_bytes > 0 and self.random.random() < 0.4
+        form = choose([0x11, 0x12, 0x12])
+        size = pages * 4096 + rest_bytes
+        if form == 0x11:
+            size = max(0, pages * 4096 - choose([0, 0, 1, 4095, 4096, 100_000]))
+        generation = base.datum[GENERATION]
+        if self.random.random() < 0.8:      # later than all but the other role's
+            generation = (self.generation_limit - 1).to_bytes(8, "little")
+        fixed = bytes([form, (1 if tail else 0) | (2 if has_page else 0)]) + \
+            len(heads).to_bytes(2, "little") + generation + \
+            size.to_bytes(8, "little") + base.datum[20:116] + \
+            b"".join(number.to_bytes(6, "little") for number in tail or (0, 0))
+        if form == 0x12:
+            fixed += self.random.randrange(len(heads) + 1).to_bytes(2, "little") + \
+                tail_content.to_bytes(6, "little") + rest_bytes.to_bytes(2, "little") + \
+                rest_page.to_bytes(6, "little")
+        fixed += b"".join(heads)
+        if form == 0x12 and not has_page:
+            fixed += self.random.randbytes(rest_bytes)
+        return fixed
+
+    def noise(self):
+        length = self.random.choice([0, 1, 10, 127, 128, 129, 143, 144, 200, 3000])
+        return bytes([self.random.choice(FORMS)] * min(1, length)) + \
+            self.random.randbytes(max(0, length - 1))
+
+    def take_all(self):
+        """A datum that the rules trust: another role's pages under a large generation."""
+        datum = bytearray(self.random.choice(self.foreign))
+        datum[GENERATION] = self.random.choice([2 ** 64 - 1, 2 ** 56 - 1, 2 ** 40]) \
+            .to_bytes(8, "little")
+        if self.random.random() < 0.7:
+            self.set_field(datum, self.random.choice(list(FIELDS)))
+        return datum
+
+
+class Fuzzer:
+    def __init__(self, seed, library, exported):
+        self.random = random.Random(seed)
+        self.exported = exported
+        self.counts = collections.Counter()
+        self.admin = psycopg.connect(autocommit=True)
+        self.execute(PREPARE.replace("{library}", library))
+        self.contents = {}
+        self.make_values()
+        self.sessions = {role: self.connect(role) for role in ("fuzzer", "exporter")}
+        self.calls = self.find_calls()
+
+    def connect(self, role):
+        session = psycopg.connect(autocommit=True)
+        session.execute(SETTINGS)
+        session.execute(f"SET ROLE {role}")
+        return session
+
+    def execute(self, query, parameters=None):
+        cursor = self.admin.execute(query, parameters)
+        return cursor.fetchall() if cursor.description else None
+
+    # ---- values ----
+
+    def store(self, role, table, content_of):
+        """Values of all layouts, in a table of the role; their datums and contents."""
+        self.execute(f"CREATE TABLE {table} (id serial, b blobstate); ALTER TABLE {table} OWNER TO"
+                     f" {role}; REVOKE ALL ON {table} FROM PUBLIC")
+        self.execute(f"SET ROLE {role}")
+        insert = f"INSERT INTO {table} (b) VALUES (%s::bytea)"
+        for size in SIZES:
+            for settings in ("on", "off"):
+                self.execute(f"SET blobext.tail_extents = {settings}")
+                self.execute(insert, (content_of(size),))
+        # rest in the datum; in a page; behind a tail; a tail in the middle
+        for size, more in [(8192, 100), (8192, 3000), (30_000, 2), (30_000, 100_000),
+                           (4 * 4096, 4096), (100_000, 200_000)]:
+            for settings in ("on", "off"):
+                self.execute(f"SET blobext.tail_extents = {settings}")
+                self.execute(f"INSERT INTO {table} (b) SELECT blob_append(b, %s) FROM (SELECT"
+                             " blob_truncate(%s::bytea::blobstate, %s) AS b OFFSET 0) AS base",
+                             (content_of(more), content_of(size), size))
+        self.execute("RESET blobext.tail_extents; RESET ROLE")
+        rows = self.execute(f"SELECT id, raw.bytes(b), b::bytea FROM {table} ORDER BY id")
+        self.contents[table] = {id_: hashlib.sha256(content).digest() for id_, _, content in rows}
+        return [datum for _, datum, _ in rows]
+
+    def make_values(self):
+        plain = self.random.randbytes
+        secret = lambda size: (MARKER * (size // len(MARKER) + 1))[:size]
+        own = self.store("fuzzer", "own", plain)
+        old = self.store("fuzzer", "old", plain)
+        old_pages = self.pages_of("old")
+        foreign = []
+        del self.contents["old"]
+        self.execute("DROP TABLE old")
+        freed, reason = self.execute("SELECT freed_blobs, skipped_reason FROM blobext_gc()")[0]
+        if not freed:
+            raise Failure(f"the collector has freed nothing: {reason}")
+        self.execute("CHECKPOINT")
+        # What has never been used is given out first.
+        pages = set()
+        for number in range(20):
+            if not pages & old_pages:
+                foreign += self.store("other", f"secret{number}", secret)
+                pages |= self.pages_of(f"secret{number}")
+        if not pages & old_pages:
+            raise Failure("no extent has been used again")
+        foreign = [without_content(datum) for datum in foreign]
+        limit = self.execute("SELECT min(generation) FROM blobext_map WHERE first_page = ANY (%s)",
+                             (list(pages),))[0][0]
+        inline = [b"", b"\x01", b"\x01short", b"\x01" + plain(2000), b"\x01" + plain(50_000)]
+        self.forge = Forge(self.random, own + inline, old, foreign, limit)
+        for datum in own + old:
+            if self.forge.is_trusted(datum):
+                raise Failure("a value is younger than the secret ones")
+
+    def pages_of(self, table):
+        return {page for page, in self.execute(
+            f"SELECT e.first_page FROM {table}, blob_extents(b) AS e WHERE e.pages > 0")}
+
+    # ---- what takes a value ----
+
+    def find_calls(self):
+        calls = []
+        unknown = []
+        indirect = set()
+        for signature, name, kind, is_set, gives_value, arguments, is_allowed_ in \
+                self.execute(FUNCTIONS):
+            if "internal" in arguments:
+                indirect.add(signature)
+                if signature not in INDIRECT:
+                    unknown.append(signature)
+                continue
+            role = "fuzzer" if is_allowed_ else "exporter"
+            places = ", ".join(self.place(a) for a in arguments)
+            if kind == "a":
+                sql = f"SELECT {name}(v) FROM (VALUES ({places}), ({places})) AS s (v)"
+                arguments = arguments * 2
+            elif is_set:
+                sql = f"SELECT * FROM {name}({places})"
+            elif kind == "f":
+                sql = f"SELECT {name}({places})"
+            else:
+                unknown.append(signature)
+                continue
+            calls.append(Call(f"function {signature}", sql, arguments, gives_value, role))
+        for operator, gives_value, left, right in self.execute(OPERATORS):
+            arguments = [a for a in (left, right) if a]
+            sql = f" {operator} ".join(([""] if not left else []) +
+                                       [self.place(a) for a in arguments])
+            calls.append(Call(f"operator {left} {operator} {right}", "SELECT " + sql, arguments,
+                              gives_value, "fuzzer"))
+        for target, in self.execute(CASTS):
+            calls.append(Call(f"cast to {target}", f"SELECT {self.place('blobstate')}::{target}",
+                              ["blobstate"], target == "blobstate", "fuzzer"))
+        calls.append(Call("result", f"SELECT {self.place('blobstate')}", ["blobstate"], False,
+                          "fuzzer"))
+        unknown += sorted(set(INDIRECT) - indirect)
+        if unknown:
+            raise Failure(f"no way to call, or not there: {unknown}")
+        return calls
+
+    @staticmethod
+    def place(type_name):
+        return {
+            "blobstate": "raw.datum(%s::bytea, %s)",
+            "blobstate[]": "ARRAY[raw.datum(%s::bytea, %s)]",
+        }.get(type_name, f"%s::{type_name}")
+
+    def value_for(self, type_name):
+        choose = self.random.choice
+        if type_name == "bytea":
+            return self.random.randbytes(choose([0, 1, 32, 100, 4096, 5000, 70_000]))
+        if type_name in ("bigint", "integer"):
+            # No sizes that a device could have: what is asked for with them would be done.
+            return choose([0, 1, -1, 31, 32, 4095, 4096, 4097, 30_000, 100_000, 299_999, 1_000_000,
+                           self.random.randrange(400_000), -2 ** 31,
+                           2 ** (31 if type_name == "integer" else 63) - 1])
+        return {"boolean": self.random.random() < 0.5, "text": self.exported}[type_name]
+
+    # ---- calls ----
+
+    def arguments_for(self, call):
+        """Parameters, and whether any datum may read another role's content."""
+        parameters = []
+        trusted = False
+        for type_name in call.arguments:
+            if type_name.startswith("blobstate"):
+                datum, is_trusted = self.forge.any()
+                trusted |= is_trusted
+                parameters += [datum, self.random.random() < 0.5]
+            else:
+                parameters.append(self.value_for(type_name))
+        # Zeros up to the largest number would be written.
+        if call.name.startswith(("function blob_truncate", "function blob_write")):
+            parameters[2] = min(parameters[2], 1_000_000)
+        return parameters, trusted
+
+    @staticmethod
+    def has_secret(value):
+        """Content has the marker again and again, so a part of it is in every piece."""
+        if isinstance(value, (bytes, bytearray)):
+            return MARKER[:12] in value
+        text = value if isinstance(value, str) else str(value)
+        return MARKER[:12].hex() in text or MARKER[:12].decode() in text
+
+    def require_no_secret(self, what, *seen):
+        if any(self.has_secret(value) for value in seen):
+            raise Failure(f"another role's content was seen: {what}")
+
+    def run_one(self, call):
+        parameters, trusted = self.arguments_for(call)
+        sql = call.sql
+        if call.gives_value and " FROM " not in sql and self.random.random() < 0.7:
+            sql = sql.replace("SELECT ", "SELECT blob_read(", 1) + ", 0, 2000000)"
+        if call.name.startswith("function blob_chunks") and \
+                claimed_bytes(parameters[0]) > MAX_CHUNKS * max(1, parameters[2]):
+            return
+        session = self.sessions[call.role]
+        self.counts["calls"] += 1
+        self.counts["calls that must not see others"] += not trusted
+        binary = self.random.random() < 0.5
+        try:
+            if self.random.random() < 0.3:
+                with session.transaction(force_rollback=True):
+                    rows = session.execute(sql, parameters, binary=binary).fetchall()
+            else:
+                rows = session.execute(sql, parameters, binary=binary).fetchall()
+        except psycopg.Error as error:
+            self.note_error(call.name, parameters, error, trusted)
+            return
+        self.counts["results"] += 1
+        for row in rows:
+            if trusted:
+                self.counts["seen where that is trusted"] += any(map(self.has_secret, row))
+            else:
+                self.require_no_secret(self.describe(call.name, parameters), *row)
+
+    def describe(self, what, parameters):
+        shown = [p.hex() if isinstance(p, bytes) and len(p) < 600 else repr(p)[:80]
+                 for p in parameters]
+        return f"{what}: {shown}"
+
+    def note_error(self, what, parameters, error, trusted):
+        if not is_allowed(error.sqlstate):
+            raise Failure(f"{error.sqlstate} {error}: {self.describe(what, parameters)}")
+        self.counts[error.sqlstate] += 1
+        if not trusted:
+            self.require_no_secret(self.describe(what, parameters), error,
+                                   error.diag.message_detail, error.diag.context)
+
+    # ---- what has been found, and random datums find rarely ----
+
+    def require_stale(self, what, sql, parameters):
+        try:
+            self.sessions["fuzzer"].execute(sql, parameters)
+        except psycopg.Error as error:
+            if error.sqlstate != "XB001":
+                raise Failure(f"{what}: {error.sqlstate} {error}") from error
+            return
+        raise Failure(f"{what}: no error")
+
+    def count_pages(self):
+        return self.execute("SELECT sum(pages) FROM blobext_space")[0][0]
+
+    def run_known(self):
+        """Seen to fail: what the map says of a page was taken for what it says of one 2^32 blocks
+        of it further, and content was read; 8 GB were reserved before the look at the map."""
+        for parts in self.forge.own_parts:
+            for name in parts.page_fields():
+                offset, length = FIELDS[name]
+                datum = bytearray(parts.datum)
+                page = int.from_bytes(datum[offset:offset + length], "little")
+                datum[offset:offset + length] = \
+                    (page + 2 ** 32 * MAP_ENTRIES).to_bytes(length, "little")
+                self.require_stale("a page that no map has",
+                                   "SELECT bytea(raw.datum(%s::bytea, false))", (bytes(datum),))
+
+        tailed = next(p for p in self.forge.own_parts if p.tail and p.datum[0] == 0x11)
+        datum = bytearray(tailed.datum)
+        datum[12:20] = (2 ** 33).to_bytes(8, "little")
+        datum[122:128] = (2 ** 21).to_bytes(6, "little")
+        before = self.count_pages()
+        self.require_stale("8 GB", "SELECT blob_write(raw.datum(%s::bytea, false), 1000000, 'x')",
+                           (bytes(datum),))
+        if self.count_pages() != before:
+            raise Failure(f"the store has grown from {before} to {self.count_pages()} pages")
+
+    def run(self, rounds):
+        self.run_known()
+        # What makes a value of one is worth more than another comparison.
+        calls = self.calls + 5 * [call for call in self.calls if call.gives_value]
+        for number in range(rounds):
+            for call in calls:
+                try:
+                    self.run_one(call)
+                except Failure:
+                    raise
+                except Exception as error:
+                    error.add_note(f"in round {number}: {call.name}")
+                    raise
+            Rows(self).run()
+
+    # ---- the end ----
+
+    def check(self, when):
+        problems = self.execute("SELECT * FROM blobext_check()")
+        if problems:
+            raise Failure(f"blobext_check() {when}: {problems[:10]}")
+        for table, digests in self.contents.items():
+            for id_, content in self.execute(f"SELECT id, b::bytea FROM {table}"):
+                if hashlib.sha256(content).digest() != digests[id_]:
+                    raise Failure(f"{when}: value {id_} of {table} has changed")
+
+    def finish(self):
+        for session in self.sessions.values():
+            session.close()
+        self.check("at the end")
+        reason = self.execute("SELECT skipped_reason FROM blobext_gc()")[0][0]
+        if reason:
+            raise Failure(f"the collector cannot go on: {reason}")
+        self.check("after a collection")
+        if self.count_pages() * 4096 > MAX_STORE_BYTES:
+            raise Failure(f"the store has {self.count_pages()} pages")
+        if self.counts["seen where that is trusted"] == 0:
+            raise Failure("no datum has read another role's pages: nothing could have been seen")
+        print("# " + ", ".join(f"{n} {name}" for name, n in sorted(self.counts.items())))
+
+
+class Rows:
+    """Datums on the ways that rows go: into tables and out, indexes, sorts, statistics."""
+
+    STATEMENTS = {
+        "insert": "INSERT INTO f (b) SELECT b FROM held",
+        "read": "SELECT b FROM f",
+        "update": "UPDATE f SET b = b",
+        "sort": "SELECT b FROM held ORDER BY b",
+        "distinct": "SELECT DISTINCT b FROM held",
+        "join": "SELECT count(*) FROM held AS x JOIN held AS y USING (b)",
+        "analyze": "ANALYZE f",
+        "index": "CREATE INDEX ON f (b)",
+        "hash_index": "CREATE INDEX ON f USING hash (b)",
+        "digest_index": "CREATE INDEX ON f (b blobstate_digest_ops)",
+        "aggregate": "SELECT blob_agg(b), min(b), max(b) FROM held",
+        "array": "INSERT INTO c (a) SELECT array_agg(b) FROM held",
+        "array_read": "SELECT a FROM c",
+        "record": "SELECT ROW(b, 1) FROM held ORDER BY ROW(b, 1)",
+        "partition": "INSERT INTO p (b) SELECT b FROM held",
+        "table_as": "CREATE TABLE t AS SELECT b FROM held",
+        "view": "CREATE MATERIALIZED VIEW m AS SELECT b FROM f",
+        "cluster": "CLUSTER f USING f_pkey",
+        "copy": "COPY f TO STDOUT",
+        "copy_binary": "COPY f TO STDOUT (FORMAT binary)",
+        "view_gone": "DROP MATERIALIZED VIEW IF EXISTS m",
+        "alter": "ALTER TABLE f ALTER b TYPE blobstate USING blob_append(b, 'x')",
+    }
+
+    def __init__(self, fuzzer):
+        self.fuzzer = fuzzer
+        self.session = fuzzer.sessions["fuzzer"]
+        self.trusted = False
+
+    def make(self):
+        """Some datums; most batches are without those that are ill-formed, which would be all that
+        a statement meets."""
+        self.session.execute("""
+            DROP TABLE IF EXISTS held, f, c, p, t CASCADE;
+            CREATE TEMP TABLE held (b blobstate);
+            CREATE TABLE f (id serial PRIMARY KEY, b blobstate);
+            CREATE TABLE c (a blobstate[]);
+            CREATE TABLE p (b blobstate) PARTITION BY HASH (b);
+            CREATE TABLE p0 PARTITION OF p FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+            CREATE TABLE p1 PARTITION OF p FOR VALUES WITH (MODULUS 2, REMAINDER 1)""")
+        is_sound = self.fuzzer.random.random() < 0.6
+        for _ in range(10):
+            datum, trusted = self.fuzzer.forge.any()
+            arguments = (datum, self.fuzzer.random.random() < 0.5)
+            self.trusted |= trusted
+            if self.succeeds("raw.datum",
+                             "SELECT length(raw.datum(%s::bytea, %s))", arguments) or not is_sound:
+                self.succeeds("held", "INSERT INTO held VALUES (raw.datum(%s::bytea, %s))",
+                              arguments)
+
+    def succeeds(self, name, sql, parameters=()):
+        self.fuzzer.counts["statements on rows"] += 1
+        try:
+            if sql.startswith("COPY"):
+                with self.session.cursor().copy(sql) as copy:
+                    seen = b"".join(bytes(piece) for piece in copy)
+                    rows = [(seen,)]
+            else:
+                cursor = self.session.execute(sql, parameters or None)
+                rows = cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            self.fuzzer.note_error(f"{name}: {sql}", parameters, error, self.trusted)
+            return False
+        if not self.trusted:
+            for row in rows:
+                self.fuzzer.require_no_secret(f"{name}: {sql}", *row)
+        return True
+
+    def run(self):
+        self.make()
+        for name, sql in self.STATEMENTS.items():
+            self.succeeds(name, sql)
+        self.session.execute("DROP TABLE IF EXISTS held, f, c, p, t CASCADE")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int,
+                        default=int(os.environ.get("BLOBEXT_SEED") or random.getrandbits(32)))
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--exported", required=True)
+    arguments = parser.parse_args()
+
+    print(f"# seed {arguments.seed}, {arguments.rounds} rounds", flush=True)
+    fuzzer = Fuzzer(arguments.seed, arguments.library, arguments.exported)
+    print(f"# {len(fuzzer.calls)} ways to call", flush=True)
+    try:
+        fuzzer.run(arguments.rounds)
+        fuzzer.finish()
+    except Failure as failure:
+        print(f"not ok - {failure}")
+        return 1
+    print("ok - mutated datums")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
