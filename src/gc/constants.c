@@ -8,10 +8,10 @@
  * cache).  A round makes every backend of its database give these up.  It sends what a change of a
  * catalog would send, without changing one.
  *
- * A backend that receives the messages while it is in a transaction may keep constants all the same:
- * the relation cache does not evaluate an index anew that is open, and a constant that is being
- * evaluated enters its cache later.  Such a backend gives them up once more when its transaction has
- * closed everything.
+ * A backend that receives the messages while it is in a transaction may keep constants all the
+ * same: the relation cache does not evaluate an index anew that is open, and a constant that is
+ * being evaluated enters its cache later.  Such a backend gives them up once more when its
+ * transaction has closed everything.
  */
 #include "postgres.h"
 
@@ -82,8 +82,8 @@ remember(Oid relid)
 /*
  * What the messages do at once is done by the server's own callbacks.  They are noted also where
  * a transaction is about to begin, when nothing is open: the messages about relations, which come
- * behind them, may be received later, within that transaction.  A transaction block counts also while it
- * is in an aborted subtransaction: relations may be open further out.
+ * behind them, may be received later, within that transaction.  A transaction block counts also
+ * while it is in an aborted subtransaction: relations may be open further out.
  */
 static void
 receive(Datum arg, int cache_id, uint32 hash_value)
@@ -153,8 +153,8 @@ is_not_built_in(Oid function, void *context)
 }
 
 /*
- * Is there a call of a function that is not the server's own?  What it is folded to cannot be seen here: a
- * function in SQL is replaced by its body, default arguments are added.
+ * Is there a call of a function that is not the server's own?  What it is folded to cannot be
+ * seen here: a function in SQL is replaced by its body, default arguments are added.
  */
 static bool
 find_call(Node *node, void *context)
@@ -200,8 +200,8 @@ list_relations(List *found, Oid catalog_oid, AttrNumber relid_column, AttrNumber
 }
 
 /*
- * Indexes with expressions or predicates that can be folded to a value, partitioned tables with such
- * keys, and all below these, which have the keys in their partition constraints.
+ * Indexes with expressions or predicates that can be folded to a value, partitioned tables with
+ * such keys, and all below these, which have the keys in their partition constraints.
  */
 static List *
 list_relations_with_constants(void)
@@ -244,8 +244,8 @@ relation_message(Oid relid)
 }
 
 /*
- * The messages, in an order that matters: a backend that has received a message about a relation has
- * noted before that it will give this relation up at its transaction's end.
+ * The messages, in an order that matters: a backend that has received a message about a
+ * relation has noted before that it will give this relation up at its transaction's end.
  */
 static SharedInvalidationMessage *
 make_messages(int *count)

@@ -111,8 +111,8 @@ extern bool blob_gc_nobody_waits(BlobGcRound *round);
 extern bool blob_gc_page_done(BlobGcRound *round);
 
 /*
- * quiesce.c: steps 3 and 5.  give_up_constants: caches give up constants before the moment L, however
- * often that is chosen anew.
+ * quiesce.c: steps 3 and 5.  give_up_constants: caches give up constants before the moment L,
+ * however often that is chosen anew.
  */
 extern bool blob_gc_wait_for_snapshots(BlobGcRound *round);
 extern bool blob_gc_wait_for_transactions(BlobGcRound *round, bool give_up_constants);
@@ -160,9 +160,9 @@ extern void blob_gc_measure_churn(const BlobGcRoots *roots, uint64 allocated_pag
 extern void blob_gc_worker_options(BlobGcOptions *options);
 
 /*
- * constants.c: make every backend of the database give up what its caches have of values, at the latest
- * when the transaction ends in which it runs now.  The second tells standbys, which must have
- * replayed the sweep before.
+ * constants.c: make every backend of the database give up what its caches have of values, at
+ * the latest when the transaction ends in which it runs now.  The second tells standbys, which
+ * must have replayed the sweep before.
  */
 extern void blob_gc_constants_install(void);
 extern void blob_gc_constants_give_up(void);

@@ -106,8 +106,8 @@ extern void blob_store_note_keys(void); /* all: a row type has come to hold blob
 extern void blob_store_finish_notes(const BlobStoreNotes *notes);
 
 /*
- * partition_key.c: refuse a CHECK constraint with a stored value in it.  DETACH CONCURRENTLY makes one of
- * a partition's constraint, as the relation cache has folded it.
+ * partition_key.c: refuse a CHECK constraint with a stored value in it.  DETACH CONCURRENTLY
+ * makes one of a partition's constraint, as the relation cache has folded it.
  */
 extern void blob_store_check_constraint(Oid constraint);
 

@@ -43,8 +43,8 @@ stop(const BlobSpaceId *id, uint64 allocated_pages)
 }
 
 /*
- * Argument: key of an advisory lock.  The next time that this backend has allocated 16 MiB, it waits
- * for the lock there: generations have been drawn, nothing has been written.
+ * Argument: key of an advisory lock.  The next time that this backend has allocated 16 MiB, it
+ * waits for the lock there: generations have been drawn, nothing has been written.
  */
 Datum
 unit_stop_at_allocation(PG_FUNCTION_ARGS)
