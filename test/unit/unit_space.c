@@ -20,6 +20,7 @@ PG_FUNCTION_INFO_V1(unit_space_free);
 PG_FUNCTION_INFO_V1(unit_space_reclaim);
 PG_FUNCTION_INFO_V1(unit_space_cutoff);
 PG_FUNCTION_INFO_V1(unit_space_longest);
+PG_FUNCTION_INFO_V1(unit_space_lock_freeing);
 
 /* The function of the extension's library. */
 #define IN_EXTENSION(name) \
@@ -39,7 +40,7 @@ unit_space_allocate(PG_FUNCTION_ARGS)
 	(void) GetTopTransactionId();
 	IN_EXTENSION(blob_space_open) (&space, RowExclusiveLock);
 	(void) IN_EXTENSION(blob_space_allocate) (&space, &plan, plan.total_pages * BLOB_PAGE_SIZE,
-											  extents);
+											  NULL, extents);
 	IN_EXTENSION(blob_space_close) (&space);
 	PG_RETURN_INT64(extents[0].first_page);
 }
@@ -100,6 +101,19 @@ unit_space_cutoff(PG_FUNCTION_ARGS)
 	cutoff = IN_EXTENSION(blob_space_cutoff) (&space);
 	IN_EXTENSION(blob_space_close) (&space);
 	PG_RETURN_INT64(cutoff);
+}
+
+/* Keep others from freeing until the transaction ends.  Argument: as the collector does, or an owner. */
+Datum
+unit_space_lock_freeing(PG_FUNCTION_ARGS)
+{
+	BlobSpace	space;
+
+	IN_EXTENSION(blob_space_open) (&space, AccessShareLock);
+	(void) IN_EXTENSION(blob_space_lock_freeing) (&space, PG_GETARG_BOOL(0) ? ExclusiveLock :
+												  ShareLock, true);
+	IN_EXTENSION(blob_space_close) (&space);
+	PG_RETURN_VOID();
 }
 
 /* Length of the longest free run. */
