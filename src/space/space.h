@@ -110,8 +110,8 @@ extern PGDLLEXPORT XLogRecPtr blob_space_free(BlobSpace *space, const BlobFreedE
  * collector, with ExclusiveLock, and owners of abandoned extents, with ShareLock, keep each other out.
  * wait: else false if somebody else has it.  A heavyweight lock, taken with the map open.
  */
-extern PGDLLEXPORT bool blob_space_lock_freeing(BlobSpace *space, LOCKMODE lock_mode, bool wait);
-extern PGDLLEXPORT void blob_space_unlock_freeing(BlobSpace *space, LOCKMODE lock_mode);
+extern bool blob_space_lock_freeing(BlobSpace *space, LOCKMODE lock_mode, bool wait);
+extern void blob_space_unlock_freeing(BlobSpace *space, LOCKMODE lock_mode);
 
 /*
  * blob_space_free() for extents of an abandoned draft.  They do not count as given out any more

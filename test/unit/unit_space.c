@@ -10,10 +10,14 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
 #include "space/space_internal.h"
+#include "storage/lock.h"
 #include "utils/array.h"
 #include "utils/pg_lsn.h"
+#include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(unit_space_allocate);
 PG_FUNCTION_INFO_V1(unit_space_free);
@@ -103,15 +107,24 @@ unit_space_cutoff(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(cutoff);
 }
 
-/* Keep others from freeing until the transaction ends.  Argument: as the collector does, or an owner. */
+/*
+ * Keep others from freeing, beyond the transaction's end: the collector waits for those.  Arguments: as
+ * the collector does, or an owner; take or release.
+ */
 Datum
 unit_space_lock_freeing(PG_FUNCTION_ARGS)
 {
+	LOCKMODE	mode = PG_GETARG_BOOL(0) ? ExclusiveLock : ShareLock;
 	BlobSpace	space;
+	LOCKTAG		tag;
 
 	IN_EXTENSION(blob_space_open) (&space, AccessShareLock);
-	(void) IN_EXTENSION(blob_space_lock_freeing) (&space, PG_GETARG_BOOL(0) ? ExclusiveLock :
-												  ShareLock, true);
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, RelationGetRelid(space.map),
+					   BLOB_SPACE_FREEING_LOCK);
+	if (PG_GETARG_BOOL(1))
+		(void) LockAcquire(&tag, mode, true, false);
+	else
+		(void) LockRelease(&tag, mode, true);
 	IN_EXTENSION(blob_space_close) (&space);
 	PG_RETURN_VOID();
 }
