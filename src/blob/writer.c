@@ -28,7 +28,7 @@
  * is larger: so a writer that fails half way has not taken the disk.  Content in memory is written
  * in such steps, too.
  */
-#define STEP_BYTES (UINT64CONST(64) * 1024 * 1024)
+#define STEP_BYTES (UINT64CONST(128) * 1024 * 1024)
 #define STEP_PAGES (STEP_BYTES / BLOB_PAGE_SIZE)
 
 /* An extent of the value, in the order of its content. */

@@ -418,7 +418,7 @@ BEGIN
 	FOR i IN 1 .. 100000 LOOP
 		allocated := coalesce((SELECT sum(pages) * 4096 FROM blobext_map), 0);
 		written := (SELECT value FROM blobext_stat WHERE name = 'io_write_bytes');
-		excess := greatest(excess, allocated - (64 * 1024 * 1024 + 1.5 * written)::bigint);
+		excess := greatest(excess, allocated - (128 * 1024 * 1024 + 1.5 * written)::bigint);
 		EXIT WHEN allocated > 300 * 1024 * 1024;
 		PERFORM pg_sleep(0.001);
 	END LOOP;
