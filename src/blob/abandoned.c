@@ -3,8 +3,8 @@
  *	  Freeing what stores that failed have allocated, see blob/abandoned.h.
  *
  * This runs on behalf of a statement that has nothing to do with it, so whatever is locked is left
- * for the next one.  What still can fail (I/O on the map, memory) fails once: a draft is off the list
- * before its extents are freed, and what is left of it then is the collector's.
+ * for the next one.  What still can fail (I/O on the map, memory) fails once: a draft is off the
+ * list before its extents are freed, and what is left of it then is the collector's.
  */
 #include "postgres.h"
 
@@ -27,8 +27,9 @@ compare_extents(const void *a, const void *b)
 }
 
 /*
- * The extents of a draft that are still what they were, sorted.  Others were freed by the collector, and
- * may be somebody else's by now; or an error kept them from being allocated.  Nobody frees meanwhile.
+ * The extents of a draft that are still what they were, sorted.  Others were freed by the
+ * collector, and may be somebody else's by now; or an error kept them from being allocated.  Nobody
+ * frees meanwhile.
  */
 static int
 list_owned(BlobSpace *space, const BlobDraft *draft, BlobFreedExtent *owned)

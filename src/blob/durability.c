@@ -138,8 +138,8 @@ blob_durability_note(const BlobSpaceId *space, uint32 segment_no, bool is_logged
 }
 
 /*
- * The entry stays, since values that are kept may have been written there as well.  Then the file cannot
- * go; if somebody takes it away all the same, readers will notice.
+ * The entry stays, since values that are kept may have been written there as well.  Then the file
+ * cannot go; if somebody takes it away all the same, readers will notice.
  */
 void
 blob_durability_give_up(const BlobSpaceId *space, uint32 segment_no)

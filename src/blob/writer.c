@@ -137,8 +137,8 @@ taken_pages(const BlobWriter *writer)
 }
 
 /*
- * Leave the end of a plan for the next step: the extents that are made in the end are the same.  A tail
- * goes last; it is never longer than the extent of a tier in its place would be.
+ * Leave the end of a plan for the next step: the extents that are made in the end are the same.  A
+ * tail goes last; it is never longer than the extent of a tier in its place would be.
  */
 static void
 cut_to_step(BlobTierPlan *plan)
@@ -620,8 +620,8 @@ blob_writer_abort(BlobWriter *writer)
 }
 
 /*
- * The value is about to leave.  Extents that were expected to be needed, and were not, are no part of
- * it.
+ * The value is about to leave.  Extents that were expected to be needed, and were not, are no part
+ * of it.
  */
 static void
 complete_draft(BlobWriter *writer)

@@ -3,10 +3,10 @@
  *	  Extents of values that are not complete yet, and those that never became complete.
  *
  * A *draft* lists what was allocated for a value that is being made.  No descriptor names these
- * extents before the value is complete, so nobody but this process knows them.  A draft belongs to a
- * memory context: if that goes before the draft is completed (an error, a cancel, a cursor that is
- * closed), the draft is *abandoned*, and its extents may be freed without the collector; see "Abandoned
- * extents" in this folder's README.
+ * extents before the value is complete, so nobody but this process knows them.  A draft belongs to
+ * a memory context: if that goes before the draft is completed (an error, a cancel, a closed
+ * cursor), the draft is *abandoned*, and its extents may be freed without the collector; see
+ * "Abandoned extents" in this folder's README.
  *
  * The lists belong to the process.  Nothing here takes a lock or does I/O; a context's end, which
  * may be part of an abort, moves a draft from one list to another, and cannot fail.
@@ -36,13 +36,13 @@ typedef struct BlobDraft
 extern BlobDraft *blob_draft_begin(MemoryContext context);
 
 /*
- * Enter extents that are about to be logged as allocated.  May fail for want of memory, so it comes before
- * that: an entry that the map does not have is skipped when the draft is freed.
+ * Enter extents that are about to be logged as allocated.  May fail for want of memory, so it comes
+ * before that: an entry that the map does not have is skipped when the draft is freed.
  */
 extern void blob_draft_enter(BlobDraft *draft, const BlobSpaceId *space, const BlobExtent *extents,
 							 int count);
 
-/* The value will not use this extent after all: it stays in the draft when the value is complete. */
+/* The value does not use this extent: it stays in the draft when the value is complete. */
 extern void blob_draft_drop(BlobDraft *draft, BlobGeneration generation);
 
 /*

@@ -445,8 +445,8 @@ take(BlobSpace *space, BlobSpaceShared *shared, uint64 total_pages, BlobExtent *
 }
 
 /*
- * Log and map what was taken in memory; on failure give back what is not in the map.  The draft has it
- * before, so that no error finds extents in the map that it does not have.
+ * Log and map what was taken in memory; on failure give back what is not in the map.  The draft has
+ * it before, so that no error finds extents in the map that it does not have.
  */
 static void
 publish(BlobSpace *space, BlobSpaceShared *shared, BlobDraft *draft, const BlobExtent *extents,

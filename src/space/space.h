@@ -58,8 +58,8 @@ extern PGDLLEXPORT int blob_space_allocate(BlobSpace *space, const BlobTierPlan 
 										   BlobExtent *extents);
 
 /*
- * ERROR 53100 unless the store and the file system have room for so many pages now.  Who allocates in
- * steps asks before the first one; that reserves nothing.
+ * ERROR 53100 unless the store and the file system have room for so many pages now.  A caller that
+ * allocates in steps asks before the first one; that reserves nothing.
  */
 extern void blob_space_require_room(BlobSpace *space, uint64 pages);
 
@@ -106,9 +106,9 @@ extern PGDLLEXPORT XLogRecPtr blob_space_free(BlobSpace *space, const BlobFreedE
 											  uint64 *freed_pages);
 
 /*
- * Whoever frees looks at the map first, and nobody else must free what it finds before its FREE: the
- * collector, with ExclusiveLock, and owners of abandoned extents, with ShareLock, keep each other out.
- * wait: else false if somebody else has it.  A heavyweight lock, taken with the map open.
+ * Whoever frees looks at the map first, and nobody else must free what it finds before its FREE.
+ * The collector, with ExclusiveLock, and owners of abandoned extents, with ShareLock, keep each
+ * other out.  wait: else false if somebody else has it.  A heavyweight lock, taken with the map open.
  */
 extern bool blob_space_lock_freeing(BlobSpace *space, LOCKMODE lock_mode, bool wait);
 extern void blob_space_unlock_freeing(BlobSpace *space, LOCKMODE lock_mode);
@@ -128,8 +128,8 @@ extern void blob_space_free_abandoned(BlobSpace *space, const BlobFreedExtent *e
 extern PGDLLEXPORT int blob_space_reclaim(BlobSpace *space);
 
 /*
- * Pages given out since the start of the server, less those of abandoned drafts that were freed; 0 for a
- * space that was not used since.
+ * Pages given out since the start of the server, less those of abandoned drafts that were freed; 0
+ * for a space that was not used since.
  */
 extern uint64 blob_space_allocated_pages(const BlobSpaceId *id);
 

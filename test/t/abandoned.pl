@@ -406,6 +406,7 @@ SKIP:
 	my $observer = session();
 	$failing = session();
 	my $pid = $failing->query_safe('SELECT pg_backend_pid()');
+	$failing->query_safe('BEGIN; SAVEPOINT s');
 	$failing->query_until(qr/begun/, "\\echo begun\nSELECT length(blob_truncate('', $bytes));\n");
 	# An extent is half as long as all before it, or shorter.
 	my $excess = $observer->query_safe(qq(
@@ -419,7 +420,7 @@ BEGIN
 		allocated := coalesce((SELECT sum(pages) * 4096 FROM blobext_map), 0);
 		written := (SELECT value FROM blobext_stat WHERE name = 'io_write_bytes');
 		excess := greatest(excess, allocated - (128 * 1024 * 1024 + 1.5 * written)::bigint);
-		EXIT WHEN allocated > 300 * 1024 * 1024;
+		EXIT WHEN allocated > 1200 * 1024 * 1024;
 		PERFORM pg_sleep(0.001);
 	END LOOP;
 	PERFORM pg_cancel_backend($pid), set_config('test.excess', excess::text, false);
@@ -427,14 +428,20 @@ END \$\$;
 SELECT current_setting('test.excess')));
 	is($excess, '0', 'what is allocated follows what is written');
 	fails($failing, '\\echo', qr/canceling statement due to user request/, 'the statement is cancelled');
-	cmp_ok(free_bytes($small), '>', 500 * MB, 'when it is cancelled the disk is not full');
+	cmp_ok(free_bytes($small), '>', 200 * MB, 'when it is cancelled the disk is not full');
 	like($observer->query_safe(q(SET blobext.gc_wait_timeout = '100ms';
 		SELECT freed_bytes, skipped_reason FROM blobext_gc())), qr/^0\|process \d+/,
 		'an idle session holds the collector off');
 	cmp_ok(extents(), '>', 0, 'so the extents are there');
+	$failing->query_safe('ROLLBACK TO s');
+	ok(-e segment_file($node, 0), 'and the files');
 	is($failing->query_safe('SELECT 1'), '1', 'the next statement');
 	is_free('without the collector');
-	sql('CHECKPOINT');
+	# Seen to fail ("has disappeared") without blob_durability_give_up().
+	ok(!-e segment_file($node, 0), 'a file without content is removed');
+	$failing->query_safe(q(INSERT INTO t VALUES (0, 'x'); COMMIT));
+	pass('and the transaction that wrote there commits');
+	sql('DELETE FROM t', 'CHECKPOINT');
 	sql("INSERT INTO t VALUES (1, blob_truncate('', $bytes))");
 	is(sql('SELECT length(b) FROM t'), $bytes, 'others can store as much as was left');
 

@@ -108,8 +108,8 @@ unit_space_cutoff(PG_FUNCTION_ARGS)
 }
 
 /*
- * Keep others from freeing, beyond the transaction's end: the collector waits for those.  Arguments: as
- * the collector does, or an owner; take or release.
+ * Keep others from freeing, beyond the transaction's end: the collector waits for those.
+ * Arguments: as the collector does, or an owner; take or release.
  */
 Datum
 unit_space_lock_freeing(PG_FUNCTION_ARGS)
