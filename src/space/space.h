@@ -108,7 +108,7 @@ extern PGDLLEXPORT XLogRecPtr blob_space_free(BlobSpace *space, const BlobFreedE
 /*
  * Whoever frees looks at the map first, and nobody else must free what it finds before its FREE.
  * The collector, with ExclusiveLock, and owners of abandoned extents, with ShareLock, keep each
- * other out.  wait: else false if somebody else has it.  A heavyweight lock, taken with the map open.
+ * other out.  wait: else false if somebody has it.  A heavyweight lock, taken with the map open.
  */
 extern bool blob_space_lock_freeing(BlobSpace *space, LOCKMODE lock_mode, bool wait);
 extern void blob_space_unlock_freeing(BlobSpace *space, LOCKMODE lock_mode);
