@@ -30,7 +30,7 @@ typedef struct WrittenSegment
 {
 	BlobSpaceId space;
 	uint32		segment_no;
-	uint64		transaction_no;		/* of the last write */
+	uint64		transaction_no;		/* of the last write; 0: that was given up */
 	bool		is_logged;		/* all that was written is, or will be, in the WAL */
 	XLogRecPtr	redo;			/* the server's redo pointer before the first write */
 } WrittenSegment;
@@ -45,8 +45,8 @@ static bool is_late;
 /* Bytes that this transaction logged only to spare a sync. */
 static uint64 spared_bytes;
 
-/* Counts top-level transactions of this process. */
-static uint64 transaction_no;
+/* Counts top-level transactions of this process, from 1 on. */
+static uint64 transaction_no = 1;
 
 static bool (*must_be_durable) (void);
 
@@ -135,6 +135,21 @@ blob_durability_note(const BlobSpaceId *space, uint32 segment_no, bool is_logged
 	written[written_count].is_logged = is_logged;
 	written[written_count].redo = GetRedoRecPtr();
 	written_count++;
+}
+
+/*
+ * The entry stays, since values that are kept may have been written there as well.  Then the file
+ * cannot go; if somebody takes it away all the same, readers will notice.
+ */
+void
+blob_durability_give_up(const BlobSpaceId *space, uint32 segment_no)
+{
+	for (int i = 0; i < written_count; i++)
+	{
+		if (written[i].segment_no == segment_no && written[i].space.dboid == space->dboid &&
+			written[i].space.incarnation == space->incarnation)
+			written[i].transaction_no = 0;
+	}
 }
 
 /*

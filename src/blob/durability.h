@@ -60,4 +60,9 @@ blob_durability_before_compare(void)
 		blob_durability_sync();
 }
 
+/*
+ * What was written to a segment, by this transaction too, is about to be freed: its file may go.
+ */
+extern void blob_durability_give_up(const BlobSpaceId *space, uint32 segment_no);
+
 #endif							/* BLOB_DURABILITY_H */

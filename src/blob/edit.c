@@ -124,6 +124,7 @@ typedef struct Overwrite
 	EditedExtent *extents;
 	int			extent_count;	/* the page of the rest included */
 	BlobDescriptor descriptor;	/* of the new value */
+	BlobDraft  *draft;			/* its new extents */
 	BlobSpaceId space;
 } Overwrite;
 
@@ -187,7 +188,7 @@ replace_touched(Overwrite *overwrite, BlobSpace *space)
 	if (plan.total_pages == 0)
 		return;
 
-	count = blob_space_allocate(space, &plan, tier_bytes, replacements);
+	count = blob_space_allocate(space, &plan, tier_bytes, overwrite->draft, replacements);
 	for (int i = 0; i < overwrite->extent_count; i++)
 	{
 		EditedExtent *edited = &overwrite->extents[i];
@@ -207,7 +208,7 @@ replace_rest_page(Overwrite *overwrite, BlobSpace *space)
 
 	if (!overwrite->descriptor.has_rest_page || !last->is_touched)
 		return;
-	blob_space_allocate(space, &plan, BLOB_PAGE_SIZE, &last->extent);
+	blob_space_allocate(space, &plan, BLOB_PAGE_SIZE, overwrite->draft, &last->extent);
 	overwrite->descriptor.rest_page = last->extent.first_page;
 }
 
@@ -330,12 +331,14 @@ overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64
 	(void) GetTopTransactionId();	/* so that the commit writes a record, after our content */
 	blob_space_open(&space, RowExclusiveLock);
 	overwrite.space = space.id;
+	overwrite.draft = blob_draft_begin(CurrentMemoryContext);
 	replace_touched(&overwrite, &space);
 	replace_rest_page(&overwrite, &space);
 	copy_content(&overwrite);
 	blob_space_close(&space);
 
 	datum = pack_overwrite(&overwrite);
+	blob_draft_complete(overwrite.draft);
 	blob_stat_count(stored_blobs, 1);
 	pfree(overwrite.extents);
 	if (rest != NULL)

@@ -23,6 +23,14 @@
 #define BUFFER_BYTES (1024 * 1024)
 #define MIN_BUFFER_BYTES (8 * 1024)
 
+/*
+ * What a value is expected to need is allocated in steps of so many bytes, or of one extent if that
+ * is larger: so a writer that fails half way has not taken the disk.  Content in memory is written
+ * in such steps, too.
+ */
+#define STEP_BYTES (UINT64CONST(128) * 1024 * 1024)
+#define STEP_PAGES (STEP_BYTES / BLOB_PAGE_SIZE)
+
 /* An extent of the value, in the order of its content. */
 typedef struct WriterExtent
 {
@@ -35,8 +43,10 @@ typedef struct WriterExtent
 struct BlobWriter
 {
 	MemoryContext context;
+	BlobDraft  *draft;			/* what was allocated; NULL before the first time */
 	bool		keeps_room;		/* ends with a rest; else, with an extent that fits */
 	bool		has_tail;		/* among the extents */
+	bool		has_room;		/* was there for all that is expected, when asked */
 	uint64		expected_bytes; /* of the whole content; 0: unknown */
 	uint64		size_bytes;		/* content so far: */
 	uint64		flushed_bytes;	/* of it in extents; the next ones are in the buffer */
@@ -127,8 +137,27 @@ taken_pages(const BlobWriter *writer)
 }
 
 /*
+ * Leave the end of a plan for the next step: the extents that are made in the end are the same.  A
+ * tail goes last; it is never longer than the extent of a tier in its place would be.
+ */
+static void
+cut_to_step(BlobTierPlan *plan)
+{
+	if (plan->total_pages > STEP_PAGES && plan->extent_count > 0)
+	{
+		plan->total_pages -= plan->tail_pages;
+		plan->tail_pages = 0;
+	}
+	while (plan->total_pages > STEP_PAGES && plan->extent_count > 1)
+	{
+		plan->extent_count--;
+		plan->total_pages -= blob_tier_pages(plan->first_extent_no + plan->extent_count);
+	}
+}
+
+/*
  * Allocate extents for so many pages, which are written at once and so are claimed; and with
- * them, what is expected later.  fits_exactly: no more pages will come.
+ * them, what is expected later; or the first step of that.  fits_exactly: no more pages will come.
  */
 static void
 allocate(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly)
@@ -138,13 +167,23 @@ allocate(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly)
 										  Min(writer->expected_bytes, taken_bytes));
 	uint64		wanted = Max(pages, expected);
 	uint64		claimed = writer->keeps_room ? pages : wanted;
+	uint64		whole_pages;
 	bool		use_tail = blob_tail_extents && !writer->keeps_room && !writer->has_tail &&
 		(fits_exactly || expected > 0);
 	BlobTierPlan plan = blob_tier_plan_from(count_tiers(writer, writer->extent_count), wanted,
 											use_tail);
-	BlobExtent *extents = palloc(sizeof(BlobExtent) * (plan.extent_count + 1));
-	int			count = blob_space_allocate(space, &plan, claimed * BLOB_PAGE_SIZE, extents);
+	BlobExtent *extents;
+	int			count;
 
+	whole_pages = plan.total_pages;
+	cut_to_step(&plan);
+	claimed = Min(claimed, plan.total_pages);
+	if (plan.total_pages < whole_pages && !writer->has_room)
+		blob_space_require_room(space, whole_pages);
+	writer->has_room = true;
+
+	extents = palloc(sizeof(BlobExtent) * (plan.extent_count + 1));
+	count = blob_space_allocate(space, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, extents);
 	for (int i = 0; i < count; i++)
 	{
 		WriterExtent *added = add_extent(writer);
@@ -178,7 +217,7 @@ copy_last_extent(BlobWriter *writer, BlobSpace *space, uint64 more_pages)
 	uint64		step = Min(bytes, BUFFER_BYTES);
 	char	   *content = palloc(Max(step, 1));
 
-	blob_space_allocate(space, &plan, claimed * BLOB_PAGE_SIZE, copy);
+	blob_space_allocate(space, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, copy);
 	for (uint64 done = 0; done < bytes; done += step)
 	{
 		BlobSource	source = {.first = content, .first_bytes = Min(step, bytes - done)};
@@ -330,7 +369,7 @@ take_rest_page(BlobWriter *writer, BlobSpace *space)
 	BlobTierPlan plan = {.tail_pages = 1, .total_pages = 1};
 	BlobExtent	extent[1];
 
-	blob_space_allocate(space, &plan, BLOB_PAGE_SIZE, extent);
+	blob_space_allocate(space, &plan, BLOB_PAGE_SIZE, writer->draft, extent);
 	add_run(writer, extent[0].first_page, 1, extent[0].generation);
 	writer->has_rest_page = true;
 	writer->rest_page = extent[0].first_page;
@@ -394,6 +433,8 @@ flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 
 	(void) GetTopTransactionId();	/* so that the commit writes a record, after our content */
 	blob_space_open(&space, RowExclusiveLock);
+	if (writer->draft == NULL)
+		writer->draft = blob_draft_begin(writer->context);
 	writer->run_count = 0;
 	take_pages(writer, &space, pages, is_last);
 	if (wants_rest_page)
@@ -417,6 +458,15 @@ flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 	if (wants_rest_page)
 		blob_cache_put(&space.id, writer->rest_generation, blob_cache_chunk_bytes(1), 0,
 					   writer->buffer, writer->buffered_bytes);
+}
+
+/* The same for any length, in steps. */
+static void
+flush_in_steps(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
+{
+	for (; length_bytes > STEP_BYTES; data += STEP_BYTES, length_bytes -= STEP_BYTES)
+		flush(writer, data, STEP_BYTES, false);
+	flush(writer, data, length_bytes, is_last);
 }
 
 static BlobWriter *
@@ -543,7 +593,7 @@ blob_writer_write(BlobWriter *writer, const void *data, uint64 length_bytes)
 
 	if (writer->buffered_bytes + length_bytes > BUFFER_BYTES)
 	{
-		flush(writer, data, length_bytes, false);
+		flush_in_steps(writer, data, length_bytes, false);
 		return;
 	}
 	enlarge_buffer(writer, writer->buffered_bytes + length_bytes);
@@ -560,6 +610,8 @@ blob_writer_size(const BlobWriter *writer)
 void
 blob_writer_abort(BlobWriter *writer)
 {
+	if (writer->draft != NULL)
+		blob_draft_abandon(writer->draft);
 	if (writer->buffer != NULL)
 		pfree(writer->buffer);
 	if (writer->extents != NULL)
@@ -570,9 +622,23 @@ blob_writer_abort(BlobWriter *writer)
 }
 
 /*
- * The last extent becomes a tail of just the pages that are used.  Extents behind it were expected
- * to be needed, and are the collector's.
+ * The value is about to leave.  Extents that were expected to be needed, and were not, are no part
+ * of it.
  */
+static void
+complete_draft(BlobWriter *writer)
+{
+	for (int i = 0; i < writer->extent_count; i++)
+	{
+		if (writer->extents[i].used_pages == 0 && !writer->extents[i].is_shared)
+			blob_draft_drop(writer->draft, writer->extents[i].extent.generation);
+	}
+	if (writer->draft != NULL)
+		blob_draft_complete(writer->draft);
+	writer->draft = NULL;
+}
+
+/* The last extent becomes a tail of just the pages that are used. */
 static void
 fit_last_extent(BlobWriter *writer)
 {
@@ -622,6 +688,7 @@ complete(BlobWriter *writer)
 	pfree(extents);
 	pfree(is_shared);
 
+	complete_draft(writer);
 	blob_stat_count(stored_blobs, 1);
 	blob_stat_count(stored_bytes, writer->written_bytes);
 	blob_writer_abort(writer);
@@ -652,6 +719,6 @@ blob_writer_store(const char *data, uint64 size_bytes)
 	Assert(size_bytes > 0);
 	writer->size_bytes = size_bytes;
 	memcpy(writer->prefix, data, Min(size_bytes, BLOB_PREFIX_BYTES));
-	flush(writer, data, size_bytes, true);
+	flush_in_steps(writer, data, size_bytes, true);
 	return complete(writer);
 }

@@ -6,7 +6,7 @@
  * two calls no request is in flight, the I/O engine is free, and no lock is held.  So it may live
  * across calls (the state of an aggregate), and reads and other writers may come in between.  It
  * holds 1 MiB of buffered bytes at most.  What it has written when it is aborted, or an error
- * comes, are allocated extents that nothing refers to: the collector's.
+ * comes, or its context goes, is freed by a later statement of the process (blob/abandoned.h).
  *
  * All functions that write raise ERROR 25006 where extents cannot be allocated (read-only
  * transaction, recovery, parallel worker); a value of up to blobext.inline_limit needs none.  They
@@ -51,7 +51,7 @@ extern uint64 blob_writer_size(const BlobWriter *writer);
  */
 extern struct varlena *blob_writer_finish(BlobWriter *writer);
 
-/* Free the writer; what it has written belongs to the collector. */
+/* Free the writer, and give up what it has written. */
 extern void blob_writer_abort(BlobWriter *writer);
 
 /*

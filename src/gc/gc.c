@@ -364,7 +364,7 @@ lock_round(BlobGcRound *round)
 	LOCKTAG		tag;
 
 	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, RelationGetRelid(round->space.map),
-					   1);
+					   BLOB_SPACE_ROUND_LOCK);
 	if (LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL)
 		return true;
 	return blob_gc_skip(round, "%s collects in this database already",

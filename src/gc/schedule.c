@@ -255,6 +255,15 @@ removed_values(const ScheduleEntry *entry, const BlobGcChurn *churn)
 	return Min((double) rows, (double) entry->live_blobs);
 }
 
+/* Pages allocated since the last round; the count falls where failed stores are freed. */
+static uint64
+growth_of(const ScheduleEntry *entry, uint64 allocated_pages)
+{
+	uint64		before = entry->churn.allocated_pages;
+
+	return allocated_pages > before ? allocated_pages - before : 0;
+}
+
 /* So many bytes, stored or removed since the last round, make another one due. */
 static double
 due_bytes(const ScheduleEntry *entry)
@@ -301,7 +310,7 @@ is_any_vacuumed(const ScheduleEntry *entry)
 static void
 judge(const ScheduleEntry *entry, const BlobGcChurn *churn, BlobGcVerdict *verdict)
 {
-	uint64		allocated_pages = churn->allocated_pages - entry->churn.allocated_pages;
+	uint64		allocated_pages = growth_of(entry, churn->allocated_pages);
 	double		bytes = (double) allocated_pages * BLOB_PAGE_SIZE;
 	bool		has_changed = !entry->is_known || allocated_pages > 0 ||
 		churn->fingerprint == 0 || churn->fingerprint != entry->churn.fingerprint;
@@ -353,7 +362,7 @@ blob_gc_schedule_allocated(const BlobSpaceId *space, uint64 allocated_pages)
 	if (entry != NULL && entry->failures == 0 && !table->is_urgent &&
 		TimestampDifferenceExceeds(table->urgent_at, now, URGENT_MS) &&
 		TimestampDifferenceExceeds(entry->looked_at, now, URGENT_MS) &&
-		(double) (allocated_pages - entry->churn.allocated_pages) * BLOB_PAGE_SIZE >=
+		(double) growth_of(entry, allocated_pages) * BLOB_PAGE_SIZE >=
 		due_bytes(entry))
 	{
 		entry->next_look = 0;

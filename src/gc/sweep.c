@@ -101,6 +101,8 @@ blob_gc_sweep(BlobGcRound *round)
 	if (!round->options.dry_run)
 		blob_gc_constants_log();
 	sweep->horizon = conflict_horizon(round);
+	/* Who frees what a failed store left is done in a moment. */
+	(void) blob_space_lock_freeing(&round->space, ExclusiveLock, true);
 	do
 	{
 		BlobPageNo	end_page = Min(page + PIECE_PAGES, round->marks.end_page);
@@ -112,6 +114,7 @@ blob_gc_sweep(BlobGcRound *round)
 		is_done = page >= round->marks.end_page;
 	} while (!is_done && blob_gc_nobody_waits(round));
 
+	blob_space_unlock_freeing(&round->space, ExclusiveLock);
 	/* So that the next start does not find the same extents again. */
 	if (sweep->end_of_wal != InvalidXLogRecPtr)
 	{

@@ -51,5 +51,6 @@ blob_stat_shmem_init(void)
 	pg_atomic_init_u64(&blob_stat->gc_cycles, 0);
 	pg_atomic_init_u64(&blob_stat->gc_freed_blobs, 0);
 	pg_atomic_init_u64(&blob_stat->gc_freed_bytes, 0);
+	pg_atomic_init_u64(&blob_stat->abandoned_freed_bytes, 0);
 	pg_atomic_init_u64(&blob_stat->stale_reads, 0);
 }

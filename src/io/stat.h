@@ -33,6 +33,7 @@ typedef struct BlobStat
 	pg_atomic_uint64 gc_cycles;		/* complete rounds of the collector */
 	pg_atomic_uint64 gc_freed_blobs;
 	pg_atomic_uint64 gc_freed_bytes;
+	pg_atomic_uint64 abandoned_freed_bytes; /* of stores that failed, by their sessions */
 	pg_atomic_uint64 stale_reads;	/* reads refused because an extent was reused */
 } BlobStat;
 

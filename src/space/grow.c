@@ -275,6 +275,29 @@ worth_pages(const Situation *now)
 	return Max(WORTH_CHECKPOINT_PAGES, now->store_pages / WORTH_CHECKPOINT_PART);
 }
 
+void
+blob_space_require_room(BlobSpace *space, uint64 pages)
+{
+	BlobSpaceShared *shared = blob_space_shared(&space->id);
+	Situation	now;
+	uint64		has_pages;
+
+	if (!shared->loaded)
+		blob_space_load(space, shared);
+	look(shared, &now);
+	has_pages = now.free_pages + now.pending_pages;
+	if (pages <= has_pages || pages - has_pages <= disk_pages())
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_DISK_FULL),
+			 errmsg("could not reserve space for blob content: %s", strerror(ENOSPC)),
+			 errdetail("The value needs %llu more bytes, the store has %llu to give, the file "
+					   "system has %llu.", (unsigned long long) (pages * BLOB_PAGE_SIZE),
+					   (unsigned long long) (has_pages * BLOB_PAGE_SIZE),
+					   (unsigned long long) (disk_pages() * BLOB_PAGE_SIZE)),
+			 errhint("Check free disk space and quotas.")));
+}
+
 /*
  * How much to reserve when so many pages are needed; little where much will be free soon, and never
  * most of what the disk has left.

@@ -7,10 +7,13 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "catalog/pg_class.h"
 #include "common/controldata_utils.h"
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "space/space_internal.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
 #include "wal/insert.h"
 
 /* Runs that are moved in one go under the lock. */
@@ -147,6 +150,44 @@ blob_space_free(BlobSpace *space, const BlobFreedExtent *extents, int count,
 		done += batch;
 	}
 	return lsn;
+}
+
+static void
+freeing_tag(LOCKTAG *tag, const BlobSpace *space)
+{
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, RelationRelationId, RelationGetRelid(space->map),
+					   BLOB_SPACE_FREEING_LOCK);
+}
+
+bool
+blob_space_lock_freeing(BlobSpace *space, LOCKMODE lock_mode, bool wait)
+{
+	LOCKTAG		tag;
+
+	freeing_tag(&tag, space);
+	return LockAcquire(&tag, lock_mode, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+void
+blob_space_unlock_freeing(BlobSpace *space, LOCKMODE lock_mode)
+{
+	LOCKTAG		tag;
+
+	freeing_tag(&tag, space);
+	LockRelease(&tag, lock_mode, false);
+}
+
+/* No snapshot, here or on a standby, ever saw a reference to them: there is no horizon. */
+void
+blob_space_free_abandoned(BlobSpace *space, const BlobFreedExtent *extents, int count,
+						  uint64 *freed_pages)
+{
+	BlobSpaceShared *shared = blob_space_shared(&space->id);
+
+	(void) blob_space_free(space, extents, count, InvalidTransactionId, freed_pages);
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	shared->allocated_pages -= Min(shared->allocated_pages, *freed_pages);
+	LWLockRelease(&shared->lock);
 }
 
 /* ---- segments ---- */

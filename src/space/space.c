@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "access/relation.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "core/catalog.h"
@@ -238,6 +239,31 @@ blob_space_open(BlobSpace *space, LOCKMODE lock_mode)
 	space->id = blob_map_space_id(space->map);
 }
 
+bool
+blob_space_try_open(BlobSpace *space, LOCKMODE lock_mode, bool *exists)
+{
+	Oid			map = blob_catalog_map_relation_if_any();
+
+	*exists = OidIsValid(map);
+	if (!*exists || !ConditionalLockRelationOid(map, lock_mode))
+		return false;
+	space->map = try_relation_open(map, NoLock);
+	if (space->map == NULL)
+	{
+		UnlockRelationOid(map, lock_mode);
+		*exists = false;
+		return false;
+	}
+	space->lock_mode = lock_mode;
+	if (space->map->rd_firstRelfilelocatorSubid != InvalidSubTransactionId)
+	{
+		blob_space_close(space);
+		return false;
+	}
+	space->id = blob_map_space_id(space->map);
+	return true;
+}
+
 void
 blob_space_close(BlobSpace *space)
 {
@@ -418,15 +444,20 @@ take(BlobSpace *space, BlobSpaceShared *shared, uint64 total_pages, BlobExtent *
 	}
 }
 
-/* Log and map what was taken in memory; on failure give back what is not in the map. */
+/*
+ * Log and map what was taken in memory; on failure give back what is not in the map.  The draft has
+ * it before, so that no error finds extents in the map that it does not have.
+ */
 static void
-publish(BlobSpace *space, BlobSpaceShared *shared, const BlobExtent *extents, int count,
-		int first_extent_no, uint64 size_bytes)
+publish(BlobSpace *space, BlobSpaceShared *shared, BlobDraft *draft, const BlobExtent *extents,
+		int count, int first_extent_no, uint64 size_bytes)
 {
 	int			logged_count = 0;	/* changed through its address only: survives longjmp */
 
 	PG_TRY();
 	{
+		if (draft != NULL)
+			blob_draft_enter(draft, &space->id, extents, count);
 		blob_map_allocate(space->map, &space->id, extents, count, first_extent_no, size_bytes,
 						  &logged_count);
 	}
@@ -451,7 +482,7 @@ at_allocation(BlobSpace *space, BlobSpaceShared *shared, uint64 pages, uint64 al
 
 int
 blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan, uint64 size_bytes,
-					BlobExtent *extents)
+					BlobDraft *draft, BlobExtent *extents)
 {
 	BlobSpaceShared *shared = blob_space_shared(&space->id);
 	int			count = lay_out(plan, extents);
@@ -461,7 +492,7 @@ blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan, uint64 size_byte
 	Assert(TransactionIdIsValid(GetTopTransactionIdIfAny()));
 
 	allocated_pages = take(space, shared, plan->total_pages, extents, count);
-	publish(space, shared, extents, count, plan->first_extent_no, size_bytes);
+	publish(space, shared, draft, extents, count, plan->first_extent_no, size_bytes);
 	at_allocation(space, shared, plan->total_pages, allocated_pages);
 	return count;
 }

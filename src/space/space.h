@@ -10,9 +10,14 @@
 #include "access/xlogdefs.h"
 #include "core/page.h"
 #include "core/tier.h"
+#include "space/drafts.h"
 #include "space/map.h"
 #include "storage/lockdefs.h"
 #include "utils/relcache.h"
+
+/* Object locks on the map have these numbers: one round at a time (gc/), and freeing (below). */
+#define BLOB_SPACE_ROUND_LOCK 1
+#define BLOB_SPACE_FREEING_LOCK 2
 
 typedef struct BlobSpace
 {
@@ -36,13 +41,27 @@ extern PGDLLEXPORT void blob_space_open(BlobSpace *space, LOCKMODE lock_mode);
 extern PGDLLEXPORT void blob_space_close(BlobSpace *space);
 
 /*
+ * The same where nobody must be waited for: false if the map is locked, or was moved by this
+ * transaction, or there is none (*exists).
+ */
+extern bool blob_space_try_open(BlobSpace *space, LOCKMODE lock_mode, bool *exists);
+
+/*
  * Allocate the extents of plan for size_bytes of content: extents[] gets plan->extent_count
  * entries and, if there is one, the tail.  Side by side where the free space allows.  They are in
- * the map and in the WAL on return, and stay allocated whatever becomes of the transaction.
+ * the map and in the WAL on return, and stay allocated whatever becomes of the transaction.  The
+ * draft of the value that they are for has them before they are there (NULL, for tests: none).
  * Returns their number.  ERROR 53100 if the file system is full.
  */
 extern PGDLLEXPORT int blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan,
-										   uint64 size_bytes, BlobExtent *extents);
+										   uint64 size_bytes, BlobDraft *draft,
+										   BlobExtent *extents);
+
+/*
+ * ERROR 53100 unless the store and the file system have room for so many pages now.  A caller that
+ * allocates in steps asks before the first one; that reserves nothing.
+ */
+extern void blob_space_require_room(BlobSpace *space, uint64 pages);
 
 /*
  * Claim the bytes [from_bytes, to_bytes) of an extent of tier size, for a value of generation
@@ -87,17 +106,35 @@ extern PGDLLEXPORT XLogRecPtr blob_space_free(BlobSpace *space, const BlobFreedE
 											  uint64 *freed_pages);
 
 /*
+ * Whoever frees looks at the map first, and nobody else must free what it finds before its FREE.
+ * The collector, with ExclusiveLock, and owners of abandoned extents, with ShareLock, keep each
+ * other out.  wait: else false if somebody has it.  A heavyweight lock, taken with the map open.
+ */
+extern bool blob_space_lock_freeing(BlobSpace *space, LOCKMODE lock_mode, bool wait);
+extern void blob_space_unlock_freeing(BlobSpace *space, LOCKMODE lock_mode);
+
+/*
+ * blob_space_free() for extents of an abandoned draft.  They do not count as given out any more
+ * (blob_space_allocated_pages).  The caller has blob_space_lock_freeing().
+ */
+extern void blob_space_free_abandoned(BlobSpace *space, const BlobFreedExtent *extents, int count,
+									  uint64 *freed_pages);
+
+/*
  * After freeing: make what a checkpoint has covered by now available, and remove the files of
  * segments in which nothing is allocated.  The space was opened with RowExclusiveLock.  Returns
  * the number of files removed.  Can be interrupted between files.
  */
 extern PGDLLEXPORT int blob_space_reclaim(BlobSpace *space);
 
-/* Pages given out since the start of the server; 0 for a space that was not used since. */
+/*
+ * Pages given out since the start of the server, less those of abandoned drafts that were freed; 0
+ * for a space that was not used since.
+ */
 extern uint64 blob_space_allocated_pages(const BlobSpaceId *id);
 
 /*
- * Called each time that this number has grown by another 16 MiB, by who allocated, without locks of
+ * Called each time that this number has passed another 16 MiB, by who allocated, without locks of
  * ours.  Must not fail, nor wait for more than a moment.
  */
 typedef void (*BlobSpaceAllocationHook) (const BlobSpaceId *id, uint64 allocated_pages);

@@ -31,7 +31,7 @@ typedef struct BlobSpaceShared
 	TimestampTz checkpoint_request; /* when one was asked for last */
 	bool		checkpoint_awaited; /* and not yet seen to be complete */
 	int			checkpoint_pause_ms;	/* until the next one may be asked for */
-	uint64		allocated_pages;	/* given out since the start of the server */
+	uint64		allocated_pages;	/* given out since the start, less freed abandoned ones */
 } BlobSpaceShared;
 
 /* This backend's attachment to the memory of all sets; valid after blob_space_shared(). */

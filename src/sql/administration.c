@@ -133,6 +133,7 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	PUT_COUNTER(gc_cycles);
 	PUT_COUNTER(gc_freed_blobs);
 	PUT_COUNTER(gc_freed_bytes);
+	PUT_COUNTER(abandoned_freed_bytes);
 	put_row(result, "cache_hits", hits);
 	put_row(result, "cache_misses", misses);
 	put_row(result, "cache_used_bytes", used_bytes);

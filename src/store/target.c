@@ -27,6 +27,7 @@
 #include "tcop/utility.h"
 #include "utils/rel.h"
 
+#include "blob/abandoned.h"
 #include "blob/durability.h"
 #include "core/compat.h"
 #include "store/store.h"
@@ -195,6 +196,7 @@ target_executor_run(QueryDesc *query_desc, ScanDirection direction,
 {
 	Target		target = {.outer = innermost, .plan = query_desc->plannedstmt};
 
+	blob_abandoned_free();
 	if (!modifies_tables(query_desc))
 	{
 		blob_store_run_query(prev_executor_run_hook, query_desc, direction,

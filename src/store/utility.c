@@ -7,6 +7,7 @@
 
 #include "tcop/utility.h"
 
+#include "blob/abandoned.h"
 #include "store/store.h"
 
 /* What a statement needs while it runs. */
@@ -118,6 +119,7 @@ store_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_on
 	StatementState state = {0};
 	bool		prepare = is_of_interest(pstmt->utilityStmt) && OidIsValid(blob_store_type());
 
+	blob_abandoned_free();
 	blob_store_note_template(pstmt->utilityStmt);
 
 	/* Left by a statement that failed. */

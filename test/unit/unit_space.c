@@ -10,16 +10,21 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
 #include "space/space_internal.h"
+#include "storage/lock.h"
 #include "utils/array.h"
 #include "utils/pg_lsn.h"
+#include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(unit_space_allocate);
 PG_FUNCTION_INFO_V1(unit_space_free);
 PG_FUNCTION_INFO_V1(unit_space_reclaim);
 PG_FUNCTION_INFO_V1(unit_space_cutoff);
 PG_FUNCTION_INFO_V1(unit_space_longest);
+PG_FUNCTION_INFO_V1(unit_space_lock_freeing);
 
 /* The function of the extension's library. */
 #define IN_EXTENSION(name) \
@@ -39,7 +44,7 @@ unit_space_allocate(PG_FUNCTION_ARGS)
 	(void) GetTopTransactionId();
 	IN_EXTENSION(blob_space_open) (&space, RowExclusiveLock);
 	(void) IN_EXTENSION(blob_space_allocate) (&space, &plan, plan.total_pages * BLOB_PAGE_SIZE,
-											  extents);
+											  NULL, extents);
 	IN_EXTENSION(blob_space_close) (&space);
 	PG_RETURN_INT64(extents[0].first_page);
 }
@@ -100,6 +105,28 @@ unit_space_cutoff(PG_FUNCTION_ARGS)
 	cutoff = IN_EXTENSION(blob_space_cutoff) (&space);
 	IN_EXTENSION(blob_space_close) (&space);
 	PG_RETURN_INT64(cutoff);
+}
+
+/*
+ * Keep others from freeing, beyond the transaction's end: the collector waits for those.
+ * Arguments: as the collector does, or an owner; take or release.
+ */
+Datum
+unit_space_lock_freeing(PG_FUNCTION_ARGS)
+{
+	LOCKMODE	mode = PG_GETARG_BOOL(0) ? ExclusiveLock : ShareLock;
+	BlobSpace	space;
+	LOCKTAG		tag;
+
+	IN_EXTENSION(blob_space_open) (&space, AccessShareLock);
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, RelationGetRelid(space.map),
+					   BLOB_SPACE_FREEING_LOCK);
+	if (PG_GETARG_BOOL(1))
+		(void) LockAcquire(&tag, mode, true, false);
+	else
+		(void) LockRelease(&tag, mode, true);
+	IN_EXTENSION(blob_space_close) (&space);
+	PG_RETURN_VOID();
 }
 
 /* Length of the longest free run. */

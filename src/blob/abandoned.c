@@ -1,0 +1,124 @@
+/*
+ * blob/abandoned.c
+ *	  Freeing what stores that failed have allocated, see blob/abandoned.h.
+ *
+ * This runs on behalf of a statement that has nothing to do with it, so whatever is locked is left
+ * for the next one.  What still can fail (I/O on the map, memory) fails once: a draft is off the
+ * list before its extents are freed, and what is left of it then is the collector's.
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "blob/abandoned.h"
+#include "blob/durability.h"
+#include "io/stat.h"
+#include "miscadmin.h"
+#include "space/space.h"
+
+static int
+compare_extents(const void *a, const void *b)
+{
+	BlobPageNo	left = ((const BlobFreedExtent *) a)->first_page;
+	BlobPageNo	right = ((const BlobFreedExtent *) b)->first_page;
+
+	return left < right ? -1 : left > right;
+}
+
+/*
+ * The extents of a draft that are still what they were, sorted.  Others were freed by the
+ * collector, and may be somebody else's by now; or an error kept them from being allocated.  Nobody
+ * frees meanwhile.
+ */
+static int
+list_owned(BlobSpace *space, const BlobDraft *draft, BlobFreedExtent *owned)
+{
+	int			count = 0;
+
+	if (draft->space.dboid != space->id.dboid ||
+		draft->space.incarnation != space->id.incarnation)
+		return 0;
+	for (int i = 0; i < draft->count; i++)
+	{
+		BlobFreedExtent extent = draft->extents[i];
+		BlobMapEntry entry = blob_map_lookup(space->map, extent.first_page);
+		BlobPageNo	last_page = extent.first_page + blob_map_entry_pages(&entry) - 1;
+
+		if (!blob_map_entry_is_extent(&entry) ||
+			blob_map_entry_generation(&entry) != extent.generation)
+			continue;
+		owned[count++] = extent;
+		for (uint32 segment_no = blob_segment_of(extent.first_page);
+			 segment_no <= blob_segment_of(last_page); segment_no++)
+			blob_durability_give_up(&space->id, segment_no);
+	}
+	qsort(owned, count, sizeof(*owned), compare_extents);
+	return count;
+}
+
+/* Free the extents of one draft, as a whole; returns how many pages these were. */
+static uint64
+free_draft(BlobSpace *space, BlobDraft *draft)
+{
+	BlobFreedExtent *owned = palloc(sizeof(BlobFreedExtent) * (draft->count + 1));
+	int			count = list_owned(space, draft, owned);
+	uint64		pages = 0;
+
+	HOLD_INTERRUPTS();
+	blob_draft_forget(draft);
+	if (count > 0)
+		blob_space_free_abandoned(space, owned, count, &pages);
+	RESUME_INTERRUPTS();
+	blob_stat_count(abandoned_freed_bytes, pages * BLOB_PAGE_SIZE);
+	pfree(owned);
+	return pages;
+}
+
+static void
+free_all(BlobSpace *space)
+{
+	uint64		pages = 0;
+
+	while (!dlist_is_empty(&blob_drafts_abandoned))
+	{
+		CHECK_FOR_INTERRUPTS();
+		pages += free_draft(space, dlist_head_element(BlobDraft, node, &blob_drafts_abandoned));
+	}
+	/* Enough for the file of a segment: the disk may be what everybody lacks. */
+	if (pages >= BLOB_SEGMENT_PAGES)
+		(void) blob_space_reclaim(space);
+}
+
+/* The store is gone, and its files go with it; or come back, and then they are the collector's. */
+static void
+forget_all(void)
+{
+	while (!dlist_is_empty(&blob_drafts_abandoned))
+		blob_draft_forget(dlist_head_element(BlobDraft, node, &blob_drafts_abandoned));
+}
+
+void
+blob_abandoned_free(void)
+{
+	BlobSpace	space;
+	bool		exists;
+
+	if (dlist_is_empty(&blob_drafts_abandoned))
+		return;
+	if (!IsTransactionState() || XactReadOnly || RecoveryInProgress() || IsInParallelMode() ||
+		InterruptHoldoffCount > 0)
+		return;
+	if (!blob_space_try_open(&space, RowExclusiveLock, &exists))
+	{
+		if (!exists)
+			forget_all();
+		return;
+	}
+	if (blob_space_lock_freeing(&space, ShareLock, false))
+	{
+		free_all(&space);
+		blob_space_unlock_freeing(&space, ShareLock);
+	}
+	blob_space_close(&space);
+}
