@@ -378,9 +378,12 @@ blob_cache_begin_ahead(const BlobSpaceId *space, BlobGeneration generation, uint
 {
 	int			fill_no = begin_fill(space, generation, chunk_bytes, offset_bytes,
 									 BLOB_CACHE_MAX_FILLS, lengthof(fills));
-	CacheFill  *fill = &fills[fill_no];
+	CacheFill  *fill;
 
-	if (fill_no < 0 || enter(fill->frame, &fill->key, fill->hash))
+	if (fill_no < 0)
+		return -1;
+	fill = &fills[fill_no];
+	if (enter(fill->frame, &fill->key, fill->hash))
 		return fill_no;
 	blob_frame_disclaim(fill->frame);
 	fill->frame = NULL;
