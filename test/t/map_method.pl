@@ -190,7 +190,7 @@ like(check(), qr/\As\.numbers\|\|$not_the_map\ns\."Odd one"\|\|$not_the_map\ns\.
 	'the check names all, and goes on');
 is(sql(q(SELECT count(*) FROM blobext_check('s.kept'))), '0', 'the check of one table');
 like(sql(q(SELECT problem FROM blobext_check('s."Odd one"'))), $not_the_map, 'the check of a strange one');
-frees_nothing(qr/table s\."Odd one" has access method "blobext_map", which is for the extent map only/,
+frees_nothing(qr/table s\.("Odd one"|rows) has access method "blobext_map", which is for the extent map only/,
 	'it can hold values');
 is(sql('SELECT count(*) FROM s."Odd one"'), '0', 'a relation without a file page has no rows');
 fails_with($node, 'SELECT count(*) FROM s.rows', 'XX001', qr/relation "rows" is not the extent map.*HINT/s,

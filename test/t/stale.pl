@@ -403,7 +403,7 @@ my %hidden = (
 		'CREATE INDEX ON s.x (id, s.f(b))' ],
 	'a predicate in SQL' => [
 		q(CREATE FUNCTION s.f(b blobstate) RETURNS boolean LANGUAGE sql IMMUTABLE AS
-			$$ SELECT $1 > s.stored() $$),
+			$$ SELECT $1 OPERATOR(public.>) s.stored() $$),
 		'CREATE INDEX ON s.x (id) WHERE s.f(b)' ],
 	'a default argument' => [
 		q(CREATE FUNCTION s.f(b blobstate, d blobstate DEFAULT s.stored()) RETURNS blobstate
