@@ -8,8 +8,8 @@
  *
  * Memory.  The device writes to frames of the cache, which stay claimed until the request is done;
  * the requests are static.  Nothing that an error, a cancel or the end of a query frees is ever
- * written to.  What is in flight is waited for when the resource owner is released under which it
- * was started: that takes as long as the device needs for MAX_WINDOW_BYTES.
+ * written to.  Requests in flight are waited for when the resource owner is released under which
+ * they were started: that takes as long as the device needs for MAX_WINDOW_BYTES.
  *
  * Nobody else can use claimed frames, so a claim ends soon after the device is done, whatever the
  * process does until its next read: it may wait for a client that does not read, for the next

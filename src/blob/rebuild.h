@@ -7,7 +7,7 @@
 
 #include "postgres.h"
 
-/* What is to stand in place of a blobstate: another datum, or the same pointer to keep it. */
+/* Gives the datum that replaces a blobstate, or the same pointer to keep it. */
 typedef Datum (*BlobReplacer) (Datum blobstate, void *context);
 
 /*

@@ -101,7 +101,7 @@ blob_gc_sweep(BlobGcRound *round)
 	if (!round->options.dry_run)
 		blob_gc_constants_log();
 	sweep->horizon = conflict_horizon(round);
-	/* Who frees what a failed store left is done in a moment. */
+	/* A backend that frees what a failed store left holds the lock for a moment. */
 	(void) blob_space_lock_freeing(&round->space, ExclusiveLock, true);
 	do
 	{

@@ -106,7 +106,7 @@ extern PGDLLEXPORT XLogRecPtr blob_space_free(BlobSpace *space, const BlobFreedE
 											  uint64 *freed_pages);
 
 /*
- * Whoever frees looks at the map first, and nobody else must free what it finds before its FREE.
+ * A process that frees looks at the map first; no other may free what it finds before its FREE.
  * The collector, with ExclusiveLock, and owners of abandoned extents, with ShareLock, keep each
  * other out.  wait: else false if somebody has it.  A heavyweight lock, taken with the map open.
  */
