@@ -616,7 +616,8 @@ CREATE FUNCTION blobext_check(checked regclass DEFAULT NULL,
 REVOKE ALL ON FUNCTION blobext_check(regclass) FROM PUBLIC;
 COMMENT ON FUNCTION blobext_check(regclass) IS
     'problems of the extent store: every value of one or all tables against map, files and digest; '
-    'every key of their B-trees against the map; for all tables, map and files by themselves';
+    'every key of their B-trees against the map; bounds and keys of partitioned tables; relations '
+    'that cannot be read; for all tables, map and files by themselves';
 
 CREATE FUNCTION blobext_repair_bounds(detach_lost boolean DEFAULT false,
         OUT relation regclass, OUT outcome text)

@@ -34,6 +34,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
 #include "utils/resowner.h"
@@ -92,8 +93,9 @@ receive(Datum arg, int cache_id, uint32 hash_value)
 
 	if (IsParallelWorker())
 		return;
-	if (hash_value == 0)		/* messages were lost */
+	if (hash_value == 0)		/* messages were lost, the last mark maybe among them */
 	{
+		is_listing = false;
 		if (!in_transaction)
 			return;
 		gives_up_all = true;
@@ -264,29 +266,46 @@ make_messages(int *count)
 	messages[(*count)++] = catalog_message(NAMESPACEOID, NO_MARK);
 	foreach(cell, relids)
 		messages[(*count)++] = relation_message(lfirst_oid(cell));
-	list_free(relids);
 	return messages;
+}
+
+/* In a context of its own: a round may do so often, and trees of many expressions are read. */
+static MemoryContext
+begin_messages(void)
+{
+	return MemoryContextSwitchTo(AllocSetContextCreate(CurrentMemoryContext,
+													   "blobext constants",
+													   ALLOCSET_DEFAULT_SIZES));
+}
+
+static void
+end_messages(MemoryContext old_context)
+{
+	MemoryContextDelete(MemoryContextSwitchTo(old_context));
 }
 
 void
 blob_gc_constants_give_up(void)
 {
+	MemoryContext old_context = begin_messages();
 	int			count;
 	SharedInvalidationMessage *messages = make_messages(&count);
 
 	SendSharedInvalidMessages(messages, count);
-	pfree(messages);
+	end_messages(old_context);
 }
 
 void
 blob_gc_constants_log(void)
 {
+	MemoryContext old_context;
 	int			count;
 	SharedInvalidationMessage *messages;
 
 	if (!XLogStandbyInfoActive())
 		return;
+	old_context = begin_messages();
 	messages = make_messages(&count);
 	LogStandbyInvalidations(count, messages, false);
-	pfree(messages);
+	end_messages(old_context);
 }
