@@ -1,4 +1,5 @@
-"""Rules of the source tree.  Each function of RULES yields complaints; none is wanted.
+"""Rules of the source tree.  Each function of RULES yields complaints; none is wanted.  Those about
+what documents name are in docs.py.
 
 Nothing is written; git is not needed.  An argument names another tree to check.
 """
@@ -7,6 +8,8 @@ import pathlib
 import re
 import subprocess
 import sys
+
+import docs
 
 # A folder of src is a layer: it may include its own headers and those of folders before it.
 LAYERS = ["core", "io", "wal", "space", "blob", "store", "client", "recovery", "gc", "sql", "api"]
@@ -66,6 +69,12 @@ class Tree:
             return False
         with path.open("rb") as file:
             return file.read(2) == b"#!"
+
+    def all_files(self):
+        """Paths of all files, also of those that are no text."""
+        return [path.relative_to(self.root).as_posix() for path in self.root.rglob("*")
+                if path.is_file()
+                and not SKIPPED_DIRECTORIES & set(path.relative_to(self.root).parts)]
 
     def matching(self, *suffixes, under=""):
         return [(name, text) for name, text in self.files.items()
@@ -213,7 +222,7 @@ def check_symbols(tree):
 
 
 RULES = [check_layers, check_function_lengths, check_columns, check_white_space, check_words,
-         check_versions, check_headers, check_references, check_scripts, check_symbols]
+         check_versions, check_headers, check_references, check_scripts, check_symbols, *docs.RULES]
 
 
 def main():
