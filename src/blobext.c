@@ -19,7 +19,7 @@
 #include "sql/check_progress.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
-#include "store/store.h"
+#include "assign/assign.h"
 
 PG_MODULE_MAGIC;
 
@@ -76,7 +76,7 @@ _PG_init(void)
 	blob_recovery_register();
 	blob_copies_install_hooks();
 	blob_durability_init();
-	blob_store_install_hooks();
+	blob_assign_install_hooks();
 	blob_rows_install_hook();
 	blob_gc_install_hooks();
 	blob_syncer_register();		/* after the launcher: who comes late may get no slot */

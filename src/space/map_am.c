@@ -89,7 +89,7 @@ blob_map_is_being_created(Form_pg_class class)
 /*
  * What make_new_heap() makes for VACUUM FULL, as far as it can be told before there is a catalog
  * row: its name, its schema, and the lock that its maker holds.  A role with the privilege to lock
- * the map could imitate that; blob_store_check_map_method() looks at the catalog row afterwards.
+ * the map could imitate that; blob_assign_check_map_method() looks at the catalog row afterwards.
  */
 static bool
 looks_like_rewrite(Relation relation)

@@ -26,7 +26,7 @@
 #include "space/space.h"
 #include "sql/value.h"
 #include "storage/lmgr.h"
-#include "store/store.h"
+#include "assign/assign.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -126,7 +126,7 @@ store_content(Oid relid)
 	PG_TRY();
 	{
 		if (lock_partition(relid, ShareUpdateExclusiveLock))
-			(void) blob_store_rebuild_bound(relid, blob_store_bound_content, NULL);
+			(void) blob_assign_rebuild_bound(relid, blob_assign_bound_content, NULL);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -205,7 +205,7 @@ detach_lost(List *relids)
 		int			number = 0;
 
 		if (lock_partition(relid, AccessExclusiveLock) &&
-			blob_store_rebuild_bound(relid, replace_lost, &number))
+			blob_assign_rebuild_bound(relid, replace_lost, &number))
 			lost = lappend_oid(lost, relid);
 	}
 	foreach(cell, lost)

@@ -14,7 +14,7 @@
 #include "sql/error_detail.h"
 #include "sql/value.h"
 #include "space/space.h"
-#include "store/store.h"
+#include "assign/assign.h"
 #include "utils/builtins.h"
 #include "utils/bytea.h"
 #include "utils/memutils.h"
@@ -67,7 +67,7 @@ blobstate_in(PG_FUNCTION_ARGS)
 	blob_space_require_preload();
 	content = DatumGetByteaPP(DirectFunctionCall1(byteain, PG_GETARG_DATUM(0)));
 	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
-						   blob_store_input_may_externalize());
+						   blob_assign_input_may_externalize());
 }
 
 Datum
@@ -78,7 +78,7 @@ blobstate_recv(PG_FUNCTION_ARGS)
 
 	blob_space_require_preload();
 	return blob_from_bytes(pq_getmsgbytes(message, length), length,
-						   blob_store_input_may_externalize());
+						   blob_assign_input_may_externalize());
 }
 
 /* Where the text form is too long for PostgreSQL, name the way that works. */
@@ -115,7 +115,7 @@ blobstate_send(PG_FUNCTION_ARGS)
 	PG_RETURN_BYTEA_P(blob_sql_read(&value, 0, value.size_bytes));
 }
 
-/* Users cannot give a modifier; the hidden one is set by store/utility.c. */
+/* Users cannot give a modifier; the hidden one is set by assign/utility.c. */
 Datum
 blobstate_typmod_in(PG_FUNCTION_ARGS)
 {
@@ -135,21 +135,21 @@ blobstate_typmod_out(PG_FUNCTION_ARGS)
 Datum
 blobstate_coerce(PG_FUNCTION_ARGS)
 {
-	if (blob_store_suppressed())
+	if (blob_assign_suppressed())
 		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
 	return blob_externalize(PG_GETARG_DATUM(0));
 }
 
-/* blob_store(blobstate): put on the targets of INSERT, UPDATE and MERGE by store/planner.c. */
+/* blob_store(blobstate): put on the targets of INSERT, UPDATE and MERGE by assign/planner.c. */
 Datum
 blob_store(PG_FUNCTION_ARGS)
 {
-	if (blob_store_suppressed())
+	if (blob_assign_suppressed())
 		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
 	return blob_externalize(PG_GETARG_DATUM(0));
 }
 
-/* blob_store(bytea): the same for content, see store/support.c. */
+/* blob_store(bytea): the same for content, see assign/support.c. */
 Datum
 blob_store_bytea(PG_FUNCTION_ARGS)
 {
@@ -157,7 +157,7 @@ blob_store_bytea(PG_FUNCTION_ARGS)
 
 	blob_space_require_preload();
 	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
-						   !blob_store_suppressed());
+						   !blob_assign_suppressed());
 }
 
 Datum

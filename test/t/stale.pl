@@ -437,7 +437,7 @@ foreach my $name (sort keys %hidden)
 }
 
 # DETACH CONCURRENTLY makes a CHECK constraint of it, as it is in the relation cache.
-# Fails without: blob_store_check_constraint().
+# Fails without: blob_assign_check_constraint().
 make_source();
 sql('CREATE TABLE s.x (id integer, b blobstate)', @{ $hidden{'a partition constraint'} });
 fails_with($node, 'ALTER TABLE s.top DETACH PARTITION s.x CONCURRENTLY', '0A000',

@@ -1,5 +1,5 @@
 /*
- * store/map_guard.c
+ * assign/map_guard.c
  *	  Refuses DDL that would damage the extent map: every descriptor depends on its file and on its
  *	  name.  Moving it to another tablespace, its owner and its storage parameters are harmless.
  *	  Refuses its access method to other relations.
@@ -16,7 +16,7 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "space/map.h"
-#include "store/store.h"
+#include "assign/assign.h"
 #include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
 
@@ -72,7 +72,7 @@ would_damage(Node *statement)
 }
 
 void
-blob_store_guard_map(Node *statement)
+blob_assign_guard_map(Node *statement)
 {
 	if (would_damage(statement))
 		ereport(ERROR,
@@ -101,7 +101,7 @@ may_have_method(Form_pg_class class)
  * partitioned tables as well, which have no file, but an access method for their partitions.
  */
 void
-blob_store_check_map_method(Oid relid, bool is_new)
+blob_assign_check_map_method(Oid relid, bool is_new)
 {
 	Relation	classes = table_open(RelationRelationId, AccessShareLock);
 	ScanKeyData key;

@@ -1,5 +1,5 @@
 /*
- * store/target.c
+ * assign/target.c
  *	  What is being written, and whether content must be durable before it gets there.
  *
  * The rule: no descriptor enters an index that is ordered by content before its content is durable.
@@ -30,7 +30,7 @@
 #include "blob/abandoned.h"
 #include "blob/durability.h"
 #include "core/compat.h"
-#include "store/store.h"
+#include "assign/assign.h"
 
 /* An entry of the stack; it lives in the frame of the hook that entered it. */
 typedef struct Target
@@ -39,7 +39,7 @@ typedef struct Target
 	const PlannedStmt *plan;	/* statement that modifies tables; or NULL: */
 	bool		is_copy;		/* COPY FROM; or else a statement that builds indexes */
 	bool		is_strict;
-	uint64		looked_at;		/* blob_store_content_index_changes() when is_strict was set */
+	uint64		looked_at;		/* blob_assign_content_index_changes() when is_strict was set */
 } Target;
 
 static Target *innermost = NULL;
@@ -55,7 +55,7 @@ plan_is_strict(const PlannedStmt *plan)
 
 	foreach(lc, plan->resultRelations)
 	{
-		if (blob_store_has_content_index(rt_fetch(lfirst_int(lc), plan->rtable)->relid))
+		if (blob_assign_has_content_index(rt_fetch(lfirst_int(lc), plan->rtable)->relid))
 			return true;
 	}
 	return false;
@@ -93,7 +93,7 @@ base_is_strict(void)
 	if (MyBackendType == B_BACKEND)
 		return false;
 	relid = copied_table();
-	return !OidIsValid(relid) || blob_store_has_content_index(relid);
+	return !OidIsValid(relid) || blob_assign_has_content_index(relid);
 }
 
 static bool
@@ -101,7 +101,7 @@ look_at_target(const Target *target)
 {
 	if (target->plan != NULL)
 		return plan_is_strict(target->plan);
-	return !target->is_copy || blob_store_has_content_index(copied_table());
+	return !target->is_copy || blob_assign_has_content_index(copied_table());
 }
 
 /* The rule for blob_durability_publish(). */
@@ -109,7 +109,7 @@ static bool
 is_strict(void)
 {
 	Target	   *target = innermost;
-	uint64		changes = blob_store_content_index_changes();
+	uint64		changes = blob_assign_content_index_changes();
 
 	if (target == NULL)
 		return base_is_strict();
@@ -135,7 +135,7 @@ sync_if_strict(void)
  * we cannot do what must be done, this session ends.  During an abort nothing is on its way.
  */
 void
-blob_store_content_index_changed(void)
+blob_assign_content_index_changed(void)
 {
 	MemoryContext context = CurrentMemoryContext;
 
@@ -187,7 +187,7 @@ finish_query(QueryDesc *query_desc)
 static bool
 modifies_tables(const QueryDesc *query_desc)
 {
-	return query_desc->plannedstmt->resultRelations != NIL && OidIsValid(blob_store_type());
+	return query_desc->plannedstmt->resultRelations != NIL && OidIsValid(blob_assign_type());
 }
 
 static void
@@ -199,14 +199,14 @@ target_executor_run(QueryDesc *query_desc, ScanDirection direction,
 	blob_abandoned_free();
 	if (!modifies_tables(query_desc))
 	{
-		blob_store_run_query(prev_executor_run_hook, query_desc, direction,
+		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
 							 count BLOB_RUN_EXTRA_ARGUMENT);
 		return;
 	}
 	PG_TRY();
 	{
 		enter(&target);
-		blob_store_run_query(prev_executor_run_hook, query_desc, direction,
+		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
 							 count BLOB_RUN_EXTRA_ARGUMENT);
 		leave(&target);
 	}
@@ -303,14 +303,14 @@ target_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_o
  * REFRESH MATERIALIZED VIEW) before its indexes are built anew.
  */
 void
-blob_store_relation_changed(void)
+blob_assign_relation_changed(void)
 {
 	if (blob_durability_is_pending())
 		blob_durability_sync();
 }
 
 void
-blob_store_install_target_hooks(void)
+blob_assign_install_target_hooks(void)
 {
 	prev_executor_run_hook = ExecutorRun_hook;
 	ExecutorRun_hook = target_executor_run;

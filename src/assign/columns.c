@@ -1,5 +1,5 @@
 /*
- * store/columns.c
+ * assign/columns.c
  *	  Put the hidden type modifier on the blobstate columns that a DDL statement declares.
  *
  * Elements of CREATE SCHEMA, the statements of extension scripts and of IMPORT FOREIGN SCHEMA
@@ -15,7 +15,7 @@
 #include "utils/syscache.h"
 
 #include "core/catalog.h"
-#include "store/store.h"
+#include "assign/assign.h"
 
 /*
  * The name is resolved as the statement itself will resolve it.  A name that means nothing, or
@@ -38,7 +38,7 @@ label_type_name(TypeName *type_name)
 	ReleaseSysCache(type);
 
 	if (type_oid == blob_catalog_type() || type_oid == blob_catalog_array_type())
-		type_name->typemod = BLOB_STORE_TYPMOD;
+		type_name->typemod = BLOB_ASSIGN_TYPMOD;
 }
 
 /* Of a list of table elements, or of attributes. */
@@ -73,7 +73,7 @@ label_alter_table(AlterTableStmt *statement)
 }
 
 void
-blob_store_label_statement(Node *statement)
+blob_assign_label_statement(Node *statement)
 {
 	switch (nodeTag(statement))
 	{

@@ -1,5 +1,5 @@
 /*
- * store/template.c
+ * assign/template.c
  *	  Refuses CREATE DATABASE from a template that holds blobs.
  *
  * CREATE DATABASE copies relations, the extent map among them, but not the files of the extents.  A
@@ -14,14 +14,14 @@
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "io/segment.h"
-#include "store/store.h"
+#include "assign/assign.h"
 #include "utils/builtins.h"
 
 /* Of the CREATE DATABASE that runs; empty if none does.  It never runs within another statement. */
 static NameData template_name;
 
 void
-blob_store_note_template(Node *statement)
+blob_assign_note_template(Node *statement)
 {
 	ListCell   *cell;
 
@@ -54,7 +54,7 @@ holds_blobs(Oid database)
 }
 
 void
-blob_store_check_template(void)
+blob_assign_check_template(void)
 {
 	Oid			database;
 

@@ -1,5 +1,5 @@
 /*
- * store/statistics.c
+ * assign/statistics.c
  *	  Keep descriptors out of the statistics that ANALYZE stores.
  *
  * The type's own typanalyze (sql/analyze.c) stores content only, but PostgreSQL's functions for
@@ -36,13 +36,13 @@
 
 #include "blob/walk.h"
 #include "core/compat.h"
-#include "store/store.h"
+#include "assign/assign.h"
 
 /* Relations of this statement whose columns are still to be looked at. */
 static List *noted_relations = NIL;
 
 void
-blob_store_note_relation(Oid relid)
+blob_assign_note_relation(Oid relid)
 {
 	MemoryContext previous = MemoryContextSwitchTo(TopMemoryContext);
 
@@ -51,7 +51,7 @@ blob_store_note_relation(Oid relid)
 }
 
 void
-blob_store_forget_relations(void)
+blob_assign_forget_relations(void)
 {
 	list_free(noted_relations);
 	noted_relations = NIL;
@@ -62,7 +62,7 @@ blob_store_forget_relations(void)
 static bool
 is_container(Oid type, Oid blob_type)
 {
-	return type >= FirstNormalObjectId && !blob_store_is_blob_type(type, blob_type) &&
+	return type >= FirstNormalObjectId && !blob_assign_is_blob_type(type, blob_type) &&
 		blob_walk_type_holds(type);
 }
 
@@ -89,7 +89,7 @@ make_clearing_command(Oid relid, AttrNumber attnum, bool is_index)
 		return NULL;
 	column = (Form_pg_attribute) GETSTRUCT(tuple);
 	target = statistics_target(tuple);
-	if (!column->attisdropped && target != 0 && is_container(column->atttypid, blob_store_type()))
+	if (!column->attisdropped && target != 0 && is_container(column->atttypid, blob_assign_type()))
 	{
 		cmd = makeNode(AlterTableCmd);
 		cmd->subtype = AT_SetStatistics;
@@ -178,7 +178,7 @@ clear_targets_of_relation(Oid relid)
  * is noted again, so forget at the end.
  */
 void
-blob_store_clear_statistics_targets(void)
+blob_assign_clear_statistics_targets(void)
 {
 	List	   *relations;
 	ListCell   *lc;
@@ -186,14 +186,14 @@ blob_store_clear_statistics_targets(void)
 	if (noted_relations == NIL || !IsTransactionState() || IsAbortedTransactionBlockState())
 		return;
 	relations = list_copy(noted_relations);
-	blob_store_forget_relations();
-	if (!OidIsValid(blob_store_type()))
+	blob_assign_forget_relations();
+	if (!OidIsValid(blob_assign_type()))
 		return;
 
 	CommandCounterIncrement();
 	foreach(lc, relations)
 		clear_targets_of_relation(lfirst_oid(lc));
-	blob_store_forget_relations();
+	blob_assign_forget_relations();
 }
 
 /* ---- statistics objects ---- */
@@ -261,7 +261,7 @@ check_statistics_object(HeapTuple tuple, TupleDesc row_type, Oid inner)
 		Oid			type = exprType((Node *) lfirst(lc));
 
 		if (blob_walk_type_reaches(type, inner) &&
-			(has_values || !blob_store_is_blob_type(type, blob_store_type())))
+			(has_values || !blob_assign_is_blob_type(type, blob_assign_type())))
 			refuse_statistics(form, type, "Use an expression of another type, such as sha256() "
 							  "of the value.");
 	}
@@ -287,9 +287,9 @@ check_statistics_objects(Oid oid, Oid inner)
 }
 
 void
-blob_store_check_statistics(Oid oid)
+blob_assign_check_statistics(Oid oid)
 {
-	check_statistics_objects(oid, blob_store_type());
+	check_statistics_objects(oid, blob_assign_type());
 }
 
 /* ---- composite types that come to hold blobstate ---- */
@@ -358,7 +358,7 @@ note_relations_of_type(Oid row_type)
 
 		if (!column->attisdropped && column->atttypid >= FirstNormalObjectId &&
 			blob_walk_type_reaches(column->atttypid, row_type))
-			blob_store_note_relation(column->attrelid);
+			blob_assign_note_relation(column->attrelid);
 	}
 	systable_endscan(scan);
 	table_close(attributes, AccessShareLock);
@@ -381,15 +381,15 @@ is_row_type_used(Oid relid, Oid row_type)
  * type that contains the relation's row type.  That is rare: tables' row types are seldom used.
  */
 void
-blob_store_check_attribute(Oid relid, AttrNumber attnum)
+blob_assign_check_attribute(Oid relid, AttrNumber attnum)
 {
 	Oid			row_type = get_rel_type_id(relid);
 
 	if (!OidIsValid(row_type) || !is_row_type_used(relid, row_type) ||
 		!blob_walk_type_holds(new_column_type(relid, attnum)))
 		return;
-	blob_store_check_indexes_of_type(row_type);
+	blob_assign_check_indexes_of_type(row_type);
 	check_statistics_objects(InvalidOid, row_type);
 	note_relations_of_type(row_type);
-	blob_store_note_keys();
+	blob_assign_note_keys();
 }

@@ -1,5 +1,5 @@
 /*
- * store/object_access.c
+ * assign/object_access.c
  *	  Where the server says that it has made or changed an object: refuse what could refer to
  *	  stored content for ever, refuse the map's access method, keep values out of pg_statistic,
  *	  refuse copies of databases.
@@ -18,7 +18,7 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_statistic_ext.h"
 
-#include "store/store.h"
+#include "assign/assign.h"
 
 static object_access_hook_type previous_object_access_hook = NULL;
 
@@ -26,17 +26,17 @@ static void
 relation_created(Oid relid, AttrNumber attnum, const ObjectAccessPostCreate *arg)
 {
 	if (attnum != 0)
-		blob_store_check_attribute(relid, attnum);
+		blob_assign_check_attribute(relid, attnum);
 	else
 	{
-		blob_store_check_index(relid);
-		blob_store_check_map_method(relid, true);
-		blob_store_note_created(relid);
+		blob_assign_check_index(relid);
+		blob_assign_check_map_method(relid, true);
+		blob_assign_note_created(relid);
 	}
 
 	/* Internal are tables of a rewrite, which go again, and TOAST tables. */
 	if (arg == NULL || !arg->is_internal)
-		blob_store_note_relation(relid);
+		blob_assign_note_relation(relid);
 }
 
 static void
@@ -44,11 +44,11 @@ relation_altered(Oid relid, AttrNumber attnum)
 {
 	if (attnum == 0)
 	{
-		blob_store_check_map_method(relid, false);
+		blob_assign_check_map_method(relid, false);
 		return;
 	}
-	blob_store_check_attribute(relid, attnum);
-	blob_store_note_relation(relid);
+	blob_assign_check_attribute(relid, attnum);
+	blob_assign_note_relation(relid);
 }
 
 static void
@@ -61,24 +61,24 @@ store_object_access(ObjectAccessType access, Oid class_oid, Oid object_oid, int 
 	if (access != OAT_POST_CREATE && access != OAT_POST_ALTER)
 		return;
 	if (access == OAT_POST_CREATE && class_oid == DatabaseRelationId)
-		blob_store_check_template();
+		blob_assign_check_template();
 	if (class_oid == RelationRelationId && sub_id == 0)
-		blob_store_relation_changed();
+		blob_assign_relation_changed();
 	if (class_oid == ConstraintRelationId && access == OAT_POST_CREATE &&
-		OidIsValid(blob_store_type()))
-		blob_store_check_constraint(object_oid);
+		OidIsValid(blob_assign_type()))
+		blob_assign_check_constraint(object_oid);
 	if (class_oid == InheritsRelationId && access == OAT_POST_ALTER)
-		blob_store_note_partition(object_oid);
-	if (class_oid == ProcedureRelationId && OidIsValid(blob_store_type()))
-		blob_store_note_function(object_oid);
+		blob_assign_note_partition(object_oid);
+	if (class_oid == ProcedureRelationId && OidIsValid(blob_assign_type()))
+		blob_assign_note_function(object_oid);
 	if ((class_oid != RelationRelationId && class_oid != StatisticExtRelationId) ||
-		!OidIsValid(blob_store_type()))
+		!OidIsValid(blob_assign_type()))
 		return;
 
 	if (class_oid == StatisticExtRelationId)
 	{
 		if (access == OAT_POST_CREATE)
-			blob_store_check_statistics(object_oid);
+			blob_assign_check_statistics(object_oid);
 	}
 	else if (access == OAT_POST_CREATE)
 		relation_created(object_oid, (AttrNumber) sub_id, (ObjectAccessPostCreate *) arg);
@@ -87,7 +87,7 @@ store_object_access(ObjectAccessType access, Oid class_oid, Oid object_oid, int 
 }
 
 void
-blob_store_install_object_access_hook(void)
+blob_assign_install_object_access_hook(void)
 {
 	previous_object_access_hook = object_access_hook;
 	object_access_hook = store_object_access;

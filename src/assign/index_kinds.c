@@ -1,5 +1,5 @@
 /*
- * store/index_kinds.c
+ * assign/index_kinds.c
  *	  Which access methods may index what holds blobstate: those whose items the collector reads.
  *
  * A btree's items, on all levels, are found through its sibling links; a hash index stores
@@ -28,7 +28,7 @@
 #include "utils/snapmgr.h"
 
 #include "blob/walk.h"
-#include "store/store.h"
+#include "assign/assign.h"
 
 static void
 refuse(Form_pg_class index, const char *column_name, Oid type)
@@ -142,13 +142,13 @@ check_indexes(Oid relid, Oid inner)
 }
 
 void
-blob_store_check_index(Oid relid)
+blob_assign_check_index(Oid relid)
 {
-	check_indexes(relid, blob_store_type());
+	check_indexes(relid, blob_assign_type());
 }
 
 void
-blob_store_check_indexes_of_type(Oid row_type)
+blob_assign_check_indexes_of_type(Oid row_type)
 {
 	check_indexes(InvalidOid, row_type);
 }

@@ -1,5 +1,5 @@
 /*
- * store/content_index.c
+ * assign/content_index.c
  *	  Has a table, or one that its rows may be routed to, an index that is ordered by content?
  *
  * That is an index with a key column whose values can hold blobstate: of the type itself, a domain,
@@ -30,7 +30,7 @@
 
 #include "blob/walk.h"
 #include "core/catalog.h"
-#include "store/store.h"
+#include "assign/assign.h"
 
 /* Entries before the cache is emptied: every entry is visited at every invalidation. */
 #define MAX_CACHED 256
@@ -78,7 +78,7 @@ table_changed(Datum arg, Oid relid)
 	if (any)
 	{
 		change_count++;
-		blob_store_content_index_changed();
+		blob_assign_content_index_changed();
 	}
 }
 
@@ -105,7 +105,7 @@ empty_cache(void)
 	cache = NULL;
 	MemoryContextReset(cache_context);
 	change_count++;
-	blob_store_content_index_changed();
+	blob_assign_content_index_changed();
 	make_cache();
 }
 
@@ -221,7 +221,7 @@ remember(Oid relid, List *members, bool has_index)
 
 /* An invalidation that arrives while we look makes us look again, whatever it is about. */
 bool
-blob_store_has_content_index(Oid relid)
+blob_assign_has_content_index(Oid relid)
 {
 	CachedTable *table;
 
@@ -245,7 +245,7 @@ blob_store_has_content_index(Oid relid)
 }
 
 uint64
-blob_store_content_index_changes(void)
+blob_assign_content_index_changes(void)
 {
 	return change_count;
 }

@@ -1,5 +1,5 @@
 /*
- * store/receiver.c
+ * assign/receiver.c
  *	  Tables made from queries: CREATE TABLE AS, SELECT INTO, materialized views.
  *
  * Their rows reach the table through a DestReceiver, without a ModifyTable node that planner.c
@@ -23,7 +23,7 @@
 #include "blob/blob.h"
 #include "core/catalog.h"
 #include "core/compat.h"
-#include "store/store.h"
+#include "assign/assign.h"
 
 /* The types that columns are compared with. */
 typedef struct StoreTypes
@@ -81,7 +81,7 @@ externalize_column(Datum datum, Oid type, const StoreTypes *types)
 {
 	if (type == types->array)
 		return externalize_array(datum, types->blob);
-	if (blob_store_is_blob_type(type, types->blob))
+	if (blob_assign_is_blob_type(type, types->blob))
 		return blob_externalize(datum);
 	return datum;
 }
@@ -173,7 +173,7 @@ has_columns_to_store(CommandDest destination, TupleDesc desc, const StoreTypes *
 	{
 		Oid			type = TupleDescAttr(desc, i)->atttypid;
 
-		if (type == types->array || blob_store_is_blob_type(type, types->blob))
+		if (type == types->array || blob_assign_is_blob_type(type, types->blob))
 			return true;
 	}
 	return false;
@@ -195,11 +195,11 @@ label_description(CommandDest destination, TupleDesc desc, const StoreTypes *typ
 
 		if (attribute->atttypid != types->blob && attribute->atttypid != types->array)
 			continue;
-		if (attribute->atttypmod == BLOB_STORE_TYPMOD)
+		if (attribute->atttypmod == BLOB_ASSIGN_TYPMOD)
 			continue;
 		if (labelled == desc)
 			labelled = CreateTupleDescCopy(desc);
-		TupleDescAttr(labelled, i)->atttypmod = BLOB_STORE_TYPMOD;
+		TupleDescAttr(labelled, i)->atttypmod = BLOB_ASSIGN_TYPMOD;
 	}
 	return labelled;
 }
@@ -218,7 +218,7 @@ redirect_query(QueryDesc *query_desc)
 	if (destination != DestIntoRel && destination != DestTransientRel &&
 		destination != DestTuplestore && destination != DestSPI)
 		return;
-	types.blob = blob_store_type();
+	types.blob = blob_assign_type();
 	if (!OidIsValid(types.blob) || query_desc->tupDesc == NULL)
 		return;
 	types.array = blob_catalog_array_type();
@@ -243,22 +243,22 @@ store_executor_run(QueryDesc *query_desc, ScanDirection direction,
 	bool		was_bounding;
 
 	redirect_query(query_desc);
-	was_bounding = blob_store_set_bounding(false);
+	was_bounding = blob_assign_set_bounding(false);
 	if (!was_bounding && query_desc->tupDesc == desc && query_desc->dest == dest)
 	{
-		blob_store_run_query(prev_executor_run_hook, query_desc, direction,
+		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
 							 count BLOB_RUN_EXTRA_ARGUMENT);
 		return;
 	}
 
 	PG_TRY();
 	{
-		blob_store_run_query(prev_executor_run_hook, query_desc, direction,
+		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
 							 count BLOB_RUN_EXTRA_ARGUMENT);
 	}
 	PG_FINALLY();
 	{
-		blob_store_set_bounding(was_bounding);
+		blob_assign_set_bounding(was_bounding);
 		query_desc->dest = dest;
 		query_desc->tupDesc = desc;
 	}
@@ -266,7 +266,7 @@ store_executor_run(QueryDesc *query_desc, ScanDirection direction,
 }
 
 void
-blob_store_install_executor_hook(void)
+blob_assign_install_executor_hook(void)
 {
 	prev_executor_run_hook = ExecutorRun_hook;
 	ExecutorRun_hook = store_executor_run;

@@ -1,5 +1,5 @@
 /*
- * store/input.c
+ * assign/input.c
  *	  When an input or receive function may store what it reads.
  *
  * Input functions run at parse analysis too, for literals, and what they return there becomes a
@@ -33,7 +33,7 @@
 #include "replication/logicalworker.h"
 #include "utils/rel.h"
 
-#include "store/store.h"
+#include "assign/assign.h"
 
 /*
  * The parser's callback is static, so learn its address where it is used.
@@ -75,7 +75,7 @@ is_logical_apply(void)
 }
 
 bool
-blob_store_input_may_externalize(void)
+blob_assign_input_may_externalize(void)
 {
 	if (error_context_stack == NULL)
 		return false;

@@ -1,5 +1,5 @@
 /*
- * store/store.c
+ * assign/assign.c
  *	  What the mechanisms of this folder share: installation, and when not to store at all.
  */
 #include "postgres.h"
@@ -10,7 +10,7 @@
 #include "utils/lsyscache.h"
 
 #include "core/catalog.h"
-#include "store/store.h"
+#include "assign/assign.h"
 
 /* Inside the planner: what a function returns may become a constant of a cached plan. */
 static bool is_planning = false;
@@ -19,18 +19,18 @@ static bool is_planning = false;
 static bool is_bounding = false;
 
 void
-blob_store_install_hooks(void)
+blob_assign_install_hooks(void)
 {
-	blob_store_install_planner_hook();
-	blob_store_install_utility_hook();
-	blob_store_install_executor_hook();
-	blob_store_install_analyze_hook();
-	blob_store_install_target_hooks();
-	blob_store_install_object_access_hook();
+	blob_assign_install_planner_hook();
+	blob_assign_install_utility_hook();
+	blob_assign_install_executor_hook();
+	blob_assign_install_analyze_hook();
+	blob_assign_install_target_hooks();
+	blob_assign_install_object_access_hook();
 }
 
 void
-blob_store_run_query(ExecutorRun_hook_type previous, QueryDesc *query_desc,
+blob_assign_run_query(ExecutorRun_hook_type previous, QueryDesc *query_desc,
 					 ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER)
 {
 	if (previous)
@@ -40,13 +40,13 @@ blob_store_run_query(ExecutorRun_hook_type previous, QueryDesc *query_desc,
 }
 
 bool
-blob_store_suppressed(void)
+blob_assign_suppressed(void)
 {
 	return is_planning || is_bounding;
 }
 
 bool
-blob_store_set_planning(bool planning)
+blob_assign_set_planning(bool planning)
 {
 	bool		previous = is_planning;
 
@@ -55,7 +55,7 @@ blob_store_set_planning(bool planning)
 }
 
 bool
-blob_store_set_bounding(bool bounding)
+blob_assign_set_bounding(bool bounding)
 {
 	bool		previous = is_bounding;
 
@@ -68,7 +68,7 @@ blob_store_set_bounding(bool bounding)
  * the ROLLBACK of a failed transaction, where no catalog can be read.
  */
 Oid
-blob_store_type(void)
+blob_assign_type(void)
 {
 	if (!OidIsValid(MyDatabaseId) || !IsTransactionState())
 		return InvalidOid;
@@ -80,7 +80,7 @@ blob_store_type(void)
  * catalog lookups.
  */
 bool
-blob_store_is_blob_type(Oid type_oid, Oid blob_type)
+blob_assign_is_blob_type(Oid type_oid, Oid blob_type)
 {
 	if (type_oid == blob_type)
 		return true;

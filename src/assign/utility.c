@@ -1,5 +1,5 @@
 /*
- * store/utility.c
+ * assign/utility.c
  *	  The utility hook: prepare DDL that declares blobstate columns, views or partition bounds, and
  *	  look at what it has made of them.
  */
@@ -8,7 +8,7 @@
 #include "tcop/utility.h"
 
 #include "blob/abandoned.h"
-#include "store/store.h"
+#include "assign/assign.h"
 
 /* What a statement needs while it runs. */
 typedef struct StatementState
@@ -49,7 +49,7 @@ label_create_table_as(CreateTableAsStmt *statement)
 
 	if (statement->into->skipData && statement->into->viewQuery == NULL &&
 		query->commandType == CMD_SELECT)
-		blob_store_label_target_list(query->targetList, blob_store_type());
+		blob_assign_label_target_list(query->targetList, blob_assign_type());
 }
 
 /*
@@ -64,8 +64,8 @@ prepare_statement(Node *statement, const char *query_string, StatementState *sta
 		label_create_table_as((CreateTableAsStmt *) statement);
 	else
 	{
-		blob_store_label_statement(statement);
-		state->bounding = blob_store_evaluates_bounds(statement);
+		blob_assign_label_statement(statement);
+		state->bounding = blob_assign_evaluates_bounds(statement);
 	}
 }
 
@@ -92,21 +92,21 @@ run_in_state(const StatementState *state, PlannedStmt *pstmt, const char *query_
 			 QueryEnvironment *query_env, DestReceiver *dest, QueryCompletion *qc)
 {
 	StatementState previous;
-	BlobStoreNotes notes = {.context = CurrentMemoryContext};
-	BlobStoreNotes *previous_notes = blob_store_take_notes(&notes);
+	BlobAssignNotes notes = {.context = CurrentMemoryContext};
+	BlobAssignNotes *previous_notes = blob_assign_take_notes(&notes);
 
-	previous.bounding = blob_store_set_bounding(state->bounding);
-	previous.view_source = blob_store_set_view_source(state->view_source);
+	previous.bounding = blob_assign_set_bounding(state->bounding);
+	previous.view_source = blob_assign_set_view_source(state->view_source);
 	PG_TRY();
 	{
 		run_statement(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
-		blob_store_finish_notes(&notes);
+		blob_assign_finish_notes(&notes);
 	}
 	PG_FINALLY();
 	{
-		blob_store_take_notes(previous_notes);
-		blob_store_set_bounding(previous.bounding);
-		blob_store_set_view_source(previous.view_source);
+		blob_assign_take_notes(previous_notes);
+		blob_assign_set_bounding(previous.bounding);
+		blob_assign_set_view_source(previous.view_source);
 	}
 	PG_END_TRY();
 }
@@ -117,17 +117,17 @@ store_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_on
 					  QueryEnvironment *query_env, DestReceiver *dest, QueryCompletion *qc)
 {
 	StatementState state = {0};
-	bool		prepare = is_of_interest(pstmt->utilityStmt) && OidIsValid(blob_store_type());
+	bool		prepare = is_of_interest(pstmt->utilityStmt) && OidIsValid(blob_assign_type());
 
 	blob_abandoned_free();
-	blob_store_note_template(pstmt->utilityStmt);
+	blob_assign_note_template(pstmt->utilityStmt);
 
 	/* Left by a statement that failed. */
 	if (context == PROCESS_UTILITY_TOPLEVEL)
-		blob_store_forget_relations();
+		blob_assign_forget_relations();
 
-	if (OidIsValid(blob_store_type()))
-		blob_store_guard_map(pstmt->utilityStmt);
+	if (OidIsValid(blob_assign_type()))
+		blob_assign_guard_map(pstmt->utilityStmt);
 	if (prepare)
 	{
 		if (read_only_tree)
@@ -137,16 +137,16 @@ store_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_on
 	}
 
 	/* Any statement within one with partition bounds must not see that one's state. */
-	if (prepare || blob_store_suppressed())
+	if (prepare || blob_assign_suppressed())
 		run_in_state(&state, pstmt, query_string, read_only_tree, context, params, query_env,
 					 dest, qc);
 	else
 		run_statement(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
-	blob_store_clear_statistics_targets();
+	blob_assign_clear_statistics_targets();
 }
 
 void
-blob_store_install_utility_hook(void)
+blob_assign_install_utility_hook(void)
 {
 	prev_process_utility_hook = ProcessUtility_hook;
 	ProcessUtility_hook = store_process_utility;

@@ -1,5 +1,5 @@
 /*
- * store/partition_key.c
+ * assign/partition_key.c
  *	  Partition keys fold to no stored value.
  *
  * The relation cache folds constants in the expressions of a partition key outside of the planner,
@@ -44,7 +44,7 @@
 
 #include "blob/walk.h"
 #include "core/descriptor.h"
-#include "store/store.h"
+#include "assign/assign.h"
 
 /* ---- calls ---- */
 
@@ -182,7 +182,7 @@ fold_as_owner(Oid relid, Node *expressions)
 }
 
 char *
-blob_store_partition_key_problem(Oid relid)
+blob_assign_partition_key_problem(Oid relid)
 {
 	Node	   *expressions = (Node *) key_expressions(relid);
 	Oid			function = InvalidOid;
@@ -199,9 +199,9 @@ blob_store_partition_key_problem(Oid relid)
 }
 
 void
-blob_store_check_partition_key(Oid relid)
+blob_assign_check_partition_key(Oid relid)
 {
-	char	   *problem = blob_store_partition_key_problem(relid);
+	char	   *problem = blob_assign_partition_key_problem(relid);
 
 	if (problem != NULL)
 		ereport(ERROR,
@@ -243,7 +243,7 @@ constraint_expression(Oid constraint, char **name)
 }
 
 void
-blob_store_check_constraint(Oid constraint)
+blob_assign_check_constraint(Oid constraint)
 {
 	char	   *name;
 	char	   *expression = constraint_expression(constraint, &name);
@@ -258,7 +258,7 @@ blob_store_check_constraint(Oid constraint)
 }
 
 List *
-blob_store_partition_keys_using(Oid function)
+blob_assign_partition_keys_using(Oid function)
 {
 	Relation	depend = table_open(DependRelationId, AccessShareLock);
 	List	   *relations = NIL;
@@ -285,7 +285,7 @@ blob_store_partition_keys_using(Oid function)
 }
 
 List *
-blob_store_partition_keys(void)
+blob_assign_partition_keys(void)
 {
 	Relation	catalog = table_open(PartitionedRelationId, AccessShareLock);
 	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);

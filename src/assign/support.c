@@ -1,5 +1,5 @@
 /*
- * store/support.c
+ * assign/support.c
  *	  Planner support of the length coercion and of blob_store().
  *
  * Both functions are VOLATILE, because they allocate, and get an inline value.  The planner can
@@ -22,7 +22,7 @@
 #include "nodes/nodeFuncs.h"
 #include "nodes/supportnodes.h"
 
-#include "store/store.h"
+#include "assign/assign.h"
 
 PG_FUNCTION_INFO_V1(blob_store_support);
 

@@ -1,5 +1,5 @@
 /*
- * store/planner.c
+ * assign/planner.c
  *	  Wrap what INSERT, UPDATE and MERGE assign to blobstate columns in blob_store().
  *
  * The length coercion that the hidden type modifier brings (columns.c) covers an assignment only
@@ -22,7 +22,7 @@
 #include "parser/parsetree.h"
 
 #include "core/catalog.h"
-#include "store/store.h"
+#include "assign/assign.h"
 
 typedef struct StoreFunctions
 {
@@ -90,7 +90,7 @@ wrap_target_list(List *target_list, const StoreFunctions *functions)
 
 		if (tle->resjunk || tle->expr == NULL)
 			continue;
-		if (!blob_store_is_blob_type(exprType((Node *) tle->expr), functions->type))
+		if (!blob_assign_is_blob_type(exprType((Node *) tle->expr), functions->type))
 			continue;
 		if (!needs_no_store((Node *) tle->expr, functions))
 			tle->expr = wrap_expression(tle->expr, functions);
@@ -110,7 +110,7 @@ unwrap_expression(Expr *expr, const StoreFunctions *functions)
 		fexpr->funcformat != COERCE_IMPLICIT_CAST)
 		return expr;
 	return (Expr *) applyRelabelType(linitial(fexpr->args), functions->type,
-									 BLOB_STORE_TYPMOD, InvalidOid,
+									 BLOB_ASSIGN_TYPMOD, InvalidOid,
 									 COERCE_IMPLICIT_CAST, -1, false);
 }
 
@@ -206,7 +206,7 @@ store_planner(Query *parse, const char *query_string, int cursor_options, ParamL
 	PlannedStmt *result;
 	bool		was_planning;
 
-	functions.type = blob_store_type();
+	functions.type = blob_assign_type();
 	if (!OidIsValid(functions.type))
 		return plan_query(parse, query_string, cursor_options, params);
 
@@ -218,14 +218,14 @@ store_planner(Query *parse, const char *query_string, int cursor_options, ParamL
 			wrap_query(parse, &functions);
 	}
 
-	was_planning = blob_store_set_planning(true);
+	was_planning = blob_assign_set_planning(true);
 	PG_TRY();
 	{
 		result = plan_query(parse, query_string, cursor_options, params);
 	}
 	PG_FINALLY();
 	{
-		blob_store_set_planning(was_planning);
+		blob_assign_set_planning(was_planning);
 	}
 	PG_END_TRY();
 
@@ -233,7 +233,7 @@ store_planner(Query *parse, const char *query_string, int cursor_options, ParamL
 }
 
 void
-blob_store_install_planner_hook(void)
+blob_assign_install_planner_hook(void)
 {
 	prev_planner_hook = planner_hook;
 	planner_hook = store_planner;

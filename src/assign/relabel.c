@@ -1,5 +1,5 @@
 /*
- * store/relabel.c
+ * assign/relabel.c
  *	  Let computed columns of views, of rows, and of tables made from queries carry the hidden
  *	  modifier.
  *
@@ -26,7 +26,7 @@
 #include "parser/parsetree.h"
 
 #include "core/catalog.h"
-#include "store/store.h"
+#include "assign/assign.h"
 
 static post_parse_analyze_hook_type prev_post_parse_analyze_hook = NULL;
 
@@ -34,7 +34,7 @@ static post_parse_analyze_hook_type prev_post_parse_analyze_hook = NULL;
 static const char *view_source = NULL;
 
 const char *
-blob_store_set_view_source(const char *source)
+blob_assign_set_view_source(const char *source)
 {
 	const char *previous = view_source;
 
@@ -49,22 +49,22 @@ label_expression(Node *expr, Oid blob_type)
 	Oid			type = exprType(expr);
 
 	if ((type != blob_type && type != blob_catalog_array_type()) ||
-		exprTypmod(expr) == BLOB_STORE_TYPMOD)
+		exprTypmod(expr) == BLOB_ASSIGN_TYPMOD)
 		return expr;
 	if (IsA(expr, Const))
 	{
 		Const	   *labelled = copyObject((Const *) expr);
 
-		labelled->consttypmod = BLOB_STORE_TYPMOD;
+		labelled->consttypmod = BLOB_ASSIGN_TYPMOD;
 		return (Node *) labelled;
 	}
-	return applyRelabelType(expr, type, BLOB_STORE_TYPMOD, InvalidOid, COERCE_IMPLICIT_CAST, -1,
+	return applyRelabelType(expr, type, BLOB_ASSIGN_TYPMOD, InvalidOid, COERCE_IMPLICIT_CAST, -1,
 							false);
 }
 
 /* For a query that will not be run. */
 void
-blob_store_label_target_list(List *target_list, Oid blob_type)
+blob_assign_label_target_list(List *target_list, Oid blob_type)
 {
 	ListCell   *lc;
 
@@ -130,7 +130,7 @@ store_post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
 
 	if (is_view || is_of_function)
 	{
-		Oid			blob_type = blob_store_type();
+		Oid			blob_type = blob_assign_type();
 
 		if (OidIsValid(blob_type) && is_view)
 			label_view_query(query, blob_type);
@@ -143,7 +143,7 @@ store_post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
 }
 
 void
-blob_store_install_analyze_hook(void)
+blob_assign_install_analyze_hook(void)
 {
 	prev_post_parse_analyze_hook = post_parse_analyze_hook;
 	post_parse_analyze_hook = store_post_parse_analyze;

@@ -1,10 +1,10 @@
 /*
- * store/bounds.c
+ * assign/bounds.c
  *	  Partition bounds are content.
  *
  * PostgreSQL evaluates a bound once, when the partition is made or attached, and keeps the result
  * in pg_class.  A descriptor there would break the table as soon as its extents are collected.  The
- * length coercion is told to return content while it does so (blob_store_suppressed()).  But any
+ * length coercion is told to return content while it does so (blob_assign_suppressed()).  But any
  * function or cast of the user's can return a stored value, by itself or within a value of another
  * type.  So at the end of the statement each bound that it has kept is looked at, and where that
  * has a descriptor, made anew with the content in its place.
@@ -31,7 +31,7 @@
 
 #include "blob/blob.h"
 #include "blob/bound.h"
-#include "store/store.h"
+#include "assign/assign.h"
 
 /*
  * The text form has at least two characters for a byte, a row of pg_class must fit into a page, and
@@ -40,7 +40,7 @@
 #define MAX_BOUND_BYTES (1024 * 1024)
 
 bool
-blob_store_evaluates_bounds(Node *statement)
+blob_assign_evaluates_bounds(Node *statement)
 {
 	ListCell   *cell;
 
@@ -59,7 +59,7 @@ blob_store_evaluates_bounds(Node *statement)
 /* ---- conversion ---- */
 
 Datum
-blob_store_bound_content(Datum datum, void *context)
+blob_assign_bound_content(Datum datum, void *context)
 {
 	BlobValue	value;
 
@@ -118,7 +118,7 @@ describe_conversion(void *argument)
 }
 
 bool
-blob_store_rebuild_bound(Oid relid, BlobReplacer replace, void *context)
+blob_assign_rebuild_bound(Oid relid, BlobReplacer replace, void *context)
 {
 	Relation	catalog = table_open(RelationRelationId, RowExclusiveLock);
 	HeapTuple	tuple = SearchSysCacheCopy1(RELOID, ObjectIdGetDatum(relid));
@@ -149,12 +149,12 @@ blob_store_rebuild_bound(Oid relid, BlobReplacer replace, void *context)
 /* ---- what a statement has made or attached ---- */
 
 /* NULL: of no interest. */
-static BlobStoreNotes *notes = NULL;
+static BlobAssignNotes *notes = NULL;
 
-BlobStoreNotes *
-blob_store_take_notes(BlobStoreNotes *new_notes)
+BlobAssignNotes *
+blob_assign_take_notes(BlobAssignNotes *new_notes)
 {
-	BlobStoreNotes *previous = notes;
+	BlobAssignNotes *previous = notes;
 
 	notes = new_notes;
 	return previous;
@@ -165,7 +165,7 @@ blob_store_take_notes(BlobStoreNotes *new_notes)
  * OF has done so.  We are told its OID, so it does not matter what else is renamed meanwhile.
  */
 void
-blob_store_note_partition(Oid relid)
+blob_assign_note_partition(Oid relid)
 {
 	MemoryContext previous;
 
@@ -186,24 +186,24 @@ note_keys(List *relids)
 }
 
 void
-blob_store_note_created(Oid relid)
+blob_assign_note_created(Oid relid)
 {
 	if (notes != NULL)
 		note_keys(list_make1_oid(relid));
 }
 
 void
-blob_store_note_function(Oid function)
+blob_assign_note_function(Oid function)
 {
 	if (notes != NULL)
-		note_keys(blob_store_partition_keys_using(function));
+		note_keys(blob_assign_partition_keys_using(function));
 }
 
 void
-blob_store_note_keys(void)
+blob_assign_note_keys(void)
 {
 	if (notes != NULL)
-		note_keys(blob_store_partition_keys());
+		note_keys(blob_assign_partition_keys());
 }
 
 /*
@@ -211,15 +211,15 @@ blob_store_note_keys(void)
  * their rows of pg_class, or changes what is above them.
  */
 void
-blob_store_finish_notes(const BlobStoreNotes *finished)
+blob_assign_finish_notes(const BlobAssignNotes *finished)
 {
 	ListCell   *cell;
 
-	if ((finished->partitions == NIL && finished->keys == NIL) || !OidIsValid(blob_store_type()))
+	if ((finished->partitions == NIL && finished->keys == NIL) || !OidIsValid(blob_assign_type()))
 		return;
 	CommandCounterIncrement();
 	foreach(cell, finished->partitions)
-		(void) blob_store_rebuild_bound(lfirst_oid(cell), blob_store_bound_content, NULL);
+		(void) blob_assign_rebuild_bound(lfirst_oid(cell), blob_assign_bound_content, NULL);
 	foreach(cell, finished->keys)
-		blob_store_check_partition_key(lfirst_oid(cell));
+		blob_assign_check_partition_key(lfirst_oid(cell));
 }
