@@ -15,7 +15,7 @@
 #include "miscadmin.h"
 #include "recovery/copies.h"
 #include "recovery/recovery.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "sql/check_progress.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
@@ -34,7 +34,7 @@ request_shared_memory(void)
 	if (previous_shmem_request_hook)
 		previous_shmem_request_hook();
 	blob_io_shmem_request();
-	blob_space_shmem_request();
+	blob_store_shmem_request();
 	blob_gc_shmem_request();
 	blob_check_progress_shmem_request();
 }
@@ -46,7 +46,7 @@ initialize_shared_memory(void)
 		previous_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	blob_io_shmem_init();
-	blob_space_shmem_init();
+	blob_store_shmem_init();
 	blob_gc_shmem_init();
 	blob_check_progress_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
@@ -56,7 +56,7 @@ initialize_shared_memory(void)
 
 /*
  * Without preloading there is no shared memory and no resource manager: nothing is set up, and
- * whatever needs them says so (blob_space_require_preload).
+ * whatever needs them says so (blob_store_require_preload).
  */
 void
 _PG_init(void)
@@ -68,7 +68,7 @@ _PG_init(void)
 		 * the hooks, columns that it makes would lack the hidden type modifier.
 		 */
 		if (IsBinaryUpgrade)
-			blob_space_require_preload();
+			blob_store_require_preload();
 		return;
 	}
 

@@ -15,7 +15,7 @@
 #include "core/catalog.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
-#include "space/map.h"
+#include "store/map.h"
 #include "assign/assign.h"
 #include "utils/fmgroids.h"
 #include "utils/snapmgr.h"

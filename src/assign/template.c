@@ -42,12 +42,12 @@ blob_assign_note_template(Node *statement)
 static bool
 holds_blobs(Oid database)
 {
-	BlobSpaceId *spaces;
-	int			count = blob_segment_list_spaces(&spaces);
+	BlobStoreId *stores;
+	int			count = blob_segment_list_stores(&stores);
 
 	for (int i = 0; i < count; i++)
 	{
-		if (spaces[i].dboid == database)
+		if (stores[i].dboid == database)
 			return true;
 	}
 	return false;

@@ -28,7 +28,7 @@
 
 typedef struct WrittenSegment
 {
-	BlobSpaceId space;
+	BlobStoreId store;
 	uint32		segment_no;
 	uint64		transaction_no;		/* of the last write; 0: that was given up */
 	bool		is_logged;		/* all that was written is, or will be, in the WAL */
@@ -116,12 +116,12 @@ blob_durability_prepare(int segment_count)
 }
 
 void
-blob_durability_note(const BlobSpaceId *space, uint32 segment_no, bool is_logged)
+blob_durability_note(const BlobStoreId *store, uint32 segment_no, bool is_logged)
 {
 	for (int i = written_count - 1; i >= 0; i--)
 	{
-		if (written[i].segment_no == segment_no && written[i].space.dboid == space->dboid &&
-			written[i].space.incarnation == space->incarnation)
+		if (written[i].segment_no == segment_no && written[i].store.dboid == store->dboid &&
+			written[i].store.incarnation == store->incarnation)
 		{
 			written[i].transaction_no = transaction_no;
 			written[i].is_logged &= is_logged;
@@ -129,7 +129,7 @@ blob_durability_note(const BlobSpaceId *space, uint32 segment_no, bool is_logged
 		}
 	}
 	Assert(written_count < written_capacity);
-	written[written_count].space = *space;
+	written[written_count].store = *store;
 	written[written_count].segment_no = segment_no;
 	written[written_count].transaction_no = transaction_no;
 	written[written_count].is_logged = is_logged;
@@ -142,12 +142,12 @@ blob_durability_note(const BlobSpaceId *space, uint32 segment_no, bool is_logged
  * cannot go; if somebody takes it away all the same, readers will notice.
  */
 void
-blob_durability_give_up(const BlobSpaceId *space, uint32 segment_no)
+blob_durability_give_up(const BlobStoreId *store, uint32 segment_no)
 {
 	for (int i = 0; i < written_count; i++)
 	{
-		if (written[i].segment_no == segment_no && written[i].space.dboid == space->dboid &&
-			written[i].space.incarnation == space->incarnation)
+		if (written[i].segment_no == segment_no && written[i].store.dboid == store->dboid &&
+			written[i].store.incarnation == store->incarnation)
 			written[i].transaction_no = 0;
 	}
 }
@@ -166,7 +166,7 @@ report_missing(const WrittenSegment *segment)
 
 	if (segment->transaction_no != transaction_no)
 		return;
-	blob_segment_path(path, sizeof(path), &segment->space, segment->segment_no);
+	blob_segment_path(path, sizeof(path), &segment->store, segment->segment_no);
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_FILE),
 			 errmsg("segment file \"%s\" has disappeared", path),
@@ -183,12 +183,12 @@ secure(const WrittenSegment *segment)
 	uint64		removals = blob_segment_removals();
 
 	if (segment->is_logged &&
-		blob_segment_open(&segment->space, segment->segment_no, BLOB_SEGMENT_MISSING_OK) < 0)
+		blob_segment_open(&segment->store, segment->segment_no, BLOB_SEGMENT_MISSING_OK) < 0)
 		return false;
 	if (segment->is_logged &&
-		blob_syncer_hand_over(&segment->space, segment->segment_no, segment->redo, removals))
+		blob_syncer_hand_over(&segment->store, segment->segment_no, segment->redo, removals))
 		return true;
-	return blob_segment_sync(&segment->space, segment->segment_no);
+	return blob_segment_sync(&segment->store, segment->segment_no);
 }
 
 void

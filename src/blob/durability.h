@@ -24,7 +24,7 @@ extern bool blob_durability_wants_log(uint64 bytes);
  * Note that pages of this segment will be written, and logged if it says so.  Never throws after
  * blob_durability_prepare().
  */
-extern void blob_durability_note(const BlobSpaceId *space, uint32 segment_no, bool is_logged);
+extern void blob_durability_note(const BlobStoreId *store, uint32 segment_no, bool is_logged);
 
 /*
  * Secure all that was noted: make it durable, or leave that to the syncer (io/syncer.h).  Called
@@ -63,6 +63,6 @@ blob_durability_before_compare(void)
 /*
  * What was written to a segment, by this transaction too, is about to be freed: its file may go.
  */
-extern void blob_durability_give_up(const BlobSpaceId *space, uint32 segment_no);
+extern void blob_durability_give_up(const BlobStoreId *store, uint32 segment_no);
 
 #endif							/* BLOB_DURABILITY_H */

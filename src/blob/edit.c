@@ -16,7 +16,7 @@
 #include "blob/writer.h"
 #include "io/stat.h"
 #include "miscadmin.h"
-#include "space/space.h"
+#include "store/store.h"
 
 /* Content is read and written in steps of this size. */
 #define STEP_BYTES (UINT64CONST(1024) * 1024)
@@ -125,7 +125,7 @@ typedef struct Overwrite
 	int			extent_count;	/* the page of the rest included */
 	BlobDescriptor descriptor;	/* of the new value */
 	BlobDraft  *draft;			/* its new extents */
-	BlobSpaceId space;
+	BlobStoreId store;
 } Overwrite;
 
 static void
@@ -157,7 +157,7 @@ is_rest_page(const Overwrite *overwrite, int extent_no)
 
 /* New extents for the touched ones of tier sizes, which follow each other, and the tail. */
 static void
-replace_touched(Overwrite *overwrite, BlobSpace *space)
+replace_touched(Overwrite *overwrite, BlobStore *store)
 {
 	BlobTierPlan plan = {0};
 	BlobExtent *replacements = palloc(sizeof(BlobExtent) * (overwrite->extent_count + 1));
@@ -188,7 +188,7 @@ replace_touched(Overwrite *overwrite, BlobSpace *space)
 	if (plan.total_pages == 0)
 		return;
 
-	count = blob_space_allocate(space, &plan, tier_bytes, overwrite->draft, replacements);
+	count = blob_store_allocate(store, &plan, tier_bytes, overwrite->draft, replacements);
 	for (int i = 0; i < overwrite->extent_count; i++)
 	{
 		EditedExtent *edited = &overwrite->extents[i];
@@ -201,14 +201,14 @@ replace_touched(Overwrite *overwrite, BlobSpace *space)
 }
 
 static void
-replace_rest_page(Overwrite *overwrite, BlobSpace *space)
+replace_rest_page(Overwrite *overwrite, BlobStore *store)
 {
 	BlobTierPlan plan = {.tail_pages = 1, .total_pages = 1};
 	EditedExtent *last = &overwrite->extents[overwrite->extent_count - 1];
 
 	if (!overwrite->descriptor.has_rest_page || !last->is_touched)
 		return;
-	blob_space_allocate(space, &plan, BLOB_PAGE_SIZE, overwrite->draft, &last->extent);
+	blob_store_allocate(store, &plan, BLOB_PAGE_SIZE, overwrite->draft, &last->extent);
 	overwrite->descriptor.rest_page = last->extent.first_page;
 }
 
@@ -238,7 +238,7 @@ write_step(Overwrite *overwrite, uint64 offset, uint64 length_bytes, const char 
 	}
 	source.total_bytes = source.first_bytes;
 	if (run_count > 0)
-		blob_ring_write(&overwrite->space, runs, run_count, &source, NULL, 0);
+		blob_ring_write(&overwrite->store, runs, run_count, &source, NULL, 0);
 	blob_stat_count(stored_bytes, source.total_bytes);
 	pfree(runs);
 }
@@ -315,7 +315,7 @@ overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64
 	BlobDescriptor *descriptor = &overwrite.descriptor;
 	char	   *rest = NULL;
 	uint64		rest_start = descriptor->size_bytes - descriptor->rest_bytes;
-	BlobSpace	space;
+	BlobStore	store;
 	struct varlena *datum;
 
 	blob_writer_require_allocation();
@@ -329,13 +329,13 @@ overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64
 	}
 	find_touched(&overwrite);
 	(void) GetTopTransactionId();	/* so that the commit writes a record, after our content */
-	blob_space_open(&space, RowExclusiveLock);
-	overwrite.space = space.id;
+	blob_store_open(&store, RowExclusiveLock);
+	overwrite.store = store.id;
 	overwrite.draft = blob_draft_begin(CurrentMemoryContext);
-	replace_touched(&overwrite, &space);
-	replace_rest_page(&overwrite, &space);
+	replace_touched(&overwrite, &store);
+	replace_rest_page(&overwrite, &store);
 	copy_content(&overwrite);
-	blob_space_close(&space);
+	blob_store_close(&store);
 
 	datum = pack_overwrite(&overwrite);
 	blob_draft_complete(overwrite.draft);

@@ -5,7 +5,7 @@
 #include "postgres.h"
 
 #include "blob/range.h"
-#include "space/map.h"
+#include "store/map.h"
 
 BlobRange
 blob_range_find(const BlobDescriptor *descriptor, uint64 offset_bytes, uint64 length_bytes)

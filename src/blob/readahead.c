@@ -83,7 +83,7 @@ static uint64 use_count = 0;
 typedef struct AheadRead
 {
 	BlobIoRequest request;
-	BlobSpaceId space;
+	BlobStoreId store;
 	BlobPageNo	first_page;
 	ResourceOwner owner;
 	int			part_count;		/* 0: not in use */
@@ -198,7 +198,7 @@ arrange_harvest(void)
 }
 
 bool
-blob_readahead_await(const BlobSpaceId *space, BlobPageNo page)
+blob_readahead_await(const BlobStoreId *store, BlobPageNo page)
 {
 	for (int i = 0; i < BLOB_IO_MAX_AHEAD && reads_in_use > 0; i++)
 	{
@@ -206,7 +206,7 @@ blob_readahead_await(const BlobSpaceId *space, BlobPageNo page)
 
 		if (read->part_count > 0 && page >= read->first_page &&
 			page < read->first_page + read->request.length / BLOB_PAGE_SIZE &&
-			read->space.dboid == space->dboid && read->space.incarnation == space->incarnation)
+			read->store.dboid == store->dboid && read->store.incarnation == store->incarnation)
 		{
 			bool		has_arrived = blob_io_poll(&read->request);
 
@@ -314,13 +314,13 @@ find_due(const BlobAheadPlan *plan, const BlobDescriptor *descriptor, uint64 *st
 /* ---- requests ---- */
 
 static AheadRead *
-take_read(const BlobSpaceId *space, BlobPageNo first_page)
+take_read(const BlobStoreId *store, BlobPageNo first_page)
 {
 	for (int i = 0; i < BLOB_IO_MAX_AHEAD; i++)
 	{
 		if (reads[i].part_count == 0)
 		{
-			reads[i].space = *space;
+			reads[i].store = *store;
 			reads[i].first_page = first_page;
 			reads[i].owner = CurrentResourceOwner;
 			reads[i].request.is_write = false;
@@ -344,7 +344,7 @@ start_request(AheadRead *read)
 	request = &read->request;
 	request->vector_count = read->part_count;
 	request->file_offset = blob_layout_file_offset(read->first_page);
-	request->fd = blob_segment_open(&read->space, blob_segment_of(read->first_page),
+	request->fd = blob_segment_open(&read->store, blob_segment_of(read->first_page),
 									BLOB_SEGMENT_MISSING_OK);
 	if (request->fd < 0)
 	{
@@ -371,7 +371,7 @@ continues(const AheadRead *read, BlobPageNo first_page, uint32 length)
  * request; gives the request that is being filled, or NULL if there is none.
  */
 static AheadRead *
-add_chunk(AheadRead *read, const BlobSpaceId *space, const BlobExtent *extent, uint64 offset,
+add_chunk(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent, uint64 offset,
 		  uint32 valid_bytes)
 {
 	BlobPageNo	page = extent->first_page + offset / BLOB_PAGE_SIZE;
@@ -380,16 +380,16 @@ add_chunk(AheadRead *read, const BlobSpaceId *space, const BlobExtent *extent, u
 
 	/* A chunk that crosses the end of a segment, or is not written yet, is left to the read. */
 	if (length > blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE ||
-		blob_behind_count_written(space, page, length / BLOB_PAGE_SIZE) * BLOB_PAGE_SIZE < length)
+		blob_behind_count_written(store, page, length / BLOB_PAGE_SIZE) * BLOB_PAGE_SIZE < length)
 		return read;
 	if (!continues(read, page, length))
 	{
 		start_request(read);
-		read = take_read(space, page);
+		read = take_read(store, page);
 		if (read == NULL)
 			return NULL;
 	}
-	fill_no = blob_cache_begin_ahead(space, extent->generation,
+	fill_no = blob_cache_begin_ahead(store, extent->generation,
 									 blob_cache_chunk_bytes(extent->pages), offset);
 	if (fill_no < 0)
 		return read;
@@ -405,7 +405,7 @@ add_chunk(AheadRead *read, const BlobSpaceId *space, const BlobExtent *extent, u
 }
 
 void
-blob_readahead_start(BlobSpace *space, const BlobDescriptor *descriptor,
+blob_readahead_start(BlobStore *store, const BlobDescriptor *descriptor,
 					 const BlobAheadPlan *plan)
 {
 	BlobRange	range;
@@ -431,13 +431,13 @@ blob_readahead_start(BlobSpace *space, const BlobDescriptor *descriptor,
 		uint32		chunk_bytes = blob_cache_chunk_bytes(extent->pages);
 		uint64		offset = first - Min(first, start);
 
-		if (!blob_extent_is_valid(space->map, descriptor, extent))
+		if (!blob_extent_is_valid(store->map, descriptor, extent))
 			break;
 		/* A chunk that was begun by the read itself is left to the next one. */
 		offset = TYPEALIGN64(chunk_bytes, offset);
 		for (; offset < content_bytes && start + offset < end; offset += chunk_bytes)
 		{
-			read = add_chunk(read, &space->id, extent, offset,
+			read = add_chunk(read, &store->id, extent, offset,
 							 (uint32) Min(chunk_bytes, content_bytes - offset));
 			plan->stream->ahead_end = Max(end, start + Min(offset + chunk_bytes, content_bytes));
 		}

@@ -11,7 +11,7 @@
 #define BLOB_READAHEAD_H
 
 #include "core/descriptor.h"
-#include "space/space.h"
+#include "store/store.h"
 
 /* What a read is to request ahead. */
 typedef struct BlobAheadPlan
@@ -42,13 +42,13 @@ extern void blob_readahead_announce(const BlobDescriptor *descriptor);
  * makes what no read comes to available to all, some ms after it has arrived.  No error comes of
  * them: what cannot be read ahead is left to the read.
  */
-extern void blob_readahead_start(BlobSpace *space, const BlobDescriptor *descriptor,
+extern void blob_readahead_start(BlobStore *store, const BlobDescriptor *descriptor,
 								 const BlobAheadPlan *plan);
 
 /*
  * Wait for the request ahead that covers a page; false if there is none, or if it had arrived.
  * Never throws.
  */
-extern bool blob_readahead_await(const BlobSpaceId *space, BlobPageNo page);
+extern bool blob_readahead_await(const BlobStoreId *store, BlobPageNo page);
 
 #endif							/* BLOB_READAHEAD_H */

@@ -73,10 +73,10 @@ copy_and_hash(const BlobSource *source, uint64 offset, uint32 length, char *targ
 }
 
 static void
-log_content(const BlobSpaceId *space, BlobPageNo first_page, const char *content,
+log_content(const BlobStoreId *store, BlobPageNo first_page, const char *content,
 			uint32 content_bytes, bool flush_soon)
 {
-	blob_wal_log_content(space, first_page, content, content_bytes, flush_soon);
+	blob_wal_log_content(store, first_page, content, content_bytes, flush_soon);
 	blob_stat_count(wal_content_bytes, content_bytes);
 }
 
@@ -85,7 +85,7 @@ log_content(const BlobSpaceId *space, BlobPageNo first_page, const char *content
  * that has completed, it is there before it is logged.
  */
 static bool
-write_behind(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
+write_behind(const BlobStoreId *store, const BlobExtent *runs, int run_count,
 			 const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
 {
 	static char content[BLOB_BEHIND_MAX_BYTES];
@@ -100,11 +100,11 @@ write_behind(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 	for (uint32 done = 0; done < page_count; done += piece.pages)
 	{
 		piece = blob_layout_next(&cursor, page_count - done);
-		blob_durability_note(space, blob_segment_of(piece.first_page), true);
+		blob_durability_note(store, blob_segment_of(piece.first_page), true);
 		for (uint32 i = 0; i < piece.pages; i++)
 			pages[done + i] = piece.first_page + i;
 	}
-	if (!blob_behind_put(space, pages, page_count, content))
+	if (!blob_behind_put(store, pages, page_count, content))
 		return false;
 	if (digest != NULL)
 		blob_digest_update(digest, content + skip_bytes, total_bytes - skip_bytes);
@@ -113,18 +113,18 @@ write_behind(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 	for (uint32 done = 0; done < page_count; done += piece.pages)
 	{
 		piece = blob_layout_next(&cursor, page_count - done);
-		log_content(space, piece.first_page, content + done * BLOB_PAGE_SIZE,
+		log_content(store, piece.first_page, content + done * BLOB_PAGE_SIZE,
 					Min(piece.pages * BLOB_PAGE_SIZE, total_bytes - done * BLOB_PAGE_SIZE), false);
 	}
 	return true;
 }
 
 static void
-report_write_error(const BlobSpaceId *space, BlobPageNo page, int error)
+report_write_error(const BlobStoreId *store, BlobPageNo page, int error)
 {
 	char		path[MAXPGPATH];
 
-	blob_segment_path(path, sizeof(path), space, blob_segment_of(page));
+	blob_segment_path(path, sizeof(path), store, blob_segment_of(page));
 	errno = error;
 	ereport(ERROR,
 			(errcode_for_file_access(),
@@ -133,7 +133,7 @@ report_write_error(const BlobSpaceId *space, BlobPageNo page, int error)
 
 /* Wait for one write; then its bytes may be logged.  is_last: the commit may come next. */
 static void
-finish_write(const BlobSpaceId *space, int buffer_no, bool is_last)
+finish_write(const BlobStoreId *store, int buffer_no, bool is_last)
 {
 	PendingWrite *write = &pending[buffer_no];
 
@@ -142,27 +142,27 @@ finish_write(const BlobSpaceId *space, int buffer_no, bool is_last)
 	blob_io_wait(&write->request);
 	write->is_pending = false;
 	if (write->request.error != 0)
-		report_write_error(space, write->first_page, write->request.error);
+		report_write_error(store, write->first_page, write->request.error);
 	if (is_logged)
-		log_content(space, write->first_page, blob_io_buffer(buffer_no), write->content_bytes,
+		log_content(store, write->first_page, blob_io_buffer(buffer_no), write->content_bytes,
 					!is_last);
 }
 
 /* Hand a piece in a buffer to the kernel; the rest of its last page becomes zero. */
 static void
-start_write(const BlobSpaceId *space, int buffer_no, BlobPiece piece, uint32 content_bytes)
+start_write(const BlobStoreId *store, int buffer_no, BlobPiece piece, uint32 content_bytes)
 {
 	PendingWrite *write = &pending[buffer_no];
 	uint32		length = piece.pages * BLOB_PAGE_SIZE;
 
 	/* The syncer's write would come later. */
-	if (blob_behind_count_written(space, piece.first_page, piece.pages) < piece.pages)
+	if (blob_behind_count_written(store, piece.first_page, piece.pages) < piece.pages)
 		elog(ERROR, "page " UINT64_FORMAT " is written twice", piece.first_page);
 	memset(blob_io_buffer(buffer_no) + content_bytes, 0, length - content_bytes);
 	write->first_page = piece.first_page;
 	write->content_bytes = content_bytes;
 	write->request.is_write = true;
-	write->request.fd = blob_segment_open(space, blob_segment_of(piece.first_page),
+	write->request.fd = blob_segment_open(store, blob_segment_of(piece.first_page),
 										  BLOB_SEGMENT_MUST_EXIST);
 	write->request.file_offset = blob_layout_file_offset(piece.first_page);
 	write->request.buffer_no = buffer_no;
@@ -174,7 +174,7 @@ start_write(const BlobSpaceId *space, int buffer_no, BlobPiece piece, uint32 con
 
 /* Copy a piece to a buffer, write and hash it; all but its first skip_bytes, or nothing (NULL). */
 static void
-write_piece(const BlobSpaceId *space, int buffer_no, BlobPiece piece, const BlobSource *source,
+write_piece(const BlobStoreId *store, int buffer_no, BlobPiece piece, const BlobSource *source,
 			uint64 offset, uint32 content_bytes, BlobDigest *digest, uint32 skip_bytes)
 {
 	char	   *buffer = blob_io_buffer(buffer_no);
@@ -186,7 +186,7 @@ write_piece(const BlobSpaceId *space, int buffer_no, BlobPiece piece, const Blob
 		copy_source(source, offset, content_bytes, buffer);
 	else
 		is_hashed = true;
-	start_write(space, buffer_no, piece, content_bytes);
+	start_write(store, buffer_no, piece, content_bytes);
 	if (!is_hashed)
 		blob_digest_update(digest, buffer + skip_bytes, content_bytes - skip_bytes);
 }
@@ -196,11 +196,11 @@ write_piece(const BlobSpaceId *space, int buffer_no, BlobPiece piece, const Blob
  * background while later pieces are hashed and written.
  */
 static int
-finish_completed(const BlobSpaceId *space, int oldest, bool is_last)
+finish_completed(const BlobStoreId *store, int oldest, bool is_last)
 {
 	while (pending[oldest].is_pending && blob_io_poll(&pending[oldest].request))
 	{
-		finish_write(space, oldest, is_last);
+		finish_write(store, oldest, is_last);
 		oldest = (oldest + 1) % BLOB_IO_BUFFER_COUNT;
 	}
 	return oldest;
@@ -208,7 +208,7 @@ finish_completed(const BlobSpaceId *space, int oldest, bool is_last)
 
 /* The first skip_bytes of the source have been hashed already; digest NULL: so has all. */
 static void
-write_pieces(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
+write_pieces(const BlobStoreId *store, const BlobExtent *runs, int run_count,
 			 const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
 {
 	BlobLayoutCursor cursor = {.extents = runs, .extent_count = run_count};
@@ -226,24 +226,24 @@ write_pieces(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 		CHECK_FOR_INTERRUPTS();
 		if (pending[buffer_no].is_pending)
 		{
-			finish_write(space, buffer_no, false);
+			finish_write(store, buffer_no, false);
 			oldest = (buffer_no + 1) % BLOB_IO_BUFFER_COUNT;
 		}
-		blob_durability_note(space, blob_segment_of(piece.first_page), is_logged);
-		write_piece(space, buffer_no, piece, source, done_bytes, bytes, digest,
+		blob_durability_note(store, blob_segment_of(piece.first_page), is_logged);
+		write_piece(store, buffer_no, piece, source, done_bytes, bytes, digest,
 					(uint32) Min(bytes, skip_bytes - Min(skip_bytes, done_bytes)));
 		done_bytes += bytes;
 		buffer_no = (buffer_no + 1) % BLOB_IO_BUFFER_COUNT;
 		if (is_logged)
-			oldest = finish_completed(space, oldest, done_bytes == source->total_bytes);
+			oldest = finish_completed(store, oldest, done_bytes == source->total_bytes);
 	}
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
-		finish_write(space, (buffer_no + i) % BLOB_IO_BUFFER_COUNT, true);
+		finish_write(store, (buffer_no + i) % BLOB_IO_BUFFER_COUNT, true);
 }
 
 /* Content is not logged, but that it was written: copies of the server must know. */
 static void
-log_omission(const BlobSpaceId *space, const BlobExtent *runs, int run_count)
+log_omission(const BlobStoreId *store, const BlobExtent *runs, int run_count)
 {
 	BlobGenerationRange *ranges = palloc(sizeof(BlobGenerationRange) * run_count);
 	BlobWalOmitted record = {.first_page = runs[0].first_page};
@@ -264,12 +264,12 @@ log_omission(const BlobSpaceId *space, const BlobExtent *runs, int run_count)
 			ranges[record.range_count++].last = generation;
 		}
 	}
-	blob_wal_log_omitted(space, &record, ranges);
+	blob_wal_log_omitted(store, &record, ranges);
 	pfree(ranges);
 }
 
 void
-blob_ring_write(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
+blob_ring_write(const BlobStoreId *store, const BlobExtent *runs, int run_count,
 				const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
 {
 	int			segment_count = 0;
@@ -280,7 +280,7 @@ blob_ring_write(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 	blob_durability_prepare(segment_count);
 	is_logged = blob_durability_wants_log(source->total_bytes);
 	if (is_logged && source->total_bytes <= BLOB_BEHIND_MAX_BYTES &&
-		write_behind(space, runs, run_count, source, digest, skip_bytes))
+		write_behind(store, runs, run_count, source, digest, skip_bytes))
 		return;
 
 	blob_io_begin();
@@ -288,7 +288,7 @@ blob_ring_write(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 		pending[i].is_pending = false;
 	PG_TRY();
 	{
-		write_pieces(space, runs, run_count, source, digest, skip_bytes);
+		write_pieces(store, runs, run_count, source, digest, skip_bytes);
 	}
 	PG_FINALLY();
 	{
@@ -297,5 +297,5 @@ blob_ring_write(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
 	}
 	PG_END_TRY();
 	if (!is_logged)
-		log_omission(space, runs, run_count);
+		log_omission(store, runs, run_count);
 }

@@ -24,7 +24,7 @@ typedef struct BlobSource
  * have completed on return, or are left to the syncer (io/behind.h); and content is logged, or that
  * it is not; nothing is in flight when this returns or throws.
  */
-extern void blob_ring_write(const BlobSpaceId *space, const BlobExtent *runs, int run_count,
+extern void blob_ring_write(const BlobStoreId *store, const BlobExtent *runs, int run_count,
 							const BlobSource *source, BlobDigest *digest, uint64 skip_bytes);
 
 #endif							/* BLOB_RING_H */

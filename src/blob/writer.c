@@ -17,7 +17,7 @@
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
-#include "space/space.h"
+#include "store/store.h"
 
 /* Bytes are gathered up to this; blobext.inline_limit is never larger. */
 #define BUFFER_BYTES (1024 * 1024)
@@ -160,7 +160,7 @@ cut_to_step(BlobTierPlan *plan)
  * them, what is expected later; or the first step of that.  fits_exactly: no more pages will come.
  */
 static void
-allocate(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly)
+allocate(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly)
 {
 	uint64		taken_bytes = writer->flushed_bytes + taken_pages(writer) * BLOB_PAGE_SIZE;
 	uint64		expected = blob_pages_for(writer->expected_bytes -
@@ -179,11 +179,11 @@ allocate(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly)
 	cut_to_step(&plan);
 	claimed = Min(claimed, plan.total_pages);
 	if (plan.total_pages < whole_pages && !writer->has_room)
-		blob_space_require_room(space, whole_pages);
+		blob_store_require_room(store, whole_pages);
 	writer->has_room = true;
 
 	extents = palloc(sizeof(BlobExtent) * (plan.extent_count + 1));
-	count = blob_space_allocate(space, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, extents);
+	count = blob_store_allocate(store, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, extents);
 	for (int i = 0; i < count; i++)
 	{
 		WriterExtent *added = add_extent(writer);
@@ -202,7 +202,7 @@ allocate(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly)
  * extent to a new one of the same size, with so many more pages claimed.
  */
 static void
-copy_last_extent(BlobWriter *writer, BlobSpace *space, uint64 more_pages)
+copy_last_extent(BlobWriter *writer, BlobStore *store, uint64 more_pages)
 {
 	WriterExtent *last = &writer->extents[writer->current];
 	uint64		bytes = last->used_pages * BLOB_PAGE_SIZE;
@@ -217,7 +217,7 @@ copy_last_extent(BlobWriter *writer, BlobSpace *space, uint64 more_pages)
 	uint64		step = Min(bytes, BUFFER_BYTES);
 	char	   *content = palloc(Max(step, 1));
 
-	blob_space_allocate(space, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, copy);
+	blob_store_allocate(store, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, copy);
 	for (uint64 done = 0; done < bytes; done += step)
 	{
 		BlobSource	source = {.first = content, .first_bytes = Min(step, bytes - done)};
@@ -229,7 +229,7 @@ copy_last_extent(BlobWriter *writer, BlobSpace *space, uint64 more_pages)
 		source.total_bytes = source.first_bytes;
 		run.pages = source.first_bytes / BLOB_PAGE_SIZE;
 		blob_read_uncached(&writer->base, start + done, source.first_bytes, content);
-		blob_ring_write(&space->id, &run, 1, &source, NULL, 0);
+		blob_ring_write(&store->id, &run, 1, &source, NULL, 0);
 	}
 	pfree(content);
 	last->extent = copy[0];
@@ -241,7 +241,7 @@ copy_last_extent(BlobWriter *writer, BlobSpace *space, uint64 more_pages)
 
 /* Make sure that so many pages behind the used ones of the current extent are ours. */
 static void
-claim(BlobWriter *writer, BlobSpace *space, uint64 pages)
+claim(BlobWriter *writer, BlobStore *store, uint64 pages)
 {
 	WriterExtent *current = &writer->extents[writer->current];
 	uint64		to_pages = current->used_pages + pages;
@@ -250,7 +250,7 @@ claim(BlobWriter *writer, BlobSpace *space, uint64 pages)
 
 	if (to_pages <= current->claimed_pages)
 		return;
-	switch (blob_space_claim(space, &current->extent, max_generation,
+	switch (blob_store_claim(store, &current->extent, max_generation,
 							 current->claimed_pages * BLOB_PAGE_SIZE,
 							 to_pages * BLOB_PAGE_SIZE))
 	{
@@ -258,7 +258,7 @@ claim(BlobWriter *writer, BlobSpace *space, uint64 pages)
 			current->claimed_pages = to_pages;
 			break;
 		case BLOB_CLAIM_LOST:
-			copy_last_extent(writer, space, pages);
+			copy_last_extent(writer, store, pages);
 			break;
 		case BLOB_CLAIM_STALE:
 			if (current->is_shared)
@@ -288,7 +288,7 @@ ends_behind_tail(const BlobWriter *writer, uint64 last_pages)
 
 /* Choose the pages that come next in the value, as runs. */
 static void
-take_pages(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly)
+take_pages(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly)
 {
 	while (pages > 0)
 	{
@@ -297,7 +297,7 @@ take_pages(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly
 
 		if (writer->current == writer->extent_count)
 		{
-			allocate(writer, space, pages, fits_exactly);
+			allocate(writer, store, pages, fits_exactly);
 			continue;
 		}
 		/* A tail's pages behind the value's end are another version's. */
@@ -308,7 +308,7 @@ take_pages(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly
 			continue;
 		}
 		taken = Min(pages, current->extent.pages - current->used_pages);
-		claim(writer, space, taken);
+		claim(writer, store, taken);
 		add_run(writer, current->extent.first_page + current->used_pages, taken,
 				current->extent.generation);
 		current->used_pages += taken;
@@ -364,12 +364,12 @@ blob_writer_require_allocation(void)
 
 /* A page for the rest, where it is too long for the datum, or the value has no page. */
 static void
-take_rest_page(BlobWriter *writer, BlobSpace *space)
+take_rest_page(BlobWriter *writer, BlobStore *store)
 {
 	BlobTierPlan plan = {.tail_pages = 1, .total_pages = 1};
 	BlobExtent	extent[1];
 
-	blob_space_allocate(space, &plan, BLOB_PAGE_SIZE, writer->draft, extent);
+	blob_store_allocate(store, &plan, BLOB_PAGE_SIZE, writer->draft, extent);
 	add_run(writer, extent[0].first_page, 1, extent[0].generation);
 	writer->has_rest_page = true;
 	writer->rest_page = extent[0].first_page;
@@ -382,7 +382,7 @@ take_rest_page(BlobWriter *writer, BlobSpace *space)
  * price of a copy.  All of it lies in the extents from the first on.
  */
 static void
-cache_small_value(const BlobWriter *writer, const BlobSpaceId *space, const char *data,
+cache_small_value(const BlobWriter *writer, const BlobStoreId *store, const char *data,
 				  uint64 length_bytes)
 {
 	uint64		offset = 0;
@@ -397,7 +397,7 @@ cache_small_value(const BlobWriter *writer, const BlobSpaceId *space, const char
 		{
 			uint32		bytes = (uint32) Min(chunk_bytes, end - offset);
 
-			blob_cache_put(space, extent->generation, chunk_bytes, start, data + offset, bytes);
+			blob_cache_put(store, extent->generation, chunk_bytes, start, data + offset, bytes);
 			offset += bytes;
 		}
 	}
@@ -420,7 +420,7 @@ flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 	uint32		partial = (uint32) (available % BLOB_PAGE_SIZE);
 	uint64		skip_bytes = writer->hashed_bytes - writer->flushed_bytes;
 	bool		wants_rest_page;
-	BlobSpace	space;
+	BlobStore	store;
 
 	blob_writer_require_allocation();
 	if (is_last && ends_behind_tail(writer, blob_pages_for(available)))
@@ -432,20 +432,20 @@ flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 	source.total_bytes = wants_rest_page ? available : Min(available, pages * BLOB_PAGE_SIZE);
 
 	(void) GetTopTransactionId();	/* so that the commit writes a record, after our content */
-	blob_space_open(&space, RowExclusiveLock);
+	blob_store_open(&store, RowExclusiveLock);
 	if (writer->draft == NULL)
 		writer->draft = blob_draft_begin(writer->context);
 	writer->run_count = 0;
-	take_pages(writer, &space, pages, is_last);
+	take_pages(writer, &store, pages, is_last);
 	if (wants_rest_page)
-		take_rest_page(writer, &space);
+		take_rest_page(writer, &store);
 	if (source.total_bytes > 0)
-		blob_ring_write(&space.id, writer->runs, writer->run_count, &source, &writer->digest,
+		blob_ring_write(&store.id, writer->runs, writer->run_count, &source, &writer->digest,
 				   skip_bytes);
 	if (source.total_bytes == length_bytes && writer->flushed_bytes == 0 &&
 		length_bytes <= BLOB_CACHE_SMALL_EXTENT_PAGES * BLOB_PAGE_SIZE)
-		cache_small_value(writer, &space.id, data, length_bytes);
-	blob_space_close(&space);
+		cache_small_value(writer, &store.id, data, length_bytes);
+	blob_store_close(&store);
 
 	writer->written_bytes += source.total_bytes;
 	writer->hashed_bytes = Max(writer->hashed_bytes, writer->flushed_bytes + source.total_bytes);
@@ -456,7 +456,7 @@ flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 	keep_remainder(writer, &source, Min(available, pages * BLOB_PAGE_SIZE), available);
 	/* The next append reads it. */
 	if (wants_rest_page)
-		blob_cache_put(&space.id, writer->rest_generation, blob_cache_chunk_bytes(1), 0,
+		blob_cache_put(&store.id, writer->rest_generation, blob_cache_chunk_bytes(1), 0,
 					   writer->buffer, writer->buffered_bytes);
 }
 
@@ -643,13 +643,13 @@ static void
 fit_last_extent(BlobWriter *writer)
 {
 	WriterExtent *last = &writer->extents[writer->current];
-	BlobSpace	space;
+	BlobStore	store;
 
 	if (last->used_pages == last->extent.pages || !blob_tail_extents)
 		return;
-	blob_space_open(&space, RowExclusiveLock);
-	blob_space_trim(&space, &last->extent, last->used_pages);
-	blob_space_close(&space);
+	blob_store_open(&store, RowExclusiveLock);
+	blob_store_trim(&store, &last->extent, last->used_pages);
+	blob_store_close(&store);
 }
 
 /* All is written but a rest for the datum: make the descriptor, and free the writer. */

@@ -11,7 +11,7 @@
 #include "gc/gc.h"
 #include "gc/schedule.h"
 #include "gc/status.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "storage/bufmgr.h"
 #include "storage/lock.h"
 #include "utils/snapshot.h"
@@ -63,7 +63,7 @@ typedef struct BlobGcRound
 {
 	BlobGcOptions options;
 	BlobGcResult *result;
-	BlobSpace	space;
+	BlobStore	store;
 	Oid			blob_type;
 	BlobGeneration cutoff;
 	Snapshot	snapshot;		/* S1 */

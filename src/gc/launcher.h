@@ -31,10 +31,10 @@ extern bool blob_gc_database_is_wanted(Oid database);
  * began after what is to be judged.  Waits for nobody.  False if it cannot be told: somebody has
  * the map locked, or the extension is there without its map.
  */
-extern bool blob_gc_find_store(BlobSpaceId *space, bool *exists);
+extern bool blob_gc_find_store(BlobStoreId *store, bool *exists);
 
 /*
- * leftovers.c: remove the directories of spaces that this database had before its extension was
+ * leftovers.c: remove the directories of stores that this database had before its extension was
  * dropped.  Outside of a transaction.  False if there are some that could not be decided on yet.
  */
 extern bool blob_gc_remove_leftovers(void);

@@ -18,8 +18,8 @@
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "space/map.h"
-#include "space/space.h"
+#include "store/map.h"
+#include "store/store.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
@@ -30,21 +30,21 @@
 
 /* Directories of this database; returns their number. */
 static int
-list_directories(BlobSpaceId **spaces)
+list_directories(BlobStoreId **stores)
 {
-	int			count = blob_segment_list_spaces(spaces);
+	int			count = blob_segment_list_stores(stores);
 	int			ours = 0;
 
 	for (int i = 0; i < count; i++)
 	{
-		if ((*spaces)[i].dboid == MyDatabaseId)
-			(*spaces)[ours++] = (*spaces)[i];
+		if ((*stores)[i].dboid == MyDatabaseId)
+			(*stores)[ours++] = (*stores)[i];
 	}
 	return ours;
 }
 
 bool
-blob_gc_find_store(BlobSpaceId *space, bool *exists)
+blob_gc_find_store(BlobStoreId *store, bool *exists)
 {
 	Oid			map = blob_catalog_map_relation_if_any();
 	Relation	relation;
@@ -63,7 +63,7 @@ blob_gc_find_store(BlobSpaceId *space, bool *exists)
 		return false;			/* dropped meanwhile: the next look will tell */
 	}
 	*exists = true;
-	*space = blob_map_space_id(relation);
+	*store = blob_map_store_id(relation);
 	relation_close(relation, AccessShareLock);
 	return true;
 }
@@ -118,9 +118,9 @@ prepared_transactions_exist(void)
 }
 
 static bool
-remove_listed(const BlobSpaceId *spaces, int count)
+remove_listed(const BlobStoreId *stores, int count)
 {
-	BlobSpaceId current;
+	BlobStoreId current;
 	bool		exists;
 	bool		done = true;
 
@@ -128,12 +128,12 @@ remove_listed(const BlobSpaceId *spaces, int count)
 		return false;
 	for (int i = 0; i < count; i++)
 	{
-		if (exists && spaces[i].incarnation == current.incarnation)
+		if (exists && stores[i].incarnation == current.incarnation)
 			continue;
 		ereport(LOG,
 				(errmsg("blobext: removing directory " BLOB_STORE_DIR "/%u.%016llx of a dropped "
-						"extension", spaces[i].dboid, (unsigned long long) spaces[i].incarnation)));
-		if (!blob_space_drop(&spaces[i]))
+						"extension", stores[i].dboid, (unsigned long long) stores[i].incarnation)));
+		if (!blob_store_drop(&stores[i]))
 			done = false;
 	}
 	return done;
@@ -141,15 +141,15 @@ remove_listed(const BlobSpaceId *spaces, int count)
 
 /* Is there something to remove, as it seems now? */
 static bool
-seems_left(const BlobSpaceId *spaces, int count, bool *is_known)
+seems_left(const BlobStoreId *stores, int count, bool *is_known)
 {
-	BlobSpaceId current;
+	BlobStoreId current;
 	bool		exists;
 
 	*is_known = blob_gc_find_store(&current, &exists);
 	for (int i = 0; *is_known && i < count; i++)
 	{
-		if (!exists || spaces[i].incarnation != current.incarnation)
+		if (!exists || stores[i].incarnation != current.incarnation)
 			return true;
 	}
 	return false;
@@ -158,15 +158,15 @@ seems_left(const BlobSpaceId *spaces, int count, bool *is_known)
 bool
 blob_gc_remove_leftovers(void)
 {
-	BlobSpaceId *spaces;
-	int			count = list_directories(&spaces);
+	BlobStoreId *stores;
+	int			count = list_directories(&stores);
 	VirtualTransactionId *transactions;
 	int			transaction_count;
 	bool		is_known;
 	bool		is_left;
 
 	StartTransactionCommand();
-	is_left = seems_left(spaces, count, &is_known);
+	is_left = seems_left(stores, count, &is_known);
 	CommitTransactionCommand();
 	if (!is_left)
 		return is_known;
@@ -177,7 +177,7 @@ blob_gc_remove_leftovers(void)
 		return false;
 
 	StartTransactionCommand();
-	is_left = !remove_listed(spaces, count);
+	is_left = !remove_listed(stores, count);
 	CommitTransactionCommand();
 	return !is_left;
 }

@@ -39,7 +39,7 @@
 
 typedef struct BehindSlot
 {
-	BlobSpaceId space;
+	BlobStoreId store;
 	BlobPageNo	page;
 	uint32		next_no;		/* in its chain, or among the free ones */
 	bool		is_used;
@@ -96,29 +96,29 @@ slot_bytes(uint32 no)
 }
 
 static pg_atomic_uint32 *
-chain_of(const BlobSpaceId *space, BlobPageNo page)
+chain_of(const BlobStoreId *store, BlobPageNo page)
 {
 	uint64		group = page / GROUP_PAGES;
-	uint64		hash = (space->incarnation + group) * UINT64CONST(0x9E3779B97F4A7C15);
+	uint64		hash = (store->incarnation + group) * UINT64CONST(0x9E3779B97F4A7C15);
 
 	/* Incarnations are random; neighbouring groups go to different chains. */
 	return &shared->heads[hash >> (64 - CHAIN_BITS)];
 }
 
 static bool
-is_same_space(const BlobSpaceId *one, const BlobSpaceId *other)
+is_same_store(const BlobStoreId *one, const BlobStoreId *other)
 {
 	return one->dboid == other->dboid && one->incarnation == other->incarnation;
 }
 
 /* Under table_lock: the number of the page's slot, or NONE. */
 static uint32
-find(const BlobSpaceId *space, BlobPageNo page)
+find(const BlobStoreId *store, BlobPageNo page)
 {
-	uint32		no = pg_atomic_read_u32(chain_of(space, page));
+	uint32		no = pg_atomic_read_u32(chain_of(store, page));
 
 	while (no != NONE && (shared->slots[no - 1].page != page ||
-						  !is_same_space(&shared->slots[no - 1].space, space)))
+						  !is_same_store(&shared->slots[no - 1].store, store)))
 		no = shared->slots[no - 1].next_no;
 	return no;
 }
@@ -127,16 +127,16 @@ find(const BlobSpaceId *space, BlobPageNo page)
 
 /* Under table_lock, exclusive, with a free slot at least. */
 static void
-put_page(const BlobSpaceId *space, BlobPageNo page, const char *content)
+put_page(const BlobStoreId *store, BlobPageNo page, const char *content)
 {
-	pg_atomic_uint32 *head = chain_of(space, page);
+	pg_atomic_uint32 *head = chain_of(store, page);
 	uint32		no = shared->first_free_no;
 	BehindSlot *slot = &shared->slots[no - 1];
 
 	Assert(no != NONE && !slot->is_used);
 	shared->first_free_no = slot->next_no;
 	memcpy(slot_bytes(no), content, BLOB_PAGE_SIZE);
-	slot->space = *space;
+	slot->store = *store;
 	slot->page = page;
 	slot->is_used = true;
 	slot->next_no = pg_atomic_read_u32(head);
@@ -144,7 +144,7 @@ put_page(const BlobSpaceId *space, BlobPageNo page, const char *content)
 }
 
 bool
-blob_behind_put(const BlobSpaceId *space, const BlobPageNo *pages, int page_count,
+blob_behind_put(const BlobStoreId *store, const BlobPageNo *pages, int page_count,
 				const char *content)
 {
 	uint32		used;
@@ -159,11 +159,11 @@ blob_behind_put(const BlobSpaceId *space, const BlobPageNo *pages, int page_coun
 	is_put = shared->is_open && used + page_count <= SLOT_COUNT;
 	for (int i = 0; i < page_count && is_put; i++)
 	{
-		if (unlikely(find(space, pages[i]) != NONE))
+		if (unlikely(find(store, pages[i]) != NONE))
 			elog(ERROR, "page " UINT64_FORMAT " was written twice", pages[i]);
 	}
 	for (int i = 0; i < page_count && is_put; i++)
-		put_page(space, pages[i], content + i * BLOB_PAGE_SIZE);
+		put_page(store, pages[i], content + i * BLOB_PAGE_SIZE);
 	if (is_put)
 		pg_atomic_write_u32(&shared->used_count, used + page_count);
 	LWLockRelease(shared->table_lock);
@@ -180,7 +180,7 @@ blob_behind_put(const BlobSpaceId *space, const BlobPageNo *pages, int page_coun
 
 /* Nothing of these pages is here.  No lock: who may read them has seen that they were put. */
 static bool
-has_none(const BlobSpaceId *space, BlobPageNo first_page, uint32 page_count)
+has_none(const BlobStoreId *store, BlobPageNo first_page, uint32 page_count)
 {
 	BlobPageNo	last_group = (first_page + page_count - 1) / GROUP_PAGES;
 	bool		is_empty = true;
@@ -188,19 +188,19 @@ has_none(const BlobSpaceId *space, BlobPageNo first_page, uint32 page_count)
 	if (shared == NULL || pg_atomic_read_u32(&shared->used_count) == 0)
 		return true;
 	for (BlobPageNo group = first_page / GROUP_PAGES; group <= last_group && is_empty; group++)
-		is_empty = pg_atomic_read_u32(chain_of(space, group * GROUP_PAGES)) == NONE;
+		is_empty = pg_atomic_read_u32(chain_of(store, group * GROUP_PAGES)) == NONE;
 	return is_empty;
 }
 
 uint32
-blob_behind_count_written(const BlobSpaceId *space, BlobPageNo first_page, uint32 page_count)
+blob_behind_count_written(const BlobStoreId *store, BlobPageNo first_page, uint32 page_count)
 {
 	uint32		count = 0;
 
-	if (!has_none(space, first_page, page_count))
+	if (!has_none(store, first_page, page_count))
 	{
 		LWLockAcquire(shared->table_lock, LW_SHARED);
-		while (count < page_count && find(space, first_page + count) == NONE)
+		while (count < page_count && find(store, first_page + count) == NONE)
 			count++;
 		LWLockRelease(shared->table_lock);
 	}
@@ -212,7 +212,7 @@ blob_behind_count_written(const BlobSpaceId *space, BlobPageNo first_page, uint3
 }
 
 bool
-blob_behind_read(const BlobSpaceId *space, BlobPageNo page, uint32 offset_bytes,
+blob_behind_read(const BlobStoreId *store, BlobPageNo page, uint32 offset_bytes,
 				 uint32 length_bytes, char *target)
 {
 	uint32		no;
@@ -220,7 +220,7 @@ blob_behind_read(const BlobSpaceId *space, BlobPageNo page, uint32 offset_bytes,
 	Assert(offset_bytes + length_bytes <= BLOB_PAGE_SIZE);
 
 	LWLockAcquire(shared->table_lock, LW_SHARED);
-	no = find(space, page);
+	no = find(store, page);
 	if (no != NONE)
 		memcpy(target, slot_bytes(no) + offset_bytes, length_bytes);
 	LWLockRelease(shared->table_lock);
@@ -244,19 +244,19 @@ compare_places(const void *a, const void *b)
 	const BehindSlot *one = &shared->slots[*(const uint32 *) a - 1];
 	const BehindSlot *other = &shared->slots[*(const uint32 *) b - 1];
 
-	if (one->space.dboid != other->space.dboid)
-		return one->space.dboid < other->space.dboid ? -1 : 1;
-	if (one->space.incarnation != other->space.incarnation)
-		return one->space.incarnation < other->space.incarnation ? -1 : 1;
+	if (one->store.dboid != other->store.dboid)
+		return one->store.dboid < other->store.dboid ? -1 : 1;
+	if (one->store.incarnation != other->store.incarnation)
+		return one->store.incarnation < other->store.incarnation ? -1 : 1;
 	return one->page < other->page ? -1 : one->page > other->page;
 }
 
 /*
- * The slots of a segment, or with BLOB_ALL_SEGMENTS of a space, or with NULL of all, in the order
+ * The slots of a segment, or with BLOB_ALL_SEGMENTS of a store, or with NULL of all, in the order
  * of their pages.
  */
 static int
-collect(const BlobSpaceId *space, uint32 segment_no, uint32 *numbers)
+collect(const BlobStoreId *store, uint32 segment_no, uint32 *numbers)
 {
 	int			count = 0;
 
@@ -265,7 +265,7 @@ collect(const BlobSpaceId *space, uint32 segment_no, uint32 *numbers)
 	{
 		const BehindSlot *slot = &shared->slots[no - 1];
 
-		if (slot->is_used && (space == NULL || (is_same_space(&slot->space, space) &&
+		if (slot->is_used && (store == NULL || (is_same_store(&slot->store, store) &&
 												is_in_segment(slot->page, segment_no))))
 			numbers[count++] = no;
 	}
@@ -285,7 +285,7 @@ run_length(const uint32 *numbers, int count)
 	{
 		const BehindSlot *slot = &shared->slots[numbers[length] - 1];
 
-		if (!is_same_space(&slot->space, &first->space) || slot->page != first->page + length ||
+		if (!is_same_store(&slot->store, &first->store) || slot->page != first->page + length ||
 			slot->page % BLOB_SEGMENT_PAGES == 0)
 			break;
 		length++;
@@ -307,7 +307,7 @@ write_run(const uint32 *numbers, int count)
 	struct stat status;
 	BlobIoRequest request = {
 		.is_write = true,
-		.fd = blob_segment_open(&first->space, segment_no, BLOB_SEGMENT_MISSING_OK),
+		.fd = blob_segment_open(&first->store, segment_no, BLOB_SEGMENT_MISSING_OK),
 		.file_offset = (first->page % BLOB_SEGMENT_PAGES) * BLOB_PAGE_SIZE,
 		.length = count * BLOB_PAGE_SIZE,
 		.vector_count = count
@@ -327,7 +327,7 @@ write_run(const uint32 *numbers, int count)
 	blob_stat_count(deferred_writes, 1);
 	if (request.error == 0)
 		return true;
-	blob_segment_path(path, sizeof(path), &first->space, segment_no);
+	blob_segment_path(path, sizeof(path), &first->store, segment_no);
 	errno = request.error;
 	ereport(ERROR,
 			(errcode_for_file_access(),
@@ -342,7 +342,7 @@ take_out(const uint32 *numbers, int count)
 	for (int i = 0; i < count; i++)
 	{
 		BehindSlot *slot = &shared->slots[numbers[i] - 1];
-		pg_atomic_uint32 *head = chain_of(&slot->space, slot->page);
+		pg_atomic_uint32 *head = chain_of(&slot->store, slot->page);
 		uint32		no = pg_atomic_read_u32(head);
 
 		if (no == numbers[i])
@@ -366,7 +366,7 @@ take_out(const uint32 *numbers, int count)
  * file that is not there stay, too: false, and which it is.
  */
 static bool
-write_segments(const BlobSpaceId *space, uint32 segment_no, BlobSpaceId *missing_space,
+write_segments(const BlobStoreId *store, uint32 segment_no, BlobStoreId *missing_store,
 			   uint32 *missing_no)
 {
 	static uint32 numbers[SLOT_COUNT];
@@ -377,7 +377,7 @@ write_segments(const BlobSpaceId *space, uint32 segment_no, BlobSpaceId *missing
 	if (shared == NULL || pg_atomic_read_u32(&shared->used_count) == 0)
 		return true;
 	LWLockAcquire(shared->write_lock, LW_EXCLUSIVE);
-	count = collect(space, segment_no, numbers);
+	count = collect(store, segment_no, numbers);
 	for (int i = 0; i < count; i += length)
 	{
 		length = run_length(numbers + i, count - i);
@@ -386,7 +386,7 @@ write_segments(const BlobSpaceId *space, uint32 segment_no, BlobSpaceId *missing
 		else
 		{
 			are_written = false;
-			*missing_space = shared->slots[numbers[i] - 1].space;
+			*missing_store = shared->slots[numbers[i] - 1].store;
 			*missing_no = blob_segment_of(shared->slots[numbers[i] - 1].page);
 		}
 	}
@@ -395,18 +395,18 @@ write_segments(const BlobSpaceId *space, uint32 segment_no, BlobSpaceId *missing
 }
 
 bool
-blob_behind_write_segment(const BlobSpaceId *space, uint32 segment_no)
+blob_behind_write_segment(const BlobStoreId *store, uint32 segment_no)
 {
-	BlobSpaceId missing_space;
+	BlobStoreId missing_store;
 	uint32		missing_no;
 
-	return write_segments(space, segment_no, &missing_space, &missing_no);
+	return write_segments(store, segment_no, &missing_store, &missing_no);
 }
 
 bool
-blob_behind_write_all(BlobSpaceId *missing_space, uint32 *missing_no)
+blob_behind_write_all(BlobStoreId *missing_store, uint32 *missing_no)
 {
-	return write_segments(NULL, 0, missing_space, missing_no);
+	return write_segments(NULL, 0, missing_store, missing_no);
 }
 
 /* ---- removal of files ---- */
@@ -418,12 +418,12 @@ blob_behind_begin_removal(void)
 }
 
 void
-blob_behind_end_removal(const BlobSpaceId *space, uint32 segment_no)
+blob_behind_end_removal(const BlobStoreId *store, uint32 segment_no)
 {
 	static uint32 numbers[SLOT_COUNT];
 
-	if (space != NULL)
-		take_out(numbers, collect(space, segment_no, numbers));
+	if (store != NULL)
+		take_out(numbers, collect(store, segment_no, numbers));
 	LWLockRelease(shared->write_lock);
 }
 

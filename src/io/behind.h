@@ -24,33 +24,33 @@ extern void blob_behind_shmem_init(void);
  * the content is logged, which the caller does in any case; blob_segment_sync() and
  * blob_syncer_hand_over() include them.  ERROR for a page that is there already.
  */
-extern bool blob_behind_put(const BlobSpaceId *space, const BlobPageNo *pages, int page_count,
+extern bool blob_behind_put(const BlobStoreId *store, const BlobPageNo *pages, int page_count,
 							const char *content);
 
 /*
  * How many of these pages, from the first on, can be read from, or written to, the device by a
  * request that is started after this call.  Never throws.
  */
-extern uint32 blob_behind_count_written(const BlobSpaceId *space, BlobPageNo first_page,
+extern uint32 blob_behind_count_written(const BlobStoreId *store, BlobPageNo first_page,
 										uint32 page_count);
 
 /* Copy a part of an unwritten page; false if it has been written meanwhile.  Never throws. */
-extern bool blob_behind_read(const BlobSpaceId *space, BlobPageNo page, uint32 offset_bytes,
+extern bool blob_behind_read(const BlobStoreId *store, BlobPageNo page, uint32 offset_bytes,
 							 uint32 length_bytes, char *target);
 
 /*
  * Write what the table has of a segment, and wait for that; ERROR if it fails.  False if the file
  * is not there: then the table keeps the pages.
  */
-extern bool blob_behind_write_segment(const BlobSpaceId *space, uint32 segment_no);
+extern bool blob_behind_write_segment(const BlobStoreId *store, uint32 segment_no);
 
 /*
- * Around the removal of a segment's file, or with BLOB_ALL_SEGMENTS of any file of a space: nobody
+ * Around the removal of a segment's file, or with BLOB_ALL_SEGMENTS of any file of a store: nobody
  * writes pages to files meanwhile.  In the end the table forgets what it has of them; with NULL
  * it keeps everything.  An LWLock is held in between.
  */
 extern void blob_behind_begin_removal(void);
-extern void blob_behind_end_removal(const BlobSpaceId *space, uint32 segment_no);
+extern void blob_behind_end_removal(const BlobStoreId *store, uint32 segment_no);
 
 /*
  * For the syncer.  The table may be open only while checkpoints wait for it, and must be closed,
@@ -59,7 +59,7 @@ extern void blob_behind_end_removal(const BlobSpaceId *space, uint32 segment_no)
  */
 extern void blob_behind_open(void);
 extern void blob_behind_close(void);
-extern bool blob_behind_write_all(BlobSpaceId *missing_space, uint32 *missing_no);
+extern bool blob_behind_write_all(BlobStoreId *missing_store, uint32 *missing_no);
 
 /* Pages that are in the table. */
 extern uint32 blob_behind_count(void);

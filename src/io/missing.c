@@ -7,7 +7,7 @@
  * backup meets covers all that was covered before; a file with far more slots than ranges is
  * replaced by rename.  Slots may overlap; slots of zeros are none.
  *
- * Each process keeps a sorted copy of one space's ranges, and reads the file again when a counter
+ * Each process keeps a sorted copy of one store's ranges, and reads the file again when a counter
  * in shared memory has moved.
  */
 #include "postgres.h"
@@ -42,7 +42,7 @@ typedef struct Copy
 {
 	bool		is_loaded;
 	uint64		version;		/* of the file, in shared memory's count */
-	BlobSpaceId space;
+	BlobStoreId store;
 	BlobGenerationRange *ranges;
 	int			range_count;
 	int			range_capacity;
@@ -50,7 +50,7 @@ typedef struct Copy
 	BlobGenerationRange last_slot;
 } Copy;
 
-/* Counts changes of any space's file since the start, from 1 on. */
+/* Counts changes of any store's file since the start, from 1 on. */
 static pg_atomic_uint64 *missing_version = NULL;
 static Copy copy;
 
@@ -71,11 +71,11 @@ blob_missing_shmem_init(void)
 }
 
 static void
-file_path(char *path, size_t path_bytes, const BlobSpaceId *space)
+file_path(char *path, size_t path_bytes, const BlobStoreId *store)
 {
 	char		directory[MAXPGPATH];
 
-	blob_segment_dir_path(directory, sizeof(directory), space);
+	blob_segment_dir_path(directory, sizeof(directory), store);
 	snprintf(path, path_bytes, "%s/missing", directory);
 }
 
@@ -179,22 +179,22 @@ read_slots(int fd, const char *path)
 }
 
 static void
-load(const BlobSpaceId *space)
+load(const BlobStoreId *store)
 {
 	uint64		version = pg_atomic_read_u64(missing_version);
 	char		path[MAXPGPATH];
 	int			fd;
 
-	if (copy.is_loaded && copy.version == version && copy.space.dboid == space->dboid &&
-		copy.space.incarnation == space->incarnation)
+	if (copy.is_loaded && copy.version == version && copy.store.dboid == store->dboid &&
+		copy.store.incarnation == store->incarnation)
 		return;
 
 	pg_read_barrier();
 	copy.is_loaded = false;
 	copy.range_count = 0;
 	copy.slot_count = 0;
-	copy.space = *space;
-	file_path(path, sizeof(path), space);
+	copy.store = *store;
+	file_path(path, sizeof(path), store);
 	fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
 	if (fd < 0 && errno != ENOENT)
 		report_file_error(ERROR, "open", path);
@@ -208,21 +208,21 @@ load(const BlobSpaceId *space)
 }
 
 bool
-blob_missing_contains(const BlobSpaceId *space, BlobGeneration generation)
+blob_missing_contains(const BlobStoreId *store, BlobGeneration generation)
 {
 	int			i;
 
-	load(space);
+	load(store);
 	i = find_range(generation);
 	return i < copy.range_count && copy.ranges[i].first <= generation;
 }
 
 uint64
-blob_missing_count(const BlobSpaceId *space)
+blob_missing_count(const BlobStoreId *store)
 {
 	uint64		count = 0;
 
-	load(space);
+	load(store);
 	for (int i = 0; i < copy.range_count; i++)
 		count += copy.ranges[i].last - copy.ranges[i].first + 1;
 	return count;
@@ -292,14 +292,14 @@ is_known(BlobGenerationRange range)
 }
 
 void
-blob_missing_add(const BlobSpaceId *space, const BlobGenerationRange *ranges, int range_count)
+blob_missing_add(const BlobStoreId *store, const BlobGenerationRange *ranges, int range_count)
 {
 	char		path[MAXPGPATH];
 	bool		is_new_file;
 	int			fd = -1;
 
-	load(space);
-	file_path(path, sizeof(path), space);
+	load(store);
+	file_path(path, sizeof(path), store);
 	is_new_file = copy.slot_count == 0;
 	copy.is_loaded = false;		/* an error leaves no half-made copy behind */
 	for (int i = 0; i < range_count; i++)
@@ -321,7 +321,7 @@ blob_missing_add(const BlobSpaceId *space, const BlobGenerationRange *ranges, in
 	}
 	if (is_new_file || copy.slot_count > Max(2 * copy.range_count, SPARE_SLOTS))
 	{
-		blob_segment_make_dir(space);
+		blob_segment_make_dir(store);
 		rewrite_file(path);
 	}
 	copy.version = pg_atomic_add_fetch_u64(missing_version, 1);

@@ -26,19 +26,19 @@ are_ignored(void)
 }
 
 static void
-report(int level, const BlobSpaceId *space, uint32 segment_no)
+report(int level, const BlobStoreId *store, uint32 segment_no)
 {
 	char		path[MAXPGPATH];
 
 	if (segment_no == BLOB_ALL_SEGMENTS)
 	{
-		blob_segment_dir_path(path, sizeof(path), space);
+		blob_segment_dir_path(path, sizeof(path), store);
 		ereport(level,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("directory \"%s\" is missing", path)));
 		return;
 	}
-	blob_segment_path(path, sizeof(path), space, segment_no);
+	blob_segment_path(path, sizeof(path), store, segment_no);
 	ereport(level,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("blob segment file \"%s\" is missing or too short", path)));
@@ -65,9 +65,9 @@ hold_restartpoints(void)
 }
 
 static void
-note(const BlobSpaceId *space, uint32 segment_no)
+note(const BlobStoreId *store, uint32 segment_no)
 {
-	BlobSegmentId key = {space->incarnation, space->dboid, segment_no};
+	BlobSegmentId key = {store->incarnation, store->dboid, segment_no};
 	bool		is_known;
 
 	if (files == NULL)
@@ -79,7 +79,7 @@ note(const BlobSpaceId *space, uint32 segment_no)
 	(void) hash_search(files, &key, HASH_ENTER, &is_known);
 	if (is_known)
 		return;
-	report(are_ignored() ? WARNING : LOG, space, segment_no);
+	report(are_ignored() ? WARNING : LOG, store, segment_no);
 	if (are_ignored())
 		return;
 	if (!reachedConsistency && hash_get_num_entries(files) == 1)
@@ -88,28 +88,28 @@ note(const BlobSpaceId *space, uint32 segment_no)
 
 /* Something is not there: true if what a record does to it shall be left out. */
 static bool
-leave_out(const BlobSpaceId *space, uint32 segment_no)
+leave_out(const BlobStoreId *store, uint32 segment_no)
 {
-	note(space, segment_no);
+	note(store, segment_no);
 	return !are_ignored();
 }
 
 bool
-blob_unresolved_is_lacking(const BlobSpaceId *space, uint32 segment_no, uint64 expected_bytes)
+blob_unresolved_is_lacking(const BlobStoreId *store, uint32 segment_no, uint64 expected_bytes)
 {
-	int64		bytes = blob_segment_file_bytes(space, segment_no);
+	int64		bytes = blob_segment_file_bytes(store, segment_no);
 
-	return Max(bytes, 0) < (int64) expected_bytes && leave_out(space, segment_no);
+	return Max(bytes, 0) < (int64) expected_bytes && leave_out(store, segment_no);
 }
 
 bool
-blob_unresolved_lacks_directory(const BlobSpaceId *space)
+blob_unresolved_lacks_directory(const BlobStoreId *store)
 {
-	return !blob_segment_dir_exists(space) && leave_out(space, BLOB_ALL_SEGMENTS);
+	return !blob_segment_dir_exists(store) && leave_out(store, BLOB_ALL_SEGMENTS);
 }
 
 void
-blob_unresolved_removed(const BlobSpaceId *space, uint32 segment_no)
+blob_unresolved_removed(const BlobStoreId *store, uint32 segment_no)
 {
 	HASH_SEQ_STATUS status;
 	BlobSegmentId *file;
@@ -119,7 +119,7 @@ blob_unresolved_removed(const BlobSpaceId *space, uint32 segment_no)
 	hash_seq_init(&status, files);
 	while ((file = hash_seq_search(&status)) != NULL)
 	{
-		if (file->dboid == space->dboid && file->incarnation == space->incarnation &&
+		if (file->dboid == store->dboid && file->incarnation == store->incarnation &&
 			(file->segment_no == segment_no || segment_no == BLOB_ALL_SEGMENTS))
 			(void) hash_search(files, file, HASH_REMOVE, NULL);
 	}
@@ -138,9 +138,9 @@ blob_unresolved_check(void)
 	hash_seq_init(&status, files);
 	while ((file = hash_seq_search(&status)) != NULL)
 	{
-		BlobSpaceId space = {.dboid = file->dboid, .incarnation = file->incarnation};
+		BlobStoreId store = {.dboid = file->dboid, .incarnation = file->incarnation};
 
-		report(WARNING, &space, file->segment_no);
+		report(WARNING, &store, file->segment_no);
 	}
 	ereport(FATAL,
 			(errcode(ERRCODE_DATA_CORRUPTED),

@@ -16,14 +16,14 @@
  * later record, and makes no restartpoint before.  With the server's setting
  * ignore_invalid_pages: a WARNING, and false.
  */
-extern bool blob_unresolved_is_lacking(const BlobSpaceId *space, uint32 segment_no,
+extern bool blob_unresolved_is_lacking(const BlobStoreId *store, uint32 segment_no,
 									   uint64 expected_bytes);
 
-/* The same for the directory of a space, which has one from its first reservation on. */
-extern bool blob_unresolved_lacks_directory(const BlobSpaceId *space);
+/* The same for the directory of a store, which has one from its first reservation on. */
+extern bool blob_unresolved_lacks_directory(const BlobStoreId *store);
 
-/* This segment, or with BLOB_ALL_SEGMENTS the whole space, is removed. */
-extern void blob_unresolved_removed(const BlobSpaceId *space, uint32 segment_no);
+/* This segment, or with BLOB_ALL_SEGMENTS the whole store, is removed. */
+extern void blob_unresolved_removed(const BlobStoreId *store, uint32 segment_no);
 
 /* The files agree with the WAL now: FATAL if there is still something noted. */
 extern void blob_unresolved_check(void);

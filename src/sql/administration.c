@@ -16,8 +16,8 @@
 #include "io/segment.h"
 #include "io/stat.h"
 #include "miscadmin.h"
-#include "space/map.h"
-#include "space/space.h"
+#include "store/map.h"
+#include "store/store.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/tuplestore.h"
@@ -43,7 +43,7 @@ blobext_require_library(PG_FUNCTION_ARGS)
 {
 	char	   *wanted = text_to_cstring(PG_GETARG_TEXT_PP(0));
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	for (int i = 0; i < (int) lengthof(sql_versions); i++)
 	{
 		if (strcmp(wanted, sql_versions[i]) == 0)
@@ -66,7 +66,7 @@ blobext_create_store(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("blobext_create_store() can only run as part of CREATE EXTENSION")));
-	blob_space_require_preload();
+	blob_store_require_preload();
 	map = table_open(PG_GETARG_OID(0), AccessExclusiveLock);
 	blob_map_create(map);
 	table_close(map, NoLock);
@@ -77,12 +77,12 @@ blobext_create_store(PG_FUNCTION_ARGS)
 static uint64
 count_missing_extents(void)
 {
-	BlobSpace	space;
+	BlobStore	store;
 	uint64		count;
 
-	blob_space_open(&space, AccessShareLock);
-	count = blob_missing_count(&space.id);
-	blob_space_close(&space);
+	blob_store_open(&store, AccessShareLock);
+	count = blob_missing_count(&store.id);
+	blob_store_close(&store);
 	return count;
 }
 
@@ -107,7 +107,7 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	uint64		used_bytes;
 	uint64		total_bytes;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
 	blob_cache_stats(&hits, &misses, &used_bytes, &total_bytes);
 	PUT_COUNTER(stored_blobs);

@@ -23,7 +23,7 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "sql/value.h"
 #include "storage/lmgr.h"
 #include "assign/assign.h"
@@ -240,7 +240,7 @@ blobext_repair_bounds(PG_FUNCTION_ARGS)
 	List	   *lost = NIL;
 	ListCell   *cell;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	PreventCommandDuringRecovery("blobext_repair_bounds()");
 	PreventCommandIfReadOnly("blobext_repair_bounds()");
 	InitMaterializedSRF(fcinfo, 0);

@@ -30,8 +30,8 @@
 #include "funcapi.h"
 #include "gc/gc.h"
 #include "miscadmin.h"
-#include "space/map.h"
-#include "space/space.h"
+#include "store/map.h"
+#include "store/store.h"
 #include "sql/check.h"
 #include "sql/value.h"
 #include "storage/lmgr.h"
@@ -346,7 +346,7 @@ blobext_check(PG_FUNCTION_ARGS)
 {
 	BlobCheck	check = {.result = (ReturnSetInfo *) fcinfo->resultinfo};
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
 	check.row_context = AllocSetContextCreate(CurrentMemoryContext, "blobext check row",
 											  ALLOCSET_DEFAULT_SIZES);

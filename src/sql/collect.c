@@ -18,7 +18,7 @@
 #include "nodes/nodeFuncs.h"
 #include "nodes/params.h"
 #include "nodes/plannodes.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "tcop/pquery.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
@@ -192,7 +192,7 @@ blobext_gc(PG_FUNCTION_ARGS)
 	Datum		values[5] = {0};
 	bool		nulls[5] = {false, false, true, true, true};
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	check_caller(fcinfo->flinfo->fn_oid);
 	if (get_call_result_type(fcinfo, NULL, &row_type) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
@@ -301,7 +301,7 @@ blobext_gc_state(PG_FUNCTION_ARGS)
 	BlobGcStatus *statuses;
 	int			count;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
 	count = blob_gc_status_get(&statuses);
 	for (int i = 0; i < count; i++)

@@ -14,7 +14,7 @@
 #include "blob/gather.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "sql/value.h"
 #include "storage/large_object.h"
 #include "utils/fmgrprotos.h"
@@ -33,7 +33,7 @@ blob_from_lo(PG_FUNCTION_ARGS)
 	BlobGather *gather;
 	bool		has_more = true;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	gather = blob_gather_begin(0);
 	for (int64 offset = 0; has_more; offset += PIECE_BYTES)
 	{

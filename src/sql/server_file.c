@@ -19,7 +19,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "sql/value.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
@@ -124,7 +124,7 @@ blob_import(PG_FUNCTION_ARGS)
 	BlobGather *gather;
 	struct varlena *datum;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	fd = open_to_read(path, &size_bytes);
 	(void) posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	gather = blob_gather_begin(size_bytes);
@@ -343,7 +343,7 @@ blob_export(PG_FUNCTION_ARGS)
 	char	   *path = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	int			fd;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	value = blob_sql_unpack(PG_GETARG_DATUM(0));
 	check_target(path);
 	fd = create_temporary_file(path);

@@ -10,7 +10,7 @@
 
 #include "blob/gather.h"
 #include "fmgr.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "sql/value.h"
 #include "utils/memutils.h"
 
@@ -53,7 +53,7 @@ get_state(FunctionCallInfo fcinfo, bool is_needed)
 	if (!is_needed)
 		return NULL;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	old = MemoryContextSwitchTo(aggregate_context);
 	state = blob_gather_begin(0);
 	MemoryContextSwitchTo(old);

@@ -13,7 +13,7 @@
 #include "libpq/pqformat.h"
 #include "sql/error_detail.h"
 #include "sql/value.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "assign/assign.h"
 #include "utils/builtins.h"
 #include "utils/bytea.h"
@@ -64,7 +64,7 @@ blobstate_in(PG_FUNCTION_ARGS)
 {
 	bytea	   *content;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	content = DatumGetByteaPP(DirectFunctionCall1(byteain, PG_GETARG_DATUM(0)));
 	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
 						   blob_assign_input_may_externalize());
@@ -76,7 +76,7 @@ blobstate_recv(PG_FUNCTION_ARGS)
 	StringInfo	message = (StringInfo) PG_GETARG_POINTER(0);
 	int			length = message->len - message->cursor;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	return blob_from_bytes(pq_getmsgbytes(message, length), length,
 						   blob_assign_input_may_externalize());
 }
@@ -155,7 +155,7 @@ blob_store_bytea(PG_FUNCTION_ARGS)
 {
 	bytea	   *content = PG_GETARG_BYTEA_PP(0);
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
 						   !blob_assign_suppressed());
 }
@@ -165,7 +165,7 @@ blobstate_from_bytea(PG_FUNCTION_ARGS)
 {
 	bytea	   *content = PG_GETARG_BYTEA_PP(0);
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), false);
 }
 

@@ -70,7 +70,7 @@ typedef struct BlobWalMapChange
 {
 	uint32		slot;			/* entry of the map page */
 	uint32		padding;
-	uint64		generation_state;	/* new value of the entry, see space/map_page.h */
+	uint64		generation_state;	/* new value of the entry, see store/map_page.h */
 	uint64		measure;
 } BlobWalMapChange;
 

@@ -23,12 +23,12 @@ sub make_functions
 	my ($node) = @_;
 	$node->safe_psql('postgres', qq(
 CREATE FUNCTION allocate(pages bigint) RETURNS bigint
-	AS '$library', 'unit_space_allocate' LANGUAGE C STRICT;
+	AS '$library', 'unit_store_allocate' LANGUAGE C STRICT;
 CREATE FUNCTION free(pages bigint[], generations bigint[], horizon xid) RETURNS pg_lsn
-	AS '$library', 'unit_space_free' LANGUAGE C STRICT;
-CREATE FUNCTION reclaim() RETURNS integer AS '$library', 'unit_space_reclaim' LANGUAGE C;
-CREATE FUNCTION cutoff() RETURNS bigint AS '$library', 'unit_space_cutoff' LANGUAGE C;
-CREATE FUNCTION longest() RETURNS bigint AS '$library', 'unit_space_longest' LANGUAGE C;
+	AS '$library', 'unit_store_free' LANGUAGE C STRICT;
+CREATE FUNCTION reclaim() RETURNS integer AS '$library', 'unit_store_reclaim' LANGUAGE C;
+CREATE FUNCTION cutoff() RETURNS bigint AS '$library', 'unit_store_cutoff' LANGUAGE C;
+CREATE FUNCTION longest() RETURNS bigint AS '$library', 'unit_store_longest' LANGUAGE C;
 CREATE VIEW held AS SELECT state, sum(pages)::bigint AS pages FROM blobext_space GROUP BY state;
 CREATE EXTENSION pg_walinspect));
 	return;
@@ -93,7 +93,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 # ---- pending until a checkpoint is complete ----
 
 # Seen to fail with "batch->lsn > completed_redo" left out of blob_pending_move() and the look at
-# started_redo of blob_space_mature(), which alone suffices before a checkpoint has begun.
+# started_redo of blob_store_mature(), which alone suffices before a checkpoint has begun.
 {
 	my $node = blob_cluster('pending', streaming => 1, conf => $calm);
 	make_functions($node);
@@ -118,7 +118,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	make_values($node, 'new', (100_000) x 20);
 	no_page_below($node, 'new', $end, 'freed pages are not used before a checkpoint');
 	# A checkpoint that has begun is not enough.  Seen to fail with GetRedoRecPtr() in
-	# blob_space_completed_redo().
+	# blob_store_completed_redo().
 	fill($node);
 	my $backup = $node->background_psql('postgres', on_error_stop => 1);
 	my $offset = -s $node->logfile;

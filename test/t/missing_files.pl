@@ -51,7 +51,7 @@ sub stop_new_syncer
 {
 	my $node = blob_cluster('reservation', conf => $conf);
 	$node->safe_psql('postgres', qq(CREATE FUNCTION allocate(pages bigint) RETURNS bigint
-		AS '$library', 'unit_space_allocate' LANGUAGE C STRICT));
+		AS '$library', 'unit_store_allocate' LANGUAGE C STRICT));
 	is($node->safe_psql('postgres', 'SELECT allocate(262144)'), '0', 'a whole segment');
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	make_values($node, 't', 5_000);
@@ -111,7 +111,7 @@ sub stop_new_syncer
 
 	# A consistent one stops at once: at content, and at a reservation without the directory.
 	$primary->safe_psql('postgres', qq(CREATE FUNCTION allocate(pages bigint) RETURNS bigint
-		AS '$library', 'unit_space_allocate' LANGUAGE C STRICT));
+		AS '$library', 'unit_store_allocate' LANGUAGE C STRICT));
 	$primary->safe_psql('postgres', 'SELECT allocate(262144)');
 	$primary->wait_for_catchup($standby);
 	$segment = segment_file($standby, 1);	# there comes what is stored from here on

@@ -34,8 +34,8 @@ CREATE FUNCTION datum(bytea) RETURNS blobstate AS '$library', 'unit_datum' LANGU
 CREATE FUNCTION stop_at_allocation(bigint) RETURNS void AS '$library', 'unit_stop_at_allocation'
 	LANGUAGE C STRICT;
 CREATE FUNCTION free_extents(bigint[], bigint[], xid) RETURNS pg_lsn
-	AS '$library', 'unit_space_free' LANGUAGE C STRICT;
-CREATE FUNCTION reclaim() RETURNS integer AS '$library', 'unit_space_reclaim' LANGUAGE C;
+	AS '$library', 'unit_store_free' LANGUAGE C STRICT;
+CREATE FUNCTION reclaim() RETURNS integer AS '$library', 'unit_store_reclaim' LANGUAGE C;
 CREATE ROLE bob;
 CREATE ROLE mallory;
 GRANT CREATE ON SCHEMA public TO bob, mallory;

@@ -1,5 +1,5 @@
 /*
- * space/map_page.h
+ * store/map_page.h
  *	  Layout of the extent map's pages.  Shared by the map, redo and the check.
  *
  * Block 0 is the meta page.  Block b > 0 has one entry for each page of the store in
@@ -124,7 +124,7 @@ blob_map_page_entries(Page page)
 	return (BlobMapEntry *) PageGetContents(page);
 }
 
-/* Bytes up to which values may use an extent; grows by claims (blob_space_claim). */
+/* Bytes up to which values may use an extent; grows by claims (blob_store_claim). */
 static inline uint64
 blob_map_entry_fill(const BlobMapEntry *entry)
 {

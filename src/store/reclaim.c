@@ -1,5 +1,5 @@
 /*
- * space/reclaim.c
+ * store/reclaim.c
  *	  Giving space back: extents to the allocator, whole segments to the disk.
  *
  * The argument why nothing is lost is in the README of this folder, under "Freed space".
@@ -11,7 +11,7 @@
 #include "common/controldata_utils.h"
 #include "io/segment.h"
 #include "miscadmin.h"
-#include "space/space_internal.h"
+#include "store/store_internal.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
 #include "wal/insert.h"
@@ -27,7 +27,7 @@
  * checkpoint begins.
  */
 XLogRecPtr
-blob_space_completed_redo(void)
+blob_store_completed_redo(void)
 {
 	ControlFileData *control_file;
 	XLogRecPtr	redo;
@@ -47,7 +47,7 @@ blob_space_completed_redo(void)
 
 /* Move all that is covered from one pending set; returns whether there was something. */
 static bool
-move_covered(BlobSpaceShared *shared, BlobPending *pending, BlobFreeRuns *to,
+move_covered(BlobStoreShared *shared, BlobPending *pending, BlobFreeRuns *to,
 			 XLogRecPtr completed_redo)
 {
 	bool		moved_any = false;
@@ -56,7 +56,7 @@ move_covered(BlobSpaceShared *shared, BlobPending *pending, BlobFreeRuns *to,
 	do
 	{
 		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-		moved = blob_pending_move(blob_space_area, pending, completed_redo, to, MOVE_RUNS);
+		moved = blob_pending_move(blob_store_area, pending, completed_redo, to, MOVE_RUNS);
 		LWLockRelease(&shared->lock);
 		moved_any |= moved > 0;
 	} while (moved == MOVE_RUNS);
@@ -64,7 +64,7 @@ move_covered(BlobSpaceShared *shared, BlobPending *pending, BlobFreeRuns *to,
 }
 
 bool
-blob_space_mature(BlobSpaceShared *shared)
+blob_store_mature(BlobStoreShared *shared)
 {
 	XLogRecPtr	started_redo = GetRedoRecPtr();
 	XLogRecPtr	completed_redo;
@@ -82,10 +82,10 @@ blob_space_mature(BlobSpaceShared *shared)
 		(oldest_absent == InvalidXLogRecPtr || oldest_absent > started_redo))
 		return false;
 
-	completed_redo = blob_space_completed_redo();
+	completed_redo = blob_store_completed_redo();
 	moved = move_covered(shared, &shared->pending, &shared->free_runs, completed_redo);
 	if (moved)
-		blob_space_checkpoint_was_seen(shared);
+		blob_store_checkpoint_was_seen(shared);
 	(void) move_covered(shared, &shared->absent_pending, &shared->absent, completed_redo);
 	return moved;
 }
@@ -94,21 +94,21 @@ blob_space_mature(BlobSpaceShared *shared)
 
 /* Free one record's worth of extents; their pages become pending. */
 static XLogRecPtr
-free_batch(BlobSpace *space, BlobSpaceShared *shared, const BlobFreedExtent *extents, int count,
+free_batch(BlobStore *store, BlobStoreShared *shared, const BlobFreedExtent *extents, int count,
 		   TransactionId horizon, uint64 *freed_pages)
 {
 	uint64	   *pages = palloc(sizeof(uint64) * count);
-	dsa_pointer nodes = blob_free_runs_reserve(blob_space_area, count);
+	dsa_pointer nodes = blob_free_runs_reserve(blob_store_area, count);
 	XLogRecPtr	started_redo;
 	XLogRecPtr	lsn;
 
 	PG_TRY();
 	{
-		lsn = blob_map_free(space->map, extents, count, horizon, pages);
+		lsn = blob_map_free(store->map, extents, count, horizon, pages);
 	}
 	PG_CATCH();
 	{
-		blob_free_runs_release(blob_space_area, nodes);
+		blob_free_runs_release(blob_store_area, nodes);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -117,7 +117,7 @@ free_batch(BlobSpace *space, BlobSpaceShared *shared, const BlobFreedExtent *ext
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < count; i++)
 	{
-		blob_pending_give(blob_space_area, &shared->pending, &nodes, lsn, started_redo,
+		blob_pending_give(blob_store_area, &shared->pending, &nodes, lsn, started_redo,
 						  extents[i].first_page, pages[i]);
 		*freed_pages += pages[i];
 	}
@@ -127,64 +127,64 @@ free_batch(BlobSpace *space, BlobSpaceShared *shared, const BlobFreedExtent *ext
 }
 
 XLogRecPtr
-blob_space_free(BlobSpace *space, const BlobFreedExtent *extents, int count,
+blob_store_free(BlobStore *store, const BlobFreedExtent *extents, int count,
 				TransactionId horizon, uint64 *freed_pages)
 {
-	BlobSpaceShared *shared = blob_space_shared(&space->id);
+	BlobStoreShared *shared = blob_store_shared(&store->id);
 	XLogRecPtr	lsn = InvalidXLogRecPtr;
 
 	Assert(!RecoveryInProgress());
-	Assert(space->lock_mode >= RowExclusiveLock);
+	Assert(store->lock_mode >= RowExclusiveLock);
 
 	*freed_pages = 0;
 	if (!shared->loaded)
-		blob_space_load(space, shared);
+		blob_store_load(store, shared);
 	/* What waits is sorted by checkpoints, so look at it as often as it grows. */
-	(void) blob_space_mature(shared);
+	(void) blob_store_mature(shared);
 	for (int done = 0; done < count;)
 	{
 		int			batch = blob_map_free_batch(extents + done, count - done);
 
 		CHECK_FOR_INTERRUPTS();
-		lsn = free_batch(space, shared, extents + done, batch, horizon, freed_pages);
+		lsn = free_batch(store, shared, extents + done, batch, horizon, freed_pages);
 		done += batch;
 	}
 	return lsn;
 }
 
 static void
-freeing_tag(LOCKTAG *tag, const BlobSpace *space)
+freeing_tag(LOCKTAG *tag, const BlobStore *store)
 {
-	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, RelationRelationId, RelationGetRelid(space->map),
-					   BLOB_SPACE_FREEING_LOCK);
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, RelationRelationId, RelationGetRelid(store->map),
+					   BLOB_STORE_FREEING_LOCK);
 }
 
 bool
-blob_space_lock_freeing(BlobSpace *space, LOCKMODE lock_mode, bool wait)
+blob_store_lock_freeing(BlobStore *store, LOCKMODE lock_mode, bool wait)
 {
 	LOCKTAG		tag;
 
-	freeing_tag(&tag, space);
+	freeing_tag(&tag, store);
 	return LockAcquire(&tag, lock_mode, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
 }
 
 void
-blob_space_unlock_freeing(BlobSpace *space, LOCKMODE lock_mode)
+blob_store_unlock_freeing(BlobStore *store, LOCKMODE lock_mode)
 {
 	LOCKTAG		tag;
 
-	freeing_tag(&tag, space);
+	freeing_tag(&tag, store);
 	LockRelease(&tag, lock_mode, false);
 }
 
 /* No snapshot, here or on a standby, ever saw a reference to them: there is no horizon. */
 void
-blob_space_free_abandoned(BlobSpace *space, const BlobFreedExtent *extents, int count,
+blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *extents, int count,
 						  uint64 *freed_pages)
 {
-	BlobSpaceShared *shared = blob_space_shared(&space->id);
+	BlobStoreShared *shared = blob_store_shared(&store->id);
 
-	(void) blob_space_free(space, extents, count, InvalidTransactionId, freed_pages);
+	(void) blob_store_free(store, extents, count, InvalidTransactionId, freed_pages);
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	shared->allocated_pages -= Min(shared->allocated_pages, *freed_pages);
 	LWLockRelease(&shared->lock);
@@ -201,17 +201,17 @@ typedef struct TakenSegment
 } TakenSegment;
 
 static uint64
-count_absent(BlobSpaceShared *shared, BlobPageNo first_page, BlobPageNo end_page)
+count_absent(BlobStoreShared *shared, BlobPageNo first_page, BlobPageNo end_page)
 {
-	return blob_free_runs_count(blob_space_area, &shared->absent, first_page, end_page, NULL) +
-		blob_pending_count(blob_space_area, &shared->absent_pending, first_page, end_page, NULL);
+	return blob_free_runs_count(blob_store_area, &shared->absent, first_page, end_page, NULL) +
+		blob_pending_count(blob_store_area, &shared->absent_pending, first_page, end_page, NULL);
 }
 
 /*
  * Take a segment that has a file and no page in use from all sets.  Then nobody can allocate there.
  */
 static bool
-take_segment(BlobSpaceShared *shared, dsa_pointer *nodes, TakenSegment *segment)
+take_segment(BlobStoreShared *shared, dsa_pointer *nodes, TakenSegment *segment)
 {
 	BlobPageNo	first_page = segment->first_page;
 	BlobPageNo	end_page = segment->end_page;
@@ -221,17 +221,17 @@ take_segment(BlobSpaceShared *shared, dsa_pointer *nodes, TakenSegment *segment)
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	absent = count_absent(shared, first_page, end_page);
-	present = blob_free_runs_count(blob_space_area, &shared->free_runs, first_page, end_page,
+	present = blob_free_runs_count(blob_store_area, &shared->free_runs, first_page, end_page,
 								   NULL) +
-		blob_pending_count(blob_space_area, &shared->pending, first_page, end_page, NULL);
+		blob_pending_count(blob_store_area, &shared->pending, first_page, end_page, NULL);
 	is_ours = present > 0 && present + absent == end_page - first_page;
 	if (is_ours)
 	{
-		(void) blob_free_runs_cut(blob_space_area, &shared->free_runs, nodes, first_page,
+		(void) blob_free_runs_cut(blob_store_area, &shared->free_runs, nodes, first_page,
 								  end_page);
-		(void) blob_pending_cut(blob_space_area, &shared->pending, nodes, first_page, end_page);
-		(void) blob_free_runs_cut(blob_space_area, &shared->absent, nodes, first_page, end_page);
-		(void) blob_pending_cut(blob_space_area, &shared->absent_pending, nodes, first_page,
+		(void) blob_pending_cut(blob_store_area, &shared->pending, nodes, first_page, end_page);
+		(void) blob_free_runs_cut(blob_store_area, &shared->absent, nodes, first_page, end_page);
+		(void) blob_pending_cut(blob_store_area, &shared->absent_pending, nodes, first_page,
 								end_page);
 		segment->absent_page = end_page - absent;
 	}
@@ -241,17 +241,17 @@ take_segment(BlobSpaceShared *shared, dsa_pointer *nodes, TakenSegment *segment)
 
 /* Put a segment from absent_page on among the absent ones, the rest among the free ones. */
 static void
-put_segment(BlobSpaceShared *shared, dsa_pointer *nodes, const TakenSegment *segment,
+put_segment(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *segment,
 			XLogRecPtr lsn)
 {
 	XLogRecPtr	started_redo = GetRedoRecPtr();
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	if (segment->absent_page > segment->first_page)
-		blob_pending_give(blob_space_area, &shared->pending, nodes, lsn, started_redo,
+		blob_pending_give(blob_store_area, &shared->pending, nodes, lsn, started_redo,
 						  segment->first_page, segment->absent_page - segment->first_page);
 	if (segment->end_page > segment->absent_page)
-		blob_pending_give(blob_space_area, &shared->absent_pending, nodes, lsn, started_redo,
+		blob_pending_give(blob_store_area, &shared->absent_pending, nodes, lsn, started_redo,
 						  segment->absent_page, segment->end_page - segment->absent_page);
 	LWLockRelease(&shared->lock);
 }
@@ -261,20 +261,20 @@ put_segment(BlobSpaceShared *shared, dsa_pointer *nodes, const TakenSegment *seg
  * goes, then, after a completed checkpoint past the record, the number may be used again.
  */
 static void
-remove_taken(BlobSpace *space, BlobSpaceShared *shared, dsa_pointer *nodes, TakenSegment *segment)
+remove_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, TakenSegment *segment)
 {
 	uint32		segment_no = blob_segment_of(segment->first_page);
 	XLogRecPtr	lsn;
 
 	PG_TRY();
 	{
-		lsn = blob_map_set_absent(space->map, segment_no, segment->absent_page);
+		lsn = blob_map_set_absent(store->map, segment_no, segment->absent_page);
 	}
 	PG_CATCH();
 	{
 		/* Nothing was logged.  Some of it may have waited, so all of it waits. */
 		put_segment(shared, nodes, segment, GetXLogInsertRecPtr());
-		blob_free_runs_release(blob_space_area, *nodes);
+		blob_free_runs_release(blob_store_area, *nodes);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -283,12 +283,12 @@ remove_taken(BlobSpace *space, BlobSpaceShared *shared, dsa_pointer *nodes, Take
 	put_segment(shared, nodes, segment, lsn);
 	XLogFlush(lsn);
 	/* A file that cannot be removed does no harm; loading tries again. */
-	(void) blob_segment_remove(&space->id, segment_no);
+	(void) blob_segment_remove(&store->id, segment_no);
 }
 
 /* Remove the file of a segment if nothing is allocated there. */
 static bool
-reclaim_segment(BlobSpace *space, BlobSpaceShared *shared, uint32 segment_no)
+reclaim_segment(BlobStore *store, BlobStoreShared *shared, uint32 segment_no)
 {
 	TakenSegment segment = {
 		.first_page = segment_no * BLOB_SEGMENT_PAGES,
@@ -299,28 +299,28 @@ reclaim_segment(BlobSpace *space, BlobSpaceShared *shared, uint32 segment_no)
 
 	/* Reservations are serialised with removals. */
 	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
-	nodes = blob_free_runs_reserve(blob_space_area, SEGMENT_NODES);
+	nodes = blob_free_runs_reserve(blob_store_area, SEGMENT_NODES);
 	taken = take_segment(shared, &nodes, &segment);
 	if (taken)
-		remove_taken(space, shared, &nodes, &segment);
-	blob_free_runs_release(blob_space_area, nodes);
+		remove_taken(store, shared, &nodes, &segment);
+	blob_free_runs_release(blob_store_area, nodes);
 	LWLockRelease(&shared->growth_lock);
 	return taken;
 }
 
 int
-blob_space_reclaim(BlobSpace *space)
+blob_store_reclaim(BlobStore *store)
 {
-	BlobSpaceShared *shared = blob_space_shared(&space->id);
+	BlobStoreShared *shared = blob_store_shared(&store->id);
 	BlobPageNo	end_page;
 	int			removed = 0;
 
 	Assert(!RecoveryInProgress());
-	Assert(space->lock_mode >= RowExclusiveLock);
+	Assert(store->lock_mode >= RowExclusiveLock);
 
 	if (!shared->loaded)
-		blob_space_load(space, shared);
-	(void) blob_space_mature(shared);
+		blob_store_load(store, shared);
+	(void) blob_store_mature(shared);
 
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	end_page = shared->reserved_pages;
@@ -329,25 +329,25 @@ blob_space_reclaim(BlobSpace *space)
 	for (BlobPageNo page = 0; page + BLOB_SEGMENT_PAGES <= end_page; page += BLOB_SEGMENT_PAGES)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (reclaim_segment(space, shared, blob_segment_of(page)))
+		if (reclaim_segment(store, shared, blob_segment_of(page)))
 			removed++;
 	}
-	blob_space_ask_for_checkpoint(shared);
+	blob_store_ask_for_checkpoint(shared);
 	return removed;
 }
 
 uint64
-blob_space_pending_pages(BlobSpace *space, BlobPageNo first_page, BlobPageNo end_page)
+blob_store_pending_pages(BlobStore *store, BlobPageNo first_page, BlobPageNo end_page)
 {
-	BlobSpaceShared *shared = blob_space_shared(&space->id);
+	BlobStoreShared *shared = blob_store_shared(&store->id);
 	uint64		pages;
 
 	if (RecoveryInProgress())
 		return 0;
 	if (!shared->loaded)
-		blob_space_load(space, shared);
+		blob_store_load(store, shared);
 	LWLockAcquire(&shared->lock, LW_SHARED);
-	pages = blob_pending_count(blob_space_area, &shared->pending, first_page, end_page, NULL);
+	pages = blob_pending_count(blob_store_area, &shared->pending, first_page, end_page, NULL);
 	LWLockRelease(&shared->lock);
 	return pages;
 }
@@ -360,9 +360,9 @@ blob_space_pending_pages(BlobSpace *space, BlobPageNo first_page, BlobPageNo end
  * again, and standbys would keep their files.
  */
 bool
-blob_space_drop(const BlobSpaceId *id)
+blob_store_drop(const BlobStoreId *id)
 {
 	XLogFlush(blob_wal_log_drop(id));
-	blob_space_forget(id);
+	blob_store_forget(id);
 	return blob_segment_remove_dir(id);
 }

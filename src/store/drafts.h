@@ -1,5 +1,5 @@
 /*
- * space/drafts.h
+ * store/drafts.h
  *	  Extents of values that are not complete yet, and those that never became complete.
  *
  * A *draft* lists what was allocated for a value that is being made.  No descriptor names these
@@ -17,7 +17,7 @@
 #include "core/page.h"
 #include "core/tier.h"
 #include "lib/ilist.h"
-#include "space/map.h"
+#include "store/map.h"
 #include "utils/palloc.h"
 
 typedef struct BlobDraft
@@ -25,7 +25,7 @@ typedef struct BlobDraft
 	dlist_node	node;			/* in the list of abandoned ones, if it is one */
 	MemoryContext guard;		/* empty; ends with the context that the draft belongs to */
 	MemoryContextCallback at_end;	/* of the guard */
-	BlobSpaceId space;			/* of all entries */
+	BlobStoreId store;			/* of all entries */
 	int			count;
 	int			dropped_count;	/* the first entries: the value does not use them */
 	int			capacity;
@@ -39,7 +39,7 @@ extern BlobDraft *blob_draft_begin(MemoryContext context);
  * Enter extents that are about to be logged as allocated.  May fail for want of memory, so it comes
  * before that: an entry that the map does not have is skipped when the draft is freed.
  */
-extern void blob_draft_enter(BlobDraft *draft, const BlobSpaceId *space, const BlobExtent *extents,
+extern void blob_draft_enter(BlobDraft *draft, const BlobStoreId *store, const BlobExtent *extents,
 							 int count);
 
 /* The value does not use this extent: it stays in the draft when the value is complete. */

@@ -1,13 +1,13 @@
 /*
- * space/map.c
- *	  Reading and changing the extent map, see space/map.h and the README of this folder.
+ * store/map.c
+ *	  Reading and changing the extent map, see store/map.h and the README of this folder.
  */
 #include "postgres.h"
 
 #include "access/xlog.h"
 #include "common/pg_prng.h"
 #include "miscadmin.h"
-#include "space/map.h"
+#include "store/map.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
@@ -17,7 +17,7 @@
 /* What rd_amcache holds; PostgreSQL frees it with the relation's cache entry. */
 typedef struct MapCache
 {
-	BlobSpaceId space;
+	BlobStoreId store;
 	BlockNumber block_count;	/* a lower bound: maps never shrink */
 } MapCache;
 
@@ -42,7 +42,7 @@ void
 blob_map_create(Relation map)
 {
 	BlobMapMeta meta;
-	BlobSpaceId space;
+	BlobStoreId store;
 	Buffer		buffer;
 
 	if (RelationGetNumberOfBlocks(map) != 0)
@@ -51,8 +51,8 @@ blob_map_create(Relation map)
 				 errmsg("the extent map \"%s\" exists already", RelationGetRelationName(map))));
 
 	fill_new_meta(&meta);
-	space.dboid = meta.dboid;
-	space.incarnation = meta.incarnation;
+	store.dboid = meta.dboid;
+	store.incarnation = meta.incarnation;
 	buffer = ReadBufferExtended(map, MAIN_FORKNUM, P_NEW, RBM_ZERO_AND_LOCK, NULL);
 	Assert(BufferGetBlockNumber(buffer) == BLOB_MAP_META_BLOCK);
 
@@ -60,7 +60,7 @@ blob_map_create(Relation map)
 	blob_map_page_init(BufferGetPage(buffer));
 	blob_map_page_set_meta(BufferGetPage(buffer), &meta);
 	MarkBufferDirty(buffer);
-	blob_wal_log_meta(&space, buffer, true, &meta, sizeof(meta), meta.generation_limit);
+	blob_wal_log_meta(&store, buffer, true, &meta, sizeof(meta), meta.generation_limit);
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(buffer);
 }
@@ -114,17 +114,17 @@ get_cache(Relation map)
 
 		blob_map_read_meta(map, &meta);
 		cache = MemoryContextAllocZero(CacheMemoryContext, sizeof(*cache));
-		cache->space.dboid = MyDatabaseId;
-		cache->space.incarnation = meta.incarnation;
+		cache->store.dboid = MyDatabaseId;
+		cache->store.incarnation = meta.incarnation;
 		map->rd_amcache = cache;
 	}
 	return map->rd_amcache;
 }
 
-BlobSpaceId
-blob_map_space_id(Relation map)
+BlobStoreId
+blob_map_store_id(Relation map)
 {
-	return get_cache(map)->space;
+	return get_cache(map)->store;
 }
 
 /* Lock the meta page for a change; gives its present content. */
@@ -141,7 +141,7 @@ lock_meta(Relation map, BlobMapMeta *meta)
 void
 blob_map_set_generation_limit(Relation map, BlobGeneration limit)
 {
-	BlobSpaceId space = blob_map_space_id(map);
+	BlobStoreId store = blob_map_store_id(map);
 	BlobMapMeta meta;
 	Buffer		buffer = lock_meta(map, &meta);
 
@@ -151,7 +151,7 @@ blob_map_set_generation_limit(Relation map, BlobGeneration limit)
 	meta.generation_limit = limit;
 	blob_map_page_set_meta(BufferGetPage(buffer), &meta);
 	MarkBufferDirty(buffer);
-	blob_wal_log_meta(&space, buffer, false, &meta, sizeof(meta), limit);
+	blob_wal_log_meta(&store, buffer, false, &meta, sizeof(meta), limit);
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(buffer);
 }
@@ -159,7 +159,7 @@ blob_map_set_generation_limit(Relation map, BlobGeneration limit)
 void
 blob_map_set_reserved(Relation map, BlobPageNo end_page)
 {
-	BlobSpaceId space = blob_map_space_id(map);
+	BlobStoreId store = blob_map_store_id(map);
 	BlobMapMeta meta;
 	Buffer		buffer = lock_meta(map, &meta);
 	BlobPageNo	first_page = meta.reserved_pages;
@@ -171,7 +171,7 @@ blob_map_set_reserved(Relation map, BlobPageNo end_page)
 	meta.dboid = MyDatabaseId;	/* an empty store may come from a template */
 	blob_map_page_set_meta(BufferGetPage(buffer), &meta);
 	MarkBufferDirty(buffer);
-	blob_wal_log_segment(&space, buffer, &meta, sizeof(meta), first_page, end_page);
+	blob_wal_log_segment(&store, buffer, &meta, sizeof(meta), first_page, end_page);
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(buffer);
 }
@@ -304,7 +304,7 @@ apply_block(BlobWalMapBlock *block)
  * ascending order, so that two allocations cannot deadlock.
  */
 static void
-allocate_batch(Relation map, const BlobSpaceId *space, const BlobExtent *extents,
+allocate_batch(Relation map, const BlobStoreId *store, const BlobExtent *extents,
 			   const ExtentChange *sorted, int count)
 {
 	BlobWalMapBlock blocks[BLOB_WAL_ALLOC_MAX_BLOCKS];
@@ -331,14 +331,14 @@ allocate_batch(Relation map, const BlobSpaceId *space, const BlobExtent *extents
 	START_CRIT_SECTION();
 	for (int i = 0; i < block_count; i++)
 		apply_block(&blocks[i]);
-	blob_wal_log_alloc(space, blocks, block_count, extents, count);
+	blob_wal_log_alloc(store, blocks, block_count, extents, count);
 	END_CRIT_SECTION();
 	for (int i = 0; i < block_count; i++)
 		UnlockReleaseBuffer(blocks[i].buffer);
 }
 
 void
-blob_map_allocate(Relation map, const BlobSpaceId *space, const BlobExtent *extents,
+blob_map_allocate(Relation map, const BlobStoreId *store, const BlobExtent *extents,
 				  int extent_count, int first_extent_no, uint64 size_bytes,
 				  int *logged_count)
 {
@@ -352,7 +352,7 @@ blob_map_allocate(Relation map, const BlobSpaceId *space, const BlobExtent *exte
 		const BlobExtent *batch = extents + *logged_count;
 
 		make_changes(batch, count, first_extent_no + *logged_count, &left_bytes, changes);
-		allocate_batch(map, space, batch, changes, count);
+		allocate_batch(map, store, batch, changes, count);
 		*logged_count += count;
 	}
 }
@@ -382,7 +382,7 @@ static void
 change_entry(Relation map, uint8 info, Buffer buffer, const BlobExtent *extent,
 			 const BlobMapEntry *entry, uint64 from_bytes, uint64 to_bytes)
 {
-	BlobSpaceId space = blob_map_space_id(map);
+	BlobStoreId store = blob_map_store_id(map);
 	BlobWalClaim record = {
 		.first_page = extent->first_page,
 		.generation = blob_map_entry_generation(entry),
@@ -398,7 +398,7 @@ change_entry(Relation map, uint8 info, Buffer buffer, const BlobExtent *extent,
 	START_CRIT_SECTION();
 	blob_map_page_set(BufferGetPage(buffer), change.slot, entry);
 	MarkBufferDirty(buffer);
-	blob_wal_log_claim(&space, info, &record, buffer, &change);
+	blob_wal_log_claim(&store, info, &record, buffer, &change);
 	END_CRIT_SECTION();
 }
 
@@ -412,7 +412,7 @@ blob_map_claim(Relation map, BlobExtent *extent, BlobGeneration max_generation,
 
 	Assert(from_bytes < to_bytes && to_bytes <= extent->pages * BLOB_PAGE_SIZE);
 
-	(void) blob_map_space_id(map);	/* may read the meta page: not under the lock */
+	(void) blob_map_store_id(map);	/* may read the meta page: not under the lock */
 	buffer = lock_entry(map, extent, &entry);
 	if (blob_map_entry_state(&entry) != BLOB_MAP_TIER ||
 		blob_map_entry_pages(&entry) != extent->pages ||
@@ -440,7 +440,7 @@ blob_map_trim(Relation map, const BlobExtent *extent, uint64 pages)
 
 	Assert(pages > 0 && pages < extent->pages);
 
-	(void) blob_map_space_id(map);
+	(void) blob_map_store_id(map);
 	buffer = lock_entry(map, extent, &entry);
 	if (!blob_map_entry_is_extent(&entry) ||
 		blob_map_entry_generation(&entry) != extent->generation ||
@@ -540,7 +540,7 @@ XLogRecPtr
 blob_map_free(Relation map, const BlobFreedExtent *extents, int count, TransactionId horizon,
 			  uint64 *pages)
 {
-	BlobSpaceId space = blob_map_space_id(map);
+	BlobStoreId store = blob_map_store_id(map);
 	static const BlobMapEntry no_entry;
 	BlobWalFree record = {.extent_count = count, .horizon = horizon};
 	BlobWalFreeBlock blocks[BLOB_WAL_FREE_MAX_BLOCKS];
@@ -572,7 +572,7 @@ blob_map_free(Relation map, const BlobFreedExtent *extents, int count, Transacti
 			blob_map_page_set(BufferGetPage(blocks[i].buffer), blocks[i].slots[k], &no_entry);
 		MarkBufferDirty(blocks[i].buffer);
 	}
-	lsn = blob_wal_log_free(&space, &record, blocks, block_count);
+	lsn = blob_wal_log_free(&store, &record, blocks, block_count);
 	END_CRIT_SECTION();
 	for (int i = 0; i < block_count; i++)
 		UnlockReleaseBuffer(blocks[i].buffer);
@@ -589,7 +589,7 @@ static XLogRecPtr
 change_absence(Relation map, uint8 info, BlobPageNo first_page, BlobPageNo end_page,
 			   const BlobPageNo *changed, const uint64 *pages, int count)
 {
-	BlobSpaceId space = blob_map_space_id(map);
+	BlobStoreId store = blob_map_store_id(map);
 	BlobWalMapBlock blocks[2];
 	BlobWalMapChange changes[2];
 	int			block_count = 0;
@@ -620,7 +620,7 @@ change_absence(Relation map, uint8 info, BlobPageNo first_page, BlobPageNo end_p
 	START_CRIT_SECTION();
 	for (int i = 0; i < block_count; i++)
 		apply_block(&blocks[i]);
-	lsn = blob_wal_log_absence(&space, info, first_page, end_page, blocks, block_count);
+	lsn = blob_wal_log_absence(&store, info, first_page, end_page, blocks, block_count);
 	END_CRIT_SECTION();
 	for (int i = 0; i < block_count; i++)
 		UnlockReleaseBuffer(blocks[i].buffer);

@@ -1,14 +1,14 @@
 /*
- * space/map.h
+ * store/map.h
  *	  The extent map: which extents are allocated, by which generation.  A relation of the table
- *	  access method blobext_map (space/map_am.c), pages in shared buffers.
+ *	  access method blobext_map (store/map_am.c), pages in shared buffers.
  */
 #ifndef BLOB_MAP_H
 #define BLOB_MAP_H
 
 #include "catalog/pg_class.h"
 #include "core/compat.h"
-#include "space/map_page.h"
+#include "store/map_page.h"
 #include "storage/bufmgr.h"
 #include "utils/relcache.h"
 
@@ -19,7 +19,7 @@ extern void blob_map_create(Relation map);
 extern void blob_map_read_meta(Relation map, BlobMapMeta *meta);
 
 /* The store's identity, cached with the relation. */
-extern BlobSpaceId blob_map_space_id(Relation map);
+extern BlobStoreId blob_map_store_id(Relation map);
 
 /*
  * map_am.c: whose its access method is.  Is this row of pg_class that of the map, in the script
@@ -48,7 +48,7 @@ extern void blob_map_prefetch(Relation map, BlobPageNo first_page);
  * first_extent_no on; size_bytes of content fill them from the first on (fill marks).  On an
  * error *logged_count says how many of the extents, from the first on, are in the map all the same.
  */
-extern void blob_map_allocate(Relation map, const BlobSpaceId *space, const BlobExtent *extents,
+extern void blob_map_allocate(Relation map, const BlobStoreId *store, const BlobExtent *extents,
 							  int extent_count, int first_extent_no, uint64 size_bytes,
 							  int *logged_count);
 

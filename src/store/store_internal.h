@@ -1,23 +1,23 @@
 /*
- * space/space_internal.h
- *	  What the files of the allocator share: space.c, grow.c, reclaim.c.
+ * store/store_internal.h
+ *	  What the files of the allocator share: store.c, grow.c, reclaim.c.
  */
-#ifndef BLOB_SPACE_INTERNAL_H
-#define BLOB_SPACE_INTERNAL_H
+#ifndef BLOB_STORE_INTERNAL_H
+#define BLOB_STORE_INTERNAL_H
 
 #include "datatype/timestamp.h"
-#include "space/free_runs.h"
-#include "space/pending.h"
-#include "space/space.h"
+#include "store/free_runs.h"
+#include "store/pending.h"
+#include "store/store.h"
 #include "storage/lwlock.h"
 
 /*
  * One per store.  Each page below reserved_pages is in an allocated extent, in one of the four
  * sets, or in the hands of a process that moves it from one to another.
  */
-typedef struct BlobSpaceShared
+typedef struct BlobStoreShared
 {
-	BlobSpaceId id;				/* hash key */
+	BlobStoreId id;				/* hash key */
 	LWLock		lock;			/* protects all below */
 	LWLock		growth_lock;
 	bool		loaded;			/* changes under both locks */
@@ -32,48 +32,48 @@ typedef struct BlobSpaceShared
 	bool		checkpoint_awaited; /* and not yet seen to be complete */
 	int			checkpoint_pause_ms;	/* until the next one may be asked for */
 	uint64		allocated_pages;	/* given out since the start, less freed abandoned ones */
-} BlobSpaceShared;
+} BlobStoreShared;
 
-/* This backend's attachment to the memory of all sets; valid after blob_space_shared(). */
-extern PGDLLEXPORT dsa_area *blob_space_area;
+/* This backend's attachment to the memory of all sets; valid after blob_store_shared(). */
+extern PGDLLEXPORT dsa_area *blob_store_area;
 
 /* The shared part of a store; made on first use. */
-extern PGDLLEXPORT BlobSpaceShared *blob_space_shared(const BlobSpaceId *id);
+extern PGDLLEXPORT BlobStoreShared *blob_store_shared(const BlobStoreId *id);
 
 /*
  * Give up the shared part of a store, if there is one.  Who has a pointer to one has its map
  * locked; the map is gone.
  */
-extern void blob_space_forget(const BlobSpaceId *id);
+extern void blob_store_forget(const BlobStoreId *id);
 
-/* Find the free space in the map, once after each start of the server (space/grow.c). */
-extern void blob_space_load(BlobSpace *space, BlobSpaceShared *shared);
+/* Find the free space in the map, once after each start of the server (store/grow.c). */
+extern void blob_store_load(BlobStore *store, BlobStoreShared *shared);
 
 /*
  * Reserve disk space for at least needed_pages in one run, unless somebody just did.  Asks for a
  * checkpoint where enough freed space waits for one; *may_wait: may wait for it instead of growing
  * where the disk is full, and becomes false then.
  */
-extern void blob_space_grow(BlobSpace *space, BlobSpaceShared *shared, uint64 needed_pages,
+extern void blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages,
 							bool *may_wait);
 
 /*
  * After freeing: ask for a checkpoint if more waits for one than is free, and it is worth it.  When
  * one is seen to be complete, to be told, as its length says when the next one may be asked for.
  */
-extern void blob_space_ask_for_checkpoint(BlobSpaceShared *shared);
-extern void blob_space_checkpoint_was_seen(BlobSpaceShared *shared);
+extern void blob_store_ask_for_checkpoint(BlobStoreShared *shared);
+extern void blob_store_checkpoint_was_seen(BlobStoreShared *shared);
 
 /* Make sure that so many more generations can be drawn. */
-extern void blob_space_reserve_generations(BlobSpace *space, BlobSpaceShared *shared, int count);
+extern void blob_store_reserve_generations(BlobStore *store, BlobStoreShared *shared, int count);
 
-/* Redo pointer of the last completed checkpoint (space/reclaim.c). */
-extern XLogRecPtr blob_space_completed_redo(void);
+/* Redo pointer of the last completed checkpoint (store/reclaim.c). */
+extern XLogRecPtr blob_store_completed_redo(void);
 
 /*
  * Make pages and segment numbers available that a completed checkpoint has covered meanwhile;
  * false if there are none.
  */
-extern bool blob_space_mature(BlobSpaceShared *shared);
+extern bool blob_store_mature(BlobStoreShared *shared);
 
-#endif							/* BLOB_SPACE_INTERNAL_H */
+#endif							/* BLOB_STORE_INTERNAL_H */

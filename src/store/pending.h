@@ -1,5 +1,5 @@
 /*
- * space/pending.h
+ * store/pending.h
  *	  Pages that were freed, and must not be used again before a checkpoint has covered that.
  *
  * Runs wait in a few batches, each with the position in the WAL of the last of its records.  A
@@ -12,7 +12,7 @@
 #define BLOB_PENDING_H
 
 #include "access/xlogdefs.h"
-#include "space/free_runs.h"
+#include "store/free_runs.h"
 
 /* One that waits for a running checkpoint, one open, and some for whoever does not look. */
 #define BLOB_PENDING_BATCHES 4

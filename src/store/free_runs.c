@@ -1,11 +1,11 @@
 /*
- * space/free_runs.c
- *	  Treap of free runs in dynamic shared memory, see space/free_runs.h.
+ * store/free_runs.c
+ *	  Treap of free runs in dynamic shared memory, see store/free_runs.h.
  */
 #include "postgres.h"
 
 #include "common/hashfn.h"
-#include "space/free_runs.h"
+#include "store/free_runs.h"
 
 typedef struct Run
 {

@@ -1,5 +1,5 @@
 /*
- * unit_space.c
+ * unit_store.c
  *	  SQL functions for tests that call the allocator of the running extension: extents without
  *	  content, freed without the collector.
  *
@@ -13,18 +13,18 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "space/space_internal.h"
+#include "store/store_internal.h"
 #include "storage/lock.h"
 #include "utils/array.h"
 #include "utils/pg_lsn.h"
 #include "utils/rel.h"
 
-PG_FUNCTION_INFO_V1(unit_space_allocate);
-PG_FUNCTION_INFO_V1(unit_space_free);
-PG_FUNCTION_INFO_V1(unit_space_reclaim);
-PG_FUNCTION_INFO_V1(unit_space_cutoff);
-PG_FUNCTION_INFO_V1(unit_space_longest);
-PG_FUNCTION_INFO_V1(unit_space_lock_freeing);
+PG_FUNCTION_INFO_V1(unit_store_allocate);
+PG_FUNCTION_INFO_V1(unit_store_free);
+PG_FUNCTION_INFO_V1(unit_store_reclaim);
+PG_FUNCTION_INFO_V1(unit_store_cutoff);
+PG_FUNCTION_INFO_V1(unit_store_longest);
+PG_FUNCTION_INFO_V1(unit_store_lock_freeing);
 
 /* The function of the extension's library. */
 #define IN_EXTENSION(name) \
@@ -32,29 +32,29 @@ PG_FUNCTION_INFO_V1(unit_space_lock_freeing);
 
 /* Argument: pages. Allocates a tail extent of so many; returns its first page. */
 Datum
-unit_space_allocate(PG_FUNCTION_ARGS)
+unit_store_allocate(PG_FUNCTION_ARGS)
 {
 	BlobTierPlan plan = {
 		.total_pages = PG_GETARG_INT64(0),
 		.tail_pages = PG_GETARG_INT64(0)
 	};
 	BlobExtent	extents[1];
-	BlobSpace	space;
+	BlobStore	store;
 
 	(void) GetTopTransactionId();
-	IN_EXTENSION(blob_space_open) (&space, RowExclusiveLock);
-	(void) IN_EXTENSION(blob_space_allocate) (&space, &plan, plan.total_pages * BLOB_PAGE_SIZE,
+	IN_EXTENSION(blob_store_open) (&store, RowExclusiveLock);
+	(void) IN_EXTENSION(blob_store_allocate) (&store, &plan, plan.total_pages * BLOB_PAGE_SIZE,
 											  NULL, extents);
-	IN_EXTENSION(blob_space_close) (&space);
+	IN_EXTENSION(blob_store_close) (&store);
 	PG_RETURN_INT64(extents[0].first_page);
 }
 
 /* Arguments: first pages in ascending order, generations, horizon. Returns the record's end. */
 Datum
-unit_space_free(PG_FUNCTION_ARGS)
+unit_store_free(PG_FUNCTION_ARGS)
 {
 	BlobFreedExtent *extents;
-	BlobSpace	space;
+	BlobStore	store;
 	Datum	   *pages;
 	Datum	   *generations;
 	int			count;
@@ -74,36 +74,36 @@ unit_space_free(PG_FUNCTION_ARGS)
 		extents[i].first_page = DatumGetInt64(pages[i]);
 		extents[i].generation = DatumGetInt64(generations[i]);
 	}
-	IN_EXTENSION(blob_space_open) (&space, RowExclusiveLock);
-	lsn = IN_EXTENSION(blob_space_free) (&space, extents, count, PG_GETARG_TRANSACTIONID(2),
+	IN_EXTENSION(blob_store_open) (&store, RowExclusiveLock);
+	lsn = IN_EXTENSION(blob_store_free) (&store, extents, count, PG_GETARG_TRANSACTIONID(2),
 										 &freed_pages);
-	IN_EXTENSION(blob_space_close) (&space);
+	IN_EXTENSION(blob_store_close) (&store);
 	XLogFlush(lsn);				/* as the collector does */
 	PG_RETURN_LSN(lsn);
 }
 
 /* Returns the number of files removed. */
 Datum
-unit_space_reclaim(PG_FUNCTION_ARGS)
+unit_store_reclaim(PG_FUNCTION_ARGS)
 {
-	BlobSpace	space;
+	BlobStore	store;
 	int			removed;
 
-	IN_EXTENSION(blob_space_open) (&space, RowExclusiveLock);
-	removed = IN_EXTENSION(blob_space_reclaim) (&space);
-	IN_EXTENSION(blob_space_close) (&space);
+	IN_EXTENSION(blob_store_open) (&store, RowExclusiveLock);
+	removed = IN_EXTENSION(blob_store_reclaim) (&store);
+	IN_EXTENSION(blob_store_close) (&store);
 	PG_RETURN_INT32(removed);
 }
 
 Datum
-unit_space_cutoff(PG_FUNCTION_ARGS)
+unit_store_cutoff(PG_FUNCTION_ARGS)
 {
-	BlobSpace	space;
+	BlobStore	store;
 	BlobGeneration cutoff;
 
-	IN_EXTENSION(blob_space_open) (&space, AccessShareLock);
-	cutoff = IN_EXTENSION(blob_space_cutoff) (&space);
-	IN_EXTENSION(blob_space_close) (&space);
+	IN_EXTENSION(blob_store_open) (&store, AccessShareLock);
+	cutoff = IN_EXTENSION(blob_store_cutoff) (&store);
+	IN_EXTENSION(blob_store_close) (&store);
 	PG_RETURN_INT64(cutoff);
 }
 
@@ -112,37 +112,37 @@ unit_space_cutoff(PG_FUNCTION_ARGS)
  * Arguments: as the collector does, or an owner; take or release.
  */
 Datum
-unit_space_lock_freeing(PG_FUNCTION_ARGS)
+unit_store_lock_freeing(PG_FUNCTION_ARGS)
 {
 	LOCKMODE	mode = PG_GETARG_BOOL(0) ? ExclusiveLock : ShareLock;
-	BlobSpace	space;
+	BlobStore	store;
 	LOCKTAG		tag;
 
-	IN_EXTENSION(blob_space_open) (&space, AccessShareLock);
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, RelationGetRelid(space.map),
-					   BLOB_SPACE_FREEING_LOCK);
+	IN_EXTENSION(blob_store_open) (&store, AccessShareLock);
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, RelationGetRelid(store.map),
+					   BLOB_STORE_FREEING_LOCK);
 	if (PG_GETARG_BOOL(1))
 		(void) LockAcquire(&tag, mode, true, false);
 	else
 		(void) LockRelease(&tag, mode, true);
-	IN_EXTENSION(blob_space_close) (&space);
+	IN_EXTENSION(blob_store_close) (&store);
 	PG_RETURN_VOID();
 }
 
 /* Length of the longest free run. */
 Datum
-unit_space_longest(PG_FUNCTION_ARGS)
+unit_store_longest(PG_FUNCTION_ARGS)
 {
-	BlobSpace	space;
-	BlobSpaceShared *shared;
+	BlobStore	store;
+	BlobStoreShared *shared;
 	uint64		longest;
 
-	(void) unit_space_cutoff(fcinfo);	/* loads the free space */
-	IN_EXTENSION(blob_space_open) (&space, AccessShareLock);
-	shared = IN_EXTENSION(blob_space_shared) (&space.id);
+	(void) unit_store_cutoff(fcinfo);	/* loads the free space */
+	IN_EXTENSION(blob_store_open) (&store, AccessShareLock);
+	shared = IN_EXTENSION(blob_store_shared) (&store.id);
 	LWLockAcquire(&shared->lock, LW_SHARED);
-	longest = blob_free_runs_longest(*IN_EXTENSION(blob_space_area), &shared->free_runs);
+	longest = blob_free_runs_longest(*IN_EXTENSION(blob_store_area), &shared->free_runs);
 	LWLockRelease(&shared->lock);
-	IN_EXTENSION(blob_space_close) (&space);
+	IN_EXTENSION(blob_store_close) (&store);
 	PG_RETURN_INT64(longest);
 }

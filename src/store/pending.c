@@ -1,10 +1,10 @@
 /*
- * space/pending.c
- *	  Batches of freed runs that wait for a checkpoint, see space/pending.h.
+ * store/pending.c
+ *	  Batches of freed runs that wait for a checkpoint, see store/pending.h.
  */
 #include "postgres.h"
 
-#include "space/pending.h"
+#include "store/pending.h"
 
 static bool
 is_empty(const BlobPendingBatch *batch)

@@ -1,5 +1,5 @@
 /*
- * space/map_am.c
+ * store/map_am.c
  *	  Table access method blobext_map: what carries the extent map through PostgreSQL's commands.
  *
  * A map has no tuples and no transaction ids (relfrozenxid is invalid), so VACUUM and ANALYZE have
@@ -30,7 +30,7 @@
 #include "miscadmin.h"
 #include "replication/logicalworker.h"
 #include "replication/walsender.h"
-#include "space/map.h"
+#include "store/map.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "storage/smgr.h"
@@ -179,7 +179,7 @@ map_scan_begin(Relation relation, Snapshot snapshot, int key_count, struct ScanK
 	scan->base.rs_parallel = parallel_scan;
 	scan->block_count = is_the_map ? RelationGetNumberOfBlocks(relation) : 0;
 	if (scan->block_count > BLOB_MAP_META_BLOCK)
-		(void) blob_map_space_id(relation); /* error for a format we do not know */
+		(void) blob_map_store_id(relation); /* error for a format we do not know */
 	scan->slot = BLOB_MAP_ENTRIES;
 	return &scan->base;
 }

@@ -1,13 +1,13 @@
 /*
- * sql/space.c
+ * sql/space_view.c
  *	  View blobext_space: what the pages of each segment are used for.
  */
 #include "postgres.h"
 
 #include "fmgr.h"
 #include "funcapi.h"
-#include "space/map.h"
-#include "space/space.h"
+#include "store/map.h"
+#include "store/store.h"
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
@@ -26,7 +26,7 @@ typedef struct Counter
 typedef struct Usage
 {
 	ReturnSetInfo *result;
-	BlobSpace	space;
+	BlobStore	store;
 	BlobPageNo	segment_start;	/* of the segment that is being counted */
 	BlobPageNo	reserved_pages;
 	Counter		counters[BLOB_TIER_COUNT + 1];
@@ -72,7 +72,7 @@ finish_segment(Usage *usage)
 	put_row(usage, "absent", -1, -1, usage->absent_pages);
 	left -= Min(left, usage->absent_pages);
 	/* Others go on meanwhile: never show more than there is. */
-	pending = Min(left, blob_space_pending_pages(&usage->space, usage->segment_start, end_page));
+	pending = Min(left, blob_store_pending_pages(&usage->store, usage->segment_start, end_page));
 	put_row(usage, "pending", -1, -1, pending);
 	put_row(usage, "free", -1, -1, left - pending);
 
@@ -118,12 +118,12 @@ blobext_space_usage(PG_FUNCTION_ARGS)
 
 	InitMaterializedSRF(fcinfo, 0);
 	usage->result = (ReturnSetInfo *) fcinfo->resultinfo;
-	blob_space_open(&usage->space, AccessShareLock);
-	blob_map_read_meta(usage->space.map, &meta);
+	blob_store_open(&usage->store, AccessShareLock);
+	blob_map_read_meta(usage->store.map, &meta);
 	usage->reserved_pages = meta.reserved_pages;
-	blob_map_visit_all(usage->space.map, count_entry, usage);
+	blob_map_visit_all(usage->store.map, count_entry, usage);
 	while (usage->segment_start < usage->reserved_pages)
 		finish_segment(usage);
-	blob_space_close(&usage->space);
+	blob_store_close(&usage->store);
 	return (Datum) 0;
 }

@@ -1,5 +1,5 @@
 /*
- * space/grow.c
+ * store/grow.c
  *	  What takes the growth lock: loading the free space from the map, reserving more of the disk,
  *	  reserving generations.
  */
@@ -11,7 +11,7 @@
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "postmaster/bgwriter.h"
-#include "space/space_internal.h"
+#include "store/store_internal.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -47,7 +47,7 @@
  */
 typedef struct LoadState
 {
-	BlobSpaceShared *shared;
+	BlobStoreShared *shared;
 	XLogRecPtr	completed_redo;
 	XLogRecPtr	started_redo;
 	BlobPageNo	next_page;		/* pages below are dealt with */
@@ -75,11 +75,11 @@ load_pages(LoadState *state, BlobFreeRuns *runs, BlobPending *pending, BlobPageN
 		return;
 	if (lsn <= state->completed_redo)
 	{
-		blob_free_runs_give(blob_space_area, runs, first_page, end_page - first_page);
+		blob_free_runs_give(blob_store_area, runs, first_page, end_page - first_page);
 		return;
 	}
-	nodes = blob_free_runs_reserve(blob_space_area, 1);
-	blob_pending_give(blob_space_area, pending, &nodes, lsn, state->started_redo, first_page,
+	nodes = blob_free_runs_reserve(blob_store_area, 1);
+	blob_pending_give(blob_store_area, pending, &nodes, lsn, state->started_redo, first_page,
 					  end_page - first_page);
 }
 
@@ -149,17 +149,17 @@ load_map(Relation map, LoadState *state)
 
 /* Whoever logged that the segment has no file may have ended before he removed it. */
 static void
-remove_leftover(const BlobSpaceId *space, BlobSpaceShared *shared, uint32 segment_no)
+remove_leftover(const BlobStoreId *store, BlobStoreShared *shared, uint32 segment_no)
 {
 	BlobPageNo	first_page = segment_no * BLOB_SEGMENT_PAGES;
 	BlobPageNo	end_page = first_page + BLOB_SEGMENT_PAGES;
 	uint64		absent_pages;
 
-	absent_pages = blob_free_runs_count(blob_space_area, &shared->absent, first_page, end_page,
+	absent_pages = blob_free_runs_count(blob_store_area, &shared->absent, first_page, end_page,
 										NULL) +
-		blob_pending_count(blob_space_area, &shared->absent_pending, first_page, end_page, NULL);
-	if (absent_pages == BLOB_SEGMENT_PAGES && blob_segment_file_bytes(space, segment_no) >= 0)
-		(void) blob_segment_remove(space, segment_no);
+		blob_pending_count(blob_store_area, &shared->absent_pending, first_page, end_page, NULL);
+	if (absent_pages == BLOB_SEGMENT_PAGES && blob_segment_file_bytes(store, segment_no) >= 0)
+		(void) blob_segment_remove(store, segment_no);
 }
 
 /*
@@ -167,13 +167,13 @@ remove_leftover(const BlobSpaceId *space, BlobSpaceShared *shared, uint32 segmen
  * new files in which old values have zeros.
  */
 static void
-require_directory(const BlobSpaceId *space, const BlobMapMeta *meta)
+require_directory(const BlobStoreId *store, const BlobMapMeta *meta)
 {
 	char		path[MAXPGPATH];
 
-	if (meta->reserved_pages == 0 || blob_segment_dir_exists(space))
+	if (meta->reserved_pages == 0 || blob_segment_dir_exists(store))
 		return;
-	blob_segment_dir_path(path, sizeof(path), space);
+	blob_segment_dir_path(path, sizeof(path), store);
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_FILE),
 			 errmsg("the files of the extent store are missing"),
@@ -183,21 +183,21 @@ require_directory(const BlobSpaceId *space, const BlobMapMeta *meta)
 
 /* While loaded is false nobody else touches the members. */
 static void
-load(BlobSpace *space, BlobSpaceShared *shared)
+load(BlobStore *store, BlobStoreShared *shared)
 {
 	BlobMapMeta meta;
 	LoadState	state = {
 		.shared = shared,
-		.completed_redo = blob_space_completed_redo(),
+		.completed_redo = blob_store_completed_redo(),
 		.started_redo = GetRedoRecPtr()
 	};
 
-	blob_map_read_meta(space->map, &meta);
-	require_directory(&space->id, &meta);
-	blob_free_runs_clear(blob_space_area, &shared->free_runs);
-	blob_pending_clear(blob_space_area, &shared->pending);
-	blob_free_runs_clear(blob_space_area, &shared->absent);
-	blob_pending_clear(blob_space_area, &shared->absent_pending);
+	blob_map_read_meta(store->map, &meta);
+	require_directory(&store->id, &meta);
+	blob_free_runs_clear(blob_store_area, &shared->free_runs);
+	blob_pending_clear(blob_store_area, &shared->pending);
+	blob_free_runs_clear(blob_store_area, &shared->absent);
+	blob_pending_clear(blob_store_area, &shared->absent_pending);
 	shared->reserved_pages = meta.reserved_pages;
 	/* Those below the limit may have been given before a crash. */
 	shared->next_generation = shared->generation_limit = meta.generation_limit;
@@ -207,22 +207,22 @@ load(BlobSpace *space, BlobSpaceShared *shared)
 	 * it: pages that look free now, and must not be given out before those writes end.
 	 */
 	for (BlobPageNo page = 0; page < meta.reserved_pages; page += BLOB_SEGMENT_PAGES)
-		blob_segment_settle(&space->id, blob_segment_of(page));
+		blob_segment_settle(&store->id, blob_segment_of(page));
 
-	load_map(space->map, &state);
+	load_map(store->map, &state);
 	for (BlobPageNo page = 0; page < meta.reserved_pages; page += BLOB_SEGMENT_PAGES)
-		remove_leftover(&space->id, shared, blob_segment_of(page));
+		remove_leftover(&store->id, shared, blob_segment_of(page));
 }
 
 void
-blob_space_load(BlobSpace *space, BlobSpaceShared *shared)
+blob_store_load(BlobStore *store, BlobStoreShared *shared)
 {
 	Assert(!RecoveryInProgress());	/* replay changes the map behind our back */
 
 	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
 	if (!shared->loaded)
 	{
-		load(space, shared);
+		load(store, shared);
 		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 		shared->loaded = true;
 		LWLockRelease(&shared->lock);
@@ -244,10 +244,10 @@ typedef struct Situation
 } Situation;
 
 static void
-look(BlobSpaceShared *shared, Situation *now)
+look(BlobStoreShared *shared, Situation *now)
 {
 	LWLockAcquire(&shared->lock, LW_SHARED);
-	now->longest_pages = blob_free_runs_longest(blob_space_area, &shared->free_runs);
+	now->longest_pages = blob_free_runs_longest(blob_store_area, &shared->free_runs);
 	now->free_pages = shared->free_runs.page_count;
 	now->pending_pages = blob_pending_pages(&shared->pending);
 	now->oldest_pending = blob_pending_oldest(&shared->pending);
@@ -276,14 +276,14 @@ worth_pages(const Situation *now)
 }
 
 void
-blob_space_require_room(BlobSpace *space, uint64 pages)
+blob_store_require_room(BlobStore *store, uint64 pages)
 {
-	BlobSpaceShared *shared = blob_space_shared(&space->id);
+	BlobStoreShared *shared = blob_store_shared(&store->id);
 	Situation	now;
 	uint64		has_pages;
 
 	if (!shared->loaded)
-		blob_space_load(space, shared);
+		blob_store_load(store, shared);
 	look(shared, &now);
 	has_pages = now.free_pages + now.pending_pages;
 	if (pages <= has_pages || pages - has_pages <= disk_pages())
@@ -319,58 +319,58 @@ growth_pages(const Situation *now, uint64 needed_pages)
  * through its address only, so that it survives an error.
  */
 static void
-restore_files(BlobSpace *space, BlobPageNo end_page, BlobPageNo *restored)
+restore_files(BlobStore *store, BlobPageNo end_page, BlobPageNo *restored)
 {
 	while (*restored < end_page)
 	{
 		BlobPageNo	segment_end = (blob_segment_of(*restored) + 1) * BLOB_SEGMENT_PAGES;
 		BlobPageNo	stop = Min(end_page, segment_end);
 
-		blob_segment_reserve(&space->id, *restored, stop);
-		blob_map_set_restored(space->map, *restored, stop);
+		blob_segment_reserve(&store->id, *restored, stop);
+		blob_map_set_restored(store->map, *restored, stop);
 		*restored = stop;
 	}
 }
 
 /* What was restored becomes free, what was not stays absent. */
 static void
-give_restored(BlobSpaceShared *shared, dsa_pointer nodes, BlobPageNo first_page,
+give_restored(BlobStoreShared *shared, dsa_pointer nodes, BlobPageNo first_page,
 			  BlobPageNo restored, BlobPageNo end_page)
 {
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	if (restored > first_page)
-		blob_free_runs_give_reserved(blob_space_area, &shared->free_runs, &nodes, first_page,
+		blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, &nodes, first_page,
 									 restored - first_page);
 	if (end_page > restored)
-		blob_free_runs_give_reserved(blob_space_area, &shared->absent, &nodes, restored,
+		blob_free_runs_give_reserved(blob_store_area, &shared->absent, &nodes, restored,
 									 end_page - restored);
 	LWLockRelease(&shared->lock);
-	blob_free_runs_release(blob_space_area, nodes);
+	blob_free_runs_release(blob_store_area, nodes);
 }
 
 /* Grow where segments were removed, lowest first; false if no such place is large enough. */
 static bool
-grow_inside(BlobSpace *space, BlobSpaceShared *shared, uint64 min_pages, uint64 max_pages)
+grow_inside(BlobStore *store, BlobStoreShared *shared, uint64 min_pages, uint64 max_pages)
 {
-	dsa_pointer nodes = blob_free_runs_reserve(blob_space_area, 2);
+	dsa_pointer nodes = blob_free_runs_reserve(blob_store_area, 2);
 	BlobPageNo	first_page;
 	BlobPageNo	restored;
 	uint64		pages;
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	pages = blob_free_runs_take_some(blob_space_area, &shared->absent, min_pages, max_pages,
+	pages = blob_free_runs_take_some(blob_store_area, &shared->absent, min_pages, max_pages,
 									 &first_page);
 	LWLockRelease(&shared->lock);
 	if (pages == 0)
 	{
-		blob_free_runs_release(blob_space_area, nodes);
+		blob_free_runs_release(blob_store_area, nodes);
 		return false;
 	}
 
 	restored = first_page;
 	PG_TRY();
 	{
-		restore_files(space, first_page + pages, &restored);
+		restore_files(store, first_page + pages, &restored);
 	}
 	PG_CATCH();
 	{
@@ -383,7 +383,7 @@ grow_inside(BlobSpace *space, BlobSpaceShared *shared, uint64 min_pages, uint64 
 }
 
 static void
-grow_end(BlobSpace *space, BlobSpaceShared *shared, BlobPageNo first_page, uint64 pages)
+grow_end(BlobStore *store, BlobStoreShared *shared, BlobPageNo first_page, uint64 pages)
 {
 	dsa_pointer nodes;
 
@@ -391,22 +391,22 @@ grow_end(BlobSpace *space, BlobSpaceShared *shared, BlobPageNo first_page, uint6
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("the extent store of this database is full")));
-	nodes = blob_free_runs_reserve(blob_space_area, 1);
+	nodes = blob_free_runs_reserve(blob_store_area, 1);
 	PG_TRY();
 	{
-		blob_segment_reserve(&space->id, first_page, first_page + pages);
-		blob_map_set_reserved(space->map, first_page + pages);
+		blob_segment_reserve(&store->id, first_page, first_page + pages);
+		blob_map_set_reserved(store->map, first_page + pages);
 	}
 	PG_CATCH();
 	{
-		blob_free_runs_release(blob_space_area, nodes);
+		blob_free_runs_release(blob_store_area, nodes);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	shared->reserved_pages = first_page + pages;
-	blob_free_runs_give_reserved(blob_space_area, &shared->free_runs, &nodes, first_page, pages);
+	blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, &nodes, first_page, pages);
 	LWLockRelease(&shared->lock);
 }
 
@@ -417,7 +417,7 @@ grow_end(BlobSpace *space, BlobSpaceShared *shared, BlobPageNo first_page, uint6
  * a sixth of the time at most.  One that runs, but is spread over time, is hurried by this.
  */
 static bool
-wants_checkpoint(BlobSpaceShared *shared, const Situation *now)
+wants_checkpoint(BlobStoreShared *shared, const Situation *now)
 {
 	TimestampTz time = GetCurrentTimestamp();
 	bool		wants;
@@ -447,7 +447,7 @@ ask_for_checkpoint(const Situation *now, int flags)
 }
 
 void
-blob_space_ask_for_checkpoint(BlobSpaceShared *shared)
+blob_store_ask_for_checkpoint(BlobStoreShared *shared)
 {
 	Situation	now;
 
@@ -457,7 +457,7 @@ blob_space_ask_for_checkpoint(BlobSpaceShared *shared)
 }
 
 void
-blob_space_checkpoint_was_seen(BlobSpaceShared *shared)
+blob_store_checkpoint_was_seen(BlobStoreShared *shared)
 {
 	long		took_ms;
 
@@ -475,7 +475,7 @@ blob_space_checkpoint_was_seen(BlobSpaceShared *shared)
 }
 
 void
-blob_space_grow(BlobSpace *space, BlobSpaceShared *shared, uint64 needed_pages, bool *may_wait)
+blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, bool *may_wait)
 {
 	Situation	now;
 	int			flags = CHECKPOINT_IMMEDIATE;
@@ -501,8 +501,8 @@ blob_space_grow(BlobSpace *space, BlobSpaceShared *shared, uint64 needed_pages, 
 		uint64		pages = growth_pages(&now, needed_pages);
 
 		wants = wants_checkpoint(shared, &now);
-		if (!grow_inside(space, shared, needed_pages, pages))
-			grow_end(space, shared, now.end_page, pages);
+		if (!grow_inside(store, shared, needed_pages, pages))
+			grow_end(store, shared, now.end_page, pages);
 	}
 	LWLockRelease(&shared->growth_lock);
 
@@ -511,7 +511,7 @@ blob_space_grow(BlobSpace *space, BlobSpaceShared *shared, uint64 needed_pages, 
 }
 
 void
-blob_space_reserve_generations(BlobSpace *space, BlobSpaceShared *shared, int count)
+blob_store_reserve_generations(BlobStore *store, BlobStoreShared *shared, int count)
 {
 	BlobGeneration limit;
 	bool		enough;
@@ -524,7 +524,7 @@ blob_space_reserve_generations(BlobSpace *space, BlobSpaceShared *shared, int co
 
 	if (!enough)
 	{
-		blob_map_set_generation_limit(space->map, limit);
+		blob_map_set_generation_limit(store->map, limit);
 		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 		shared->generation_limit = limit;
 		LWLockRelease(&shared->lock);

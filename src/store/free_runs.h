@@ -1,5 +1,5 @@
 /*
- * space/free_runs.h
+ * store/free_runs.h
  *	  The free runs of a store: an ordered tree in dynamic shared memory.
  *
  * A treap (Seidel and Aragon, "Randomized search trees", 1996) ordered by first page; every node

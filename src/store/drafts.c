@@ -1,10 +1,10 @@
 /*
- * space/drafts.c
- *	  Extents of values that are not complete yet, see space/drafts.h.
+ * store/drafts.c
+ *	  Extents of values that are not complete yet, see store/drafts.h.
  */
 #include "postgres.h"
 
-#include "space/drafts.h"
+#include "store/drafts.h"
 #include "utils/memutils.h"
 
 #define MIN_CAPACITY 16
@@ -50,13 +50,13 @@ reserve(BlobDraft *draft, int count)
 }
 
 void
-blob_draft_enter(BlobDraft *draft, const BlobSpaceId *space, const BlobExtent *extents, int count)
+blob_draft_enter(BlobDraft *draft, const BlobStoreId *store, const BlobExtent *extents, int count)
 {
 	reserve(draft, count);
 	/* The extension was created anew meanwhile: the old store goes as a whole. */
-	if (draft->space.dboid != space->dboid || draft->space.incarnation != space->incarnation)
+	if (draft->store.dboid != store->dboid || draft->store.incarnation != store->incarnation)
 		draft->count = draft->dropped_count = 0;
-	draft->space = *space;
+	draft->store = *store;
 	for (int i = 0; i < count; i++)
 	{
 		draft->extents[draft->count].first_page = extents[i].first_page;

@@ -1,8 +1,8 @@
 /*
- * space/space.c
- *	  Allocation of extents in shared memory, see space/space.h and the README of this folder.
+ * store/store.c
+ *	  Allocation of extents in shared memory, see store/store.h and the README of this folder.
  *
- * One BlobSpaceShared per store.  Its lock is held for memory operations only.  Its growth lock
+ * One BlobStoreShared per store.  Its lock is held for memory operations only.  Its growth lock
  * serialises what does I/O: loading the free space from the map, reserving more of the disk,
  * reserving generations; backends that find space never touch it.
  * Lock order: growth lock, then (map buffer locks or lock); never I/O under lock.
@@ -16,7 +16,7 @@
 #include "core/compat.h"
 #include "core/settings.h"
 #include "miscadmin.h"
-#include "space/space_internal.h"
+#include "store/store_internal.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/lwlock.h"
@@ -46,42 +46,42 @@
 #define MAP_LOCK_TIMEOUT_MS 10000
 #define MAP_LOCK_POLL_MS 10
 
-typedef struct SpaceControl
+typedef struct StoreControl
 {
 	LWLock	   *table_lock;		/* protects the hash table; entries never move */
 	char		dsa_place[FLEXIBLE_ARRAY_MEMBER];
-} SpaceControl;
+} StoreControl;
 
-static SpaceControl *control;
-static HTAB *space_table;
-dsa_area   *blob_space_area;
-BlobSpaceAllocationHook blob_space_allocation_hook;
+static StoreControl *control;
+static HTAB *store_table;
+dsa_area   *blob_store_area;
+BlobStoreAllocationHook blob_store_allocation_hook;
 
 static Size
 control_bytes(void)
 {
-	return add_size(offsetof(SpaceControl, dsa_place), DSA_INITIAL_BYTES);
+	return add_size(offsetof(StoreControl, dsa_place), DSA_INITIAL_BYTES);
 }
 
 void
-blob_space_shmem_request(void)
+blob_store_shmem_request(void)
 {
 	RequestAddinShmemSpace(control_bytes());
-	RequestAddinShmemSpace(hash_estimate_size(blob_max_databases, sizeof(BlobSpaceShared)));
+	RequestAddinShmemSpace(hash_estimate_size(blob_max_databases, sizeof(BlobStoreShared)));
 	RequestNamedLWLockTranche(TRANCHE_NAME, 1);
 }
 
 /* Called with AddinShmemInitLock held. */
 void
-blob_space_shmem_init(void)
+blob_store_shmem_init(void)
 {
 	bool		found;
 	HASHCTL		info = {
-		.keysize = sizeof(BlobSpaceId),
-		.entrysize = sizeof(BlobSpaceShared)
+		.keysize = sizeof(BlobStoreId),
+		.entrysize = sizeof(BlobStoreShared)
 	};
 
-	control = ShmemInitStruct("blobext spaces", control_bytes(), &found);
+	control = ShmemInitStruct("blobext stores", control_bytes(), &found);
 	if (!found)
 	{
 		dsa_area   *created;
@@ -92,20 +92,20 @@ blob_space_shmem_init(void)
 		dsa_pin(created);
 		dsa_detach(created);
 	}
-	space_table = ShmemInitHash("blobext space table", blob_max_databases, blob_max_databases,
+	store_table = ShmemInitHash("blobext store table", blob_max_databases, blob_max_databases,
 								&info, HASH_ELEM | HASH_BLOBS);
 }
 
 bool
-blob_space_is_preloaded(void)
+blob_store_is_preloaded(void)
 {
 	return control != NULL;
 }
 
 void
-blob_space_require_preload(void)
+blob_store_require_preload(void)
 {
-	if (!blob_space_is_preloaded())
+	if (!blob_store_is_preloaded())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("blobext must be loaded via shared_preload_libraries"),
@@ -117,31 +117,31 @@ attach_area(void)
 {
 	MemoryContext old_context;
 
-	if (blob_space_area != NULL)
+	if (blob_store_area != NULL)
 		return;
 	old_context = MemoryContextSwitchTo(TopMemoryContext);
-	blob_space_area = dsa_attach_in_place(control->dsa_place, NULL);
-	dsa_pin_mapping(blob_space_area);
+	blob_store_area = dsa_attach_in_place(control->dsa_place, NULL);
+	dsa_pin_mapping(blob_store_area);
 	MemoryContextSwitchTo(old_context);
 }
 
 /* The shared part of a store, or NULL; the caller holds table_lock. */
-static BlobSpaceShared *
-find_shared(const BlobSpaceId *id)
+static BlobStoreShared *
+find_shared(const BlobStoreId *id)
 {
-	BlobSpaceId key;
+	BlobStoreId key;
 
 	memset(&key, 0, sizeof(key));	/* padding is part of the hash key */
 	key.dboid = id->dboid;
 	key.incarnation = id->incarnation;
-	return hash_search(space_table, &key, HASH_FIND, NULL);
+	return hash_search(store_table, &key, HASH_FIND, NULL);
 }
 
-BlobSpaceShared *
-blob_space_shared(const BlobSpaceId *id)
+BlobStoreShared *
+blob_store_shared(const BlobStoreId *id)
 {
-	BlobSpaceShared *shared;
-	BlobSpaceId key;
+	BlobStoreShared *shared;
+	BlobStoreId key;
 	bool		found;
 
 	attach_area();
@@ -156,7 +156,7 @@ blob_space_shared(const BlobSpaceId *id)
 		return shared;
 
 	LWLockAcquire(control->table_lock, LW_EXCLUSIVE);
-	shared = hash_search(space_table, &key, HASH_ENTER_NULL, &found);
+	shared = hash_search(store_table, &key, HASH_ENTER_NULL, &found);
 	if (shared == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -225,59 +225,59 @@ lock_map(Oid map, LOCKMODE lock_mode)
 }
 
 void
-blob_space_open(BlobSpace *space, LOCKMODE lock_mode)
+blob_store_open(BlobStore *store, LOCKMODE lock_mode)
 {
 	Oid			map;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	map = blob_catalog_map_relation();
 	lock_map(map, lock_mode);
-	space->map = table_open(map, NoLock);
-	space->lock_mode = lock_mode;
+	store->map = table_open(map, NoLock);
+	store->lock_mode = lock_mode;
 	if (lock_mode >= RowExclusiveLock)
-		check_not_moved(space->map);
-	space->id = blob_map_space_id(space->map);
+		check_not_moved(store->map);
+	store->id = blob_map_store_id(store->map);
 }
 
 bool
-blob_space_try_open(BlobSpace *space, LOCKMODE lock_mode, bool *exists)
+blob_store_try_open(BlobStore *store, LOCKMODE lock_mode, bool *exists)
 {
 	Oid			map = blob_catalog_map_relation_if_any();
 
 	*exists = OidIsValid(map);
 	if (!*exists || !ConditionalLockRelationOid(map, lock_mode))
 		return false;
-	space->map = try_relation_open(map, NoLock);
-	if (space->map == NULL)
+	store->map = try_relation_open(map, NoLock);
+	if (store->map == NULL)
 	{
 		UnlockRelationOid(map, lock_mode);
 		*exists = false;
 		return false;
 	}
-	space->lock_mode = lock_mode;
-	if (space->map->rd_firstRelfilelocatorSubid != InvalidSubTransactionId)
+	store->lock_mode = lock_mode;
+	if (store->map->rd_firstRelfilelocatorSubid != InvalidSubTransactionId)
 	{
-		blob_space_close(space);
+		blob_store_close(store);
 		return false;
 	}
-	space->id = blob_map_space_id(space->map);
+	store->id = blob_map_store_id(store->map);
 	return true;
 }
 
 void
-blob_space_close(BlobSpace *space)
+blob_store_close(BlobStore *store)
 {
-	table_close(space->map, space->lock_mode);
-	space->map = NULL;
+	table_close(store->map, store->lock_mode);
+	store->map = NULL;
 }
 
 /* Give the pages of extents back after a failed allocation. Never called for logged ones. */
 static void
-give_back(BlobSpaceShared *shared, const BlobExtent *extents, int extent_count)
+give_back(BlobStoreShared *shared, const BlobExtent *extents, int extent_count)
 {
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < extent_count; i++)
-		blob_free_runs_give(blob_space_area, &shared->free_runs, extents[i].first_page,
+		blob_free_runs_give(blob_store_area, &shared->free_runs, extents[i].first_page,
 							extents[i].pages);
 	LWLockRelease(&shared->lock);
 }
@@ -304,11 +304,11 @@ lay_out(const BlobTierPlan *plan, BlobExtent *extents)
 
 /* Take all extents as one run. */
 static bool
-take_side_by_side(BlobSpaceShared *shared, uint64 total_pages, BlobExtent *extents, int count)
+take_side_by_side(BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
 {
 	BlobPageNo	page;
 
-	if (!blob_free_runs_take(blob_space_area, &shared->free_runs, total_pages, &page))
+	if (!blob_free_runs_take(blob_store_area, &shared->free_runs, total_pages, &page))
 		return false;
 	for (int i = 0; i < count; i++)
 	{
@@ -323,10 +323,10 @@ take_side_by_side(BlobSpaceShared *shared, uint64 total_pages, BlobExtent *exten
  * lost until the next start.
  */
 static void
-untake(BlobSpaceShared *shared, const BlobExtent *extents, int count)
+untake(BlobStoreShared *shared, const BlobExtent *extents, int count)
 {
 	for (int i = 0; i < count; i++)
-		blob_free_runs_give(blob_space_area, &shared->free_runs, extents[i].first_page,
+		blob_free_runs_give(blob_store_area, &shared->free_runs, extents[i].first_page,
 							extents[i].pages);
 }
 
@@ -335,13 +335,13 @@ untake(BlobSpaceShared *shared, const BlobExtent *extents, int count)
  * free.
  */
 static bool
-take_in_pieces(BlobSpaceShared *shared, BlobExtent *extents, int count, uint64 max_pieces)
+take_in_pieces(BlobStoreShared *shared, BlobExtent *extents, int count, uint64 max_pieces)
 {
 	int			taken = 0;
 
 	for (uint64 pieces = 0; taken < count; pieces++)
 	{
-		uint64		longest = blob_free_runs_longest(blob_space_area, &shared->free_runs);
+		uint64		longest = blob_free_runs_longest(blob_store_area, &shared->free_runs);
 		uint64		pages = 0;
 		int			fitting = 0;
 
@@ -363,11 +363,11 @@ take_in_pieces(BlobSpaceShared *shared, BlobExtent *extents, int count, uint64 m
  * none longer than it must be.
  */
 static bool
-take_one_by_one(BlobSpaceShared *shared, BlobExtent *extents, int count)
+take_one_by_one(BlobStoreShared *shared, BlobExtent *extents, int count)
 {
 	for (int i = count - 1; i >= 0; i--)
 	{
-		if (blob_free_runs_take(blob_space_area, &shared->free_runs, extents[i].pages,
+		if (blob_free_runs_take(blob_store_area, &shared->free_runs, extents[i].pages,
 								&extents[i].first_page))
 			continue;
 		untake(shared, extents + i + 1, count - i - 1);
@@ -381,7 +381,7 @@ take_one_by_one(BlobSpaceShared *shared, BlobExtent *extents, int count)
  * the disk.  Long pieces cost next to nothing when they are read, so they are made sooner.
  */
 static bool
-take_scattered(BlobSpaceShared *shared, uint64 total_pages, BlobExtent *extents, int count)
+take_scattered(BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
 {
 	uint64		free_pages = shared->free_runs.page_count;
 	uint64		store_pages = shared->reserved_pages - shared->absent.page_count -
@@ -397,7 +397,7 @@ take_scattered(BlobSpaceShared *shared, uint64 total_pages, BlobExtent *extents,
 }
 
 static void
-draw_generations(BlobSpaceShared *shared, BlobExtent *extents, int count)
+draw_generations(BlobStoreShared *shared, BlobExtent *extents, int count)
 {
 	for (int i = 0; i < count; i++)
 		extents[i].generation = shared->next_generation++;
@@ -408,7 +408,7 @@ draw_generations(BlobSpaceShared *shared, BlobExtent *extents, int count)
  * were taken so far.
  */
 static uint64
-take(BlobSpace *space, BlobSpaceShared *shared, uint64 total_pages, BlobExtent *extents, int count)
+take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
 {
 	bool		may_wait = true;
 
@@ -436,11 +436,11 @@ take(BlobSpace *space, BlobSpaceShared *shared, uint64 total_pages, BlobExtent *
 		if (taken)
 			return allocated_pages;
 		if (!shared->loaded)
-			blob_space_load(space, shared);
+			blob_store_load(store, shared);
 		else if (!generations_left)
-			blob_space_reserve_generations(space, shared, count);
-		else if (!blob_space_mature(shared))
-			blob_space_grow(space, shared, total_pages, &may_wait);
+			blob_store_reserve_generations(store, shared, count);
+		else if (!blob_store_mature(shared))
+			blob_store_grow(store, shared, total_pages, &may_wait);
 	}
 }
 
@@ -449,7 +449,7 @@ take(BlobSpace *space, BlobSpaceShared *shared, uint64 total_pages, BlobExtent *
  * it before, so that no error finds extents in the map that it does not have.
  */
 static void
-publish(BlobSpace *space, BlobSpaceShared *shared, BlobDraft *draft, const BlobExtent *extents,
+publish(BlobStore *store, BlobStoreShared *shared, BlobDraft *draft, const BlobExtent *extents,
 		int count, int first_extent_no, uint64 size_bytes)
 {
 	int			logged_count = 0;	/* changed through its address only: survives longjmp */
@@ -457,8 +457,8 @@ publish(BlobSpace *space, BlobSpaceShared *shared, BlobDraft *draft, const BlobE
 	PG_TRY();
 	{
 		if (draft != NULL)
-			blob_draft_enter(draft, &space->id, extents, count);
-		blob_map_allocate(space->map, &space->id, extents, count, first_extent_no, size_bytes,
+			blob_draft_enter(draft, &store->id, extents, count);
+		blob_map_allocate(store->map, &store->id, extents, count, first_extent_no, size_bytes,
 						  &logged_count);
 	}
 	PG_CATCH();
@@ -471,81 +471,81 @@ publish(BlobSpace *space, BlobSpaceShared *shared, BlobDraft *draft, const BlobE
 
 /* Another so many pages have been allocated; allocated_pages is the sum. */
 static void
-at_allocation(BlobSpace *space, BlobSpaceShared *shared, uint64 pages, uint64 allocated_pages)
+at_allocation(BlobStore *store, BlobStoreShared *shared, uint64 pages, uint64 allocated_pages)
 {
 	if (allocated_pages / HOOK_PAGES == (allocated_pages - pages) / HOOK_PAGES)
 		return;
-	(void) blob_space_mature(shared);
-	if (blob_space_allocation_hook != NULL)
-		blob_space_allocation_hook(&space->id, allocated_pages);
+	(void) blob_store_mature(shared);
+	if (blob_store_allocation_hook != NULL)
+		blob_store_allocation_hook(&store->id, allocated_pages);
 }
 
 int
-blob_space_allocate(BlobSpace *space, const BlobTierPlan *plan, uint64 size_bytes,
+blob_store_allocate(BlobStore *store, const BlobTierPlan *plan, uint64 size_bytes,
 					BlobDraft *draft, BlobExtent *extents)
 {
-	BlobSpaceShared *shared = blob_space_shared(&space->id);
+	BlobStoreShared *shared = blob_store_shared(&store->id);
 	int			count = lay_out(plan, extents);
 	uint64		allocated_pages;
 
 	Assert(!RecoveryInProgress());	/* replay changes the map behind our back */
 	Assert(TransactionIdIsValid(GetTopTransactionIdIfAny()));
 
-	allocated_pages = take(space, shared, plan->total_pages, extents, count);
-	publish(space, shared, draft, extents, count, plan->first_extent_no, size_bytes);
-	at_allocation(space, shared, plan->total_pages, allocated_pages);
+	allocated_pages = take(store, shared, plan->total_pages, extents, count);
+	publish(store, shared, draft, extents, count, plan->first_extent_no, size_bytes);
+	at_allocation(store, shared, plan->total_pages, allocated_pages);
 	return count;
 }
 
 BlobClaimResult
-blob_space_claim(BlobSpace *space, BlobExtent *extent, BlobGeneration max_generation,
+blob_store_claim(BlobStore *store, BlobExtent *extent, BlobGeneration max_generation,
 				 uint64 from_bytes, uint64 to_bytes)
 {
-	BlobSpaceShared *shared = blob_space_shared(&space->id);
+	BlobStoreShared *shared = blob_store_shared(&store->id);
 
 	Assert(!RecoveryInProgress());
 	Assert(TransactionIdIsValid(GetTopTransactionIdIfAny()));
 
 	/* A claim that was lost in a crash may have left writes in flight: loading waits for them. */
 	if (!shared->loaded)
-		blob_space_load(space, shared);
-	return blob_map_claim(space->map, extent, max_generation, from_bytes, to_bytes);
+		blob_store_load(store, shared);
+	return blob_map_claim(store->map, extent, max_generation, from_bytes, to_bytes);
 }
 
 void
-blob_space_trim(BlobSpace *space, BlobExtent *extent, uint64 pages)
+blob_store_trim(BlobStore *store, BlobExtent *extent, uint64 pages)
 {
-	BlobSpaceShared *shared = blob_space_shared(&space->id);
-	dsa_pointer nodes = blob_free_runs_reserve(blob_space_area, 1);
+	BlobStoreShared *shared = blob_store_shared(&store->id);
+	dsa_pointer nodes = blob_free_runs_reserve(blob_store_area, 1);
 
 	PG_TRY();
 	{
-		blob_map_trim(space->map, extent, pages);
+		blob_map_trim(store->map, extent, pages);
 	}
 	PG_CATCH();
 	{
-		blob_free_runs_release(blob_space_area, nodes);
+		blob_free_runs_release(blob_store_area, nodes);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	blob_free_runs_give_reserved(blob_space_area, &shared->free_runs, &nodes,
+	blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, &nodes,
 								 extent->first_page + pages, extent->pages - pages);
 	LWLockRelease(&shared->lock);
-	blob_free_runs_release(blob_space_area, nodes);
+	blob_free_runs_release(blob_store_area, nodes);
 	extent->pages = pages;
 	extent->is_tail = true;
 }
 
 BlobGeneration
-blob_space_cutoff(BlobSpace *space)
+blob_store_cutoff(BlobStore *store)
 {
-	BlobSpaceShared *shared = blob_space_shared(&space->id);
+	BlobStoreShared *shared = blob_store_shared(&store->id);
 	BlobGeneration next;
 
 	if (!shared->loaded)
-		blob_space_load(space, shared);
+		blob_store_load(store, shared);
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	next = shared->next_generation;
 	LWLockRelease(&shared->lock);
@@ -553,9 +553,9 @@ blob_space_cutoff(BlobSpace *space)
 }
 
 uint64
-blob_space_allocated_pages(const BlobSpaceId *id)
+blob_store_allocated_pages(const BlobStoreId *id)
 {
-	BlobSpaceShared *shared;
+	BlobStoreShared *shared;
 	uint64		pages = 0;
 
 	LWLockAcquire(control->table_lock, LW_SHARED);
@@ -571,20 +571,20 @@ blob_space_allocated_pages(const BlobSpaceId *id)
 }
 
 void
-blob_space_forget(const BlobSpaceId *id)
+blob_store_forget(const BlobStoreId *id)
 {
-	BlobSpaceShared *shared;
+	BlobStoreShared *shared;
 
 	attach_area();
 	LWLockAcquire(control->table_lock, LW_EXCLUSIVE);
 	shared = find_shared(id);
 	if (shared != NULL)
 	{
-		blob_free_runs_clear(blob_space_area, &shared->free_runs);
-		blob_pending_clear(blob_space_area, &shared->pending);
-		blob_free_runs_clear(blob_space_area, &shared->absent);
-		blob_pending_clear(blob_space_area, &shared->absent_pending);
-		hash_search(space_table, &shared->id, HASH_REMOVE, NULL);
+		blob_free_runs_clear(blob_store_area, &shared->free_runs);
+		blob_pending_clear(blob_store_area, &shared->pending);
+		blob_free_runs_clear(blob_store_area, &shared->absent);
+		blob_pending_clear(blob_store_area, &shared->absent_pending);
+		hash_search(store_table, &shared->id, HASH_REMOVE, NULL);
 	}
 	LWLockRelease(control->table_lock);
 }
