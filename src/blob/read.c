@@ -19,7 +19,7 @@
 #include "blob/readahead.h"
 #include "core/memory.h"
 #include "core/settings.h"
-#include "io/behind.h"
+#include "io/deferred.h"
 #include "io/cache.h"
 #include "io/engine.h"
 #include "io/missing.h"
@@ -385,7 +385,7 @@ static bool
 cut_to_written(const Reader *reader, BlobPageNo page, ReadPart *part)
 {
 	uint32		page_count = part->length / BLOB_PAGE_SIZE;
-	uint32		written = blob_behind_count_written(&reader->store->id, page, page_count);
+	uint32		written = blob_deferred_count_written(&reader->store->id, page, page_count);
 
 	if (written == page_count)
 		return true;
@@ -397,7 +397,7 @@ cut_to_written(const Reader *reader, BlobPageNo page, ReadPart *part)
 	}
 	part->length = 0;
 	part->wanted = Min(part->wanted, BLOB_PAGE_SIZE - part->skip);
-	if (!blob_behind_read(&reader->store->id, page, part->skip, part->wanted, part->target))
+	if (!blob_deferred_read(&reader->store->id, page, part->skip, part->wanted, part->target))
 		return false;
 	if (reader->use_cache)
 		blob_cache_put(&reader->store->id, part->generation, part->chunk_bytes,

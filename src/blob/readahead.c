@@ -31,7 +31,7 @@
 #include "blob/range.h"
 #include "blob/readahead.h"
 #include "core/settings.h"
-#include "io/behind.h"
+#include "io/deferred.h"
 #include "io/cache.h"
 #include "io/engine.h"
 #include "io/segment.h"
@@ -380,7 +380,7 @@ add_chunk(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent, u
 
 	/* A chunk that crosses the end of a segment, or is not written yet, is left to the read. */
 	if (length > blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE ||
-		blob_behind_count_written(store, page, length / BLOB_PAGE_SIZE) * BLOB_PAGE_SIZE < length)
+		blob_deferred_count_written(store, page, length / BLOB_PAGE_SIZE) * BLOB_PAGE_SIZE < length)
 		return read;
 	if (!continues(read, page, length))
 	{

@@ -7,14 +7,14 @@
  * after that, so that nobody waits for its hash and its write in turn.  A piece is logged (where
  * content is logged at all) after its write has completed.
  *
- * Small writes that are logged are left to the syncer, if it takes them (io/behind.h).
+ * Small writes that are logged are left to the syncer, if it takes them (io/deferred.h).
  */
 #include "postgres.h"
 
 #include "blob/durability.h"
 #include "blob/layout.h"
 #include "blob/ring.h"
-#include "io/behind.h"
+#include "io/deferred.h"
 #include "io/engine.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -85,12 +85,12 @@ log_content(const BlobStoreId *store, BlobPageNo first_page, const char *content
  * that has completed, it is there before it is logged.
  */
 static bool
-write_behind(const BlobStoreId *store, const BlobExtent *runs, int run_count,
+defer_write(const BlobStoreId *store, const BlobExtent *runs, int run_count,
 			 const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
 {
-	static char content[BLOB_BEHIND_MAX_BYTES];
+	static char content[BLOB_DEFERRED_MAX_BYTES];
 	BlobLayoutCursor cursor = {.extents = runs, .extent_count = run_count};
-	BlobPageNo	pages[BLOB_BEHIND_MAX_PAGES];
+	BlobPageNo	pages[BLOB_DEFERRED_MAX_PAGES];
 	uint32		total_bytes = (uint32) source->total_bytes;
 	uint32		page_count = (uint32) blob_pages_for(total_bytes);
 	BlobPiece	piece;
@@ -104,7 +104,7 @@ write_behind(const BlobStoreId *store, const BlobExtent *runs, int run_count,
 		for (uint32 i = 0; i < piece.pages; i++)
 			pages[done + i] = piece.first_page + i;
 	}
-	if (!blob_behind_put(store, pages, page_count, content))
+	if (!blob_deferred_put(store, pages, page_count, content))
 		return false;
 	if (digest != NULL)
 		blob_digest_update(digest, content + skip_bytes, total_bytes - skip_bytes);
@@ -156,7 +156,7 @@ start_write(const BlobStoreId *store, int buffer_no, BlobPiece piece, uint32 con
 	uint32		length = piece.pages * BLOB_PAGE_SIZE;
 
 	/* The syncer's write would come later. */
-	if (blob_behind_count_written(store, piece.first_page, piece.pages) < piece.pages)
+	if (blob_deferred_count_written(store, piece.first_page, piece.pages) < piece.pages)
 		elog(ERROR, "page " UINT64_FORMAT " is written twice", piece.first_page);
 	memset(blob_io_buffer(buffer_no) + content_bytes, 0, length - content_bytes);
 	write->first_page = piece.first_page;
@@ -279,8 +279,8 @@ blob_ring_write(const BlobStoreId *store, const BlobExtent *runs, int run_count,
 			blob_segment_of(runs[i].first_page) + 1;
 	blob_durability_prepare(segment_count);
 	is_logged = blob_durability_wants_log(source->total_bytes);
-	if (is_logged && source->total_bytes <= BLOB_BEHIND_MAX_BYTES &&
-		write_behind(store, runs, run_count, source, digest, skip_bytes))
+	if (is_logged && source->total_bytes <= BLOB_DEFERRED_MAX_BYTES &&
+		defer_write(store, runs, run_count, source, digest, skip_bytes))
 		return;
 
 	blob_io_begin();

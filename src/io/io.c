@@ -4,7 +4,7 @@
  */
 #include "postgres.h"
 
-#include "io/behind.h"
+#include "io/deferred.h"
 #include "io/cache.h"
 #include "io/engine_internal.h"
 #include "io/io.h"
@@ -32,13 +32,13 @@ blob_io_shmem_request(void)
 	bytes = add_size(bytes, blob_cache_shmem_size());
 	bytes = add_size(bytes, blob_missing_shmem_size());
 	bytes = add_size(bytes, blob_syncer_shmem_size());
-	bytes = add_size(bytes, blob_behind_shmem_size());
+	bytes = add_size(bytes, blob_deferred_shmem_size());
 	RequestAddinShmemSpace(bytes);
 
 	RequestNamedLWLockTranche(BLOB_SYNC_TRANCHE, BLOB_SYNC_SLOTS);
 	RequestNamedLWLockTranche(BLOB_CACHE_TRANCHE, BLOB_CACHE_PARTITIONS);
 	RequestNamedLWLockTranche(BLOB_SYNCER_TRANCHE, 1);
-	RequestNamedLWLockTranche(BLOB_BEHIND_TRANCHE, BLOB_BEHIND_LOCKS);
+	RequestNamedLWLockTranche(BLOB_DEFERRED_TRANCHE, BLOB_DEFERRED_LOCKS);
 }
 
 /* Make or attach to all shared structures of this folder, under the caller's AddinShmemInitLock. */
@@ -50,7 +50,7 @@ blob_io_shmem_init(void)
 	blob_cache_shmem_init();
 	blob_missing_shmem_init();
 	blob_syncer_shmem_init();
-	blob_behind_shmem_init();
+	blob_deferred_shmem_init();
 }
 
 void

@@ -12,8 +12,8 @@
 #define BLOB_SYNC_TRANCHE "blobext_sync"
 #define BLOB_SYNC_SLOTS 1024
 #define BLOB_SYNCER_TRANCHE "blobext_syncer"
-#define BLOB_BEHIND_TRANCHE "blobext_behind"
-#define BLOB_BEHIND_LOCKS 2
+#define BLOB_DEFERRED_TRANCHE "blobext_deferred"
+#define BLOB_DEFERRED_LOCKS 2
 #define BLOB_CACHE_TRANCHE "blobext_cache"
 #define BLOB_CACHE_PARTITIONS 16
 

@@ -26,7 +26,7 @@
 #include "access/xlogutils.h"
 #include "common/file_perm.h"
 #include "core/settings.h"
-#include "io/behind.h"
+#include "io/deferred.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
 #include "io/syncer.h"
@@ -607,7 +607,7 @@ blob_segment_unlink(const BlobStoreId *store, uint32 segment_no, const char *pat
 	int			error;
 	int			fd = BasicOpenFile(path, O_RDWR | O_CLOEXEC | PG_BINARY);
 
-	blob_behind_begin_removal();
+	blob_deferred_begin_removal();
 	is_gone = unlink(path) == 0 || errno == ENOENT;
 	error = errno;
 	if (is_gone)
@@ -615,7 +615,7 @@ blob_segment_unlink(const BlobStoreId *store, uint32 segment_no, const char *pat
 		pg_atomic_fetch_add_u64(&segment_shared->removals, 1);
 		blob_syncer_forget(store, segment_no);
 	}
-	blob_behind_end_removal(is_gone ? store : NULL, segment_no);
+	blob_deferred_end_removal(is_gone ? store : NULL, segment_no);
 	if (fd >= 0)
 	{
 		/* Others may keep it open for long; its space is wanted now. */

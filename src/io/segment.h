@@ -64,7 +64,7 @@ extern bool blob_segment_is_direct(void);
 
 /*
  * Make everything that was written to the segment before this call durable, and what is written
- * behind (behind.h; ERROR if that fails).  Backends that arrive
+ * behind (deferred.h; ERROR if that fails).  Backends that arrive
  * together share one fdatasync().  Does nothing with fsync = off.  Any failure is a PANIC: the
  * kernel may have dropped the pages, a retry would lie.
  *

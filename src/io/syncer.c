@@ -14,7 +14,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "core/settings.h"
-#include "io/behind.h"
+#include "io/deferred.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -259,8 +259,8 @@ put_back(const ListedSegment *taken)
 	bool		is_wanted;
 
 	/* Wait for whoever has removed the file, and has not come to that call yet. */
-	blob_behind_begin_removal();
-	blob_behind_end_removal(NULL, 0);
+	blob_deferred_begin_removal();
+	blob_deferred_end_removal(NULL, 0);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	is_wanted = shared->is_syncing;
 	if (is_wanted)				/* there is always room for one more than others may list */
@@ -285,7 +285,7 @@ sync_first(void)
 }
 
 /*
- * Write the unwritten pages, and sync what is on the list now.  What cannot be written or synced
+ * Write the deferred pages, and sync what is on the list now.  What cannot be written or synced
  * must not be forgotten, and the kernel reports it only once: any error is a PANIC, and recovery
  * writes from the WAL.  False if a file is not there, although nobody has removed it: what was to
  * be done with it is still to be done.
@@ -301,7 +301,7 @@ sync_listed(void)
 	LWLockRelease(shared->lock);
 
 	START_CRIT_SECTION();
-	is_done = blob_behind_write_all(&missing.store, &missing.segment_no);
+	is_done = blob_deferred_write_all(&missing.store, &missing.segment_no);
 	while (count-- > 0)
 		is_done &= sync_first();
 	END_CRIT_SECTION();
@@ -312,10 +312,10 @@ sync_listed(void)
 static void
 write_if_filling(void)
 {
-	if (!blob_behind_is_filling())
+	if (!blob_deferred_is_filling())
 		return;
 	START_CRIT_SECTION();
-	(void) blob_behind_write_all(&missing.store, &missing.segment_no);
+	(void) blob_deferred_write_all(&missing.store, &missing.segment_no);
 	END_CRIT_SECTION();
 }
 
@@ -388,7 +388,7 @@ begin_holding(void)
 	StartTransactionCommand();
 	MyProc->delayChkptFlags |= DELAY_CHKPT_START;
 	set_accepts(true);			/* the lock is a barrier */
-	blob_behind_open();
+	blob_deferred_open();
 }
 
 /*
@@ -401,7 +401,7 @@ end_holding(void)
 {
 	(void) sync_listed();		/* the bulk of it while others may still list theirs */
 	set_accepts(false);
-	blob_behind_close();
+	blob_deferred_close();
 	if (!sync_listed())
 		wait_for_file();
 	CommitTransactionCommand();
@@ -419,7 +419,7 @@ at_exit(int code, Datum argument)
 	shared->sleeps = false;
 	shared->latch = NULL;
 	LWLockRelease(shared->lock);
-	blob_behind_close();
+	blob_deferred_close();
 	if (!sync_listed())
 		report_missing(PANIC, "Bring the file back before the server is started again.");
 }

@@ -10,7 +10,7 @@
 #include "core/settings.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "io/behind.h"
+#include "io/deferred.h"
 #include "io/cache.h"
 #include "io/missing.h"
 #include "io/segment.h"
@@ -140,7 +140,7 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	put_row(result, "cache_bytes", total_bytes);
 	put_row(result, "direct_io", blob_segment_is_direct());
 	put_row(result, "wal_logs_content", blob_wal_logs_content());
-	put_row(result, "unwritten_pages", blob_behind_count());
+	put_row(result, "pending_deferred_pages", blob_deferred_count());
 	put_row(result, "missing_extents", count_missing_extents());
 	return (Datum) 0;
 }

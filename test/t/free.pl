@@ -423,9 +423,9 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 
 # ---- a segment that others know ----
 
-# The syncer has it on its list, the table of unwritten pages has some of it, and so has the list of a
+# The syncer has it on its list, the table of deferred writes has some of it, and so has the list of a
 # session that wrote there and did not commit.  Its file is removed: it is missed by nobody.  Seen to
-# fail without blob_syncer_forget(), with blob_behind_end_removal() that forgets nothing, and without
+# fail without blob_syncer_forget(), with blob_deferred_end_removal() that forgets nothing, and without
 # the look for the file in secure() of durability.c.
 #
 # Or everything is killed by then.  Replay finds no file for the content, then the record of its removal.
@@ -444,7 +444,7 @@ foreach my $is_crash (0, 1)
 		sub { $node->safe_psql('postgres', 'INSERT INTO t SELECT bytes(50000)') });
 	my $session = $node->background_psql('postgres', on_error_stop => 1);
 	$session->query_safe('BEGIN; INSERT INTO t SELECT bytes(5000); ROLLBACK');
-	cmp_ok(stat_of($node, 'unwritten_pages'), '>', 0, 'unwritten pages');
+	cmp_ok(stat_of($node, 'pending_deferred_pages'), '>', 0, 'deferred pages');
 	is($node->safe_psql('postgres', 'SELECT min(first_page) FROM blobext_map WHERE generation > 1'),
 		SEGMENT, 'all of them in the second segment');
 	$node->safe_psql('postgres', 'TRUNCATE t');
@@ -452,7 +452,7 @@ foreach my $is_crash (0, 1)
 	free_pages($node, SEGMENT, 2 * SEGMENT);
 	$node->safe_psql('postgres', 'SELECT reclaim()');
 	ok(!-e segment_file($node, 1), 'the second segment is removed');
-	is(stat_of($node, 'unwritten_pages'), '0', 'with its unwritten pages');
+	is(stat_of($node, 'pending_deferred_pages'), '0', 'with its deferred pages');
 	$session->query_safe('INSERT INTO t SELECT bytes(60000)');
 	$session->quit;
 	if ($is_crash)

@@ -38,7 +38,7 @@ my $why_not = why_no_lossy_disk();
 plan skip_all => $why_not if $why_not ne '';
 my $lossy = $ENV{BLOBEXT_LOSSY_FS};
 
-# Through the table of unwritten pages, and past it.
+# Through the table of deferred writes, and past it.
 my @sizes = (1_500, 5_000, 20_000, 100_000, 3_000_000);
 
 # ---- the disk ----

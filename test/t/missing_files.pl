@@ -152,7 +152,7 @@ sub stop_new_syncer
 	wait_for_log($node, qr/WARNING:  blob segment file ".*" is missing/, $offset);
 	append_to_file($file, 'x' x 4096);	# cp has begun
 	usleep(1_000_000);
-	cmp_ok(stat_of($node, 'unwritten_pages'), '>', 0, 'a file that is too short is not written to');
+	cmp_ok(stat_of($node, 'pending_deferred_pages'), '>', 0, 'a file that is too short is not written to');
 	system_or_bail('dd', 'status=none', 'conv=notrunc', 'bs=1M', "if=$file.away", "of=$file");
 	unlink "$file.away";
 	$node->safe_psql('postgres', 'CHECKPOINT');

@@ -1,8 +1,8 @@
 /*
- * io/behind.c
- *	  Pages that are written behind.
+ * io/deferred.c
+ *	  Deferred writes of pages, see io/deferred.h.
  *
- * The argument is in the README of this folder, "Unwritten pages".
+ * The argument is in the README of this folder, "Deferred writes".
  *
  * Structures.  Slots of a page each, found by a hash table with chains.  Pages of the same group
  * of 16 are in one chain, so that one look at a chain's head, without a lock, tells of most groups
@@ -19,7 +19,7 @@
 
 #include "access/xlog.h"
 #include "core/settings.h"
-#include "io/behind.h"
+#include "io/deferred.h"
 #include "io/engine_internal.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
@@ -60,19 +60,19 @@ static BehindShared *shared = NULL;
 static char *bytes = NULL;		/* of the slots, aligned for direct I/O */
 
 Size
-blob_behind_shmem_size(void)
+blob_deferred_shmem_size(void)
 {
 	return MAXALIGN(sizeof(BehindShared)) + (SLOT_COUNT + 1) * BLOB_PAGE_SIZE;
 }
 
 /* Called under AddinShmemInitLock. */
 void
-blob_behind_shmem_init(void)
+blob_deferred_shmem_init(void)
 {
-	LWLockPadded *locks = GetNamedLWLockTranche(BLOB_BEHIND_TRANCHE);
+	LWLockPadded *locks = GetNamedLWLockTranche(BLOB_DEFERRED_TRANCHE);
 	bool		found;
 
-	shared = ShmemInitStruct("blobext unwritten pages", blob_behind_shmem_size(), &found);
+	shared = ShmemInitStruct("blobext deferred writes", blob_deferred_shmem_size(), &found);
 	bytes = (char *) TYPEALIGN(BLOB_PAGE_SIZE, (char *) shared + sizeof(BehindShared));
 	if (found)
 		return;
@@ -144,13 +144,13 @@ put_page(const BlobStoreId *store, BlobPageNo page, const char *content)
 }
 
 bool
-blob_behind_put(const BlobStoreId *store, const BlobPageNo *pages, int page_count,
+blob_deferred_put(const BlobStoreId *store, const BlobPageNo *pages, int page_count,
 				const char *content)
 {
 	uint32		used;
 	bool		is_put;
 
-	Assert(page_count <= BLOB_BEHIND_MAX_PAGES);
+	Assert(page_count <= BLOB_DEFERRED_MAX_PAGES);
 
 	if (shared == NULL || !shared->is_open || !blob_background_sync || !enableFsync)
 		return false;
@@ -193,7 +193,7 @@ has_none(const BlobStoreId *store, BlobPageNo first_page, uint32 page_count)
 }
 
 uint32
-blob_behind_count_written(const BlobStoreId *store, BlobPageNo first_page, uint32 page_count)
+blob_deferred_count_written(const BlobStoreId *store, BlobPageNo first_page, uint32 page_count)
 {
 	uint32		count = 0;
 
@@ -212,7 +212,7 @@ blob_behind_count_written(const BlobStoreId *store, BlobPageNo first_page, uint3
 }
 
 bool
-blob_behind_read(const BlobStoreId *store, BlobPageNo page, uint32 offset_bytes,
+blob_deferred_read(const BlobStoreId *store, BlobPageNo page, uint32 offset_bytes,
 				 uint32 length_bytes, char *target)
 {
 	uint32		no;
@@ -395,7 +395,7 @@ write_segments(const BlobStoreId *store, uint32 segment_no, BlobStoreId *missing
 }
 
 bool
-blob_behind_write_segment(const BlobStoreId *store, uint32 segment_no)
+blob_deferred_write_segment(const BlobStoreId *store, uint32 segment_no)
 {
 	BlobStoreId missing_store;
 	uint32		missing_no;
@@ -404,7 +404,7 @@ blob_behind_write_segment(const BlobStoreId *store, uint32 segment_no)
 }
 
 bool
-blob_behind_write_all(BlobStoreId *missing_store, uint32 *missing_no)
+blob_deferred_write_all(BlobStoreId *missing_store, uint32 *missing_no)
 {
 	return write_segments(NULL, 0, missing_store, missing_no);
 }
@@ -412,13 +412,13 @@ blob_behind_write_all(BlobStoreId *missing_store, uint32 *missing_no)
 /* ---- removal of files ---- */
 
 void
-blob_behind_begin_removal(void)
+blob_deferred_begin_removal(void)
 {
 	LWLockAcquire(shared->write_lock, LW_EXCLUSIVE);
 }
 
 void
-blob_behind_end_removal(const BlobStoreId *store, uint32 segment_no)
+blob_deferred_end_removal(const BlobStoreId *store, uint32 segment_no)
 {
 	static uint32 numbers[SLOT_COUNT];
 
@@ -438,25 +438,25 @@ set_open(bool is_open)
 }
 
 void
-blob_behind_open(void)
+blob_deferred_open(void)
 {
 	set_open(true);
 }
 
 void
-blob_behind_close(void)
+blob_deferred_close(void)
 {
 	set_open(false);
 }
 
 uint32
-blob_behind_count(void)
+blob_deferred_count(void)
 {
 	return shared == NULL ? 0 : pg_atomic_read_u32(&shared->used_count);
 }
 
 bool
-blob_behind_is_filling(void)
+blob_deferred_is_filling(void)
 {
 	return pg_atomic_read_u32(&shared->used_count) >= SLOT_COUNT / 2;
 }

@@ -1,8 +1,8 @@
-# Small writes that are left to the syncer: unwritten pages are read from memory, by everybody; they
+# Small writes that are left to the syncer: deferred pages are read from memory, by everybody; they
 # are written before checkpoints go on, and never over something newer.
 #
 # The syncer is stopped (SIGSTOP) where pages shall stay unwritten.  The read cache is off where
-# reads must not find in it what they should take from the table of unwritten pages.  Parts:
+# reads must not find in it what they should take from the table of deferred writes.  Parts:
 #
 #	- reads of all kinds while pages are unwritten, and when they have been written; appends and
 #	  changes to such values; sequences, with requests ahead,
@@ -15,13 +15,13 @@
 #	- power cuts: after a checkpoint; after a commit that synced by itself, and a checkpoint; before
 #	  the syncer has written, which cannot do so then.
 #
-# Seen to fail: with blob_behind_count_written() that says that all are, the reads and the load; without
+# Seen to fail: with blob_deferred_count_written() that says that all are, the reads and the load; without
 # its call in readahead.c, the sequence; with take_out() before write_run(), the load; without
-# blob_behind_write_all() in sync_listed(), the freed pages; with blob_behind_end_removal() that
+# blob_deferred_write_all() in sync_listed(), the freed pages; with blob_deferred_end_removal() that
 # forgets nothing, and without blob_syncer_forget(), the dropped store; with missing files that are no
 # error in write_run() and sync_first(), the files that are taken away; without
-# blob_unresolved_removed() in replay_drop(), the start after the dropped store; without blob_behind_write_segment() in blob_segment_sync(), the
-# second power cut; without blob_behind_close() in at_exit() and end_holding(), what is left to a
+# blob_unresolved_removed() in replay_drop(), the start after the dropped store; without blob_deferred_write_segment() in blob_segment_sync(), the
+# second power cut; without blob_deferred_close() in at_exit() and end_holding(), what is left to a
 # syncer that has ended, or sleeps; without the critical sections in syncer.c, the third power cut.
 use strict;
 use warnings;
@@ -93,7 +93,7 @@ sub all_is_written
 	my ($name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return ok($node->poll_query_until('postgres',
-			q(SELECT value = 0 FROM blobext_stat WHERE name = 'unwritten_pages')), $name);
+			q(SELECT value = 0 FROM blobext_stat WHERE name = 'pending_deferred_pages')), $name);
 }
 
 sub is_whole
@@ -133,14 +133,14 @@ sub reads_are_right
 start_cluster('reads', 'blobext.cache_size = 0');
 sql("CALL store($_, 1000000)") foreach (1, 2);
 my $pid = stop_now();
-my ($pages, $writes) = (counter('unwritten_pages'), counter('io_writes'));
+my ($pages, $writes) = (counter('pending_deferred_pages'), counter('io_writes'));
 sql("CALL store(1, $_)") foreach (map { 3000 + 50 * $_ } 1 .. 12);
 sql("CALL store(3, 1); CALL store(3, $_)") foreach (7000, 4096, 3000, 20000, 32768);
 sql("CALL store(4, 20000)");
-cmp_ok(counter('unwritten_pages'), '>', $pages + 40, 'small writes are left to the syncer');
+cmp_ok(counter('pending_deferred_pages'), '>', $pages + 40, 'small writes are left to the syncer');
 is(counter('io_writes'), $writes, 'and to nobody else');
 my $reads = counter('io_reads');
-is(sql('SELECT b::bytea = o FROM t WHERE id = 4'), 't', 'an unwritten value');
+is(sql('SELECT b::bytea = o FROM t WHERE id = 4'), 't', 'an deferred value');
 is(counter('io_reads'), $reads, 'is read from memory');
 cmp_ok(counter('deferred_page_reads'), '>=', 5, 'page by page');
 reads_are_right('reads while pages are unwritten');
@@ -148,11 +148,11 @@ sql("CALL store(1, $_)") foreach (100000, 3000, 200);
 sql("UPDATE t SET b = blob_write(b, 4000, '\\x0102'), o = overlay(o PLACING '\\x0102' FROM 4001)
 	WHERE id IN (1, 3, 4)");
 sql("UPDATE t SET b = blob_truncate(b, 12345) || b, o = substr(o, 1, 12345) || o WHERE id = 3");
-reads_are_right('changes of values with unwritten pages');
+reads_are_right('changes of values with deferred pages');
 sql(q(DO $$ BEGIN FOR i IN 20001 .. 21500 LOOP CALL store(i, 4096 + i % 2000);
 	END LOOP; END $$));
-cmp_ok(counter('unwritten_pages'), '>', 1000, 'the table is full');
-cmp_ok(counter('unwritten_pages'), '<=', 1024, 'its size');
+cmp_ok(counter('pending_deferred_pages'), '>', 1000, 'the table is full');
+cmp_ok(counter('pending_deferred_pages'), '<=', 1024, 'its size');
 is_whole('some are written by who stores them');
 kill('CONT', $pid);
 all_is_written('the syncer writes what there was');
@@ -229,9 +229,9 @@ is_whole('but nothing over them');
 # ---- a store is dropped ----
 
 $pid = stop_now();
-my $unwritten = counter('unwritten_pages');
+my $unwritten = counter('pending_deferred_pages');
 $node->safe_psql('other', 'CALL store(1, 20000); CALL store(2, 50000)');
-is(counter('unwritten_pages'), $unwritten + 5, 'unwritten pages');
+is(counter('pending_deferred_pages'), $unwritten + 5, 'deferred pages');
 my $directories = () = glob($node->data_dir . '/pg_blobext/*.*');
 is($directories, 2, 'two stores');
 $node->safe_psql('other', 'DROP EXTENSION blobext CASCADE');
@@ -244,7 +244,7 @@ for (1 .. 100)
 	sleep(0.1);
 }
 is($directories, 1, 'one is removed');
-is(counter('unwritten_pages'), $unwritten, 'with its unwritten pages');
+is(counter('pending_deferred_pages'), $unwritten, 'with its deferred pages');
 kill('CONT', $pid);
 all_is_written('nor is it missed when the syncer comes to what it has listed');
 is_whole('the other store');
@@ -328,7 +328,7 @@ sub take_files_away
 	my $offset = -s $node->logfile;
 
 	$pid = stop_new($is_large);
-	is(counter('unwritten_pages') > 0, !$is_large, 'unwritten pages');
+	is(counter('pending_deferred_pages') > 0, !$is_large, 'deferred pages');
 	rename($directory, "$directory.away") or die $!;
 	kill('CONT', $pid);
 	for (1 .. 100)
@@ -404,7 +404,7 @@ $pid = stop_now();
 sql('DO $$ BEGIN FOR i IN 1 .. 60 LOOP CALL store(7, 3000); END LOOP; END $$');
 my $ahead = counter('read_ahead_bytes');
 is(sql(q(SELECT string_agg(data, '' ORDER BY chunk_no) = o FROM t, blob_chunks(b, 65536)
-	WHERE id = 7 GROUP BY o)), 't', 'a sequence up to unwritten pages');
+	WHERE id = 7 GROUP BY o)), 't', 'a sequence up to deferred pages');
 SKIP:
 {
 	skip 'no io_uring', 1 if counter('read_ahead_bytes') == 0;
