@@ -31,7 +31,7 @@ blob_assign_install_hooks(void)
 
 void
 blob_assign_run_query(ExecutorRun_hook_type previous, QueryDesc *query_desc,
-					 ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER)
+					  ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER)
 {
 	if (previous)
 		previous(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);

@@ -64,7 +64,7 @@ extern bool blob_assign_is_blob_type(Oid type_oid, Oid blob_type);
 
 /* Go on with a query: an ExecutorRun hook calls the one before it, or the server's function. */
 extern void blob_assign_run_query(ExecutorRun_hook_type previous, QueryDesc *query_desc,
-								 ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER);
+								  ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER);
 
 /* Both set a state that blob_assign_suppressed() looks at; they return the previous one. */
 extern bool blob_assign_set_planning(bool planning);
@@ -102,7 +102,7 @@ extern BlobAssignNotes *blob_assign_take_notes(BlobAssignNotes *notes);
 extern void blob_assign_note_partition(Oid relid);
 extern void blob_assign_note_created(Oid relid);
 extern void blob_assign_note_function(Oid function);
-extern void blob_assign_note_keys(void); /* all: a row type has come to hold blobstate */
+extern void blob_assign_note_keys(void);	/* all: a row type has come to hold blobstate */
 extern void blob_assign_finish_notes(const BlobAssignNotes *notes);
 
 /*

@@ -247,14 +247,14 @@ store_executor_run(QueryDesc *query_desc, ScanDirection direction,
 	if (!was_bounding && query_desc->tupDesc == desc && query_desc->dest == dest)
 	{
 		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
-							 count BLOB_RUN_EXTRA_ARGUMENT);
+							  count BLOB_RUN_EXTRA_ARGUMENT);
 		return;
 	}
 
 	PG_TRY();
 	{
 		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
-							 count BLOB_RUN_EXTRA_ARGUMENT);
+							  count BLOB_RUN_EXTRA_ARGUMENT);
 	}
 	PG_FINALLY();
 	{

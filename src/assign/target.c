@@ -200,14 +200,14 @@ target_executor_run(QueryDesc *query_desc, ScanDirection direction,
 	if (!modifies_tables(query_desc))
 	{
 		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
-							 count BLOB_RUN_EXTRA_ARGUMENT);
+							  count BLOB_RUN_EXTRA_ARGUMENT);
 		return;
 	}
 	PG_TRY();
 	{
 		enter(&target);
 		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
-							 count BLOB_RUN_EXTRA_ARGUMENT);
+							  count BLOB_RUN_EXTRA_ARGUMENT);
 		leave(&target);
 	}
 	PG_FINALLY();

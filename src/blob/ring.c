@@ -86,7 +86,7 @@ log_content(const BlobStoreId *store, BlobPageNo first_page, const char *content
  */
 static bool
 defer_write(const BlobStoreId *store, const BlobExtent *runs, int run_count,
-			 const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
+			const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
 {
 	static char content[BLOB_DEFERRED_MAX_BYTES];
 	BlobLayoutCursor cursor = {.extents = runs, .extent_count = run_count};

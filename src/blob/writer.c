@@ -441,7 +441,7 @@ flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 		take_rest_page(writer, &store);
 	if (source.total_bytes > 0)
 		blob_ring_write(&store.id, writer->runs, writer->run_count, &source, &writer->digest,
-				   skip_bytes);
+						skip_bytes);
 	if (source.total_bytes == length_bytes && writer->flushed_bytes == 0 &&
 		length_bytes <= BLOB_CACHE_SMALL_EXTENT_PAGES * BLOB_PAGE_SIZE)
 		cache_small_value(writer, &store.id, data, length_bytes);
@@ -666,7 +666,7 @@ complete(BlobWriter *writer)
 		fit_last_extent(writer);
 
 	blob_digest_update(&writer->digest, writer->buffer + (writer->hashed_bytes -
-														   writer->flushed_bytes),
+														  writer->flushed_bytes),
 					   writer->size_bytes - writer->hashed_bytes);
 	blob_digest_finish(&writer->digest, descriptor.sha256, descriptor.state);
 	memcpy(descriptor.prefix, writer->prefix, BLOB_PREFIX_BYTES);

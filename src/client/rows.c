@@ -151,7 +151,7 @@ rows_executor_run(QueryDesc *query_desc, ScanDirection direction,
 	if (!OidIsValid(blob_type))
 	{
 		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
-							 count BLOB_RUN_EXTRA_ARGUMENT);
+							  count BLOB_RUN_EXTRA_ARGUMENT);
 		return;
 	}
 	sender = make_sender(query_desc, blob_type);
@@ -159,7 +159,7 @@ rows_executor_run(QueryDesc *query_desc, ScanDirection direction,
 	PG_TRY();
 	{
 		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
-							 count BLOB_RUN_EXTRA_ARGUMENT);
+							  count BLOB_RUN_EXTRA_ARGUMENT);
 	}
 	PG_FINALLY();
 	{

@@ -145,7 +145,7 @@ put_page(const BlobStoreId *store, BlobPageNo page, const char *content)
 
 bool
 blob_deferred_put(const BlobStoreId *store, const BlobPageNo *pages, int page_count,
-				const char *content)
+				  const char *content)
 {
 	uint32		used;
 	bool		is_put;
@@ -213,7 +213,7 @@ blob_deferred_count_written(const BlobStoreId *store, BlobPageNo first_page, uin
 
 bool
 blob_deferred_read(const BlobStoreId *store, BlobPageNo page, uint32 offset_bytes,
-				 uint32 length_bytes, char *target)
+				   uint32 length_bytes, char *target)
 {
 	uint32		no;
 

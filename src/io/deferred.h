@@ -25,18 +25,18 @@ extern void blob_deferred_shmem_init(void);
  * blob_syncer_hand_over() include them.  ERROR for a page that is there already.
  */
 extern bool blob_deferred_put(const BlobStoreId *store, const BlobPageNo *pages, int page_count,
-							const char *content);
+							  const char *content);
 
 /*
  * How many of these pages, from the first on, can be read from, or written to, the device by a
  * request that is started after this call.  Never throws.
  */
 extern uint32 blob_deferred_count_written(const BlobStoreId *store, BlobPageNo first_page,
-										uint32 page_count);
+										  uint32 page_count);
 
 /* Copy a part of an deferred page; false if it has been written meanwhile.  Never throws. */
 extern bool blob_deferred_read(const BlobStoreId *store, BlobPageNo page, uint32 offset_bytes,
-							 uint32 length_bytes, char *target);
+							   uint32 length_bytes, char *target);
 
 /*
  * Write what the table has of a segment, and wait for that; ERROR if it fails.  False if the file

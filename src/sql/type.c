@@ -104,7 +104,7 @@ blobstate_out(PG_FUNCTION_ARGS)
 		PG_RETURN_CSTRING(blob_error_detail_text(&value));
 	check_text_size(value.size_bytes);
 	return DirectFunctionCall1(byteaout, PointerGetDatum(blob_sql_read(&value, 0,
-																		value.size_bytes)));
+																	   value.size_bytes)));
 }
 
 Datum

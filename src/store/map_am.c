@@ -414,7 +414,7 @@ map_tuple_lock(Relation relation, ItemPointer tid, Snapshot snapshot, TupleTable
  */
 static void
 map_set_new_filelocator(Relation relation, const RelFileLocator *new_file, char persistence,
-					 TransactionId *freeze_xid, MultiXactId *min_multi)
+						TransactionId *freeze_xid, MultiXactId *min_multi)
 {
 	SMgrRelation storage;
 
