@@ -5,7 +5,7 @@
 #include "postgres.h"
 
 #include "api/publish.h"
-#include "blob/durability.h"
+#include "extents/durability.h"
 #include "client/rows.h"
 #include "core/settings.h"
 #include "fmgr.h"

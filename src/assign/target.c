@@ -28,7 +28,7 @@
 #include "utils/rel.h"
 
 #include "blob/abandoned.h"
-#include "blob/durability.h"
+#include "extents/durability.h"
 #include "core/compat.h"
 #include "assign/assign.h"
 

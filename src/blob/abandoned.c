@@ -12,7 +12,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "blob/abandoned.h"
-#include "blob/durability.h"
+#include "extents/durability.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "store/store.h"

@@ -11,7 +11,7 @@
 
 #include "blob/blob.h"
 #include "blob/compare.h"
-#include "blob/durability.h"
+#include "extents/durability.h"
 #include "common/hashfn.h"
 #include "io/stat.h"
 #include "miscadmin.h"

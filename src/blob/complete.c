@@ -6,7 +6,7 @@
 
 #include "blob/blob.h"
 #include "blob/complete.h"
-#include "blob/durability.h"
+#include "extents/durability.h"
 
 struct varlena *
 blob_complete(const BlobDescriptor *descriptor, const BlobExtent *extents, int count,

@@ -25,7 +25,7 @@
  * shared, base is not looked at.
  *
  * ERROR XB001 if a shared extent is not the base's any more.  Where the value may become a key
- * of an index that is ordered by content, it is durable when this returns (blob/durability.h).
+ * of an index that is ordered by content, it is durable when this returns (extents/durability.h).
  * Takes AccessShareLock on the map for the look.
  */
 extern struct varlena *blob_complete(const BlobDescriptor *descriptor, const BlobExtent *extents,

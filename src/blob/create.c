@@ -9,7 +9,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "blob/blob.h"
-#include "blob/durability.h"
+#include "extents/durability.h"
 #include "blob/writer.h"
 #include "core/settings.h"
 #include "fmgr.h"

@@ -12,7 +12,7 @@
 #include "blob/blob.h"
 #include "blob/complete.h"
 #include "blob/edit.h"
-#include "blob/ring.h"
+#include "extents/pipeline.h"
 #include "blob/writer.h"
 #include "io/stat.h"
 #include "miscadmin.h"
@@ -238,7 +238,7 @@ write_step(Overwrite *overwrite, uint64 offset, uint64 length_bytes, const char 
 	}
 	source.total_bytes = source.first_bytes;
 	if (run_count > 0)
-		blob_ring_write(&overwrite->store, runs, run_count, &source, NULL, 0);
+		blob_pipeline_write(&overwrite->store, runs, run_count, &source, NULL, 0);
 	blob_stat_count(stored_bytes, source.total_bytes);
 	pfree(runs);
 }

@@ -14,9 +14,9 @@
 
 #include "access/xact.h"
 #include "blob/blob.h"
-#include "blob/layout.h"
-#include "blob/range.h"
-#include "blob/readahead.h"
+#include "extents/layout.h"
+#include "extents/range.h"
+#include "extents/readahead.h"
 #include "core/memory.h"
 #include "core/settings.h"
 #include "io/deferred.h"
@@ -294,7 +294,7 @@ prepare_targets(const PendingRead *read)
 						 read->parts[0].target);
 }
 
-/* Start the request that is being filled, and take the next buffer of the ring. */
+/* Start the request that is being filled, and take the next buffer in turn. */
 static void
 start_read(Reader *reader)
 {

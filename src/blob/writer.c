@@ -10,7 +10,7 @@
 #include "access/xact.h"
 #include "blob/blob.h"
 #include "blob/complete.h"
-#include "blob/ring.h"
+#include "extents/pipeline.h"
 #include "blob/writer.h"
 #include "core/settings.h"
 #include "io/cache.h"
@@ -229,7 +229,7 @@ copy_last_extent(BlobWriter *writer, BlobStore *store, uint64 more_pages)
 		source.total_bytes = source.first_bytes;
 		run.pages = source.first_bytes / BLOB_PAGE_SIZE;
 		blob_read_uncached(&writer->base, start + done, source.first_bytes, content);
-		blob_ring_write(&store->id, &run, 1, &source, NULL, 0);
+		blob_pipeline_write(&store->id, &run, 1, &source, NULL, 0);
 	}
 	pfree(content);
 	last->extent = copy[0];
@@ -440,8 +440,8 @@ flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 	if (wants_rest_page)
 		take_rest_page(writer, &store);
 	if (source.total_bytes > 0)
-		blob_ring_write(&store.id, writer->runs, writer->run_count, &source, &writer->digest,
-						skip_bytes);
+		blob_pipeline_write(&store.id, writer->runs, writer->run_count, &source, &writer->digest,
+							skip_bytes);
 	if (source.total_bytes == length_bytes && writer->flushed_bytes == 0 &&
 		length_bytes <= BLOB_CACHE_SMALL_EXTENT_PAGES * BLOB_PAGE_SIZE)
 		cache_small_value(writer, &store.id, data, length_bytes);

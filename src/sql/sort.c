@@ -11,7 +11,7 @@
 #include "postgres.h"
 
 #include "blob/compare.h"
-#include "blob/durability.h"
+#include "extents/durability.h"
 #include "common/hashfn.h"
 #include "fmgr.h"
 #include "lib/hyperloglog.h"

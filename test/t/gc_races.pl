@@ -298,7 +298,7 @@ for my $round (1 .. 4)
 # ---- segments ----
 # A session has stored something in a segment and rolled back; the segment is removed; then it commits
 # something else. Fails without: the comparison of transaction_no in report_missing() of
-# blob/durability.c.
+# extents/durability.c.
 
 clean();
 table('t', 0);

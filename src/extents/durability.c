@@ -1,6 +1,6 @@
 /*
- * blob/durability.c
- *	  When content becomes durable, see blob/durability.h.
+ * extents/durability.c
+ *	  When content becomes durable, see extents/durability.h.
  *
  * The list of written segments belongs to the process, not to a transaction or subtransaction: a
  * PL/pgSQL variable carries a value out of a rolled back subtransaction, or over a procedure's
@@ -10,8 +10,8 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "blob/durability.h"
-#include "blob/readahead.h"
+#include "extents/durability.h"
+#include "extents/readahead.h"
 #include "core/settings.h"
 #include "io/io.h"
 #include "io/segment.h"

@@ -1,10 +1,10 @@
 /*
- * blob/layout.c
- *	  Contiguous pieces of a blob, see blob/layout.h.
+ * extents/layout.c
+ *	  Contiguous pieces of a blob, see extents/layout.h.
  */
 #include "postgres.h"
 
-#include "blob/layout.h"
+#include "extents/layout.h"
 
 BlobPiece
 blob_layout_next(BlobLayoutCursor *cursor, uint32 max_pages)

@@ -1,8 +1,8 @@
 /*
- * blob/ring.c
- *	  Writing pages while hashing, see blob/ring.h.
+ * extents/pipeline.c
+ *	  Writing pages while hashing, see extents/pipeline.h.
  *
- * Content goes through a ring of buffers.  Each piece is copied and hashed in one go, then handed
+ * Content goes through a fixed set of buffers in turn.  Each piece is copied and hashed in one go, then handed
  * to the kernel, so that the device works while the next one is hashed; the last piece is hashed
  * after that, so that nobody waits for its hash and its write in turn.  A piece is logged (where
  * content is logged at all) after its write has completed.
@@ -11,9 +11,9 @@
  */
 #include "postgres.h"
 
-#include "blob/durability.h"
-#include "blob/layout.h"
-#include "blob/ring.h"
+#include "extents/durability.h"
+#include "extents/layout.h"
+#include "extents/pipeline.h"
 #include "io/deferred.h"
 #include "io/engine.h"
 #include "io/segment.h"
@@ -25,7 +25,7 @@
 
 StaticAssertDecl(BLOB_IO_BUFFER_BYTES <= BLOB_WAL_CONTENT_MAX_BYTES, "a piece fits one record");
 
-/* A write that was started; the ring's buffer of the same number holds its bytes. */
+/* A write that was started; the buffer of the same number holds its bytes. */
 typedef struct PendingWrite
 {
 	BlobIoRequest request;
@@ -269,8 +269,8 @@ log_omission(const BlobStoreId *store, const BlobExtent *runs, int run_count)
 }
 
 void
-blob_ring_write(const BlobStoreId *store, const BlobExtent *runs, int run_count,
-				const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
+blob_pipeline_write(const BlobStoreId *store, const BlobExtent *runs, int run_count,
+					const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
 {
 	int			segment_count = 0;
 

@@ -1,10 +1,10 @@
 /*
- * blob/range.c
- *	  Extents of a range of a value, see blob/range.h.
+ * extents/range.c
+ *	  Extents of a range of a value, see extents/range.h.
  */
 #include "postgres.h"
 
-#include "blob/range.h"
+#include "extents/range.h"
 #include "store/map.h"
 
 BlobRange

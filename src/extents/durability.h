@@ -1,5 +1,5 @@
 /*
- * blob/durability.h
+ * extents/durability.h
  *	  What this backend wrote and has not yet made durable; see the README of this folder.
  */
 #ifndef BLOB_DURABILITY_H

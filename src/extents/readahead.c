@@ -1,6 +1,6 @@
 /*
- * blob/readahead.c
- *	  Reading ahead, see blob/readahead.h.
+ * extents/readahead.c
+ *	  Reading ahead, see extents/readahead.h.
  *
  * Requests ahead are fills of the read cache that nobody waits for.  So what they bring needs no
  * other check than what the cache holds: it is kept under the generation that the map showed before
@@ -27,9 +27,9 @@
  */
 #include "postgres.h"
 
-#include "blob/layout.h"
-#include "blob/range.h"
-#include "blob/readahead.h"
+#include "extents/layout.h"
+#include "extents/range.h"
+#include "extents/readahead.h"
 #include "core/settings.h"
 #include "io/deferred.h"
 #include "io/cache.h"

@@ -1,5 +1,5 @@
 /*
- * blob/range.h
+ * extents/range.h
  *	  Which extents a range of a value touches, and whether they are still the value's.
  */
 #ifndef BLOB_RANGE_H

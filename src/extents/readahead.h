@@ -1,5 +1,5 @@
 /*
- * blob/readahead.h
+ * extents/readahead.h
  *	  Reading ahead: pieces of a value that will be wanted next are requested before they are.
  *
  * Who reads a value from front to back in pieces (blob_chunks(), blob_export(), a client that calls

@@ -1,9 +1,9 @@
 /*
- * blob/ring.h
+ * extents/pipeline.h
  *	  Writing pages while hashing: what the writer and changes in the middle have in common.
  */
-#ifndef BLOB_RING_H
-#define BLOB_RING_H
+#ifndef BLOB_PIPELINE_H
+#define BLOB_PIPELINE_H
 
 #include "core/digest.h"
 #include "core/page.h"
@@ -24,7 +24,7 @@ typedef struct BlobSource
  * have completed on return, or are left to the syncer (io/deferred.h); and content is logged, or that
  * it is not; nothing is in flight when this returns or throws.
  */
-extern void blob_ring_write(const BlobStoreId *store, const BlobExtent *runs, int run_count,
-							const BlobSource *source, BlobDigest *digest, uint64 skip_bytes);
+extern void blob_pipeline_write(const BlobStoreId *store, const BlobExtent *runs, int run_count,
+								const BlobSource *source, BlobDigest *digest, uint64 skip_bytes);
 
-#endif							/* BLOB_RING_H */
+#endif							/* BLOB_PIPELINE_H */

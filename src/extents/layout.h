@@ -1,5 +1,5 @@
 /*
- * blob/layout.h
+ * extents/layout.h
  *	  Walks through the pages of a blob in content order, as long contiguous pieces.
  */
 #ifndef BLOB_LAYOUT_H
