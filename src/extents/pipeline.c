@@ -2,9 +2,9 @@
  * extents/pipeline.c
  *	  Writing pages while hashing, see extents/pipeline.h.
  *
- * Content goes through a fixed set of buffers in turn.  Each piece is copied and hashed in one go, then handed
- * to the kernel, so that the device works while the next one is hashed; the last piece is hashed
- * after that, so that nobody waits for its hash and its write in turn.  A piece is logged (where
+ * Content goes through a fixed set of buffers in turn.  Each piece is copied and hashed in one go,
+ * then handed to the kernel, so that the device works while the next one is hashed.  The last piece
+ * is hashed after that, so that its hash and its write overlap, too.  A piece is logged (where
  * content is logged at all) after its write has completed.
  *
  * Small writes that are logged are left to the syncer, if it takes them (io/deferred.h).

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "blob/blob.h"
-#include "blob/gather.h"
+#include "blob/builder.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -121,20 +121,20 @@ blob_import(PG_FUNCTION_ARGS)
 	size_t		step_bytes;
 	int			fd;
 	char	   *buffer;
-	BlobGather *gather;
+	BlobBuilder *builder;
 	struct varlena *datum;
 
 	blob_store_require_preload();
 	fd = open_to_read(path, &size_bytes);
 	(void) posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-	gather = blob_gather_begin(size_bytes);
+	builder = blob_builder_begin(size_bytes);
 	buffer = palloc(STEP_BYTES);
 	do
 	{
 		/* The kernel reads the next step while this one is hashed and written. */
 		(void) posix_fadvise(fd, (off_t) (offset + STEP_BYTES), STEP_BYTES, POSIX_FADV_WILLNEED);
 		step_bytes = read_step(fd, path, buffer);
-		blob_gather_add(gather, buffer, step_bytes);
+		blob_builder_add(builder, buffer, step_bytes);
 		offset += step_bytes;
 	} while (step_bytes == STEP_BYTES);
 	pfree(buffer);
@@ -143,7 +143,7 @@ blob_import(PG_FUNCTION_ARGS)
 				(errcode_for_file_access(),
 				 errmsg("could not close file \"%s\": %m", path)));
 
-	datum = blob_gather_finish(gather);
+	datum = blob_builder_finish(builder);
 	PG_RETURN_POINTER(datum);
 }
 
