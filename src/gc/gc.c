@@ -15,7 +15,7 @@
 #include "core/catalog.h"
 #include "core/compat.h"
 #include "core/settings.h"
-#include "gc/carriers.h"
+#include "gc/holders.h"
 #include "gc/gc_internal.h"
 #include "gc/launcher.h"
 #include "io/stat.h"
@@ -39,7 +39,7 @@
 void
 blob_gc_shmem_request(void)
 {
-	RequestAddinShmemSpace(blob_gc_carriers_shmem_size());
+	RequestAddinShmemSpace(blob_gc_holders_shmem_size());
 	blob_gc_status_shmem_request();
 	blob_gc_schedule_shmem_request();
 }
@@ -47,7 +47,7 @@ blob_gc_shmem_request(void)
 void
 blob_gc_shmem_init(void)
 {
-	blob_gc_carriers_shmem_init();
+	blob_gc_holders_shmem_init();
 	blob_gc_status_shmem_init();
 	blob_gc_schedule_shmem_init();
 }
@@ -55,7 +55,7 @@ blob_gc_shmem_init(void)
 void
 blob_gc_install_hooks(void)
 {
-	blob_gc_carriers_install();
+	blob_gc_holders_install();
 	blob_gc_constants_install();
 	blob_gc_launcher_register();
 	blob_store_allocation_hook = blob_gc_schedule_allocated;

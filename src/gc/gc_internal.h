@@ -168,9 +168,9 @@ extern void blob_gc_constants_install(void);
 extern void blob_gc_constants_give_up(void);
 extern void blob_gc_constants_log(void);
 
-/* carriers.c */
-extern Size blob_gc_carriers_shmem_size(void);
-extern void blob_gc_carriers_shmem_init(void);
-extern void blob_gc_carriers_install(void);
+/* holders.c */
+extern Size blob_gc_holders_shmem_size(void);
+extern void blob_gc_holders_shmem_init(void);
+extern void blob_gc_holders_install(void);
 
 #endif							/* BLOB_GC_INTERNAL_H */

@@ -13,7 +13,7 @@
 #include "commands/extension.h"
 #include "core/catalog.h"
 #include "core/settings.h"
-#include "gc/carriers.h"
+#include "gc/holders.h"
 #include "gc/launcher.h"
 #include "io/segment.h"
 #include "miscadmin.h"

@@ -1,6 +1,6 @@
 /*
- * gc/carriers.c
- *	  Registers held cursors, and procedures that may commit, see gc/carriers.h.
+ * gc/holders.c
+ *	  Registers held cursors, and procedures that may commit, see gc/holders.h.
  *
  * Each backend has a slot in shared memory, which it alone writes.  A procedure (or DO block) is
  * registered before it starts and until the transaction in which it ends has ended: its OUT
@@ -14,7 +14,7 @@
 
 #include "access/xact.h"
 #include "core/compat.h"
-#include "gc/carriers.h"
+#include "gc/holders.h"
 #include "gc/gc_internal.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -29,12 +29,12 @@
 #include "utils/portal.h"
 
 /* first and last share a word, so that they change together. */
-typedef struct CarrierSlot
+typedef struct HolderSlot
 {
 	pg_atomic_uint64 cursors;
 	pg_atomic_uint64 procedure;
 	pg_atomic_uint32 cursor_events;
-} CarrierSlot;
+} HolderSlot;
 
 /* A cursor that this backend declared WITH HOLD and that may still be there. */
 typedef struct HeldCursor
@@ -43,8 +43,8 @@ typedef struct HeldCursor
 	LocalTransactionId transaction; /* that materialised it; invalid: its own still runs */
 } HeldCursor;
 
-static CarrierSlot *slots;
-static CarrierSlot *own_slot;
+static HolderSlot *slots;
+static HolderSlot *own_slot;
 static HeldCursor *cursors;
 static int	cursor_count;
 static int	cursor_room;
@@ -54,23 +54,23 @@ static ProcessUtility_hook_type prev_process_utility_hook = NULL;
 /* ---- shared memory ---- */
 
 int
-blob_gc_carrier_slot_count(void)
+blob_gc_holder_slot_count(void)
 {
 	return MaxBackends;
 }
 
 Size
-blob_gc_carriers_shmem_size(void)
+blob_gc_holders_shmem_size(void)
 {
-	return mul_size(MaxBackends, sizeof(CarrierSlot));
+	return mul_size(MaxBackends, sizeof(HolderSlot));
 }
 
 void
-blob_gc_carriers_shmem_init(void)
+blob_gc_holders_shmem_init(void)
 {
 	bool		found;
 
-	slots = ShmemInitStruct("blobext carriers", blob_gc_carriers_shmem_size(), &found);
+	slots = ShmemInitStruct("blobext holders", blob_gc_holders_shmem_size(), &found);
 	if (found)
 		return;
 	for (int i = 0; i < MaxBackends; i++)
@@ -82,32 +82,32 @@ blob_gc_carriers_shmem_init(void)
 }
 
 int
-blob_gc_carrier_slot(VirtualTransactionId transaction)
+blob_gc_holder_slot(VirtualTransactionId transaction)
 {
 	return blob_backend_of_transaction(transaction);
 }
 
 int
-blob_gc_carrier_own_slot(void)
+blob_gc_holder_own_slot(void)
 {
 	return blob_own_backend();
 }
 
-static BlobGcCarrier
+static BlobGcHolder
 unpack(uint64 word)
 {
-	BlobGcCarrier carrier = {
+	BlobGcHolder holder = {
 		.first = (LocalTransactionId) (word >> 32),
 		.last = (LocalTransactionId) word
 	};
 
-	return carrier;
+	return holder;
 }
 
-BlobGcCarrierState
-blob_gc_carrier_state(int slot)
+BlobGcHolderState
+blob_gc_holder_state(int slot)
 {
-	BlobGcCarrierState state;
+	BlobGcHolderState state;
 
 	/* Events first: a change that is missed shows up as an event later. */
 	state.cursor_events = pg_atomic_read_u32(&slots[slot].cursor_events);
@@ -118,7 +118,7 @@ blob_gc_carrier_state(int slot)
 }
 
 bool
-blob_gc_carrier_backend(int slot, Oid *database, int *pid)
+blob_gc_holder_backend(int slot, Oid *database, int *pid)
 {
 	PGPROC	   *process = blob_backend_process(slot);
 
@@ -136,7 +136,7 @@ blob_gc_carrier_backend(int slot, Oid *database, int *pid)
 bool
 blob_gc_transaction_runs(VirtualTransactionId transaction, int *pid)
 {
-	PGPROC	   *process = blob_backend_process(blob_gc_carrier_slot(transaction));
+	PGPROC	   *process = blob_backend_process(blob_gc_holder_slot(transaction));
 
 	if (process == NULL ||
 		blob_local_transaction(process) != transaction.localTransactionId ||
@@ -161,14 +161,14 @@ use_slot(void)
 {
 	if (own_slot != NULL)
 		return;
-	own_slot = &slots[blob_gc_carrier_own_slot()];
+	own_slot = &slots[blob_gc_holder_own_slot()];
 	on_shmem_exit(clear_at_exit, (Datum) 0);
 }
 
 static void
-write_word(pg_atomic_uint64 *word, BlobGcCarrier carrier)
+write_word(pg_atomic_uint64 *word, BlobGcHolder holder)
 {
-	pg_atomic_write_u64(word, (uint64) carrier.first << 32 | carrier.last);
+	pg_atomic_write_u64(word, (uint64) holder.first << 32 | holder.last);
 	pg_memory_barrier();		/* before anything is read that could be carried */
 }
 
@@ -188,7 +188,7 @@ is_held(const HeldCursor *cursor)
 static void
 publish_cursors(bool is_commit)
 {
-	BlobGcCarrier published = {InvalidLocalTransactionId, InvalidLocalTransactionId};
+	BlobGcHolder published = {InvalidLocalTransactionId, InvalidLocalTransactionId};
 	int			kept = 0;
 
 	if (own_slot == NULL || cursor_count == 0)
@@ -225,7 +225,7 @@ publish_cursors(bool is_commit)
 static void
 forget_procedure(void)
 {
-	BlobGcCarrier nothing = {InvalidLocalTransactionId, InvalidLocalTransactionId};
+	BlobGcHolder nothing = {InvalidLocalTransactionId, InvalidLocalTransactionId};
 
 	if (own_slot != NULL && procedure_depth == 0)
 		write_word(&own_slot->procedure, nothing);
@@ -271,11 +271,11 @@ static void
 begin_procedure(void)
 {
 	LocalTransactionId transaction = blob_local_transaction(MyProc);
-	BlobGcCarrier carrier = {transaction, transaction};
+	BlobGcHolder holder = {transaction, transaction};
 
 	use_slot();
 	if (procedure_depth++ == 0 && pg_atomic_read_u64(&own_slot->procedure) == 0)
-		write_word(&own_slot->procedure, carrier);
+		write_word(&own_slot->procedure, holder);
 }
 
 /* If its last COMMIT or ROLLBACK failed, there may be no transaction any more that will end. */
@@ -329,7 +329,7 @@ gc_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_
 }
 
 void
-blob_gc_carriers_install(void)
+blob_gc_holders_install(void)
 {
 	RegisterXactCallback(at_transaction_event, NULL);
 	prev_process_utility_hook = ProcessUtility_hook;
