@@ -186,7 +186,7 @@ look(void)
 		/* Of what was deleted while it ran, and of rows that VACUUM has not removed. */
 		decide(&verdict);
 	}
-	is_clean = blob_gc_remove_leftovers();
+	is_clean = blob_gc_remove_orphans();
 	if (is_clean)
 		blob_gc_schedule_succeeded(verdict.look_again);
 

@@ -149,7 +149,7 @@ load_map(Relation map, LoadState *state)
 
 /* Whoever logged that the segment has no file may have ended before he removed it. */
 static void
-remove_leftover(const BlobStoreId *store, BlobStoreShared *shared, uint32 segment_no)
+remove_orphan(const BlobStoreId *store, BlobStoreShared *shared, uint32 segment_no)
 {
 	BlobPageNo	first_page = segment_no * BLOB_SEGMENT_PAGES;
 	BlobPageNo	end_page = first_page + BLOB_SEGMENT_PAGES;
@@ -211,7 +211,7 @@ load(BlobStore *store, BlobStoreShared *shared)
 
 	load_map(store->map, &state);
 	for (BlobPageNo page = 0; page < meta.reserved_pages; page += BLOB_SEGMENT_PAGES)
-		remove_leftover(&store->id, shared, blob_segment_of(page));
+		remove_orphan(&store->id, shared, blob_segment_of(page));
 }
 
 void

@@ -371,7 +371,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	ok(!-e segment_file($node, 1), 'the file is not made anew');
 	kill_everything($node);
 	$node->start;
-	# As if killed between record and removal: seen to fail without remove_leftover().
+	# As if killed between record and removal: seen to fail without remove_orphan().
 	$node->stop;
 	append_to_file(segment_file($node, 1), 'left over');
 	$node->start;

@@ -1,5 +1,5 @@
 /*
- * gc/leftovers.c
+ * gc/orphans.c
  *	  Directories of stores whose extension was dropped while its database lives on.
  *
  * See README.md, "Dropped extensions": directories are listed first, then all transactions that run
@@ -156,7 +156,7 @@ seems_left(const BlobStoreId *stores, int count, bool *is_known)
 }
 
 bool
-blob_gc_remove_leftovers(void)
+blob_gc_remove_orphans(void)
 {
 	BlobStoreId *stores;
 	int			count = list_directories(&stores);
