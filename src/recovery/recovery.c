@@ -5,7 +5,7 @@
  * An extension has no hook into checkpoints, so what replay writes to segment files is durable
  * before it returns: a restartpoint may come right after.  Replay is idempotent: map pages go by
  * their LSN, content is written over itself.  A segment file may be missing, because a later record
- * of its removal has been carried out already: what is about it is left out (unresolved.h).
+ * of its removal has been carried out already: what is about it is left out (invalid_segments.h).
  *
  * Replaying CONTENT over pages that now belong to another value cannot happen: pages are given to
  * another value only after a completed checkpoint that lies past the record of their release.
@@ -23,7 +23,7 @@
 #include "io/segment.h"
 #include "recovery/copies.h"
 #include "recovery/recovery.h"
-#include "recovery/unresolved.h"
+#include "recovery/invalid_segments.h"
 #include "store/map_page.h"
 #include "storage/bufmgr.h"
 #include "storage/standby.h"
@@ -106,7 +106,7 @@ replay_reservation(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo e
 {
 	bool		is_own = !blob_copies_replay_foreign();
 
-	if (first_page > 0 && blob_unresolved_lacks_directory(store))
+	if (first_page > 0 && blob_invalid_segments_lacks_directory(store))
 		return;
 	while (first_page < end_page)
 	{
@@ -115,8 +115,8 @@ replay_reservation(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo e
 		BlobPageNo	stop = Min(end_page, segment_start + BLOB_SEGMENT_PAGES);
 		BlobPageNo	expected_end = is_own ? stop : first_page;
 
-		if (!blob_unresolved_is_lacking(store, segment_no,
-										(expected_end - segment_start) * BLOB_PAGE_SIZE))
+		if (!blob_invalid_segments_is_lacking(store, segment_no,
+											  (expected_end - segment_start) * BLOB_PAGE_SIZE))
 		{
 			blob_segment_make_dir(store);
 			blob_segment_reserve(store, first_page, stop);
@@ -263,7 +263,7 @@ replay_remove(XLogReaderState *record)
 	XLogFlush(record->EndRecPtr);
 	replay_map_blocks(record);
 	(void) blob_segment_remove(&store, blob_segment_of(absence->first_page));
-	blob_unresolved_removed(&store, blob_segment_of(absence->first_page));
+	blob_invalid_segments_removed(&store, blob_segment_of(absence->first_page));
 }
 
 static void
@@ -285,7 +285,7 @@ replay_drop(XLogReaderState *record)
 
 	XLogFlush(record->EndRecPtr);
 	(void) blob_segment_remove_dir(&store);
-	blob_unresolved_removed(&store, BLOB_ALL_SEGMENTS);
+	blob_invalid_segments_removed(&store, BLOB_ALL_SEGMENTS);
 }
 
 /* Write one piece, which lies in one segment, and wait. */
@@ -333,7 +333,7 @@ replay_content(XLogReaderState *record)
 		bool		leaves_segment = bytes == left_bytes || bytes == segment_bytes;
 		uint64		end_page = page % BLOB_SEGMENT_PAGES + blob_pages_for(bytes);
 
-		if (!blob_unresolved_is_lacking(&store, blob_segment_of(page), end_page * BLOB_PAGE_SIZE))
+		if (!blob_invalid_segments_is_lacking(&store, blob_segment_of(page), end_page * BLOB_PAGE_SIZE))
 		{
 			write_piece(&store, page, data, bytes);
 			if (leaves_segment)
@@ -354,7 +354,7 @@ replay_omitted(XLogReaderState *record)
 	BlobStoreId store = store_of(&omitted->header);
 	BlobGenerationRange *ranges = palloc(omitted->range_count * sizeof(BlobGenerationRange));
 
-	if (!blob_copies_replay_foreign() || blob_unresolved_lacks_directory(&store))
+	if (!blob_copies_replay_foreign() || blob_invalid_segments_lacks_directory(&store))
 		return;
 	/* the data may be unaligned */
 	memcpy(ranges, (char *) omitted + sizeof(*omitted),
@@ -405,7 +405,7 @@ redo(XLogReaderState *record)
 			elog(PANIC, "blobext: unknown WAL record %u", XLogRecGetInfo(record));
 	}
 	if (reachedConsistency)
-		blob_unresolved_check();
+		blob_invalid_segments_check();
 	MemoryContextSwitchTo(old_context);
 	MemoryContextReset(replay_context);
 }
@@ -421,7 +421,7 @@ start_up(void)
 static void
 clean_up(void)
 {
-	blob_unresolved_check();
+	blob_invalid_segments_check();
 	blob_segment_release_all();
 	MemoryContextDelete(replay_context);
 }

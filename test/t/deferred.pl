@@ -20,7 +20,7 @@
 # blob_deferred_write_all() in sync_listed(), the freed pages; with blob_deferred_end_removal() that
 # forgets nothing, and without blob_syncer_forget(), the dropped store; with missing files that are no
 # error in write_run() and sync_first(), the files that are taken away; without
-# blob_unresolved_removed() in replay_drop(), the start after the dropped store; without blob_deferred_write_segment() in blob_segment_sync(), the
+# blob_invalid_segments_removed() in replay_drop(), the start after the dropped store; without blob_deferred_write_segment() in blob_segment_sync(), the
 # second power cut; without blob_deferred_close() in at_exit() and end_holding(), what is left to a
 # syncer that has ended, or sleeps; without the critical sections in syncer.c, the third power cut.
 use strict;

@@ -429,7 +429,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 # the look for the file in secure() of durability.c.
 #
 # Or everything is killed by then.  Replay finds no file for the content, then the record of its removal.
-# Seen to fail without blob_unresolved_removed() in replay_remove().
+# Seen to fail without blob_invalid_segments_removed() in replay_remove().
 foreach my $is_crash (0, 1)
 {
 	my $node = blob_cluster("known_$is_crash", conf => "$calm\nwal_level = replica\nmax_wal_senders = 0\n");

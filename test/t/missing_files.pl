@@ -9,7 +9,7 @@
 #
 # Seen to fail: with is_own false in replay_reservation() and without the look for the directory,
 # the first and the third; without hold_restartpoints(), the second; without
-# blob_unresolved_check() in redo(), the third; without the look at the size in write_run(), the last.
+# blob_invalid_segments_check() in redo(), the third; without the look at the size in write_run(), the last.
 use strict;
 use warnings;
 

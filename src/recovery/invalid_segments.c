@@ -1,6 +1,6 @@
 /*
- * recovery/unresolved.c
- *	  Segment files that replay needs, and does not find, see recovery/unresolved.h.
+ * recovery/invalid_segments.c
+ *	  Segment files that replay needs, and does not find, see recovery/invalid_segments.h.
  *
  * The notes are in memory: whoever starts over comes to the same records again.
  */
@@ -11,7 +11,7 @@
 #include "catalog/pg_tablespace_d.h"
 #include "core/compat.h"
 #include "io/segment.h"
-#include "recovery/unresolved.h"
+#include "recovery/invalid_segments.h"
 #include "storage/smgr.h"
 #include "utils/guc.h"
 #include "utils/hsearch.h"
@@ -74,7 +74,7 @@ note(const BlobStoreId *store, uint32 segment_no)
 	{
 		HASHCTL		control = {.keysize = sizeof(key),.entrysize = sizeof(key)};
 
-		files = hash_create("blobext unresolved files", 16, &control, HASH_ELEM | HASH_BLOBS);
+		files = hash_create("blobext invalid segments", 16, &control, HASH_ELEM | HASH_BLOBS);
 	}
 	(void) hash_search(files, &key, HASH_ENTER, &is_known);
 	if (is_known)
@@ -95,7 +95,7 @@ leave_out(const BlobStoreId *store, uint32 segment_no)
 }
 
 bool
-blob_unresolved_is_lacking(const BlobStoreId *store, uint32 segment_no, uint64 expected_bytes)
+blob_invalid_segments_is_lacking(const BlobStoreId *store, uint32 segment_no, uint64 expected_bytes)
 {
 	int64		bytes = blob_segment_file_bytes(store, segment_no);
 
@@ -103,13 +103,13 @@ blob_unresolved_is_lacking(const BlobStoreId *store, uint32 segment_no, uint64 e
 }
 
 bool
-blob_unresolved_lacks_directory(const BlobStoreId *store)
+blob_invalid_segments_lacks_directory(const BlobStoreId *store)
 {
 	return !blob_segment_dir_exists(store) && leave_out(store, BLOB_ALL_SEGMENTS);
 }
 
 void
-blob_unresolved_removed(const BlobStoreId *store, uint32 segment_no)
+blob_invalid_segments_removed(const BlobStoreId *store, uint32 segment_no)
 {
 	HASH_SEQ_STATUS status;
 	BlobSegmentId *file;
@@ -128,7 +128,7 @@ blob_unresolved_removed(const BlobStoreId *store, uint32 segment_no)
 }
 
 void
-blob_unresolved_check(void)
+blob_invalid_segments_check(void)
 {
 	HASH_SEQ_STATUS status;
 	BlobSegmentId *file;

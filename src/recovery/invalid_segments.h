@@ -1,12 +1,12 @@
 /*
- * recovery/unresolved.h
+ * recovery/invalid_segments.h
  *	  Segment files that replay needs, and does not find: a later record removes them, or they are
  *	  lost.
  *
  * What xlogutils.c does for invalid pages of relations.
  */
-#ifndef BLOB_UNRESOLVED_H
-#define BLOB_UNRESOLVED_H
+#ifndef BLOB_INVALID_SEGMENTS_H
+#define BLOB_INVALID_SEGMENTS_H
 
 #include "core/page.h"
 
@@ -16,16 +16,16 @@
  * later record, and makes no restartpoint before.  With the server's setting
  * ignore_invalid_pages: a WARNING, and false.
  */
-extern bool blob_unresolved_is_lacking(const BlobStoreId *store, uint32 segment_no,
-									   uint64 expected_bytes);
+extern bool blob_invalid_segments_is_lacking(const BlobStoreId *store, uint32 segment_no,
+											 uint64 expected_bytes);
 
 /* The same for the directory of a store, which has one from its first reservation on. */
-extern bool blob_unresolved_lacks_directory(const BlobStoreId *store);
+extern bool blob_invalid_segments_lacks_directory(const BlobStoreId *store);
 
 /* This segment, or with BLOB_ALL_SEGMENTS the whole store, is removed. */
-extern void blob_unresolved_removed(const BlobStoreId *store, uint32 segment_no);
+extern void blob_invalid_segments_removed(const BlobStoreId *store, uint32 segment_no);
 
 /* The files agree with the WAL now: FATAL if there is still something noted. */
-extern void blob_unresolved_check(void);
+extern void blob_invalid_segments_check(void);
 
-#endif							/* BLOB_UNRESOLVED_H */
+#endif							/* BLOB_INVALID_SEGMENTS_H */
