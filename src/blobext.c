@@ -13,7 +13,7 @@
 #include "io/io.h"
 #include "io/syncer.h"
 #include "miscadmin.h"
-#include "recovery/copies.h"
+#include "recovery/replay_origin.h"
 #include "recovery/recovery.h"
 #include "store/store.h"
 #include "sql/check_progress.h"
@@ -50,7 +50,7 @@ initialize_shared_memory(void)
 	blob_gc_shmem_init();
 	blob_check_progress_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
-	blob_copies_look();
+	blob_replay_origin_look();
 	blob_settings_warn();
 }
 
@@ -74,7 +74,7 @@ _PG_init(void)
 
 	blob_settings_define();
 	blob_recovery_register();
-	blob_copies_install_hooks();
+	blob_replay_origin_install_hooks();
 	blob_durability_init();
 	blob_assign_install_hooks();
 	blob_rows_install_hook();

@@ -21,7 +21,7 @@
 #include "io/engine.h"
 #include "io/missing.h"
 #include "io/segment.h"
-#include "recovery/copies.h"
+#include "recovery/replay_origin.h"
 #include "recovery/recovery.h"
 #include "recovery/invalid_segments.h"
 #include "store/map_page.h"
@@ -104,7 +104,7 @@ replay_meta_page(XLogReaderState *record)
 static void
 replay_reservation(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo end_page)
 {
-	bool		is_own = !blob_copies_replay_foreign();
+	bool		is_own = !blob_replay_is_foreign();
 
 	if (first_page > 0 && blob_invalid_segments_lacks_directory(store))
 		return;
@@ -354,7 +354,7 @@ replay_omitted(XLogReaderState *record)
 	BlobStoreId store = store_of(&omitted->header);
 	BlobGenerationRange *ranges = palloc(omitted->range_count * sizeof(BlobGenerationRange));
 
-	if (!blob_copies_replay_foreign() || blob_invalid_segments_lacks_directory(&store))
+	if (!blob_replay_is_foreign() || blob_invalid_segments_lacks_directory(&store))
 		return;
 	/* the data may be unaligned */
 	memcpy(ranges, (char *) omitted + sizeof(*omitted),

@@ -6,7 +6,7 @@
 # server that stored the content must read it, whatever happens to it.  And wal_level minimal, from
 # which nothing can be made, is safe to enter and to leave.
 #
-# Seen to fail: with replay_omitted() empty, standbys return zeros; with blob_copies_replay_foreign()
+# Seen to fail: with replay_omitted() empty, standbys return zeros; with blob_replay_is_foreign()
 # always true, the primary refuses its own content after a crash; with it false unless
 # InArchiveRecovery, backups and standbys without a signal file return zeros; with the flag file
 # never removed, they refuse their own content after a crash; with generations of claimed extents

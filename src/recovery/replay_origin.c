@@ -1,5 +1,5 @@
 /*
- * recovery/copies.c
+ * recovery/replay_origin.c
  *	  Is this server replaying another one's WAL, and who makes copies of this one?
  *
  * Crash recovery replays what this very server did: what it wrote is in its files, logged or not.
@@ -27,7 +27,7 @@
 #include "core/settings.h"
 #include "io/segment.h"
 #include "miscadmin.h"
-#include "recovery/copies.h"
+#include "recovery/replay_origin.h"
 #include "replication/walsender.h"
 #include "storage/fd.h"
 
@@ -83,7 +83,7 @@ set_flag(void)
 }
 
 void
-blob_copies_look(void)
+blob_replay_origin_look(void)
 {
 	DBState		state = read_state();
 	bool		has_signal = exists(STANDBY_SIGNAL_FILE) || exists(RECOVERY_SIGNAL_FILE);
@@ -103,7 +103,7 @@ blob_copies_look(void)
 }
 
 bool
-blob_copies_replay_foreign(void)
+blob_replay_is_foreign(void)
 {
 	static int	is_flagged = -1;
 
@@ -130,7 +130,7 @@ warn_walsender(struct Port *port, int status)
 }
 
 void
-blob_copies_install_hooks(void)
+blob_replay_origin_install_hooks(void)
 {
 	previous_authentication_hook = ClientAuthentication_hook;
 	ClientAuthentication_hook = warn_walsender;
