@@ -11,7 +11,7 @@
 #define ERRCODE_BLOB_STALE MAKE_SQLSTATE('X', 'B', '0', '0', '1')
 
 /* Content that another server wrote without logging it. */
-#define ERRCODE_BLOB_MISSING MAKE_SQLSTATE('X', 'B', '0', '0', '2')
+#define ERRCODE_BLOB_UNLOGGED MAKE_SQLSTATE('X', 'B', '0', '0', '2')
 
 /*
  * The value as it should be stored: an inline blobstate over blobext.inline_limit becomes a

@@ -22,7 +22,7 @@
 #include "io/deferred.h"
 #include "io/cache.h"
 #include "io/engine.h"
-#include "io/missing.h"
+#include "io/unlogged.h"
 #include "io/segment.h"
 #include "io/stat.h"
 #include "miscadmin.h"
@@ -99,9 +99,9 @@ require_present(const BlobStoreId *store, const BlobDescriptor *descriptor,
 				const BlobExtent *extents, int count)
 {
 	for (int i = 0; i < count; i++)
-		if (blob_missing_contains(store, extents[i].generation))
+		if (blob_unlogged_contains(store, extents[i].generation))
 			ereport(ERROR,
-					(errcode(ERRCODE_BLOB_MISSING),
+					(errcode(ERRCODE_BLOB_UNLOGGED),
 					 errmsg("content of a blobstate value is missing on this server"),
 					 errdetail("The value of " UINT64_FORMAT " bytes was stored by a server that "
 							   "did not write content to the WAL.", descriptor->size_bytes),

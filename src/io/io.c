@@ -9,7 +9,7 @@
 #include "io/engine_internal.h"
 #include "io/io.h"
 #include "io/io_internal.h"
-#include "io/missing.h"
+#include "io/unlogged.h"
 #include "io/segment.h"
 #include "io/stat.h"
 #include "io/syncer.h"
@@ -30,7 +30,7 @@ blob_io_shmem_request(void)
 	bytes = add_size(bytes, blob_stat_shmem_size());
 	bytes = add_size(bytes, blob_segment_shmem_size());
 	bytes = add_size(bytes, blob_cache_shmem_size());
-	bytes = add_size(bytes, blob_missing_shmem_size());
+	bytes = add_size(bytes, blob_unlogged_shmem_size());
 	bytes = add_size(bytes, blob_syncer_shmem_size());
 	bytes = add_size(bytes, blob_deferred_shmem_size());
 	RequestAddinShmemSpace(bytes);
@@ -48,7 +48,7 @@ blob_io_shmem_init(void)
 	blob_stat_shmem_init();
 	blob_segment_shmem_init();
 	blob_cache_shmem_init();
-	blob_missing_shmem_init();
+	blob_unlogged_shmem_init();
 	blob_syncer_shmem_init();
 	blob_deferred_shmem_init();
 }

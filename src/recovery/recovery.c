@@ -19,7 +19,7 @@
 #include "access/xlogutils.h"
 #include "core/compat.h"
 #include "io/engine.h"
-#include "io/missing.h"
+#include "io/unlogged.h"
 #include "io/segment.h"
 #include "recovery/replay_origin.h"
 #include "recovery/recovery.h"
@@ -359,7 +359,7 @@ replay_omitted(XLogReaderState *record)
 	/* the data may be unaligned */
 	memcpy(ranges, (char *) omitted + sizeof(*omitted),
 		   omitted->range_count * sizeof(BlobGenerationRange));
-	blob_missing_add(&store, ranges, omitted->range_count);
+	blob_unlogged_add(&store, ranges, omitted->range_count);
 }
 
 static void

@@ -12,7 +12,7 @@
 #include "funcapi.h"
 #include "io/deferred.h"
 #include "io/cache.h"
-#include "io/missing.h"
+#include "io/unlogged.h"
 #include "io/segment.h"
 #include "io/stat.h"
 #include "miscadmin.h"
@@ -75,13 +75,13 @@ blobext_create_store(PG_FUNCTION_ARGS)
 
 /* Extents of this database whose content is on another server only. */
 static uint64
-count_missing_extents(void)
+count_unlogged_extents(void)
 {
 	BlobStore	store;
 	uint64		count;
 
 	blob_store_open(&store, AccessShareLock);
-	count = blob_missing_count(&store.id);
+	count = blob_unlogged_count(&store.id);
 	blob_store_close(&store);
 	return count;
 }
@@ -141,6 +141,6 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	put_row(result, "direct_io", blob_segment_is_direct());
 	put_row(result, "wal_logs_content", blob_wal_logs_content());
 	put_row(result, "pending_deferred_pages", blob_deferred_count());
-	put_row(result, "missing_extents", count_missing_extents());
+	put_row(result, "unlogged_extents", count_unlogged_extents());
 	return (Datum) 0;
 }

@@ -1,6 +1,6 @@
 /*
- * io/missing.c
- *	  What the segment files of this server lack, see io/missing.h.
+ * io/unlogged.c
+ *	  Content that another server wrote and did not log, see io/unlogged.h.
  *
  * The file is a header and slots, each a range of generations.  Only the startup process writes
  * it.  The last slot is extended in place, or a slot appended, so that what a reader or a base
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "io/missing.h"
+#include "io/unlogged.h"
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
@@ -24,18 +24,18 @@
 #include "storage/shmem.h"
 #include "utils/memutils.h"
 
-#define MISSING_MAGIC UINT64CONST(0x31676e697373696d)	/* "missing1" */
+#define UNLOGGED_MAGIC UINT64CONST(0x31676e697373696d)	/* "missing1" */
 
 /* So many slots more than ranges are tolerated, or twice as many. */
 #define SPARE_SLOTS 1024
 
-typedef struct MissingHeader
+typedef struct UnloggedHeader
 {
 	uint64		magic;
 	uint64		unused;
-} MissingHeader;
+} UnloggedHeader;
 
-StaticAssertDecl(sizeof(MissingHeader) == sizeof(BlobGenerationRange), "slots are aligned");
+StaticAssertDecl(sizeof(UnloggedHeader) == sizeof(BlobGenerationRange), "slots are aligned");
 
 /* A process's copy.  Sorted; ranges neither overlap nor touch. */
 typedef struct Copy
@@ -51,23 +51,23 @@ typedef struct Copy
 } Copy;
 
 /* Counts changes of any store's file since the start, from 1 on. */
-static pg_atomic_uint64 *missing_version = NULL;
+static pg_atomic_uint64 *unlogged_version = NULL;
 static Copy copy;
 
 Size
-blob_missing_shmem_size(void)
+blob_unlogged_shmem_size(void)
 {
 	return MAXALIGN(sizeof(pg_atomic_uint64));
 }
 
 void
-blob_missing_shmem_init(void)
+blob_unlogged_shmem_init(void)
 {
 	bool		found;
 
-	missing_version = ShmemInitStruct("blobext missing content", sizeof(pg_atomic_uint64), &found);
+	unlogged_version = ShmemInitStruct("blobext unlogged content", sizeof(pg_atomic_uint64), &found);
 	if (!found)
-		pg_atomic_init_u64(missing_version, 1);
+		pg_atomic_init_u64(unlogged_version, 1);
 }
 
 static void
@@ -162,7 +162,7 @@ read_slots(int fd, const char *path)
 			if (is_header)
 			{
 				is_header = false;
-				if (slots[i].first != MISSING_MAGIC)
+				if (slots[i].first != UNLOGGED_MAGIC)
 					ereport(ERROR,
 							(errcode(ERRCODE_DATA_CORRUPTED),
 							 errmsg("file \"%s\" has an unknown format", path)));
@@ -181,7 +181,7 @@ read_slots(int fd, const char *path)
 static void
 load(const BlobStoreId *store)
 {
-	uint64		version = pg_atomic_read_u64(missing_version);
+	uint64		version = pg_atomic_read_u64(unlogged_version);
 	char		path[MAXPGPATH];
 	int			fd;
 
@@ -208,7 +208,7 @@ load(const BlobStoreId *store)
 }
 
 bool
-blob_missing_contains(const BlobStoreId *store, BlobGeneration generation)
+blob_unlogged_contains(const BlobStoreId *store, BlobGeneration generation)
 {
 	int			i;
 
@@ -218,7 +218,7 @@ blob_missing_contains(const BlobStoreId *store, BlobGeneration generation)
 }
 
 uint64
-blob_missing_count(const BlobStoreId *store)
+blob_unlogged_count(const BlobStoreId *store)
 {
 	uint64		count = 0;
 
@@ -246,7 +246,7 @@ write_at(int fd, const char *path, const void *data, size_t bytes, off_t offset)
 static void
 rewrite_file(const char *path)
 {
-	MissingHeader header = {.magic = MISSING_MAGIC};
+	UnloggedHeader header = {.magic = UNLOGGED_MAGIC};
 	char		new_path[MAXPGPATH + 8];
 	int			fd;
 
@@ -269,7 +269,7 @@ rewrite_file(const char *path)
 static void
 write_slot(int fd, const char *path, BlobGenerationRange range)
 {
-	off_t		end = sizeof(MissingHeader) + (off_t) copy.slot_count * sizeof(range);
+	off_t		end = sizeof(UnloggedHeader) + (off_t) copy.slot_count * sizeof(range);
 
 	if (copy.slot_count > 0 && range.first == copy.last_slot.last + 1)
 	{
@@ -292,7 +292,7 @@ is_known(BlobGenerationRange range)
 }
 
 void
-blob_missing_add(const BlobStoreId *store, const BlobGenerationRange *ranges, int range_count)
+blob_unlogged_add(const BlobStoreId *store, const BlobGenerationRange *ranges, int range_count)
 {
 	char		path[MAXPGPATH];
 	bool		is_new_file;
@@ -324,6 +324,6 @@ blob_missing_add(const BlobStoreId *store, const BlobGenerationRange *ranges, in
 		blob_segment_make_dir(store);
 		rewrite_file(path);
 	}
-	copy.version = pg_atomic_add_fetch_u64(missing_version, 1);
+	copy.version = pg_atomic_add_fetch_u64(unlogged_version, 1);
 	copy.is_loaded = true;
 }
