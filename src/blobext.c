@@ -4,7 +4,7 @@
  */
 #include "postgres.h"
 
-#include "api/publish.h"
+#include "api/api.h"
 #include "extents/durability.h"
 #include "client/rows.h"
 #include "core/settings.h"
@@ -80,7 +80,7 @@ _PG_init(void)
 	blob_rows_install_hook();
 	blob_gc_install_hooks();
 	blob_syncer_register();		/* after the launcher: who comes late may get no slot */
-	blob_api_publish();
+	blob_api_register();
 
 	previous_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = request_shared_memory;

@@ -3,7 +3,7 @@
  *	  Reading blobstate values from C functions of other extensions.
  *
  * "make install" puts this file where PGXS finds it: #include "extension/blobext/blobext.h", after
- * postgres.h.  Nothing is linked: blobext publishes a table of functions in a rendezvous variable
+ * postgres.h.  Nothing is linked: blobext registers a table of functions in a rendezvous variable
  * when the server preloads it, and the wrappers below look it up at the first use in a process.
  *
  *		BlobextBlob *blob = blobext_open(PG_GETARG_DATUM(0));

@@ -8,7 +8,7 @@
  * and while the innermost target is strict, nothing that this process wrote is pending:
  *
  *	- where a strict target is entered, or returned to, what is pending is synced;
- *	- what is stored while it is innermost is synced at once (blob_durability_publish());
+ *	- what is stored while it is innermost is synced at once (blob_durability_before_return());
  *	- a target that is not strict may become so when the relation cache is told that its tables have
  *	  changed; what is pending is synced then and there, for its rows may be on their way.
  *
@@ -104,7 +104,7 @@ look_at_target(const Target *target)
 	return !target->is_copy || blob_assign_has_content_index(copied_table());
 }
 
-/* The rule for blob_durability_publish(). */
+/* The rule for blob_durability_before_return(). */
 static bool
 is_strict(void)
 {

@@ -199,7 +199,7 @@ move_cursor(const BlobDescriptor *descriptor, ExtentCursor *cursor, uint64 posit
 
 /*
  * Whether both descriptors have the same extent here, at the same place of their contents, which
- * agree there as far as both go: published bytes of an extent never change.  A tail and a whole
+ * agree there as far as both go: bytes of a returned value never change.  A tail and a whole
  * extent of one first page are different extents.
  */
 static bool

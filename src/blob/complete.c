@@ -21,6 +21,6 @@ blob_complete(const BlobDescriptor *descriptor, const BlobExtent *extents, int c
 	}
 	if (shared_count > 0)
 		blob_require_extents(base, is_shared, shared_count);
-	blob_durability_publish();
+	blob_durability_before_return();
 	return blob_descriptor_pack(descriptor, extents, count);
 }

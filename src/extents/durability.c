@@ -241,7 +241,7 @@ blob_durability_is_pending(void)
 }
 
 void
-blob_durability_publish(void)
+blob_durability_before_return(void)
 {
 	if (written_count > 0 && (is_late || (must_be_durable && must_be_durable())))
 		blob_durability_sync();

@@ -37,7 +37,7 @@ extern void blob_durability_sync(void);
 extern bool blob_durability_is_pending(void);
 
 /*
- * The rule by which blob_durability_publish() decides, from the layer that knows where values go:
+ * The rule by which blob_durability_before_return() decides, from the layer that knows where values go:
  * true where a descriptor may become the key of an index that is ordered by content.  It may read
  * catalogs and throw.
  */
@@ -47,7 +47,7 @@ extern void blob_durability_set_rule(bool (*must_be_durable) (void));
  * Call this before a descriptor is handed out, with all writes completed: syncs what is pending
  * if the rule asks for it, or if the sync of pre-commit has been already.
  */
-extern void blob_durability_publish(void);
+extern void blob_durability_before_return(void);
 
 /*
  * Call this before an answer depends on content or digest of descriptors: a last net, see the

@@ -106,7 +106,7 @@ static pid_t harvest_pid = 0;	/* the process that has registered it */
 
 /* ---- the end of requests ---- */
 
-/* Publish what a request brought.  Never throws. */
+/* Hand what a request brought to the cache.  Never throws. */
 static void
 finish_ahead(AheadRead *read)
 {
@@ -119,7 +119,7 @@ finish_ahead(AheadRead *read)
 	reads_in_use--;
 }
 
-/* Publish what has arrived, so that its frames and numbers are free again.  Never throws. */
+/* Hand what has arrived to the cache, so that its frames and numbers are free again.  Never throws. */
 static void
 finish_arrived(void)
 {

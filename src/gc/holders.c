@@ -182,13 +182,13 @@ is_held(const HeldCursor *cursor)
 }
 
 /*
- * Forget cursors that are gone and publish the others; is_commit: those of the current transaction
+ * Forget cursors that are gone and register the others; is_commit: those of the current transaction
  * begin to be held.  Runs in transaction callbacks: cannot fail, allocates nothing.
  */
 static void
-publish_cursors(bool is_commit)
+register_cursors(bool is_commit)
 {
-	BlobGcHolder published = {InvalidLocalTransactionId, InvalidLocalTransactionId};
+	BlobGcHolder registered = {InvalidLocalTransactionId, InvalidLocalTransactionId};
 	int			kept = 0;
 
 	if (own_slot == NULL || cursor_count == 0)
@@ -207,15 +207,15 @@ publish_cursors(bool is_commit)
 		cursors[kept++] = cursor;
 		if (!LocalTransactionIdIsValid(cursor.transaction))
 			continue;
-		if (!LocalTransactionIdIsValid(published.first))
-			published.first = published.last = cursor.transaction;
-		if ((int32) (cursor.transaction - published.first) < 0)
-			published.first = cursor.transaction;
-		if ((int32) (cursor.transaction - published.last) > 0)
-			published.last = cursor.transaction;
+		if (!LocalTransactionIdIsValid(registered.first))
+			registered.first = registered.last = cursor.transaction;
+		if ((int32) (cursor.transaction - registered.first) < 0)
+			registered.first = cursor.transaction;
+		if ((int32) (cursor.transaction - registered.last) > 0)
+			registered.last = cursor.transaction;
 	}
 	cursor_count = kept;
-	write_word(&own_slot->cursors, published);
+	write_word(&own_slot->cursors, registered);
 }
 
 /*
@@ -234,7 +234,7 @@ forget_procedure(void)
 static void
 at_transaction_event(XactEvent event, void *arg)
 {
-	publish_cursors(event == XACT_EVENT_PRE_COMMIT);
+	register_cursors(event == XACT_EVENT_PRE_COMMIT);
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
 		forget_procedure();
 }
@@ -244,7 +244,7 @@ static void
 note_cursor(const char *name)
 {
 	use_slot();
-	publish_cursors(false);		/* makes room, and forgets a former one of that name */
+	register_cursors(false);		/* makes room, and forgets a former one of that name */
 	if (cursors == NULL)
 		cursors = MemoryContextAlloc(TopMemoryContext,
 									 sizeof(HeldCursor) * (cursor_room = 16));
@@ -325,7 +325,7 @@ gc_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_
 		(((DeclareCursorStmt *) statement)->options & CURSOR_OPT_HOLD) != 0)
 		note_cursor(((DeclareCursorStmt *) statement)->portalname);
 	run_statement(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
-	publish_cursors(false);
+	register_cursors(false);
 }
 
 void

@@ -6,9 +6,9 @@
  * time.  The cache keeps chunks of extents, of a size that depends on the extent's
  * (blob_cache_chunk_bytes): small extents shall not waste memory.  Its key is the store, the
  * extent's *generation* and the chunk's number inside the extent: a generation is never given
- * twice, and published bytes of an extent never change, so an entry can be useless but never
+ * twice, and registered bytes of an extent never change, so an entry can be useless but never
  * wrong, and needs no invalidation.  A chunk may be cached in part: reads of ranges need not read
- * all of it, and bytes that are not published yet must not be offered (an extent may grow there).
+ * all of it, and bytes that are not registered yet must not be offered (an extent may grow there).
  *
  * blobext.cache_size = 0 turns it off.
  */
@@ -44,7 +44,7 @@ extern bool blob_cache_get(const BlobStoreId *store, BlobGeneration generation,
 						   char *dst);
 
 /*
- * Offer published bytes of an extent, just read from the device: data holds length_bytes from
+ * Offer registered bytes of an extent, just read from the device: data holds length_bytes from
  * offset_bytes on (bytes inside the extent; the range must lie inside one chunk).  A chunk keeps
  * one contiguous range; what touches it lengthens it.  May be ignored (memory in use, cache off).
  * Never throws.
@@ -59,7 +59,7 @@ extern void blob_cache_put(const BlobStoreId *store, BlobGeneration generation,
  * had, cache off; then the caller reads elsewhere and may offer the bytes).  Until
  * blob_cache_end_fill() the chunk's memory, from blob_cache_fill_memory() on, is the caller's; it
  * may not give the frame back while a request for it is in flight.
- * The end of a fill says which bytes of the chunk were read and are published content; length 0
+ * The end of a fill says which bytes of the chunk were read and are registered content; length 0
  * gives the frame back unused.  Reads must be over, too, before blob_cache_abandon_fills() gives up
  * what an error left behind.  None of these throws.
  */

@@ -504,7 +504,7 @@ reserve_in_segment(const BlobStoreId *store, uint32 segment_no,
 	pgstat_report_wait_end();
 	if (error != 0)
 	{
-		/* It may concern published content of the same file, and is reported only once. */
+		/* It may concern registered content of the same file, and is reported only once. */
 		errno = error;
 		ereport(PANIC,
 				(errcode_for_file_access(),

@@ -65,7 +65,8 @@ blob_unlogged_shmem_init(void)
 {
 	bool		found;
 
-	unlogged_version = ShmemInitStruct("blobext unlogged content", sizeof(pg_atomic_uint64), &found);
+	unlogged_version = ShmemInitStruct("blobext unlogged content", sizeof(pg_atomic_uint64),
+									   &found);
 	if (!found)
 		pg_atomic_init_u64(unlogged_version, 1);
 }

@@ -333,7 +333,8 @@ replay_content(XLogReaderState *record)
 		bool		leaves_segment = bytes == left_bytes || bytes == segment_bytes;
 		uint64		end_page = page % BLOB_SEGMENT_PAGES + blob_pages_for(bytes);
 
-		if (!blob_invalid_segments_is_lacking(&store, blob_segment_of(page), end_page * BLOB_PAGE_SIZE))
+		if (!blob_invalid_segments_is_lacking(&store, blob_segment_of(page),
+											  end_page * BLOB_PAGE_SIZE))
 		{
 			write_piece(&store, page, data, bytes);
 			if (leaves_segment)

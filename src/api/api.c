@@ -1,5 +1,5 @@
 /*
- * api/publish.c
+ * api/api.c
  *	  The functions behind the wrappers of api/blobext.h, and the table of them.
  *
  * A rendezvous variable is PostgreSQL's meeting point of libraries that do not know each other at
@@ -9,7 +9,7 @@
 #include "postgres.h"
 
 #include "api/blobext.h"
-#include "api/publish.h"
+#include "api/api.h"
 #include "blob/blob.h"
 #include "core/catalog.h"
 #include "miscadmin.h"
@@ -80,7 +80,7 @@ static const BlobextApi api = {
 };
 
 void
-blob_api_publish(void)
+blob_api_register(void)
 {
 	*find_rendezvous_variable(BLOBEXT_API_VARIABLE) = (void *) &api;
 }

@@ -1,11 +1,11 @@
 /*
- * api/publish.h
+ * api/api.h
  *	  Offer the functions of api/blobext.h to other libraries.
  */
-#ifndef BLOB_API_PUBLISH_H
-#define BLOB_API_PUBLISH_H
+#ifndef BLOB_API_H
+#define BLOB_API_H
 
 /* For _PG_init() under shared_preload_libraries: other processes inherit the variable. */
-extern void blob_api_publish(void);
+extern void blob_api_register(void);
 
-#endif							/* BLOB_API_PUBLISH_H */
+#endif							/* BLOB_API_H */
