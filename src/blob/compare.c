@@ -141,7 +141,7 @@ compare_digest_bytes(const BlobKey *a, const BlobKey *b)
 
 /* What of both values can be compared without reading, and how that compares. */
 static int
-compare_heads(const BlobKey *a, const BlobKey *b, uint64 *compared_bytes)
+compare_beginnings(const BlobKey *a, const BlobKey *b, uint64 *compared_bytes)
 {
 	*compared_bytes = Min(a->size_bytes, b->size_bytes);
 	if (a->sha256 != NULL || b->sha256 != NULL)
@@ -154,7 +154,7 @@ blob_equal(const BlobKey *a, const BlobKey *b)
 {
 	uint64		compared_bytes;
 
-	if (a->size_bytes != b->size_bytes || compare_heads(a, b, &compared_bytes) != 0)
+	if (a->size_bytes != b->size_bytes || compare_beginnings(a, b, &compared_bytes) != 0)
 		return false;
 	return compared_bytes == a->size_bytes || compare_digest_bytes(a, b) == 0;
 }
@@ -388,7 +388,7 @@ blob_compare_in_sort(const BlobKey *a, const BlobKey *b, BlobSortMemory **memory
 					 MemoryContext context)
 {
 	uint64		compared_bytes;
-	int			order = compare_heads(a, b, &compared_bytes);
+	int			order = compare_beginnings(a, b, &compared_bytes);
 
 	if (order != 0)
 		return order;

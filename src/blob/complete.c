@@ -14,7 +14,7 @@ blob_complete(const BlobDescriptor *descriptor, const BlobExtent *extents, int c
 {
 	int			shared_count = 0;	/* up to the last of them */
 
-	for (int i = 0; i < count + (descriptor->has_rest_page ? 1 : 0); i++)
+	for (int i = 0; i < count + (descriptor->has_remainder_page ? 1 : 0); i++)
 	{
 		if (is_shared[i])
 			shared_count = i + 1;

@@ -591,7 +591,7 @@ read_extents(const BlobDescriptor *descriptor, uint64 offset, uint64 length, boo
 	blob_stat_count(content_read_bytes, length);
 }
 
-/* Read from the extents, and from the rest that lies in the datum. */
+/* Read from the extents, and from the remainder that lies in the datum. */
 static void
 read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, bool use_cache,
 				char *target)
@@ -602,7 +602,7 @@ read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, 
 	if (in_extents > 0)
 		read_extents(descriptor, offset, in_extents, use_cache, target);
 	if (in_extents < length)
-		memcpy(target + in_extents, descriptor->rest + (offset + in_extents - end),
+		memcpy(target + in_extents, descriptor->remainder + (offset + in_extents - end),
 			   length - in_extents);
 	if (blob_verify_reads && length == descriptor->size_bytes)
 		verify_digest(descriptor, target);

@@ -44,7 +44,7 @@ struct BlobWriter
 {
 	MemoryContext context;
 	BlobDraft  *draft;			/* what was allocated; NULL before the first time */
-	bool		keeps_room;		/* ends with a rest; else, with an extent that fits */
+	bool		keeps_room;		/* ends with a remainder; else, with an extent that fits */
 	bool		has_tail;		/* among the extents */
 	bool		has_room;		/* was there for all that is expected, when asked */
 	uint64		expected_bytes; /* of the whole content; 0: unknown */
@@ -63,9 +63,9 @@ struct BlobWriter
 	BlobExtent *runs;			/* pages to be written by the current call */
 	int			run_count;
 	int			run_capacity;
-	bool		has_rest_page;
-	BlobPageNo	rest_page;
-	BlobGeneration rest_generation;
+	bool		has_remainder_page;
+	BlobPageNo	remainder_page;
+	BlobGeneration remainder_generation;
 	char	   *buffer;
 	uint32		buffered_bytes;
 	uint32		buffer_capacity;
@@ -364,16 +364,16 @@ blob_writer_require_allocation(void)
 
 /* A page for the rest, where it is too long for the datum, or the value has no page. */
 static void
-take_rest_page(BlobWriter *writer, BlobStore *store)
+take_remainder_page(BlobWriter *writer, BlobStore *store)
 {
 	BlobTierPlan plan = {.tail_pages = 1, .total_pages = 1};
 	BlobExtent	extent[1];
 
 	blob_store_allocate(store, &plan, BLOB_PAGE_SIZE, writer->draft, extent);
 	add_run(writer, extent[0].first_page, 1, extent[0].generation);
-	writer->has_rest_page = true;
-	writer->rest_page = extent[0].first_page;
-	writer->rest_generation = extent[0].generation;
+	writer->has_remainder_page = true;
+	writer->remainder_page = extent[0].first_page;
+	writer->remainder_generation = extent[0].generation;
 	writer->generation = Max(writer->generation, extent[0].generation);
 }
 
@@ -405,7 +405,7 @@ cache_small_value(const BlobWriter *writer, const BlobStoreId *store, const char
 
 /*
  * Write what is in the buffer, and data behind it: whole pages, and if nothing will follow, what
- * does not fill one, unless it is a rest for the datum.
+ * does not fill one, unless it is a remainder for the datum.
  */
 static void
 flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
@@ -419,7 +419,7 @@ flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 	uint64		pages = available / BLOB_PAGE_SIZE;
 	uint32		partial = (uint32) (available % BLOB_PAGE_SIZE);
 	uint64		skip_bytes = writer->hashed_bytes - writer->flushed_bytes;
-	bool		wants_rest_page;
+	bool		wants_remainder_page;
 	BlobStore	store;
 
 	blob_writer_require_allocation();
@@ -427,9 +427,9 @@ flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 		writer->keeps_room = true;
 	if (is_last && !writer->keeps_room && partial > 0)
 		pages++;
-	wants_rest_page = is_last && writer->keeps_room &&
-		(partial > BLOB_REST_INLINE_BYTES || writer->flushed_bytes + available == partial);
-	source.total_bytes = wants_rest_page ? available : Min(available, pages * BLOB_PAGE_SIZE);
+	wants_remainder_page = is_last && writer->keeps_room &&
+		(partial > BLOB_REMAINDER_INLINE_BYTES || writer->flushed_bytes + available == partial);
+	source.total_bytes = wants_remainder_page ? available : Min(available, pages * BLOB_PAGE_SIZE);
 
 	(void) GetTopTransactionId();	/* so that the commit writes a record, after our content */
 	blob_store_open(&store, RowExclusiveLock);
@@ -437,8 +437,8 @@ flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 		writer->draft = blob_draft_begin(writer->context);
 	writer->run_count = 0;
 	take_pages(writer, &store, pages, is_last);
-	if (wants_rest_page)
-		take_rest_page(writer, &store);
+	if (wants_remainder_page)
+		take_remainder_page(writer, &store);
 	if (source.total_bytes > 0)
 		blob_pipeline_write(&store.id, writer->runs, writer->run_count, &source, &writer->digest,
 							skip_bytes);
@@ -455,8 +455,8 @@ flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 	source.first = writer->buffer;
 	keep_remainder(writer, &source, Min(available, pages * BLOB_PAGE_SIZE), available);
 	/* The next append reads it. */
-	if (wants_rest_page)
-		blob_cache_put(&store.id, writer->rest_generation, blob_cache_chunk_bytes(1), 0,
+	if (wants_remainder_page)
+		blob_cache_put(&store.id, writer->remainder_generation, blob_cache_chunk_bytes(1), 0,
 					   writer->buffer, writer->buffered_bytes);
 }
 
@@ -535,8 +535,8 @@ take_over(BlobWriter *writer, uint64 keep_bytes)
 	uint64		in_pages;
 	uint32		partial;
 
-	/* The page of a rest is never used by another version. */
-	in_pages = Min(keep_bytes, descriptor->size_bytes - descriptor->rest_bytes) / BLOB_PAGE_SIZE;
+	/* The page of a remainder is never used by another version. */
+	in_pages = Min(keep_bytes, descriptor->size_bytes - descriptor->remainder_bytes) / BLOB_PAGE_SIZE;
 	share_extents(writer, in_pages);
 	partial = (uint32) (keep_bytes - writer->flushed_bytes);
 	Assert(partial < BLOB_PAGE_SIZE);
@@ -652,7 +652,7 @@ fit_last_extent(BlobWriter *writer)
 	blob_store_close(&store);
 }
 
-/* All is written but a rest for the datum: make the descriptor, and free the writer. */
+/* All is written but a remainder for the datum: make the descriptor, and free the writer. */
 static struct varlena *
 complete(BlobWriter *writer)
 {
@@ -671,10 +671,10 @@ complete(BlobWriter *writer)
 	blob_digest_finish(&writer->digest, descriptor.sha256, descriptor.state);
 	memcpy(descriptor.prefix, writer->prefix, BLOB_PREFIX_BYTES);
 	descriptor.generation = writer->generation;
-	descriptor.rest_bytes = writer->buffered_bytes;
-	descriptor.rest = writer->buffer;
-	descriptor.has_rest_page = writer->has_rest_page;
-	descriptor.rest_page = writer->rest_page;
+	descriptor.remainder_bytes = writer->buffered_bytes;
+	descriptor.remainder = writer->buffer;
+	descriptor.has_remainder_page = writer->has_remainder_page;
+	descriptor.remainder_page = writer->remainder_page;
 	for (int i = 0; i < writer->extent_count; i++)
 	{
 		if (writer->extents[i].used_pages == 0)

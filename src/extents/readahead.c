@@ -119,7 +119,7 @@ finish_ahead(AheadRead *read)
 	reads_in_use--;
 }
 
-/* Hand what has arrived to the cache, so that its frames and numbers are free again.  Never throws. */
+/* Hand what has arrived to the cache: its frames and numbers are free again.  Never throws. */
 static void
 finish_arrived(void)
 {
@@ -304,7 +304,7 @@ find_due(const BlobAheadPlan *plan, const BlobDescriptor *descriptor, uint64 *st
 	uint64		window = get_window_bytes(plan->stream);
 	uint64		at_once = Max(Min(window, WHOLE_WINDOW_BYTES), window / 2);
 	uint64		limit = Min(plan->read_end + window,
-							descriptor->size_bytes - descriptor->rest_bytes);
+							descriptor->size_bytes - descriptor->remainder_bytes);
 
 	*start = *end = plan->stream->ahead_end;
 	if (in_flight_bytes <= at_once / 2 && *start < limit)

@@ -277,7 +277,7 @@ enter(CacheFrame *frame, const CacheKey *key, uint32 hash)
 
 /* Enter a filled, claimed frame into the table, and end the claim. */
 static void
-publish(CacheFrame *frame, const CacheKey *key, uint32 hash)
+enter_in_table(CacheFrame *frame, const CacheKey *key, uint32 hash)
 {
 	(void) enter(frame, key, hash);
 	blob_frame_disclaim(frame);
@@ -308,7 +308,7 @@ blob_cache_put(const BlobStoreId *store, BlobGeneration generation, uint32 chunk
 	memcpy(blob_frame_content(frame) + start, data, length_bytes);
 	frame->valid_start = start;
 	frame->valid_end = start + length_bytes;
-	publish(frame, &key, hash);
+	enter_in_table(frame, &key, hash);
 }
 
 /* A process that ends in the middle of a read still owns frames; the kernel may write to them. */
@@ -416,7 +416,7 @@ blob_cache_end_fill(int fill_no, uint32 start_bytes, uint32 length_bytes)
 		blob_frame_disclaim(frame);
 	}
 	else if (length_bytes > 0)
-		publish(frame, &fill->key, fill->hash);
+		enter_in_table(frame, &fill->key, fill->hash);
 	else
 		blob_frame_disclaim(frame);
 }

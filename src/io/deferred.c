@@ -81,7 +81,7 @@ blob_deferred_shmem_init(void)
 	shared->write_lock = &locks[1].lock;
 	pg_atomic_init_u32(&shared->used_count, 0);
 	for (int i = 0; i < CHAIN_COUNT; i++)
-		pg_atomic_init_u32(&shared->heads[i], NONE);
+		pg_atomic_init_u32(&shared->extent_starts[i], NONE);
 	for (uint32 no = SLOT_COUNT; no > 0; no--)
 	{
 		shared->slots[no - 1].next_no = shared->first_free_no;
@@ -102,7 +102,7 @@ chain_of(const BlobStoreId *store, BlobPageNo page)
 	uint64		hash = (store->incarnation + group) * UINT64CONST(0x9E3779B97F4A7C15);
 
 	/* Incarnations are random; neighbouring groups go to different chains. */
-	return &shared->heads[hash >> (64 - CHAIN_BITS)];
+	return &shared->extent_starts[hash >> (64 - CHAIN_BITS)];
 }
 
 static bool

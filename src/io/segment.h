@@ -70,7 +70,7 @@ extern bool blob_segment_is_direct(void);
  *
  * Returns false if the file does not exist, or ends before what was to be written.  That is no
  * error for extents of an aborted transaction (the collector may have freed them and removed the
- * segment since); a caller that is about to publish content there must treat it as one.
+ * segment since); a caller that is about to return a value there must treat it as one.
  */
 extern bool blob_segment_sync(const BlobStoreId *store, uint32 segment_no);
 

@@ -449,8 +449,8 @@ take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *
  * it before, so that no error finds extents in the map that it does not have.
  */
 static void
-publish(BlobStore *store, BlobStoreShared *shared, BlobDraft *draft, const BlobExtent *extents,
-		int count, int first_extent_no, uint64 size_bytes)
+record_allocation(BlobStore *store, BlobStoreShared *shared, BlobDraft *draft, const BlobExtent *extents,
+				  int count, int first_extent_no, uint64 size_bytes)
 {
 	int			logged_count = 0;	/* changed through its address only: survives longjmp */
 
@@ -492,7 +492,7 @@ blob_store_allocate(BlobStore *store, const BlobTierPlan *plan, uint64 size_byte
 	Assert(TransactionIdIsValid(GetTopTransactionIdIfAny()));
 
 	allocated_pages = take(store, shared, plan->total_pages, extents, count);
-	publish(store, shared, draft, extents, count, plan->first_extent_no, size_bytes);
+	record_allocation(store, shared, draft, extents, count, plan->first_extent_no, size_bytes);
 	at_allocation(store, shared, plan->total_pages, allocated_pages);
 	return count;
 }
