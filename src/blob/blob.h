@@ -78,8 +78,9 @@ extern void blob_require_valid(const BlobDescriptor *descriptor);
 extern int	blob_find_stale_extent(const BlobDescriptor *descriptor);
 
 /*
- * Check that the map's fill mark of each extent covers the value's content there: what is behind a
- * mark may be claimed and written by others.  The first extent of which it does not, or -1.
+ * Check that the map's high-water mark of each extent covers the value's content there: what is
+ * behind a mark may be claimed and written by others.  The first extent of which it does not, or
+ * -1.
  */
 extern int	blob_find_unclaimed_extent(const BlobDescriptor *descriptor);
 

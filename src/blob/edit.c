@@ -323,7 +323,8 @@ overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64
 	blob_require_valid(descriptor);
 	if (descriptor->remainder != NULL)
 	{
-		remainder = memcpy(palloc(descriptor->remainder_bytes), descriptor->remainder, descriptor->remainder_bytes);
+		remainder = memcpy(palloc(descriptor->remainder_bytes), descriptor->remainder,
+						   descriptor->remainder_bytes);
 		patch(&overwrite, remainder_start, descriptor->remainder_bytes, remainder);
 		descriptor->remainder = remainder;
 	}

@@ -36,7 +36,7 @@ typedef struct WriterExtent
 {
 	BlobExtent	extent;
 	uint64		used_pages;		/* hold content of this value */
-	uint64		claimed_pages;	/* its fill mark, as far as it is ours */
+	uint64		claimed_pages;	/* its high-water mark, as far as it is ours */
 	bool		is_shared;		/* with the value that this one grew from */
 } WriterExtent;
 
@@ -536,7 +536,8 @@ take_over(BlobWriter *writer, uint64 keep_bytes)
 	uint32		partial;
 
 	/* The page of a remainder is never used by another version. */
-	in_pages = Min(keep_bytes, descriptor->size_bytes - descriptor->remainder_bytes) / BLOB_PAGE_SIZE;
+	in_pages = Min(keep_bytes, descriptor->size_bytes - descriptor->remainder_bytes) /
+		BLOB_PAGE_SIZE;
 	share_extents(writer, in_pages);
 	partial = (uint32) (keep_bytes - writer->flushed_bytes);
 	Assert(partial < BLOB_PAGE_SIZE);

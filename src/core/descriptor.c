@@ -32,7 +32,8 @@ enum
 StaticAssertDecl(AT_STATE == AT_SHA256 + BLOB_DIGEST_BYTES, "descriptor layout");
 StaticAssertDecl(AT_TAIL_FIRST_PAGE == AT_PREFIX + BLOB_PREFIX_BYTES, "descriptor layout");
 StaticAssertDecl(AT_EXTENT_STARTS == BLOB_DESCRIPTOR_FIXED_BYTES, "descriptor layout");
-StaticAssertDecl(AT_REMAINDER_EXTENT_STARTS == BLOB_DESCRIPTOR_REMAINDER_FIXED_BYTES, "descriptor layout");
+StaticAssertDecl(AT_REMAINDER_EXTENT_STARTS == BLOB_DESCRIPTOR_REMAINDER_FIXED_BYTES,
+				 "descriptor layout");
 
 static uint64
 load_integer(const uint8 *at, int bytes)
@@ -76,8 +77,9 @@ blob_descriptor_extent(const BlobDescriptor *descriptor, int extent_no)
 	}
 	if (descriptor->has_tail && extent_no > descriptor->tail_position)
 		extent_no--;
-	extent.first_page = load_integer(descriptor->extent_starts + extent_no * BLOB_EXTENT_START_BYTES,
-									 BLOB_EXTENT_START_BYTES);
+	extent.first_page =
+		load_integer(descriptor->extent_starts + extent_no * BLOB_EXTENT_START_BYTES,
+					 BLOB_EXTENT_START_BYTES);
 	extent.pages = blob_tier_pages(extent_no);
 	return extent;
 }
@@ -129,7 +131,8 @@ unpack_remainder(const uint8 *data, size_t length_bytes, BlobDescriptor *descrip
 	if (length_bytes < expected)
 		report_corrupt_datum("The descriptor is too short.");
 	descriptor->tail_position = (int) load_integer(data + AT_TAIL_POSITION, 2);
-	descriptor->tail_content_pages = load_integer(data + AT_TAIL_CONTENT_PAGES, BLOB_EXTENT_START_BYTES);
+	descriptor->tail_content_pages = load_integer(data + AT_TAIL_CONTENT_PAGES,
+												  BLOB_EXTENT_START_BYTES);
 	descriptor->remainder_bytes = (uint32) load_integer(data + AT_REMAINDER_BYTES, 2);
 	descriptor->has_remainder_page = (data[AT_FLAGS] & BLOB_FLAG_REMAINDER_PAGE) != 0;
 	descriptor->remainder_page = load_integer(data + AT_REMAINDER_PAGE, BLOB_EXTENT_START_BYTES);
@@ -328,10 +331,12 @@ pack_remainder(uint8 *data, const BlobDescriptor *descriptor, int tier_extent_co
 	if (descriptor->has_remainder_page)
 	{
 		data[AT_FLAGS] |= BLOB_FLAG_REMAINDER_PAGE;
-		store_integer(data + AT_REMAINDER_PAGE, BLOB_EXTENT_START_BYTES, descriptor->remainder_page);
+		store_integer(data + AT_REMAINDER_PAGE, BLOB_EXTENT_START_BYTES,
+					  descriptor->remainder_page);
 	}
 	else if (descriptor->remainder_bytes > 0)
-		memcpy(data + AT_REMAINDER_EXTENT_STARTS + tier_extent_count * BLOB_EXTENT_START_BYTES, descriptor->remainder,
+		memcpy(data + AT_REMAINDER_EXTENT_STARTS + tier_extent_count * BLOB_EXTENT_START_BYTES,
+			   descriptor->remainder,
 			   descriptor->remainder_bytes);
 }
 

@@ -19,8 +19,8 @@
  *		 128   6 n  first page of each extent of tier size
  *
  * Descriptor with remainder: a value that has grown.  Its extents hold whole pages of content; what
- * does not fill a page is the remainder, which lies in the datum or in an extent of one page of its own.
- * The tail may stand anywhere among the extents, and may hold more pages than belong to this
+ * does not fill a page is the remainder, which lies in the datum or in an extent of one page of its
+ * own.  The tail may stand anywhere among the extents, and may hold more pages than belong to this
  * value.  As above, but:
  *
  *		   0     1  form, BLOB_FORM_DESCRIPTOR_V2
@@ -56,8 +56,8 @@
 #define BLOB_DESCRIPTOR_REMAINDER_FIXED_BYTES 144
 
 /*
- * Longer remainders get a page: with this one and 50 extents a descriptor fits into an item of a btree
- * (2,704 bytes), and a row of it is not compressed (2,032).  Not part of the format.
+ * Longer remainders get a page: with this one and 50 extents a descriptor fits into an item of a
+ * btree (2,704 bytes), and a row of it is not compressed (2,032).  Not part of the format.
  */
 #define BLOB_REMAINDER_INLINE_BYTES 1536
 
@@ -77,7 +77,7 @@ typedef struct BlobDescriptor
 	int			tier_extent_count;
 	const uint8 *extent_starts;
 	uint32		remainder_bytes;
-	const char *remainder;			/* NULL: the remainder is in its page, or there is none */
+	const char *remainder;		/* NULL: the remainder is in its page, or there is none */
 	bool		has_remainder_page;
 	BlobPageNo	remainder_page;
 } BlobDescriptor;
@@ -152,9 +152,9 @@ extern char *blob_inline_content(struct varlena *datum);
 
 /*
  * Pack a descriptor.  The extents are given in the order of the content, without the page of the
- * remainder; at most one of them is a tail, of which tail_content_pages are used (if it is the last, as
- * many as the size says).  Takes size, digest, state, prefix, generation, tail_content_pages and
- * remainder from descriptor.
+ * remainder; at most one of them is a tail, of which tail_content_pages are used (if it is the
+ * last, as many as the size says).  Takes size, digest, state, prefix, generation,
+ * tail_content_pages and remainder from descriptor.
  */
 extern struct varlena *blob_descriptor_pack(const BlobDescriptor *descriptor,
 											const BlobExtent *extents, int extent_count);

@@ -83,7 +83,7 @@ map_view(const BlobHugeView *view)
 
 /*
  * Gather what is not gathered yet, one huge page at a time: a call for all of it ends at the first
- * that the kernel has no memory for.  When the time is over, the remainder counts as missing.  Returns
+ * that the kernel has no memory for.  When the time is over, the rest counts as missing.  Returns
  * how many are, or -1 where the kernel cannot.
  */
 static int

@@ -46,8 +46,8 @@ extern uint64 blob_tier_formula(int tiers_per_level, int level, int position);
 extern uint64 blob_tier_pages(int extent_no);
 
 /*
- * Divide total_pages: as many whole tiers as fit, the remainder as a tail extent; without a tail the
- * next tier takes the remainder and may stay partly empty.
+ * Divide total_pages: as many whole tiers as fit, the rest as a tail extent; without a tail the
+ * next tier takes the rest and may stay partly empty.
  */
 extern BlobTierPlan blob_tier_plan(uint64 total_pages, bool use_tail);
 

@@ -37,9 +37,9 @@ extern void blob_durability_sync(void);
 extern bool blob_durability_is_pending(void);
 
 /*
- * The rule by which blob_durability_before_return() decides, from the layer that knows where
- * values go: true where a descriptor may become the key of an index that is ordered by content.  It may read
- * catalogs and throw.
+ * The rule by which blob_durability_before_return() decides, from the layer that knows where values
+ * go: true where a descriptor may become the key of an index that is ordered by content.  It may
+ * read catalogs and throw.
  */
 extern void blob_durability_set_rule(bool (*must_be_durable) (void));
 

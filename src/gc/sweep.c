@@ -45,7 +45,7 @@ static bool
 begins_value(const BlobMapEntry *entry)
 {
 	return blob_map_entry_state(entry) == BLOB_MAP_TIER &&
-		entry->measure >> BLOB_MAP_FILL_BITS == 0;
+		entry->measure >> BLOB_MAP_HIGH_WATER_BITS == 0;
 }
 
 static void

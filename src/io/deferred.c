@@ -37,15 +37,15 @@
 /* End of a chain, in the numbering of next_no and heads: slot numbers from 1 on. */
 #define NONE 0
 
-typedef struct BehindSlot
+typedef struct DeferredSlot
 {
 	BlobStoreId store;
 	BlobPageNo	page;
 	uint32		next_no;		/* in its chain, or among the free ones */
 	bool		is_used;
-} BehindSlot;
+} DeferredSlot;
 
-typedef struct BehindShared
+typedef struct DeferredShared
 {
 	LWLock	   *table_lock;
 	LWLock	   *write_lock;
@@ -53,16 +53,16 @@ typedef struct BehindShared
 	uint32		first_free_no;
 	pg_atomic_uint32 used_count;	/* changes under table_lock */
 	pg_atomic_uint32 heads[CHAIN_COUNT];	/* likewise */
-	BehindSlot	slots[SLOT_COUNT];
-} BehindShared;
+	DeferredSlot	slots[SLOT_COUNT];
+} DeferredShared;
 
-static BehindShared *shared = NULL;
+static DeferredShared *shared = NULL;
 static char *bytes = NULL;		/* of the slots, aligned for direct I/O */
 
 Size
 blob_deferred_shmem_size(void)
 {
-	return MAXALIGN(sizeof(BehindShared)) + (SLOT_COUNT + 1) * BLOB_PAGE_SIZE;
+	return MAXALIGN(sizeof(DeferredShared)) + (SLOT_COUNT + 1) * BLOB_PAGE_SIZE;
 }
 
 /* Called under AddinShmemInitLock. */
@@ -73,15 +73,15 @@ blob_deferred_shmem_init(void)
 	bool		found;
 
 	shared = ShmemInitStruct("blobext deferred writes", blob_deferred_shmem_size(), &found);
-	bytes = (char *) TYPEALIGN(BLOB_PAGE_SIZE, (char *) shared + sizeof(BehindShared));
+	bytes = (char *) TYPEALIGN(BLOB_PAGE_SIZE, (char *) shared + sizeof(DeferredShared));
 	if (found)
 		return;
-	memset(shared, 0, sizeof(BehindShared));
+	memset(shared, 0, sizeof(DeferredShared));
 	shared->table_lock = &locks[0].lock;
 	shared->write_lock = &locks[1].lock;
 	pg_atomic_init_u32(&shared->used_count, 0);
 	for (int i = 0; i < CHAIN_COUNT; i++)
-		pg_atomic_init_u32(&shared->extent_starts[i], NONE);
+		pg_atomic_init_u32(&shared->heads[i], NONE);
 	for (uint32 no = SLOT_COUNT; no > 0; no--)
 	{
 		shared->slots[no - 1].next_no = shared->first_free_no;
@@ -102,7 +102,7 @@ chain_of(const BlobStoreId *store, BlobPageNo page)
 	uint64		hash = (store->incarnation + group) * UINT64CONST(0x9E3779B97F4A7C15);
 
 	/* Incarnations are random; neighbouring groups go to different chains. */
-	return &shared->extent_starts[hash >> (64 - CHAIN_BITS)];
+	return &shared->heads[hash >> (64 - CHAIN_BITS)];
 }
 
 static bool
@@ -131,7 +131,7 @@ put_page(const BlobStoreId *store, BlobPageNo page, const char *content)
 {
 	pg_atomic_uint32 *head = chain_of(store, page);
 	uint32		no = shared->first_free_no;
-	BehindSlot *slot = &shared->slots[no - 1];
+	DeferredSlot *slot = &shared->slots[no - 1];
 
 	Assert(no != NONE && !slot->is_used);
 	shared->first_free_no = slot->next_no;
@@ -241,8 +241,8 @@ is_in_segment(BlobPageNo page, uint32 segment_no)
 static int
 compare_places(const void *a, const void *b)
 {
-	const BehindSlot *one = &shared->slots[*(const uint32 *) a - 1];
-	const BehindSlot *other = &shared->slots[*(const uint32 *) b - 1];
+	const DeferredSlot *one = &shared->slots[*(const uint32 *) a - 1];
+	const DeferredSlot *other = &shared->slots[*(const uint32 *) b - 1];
 
 	if (one->store.dboid != other->store.dboid)
 		return one->store.dboid < other->store.dboid ? -1 : 1;
@@ -263,7 +263,7 @@ collect(const BlobStoreId *store, uint32 segment_no, uint32 *numbers)
 	LWLockAcquire(shared->table_lock, LW_SHARED);
 	for (uint32 no = 1; no <= SLOT_COUNT; no++)
 	{
-		const BehindSlot *slot = &shared->slots[no - 1];
+		const DeferredSlot *slot = &shared->slots[no - 1];
 
 		if (slot->is_used && (store == NULL || (is_same_store(&slot->store, store) &&
 												is_in_segment(slot->page, segment_no))))
@@ -278,12 +278,12 @@ collect(const BlobStoreId *store, uint32 segment_no, uint32 *numbers)
 static int
 run_length(const uint32 *numbers, int count)
 {
-	const BehindSlot *first = &shared->slots[numbers[0] - 1];
+	const DeferredSlot *first = &shared->slots[numbers[0] - 1];
 	int			length = 1;
 
 	while (length < count && length < BLOB_IO_MAX_VECTORS)
 	{
-		const BehindSlot *slot = &shared->slots[numbers[length] - 1];
+		const DeferredSlot *slot = &shared->slots[numbers[length] - 1];
 
 		if (!is_same_store(&slot->store, &first->store) || slot->page != first->page + length ||
 			slot->page % BLOB_SEGMENT_PAGES == 0)
@@ -301,7 +301,7 @@ run_length(const uint32 *numbers, int count)
 static bool
 write_run(const uint32 *numbers, int count)
 {
-	const BehindSlot *first = &shared->slots[numbers[0] - 1];
+	const DeferredSlot *first = &shared->slots[numbers[0] - 1];
 	uint32		segment_no = blob_segment_of(first->page);
 	char		path[MAXPGPATH];
 	struct stat status;
@@ -341,7 +341,7 @@ take_out(const uint32 *numbers, int count)
 	LWLockAcquire(shared->table_lock, LW_EXCLUSIVE);
 	for (int i = 0; i < count; i++)
 	{
-		BehindSlot *slot = &shared->slots[numbers[i] - 1];
+		DeferredSlot *slot = &shared->slots[numbers[i] - 1];
 		pg_atomic_uint32 *head = chain_of(&slot->store, slot->page);
 		uint32		no = pg_atomic_read_u32(head);
 

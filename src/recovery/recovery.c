@@ -160,7 +160,7 @@ replay_map_block(XLogReaderState *record, uint8 block_id)
 	finish_block(record, buffer, needs_redo);
 }
 
-/* The fill mark of one extent grows. */
+/* The high-water mark of one extent grows. */
 static void
 replay_claim(XLogReaderState *record)
 {

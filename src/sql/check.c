@@ -168,7 +168,7 @@ blob_check_references(const BlobDescriptor *descriptor)
 	unclaimed = blob_find_unclaimed_extent(descriptor);
 	if (unclaimed >= 0)
 		return psprintf("content in extent %d at page " UINT64_FORMAT
-						" goes beyond the extent's fill mark", unclaimed,
+						" goes beyond the extent's high-water mark", unclaimed,
 						blob_descriptor_extent(descriptor, unclaimed).first_page);
 	return NULL;
 }

@@ -43,7 +43,7 @@ report(MapCheck *map_check, const char *format,...)
 	blob_check_report(map_check->check, RelationGetRelid(map_check->store.map), NULL, NULL, text);
 }
 
-/* Whether an entry says now what it said; a fill mark may have grown. */
+/* Whether an entry says now what it said; a high-water mark may have grown. */
 static bool
 is_still_there(MapCheck *map_check, BlobPageNo first_page, const BlobMapEntry *entry)
 {
@@ -64,9 +64,9 @@ find_malformation(BlobPageNo first_page, const BlobMapEntry *entry)
 		case BLOB_MAP_FREE:
 			return entry->generation_state != 0 || entry->measure != 0 ? "is not zero" : NULL;
 		case BLOB_MAP_TIER:
-			if (entry->measure >> BLOB_MAP_FILL_BITS >= BLOB_TIER_COUNT)
+			if (entry->measure >> BLOB_MAP_HIGH_WATER_BITS >= BLOB_TIER_COUNT)
 				return "has an unknown tier";
-			if (blob_map_entry_fill(entry) > blob_map_entry_pages(entry) * BLOB_PAGE_SIZE)
+			if (blob_map_entry_high_water(entry) > blob_map_entry_pages(entry) * BLOB_PAGE_SIZE)
 				return "is filled beyond its end";
 			break;
 		case BLOB_MAP_TAIL:

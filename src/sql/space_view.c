@@ -88,7 +88,7 @@ count_entry(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 	BlobPageNo	end_page = Min(first_page + blob_map_entry_pages(entry), usage->reserved_pages);
 	bool		is_absent = blob_map_entry_state(entry) == BLOB_MAP_ABSENT;
 	int			tier = blob_map_entry_state(entry) == BLOB_MAP_TAIL ? TAIL :
-		(int) (entry->measure >> BLOB_MAP_FILL_BITS);
+		(int) (entry->measure >> BLOB_MAP_HIGH_WATER_BITS);
 	BlobPageNo	page = first_page;
 
 	while (page < end_page)

@@ -272,7 +272,7 @@ make_changes(const BlobExtent *extents, int extent_count, int first_extent_no,
 		changes[i].change.slot = blob_map_slot_of(extent->first_page);
 		changes[i].change.generation_state = extent->generation << 8 | state;
 		changes[i].change.measure = extent->is_tail ? extent->pages :
-			tier << BLOB_MAP_FILL_BITS | fill;
+			tier << BLOB_MAP_HIGH_WATER_BITS | fill;
 	}
 	qsort(changes, extent_count, sizeof(*changes), compare_changes);
 }
@@ -418,7 +418,7 @@ blob_map_claim(Relation map, BlobExtent *extent, BlobGeneration max_generation,
 		blob_map_entry_pages(&entry) != extent->pages ||
 		blob_map_entry_generation(&entry) > max_generation)
 		result = BLOB_CLAIM_STALE;
-	else if (blob_map_entry_fill(&entry) != from_bytes)
+	else if (blob_map_entry_high_water(&entry) != from_bytes)
 		result = BLOB_CLAIM_LOST;
 	else
 	{

@@ -45,7 +45,7 @@ extern void blob_map_prefetch(Relation map, BlobPageNo first_page);
 
 /*
  * Mark extents as allocated and log ALLOC.  Extents of tier sizes are numbered from
- * first_extent_no on; size_bytes of content fill them from the first on (fill marks).  On an
+ * first_extent_no on; size_bytes of content fill them from the first on (high-water marks).  On an
  * error *logged_count says how many of the extents, from the first on, are in the map all the same.
  */
 extern void blob_map_allocate(Relation map, const BlobStoreId *store, const BlobExtent *extents,
@@ -56,13 +56,13 @@ extern void blob_map_allocate(Relation map, const BlobStoreId *store, const Blob
 typedef enum BlobClaimResult
 {
 	BLOB_CLAIM_WON,
-	BLOB_CLAIM_LOST,			/* the fill mark is another one */
+	BLOB_CLAIM_LOST,			/* the high-water mark is another one */
 	BLOB_CLAIM_STALE			/* the extent was freed, or belongs to somebody else */
 } BlobClaimResult;
 
 /*
- * Raise the fill mark of an extent of tier size from from_bytes to to_bytes and log CLAIM, if the
- * mark is from_bytes and the extent's generation at most max_generation.  Who wins is told the
+ * Raise the high-water mark of an extent of tier size from from_bytes to to_bytes and log CLAIM, if
+ * the mark is from_bytes and the extent's generation at most max_generation.  Who wins is told the
  * extent's generation.
  */
 extern BlobClaimResult blob_map_claim(Relation map, BlobExtent *extent,

@@ -231,7 +231,7 @@ store_row(TupleTableSlot *slot, BlobPageNo first_page, const BlobMapEntry *entry
 	slot->tts_values[COLUMN_GENERATION] = Int64GetDatum(blob_map_entry_generation(entry));
 	slot->tts_values[COLUMN_KIND] = CStringGetTextDatum(is_tail ? "tail" : "tier");
 	slot->tts_isnull[COLUMN_FILL_BYTES] = is_tail;
-	slot->tts_values[COLUMN_FILL_BYTES] = Int64GetDatum(entry->measure & BLOB_MAP_FILL_MASK);
+	slot->tts_values[COLUMN_FILL_BYTES] = Int64GetDatum(entry->measure & BLOB_MAP_HIGH_WATER_MASK);
 	ExecStoreVirtualTuple(slot);
 }
 

@@ -51,7 +51,7 @@ typedef enum BlobMapState
 typedef struct BlobMapEntry
 {
 	uint64		generation_state;	/* generation << 8 | BlobMapState */
-	uint64		measure;		/* tier: tier << 56 | fill mark in bytes; else pages */
+	uint64		measure;		/* tier: tier << 56 | high-water mark in bytes; else pages */
 } BlobMapEntry;
 
 StaticAssertDecl(sizeof(BlobMapEntry) == 16, "map entry layout");
@@ -60,8 +60,8 @@ StaticAssertDecl(BLOB_TIER_COUNT <= 256, "tier numbers have 8 bits in the map");
 #define BLOB_MAP_ENTRIES \
 	((BLCKSZ - MAXALIGN(SizeOfPageHeaderData)) / sizeof(BlobMapEntry))
 
-#define BLOB_MAP_FILL_BITS 56
-#define BLOB_MAP_FILL_MASK ((UINT64CONST(1) << BLOB_MAP_FILL_BITS) - 1)
+#define BLOB_MAP_HIGH_WATER_BITS 56
+#define BLOB_MAP_HIGH_WATER_MASK ((UINT64CONST(1) << BLOB_MAP_HIGH_WATER_BITS) - 1)
 
 /* InvalidBlockNumber, which no relation has, for a page that no map can have. */
 static inline BlockNumber
@@ -109,7 +109,7 @@ blob_map_entry_pages(const BlobMapEntry *entry)
 	switch (blob_map_entry_state(entry))
 	{
 		case BLOB_MAP_TIER:
-			return blob_tier_pages((int) (entry->measure >> BLOB_MAP_FILL_BITS));
+			return blob_tier_pages((int) (entry->measure >> BLOB_MAP_HIGH_WATER_BITS));
 		case BLOB_MAP_TAIL:
 		case BLOB_MAP_ABSENT:
 			return entry->measure;
@@ -126,9 +126,9 @@ blob_map_page_entries(Page page)
 
 /* Bytes up to which values may use an extent; grows by claims (blob_store_claim). */
 static inline uint64
-blob_map_entry_fill(const BlobMapEntry *entry)
+blob_map_entry_high_water(const BlobMapEntry *entry)
 {
-	return blob_map_entry_state(entry) == BLOB_MAP_TIER ? entry->measure & BLOB_MAP_FILL_MASK :
+	return blob_map_entry_state(entry) == BLOB_MAP_TIER ? entry->measure & BLOB_MAP_HIGH_WATER_MASK :
 		blob_map_entry_pages(entry) * BLOB_PAGE_SIZE;
 }
 
