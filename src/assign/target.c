@@ -127,7 +127,7 @@ static void
 sync_if_strict(void)
 {
 	if (blob_durability_is_pending() && is_strict())
-		blob_durability_sync();
+		blob_durability_make_crash_safe();
 }
 
 /*
@@ -143,7 +143,7 @@ blob_assign_content_index_changed(void)
 		return;
 	PG_TRY();
 	{
-		blob_durability_sync();
+		blob_durability_make_crash_safe();
 	}
 	PG_CATCH();
 	{
@@ -306,7 +306,7 @@ void
 blob_assign_relation_changed(void)
 {
 	if (blob_durability_is_pending())
-		blob_durability_sync();
+		blob_durability_make_crash_safe();
 }
 
 void

@@ -71,7 +71,7 @@ at_transaction_event(XactEvent event, void *context)
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
 			begin_process();
-			blob_durability_sync();
+			blob_durability_make_crash_safe();
 			is_late = true;
 			break;
 		case XACT_EVENT_COMMIT:
@@ -178,7 +178,7 @@ report_missing(const WrittenSegment *segment)
  * syncer, a file that was not removed by the collector must be there.
  */
 static bool
-secure(const WrittenSegment *segment)
+make_crash_safe(const WrittenSegment *segment)
 {
 	uint64		removals = blob_segment_removals();
 
@@ -192,14 +192,14 @@ secure(const WrittenSegment *segment)
 }
 
 void
-blob_durability_sync(void)
+blob_durability_make_crash_safe(void)
 {
 	while (written_count > 0)
 	{
 		WrittenSegment last = written[written_count - 1];
-		bool		exists = secure(&last);
+		bool		exists = make_crash_safe(&last);
 
-		/* If that is an error, the entry stays: who goes on after it has not secured anything. */
+		/* If that is an error, the entry stays: its content is not crash-safe. */
 		if (!exists)
 			report_missing(&last);
 		written_count--;
@@ -244,5 +244,5 @@ void
 blob_durability_before_return(void)
 {
 	if (written_count > 0 && (is_late || (must_be_durable && must_be_durable())))
-		blob_durability_sync();
+		blob_durability_make_crash_safe();
 }

@@ -27,11 +27,11 @@ extern bool blob_durability_wants_log(uint64 bytes);
 extern void blob_durability_note(const BlobStoreId *store, uint32 segment_no, bool is_logged);
 
 /*
- * Secure all that was noted: make it durable, or leave that to the syncer (io/syncer.h).  Called
+ * Make all that was noted crash-safe: sync it, or leave that to the syncer (io/syncer.h).  Called
  * at pre-commit and pre-prepare; and by stores after that point of the same transaction (another
  * extension's callback may store values).
  */
-extern void blob_durability_sync(void);
+extern void blob_durability_make_crash_safe(void);
 
 /* Whether something was noted and not synced yet. */
 extern bool blob_durability_is_pending(void);
@@ -57,7 +57,7 @@ static inline void
 blob_durability_before_compare(void)
 {
 	if (unlikely(blob_durability_is_pending()))
-		blob_durability_sync();
+		blob_durability_make_crash_safe();
 }
 
 /*

@@ -128,8 +128,8 @@ blob_map_page_entries(Page page)
 static inline uint64
 blob_map_entry_high_water(const BlobMapEntry *entry)
 {
-	return blob_map_entry_state(entry) == BLOB_MAP_TIER ? entry->measure & BLOB_MAP_HIGH_WATER_MASK :
-		blob_map_entry_pages(entry) * BLOB_PAGE_SIZE;
+	return blob_map_entry_state(entry) == BLOB_MAP_TIER ?
+		entry->measure & BLOB_MAP_HIGH_WATER_MASK : blob_map_entry_pages(entry) * BLOB_PAGE_SIZE;
 }
 
 /* Make an empty map page of a zeroed or unknown one. */

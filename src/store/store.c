@@ -449,8 +449,8 @@ take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *
  * it before, so that no error finds extents in the map that it does not have.
  */
 static void
-record_allocation(BlobStore *store, BlobStoreShared *shared, BlobDraft *draft, const BlobExtent *extents,
-				  int count, int first_extent_no, uint64 size_bytes)
+record_allocation(BlobStore *store, BlobStoreShared *shared, BlobDraft *draft,
+				  const BlobExtent *extents, int count, int first_extent_no, uint64 size_bytes)
 {
 	int			logged_count = 0;	/* changed through its address only: survives longjmp */
 

@@ -55,7 +55,8 @@ FIELDS = {
     "form": (0, 1), "flags": (1, 1), "extents": (2, 2), "generation": (4, 8), "size": (12, 8),
     "sha256": (20, 8), "state": (52, 8), "prefix": (84, 8), "tail": (116, 6),
     "tail_pages": (122, 6), "tail_position": (128, 2), "tail_content": (130, 6),
-    "remainder_bytes": (136, 2), "remainder_page": (138, 6), "head": (144, 6), "first_head": (128, 6),
+    "remainder_bytes": (136, 2), "remainder_page": (138, 6), "head": (144, 6),
+    "first_head": (128, 6),
 }
 GENERATION = slice(4, 12)
 # Of a block of the map: 2^32 times so many pages further, block numbers begin again.

@@ -426,7 +426,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 # The syncer has it on its list, the table of deferred writes has some of it, and so has the list of a
 # session that wrote there and did not commit.  Its file is removed: it is missed by nobody.  Seen to
 # fail without blob_syncer_forget(), with blob_deferred_end_removal() that forgets nothing, and without
-# the look for the file in secure() of durability.c.
+# the look for the file in make_crash_safe() of durability.c.
 #
 # Or everything is killed by then.  Replay finds no file for the content, then the record of its removal.
 # Seen to fail without blob_invalid_segments_removed() in replay_remove().

@@ -66,7 +66,7 @@ blob_durability_is_pending(void)
 }
 
 void
-blob_durability_sync(void)
+blob_durability_make_crash_safe(void)
 {
 }
 
