@@ -49,7 +49,7 @@ struct BlobWriter
 	bool		has_room;		/* was there for all that is expected, when asked */
 	uint64		expected_bytes; /* of the whole content; 0: unknown */
 	uint64		size_bytes;		/* content so far: */
-	uint64		flushed_bytes;	/* of it in extents; the next ones are in the buffer */
+	uint64		stored_bytes;	/* of it in extents; the next ones are in the buffer */
 	uint64		hashed_bytes;
 	uint64		written_bytes;	/* by this writer, for statistics */
 	BlobDigest	digest;
@@ -162,7 +162,7 @@ cut_to_step(BlobTierPlan *plan)
 static void
 allocate(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly)
 {
-	uint64		taken_bytes = writer->flushed_bytes + taken_pages(writer) * BLOB_PAGE_SIZE;
+	uint64		taken_bytes = writer->stored_bytes + taken_pages(writer) * BLOB_PAGE_SIZE;
 	uint64		expected = blob_pages_for(writer->expected_bytes -
 										  Min(writer->expected_bytes, taken_bytes));
 	uint64		wanted = Max(pages, expected);
@@ -206,7 +206,7 @@ copy_last_extent(BlobWriter *writer, BlobStore *store, uint64 more_pages)
 {
 	WriterExtent *last = &writer->extents[writer->current];
 	uint64		bytes = last->used_pages * BLOB_PAGE_SIZE;
-	uint64		start = writer->flushed_bytes - bytes;
+	uint64		start = writer->stored_bytes - bytes;
 	BlobTierPlan plan = {
 		.first_extent_no = count_tiers(writer, writer->current),
 		.extent_count = 1,
@@ -377,6 +377,14 @@ take_remainder_page(BlobWriter *writer, BlobStore *store)
 	writer->generation = Max(writer->generation, extent[0].generation);
 }
 
+/* The next append reads it. */
+static void
+cache_remainder_page(const BlobWriter *writer, const BlobStoreId *store)
+{
+	blob_cache_put(store, writer->remainder_generation, blob_cache_chunk_bytes(1), 0,
+				   writer->buffer, writer->buffered_bytes);
+}
+
 /*
  * A small value is often read soon, by an index or by who has stored it: the cache gets it for the
  * price of a copy.  All of it lies in the extents from the first on.
@@ -403,70 +411,103 @@ cache_small_value(const BlobWriter *writer, const BlobStoreId *store, const char
 	}
 }
 
-/*
- * Write what is in the buffer, and data behind it: whole pages, and if nothing will follow, what
- * does not fill one, unless it is a remainder for the datum.
- */
-static void
-flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
+/* How much of the buffer, and of the data behind it, one step stores. */
+typedef struct StoreStep
 {
-	BlobSource	source = {
-		.first = writer->buffer,
-		.first_bytes = writer->buffered_bytes,
-		.second = data
-	};
-	uint64		available = writer->buffered_bytes + length_bytes;
-	uint64		pages = available / BLOB_PAGE_SIZE;
-	uint32		partial = (uint32) (available % BLOB_PAGE_SIZE);
-	uint64		skip_bytes = writer->hashed_bytes - writer->flushed_bytes;
+	uint64		pages;			/* of extents, without the page of the remainder */
+	uint64		page_bytes;		/* content in these */
 	bool		wants_remainder_page;
-	BlobStore	store;
+	BlobSource	source;			/* all that is written to files */
+} StoreStep;
 
-	blob_writer_require_allocation();
+/*
+ * Plan a step: whole pages, and if nothing will follow, also the bytes that do not fill one, unless
+ * they are a remainder for the datum.
+ */
+static StoreStep
+plan_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
+{
+	uint64		available = writer->buffered_bytes + length_bytes;
+	uint32		partial = (uint32) (available % BLOB_PAGE_SIZE);
+	StoreStep	step = {
+		.pages = available / BLOB_PAGE_SIZE,
+		.source = {
+			.first = writer->buffer,
+			.first_bytes = writer->buffered_bytes,
+			.second = data
+		}
+	};
+
 	if (is_last && ends_behind_tail(writer, blob_pages_for(available)))
 		writer->keeps_room = true;
 	if (is_last && !writer->keeps_room && partial > 0)
-		pages++;
-	wants_remainder_page = is_last && writer->keeps_room &&
-		(partial > BLOB_REMAINDER_INLINE_BYTES || writer->flushed_bytes + available == partial);
-	source.total_bytes = wants_remainder_page ? available : Min(available, pages * BLOB_PAGE_SIZE);
+		step.pages++;
+	step.page_bytes = Min(available, step.pages * BLOB_PAGE_SIZE);
+	step.wants_remainder_page = is_last && writer->keeps_room &&
+		(partial > BLOB_REMAINDER_INLINE_BYTES || writer->stored_bytes + available == partial);
+	step.source.total_bytes = step.wants_remainder_page ? available : step.page_bytes;
+	return step;
+}
 
-	(void) GetTopTransactionId();	/* so that the commit writes a record, after our content */
+/*
+ * Allocate or claim the pages of a step, hash and write its bytes, and log them where content is
+ * logged.  Assigns an XID, so that the commit writes a record, after the content.  Returns which
+ * store it is.
+ */
+static BlobStoreId
+write_step(BlobWriter *writer, const StoreStep *step, bool is_last)
+{
+	uint64		skip_bytes = writer->hashed_bytes - writer->stored_bytes;
+	uint64		length_bytes = step->source.total_bytes;
+	BlobStore	store;
+
+	(void) GetTopTransactionId();
 	blob_store_open(&store, RowExclusiveLock);
 	if (writer->draft == NULL)
 		writer->draft = blob_draft_begin(writer->context);
 	writer->run_count = 0;
-	take_pages(writer, &store, pages, is_last);
-	if (wants_remainder_page)
+	take_pages(writer, &store, step->pages, is_last);
+	if (step->wants_remainder_page)
 		take_remainder_page(writer, &store);
-	if (source.total_bytes > 0)
-		blob_pipeline_write(&store.id, writer->runs, writer->run_count, &source, &writer->digest,
-							skip_bytes);
-	if (source.total_bytes == length_bytes && writer->flushed_bytes == 0 &&
+	if (length_bytes > 0)
+		blob_pipeline_write(&store.id, writer->runs, writer->run_count, &step->source,
+							&writer->digest, skip_bytes);
+	if (step->source.first_bytes == 0 && writer->stored_bytes == 0 &&
 		length_bytes <= BLOB_CACHE_SMALL_EXTENT_PAGES * BLOB_PAGE_SIZE)
-		cache_small_value(writer, &store.id, data, length_bytes);
+		cache_small_value(writer, &store.id, step->source.second, length_bytes);
 	blob_store_close(&store);
+	writer->written_bytes += length_bytes;
+	writer->hashed_bytes = Max(writer->hashed_bytes, writer->stored_bytes + length_bytes);
+	return store.id;
+}
 
-	writer->written_bytes += source.total_bytes;
-	writer->hashed_bytes = Max(writer->hashed_bytes, writer->flushed_bytes + source.total_bytes);
-	writer->flushed_bytes += Min(available, pages * BLOB_PAGE_SIZE);
-	if (available > pages * BLOB_PAGE_SIZE)
+/* Store what is in the buffer, and data behind it; what is not stored becomes the buffer. */
+static void
+store_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
+{
+	uint64		available = writer->buffered_bytes + length_bytes;
+	StoreStep	step;
+	BlobStoreId store;
+
+	blob_writer_require_allocation();
+	step = plan_step(writer, data, length_bytes, is_last);
+	store = write_step(writer, &step, is_last);
+	writer->stored_bytes += step.page_bytes;
+	if (available > step.page_bytes)
 		enlarge_buffer(writer, BLOB_PAGE_SIZE);
-	source.first = writer->buffer;
-	keep_remainder(writer, &source, Min(available, pages * BLOB_PAGE_SIZE), available);
-	/* The next append reads it. */
-	if (wants_remainder_page)
-		blob_cache_put(&store.id, writer->remainder_generation, blob_cache_chunk_bytes(1), 0,
-					   writer->buffer, writer->buffered_bytes);
+	step.source.first = writer->buffer;
+	keep_remainder(writer, &step.source, step.page_bytes, available);
+	if (step.wants_remainder_page)
+		cache_remainder_page(writer, &store);
 }
 
 /* The same for any length, in steps. */
 static void
-flush_in_steps(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
+store_in_steps(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 {
 	for (; length_bytes > STEP_BYTES; data += STEP_BYTES, length_bytes -= STEP_BYTES)
-		flush(writer, data, STEP_BYTES, false);
-	flush(writer, data, length_bytes, is_last);
+		store_step(writer, data, STEP_BYTES, false);
+	store_step(writer, data, length_bytes, is_last);
 }
 
 static BlobWriter *
@@ -507,7 +548,7 @@ share_extents(BlobWriter *writer, uint64 keep_pages)
 	}
 	writer->current = Max(writer->extent_count - 1, 0);
 	writer->generation = descriptor->generation;
-	writer->flushed_bytes = keep_pages * BLOB_PAGE_SIZE;
+	writer->stored_bytes = keep_pages * BLOB_PAGE_SIZE;
 }
 
 /* Hash the beginning of the base, in steps; it has no digest of its own. */
@@ -539,10 +580,10 @@ take_over(BlobWriter *writer, uint64 keep_bytes)
 	in_pages = Min(keep_bytes, descriptor->size_bytes - descriptor->remainder_bytes) /
 		BLOB_PAGE_SIZE;
 	share_extents(writer, in_pages);
-	partial = (uint32) (keep_bytes - writer->flushed_bytes);
+	partial = (uint32) (keep_bytes - writer->stored_bytes);
 	Assert(partial < BLOB_PAGE_SIZE);
 	enlarge_buffer(writer, Max(partial, 1));
-	blob_read(&writer->base, writer->flushed_bytes, partial, writer->buffer);
+	blob_read(&writer->base, writer->stored_bytes, partial, writer->buffer);
 	writer->buffered_bytes = partial;
 	writer->size_bytes = keep_bytes;
 	memcpy(writer->prefix, descriptor->prefix, Min(keep_bytes, BLOB_PREFIX_BYTES));
@@ -594,7 +635,7 @@ blob_writer_write(BlobWriter *writer, const void *data, uint64 length_bytes)
 
 	if (writer->buffered_bytes + length_bytes > BUFFER_BYTES)
 	{
-		flush_in_steps(writer, data, length_bytes, false);
+		store_in_steps(writer, data, length_bytes, false);
 		return;
 	}
 	enlarge_buffer(writer, writer->buffered_bytes + length_bytes);
@@ -667,7 +708,7 @@ complete(BlobWriter *writer)
 		fit_last_extent(writer);
 
 	blob_digest_update(&writer->digest, writer->buffer + (writer->hashed_bytes -
-														  writer->flushed_bytes),
+														  writer->stored_bytes),
 					   writer->size_bytes - writer->hashed_bytes);
 	blob_digest_finish(&writer->digest, descriptor.sha256, descriptor.state);
 	memcpy(descriptor.prefix, writer->prefix, BLOB_PREFIX_BYTES);
@@ -699,7 +740,7 @@ complete(BlobWriter *writer)
 struct varlena *
 blob_writer_finish(BlobWriter *writer)
 {
-	if (writer->flushed_bytes == 0 && writer->size_bytes <= (uint64) blob_inline_limit_bytes)
+	if (writer->stored_bytes == 0 && writer->size_bytes <= (uint64) blob_inline_limit_bytes)
 	{
 		struct varlena *datum = blob_inline_make(writer->size_bytes);
 
@@ -708,7 +749,7 @@ blob_writer_finish(BlobWriter *writer)
 		blob_writer_abort(writer);
 		return datum;
 	}
-	flush(writer, NULL, 0, true);
+	store_step(writer, NULL, 0, true);
 	return complete(writer);
 }
 
@@ -720,6 +761,6 @@ blob_writer_store(const char *data, uint64 size_bytes)
 	Assert(size_bytes > 0);
 	writer->size_bytes = size_bytes;
 	memcpy(writer->prefix, data, Min(size_bytes, BLOB_PREFIX_BYTES));
-	flush_in_steps(writer, data, size_bytes, true);
+	store_in_steps(writer, data, size_bytes, true);
 	return complete(writer);
 }

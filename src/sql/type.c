@@ -25,6 +25,7 @@ PG_FUNCTION_INFO_V1(blobstate_recv);
 PG_FUNCTION_INFO_V1(blobstate_send);
 PG_FUNCTION_INFO_V1(blobstate_typmod_in);
 PG_FUNCTION_INFO_V1(blobstate_typmod_out);
+PG_FUNCTION_INFO_V1(blobstate_assign);
 PG_FUNCTION_INFO_V1(blobstate_coerce);
 PG_FUNCTION_INFO_V1(blobstate_from_bytea);
 PG_FUNCTION_INFO_V1(blobstate_to_bytea);
@@ -131,22 +132,32 @@ blobstate_typmod_out(PG_FUNCTION_ARGS)
 	PG_RETURN_CSTRING(pstrdup(""));
 }
 
+/* Store a value that is assigned to a column, unless it may end up in a catalog or a plan. */
+static Datum
+store_assigned(Datum blobstate)
+{
+	return blob_assign_suppressed() ? blobstate : blob_externalize(blobstate);
+}
+
 /* blobstate(blobstate, integer, boolean): runs wherever a value is assigned to a column. */
+Datum
+blobstate_assign(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0)));
+}
+
+/* The same by the name that version 0.1.0 of the SQL objects has for it. */
 Datum
 blobstate_coerce(PG_FUNCTION_ARGS)
 {
-	if (blob_assign_suppressed())
-		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
-	return blob_externalize(PG_GETARG_DATUM(0));
+	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0)));
 }
 
 /* blob_store(blobstate): put on the targets of INSERT, UPDATE and MERGE by assign/planner.c. */
 Datum
 blob_store(PG_FUNCTION_ARGS)
 {
-	if (blob_assign_suppressed())
-		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
-	return blob_externalize(PG_GETARG_DATUM(0));
+	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0)));
 }
 
 /* blob_store(bytea): the same for content, see assign/support.c. */
