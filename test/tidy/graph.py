@@ -102,9 +102,7 @@ def folder_circles(edges):
     """Circles of files, each among the files of one folder."""
     by_folder = collections.defaultdict(dict)
     for node, targets in edges.items():
-        folder = posixpath.dirname(node)
-        by_folder[folder][node] = {target for target in targets
-                                   if posixpath.dirname(target) == folder}
+        by_folder[posixpath.dirname(node)][node] = targets
     return [circle for folder in sorted(by_folder) for circle in circles(by_folder[folder])]
 
 

@@ -113,23 +113,24 @@ b_called(void)
 SMALL_TREE = {
     "src/a/a.c": C_FILE, "src/a/a.h": A_HEADER, "src/a/b.c": B_FILE,
     "src/a/b.h": "extern int b_called(void);\n", "src/a/README.md": "# a\n",
-    "src/core/c.c": "int\nc_called(void)\n{\n\treturn 0;\n}\n", "src/core/c.h": "",
+    "src/core/c.c": "int\nc_called(int short_one)\n{\n\treturn short_one;\n}\n", "src/core/c.h": "",
 }
 
 MARKDOWN = """# What is a heading
 
 Text with `what is code` and
 what was text.
+<!-- what is hidden -->
 
-```
+~~~
 what is code
-```
+~~~
 
 | who | what to do |
 |---|---|
 | a | what is in a cell |
 
-- an item
+- an item says
 - what is in an item
 """
 
@@ -190,10 +191,12 @@ def test_files():
 
     equal(places("src/a/a.c", C_FILE), [(4, "what is"), (line_of("beside"), "what is")],
           "C")
-    equal(places("docs/a.md", MARKDOWN), [(4, "what is"), (10, "who"), (12, "what is"),
-                                          (15, "what is")], "Markdown")
+    equal(places("docs/a.md", MARKDOWN), [(4, "what is"), (11, "who"), (13, "what is"),
+                                          (16, "what is")], "Markdown")
     equal(places("test/a.sql", "SELECT 'what is -- what is'; -- what was\n/* what\nis */\n"),
           [(1, "what is"), (2, "what is")], "SQL")
+    equal(places("test/b.sql", "-- it says\nSELECT 1;\n-- what was\n"), [(3, "what is")],
+          "two comments")
     equal(places("test/a.pl", "# what\n# is here\nmy $a = 'x # what is'; # what was\n$#what;\n"),
           [(1, "what is"), (3, "what is")], "Perl")
     equal(places("dev/a", "#!/bin/what is\n# for ever\n"), [(2, "for ever")], "a script")
@@ -224,6 +227,7 @@ def test_circles():
     sources = measure.sources_of(SMALL_TREE)
     by_call, by_include = graph.call_edges(sources), graph.include_edges(sources)
     equal(graph.folder_circles(by_call), [["src/a/a", "src/a/b"]], "circles by calls")
+    equal(by_call["src/core/c"], set(), "a name of a static function elsewhere")
     equal(graph.folder_circles(by_include), [], "circles by includes")
     equal(graph.folder_cycles(by_include), [], "cycles of folders")
     upwards = measure.sources_of(SMALL_TREE | {"src/core/c.h": '#include "a/b.h"\n'})
