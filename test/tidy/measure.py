@@ -5,6 +5,7 @@ import collections
 import pathlib
 import posixpath
 import re
+import signal
 import statistics
 
 import csource
@@ -189,6 +190,7 @@ def print_words(files):
 
 
 def main():
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)   # "dev/measure --list | head" is no error
     parser = argparse.ArgumentParser(prog="dev/measure", description="Measures of a source tree.")
     parser.add_argument("tree", nargs="?", help="a folder of C sources, or with src; default: this")
     parser.add_argument("--list", action="store_true", help="name what is counted, with file:line")
