@@ -62,7 +62,8 @@ def compare_circles(kind, circles, known):
 def check_circles(tree):
     """Circles of files inside of a folder are those of a list, which gives a reason for each."""
     complaints = []
-    known = read_circles((tree.root / CIRCLES).read_text(), complaints)
+    path = tree.root / CIRCLES
+    known = read_circles(path.read_text() if path.exists() else "", complaints)
     sources = in_src(tree)
     yield from complaints
     for kind, edges in (("calls", graph.call_edges(sources)),
