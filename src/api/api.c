@@ -3,8 +3,8 @@
  *	  The functions behind the wrappers of api/blobext.h, and the table of them.
  *
  * A rendezvous variable is PostgreSQL's meeting point of libraries that do not know each other at
- * link time.  It is set only where the library is preloaded, so whoever finds it finds a library
- * that works.
+ * link time.  It is set only where the library is preloaded, so a caller that finds it finds a
+ * library that works.
  */
 #include "postgres.h"
 

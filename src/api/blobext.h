@@ -86,8 +86,8 @@ blobext_api(void)
 }
 
 /*
- * Open an argument of type blobstate, which must not be NULL.  A value in extents is not read: what
- * is opened is its descriptor of some hundred bytes.  An inline value is detoasted, whole.
+ * Open an argument of type blobstate, which must not be NULL.  The content of a value in extents is
+ * not read, only its descriptor of some hundred bytes.  An inline value is detoasted, whole.
  *
  * The result is allocated in the current memory context.  It may point into the datum, so the datum
  * must live as long: a set-returning function copies it with datumCopy() first.

@@ -88,6 +88,7 @@ put_rest(ReturnSetInfo *result, const BlobDescriptor *descriptor)
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
+/* Rows (extent, first_page, pages, bytes, is_tail); reads the descriptor, not the map. */
 Datum
 blob_extents(PG_FUNCTION_ARGS)
 {

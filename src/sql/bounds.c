@@ -232,6 +232,11 @@ repair(Oid relid)
 	return problem == NULL ? "the bound is content now" : psprintf("not changed: %s", problem);
 }
 
+/*
+ * blobext_repair_bounds(detach_lost boolean): rows (partition, outcome), one for each partition
+ * whose bound refers to stored content.  A bound whose content is lost is changed only with
+ * detach_lost.  Partitions are locked one at a time, until the end of the transaction.
+ */
 Datum
 blobext_repair_bounds(PG_FUNCTION_ARGS)
 {

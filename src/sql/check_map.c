@@ -4,7 +4,7 @@
  *
  * Every entry must be well-formed and agree with the meta page, no two extents may overlap, every
  * page with a file must have one that is long enough.  Blocks are copied one after the other while
- * others go on, so what looks wrong is looked at again before it is reported: generations never
+ * others go on, so a problem is reported after a second look only: generations never
  * come back, so an entry that is the same then was there all the time.
  */
 #include "postgres.h"
@@ -53,7 +53,7 @@ is_still_there(MapCheck *map_check, BlobPageNo first_page, const BlobMapEntry *e
 		(blob_map_entry_state(entry) == BLOB_MAP_TIER || now.measure == entry->measure);
 }
 
-/* What is wrong with an entry as such, or NULL: then its pages can be computed. */
+/* The problem of an entry by itself, or NULL: then its pages can be computed. */
 static const char *
 find_malformation(BlobPageNo first_page, const BlobMapEntry *entry)
 {
@@ -101,6 +101,10 @@ check_limits(MapCheck *map_check, BlobPageNo first_page, const BlobMapEntry *ent
 			   blob_map_entry_generation(entry), meta->generation_limit);
 }
 
+/*
+ * Check one entry: its form, the limits of the meta page, and that it begins behind the end of the
+ * entry that reaches furthest so far.  Entries come in the order of their pages.
+ */
 static void
 check_entry(MapCheck *map_check, BlobPageNo first_page, const BlobMapEntry *entry)
 {
@@ -129,6 +133,7 @@ check_entry(MapCheck *map_check, BlobPageNo first_page, const BlobMapEntry *entr
 	}
 }
 
+/* All entries of the map, block by block, each block as a copy made under its share lock. */
 static void
 check_blocks(MapCheck *map_check)
 {
@@ -159,6 +164,7 @@ is_removed(MapCheck *map_check, BlobPageNo segment_start)
 	return blob_map_entry_state(&entry) == BLOB_MAP_ABSENT;
 }
 
+/* The file of each segment must be as long as its pages with a file need. */
 static void
 check_segments(MapCheck *map_check)
 {

@@ -17,7 +17,7 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
-/* A visitor: what is wrong with a value in a bound, in a char *. */
+/* A visitor: the problem of a value in a bound goes to a char *. */
 static void
 check_bound_value(Datum datum, void *context)
 {

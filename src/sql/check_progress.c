@@ -53,6 +53,7 @@ blob_check_progress_shmem_request(void)
 	RequestAddinShmemSpace(shmem_bytes());
 }
 
+/* In the postmaster, under AddinShmemInitLock; again after a crash. */
 void
 blob_check_progress_shmem_init(void)
 {

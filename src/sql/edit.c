@@ -118,7 +118,7 @@ blob_insert(PG_FUNCTION_ARGS)
 									   VARSIZE_ANY_EXHDR(data)));
 }
 
-/* blob_delete(blobstate, offset, length): what is behind the end does not count. */
+/* blob_delete(blobstate, offset, length): bytes behind the end do not count. */
 Datum
 blob_delete(PG_FUNCTION_ARGS)
 {

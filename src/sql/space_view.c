@@ -81,6 +81,10 @@ finish_segment(Usage *usage)
 	usage->segment_start += BLOB_SEGMENT_PAGES;
 }
 
+/*
+ * Add an entry of the map to the counters of its segments, which it may cross; entries come in the
+ * order of their pages, so a segment is finished when an entry lies behind it.
+ */
 static void
 count_entry(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 {
