@@ -4,8 +4,8 @@
  *
  * Memory is static: comparators run millions of times in one sort, and under buffer locks, where
  * little may be asked of the system.  Nothing here calls back into a comparator, and a comparator
- * is never called while this process has the I/O engine claimed: what runs under such a claim
- * (blob/create.c, blob/read.c, recovery) evaluates no expressions and touches no index.
+ * is never called while this process has the I/O engine claimed: code under such a claim (the write
+ * pipeline, the requests of a read, redo) evaluates no expressions and touches no index.
  */
 #include "postgres.h"
 

@@ -10,12 +10,12 @@
 
 #include "core/page.h"
 
-/* Under $PGDATA.  Files in it that do not look like stores are none. */
+/* Under $PGDATA; directories in it whose names are not those of stores are left alone. */
 #define BLOB_STORE_DIR "pg_blobext"
 
 /*
- * What to do when a segment file is not there.  Redo creates it: the file may have been removed
- * by a later record that recovery has not reached yet.
+ * What to do when a segment file is not there.  BLOB_SEGMENT_CREATE is for reservation, and for redo
+ * of SEGMENT and RESTORE in a copy that was made before the file; other redo takes MISSING_OK.
  */
 typedef enum BlobSegmentMissing
 {

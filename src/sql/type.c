@@ -116,7 +116,7 @@ blobstate_send(PG_FUNCTION_ARGS)
 	PG_RETURN_BYTEA_P(blob_sql_read(&value, 0, value.size_bytes));
 }
 
-/* Users cannot give a modifier; the hidden one is set by assign/utility.c. */
+/* Users cannot give a modifier; the hidden one is set by assign/columns.c. */
 Datum
 blobstate_typmod_in(PG_FUNCTION_ARGS)
 {

@@ -700,15 +700,6 @@ blob_map_visit_range(Relation map, BlobPageNo first_page, BlobPageNo end_page,
 }
 
 void
-blob_map_visit(Relation map, BlobMapVisitor visit, void *context)
-{
-	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
-
-	visit_entries(map, 0, BLOB_MAX_PAGE_NO + 1, false, strategy, visit, context);
-	FreeAccessStrategy(strategy);
-}
-
-void
 blob_map_visit_all(Relation map, BlobMapVisitor visit, void *context)
 {
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);

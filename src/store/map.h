@@ -108,16 +108,13 @@ extern void blob_map_set_restored(Relation map, BlobPageNo first_page, BlobPageN
 extern void blob_map_copy_block(Relation map, BlockNumber block, BufferAccessStrategy strategy,
 								Page copy);
 
-/* Call visit for each allocated extent in page order.  first_page, pages: from the entry. */
+/* Call visit for each entry that is not free, in page order, those of absent pages too. */
 typedef void (*BlobMapVisitor) (BlobPageNo first_page, const BlobMapEntry *entry, void *context);
-extern void blob_map_visit(Relation map, BlobMapVisitor visit, void *context);
-
-/* The same for entries of every state but free, those of absent pages too. */
 extern void blob_map_visit_all(Relation map, BlobMapVisitor visit, void *context);
 
 /*
- * The same for the extents whose first page lies in [first_page, end_page); end_page may lie past
- * the end of the store.  One share lock on one buffer at a time, none during visit; reads through
+ * Call visit for each allocated extent whose first page lies in [first_page, end_page), in page
+ * order; end_page may lie past the end of the store.  One share lock on one buffer at a time, none during visit; reads through
  * the caller's strategy (NULL: none).  An extent that is allocated or freed meanwhile may be seen
  * or not.
  */
