@@ -114,9 +114,9 @@ extern void blob_map_visit_all(Relation map, BlobMapVisitor visit, void *context
 
 /*
  * Call visit for each allocated extent whose first page lies in [first_page, end_page), in page
- * order; end_page may lie past the end of the store.  One share lock on one buffer at a time, none during visit; reads through
- * the caller's strategy (NULL: none).  An extent that is allocated or freed meanwhile may be seen
- * or not.
+ * order; end_page may lie past the end of the store.  One share lock on one buffer at a time, none
+ * during visit; reads through the caller's strategy (NULL: none).  An extent that is allocated or
+ * freed meanwhile may be seen or not.
  */
 extern void blob_map_visit_range(Relation map, BlobPageNo first_page, BlobPageNo end_page,
 								 BufferAccessStrategy strategy, BlobMapVisitor visit,
