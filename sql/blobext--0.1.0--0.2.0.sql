@@ -36,6 +36,9 @@ COMMENT ON FUNCTION blobstate_in(cstring, oid, integer) IS
 COMMENT ON FUNCTION blobstate_recv(internal, oid, integer) IS
     'I/O; under COPY FROM it takes space of the store until the collector finds that '
     'nothing refers to it';
+CREATE OR REPLACE FUNCTION blobstate(blobstate, integer, boolean) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blobstate_assign' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+    SUPPORT blob_store_support;
 COMMENT ON FUNCTION blob_store(bytea) IS
     'content as a blobstate is stored: in extents if it is larger than '
     'blobext.inline_limit; takes space of the store until the collector finds that nothing '

@@ -96,7 +96,7 @@ COMMENT ON FUNCTION blob_store(blobstate) IS
     'takes space of the store until the collector finds that nothing refers to it';
 
 CREATE FUNCTION blobstate(blobstate, integer, boolean) RETURNS blobstate
-    AS 'MODULE_PATHNAME', 'blobstate_coerce' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'blobstate_assign' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
     SUPPORT blob_store_support;
 COMMENT ON FUNCTION blobstate(blobstate, integer, boolean) IS
     'the value as it is stored, on assignment to a column; takes space of the store until '

@@ -4,8 +4,8 @@
  */
 #include "postgres.h"
 
-#include "api/publish.h"
-#include "blob/durability.h"
+#include "api/api.h"
+#include "extents/durability.h"
 #include "client/rows.h"
 #include "core/settings.h"
 #include "fmgr.h"
@@ -13,13 +13,13 @@
 #include "io/io.h"
 #include "io/syncer.h"
 #include "miscadmin.h"
-#include "recovery/copies.h"
+#include "recovery/replay_origin.h"
 #include "recovery/recovery.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "sql/check_progress.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
-#include "store/store.h"
+#include "assign/assign.h"
 
 PG_MODULE_MAGIC;
 
@@ -34,7 +34,7 @@ request_shared_memory(void)
 	if (previous_shmem_request_hook)
 		previous_shmem_request_hook();
 	blob_io_shmem_request();
-	blob_space_shmem_request();
+	blob_store_shmem_request();
 	blob_gc_shmem_request();
 	blob_check_progress_shmem_request();
 }
@@ -46,17 +46,17 @@ initialize_shared_memory(void)
 		previous_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	blob_io_shmem_init();
-	blob_space_shmem_init();
+	blob_store_shmem_init();
 	blob_gc_shmem_init();
 	blob_check_progress_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
-	blob_copies_look();
+	blob_replay_origin_look();
 	blob_settings_warn();
 }
 
 /*
  * Without preloading there is no shared memory and no resource manager: nothing is set up, and
- * whatever needs them says so (blob_space_require_preload).
+ * whatever needs them says so (blob_store_require_preload).
  */
 void
 _PG_init(void)
@@ -68,19 +68,19 @@ _PG_init(void)
 		 * the hooks, columns that it makes would lack the hidden type modifier.
 		 */
 		if (IsBinaryUpgrade)
-			blob_space_require_preload();
+			blob_store_require_preload();
 		return;
 	}
 
 	blob_settings_define();
 	blob_recovery_register();
-	blob_copies_install_hooks();
+	blob_replay_origin_install_hooks();
 	blob_durability_init();
-	blob_store_install_hooks();
+	blob_assign_install_hooks();
 	blob_rows_install_hook();
 	blob_gc_install_hooks();
 	blob_syncer_register();		/* after the launcher: who comes late may get no slot */
-	blob_api_publish();
+	blob_api_register();
 
 	previous_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = request_shared_memory;

@@ -3,7 +3,7 @@
  *	  Reading blobstate values from C functions of other extensions.
  *
  * "make install" puts this file where PGXS finds it: #include "extension/blobext/blobext.h", after
- * postgres.h.  Nothing is linked: blobext publishes a table of functions in a rendezvous variable
+ * postgres.h.  Nothing is linked: blobext registers a table of functions in a rendezvous variable
  * when the server preloads it, and the wrappers below look it up at the first use in a process.
  *
  *		BlobextBlob *blob = blobext_open(PG_GETARG_DATUM(0));
@@ -86,8 +86,8 @@ blobext_api(void)
 }
 
 /*
- * Open an argument of type blobstate, which must not be NULL.  A value in extents is not read: what
- * is opened is its descriptor of some hundred bytes.  An inline value is detoasted, whole.
+ * Open an argument of type blobstate, which must not be NULL.  The content of a value in extents is
+ * not read, only its descriptor of some hundred bytes.  An inline value is detoasted, whole.
  *
  * The result is allocated in the current memory context.  It may point into the datum, so the datum
  * must live as long: a set-returning function copies it with datumCopy() first.

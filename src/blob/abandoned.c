@@ -12,10 +12,10 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "blob/abandoned.h"
-#include "blob/durability.h"
+#include "extents/durability.h"
 #include "io/stat.h"
 #include "miscadmin.h"
-#include "space/space.h"
+#include "store/store.h"
 
 static int
 compare_extents(const void *a, const void *b)
@@ -32,17 +32,17 @@ compare_extents(const void *a, const void *b)
  * frees meanwhile.
  */
 static int
-list_owned(BlobSpace *space, const BlobDraft *draft, BlobFreedExtent *owned)
+list_owned(BlobStore *store, const BlobDraft *draft, BlobFreedExtent *owned)
 {
 	int			count = 0;
 
-	if (draft->space.dboid != space->id.dboid ||
-		draft->space.incarnation != space->id.incarnation)
+	if (draft->store.dboid != store->id.dboid ||
+		draft->store.incarnation != store->id.incarnation)
 		return 0;
 	for (int i = 0; i < draft->count; i++)
 	{
 		BlobFreedExtent extent = draft->extents[i];
-		BlobMapEntry entry = blob_map_lookup(space->map, extent.first_page);
+		BlobMapEntry entry = blob_map_lookup(store->map, extent.first_page);
 		BlobPageNo	last_page = extent.first_page + blob_map_entry_pages(&entry) - 1;
 
 		if (!blob_map_entry_is_extent(&entry) ||
@@ -51,7 +51,7 @@ list_owned(BlobSpace *space, const BlobDraft *draft, BlobFreedExtent *owned)
 		owned[count++] = extent;
 		for (uint32 segment_no = blob_segment_of(extent.first_page);
 			 segment_no <= blob_segment_of(last_page); segment_no++)
-			blob_durability_give_up(&space->id, segment_no);
+			blob_durability_give_up(&store->id, segment_no);
 	}
 	qsort(owned, count, sizeof(*owned), compare_extents);
 	return count;
@@ -59,16 +59,16 @@ list_owned(BlobSpace *space, const BlobDraft *draft, BlobFreedExtent *owned)
 
 /* Free the extents of one draft, as a whole; returns how many pages these were. */
 static uint64
-free_draft(BlobSpace *space, BlobDraft *draft)
+free_draft(BlobStore *store, BlobDraft *draft)
 {
 	BlobFreedExtent *owned = palloc(sizeof(BlobFreedExtent) * (draft->count + 1));
-	int			count = list_owned(space, draft, owned);
+	int			count = list_owned(store, draft, owned);
 	uint64		pages = 0;
 
 	HOLD_INTERRUPTS();
 	blob_draft_forget(draft);
 	if (count > 0)
-		blob_space_free_abandoned(space, owned, count, &pages);
+		blob_store_free_abandoned(store, owned, count, &pages);
 	RESUME_INTERRUPTS();
 	blob_stat_count(abandoned_freed_bytes, pages * BLOB_PAGE_SIZE);
 	pfree(owned);
@@ -76,18 +76,18 @@ free_draft(BlobSpace *space, BlobDraft *draft)
 }
 
 static void
-free_all(BlobSpace *space)
+free_all(BlobStore *store)
 {
 	uint64		pages = 0;
 
 	while (!dlist_is_empty(&blob_drafts_abandoned))
 	{
 		CHECK_FOR_INTERRUPTS();
-		pages += free_draft(space, dlist_head_element(BlobDraft, node, &blob_drafts_abandoned));
+		pages += free_draft(store, dlist_head_element(BlobDraft, node, &blob_drafts_abandoned));
 	}
 	/* Enough for the file of a segment: the disk may be what everybody lacks. */
 	if (pages >= BLOB_SEGMENT_PAGES)
-		(void) blob_space_reclaim(space);
+		(void) blob_store_reclaim(store);
 }
 
 /* The store is gone, and its files go with it; or come back, and then they are the collector's. */
@@ -101,7 +101,7 @@ forget_all(void)
 void
 blob_abandoned_free(void)
 {
-	BlobSpace	space;
+	BlobStore	store;
 	bool		exists;
 
 	if (dlist_is_empty(&blob_drafts_abandoned))
@@ -109,16 +109,16 @@ blob_abandoned_free(void)
 	if (!IsTransactionState() || XactReadOnly || RecoveryInProgress() || IsInParallelMode() ||
 		InterruptHoldoffCount > 0)
 		return;
-	if (!blob_space_try_open(&space, RowExclusiveLock, &exists))
+	if (!blob_store_try_open(&store, RowExclusiveLock, &exists))
 	{
 		if (!exists)
 			forget_all();
 		return;
 	}
-	if (blob_space_lock_freeing(&space, ShareLock, false))
+	if (blob_store_lock_freeing(&store, ShareLock, false))
 	{
-		free_all(&space);
-		blob_space_unlock_freeing(&space, ShareLock);
+		free_all(&store);
+		blob_store_unlock_freeing(&store, ShareLock);
 	}
-	blob_space_close(&space);
+	blob_store_close(&store);
 }

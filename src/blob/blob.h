@@ -11,7 +11,7 @@
 #define ERRCODE_BLOB_STALE MAKE_SQLSTATE('X', 'B', '0', '0', '1')
 
 /* Content that another server wrote without logging it. */
-#define ERRCODE_BLOB_MISSING MAKE_SQLSTATE('X', 'B', '0', '0', '2')
+#define ERRCODE_BLOB_UNLOGGED MAKE_SQLSTATE('X', 'B', '0', '0', '2')
 
 /*
  * The value as it should be stored: an inline blobstate over blobext.inline_limit becomes a
@@ -78,8 +78,9 @@ extern void blob_require_valid(const BlobDescriptor *descriptor);
 extern int	blob_find_stale_extent(const BlobDescriptor *descriptor);
 
 /*
- * Check that the map's fill mark of each extent covers the value's content there: what is behind a
- * mark may be claimed and written by others.  The first extent of which it does not, or -1.
+ * Check that the map's high-water mark of each extent covers the value's content there: what is
+ * behind a mark may be claimed and written by others.  The first extent of which it does not, or
+ * -1.
  */
 extern int	blob_find_unclaimed_extent(const BlobDescriptor *descriptor);
 

@@ -4,14 +4,14 @@
  *
  * Memory is static: comparators run millions of times in one sort, and under buffer locks, where
  * little may be asked of the system.  Nothing here calls back into a comparator, and a comparator
- * is never called while this process has the I/O engine claimed: what runs under such a claim
- * (blob/create.c, blob/read.c, recovery) evaluates no expressions and touches no index.
+ * is never called while this process has the I/O engine claimed: code under such a claim (the write
+ * pipeline, the requests of a read, redo) evaluates no expressions and touches no index.
  */
 #include "postgres.h"
 
 #include "blob/blob.h"
 #include "blob/compare.h"
-#include "blob/durability.h"
+#include "extents/durability.h"
 #include "common/hashfn.h"
 #include "io/stat.h"
 #include "miscadmin.h"
@@ -141,7 +141,7 @@ compare_digest_bytes(const BlobKey *a, const BlobKey *b)
 
 /* What of both values can be compared without reading, and how that compares. */
 static int
-compare_heads(const BlobKey *a, const BlobKey *b, uint64 *compared_bytes)
+compare_beginnings(const BlobKey *a, const BlobKey *b, uint64 *compared_bytes)
 {
 	*compared_bytes = Min(a->size_bytes, b->size_bytes);
 	if (a->sha256 != NULL || b->sha256 != NULL)
@@ -154,7 +154,7 @@ blob_equal(const BlobKey *a, const BlobKey *b)
 {
 	uint64		compared_bytes;
 
-	if (a->size_bytes != b->size_bytes || compare_heads(a, b, &compared_bytes) != 0)
+	if (a->size_bytes != b->size_bytes || compare_beginnings(a, b, &compared_bytes) != 0)
 		return false;
 	return compared_bytes == a->size_bytes || compare_digest_bytes(a, b) == 0;
 }
@@ -199,7 +199,7 @@ move_cursor(const BlobDescriptor *descriptor, ExtentCursor *cursor, uint64 posit
 
 /*
  * Whether both descriptors have the same extent here, at the same place of their contents, which
- * agree there as far as both go: published bytes of an extent never change.  A tail and a whole
+ * agree there as far as both go: bytes of a returned value never change.  A tail and a whole
  * extent of one first page are different extents.
  */
 static bool
@@ -388,7 +388,7 @@ blob_compare_in_sort(const BlobKey *a, const BlobKey *b, BlobSortMemory **memory
 					 MemoryContext context)
 {
 	uint64		compared_bytes;
-	int			order = compare_heads(a, b, &compared_bytes);
+	int			order = compare_beginnings(a, b, &compared_bytes);
 
 	if (order != 0)
 		return order;

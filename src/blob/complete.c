@@ -6,7 +6,7 @@
 
 #include "blob/blob.h"
 #include "blob/complete.h"
-#include "blob/durability.h"
+#include "extents/durability.h"
 
 struct varlena *
 blob_complete(const BlobDescriptor *descriptor, const BlobExtent *extents, int count,
@@ -14,13 +14,13 @@ blob_complete(const BlobDescriptor *descriptor, const BlobExtent *extents, int c
 {
 	int			shared_count = 0;	/* up to the last of them */
 
-	for (int i = 0; i < count + (descriptor->has_rest_page ? 1 : 0); i++)
+	for (int i = 0; i < count + (descriptor->has_remainder_page ? 1 : 0); i++)
 	{
 		if (is_shared[i])
 			shared_count = i + 1;
 	}
 	if (shared_count > 0)
 		blob_require_extents(base, is_shared, shared_count);
-	blob_durability_publish();
+	blob_durability_before_return();
 	return blob_descriptor_pack(descriptor, extents, count);
 }

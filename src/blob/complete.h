@@ -21,11 +21,11 @@
  *
  * descriptor, extents, count: as for blob_descriptor_pack(); no generation will be drawn for the
  * value any more.  base: the value that this one was made from.  is_shared[i]: the i-th extent,
- * with the page of the rest behind the others, is the i-th extent of the base.  Where none is
+ * with the page of the remainder behind the others, is the i-th extent of the base.  Where none is
  * shared, base is not looked at.
  *
  * ERROR XB001 if a shared extent is not the base's any more.  Where the value may become a key
- * of an index that is ordered by content, it is durable when this returns (blob/durability.h).
+ * of an index that is ordered by content, it is durable when this returns (extents/durability.h).
  * Takes AccessShareLock on the map for the look.
  */
 extern struct varlena *blob_complete(const BlobDescriptor *descriptor, const BlobExtent *extents,

@@ -9,7 +9,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "blob/blob.h"
-#include "blob/durability.h"
+#include "extents/durability.h"
 #include "blob/writer.h"
 #include "core/settings.h"
 #include "fmgr.h"
@@ -64,7 +64,7 @@ blob_externalize(Datum datum)
 	{
 		/* It may be stale, or one of ours, from before, that has not been synced. */
 		blob_require_valid(&value.descriptor);
-		blob_durability_publish();
+		blob_durability_before_return();
 	}
 	if ((Pointer) plain != DatumGetPointer(datum))
 		pfree(plain);

@@ -12,11 +12,11 @@
 #include "blob/blob.h"
 #include "blob/complete.h"
 #include "blob/edit.h"
-#include "blob/ring.h"
+#include "extents/pipeline.h"
 #include "blob/writer.h"
 #include "io/stat.h"
 #include "miscadmin.h"
-#include "space/space.h"
+#include "store/store.h"
 
 /* Content is read and written in steps of this size. */
 #define STEP_BYTES (UINT64CONST(1024) * 1024)
@@ -122,10 +122,10 @@ typedef struct Overwrite
 	const char *data;
 	uint64		length_bytes;
 	EditedExtent *extents;
-	int			extent_count;	/* the page of the rest included */
+	int			extent_count;	/* the page of the remainder included */
 	BlobDescriptor descriptor;	/* of the new value */
 	BlobDraft  *draft;			/* its new extents */
-	BlobSpaceId space;
+	BlobStoreId store;
 } Overwrite;
 
 static void
@@ -150,14 +150,14 @@ find_touched(Overwrite *overwrite)
 }
 
 static bool
-is_rest_page(const Overwrite *overwrite, int extent_no)
+is_remainder_page(const Overwrite *overwrite, int extent_no)
 {
-	return overwrite->descriptor.has_rest_page && extent_no == overwrite->extent_count - 1;
+	return overwrite->descriptor.has_remainder_page && extent_no == overwrite->extent_count - 1;
 }
 
 /* New extents for the touched ones of tier sizes, which follow each other, and the tail. */
 static void
-replace_touched(Overwrite *overwrite, BlobSpace *space)
+replace_touched(Overwrite *overwrite, BlobStore *store)
 {
 	BlobTierPlan plan = {0};
 	BlobExtent *replacements = palloc(sizeof(BlobExtent) * (overwrite->extent_count + 1));
@@ -171,7 +171,7 @@ replace_touched(Overwrite *overwrite, BlobSpace *space)
 		EditedExtent *edited = &overwrite->extents[i];
 		uint64		content_pages = blob_pages_for(edited->bytes);
 
-		if (edited->is_touched && !is_rest_page(overwrite, i))
+		if (edited->is_touched && !is_remainder_page(overwrite, i))
 		{
 			plan.total_pages += edited->extent.is_tail ? content_pages : edited->extent.pages;
 			if (edited->extent.is_tail)
@@ -188,12 +188,12 @@ replace_touched(Overwrite *overwrite, BlobSpace *space)
 	if (plan.total_pages == 0)
 		return;
 
-	count = blob_space_allocate(space, &plan, tier_bytes, overwrite->draft, replacements);
+	count = blob_store_allocate(store, &plan, tier_bytes, overwrite->draft, replacements);
 	for (int i = 0; i < overwrite->extent_count; i++)
 	{
 		EditedExtent *edited = &overwrite->extents[i];
 
-		if (!edited->is_touched || is_rest_page(overwrite, i))
+		if (!edited->is_touched || is_remainder_page(overwrite, i))
 			continue;
 		edited->extent = replacements[edited->extent.is_tail ? count - 1 : next++];
 	}
@@ -201,15 +201,15 @@ replace_touched(Overwrite *overwrite, BlobSpace *space)
 }
 
 static void
-replace_rest_page(Overwrite *overwrite, BlobSpace *space)
+replace_remainder_page(Overwrite *overwrite, BlobStore *store)
 {
 	BlobTierPlan plan = {.tail_pages = 1, .total_pages = 1};
 	EditedExtent *last = &overwrite->extents[overwrite->extent_count - 1];
 
-	if (!overwrite->descriptor.has_rest_page || !last->is_touched)
+	if (!overwrite->descriptor.has_remainder_page || !last->is_touched)
 		return;
-	blob_space_allocate(space, &plan, BLOB_PAGE_SIZE, overwrite->draft, &last->extent);
-	overwrite->descriptor.rest_page = last->extent.first_page;
+	blob_store_allocate(store, &plan, BLOB_PAGE_SIZE, overwrite->draft, &last->extent);
+	overwrite->descriptor.remainder_page = last->extent.first_page;
 }
 
 /* Write the touched extents' part of a step; they follow each other in the content. */
@@ -238,7 +238,7 @@ write_step(Overwrite *overwrite, uint64 offset, uint64 length_bytes, const char 
 	}
 	source.total_bytes = source.first_bytes;
 	if (run_count > 0)
-		blob_ring_write(&overwrite->space, runs, run_count, &source, NULL, 0);
+		blob_pipeline_write(&overwrite->store, runs, run_count, &source, NULL, 0);
 	blob_stat_count(stored_bytes, source.total_bytes);
 	pfree(runs);
 }
@@ -287,7 +287,7 @@ pack_overwrite(Overwrite *overwrite)
 	BlobDescriptor *descriptor = &overwrite->descriptor;
 	BlobExtent *extents = palloc(sizeof(BlobExtent) * (overwrite->extent_count + 1));
 	bool	   *is_shared = palloc(sizeof(bool) * (overwrite->extent_count + 1));
-	int			count = overwrite->extent_count - (descriptor->has_rest_page ? 1 : 0);
+	int			count = overwrite->extent_count - (descriptor->has_remainder_page ? 1 : 0);
 	struct varlena *datum;
 
 	for (int i = 0; i < overwrite->extent_count; i++)
@@ -313,36 +313,37 @@ overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64
 		.descriptor = value->descriptor
 	};
 	BlobDescriptor *descriptor = &overwrite.descriptor;
-	char	   *rest = NULL;
-	uint64		rest_start = descriptor->size_bytes - descriptor->rest_bytes;
-	BlobSpace	space;
+	char	   *remainder = NULL;
+	uint64		remainder_start = descriptor->size_bytes - descriptor->remainder_bytes;
+	BlobStore	store;
 	struct varlena *datum;
 
 	blob_writer_require_allocation();
 	/* Before space is taken by its sizes; what counts is the look of blob_complete(). */
 	blob_require_valid(descriptor);
-	if (descriptor->rest != NULL)
+	if (descriptor->remainder != NULL)
 	{
-		rest = memcpy(palloc(descriptor->rest_bytes), descriptor->rest, descriptor->rest_bytes);
-		patch(&overwrite, rest_start, descriptor->rest_bytes, rest);
-		descriptor->rest = rest;
+		remainder = memcpy(palloc(descriptor->remainder_bytes), descriptor->remainder,
+						   descriptor->remainder_bytes);
+		patch(&overwrite, remainder_start, descriptor->remainder_bytes, remainder);
+		descriptor->remainder = remainder;
 	}
 	find_touched(&overwrite);
 	(void) GetTopTransactionId();	/* so that the commit writes a record, after our content */
-	blob_space_open(&space, RowExclusiveLock);
-	overwrite.space = space.id;
+	blob_store_open(&store, RowExclusiveLock);
+	overwrite.store = store.id;
 	overwrite.draft = blob_draft_begin(CurrentMemoryContext);
-	replace_touched(&overwrite, &space);
-	replace_rest_page(&overwrite, &space);
+	replace_touched(&overwrite, &store);
+	replace_remainder_page(&overwrite, &store);
 	copy_content(&overwrite);
-	blob_space_close(&space);
+	blob_store_close(&store);
 
 	datum = pack_overwrite(&overwrite);
 	blob_draft_complete(overwrite.draft);
 	blob_stat_count(stored_blobs, 1);
 	pfree(overwrite.extents);
-	if (rest != NULL)
-		pfree(rest);
+	if (remainder != NULL)
+		pfree(remainder);
 	return datum;
 }
 

@@ -14,20 +14,20 @@
 
 #include "access/xact.h"
 #include "blob/blob.h"
-#include "blob/layout.h"
-#include "blob/range.h"
-#include "blob/readahead.h"
+#include "extents/layout.h"
+#include "extents/range.h"
+#include "extents/readahead.h"
 #include "core/memory.h"
 #include "core/settings.h"
-#include "io/behind.h"
+#include "io/deferred.h"
 #include "io/cache.h"
 #include "io/engine.h"
-#include "io/missing.h"
+#include "io/unlogged.h"
 #include "io/segment.h"
 #include "io/stat.h"
 #include "miscadmin.h"
-#include "space/map.h"
-#include "space/space.h"
+#include "store/map.h"
+#include "store/store.h"
 
 /* Chunks, or parts of them, that one request can cover. */
 #define MAX_PARTS BLOB_IO_MAX_VECTORS
@@ -66,7 +66,7 @@ static PendingRead pending[BLOB_IO_BUFFER_COUNT];
 
 typedef struct Reader
 {
-	BlobSpace  *space;
+	BlobStore  *store;
 	const BlobDescriptor *descriptor;
 	BlobAheadPlan ahead;
 	bool		use_cache;
@@ -95,13 +95,13 @@ report_stale(const BlobDescriptor *descriptor, int extent_no)
  * before.
  */
 static void
-require_present(const BlobSpaceId *space, const BlobDescriptor *descriptor,
+require_present(const BlobStoreId *store, const BlobDescriptor *descriptor,
 				const BlobExtent *extents, int count)
 {
 	for (int i = 0; i < count; i++)
-		if (blob_missing_contains(space, extents[i].generation))
+		if (blob_unlogged_contains(store, extents[i].generation))
 			ereport(ERROR,
-					(errcode(ERRCODE_BLOB_MISSING),
+					(errcode(ERRCODE_BLOB_UNLOGGED),
 					 errmsg("content of a blobstate value is missing on this server"),
 					 errdetail("The value of " UINT64_FORMAT " bytes was stored by a server that "
 							   "did not write content to the WAL.", descriptor->size_bytes),
@@ -143,13 +143,13 @@ verify_extents(Relation map, const BlobDescriptor *descriptor, BlobExtent *exten
 void
 blob_require_extent(const BlobDescriptor *descriptor, int extent_no)
 {
-	BlobSpace	space;
+	BlobStore	store;
 	BlobExtent	extent = blob_descriptor_extent(descriptor, extent_no);
 
-	blob_space_open(&space, AccessShareLock);
-	if (!blob_extent_is_valid(space.map, descriptor, &extent))
+	blob_store_open(&store, AccessShareLock);
+	if (!blob_extent_is_valid(store.map, descriptor, &extent))
 		report_stale(descriptor, extent_no);
-	blob_space_close(&space);
+	blob_store_close(&store);
 }
 
 /* The first of the wanted extents (NULL: all) that is not the descriptor's any more, or -1. */
@@ -157,20 +157,20 @@ static int
 find_stale(const BlobDescriptor *descriptor, const bool *is_wanted, int count)
 {
 	int			stale = -1;
-	BlobSpace	space;
+	BlobStore	store;
 
 	Assert(count <= blob_descriptor_extent_count(descriptor));
 
-	blob_space_open(&space, AccessShareLock);
+	blob_store_open(&store, AccessShareLock);
 	for (int i = 0; i < count && stale < 0; i++)
 	{
 		BlobExtent	extent = blob_descriptor_extent(descriptor, i);
 
 		if ((is_wanted == NULL || is_wanted[i]) &&
-			!blob_extent_is_valid(space.map, descriptor, &extent))
+			!blob_extent_is_valid(store.map, descriptor, &extent))
 			stale = i;
 	}
-	blob_space_close(&space);
+	blob_store_close(&store);
 	return stale;
 }
 
@@ -198,33 +198,33 @@ blob_find_stale_extent(const BlobDescriptor *descriptor)
 int
 blob_find_unclaimed_extent(const BlobDescriptor *descriptor)
 {
-	BlobSpace	space;
+	BlobStore	store;
 	uint64		start = 0;
 	int			unclaimed = -1;
 
-	blob_space_open(&space, AccessShareLock);
+	blob_store_open(&store, AccessShareLock);
 	for (int i = 0; i < blob_descriptor_extent_count(descriptor) && unclaimed < 0; i++)
 	{
 		BlobExtent	extent = blob_descriptor_extent(descriptor, i);
-		BlobMapEntry entry = blob_map_lookup(space.map, extent.first_page);
+		BlobMapEntry entry = blob_map_lookup(store.map, extent.first_page);
 		uint64		bytes = blob_descriptor_extent_bytes(descriptor, i, start);
 
-		if (blob_map_entry_fill(&entry) < bytes)
+		if (blob_map_entry_high_water(&entry) < bytes)
 			unclaimed = i;
 		start += bytes;
 	}
-	blob_space_close(&space);
+	blob_store_close(&store);
 	return unclaimed;
 }
 
 /* ---- requests ---- */
 
 static void
-report_read_error(const BlobSpaceId *space, BlobPageNo page, int error)
+report_read_error(const BlobStoreId *store, BlobPageNo page, int error)
 {
 	char		path[MAXPGPATH];
 
-	blob_segment_path(path, sizeof(path), space, blob_segment_of(page));
+	blob_segment_path(path, sizeof(path), store, blob_segment_of(page));
 	if (error == ENODATA)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -262,7 +262,7 @@ finish_part(const Reader *reader, const ReadPart *part, bool is_failed)
 		blob_cache_end_fill(part->fill_no, part->extent_offset % part->chunk_bytes,
 							is_failed ? 0 : part->valid);
 	else if (reader->use_cache && !is_failed)
-		blob_cache_put(&reader->space->id, part->generation, part->chunk_bytes, part->extent_offset,
+		blob_cache_put(&reader->store->id, part->generation, part->chunk_bytes, part->extent_offset,
 					   part->memory, part->valid);
 }
 
@@ -294,7 +294,7 @@ prepare_targets(const PendingRead *read)
 						 read->parts[0].target);
 }
 
-/* Start the request that is being filled, and take the next buffer of the ring. */
+/* Start the request that is being filled, and take the next buffer in turn. */
 static void
 start_read(Reader *reader)
 {
@@ -303,7 +303,7 @@ start_read(Reader *reader)
 	if (read->part_count == 0)
 		return;
 	read->request.is_write = false;
-	read->request.fd = blob_segment_open(&reader->space->id, blob_segment_of(read->first_page),
+	read->request.fd = blob_segment_open(&reader->store->id, blob_segment_of(read->first_page),
 										 BLOB_SEGMENT_MISSING_OK);
 	if (read->request.fd < 0)
 	{
@@ -345,7 +345,7 @@ place_part(const Reader *reader, ReadPart *part, uint32 buffer_offset)
 {
 	part->fill_no = -1;
 	if (reader->use_cache)
-		part->fill_no = blob_cache_begin_fill(&reader->space->id, part->generation,
+		part->fill_no = blob_cache_begin_fill(&reader->store->id, part->generation,
 											  part->chunk_bytes, part->extent_offset);
 	if (part->fill_no >= 0)
 		part->memory = blob_cache_fill_memory(part->fill_no) +
@@ -385,7 +385,7 @@ static bool
 cut_to_written(const Reader *reader, BlobPageNo page, ReadPart *part)
 {
 	uint32		page_count = part->length / BLOB_PAGE_SIZE;
-	uint32		written = blob_behind_count_written(&reader->space->id, page, page_count);
+	uint32		written = blob_deferred_count_written(&reader->store->id, page, page_count);
 
 	if (written == page_count)
 		return true;
@@ -397,10 +397,10 @@ cut_to_written(const Reader *reader, BlobPageNo page, ReadPart *part)
 	}
 	part->length = 0;
 	part->wanted = Min(part->wanted, BLOB_PAGE_SIZE - part->skip);
-	if (!blob_behind_read(&reader->space->id, page, part->skip, part->wanted, part->target))
+	if (!blob_deferred_read(&reader->store->id, page, part->skip, part->wanted, part->target))
 		return false;
 	if (reader->use_cache)
-		blob_cache_put(&reader->space->id, part->generation, part->chunk_bytes,
+		blob_cache_put(&reader->store->id, part->generation, part->chunk_bytes,
 					   part->extent_offset + part->skip, part->target, part->wanted);
 	return true;
 }
@@ -424,10 +424,10 @@ read_extent(Reader *reader, const BlobExtent *extent, uint64 content_bytes, uint
 		uint32		wanted = (uint32) Min(length, Min(chunk_end, segment_end) - offset);
 
 		/* What was waited for may not have arrived alone: give the device more at once. */
-		if (reader->use_cache && blob_readahead_await(&reader->space->id, page))
-			blob_readahead_start(reader->space, reader->descriptor, &reader->ahead);
+		if (reader->use_cache && blob_readahead_await(&reader->store->id, page))
+			blob_readahead_start(reader->store, reader->descriptor, &reader->ahead);
 		if (!reader->use_cache ||
-			!blob_cache_get(&reader->space->id, extent->generation, chunk_bytes, offset, wanted,
+			!blob_cache_get(&reader->store->id, extent->generation, chunk_bytes, offset, wanted,
 							target))
 		{
 			ReadPart	part = {.generation = extent->generation, .wanted = wanted};
@@ -459,7 +459,7 @@ read_extent(Reader *reader, const BlobExtent *extent, uint64 content_bytes, uint
 
 /* The files must reach to the end of the content of an extent. */
 static void
-require_files(const BlobSpaceId *space, const BlobExtent *extent, uint64 content_bytes)
+require_files(const BlobStoreId *store, const BlobExtent *extent, uint64 content_bytes)
 {
 	BlobPageNo	page = extent->first_page;
 	uint64		left = blob_pages_for(content_bytes);
@@ -467,12 +467,12 @@ require_files(const BlobSpaceId *space, const BlobExtent *extent, uint64 content
 	while (left > 0)
 	{
 		uint64		pages = Min(left, blob_layout_pages_left_in_segment(page));
-		int64		bytes = blob_segment_file_bytes(space, blob_segment_of(page));
+		int64		bytes = blob_segment_file_bytes(store, blob_segment_of(page));
 
 		if (bytes < 0)
-			report_read_error(space, page, ENOENT);
+			report_read_error(store, page, ENOENT);
 		if ((uint64) bytes < blob_layout_file_offset(page) + pages * BLOB_PAGE_SIZE)
-			report_read_error(space, page, ENODATA);
+			report_read_error(store, page, ENODATA);
 		page += pages;
 		left -= pages;
 	}
@@ -482,19 +482,19 @@ void
 blob_require_readable(const BlobValue *value)
 {
 	const BlobDescriptor *descriptor = &value->descriptor;
-	BlobSpace	space;
+	BlobStore	store;
 	BlobRange	range;
 
 	if (value->is_inline)
 		return;
 	range = blob_range_find(descriptor, 0, descriptor->size_bytes);
-	blob_space_open(&space, AccessShareLock);
-	prefetch_entries(space.map, range.extents, range.count);
-	verify_extents(space.map, descriptor, range.extents, range.first_no, range.count);
-	require_present(&space.id, descriptor, range.extents, range.count);
+	blob_store_open(&store, AccessShareLock);
+	prefetch_entries(store.map, range.extents, range.count);
+	verify_extents(store.map, descriptor, range.extents, range.first_no, range.count);
+	require_present(&store.id, descriptor, range.extents, range.count);
 	for (int i = 0; i < range.count; i++)
-		require_files(&space.id, &range.extents[i], range.content_bytes[i]);
-	blob_space_close(&space);
+		require_files(&store.id, &range.extents[i], range.content_bytes[i]);
+	blob_store_close(&store);
 	blob_range_free(&range);
 }
 
@@ -508,7 +508,7 @@ read_range(Reader *reader, const BlobRange *range, uint64 offset, uint64 length,
 	bool		starts_ahead = reader->ahead.is_expected;
 
 	if (starts_ahead)
-		blob_readahead_start(reader->space, reader->descriptor, &reader->ahead);
+		blob_readahead_start(reader->store, reader->descriptor, &reader->ahead);
 	for (int i = 0; i < range->count; i++)
 	{
 		uint64		content_bytes = range->content_bytes[i];
@@ -524,7 +524,7 @@ read_range(Reader *reader, const BlobRange *range, uint64 offset, uint64 length,
 	if (!starts_ahead)
 	{
 		blob_io_submit();
-		blob_readahead_start(reader->space, reader->descriptor, &reader->ahead);
+		blob_readahead_start(reader->store, reader->descriptor, &reader->ahead);
 	}
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
 		finish_read(reader, (reader->current + i) % BLOB_IO_BUFFER_COUNT);
@@ -551,20 +551,20 @@ static void
 read_extents(const BlobDescriptor *descriptor, uint64 offset, uint64 length, bool use_cache,
 			 char *target)
 {
-	BlobSpace	space;
+	BlobStore	store;
 	BlobRange	range = blob_range_find(descriptor, offset, length);
 	Reader		reader = {
-		.space = &space,
+		.store = &store,
 		.descriptor = descriptor,
 		.use_cache = use_cache
 	};
 
 	if (use_cache)
 		reader.ahead = blob_readahead_plan(descriptor, offset, length);
-	blob_space_open(&space, AccessShareLock);
-	prefetch_entries(space.map, range.extents, range.count);
-	verify_extents(space.map, descriptor, range.extents, range.first_no, range.count);
-	require_present(&space.id, descriptor, range.extents, range.count);
+	blob_store_open(&store, AccessShareLock);
+	prefetch_entries(store.map, range.extents, range.count);
+	verify_extents(store.map, descriptor, range.extents, range.first_no, range.count);
+	require_present(&store.id, descriptor, range.extents, range.count);
 
 	blob_io_begin();
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
@@ -581,17 +581,17 @@ read_extents(const BlobDescriptor *descriptor, uint64 offset, uint64 length, boo
 	}
 	PG_END_TRY();
 
-	verify_extents(space.map, descriptor, range.extents, range.first_no, range.count);
+	verify_extents(store.map, descriptor, range.extents, range.first_no, range.count);
 	if (reader.error != 0)
-		report_read_error(&space.id, reader.error_page, reader.error);
-	blob_space_close(&space);
+		report_read_error(&store.id, reader.error_page, reader.error);
+	blob_store_close(&store);
 	blob_range_free(&range);
 
 	blob_stat_count(content_reads, 1);
 	blob_stat_count(content_read_bytes, length);
 }
 
-/* Read from the extents, and from the rest that lies in the datum. */
+/* Read from the extents, and from the remainder that lies in the datum. */
 static void
 read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, bool use_cache,
 				char *target)
@@ -602,7 +602,7 @@ read_descriptor(const BlobDescriptor *descriptor, uint64 offset, uint64 length, 
 	if (in_extents > 0)
 		read_extents(descriptor, offset, in_extents, use_cache, target);
 	if (in_extents < length)
-		memcpy(target + in_extents, descriptor->rest + (offset + in_extents - end),
+		memcpy(target + in_extents, descriptor->remainder + (offset + in_extents - end),
 			   length - in_extents);
 	if (blob_verify_reads && length == descriptor->size_bytes)
 		verify_digest(descriptor, target);

@@ -10,14 +10,14 @@
 #include "access/xact.h"
 #include "blob/blob.h"
 #include "blob/complete.h"
-#include "blob/ring.h"
+#include "extents/pipeline.h"
 #include "blob/writer.h"
 #include "core/settings.h"
 #include "io/cache.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
-#include "space/space.h"
+#include "store/store.h"
 
 /* Bytes are gathered up to this; blobext.inline_limit is never larger. */
 #define BUFFER_BYTES (1024 * 1024)
@@ -36,7 +36,7 @@ typedef struct WriterExtent
 {
 	BlobExtent	extent;
 	uint64		used_pages;		/* hold content of this value */
-	uint64		claimed_pages;	/* its fill mark, as far as it is ours */
+	uint64		claimed_pages;	/* its high-water mark, as far as it is ours */
 	bool		is_shared;		/* with the value that this one grew from */
 } WriterExtent;
 
@@ -44,12 +44,12 @@ struct BlobWriter
 {
 	MemoryContext context;
 	BlobDraft  *draft;			/* what was allocated; NULL before the first time */
-	bool		keeps_room;		/* ends with a rest; else, with an extent that fits */
+	bool		keeps_room;		/* ends with a remainder; else, with an extent that fits */
 	bool		has_tail;		/* among the extents */
 	bool		has_room;		/* was there for all that is expected, when asked */
 	uint64		expected_bytes; /* of the whole content; 0: unknown */
 	uint64		size_bytes;		/* content so far: */
-	uint64		flushed_bytes;	/* of it in extents; the next ones are in the buffer */
+	uint64		stored_bytes;	/* of it in extents; the next ones are in the buffer */
 	uint64		hashed_bytes;
 	uint64		written_bytes;	/* by this writer, for statistics */
 	BlobDigest	digest;
@@ -63,9 +63,9 @@ struct BlobWriter
 	BlobExtent *runs;			/* pages to be written by the current call */
 	int			run_count;
 	int			run_capacity;
-	bool		has_rest_page;
-	BlobPageNo	rest_page;
-	BlobGeneration rest_generation;
+	bool		has_remainder_page;
+	BlobPageNo	remainder_page;
+	BlobGeneration remainder_generation;
 	char	   *buffer;
 	uint32		buffered_bytes;
 	uint32		buffer_capacity;
@@ -160,9 +160,9 @@ cut_to_step(BlobTierPlan *plan)
  * them, what is expected later; or the first step of that.  fits_exactly: no more pages will come.
  */
 static void
-allocate(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly)
+allocate(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly)
 {
-	uint64		taken_bytes = writer->flushed_bytes + taken_pages(writer) * BLOB_PAGE_SIZE;
+	uint64		taken_bytes = writer->stored_bytes + taken_pages(writer) * BLOB_PAGE_SIZE;
 	uint64		expected = blob_pages_for(writer->expected_bytes -
 										  Min(writer->expected_bytes, taken_bytes));
 	uint64		wanted = Max(pages, expected);
@@ -179,11 +179,11 @@ allocate(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly)
 	cut_to_step(&plan);
 	claimed = Min(claimed, plan.total_pages);
 	if (plan.total_pages < whole_pages && !writer->has_room)
-		blob_space_require_room(space, whole_pages);
+		blob_store_require_room(store, whole_pages);
 	writer->has_room = true;
 
 	extents = palloc(sizeof(BlobExtent) * (plan.extent_count + 1));
-	count = blob_space_allocate(space, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, extents);
+	count = blob_store_allocate(store, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, extents);
 	for (int i = 0; i < count; i++)
 	{
 		WriterExtent *added = add_extent(writer);
@@ -202,11 +202,11 @@ allocate(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly)
  * extent to a new one of the same size, with so many more pages claimed.
  */
 static void
-copy_last_extent(BlobWriter *writer, BlobSpace *space, uint64 more_pages)
+copy_last_extent(BlobWriter *writer, BlobStore *store, uint64 more_pages)
 {
 	WriterExtent *last = &writer->extents[writer->current];
 	uint64		bytes = last->used_pages * BLOB_PAGE_SIZE;
-	uint64		start = writer->flushed_bytes - bytes;
+	uint64		start = writer->stored_bytes - bytes;
 	BlobTierPlan plan = {
 		.first_extent_no = count_tiers(writer, writer->current),
 		.extent_count = 1,
@@ -217,7 +217,7 @@ copy_last_extent(BlobWriter *writer, BlobSpace *space, uint64 more_pages)
 	uint64		step = Min(bytes, BUFFER_BYTES);
 	char	   *content = palloc(Max(step, 1));
 
-	blob_space_allocate(space, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, copy);
+	blob_store_allocate(store, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, copy);
 	for (uint64 done = 0; done < bytes; done += step)
 	{
 		BlobSource	source = {.first = content, .first_bytes = Min(step, bytes - done)};
@@ -229,7 +229,7 @@ copy_last_extent(BlobWriter *writer, BlobSpace *space, uint64 more_pages)
 		source.total_bytes = source.first_bytes;
 		run.pages = source.first_bytes / BLOB_PAGE_SIZE;
 		blob_read_uncached(&writer->base, start + done, source.first_bytes, content);
-		blob_ring_write(&space->id, &run, 1, &source, NULL, 0);
+		blob_pipeline_write(&store->id, &run, 1, &source, NULL, 0);
 	}
 	pfree(content);
 	last->extent = copy[0];
@@ -241,7 +241,7 @@ copy_last_extent(BlobWriter *writer, BlobSpace *space, uint64 more_pages)
 
 /* Make sure that so many pages behind the used ones of the current extent are ours. */
 static void
-claim(BlobWriter *writer, BlobSpace *space, uint64 pages)
+claim(BlobWriter *writer, BlobStore *store, uint64 pages)
 {
 	WriterExtent *current = &writer->extents[writer->current];
 	uint64		to_pages = current->used_pages + pages;
@@ -250,7 +250,7 @@ claim(BlobWriter *writer, BlobSpace *space, uint64 pages)
 
 	if (to_pages <= current->claimed_pages)
 		return;
-	switch (blob_space_claim(space, &current->extent, max_generation,
+	switch (blob_store_claim(store, &current->extent, max_generation,
 							 current->claimed_pages * BLOB_PAGE_SIZE,
 							 to_pages * BLOB_PAGE_SIZE))
 	{
@@ -258,7 +258,7 @@ claim(BlobWriter *writer, BlobSpace *space, uint64 pages)
 			current->claimed_pages = to_pages;
 			break;
 		case BLOB_CLAIM_LOST:
-			copy_last_extent(writer, space, pages);
+			copy_last_extent(writer, store, pages);
 			break;
 		case BLOB_CLAIM_STALE:
 			if (current->is_shared)
@@ -288,7 +288,7 @@ ends_behind_tail(const BlobWriter *writer, uint64 last_pages)
 
 /* Choose the pages that come next in the value, as runs. */
 static void
-take_pages(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly)
+take_pages(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly)
 {
 	while (pages > 0)
 	{
@@ -297,7 +297,7 @@ take_pages(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly
 
 		if (writer->current == writer->extent_count)
 		{
-			allocate(writer, space, pages, fits_exactly);
+			allocate(writer, store, pages, fits_exactly);
 			continue;
 		}
 		/* A tail's pages behind the value's end are another version's. */
@@ -308,7 +308,7 @@ take_pages(BlobWriter *writer, BlobSpace *space, uint64 pages, bool fits_exactly
 			continue;
 		}
 		taken = Min(pages, current->extent.pages - current->used_pages);
-		claim(writer, space, taken);
+		claim(writer, store, taken);
 		add_run(writer, current->extent.first_page + current->used_pages, taken,
 				current->extent.generation);
 		current->used_pages += taken;
@@ -364,17 +364,25 @@ blob_writer_require_allocation(void)
 
 /* A page for the rest, where it is too long for the datum, or the value has no page. */
 static void
-take_rest_page(BlobWriter *writer, BlobSpace *space)
+take_remainder_page(BlobWriter *writer, BlobStore *store)
 {
 	BlobTierPlan plan = {.tail_pages = 1, .total_pages = 1};
 	BlobExtent	extent[1];
 
-	blob_space_allocate(space, &plan, BLOB_PAGE_SIZE, writer->draft, extent);
+	blob_store_allocate(store, &plan, BLOB_PAGE_SIZE, writer->draft, extent);
 	add_run(writer, extent[0].first_page, 1, extent[0].generation);
-	writer->has_rest_page = true;
-	writer->rest_page = extent[0].first_page;
-	writer->rest_generation = extent[0].generation;
+	writer->has_remainder_page = true;
+	writer->remainder_page = extent[0].first_page;
+	writer->remainder_generation = extent[0].generation;
 	writer->generation = Max(writer->generation, extent[0].generation);
+}
+
+/* The next append reads it. */
+static void
+cache_remainder_page(const BlobWriter *writer, const BlobStoreId *store)
+{
+	blob_cache_put(store, writer->remainder_generation, blob_cache_chunk_bytes(1), 0,
+				   writer->buffer, writer->buffered_bytes);
 }
 
 /*
@@ -382,7 +390,7 @@ take_rest_page(BlobWriter *writer, BlobSpace *space)
  * price of a copy.  All of it lies in the extents from the first on.
  */
 static void
-cache_small_value(const BlobWriter *writer, const BlobSpaceId *space, const char *data,
+cache_small_value(const BlobWriter *writer, const BlobStoreId *store, const char *data,
 				  uint64 length_bytes)
 {
 	uint64		offset = 0;
@@ -397,76 +405,109 @@ cache_small_value(const BlobWriter *writer, const BlobSpaceId *space, const char
 		{
 			uint32		bytes = (uint32) Min(chunk_bytes, end - offset);
 
-			blob_cache_put(space, extent->generation, chunk_bytes, start, data + offset, bytes);
+			blob_cache_put(store, extent->generation, chunk_bytes, start, data + offset, bytes);
 			offset += bytes;
 		}
 	}
 }
 
-/*
- * Write what is in the buffer, and data behind it: whole pages, and if nothing will follow, what
- * does not fill one, unless it is a rest for the datum.
- */
-static void
-flush(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
+/* How much of the buffer, and of the data behind it, one step stores. */
+typedef struct StoreStep
 {
-	BlobSource	source = {
-		.first = writer->buffer,
-		.first_bytes = writer->buffered_bytes,
-		.second = data
-	};
-	uint64		available = writer->buffered_bytes + length_bytes;
-	uint64		pages = available / BLOB_PAGE_SIZE;
-	uint32		partial = (uint32) (available % BLOB_PAGE_SIZE);
-	uint64		skip_bytes = writer->hashed_bytes - writer->flushed_bytes;
-	bool		wants_rest_page;
-	BlobSpace	space;
+	uint64		pages;			/* of extents, without the page of the remainder */
+	uint64		page_bytes;		/* content in these */
+	bool		wants_remainder_page;
+	BlobSource	source;			/* all that is written to files */
+} StoreStep;
 
-	blob_writer_require_allocation();
+/*
+ * Plan a step: whole pages, and if nothing will follow, also the bytes that do not fill one, unless
+ * they are a remainder for the datum.
+ */
+static StoreStep
+plan_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
+{
+	uint64		available = writer->buffered_bytes + length_bytes;
+	uint32		partial = (uint32) (available % BLOB_PAGE_SIZE);
+	StoreStep	step = {
+		.pages = available / BLOB_PAGE_SIZE,
+		.source = {
+			.first = writer->buffer,
+			.first_bytes = writer->buffered_bytes,
+			.second = data
+		}
+	};
+
 	if (is_last && ends_behind_tail(writer, blob_pages_for(available)))
 		writer->keeps_room = true;
 	if (is_last && !writer->keeps_room && partial > 0)
-		pages++;
-	wants_rest_page = is_last && writer->keeps_room &&
-		(partial > BLOB_REST_INLINE_BYTES || writer->flushed_bytes + available == partial);
-	source.total_bytes = wants_rest_page ? available : Min(available, pages * BLOB_PAGE_SIZE);
+		step.pages++;
+	step.page_bytes = Min(available, step.pages * BLOB_PAGE_SIZE);
+	step.wants_remainder_page = is_last && writer->keeps_room &&
+		(partial > BLOB_REMAINDER_INLINE_BYTES || writer->stored_bytes + available == partial);
+	step.source.total_bytes = step.wants_remainder_page ? available : step.page_bytes;
+	return step;
+}
 
-	(void) GetTopTransactionId();	/* so that the commit writes a record, after our content */
-	blob_space_open(&space, RowExclusiveLock);
+/*
+ * Allocate or claim the pages of a step, hash and write its bytes, and log them where content is
+ * logged.  Assigns an XID, so that the commit writes a record, after the content.  Returns which
+ * store it is.
+ */
+static BlobStoreId
+write_step(BlobWriter *writer, const StoreStep *step, bool is_last)
+{
+	uint64		skip_bytes = writer->hashed_bytes - writer->stored_bytes;
+	uint64		length_bytes = step->source.total_bytes;
+	BlobStore	store;
+
+	(void) GetTopTransactionId();
+	blob_store_open(&store, RowExclusiveLock);
 	if (writer->draft == NULL)
 		writer->draft = blob_draft_begin(writer->context);
 	writer->run_count = 0;
-	take_pages(writer, &space, pages, is_last);
-	if (wants_rest_page)
-		take_rest_page(writer, &space);
-	if (source.total_bytes > 0)
-		blob_ring_write(&space.id, writer->runs, writer->run_count, &source, &writer->digest,
-				   skip_bytes);
-	if (source.total_bytes == length_bytes && writer->flushed_bytes == 0 &&
+	take_pages(writer, &store, step->pages, is_last);
+	if (step->wants_remainder_page)
+		take_remainder_page(writer, &store);
+	if (length_bytes > 0)
+		blob_pipeline_write(&store.id, writer->runs, writer->run_count, &step->source,
+							&writer->digest, skip_bytes);
+	if (step->source.first_bytes == 0 && writer->stored_bytes == 0 &&
 		length_bytes <= BLOB_CACHE_SMALL_EXTENT_PAGES * BLOB_PAGE_SIZE)
-		cache_small_value(writer, &space.id, data, length_bytes);
-	blob_space_close(&space);
+		cache_small_value(writer, &store.id, step->source.second, length_bytes);
+	blob_store_close(&store);
+	writer->written_bytes += length_bytes;
+	writer->hashed_bytes = Max(writer->hashed_bytes, writer->stored_bytes + length_bytes);
+	return store.id;
+}
 
-	writer->written_bytes += source.total_bytes;
-	writer->hashed_bytes = Max(writer->hashed_bytes, writer->flushed_bytes + source.total_bytes);
-	writer->flushed_bytes += Min(available, pages * BLOB_PAGE_SIZE);
-	if (available > pages * BLOB_PAGE_SIZE)
+/* Store what is in the buffer, and data behind it; what is not stored becomes the buffer. */
+static void
+store_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
+{
+	uint64		available = writer->buffered_bytes + length_bytes;
+	StoreStep	step;
+	BlobStoreId store;
+
+	blob_writer_require_allocation();
+	step = plan_step(writer, data, length_bytes, is_last);
+	store = write_step(writer, &step, is_last);
+	writer->stored_bytes += step.page_bytes;
+	if (available > step.page_bytes)
 		enlarge_buffer(writer, BLOB_PAGE_SIZE);
-	source.first = writer->buffer;
-	keep_remainder(writer, &source, Min(available, pages * BLOB_PAGE_SIZE), available);
-	/* The next append reads it. */
-	if (wants_rest_page)
-		blob_cache_put(&space.id, writer->rest_generation, blob_cache_chunk_bytes(1), 0,
-					   writer->buffer, writer->buffered_bytes);
+	step.source.first = writer->buffer;
+	keep_remainder(writer, &step.source, step.page_bytes, available);
+	if (step.wants_remainder_page)
+		cache_remainder_page(writer, &store);
 }
 
 /* The same for any length, in steps. */
 static void
-flush_in_steps(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
+store_in_steps(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 {
 	for (; length_bytes > STEP_BYTES; data += STEP_BYTES, length_bytes -= STEP_BYTES)
-		flush(writer, data, STEP_BYTES, false);
-	flush(writer, data, length_bytes, is_last);
+		store_step(writer, data, STEP_BYTES, false);
+	store_step(writer, data, length_bytes, is_last);
 }
 
 static BlobWriter *
@@ -507,7 +548,7 @@ share_extents(BlobWriter *writer, uint64 keep_pages)
 	}
 	writer->current = Max(writer->extent_count - 1, 0);
 	writer->generation = descriptor->generation;
-	writer->flushed_bytes = keep_pages * BLOB_PAGE_SIZE;
+	writer->stored_bytes = keep_pages * BLOB_PAGE_SIZE;
 }
 
 /* Hash the beginning of the base, in steps; it has no digest of its own. */
@@ -535,13 +576,14 @@ take_over(BlobWriter *writer, uint64 keep_bytes)
 	uint64		in_pages;
 	uint32		partial;
 
-	/* The page of a rest is never used by another version. */
-	in_pages = Min(keep_bytes, descriptor->size_bytes - descriptor->rest_bytes) / BLOB_PAGE_SIZE;
+	/* The page of a remainder is never used by another version. */
+	in_pages = Min(keep_bytes, descriptor->size_bytes - descriptor->remainder_bytes) /
+		BLOB_PAGE_SIZE;
 	share_extents(writer, in_pages);
-	partial = (uint32) (keep_bytes - writer->flushed_bytes);
+	partial = (uint32) (keep_bytes - writer->stored_bytes);
 	Assert(partial < BLOB_PAGE_SIZE);
 	enlarge_buffer(writer, Max(partial, 1));
-	blob_read(&writer->base, writer->flushed_bytes, partial, writer->buffer);
+	blob_read(&writer->base, writer->stored_bytes, partial, writer->buffer);
 	writer->buffered_bytes = partial;
 	writer->size_bytes = keep_bytes;
 	memcpy(writer->prefix, descriptor->prefix, Min(keep_bytes, BLOB_PREFIX_BYTES));
@@ -593,7 +635,7 @@ blob_writer_write(BlobWriter *writer, const void *data, uint64 length_bytes)
 
 	if (writer->buffered_bytes + length_bytes > BUFFER_BYTES)
 	{
-		flush_in_steps(writer, data, length_bytes, false);
+		store_in_steps(writer, data, length_bytes, false);
 		return;
 	}
 	enlarge_buffer(writer, writer->buffered_bytes + length_bytes);
@@ -643,16 +685,16 @@ static void
 fit_last_extent(BlobWriter *writer)
 {
 	WriterExtent *last = &writer->extents[writer->current];
-	BlobSpace	space;
+	BlobStore	store;
 
 	if (last->used_pages == last->extent.pages || !blob_tail_extents)
 		return;
-	blob_space_open(&space, RowExclusiveLock);
-	blob_space_trim(&space, &last->extent, last->used_pages);
-	blob_space_close(&space);
+	blob_store_open(&store, RowExclusiveLock);
+	blob_store_trim(&store, &last->extent, last->used_pages);
+	blob_store_close(&store);
 }
 
-/* All is written but a rest for the datum: make the descriptor, and free the writer. */
+/* All is written but a remainder for the datum: make the descriptor, and free the writer. */
 static struct varlena *
 complete(BlobWriter *writer)
 {
@@ -666,15 +708,15 @@ complete(BlobWriter *writer)
 		fit_last_extent(writer);
 
 	blob_digest_update(&writer->digest, writer->buffer + (writer->hashed_bytes -
-														   writer->flushed_bytes),
+														  writer->stored_bytes),
 					   writer->size_bytes - writer->hashed_bytes);
 	blob_digest_finish(&writer->digest, descriptor.sha256, descriptor.state);
 	memcpy(descriptor.prefix, writer->prefix, BLOB_PREFIX_BYTES);
 	descriptor.generation = writer->generation;
-	descriptor.rest_bytes = writer->buffered_bytes;
-	descriptor.rest = writer->buffer;
-	descriptor.has_rest_page = writer->has_rest_page;
-	descriptor.rest_page = writer->rest_page;
+	descriptor.remainder_bytes = writer->buffered_bytes;
+	descriptor.remainder = writer->buffer;
+	descriptor.has_remainder_page = writer->has_remainder_page;
+	descriptor.remainder_page = writer->remainder_page;
 	for (int i = 0; i < writer->extent_count; i++)
 	{
 		if (writer->extents[i].used_pages == 0)
@@ -698,7 +740,7 @@ complete(BlobWriter *writer)
 struct varlena *
 blob_writer_finish(BlobWriter *writer)
 {
-	if (writer->flushed_bytes == 0 && writer->size_bytes <= (uint64) blob_inline_limit_bytes)
+	if (writer->stored_bytes == 0 && writer->size_bytes <= (uint64) blob_inline_limit_bytes)
 	{
 		struct varlena *datum = blob_inline_make(writer->size_bytes);
 
@@ -707,7 +749,7 @@ blob_writer_finish(BlobWriter *writer)
 		blob_writer_abort(writer);
 		return datum;
 	}
-	flush(writer, NULL, 0, true);
+	store_step(writer, NULL, 0, true);
 	return complete(writer);
 }
 
@@ -719,6 +761,6 @@ blob_writer_store(const char *data, uint64 size_bytes)
 	Assert(size_bytes > 0);
 	writer->size_bytes = size_bytes;
 	memcpy(writer->prefix, data, Min(size_bytes, BLOB_PREFIX_BYTES));
-	flush_in_steps(writer, data, size_bytes, true);
+	store_in_steps(writer, data, size_bytes, true);
 	return complete(writer);
 }

@@ -11,7 +11,7 @@
 
 #include "access/detoast.h"
 #include "blob/blob.h"
-#include "blob/readahead.h"
+#include "extents/readahead.h"
 #include "catalog/pg_type_d.h"
 #include "client/row_message.h"
 #include "client/wire.h"

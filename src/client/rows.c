@@ -14,7 +14,7 @@
 #include "core/compat.h"
 #include "core/settings.h"
 #include "executor/executor.h"
-#include "store/store.h"
+#include "assign/assign.h"
 #include "tcop/pquery.h"
 #include "utils/memutils.h"
 
@@ -134,7 +134,7 @@ find_streamable(const QueryDesc *query_desc)
 	if (!blob_stream_results || blob_verify_reads || !blob_wire_is_usable() ||
 		ActivePortal == NULL || ActivePortal->queryDesc != query_desc)
 		return InvalidOid;
-	blob_type = blob_store_type();
+	blob_type = blob_assign_type();
 	if (!OidIsValid(blob_type) || !has_large_columns(query_desc->tupDesc, blob_type))
 		return InvalidOid;
 	return blob_type;
@@ -150,16 +150,16 @@ rows_executor_run(QueryDesc *query_desc, ScanDirection direction,
 
 	if (!OidIsValid(blob_type))
 	{
-		blob_store_run_query(prev_executor_run_hook, query_desc, direction,
-							 count BLOB_RUN_EXTRA_ARGUMENT);
+		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
+							  count BLOB_RUN_EXTRA_ARGUMENT);
 		return;
 	}
 	sender = make_sender(query_desc, blob_type);
 	query_desc->dest = &sender->pub;
 	PG_TRY();
 	{
-		blob_store_run_query(prev_executor_run_hook, query_desc, direction,
-							 count BLOB_RUN_EXTRA_ARGUMENT);
+		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
+							  count BLOB_RUN_EXTRA_ARGUMENT);
 	}
 	PG_FINALLY();
 	{

@@ -20,19 +20,20 @@ enum
 	AT_PREFIX = 84,
 	AT_TAIL_FIRST_PAGE = 116,
 	AT_TAIL_PAGES = 122,
-	AT_HEADS = 128,
-	/* with rest: */
+	AT_EXTENT_STARTS = 128,
+	/* with remainder: */
 	AT_TAIL_POSITION = 128,
 	AT_TAIL_CONTENT_PAGES = 130,
-	AT_REST_BYTES = 136,
-	AT_REST_PAGE = 138,
-	AT_REST_HEADS = 144
+	AT_REMAINDER_BYTES = 136,
+	AT_REMAINDER_PAGE = 138,
+	AT_REMAINDER_EXTENT_STARTS = 144
 };
 
 StaticAssertDecl(AT_STATE == AT_SHA256 + BLOB_DIGEST_BYTES, "descriptor layout");
 StaticAssertDecl(AT_TAIL_FIRST_PAGE == AT_PREFIX + BLOB_PREFIX_BYTES, "descriptor layout");
-StaticAssertDecl(AT_HEADS == BLOB_DESCRIPTOR_FIXED_BYTES, "descriptor layout");
-StaticAssertDecl(AT_REST_HEADS == BLOB_DESCRIPTOR_REST_FIXED_BYTES, "descriptor layout");
+StaticAssertDecl(AT_EXTENT_STARTS == BLOB_DESCRIPTOR_FIXED_BYTES, "descriptor layout");
+StaticAssertDecl(AT_REMAINDER_EXTENT_STARTS == BLOB_DESCRIPTOR_REMAINDER_FIXED_BYTES,
+				 "descriptor layout");
 
 static uint64
 load_integer(const uint8 *at, int bytes)
@@ -60,9 +61,9 @@ blob_descriptor_extent(const BlobDescriptor *descriptor, int extent_no)
 
 	Assert(extent_no >= 0 && extent_no < count);
 
-	if (descriptor->has_rest_page && extent_no == count - 1)
+	if (descriptor->has_remainder_page && extent_no == count - 1)
 	{
-		extent.first_page = descriptor->rest_page;
+		extent.first_page = descriptor->remainder_page;
 		extent.pages = 1;
 		extent.is_tail = true;
 		return extent;
@@ -76,8 +77,9 @@ blob_descriptor_extent(const BlobDescriptor *descriptor, int extent_no)
 	}
 	if (descriptor->has_tail && extent_no > descriptor->tail_position)
 		extent_no--;
-	extent.first_page = load_integer(descriptor->heads + extent_no * BLOB_HEAD_BYTES,
-									 BLOB_HEAD_BYTES);
+	extent.first_page =
+		load_integer(descriptor->extent_starts + extent_no * BLOB_EXTENT_START_BYTES,
+					 BLOB_EXTENT_START_BYTES);
 	extent.pages = blob_tier_pages(extent_no);
 	return extent;
 }
@@ -85,11 +87,11 @@ blob_descriptor_extent(const BlobDescriptor *descriptor, int extent_no)
 uint64
 blob_descriptor_extent_bytes(const BlobDescriptor *descriptor, int extent_no, uint64 start)
 {
-	uint64		end = descriptor->size_bytes - descriptor->rest_bytes;
+	uint64		end = descriptor->size_bytes - descriptor->remainder_bytes;
 	uint64		pages = blob_descriptor_extent(descriptor, extent_no).pages;
 
-	if (descriptor->has_rest_page && extent_no == blob_descriptor_extent_count(descriptor) - 1)
-		return descriptor->rest_bytes;
+	if (descriptor->has_remainder_page && extent_no == blob_descriptor_extent_count(descriptor) - 1)
+		return descriptor->remainder_bytes;
 	if (descriptor->has_tail && extent_no == descriptor->tail_position)
 		pages = descriptor->tail_content_pages;
 	return Min(pages * BLOB_PAGE_SIZE, end - Min(start, end));
@@ -119,32 +121,33 @@ check_capacity(const BlobDescriptor *descriptor)
 		report_corrupt_datum("The extents are shorter than the content.");
 }
 
-/* What only a descriptor with rest has.  Returns the length that the datum should have. */
+/* What only a descriptor with remainder has.  Returns the length that the datum should have. */
 static size_t
-unpack_rest(const uint8 *data, size_t length_bytes, BlobDescriptor *descriptor)
+unpack_remainder(const uint8 *data, size_t length_bytes, BlobDescriptor *descriptor)
 {
-	size_t		heads_bytes = (size_t) descriptor->tier_extent_count * BLOB_HEAD_BYTES;
-	size_t		expected = BLOB_DESCRIPTOR_REST_FIXED_BYTES + heads_bytes;
+	size_t		starts_bytes = (size_t) descriptor->tier_extent_count * BLOB_EXTENT_START_BYTES;
+	size_t		expected = BLOB_DESCRIPTOR_REMAINDER_FIXED_BYTES + starts_bytes;
 
 	if (length_bytes < expected)
 		report_corrupt_datum("The descriptor is too short.");
 	descriptor->tail_position = (int) load_integer(data + AT_TAIL_POSITION, 2);
-	descriptor->tail_content_pages = load_integer(data + AT_TAIL_CONTENT_PAGES, BLOB_HEAD_BYTES);
-	descriptor->rest_bytes = (uint32) load_integer(data + AT_REST_BYTES, 2);
-	descriptor->has_rest_page = (data[AT_FLAGS] & BLOB_FLAG_REST_PAGE) != 0;
-	descriptor->rest_page = load_integer(data + AT_REST_PAGE, BLOB_HEAD_BYTES);
-	descriptor->heads = data + AT_REST_HEADS;
-	if (descriptor->rest_bytes >= BLOB_PAGE_SIZE ||
-		descriptor->rest_bytes > descriptor->size_bytes ||
-		(descriptor->size_bytes - descriptor->rest_bytes) % BLOB_PAGE_SIZE != 0 ||
+	descriptor->tail_content_pages = load_integer(data + AT_TAIL_CONTENT_PAGES,
+												  BLOB_EXTENT_START_BYTES);
+	descriptor->remainder_bytes = (uint32) load_integer(data + AT_REMAINDER_BYTES, 2);
+	descriptor->has_remainder_page = (data[AT_FLAGS] & BLOB_FLAG_REMAINDER_PAGE) != 0;
+	descriptor->remainder_page = load_integer(data + AT_REMAINDER_PAGE, BLOB_EXTENT_START_BYTES);
+	descriptor->extent_starts = data + AT_REMAINDER_EXTENT_STARTS;
+	if (descriptor->remainder_bytes >= BLOB_PAGE_SIZE ||
+		descriptor->remainder_bytes > descriptor->size_bytes ||
+		(descriptor->size_bytes - descriptor->remainder_bytes) % BLOB_PAGE_SIZE != 0 ||
 		descriptor->tail_position > descriptor->tier_extent_count ||
 		descriptor->tail_content_pages > descriptor->tail_pages ||
-		(descriptor->has_rest_page && descriptor->rest_bytes == 0))
-		report_corrupt_datum("Tail and rest contradict the size.");
-	if (descriptor->has_rest_page || descriptor->rest_bytes == 0)
+		(descriptor->has_remainder_page && descriptor->remainder_bytes == 0))
+		report_corrupt_datum("Tail and remainder contradict the size.");
+	if (descriptor->has_remainder_page || descriptor->remainder_bytes == 0)
 		return expected;
-	descriptor->rest = (const char *) data + AT_REST_HEADS + heads_bytes;
-	return expected + descriptor->rest_bytes;
+	descriptor->remainder = (const char *) data + AT_REMAINDER_EXTENT_STARTS + starts_bytes;
+	return expected + descriptor->remainder_bytes;
 }
 
 static void
@@ -162,21 +165,21 @@ unpack_descriptor(const uint8 *data, size_t length_bytes, BlobDescriptor *descri
 	memcpy(descriptor->state, data + AT_STATE, BLOB_DIGEST_BYTES);
 	memcpy(descriptor->prefix, data + AT_PREFIX, BLOB_PREFIX_BYTES);
 	descriptor->has_tail = (data[AT_FLAGS] & BLOB_FLAG_TAIL) != 0;
-	descriptor->tail_first_page = load_integer(data + AT_TAIL_FIRST_PAGE, BLOB_HEAD_BYTES);
-	descriptor->tail_pages = load_integer(data + AT_TAIL_PAGES, BLOB_HEAD_BYTES);
+	descriptor->tail_first_page = load_integer(data + AT_TAIL_FIRST_PAGE, BLOB_EXTENT_START_BYTES);
+	descriptor->tail_pages = load_integer(data + AT_TAIL_PAGES, BLOB_EXTENT_START_BYTES);
 	descriptor->tail_position = descriptor->tier_extent_count;
 	descriptor->tail_content_pages = descriptor->tail_pages;
-	descriptor->heads = data + AT_HEADS;
-	descriptor->rest_bytes = 0;
-	descriptor->rest = NULL;
-	descriptor->has_rest_page = false;
-	descriptor->rest_page = 0;
+	descriptor->extent_starts = data + AT_EXTENT_STARTS;
+	descriptor->remainder_bytes = 0;
+	descriptor->remainder = NULL;
+	descriptor->has_remainder_page = false;
+	descriptor->remainder_page = 0;
 
 	if (data[AT_FORM] == BLOB_FORM_DESCRIPTOR_V2)
-		expected = unpack_rest(data, length_bytes, descriptor);
+		expected = unpack_remainder(data, length_bytes, descriptor);
 	else
 		expected = BLOB_DESCRIPTOR_FIXED_BYTES +
-			(size_t) descriptor->tier_extent_count * BLOB_HEAD_BYTES;
+			(size_t) descriptor->tier_extent_count * BLOB_EXTENT_START_BYTES;
 	if (length_bytes != expected)
 		report_corrupt_datum("The descriptor's length does not match its extent count.");
 	check_capacity(descriptor);
@@ -310,29 +313,31 @@ pack_common(uint8 *data, const BlobDescriptor *descriptor, int tier_extent_count
 	if (tail == NULL)
 		return;
 	data[AT_FLAGS] |= BLOB_FLAG_TAIL;
-	store_integer(data + AT_TAIL_FIRST_PAGE, BLOB_HEAD_BYTES, tail->first_page);
-	store_integer(data + AT_TAIL_PAGES, BLOB_HEAD_BYTES, tail->pages);
+	store_integer(data + AT_TAIL_FIRST_PAGE, BLOB_EXTENT_START_BYTES, tail->first_page);
+	store_integer(data + AT_TAIL_PAGES, BLOB_EXTENT_START_BYTES, tail->pages);
 }
 
 static void
-pack_rest(uint8 *data, const BlobDescriptor *descriptor, int tier_extent_count, int tail_no)
+pack_remainder(uint8 *data, const BlobDescriptor *descriptor, int tier_extent_count, int tail_no)
 {
 	data[AT_FORM] = BLOB_FORM_DESCRIPTOR_V2;
 	if (tail_no >= 0)
 	{
 		store_integer(data + AT_TAIL_POSITION, 2, tail_no);
-		store_integer(data + AT_TAIL_CONTENT_PAGES, BLOB_HEAD_BYTES,
+		store_integer(data + AT_TAIL_CONTENT_PAGES, BLOB_EXTENT_START_BYTES,
 					  descriptor->tail_content_pages);
 	}
-	store_integer(data + AT_REST_BYTES, 2, descriptor->rest_bytes);
-	if (descriptor->has_rest_page)
+	store_integer(data + AT_REMAINDER_BYTES, 2, descriptor->remainder_bytes);
+	if (descriptor->has_remainder_page)
 	{
-		data[AT_FLAGS] |= BLOB_FLAG_REST_PAGE;
-		store_integer(data + AT_REST_PAGE, BLOB_HEAD_BYTES, descriptor->rest_page);
+		data[AT_FLAGS] |= BLOB_FLAG_REMAINDER_PAGE;
+		store_integer(data + AT_REMAINDER_PAGE, BLOB_EXTENT_START_BYTES,
+					  descriptor->remainder_page);
 	}
-	else if (descriptor->rest_bytes > 0)
-		memcpy(data + AT_REST_HEADS + tier_extent_count * BLOB_HEAD_BYTES, descriptor->rest,
-			   descriptor->rest_bytes);
+	else if (descriptor->remainder_bytes > 0)
+		memcpy(data + AT_REMAINDER_EXTENT_STARTS + tier_extent_count * BLOB_EXTENT_START_BYTES,
+			   descriptor->remainder,
+			   descriptor->remainder_bytes);
 }
 
 struct varlena *
@@ -353,12 +358,12 @@ blob_descriptor_pack(const BlobDescriptor *descriptor, const BlobExtent *extents
 	}
 	if (tail_no >= 0)
 		tier_extent_count--;
-	is_plain = descriptor->rest_bytes == 0 && (tail_no < 0 || tail_no == extent_count - 1);
+	is_plain = descriptor->remainder_bytes == 0 && (tail_no < 0 || tail_no == extent_count - 1);
 
-	length_bytes = is_plain ? AT_HEADS : AT_REST_HEADS;
-	length_bytes += (size_t) tier_extent_count * BLOB_HEAD_BYTES;
-	if (!descriptor->has_rest_page)
-		length_bytes += descriptor->rest_bytes;
+	length_bytes = is_plain ? AT_EXTENT_STARTS : AT_REMAINDER_EXTENT_STARTS;
+	length_bytes += (size_t) tier_extent_count * BLOB_EXTENT_START_BYTES;
+	if (!descriptor->has_remainder_page)
+		length_bytes += descriptor->remainder_bytes;
 	datum = palloc0(VARHDRSZ + length_bytes);
 	SET_VARSIZE(datum, VARHDRSZ + length_bytes);
 
@@ -367,15 +372,15 @@ blob_descriptor_pack(const BlobDescriptor *descriptor, const BlobExtent *extents
 	if (is_plain)
 		*VARDATA(datum) = BLOB_FORM_DESCRIPTOR_V1;
 	else
-		pack_rest((uint8 *) VARDATA(datum), descriptor, tier_extent_count, tail_no);
+		pack_remainder((uint8 *) VARDATA(datum), descriptor, tier_extent_count, tail_no);
 
-	head = (uint8 *) VARDATA(datum) + (is_plain ? AT_HEADS : AT_REST_HEADS);
+	head = (uint8 *) VARDATA(datum) + (is_plain ? AT_EXTENT_STARTS : AT_REMAINDER_EXTENT_STARTS);
 	for (int i = 0; i < extent_count; i++)
 	{
 		if (extents[i].is_tail)
 			continue;
-		store_integer(head, BLOB_HEAD_BYTES, extents[i].first_page);
-		head += BLOB_HEAD_BYTES;
+		store_integer(head, BLOB_EXTENT_START_BYTES, extents[i].first_page);
+		head += BLOB_EXTENT_START_BYTES;
 	}
 	return datum;
 }

@@ -13,24 +13,24 @@
  *		  12     8  size of the content in bytes
  *		  20    32  SHA-256 of the content
  *		  52    32  chaining words after the last full 64-byte block
- *		  84    32  prefix: the first bytes of the content, rest zero
+ *		  84    32  prefix: the first bytes of the content, then zeros
  *		 116     6  tail extent: first page
  *		 122     6  tail extent: pages
  *		 128   6 n  first page of each extent of tier size
  *
- * Descriptor with rest: a value that has grown.  Its extents hold whole pages of content; what
- * does not fill a page is the rest, which lies in the datum or in an extent of one page of its own.
- * The tail may stand anywhere among the extents, and may hold more pages than belong to this
+ * Descriptor with remainder: a value that has grown.  Its extents hold whole pages of content; what
+ * does not fill a page is the remainder, which lies in the datum or in an extent of one page of its
+ * own.  The tail may stand anywhere among the extents, and may hold more pages than belong to this
  * value.  As above, but:
  *
  *		   0     1  form, BLOB_FORM_DESCRIPTOR_V2
- *		   1     1  flags, BLOB_FLAG_TAIL, BLOB_FLAG_REST_PAGE
+ *		   1     1  flags, BLOB_FLAG_TAIL, BLOB_FLAG_REMAINDER_PAGE
  *		 128     2  number of extents of tier sizes before the tail
  *		 130     6  tail extent: pages of it that are content of this value
- *		 136     2  rest: bytes
- *		 138     6  rest: its page, if it has one
+ *		 136     2  remainder: bytes
+ *		 138     6  remainder: its page, if it has one
  *		 144   6 n  first page of each extent of tier size
- *		 ...     r  rest, if it has no page
+ *		 ...     r  remainder, if it has no page
  *
  * These values are on disk; never change the meaning of a form byte, add a new one.
  */
@@ -48,20 +48,20 @@
 #define BLOB_FORM_BYTES 1
 
 #define BLOB_FLAG_TAIL 0x01
-#define BLOB_FLAG_REST_PAGE 0x02
+#define BLOB_FLAG_REMAINDER_PAGE 0x02
 
 #define BLOB_PREFIX_BYTES 32
-#define BLOB_HEAD_BYTES 6
+#define BLOB_EXTENT_START_BYTES 6
 #define BLOB_DESCRIPTOR_FIXED_BYTES 128
-#define BLOB_DESCRIPTOR_REST_FIXED_BYTES 144
+#define BLOB_DESCRIPTOR_REMAINDER_FIXED_BYTES 144
 
 /*
- * Longer rests get a page: with this one and 50 extents a descriptor fits into an item of a btree
- * (2,704 bytes), and a row of it is not compressed (2,032).  Not part of the format.
+ * Longer remainders get a page: with this one and 50 extents a descriptor fits into an item of a
+ * btree (2,704 bytes), and a row of it is not compressed (2,032).  Not part of the format.
  */
-#define BLOB_REST_INLINE_BYTES 1536
+#define BLOB_REMAINDER_INLINE_BYTES 1536
 
-/* An unpacked descriptor; heads and rest point into the datum it was unpacked from. */
+/* An unpacked descriptor; extent_starts and remainder point into the datum it was unpacked from. */
 typedef struct BlobDescriptor
 {
 	BlobGeneration generation;
@@ -75,11 +75,11 @@ typedef struct BlobDescriptor
 	int			tail_position;	/* extents before the tail */
 	uint64		tail_content_pages; /* of this value; at most tail_pages */
 	int			tier_extent_count;
-	const uint8 *heads;
-	uint32		rest_bytes;
-	const char *rest;			/* NULL: the rest is in its page, or there is none */
-	bool		has_rest_page;
-	BlobPageNo	rest_page;
+	const uint8 *extent_starts;
+	uint32		remainder_bytes;
+	const char *remainder;		/* NULL: the remainder is in its page, or there is none */
+	bool		has_remainder_page;
+	BlobPageNo	remainder_page;
 } BlobDescriptor;
 
 /* A blobstate datum seen through its form; inline_data points into the datum. */
@@ -106,32 +106,32 @@ typedef struct BlobKey
 /* The key of a detoasted (plain or short header) datum; ERROR XX001 as for blob_value_unpack(). */
 extern void blob_key_load(const struct varlena *datum, BlobKey *key);
 
-/* Extents of the descriptor, the tail and the page of the rest counted. */
+/* Extents of the descriptor, the tail and the page of the remainder counted. */
 static inline int
 blob_descriptor_extent_count(const BlobDescriptor *descriptor)
 {
 	return descriptor->tier_extent_count + (descriptor->has_tail ? 1 : 0) +
-		(descriptor->has_rest_page ? 1 : 0);
+		(descriptor->has_remainder_page ? 1 : 0);
 }
 
 /*
  * The extent_no-th extent in the order of the content (first page, pages, tail); its own
- * generation is in the extent map.  The page of a rest comes last, as a tail.
+ * generation is in the extent map.  The page of a remainder comes last, as a tail.
  */
 extern BlobExtent blob_descriptor_extent(const BlobDescriptor *descriptor, int extent_no);
 
 /*
  * Bytes of content in the extent_no-th extent, which begins at content offset start: the sum of
- * those before it.  What follows the last extent is the rest in the datum.
+ * those before it.  What follows the last extent is the remainder in the datum.
  */
 extern uint64 blob_descriptor_extent_bytes(const BlobDescriptor *descriptor, int extent_no,
 										   uint64 start);
 
-/* Bytes of the rest that lie in the datum: the last ones of the content. */
+/* Bytes of the remainder that lie in the datum: the last ones of the content. */
 static inline uint32
 blob_descriptor_inline_bytes(const BlobDescriptor *descriptor)
 {
-	return descriptor->rest != NULL ? descriptor->rest_bytes : 0;
+	return descriptor->remainder != NULL ? descriptor->remainder_bytes : 0;
 }
 
 /*
@@ -152,9 +152,9 @@ extern char *blob_inline_content(struct varlena *datum);
 
 /*
  * Pack a descriptor.  The extents are given in the order of the content, without the page of the
- * rest; at most one of them is a tail, of which tail_content_pages are used (if it is the last, as
- * many as the size says).  Takes size, digest, state, prefix, generation, tail_content_pages and
- * rest from descriptor.
+ * remainder; at most one of them is a tail, of which tail_content_pages are used (if it is the
+ * last, as many as the size says).  Takes size, digest, state, prefix, generation,
+ * tail_content_pages and remainder from descriptor.
  */
 extern struct varlena *blob_descriptor_pack(const BlobDescriptor *descriptor,
 											const BlobExtent *extents, int extent_count);

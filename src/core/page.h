@@ -1,9 +1,9 @@
 /*
  * core/page.h
- *	  Units of the extent store: pages, segments, extents, spaces.
+ *	  Units of the extent store: pages, segments, extents, stores.
  *
  * A page is the unit of addressing and of direct I/O.  Page numbers are 64 bit and count from 0
- * through all segment files of one space.  A space is the extent store of one database in one
+ * through all segment files of one store.  A store is what holds the extents of one database in one
  * incarnation of the extension there.
  *
  * These figures are part of the on-disk format: never change them without a new format version.
@@ -18,7 +18,7 @@
 /* Pages per segment file: 1 GiB. */
 #define BLOB_SEGMENT_PAGES UINT64CONST(262144)
 
-/* In place of a segment number: all that a space has. */
+/* In place of a segment number: all that a store has. */
 #define BLOB_ALL_SEGMENTS UINT32_MAX
 
 /* Page numbers are stored in 48 bits: 2^48 pages are one exbibyte. */
@@ -30,11 +30,11 @@ typedef uint64 BlobGeneration;	/* 56 bits are used; 0 is never given */
 #define BLOB_INVALID_GENERATION UINT64CONST(0)
 
 /* Which extent store: the database, and a random number that tells re-creations apart. */
-typedef struct BlobSpaceId
+typedef struct BlobStoreId
 {
 	Oid			dboid;
 	uint64		incarnation;
-} BlobSpaceId;
+} BlobStoreId;
 
 /* Which segment of which store; no padding, so it can be hashed and compared as bytes. */
 typedef struct BlobSegmentId

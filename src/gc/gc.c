@@ -15,14 +15,14 @@
 #include "core/catalog.h"
 #include "core/compat.h"
 #include "core/settings.h"
-#include "gc/carriers.h"
+#include "gc/holders.h"
 #include "gc/gc_internal.h"
 #include "gc/launcher.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
-#include "space/map.h"
+#include "store/map.h"
 #include "storage/bufmgr.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
@@ -39,7 +39,7 @@
 void
 blob_gc_shmem_request(void)
 {
-	RequestAddinShmemSpace(blob_gc_carriers_shmem_size());
+	RequestAddinShmemSpace(blob_gc_holders_shmem_size());
 	blob_gc_status_shmem_request();
 	blob_gc_schedule_shmem_request();
 }
@@ -47,7 +47,7 @@ blob_gc_shmem_request(void)
 void
 blob_gc_shmem_init(void)
 {
-	blob_gc_carriers_shmem_init();
+	blob_gc_holders_shmem_init();
 	blob_gc_status_shmem_init();
 	blob_gc_schedule_shmem_init();
 }
@@ -55,10 +55,10 @@ blob_gc_shmem_init(void)
 void
 blob_gc_install_hooks(void)
 {
-	blob_gc_carriers_install();
+	blob_gc_holders_install();
 	blob_gc_constants_install();
 	blob_gc_launcher_register();
-	blob_space_allocation_hook = blob_gc_schedule_allocated;
+	blob_store_allocation_hook = blob_gc_schedule_allocated;
 }
 
 static char *format_reason(BlobGcRound *round, const char *format, va_list arguments)
@@ -158,8 +158,8 @@ waits_for_us(const BlobGcRound *round, const LockInstanceData *lock)
 		case LOCKTAG_RELATION:
 			if (tag->locktag_field1 != MyDatabaseId)
 				return false;
-			if (tag->locktag_field2 == RelationGetRelid(round->space.map))
-				return DoLockModesConflict(lock->waitLockMode, round->space.lock_mode);
+			if (tag->locktag_field2 == RelationGetRelid(round->store.map))
+				return DoLockModesConflict(lock->waitLockMode, round->store.lock_mode);
 			return round->relation != NULL &&
 				tag->locktag_field2 == RelationGetRelid(round->relation) &&
 				DoLockModesConflict(lock->waitLockMode, round->lock_mode);
@@ -363,8 +363,8 @@ lock_round(BlobGcRound *round)
 {
 	LOCKTAG		tag;
 
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, RelationGetRelid(round->space.map),
-					   BLOB_SPACE_ROUND_LOCK);
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, RelationGetRelid(round->store.map),
+					   BLOB_STORE_ROUND_LOCK);
 	if (LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL)
 		return true;
 	return blob_gc_skip(round, "%s collects in this database already",
@@ -412,8 +412,8 @@ prepare(BlobGcRound *round)
 		return blob_gc_skip(round, "zero_damaged_pages is on");
 	blob_gc_status_phase(BLOB_GC_WAITING);
 	show(round, "blobext: waiting for transactions");
-	round->allocated_pages = blob_space_allocated_pages(&round->space.id);
-	round->cutoff = blob_space_cutoff(&round->space);
+	round->allocated_pages = blob_store_allocated_pages(&round->store.id);
+	round->cutoff = blob_store_cutoff(&round->store);
 	round->snapshot = RegisterSnapshot(GetLatestSnapshot());
 	return blob_gc_no_slot_begins(round) && blob_gc_wait_for_snapshots(round) &&
 		settle_roots(round) && blob_gc_note_slots(round);
@@ -452,7 +452,7 @@ collect(BlobGcRound *round)
 	blob_gc_measure_churn(round->roots, round->allocated_pages, &round->churn);
 
 	/* What lies behind was allocated after the cutoff. */
-	blob_map_read_meta(round->space.map, &meta);
+	blob_map_read_meta(round->store.map, &meta);
 	for (BlobPageNo page = 0; page < meta.reserved_pages; page += range_pages)
 	{
 		if (!collect_range(round, page, Min(page + range_pages, meta.reserved_pages)))
@@ -473,7 +473,7 @@ begin_round(BlobGcRound *round, const BlobGcOptions *options, BlobGcResult *resu
 										   ALLOCSET_DEFAULT_SIZES);
 	round->row_context = AllocSetContextCreate(round->context, "blobext collector row",
 											   ALLOCSET_DEFAULT_SIZES);
-	blob_space_open(&round->space, RowExclusiveLock);
+	blob_store_open(&round->store, RowExclusiveLock);
 	round->blob_type = blob_catalog_type();
 	round->strategy = GetAccessStrategy(BAS_BULKREAD);
 }
@@ -485,7 +485,7 @@ round_done(BlobGcRound *round)
 	BlobGcDeadKeys tables[BLOB_GC_DEAD_KEY_TABLES];
 	int			table_count = blob_gc_keys_tables(round, tables);
 
-	result->removed_segments = blob_space_reclaim(&round->space);
+	result->removed_segments = blob_store_reclaim(&round->store);
 	blob_stat_count(gc_cycles, 1);
 	blob_gc_schedule_round_done(&round->churn, result->freed_bytes, result->live_blobs,
 								result->live_bytes, tables, table_count);
@@ -504,7 +504,7 @@ run_round(BlobGcRound *round)
 	}
 	if (round->snapshot != NULL)
 		UnregisterSnapshot(round->snapshot);
-	blob_space_close(&round->space);
+	blob_store_close(&round->store);
 	blob_gc_status_end(result->skipped_reason, result->counted, result->freed_blobs,
 					   result->freed_bytes, result->live_blobs, result->live_bytes);
 }

@@ -11,7 +11,7 @@
 #include "gc/gc.h"
 #include "gc/schedule.h"
 #include "gc/status.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "storage/bufmgr.h"
 #include "storage/lock.h"
 #include "utils/snapshot.h"
@@ -63,7 +63,7 @@ typedef struct BlobGcRound
 {
 	BlobGcOptions options;
 	BlobGcResult *result;
-	BlobSpace	space;
+	BlobStore	store;
 	Oid			blob_type;
 	BlobGeneration cutoff;
 	Snapshot	snapshot;		/* S1 */
@@ -168,9 +168,9 @@ extern void blob_gc_constants_install(void);
 extern void blob_gc_constants_give_up(void);
 extern void blob_gc_constants_log(void);
 
-/* carriers.c */
-extern Size blob_gc_carriers_shmem_size(void);
-extern void blob_gc_carriers_shmem_init(void);
-extern void blob_gc_carriers_install(void);
+/* holders.c */
+extern Size blob_gc_holders_shmem_size(void);
+extern void blob_gc_holders_shmem_init(void);
+extern void blob_gc_holders_install(void);
 
 #endif							/* BLOB_GC_INTERNAL_H */

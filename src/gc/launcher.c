@@ -24,7 +24,7 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
@@ -145,19 +145,19 @@ read_databases(void)
 
 /* Only those that have a store; sums up what was allocated there. */
 static void
-keep_stores(const BlobSpaceId *spaces, int space_count)
+keep_stores(const BlobStoreId *stores, int store_count)
 {
 	bool	   *has_store = palloc0(sizeof(bool) * Max(database_count, 1));
 	int			kept = 0;
 
-	for (int i = 0; i < space_count; i++)
+	for (int i = 0; i < store_count; i++)
 	{
-		Database   *database = find_database(spaces[i].dboid);
+		Database   *database = find_database(stores[i].dboid);
 
 		if (database == NULL)
 			continue;
 		has_store[database - databases] = true;
-		database->allocated_pages += blob_space_allocated_pages(&spaces[i]);
+		database->allocated_pages += blob_store_allocated_pages(&stores[i]);
 	}
 	for (int i = 0; i < database_count; i++)
 	{
@@ -172,22 +172,22 @@ keep_stores(const BlobSpaceId *spaces, int space_count)
  * nobody can connect to a new database of that OID.
  */
 static void
-remove_directory(const BlobSpaceId *space)
+remove_directory(const BlobStoreId *store)
 {
 	LOCKTAG		tag;
 
 	StartTransactionCommand();
-	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, space->dboid, 0);
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, store->dboid, 0);
 	if (LockAcquire(&tag, AccessExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL)
 	{
 		AcceptInvalidationMessages();
-		if (!SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(space->dboid)))
+		if (!SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(store->dboid)))
 		{
 			ereport(LOG,
 					(errmsg("blobext: removing directory " BLOB_STORE_DIR "/%u.%016llx of a "
-							"dropped database", space->dboid,
-							(unsigned long long) space->incarnation)));
-			(void) blob_space_drop(space);
+							"dropped database", store->dboid,
+							(unsigned long long) store->incarnation)));
+			(void) blob_store_drop(store);
 		}
 	}
 	CommitTransactionCommand();
@@ -200,12 +200,12 @@ remove_directory(const BlobSpaceId *space)
  * it was dropped, and that has committed.
  */
 static void
-remove_dropped(const BlobSpaceId *spaces, int space_count)
+remove_dropped(const BlobStoreId *stores, int store_count)
 {
-	for (int i = 0; i < space_count; i++)
+	for (int i = 0; i < store_count; i++)
 	{
-		if (find_database(spaces[i].dboid) == NULL)
-			remove_directory(&spaces[i]);
+		if (find_database(stores[i].dboid) == NULL)
+			remove_directory(&stores[i]);
 	}
 }
 
@@ -239,18 +239,18 @@ judge_databases(void)
 static void
 tick(void)
 {
-	BlobSpaceId *spaces;
-	int			space_count;
+	BlobStoreId *stores;
+	int			store_count;
 
 	MemoryContextReset(tick_context);
 	MemoryContextSwitchTo(tick_context);
 	pgstat_report_activity(STATE_RUNNING, "blobext: looking for databases");
 
-	space_count = blob_segment_list_spaces(&spaces);
+	store_count = blob_segment_list_stores(&stores);
 	read_databases();
-	remove_dropped(spaces, space_count);
+	remove_dropped(stores, store_count);
 	forget_dropped();
-	keep_stores(spaces, space_count);
+	keep_stores(stores, store_count);
 	judge_databases();
 	pgstat_report_activity(STATE_IDLE, NULL);
 }

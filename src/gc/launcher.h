@@ -27,17 +27,17 @@ extern void blob_gc_fix_settings(const char *application_name);
 extern bool blob_gc_database_is_wanted(Oid database);
 
 /*
- * leftovers.c: this database's store, as the committed catalogs know it, in a transaction that
+ * orphans.c: this database's store, as the committed catalogs know it, in a transaction that
  * began after what is to be judged.  Waits for nobody.  False if it cannot be told: somebody has
  * the map locked, or the extension is there without its map.
  */
-extern bool blob_gc_find_store(BlobSpaceId *space, bool *exists);
+extern bool blob_gc_find_store(BlobStoreId *store, bool *exists);
 
 /*
- * leftovers.c: remove the directories of spaces that this database had before its extension was
+ * orphans.c: remove the directories of stores that this database had before its extension was
  * dropped.  Outside of a transaction.  False if there are some that could not be decided on yet.
  */
-extern bool blob_gc_remove_leftovers(void);
+extern bool blob_gc_remove_orphans(void);
 
 /*
  * vacuum.c: vacuum the tables that are due for it, for the dead keys of their indexes.  Outside of

@@ -8,7 +8,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
-#include "gc/carriers.h"
+#include "gc/holders.h"
 #include "gc/gc_internal.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
@@ -19,10 +19,10 @@ typedef struct Pass
 {
 	VirtualTransactionId *transactions; /* those that ran at L */
 	int			transaction_count;
-	BlobGcCarrierState *before; /* each slot's state just before L, and at L */
-	BlobGcCarrierState *at;
+	BlobGcHolderState *before;	/* each slot's state just before L, and at L */
+	BlobGcHolderState *at;
 	bool	   *ours;			/* slots of this database */
-	bool		again;			/* a carrier passed values on: another pass is needed */
+	bool		again;			/* a holder passed values on: another pass is needed */
 } Pass;
 
 /* Why we wait, and for whom. */
@@ -61,21 +61,21 @@ blob_gc_wait_for_snapshots(BlobGcRound *round)
 	}
 }
 
-/* Is the first transaction of a carrier at most the given one, of the same backend? */
+/* Is the first transaction of a holder at most the given one, of the same backend? */
 static bool
-carries_since(BlobGcCarrier carrier, LocalTransactionId transaction)
+carries_since(BlobGcHolder holder, LocalTransactionId transaction)
 {
-	return LocalTransactionIdIsValid(carrier.first) &&
-		(int32) (carrier.first - transaction) <= 0;
+	return LocalTransactionIdIsValid(holder.first) &&
+		(int32) (holder.first - transaction) <= 0;
 }
 
 /* The process that this slot's part of the pass waits for; false if there is nothing. */
 static bool
 slot_blocks(Pass *pass, int slot, Blocker *blocker)
 {
-	BlobGcCarrierState *at = &pass->at[slot];
-	BlobGcCarrierState *before = &pass->before[slot];
-	BlobGcCarrierState now;
+	BlobGcHolderState *at = &pass->at[slot];
+	BlobGcHolderState *before = &pass->before[slot];
+	BlobGcHolderState now;
 	Oid			database;
 
 	if (!pass->ours[slot] ||
@@ -84,7 +84,7 @@ slot_blocks(Pass *pass, int slot, Blocker *blocker)
 		 !LocalTransactionIdIsValid(at->procedure.first)))
 		return false;
 
-	now = blob_gc_carrier_state(slot);
+	now = blob_gc_holder_state(slot);
 	blocker->what = NULL;
 	if (LocalTransactionIdIsValid(at->procedure.first) &&
 		carries_since(now.procedure, at->procedure.last))
@@ -99,16 +99,16 @@ slot_blocks(Pass *pass, int slot, Blocker *blocker)
 	if (LocalTransactionIdIsValid(at->cursors.first) ||
 		LocalTransactionIdIsValid(before->cursors.first))
 		pass->again = true;
-	return blocker->what != NULL && blob_gc_carrier_backend(slot, &database, &blocker->pid);
+	return blocker->what != NULL && blob_gc_holder_backend(slot, &database, &blocker->pid);
 }
 
-/* A transaction that left a carrier behind goes on until that one ends. */
+/* A transaction that left a holder behind goes on until that one ends. */
 static bool
 transaction_blocks(VirtualTransactionId transaction, Blocker *blocker)
 {
-	int			slot = blob_gc_carrier_slot(transaction);
+	int			slot = blob_gc_holder_slot(transaction);
 	LocalTransactionId id = transaction.localTransactionId;
-	BlobGcCarrierState now;
+	BlobGcHolderState now;
 	Oid			database;
 
 	if (blob_gc_transaction_runs(transaction, &blocker->pid))
@@ -116,14 +116,14 @@ transaction_blocks(VirtualTransactionId transaction, Blocker *blocker)
 		blocker->what = "has been in a transaction since before";
 		return true;
 	}
-	now = blob_gc_carrier_state(slot);
+	now = blob_gc_holder_state(slot);
 	if (carries_since(now.procedure, id))
 		blocker->what = "runs a procedure or DO block that can commit";
 	else if (carries_since(now.cursors, id))
 		blocker->what = "has an open cursor WITH HOLD";
 	else
 		return false;
-	return blob_gc_carrier_backend(slot, &database, &blocker->pid);
+	return blob_gc_holder_backend(slot, &database, &blocker->pid);
 }
 
 static bool
@@ -134,7 +134,7 @@ pass_blocks(Pass *pass, Blocker *blocker)
 		if (transaction_blocks(pass->transactions[i], blocker))
 			return true;
 	}
-	for (int slot = 0; slot < blob_gc_carrier_slot_count(); slot++)
+	for (int slot = 0; slot < blob_gc_holder_slot_count(); slot++)
 	{
 		if (slot_blocks(pass, slot, blocker))
 			return true;
@@ -143,10 +143,10 @@ pass_blocks(Pass *pass, Blocker *blocker)
 }
 
 static void
-read_slots(BlobGcCarrierState *states)
+read_slots(BlobGcHolderState *states)
 {
-	for (int slot = 0; slot < blob_gc_carrier_slot_count(); slot++)
-		states[slot] = blob_gc_carrier_state(slot);
+	for (int slot = 0; slot < blob_gc_holder_slot_count(); slot++)
+		states[slot] = blob_gc_holder_state(slot);
 }
 
 /* Prepared transactions that were recovered after a start look as if they ran, in no backend. */
@@ -157,7 +157,7 @@ leave_out_recovered(Pass *pass)
 
 	for (int i = 0; i < pass->transaction_count; i++)
 	{
-		if (blob_gc_carrier_slot(pass->transactions[i]) >= 0)
+		if (blob_gc_holder_slot(pass->transactions[i]) >= 0)
 			pass->transactions[kept++] = pass->transactions[i];
 	}
 	pass->transaction_count = kept;
@@ -171,12 +171,12 @@ leave_out_recovered(Pass *pass)
 static Pass *
 begin_pass(void)
 {
-	int			slots = blob_gc_carrier_slot_count();
+	int			slots = blob_gc_holder_slot_count();
 	Pass	   *pass = palloc0(sizeof(Pass));
 	int			pid;
 
-	pass->before = palloc(sizeof(BlobGcCarrierState) * slots);
-	pass->at = palloc(sizeof(BlobGcCarrierState) * slots);
+	pass->before = palloc(sizeof(BlobGcHolderState) * slots);
+	pass->at = palloc(sizeof(BlobGcHolderState) * slots);
 	pass->ours = palloc0(sizeof(bool) * slots);
 	read_slots(pass->before);
 	pass->transactions = GetCurrentVirtualXIDs(InvalidTransactionId, false, false,
@@ -187,8 +187,8 @@ begin_pass(void)
 	{
 		Oid			database = InvalidOid;
 
-		pass->ours[slot] = slot != blob_gc_carrier_own_slot() &&
-			blob_gc_carrier_backend(slot, &database, &pid) && database == MyDatabaseId;
+		pass->ours[slot] = slot != blob_gc_holder_own_slot() &&
+			blob_gc_holder_backend(slot, &database, &pid) && database == MyDatabaseId;
 		if (pass->ours[slot] && pass->before[slot].cursor_events != pass->at[slot].cursor_events)
 			pass->again = true;
 	}
@@ -201,15 +201,15 @@ cursors_were_opened(const Pass *pass)
 {
 	for (int i = 0; i < pass->transaction_count; i++)
 	{
-		int			slot = blob_gc_carrier_slot(pass->transactions[i]);
+		int			slot = blob_gc_holder_slot(pass->transactions[i]);
 
-		if (blob_gc_carrier_state(slot).cursor_events != pass->before[slot].cursor_events)
+		if (blob_gc_holder_state(slot).cursor_events != pass->before[slot].cursor_events)
 			return true;
 	}
-	for (int slot = 0; slot < blob_gc_carrier_slot_count(); slot++)
+	for (int slot = 0; slot < blob_gc_holder_slot_count(); slot++)
 	{
 		if (pass->ours[slot] && LocalTransactionIdIsValid(pass->at[slot].procedure.first) &&
-			blob_gc_carrier_state(slot).cursor_events != pass->before[slot].cursor_events)
+			blob_gc_holder_state(slot).cursor_events != pass->before[slot].cursor_events)
 			return true;
 	}
 	return false;
@@ -219,7 +219,7 @@ cursors_were_opened(const Pass *pass)
 static bool
 procedures_ran(const Pass *pass)
 {
-	for (int slot = 0; slot < blob_gc_carrier_slot_count(); slot++)
+	for (int slot = 0; slot < blob_gc_holder_slot_count(); slot++)
 	{
 		if (pass->ours[slot] && LocalTransactionIdIsValid(pass->at[slot].procedure.first))
 			return true;
@@ -230,7 +230,7 @@ procedures_ran(const Pass *pass)
 bool
 blob_gc_wait_for_transactions(BlobGcRound *round, bool give_up_constants)
 {
-	BlobGcCarrierState own = blob_gc_carrier_state(blob_gc_carrier_own_slot());
+	BlobGcHolderState own = blob_gc_holder_state(blob_gc_holder_own_slot());
 	BlobGcWait	wait;
 	Pass	   *pass;
 	bool		is_first = true;

@@ -349,7 +349,7 @@ blob_gc_schedule_judge(const BlobGcChurn *churn, BlobGcVerdict *verdict)
  * meanwhile.  A look that fails, or is not done yet, is not hurried.
  */
 void
-blob_gc_schedule_allocated(const BlobSpaceId *space, uint64 allocated_pages)
+blob_gc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	Latch	   *launcher = NULL;
@@ -358,7 +358,7 @@ blob_gc_schedule_allocated(const BlobSpaceId *space, uint64 allocated_pages)
 	if (!blob_autogc)
 		return;
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	entry = make_entry(space->dboid);
+	entry = make_entry(store->dboid);
 	if (entry != NULL && entry->failures == 0 && !table->is_urgent &&
 		TimestampDifferenceExceeds(table->urgent_at, now, URGENT_MS) &&
 		TimestampDifferenceExceeds(entry->looked_at, now, URGENT_MS) &&

@@ -45,7 +45,7 @@ extern void blob_gc_schedule_shmem_init(void);
 
 /*
  * The launcher's: does a database want a look by a worker?  allocated_pages, changed_rows: counters
- * of its spaces, of its tables.  looked_at: when the last one began.  False if there is no room for
+ * of its stores, of its tables.  looked_at: when the last one began.  False if there is no room for
  * one more database.
  */
 extern bool blob_gc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 changed_rows,
@@ -69,9 +69,9 @@ extern bool blob_gc_schedule_is_urgent(void);
 
 /*
  * Who allocates: wakes the launcher up if a round is due by what was allocated alone.  A hook of
- * space/space.h.
+ * store/store.h.
  */
-extern void blob_gc_schedule_allocated(const BlobSpaceId *space, uint64 allocated_pages);
+extern void blob_gc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages);
 
 /* Forget all databases but these (sorted). */
 extern void blob_gc_schedule_keep(const Oid *databases, int count);

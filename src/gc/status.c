@@ -5,7 +5,7 @@
  * One entry for each database, found by a linear search; entries never move, and go
  * with their database.  Only the
  * process that runs a round writes to its entry, under the lock; it counts pages by itself and
- * publishes the count now and then.
+ * reports the count now and then.
  */
 #include "postgres.h"
 
@@ -19,7 +19,7 @@
 #define TRANCHE_NAME "blobext_gc"
 
 /* Pages between publications. */
-#define PUBLISH_PAGES 64
+#define REPORT_PAGES 64
 
 typedef struct StatusTable
 {
@@ -29,7 +29,7 @@ typedef struct StatusTable
 
 static StatusTable *table;
 static BlobGcStatus *own;		/* entry of the round that runs here */
-static uint64 pages_unpublished;
+static uint64 pages_unreported;
 
 Size
 blob_gc_status_shmem_size(void)
@@ -85,7 +85,7 @@ blob_gc_status_begin(bool dry_run, bool automatic)
 	if (!registered)
 		before_shmem_exit(clear_at_exit, (Datum) 0);
 	registered = true;
-	pages_unpublished = 0;
+	pages_unreported = 0;
 
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
 	entry = find_entry(MyDatabaseId);
@@ -115,11 +115,11 @@ blob_gc_status_begin(bool dry_run, bool automatic)
 }
 
 static void
-publish_pages(void)
+report_pages(void)
 {
-	own->pages_done += pages_unpublished;
+	own->pages_done += pages_unreported;
 	own->pages_total = Max(own->pages_total, own->pages_done);
-	pages_unpublished = 0;
+	pages_unreported = 0;
 }
 
 void
@@ -128,7 +128,7 @@ blob_gc_status_phase(BlobGcPhase phase)
 	if (own == NULL)
 		return;
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	publish_pages();
+	report_pages();
 	own->phase = phase;
 	LWLockRelease(table->lock);
 }
@@ -163,7 +163,7 @@ blob_gc_status_relation_done(void)
 	if (own == NULL)
 		return;
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	publish_pages();
+	report_pages();
 	own->relations_done++;
 	LWLockRelease(table->lock);
 }
@@ -171,10 +171,10 @@ blob_gc_status_relation_done(void)
 void
 blob_gc_status_page_done(void)
 {
-	if (own == NULL || ++pages_unpublished < PUBLISH_PAGES)
+	if (own == NULL || ++pages_unreported < REPORT_PAGES)
 		return;
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	publish_pages();
+	report_pages();
 	LWLockRelease(table->lock);
 }
 
@@ -195,7 +195,7 @@ blob_gc_status_end(const char *reason, bool counted, uint64 freed_blobs, uint64 
 	if (own == NULL)
 		return;
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	publish_pages();
+	report_pages();
 	own->pid = 0;
 	own->phase = BLOB_GC_IDLE;
 	own->waiting_for[0] = '\0';

@@ -8,7 +8,7 @@
 #include "access/xlog.h"
 #include "gc/gc_internal.h"
 #include "io/stat.h"
-#include "space/map.h"
+#include "store/map.h"
 #include "storage/procarray.h"
 
 /* Extents that are freed with one call; a call is complete in itself. */
@@ -34,7 +34,7 @@ free_batch(Sweep *sweep)
 
 	if (sweep->count == 0)
 		return;
-	end = blob_space_free(&sweep->round->space, sweep->batch, sweep->count, sweep->horizon, &pages);
+	end = blob_store_free(&sweep->round->store, sweep->batch, sweep->count, sweep->horizon, &pages);
 	sweep->end_of_wal = Max(sweep->end_of_wal, end);
 	blob_stat_count(gc_freed_bytes, pages * BLOB_PAGE_SIZE);
 	sweep->count = 0;
@@ -45,7 +45,7 @@ static bool
 begins_value(const BlobMapEntry *entry)
 {
 	return blob_map_entry_state(entry) == BLOB_MAP_TIER &&
-		entry->measure >> BLOB_MAP_FILL_BITS == 0;
+		entry->measure >> BLOB_MAP_HIGH_WATER_BITS == 0;
 }
 
 static void
@@ -81,7 +81,7 @@ sweep_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 static TransactionId
 conflict_horizon(BlobGcRound *round)
 {
-	TransactionId horizon = GetOldestNonRemovableTransactionId(round->space.map);
+	TransactionId horizon = GetOldestNonRemovableTransactionId(round->store.map);
 
 	if (TransactionIdFollows(horizon, round->snapshot->xmin))
 		horizon = round->snapshot->xmin;
@@ -102,19 +102,19 @@ blob_gc_sweep(BlobGcRound *round)
 		blob_gc_constants_log();
 	sweep->horizon = conflict_horizon(round);
 	/* A backend that frees what a failed store left holds the lock for a moment. */
-	(void) blob_space_lock_freeing(&round->space, ExclusiveLock, true);
+	(void) blob_store_lock_freeing(&round->store, ExclusiveLock, true);
 	do
 	{
 		BlobPageNo	end_page = Min(page + PIECE_PAGES, round->marks.end_page);
 
-		blob_map_visit_range(round->space.map, page, end_page, round->strategy, sweep_extent,
+		blob_map_visit_range(round->store.map, page, end_page, round->strategy, sweep_extent,
 							 sweep);
 		free_batch(sweep);
 		page = end_page;
 		is_done = page >= round->marks.end_page;
 	} while (!is_done && blob_gc_nobody_waits(round));
 
-	blob_space_unlock_freeing(&round->space, ExclusiveLock);
+	blob_store_unlock_freeing(&round->store, ExclusiveLock);
 	/* So that the next start does not find the same extents again. */
 	if (sweep->end_of_wal != InvalidXLogRecPtr)
 	{

@@ -69,10 +69,10 @@ blob_gc_fix_settings(const char *application_name)
 /* ---- the decision ---- */
 
 static void
-measure(const BlobSpaceId *space, BlobGcChurn *churn)
+measure(const BlobStoreId *store, BlobGcChurn *churn)
 {
 	BlobGcRound round = {.context = CurrentMemoryContext, .blob_type = blob_catalog_type()};
-	uint64		allocated_pages = blob_space_allocated_pages(space);
+	uint64		allocated_pages = blob_store_allocated_pages(store);
 
 	blob_gc_measure_churn(blob_gc_list_roots(&round), allocated_pages, churn);
 }
@@ -82,18 +82,18 @@ static void
 decide(BlobGcVerdict *verdict)
 {
 	BlobGcChurn churn;
-	BlobSpaceId space;
+	BlobStoreId store;
 	bool		exists;
 
 	memset(verdict, 0, sizeof(*verdict));
 	if (!blob_autogc)
 		return;
 	StartTransactionCommand();
-	if (!blob_gc_find_store(&space, &exists))
+	if (!blob_gc_find_store(&store, &exists))
 		verdict->look_again = true;
 	else if (exists)
 	{
-		measure(&space, &churn);
+		measure(&store, &churn);
 		blob_gc_schedule_judge(&churn, verdict);
 	}
 	CommitTransactionCommand();
@@ -186,7 +186,7 @@ look(void)
 		/* Of what was deleted while it ran, and of rows that VACUUM has not removed. */
 		decide(&verdict);
 	}
-	is_clean = blob_gc_remove_leftovers();
+	is_clean = blob_gc_remove_orphans();
 	if (is_clean)
 		blob_gc_schedule_succeeded(verdict.look_again);
 

@@ -117,15 +117,15 @@ blob_cache_shmem_init(void)
 }
 
 static void
-make_key(CacheKey *key, const BlobSpaceId *space, BlobGeneration generation, uint32 chunk_bytes,
+make_key(CacheKey *key, const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
 		 uint64 offset_bytes)
 {
 	Assert(generation != BLOB_INVALID_GENERATION);
 
-	key->incarnation = space->incarnation;
+	key->incarnation = store->incarnation;
 	key->generation = generation;
 	key->chunk_no = offset_bytes / chunk_bytes;
-	key->dboid = space->dboid;
+	key->dboid = store->dboid;
 	key->chunk_bytes = chunk_bytes;
 }
 
@@ -153,7 +153,7 @@ find_and_pin(const CacheKey *key)
 }
 
 bool
-blob_cache_get(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk_bytes,
+blob_cache_get(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
 			   uint64 offset_bytes, uint32 length_bytes, char *dst)
 {
 	uint32		start = offset_bytes % chunk_bytes;
@@ -166,7 +166,7 @@ blob_cache_get(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk
 	if (cache_table == NULL)
 		return false;
 
-	make_key(&key, space, generation, chunk_bytes, offset_bytes);
+	make_key(&key, store, generation, chunk_bytes, offset_bytes);
 	frame = find_and_pin(&key);
 	if (frame != NULL)
 	{
@@ -277,14 +277,14 @@ enter(CacheFrame *frame, const CacheKey *key, uint32 hash)
 
 /* Enter a filled, claimed frame into the table, and end the claim. */
 static void
-publish(CacheFrame *frame, const CacheKey *key, uint32 hash)
+enter_in_table(CacheFrame *frame, const CacheKey *key, uint32 hash)
 {
 	(void) enter(frame, key, hash);
 	blob_frame_disclaim(frame);
 }
 
 void
-blob_cache_put(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk_bytes,
+blob_cache_put(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
 			   uint64 offset_bytes, const char *data, uint32 length_bytes)
 {
 	uint32		start = offset_bytes % chunk_bytes;
@@ -297,7 +297,7 @@ blob_cache_put(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk
 	if (cache_table == NULL || length_bytes == 0)
 		return;
 
-	make_key(&key, space, generation, chunk_bytes, offset_bytes);
+	make_key(&key, store, generation, chunk_bytes, offset_bytes);
 	hash = get_hash_value(cache_table, &key);
 	if (refresh_existing(&key, hash, start, data, length_bytes))
 		return;
@@ -308,7 +308,7 @@ blob_cache_put(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk
 	memcpy(blob_frame_content(frame) + start, data, length_bytes);
 	frame->valid_start = start;
 	frame->valid_end = start + length_bytes;
-	publish(frame, &key, hash);
+	enter_in_table(frame, &key, hash);
 }
 
 /* A process that ends in the middle of a read still owns frames; the kernel may write to them. */
@@ -333,7 +333,7 @@ is_cached(const CacheKey *key, uint32 hash)
 
 /* Begin a fill that gets one of the numbers from first_no to end_no - 1, or -1. */
 static int
-begin_fill(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk_bytes,
+begin_fill(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
 		   uint64 offset_bytes, int first_no, int end_no)
 {
 	CacheFill  *fill;
@@ -347,7 +347,7 @@ begin_fill(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk_byt
 		return -1;
 
 	fill = &fills[fill_no];
-	make_key(&fill->key, space, generation, chunk_bytes, offset_bytes);
+	make_key(&fill->key, store, generation, chunk_bytes, offset_bytes);
 	fill->hash = get_hash_value(cache_table, &fill->key);
 	if (is_cached(&fill->key, fill->hash))
 		return -1;
@@ -365,18 +365,18 @@ blob_cache_process_begins(void)
 }
 
 int
-blob_cache_begin_fill(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk_bytes,
+blob_cache_begin_fill(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
 					  uint64 offset_bytes)
 {
 	blob_cache_process_begins();
-	return begin_fill(space, generation, chunk_bytes, offset_bytes, 0, BLOB_CACHE_MAX_FILLS);
+	return begin_fill(store, generation, chunk_bytes, offset_bytes, 0, BLOB_CACHE_MAX_FILLS);
 }
 
 int
-blob_cache_begin_ahead(const BlobSpaceId *space, BlobGeneration generation, uint32 chunk_bytes,
+blob_cache_begin_ahead(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
 					   uint64 offset_bytes)
 {
-	int			fill_no = begin_fill(space, generation, chunk_bytes, offset_bytes,
+	int			fill_no = begin_fill(store, generation, chunk_bytes, offset_bytes,
 									 BLOB_CACHE_MAX_FILLS, lengthof(fills));
 	CacheFill  *fill;
 
@@ -416,7 +416,7 @@ blob_cache_end_fill(int fill_no, uint32 start_bytes, uint32 length_bytes)
 		blob_frame_disclaim(frame);
 	}
 	else if (length_bytes > 0)
-		publish(frame, &fill->key, fill->hash);
+		enter_in_table(frame, &fill->key, fill->hash);
 	else
 		blob_frame_disclaim(frame);
 }

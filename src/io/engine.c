@@ -26,8 +26,6 @@
 /* Huge pages must be aligned like this to be used. */
 #define REGION_ALIGNMENT ((Size) 2 * 1024 * 1024)
 
-BlobIoCounters blob_io_counters;
-
 static char *buffer_region = NULL;
 static bool use_ring = false;	/* back end of the current claim */
 static volatile sig_atomic_t is_claimed = false;	/* signal handlers look at it */
@@ -236,26 +234,16 @@ blob_io_abandon(void)
 	is_claimed = was_claimed;
 }
 
-const char *
-blob_io_engine_name(void)
-{
-	return use_ring ? "io_uring" : "sync";
-}
-
 void
 blob_io_count(const BlobIoRequest *request)
 {
 	if (request->is_write)
 	{
-		blob_io_counters.writes++;
-		blob_io_counters.write_bytes += request->transferred;
 		blob_stat_count(io_writes, 1);
 		blob_stat_count(io_write_bytes, request->transferred);
 	}
 	else
 	{
-		blob_io_counters.reads++;
-		blob_io_counters.read_bytes += request->transferred;
 		blob_stat_count(io_reads, 1);
 		blob_stat_count(io_read_bytes, request->transferred);
 	}

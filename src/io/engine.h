@@ -94,18 +94,4 @@ extern void blob_io_start_ahead(BlobIoRequest *request);
 /* Whether requests of this claim go on while the caller does other work. */
 extern bool blob_io_is_asynchronous(void);
 
-/* "io_uring" or "sync": what this process uses (after the first blob_io_begin). */
-extern const char *blob_io_engine_name(void);
-
-/* Counters of this process since its start, for statistics and tests. */
-typedef struct BlobIoCounters
-{
-	uint64		reads;			/* requests completed */
-	uint64		read_bytes;
-	uint64		writes;
-	uint64		write_bytes;
-} BlobIoCounters;
-
-extern BlobIoCounters blob_io_counters;
-
 #endif							/* BLOB_ENGINE_H */

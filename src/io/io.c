@@ -4,12 +4,12 @@
  */
 #include "postgres.h"
 
-#include "io/behind.h"
+#include "io/deferred.h"
 #include "io/cache.h"
 #include "io/engine_internal.h"
 #include "io/io.h"
 #include "io/io_internal.h"
-#include "io/missing.h"
+#include "io/unlogged.h"
 #include "io/segment.h"
 #include "io/stat.h"
 #include "io/syncer.h"
@@ -30,15 +30,15 @@ blob_io_shmem_request(void)
 	bytes = add_size(bytes, blob_stat_shmem_size());
 	bytes = add_size(bytes, blob_segment_shmem_size());
 	bytes = add_size(bytes, blob_cache_shmem_size());
-	bytes = add_size(bytes, blob_missing_shmem_size());
+	bytes = add_size(bytes, blob_unlogged_shmem_size());
 	bytes = add_size(bytes, blob_syncer_shmem_size());
-	bytes = add_size(bytes, blob_behind_shmem_size());
+	bytes = add_size(bytes, blob_deferred_shmem_size());
 	RequestAddinShmemSpace(bytes);
 
 	RequestNamedLWLockTranche(BLOB_SYNC_TRANCHE, BLOB_SYNC_SLOTS);
 	RequestNamedLWLockTranche(BLOB_CACHE_TRANCHE, BLOB_CACHE_PARTITIONS);
 	RequestNamedLWLockTranche(BLOB_SYNCER_TRANCHE, 1);
-	RequestNamedLWLockTranche(BLOB_BEHIND_TRANCHE, BLOB_BEHIND_LOCKS);
+	RequestNamedLWLockTranche(BLOB_DEFERRED_TRANCHE, BLOB_DEFERRED_LOCKS);
 }
 
 /* Make or attach to all shared structures of this folder, under the caller's AddinShmemInitLock. */
@@ -48,9 +48,9 @@ blob_io_shmem_init(void)
 	blob_stat_shmem_init();
 	blob_segment_shmem_init();
 	blob_cache_shmem_init();
-	blob_missing_shmem_init();
+	blob_unlogged_shmem_init();
 	blob_syncer_shmem_init();
-	blob_behind_shmem_init();
+	blob_deferred_shmem_init();
 }
 
 void

@@ -12,8 +12,8 @@
 #define BLOB_SYNC_TRANCHE "blobext_sync"
 #define BLOB_SYNC_SLOTS 1024
 #define BLOB_SYNCER_TRANCHE "blobext_syncer"
-#define BLOB_BEHIND_TRANCHE "blobext_behind"
-#define BLOB_BEHIND_LOCKS 2
+#define BLOB_DEFERRED_TRANCHE "blobext_deferred"
+#define BLOB_DEFERRED_LOCKS 2
 #define BLOB_CACHE_TRANCHE "blobext_cache"
 #define BLOB_CACHE_PARTITIONS 16
 
@@ -24,10 +24,10 @@ pg_noreturn extern void blob_io_not_preloaded(void);
 extern void blob_segment_sync_directory(const char *path);
 
 /*
- * segment.c: remove a file of a space, and tell all processes; nobody shall write to, or sync, this
+ * segment.c: remove a file of a store, and tell all processes; nobody shall write to, or sync, this
  * segment (or BLOB_ALL_SEGMENTS) any more.  False with errno if it is still there.
  */
-extern bool blob_segment_unlink(const BlobSpaceId *space, uint32 segment_no, const char *path);
+extern bool blob_segment_unlink(const BlobStoreId *store, uint32 segment_no, const char *path);
 
 /* segment_sync.c, called by segment.c */
 extern Size blob_segment_sync_shmem_size(void);

@@ -15,7 +15,7 @@
  * place, is not found any more, but not closed before its turn comes: its owner may have I/O in
  * flight there.
  *
- * Locking.  None here: the allocator serialises reservation and removal within a space.
+ * Locking.  None here: the allocator serialises reservation and removal within a store.
  */
 #include "postgres.h"
 
@@ -26,7 +26,7 @@
 #include "access/xlogutils.h"
 #include "common/file_perm.h"
 #include "core/settings.h"
-#include "io/behind.h"
+#include "io/deferred.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
 #include "io/syncer.h"
@@ -53,7 +53,7 @@ typedef struct OpenSegment
 	int			fd;
 	bool		has_name;		/* false: the file was removed, lookups skip the entry */
 	uint32		segment_no;
-	BlobSpaceId space;
+	BlobStoreId store;
 	uint64		last_use;		/* value of use_clock */
 	bool		name_is_durable;	/* the directory is known to be synced */
 } OpenSegment;
@@ -165,17 +165,17 @@ blob_segment_is_direct(void)
 }
 
 void
-blob_segment_dir_path(char *path, size_t path_bytes, const BlobSpaceId *space)
+blob_segment_dir_path(char *path, size_t path_bytes, const BlobStoreId *store)
 {
 	snprintf(path, path_bytes, BLOB_STORE_DIR "/%u.%016llx",
-			 space->dboid, (unsigned long long) space->incarnation);
+			 store->dboid, (unsigned long long) store->incarnation);
 }
 
 void
-blob_segment_path(char *path, size_t path_bytes, const BlobSpaceId *space, uint32 segment_no)
+blob_segment_path(char *path, size_t path_bytes, const BlobStoreId *store, uint32 segment_no)
 {
 	snprintf(path, path_bytes, BLOB_STORE_DIR "/%u.%016llx/%08x",
-			 space->dboid, (unsigned long long) space->incarnation, segment_no);
+			 store->dboid, (unsigned long long) store->incarnation, segment_no);
 }
 
 /*
@@ -224,11 +224,11 @@ make_directory(const char *path, const char *parent)
 }
 
 void
-blob_segment_make_dir(const BlobSpaceId *space)
+blob_segment_make_dir(const BlobStoreId *store)
 {
 	char		path[MAXPGPATH];
 
-	blob_segment_dir_path(path, sizeof(path), space);
+	blob_segment_dir_path(path, sizeof(path), store);
 	make_directory(BLOB_STORE_DIR, ".");
 	make_directory(path, BLOB_STORE_DIR);
 }
@@ -262,7 +262,7 @@ blob_segment_release_all(void)
 
 /* The cached entry of the segment, or NULL. */
 static OpenSegment *
-find_entry(const BlobSpaceId *space, uint32 segment_no)
+find_entry(const BlobStoreId *store, uint32 segment_no)
 {
 	for (int i = 0; i < open_segment_count; i++)
 	{
@@ -270,8 +270,8 @@ find_entry(const BlobSpaceId *space, uint32 segment_no)
 		struct stat status;
 
 		if (!entry->has_name || entry->segment_no != segment_no ||
-			entry->space.dboid != space->dboid ||
-			entry->space.incarnation != space->incarnation)
+			entry->store.dboid != store->dboid ||
+			entry->store.incarnation != store->incarnation)
 			continue;
 		if (fstat(entry->fd, &status) == 0 && status.st_nlink > 0)
 			return entry;
@@ -323,16 +323,16 @@ open_file(const char *path, bool create)
  * file is missing and that is no error.
  */
 static int
-open_or_make(const BlobSpaceId *space, uint32 segment_no, BlobSegmentMissing missing)
+open_or_make(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissing missing)
 {
 	char		path[MAXPGPATH];
 	int			fd;
 
-	blob_segment_path(path, sizeof(path), space, segment_no);
+	blob_segment_path(path, sizeof(path), store, segment_no);
 	fd = open_file(path, false);
 	if (fd < 0 && errno == ENOENT && missing == BLOB_SEGMENT_CREATE)
 	{
-		blob_segment_make_dir(space);
+		blob_segment_make_dir(store);
 		fd = open_file(path, true);
 	}
 	if (fd < 0 && (errno != ENOENT || missing != BLOB_SEGMENT_MISSING_OK))
@@ -357,7 +357,7 @@ make_name_durable(OpenSegment *entry)
 	char		path[MAXPGPATH];
 	struct stat status;
 
-	blob_segment_dir_path(path, sizeof(path), &entry->space);
+	blob_segment_dir_path(path, sizeof(path), &entry->store);
 	if (fstat(entry->fd, &status) != 0)
 		ereport(ERROR,
 				(errcode_for_file_access(),
@@ -369,7 +369,7 @@ make_name_durable(OpenSegment *entry)
 
 /* Open a segment that is not cached, and cache it.  Returns NULL if it is missing. */
 static OpenSegment *
-add_entry(const BlobSpaceId *space, uint32 segment_no, BlobSegmentMissing missing)
+add_entry(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissing missing)
 {
 	OpenSegment *entry;
 	int			fd = -1;
@@ -377,7 +377,7 @@ add_entry(const BlobSpaceId *space, uint32 segment_no, BlobSegmentMissing missin
 	make_room();
 	PG_TRY();
 	{
-		fd = open_or_make(space, segment_no, missing);
+		fd = open_or_make(store, segment_no, missing);
 	}
 	PG_CATCH();
 	{
@@ -394,23 +394,23 @@ add_entry(const BlobSpaceId *space, uint32 segment_no, BlobSegmentMissing missin
 	entry = &open_segments[open_segment_count++];
 	entry->fd = fd;
 	entry->has_name = true;
-	entry->space = *space;
+	entry->store = *store;
 	entry->segment_no = segment_no;
 	entry->name_is_durable = false;
 	return entry;
 }
 
 int
-blob_segment_open(const BlobSpaceId *space, uint32 segment_no, BlobSegmentMissing missing)
+blob_segment_open(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissing missing)
 {
 	OpenSegment *entry;
 
 	if (segment_shared == NULL)
 		blob_io_not_preloaded();
 
-	entry = find_entry(space, segment_no);
+	entry = find_entry(store, segment_no);
 	if (entry == NULL)
-		entry = add_entry(space, segment_no, missing);
+		entry = add_entry(store, segment_no, missing);
 	if (entry == NULL)
 		return -1;
 
@@ -472,7 +472,7 @@ allocate_bytes(int fd, uint64 offset_bytes, uint64 length_bytes)
 
 /* Reserve bytes of one segment file, durably. */
 static void
-reserve_in_segment(const BlobSpaceId *space, uint32 segment_no,
+reserve_in_segment(const BlobStoreId *store, uint32 segment_no,
 				   uint64 offset_bytes, uint64 length_bytes)
 {
 	char		path[MAXPGPATH];
@@ -480,8 +480,8 @@ reserve_in_segment(const BlobSpaceId *space, uint32 segment_no,
 	int			error;
 
 	/* Syncs the directory of a new file. */
-	fd = blob_segment_open(space, segment_no, BLOB_SEGMENT_CREATE);
-	blob_segment_path(path, sizeof(path), space, segment_no);
+	fd = blob_segment_open(store, segment_no, BLOB_SEGMENT_CREATE);
+	blob_segment_path(path, sizeof(path), store, segment_no);
 
 	pgstat_report_wait_start(PG_WAIT_EXTENSION);
 	error = allocate_bytes(fd, offset_bytes, length_bytes);
@@ -504,7 +504,7 @@ reserve_in_segment(const BlobSpaceId *space, uint32 segment_no,
 	pgstat_report_wait_end();
 	if (error != 0)
 	{
-		/* It may concern published content of the same file, and is reported only once. */
+		/* It may concern registered content of the same file, and is reported only once. */
 		errno = error;
 		ereport(PANIC,
 				(errcode_for_file_access(),
@@ -518,14 +518,14 @@ reserve_in_segment(const BlobSpaceId *space, uint32 segment_no,
  * there is nobody's content: reservations are serialised.  Best effort, never throws.
  */
 static void
-give_back(const BlobSpaceId *space, uint32 first_segment_no, const int64 *bytes_before, int count)
+give_back(const BlobStoreId *store, uint32 first_segment_no, const int64 *bytes_before, int count)
 {
 	for (int i = 0; i < count; i++)
 	{
 		char		path[MAXPGPATH];
 		struct stat status;
 
-		blob_segment_path(path, sizeof(path), space, first_segment_no + i);
+		blob_segment_path(path, sizeof(path), store, first_segment_no + i);
 		if (stat(path, &status) == 0 && status.st_size > bytes_before[i] &&
 			truncate(path, bytes_before[i]) != 0)
 			ereport(LOG,
@@ -539,14 +539,14 @@ give_back(const BlobSpaceId *space, uint32 first_segment_no, const int64 *bytes_
  * into zeros.  Replay knows by itself what must be there.
  */
 static void
-check_reserved_before(const BlobSpaceId *space, uint32 segment_no, int64 file_bytes,
+check_reserved_before(const BlobStoreId *store, uint32 segment_no, int64 file_bytes,
 					  uint64 reserved_bytes)
 {
 	char		path[MAXPGPATH];
 
 	if (InRecovery || Max(file_bytes, 0) >= (int64) reserved_bytes)
 		return;
-	blob_segment_path(path, sizeof(path), space, segment_no);
+	blob_segment_path(path, sizeof(path), store, segment_no);
 	ereport(ERROR,
 			(errcode(file_bytes < 0 ? ERRCODE_UNDEFINED_FILE : ERRCODE_DATA_CORRUPTED),
 			 file_bytes < 0 ? errmsg("blob segment file \"%s\" is missing", path) :
@@ -556,7 +556,7 @@ check_reserved_before(const BlobSpaceId *space, uint32 segment_no, int64 file_by
 }
 
 void
-blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page, BlobPageNo end_page)
+blob_segment_reserve(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo end_page)
 {
 	uint32		first_segment_no = blob_segment_of(first_page);
 	int64	   *bytes_before;
@@ -575,13 +575,13 @@ blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page, BlobPageNo
 			uint32		segment_no = blob_segment_of(page);
 			BlobPageNo	segment_start = segment_no * BLOB_SEGMENT_PAGES;
 			BlobPageNo	stop = Min(end_page, segment_start + BLOB_SEGMENT_PAGES);
-			int64		file_bytes = blob_segment_file_bytes(space, segment_no);
+			int64		file_bytes = blob_segment_file_bytes(store, segment_no);
 
-			check_reserved_before(space, segment_no, file_bytes,
+			check_reserved_before(store, segment_no, file_bytes,
 								  (page - segment_start) * BLOB_PAGE_SIZE);
 			bytes_before[count] = file_bytes > 0 ? file_bytes : 0;
 			count++;
-			reserve_in_segment(space, segment_no,
+			reserve_in_segment(store, segment_no,
 							   (page - segment_start) * BLOB_PAGE_SIZE,
 							   (stop - page) * BLOB_PAGE_SIZE);
 			page = stop;
@@ -589,7 +589,7 @@ blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page, BlobPageNo
 	}
 	PG_CATCH();
 	{
-		give_back(space, first_segment_no, bytes_before, count);
+		give_back(store, first_segment_no, bytes_before, count);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -601,21 +601,21 @@ blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page, BlobPageNo
  * the new one finds the name gone.
  */
 bool
-blob_segment_unlink(const BlobSpaceId *space, uint32 segment_no, const char *path)
+blob_segment_unlink(const BlobStoreId *store, uint32 segment_no, const char *path)
 {
 	bool		is_gone;
 	int			error;
 	int			fd = BasicOpenFile(path, O_RDWR | O_CLOEXEC | PG_BINARY);
 
-	blob_behind_begin_removal();
+	blob_deferred_begin_removal();
 	is_gone = unlink(path) == 0 || errno == ENOENT;
 	error = errno;
 	if (is_gone)
 	{
 		pg_atomic_fetch_add_u64(&segment_shared->removals, 1);
-		blob_syncer_forget(space, segment_no);
+		blob_syncer_forget(store, segment_no);
 	}
-	blob_behind_end_removal(is_gone ? space : NULL, segment_no);
+	blob_deferred_end_removal(is_gone ? store : NULL, segment_no);
 	if (fd >= 0)
 	{
 		/* Others may keep it open for long; its space is wanted now. */
@@ -631,15 +631,15 @@ blob_segment_unlink(const BlobSpaceId *space, uint32 segment_no, const char *pat
 }
 
 bool
-blob_segment_remove(const BlobSpaceId *space, uint32 segment_no)
+blob_segment_remove(const BlobStoreId *store, uint32 segment_no)
 {
 	char		path[MAXPGPATH];
 	char		directory[MAXPGPATH];
 
-	blob_segment_path(path, sizeof(path), space, segment_no);
-	blob_segment_dir_path(directory, sizeof(directory), space);
+	blob_segment_path(path, sizeof(path), store, segment_no);
+	blob_segment_dir_path(directory, sizeof(directory), store);
 
-	if (!blob_segment_unlink(space, segment_no, path))
+	if (!blob_segment_unlink(store, segment_no, path))
 	{
 		ereport(WARNING,
 				(errcode_for_file_access(),
@@ -653,12 +653,12 @@ blob_segment_remove(const BlobSpaceId *space, uint32 segment_no)
 }
 
 int64
-blob_segment_file_bytes(const BlobSpaceId *space, uint32 segment_no)
+blob_segment_file_bytes(const BlobStoreId *store, uint32 segment_no)
 {
 	char		path[MAXPGPATH];
 	struct stat status;
 
-	blob_segment_path(path, sizeof(path), space, segment_no);
+	blob_segment_path(path, sizeof(path), store, segment_no);
 	if (stat(path, &status) == 0)
 		return (int64) status.st_size;
 	if (errno != ENOENT)
@@ -673,9 +673,9 @@ blob_segment_file_bytes(const BlobSpaceId *space, uint32 segment_no)
  * there already it changes nothing.
  */
 void
-blob_segment_settle(const BlobSpaceId *space, uint32 segment_no)
+blob_segment_settle(const BlobStoreId *store, uint32 segment_no)
 {
-	int			fd = blob_segment_open(space, segment_no, BLOB_SEGMENT_MISSING_OK);
+	int			fd = blob_segment_open(store, segment_no, BLOB_SEGMENT_MISSING_OK);
 	int			result;
 
 	if (fd < 0)

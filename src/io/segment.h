@@ -10,12 +10,12 @@
 
 #include "core/page.h"
 
-/* Under $PGDATA.  Files in it that do not look like spaces are none. */
+/* Under $PGDATA; directories in it whose names are not those of stores are left alone. */
 #define BLOB_STORE_DIR "pg_blobext"
 
 /*
- * What to do when a segment file is not there.  Redo creates it: the file may have been removed
- * by a later record that recovery has not reached yet.
+ * What to do when a segment file is not there.  BLOB_SEGMENT_CREATE is for reservation, also by redo.
+ * Redo of content comes here only if the file is there, or with ignore_invalid_pages.
  */
 typedef enum BlobSegmentMissing
 {
@@ -28,21 +28,21 @@ extern Size blob_segment_shmem_size(void);
 extern void blob_segment_shmem_init(void);
 
 /* Relative paths: "pg_blobext/<dboid>.<incarnation, 16 hex digits>[/<segment, 8 hex digits>]". */
-extern void blob_segment_dir_path(char *path, size_t path_bytes, const BlobSpaceId *space);
-extern void blob_segment_path(char *path, size_t path_bytes, const BlobSpaceId *space,
+extern void blob_segment_dir_path(char *path, size_t path_bytes, const BlobStoreId *store);
+extern void blob_segment_path(char *path, size_t path_bytes, const BlobStoreId *store,
 							  uint32 segment_no);
 
-/* Make the space's directory, durably; no error when it exists. */
-extern void blob_segment_make_dir(const BlobSpaceId *space);
+/* Make the store's directory, durably; no error when it exists. */
+extern void blob_segment_make_dir(const BlobStoreId *store);
 
 /*
  * Reserve the pages [first_page, end_page) with fallocate(), making files where needed; files,
- * sizes and directory are durable on return.  The caller serialises reservations of one space.
+ * sizes and directory are durable on return.  The caller serialises reservations of one store.
  * ENOSPC and EDQUOT: ERROR 53100 with hint; nothing that was there before is harmed, and what was
  * taken is given back.  Where the file system knows no fallocate(), zeros are written, but only
  * past the end of the file.
  */
-extern void blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page,
+extern void blob_segment_reserve(const BlobStoreId *store, BlobPageNo first_page,
 								 BlobPageNo end_page);
 
 /*
@@ -53,7 +53,7 @@ extern void blob_segment_reserve(const BlobSpaceId *space, BlobPageNo first_page
  * noticed: the next call opens the new file.
  */
 #define BLOB_SEGMENT_PINS 32
-extern int	blob_segment_open(const BlobSpaceId *space, uint32 segment_no,
+extern int	blob_segment_open(const BlobStoreId *store, uint32 segment_no,
 							  BlobSegmentMissing missing);
 
 /* Close all cached descriptors; the caller has no I/O in flight on any of them. */
@@ -64,30 +64,30 @@ extern bool blob_segment_is_direct(void);
 
 /*
  * Make everything that was written to the segment before this call durable, and what is written
- * behind (behind.h; ERROR if that fails).  Backends that arrive
+ * behind (deferred.h; ERROR if that fails).  Backends that arrive
  * together share one fdatasync().  Does nothing with fsync = off.  Any failure is a PANIC: the
  * kernel may have dropped the pages, a retry would lie.
  *
  * Returns false if the file does not exist, or ends before what was to be written.  That is no
  * error for extents of an aborted transaction (the collector may have freed them and removed the
- * segment since); a caller that is about to publish content there must treat it as one.
+ * segment since); a caller that is about to return a value there must treat it as one.
  */
-extern bool blob_segment_sync(const BlobSpaceId *space, uint32 segment_no);
+extern bool blob_segment_sync(const BlobStoreId *store, uint32 segment_no);
 
 /*
  * Remove a segment file, durably; true when it is gone (also if it never was there).  A failure
  * is a WARNING and false.  The file is truncated, too, because other processes may keep it open
  * for long; a reader that comes too late meets ENODATA, so it must check its extents'
  * generations before it reports a read error.  The caller serialises this against reservations
- * of the space, and has made sure that nothing refers to the segment.
+ * of the store, and has made sure that nothing refers to the segment.
  */
-extern bool blob_segment_remove(const BlobSpaceId *space, uint32 segment_no);
+extern bool blob_segment_remove(const BlobStoreId *store, uint32 segment_no);
 
 /*
- * Remove a whole space, durably; true when it is gone.  Failures are WARNINGs.  Can be cancelled
+ * Remove a whole store, durably; true when it is gone.  Failures are WARNINGs.  Can be cancelled
  * between files (not in recovery), and carried on with another call.
  */
-extern bool blob_segment_remove_dir(const BlobSpaceId *space);
+extern bool blob_segment_remove_dir(const BlobStoreId *store);
 
 /*
  * How many files have been removed since the start.  Of a file that was found after a call one
@@ -96,20 +96,20 @@ extern bool blob_segment_remove_dir(const BlobSpaceId *space);
  */
 extern uint64 blob_segment_removals(void);
 
-/* Whether the space has a directory; it has one from the first reservation to its end. */
-extern bool blob_segment_dir_exists(const BlobSpaceId *space);
+/* Whether the store has a directory; it has one from the first reservation to its end. */
+extern bool blob_segment_dir_exists(const BlobStoreId *store);
 
-/* The spaces that have a directory, in no order, in the current memory context. */
-extern int	blob_segment_list_spaces(BlobSpaceId **spaces);
+/* The stores that have a directory, in no order, in the current memory context. */
+extern int	blob_segment_list_stores(BlobStoreId **stores);
 
 /*
  * Wait for writes to the file that are still in the kernel's hands, whoever started them.  A
  * process that was killed can leave some behind; before its pages are given to others after a
  * restart, they must have come to an end.  A missing file is no error here.
  */
-extern void blob_segment_settle(const BlobSpaceId *space, uint32 segment_no);
+extern void blob_segment_settle(const BlobStoreId *store, uint32 segment_no);
 
 /* Size of the file in bytes, or -1 if it does not exist. */
-extern int64 blob_segment_file_bytes(const BlobSpaceId *space, uint32 segment_no);
+extern int64 blob_segment_file_bytes(const BlobStoreId *store, uint32 segment_no);
 
 #endif							/* BLOB_SEGMENT_H */

@@ -1,6 +1,6 @@
 /*
  * io/segment_dir.c
- *	  Directories of spaces: which there are, and their removal.
+ *	  Directories of stores: which there are, and their removal.
  */
 #include "postgres.h"
 
@@ -14,7 +14,7 @@
 
 /* What a directory's name says; false if it is not one that blob_segment_dir_path() makes. */
 static bool
-parse_name(const char *name, BlobSpaceId *space)
+parse_name(const char *name, BlobStoreId *store)
 {
 	char		path[MAXPGPATH];
 	unsigned int dboid;
@@ -22,22 +22,22 @@ parse_name(const char *name, BlobSpaceId *space)
 
 	if (sscanf(name, "%u.%llx", &dboid, &incarnation) != 2)
 		return false;
-	memset(space, 0, sizeof(*space));
-	space->dboid = dboid;
-	space->incarnation = incarnation;
-	blob_segment_dir_path(path, sizeof(path), space);
+	memset(store, 0, sizeof(*store));
+	store->dboid = dboid;
+	store->incarnation = incarnation;
+	blob_segment_dir_path(path, sizeof(path), store);
 	return strcmp(path + strlen(BLOB_STORE_DIR "/"), name) == 0;
 }
 
 int
-blob_segment_list_spaces(BlobSpaceId **spaces)
+blob_segment_list_stores(BlobStoreId **stores)
 {
 	int			room = 64;
 	int			count = 0;
 	DIR		   *directory;
 	struct dirent *entry;
 
-	*spaces = palloc(sizeof(BlobSpaceId) * room);
+	*stores = palloc(sizeof(BlobStoreId) * room);
 	directory = AllocateDir(BLOB_STORE_DIR);
 	if (directory == NULL && errno == ENOENT)
 		return 0;
@@ -46,9 +46,9 @@ blob_segment_list_spaces(BlobSpaceId **spaces)
 		if (count == room)
 		{
 			room *= 2;
-			*spaces = repalloc(*spaces, sizeof(BlobSpaceId) * room);
+			*stores = repalloc(*stores, sizeof(BlobStoreId) * room);
 		}
-		if (parse_name(entry->d_name, &(*spaces)[count]))
+		if (parse_name(entry->d_name, &(*stores)[count]))
 			count++;
 	}
 	FreeDir(directory);
@@ -56,17 +56,17 @@ blob_segment_list_spaces(BlobSpaceId **spaces)
 }
 
 bool
-blob_segment_dir_exists(const BlobSpaceId *space)
+blob_segment_dir_exists(const BlobStoreId *store)
 {
 	char		path[MAXPGPATH];
 
-	blob_segment_dir_path(path, sizeof(path), space);
+	blob_segment_dir_path(path, sizeof(path), store);
 	return access(path, F_OK) == 0 || errno != ENOENT;
 }
 
 /* Remove the files, and have everybody forget them. */
 static bool
-remove_files(const BlobSpaceId *space, const char *path)
+remove_files(const BlobStoreId *store, const char *path)
 {
 	DIR		   *directory = AllocateDir(path);
 	struct dirent *entry;
@@ -81,7 +81,7 @@ remove_files(const BlobSpaceId *space, const char *path)
 		if (!InRecovery)
 			CHECK_FOR_INTERRUPTS();
 		snprintf(file, sizeof(file), "%s/%s", path, entry->d_name);
-		if (!blob_segment_unlink(space, BLOB_ALL_SEGMENTS, file))
+		if (!blob_segment_unlink(store, BLOB_ALL_SEGMENTS, file))
 		{
 			ereport(WARNING,
 					(errcode_for_file_access(),
@@ -94,17 +94,17 @@ remove_files(const BlobSpaceId *space, const char *path)
 }
 
 bool
-blob_segment_remove_dir(const BlobSpaceId *space)
+blob_segment_remove_dir(const BlobStoreId *store)
 {
 	char		path[MAXPGPATH];
 	bool		is_gone;
 
-	blob_segment_dir_path(path, sizeof(path), space);
+	blob_segment_dir_path(path, sizeof(path), store);
 	/* If somebody else has removed it, nobody shall wait for its files. */
 	if (access(path, F_OK) != 0 && errno == ENOENT)
-		return blob_segment_unlink(space, BLOB_ALL_SEGMENTS, path);
+		return blob_segment_unlink(store, BLOB_ALL_SEGMENTS, path);
 
-	is_gone = remove_files(space, path);
+	is_gone = remove_files(store, path);
 	if (is_gone && rmdir(path) != 0 && errno != ENOENT)
 	{
 		ereport(WARNING,

@@ -5,7 +5,7 @@
  * The protocol.  Each segment file hashes to one of a fixed number of slots.  A backend whose
  * writes have completed
  *
- *	0. writes what is yet to be written of the segment (behind.c);
+ *	0. writes what is yet to be written of the segment (deferred.c);
  *	1. draws a ticket: my_seq = ++slot->write_seq;
  *	2. takes the slot's lock exclusively;
  *	3. if the slot says that this very segment was synced up to a ticket >= my_seq, it is done;
@@ -36,7 +36,7 @@
 #include <unistd.h>
 
 #include "common/hashfn.h"
-#include "io/behind.h"
+#include "io/deferred.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -88,9 +88,9 @@ blob_segment_sync_shmem_init(void)
  * slot's lock is held, so an ERROR while opening leaves it to the transaction's abort.
  */
 static bool
-sync_file(const BlobSpaceId *space, uint32 segment_no)
+sync_file(const BlobStoreId *store, uint32 segment_no)
 {
-	int			fd = blob_segment_open(space, segment_no, BLOB_SEGMENT_MISSING_OK);
+	int			fd = blob_segment_open(store, segment_no, BLOB_SEGMENT_MISSING_OK);
 	int			result;
 
 	if (fd < 0)
@@ -108,7 +108,7 @@ sync_file(const BlobSpaceId *space, uint32 segment_no)
 		char		path[MAXPGPATH];
 		int			save_errno = errno;
 
-		blob_segment_path(path, sizeof(path), space, segment_no);
+		blob_segment_path(path, sizeof(path), store, segment_no);
 		errno = save_errno;
 		ereport(PANIC,
 				(errcode_for_file_access(),
@@ -118,13 +118,13 @@ sync_file(const BlobSpaceId *space, uint32 segment_no)
 }
 
 /*
- * Make all completed writes to the segment durable.  Takes those of behind.c, then the
+ * Make all completed writes to the segment durable.  Takes those of deferred.c, then the
  * slot's LWLock; the caller holds no other lock of these tranches.
  */
 bool
-blob_segment_sync(const BlobSpaceId *space, uint32 segment_no)
+blob_segment_sync(const BlobStoreId *store, uint32 segment_no)
 {
-	BlobSegmentId identity = {space->incarnation, space->dboid, segment_no};
+	BlobSegmentId identity = {store->incarnation, store->dboid, segment_no};
 	SyncSlot   *slot;
 	LWLock	   *lock;
 	uint64		my_seq;
@@ -136,7 +136,7 @@ blob_segment_sync(const BlobSpaceId *space, uint32 segment_no)
 		return true;
 
 	/* What is written by then counts, so this comes before the ticket. */
-	if (!blob_behind_write_segment(space, segment_no))
+	if (!blob_deferred_write_segment(store, segment_no))
 		return false;
 
 	slot_no = hash_bytes((const unsigned char *) &identity, sizeof(identity)) % BLOB_SYNC_SLOTS;
@@ -159,7 +159,7 @@ blob_segment_sync(const BlobSpaceId *space, uint32 segment_no)
 	pg_memory_barrier();
 	Assert(target_seq >= my_seq);
 
-	exists = sync_file(space, segment_no);
+	exists = sync_file(store, segment_no);
 	if (exists)
 	{
 		slot->synced = identity;

@@ -14,7 +14,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "core/settings.h"
-#include "io/behind.h"
+#include "io/deferred.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -57,7 +57,7 @@
 
 typedef struct ListedSegment
 {
-	BlobSpaceId space;
+	BlobStoreId store;
 	uint32		segment_no;
 } ListedSegment;
 
@@ -130,27 +130,27 @@ wake(void)
 }
 
 static bool
-is_of(const ListedSegment *entry, const BlobSpaceId *space, uint32 segment_no)
+is_of(const ListedSegment *entry, const BlobStoreId *store, uint32 segment_no)
 {
 	return (entry->segment_no == segment_no || segment_no == BLOB_ALL_SEGMENTS) &&
-		entry->space.dboid == space->dboid && entry->space.incarnation == space->incarnation;
+		entry->store.dboid == store->dboid && entry->store.incarnation == store->incarnation;
 }
 
 /* Under the lock; false if there would be more than limit. */
 static bool
-list(const BlobSpaceId *space, uint32 segment_no, int limit)
+list(const BlobStoreId *store, uint32 segment_no, int limit)
 {
 	ListedSegment *entry;
 
 	for (int i = 0; i < shared->listed_count; i++)
 	{
-		if (is_of(&shared->listed[i], space, segment_no))
+		if (is_of(&shared->listed[i], store, segment_no))
 			return true;
 	}
 	if (shared->listed_count >= limit)
 		return false;
 	entry = &shared->listed[shared->listed_count++];
-	entry->space = *space;
+	entry->store = *store;
 	entry->segment_no = segment_no;
 	return true;
 }
@@ -160,7 +160,7 @@ list(const BlobSpaceId *space, uint32 segment_no, int limit)
  * removal has yet to come to blob_syncer_forget(), if there is one.
  */
 bool
-blob_syncer_hand_over(const BlobSpaceId *space, uint32 segment_no, XLogRecPtr redo,
+blob_syncer_hand_over(const BlobStoreId *store, uint32 segment_no, XLogRecPtr redo,
 					  uint64 removals)
 {
 	bool		is_listed = false;
@@ -171,7 +171,7 @@ blob_syncer_hand_over(const BlobSpaceId *space, uint32 segment_no, XLogRecPtr re
 	if (!shared->accepts)
 		wake();
 	else if (blob_segment_removals() == removals)
-		is_listed = list(space, segment_no, MAX_LISTED);
+		is_listed = list(store, segment_no, MAX_LISTED);
 	if (is_listed)
 		shared->handed_over++;
 	LWLockRelease(shared->lock);
@@ -210,18 +210,18 @@ blob_syncer_wake(void)
 /* ---- who removes ---- */
 
 void
-blob_syncer_forget(const BlobSpaceId *space, uint32 segment_no)
+blob_syncer_forget(const BlobStoreId *store, uint32 segment_no)
 {
 	int			kept = 0;
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < shared->listed_count; i++)
 	{
-		if (!is_of(&shared->listed[i], space, segment_no))
+		if (!is_of(&shared->listed[i], store, segment_no))
 			shared->listed[kept++] = shared->listed[i];
 	}
 	shared->listed_count = kept;
-	if (is_of(&shared->syncing, space, segment_no))
+	if (is_of(&shared->syncing, store, segment_no))
 		shared->is_syncing = false;
 	LWLockRelease(shared->lock);
 }
@@ -259,12 +259,12 @@ put_back(const ListedSegment *taken)
 	bool		is_wanted;
 
 	/* Wait for whoever has removed the file, and has not come to that call yet. */
-	blob_behind_begin_removal();
-	blob_behind_end_removal(NULL, 0);
+	blob_deferred_begin_removal();
+	blob_deferred_end_removal(NULL, 0);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	is_wanted = shared->is_syncing;
 	if (is_wanted)				/* there is always room for one more than others may list */
-		(void) list(&taken->space, taken->segment_no, MAX_LISTED + 1);
+		(void) list(&taken->store, taken->segment_no, MAX_LISTED + 1);
 	LWLockRelease(shared->lock);
 	return is_wanted;
 }
@@ -278,14 +278,14 @@ sync_first(void)
 	if (!take_first(&first))
 		return true;
 	blob_stat_count(background_syncs, 1);
-	if (blob_segment_sync(&first.space, first.segment_no))
+	if (blob_segment_sync(&first.store, first.segment_no))
 		return true;
 	missing = first;
 	return !put_back(&first);
 }
 
 /*
- * Write the unwritten pages, and sync what is on the list now.  What cannot be written or synced
+ * Write the deferred pages, and sync what is on the list now.  What cannot be written or synced
  * must not be forgotten, and the kernel reports it only once: any error is a PANIC, and recovery
  * writes from the WAL.  False if a file is not there, although nobody has removed it: what was to
  * be done with it is still to be done.
@@ -301,7 +301,7 @@ sync_listed(void)
 	LWLockRelease(shared->lock);
 
 	START_CRIT_SECTION();
-	is_done = blob_behind_write_all(&missing.space, &missing.segment_no);
+	is_done = blob_deferred_write_all(&missing.store, &missing.segment_no);
 	while (count-- > 0)
 		is_done &= sync_first();
 	END_CRIT_SECTION();
@@ -312,10 +312,10 @@ sync_listed(void)
 static void
 write_if_filling(void)
 {
-	if (!blob_behind_is_filling())
+	if (!blob_deferred_is_filling())
 		return;
 	START_CRIT_SECTION();
-	(void) blob_behind_write_all(&missing.space, &missing.segment_no);
+	(void) blob_deferred_write_all(&missing.store, &missing.segment_no);
 	END_CRIT_SECTION();
 }
 
@@ -342,7 +342,7 @@ report_missing(int level, const char *hint)
 {
 	char		path[MAXPGPATH];
 
-	blob_segment_path(path, sizeof(path), &missing.space, missing.segment_no);
+	blob_segment_path(path, sizeof(path), &missing.store, missing.segment_no);
 	ereport(level,
 			(errcode(ERRCODE_UNDEFINED_FILE),
 			 errmsg("blob segment file \"%s\" is missing", path),
@@ -388,7 +388,7 @@ begin_holding(void)
 	StartTransactionCommand();
 	MyProc->delayChkptFlags |= DELAY_CHKPT_START;
 	set_accepts(true);			/* the lock is a barrier */
-	blob_behind_open();
+	blob_deferred_open();
 }
 
 /*
@@ -401,7 +401,7 @@ end_holding(void)
 {
 	(void) sync_listed();		/* the bulk of it while others may still list theirs */
 	set_accepts(false);
-	blob_behind_close();
+	blob_deferred_close();
 	if (!sync_listed())
 		wait_for_file();
 	CommitTransactionCommand();
@@ -419,7 +419,7 @@ at_exit(int code, Datum argument)
 	shared->sleeps = false;
 	shared->latch = NULL;
 	LWLockRelease(shared->lock);
-	blob_behind_close();
+	blob_deferred_close();
 	if (!sync_listed())
 		report_missing(PANIC, "Bring the file back before the server is started again.");
 }

@@ -5,7 +5,7 @@
  * An extension has no hook into checkpoints, so what replay writes to segment files is durable
  * before it returns: a restartpoint may come right after.  Replay is idempotent: map pages go by
  * their LSN, content is written over itself.  A segment file may be missing, because a later record
- * of its removal has been carried out already: what is about it is left out (unresolved.h).
+ * of its removal has been carried out already: what is about it is left out (invalid_segments.h).
  *
  * Replaying CONTENT over pages that now belong to another value cannot happen: pages are given to
  * another value only after a completed checkpoint that lies past the record of their release.
@@ -19,12 +19,12 @@
 #include "access/xlogutils.h"
 #include "core/compat.h"
 #include "io/engine.h"
-#include "io/missing.h"
+#include "io/unlogged.h"
 #include "io/segment.h"
-#include "recovery/copies.h"
+#include "recovery/replay_origin.h"
 #include "recovery/recovery.h"
-#include "recovery/unresolved.h"
-#include "space/map_page.h"
+#include "recovery/invalid_segments.h"
+#include "store/map_page.h"
 #include "storage/bufmgr.h"
 #include "storage/standby.h"
 #include "utils/memutils.h"
@@ -36,17 +36,17 @@ static MemoryContext replay_context;
 static XLogRecPtr last_free_lsn;
 static XLogRecPtr secured_lsn;
 
-static BlobSpaceId
-space_of(const BlobWalHeader *header)
+static BlobStoreId
+store_of(const BlobWalHeader *header)
 {
-	BlobSpaceId space = {.dboid = header->dboid, .incarnation = header->incarnation};
+	BlobStoreId store = {.dboid = header->dboid, .incarnation = header->incarnation};
 
 	if (header->version != BLOB_WAL_VERSION)
 		ereport(PANIC,
 				(errmsg("blobext cannot replay WAL of format version %u", header->version),
 				 errdetail("This library writes and reads version %d.", BLOB_WAL_VERSION),
 				 errhint("Recover with the version of blobext that wrote the WAL.")));
-	return space;
+	return store;
 }
 
 /*
@@ -102,11 +102,11 @@ replay_meta_page(XLogReaderState *record)
  * may be younger than the copy: they are made, each by the record of its first pages only.
  */
 static void
-replay_reservation(const BlobSpaceId *space, BlobPageNo first_page, BlobPageNo end_page)
+replay_reservation(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo end_page)
 {
-	bool		is_own = !blob_copies_replay_foreign();
+	bool		is_own = !blob_replay_is_foreign();
 
-	if (first_page > 0 && blob_unresolved_lacks_directory(space))
+	if (first_page > 0 && blob_invalid_segments_lacks_directory(store))
 		return;
 	while (first_page < end_page)
 	{
@@ -115,11 +115,11 @@ replay_reservation(const BlobSpaceId *space, BlobPageNo first_page, BlobPageNo e
 		BlobPageNo	stop = Min(end_page, segment_start + BLOB_SEGMENT_PAGES);
 		BlobPageNo	expected_end = is_own ? stop : first_page;
 
-		if (!blob_unresolved_is_lacking(space, segment_no,
-										(expected_end - segment_start) * BLOB_PAGE_SIZE))
+		if (!blob_invalid_segments_is_lacking(store, segment_no,
+											  (expected_end - segment_start) * BLOB_PAGE_SIZE))
 		{
-			blob_segment_make_dir(space);
-			blob_segment_reserve(space, first_page, stop);
+			blob_segment_make_dir(store);
+			blob_segment_reserve(store, first_page, stop);
 		}
 		first_page = stop;
 	}
@@ -129,9 +129,9 @@ static void
 replay_segment(XLogReaderState *record)
 {
 	BlobWalSegment *segment = (BlobWalSegment *) XLogRecGetData(record);
-	BlobSpaceId space = space_of(&segment->header);
+	BlobStoreId store = store_of(&segment->header);
 
-	replay_reservation(&space, segment->first_page, segment->end_page);
+	replay_reservation(&store, segment->first_page, segment->end_page);
 	replay_meta_page(record);
 }
 
@@ -160,7 +160,7 @@ replay_map_block(XLogReaderState *record, uint8 block_id)
 	finish_block(record, buffer, needs_redo);
 }
 
-/* The fill mark of one extent grows. */
+/* The high-water mark of one extent grows. */
 static void
 replay_claim(XLogReaderState *record)
 {
@@ -258,21 +258,21 @@ static void
 replay_remove(XLogReaderState *record)
 {
 	BlobWalAbsence *absence = (BlobWalAbsence *) XLogRecGetData(record);
-	BlobSpaceId space = space_of(&absence->header);
+	BlobStoreId store = store_of(&absence->header);
 
 	XLogFlush(record->EndRecPtr);
 	replay_map_blocks(record);
-	(void) blob_segment_remove(&space, blob_segment_of(absence->first_page));
-	blob_unresolved_removed(&space, blob_segment_of(absence->first_page));
+	(void) blob_segment_remove(&store, blob_segment_of(absence->first_page));
+	blob_invalid_segments_removed(&store, blob_segment_of(absence->first_page));
 }
 
 static void
 replay_restore(XLogReaderState *record)
 {
 	BlobWalAbsence *absence = (BlobWalAbsence *) XLogRecGetData(record);
-	BlobSpaceId space = space_of(&absence->header);
+	BlobStoreId store = store_of(&absence->header);
 
-	replay_reservation(&space, absence->first_page, absence->end_page);
+	replay_reservation(&store, absence->first_page, absence->end_page);
 	replay_map_blocks(record);
 }
 
@@ -281,16 +281,16 @@ static void
 replay_drop(XLogReaderState *record)
 {
 	BlobWalDrop *drop = (BlobWalDrop *) XLogRecGetData(record);
-	BlobSpaceId space = space_of(&drop->header);
+	BlobStoreId store = store_of(&drop->header);
 
 	XLogFlush(record->EndRecPtr);
-	(void) blob_segment_remove_dir(&space);
-	blob_unresolved_removed(&space, BLOB_ALL_SEGMENTS);
+	(void) blob_segment_remove_dir(&store);
+	blob_invalid_segments_removed(&store, BLOB_ALL_SEGMENTS);
 }
 
 /* Write one piece, which lies in one segment, and wait. */
 static void
-write_piece(const BlobSpaceId *space, BlobPageNo first_page, const char *data, uint32 length_bytes)
+write_piece(const BlobStoreId *store, BlobPageNo first_page, const char *data, uint32 length_bytes)
 {
 	static BlobIoRequest request;	/* static, like the buffers */
 	uint32		page_bytes = (uint32) blob_pages_for(length_bytes) * BLOB_PAGE_SIZE;
@@ -300,7 +300,7 @@ write_piece(const BlobSpaceId *space, BlobPageNo first_page, const char *data, u
 	memcpy(buffer, data, length_bytes);
 	memset(buffer + length_bytes, 0, page_bytes - length_bytes);
 	request.is_write = true;
-	request.fd = blob_segment_open(space, blob_segment_of(first_page), BLOB_SEGMENT_CREATE);
+	request.fd = blob_segment_open(store, blob_segment_of(first_page), BLOB_SEGMENT_CREATE);
 	request.file_offset = (first_page % BLOB_SEGMENT_PAGES) * BLOB_PAGE_SIZE;
 	request.buffer_no = 0;
 	request.length = page_bytes;
@@ -319,7 +319,7 @@ static void
 replay_content(XLogReaderState *record)
 {
 	BlobWalContent *content = (BlobWalContent *) XLogRecGetData(record);
-	BlobSpaceId space = space_of(&content->header);
+	BlobStoreId store = store_of(&content->header);
 	const char *data = (const char *) content + sizeof(*content);
 	BlobPageNo	page = content->first_page;
 	uint32		left_bytes = content->length_bytes;
@@ -333,11 +333,12 @@ replay_content(XLogReaderState *record)
 		bool		leaves_segment = bytes == left_bytes || bytes == segment_bytes;
 		uint64		end_page = page % BLOB_SEGMENT_PAGES + blob_pages_for(bytes);
 
-		if (!blob_unresolved_is_lacking(&space, blob_segment_of(page), end_page * BLOB_PAGE_SIZE))
+		if (!blob_invalid_segments_is_lacking(&store, blob_segment_of(page),
+											  end_page * BLOB_PAGE_SIZE))
 		{
-			write_piece(&space, page, data, bytes);
+			write_piece(&store, page, data, bytes);
 			if (leaves_segment)
-				blob_segment_sync(&space, blob_segment_of(page));
+				blob_segment_sync(&store, blob_segment_of(page));
 		}
 		page += blob_pages_for(bytes);
 		data += bytes;
@@ -351,15 +352,15 @@ static void
 replay_omitted(XLogReaderState *record)
 {
 	BlobWalOmitted *omitted = (BlobWalOmitted *) XLogRecGetData(record);
-	BlobSpaceId space = space_of(&omitted->header);
+	BlobStoreId store = store_of(&omitted->header);
 	BlobGenerationRange *ranges = palloc(omitted->range_count * sizeof(BlobGenerationRange));
 
-	if (!blob_copies_replay_foreign() || blob_unresolved_lacks_directory(&space))
+	if (!blob_replay_is_foreign() || blob_invalid_segments_lacks_directory(&store))
 		return;
 	/* the data may be unaligned */
 	memcpy(ranges, (char *) omitted + sizeof(*omitted),
 		   omitted->range_count * sizeof(BlobGenerationRange));
-	blob_missing_add(&space, ranges, omitted->range_count);
+	blob_unlogged_add(&store, ranges, omitted->range_count);
 }
 
 static void
@@ -367,7 +368,7 @@ redo(XLogReaderState *record)
 {
 	MemoryContext old_context = MemoryContextSwitchTo(replay_context);
 
-	(void) space_of((BlobWalHeader *) XLogRecGetData(record));
+	(void) store_of((BlobWalHeader *) XLogRecGetData(record));
 	switch (XLogRecGetInfo(record) & BLOB_WAL_OP_MASK)
 	{
 		case BLOB_WAL_META:
@@ -405,7 +406,7 @@ redo(XLogReaderState *record)
 			elog(PANIC, "blobext: unknown WAL record %u", XLogRecGetInfo(record));
 	}
 	if (reachedConsistency)
-		blob_unresolved_check();
+		blob_invalid_segments_check();
 	MemoryContextSwitchTo(old_context);
 	MemoryContextReset(replay_context);
 }
@@ -421,7 +422,7 @@ start_up(void)
 static void
 clean_up(void)
 {
-	blob_unresolved_check();
+	blob_invalid_segments_check();
 	blob_segment_release_all();
 	MemoryContextDelete(replay_context);
 }

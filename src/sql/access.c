@@ -88,6 +88,7 @@ put_rest(ReturnSetInfo *result, const BlobDescriptor *descriptor)
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
+/* Rows (extent, first_page, pages, bytes, is_tail); reads the descriptor, not the map. */
 Datum
 blob_extents(PG_FUNCTION_ARGS)
 {
@@ -150,7 +151,7 @@ blob_substring(PG_FUNCTION_ARGS)
 {
 	int64		start = PG_GETARG_INT64(1);
 	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
-	int64		end = (int64) value.size_bytes + 1;	/* first position not wanted */
+	int64		end = (int64) value.size_bytes + 1; /* first position not wanted */
 
 	if (PG_NARGS() > 2)
 	{

@@ -10,14 +10,14 @@
 #include "core/settings.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "io/behind.h"
+#include "io/deferred.h"
 #include "io/cache.h"
-#include "io/missing.h"
+#include "io/unlogged.h"
 #include "io/segment.h"
 #include "io/stat.h"
 #include "miscadmin.h"
-#include "space/map.h"
-#include "space/space.h"
+#include "store/map.h"
+#include "store/store.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/tuplestore.h"
@@ -43,7 +43,7 @@ blobext_require_library(PG_FUNCTION_ARGS)
 {
 	char	   *wanted = text_to_cstring(PG_GETARG_TEXT_PP(0));
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	for (int i = 0; i < (int) lengthof(sql_versions); i++)
 	{
 		if (strcmp(wanted, sql_versions[i]) == 0)
@@ -66,7 +66,7 @@ blobext_create_store(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("blobext_create_store() can only run as part of CREATE EXTENSION")));
-	blob_space_require_preload();
+	blob_store_require_preload();
 	map = table_open(PG_GETARG_OID(0), AccessExclusiveLock);
 	blob_map_create(map);
 	table_close(map, NoLock);
@@ -75,14 +75,14 @@ blobext_create_store(PG_FUNCTION_ARGS)
 
 /* Extents of this database whose content is on another server only. */
 static uint64
-count_missing_extents(void)
+count_unlogged_extents(void)
 {
-	BlobSpace	space;
+	BlobStore	store;
 	uint64		count;
 
-	blob_space_open(&space, AccessShareLock);
-	count = blob_missing_count(&space.id);
-	blob_space_close(&space);
+	blob_store_open(&store, AccessShareLock);
+	count = blob_unlogged_count(&store.id);
+	blob_store_close(&store);
 	return count;
 }
 
@@ -107,7 +107,7 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	uint64		used_bytes;
 	uint64		total_bytes;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
 	blob_cache_stats(&hits, &misses, &used_bytes, &total_bytes);
 	PUT_COUNTER(stored_blobs);
@@ -140,7 +140,7 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	put_row(result, "cache_bytes", total_bytes);
 	put_row(result, "direct_io", blob_segment_is_direct());
 	put_row(result, "wal_logs_content", blob_wal_logs_content());
-	put_row(result, "unwritten_pages", blob_behind_count());
-	put_row(result, "missing_extents", count_missing_extents());
+	put_row(result, "pending_deferred_pages", blob_deferred_count());
+	put_row(result, "unlogged_extents", count_unlogged_extents());
 	return (Datum) 0;
 }

@@ -3,7 +3,7 @@
  *	  ANALYZE of blobstate columns.
  *
  * pg_statistic must not refer to extents, which may be gone when the planner looks, and content of
- * extents is not read.  So what is stored are inline copies: most common values only of those that
+ * extents is not read.  So statistics hold inline copies: most common values only of those that
  * are inline in the table and small; a histogram of such values, or else of the first 32 bytes.
  */
 #include "postgres.h"
@@ -195,6 +195,10 @@ store_correlation(VacAttrStats *stats, int slot, const BlobSample *sample)
 	stats->numnumbers[slot] = 1;
 }
 
+/*
+ * The compute_stats callback: fraction of nulls, width, distinct values, and where the type has its
+ * operators most common values, histogram and correlation.
+ */
 static void
 compute_statistics(VacAttrStatsP stats, AnalyzeAttrFetchFunc fetch, int row_count,
 				   double table_row_count)

@@ -23,10 +23,10 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "sql/value.h"
 #include "storage/lmgr.h"
-#include "store/store.h"
+#include "assign/assign.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -126,7 +126,7 @@ store_content(Oid relid)
 	PG_TRY();
 	{
 		if (lock_partition(relid, ShareUpdateExclusiveLock))
-			(void) blob_store_rebuild_bound(relid, blob_store_bound_content, NULL);
+			(void) blob_assign_rebuild_bound(relid, blob_assign_bound_content, NULL);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -205,7 +205,7 @@ detach_lost(List *relids)
 		int			number = 0;
 
 		if (lock_partition(relid, AccessExclusiveLock) &&
-			blob_store_rebuild_bound(relid, replace_lost, &number))
+			blob_assign_rebuild_bound(relid, replace_lost, &number))
 			lost = lappend_oid(lost, relid);
 	}
 	foreach(cell, lost)
@@ -232,6 +232,11 @@ repair(Oid relid)
 	return problem == NULL ? "the bound is content now" : psprintf("not changed: %s", problem);
 }
 
+/*
+ * blobext_repair_bounds(detach_lost boolean): rows (partition, outcome), one for each partition
+ * whose bound refers to stored content.  A bound whose content is lost is changed only with
+ * detach_lost.  Partitions are locked one at a time, until the end of the transaction.
+ */
 Datum
 blobext_repair_bounds(PG_FUNCTION_ARGS)
 {
@@ -240,7 +245,7 @@ blobext_repair_bounds(PG_FUNCTION_ARGS)
 	List	   *lost = NIL;
 	ListCell   *cell;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	PreventCommandDuringRecovery("blobext_repair_bounds()");
 	PreventCommandIfReadOnly("blobext_repair_bounds()");
 	InitMaterializedSRF(fcinfo, 0);

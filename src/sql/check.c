@@ -10,8 +10,8 @@
  * to no extents (check_partition.c).  Extents that nothing refers to are no problem, but work for
  * the collector; its dry run counts them.
  *
- * A relation, an index, a value: each is checked in a subtransaction, so that whatever goes wrong
- * with it becomes a row of the result and the check goes on.
+ * A relation, an index, a value: each is checked in a subtransaction, so that every error
+ * there becomes a row of the result and the check goes on.
  */
 #include "postgres.h"
 
@@ -30,8 +30,8 @@
 #include "funcapi.h"
 #include "gc/gc.h"
 #include "miscadmin.h"
-#include "space/map.h"
-#include "space/space.h"
+#include "store/map.h"
+#include "store/store.h"
 #include "sql/check.h"
 #include "sql/value.h"
 #include "storage/lmgr.h"
@@ -73,9 +73,9 @@ blob_check_report(BlobCheck *check, Oid relid, ItemPointer tid, const char *colu
 	tuplestore_putvalues(check->result->setResult, check->result->setDesc, values, nulls);
 }
 
-/* ---- whatever goes wrong ---- */
+/* ---- errors become rows ---- */
 
-/* Cancellation, shutdown, and locks that cannot be had are no property of what is checked. */
+/* Cancellation, shutdown, and locks that cannot be had say nothing about the value checked. */
 static bool
 is_of_this_session(int sqlstate)
 {
@@ -84,6 +84,11 @@ is_of_this_session(int sqlstate)
 		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
 }
 
+/*
+ * A subtransaction of its own: an error of find() is rolled back there, and its message is the
+ * problem.  The result lives in the context of the caller.  Errors of this session are thrown
+ * again.
+ */
 char *
 blob_check_find(BlobCheckFinder find, void *context)
 {
@@ -168,12 +173,12 @@ blob_check_references(const BlobDescriptor *descriptor)
 	unclaimed = blob_find_unclaimed_extent(descriptor);
 	if (unclaimed >= 0)
 		return psprintf("content in extent %d at page " UINT64_FORMAT
-						" goes beyond the extent's fill mark", unclaimed,
+						" goes beyond the extent's high-water mark", unclaimed,
 						blob_descriptor_extent(descriptor, unclaimed).first_page);
 	return NULL;
 }
 
-/* A BlobCheckFinder: what is wrong with the value, a Datum.  Throws what reading throws. */
+/* A BlobCheckFinder: the problem of a value, a Datum, or NULL.  Throws the errors of reading. */
 static char *
 find_problem(void *datum)
 {
@@ -225,6 +230,7 @@ check_value(Datum datum, void *context)
 						  problem);
 }
 
+/* All values of a row, in containers too; works in a context that is reset for each row. */
 static void
 check_row(BlobCheck *check, Relation relation, TupleTableSlot *slot)
 {
@@ -341,12 +347,17 @@ check_relations(BlobCheck *check, List *relations)
 	}
 }
 
+/*
+ * blobext_check(regclass): rows (relation, row, column, problem).  NULL: the map and all relations;
+ * else a table with all its partitions and children.  Holds AccessShareLock on tables with values
+ * until the end of the transaction.
+ */
 Datum
 blobext_check(PG_FUNCTION_ARGS)
 {
 	BlobCheck	check = {.result = (ReturnSetInfo *) fcinfo->resultinfo};
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
 	check.row_context = AllocSetContextCreate(CurrentMemoryContext, "blobext check row",
 											  ALLOCSET_DEFAULT_SIZES);

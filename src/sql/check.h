@@ -1,6 +1,6 @@
 /*
  * sql/check.h
- *	  What the parts of blobext_check() share: see check.c.
+ *	  Declarations that the files of blobext_check() share; see check.c.
  */
 #ifndef BLOB_SQL_CHECK_H
 #define BLOB_SQL_CHECK_H
@@ -18,13 +18,13 @@ typedef struct BlobCheck
 	MemoryContext row_context;	/* reset for each row, or page of an index */
 } BlobCheck;
 
-/* A row of the result; tid and column are NULL for what is no value. */
+/* A row of the result; tid and column are NULL for a problem that is not one of a value. */
 extern void blob_check_report(BlobCheck *check, Oid relid, ItemPointer tid, const char *column,
 							  const char *problem);
 
 /*
- * Do something for a relation in a subtransaction, so that whatever goes wrong becomes a row of the
- * result and the check goes on.
+ * Do something for a relation in a subtransaction, so that an error becomes a row of the result and
+ * the check goes on.
  */
 typedef void (*BlobCheckStep) (BlobCheck *check, Oid relid);
 extern void blob_check_safely(BlobCheck *check, BlobCheckStep step, Oid relid);
@@ -32,11 +32,11 @@ extern void blob_check_safely(BlobCheck *check, BlobCheckStep step, Oid relid);
 /* Report a relation whose access method it should not have: see blob_gc_find_strangeness(). */
 extern void blob_check_method(BlobCheck *check, Relation relation);
 
-/* Null, or what is wrong with the extents of a value, as the map shows them; reads no content. */
+/* NULL, or the problem of a value's extents, as the map shows them; reads no content. */
 extern char *blob_check_references(const BlobDescriptor *descriptor);
 
 /*
- * What find gives for argument: null, or a problem.  Runs in a subtransaction: an error is a
+ * The result of find for argument: NULL, or a problem.  Runs in a subtransaction: an error is a
  * problem, too.
  */
 typedef char *(*BlobCheckFinder) (void *argument);

@@ -58,6 +58,7 @@ check_key(Datum datum, void *context)
 		note_problem(context, text);
 }
 
+/* All values of one index tuple; inner tuples may have fewer attributes. */
 static void
 check_item(IndexCheck *index_check, IndexTuple item)
 {
@@ -110,6 +111,10 @@ copy_page(Relation index, BlockNumber block, BufferAccessStrategy strategy, Page
 	UnlockReleaseBuffer(buffer);
 }
 
+/*
+ * Check a copy of a page until two looks at it agree, or it has no problem: keys, and then their
+ * extents, may go away between the copy and the look into the map.
+ */
 static void
 check_block(IndexCheck *index_check, BlockNumber block, BufferAccessStrategy strategy)
 {
@@ -138,6 +143,7 @@ check_block(IndexCheck *index_check, BlockNumber block, BufferAccessStrategy str
 	}
 }
 
+/* All pages in physical order; the memory of each is freed before the next. */
 static void
 check_btree(IndexCheck *index_check)
 {

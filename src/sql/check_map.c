@@ -4,15 +4,15 @@
  *
  * Every entry must be well-formed and agree with the meta page, no two extents may overlap, every
  * page with a file must have one that is long enough.  Blocks are copied one after the other while
- * others go on, so what looks wrong is looked at again before it is reported: generations never
+ * others go on, so a problem is reported after a second look only: generations never
  * come back, so an entry that is the same then was there all the time.
  */
 #include "postgres.h"
 
 #include "io/segment.h"
 #include "miscadmin.h"
-#include "space/map.h"
-#include "space/space.h"
+#include "store/map.h"
+#include "store/store.h"
 #include "sql/check.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
@@ -20,7 +20,7 @@
 typedef struct MapCheck
 {
 	BlobCheck  *check;
-	BlobSpace	space;
+	BlobStore	store;
 	BlobMapMeta meta;			/* as it was when the check began, or later */
 	BlobPageNo	last_page;		/* first page of the entry that reaches furthest so far */
 	BlobMapEntry last_entry;
@@ -40,20 +40,20 @@ report(MapCheck *map_check, const char *format,...)
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
-	blob_check_report(map_check->check, RelationGetRelid(map_check->space.map), NULL, NULL, text);
+	blob_check_report(map_check->check, RelationGetRelid(map_check->store.map), NULL, NULL, text);
 }
 
-/* Whether an entry says now what it said; a fill mark may have grown. */
+/* Whether an entry says now what it said; a high-water mark may have grown. */
 static bool
 is_still_there(MapCheck *map_check, BlobPageNo first_page, const BlobMapEntry *entry)
 {
-	BlobMapEntry now = blob_map_lookup(map_check->space.map, first_page);
+	BlobMapEntry now = blob_map_lookup(map_check->store.map, first_page);
 
 	return now.generation_state == entry->generation_state &&
 		(blob_map_entry_state(entry) == BLOB_MAP_TIER || now.measure == entry->measure);
 }
 
-/* What is wrong with an entry as such, or NULL: then its pages can be computed. */
+/* The problem of an entry by itself, or NULL: then its pages can be computed. */
 static const char *
 find_malformation(BlobPageNo first_page, const BlobMapEntry *entry)
 {
@@ -64,9 +64,9 @@ find_malformation(BlobPageNo first_page, const BlobMapEntry *entry)
 		case BLOB_MAP_FREE:
 			return entry->generation_state != 0 || entry->measure != 0 ? "is not zero" : NULL;
 		case BLOB_MAP_TIER:
-			if (entry->measure >> BLOB_MAP_FILL_BITS >= BLOB_TIER_COUNT)
+			if (entry->measure >> BLOB_MAP_HIGH_WATER_BITS >= BLOB_TIER_COUNT)
 				return "has an unknown tier";
-			if (blob_map_entry_fill(entry) > blob_map_entry_pages(entry) * BLOB_PAGE_SIZE)
+			if (blob_map_entry_high_water(entry) > blob_map_entry_pages(entry) * BLOB_PAGE_SIZE)
 				return "is filled beyond its end";
 			break;
 		case BLOB_MAP_TAIL:
@@ -91,7 +91,7 @@ check_limits(MapCheck *map_check, BlobPageNo first_page, const BlobMapEntry *ent
 
 	if (end_page > meta->reserved_pages ||
 		blob_map_entry_generation(entry) >= meta->generation_limit)
-		blob_map_read_meta(map_check->space.map, meta);
+		blob_map_read_meta(map_check->store.map, meta);
 	if (end_page > meta->reserved_pages)
 		report(map_check, "the extent at page " UINT64_FORMAT " ends at page " UINT64_FORMAT
 			   ", the store at page " UINT64_FORMAT, first_page, end_page, meta->reserved_pages);
@@ -101,6 +101,10 @@ check_limits(MapCheck *map_check, BlobPageNo first_page, const BlobMapEntry *ent
 			   blob_map_entry_generation(entry), meta->generation_limit);
 }
 
+/*
+ * Check one entry: its form, the limits of the meta page, and that it begins behind the end of the
+ * entry that reaches furthest so far.  Entries come in the order of their pages.
+ */
 static void
 check_entry(MapCheck *map_check, BlobPageNo first_page, const BlobMapEntry *entry)
 {
@@ -129,10 +133,11 @@ check_entry(MapCheck *map_check, BlobPageNo first_page, const BlobMapEntry *entr
 	}
 }
 
+/* All entries of the map, block by block, each block as a copy made under its share lock. */
 static void
 check_blocks(MapCheck *map_check)
 {
-	Relation	map = map_check->space.map;
+	Relation	map = map_check->store.map;
 	BlockNumber block_count = RelationGetNumberOfBlocks(map);
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
 	PGAlignedBlock copy;
@@ -154,26 +159,27 @@ check_blocks(MapCheck *map_check)
 static bool
 is_removed(MapCheck *map_check, BlobPageNo segment_start)
 {
-	BlobMapEntry entry = blob_map_lookup(map_check->space.map, segment_start);
+	BlobMapEntry entry = blob_map_lookup(map_check->store.map, segment_start);
 
 	return blob_map_entry_state(&entry) == BLOB_MAP_ABSENT;
 }
 
+/* The file of each segment must be as long as its pages with a file need. */
 static void
 check_segments(MapCheck *map_check)
 {
-	const BlobSpaceId *space = &map_check->space.id;
+	const BlobStoreId *store = &map_check->store.id;
 
 	for (BlobPageNo page = 0; page < map_check->segments_end; page += BLOB_SEGMENT_PAGES)
 	{
 		uint64		pages = map_check->file_end[blob_segment_of(page)] - page;
-		int64		bytes = blob_segment_file_bytes(space, blob_segment_of(page));
+		int64		bytes = blob_segment_file_bytes(store, blob_segment_of(page));
 		char		path[MAXPGPATH];
 
 		CHECK_FOR_INTERRUPTS();
 		if (pages == 0 || bytes >= (int64) (pages * BLOB_PAGE_SIZE) || is_removed(map_check, page))
 			continue;
-		blob_segment_path(path, sizeof(path), space, blob_segment_of(page));
+		blob_segment_path(path, sizeof(path), store, blob_segment_of(page));
 		if (bytes < 0)
 			report(map_check, "segment file \"%s\" is missing", path);
 		else
@@ -188,8 +194,8 @@ blob_check_map(BlobCheck *check)
 	MapCheck	map_check = {.check = check};
 	uint64		segment_count;
 
-	blob_space_open(&map_check.space, AccessShareLock);
-	blob_map_read_meta(map_check.space.map, &map_check.meta);
+	blob_store_open(&map_check.store, AccessShareLock);
+	blob_map_read_meta(map_check.store.map, &map_check.meta);
 	map_check.segments_end = map_check.meta.reserved_pages;
 	segment_count = (map_check.segments_end + BLOB_SEGMENT_PAGES - 1) / BLOB_SEGMENT_PAGES;
 	map_check.file_end = palloc(sizeof(BlobPageNo) * (segment_count + 1));
@@ -198,5 +204,5 @@ blob_check_map(BlobCheck *check)
 	check_blocks(&map_check);
 	check_segments(&map_check);
 	pfree(map_check.file_end);
-	blob_space_close(&map_check.space);
+	blob_store_close(&map_check.store);
 }

@@ -12,12 +12,12 @@
 #include "catalog/pg_class.h"
 #include "sql/check.h"
 #include "sql/value.h"
-#include "store/store.h"
+#include "assign/assign.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
-/* A visitor: what is wrong with a value in a bound, in a char *. */
+/* A visitor: the problem of a value in a bound goes to a char *. */
 static void
 check_bound_value(Datum datum, void *context)
 {
@@ -52,7 +52,7 @@ find_bound_problem(void *relid)
 static char *
 find_key_problem(void *relid)
 {
-	char	   *problem = blob_store_partition_key_problem(*(Oid *) relid);
+	char	   *problem = blob_assign_partition_key_problem(*(Oid *) relid);
 
 	return problem == NULL ? NULL :
 		psprintf("the partition key could refer to stored content: %s", problem);

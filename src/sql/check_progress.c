@@ -14,7 +14,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "sql/check.h"
 #include "sql/check_progress.h"
 #include "storage/ipc.h"
@@ -53,6 +53,7 @@ blob_check_progress_shmem_request(void)
 	RequestAddinShmemSpace(shmem_bytes());
 }
 
+/* In the postmaster, under AddinShmemInitLock; again after a crash. */
 void
 blob_check_progress_shmem_init(void)
 {
@@ -135,7 +136,7 @@ blobext_check_state(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < MaxBackends; i++)
 	{

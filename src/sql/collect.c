@@ -18,7 +18,7 @@
 #include "nodes/nodeFuncs.h"
 #include "nodes/params.h"
 #include "nodes/plannodes.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "tcop/pquery.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
@@ -112,7 +112,7 @@ has_something_else(Node *node, void *context)
  * Is the plan one node, that has one call of the collector and nothing that could hold a value?
  * SELECT blobext_gc() is planned as a Result, SELECT ... FROM blobext_gc() as a FunctionScan.  All
  * that is evaluated before the call has been looked at here, all that comes after it works on its
- * result: so nobody gives this statement a value before, during or after the round.
+ * result.  So no value comes into this statement before, during or after the round.
  */
 static bool
 is_bare_call(const PlannedStmt *statement, Oid collector)
@@ -179,6 +179,10 @@ check_caller(Oid collector)
 				 errhint("Use SELECT * FROM blobext_gc().")));
 }
 
+/*
+ * blobext_gc(dry_run boolean): one round in this session; a row of counts, and the reason why the
+ * round was not completed.  Live extents are counted by a complete round only.
+ */
 Datum
 blobext_gc(PG_FUNCTION_ARGS)
 {
@@ -192,7 +196,7 @@ blobext_gc(PG_FUNCTION_ARGS)
 	Datum		values[5] = {0};
 	bool		nulls[5] = {false, false, true, true, true};
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	check_caller(fcinfo->flinfo->fn_oid);
 	if (get_call_result_type(fcinfo, NULL, &row_type) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
@@ -244,7 +248,7 @@ put_name(const char *command, const char *name, Datum *value, bool *is_null)
 		*value = CStringGetTextDatum(psprintf("%s%s", command, name));
 }
 
-/* What only keys hold: six columns. */
+/* Bytes that only keys hold: six columns. */
 static void
 put_keys(const BlobGcKeys *keys, Datum *values, bool *nulls)
 {
@@ -258,6 +262,7 @@ put_keys(const BlobGcKeys *keys, Datum *values, bool *nulls)
 	nulls[0] = nulls[3] = !keys->is_known;
 }
 
+/* One row of blobext_gc_state(), in the order of the columns that its SQL declaration has. */
 static void
 put_status(ReturnSetInfo *result, const BlobGcStatus *status)
 {
@@ -301,7 +306,7 @@ blobext_gc_state(PG_FUNCTION_ARGS)
 	BlobGcStatus *statuses;
 	int			count;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
 	count = blob_gc_status_get(&statuses);
 	for (int i = 0; i < count; i++)

@@ -11,7 +11,7 @@
 #include "blob/edit.h"
 #include "common/int.h"
 #include "fmgr.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "sql/value.h"
 
 PG_FUNCTION_INFO_V1(blob_append);
@@ -46,7 +46,7 @@ require_sum(int64 a, int64 b)
 static BlobValue
 get_value(Datum datum)
 {
-	blob_space_require_preload();
+	blob_store_require_preload();
 	return blob_sql_unpack(datum);
 }
 
@@ -118,7 +118,7 @@ blob_insert(PG_FUNCTION_ARGS)
 									   VARSIZE_ANY_EXHDR(data)));
 }
 
-/* blob_delete(blobstate, offset, length): what is behind the end does not count. */
+/* blob_delete(blobstate, offset, length): bytes behind the end do not count. */
 Datum
 blob_delete(PG_FUNCTION_ARGS)
 {

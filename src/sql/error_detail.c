@@ -6,9 +6,9 @@
  * it is: 200 MB of message for 100 MB of key, and for a value that has no text form another error
  * in place of SQLSTATE 23505.  Failing rows are printed likewise, only to be cut after 64 bytes.
  *
- * An output function is not told what for it is called.  But its callers can be seen on the stack:
- * all of these messages are made with OidOutputFunctionCall(), called at a known distance from
- * functions that the server exports.  (It does not export those that report foreign keys on
+ * PostgreSQL does not tell an output function the purpose of a call.  But the callers are on the
+ * stack:  all of these messages are made with OidOutputFunctionCall(), called at a known distance
+ * from functions that the server exports.  (It does not export those that report foreign keys on
  * INSERT, UPDATE and DELETE: there the value is printed in full.)  Other uses of
  * OidOutputFunctionCall() (JSON, PL/pgSQL, logical decoding) do not have these callers at that
  * distance: where one of them runs on behalf of such a function, the executor's frames are in
@@ -55,6 +55,10 @@ typedef struct StackWalk
 	bool		found;
 } StackWalk;
 
+/*
+ * Called for each frame, from the innermost on: first the output function's frame is looked for,
+ * then a reporting function at its known distance from there.
+ */
 static _Unwind_Reason_Code
 look_at_frame(struct _Unwind_Context *context, void *argument)
 {

@@ -10,8 +10,8 @@
 #include "funcapi.h"
 #include "io/segment.h"
 #include "miscadmin.h"
-#include "space/map.h"
-#include "space/space.h"
+#include "store/map.h"
+#include "store/store.h"
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
@@ -23,7 +23,7 @@ PG_FUNCTION_INFO_V1(blobext_files);
 typedef struct Listing
 {
 	ReturnSetInfo *result;
-	BlobSpace	space;
+	BlobStore	store;
 	BlobPageNo	segment_start;	/* of the segment that comes next */
 	BlobPageNo	reserved_pages;
 } Listing;
@@ -43,8 +43,8 @@ put_segment(Listing *listing, BlobPageNo end_page)
 	listing->segment_start += BLOB_SEGMENT_PAGES;
 	if (pages == 0)
 		return;
-	blob_segment_path(path, sizeof(path), &listing->space.id, segment_no);
-	file_bytes = blob_segment_file_bytes(&listing->space.id, segment_no);
+	blob_segment_path(path, sizeof(path), &listing->store.id, segment_no);
+	file_bytes = blob_segment_file_bytes(&listing->store.id, segment_no);
 	values[0] = Int32GetDatum((int32) segment_no);
 	values[1] = CStringGetTextDatum(path);
 	values[2] = Int64GetDatum((int64) (pages * BLOB_PAGE_SIZE));
@@ -82,13 +82,13 @@ blobext_files(PG_FUNCTION_ARGS)
 
 	InitMaterializedSRF(fcinfo, 0);
 	listing->result = (ReturnSetInfo *) fcinfo->resultinfo;
-	blob_space_open(&listing->space, AccessShareLock);
-	blob_map_read_meta(listing->space.map, &meta);
+	blob_store_open(&listing->store, AccessShareLock);
+	blob_map_read_meta(listing->store.map, &meta);
 	listing->reserved_pages = meta.reserved_pages;
-	blob_map_visit_all(listing->space.map, see_entry, listing);
+	blob_map_visit_all(listing->store.map, see_entry, listing);
 	put_segments_before(listing, listing->reserved_pages);
 	if (listing->segment_start < listing->reserved_pages)
 		put_segment(listing, listing->reserved_pages);
-	blob_space_close(&listing->space);
+	blob_store_close(&listing->store);
 	return (Datum) 0;
 }

@@ -11,10 +11,10 @@
 #include <limits.h>
 
 #include "blob/blob.h"
-#include "blob/gather.h"
+#include "blob/builder.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "sql/value.h"
 #include "storage/large_object.h"
 #include "utils/fmgrprotos.h"
@@ -30,11 +30,11 @@ Datum
 blob_from_lo(PG_FUNCTION_ARGS)
 {
 	Datum		object = PG_GETARG_DATUM(0);
-	BlobGather *gather;
+	BlobBuilder *builder;
 	bool		has_more = true;
 
-	blob_space_require_preload();
-	gather = blob_gather_begin(0);
+	blob_store_require_preload();
+	builder = blob_builder_begin(0);
 	for (int64 offset = 0; has_more; offset += PIECE_BYTES)
 	{
 		bytea	   *piece = DatumGetByteaPP(DirectFunctionCall3(be_lo_get_fragment, object,
@@ -44,10 +44,10 @@ blob_from_lo(PG_FUNCTION_ARGS)
 		CHECK_FOR_INTERRUPTS();
 		has_more = VARSIZE_ANY_EXHDR(piece) == PIECE_BYTES && offset + PIECE_BYTES <
 			MAX_LARGE_OBJECT_SIZE;
-		blob_gather_add(gather, VARDATA_ANY(piece), VARSIZE_ANY_EXHDR(piece));
+		blob_builder_add(builder, VARDATA_ANY(piece), VARSIZE_ANY_EXHDR(piece));
 		pfree(piece);
 	}
-	PG_RETURN_POINTER(blob_gather_finish(gather));
+	PG_RETURN_POINTER(blob_builder_finish(builder));
 }
 
 /* blob_to_lo(blobstate): a new large object, which belongs to the current user. */

@@ -2,11 +2,10 @@
  * sql/server_file.c
  *	  Values from and to files of the server.
  *
- * Who may call these functions is a matter of privileges: pg_read_server_files and
- * pg_write_server_files have them, as for COPY.  Paths and errors are COPY's, too, with one
- * difference: blob_export() writes to a temporary file beside the wanted one and renames it at the
- * end, so that nobody ever sees a part of a value under the wanted name, and a symbolic link there
- * is replaced, not followed.
+ * Roles pg_read_server_files and pg_write_server_files have the privilege to call these functions,
+ * as for COPY.  Paths and errors are COPY's, too, with one difference: blob_export() writes to a
+ * temporary file beside the wanted one and renames it at the end, so that no process ever sees a
+ * part of a value under the wanted name, and a symbolic link there is replaced, not followed.
  */
 #include "postgres.h"
 
@@ -15,11 +14,11 @@
 #include <unistd.h>
 
 #include "blob/blob.h"
-#include "blob/gather.h"
+#include "blob/builder.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "sql/value.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
@@ -29,7 +28,7 @@
 PG_FUNCTION_INFO_V1(blob_import);
 PG_FUNCTION_INFO_V1(blob_export);
 
-/* What is read or written at a time, and how far files are read ahead. */
+/* Bytes that are read or written at a time, and how far files are read ahead. */
 #define STEP_BYTES (4 * 1024 * 1024)
 
 /* So much of a file that is written may wait for the device: fsync must not take long. */
@@ -40,7 +39,7 @@ PG_FUNCTION_INFO_V1(blob_export);
 /* The file that blob_export() is writing, to be removed if the process exits meanwhile. */
 static char temporary_path[MAXPGPATH];
 
-/* Pipes would wait for somebody, devices may have no end. */
+/* A pipe would wait for its other end, a device may have no end. */
 static void
 report_not_regular(const char *path)
 {
@@ -86,7 +85,7 @@ open_to_read(const char *path, uint64 *size_bytes)
 	return fd;
 }
 
-/* Fill the buffer, or read what is left of the file. */
+/* Fill the buffer, or read to the end of the file. */
 static size_t
 read_step(int fd, const char *path, char *buffer)
 {
@@ -121,20 +120,20 @@ blob_import(PG_FUNCTION_ARGS)
 	size_t		step_bytes;
 	int			fd;
 	char	   *buffer;
-	BlobGather *gather;
+	BlobBuilder *builder;
 	struct varlena *datum;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	fd = open_to_read(path, &size_bytes);
 	(void) posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-	gather = blob_gather_begin(size_bytes);
+	builder = blob_builder_begin(size_bytes);
 	buffer = palloc(STEP_BYTES);
 	do
 	{
 		/* The kernel reads the next step while this one is hashed and written. */
 		(void) posix_fadvise(fd, (off_t) (offset + STEP_BYTES), STEP_BYTES, POSIX_FADV_WILLNEED);
 		step_bytes = read_step(fd, path, buffer);
-		blob_gather_add(gather, buffer, step_bytes);
+		blob_builder_add(builder, buffer, step_bytes);
 		offset += step_bytes;
 	} while (step_bytes == STEP_BYTES);
 	pfree(buffer);
@@ -143,7 +142,7 @@ blob_import(PG_FUNCTION_ARGS)
 				(errcode_for_file_access(),
 				 errmsg("could not close file \"%s\": %m", path)));
 
-	datum = blob_gather_finish(gather);
+	datum = blob_builder_finish(builder);
 	PG_RETURN_POINTER(datum);
 }
 
@@ -163,7 +162,7 @@ report_cannot_write(const char *path)
 					 "blob_read() or blob_chunks().") : 0));
 }
 
-/* What has the wanted name may be a file or a symbolic link, which is replaced; or nothing. */
+/* The wanted name may be that of a file or a symbolic link, which is replaced, or not exist. */
 static void
 check_target(const char *path)
 {
@@ -201,7 +200,7 @@ remove_temporary_file(int code, Datum argument)
 }
 
 /*
- * Create a file of a name that nobody can guess in the directory of path.  O_EXCL: it is new, and
+ * Create a file of a name that cannot be guessed in the directory of path.  O_EXCL: it is new, and
  * no symbolic link is followed.  The mode is that of COPY's files.
  */
 static int
@@ -244,6 +243,7 @@ create_temporary_file(const char *path)
 	return fd;
 }
 
+/* Write all of it, over short writes; a write of no bytes without an errno is a full disk. */
 static void
 write_step(int fd, const char *data, size_t length_bytes)
 {
@@ -270,7 +270,7 @@ write_step(int fd, const char *data, size_t length_bytes)
 }
 
 /*
- * Have the device write what the last step brought, and wait for what came long before: so that
+ * Have the device write the last step, and wait for steps long before it: so that
  * the fsync at the end, which cannot be interrupted, is short.  That one reports errors.
  */
 static void
@@ -343,7 +343,7 @@ blob_export(PG_FUNCTION_ARGS)
 	char	   *path = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	int			fd;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	value = blob_sql_unpack(PG_GETARG_DATUM(0));
 	check_target(path);
 	fd = create_temporary_file(path);

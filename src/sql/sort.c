@@ -3,15 +3,15 @@
  *	  Sort support of blobstate_ops: abbreviated keys.
  *
  * The first eight bytes of the content, as an unsigned integer that compares like them, short
- * content filled up with zeros.  Values that this cannot tell apart are compared in full, which for
- * descriptors mostly means their prefixes.  If most values begin alike, abbreviation is given up;
- * two hyperloglog counters, of abbreviated keys and of what is known of the values without reading
- * (content of inline values, digests of others), say whether that is so.
+ * content filled up with zeros.  Values with equal abbreviated keys are compared in full, which for
+ * descriptors mostly means their prefixes.  If most values begin alike, abbreviation is given up.
+ * Two hyperloglog counters tell: one of abbreviated keys, one of the values as far as they are
+ * known without reading (content of inline values, digests of others).
  */
 #include "postgres.h"
 
 #include "blob/compare.h"
-#include "blob/durability.h"
+#include "extents/durability.h"
 #include "common/hashfn.h"
 #include "fmgr.h"
 #include "lib/hyperloglog.h"
@@ -60,7 +60,7 @@ compare_values(Datum x, Datum y, SortSupport ssup)
 	return order;
 }
 
-/* What distinguishes a value, as far as it can be had at once. */
+/* A hash of the value as far as it is known without reading: digest, or content and size. */
 static uint32
 hash_value(const BlobKey *key)
 {
@@ -71,6 +71,7 @@ hash_value(const BlobKey *key)
 		murmurhash32((uint32) key->size_bytes);
 }
 
+/* The abbreviated key; counts it, and the value, for should_abort(). */
 static Datum
 abbreviate(Datum original, SortSupport ssup)
 {

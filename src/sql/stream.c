@@ -8,9 +8,9 @@
  */
 #include "postgres.h"
 
-#include "blob/gather.h"
+#include "blob/builder.h"
 #include "fmgr.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "sql/value.h"
 #include "utils/memutils.h"
 
@@ -39,29 +39,29 @@ blob_chunk_count(PG_FUNCTION_ARGS)
  * The state of an aggregate, or NULL as long as there was no input.  It is memory of the
  * aggregate's context: when a group ends, or a query fails, it goes with it.
  */
-static BlobGather *
+static BlobBuilder *
 get_state(FunctionCallInfo fcinfo, bool is_needed)
 {
 	MemoryContext aggregate_context;
 	MemoryContext old;
-	BlobGather *state;
+	BlobBuilder *state;
 
 	if (!AggCheckCallContext(fcinfo, &aggregate_context))
 		elog(ERROR, "blob_agg called in non-aggregate context");
 	if (!PG_ARGISNULL(0))
-		return (BlobGather *) PG_GETARG_POINTER(0);
+		return (BlobBuilder *) PG_GETARG_POINTER(0);
 	if (!is_needed)
 		return NULL;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	old = MemoryContextSwitchTo(aggregate_context);
-	state = blob_gather_begin(0);
+	state = blob_builder_begin(0);
 	MemoryContextSwitchTo(old);
 	return state;
 }
 
 static Datum
-return_state(FunctionCallInfo fcinfo, BlobGather *state)
+return_state(FunctionCallInfo fcinfo, BlobBuilder *state)
 {
 	if (state == NULL)
 		PG_RETURN_NULL();
@@ -71,13 +71,13 @@ return_state(FunctionCallInfo fcinfo, BlobGather *state)
 Datum
 blob_agg_bytea_transfn(PG_FUNCTION_ARGS)
 {
-	BlobGather *state = get_state(fcinfo, !PG_ARGISNULL(1));
+	BlobBuilder *state = get_state(fcinfo, !PG_ARGISNULL(1));
 
 	if (!PG_ARGISNULL(1))
 	{
 		bytea	   *piece = PG_GETARG_BYTEA_PP(1);
 
-		blob_gather_add(state, VARDATA_ANY(piece), VARSIZE_ANY_EXHDR(piece));
+		blob_builder_add(state, VARDATA_ANY(piece), VARSIZE_ANY_EXHDR(piece));
 	}
 	return return_state(fcinfo, state);
 }
@@ -85,13 +85,13 @@ blob_agg_bytea_transfn(PG_FUNCTION_ARGS)
 Datum
 blob_agg_blobstate_transfn(PG_FUNCTION_ARGS)
 {
-	BlobGather *state = get_state(fcinfo, !PG_ARGISNULL(1));
+	BlobBuilder *state = get_state(fcinfo, !PG_ARGISNULL(1));
 
 	if (!PG_ARGISNULL(1))
 	{
 		BlobValue	piece = blob_sql_unpack(PG_GETARG_DATUM(1));
 
-		blob_gather_add_value(state, &piece);
+		blob_builder_add_value(state, &piece);
 	}
 	return return_state(fcinfo, state);
 }
@@ -100,9 +100,9 @@ blob_agg_blobstate_transfn(PG_FUNCTION_ARGS)
 Datum
 blob_agg_finalfn(PG_FUNCTION_ARGS)
 {
-	BlobGather *state = get_state(fcinfo, false);
+	BlobBuilder *state = get_state(fcinfo, false);
 
 	if (state == NULL)
 		PG_RETURN_NULL();
-	PG_RETURN_POINTER(blob_gather_finish(state));
+	PG_RETURN_POINTER(blob_builder_finish(state));
 }

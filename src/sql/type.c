@@ -13,8 +13,8 @@
 #include "libpq/pqformat.h"
 #include "sql/error_detail.h"
 #include "sql/value.h"
-#include "space/space.h"
 #include "store/store.h"
+#include "assign/assign.h"
 #include "utils/builtins.h"
 #include "utils/bytea.h"
 #include "utils/memutils.h"
@@ -25,6 +25,7 @@ PG_FUNCTION_INFO_V1(blobstate_recv);
 PG_FUNCTION_INFO_V1(blobstate_send);
 PG_FUNCTION_INFO_V1(blobstate_typmod_in);
 PG_FUNCTION_INFO_V1(blobstate_typmod_out);
+PG_FUNCTION_INFO_V1(blobstate_assign);
 PG_FUNCTION_INFO_V1(blobstate_coerce);
 PG_FUNCTION_INFO_V1(blobstate_from_bytea);
 PG_FUNCTION_INFO_V1(blobstate_to_bytea);
@@ -64,10 +65,10 @@ blobstate_in(PG_FUNCTION_ARGS)
 {
 	bytea	   *content;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	content = DatumGetByteaPP(DirectFunctionCall1(byteain, PG_GETARG_DATUM(0)));
 	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
-						   blob_store_input_may_externalize());
+						   blob_assign_input_may_externalize());
 }
 
 Datum
@@ -76,9 +77,9 @@ blobstate_recv(PG_FUNCTION_ARGS)
 	StringInfo	message = (StringInfo) PG_GETARG_POINTER(0);
 	int			length = message->len - message->cursor;
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	return blob_from_bytes(pq_getmsgbytes(message, length), length,
-						   blob_store_input_may_externalize());
+						   blob_assign_input_may_externalize());
 }
 
 /* Where the text form is too long for PostgreSQL, name the way that works. */
@@ -104,7 +105,7 @@ blobstate_out(PG_FUNCTION_ARGS)
 		PG_RETURN_CSTRING(blob_error_detail_text(&value));
 	check_text_size(value.size_bytes);
 	return DirectFunctionCall1(byteaout, PointerGetDatum(blob_sql_read(&value, 0,
-																		value.size_bytes)));
+																	   value.size_bytes)));
 }
 
 Datum
@@ -115,7 +116,7 @@ blobstate_send(PG_FUNCTION_ARGS)
 	PG_RETURN_BYTEA_P(blob_sql_read(&value, 0, value.size_bytes));
 }
 
-/* Users cannot give a modifier; the hidden one is set by store/utility.c. */
+/* Users cannot give a modifier; the hidden one is set by assign/columns.c. */
 Datum
 blobstate_typmod_in(PG_FUNCTION_ARGS)
 {
@@ -131,33 +132,43 @@ blobstate_typmod_out(PG_FUNCTION_ARGS)
 	PG_RETURN_CSTRING(pstrdup(""));
 }
 
+/* Store a value that is assigned to a column, unless it may end up in a catalog or a plan. */
+static Datum
+store_assigned(Datum blobstate)
+{
+	return blob_assign_suppressed() ? blobstate : blob_externalize(blobstate);
+}
+
 /* blobstate(blobstate, integer, boolean): runs wherever a value is assigned to a column. */
+Datum
+blobstate_assign(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0)));
+}
+
+/* The same by the name that version 0.1.0 of the SQL objects has for it. */
 Datum
 blobstate_coerce(PG_FUNCTION_ARGS)
 {
-	if (blob_store_suppressed())
-		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
-	return blob_externalize(PG_GETARG_DATUM(0));
+	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0)));
 }
 
-/* blob_store(blobstate): put on the targets of INSERT, UPDATE and MERGE by store/planner.c. */
+/* blob_store(blobstate): put on the targets of INSERT, UPDATE and MERGE by assign/planner.c. */
 Datum
 blob_store(PG_FUNCTION_ARGS)
 {
-	if (blob_store_suppressed())
-		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
-	return blob_externalize(PG_GETARG_DATUM(0));
+	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0)));
 }
 
-/* blob_store(bytea): the same for content, see store/support.c. */
+/* blob_store(bytea): the same for content, see assign/support.c. */
 Datum
 blob_store_bytea(PG_FUNCTION_ARGS)
 {
 	bytea	   *content = PG_GETARG_BYTEA_PP(0);
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
-						   !blob_store_suppressed());
+						   !blob_assign_suppressed());
 }
 
 Datum
@@ -165,7 +176,7 @@ blobstate_from_bytea(PG_FUNCTION_ARGS)
 {
 	bytea	   *content = PG_GETARG_BYTEA_PP(0);
 
-	blob_space_require_preload();
+	blob_store_require_preload();
 	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), false);
 }
 

@@ -1,90 +1,590 @@
 /*
  * store/store.c
- *	  What the mechanisms of this folder share: installation, and when not to store at all.
+ *	  Allocation of extents in shared memory, see store/store.h and the README of this folder.
+ *
+ * One BlobStoreShared per store.  Its lock is held for memory operations only.  Its growth lock
+ * serialises what does I/O: loading the free space from the map, reserving more of the disk,
+ * reserving generations; backends that find space never touch it.
+ * Lock order: growth lock, then (map buffer locks or lock); never I/O under lock.
  */
 #include "postgres.h"
 
-#include "access/transam.h"
+#include "access/relation.h"
+#include "access/table.h"
 #include "access/xact.h"
-#include "miscadmin.h"
-#include "utils/lsyscache.h"
-
 #include "core/catalog.h"
-#include "store/store.h"
+#include "core/compat.h"
+#include "core/settings.h"
+#include "miscadmin.h"
+#include "store/store_internal.h"
+#include "storage/ipc.h"
+#include "storage/lmgr.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
 
-/* Inside the planner: what a function returns may become a constant of a cached plan. */
-static bool is_planning = false;
+#define TRANCHE_NAME "blobext_space"
 
-/* Inside DDL that evaluates partition bounds and keeps the results in pg_class. */
-static bool is_bounding = false;
+/* Memory of the free runs that is there from the start; more comes from DSM segments. */
+#define DSA_INITIAL_BYTES (256 * 1024)
 
-void
-blob_store_install_hooks(void)
+/*
+ * A blob may be divided into pieces, of so many pages on average, where this part of the store is
+ * free, and into single extents where the other one is.
+ */
+#define PIECE_PAGES 32			/* 128 KiB */
+#define MAX_PIECES 32
+#define PIECES_PART 32
+#define SCATTER_PART 8
+
+/* How often the allocation hook is called. */
+#define HOOK_PAGES UINT64CONST(4096)	/* 16 MiB */
+
+/* How long a reader that holds a buffer lock waits for the lock on the map, see lock_map(). */
+#define MAP_LOCK_TIMEOUT_MS 10000
+#define MAP_LOCK_POLL_MS 10
+
+typedef struct StoreControl
 {
-	blob_store_install_planner_hook();
-	blob_store_install_utility_hook();
-	blob_store_install_executor_hook();
-	blob_store_install_analyze_hook();
-	blob_store_install_target_hooks();
-	blob_store_install_object_access_hook();
+	LWLock	   *table_lock;		/* protects the hash table; entries never move */
+	char		dsa_place[FLEXIBLE_ARRAY_MEMBER];
+} StoreControl;
+
+static StoreControl *control;
+static HTAB *store_table;
+dsa_area   *blob_store_area;
+BlobStoreAllocationHook blob_store_allocation_hook;
+
+static Size
+control_bytes(void)
+{
+	return add_size(offsetof(StoreControl, dsa_place), DSA_INITIAL_BYTES);
 }
 
 void
-blob_store_run_query(ExecutorRun_hook_type previous, QueryDesc *query_desc,
-					 ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER)
+blob_store_shmem_request(void)
 {
-	if (previous)
-		previous(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
-	else
-		standard_ExecutorRun(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
+	RequestAddinShmemSpace(control_bytes());
+	RequestAddinShmemSpace(hash_estimate_size(blob_max_databases, sizeof(BlobStoreShared)));
+	RequestNamedLWLockTranche(TRANCHE_NAME, 1);
+}
+
+/* Called with AddinShmemInitLock held. */
+void
+blob_store_shmem_init(void)
+{
+	bool		found;
+	HASHCTL		info = {
+		.keysize = sizeof(BlobStoreId),
+		.entrysize = sizeof(BlobStoreShared)
+	};
+
+	control = ShmemInitStruct("blobext stores", control_bytes(), &found);
+	if (!found)
+	{
+		dsa_area   *created;
+
+		control->table_lock = &GetNamedLWLockTranche(TRANCHE_NAME)->lock;
+		created = dsa_create_in_place(control->dsa_place, DSA_INITIAL_BYTES,
+									  control->table_lock->tranche, NULL);
+		dsa_pin(created);
+		dsa_detach(created);
+	}
+	store_table = ShmemInitHash("blobext store table", blob_max_databases, blob_max_databases,
+								&info, HASH_ELEM | HASH_BLOBS);
 }
 
 bool
-blob_store_suppressed(void)
+blob_store_is_preloaded(void)
 {
-	return is_planning || is_bounding;
+	return control != NULL;
 }
 
-bool
-blob_store_set_planning(bool planning)
+void
+blob_store_require_preload(void)
 {
-	bool		previous = is_planning;
-
-	is_planning = planning;
-	return previous;
+	if (!blob_store_is_preloaded())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("blobext must be loaded via shared_preload_libraries"),
+				 errhint("Add blobext to shared_preload_libraries and restart the server.")));
 }
 
-bool
-blob_store_set_bounding(bool bounding)
+static void
+attach_area(void)
 {
-	bool		previous = is_bounding;
+	MemoryContext old_context;
 
-	is_bounding = bounding;
-	return previous;
+	if (blob_store_area != NULL)
+		return;
+	old_context = MemoryContextSwitchTo(TopMemoryContext);
+	blob_store_area = dsa_attach_in_place(control->dsa_place, NULL);
+	dsa_pin_mapping(blob_store_area);
+	MemoryContextSwitchTo(old_context);
+}
+
+/* The shared part of a store, or NULL; the caller holds table_lock. */
+static BlobStoreShared *
+find_shared(const BlobStoreId *id)
+{
+	BlobStoreId key;
+
+	memset(&key, 0, sizeof(key));	/* padding is part of the hash key */
+	key.dboid = id->dboid;
+	key.incarnation = id->incarnation;
+	return hash_search(store_table, &key, HASH_FIND, NULL);
+}
+
+BlobStoreShared *
+blob_store_shared(const BlobStoreId *id)
+{
+	BlobStoreShared *shared;
+	BlobStoreId key;
+	bool		found;
+
+	attach_area();
+	memset(&key, 0, sizeof(key));	/* padding is part of the hash key */
+	key.dboid = id->dboid;
+	key.incarnation = id->incarnation;
+
+	LWLockAcquire(control->table_lock, LW_SHARED);
+	shared = find_shared(id);
+	LWLockRelease(control->table_lock);
+	if (shared != NULL)
+		return shared;
+
+	LWLockAcquire(control->table_lock, LW_EXCLUSIVE);
+	shared = hash_search(store_table, &key, HASH_ENTER_NULL, &found);
+	if (shared == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many databases hold an extent store"),
+				 errhint("Increase blobext.max_databases and restart the server.")));
+	if (!found)
+	{
+		LWLockInitialize(&shared->lock, control->table_lock->tranche);
+		LWLockInitialize(&shared->growth_lock, control->table_lock->tranche);
+		shared->loaded = false;
+		blob_free_runs_init(&shared->free_runs);
+		blob_pending_init(&shared->pending);
+		blob_free_runs_init(&shared->absent);
+		blob_pending_init(&shared->absent_pending);
+		shared->checkpoint_request = 0;
+		shared->checkpoint_awaited = false;
+		shared->checkpoint_pause_ms = 0;
+		shared->reserved_pages = 0;
+		shared->next_generation = shared->generation_limit = 0;
+		shared->allocated_pages = 0;
+	}
+	LWLockRelease(control->table_lock);
+	return shared;
 }
 
 /*
- * Hooks run in every kind of process: also in those that are connected to no database, and for
- * the ROLLBACK of a failed transaction, where no catalog can be read.
+ * A map that this transaction has moved goes back to its old file if the transaction fails, and
+ * with it what was allocated since, while shared memory would not.
  */
-Oid
-blob_store_type(void)
+static void
+check_not_moved(Relation map)
 {
-	if (!OidIsValid(MyDatabaseId) || !IsTransactionState())
-		return InvalidOid;
-	return blob_catalog_type();
+	if (map->rd_firstRelfilelocatorSubid != InvalidSubTransactionId)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot store in extents in the transaction that moved the extent map"),
+				 errhint("Commit the transaction first.")));
 }
 
 /*
- * Built-in types are told by their OID alone, so that a statement over many columns costs no
- * catalog lookups.
+ * Comparisons read while their caller holds a buffer lock.  Whoever has the map locked (ALTER
+ * TABLE, VACUUM FULL) may be waiting for that buffer: nobody would notice the deadlock, and no
+ * interrupt could end it.  So wait for a limited time there.
  */
-bool
-blob_store_is_blob_type(Oid type_oid, Oid blob_type)
+static void
+lock_map(Oid map, LOCKMODE lock_mode)
 {
-	if (type_oid == blob_type)
-		return true;
-	if (type_oid < FirstNormalObjectId)
+	long		waited_ms = 0;
+
+	if (InterruptHoldoffCount == 0)
+	{
+		LockRelationOid(map, lock_mode);
+		return;
+	}
+	while (!ConditionalLockRelationOid(map, lock_mode))
+	{
+		if (waited_ms >= MAP_LOCK_TIMEOUT_MS)
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("could not lock the extent map to read content"),
+					 errdetail("Another transaction alters the extent map or vacuums it in full."),
+					 errhint("Try again when it has ended.")));
+		pg_usleep(MAP_LOCK_POLL_MS * 1000L);
+		waited_ms += MAP_LOCK_POLL_MS;
+	}
+}
+
+void
+blob_store_open(BlobStore *store, LOCKMODE lock_mode)
+{
+	Oid			map;
+
+	blob_store_require_preload();
+	map = blob_catalog_map_relation();
+	lock_map(map, lock_mode);
+	store->map = table_open(map, NoLock);
+	store->lock_mode = lock_mode;
+	if (lock_mode >= RowExclusiveLock)
+		check_not_moved(store->map);
+	store->id = blob_map_store_id(store->map);
+}
+
+bool
+blob_store_try_open(BlobStore *store, LOCKMODE lock_mode, bool *exists)
+{
+	Oid			map = blob_catalog_map_relation_if_any();
+
+	*exists = OidIsValid(map);
+	if (!*exists || !ConditionalLockRelationOid(map, lock_mode))
 		return false;
-	return getBaseType(type_oid) == blob_type;
+	store->map = try_relation_open(map, NoLock);
+	if (store->map == NULL)
+	{
+		UnlockRelationOid(map, lock_mode);
+		*exists = false;
+		return false;
+	}
+	store->lock_mode = lock_mode;
+	if (store->map->rd_firstRelfilelocatorSubid != InvalidSubTransactionId)
+	{
+		blob_store_close(store);
+		return false;
+	}
+	store->id = blob_map_store_id(store->map);
+	return true;
+}
+
+void
+blob_store_close(BlobStore *store)
+{
+	table_close(store->map, store->lock_mode);
+	store->map = NULL;
+}
+
+/* Give the pages of extents back after a failed allocation. Never called for logged ones. */
+static void
+give_back(BlobStoreShared *shared, const BlobExtent *extents, int extent_count)
+{
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < extent_count; i++)
+		blob_free_runs_give(blob_store_area, &shared->free_runs, extents[i].first_page,
+							extents[i].pages);
+	LWLockRelease(&shared->lock);
+}
+
+/* Sizes of the plan's extents; returns their number. */
+static int
+lay_out(const BlobTierPlan *plan, BlobExtent *extents)
+{
+	int			count = plan->extent_count;
+
+	for (int i = 0; i < count; i++)
+	{
+		extents[i].pages = blob_tier_pages(plan->first_extent_no + i);
+		extents[i].is_tail = false;
+	}
+	if (plan->tail_pages > 0)
+	{
+		extents[count].pages = plan->tail_pages;
+		extents[count].is_tail = true;
+		count++;
+	}
+	return count;
+}
+
+/* Take all extents as one run. */
+static bool
+take_side_by_side(BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
+{
+	BlobPageNo	page;
+
+	if (!blob_free_runs_take(blob_store_area, &shared->free_runs, total_pages, &page))
+		return false;
+	for (int i = 0; i < count; i++)
+	{
+		extents[i].first_page = page;
+		page += extents[i].pages;
+	}
+	return true;
+}
+
+/*
+ * Give the first extents of a list back; that needs memory, and if there is none, the pages are
+ * lost until the next start.
+ */
+static void
+untake(BlobStoreShared *shared, const BlobExtent *extents, int count)
+{
+	for (int i = 0; i < count; i++)
+		blob_free_runs_give(blob_store_area, &shared->free_runs, extents[i].first_page,
+							extents[i].pages);
+}
+
+/*
+ * Take the extents in a few runs of neighbours, as many in each as fit into the longest run that is
+ * free.
+ */
+static bool
+take_in_pieces(BlobStoreShared *shared, BlobExtent *extents, int count, uint64 max_pieces)
+{
+	int			taken = 0;
+
+	for (uint64 pieces = 0; taken < count; pieces++)
+	{
+		uint64		longest = blob_free_runs_longest(blob_store_area, &shared->free_runs);
+		uint64		pages = 0;
+		int			fitting = 0;
+
+		while (taken + fitting < count && pages + extents[taken + fitting].pages <= longest)
+			pages += extents[taken + fitting++].pages;
+		if (fitting == 0 || pieces == max_pieces ||
+			!take_side_by_side(shared, pages, extents + taken, fitting))
+		{
+			untake(shared, extents, taken);
+			return false;
+		}
+		taken += fitting;
+	}
+	return true;
+}
+
+/*
+ * Take the extents one by one, the largest (last) first: as many pieces as there are extents, but
+ * none longer than it must be.
+ */
+static bool
+take_one_by_one(BlobStoreShared *shared, BlobExtent *extents, int count)
+{
+	for (int i = count - 1; i >= 0; i--)
+	{
+		if (blob_free_runs_take(blob_store_area, &shared->free_runs, extents[i].pages,
+								&extents[i].first_page))
+			continue;
+		untake(shared, extents + i + 1, count - i - 1);
+		return false;
+	}
+	return true;
+}
+
+/*
+ * Where no run is long enough, but so large a part of the store is free that growing it would waste
+ * the disk.  Long pieces cost next to nothing when they are read, so they are made sooner.
+ */
+static bool
+take_scattered(BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
+{
+	uint64		free_pages = shared->free_runs.page_count;
+	uint64		store_pages = shared->reserved_pages - shared->absent.page_count -
+		blob_pending_pages(&shared->absent_pending);
+	uint64		max_pieces = Min(1 + total_pages / PIECE_PAGES, MAX_PIECES);
+
+	if (free_pages < total_pages)
+		return false;
+	if (free_pages >= store_pages / PIECES_PART &&
+		take_in_pieces(shared, extents, count, max_pieces))
+		return true;
+	return free_pages >= store_pages / SCATTER_PART && take_one_by_one(shared, extents, count);
+}
+
+static void
+draw_generations(BlobStoreShared *shared, BlobExtent *extents, int count)
+{
+	for (int i = 0; i < count; i++)
+		extents[i].generation = shared->next_generation++;
+}
+
+/*
+ * Take pages and generations in memory, growing the store as needed.  Returns the sum of all that
+ * were taken so far.
+ */
+static uint64
+take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
+{
+	bool		may_wait = true;
+
+	for (;;)
+	{
+		bool		generations_left;
+		bool		taken = false;
+		uint64		allocated_pages = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+		generations_left = shared->next_generation + count <= shared->generation_limit;
+		if (shared->loaded && generations_left)
+		{
+			taken = take_side_by_side(shared, total_pages, extents, count) ||
+				take_scattered(shared, total_pages, extents, count);
+			if (taken)
+			{
+				draw_generations(shared, extents, count);
+				allocated_pages = shared->allocated_pages += total_pages;
+			}
+		}
+		LWLockRelease(&shared->lock);
+
+		if (taken)
+			return allocated_pages;
+		if (!shared->loaded)
+			blob_store_load(store, shared);
+		else if (!generations_left)
+			blob_store_reserve_generations(store, shared, count);
+		else if (!blob_store_mature(shared))
+			blob_store_grow(store, shared, total_pages, &may_wait);
+	}
+}
+
+/*
+ * Log and map what was taken in memory; on failure give back what is not in the map.  The draft has
+ * it before, so that no error finds extents in the map that it does not have.
+ */
+static void
+record_allocation(BlobStore *store, BlobStoreShared *shared, BlobDraft *draft,
+				  const BlobExtent *extents, int count, int first_extent_no, uint64 size_bytes)
+{
+	int			logged_count = 0;	/* changed through its address only: survives longjmp */
+
+	PG_TRY();
+	{
+		if (draft != NULL)
+			blob_draft_enter(draft, &store->id, extents, count);
+		blob_map_allocate(store->map, &store->id, extents, count, first_extent_no, size_bytes,
+						  &logged_count);
+	}
+	PG_CATCH();
+	{
+		give_back(shared, extents + logged_count, count - logged_count);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+}
+
+/* Another so many pages have been allocated; allocated_pages is the sum. */
+static void
+at_allocation(BlobStore *store, BlobStoreShared *shared, uint64 pages, uint64 allocated_pages)
+{
+	if (allocated_pages / HOOK_PAGES == (allocated_pages - pages) / HOOK_PAGES)
+		return;
+	(void) blob_store_mature(shared);
+	if (blob_store_allocation_hook != NULL)
+		blob_store_allocation_hook(&store->id, allocated_pages);
+}
+
+int
+blob_store_allocate(BlobStore *store, const BlobTierPlan *plan, uint64 size_bytes,
+					BlobDraft *draft, BlobExtent *extents)
+{
+	BlobStoreShared *shared = blob_store_shared(&store->id);
+	int			count = lay_out(plan, extents);
+	uint64		allocated_pages;
+
+	Assert(!RecoveryInProgress());	/* replay changes the map behind our back */
+	Assert(TransactionIdIsValid(GetTopTransactionIdIfAny()));
+
+	allocated_pages = take(store, shared, plan->total_pages, extents, count);
+	record_allocation(store, shared, draft, extents, count, plan->first_extent_no, size_bytes);
+	at_allocation(store, shared, plan->total_pages, allocated_pages);
+	return count;
+}
+
+BlobClaimResult
+blob_store_claim(BlobStore *store, BlobExtent *extent, BlobGeneration max_generation,
+				 uint64 from_bytes, uint64 to_bytes)
+{
+	BlobStoreShared *shared = blob_store_shared(&store->id);
+
+	Assert(!RecoveryInProgress());
+	Assert(TransactionIdIsValid(GetTopTransactionIdIfAny()));
+
+	/* A claim that was lost in a crash may have left writes in flight: loading waits for them. */
+	if (!shared->loaded)
+		blob_store_load(store, shared);
+	return blob_map_claim(store->map, extent, max_generation, from_bytes, to_bytes);
+}
+
+void
+blob_store_trim(BlobStore *store, BlobExtent *extent, uint64 pages)
+{
+	BlobStoreShared *shared = blob_store_shared(&store->id);
+	dsa_pointer nodes = blob_free_runs_reserve(blob_store_area, 1);
+
+	PG_TRY();
+	{
+		blob_map_trim(store->map, extent, pages);
+	}
+	PG_CATCH();
+	{
+		blob_free_runs_release(blob_store_area, nodes);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, &nodes,
+								 extent->first_page + pages, extent->pages - pages);
+	LWLockRelease(&shared->lock);
+	blob_free_runs_release(blob_store_area, nodes);
+	extent->pages = pages;
+	extent->is_tail = true;
+}
+
+BlobGeneration
+blob_store_cutoff(BlobStore *store)
+{
+	BlobStoreShared *shared = blob_store_shared(&store->id);
+	BlobGeneration next;
+
+	if (!shared->loaded)
+		blob_store_load(store, shared);
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	next = shared->next_generation;
+	LWLockRelease(&shared->lock);
+	return next - 1;
+}
+
+uint64
+blob_store_allocated_pages(const BlobStoreId *id)
+{
+	BlobStoreShared *shared;
+	uint64		pages = 0;
+
+	LWLockAcquire(control->table_lock, LW_SHARED);
+	shared = find_shared(id);
+	if (shared != NULL)
+	{
+		LWLockAcquire(&shared->lock, LW_SHARED);
+		pages = shared->allocated_pages;
+		LWLockRelease(&shared->lock);
+	}
+	LWLockRelease(control->table_lock);
+	return pages;
+}
+
+void
+blob_store_forget(const BlobStoreId *id)
+{
+	BlobStoreShared *shared;
+
+	attach_area();
+	LWLockAcquire(control->table_lock, LW_EXCLUSIVE);
+	shared = find_shared(id);
+	if (shared != NULL)
+	{
+		blob_free_runs_clear(blob_store_area, &shared->free_runs);
+		blob_pending_clear(blob_store_area, &shared->pending);
+		blob_free_runs_clear(blob_store_area, &shared->absent);
+		blob_pending_clear(blob_store_area, &shared->absent_pending);
+		hash_search(store_table, &shared->id, HASH_REMOVE, NULL);
+	}
+	LWLockRelease(control->table_lock);
 }

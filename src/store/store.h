@@ -1,166 +1,156 @@
 /*
  * store/store.h
- *	  How values over blobext.inline_limit reach extents on every path into a table.
+ *	  The extent store of the current database: identity, and allocation of extents.
  *
- * Nothing of PostgreSQL calls a type when one of its values is stored, so several mechanisms share
- * the work; README.md in this folder says which path is covered by which of them, and what remains.
+ * What is declared PGDLLEXPORT is called by test/unit, too, in the library of a running server.
  */
 #ifndef BLOB_STORE_H
 #define BLOB_STORE_H
 
-#include "postgres.h"
+#include "access/xlogdefs.h"
+#include "core/page.h"
+#include "core/tier.h"
+#include "store/drafts.h"
+#include "store/map.h"
+#include "storage/lockdefs.h"
+#include "utils/relcache.h"
 
-#include "access/tupdesc.h"
-#include "blob/rebuild.h"
-#include "core/compat.h"
-#include "executor/executor.h"
-#include "nodes/parsenodes.h"
+/* Object locks on the map have these numbers: one round at a time (gc/), and freeing (below). */
+#define BLOB_STORE_ROUND_LOCK 1
+#define BLOB_STORE_FREEING_LOCK 2
 
-/*
- * The type modifier that every blobstate column, attribute and domain carries.  It means nothing
- * but "not the default", which makes the parser put the type's length coercion function, and with
- * it blob_externalize(), on every assignment.  Type modifier output prints it as the empty string.
- * It is written into pg_attribute: never change it.
- */
-#define BLOB_STORE_TYPMOD 1
-
-/* All hooks of this folder; once, from _PG_init. */
-extern void blob_store_install_hooks(void);
-
-/*
- * Must the coercion and store functions return content now?  True while the server evaluates what
- * may end up in a catalog (partition bounds) or in a cached plan (constant folding).  What they
- * are given stays as it is then.
- */
-extern bool blob_store_suppressed(void);
-
-/*
- * Make a partition's bound anew, if it has one, with each blobstate replaced (blob/rebuild.h); was
- * any?  The caller holds at least ShareUpdateExclusiveLock on the partition and its parent.
- */
-extern bool blob_store_rebuild_bound(Oid relid, BlobReplacer replace, void *context);
-
-/* A BlobReplacer: content in place of a descriptor; ERROR 54000 if it is too large for a bound. */
-extern Datum blob_store_bound_content(Datum datum, void *context);
-
-/*
- * What makes this partition key unsafe, or NULL: the relation cache would keep, among what it folds
- * from the key's expressions, a stored value.
- */
-extern char *blob_store_partition_key_problem(Oid relid);
-
-/* May an input or receive function return a descriptor here?  See input.c. */
-extern bool blob_store_input_may_externalize(void);
-
-/*
- * For the files of this folder.
- */
-
-/* Type blobstate, or InvalidOid where the extension is absent or catalogs cannot be read. */
-extern Oid	blob_store_type(void);
-
-/* Is this type blobstate, or a domain over it? */
-extern bool blob_store_is_blob_type(Oid type_oid, Oid blob_type);
-
-/* Go on with a query: an ExecutorRun hook calls the one before it, or the server's function. */
-extern void blob_store_run_query(ExecutorRun_hook_type previous, QueryDesc *query_desc,
-								 ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER);
-
-/* Both set a state that blob_store_suppressed() looks at; they return the previous one. */
-extern bool blob_store_set_planning(bool planning);
-extern bool blob_store_set_bounding(bool bounding);
-
-/* map_guard.c: refuse what would damage the extent map. */
-extern void blob_store_guard_map(Node *statement);
-
-/* The same: refuse the map's access method to a relation that was made or altered. */
-extern void blob_store_check_map_method(Oid relid, bool is_new);
-
-/* template.c: remember the template of CREATE DATABASE; refuse it if it holds blobs. */
-extern void blob_store_note_template(Node *statement);
-extern void blob_store_check_template(void);
-
-/* columns.c: put the hidden modifier on what a DDL statement declares (changes the tree). */
-extern void blob_store_label_statement(Node *statement);
-
-/* bounds.c: does this statement evaluate partition bounds? */
-extern bool blob_store_evaluates_bounds(Node *statement);
-
-/*
- * What a statement does to partitioned tables is noted while it runs, as lists of OIDs, and looked
- * at when it is through.  The first function makes notes go to another place, and gives the place
- * before, or NULL.
- */
-typedef struct BlobStoreNotes
+typedef struct BlobStore
 {
-	MemoryContext context;		/* of the statement, which may commit: not the transaction's */
-	List	   *partitions;		/* relations given a parent, or taken from it: see bounds.c */
-	List	   *keys;			/* relations made; those whose keys call what has changed */
-} BlobStoreNotes;
+	BlobStoreId id;
+	Relation	map;
+	LOCKMODE	lock_mode;		/* held on the map until blob_store_close() */
+} BlobStore;
 
-extern BlobStoreNotes *blob_store_take_notes(BlobStoreNotes *notes);
-extern void blob_store_note_partition(Oid relid);
-extern void blob_store_note_created(Oid relid);
-extern void blob_store_note_function(Oid function);
-extern void blob_store_note_keys(void); /* all: a row type has come to hold blobstate */
-extern void blob_store_finish_notes(const BlobStoreNotes *notes);
+extern void blob_store_shmem_request(void);
+extern void blob_store_shmem_init(void);
 
-/*
- * partition_key.c: refuse a CHECK constraint with a stored value in it.  DETACH CONCURRENTLY
- * makes one of a partition's constraint, as the relation cache has folded it.
- */
-extern void blob_store_check_constraint(Oid constraint);
-
-/* partition_key.c: refuse a partition key that could fold to a stored value. */
-extern void blob_store_check_partition_key(Oid relid);
-
-/* Partitioned tables whose keys (or defaults) call this function; all that have expressions. */
-extern List *blob_store_partition_keys_using(Oid function);
-extern List *blob_store_partition_keys(void);
-
-/* relabel.c: let query columns carry the hidden modifier. */
-extern void blob_store_label_target_list(List *target_list, Oid blob_type);
-extern const char *blob_store_set_view_source(const char *source);
+/* Whether the library was preloaded; ERROR 55000 with hint if it was not. */
+extern bool blob_store_is_preloaded(void);
+extern void blob_store_require_preload(void);
 
 /*
- * content_index.c: has this table, or one below it, an index that is ordered by content?  And a
- * number that grows whenever that may have become another answer for a table that was asked about.
+ * Open the store of this database: AccessShareLock to read, RowExclusiveLock to allocate.  ERROR
+ * where the extension is not installed or the library is not preloaded.
  */
-extern bool blob_store_has_content_index(Oid relid);
-extern uint64 blob_store_content_index_changes(void);
-
-/* target.c: called when that number has grown, from the relation cache. */
-extern void blob_store_content_index_changed(void);
-
-/* target.c: a relation was made or altered as a whole. */
-extern void blob_store_relation_changed(void);
-
-extern void blob_store_install_target_hooks(void);
-
-/* index_kinds.c: refuse an index (other relations pass) of a kind the collector cannot read. */
-extern void blob_store_check_index(Oid relid);
-
-/* The same for all indexes, when a row type inside of their types comes to hold blobstate. */
-extern void blob_store_check_indexes_of_type(Oid row_type);
-
-/* statistics.c: refuse a statistics object that would store values. */
-extern void blob_store_check_statistics(Oid oid);
-
-/* Refuse a new column of a composite type where its users could not have it. */
-extern void blob_store_check_attribute(Oid relid, AttrNumber attnum);
+extern PGDLLEXPORT void blob_store_open(BlobStore *store, LOCKMODE lock_mode);
+extern PGDLLEXPORT void blob_store_close(BlobStore *store);
 
 /*
- * Columns that ANALYZE must not touch get the statistics target 0 when the statement that made
- * them is through: note their relation during it, clear the targets afterwards.
+ * The same where nobody must be waited for: false if the map is locked, or was moved by this
+ * transaction, or there is none (*exists).
  */
-extern void blob_store_note_relation(Oid relid);
-extern void blob_store_forget_relations(void);
-extern void blob_store_clear_statistics_targets(void);
+extern bool blob_store_try_open(BlobStore *store, LOCKMODE lock_mode, bool *exists);
 
-extern void blob_store_install_planner_hook(void);
-extern void blob_store_install_utility_hook(void);
-extern void blob_store_install_executor_hook(void);
-extern void blob_store_install_analyze_hook(void);
-extern void blob_store_install_object_access_hook(void);
+/*
+ * Allocate the extents of plan for size_bytes of content: extents[] gets plan->extent_count
+ * entries and, if there is one, the tail.  Side by side where the free space allows.  They are in
+ * the map and in the WAL on return, and stay allocated whatever becomes of the transaction.  The
+ * draft of the value that they are for has them before they are there (NULL, for tests: none).
+ * Returns their number.  ERROR 53100 if the file system is full.
+ */
+extern PGDLLEXPORT int blob_store_allocate(BlobStore *store, const BlobTierPlan *plan,
+										   uint64 size_bytes, BlobDraft *draft,
+										   BlobExtent *extents);
+
+/*
+ * ERROR 53100 unless the store and the file system have room for so many pages now.  A caller that
+ * allocates in steps asks before the first one; that reserves nothing.
+ */
+extern void blob_store_require_room(BlobStore *store, uint64 pages);
+
+/*
+ * Claim the bytes [from_bytes, to_bytes) of an extent of tier size, for a value of generation
+ * max_generation that ends at from_bytes: no two callers win the same bytes, ever.  Logged on
+ * return, before anything is written there.  Who wins is told the extent's generation.
+ */
+extern BlobClaimResult blob_store_claim(BlobStore *store, BlobExtent *extent,
+										BlobGeneration max_generation, uint64 from_bytes,
+										uint64 to_bytes);
+
+/*
+ * Give the pages of an extent from the pages-th on back.  It was allocated by the caller, no
+ * descriptor names it, and no write to these pages was ever started.  It is a tail then.
+ */
+extern void blob_store_trim(BlobStore *store, BlobExtent *extent, uint64 pages);
+
+/*
+ * The collector's part: which extents are old enough, giving them back, giving back disk space.
+ * To look at extents, see blob_map_visit_range().
+ */
+
+/*
+ * Every extent that was drawn before this call has a generation of at most the result, every later
+ * one a larger one.  An extent that was drawn may not be in the map yet: whoever drew it has a
+ * transaction id, so wait for the transactions that run now before looking at the map.
+ */
+extern PGDLLEXPORT BlobGeneration blob_store_cutoff(BlobStore *store);
+
+/*
+ * Free extents, sorted by first page: nothing refers to them, and nobody who could see a reference
+ * is left but on standbys, where queries with a snapshot that sees horizon as running are
+ * cancelled.  The store was opened with RowExclusiveLock.  Logs FREE, as many records as it takes;
+ * returns the end of the last one (InvalidXLogRecPtr without extents), and the sum of the pages.
+ * Nothing needs to be flushed: the pages are given out again only after a completed checkpoint
+ * whose redo pointer lies past their record, which includes its flush; call XLogFlush() to not
+ * find the same extents again after a crash.  ERROR (data corrupted) where the map does not say
+ * what is expected; all extents of records before that are free then.  Can be interrupted between
+ * records.
+ */
+extern PGDLLEXPORT XLogRecPtr blob_store_free(BlobStore *store, const BlobFreedExtent *extents,
+											  int count, TransactionId horizon,
+											  uint64 *freed_pages);
+
+/*
+ * A process that frees looks at the map first; no other may free what it finds before its FREE.
+ * The collector, with ExclusiveLock, and owners of abandoned extents, with ShareLock, keep each
+ * other out.  wait: else false if somebody has it.  A heavyweight lock, taken with the map open.
+ */
+extern bool blob_store_lock_freeing(BlobStore *store, LOCKMODE lock_mode, bool wait);
+extern void blob_store_unlock_freeing(BlobStore *store, LOCKMODE lock_mode);
+
+/*
+ * blob_store_free() for extents of an abandoned draft.  They do not count as given out any more
+ * (blob_store_allocated_pages).  The caller has blob_store_lock_freeing().
+ */
+extern void blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *extents, int count,
+									  uint64 *freed_pages);
+
+/*
+ * After freeing: make what a checkpoint has covered by now available, and remove the files of
+ * segments in which nothing is allocated.  The store was opened with RowExclusiveLock.  Returns
+ * the number of files removed.  Can be interrupted between files.
+ */
+extern PGDLLEXPORT int blob_store_reclaim(BlobStore *store);
+
+/*
+ * Pages given out since the start of the server, less those of abandoned drafts that were freed; 0
+ * for a store that was not used since.
+ */
+extern uint64 blob_store_allocated_pages(const BlobStoreId *id);
+
+/*
+ * Called each time that this number has passed another 16 MiB, by who allocated, without locks of
+ * ours.  Must not fail, nor wait for more than a moment.
+ */
+typedef void (*BlobStoreAllocationHook) (const BlobStoreId *id, uint64 allocated_pages);
+extern PGDLLEXPORT BlobStoreAllocationHook blob_store_allocation_hook;
+
+/*
+ * Log that a store is gone, and remove its files; true when they are.  For what only the collector
+ * knows: the drop of its map or database has committed, nobody can lock that map any more.
+ */
+extern bool blob_store_drop(const BlobStoreId *id);
+
+/*
+ * Pages of a range that were freed and wait for a checkpoint.  Loads the free space if nobody did;
+ * 0 on a standby, which does not know.
+ */
+extern uint64 blob_store_pending_pages(BlobStore *store, BlobPageNo first_page,
+									   BlobPageNo end_page);
 
 #endif							/* BLOB_STORE_H */

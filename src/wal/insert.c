@@ -11,11 +11,11 @@
 #include "wal/insert.h"
 
 static BlobWalHeader
-make_header(const BlobSpaceId *space)
+make_header(const BlobStoreId *store)
 {
 	BlobWalHeader header = {
-		.incarnation = space->incarnation,
-		.dboid = space->dboid,
+		.incarnation = store->incarnation,
+		.dboid = store->dboid,
 		.version = BLOB_WAL_VERSION
 	};
 
@@ -49,10 +49,10 @@ register_map_blocks(const BlobWalMapBlock *blocks, int block_count)
 }
 
 void
-blob_wal_log_alloc(const BlobSpaceId *space, BlobWalMapBlock *blocks, int block_count,
+blob_wal_log_alloc(const BlobStoreId *store, BlobWalMapBlock *blocks, int block_count,
 				   const BlobExtent *extents, int extent_count)
 {
-	BlobWalAlloc record = {.header = make_header(space), .extent_count = extent_count};
+	BlobWalAlloc record = {.header = make_header(store), .extent_count = extent_count};
 	XLogRecPtr	lsn;
 
 	record.first_page = extents[0].first_page;
@@ -71,13 +71,13 @@ blob_wal_log_alloc(const BlobSpaceId *space, BlobWalMapBlock *blocks, int block_
 }
 
 XLogRecPtr
-blob_wal_log_free(const BlobSpaceId *space, const BlobWalFree *record,
+blob_wal_log_free(const BlobStoreId *store, const BlobWalFree *record,
 				  const BlobWalFreeBlock *blocks, int block_count)
 {
 	BlobWalFree copy = *record;
 	XLogRecPtr	lsn;
 
-	copy.header = make_header(space);
+	copy.header = make_header(store);
 	XLogBeginInsert();
 	XLogRegisterData((char *) &copy, sizeof(copy));
 	for (int i = 0; i < block_count; i++)
@@ -92,11 +92,11 @@ blob_wal_log_free(const BlobSpaceId *space, const BlobWalFree *record,
 }
 
 XLogRecPtr
-blob_wal_log_absence(const BlobSpaceId *space, uint8 info, BlobPageNo first_page,
+blob_wal_log_absence(const BlobStoreId *store, uint8 info, BlobPageNo first_page,
 					 BlobPageNo end_page, const BlobWalMapBlock *blocks, int block_count)
 {
 	BlobWalAbsence record = {
-		.header = make_header(space),
+		.header = make_header(store),
 		.first_page = first_page,
 		.end_page = end_page
 	};
@@ -112,13 +112,13 @@ blob_wal_log_absence(const BlobSpaceId *space, uint8 info, BlobPageNo first_page
 }
 
 void
-blob_wal_log_claim(const BlobSpaceId *space, uint8 info, const BlobWalClaim *record,
+blob_wal_log_claim(const BlobStoreId *store, uint8 info, const BlobWalClaim *record,
 				   Buffer buffer, const BlobWalMapChange *change)
 {
 	BlobWalClaim copy = *record;
 	XLogRecPtr	lsn;
 
-	copy.header = make_header(space);
+	copy.header = make_header(store);
 	XLogBeginInsert();
 	XLogRegisterData((char *) &copy, sizeof(copy));
 	XLogRegisterBuffer(0, buffer, REGBUF_STANDARD);
@@ -142,11 +142,11 @@ log_meta_page(uint8 info, void *record, uint32 record_bytes, Buffer meta_buffer,
 }
 
 void
-blob_wal_log_meta(const BlobSpaceId *space, Buffer meta_buffer, bool is_new,
+blob_wal_log_meta(const BlobStoreId *store, Buffer meta_buffer, bool is_new,
 				  const void *meta, uint32 meta_bytes, BlobGeneration generation_limit)
 {
 	BlobWalMeta record = {
-		.header = make_header(space),
+		.header = make_header(store),
 		.generation_limit = generation_limit
 	};
 
@@ -154,11 +154,11 @@ blob_wal_log_meta(const BlobSpaceId *space, Buffer meta_buffer, bool is_new,
 }
 
 void
-blob_wal_log_segment(const BlobSpaceId *space, Buffer meta_buffer, const void *meta,
+blob_wal_log_segment(const BlobStoreId *store, Buffer meta_buffer, const void *meta,
 					 uint32 meta_bytes, BlobPageNo first_page, BlobPageNo end_page)
 {
 	BlobWalSegment record = {
-		.header = make_header(space),
+		.header = make_header(store),
 		.first_page = first_page,
 		.end_page = end_page
 	};
@@ -167,9 +167,9 @@ blob_wal_log_segment(const BlobSpaceId *space, Buffer meta_buffer, const void *m
 }
 
 XLogRecPtr
-blob_wal_log_drop(const BlobSpaceId *space)
+blob_wal_log_drop(const BlobStoreId *store)
 {
-	BlobWalDrop record = {.header = make_header(space)};
+	BlobWalDrop record = {.header = make_header(store)};
 
 	XLogBeginInsert();
 	XLogRegisterData((char *) &record, sizeof(record));
@@ -177,11 +177,11 @@ blob_wal_log_drop(const BlobSpaceId *space)
 }
 
 void
-blob_wal_log_content(const BlobSpaceId *space, BlobPageNo first_page, const char *data,
+blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page, const char *data,
 					 uint32 length_bytes, bool flush_soon)
 {
 	BlobWalContent record = {
-		.header = make_header(space),
+		.header = make_header(store),
 		.first_page = first_page,
 		.length_bytes = length_bytes
 	};
@@ -199,12 +199,12 @@ blob_wal_log_content(const BlobSpaceId *space, BlobPageNo first_page, const char
 }
 
 void
-blob_wal_log_omitted(const BlobSpaceId *space, const BlobWalOmitted *record,
+blob_wal_log_omitted(const BlobStoreId *store, const BlobWalOmitted *record,
 					 const BlobGenerationRange *ranges)
 {
 	BlobWalOmitted copy = *record;
 
-	copy.header = make_header(space);
+	copy.header = make_header(store);
 	XLogBeginInsert();
 	XLogRegisterData((char *) &copy, sizeof(copy));
 	XLogRegisterData((char *) ranges, copy.range_count * sizeof(BlobGenerationRange));

@@ -26,7 +26,7 @@ typedef struct BlobWalMapBlock
 /* Call before the critical section: reserves memory for so many blocks. */
 extern void blob_wal_prepare_alloc(int block_count);
 
-extern void blob_wal_log_alloc(const BlobSpaceId *space, BlobWalMapBlock *blocks, int block_count,
+extern void blob_wal_log_alloc(const BlobStoreId *store, BlobWalMapBlock *blocks, int block_count,
 							   const BlobExtent *extents, int extent_count);
 
 /* Map pages, and extents in all, of one FREE record. */
@@ -41,41 +41,41 @@ typedef struct BlobWalFreeBlock
 } BlobWalFreeBlock;
 
 /* record: all but the header is filled in. */
-extern XLogRecPtr blob_wal_log_free(const BlobSpaceId *space, const BlobWalFree *record,
+extern XLogRecPtr blob_wal_log_free(const BlobStoreId *store, const BlobWalFree *record,
 									const BlobWalFreeBlock *blocks, int block_count);
 
 /* info: BLOB_WAL_REMOVE or BLOB_WAL_RESTORE. */
-extern XLogRecPtr blob_wal_log_absence(const BlobSpaceId *space, uint8 info,
+extern XLogRecPtr blob_wal_log_absence(const BlobStoreId *store, uint8 info,
 									   BlobPageNo first_page, BlobPageNo end_page,
 									   const BlobWalMapBlock *blocks, int block_count);
 
 /* info: BLOB_WAL_CLAIM or BLOB_WAL_TRIM; record: all but the header is filled in. */
-extern void blob_wal_log_claim(const BlobSpaceId *space, uint8 info, const BlobWalClaim *record,
+extern void blob_wal_log_claim(const BlobStoreId *store, uint8 info, const BlobWalClaim *record,
 							   Buffer buffer, const BlobWalMapChange *change);
 
 /* meta is the page's content (meta_bytes long), which redo copies. */
-extern void blob_wal_log_meta(const BlobSpaceId *space, Buffer meta_buffer, bool is_new,
+extern void blob_wal_log_meta(const BlobStoreId *store, Buffer meta_buffer, bool is_new,
 							  const void *meta, uint32 meta_bytes, BlobGeneration generation_limit);
-extern void blob_wal_log_segment(const BlobSpaceId *space, Buffer meta_buffer,
+extern void blob_wal_log_segment(const BlobStoreId *store, Buffer meta_buffer,
 								 const void *meta, uint32 meta_bytes,
 								 BlobPageNo first_page, BlobPageNo end_page);
 
 /* The record's end. */
-extern XLogRecPtr blob_wal_log_drop(const BlobSpaceId *space);
+extern XLogRecPtr blob_wal_log_drop(const BlobStoreId *store);
 
 /*
  * Log length_bytes (at most BLOB_WAL_CONTENT_MAX_BYTES) of content from first_page on.  The write
  * of these pages must have completed.  Not in a critical section; may throw.  With flush_soon the
  * WAL writer is asked to flush it in the background, while the caller has more to do.
  */
-extern void blob_wal_log_content(const BlobSpaceId *space, BlobPageNo first_page,
+extern void blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page,
 								 const char *data, uint32 length_bytes, bool flush_soon);
 
 /*
  * Log that content of extents of these generations was written and is not in the WAL; record: all
  * but the header is filled in.  The same rules as for content.
  */
-extern void blob_wal_log_omitted(const BlobSpaceId *space, const BlobWalOmitted *record,
+extern void blob_wal_log_omitted(const BlobStoreId *store, const BlobWalOmitted *record,
 								 const BlobGenerationRange *ranges);
 
 #endif							/* BLOB_WAL_INSERT_H */

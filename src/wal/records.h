@@ -70,7 +70,7 @@ typedef struct BlobWalMapChange
 {
 	uint32		slot;			/* entry of the map page */
 	uint32		padding;
-	uint64		generation_state;	/* new value of the entry, see space/map_page.h */
+	uint64		generation_state;	/* new value of the entry, see store/map_page.h */
 	uint64		measure;
 } BlobWalMapChange;
 
@@ -135,7 +135,7 @@ typedef struct BlobWalFree
 typedef BlobWalSegment BlobWalAbsence;
 
 /*
- * CLAIM: the fill mark of an extent was raised, before the first byte behind the old one is
+ * CLAIM: the high-water mark of an extent was raised, before the first byte behind the old one is
  * written.  Redo takes the larger mark.
  * TRIM: an extent that no descriptor names yet became a tail of fewer pages; the others are free
  * at once (from_bytes, to_bytes: its length before and after).

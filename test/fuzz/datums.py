@@ -55,7 +55,8 @@ FIELDS = {
     "form": (0, 1), "flags": (1, 1), "extents": (2, 2), "generation": (4, 8), "size": (12, 8),
     "sha256": (20, 8), "state": (52, 8), "prefix": (84, 8), "tail": (116, 6),
     "tail_pages": (122, 6), "tail_position": (128, 2), "tail_content": (130, 6),
-    "rest_bytes": (136, 2), "rest_page": (138, 6), "head": (144, 6), "first_head": (128, 6),
+    "remainder_bytes": (136, 2), "remainder_page": (138, 6), "head": (144, 6),
+    "first_head": (128, 6),
 }
 GENERATION = slice(4, 12)
 # Of a block of the map: 2^32 times so many pages further, block numbers begin again.
@@ -119,11 +120,11 @@ def is_allowed(sqlstate):
 
 
 def without_content(datum):
-    """A descriptor without the content that lies in it: the prefix, and the rest."""
+    """A descriptor without the content that lies in it: the prefix, and the remainder."""
     head_end = 144 if datum[0] == 0x12 else 128
-    heads_bytes = 6 * int.from_bytes(datum[2:4], "little")
-    rest_bytes = len(datum) - head_end - heads_bytes
-    return datum[:84] + bytes(32) + datum[116:head_end + heads_bytes] + bytes(rest_bytes)
+    starts_bytes = 6 * int.from_bytes(datum[2:4], "little")
+    remainder_bytes = len(datum) - head_end - starts_bytes
+    return datum[:84] + bytes(32) + datum[116:head_end + starts_bytes] + bytes(remainder_bytes)
 
 
 def claimed_bytes(datum):
@@ -142,13 +143,13 @@ class Parts:
         self.heads = [datum[at:at + 6] for at in range(end, end + 6 * count, 6)]
         self.tail = (int.from_bytes(datum[116:122], "little"),
                      int.from_bytes(datum[122:128], "little")) if datum[1] & 1 else None
-        self.rest_page = int.from_bytes(datum[138:144], "little") if datum[1] & 2 else None
+        self.remainder_page = int.from_bytes(datum[138:144], "little") if datum[1] & 2 else None
 
     def page_fields(self):
         """Fields that name a page."""
         head = "head" if self.datum[0] == 0x12 else "first_head"
         return (["tail"] if self.tail else []) + ([head] if self.heads else []) + \
-            (["rest_page"] if self.rest_page else [])
+            (["remainder_page"] if self.remainder_page else [])
 
 
 class Forge:
@@ -272,11 +273,11 @@ class Forge:
         tail = choose(tails) if self.random.random() < 0.6 else None
         tail_content = choose([0, 1, tail[1] // 2, tail[1] - 1, tail[1], tail[1]]) if tail else 0
         pages = sum(2 ** no for no in range(len(heads))) + tail_content
-        rest_bytes = choose([0, 0, 1, 100, 4095])
-        rest_page = choose([p.rest_page for p in parts if p.rest_page] or [0])
-        has_page = rest_bytes > 0 and self.random.random() < 0.4
+        remainder_bytes = choose([0, 0, 1, 100, 4095])
+        remainder_page = choose([p.remainder_page for p in parts if p.remainder_page] or [0])
+        has_page = remainder_bytes > 0 and self.random.random() < 0.4
         form = choose([0x11, 0x12, 0x12])
-        size = pages * 4096 + rest_bytes
+        size = pages * 4096 + remainder_bytes
         if form == 0x11:
             size = max(0, pages * 4096 - choose([0, 0, 1, 4095, 4096, 100_000]))
         generation = base.datum[GENERATION]
@@ -288,11 +289,11 @@ class Forge:
             b"".join(number.to_bytes(6, "little") for number in tail or (0, 0))
         if form == 0x12:
             fixed += self.random.randrange(len(heads) + 1).to_bytes(2, "little") + \
-                tail_content.to_bytes(6, "little") + rest_bytes.to_bytes(2, "little") + \
-                rest_page.to_bytes(6, "little")
+                tail_content.to_bytes(6, "little") + remainder_bytes.to_bytes(2, "little") + \
+                remainder_page.to_bytes(6, "little")
         fixed += b"".join(heads)
         if form == 0x12 and not has_page:
-            fixed += self.random.randbytes(rest_bytes)
+            fixed += self.random.randbytes(remainder_bytes)
         return fixed
 
     def noise(self):
@@ -344,7 +345,7 @@ class Fuzzer:
             for settings in ("on", "off"):
                 self.execute(f"SET blobext.tail_extents = {settings}")
                 self.execute(insert, (content_of(size),))
-        # rest in the datum; in a page; behind a tail; a tail in the middle
+        # remainder in the datum; in a page; behind a tail; a tail in the middle
         for size, more in [(8192, 100), (8192, 3000), (30_000, 2), (30_000, 100_000),
                            (4 * 4096, 4096), (100_000, 200_000)]:
             for settings in ("on", "off"):

@@ -38,18 +38,18 @@ INSERT INTO v SELECT id, x, x FROM (VALUES (1, 10), (2, 1000000), (3, 1000000), 
 SELECT grow(1, 100);
 SELECT is(blob_storage(b), 'inline', 'a small value that grows stays inline') FROM v WHERE id = 1;
 SELECT grow(1, 8192);
-SELECT is(layout(1), '1:4096 2:4096 0:110:row', 'it moves to extents with room; the rest is in the row');
+SELECT is(layout(1), '1:4096 2:4096 0:110:row', 'it moves to extents with room; the remainder is in the row');
 SELECT is_whole(1, 'from inline to extents');
 SELECT is(cost('io_write_bytes', $$SELECT grow(1, 100)$$), 0::bigint, 'a few bytes stay in the row');
 SELECT is(cost('io_write_bytes', $$SELECT grow(1, 4096)$$), 4096::bigint, 'a page more is a page written');
 SELECT is(layout(1), '1:4096 2:8192 0:210:row', 'in the room that was left');
-SELECT is(cost('io_write_bytes', $$SELECT grow(1, 2000)$$), 4096::bigint, 'a long rest goes to a page of its own');
+SELECT is(cost('io_write_bytes', $$SELECT grow(1, 2000)$$), 4096::bigint, 'a long remainder goes to a page of its own');
 SELECT is(layout(1), '1:4096 2:8192 1:2210:tail', 'which is a tail');
-SELECT is_whole(1, 'with a page of rest');
+SELECT is_whole(1, 'with a page of remainder');
 SELECT is(cost('io_reads', $$SELECT grow(1, 50)$$), 0::bigint, 'growth finds it in the cache');
 SELECT is(cost('io_write_bytes', $$SELECT grow(1, 1900)$$), 4096::bigint, 'and writes its bytes again, in full pages');
 SELECT is(layout(1), '1:4096 2:8192 4:4096 0:64:row', 'in a new extent');
-SELECT is_whole(1, 'after the rest has been filled up');
+SELECT is_whole(1, 'after the remainder has been filled up');
 
 -- Growth of a static value: nothing but the last partial page is read.
 SELECT is(layout(2), '1:4096 2:8192 4:16384 8:32768 16:65536 32:131072 64:262144 118:479808:tail',
@@ -61,11 +61,11 @@ SELECT is((SELECT array_agg(pages ORDER BY extent_no) FROM blob_extents((SELECT 
 SELECT is_whole(2, 'a static value that has grown');
 SELECT is(cost('content_reads', $$UPDATE v SET b = b || bytes(65536, 1) WHERE id = 2$$)
 	+ cost('io_reads', $$UPDATE v SET b = b || bytes(65536, 2) WHERE id = 2$$), 1::bigint,
-	'later growth reads the page of the rest, once, from the cache, which got it when it was written');
+	'later growth reads the page of the remainder, once, from the cache, which got it when it was written');
 UPDATE v SET o = o || bytes(65536, 1) || bytes(65536, 2) WHERE id = 2;
 SELECT is_whole(2, 'the same value after that');
 SELECT is(cost('io_write_bytes', $$UPDATE v SET b = b || bytes(65536, 3) WHERE id = 2$$), 17 * 4096::bigint,
-	'it writes the new pages and the rest, no more');
+	'it writes the new pages and the remainder, no more');
 UPDATE v SET o = o || bytes(65536, 3) WHERE id = 2;
 SELECT is_whole(2, 'and is whole');
 SELECT is(cost('io_writes', $$UPDATE v SET b = b || ''::bytea WHERE id = 4$$), 0::bigint,
@@ -138,7 +138,7 @@ SELECT is(('\x01' || '\x02'::blobstate)::bytea, '\x0102', 'literal || blobstate'
 SELECT is(pg_typeof('\x01'::bytea || '\x02'::blobstate)::text, 'blobstate', 'bytea || blobstate');
 SELECT is(pg_typeof('\x01'::bytea || '\x02')::text, 'bytea', 'bytea || literal is what it was');
 
--- A unique index on a column that grows: rests never make the item too large.  With
+-- A unique index on a column that grows: remainders never make the item too large.  With
 -- BLOB_REST_INLINE_BYTES = 4096 this fails with 54000.
 CREATE TABLE indexed (id int, b blobstate UNIQUE);
 INSERT INTO indexed SELECT i, bytes(3000, i) FROM generate_series(1, 10) i;

@@ -88,7 +88,7 @@ sub is_free
 
 $node = blob_cluster('main', conf => $calm);
 sql(qq(CREATE FUNCTION lock_freeing(exclusive boolean, take boolean) RETURNS void
-	AS '$library', 'unit_space_lock_freeing' LANGUAGE C STRICT), 'CREATE TABLE t (id int, b blobstate)');
+	AS '$library', 'unit_store_lock_freeing' LANGUAGE C STRICT), 'CREATE TABLE t (id int, b blobstate)');
 $failing = session();
 {
 	my $freed = stat_of($node, 'abandoned_freed_bytes');

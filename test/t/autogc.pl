@@ -195,7 +195,7 @@ set('blobext.autogc' => 'on');
 lives_become('a', 5, 'turned on again');
 
 # ---- hurried ----
-# Who allocates much does not wait for a naptime.  Fails without: blob_space_allocation_hook.
+# Who allocates much does not wait for a naptime.  Fails without: blob_store_allocation_hook.
 
 my $h = database('h', 40);
 lives_become('h', 40, 'before the launcher sleeps');
@@ -487,7 +487,7 @@ $standby->start;
 is($standby->safe_psql('s2', 'SELECT count(b::bytea) FROM t'), 3, 'nor after a restart');
 is($standby->safe_psql('postgres', "SELECT count(*) $launcher"), 0, 'a standby has no launcher');
 
-# Killed right after the removal.  Fails without: XLogFlush() in blob_space_drop() (the record is lost,
+# Killed right after the removal.  Fails without: XLogFlush() in blob_store_drop() (the record is lost,
 # and as the primary has nothing left to remove, nobody writes another).
 set('wal_writer_delay' => '10s');
 my $s3 = database('s3', 3);

@@ -43,7 +43,7 @@ $node->start;
 $node->safe_psql('postgres', qq(
 CREATE EXTENSION blobext;
 CREATE FUNCTION allocate(pages bigint) RETURNS bigint
-	AS '$library', 'unit_space_allocate' LANGUAGE C STRICT;
+	AS '$library', 'unit_store_allocate' LANGUAGE C STRICT;
 CREATE TABLE busy (id serial PRIMARY KEY, digest text, b blobstate);
 CREATE PROCEDURE traffic() LANGUAGE plpgsql AS \$\$
 DECLARE

@@ -1,7 +1,7 @@
 # Partition bounds are content, whatever their type and their expression; those that an older library
 # kept as descriptors are found and repaired; partition keys fold to no stored value.
 #
-# Seen to fail without src/store/bounds.c: after a collection the parent, DETACH and pg_dump
+# Seen to fail without src/assign/bounds.c: after a collection the parent, DETACH and pg_dump
 # fail with XB001.
 use strict;
 use warnings;

@@ -82,7 +82,7 @@ $node->stop;
 my ($generation_state, $measure) = entry($page);
 is($generation_state, $generation << 8 | $tier, 'the entry is where it should be');
 my $tier_no = $measure >> 56;
-is($measure & ((1 << 56) - 1), $fill, 'with its fill mark');
+is($measure & ((1 << 56) - 1), $fill, 'with its high-water mark');
 $node->start;
 
 # ---- the map ----
@@ -111,7 +111,7 @@ finds('overlap', qr/blobext_map\|\|the extent at page @{[$page + 1]} overlaps th
 finds('an extent that was freed', qr/$value\n$key/, $page, 0, 0);
 finds('an extent that was given to somebody else', qr/$value\n$key/, $page,
 	($generation + 1000) << 8 | $tier, $measure);
-my $unclaimed = qr/content in extent \d+ at page $page goes beyond the extent's fill mark/;
+my $unclaimed = qr/content in extent \d+ at page $page goes beyond the extent's high-water mark/;
 finds('bytes that nobody claimed', qr/t\|b\|$unclaimed\nt_b\|b\|$unclaimed/, $page, $generation_state,
 	$tier_no << 56 | 100);
 

@@ -3,7 +3,7 @@
 # A template that holds blobs is refused, one with the extension but without them works, whatever
 # the strategy.  (What dropped databases and extensions leave behind is in autogc.pl.)
 #
-# Seen to fail: without blob_store_check_template() (the copies cannot read); without the look
+# Seen to fail: without blob_assign_check_template() (the copies cannot read); without the look
 # at incarnations in remove_listed() (files of the new database go).
 use strict;
 use warnings;

@@ -23,12 +23,12 @@ sub make_functions
 	my ($node) = @_;
 	$node->safe_psql('postgres', qq(
 CREATE FUNCTION allocate(pages bigint) RETURNS bigint
-	AS '$library', 'unit_space_allocate' LANGUAGE C STRICT;
+	AS '$library', 'unit_store_allocate' LANGUAGE C STRICT;
 CREATE FUNCTION free(pages bigint[], generations bigint[], horizon xid) RETURNS pg_lsn
-	AS '$library', 'unit_space_free' LANGUAGE C STRICT;
-CREATE FUNCTION reclaim() RETURNS integer AS '$library', 'unit_space_reclaim' LANGUAGE C;
-CREATE FUNCTION cutoff() RETURNS bigint AS '$library', 'unit_space_cutoff' LANGUAGE C;
-CREATE FUNCTION longest() RETURNS bigint AS '$library', 'unit_space_longest' LANGUAGE C;
+	AS '$library', 'unit_store_free' LANGUAGE C STRICT;
+CREATE FUNCTION reclaim() RETURNS integer AS '$library', 'unit_store_reclaim' LANGUAGE C;
+CREATE FUNCTION cutoff() RETURNS bigint AS '$library', 'unit_store_cutoff' LANGUAGE C;
+CREATE FUNCTION longest() RETURNS bigint AS '$library', 'unit_store_longest' LANGUAGE C;
 CREATE VIEW held AS SELECT state, sum(pages)::bigint AS pages FROM blobext_space GROUP BY state;
 CREATE EXTENSION pg_walinspect));
 	return;
@@ -93,7 +93,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 # ---- pending until a checkpoint is complete ----
 
 # Seen to fail with "batch->lsn > completed_redo" left out of blob_pending_move() and the look at
-# started_redo of blob_space_mature(), which alone suffices before a checkpoint has begun.
+# started_redo of blob_store_mature(), which alone suffices before a checkpoint has begun.
 {
 	my $node = blob_cluster('pending', streaming => 1, conf => $calm);
 	make_functions($node);
@@ -118,7 +118,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	make_values($node, 'new', (100_000) x 20);
 	no_page_below($node, 'new', $end, 'freed pages are not used before a checkpoint');
 	# A checkpoint that has begun is not enough.  Seen to fail with GetRedoRecPtr() in
-	# blob_space_completed_redo().
+	# blob_store_completed_redo().
 	fill($node);
 	my $backup = $node->background_psql('postgres', on_error_stop => 1);
 	my $offset = -s $node->logfile;
@@ -371,7 +371,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	ok(!-e segment_file($node, 1), 'the file is not made anew');
 	kill_everything($node);
 	$node->start;
-	# As if killed between record and removal: seen to fail without remove_leftover().
+	# As if killed between record and removal: seen to fail without remove_orphan().
 	$node->stop;
 	append_to_file(segment_file($node, 1), 'left over');
 	$node->start;
@@ -423,13 +423,13 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 
 # ---- a segment that others know ----
 
-# The syncer has it on its list, the table of unwritten pages has some of it, and so has the list of a
+# The syncer has it on its list, the table of deferred writes has some of it, and so has the list of a
 # session that wrote there and did not commit.  Its file is removed: it is missed by nobody.  Seen to
-# fail without blob_syncer_forget(), with blob_behind_end_removal() that forgets nothing, and without
-# the look for the file in secure() of durability.c.
+# fail without blob_syncer_forget(), with blob_deferred_end_removal() that forgets nothing, and without
+# the look for the file in make_crash_safe() of durability.c.
 #
 # Or everything is killed by then.  Replay finds no file for the content, then the record of its removal.
-# Seen to fail without blob_unresolved_removed() in replay_remove().
+# Seen to fail without blob_invalid_segments_removed() in replay_remove().
 foreach my $is_crash (0, 1)
 {
 	my $node = blob_cluster("known_$is_crash", conf => "$calm\nwal_level = replica\nmax_wal_senders = 0\n");
@@ -444,7 +444,7 @@ foreach my $is_crash (0, 1)
 		sub { $node->safe_psql('postgres', 'INSERT INTO t SELECT bytes(50000)') });
 	my $session = $node->background_psql('postgres', on_error_stop => 1);
 	$session->query_safe('BEGIN; INSERT INTO t SELECT bytes(5000); ROLLBACK');
-	cmp_ok(stat_of($node, 'unwritten_pages'), '>', 0, 'unwritten pages');
+	cmp_ok(stat_of($node, 'pending_deferred_pages'), '>', 0, 'deferred pages');
 	is($node->safe_psql('postgres', 'SELECT min(first_page) FROM blobext_map WHERE generation > 1'),
 		SEGMENT, 'all of them in the second segment');
 	$node->safe_psql('postgres', 'TRUNCATE t');
@@ -452,7 +452,7 @@ foreach my $is_crash (0, 1)
 	free_pages($node, SEGMENT, 2 * SEGMENT);
 	$node->safe_psql('postgres', 'SELECT reclaim()');
 	ok(!-e segment_file($node, 1), 'the second segment is removed');
-	is(stat_of($node, 'unwritten_pages'), '0', 'with its unwritten pages');
+	is(stat_of($node, 'pending_deferred_pages'), '0', 'with its deferred pages');
 	$session->query_safe('INSERT INTO t SELECT bytes(60000)');
 	$session->quit;
 	if ($is_crash)

@@ -222,8 +222,8 @@ frees(0, 'it is left alone');
 sql('VACUUM s.twice', 'INSERT INTO s.twice SELECT value(2)');
 frees(0, 'also later');
 
-# ---- carriers ----
-# Fails without: slot_blocks() and the carrier part of transaction_blocks() in quiesce.c.
+# ---- holders ----
+# Fails without: slot_blocks() and the holder part of transaction_blocks() in quiesce.c.
 
 clean();
 table('t', 3);

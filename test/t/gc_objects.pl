@@ -310,7 +310,7 @@ item_keeps('digest', 'CREATE INDEX ON s.t (b blobstate_digest_ops)');
 item_keeps('descending', 'CREATE INDEX ON s.t (b DESC NULLS FIRST)');
 
 # VACUUM is the first statement of its session that reads content, in comparisons, when it removes a
-# page of an index.  Fails without: begin_process() in blob/durability.c (its exit callback is then not
+# page of an index.  Fails without: begin_process() in extents/durability.c (its exit callback is then not
 # the latest any more, which PostgreSQL refuses).
 foreach my $method ('auto', 'sync')
 {

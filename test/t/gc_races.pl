@@ -263,7 +263,7 @@ sql(q(SELECT pg_drop_replication_slot('stream')), 'DROP PUBLICATION p');
 
 clean();
 sql("CREATE FUNCTION s.longest() RETURNS bigint
-	AS '$ENV{BLOBEXT_UNIT_DIR}/blobext_unit', 'unit_space_longest' LANGUAGE C",
+	AS '$ENV{BLOBEXT_UNIT_DIR}/blobext_unit', 'unit_store_longest' LANGUAGE C",
 	'CREATE TABLE s.fill (b blobstate)',
 	q(CREATE PROCEDURE s.fill() LANGUAGE plpgsql AS $$ BEGIN
 		WHILE s.longest() > 0 LOOP
@@ -298,12 +298,12 @@ for my $round (1 .. 4)
 # ---- segments ----
 # A session has stored something in a segment and rolled back; the segment is removed; then it commits
 # something else. Fails without: the comparison of transaction_no in report_missing() of
-# blob/durability.c.
+# extents/durability.c.
 
 clean();
 table('t', 0);
 sql("CREATE FUNCTION s.allocate(pages bigint) RETURNS bigint
-	AS '$ENV{BLOBEXT_UNIT_DIR}/blobext_unit', 'unit_space_allocate' LANGUAGE C STRICT");
+	AS '$ENV{BLOBEXT_UNIT_DIR}/blobext_unit', 'unit_store_allocate' LANGUAGE C STRICT");
 my $aborted = session('BEGIN; INSERT INTO s.t VALUES (1, value(1)); ROLLBACK');
 sql('VACUUM s.t', 'SELECT s.allocate(262144)');
 ok(-e segment_file($node, 0), 'the first segment');

@@ -3,8 +3,8 @@
 # promotion, through pg_dump.
 #
 # Seen to fail: with TRIM left out of redo() in recovery.c ("the map is the same after a crash"); with a
-# page too many given back by blob_space_trim() (values, the check); with content of the size of a
-# rest left out of the WAL in finish_write() of blob/ring.c ("standby: values").
+# page too many given back by blob_store_trim() (values, the check); with content of the size of a
+# rest left out of the WAL in finish_write() of extents/pipeline.c ("standby: values").
 use strict;
 use warnings;
 

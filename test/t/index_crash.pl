@@ -18,7 +18,7 @@
 # BLOBEXT_CRASH_ROUNDS (3) rounds for each of BLOBEXT_CRASH_SETTINGS (blanks between; without it
 # "kill" and "power_minimal", see %settings for others).
 #
-# That the test can fail: take the rule and the syncs at entering and leaving out of store/target.c,
+# That the test can fail: take the rule and the syncs at entering and leaving out of assign/target.c,
 # and the last nets out of comparator, sort support and object access hook, so that every store waits
 # for its commit.  Then each power cut of power_minimal leaves keys whose content is zeros, amcheck
 # finds them in the wrong place, and rows can be inserted twice.  (With the nets alone it passes

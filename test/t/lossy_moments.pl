@@ -38,7 +38,7 @@ my $why_not = why_no_lossy_disk();
 plan skip_all => $why_not if $why_not ne '';
 my $lossy = $ENV{BLOBEXT_LOSSY_FS};
 
-# Through the table of unwritten pages, and past it.
+# Through the table of deferred writes, and past it.
 my @sizes = (1_500, 5_000, 20_000, 100_000, 3_000_000);
 
 # ---- the disk ----
@@ -359,7 +359,7 @@ sub grow_and_cut
 	start_cluster('growth', 'on', "wal_level = replica\n");
 	add_values($node, 'v', @sizes);
 	$node->safe_psql('postgres', "CREATE FUNCTION allocate(pages bigint) RETURNS bigint
-		AS '$library', 'unit_space_allocate' LANGUAGE C STRICT");
+		AS '$library', 'unit_store_allocate' LANGUAGE C STRICT");
 	$node->safe_psql('postgres', 'CREATE TABLE grown AS SELECT allocate(300000)');
 	my $segments = () = glob(store_dir($node) . '/0*');
 	cmp_ok($segments, '>=', 2, 'there are new segments');

@@ -9,7 +9,7 @@
 #
 # Seen to fail with the decision by the name's prefix (pg_temp_...) or by creating_extension alone: the
 # tables were made, nothing was collected any more, blobext_check() and pg_dump ended with an error.
-# Also without blob_store_check_map_method() (the table of whoever can lock the map is made), without
+# Also without blob_assign_check_map_method() (the table of whoever can lock the map is made), without
 # the test of the lock (its file is), of the extension's name or schema; without blob_check_safely()
 # around a relation or an index (the check ends there); with lock timeouts as problems of a relation.
 use strict;

@@ -9,7 +9,7 @@
 #
 # Seen to fail: with is_own false in replay_reservation() and without the look for the directory,
 # the first and the third; without hold_restartpoints(), the second; without
-# blob_unresolved_check() in redo(), the third; without the look at the size in write_run(), the last.
+# blob_invalid_segments_check() in redo(), the third; without the look at the size in write_run(), the last.
 use strict;
 use warnings;
 
@@ -51,7 +51,7 @@ sub stop_new_syncer
 {
 	my $node = blob_cluster('reservation', conf => $conf);
 	$node->safe_psql('postgres', qq(CREATE FUNCTION allocate(pages bigint) RETURNS bigint
-		AS '$library', 'unit_space_allocate' LANGUAGE C STRICT));
+		AS '$library', 'unit_store_allocate' LANGUAGE C STRICT));
 	is($node->safe_psql('postgres', 'SELECT allocate(262144)'), '0', 'a whole segment');
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	make_values($node, 't', 5_000);
@@ -111,7 +111,7 @@ sub stop_new_syncer
 
 	# A consistent one stops at once: at content, and at a reservation without the directory.
 	$primary->safe_psql('postgres', qq(CREATE FUNCTION allocate(pages bigint) RETURNS bigint
-		AS '$library', 'unit_space_allocate' LANGUAGE C STRICT));
+		AS '$library', 'unit_store_allocate' LANGUAGE C STRICT));
 	$primary->safe_psql('postgres', 'SELECT allocate(262144)');
 	$primary->wait_for_catchup($standby);
 	$segment = segment_file($standby, 1);	# there comes what is stored from here on
@@ -152,7 +152,7 @@ sub stop_new_syncer
 	wait_for_log($node, qr/WARNING:  blob segment file ".*" is missing/, $offset);
 	append_to_file($file, 'x' x 4096);	# cp has begun
 	usleep(1_000_000);
-	cmp_ok(stat_of($node, 'unwritten_pages'), '>', 0, 'a file that is too short is not written to');
+	cmp_ok(stat_of($node, 'pending_deferred_pages'), '>', 0, 'a file that is too short is not written to');
 	system_or_bail('dd', 'status=none', 'conv=notrunc', 'bs=1M', "if=$file.away", "of=$file");
 	unlink "$file.away";
 	$node->safe_psql('postgres', 'CHECKPOINT');

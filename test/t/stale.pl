@@ -34,8 +34,8 @@ CREATE FUNCTION datum(bytea) RETURNS blobstate AS '$library', 'unit_datum' LANGU
 CREATE FUNCTION stop_at_allocation(bigint) RETURNS void AS '$library', 'unit_stop_at_allocation'
 	LANGUAGE C STRICT;
 CREATE FUNCTION free_extents(bigint[], bigint[], xid) RETURNS pg_lsn
-	AS '$library', 'unit_space_free' LANGUAGE C STRICT;
-CREATE FUNCTION reclaim() RETURNS integer AS '$library', 'unit_space_reclaim' LANGUAGE C;
+	AS '$library', 'unit_store_free' LANGUAGE C STRICT;
+CREATE FUNCTION reclaim() RETURNS integer AS '$library', 'unit_store_reclaim' LANGUAGE C;
 CREATE ROLE bob;
 CREATE ROLE mallory;
 GRANT CREATE ON SCHEMA public TO bob, mallory;
@@ -437,7 +437,7 @@ foreach my $name (sort keys %hidden)
 }
 
 # DETACH CONCURRENTLY makes a CHECK constraint of it, as it is in the relation cache.
-# Fails without: blob_store_check_constraint().
+# Fails without: blob_assign_check_constraint().
 make_source();
 sql('CREATE TABLE s.x (id integer, b blobstate)', @{ $hidden{'a partition constraint'} });
 fails_with($node, 'ALTER TABLE s.top DETACH PARTITION s.x CONCURRENTLY', '0A000',

@@ -33,7 +33,7 @@ CREATE TABLE busy (id serial PRIMARY KEY, digest text, b blobstate);
 CREATE INDEX busy_b ON busy (b);
 CREATE INDEX busy_hash ON busy USING hash (b);
 CREATE FUNCTION allocate(pages bigint) RETURNS bigint
-	AS '$library', 'unit_space_allocate' LANGUAGE C STRICT;
+	AS '$library', 'unit_store_allocate' LANGUAGE C STRICT;
 CREATE PROCEDURE traffic() LANGUAGE plpgsql AS \$\$
 DECLARE
 	c bytea := decode(repeat(md5(random()::text), 1 + (random() ^ 3 * 8000)::int), 'hex');

@@ -40,7 +40,7 @@ $primary->safe_psql('postgres', qq(
 CREATE TABLE busy (id serial PRIMARY KEY, digest text, b blobstate);
 CREATE INDEX busy_b ON busy (b);
 CREATE FUNCTION allocate(pages bigint) RETURNS bigint
-	AS '$library', 'unit_space_allocate' LANGUAGE C STRICT;
+	AS '$library', 'unit_store_allocate' LANGUAGE C STRICT;
 CREATE PROCEDURE traffic() LANGUAGE plpgsql AS \$\$
 DECLARE
 	c bytea := decode(repeat(md5(random()::text), 1 + (random() ^ 3 * 40000)::int), 'hex');

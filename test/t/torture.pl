@@ -33,7 +33,7 @@
 #
 # and a minute or two
 #
-#	- without carriers (quiesce.c): XB001 where a held cursor or a procedure goes on,
+#	- without holders (quiesce.c): XB001 where a held cursor or a procedure goes on,
 #	- without the marks of tuples whose deleter is known to have committed: XB001 for old snapshots,
 #	- without the wait for older snapshots: XB001 after one was handed down (some minutes),
 #	- without the checkpoint that freed space waits for, at wal_level minimal, where only some content

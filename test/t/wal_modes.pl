@@ -6,7 +6,7 @@
 # server that stored the content must read it, whatever happens to it.  And wal_level minimal, from
 # which nothing can be made, is safe to enter and to leave.
 #
-# Seen to fail: with replay_omitted() empty, standbys return zeros; with blob_copies_replay_foreign()
+# Seen to fail: with replay_omitted() empty, standbys return zeros; with blob_replay_is_foreign()
 # always true, the primary refuses its own content after a crash; with it false unless
 # InArchiveRecovery, backups and standbys without a signal file return zeros; with the flag file
 # never removed, they refuse their own content after a crash; with generations of claimed extents
@@ -132,7 +132,7 @@ $primary->wait_for_catchup($standby);
 reads($primary, $_, $primary->safe_psql('postgres', "SELECT count(*) FROM $_"), 0,
 	"primary: $_") foreach ('old', 'new', 'room', 'grown',
 	'edited');
-is(stat_of($primary, 'missing_extents'), '0', 'primary: nothing is missing');
+is(stat_of($primary, 'unlogged_extents'), '0', 'primary: nothing is missing');
 
 sub standby_refuses
 {
@@ -163,7 +163,7 @@ fails_with($standby, 'SELECT n.b < o.b FROM new n, old o, LATERAL (SELECT n.b) x
 	qr/missing/, 'standby: an expression');
 is($standby->safe_psql('postgres', 'SELECT count(*) FROM blobext_check()'), '13',
 	'standby: the check finds all of them');
-cmp_ok(stat_of($standby, 'missing_extents'), '>=', 13, 'standby: blobext_stat says so');
+cmp_ok(stat_of($standby, 'unlogged_extents'), '>=', 13, 'standby: blobext_stat says so');
 
 # Space that held another value on the standby: freed, and given out again.
 $primary->safe_psql('postgres', 'CREATE TABLE t AS SELECT * FROM old WHERE false');
@@ -197,7 +197,7 @@ kill_everything($primary);
 $primary->start;
 reads($primary, 'new', 5, 0, 'primary, crashed: new');
 reads($primary, 'again', 21, 0, 'primary, crashed: again');
-is(stat_of($primary, 'missing_extents'), '0', 'primary, crashed: nothing is missing');
+is(stat_of($primary, 'unlogged_extents'), '0', 'primary, crashed: nothing is missing');
 $primary->wait_for_catchup($standby);
 
 # Many at a time: generations come out of order.
@@ -240,7 +240,7 @@ my $whole = standby_of($primary, 'whole', 'whole');
 reads($whole, $_, $primary->safe_psql('postgres', "SELECT count(*) FROM $_"), 0,
 	"logged again: a new standby has $_") foreach ('old', 'new', 'grown', 'edited', 'again',
 	'crowd', 'logged');
-is(stat_of($whole, 'missing_extents'), '0', 'logged again: a new standby misses nothing');
+is(stat_of($whole, 'unlogged_extents'), '0', 'logged again: a new standby misses nothing');
 check_is_clean($whole, 'logged again: the check of a new standby finds nothing');
 $whole->stop;
 
@@ -357,7 +357,7 @@ $standby = standby_of($node, 'levels_standby', 'replica');
 add_values($node, 'levels', 5_000, 300_000);
 $node->wait_for_catchup($standby);
 reads($standby, 'levels', 6, 0, 'replica: a standby has what was stored in both modes');
-is(stat_of($standby, 'missing_extents'), '0', 'replica: a standby misses nothing');
+is(stat_of($standby, 'unlogged_extents'), '0', 'replica: a standby misses nothing');
 restart_with($node, $minimal);
 add_values($node, 'levels', 5_000, 300_000);
 kill_everything($node);

@@ -8,6 +8,8 @@ import posixpath
 import re
 import subprocess
 
+from tree import SKIPPED_DIRECTORIES
+
 # Folders that may begin a path in a document.
 FOLDERS = ("bench", "dev", "docs", "examples", "expected", "sql", "src", "test", "tools")
 # Where the paths of a document may begin, besides the top and the folder of the document.
@@ -16,6 +18,12 @@ BASES = ("src", "test", "test/t", "test/pgtap", "test/sql", "docs")
 FOREIGN = re.compile(r"(^dev/cluster|SHA256_CTX\.h|--[A-Z](--[A-Z])?\.sql)$")
 # History names what was there.
 HISTORY = ("CHANGELOG.md",)
+
+
+def all_files(tree):
+    """Paths of all files, also of those that are no text."""
+    paths = [path.relative_to(tree.root) for path in tree.root.rglob("*") if path.is_file()]
+    return [path.as_posix() for path in paths if not SKIPPED_DIRECTORIES & set(path.parts)]
 
 
 def documents(tree):
@@ -47,7 +55,7 @@ def anchors(text):
 
 def check_links(tree):
     """Links of documents lead to files, and to headings, of the tree."""
-    names = set(tree.all_files())
+    names = set(all_files(tree))
     folders = {posixpath.dirname(name) for name in names}
     for name, text in documents(tree):
         for number, line in enumerate(without_blocks(text).split("\n")):
@@ -89,7 +97,7 @@ def server_headers():
 
 def check_paths(tree):
     """Paths that documents name, between backquotes and in commands, exist."""
-    names = set(tree.all_files())
+    names = set(all_files(tree))
     folders = {folder for name in names for folder in parents(name)}
     base_names = {posixpath.basename(name) for name in names}
     headers = tree.root.__class__(server_headers())

@@ -1,7 +1,8 @@
-"""Rules of the source tree.  Each function of RULES yields complaints; none is wanted.  Those about
-what documents name are in docs.py.
+"""Rules of the source tree.  Each function of RULES yields complaints; none is wanted.
 
-Nothing is written; git is not needed.  An argument names another tree to check.
+Nothing is written; git is not needed.  An argument names another tree to check.  Rules about more
+than single lines are in targets.py; selftest.py tests those.  Those about what documents name are
+in docs.py.
 """
 
 import pathlib
@@ -10,9 +11,16 @@ import subprocess
 import sys
 
 import docs
+import targets
+from tree import Tree
+
+# Rules that are not met yet: their complaints are counted and do not fail.  This is the switch: a
+# rule leaves the set when the tree meets it.
+NOT_YET = {"language", "function_comments", "circles"}
 
 # A folder of src is a layer: it may include its own headers and those of folders before it.
-LAYERS = ["core", "io", "wal", "space", "blob", "store", "client", "recovery", "gc", "sql", "api"]
+LAYERS = ["core", "io", "wal", "store", "extents", "blob", "assign", "client", "recovery", "gc",
+          "sql", "api"]
 
 MAX_FUNCTION_LINES = 70
 MAX_COLUMNS = 100
@@ -46,39 +54,6 @@ FOUND_BY_NAME = [
     ("test/t", "*.pl"),         # run_tap
     ("test/unit", "unit_*.c"),  # Makefile
 ]
-
-SKIPPED_DIRECTORIES = {".git", "results", "tmp_check", "log", "__pycache__", "cluster"}
-TEXT_SUFFIXES = {".c", ".h", ".sql", ".pl", ".pm", ".py", ".sh", ".md", ".control", ".conf",
-                 ".json", ".yml", ".awk"}
-
-
-class Tree:
-    def __init__(self, root):
-        self.root = root
-        self.files = {}
-        for path in sorted(root.rglob("*")):
-            relative = path.relative_to(root)
-            if SKIPPED_DIRECTORIES & set(relative.parts) or not path.is_file():
-                continue
-            if path.suffix in TEXT_SUFFIXES or self.is_script(path) or path.name == "Makefile":
-                self.files[relative.as_posix()] = path.read_text(errors="replace")
-
-    @staticmethod
-    def is_script(path):
-        if path.suffix:
-            return False
-        with path.open("rb") as file:
-            return file.read(2) == b"#!"
-
-    def all_files(self):
-        """Paths of all files, also of those that are no text."""
-        return [path.relative_to(self.root).as_posix() for path in self.root.rglob("*")
-                if path.is_file()
-                and not SKIPPED_DIRECTORIES & set(path.relative_to(self.root).parts)]
-
-    def matching(self, *suffixes, under=""):
-        return [(name, text) for name, text in self.files.items()
-                if name.startswith(under) and name.endswith(suffixes)]
 
 
 def check_layers(tree):
@@ -185,6 +160,10 @@ def check_references(tree):
                 yield f"{name}: no expected/{path.stem}.out"
             continue
         word = path.stem if path.suffix in {".pm", ".sql"} else path.name
+        if name.startswith("test/tidy/") and any(
+                f"import {path.stem}\n" in text or f"from {path.stem} import" in text
+                for text in texts.values()):
+            continue
         if path.suffix == ".h" and name.startswith("src/"):
             word = f'"{name.removeprefix("src/")}"'
         if not any(word in text for other, text in texts.items() if other != name):
@@ -222,7 +201,8 @@ def check_symbols(tree):
 
 
 RULES = [check_layers, check_function_lengths, check_columns, check_white_space, check_words,
-         check_versions, check_headers, check_references, check_scripts, check_symbols, *docs.RULES]
+         check_versions, check_headers, check_references, check_scripts, check_symbols,
+         *targets.RULES, *docs.RULES]
 
 
 def main():
@@ -236,7 +216,11 @@ def main():
     failed = False
     for rule in RULES:
         complaints = list(rule(tree))
-        print(f"{'not ok' if complaints else 'ok'} - {rule.__name__.removeprefix('check_')}")
+        name = rule.__name__.removeprefix("check_")
+        if name in NOT_YET:
+            print(f"ok - {name} (not required yet: {len(complaints)} complaints)")
+            continue
+        print(f"{'not ok' if complaints else 'ok'} - {name}")
         for complaint in complaints:
             print(f"#   {complaint}")
         failed = failed or bool(complaints)

@@ -3,13 +3,13 @@
  *	  The comparator of src/blob on a store of our own: what it reads, also of values that share
  *	  extents, and that its answers are those of memcmp().
  *
- * What it calls of src/blob/read.c and src/blob/durability.c is defined here instead.
+ * What it calls of src/blob/read.c and src/extents/durability.c is defined here instead.
  */
 #include "unit.h"
 
 #include "blob/blob.h"
 #include "blob/compare.h"
-#include "blob/durability.h"
+#include "extents/durability.h"
 #include "common/pg_prng.h"
 #include "io/stat.h"
 
@@ -66,7 +66,7 @@ blob_durability_is_pending(void)
 }
 
 void
-blob_durability_sync(void)
+blob_durability_make_crash_safe(void)
 {
 }
 

@@ -1,12 +1,12 @@
 /*
  * unit_free_runs.c
- *	  Random operations on the free runs of src/space, compared with a bitmap.
+ *	  Random operations on the free runs of src/store, compared with a bitmap.
  */
 #include "unit.h"
 
 #include "common/pg_prng.h"
 #include "miscadmin.h"
-#include "space/free_runs.h"
+#include "store/free_runs.h"
 #include "storage/lwlock.h"
 #include "utils/dsa.h"
 

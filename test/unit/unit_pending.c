@@ -1,13 +1,13 @@
 /*
  * unit_pending.c
- *	  Random frees and checkpoints on the pending runs of src/space: nothing comes out before a
+ *	  Random frees and checkpoints on the pending runs of src/store: nothing comes out before a
  *	  checkpoint covers it, and everything comes out some time.
  */
 #include "unit.h"
 
 #include "common/pg_prng.h"
 #include "miscadmin.h"
-#include "space/pending.h"
+#include "store/pending.h"
 #include "storage/lwlock.h"
 #include "utils/dsa.h"
 

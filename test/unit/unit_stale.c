@@ -6,7 +6,7 @@
 #include "unit.h"
 
 #include "core/descriptor.h"
-#include "space/space.h"
+#include "store/store.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
@@ -31,7 +31,7 @@ unit_datum(PG_FUNCTION_ARGS)
 static int64 stop_key;
 
 static void
-stop(const BlobSpaceId *id, uint64 allocated_pages)
+stop(const BlobStoreId *id, uint64 allocated_pages)
 {
 	Datum		key = Int64GetDatum(stop_key);
 
@@ -49,8 +49,8 @@ stop(const BlobSpaceId *id, uint64 allocated_pages)
 Datum
 unit_stop_at_allocation(PG_FUNCTION_ARGS)
 {
-	BlobSpaceAllocationHook *hook = (BlobSpaceAllocationHook *)
-		load_external_function("$libdir/blobext", "blob_space_allocation_hook", true, NULL);
+	BlobStoreAllocationHook *hook = (BlobStoreAllocationHook *)
+		load_external_function("$libdir/blobext", "blob_store_allocation_hook", true, NULL);
 
 	stop_key = PG_GETARG_INT64(0);
 	*hook = stop;

@@ -1,0 +1,90 @@
+/*
+ * assign/assign.c
+ *	  What the mechanisms of this folder share: installation, and when not to store at all.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/lsyscache.h"
+
+#include "core/catalog.h"
+#include "assign/assign.h"
+
+/* Inside the planner: what a function returns may become a constant of a cached plan. */
+static bool is_planning = false;
+
+/* Inside DDL that evaluates partition bounds and keeps the results in pg_class. */
+static bool is_bounding = false;
+
+void
+blob_assign_install_hooks(void)
+{
+	blob_assign_install_planner_hook();
+	blob_assign_install_utility_hook();
+	blob_assign_install_executor_hook();
+	blob_assign_install_analyze_hook();
+	blob_assign_install_target_hooks();
+	blob_assign_install_object_access_hook();
+}
+
+void
+blob_assign_run_query(ExecutorRun_hook_type previous, QueryDesc *query_desc,
+					  ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER)
+{
+	if (previous)
+		previous(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
+	else
+		standard_ExecutorRun(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
+}
+
+bool
+blob_assign_suppressed(void)
+{
+	return is_planning || is_bounding;
+}
+
+bool
+blob_assign_set_planning(bool planning)
+{
+	bool		previous = is_planning;
+
+	is_planning = planning;
+	return previous;
+}
+
+bool
+blob_assign_set_bounding(bool bounding)
+{
+	bool		previous = is_bounding;
+
+	is_bounding = bounding;
+	return previous;
+}
+
+/*
+ * Hooks run in every kind of process: also in those that are connected to no database, and for
+ * the ROLLBACK of a failed transaction, where no catalog can be read.
+ */
+Oid
+blob_assign_type(void)
+{
+	if (!OidIsValid(MyDatabaseId) || !IsTransactionState())
+		return InvalidOid;
+	return blob_catalog_type();
+}
+
+/*
+ * Built-in types are told by their OID alone, so that a statement over many columns costs no
+ * catalog lookups.
+ */
+bool
+blob_assign_is_blob_type(Oid type_oid, Oid blob_type)
+{
+	if (type_oid == blob_type)
+		return true;
+	if (type_oid < FirstNormalObjectId)
+		return false;
+	return getBaseType(type_oid) == blob_type;
+}

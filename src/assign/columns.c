@@ -1,0 +1,98 @@
+/*
+ * assign/columns.c
+ *	  Put the hidden type modifier on the blobstate columns that a DDL statement declares.
+ *
+ * Elements of CREATE SCHEMA, the statements of extension scripts and of IMPORT FOREIGN SCHEMA
+ * arrive as statements of their own.  Foreign tables get the modifier like all others, because a
+ * partition's columns must agree with its parent's in it; planner.c keeps their values content.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "nodes/parsenodes.h"
+#include "parser/parse_type.h"
+#include "utils/syscache.h"
+
+#include "core/catalog.h"
+#include "assign/assign.h"
+
+/*
+ * The name is resolved as the statement itself will resolve it.  A name that means nothing, or
+ * that comes with a modifier, is left for the statement to complain about.
+ */
+static void
+label_type_name(TypeName *type_name)
+{
+	Type		type;
+	Oid			type_oid;
+
+	if (type_name == NULL || type_name->typmods != NIL || type_name->typemod != -1 ||
+		type_name->pct_type || type_name->setof)
+		return;
+
+	type = LookupTypeName(NULL, type_name, NULL, true);
+	if (type == NULL)
+		return;
+	type_oid = ((Form_pg_type) GETSTRUCT(type))->oid;
+	ReleaseSysCache(type);
+
+	if (type_oid == blob_catalog_type() || type_oid == blob_catalog_array_type())
+		type_name->typemod = BLOB_ASSIGN_TYPMOD;
+}
+
+/* Of a list of table elements, or of attributes. */
+static void
+label_columns(List *elements)
+{
+	ListCell   *lc;
+
+	foreach(lc, elements)
+	{
+		Node	   *element = (Node *) lfirst(lc);
+
+		if (IsA(element, ColumnDef))
+			label_type_name(((ColumnDef *) element)->typeName);
+	}
+}
+
+/* Also for ALTER TYPE, which is an ALTER TABLE of the composite type's relation. */
+static void
+label_alter_table(AlterTableStmt *statement)
+{
+	ListCell   *lc;
+
+	foreach(lc, statement->cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+
+		if ((cmd->subtype == AT_AddColumn || cmd->subtype == AT_AlterColumnType) &&
+			cmd->def != NULL && IsA(cmd->def, ColumnDef))
+			label_type_name(((ColumnDef *) cmd->def)->typeName);
+	}
+}
+
+void
+blob_assign_label_statement(Node *statement)
+{
+	switch (nodeTag(statement))
+	{
+		case T_CreateStmt:
+			label_columns(((CreateStmt *) statement)->tableElts);
+			break;
+		case T_CreateForeignTableStmt:
+			label_columns(((CreateForeignTableStmt *) statement)->base.tableElts);
+			break;
+		case T_AlterTableStmt:
+			label_alter_table((AlterTableStmt *) statement);
+			break;
+		case T_CompositeTypeStmt:
+			label_columns(((CompositeTypeStmt *) statement)->coldeflist);
+			break;
+		case T_CreateDomainStmt:
+			label_type_name(((CreateDomainStmt *) statement)->typeName);
+			break;
+		default:
+			break;
+	}
+}

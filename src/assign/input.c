@@ -1,0 +1,83 @@
+/*
+ * assign/input.c
+ *	  When an input or receive function may store what it reads.
+ *
+ * Input functions run at parse analysis too, for literals, and what they return there becomes a
+ * constant that outlives the transaction.  A descriptor must not get there, so the default is no.
+ * It is yes in two places which call input functions for each row that they are about to store,
+ * and which are told by PostgreSQL's stack of error context callbacks.  That stack says what runs
+ * directly below us: everything that parses or plans on behalf of a row (a trigger, a function in a
+ * default expression) has pushed a callback of its own by then.
+ *
+ * 1. COPY FROM, also the initial copy of logical replication: its callback is on top.  A literal
+ *	  always has the parser's on top (coerce_type() pushes it around the call).
+ *
+ *	  file_fdw reads foreign tables through COPY's code, under the same callback.  Its rows are
+ *	  read, not stored; the relation tells it apart.
+ *
+ * 2. The apply worker of logical replication: its callback is the only one on the stack, and it is
+ *	  not the parser's.  The worker's loop pushes one callback and converts columns directly under
+ *	  it; triggers, and all else that it runs, push more.  A parser's callback alone could only
+ *	  come from outside that loop, and is ruled out as well, in case somebody resets the stack.
+ *
+ * What is left is constant folding of an input function, by the planner's CoerceViaIO, directly
+ * under one of these callbacks: of partition constraints and index expressions of partitions,
+ * which the relation cache keeps.  The functions are declared VOLATILE and so are never folded.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_class.h"
+#include "commands/copy.h"
+#include "commands/copyfrom_internal.h"
+#include "parser/parse_node.h"
+#include "replication/logicalworker.h"
+#include "utils/rel.h"
+
+#include "assign/assign.h"
+
+/*
+ * The parser's callback is static, so learn its address where it is used.
+ */
+static void *
+parser_callback(void)
+{
+	static void *address = NULL;
+
+	if (address == NULL)
+	{
+		ParseCallbackState state;
+
+		setup_parser_errposition_callback(&state, NULL, -1);
+		address = (void *) state.errcallback.callback;
+		cancel_parser_errposition_callback(&state);
+	}
+	return address;
+}
+
+static bool
+is_copy_into_table(void)
+{
+	CopyFromState copy;
+
+	if (error_context_stack->callback != CopyFromErrorCallback)
+		return false;
+	copy = (CopyFromState) error_context_stack->arg;
+	return copy != NULL && copy->rel != NULL &&
+		copy->rel->rd_rel->relkind != RELKIND_FOREIGN_TABLE;
+}
+
+static bool
+is_logical_apply(void)
+{
+	return IsLogicalWorker() &&
+		error_context_stack->previous == NULL &&
+		(void *) error_context_stack->callback != parser_callback();
+}
+
+bool
+blob_assign_input_may_externalize(void)
+{
+	if (error_context_stack == NULL)
+		return false;
+	return is_copy_into_table() || is_logical_apply();
+}

@@ -1,0 +1,94 @@
+/*
+ * assign/object_access.c
+ *	  Where the server says that it has made or changed an object: refuse what could refer to
+ *	  stored content for ever, refuse the map's access method, keep values out of pg_statistic,
+ *	  refuse copies of databases.
+ *
+ * The object access hook is called for every index, table, statistics object and database, whatever
+ * the statement (or the C code) that makes it.  The new catalog rows are there, but visible to
+ * SnapshotSelf only.
+ */
+#include "postgres.h"
+
+#include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_constraint.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_statistic_ext.h"
+
+#include "assign/assign.h"
+
+static object_access_hook_type previous_object_access_hook = NULL;
+
+static void
+relation_created(Oid relid, AttrNumber attnum, const ObjectAccessPostCreate *arg)
+{
+	if (attnum != 0)
+		blob_assign_check_attribute(relid, attnum);
+	else
+	{
+		blob_assign_check_index(relid);
+		blob_assign_check_map_method(relid, true);
+		blob_assign_note_created(relid);
+	}
+
+	/* Internal are tables of a rewrite, which go again, and TOAST tables. */
+	if (arg == NULL || !arg->is_internal)
+		blob_assign_note_relation(relid);
+}
+
+static void
+relation_altered(Oid relid, AttrNumber attnum)
+{
+	if (attnum == 0)
+	{
+		blob_assign_check_map_method(relid, false);
+		return;
+	}
+	blob_assign_check_attribute(relid, attnum);
+	blob_assign_note_relation(relid);
+}
+
+static void
+store_object_access(ObjectAccessType access, Oid class_oid, Oid object_oid, int sub_id, void *arg)
+{
+	if (previous_object_access_hook)
+		previous_object_access_hook(access, class_oid, object_oid, sub_id, arg);
+
+	/* Most calls are for functions that are about to be executed. */
+	if (access != OAT_POST_CREATE && access != OAT_POST_ALTER)
+		return;
+	if (access == OAT_POST_CREATE && class_oid == DatabaseRelationId)
+		blob_assign_check_template();
+	if (class_oid == RelationRelationId && sub_id == 0)
+		blob_assign_relation_changed();
+	if (class_oid == ConstraintRelationId && access == OAT_POST_CREATE &&
+		OidIsValid(blob_assign_type()))
+		blob_assign_check_constraint(object_oid);
+	if (class_oid == InheritsRelationId && access == OAT_POST_ALTER)
+		blob_assign_note_partition(object_oid);
+	if (class_oid == ProcedureRelationId && OidIsValid(blob_assign_type()))
+		blob_assign_note_function(object_oid);
+	if ((class_oid != RelationRelationId && class_oid != StatisticExtRelationId) ||
+		!OidIsValid(blob_assign_type()))
+		return;
+
+	if (class_oid == StatisticExtRelationId)
+	{
+		if (access == OAT_POST_CREATE)
+			blob_assign_check_statistics(object_oid);
+	}
+	else if (access == OAT_POST_CREATE)
+		relation_created(object_oid, (AttrNumber) sub_id, (ObjectAccessPostCreate *) arg);
+	else
+		relation_altered(object_oid, (AttrNumber) sub_id);
+}
+
+void
+blob_assign_install_object_access_hook(void)
+{
+	previous_object_access_hook = object_access_hook;
+	object_access_hook = store_object_access;
+}

@@ -1,0 +1,240 @@
+/*
+ * assign/planner.c
+ *	  Wrap what INSERT, UPDATE and MERGE assign to blobstate columns in blob_store().
+ *
+ * The length coercion that the hidden type modifier brings (columns.c) covers an assignment only
+ * where the assigned expression does not carry that modifier already: a column of another table, of
+ * a view or of a function's row type does, whatever value it holds.  And columns that were made
+ * while the library was not loaded have no modifier.  So each assignment that the planner sees is
+ * wrapped here unless the coercion function is on top of it.
+ *
+ * This works on the query, not on the finished plan: the planner then takes care of everything
+ * that a changed target list entails (projection, volatility, plan invalidation when the function
+ * is dropped).  The planner may scribble on its input, so may we.  The expression is evaluated at
+ * each execution of the plan: no cached plan ever holds a descriptor.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_class.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/planner.h"
+#include "parser/parsetree.h"
+
+#include "core/catalog.h"
+#include "assign/assign.h"
+
+typedef struct StoreFunctions
+{
+	Oid			type;
+	Oid			store;			/* blob_store(blobstate) */
+	Oid			coerce;			/* length coercion */
+} StoreFunctions;
+
+static planner_hook_type prev_planner_hook = NULL;
+
+/*
+ * Is the expression sure to have been stored already, or NULL?
+ */
+static bool
+needs_no_store(Node *expr, const StoreFunctions *functions)
+{
+	while (IsA(expr, RelabelType) || IsA(expr, CoerceToDomain))
+	{
+		if (IsA(expr, RelabelType))
+			expr = (Node *) ((RelabelType *) expr)->arg;
+		else
+			expr = (Node *) ((CoerceToDomain *) expr)->arg;
+	}
+
+	if (IsA(expr, Const))
+		return ((Const *) expr)->constisnull;
+	if (IsA(expr, FuncExpr))
+	{
+		Oid			funcid = ((FuncExpr *) expr)->funcid;
+
+		return funcid == functions->store || funcid == functions->coerce;
+	}
+	return false;
+}
+
+/*
+ * A domain's value goes in and comes out under the domain's name: the executor compares the types
+ * of a plan's columns with those of the table.
+ */
+static Expr *
+wrap_expression(Expr *expr, const StoreFunctions *functions)
+{
+	Oid			declared_type = exprType((Node *) expr);
+	Node	   *result = (Node *) expr;
+
+	if (declared_type != functions->type)
+		result = applyRelabelType(result, functions->type, -1, InvalidOid,
+								  COERCE_IMPLICIT_CAST, -1, false);
+	result = (Node *) makeFuncExpr(functions->store, functions->type, list_make1(result),
+								   InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+	if (declared_type != functions->type)
+		result = applyRelabelType(result, declared_type, -1, InvalidOid,
+								  COERCE_IMPLICIT_CAST, -1, false);
+	return (Expr *) result;
+}
+
+static void
+wrap_target_list(List *target_list, const StoreFunctions *functions)
+{
+	ListCell   *lc;
+
+	foreach(lc, target_list)
+	{
+		TargetEntry *tle = lfirst_node(TargetEntry, lc);
+
+		if (tle->resjunk || tle->expr == NULL)
+			continue;
+		if (!blob_assign_is_blob_type(exprType((Node *) tle->expr), functions->type))
+			continue;
+		if (!needs_no_store((Node *) tle->expr, functions))
+			tle->expr = wrap_expression(tle->expr, functions);
+	}
+}
+
+/*
+ * Take the parser's length coercion off again: a foreign server stores the content, and gets to
+ * see nothing but that.
+ */
+static Expr *
+unwrap_expression(Expr *expr, const StoreFunctions *functions)
+{
+	FuncExpr   *fexpr = (FuncExpr *) expr;
+
+	if (!IsA(expr, FuncExpr) || fexpr->funcid != functions->coerce ||
+		fexpr->funcformat != COERCE_IMPLICIT_CAST)
+		return expr;
+	return (Expr *) applyRelabelType(linitial(fexpr->args), functions->type,
+									 BLOB_ASSIGN_TYPMOD, InvalidOid,
+									 COERCE_IMPLICIT_CAST, -1, false);
+}
+
+static void
+unwrap_foreign_targets(Query *query, const StoreFunctions *functions)
+{
+	ListCell   *lc;
+
+	foreach(lc, query->targetList)
+	{
+		TargetEntry *tle = lfirst_node(TargetEntry, lc);
+
+		if (!tle->resjunk && tle->expr != NULL)
+			tle->expr = unwrap_expression(tle->expr, functions);
+	}
+
+	/* INSERT of more than one row: the parser coerces inside the rows. */
+	if (query->commandType != CMD_INSERT)
+		return;
+	foreach(lc, query->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+		ListCell   *row;
+
+		if (rte->rtekind != RTE_VALUES)
+			continue;
+		foreach(row, rte->values_lists)
+		{
+			ListCell   *cell;
+
+			foreach(cell, (List *) lfirst(row))
+				lfirst(cell) = unwrap_expression(lfirst(cell), functions);
+		}
+	}
+}
+
+static void
+wrap_query(Query *query, const StoreFunctions *functions)
+{
+	ListCell   *lc;
+
+	/* Statements that modify data can be nested at the top level only, in WITH. */
+	foreach(lc, query->cteList)
+	{
+		CommonTableExpr *cte = lfirst_node(CommonTableExpr, lc);
+
+		if (IsA(cte->ctequery, Query))
+			wrap_query((Query *) cte->ctequery, functions);
+	}
+
+	if (query->commandType != CMD_INSERT && query->commandType != CMD_UPDATE &&
+		query->commandType != CMD_MERGE)
+		return;
+
+	switch (rt_fetch(query->resultRelation, query->rtable)->relkind)
+	{
+		case RELKIND_RELATION:
+		case RELKIND_PARTITIONED_TABLE:
+		case RELKIND_MATVIEW:	/* REFRESH ... CONCURRENTLY inserts with SQL */
+			break;
+		case RELKIND_FOREIGN_TABLE:
+			unwrap_foreign_targets(query, functions);
+			return;
+		default:
+			return;				/* a view's INSTEAD OF trigger stores by statements of its own */
+	}
+
+	if (query->commandType != CMD_MERGE)
+		wrap_target_list(query->targetList, functions);
+	if (query->onConflict)
+		wrap_target_list(query->onConflict->onConflictSet, functions);
+	foreach(lc, query->mergeActionList)
+		wrap_target_list(lfirst_node(MergeAction, lc)->targetList, functions);
+}
+
+static PlannedStmt *
+plan_query(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
+{
+	if (prev_planner_hook)
+		return prev_planner_hook(parse, query_string, cursor_options, params);
+	return standard_planner(parse, query_string, cursor_options, params);
+}
+
+/*
+ * While the planner runs, nothing may turn into a descriptor: a function that its owner calls
+ * IMMUTABLE is evaluated here, and its result lives as long as the plan is cached, which is longer
+ * than the collector knows of it.
+ */
+static PlannedStmt *
+store_planner(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
+{
+	StoreFunctions functions;
+	PlannedStmt *result;
+	bool		was_planning;
+
+	functions.type = blob_assign_type();
+	if (!OidIsValid(functions.type))
+		return plan_query(parse, query_string, cursor_options, params);
+
+	if (parse->commandType != CMD_SELECT || parse->hasModifyingCTE)
+	{
+		functions.store = blob_catalog_store_function();
+		functions.coerce = blob_catalog_coerce_function();
+		if (OidIsValid(functions.store) && OidIsValid(functions.coerce))
+			wrap_query(parse, &functions);
+	}
+
+	was_planning = blob_assign_set_planning(true);
+	PG_TRY();
+	{
+		result = plan_query(parse, query_string, cursor_options, params);
+	}
+	PG_FINALLY();
+	{
+		blob_assign_set_planning(was_planning);
+	}
+	PG_END_TRY();
+
+	return result;
+}
+
+void
+blob_assign_install_planner_hook(void)
+{
+	prev_planner_hook = planner_hook;
+	planner_hook = store_planner;
+}

@@ -1,0 +1,273 @@
+/*
+ * assign/receiver.c
+ *	  Tables made from queries: CREATE TABLE AS, SELECT INTO, materialized views.
+ *
+ * Their rows reach the table through a DestReceiver, without a ModifyTable node that planner.c
+ * could have changed.  The executor hook puts a receiver of its own before it, which stores each
+ * blobstate value.  It runs in the leader of a parallel plan.
+ *
+ * The hook also labels the row description with the hidden type modifier.  So the new table's
+ * columns carry it.  And a plpgsql function that returns rows of a table may return computed
+ * blobstate columns, although plpgsql demands equal modifiers there: RETURN QUERY sends its rows
+ * to a tuplestore, a record variable gets them from SPI.  But plpgsql stores what it assigns to a
+ * column, as in SELECT ... INTO NEW.b, only if the modifiers differ; therefore a single column that
+ * comes from SPI stays bare.
+ */
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "executor/tuptable.h"
+#include "utils/array.h"
+#include "utils/memutils.h"
+
+#include "blob/blob.h"
+#include "core/catalog.h"
+#include "core/compat.h"
+#include "assign/assign.h"
+
+/* The types that columns are compared with. */
+typedef struct StoreTypes
+{
+	Oid			blob;
+	Oid			array;
+} StoreTypes;
+
+typedef struct StoreReceiver
+{
+	DestReceiver pub;
+	DestReceiver *inner;		/* not owned */
+	StoreTypes	types;
+	TupleTableSlot *slot;		/* a changed row */
+	MemoryContext row_context;	/* its values */
+} StoreReceiver;
+
+static ExecutorRun_hook_type prev_executor_run_hook = NULL;
+
+/*
+ * Store the elements of a blobstate[]; the same pointer if there is nothing to store.
+ */
+static Datum
+externalize_array(Datum datum, Oid blob_type)
+{
+	ArrayType  *array = DatumGetArrayTypeP(datum);
+	Datum	   *elements;
+	bool	   *nulls;
+	int			count;
+	bool		changed = false;
+
+	deconstruct_array(array, blob_type, -1, false, TYPALIGN_INT, &elements, &nulls, &count);
+	for (int i = 0; i < count; i++)
+	{
+		Datum		stored;
+
+		if (nulls[i])
+			continue;
+		stored = blob_externalize(elements[i]);
+		changed |= stored != elements[i];
+		elements[i] = stored;
+	}
+	if (!changed)
+		return datum;
+	return PointerGetDatum(construct_md_array(elements, nulls, ARR_NDIM(array), ARR_DIMS(array),
+											  ARR_LBOUND(array), blob_type, -1, false,
+											  TYPALIGN_INT));
+}
+
+/*
+ * Store one column of a row; the same pointer if there is nothing to store.
+ */
+static Datum
+externalize_column(Datum datum, Oid type, const StoreTypes *types)
+{
+	if (type == types->array)
+		return externalize_array(datum, types->blob);
+	if (blob_assign_is_blob_type(type, types->blob))
+		return blob_externalize(datum);
+	return datum;
+}
+
+static bool
+store_receive_slot(TupleTableSlot *slot, DestReceiver *self)
+{
+	StoreReceiver *receiver = (StoreReceiver *) self;
+	TupleTableSlot *stored_slot = receiver->slot;
+	TupleDesc	desc = stored_slot->tts_tupleDescriptor;
+	MemoryContext caller_context = MemoryContextSwitchTo(receiver->row_context);
+	bool		changed = false;
+	bool		result;
+
+	slot_getallattrs(slot);
+	ExecClearTuple(stored_slot);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Datum		datum = slot->tts_values[i];
+
+		stored_slot->tts_isnull[i] = slot->tts_isnull[i];
+		if (!slot->tts_isnull[i])
+			datum = externalize_column(datum, TupleDescAttr(desc, i)->atttypid,
+									   &receiver->types);
+		changed |= datum != slot->tts_values[i];
+		stored_slot->tts_values[i] = datum;
+	}
+	ExecStoreVirtualTuple(stored_slot);
+	MemoryContextSwitchTo(caller_context);
+
+	result = receiver->inner->receiveSlot(changed ? stored_slot : slot, receiver->inner);
+	ExecClearTuple(stored_slot);
+	MemoryContextReset(receiver->row_context);
+	return result;
+}
+
+/* Called in the query's memory context; typeinfo is the labelled description. */
+static void
+store_startup(DestReceiver *self, int operation, TupleDesc typeinfo)
+{
+	StoreReceiver *receiver = (StoreReceiver *) self;
+
+	receiver->slot = MakeSingleTupleTableSlot(typeinfo, &TTSOpsVirtual);
+	receiver->row_context = AllocSetContextCreate(CurrentMemoryContext, "blobext stored row",
+												  ALLOCSET_DEFAULT_SIZES);
+	receiver->inner->rStartup(receiver->inner, operation, typeinfo);
+}
+
+static void
+store_shutdown(DestReceiver *self)
+{
+	StoreReceiver *receiver = (StoreReceiver *) self;
+
+	receiver->inner->rShutdown(receiver->inner);
+	ExecDropSingleTupleTableSlot(receiver->slot);
+	MemoryContextDelete(receiver->row_context);
+}
+
+/* Its owner destroys the inner receiver; ours goes with the query's memory. */
+static void
+store_destroy(DestReceiver *self)
+{
+}
+
+static DestReceiver *
+make_store_receiver(DestReceiver *inner, const StoreTypes *types)
+{
+	StoreReceiver *receiver = palloc0(sizeof(StoreReceiver));
+
+	receiver->pub.receiveSlot = store_receive_slot;
+	receiver->pub.rStartup = store_startup;
+	receiver->pub.rShutdown = store_shutdown;
+	receiver->pub.rDestroy = store_destroy;
+	receiver->pub.mydest = inner->mydest;
+	receiver->inner = inner;
+	receiver->types = *types;
+	return &receiver->pub;
+}
+
+/*
+ * Has a query of this destination rows that are to be stored?  Domains count here.
+ */
+static bool
+has_columns_to_store(CommandDest destination, TupleDesc desc, const StoreTypes *types)
+{
+	if (destination != DestIntoRel && destination != DestTransientRel)
+		return false;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Oid			type = TupleDescAttr(desc, i)->atttypid;
+
+		if (type == types->array || blob_assign_is_blob_type(type, types->blob))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The description with the hidden modifier on blobstate columns, or the same if all have it.
+ */
+static TupleDesc
+label_description(CommandDest destination, TupleDesc desc, const StoreTypes *types)
+{
+	TupleDesc	labelled = desc;
+
+	if (destination == DestSPI && desc->natts == 1)
+		return desc;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute attribute = TupleDescAttr(desc, i);
+
+		if (attribute->atttypid != types->blob && attribute->atttypid != types->array)
+			continue;
+		if (attribute->atttypmod == BLOB_ASSIGN_TYPMOD)
+			continue;
+		if (labelled == desc)
+			labelled = CreateTupleDescCopy(desc);
+		TupleDescAttr(labelled, i)->atttypmod = BLOB_ASSIGN_TYPMOD;
+	}
+	return labelled;
+}
+
+/*
+ * Put receiver and row description in place, where this query's destination asks for it.
+ * CurrentMemoryContext may be short-lived, so both go to the query's.
+ */
+static void
+redirect_query(QueryDesc *query_desc)
+{
+	CommandDest destination = query_desc->dest ? query_desc->dest->mydest : DestNone;
+	StoreTypes	types;
+	MemoryContext caller_context;
+
+	if (destination != DestIntoRel && destination != DestTransientRel &&
+		destination != DestTuplestore && destination != DestSPI)
+		return;
+	types.blob = blob_assign_type();
+	if (!OidIsValid(types.blob) || query_desc->tupDesc == NULL)
+		return;
+	types.array = blob_catalog_array_type();
+
+	caller_context = MemoryContextSwitchTo(query_desc->estate->es_query_cxt);
+	if (has_columns_to_store(destination, query_desc->tupDesc, &types))
+		query_desc->dest = make_store_receiver(query_desc->dest, &types);
+	query_desc->tupDesc = label_description(destination, query_desc->tupDesc, &types);
+	MemoryContextSwitchTo(caller_context);
+}
+
+/*
+ * What runs inside DDL with partition bounds is an event trigger's or another function's own
+ * statement, which may store.  A query that the planner runs, by way of a function, may not.
+ */
+static void
+store_executor_run(QueryDesc *query_desc, ScanDirection direction,
+				   uint64 count BLOB_RUN_EXTRA_PARAMETER)
+{
+	DestReceiver *dest = query_desc->dest;
+	TupleDesc	desc = query_desc->tupDesc;
+	bool		was_bounding;
+
+	redirect_query(query_desc);
+	was_bounding = blob_assign_set_bounding(false);
+	if (!was_bounding && query_desc->tupDesc == desc && query_desc->dest == dest)
+	{
+		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
+							  count BLOB_RUN_EXTRA_ARGUMENT);
+		return;
+	}
+
+	PG_TRY();
+	{
+		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
+							  count BLOB_RUN_EXTRA_ARGUMENT);
+	}
+	PG_FINALLY();
+	{
+		blob_assign_set_bounding(was_bounding);
+		query_desc->dest = dest;
+		query_desc->tupDesc = desc;
+	}
+	PG_END_TRY();
+}
+
+void
+blob_assign_install_executor_hook(void)
+{
+	prev_executor_run_hook = ExecutorRun_hook;
+	ExecutorRun_hook = store_executor_run;
+}

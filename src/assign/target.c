@@ -1,0 +1,322 @@
+/*
+ * assign/target.c
+ *	  What is being written, and whether content must be durable before it gets there.
+ *
+ * The rule: no descriptor enters an index that is ordered by content before its content is durable.
+ * The README of this folder argues why what is done here keeps it.  In short, a stack of targets
+ * mirrors the statements in progress, innermost first; a target is strict if it has such an index,
+ * and while the innermost target is strict, nothing that this process wrote is pending:
+ *
+ *	- where a strict target is entered, or returned to, what is pending is synced;
+ *	- what is stored while it is innermost is synced at once (blob_durability_before_return());
+ *	- a target that is not strict may become so when the relation cache is told that its tables have
+ *	  changed; what is pending is synced then and there, for its rows may be on their way.
+ *
+ * Whether a target is strict is found out when it matters first, so statements that store nothing
+ * pay for an entry of the stack only.  What is strict once stays so.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
+#include "commands/copyfrom_internal.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "parser/parsetree.h"
+#include "tcop/utility.h"
+#include "utils/rel.h"
+
+#include "blob/abandoned.h"
+#include "extents/durability.h"
+#include "core/compat.h"
+#include "assign/assign.h"
+
+/* An entry of the stack; it lives in the frame of the hook that entered it. */
+typedef struct Target
+{
+	struct Target *outer;
+	const PlannedStmt *plan;	/* statement that modifies tables; or NULL: */
+	bool		is_copy;		/* COPY FROM; or else a statement that builds indexes */
+	bool		is_strict;
+	uint64		looked_at;		/* blob_assign_content_index_changes() when is_strict was set */
+} Target;
+
+static Target *innermost = NULL;
+
+static ExecutorRun_hook_type prev_executor_run_hook = NULL;
+static ExecutorFinish_hook_type prev_executor_finish_hook = NULL;
+static ProcessUtility_hook_type prev_process_utility_hook = NULL;
+
+static bool
+plan_is_strict(const PlannedStmt *plan)
+{
+	ListCell   *lc;
+
+	foreach(lc, plan->resultRelations)
+	{
+		if (blob_assign_has_content_index(rt_fetch(lfirst_int(lc), plan->rtable)->relid))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The table that the innermost COPY FROM in progress fills, also one of a subscription's initial
+ * copy.  None is known before its first row and after its last, when statement triggers run.
+ * file_fdw reads foreign tables through COPY's code.
+ */
+static Oid
+copied_table(void)
+{
+	for (ErrorContextCallback *entry = error_context_stack; entry != NULL; entry = entry->previous)
+	{
+		CopyFromState copy = (CopyFromState) entry->arg;
+
+		if (entry->callback == CopyFromErrorCallback && copy != NULL && copy->rel != NULL &&
+			copy->rel->rd_rel->relkind != RELKIND_FOREIGN_TABLE)
+			return RelationGetRelid(copy->rel);
+	}
+	return InvalidOid;
+}
+
+/*
+ * Outside of all statements that we know of: expressions of procedures, queries without a target,
+ * tables made from queries.  A client's session writes to indexes by statements only; the apply
+ * worker of logical replication, and maybe others, do so by themselves.
+ */
+static bool
+base_is_strict(void)
+{
+	Oid			relid;
+
+	if (MyBackendType == B_BACKEND)
+		return false;
+	relid = copied_table();
+	return !OidIsValid(relid) || blob_assign_has_content_index(relid);
+}
+
+static bool
+look_at_target(const Target *target)
+{
+	if (target->plan != NULL)
+		return plan_is_strict(target->plan);
+	return !target->is_copy || blob_assign_has_content_index(copied_table());
+}
+
+/* The rule for blob_durability_before_return(). */
+static bool
+is_strict(void)
+{
+	Target	   *target = innermost;
+	uint64		changes = blob_assign_content_index_changes();
+
+	if (target == NULL)
+		return base_is_strict();
+	if (target->is_copy && !OidIsValid(copied_table()))
+		return true;
+	if (!target->is_strict && target->looked_at != changes)
+	{
+		target->is_strict = look_at_target(target);
+		target->looked_at = changes;
+	}
+	return target->is_strict;
+}
+
+static void
+sync_if_strict(void)
+{
+	if (blob_durability_is_pending() && is_strict())
+		blob_durability_make_crash_safe();
+}
+
+/*
+ * Called back from the relation cache, where an error would leave the caches of others stale: if
+ * we cannot do what must be done, this session ends.  During an abort nothing is on its way.
+ */
+void
+blob_assign_content_index_changed(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	if (innermost == NULL || !blob_durability_is_pending() || !IsTransactionState())
+		return;
+	PG_TRY();
+	{
+		blob_durability_make_crash_safe();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		EmitErrorReport();
+		FlushErrorState();
+		ereport(FATAL,
+				(errmsg("could not make content durable before it is indexed")));
+	}
+	PG_END_TRY();
+}
+
+/*
+ * Entered inside of a PG_TRY, whose PG_FINALLY sets the stack back: an error in here must not leave
+ * the entry behind.
+ */
+static void
+enter(Target *target)
+{
+	innermost = target;
+	sync_if_strict();
+}
+
+/* The statement is through; not called where it failed. */
+static void
+leave(const Target *target)
+{
+	innermost = target->outer;
+	sync_if_strict();
+}
+
+static void
+finish_query(QueryDesc *query_desc)
+{
+	if (prev_executor_finish_hook)
+		prev_executor_finish_hook(query_desc);
+	else
+		standard_ExecutorFinish(query_desc);
+}
+
+static bool
+modifies_tables(const QueryDesc *query_desc)
+{
+	return query_desc->plannedstmt->resultRelations != NIL && OidIsValid(blob_assign_type());
+}
+
+static void
+target_executor_run(QueryDesc *query_desc, ScanDirection direction,
+					uint64 count BLOB_RUN_EXTRA_PARAMETER)
+{
+	Target		target = {.outer = innermost, .plan = query_desc->plannedstmt};
+
+	blob_abandoned_free();
+	if (!modifies_tables(query_desc))
+	{
+		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
+							  count BLOB_RUN_EXTRA_ARGUMENT);
+		return;
+	}
+	PG_TRY();
+	{
+		enter(&target);
+		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
+							  count BLOB_RUN_EXTRA_ARGUMENT);
+		leave(&target);
+	}
+	PG_FINALLY();
+	{
+		innermost = target.outer;
+	}
+	PG_END_TRY();
+}
+
+/* Statements that modify data in WITH run to their end here; AFTER triggers run, too. */
+static void
+target_executor_finish(QueryDesc *query_desc)
+{
+	Target		target = {.outer = innermost, .plan = query_desc->plannedstmt};
+
+	if (!modifies_tables(query_desc))
+	{
+		finish_query(query_desc);
+		return;
+	}
+	PG_TRY();
+	{
+		enter(&target);
+		finish_query(query_desc);
+		leave(&target);
+	}
+	PG_FINALLY();
+	{
+		innermost = target.outer;
+	}
+	PG_END_TRY();
+}
+
+static void
+run_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
+			ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *query_env,
+			DestReceiver *dest, QueryCompletion *qc)
+{
+	if (prev_process_utility_hook)
+		prev_process_utility_hook(pstmt, query_string, read_only_tree, context, params,
+								  query_env, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, query_string, read_only_tree, context, params,
+								query_env, dest, qc);
+}
+
+/* Statements that write to indexes, but are no plans. */
+static bool
+is_target(const Node *statement)
+{
+	switch (nodeTag(statement))
+	{
+		case T_CopyStmt:
+			return ((const CopyStmt *) statement)->is_from;
+		case T_IndexStmt:
+		case T_ReindexStmt:
+		case T_ClusterStmt:
+		case T_VacuumStmt:
+			return true;
+		default:
+			return false;
+	}
+}
+
+static void
+target_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
+					   ProcessUtilityContext context, ParamListInfo params,
+					   QueryEnvironment *query_env, DestReceiver *dest, QueryCompletion *qc)
+{
+	Target		target = {.outer = innermost, .is_copy = IsA(pstmt->utilityStmt, CopyStmt)};
+
+	if (!is_target(pstmt->utilityStmt))
+	{
+		run_utility(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
+		return;
+	}
+	PG_TRY();
+	{
+		enter(&target);
+		run_utility(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
+		leave(&target);
+	}
+	PG_FINALLY();
+	{
+		innermost = target.outer;
+	}
+	PG_END_TRY();
+}
+
+/*
+ * Indexes that are built over rows that the same statement, or transaction, has stored: a new index
+ * is announced before it is built, and so is a table whose file has been exchanged (ALTER TABLE,
+ * REFRESH MATERIALIZED VIEW) before its indexes are built anew.
+ */
+void
+blob_assign_relation_changed(void)
+{
+	if (blob_durability_is_pending())
+		blob_durability_make_crash_safe();
+}
+
+void
+blob_assign_install_target_hooks(void)
+{
+	prev_executor_run_hook = ExecutorRun_hook;
+	ExecutorRun_hook = target_executor_run;
+	prev_executor_finish_hook = ExecutorFinish_hook;
+	ExecutorFinish_hook = target_executor_finish;
+	prev_process_utility_hook = ProcessUtility_hook;
+	ProcessUtility_hook = target_process_utility;
+	blob_durability_set_rule(is_strict);
+}

@@ -1,0 +1,127 @@
+/*
+ * blob/builder.c
+ *	  Content that comes in pieces, see blob/builder.h.
+ */
+#include "postgres.h"
+
+#include "blob/blob.h"
+#include "blob/builder.h"
+#include "blob/writer.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#define MIN_CAPACITY_BYTES 64
+
+/* How much of a value is read at a time. */
+#define STEP_BYTES (1024 * 1024)
+
+struct BlobBuilder
+{
+	MemoryContext context;
+	BlobWriter *writer;			/* NULL: memory */
+	struct varlena *datum;		/* memory: an inline datum of which used_bytes are content */
+	uint64		used_bytes;
+	uint64		capacity_bytes;
+	struct varlena *result;		/* once complete */
+};
+
+BlobBuilder *
+blob_builder_begin(uint64 expected_bytes)
+{
+	BlobBuilder *builder = palloc0(sizeof(BlobBuilder));
+
+	builder->context = CurrentMemoryContext;
+	if (blob_may_allocate())
+		builder->writer = blob_writer_begin(expected_bytes);
+	return builder;
+}
+
+static void
+report_too_large(uint64 size_bytes)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("cannot make a blobstate value of " UINT64_FORMAT " bytes here", size_bytes),
+			 errdetail("A read-only transaction, a standby or a parallel worker cannot write "
+					   "content to extents, and values of 1 GB or more do not fit into memory.")));
+}
+
+/* So many bytes of content must fit into the datum. */
+static void
+enlarge_datum(BlobBuilder *builder, uint64 needed_bytes)
+{
+	const uint64 max_bytes = MaxAllocSize - VARHDRSZ - BLOB_FORM_BYTES;
+	uint64		capacity = Max(builder->capacity_bytes, MIN_CAPACITY_BYTES);
+
+	if (needed_bytes > max_bytes)
+		report_too_large(needed_bytes);
+	while (capacity < needed_bytes)
+		capacity *= 2;
+	capacity = Min(capacity, max_bytes);
+	if (builder->datum == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(builder->context);
+
+		builder->datum = blob_inline_make(capacity);
+		MemoryContextSwitchTo(old);
+	}
+	else if (capacity > builder->capacity_bytes)
+		builder->datum = repalloc(builder->datum, VARHDRSZ + BLOB_FORM_BYTES + capacity);
+	builder->capacity_bytes = capacity;
+}
+
+void
+blob_builder_add(BlobBuilder *builder, const void *data, uint64 length_bytes)
+{
+	Assert(builder->result == NULL);
+	if (builder->writer != NULL)
+	{
+		blob_writer_write(builder->writer, data, length_bytes);
+		return;
+	}
+	enlarge_datum(builder, builder->used_bytes + length_bytes);
+	memcpy(blob_inline_content(builder->datum) + builder->used_bytes, data, length_bytes);
+	builder->used_bytes += length_bytes;
+}
+
+void
+blob_builder_add_value(BlobBuilder *builder, const BlobValue *value)
+{
+	char	   *step;
+
+	if (value->is_inline)
+	{
+		blob_builder_add(builder, value->inline_data, value->size_bytes);
+		return;
+	}
+	step = palloc(Min(value->size_bytes, STEP_BYTES));
+	for (uint64 offset = 0; offset < value->size_bytes; offset += STEP_BYTES)
+	{
+		uint64		bytes = Min(STEP_BYTES, value->size_bytes - offset);
+
+		CHECK_FOR_INTERRUPTS();
+		blob_read(value, offset, bytes, step);
+		blob_builder_add(builder, step, bytes);
+	}
+	pfree(step);
+}
+
+struct varlena *
+blob_builder_finish(BlobBuilder *builder)
+{
+	MemoryContext old;
+
+	if (builder->result != NULL)
+		return builder->result;
+	old = MemoryContextSwitchTo(builder->context);
+	if (builder->writer != NULL)
+		builder->result = blob_writer_finish(builder->writer);
+	else
+	{
+		enlarge_datum(builder, builder->used_bytes);
+		SET_VARSIZE(builder->datum, VARHDRSZ + BLOB_FORM_BYTES + builder->used_bytes);
+		builder->result = builder->datum;
+	}
+	MemoryContextSwitchTo(old);
+	return builder->result;
+}

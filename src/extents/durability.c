@@ -1,0 +1,248 @@
+/*
+ * extents/durability.c
+ *	  When content becomes durable, see extents/durability.h.
+ *
+ * The list of written segments belongs to the process, not to a transaction or subtransaction: a
+ * PL/pgSQL variable carries a value out of a rolled back subtransaction, or over a procedure's
+ * ROLLBACK, and a later transaction may store it.  So only a successful sync removes an entry.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "extents/durability.h"
+#include "extents/readahead.h"
+#include "core/settings.h"
+#include "io/io.h"
+#include "io/segment.h"
+#include "io/syncer.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+/*
+ * Where content is not logged otherwise, a write of at most so many bytes is logged if that
+ * spares the sync: always if it would be synced at once, else up to so many bytes of a
+ * transaction.
+ */
+#define SPARE_MAX_BYTES (32 * 1024)
+
+typedef struct WrittenSegment
+{
+	BlobStoreId store;
+	uint32		segment_no;
+	uint64		transaction_no;		/* of the last write; 0: that was given up */
+	bool		is_logged;		/* all that was written is, or will be, in the WAL */
+	XLogRecPtr	redo;			/* the server's redo pointer before the first write */
+} WrittenSegment;
+
+static WrittenSegment *written;
+static int	written_count;
+static int	written_capacity;
+
+/* This transaction's pre-commit sync has run; reset when the transaction has ended. */
+static bool is_late;
+
+/* Bytes that this transaction logged only to spare a sync. */
+static uint64 spared_bytes;
+
+/* Counts top-level transactions of this process, from 1 on. */
+static uint64 transaction_no = 1;
+
+static bool (*must_be_durable) (void);
+
+/* A process has a transaction of its own, to look at its database, before it does anything else. */
+static void
+begin_process(void)
+{
+	static pid_t begun_pid = 0;
+
+	if (begun_pid == MyProcPid)
+		return;
+	begun_pid = MyProcPid;
+	blob_io_process_begins();
+	blob_readahead_process_begins();
+}
+
+static void
+at_transaction_event(XactEvent event, void *context)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PRE_PREPARE:
+			begin_process();
+			blob_durability_make_crash_safe();
+			is_late = true;
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			is_late = false;
+			transaction_no++;
+			spared_bytes = 0;
+			break;
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_PARALLEL_ABORT:
+			break;				/* parallel workers write nothing */
+	}
+}
+
+void
+blob_durability_init(void)
+{
+	RegisterXactCallback(at_transaction_event, NULL);
+}
+
+void
+blob_durability_set_rule(bool (*rule) (void))
+{
+	must_be_durable = rule;
+}
+
+void
+blob_durability_prepare(int segment_count)
+{
+	int			needed = written_count + segment_count;
+
+	if (needed <= written_capacity)
+		return;
+	needed = Max(needed, 2 * written_capacity);
+	if (written == NULL)
+		written = MemoryContextAlloc(TopMemoryContext, needed * sizeof(*written));
+	else
+		written = repalloc(written, needed * sizeof(*written));
+	written_capacity = needed;
+}
+
+void
+blob_durability_note(const BlobStoreId *store, uint32 segment_no, bool is_logged)
+{
+	for (int i = written_count - 1; i >= 0; i--)
+	{
+		if (written[i].segment_no == segment_no && written[i].store.dboid == store->dboid &&
+			written[i].store.incarnation == store->incarnation)
+		{
+			written[i].transaction_no = transaction_no;
+			written[i].is_logged &= is_logged;
+			return;
+		}
+	}
+	Assert(written_count < written_capacity);
+	written[written_count].store = *store;
+	written[written_count].segment_no = segment_no;
+	written[written_count].transaction_no = transaction_no;
+	written[written_count].is_logged = is_logged;
+	written[written_count].redo = GetRedoRecPtr();
+	written_count++;
+}
+
+/*
+ * The entry stays, since values that are kept may have been written there as well.  Then the file
+ * cannot go; if somebody takes it away all the same, readers will notice.
+ */
+void
+blob_durability_give_up(const BlobStoreId *store, uint32 segment_no)
+{
+	for (int i = 0; i < written_count; i++)
+	{
+		if (written[i].segment_no == segment_no && written[i].store.dboid == store->dboid &&
+			written[i].store.incarnation == store->incarnation)
+			written[i].transaction_no = 0;
+	}
+}
+
+/*
+ * The file of a segment is gone.  What this transaction wrote cannot have been freed by anybody,
+ * so the file was taken away: the transaction must not commit.  What an earlier one wrote and did
+ * not commit may have been found unreferenced, and the file removed with it.  That is no business
+ * of this transaction, for whom nothing is lost: what a procedure carries over its ROLLBACK is not
+ * freed while it runs.
+ */
+static void
+report_missing(const WrittenSegment *segment)
+{
+	char		path[MAXPGPATH];
+
+	if (segment->transaction_no != transaction_no)
+		return;
+	blob_segment_path(path, sizeof(path), &segment->store, segment->segment_no);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_FILE),
+			 errmsg("segment file \"%s\" has disappeared", path),
+			 errdetail("Content that was written to it cannot be made durable.")));
+}
+
+/*
+ * Returns false if there is no such file.  What is to be handed over is looked up as well: for the
+ * syncer, a file that was not removed by the collector must be there.
+ */
+static bool
+make_crash_safe(const WrittenSegment *segment)
+{
+	uint64		removals = blob_segment_removals();
+
+	if (segment->is_logged &&
+		blob_segment_open(&segment->store, segment->segment_no, BLOB_SEGMENT_MISSING_OK) < 0)
+		return false;
+	if (segment->is_logged &&
+		blob_syncer_hand_over(&segment->store, segment->segment_no, segment->redo, removals))
+		return true;
+	return blob_segment_sync(&segment->store, segment->segment_no);
+}
+
+void
+blob_durability_make_crash_safe(void)
+{
+	while (written_count > 0)
+	{
+		WrittenSegment last = written[written_count - 1];
+		bool		exists = make_crash_safe(&last);
+
+		/* If that is an error, the entry stays: its content is not crash-safe. */
+		if (!exists)
+			report_missing(&last);
+		written_count--;
+	}
+}
+
+/* A sync of what is not in the WAL will be needed anyway. */
+static bool
+must_sync(void)
+{
+	for (int i = 0; i < written_count; i++)
+	{
+		if (!written[i].is_logged)
+			return true;
+	}
+	return false;
+}
+
+bool
+blob_durability_wants_log(uint64 bytes)
+{
+	if (blob_wal_logs_content())
+		return true;
+	if (blob_wal_content != BLOB_WAL_CONTENT_AUTO || bytes > SPARE_MAX_BYTES || must_sync())
+		return false;
+	if (!is_late && !(must_be_durable && must_be_durable()) &&
+		spared_bytes + bytes > SPARE_MAX_BYTES)
+		return false;
+	if (!blob_syncer_is_ready())
+		return false;
+	spared_bytes += bytes;
+	return true;
+}
+
+bool
+blob_durability_is_pending(void)
+{
+	return written_count > 0;
+}
+
+void
+blob_durability_before_return(void)
+{
+	if (written_count > 0 && (is_late || (must_be_durable && must_be_durable())))
+		blob_durability_make_crash_safe();
+}

@@ -1,0 +1,45 @@
+/*
+ * extents/layout.h
+ *	  Walks through the pages of a blob in content order, as long contiguous pieces.
+ */
+#ifndef BLOB_LAYOUT_H
+#define BLOB_LAYOUT_H
+
+#include "core/page.h"
+
+typedef struct BlobLayoutCursor
+{
+	const BlobExtent *extents;
+	int			extent_count;
+	int			extent_no;
+	uint64		page_in_extent;
+} BlobLayoutCursor;
+
+/* Pages that lie side by side in one segment file. */
+typedef struct BlobPiece
+{
+	BlobPageNo	first_page;
+	uint32		pages;
+} BlobPiece;
+
+/*
+ * The next piece of at most max_pages; goes on over the end of an extent where its neighbour on
+ * disk is its neighbour in the blob.  The cursor must not be at the end.
+ */
+extern BlobPiece blob_layout_next(BlobLayoutCursor *cursor, uint32 max_pages);
+
+/* Where a page lies in its segment file, in bytes. */
+static inline uint64
+blob_layout_file_offset(BlobPageNo page)
+{
+	return (page % BLOB_SEGMENT_PAGES) * BLOB_PAGE_SIZE;
+}
+
+/* Pages from this one to the end of its segment file. */
+static inline uint64
+blob_layout_pages_left_in_segment(BlobPageNo page)
+{
+	return BLOB_SEGMENT_PAGES - page % BLOB_SEGMENT_PAGES;
+}
+
+#endif							/* BLOB_LAYOUT_H */

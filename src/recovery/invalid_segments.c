@@ -1,0 +1,152 @@
+/*
+ * recovery/invalid_segments.c
+ *	  Segment files that replay needs, and does not find, see recovery/invalid_segments.h.
+ *
+ * The notes are in memory: whoever starts over comes to the same records again.
+ */
+#include "postgres.h"
+
+#include "access/xlogrecovery.h"
+#include "access/xlogutils.h"
+#include "catalog/pg_tablespace_d.h"
+#include "core/compat.h"
+#include "io/segment.h"
+#include "recovery/invalid_segments.h"
+#include "storage/smgr.h"
+#include "utils/guc.h"
+#include "utils/hsearch.h"
+
+/* Of BlobSegmentId. */
+static HTAB *files = NULL;
+
+static bool
+are_ignored(void)
+{
+	return strcmp(GetConfigOption("ignore_invalid_pages", false, false), "on") == 0;
+}
+
+static void
+report(int level, const BlobStoreId *store, uint32 segment_no)
+{
+	char		path[MAXPGPATH];
+
+	if (segment_no == BLOB_ALL_SEGMENTS)
+	{
+		blob_segment_dir_path(path, sizeof(path), store);
+		ereport(level,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("directory \"%s\" is missing", path)));
+		return;
+	}
+	blob_segment_path(path, sizeof(path), store, segment_no);
+	ereport(level,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("blob segment file \"%s\" is missing or too short", path)));
+}
+
+/*
+ * A restartpoint past a record that was left out would make that final, and an extension has no
+ * part in restartpoints.  PostgreSQL makes none while it knows of invalid pages, and stops when the
+ * state becomes consistent with one left.  So it is told of one, in a relation that does not exist:
+ * no catalog has this number.
+ */
+static const RelFileLocator no_relation = {.spcOid = GLOBALTABLESPACE_OID,.relNumber = 1};
+
+static void
+hold_restartpoints(void)
+{
+	SMgrRelation relation;
+
+	(void) XLogReadBufferExtended(no_relation, MAIN_FORKNUM, 0, RBM_NORMAL, InvalidBuffer);
+	/* That has made an empty file. */
+	relation = smgropen(no_relation, INVALID_PROC_NUMBER);
+	smgrdounlinkall(&relation, 1, true);
+	smgrclose(relation);
+}
+
+static void
+note(const BlobStoreId *store, uint32 segment_no)
+{
+	BlobSegmentId key = {store->incarnation, store->dboid, segment_no};
+	bool		is_known;
+
+	if (files == NULL)
+	{
+		HASHCTL		control = {.keysize = sizeof(key),.entrysize = sizeof(key)};
+
+		files = hash_create("blobext invalid segments", 16, &control, HASH_ELEM | HASH_BLOBS);
+	}
+	(void) hash_search(files, &key, HASH_ENTER, &is_known);
+	if (is_known)
+		return;
+	report(are_ignored() ? WARNING : LOG, store, segment_no);
+	if (are_ignored())
+		return;
+	if (!reachedConsistency && hash_get_num_entries(files) == 1)
+		hold_restartpoints();
+}
+
+/* Something is not there: true if what a record does to it shall be left out. */
+static bool
+leave_out(const BlobStoreId *store, uint32 segment_no)
+{
+	note(store, segment_no);
+	return !are_ignored();
+}
+
+bool
+blob_invalid_segments_is_lacking(const BlobStoreId *store, uint32 segment_no, uint64 expected_bytes)
+{
+	int64		bytes = blob_segment_file_bytes(store, segment_no);
+
+	return Max(bytes, 0) < (int64) expected_bytes && leave_out(store, segment_no);
+}
+
+bool
+blob_invalid_segments_lacks_directory(const BlobStoreId *store)
+{
+	return !blob_segment_dir_exists(store) && leave_out(store, BLOB_ALL_SEGMENTS);
+}
+
+void
+blob_invalid_segments_removed(const BlobStoreId *store, uint32 segment_no)
+{
+	HASH_SEQ_STATUS status;
+	BlobSegmentId *file;
+
+	if (files == NULL)
+		return;
+	hash_seq_init(&status, files);
+	while ((file = hash_seq_search(&status)) != NULL)
+	{
+		if (file->dboid == store->dboid && file->incarnation == store->incarnation &&
+			(file->segment_no == segment_no || segment_no == BLOB_ALL_SEGMENTS))
+			(void) hash_search(files, file, HASH_REMOVE, NULL);
+	}
+	if (hash_get_num_entries(files) == 0)
+		XLogDropRelation(no_relation, MAIN_FORKNUM);
+}
+
+void
+blob_invalid_segments_check(void)
+{
+	HASH_SEQ_STATUS status;
+	BlobSegmentId *file;
+
+	if (files == NULL || hash_get_num_entries(files) == 0 || are_ignored())
+		return;
+	hash_seq_init(&status, files);
+	while ((file = hash_seq_search(&status)) != NULL)
+	{
+		BlobStoreId store = {.dboid = file->dboid, .incarnation = file->incarnation};
+
+		report(WARNING, &store, file->segment_no);
+	}
+	ereport(FATAL,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("replay has not found all blob segment files"),
+			 errdetail("Content that the WAL has for them could not be written."),
+			 errhint("Bring the files back and start again; nothing is lost until then.  If they "
+					 "are lost for good, start with ignore_invalid_pages = on: blobext_check() "
+					 "lists the values then that are damaged.")));
+}

@@ -1,0 +1,31 @@
+/*
+ * recovery/invalid_segments.h
+ *	  Segment files that replay needs, and does not find: a later record removes them, or they are
+ *	  lost.
+ *
+ * What xlogutils.c does for invalid pages of relations.
+ */
+#ifndef BLOB_INVALID_SEGMENTS_H
+#define BLOB_INVALID_SEGMENTS_H
+
+#include "core/page.h"
+
+/*
+ * Whether to leave out what a record does to a segment, because its file has fewer bytes than all
+ * the records before imply.  If so, that is noted: recovery fails unless the file is removed by a
+ * later record, and makes no restartpoint before.  With the server's setting
+ * ignore_invalid_pages: a WARNING, and false.
+ */
+extern bool blob_invalid_segments_is_lacking(const BlobStoreId *store, uint32 segment_no,
+											 uint64 expected_bytes);
+
+/* The same for the directory of a store, which has one from its first reservation on. */
+extern bool blob_invalid_segments_lacks_directory(const BlobStoreId *store);
+
+/* This segment, or with BLOB_ALL_SEGMENTS the whole store, is removed. */
+extern void blob_invalid_segments_removed(const BlobStoreId *store, uint32 segment_no);
+
+/* The files agree with the WAL now: FATAL if there is still something noted. */
+extern void blob_invalid_segments_check(void);
+
+#endif							/* BLOB_INVALID_SEGMENTS_H */

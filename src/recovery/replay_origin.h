@@ -1,0 +1,20 @@
+/*
+ * recovery/replay_origin.h
+ *	  Is this server replaying another one's WAL, and who makes copies of this one?
+ */
+#ifndef BLOB_REPLAY_ORIGIN_H
+#define BLOB_REPLAY_ORIGIN_H
+
+/* When shared memory is made, before recovery: look at the state of the data directory. */
+extern void blob_replay_origin_look(void);
+
+/* Warn whoever streams from a server that does not log content. */
+extern void blob_replay_origin_install_hooks(void);
+
+/*
+ * In redo: whether the present record may be of another server, so that content which is not in the
+ * WAL may not be in our files either.  False in the crash recovery of a server.
+ */
+extern bool blob_replay_is_foreign(void);
+
+#endif							/* BLOB_REPLAY_ORIGIN_H */

@@ -1,0 +1,466 @@
+/*
+ * store/free_runs.c
+ *	  Treap of free runs in dynamic shared memory, see store/free_runs.h.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "store/free_runs.h"
+
+typedef struct Run
+{
+	BlobPageNo	first_page;
+	uint64		pages;
+	uint64		longest;		/* longest run in this subtree, in pages */
+	uint32		priority;		/* heap order: no child has a larger one */
+	dsa_pointer left;			/* runs at lower addresses */
+	dsa_pointer right;
+} Run;
+
+static inline Run *
+run_at(dsa_area *area, dsa_pointer pointer)
+{
+	return (Run *) dsa_get_address(area, pointer);
+}
+
+static inline uint64
+longest_at(dsa_area *area, dsa_pointer pointer)
+{
+	return DsaPointerIsValid(pointer) ? run_at(area, pointer)->longest : 0;
+}
+
+static void
+update_longest(dsa_area *area, Run *run)
+{
+	run->longest = Max(run->pages, Max(longest_at(area, run->left), longest_at(area, run->right)));
+}
+
+void
+blob_free_runs_init(BlobFreeRuns *runs)
+{
+	runs->root = InvalidDsaPointer;
+	runs->run_count = 0;
+	runs->page_count = 0;
+}
+
+static void
+free_subtree(dsa_area *area, dsa_pointer pointer)
+{
+	Run		   *run;
+
+	if (!DsaPointerIsValid(pointer))
+		return;
+	run = run_at(area, pointer);
+	free_subtree(area, run->left);
+	free_subtree(area, run->right);
+	dsa_free(area, pointer);
+}
+
+void
+blob_free_runs_clear(dsa_area *area, BlobFreeRuns *runs)
+{
+	free_subtree(area, runs->root);
+	blob_free_runs_init(runs);
+}
+
+/* All runs of left lie below all runs of right. */
+static dsa_pointer
+join(dsa_area *area, dsa_pointer left, dsa_pointer right)
+{
+	Run		   *left_run;
+	Run		   *right_run;
+
+	if (!DsaPointerIsValid(left))
+		return right;
+	if (!DsaPointerIsValid(right))
+		return left;
+
+	left_run = run_at(area, left);
+	right_run = run_at(area, right);
+	if (left_run->priority >= right_run->priority)
+	{
+		left_run->right = join(area, left_run->right, right);
+		update_longest(area, left_run);
+		return left;
+	}
+	right_run->left = join(area, left, right_run->left);
+	update_longest(area, right_run);
+	return right;
+}
+
+/* Divide by address: *left gets the runs that begin below first_page. */
+static void
+split(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, dsa_pointer *left,
+	  dsa_pointer *right)
+{
+	Run		   *run;
+
+	if (!DsaPointerIsValid(pointer))
+	{
+		*left = *right = InvalidDsaPointer;
+		return;
+	}
+	run = run_at(area, pointer);
+	if (run->first_page < first_page)
+	{
+		*left = pointer;
+		split(area, run->right, first_page, &run->right, right);
+	}
+	else
+	{
+		*right = pointer;
+		split(area, run->left, first_page, left, &run->left);
+	}
+	update_longest(area, run);
+}
+
+/*
+ * Take *pages to max_pages from the leftmost sufficient run of the subtree, which has one; *pages
+ * becomes what was taken.  Returns the new root of the subtree.  A run that is used up is left for
+ * the caller to free in *empty.
+ */
+static dsa_pointer
+take_leftmost(dsa_area *area, dsa_pointer pointer, uint64 *pages, uint64 max_pages,
+			  BlobPageNo *first_page, dsa_pointer *empty)
+{
+	Run		   *run = run_at(area, pointer);
+
+	Assert(run->longest >= *pages);
+
+	if (longest_at(area, run->left) >= *pages)
+		run->left = take_leftmost(area, run->left, pages, max_pages, first_page, empty);
+	else if (run->pages >= *pages)
+	{
+		*pages = Min(run->pages, max_pages);
+		*first_page = run->first_page;
+		run->first_page += *pages;
+		run->pages -= *pages;
+		if (run->pages == 0)
+		{
+			*empty = pointer;
+			return join(area, run->left, run->right);
+		}
+	}
+	else
+		run->right = take_leftmost(area, run->right, pages, max_pages, first_page, empty);
+	update_longest(area, run);
+	return pointer;
+}
+
+uint64
+blob_free_runs_take_some(dsa_area *area, BlobFreeRuns *runs, uint64 min_pages, uint64 max_pages,
+						 BlobPageNo *first_page)
+{
+	dsa_pointer empty = InvalidDsaPointer;
+	uint64		pages = min_pages;
+
+	Assert(min_pages <= max_pages);
+	if (min_pages == 0 || longest_at(area, runs->root) < min_pages)
+		return 0;
+
+	runs->root = take_leftmost(area, runs->root, &pages, max_pages, first_page, &empty);
+	runs->page_count -= pages;
+	if (DsaPointerIsValid(empty))
+	{
+		dsa_free(area, empty);
+		runs->run_count--;
+	}
+	return pages;
+}
+
+bool
+blob_free_runs_take(dsa_area *area, BlobFreeRuns *runs, uint64 pages, BlobPageNo *first_page)
+{
+	return blob_free_runs_take_some(area, runs, pages, pages, first_page) > 0;
+}
+
+/* Detach the rightmost run of a non-empty subtree. */
+static dsa_pointer
+detach_last(dsa_area *area, dsa_pointer pointer, dsa_pointer *last)
+{
+	Run		   *run = run_at(area, pointer);
+
+	if (!DsaPointerIsValid(run->right))
+	{
+		*last = pointer;
+		return run->left;
+	}
+	run->right = detach_last(area, run->right, last);
+	update_longest(area, run);
+	return pointer;
+}
+
+static dsa_pointer
+detach_first(dsa_area *area, dsa_pointer pointer, dsa_pointer *first)
+{
+	Run		   *run = run_at(area, pointer);
+
+	if (!DsaPointerIsValid(run->left))
+	{
+		*first = pointer;
+		return run->right;
+	}
+	run->left = detach_first(area, run->left, first);
+	update_longest(area, run);
+	return pointer;
+}
+
+/*
+ * Look at the run next to a new one (the last of the runs below it, or the first of those above).
+ * If they touch, it is merged into *first_page and *pages and freed.
+ */
+static dsa_pointer
+absorb_neighbour(dsa_area *area, BlobFreeRuns *runs, dsa_pointer subtree, bool is_below,
+				 BlobPageNo *first_page, uint64 *pages)
+{
+	dsa_pointer pointer;
+	Run		   *run;
+
+	if (!DsaPointerIsValid(subtree))
+		return subtree;
+	subtree = is_below ? detach_last(area, subtree, &pointer) :
+		detach_first(area, subtree, &pointer);
+	run = run_at(area, pointer);
+
+	if (is_below ? run->first_page + run->pages == *first_page :
+		*first_page + *pages == run->first_page)
+	{
+		*first_page = Min(*first_page, run->first_page);
+		*pages += run->pages;
+		dsa_free(area, pointer);
+		runs->run_count--;
+		return subtree;
+	}
+
+	Assert(is_below ? run->first_page + run->pages < *first_page :
+		   *first_page + *pages < run->first_page);
+	run->left = run->right = InvalidDsaPointer;
+	update_longest(area, run);
+	return is_below ? join(area, subtree, pointer) : join(area, pointer, subtree);
+}
+
+/* Make a node the only run of a tree. */
+static void
+set_run(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, uint64 pages)
+{
+	Run		   *run = run_at(area, pointer);
+
+	run->first_page = first_page;
+	run->pages = pages;
+	run->left = run->right = InvalidDsaPointer;
+	run->priority = murmurhash32((uint32) first_page ^ (uint32) (first_page >> 32));
+	update_longest(area, run);
+}
+
+/* Add a run in a node that belongs to nobody yet. */
+static void
+insert_run(dsa_area *area, BlobFreeRuns *runs, dsa_pointer pointer, BlobPageNo first_page,
+		   uint64 pages)
+{
+	dsa_pointer below;
+	dsa_pointer above;
+
+	Assert(pages > 0);
+	runs->page_count += pages;
+	runs->run_count++;
+	split(area, runs->root, first_page, &below, &above);
+	below = absorb_neighbour(area, runs, below, true, &first_page, &pages);
+	above = absorb_neighbour(area, runs, above, false, &first_page, &pages);
+	set_run(area, pointer, first_page, pages);
+	runs->root = join(area, join(area, below, pointer), above);
+}
+
+void
+blob_free_runs_give(dsa_area *area, BlobFreeRuns *runs, BlobPageNo first_page, uint64 pages)
+{
+	dsa_pointer pointer = dsa_allocate(area, sizeof(Run));	/* may throw, nothing changed yet */
+
+	insert_run(area, runs, pointer, first_page, pages);
+}
+
+dsa_pointer
+blob_free_runs_reserve(dsa_area *area, int node_count)
+{
+	dsa_pointer nodes = InvalidDsaPointer;
+
+	for (int i = 0; i < node_count; i++)
+	{
+		dsa_pointer pointer = dsa_allocate_extended(area, sizeof(Run), DSA_ALLOC_NO_OOM);
+
+		if (!DsaPointerIsValid(pointer))
+		{
+			blob_free_runs_release(area, nodes);
+			ereport(ERROR,
+					(errcode(ERRCODE_OUT_OF_MEMORY),
+					 errmsg("out of shared memory for the free space of blobs")));
+		}
+		run_at(area, pointer)->right = nodes;
+		nodes = pointer;
+	}
+	return nodes;
+}
+
+void
+blob_free_runs_release(dsa_area *area, dsa_pointer nodes)
+{
+	while (DsaPointerIsValid(nodes))
+	{
+		dsa_pointer next = run_at(area, nodes)->right;
+
+		dsa_free(area, nodes);
+		nodes = next;
+	}
+}
+
+static dsa_pointer
+use_reserved(dsa_area *area, dsa_pointer *nodes)
+{
+	dsa_pointer pointer = *nodes;
+
+	Assert(DsaPointerIsValid(pointer));
+	*nodes = run_at(area, pointer)->right;
+	return pointer;
+}
+
+void
+blob_free_runs_give_reserved(dsa_area *area, BlobFreeRuns *runs, dsa_pointer *nodes,
+							 BlobPageNo first_page, uint64 pages)
+{
+	insert_run(area, runs, use_reserved(area, nodes), first_page, pages);
+}
+
+bool
+blob_free_runs_move_one(dsa_area *area, BlobFreeRuns *from, BlobFreeRuns *to)
+{
+	dsa_pointer pointer = from->root;
+	Run		   *run;
+
+	if (!DsaPointerIsValid(pointer))
+		return false;
+	run = run_at(area, pointer);
+	from->root = join(area, run->left, run->right);
+	from->run_count--;
+	from->page_count -= run->pages;
+	insert_run(area, to, pointer, run->first_page, run->pages);
+	return true;
+}
+
+static uint64
+count_in_subtree(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, BlobPageNo end_page,
+				 uint64 *run_count)
+{
+	uint64		count = 0;
+	Run		   *run;
+	BlobPageNo	run_end;
+
+	if (!DsaPointerIsValid(pointer))
+		return 0;
+	run = run_at(area, pointer);
+	run_end = run->first_page + run->pages;
+	if (run->first_page > first_page)
+		count += count_in_subtree(area, run->left, first_page, end_page, run_count);
+	if (run_end < end_page)
+		count += count_in_subtree(area, run->right, first_page, end_page, run_count);
+	if (run->first_page < end_page && run_end > first_page)
+		count += Min(run_end, end_page) - Max(run->first_page, first_page);
+	if (run_count != NULL && run->first_page >= first_page && run->first_page < end_page)
+		(*run_count)++;
+	return count;
+}
+
+uint64
+blob_free_runs_count(dsa_area *area, const BlobFreeRuns *runs, BlobPageNo first_page,
+					 BlobPageNo end_page, uint64 *run_count)
+{
+	return count_in_subtree(area, runs->root, first_page, end_page, run_count);
+}
+
+/* Cut off what the last run below first_page has above it. */
+static uint64
+cut_last_below(dsa_area *area, BlobFreeRuns *runs, dsa_pointer *nodes, dsa_pointer *below,
+			   dsa_pointer *above, BlobPageNo first_page, BlobPageNo end_page)
+{
+	dsa_pointer last;
+	Run		   *run;
+	BlobPageNo	run_end;
+	uint64		cut = 0;
+
+	if (!DsaPointerIsValid(*below))
+		return 0;
+	*below = detach_last(area, *below, &last);
+	run = run_at(area, last);
+	run_end = run->first_page + run->pages;
+	if (run_end > first_page)
+	{
+		cut = Min(run_end, end_page) - first_page;
+		run->pages = first_page - run->first_page;
+	}
+	run->left = run->right = InvalidDsaPointer;
+	update_longest(area, run);
+	*below = join(area, *below, last);
+
+	if (run_end > end_page)
+	{
+		dsa_pointer rest = use_reserved(area, nodes);
+
+		set_run(area, rest, end_page, run_end - end_page);
+		runs->run_count++;
+		*above = join(area, rest, *above);
+	}
+	return cut;
+}
+
+/* Free the runs of a subtree, all of which begin in the range; what lies above it stays. */
+static uint64
+cut_inside(dsa_area *area, BlobFreeRuns *runs, dsa_pointer inside, dsa_pointer *above,
+		   BlobPageNo end_page)
+{
+	uint64		cut = 0;
+
+	while (DsaPointerIsValid(inside))
+	{
+		dsa_pointer last;
+		Run		   *run;
+		BlobPageNo	run_end;
+
+		inside = detach_last(area, inside, &last);
+		run = run_at(area, last);
+		run_end = run->first_page + run->pages;
+		cut += Min(run_end, end_page) - run->first_page;
+		if (run_end > end_page)
+		{
+			set_run(area, last, end_page, run_end - end_page);
+			*above = join(area, last, *above);
+		}
+		else
+		{
+			dsa_free(area, last);
+			runs->run_count--;
+		}
+	}
+	return cut;
+}
+
+uint64
+blob_free_runs_cut(dsa_area *area, BlobFreeRuns *runs, dsa_pointer *nodes, BlobPageNo first_page,
+				   BlobPageNo end_page)
+{
+	dsa_pointer below;
+	dsa_pointer inside;
+	dsa_pointer above;
+	uint64		cut;
+
+	split(area, runs->root, first_page, &below, &inside);
+	split(area, inside, end_page, &inside, &above);
+	cut = cut_last_below(area, runs, nodes, &below, &above, first_page, end_page);
+	cut += cut_inside(area, runs, inside, &above, end_page);
+	runs->root = join(area, below, above);
+	runs->page_count -= cut;
+	return cut;
+}
+
+uint64
+blob_free_runs_longest(dsa_area *area, const BlobFreeRuns *runs)
+{
+	return longest_at(area, runs->root);
+}

@@ -1,0 +1,533 @@
+/*
+ * store/grow.c
+ *	  What takes the growth lock: loading the free space from the map, reserving more of the disk,
+ *	  reserving generations.
+ */
+#include "postgres.h"
+
+#include <sys/statvfs.h>
+
+#include "access/xlog.h"
+#include "io/segment.h"
+#include "miscadmin.h"
+#include "postmaster/bgwriter.h"
+#include "store/store_internal.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+/* Generations are reserved in the WAL so many at a time. */
+#define GENERATION_BATCH 8192
+
+/* The store grows by a 32nd, within these bounds; by less where much will be free soon. */
+#define GROWTH_PART 32
+#define SMALL_GROWTH_PART 64
+#define MIN_GROWTH_PAGES UINT64CONST(4096)	/* 16 MiB */
+#define MAX_GROWTH_PAGES BLOB_SEGMENT_PAGES
+
+/* What the map can address: MaxBlockNumber blocks of entries, about 8 PiB. */
+#define MAX_STORE_PAGES ((BlobPageNo) (MaxBlockNumber - 1) * BLOB_MAP_ENTRIES)
+
+/* Freed pages that are worth a checkpoint: a sixteenth of the store. */
+#define WORTH_CHECKPOINT_PAGES UINT64CONST(16384)	/* at least 64 MiB */
+#define WORTH_CHECKPOINT_PART 16
+
+/* The pause after a checkpoint, in times of what it took, and its bounds. */
+#define CHECKPOINT_PAUSE_TIMES 5
+#define MIN_CHECKPOINT_PAUSE_MS 250
+#define MAX_CHECKPOINT_PAUSE_MS (60 * 1000)
+
+/* ---- loading ---- */
+
+/*
+ * State of a load.  What lies between extents is free; since when, the map does not say.  An extent
+ * that was freed there, and not given out since, left its record's position in the LSN of the block
+ * of its first page, but it may reach into blocks behind that.  So the pages of a free run in one
+ * block were freed not later than the largest LSN of the run's blocks up to this one.
+ */
+typedef struct LoadState
+{
+	BlobStoreShared *shared;
+	XLogRecPtr	completed_redo;
+	XLogRecPtr	started_redo;
+	BlobPageNo	next_page;		/* pages below are dealt with */
+	XLogRecPtr	run_lsn;		/* largest of the blocks of the free run before next_page */
+} LoadState;
+
+static void
+report_overlap(BlobPageNo page)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("the extent map is damaged at page " UINT64_FORMAT, page),
+			 errdetail("An extent overlaps the one before it or lies outside of the store."),
+			 errhint("Run blobext_check() to see which values are affected.")));
+}
+
+/* Sort pages into a set that may be used, or its pending one. */
+static void
+load_pages(LoadState *state, BlobFreeRuns *runs, BlobPending *pending, BlobPageNo first_page,
+		   BlobPageNo end_page, XLogRecPtr lsn)
+{
+	dsa_pointer nodes;
+
+	if (first_page >= end_page)
+		return;
+	if (lsn <= state->completed_redo)
+	{
+		blob_free_runs_give(blob_store_area, runs, first_page, end_page - first_page);
+		return;
+	}
+	nodes = blob_free_runs_reserve(blob_store_area, 1);
+	blob_pending_give(blob_store_area, pending, &nodes, lsn, state->started_redo, first_page,
+					  end_page - first_page);
+}
+
+/* The pages from next_page on are free up to this one. */
+static void
+load_free(LoadState *state, BlobPageNo end_page)
+{
+	end_page = Min(end_page, state->shared->reserved_pages);
+	if (end_page <= state->next_page)
+		return;
+	load_pages(state, &state->shared->free_runs, &state->shared->pending, state->next_page,
+			   end_page, state->run_lsn);
+	state->next_page = end_page;
+}
+
+static void
+load_entry(LoadState *state, BlobPageNo first_page, const BlobMapEntry *entry, XLogRecPtr lsn)
+{
+	BlobPageNo	end_page = first_page + blob_map_entry_pages(entry);
+
+	if (first_page < state->next_page || end_page > state->shared->reserved_pages)
+		report_overlap(first_page);
+	load_free(state, first_page);
+	if (blob_map_entry_state(entry) == BLOB_MAP_ABSENT)
+		load_pages(state, &state->shared->absent, &state->shared->absent_pending, first_page,
+				   end_page, lsn);
+	state->next_page = end_page;
+}
+
+static void
+load_block(LoadState *state, BlockNumber block, Page page)
+{
+	BlobPageNo	end_page = blob_map_page_at(block, BLOB_MAP_ENTRIES - 1) + 1;
+	XLogRecPtr	lsn = PageIsNew(page) ? InvalidXLogRecPtr : PageGetLSN(page);
+
+	if (state->next_page < end_page)
+		state->run_lsn = Max(state->run_lsn, lsn);
+	for (uint32 slot = 0; slot < BLOB_MAP_ENTRIES && !PageIsNew(page); slot++)
+	{
+		const BlobMapEntry *entry = &blob_map_page_entries(page)[slot];
+
+		if (blob_map_entry_state(entry) == BLOB_MAP_FREE)
+			continue;
+		load_entry(state, blob_map_page_at(block, slot), entry, lsn);
+		/* The next run begins here, or in a later block. */
+		state->run_lsn = state->next_page < end_page ? lsn : InvalidXLogRecPtr;
+	}
+	load_free(state, end_page);
+}
+
+static void
+load_map(Relation map, LoadState *state)
+{
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+	BlockNumber block_count = RelationGetNumberOfBlocks(map);
+	PGAlignedBlock copy;
+
+	for (BlockNumber block = BLOB_MAP_META_BLOCK + 1; block < block_count; block++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		blob_map_copy_block(map, block, strategy, (Page) copy.data);
+		load_block(state, block, (Page) copy.data);
+	}
+	load_free(state, state->shared->reserved_pages);
+	FreeAccessStrategy(strategy);
+}
+
+/* Whoever logged that the segment has no file may have ended before he removed it. */
+static void
+remove_orphan(const BlobStoreId *store, BlobStoreShared *shared, uint32 segment_no)
+{
+	BlobPageNo	first_page = segment_no * BLOB_SEGMENT_PAGES;
+	BlobPageNo	end_page = first_page + BLOB_SEGMENT_PAGES;
+	uint64		absent_pages;
+
+	absent_pages = blob_free_runs_count(blob_store_area, &shared->absent, first_page, end_page,
+										NULL) +
+		blob_pending_count(blob_store_area, &shared->absent_pending, first_page, end_page, NULL);
+	if (absent_pages == BLOB_SEGMENT_PAGES && blob_segment_file_bytes(store, segment_no) >= 0)
+		(void) blob_segment_remove(store, segment_no);
+}
+
+/*
+ * A map without its files: pg_upgrade, for one, carries relations only.  To go on would be to make
+ * new files in which old values have zeros.
+ */
+static void
+require_directory(const BlobStoreId *store, const BlobMapMeta *meta)
+{
+	char		path[MAXPGPATH];
+
+	if (meta->reserved_pages == 0 || blob_segment_dir_exists(store))
+		return;
+	blob_segment_dir_path(path, sizeof(path), store);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_FILE),
+			 errmsg("the files of the extent store are missing"),
+			 errdetail("There is no directory \"%s\".", path),
+			 errhint("After pg_upgrade, stop the server and run blobext_upgrade.")));
+}
+
+/* While loaded is false nobody else touches the members. */
+static void
+load(BlobStore *store, BlobStoreShared *shared)
+{
+	BlobMapMeta meta;
+	LoadState	state = {
+		.shared = shared,
+		.completed_redo = blob_store_completed_redo(),
+		.started_redo = GetRedoRecPtr()
+	};
+
+	blob_map_read_meta(store->map, &meta);
+	require_directory(&store->id, &meta);
+	blob_free_runs_clear(blob_store_area, &shared->free_runs);
+	blob_pending_clear(blob_store_area, &shared->pending);
+	blob_free_runs_clear(blob_store_area, &shared->absent);
+	blob_pending_clear(blob_store_area, &shared->absent_pending);
+	shared->reserved_pages = meta.reserved_pages;
+	/* Those below the limit may have been given before a crash. */
+	shared->next_generation = shared->generation_limit = meta.generation_limit;
+
+	/*
+	 * A killed backend may have had writes in flight to extents whose ALLOC record was lost with
+	 * it: pages that look free now, and must not be given out before those writes end.
+	 */
+	for (BlobPageNo page = 0; page < meta.reserved_pages; page += BLOB_SEGMENT_PAGES)
+		blob_segment_settle(&store->id, blob_segment_of(page));
+
+	load_map(store->map, &state);
+	for (BlobPageNo page = 0; page < meta.reserved_pages; page += BLOB_SEGMENT_PAGES)
+		remove_orphan(&store->id, shared, blob_segment_of(page));
+}
+
+void
+blob_store_load(BlobStore *store, BlobStoreShared *shared)
+{
+	Assert(!RecoveryInProgress());	/* replay changes the map behind our back */
+
+	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
+	if (!shared->loaded)
+	{
+		load(store, shared);
+		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+		shared->loaded = true;
+		LWLockRelease(&shared->lock);
+	}
+	LWLockRelease(&shared->growth_lock);
+}
+
+/* ---- growing ---- */
+
+/* What growth looks at, as it was at one moment. */
+typedef struct Situation
+{
+	uint64		longest_pages;	/* free run */
+	uint64		free_pages;
+	uint64		pending_pages;
+	uint64		store_pages;	/* with a file */
+	BlobPageNo	end_page;
+	XLogRecPtr	oldest_pending;
+} Situation;
+
+static void
+look(BlobStoreShared *shared, Situation *now)
+{
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	now->longest_pages = blob_free_runs_longest(blob_store_area, &shared->free_runs);
+	now->free_pages = shared->free_runs.page_count;
+	now->pending_pages = blob_pending_pages(&shared->pending);
+	now->oldest_pending = blob_pending_oldest(&shared->pending);
+	now->end_page = shared->reserved_pages;
+	now->store_pages = shared->reserved_pages - shared->absent.page_count -
+		blob_pending_pages(&shared->absent_pending);
+	LWLockRelease(&shared->lock);
+}
+
+/* What the file system has left; UINT64_MAX if it does not say. */
+static uint64
+disk_pages(void)
+{
+	struct statvfs file_system;
+
+	if (statvfs(BLOB_STORE_DIR, &file_system) != 0)
+		return PG_UINT64_MAX;
+	return (uint64) file_system.f_bavail * file_system.f_frsize / BLOB_PAGE_SIZE;
+}
+
+/* So much of a store is waiting for a checkpoint that one is worth its price. */
+static uint64
+worth_pages(const Situation *now)
+{
+	return Max(WORTH_CHECKPOINT_PAGES, now->store_pages / WORTH_CHECKPOINT_PART);
+}
+
+void
+blob_store_require_room(BlobStore *store, uint64 pages)
+{
+	BlobStoreShared *shared = blob_store_shared(&store->id);
+	Situation	now;
+	uint64		has_pages;
+
+	if (!shared->loaded)
+		blob_store_load(store, shared);
+	look(shared, &now);
+	has_pages = now.free_pages + now.pending_pages;
+	if (pages <= has_pages || pages - has_pages <= disk_pages())
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_DISK_FULL),
+			 errmsg("could not reserve space for blob content: %s", strerror(ENOSPC)),
+			 errdetail("The value needs %llu more bytes, the store has %llu to give, the file "
+					   "system has %llu.", (unsigned long long) (pages * BLOB_PAGE_SIZE),
+					   (unsigned long long) (has_pages * BLOB_PAGE_SIZE),
+					   (unsigned long long) (disk_pages() * BLOB_PAGE_SIZE)),
+			 errhint("Check free disk space and quotas.")));
+}
+
+/*
+ * How much to reserve when so many pages are needed; little where much will be free soon, and never
+ * most of what the disk has left.
+ */
+static uint64
+growth_pages(const Situation *now, uint64 needed_pages)
+{
+	uint64		part = now->pending_pages >= worth_pages(now) ? SMALL_GROWTH_PART :
+		GROWTH_PART;
+	uint64		pages = Max(MIN_GROWTH_PAGES, Min(MAX_GROWTH_PAGES, now->store_pages / part));
+
+	if (pages <= needed_pages || pages > disk_pages() / 4)
+		return needed_pages;
+	return pages;
+}
+
+/*
+ * Reserve absent pages again, segment by segment.  *restored: up to where that was done, changed
+ * through its address only, so that it survives an error.
+ */
+static void
+restore_files(BlobStore *store, BlobPageNo end_page, BlobPageNo *restored)
+{
+	while (*restored < end_page)
+	{
+		BlobPageNo	segment_end = (blob_segment_of(*restored) + 1) * BLOB_SEGMENT_PAGES;
+		BlobPageNo	stop = Min(end_page, segment_end);
+
+		blob_segment_reserve(&store->id, *restored, stop);
+		blob_map_set_restored(store->map, *restored, stop);
+		*restored = stop;
+	}
+}
+
+/* What was restored becomes free, what was not stays absent. */
+static void
+give_restored(BlobStoreShared *shared, dsa_pointer nodes, BlobPageNo first_page,
+			  BlobPageNo restored, BlobPageNo end_page)
+{
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	if (restored > first_page)
+		blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, &nodes, first_page,
+									 restored - first_page);
+	if (end_page > restored)
+		blob_free_runs_give_reserved(blob_store_area, &shared->absent, &nodes, restored,
+									 end_page - restored);
+	LWLockRelease(&shared->lock);
+	blob_free_runs_release(blob_store_area, nodes);
+}
+
+/* Grow where segments were removed, lowest first; false if no such place is large enough. */
+static bool
+grow_inside(BlobStore *store, BlobStoreShared *shared, uint64 min_pages, uint64 max_pages)
+{
+	dsa_pointer nodes = blob_free_runs_reserve(blob_store_area, 2);
+	BlobPageNo	first_page;
+	BlobPageNo	restored;
+	uint64		pages;
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	pages = blob_free_runs_take_some(blob_store_area, &shared->absent, min_pages, max_pages,
+									 &first_page);
+	LWLockRelease(&shared->lock);
+	if (pages == 0)
+	{
+		blob_free_runs_release(blob_store_area, nodes);
+		return false;
+	}
+
+	restored = first_page;
+	PG_TRY();
+	{
+		restore_files(store, first_page + pages, &restored);
+	}
+	PG_CATCH();
+	{
+		give_restored(shared, nodes, first_page, restored, first_page + pages);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	give_restored(shared, nodes, first_page, restored, first_page + pages);
+	return true;
+}
+
+static void
+grow_end(BlobStore *store, BlobStoreShared *shared, BlobPageNo first_page, uint64 pages)
+{
+	dsa_pointer nodes;
+
+	if (first_page + pages > MAX_STORE_PAGES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("the extent store of this database is full")));
+	nodes = blob_free_runs_reserve(blob_store_area, 1);
+	PG_TRY();
+	{
+		blob_segment_reserve(&store->id, first_page, first_page + pages);
+		blob_map_set_reserved(store->map, first_page + pages);
+	}
+	PG_CATCH();
+	{
+		blob_free_runs_release(blob_store_area, nodes);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	shared->reserved_pages = first_page + pages;
+	blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, &nodes, first_page, pages);
+	LWLockRelease(&shared->lock);
+}
+
+/*
+ * Whether to ask for a checkpoint, at full speed.  A store that is written and emptied at a high
+ * rate would grow by all that is freed between two checkpoints.  But a checkpoint is not free for
+ * everybody else.  So only where enough waits for one, and where those asked for so far have taken
+ * a sixth of the time at most.  One that runs, but is spread over time, is hurried by this.
+ */
+static bool
+wants_checkpoint(BlobStoreShared *shared, const Situation *now)
+{
+	TimestampTz time = GetCurrentTimestamp();
+	bool		wants;
+
+	if (now->pending_pages < worth_pages(now))
+		return false;
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	wants = TimestampDifferenceExceeds(shared->checkpoint_request, time,
+									   shared->checkpoint_awaited ? MAX_CHECKPOINT_PAUSE_MS :
+									   shared->checkpoint_pause_ms);
+	if (wants)
+	{
+		shared->checkpoint_request = time;
+		shared->checkpoint_awaited = true;
+	}
+	LWLockRelease(&shared->lock);
+	return wants;
+}
+
+static void
+ask_for_checkpoint(const Situation *now, int flags)
+{
+	ereport(DEBUG1,
+			(errmsg_internal("blobext asks for a checkpoint: " UINT64_FORMAT
+							 " freed pages wait for one", now->pending_pages)));
+	RequestCheckpoint(flags);
+}
+
+void
+blob_store_ask_for_checkpoint(BlobStoreShared *shared)
+{
+	Situation	now;
+
+	look(shared, &now);
+	if (now.free_pages < now.pending_pages && wants_checkpoint(shared, &now))
+		ask_for_checkpoint(&now, CHECKPOINT_IMMEDIATE);
+}
+
+void
+blob_store_checkpoint_was_seen(BlobStoreShared *shared)
+{
+	long		took_ms;
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	if (shared->checkpoint_awaited)
+	{
+		took_ms = TimestampDifferenceMilliseconds(shared->checkpoint_request,
+												  GetCurrentTimestamp());
+		shared->checkpoint_awaited = false;
+		shared->checkpoint_pause_ms =
+			(int) Min(Max(took_ms * CHECKPOINT_PAUSE_TIMES, MIN_CHECKPOINT_PAUSE_MS),
+					  MAX_CHECKPOINT_PAUSE_MS);
+	}
+	LWLockRelease(&shared->lock);
+}
+
+void
+blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, bool *may_wait)
+{
+	Situation	now;
+	int			flags = CHECKPOINT_IMMEDIATE;
+	bool		wants = false;
+
+	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
+	look(shared, &now);
+	if (now.longest_pages >= needed_pages)
+	{
+		LWLockRelease(&shared->growth_lock);
+		return;
+	}
+
+	if (*may_wait && now.pending_pages >= needed_pages && disk_pages() < needed_pages)
+	{
+		/* Better late than never. */
+		flags = CHECKPOINT_IMMEDIATE | CHECKPOINT_FORCE | CHECKPOINT_WAIT;
+		wants = true;
+		*may_wait = false;
+	}
+	else
+	{
+		uint64		pages = growth_pages(&now, needed_pages);
+
+		wants = wants_checkpoint(shared, &now);
+		if (!grow_inside(store, shared, needed_pages, pages))
+			grow_end(store, shared, now.end_page, pages);
+	}
+	LWLockRelease(&shared->growth_lock);
+
+	if (wants)
+		ask_for_checkpoint(&now, flags);
+}
+
+void
+blob_store_reserve_generations(BlobStore *store, BlobStoreShared *shared, int count)
+{
+	BlobGeneration limit;
+	bool		enough;
+
+	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	enough = shared->next_generation + count <= shared->generation_limit;
+	limit = shared->generation_limit + Max(count, GENERATION_BATCH);
+	LWLockRelease(&shared->lock);
+
+	if (!enough)
+	{
+		blob_map_set_generation_limit(store->map, limit);
+		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+		shared->generation_limit = limit;
+		LWLockRelease(&shared->lock);
+	}
+	LWLockRelease(&shared->growth_lock);
+}

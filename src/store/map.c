@@ -1,0 +1,709 @@
+/*
+ * store/map.c
+ *	  Reading and changing the extent map, see store/map.h and the README of this folder.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "common/pg_prng.h"
+#include "miscadmin.h"
+#include "store/map.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "wal/insert.h"
+
+/* What rd_amcache holds; PostgreSQL frees it with the relation's cache entry. */
+typedef struct MapCache
+{
+	BlobStoreId store;
+	BlockNumber block_count;	/* a lower bound: maps never shrink */
+} MapCache;
+
+static void
+fill_new_meta(BlobMapMeta *meta)
+{
+	memset(meta, 0, sizeof(*meta));
+	meta->magic = BLOB_MAP_MAGIC;
+	meta->version = BLOB_MAP_VERSION;
+	meta->dboid = MyDatabaseId;
+	meta->page_bytes = BLOB_PAGE_SIZE;
+	meta->segment_pages = BLOB_SEGMENT_PAGES;
+	meta->tiers_per_level = BLOB_TIERS_PER_LEVEL;
+	meta->tier_levels = BLOB_TIER_LEVELS;
+	meta->generation_limit = 1;
+	if (!pg_strong_random(&meta->incarnation, sizeof(meta->incarnation)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate a random number")));
+}
+
+void
+blob_map_create(Relation map)
+{
+	BlobMapMeta meta;
+	BlobStoreId store;
+	Buffer		buffer;
+
+	if (RelationGetNumberOfBlocks(map) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the extent map \"%s\" exists already", RelationGetRelationName(map))));
+
+	fill_new_meta(&meta);
+	store.dboid = meta.dboid;
+	store.incarnation = meta.incarnation;
+	buffer = ReadBufferExtended(map, MAIN_FORKNUM, P_NEW, RBM_ZERO_AND_LOCK, NULL);
+	Assert(BufferGetBlockNumber(buffer) == BLOB_MAP_META_BLOCK);
+
+	START_CRIT_SECTION();
+	blob_map_page_init(BufferGetPage(buffer));
+	blob_map_page_set_meta(BufferGetPage(buffer), &meta);
+	MarkBufferDirty(buffer);
+	blob_wal_log_meta(&store, buffer, true, &meta, sizeof(meta), meta.generation_limit);
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(buffer);
+}
+
+static void
+check_meta(Relation map, const BlobMapMeta *meta)
+{
+	if (meta->magic != BLOB_MAP_MAGIC)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("relation \"%s\" is not an extent map", RelationGetRelationName(map))));
+	if (meta->version != BLOB_MAP_VERSION || meta->page_bytes != BLOB_PAGE_SIZE ||
+		meta->segment_pages != BLOB_SEGMENT_PAGES ||
+		meta->tiers_per_level != BLOB_TIERS_PER_LEVEL || meta->tier_levels != BLOB_TIER_LEVELS)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the extent store was written by an incompatible build of blobext"),
+				 errdetail("Store: format %u, pages of %u bytes, %u tiers per level, %u levels; "
+						   "library: format %u, pages of %u bytes, %u tiers per level, %u levels.",
+						   meta->version, meta->page_bytes, meta->tiers_per_level,
+						   meta->tier_levels, BLOB_MAP_VERSION, BLOB_PAGE_SIZE,
+						   BLOB_TIERS_PER_LEVEL, BLOB_TIER_LEVELS)));
+	if (meta->dboid != MyDatabaseId && meta->reserved_pages > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the extent store of this database belongs to another database"),
+				 errdetail("The store was made for the database with OID %u, this one has OID %u.",
+						   meta->dboid, MyDatabaseId),
+				 errhint("The database was copied from a template that holds blobs. Drop and "
+						 "create the extension here.")));
+}
+
+void
+blob_map_read_meta(Relation map, BlobMapMeta *meta)
+{
+	Buffer		buffer = ReadBuffer(map, BLOB_MAP_META_BLOCK);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	memcpy(meta, PageGetContents(BufferGetPage(buffer)), sizeof(*meta));
+	UnlockReleaseBuffer(buffer);
+	check_meta(map, meta);
+}
+
+static MapCache *
+get_cache(Relation map)
+{
+	if (map->rd_amcache == NULL)
+	{
+		BlobMapMeta meta;
+		MapCache   *cache;
+
+		blob_map_read_meta(map, &meta);
+		cache = MemoryContextAllocZero(CacheMemoryContext, sizeof(*cache));
+		cache->store.dboid = MyDatabaseId;
+		cache->store.incarnation = meta.incarnation;
+		map->rd_amcache = cache;
+	}
+	return map->rd_amcache;
+}
+
+BlobStoreId
+blob_map_store_id(Relation map)
+{
+	return get_cache(map)->store;
+}
+
+/* Lock the meta page for a change; gives its present content. */
+static Buffer
+lock_meta(Relation map, BlobMapMeta *meta)
+{
+	Buffer		buffer = ReadBuffer(map, BLOB_MAP_META_BLOCK);
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	memcpy(meta, PageGetContents(BufferGetPage(buffer)), sizeof(*meta));
+	return buffer;
+}
+
+void
+blob_map_set_generation_limit(Relation map, BlobGeneration limit)
+{
+	BlobStoreId store = blob_map_store_id(map);
+	BlobMapMeta meta;
+	Buffer		buffer = lock_meta(map, &meta);
+
+	Assert(limit > meta.generation_limit);
+
+	START_CRIT_SECTION();
+	meta.generation_limit = limit;
+	blob_map_page_set_meta(BufferGetPage(buffer), &meta);
+	MarkBufferDirty(buffer);
+	blob_wal_log_meta(&store, buffer, false, &meta, sizeof(meta), limit);
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(buffer);
+}
+
+void
+blob_map_set_reserved(Relation map, BlobPageNo end_page)
+{
+	BlobStoreId store = blob_map_store_id(map);
+	BlobMapMeta meta;
+	Buffer		buffer = lock_meta(map, &meta);
+	BlobPageNo	first_page = meta.reserved_pages;
+
+	Assert(end_page > first_page);
+
+	START_CRIT_SECTION();
+	meta.reserved_pages = end_page;
+	meta.dboid = MyDatabaseId;	/* an empty store may come from a template */
+	blob_map_page_set_meta(BufferGetPage(buffer), &meta);
+	MarkBufferDirty(buffer);
+	blob_wal_log_segment(&store, buffer, &meta, sizeof(meta), first_page, end_page);
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(buffer);
+}
+
+/* Whether the map has this block; asks the file only when the cached bound says no. */
+static bool
+has_block(Relation map, BlockNumber block)
+{
+	MapCache   *cache = get_cache(map);
+
+	if (block >= cache->block_count)
+		cache->block_count = RelationGetNumberOfBlocks(map);
+	return block < cache->block_count;
+}
+
+BlobMapEntry
+blob_map_lookup(Relation map, BlobPageNo first_page)
+{
+	BlobMapEntry entry = {0};
+	BlockNumber block = blob_map_block_of(first_page);
+	Buffer		buffer;
+
+	if (!has_block(map, block))
+		return entry;
+
+	buffer = ReadBuffer(map, block);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	if (!PageIsNew(BufferGetPage(buffer)))
+		entry = blob_map_page_entries(BufferGetPage(buffer))[blob_map_slot_of(first_page)];
+	UnlockReleaseBuffer(buffer);
+	return entry;
+}
+
+void
+blob_map_prefetch(Relation map, BlobPageNo first_page)
+{
+	BlockNumber block = blob_map_block_of(first_page);
+
+	if (has_block(map, block))
+		(void) PrefetchBuffer(map, MAIN_FORKNUM, block);
+}
+
+/*
+ * Pin a map block for a change, extending the relation up to it.  New blocks stay zero until
+ * somebody initialises them under the buffer's lock.
+ */
+static Buffer
+pin_block(Relation map, BlockNumber block)
+{
+	if (!has_block(map, block))
+	{
+		LockRelationForExtension(map, ExclusiveLock);
+		for (BlockNumber next = RelationGetNumberOfBlocks(map); next <= block; next++)
+		{
+			Buffer		buffer = ReadBuffer(map, P_NEW);
+
+			Assert(BufferGetBlockNumber(buffer) == next);
+			ReleaseBuffer(buffer);
+		}
+		UnlockRelationForExtension(map, ExclusiveLock);
+	}
+	return ReadBuffer(map, block);
+}
+
+/* One extent's change, with the block it belongs to. */
+typedef struct ExtentChange
+{
+	BlockNumber block;
+	BlobWalMapChange change;
+} ExtentChange;
+
+static int
+compare_changes(const void *a, const void *b)
+{
+	const ExtentChange *left = a;
+	const ExtentChange *right = b;
+
+	if (left->block != right->block)
+		return left->block < right->block ? -1 : 1;
+	return (int) left->change.slot - (int) right->change.slot;
+}
+
+static void
+make_changes(const BlobExtent *extents, int extent_count, int first_extent_no,
+			 uint64 *left_bytes, ExtentChange *changes)
+{
+	for (int i = 0; i < extent_count; i++)
+	{
+		const BlobExtent *extent = &extents[i];
+		uint64		extent_bytes = extent->pages * BLOB_PAGE_SIZE;
+		uint64		fill = Min(*left_bytes, extent_bytes);
+		uint64		tier = Min(first_extent_no + i, BLOB_TIER_COUNT - 1);
+		BlobMapState state = extent->is_tail ? BLOB_MAP_TAIL : BLOB_MAP_TIER;
+
+		*left_bytes -= fill;
+		memset(&changes[i], 0, sizeof(changes[i]));
+		changes[i].block = blob_map_block_of(extent->first_page);
+		changes[i].change.slot = blob_map_slot_of(extent->first_page);
+		changes[i].change.generation_state = extent->generation << 8 | state;
+		changes[i].change.measure = extent->is_tail ? extent->pages :
+			tier << BLOB_MAP_HIGH_WATER_BITS | fill;
+	}
+	qsort(changes, extent_count, sizeof(*changes), compare_changes);
+}
+
+/* Apply the changes of one pinned and locked block, inside the critical section. */
+static void
+apply_block(BlobWalMapBlock *block)
+{
+	Page		page = BufferGetPage(block->buffer);
+
+	block->is_new = PageIsNew(page);
+	if (block->is_new)
+		blob_map_page_init(page);
+	for (int i = 0; i < block->change_count; i++)
+	{
+		BlobMapEntry entry = {
+			.generation_state = block->changes[i].generation_state,
+			.measure = block->changes[i].measure
+		};
+
+		blob_map_page_set(page, block->changes[i].slot, &entry);
+	}
+	MarkBufferDirty(block->buffer);
+}
+
+/*
+ * Log and apply the changes of at most BLOB_WAL_ALLOC_MAX_BLOCKS extents, which are sorted by
+ * block.  All that can fail comes before the first buffer is locked; buffers are locked in
+ * ascending order, so that two allocations cannot deadlock.
+ */
+static void
+allocate_batch(Relation map, const BlobStoreId *store, const BlobExtent *extents,
+			   const ExtentChange *sorted, int count)
+{
+	BlobWalMapBlock blocks[BLOB_WAL_ALLOC_MAX_BLOCKS];
+	BlobWalMapChange changes[BLOB_WAL_ALLOC_MAX_BLOCKS];
+	int			block_count = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		changes[i] = sorted[i].change;
+		if (i > 0 && sorted[i].block == sorted[i - 1].block)
+			blocks[block_count - 1].change_count++;
+		else
+		{
+			blocks[block_count].buffer = pin_block(map, sorted[i].block);
+			blocks[block_count].changes = &changes[i];
+			blocks[block_count].change_count = 1;
+			block_count++;
+		}
+	}
+	blob_wal_prepare_alloc(block_count);
+
+	for (int i = 0; i < block_count; i++)
+		LockBuffer(blocks[i].buffer, BUFFER_LOCK_EXCLUSIVE);
+	START_CRIT_SECTION();
+	for (int i = 0; i < block_count; i++)
+		apply_block(&blocks[i]);
+	blob_wal_log_alloc(store, blocks, block_count, extents, count);
+	END_CRIT_SECTION();
+	for (int i = 0; i < block_count; i++)
+		UnlockReleaseBuffer(blocks[i].buffer);
+}
+
+void
+blob_map_allocate(Relation map, const BlobStoreId *store, const BlobExtent *extents,
+				  int extent_count, int first_extent_no, uint64 size_bytes,
+				  int *logged_count)
+{
+	ExtentChange changes[BLOB_WAL_ALLOC_MAX_BLOCKS];
+	uint64		left_bytes = size_bytes;
+
+	*logged_count = 0;
+	while (*logged_count < extent_count)
+	{
+		int			count = Min(extent_count - *logged_count, BLOB_WAL_ALLOC_MAX_BLOCKS);
+		const BlobExtent *batch = extents + *logged_count;
+
+		make_changes(batch, count, first_extent_no + *logged_count, &left_bytes, changes);
+		allocate_batch(map, store, batch, changes, count);
+		*logged_count += count;
+	}
+}
+
+/* ---- growth ---- */
+
+/* Lock the block of an extent to change its entry; InvalidBuffer if there is no such block. */
+static Buffer
+lock_entry(Relation map, const BlobExtent *extent, BlobMapEntry *entry)
+{
+	BlockNumber block = blob_map_block_of(extent->first_page);
+	Buffer		buffer;
+
+	memset(entry, 0, sizeof(*entry));
+	if (!has_block(map, block))
+		return InvalidBuffer;
+	buffer = ReadBuffer(map, block);
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	if (!PageIsNew(BufferGetPage(buffer)))
+		*entry = blob_map_page_entries(BufferGetPage(buffer))
+			[blob_map_slot_of(extent->first_page)];
+	return buffer;
+}
+
+/* Set the entry of a locked block, and log it. */
+static void
+change_entry(Relation map, uint8 info, Buffer buffer, const BlobExtent *extent,
+			 const BlobMapEntry *entry, uint64 from_bytes, uint64 to_bytes)
+{
+	BlobStoreId store = blob_map_store_id(map);
+	BlobWalClaim record = {
+		.first_page = extent->first_page,
+		.generation = blob_map_entry_generation(entry),
+		.from_bytes = from_bytes,
+		.to_bytes = to_bytes
+	};
+	BlobWalMapChange change = {
+		.slot = blob_map_slot_of(extent->first_page),
+		.generation_state = entry->generation_state,
+		.measure = entry->measure
+	};
+
+	START_CRIT_SECTION();
+	blob_map_page_set(BufferGetPage(buffer), change.slot, entry);
+	MarkBufferDirty(buffer);
+	blob_wal_log_claim(&store, info, &record, buffer, &change);
+	END_CRIT_SECTION();
+}
+
+BlobClaimResult
+blob_map_claim(Relation map, BlobExtent *extent, BlobGeneration max_generation,
+			   uint64 from_bytes, uint64 to_bytes)
+{
+	BlobMapEntry entry;
+	Buffer		buffer;
+	BlobClaimResult result;
+
+	Assert(from_bytes < to_bytes && to_bytes <= extent->pages * BLOB_PAGE_SIZE);
+
+	(void) blob_map_store_id(map);	/* may read the meta page: not under the lock */
+	buffer = lock_entry(map, extent, &entry);
+	if (blob_map_entry_state(&entry) != BLOB_MAP_TIER ||
+		blob_map_entry_pages(&entry) != extent->pages ||
+		blob_map_entry_generation(&entry) > max_generation)
+		result = BLOB_CLAIM_STALE;
+	else if (blob_map_entry_high_water(&entry) != from_bytes)
+		result = BLOB_CLAIM_LOST;
+	else
+	{
+		entry.measure += to_bytes - from_bytes;
+		change_entry(map, BLOB_WAL_CLAIM, buffer, extent, &entry, from_bytes, to_bytes);
+		extent->generation = blob_map_entry_generation(&entry);
+		result = BLOB_CLAIM_WON;
+	}
+	if (BufferIsValid(buffer))
+		UnlockReleaseBuffer(buffer);
+	return result;
+}
+
+void
+blob_map_trim(Relation map, const BlobExtent *extent, uint64 pages)
+{
+	BlobMapEntry entry;
+	Buffer		buffer;
+
+	Assert(pages > 0 && pages < extent->pages);
+
+	(void) blob_map_store_id(map);
+	buffer = lock_entry(map, extent, &entry);
+	if (!blob_map_entry_is_extent(&entry) ||
+		blob_map_entry_generation(&entry) != extent->generation ||
+		blob_map_entry_pages(&entry) != extent->pages)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the extent at page " UINT64_FORMAT " is not what was allocated",
+						extent->first_page)));
+	entry.generation_state = extent->generation << 8 | BLOB_MAP_TAIL;
+	entry.measure = pages;
+	change_entry(map, BLOB_WAL_TRIM, buffer, extent, &entry, extent->pages * BLOB_PAGE_SIZE,
+				 pages * BLOB_PAGE_SIZE);
+	UnlockReleaseBuffer(buffer);
+}
+
+/* ---- freeing ---- */
+
+int
+blob_map_free_batch(const BlobFreedExtent *extents, int count)
+{
+	int			block_count = 1;
+
+	Assert(count > 0);
+	for (int i = 1; i < count; i++)
+	{
+		if (i == BLOB_WAL_FREE_MAX_EXTENTS)
+			return i;
+		if (blob_map_block_of(extents[i].first_page) !=
+			blob_map_block_of(extents[i - 1].first_page) &&
+			++block_count > BLOB_WAL_FREE_MAX_BLOCKS)
+			return i;
+	}
+	return count;
+}
+
+static void
+report_unexpected(const BlobFreedExtent *expected, const BlobMapEntry *entry)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("cannot free the extent at page " UINT64_FORMAT, expected->first_page),
+			 errdetail("Its generation should be " UINT64_FORMAT ", the extent map says "
+					   UINT64_FORMAT " (state %d).", expected->generation,
+					   blob_map_entry_generation(entry), blob_map_entry_state(entry)),
+			 errhint("Run blobext_check() to see which values are affected.")));
+}
+
+/* Pin the blocks of the extents; returns their number. */
+static int
+pin_free_blocks(Relation map, const BlobFreedExtent *extents, int count, uint16 *slots,
+				BlobWalFreeBlock *blocks)
+{
+	static const BlobMapEntry no_entry;
+	int			block_count = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		BlockNumber block = blob_map_block_of(extents[i].first_page);
+
+		Assert(i == 0 || extents[i].first_page > extents[i - 1].first_page);
+		slots[i] = (uint16) blob_map_slot_of(extents[i].first_page);
+		if (i > 0 && block == blob_map_block_of(extents[i - 1].first_page))
+		{
+			blocks[block_count - 1].slot_count++;
+			continue;
+		}
+		if (!has_block(map, block))
+			report_unexpected(&extents[i], &no_entry);
+		blocks[block_count].buffer = ReadBuffer(map, block);
+		blocks[block_count].slots = &slots[i];
+		blocks[block_count].slot_count = 1;
+		block_count++;
+	}
+	return block_count;
+}
+
+/* Compare the entries of a locked block with what is expected. */
+static void
+check_free_block(const BlobWalFreeBlock *block, const BlobFreedExtent *extents, uint64 *pages)
+{
+	Page		page = BufferGetPage(block->buffer);
+	static const BlobMapEntry no_entry;
+
+	for (int i = 0; i < block->slot_count; i++)
+	{
+		const BlobMapEntry *entry = PageIsNew(page) ? &no_entry :
+			&blob_map_page_entries(page)[block->slots[i]];
+
+		if (!blob_map_entry_is_extent(entry) ||
+			blob_map_entry_generation(entry) != extents[i].generation)
+			report_unexpected(&extents[i], entry);
+		pages[i] = blob_map_entry_pages(entry);
+	}
+}
+
+XLogRecPtr
+blob_map_free(Relation map, const BlobFreedExtent *extents, int count, TransactionId horizon,
+			  uint64 *pages)
+{
+	BlobStoreId store = blob_map_store_id(map);
+	static const BlobMapEntry no_entry;
+	BlobWalFree record = {.extent_count = count, .horizon = horizon};
+	BlobWalFreeBlock blocks[BLOB_WAL_FREE_MAX_BLOCKS];
+	uint16		slots[BLOB_WAL_FREE_MAX_EXTENTS];
+	int			block_count = pin_free_blocks(map, extents, count, slots, blocks);
+	int			checked = 0;
+	XLogRecPtr	lsn;
+
+	blob_wal_prepare_alloc(block_count);
+	for (int i = 0; i < block_count; i++)
+		LockBuffer(blocks[i].buffer, BUFFER_LOCK_EXCLUSIVE);
+	for (int i = 0; i < block_count; i++)
+	{
+		check_free_block(&blocks[i], extents + checked, pages + checked);
+		checked += blocks[i].slot_count;
+	}
+	Assert(checked == count);
+	record.first_page = extents[0].first_page;
+	for (int i = 0; i < count; i++)
+	{
+		record.page_count += pages[i];
+		record.generation = Max(record.generation, extents[i].generation);
+	}
+
+	START_CRIT_SECTION();
+	for (int i = 0; i < block_count; i++)
+	{
+		for (int k = 0; k < blocks[i].slot_count; k++)
+			blob_map_page_set(BufferGetPage(blocks[i].buffer), blocks[i].slots[k], &no_entry);
+		MarkBufferDirty(blocks[i].buffer);
+	}
+	lsn = blob_wal_log_free(&store, &record, blocks, block_count);
+	END_CRIT_SECTION();
+	for (int i = 0; i < block_count; i++)
+		UnlockReleaseBuffer(blocks[i].buffer);
+	return lsn;
+}
+
+/* ---- segments without a file ---- */
+
+/*
+ * Change up to two entries that mark absent pages, given in page order; pages 0: the entry becomes
+ * zero.
+ */
+static XLogRecPtr
+change_absence(Relation map, uint8 info, BlobPageNo first_page, BlobPageNo end_page,
+			   const BlobPageNo *changed, const uint64 *pages, int count)
+{
+	BlobStoreId store = blob_map_store_id(map);
+	BlobWalMapBlock blocks[2];
+	BlobWalMapChange changes[2];
+	int			block_count = 0;
+	XLogRecPtr	lsn;
+
+	memset(changes, 0, sizeof(changes));
+	for (int i = 0; i < count; i++)
+	{
+		BlockNumber block = blob_map_block_of(changed[i]);
+
+		changes[i].slot = blob_map_slot_of(changed[i]);
+		changes[i].generation_state = pages[i] > 0 ? BLOB_MAP_ABSENT : BLOB_MAP_FREE;
+		changes[i].measure = pages[i];
+		if (i > 0 && block == blob_map_block_of(changed[i - 1]))
+		{
+			blocks[block_count - 1].change_count++;
+			continue;
+		}
+		blocks[block_count].buffer = pin_block(map, block);
+		blocks[block_count].changes = &changes[i];
+		blocks[block_count].change_count = 1;
+		block_count++;
+	}
+	blob_wal_prepare_alloc(block_count);
+
+	for (int i = 0; i < block_count; i++)
+		LockBuffer(blocks[i].buffer, BUFFER_LOCK_EXCLUSIVE);
+	START_CRIT_SECTION();
+	for (int i = 0; i < block_count; i++)
+		apply_block(&blocks[i]);
+	lsn = blob_wal_log_absence(&store, info, first_page, end_page, blocks, block_count);
+	END_CRIT_SECTION();
+	for (int i = 0; i < block_count; i++)
+		UnlockReleaseBuffer(blocks[i].buffer);
+	return lsn;
+}
+
+XLogRecPtr
+blob_map_set_absent(Relation map, uint32 segment_no, BlobPageNo absent_page)
+{
+	BlobPageNo	first_page = segment_no * BLOB_SEGMENT_PAGES;
+	BlobPageNo	end_page = first_page + BLOB_SEGMENT_PAGES;
+	BlobPageNo	changed[] = {first_page, absent_page};
+	uint64		pages[] = {BLOB_SEGMENT_PAGES, 0};
+
+	Assert(absent_page > first_page && absent_page <= end_page);
+	return change_absence(map, BLOB_WAL_REMOVE, first_page, end_page, changed, pages,
+						  absent_page < end_page ? 2 : 1);
+}
+
+void
+blob_map_set_restored(Relation map, BlobPageNo first_page, BlobPageNo end_page)
+{
+	BlobPageNo	segment_end = (blob_segment_of(first_page) + 1) * BLOB_SEGMENT_PAGES;
+	BlobPageNo	changed[] = {first_page, end_page};
+	uint64		pages[] = {0, segment_end - end_page};
+
+	Assert(end_page > first_page && end_page <= segment_end);
+	(void) change_absence(map, BLOB_WAL_RESTORE, first_page, end_page, changed, pages,
+						  end_page < segment_end ? 2 : 1);
+}
+
+/* ---- looking at extents ---- */
+
+void
+blob_map_copy_block(Relation map, BlockNumber block, BufferAccessStrategy strategy, Page copy)
+{
+	Buffer		buffer = ReadBufferExtended(map, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	memcpy(copy, BufferGetPage(buffer), BLCKSZ);
+	UnlockReleaseBuffer(buffer);
+}
+
+static void
+visit_entries(Relation map, BlobPageNo first_page, BlobPageNo end_page, bool with_absent,
+			  BufferAccessStrategy strategy, BlobMapVisitor visit, void *context)
+{
+	BlockNumber block_count = RelationGetNumberOfBlocks(map);
+	PGAlignedBlock copy;
+
+	if (first_page >= end_page)
+		return;
+	for (BlockNumber block = blob_map_block_of(first_page);
+		 block < block_count && blob_map_page_at(block, 0) < end_page; block++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		blob_map_copy_block(map, block, strategy, (Page) copy.data);
+		if (PageIsNew((Page) copy.data))
+			continue;
+		for (uint32 slot = 0; slot < BLOB_MAP_ENTRIES; slot++)
+		{
+			BlobPageNo	page = blob_map_page_at(block, slot);
+			BlobMapEntry *entry = &blob_map_page_entries((Page) copy.data)[slot];
+
+			if (blob_map_entry_state(entry) != BLOB_MAP_FREE && page >= first_page &&
+				page < end_page && (with_absent || blob_map_entry_is_extent(entry)))
+				visit(page, entry, context);
+		}
+	}
+}
+
+void
+blob_map_visit_range(Relation map, BlobPageNo first_page, BlobPageNo end_page,
+					 BufferAccessStrategy strategy, BlobMapVisitor visit, void *context)
+{
+	visit_entries(map, first_page, end_page, false, strategy, visit, context);
+}
+
+void
+blob_map_visit_all(Relation map, BlobMapVisitor visit, void *context)
+{
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+
+	visit_entries(map, 0, BLOB_MAX_PAGE_NO + 1, true, strategy, visit, context);
+	FreeAccessStrategy(strategy);
+}

@@ -1,0 +1,162 @@
+/*
+ * store/map_page.h
+ *	  Layout of the extent map's pages.  Shared by the map, redo and the check.
+ *
+ * Block 0 is the meta page.  Block b > 0 has one entry for each page of the store in
+ * [(b - 1) * BLOB_MAP_ENTRIES, b * BLOB_MAP_ENTRIES).  The entry of an extent's first page
+ * describes the whole extent; all other entries are zero.  An all-zero block is valid and empty.
+ * Where the file of a segment was removed, or is restored in part only, an entry of state absent
+ * covers the pages from there to the end of the segment.
+ * Bytes from pd_lower on are always zero, so that full-page images can leave them out.
+ *
+ * Direct addressing costs 0.4 % of the store (16 bytes for each 4,096), mostly zeros, and buys
+ * look-ups without a search, appends without reorganisation and redo without a logical step.
+ */
+#ifndef BLOB_MAP_PAGE_H
+#define BLOB_MAP_PAGE_H
+
+#include "core/page.h"
+#include "core/tier.h"
+#include "storage/block.h"
+#include "storage/bufpage.h"
+
+#define BLOB_MAP_MAGIC 0x626c6f62	/* "blob" */
+#define BLOB_MAP_VERSION 1
+#define BLOB_MAP_META_BLOCK 0
+
+typedef struct BlobMapMeta
+{
+	uint32		magic;
+	uint32		version;
+	uint64		incarnation;
+	Oid			dboid;			/* of the database that the store was made for */
+	uint32		page_bytes;
+	uint64		segment_pages;
+	uint32		tiers_per_level;
+	uint32		tier_levels;
+	BlobGeneration generation_limit;	/* numbers from here on were never given */
+	uint64		reserved_pages; /* files are reserved for pages below this one */
+} BlobMapMeta;
+
+StaticAssertDecl(sizeof(BlobMapMeta) == 56, "map meta page layout");
+
+typedef enum BlobMapState
+{
+	BLOB_MAP_FREE = 0,			/* free, or inside of an extent */
+	BLOB_MAP_TIER = 1,			/* first page of an extent of tier size */
+	BLOB_MAP_TAIL = 2,			/* first page of a tail extent */
+	BLOB_MAP_ABSENT = 3			/* first of the pages of a segment that have no file */
+} BlobMapState;
+
+typedef struct BlobMapEntry
+{
+	uint64		generation_state;	/* generation << 8 | BlobMapState */
+	uint64		measure;		/* tier: tier << 56 | high-water mark in bytes; else pages */
+} BlobMapEntry;
+
+StaticAssertDecl(sizeof(BlobMapEntry) == 16, "map entry layout");
+StaticAssertDecl(BLOB_TIER_COUNT <= 256, "tier numbers have 8 bits in the map");
+
+#define BLOB_MAP_ENTRIES \
+	((BLCKSZ - MAXALIGN(SizeOfPageHeaderData)) / sizeof(BlobMapEntry))
+
+#define BLOB_MAP_HIGH_WATER_BITS 56
+#define BLOB_MAP_HIGH_WATER_MASK ((UINT64CONST(1) << BLOB_MAP_HIGH_WATER_BITS) - 1)
+
+/* InvalidBlockNumber, which no relation has, for a page that no map can have. */
+static inline BlockNumber
+blob_map_block_of(BlobPageNo page)
+{
+	return (BlockNumber) Min(page / BLOB_MAP_ENTRIES + 1, InvalidBlockNumber);
+}
+
+static inline uint32
+blob_map_slot_of(BlobPageNo page)
+{
+	return (uint32) (page % BLOB_MAP_ENTRIES);
+}
+
+static inline BlobPageNo
+blob_map_page_at(BlockNumber block, uint32 slot)
+{
+	return (BlobPageNo) (block - 1) * BLOB_MAP_ENTRIES + slot;
+}
+
+static inline BlobMapState
+blob_map_entry_state(const BlobMapEntry *entry)
+{
+	return (BlobMapState) (entry->generation_state & 0xFF);
+}
+
+static inline BlobGeneration
+blob_map_entry_generation(const BlobMapEntry *entry)
+{
+	return entry->generation_state >> 8;
+}
+
+/* Whether an extent starts at this entry. */
+static inline bool
+blob_map_entry_is_extent(const BlobMapEntry *entry)
+{
+	return blob_map_entry_state(entry) == BLOB_MAP_TIER ||
+		blob_map_entry_state(entry) == BLOB_MAP_TAIL;
+}
+
+/* Pages of the extent, or absent ones, that start at this entry; 0 if none do. */
+static inline uint64
+blob_map_entry_pages(const BlobMapEntry *entry)
+{
+	switch (blob_map_entry_state(entry))
+	{
+		case BLOB_MAP_TIER:
+			return blob_tier_pages((int) (entry->measure >> BLOB_MAP_HIGH_WATER_BITS));
+		case BLOB_MAP_TAIL:
+		case BLOB_MAP_ABSENT:
+			return entry->measure;
+		default:
+			return 0;
+	}
+}
+
+static inline BlobMapEntry *
+blob_map_page_entries(Page page)
+{
+	return (BlobMapEntry *) PageGetContents(page);
+}
+
+/* Bytes up to which values may use an extent; grows by claims (blob_store_claim). */
+static inline uint64
+blob_map_entry_high_water(const BlobMapEntry *entry)
+{
+	return blob_map_entry_state(entry) == BLOB_MAP_TIER ?
+		entry->measure & BLOB_MAP_HIGH_WATER_MASK : blob_map_entry_pages(entry) * BLOB_PAGE_SIZE;
+}
+
+/* Make an empty map page of a zeroed or unknown one. */
+static inline void
+blob_map_page_init(Page page)
+{
+	PageInit(page, BLCKSZ, 0);
+	((PageHeader) page)->pd_lower = MAXALIGN(SizeOfPageHeaderData);
+}
+
+/* Change one entry; keeps pd_lower above the last used one. */
+static inline void
+blob_map_page_set(Page page, uint32 slot, const BlobMapEntry *entry)
+{
+	PageHeader	header = (PageHeader) page;
+	uint32		end = MAXALIGN(SizeOfPageHeaderData) + (slot + 1) * sizeof(BlobMapEntry);
+
+	Assert(slot < BLOB_MAP_ENTRIES);
+	blob_map_page_entries(page)[slot] = *entry;
+	header->pd_lower = Max(header->pd_lower, end);
+}
+
+static inline void
+blob_map_page_set_meta(Page page, const BlobMapMeta *meta)
+{
+	memcpy(PageGetContents(page), meta, sizeof(*meta));
+	((PageHeader) page)->pd_lower = MAXALIGN(SizeOfPageHeaderData) + sizeof(*meta);
+}
+
+#endif							/* BLOB_MAP_PAGE_H */

@@ -1,0 +1,368 @@
+/*
+ * store/reclaim.c
+ *	  Giving space back: extents to the allocator, whole segments to the disk.
+ *
+ * The argument why nothing is lost is in the README of this folder, under "Freed space".
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/pg_class.h"
+#include "common/controldata_utils.h"
+#include "io/segment.h"
+#include "miscadmin.h"
+#include "store/store_internal.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+#include "wal/insert.h"
+
+/* Runs that are moved in one go under the lock. */
+#define MOVE_RUNS 1000
+
+/* Nodes that taking a segment from all sets and giving it back can use. */
+#define SEGMENT_NODES (2 * (1 + BLOB_PENDING_BATCHES) + 2)
+
+/*
+ * The redo pointer that a crash would start from now.  GetRedoRecPtr() will not do: it moves when a
+ * checkpoint begins.
+ */
+XLogRecPtr
+blob_store_completed_redo(void)
+{
+	ControlFileData *control_file;
+	XLogRecPtr	redo;
+	bool		crc_ok;
+
+	LWLockAcquire(ControlFileLock, LW_SHARED);
+	control_file = get_controlfile(DataDir, &crc_ok);
+	LWLockRelease(ControlFileLock);
+	if (!crc_ok)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("calculated CRC checksum does not match value stored in file")));
+	redo = control_file->checkPointCopy.redo;
+	pfree(control_file);
+	return redo;
+}
+
+/* Move all that is covered from one pending set; returns whether there was something. */
+static bool
+move_covered(BlobStoreShared *shared, BlobPending *pending, BlobFreeRuns *to,
+			 XLogRecPtr completed_redo)
+{
+	bool		moved_any = false;
+	int			moved;
+
+	do
+	{
+		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+		moved = blob_pending_move(blob_store_area, pending, completed_redo, to, MOVE_RUNS);
+		LWLockRelease(&shared->lock);
+		moved_any |= moved > 0;
+	} while (moved == MOVE_RUNS);
+	return moved_any;
+}
+
+bool
+blob_store_mature(BlobStoreShared *shared)
+{
+	XLogRecPtr	started_redo = GetRedoRecPtr();
+	XLogRecPtr	completed_redo;
+	XLogRecPtr	oldest;
+	XLogRecPtr	oldest_absent;
+	bool		moved;
+
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	oldest = blob_pending_oldest(&shared->pending);
+	oldest_absent = blob_pending_oldest(&shared->absent_pending);
+	LWLockRelease(&shared->lock);
+
+	/* None has begun, so none is complete: spares reading the file. */
+	if ((oldest == InvalidXLogRecPtr || oldest > started_redo) &&
+		(oldest_absent == InvalidXLogRecPtr || oldest_absent > started_redo))
+		return false;
+
+	completed_redo = blob_store_completed_redo();
+	moved = move_covered(shared, &shared->pending, &shared->free_runs, completed_redo);
+	if (moved)
+		blob_store_checkpoint_was_seen(shared);
+	(void) move_covered(shared, &shared->absent_pending, &shared->absent, completed_redo);
+	return moved;
+}
+
+/* ---- extents ---- */
+
+/* Free one record's worth of extents; their pages become pending. */
+static XLogRecPtr
+free_batch(BlobStore *store, BlobStoreShared *shared, const BlobFreedExtent *extents, int count,
+		   TransactionId horizon, uint64 *freed_pages)
+{
+	uint64	   *pages = palloc(sizeof(uint64) * count);
+	dsa_pointer nodes = blob_free_runs_reserve(blob_store_area, count);
+	XLogRecPtr	started_redo;
+	XLogRecPtr	lsn;
+
+	PG_TRY();
+	{
+		lsn = blob_map_free(store->map, extents, count, horizon, pages);
+	}
+	PG_CATCH();
+	{
+		blob_free_runs_release(blob_store_area, nodes);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	started_redo = GetRedoRecPtr();
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < count; i++)
+	{
+		blob_pending_give(blob_store_area, &shared->pending, &nodes, lsn, started_redo,
+						  extents[i].first_page, pages[i]);
+		*freed_pages += pages[i];
+	}
+	LWLockRelease(&shared->lock);
+	pfree(pages);
+	return lsn;
+}
+
+XLogRecPtr
+blob_store_free(BlobStore *store, const BlobFreedExtent *extents, int count,
+				TransactionId horizon, uint64 *freed_pages)
+{
+	BlobStoreShared *shared = blob_store_shared(&store->id);
+	XLogRecPtr	lsn = InvalidXLogRecPtr;
+
+	Assert(!RecoveryInProgress());
+	Assert(store->lock_mode >= RowExclusiveLock);
+
+	*freed_pages = 0;
+	if (!shared->loaded)
+		blob_store_load(store, shared);
+	/* What waits is sorted by checkpoints, so look at it as often as it grows. */
+	(void) blob_store_mature(shared);
+	for (int done = 0; done < count;)
+	{
+		int			batch = blob_map_free_batch(extents + done, count - done);
+
+		CHECK_FOR_INTERRUPTS();
+		lsn = free_batch(store, shared, extents + done, batch, horizon, freed_pages);
+		done += batch;
+	}
+	return lsn;
+}
+
+static void
+freeing_tag(LOCKTAG *tag, const BlobStore *store)
+{
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, RelationRelationId, RelationGetRelid(store->map),
+					   BLOB_STORE_FREEING_LOCK);
+}
+
+bool
+blob_store_lock_freeing(BlobStore *store, LOCKMODE lock_mode, bool wait)
+{
+	LOCKTAG		tag;
+
+	freeing_tag(&tag, store);
+	return LockAcquire(&tag, lock_mode, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+void
+blob_store_unlock_freeing(BlobStore *store, LOCKMODE lock_mode)
+{
+	LOCKTAG		tag;
+
+	freeing_tag(&tag, store);
+	LockRelease(&tag, lock_mode, false);
+}
+
+/* No snapshot, here or on a standby, ever saw a reference to them: there is no horizon. */
+void
+blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *extents, int count,
+						  uint64 *freed_pages)
+{
+	BlobStoreShared *shared = blob_store_shared(&store->id);
+
+	(void) blob_store_free(store, extents, count, InvalidTransactionId, freed_pages);
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	shared->allocated_pages -= Min(shared->allocated_pages, *freed_pages);
+	LWLockRelease(&shared->lock);
+}
+
+/* ---- segments ---- */
+
+/* A segment while it is in our hands. */
+typedef struct TakenSegment
+{
+	BlobPageNo	first_page;
+	BlobPageNo	absent_page;	/* its absent pages begin here, or its end */
+	BlobPageNo	end_page;
+} TakenSegment;
+
+static uint64
+count_absent(BlobStoreShared *shared, BlobPageNo first_page, BlobPageNo end_page)
+{
+	return blob_free_runs_count(blob_store_area, &shared->absent, first_page, end_page, NULL) +
+		blob_pending_count(blob_store_area, &shared->absent_pending, first_page, end_page, NULL);
+}
+
+/*
+ * Take a segment that has a file and no page in use from all sets.  Then nobody can allocate there.
+ */
+static bool
+take_segment(BlobStoreShared *shared, dsa_pointer *nodes, TakenSegment *segment)
+{
+	BlobPageNo	first_page = segment->first_page;
+	BlobPageNo	end_page = segment->end_page;
+	uint64		present;
+	uint64		absent;
+	bool		is_ours;
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	absent = count_absent(shared, first_page, end_page);
+	present = blob_free_runs_count(blob_store_area, &shared->free_runs, first_page, end_page,
+								   NULL) +
+		blob_pending_count(blob_store_area, &shared->pending, first_page, end_page, NULL);
+	is_ours = present > 0 && present + absent == end_page - first_page;
+	if (is_ours)
+	{
+		(void) blob_free_runs_cut(blob_store_area, &shared->free_runs, nodes, first_page,
+								  end_page);
+		(void) blob_pending_cut(blob_store_area, &shared->pending, nodes, first_page, end_page);
+		(void) blob_free_runs_cut(blob_store_area, &shared->absent, nodes, first_page, end_page);
+		(void) blob_pending_cut(blob_store_area, &shared->absent_pending, nodes, first_page,
+								end_page);
+		segment->absent_page = end_page - absent;
+	}
+	LWLockRelease(&shared->lock);
+	return is_ours;
+}
+
+/* Put a segment from absent_page on among the absent ones, the rest among the free ones. */
+static void
+put_segment(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *segment,
+			XLogRecPtr lsn)
+{
+	XLogRecPtr	started_redo = GetRedoRecPtr();
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	if (segment->absent_page > segment->first_page)
+		blob_pending_give(blob_store_area, &shared->pending, nodes, lsn, started_redo,
+						  segment->first_page, segment->absent_page - segment->first_page);
+	if (segment->end_page > segment->absent_page)
+		blob_pending_give(blob_store_area, &shared->absent_pending, nodes, lsn, started_redo,
+						  segment->absent_page, segment->end_page - segment->absent_page);
+	LWLockRelease(&shared->lock);
+}
+
+/*
+ * Remove the file of a segment that was taken.  The order: the record is flushed, then the file
+ * goes, then, after a completed checkpoint past the record, the number may be used again.
+ */
+static void
+remove_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, TakenSegment *segment)
+{
+	uint32		segment_no = blob_segment_of(segment->first_page);
+	XLogRecPtr	lsn;
+
+	PG_TRY();
+	{
+		lsn = blob_map_set_absent(store->map, segment_no, segment->absent_page);
+	}
+	PG_CATCH();
+	{
+		/* Nothing was logged.  Some of it may have waited, so all of it waits. */
+		put_segment(shared, nodes, segment, GetXLogInsertRecPtr());
+		blob_free_runs_release(blob_store_area, *nodes);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	segment->absent_page = segment->first_page;
+	put_segment(shared, nodes, segment, lsn);
+	XLogFlush(lsn);
+	/* A file that cannot be removed does no harm; loading tries again. */
+	(void) blob_segment_remove(&store->id, segment_no);
+}
+
+/* Remove the file of a segment if nothing is allocated there. */
+static bool
+reclaim_segment(BlobStore *store, BlobStoreShared *shared, uint32 segment_no)
+{
+	TakenSegment segment = {
+		.first_page = segment_no * BLOB_SEGMENT_PAGES,
+		.end_page = segment_no * BLOB_SEGMENT_PAGES + BLOB_SEGMENT_PAGES
+	};
+	dsa_pointer nodes;
+	bool		taken;
+
+	/* Reservations are serialised with removals. */
+	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
+	nodes = blob_free_runs_reserve(blob_store_area, SEGMENT_NODES);
+	taken = take_segment(shared, &nodes, &segment);
+	if (taken)
+		remove_taken(store, shared, &nodes, &segment);
+	blob_free_runs_release(blob_store_area, nodes);
+	LWLockRelease(&shared->growth_lock);
+	return taken;
+}
+
+int
+blob_store_reclaim(BlobStore *store)
+{
+	BlobStoreShared *shared = blob_store_shared(&store->id);
+	BlobPageNo	end_page;
+	int			removed = 0;
+
+	Assert(!RecoveryInProgress());
+	Assert(store->lock_mode >= RowExclusiveLock);
+
+	if (!shared->loaded)
+		blob_store_load(store, shared);
+	(void) blob_store_mature(shared);
+
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	end_page = shared->reserved_pages;
+	LWLockRelease(&shared->lock);
+	/* The last segment is left alone until the store has grown past it. */
+	for (BlobPageNo page = 0; page + BLOB_SEGMENT_PAGES <= end_page; page += BLOB_SEGMENT_PAGES)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (reclaim_segment(store, shared, blob_segment_of(page)))
+			removed++;
+	}
+	blob_store_ask_for_checkpoint(shared);
+	return removed;
+}
+
+uint64
+blob_store_pending_pages(BlobStore *store, BlobPageNo first_page, BlobPageNo end_page)
+{
+	BlobStoreShared *shared = blob_store_shared(&store->id);
+	uint64		pages;
+
+	if (RecoveryInProgress())
+		return 0;
+	if (!shared->loaded)
+		blob_store_load(store, shared);
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	pages = blob_pending_count(blob_store_area, &shared->pending, first_page, end_page, NULL);
+	LWLockRelease(&shared->lock);
+	return pages;
+}
+
+/* ---- whole stores ---- */
+
+/*
+ * The record is flushed, and with it the commit of the transaction that dropped the store, before
+ * anything goes: neither can be lost in a crash any more.  A lost record would not be written
+ * again, and standbys would keep their files.
+ */
+bool
+blob_store_drop(const BlobStoreId *id)
+{
+	XLogFlush(blob_wal_log_drop(id));
+	blob_store_forget(id);
+	return blob_segment_remove_dir(id);
+}

@@ -1,0 +1,293 @@
+"""Tests of the checks that read more than a line: what each must find, and what it must pass."""
+
+import pathlib
+import sys
+
+import csource
+import graph
+import language
+import measure
+import prose
+import targets
+import tidy
+
+# Sentences by pattern; each must be found as that, and as nothing else.
+FOUND = {
+    "who": ["Who finds no place on the list syncs by itself.",
+            "The lock is held by who writes pages.",
+            "Whoever made it may have died.",
+            "No lock: who may read them has seen that they were put.",
+            "The extents, for who pins the frame.",
+            "A reader who finds the frame claimed has a miss.",
+            "One sync for all who wait for it.",
+            "Take it from whom it belongs to."],
+    "what is": ["What is stored later needs no thought.",
+                "It frees what was listed.",
+                "Write what is in the buffer, and the data behind it.",
+                "The figures of what are extents."],
+    "what verb": ["Take what waits, or grow.",
+                  "Whether whatever holds it may go."],
+    "What": ["What waits must go.",
+             "What the cache does not hold is read.",
+             "The end. What a statement needs is noted before."],
+    "so many": ["Reserve memory for so many blocks."],
+    "he": ["A backend keeps it until he lets go.", "Memory of his process."],
+    "nobody": ["Nobody else writes it.", "It waits for somebody."],
+    "for ever": ["An entry stays for ever."],
+}
+PASSED = [
+    "Users who store large values set it.",
+    "The role who may connect is a superuser.",
+    "Here is decided who may call it.",
+    "The documentation says who may connect, and who can change settings.",
+    "Who may connect?",
+    "What is a blob, and what was it before?",
+    "The table says what to do.",
+    "The message says what is missing.",
+    "It remembers what it has seen.",
+    "What the map can address: blocks.",
+    "So many rows that the cache is full.",
+    "The header, the rest, and them.",
+    "A value, whose size is known, goes to the whole of it.",
+    "What a slot may hold: pages.",
+    "For every value, and there are others.",
+]
+
+C_FILE = """/*
+ * a/a.c
+ *\t  The first one.  It calls
+ * what was listed.
+ */
+#include "a/a.h"
+#include "a/b.h"
+/* #include "a/none.h" */
+
+static const char *text = "/* what is here */ }";
+
+static int
+short_one(void)
+{
+\treturn 1;
+}
+
+/* Says why. */
+#ifdef SOME
+int
+a_commented(int parameter,
+\t\t\tchar other)
+{
+%s
+}
+#endif
+
+int
+a_in_header(void)
+{
+%s
+}
+
+int
+a_without(void)
+{
+%s
+\tb_called();\t\t/* what is beside */
+}
+""" % (("\tshort_one();\n" * 20).rstrip("\n"), ("\tshort_one();\n" * 20).rstrip("\n"),
+       ("\tshort_one();\n" * 13).rstrip("\n"))
+A_HEADER = """/* Of this folder. */
+#include "core/c.h"
+
+/* One comment for two. */
+extern int\ta_commented(int parameter,
+\t\t\t\t\t\tchar other);
+extern int\ta_in_header(void);
+
+extern int\ta_without(void);
+"""
+B_FILE = """int
+b_called(void)
+{
+\treturn a_in_header() + c_called();
+}
+"""
+SMALL_TREE = {
+    "src/a/a.c": C_FILE, "src/a/a.h": A_HEADER, "src/a/b.c": B_FILE,
+    "src/a/b.h": "extern int b_called(void);\n", "src/a/README.md": "# a\n",
+    "src/core/c.c": "int\nc_called(int short_one)\n{\n\treturn short_one;\n}\n", "src/core/c.h": "",
+}
+
+MARKDOWN = """# What is a heading
+
+Text with `what is code` and
+what was text.
+<!-- what is hidden -->
+
+~~~
+what is code
+~~~
+
+| who | what to do |
+|---|---|
+| a | what is in a cell |
+
+- an item says
+- what is in an item
+"""
+
+failures = 0
+
+
+class Fixture:
+    """A tree in memory."""
+
+    def __init__(self, files, root="/nonexistent"):
+        self.files = files
+        self.root = pathlib.Path(root)
+
+
+def check(is_right, what):
+    global failures
+    if not is_right:
+        print(f"not ok - tidy's own tests: {what}")
+        failures += 1
+
+
+def equal(got, expected, what):
+    check(got == expected, f"{what}: {got!r}, not {expected!r}")
+
+
+def patterns_of(sentence, name="src/a/a.c"):
+    return [pattern for _, _, pattern, _ in language.check({name: f"/* {sentence} */\n"}, [])]
+
+
+def test_sentences():
+    for pattern, sentences in FOUND.items():
+        for sentence in sentences:
+            equal(patterns_of(sentence), [pattern], sentence)
+    for sentence in PASSED:
+        equal(patterns_of(sentence), [], sentence)
+    check(set(FOUND) == set(language.PATTERNS) - {"allowed"}, "a pattern has no sentence")
+    # pronouns are people in documents, processes in the sources
+    equal(patterns_of("For those who run a server."), ["who"], "those who, in src")
+    equal(list(language.check({"README.md": "For those who run a server.\n"}, [])), [],
+          "those who, in a document")
+
+
+def test_allowed():
+    files = {"src/a.c": "/* It waits for ever. */\n"}
+    equal(list(language.check(files, [("src/a.c", "waits for ever")])), [], "an exception")
+    equal([pattern for _, _, pattern, _ in language.check(files, [("src/b.c", "for ever")])],
+          ["for ever", "allowed"], "an exception that is for nothing")
+
+
+def places(name, text):
+    return [(line, pattern) for _, line, pattern, _ in language.check({name: text}, [])]
+
+
+def test_files():
+    """Where sentences are found in each kind of file, and where not."""
+    def line_of(word):
+        return C_FILE[:C_FILE.index(word)].count("\n") + 1
+
+    equal(places("src/a/a.c", C_FILE), [(4, "what is"), (line_of("beside"), "what is")],
+          "C")
+    equal(places("docs/a.md", MARKDOWN), [(4, "what is"), (11, "who"), (13, "what is"),
+                                          (16, "what is")], "Markdown")
+    equal(places("test/a.sql", "SELECT 'what is -- what is'; -- what was\n/* what\nis */\n"),
+          [(1, "what is"), (2, "what is")], "SQL")
+    equal(places("test/b.sql", "-- it says\nSELECT 1;\n-- what was\n"), [(3, "what is")],
+          "two comments")
+    equal(places("test/a.pl", "# what\n# is here\nmy $a = 'x # what is'; # what was\n$#what;\n"),
+          [(1, "what is"), (3, "what is")], "Perl")
+    equal(places("dev/a", "#!/bin/what is\n# for ever\n"), [(2, "for ever")], "a script")
+    equal(places("a.py", '"""First.\n\nWhat is it.\n"""\n'), [(3, "what is")], "Python")
+    equal(list(prose.blocks("a.out", "what is")), [], "no prose")
+
+
+def test_functions():
+    source = csource.source("src/a/a.c", C_FILE)
+    equal([function.name for function in source.functions],
+          ["short_one", "a_commented", "a_in_header", "a_without"], "functions")
+    equal([function.lines for function in source.functions], [3, 22, 22, 16], "lines of functions")
+    equal([function.has_comment for function in source.functions], [False, True, False, False],
+          "comments of functions")
+    equal(source.includes, ["a/a.h", "a/b.h"], "includes")
+    documented = csource.source("src/a/a.h", A_HEADER).documented_prototypes()
+    equal(documented, {"a_commented", "a_in_header"}, "comments of prototypes")
+    equal(list(targets.check_function_comments(Fixture(SMALL_TREE))),
+          [f"src/a/a.c:{source.functions[3].brace_line}: a_without, 16 lines, has no comment"],
+          "function_comments")
+    one_less = C_FILE.replace("\tb_called();\t\t/* what is beside */\n", "")
+    equal(list(targets.check_function_comments(Fixture({"src/a/a.c": one_less,
+                                                        "src/a/a.h": A_HEADER}))), [],
+          "function_comments, 15 lines")
+
+
+def test_circles():
+    sources = measure.sources_of(SMALL_TREE)
+    by_call, by_include = graph.call_edges(sources), graph.include_edges(sources)
+    equal(graph.folder_circles(by_call), [["src/a/a", "src/a/b"]], "circles by calls")
+    equal(by_call["src/core/c"], set(), "a name of a static function elsewhere")
+    equal(graph.folder_circles(by_include), [], "circles by includes")
+    equal(graph.folder_cycles(by_include), [], "cycles of folders")
+    upwards = measure.sources_of(SMALL_TREE | {"src/core/c.h": '#include "a/b.h"\n'})
+    equal(graph.folder_cycles(graph.include_edges(upwards)), [["src/a", "src/core"]],
+          "a cycle of folders")
+    included = measure.sources_of(SMALL_TREE | {"src/a/b.h": '#include "a/a.h"\n'})
+    equal(graph.folder_circles(graph.include_edges(included)), [["src/a/a", "src/a/b"]],
+          "a circle by includes")
+    ring = {"1": {"2"}, "2": {"3"}, "3": {"1", "4"}, "4": {"5"}, "5": {"4"}, "6": {"6", "1"}}
+    equal(graph.circles(ring), [["1", "2", "3"], ["4", "5"]], "circles of a graph")
+
+
+def complaints_of_list(circles, line):
+    wrong = []
+    known = targets.read_circles(line, wrong)
+    return len(wrong) + len(list(targets.compare_circles("calls", circles, known)))
+
+
+def test_circles_list():
+    circle = [["src/a/a", "src/a/b"]]
+    equal(complaints_of_list(circle, "# some\ncalls src/a: b a -- twins\n"), 0, "a listed circle")
+    equal(complaints_of_list(circle, ""), 1, "a circle that is not listed")
+    equal(complaints_of_list(circle, "includes src/a: a b -- twins"), 1, "one of another kind")
+    equal(complaints_of_list(circle, "calls src/a: a b --"), 2, "no reason")
+    equal(complaints_of_list([["src/a/a", "src/a/b", "src/a/c"]], "calls src/a: a b -- twins"), 1,
+          "a circle that has grown")
+    equal(complaints_of_list(circle, "calls src/a: a b c -- three"), 1, "one that has shrunk")
+    equal(complaints_of_list([], "calls src/a: a b -- twins"), 1, "one that is gone")
+    # two circles have become one
+    equal(complaints_of_list([["src/a/a", "src/a/b", "src/a/c", "src/a/d"]],
+                             "calls src/a: a b -- twins\ncalls src/a: c d -- twins"), 2, "merged")
+
+
+def test_readme():
+    limit = targets.MAX_README_LINES
+    equal(list(targets.check_readme_length(Fixture({"README.md": "x\n" * (limit - 1)}))), [],
+          "a README")
+    equal(len(list(targets.check_readme_length(Fixture({"README.md": "x\n" * limit})))), 1,
+          "a long README")
+
+
+def test_old_words():
+    text = "/* Content is secured; security. */\nint\tblob_behind_put(void);\n"
+    equal(list(language.old_words({"src/a/a.h": text})),
+          [("behind (deferred)", "src/a/a.h", 0, 1), ("secured", "src/a/a.h", 1, 0)], "old words")
+
+
+def test_switch():
+    names = {rule.__name__.removeprefix("check_") for rule in tidy.RULES}
+    check(tidy.NOT_YET <= names, f"no such rules: {tidy.NOT_YET - names}")
+
+
+def main():
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            test()
+    if not failures:
+        print("ok - tidy's own tests")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

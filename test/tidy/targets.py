@@ -1,0 +1,87 @@
+"""Rules about functions, circles of files, the README and language: what dev/measure measures."""
+
+import posixpath
+import re
+
+import graph
+import language
+import measure
+
+MAX_README_LINES = 350      # fewer than that
+CIRCLES = "test/tidy/circles.txt"
+CIRCLE_LINE = re.compile(r"(calls|includes) (\S+): (\S.*\S) -- (\S.*)$")
+
+
+def in_src(tree):
+    return measure.sources_of({name: text for name, text in tree.files.items()
+                               if name.startswith("src/")})
+
+
+def check_function_comments(tree):
+    """A function of more than some lines has a comment, or its prototype in a header has."""
+    for name, line, function, lines in measure.without_comment(in_src(tree)):
+        yield f"{name}:{line}: {function}, {lines} lines, has no comment"
+
+
+def read_circles(text, complaints):
+    """{(kind, folder): [set of members, ...]}, from the text of CIRCLES."""
+    known = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line or line.startswith("#"):
+            continue
+        match = CIRCLE_LINE.match(line)
+        if not match:
+            complaints.append(f"{CIRCLES}:{number}: not \"calls|includes folder: files -- reason\"")
+            continue
+        kind, folder, members, _ = match.groups()
+        known.setdefault((kind, folder), []).append(set(members.split()))
+    return known
+
+
+def compare_circles(kind, circles, known):
+    """Complaints of circles that are not in the list, or smaller than there."""
+    left = {folder: list(listed) for (its_kind, folder), listed in known.items()
+            if its_kind == kind}
+    for circle in circles:
+        folder = posixpath.dirname(circle[0])
+        members = {posixpath.basename(member) for member in circle}
+        listed = next((listed for listed in left.get(folder, []) if listed & members), set())
+        if members - listed:
+            yield (f"{folder}: circle of files by {kind}: {' '.join(sorted(members))}; "
+                   f"new in it: {' '.join(sorted(members - listed))}")
+        if listed - members:
+            yield (f"{CIRCLES}: {kind} {folder}: no longer in the circle: "
+                   f"{' '.join(sorted(listed - members))}")
+        if listed:
+            left[folder].remove(listed)
+    for folder, sets in left.items():
+        for listed in sets:
+            yield f"{CIRCLES}: {kind} {folder}: no circle of {' '.join(sorted(listed))} any more"
+
+
+def check_circles(tree):
+    """Circles of files inside of a folder are those of a list, which gives a reason for each."""
+    complaints = []
+    path = tree.root / CIRCLES
+    known = read_circles(path.read_text() if path.exists() else "", complaints)
+    sources = in_src(tree)
+    yield from complaints
+    for kind, edges in (("calls", graph.call_edges(sources)),
+                        ("includes", graph.include_edges(sources))):
+        yield from compare_circles(kind, graph.folder_circles(edges), known)
+
+
+def check_readme_length(tree):
+    lines = tree.files.get("README.md", "").count("\n")
+    if lines >= MAX_README_LINES:
+        yield f"README.md: {lines} lines, not less than {MAX_README_LINES}"
+
+
+def check_language(tree):
+    """Sentences of comments and documents have plain subjects; see language.py."""
+    for name, line, pattern, found in language.check(tree.files):
+        if pattern not in language.SHOWN_ONLY:
+            yield f"{name}:{line}: {found} ({language.PATTERNS[pattern][1]})"
+
+
+RULES = [check_language, check_function_comments, check_circles, check_readme_length]
