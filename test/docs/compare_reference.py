@@ -156,7 +156,7 @@ def compare_views(reference):
 
 
 def in_base_units(text, unit):
-    """'64MB', of a setting in kB: 65536.0; what is no number stays as it is."""
+    """'64MB', of a setting in kB: 65536.0; a text without a number stays as it is."""
     match = re.fullmatch(r"(-?[\d.]+)\s*(\w*)", text)
     if not match:
         return text
