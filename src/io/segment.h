@@ -14,8 +14,8 @@
 #define BLOB_STORE_DIR "pg_blobext"
 
 /*
- * What to do when a segment file is not there.  BLOB_SEGMENT_CREATE is for reservation, also by redo.
- * Redo of content comes here only if the file is there, or with ignore_invalid_pages.
+ * What to do when a segment file is not there.  BLOB_SEGMENT_CREATE is for reservation, also by
+ * redo.  Redo of content comes here only if the file is there, or with ignore_invalid_pages.
  */
 typedef enum BlobSegmentMissing
 {
