@@ -1,6 +1,6 @@
 /*
  * assign/object_access.c
- *	  The object access hook:  PostgreSQL calls it when it has made or changed an object.
+ *	  The object access hook: PostgreSQL calls it when it has made or changed an object.
  *
  * From here this folder refuses objects that could refer to stored content for ever, the map's
  * access method for other relations, and copies of databases, and keeps values out of pg_statistic.

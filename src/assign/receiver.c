@@ -1,6 +1,6 @@
 /*
  * assign/receiver.c
- *	  Tables made from queries:  CREATE TABLE AS, SELECT INTO, materialized views.
+ *	  Tables made from queries: CREATE TABLE AS, SELECT INTO, materialized views.
  *
  * Their rows reach the table through a DestReceiver, without a ModifyTable node that planner.c
  * could have changed.  The executor hook puts a receiver of its own before that one, which
@@ -8,7 +8,7 @@
  *
  * The hook also labels the row description with the hidden type modifier, so the new table's
  * columns carry it.  For the same reason a plpgsql function that returns rows of a table may return
- * computed blobstate columns, although plpgsql demands equal modifiers there:  RETURN QUERY sends
+ * computed blobstate columns, although plpgsql demands equal modifiers there: RETURN QUERY sends
  * its rows to a tuplestore, and a record variable gets them from SPI.  But plpgsql coerces a value
  * that it assigns to a column, as in SELECT ... INTO NEW.b, only if the modifiers differ.
  * Therefore a single column that comes from SPI stays bare.

@@ -102,7 +102,7 @@ label_view_query(Query *query, Oid blob_type)
 	}
 }
 
-/* Label the fields of rows that have no row type of their own:  ROW(...). */
+/* Label the fields of rows that have no row type of their own: ROW(...). */
 static bool
 label_rows(Node *node, void *context)
 {

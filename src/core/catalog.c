@@ -4,7 +4,7 @@
  *
  * The extension's schema is read from pg_extension.  So neither a search_path nor an object of the
  * same name elsewhere can mislead the look-ups.  The cache is dropped on any change of a type or a
- * namespace:  CREATE and DROP EXTENSION always make or remove the type.
+ * namespace: CREATE and DROP EXTENSION always make or remove the type.
  */
 #include "postgres.h"
 
