@@ -2,16 +2,16 @@
  * bench/load.c
  *	  Load generator: stores or reads values in short rounds, the contenders taking turns.
  *
- * One call is one cell of the table: an operation, a way, a size, a number of clients.  Each
- * round lets every contender do the same number of operations, in rotating order, and prints one
- * line: operation, way, bytes, clients, contender, round, operations, seconds, seconds that the
- * backends were on a CPU.
+ * One call is one cell of the table: an operation, a way, a size, a number of clients.  In each
+ * round every contender does the same number of operations, in rotating order.  Prints one line per
+ * round and contender: operation, way, bytes, clients, contender, round, operations, seconds, CPU
+ * seconds of the backends.
  *
  * Contenders: blobstate, bytea (tables <prefix>_<contender>), file (fdatasync of file and
- * directory), receive (the server gets the value and forgets it: what libpq alone costs).
+ * directory), receive (the server gets the value and discards it: the cost of libpq alone).
  *
  * Over libpq: prepared statements, binary parameters and results, one commit for each value.
- * Inside the server: PL/pgSQL, whose clock is taken, so that neither transfer nor the making of
+ * Inside the server: PL/pgSQL, whose clock is taken, so that neither the transfer nor the making of
  * the payload counts.
  */
 #define _GNU_SOURCE
@@ -50,7 +50,7 @@ static struct
 	int			rounds;
 	long		values;			/* operations of one client in one round */
 	long		first_id;
-	long		data_values;	/* values there are to read */
+	long		data_values;	/* existing values, for reads */
 	int			cpu;			/* to pin client and server to, or -1 */
 	double		seconds;		/* repeat one contender so long, for profiles */
 	const char *prefix;
@@ -74,7 +74,7 @@ static Client all_clients[MAX_CLIENTS];
 static char *payload;			/* size_bytes + SHIFT_BYTES random bytes */
 static pthread_barrier_t barrier;
 
-/* Each value starts at another byte of the payload, so that no two are alike. */
+/* Each value starts at another byte of the payload, so that all values differ. */
 #define SHIFT_BYTES 65536
 
 static void __attribute__((noreturn, format(printf, 1, 2)))
@@ -153,7 +153,7 @@ execute(PGconn *connection, const char *statement, long id, const char *value)
 	PQclear(result);
 }
 
-/* Statements of one connection; the ones inside the server are temporary functions. */
+/* Prepare the statements of a connection; those inside the server are temporary functions. */
 static void
 prepare_contender(PGconn *connection, const char *contender)
 {
@@ -198,8 +198,8 @@ prepare_contender(PGconn *connection, const char *contender)
 }
 
 /*
- * Which values reads take: number i is value base + i * stride % modulus.  Cold reads jump about,
- * so that nobody's read-ahead brings in the next value; value 0 is left to the warm-up.
+ * Choose the values that reads take: number i is value base + i * stride % modulus.  Cold reads
+ * jump about, so that no read-ahead brings in the next value; value 0 is left to the warm-up.
  */
 typedef struct Choice
 {
@@ -325,7 +325,7 @@ do_values(Client *client, const char *contender, long first, long value_count,
 	}
 }
 
-/* What stores leave to be written later must not disturb the next contender's round. */
+/* Writes that stores have deferred must not disturb the next contender's round. */
 static void
 settle(Client *client)
 {
@@ -337,7 +337,7 @@ settle(Client *client)
 	pthread_barrier_wait(&barrier);
 }
 
-/* Time on a CPU of all backends so far, in seconds; 0 where the system does not tell. */
+/* CPU time of all backends so far, in seconds; 0 where the system does not report it. */
 static double
 backend_cpu_seconds(void)
 {
@@ -404,7 +404,7 @@ warm_up(Client *client)
 	for (int i = 0; i < options.contender_count; i++)
 	{
 		if (options.is_cold)
-			/* Brings catalogs and index roots in. */
+			/* Load catalogs and index roots. */
 			do_values(client, options.contenders[i], 0, 1, &only_first);
 		else
 			do_values(client, options.contenders[i], client->stored,
@@ -598,7 +598,7 @@ main(int argc, char **argv)
 {
 	pthread_t	threads[MAX_CLIENTS];
 
-	/* Fresh memory is dear: keep what is freed.  The server is told the same by its environment. */
+	/* The first touch of memory is expensive: keep freed memory.  The server does so, too. */
 	mallopt(M_MMAP_MAX, 0);
 	mallopt(M_TRIM_THRESHOLD, 2000000000);
 	mallopt(M_ARENA_MAX, 1);
