@@ -6,8 +6,8 @@
  *	  documents query COUNT SECONDS ROUNDS CPU  name sql [name sql ...]
  *
  * A document's content follows from its number: random bytes, whose count is lognormal with a
- * median of 3,000 and a mean of 8,000, from 100 to 500,000.  Of 100 documents 17 that have more than
- * 1,100 bytes take their first 1,024 from a template, which four of them share.
+ * median of 3,000 and a mean of 8,000, from 100 to 500,000.  Of 100 documents 17 that have more
+ * than 1,100 bytes take their first 1,024 from a template, which four of them share.
  *
  * query runs each statement in turn, with one document's content as its binary parameter, for the
  * given time in each round.  It prints name, round, executions, seconds, rows, and the backend's
