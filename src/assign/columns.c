@@ -4,7 +4,7 @@
  *
  * Elements of CREATE SCHEMA, the statements of extension scripts and of IMPORT FOREIGN SCHEMA
  * arrive as statements of their own.  Foreign tables get the modifier like all others, because a
- * partition's columns must agree with its parent's in it. planner.c keeps their values content.
+ * partition's columns must agree with its parent's in it.  planner.c keeps their values content.
  */
 #include "postgres.h"
 

@@ -8,9 +8,10 @@
  * values of digests, and keys of blobstate_digest_ops, whose place follows from the descriptor
  * itself.
  *
- * Answers are cached until the relation cache is told that one of the tables has changed.  A lookup
- * opens and locks catalogs only: an INSERT into a partitioned table locks only the partitions that
- * it reaches, and must not wait for others.  The README of this folder argues why that suffices.
+ * An answer is cached until an invalidation of the relation cache names one of the tables.  A
+ * lookup opens and locks catalogs only: an INSERT into a partitioned table locks only the
+ * partitions that it reaches, and must not wait for others.  The README of this folder argues why
+ * that suffices.
  */
 #include "postgres.h"
 

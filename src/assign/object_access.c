@@ -2,7 +2,7 @@
  * assign/object_access.c
  *	  The object access hook: PostgreSQL calls it when it has made or changed an object.
  *
- * From here this folder refuses objects that could refer to stored content for ever, the map's
+ * From here this folder refuses objects that could refer to stored content indefinitely, the map's
  * access method for other relations, and copies of databases, and keeps values out of pg_statistic.
  *
  * The hook is called for every index, table, statistics object and database, whatever the statement

@@ -9,7 +9,7 @@
  * those of bytea, and ALTER TABLE ... ADD COLUMN with a small default does not rewrite the table.
  * If the limit is lowered after planning, the literal stays inline, which is legal at any size.
  *
- * The cast of a bytea would first copy all content to an inline value. blob_store(bytea) takes the
+ * The cast of a bytea would first copy all content to an inline value.  blob_store(bytea) takes the
  * content without that copy.
  */
 #include "postgres.h"

@@ -135,8 +135,8 @@ sync_if_strict(void)
 }
 
 /*
- * Called from the relation cache, where an error would leave the caches of other extensions stale.
- * So if the sync fails, this session ends.  During an abort no row is on its way.
+ * Called from the relation cache, where an error would keep the message from other caches of this
+ * process.  So if the sync fails, this session ends.  During an abort no row is on its way.
  */
 void
 blob_assign_content_index_changed(void)

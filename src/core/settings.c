@@ -114,7 +114,7 @@ check_work_mem(int *value, void **extra, GucSource source)
 	return true;
 }
 
-/* Settings of a round of the collector, whoever starts it. */
+/* Settings of all rounds of the collector, and defaults of rounds that the launcher starts. */
 static void
 define_collector_settings(void)
 {

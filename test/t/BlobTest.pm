@@ -150,7 +150,7 @@ sub kill_in_recovery
 	my ($node, $seconds) = @_;
 	my $offset = -s $node->logfile;
 
-	unlink $node->data_dir . '/postmaster.pid';	# everybody is dead
+	unlink $node->data_dir . '/postmaster.pid';	# no process is left
 	system_log('pg_ctl', '-W', '-D', $node->data_dir, '-l', $node->logfile, 'start');
 	for (my $i = 0; !$node->log_contains('database system was', $offset); $i++)
 	{
