@@ -161,6 +161,7 @@ took(Client *client, PGresult *result)
 	return ok;
 }
 
+/* Insert an object, or replace it, in one transaction.  False if the disk is full. */
 static bool
 store_row(Client *client, long id, const char *value, long size_bytes)
 {
@@ -241,6 +242,7 @@ store_file(Client *client, long id, const char *value, long size_bytes)
 	return true;
 }
 
+/* Read an object's file as a whole; returns its size in bytes. */
 static long
 read_file(Client *client, long id)
 {
@@ -301,6 +303,7 @@ count_fragments(int directory_fd, long id)
 	return fragments;
 }
 
+/* Print the mean and the largest number of pieces of all files. */
 static void
 report_fragments(void)
 {
@@ -405,6 +408,7 @@ warm_up(Client *client)
 		bytes += options.is_file ? read_file(client, sample[i]) : read_row(client, sample[i]);
 }
 
+/* Prepare a client: its random numbers, its connection or directory, its buffer. */
 static void
 set_up(Client *client, int number)
 {
@@ -439,6 +443,7 @@ make_payload(void)
 	}
 }
 
+/* Run the step with all clients, and print its line. */
 static void
 run(void)
 {

@@ -80,6 +80,7 @@ make_document(long number)
 	return size;
 }
 
+/* Write all documents as binary COPY data. */
 static void
 write_copy(long count)
 {
@@ -192,6 +193,7 @@ run_round(PGconn *connection, const char *name, int round, long count, double se
 	fflush(stdout);
 }
 
+/* Run all statements in turn, in rounds; in each round another one begins. */
 static void
 run_queries(long count, double seconds, int rounds, int cpu, char **statements, int statement_count)
 {

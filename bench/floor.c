@@ -92,6 +92,7 @@ reap(int count)
 	}
 }
 
+/* Store one value: content and digest at once, then the log, each synced. */
 static void
 store(long size_bytes)
 {
@@ -129,6 +130,7 @@ store(long size_bytes)
 	log_at += LOG_BYTES;
 }
 
+/* Read one value, with all of its pieces in flight. */
 static void
 read_back(long size_bytes)
 {
@@ -149,6 +151,7 @@ read_back(long size_bytes)
 	data_at += length;
 }
 
+/* Read a file from front to back, and print bytes and seconds. */
 static void
 read_file(const char *path)
 {

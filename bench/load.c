@@ -133,6 +133,7 @@ prepare(PGconn *connection, const char *name, const char *format, ...)
 	PQclear(expect(connection, PQprepare(connection, name, text, 0, NULL), PGRES_COMMAND_OK));
 }
 
+/* Execute a prepared statement: store a value, or read one and check its size. */
 static void
 execute(PGconn *connection, const char *statement, long id, const char *value)
 {
@@ -220,6 +221,7 @@ choose_values(void)
 		choice = (Choice) {0, 1, options.data_values};
 }
 
+/* Store or read values inside the server; returns the seconds that its clock measured. */
 static double
 run_in_server(PGconn *connection, const char *contender, long first, long value_count,
 			  const Choice *values)
@@ -242,6 +244,7 @@ run_in_server(PGconn *connection, const char *contender, long first, long value_
 
 /* ---- files ---- */
 
+/* Write a value to a new file, and sync the file and its directory. */
 static void
 store_file(Client *client, long id, const char *value)
 {
@@ -264,6 +267,7 @@ store_file(Client *client, long id, const char *value)
 		fail("could not sync file %s: %s", name, strerror(errno));
 }
 
+/* Read the file of a value as a whole. */
 static void
 read_file(Client *client, long id)
 {
@@ -361,6 +365,7 @@ backend_cpu_seconds(void)
 	return sum;
 }
 
+/* One round of one contender, with all clients at once; the first client prints its line. */
 static void
 run_round(Client *client, const char *contender, int round, long first)
 {
@@ -398,6 +403,7 @@ run_round(Client *client, const char *contender, int round, long first)
 	pthread_barrier_wait(&barrier);
 }
 
+/* Let each contender run once, without measuring. */
 static void
 warm_up(Client *client)
 {
@@ -431,6 +437,7 @@ run_for_seconds(Client *client)
 	printf("%ld values in %.3f s\n", count, now() - started);
 }
 
+/* The thread of a client. */
 static void *
 run_client(void *argument)
 {
@@ -466,6 +473,7 @@ pin(pid_t pid)
 		fail("could not pin process %d: %s", (int) pid, strerror(errno));
 }
 
+/* Prepare a client: its connection, its directory, its buffer. */
 static void
 set_up(Client *client, int number)
 {

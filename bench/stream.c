@@ -129,6 +129,7 @@ make_functions(void)
 	}
 }
 
+/* Read a random range, with the types that each contender's function takes. */
 static void
 read_range(int contender)
 {
@@ -171,6 +172,7 @@ run_ranges(int contender)
 	return now() - start;
 }
 
+/* Read all pieces over libpq, one row at a time; returns seconds. */
 static double
 run_scan(int contender)
 {

@@ -98,6 +98,7 @@ invalidate_hierarchy(Oid parent)
 	}
 }
 
+/* Replace the bound in a row of pg_class, and invalidate the relations that derive from it. */
 static void
 update_bound(Relation catalog, HeapTuple tuple, const char *bound)
 {

@@ -21,6 +21,7 @@
 #include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
 
+/* Subcommands of ALTER TABLE that leave the map's file, columns and name as they are. */
 static bool
 is_harmless(AlterTableType subtype)
 {

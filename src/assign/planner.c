@@ -78,6 +78,7 @@ wrap_expression(Expr *expr, const StoreFunctions *functions)
 	return (Expr *) result;
 }
 
+/* Wrap the blobstate columns of a target list that still need it. */
 static void
 wrap_target_list(List *target_list, const StoreFunctions *functions)
 {
