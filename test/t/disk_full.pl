@@ -41,7 +41,7 @@ sub free_bytes
 	return $line + 0;
 }
 
-# Leave so many MB on the file system.
+# Fill the file system until the given number of MB is free.
 sub fill_up_to
 {
 	my ($left_mb) = @_;

@@ -3,7 +3,7 @@
 # VACUUM, VACUUM FULL, ANALYZE, CLUSTER of the whole database, SET TABLESPACE there and back,
 # pg_amcheck, freezing, REINDEX DATABASE, pg_dump.  After each, and once more after all processes
 # are killed: the map shows the same extents, all values read, new ones are stored, the check finds
-# nothing.  What would change or lose the map is refused.
+# nothing.  Commands that would change or lose the map are refused.
 use strict;
 use warnings;
 
