@@ -139,7 +139,7 @@ INSERT INTO child VALUES (1);
 SELECT is(cost($$UPDATE parent SET b = bytes('t')$$), 1::bigint, 'an index of an inheritance child');
 
 --
--- What was deferred is synced when it meets an index
+-- Deferred content is synced when it meets an index
 --
 SELECT is(cost($$INSERT INTO plain VALUES (50, bytes('u'))$$,
 	$$INSERT INTO keyed SELECT * FROM plain WHERE id = 50$$), 1::bigint, 'INSERT ... SELECT');
