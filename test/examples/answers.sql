@@ -67,7 +67,7 @@ INSERT INTO kinds_stored (head, kind, b)
 	SELECT head, CASE kind WHEN 'text' THEN 'other' ELSE kind END,
 		(head || '\x00' || random_bytes(1, 6000))::blobstate
 	FROM kinds WHERE kind <> 'empty';
--- The first 512 bytes decide what is text; a tar says so at 257.
+-- The first 512 bytes decide whether content is text; a tar has its name at 257.
 INSERT INTO kinds_stored (kind, b)
 	SELECT CASE WHEN at < 512 THEN 'other' ELSE 'text' END,
 		set_byte(convert_to(repeat('text', size), 'UTF8'), at, 0)::blobstate

@@ -14,7 +14,7 @@ CREATE EXTENSION blobext SCHEMA "Odd schema";
 CREATE EXTENSION blobext SCHEMA public;
 ALTER EXTENSION blobext SET SCHEMA public;
 
--- Values are stored, whatever the search_path.
+-- Values are stored, with any search_path.
 CREATE TABLE t (id int, b "Odd schema".blobstate);
 SET search_path = pg_catalog;
 INSERT INTO public.t VALUES (1, convert_to(repeat('a', 5000), 'UTF8'));

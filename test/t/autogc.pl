@@ -1,7 +1,7 @@
 # The launcher and its workers free space without a command, also the files of dropped databases and
 # extensions.
 #
-# "Fails without" names what was taken out of the code to see a test fail.
+# "Fails without" names the code whose removal made a test fail.
 use strict;
 use warnings;
 
@@ -169,7 +169,7 @@ cmp_ok(scalar @started, '<=', 2, 'no worker either, but for the new settings');
 set('log_min_messages' => 'warning');
 
 # ---- threshold and scale factor ----
-# Fails without: the limit in judge().
+# Fails without: the comparison with due_bytes() in judge().
 
 set('blobext.autogc_interval' => '1h', 'blobext.autogc_threshold' => '1MB',
 	'blobext.autogc_scale_factor' => '0.5');

@@ -95,7 +95,7 @@ sub backup
 	return;
 }
 
-# Start a server on these backups; what they hold must be there.
+# Start a server on these backups; every value of theirs must be there.
 sub restore
 {
 	my ($backups, %tables) = @_;

@@ -1,5 +1,5 @@
-# Partition bounds are content, whatever their type and their expression; those that an older library
-# kept as descriptors are found and repaired; partition keys fold to no stored value.
+# Partition bounds are content, of every type and with every expression; bounds that an older
+# library kept as descriptors are found and repaired; partition keys fold to no stored value.
 #
 # Seen to fail without src/assign/bounds.c: after a collection the parent, DETACH and pg_dump
 # fail with XB001.
@@ -44,7 +44,7 @@ sub types
 	sql('CREATE DOMAIN s.plain AS blobstate', 'CREATE DOMAIN s.many AS blobstate[]',
 		'CREATE TYPE s.pair AS (n integer, b blobstate)',
 		'CREATE TYPE s.span AS RANGE (subtype = blobstate, multirange_type_name = s.spans)');
-	# Alike for longer than what a descriptor tells without its extents, small enough for pg_class.
+	# Alike beyond the bytes that a descriptor knows without its extents, small enough for pg_class.
 	sql('CREATE TABLE s.source (id integer, b blobstate)');
 	fill(1, 3);
 	return;

@@ -1,4 +1,4 @@
-# blobext_check() finds what is wrong with the extent map, with references to it, and with claims.
+# blobext_check() finds errors in the extent map, in references to it, and in claims.
 #
 # While the server is down, entries of the map are overwritten in its file.  Each time the check
 # must name the problem, of the map, of rows, of keys of an index (also where no row has the value

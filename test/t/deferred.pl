@@ -41,7 +41,7 @@ my $node;
 my $conf = "wal_level = replica\nmax_wal_senders = 0\nautovacuum = off\ncheckpoint_timeout = 1h\n";
 
 my $schema = q(
--- o is what b should be.
+-- o: the expected content of b.
 CREATE TABLE t (id int PRIMARY KEY, b blobstate, o bytea);
 CREATE FUNCTION bytes(n int, seed int) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
 	SELECT substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)

@@ -7,8 +7,8 @@
 # processes are killed, and the values are read.
 #
 # The background process that would sync is off (syncer.pl is its test): each backend syncs, and
-# counts.  A kill leaves the page cache alone, so what this proves about syncing are the counters; that
-# the syncs suffice is proved by the power cuts of crash.pl.
+# counts.  A kill leaves the page cache alone, so about syncing this test proves the counters only;
+# the power cuts of crash.pl prove that the syncs suffice.
 use strict;
 use warnings;
 

@@ -3,8 +3,8 @@
 # First the extents that must be freed: of deleted, rolled back and crashed values, of dropped
 # tables.  Then the extents that must stay, one protection after the other.  For these, the
 # collector is stopped at the worst moment: by a transaction that it waits for (step 5 of
-# src/gc/README.md), or by a lock on a table of the list (step 8).  "Fails without" names what was
-# taken out of the code to see a test fail.
+# src/gc/README.md), or by a lock on a table of the list (step 8).  "Fails without" names the
+# code whose removal made a test fail.
 use strict;
 use warnings;
 

@@ -1,8 +1,8 @@
-# The collector beside commands that change tables: each of them rolled back while the collector waits
-# for that very table, partitions that are detached concurrently, what REINDEX CONCURRENTLY leaves
-# behind.  Commands that commit are in gc.pl and gc_races.pl ("moved in time").
+# The collector beside commands that change tables: each of them rolled back while the collector
+# waits for that very table; partitions that are detached concurrently; indexes that REINDEX
+# CONCURRENTLY leaves behind.  Commands that commit are in gc.pl and gc_races.pl ("moved in time").
 #
-# "Fails without" names what was taken out of the code to see a test fail.
+# "Fails without" names the code whose removal made a test fail.
 use strict;
 use warnings;
 

@@ -4,7 +4,7 @@
 # VACUUM leaves dead keys in indexes alone while fewer than 2 % of the table's pages have dead rows:
 # the normal case for a few large values in a large table.  Seen to fail with the code before this
 # test was there: the view had no such columns, and live_blobs stayed at 60 without end in "by
-# itself".  "Fails without" names what was taken out of the code to see a test fail.
+# itself".  "Fails without" names the code whose removal made a test fail.
 use strict;
 use warnings;
 

@@ -2,7 +2,7 @@
 # values.
 #
 # The way to a value that has lost its row but not its index item: VACUUM without index cleanup.
-# "Fails without" names what was taken out of the code to see a test fail.
+# "Fails without" names the code whose removal made a test fail.
 use strict;
 use warnings;
 
@@ -25,7 +25,7 @@ gc_use($node);
 sql('CREATE EXTENSION amcheck');
 
 # ---- prepared transactions ----
-# They are not waited for, and what they have created is in no catalog that others see.
+# They are not waited for, and objects that they have created are in no catalog that others see.
 # Fails without: check_prepared_transactions() in roots.c (all three).
 
 sub prepared

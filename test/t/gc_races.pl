@@ -1,7 +1,7 @@
 # The collector beside others: files and columns that go away and come back, values on their way from
 # process to process, indexes that are split and shrink, slots, standbys, crashes.
 #
-# "Fails without" names what was taken out of the code to see a test fail.
+# "Fails without" names the code whose removal made a test fail.
 use strict;
 use warnings;
 
@@ -154,8 +154,8 @@ is("$freed|$reason$keeper->{err}", '0|', 'out of a subtransaction: nothing is fr
 intact('SELECT * FROM s.t2', 1, 'out of a subtransaction');
 
 # A snapshot that goes from session to session: each has begun after the one before was seen, none
-# keeps a transaction for long, and what it shows can be vacuumed when the last one has stored it in
-# a table that may have been scanned.
+# keeps a transaction for long, and a row that it shows can be vacuumed when the last one has stored
+# its value in a table that may have been scanned.
 # Fails without: waiting for older snapshots (blob_gc_wait_for_snapshots()).
 clean();
 table('t2', 0);

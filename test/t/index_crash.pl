@@ -1,4 +1,4 @@
-# Indexes ordered by content answer as before after a crash, whatever keys they hold.
+# Indexes ordered by content answer as before after a crash, with keys of every kind.
 #
 # Two loads, one after the other.  First, clients insert and delete values that share prefixes from
 # 33 bytes to 2 MB, so that only their content tells them apart, in uniquely indexed tables; they

@@ -64,7 +64,7 @@ sub fill
 	return;
 }
 
-# Rows, and that their content is what the digest says.
+# Rows, and that their content has the digest beside it.
 sub agree
 {
 	my ($name) = @_;
@@ -212,7 +212,7 @@ foreach my $binary ('false', 'true')
 }
 $plain->stop;
 
-# The apply worker is killed with what it has stored and not committed.
+# The apply worker is killed while it has stored values and not committed.
 fill(2_000, (map { $_ + 100 } @more), 5_000_000);
 kill_everything($subscriber);
 $subscriber->start;

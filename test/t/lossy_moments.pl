@@ -74,7 +74,7 @@ sub cut_disk
 {
 	my ($kept, $torn) = @_;
 	overwrite($_, 'a', 'conv=fsync') foreach qw(direct buffered direct_synced dsync buffered_synced);
-	power('lossy cut 0 0 1');	# the kernel forgets what it has read
+	power('lossy cut 0 0 1');	# empties the page cache
 	power('lossy on');
 	overwrite('direct_synced', 'b', 'oflag=direct', 'conv=notrunc,fdatasync');
 	overwrite('dsync', 'b', 'oflag=direct,dsync', 'conv=notrunc', 'count=8');
@@ -186,7 +186,8 @@ sub commit_and_cut
 	return;
 }
 
-# Crash recovery writes what the syncer was to write; at its end there is a checkpoint.
+# Crash recovery writes the content that the syncer had yet to write; at its end there is a
+# checkpoint.
 sub recover_and_cut
 {
 	my ($direct) = @_;
@@ -320,7 +321,8 @@ sub restartpoint_and_cut
 	return;
 }
 
-# Without content in the WAL a standby must not forget what it lacks: it would read zeros.
+# Without content in the WAL a standby must keep its notes of unlogged content: else it would read
+# zeros.
 sub note_and_cut
 {
 	power('lossy format');

@@ -1,4 +1,4 @@
-# The extent map survives whatever PostgreSQL does to relations.
+# The extent map survives PostgreSQL's maintenance of relations.
 #
 # VACUUM, VACUUM FULL, ANALYZE, CLUSTER of the whole database, SET TABLESPACE there and back,
 # pg_amcheck, freezing, REINDEX DATABASE, pg_dump.  After each, and once more after all processes

@@ -73,7 +73,7 @@ my @attacks = (
 
 my $from = sql('SELECT pg_current_wal_insert_lsn()');
 fails_with($node, "SET ROLE ordinary; $_", '0A000', $only, "refused: $_") foreach @attacks;
-# What a partitioned table would pass on to its partitions: an access method from 17 on.
+# The access method that a partitioned table would pass on to its partitions: from 17 on.
 isnt($node->psql('postgres', 'SET ROLE ordinary;
 	CREATE TABLE s.strange (id integer) PARTITION BY RANGE (id) USING blobext_map'), 0,
 	'refused: a partitioned table');

@@ -3,7 +3,7 @@
 #
 #	- a crashed server whose WAL has nothing but a reservation at the start of a file: it was
 #	  durable, so neither the file nor the directory is made anew,
-#	- a standby that lacks a file: no restartpoint passes what replay left out,
+#	- a standby that lacks a file: no restartpoint passes content that replay left out,
 #	- the same on a standby that is consistent,
 #	- a file that is being copied to its place while the syncer waits for it.
 #

@@ -389,7 +389,7 @@ refused($new, qr/has no extent store of database/, 'another cluster',
 refused($new, qr/old and new cluster are the same/, 'one cluster', old => $new->data_dir,
 	bin => "$new_install/bin");
 
-# What the file systems cannot do.
+# Limits of the file systems: space, and clones.
 mkdir "$tmp/fake";
 append_to_file("$tmp/fake/df", "#!/bin/sh\necho Avail; echo 5000000\n");
 chmod 0755, "$tmp/fake/df";
@@ -405,7 +405,7 @@ refused($new, qr/cannot clone files/, 'no clones', old => $copy, args => ['--clo
 my $pg_ctl = "$old_install/bin/pg_ctl";
 system_or_bail($pg_ctl, '-s', '-w', '-D', $copy, '-l', "$tmp/copy.log", 'start');
 refused($new, qr/the old server seems to be running/, 'old server runs', old => $copy,
-	old_runs => 1);		# its launcher removes what the dropped extension left
+	old_runs => 1);		# its launcher removes the dropped extension's files
 command_ok(
 	[
 		"$old_install/bin/psql", '-X', '-q', '-h', $old->host, '-p', $old->port, '-d', 'postgres',

@@ -2,7 +2,7 @@
 #
 # Values go to the shards by INSERT, COPY, UPDATE and INSERT ... SELECT from a local table, and come
 # back; there they are in extents, equal by digest.  Comparisons run on the shards.  A coordinator
-# keeps nothing of what it sends on.  A value of one shard can be copied to the other.
+# keeps no copy of values that it sends on.  A value of one shard can be copied to the other.
 use strict;
 use warnings;
 

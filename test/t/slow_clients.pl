@@ -33,7 +33,7 @@ CREATE TABLE other (b blobstate);
 INSERT INTO other SELECT substring(b, 1, 1000000) FROM t WHERE id = 1;));
 my %digest = map { split(/\|/) } split(/\n/, $node->safe_psql('postgres', 'SELECT id, digest FROM t'));
 
-# ---- what the sessions do ----
+# ---- operations of the sessions ----
 
 sub unhex { return pack('H*', substr($_[0], 2)) }
 
@@ -63,7 +63,8 @@ sub rest_of_copy
 my $some = 1_200_000;
 my $pieces = 'SELECT data FROM t, blob_chunks(b, 262144) WHERE id = %d';
 
-# name, what the session waits for; begin: called with client and number; go_on: gives the content.
+# Ways to wait.  name: the event that the session waits for; begin: called with client and number;
+# go_on: gives the content.
 my @ways = (
 	{
 		name => 'a value that is sent while it is read', waits_for => 'ClientWrite',
@@ -139,7 +140,7 @@ my @ways = (
 		},
 	});
 
-# ---- what others see ----
+# ---- the cache for other sessions ----
 
 # Misses of the second of two reads.
 sub misses_of_others

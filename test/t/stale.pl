@@ -5,7 +5,7 @@
 # Constants in caches (plans, index predicates and expressions, checks of domains) are given up by a
 # round of the collector: they are never stale, so a session that keeps its connection goes on.
 #
-# Seen to fail: "Fails without" names what was taken out of the code.
+# Seen to fail: "Fails without" names the code whose removal made a test fail.
 use strict;
 use warnings;
 
@@ -262,7 +262,7 @@ my @prepare = map { sprintf $statements{ $names[$_] }, $_ } 0 .. $#names;
 my @settings = ('SET plan_cache_mode = force_generic_plan');
 my $pooled = $node->background_psql('postgres', on_error_stop => 0);
 $pooled->query_safe($_) foreach @settings, @prepare;
-# Twice: the first row of an index has the server forget what it knows of it.
+# Twice: the first row of an index has the server give up its cached entry of the index.
 $pooled->query_safe("EXECUTE p$_") foreach 0 .. $#names, 0 .. $#names;
 is($pooled->query_safe("SELECT generic_plans > 0 FROM pg_prepared_statements WHERE name = 'p0'"), 't',
 	'caches: plans are kept');

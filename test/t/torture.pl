@@ -17,7 +17,7 @@
 #
 #	- clients have met no error but those of locks and of the crash,
 #	- every value has the content of its digest; blobext_check() finds nothing,
-#	- amcheck finds nothing in the indexes by content, and they give what a sequential scan gives,
+#	- amcheck finds nothing in the indexes by content, and they give the rows of a sequential scan,
 #	- after indexes are rebuilt, VACUUM, two quiet rounds of the collector and a checkpoint: exactly the
 #	  extents that values have are allocated, and none waits.
 #
@@ -87,7 +87,7 @@ sub start_process
 	POSIX::_exit($done ? 0 : 1);		# without the END blocks, which stop the cluster
 }
 
-# Adds up what a process wrote.  Gives its failures.
+# Adds up the results that a process wrote.  Gives its failures.
 sub take_results
 {
 	my ($file, $prefix) = @_;

@@ -1,10 +1,10 @@
 # Servers that do not log content, and the standbys, backups and copies made of them.
 #
 # With blobext.wal_content = off a standby, a restored backup or a rewound server has the rows and
-# the extent map, but not the content.  Reading it must be an error of its own (XB002), at any
-# time: after a restart, a kill, a promotion; never zeros, never bytes of an earlier value.  The
-# server that stored the content must read it, whatever happens to it.  And wal_level minimal, from
-# which nothing can be made, is safe to enter and to leave.
+# the extent map, but not the content.  Reading it must be an error of its own (XB002), at any time:
+# after a restart, a kill, a promotion; never zeros, never bytes of an earlier value.  The server
+# that stored the content must read it, also after each of these.  And wal_level minimal, from which
+# no standby or backup can be made, is safe to enter and to leave.
 #
 # Seen to fail: with replay_omitted() empty, standbys return zeros; with blob_replay_is_foreign()
 # always true, the primary refuses its own content after a crash; with it false unless

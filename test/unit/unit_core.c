@@ -250,7 +250,7 @@ check_round_trip(pg_prng_state *random, uint64 size_bytes, bool use_tail)
 	}
 
 	datum = blob_descriptor_pack(&descriptor, extents, extent_count);
-	/* other tier parameters may give more extents, that is what they cost */
+	/* other tier parameters may give more extents; that is their price */
 	if (blob_pages_for(size_bytes) <= LARGEST_PROMISED_PAGES && BLOB_TIERS_PER_LEVEL == 10)
 		CHECK(VARSIZE(datum) < 500, "%u bytes for " UINT64_FORMAT, (unsigned) VARSIZE(datum),
 			  size_bytes);

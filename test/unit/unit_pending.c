@@ -13,7 +13,7 @@
 
 #define PAGES 3000
 
-/* The model: what each page waits for; 0: it does not. */
+/* The model: the LSN that each page waits for; 0: it does not wait. */
 static XLogRecPtr waits_for[PAGES];
 static bool is_free[PAGES];
 
