@@ -56,8 +56,8 @@ FIELDS = {
     "form": (0, 1), "flags": (1, 1), "extents": (2, 2), "generation": (4, 8), "size": (12, 8),
     "sha256": (20, 8), "state": (52, 8), "prefix": (84, 8), "tail": (116, 6),
     "tail_pages": (122, 6), "tail_position": (128, 2), "tail_content": (130, 6),
-    "remainder_bytes": (136, 2), "remainder_page": (138, 6), "head": (144, 6),
-    "first_head": (128, 6),
+    "remainder_bytes": (136, 2), "remainder_page": (138, 6), "starts": (144, 6),
+    "first_starts": (128, 6),
 }
 GENERATION = slice(4, 12)
 # Entries of a block of the map: 2^32 times that many pages further, block numbers begin again.
@@ -122,10 +122,10 @@ def is_allowed(sqlstate):
 
 def without_content(datum):
     """A descriptor without the content that lies in it: the prefix, and the remainder."""
-    head_end = 144 if datum[0] == 0x12 else 128
+    fixed_end = 144 if datum[0] == 0x12 else 128
     starts_bytes = 6 * int.from_bytes(datum[2:4], "little")
-    remainder_bytes = len(datum) - head_end - starts_bytes
-    return datum[:84] + bytes(32) + datum[116:head_end + starts_bytes] + bytes(remainder_bytes)
+    remainder_bytes = len(datum) - fixed_end - starts_bytes
+    return datum[:84] + bytes(32) + datum[116:fixed_end + starts_bytes] + bytes(remainder_bytes)
 
 
 def claimed_bytes(datum):
@@ -141,15 +141,15 @@ class Parts:
         self.datum = datum
         end = 144 if datum[0] == 0x12 else 128
         count = int.from_bytes(datum[2:4], "little")
-        self.heads = [datum[at:at + 6] for at in range(end, end + 6 * count, 6)]
+        self.extent_starts = [datum[at:at + 6] for at in range(end, end + 6 * count, 6)]
         self.tail = (int.from_bytes(datum[116:122], "little"),
                      int.from_bytes(datum[122:128], "little")) if datum[1] & 1 else None
         self.remainder_page = int.from_bytes(datum[138:144], "little") if datum[1] & 2 else None
 
     def page_fields(self):
         """Fields that name a page."""
-        head = "head" if self.datum[0] == 0x12 else "first_head"
-        return (["tail"] if self.tail else []) + ([head] if self.heads else []) + \
+        field = "starts" if self.datum[0] == 0x12 else "first_starts"
+        return (["tail"] if self.tail else []) + ([field] if self.extent_starts else []) + \
             (["remainder_page"] if self.remainder_page else [])
 
 
@@ -166,7 +166,7 @@ class Forge:
         self.all_parts = self.own_parts + [Parts(datum) for datum in old + foreign]
         self.kinds = [self.sound, self.stale, self.stale, self.flip, self.flip, self.set_fields,
                       self.set_fields, self.set_fields, self.graft, self.graft, self.resize,
-                      self.reform, self.repeat_heads, self.noise, self.take_all,
+                      self.reform, self.repeat_extent_starts, self.noise, self.take_all,
                       self.compose, self.compose, self.compose]
 
     def any(self):
@@ -243,7 +243,7 @@ class Forge:
             datum[0] = self.random.choice(FORMS + (0, 2, 0x10, 0x13, 0xFF))
         return datum
 
-    def repeat_heads(self):
+    def repeat_extent_starts(self):
         """The first extent, repeated; the size of all of them."""
         datum = self.base()
         if len(datum) < 150:
@@ -264,16 +264,16 @@ class Forge:
         parts = self.own_parts if self.random.random() < 0.6 else self.all_parts
         base = choose(parts)
         count = self.random.randrange(choose([1, 3, 6, 8]))
-        heads = []
-        while len(heads) < count:
-            possible = [p.heads[len(heads)] for p in parts if len(p.heads) > len(heads)]
+        extent_starts = []
+        while len(extent_starts) < count:
+            possible = [p.extent_starts[len(extent_starts)] for p in parts if len(p.extent_starts) > len(extent_starts)]
             if not possible:
                 break
-            heads.append(choose(possible))
+            extent_starts.append(choose(possible))
         tails = [p.tail for p in parts if p.tail]
         tail = choose(tails) if self.random.random() < 0.6 else None
         tail_content = choose([0, 1, tail[1] // 2, tail[1] - 1, tail[1], tail[1]]) if tail else 0
-        pages = sum(2 ** no for no in range(len(heads))) + tail_content
+        pages = sum(2 ** no for no in range(len(extent_starts))) + tail_content
         remainder_bytes = choose([0, 0, 1, 100, 4095])
         remainder_page = choose([p.remainder_page for p in parts if p.remainder_page] or [0])
         has_page = remainder_bytes > 0 and self.random.random() < 0.4
@@ -285,14 +285,14 @@ class Forge:
         if self.random.random() < 0.8:      # later than all but the other role's
             generation = (self.generation_limit - 1).to_bytes(8, "little")
         fixed = bytes([form, (1 if tail else 0) | (2 if has_page else 0)]) + \
-            len(heads).to_bytes(2, "little") + generation + \
+            len(extent_starts).to_bytes(2, "little") + generation + \
             size.to_bytes(8, "little") + base.datum[20:116] + \
             b"".join(number.to_bytes(6, "little") for number in tail or (0, 0))
         if form == 0x12:
-            fixed += self.random.randrange(len(heads) + 1).to_bytes(2, "little") + \
+            fixed += self.random.randrange(len(extent_starts) + 1).to_bytes(2, "little") + \
                 tail_content.to_bytes(6, "little") + remainder_bytes.to_bytes(2, "little") + \
                 remainder_page.to_bytes(6, "little")
-        fixed += b"".join(heads)
+        fixed += b"".join(extent_starts)
         if form == 0x12 and not has_page:
             fixed += self.random.randbytes(remainder_bytes)
         return fixed
