@@ -7,7 +7,7 @@
  * tables refer to its positions.  Whatever would change or lose it is refused.  A sequential scan
  * shows the allocated extents, one row each: first page, pages, generation, kind, fill in bytes.
  *
- * No other relation may have this access method: README.md, "Whose the access method is".  Where
+ * No other relation may have this access method: README.md, "Use of the access method".  Where
  * one has it all the same, because an older library let it be made, it has no rows.
  *
  * A publication FOR ALL TABLES includes the map, which means nothing to another server: to a
