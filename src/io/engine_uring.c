@@ -21,7 +21,7 @@
  * Errors.  A refusal, also of single operations, which a trial run finds, means the sync back end.
  * Transfers that come back short or with EAGAIN/EINTR are finished by blocking calls: that is rare,
  * so it need not be fast.  If io_uring_enter() itself fails with requests in flight, we can no
- * longer know which buffers the kernel uses:  PANIC.
+ * longer know which buffers the kernel uses: PANIC.
  */
 #include "postgres.h"
 

@@ -77,7 +77,7 @@ blob_segment_sync_shmem_init(void)
 	if (found)
 		return;
 
-	/* Identity zero is nobody's: no database has OID 0. */
+	/* Identity zero belongs to no segment: no database has OID 0. */
 	memset(sync_slots, 0, blob_segment_sync_shmem_size());
 	for (int i = 0; i < BLOB_SYNC_SLOTS; i++)
 		pg_atomic_init_u64(&sync_slots[i].write_seq, 0);
