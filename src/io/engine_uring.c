@@ -240,7 +240,7 @@ blob_uring_reap(void)
 	}
 }
 
-/* Submit what is queued, and block until at least wait_count completions have arrived. */
+/* Submit queued requests, and block until at least wait_count completions have arrived. */
 static void
 enter(unsigned wait_count)
 {
