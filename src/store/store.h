@@ -101,8 +101,8 @@ extern void blob_store_trim(BlobStore *store, BlobExtent *extent, uint64 pages);
 extern PGDLLEXPORT BlobGeneration blob_store_cutoff(BlobStore *store);
 
 /*
- * Free extents, sorted by first page.  Nothing refers to them, and nobody who could see a reference
- * is left on this server.  On standbys, queries whose snapshot sees `horizon` as running are
+ * Free extents, sorted by first page.  Nothing refers to them, and no session of this server could
+ * still see a reference.  On standbys, queries whose snapshot sees `horizon` as running are
  * cancelled.  The store was opened with RowExclusiveLock.
  *
  * Logs FREE, in as many records as needed.  Returns the end of the last one (InvalidXLogRecPtr
