@@ -54,7 +54,8 @@ typedef struct BlobIoRequest
 /*
  * Claim the engine.  Waits for requests that an error left behind, makes buffers and ring on first
  * use, and chooses the back end.  ERROR if there is no memory, or if blobext.io_method demands a
- * ring that the kernel refuses.
+ * ring that the kernel refuses.  blob_io_end() waits for requests that are still in flight, except
+ * those ahead.
  */
 extern void blob_io_begin(void);
 extern void blob_io_end(void);
@@ -104,7 +105,7 @@ extern void blob_io_start_ahead(BlobIoRequest *request);
 /* Whether requests of this claim go on while the caller does other work. */
 extern bool blob_io_is_asynchronous(void);
 
-/* "io_uring" or "sync": what this process uses (after the first blob_io_begin). */
+/* "io_uring" or "sync": the back end of this process (after the first blob_io_begin). */
 extern const char *blob_io_engine_name(void);
 
 /* Counters of this process since its start. */

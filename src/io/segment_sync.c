@@ -143,7 +143,7 @@ blob_segment_sync(const BlobStoreId *store, uint32 segment_no)
 	slot = &sync_slots[slot_no];
 	lock = &sync_locks[slot_no].lock;
 
-	/* A full barrier: the ticket is seen only after the completion of our writes. */
+	/* A full barrier: other backends see the ticket only after the completion of our writes. */
 	my_seq = pg_atomic_add_fetch_u64(&slot->write_seq, 1);
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);

@@ -291,7 +291,7 @@ map_parallelscan_reinitialize(Relation relation, ParallelTableScanDesc parallel_
 	refuse(relation, "scan in parallel");
 }
 
-/* ---- what tuples would need ---- */
+/* ---- functions for tuples, which a map does not have ---- */
 
 static struct IndexFetchTableData *
 map_index_fetch_begin(Relation relation)
