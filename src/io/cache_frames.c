@@ -98,6 +98,7 @@ init_frames(uint32 frame_count)
 	}
 }
 
+/* Make or attach to the frames and their content.  Called under AddinShmemInitLock. */
 void
 blob_frames_shmem_init(void)
 {
