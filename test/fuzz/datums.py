@@ -266,7 +266,8 @@ class Forge:
         count = self.random.randrange(choose([1, 3, 6, 8]))
         extent_starts = []
         while len(extent_starts) < count:
-            possible = [p.extent_starts[len(extent_starts)] for p in parts if len(p.extent_starts) > len(extent_starts)]
+            next_no = len(extent_starts)
+            possible = [p.extent_starts[next_no] for p in parts if len(p.extent_starts) > next_no]
             if not possible:
                 break
             extent_starts.append(choose(possible))
