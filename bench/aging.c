@@ -3,8 +3,8 @@
  *	  Fills a store with objects, replaces random ones, reads a sample: the steps of bench/aging.
  *
  * One call is one step of one contender: blobstate or bytea (a table objects (id, v)), or file (a
- * directory).  Prints what it did in one line: seconds, bytes, operations, and how many of these
- * had to be repeated because the disk was full.  For --op fragments (files): the mean and the
+ * directory).  Prints one line: seconds, bytes, operations, and the number of operations that were
+ * repeated because the disk was full.  For --op fragments (files) it prints the mean and the
  * largest number of physically discontiguous pieces of a file.
  */
 #define _GNU_SOURCE
@@ -32,7 +32,7 @@
 #define FULL_PAUSE_US 100000
 #define WARM_UP_BYTES (192L * 1024 * 1024)
 
-/* Each value starts at another byte of the payload, so that no two are alike. */
+/* Each value starts at another byte of the payload, so that all values differ. */
 #define SHIFT_BYTES 65536
 
 typedef enum Operation
@@ -161,6 +161,7 @@ took(Client *client, PGresult *result)
 	return ok;
 }
 
+/* Insert an object, or replace it, in one transaction.  False if the disk is full. */
 static bool
 store_row(Client *client, long id, const char *value, long size_bytes)
 {
@@ -204,7 +205,7 @@ connect_client(Client *client)
 
 /* ---- files ---- */
 
-/* As an application replaces a file that must not be lost: a new file, then the name. */
+/* Replace a file as an application does that must not lose it: a new file, then a rename. */
 static bool
 store_file(Client *client, long id, const char *value, long size_bytes)
 {
@@ -241,6 +242,7 @@ store_file(Client *client, long id, const char *value, long size_bytes)
 	return true;
 }
 
+/* Read an object's file as a whole; returns its size in bytes. */
 static long
 read_file(Client *client, long id)
 {
@@ -301,6 +303,7 @@ count_fragments(int directory_fd, long id)
 	return fragments;
 }
 
+/* Print the mean and the largest number of pieces of all files. */
 static void
 report_fragments(void)
 {
@@ -322,7 +325,7 @@ report_fragments(void)
 
 /* ---- steps ---- */
 
-/* Repeats until there is room: whoever frees space may need a moment. */
+/* Repeat until there is room: the processes that free space may need a moment. */
 static void
 store(Client *client, long id)
 {
@@ -340,7 +343,7 @@ store(Client *client, long id)
 	client->operations++;
 }
 
-/* Clients have the ids that leave their number when divided by the number of clients. */
+/* A client has the ids whose remainder modulo the number of clients is its number. */
 static void
 run_step(Client *client)
 {
@@ -377,7 +380,7 @@ run_client(void *argument)
 	return NULL;
 }
 
-/* All ids, shuffled; the last ones are read before the clock starts. */
+/* Shuffle all ids; the last ones are read before the clock starts. */
 static void
 make_sample(void)
 {
@@ -393,7 +396,7 @@ make_sample(void)
 	}
 }
 
-/* Brings in catalogs and index roots, and memory that nobody has touched yet. */
+/* Load catalogs and index roots, and touch memory for the first time. */
 static void
 warm_up(Client *client)
 {
@@ -405,6 +408,7 @@ warm_up(Client *client)
 		bytes += options.is_file ? read_file(client, sample[i]) : read_row(client, sample[i]);
 }
 
+/* Prepare a client: its random numbers, its connection or directory, its buffer. */
 static void
 set_up(Client *client, int number)
 {
@@ -439,6 +443,7 @@ make_payload(void)
 	}
 }
 
+/* Run the step with all clients, and print its line. */
 static void
 run(void)
 {
@@ -531,7 +536,7 @@ parse_options(int argc, char **argv)
 int
 main(int argc, char **argv)
 {
-	/* Fresh memory is dear: keep what is freed. */
+	/* The first touch of memory is expensive: keep freed memory. */
 	mallopt(M_MMAP_MAX, 0);
 	mallopt(M_TRIM_THRESHOLD, 2000000000);
 	mallopt(M_ARENA_MAX, 1);

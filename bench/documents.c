@@ -5,13 +5,13 @@
  *	  documents copy COUNT                    all of them as binary COPY data (id int4, content)
  *	  documents query COUNT SECONDS ROUNDS CPU  name sql [name sql ...]
  *
- * A document's content follows from its number: random bytes, their count lognormal with a median
- * of 3,000 and a mean of 8,000, from 100 to 500,000.  Of 100 documents 17 that have more than 1,100
- * bytes take their first 1,024 from a template, which four of them share.
+ * A document's content follows from its number: random bytes, whose count is lognormal with a
+ * median of 3,000 and a mean of 8,000, from 100 to 500,000.  Of 100 documents 17 that have more
+ * than 1,100 bytes take their first 1,024 from a template, which four of them share.
  *
  * query runs each statement in turn, with one document's content as its binary parameter, for the
- * given time in each round, and prints name, round, executions, seconds, rows, seconds that the
- * backend was on a CPU.  Client and server are pinned to one CPU if CPU is not -1.
+ * given time in each round.  It prints name, round, executions, seconds, rows, and the backend's
+ * CPU seconds.  Client and server are pinned to one CPU if CPU is not -1.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -80,6 +80,7 @@ make_document(long number)
 	return size;
 }
 
+/* Write all documents as binary COPY data. */
 static void
 write_copy(long count)
 {
@@ -145,7 +146,7 @@ look_up(PGconn *connection, const char *name, long number)
 	return rows;
 }
 
-/* Time on a CPU of the backend so far, in seconds; 0 where the system does not tell. */
+/* CPU time of the backend so far, in seconds; 0 where the system does not report it. */
 static double
 backend_cpu_seconds(PGconn *connection)
 {
@@ -192,6 +193,7 @@ run_round(PGconn *connection, const char *name, int round, long count, double se
 	fflush(stdout);
 }
 
+/* Run all statements in turn, in rounds; in each round another one begins. */
 static void
 run_queries(long count, double seconds, int rounds, int cpu, char **statements, int statement_count)
 {

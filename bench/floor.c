@@ -1,15 +1,15 @@
 /*
  * bench/floor.c
- *	  The durable store loop, and direct reads: what no database on this machine can beat.
+ *	  The durable store loop, and direct reads: bounds that no database on this machine can beat.
  *
- * Stores, for each value: SHA-256, the content written to a preallocated file through io_uring
- * with direct I/O while the hash is computed, fdatasync(), 8 KB to a preallocated log,
- * fdatasync().  Reads: pages of that file through io_uring, all pieces of a value in flight, to
- * huge pages if there are any.  Prints lines as bench/load.c does.
+ * A store of one value: SHA-256, while the content is written to a preallocated file through
+ * io_uring with direct I/O; fdatasync(); 8 KB to a preallocated log; fdatasync().  A read: pages of
+ * that file through io_uring, all pieces of a value in flight, into huge pages if there are any.
+ * Prints lines as bench/load.c does.
  *
  * usage: floor directory size,rounds,values...
  *
- * With --file it reads a file that is there from front to back, 16 pieces in flight, and prints
+ * With --file it reads an existing file from front to back, with 16 pieces in flight, and prints
  * bytes and seconds.
  *
  * usage: floor --file path
@@ -57,7 +57,7 @@ now(void)
 	return time.tv_sec + time.tv_nsec / 1e9;
 }
 
-/* A file whose blocks have all been written once. */
+/* Make a file whose blocks have all been written once. */
 static int
 make_file(const char *directory, const char *name, int flags, long bytes)
 {
@@ -92,6 +92,7 @@ reap(int count)
 	}
 }
 
+/* Store one value: content and digest at once, then the log, each synced. */
 static void
 store(long size_bytes)
 {
@@ -129,6 +130,7 @@ store(long size_bytes)
 	log_at += LOG_BYTES;
 }
 
+/* Read one value, with all of its pieces in flight. */
 static void
 read_back(long size_bytes)
 {
@@ -149,6 +151,7 @@ read_back(long size_bytes)
 	data_at += length;
 }
 
+/* Read a file from front to back, and print bytes and seconds. */
 static void
 read_file(const char *path)
 {
@@ -177,7 +180,7 @@ read_file(const char *path)
 	printf("%ld\t%.6f\n", size_bytes, now() - started);
 }
 
-/* One kind of work, in rounds. */
+/* Run one kind of work, in rounds. */
 static void
 measure(const char *name, void (*work) (long size_bytes), long size_bytes, long rounds,
 		long values)

@@ -1,8 +1,9 @@
 /*
  * bench/hold.c
- *	  Holds memory, so that what is left is in use all the time and stays backed by the host.
+ *	  Holds memory, so that the remaining memory is in use all the time and stays backed by the
+ *	  host.
  *
- * A virtual machine's host takes free (and long unused) memory back, and getting a page again
+ * The host of a virtual machine takes free (and long unused) memory back, and getting a page again
  * costs more than copying it.  Prints a line when it holds the memory, then waits for the end of
  * its standard input.  If memory runs short, the kernel ends this process first.
  *

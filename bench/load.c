@@ -2,16 +2,16 @@
  * bench/load.c
  *	  Load generator: stores or reads values in short rounds, the contenders taking turns.
  *
- * One call is one cell of the table: an operation, a way, a size, a number of clients.  Each
- * round lets every contender do the same number of operations, in rotating order, and prints one
- * line: operation, way, bytes, clients, contender, round, operations, seconds, seconds that the
- * backends were on a CPU.
+ * One call is one cell of the table: an operation, a way, a size, a number of clients.  In each
+ * round every contender does the same number of operations, in rotating order.  Prints one line per
+ * round and contender: operation, way, bytes, clients, contender, round, operations, seconds, CPU
+ * seconds of the backends.
  *
  * Contenders: blobstate, bytea (tables <prefix>_<contender>), file (fdatasync of file and
- * directory), receive (the server gets the value and forgets it: what libpq alone costs).
+ * directory), receive (the server gets the value and discards it: the cost of libpq alone).
  *
  * Over libpq: prepared statements, binary parameters and results, one commit for each value.
- * Inside the server: PL/pgSQL, whose clock is taken, so that neither transfer nor the making of
+ * Inside the server: PL/pgSQL, whose clock is taken, so that neither the transfer nor the making of
  * the payload counts.
  */
 #define _GNU_SOURCE
@@ -50,7 +50,7 @@ static struct
 	int			rounds;
 	long		values;			/* operations of one client in one round */
 	long		first_id;
-	long		data_values;	/* values there are to read */
+	long		data_values;	/* existing values, for reads */
 	int			cpu;			/* to pin client and server to, or -1 */
 	double		seconds;		/* repeat one contender so long, for profiles */
 	const char *prefix;
@@ -74,7 +74,7 @@ static Client all_clients[MAX_CLIENTS];
 static char *payload;			/* size_bytes + SHIFT_BYTES random bytes */
 static pthread_barrier_t barrier;
 
-/* Each value starts at another byte of the payload, so that no two are alike. */
+/* Each value starts at another byte of the payload, so that all values differ. */
 #define SHIFT_BYTES 65536
 
 static void __attribute__((noreturn, format(printf, 1, 2)))
@@ -133,6 +133,7 @@ prepare(PGconn *connection, const char *name, const char *format, ...)
 	PQclear(expect(connection, PQprepare(connection, name, text, 0, NULL), PGRES_COMMAND_OK));
 }
 
+/* Execute a prepared statement: store a value, or read one and check its size. */
 static void
 execute(PGconn *connection, const char *statement, long id, const char *value)
 {
@@ -153,7 +154,7 @@ execute(PGconn *connection, const char *statement, long id, const char *value)
 	PQclear(result);
 }
 
-/* Statements of one connection; the ones inside the server are temporary functions. */
+/* Prepare the statements of a connection; those inside the server are temporary functions. */
 static void
 prepare_contender(PGconn *connection, const char *contender)
 {
@@ -198,8 +199,8 @@ prepare_contender(PGconn *connection, const char *contender)
 }
 
 /*
- * Which values reads take: number i is value base + i * stride % modulus.  Cold reads jump about,
- * so that nobody's read-ahead brings in the next value; value 0 is left to the warm-up.
+ * Choose the values that reads take: number i is value base + i * stride % modulus.  Cold reads
+ * jump about, so that no read-ahead brings in the next value; value 0 is left to the warm-up.
  */
 typedef struct Choice
 {
@@ -220,6 +221,7 @@ choose_values(void)
 		choice = (Choice) {0, 1, options.data_values};
 }
 
+/* Store or read values inside the server; returns the seconds that its clock measured. */
 static double
 run_in_server(PGconn *connection, const char *contender, long first, long value_count,
 			  const Choice *values)
@@ -242,6 +244,7 @@ run_in_server(PGconn *connection, const char *contender, long first, long value_
 
 /* ---- files ---- */
 
+/* Write a value to a new file, and sync the file and its directory. */
 static void
 store_file(Client *client, long id, const char *value)
 {
@@ -264,6 +267,7 @@ store_file(Client *client, long id, const char *value)
 		fail("could not sync file %s: %s", name, strerror(errno));
 }
 
+/* Read the file of a value as a whole. */
 static void
 read_file(Client *client, long id)
 {
@@ -325,7 +329,7 @@ do_values(Client *client, const char *contender, long first, long value_count,
 	}
 }
 
-/* What stores leave to be written later must not disturb the next contender's round. */
+/* Writes that stores have deferred must not disturb the next contender's round. */
 static void
 settle(Client *client)
 {
@@ -337,7 +341,7 @@ settle(Client *client)
 	pthread_barrier_wait(&barrier);
 }
 
-/* Time on a CPU of all backends so far, in seconds; 0 where the system does not tell. */
+/* CPU time of all backends so far, in seconds; 0 where the system does not report it. */
 static double
 backend_cpu_seconds(void)
 {
@@ -361,6 +365,7 @@ backend_cpu_seconds(void)
 	return sum;
 }
 
+/* One round of one contender, with all clients at once; the first client prints its line. */
 static void
 run_round(Client *client, const char *contender, int round, long first)
 {
@@ -398,13 +403,14 @@ run_round(Client *client, const char *contender, int round, long first)
 	pthread_barrier_wait(&barrier);
 }
 
+/* Let each contender run once, without measuring. */
 static void
 warm_up(Client *client)
 {
 	for (int i = 0; i < options.contender_count; i++)
 	{
 		if (options.is_cold)
-			/* Brings catalogs and index roots in. */
+			/* Load catalogs and index roots. */
 			do_values(client, options.contenders[i], 0, 1, &only_first);
 		else
 			do_values(client, options.contenders[i], client->stored,
@@ -431,6 +437,7 @@ run_for_seconds(Client *client)
 	printf("%ld values in %.3f s\n", count, now() - started);
 }
 
+/* The thread of a client. */
 static void *
 run_client(void *argument)
 {
@@ -466,6 +473,7 @@ pin(pid_t pid)
 		fail("could not pin process %d: %s", (int) pid, strerror(errno));
 }
 
+/* Prepare a client: its connection, its directory, its buffer. */
 static void
 set_up(Client *client, int number)
 {
@@ -598,7 +606,7 @@ main(int argc, char **argv)
 {
 	pthread_t	threads[MAX_CLIENTS];
 
-	/* Fresh memory is dear: keep what is freed.  The server is told the same by its environment. */
+	/* The first touch of memory is expensive: keep freed memory.  The server does so, too. */
 	mallopt(M_MMAP_MAX, 0);
 	mallopt(M_TRIM_THRESHOLD, 2000000000);
 	mallopt(M_ARENA_MAX, 1);

@@ -1,8 +1,8 @@
-# bench/profile.sh: part of bench/run --profile: where the time of single operations goes.
+# bench/profile.sh: part of bench/run --profile: a profile of single operations.
 #
 # For each operation one client repeats it.  First its system calls are traced (their count and
-# time, waiting included), then the backend is sampled by CPU clock.  What neither shows is time
-# in which the backend waits for its client.
+# time, waiting included), then the backend is sampled by CPU clock.  Neither shows the time in
+# which the backend waits for its client.
 
 profile_seconds=${BLOBEXT_PROFILE_SECONDS:-3}
 
@@ -13,14 +13,14 @@ start_load()
 {
 	local first_id=0
 
-	# Recycles WAL files, of which these runs need many.
+	# A checkpoint recycles WAL files, of which these runs need many.
 	settle
-	# Ids of their own; reads begin with the first value.
+	# Stores use ids of their own; reads begin with the first value.
 	[ "$3" != store ] || first_id=$((++load_count * 10000000))
 	exec {load_fd}< <(load --seconds "$1" --first-id $first_id "${@:2}")
 	load_pid=$!
 	read -r backend <&"$load_fd"
-	# Past the warm-up.
+	# Let the warm-up end.
 	sleep 1
 }
 

@@ -1,6 +1,6 @@
 # bench/report.awk: tables and targets from the lines of bench/load.c, each after its wal_level:
-# level, operation, way, bytes, clients, contender, round, operations, seconds (or bytes), seconds
-# of the backends on a CPU.
+# level, operation, way, bytes, clients, contender, round, operations, seconds (or bytes), CPU
+# seconds of the backends.
 
 BEGIN { FS = OFS = "\t" }
 
@@ -41,7 +41,7 @@ function least(key,    sort) {
 	return sorted(key, sort) ? sort[1] : 0
 }
 
-# Half of the rounds lie within so many percent of the median.
+# Percentage of the median within which half of the rounds lie.
 function spread(key,    sort, n, middle) {
 	n = sorted(key, sort)
 	middle = median(key)

@@ -4,7 +4,7 @@
  *
  * Usage: stream OPERATION VIA PIECE_BYTES VALUE_BYTES PIECES ROUNDS [FIRST]
  *
- * In each round another contender begins; in the first one contender FIRST (0).
+ * In each round another contender begins; in the first round it is contender FIRST (0).
  *
  * OPERATION range: PIECES random ranges, a statement each.  OPERATION scan: all pieces from the
  * first to the last, in one statement.  VIA libpq: binary results, one row at a time, received by
@@ -44,7 +44,7 @@ static const char *const scan_queries[CONTENDERS] = {
 	" generate_series(0, %2$ld) AS n WHERE name = 'lo'",
 };
 
-/* Inside the server: as many ranges as $1 says, of %1$ld bytes, of a value of %2$ld. */
+/* Inside the server: $1 ranges of %1$ld bytes, of a value of %2$ld bytes. */
 static const char *const loop_queries[CONTENDERS] = {
 	"blob_read(v, floor(random() * (%2$ld - %1$ld))::bigint, %1$ld)",
 	"substring(v FROM floor(random() * (%2$ld - %1$ld))::int + 1 FOR %1$ld)",
@@ -93,7 +93,7 @@ run_on_server(int contender)
 	return seconds;
 }
 
-/* PL/pgSQL functions that give the seconds; they fetch the row once, as a program would. */
+/* PL/pgSQL functions that return seconds; they fetch the row once, as a program would. */
 static void
 make_functions(void)
 {
@@ -129,6 +129,7 @@ make_functions(void)
 	}
 }
 
+/* Read a random range, with the types that each contender's function takes. */
 static void
 read_range(int contender)
 {
@@ -171,6 +172,7 @@ run_ranges(int contender)
 	return now() - start;
 }
 
+/* Read all pieces over libpq, one row at a time; returns seconds. */
 static double
 run_scan(int contender)
 {

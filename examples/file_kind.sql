@@ -1,7 +1,7 @@
 -- Kind of a file by its leading bytes: a function in SQL.
 --
--- Recognized by the first 32 bytes, which are in the row: no content is read for these kinds.  What
--- they do not tell is read: up to 512 bytes, so one page of 4 kB.
+-- The first 32 bytes, which are in the row, decide for most kinds: no content is read for these.
+-- If they do not decide, up to 512 bytes are read, that is one page of 4 kB.
 --
 -- IMMUTABLE, because the content of a value never changes.  The body is parsed when the function
 -- is created, so it does not depend on search_path.  OFFSET 0 has the planner compute head once.

@@ -1,11 +1,11 @@
 -- Width and height of PNG and JPEG images: a function in PL/pgSQL.
 --
 -- The size of a PNG is in its first 24 bytes, which are in the row.  A JPEG is a chain of segments;
--- the one that has the size may come after a large preview or a colour profile.  The chain is
--- followed from header to header, 9 bytes at a time: what lies between is not read.
+-- the one that has the size may come after a large preview or a colour profile.  The function
+-- follows the chain from header to header, 9 bytes at a time, and reads nothing in between.
 --
 -- IMMUTABLE, because the content of a value never changes.  The function fixes its search_path to
--- the one it is created with, in which blobext must be.
+-- the current one of CREATE FUNCTION, in which blobext must be.
 
 CREATE TYPE image_dimensions AS (width integer, height integer);
 COMMENT ON TYPE image_dimensions IS 'width and height in pixels';
@@ -39,7 +39,7 @@ BEGIN
         RETURN NULL;
     END IF;
 
-    -- JPEG.  Images have some dozens of segments; a file made to keep us busy has more.
+    -- JPEG.  Images have some dozens of segments; a file made to keep the function busy has more.
     FOR segment_no IN 1 .. 1000 LOOP
         segment := blob_read(content, segment_start, 9);
         IF length(segment) < 4 OR get_byte(segment, 0) <> 255 THEN

@@ -3,11 +3,11 @@
 -- complain if the script is sourced in psql, rather than via ALTER EXTENSION
 \echo Use "ALTER EXTENSION blobext UPDATE" to load this file. \quit
 
--- What this script makes is what blobext--0.2.0.sql makes anew, object by object, comments and
--- privileges included; test/t/upgrade.pl compares.
+-- This script makes the same objects as blobext--0.2.0.sql, comments and privileges included;
+-- test/t/upgrade.pl compares them.
 
 -- ---------------------------------------------------------------------------
--- Library: preloaded, and one that this script can use
+-- Library: must be preloaded, and of a version that this script can use
 -- ---------------------------------------------------------------------------
 
 SELECT @extschema@.blobext_require_library('0.2.0');
@@ -23,11 +23,11 @@ CREATE FUNCTION blobstate_typanalyze(internal) RETURNS boolean
 COMMENT ON FUNCTION blobstate_typanalyze(internal) IS
     'statistics of blobstate columns, which do not refer to stored content';
 ALTER TYPE blobstate SET (ANALYZE = blobstate_typanalyze);
--- The server calls it, and asks nobody whether it may.
+-- Only the server calls it, and checks no privilege.
 REVOKE ALL ON FUNCTION blobstate_typanalyze(internal) FROM PUBLIC;
 
 -- ---------------------------------------------------------------------------
--- Storing: what takes space says so; what only the server calls is not for PUBLIC
+-- Assignment: comments of functions that take space; no PUBLIC calls of the server's functions
 -- ---------------------------------------------------------------------------
 
 COMMENT ON FUNCTION blobstate_in(cstring, oid, integer) IS
@@ -65,7 +65,7 @@ COMMENT ON FUNCTION blob_extents(blobstate) IS
 
 -- ---------------------------------------------------------------------------
 -- Changes: each makes a new value, which shares extents with the old one.  Volatile, because two
--- calls make two values; to wrap one in a function called IMMUTABLE is wrong.
+-- calls make two values; a function declared IMMUTABLE must not call them.
 -- ---------------------------------------------------------------------------
 
 CREATE FUNCTION blob_append(blobstate, bytea) RETURNS blobstate
@@ -124,7 +124,7 @@ CREATE FUNCTION blob_chunk_count(blobstate, chunk_size integer) RETURNS bigint
 COMMENT ON FUNCTION blob_chunk_count(blobstate, integer) IS
     'number of rows of blob_chunks(), error for a size that no chunk can have';
 
--- In SQL and not strict, so that the planner can put the query in the place of a call in FROM:
+-- In SQL and not strict, so that the planner can inline the query in place of a call in FROM:
 -- then each piece is read when its row is fetched, and only if its data is wanted.  pg_upgrade
 -- repeats the body as PostgreSQL prints it, which needs names for the parameters.
 CREATE FUNCTION blob_chunks(content blobstate, chunk_size integer DEFAULT 1048576)
@@ -150,7 +150,7 @@ COMMENT ON FUNCTION blob_agg_finalfn(internal) IS
     'aggregate final function; takes space of the store until the collector finds that '
     'nothing refers to it';
 
--- READ_WRITE: a value that is complete takes no more input, so these are no window functions.
+-- READ_WRITE, because a complete value takes no more input.  So they are no window functions.
 CREATE AGGREGATE blob_agg(bytea) (
     SFUNC = blob_agg_bytea_transfn,
     STYPE = internal,
@@ -174,7 +174,7 @@ COMMENT ON AGGREGATE blob_agg(blobstate) IS
     'concatenates the inputs to a value of any size; takes space of the store until the '
     'collector finds that nothing refers to it';
 
--- An aggregate calls its functions as its owner.
+-- An aggregate calls its functions with the privileges of its owner.
 REVOKE ALL ON FUNCTION blob_agg_bytea_transfn(internal, bytea),
     blob_agg_blobstate_transfn(internal, blobstate), blob_agg_finalfn(internal) FROM PUBLIC;
 
@@ -334,12 +334,12 @@ COMMENT ON OPERATOR >= (bytea, blobstate) IS 'order of contents: greater or equa
 CREATE FUNCTION blobstate_sortsupport(internal) RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION blobstate_sortsupport(internal) IS 'sort support (btree support)';
--- The server calls it, and asks nobody whether it may.
+-- Only the server calls it, and checks no privilege.
 REVOKE ALL ON FUNCTION blobstate_sortsupport(internal) FROM PUBLIC;
 
--- Operators between bytea and bytea are not in the family: they have one of their own, which must
--- stay the one that sorts them.  So "=" against bytea is no merge join operator.  No equalimage:
--- values of equal content may have different descriptors.
+-- The family has no operators between bytea and bytea: these have a family of their own, which
+-- must remain the one that sorts them.  So "=" against bytea is no merge join operator.  There is
+-- no equalimage function, because values of equal content may have different descriptors.
 CREATE OPERATOR FAMILY blobstate_ops USING btree;
 COMMENT ON OPERATOR FAMILY blobstate_ops USING btree IS 'order by content';
 CREATE OPERATOR CLASS blobstate_ops DEFAULT FOR TYPE blobstate USING btree FAMILY blobstate_ops AS
@@ -386,7 +386,7 @@ ALTER OPERATOR FAMILY blobstate_ops USING hash ADD
     FUNCTION 2 (bytea, bytea) blob_hash_extended(bytea, bigint);
 
 -- ---------------------------------------------------------------------------
--- Order by digest: means nothing, but costs no reading; for equality and uniqueness
+-- Order by digest: arbitrary, but reads no content; for equality and uniqueness
 -- ---------------------------------------------------------------------------
 
 CREATE FUNCTION blob_digest_lt(blobstate, blobstate) RETURNS boolean
@@ -477,7 +477,7 @@ CREATE FUNCTION blobext_repair_bounds(detach_lost boolean DEFAULT false,
 REVOKE ALL ON FUNCTION blobext_repair_bounds(boolean) FROM PUBLIC;
 COMMENT ON FUNCTION blobext_repair_bounds(boolean) IS
     'partition bounds that an older library kept as references to stored content become content; '
-    'where that does not exist any more, the partition is detached, if asked for';
+    'if the content is gone, the partition is detached, where that is asked for';
 
 CREATE FUNCTION blobext_check_state(OUT pid integer, OUT relation regclass,
         OUT relations_done bigint, OUT relations_total bigint,
@@ -511,12 +511,12 @@ CREATE VIEW blobext_space AS
     SELECT segment, state, tier, extents, pages, bytes FROM @extschema@.blobext_space_usage();
 GRANT SELECT ON blobext_space TO pg_monitor;
 COMMENT ON VIEW blobext_space IS
-    'what the pages of each segment are used for; reads the whole extent map';
+    'use of the pages of each segment; reads the whole extent map';
 COMMENT ON COLUMN blobext_space.segment IS 'number of the segment (file of up to 1 GiB)';
 COMMENT ON COLUMN blobext_space.state IS
     'tier or tail: allocated extents of this kind; free; pending: freed, can be reused after the '
     'next checkpoint; absent: taken from the file system and given back';
-COMMENT ON COLUMN blobext_space.tier IS 'which tier size the extents have; null where none';
+COMMENT ON COLUMN blobext_space.tier IS 'tier whose size the extents have; null where none';
 COMMENT ON COLUMN blobext_space.extents IS 'extents that begin in the segment; null where none';
 COMMENT ON COLUMN blobext_space.pages IS 'pages of 4 kB in the segment';
 COMMENT ON COLUMN blobext_space.bytes IS 'bytes in the segment';
@@ -538,7 +538,7 @@ CREATE FUNCTION blobext_gc(dry_run boolean DEFAULT false,
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION blobext_gc(boolean) FROM PUBLIC;
 COMMENT ON FUNCTION blobext_gc(boolean) IS
-    'free what nothing refers to; a dry run counts only; must be all that its statement does';
+    'free extents without a reference; a dry run counts only; must be alone in its statement';
 
 CREATE FUNCTION blobext_gc_state(OUT datid oid, OUT pid integer, OUT phase text,
         OUT automatic boolean, OUT dry_run boolean,
@@ -569,11 +569,11 @@ COMMENT ON VIEW blobext_gc_status IS
     'the running round of the collector in this database, or the last one since the server started';
 COMMENT ON COLUMN blobext_gc_status.pid IS 'process that collects; null if none does';
 COMMENT ON COLUMN blobext_gc_status.phase IS 'idle, waiting, marking, checking, sweeping';
-COMMENT ON COLUMN blobext_gc_status.automatic IS 'a background worker does it';
-COMMENT ON COLUMN blobext_gc_status.dry_run IS 'the round frees nothing by order';
+COMMENT ON COLUMN blobext_gc_status.automatic IS 'a background worker runs the round';
+COMMENT ON COLUMN blobext_gc_status.dry_run IS 'the round was told to free nothing';
 COMMENT ON COLUMN blobext_gc_status.started_at IS 'when the round began';
 COMMENT ON COLUMN blobext_gc_status.ended_at IS 'when it ended; null if it runs';
-COMMENT ON COLUMN blobext_gc_status.waiting_for IS 'what the round waits for now';
+COMMENT ON COLUMN blobext_gc_status.waiting_for IS 'cause of the current wait; null if none';
 COMMENT ON COLUMN blobext_gc_status.relations_done IS 'tables and indexes read';
 COMMENT ON COLUMN blobext_gc_status.relations_total IS 'tables and indexes to be read';
 COMMENT ON COLUMN blobext_gc_status.pages_done IS 'pages of tables and indexes read';
@@ -583,7 +583,7 @@ COMMENT ON COLUMN blobext_gc_status.freed_bytes IS 'bytes freed; of a dry run: t
 COMMENT ON COLUMN blobext_gc_status.live_blobs IS 'values that remain; null if not counted';
 COMMENT ON COLUMN blobext_gc_status.live_bytes IS 'bytes that remain; null if not counted';
 COMMENT ON COLUMN blobext_gc_status.skipped_reason IS
-    'what kept the round from freeing; null if nothing did';
+    'reason that kept the round from freeing; null if there was none';
 COMMENT ON COLUMN blobext_gc_status.completed_rounds IS 'complete rounds since the server started';
 COMMENT ON COLUMN blobext_gc_status.skipped_rounds IS
     'rounds that something kept from freeing, since the server started';
@@ -611,11 +611,11 @@ COMMENT ON VIEW blobext_gc_databases IS
 COMMENT ON COLUMN blobext_gc_databases.datname IS 'name of the database';
 COMMENT ON COLUMN blobext_gc_databases.pid IS 'process that collects; null if none does';
 COMMENT ON COLUMN blobext_gc_databases.phase IS 'idle, waiting, marking, checking, sweeping';
-COMMENT ON COLUMN blobext_gc_databases.automatic IS 'a background worker does it';
-COMMENT ON COLUMN blobext_gc_databases.dry_run IS 'the round frees nothing by order';
+COMMENT ON COLUMN blobext_gc_databases.automatic IS 'a background worker runs the round';
+COMMENT ON COLUMN blobext_gc_databases.dry_run IS 'the round was told to free nothing';
 COMMENT ON COLUMN blobext_gc_databases.started_at IS 'when the round began';
 COMMENT ON COLUMN blobext_gc_databases.ended_at IS 'when it ended; null if it runs';
-COMMENT ON COLUMN blobext_gc_databases.waiting_for IS 'what the round waits for now';
+COMMENT ON COLUMN blobext_gc_databases.waiting_for IS 'cause of the current wait; null if none';
 COMMENT ON COLUMN blobext_gc_databases.relations_done IS 'tables and indexes read';
 COMMENT ON COLUMN blobext_gc_databases.relations_total IS 'tables and indexes to be read';
 COMMENT ON COLUMN blobext_gc_databases.pages_done IS 'pages of tables and indexes read';
@@ -625,7 +625,7 @@ COMMENT ON COLUMN blobext_gc_databases.freed_bytes IS 'bytes freed; of a dry run
 COMMENT ON COLUMN blobext_gc_databases.live_blobs IS 'values that remain; null if not counted';
 COMMENT ON COLUMN blobext_gc_databases.live_bytes IS 'bytes that remain; null if not counted';
 COMMENT ON COLUMN blobext_gc_databases.skipped_reason IS
-    'what kept the round from freeing; null if nothing did';
+    'reason that kept the round from freeing; null if there was none';
 COMMENT ON COLUMN blobext_gc_databases.completed_rounds IS
     'complete rounds since the server started';
 COMMENT ON COLUMN blobext_gc_databases.skipped_rounds IS

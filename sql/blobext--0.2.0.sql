@@ -4,7 +4,7 @@
 \echo Use "CREATE EXTENSION blobext" to load this file. \quit
 
 -- ---------------------------------------------------------------------------
--- Library: preloaded, and one that this script can use
+-- Library: must be preloaded, and of a version that this script can use
 -- ---------------------------------------------------------------------------
 
 CREATE FUNCTION blobext_require_library(version text) RETURNS void
@@ -21,8 +21,8 @@ SELECT @extschema@.blobext_require_library('0.2.0');
 
 CREATE TYPE blobstate;
 
--- Created stable, because CREATE TYPE warns about volatile input functions.  They are volatile:
--- under COPY they write to the extent store.
+-- Created stable, because CREATE TYPE warns about volatile input functions.  ALTER FUNCTION makes
+-- them volatile, since they write to the store under COPY.
 CREATE FUNCTION blobstate_in(cstring, oid, integer) RETURNS blobstate
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL UNSAFE;
 CREATE FUNCTION blobstate_out(blobstate) RETURNS cstring
@@ -38,7 +38,7 @@ CREATE FUNCTION blobstate_typmod_out(integer) RETURNS cstring
 CREATE FUNCTION blobstate_typanalyze(internal) RETURNS boolean
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 
--- Preferred, so that sha256('…') with a literal, which PostgreSQL has for bytea, stays unambiguous.
+-- Preferred, so that sha256('…') with a literal stays unambiguous: PostgreSQL has it for bytea.
 CREATE TYPE blobstate (
     INPUT = blobstate_in,
     OUTPUT = blobstate_out,
@@ -70,17 +70,17 @@ COMMENT ON FUNCTION blobstate_typmod_in(cstring[]) IS 'I/O typmod: always an err
 COMMENT ON FUNCTION blobstate_typmod_out(integer) IS 'I/O typmod: always empty';
 COMMENT ON FUNCTION blobstate_typanalyze(internal) IS
     'statistics of blobstate columns, which do not refer to stored content';
--- The server calls it, and asks nobody whether it may.
+-- Only the server calls it, and checks no privilege.
 REVOKE ALL ON FUNCTION blobstate_typanalyze(internal) FROM PUBLIC;
 
 -- ---------------------------------------------------------------------------
--- Storing: written by the server into statements, of no use elsewhere
+-- Assignment: calls that the server puts into statements, of no use elsewhere
 -- ---------------------------------------------------------------------------
 
 CREATE FUNCTION blob_store_support(internal) RETURNS internal
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION blob_store_support(internal) IS 'planner support of blob_store';
--- The server calls it, and asks nobody whether it may.
+-- Only the server calls it, and checks no privilege.
 REVOKE ALL ON FUNCTION blob_store_support(internal) FROM PUBLIC;
 
 CREATE FUNCTION blob_store(bytea) RETURNS blobstate
@@ -180,7 +180,7 @@ COMMENT ON FUNCTION substr(blobstate, bigint, bigint) IS
 
 -- ---------------------------------------------------------------------------
 -- Changes: each makes a new value, which shares extents with the old one.  Volatile, because two
--- calls make two values; to wrap one in a function called IMMUTABLE is wrong.
+-- calls make two values; a function declared IMMUTABLE must not call them.
 -- ---------------------------------------------------------------------------
 
 CREATE FUNCTION blob_append(blobstate, bytea) RETURNS blobstate
@@ -239,7 +239,7 @@ CREATE FUNCTION blob_chunk_count(blobstate, chunk_size integer) RETURNS bigint
 COMMENT ON FUNCTION blob_chunk_count(blobstate, integer) IS
     'number of rows of blob_chunks(), error for a size that no chunk can have';
 
--- In SQL and not strict, so that the planner can put the query in the place of a call in FROM:
+-- In SQL and not strict, so that the planner can inline the query in place of a call in FROM:
 -- then each piece is read when its row is fetched, and only if its data is wanted.  pg_upgrade
 -- repeats the body as PostgreSQL prints it, which needs names for the parameters.
 CREATE FUNCTION blob_chunks(content blobstate, chunk_size integer DEFAULT 1048576)
@@ -265,7 +265,7 @@ COMMENT ON FUNCTION blob_agg_finalfn(internal) IS
     'aggregate final function; takes space of the store until the collector finds that '
     'nothing refers to it';
 
--- READ_WRITE: a value that is complete takes no more input, so these are no window functions.
+-- READ_WRITE, because a complete value takes no more input.  So they are no window functions.
 CREATE AGGREGATE blob_agg(bytea) (
     SFUNC = blob_agg_bytea_transfn,
     STYPE = internal,
@@ -289,7 +289,7 @@ COMMENT ON AGGREGATE blob_agg(blobstate) IS
     'concatenates the inputs to a value of any size; takes space of the store until the '
     'collector finds that nothing refers to it';
 
--- An aggregate calls its functions as its owner.
+-- An aggregate calls its functions with the privileges of its owner.
 REVOKE ALL ON FUNCTION blob_agg_bytea_transfn(internal, bytea),
     blob_agg_blobstate_transfn(internal, blobstate), blob_agg_finalfn(internal) FROM PUBLIC;
 
@@ -449,12 +449,12 @@ COMMENT ON OPERATOR >= (bytea, blobstate) IS 'order of contents: greater or equa
 CREATE FUNCTION blobstate_sortsupport(internal) RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION blobstate_sortsupport(internal) IS 'sort support (btree support)';
--- The server calls it, and asks nobody whether it may.
+-- Only the server calls it, and checks no privilege.
 REVOKE ALL ON FUNCTION blobstate_sortsupport(internal) FROM PUBLIC;
 
--- Operators between bytea and bytea are not in the family: they have one of their own, which must
--- stay the one that sorts them.  So "=" against bytea is no merge join operator.  No equalimage:
--- values of equal content may have different descriptors.
+-- The family has no operators between bytea and bytea: these have a family of their own, which
+-- must remain the one that sorts them.  So "=" against bytea is no merge join operator.  There is
+-- no equalimage function, because values of equal content may have different descriptors.
 CREATE OPERATOR FAMILY blobstate_ops USING btree;
 COMMENT ON OPERATOR FAMILY blobstate_ops USING btree IS 'order by content';
 CREATE OPERATOR CLASS blobstate_ops DEFAULT FOR TYPE blobstate USING btree FAMILY blobstate_ops AS
@@ -501,7 +501,7 @@ ALTER OPERATOR FAMILY blobstate_ops USING hash ADD
     FUNCTION 2 (bytea, bytea) blob_hash_extended(bytea, bigint);
 
 -- ---------------------------------------------------------------------------
--- Order by digest: means nothing, but costs no reading; for equality and uniqueness
+-- Order by digest: arbitrary, but reads no content; for equality and uniqueness
 -- ---------------------------------------------------------------------------
 
 CREATE FUNCTION blob_digest_lt(blobstate, blobstate) RETURNS boolean
@@ -583,7 +583,7 @@ COMMENT ON AGGREGATE max(blobstate) IS 'largest content of all input values';
 CREATE FUNCTION blobext_map_handler(internal) RETURNS table_am_handler
     AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION blobext_map_handler(internal) IS 'handler of access method blobext_map';
--- The server calls it, and asks nobody whether it may.
+-- Only the server calls it, and checks no privilege.
 REVOKE ALL ON FUNCTION blobext_map_handler(internal) FROM PUBLIC;
 CREATE ACCESS METHOD blobext_map TYPE TABLE HANDLER blobext_map_handler;
 COMMENT ON ACCESS METHOD blobext_map IS 'carries the extent map of blobext';
@@ -626,7 +626,7 @@ CREATE FUNCTION blobext_repair_bounds(detach_lost boolean DEFAULT false,
 REVOKE ALL ON FUNCTION blobext_repair_bounds(boolean) FROM PUBLIC;
 COMMENT ON FUNCTION blobext_repair_bounds(boolean) IS
     'partition bounds that an older library kept as references to stored content become content; '
-    'where that does not exist any more, the partition is detached, if asked for';
+    'if the content is gone, the partition is detached, where that is asked for';
 
 CREATE FUNCTION blobext_check_state(OUT pid integer, OUT relation regclass,
         OUT relations_done bigint, OUT relations_total bigint,
@@ -660,12 +660,12 @@ CREATE VIEW blobext_space AS
     SELECT segment, state, tier, extents, pages, bytes FROM @extschema@.blobext_space_usage();
 GRANT SELECT ON blobext_space TO pg_monitor;
 COMMENT ON VIEW blobext_space IS
-    'what the pages of each segment are used for; reads the whole extent map';
+    'use of the pages of each segment; reads the whole extent map';
 COMMENT ON COLUMN blobext_space.segment IS 'number of the segment (file of up to 1 GiB)';
 COMMENT ON COLUMN blobext_space.state IS
     'tier or tail: allocated extents of this kind; free; pending: freed, can be reused after the '
     'next checkpoint; absent: taken from the file system and given back';
-COMMENT ON COLUMN blobext_space.tier IS 'which tier size the extents have; null where none';
+COMMENT ON COLUMN blobext_space.tier IS 'tier whose size the extents have; null where none';
 COMMENT ON COLUMN blobext_space.extents IS 'extents that begin in the segment; null where none';
 COMMENT ON COLUMN blobext_space.pages IS 'pages of 4 kB in the segment';
 COMMENT ON COLUMN blobext_space.bytes IS 'bytes in the segment';
@@ -687,7 +687,7 @@ CREATE FUNCTION blobext_gc(dry_run boolean DEFAULT false,
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION blobext_gc(boolean) FROM PUBLIC;
 COMMENT ON FUNCTION blobext_gc(boolean) IS
-    'free what nothing refers to; a dry run counts only; must be all that its statement does';
+    'free extents without a reference; a dry run counts only; must be alone in its statement';
 
 CREATE FUNCTION blobext_gc_state(OUT datid oid, OUT pid integer, OUT phase text,
         OUT automatic boolean, OUT dry_run boolean,
@@ -718,11 +718,11 @@ COMMENT ON VIEW blobext_gc_status IS
     'the running round of the collector in this database, or the last one since the server started';
 COMMENT ON COLUMN blobext_gc_status.pid IS 'process that collects; null if none does';
 COMMENT ON COLUMN blobext_gc_status.phase IS 'idle, waiting, marking, checking, sweeping';
-COMMENT ON COLUMN blobext_gc_status.automatic IS 'a background worker does it';
-COMMENT ON COLUMN blobext_gc_status.dry_run IS 'the round frees nothing by order';
+COMMENT ON COLUMN blobext_gc_status.automatic IS 'a background worker runs the round';
+COMMENT ON COLUMN blobext_gc_status.dry_run IS 'the round was told to free nothing';
 COMMENT ON COLUMN blobext_gc_status.started_at IS 'when the round began';
 COMMENT ON COLUMN blobext_gc_status.ended_at IS 'when it ended; null if it runs';
-COMMENT ON COLUMN blobext_gc_status.waiting_for IS 'what the round waits for now';
+COMMENT ON COLUMN blobext_gc_status.waiting_for IS 'cause of the current wait; null if none';
 COMMENT ON COLUMN blobext_gc_status.relations_done IS 'tables and indexes read';
 COMMENT ON COLUMN blobext_gc_status.relations_total IS 'tables and indexes to be read';
 COMMENT ON COLUMN blobext_gc_status.pages_done IS 'pages of tables and indexes read';
@@ -732,7 +732,7 @@ COMMENT ON COLUMN blobext_gc_status.freed_bytes IS 'bytes freed; of a dry run: t
 COMMENT ON COLUMN blobext_gc_status.live_blobs IS 'values that remain; null if not counted';
 COMMENT ON COLUMN blobext_gc_status.live_bytes IS 'bytes that remain; null if not counted';
 COMMENT ON COLUMN blobext_gc_status.skipped_reason IS
-    'what kept the round from freeing; null if nothing did';
+    'reason that kept the round from freeing; null if there was none';
 COMMENT ON COLUMN blobext_gc_status.completed_rounds IS 'complete rounds since the server started';
 COMMENT ON COLUMN blobext_gc_status.skipped_rounds IS
     'rounds that something kept from freeing, since the server started';
@@ -760,11 +760,11 @@ COMMENT ON VIEW blobext_gc_databases IS
 COMMENT ON COLUMN blobext_gc_databases.datname IS 'name of the database';
 COMMENT ON COLUMN blobext_gc_databases.pid IS 'process that collects; null if none does';
 COMMENT ON COLUMN blobext_gc_databases.phase IS 'idle, waiting, marking, checking, sweeping';
-COMMENT ON COLUMN blobext_gc_databases.automatic IS 'a background worker does it';
-COMMENT ON COLUMN blobext_gc_databases.dry_run IS 'the round frees nothing by order';
+COMMENT ON COLUMN blobext_gc_databases.automatic IS 'a background worker runs the round';
+COMMENT ON COLUMN blobext_gc_databases.dry_run IS 'the round was told to free nothing';
 COMMENT ON COLUMN blobext_gc_databases.started_at IS 'when the round began';
 COMMENT ON COLUMN blobext_gc_databases.ended_at IS 'when it ended; null if it runs';
-COMMENT ON COLUMN blobext_gc_databases.waiting_for IS 'what the round waits for now';
+COMMENT ON COLUMN blobext_gc_databases.waiting_for IS 'cause of the current wait; null if none';
 COMMENT ON COLUMN blobext_gc_databases.relations_done IS 'tables and indexes read';
 COMMENT ON COLUMN blobext_gc_databases.relations_total IS 'tables and indexes to be read';
 COMMENT ON COLUMN blobext_gc_databases.pages_done IS 'pages of tables and indexes read';
@@ -774,7 +774,7 @@ COMMENT ON COLUMN blobext_gc_databases.freed_bytes IS 'bytes freed; of a dry run
 COMMENT ON COLUMN blobext_gc_databases.live_blobs IS 'values that remain; null if not counted';
 COMMENT ON COLUMN blobext_gc_databases.live_bytes IS 'bytes that remain; null if not counted';
 COMMENT ON COLUMN blobext_gc_databases.skipped_reason IS
-    'what kept the round from freeing; null if nothing did';
+    'reason that kept the round from freeing; null if there was none';
 COMMENT ON COLUMN blobext_gc_databases.completed_rounds IS
     'complete rounds since the server started';
 COMMENT ON COLUMN blobext_gc_databases.skipped_rounds IS

@@ -8,12 +8,12 @@
  * that size, for a loop device to be put over.  It speaks the kernel's protocol itself, so nothing
  * but the kernel's headers is needed.  Started by power_switch as root; ends when its input does.
  *
- * What a device promises, and no more.  A write that was answered is seen by reads, and may be lost
- * until a FLUSH.  A FLUSH (the loop driver makes fsync() of it; FUA is a write and a FLUSH) makes
- * durable what was answered before the FLUSH arrived; a write that was not answered by then may be
- * lost in spite of it.  Therefore some writes are answered late.  When the power is cut, each write
- * that is not durable is kept with a probability, or torn (each of its sectors is kept or not), or
- * lost; which one does not depend on the order of the writes.
+ * It keeps the promises of a device, and no others.  A write that was answered is seen by reads,
+ * and may be lost until a FLUSH.  A FLUSH (the loop driver makes fsync() of it; FUA is a write and
+ * a FLUSH) makes the writes durable that were answered before the FLUSH arrived; a write that was
+ * not answered by then may be lost in spite of it.  Therefore some writes are answered late.  When
+ * the power is cut, each write that is not durable is kept with a probability, or torn (each of its
+ * sectors is kept or not), or lost; which one does not depend on the order of the writes.
  *
  * FILE is opened with FOPEN_DIRECT_IO, so that no page cache is between the loop device and this
  * process.  Two sparse files in DIRECTORY hold the bytes: lossy.now as reads see them,
@@ -28,8 +28,8 @@
  *		on					it is switched on again; not while FILE is open
  *		arm COUNT WRITES KEPT TORN SEED
  *							cut the power when the COUNT-th FLUSH from now arrives that would make
- *							so many writes durable: in its place
- *		fate				what became of the writes: the answer to the last cut, or "ok pending"
+ *							at least WRITES writes durable: in its place
+ *		fate				the fate of the writes: the answer to the last cut, or "ok pending"
  *		hold				FLUSHes are not answered
  *		release				until this
  *		is_open				how often FILE is open
@@ -104,11 +104,11 @@ static bool is_holding;
 static bool is_off;
 static int	open_count;
 
-/* The power cut that is to come, and what the last one took. */
+/* The power cut that is to come, and the fate of the writes in the last one. */
 static struct
 {
-	int			flushes;		/* so many from now; 0: none is to come */
-	int			writes;			/* those that make so many durable are counted */
+	int			flushes;		/* count from now; 0: none is to come */
+	int			writes;			/* only those that make as many durable count */
 	int			kept_per_mille;
 	int			torn_per_mille;
 	uint64_t	seed;
@@ -140,7 +140,7 @@ die(const char *what)
 	exit(1);
 }
 
-/* Where it cannot be set up, tests are left out. */
+/* If the disk cannot be set up, tests are left out. */
 static void
 die_not_possible(const char *what)
 {
@@ -214,7 +214,7 @@ answer(uint64_t unique, int error, const void *data, size_t length)
 		{.iov_base = (void *) data,.iov_len = length}
 	};
 
-	/* ENOENT: nobody waits for it any more. */
+	/* ENOENT: the request was given up meanwhile. */
 	if (writev(fuse_fd, parts, 2) < 0 && errno != ENOENT)
 		die("answer");
 }
@@ -247,7 +247,7 @@ answer_late(bool all, int error)
 
 /* ---- the cache ---- */
 
-/* What was answered by then is durable. */
+/* Writes that were answered by then are durable. */
 static void
 make_durable(uint64_t until)
 {
@@ -330,7 +330,7 @@ cut(int kept_per_mille, int torn_per_mille, uint64_t seed)
 	last_link = &first_write;
 }
 
-/* In place of a FLUSH; false if it is not that one. */
+/* A power cut in place of a FLUSH; false if it is not the armed one. */
 static bool
 cut_if_armed(void)
 {

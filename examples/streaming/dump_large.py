@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Dump a database whose values are too large for pg_dump, and restore it; see README.md.
 
-pg_dump writes everything but the data of tables with a large value.  These tables' rows are written
-beside it, each large value to a file of its own, in pieces, all as of one snapshot.  Restoring
-verifies the SHA-256 of every large value.  Neither side has more than a piece, or a row without its
-large values, in memory.
+pg_dump writes everything but the data of tables with a large value.  This program writes the rows
+of these tables, each large value to a file of its own, in pieces, all as of one snapshot.
+Restoring verifies the SHA-256 of every large value.  Neither side has more than a piece, or a row
+without its large values, in memory.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from psycopg import sql
 
 PIECE_BYTES = 4 * 1024 * 1024
 
-# Tables with rows of their own (so partitions, not what they are partitions of), of no extension.
+# Tables with rows of their own (partitions, but not partitioned tables), of no extension.
 TABLES = """
 SELECT c.oid, n.nspname, c.relname, array_agg(a.attname ORDER BY a.attnum),
     array_agg(a.attname ORDER BY a.attnum) FILTER (WHERE coalesce(nullif(t.typbasetype, 0), t.oid) =
@@ -35,11 +35,11 @@ GROUP BY c.oid, n.nspname, c.relname ORDER BY c.oid"""
 
 
 class DumpError(Exception):
-    """What was read is not what it should be."""
+    """The database or the dump is not as it should be."""
 
 
 def connect(dsn):
-    """A connection that finds the extension's functions, wherever they are, and nothing else."""
+    """A connection that finds the extension's functions, in whatever schema, and nothing else."""
     connection = psycopg.connect(dsn, autocommit=True)
     row = connection.execute("SELECT extnamespace::regnamespace::text FROM pg_extension"
                              " WHERE extname = 'blobext'").fetchone()
@@ -69,7 +69,7 @@ def names(columns):
 
 
 def dump_value(connection, table, tid, column, path):
-    """Write a value to a file; gives its size and digest, which are verified."""
+    """Write a value to a file; return its size and digest, which are verified."""
     size, expected = connection.execute(
         sql.SQL("SELECT length({0}), sha256({0}) FROM ONLY {1} WHERE ctid = %s::tid").format(
             sql.Identifier(column), table), (tid,), binary=True).fetchone()
@@ -90,7 +90,7 @@ def dump_value(connection, table, tid, column, path):
 
 
 def dump_table(connection, directory, oid, table, columns, blob_columns, limit):
-    """Write the rows of a table; gives what to do with the files.  None: no value is large."""
+    """Write the rows of a table; return how to restore them, None if no value is large."""
     is_large = {column: sql.SQL("coalesce(length({}) > {}, false)").format(
         sql.Identifier(column), limit) for column in blob_columns}
     any_large = sql.SQL(" OR ").join(is_large.values())
@@ -115,7 +115,7 @@ def dump_table(connection, directory, oid, table, columns, blob_columns, limit):
 
 
 def dump(dsn, directory, limit, jobs=1):
-    """Dump a database to a new directory; gives the number of large values."""
+    """Dump a database to a new directory; return the number of large values."""
     os.mkdir(directory)
     large_directory = os.path.join(directory, "large")
     os.mkdir(large_directory)
@@ -159,7 +159,7 @@ def restore_value(connection, value, path):
 
 
 def restore_row(connection, directory, table, columns, row):
-    """A row with large values: made in a temporary table without constraints, then inserted."""
+    """Make a row with large values in a temporary table without constraints, then insert it."""
     with connection.transaction():
         connection.execute(sql.SQL("CREATE TEMPORARY TABLE large ON COMMIT DROP AS"
                                    " SELECT {} FROM {} WITH NO DATA").format(names(columns), table))
@@ -173,7 +173,7 @@ def restore_row(connection, directory, table, columns, row):
 
 
 def restore(dsn, directory, jobs=1):
-    """Restore a dump to an empty database; gives the number of large values."""
+    """Restore a dump to an empty database; return the number of large values."""
     def pg_restore(section):
         subprocess.run(["pg_restore", f"--section={section}", "--exit-on-error", f"--jobs={jobs}",
                         f"--dbname={dsn}", os.path.join(directory, "dump")], check=True)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Serve blobstate values over HTTP, with range requests; see README.md.
 
-GET and HEAD of /name give the value of that name in table file.  The SHA-256 of the content, which
-comes from the row, is the ETag: so caches and broken downloads are right for ever, and If-Range
-and If-None-Match cost no more than a look at the row.
+GET and HEAD of /name return the value of that name in table file.  The ETag is the SHA-256 of the
+content, which comes from the row.  So caches and resumed downloads never mix versions, and If-Range
+and If-None-Match cost no more than reading the row.
 """
 
 import argparse
@@ -23,8 +23,8 @@ class Unsatisfiable(Exception):
 
 
 def parse_range(header, size):
-    """First byte and length that a Range header asks for; None where it is to be ignored: another
-    unit, several ranges, not a range.  Unsatisfiable: it asks for nothing that there is."""
+    """First byte and length of the range of a Range header; None if the header is to be ignored:
+    another unit, several ranges, malformed.  Unsatisfiable: the value has no byte of the range."""
     match = ONE_RANGE.fullmatch(header)
     if not match or match.groups() == ("", ""):
         return None
@@ -43,7 +43,7 @@ def parse_range(header, size):
 
 
 def has_tag(header, tag):
-    """Whether an If-None-Match header names the tag."""
+    """Does an If-None-Match header name the tag?"""
     tags = [candidate.strip().removeprefix("W/") for candidate in header.split(",")]
     return "*" in tags or tag in tags
 
@@ -74,14 +74,14 @@ class Handler(BaseHTTPRequestHandler):
                 self.send_content(connection, name, digest, *wanted)
 
     def send_head(self, size, tag, is_head):
-        """Status and headers.  First byte and length of what is to be sent, or None."""
+        """Send status and headers; return first byte and length of the body, or None."""
         if has_tag(self.headers.get("If-None-Match", ""), tag):
             self.send_response(304)
             self.send_header("ETag", tag)
             self.end_headers()
             return None
         wanted = None
-        # A range of another version would be of no use: then all of this one is sent.
+        # A range of another version is of no use: then the whole value is sent.
         if not is_head and self.headers.get("If-Range", tag).strip() == tag:
             try:
                 wanted = parse_range(self.headers.get("Range", ""), size)
@@ -106,14 +106,14 @@ class Handler(BaseHTTPRequestHandler):
         return wanted
 
     def send_content(self, connection, name, digest, offset, length):
-        """Send a range, piece by piece, as long as the value is what the headers say."""
+        """Send a range, piece by piece, as long as the value is the version of the headers."""
         while length > 0:
             row = connection.execute("SELECT blob_read(content, %s, %s) FROM file"
                                      " WHERE name = %s AND sha256(content) = %s",
                                      (offset, min(length, PIECE_BYTES), name, digest),
                                      binary=True).fetchone()
             if row is None:
-                # Too late for an error: the client sees that something is missing.
+                # Too late for an error: the client sees that the body is too short.
                 self.close_connection = True
                 return
             self.wfile.write(row[0])

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Upload a file to a blobstate value, and download one, in pieces; see README.md.
 
-Every piece is a statement, and a transaction, of its own.  When the connection breaks, a new one is
-made and the transfer goes on where it stopped; when the program is ended, the next run does.  At
+Every piece is a statement, and a transaction, of its own.  If the connection breaks, the program
+makes a new one and resumes the transfer; if the program ends, its next run resumes it.  At
 the end the SHA-256 of both sides is compared.  Neither side has more than a piece in memory.
 """
 
@@ -27,19 +27,19 @@ PAUSES = (0.1, 0.5, 1, 2, 5, 10, 20, 30)
 
 
 class TransferError(Exception):
-    """The two sides do not belong together; to try again would not help."""
+    """The file and the value do not match; another attempt would not help."""
 
 
 class Connection:
-    """Runs single statements in autocommit; connects again when the connection is lost."""
+    """Runs single statements in autocommit; if the connection is lost, it connects again."""
 
     def __init__(self, dsn):
         self.dsn = dsn
         self.connection = None
 
     def row(self, query, parameters):
-        """The first row, or None.  OperationalError: the connection is lost, and it is not known
-        whether the statement was executed."""
+        """Return the first row, or None.  OperationalError: the connection is lost; the statement
+        may have been executed or not."""
         if self.connection is None or self.connection.closed:
             self.connect()
         return self.connection.execute(query, parameters, binary=True).fetchone()
@@ -55,7 +55,7 @@ class Connection:
                 time.sleep(pause)
 
     def lost(self):
-        """After an OperationalError: whether it was the connection that failed."""
+        """Called after an OperationalError: has the connection failed?"""
         return self.connection is None or self.connection.closed
 
     def close(self):
@@ -64,7 +64,7 @@ class Connection:
 
 
 def retry(connection, query, parameters):
-    """A statement that may be executed twice."""
+    """Run a statement that may be executed twice."""
     for pause in (*PAUSES, None):
         try:
             return connection.row(query, parameters)
@@ -94,15 +94,15 @@ def hash_beginning(file, length):
 
 
 def append(connection, name, offset, piece):
-    """Append a piece to a value of exactly offset bytes.  So a piece whose answer was lost with
-    the connection cannot be appended twice."""
+    """Append a piece to a value of exactly offset bytes.  So a piece cannot be appended twice, if
+    the answer was lost with the connection."""
     return connection.row("UPDATE file SET content = blob_append(content, %b)"
                           " WHERE name = %s AND length(content) = %s RETURNING length(content)",
                           (piece, name, offset))
 
 
 def append_once(connection, name, offset, piece):
-    """append(), again and again until it is certain that it has happened."""
+    """Repeat append() until it is certain that it was executed once."""
     while True:
         try:
             row = append(connection, name, offset, piece)
@@ -120,7 +120,7 @@ def append_once(connection, name, offset, piece):
 
 
 def upload(dsn, name, path, piece_bytes=PIECE_BYTES, progress=lambda done, size: None):
-    """Make the content of a file the value of a name, or complete it."""
+    """Store the content of a file under a name, or complete a value that has its beginning."""
     connection = Connection(dsn)
     try:
         retry(connection, "INSERT INTO file (name) VALUES (%s) ON CONFLICT DO NOTHING"
@@ -145,7 +145,7 @@ def upload(dsn, name, path, piece_bytes=PIECE_BYTES, progress=lambda done, size:
 
 
 def download(dsn, name, path, piece_bytes=PIECE_BYTES, progress=lambda done, size: None):
-    """Make a value the content of a file; until it is complete the file is called path.part."""
+    """Write a value to a file, which is called path.part until it is complete."""
     connection = Connection(dsn)
     part = path + ".part"
     try:
@@ -160,7 +160,7 @@ def download(dsn, name, path, piece_bytes=PIECE_BYTES, progress=lambda done, siz
             file.truncate(offset)
             progress(offset, size)
             while offset < size:
-                # The digest says that it is the same content all the time.
+                # The digest is in the condition, so all pieces are of the same content.
                 row = retry(connection, "SELECT blob_read(content, %s, %s) FROM file"
                             " WHERE name = %s AND sha256(content) = %s",
                             (offset, piece_bytes, name, expected))

@@ -1,6 +1,6 @@
 /*
  * assign/assign.c
- *	  What the mechanisms of this folder share: installation, and when not to store at all.
+ *	  State and functions shared by the mechanisms of this folder: installation, suppression.
  */
 #include "postgres.h"
 
@@ -12,10 +12,10 @@
 #include "core/catalog.h"
 #include "assign/assign.h"
 
-/* Inside the planner: what a function returns may become a constant of a cached plan. */
+/* The planner is running: a function's result may become a constant of a cached plan. */
 static bool is_planning = false;
 
-/* Inside DDL that evaluates partition bounds and keeps the results in pg_class. */
+/* A statement is running that evaluates partition bounds and keeps the results in pg_class. */
 static bool is_bounding = false;
 
 void
@@ -64,8 +64,8 @@ blob_assign_set_bounding(bool bounding)
 }
 
 /*
- * Hooks run in every kind of process: also in those that are connected to no database, and for
- * the ROLLBACK of a failed transaction, where no catalog can be read.
+ * Hooks run in every kind of process, also in those that are connected to no database.  They run
+ * for the ROLLBACK of a failed transaction, too, during which catalogs cannot be read.
  */
 Oid
 blob_assign_type(void)
@@ -76,7 +76,7 @@ blob_assign_type(void)
 }
 
 /*
- * Built-in types are told by their OID alone, so that a statement over many columns costs no
+ * Built-in types are recognized by their OID alone, so that a statement over many columns costs no
  * catalog lookups.
  */
 bool

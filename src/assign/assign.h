@@ -2,8 +2,10 @@
  * assign/assign.h
  *	  How values over blobext.inline_limit reach extents on every path into a table.
  *
- * Nothing of PostgreSQL calls a type when one of its values is stored, so several mechanisms share
- * the work; README.md in this folder says which path is covered by which of them, and what remains.
+ * PostgreSQL calls no function of a type when one of its values is stored, so several mechanisms
+ * share the work.  README.md in this folder says which of them covers which path, and which values
+ * stay inline.  To externalize a value is to write its content to extents and to put a descriptor
+ * in its place.
  */
 #ifndef BLOB_ASSIGN_H
 #define BLOB_ASSIGN_H
@@ -17,26 +19,27 @@
 #include "nodes/parsenodes.h"
 
 /*
- * The type modifier that every blobstate column, attribute and domain carries.  It means nothing
- * but "not the default", which makes the parser put the type's length coercion function, and with
- * it blob_externalize(), on every assignment.  Type modifier output prints it as the empty string.
- * It is written into pg_attribute: never change it.
+ * The type modifier that every blobstate column, attribute and domain carries.  Its only meaning is
+ * "not the default": because of it the parser puts the type's length coercion function, and with it
+ * blob_externalize(), on every assignment.  Type modifier output prints it as the empty string.  It
+ * is written into pg_attribute: never change it.
  */
 #define BLOB_ASSIGN_TYPMOD 1
 
-/* All hooks of this folder; once, from _PG_init. */
+/* Install all hooks of this folder; called once, from _PG_init. */
 extern void blob_assign_install_hooks(void);
 
 /*
- * Must the coercion and store functions return content now?  True while the server evaluates what
- * may end up in a catalog (partition bounds) or in a cached plan (constant folding).  What they
- * are given stays as it is then.
+ * Must the coercion and blob_store() return their argument without externalizing it?  True while
+ * the server evaluates expressions whose results may be kept in a catalog (partition bounds) or in
+ * a cached plan (constant folding).
  */
 extern bool blob_assign_suppressed(void);
 
 /*
- * Make a partition's bound anew, if it has one, with each blobstate replaced (blob/rebuild.h); was
- * any?  The caller holds at least ShareUpdateExclusiveLock on the partition and its parent.
+ * Replace each blobstate in a partition's bound (blob/rebuild.h), if the relation has a bound; was
+ * any replaced?  The caller holds at least ShareUpdateExclusiveLock on the partition and its
+ * parent.
  */
 extern bool blob_assign_rebuild_bound(Oid relid, BlobReplacer replace, void *context);
 
@@ -44,17 +47,15 @@ extern bool blob_assign_rebuild_bound(Oid relid, BlobReplacer replace, void *con
 extern Datum blob_assign_bound_content(Datum datum, void *context);
 
 /*
- * What makes this partition key unsafe, or NULL: the relation cache would keep, among what it folds
- * from the key's expressions, a stored value.
+ * Describe why this partition key is unsafe, or return NULL.  A key is unsafe if the relation cache
+ * would keep a descriptor among the constants that it folds from the key's expressions.
  */
 extern char *blob_assign_partition_key_problem(Oid relid);
 
 /* May an input or receive function return a descriptor here?  See input.c. */
 extern bool blob_assign_input_may_externalize(void);
 
-/*
- * For the files of this folder.
- */
+/* The rest is for the files of this folder. */
 
 /* Type blobstate, or InvalidOid where the extension is absent or catalogs cannot be read. */
 extern Oid	blob_assign_type(void);
@@ -62,59 +63,65 @@ extern Oid	blob_assign_type(void);
 /* Is this type blobstate, or a domain over it? */
 extern bool blob_assign_is_blob_type(Oid type_oid, Oid blob_type);
 
-/* Go on with a query: an ExecutorRun hook calls the one before it, or the server's function. */
+/* Continue a query from an ExecutorRun hook: call the previous hook, or the server's function. */
 extern void blob_assign_run_query(ExecutorRun_hook_type previous, QueryDesc *query_desc,
 								  ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER);
 
-/* Both set a state that blob_assign_suppressed() looks at; they return the previous one. */
+/* Each sets a state that blob_assign_suppressed() tests, and returns the previous one. */
 extern bool blob_assign_set_planning(bool planning);
 extern bool blob_assign_set_bounding(bool bounding);
 
-/* map_guard.c: refuse what would damage the extent map. */
+/* map_guard.c: refuse statements that would damage the extent map. */
 extern void blob_assign_guard_map(Node *statement);
 
-/* The same: refuse the map's access method to a relation that was made or altered. */
+/* map_guard.c: refuse the map's access method to a relation that was made or altered. */
 extern void blob_assign_check_map_method(Oid relid, bool is_new);
 
 /* template.c: remember the template of CREATE DATABASE; refuse it if it holds blobs. */
 extern void blob_assign_note_template(Node *statement);
 extern void blob_assign_check_template(void);
 
-/* columns.c: put the hidden modifier on what a DDL statement declares (changes the tree). */
+/*
+ * columns.c: put the hidden modifier on the columns that a DDL statement declares (changes the
+ * tree).
+ */
 extern void blob_assign_label_statement(Node *statement);
 
 /* bounds.c: does this statement evaluate partition bounds? */
 extern bool blob_assign_evaluates_bounds(Node *statement);
 
 /*
- * What a statement does to partitioned tables is noted while it runs, as lists of OIDs, and looked
- * at when it is through.  The first function makes notes go to another place, and gives the place
- * before, or NULL.
+ * Notes are lists of the OIDs of relations that a statement makes or changes.  They are taken while
+ * the statement runs, and evaluated at its end.  blob_assign_take_notes() directs notes to another
+ * place (NULL: discards them), and returns the place before.
  */
 typedef struct BlobAssignNotes
 {
-	MemoryContext context;		/* of the statement, which may commit: not the transaction's */
-	List	   *partitions;		/* relations given a parent, or taken from it: see bounds.c */
-	List	   *keys;			/* relations made; those whose keys call what has changed */
+	MemoryContext context;		/* outlives a commit within the statement */
+	List	   *partitions;		/* relations whose parent has changed, see bounds.c */
+	List	   *keys;			/* new relations; those whose keys call a changed function */
 } BlobAssignNotes;
 
 extern BlobAssignNotes *blob_assign_take_notes(BlobAssignNotes *notes);
 extern void blob_assign_note_partition(Oid relid);
 extern void blob_assign_note_created(Oid relid);
 extern void blob_assign_note_function(Oid function);
-extern void blob_assign_note_keys(void);	/* all: a row type has come to hold blobstate */
+extern void blob_assign_note_keys(void);	/* all: a row type now holds blobstate */
 extern void blob_assign_finish_notes(const BlobAssignNotes *notes);
 
 /*
- * partition_key.c: refuse a CHECK constraint with a stored value in it.  DETACH CONCURRENTLY
- * makes one of a partition's constraint, as the relation cache has folded it.
+ * partition_key.c: refuse a CHECK constraint that contains a descriptor.  DETACH CONCURRENTLY makes
+ * one from a partition's constraint, as the relation cache has folded it.
  */
 extern void blob_assign_check_constraint(Oid constraint);
 
-/* partition_key.c: refuse a partition key that could fold to a stored value. */
+/* partition_key.c: refuse a partition key that could fold to a descriptor. */
 extern void blob_assign_check_partition_key(Oid relid);
 
-/* Partitioned tables whose keys (or defaults) call this function; all that have expressions. */
+/*
+ * Partitioned tables whose keys (or defaults) call this function; all tables whose keys have
+ * expressions.
+ */
 extern List *blob_assign_partition_keys_using(Oid function);
 extern List *blob_assign_partition_keys(void);
 
@@ -123,8 +130,9 @@ extern void blob_assign_label_target_list(List *target_list, Oid blob_type);
 extern const char *blob_assign_set_view_source(const char *source);
 
 /*
- * content_index.c: has this table, or one below it, an index that is ordered by content?  And a
- * number that grows whenever that may have become another answer for a table that was asked about.
+ * content_index.c: has this table, or one below it, an index that is ordered by content?  The
+ * second function returns a number that grows whenever the answer may have changed for a table that
+ * was asked about.
  */
 extern bool blob_assign_has_content_index(Oid relid);
 extern uint64 blob_assign_content_index_changes(void);
@@ -140,18 +148,20 @@ extern void blob_assign_install_target_hooks(void);
 /* index_kinds.c: refuse an index (other relations pass) of a kind the collector cannot read. */
 extern void blob_assign_check_index(Oid relid);
 
-/* The same for all indexes, when a row type inside of their types comes to hold blobstate. */
+/* The same for all indexes whose types contain this row type, which now holds blobstate. */
 extern void blob_assign_check_indexes_of_type(Oid row_type);
 
 /* statistics.c: refuse a statistics object that would store values. */
 extern void blob_assign_check_statistics(Oid oid);
 
-/* Refuse a new column of a composite type where its users could not have it. */
+/*
+ * Refuse a new column of a composite type if an existing use of the type does not allow blobstate.
+ */
 extern void blob_assign_check_attribute(Oid relid, AttrNumber attnum);
 
 /*
- * Columns that ANALYZE must not touch get the statistics target 0 when the statement that made
- * them is through: note their relation during it, clear the targets afterwards.
+ * Columns that ANALYZE must not touch get the statistics target 0 at the end of the statement that
+ * made them.  A relation is noted during the statement, and its targets are cleared afterwards.
  */
 extern void blob_assign_note_relation(Oid relid);
 extern void blob_assign_forget_relations(void);

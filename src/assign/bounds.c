@@ -3,14 +3,15 @@
  *	  Partition bounds are content.
  *
  * PostgreSQL evaluates a bound once, when the partition is made or attached, and keeps the result
- * in pg_class.  A descriptor there would break the table as soon as its extents are collected.  The
- * length coercion is told to return content while it does so (blob_assign_suppressed()).  But any
- * function or cast of the user's can return a stored value, by itself or within a value of another
- * type.  So at the end of the statement each bound that it has kept is looked at, and where that
- * has a descriptor, made anew with the content in its place.
+ * in pg_class.  A descriptor there would break the table as soon as its extents are collected.
+ * Meanwhile the length coercion returns content (blob_assign_suppressed()).  But any function or
+ * cast of a user can return a descriptor, by itself or within a value of another type.  So each
+ * bound that a statement has stored is read at the end of the statement.  If it has a descriptor,
+ * the bound is made anew with the content in its place.
  *
  * Until then the transaction that evaluated the bound is running: the collector waits for it, and
- * nobody else sees the bound.  The statement itself compares the value as it was: both are equal.
+ * no other process sees the bound.  The statement itself compares with the value as it was
+ * evaluated; the two are equal.
  */
 #include "postgres.h"
 
@@ -35,7 +36,7 @@
 
 /*
  * The text form has at least two characters for a byte, a row of pg_class must fit into a page, and
- * no compression of PostgreSQL makes it less than a 255th: content of more is not worth reading.
+ * PostgreSQL compresses to a 255th at best.  So larger content cannot fit, and is not read.
  */
 #define MAX_BOUND_BYTES (1024 * 1024)
 
@@ -77,7 +78,10 @@ blob_assign_bound_content(Datum datum, void *context)
 	return blob_internalize(datum);
 }
 
-/* All that derive something from the bound: the parent, the default partition, what is below. */
+/*
+ * Invalidate every relation that derives something from the bound: the parent, the default
+ * partition, everything below.
+ */
 static void
 invalidate_hierarchy(Oid parent)
 {
@@ -88,12 +92,13 @@ invalidate_hierarchy(Oid parent)
 		HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(lfirst_oid(cell)));
 
 		if (!HeapTupleIsValid(tuple))
-			continue;			/* dropped: only what is further below is not locked */
+			continue;			/* dropped: relations further below are not locked */
 		CacheInvalidateRelcacheByTuple(tuple);
 		ReleaseSysCache(tuple);
 	}
 }
 
+/* Replace the bound in a row of pg_class, and invalidate the relations that derive from it. */
 static void
 update_bound(Relation catalog, HeapTuple tuple, const char *bound)
 {
@@ -146,9 +151,9 @@ blob_assign_rebuild_bound(Oid relid, BlobReplacer replace, void *context)
 	return new_bound != NULL;
 }
 
-/* ---- what a statement has made or attached ---- */
+/* ---- notes of a statement ---- */
 
-/* NULL: of no interest. */
+/* Where notes of the statement in progress go; NULL if none are wanted. */
 static BlobAssignNotes *notes = NULL;
 
 BlobAssignNotes *
@@ -161,8 +166,8 @@ blob_assign_take_notes(BlobAssignNotes *new_notes)
 }
 
 /*
- * A relation has been given a parent: ATTACH PARTITION stores the bound right after that, PARTITION
- * OF has done so.  We are told its OID, so it does not matter what else is renamed meanwhile.
+ * A relation has been given a parent.  PARTITION OF has stored the bound by now, ATTACH PARTITION
+ * stores it right after.  The note is an OID, so renames in between do not matter.
  */
 void
 blob_assign_note_partition(Oid relid)
@@ -207,8 +212,8 @@ blob_assign_note_keys(void)
 }
 
 /*
- * The relations that the statement made or attached are still locked by it: nobody else updates
- * their rows of pg_class, or changes what is above them.
+ * The statement still holds its locks on the relations that it made or attached.  So no other
+ * process updates their rows of pg_class, or changes the hierarchy above them.
  */
 void
 blob_assign_finish_notes(const BlobAssignNotes *finished)

@@ -4,7 +4,7 @@
  *
  * Elements of CREATE SCHEMA, the statements of extension scripts and of IMPORT FOREIGN SCHEMA
  * arrive as statements of their own.  Foreign tables get the modifier like all others, because a
- * partition's columns must agree with its parent's in it; planner.c keeps their values content.
+ * partition's columns must agree with its parent's in it.  planner.c keeps their values content.
  */
 #include "postgres.h"
 
@@ -18,8 +18,8 @@
 #include "assign/assign.h"
 
 /*
- * The name is resolved as the statement itself will resolve it.  A name that means nothing, or
- * that comes with a modifier, is left for the statement to complain about.
+ * The name is resolved as the statement itself will resolve it.  If a name has no meaning, or comes
+ * with a modifier, it is left for the statement to complain about.
  */
 static void
 label_type_name(TypeName *type_name)
@@ -41,7 +41,7 @@ label_type_name(TypeName *type_name)
 		type_name->typemod = BLOB_ASSIGN_TYPMOD;
 }
 
-/* Of a list of table elements, or of attributes. */
+/* Label the columns in a list of table elements, or of attributes. */
 static void
 label_columns(List *elements)
 {
@@ -56,7 +56,10 @@ label_columns(List *elements)
 	}
 }
 
-/* Also for ALTER TYPE, which is an ALTER TABLE of the composite type's relation. */
+/*
+ * Label the columns of ALTER TABLE, and of ALTER TYPE, which is an ALTER TABLE of the composite
+ * type's relation.
+ */
 static void
 label_alter_table(AlterTableStmt *statement)
 {

@@ -2,14 +2,16 @@
  * assign/content_index.c
  *	  Has a table, or one that its rows may be routed to, an index that is ordered by content?
  *
- * That is an index with a key column whose values can hold blobstate: of the type itself, a domain,
- * an array, a row type or a range (the comparators of containers find ours as the type's default).
- * Indexes that are not ready or not valid count.  Not so hash indexes, which keep hash values of
- * digests, and keys of blobstate_digest_ops: the descriptor itself says where they belong.
+ * Such an index has a key column whose values can hold blobstate: of the type itself, a domain, an
+ * array, a row type or a range (the comparators of containers find ours as the type's default).
+ * Indexes that are not ready or not valid count.  Two kinds do not: hash indexes, which keep hash
+ * values of digests, and keys of blobstate_digest_ops, whose place follows from the descriptor
+ * itself.
  *
- * Answers are cached until the relation cache is told that one of the tables has changed.  Nothing
- * is opened or locked here but catalogs: an INSERT into a partitioned table locks those partitions
- * only that it reaches, and must not wait for others.  Why that suffices is said in the README.
+ * An answer is cached until an invalidation of the relation cache names one of the tables.  A
+ * lookup opens and locks catalogs only: an INSERT into a partitioned table locks only the
+ * partitions that it reaches, and must not wait for others.  The README of this folder argues why
+ * that suffices.
  */
 #include "postgres.h"
 
@@ -46,8 +48,8 @@ typedef struct CachedTable
 
 static HTAB *cache;
 static MemoryContext cache_context; /* the table and the members */
-static uint64 invalidation_count;	/* all that the callback was told */
-static uint64 change_count = 1; /* those that concerned a cached table */
+static uint64 invalidation_count;	/* invalidations that the callback got */
+static uint64 change_count = 1; /* those of them that concerned a cached table */
 
 static bool
 is_member(const CachedTable *table, Oid relid)
@@ -98,7 +100,7 @@ make_cache(void)
 						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
-/* What was in the cache is not watched any more, so this counts as a change of all. */
+/* Tables that were in the cache are not watched any more, so this counts as a change of all. */
 static void
 empty_cache(void)
 {
@@ -138,8 +140,8 @@ places_by_digest(Oid opclass)
 }
 
 /*
- * The index's own columns have the types of what is kept: that of an expression, and the integer
- * that a hash index keeps of a value.
+ * An index's own columns have the types of the keys that it keeps: the type of an expression, or
+ * the integer that a hash index keeps for a value.
  */
 static bool
 is_content_index(HeapTuple tuple, TupleDesc description)
@@ -160,6 +162,7 @@ is_content_index(HeapTuple tuple, TupleDesc description)
 	return false;
 }
 
+/* Has this table itself an index that is ordered by content? */
 static bool
 has_content_index(Oid relid)
 {
@@ -179,7 +182,10 @@ has_content_index(Oid relid)
 	return found;
 }
 
-/* The table and all below it, also partitions that are being detached, which some still see. */
+/*
+ * The table and all below it.  Partitions that are being detached count, since older snapshots
+ * still see them.
+ */
 static List *
 list_members(Oid relid)
 {
@@ -197,6 +203,7 @@ list_members(Oid relid)
 	return members;
 }
 
+/* Cache an answer.  That may empty the cache, which counts as a change. */
 static CachedTable *
 remember(Oid relid, List *members, bool has_index)
 {
@@ -219,7 +226,7 @@ remember(Oid relid, List *members, bool has_index)
 	return table;
 }
 
-/* An invalidation that arrives while we look makes us look again, whatever it is about. */
+/* If any invalidation arrives during the lookup, the answer is discarded and looked up again. */
 bool
 blob_assign_has_content_index(Oid relid)
 {

@@ -1,12 +1,13 @@
 /*
  * assign/index_kinds.c
- *	  Which access methods may index what holds blobstate: those whose items the collector reads.
+ *	  Allows only access methods whose items the collector can read on types that can hold
+ *	  blobstate.
  *
- * A btree's items, on all levels, are found through its sibling links; a hash index stores
- * integers.  GIN never deletes a key, BRIN, GiST and SP-GiST widen theirs over rows long gone, and
- * what an unknown access method does nobody knows: those are refused for every type that can hold
- * blobstate, whatever statement asks for them.  An index on sha256(column) stores bytea, and may
- * be of any kind.
+ * The collector reaches a btree's items, on all levels, through its sibling links.  A hash index
+ * stores integers.  GIN never deletes a key; BRIN, GiST and SP-GiST widen their keys over rows that
+ * are long gone; the keys of an unknown access method are unknown.  So these are refused for every
+ * type that can hold blobstate, whatever statement asks for them.  An index on sha256(column)
+ * stores bytea, and may be of any kind.
  */
 #include "postgres.h"
 
@@ -44,7 +45,7 @@ refuse(Form_pg_class index, const char *column_name, Oid type)
 					 "length(), sha256() or blob_prefix() of the value.")));
 }
 
-/* The type of a column or expression of the table, of an index that this very command made. */
+/* The type of the indexed column or expression, of an index that this very command made. */
 static Oid
 indexed_type(Oid index, AttrNumber attnum)
 {
@@ -83,10 +84,11 @@ indexed_type(Oid index, AttrNumber attnum)
 }
 
 /*
- * Refuse the index if one of its columns, INCLUDE columns too, reaches the inner type.  The
- * column's type is what the operator class says that it stores.  Only GIN makes its keys anew from
- * what is indexed, others may store that as it is; and where the operator class says no more than
- * anyrange, say, it may be any.
+ * Refuse the index if the type of one of its columns, INCLUDE columns too, contains the inner type.
+ * The column's type is the operator class's storage type.  The indexed type counts as well, since
+ * an access method may store values as they are; only GIN makes its keys anew from them.  If the
+ * operator class declares a pseudo-type such as anyrange, the stored type may be any, so the
+ * indexed type counts for GIN, too.
  */
 static void
 check_columns(Form_pg_class index, Oid inner)
@@ -116,7 +118,7 @@ check_columns(Form_pg_class index, Oid inner)
 	table_close(attributes, AccessShareLock);
 }
 
-/* The index with this OID (or no index), or all with InvalidOid. */
+/* Check the relation with this OID, if it is an index; or all indexes, if it is InvalidOid. */
 static void
 check_indexes(Oid relid, Oid inner)
 {

@@ -1,28 +1,29 @@
 /*
  * assign/input.c
- *	  When an input or receive function may store what it reads.
+ *	  When an input or receive function may externalize the value that it reads.
  *
- * Input functions run at parse analysis too, for literals, and what they return there becomes a
- * constant that outlives the transaction.  A descriptor must not get there, so the default is no.
- * It is yes in two places which call input functions for each row that they are about to store,
- * and which are told by PostgreSQL's stack of error context callbacks.  That stack says what runs
- * directly below us: everything that parses or plans on behalf of a row (a trigger, a function in a
- * default expression) has pushed a callback of its own by then.
+ * Input functions also run at parse analysis, for literals, and their results become constants that
+ * outlive the transaction.  No descriptor may become such a constant, so the default is no.  The
+ * answer is yes in two places which call input functions for each row that they are about to store.
+ * PostgreSQL's stack of error context callbacks identifies both.  The top of that stack tells which
+ * code runs directly below us: code that parses or plans on behalf of a row (a trigger, a function
+ * in a default expression) has pushed a callback of its own by then.
  *
  * 1. COPY FROM, also the initial copy of logical replication: its callback is on top.  A literal
  *	  always has the parser's on top (coerce_type() pushes it around the call).
  *
  *	  file_fdw reads foreign tables through COPY's code, under the same callback.  Its rows are
- *	  read, not stored; the relation tells it apart.
+ *	  read, not stored.  The relation distinguishes the two: file_fdw's is a foreign table.
  *
  * 2. The apply worker of logical replication: its callback is the only one on the stack, and it is
  *	  not the parser's.  The worker's loop pushes one callback and converts columns directly under
- *	  it; triggers, and all else that it runs, push more.  A parser's callback alone could only
- *	  come from outside that loop, and is ruled out as well, in case somebody resets the stack.
+ *	  it; triggers, and all other code that it runs, push more.  A parser's callback alone could
+ *	  only come from outside that loop.  It is ruled out as well, in case other code resets the
+ *	  stack.
  *
- * What is left is constant folding of an input function, by the planner's CoerceViaIO, directly
- * under one of these callbacks: of partition constraints and index expressions of partitions,
- * which the relation cache keeps.  The functions are declared VOLATILE and so are never folded.
+ * One case remains: the planner's CoerceViaIO may fold an input function directly under one of
+ * these callbacks, in partition constraints and index expressions of partitions, which the relation
+ * cache keeps.  The input functions are declared VOLATILE, so they are never folded.
  */
 #include "postgres.h"
 
@@ -35,9 +36,7 @@
 
 #include "assign/assign.h"
 
-/*
- * The parser's callback is static, so learn its address where it is used.
- */
+/* The parser's callback is static, so its address is learned from a place that pushes it. */
 static void *
 parser_callback(void)
 {

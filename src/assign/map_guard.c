@@ -1,8 +1,9 @@
 /*
  * assign/map_guard.c
- *	  Refuses DDL that would damage the extent map: every descriptor depends on its file and on its
- *	  name.  Moving it to another tablespace, its owner and its storage parameters are harmless.
- *	  Refuses its access method to other relations.
+ *	  Refuses DDL that would damage the extent map, and the map's access method for other relations.
+ *
+ * Every descriptor depends on the map's file and on its name.  Changes of its tablespace, its owner
+ * and its storage parameters are harmless.
  */
 #include "postgres.h"
 
@@ -20,6 +21,7 @@
 #include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
 
+/* Subcommands of ALTER TABLE that leave the map's file, columns and name as they are. */
 static bool
 is_harmless(AlterTableType subtype)
 {
@@ -45,6 +47,7 @@ is_map(RangeVar *relation)
 		RangeVarGetRelid(relation, NoLock, true) == map;
 }
 
+/* Does this statement change the map's definition, or its name? */
 static bool
 would_damage(Node *statement)
 {
@@ -82,8 +85,8 @@ blob_assign_guard_map(Node *statement)
 }
 
 /*
- * Whether this relation may have the access method that its row of pg_class names.  A rewrite says
- * there what it rewrites, which only make_new_heap() can write.
+ * May this relation have the access method that its row of pg_class names?  A rewrite of the map
+ * names the map in relrewrite, which only make_new_heap() can write.
  */
 static bool
 may_have_method(Form_pg_class class)
@@ -96,9 +99,9 @@ may_have_method(Form_pg_class class)
 }
 
 /*
- * The access method itself decides where it makes a file (map_set_new_filelocator): before anything
- * is made, but also before there is a row of pg_class.  This looks at the row, and so sees
- * partitioned tables as well, which have no file, but an access method for their partitions.
+ * The access method itself refuses where it makes a file (map_set_new_filelocator): before anything
+ * is made, but also before there is a row of pg_class.  This function reads the row.  So it also
+ * sees partitioned tables, which have no file, but an access method for their partitions.
  */
 void
 blob_assign_check_map_method(Oid relid, bool is_new)

@@ -1,12 +1,12 @@
 /*
  * assign/object_access.c
- *	  Where the server says that it has made or changed an object: refuse what could refer to
- *	  stored content for ever, refuse the map's access method, keep values out of pg_statistic,
- *	  refuse copies of databases.
+ *	  The object access hook: PostgreSQL calls it when it has made or changed an object.
  *
- * The object access hook is called for every index, table, statistics object and database, whatever
- * the statement (or the C code) that makes it.  The new catalog rows are there, but visible to
- * SnapshotSelf only.
+ * From here this folder refuses objects that could refer to stored content indefinitely, the map's
+ * access method for other relations, and copies of databases, and keeps values out of pg_statistic.
+ *
+ * The hook is called for every index, table, statistics object and database, whatever the statement
+ * (or the C code) that makes it.  The new catalog rows are there, but visible to SnapshotSelf only.
  */
 #include "postgres.h"
 

@@ -1,17 +1,19 @@
 /*
  * assign/partition_key.c
- *	  Partition keys fold to no stored value.
+ *	  Partition keys fold to no descriptor.
  *
  * The relation cache folds constants in the expressions of a partition key outside of the planner,
- * and keeps the result as long as the relation is open.  A stored value of an IMMUTABLE function
- * would be among it, and go stale.  So two things are refused when the table is made:
+ * and keeps the result as long as the relation is open.  If an IMMUTABLE function returned a
+ * descriptor, the result would contain it, and it would become stale.  So a new table is refused
+ * for two reasons:
  *
- * - a call of a function or operator of the user's whose result can hold blobstate.  What its
- *   arguments are does not matter: simplification can take the columns out of them;
- * - what folds to a stored value all the same, out of the body of an SQL function that is inlined.
+ *	- the key calls a function or operator of a user whose result can hold blobstate.  Its arguments
+ *	  do not matter, because simplification can remove the columns from them;
+ *	- the key folds to a descriptor all the same, out of the body of an SQL function that is
+ *	  inlined.
  *
- * Keys are looked at again when a function is replaced or altered that they call, and all of them
- * when a row type comes to hold blobstate.
+ * A key is checked again when a function that it calls is replaced or altered.  All keys are
+ * checked again when a row type comes to hold blobstate.
  */
 #include "postgres.h"
 
@@ -63,8 +65,9 @@ language_of(Oid function)
 }
 
 /*
- * Not the server's own functions, constructors of range types among them, nor the extension's: the
- * immutable ones of these keep no values.  Notes the function in *context.
+ * Is this function a user's?  The server's own functions, constructors of range types among them,
+ * are not, nor are the extension's: the immutable ones of these keep no values.  Notes the function
+ * in *context.
  */
 static bool
 is_of_user(Oid function, void *context)
@@ -101,7 +104,7 @@ find_call(Node *node, void *context)
 	return expression_tree_walker(node, find_call, context);
 }
 
-/* ---- what is folded ---- */
+/* ---- folded constants ---- */
 
 static void
 note_descriptor(Datum datum, void *context)
@@ -143,7 +146,9 @@ relation_owner(Oid relid)
 	return owner;
 }
 
-/* The expressions of a partition key; NIL if there are none, for other relations, too. */
+/*
+ * The expressions of a partition key; NIL if there are none, or if the relation is not partitioned.
+ */
 static List *
 key_expressions(Oid relid)
 {
@@ -162,8 +167,8 @@ key_expressions(Oid relid)
 }
 
 /*
- * Folding runs functions that the table's owner has chosen: as the owner, and such that they can
- * leave nothing behind for whoever is asking.
+ * Folding runs functions that the table's owner has chosen.  So they run as the owner, and such
+ * that they leave nothing behind for the user who makes or checks the key.
  */
 static Node *
 fold_as_owner(Oid relid, Node *expressions)

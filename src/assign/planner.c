@@ -1,17 +1,18 @@
 /*
  * assign/planner.c
- *	  Wrap what INSERT, UPDATE and MERGE assign to blobstate columns in blob_store().
+ *	  Wrap every expression that INSERT, UPDATE and MERGE assign to a blobstate column in
+ *	  blob_store().
  *
  * The length coercion that the hidden type modifier brings (columns.c) covers an assignment only
- * where the assigned expression does not carry that modifier already: a column of another table, of
- * a view or of a function's row type does, whatever value it holds.  And columns that were made
- * while the library was not loaded have no modifier.  So each assignment that the planner sees is
- * wrapped here unless the coercion function is on top of it.
+ * where the assigned expression does not carry that modifier already.  A column of another table,
+ * of a view or of a function's row type carries it, whatever value it holds.  Columns that were
+ * made while the library was not loaded have no modifier.  So each assignment that the planner sees
+ * is wrapped here, unless the coercion function is on top of it.
  *
- * This works on the query, not on the finished plan: the planner then takes care of everything
- * that a changed target list entails (projection, volatility, plan invalidation when the function
- * is dropped).  The planner may scribble on its input, so may we.  The expression is evaluated at
- * each execution of the plan: no cached plan ever holds a descriptor.
+ * This file changes the query and not the finished plan.  So the planner itself takes care of
+ * everything that a changed target list entails: projection, volatility, plan invalidation when the
+ * function is dropped.  The planner may scribble on its input, so this file may, too.  The
+ * expression is evaluated at each execution of the plan, so no cached plan ever holds a descriptor.
  */
 #include "postgres.h"
 
@@ -33,9 +34,7 @@ typedef struct StoreFunctions
 
 static planner_hook_type prev_planner_hook = NULL;
 
-/*
- * Is the expression sure to have been stored already, or NULL?
- */
+/* Is the expression certain to yield an externalized value or NULL? */
 static bool
 needs_no_store(Node *expr, const StoreFunctions *functions)
 {
@@ -59,7 +58,7 @@ needs_no_store(Node *expr, const StoreFunctions *functions)
 }
 
 /*
- * A domain's value goes in and comes out under the domain's name: the executor compares the types
+ * A domain's value is relabelled to the base type and back, because the executor compares the types
  * of a plan's columns with those of the table.
  */
 static Expr *
@@ -79,6 +78,7 @@ wrap_expression(Expr *expr, const StoreFunctions *functions)
 	return (Expr *) result;
 }
 
+/* Wrap the blobstate columns of a target list that still need it. */
 static void
 wrap_target_list(List *target_list, const StoreFunctions *functions)
 {
@@ -97,10 +97,7 @@ wrap_target_list(List *target_list, const StoreFunctions *functions)
 	}
 }
 
-/*
- * Take the parser's length coercion off again: a foreign server stores the content, and gets to
- * see nothing but that.
- */
+/* Remove the parser's length coercion: a foreign server gets the content, and stores it itself. */
 static Expr *
 unwrap_expression(Expr *expr, const StoreFunctions *functions)
 {
@@ -114,6 +111,7 @@ unwrap_expression(Expr *expr, const StoreFunctions *functions)
 									 COERCE_IMPLICIT_CAST, -1, false);
 }
 
+/* Remove the length coercion from all that is assigned to a foreign table's columns. */
 static void
 unwrap_foreign_targets(Query *query, const StoreFunctions *functions)
 {
@@ -147,12 +145,13 @@ unwrap_foreign_targets(Query *query, const StoreFunctions *functions)
 	}
 }
 
+/* Wrap the assignments of a query and of the data-modifying queries in its WITH clause. */
 static void
 wrap_query(Query *query, const StoreFunctions *functions)
 {
 	ListCell   *lc;
 
-	/* Statements that modify data can be nested at the top level only, in WITH. */
+	/* Statements that modify data can be nested in WITH at the top level only. */
 	foreach(lc, query->cteList)
 	{
 		CommonTableExpr *cte = lfirst_node(CommonTableExpr, lc);

@@ -3,15 +3,15 @@
  *	  Tables made from queries: CREATE TABLE AS, SELECT INTO, materialized views.
  *
  * Their rows reach the table through a DestReceiver, without a ModifyTable node that planner.c
- * could have changed.  The executor hook puts a receiver of its own before it, which stores each
- * blobstate value.  It runs in the leader of a parallel plan.
+ * could have changed.  The executor hook puts a receiver of its own before that one, which
+ * externalizes each blobstate value.  It runs in the leader of a parallel plan.
  *
- * The hook also labels the row description with the hidden type modifier.  So the new table's
- * columns carry it.  And a plpgsql function that returns rows of a table may return computed
- * blobstate columns, although plpgsql demands equal modifiers there: RETURN QUERY sends its rows
- * to a tuplestore, a record variable gets them from SPI.  But plpgsql stores what it assigns to a
- * column, as in SELECT ... INTO NEW.b, only if the modifiers differ; therefore a single column that
- * comes from SPI stays bare.
+ * The hook also labels the row description with the hidden type modifier, so the new table's
+ * columns carry it.  For the same reason a plpgsql function that returns rows of a table may return
+ * computed blobstate columns, although plpgsql demands equal modifiers there: RETURN QUERY sends
+ * its rows to a tuplestore, and a record variable gets them from SPI.  But plpgsql coerces a value
+ * that it assigns to a column, as in SELECT ... INTO NEW.b, only if the modifiers differ.
+ * Therefore a single column that comes from SPI stays bare.
  */
 #include "postgres.h"
 
@@ -25,7 +25,7 @@
 #include "core/compat.h"
 #include "assign/assign.h"
 
-/* The types that columns are compared with. */
+/* The types whose values are externalized. */
 typedef struct StoreTypes
 {
 	Oid			blob;
@@ -37,15 +37,13 @@ typedef struct StoreReceiver
 	DestReceiver pub;
 	DestReceiver *inner;		/* not owned */
 	StoreTypes	types;
-	TupleTableSlot *slot;		/* a changed row */
+	TupleTableSlot *slot;		/* the row with externalized values */
 	MemoryContext row_context;	/* its values */
 } StoreReceiver;
 
 static ExecutorRun_hook_type prev_executor_run_hook = NULL;
 
-/*
- * Store the elements of a blobstate[]; the same pointer if there is nothing to store.
- */
+/* Externalize the elements of a blobstate[]; the same pointer if nothing has changed. */
 static Datum
 externalize_array(Datum datum, Oid blob_type)
 {
@@ -73,9 +71,7 @@ externalize_array(Datum datum, Oid blob_type)
 											  TYPALIGN_INT));
 }
 
-/*
- * Store one column of a row; the same pointer if there is nothing to store.
- */
+/* Externalize one column of a row; the same pointer if nothing has changed. */
 static Datum
 externalize_column(Datum datum, Oid type, const StoreTypes *types)
 {
@@ -86,6 +82,7 @@ externalize_column(Datum datum, Oid type, const StoreTypes *types)
 	return datum;
 }
 
+/* Pass a row on, with its values externalized.  They live until the inner receiver returns. */
 static bool
 store_receive_slot(TupleTableSlot *slot, DestReceiver *self)
 {
@@ -140,7 +137,7 @@ store_shutdown(DestReceiver *self)
 	MemoryContextDelete(receiver->row_context);
 }
 
-/* Its owner destroys the inner receiver; ours goes with the query's memory. */
+/* The inner receiver is destroyed by its owner; ours goes with the query's memory. */
 static void
 store_destroy(DestReceiver *self)
 {
@@ -162,7 +159,7 @@ make_store_receiver(DestReceiver *inner, const StoreTypes *types)
 }
 
 /*
- * Has a query of this destination rows that are to be stored?  Domains count here.
+ * Has a query of this destination columns whose values are to be externalized?  Domains count here.
  */
 static bool
 has_columns_to_store(CommandDest destination, TupleDesc desc, const StoreTypes *types)
@@ -179,9 +176,7 @@ has_columns_to_store(CommandDest destination, TupleDesc desc, const StoreTypes *
 	return false;
 }
 
-/*
- * The description with the hidden modifier on blobstate columns, or the same if all have it.
- */
+/* The description with the hidden modifier on blobstate columns, or the same if all have it. */
 static TupleDesc
 label_description(CommandDest destination, TupleDesc desc, const StoreTypes *types)
 {
@@ -205,8 +200,8 @@ label_description(CommandDest destination, TupleDesc desc, const StoreTypes *typ
 }
 
 /*
- * Put receiver and row description in place, where this query's destination asks for it.
- * CurrentMemoryContext may be short-lived, so both go to the query's.
+ * Put our receiver and the labelled row description in place, where this query's destination needs
+ * them.  Both go to the query's memory context, because CurrentMemoryContext may be short-lived.
  */
 static void
 redirect_query(QueryDesc *query_desc)

@@ -1,10 +1,9 @@
 /*
  * assign/relabel.c
- *	  Let computed columns of views, of rows, and of tables made from queries carry the hidden
- *	  modifier.
+ *	  Computed columns of views, of rows, and of tables made from queries get the hidden modifier.
  *
- * An expression such as blob_append(b, '\x00') has no type modifier, a column has ours.  The
- * difference shows where PostgreSQL demands equal modifiers:
+ * An expression such as blob_append(b, '\x00') has no type modifier, but a column has ours.
+ * PostgreSQL demands equal modifiers in these places:
  *
  * CREATE OR REPLACE VIEW would refuse to "change" a column from blobstate to blobstate.  (pg_dump
  * replaces a placeholder "NULL::blobstate AS b" that way, where views depend on each other in a
@@ -13,9 +12,9 @@
  * A table made by CREATE TABLE AS ... WITH NO DATA could not be attached as a partition.
  *
  * A plpgsql function that returns rows of a table, and a trigger, could not RETURN ROW(...), nor a
- * record that it was assigned to.
+ * record that was assigned such a row.
  *
- * A relabelling without a function makes all of them carry it.  It costs nothing at run time; a
+ * A relabelling without a function gives all of them the modifier.  It costs nothing at run time; a
  * view's definition may show it as "::blobstate".
  */
 #include "postgres.h"
@@ -30,7 +29,10 @@
 
 static post_parse_analyze_hook_type prev_post_parse_analyze_hook = NULL;
 
-/* Source text of the CREATE VIEW in progress: the parse that has this one is the view's query. */
+/*
+ * Source text of the CREATE VIEW in progress: a parse of this very text is that of the view's
+ * query.
+ */
 static const char *view_source = NULL;
 
 const char *
@@ -42,7 +44,7 @@ blob_assign_set_view_source(const char *source)
 	return previous;
 }
 
-/* The expression with the hidden modifier, if it is of our type. */
+/* The expression with the hidden modifier, if it is of type blobstate or blobstate[]. */
 static Node *
 label_expression(Node *expr, Oid blob_type)
 {
@@ -62,7 +64,7 @@ label_expression(Node *expr, Oid blob_type)
 							false);
 }
 
-/* For a query that will not be run. */
+/* Label all columns of a query that will not be run. */
 void
 blob_assign_label_target_list(List *target_list, Oid blob_type)
 {
@@ -78,8 +80,9 @@ blob_assign_label_target_list(List *target_list, Oid blob_type)
 }
 
 /*
- * Columns of tables stay bare, or the view would no longer be updatable; so do columns that the
- * query sorts or groups by, which other parts of the query may repeat.
+ * Label the computed columns of a view.  Columns of tables stay bare, or the view would no longer
+ * be updatable.  Columns that the query sorts or groups by stay bare, too, because other parts of
+ * the query may repeat them.
  */
 static void
 label_view_query(Query *query, Oid blob_type)
@@ -99,7 +102,7 @@ label_view_query(Query *query, Oid blob_type)
 	}
 }
 
-/* Fields of rows that have no row type of their own: ROW(...). */
+/* Label the fields of rows that have no row type of their own: ROW(...). */
 static bool
 label_rows(Node *node, void *context)
 {

@@ -2,10 +2,11 @@
  * assign/statistics.c
  *	  Keep descriptors out of the statistics that ANALYZE stores.
  *
- * The type's own typanalyze (sql/analyze.c) stores content only, but PostgreSQL's functions for
- * arrays, rows and ranges store whatever they find in the sample.  So columns of such types get the
- * statistics target 0, which means no statistics; after the statement that makes the column, since
- * no DDL could say it earlier.  Statistics objects that would store values are refused.
+ * The type's own typanalyze (sql/analyze.c) stores content only.  PostgreSQL's functions for
+ * arrays, rows and ranges store values as they find them in the sample.  So columns of such types
+ * get the statistics target 0, which means no statistics.  They get it at the end of the statement
+ * that makes the column, since no DDL could set it earlier.  Statistics objects that would store
+ * values are refused.
  */
 #include "postgres.h"
 
@@ -38,7 +39,7 @@
 #include "core/compat.h"
 #include "assign/assign.h"
 
-/* Relations of this statement whose columns are still to be looked at. */
+/* Relations of this statement whose columns are still to be checked. */
 static List *noted_relations = NIL;
 
 void
@@ -76,7 +77,9 @@ statistics_target(HeapTuple attribute)
 	return blob_statistics_target(isnull, target);
 }
 
-/* Command to clear a column's target, NULL where it may stay.  Index columns go by number. */
+/*
+ * Command to set a column's target to 0, NULL if the target may stay.  Index columns go by number.
+ */
 static AlterTableCmd *
 make_clearing_command(Oid relid, AttrNumber attnum, bool is_index)
 {
@@ -109,8 +112,8 @@ make_clearing_command(Oid relid, AttrNumber attnum, bool is_index)
 }
 
 /*
- * ALTER TABLE ... SET STATISTICS 0.  Event triggers see it as a command of its own where they see
- * the commands within a statement.
+ * Run ALTER TABLE ... SET STATISTICS 0.  Event triggers that see the commands within a statement
+ * see it as a command of its own.
  */
 static void
 run_commands(Form_pg_class relation, List *cmds, ObjectType object_type)
@@ -142,6 +145,7 @@ is_index_expression(Oid index, AttrNumber attnum)
 	return is_expression;
 }
 
+/* Set the targets of all columns of a relation that need it; nothing if the relation is gone. */
 static void
 clear_targets_of_relation(Oid relid)
 {
@@ -174,8 +178,8 @@ clear_targets_of_relation(Oid relid)
 }
 
 /*
- * Relations that are gone (the statement failed, or dropped them) are passed over.  What we change
- * is noted again, so forget at the end.
+ * Relations that are gone (the statement failed, or dropped them) are skipped.  Our own changes
+ * note their relations again; the last call discards these notes.
  */
 void
 blob_assign_clear_statistics_targets(void)
@@ -198,6 +202,7 @@ blob_assign_clear_statistics_targets(void)
 
 /* ---- statistics objects ---- */
 
+/* Has a statistics object, a row of pg_statistic_ext, this kind? */
 static bool
 has_kind(HeapTuple tuple, TupleDesc row_type, char kind)
 {
@@ -231,9 +236,9 @@ refuse_statistics(Form_pg_statistic_ext form, Oid type, const char *hint)
 }
 
 /*
- * Refuse a statistics object that stores values of types in which inner (blobstate, or a type
- * that holds it) occurs.  Numbers of distinct values and dependencies are numbers.  An expression
- * has a column's statistics too, so its type must be none that PostgreSQL analyzes by itself.
+ * Refuse a statistics object that stores values of types in which inner (blobstate, or a type that
+ * holds it) occurs.  Numbers of distinct values and dependencies hold no values.  An expression has
+ * a column's statistics too, so its type must be none that PostgreSQL analyzes by itself.
  */
 static void
 check_statistics_object(HeapTuple tuple, TupleDesc row_type, Oid inner)
@@ -267,7 +272,7 @@ check_statistics_object(HeapTuple tuple, TupleDesc row_type, Oid inner)
 	}
 }
 
-/* The object with this OID, or all with InvalidOid. */
+/* Check the object with this OID, or all objects if it is InvalidOid. */
 static void
 check_statistics_objects(Oid oid, Oid inner)
 {
@@ -294,7 +299,7 @@ blob_assign_check_statistics(Oid oid)
 
 /* ---- composite types that come to hold blobstate ---- */
 
-/* The column's type, also of a column that this very command made. */
+/* The type of a column, which this very command may have made. */
 static Oid
 new_column_type(Oid relid, AttrNumber attnum)
 {
@@ -318,8 +323,8 @@ new_column_type(Oid relid, AttrNumber attnum)
 }
 
 /*
- * Does anything depend on the object as a whole, but what belongs to it, as array types and TOAST
- * tables do?
+ * Does anything depend on the object as a whole?  Internal parts of the object, such as array types
+ * and TOAST tables, do not count.
  */
 static bool
 is_used(Oid catalog, Oid object)
@@ -377,8 +382,9 @@ is_row_type_used(Oid relid, Oid row_type)
 }
 
 /*
- * A column was added, or given another type.  If it holds blobstate, so does from now on every
- * type that contains the relation's row type.  That is rare: tables' row types are seldom used.
+ * A column was added, or given another type.  If it holds blobstate, every type that contains the
+ * relation's row type holds blobstate from now on.  That is rare: row types of tables are seldom
+ * used.
  */
 void
 blob_assign_check_attribute(Oid relid, AttrNumber attnum)

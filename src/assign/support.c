@@ -2,15 +2,15 @@
  * assign/support.c
  *	  Planner support of the length coercion and of blob_store().
  *
- * Both functions are VOLATILE, because they allocate, and get an inline value.  The planner can
- * often do better:
+ * Both functions are VOLATILE, because they allocate, and take an inline value.  The planner can
+ * replace two kinds of calls by a cheaper expression:
  *
- * A literal that is small enough to stay in the row needs no call.  That makes small values cost
- * what bytea costs: ALTER TABLE ... ADD COLUMN with a small default does not rewrite the table.  A
- * limit that is lowered after planning does not matter: an inline value of any size is legal.
+ * A literal that is small enough to stay in the row needs no call.  So small values cost as much as
+ * those of bytea, and ALTER TABLE ... ADD COLUMN with a small default does not rewrite the table.
+ * If the limit is lowered after planning, the literal stays inline, which is legal at any size.
  *
- * The cast of a bytea would copy all content to an inline value first; the store function for
- * bytea takes it as it is.
+ * The cast of a bytea would first copy all content to an inline value.  blob_store(bytea) takes the
+ * content without that copy.
  */
 #include "postgres.h"
 
@@ -26,6 +26,7 @@
 
 PG_FUNCTION_INFO_V1(blob_store_support);
 
+/* Is this a literal that may stay inline? */
 static bool
 is_small_literal(Node *node)
 {

@@ -1,19 +1,23 @@
 /*
  * assign/target.c
- *	  What is being written, and whether content must be durable before it gets there.
+ *	  Statements that write to indexes, and whether content must be crash-safe before it gets there.
  *
- * The rule: no descriptor enters an index that is ordered by content before its content is durable.
- * The README of this folder argues why what is done here keeps it.  In short, a stack of targets
- * mirrors the statements in progress, innermost first; a target is strict if it has such an index,
- * and while the innermost target is strict, nothing that this process wrote is pending:
+ * The rule: no descriptor enters an index that is ordered by content before its content is
+ * crash-safe.  The README of this folder proves it.  In short, a stack of targets mirrors the
+ * statements in progress, innermost first.  A target is strict if one of its tables has such an
+ * index.  While the innermost target is strict, this process has nothing pending: all content that
+ * it has written is crash-safe.  That holds because
  *
- *	- where a strict target is entered, or returned to, what is pending is synced;
- *	- what is stored while it is innermost is synced at once (blob_durability_before_return());
- *	- a target that is not strict may become so when the relation cache is told that its tables have
- *	  changed; what is pending is synced then and there, for its rows may be on their way.
+ *	- this process makes pending content crash-safe (it syncs) where it enters a strict target, or
+ *	  returns to one;
+ *	- while a strict target is innermost, it syncs before it returns a descriptor
+ *	  (blob_durability_before_return());
+ *	- if the relation cache reports a change of the tables of a target that is not strict, the
+ *	  target may become strict.  Then this process syncs at once, because rows with pending values
+ *	  may be on their way.
  *
- * Whether a target is strict is found out when it matters first, so statements that store nothing
- * pay for an entry of the stack only.  What is strict once stays so.
+ * Whether a target is strict is determined when the answer is needed first.  So statements that
+ * write no content pay for an entry of the stack only.  A target that was strict once stays so.
  */
 #include "postgres.h"
 
@@ -36,8 +40,8 @@
 typedef struct Target
 {
 	struct Target *outer;
-	const PlannedStmt *plan;	/* statement that modifies tables; or NULL: */
-	bool		is_copy;		/* COPY FROM; or else a statement that builds indexes */
+	const PlannedStmt *plan;	/* statement that modifies tables, or NULL */
+	bool		is_copy;		/* plan is NULL: COPY FROM, else it builds indexes */
 	bool		is_strict;
 	uint64		looked_at;		/* blob_assign_content_index_changes() when is_strict was set */
 } Target;
@@ -62,9 +66,9 @@ plan_is_strict(const PlannedStmt *plan)
 }
 
 /*
- * The table that the innermost COPY FROM in progress fills, also one of a subscription's initial
- * copy.  None is known before its first row and after its last, when statement triggers run.
- * file_fdw reads foreign tables through COPY's code.
+ * The table that the innermost COPY FROM in progress fills; that may be the initial copy of a
+ * subscription.  InvalidOid before the first row and after the last, when statement triggers run.
+ * file_fdw reads foreign tables through COPY's code; these do not count.
  */
 static Oid
 copied_table(void)
@@ -81,9 +85,9 @@ copied_table(void)
 }
 
 /*
- * Outside of all statements that we know of: expressions of procedures, queries without a target,
- * tables made from queries.  A client's session writes to indexes by statements only; the apply
- * worker of logical replication, and maybe others, do so by themselves.
+ * The rule outside of all targets: in expressions of procedures, in queries without a target, in
+ * tables made from queries.  A client's session writes to indexes by statements only.  The apply
+ * worker of logical replication writes to them by itself, and other processes may.
  */
 static bool
 base_is_strict(void)
@@ -131,8 +135,8 @@ sync_if_strict(void)
 }
 
 /*
- * Called back from the relation cache, where an error would leave the caches of others stale: if
- * we cannot do what must be done, this session ends.  During an abort nothing is on its way.
+ * Called from the relation cache, where an error would keep the message from other caches of this
+ * process.  So if the sync fails, this session ends.  During an abort no row is on its way.
  */
 void
 blob_assign_content_index_changed(void)
@@ -157,7 +161,7 @@ blob_assign_content_index_changed(void)
 }
 
 /*
- * Entered inside of a PG_TRY, whose PG_FINALLY sets the stack back: an error in here must not leave
+ * Called inside of a PG_TRY, whose PG_FINALLY sets the stack back: an error in here must not leave
  * the entry behind.
  */
 static void
@@ -167,7 +171,7 @@ enter(Target *target)
 	sync_if_strict();
 }
 
-/* The statement is through; not called where it failed. */
+/* Called at the end of the statement, unless it failed. */
 static void
 leave(const Target *target)
 {
@@ -254,7 +258,7 @@ run_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
 								query_env, dest, qc);
 }
 
-/* Statements that write to indexes, but are no plans. */
+/* Statements that write to indexes, but have no plan. */
 static bool
 is_target(const Node *statement)
 {
@@ -298,9 +302,10 @@ target_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_o
 }
 
 /*
- * Indexes that are built over rows that the same statement, or transaction, has stored: a new index
- * is announced before it is built, and so is a table whose file has been exchanged (ALTER TABLE,
- * REFRESH MATERIALIZED VIEW) before its indexes are built anew.
+ * Called for a relation that was made or altered as a whole.  The same statement or transaction may
+ * have written rows over which an index will be built.  A new index is announced before it is
+ * built.  So is a table whose file has been exchanged (ALTER TABLE, REFRESH MATERIALIZED VIEW),
+ * before its indexes are built anew.
  */
 void
 blob_assign_relation_changed(void)

@@ -2,12 +2,12 @@
  * assign/template.c
  *	  Refuses CREATE DATABASE from a template that holds blobs.
  *
- * CREATE DATABASE copies relations, the extent map among them, but not the files of the extents.  A
- * store without files can be copied: the copy gets files of its own when it stores its first value.
+ * CREATE DATABASE copies relations, the extent map among them, but not the segment files.  A store
+ * without files can be copied: the copy gets files of its own when its first value is written.
  *
- * The statement says which template, before anybody has looked whether it exists; the object access
- * hook comes when it is locked, nobody is connected to it, and nothing was copied.  So what is seen
- * then stays true.
+ * The statement names the template before PostgreSQL has looked whether it exists.  The object
+ * access hook is called when the template is locked, no backend is connected to it, and nothing was
+ * copied.  So an answer found then stays true.
  */
 #include "postgres.h"
 
@@ -17,7 +17,10 @@
 #include "assign/assign.h"
 #include "utils/builtins.h"
 
-/* Of the CREATE DATABASE that runs; empty if none does.  It never runs within another statement. */
+/*
+ * Template of the CREATE DATABASE in progress; empty if there is none.  That statement never runs
+ * within another one.
+ */
 static NameData template_name;
 
 void

@@ -1,7 +1,7 @@
 /*
  * assign/utility.c
  *	  The utility hook: prepare DDL that declares blobstate columns, views or partition bounds, and
- *	  look at what it has made of them.
+ *	  check the objects that it has made.
  */
 #include "postgres.h"
 
@@ -10,7 +10,7 @@
 #include "blob/abandoned.h"
 #include "assign/assign.h"
 
-/* What a statement needs while it runs. */
+/* States of the process that a statement needs while it runs. */
 typedef struct StatementState
 {
 	bool		bounding;		/* evaluates partition bounds */
@@ -19,6 +19,7 @@ typedef struct StatementState
 
 static ProcessUtility_hook_type prev_process_utility_hook = NULL;
 
+/* Statements that prepare_statement() changes, or that may take notes (assign.h). */
 static bool
 is_of_interest(Node *statement)
 {
@@ -52,9 +53,7 @@ label_create_table_as(CreateTableAsStmt *statement)
 		blob_assign_label_target_list(query->targetList, blob_assign_type());
 }
 
-/*
- * Change the statement's tree, which must be ours, and say what running it needs.
- */
+/* Change the statement's tree, which must be a private copy, and return the state that it needs. */
 static void
 prepare_statement(Node *statement, const char *query_string, StatementState *state)
 {

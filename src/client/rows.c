@@ -2,8 +2,9 @@
  * client/rows.c
  *	  Which rows are sent piece by piece, see client/rows.h.
  *
- * The executor hook puts a receiver before the server's own (access/common/printtup.c), which gets
- * all rows without large values, and the rest of the protocol.
+ * The executor hook puts a receiver before the server's own (access/common/printtup.c).  The
+ * server's receiver still gets the calls that start and end the rows, and all rows without large
+ * values.
  */
 #include "postgres.h"
 
@@ -23,13 +24,13 @@ typedef struct RowSender
 	DestReceiver pub;
 	DestReceiver *inner;		/* not owned */
 	BlobRowFormat *format;
-	MemoryContext context;		/* of all of this, for one run of the executor */
-	MemoryContext row_context;	/* of rows that are sent here; NULL: there was none */
+	MemoryContext context;		/* of this struct, for one run of the executor */
+	MemoryContext row_context;	/* of streamed rows; NULL before the first */
 } RowSender;
 
 static ExecutorRun_hook_type prev_executor_run_hook = NULL;
 
-/* Send a row in our own way, if that can be done. */
+/* Stream a row; false, and nothing sent, if the server's receiver has to send it. */
 static bool
 send_row(RowSender *sender, TupleTableSlot *slot)
 {
@@ -81,7 +82,10 @@ destroy_sender(DestReceiver *self)
 {
 }
 
-/* In a context of its own: a portal may run thousands of times, a few rows each. */
+/*
+ * Make a sender in a context of its own, since a portal may run thousands of times for a few rows
+ * each.
+ */
 static RowSender *
 make_sender(const QueryDesc *query_desc, Oid blob_type)
 {
@@ -119,9 +123,9 @@ has_large_columns(TupleDesc desc, Oid blob_type)
 }
 
 /*
- * Type blobstate, if the rows of this query go to the client and may hold such values; else
+ * Type blobstate, if the rows of this query go to the client and may hold values to stream; else
  * InvalidOid.  Queries whose rows are collected first (FETCH, EXECUTE, RETURNING) have another
- * destination here.  The formats that the client wants are the portal's.
+ * destination here.  The portal knows the formats that the client wants.
  */
 static Oid
 find_streamable(const QueryDesc *query_desc)

@@ -6,8 +6,8 @@
 #define BLOB_ROWS_H
 
 /*
- * Have rows of queries sent to the client piece by piece where they hold large values, unless
- * blobext.stream_results is off; once, from _PG_init.
+ * Install the executor hook; called once, from _PG_init.  Rows of queries that hold large values
+ * are then sent to the client piece by piece, unless blobext.stream_results is off.
  */
 extern void blob_rows_install_hook(void);
 

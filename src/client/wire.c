@@ -2,13 +2,13 @@
  * client/wire.c
  *	  Messages that are sent while they are being made, see client/wire.h.
  *
- * secure_write() is what the server's own send buffer ends in; it knows TLS and GSSAPI, waits for
- * the client, and ends the process if it is to die while the client does not read.  The protocol:
- * PostgreSQL documentation, "Message Formats".
+ * The server's own send buffer ends in secure_write().  That function knows TLS and GSSAPI, and
+ * waits for the client.  If the process is asked to die while the client does not read, it ends the
+ * process.  The protocol: PostgreSQL documentation, "Message Formats".
  */
 #include "postgres.h"
 
-/* GSSAPI's headers need not be there; struct Port is laid out alike without them. */
+/* GSSAPI's headers may be missing; struct Port has the same layout without them. */
 #undef ENABLE_GSS
 
 #include "client/wire.h"
@@ -18,17 +18,20 @@
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 
-/* What comes before a piece of content in the buffer shall not make the piece smaller. */
+/*
+ * Room for bytes of a message that precede a piece of content, so that the piece need not be
+ * shorter.
+ */
 #define SLACK_BYTES (16 * 1024)
 #define BUFFER_BYTES (BLOB_WIRE_ROOM_BYTES + SLACK_BYTES)
 
 static const PQcommMethods *server_methods = NULL;
 static bool (*server_receive_slot) (TupleTableSlot *slot, DestReceiver *self) = NULL;
 
-/* The message in work; the buffer is allocated once in the life of a process that needs it. */
+/* The message in progress.  The buffer is allocated once per process that needs it. */
 static char *buffer = NULL;
-static Size used_bytes;			/* of the buffer */
-static uint64 left_bytes;		/* of the message, not yet in the buffer */
+static Size used_bytes;			/* used part of the buffer */
+static uint64 left_bytes;		/* of the message, not in the buffer yet */
 static bool is_open;
 static bool is_lost;
 
@@ -67,7 +70,10 @@ blob_wire_is_lost(void)
 	return is_lost;
 }
 
-/* As the server does it for its own buffer: the next service of interrupts ends the session. */
+/*
+ * Lose the connection as the server does for its own buffer: the next service of interrupts ends
+ * the session.
+ */
 static void
 lose_connection(int error)
 {
@@ -80,13 +86,13 @@ lose_connection(int error)
 			 errmsg("could not send data to client: %m")));
 }
 
-/* What the server has in its own buffer precedes the message. */
+/* Send what the server has in its own buffer, which precedes the message. */
 static void
 open_message(void)
 {
 	if (pq_flush() != 0)
 	{
-		is_lost = true;			/* pq_flush() has done the rest */
+		is_lost = true;			/* pq_flush() has done the same as lose_connection() */
 		return;
 	}
 	is_open = true;
@@ -96,7 +102,7 @@ open_message(void)
 
 /*
  * Write to the connection.  The only interrupt that is served here is a request to die, while the
- * client keeps us waiting.
+ * process waits for the client.
  */
 static void
 send_bytes(const char *data, Size bytes)
@@ -165,8 +171,8 @@ blob_wire_advance(Size bytes)
 }
 
 /*
- * What does not fit into the buffer is sent from where it lies, but for its beginning: two short
- * writes would cost more.
+ * Bytes that do not fit into the buffer are sent from where they lie.  If the buffer is nearly
+ * empty, some of them go into it first, since a short write of its own would cost more.
  */
 void
 blob_wire_append(const char *data, Size bytes)
@@ -193,7 +199,7 @@ blob_wire_end(void)
 	if (is_open && !is_lost)
 		whereToSendOutput = DestRemote;
 	is_open = false;
-	/* Who comes back to the server's main loop without a client reads standard input there. */
+	/* Without a client, the server's main loop would read standard input. */
 	if (is_lost)
 		CHECK_FOR_INTERRUPTS();
 }

@@ -2,8 +2,8 @@
  * core/catalog.c
  *	  OIDs of the extension's objects, see core/catalog.h.
  *
- * The extension's schema is read from pg_extension, so that a search_path or an object of the
- * same name elsewhere cannot mislead us.  The cache is dropped on any change of a type or a
+ * The extension's schema is read from pg_extension.  So neither a search_path nor an object of the
+ * same name elsewhere can mislead the look-ups.  The cache is dropped on any change of a type or a
  * namespace: CREATE and DROP EXTENSION always make or remove the type.
  */
 #include "postgres.h"
@@ -29,10 +29,10 @@
 
 typedef struct CatalogCache
 {
-	bool		valid;			/* the members below hold, also where they are InvalidOid */
+	bool		valid;			/* schema and type are right, also if InvalidOid */
 	Oid			schema;
 	Oid			type;
-	Oid			store_function; /* from here on: looked up when first asked for */
+	Oid			store_function; /* from here on: looked up at first use */
 	Oid			coerce_function;
 	Oid			cast_function;
 	Oid			store_bytea_function;
@@ -85,8 +85,8 @@ look_up_schema(void)
 }
 
 /*
- * Fill the cache; false where the extension is not installed or nobody may look.  An
- * invalidation that arrives while we look makes us look again.
+ * Fill the cache; false where the extension is not installed or catalogs cannot be read.  If an
+ * invalidation arrives during the look-up, the look-up is repeated.
  */
 static bool
 look_up(void)
@@ -197,7 +197,7 @@ blob_catalog_digest_family(void)
 Oid
 blob_catalog_map_relation_if_any(void)
 {
-	/* The look-up may process an invalidation: what it found is right all the same. */
+	/* The look-up may process an invalidation; its result is right all the same. */
 	if (!look_up())
 		return InvalidOid;
 	if (!OidIsValid(cache.map_relation))

@@ -2,15 +2,16 @@
  * core/catalog.h
  *	  OIDs of the extension's own objects in the current database, cached per backend.
  *
- * Cheap enough for every statement, also in databases without the extension: answers (negative
- * ones too) are kept until a TYPEOID or NAMESPACEOID invalidation arrives.  Need a transaction.
+ * Answers, negative ones too, are kept until a TYPEOID or NAMESPACEOID invalidation arrives.  So a
+ * look-up is cheap enough for every statement, also in databases without the extension.  The
+ * functions need a transaction.
  */
 #ifndef BLOB_CATALOG_H
 #define BLOB_CATALOG_H
 
 #include "postgres.h"
 
-/* InvalidOid where the extension is not installed in this database (or we cannot look). */
+/* InvalidOid where the extension is not installed, or catalogs cannot be read. */
 extern Oid	blob_catalog_schema(void);	/* schema of the extension's objects */
 extern Oid	blob_catalog_type(void);	/* type blobstate */
 extern Oid	blob_catalog_array_type(void);	/* type blobstate[] */
@@ -28,7 +29,7 @@ extern Oid	blob_catalog_map_relation_if_any(void);
 /* The same; ERROR with hint where the extension is not installed. */
 extern Oid	blob_catalog_map_relation(void);
 
-/* Is this blobext_map, or another access method with its handler? */
+/* Is this access method blobext_map, or another one with its handler? */
 extern bool blob_catalog_is_map_method(Oid access_method);
 
 #endif							/* BLOB_CATALOG_H */

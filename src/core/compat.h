@@ -1,11 +1,11 @@
 /*
  * core/compat.h
- *	  What differs between PostgreSQL 15, 16, 17 and 18, and nothing else.
+ *	  All differences between PostgreSQL 15, 16, 17 and 18, and nothing else.
  *
  * The rest of the source has no conditionals on PG_VERSION_NUM.  Where a newer release only changed
- * a name, that name is used everywhere, and given to older releases here; other differences have
- * macros named BLOB_* or blob_*.  Macros, so that this header needs no other: a file includes what
- * a macro that it uses stands for.
+ * a name, the source uses the new name, and this header defines it for older releases.  Other
+ * differences have macros named BLOB_* or blob_*.  They are macros so that this header need not
+ * include what they refer to: a file that uses a macro includes the headers that are named here.
  */
 #ifndef BLOB_COMPAT_H
 #define BLOB_COMPAT_H
@@ -42,7 +42,7 @@
 	ResolveRecoveryConflictWithSnapshot((horizon), (locator))
 #endif
 
-/* replication/slot.h: does PostgreSQL let nobody use this slot any more? */
+/* replication/slot.h: has PostgreSQL invalidated this slot? */
 #if PG_VERSION_NUM >= 160000
 #define blob_slot_is_invalidated(data) ((data)->invalidated != RS_INVAL_NONE)
 #else
@@ -81,10 +81,10 @@
 #endif
 
 /*
- * storage/proc.h, storage/procarray.h, storage/sinvaladt.h, storage/lock.h: backends, numbered
- * from 0.  The process of a number (or NULL), of a temporary schema; the number of a virtual
- * transaction, of its lock tag, of this process; the local id of a process's transaction; whether
- * two entries of the lock table are of one transaction.
+ * storage/proc.h, storage/procarray.h, storage/sinvaladt.h, storage/lock.h: backends, numbered from
+ * 0.  The process with this number (or NULL); the process that owns this temporary schema; the
+ * number in a virtual transaction id, in its lock tag, and of this process; the local id of a
+ * process's transaction; are two entries of the lock table of one transaction?
  */
 #if PG_VERSION_NUM >= 170000
 #define blob_backend_process(number) ProcNumberGetProc(number)
@@ -106,21 +106,21 @@
 #define blob_locks_of_one(a, b) ((a)->backend == (b)->backend && (a)->lxid == (b)->lxid)
 #endif
 
-/* utils/snapmgr.h: can tuples be removed that an old snapshot needs? */
+/* utils/snapmgr.h: may PostgreSQL remove tuples that an old snapshot needs? */
 #if PG_VERSION_NUM >= 170000
 #define blob_snapshots_expire() false
 #else
 #define blob_snapshots_expire() (old_snapshot_threshold >= 0)
 #endif
 
-/* replication/slot.h: write those that are marked as dirty */
+/* replication/slot.h: write the slots that are marked as dirty */
 #if PG_VERSION_NUM >= 170000
 #define blob_save_dirty_slots() CheckPointReplicationSlots(false)
 #else
 #define blob_save_dirty_slots() CheckPointReplicationSlots()
 #endif
 
-/* access/tableam.h: where the table access method's ANALYZE takes its next block from */
+/* access/tableam.h: how a table access method's ANALYZE gets its next block */
 #if PG_VERSION_NUM >= 170000
 #define BLOB_ANALYZE_BLOCK_PARAMETERS TableScanDesc scan, ReadStream *stream
 #else
@@ -155,7 +155,7 @@
 #define blob_analyze_delay_point() vacuum_delay_point()
 #endif
 
-/* executor/executor.h: what ExecutorRun hooks get and pass on after the row count */
+/* executor/executor.h: parameter of ExecutorRun hooks after the row count */
 #if PG_VERSION_NUM >= 180000
 #define BLOB_RUN_EXTRA_PARAMETER
 #define BLOB_RUN_EXTRA_ARGUMENT

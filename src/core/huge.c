@@ -3,9 +3,9 @@
  *	  Shared memory in huge pages, see core/huge.h.
  *
  * The kernel maps a huge page of a file only where address and position in the file agree modulo
- * its size; the file here is that of an anonymous shared mapping.  mremap() with a length of 0
- * makes a second mapping of such memory.  Each process makes its own, when it needs it: one made by
- * the postmaster would be inherited by children that detach from shared memory, and keep it from
+ * its size; the file here is that of an anonymous shared mapping. mremap() with a length of 0 makes
+ * a second mapping of such memory.  Each process makes its own, at first use.  If the postmaster
+ * made one, children that detach from shared memory would inherit it, and keep the memory from
  * being freed after a crash.
  */
 #include "postgres.h"
@@ -18,7 +18,7 @@
 
 #define HUGE_BYTES ((Size) 2 * 1024 * 1024)
 
-/* How long the kernel is asked again for huge pages that it did not have, and the time between. */
+/* For how long the kernel is asked again for huge pages that it did not have, and the pause. */
 #define GATHER_MAX_MS 500
 #define GATHER_PAUSE_US 20000
 
@@ -29,7 +29,7 @@
 
 #ifdef __linux__
 
-/* Where an address of a mapping lies in the mapping's file; false if that cannot be found out. */
+/* Find the offset of an address in the file that is mapped there; false if it cannot be found. */
 static bool
 find_file_offset(const char *address, uint64 *offset)
 {
@@ -82,9 +82,10 @@ map_view(const BlobHugeView *view)
 }
 
 /*
- * Gather what is not gathered yet, one huge page at a time: a call for all of it ends at the first
- * that the kernel has no memory for.  When the time is over, the rest counts as missing.  Returns
- * how many are, or -1 where the kernel cannot.
+ * Gather each huge page that is not gathered yet, one by one: a single call for all of them would
+ * end at the first one that the kernel has no memory for.  When the time is over, the remaining
+ * ones count as missing.  Returns the number of missing ones, or -1 where the kernel does not
+ * support it.
  */
 static int
 gather_once(char *mapped, Size bytes, TimestampTz end, bool *is_done)
@@ -108,9 +109,9 @@ gather_once(char *mapped, Size bytes, TimestampTz end, bool *is_done)
 }
 
 /*
- * Gather an aligned mapping.  Where other things fill the memory, the page cache above all, the
- * kernel has to move some of them to make room.  It gives up soon, but goes on in the background:
- * so try again, for a while, since the start of the server waits.
+ * Gather an aligned mapping.  Where other data, above all the page cache, fill the memory, the
+ * kernel has to move some of them to make room.  It gives up soon, but goes on in the background.
+ * So this function tries again, but not for long, since the start of the server waits.
  */
 static bool
 gather(char *mapped, Size bytes, bool *is_supported)
@@ -119,7 +120,7 @@ gather(char *mapped, Size bytes, bool *is_supported)
 	TimestampTz end;
 	int			missing;
 
-	/* What has no page at all is not gathered. */
+	/* Memory that has no page yet cannot be gathered. */
 	for (Size i = 0; i < bytes; i += HUGE_BYTES)
 		((volatile char *) mapped)[i] = 0;
 	missing = gather_once(mapped, bytes, DT_NOEND, is_done);

@@ -14,7 +14,7 @@
 
 #if defined(MADV_POPULATE_WRITE) && defined(MADV_POPULATE_READ)
 
-/* Give the range to the kernel page by page of BLOB_PAGE_SIZE, no more than lies inside. */
+/* Pass the whole pages of BLOB_PAGE_SIZE inside of the range to the kernel. */
 static void
 populate(char *start, Size bytes, int advice)
 {
@@ -25,7 +25,7 @@ populate(char *start, Size bytes, int advice)
 	if (is_refused || bytes < MIN_POPULATE_BYTES)
 		return;
 
-	/* Older kernels do not know the advice; other refusals cost a try each. */
+	/* An older kernel does not know the advice.  After other errors the next call tries again. */
 	if (madvise(first, end - first, advice) != 0 && errno == EINVAL)
 		is_refused = true;
 }
@@ -37,8 +37,8 @@ blob_memory_populate(char *start, Size bytes)
 }
 
 /*
- * A read fault of a shared mapping makes its page writable too, and takes its neighbours along,
- * which a write fault does not.
+ * A read fault of a shared mapping makes its page writable too.  It also maps the neighbours of the
+ * page, which a write fault does not.
  */
 void
 blob_memory_populate_shared(char *start, Size bytes)

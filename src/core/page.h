@@ -3,7 +3,7 @@
  *	  Units of the extent store: pages, segments, extents, stores.
  *
  * A page is the unit of addressing and of direct I/O.  Page numbers are 64 bit and count from 0
- * through all segment files of one store.  A store is what holds the extents of one database in one
+ * through all segment files of one store.  A store holds the extents of one database in one
  * incarnation of the extension there.
  *
  * These figures are part of the on-disk format: never change them without a new format version.
@@ -18,7 +18,7 @@
 /* Pages per segment file: 1 GiB. */
 #define BLOB_SEGMENT_PAGES UINT64CONST(262144)
 
-/* In place of a segment number: all that a store has. */
+/* In place of a segment number: all segments of a store. */
 #define BLOB_ALL_SEGMENTS UINT32_MAX
 
 /* Page numbers are stored in 48 bits: 2^48 pages are one exbibyte. */
@@ -29,14 +29,14 @@ typedef uint64 BlobGeneration;	/* 56 bits are used; 0 is never given */
 
 #define BLOB_INVALID_GENERATION UINT64CONST(0)
 
-/* Which extent store: the database, and a random number that tells re-creations apart. */
+/* Identity of a store: the database, and a random number that tells re-creations apart. */
 typedef struct BlobStoreId
 {
 	Oid			dboid;
 	uint64		incarnation;
 } BlobStoreId;
 
-/* Which segment of which store; no padding, so it can be hashed and compared as bytes. */
+/* Identity of a segment; has no padding, so it can be hashed and compared as bytes. */
 typedef struct BlobSegmentId
 {
 	uint64		incarnation;
@@ -46,7 +46,7 @@ typedef struct BlobSegmentId
 
 StaticAssertDecl(sizeof(BlobSegmentId) == 16, "BlobSegmentId must not have padding");
 
-/* One extent as the allocator gave it out. */
+/* One extent as the allocator has returned it. */
 typedef struct BlobExtent
 {
 	BlobPageNo	first_page;
@@ -62,7 +62,7 @@ typedef struct BlobGenerationRange
 	BlobGeneration last;
 } BlobGenerationRange;
 
-/* Pages that size_bytes fill; the last may be partly filled. */
+/* Number of pages that size_bytes need; the last one may be partly filled. */
 static inline uint64
 blob_pages_for(uint64 size_bytes)
 {

@@ -49,6 +49,7 @@ static const struct config_enum_entry engine_options[] = {
 	{NULL, 0, false}
 };
 
+/* Settings of single values: how they are stored and read. */
 static void
 define_store_settings(void)
 {
@@ -71,6 +72,7 @@ define_store_settings(void)
 							 &blob_stream_results, true, PGC_USERSET, 0, NULL, NULL, NULL);
 }
 
+/* Settings of the store, the WAL and I/O. */
 static void
 define_server_settings(void)
 {
@@ -103,7 +105,7 @@ define_server_settings(void)
 							NULL, NULL, NULL);
 }
 
-/* No memory at all would be no pages at all. */
+/* Replace 0 by the smallest size, since the collector needs some memory. */
 static bool
 check_work_mem(int *value, void **extra, GucSource source)
 {
@@ -112,6 +114,7 @@ check_work_mem(int *value, void **extra, GucSource source)
 	return true;
 }
 
+/* Settings of all rounds of the collector, and defaults of rounds that the launcher starts. */
 static void
 define_collector_settings(void)
 {
@@ -138,7 +141,7 @@ define_collector_settings(void)
 							GUC_UNIT_KB, check_work_mem, NULL, NULL);
 }
 
-/* Named, and as far as possible meant, as autovacuum's. */
+/* Settings of rounds that the launcher starts; names and meanings follow autovacuum's. */
 static void
 define_launcher_settings(void)
 {

@@ -52,15 +52,15 @@ extern int	blob_gc_work_mem_kb;	/* -1: maintenance_work_mem */
 extern void blob_settings_define(void);
 
 /*
- * Set one of the server's settings for this process, whatever the configuration says; nothing if
- * this release of PostgreSQL does not have it.
+ * Set one of the server's settings for this process, whatever the configuration says.  If this
+ * release of PostgreSQL does not have the setting, do nothing.
  */
 extern void blob_settings_fix(const char *name, const char *value);
 
-/* Whether content goes into the WAL; fixed for the life of the postmaster. */
+/* Does content go into the WAL?  Fixed for the life of the postmaster. */
 extern bool blob_wal_logs_content(void);
 
-/* Say in the server's log what the settings leave unprotected; at server start. */
+/* Warn in the server's log if the settings leave content unprotected; called at server start. */
 extern void blob_settings_warn(void);
 
 #endif							/* BLOB_SETTINGS_H */

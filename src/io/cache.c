@@ -10,28 +10,28 @@
  *	claimed		one process owns it and may change key and content
  *
  * Locking.  A partition's LWLock protects its part of the table: shared to look up, exclusive to
- * insert and delete.  It is held for table operations only, never while bytes are copied, and
- * never two at a time.
+ * insert and delete.  It is held for table operations only, never while bytes are copied, and never
+ * two at a time.
  *
- * Why no reader sees a frame that is being refilled.  A frame is claimed by compare-and-swap of
- * pins from 0, so there is no reader at that moment, and one claimant at most; a reader pins by
- * compare-and-swap too, and gives up (a miss) on a claimed frame, so there is none until the
- * claim ends.  What remains is that a reader looked up key K, and finds the frame unclaimed again,
- * but with another key: it cannot be, because a claimant deletes K from the table under K's
- * partition lock held exclusively before it changes the frame, and a reader holds that lock
- * shared from its lookup until it has pinned.  The claim ends with a full barrier after key,
- * range and content were written; the reader's successful swap is a full barrier before it reads
- * them.
+ * Why no reader sees a frame that is being refilled.  A process claims a frame by compare-and-swap
+ * of pins from 0.  So there is no reader at that moment, and one claimant at most.  A reader pins
+ * by compare-and-swap, too, and gives up (a miss) on a claimed frame, so there is none until the
+ * claim ends.  One case remains: a reader has looked up key K, and finds the frame unclaimed again,
+ * but with another key.  That cannot happen: a claimant deletes K from the table, under K's
+ * partition lock held exclusively, before it changes the frame; and a reader holds that lock shared
+ * from its look-up until it has pinned.  The claim ends with a full barrier after key, range and
+ * content were written.  The reader's successful swap is a full barrier before it reads them.
  *
- * A claimant that copies neither waits for anything but a partition lock nor throws.  One that
- * has the device read into the frame (a fill) keeps its claim over the read; errors and the
- * process's exit give it back after the request has ended.
+ * A claimant that copies waits for nothing but a partition lock, and does not throw.  A claimant
+ * that has the device read into the frame (a fill) keeps its claim during the read.  Error handling
+ * and the process's exit give the frame back after the request has ended.
  *
  * A fill ahead is entered in the table at its beginning: a reader that is led to the frame finds it
- * claimed, and has a miss.  So its end needs no lock, only a few stores and one atomic exchange,
- * which a signal handler can do, whatever locks the process that it interrupts has taken.
+ * claimed, and has a miss.  So the end of such a fill needs no lock, only a few stores and one
+ * atomic exchange.  A signal handler can do that, whatever locks the interrupted process has taken.
  *
- * A process that dies inside one takes the whole cluster through a restart, as with any LWLock.
+ * A process that is killed during a claim takes the whole cluster through a restart, as with any
+ * LWLock.
  */
 #include "postgres.h"
 
@@ -58,7 +58,7 @@ typedef struct CacheShared
 	uint64		total_bytes;
 } CacheShared;
 
-/* A frame that this process has claimed and is reading content into; frame NULL: none. */
+/* A frame that this process has claimed, and into which it is reading content; frame NULL: none. */
 typedef struct CacheFill
 {
 	CacheFrame *frame;
@@ -66,7 +66,7 @@ typedef struct CacheFill
 	uint32		hash;
 } CacheFill;
 
-/* First those of reads, then those ahead. */
+/* First the fills of reads, then the fills ahead. */
 static CacheFill fills[BLOB_CACHE_MAX_FILLS + BLOB_CACHE_MAX_AHEAD_FILLS];
 static pid_t exit_registered_pid = 0;
 
@@ -187,8 +187,8 @@ blob_cache_get(const BlobStoreId *store, BlobGeneration generation, uint32 chunk
 }
 
 /*
- * Add bytes to a claimed frame that holds some of the same chunk.  A range that neither overlaps
- * nor touches the present one replaces it if it is the longer.
+ * Add bytes to a claimed frame that holds a part of the same chunk.  If the new range neither
+ * overlaps nor touches the present one, the longer of the two is kept.
  */
 static void
 merge_range(CacheFrame *frame, uint32 start, const char *data, uint32 length_bytes)
@@ -213,8 +213,8 @@ merge_range(CacheFrame *frame, uint32 start, const char *data, uint32 length_byt
 }
 
 /*
- * If the key is cached: add the data to its frame (if that can be claimed), and return true.  The
- * entry stays in the table; readers who find the frame claimed have a miss.
+ * If the key is cached, add the data to its frame (if that can be claimed), and return true.  The
+ * entry stays in the table; readers that find the frame claimed have a miss.
  */
 static bool
 refresh_existing(const CacheKey *key, uint32 hash, uint32 start, const char *data,
@@ -253,7 +253,10 @@ evict(CacheFrame *frame)
 	pg_atomic_fetch_sub_u64(&cache_shared->used_bytes, frame->key.chunk_bytes);
 }
 
-/* Enter a claimed frame into the table.  If somebody was faster, it stays unused: false. */
+/*
+ * Enter a claimed frame into the table.  False if the key is there already: then the frame stays
+ * unused.
+ */
 static bool
 enter(CacheFrame *frame, const CacheKey *key, uint32 hash)
 {
@@ -411,7 +414,7 @@ blob_cache_end_fill(int fill_no, uint32 start_bytes, uint32 length_bytes)
 	frame->valid_end = start_bytes + length_bytes;
 	if (fill_no >= BLOB_CACHE_MAX_FILLS)
 	{
-		/* It is in the table, and stays there, if need be with nothing. */
+		/* The frame is in the table, and stays there, even with an empty range. */
 		blob_frame_set_unused(frame);
 		blob_frame_disclaim(frame);
 	}

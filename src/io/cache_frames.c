@@ -2,17 +2,17 @@
  * io/cache_frames.c
  *	  Memory of the read cache, see io/cache_frames.h.
  *
- * The word pins says who has a frame: pins >= 0 readers, FRAME_CLAIMED one process that may change
- * key and content, FRAME_IN_GROUP nobody, because it is a part of a whole group.  All changes are
- * atomic.  Who has claimed the head of a whole group has all of it, and may split it; who has
- * claimed all frames of a split group may make it whole.  A claim of several frames is all or
- * nothing, and never waits.
+ * The word pins tells the state of a frame.  pins >= 0 readers have pinned it; FRAME_CLAIMED: one
+ * process owns it, and may change key and content; FRAME_IN_GROUP: it is a part of a whole group.
+ * All changes are atomic.  A process that has claimed the head of a whole group has all of the
+ * group, and may split it.  A process that has claimed all frames of a split group may make it
+ * whole.  A claim of several frames is all or nothing, and never waits.
  *
- * Replacement is a clock sweep, one hand for each size: new content starts with usage 1, a hit
+ * Replacement is a clock sweep, one hand for each size.  New content starts with usage 1, and a hit
  * raises it up to MAX_USAGE, so a large scan replaces its own chunks before it replaces hot ones.
- * The hand for small frames passes whole groups too, and the other one split groups, of which all
- * frames must be out of use.  The work of one sweep is bounded; when it finds nothing, the chunk is
- * not cached.
+ * The hand for small frames passes whole groups too.  The other hand also passes split groups, all
+ * frames of which must be out of use.  The work of one sweep is bounded; if it finds nothing, the
+ * chunk is not cached.
  */
 #include "postgres.h"
 
@@ -40,8 +40,8 @@
 
 typedef struct FramesShared
 {
-	pg_atomic_uint64 small_hand;	/* of the clocks; modulo the number of frames, */
-	pg_atomic_uint64 whole_hand;	/* or groups */
+	pg_atomic_uint64 small_hand;	/* hands of the clocks; modulo the number */
+	pg_atomic_uint64 whole_hand;	/* of frames, or of groups */
 	uint32		frame_count;	/* a multiple of GROUP_FRAMES */
 } FramesShared;
 
@@ -56,6 +56,7 @@ blob_frames_configured(void)
 	return (uint32) (blob_cache_kb / (BLOB_CACHE_CHUNK_BYTES / 1024)) * GROUP_FRAMES;
 }
 
+/* Shared memory of the frames and of their content, which is aligned to a page. */
 Size
 blob_frames_shmem_size(void)
 {
@@ -69,8 +70,8 @@ blob_frames_shmem_size(void)
 
 /*
  * Touch the memory, so that the first reads after a start need not: on a virtual machine a fresh
- * page can cost more than reading it from the device.  A large cache is touched in part only;
- * the start of the server shall not wait for long.
+ * page can cost more than reading it from the device.  Only a part of a large cache is touched, so
+ * that the start of the server does not take long.
  */
 static void
 touch_content(Size bytes)
@@ -97,6 +98,7 @@ init_frames(uint32 frame_count)
 	}
 }
 
+/* Make or attach to the frames and their content.  Called under AddinShmemInitLock. */
 void
 blob_frames_shmem_init(void)
 {
@@ -137,7 +139,7 @@ blob_frame_number(const CacheFrame *frame)
 char *
 blob_frame_content(const CacheFrame *frame)
 {
-	/* Wherever it is, the rest of its group follows. */
+	/* Whichever mapping has the address, the rest of a whole group must follow in the same one. */
 	return blob_huge_address(&huge_view,
 							 content + (Size) blob_frame_number(frame) * FRAME_BYTES,
 							 BLOB_CACHE_CHUNK_BYTES);
@@ -183,7 +185,9 @@ blob_frame_claim(CacheFrame *frame)
 	return pg_atomic_compare_exchange_u32(&frame->pins, &expected, FRAME_CLAIMED);
 }
 
-/* The exchange is a full barrier: what the claimant wrote is there for who pins the frame. */
+/*
+ * The exchange is a full barrier: a process that pins the frame sees all that the claimant wrote.
+ */
 void
 blob_frame_disclaim(CacheFrame *frame)
 {
@@ -194,8 +198,8 @@ blob_frame_disclaim(CacheFrame *frame)
 }
 
 /*
- * Map a group's memory into this process in one go, the first time that something of it is taken
- * here.  Which groups that were is remembered in a bitmap, made at the first use.
+ * Map a group's memory into this process by one call, when a frame of it is taken here for the
+ * first time.  A bitmap, made at the first use, remembers the groups that were mapped.
  */
 static void
 map_group(uint32 group_no)
@@ -213,7 +217,7 @@ map_group(uint32 group_no)
 								BLOB_CACHE_CHUNK_BYTES);
 }
 
-/* Whether the clock finds the frame out of use; ages it if not. */
+/* Whether the frame is out of use; if not, the clock's passing ages it. */
 static bool
 is_out_of_use(CacheFrame *frame)
 {
@@ -244,6 +248,10 @@ split_group(CacheFrame *head)
 	}
 }
 
+/*
+ * Sweep for a small frame, and claim it; a whole group that is out of use is split.  NULL if the
+ * sweep finds none.
+ */
 static CacheFrame *
 take_small(void (*evict) (CacheFrame *frame))
 {
@@ -283,7 +291,7 @@ join_group(CacheFrame *head, void (*evict) (CacheFrame *frame))
 		return false;
 	}
 
-	/* Its other frames could not be claimed if somebody else had made it whole. */
+	/* If another process had made the group whole, its other frames could not have been claimed. */
 	Assert(!head->is_whole);
 	for (int i = 0; i < GROUP_FRAMES; i++)
 		evict_key(&head[i], evict);
@@ -293,6 +301,10 @@ join_group(CacheFrame *head, void (*evict) (CacheFrame *frame))
 	return true;
 }
 
+/*
+ * Sweep for a whole group, and claim its head; a split group that is out of use is made whole.
+ * NULL if the sweep finds none.
+ */
 static CacheFrame *
 take_whole(void (*evict) (CacheFrame *frame))
 {
@@ -301,7 +313,7 @@ take_whole(void (*evict) (CacheFrame *frame))
 		uint64		hand = pg_atomic_fetch_add_u64(&shared->whole_hand, 1);
 		CacheFrame *head = &frames[hand % (shared->frame_count / GROUP_FRAMES) * GROUP_FRAMES];
 
-		/* A guess: the claim makes it sure. */
+		/* Read without a claim, so only a hint; it is checked again under the claim. */
 		if (!head->is_whole)
 		{
 			if (join_group(head, evict))

@@ -4,14 +4,15 @@
  *
  * The argument is in the README of this folder, "Deferred writes".
  *
- * Structures.  Slots of a page each, found by a hash table with chains.  Pages of the same group
- * of 16 are in one chain, so that one look at a chain's head, without a lock, tells of most groups
- * that nothing of them is here.
+ * Structures.  Slots of a page each, found by a hash table with chains.  Pages of the same group of
+ * 16 are in one chain, so that one look at a chain's head, without a lock, tells for most groups
+ * that no page of them is in the table.
  *
- * Locking.  table_lock protects everything but the bytes of pages in use, which do not change;
- * it is held for memory operations only.  write_lock is held by who writes pages to their files and
- * takes them out, from before he collects them to the end: so nobody else can take them out, and
- * he may look at them without table_lock meanwhile.  write_lock comes before table_lock.
+ * Locking.  table_lock protects everything except the bytes of used slots, which do not change.  It
+ * is held for memory operations only.  A process that writes pages to their files and takes them
+ * out holds write_lock, from before it collects the pages to the end.  No other process can take
+ * them out then, so the writer looks at their slots without table_lock.  write_lock comes before
+ * table_lock.
  */
 #include "postgres.h"
 
@@ -41,7 +42,7 @@ typedef struct DeferredSlot
 {
 	BlobStoreId store;
 	BlobPageNo	page;
-	uint32		next_no;		/* in its chain, or among the free ones */
+	uint32		next_no;		/* in its chain, or in the list of free slots */
 	bool		is_used;
 } DeferredSlot;
 
@@ -57,7 +58,7 @@ typedef struct DeferredShared
 } DeferredShared;
 
 static DeferredShared *shared = NULL;
-static char *bytes = NULL;		/* of the slots, aligned for direct I/O */
+static char *bytes = NULL;		/* content of the slots, aligned for direct I/O */
 
 Size
 blob_deferred_shmem_size(void)
@@ -95,6 +96,7 @@ slot_bytes(uint32 no)
 	return bytes + (Size) (no - 1) * BLOB_PAGE_SIZE;
 }
 
+/* The head of the chain that pages of this page's group are in. */
 static pg_atomic_uint32 *
 chain_of(const BlobStoreId *store, BlobPageNo page)
 {
@@ -111,7 +113,7 @@ is_same_store(const BlobStoreId *one, const BlobStoreId *other)
 	return one->dboid == other->dboid && one->incarnation == other->incarnation;
 }
 
-/* Under table_lock: the number of the page's slot, or NONE. */
+/* The number of the page's slot, or NONE.  The caller holds table_lock. */
 static uint32
 find(const BlobStoreId *store, BlobPageNo page)
 {
@@ -125,7 +127,10 @@ find(const BlobStoreId *store, BlobPageNo page)
 
 /* ---- putting ---- */
 
-/* Under table_lock, exclusive, with a free slot at least. */
+/*
+ * Put one page into a free slot.  The caller holds table_lock exclusively, and has seen that there
+ * is one.
+ */
 static void
 put_page(const BlobStoreId *store, BlobPageNo page, const char *content)
 {
@@ -178,7 +183,10 @@ blob_deferred_put(const BlobStoreId *store, const BlobPageNo *pages, int page_co
 
 /* ---- reading ---- */
 
-/* Nothing of these pages is here.  No lock: who may read them has seen that they were put. */
+/*
+ * Whether the table surely has none of these pages.  Needs no lock: a process that may read the
+ * pages has seen that they were put.
+ */
 static bool
 has_none(const BlobStoreId *store, BlobPageNo first_page, uint32 page_count)
 {
@@ -206,7 +214,7 @@ blob_deferred_count_written(const BlobStoreId *store, BlobPageNo first_page, uin
 	}
 	else
 		count = page_count;
-	/* The caller's request comes after the look. */
+	/* The caller's request must come after the look. */
 	pg_memory_barrier();
 	return count;
 }
@@ -252,8 +260,8 @@ compare_places(const void *a, const void *b)
 }
 
 /*
- * The slots of a segment, or with BLOB_ALL_SEGMENTS of a store, or with NULL of all, in the order
- * of their pages.
+ * Collect the numbers of used slots, in the order of their pages: those of a segment, with
+ * BLOB_ALL_SEGMENTS those of a store, with a NULL store all.  Takes table_lock.
  */
 static int
 collect(const BlobStoreId *store, uint32 segment_no, uint32 *numbers)
@@ -294,9 +302,9 @@ run_length(const uint32 *numbers, int count)
 }
 
 /*
- * Write the pages of these slots, which are neighbours, blocking.  False if the file is not
- * there, although nobody has removed it: who does so has its pages forgotten before he lets go of
- * write_lock.
+ * Write the pages of these slots, which are neighbours, blocking.  The caller holds write_lock.
+ * False if the file is missing.  It was not removed: a process that removes a file has the table
+ * forget its pages before it releases write_lock.
  */
 static bool
 write_run(const uint32 *numbers, int count)
@@ -313,7 +321,10 @@ write_run(const uint32 *numbers, int count)
 		.vector_count = count
 	};
 
-	/* What was put had been reserved: a file that is too short is being copied to its place. */
+	/*
+	 * Pages that were put had been reserved.  So a file that is too short is being copied to its
+	 * place.
+	 */
 	if (request.fd < 0 || fstat(request.fd, &status) != 0 ||
 		status.st_size < (off_t) (request.file_offset + request.length))
 		return false;
@@ -334,7 +345,10 @@ write_run(const uint32 *numbers, int count)
 			 errmsg("could not write content to file \"%s\": %m", path)));
 }
 
-/* Take pages out that have been written, or are not wanted any more.  Under write_lock. */
+/*
+ * Take pages out of the table that have been written, or whose file was removed.  The caller holds
+ * write_lock.
+ */
 static void
 take_out(const uint32 *numbers, int count)
 {
@@ -362,8 +376,8 @@ take_out(const uint32 *numbers, int count)
 }
 
 /*
- * Write what there is of a segment, or with NULL of all.  On an error the pages stay; those of a
- * file that is not there stay, too: false, and which it is.
+ * Write all pages of a segment, or with a NULL store of all segments.  On an error the pages stay.
+ * If a file is missing, its pages stay, too: the result is false, and names the file.
  */
 static bool
 write_segments(const BlobStoreId *store, uint32 segment_no, BlobStoreId *missing_store,

@@ -2,13 +2,13 @@
  * io/engine.c
  *	  The engine's front: buffers, choice of the back end, counters.
  *
- * The buffers are one mapping per process, made at the first claim and kept for life: the kernel
- * may be asked to write there at any time, so nobody else must ever own this memory.  Touching
- * fresh pages is dear (each may have to come from the host), so they are touched once, in huge
- * pages where the system allows.
+ * The buffers are one mapping per process, made at the first claim and kept for its life.  The
+ * kernel may be asked to write there at any time, so no other code must ever own this memory.
+ * Touching fresh pages is dear (each may have to come from the host), so they are touched once, in
+ * huge pages where the system allows.
  *
- * The back end is chosen at each claim, by blobext.io_method; what an error left in the ring is
- * waited for before anything else happens to buffers or ring.
+ * The back end is chosen at each claim, by blobext.io_method.  Requests that an error left in the
+ * ring are waited for before anything else happens to buffers or ring.
  */
 #include "postgres.h"
 
@@ -45,7 +45,7 @@ make_buffers(void)
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("could not map %zu bytes for blob I/O buffers: %m", mapped_bytes)));
 
-	/* Give back what lies before and behind the aligned region. */
+	/* Unmap the memory before and behind the aligned region. */
 	region = (char *) TYPEALIGN(REGION_ALIGNMENT, mapping);
 	if (region > mapping)
 		munmap(mapping, region - mapping);
@@ -53,7 +53,7 @@ make_buffers(void)
 		munmap(region + REGION_BYTES, mapping + mapped_bytes - (region + REGION_BYTES));
 
 #ifdef MADV_HUGEPAGE
-	/* Only a wish. */
+	/* A hint; the kernel may ignore it. */
 	(void) madvise(region, REGION_BYTES, MADV_HUGEPAGE);
 #endif
 	for (Size offset = 0; offset < REGION_BYTES; offset += BLOB_PAGE_SIZE)
@@ -69,7 +69,7 @@ blob_io_buffer_region(void)
 	return buffer_region;
 }
 
-/* May throw for want of memory, but only before the first claim of the process. */
+/* ERROR if there is no memory, but only before the first claim of the process. */
 char *
 blob_io_buffer(int buffer_no)
 {
@@ -80,7 +80,9 @@ blob_io_buffer(int buffer_no)
 	return buffer_region + (Size) buffer_no * BLOB_IO_BUFFER_BYTES;
 }
 
-/* Whether this claim goes through the ring; ERROR where the setting demands a ring in vain. */
+/*
+ * Whether this claim goes through the ring.  ERROR if the setting demands a ring that is refused.
+ */
 static bool
 choose_ring(void)
 {
@@ -89,7 +91,7 @@ choose_ring(void)
 
 	if (blob_io_method == BLOB_IO_METHOD_SYNC)
 		return false;
-	/* A refusal is for the life of the process, unless the setting insists. */
+	/* A refusal holds for the life of the process, unless the setting demands the ring. */
 	if (blob_io_method == BLOB_IO_METHOD_AUTO && refused_pid == MyProcPid)
 		return false;
 
@@ -127,7 +129,7 @@ blob_io_begin(void)
 	pg_compiler_barrier();
 }
 
-/* Everything should be done by now; if not (an early return), wait for it. */
+/* All requests should be done by now; if not (an early return), wait for them. */
 void
 blob_io_end(void)
 {
@@ -142,6 +144,7 @@ blob_io_is_claimed(void)
 	return is_claimed;
 }
 
+/* Check a request that is about to be started, and reset its results. */
 static void
 prepare_request(BlobIoRequest *request)
 {
@@ -221,7 +224,7 @@ blob_io_drain(void)
 	blob_uring_drain();
 }
 
-/* Also outside of a claim; signal handlers keep away meanwhile. */
+/* May be called outside of a claim.  is_claimed keeps signal handlers away meanwhile. */
 void
 blob_io_abandon(void)
 {

@@ -1,20 +1,21 @@
 /*
  * io/engine.h
- *	  Asynchronous page I/O with two engines: io_uring, and preadv/pwritev.
+ *	  Asynchronous page I/O with two back ends: io_uring, and preadv/pwritev.
  *
- * Contract: buffers come from blob_io_buffer() (page aligned, per process, never freed), so that
- * an error thrown while requests are in flight cannot let the kernel write into memory that
- * somebody else uses.  Reads may go to other memory (vectors), if it is as safe: frames of the read
+ * Contract.  Buffers come from blob_io_buffer(): page aligned, one set per process, never freed.
+ * So if an error is thrown while requests are in flight, the kernel cannot write into memory that
+ * other code uses.  Reads may go to other memory (vectors), if it is as safe: frames of the read
  * cache, which stay claimed until the requests have ended.  A user of the engine claims it
- * (blob_io_begin), starts requests, waits for them, and ends (blob_io_end).  Claims do not nest:
- * there is one set of buffers.
+ * (blob_io_begin), starts requests, waits for them, and ends the claim (blob_io_end).  Claims do
+ * not nest: there is one set of buffers.
  *
- * Errors.  The engine works on copies of the requests, so a request whose stack frame is gone is
- * never written to, once it has been abandoned: the next blob_io_begin() abandons what an error
- * left behind and waits for the kernel to finish it.  A PG_CATCH/PG_FINALLY block calls
- * blob_io_drain() if its own frame (or longer-lived memory) holds the requests, and
- * blob_io_abandon() if functions that it called held them.  No function here throws while a
- * request of the caller is in flight, except blob_io_begin(), which runs before any.
+ * Errors.  The engine works on copies of the requests.  Once a request has been abandoned, the
+ * engine does not write to the caller's copy, whose stack frame may be gone.  blob_io_begin()
+ * abandons the requests that an error left behind, and waits for the kernel to finish them.  A
+ * PG_CATCH/PG_FINALLY block calls blob_io_drain() if the requests are in its own frame or in
+ * longer-lived memory, and blob_io_abandon() if they are in frames of functions that it called.  No
+ * function here throws while a request of the caller is in flight.  blob_io_begin() may throw; it
+ * runs before any.
  */
 #ifndef BLOB_ENGINE_H
 #define BLOB_ENGINE_H
@@ -30,7 +31,7 @@
 /* Requests ahead that one process can have in flight. */
 #define BLOB_IO_MAX_AHEAD 32
 
-/* Pieces of memory that one request can have. */
+/* Vectors that one request can have. */
 #define BLOB_IO_MAX_VECTORS 16
 
 typedef struct BlobIoRequest
@@ -39,9 +40,9 @@ typedef struct BlobIoRequest
 	bool		is_write;
 	int			fd;
 	uint64		file_offset;	/* bytes, multiple of BLOB_PAGE_SIZE */
-	int			buffer_no;		/* 0 .. BLOB_IO_BUFFER_COUNT - 1; of no meaning with vectors */
+	int			buffer_no;		/* 0 .. BLOB_IO_BUFFER_COUNT - 1; ignored with vectors */
 	uint32		length;			/* bytes, multiple of BLOB_PAGE_SIZE */
-	int			vector_count;	/* 0: all of it in the buffer; else (blob_io_start: reads): */
+	int			vector_count;	/* 0: the buffer is used; else (reads only): */
 	struct iovec vectors[BLOB_IO_MAX_VECTORS];	/* page-aligned, length bytes in all */
 	/* result, valid once the request is done */
 	int			error;			/* errno, or 0; a read past the end of the file is ENODATA */
@@ -50,18 +51,23 @@ typedef struct BlobIoRequest
 	bool		in_flight;
 } BlobIoRequest;
 
-/* Claim the engine: drains leftovers, sets the ring up on first use (falls back to sync). */
+/*
+ * Claim the engine.  Waits for requests that an error left behind, makes buffers and ring on first
+ * use, and chooses the back end.  ERROR if there is no memory, or if blobext.io_method demands a
+ * ring that the kernel refuses.  blob_io_end() waits for requests that are still in flight, except
+ * those ahead.
+ */
 extern void blob_io_begin(void);
 extern void blob_io_end(void);
 
-/* Whether the engine is in use by this process: a signal handler must leave it alone then. */
+/* Whether this process has claimed the engine: a signal handler must leave it alone then. */
 extern bool blob_io_is_claimed(void);
 
 extern char *blob_io_buffer(int buffer_no);
 
 /*
- * Queue a request; it stays the caller's memory and must stay valid until done.  Queued requests
- * reach the kernel at the next blob_io_submit() or blob_io_wait().  Before queueing, the engine
+ * Queue a request.  The request stays the caller's memory, and must stay valid until it is done.
+ * Queued requests reach the kernel at the next blob_io_submit() or blob_io_wait().  This function
  * sets error, transferred and in_flight.
  */
 extern void blob_io_start(BlobIoRequest *request);
@@ -71,23 +77,28 @@ extern void blob_io_submit(void);
 extern void blob_io_wait(BlobIoRequest *request);
 
 /*
- * Whether the request is done, without blocking.  Of requests ahead a signal handler may ask this,
- * too, if it has not interrupted the engine.
+ * Whether the request is done, without blocking.  A signal handler may ask this about requests
+ * ahead, if it has not interrupted the engine.
  */
 extern bool blob_io_poll(BlobIoRequest *request);
 
 /* Wait for everything in flight, and set the results of all requests. Never throws. */
 extern void blob_io_drain(void);
 
-/* The same without touching the requests, whose memory may be gone. Never throws. */
+/*
+ * Wait for everything in flight without touching the requests, whose memory may be gone.  Never
+ * throws.
+ */
 extern void blob_io_abandon(void);
 
 /*
- * Start a request that goes on when the claim has ended: a read into vectors, of memory that is
- * nobody else's until it is done, whatever happens; the request itself must live as long.  Drain
- * and abandon pass it by.  It reaches the kernel before this returns.  A short transfer is an error
- * (EAGAIN), because the file may have been closed since.  At most BLOB_IO_MAX_AHEAD at a time.
- * Only where blob_io_is_asynchronous().  Never throws.
+ * Start a request ahead: a read into vectors that goes on when the claim has ended.  It reaches the
+ * kernel before this returns.  Only where blob_io_is_asynchronous(); at most BLOB_IO_MAX_AHEAD at a
+ * time.  Never throws.
+ *
+ * The memory of the vectors belongs to the request until that is done, whatever happens, and the
+ * request itself must live as long.  blob_io_drain() and blob_io_abandon() do not wait for it.  A
+ * short transfer is an error (EAGAIN), because the file may have been closed since.
  */
 extern void blob_io_start_ahead(BlobIoRequest *request);
 

@@ -7,24 +7,24 @@
 
 #include "io/engine.h"
 
-/* engine.c: count a completed request, whose memory is the engine's or a live caller's. */
+/* engine.c: count a completed request. */
 extern void blob_io_count(const BlobIoRequest *request);
 
 /* engine.c: the whole buffer region, BLOB_IO_BUFFER_COUNT * BLOB_IO_BUFFER_BYTES bytes. */
 extern char *blob_io_buffer_region(void);
 
 /*
- * engine_sync.c: transfer what is missing of the request (from request->transferred on), blocking;
- * sets error and transferred.  Never throws.
+ * engine_sync.c: transfer the bytes of the request from request->transferred on, blocking.  Sets
+ * error and transferred.  Never throws.
  */
 extern void blob_sync_transfer(BlobIoRequest *request);
 
 /*
  * engine_uring.c: make the ring if this process has none.  Returns 0, or the errno of the refusal.
- * None of the others throws; a ring that fails with requests in flight is a PANIC.
+ * None of the other functions throws; a ring that fails with requests in flight is a PANIC.
  */
 extern int	blob_uring_open(void);
-extern void blob_uring_process_begins(void);	/* see io.h */
+extern void blob_uring_process_begins(void);	/* see blob_io_process_begins() */
 extern void blob_uring_start(BlobIoRequest *request, bool is_ahead);
 extern void blob_uring_submit(void);
 extern void blob_uring_wait(BlobIoRequest *request);

@@ -1,7 +1,7 @@
 /*
  * io/engine_sync.c
- *	  Blocking transfers: the engine where io_uring is refused or not wanted, and the way in which
- *	  the other one finishes short transfers.
+ *	  Blocking transfers: the back end where io_uring is refused or not wanted.  The other back end
+ *	  finishes short transfers by them.
  */
 #include "postgres.h"
 
@@ -13,7 +13,10 @@
 /* How long to wait before a transfer that failed with EAGAIN is tried again. */
 #define RETRY_WAIT_US 1000
 
-/* One call for the vectors' part that is missing; what has been transferred ends at a page. */
+/*
+ * Transfer the part of the vectors that is missing, by one call.  The part that has been
+ * transferred ends at a page.
+ */
 static ssize_t
 transfer_vectors(const BlobIoRequest *request)
 {
@@ -52,7 +55,7 @@ transfer_buffer(const BlobIoRequest *request)
 	return pread(request->fd, start, missing_bytes, offset);
 }
 
-/* A process that has no buffers, as the syncer, transfers vectors only. */
+/* A process without buffers, such as the syncer, transfers vectors only. */
 static ssize_t
 transfer_once(const BlobIoRequest *request)
 {
@@ -60,8 +63,8 @@ transfer_once(const BlobIoRequest *request)
 }
 
 /*
- * Transfers go on from page boundaries only, as O_DIRECT demands: a part of a page counts as
- * nothing.  No progress means the end of the file, or of the disk.
+ * A transfer is continued from a page boundary only, as O_DIRECT demands: a part of a page counts
+ * as nothing.  No progress means the end of the file, or of the disk.
  */
 void
 blob_sync_transfer(BlobIoRequest *request)

@@ -2,25 +2,26 @@
  * io/engine_uring.c
  *	  The io_uring back end: one ring per process.
  *
- * Slots.  The kernel is given the number of a slot as user_data, never a pointer.  A slot holds
- * its own copy of the request and a pointer to the caller's; when an error unwinds the caller's
- * stack, the slots are abandoned (the pointer is cleared), and completions that still come in
- * touch nobody's memory but the buffers.  Slots of requests ahead are left alone: their owners live
- * as long as the process.
+ * Slots.  The kernel is given the number of a slot as user_data, never a pointer.  A slot holds its
+ * own copy of the request and a pointer to the caller's.  When an error unwinds the caller's stack,
+ * the slots are abandoned: the pointer is cleared, and completions that still come in touch no
+ * memory but the buffers.  Slots of requests ahead are left alone: their owners live as long as the
+ * process.
  *
- * Life.  The ring is made at the first use in a process, known by its pid, and never used by a
- * process that inherited it.  It is closed before the process leaves shared memory, after all I/O
- * has ended: otherwise the kernel would go on writing to extents on behalf of a dead backend.
+ * Life.  The ring is made at the first use in a process, and marked with that process's pid; a
+ * process that inherited it never uses it.  It is closed before the process leaves shared memory,
+ * after all I/O has ended: otherwise the kernel would go on writing to extents on behalf of a dead
+ * backend.
  *
  * Buffers are not registered with the ring.  That would save 0.3 us of the 78 us that a 256 KiB
- * write takes, but count 4 MiB per process against RLIMIT_MEMLOCK, which is shared by all
- * processes of the user: with the usual 8 MiB the first backend would have it, and new rings,
- * which come out of the same limit on newer kernels (seen on 6.18), would be refused the sooner.
+ * write takes, but count 4 MiB per process against RLIMIT_MEMLOCK, which all processes of the user
+ * share.  With the usual 8 MiB the first backend would have it.  New rings, which come out of the
+ * same limit on newer kernels (seen on 6.18), would be refused the sooner.
  *
- * Errors.  Refusals (also of single operations, found by a trial run) mean the sync engine.
- * Transfers that come back short or with EAGAIN/EINTR are finished by blocking calls: that is
- * rare, so it need not be fast.  If io_uring_enter() itself fails with requests in flight, we
- * can no longer know who owns the buffers: PANIC.
+ * Errors.  A refusal, also of single operations, which a trial run finds, means the sync back end.
+ * Transfers that come back short or with EAGAIN/EINTR are finished by blocking calls: that is rare,
+ * so it need not be fast.  If io_uring_enter() itself fails with requests in flight, we can no
+ * longer know which buffers the kernel uses: PANIC.
  */
 #include "postgres.h"
 
@@ -32,7 +33,7 @@
 #include "storage/fd.h"
 #include "storage/ipc.h"
 
-/* Requests in flight at most; twice the buffers, a caller may split one, and those ahead. */
+/* Requests in flight at most: two for each buffer, as a caller may split one; and those ahead. */
 #define SLOT_COUNT (2 * BLOB_IO_BUFFER_COUNT + BLOB_IO_MAX_AHEAD)
 
 /* user_data of the trial run */
@@ -54,7 +55,7 @@ static pid_t ring_pid = 0;		/* the process that made the ring; 0: none */
 static bool exit_registered = false;
 static UringSlot slots[SLOT_COUNT];
 static int	slots_in_use = 0;
-static int	ahead_in_use = 0;	/* of them */
+static int	ahead_in_use = 0;	/* of slots_in_use */
 
 static bool
 ring_is_mine(void)
@@ -87,8 +88,8 @@ blob_uring_process_begins(void)
 }
 
 /*
- * Whether the kernel knows the operations we need, and lets us enter the ring (a sandbox may
- * allow to set one up, and no more).  Returns 0 or an errno.
+ * Whether the kernel supports the operations that we need, and lets us enter the ring.  (A sandbox
+ * may allow setting one up, and no more.)  Returns 0 or an errno.
  */
 static int
 trial_run(void)
@@ -128,13 +129,13 @@ trial_run(void)
 	return result;
 }
 
-/* Make the ring, without regard for accounting.  Returns 0 or an errno. */
+/* Make the ring; the caller accounts for its descriptor.  Returns 0 or an errno. */
 static int
 make_ring(void)
 {
 	int			result;
 
-	/* Completions need not interrupt us: we come to fetch them. */
+	/* Completions need not interrupt us: we fetch them. */
 #if defined(IORING_SETUP_COOP_TASKRUN) && defined(IORING_SETUP_TASKRUN_FLAG)
 	result = io_uring_queue_init(SLOT_COUNT, &ring,
 								 IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
@@ -167,7 +168,7 @@ blob_uring_open(void)
 		return error;
 	}
 
-	/* Slots that a forking parent had in use are not ours. */
+	/* Slots that a parent process had in use are not ours. */
 	memset(slots, 0, sizeof(slots));
 	slots_in_use = 0;
 	ahead_in_use = 0;
@@ -176,7 +177,10 @@ blob_uring_open(void)
 	return 0;
 }
 
-/* Take over one completion. */
+/*
+ * Take over one completion: store its result in the caller's request, unless that was abandoned,
+ * and free the slot.
+ */
 static void
 complete(uint64 slot_no, int32 result)
 {
@@ -218,7 +222,7 @@ complete(uint64 slot_no, int32 result)
 		ahead_in_use--;
 }
 
-/* Take over all completions that are there, without blocking for more. */
+/* Take over all completions that have arrived, without blocking for more. */
 void
 blob_uring_reap(void)
 {
@@ -236,7 +240,7 @@ blob_uring_reap(void)
 	}
 }
 
-/* Submit what is queued, and block until at least wait_count completions are there. */
+/* Submit queued requests, and block until at least wait_count completions have arrived. */
 static void
 enter(unsigned wait_count)
 {
@@ -255,7 +259,7 @@ enter(unsigned wait_count)
 		return;
 	if (result == -EAGAIN || result == -EBUSY)
 	{
-		/* The kernel wants completions to be fetched, or memory. */
+		/* The kernel wants completions to be fetched, or is short of memory. */
 		blob_uring_reap();
 		pg_usleep(RETRY_WAIT_US);
 		return;
@@ -273,7 +277,7 @@ blob_uring_submit(void)
 		enter(0);
 }
 
-/* A free slot; waits for one if need be. */
+/* The number of a free slot; waits for one if necessary. */
 static int
 take_slot(void)
 {
@@ -291,6 +295,7 @@ take_slot(void)
 	pg_unreachable();
 }
 
+/* Queue a request in a free slot.  Waits for a slot, or for room in the queue, if necessary. */
 void
 blob_uring_start(BlobIoRequest *request, bool is_ahead)
 {
@@ -299,7 +304,10 @@ blob_uring_start(BlobIoRequest *request, bool is_ahead)
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
 	char	   *start = request->vector_count > 0 ? NULL : blob_io_buffer(request->buffer_no);
 
-	/* The queue is as long as there are slots, but submitted requests may not be fetched yet. */
+	/*
+	 * The queue has as many entries as there are slots, but the kernel may not have fetched
+	 * submitted requests yet.
+	 */
 	while (sqe == NULL)
 	{
 		enter(0);
@@ -336,7 +344,10 @@ blob_uring_wait(BlobIoRequest *request)
 		}
 	}
 
-	/* Abandoned under its owner's feet: its result is lost, and must not pass for success. */
+	/*
+	 * The request was abandoned while its owner still waits for it.  Its result is lost, and must
+	 * not pass for success.
+	 */
 	if (request->in_flight)
 	{
 		request->error = ECANCELED;
@@ -344,7 +355,7 @@ blob_uring_wait(BlobIoRequest *request)
 	}
 }
 
-/* Wait until no more than so many requests ahead, and no others, are in flight. */
+/* Wait until at most `left` requests ahead, and no others, are in flight. */
 static void
 drain_slots(int left)
 {
@@ -363,7 +374,7 @@ blob_uring_drain(void)
 		drain_slots(BLOB_IO_MAX_AHEAD);
 }
 
-/* Forget whose the requests are, then wait for them. */
+/* Forget the owners of the requests, then wait for them. */
 void
 blob_uring_abandon(void)
 {

@@ -41,7 +41,7 @@ blob_io_shmem_request(void)
 	RequestNamedLWLockTranche(BLOB_DEFERRED_TRANCHE, BLOB_DEFERRED_LOCKS);
 }
 
-/* Make or attach to all shared structures of this folder, under the caller's AddinShmemInitLock. */
+/* Make or attach to all shared structures of this folder.  The caller holds AddinShmemInitLock. */
 void
 blob_io_shmem_init(void)
 {

@@ -12,10 +12,11 @@ extern void blob_io_shmem_request(void);
 extern void blob_io_shmem_init(void);
 
 /*
- * Registers what is to be done when this process exits, if that was not yet.  To be called at a
- * moment when no caller has an exit callback of its own on top, for a while: PostgreSQL refuses to
- * take back one that is not the latest, and content may be read first below such a caller (VACUUM
- * of an index, whose comparisons read).
+ * Register the callbacks for the exit of this process, if that has not been done yet.
+ *
+ * To be called at a moment when no caller has registered a temporary exit callback of its own.
+ * PostgreSQL can take back only the latest callback, and the first read of content may happen below
+ * a caller that has one (VACUUM of an index, whose comparisons read).
  */
 extern void blob_io_process_begins(void);
 

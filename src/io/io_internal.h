@@ -1,6 +1,6 @@
 /*
  * io/io_internal.h
- *	  What the files of this folder share with each other, and nobody else should use.
+ *	  Declarations that the files of this folder share, and no other folder should use.
  */
 #ifndef BLOB_IO_INTERNAL_H
 #define BLOB_IO_INTERNAL_H
@@ -17,15 +17,16 @@
 #define BLOB_CACHE_TRANCHE "blobext_cache"
 #define BLOB_CACHE_PARTITIONS 16
 
-/* io.c: raise the ERROR for a library that has no shared memory. */
+/* io.c: raise the ERROR for a library that was not preloaded, and has no shared memory. */
 pg_noreturn extern void blob_io_not_preloaded(void);
 
 /* segment.c: fsync() a directory, PANIC on failure. */
 extern void blob_segment_sync_directory(const char *path);
 
 /*
- * segment.c: remove a file of a store, and tell all processes; nobody shall write to, or sync, this
- * segment (or BLOB_ALL_SEGMENTS) any more.  False with errno if it is still there.
+ * segment.c: remove a file of a store, and have the syncer and the table of deferred writes forget
+ * this segment (or with BLOB_ALL_SEGMENTS the store).  False, with errno, if the file is still
+ * there.
  */
 extern bool blob_segment_unlink(const BlobStoreId *store, uint32 segment_no, const char *path);
 

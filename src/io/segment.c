@@ -2,18 +2,17 @@
  * io/segment.c
  *	  Segment files of the extent store: names, reservation, descriptors, removal.
  *
- * Layout.  $PGDATA/pg_blobext/<dboid>.<incarnation>/<segment>, each file at most 1 GiB.  A file
- * is made empty, then its directory is synced, and only then does it get a size: so a file of a
- * non-zero size has a durable name, whoever made it and however that ended.
+ * Layout.  $PGDATA/pg_blobext/<dboid>.<incarnation>/<segment>, each file at most 1 GiB.  A file is
+ * made empty, then its directory is synced, and only then does the file get a size.  So a file of a
+ * non-zero size has a durable name, whichever process made it and however that ended.
  *
- * Direct or buffered.  The postmaster decides once per start, by trying; all processes follow the
- * answer in shared memory, so no file is ever written both ways at a time.
+ * Direct or buffered.  The postmaster decides once per start, by trying.  All processes follow its
+ * answer in shared memory, so no file is written both ways at a time.
  *
- * Descriptors.  Each process keeps up to BLOB_SEGMENT_PINS of them, least recently used first to
- * go.  Before it uses one again, it looks whether the file still has a name (st_nlink).  A
- * descriptor of a file that has none, because it was removed, or somebody has put another in its
- * place, is not found any more, but not closed before its turn comes: its owner may have I/O in
- * flight there.
+ * Descriptors.  Each process keeps up to BLOB_SEGMENT_PINS of them, and closes the least recently
+ * used one first.  Before it uses one again, it looks whether the file still has a name (st_nlink).
+ * A file without a name was removed or replaced.  Look-ups skip its descriptor, but the descriptor
+ * is closed only in its turn, because its user may have I/O in flight there.
  *
  * Locking.  None here: the allocator serialises reservation and removal within a store.
  */
@@ -51,7 +50,7 @@ typedef struct SegmentShared
 typedef struct OpenSegment
 {
 	int			fd;
-	bool		has_name;		/* false: the file was removed, lookups skip the entry */
+	bool		has_name;		/* false: the file was removed, look-ups skip the entry */
 	uint32		segment_no;
 	BlobStoreId store;
 	uint64		last_use;		/* value of use_clock */
@@ -74,9 +73,7 @@ blob_segment_shmem_size(void)
 	return add_size(MAXALIGN(sizeof(SegmentShared)), blob_segment_sync_shmem_size());
 }
 
-/*
- * Write one aligned page with O_DIRECT; returns 0 or the errno.  Data of the page does not matter.
- */
+/* Write one aligned page with O_DIRECT; returns 0 or the errno.  The content does not matter. */
 static int
 probe_direct_write(void)
 {
@@ -107,8 +104,8 @@ probe_direct_write(void)
 }
 
 /*
- * Decide between direct and buffered I/O for this run of the server.  Nothing here may keep the
- * server from starting.
+ * Decide between direct and buffered I/O for this run of the server.  A failure here must not keep
+ * the server from starting.
  */
 static bool
 decide_direct(void)
@@ -179,8 +176,8 @@ blob_segment_path(char *path, size_t path_bytes, const BlobStoreId *store, uint3
 }
 
 /*
- * fsync() a directory: PANIC on failure, as for the files in it.  fsync_fname() would do, if
- * data_sync_retry did not turn its PANIC into an ERROR.
+ * fsync() a directory; a failure is a PANIC, as for the files in it.  fsync_fname() would do,
+ * except that data_sync_retry turns its PANIC into an ERROR.
  */
 void
 blob_segment_sync_directory(const char *path)
@@ -201,7 +198,7 @@ blob_segment_sync_directory(const char *path)
 	result = pg_fsync(fd);
 	pgstat_report_wait_end();
 
-	/* Some file systems know no fsync of directories; then there is nothing to do. */
+	/* Some file systems do not support fsync of directories; then there is nothing to do. */
 	if (result != 0 && errno != EBADF && errno != EINVAL)
 		ereport(PANIC,
 				(errcode_for_file_access(),
@@ -210,8 +207,8 @@ blob_segment_sync_directory(const char *path)
 }
 
 /*
- * Make one directory, and its name durable.  The parent is synced also when the directory is
- * there already: whoever made it may have died in between.
+ * Make one directory, and its name durable.  The parent is synced also if the directory exists: the
+ * process that made it may have died before it synced.
  */
 static void
 make_directory(const char *path, const char *parent)
@@ -238,12 +235,12 @@ blob_segment_removals(void)
 {
 	uint64		removals = pg_atomic_read_u64(&segment_shared->removals);
 
-	/* The caller looks for files next. */
+	/* The caller looks up files next. */
 	pg_read_barrier();
 	return removals;
 }
 
-/* Close one cached descriptor and fill its place with the last one. */
+/* Close one cached descriptor, and move the last one to its place. */
 static void
 close_entry(OpenSegment *entry)
 {
@@ -298,8 +295,8 @@ make_room(void)
 	}
 
 	/*
-	 * Callers rely on BLOB_SEGMENT_PINS descriptors, so going over the limit of what extensions
-	 * should take is better than failing a store for it.
+	 * Callers rely on BLOB_SEGMENT_PINS descriptors.  So exceeding the limit for extensions is
+	 * better than failing a store.
 	 */
 	if (!AcquireExternalFD())
 		ReserveExternalFD();
@@ -319,8 +316,8 @@ open_file(const char *path, bool create)
 }
 
 /*
- * Open the file, which make_room() has accounted for, making it where asked.  Returns -1 if the
- * file is missing and that is no error.
+ * Open the file, which make_room() has accounted for, and make it if asked to.  Returns -1 if the
+ * file does not exist and that is no error.
  */
 static int
 open_or_make(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissing missing)
@@ -348,8 +345,8 @@ open_or_make(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissing mis
 }
 
 /*
- * An empty file may be one whose maker died before it synced the directory: do that now, before
- * the file gets a size.
+ * The maker of an empty file may have died before it synced the directory.  So sync the directory
+ * now, before the file gets a size.
  */
 static void
 make_name_durable(OpenSegment *entry)
@@ -367,7 +364,7 @@ make_name_durable(OpenSegment *entry)
 	entry->name_is_durable = true;
 }
 
-/* Open a segment that is not cached, and cache it.  Returns NULL if it is missing. */
+/* Open a segment that is not cached, and cache it.  Returns NULL if the file does not exist. */
 static OpenSegment *
 add_entry(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissing missing)
 {
@@ -422,7 +419,7 @@ blob_segment_open(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissin
 
 /*
  * Lengthen the file with zeros to end_bytes; returns 0 or the errno.  Bytes below the present end
- * are left alone: they may be somebody's content.
+ * may be content, and are left alone.
  */
 static int
 write_zeros(int fd, uint64 end_bytes)
@@ -443,7 +440,7 @@ write_zeros(int fd, uint64 end_bytes)
 			continue;
 		if (written < 0)
 			return errno;
-		/* Less than a page, direct or not, is a full disk in the making. */
+		/* Less than a page was written, directly or not: the disk is about to be full. */
 		written -= written % BLOB_PAGE_SIZE;
 		if (written == 0)
 			return ENOSPC;
@@ -504,7 +501,9 @@ reserve_in_segment(const BlobStoreId *store, uint32 segment_no,
 	pgstat_report_wait_end();
 	if (error != 0)
 	{
-		/* It may concern registered content of the same file, and is reported only once. */
+		/*
+		 * The error may concern content of returned values in this file, and is reported only once.
+		 */
 		errno = error;
 		ereport(PANIC,
 				(errcode_for_file_access(),
@@ -513,9 +512,9 @@ reserve_in_segment(const BlobStoreId *store, uint32 segment_no,
 }
 
 /*
- * Give back what a failed reservation took, so that a value that was too large does not leave a
- * full disk behind, which would stop the server's WAL.  Beyond the size that a file had before,
- * there is nobody's content: reservations are serialised.  Best effort, never throws.
+ * Give back what a failed reservation took.  Otherwise a value that was too large would leave a
+ * full disk behind, which would stop the server's WAL.  Beyond the size that a file had before
+ * there is no content, because reservations are serialised.  Best effort, never throws.
  */
 static void
 give_back(const BlobStoreId *store, uint32 first_segment_no, const int64 *bytes_before, int count)
@@ -535,8 +534,8 @@ give_back(const BlobStoreId *store, uint32 first_segment_no, const int64 *bytes_
 }
 
 /*
- * What was reserved before must be there: making the file anew would turn an error of its readers
- * into zeros.  Replay knows by itself what must be there.
+ * The bytes that were reserved before must be there: making the file anew would turn an error of
+ * its readers into zeros.  Replay makes this check by itself (recovery/invalid_segments.h).
  */
 static void
 check_reserved_before(const BlobStoreId *store, uint32 segment_no, int64 file_bytes,
@@ -597,8 +596,8 @@ blob_segment_reserve(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo
 }
 
 /*
- * The order matters: see "Removed files" in the README.  The count is a full barrier: whoever sees
- * the new one finds the name gone.
+ * The order of steps matters: see "Removed files and missing files" in the README.  The count is a
+ * full barrier: a process that sees the new count finds the name gone.
  */
 bool
 blob_segment_unlink(const BlobStoreId *store, uint32 segment_no, const char *path)
@@ -618,7 +617,7 @@ blob_segment_unlink(const BlobStoreId *store, uint32 segment_no, const char *pat
 	blob_deferred_end_removal(is_gone ? store : NULL, segment_no);
 	if (fd >= 0)
 	{
-		/* Others may keep it open for long; its space is wanted now. */
+		/* Other processes may keep the file open for long; its space is wanted now. */
 		if (is_gone && ftruncate(fd, 0) != 0)
 			ereport(LOG,
 					(errcode_for_file_access(),
@@ -669,8 +668,8 @@ blob_segment_file_bytes(const BlobStoreId *store, uint32 segment_no)
 }
 
 /*
- * fallocate() waits for direct writes in flight before it looks at anything; on blocks that are
- * there already it changes nothing.
+ * fallocate() waits for direct writes in flight before it looks at anything.  It does not change
+ * blocks that are allocated.
  */
 void
 blob_segment_settle(const BlobStoreId *store, uint32 segment_no)
@@ -686,7 +685,7 @@ blob_segment_settle(const BlobStoreId *store, uint32 segment_no)
 	while (result != 0 && errno == EINTR);
 	pgstat_report_wait_end();
 
-	/* A file system without fallocate() has no asynchronous direct writes either: nothing to do. */
+	/* A file system without fallocate() has no asynchronous direct writes either. */
 	if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
 		ereport(ERROR,
 				(errcode_for_file_access(),

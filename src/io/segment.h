@@ -2,26 +2,27 @@
  * io/segment.h
  *	  Segment files of the extent store: names, reservation, descriptors, durability, removal.
  *
- * All functions may be called by any backend and by the startup process; none takes a heavyweight
- * lock or reads a catalog.
+ * Any backend and the startup process may call all functions.  None takes a heavyweight lock or
+ * reads a catalog.
  */
 #ifndef BLOB_SEGMENT_H
 #define BLOB_SEGMENT_H
 
 #include "core/page.h"
 
-/* Under $PGDATA; directories in it whose names are not those of stores are left alone. */
+/* Under $PGDATA.  A directory entry whose name is not that of a store is ignored. */
 #define BLOB_STORE_DIR "pg_blobext"
 
 /*
- * What to do when a segment file is not there.  BLOB_SEGMENT_CREATE is for reservation, also by redo.
- * Redo of content comes here only if the file is there, or with ignore_invalid_pages.
+ * What to do if a segment file does not exist.  Only reservation and the replay of content create
+ * files.  Replay asks before whether the file is as long as the WAL implies (invalid_segments.h);
+ * so it creates one only with the server's setting ignore_invalid_pages.
  */
 typedef enum BlobSegmentMissing
 {
 	BLOB_SEGMENT_MUST_EXIST,	/* ERROR with SQLSTATE 58P01 (undefined file) */
 	BLOB_SEGMENT_MISSING_OK,	/* return -1 */
-	BLOB_SEGMENT_CREATE			/* make directory and file, both durable */
+	BLOB_SEGMENT_CREATE			/* make directory and file, names durable */
 } BlobSegmentMissing;
 
 extern Size blob_segment_shmem_size(void);
@@ -36,21 +37,25 @@ extern void blob_segment_path(char *path, size_t path_bytes, const BlobStoreId *
 extern void blob_segment_make_dir(const BlobStoreId *store);
 
 /*
- * Reserve the pages [first_page, end_page) with fallocate(), making files where needed; files,
+ * Reserve the pages [first_page, end_page) with fallocate(), making files where needed.  Files,
  * sizes and directory are durable on return.  The caller serialises reservations of one store.
- * ENOSPC and EDQUOT: ERROR 53100 with hint; nothing that was there before is harmed, and what was
- * taken is given back.  Where the file system knows no fallocate(), zeros are written, but only
+ *
+ * ENOSPC and EDQUOT are ERROR 53100 with a hint: the reservation gives back what it took, and harms
+ * nothing that was there before.  If a file lacks pages below first_page, that is an ERROR, except
+ * in recovery.  Where the file system does not support fallocate(), zeros are written, but only
  * past the end of the file.
  */
 extern void blob_segment_reserve(const BlobStoreId *store, BlobPageNo first_page,
 								 BlobPageNo end_page);
 
 /*
- * An open descriptor of the segment file, opened with O_DIRECT where the cluster's store allows
- * it (blob_segment_is_direct).  It stays owned by a small per-process cache (AcquireExternalFD
- * accounted) and stays valid until the next blob_segment_release_all() or until BLOB_SEGMENT_PINS
- * further distinct segments were opened.  A file that was removed, or replaced by another one, is
- * noticed: the next call opens the new file.
+ * An open descriptor of the segment file, opened with O_DIRECT where the cluster's store allows it
+ * (blob_segment_is_direct).
+ *
+ * A small cache of this process owns the descriptor (accounted by AcquireExternalFD).  It stays
+ * valid until the next blob_segment_release_all(), or until BLOB_SEGMENT_PINS further distinct
+ * segments were opened.  If the file was removed or replaced, the next call notices that, and opens
+ * the new file.
  */
 #define BLOB_SEGMENT_PINS 32
 extern int	blob_segment_open(const BlobStoreId *store, uint32 segment_no,
@@ -59,53 +64,57 @@ extern int	blob_segment_open(const BlobStoreId *store, uint32 segment_no,
 /* Close all cached descriptors; the caller has no I/O in flight on any of them. */
 extern void blob_segment_release_all(void);
 
-/* Whether segment files are opened with O_DIRECT: one answer for all processes of the cluster. */
+/* Whether segment files are opened with O_DIRECT; the same for all processes of the cluster. */
 extern bool blob_segment_is_direct(void);
 
 /*
- * Make everything that was written to the segment before this call durable, and what is written
- * behind (deferred.h; ERROR if that fails).  Backends that arrive
- * together share one fdatasync().  Does nothing with fsync = off.  Any failure is a PANIC: the
- * kernel may have dropped the pages, a retry would lie.
+ * Make everything durable that was written to the segment, or put into the table of deferred
+ * writes, before this call.  Deferred pages are written first; ERROR if that fails.  Backends that
+ * arrive together share one fdatasync().  Does nothing with fsync = off.  A failed fdatasync() is a
+ * PANIC: the kernel may have dropped the pages, so that a retry would succeed without them.
  *
- * Returns false if the file does not exist, or ends before what was to be written.  That is no
- * error for extents of an aborted transaction (the collector may have freed them and removed the
- * segment since); a caller that is about to return a value there must treat it as one.
+ * Returns false if the file does not exist, or ends before a deferred page.  That is no error for
+ * extents of an aborted transaction: the collector may have freed them and removed the segment
+ * since.  A caller that is about to return a value there must treat it as one.
  */
 extern bool blob_segment_sync(const BlobStoreId *store, uint32 segment_no);
 
 /*
- * Remove a segment file, durably; true when it is gone (also if it never was there).  A failure
- * is a WARNING and false.  The file is truncated, too, because other processes may keep it open
- * for long; a reader that comes too late meets ENODATA, so it must check its extents'
- * generations before it reports a read error.  The caller serialises this against reservations
- * of the store, and has made sure that nothing refers to the segment.
+ * Remove a segment file, durably; true if it is gone, or never was there.  A failure is a WARNING
+ * and false.  The caller serialises this against reservations of the store, and has made sure that
+ * nothing refers to the segment.
+ *
+ * The file is truncated, too, because other processes may keep it open for long.  So a reader that
+ * comes too late meets ENODATA, and must check its extents' generations before it reports a read
+ * error.
  */
 extern bool blob_segment_remove(const BlobStoreId *store, uint32 segment_no);
 
 /*
- * Remove a whole store, durably; true when it is gone.  Failures are WARNINGs.  Can be cancelled
- * between files (not in recovery), and carried on with another call.
+ * Remove a whole store, durably; true if it is gone.  Failures are WARNINGs.  Can be cancelled
+ * between files (not in recovery), and continued by another call.
  */
 extern bool blob_segment_remove_dir(const BlobStoreId *store);
 
 /*
- * How many files have been removed since the start.  Of a file that was found after a call one
- * knows that it has not been removed if another call gives the same, or that the removal is under
- * way.
+ * Number of files removed since the start.  If a file is found between two calls that give the same
+ * number, it has not been removed at the second call, or its removal is under way.
  */
 extern uint64 blob_segment_removals(void);
 
-/* Whether the store has a directory; it has one from the first reservation to its end. */
+/* Whether the store has a directory.  It has one from its first reservation to its end. */
 extern bool blob_segment_dir_exists(const BlobStoreId *store);
 
-/* The stores that have a directory, in no order, in the current memory context. */
+/*
+ * List the stores that have a directory, in no order, in the current memory context; returns their
+ * number.
+ */
 extern int	blob_segment_list_stores(BlobStoreId **stores);
 
 /*
- * Wait for writes to the file that are still in the kernel's hands, whoever started them.  A
- * process that was killed can leave some behind; before its pages are given to others after a
- * restart, they must have come to an end.  A missing file is no error here.
+ * Wait for writes to the file that are in flight in the kernel, whichever process started them.  A
+ * killed process can leave some behind.  They must have ended before the pages are given to other
+ * values after a restart.  A missing file is no error here.
  */
 extern void blob_segment_settle(const BlobStoreId *store, uint32 segment_no);
 

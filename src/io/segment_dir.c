@@ -1,6 +1,6 @@
 /*
  * io/segment_dir.c
- *	  Directories of stores: which there are, and their removal.
+ *	  Directories of stores: listing and removal.
  */
 #include "postgres.h"
 
@@ -12,7 +12,7 @@
 #include "miscadmin.h"
 #include "storage/fd.h"
 
-/* What a directory's name says; false if it is not one that blob_segment_dir_path() makes. */
+/* Parse the name of a directory; false if blob_segment_dir_path() does not make such a name. */
 static bool
 parse_name(const char *name, BlobStoreId *store)
 {
@@ -64,7 +64,10 @@ blob_segment_dir_exists(const BlobStoreId *store)
 	return access(path, F_OK) == 0 || errno != ENOENT;
 }
 
-/* Remove the files, and have everybody forget them. */
+/*
+ * Remove the files of a store, and have the syncer and the table of deferred writes forget them.
+ * False if one of them is still there.
+ */
 static bool
 remove_files(const BlobStoreId *store, const char *path)
 {
@@ -100,7 +103,7 @@ blob_segment_remove_dir(const BlobStoreId *store)
 	bool		is_gone;
 
 	blob_segment_dir_path(path, sizeof(path), store);
-	/* If somebody else has removed it, nobody shall wait for its files. */
+	/* If the directory is gone already, the syncer must not wait for its files. */
 	if (access(path, F_OK) != 0 && errno == ENOENT)
 		return blob_segment_unlink(store, BLOB_ALL_SEGMENTS, path);
 

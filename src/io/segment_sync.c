@@ -5,31 +5,31 @@
  * The protocol.  Each segment file hashes to one of a fixed number of slots.  A backend whose
  * writes have completed
  *
- *	0. writes what is yet to be written of the segment (deferred.c);
+ *	0. writes the deferred pages of the segment (deferred.c);
  *	1. draws a ticket: my_seq = ++slot->write_seq;
  *	2. takes the slot's lock exclusively;
  *	3. if the slot says that this very segment was synced up to a ticket >= my_seq, it is done;
  *	4. else reads target = write_seq, calls fdatasync(), and records (segment, target).
  *
- * The invariant, under the lock: "an fdatasync() of slot->segment, which succeeded, began after
+ * The invariant, under the lock:  "an fdatasync() of slot->synced, which succeeded, began after
  * every ticket <= synced_seq was drawn".  It holds because target is read before the call.  A
- * ticket is drawn after the writes of its owner completed, so step 3 answers rightly.  While one
- * backend is in fdatasync(), others queue up on the lock; the first of them syncs for all who
- * drew a ticket before it read target, the rest leave in step 3.
+ * backend draws its ticket after its writes completed, so step 3 answers rightly.  While one
+ * backend is in fdatasync(), others queue up on the lock.  The first of them syncs for all that
+ * drew a ticket before it read target; the rest leave in step 3.
  *
- * Collisions.  Two segments in one slot share write_seq, which only makes tickets larger than
- * either would have alone, and the argument never needs them to be dense.  The recorded identity
- * is that of the one segment that was synced last; a backend of the other segment sees a foreign
- * identity, and syncs for itself.  So a collision can cost a superfluous fdatasync(), never a
+ * Collisions.  Two segments in one slot share write_seq.  That only makes tickets larger than
+ * either would have alone, and the argument never needs them to be dense.  The recorded identity is
+ * that of the one segment that was synced last; a backend of the other segment sees a foreign
+ * identity, and syncs by itself.  So a collision can cost a superfluous fdatasync(), never a
  * missing one.
  *
- * A removed and remade file has the same identity.  Therefore the file is looked up *after*
- * target was read: the lookup notices every removal that happened before it (see segment.c), so
- * what is synced is the file that all tickets <= target were drawn for, or a newer one.
+ * A removed and remade file has the same identity.  Therefore the file is looked up *after* target
+ * was read: the look-up notices every removal that happened before it (see segment.c).  So the file
+ * that is synced is the one that all tickets <= target were drawn for, or a newer one.
  *
- * Any process's fdatasync() covers completed writes through any descriptor of the file.  An
- * error of write-back is reported to whoever syncs first, which is a PANIC for the cluster; it
- * is never retried, because the kernel may have marked the lost pages clean.
+ * Any process's fdatasync() covers completed writes through any descriptor of the file.  An error
+ * of write-back is reported to the first process that syncs.  There it is a PANIC for the cluster.
+ * It is never retried, because the kernel may have marked the lost pages clean.
  */
 #include "postgres.h"
 
@@ -51,7 +51,7 @@ typedef struct SyncSlot
 {
 	pg_atomic_uint64 write_seq; /* tickets drawn */
 	uint64		synced_seq;		/* under the slot's lock: see the invariant above */
-	BlobSegmentId synced;		/* under the slot's lock: what synced_seq is about */
+	BlobSegmentId synced;		/* under the slot's lock: synced_seq is about it */
 	char		padding[64 - 32];	/* one slot per cache line */
 } SyncSlot;
 
@@ -77,15 +77,15 @@ blob_segment_sync_shmem_init(void)
 	if (found)
 		return;
 
-	/* Identity zero is nobody's: no database has OID 0. */
+	/* Identity zero belongs to no segment: no database has OID 0. */
 	memset(sync_slots, 0, blob_segment_sync_shmem_size());
 	for (int i = 0; i < BLOB_SYNC_SLOTS; i++)
 		pg_atomic_init_u64(&sync_slots[i].write_seq, 0);
 }
 
 /*
- * fdatasync() the segment, PANIC on failure.  Returns false if there is no such file.  The
- * slot's lock is held, so an ERROR while opening leaves it to the transaction's abort.
+ * fdatasync() the segment, PANIC on failure.  Returns false if there is no such file.  The slot's
+ * lock is held; if opening the file is an ERROR, the transaction's abort releases it.
  */
 static bool
 sync_file(const BlobStoreId *store, uint32 segment_no)
@@ -118,8 +118,8 @@ sync_file(const BlobStoreId *store, uint32 segment_no)
 }
 
 /*
- * Make all completed writes to the segment durable.  Takes those of deferred.c, then the
- * slot's LWLock; the caller holds no other lock of these tranches.
+ * Make all completed writes to the segment durable, see segment.h.  Takes the locks of deferred.c,
+ * then the slot's LWLock; the caller holds no lock of these tranches.
  */
 bool
 blob_segment_sync(const BlobStoreId *store, uint32 segment_no)
@@ -135,7 +135,7 @@ blob_segment_sync(const BlobStoreId *store, uint32 segment_no)
 	if (!enableFsync)
 		return true;
 
-	/* What is written by then counts, so this comes before the ticket. */
+	/* These writes count as completed before the ticket is drawn. */
 	if (!blob_deferred_write_segment(store, segment_no))
 		return false;
 
@@ -143,7 +143,7 @@ blob_segment_sync(const BlobStoreId *store, uint32 segment_no)
 	slot = &sync_slots[slot_no];
 	lock = &sync_locks[slot_no].lock;
 
-	/* A full barrier: the ticket is seen only after the completion of our writes. */
+	/* A full barrier: other backends see the ticket only after the completion of our writes. */
 	my_seq = pg_atomic_add_fetch_u64(&slot->write_seq, 1);
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);

@@ -2,8 +2,8 @@
  * io/stat.c
  *	  Cluster-wide counters in shared memory.
  *
- * Plain atomics: they are bumped once per request or per value, not per page, and nobody needs a
- * consistent set of them.  They start at zero with the server.
+ * Plain atomics: they are advanced once per request or per value, not per page, and no reader needs
+ * a consistent set of them.  They start at zero with the server.
  */
 #include "postgres.h"
 
@@ -18,6 +18,7 @@ blob_stat_shmem_size(void)
 	return MAXALIGN(sizeof(BlobStat));
 }
 
+/* Make or attach to the counters.  Called under AddinShmemInitLock. */
 void
 blob_stat_shmem_init(void)
 {

@@ -2,12 +2,13 @@
  * io/syncer.c
  *	  The syncer: makes segments durable whose writes are in the WAL, so that commits need not.
  *
- * Pages of tables are durable when their WAL is: a checkpoint that moves the redo pointer past a
- * record writes the page first.  An extension has no part in checkpoints, but it can delay them.
- * The syncer holds DELAY_CHKPT_START while it has segments on its list.  A checkpoint fixes its
- * redo pointer, then collects the virtual transactions with that flag, and waits until each has
- * ended before it goes on.  The argument is in the README of this folder; it rests on the order
- * of steps in begin_holding(), end_holding() and blob_syncer_hand_over().
+ * A page of a table need not be durable when its WAL is: a checkpoint that moves the redo pointer
+ * past a record writes the page first.  An extension has no part in checkpoints, but it can delay
+ * them.  While segments may be listed, the syncer holds DELAY_CHKPT_START.  A checkpoint fixes its
+ * redo pointer, then collects the virtual transactions with that flag, and waits until each of them
+ * has ended before it goes on.  The argument is in "Durable in the background" in the README of
+ * this folder.  It rests on the order of steps in begin_holding(), end_holding() and
+ * blob_syncer_hand_over().
  */
 #include "postgres.h"
 
@@ -36,23 +37,23 @@
 #define NAME "blobext syncer"
 #define RESTART_S 1
 
-/* Who finds no place on the list syncs for himself. */
+/* Room on the list.  A backend that finds the list full syncs the segment itself. */
 #define MAX_LISTED 256
 
-/* While it holds checkpoints up: how often it looks whether one has begun, in ms. */
+/* While the syncer holds up checkpoints: how often it looks whether one has begun, in ms. */
 #define POLL_MS 10
 
-/* How long it holds the same virtual transaction, in ms. */
+/* How long the syncer holds the same virtual transaction, in ms. */
 #define HOLD_MS 400
 
 /*
- * While a file is missing: how often it looks whether the file is back, and how often it says so,
- * in ms.
+ * While a file is missing: how often the syncer looks whether the file is back, and how often it
+ * reports that, in ms.
  */
 #define LOOK_MS 100
 #define REPORT_MS 10000
 
-/* Holds without anything handed over before it goes to sleep. */
+/* Holds in which no segment was handed over, before the syncer goes to sleep. */
 #define IDLE_HOLDS 10
 
 typedef struct ListedSegment
@@ -65,18 +66,18 @@ typedef struct SyncerShared
 {
 	LWLock	   *lock;			/* protects the rest; never held over I/O */
 	bool		accepts;		/* the syncer holds the flag, and segments may be listed */
-	bool		sleeps;			/* it waits until somebody wakes it, for as long as it takes */
+	bool		sleeps;			/* the syncer waits until a backend wakes it */
 	Latch	   *latch;
-	uint64		handed_over;	/* since the start */
+	uint64		handed_over;	/* segments, since the start */
 	int			listed_count;
 	ListedSegment listed[MAX_LISTED + 1];	/* the first one has waited longest */
-	bool		is_syncing;		/* what was taken from the list, unless it was removed meanwhile */
+	bool		is_syncing;		/* syncing was taken from the list; not removed since */
 	ListedSegment syncing;
 } SyncerShared;
 
 static SyncerShared *shared;
 
-/* In the syncer: the file that was not there, when sync_listed() has returned false. */
+/* In the syncer: the file that was missing, when sync_listed() has returned false. */
 static ListedSegment missing;
 
 Size
@@ -106,7 +107,7 @@ blob_syncer_register(void)
 	if (IsBinaryUpgrade)
 		return;
 	memset(&worker, 0, sizeof(worker));
-	/* Without a connection there are no virtual transactions, which checkpoints look for. */
+	/* Checkpoints look for virtual transactions, which only a process with a connection has. */
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
 	worker.bgw_restart_time = RESTART_S;
@@ -117,9 +118,11 @@ blob_syncer_register(void)
 	RegisterBackgroundWorker(&worker);
 }
 
-/* ---- who writes ---- */
+/* ---- for backends that write ---- */
 
-/* Under the lock: wake the syncer if it sleeps, for those who come next. */
+/*
+ * Wake the syncer if it sleeps, so that it accepts from later backends.  The caller holds the lock.
+ */
 static void
 wake(void)
 {
@@ -129,6 +132,7 @@ wake(void)
 	SetLatch(shared->latch);
 }
 
+/* Whether the entry is this segment, or with BLOB_ALL_SEGMENTS any segment of this store. */
 static bool
 is_of(const ListedSegment *entry, const BlobStoreId *store, uint32 segment_no)
 {
@@ -136,7 +140,10 @@ is_of(const ListedSegment *entry, const BlobStoreId *store, uint32 segment_no)
 		entry->store.dboid == store->dboid && entry->store.incarnation == store->incarnation;
 }
 
-/* Under the lock; false if there would be more than limit. */
+/*
+ * List a segment, if it is not listed yet; false if there would be more than limit.  The caller
+ * holds the lock exclusively.
+ */
 static bool
 list(const BlobStoreId *store, uint32 segment_no, int limit)
 {
@@ -156,8 +163,8 @@ list(const BlobStoreId *store, uint32 segment_no, int limit)
 }
 
 /*
- * What is listed is not of a removed file: if the count is the same under the lock, then a
- * removal has yet to come to blob_syncer_forget(), if there is one.
+ * No segment is listed whose file has been removed: if the count is the same under the lock, a
+ * removal that has begun has yet to come to blob_syncer_forget().
  */
 bool
 blob_syncer_hand_over(const BlobStoreId *store, uint32 segment_no, XLogRecPtr redo,
@@ -176,7 +183,7 @@ blob_syncer_hand_over(const BlobStoreId *store, uint32 segment_no, XLogRecPtr re
 		shared->handed_over++;
 	LWLockRelease(shared->lock);
 
-	/* After that, and not before: see the README. */
+	/* Read this after listing, not before: see step C4 in the README. */
 	if (!is_listed || GetRedoRecPtr() != redo)
 		return false;
 	blob_stat_count(syncs_handed_over, 1);
@@ -207,7 +214,7 @@ blob_syncer_wake(void)
 	LWLockRelease(shared->lock);
 }
 
-/* ---- who removes ---- */
+/* ---- for the removal of files ---- */
 
 void
 blob_syncer_forget(const BlobStoreId *store, uint32 segment_no)
@@ -250,26 +257,29 @@ take_first(ListedSegment *first)
 }
 
 /*
- * Put what was taken back on the list.  False if that is not wanted, for blob_syncer_forget() was
- * called for it.
+ * Put a segment that was taken back on the list.  False if that is not wanted, because
+ * blob_syncer_forget() was called for it.
  */
 static bool
 put_back(const ListedSegment *taken)
 {
 	bool		is_wanted;
 
-	/* Wait for whoever has removed the file, and has not come to that call yet. */
+	/* A process that has removed the file may not have come to that call yet: wait for it. */
 	blob_deferred_begin_removal();
 	blob_deferred_end_removal(NULL, 0);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	is_wanted = shared->is_syncing;
-	if (is_wanted)				/* there is always room for one more than others may list */
+	if (is_wanted)				/* there is room for one more than backends may list */
 		(void) list(&taken->store, taken->segment_no, MAX_LISTED + 1);
 	LWLockRelease(shared->lock);
 	return is_wanted;
 }
 
-/* Sync the first of the list, if there is one.  False if its file is not there: then it stays. */
+/*
+ * Sync the first segment of the list, if there is one.  False if its file is missing: then it stays
+ * on the list.
+ */
 static bool
 sync_first(void)
 {
@@ -285,10 +295,10 @@ sync_first(void)
 }
 
 /*
- * Write the deferred pages, and sync what is on the list now.  What cannot be written or synced
- * must not be forgotten, and the kernel reports it only once: any error is a PANIC, and recovery
- * writes from the WAL.  False if a file is not there, although nobody has removed it: what was to
- * be done with it is still to be done.
+ * Write the deferred pages, and sync the segments that are on the list now.  Any error is a PANIC,
+ * and recovery writes from the WAL: a page or segment that cannot be written or synced must not be
+ * forgotten, and the kernel reports the error only once.  False if a file is missing, that is not
+ * there although no process has removed it: then its pages and its place on the list stay.
  */
 static bool
 sync_listed(void)
@@ -308,7 +318,7 @@ sync_listed(void)
 	return is_done;
 }
 
-/* There shall be room for more. */
+/* Make room in the table of deferred writes, if it is filling. */
 static void
 write_if_filling(void)
 {
@@ -336,7 +346,7 @@ wait_for_latch(int timeout_ms)
 	}
 }
 
-/* After sync_listed() has returned false. */
+/* Report the missing file, after sync_listed() has returned false. */
 static void
 report_missing(int level, const char *hint)
 {
@@ -351,9 +361,8 @@ report_missing(int level, const char *hint)
 }
 
 /*
- * A file that was taken away may come back, as one of a volume that is not mounted.  Nothing has
- * been lost until then, and nothing will be: checkpoints wait, and those who commit sync for
- * themselves.
+ * A missing file may come back, for example when its volume is mounted.  Nothing is lost until
+ * then: checkpoints wait, and backends that commit sync by themselves.
  */
 static void
 wait_for_file(void)
@@ -381,7 +390,7 @@ set_accepts(bool accepts)
 	LWLockRelease(shared->lock);
 }
 
-/* From here on checkpoints wait; and only then may segments be listed. */
+/* Make checkpoints wait.  Only after that may segments be listed and pages be put. */
 static void
 begin_holding(void)
 {
@@ -392,14 +401,14 @@ begin_holding(void)
 }
 
 /*
- * Nothing is listed or put any more, then all that was is written and synced, and only then do
- * checkpoints go on.  The end of the transaction takes the flag off and ends the virtual
+ * Stop listing and putting, then write and sync all that was put and listed, and only then let
+ * checkpoints go on.  The end of the transaction takes the flag off.  It also ends the virtual
  * transaction, so that a checkpoint that waits for it does not wait for the next one.
  */
 static void
 end_holding(void)
 {
-	(void) sync_listed();		/* the bulk of it while others may still list theirs */
+	(void) sync_listed();		/* most of it, while backends may still list */
 	set_accepts(false);
 	blob_deferred_close();
 	if (!sync_listed())
@@ -408,8 +417,8 @@ end_holding(void)
 }
 
 /*
- * Exit, whatever the reason: virtual transaction and flag are still there.  A file that is not
- * there cannot be waited for: recovery must write what is lacking in it.
+ * Exit, for any reason.  Virtual transaction and flag are still there.  The syncer cannot wait for
+ * a missing file here, so that is a PANIC: recovery must write the content that the file lacks.
  */
 static void
 at_exit(int code, Datum argument)
@@ -424,6 +433,7 @@ at_exit(int code, Datum argument)
 		report_missing(PANIC, "Bring the file back before the server is started again.");
 }
 
+/* Sleep until a backend calls wake(), for as long as that takes. */
 static void
 sleep_until_wanted(void)
 {
@@ -443,8 +453,8 @@ sleep_until_wanted(void)
 }
 
 /*
- * One virtual transaction.  It ends soon after a checkpoint has begun.  It ends after a while in
- * any case, for a checkpoint may have begun before it did, and be waiting for it all the same.
+ * Hold one virtual transaction.  It ends soon after a checkpoint has begun.  It also ends after
+ * HOLD_MS, because a checkpoint may have begun before it did, and wait for it all the same.
  */
 static void
 hold_once(void)
@@ -475,6 +485,10 @@ count_handed_over(void)
 	return count;
 }
 
+/*
+ * The syncer's main function.  It holds one virtual transaction after the other while backends hand
+ * segments over, and sleeps when none has done so for a while.
+ */
 void
 blob_syncer_main(Datum argument)
 {
@@ -485,7 +499,7 @@ blob_syncer_main(Datum argument)
 	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
 	blob_settings_fix("transaction_timeout", "0");
 
-	/* Called before the server's own, which abort the transaction. */
+	/* This callback is called before the server's own, which abort the transaction. */
 	before_shmem_exit(at_exit, (Datum) 0);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->latch = MyLatch;

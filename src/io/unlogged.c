@@ -2,10 +2,10 @@
  * io/unlogged.c
  *	  Content that another server wrote and did not log, see io/unlogged.h.
  *
- * The file is a header and slots, each a range of generations.  Only the startup process writes
- * it.  The last slot is extended in place, or a slot appended, so that what a reader or a base
- * backup meets covers all that was covered before; a file with far more slots than ranges is
- * replaced by rename.  Slots may overlap; slots of zeros are none.
+ * The file is a header and slots, each a range of generations.  Only the startup process writes it.
+ * It extends the last slot in place, or appends a slot.  So a reader or a base backup that reads
+ * the file meanwhile sees all ranges that were there before.  A file with far more slots than
+ * ranges is replaced by rename.  Slots may overlap; a slot of zeros is empty.
  *
  * Each process keeps a sorted copy of one store's ranges, and reads the file again when a counter
  * in shared memory has moved.
@@ -26,7 +26,7 @@
 
 #define UNLOGGED_MAGIC UINT64CONST(0x31676e697373696d)	/* "missing1" */
 
-/* So many slots more than ranges are tolerated, or twice as many. */
+/* The file is rewritten when it has more slots than this, and more than twice as many as ranges. */
 #define SPARE_SLOTS 1024
 
 typedef struct UnloggedHeader
@@ -41,7 +41,7 @@ StaticAssertDecl(sizeof(UnloggedHeader) == sizeof(BlobGenerationRange), "slots a
 typedef struct Copy
 {
 	bool		is_loaded;
-	uint64		version;		/* of the file, in shared memory's count */
+	uint64		version;		/* of the file, as counted in shared memory */
 	BlobStoreId store;
 	BlobGenerationRange *ranges;
 	int			range_count;
@@ -50,7 +50,7 @@ typedef struct Copy
 	BlobGenerationRange last_slot;
 } Copy;
 
-/* Counts changes of any store's file since the start, from 1 on. */
+/* Counts changes of any store's file, from 1 on. */
 static pg_atomic_uint64 *unlogged_version = NULL;
 static Copy copy;
 
@@ -122,7 +122,7 @@ reserve_range(void)
 									copy.range_capacity * sizeof(BlobGenerationRange));
 }
 
-/* Insert a range, merged with those that it overlaps or touches. */
+/* Insert a range, and merge it with the ranges that it overlaps or touches. */
 static void
 merge_range(BlobGenerationRange range)
 {
@@ -179,6 +179,7 @@ read_slots(int fd, const char *path)
 		report_file_error(ERROR, "read", path);
 }
 
+/* Make sure that the copy is of this store, and of the present version of its file. */
 static void
 load(const BlobStoreId *store)
 {
@@ -243,7 +244,7 @@ write_at(int fd, const char *path, const void *data, size_t bytes, off_t offset)
 	}
 }
 
-/* Write the copy to a new file, which replaces the old one. */
+/* Write the copy to a new file, which replaces the old one durably. */
 static void
 rewrite_file(const char *path)
 {
@@ -283,6 +284,7 @@ write_slot(int fd, const char *path, BlobGenerationRange range)
 	copy.last_slot = range;
 }
 
+/* Whether the copy has all generations of the range. */
 static bool
 is_known(BlobGenerationRange range)
 {
@@ -302,7 +304,7 @@ blob_unlogged_add(const BlobStoreId *store, const BlobGenerationRange *ranges, i
 	load(store);
 	file_path(path, sizeof(path), store);
 	is_new_file = copy.slot_count == 0;
-	copy.is_loaded = false;		/* an error leaves no half-made copy behind */
+	copy.is_loaded = false;		/* if an error comes, the half-made copy is not used */
 	for (int i = 0; i < range_count; i++)
 	{
 		if (is_known(ranges[i]))

@@ -1,12 +1,13 @@
 /*
  * io/unlogged.h
- *	  Unlogged content: what another server wrote and did not log, so that this one lacks it.
+ *	  Unlogged content: content that another server wrote and did not log, so that this one lacks
+ *	  it.
  *
- * A server that was made from another one's files and WAL has no content where that one did not
- * log it (blobext.wal_content): its files have zeros there, or bytes of some earlier value.  Redo
- * notes the generations of such extents in a file of the store, "missing", beside the segments, so
- * that it goes wherever they go: a backup of this server lacks the same.  A generation is never
- * given twice, so an entry stays true for ever.
+ * A server may be a copy, made from another one's files and WAL.  If that server did not log some
+ * content (blobext.wal_content), the copy's files have zeros there, or bytes of some earlier value.
+ * Redo notes the generations of such extents in a file of the store, "missing".  The file lies
+ * beside the segments, so that it goes wherever they go: a backup of the copy lacks the same.  A
+ * generation is never drawn twice, so an entry stays true.
  */
 #ifndef BLOB_UNLOGGED_H
 #define BLOB_UNLOGGED_H
@@ -16,11 +17,14 @@
 extern Size blob_unlogged_shmem_size(void);
 extern void blob_unlogged_shmem_init(void);
 
-/* Startup process only: note these generations.  Durable, and seen by everybody, on return. */
+/*
+ * Note these generations.  Startup process only.  On return the note is durable, and all processes
+ * see it.
+ */
 extern void blob_unlogged_add(const BlobStoreId *store, const BlobGenerationRange *ranges,
 							  int range_count);
 
-/* Whether content of the extent of this generation is unlogged.  May read the file. */
+/* Whether content of the extent of this generation is unlogged.  May read the file "missing". */
 extern bool blob_unlogged_contains(const BlobStoreId *store, BlobGeneration generation);
 
 /* How many generations are unlogged. */

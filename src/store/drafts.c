@@ -11,7 +11,10 @@
 
 dlist_head	blob_drafts_abandoned = DLIST_STATIC_INIT(blob_drafts_abandoned);
 
-/* The guard ends, perhaps in the middle of an abort: nothing here may fail, allocate or lock. */
+/*
+ * Callback of the guard's end, perhaps in the middle of an abort: it must not fail, allocate or
+ * lock.
+ */
 static void
 at_end_of_guard(void *argument)
 {
@@ -34,6 +37,7 @@ blob_draft_begin(MemoryContext context)
 	return draft;
 }
 
+/* Make room for more extents.  May throw. */
 static void
 reserve(BlobDraft *draft, int count)
 {
@@ -53,7 +57,7 @@ void
 blob_draft_enter(BlobDraft *draft, const BlobStoreId *store, const BlobExtent *extents, int count)
 {
 	reserve(draft, count);
-	/* The extension was created anew meanwhile: the old store goes as a whole. */
+	/* If the extension was created anew meanwhile, the old store is dropped as a whole. */
 	if (draft->store.dboid != store->dboid || draft->store.incarnation != store->incarnation)
 		draft->count = draft->dropped_count = 0;
 	draft->store = *store;

@@ -63,7 +63,7 @@ blob_free_runs_clear(dsa_area *area, BlobFreeRuns *runs)
 	blob_free_runs_init(runs);
 }
 
-/* All runs of left lie below all runs of right. */
+/* Join two trees; all runs of left lie below all runs of right.  Returns the root. */
 static dsa_pointer
 join(dsa_area *area, dsa_pointer left, dsa_pointer right)
 {
@@ -88,7 +88,7 @@ join(dsa_area *area, dsa_pointer left, dsa_pointer right)
 	return right;
 }
 
-/* Divide by address: *left gets the runs that begin below first_page. */
+/* Divide a tree by address: *left gets the runs that begin below first_page, *right the others. */
 static void
 split(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, dsa_pointer *left,
 	  dsa_pointer *right)
@@ -115,9 +115,9 @@ split(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, dsa_pointer *l
 }
 
 /*
- * Take *pages to max_pages from the leftmost sufficient run of the subtree, which has one; *pages
- * becomes what was taken.  Returns the new root of the subtree.  A run that is used up is left for
- * the caller to free in *empty.
+ * Take from the leftmost run of the subtree that has at least *pages: all of the run, but at most
+ * max_pages.  The subtree has such a run.  *pages becomes the number taken.  Returns the new root
+ * of the subtree.  If the run is used up, *empty is its node, which the caller frees.
  */
 static dsa_pointer
 take_leftmost(dsa_area *area, dsa_pointer pointer, uint64 *pages, uint64 max_pages,
@@ -174,7 +174,7 @@ blob_free_runs_take(dsa_area *area, BlobFreeRuns *runs, uint64 pages, BlobPageNo
 	return blob_free_runs_take_some(area, runs, pages, pages, first_page) > 0;
 }
 
-/* Detach the rightmost run of a non-empty subtree. */
+/* Detach the rightmost run of a non-empty subtree.  Returns the new root. */
 static dsa_pointer
 detach_last(dsa_area *area, dsa_pointer pointer, dsa_pointer *last)
 {
@@ -206,8 +206,9 @@ detach_first(dsa_area *area, dsa_pointer pointer, dsa_pointer *first)
 }
 
 /*
- * Look at the run next to a new one (the last of the runs below it, or the first of those above).
- * If they touch, it is merged into *first_page and *pages and freed.
+ * Look at the run next to a new one: the last of the runs below it, or the first of those above.
+ * If the two touch, the old run is merged into *first_page and *pages, and its node freed.  Returns
+ * the new root of the subtree.
  */
 static dsa_pointer
 absorb_neighbour(dsa_area *area, BlobFreeRuns *runs, dsa_pointer subtree, bool is_below,
@@ -252,7 +253,7 @@ set_run(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, uint64 pages
 	update_longest(area, run);
 }
 
-/* Add a run in a node that belongs to nobody yet. */
+/* Add a run in an unused node. */
 static void
 insert_run(dsa_area *area, BlobFreeRuns *runs, dsa_pointer pointer, BlobPageNo first_page,
 		   uint64 pages)
@@ -273,7 +274,7 @@ insert_run(dsa_area *area, BlobFreeRuns *runs, dsa_pointer pointer, BlobPageNo f
 void
 blob_free_runs_give(dsa_area *area, BlobFreeRuns *runs, BlobPageNo first_page, uint64 pages)
 {
-	dsa_pointer pointer = dsa_allocate(area, sizeof(Run));	/* may throw, nothing changed yet */
+	dsa_pointer pointer = dsa_allocate(area, sizeof(Run));	/* may throw: nothing is changed yet */
 
 	insert_run(area, runs, pointer, first_page, pages);
 }
@@ -345,6 +346,7 @@ blob_free_runs_move_one(dsa_area *area, BlobFreeRuns *from, BlobFreeRuns *to)
 	return true;
 }
 
+/* Count the pages of [first_page, end_page) in the subtree, see blob_free_runs_count(). */
 static uint64
 count_in_subtree(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, BlobPageNo end_page,
 				 uint64 *run_count)
@@ -375,7 +377,11 @@ blob_free_runs_count(dsa_area *area, const BlobFreeRuns *runs, BlobPageNo first_
 	return count_in_subtree(area, runs->root, first_page, end_page, run_count);
 }
 
-/* Cut off what the last run below first_page has above it. */
+/*
+ * Cut [first_page, end_page) out of the last run that begins below first_page.  If the run reaches
+ * beyond end_page, its end becomes a run of its own, in a node of the chain.  Returns the pages
+ * cut.
+ */
 static uint64
 cut_last_below(dsa_area *area, BlobFreeRuns *runs, dsa_pointer *nodes, dsa_pointer *below,
 			   dsa_pointer *above, BlobPageNo first_page, BlobPageNo end_page)
@@ -410,7 +416,10 @@ cut_last_below(dsa_area *area, BlobFreeRuns *runs, dsa_pointer *nodes, dsa_point
 	return cut;
 }
 
-/* Free the runs of a subtree, all of which begin in the range; what lies above it stays. */
+/*
+ * Free the runs of a subtree, all of which begin in the range.  The part of a run beyond end_page
+ * stays in the set.  Returns the pages cut.
+ */
 static uint64
 cut_inside(dsa_area *area, BlobFreeRuns *runs, dsa_pointer inside, dsa_pointer *above,
 		   BlobPageNo end_page)

@@ -1,7 +1,7 @@
 /*
  * store/grow.c
- *	  What takes the growth lock: loading the free space from the map, reserving more of the disk,
- *	  reserving generations.
+ *	  Growth: loading the free space from the map, reserving more of the disk, reserving
+ *	  generations; all under the growth lock.
  */
 #include "postgres.h"
 
@@ -16,23 +16,26 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
-/* Generations are reserved in the WAL so many at a time. */
+/* Generations that are reserved in the WAL at a time. */
 #define GENERATION_BATCH 8192
 
-/* The store grows by a 32nd, within these bounds; by less where much will be free soon. */
+/* The store grows by a 32nd, within these bounds; by a 64th if much will be free soon. */
 #define GROWTH_PART 32
 #define SMALL_GROWTH_PART 64
 #define MIN_GROWTH_PAGES UINT64CONST(4096)	/* 16 MiB */
 #define MAX_GROWTH_PAGES BLOB_SEGMENT_PAGES
 
-/* What the map can address: MaxBlockNumber blocks of entries, about 8 PiB. */
+/* The pages that the map can address: MaxBlockNumber - 1 blocks of entries, about 8 PiB. */
 #define MAX_STORE_PAGES ((BlobPageNo) (MaxBlockNumber - 1) * BLOB_MAP_ENTRIES)
 
 /* Freed pages that are worth a checkpoint: a sixteenth of the store. */
 #define WORTH_CHECKPOINT_PAGES UINT64CONST(16384)	/* at least 64 MiB */
 #define WORTH_CHECKPOINT_PART 16
 
-/* The pause after a checkpoint, in times of what it took, and its bounds. */
+/*
+ * The time from one request for a checkpoint to the next, as a multiple of the time that the
+ * checkpoint took, and its bounds.
+ */
 #define CHECKPOINT_PAUSE_TIMES 5
 #define MIN_CHECKPOINT_PAUSE_MS 250
 #define MAX_CHECKPOINT_PAUSE_MS (60 * 1000)
@@ -40,18 +43,19 @@
 /* ---- loading ---- */
 
 /*
- * State of a load.  What lies between extents is free; since when, the map does not say.  An extent
- * that was freed there, and not given out since, left its record's position in the LSN of the block
- * of its first page, but it may reach into blocks behind that.  So the pages of a free run in one
- * block were freed not later than the largest LSN of the run's blocks up to this one.
+ * State of a load.  The pages between extents are free; the map does not say since when.  If an
+ * extent was freed there, and its pages were not given out since, the block of its first page has
+ * at least the LSN of its record; but the extent may reach into later blocks.  So the pages of a
+ * free run in one block were freed not later than the largest LSN of the run's blocks up to this
+ * one.
  */
 typedef struct LoadState
 {
 	BlobStoreShared *shared;
 	XLogRecPtr	completed_redo;
 	XLogRecPtr	started_redo;
-	BlobPageNo	next_page;		/* pages below are dealt with */
-	XLogRecPtr	run_lsn;		/* largest of the blocks of the free run before next_page */
+	BlobPageNo	next_page;		/* pages below it are dealt with */
+	XLogRecPtr	run_lsn;		/* largest LSN of the present free run's blocks */
 } LoadState;
 
 static void
@@ -64,7 +68,7 @@ report_overlap(BlobPageNo page)
 			 errhint("Run blobext_check() to see which values are affected.")));
 }
 
-/* Sort pages into a set that may be used, or its pending one. */
+/* Add pages to runs if a completed checkpoint covers lsn, else to pending. */
 static void
 load_pages(LoadState *state, BlobFreeRuns *runs, BlobPending *pending, BlobPageNo first_page,
 		   BlobPageNo end_page, XLogRecPtr lsn)
@@ -83,7 +87,7 @@ load_pages(LoadState *state, BlobFreeRuns *runs, BlobPending *pending, BlobPageN
 					  end_page - first_page);
 }
 
-/* The pages from next_page on are free up to this one. */
+/* Add the pages from next_page to end_page, which are free. */
 static void
 load_free(LoadState *state, BlobPageNo end_page)
 {
@@ -95,6 +99,7 @@ load_free(LoadState *state, BlobPageNo end_page)
 	state->next_page = end_page;
 }
 
+/* Deal with the pages before an entry, which are free, and with those of the entry. */
 static void
 load_entry(LoadState *state, BlobPageNo first_page, const BlobMapEntry *entry, XLogRecPtr lsn)
 {
@@ -109,6 +114,7 @@ load_entry(LoadState *state, BlobPageNo first_page, const BlobMapEntry *entry, X
 	state->next_page = end_page;
 }
 
+/* Deal with all pages of one block of the map. */
 static void
 load_block(LoadState *state, BlockNumber block, Page page)
 {
@@ -147,7 +153,10 @@ load_map(Relation map, LoadState *state)
 	FreeAccessStrategy(strategy);
 }
 
-/* Whoever logged that the segment has no file may have ended before he removed it. */
+/*
+ * Remove the file of a segment that the map says has none.  The process that logged REMOVE may have
+ * ended before it removed the file.
+ */
 static void
 remove_orphan(const BlobStoreId *store, BlobStoreShared *shared, uint32 segment_no)
 {
@@ -163,8 +172,8 @@ remove_orphan(const BlobStoreId *store, BlobStoreShared *shared, uint32 segment_
 }
 
 /*
- * A map without its files: pg_upgrade, for one, carries relations only.  To go on would be to make
- * new files in which old values have zeros.
+ * ERROR if the store's directory is missing: pg_upgrade, for one, carries relations only.  Going on
+ * would make new files, in which old values have zeros.
  */
 static void
 require_directory(const BlobStoreId *store, const BlobMapMeta *meta)
@@ -181,7 +190,10 @@ require_directory(const BlobStoreId *store, const BlobMapMeta *meta)
 			 errhint("After pg_upgrade, stop the server and run blobext_upgrade.")));
 }
 
-/* While loaded is false nobody else touches the members. */
+/*
+ * Fill the sets from the map.  The caller holds the growth lock; while loaded is false, no other
+ * process touches the sets.
+ */
 static void
 load(BlobStore *store, BlobStoreShared *shared)
 {
@@ -199,12 +211,12 @@ load(BlobStore *store, BlobStoreShared *shared)
 	blob_free_runs_clear(blob_store_area, &shared->absent);
 	blob_pending_clear(blob_store_area, &shared->absent_pending);
 	shared->reserved_pages = meta.reserved_pages;
-	/* Those below the limit may have been given before a crash. */
+	/* Generations below the limit may have been drawn before a crash. */
 	shared->next_generation = shared->generation_limit = meta.generation_limit;
 
 	/*
 	 * A killed backend may have had writes in flight to extents whose ALLOC record was lost with
-	 * it: pages that look free now, and must not be given out before those writes end.
+	 * it.  Their pages look free now, and must not be given out before those writes end.
 	 */
 	for (BlobPageNo page = 0; page < meta.reserved_pages; page += BLOB_SEGMENT_PAGES)
 		blob_segment_settle(&store->id, blob_segment_of(page));
@@ -232,10 +244,10 @@ blob_store_load(BlobStore *store, BlobStoreShared *shared)
 
 /* ---- growing ---- */
 
-/* What growth looks at, as it was at one moment. */
+/* The state of the store on which growth decides, as it was at one moment. */
 typedef struct Situation
 {
-	uint64		longest_pages;	/* free run */
+	uint64		longest_pages;	/* of the free runs */
 	uint64		free_pages;
 	uint64		pending_pages;
 	uint64		store_pages;	/* with a file */
@@ -257,7 +269,7 @@ look(BlobStoreShared *shared, Situation *now)
 	LWLockRelease(&shared->lock);
 }
 
-/* What the file system has left; UINT64_MAX if it does not say. */
+/* Pages that the file system has left; UINT64_MAX if that is unknown. */
 static uint64
 disk_pages(void)
 {
@@ -268,7 +280,7 @@ disk_pages(void)
 	return (uint64) file_system.f_bavail * file_system.f_frsize / BLOB_PAGE_SIZE;
 }
 
-/* So much of a store is waiting for a checkpoint that one is worth its price. */
+/* How many pages must wait for a checkpoint, so that one is worth its price. */
 static uint64
 worth_pages(const Situation *now)
 {
@@ -299,8 +311,8 @@ blob_store_require_room(BlobStore *store, uint64 pages)
 }
 
 /*
- * How much to reserve when so many pages are needed; little where much will be free soon, and never
- * most of what the disk has left.
+ * How many pages to reserve if needed_pages are needed: few if much will be free soon, and just the
+ * needed ones if the growth would be over a quarter of what the disk has left.
  */
 static uint64
 growth_pages(const Situation *now, uint64 needed_pages)
@@ -315,8 +327,8 @@ growth_pages(const Situation *now, uint64 needed_pages)
 }
 
 /*
- * Reserve absent pages again, segment by segment.  *restored: up to where that was done, changed
- * through its address only, so that it survives an error.
+ * Reserve the absent pages from *restored to end_page again, segment by segment.  *restored
+ * advances with them.  It is changed through its address only, so that its value survives an error.
  */
 static void
 restore_files(BlobStore *store, BlobPageNo end_page, BlobPageNo *restored)
@@ -332,7 +344,9 @@ restore_files(BlobStore *store, BlobPageNo end_page, BlobPageNo *restored)
 	}
 }
 
-/* What was restored becomes free, what was not stays absent. */
+/*
+ * Add the pages that were restored to the free runs, and put the others back among the absent ones.
+ */
 static void
 give_restored(BlobStoreShared *shared, dsa_pointer nodes, BlobPageNo first_page,
 			  BlobPageNo restored, BlobPageNo end_page)
@@ -348,7 +362,9 @@ give_restored(BlobStoreShared *shared, dsa_pointer nodes, BlobPageNo first_page,
 	blob_free_runs_release(blob_store_area, nodes);
 }
 
-/* Grow where segments were removed, lowest first; false if no such place is large enough. */
+/*
+ * Grow where segments were removed, lowest first; false if no run of absent pages is long enough.
+ */
 static bool
 grow_inside(BlobStore *store, BlobStoreShared *shared, uint64 min_pages, uint64 max_pages)
 {
@@ -382,6 +398,7 @@ grow_inside(BlobStore *store, BlobStoreShared *shared, uint64 min_pages, uint64 
 	return true;
 }
 
+/* Extend the store at its end.  ERROR if the map cannot address more pages. */
 static void
 grow_end(BlobStore *store, BlobStoreShared *shared, BlobPageNo first_page, uint64 pages)
 {
@@ -412,9 +429,10 @@ grow_end(BlobStore *store, BlobStoreShared *shared, BlobPageNo first_page, uint6
 
 /*
  * Whether to ask for a checkpoint, at full speed.  A store that is written and emptied at a high
- * rate would grow by all that is freed between two checkpoints.  But a checkpoint is not free for
- * everybody else.  So only where enough waits for one, and where those asked for so far have taken
- * a sixth of the time at most.  One that runs, but is spread over time, is hurried by this.
+ * rate would grow by all that is freed between two checkpoints.  But a checkpoint has a price for
+ * all other sessions.  So one is wanted only if enough pages wait for it, and if those asked for so
+ * far have taken a fifth of the time at most.  If a checkpoint is running, but spread over time,
+ * this request hurries it.  A true result counts as the request.
  */
 static bool
 wants_checkpoint(BlobStoreShared *shared, const Situation *now)
@@ -491,7 +509,7 @@ blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, 
 
 	if (*may_wait && now.pending_pages >= needed_pages && disk_pages() < needed_pages)
 	{
-		/* Better late than never. */
+		/* The disk is full, but a checkpoint will free enough: wait for it instead of failing. */
 		flags = CHECKPOINT_IMMEDIATE | CHECKPOINT_FORCE | CHECKPOINT_WAIT;
 		wants = true;
 		*may_wait = false;

@@ -14,7 +14,7 @@
 #include "utils/rel.h"
 #include "wal/insert.h"
 
-/* What rd_amcache holds; PostgreSQL frees it with the relation's cache entry. */
+/* The content of rd_amcache; PostgreSQL frees it with the relation's cache entry. */
 typedef struct MapCache
 {
 	BlobStoreId store;
@@ -65,6 +65,7 @@ blob_map_create(Relation map)
 	UnlockReleaseBuffer(buffer);
 }
 
+/* ERROR unless the meta page is that of a map that this library can use in this database. */
 static void
 check_meta(Relation map, const BlobMapMeta *meta)
 {
@@ -127,7 +128,7 @@ blob_map_store_id(Relation map)
 	return get_cache(map)->store;
 }
 
-/* Lock the meta page for a change; gives its present content. */
+/* Lock the meta page exclusively, and read its present content. */
 static Buffer
 lock_meta(Relation map, BlobMapMeta *meta)
 {
@@ -176,7 +177,7 @@ blob_map_set_reserved(Relation map, BlobPageNo end_page)
 	UnlockReleaseBuffer(buffer);
 }
 
-/* Whether the map has this block; asks the file only when the cached bound says no. */
+/* Whether the map has this block; asks the file only if the cached bound is too low. */
 static bool
 has_block(Relation map, BlockNumber block)
 {
@@ -215,8 +216,8 @@ blob_map_prefetch(Relation map, BlobPageNo first_page)
 }
 
 /*
- * Pin a map block for a change, extending the relation up to it.  New blocks stay zero until
- * somebody initialises them under the buffer's lock.
+ * Pin a map block for a change, extending the relation up to it.  New blocks stay zero until a
+ * process initialises them under the buffer's lock.
  */
 static Buffer
 pin_block(Relation map, BlockNumber block)
@@ -236,7 +237,7 @@ pin_block(Relation map, BlockNumber block)
 	return ReadBuffer(map, block);
 }
 
-/* One extent's change, with the block it belongs to. */
+/* The change of one extent's entry, with its block. */
 typedef struct ExtentChange
 {
 	BlockNumber block;
@@ -254,6 +255,10 @@ compare_changes(const void *a, const void *b)
 	return (int) left->change.slot - (int) right->change.slot;
 }
 
+/*
+ * The entries of these extents, sorted by block.  *left_bytes of content fill the extents in turn,
+ * and *left_bytes becomes the content that is left.
+ */
 static void
 make_changes(const BlobExtent *extents, int extent_count, int first_extent_no,
 			 uint64 *left_bytes, ExtentChange *changes)
@@ -277,7 +282,7 @@ make_changes(const BlobExtent *extents, int extent_count, int first_extent_no,
 	qsort(changes, extent_count, sizeof(*changes), compare_changes);
 }
 
-/* Apply the changes of one pinned and locked block, inside the critical section. */
+/* Apply the changes of one pinned and locked block.  Inside of the critical section. */
 static void
 apply_block(BlobWalMapBlock *block)
 {
@@ -299,8 +304,8 @@ apply_block(BlobWalMapBlock *block)
 }
 
 /*
- * Log and apply the changes of at most BLOB_WAL_ALLOC_MAX_BLOCKS extents, which are sorted by
- * block.  All that can fail comes before the first buffer is locked; buffers are locked in
+ * Apply and log the changes of at most BLOB_WAL_ALLOC_MAX_BLOCKS extents, which are sorted by
+ * block.  All that can fail comes before the first buffer is locked.  Buffers are locked in
  * ascending order, so that two allocations cannot deadlock.
  */
 static void
@@ -359,7 +364,10 @@ blob_map_allocate(Relation map, const BlobStoreId *store, const BlobExtent *exte
 
 /* ---- growth ---- */
 
-/* Lock the block of an extent to change its entry; InvalidBuffer if there is no such block. */
+/*
+ * Lock the block of an extent exclusively, to change its entry, and read the entry.  InvalidBuffer
+ * if the map has no such block.
+ */
 static Buffer
 lock_entry(Relation map, const BlobExtent *extent, BlobMapEntry *entry)
 {
@@ -377,7 +385,7 @@ lock_entry(Relation map, const BlobExtent *extent, BlobMapEntry *entry)
 	return buffer;
 }
 
-/* Set the entry of a locked block, and log it. */
+/* Set an entry of a locked block, and log CLAIM or TRIM (info). */
 static void
 change_entry(Relation map, uint8 info, Buffer buffer, const BlobExtent *extent,
 			 const BlobMapEntry *entry, uint64 from_bytes, uint64 to_bytes)
@@ -412,7 +420,7 @@ blob_map_claim(Relation map, BlobExtent *extent, BlobGeneration max_generation,
 
 	Assert(from_bytes < to_bytes && to_bytes <= extent->pages * BLOB_PAGE_SIZE);
 
-	(void) blob_map_store_id(map);	/* may read the meta page: not under the lock */
+	(void) blob_map_store_id(map);	/* may read the meta page, so not under the lock */
 	buffer = lock_entry(map, extent, &entry);
 	if (blob_map_entry_state(&entry) != BLOB_MAP_TIER ||
 		blob_map_entry_pages(&entry) != extent->pages ||
@@ -476,6 +484,7 @@ blob_map_free_batch(const BlobFreedExtent *extents, int count)
 	return count;
 }
 
+/* ERROR for an extent to be freed whose entry is not the expected one. */
 static void
 report_unexpected(const BlobFreedExtent *expected, const BlobMapEntry *entry)
 {
@@ -488,7 +497,10 @@ report_unexpected(const BlobFreedExtent *expected, const BlobMapEntry *entry)
 			 errhint("Run blobext_check() to see which values are affected.")));
 }
 
-/* Pin the blocks of the extents; returns their number. */
+/*
+ * Pin the blocks of the extents, which are sorted; returns their number.  ERROR if the map lacks
+ * one.
+ */
 static int
 pin_free_blocks(Relation map, const BlobFreedExtent *extents, int count, uint16 *slots,
 				BlobWalFreeBlock *blocks)
@@ -517,7 +529,10 @@ pin_free_blocks(Relation map, const BlobFreedExtent *extents, int count, uint16 
 	return block_count;
 }
 
-/* Compare the entries of a locked block with what is expected. */
+/*
+ * Compare the entries of a locked block with the extents to be freed.  pages[] gets their lengths;
+ * ERROR if one differs.
+ */
 static void
 check_free_block(const BlobWalFreeBlock *block, const BlobFreedExtent *extents, uint64 *pages)
 {
@@ -582,8 +597,8 @@ blob_map_free(Relation map, const BlobFreedExtent *extents, int count, Transacti
 /* ---- segments without a file ---- */
 
 /*
- * Change up to two entries that mark absent pages, given in page order; pages 0: the entry becomes
- * zero.
+ * Change up to two entries that mark absent pages, given in page order, and log REMOVE or RESTORE
+ * (info).  An entry with pages 0 becomes zero.  Returns the record's end.
  */
 static XLogRecPtr
 change_absence(Relation map, uint8 info, BlobPageNo first_page, BlobPageNo end_page,
@@ -664,6 +679,11 @@ blob_map_copy_block(Relation map, BlockNumber block, BufferAccessStrategy strate
 	UnlockReleaseBuffer(buffer);
 }
 
+/*
+ * Call visit for the entries in [first_page, end_page) that are those of extents, or with
+ * with_absent of any state but free.  Works on copies of the blocks, so that no lock is held during
+ * visit.
+ */
 static void
 visit_entries(Relation map, BlobPageNo first_page, BlobPageNo end_page, bool with_absent,
 			  BufferAccessStrategy strategy, BlobMapVisitor visit, void *context)

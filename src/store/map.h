@@ -1,7 +1,9 @@
 /*
  * store/map.h
- *	  The extent map: which extents are allocated, by which generation.  A relation of the table
- *	  access method blobext_map (store/map_am.c), pages in shared buffers.
+ *	  The extent map: which extents are allocated, by which generation.
+ *
+ * A relation of the table access method blobext_map (store/map_am.c), with pages in shared buffers.
+ * The caller has it open, and locked: AccessShareLock to look, RowExclusiveLock to change.
  */
 #ifndef BLOB_MAP_H
 #define BLOB_MAP_H
@@ -12,7 +14,7 @@
 #include "storage/bufmgr.h"
 #include "utils/relcache.h"
 
-/* Write the first meta page of a new map. The caller holds AccessExclusiveLock. */
+/* Write the meta page of a new map, and log META.  The caller holds AccessExclusiveLock. */
 extern void blob_map_create(Relation map);
 
 /* Read the meta page; ERROR if it is not one of this library's format. */
@@ -22,89 +24,96 @@ extern void blob_map_read_meta(Relation map, BlobMapMeta *meta);
 extern BlobStoreId blob_map_store_id(Relation map);
 
 /*
- * map_am.c: whose its access method is.  Is this row of pg_class that of the map, in the script
- * that makes it?  And the error for any relation that may not have it.
+ * map_am.c: whether this row of pg_class is that of the map in the script that makes it; and the
+ * error for any other relation that asks for the map's access method.
  */
 extern bool blob_map_is_being_created(Form_pg_class class);
 pg_noreturn extern void blob_map_refuse_relation(void);
 
-/* Number the generations below limit as given; logs META. */
+/* Note that generations below limit may have been drawn; logs META. */
 extern void blob_map_set_generation_limit(Relation map, BlobGeneration limit);
 
-/* Note that files are reserved up to end_page; logs SEGMENT. They are durable already. */
+/* Note that files are reserved, durably, up to end_page; logs SEGMENT. */
 extern void blob_map_set_reserved(Relation map, BlobPageNo end_page);
 
 /*
- * The entry of an extent's first page; BLOB_MAP_FREE where the map has no such page.  Takes a
- * share lock on one buffer.
+ * The entry of an extent's first page; a free entry if the map has no such page.  Takes a share
+ * lock on one buffer.
  */
 extern BlobMapEntry blob_map_lookup(Relation map, BlobPageNo first_page);
 
-/* Begin to read the block of that entry, if it has to be read, so that others can be meanwhile. */
+/* Begin to read the block of that entry, if it is not in shared buffers, without waiting for it. */
 extern void blob_map_prefetch(Relation map, BlobPageNo first_page);
 
 /*
- * Mark extents as allocated and log ALLOC.  Extents of tier sizes are numbered from
- * first_extent_no on; size_bytes of content fill them from the first on (high-water marks).  On an
- * error *logged_count says how many of the extents, from the first on, are in the map all the same.
+ * Mark extents as allocated and log ALLOC.  Extents of tier sizes are numbered from first_extent_no
+ * on.  size_bytes of content fill the extents from the first on, which gives their high-water
+ * marks.
+ *
+ * There may be several records.  On an error *logged_count says how many extents, from the first
+ * on, are in the map all the same.
  */
 extern void blob_map_allocate(Relation map, const BlobStoreId *store, const BlobExtent *extents,
 							  int extent_count, int first_extent_no, uint64 size_bytes,
 							  int *logged_count);
 
-/* What became of a claim. */
+/* The result of a claim. */
 typedef enum BlobClaimResult
 {
 	BLOB_CLAIM_WON,
 	BLOB_CLAIM_LOST,			/* the high-water mark is another one */
-	BLOB_CLAIM_STALE			/* the extent was freed, or belongs to somebody else */
+	BLOB_CLAIM_STALE			/* the extent was freed, or is another value's */
 } BlobClaimResult;
 
 /*
  * Raise the high-water mark of an extent of tier size from from_bytes to to_bytes and log CLAIM, if
- * the mark is from_bytes and the extent's generation at most max_generation.  Who wins is told the
- * extent's generation.
+ * the mark is from_bytes and the extent's generation at most max_generation.  If the claim is won,
+ * extent->generation is set.  Takes an exclusive lock on one buffer.
  */
 extern BlobClaimResult blob_map_claim(Relation map, BlobExtent *extent,
 									  BlobGeneration max_generation, uint64 from_bytes,
 									  uint64 to_bytes);
 
 /*
- * Make an extent a tail of so many pages, fewer than it has, and log TRIM.  Only its allocator may
- * do so, before a descriptor names it.
+ * Make an extent a tail of `pages` pages, fewer than it has, and log TRIM.  Only the extent's
+ * allocator may do that, before a descriptor names it.  ERROR (data corrupted) if the map has
+ * another extent.
  */
 extern void blob_map_trim(Relation map, const BlobExtent *extent, uint64 pages);
 
-/* An extent to be freed, and whom it must belong to. */
+/* An extent to be freed, and the generation that it must have. */
 typedef struct BlobFreedExtent
 {
 	BlobPageNo	first_page;
 	BlobGeneration generation;
 } BlobFreedExtent;
 
-/* How many of these extents, sorted by first page, one record can free: at least one. */
+/*
+ * How many of these extents, sorted by first page and taken from the first on, one record can free:
+ * at least one.
+ */
 extern int	blob_map_free_batch(const BlobFreedExtent *extents, int count);
 
 /*
- * Free such a batch and log FREE; pages[] gets the lengths.  Returns the record's end.  ERROR
- * (data corrupted), and nothing is freed, where the map says something else.
+ * Free such a batch and log FREE; pages[] gets the extents' lengths.  Returns the record's end.
+ * ERROR (data corrupted), with nothing freed, if the map has another generation for one of them.
  */
 extern XLogRecPtr blob_map_free(Relation map, const BlobFreedExtent *extents, int count,
 								TransactionId horizon, uint64 *pages);
 
 /*
- * Mark all pages of a segment as absent and log REMOVE; returns the record's end.  absent_page:
- * where its absent pages began before, or the segment's end if it had none.
+ * Mark all pages of a segment as absent and log REMOVE; returns the record's end.  absent_page is
+ * where the segment's absent pages began before, or the segment's end if it had none.
  */
 extern XLogRecPtr blob_map_set_absent(Relation map, uint32 segment_no, BlobPageNo absent_page);
 
 /*
- * Note that pages of a segment, from its first absent one on, have a file again; logs RESTORE.
- * The file is durable already.
+ * Note that pages of a segment, from its first absent one on, have a file again, which is durable;
+ * logs RESTORE.
  */
 extern void blob_map_set_restored(Relation map, BlobPageNo first_page, BlobPageNo end_page);
 
-/* Read a copy of one block of the map. */
+/* Copy one block of the map.  Takes a share lock on its buffer. */
 extern void blob_map_copy_block(Relation map, BlockNumber block, BufferAccessStrategy strategy,
 								Page copy);
 

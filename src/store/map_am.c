@@ -1,17 +1,19 @@
 /*
  * store/map_am.c
- *	  Table access method blobext_map: what carries the extent map through PostgreSQL's commands.
+ *	  Table access method blobext_map: carries the extent map through PostgreSQL's commands.
  *
  * A map has no tuples and no transaction ids (relfrozenxid is invalid), so VACUUM and ANALYZE have
- * nothing to do.  VACUUM FULL and SET TABLESPACE copy it block by block: descriptors in user
- * tables refer to its positions.  Whatever would change or lose it is refused.  A sequential scan
- * shows the allocated extents, one row each: first page, pages, generation, kind, fill in bytes.
+ * nothing to do.  VACUUM FULL and SET TABLESPACE copy it block by block, since descriptors in user
+ * tables refer to its positions.  All commands that would change or lose it are refused.  A
+ * sequential scan shows the allocated extents, one row each: first page, pages, generation, kind,
+ * and for extents of tier size the high-water mark (column fill_bytes).
  *
- * No other relation may have this access method: README.md, "Whose the access method is".  Where
- * one has it all the same, because an older library let it be made, it has no rows.
+ * No other relation may have this access method: see "Use of the access method" in the README of
+ * this folder.  If one has it all the same, because an older library let it be made, it has no
+ * rows.
  *
- * A publication FOR ALL TABLES includes the map, which means nothing to another server: to a
- * walsender it looks empty, and a subscriber passes over what it gets.
+ * A publication FOR ALL TABLES includes the map, which means nothing to another server.  To a
+ * walsender the map looks empty, and a subscriber ignores the rows that it gets.
  */
 #include "postgres.h"
 
@@ -67,11 +69,11 @@ refuse(Relation relation, const char *command)
 			 errdetail("Values of type blobstate depend on it.")));
 }
 
-/* ---- whose it is ---- */
+/* ---- relations that may have the method ---- */
 
 /*
- * The map itself, which CREATE EXTENSION blobext makes.  Scripts of other extensions have
- * creating_extension set as well, and so has what event triggers make while ours runs.
+ * Whether this is the map itself, which CREATE EXTENSION blobext makes.  creating_extension is also
+ * set in scripts of other extensions, and in event triggers that run within ours.
  */
 bool
 blob_map_is_being_created(Form_pg_class class)
@@ -87,9 +89,10 @@ blob_map_is_being_created(Form_pg_class class)
 }
 
 /*
- * What make_new_heap() makes for VACUUM FULL, as far as it can be told before there is a catalog
- * row: its name, its schema, and the lock that its maker holds.  A role with the privilege to lock
- * the map could imitate that; blob_assign_check_map_method() looks at the catalog row afterwards.
+ * Whether this is the relation that make_new_heap() makes for VACUUM FULL, as far as that can be
+ * told before there is a catalog row: by its name, its schema, and the lock that its maker holds.
+ * A role with the privilege to lock the map could imitate that; blob_assign_check_map_method()
+ * looks at the catalog row afterwards.
  */
 static bool
 looks_like_rewrite(Relation relation)
@@ -129,9 +132,9 @@ is_map(Relation relation)
 }
 
 /*
- * A relation with this access method that is not the map cannot have got any pages from us.  If
- * it has some, its access method was changed in the catalog: to show no rows would lose them in a
- * dump.
+ * A relation with this access method that is not the map cannot have got pages from this library.
+ * If it has pages, its access method was changed in the catalog; showing no rows would lose them in
+ * a dump.
  */
 static void
 check_has_no_pages(Relation relation)
@@ -153,6 +156,7 @@ map_slot_callbacks(Relation relation)
 
 /* ---- sequential scans ---- */
 
+/* Begin a scan.  Of the map it shows the extents; any other relation has no rows. */
 static TableScanDesc
 map_scan_begin(Relation relation, Snapshot snapshot, int key_count, struct ScanKeyData *keys,
 			   ParallelTableScanDesc parallel_scan, uint32 flags)
@@ -161,9 +165,9 @@ map_scan_begin(Relation relation, Snapshot snapshot, int key_count, struct ScanK
 	bool		is_the_map = is_map(relation);
 
 	/*
-	 * ALTER TABLE reads the old table through a scan to write its rows to a new one, which for
-	 * SET ACCESS METHOD need not be a map and so would not refuse them.  Nobody else scans a map
-	 * under this lock, unless the transaction made the map.
+	 * ALTER TABLE scans the old table to write its rows to a new one.  For SET ACCESS METHOD the
+	 * new one need not be a map, and so would not refuse them.  No other command scans a map under
+	 * this lock, unless the transaction made the map.
 	 */
 	if (is_the_map && relation->rd_createSubid == InvalidSubTransactionId &&
 		CheckRelationLockedByMe(relation, AccessExclusiveLock, false))
@@ -179,7 +183,7 @@ map_scan_begin(Relation relation, Snapshot snapshot, int key_count, struct ScanK
 	scan->base.rs_parallel = parallel_scan;
 	scan->block_count = is_the_map ? RelationGetNumberOfBlocks(relation) : 0;
 	if (scan->block_count > BLOB_MAP_META_BLOCK)
-		(void) blob_map_store_id(relation); /* error for a format we do not know */
+		(void) blob_map_store_id(relation); /* ERROR for an unknown format */
 	scan->slot = BLOB_MAP_ENTRIES;
 	return &scan->base;
 }
@@ -235,6 +239,7 @@ store_row(TupleTableSlot *slot, BlobPageNo first_page, const BlobMapEntry *entry
 	ExecStoreVirtualTuple(slot);
 }
 
+/* The next extent of the copied block, or of the blocks behind it. */
 static bool
 map_scan_getnextslot(TableScanDesc base, ScanDirection direction, TupleTableSlot *slot)
 {
@@ -266,7 +271,7 @@ map_scan_getnextslot(TableScanDesc base, ScanDirection direction, TupleTableSlot
 	}
 }
 
-/* A parallel scan is not worth its while: the leader alone gets all blocks. */
+/* A parallel scan is not worth its while, so the map has none (parallel_workers = 0). */
 static Size
 map_parallelscan_estimate(Relation relation)
 {
@@ -286,7 +291,7 @@ map_parallelscan_reinitialize(Relation relation, ParallelTableScanDesc parallel_
 	refuse(relation, "scan in parallel");
 }
 
-/* ---- what tuples would need ---- */
+/* ---- functions for tuples, which a map does not have ---- */
 
 static struct IndexFetchTableData *
 map_index_fetch_begin(Relation relation)
@@ -408,9 +413,9 @@ map_tuple_lock(Relation relation, ItemPointer tid, Snapshot snapshot, TupleTable
 /* ---- storage ---- */
 
 /*
- * Only a new relation may get new storage: that of CREATE EXTENSION, of pg_upgrade, or the
- * transient one of VACUUM FULL.  TRUNCATE comes here with an old one, or with one that another
- * subtransaction has made.  Nothing has been made yet.
+ * Give storage to a new relation only: that of CREATE EXTENSION, of pg_upgrade, or the transient
+ * one of VACUUM FULL.  TRUNCATE comes here with an old relation, or with one that another
+ * subtransaction has made.  Refusals come before anything is made.
  */
 static void
 map_set_new_filelocator(Relation relation, const RelFileLocator *new_file, char persistence,
@@ -438,7 +443,7 @@ map_nontransactional_truncate(Relation relation)
 	refuse(relation, "truncate");
 }
 
-/* SET TABLESPACE: a copy of the file, as for heaps. */
+/* SET TABLESPACE: copy the file, as for heaps. */
 static void
 map_copy_data(Relation relation, const RelFileLocator *new_file)
 {
@@ -452,7 +457,7 @@ map_copy_data(Relation relation, const RelFileLocator *new_file)
 	smgrclose(target);
 }
 
-/* VACUUM FULL: every block to the same place in the new file. */
+/* VACUUM FULL: copy every block to the same place in the new file. */
 static void
 map_copy_for_cluster(Relation old_map, Relation new_map, Relation old_index, bool use_sort,
 					 TransactionId oldest_xmin, TransactionId *xid_cutoff,

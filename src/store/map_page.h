@@ -1,15 +1,15 @@
 /*
  * store/map_page.h
- *	  Layout of the extent map's pages.  Shared by the map, redo and the check.
+ *	  Layout of the extent map's pages, shared by the map, redo and the check.
  *
- * Block 0 is the meta page.  Block b > 0 has one entry for each page of the store in
- * [(b - 1) * BLOB_MAP_ENTRIES, b * BLOB_MAP_ENTRIES).  The entry of an extent's first page
- * describes the whole extent; all other entries are zero.  An all-zero block is valid and empty.
- * Where the file of a segment was removed, or is restored in part only, an entry of state absent
- * covers the pages from there to the end of the segment.
- * Bytes from pd_lower on are always zero, so that full-page images can leave them out.
+ * Block 0 is the meta page.  Block b > 0 has one entry for each page of the store in [(b - 1) *
+ * BLOB_MAP_ENTRIES, b * BLOB_MAP_ENTRIES).  The entry of an extent's first page describes the whole
+ * extent; all other entries are zero.  An all-zero block is valid and empty.  If the file of a
+ * segment was removed, or is restored in part only, an entry of state absent covers the pages from
+ * there to the end of the segment.  Bytes from pd_lower on are always zero, so that full-page
+ * images can leave them out.
  *
- * Direct addressing costs 0.4 % of the store (16 bytes for each 4,096), mostly zeros, and buys
+ * Direct addressing costs 0.4 % of the store (16 bytes for each 4,096), mostly zeros.  It buys
  * look-ups without a search, appends without reorganisation and redo without a logical step.
  */
 #ifndef BLOB_MAP_PAGE_H
@@ -29,12 +29,12 @@ typedef struct BlobMapMeta
 	uint32		magic;
 	uint32		version;
 	uint64		incarnation;
-	Oid			dboid;			/* of the database that the store was made for */
+	Oid			dboid;			/* database that the store was made for */
 	uint32		page_bytes;
 	uint64		segment_pages;
 	uint32		tiers_per_level;
 	uint32		tier_levels;
-	BlobGeneration generation_limit;	/* numbers from here on were never given */
+	BlobGeneration generation_limit;	/* numbers from here on were never drawn */
 	uint64		reserved_pages; /* files are reserved for pages below this one */
 } BlobMapMeta;
 
@@ -63,7 +63,10 @@ StaticAssertDecl(BLOB_TIER_COUNT <= 256, "tier numbers have 8 bits in the map");
 #define BLOB_MAP_HIGH_WATER_BITS 56
 #define BLOB_MAP_HIGH_WATER_MASK ((UINT64CONST(1) << BLOB_MAP_HIGH_WATER_BITS) - 1)
 
-/* InvalidBlockNumber, which no relation has, for a page that no map can have. */
+/*
+ * The block of a page's entry; InvalidBlockNumber, which no relation has, for a page that no map
+ * can have.
+ */
 static inline BlockNumber
 blob_map_block_of(BlobPageNo page)
 {
@@ -94,7 +97,7 @@ blob_map_entry_generation(const BlobMapEntry *entry)
 	return entry->generation_state >> 8;
 }
 
-/* Whether an extent starts at this entry. */
+/* Whether this entry is that of an extent's first page. */
 static inline bool
 blob_map_entry_is_extent(const BlobMapEntry *entry)
 {
@@ -102,7 +105,7 @@ blob_map_entry_is_extent(const BlobMapEntry *entry)
 		blob_map_entry_state(entry) == BLOB_MAP_TAIL;
 }
 
-/* Pages of the extent, or absent ones, that start at this entry; 0 if none do. */
+/* Number of pages of the extent, or of the absent pages, that start at this entry; 0 if none do. */
 static inline uint64
 blob_map_entry_pages(const BlobMapEntry *entry)
 {
@@ -124,7 +127,10 @@ blob_map_page_entries(Page page)
 	return (BlobMapEntry *) PageGetContents(page);
 }
 
-/* Bytes up to which values may use an extent; grows by claims (blob_store_claim). */
+/*
+ * The high-water mark: bytes, from the start of the extent, that belong to values.  Claims raise it
+ * (blob_store_claim); a tail is used as a whole.
+ */
 static inline uint64
 blob_map_entry_high_water(const BlobMapEntry *entry)
 {
@@ -140,7 +146,7 @@ blob_map_page_init(Page page)
 	((PageHeader) page)->pd_lower = MAXALIGN(SizeOfPageHeaderData);
 }
 
-/* Change one entry; keeps pd_lower above the last used one. */
+/* Set one entry; keeps pd_lower above the last entry that was set. */
 static inline void
 blob_map_page_set(Page page, uint32 slot, const BlobMapEntry *entry)
 {

@@ -30,8 +30,8 @@ blob_pending_clear(dsa_area *area, BlobPending *pending)
 }
 
 /*
- * The batch for new runs: the last one, unless a checkpoint that covers it has begun and there is
- * room for another.  Where there is none, the runs of the last one wait longer than they need to.
+ * The batch for new runs: the last one.  If a checkpoint that covers the last one has begun, an
+ * empty batch is opened.  If none is empty, the runs of the last batch wait longer than necessary.
  */
 static BlobPendingBatch *
 open_batch(BlobPending *pending, XLogRecPtr started_redo)

@@ -2,11 +2,13 @@
  * store/pending.h
  *	  Pages that were freed, and must not be used again before a checkpoint has covered that.
  *
- * Runs wait in a few batches, each with the position in the WAL of the last of its records.  A
- * batch is done when the redo pointer of a completed checkpoint has reached that position.  So
- * that new runs do not hold back old ones for ever, a batch is closed once a checkpoint has begun
- * that covers it.  The caller holds the store's lock exclusively around every function (shared
- * for those that only look); none of them does I/O.
+ * Runs wait in a few batches, each with the end of the last record that freed one of its runs.
+ * When the redo pointer of a completed checkpoint has reached that position, the batch is done.  A
+ * batch is closed to new runs once a checkpoint has begun that covers it, so that new runs do not
+ * hold back old ones without end.
+ *
+ * The caller holds the store's lock exclusively around every function (shared for those that only
+ * look).  None of them does I/O.
  */
 #ifndef BLOB_PENDING_H
 #define BLOB_PENDING_H
@@ -14,12 +16,15 @@
 #include "access/xlogdefs.h"
 #include "store/free_runs.h"
 
-/* One that waits for a running checkpoint, one open, and some for whoever does not look. */
+/*
+ * One batch that waits for a running checkpoint, one that is open, and two in reserve, as covered
+ * batches stay until a process looks (blob_store_mature).
+ */
 #define BLOB_PENDING_BATCHES 4
 
 typedef struct BlobPendingBatch
 {
-	XLogRecPtr	lsn;			/* end of the last record, meaningless without runs */
+	XLogRecPtr	lsn;			/* end of the last record; ignored without runs */
 	BlobFreeRuns runs;
 } BlobPendingBatch;
 
@@ -32,8 +37,8 @@ extern void blob_pending_init(BlobPending *pending);
 extern void blob_pending_clear(dsa_area *area, BlobPending *pending);
 
 /*
- * Add a run whose record ends at lsn.  started_redo: redo pointer of the last checkpoint that has
- * begun.  Takes one node from the chain (blob_free_runs_reserve), cannot fail.
+ * Add a run whose record ends at lsn.  started_redo is the redo pointer of the last checkpoint that
+ * has begun.  Takes one node from the chain (blob_free_runs_reserve); cannot fail.
  */
 extern void blob_pending_give(dsa_area *area, BlobPending *pending, dsa_pointer *nodes,
 							  XLogRecPtr lsn, XLogRecPtr started_redo, BlobPageNo first_page,
@@ -41,21 +46,27 @@ extern void blob_pending_give(dsa_area *area, BlobPending *pending, dsa_pointer 
 
 /*
  * Move up to max_runs runs that a completed checkpoint with this redo pointer covers to a set of
- * free ones; returns how many were moved.
+ * free runs; returns the number moved.
  */
 extern int	blob_pending_move(dsa_area *area, BlobPending *pending, XLogRecPtr completed_redo,
 							  BlobFreeRuns *to, int max_runs);
 
-/* Pages that wait, in all; the same in a range, with the runs that begin there. */
+/*
+ * Number of pages that wait, in all; and in a range, where *run_count (if not NULL) grows by the
+ * number of runs that begin there.
+ */
 extern uint64 blob_pending_pages(const BlobPending *pending);
 extern uint64 blob_pending_count(dsa_area *area, const BlobPending *pending,
 								 BlobPageNo first_page, BlobPageNo end_page, uint64 *run_count);
 
-/* Take all pages of a range; may use BLOB_PENDING_BATCHES nodes of the chain. */
+/*
+ * Take all pages of a range; returns their number.  May take BLOB_PENDING_BATCHES nodes from the
+ * chain.
+ */
 extern uint64 blob_pending_cut(dsa_area *area, BlobPending *pending, dsa_pointer *nodes,
 							   BlobPageNo first_page, BlobPageNo end_page);
 
-/* End of the oldest batch; InvalidXLogRecPtr if nothing waits. */
+/* Position of the oldest batch; InvalidXLogRecPtr if nothing waits. */
 extern XLogRecPtr blob_pending_oldest(const BlobPending *pending);
 
 #endif							/* BLOB_PENDING_H */

@@ -1,6 +1,6 @@
 /*
  * store/reclaim.c
- *	  Giving space back: extents to the allocator, whole segments to the disk.
+ *	  Giving space back: extents to the allocator, segments and stores to the disk.
  *
  * The argument why nothing is lost is in the README of this folder, under "Freed space".
  */
@@ -16,15 +16,15 @@
 #include "utils/rel.h"
 #include "wal/insert.h"
 
-/* Runs that are moved in one go under the lock. */
+/* Runs that are moved while the lock is held once. */
 #define MOVE_RUNS 1000
 
-/* Nodes that taking a segment from all sets and giving it back can use. */
+/* Nodes that taking a segment from all sets, and giving it back, can use. */
 #define SEGMENT_NODES (2 * (1 + BLOB_PENDING_BATCHES) + 2)
 
 /*
- * The redo pointer that a crash would start from now.  GetRedoRecPtr() will not do: it moves when a
- * checkpoint begins.
+ * The redo pointer from which recovery would start after a crash now.  GetRedoRecPtr() will not do:
+ * it moves when a checkpoint begins.
  */
 XLogRecPtr
 blob_store_completed_redo(void)
@@ -45,7 +45,7 @@ blob_store_completed_redo(void)
 	return redo;
 }
 
-/* Move all that is covered from one pending set; returns whether there was something. */
+/* Move all runs that are covered from one pending set; returns whether there were any. */
 static bool
 move_covered(BlobStoreShared *shared, BlobPending *pending, BlobFreeRuns *to,
 			 XLogRecPtr completed_redo)
@@ -77,7 +77,10 @@ blob_store_mature(BlobStoreShared *shared)
 	oldest_absent = blob_pending_oldest(&shared->absent_pending);
 	LWLockRelease(&shared->lock);
 
-	/* None has begun, so none is complete: spares reading the file. */
+	/*
+	 * No checkpoint that covers anything has begun, so none is complete.  This spares reading the
+	 * file.
+	 */
 	if ((oldest == InvalidXLogRecPtr || oldest > started_redo) &&
 		(oldest_absent == InvalidXLogRecPtr || oldest_absent > started_redo))
 		return false;
@@ -92,7 +95,7 @@ blob_store_mature(BlobStoreShared *shared)
 
 /* ---- extents ---- */
 
-/* Free one record's worth of extents; their pages become pending. */
+/* Free the extents of one record; their pages become pending.  Returns the record's end. */
 static XLogRecPtr
 free_batch(BlobStore *store, BlobStoreShared *shared, const BlobFreedExtent *extents, int count,
 		   TransactionId horizon, uint64 *freed_pages)
@@ -139,7 +142,10 @@ blob_store_free(BlobStore *store, const BlobFreedExtent *extents, int count,
 	*freed_pages = 0;
 	if (!shared->loaded)
 		blob_store_load(store, shared);
-	/* What waits is sorted by checkpoints, so look at it as often as it grows. */
+	/*
+	 * There are only a few batches, one for each checkpoint.  So empty those that are covered
+	 * before adding to them.
+	 */
 	(void) blob_store_mature(shared);
 	for (int done = 0; done < count;)
 	{
@@ -177,7 +183,9 @@ blob_store_unlock_freeing(BlobStore *store, LOCKMODE lock_mode)
 	LockRelease(&tag, lock_mode, false);
 }
 
-/* No snapshot, here or on a standby, ever saw a reference to them: there is no horizon. */
+/*
+ * No snapshot, here or on a standby, ever saw a reference to these extents, so there is no horizon.
+ */
 void
 blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *extents, int count,
 						  uint64 *freed_pages)
@@ -192,11 +200,11 @@ blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *extents, int 
 
 /* ---- segments ---- */
 
-/* A segment while it is in our hands. */
+/* A segment that this process has taken from all sets. */
 typedef struct TakenSegment
 {
 	BlobPageNo	first_page;
-	BlobPageNo	absent_page;	/* its absent pages begin here, or its end */
+	BlobPageNo	absent_page;	/* where its absent pages begin; or its end */
 	BlobPageNo	end_page;
 } TakenSegment;
 
@@ -208,7 +216,8 @@ count_absent(BlobStoreShared *shared, BlobPageNo first_page, BlobPageNo end_page
 }
 
 /*
- * Take a segment that has a file and no page in use from all sets.  Then nobody can allocate there.
+ * Take a segment that has a file and no allocated page from all sets; false if it is not such a
+ * one.  After that no process can allocate there.
  */
 static bool
 take_segment(BlobStoreShared *shared, dsa_pointer *nodes, TakenSegment *segment)
@@ -239,7 +248,10 @@ take_segment(BlobStoreShared *shared, dsa_pointer *nodes, TakenSegment *segment)
 	return is_ours;
 }
 
-/* Put a segment from absent_page on among the absent ones, the rest among the free ones. */
+/*
+ * Put the pages of a segment from absent_page on into absent_pending, and those before into
+ * pending.
+ */
 static void
 put_segment(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *segment,
 			XLogRecPtr lsn)
@@ -257,8 +269,8 @@ put_segment(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *seg
 }
 
 /*
- * Remove the file of a segment that was taken.  The order: the record is flushed, then the file
- * goes, then, after a completed checkpoint past the record, the number may be used again.
+ * Remove the file of a segment that was taken.  First the record is flushed, then the file is
+ * removed; after a completed checkpoint past the record, the number may be used again.
  */
 static void
 remove_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, TakenSegment *segment)
@@ -272,7 +284,7 @@ remove_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, Take
 	}
 	PG_CATCH();
 	{
-		/* Nothing was logged.  Some of it may have waited, so all of it waits. */
+		/* Nothing was logged.  Some of the pages may have waited, so now all of them wait. */
 		put_segment(shared, nodes, segment, GetXLogInsertRecPtr());
 		blob_free_runs_release(blob_store_area, *nodes);
 		PG_RE_THROW();
@@ -282,7 +294,7 @@ remove_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, Take
 	segment->absent_page = segment->first_page;
 	put_segment(shared, nodes, segment, lsn);
 	XLogFlush(lsn);
-	/* A file that cannot be removed does no harm; loading tries again. */
+	/* A file that cannot be removed does no harm; the next load tries again. */
 	(void) blob_segment_remove(&store->id, segment_no);
 }
 
@@ -297,7 +309,7 @@ reclaim_segment(BlobStore *store, BlobStoreShared *shared, uint32 segment_no)
 	dsa_pointer nodes;
 	bool		taken;
 
-	/* Reservations are serialised with removals. */
+	/* The growth lock serialises removals with reservations. */
 	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
 	nodes = blob_free_runs_reserve(blob_store_area, SEGMENT_NODES);
 	taken = take_segment(shared, &nodes, &segment);
@@ -325,7 +337,7 @@ blob_store_reclaim(BlobStore *store)
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	end_page = shared->reserved_pages;
 	LWLockRelease(&shared->lock);
-	/* The last segment is left alone until the store has grown past it. */
+	/* A segment at the end is left alone until it is reserved as a whole. */
 	for (BlobPageNo page = 0; page + BLOB_SEGMENT_PAGES <= end_page; page += BLOB_SEGMENT_PAGES)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -355,8 +367,8 @@ blob_store_pending_pages(BlobStore *store, BlobPageNo first_page, BlobPageNo end
 /* ---- whole stores ---- */
 
 /*
- * The record is flushed, and with it the commit of the transaction that dropped the store, before
- * anything goes: neither can be lost in a crash any more.  A lost record would not be written
+ * Before any file is removed, the record is flushed, and with it the commit of the transaction that
+ * dropped the store, so that neither can be lost in a crash.  A lost record would not be written
  * again, and standbys would keep their files.
  */
 bool

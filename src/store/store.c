@@ -2,10 +2,12 @@
  * store/store.c
  *	  Allocation of extents in shared memory, see store/store.h and the README of this folder.
  *
- * One BlobStoreShared per store.  Its lock is held for memory operations only.  Its growth lock
- * serialises what does I/O: loading the free space from the map, reserving more of the disk,
- * reserving generations; backends that find space never touch it.
- * Lock order: growth lock, then (map buffer locks or lock); never I/O under lock.
+ * Each store has one BlobStoreShared.  Its lock is held for memory operations only.  Its growth
+ * lock serialises the operations that do I/O: loading the free space from the map, reserving more
+ * of the disk, removing segments, reserving generations.  Backends that find free space never touch
+ * it.
+ *
+ * Lock order: growth lock, then either map buffer locks or lock; never I/O under lock.
  */
 #include "postgres.h"
 
@@ -27,28 +29,30 @@
 
 #define TRANCHE_NAME "blobext_space"
 
-/* Memory of the free runs that is there from the start; more comes from DSM segments. */
+/* Memory for free runs that exists from the start; more comes from DSM segments. */
 #define DSA_INITIAL_BYTES (256 * 1024)
 
 /*
- * A blob may be divided into pieces, of so many pages on average, where this part of the store is
- * free, and into single extents where the other one is.
+ * An allocation may be divided into at most MAX_PIECES pieces, of PIECE_PAGES on average, if at
+ * least 1/PIECES_PART of the store is free; and into single extents if at least 1/SCATTER_PART is.
  */
 #define PIECE_PAGES 32			/* 128 KiB */
 #define MAX_PIECES 32
 #define PIECES_PART 32
 #define SCATTER_PART 8
 
-/* How often the allocation hook is called. */
+/* The allocation hook is called each time that this number of pages has been allocated. */
 #define HOOK_PAGES UINT64CONST(4096)	/* 16 MiB */
 
-/* How long a reader that holds a buffer lock waits for the lock on the map, see lock_map(). */
+/*
+ * How long, and how often, a reader that holds a buffer lock tries to lock the map, see lock_map().
+ */
 #define MAP_LOCK_TIMEOUT_MS 10000
 #define MAP_LOCK_POLL_MS 10
 
 typedef struct StoreControl
 {
-	LWLock	   *table_lock;		/* protects the hash table; entries never move */
+	LWLock	   *table_lock;		/* protects the hash table; its entries never move */
 	char		dsa_place[FLEXIBLE_ARRAY_MEMBER];
 } StoreControl;
 
@@ -125,7 +129,7 @@ attach_area(void)
 	MemoryContextSwitchTo(old_context);
 }
 
-/* The shared part of a store, or NULL; the caller holds table_lock. */
+/* The shared part of a store, or NULL.  The caller holds table_lock. */
 static BlobStoreShared *
 find_shared(const BlobStoreId *id)
 {
@@ -183,8 +187,8 @@ blob_store_shared(const BlobStoreId *id)
 }
 
 /*
- * A map that this transaction has moved goes back to its old file if the transaction fails, and
- * with it what was allocated since, while shared memory would not.
+ * ERROR if this transaction has moved the map.  If the transaction fails, the map goes back to its
+ * old file, and what was allocated since is lost in the map, but not in shared memory.
  */
 static void
 check_not_moved(Relation map)
@@ -197,9 +201,9 @@ check_not_moved(Relation map)
 }
 
 /*
- * Comparisons read while their caller holds a buffer lock.  Whoever has the map locked (ALTER
- * TABLE, VACUUM FULL) may be waiting for that buffer: nobody would notice the deadlock, and no
- * interrupt could end it.  So wait for a limited time there.
+ * Lock the map.  Comparisons read while their caller holds a buffer lock.  A process that has the
+ * map locked (ALTER TABLE, VACUUM FULL) may be waiting for that buffer.  No deadlock detector would
+ * notice, and no interrupt could end the wait, so its time is limited there.
  */
 static void
 lock_map(Oid map, LOCKMODE lock_mode)
@@ -271,7 +275,7 @@ blob_store_close(BlobStore *store)
 	store->map = NULL;
 }
 
-/* Give the pages of extents back after a failed allocation. Never called for logged ones. */
+/* Give the pages of extents that were not logged back, after a failed allocation. */
 static void
 give_back(BlobStoreShared *shared, const BlobExtent *extents, int extent_count)
 {
@@ -282,7 +286,7 @@ give_back(BlobStoreShared *shared, const BlobExtent *extents, int extent_count)
 	LWLockRelease(&shared->lock);
 }
 
-/* Sizes of the plan's extents; returns their number. */
+/* Set the sizes of the plan's extents; returns their number. */
 static int
 lay_out(const BlobTierPlan *plan, BlobExtent *extents)
 {
@@ -302,7 +306,7 @@ lay_out(const BlobTierPlan *plan, BlobExtent *extents)
 	return count;
 }
 
-/* Take all extents as one run. */
+/* Take all extents as one run; false if no run is long enough. */
 static bool
 take_side_by_side(BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
 {
@@ -319,8 +323,8 @@ take_side_by_side(BlobStoreShared *shared, uint64 total_pages, BlobExtent *exten
 }
 
 /*
- * Give the first extents of a list back; that needs memory, and if there is none, the pages are
- * lost until the next start.
+ * Give extents back that were taken.  That needs memory; if there is none, the pages are lost until
+ * the next start.
  */
 static void
 untake(BlobStoreShared *shared, const BlobExtent *extents, int count)
@@ -331,8 +335,8 @@ untake(BlobStoreShared *shared, const BlobExtent *extents, int count)
 }
 
 /*
- * Take the extents in a few runs of neighbours, as many in each as fit into the longest run that is
- * free.
+ * Take the extents in at most max_pieces runs of neighbours, each with as many extents as fit into
+ * the longest run that is free.  False, with nothing taken, if that is not possible.
  */
 static bool
 take_in_pieces(BlobStoreShared *shared, BlobExtent *extents, int count, uint64 max_pieces)
@@ -360,7 +364,7 @@ take_in_pieces(BlobStoreShared *shared, BlobExtent *extents, int count, uint64 m
 
 /*
  * Take the extents one by one, the largest (last) first: as many pieces as there are extents, but
- * none longer than it must be.
+ * none longer than it must be.  False, with nothing taken, if that is not possible.
  */
 static bool
 take_one_by_one(BlobStoreShared *shared, BlobExtent *extents, int count)
@@ -377,8 +381,9 @@ take_one_by_one(BlobStoreShared *shared, BlobExtent *extents, int count)
 }
 
 /*
- * Where no run is long enough, but so large a part of the store is free that growing it would waste
- * the disk.  Long pieces cost next to nothing when they are read, so they are made sooner.
+ * Take the extents in pieces, if no run is long enough, but so large a part of the store is free
+ * that growing it would waste the disk.  Long pieces cost next to nothing when they are read, so a
+ * smaller free part is enough for them.
  */
 static bool
 take_scattered(BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
@@ -404,8 +409,8 @@ draw_generations(BlobStoreShared *shared, BlobExtent *extents, int count)
 }
 
 /*
- * Take pages and generations in memory, growing the store as needed.  Returns the sum of all that
- * were taken so far.
+ * Take pages and generations in memory, growing the store as needed.  Returns the sum of all pages
+ * that were taken from the store so far.
  */
 static uint64
 take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
@@ -445,8 +450,9 @@ take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *
 }
 
 /*
- * Log and map what was taken in memory; on failure give back what is not in the map.  The draft has
- * it before, so that no error finds extents in the map that it does not have.
+ * Enter extents that were taken in memory in the map, and log them.  On failure, give back those
+ * that are not in the map.  The draft has the extents before, so that no error leaves extents in
+ * the map that are not in the draft.
  */
 static void
 record_allocation(BlobStore *store, BlobStoreShared *shared, BlobDraft *draft,
@@ -469,7 +475,10 @@ record_allocation(BlobStore *store, BlobStoreShared *shared, BlobDraft *draft,
 	PG_END_TRY();
 }
 
-/* Another so many pages have been allocated; allocated_pages is the sum. */
+/*
+ * If the sum of allocated pages has passed a multiple of HOOK_PAGES, make covered pages available
+ * and call the hook.
+ */
 static void
 at_allocation(BlobStore *store, BlobStoreShared *shared, uint64 pages, uint64 allocated_pages)
 {

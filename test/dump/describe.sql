@@ -1,4 +1,4 @@
--- What a dump must bring back: contents and forms of all values, definitions; and a sound store.
+-- Values and definitions that a dump must bring back: contents and forms; and a sound store.
 SELECT 't', id, size, sha256(b), sha256(b::bytea), sha256(d), sha256(a[1]), sha256(a[2]), a[3],
 	(p).name, sha256((p).body::bytea) FROM s.t ORDER BY id;
 SELECT 'parted', tableoid::regclass, id, sha256(b::bytea) FROM parted ORDER BY id;

@@ -1,4 +1,4 @@
--- What the examples answer, against functions over bytea and against contents made for the purpose.
+-- Answers of the examples, against functions over bytea and against contents made for the purpose.
 SELECT plan(16);
 
 -- ---- number of lines ----
@@ -59,7 +59,7 @@ INSERT INTO kinds VALUES
 CREATE TABLE kinds_stored (id integer GENERATED ALWAYS AS IDENTITY, head bytea, kind text,
 	b blobstate);
 INSERT INTO kinds_stored (head, kind, b) SELECT head, kind, head::blobstate FROM kinds;
--- In extents; what is text stays text only if text follows.
+-- In extents; a head of text stays text only if text follows.
 INSERT INTO kinds_stored (head, kind, b)
 	SELECT head, kind, (head || convert_to(repeat('more', 1500), 'UTF8'))::blobstate
 	FROM kinds WHERE kind <> 'empty';
@@ -67,7 +67,7 @@ INSERT INTO kinds_stored (head, kind, b)
 	SELECT head, CASE kind WHEN 'text' THEN 'other' ELSE kind END,
 		(head || '\x00' || random_bytes(1, 6000))::blobstate
 	FROM kinds WHERE kind <> 'empty';
--- The first 512 bytes decide what is text; a tar says so at 257.
+-- The first 512 bytes decide whether content is text; a tar has its name at 257.
 INSERT INTO kinds_stored (kind, b)
 	SELECT CASE WHEN at < 512 THEN 'other' ELSE 'text' END,
 		set_byte(convert_to(repeat('text', size), 'UTF8'), at, 0)::blobstate
@@ -101,7 +101,7 @@ INSERT INTO images SELECT 'jpeg, frame ' || to_hex(marker), '\xffd8'::bytea
 	UNION ALL SELECT 'jpeg, no frame ' || to_hex(marker), '\xffd8'::bytea
 		|| jpeg_segment(marker, jpeg_frame(1600, 900)) || jpeg_segment(218, '\x00'), NULL, NULL
 	FROM unnest(ARRAY[196, 200, 204, 219, 225, 254]) AS marker;
--- What precedes the frame: small and large segments, a preview with a frame of its own, tables,
+-- Segments before the frame: small and large ones, a preview with a frame of its own, tables,
 -- filling bytes, markers without a segment.
 INSERT INTO images SELECT 'jpeg after ' || before, '\xffd8'::bytea || bytes
 		|| jpeg_segment(194, jpeg_frame(65535, 7)), 65535, 7

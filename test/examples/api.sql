@@ -1,4 +1,4 @@
--- The C interface, function by function, against what SQL says of the same values.
+-- The C interface, function by function, against SQL functions on the same values.
 \set ON_ERROR_STOP 1
 CREATE FUNCTION probe_size(blobstate) RETURNS bigint AS :'probe' LANGUAGE C STRICT PARALLEL SAFE;
 CREATE FUNCTION probe_sha256(blobstate) RETURNS bytea AS :'probe' LANGUAGE C STRICT;

@@ -1,4 +1,5 @@
--- Expression indexes on the examples: built and kept in every way, they say what the functions say.
+-- Expression indexes on the examples: built and kept in every way, they give the functions'
+-- answers.
 \set ON_ERROR_STOP 1
 SELECT plan(27);
 

@@ -1,9 +1,9 @@
--- What the tests of the examples share.
+-- Objects that the tests of the examples share.
 CREATE EXTENSION blobext;
 CREATE EXTENSION pgtap;
 CREATE EXTENSION amcheck;
 
--- So many bytes that look random, the same for the same seed.
+-- Bytes that look random, the given number of them, the same for the same seed.
 CREATE FUNCTION random_bytes(seed bigint, size bigint) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
 	SELECT coalesce(substr(string_agg(sha256(convert_to(seed || '.' || i, 'UTF8')), ''), 1,
 		size::integer), '')

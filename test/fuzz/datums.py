@@ -3,22 +3,22 @@
 SQL cannot spell a descriptor, so functions that only this test has turn bytes into a datum and
 back.  Everything that takes a blobstate is read from the catalog: functions, aggregates, operators
 and casts are called; support functions that SQL cannot call must be named here, with the
-statement that calls them.  So what is new is either tested, or fails the test.
+statement that calls them.  So a new function is either tested, or fails the test.
 
 Damage must be an error with one of the SQLSTATEs below, never an internal error, a crash, a wait,
-or a store that grows by what a forged size says.
+or a store that grows by the size that a forged descriptor has.
 
-Nobody reads another role's bytes.  A descriptor names pages and a generation; extents that were
-freed and allocated again have a larger one.  What a session can hold in fact, besides sound values,
-are old ones: from a plan, a variable, a snapshot too old.  So whatever else a datum says, as long
-as its generation is below those of another role's values, no result and no message may contain
-their content, and no value made of it.  Datums of a larger generation that name another role's
-pages do read them: that nobody can make one is what protects these, see "No descriptor can be
-spelled" in src/README.md.  They are tested too, but for the other rules only; that they read them
-shows that this test would see it.
+No role reads another role's bytes.  A descriptor names pages and a generation; extents that were
+freed and allocated again have a larger one.  Besides sound values, a session can hold only old
+values: from a plan, a variable, a snapshot too old.  So as long as the generation of a datum is
+below those of another role's values, no result and no message may contain their content, and no
+value made of the datum may.  Datums of a larger generation that name another role's pages do read
+them.  The protection against these is that no role can make one, see "No descriptor can be
+spelled" in src/README.md.  They are tested too, but for the other rules only; that they read the
+pages shows that this test would notice a datum that does.
 
-Seen to fail: where a change shared extents without asking the map whose they are, "||" with a stale
-value gave another role's bytes, in the second round.  See run_known() for the rest.
+Seen to fail: where a change shared extents without asking the map which value has them, "||" with a
+stale value gave another role's bytes, in the second round.  See run_known() for the rest.
 
 At the end each sound value of every role has the content that it had, blobext_check() is empty,
 also after a collection.  The seed is printed; it repeats the run.
@@ -38,14 +38,15 @@ MARKER = b"<another role's secret>"
 # Datum invalid; stale; missing; program limits; data exceptions.
 ALLOWED = ("XX001", "XB001", "XB002", "54000", "22")
 
-# Bounded, so that what hangs fails.
+# Bounded, so that a statement that hangs fails.
 SETTINGS = "SET statement_timeout = '120s'; SET client_min_messages = error"
 
-# Longer than the inline limit, and shorter than what is tedious; from 64 kB on a value is sent
-# while it is read (src/client).
+# Longer than the inline limit, and short enough for many calls; from 64 kB on a value is sent while
+# it is read (src/client).
 SIZES = [1025, 4096, 4097, 3 * 4096, 30_000, 7 * 4096, 100_000, 300_000]
 
-# A size asks for so many rows of blob_chunks(), which are counted before the first one is read.
+# The number of rows of blob_chunks() grows with the size; they are counted before the first one is
+# read.
 MAX_CHUNKS = 100_000
 
 MAX_STORE_BYTES = 2_000_000_000
@@ -55,11 +56,11 @@ FIELDS = {
     "form": (0, 1), "flags": (1, 1), "extents": (2, 2), "generation": (4, 8), "size": (12, 8),
     "sha256": (20, 8), "state": (52, 8), "prefix": (84, 8), "tail": (116, 6),
     "tail_pages": (122, 6), "tail_position": (128, 2), "tail_content": (130, 6),
-    "remainder_bytes": (136, 2), "remainder_page": (138, 6), "head": (144, 6),
-    "first_head": (128, 6),
+    "remainder_bytes": (136, 2), "remainder_page": (138, 6), "starts": (144, 6),
+    "first_starts": (128, 6),
 }
 GENERATION = slice(4, 12)
-# Of a block of the map: 2^32 times so many pages further, block numbers begin again.
+# Entries of a block of the map: 2^32 times that many pages further, block numbers begin again.
 MAP_ENTRIES = 510
 FORMS = (0x01, 0x11, 0x12)
 
@@ -83,7 +84,7 @@ GRANT USAGE ON SCHEMA raw TO PUBLIC;
 GRANT CREATE ON SCHEMA public TO fuzzer, other;
 """
 
-# Whatever takes a blobstate, and the support functions of the type and its operator classes.
+# Functions that take a blobstate, and the support functions of the type and its operator classes.
 FUNCTIONS = """
 SELECT p.oid::regprocedure::text, p.oid::regproc::text, p.prokind::text, p.proretset,
     p.prorettype = 'blobstate'::regtype,
@@ -121,10 +122,10 @@ def is_allowed(sqlstate):
 
 def without_content(datum):
     """A descriptor without the content that lies in it: the prefix, and the remainder."""
-    head_end = 144 if datum[0] == 0x12 else 128
+    fixed_end = 144 if datum[0] == 0x12 else 128
     starts_bytes = 6 * int.from_bytes(datum[2:4], "little")
-    remainder_bytes = len(datum) - head_end - starts_bytes
-    return datum[:84] + bytes(32) + datum[116:head_end + starts_bytes] + bytes(remainder_bytes)
+    remainder_bytes = len(datum) - fixed_end - starts_bytes
+    return datum[:84] + bytes(32) + datum[116:fixed_end + starts_bytes] + bytes(remainder_bytes)
 
 
 def claimed_bytes(datum):
@@ -140,15 +141,15 @@ class Parts:
         self.datum = datum
         end = 144 if datum[0] == 0x12 else 128
         count = int.from_bytes(datum[2:4], "little")
-        self.heads = [datum[at:at + 6] for at in range(end, end + 6 * count, 6)]
+        self.extent_starts = [datum[at:at + 6] for at in range(end, end + 6 * count, 6)]
         self.tail = (int.from_bytes(datum[116:122], "little"),
                      int.from_bytes(datum[122:128], "little")) if datum[1] & 1 else None
         self.remainder_page = int.from_bytes(datum[138:144], "little") if datum[1] & 2 else None
 
     def page_fields(self):
         """Fields that name a page."""
-        head = "head" if self.datum[0] == 0x12 else "first_head"
-        return (["tail"] if self.tail else []) + ([head] if self.heads else []) + \
+        field = "starts" if self.datum[0] == 0x12 else "first_starts"
+        return (["tail"] if self.tail else []) + ([field] if self.extent_starts else []) + \
             (["remainder_page"] if self.remainder_page else [])
 
 
@@ -165,7 +166,7 @@ class Forge:
         self.all_parts = self.own_parts + [Parts(datum) for datum in old + foreign]
         self.kinds = [self.sound, self.stale, self.stale, self.flip, self.flip, self.set_fields,
                       self.set_fields, self.set_fields, self.graft, self.graft, self.resize,
-                      self.reform, self.repeat_heads, self.noise, self.take_all,
+                      self.reform, self.repeat_extent_starts, self.noise, self.take_all,
                       self.compose, self.compose, self.compose]
 
     def any(self):
@@ -242,8 +243,8 @@ class Forge:
             datum[0] = self.random.choice(FORMS + (0, 2, 0x10, 0x13, 0xFF))
         return datum
 
-    def repeat_heads(self):
-        """So many extents, all the same; the size that they would have."""
+    def repeat_extent_starts(self):
+        """The first extent, repeated; the size of all of them."""
         datum = self.base()
         if len(datum) < 150:
             return datum
@@ -263,16 +264,17 @@ class Forge:
         parts = self.own_parts if self.random.random() < 0.6 else self.all_parts
         base = choose(parts)
         count = self.random.randrange(choose([1, 3, 6, 8]))
-        heads = []
-        while len(heads) < count:
-            possible = [p.heads[len(heads)] for p in parts if len(p.heads) > len(heads)]
+        extent_starts = []
+        while len(extent_starts) < count:
+            next_no = len(extent_starts)
+            possible = [p.extent_starts[next_no] for p in parts if len(p.extent_starts) > next_no]
             if not possible:
                 break
-            heads.append(choose(possible))
+            extent_starts.append(choose(possible))
         tails = [p.tail for p in parts if p.tail]
         tail = choose(tails) if self.random.random() < 0.6 else None
         tail_content = choose([0, 1, tail[1] // 2, tail[1] - 1, tail[1], tail[1]]) if tail else 0
-        pages = sum(2 ** no for no in range(len(heads))) + tail_content
+        pages = sum(2 ** no for no in range(len(extent_starts))) + tail_content
         remainder_bytes = choose([0, 0, 1, 100, 4095])
         remainder_page = choose([p.remainder_page for p in parts if p.remainder_page] or [0])
         has_page = remainder_bytes > 0 and self.random.random() < 0.4
@@ -284,14 +286,14 @@ class Forge:
         if self.random.random() < 0.8:      # later than all but the other role's
             generation = (self.generation_limit - 1).to_bytes(8, "little")
         fixed = bytes([form, (1 if tail else 0) | (2 if has_page else 0)]) + \
-            len(heads).to_bytes(2, "little") + generation + \
+            len(extent_starts).to_bytes(2, "little") + generation + \
             size.to_bytes(8, "little") + base.datum[20:116] + \
             b"".join(number.to_bytes(6, "little") for number in tail or (0, 0))
         if form == 0x12:
-            fixed += self.random.randrange(len(heads) + 1).to_bytes(2, "little") + \
+            fixed += self.random.randrange(len(extent_starts) + 1).to_bytes(2, "little") + \
                 tail_content.to_bytes(6, "little") + remainder_bytes.to_bytes(2, "little") + \
                 remainder_page.to_bytes(6, "little")
-        fixed += b"".join(heads)
+        fixed += b"".join(extent_starts)
         if form == 0x12 and not has_page:
             fixed += self.random.randbytes(remainder_bytes)
         return fixed
@@ -371,7 +373,7 @@ class Fuzzer:
         if not freed:
             raise Failure(f"the collector has freed nothing: {reason}")
         self.execute("CHECKPOINT")
-        # What has never been used is given out first.
+        # Pages that have never been used are given out first.
         pages = set()
         for number in range(20):
             if not pages & old_pages:
@@ -392,7 +394,7 @@ class Fuzzer:
         return {page for page, in self.execute(
             f"SELECT e.first_page FROM {table}, blob_extents(b) AS e WHERE e.pages > 0")}
 
-    # ---- what takes a value ----
+    # ---- functions that take a value ----
 
     def find_calls(self):
         calls = []
@@ -446,7 +448,7 @@ class Fuzzer:
         if type_name == "bytea":
             return self.random.randbytes(choose([0, 1, 32, 100, 4096, 5000, 70_000]))
         if type_name in ("bigint", "integer"):
-            # No sizes that a device could have: what is asked for with them would be done.
+            # No sizes that a device could have: a call would store that much.
             return choose([0, 1, -1, 31, 32, 4095, 4096, 4097, 30_000, 100_000, 299_999, 1_000_000,
                            self.random.randrange(400_000), -2 ** 31,
                            2 ** (31 if type_name == "integer" else 63) - 1])
@@ -523,7 +525,7 @@ class Fuzzer:
             self.require_no_secret(self.describe(what, parameters), error,
                                    error.diag.message_detail, error.diag.context)
 
-    # ---- what has been found, and random datums find rarely ----
+    # ---- known faults, which random datums find rarely ----
 
     def require_stale(self, what, sql, parameters):
         try:
@@ -538,8 +540,8 @@ class Fuzzer:
         return self.execute("SELECT sum(pages) FROM blobext_space")[0][0]
 
     def run_known(self):
-        """Seen to fail: what the map says of a page was taken for what it says of one 2^32 blocks
-        of it further, and content was read; 8 GB were reserved before the look at the map."""
+        """Seen to fail: the entry of a page was taken for that of the page 2^32 blocks of the map
+        further, and content was read; 8 GB were reserved before the look at the map."""
         for parts in self.forge.own_parts:
             for name in parts.page_fields():
                 offset, length = FIELDS[name]
@@ -562,7 +564,7 @@ class Fuzzer:
 
     def run(self, rounds):
         self.run_known()
-        # What makes a value of one is worth more than another comparison.
+        # A call that makes a value of a datum is worth more than another comparison.
         calls = self.calls + 5 * [call for call in self.calls if call.gives_value]
         for number in range(rounds):
             for call in calls:
@@ -635,8 +637,8 @@ class Rows:
         self.trusted = False
 
     def make(self):
-        """Some datums; most batches are without those that are ill-formed, which would be all that
-        a statement meets."""
+        """Some datums.  Most batches are without ill-formed ones, for a statement would meet only
+        the error of these."""
         self.session.execute("""
             DROP TABLE IF EXISTS held, f, c, p, t CASCADE;
             CREATE TEMP TABLE held (b blobstate);

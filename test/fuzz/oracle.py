@@ -78,7 +78,7 @@ class Mismatch(Exception):
     pass
 
 
-# What the SQL functions do, on a plain array.
+# The SQL functions, on a plain array.
 
 def array_append(old, data):
     return old + data
@@ -358,7 +358,7 @@ class Oracle:
 
     @staticmethod
     def compare(what, found, array):
-        """found: content, size, digest, digest of what was read."""
+        """found: content, size, digest."""
         content, size, digest = found
         if content != array or size != len(array) or digest != hashlib.sha256(array).digest():
             raise Mismatch(f"{what}: {size} bytes instead of {len(array)},"
@@ -405,7 +405,7 @@ class Oracle:
     # ---- the second session ----
 
     def keep_snapshot(self):
-        """The second session remembers what is committed now."""
+        """The second session takes a snapshot of the committed values."""
         self.other.rollback()
         self.other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         self.snapshot = self.other.execute(
@@ -440,7 +440,7 @@ class Oracle:
             self.random.choice([self.other.commit, self.other.rollback])()
 
     def grow_elsewhere(self):
-        """Growth of what the second session has stored."""
+        """Growth of a value that the second session has stored."""
         self.other.rollback()
         self.snapshot = None
         row = self.other.execute("SELECT ctid, b::bytea FROM w WHERE size < 6000000"

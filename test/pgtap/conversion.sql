@@ -65,7 +65,7 @@ UPDATE image SET picture = blob_to_lo(content);
 SELECT is_empty('SELECT id FROM image JOIN original o USING (id) WHERE lo_get(picture) IS DISTINCT FROM o.content',
 	'to large objects');
 SELECT is((SELECT count(*) FROM pg_largeobject_metadata), (SELECT count(*) - 1 FROM image), 'one for each value');
--- What is rolled back is gone, as anything.
+-- A conversion that is rolled back leaves nothing.
 BEGIN;
 UPDATE image SET picture = blob_to_lo(content);
 ROLLBACK;

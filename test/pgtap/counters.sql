@@ -1,5 +1,5 @@
--- What reads content and how much of it, by the counters of view blobext_stat: a range read
--- touches only the pages that cover it, and what is in the descriptor is had without reading.
+-- Which operations read content and how much of it, by the counters of view blobext_stat: a range
+-- read touches only the pages that cover it, and the fields of the descriptor need no read.
 CREATE SCHEMA counters;
 SET search_path = counters, public;
 SELECT plan(36);
@@ -12,7 +12,8 @@ CREATE FUNCTION bytes(n int, seed int) RETURNS bytea LANGUAGE sql AS $$
 	FROM generate_series(1, (n + 31) / 32) i
 $$;
 
--- What a query adds to a counter.  Values are new in each test where the cache must not know them.
+-- How much a query adds to a counter.  Values are new in each test where the cache must not know
+-- them.
 CREATE FUNCTION cost(counter text, query text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	before bigint := (SELECT value FROM blobext_stat WHERE name = counter);
@@ -52,7 +53,7 @@ SELECT is(cost('io_reads', $$INSERT INTO v SELECT 25, n, b FROM v WHERE id = 1$$
 SELECT is(cost('io_writes', $$UPDATE v SET n = n, b = b WHERE id = 24$$), 0::bigint,
 	'updating a row with its own value writes nothing');
 
--- What reads no content.
+-- Expressions that read no content.
 CREATE TABLE free (expression text);
 INSERT INTO free VALUES ('sha256(b)'), ('length(b)'), ('octet_length(b)'), ('blob_prefix(b)'),
 	('blob_storage(b)'), ('(SELECT count(*) FROM blob_extents(b))'), ('pg_column_size(b)'),
@@ -105,7 +106,7 @@ END $$;
 SELECT results_eq($$SELECT * FROM pages_of_random_ranges()$$, $$VALUES (0::bigint, 0::bigint)$$,
 	'random ranges, cold: exactly the pages that cover them');
 
--- Warm: the cache serves what was read before.
+-- Warm: the cache serves bytes that were read before.
 SELECT is(cost('io_reads', $$SELECT length(b::bytea) FROM v WHERE id = 5$$), 0::bigint,
 	'a value that was read is served by the cache');
 SELECT cmp_ok(cost('cache_hits', $$SELECT blob_read(b, 100000, 100000) FROM v WHERE id = 5$$), '>=',

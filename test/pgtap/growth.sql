@@ -1,5 +1,5 @@
--- Growth and changes of values: what they read and write, by the counters; the claims on the room
--- behind a value's end; forms of the descriptor; errors.
+-- Growth and changes of values: bytes that they read and write, by the counters; the claims on the
+-- room behind a value's end; forms of the descriptor; errors.
 CREATE SCHEMA growth;
 SET search_path = growth, public;
 SELECT plan(59);
@@ -101,7 +101,7 @@ SELECT is(cost('io_write_bytes', $$SELECT grow(20, 4096)$$), 2 * 4096::bigint,
 	'after a rollback the last extent is copied');
 SELECT is_whole(20, 'and the value is whole');
 
--- Truncation shares extents; growth after it does not overwrite what was cut off.
+-- Truncation shares extents; growth after it does not overwrite the bytes that were cut off.
 INSERT INTO versions SELECT 10, b, o FROM v WHERE id = 6;
 SELECT is(cost('io_write_bytes', $$UPDATE v SET b = blob_truncate(b, 81921) WHERE id = 6$$), 0::bigint,
 	'truncation writes no page');
@@ -139,7 +139,7 @@ SELECT is(pg_typeof('\x01'::bytea || '\x02'::blobstate)::text, 'blobstate', 'byt
 SELECT is(pg_typeof('\x01'::bytea || '\x02')::text, 'bytea', 'bytea || literal is what it was');
 
 -- A unique index on a column that grows: remainders never make the item too large.  With
--- BLOB_REST_INLINE_BYTES = 4096 this fails with 54000.
+-- BLOB_REMAINDER_INLINE_BYTES = 4096 this fails with 54000.
 CREATE TABLE indexed (id int, b blobstate UNIQUE);
 INSERT INTO indexed SELECT i, bytes(3000, i) FROM generate_series(1, 10) i;
 SELECT lives_ok($test$DO $$ BEGIN FOR i IN 1 .. 40 LOOP

@@ -73,7 +73,7 @@ INSERT INTO kinds VALUES
 	('whole', 'b blobstate', '((kind_whole.*))', '%s', 2),
 	('range', 'b span, c blobstate', '(b)', $$'empty', %s$$, 2);
 SELECT make('kind_' || name, columns, index) FROM kinds;
--- All in one transaction; REINDEX syncs what the one before has left.
+-- All in one transaction; REINDEX syncs content that the statement before has left.
 SELECT is(cost('REINDEX TABLE kinds', format('INSERT INTO %I SELECT i, %s FROM generate_series(1, 2) i', 'kind_' || name,
 			format(value, format('bytes(%L || i)', name)))), syncs,
 		format('index %s on (%s): %s syncs for two values', index, columns, syncs))
@@ -139,7 +139,7 @@ INSERT INTO child VALUES (1);
 SELECT is(cost($$UPDATE parent SET b = bytes('t')$$), 1::bigint, 'an index of an inheritance child');
 
 --
--- What was deferred is synced when it meets an index
+-- Deferred content is synced when it meets an index
 --
 SELECT is(cost($$INSERT INTO plain VALUES (50, bytes('u'))$$,
 	$$INSERT INTO keyed SELECT * FROM plain WHERE id = 50$$), 1::bigint, 'INSERT ... SELECT');

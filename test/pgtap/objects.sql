@@ -29,9 +29,9 @@ SELECT is_empty(
 SELECT is((SELECT obj_description(oid, 'pg_extension') IS NOT NULL FROM pg_extension
 	WHERE extname = 'blobext'), true, 'the extension has a comment');
 
--- What PUBLIC may use, each with the reason.  Whoever adds an object decides here: nothing is in the
--- extension that is not in one of these lists.  Operators, casts, operator classes and access methods
--- have no privileges of their own, so everybody may use all there are.
+-- Objects that PUBLIC may use, each with the reason.  A developer who adds an object decides here:
+-- each object of the extension must be in one of these lists.  Operators, casts, operator classes
+-- and access methods have no privileges of their own, so every role may use all there are.
 CREATE TEMP TABLE public_may (object text PRIMARY KEY, reason text NOT NULL CHECK (reason <> ''));
 INSERT INTO public_may SELECT object, 'the type: whoever makes a table may use it' FROM unnest(ARRAY[
 	'type blobstate', 'type blobstate[]']) AS object;
@@ -130,7 +130,7 @@ INSERT INTO public_may_not VALUES
 	('table blobext_map', 'extents of everybody''s values');
 
 -- All members with the types that come with them, and whether PUBLIC may use them; null: a kind of
--- object that nobody has thought of.
+-- object that these lists do not know.
 CREATE TEMP VIEW own_type AS
 	SELECT t.oid FROM pg_type AS t JOIN member
 		ON classid = 'pg_type'::regclass AND objid = t.oid OR classid = 'pg_class'::regclass AND objid = typrelid;
@@ -171,7 +171,7 @@ SELECT results_eq('SELECT object FROM used WHERE by_public EXCEPT SELECT object 
 	ARRAY['function unlisted()'], 'a function that is not listed');
 ROLLBACK TO SAVEPOINT unlisted;
 
--- What takes space says so: whatever makes a value anew each time it is called.
+-- The comment of each function that makes a value anew at each call says that it takes space.
 SELECT bag_eq(
 	$$SELECT object FROM member LEFT JOIN pg_proc AS p ON classid = 'pg_proc'::regclass AND p.oid = objid
 		WHERE obj_description(objid, classid::regclass::name) LIKE
@@ -255,7 +255,8 @@ SELECT results_eq(
 	$$VALUES ('0.2.0'::text COLLATE "C", false)$$,
 	'the extension');
 
--- Without any privilege of its own, a role can use the type: also what the server calls for it.
+-- Without any privilege of its own, a role can use the type, and the functions that the server
+-- calls for it.
 CREATE ROLE nobody_special;
 GRANT CREATE ON SCHEMA public TO nobody_special;
 SET ROLE nobody_special;

@@ -1,4 +1,4 @@
--- Comparisons by content: right in every case that bytea knows, and reading no more than decides.
+-- Comparisons by content: right in every case that bytea knows, and they read no more than decides.
 -- (Leaves the cache full of chunks in use: counters.sql, which needs some, runs before it.)
 CREATE EXTENSION IF NOT EXISTS amcheck;
 CREATE SCHEMA comparison;
@@ -22,8 +22,8 @@ BEGIN
 END $$;
 
 --
--- What is read.  1 and 2: 100 MB that differ at byte 100,000.  3: as 1, stored again.  4: another
--- beginning.  5: the first 50 MB of 1.
+-- How much is read.  1 and 2: 100 MB that differ at byte 100,000.  3: as 1, stored again.  4:
+-- another beginning.  5: the first 50 MB of 1.
 --
 CREATE TABLE large (id int PRIMARY KEY, b blobstate);
 INSERT INTO large SELECT 1, convert_to(repeat('blobext ', 12500000), 'UTF8');

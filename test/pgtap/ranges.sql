@@ -1,5 +1,6 @@
--- blob_read, substring and substr return what bytea's functions return, on a grid of offsets and
--- lengths around pages (4096), chunks of the cache (65536), buffers (262144) and extent borders.
+-- blob_read, substring and substr return the same bytes as bytea's functions, on a grid of offsets
+-- and lengths around pages (4096), chunks of the cache (65536), buffers (262144) and extent
+-- borders.
 BEGIN;
 CREATE SCHEMA ranges;
 SET search_path = ranges, public;

@@ -1,5 +1,6 @@
--- Reading ahead, by the counters of view blobext_stat: who reads a value in sequence has the next
--- pieces requested before; nobody else has; each page is read once, and nothing behind the value.
+-- Reading ahead, by the counters of view blobext_stat: a session that reads a value in sequence has
+-- the next pieces requested before; other reads have not; each page is read once, and nothing
+-- behind the value.
 CREATE SCHEMA readahead;
 SET search_path = readahead, public;
 SELECT plan(32);
@@ -13,12 +14,13 @@ CREATE FUNCTION bytes(n int, seed int) RETURNS bytea LANGUAGE sql AS $$
 $$;
 CREATE FUNCTION counter(counter text) RETURNS bigint LANGUAGE sql AS $$
 	SELECT value FROM blobext_stat WHERE name = counter $$;
--- What a query reads from the device: all of it, and what was requested ahead.
+-- Bytes that a query reads from the device: all of them, and those requested ahead.
 CREATE FUNCTION cost(query text, OUT read bigint, OUT ahead bigint) LANGUAGE plpgsql AS $$
 BEGIN
 	read := counter('io_read_bytes');
 	ahead := counter('read_ahead_bytes');
-	-- What is in flight is waited for at the end of the query, which goes on here, or of a subtransaction.
+	-- The end of a query, or of a subtransaction, waits for requests in flight.  This query goes
+	-- on, so a subtransaction ends here.
 	BEGIN
 		EXECUTE query;
 	EXCEPTION WHEN assert_failure THEN

@@ -1,4 +1,4 @@
--- blob_import(), blob_export(): content, paths, errors, privileges, what is left behind.
+-- blob_import(), blob_export(): content, paths, errors, privileges, files that are left behind.
 CREATE SCHEMA server_files;
 SET search_path = server_files, public;
 SELECT plan(48);
@@ -12,7 +12,7 @@ $$;
 CREATE FUNCTION bytes(n int, seed text) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
 	SELECT substring(decode(repeat(md5(seed), n / 16 + 1), 'hex') FROM 1 FOR n)
 $$;
--- What is in the directory beside the files that belong there.
+-- Files in the directory that do not belong there.
 CREATE FUNCTION left_behind() RETURNS SETOF text LANGUAGE sql AS $$
 	SELECT name FROM pg_ls_dir(file(''), false, true) name WHERE name LIKE '.blobext%'
 $$;

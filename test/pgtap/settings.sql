@@ -1,4 +1,4 @@
--- Settings: their names, kinds, defaults, and who may change them when.
+-- Settings: their names, kinds, defaults, and which roles may change them when.
 BEGIN;
 SELECT plan(9);
 

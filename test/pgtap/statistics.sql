@@ -1,5 +1,5 @@
--- ANALYZE of blobstate columns: what it stores, and that the planner's estimates are as good as
--- those for bytea of the same content, or better.
+-- ANALYZE of blobstate columns: the statistics that it stores, and that the planner's estimates are
+-- as good as those for bytea of the same content, or better.
 BEGIN;
 SELECT plan(44);
 
@@ -62,7 +62,7 @@ CREATE VIEW statistic AS
 		histogram_bounds::text::text[], correlation
 	FROM pg_stats WHERE tablename ~ '^(bytea|blob)_' AND attname = 'v';
 
--- What is stored.
+-- Stored statistics.
 SELECT results_eq(
 	$$SELECT kind, null_frac FROM statistic WHERE is_blob ORDER BY kind$$,
 	$$SELECT kind, null_frac FROM statistic WHERE NOT is_blob ORDER BY kind$$,

@@ -50,7 +50,7 @@ SELECT throws_ok(format($$SELECT * FROM blob_chunks('\x00', %s)$$, size), '22023
 	'chunk size must be between 1 and 1073741819', 'a chunk has no ' || size || ' bytes')
 FROM unnest(ARRAY[0, -1, 1073741820, 2147483647]) size;
 
--- A call in FROM is replaced by the query: nothing is read that nobody fetches.
+-- A call in FROM is replaced by the query: rows that are not fetched are not read.
 CREATE FUNCTION plan_of(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	line text;

@@ -1,8 +1,9 @@
--- Inline values over the limit that TOAST has compressed or moved out of the row: whatever stores them
--- again moves them to extents.
+-- Inline values over the limit that TOAST has compressed or moved out of the row: every statement
+-- that stores them again moves them to extents.
 --
--- Seen to fail when a pointer to a TOAST table was taken for a short value: 36 of these assertions.  What
--- was out of the row stayed inline, and the collector fetched all of it (413 blocks of TOAST tables).
+-- Seen to fail when a pointer to a TOAST table was taken for a short value: 36 of these assertions.
+-- Values out of the row stayed inline, and the collector fetched all of them (413 blocks of TOAST
+-- tables).
 CREATE SCHEMA toasted;
 SET search_path = toasted, public;
 SELECT plan(60);
@@ -13,14 +14,15 @@ CREATE FUNCTION bytes(n int, seed text) RETURNS bytea LANGUAGE sql IMMUTABLE AS 
 	FROM generate_series(1, (n + 31) / 32) i
 $$;
 
--- What is kept: random content, and such that can be compressed; with a short header, plain, out of the row.
+-- Values of the kept tables: random bytes, and bytes that can be compressed; with a short header,
+-- plain, out of the row.
 CREATE TABLE content (id int, o bytea);
 INSERT INTO content
 	SELECT row_number() OVER (), CASE WHEN compressible THEN convert_to(left(repeat(n || ' ', n), n), 'UTF8')
 		ELSE bytes(n, n::text) END
 	FROM unnest(ARRAY[100, 1500, 5000, 100000, 262144]) n, unnest(ARRAY[false, true]) compressible;
 INSERT INTO content SELECT 100, bytes(1048576, 'limit');
--- What is not over the limit that counts later.
+-- Values below the limit that is set later.
 INSERT INTO content VALUES (200, bytes(64, 'small')), (201, '\x');
 
 CREATE FUNCTION keep(relation text, storage text, compression text) RETURNS void LANGUAGE plpgsql AS $$
@@ -142,7 +144,7 @@ ALTER TABLE altered_bytea ALTER b TYPE blobstate;
 SELECT is(wrong('altered_bytea'), '', 'ALTER TYPE of bytea');
 
 --
--- What stays
+-- Values that stay as they are
 --
 -- A small value that is out of its row, because the row is wide; a descriptor that is.
 CREATE TABLE wide (id int, pad text, b blobstate);
@@ -163,7 +165,7 @@ SELECT is((SELECT count(*) FROM wide JOIN wide_copied AS c USING (id),
 	WHERE id = 2 AND x = y AND c.b::bytea = bytes(5000, 'large')), 1::bigint, 'a descriptor is copied');
 SET blobext.inline_limit = 64;
 
--- Larger than any limit: what a read-only transaction has stored.
+-- Larger than any limit: a value that a read-only transaction has stored.
 CREATE TEMP TABLE readonly (id int, b blobstate);
 SELECT bytes(30000000, 'huge') AS huge \gset
 BEGIN READ ONLY;

@@ -132,7 +132,7 @@ class PsycopgTest(unittest.TestCase):
         self.check_rows()
 
     def test_copy_between_types(self):
-        """What one table writes, the other reads, and the streams are the same."""
+        """Each table reads the stream that the other writes, and the streams are the same."""
         for i, size in enumerate(SIZES):
             self.execute("INSERT INTO t VALUES (%s, %s, %s)", (i, *[content(size, i)] * 2))
         for options in (sql.SQL(""), sql.SQL("(FORMAT BINARY)"), sql.SQL("(FORMAT CSV)")):

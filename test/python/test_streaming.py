@@ -85,7 +85,7 @@ class TransferTest(StreamingTest):
         self.check_copy()
 
     def test_again(self):
-        """What is complete is not sent again."""
+        """A complete transfer is not sent again."""
         self.store()
         seen = []
         transfer.upload("", "f", self.path, PIECE, lambda done, size: seen.append((done, size)))
@@ -304,7 +304,7 @@ class ServeTest(StreamingTest):
         self.assertEqual(self.request(path="/empty", Range="bytes=0-")[0], 416)
 
     def test_ignored(self):
-        """Several ranges need not be served; what is no range is ignored."""
+        """Several ranges need not be served; a header that is no range is ignored."""
         for header in ("bytes=0-1,5-6", "lines=1-2", "bytes=5-4", "bytes=-", "bytes=a-b",
                        "bytes=0x1-2", "bytes=1-2x"):
             self.check_whole(*self.request(Range=header))

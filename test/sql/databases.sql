@@ -14,7 +14,7 @@ CREATE EXTENSION blobext SCHEMA "Odd schema";
 CREATE EXTENSION blobext SCHEMA public;
 ALTER EXTENSION blobext SET SCHEMA public;
 
--- Values are stored, whatever the search_path.
+-- Values are stored, with any search_path.
 CREATE TABLE t (id int, b "Odd schema".blobstate);
 SET search_path = pg_catalog;
 INSERT INTO public.t VALUES (1, convert_to(repeat('a', 5000), 'UTF8'));
@@ -66,7 +66,7 @@ SET search_path = public, blobs;
 SELECT b::bytea = convert_to(repeat('b', 50000), 'UTF8') FROM t WHERE id = 2;
 SELECT first_page = :page FROM t, blob_extents(b) WHERE id = 2 LIMIT 1;
 
--- The extension is dropped only with what depends on it.
+-- The extension is dropped only together with the objects that depend on it.
 \set VERBOSITY terse
 DROP EXTENSION blobext;
 \set VERBOSITY default

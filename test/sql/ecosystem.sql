@@ -1,6 +1,6 @@
 --
 -- Values of type blobstate wherever PostgreSQL lets a value be.  How values reach extents is the
--- matter of store_paths; here contents must be right, whatever is done to the row around them.
+-- matter of store_paths; here contents must be right, also when the row around them changes.
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS blobext;

@@ -1,5 +1,5 @@
 -- Index kinds whose items the collector cannot read are refused for every type that can hold
--- blobstate, whatever statement makes the index.  btree and hash are not.
+-- blobstate, in every statement that makes an index.  btree and hash are not.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS blobext;
 RESET client_min_messages;

@@ -1,8 +1,8 @@
 --
--- The extent map: what would damage it is refused, what is harmless leaves every value whole.
+-- The extent map: commands that would damage it are refused, harmless ones leave every value whole.
 -- (Without src/assign/map_guard.c SET ACCESS METHOD makes a heap of it; without check_not_moved()
--- in src/store/store.c the rolled back move leaves shared memory ahead of the map; with the decision by
--- a name's prefix in map_set_new_filelocator() tables pg_temp_... are made.)
+-- in src/store/store.c the rolled back move leaves shared memory ahead of the map; with the
+-- decision by a name's prefix in map_set_new_filelocator() tables pg_temp_... are made.)
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS blobext;

@@ -1,6 +1,6 @@
 --
--- Order, equality and indexes by content, wherever PostgreSQL sorts, compares and hashes.  What a
--- comparison reads and whether it is right in nasty cases is the matter of pgtap/order.
+-- Order, equality and indexes by content, wherever PostgreSQL sorts, compares and hashes.  The
+-- bytes that a comparison reads, and nasty cases, are the matter of pgtap/order.
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS blobext;
@@ -18,11 +18,11 @@ INSERT INTO v SELECT id, o, o FROM (VALUES (1, long('b')), (2, long('a')), (3, l
 	(10, '\x0000'), (11, NULL), (12, 'short'), (13, '\xff')) s (id, o);
 SELECT blob_storage(b), count(*) FROM v GROUP BY 1 ORDER BY 1;
 
--- What is shown of a value.
+-- A short form of a value, to be shown.
 CREATE FUNCTION show(b blobstate) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
 	AS $$ SELECT length(b) || ' ' || encode(substr(b, greatest(length(b) - 4, 1)), 'escape') $$;
 
--- A plan, without what only some releases of PostgreSQL say.
+-- A plan, without the lines that only some releases of PostgreSQL have.
 CREATE FUNCTION plan(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE line text;
 BEGIN
@@ -280,7 +280,7 @@ SELECT * FROM report($$INSERT INTO ranged VALUES (long('2'))$$);
 SELECT * FROM report($$INSERT INTO ranged_1 VALUES (long('2'))$$);
 CREATE VIEW checked AS SELECT * FROM reported WHERE length(b) < 10 WITH CHECK OPTION;
 SELECT * FROM report($$INSERT INTO checked VALUES (3, long('2'))$$);
--- What only looks like it: values are never cut elsewhere.
+-- The text of a value is never shortened elsewhere, also where it looks like a message about a key.
 SELECT length(b::text), length(to_json(b)::text), length(format('%s', b)), length(ROW(b)::text)
 	FROM reported WHERE id = 1;
 CREATE TABLE texts (t text CHECK (length(t) = 10004));
@@ -325,7 +325,7 @@ SELECT tableoid::regclass, count(*) FROM listed GROUP BY 1 ORDER BY 1;
 EXPLAIN (COSTS OFF) SELECT * FROM listed WHERE b = 'two';
 
 --
--- What the server says of the operator classes: it misses only what was left out on purpose
+-- The server's complaints about the operator classes: only members left out on purpose are missing
 --
 SELECT amvalidate(oid), opcname FROM pg_opclass WHERE opcintype = 'blobstate'::regtype
 	ORDER BY opcname, opcmethod;

@@ -13,8 +13,8 @@ SET blobext.inline_limit = 64;
 SELECT '\x' || repeat('ab', 10000) AS big \gset
 SELECT current_setting('data_directory') || '/store_paths.bin' AS file \gset
 
--- Of a column: rows, how they are stored, different contents, different places, and whether what
--- can be read is what the digest says.
+-- Of a column: rows, how they are stored, different contents, different places, and whether the
+-- content that can be read has the stored digest.
 CREATE FUNCTION stored(relation regclass, col text DEFAULT 'b')
 RETURNS TABLE (n bigint, storage text, contents bigint, places bigint, sound boolean)
 LANGUAGE plpgsql AS $$
@@ -486,7 +486,7 @@ CREATE SERVER nowhere FOREIGN DATA WRAPPER nowhere;
 CREATE FOREIGN TABLE parted_list_5 (id int, b blobstate) SERVER nowhere;
 ALTER TABLE parted_list ATTACH PARTITION parted_list_5 FOR VALUES IN (5);
 
--- What the statements of local tables are made to do.
+-- The plans of statements on local tables, as the library changes them.
 CREATE FUNCTION plan_of(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN QUERY EXECUTE 'EXPLAIN (VERBOSE, COSTS OFF) ' || query;
@@ -528,9 +528,9 @@ INSERT INTO plain SELECT id + 10 * row_number() OVER (), b FROM rows_of_table();
 SELECT * FROM stored('plain');
 
 --
--- What would outlive its transaction
+-- Values that outlive their transaction
 --
--- A statement prepared in a transaction that did not happen.
+-- A statement prepared in a transaction that was rolled back.
 TRUNCATE plain;
 BEGIN;
 PREPARE rolled_back AS INSERT INTO plain (b) VALUES (:'big');

@@ -1,5 +1,5 @@
 --
--- Type blobstate: input, output, casts, and what small values can do.
+-- Type blobstate: input, output, casts, and functions of small values.
 --
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS blobext;
@@ -35,7 +35,7 @@ SELECT '\x123'::blobstate;
 SELECT '\x1g'::blobstate;
 SELECT E'\\9'::blobstate;
 
--- There is no way to spell a descriptor: what looks like one is content.
+-- There is no way to spell a descriptor: input that looks like one is content.
 SELECT length('\x1100000000000000000000000000'::blobstate);
 
 -- No modifier can be given.
@@ -167,7 +167,7 @@ COPY t FROM PROGRAM 'true';
 ROLLBACK;
 
 --
--- What the map does not allow, and what only CREATE EXTENSION may do
+-- Changes of the map that are refused, and functions that only CREATE EXTENSION may call
 --
 INSERT INTO blobext_map VALUES (1, 1, 1, 'tier', 0);
 DELETE FROM blobext_map;

@@ -1,4 +1,4 @@
-# What the TAP tests share: clusters with blobext, content, killing, expected errors.
+# Functions that the TAP tests share: clusters with blobext, content, killing, expected errors.
 package BlobTest;
 
 use strict;
@@ -19,9 +19,9 @@ our @EXPORT = qw(
   why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk
 );
 
-# A running server with blobext preloaded and created.  Options: streaming (wal_level replica
-# and what a standby needs), conf (text for postgresql.conf), init (options of initdb), fsync
-# (default on: nothing here makes sense without), start (default 1), create (default 1), install
+# Return a running server with blobext preloaded and created.  Options: streaming (wal_level replica
+# and other settings for a standby), conf (text for postgresql.conf), init (options of initdb), fsync
+# (default on: the tests make no sense without it), start (default 1), create (default 1), install
 # (directory of another PostgreSQL).
 sub blob_cluster
 {
@@ -87,8 +87,8 @@ sub literal
 	return "'\\x" . unpack('H*', $bytes) . "'";
 }
 
-# A postmaster is nobody's child once pg_ctl has ended, and its zombie stays until init looks: so
-# become the parent of our orphans where the system allows.
+# When pg_ctl has ended, its postmaster is an orphan, and the postmaster's zombie stays until init
+# reaps it.  So this process becomes the parent of its orphans where the system allows that.
 BEGIN
 {
 	my %prctl = (x86_64 => 157, aarch64 => 167);
@@ -111,8 +111,8 @@ sub children
 	return @found;
 }
 
-# Wait until no process of the list is left.  Zombies count: a server that starts takes the zombie
-# of its predecessor for a live one.
+# Wait until no process of the list is left.  Zombies count, because a server that starts takes the
+# zombie of its predecessor for a live process.
 sub wait_for_end
 {
 	my @pids = @_;
@@ -129,7 +129,7 @@ sub wait_for_end
 }
 
 # Kill the postmaster and all its children at one moment.  Each child is a process group of its
-# own, so the postmaster is stopped first: then nobody is born or cleaned up meanwhile.
+# own, so the postmaster is stopped first: then no child starts or is cleaned up meanwhile.
 sub kill_everything
 {
 	my ($node) = @_;
@@ -150,7 +150,7 @@ sub kill_in_recovery
 	my ($node, $seconds) = @_;
 	my $offset = -s $node->logfile;
 
-	unlink $node->data_dir . '/postmaster.pid';	# everybody is dead
+	unlink $node->data_dir . '/postmaster.pid';	# no process is left
 	system_log('pg_ctl', '-W', '-D', $node->data_dir, '-l', $node->logfile, 'start');
 	for (my $i = 0; !$node->log_contains('database system was', $offset); $i++)
 	{
@@ -162,7 +162,7 @@ sub kill_in_recovery
 	return kill_everything($node);
 }
 
-# The statement fails with this SQLSTATE and a text (message, detail, hint) like this.
+# Test that the statement fails with this SQLSTATE and a text (message, detail, hint) like this.
 sub fails_with
 {
 	my ($node, $sql, $sqlstate, $like, $name, %options) = @_;
@@ -186,8 +186,8 @@ sub check_is_clean
 		'', $name);
 }
 
-# Extents of the values of these tables: those that overlap must be the same extent of the same
-# content.
+# Test the extents of all values of these tables: two that overlap must be the same extent of the
+# same content.
 sub no_page_is_shared
 {
 	my ($node, $name, @tables) = @_;
@@ -195,7 +195,7 @@ sub no_page_is_shared
 	return no_extents_overlap($node, $name, 'sha256(b)', @tables);
 }
 
-# The same with another expression for what they must have in common.
+# The same with another expression, whose result the two must have in common.
 sub no_extents_overlap
 {
 	my ($node, $name, $digest, @tables) = @_;
@@ -234,8 +234,8 @@ sub segment_file
 	return sprintf('%s/%08x', store_dir($node), $segment_no // 0);
 }
 
-# A table with values of many sizes: id, expected digest, b.  The sizes include all that are
-# special somewhere: empty, inline limit, page, buffer and chunk sizes, sums of tiers.
+# Make a table with values of many sizes: id, expected digest, b.  The sizes include all special
+# ones: empty, inline limit, page, buffer and chunk sizes, sums of tiers.
 our @special_sizes = (
 	0, 1, 32, 33, 1023, 1024, 1025, 4095, 4096, 4097, 8191, 8192, 8193,
 	7 * 4096, 7 * 4096 + 1, 65_536, 65_537, 262_143, 262_144, 262_145, 1_048_575, 1_048_577,
@@ -268,7 +268,7 @@ sub add_values
 	return;
 }
 
-# Every value of the table has the content that was sent, and is where it belongs.
+# Test that every value of the table has the content that was sent, inline or in extents by size.
 sub values_are_intact
 {
 	my ($node, $table, $name) = @_;
@@ -284,8 +284,8 @@ WHERE encode(sha256(b::bytea), 'hex') <> digest OR encode(sha256(b), 'hex') <> d
 	return is($bad, '', $name);
 }
 
-# Stop the syncer (SIGSTOP) while it takes what $store, a function, stores: $counter, deferred_pages or
-# syncs_handed_over, says that it does.  Returns its pid.
+# Stop the syncer (SIGSTOP) at a moment when it still accepts work: $counter (deferred_pages or
+# syncs_handed_over) has grown after a call of the function $store.  Returns its pid.
 sub stop_syncer
 {
 	my ($node, $counter, $store) = @_;
@@ -294,8 +294,8 @@ sub stop_syncer
 		my $pid = $node->safe_psql('postgres',
 			q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'blobext syncer'));
 		usleep(20_000);
-		next if !$pid;			# it comes back after a second
-		$store->();				# wakes it
+		next if !$pid;			# it is restarted after a second
+		$store->();				# wakes the syncer
 		kill('STOP', $pid);
 		my $before = stat_of($node, $counter);
 		$store->();
@@ -305,7 +305,7 @@ sub stop_syncer
 	die 'the syncer takes nothing';
 }
 
-# The root helper that run_tap starts, see power_switch.  Returns figures, if there are any.
+# Send a command to the root helper that run_tap starts, see power_switch.  Returns its figures.
 sub power
 {
 	my ($command) = @_;
@@ -320,7 +320,7 @@ sub power
 	return $answer;
 }
 
-# A disk that loses what was not flushed: '' if there is one, else the reason.
+# Return '' if there is a disk that loses writes that were not flushed, else the reason.
 sub why_no_lossy_disk
 {
 	return 'not root, or no loop devices, see test/run_tap' if !$ENV{BLOBEXT_POWER_SWITCH};
@@ -329,8 +329,9 @@ sub why_no_lossy_disk
 	die $@;
 }
 
-# Like blob_cluster(), on that disk, which is formatted.  $where says what of the cluster is there:
-# all, data (all but the WAL), wal, or store (pg_blobext).  The rest is on a disk that loses nothing.
+# Format that disk and make a cluster on it, as blob_cluster() does.  $where is the part of the
+# cluster on it: all, data (all but the WAL), wal, or store (pg_blobext).  The other parts are on a
+# disk that loses nothing.
 sub lossy_cluster
 {
 	my ($name, $where, %options) = @_;
@@ -343,14 +344,14 @@ sub lossy_cluster
 	local $PostgreSQL::Test::Utils::tmp_check = $where =~ /^(all|data)$/ ? $lossy : $safe;
 	my $node = blob_cluster($name, %options, start => 0, init => [ @init, @{ $options{init} // [] } ]);
 	put_store_on_lossy_disk($node) if $where eq 'store';
-	# The cluster is durable from here on; initdb has not cared.
+	# initdb has synced nothing; from here on the cluster is durable.
 	system_or_bail('sync', '-f', $lossy);
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION blobext');
 	return $node;
 }
 
-# Of a cluster that is not running.
+# Move the store of a cluster, which is not running, to that disk.
 sub put_store_on_lossy_disk
 {
 	my ($node) = @_;
@@ -363,8 +364,8 @@ sub put_store_on_lossy_disk
 	return;
 }
 
-# Cut its power in the middle of what these servers do.  Of the writes that are not durable some are
-# kept, and some of the others torn (per mille).  Returns what became of them.
+# Cut the disk's power while these servers work.  Of the writes that are not durable some are
+# kept, and some of the others torn (per mille).  Returns the figures of the cut.
 sub cut_lossy_disk
 {
 	my ($kept, $torn, $seed, @nodes) = @_;

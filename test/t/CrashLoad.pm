@@ -1,5 +1,5 @@
-# The load of crash.pl and lossy_disk.pl: clients that keep record of what was committed, and the
-# comparison with what is there after a crash.
+# The load of crash.pl and lossy_disk.pl: clients that record their commits, and the comparison of
+# their records with the tables after a crash.
 package CrashLoad;
 
 use strict;
@@ -21,8 +21,8 @@ our @EXPORT = qw(
   set_up_load new_states create_tables start_load end_load check_after_restart wait_until_up
 );
 
-# seed, clients, and whether it is the power that fails: then every statement may fail before the
-# processes are killed.
+# Seed of the choices; number of clients; do the tests cut the power?  Then every statement may fail
+# before the processes are killed.
 our ($seed, $clients, $cuts_power);
 my $max_rows = 60;
 
@@ -47,7 +47,7 @@ package CrashLoad::Client
 		return $self;
 	}
 
-	# Send statements; gives the SQLSTATE of the last one and its output, or nothing when the
+	# Send statements; returns the SQLSTATE of the last one and its output, or nothing if the
 	# connection is gone.
 	sub run
 	{
@@ -64,8 +64,8 @@ package CrashLoad::Client
 			chomp $line;
 			if ($line =~ /^$end (\S*)$/)
 			{
-				# No SQLSTATE, a shutdown, a crash elsewhere: the connection is gone.
-				# Without power every statement fails, before the processes are killed.
+				# No SQLSTATE, a shutdown, a crash of another process: the connection is gone.
+				# If the power is off, every statement fails before the processes are killed.
 				return () if $1 =~ /^(|57P0.|08...)$/ || $CrashLoad::cuts_power && $1 ne '00000';
 				return ($1, @lines);
 			}
@@ -86,9 +86,9 @@ sub random_size
 	return int(rand(2_097_153));
 }
 
-# What a client knows and does.  rows: "table:id" -> digest of what is committed; parts: digest ->
-# what its content is made of;
-# prepared: name -> change; history: changes in the order of their commits in this round.
+# State of a client.  rows: "table:id" -> digest of the committed content; parts: digest -> parts of
+# the content; prepared: name -> change; history: changes in the order of their commits in this
+# round.
 sub new_state
 {
 	my ($no) = @_;
@@ -108,7 +108,7 @@ sub new_value
 	return ($id, $bytes, $digest);
 }
 
-# A row that this transaction may touch, or copy from.
+# Return a row that this transaction may change or copy.
 sub any_row
 {
 	my ($state, $change, $own_table) = @_;
@@ -120,7 +120,7 @@ sub any_row
 	return ($key, $now{$key}, split /:/, $key);
 }
 
-# One step of a transaction: SQL, and what it changes.
+# One step of a transaction: its SQL, and the change that it makes.
 sub step
 {
 	my ($state, $change, $may_touch) = @_;
@@ -153,7 +153,7 @@ sub step
 	}
 	if ($dice < 0.75)
 	{
-		# What the subtransaction stores is not there after it, but other savepoints are.
+		# The subtransaction's values are gone after it, but other savepoints remain.
 		my %inner = %$change;
 		my $sql = 'SAVEPOINT s; ' . step($state, \%inner, $may_touch);
 		if (rand() < 0.5)
@@ -327,7 +327,7 @@ sub owner_of
 	return int((split /:/, $key)[1] / 1_000_000);
 }
 
-# What differs between two states of a client's rows, as text; empty if nothing.
+# Differences between two states of a client's rows, as text; empty if there are none.
 sub difference
 {
 	my ($expected, $found) = @_;
@@ -341,8 +341,8 @@ sub difference
 	return join("\n", @text);
 }
 
-# The client's rows are those of its last commit, or of the one that was in flight; without
-# synchronous commit, of any of its commits.  Takes over what is found.
+# Test that the client's rows are those of its last commit, or of the one in flight; without
+# synchronous commit, of any of its commits.  The rows found become the client's state.
 sub compare
 {
 	my ($state, $before, $found, $label) = @_;
@@ -374,7 +374,7 @@ sub prepared_names
 	  $node->safe_psql('postgres', 'SELECT gid FROM pg_prepared_xacts');
 }
 
-# Prepared transactions: the acknowledged ones are there; all that are there end now.
+# Test that all acknowledged prepared transactions exist, and end all that exist.
 sub end_prepared
 {
 	my ($node, $states, $label) = @_;
@@ -430,7 +430,7 @@ sub check_after_restart
 	my $wrong = join('', map { difference($states->[ $_ - 1 ]{rows}, $found[$_]) } 1 .. $clients);
 	is($wrong, '', "$label: values of prepared transactions");
 	check_is_clean($node, "$label: blobext_check() finds nothing");
-	# What a value was before an append shares its extents.
+	# A value shares extents with its version before an append.
 	no_extents_overlap($node, "$label: no page belongs to two extents", q('\x'::bytea),
 		'shared', map { "t$_" } 1 .. $clients);
 	return;
@@ -438,7 +438,7 @@ sub check_after_restart
 
 # ---- after a crash ----
 
-# Not with poll_query_until(), which dies if psql ends before it has read the query.
+# This does not use poll_query_until(), which dies if psql ends before it has read the query.
 sub wait_until_up
 {
 	my ($node) = @_;
@@ -453,7 +453,7 @@ sub wait_until_up
 # A crash of PostgreSQL 17 or 18 between the writing of two-phase state files and the end of that
 # checkpoint: the next start wants to remove these files, under a wrong name, and then skips the WAL
 # records because the files are there.  Only the start after that finds the prepared transactions.
-# (Seen with 18.6; nothing of blobext is part of it.)
+# (Seen with 18.6; blobext has no part in it.)
 sub find_prepared
 {
 	my ($node, $log_offset) = @_;
@@ -464,7 +464,7 @@ sub find_prepared
 	return;
 }
 
-# ---- what tests call ----
+# ---- functions for tests ----
 
 sub set_up_load
 {
@@ -496,7 +496,7 @@ sub record_file
 	return "$PostgreSQL::Test::Utils::log_path/" . $node->name . ".$no";
 }
 
-# Returns what end_load() wants.
+# Start the clients; returns a handle for end_load().
 sub start_load
 {
 	my ($node, $states, $round) = @_;
@@ -522,7 +522,8 @@ sub start_load
 	return $load;
 }
 
-# After the crash: the states as the clients have left them.  $restart, a function, starts the server.
+# After the crash: wait for the clients, start the server with the function $restart, and return the
+# states that the clients have left.
 sub end_load
 {
 	my ($node, $load, $label, $restart) = @_;

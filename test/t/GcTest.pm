@@ -1,4 +1,4 @@
-# What the tests of the collector share: rounds, sessions, tables with values that say which they are.
+# Functions that the tests of the collector share: rounds, sessions, tables with numbered values.
 package GcTest;
 
 use strict;
@@ -18,7 +18,7 @@ our @EXPORT = qw(
 my $node;
 my @background;
 
-# The server that all of these work on; from here on it has the function value(), which makes content.
+# Set the server that all functions work on, and give it the function value(), which makes content.
 sub gc_use
 {
 	($node) = @_;
@@ -34,7 +34,7 @@ sub sql
 	return $node->safe_psql('postgres', join(";\n", @statements));
 }
 
-# A round; gives (freed_blobs, live_blobs, skipped_reason).
+# Run a round; returns (freed_blobs, live_blobs, skipped_reason).
 sub gc
 {
 	my (%options) = @_;
@@ -66,7 +66,7 @@ sub frees_nothing
 	return;
 }
 
-# A round in the background, with settings; finished by gc_result().
+# Start a round in the background, with settings; gc_result() waits for its end.
 sub start_gc
 {
 	my (@settings) = @_;
@@ -110,7 +110,7 @@ sub pid
 	return $session->query_safe('SELECT pg_backend_pid()');
 }
 
-# End what session() has begun; those that died are forgotten only.
+# End the sessions that session() has begun; those that died are only forgotten.
 sub forget_sessions
 {
 	eval { $_->quit } foreach @background;
@@ -125,7 +125,7 @@ sub poll
 	return $node->poll_query_until('postgres', $query);
 }
 
-# Everything gone: all tables, all extents.
+# Remove everything: all tables, all extents.
 sub clean
 {
 	forget_sessions();
@@ -136,7 +136,7 @@ sub clean
 	return;
 }
 
-# A table s.NAME with values 1 .. count; a value says which one it is.
+# Make a table s.NAME with values 1 .. count; a value contains its number.
 sub table
 {
 	my ($name, $count) = @_;
@@ -154,8 +154,8 @@ sub intact
 	return is("$found$error", $count, $name);
 }
 
-# The collector is stopped after it has scanned t2 and before t1, which is listed already: a table
-# between them is locked by a transaction that began after those it waits for.
+# Stop the collector after it has scanned t2, and before it scans t1, which is listed already: a
+# transaction that the collector does not wait for, as it began later, locks a table between them.
 
 sub stopped_gc
 {

@@ -7,7 +7,7 @@ use warnings;
 
 use IO::Socket::UNIX;
 
-# Connects to a database of a node; without authentication.
+# Connect to a database of a node, without authentication.
 sub new
 {
 	my ($class, $node, $database) = @_;
@@ -45,7 +45,7 @@ sub send
 	return;
 }
 
-# So many bytes; less only if the connection ends before.
+# Read this many bytes; fewer only if the connection ends before.
 sub read
 {
 	my ($self, $bytes) = @_;
@@ -58,7 +58,7 @@ sub read
 	return $data;
 }
 
-# Take so many bytes from the connection, and leave them to be read.
+# Receive this many bytes from the connection, and keep them for later reads.
 sub peek
 {
 	my ($self, $bytes) = @_;
@@ -67,7 +67,7 @@ sub peek
 	return length $data;
 }
 
-# Type and body of the next message; the empty list if the connection ends before it is complete.
+# Read the next message: type and body, or the empty list if the connection ends within it.
 sub message
 {
 	my ($self) = @_;
@@ -78,7 +78,7 @@ sub message
 	return length($body) == $length - 4 ? ($type, $body) : ();
 }
 
-# The values of a DataRow; dies if lengths do not add up.
+# Return the values of a DataRow; die if lengths do not add up.
 sub values_of
 {
 	my ($body) = @_;

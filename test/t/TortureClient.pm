@@ -1,5 +1,5 @@
-# A client of torture.pl: one session that does what its dice say until its time is over or the
-# server is gone.  The choices come from a seed; which rows and errors they meet, from the timing.
+# A client of torture.pl: one session that makes random choices until its time is over or the server
+# is gone.  The choices follow from a seed; the rows and errors that they meet depend on timing.
 package TortureClient;
 
 use strict;
@@ -14,15 +14,15 @@ our @EXPORT_OK = qw(live collect_in_a_loop);
 
 my @tables = qw(a q n u p);
 
-# What may go wrong without being blobext's fault: deadlocks, locks, serialization, duplicate
-# content, tables that others have just changed.
+# Errors that are not blobext's fault: deadlocks, locks, serialization, duplicate content, tables
+# that other clients have just changed.
 my %may_fail = map { $_ => 1 } qw(40P01 40001 55P03 23505 42P01 42P07 55006);
 my $race = join('|', 'tuple concurrently (updated|deleted)', 'could not open relation',
 	'no partition of relation', 'cache lookup failed for (relation|index)');
 
 # ---- psql at the other end of two pipes ----
 
-# power_is_off: a file that exists when every statement fails for that reason.
+# power_is_off: name of a file that exists while every statement fails because the power is off.
 sub new
 {
 	my ($class, $connstr, $power_is_off) = @_;
@@ -45,7 +45,7 @@ sub begin
 	return $in->flush || $self->gone;
 }
 
-# Its end: its SQLSTATE, and its output.  Nothing when the connection is gone.
+# Wait for its end: its SQLSTATE and its output; nothing if the connection is gone.
 sub end
 {
 	my ($self) = @_;
@@ -83,7 +83,7 @@ sub gone
 	return;
 }
 
-# After a statement that failed: note why, and end its transaction.
+# After a statement that failed: note the error, and end the transaction.
 sub failed
 {
 	my ($self, $sql) = @_;
@@ -98,7 +98,7 @@ sub failed
 	return;
 }
 
-# Statements one after the other, until one fails; then a ROLLBACK.  True if all went well.
+# Run statements until one fails; then ROLLBACK.  True if none failed.
 sub all
 {
 	my ($self, @statements) = @_;
@@ -113,8 +113,8 @@ sub all
 
 sub key { return int(rand(1_000_000_000)); }
 
-# Seconds: mostly short, sometimes long enough for a whole round of the collector; always so for the
-# one client that keeps the others' past, see live().
+# Seconds of a pause: mostly short, sometimes long enough for a whole round of the collector.  They
+# are always long for the one client that keeps the others' past, see live().
 my $keeps_past;
 
 sub pause
@@ -216,7 +216,7 @@ sub move
 		key(), $to);
 }
 
-# Never more rows than can be read all the time.
+# Remove rows, so that there are never more than can be read all the time.
 sub remove
 {
 	my $table = one_of(@tables, 'l');
@@ -253,7 +253,7 @@ sub transaction
 	return $self->all(@sql, rand() < 0.25 ? 'ROLLBACK' : 'COMMIT');
 }
 
-# Prepared transactions lock what they touched until somebody ends them; two are left at most.
+# A prepared transaction keeps its locks until a client ends it; at most two are left.
 sub prepare
 {
 	my ($self) = @_;
@@ -282,7 +282,7 @@ sub held_cursor
 	return $self->all(q(SELECT drain('held')), 'CLOSE held', rand() < 0.5 ? insert() : ());
 }
 
-# Opened before others delete, and read piece by piece.
+# Read rows piece by piece, from a snapshot or cursor that is older than other clients' deletions.
 sub slow_reader
 {
 	my ($self) = @_;
@@ -303,8 +303,8 @@ sub other
 	return $self->{other};
 }
 
-# A snapshot that goes from session to session, while what it shows is deleted.  Each has begun after
-# the one before it ended, or so it may seem.  The last one stores what it sees.
+# Pass a snapshot from session to session, while the rows that it shows are deleted.  Each session
+# seems to have begun after the one before it ended.  The last one stores the rows that it sees.
 sub exported_snapshot
 {
 	my ($self) = @_;
@@ -368,7 +368,7 @@ sub procedure
 	  ? sprintf(q(SELECT survive('%d', %d, %s)), key(), random_size(), pause())
 	  : sprintf(q(CALL carry('%d', %d, %s)), key(), rand(16), pause());
 	$self->begin($call) or return;
-	# What it has deleted is gone while it goes on.
+	# VACUUM removes the rows that the procedure has deleted while it still runs.
 	for (1 .. rand(4))
 	{
 		sleep(0.05 + rand(0.3));
@@ -386,7 +386,7 @@ sub prepared_statement
 		'EXECUTE t', remove(), 'EXECUTE t');
 }
 
-# Moves all rows of q elsewhere, and makes q empty.
+# Move rows of q to another table, and empty q.
 sub truncate
 {
 	my ($self) = @_;
@@ -404,7 +404,7 @@ sub detach
 		"DELETE FROM p$part WHERE id % 5 = 0", "VACUUM p$part",
 		rand() < 0.2 ? ('BEGIN', "INSERT INTO q (digest, b) SELECT digest, b FROM p$part LIMIT 8",
 			"TRUNCATE p$part", 'COMMIT') : ());
-	# Until it succeeds: others hold locks.
+	# Repeat until it succeeds, since other clients hold locks.
 	until ($self->all("ALTER TABLE p ATTACH PARTITION p$part FOR VALUES IN ($part)"))
 	{
 		return if $self->{is_gone} || ++$self->{attach_failures} > 100;
@@ -434,7 +434,7 @@ sub maintain
 		'DROP INDEX IF EXISTS a_b'));
 }
 
-# Weights: of all deeds; of those that keep values or snapshots; of those that are short.
+# Weights: of all deeds; of deeds that keep values or snapshots; of short deeds.
 my %deeds = (
 	all => [ [ 50, 'transaction' ], [ 4, 'prepare' ], [ 6, 'held_cursor' ], [ 6, 'slow_reader' ],
 		[ 2, 'exported_snapshot' ], [ 1, 'temporary_table' ], [ 7, 'procedure' ],
@@ -459,9 +459,9 @@ sub deed
 	return 'transaction';
 }
 
-# What a client does in this round.  The collector waits for whoever may have a value, and where
-# everybody may, its rounds are few.  So in some rounds of the test only one client keeps cursors,
-# variables and snapshots, for long, and the others are quick; in some all are.
+# Choose a client's deeds in this round.  The collector waits for every session that may have a
+# value in memory; if all may, it runs few rounds.  So in some rounds of the test only one client
+# keeps cursors, variables and snapshots, for long, and the others are quick; in some all are quick.
 sub choose_mode
 {
 	my ($self, $style) = @_;
@@ -470,7 +470,7 @@ sub choose_mode
 	return;
 }
 
-# Until the time is over, the server is gone, or something is wrong.  Writes what it did to a file:
+# Run until the time is over, the server is gone, or a failure occurs.  Writes a record to a file:
 # done (deed -> times), errors (SQLSTATE -> times), failures.
 sub live
 {
@@ -491,9 +491,9 @@ sub live
 	return;
 }
 
-# Collects, with a checkpoint behind it, so that what was freed is used at once.  Some rounds are slow
-# between any two pages.  Writes: done (rounds, freed values and bytes), errors (reason -> times),
-# failures.
+# Run rounds of the collector, each followed by a checkpoint, so that freed space is reused at once.
+# Some rounds pause between any two pages.  Writes: done (rounds, freed values and bytes), errors
+# (reason -> times), failures.
 sub collect_in_a_loop
 {
 	my (%options) = @_;

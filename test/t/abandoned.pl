@@ -1,10 +1,11 @@
-# What a store that fails had allocated comes back by the next statement of its session, without the
-# collector; and what anybody can refer to does not.
+# When a store fails, the next statement of its session frees the extents that it had allocated,
+# without the collector.  Extents that a value can refer to stay.
 #
-# Seen to fail with the library before it: "no extent is left" 6 times (13 to 39 extents were in the map
-# until a round of the collector), "what is allocated follows what is written" (all 2.7 GB at once),
-# "when it is cancelled the disk is not full" (31 MB of 2.8 GB); it did not come further than these.  What
-# must stay stayed there as well; what was broken to see these tests fail is said beside them.
+# Seen to fail with the library before it: "no extent is left" 6 times (13 to 39 extents were in the
+# map until a round of the collector), "what is allocated follows what is written" (all 2.7 GB at
+# once), "when it is cancelled the disk is not full" (31 MB of 2.8 GB); the run ended with these.
+# Extents that must stay stayed with that library as well; for them, the comment of each test says
+# how it was seen to fail.
 use strict;
 use warnings;
 
@@ -84,7 +85,7 @@ sub is_free
 	return;
 }
 
-# ---- what fails ----
+# ---- statements that fail ----
 
 $node = blob_cluster('main', conf => $calm);
 sql(qq(CREATE FUNCTION lock_freeing(exclusive boolean, take boolean) RETURNS void
@@ -149,7 +150,7 @@ $failing = session();
 	freed_by_collector();
 }
 
-# ---- what must stay ----
+# ---- extents that must stay ----
 
 # A PL/pgSQL variable carries a value out of a subtransaction that is rolled back.  Seen to fail with
 # drafts that are not taken off the list by complete().
@@ -186,7 +187,7 @@ SELECT current_setting('test.counts')));
 	freed_by_collector();
 }
 
-# Aggregates whose states are being written while other statements of the session fail, and go on.
+# While aggregates write their states, other statements of the session fail.  The aggregates go on.
 # Seen to fail with drafts that are abandoned as soon as the statement's call returns.
 {
 	$failing->query_safe('SET enable_sort = off; SET enable_seqscan = on');
@@ -241,10 +242,11 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 
 # ---- the collector at the same time ----
 
-# It frees first, and somebody else gets the pages.  Seen to fail ("cannot free the extent at page ...")
-# with an owner that does not look at the generation.
+# The collector frees the extents first, and another session allocates their pages.  Seen to fail
+# ("cannot free the extent at page ...") with an owner that does not look at the generation.
 {
-	# A round makes available what a checkpoint has covered: the same pages are the first to be used.
+	# A round makes pages available that a checkpoint has covered: the same pages are the first to
+	# be used.
 	sql('CHECKPOINT');
 	freed_by_collector();
 	fails($failing, $broken, $by_zero, 'a store');
@@ -266,7 +268,7 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 	freed_by_collector();
 }
 
-# The collector sweeps: from its look at the map to FREE nobody else frees.
+# While the collector sweeps, from its look at the map to FREE, no other process frees.
 {
 	my $sweeping = session();
 
@@ -290,7 +292,7 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 	$_->quit foreach ($sweeping, $collecting);
 }
 
-# The map is locked: nobody waits for that.
+# The map is locked: a session does not wait for that lock.
 {
 	my $locking = session();
 
@@ -305,7 +307,7 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 	$locking->quit;
 }
 
-# Another store: the old one has gone as a whole.
+# The extension is dropped and made again: the old store has gone as a whole.
 {
 	fails($failing, $broken, $by_zero, 'a store');
 	sql('SET client_min_messages = warning', 'DROP TABLE t', 'DROP EXTENSION blobext CASCADE',
@@ -360,7 +362,8 @@ $node->stop;
 
 # ---- a standby ----
 
-# A query there that runs is not cancelled: nobody's snapshot has ever seen what goes.
+# A running query of the standby is not cancelled: no snapshot has ever seen the extents that are
+# freed.
 {
 	my $primary = blob_cluster('primary', streaming => 1, conf => $calm);
 	my $standby = PostgreSQL::Test::Cluster->new('standby');
@@ -390,9 +393,9 @@ $node->stop;
 
 # ---- the disk ----
 
-# A statement that would take all that is left is cancelled while it writes.  What it holds then follows
-# what it has written, and the next statement of its session gives it back, whatever holds the
-# collector off.
+# A statement that would fill the disk is cancelled while it writes.  The extents that it holds by
+# then are hardly more than it has written.  The next statement of its session frees them, even
+# while something holds the collector off.
 SKIP:
 {
 	my $small = $ENV{BLOBEXT_SMALL_FS};

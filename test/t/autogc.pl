@@ -1,7 +1,7 @@
-# Space comes back by itself: the launcher and its workers, and what dropped databases and
-# extensions leave behind.
+# The launcher and its workers free space without a command, also the files of dropped databases and
+# extensions.
 #
-# "Fails without" names what was taken out of the code to see a test fail.
+# "Fails without" names the code whose removal made a test fail.
 use strict;
 use warnings;
 
@@ -78,7 +78,7 @@ sub directories_become
 	return is(directories($oid), $count, $name);
 }
 
-# A database with the extension and a table t of so many values.
+# A database with the extension and a table t with the given number of values.
 sub database
 {
 	my ($name, $count) = @_;
@@ -155,7 +155,8 @@ like(slurp_file($node->logfile),
 	qr/blobext collector.*automatic collection of blobs of database "a": freed: 30 values, 983040 bytes; remain: 30 values, 983040 bytes; segments removed: 0; system usage: CPU: .* elapsed: /,
 	'the log says so');
 
-# Nothing happens where nothing changes.  Fails without: wants_look() comparing counters.
+# Where nothing changes, no round runs.  Fails without: blob_gc_schedule_wants_look() comparing
+# counters.
 sub rounds { return sql('a', "SELECT completed_rounds $status") }
 sleep 2.5;
 my $rounds = rounds();
@@ -168,7 +169,7 @@ cmp_ok(scalar @started, '<=', 2, 'no worker either, but for the new settings');
 set('log_min_messages' => 'warning');
 
 # ---- threshold and scale factor ----
-# Fails without: the limit in judge().
+# Fails without: the comparison with due_bytes() in judge().
 
 set('blobext.autogc_interval' => '1h', 'blobext.autogc_threshold' => '1MB',
 	'blobext.autogc_scale_factor' => '0.5');
@@ -195,7 +196,8 @@ set('blobext.autogc' => 'on');
 lives_become('a', 5, 'turned on again');
 
 # ---- hurried ----
-# Who allocates much does not wait for a naptime.  Fails without: blob_store_allocation_hook.
+# If much is allocated, the launcher looks before its naptime is over.  Fails without:
+# blob_store_allocation_hook.
 
 my $h = database('h', 40);
 lives_become('h', 40, 'before the launcher sleeps');
@@ -211,8 +213,9 @@ set('blobext.autogc_naptime' => '1s', %quickly{qw(blobext.autogc_interval blobex
 sql('postgres', 'DROP DATABASE h');
 
 # ---- pruned ----
-# Rounds remove rows that nobody sees any more, without VACUUM, but only when nobody does.  No counter
-# tells when that is.  Fails without: prune() in heap.c, dead_rows in is_due.
+# Rounds remove rows that no snapshot sees any more, without VACUUM; rows that a snapshot may see
+# stay.  No counter tells when the last such snapshot ends.  Fails without: prune() in heap.c,
+# dead_rows in judge().
 
 my $p = database('p', 40);
 lives_become('p', 40, 'before rows are deleted');
@@ -227,7 +230,7 @@ is(sql('p', 'SELECT count(*) FROM t'), 10, 'the other rows are there');
 sql('postgres', 'DROP DATABASE p');
 
 # ---- why not ----
-# Fails without: is_news() (a line each time).
+# Fails without: blob_gc_schedule_is_news() (a line each time).
 
 my $holder = $node->background_psql('a', on_error_stop => 1);
 $holder->query_safe('BEGIN; SELECT count(*) FROM t');
@@ -248,7 +251,7 @@ lives_become('a', 4, 'then it is freed');
 $holder->quit;
 set('blobext.gc_wait_timeout' => '3s');
 
-# ---- commands that want the database for themselves ----
+# ---- commands that need the database to themselves ----
 
 $offset = -s $node->logfile;
 my $oid_b = database('b', 5);
@@ -276,7 +279,7 @@ like($err, qr/cannot copy database "b", because it holds blobs/, 'TEMPLATE while
 slow_round('b', 'DROP');
 cmp_ok(seconds { sql('postgres', 'DROP DATABASE b') }, '<', 4, 'DROP while it works');
 
-# ---- what dropped databases leave ----
+# ---- files of dropped databases ----
 # Fails without: remove_dropped().
 
 directories_become($oid_b, 0, 'the files of a dropped database go');
@@ -303,7 +306,7 @@ is(directories($d), 0, 'and after one more');
 intact('a', 4, 'after crashes');
 set('blobext.autogc_naptime' => '1s');
 
-# ---- what dropped extensions leave ----
+# ---- files of dropped extensions ----
 
 # A reload has workers look at all databases, however many looks have failed before.
 sub let_workers_look
@@ -487,8 +490,8 @@ $standby->start;
 is($standby->safe_psql('s2', 'SELECT count(b::bytea) FROM t'), 3, 'nor after a restart');
 is($standby->safe_psql('postgres', "SELECT count(*) $launcher"), 0, 'a standby has no launcher');
 
-# Killed right after the removal.  Fails without: XLogFlush() in blob_store_drop() (the record is lost,
-# and as the primary has nothing left to remove, nobody writes another).
+# Killed right after the removal.  Fails without: XLogFlush() in blob_store_drop(): the record is
+# lost, and as the primary has nothing left to remove, it is not written again.
 set('wal_writer_delay' => '10s');
 my $s3 = database('s3', 3);
 $node->wait_for_catchup($standby);
@@ -510,7 +513,7 @@ for (my $i = 0; (@left = glob($standby->data_dir . "/pg_blobext/$s2.*")) && $i <
 is("@left", '', 'a promoted standby removes what it finds');
 $standby->stop;
 
-# ---- no process to be had ----
+# ---- no background worker is available ----
 
 set('blobext.autogc_naptime' => '1s');
 $node->append_conf('postgresql.conf', "max_worker_processes = 2\nmax_logical_replication_workers = 1");

@@ -73,7 +73,7 @@ sub collect
 	return $freed;
 }
 
-# Do something while others store, append and delete, and the collector frees.
+# Run a function while other sessions store, append and delete, and the collector frees.
 sub under_traffic
 {
 	my ($what, $name) = @_;
@@ -141,7 +141,7 @@ sub done
 	return;
 }
 
-# ---- backups while everything goes on ----
+# ---- backups under load ----
 
 under_traffic(sub { $node->backup('plain') }, 'plain');
 command_ok([ 'pg_verifybackup', $node->backup_dir . '/plain' ], 'plain: pg_verifybackup');
@@ -165,7 +165,7 @@ under_traffic(
 		mkdir $copy, 0700 or die $!;
 		$session->query_safe('SET client_min_messages = warning');
 		$session->query_safe(q(SELECT pg_backup_start('by hand', true)));
-		# Files may vanish and grow meanwhile, so cp may complain.
+		# Files may vanish and grow meanwhile, so cp may report errors.
 		foreach my $path (sort { $b cmp $a } glob $node->data_dir . '/*')
 		{
 			next if basename($path) =~ /^(postmaster\.(pid|opts)|pg_wal)$/;

@@ -47,7 +47,7 @@ sub bytes_below
 	return $bytes;
 }
 
-# Sessions that store and delete for as long as they are wanted.
+# Start sessions that store and delete until they are stopped.
 sub start_traffic
 {
 	my ($seconds) = @_;
@@ -80,7 +80,7 @@ sub finish_traffic
 	return;
 }
 
-# A backup while others store; increment of the one that is named.
+# Take a backup while other sessions store; an increment of the backup that is named, if any.
 sub backup
 {
 	my ($name, $before) = @_;
@@ -95,7 +95,7 @@ sub backup
 	return;
 }
 
-# Start a server on these backups; what they hold must be there.
+# Start a server on these backups; every value of theirs must be there.
 sub restore
 {
 	my ($backups, %tables) = @_;
@@ -128,7 +128,7 @@ sub count_of
 	return $node->safe_psql('postgres', "SELECT count(*) FROM $table");
 }
 
-# Free what was deleted, and let it be used again.
+# Free the content of deleted rows, and make its pages available.
 sub collect
 {
 	my ($server) = @_;

@@ -1,5 +1,5 @@
-# Partition bounds are content, whatever their type and their expression; those that an older library
-# kept as descriptors are found and repaired; partition keys fold to no stored value.
+# Partition bounds are content, of every type and with every expression; bounds that an older
+# library kept as descriptors are found and repaired; partition keys fold to no stored value.
 #
 # Seen to fail without src/assign/bounds.c: after a collection the parent, DETACH and pg_dump
 # fail with XB001.
@@ -44,7 +44,7 @@ sub types
 	sql('CREATE DOMAIN s.plain AS blobstate', 'CREATE DOMAIN s.many AS blobstate[]',
 		'CREATE TYPE s.pair AS (n integer, b blobstate)',
 		'CREATE TYPE s.span AS RANGE (subtype = blobstate, multirange_type_name = s.spans)');
-	# Alike for longer than what a descriptor tells without its extents, small enough for pg_class.
+	# Alike beyond the bytes that a descriptor knows without its extents, small enough for pg_class.
 	sql('CREATE TABLE s.source (id integer, b blobstate)');
 	fill(1, 3);
 	return;
@@ -217,7 +217,7 @@ like(outcome(q(SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE oid = '
 	qr/^FOR VALUES IN .*2d2d2d/, 'which is in the bound');
 forget_sessions();
 
-# What cannot be kept as content is refused, and nothing is left of it.
+# A bound that cannot be kept as content is refused, and leaves nothing.
 types();
 functions('array', 'STABLE');
 sql('CREATE TABLE s.large (a blobstate[]) PARTITION BY LIST (a)', 'CREATE TABLE s.large1 (LIKE s.large)',
@@ -232,7 +232,7 @@ like(outcome('ALTER TABLE s.large ATTACH PARTITION s.large1 FOR VALUES IN (s.f_a
 is(outcome('ALTER TABLE s.large ATTACH PARTITION s.large1 FOR VALUES IN (s.f_array(3))'), '',
 	'small enough');
 
-# ---- what an older library left ----
+# ---- bounds of an older library ----
 # A bound is given back the datum that its function returned, into the text of the catalog.
 
 sql('CREATE CAST (text AS pg_node_tree) WITHOUT FUNCTION',
@@ -426,7 +426,8 @@ like(outcome('ALTER TYPE s.growing ADD ATTRIBUTE b blobstate'),
 	qr/partition key of table "grown" could refer to stored content/, 'a row type that grows');
 is(outcome('ALTER TYPE s.growing ADD ATTRIBUTE b bytea'), '', 'by something else');
 
-# What was made before is found; functions of the owner's run as the owner there.
+# The check finds a key that has come to refer to stored content; functions of the owner run as the
+# owner there.
 sql('CREATE ROLE s_owner', 'GRANT ALL ON SCHEMA s TO s_owner', 'SET ROLE s_owner',
 	q(CREATE FUNCTION s.spy() RETURNS integer LANGUAGE plpgsql IMMUTABLE
 		AS $$ BEGIN RAISE WARNING 'run by %', current_user; RETURN 1; END $$),

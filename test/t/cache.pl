@@ -1,11 +1,11 @@
-# Many readers of a small read cache: nobody sees bytes of another value.
+# Many readers of a small read cache: no read returns bytes of another value.
 #
-# The cache has room for a few chunks only, so frames are claimed, filled by the device, joined to
-# groups for large chunks and split for small ones all the time, while clients read whole values
-# and ranges of them, and some are cancelled in the middle.  Every read is compared with what the
-# content must be.  (Fails with frames registered before the device has filled them, and with a
-# group split before the head's content left the table.)  Pieces of the large values are read in
-# sequence, too, so that some frames are filled ahead.
+# The cache has room for a few chunks only, so frames are all the time claimed, filled by the
+# device, joined to groups for large chunks and split for small ones.  Meanwhile clients read whole
+# values and ranges of them, and some are cancelled in the middle.  Every read is compared with the
+# expected content.  Pieces of the large values are read in sequence, too, so that some frames are
+# filled ahead.  (Fails with frames registered before the device has filled them, and with a group
+# split before the head's content left the table.)
 use strict;
 use warnings;
 

@@ -1,9 +1,9 @@
-# blobext_check() finds what is wrong with the extent map, with references to it, and with claims.
+# blobext_check() finds errors in the extent map, in references to it, and in claims.
 #
-# Entries of the map are overwritten in its file while the server is down; each time the check must
-# name the problem, of the map, of rows, of keys of an index (also where no row has the value any
-# more), and nothing else; and be clean once the entry is as it was.  What it says of contents and
-# files is in faults.pl.  Then its progress, its cancellation, and a standby.
+# While the server is down, entries of the map are overwritten in its file.  Each time the check
+# must name the problem, of the map, of rows, of keys of an index (also where no row has the value
+# any more), and nothing else.  Once the entry is as it was, the check must be clean.  Problems of
+# contents and files are in faults.pl.  Then its progress, its cancellation, and a standby.
 use strict;
 use warnings;
 

@@ -117,7 +117,8 @@ foreach my $way (qw(restart crash))
 	all_is_well("after a $way");
 }
 
-# What rolled back transactions took is not given to others before the collector frees it.
+# Pages that rolled back transactions have allocated are not given to others before the collector
+# frees them.
 my $pages = $node->safe_psql('postgres', 'SELECT sum(pages) FROM blobext_map');
 $node->safe_psql('postgres', 'BEGIN; INSERT INTO t (expected, b)
 	SELECT sha256(c), c FROM content(50000) AS c; ROLLBACK');

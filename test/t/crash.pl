@@ -1,14 +1,14 @@
 # Crashes at random moments under concurrent load.
 #
-# Clients insert, copy, append, update, delete, roll back, use savepoints, COPY, rewrite tables and prepare
-# transactions; each keeps record, outside of the server, of what was committed and of what was in
-# flight when the connection broke.  Then all server processes are killed with SIGKILL at one
-# moment (or one backend only, so that the postmaster starts over in the same shared memory; or in
-# the middle of recovery once more).  Started by run_tap as root there are also power cuts: the file
-# system below the cluster is shut down first, so that whatever was not synced is lost; a control
-# shows that it is.  After each restart
+# Clients insert, copy, append, update, delete, roll back, use savepoints, COPY, rewrite tables and
+# prepare transactions; each client records, outside of the server, which transactions were
+# committed and which one was in flight when the connection broke.  Then all server processes are
+# killed with SIGKILL at one moment (or one backend only, so that the postmaster starts over in the
+# same shared memory; or in the middle of recovery once more).  If run_tap was started by root,
+# there are also power cuts: the file system below the cluster is shut down first, so that data that
+# was not synced is lost; a control shows that it is.  After each restart
 #
-#	- every committed value reads with the SHA-256 of what was sent, and is the only thing there:
+#	- every committed value reads with the SHA-256 of the bytes sent, and is the only thing there:
 #	  nothing of a transaction that was not committed, and of a commit that was in flight all or
 #	  nothing,
 #	- with synchronous_commit = off the last commits may be lost, but only the last, and whole,
@@ -128,7 +128,7 @@ sub break_something
 	return;
 }
 
-# What was not synced before a power cut is lost, else the test would prove nothing.
+# A power cut loses data that was not synced, else the test would prove nothing.
 sub power_is_really_cut
 {
 	my %content;
@@ -171,7 +171,7 @@ restart_after_crash = on
 checkpoint_timeout = 30s
 max_wal_size = 96MB
 ));
-	# The cluster is durable from here on; initdb has not cared.
+	# The cluster is durable from here on; initdb has not synced it.
 	system('sync') if $cuts_power;
 	create_tables($node);
 	my @states = new_states();

@@ -1,7 +1,7 @@
 # The life of databases: templates, tablespaces, new names, OIDs that are used again.
 #
-# A template that holds blobs is refused, one with the extension but without them works, whatever
-# the strategy.  (What dropped databases and extensions leave behind is in autogc.pl.)
+# A template that holds blobs is refused.  A template with the extension but without blobs works,
+# under every strategy.  (Files of dropped databases and extensions are in autogc.pl.)
 #
 # Seen to fail: without blob_assign_check_template() (the copies cannot read); without the look
 # at incarnations in remove_listed() (files of the new database go).

@@ -1,28 +1,29 @@
-# Small writes that are left to the syncer: deferred pages are read from memory, by everybody; they
-# are written before checkpoints go on, and never over something newer.
+# Small writes that are left to the syncer: every reader reads deferred pages from memory; the
+# syncer writes them before checkpoints go on, and never over newer content.
 #
-# The syncer is stopped (SIGSTOP) where pages shall stay unwritten.  The read cache is off where
-# reads must not find in it what they should take from the table of deferred writes.  Parts:
+# The syncer is stopped (SIGSTOP) where pages must stay deferred.  The read cache is off where reads
+# must take pages from the table of deferred writes, and could find them in the cache.  Parts:
 #
-#	- reads of all kinds while pages are unwritten, and when they have been written; appends and
+#	- reads of all kinds while pages are deferred, and when they have been written; appends and
 #	  changes to such values; sequences, with requests ahead,
 #	- the table is full,
 #	- readers and writers at once, while the syncer writes,
 #	- pages of an aborted transaction that are freed and stored over,
-#	- a store that is dropped with its pages unwritten,
-#	- the syncer is terminated, it sleeps; the server is stopped, everything killed,
+#	- a store that is dropped while pages of it are deferred,
+#	- the syncer is terminated, it sleeps; the server is stopped, all processes are killed,
 #	- the files are taken away, and brought back,
 #	- power cuts: after a checkpoint; after a commit that synced by itself, and a checkpoint; before
-#	  the syncer has written, which cannot do so then.
+#	  the syncer has written, which it then cannot do.
 #
-# Seen to fail: with blob_deferred_count_written() that says that all are, the reads and the load; without
-# its call in readahead.c, the sequence; with take_out() before write_run(), the load; without
-# blob_deferred_write_all() in sync_listed(), the freed pages; with blob_deferred_end_removal() that
-# forgets nothing, and without blob_syncer_forget(), the dropped store; with missing files that are no
-# error in write_run() and sync_first(), the files that are taken away; without
-# blob_invalid_segments_removed() in replay_drop(), the start after the dropped store; without blob_deferred_write_segment() in blob_segment_sync(), the
-# second power cut; without blob_deferred_close() in at_exit() and end_holding(), what is left to a
-# syncer that has ended, or sleeps; without the critical sections in syncer.c, the third power cut.
+# Seen to fail: with blob_deferred_count_written() that says that all are written, the reads and the
+# load; without its call in readahead.c, the sequence; with take_out() before write_run(), the load;
+# without blob_deferred_write_all() in sync_listed(), the freed pages; with
+# blob_deferred_end_removal() that forgets nothing, and without blob_syncer_forget(), the dropped
+# store; with missing files that are no error in write_run() and sync_first(), the files that are
+# taken away; without blob_invalid_segments_removed() in replay_drop(), the start after the dropped
+# store; without blob_deferred_write_segment() in blob_segment_sync(), the second power cut; without
+# blob_deferred_close() in at_exit() and end_holding(), the pages that are left to a syncer that has
+# ended, or sleeps; without the critical sections in syncer.c, the third power cut.
 use strict;
 use warnings;
 
@@ -40,7 +41,7 @@ my $node;
 my $conf = "wal_level = replica\nmax_wal_senders = 0\nautovacuum = off\ncheckpoint_timeout = 1h\n";
 
 my $schema = q(
--- o is what b should be.
+-- o: the expected content of b.
 CREATE TABLE t (id int PRIMARY KEY, b blobstate, o bytea);
 CREATE FUNCTION bytes(n int, seed int) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
 	SELECT substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
@@ -104,7 +105,7 @@ sub is_whole
 	return is($stdout . $stderr, '', $name);
 }
 
-# Everything that reads.
+# All kinds of reads.
 sub reads_are_right
 {
 	my ($name) = @_;
@@ -198,7 +199,7 @@ sql('DELETE FROM t WHERE id > 20000');
 
 # ---- pages of aborted transactions ----
 
-# Free what is garbage; the second round makes available what the checkpoint has covered.
+# Free garbage; the second round makes pages available that the checkpoint has covered.
 sub free
 {
 	sql('VACUUM t; SELECT * FROM blobext_gc(); CHECKPOINT');
@@ -211,7 +212,7 @@ $node->safe_psql('other', "CREATE EXTENSION blobext; $schema");
 free();
 all_is_written('the syncer has written all');
 sleep(0.5);
-$pid = stop_now('other');	# what it has on its list is of another store
+$pid = stop_now('other');	# the segments on its list are of another store
 $pages = counter('deferred_pages');
 my $extents = 'SELECT int8multirange(VARIADIC array_agg(int8range(first_page, first_page + pages)))
 	FROM t, blob_extents(b) WHERE id';
@@ -250,7 +251,7 @@ all_is_written('nor is it missed when the syncer comes to what it has listed');
 is_whole('the other store');
 $node->append_conf('postgresql.conf', 'blobext.autogc = off');
 
-# Replay finds no files for the content, then the record that says why.
+# Replay finds no files for the content, then the record of their removal.
 kill_everything($node);
 unlink $node->data_dir . '/postmaster.pid';
 $node->start;
@@ -320,8 +321,8 @@ sub begin_checkpoint
 	return $session;
 }
 
-# The syncer has yet to write pages, or to sync a segment, when the files are taken away.  It waits,
-# and so do checkpoints, but nobody else.
+# When the files are taken away, the syncer has yet to write pages, or to sync a segment.  The
+# syncer waits, and so do checkpoints.  Other processes go on.
 sub take_files_away
 {
 	my ($is_large) = @_;
@@ -365,7 +366,7 @@ foreach my $is_large (0, 1)
 	$node->start;
 	is_whole('nothing is lost');
 
-	# A shutdown cannot wait; so what comes next is recovery.  Nor can kill -9.
+	# A shutdown cannot wait, nor does kill -9; so the server recovers at its next start.
 	foreach my $is_kill (0, 1)
 	{
 		($offset, $checkpoint) = take_files_away($is_large);
@@ -431,7 +432,7 @@ if ($small)
 	cut_power();
 	is_whole('written and synced before a checkpoint is complete');
 
-	# What the syncer has on its list is of another store.
+	# Segments on the syncer's list are of another store.
 	sql('CREATE DATABASE other');
 	$node->safe_psql('other', "CREATE EXTENSION blobext; $schema");
 	my $session = $node->background_psql('postgres');

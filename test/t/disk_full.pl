@@ -6,8 +6,8 @@
 # space is used up bit by bit; nothing of it stays behind; the server lives; smaller values still
 # work, earlier ones are intact; once there is space, the same value is stored.
 #
-# The same with everything, WAL included, on the small file system: what a failed store took is
-# given back, so the rest of the server goes on.
+# The same with all files, WAL included, on the small file system: the pages that a failed store
+# took are given back, so the rest of the server goes on.
 #
 # That it can fail: with ftruncate() in place of fallocate() in io/segment.c the store fails later,
 # and takes the server with it; the first tests below say so.
@@ -41,7 +41,7 @@ sub free_bytes
 	return $line + 0;
 }
 
-# Leave so many MB on the file system.
+# Fill the file system until the given number of MB is free.
 sub fill_up_to
 {
 	my ($left_mb) = @_;
@@ -77,7 +77,7 @@ add_values($node, 'v', 100_000, 1_000_000, 5_000);
 values_are_intact($node, 'v', 'smaller values are stored, earlier ones intact');
 check_is_clean($node, 'the check finds nothing');
 
-# A transaction keeps what it stored before the error, if the error was in a subtransaction.
+# A transaction keeps values that it stored before the error, if the error was in a subtransaction.
 $node->safe_psql('postgres', qq(
 INSERT INTO t (b) VALUES (convert_to(repeat('before', 100000), 'UTF8'));
 DO \$\$

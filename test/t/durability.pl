@@ -7,8 +7,8 @@
 # processes are killed, and the values are read.
 #
 # The background process that would sync is off (syncer.pl is its test): each backend syncs, and
-# counts.  A kill leaves the page cache alone, so what this proves about syncing are the counters; that
-# the syncs suffice is proved by the power cuts of crash.pl.
+# counts.  A kill leaves the page cache alone, so about syncing this test proves the counters only;
+# the power cuts of crash.pl prove that the syncs suffice.
 use strict;
 use warnings;
 
@@ -32,7 +32,7 @@ CREATE PROCEDURE add(key integer, size integer) LANGUAGE sql AS $$
 	INSERT INTO t (expected, b) SELECT sha256(c), c FROM content(key, size) AS c $$;
 ));
 
-# Kill, start, look: so many rows in all, none bad.
+# Kill, start, count: the given number of rows in all, none bad.
 sub survives
 {
 	my ($name, $rows) = @_;
@@ -197,8 +197,8 @@ survives('synchronous_commit', $rows);
 
 # ---- one fdatasync for several ----
 
-# A stopped backend in the middle of fdatasync would be ideal, but cannot be had; so many commit
-# at once until two have met.
+# A backend that is stopped in the middle of fdatasync would be ideal, but cannot be had.  Instead,
+# many sessions commit at once until two have met.
 my $script = "$PostgreSQL::Test::Utils::tmp_check/shared.sql";
 append_to_file($script, q(INSERT INTO t (expected, b)
 	SELECT sha256(c), c FROM convert_to(repeat(md5(random()::text), 100), 'UTF8') AS c;

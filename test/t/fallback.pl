@@ -23,7 +23,7 @@ my $refuse = "$PostgreSQL::Test::Utils::tmp_check/refuse_syscalls";
 my $compiled = system('cc', '-O1', '-o', $refuse, "$unit_dir/refuse_syscalls.c") == 0;
 my $can_refuse = $compiled && system($refuse, '--io-uring', '--', 'true') == 0;
 
-# Does a session that has just read a value hold a ring, and a descriptor opened with O_DIRECT?
+# Does a session that has just read a value hold an io_uring, and a descriptor opened with O_DIRECT?
 sub descriptors_of_reader
 {
 	my ($node) = @_;
@@ -72,7 +72,7 @@ WHERE o >= 0 AND blob_read(b, o, n) <> substring(b::bytea, o::int + 1, n::int)))
 	return is($bad, '', $name);
 }
 
-# Options: conf, refused (options of refuse_syscalls), ring and direct (what must be seen).
+# Options: conf, refused (options of refuse_syscalls), ring and direct (which must be seen).
 sub try_mode
 {
 	my ($name, %mode) = @_;
@@ -106,7 +106,7 @@ sub try_mode
 	return;
 }
 
-# What this system gives when nobody refuses anything.
+# The features of this system when nothing is refused.
 my ($ring, $direct);
 {
 	my $node = blob_cluster('as_is');

@@ -141,7 +141,7 @@ is($node->safe_psql('postgres', 'SELECT problem FROM blobext_check()'),
 	"the content does not begin with the descriptor's prefix", 'flipped bit in the prefix');
 flip_bit($page, 0);
 
-# Bytes behind the end of the content are nobody's.
+# Bytes behind the end of the content belong to no value.
 flip_bit($page, 2001);
 check_is_clean($node, 'a flipped bit behind the end of a value is no damage');
 
@@ -172,7 +172,7 @@ check_is_clean($node, 'the check finds nothing at the end');
 
 # ---- the whole directory is lost ----
 
-# After a checkpoint there is nothing that has yet to be written to it (see behind.pl).
+# After a checkpoint nothing has yet to be written to it (see deferred.pl).
 my $directory = store_dir($node);
 $node->safe_psql('postgres', 'CHECKPOINT');
 rename($directory, "$directory.away") or die $!;
@@ -191,8 +191,8 @@ check_is_clean($node, 'and the check finds nothing');
 
 # ---- replay ----
 
-# What the WAL has for a file that is not there is not dropped, nor put into a new one that has zeros
-# for all the rest: the server waits until the file is back.
+# If a file is missing, replay does not drop the content that the WAL has for it, nor put it into a
+# new file that has zeros everywhere else: the server waits until the file is back.
 sub does_not_start
 {
 	my ($name) = @_;

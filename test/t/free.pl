@@ -1,4 +1,4 @@
-# Freed space: when it is used again, and that nobody's content is lost by it.
+# Freed space: when it is used again, and that no content that is still in use is lost by it.
 #
 # Extents are freed here by a function of test/unit, without the collector, at moments that the
 # test chooses.  For each protection: which line was taken out to see its test fail.
@@ -57,7 +57,7 @@ sub held
 		"SELECT coalesce(sum(pages), 0) FROM held WHERE state = '$state'");
 }
 
-# Leave no page free, so that the next allocation must take what waits, or grow.
+# Leave no page free, so that the next allocation must take pending pages, or grow.
 sub fill
 {
 	my ($node) = @_;
@@ -141,7 +141,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 		'used again after a checkpoint');
 	values_are_intact($node, 'again', 'what was written there');
 
-	# What is not as expected is not freed, and nothing else of the record.
+	# If an entry of the map is not as expected, it is not freed, nor is any other of the record.
 	my ($page, $generation) = split /\|/, $node->safe_psql('postgres',
 		'SELECT first_page, generation FROM blobext_map ORDER BY first_page DESC LIMIT 1');
 	my $before = $node->safe_psql('postgres', 'SELECT md5(string_agg(m::text, $$ $$
@@ -256,7 +256,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	free_pages($primary, $first, $end);
 	$primary->wait_for_catchup($standby);
 	$primary->stop('immediate');
-	# The checkpoint of the promotion, which nobody waits for, does not begin.
+	# The checkpoint of the promotion, for which no process waits, does not begin.
 	kill 'STOP', $standby->safe_psql('postgres',
 		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'");
 	$standby->promote;
@@ -303,8 +303,8 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 		'standby: who could see what was freed is cancelled');
 	$session->{run}->kill_kill;
 
-	# New content in the freed pages; then the standby may not be consistent before FREE.  Seen to
-	# fail without secure_freed() in write_piece().
+	# New content in the freed pages; then the standby must not be consistent before FREE.  Seen to
+	# fail without secure_freed() in write_piece() of recovery.c.
 	fill($primary);
 	$primary->safe_psql('postgres', 'CHECKPOINT');
 	$primary->safe_psql('postgres', "INSERT INTO v (digest, b)
@@ -328,7 +328,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 
 # ---- segments ----
 
-# wal_content off: what is lost by a crash stays lost.
+# wal_content off: content that a crash loses stays lost.
 {
 	my $node = blob_cluster('segments', streaming => 1,
 		conf => "$calm\nblobext.wal_content = off\n");
@@ -421,15 +421,15 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	$node->clean_node;
 }
 
-# ---- a segment that others know ----
+# ---- a segment that other processes have in their lists ----
 
-# The syncer has it on its list, the table of deferred writes has some of it, and so has the list of a
-# session that wrote there and did not commit.  Its file is removed: it is missed by nobody.  Seen to
-# fail without blob_syncer_forget(), with blob_deferred_end_removal() that forgets nothing, and without
-# the look for the file in make_crash_safe() of durability.c.
+# A segment is on the syncer's list, some of its pages are in the table of deferred writes, and it
+# is on the list of a session that wrote there and did not commit.  Then its file is removed.  No
+# process misses it.  Seen to fail without blob_syncer_forget(), with blob_deferred_end_removal()
+# that forgets nothing, and without the look for the file in make_crash_safe() of durability.c.
 #
-# Or everything is killed by then.  Replay finds no file for the content, then the record of its removal.
-# Seen to fail without blob_invalid_segments_removed() in replay_remove().
+# Or all processes are killed by then.  Replay finds no file for the content, then the record of its
+# removal.  Seen to fail without blob_invalid_segments_removed() in replay_remove().
 foreach my $is_crash (0, 1)
 {
 	my $node = blob_cluster("known_$is_crash", conf => "$calm\nwal_level = replica\nmax_wal_senders = 0\n");

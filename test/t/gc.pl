@@ -1,9 +1,10 @@
-# The collector frees what nothing refers to, and nothing else.
+# The collector frees extents that nothing refers to, and no others.
 #
-# First what must come back: deleted, rolled back and crashed values, dropped tables.  Then what
-# must stay, one protection after the other, with the collector stopped where it hurts: a
-# transaction that it waits for (step 5 of src/gc/README.md), or a table of the list that somebody
-# keeps locked (step 8).  "Fails without" names what was taken out of the code to see a test fail.
+# First the extents that must be freed: of deleted, rolled back and crashed values, of dropped
+# tables.  Then the extents that must stay, one protection after the other.  For these, the
+# collector is stopped at the worst moment: by a transaction that it waits for (step 5 of
+# src/gc/README.md), or by a lock on a table of the list (step 8).  "Fails without" names the
+# code whose removal made a test fail.
 use strict;
 use warnings;
 
@@ -27,7 +28,7 @@ max_connections = 30
 gc_use($node);
 sql('CREATE EXTENSION amcheck');
 
-# ---- what comes back ----
+# ---- extents that are freed ----
 
 table('t', 50);
 is(frees(0, 'a fresh table'), '50', 'all of it lives');
@@ -149,7 +150,7 @@ is(frees(0, 'DETACH PARTITION'), $live, 'all live');
 sql('DROP TABLE s.part1');
 frees(2, 'DROP of a partition');
 
-# A type that keeps blobstate in a form that nobody knows.
+# A type that keeps blobstate in an unknown form.
 sql(q(CREATE TYPE s.opaque), q(CREATE FUNCTION s.i(cstring) RETURNS s.opaque LANGUAGE internal
 	IMMUTABLE STRICT AS 'array_in'), q(CREATE FUNCTION s.o(s.opaque) RETURNS cstring LANGUAGE internal
 	IMMUTABLE STRICT AS 'array_out'),
@@ -160,7 +161,7 @@ frees_nothing(qr/type "opaque" has elements/, 'an unknown container');
 # ---- statistics ----
 # blobext keeps descriptors out of statistics, but not out of those of columns that were made while it
 # was not loaded: as catalog updates make them here.
-# Fails without: blob_gc_mark_statistics(), its half for extended statistics.
+# Fails without: mark_statistics() in heap.c, its half for extended statistics.
 
 clean();
 sql(q(CREATE TABLE s.t (id integer, a blobstate[])),

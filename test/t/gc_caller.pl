@@ -5,8 +5,9 @@
 # subtransaction that it rolled back, which gives up the lock on the table, and the table is truncated
 # while the collector waits.
 #
-# Seen to fail when only the place of the call was looked at: all statements that are refused with 0A000
-# here ran, and the INSERT committed a row whose content was gone (XB001 for whoever reads it).
+# Seen to fail when only the place of the call was looked at: all statements that are refused with
+# 0A000 here ran, and the INSERT committed a row whose content was gone (reading it failed with
+# XB001).
 use strict;
 use warnings;
 
@@ -170,7 +171,7 @@ foreach my $limit (0, 1)
 		$client->send('B', "$portal\0\0" . pack('nnn', 0, 0, 0));
 		$client->send('E', "$portal\0" . pack('N', $rows_wanted));
 	}
-	# finish() would go on with the suspended portal, by its empty name.
+	# The client's finish() would go on with the suspended portal, by its empty name.
 	$client->send('S', '');
 	my $failed = '';
 	while (my ($type, $body) = $client->message)
@@ -183,7 +184,7 @@ foreach my $limit (0, 1)
 }
 $client->close;
 
-# ---- what would be lost ----
+# ---- a value that would be lost ----
 
 sql('TRUNCATE s.t2', 'TRUNCATE s.t', 'INSERT INTO s.t VALUES (1, value(1))');
 my $first = session('BEGIN', 'SELECT 1');

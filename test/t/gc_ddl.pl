@@ -1,8 +1,8 @@
-# The collector beside commands that change tables: each of them rolled back while the collector waits
-# for that very table, partitions that are detached concurrently, what REINDEX CONCURRENTLY leaves
-# behind.  Commands that commit are in gc.pl and gc_races.pl ("moved in time").
+# The collector beside commands that change tables: each of them rolled back while the collector
+# waits for that very table; partitions that are detached concurrently; indexes that REINDEX
+# CONCURRENTLY leaves behind.  Commands that commit are in gc.pl and gc_races.pl ("moved in time").
 #
-# "Fails without" names what was taken out of the code to see a test fail.
+# "Fails without" names the code whose removal made a test fail.
 use strict;
 use warnings;
 
@@ -30,7 +30,7 @@ sql('CREATE EXTENSION amcheck', "CREATE TABLESPACE place LOCATION ''");
 # to the table and waits; the transaction rolls back.  One round meets them all, in the order in
 # which the tables were made.
 # Fails without: waiting for a table that is locked (mark_root() leaves it out); looking at tuples
-# that somebody has tried to delete (mark_page() of heap.c leaves out those with an xmax).
+# that a transaction has tried to delete (mark_page() of heap.c leaves out those with an xmax).
 
 my @kinds = (
 	[ 'TRUNCATE', 'TRUNCATE s.%s' ],
@@ -125,8 +125,8 @@ intact($all, 2 * @kinds, 'rolled back: all values are still there');
 check_is_clean($node, 'rolled back: the check finds nothing');
 
 # ---- DETACH PARTITION CONCURRENTLY ----
-# Between its two transactions the partition is neither in nor out, for as long as others run; what
-# is left of one that was cancelled stays so.
+# Between its two transactions the partition is neither in nor out, for as long as others run.
+# After a cancel the partition stays in that state.
 # Fails without: partitions among the roots (read_relations() leaves out those with relispartition).
 
 clean();
@@ -183,9 +183,10 @@ detached_in_time('DETACH CONCURRENTLY and DROP', qr/was dropped meanwhile|create
 intact('SELECT * FROM s.t2 UNION ALL SELECT * FROM s.p2', 8, 'DETACH CONCURRENTLY and DROP: all values');
 check_is_clean($node, 'detached: the check finds nothing');
 
-# ---- what REINDEX CONCURRENTLY and CREATE INDEX CONCURRENTLY leave behind ----
-# An index with the suffix _ccnew that is ready, but not valid: whoever inserts compares with its
-# items.  Fails without: indexes that are not valid among the roots (is_scanned asks for indisvalid).
+# ---- indexes that REINDEX CONCURRENTLY and CREATE INDEX CONCURRENTLY leave behind ----
+# An index with the suffix _ccnew that is ready, but not valid: an insertion compares with its
+# items.  Fails without: indexes that are not valid among the roots (is_scanned asks for
+# indisvalid).
 
 clean();
 sql('CREATE FUNCTION s.key(i integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$

@@ -1,10 +1,10 @@
-# Values that only keys of rows hold that are gone: they are counted, the view names the index and the
-# command, and their space comes back by itself.
+# Values that are left only in index keys of rows that are gone: they are counted, the view names
+# the index and the command, and their space comes back by itself.
 #
-# VACUUM leaves dead keys in indexes alone while fewer than 2 % of the table's pages have dead rows: the
-# normal case for a few large values in a large table.  Seen to fail with the code before this test was
-# there: the view had no such columns, and live_blobs stayed at 60 for ever in "by itself".  "Fails
-# without" names what was taken out of the code to see a test fail.
+# VACUUM leaves dead keys in indexes alone while fewer than 2 % of the table's pages have dead rows:
+# the normal case for a few large values in a large table.  Seen to fail with the code before this
+# test was there: the view had no such columns, and live_blobs stayed at 60 without end in "by
+# itself".  "Fails without" names the code whose removal made a test fail.
 use strict;
 use warnings;
 
@@ -28,7 +28,7 @@ blobext.autogc_threshold = 0
 blobext.autogc_cost_delay = 0
 blobext.log_autogc_min_duration = 0
 ));
-my $each = 8 * 4096;			# what value() takes
+my $each = 8 * 4096;			# pages of value()
 
 gc_use($node);
 
@@ -209,7 +209,8 @@ like(slurp_file($node->logfile, $offset),
 intact('SELECT id, b FROM s.t WHERE id > 0', 30, 'the rest');
 check_is_clean($node, 'the check finds nothing');
 
-# Not where that is not wanted.  Fails without: the conditions in vacuum_is_on() and may_vacuum().
+# No VACUUM where it is not wanted.  Fails without: the conditions in vacuum_is_on() and
+# may_vacuum().
 sub stays
 {
 	my ($dead_values, $name) = @_;
@@ -306,9 +307,9 @@ sql('DROP DATABASE d');
 normal_speed();
 comes_back(10, 'DROP DATABASE ended it, and nothing else');
 
-# ---- where it frees nothing it is not repeated for ever ----
-# A key that its expression has made: only a live key holds it.  Fails without: fruitless in
-# is_vacuum_due() (nine and more).
+# ---- a VACUUM that frees nothing is not repeated without end ----
+# A key whose value the expression of the index has made: only a live key holds it.  Fails without:
+# fruitless in is_vacuum_due() (nine and more).
 
 clean_meanwhile();
 sql('CREATE TABLE s.source (b blobstate)', 'INSERT INTO s.source VALUES (value(1))',
@@ -324,7 +325,8 @@ cmp_ok(vacuums('s.f'), '>=', 2, 'but again');
 
 # ---- a VACUUM that never ends ----
 # VACUUM summarizes a BRIN index, which calls the function of its expression.  Fails without:
-# is_collecting() in has_worker() (rounds stop), vacuum_enter() (one more worker hangs).
+# is_collecting() in has_worker() (rounds stop), blob_gc_schedule_vacuum_enter() (one more worker
+# hangs).
 
 clean_meanwhile();
 sql(q(CREATE FUNCTION s.never(integer) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN
@@ -354,7 +356,7 @@ becomes("($hangs AND query LIKE '%s.more') = 1", 'never: DROP TABLE ends it, and
 sql(q(SET lock_timeout = '60s'), 'DROP TABLE s.more');
 becomes("SELECT live_blobs = 5 FROM blobext_gc_status", 'never: all of it is free');
 
-# ---- as whom ----
+# ---- the role that VACUUM runs as ----
 # An operator class of the owner's, whose function runs when VACUUM deletes pages of the index.
 
 clean_meanwhile();

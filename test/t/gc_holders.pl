@@ -1,13 +1,14 @@
-# What carries values over the end of a transaction, and over the end of what took them over.
+# Holders keep values beyond the end of a transaction, and beyond the end of the statement that took
+# the values over.
 #
-# A procedure takes a value over its COMMIT and hands it to what runs after it in its last
-# transaction: the row of its OUT parameters, which the client has yet to get, or a cursor.  The
-# collector is at the wait before marking (step 5 of src/gc/README.md) when the procedure ends, the
-# file that the value was in is gone, and the last transaction is newer than the wait: so nothing but
-# the registration of the procedure keeps the value.
+# A procedure takes a value over its COMMIT and hands it over in its last transaction: to the row of
+# its OUT parameters, which the client has yet to get, or to a cursor.  The collector is at the wait
+# before marking (step 5 of src/gc/README.md) when the procedure ends, the file that the value was
+# in is gone, and the last transaction is newer than the wait: so nothing but the registration of
+# the procedure keeps the value.
 #
-# The moment between the end of a procedure and the output of its second OUT parameter is chosen by
-# the first one: its output function reads a catalog that somebody keeps locked.
+# The first OUT parameter chooses the moment between the end of the procedure and the output of the
+# second one: the output function of its type reads a catalog that another session keeps locked.
 #
 # Seen to fail when the registration ended with the statement: the round went on, freed the value, and
 # its space was used again; the client got XB001 for it.
@@ -46,7 +47,7 @@ sub sleeps
 	return $count;
 }
 
-# Wait until the collector has looked at what it waits for, or its round has ended.
+# Wait until the collector has looked at the holders that it waits for, or its round has ended.
 sub collector_looks
 {
 	my ($pid) = @_;
@@ -60,9 +61,10 @@ sub collector_looks
 	die 'the collector hangs';
 }
 
-# A round; when it waits before marking, what start() has begun must be in the loop, and is let go;
-# between() waits until it has ended what it should.  Then the collector must wait on for that process,
-# while others use what is free; finish() takes the value, and it frees so many (1).
+# A round.  While it waits before marking, the statement that start() has begun must be in the loop,
+# and is let go; between() waits for the end of a part of it.  Then the collector must still wait
+# for that process, while other sessions use the free space.  finish() takes the value; after it the
+# round frees the number of values given as frees (1).
 sub carried
 {
 	my ($name, %step) = @_;
@@ -244,7 +246,7 @@ SKIP:
 	$client->close;
 }
 
-# ---- however it ends, an idle session keeps nobody waiting ----
+# ---- however it ends, an idle session keeps no process waiting ----
 # Fails without: the events ABORT and PREPARE in at_transaction_event().
 
 sub forgotten

@@ -1,7 +1,8 @@
-# Everything that can refer to a value keeps it: kinds of tables, columns and indexes, forms of values.
+# Every object that can refer to a value keeps it: kinds of tables, columns and indexes, forms of
+# values.
 #
 # The way to a value that has lost its row but not its index item: VACUUM without index cleanup.
-# "Fails without" names what was taken out of the code to see a test fail.
+# "Fails without" names the code whose removal made a test fail.
 use strict;
 use warnings;
 
@@ -24,7 +25,7 @@ gc_use($node);
 sql('CREATE EXTENSION amcheck');
 
 # ---- prepared transactions ----
-# They are not waited for, and what they have created is in no catalog that others see.
+# They are not waited for, and objects that they have created are in no catalog that others see.
 # Fails without: check_prepared_transactions() in roots.c (all three).
 
 sub prepared
@@ -85,7 +86,7 @@ is(sql('SELECT count(*) FROM s.t WHERE b::bytea = s.large(id)'), '12', 'the othe
 check_is_clean($node, 'the check finds nothing');
 
 # ---- forms of values ----
-# Fails without: the page of the rest among the extents in mark_value() (count - 1).
+# Fails without: the page of the remainder among the extents in mark_value() (count - 1).
 
 clean();
 sql('CREATE TABLE s.g (id integer, n integer, b blobstate)',
@@ -121,7 +122,8 @@ gc();
 is(sql('SELECT count(*) FROM blobext_map'), '0', 'not an extent is left');
 
 # ---- TOAST ----
-# Fails without: detoast_attr_slice() in is_inline(), with VARATT_IS_EXTERNAL taken for inline.
+# Fails without: detoast_attr_slice() in blob_datum_is_inline() of descriptor.c, with
+# VARATT_IS_EXTERNAL taken for inline.
 
 clean();
 my @columns = map { "b$_" } 1 .. 20;
@@ -227,7 +229,8 @@ sql('REFRESH MATERIALIZED VIEW s.m WITH NO DATA');
 frees(0, 'WITH NO DATA');
 intact('SELECT * FROM s.t', 2, 'the table');
 
-# What has no storage here does not hinder. Fails without: has_storage() in is_foreign_temporary().
+# A relation without storage here does not hinder.  Fails without: has_storage() in
+# is_foreign_temporary().
 sql(q(CREATE FOREIGN DATA WRAPPER s_fdw), q(CREATE SERVER s_server FOREIGN DATA WRAPPER s_fdw),
 	q(CREATE FOREIGN TABLE s.f (b blobstate) SERVER s_server), q(CREATE SEQUENCE s.seq),
 	q(CREATE VIEW s.v AS SELECT * FROM s.t),

@@ -1,7 +1,7 @@
 # The collector beside others: files and columns that go away and come back, values on their way from
 # process to process, indexes that are split and shrink, slots, standbys, crashes.
 #
-# "Fails without" names what was taken out of the code to see a test fail.
+# "Fails without" names the code whose removal made a test fail.
 use strict;
 use warnings;
 
@@ -50,7 +50,7 @@ moved_in_time('CLUSTER', 'DELETE FROM s.t1; CREATE INDEX t1_id ON s.t1 (id); COM
 	CLUSTER s.t1 USING t1_id; BEGIN');
 moved_in_time('rewrite', 'DELETE FROM s.t1; ALTER TABLE s.t1 SET UNLOGGED');
 
-# The attribute of a row type: nobody locks the table.
+# The attribute of a row type: the table is not locked.
 my ($freed, $reason) = stopped_gc('DROP ATTRIBUTE', 'marking',
 	before => [ 'CREATE TYPE s.c AS (n integer, b blobstate)', 'CREATE TABLE s.t4 (id integer, c s.c)',
 		'INSERT INTO s.t4 SELECT id, ROW(1, b)::s.c FROM s.t1', 'TRUNCATE s.t1' ],
@@ -81,7 +81,7 @@ is("$freed|$reason", '0|', 'rolled back: the round goes on');
 intact('SELECT * FROM s.t1 UNION ALL SELECT id, (c).b FROM s.t4 UNION ALL SELECT * FROM s.t5', 6,
 	'rolled back: all is there');
 
-# A row type that somebody changes is not waited for without bound.
+# The wait for a row type that another session changes is bounded.
 # Fails without: LockTimeout in blob_gc_run().
 clean();
 sql('CREATE TYPE s.c AS (n integer, b blobstate)', 'CREATE TABLE s.t (id integer, c s.c)',
@@ -154,8 +154,8 @@ is("$freed|$reason$keeper->{err}", '0|', 'out of a subtransaction: nothing is fr
 intact('SELECT * FROM s.t2', 1, 'out of a subtransaction');
 
 # A snapshot that goes from session to session: each has begun after the one before was seen, none
-# keeps a transaction for long, and what it shows can be vacuumed when the last one has stored it in
-# a table that may have been scanned.
+# keeps a transaction for long, and a row that it shows can be vacuumed when the last one has stored
+# its value in a table that may have been scanned.
 # Fails without: waiting for older snapshots (blob_gc_wait_for_snapshots()).
 clean();
 table('t2', 0);
@@ -221,7 +221,7 @@ my $receiver = IPC::Run::start([ 'pg_recvlogical', '-d', $node->connstr('postgre
 my $insert = q(INSERT INTO s.t1 SELECT i, value(i), repeat(md5(i::text), 200)
 	FROM generate_series(%d, %d) AS i);
 my $large = session('BEGIN', sprintf($insert, 1, 40));
-sql('CHECKPOINT');		# a walsender sends what is durable
+sql('CHECKPOINT');		# a walsender sends durable WAL only
 
 # The content of a value, as it is in the stream.
 sub streams
@@ -256,8 +256,8 @@ poll(q(SELECT NOT active FROM pg_replication_slots WHERE slot_name = 'stream'));
 sql(q(SELECT pg_drop_replication_slot('stream')), 'DROP PUBLICATION p');
 
 # ---- asynchronous commit ----
-# The row is gone or whole.  The store is full, so freed space is what is used next.  What is not
-# flushed by somebody who needs it is lost in the crash: nobody else writes WAL in the first rounds.
+# The row is gone or whole.  The store is full, so freed space is used next.  WAL that no process
+# needs to flush is lost in the crash: in the first rounds no other process writes WAL.
 # Fails without: the flush at the end of blob_gc_sweep() together with the checkpoint that freed space
 # waits for (pending.c, reclaim.c).
 
@@ -273,7 +273,7 @@ for my $round (1 .. 4)
 {
 	sql('DROP TABLE IF EXISTS s.t, s.over');
 	table('t', 8);
-	sql('CALL s.fill()', 'CHECKPOINT');		# no replay of what is in the table
+	sql('CALL s.fill()', 'CHECKPOINT');		# the table is not replayed
 	kill('STOP', sql(q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter')))
 	  if $round <= 2;
 	sql('SET synchronous_commit = off', 'DELETE FROM s.t WHERE id <= 4', 'VACUUM s.t');
@@ -382,8 +382,8 @@ is(sql('SELECT s.stale()'), '0', 'the table');
 check_is_clean($node, 'the check finds nothing');
 
 # ---- standby ----
-# With feedback nothing is freed that a query of the standby may see, and what else is freed does not
-# cancel it; without, it is cancelled.
+# With feedback, content that a query of the standby may see is not freed, and other content that is
+# freed does not cancel it; without feedback, the query is cancelled.
 # Fails without: the horizon of the data in conflict_horizon() (FREE then has that of the snapshot).
 
 clean();

@@ -8,7 +8,7 @@
 #
 # BLOBEXT_GROWTH_ROUNDS (2) rounds for each of BLOBEXT_GROWTH_SETTINGS (all; blanks between).
 #
-# That the test can fail: with a comparison in blob_map_claim() that lets everybody win, "two
+# That the test can fail: with a comparison in blob_map_claim() that lets every session win, "two
 # sessions" and all rounds do; with a replay_claim() that does nothing, "a claim that is replayed"
 # does.
 use strict;

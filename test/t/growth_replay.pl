@@ -1,10 +1,10 @@
-# What growth and streams leave in the map and in the WAL: extents that were cut (TRIM), claims, and
-# values with a rest, in the datum or on a page of its own.  After a crash, on a standby and after its
+# The map and the WAL after growth and streams: extents that were cut (TRIM), claims, and values
+# with a remainder, in the datum or on a page of its own.  After a crash, on a standby and after its
 # promotion, through pg_dump.
 #
-# Seen to fail: with TRIM left out of redo() in recovery.c ("the map is the same after a crash"); with a
-# page too many given back by blob_store_trim() (values, the check); with content of the size of a
-# rest left out of the WAL in finish_write() of extents/pipeline.c ("standby: values").
+# Seen to fail: with TRIM left out of redo() in recovery.c ("the map is the same after a crash");
+# with a page too many given back by blob_store_trim() (values, the check); with content of the size
+# of a remainder left out of the WAL in finish_write() of extents/pipeline.c ("standby: values").
 use strict;
 use warnings;
 
@@ -32,8 +32,8 @@ CREATE FUNCTION stream(kind text, pieces int, size int) RETURNS void LANGUAGE sq
 $$;
 );
 
-# Rests at the borders of what the datum holds and of a page, from values with and without a tail;
-# streams that end in the first page of an extent, in its middle, and at its end.
+# Remainders around the most that the datum holds and around a page, from values with and without a
+# tail; streams that end in the first page of an extent, in its middle, and at its end.
 sub make
 {
 	my ($node, $seed) = @_;
@@ -48,7 +48,7 @@ sub make
 	}
 	push @sql, map { "SELECT stream('$seed stream @$_', $$_[0], $$_[1])" }
 	  ([ 3, 100_000 ], [ 2, 2_048 ], [ 5, 4_097 ], [ 1, 28_672 ], [ 30, 70_000 ], [ 1, 1_048_577 ]);
-	# One after the other: each may get what the one before it gave back.
+	# One after the other: a value may get pages that the one before gave back.
 	$node->safe_psql('postgres', join(";\n", @sql));
 	return;
 }
@@ -68,7 +68,7 @@ sub map_of
 	return $node->safe_psql('postgres', 'SELECT * FROM blobext_map ORDER BY first_page');
 }
 
-# Rests in the datum, and on pages of their own.
+# Remainders in the datum, and on pages of their own.
 sub rests
 {
 	my ($node) = @_;
@@ -100,7 +100,7 @@ foreach my $level ('minimal', 'replica')
 	is_whole($node, "$level: after a crash");
 	check_is_clean($node, "$level: the check after a crash");
 
-	# What was cut is free, what was kept is not.
+	# Pages that were cut off are free, pages that were kept are not.
 	make($node, 'again');
 	no_page_is_shared($node, "$level: no page is shared", 'g');
 	$node->safe_psql('postgres', q(UPDATE g SET b = blob_append(b, x), o = o || x

@@ -1,18 +1,19 @@
-# Indexes ordered by content answer as before after a crash, whatever keys they hold.
+# Indexes ordered by content answer as before after a crash, with keys of every kind.
 #
-# Two loads, one after the other.  Clients insert and delete values that share prefixes from 33 bytes
-# to 2 MB, so that only their content tells them apart, in uniquely indexed tables; commit, roll
-# back, use savepoints, leave transactions open, copy values from a table without an index, VACUUM.
-# Then nobody commits what was stored, since that would sync what all others have in the same file;
-# but somebody commits something else, so that the WAL with their keys is flushed.  In the middle of
-# that all server processes are killed at one moment; or, when run_tap was started by root, the power
-# of the file system is cut, so that what was not synced is lost.  After recovery the indexes hold
-# keys of transactions that never ended.  Then
+# Two loads, one after the other.  First, clients insert and delete values that share prefixes from
+# 33 bytes to 2 MB, so that only their content tells them apart, in uniquely indexed tables; they
+# commit, roll back, use savepoints, leave transactions open, copy values from a table without an
+# index, VACUUM.  In the second load no transaction that has stored content commits, since its
+# commit would sync the content of all others in the same file.  A transaction without content
+# commits, so that the WAL with their keys is flushed.  In the middle of that all server processes
+# are killed at one moment; or, if run_tap was started by root, the power of the file system is cut,
+# so that content that was not synced is lost.  After recovery the indexes hold keys of transactions
+# that never ended.  Then
 #
 #	- amcheck finds nothing wrong with the order of keys, on pages and between levels, and every
 #	  row is in its indexes,
 #	- an index scan gives the rows in the order that bytea gives them, and so does a sort,
-#	- every value is found by its content, and nobody can insert it again (23505), inline or stored,
+#	- every value is found by its content, and cannot be inserted again (23505), inline or stored,
 #	- every value has the content that its digest says.
 #
 # BLOBEXT_CRASH_ROUNDS (3) rounds for each of BLOBEXT_CRASH_SETTINGS (blanks between; without it
@@ -50,7 +51,7 @@ my @indexes = qw(direct_b second_b parts_b lists_b);
 
 # Tables: direct (unique on b), second (unique on a small column and b, so that often no key of
 # the same group is compared), parts (a partition has the index, the statement names the parent),
-# lists (an array).  staged has no index: what is there is deferred.
+# lists (an array).  staged has no index: content there is deferred.
 my $schema = q(
 CREATE EXTENSION amcheck;
 CREATE TABLE direct (id serial PRIMARY KEY, b blobstate);
@@ -140,7 +141,8 @@ END $$;
 );
 $schema =~ s/\n\t\t\tTABLESAMPLE SYSTEM_ROWS_OR_ALL LIMIT 1/ ORDER BY random() LIMIT 1/;
 
-# Scripts of pgbench with their weights: what comes first, and what runs when the server dies.
+# Scripts of pgbench with their weights: of the first load, and of the one during which the server
+# dies.
 my %first = (
 	commit => [ 12, 'BEGIN; SELECT add(); SELECT add(); COMMIT;' ],
 	savepoint => [ 4, 'BEGIN; SELECT add(); SAVEPOINT s; SELECT add(); ROLLBACK TO s;
@@ -150,7 +152,8 @@ my %first = (
 	remove => [ 3, 'SELECT remove();' ],
 	vacuum => [ 1, "VACUUM (SKIP_LOCKED) direct, second, lists, parts;" ]);
 my %last = (rollback => $first{rollback}, open => $first{open});
-# By others: a commit syncs what its session has stored before, also if it was rolled back.
+# By others: a commit syncs the content that its session has stored before, also if it was rolled
+# back.
 my %ticks = (tick => [ 1, 'INSERT INTO ticks VALUES (now());' ]);
 
 # Options for pgbench.
@@ -279,7 +282,7 @@ foreach my $name (split / /, $ENV{BLOBEXT_CRASH_SETTINGS} // 'kill power_minimal
 	}
 	my $node = blob_cluster($name, conf => "$settings{$name}autovacuum = off\n");
 	$node->safe_psql('postgres', $schema);
-	# The cluster is durable from here on; initdb has not cared.
+	# The cluster is durable from here on; initdb has not synced it.
 	system('sync') if $cuts_power;
 	run_round($node, $_, $cuts_power) for (1 .. $rounds);
 	$node->stop;

@@ -1,11 +1,12 @@
-# Content is durable before its descriptor enters an index that somebody else has just made.
+# Content is durable before its descriptor enters an index that another session has just made.
 #
 # A statement was prepared, or is in progress, when another session makes an index ordered by
-# content: on the table, concurrently or not, on one partition only, on a table that is attached
-# as a partition.  The counters of blobext_stat say how often a session has synced before it
-# commits (blobext.background_sync is off, so that each of them is one).  The same for logical replication, where no statement is there to be looked at.
+# content: on the table, concurrently or not, on one partition only, on a table that is attached as
+# a partition.  The counters of blobext_stat say how often a session has synced before it commits
+# (blobext.background_sync is off, so that each sync is counted).  The same for logical replication,
+# which has no statement to look at.
 #
-# What one session can do is tested in pgtap/index_durability.sql.
+# Cases within one session are tested in pgtap/index_durability.sql.
 use strict;
 use warnings;
 

@@ -4,8 +4,8 @@
 # all columns), an index on content, and bytea on one side and blobstate on the other.  Values are
 # copied, inserted, appended to, changed, deleted; on the subscriber they are equal, and in extents
 # where they are long.  A slot that lags behind holds the collector back, and blobext_gc_status says
-# so; the subscriber's collector gives back what was deleted.  Another publisher does not have
-# blobext, and sends bytea.
+# so; the subscriber's collector frees deleted content.  Another publisher does not have blobext,
+# and sends bytea.
 #
 # Seen to fail: without the collector's check of slots; with an extent map that looks to walsenders
 # like any table (FOR ALL TABLES publishes it, and its initial copy never ends).
@@ -64,7 +64,7 @@ sub fill
 	return;
 }
 
-# Rows, and that their content is what the digest says.
+# Rows, and that their content has the digest beside it.
 sub agree
 {
 	my ($name) = @_;
@@ -212,7 +212,7 @@ foreach my $binary ('false', 'true')
 }
 $plain->stop;
 
-# The apply worker is killed with what it has stored and not committed.
+# The apply worker is killed while it has stored values and not committed.
 fill(2_000, (map { $_ + 100 } @more), 5_000_000);
 kill_everything($subscriber);
 $subscriber->start;

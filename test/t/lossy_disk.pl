@@ -1,28 +1,28 @@
-# Power cuts at random moments, on a disk that loses what was not flushed.
+# Power cuts at random moments, on a disk that loses writes that were not flushed.
 #
-# The load is that of crash.pl, and so are the records of what was committed.  Beside it there are
-# checkpoints, VACUUM and collections, so that space is freed and given to others.  A cut takes what
-# the kernel has not written, and of the writes that the disk has answered, but not made durable, each
-# one with a probability that differs from cut to cut; some are torn.  Most cuts come where a FLUSH was
-# to make writes durable, in its place; some right after a checkpoint, some at any time, some in
-# the middle of recovery from another one.  On the disk is
+# The load is that of crash.pl, and so are the records of committed transactions.  Beside it there
+# are checkpoints, VACUUM and collections, so that space is freed and given to others.  A cut takes
+# the data that the kernel has not written.  Of the writes that the disk has answered, but not made
+# durable, it takes each one with a probability that differs from cut to cut; some are torn.  Most
+# cuts come where a FLUSH was to make writes durable, in its place; some right after a checkpoint,
+# some at any time, some in the middle of recovery from another one.  On the disk is
 #
 #	all		the cluster,
 #	data	all but the WAL, which loses nothing,
-#	wal		the WAL; the data directory loses nothing, not even what was never synced,
+#	wal		the WAL; the data directory loses nothing, not even data that was never synced,
 #	store	the extent store alone: no sync of PostgreSQL's own files helps it.
 #
 # The servers take turns with io_uring and blocking I/O, direct and buffered.  After each cut
 #
 #	- the file system's journal is replayed, and finds no error,
-#	- every committed value reads with the SHA-256 of what was sent, and is the only thing there,
+#	- every committed value reads with the SHA-256 of the bytes sent, and is the only thing there,
 #	- blobext_check() finds nothing, no page belongs to two extents,
 #	- amcheck finds nothing wrong with the indexes ordered by content, and every row in them.
 #
 # BLOBEXT_LOSSY_ROUNDS cuts (30) in all, for BLOBEXT_LOSSY_RUNS (place:setting, blanks between; see
 # %settings).  BLOBEXT_CRASH_SEED repeats the choices of a run, not its timing.  Figures are printed
-# (with -v): cuts, how many of them were at a FLUSH, writes that were not durable and what became of
-# them, values and bytes that were read back.
+# (with -v): cuts, how many of them were at a FLUSH, writes that were not durable and the fate of
+# each, values and bytes that were read back.
 #
 # Seen to fail: without fdatasync() in segment_sync.c (round 1 of store:minimal); without
 # DELAY_CHKPT_START in the syncer (each round of store:replica).  lossy_moments.pl chooses its moments.
@@ -55,11 +55,11 @@ my %settings = (
 my @io = (
 	[ 'auto', 'on' ], [ 'auto', 'off' ], [ 'sync', 'on' ], [ 'sync', 'off' ]);
 my @indexes = qw(shared_b t1_b);
-# Place -> what is counted -> how often.
+# Place -> figure -> sum.
 my %total;
 my $place;
 
-# How much of what is not durable a cut keeps, and tears, per mille.
+# How much of the writes that are not durable a cut keeps, and tears, per mille.
 sub any_fate
 {
 	my $kept = rand() < 0.4 ? 0 : int(rand(1001));
@@ -67,7 +67,7 @@ sub any_fate
 	return ($kept, $torn, int(rand(1_000_000_000)));
 }
 
-# The power fails at one of the next FLUSHes that make so many writes durable.
+# The power fails at one of the next FLUSHes that make at least the given number of writes durable.
 sub wait_for_flush
 {
 	# The WAL is written and flushed alternately.
@@ -95,7 +95,7 @@ sub cut
 	return;
 }
 
-# Until the server is gone: what gives space back, and moves the redo pointer.
+# Until the server is gone: frees space, and moves the redo pointer.
 sub start_housekeeper
 {
 	my ($node) = @_;

@@ -1,5 +1,5 @@
-# Power cuts at the moments at which something would be lost, on a disk that keeps nothing but what
-# was flushed.
+# Power cuts at the moments at which something would be lost, on a disk that keeps only flushed
+# writes.
 #
 # Only the extent store is on that disk (see BlobTest's lossy_cluster), so no sync of PostgreSQL's own
 # files makes durable what blobext has not synced; the WAL and the tables lose nothing.  Each moment
@@ -9,8 +9,8 @@
 #	  a FLUSH never are,
 #	- a commit whose content is not in the WAL,
 #	- the end of crash recovery, which no redo pointer lies before,
-#	- a checkpoint while the syncer has content that it has not made durable, because each FLUSH takes
-#	  for ever: a cut while the checkpoint waits; and another one right after it has completed,
+#	- a checkpoint while the syncer has content that it has not made durable, because no FLUSH is
+#	  answered: a cut while the checkpoint waits; and another one right after it has completed,
 #	- a restartpoint of a standby right after it has replayed content,
 #	- the same where content is not in the WAL, and the standby notes what it lacks,
 #	- a commit after the store has grown by new segments.
@@ -19,7 +19,7 @@
 #	without fdatasync() in segment_sync.c: both "a commit", and all others that store;
 #	without blob_segment_sync() in replay_content(): both "crash recovery" and both "a restartpoint";
 #	without DELAY_CHKPT_START in the syncer: both "a slow sync";
-#	without pg_fdatasync() in missing.c: "notes";
+#	without pg_fdatasync() in unlogged.c: "notes";
 #	without pg_fsync() in reserve_in_segment(): the server does not start after "growth";
 #	with a lossy_disk that keeps all writes: the disk.
 use strict;
@@ -69,12 +69,12 @@ sub letters_of
 	return \%count;
 }
 
-# Returns what became of the writes, and of the sectors of the file that was written directly.
+# Returns the fate of the writes, and of the sectors of the file that was written directly.
 sub cut_disk
 {
 	my ($kept, $torn) = @_;
 	overwrite($_, 'a', 'conv=fsync') foreach qw(direct buffered direct_synced dsync buffered_synced);
-	power('lossy cut 0 0 1');	# the kernel forgets what it has read
+	power('lossy cut 0 0 1');	# empties the page cache
 	power('lossy on');
 	overwrite('direct_synced', 'b', 'oflag=direct', 'conv=notrunc,fdatasync');
 	overwrite('dsync', 'b', 'oflag=direct,dsync', 'conv=notrunc', 'count=8');
@@ -177,7 +177,7 @@ sub commit_and_cut
 	cut();
 	$node->start;
 	is_whole('a commit', scalar @sizes);
-	# What replay of ALLOC and the syncs of a recovered server leave.
+	# Values on top of the state that replay of ALLOC and the syncs of a recovered server leave.
 	add_values($node, 'v', @sizes);
 	cut();
 	$node->start;
@@ -186,7 +186,8 @@ sub commit_and_cut
 	return;
 }
 
-# Crash recovery writes what the syncer was to write; at its end there is a checkpoint.
+# Crash recovery writes the content that the syncer had yet to write; at its end there is a
+# checkpoint.
 sub recover_and_cut
 {
 	my ($direct) = @_;
@@ -320,7 +321,8 @@ sub restartpoint_and_cut
 	return;
 }
 
-# Without content in the WAL a standby must not forget what it lacks: it would read zeros.
+# Without content in the WAL a standby must keep its notes of unlogged content: else it would read
+# zeros.
 sub note_and_cut
 {
 	power('lossy format');

@@ -1,9 +1,9 @@
-# The extent map survives whatever PostgreSQL does to relations.
+# The extent map survives PostgreSQL's maintenance of relations.
 #
 # VACUUM, VACUUM FULL, ANALYZE, CLUSTER of the whole database, SET TABLESPACE there and back,
 # pg_amcheck, freezing, REINDEX DATABASE, pg_dump.  After each, and once more after all processes
 # are killed: the map shows the same extents, all values read, new ones are stored, the check finds
-# nothing.  What would change or lose the map is refused.
+# nothing.  Commands that would change or lose the map are refused.
 use strict;
 use warnings;
 

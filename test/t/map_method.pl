@@ -1,17 +1,18 @@
-# Access method blobext_map is for the extent map alone; and whatever strange relation there is, the
-# collector and the check name it, and go on with the rest.
+# Access method blobext_map is for the extent map alone.  If a strange relation exists all the same,
+# the collector and the check name it, and go on with the other relations.
 #
-# An ordinary role, the owner of the map and scripts of other extensions ask for tables with the map's
-# access method in every way that PostgreSQL has: each is refused before a file is made, and what
-# the map needs itself (CREATE EXTENSION, VACUUM FULL, SET TABLESPACE) works beside it; pg_upgrade.pl
-# has the third way.  Then relations that a library without this rule let be made, or that nothing
-# but a superuser's hand in the catalogs can make.
+# An ordinary role, the owner of the map and scripts of other extensions ask for tables with the
+# map's access method in every way that PostgreSQL has: each is refused before a file is made.  The
+# commands that the map itself needs (CREATE EXTENSION, VACUUM FULL, SET TABLESPACE) work beside it;
+# pg_upgrade.pl has the third way.  Then relations that a library without this rule let be made, or
+# that only direct changes of the catalogs by a superuser can make.
 #
 # Seen to fail with the decision by the name's prefix (pg_temp_...) or by creating_extension alone: the
 # tables were made, nothing was collected any more, blobext_check() and pg_dump ended with an error.
-# Also without blob_assign_check_map_method() (the table of whoever can lock the map is made), without
-# the test of the lock (its file is), of the extension's name or schema; without blob_check_safely()
-# around a relation or an index (the check ends there); with lock timeouts as problems of a relation.
+# Also without blob_assign_check_map_method() (the table of a role that can lock the map is made),
+# without the test of the lock (its file is), of the extension's name or schema; without
+# blob_check_safely() around a relation or an index (the check ends there); with lock timeouts as
+# problems of a relation.
 use strict;
 use warnings;
 
@@ -72,7 +73,7 @@ my @attacks = (
 
 my $from = sql('SELECT pg_current_wal_insert_lsn()');
 fails_with($node, "SET ROLE ordinary; $_", '0A000', $only, "refused: $_") foreach @attacks;
-# What a partitioned table would pass on to its partitions: an access method from 17 on.
+# The access method that a partitioned table would pass on to its partitions: from 17 on.
 isnt($node->psql('postgres', 'SET ROLE ordinary;
 	CREATE TABLE s.strange (id integer) PARTITION BY RANGE (id) USING blobext_map'), 0,
 	'refused: a partitioned table');
@@ -143,7 +144,8 @@ is(in_another('SELECT count(*) FROM elsewhere.blobext_check()'), '0', 'the exten
 
 # ---- strange relations ----
 
-# What an older library let be made, and what only a hand in the catalogs makes.
+# Make a relation that an older library let be made, or that only direct changes of the catalogs can
+# make.
 sub set_method
 {
 	my ($relation, $method) = @_;
@@ -175,7 +177,7 @@ sql('CREATE TABLE s.kept (id integer, b blobstate)',
 	'INSERT INTO s.kept SELECT i, value(i) FROM generate_series(1, 20) AS i');
 freed(1, 'no strange relation yet');
 
-# It cannot hold values: nobody is stopped.
+# It cannot hold values: the collector goes on.
 sql('CREATE TABLE s.numbers (a integer)');
 set_method('s.numbers', $maps);
 freed(1, 'a relation of the map\'s method that cannot hold values does not stop the collector');
@@ -196,7 +198,7 @@ is(sql('SELECT count(*) FROM s."Odd one"'), '0', 'a relation without a file page
 fails_with($node, 'SELECT count(*) FROM s.rows', 'XX001', qr/relation "rows" is not the extent map.*HINT/s,
 	'rows that nobody can read are not passed over');
 
-# What it can read, pg_dump dumps; the empty one as a table, without its rows.
+# pg_dump dumps the relations that it can read; the empty one as a table, without its rows.
 my $dump = "$PostgreSQL::Test::Utils::tmp_check/dump.sql";
 $node->command_ok([ 'pg_dump', '-f', $dump, '-d', $node->connstr('postgres'), '-T', 's.rows' ],
 	'pg_dump beside strange relations');
@@ -204,7 +206,7 @@ like(slurp_file($dump), qr/^CREATE TABLE s\."Odd one" /m, 'an empty one is in th
 like(slurp_file($dump), qr/^COPY s\.kept /m, 'and so are the values');
 sql('VACUUM s."Odd one", s.rows', 'ANALYZE s."Odd one"');
 
-# Ways out: another access method, DROP; and by the hand that did it.
+# Ways out: another access method, DROP; or the catalog change reversed.
 sql('ALTER TABLE s."Odd one" SET ACCESS METHOD heap', 'INSERT INTO s."Odd one" VALUES (1, value(50))',
 	'DROP TABLE s.numbers');
 set_method('s.rows', $heap);
@@ -213,7 +215,7 @@ freed(1, 'the collector works again');
 intact('SELECT 50, b FROM s."Odd one"', 1, 'a table that was strange');
 intact('SELECT id + 100, b FROM s.rows', 3, 'rows of a table that was strange');
 
-# An access method that the collector does not know: what can be read is checked all the same.
+# An access method that the collector does not know: the check still reads the values that it can.
 sql('CREATE ACCESS METHOD s_heap TYPE TABLE HANDLER heap_tableam_handler',
 	'CREATE TABLE s.foreign_rows (id integer, b blobstate) USING s_heap',
 	'CREATE TABLE s.foreign_numbers (a integer) USING s_heap',

@@ -1,15 +1,16 @@
-# Segment files that are away when somebody needs them, and come back: nothing is lost.  What a
-# running server does about it is in behind.pl, what a crashed one does, in faults.pl.  Here:
+# Segment files that are away when a process needs them, and come back: nothing is lost.  A running
+# server that misses files is tested in deferred.pl, a crashed one in faults.pl.  Here:
 #
 #	- a crashed server whose WAL has nothing but a reservation at the start of a file: it was
 #	  durable, so neither the file nor the directory is made anew,
-#	- a standby that lacks a file: no restartpoint passes what replay left out,
+#	- a standby that lacks a file: no restartpoint passes content that replay left out,
 #	- the same on a standby that is consistent,
 #	- a file that is being copied to its place while the syncer waits for it.
 #
 # Seen to fail: with is_own false in replay_reservation() and without the look for the directory,
 # the first and the third; without hold_restartpoints(), the second; without
-# blob_invalid_segments_check() in redo(), the third; without the look at the size in write_run(), the last.
+# blob_invalid_segments_check() in redo(), the third; without the look at the size in write_run(),
+# the last.
 use strict;
 use warnings;
 
@@ -37,7 +38,7 @@ sub wait_for_log
 	return ok($node->log_contains($pattern, $offset), "log: $pattern");
 }
 
-# Stop a syncer that has not opened any file yet, while the last value of t is unwritten.
+# Stop a syncer that has not opened any file yet, while the last value of t is deferred.
 sub stop_new_syncer
 {
 	my ($node) = @_;
@@ -114,7 +115,7 @@ sub stop_new_syncer
 		AS '$library', 'unit_store_allocate' LANGUAGE C STRICT));
 	$primary->safe_psql('postgres', 'SELECT allocate(262144)');
 	$primary->wait_for_catchup($standby);
-	$segment = segment_file($standby, 1);	# there comes what is stored from here on
+	$segment = segment_file($standby, 1);	# content of later stores goes there
 	my $directory = store_dir($standby);
 	foreach my $path ($segment, $directory)
 	{

@@ -2,15 +2,16 @@
 #
 # An old cluster: databases with blobs of all sizes, inline and in extents, shared by copies and
 # versions, indexed by content and by digest, in partitions, domains and arrays, as defaults; one
-# whose name needs quotes; one without content; stores of a dropped and a new extension; what
-# dropped tables and rolled back transactions leave.  It is upgraded by copying, by copying with
-# linked segments, and by linking; each time every value is read and compared with its digest,
-# blobext_check() finds nothing, new values are stored, and the collector frees what is left over.
+# whose name needs quotes; one without content; stores of a dropped and a new extension; extents
+# that dropped tables and rolled back transactions leave.  It is upgraded by copying, by copying
+# with linked segments, and by linking; each time every value is read and compared with its digest,
+# blobext_check() finds nothing, new values are stored, and the collector frees extents without
+# values.
 #
-# The new server without its files says so, and makes none.  What does not match is refused and
-# changes nothing: servers that run or have crashed, another cluster, files that are missing or too
-# short, an old server that was used meanwhile, a directory of unknown origin.  An interrupted run
-# is finished by the next.
+# If the files are missing, the new server says so, and makes none.  A cluster or directory that
+# does not match is refused, and nothing is changed: servers that run or have crashed, another
+# cluster, files that are missing or too short, an old server that was used meanwhile, a directory
+# of unknown origin.  An interrupted run is finished by the next.
 #
 # Seen to fail: without names for the parameters of blob_chunks(); without require_directory() and
 # the test of preloading in binary upgrade mode; with blobext_upgrade that compares no maps, sizes or
@@ -388,7 +389,7 @@ refused($new, qr/has no extent store of database/, 'another cluster',
 refused($new, qr/old and new cluster are the same/, 'one cluster', old => $new->data_dir,
 	bin => "$new_install/bin");
 
-# What the file systems cannot do.
+# Limits of the file systems: space, and clones.
 mkdir "$tmp/fake";
 append_to_file("$tmp/fake/df", "#!/bin/sh\necho Avail; echo 5000000\n");
 chmod 0755, "$tmp/fake/df";
@@ -404,7 +405,7 @@ refused($new, qr/cannot clone files/, 'no clones', old => $copy, args => ['--clo
 my $pg_ctl = "$old_install/bin/pg_ctl";
 system_or_bail($pg_ctl, '-s', '-w', '-D', $copy, '-l', "$tmp/copy.log", 'start');
 refused($new, qr/the old server seems to be running/, 'old server runs', old => $copy,
-	old_runs => 1);		# its launcher removes what the dropped extension left
+	old_runs => 1);		# its launcher removes the dropped extension's files
 command_ok(
 	[
 		"$old_install/bin/psql", '-X', '-q', '-h', $old->host, '-p', $old->port, '-d', 'postgres',

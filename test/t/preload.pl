@@ -62,7 +62,7 @@ foreach my $use (sort keys %uses)
 fails_with($node, "COPY v (b) FROM STDIN;\n\\\\x" . '00' x 5000 . "\n\\.\n", '55000', $hint,
 	'not preloaded: COPY of a large value');
 
-# What needs no extents may work or fail, but must not crash; other tables must work.
+# Statements that need no extents may work or fail, but must not crash; other tables must work.
 foreach my $statement (
 	'SELECT length(b), sha256(b), blob_prefix(b), blob_storage(b) FROM v',
 	'SELECT * FROM v, blob_extents(b)',

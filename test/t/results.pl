@@ -1,5 +1,5 @@
 # Large values of query results are sent while they are read (src/client): each message is complete
-# and right, in all formats and ways to execute; what happens when something goes wrong in the middle.
+# and right, in all formats and ways to execute; also when an error comes in the middle.
 use strict;
 use warnings;
 
@@ -159,7 +159,7 @@ is(scalar @$rows, $count, 'all rows');
 check_rows($rows, [1], 'their values');
 $client->query('RESET ALL');
 
-# What goes other ways, or is left to the server.
+# Results that are sent by another way, or that are left to the server.
 ($rows) = $client->query("BEGIN; DECLARE k CURSOR FOR $query; FETCH ALL FROM k; COMMIT");
 check_rows($rows, [0], 'cursor');
 ($rows) = $client->query("PREPARE p AS $query; EXECUTE p; DEALLOCATE p");
@@ -291,7 +291,7 @@ sub begin_to_read
 	}
 }
 
-# What came of a message that has not been completed: content alone, but for its head.
+# Checks a message that has not been completed: it has content alone, after its header.
 sub is_begin_of_content
 {
 	my ($reader, $rest, $name) = @_;
@@ -321,7 +321,7 @@ $reader->read($reader->{left});
 ($rows, $error) = $reader->finish;
 like($error, qr/canceling statement due to user request/, 'does likewise');
 
-# Who moves the map need not wait for a client.
+# A session that moves the map does not wait for a client.
 begin_to_read($reader);
 $node->safe_psql('postgres', q(SET lock_timeout = '10s'; BEGIN; LOCK TABLE blobext_map IN ACCESS EXCLUSIVE MODE;
 	COMMIT));

@@ -2,7 +2,7 @@
 #
 # Values go to the shards by INSERT, COPY, UPDATE and INSERT ... SELECT from a local table, and come
 # back; there they are in extents, equal by digest.  Comparisons run on the shards.  A coordinator
-# keeps nothing of what it sends on.  A value of one shard can be copied to the other.
+# keeps no copy of values that it sends on.  A value of one shard can be copied to the other.
 use strict;
 use warnings;
 
@@ -91,7 +91,7 @@ all_intact('appended');
 sql('INSERT INTO document SELECT id + 1000, name, content FROM document WHERE length(content) > 4096');
 all_intact('copied between shards');
 
-# What runs where.
+# Operations that the shards run.
 like(sql(q(EXPLAIN (VERBOSE, COSTS off) SELECT id FROM document WHERE content = 'needle'::blobstate)),
 	qr/Remote SQL: .*WHERE .*content OPERATOR\(public\.=\)/, 'equality is decided on the shards');
 is(sql(q(SELECT count(*) FROM document WHERE content = (SELECT content FROM here

@@ -1,12 +1,12 @@
-# Clients that do not read, and sessions that wait in the middle of a statement or between two: what
-# they have had read ahead takes no part of the read cache from others.
+# Clients that do not read, and sessions that wait in the middle of a statement or between two:
+# their requests ahead take no part of the read cache from others.
 #
-# More sessions than the cache has room for windows of each read a large value in sequence, and stop.
-# Another one reads a value twice: the second time it is all in the cache.  Then those that waited go
-# on, and get what they would have got.  (Seen to fail with frames that stayed claimed from the start
-# of a request ahead to the next read of the same process: the second read found nothing in the
-# cache, however often it was tried, in each of the ways to wait; and in that after an error, with a
-# timer that is forgotten there.)
+# More sessions than the cache has room for windows of each read a large value in sequence, and
+# stop.  Another one reads a value twice: the second time it is all in the cache.  Then the sessions
+# that waited go on, and get the same content as without the wait.  (Seen to fail with frames that
+# stayed claimed from the start of a request ahead to the next read of the same process: the second
+# read found nothing in the cache, however often it was tried, in each of the ways to wait; and in
+# that after an error, with a timer that is forgotten there.)
 use strict;
 use warnings;
 
@@ -33,7 +33,7 @@ CREATE TABLE other (b blobstate);
 INSERT INTO other SELECT substring(b, 1, 1000000) FROM t WHERE id = 1;));
 my %digest = map { split(/\|/) } split(/\n/, $node->safe_psql('postgres', 'SELECT id, digest FROM t'));
 
-# ---- what the sessions do ----
+# ---- operations of the sessions ----
 
 sub unhex { return pack('H*', substr($_[0], 2)) }
 
@@ -58,11 +58,13 @@ sub rest_of_copy
 	return $content;
 }
 
-# So much is read of text before a client stops: some pieces, so that others are requested ahead.
+# Bytes of text that are read before a client stops: some pieces, so that others are requested
+# ahead.
 my $some = 1_200_000;
 my $pieces = 'SELECT data FROM t, blob_chunks(b, 262144) WHERE id = %d';
 
-# name, what the session waits for; begin: called with client and number; go_on: gives the content.
+# Ways to wait.  name: the event that the session waits for; begin: called with client and number;
+# go_on: gives the content.
 my @ways = (
 	{
 		name => 'a value that is sent while it is read', waits_for => 'ClientWrite',
@@ -138,7 +140,7 @@ my @ways = (
 		},
 	});
 
-# ---- what others see ----
+# ---- the cache for other sessions ----
 
 # Misses of the second of two reads.
 sub misses_of_others
@@ -152,7 +154,7 @@ sub misses_of_others
 	return stat_of($node, 'cache_misses') - $misses;
 }
 
-# What was requested ahead needs a moment to arrive.
+# Requests ahead need a moment to complete.
 sub others_have_a_cache
 {
 	my $misses;

@@ -1,11 +1,11 @@
 # Stale values: descriptors whose extents were freed, and hold the content of another role now.
 #
-# A value that somebody has kept, by whatever way, gives nobody that content, under no function, and is
-# not stored.  A change that was under way when the extents were freed and reused notices it at its
-# end.  Constants in caches (plans, index predicates and expressions, checks of domains) are given up
-# by a round of the collector: they are never stale, so a session that keeps its connection goes on.
+# A stale value, however it was kept, gives no role that content, under no function, and is not
+# stored.  A change that was under way when the extents were freed and reused notices it at its end.
+# Constants in caches (plans, index predicates and expressions, checks of domains) are given up by a
+# round of the collector: they are never stale, so a session that keeps its connection goes on.
 #
-# Seen to fail: "Fails without" names what was taken out of the code.
+# Seen to fail: "Fails without" names the code whose removal made a test fail.
 use strict;
 use warnings;
 
@@ -72,7 +72,7 @@ sub pages_of
 		FROM $table, blob_extents(b)");
 }
 
-# What nothing refers to is free, and is given out next.
+# Extents without references are freed, and allocated next.
 sub reuse
 {
 	gc();
@@ -96,8 +96,8 @@ sub take_place
 	return $datum;
 }
 
-# What becomes of an expression, of a statement, with a value v: the SQLSTATE of its error, or whether
-# it has content of another role.
+# Evaluates an expression or a statement with a value v: the SQLSTATE of its error, or whether the
+# result has content of another role.
 sql(q(CREATE FUNCTION try(expression text, datum bytea) RETURNS text LANGUAGE plpgsql AS $$
 	DECLARE result text;
 	BEGIN
@@ -166,7 +166,8 @@ foreach my $form (sort keys %forms)
 
 # ---- a change is under way ----
 # The function has shared the extents, and drawn generations; then these are freed, another role
-# stores its content there, and the function draws another generation, for the page of the rest.
+# stores its content there, and the function draws another generation, for the page of the
+# remainder.
 # Fails without: blob_require_extents() in blob_complete().
 
 foreach my $form ('with a tail', 'grown, rest in a page')
@@ -261,7 +262,7 @@ my @prepare = map { sprintf $statements{ $names[$_] }, $_ } 0 .. $#names;
 my @settings = ('SET plan_cache_mode = force_generic_plan');
 my $pooled = $node->background_psql('postgres', on_error_stop => 0);
 $pooled->query_safe($_) foreach @settings, @prepare;
-# Twice: the first row of an index has the server forget what it knows of it.
+# Twice: the first row of an index has the server give up its cached entry of the index.
 $pooled->query_safe("EXECUTE p$_") foreach 0 .. $#names, 0 .. $#names;
 is($pooled->query_safe("SELECT generic_plans > 0 FROM pg_prepared_statements WHERE name = 'p0'"), 't',
 	'caches: plans are kept');
@@ -445,8 +446,9 @@ fails_with($node, 'ALTER TABLE s.top DETACH PARTITION s.x CONCURRENTLY', '0A000'
 sql('DROP TABLE s.top');
 
 # ---- a constant from a cursor WITH HOLD ----
-# The cursor is opened between the waits, the file of its row goes, and what it had becomes a constant
-# before it is closed: the second wait begins once more.  Fails with: constants given up once only.
+# The cursor is opened between the waits, the file of its row goes, and the cursor's value becomes a
+# constant before it is closed: the second wait begins once more.  Fails with: constants given up
+# once only.
 
 make_source();
 sql(q(CREATE FUNCTION s.fetched() RETURNS blobstate LANGUAGE plpgsql IMMUTABLE AS $$

@@ -96,7 +96,7 @@ sub is_like_primary
 	};
 }
 
-# ---- what is read, and compared by index ----
+# ---- reads, and comparisons by index ----
 
 $primary->append_conf('postgresql.conf',
 	"synchronous_standby_names = 'sync'\nsynchronous_commit = remote_apply\n");
@@ -167,7 +167,7 @@ foreach my $round (1 .. 4)
 		$primary->safe_psql('postgres', 'VACUUM busy');
 		$primary->safe_psql('postgres', 'SELECT * FROM blobext_gc()');
 		$primary->safe_psql('postgres', 'CHECKPOINT');
-		# A restartpoint; that the connection is cancelled by a conflict, as all are, is no failure.
+		# A restartpoint.  A conflict may cancel this connection, as it may any; that is no failure.
 		$standbys[ rand @standbys ]->psql('postgres', 'CHECKPOINT') if $step % 2;
 	}
 	my $victim = $standbys[ $round % 3 ];
@@ -233,7 +233,7 @@ $sync->append_conf('postgresql.conf', "hot_standby_feedback = off\n");
 $sync->reload;
 $primary->poll_query_until('postgres',
 	q(SELECT backend_xmin IS NULL FROM pg_stat_replication WHERE application_name = 'sync'));
-# A held cursor has no snapshot that anybody would respect: stale at worst.
+# A held cursor has no snapshot that the primary respects: stale at worst.
 my $held = $async->background_psql('postgres', on_error_stop => 0);
 $held->query('\set VERBOSITY verbose');
 $held->query('BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT b FROM scratch ORDER BY id; COMMIT');

@@ -1,15 +1,15 @@
 # The power of a standby fails, again and again, while it replays.
 #
-# Its data directory is on a file system of its own that is shut down at once: what was not synced is
-# lost.  Its extent store is on the lossy disk, if there is one (see lossy_disk.c): so the syncs of other
-# files do not help it, and what was written, but not flushed, is lost, or kept, or torn.  The primary
-# stores, appends, deletes, collects, makes and removes segments; the standby makes restartpoints in
-# between, so that what it has replayed before is not replayed again.  After each cut it recovers
-# (sometimes the power fails in recovery, too), follows, and has the same map and the same content.
-# Last it is promoted right after a cut.
+# Its data directory is on a file system of its own that is shut down at once: data that was not
+# synced is lost.  Its extent store is on the lossy disk, if there is one (see lossy_disk.c): so the
+# syncs of other files do not help it, and writes that were not flushed are lost, or kept, or torn.
+# The primary stores, appends, deletes, collects, makes and removes segments; the standby makes
+# restartpoints in between, so that what it has replayed before is not replayed again.  After each
+# cut it recovers (sometimes the power fails in recovery, too), follows, and has the same map and
+# the same content.  Last it is promoted right after a cut.
 #
 # Each round ends with a cut at a chosen moment: right after a restartpoint whose redo pointer lies
-# behind all content.  What was replayed and not synced by then does not come back.
+# behind all content.  Content that was replayed and not synced by then does not come back.
 #
 # Seen to fail without blob_segment_sync() in the replay of CONTENT, each time in round 1: "round 1:
 # v, after a restartpoint".  (Without that moment 3 rounds mostly missed it.)
@@ -79,7 +79,8 @@ $standby->start;
 my $script = "$PostgreSQL::Test::Utils::tmp_check/traffic.sql";
 append_to_file($script, "CALL traffic();\n");
 
-# Both disks; of what the lossy one has not made durable, nothing is kept, or a part.
+# Cut the power of both disks; of the writes that the lossy one has not made durable, none or a part
+# is kept.
 sub cut
 {
 	my ($kept, $torn) = @_;
@@ -101,7 +102,7 @@ sub follow
 	return $standby->poll_query_until('postgres', "SELECT pg_last_wal_replay_lsn() >= '$lsn'");
 }
 
-# Of all that was replayed before nothing is replayed again.
+# No content that was replayed before the restartpoint is replayed again.
 sub cut_after_restartpoint
 {
 	my ($round) = @_;

@@ -1,4 +1,5 @@
-# Large values through every function that streams: bounded memory, prompt cancels, no leftovers.
+# Large values through every function that streams: bounded memory, prompt cancels, no orphaned
+# files.
 #
 # A value of 300 MB (BLOBEXT_STREAM_MB, a multiple of 10; 5 GB with BLOBEXT_TEST_LARGE=1, which takes
 # 35 GB of disk) is imported,
@@ -25,8 +26,8 @@ my $step_mb = 10;
 my $size_mb = $ENV{BLOBEXT_STREAM_MB} // ($ENV{BLOBEXT_TEST_LARGE} ? 5 * 1024 : 300);
 my $size = $size_mb * 1024 * 1024;
 
-# What an operation may take beyond what it took for a small value: its step or chunk, the gathered
-# megabyte, and what malloc makes of it.
+# Memory that an operation may take beyond that of a small value: its step or chunk, the builder's
+# megabyte, and the overhead of malloc.
 my $allowed_kb = 8 * 1024;
 
 my $node = blob_cluster('main', conf => "max_wal_size = 2GB\n");

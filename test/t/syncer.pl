@@ -1,15 +1,15 @@
 # Commits that leave the sync of content to the background: nothing is lost when the power fails.
 #
 # The syncer is stopped (SIGSTOP) where a state is wanted that would last microseconds.  Power cuts
-# take what was not synced; with buffered I/O that is all content since its last fdatasync, whatever
-# else was synced meanwhile.  Parts:
+# take content that was not synced; with buffered I/O that is all content since its last fdatasync,
+# even if other files were synced meanwhile.  Parts:
 #
 #	- a checkpoint does not complete while the syncer has something on its list,
 #	- a transaction that has stored before a checkpoint began, and commits after it, syncs for itself,
-#	- a checkpoint that completes, a shutdown, the end of the syncer: all have synced what was left,
+#	- a checkpoint that completes, a shutdown, the end of the syncer: each has synced the list,
 #	- without the syncer, and with the setting off, backends sync,
-#	- small stores and appends beside checkpoints in a loop, then a power cut: what was acknowledged is
-#	  there, and whole.  Rounds: BLOBEXT_CRASH_ROUNDS (1).
+#	- small stores and appends beside checkpoints in a loop, then a power cut: all acknowledged
+#	  content is there, and whole.  Rounds: BLOBEXT_CRASH_ROUNDS (1).
 #
 # Seen to fail: without DELAY_CHKPT_START the first part; without the look at the redo pointer in
 # blob_syncer_hand_over() the second; with end_holding() that does not sync its list the third;
@@ -49,10 +49,11 @@ sub start_cluster
 	local $PostgreSQL::Test::Utils::tmp_check = $small;
 	$node = blob_cluster($name, conf => "$conf\nautovacuum = off\ncheckpoint_timeout = 1h\n");
 	$node->safe_psql('postgres', $schema);
-	# What keeps the syncer awake is in other files, or it would be synced with them.
+	# The segments that keep the syncer awake are other files, or they would be synced with the
+	# test's.
 	$node->safe_psql('postgres', 'CREATE DATABASE other');
 	$node->safe_psql('other', "CREATE EXTENSION blobext; $schema");
-	system('sync');				# initdb has not cared
+	system('sync');				# initdb has not
 	return;
 }
 
@@ -100,8 +101,8 @@ sub stop_now
 	return stop_syncer($node, 'syncs_handed_over', sub { store('other') });
 }
 
-# A store while it is awake.  Between two of its transactions it takes nothing, and what it syncs is
-# counted as well: so one of some stores.
+# A store while the syncer is awake.  Between two of its transactions the syncer takes nothing, and
+# its own syncs are counted as well: so one of some stores.
 sub is_handed_over
 {
 	my ($name) = @_;
@@ -208,7 +209,7 @@ is_deeply([ map { sql("BEGIN; INSERT INTO t SELECT " . ++$last_id . ", 1, piece(
 cut_power();
 is_whole('prepared transactions');
 
-# Who goes to sleep does not hold checkpoints up.
+# A syncer that goes to sleep does not hold checkpoints up.
 wake();
 my $sleeps = q(SELECT state = 'idle' AND xact_start IS NULL
 	FROM pg_stat_activity WHERE backend_type = 'blobext syncer');
@@ -222,7 +223,7 @@ pass('and no checkpoint waits for it');
 wake();
 sql('ALTER SYSTEM SET blobext.background_sync = off');
 sql('SELECT pg_reload_conf()');
-# Then it syncs nothing that would be counted as well.
+# Then the syncer does nothing that would be counted as well.
 ok($node->poll_query_until('postgres', $sleeps), 'it sleeps again');
 is_deeply([ store() ], [ 0, 1 ], 'background_sync = off: commits sync');
 sql('ALTER SYSTEM RESET blobext.background_sync');
@@ -234,7 +235,7 @@ $node->clean_node;
 
 # ---- load ----
 
-# A client: stores and appends, one commit each; prints id and pieces of what was committed.
+# A client: stores and appends, one commit each; prints id and pieces of committed values.
 sub start_client
 {
 	my ($no, $log, @statements) = @_;

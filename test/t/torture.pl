@@ -1,5 +1,4 @@
-# Everything at once, for as long as you like: nothing that lives is taken, all that is free comes
-# back.
+# Everything at once, for as long as you like: no live extent is freed, every free one comes back.
 #
 # Clients insert, copy between tables, move between partitions (also attached and detached), update,
 # append, write, insert, delete and truncate ranges, delete, roll back, use savepoints, prepared
@@ -7,17 +6,18 @@
 # procedures that carry values in variables over COMMIT and ROLLBACK; in plain and unlogged tables,
 # arrays of rows, domains, indexes by content (one unique), a materialized view; beside TRUNCATE,
 # VACUUM (also FULL), CLUSTER, REINDEX and CREATE INDEX CONCURRENTLY, rewrites, new and dropped
-# columns.  The collector and checkpoints run in a loop, so that what is freed is used again at once.
+# columns.  The collector and checkpoints run in a loop, so that freed space is used again at once.
 # At the end of a round the clients end, or all server processes are killed, or, where run_tap was
 # started by root, the power of the file system is cut.
 #
-# Each value goes with the digest of what its content should be, computed from bytea.  Whoever reads
-# or changes one verifies that, all the time; XB001 is never excused: the collector waits for
-# everybody who may have a value, so on a primary no statement can see one vanish.  After each round
+# Each value goes with the digest that its content should have, computed from bytea.  A client that
+# reads or changes a value verifies that, all the time; XB001 is never excused: the collector waits
+# for every process that may have a value, so on a primary no statement can see one vanish.  After
+# each round
 #
 #	- clients have met no error but those of locks and of the crash,
 #	- every value has the content of its digest; blobext_check() finds nothing,
-#	- amcheck finds nothing in the indexes by content, and they give what a sequential scan gives,
+#	- amcheck finds nothing in the indexes by content, and they give the rows of a sequential scan,
 #	- after indexes are rebuilt, VACUUM, two quiet rounds of the collector and a checkpoint: exactly the
 #	  extents that values have are allocated, and none waits.
 #
@@ -58,7 +58,7 @@ use TortureClient qw(live collect_in_a_loop);
 my $seconds = $ENV{BLOBEXT_TORTURE_SECONDS} // 40;	# of load, in all
 my $round_seconds = $ENV{BLOBEXT_TORTURE_ROUND} // 10;
 my $clients = $ENV{BLOBEXT_TORTURE_CLIENTS} // 4;
-my $kills = $ENV{BLOBEXT_TORTURE_KILLS} // 50;		# percentage of rounds that end so
+my $kills = $ENV{BLOBEXT_TORTURE_KILLS} // 50;		# percentage of rounds that end with a kill
 my $seed = $ENV{BLOBEXT_TORTURE_SEED} // (time() * 1000 ^ $$) % 1_000_000_000;
 my $small = $ENV{BLOBEXT_SMALL_FS};
 my %settings = (
@@ -87,7 +87,7 @@ sub start_process
 	POSIX::_exit($done ? 0 : 1);		# without the END blocks, which stop the cluster
 }
 
-# Adds up what a process wrote.  Gives its failures.
+# Adds up the results that a process wrote.  Gives its failures.
 sub take_results
 {
 	my ($file, $prefix) = @_;
@@ -148,7 +148,7 @@ sub run_load
 	return;
 }
 
-# ---- what must be true afterwards ----
+# ---- conditions that must hold afterwards ----
 
 # Prepared transactions of clients that are gone, partitions that they had detached, indexes that
 # they had not finished, a column that they had added.
@@ -213,7 +213,7 @@ sub check_values
 	return;
 }
 
-# Nobody else is there.  An extent that is still allocated though no value has it is a leak.
+# No other session is there.  An extent that is still allocated though no value has it is a leak.
 sub check_leaks
 {
 	my ($node, $label) = @_;
@@ -272,7 +272,7 @@ sub report
 }
 
 my $started = time();
-$ENV{PGOPTIONS} = '-c lock_timeout=60s';	# nobody else is there when we check
+$ENV{PGOPTIONS} = '-c lock_timeout=60s';	# no other session is there when we check
 note("seed $seed, $seconds s of load in rounds of $round_seconds s, $clients clients");
 @names = grep { $_ ne 'power' || $small } @names;
 foreach my $name (@names)

@@ -1,7 +1,7 @@
 -- Tables and functions of torture.pl.
 --
 -- A value never goes without the digest that it should have, computed by sha256(bytea) from plain
--- content.  Whoever touches a value verifies it first.
+-- content.  Every function that touches a value verifies it first.
 
 CREATE EXTENSION amcheck;
 CREATE TYPE pair AS (digest bytea, b blobstate);
@@ -32,7 +32,7 @@ CREATE INDEX p1_b ON p1 (b);
 -- l: values in arrays of rows (often toasted), and in a domain.
 CREATE TABLE l (id bigint PRIMARY KEY DEFAULT nextval('ids'), pairs pair[], digest bytea, d stored);
 
--- Who wants to see all values, wherever they are.
+-- All values, wherever they are.
 CREATE VIEW everything AS
 	SELECT 'a' AS place, id, digest, b FROM a
 	UNION ALL SELECT 'q', id, digest, b FROM q
@@ -118,7 +118,7 @@ BEGIN
 	RETURN ROW(sha256(c), new);
 END $$;
 
--- Rows of a table that nobody else is about to change, as the key chooses them.
+-- Rows of a table that no other session is about to change, as the key chooses them.
 CREATE FUNCTION chosen(tab text, key text, wanted integer) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN QUERY EXECUTE format('SELECT id FROM %I ORDER BY md5(id || $1) LIMIT $2
@@ -174,7 +174,7 @@ BEGIN
 	INSERT INTO l (pairs, digest, d) VALUES (ARRAY[old, fresh], old.digest, old.b);
 END $$;
 
--- What a subtransaction stored, kept in a variable when that is rolled back.
+-- A value that a subtransaction stored, kept in a variable when the subtransaction is rolled back.
 CREATE FUNCTION survive(key text, size integer, pause float8) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	c bytea := content(key, size);
@@ -191,7 +191,7 @@ BEGIN
 	INSERT INTO a (digest, b) VALUES (kept.digest, kept.b);
 END $$;
 
--- The rest of a cursor: verified, and stored once more.
+-- The remaining rows of a cursor: verified, and stored once more.
 CREATE FUNCTION drain(c refcursor) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
 	r record;
@@ -207,7 +207,7 @@ BEGIN
 	RETURN n;
 END $$;
 
--- Extents that are allocated and that no value has, and the reverse; after all is collected.
+-- Extents that are allocated and that no value has, and the reverse; after a complete collection.
 CREATE VIEW differences AS
 	WITH reachable AS (
 		SELECT DISTINCT first_page, pages FROM everything, blob_extents(b) WHERE pages > 0)

@@ -1,12 +1,12 @@
 # ALTER EXTENSION UPDATE, and formats of another version.
 #
 # A database whose extension has the SQL objects of 0.1.0 works with this library, and has the same
-# objects as a new one after the update: definitions, comments, privileges, dependencies.  (What the
-# library of an older version wrote is read by test/run_upgrade, which builds one.)  A store,
-# a value or WAL of an unknown format is refused in words, and nothing is lost.
+# objects as a new one after the update: definitions, comments, privileges, dependencies.  (Stores
+# of the library of an older version are read by test/run_upgrade, which builds one.)  A store, a
+# value or WAL of an unknown format is refused in words, and nothing is lost.
 #
 # Seen to fail: with any statement taken out of the update's script; without the test of the version
-# in check_meta() and space_of() (wrong errors, or none).
+# in check_meta() of map.c and store_of() of recovery.c (wrong errors, or none).
 use strict;
 use warnings;
 
@@ -35,7 +35,8 @@ foreach my $version (sort keys %released)
 
 # ---- update ----
 
-# What pg_upgrade would need to make the extension's members one by one: all of their definitions.
+# All definitions of the extension's members: pg_upgrade would need them to make the members one by
+# one.
 sub definitions
 {
 	my ($database) = @_;
@@ -212,7 +213,8 @@ my @crc_table = map {
 	$crc
 } (0 .. 255);
 
-# PostgreSQL's checksum of a record: what follows the header, then the header up to it.
+# PostgreSQL's checksum of a record: of the bytes after the header, then of the header up to the
+# checksum.
 sub record_crc
 {
 	my ($record) = @_;

@@ -1,4 +1,4 @@
-# WAL: what is logged, how it reads, standbys, promotion.
+# WAL: which content is logged, how records read, standbys, promotion.
 #
 # pg_walinspect shows the resource manager's records with their names and a description.  Content
 # is logged exactly when blobext.wal_content and wal_level say so, and then all of it.  A standby
@@ -54,7 +54,7 @@ sub content_bytes
 	return $sum;
 }
 
-# ---- what is logged ----
+# ---- content that is logged ----
 
 foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'minimal', 1 ],
 	[ 'on', 'replica', 1 ], [ 'off', 'minimal', 0 ], [ 'off', 'replica', 0 ])
@@ -115,7 +115,7 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 		cmp_ok($bytes, '<', 200_000, "$name: $bytes bytes of WAL for $total bytes of content");
 	}
 
-	# Content that is in the WAL is content that replay brings back.
+	# Content that is in the WAL comes back by replay.
 	if ($logs)
 	{
 		$node->safe_psql('postgres', 'CHECKPOINT');
@@ -126,7 +126,7 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 		my $zeros = "\0" x 4096;
 		syswrite($segment, $zeros) foreach (1 .. 100);	# somewhere in the old ones
 		close $segment;
-		unlink $file;			# all of it; only what the WAL since the checkpoint has comes back
+		unlink $file;			# all of it; only content in the WAL since the checkpoint comes back
 		$node->append_conf('postgresql.conf', 'ignore_invalid_pages = on');
 		$node->start;
 		is($node->safe_psql('postgres', q(SELECT count(*) FROM v WHERE id > 4

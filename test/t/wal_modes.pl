@@ -1,10 +1,10 @@
-# Servers that do not log content, and what is made of them.
+# Servers that do not log content, and the standbys, backups and copies made of them.
 #
 # With blobext.wal_content = off a standby, a restored backup or a rewound server has the rows and
-# the extent map, but not the content.  Reading it must be an error of its own (XB002), at any
-# time: after a restart, a kill, a promotion; never zeros, never bytes of an earlier value.  The
-# server that stored the content must read it, whatever happens to it.  And wal_level minimal, from
-# which nothing can be made, is safe to enter and to leave.
+# the extent map, but not the content.  Reading it must be an error of its own (XB002), at any time:
+# after a restart, a kill, a promotion; never zeros, never bytes of an earlier value.  The server
+# that stored the content must read it, also after each of these.  And wal_level minimal, from which
+# no standby or backup can be made, is safe to enter and to leave.
 #
 # Seen to fail: with replay_omitted() empty, standbys return zeros; with blob_replay_is_foreign()
 # always true, the primary refuses its own content after a crash; with it false unless
@@ -76,7 +76,7 @@ sub restart_with
 	return;
 }
 
-# All of a data directory but what differs between servers, content first.
+# Copy a data directory, but for the files that differ between servers; content first.
 sub copy_files
 {
 	my ($from, $to, $between) = @_;
@@ -225,7 +225,7 @@ reads($cascade, 'new', 0, 5, 'cascading standby: what was stored since');
 reads($cascade, 'crowd', 0, 300, 'cascading standby: the crowd');
 $cascade->stop;
 
-# Content is logged again: what comes from then on is right on the standby.
+# Content is logged again: later content is right on the standby.
 restart_with($primary, "blobext.wal_content = auto\n");
 make_values($primary, 'logged', 2_000, 300_000);
 $primary->safe_psql('postgres', q(INSERT INTO logged (digest, b)
@@ -264,7 +264,7 @@ kill_everything($standby);
 $standby->start;
 reads($standby, 'own', 22, 0, 'promoted, crashed twice: its own content is there');
 standby_refuses('promoted, crashed twice');
-# What is missing can be deleted and collected.
+# Values whose content is not there can be deleted and collected.
 $standby->safe_psql('postgres', 'DROP TABLE new, room, grown, edited, again, crowd, logged');
 is($standby->safe_psql('postgres', 'SELECT skipped_reason FROM blobext_gc()'), '',
 	'promoted: what is missing is collected');

@@ -113,7 +113,7 @@ SELECT cmp_ok(unit_stored_values('pg_statistic_ext_data', false), '>', 0::bigint
 	'and of expressions in pg_statistic_ext_data');
 SELECT cmp_ok(unit_stored_values('pg_class', false), '=', 1::bigint, 'a partition bound');
 
--- What is seen here without the statistics target of 0: PostgreSQL stores what it finds.
+-- The same without the statistics target of 0: PostgreSQL stores the values that it finds.
 UPDATE pg_attribute SET attstattarget = -1 WHERE attstattarget = 0 AND attnum > 0
 	AND attrelid = 'container'::regclass;
 UPDATE pg_statistic_ext SET stxkind = '{d,f,m}' WHERE stxname = 'container_numbers';

@@ -1,6 +1,6 @@
 /*
  * test/unit/refuse_syscalls.c
- *	  Run a program under a seccomp filter that refuses what some systems refuse.
+ *	  Run a program under a seccomp filter that refuses system calls as some systems do.
  *
  *	refuse_syscalls [--io-uring] [--o-direct] [--fallocate] [--] program [arguments]
  *
@@ -84,7 +84,7 @@ emit_prologue(void)
 	emit_return(SECCOMP_RET_ALLOW);
 }
 
-/* Refuse a system call whatever its arguments. */
+/* Refuse a system call with any arguments. */
 static void
 emit_refuse(unsigned int number, int error)
 {

@@ -12,7 +12,7 @@
 
 extern int64 unit_check_count;
 
-/* The message: what was expected, printf style. */
+/* The message: the expected result, printf style. */
 #define CHECK(condition, ...) \
 	do { \
 		unit_check_count++; \

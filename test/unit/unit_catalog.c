@@ -157,7 +157,7 @@ count_datum(Datum datum, Oid type, Counts *counts)
 
 /*
  * unit_stored_values(relation regclass, only_descriptors bool): blobstate values that are stored in
- * the rows of a relation, inside of whatever.
+ * the rows of a relation, inside of any type.
  */
 Datum
 unit_stored_values(PG_FUNCTION_ARGS)

@@ -1,9 +1,10 @@
 /*
  * unit_compare.c
- *	  The comparator of src/blob on a store of our own: what it reads, also of values that share
- *	  extents, and that its answers are those of memcmp().
+ *	  The comparator of src/blob on a store of our own: the pages that it reads, also of values that
+ *	  share extents, and that its answers are those of memcmp().
  *
- * What it calls of src/blob/read.c and src/extents/durability.c is defined here instead.
+ * The functions of src/blob/read.c and src/extents/durability.c that it calls are defined here
+ * instead.
  */
 #include "unit.h"
 
@@ -208,7 +209,7 @@ compare_counted(const Value *a, const Value *b)
 	return sign(blob_compare(&a_key, &b_key));
 }
 
-/* Shared extents are looked up, not read; what is read are the extents that differ. */
+/* Shared extents are looked up, not read; only the extents that differ are read. */
 UNIT_TEST(unit_compare_shared)
 {
 	const uint64 size = VALUE_PAGES * BLOB_PAGE_SIZE;
@@ -236,7 +237,7 @@ UNIT_TEST(unit_compare_shared)
 		CHECK(required_count == (uint64) own, UINT64_FORMAT " extents looked up", required_count);
 	}
 
-	/* One that was cut, with all extents shared: nothing to read. */
+	/* A value that was cut, with all extents shared: nothing to read. */
 	make_value(&a, 0, size);
 	make_value(&b, 0, size - 5000);
 	pack(&a);

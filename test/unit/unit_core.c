@@ -60,7 +60,9 @@ UNIT_TEST(unit_tier_formula)
 	CHECK(blob_tier_formula(32, 126, 0) == BLOB_MAX_PAGE_NO, "saturates");
 }
 
-/* Share of the last extent, in hundredths of a percent, when so many extents are in use. */
+/*
+ * Share of the last extent, in hundredths of a percent, when the given number of extents is in use.
+ */
 static void
 waste_of(int tiers_per_level, int extent_count, uint64 *total_pages, uint64 *waste)
 {
@@ -248,7 +250,7 @@ check_round_trip(pg_prng_state *random, uint64 size_bytes, bool use_tail)
 	}
 
 	datum = blob_descriptor_pack(&descriptor, extents, extent_count);
-	/* other tier parameters may give more extents, that is what they cost */
+	/* other tier parameters may give more extents; that is their price */
 	if (blob_pages_for(size_bytes) <= LARGEST_PROMISED_PAGES && BLOB_TIERS_PER_LEVEL == 10)
 		CHECK(VARSIZE(datum) < 500, "%u bytes for " UINT64_FORMAT, (unsigned) VARSIZE(datum),
 			  size_bytes);
@@ -258,7 +260,7 @@ check_round_trip(pg_prng_state *random, uint64 size_bytes, bool use_tail)
 		check_unpacked(as_short, &descriptor, extents, extent_count);
 }
 
-/* What is packed is unpacked the same, and small, up to 1 TiB.  Argument: the seed. */
+/* A packed descriptor is unpacked the same, and is small, up to 1 TiB.  Argument: the seed. */
 UNIT_TEST(unit_descriptor)
 {
 	pg_prng_state random;
@@ -374,9 +376,9 @@ indirect_to(const struct varlena *target)
 }
 
 /*
- * The form of values that are toasted, but for what needs a TOAST table (test/pgtap/toasted.sql).
- * Seen to fail for a pointer to a descriptor: the tag of such pointers is the number of the inline
- * form.
+ * The form of values that are toasted, but for cases that need a TOAST table
+ * (test/pgtap/toasted.sql).  Seen to fail for a pointer to a descriptor: the tag of such pointers
+ * is the number of the inline form.
  */
 UNIT_TEST(unit_toasted_form)
 {
@@ -468,7 +470,7 @@ UNIT_TEST(unit_digest)
 		CHECK(memcmp(copy, data + cut, LENGTH - cut) == 0 && copy[LENGTH - cut] == 'x',
 			  "copy from %zu", cut);
 
-		/* what a descriptor keeps of the first part, and the rest */
+		/* the state that a descriptor keeps of the first part, then the remaining bytes */
 		blob_digest_begin(&digest);
 		blob_digest_update(&digest, data, cut);
 		blob_digest_finish(&digest, sha256, state);

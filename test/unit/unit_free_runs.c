@@ -175,7 +175,7 @@ UNIT_TEST(unit_free_runs_large)
 		blob_free_runs_give(area, &runs, base + 3 * i, 2);
 	CHECK(runs.run_count == count && runs.page_count == 2 * count, "all runs");
 	CHECK(!blob_free_runs_take(area, &runs, 3, &first_page), "none of three");
-	/* fill the gaps from above: everything becomes one run */
+	/* fill the gaps from above: all runs become one */
 	for (uint64 i = count - 1; i-- > 0;)
 		blob_free_runs_give(area, &runs, base + 3 * i + 2, 1);
 	CHECK(runs.run_count == 1 && runs.page_count == 3 * count - 1, "one run");

@@ -13,7 +13,7 @@
 
 #define PAGES 3000
 
-/* The model: what each page waits for; 0: it does not. */
+/* The model: the LSN that each page waits for; 0: it does not wait. */
 static XLogRecPtr waits_for[PAGES];
 static bool is_free[PAGES];
 
@@ -35,7 +35,10 @@ give(dsa_area *area, BlobPending *pending, pg_prng_state *random, XLogRecPtr lsn
 	return pages;
 }
 
-/* Move what is covered, and compare: all that moved may, and the number of those left. */
+/*
+ * Move the runs that a completed checkpoint covers, and compare: no page moved too early, and the
+ * count of waiting pages is right.
+ */
 static void
 move(dsa_area *area, BlobPending *pending, XLogRecPtr completed_redo, BlobFreeRuns *free_runs)
 {
@@ -63,7 +66,7 @@ move(dsa_area *area, BlobPending *pending, XLogRecPtr completed_redo, BlobFreeRu
 	CHECK((blob_pending_oldest(pending) == InvalidXLogRecPtr) == (waiting == 0), "the oldest");
 }
 
-/* Use the free pages, so that there is something to free; cut a range from what waits. */
+/* Use the free pages, so that there is something to free; cut a range from the pages that wait. */
 static void
 use(dsa_area *area, BlobPending *pending, BlobFreeRuns *free_runs, pg_prng_state *random)
 {
@@ -120,11 +123,16 @@ UNIT_TEST(unit_pending)
 			use(area, &pending, &free_runs, &random);
 	}
 
-	/* However often nobody looked, one checkpoint that covers all lets all go. */
+	/*
+	 * However many checkpoints went by without a move, one checkpoint that covers all lets all go.
+	 */
 	move(area, &pending, insert_lsn, &free_runs);
 	CHECK(blob_pending_pages(&pending) == 0, "all are free");
 
-	/* What was freed before a checkpoint began does not wait for what is freed after that. */
+	/*
+	 * Pages that were freed before a checkpoint began do not wait for pages that are freed after
+	 * that.
+	 */
 	use(area, &pending, &free_runs, &random);
 	while (give(area, &pending, &random, insert_lsn + 50, started_redo) == 0)
 		;

@@ -38,7 +38,7 @@ make_sample(int row_count, double table_row_count)
 	return sample;
 }
 
-/* Items drawn from so many distinct values. */
+/* Items drawn from the given number of distinct values. */
 static BlobSample
 make_uniform(int row_count, double table_row_count, uint64 distinct, int common_bytes,
 			 bool is_inline)

@@ -30,7 +30,7 @@ PG_FUNCTION_INFO_V1(unit_store_lock_freeing);
 #define IN_EXTENSION(name) \
 	((typeof(&name)) load_external_function("$libdir/blobext", #name, true, NULL))
 
-/* Argument: pages. Allocates a tail extent of so many; returns its first page. */
+/* Argument: pages.  Allocates a tail extent of that length; returns its first page. */
 Datum
 unit_store_allocate(PG_FUNCTION_ARGS)
 {
@@ -108,8 +108,8 @@ unit_store_cutoff(PG_FUNCTION_ARGS)
 }
 
 /*
- * Keep others from freeing, beyond the transaction's end: the collector waits for those.
- * Arguments: as the collector does, or an owner; take or release.
+ * Keep others from freeing, also after the transaction's end, since the collector waits for
+ * transactions.  Arguments: as the collector does, or an owner; take or release.
  */
 Datum
 unit_store_lock_freeing(PG_FUNCTION_ARGS)

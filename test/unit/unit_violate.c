@@ -1,6 +1,6 @@
 /*
  * unit_violate.c
- *	  What must never happen, on purpose: to see that a build that looks for it notices.
+ *	  Violations on purpose, to see that a build that looks for them notices.
  */
 #include "unit.h"
 
