@@ -5,7 +5,7 @@
  * Memory is static: comparators run millions of times in one sort, and under buffer locks, where
  * little may be asked of the system.  Nothing here calls back into a comparator, and a comparator
  * is never called while this process has the I/O engine claimed: what runs under such a claim
- * (blob/create.c, blob/read.c, recovery) evaluates no expressions and touches no index.
+ * (blob/create.c, extents/read.c, recovery) evaluates no expressions and touches no index.
  */
 #include "postgres.h"
 

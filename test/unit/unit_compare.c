@@ -3,7 +3,7 @@
  *	  The comparator of src/blob on a store of our own: what it reads, also of values that share
  *	  extents, and that its answers are those of memcmp().
  *
- * What it calls of src/blob/read.c and src/extents/durability.c is defined here instead.
+ * What it calls of src/extents/read.c and src/extents/durability.c is defined here instead.
  */
 #include "unit.h"
 

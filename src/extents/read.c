@@ -1,5 +1,5 @@
 /*
- * blob/read.c
+ * extents/read.c
  *	  Reading ranges of a value.
  *
  * Before and after the device is read, the map must say that each extent of the range is
