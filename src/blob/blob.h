@@ -39,10 +39,6 @@ extern bool blob_may_allocate(void);
 extern void blob_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes,
 					  char *target);
 
-/* The same, past the read cache: what the files hold. */
-extern void blob_read_uncached(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes,
-							   char *target);
-
 /*
  * ERROR XB001 unless the extent_no-th extent of the descriptor is allocated, by a generation no
  * later than the descriptor's.

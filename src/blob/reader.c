@@ -170,15 +170,3 @@ blob_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes, char
 	(void) blob_reader_read(&reader, target, length_bytes);
 	blob_reader_end(&reader);
 }
-
-void
-blob_read_uncached(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes, char *target)
-{
-	BlobReader	reader;
-
-	Assert(offset_bytes + length_bytes <= value->size_bytes);
-	blob_reader_begin(&reader, value, BLOB_READER_UNCACHED);
-	blob_reader_seek(&reader, offset_bytes);
-	(void) blob_reader_read(&reader, target, length_bytes);
-	blob_reader_end(&reader);
-}
