@@ -54,6 +54,7 @@ struct BlobSortMemory
 typedef struct ComparedValue
 {
 	BlobValue	value;
+	bool		has_reader;		/* it has been begun */
 	BlobReader	reader;
 	int			next_no;		/* of the extent after it; 0: none was looked at */
 	BlobStoredExtent extent;
@@ -184,9 +185,26 @@ begin_value(const BlobKey *key, ComparedValue *compared)
 		compared->value.inline_data = key->data;
 		compared->value.size_bytes = key->size_bytes;
 	}
-	blob_reader_begin(&compared->reader, &compared->value, 0);
+	compared->has_reader = false;
 	compared->next_no = 0;
 	compared->content_end = 0;
+}
+
+static void
+end_value(ComparedValue *compared)
+{
+	if (compared->has_reader)
+		blob_reader_end(&compared->reader);
+}
+
+static void
+read_content(ComparedValue *compared, uint64 offset, uint64 length, char *target)
+{
+	if (!compared->has_reader)
+		blob_reader_begin(&compared->reader, &compared->value, 0);
+	compared->has_reader = true;
+	blob_reader_seek(&compared->reader, offset);
+	(void) blob_reader_read(&compared->reader, target, length);
 }
 
 /* Go to the extent that holds the content at a position; false if none does. */
@@ -203,7 +221,7 @@ find_extent(ComparedValue *compared, uint64 position)
 
 		if (compared->next_no == blob_descriptor_extent_count(descriptor))
 			return false;
-		*extent = blob_mapping_extent(descriptor, compared->next_no++, start);
+		blob_mapping_extent(descriptor, compared->next_no++, start, extent);
 		content = blob_mapping_content_of(extent);
 		compared->content_end = content.offset + content.bytes;
 	}
@@ -281,8 +299,7 @@ get_kept_page(Comparison *comparison, ComparedValue *compared, uint64 page_no)
 		page = &set[1 - memory->next_way];
 	memory->next_way = 1 - memory->next_way;
 	page->is_valid = false;
-	blob_reader_seek(&compared->reader, page_no * BLOB_PAGE_SIZE);
-	(void) blob_reader_read(&compared->reader, page->content, BLOB_PAGE_SIZE);
+	read_content(compared, page_no * BLOB_PAGE_SIZE, BLOB_PAGE_SIZE, page->content);
 	memcpy(page->sha256, sha256, BLOB_DIGEST_BYTES);
 	page->page_no = page_no;
 	page->is_valid = true;
@@ -304,8 +321,7 @@ get_content(Comparison *comparison, ComparedValue *compared, uint64 length, char
 		comparison->in_use = get_kept_page(comparison, compared, page_no);
 		return comparison->in_use->content + offset % BLOB_PAGE_SIZE;
 	}
-	blob_reader_seek(&compared->reader, offset);
-	(void) blob_reader_read(&compared->reader, buffer, length);
+	read_content(compared, offset, length, buffer);
 	return buffer;
 }
 
@@ -360,8 +376,8 @@ compare_contents(const BlobKey *a, const BlobKey *b, uint64 compared_bytes,
 	begin_value(b, &comparison.b);
 	blob_stat_count(content_comparisons, 1);
 	order = compare_steps(&comparison);
-	blob_reader_end(&comparison.a.reader);
-	blob_reader_end(&comparison.b.reader);
+	end_value(&comparison.a);
+	end_value(&comparison.b);
 	return order;
 }
 

@@ -143,8 +143,9 @@ find_touched(Overwrite *overwrite)
 	for (int i = 0; i < overwrite->extent_count; i++)
 	{
 		EditedExtent *edited = &overwrite->extents[i];
-		BlobStoredExtent stored = blob_mapping_extent(old, i, start);
+		BlobStoredExtent stored;
 
+		blob_mapping_extent(old, i, start, &stored);
 		edited->extent = stored.extent;
 		edited->content = blob_mapping_content_of(&stored);
 		edited->is_touched =

@@ -6,16 +6,13 @@
 
 #include "blob/mapping.h"
 
-BlobStoredExtent
-blob_mapping_extent(const BlobDescriptor *descriptor, int extent_no, uint64 start)
+void
+blob_mapping_extent(const BlobDescriptor *descriptor, int extent_no, uint64 start,
+					BlobStoredExtent *stored)
 {
-	BlobStoredExtent stored = {
-		.extent = blob_descriptor_extent(descriptor, extent_no),
-		.start = start,
-		.bytes = blob_descriptor_extent_bytes(descriptor, extent_no, start)
-	};
-
-	return stored;
+	stored->extent = blob_descriptor_extent(descriptor, extent_no);
+	stored->start = start;
+	stored->bytes = blob_descriptor_extent_bytes(descriptor, extent_no, start);
 }
 
 void

@@ -46,8 +46,8 @@ blob_mapping_stored_bytes(const BlobDescriptor *descriptor)
  * The extent_no-th extent of a value.  start: its stored offset, which is the sum of the bytes of
  * all extents before it.  Its generation is BLOB_INVALID_GENERATION: it was not looked up.
  */
-extern BlobStoredExtent blob_mapping_extent(const BlobDescriptor *descriptor, int extent_no,
-											uint64 start);
+extern void blob_mapping_extent(const BlobDescriptor *descriptor, int extent_no, uint64 start,
+								BlobStoredExtent *stored);
 
 /* Reads stored bytes [offset, offset + length) to target, verified; throws if it cannot. */
 typedef void (*BlobMappingFetch) (void *context, uint64 stored_offset, uint64 length_bytes,

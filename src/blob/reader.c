@@ -72,8 +72,8 @@ know_extents(BlobReader *reader, uint64 stored_end)
 	{
 		if (stored->count == reader->capacity)
 			enlarge(reader);
-		stored->extents[stored->count] =
-			blob_mapping_extent(&reader->value->descriptor, stored->count, known_end);
+		blob_mapping_extent(&reader->value->descriptor, stored->count, known_end,
+							&stored->extents[stored->count]);
 		known_end += stored->extents[stored->count++].bytes;
 	}
 }

@@ -75,9 +75,11 @@ blob_find_unclaimed_extent(const BlobDescriptor *descriptor)
 	blob_store_open(&store, AccessShareLock);
 	for (int i = 0; i < blob_descriptor_extent_count(descriptor) && unclaimed < 0; i++)
 	{
-		BlobStoredExtent stored = blob_mapping_extent(descriptor, i, start);
-		BlobMapEntry entry = blob_map_lookup(store.map, stored.extent.first_page);
+		BlobStoredExtent stored;
+		BlobMapEntry entry;
 
+		blob_mapping_extent(descriptor, i, start, &stored);
+		entry = blob_map_lookup(store.map, stored.extent.first_page);
 		if (blob_map_entry_high_water(&entry) < stored.bytes)
 			unclaimed = i;
 		start += stored.bytes;

@@ -550,9 +550,10 @@ share_extents(BlobWriter *writer, uint64 keep_pages)
 
 	for (int i = 0; start < keep_pages * BLOB_PAGE_SIZE; i++)
 	{
-		BlobStoredExtent stored = blob_mapping_extent(descriptor, i, start);
+		BlobStoredExtent stored;
 		WriterExtent *added = add_extent(writer);
 
+		blob_mapping_extent(descriptor, i, start, &stored);
 		added->extent = stored.extent;
 		added->used_pages = Min(stored.bytes / BLOB_PAGE_SIZE,
 								keep_pages - start / BLOB_PAGE_SIZE);

@@ -4,8 +4,8 @@
  *
  * Size, digest, prefix and layout come from the descriptor: they read no content.
  *
- * Ranges are read by a reader that lives as long as the call's place in its query (fn_extra): so
- * the calls of one query that read a value piece by piece are a sequence, and each extent is
+ * Ranges are read by a reader that lives as long as the call's place in its query (fn_extra), from
+ * the second call on: so calls that read a value piece by piece are a sequence, and each extent is
  * verified for the first time once.  Many clients read a value by a statement for each piece.  For
  * them the window of the last read is parked in the process: one, which goes on only with the same
  * value, at the offset where it ended.
@@ -107,10 +107,11 @@ blob_extents(PG_FUNCTION_ARGS)
 
 	for (int i = 0; i < blob_descriptor_extent_count(&value.descriptor); i++)
 	{
-		BlobStoredExtent stored = blob_mapping_extent(&value.descriptor, i, start);
+		BlobStoredExtent stored;
 		Datum		values[5];
 		bool		nulls[5] = {false};
 
+		blob_mapping_extent(&value.descriptor, i, start, &stored);
 		values[0] = Int32GetDatum(i);
 		values[1] = Int64GetDatum((int64) stored.extent.first_page);
 		values[2] = Int64GetDatum((int64) stored.extent.pages);
@@ -203,43 +204,59 @@ begin_range_reader(RangeReader *range, const struct varlena *datum, MemoryContex
 	MemoryContextSwitchTo(caller_context);
 }
 
-/* The reader of this call's place in its query, for a descriptor. */
+/* The reader of a place in a query, for a descriptor. */
 static BlobReader *
-get_range_reader(FmgrInfo *flinfo, const struct varlena *datum, uint64 offset_bytes)
+get_range_reader(RangeReader *range, MemoryContext context, const struct varlena *datum,
+				 uint64 offset_bytes)
 {
-	RangeReader *range = flinfo->fn_extra;
-
-	if (range == NULL)
-		range = flinfo->fn_extra = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(RangeReader));
 	if (!range->is_begun || VARSIZE_ANY(datum) != VARSIZE_ANY(range->datum) ||
 		memcmp(datum, range->datum, VARSIZE_ANY(datum)) != 0)
 	{
-		begin_range_reader(range, datum, flinfo->fn_mcxt);
+		begin_range_reader(range, datum, context);
 		take_parked_window(&range->reader, offset_bytes);
 	}
-	blob_reader_seek(&range->reader, offset_bytes);
 	return &range->reader;
 }
 
-/* As blob_sql_read(), for calls of which several may read one value; not for whole values. */
+static bytea *
+read_and_park(BlobReader *reader, uint64 offset_bytes, uint64 length_bytes)
+{
+	bytea	   *result = blob_sql_make_result(length_bytes);
+
+	blob_reader_seek(reader, offset_bytes);
+	(void) blob_reader_read(reader, VARDATA(result), length_bytes);
+	park_window(reader);
+	return result;
+}
+
+/* As blob_sql_read(), for calls of which several may read one value. */
 static bytea *
 read_range(FmgrInfo *flinfo, const struct varlena *datum, const BlobKey *key, uint64 offset_bytes,
 		   uint64 length_bytes)
 {
-	BlobReader *reader;
+	/* In fn_extra: there was one call.  Most queries make no other. */
+	static char called_once;
+	bool		is_first = flinfo != NULL && flinfo->fn_extra == NULL;
+	BlobReader	reader;
 	BlobValue	value;
 	bytea	   *result;
 
-	if (key->sha256 == NULL || flinfo == NULL || length_bytes == key->size_bytes ||
-		length_bytes == 0)
+	if (is_first)
+		flinfo->fn_extra = &called_once;
+	else if (flinfo != NULL && key->sha256 != NULL && length_bytes < key->size_bytes)
 	{
-		blob_value_unpack(datum, &value);
-		return blob_sql_read(&value, offset_bytes, length_bytes);
+		if (flinfo->fn_extra == &called_once)
+			flinfo->fn_extra = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(RangeReader));
+		return read_and_park(get_range_reader(flinfo->fn_extra, flinfo->fn_mcxt, datum,
+											  offset_bytes), offset_bytes, length_bytes);
 	}
-	reader = get_range_reader(flinfo, datum, offset_bytes);
-	result = blob_sql_make_result(length_bytes);
-	(void) blob_reader_read(reader, VARDATA(result), length_bytes);
-	park_window(reader);
+	blob_value_unpack(datum, &value);
+	if (value.is_inline || length_bytes == value.size_bytes)
+		return blob_sql_read(&value, offset_bytes, length_bytes);
+	blob_reader_begin(&reader, &value, 0);
+	take_parked_window(&reader, offset_bytes);
+	result = read_and_park(&reader, offset_bytes, length_bytes);
+	blob_reader_end(&reader);
 	return result;
 }
 
