@@ -322,7 +322,7 @@ overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64
 	};
 	BlobDescriptor *descriptor = &overwrite.descriptor;
 	char	   *remainder = NULL;
-	uint64		remainder_start = descriptor->size_bytes - descriptor->remainder_bytes;
+	uint64		remainder_offset = blob_mapping_datum_offset(descriptor);
 	BlobStore	store;
 	struct varlena *datum;
 
@@ -333,7 +333,7 @@ overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64
 	{
 		remainder = memcpy(palloc(descriptor->remainder_bytes), descriptor->remainder,
 						   descriptor->remainder_bytes);
-		patch(&overwrite, remainder_start, descriptor->remainder_bytes, remainder);
+		patch(&overwrite, remainder_offset, descriptor->remainder_bytes, remainder);
 		descriptor->remainder = remainder;
 	}
 	find_touched(&overwrite);

@@ -42,6 +42,13 @@ blob_mapping_stored_bytes(const BlobDescriptor *descriptor)
 	return descriptor->size_bytes - blob_mapping_datum_bytes(descriptor);
 }
 
+/* Content offset from which on the content is in the datum. */
+static inline uint64
+blob_mapping_datum_offset(const BlobDescriptor *descriptor)
+{
+	return descriptor->size_bytes - blob_mapping_datum_bytes(descriptor);
+}
+
 /*
  * The extent_no-th extent of a value.  start: its stored offset, which is the sum of the bytes of
  * all extents before it.  Its generation is BLOB_INVALID_GENERATION: it was not looked up.
