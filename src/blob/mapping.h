@@ -28,7 +28,7 @@
 
 /* ---- one value ---- */
 
-/* Content in the datum itself: so many bytes at the end of a value that is not inline. */
+/* How many bytes of content are in the datum of a descriptor: the last ones of the value. */
 static inline uint32
 blob_mapping_datum_bytes(const BlobDescriptor *descriptor)
 {
@@ -68,7 +68,7 @@ extern void blob_mapping_read(const BlobDescriptor *descriptor, uint64 offset_by
 							  uint64 length_bytes, char *target, BlobMappingFetch fetch,
 							  void *context);
 
-/* ---- offsets of plain content: for those who write it ---- */
+/* ---- offsets of content that is stored as it is: for writers ---- */
 
 /* A range of the content, in bytes. */
 typedef struct BlobContentRange

@@ -4,8 +4,8 @@
  *
  * A reader is memory of its owner, and nothing else: between two calls it has no relation, no lock
  * and no claim of the I/O engine.  So it may live as long as its value does: in the state of a
- * function, over waits for a slow client, beside other readers and writers.  (What it has requested
- * ahead ends by itself, extents/readahead.h.)  It verifies each extent once before it reads it for
+ * function, over waits for a slow client, beside other readers and writers.  (Its requests
+ * ahead end by itself, extents/readahead.h.)  It verifies each extent once before it reads it for
  * the first time, and remembers the generation that it saw; and again after each read, before bytes
  * leave.
  *

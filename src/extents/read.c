@@ -6,8 +6,8 @@
  * allocated, by a generation no later than the value's: an extent that was freed and given
  * to another value has drawn a later one, and a reader that overlapped with that finds out.
  *
- * The range is cut into chunks of the read cache.  What the cache does not hold is read with
- * neighbouring chunks joined into one request, all requests of the range being in flight as far
+ * The range is cut into chunks of the read cache.  Chunks that the cache lacks are read with
+ * neighbouring ones joined into one request, all requests of the range being in flight as far
  * as there are buffers.
  */
 #include "postgres.h"
@@ -261,7 +261,7 @@ cut_to_written(const ReadState *state, BlobPageNo page, ReadPart *part)
 
 /*
  * The device is asked for [offset, offset + wanted) of an extent, in whole pages; in a sequence to
- * the end of the chunk, since what is requested ahead begins with the next one.
+ * the end of the chunk, since requests ahead begin with the next one.
  */
 static ReadPart
 make_part(const ReadState *state, const BlobStoredExtent *stored, uint64 offset, uint32 wanted,
@@ -302,7 +302,7 @@ read_extent(ReadState *state, const BlobStoredExtent *stored, uint64 offset, uin
 		uint64		end = Min(chunk_end, segment_end);
 		uint32		wanted = (uint32) Min(length, end - offset);
 
-		/* What was waited for may not have arrived alone: give the device more at once. */
+		/* Other requests may have arrived with this one: give the device more at once. */
 		if (state->use_cache && blob_readahead_await(&state->store.id, page))
 			blob_readahead_start(&state->store, state->stored, state->window);
 		if (!state->use_cache ||
@@ -401,9 +401,9 @@ blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_cache, ui
 	blob_stat_count(content_read_bytes, length_bytes);
 }
 
-/* ---- what can be known before ---- */
+/* ---- before a read ---- */
 
-/* The files must reach to the end of what is stored in an extent. */
+/* The files must reach to the end of the bytes that are stored in an extent. */
 static void
 require_files(const BlobStoreId *store, const BlobStoredExtent *stored)
 {

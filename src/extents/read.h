@@ -15,8 +15,8 @@
  *
  * The extents are looked up in the map before they are read for the first time, which leaves their
  * generations in *stored, and all that were read again afterwards: no byte is returned that was not
- * verified.  window: what is read ahead of a sequence, or NULL.  use_cache: else past the read
- * cache, what the files hold.
+ * verified.  window: that of the reader, or NULL to read nothing ahead.  use_cache: else past the
+ * read cache, what the files hold.
  *
  * ERROR XB001 if an extent is another's, XB002 if its content is missing on this server, XX001 or
  * 58P01 if a file is too short or cannot be read.  After an error *stored and *window may be used

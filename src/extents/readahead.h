@@ -14,7 +14,7 @@
 #include "store/store.h"
 
 /*
- * What is known of the reads of one value by one reader, in stored offsets.  It is plain memory,
+ * The reads of one value by one reader, in stored offsets.  It is plain memory,
  * which its owner may copy, keep or drop at any time; all zero: nothing was read yet.
  */
 typedef struct BlobAheadWindow
@@ -52,7 +52,7 @@ extern uint64 blob_readahead_reach(const BlobAheadWindow *window);
  * frames of the cache, and are waited for by blob_readahead_await(), or when the resource owner
  * ends that is current now (so at the end of the query, the cursor, the transaction), or the
  * process.  A timer makes what no read comes to available to all, some ms after it has arrived.  No
- * error comes of them: what cannot be read ahead is left to the read.
+ * error comes of them: a chunk that cannot be read ahead is left to the read.
  */
 extern void blob_readahead_start(BlobStore *store, const BlobStored *stored,
 								 BlobAheadWindow *window);

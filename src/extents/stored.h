@@ -20,7 +20,7 @@ typedef struct BlobStoredExtent
 } BlobStoredExtent;
 
 /*
- * Stored bytes, as far as they are known: a caller adds extents before it asks for what is in them.
+ * Stored bytes, as far as they are known: a caller adds extents before it asks for their bytes.
  * An extent that was not looked up yet has generation BLOB_INVALID_GENERATION.
  */
 typedef struct BlobStored

@@ -34,8 +34,8 @@ blob_verify_report_stale(int extent_no, uint64 value_bytes)
 }
 
 /*
- * On a copy of another server that did not log content, the file holds zeros, or what was there
- * before.
+ * On a copy of another server that did not log content, the file holds zeros, or bytes of an
+ * earlier value.
  */
 static void
 require_logged(const BlobStoreId *store, BlobGeneration generation, uint64 value_bytes)

@@ -19,12 +19,13 @@
 #define ERRCODE_BLOB_UNLOGGED MAKE_SQLSTATE('X', 'B', '0', '0', '2')
 
 /*
- * Whether the map says that the extent is allocated, as tier or tail as is_tail says, with so many
- * pages, by a generation of at most max_generation.  Sets extent->generation to the map's.
+ * Whether the map says that the extent is allocated, as tier or tail as is_tail says, with
+ * extent->pages pages, by a generation of at most max_generation.  Sets extent->generation to the
+ * map's.
  */
 extern bool blob_verify_extent(Relation map, BlobExtent *extent, BlobGeneration max_generation);
 
-/* ERROR XB001: the extent_no-th extent of a value of so many bytes is another's. */
+/* ERROR XB001: the extent_no-th extent of a value of value_bytes bytes is another's. */
 pg_noreturn extern void blob_verify_report_stale(int extent_no, uint64 value_bytes);
 
 /*
