@@ -132,6 +132,7 @@ typedef struct Overwrite
 	BlobStoreId store;
 } Overwrite;
 
+/* List the extents of the old value, and find those whose content the new bytes touch. */
 static void
 find_touched(Overwrite *overwrite)
 {
@@ -289,6 +290,7 @@ copy_content(Overwrite *overwrite)
 	pfree(content);
 }
 
+/* The new value's datum; ERROR XB001 if an extent that it shares is not the old one's any more. */
 static struct varlena *
 pack_overwrite(Overwrite *overwrite)
 {
@@ -310,6 +312,10 @@ pack_overwrite(Overwrite *overwrite)
 	return datum;
 }
 
+/*
+ * Overwrite [offset, offset + length), which lies inside of a value in extents.  The map is locked
+ * in RowExclusive mode while content is copied.
+ */
 static struct varlena *
 overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64 length_bytes)
 {

@@ -35,7 +35,10 @@
 /* Past the read cache, what the files hold; nothing is read ahead. */
 #define BLOB_READER_UNCACHED 0x02
 
-/* Only for this module; callers provide the memory, and do not move it. */
+/*
+ * Its owner provides the memory, and does not move it.  Members are this module's; but the window
+ * may be copied from one reader of a value to another one of the same.
+ */
 typedef struct BlobReader
 {
 	const BlobValue *value;

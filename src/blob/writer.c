@@ -82,6 +82,7 @@ buffer_offset(const BlobWriter *writer)
 
 /* ---- extents ---- */
 
+/* A new last extent, all zero; the array grows in the writer's context. */
 static WriterExtent *
 add_extent(BlobWriter *writer)
 {
@@ -102,6 +103,7 @@ add_extent(BlobWriter *writer)
 	return added;
 }
 
+/* Add pages to those that the current call writes. */
 static void
 add_run(BlobWriter *writer, BlobPageNo first_page, uint64 pages, BlobGeneration generation)
 {

@@ -73,6 +73,7 @@ typedef struct ReadState
 
 /* ---- requests ---- */
 
+/* ERROR for the errno of a read at a page; ENODATA: the file ends before it. */
 static void
 report_read_error(const BlobStoreId *store, BlobPageNo page, int error)
 {
@@ -208,6 +209,7 @@ place_part(const ReadState *state, ReadPart *part, uint32 buffer_offset)
 		part->memory = blob_io_buffer(state->current) + buffer_offset;
 }
 
+/* Add a part to the request that is being filled, or begin another one with it. */
 static void
 add_part(ReadState *state, BlobPageNo first_page, const ReadPart *part)
 {

@@ -256,6 +256,10 @@ find_due(const BlobAheadWindow *window, const BlobStored *stored, uint64 *start,
 
 /* ---- requests ---- */
 
+/*
+ * A request that is not in use, of no parts yet, under the current resource owner; NULL if all are
+ * in use.
+ */
 static AheadRead *
 take_read(const BlobStoreId *store, BlobPageNo first_page)
 {
