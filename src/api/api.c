@@ -10,12 +10,14 @@
 
 #include "api/blobext.h"
 #include "api/api.h"
-#include "blob/blob.h"
+#include "blob/reader.h"
 #include "core/catalog.h"
 #include "miscadmin.h"
 
+/* Neither the reader nor the value it reads may move. */
 struct BlobextBlob
 {
+	BlobReader	reader;
 	BlobValue	value;
 	struct varlena *copy;		/* detoasted for us, or NULL */
 };
@@ -30,6 +32,7 @@ open_blob(Datum blobstate)
 	BlobextBlob *blob = palloc(sizeof(BlobextBlob));
 
 	blob_value_unpack(datum, &blob->value);
+	blob_reader_begin(&blob->reader, &blob->value, 0);
 	blob->copy = datum == given ? NULL : datum;
 	return blob;
 }
@@ -37,6 +40,7 @@ open_blob(Datum blobstate)
 static void
 close_blob(BlobextBlob *blob)
 {
+	blob_reader_end(&blob->reader);
 	if (blob->copy != NULL)
 		pfree(blob->copy);
 	pfree(blob);
@@ -57,15 +61,14 @@ get_sha256(const BlobextBlob *blob, uint8 *digest)
 		memcpy(digest, blob->value.descriptor.sha256, BLOB_DIGEST_BYTES);
 }
 
-/* Callers loop over pieces, and a read from the cache alone does not look for interrupts. */
+/* The interface calls the value constant: what its reader remembers is not to be seen. */
 static size_t
 read_blob(const BlobextBlob *blob, uint64 offset, void *buffer, size_t length)
 {
-	CHECK_FOR_INTERRUPTS();
-	offset = Min(offset, blob->value.size_bytes);
-	length = (size_t) Min((uint64) length, blob->value.size_bytes - offset);
-	blob_read(&blob->value, offset, length, buffer);
-	return length;
+	BlobReader *reader = &unconstify(BlobextBlob *, blob)->reader;
+
+	blob_reader_seek(reader, Min(offset, blob->value.size_bytes));
+	return (size_t) blob_reader_next(reader, buffer, length);
 }
 
 static const BlobextApi api = {

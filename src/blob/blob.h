@@ -7,12 +7,6 @@
 
 #include "core/descriptor.h"
 
-/* SQLSTATE of a read whose extents were freed and reused: the value does not exist any more. */
-#define ERRCODE_BLOB_STALE MAKE_SQLSTATE('X', 'B', '0', '0', '1')
-
-/* Content that another server wrote without logging it. */
-#define ERRCODE_BLOB_UNLOGGED MAKE_SQLSTATE('X', 'B', '0', '0', '2')
-
 /*
  * The value as it should be stored: an inline blobstate over blobext.inline_limit becomes a
  * descriptor of freshly written extents; everything else is returned as it is.  Where allocation
@@ -40,23 +34,10 @@ extern bool blob_may_allocate(void);
 
 /*
  * Copy the bytes [offset, offset + length) of a value to target; the caller has checked that they
- * exist.  Reads exactly the pages that cover the range.  ERROR XB001 if an extent was reused,
- * XX001 if content is missing or, with blobext.verify_reads and a read of all of it, does not
- * match the digest.
+ * exist.  Errors are those of blob/reader.h, which is better for more than one read of a value.
  */
 extern void blob_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes,
 					  char *target);
-
-/* The same, past the read cache: what the files hold. */
-extern void blob_read_uncached(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes,
-							   char *target);
-
-/*
- * ERROR, as blob_read() of all of it would report, unless the extents of a value are its own, and
- * the files are there and long enough: for callers that cannot report an error any more once they
- * have begun to read.
- */
-extern void blob_require_readable(const BlobValue *value);
 
 /*
  * ERROR XB001 unless the extent_no-th extent of the descriptor is allocated, by a generation no

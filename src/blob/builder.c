@@ -6,6 +6,7 @@
 
 #include "blob/blob.h"
 #include "blob/builder.h"
+#include "blob/reader.h"
 #include "blob/writer.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -87,7 +88,9 @@ blob_builder_add(BlobBuilder *builder, const void *data, uint64 length_bytes)
 void
 blob_builder_add_value(BlobBuilder *builder, const BlobValue *value)
 {
+	BlobReader	reader;
 	char	   *step;
+	uint64		bytes;
 
 	if (value->is_inline)
 	{
@@ -95,14 +98,10 @@ blob_builder_add_value(BlobBuilder *builder, const BlobValue *value)
 		return;
 	}
 	step = palloc(Min(value->size_bytes, STEP_BYTES));
-	for (uint64 offset = 0; offset < value->size_bytes; offset += STEP_BYTES)
-	{
-		uint64		bytes = Min(STEP_BYTES, value->size_bytes - offset);
-
-		CHECK_FOR_INTERRUPTS();
-		blob_read(value, offset, bytes, step);
+	blob_reader_begin(&reader, value, BLOB_READER_ALL);
+	while ((bytes = blob_reader_next(&reader, step, STEP_BYTES)) > 0)
 		blob_builder_add(builder, step, bytes);
-	}
+	blob_reader_end(&reader);
 	pfree(step);
 }
 

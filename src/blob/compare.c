@@ -11,8 +11,10 @@
 
 #include "blob/blob.h"
 #include "blob/compare.h"
-#include "extents/durability.h"
+#include "blob/mapping.h"
+#include "blob/reader.h"
 #include "common/hashfn.h"
+#include "extents/durability.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 
@@ -46,24 +48,27 @@ struct BlobSortMemory
 	KeptPage	pages[KEPT_SETS][KEPT_WAYS];
 };
 
-/* One of the extents of a value, and where its content lies in the value's. */
-typedef struct ExtentCursor
+/*
+ * A value that is compared, and one of its extents: the one up to which we looked for shared ones.
+ */
+typedef struct ComparedValue
 {
-	int			next_no;		/* of the extent after it */
-	uint64		start;			/* bytes */
-	uint64		end;
-} ExtentCursor;
+	BlobValue	value;
+	bool		has_reader;		/* it has been begun */
+	BlobReader	reader;
+	int			next_no;		/* of the extent after it; 0: none was looked at */
+	BlobStoredExtent extent;
+	uint64		content_end;	/* of the content up to the end of the extent, bytes */
+} ComparedValue;
 
 /* A content comparison under way: both values agree up to offset. */
 typedef struct Comparison
 {
-	BlobValue	a;
-	BlobValue	b;
+	ComparedValue a;
+	ComparedValue b;
 	uint64		offset;			/* bytes */
 	uint64		end;			/* size of the smaller value */
 	uint64		looked_to;		/* up to here we have looked for shared extents */
-	ExtentCursor extent_a;
-	ExtentCursor extent_b;
 	BlobSortMemory *memory;		/* of the sort, or NULL */
 	const KeptPage *in_use;		/* must not be replaced now */
 } Comparison;
@@ -170,61 +175,67 @@ blob_compare_digests(const BlobKey *a, const BlobKey *b)
 /* ---- contents ---- */
 
 static void
-load_value(const BlobKey *key, BlobValue *value)
+begin_value(const BlobKey *key, ComparedValue *compared)
 {
 	if (key->datum != NULL)
+		blob_value_unpack(key->datum, &compared->value);
+	else
 	{
-		blob_value_unpack(key->datum, value);
-		return;
+		compared->value.is_inline = true;
+		compared->value.inline_data = key->data;
+		compared->value.size_bytes = key->size_bytes;
 	}
-	value->is_inline = true;
-	value->inline_data = key->data;
-	value->size_bytes = key->size_bytes;
+	compared->has_reader = false;
+	compared->next_no = 0;
+	compared->content_end = 0;
 }
 
-/* Move a cursor to the extent that contains a position; false if none does. */
-static bool
-move_cursor(const BlobDescriptor *descriptor, ExtentCursor *cursor, uint64 position)
+static void
+end_value(ComparedValue *compared)
 {
-	while (cursor->end <= position)
+	if (compared->has_reader)
+		blob_reader_end(&compared->reader);
+}
+
+static void
+read_content(ComparedValue *compared, uint64 offset, uint64 length, char *target)
+{
+	if (!compared->has_reader)
+		blob_reader_begin(&compared->reader, &compared->value, 0);
+	compared->has_reader = true;
+	blob_reader_seek(&compared->reader, offset);
+	(void) blob_reader_read(&compared->reader, target, length);
+}
+
+/* Go to the extent that holds the content at a position; false if none does. */
+static bool
+find_extent(ComparedValue *compared, uint64 position)
+{
+	const BlobDescriptor *descriptor = &compared->value.descriptor;
+
+	while (compared->content_end <= position)
 	{
-		if (cursor->next_no == blob_descriptor_extent_count(descriptor))
+		BlobStoredExtent *extent = &compared->extent;
+		uint64		start = compared->next_no == 0 ? 0 : extent->start + extent->bytes;
+		BlobContentRange content;
+
+		if (compared->next_no == blob_descriptor_extent_count(descriptor))
 			return false;
-		cursor->start = cursor->end;
-		cursor->end += blob_descriptor_extent_bytes(descriptor, cursor->next_no, cursor->start);
-		cursor->next_no++;
+		blob_mapping_extent(descriptor, compared->next_no++, start, extent);
+		content = blob_mapping_content_of(extent);
+		compared->content_end = content.offset + content.bytes;
 	}
 	return true;
 }
 
-/*
- * Whether both descriptors have the same extent here, at the same place of their contents, which
- * agree there as far as both go: bytes of a returned value never change.  A tail and a whole
- * extent of one first page are different extents.
- */
-static bool
-is_shared(const Comparison *comparison)
-{
-	BlobExtent	a = blob_descriptor_extent(&comparison->a.descriptor,
-										   comparison->extent_a.next_no - 1);
-	BlobExtent	b = blob_descriptor_extent(&comparison->b.descriptor,
-										   comparison->extent_b.next_no - 1);
-
-	return comparison->extent_a.start == comparison->extent_b.start &&
-		a.first_page == b.first_page && a.is_tail == b.is_tail && a.pages == b.pages;
-}
-
 /* The older descriptor is the one that may have lost its extent to the other. */
 static void
-require_shared(const Comparison *comparison)
+require_shared(const ComparedValue *a, const ComparedValue *b)
 {
-	const BlobDescriptor *a = &comparison->a.descriptor;
-	const BlobDescriptor *b = &comparison->b.descriptor;
+	const ComparedValue *older =
+		a->value.descriptor.generation < b->value.descriptor.generation ? a : b;
 
-	if (a->generation < b->generation)
-		blob_require_extent(a, comparison->extent_a.next_no - 1);
-	else
-		blob_require_extent(b, comparison->extent_b.next_no - 1);
+	blob_require_extent(&older->value.descriptor, older->next_no - 1);
 }
 
 /*
@@ -234,7 +245,10 @@ require_shared(const Comparison *comparison)
 static uint64
 skip_shared(Comparison *comparison)
 {
-	if (comparison->a.is_inline || comparison->b.is_inline)
+	ComparedValue *a = &comparison->a;
+	ComparedValue *b = &comparison->b;
+
+	if (a->value.is_inline || b->value.is_inline)
 		return comparison->end;
 
 	while (comparison->looked_to < comparison->end)
@@ -242,33 +256,31 @@ skip_shared(Comparison *comparison)
 		uint64		position = comparison->looked_to;
 		bool		shared;
 
-		if (!move_cursor(&comparison->a.descriptor, &comparison->extent_a, position) ||
-			!move_cursor(&comparison->b.descriptor, &comparison->extent_b, position))
+		if (!find_extent(a, position) || !find_extent(b, position))
 		{
 			comparison->looked_to = comparison->end;
 			break;
 		}
-		shared = is_shared(comparison);
+		shared = blob_mapping_is_shared(&a->extent, &b->extent);
 		if (position > comparison->offset &&
 			(shared || position > comparison->offset + MAX_STEP_BYTES))
 			return position;
-		comparison->looked_to = Min(comparison->extent_a.end, comparison->extent_b.end);
+		comparison->looked_to = Min(a->content_end, b->content_end);
 		if (shared)
 		{
-			require_shared(comparison);
+			require_shared(a, b);
 			comparison->offset = Min(comparison->looked_to, comparison->end);
 		}
 	}
 	return comparison->end;
 }
 
-/* A page of a value, from the sort's memory or read into it. */
+/* A page of a value's content, from the sort's memory or read into it. */
 static const KeptPage *
-get_kept_page(Comparison *comparison, const BlobValue *value, uint64 page_no)
+get_kept_page(Comparison *comparison, ComparedValue *compared, uint64 page_no)
 {
 	BlobSortMemory *memory = comparison->memory;
-	const uint8 *sha256 = value->descriptor.sha256;
-	uint64		start = page_no * BLOB_PAGE_SIZE;
+	const uint8 *sha256 = compared->value.descriptor.sha256;
 	uint32		hash;
 	KeptPage   *set;
 	KeptPage   *page;
@@ -287,7 +299,7 @@ get_kept_page(Comparison *comparison, const BlobValue *value, uint64 page_no)
 		page = &set[1 - memory->next_way];
 	memory->next_way = 1 - memory->next_way;
 	page->is_valid = false;
-	blob_read(value, start, Min(BLOB_PAGE_SIZE, value->size_bytes - start), page->content);
+	read_content(compared, page_no * BLOB_PAGE_SIZE, BLOB_PAGE_SIZE, page->content);
 	memcpy(page->sha256, sha256, BLOB_DIGEST_BYTES);
 	page->page_no = page_no;
 	page->is_valid = true;
@@ -296,20 +308,20 @@ get_kept_page(Comparison *comparison, const BlobValue *value, uint64 page_no)
 
 /* The next length bytes of a value: in place, or read into the buffer. */
 static const char *
-get_content(Comparison *comparison, const BlobValue *value, uint64 length, char *buffer)
+get_content(Comparison *comparison, ComparedValue *compared, uint64 length, char *buffer)
 {
 	uint64		offset = comparison->offset;
 	uint64		page_no = offset / BLOB_PAGE_SIZE;
 
-	if (value->is_inline)
-		return value->inline_data + offset;
+	if (compared->value.is_inline)
+		return compared->value.inline_data + offset;
 	if (comparison->memory != NULL && page_no < KEPT_PAGES_PER_VALUE &&
 		(offset + length - 1) / BLOB_PAGE_SIZE == page_no)
 	{
-		comparison->in_use = get_kept_page(comparison, value, page_no);
+		comparison->in_use = get_kept_page(comparison, compared, page_no);
 		return comparison->in_use->content + offset % BLOB_PAGE_SIZE;
 	}
-	blob_read(value, offset, length, buffer);
+	read_content(compared, offset, length, buffer);
 	return buffer;
 }
 
@@ -354,17 +366,19 @@ compare_contents(const BlobKey *a, const BlobKey *b, uint64 compared_bytes,
 				 BlobSortMemory *memory)
 {
 	Comparison	comparison;
+	int			order;
 
 	comparison.offset = compared_bytes;
 	comparison.end = Min(a->size_bytes, b->size_bytes);
 	comparison.looked_to = 0;
-	memset(&comparison.extent_a, 0, sizeof(comparison.extent_a));
-	memset(&comparison.extent_b, 0, sizeof(comparison.extent_b));
 	comparison.memory = memory;
-	load_value(a, &comparison.a);
-	load_value(b, &comparison.b);
+	begin_value(a, &comparison.a);
+	begin_value(b, &comparison.b);
 	blob_stat_count(content_comparisons, 1);
-	return compare_steps(&comparison);
+	order = compare_steps(&comparison);
+	end_value(&comparison.a);
+	end_value(&comparison.b);
+	return order;
 }
 
 /* Allocated when it is needed: most sorts are decided by prefixes. */

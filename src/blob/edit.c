@@ -12,6 +12,8 @@
 #include "blob/blob.h"
 #include "blob/complete.h"
 #include "blob/edit.h"
+#include "blob/mapping.h"
+#include "blob/reader.h"
 #include "extents/pipeline.h"
 #include "blob/writer.h"
 #include "io/stat.h"
@@ -29,6 +31,7 @@ StaticAssertDecl(STEP_BYTES % BLOB_PAGE_SIZE == 0, "steps are whole pages");
 static void
 write_range(BlobWriter *writer, const BlobValue *value, uint64 offset, uint64 length_bytes)
 {
+	BlobReader	reader;
 	char	   *content;
 
 	if (value->is_inline)
@@ -37,14 +40,16 @@ write_range(BlobWriter *writer, const BlobValue *value, uint64 offset, uint64 le
 		return;
 	}
 	content = palloc(Max(1, Min(length_bytes, STEP_BYTES)));
-	for (uint64 done = 0; done < length_bytes; done += STEP_BYTES)
+	blob_reader_begin(&reader, value, 0);
+	blob_reader_seek(&reader, offset);
+	while (length_bytes > 0)
 	{
-		uint64		bytes = Min(STEP_BYTES, length_bytes - done);
+		uint64		bytes = blob_reader_next(&reader, content, Min(STEP_BYTES, length_bytes));
 
-		CHECK_FOR_INTERRUPTS();
-		blob_read(value, offset + done, bytes, content);
 		blob_writer_write(writer, content, bytes);
+		length_bytes -= bytes;
 	}
+	blob_reader_end(&reader);
 	pfree(content);
 }
 
@@ -110,8 +115,7 @@ blob_edit_resize(const BlobValue *value, uint64 size_bytes)
 typedef struct EditedExtent
 {
 	BlobExtent	extent;			/* a new one if touched */
-	uint64		start;			/* of its content in the value's, bytes */
-	uint64		bytes;
+	BlobContentRange content;	/* what it holds */
 	bool		is_touched;
 } EditedExtent;
 
@@ -128,6 +132,7 @@ typedef struct Overwrite
 	BlobStoreId store;
 } Overwrite;
 
+/* List the extents of the old value, and find those whose content the new bytes touch. */
 static void
 find_touched(Overwrite *overwrite)
 {
@@ -139,13 +144,15 @@ find_touched(Overwrite *overwrite)
 	for (int i = 0; i < overwrite->extent_count; i++)
 	{
 		EditedExtent *edited = &overwrite->extents[i];
+		BlobStoredExtent stored;
 
-		edited->extent = blob_descriptor_extent(old, i);
-		edited->start = start;
-		edited->bytes = blob_descriptor_extent_bytes(old, i, start);
-		start += edited->bytes;
-		edited->is_touched = edited->start < overwrite->offset + overwrite->length_bytes &&
-			start > overwrite->offset;
+		blob_mapping_extent(old, i, start, &stored);
+		edited->extent = stored.extent;
+		edited->content = blob_mapping_content_of(&stored);
+		edited->is_touched =
+			edited->content.offset < overwrite->offset + overwrite->length_bytes &&
+			edited->content.offset + edited->content.bytes > overwrite->offset;
+		start += stored.bytes;
 	}
 }
 
@@ -169,7 +176,7 @@ replace_touched(Overwrite *overwrite, BlobStore *store)
 	for (int i = 0; i < overwrite->extent_count; i++)
 	{
 		EditedExtent *edited = &overwrite->extents[i];
-		uint64		content_pages = blob_pages_for(edited->bytes);
+		uint64		content_pages = blob_pages_for(edited->content.bytes);
 
 		if (edited->is_touched && !is_remainder_page(overwrite, i))
 		{
@@ -223,8 +230,9 @@ write_step(Overwrite *overwrite, uint64 offset, uint64 length_bytes, const char 
 	for (int i = 0; i < overwrite->extent_count; i++)
 	{
 		const EditedExtent *edited = &overwrite->extents[i];
-		uint64		start = Max(offset, edited->start);
-		uint64		end = Min(offset + length_bytes, edited->start + edited->bytes);
+		uint64		start = Max(offset, edited->content.offset);
+		uint64		end = Min(offset + length_bytes,
+							  edited->content.offset + edited->content.bytes);
 
 		if (!edited->is_touched || start >= end)
 			continue;
@@ -232,7 +240,7 @@ write_step(Overwrite *overwrite, uint64 offset, uint64 length_bytes, const char 
 			source.first = content + (start - offset);
 		runs[run_count].generation = edited->extent.generation;
 		runs[run_count].first_page = edited->extent.first_page +
-			(start - edited->start) / BLOB_PAGE_SIZE;
+			(start - edited->content.offset) / BLOB_PAGE_SIZE;
 		runs[run_count++].pages = blob_pages_for(end - start);
 		source.first_bytes += end - start;
 	}
@@ -260,27 +268,29 @@ static void
 copy_content(Overwrite *overwrite)
 {
 	BlobDescriptor *descriptor = &overwrite->descriptor;
-	uint64		size_bytes = descriptor->size_bytes;
-	char	   *content = palloc(Min(size_bytes, STEP_BYTES));
+	char	   *content = palloc(Min(descriptor->size_bytes, STEP_BYTES));
+	uint64		offset = 0;
+	uint64		bytes;
+	BlobReader	reader;
 	BlobDigest	digest;
 
 	blob_digest_begin(&digest);
-	for (uint64 offset = 0; offset < size_bytes; offset += STEP_BYTES)
+	blob_reader_begin(&reader, overwrite->value, BLOB_READER_ALL);
+	while ((bytes = blob_reader_next(&reader, content, STEP_BYTES)) > 0)
 	{
-		uint64		bytes = Min(STEP_BYTES, size_bytes - offset);
-
-		CHECK_FOR_INTERRUPTS();
-		blob_read(overwrite->value, offset, bytes, content);
 		patch(overwrite, offset, bytes, content);
 		write_step(overwrite, offset, bytes, content);
 		blob_digest_update(&digest, content, bytes);
 		if (offset == 0)
 			memcpy(descriptor->prefix, content, Min(bytes, BLOB_PREFIX_BYTES));
+		offset += bytes;
 	}
+	blob_reader_end(&reader);
 	blob_digest_finish(&digest, descriptor->sha256, descriptor->state);
 	pfree(content);
 }
 
+/* The new value's datum; ERROR XB001 if an extent that it shares is not the old one's any more. */
 static struct varlena *
 pack_overwrite(Overwrite *overwrite)
 {
@@ -302,6 +312,10 @@ pack_overwrite(Overwrite *overwrite)
 	return datum;
 }
 
+/*
+ * Overwrite [offset, offset + length), which lies inside of a value in extents.  The map is locked
+ * in RowExclusive mode while content is copied.
+ */
 static struct varlena *
 overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64 length_bytes)
 {
@@ -314,7 +328,7 @@ overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64
 	};
 	BlobDescriptor *descriptor = &overwrite.descriptor;
 	char	   *remainder = NULL;
-	uint64		remainder_start = descriptor->size_bytes - descriptor->remainder_bytes;
+	uint64		remainder_offset = blob_mapping_datum_offset(descriptor);
 	BlobStore	store;
 	struct varlena *datum;
 
@@ -325,7 +339,7 @@ overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64
 	{
 		remainder = memcpy(palloc(descriptor->remainder_bytes), descriptor->remainder,
 						   descriptor->remainder_bytes);
-		patch(&overwrite, remainder_start, descriptor->remainder_bytes, remainder);
+		patch(&overwrite, remainder_offset, descriptor->remainder_bytes, remainder);
 		descriptor->remainder = remainder;
 	}
 	find_touched(&overwrite);

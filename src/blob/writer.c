@@ -10,9 +10,11 @@
 #include "access/xact.h"
 #include "blob/blob.h"
 #include "blob/complete.h"
-#include "extents/pipeline.h"
+#include "blob/mapping.h"
+#include "blob/reader.h"
 #include "blob/writer.h"
 #include "core/settings.h"
+#include "extents/pipeline.h"
 #include "io/cache.h"
 #include "io/stat.h"
 #include "miscadmin.h"
@@ -49,8 +51,8 @@ struct BlobWriter
 	bool		has_room;		/* was there for all that is expected, when asked */
 	uint64		expected_bytes; /* of the whole content; 0: unknown */
 	uint64		size_bytes;		/* content so far: */
-	uint64		stored_bytes;	/* of it in extents; the next ones are in the buffer */
-	uint64		hashed_bytes;
+	uint64		stored_bytes;	/* in extents: where the next page goes */
+	uint64		hashed_bytes;	/* of the content */
 	uint64		written_bytes;	/* by this writer, for statistics */
 	BlobDigest	digest;
 	uint8		prefix[BLOB_PREFIX_BYTES];
@@ -71,8 +73,16 @@ struct BlobWriter
 	uint32		buffer_capacity;
 };
 
+/* Content offset of the first byte of the buffer: all before it is stored. */
+static uint64
+buffer_offset(const BlobWriter *writer)
+{
+	return blob_mapping_content_offset(writer->stored_bytes);
+}
+
 /* ---- extents ---- */
 
+/* A new last extent, all zero; the array grows in the writer's context. */
 static WriterExtent *
 add_extent(BlobWriter *writer)
 {
@@ -93,6 +103,7 @@ add_extent(BlobWriter *writer)
 	return added;
 }
 
+/* Add pages to those that the current call writes. */
 static void
 add_run(BlobWriter *writer, BlobPageNo first_page, uint64 pages, BlobGeneration generation)
 {
@@ -162,7 +173,9 @@ cut_to_step(BlobTierPlan *plan)
 static void
 allocate(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly)
 {
-	uint64		taken_bytes = writer->stored_bytes + taken_pages(writer) * BLOB_PAGE_SIZE;
+	uint64		taken_bytes =
+		blob_mapping_content_offset(writer->stored_bytes +
+									taken_pages(writer) * BLOB_PAGE_SIZE);
 	uint64		expected = blob_pages_for(writer->expected_bytes -
 										  Min(writer->expected_bytes, taken_bytes));
 	uint64		wanted = Max(pages, expected);
@@ -198,8 +211,8 @@ allocate(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly)
 }
 
 /*
- * The room behind the value's end belongs to another version: copy what this one has of its last
- * extent to a new one of the same size, with so many more pages claimed.
+ * The room behind the value's end belongs to another version: copy the stored bytes that this one
+ * has in its last extent to a new one of the same size, with so many more pages claimed.
  */
 static void
 copy_last_extent(BlobWriter *writer, BlobStore *store, uint64 more_pages)
@@ -216,7 +229,9 @@ copy_last_extent(BlobWriter *writer, BlobStore *store, uint64 more_pages)
 	uint64		claimed = Min(last->extent.pages, last->used_pages + more_pages);
 	uint64		step = Min(bytes, BUFFER_BYTES);
 	char	   *content = palloc(Max(step, 1));
+	BlobReader	reader;
 
+	blob_reader_begin(&reader, &writer->base, BLOB_READER_UNCACHED);
 	blob_store_allocate(store, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, copy);
 	for (uint64 done = 0; done < bytes; done += step)
 	{
@@ -228,9 +243,10 @@ copy_last_extent(BlobWriter *writer, BlobStore *store, uint64 more_pages)
 
 		source.total_bytes = source.first_bytes;
 		run.pages = source.first_bytes / BLOB_PAGE_SIZE;
-		blob_read_uncached(&writer->base, start + done, source.first_bytes, content);
+		blob_reader_read_stored(&reader, start + done, source.first_bytes, content);
 		blob_pipeline_write(&store->id, &run, 1, &source, NULL, 0);
 	}
+	blob_reader_end(&reader);
 	pfree(content);
 	last->extent = copy[0];
 	last->claimed_pages = claimed;
@@ -444,7 +460,7 @@ plan_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_las
 		step.pages++;
 	step.page_bytes = Min(available, step.pages * BLOB_PAGE_SIZE);
 	step.wants_remainder_page = is_last && writer->keeps_room &&
-		(partial > BLOB_REMAINDER_INLINE_BYTES || writer->stored_bytes + available == partial);
+		(partial > BLOB_REMAINDER_INLINE_BYTES || buffer_offset(writer) + available == partial);
 	step.source.total_bytes = step.wants_remainder_page ? available : step.page_bytes;
 	return step;
 }
@@ -457,7 +473,7 @@ plan_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_las
 static BlobStoreId
 write_step(BlobWriter *writer, const StoreStep *step, bool is_last)
 {
-	uint64		skip_bytes = writer->hashed_bytes - writer->stored_bytes;
+	uint64		skip_bytes = writer->hashed_bytes - buffer_offset(writer);
 	uint64		length_bytes = step->source.total_bytes;
 	BlobStore	store;
 
@@ -477,7 +493,7 @@ write_step(BlobWriter *writer, const StoreStep *step, bool is_last)
 		cache_small_value(writer, &store.id, step->source.second, length_bytes);
 	blob_store_close(&store);
 	writer->written_bytes += length_bytes;
-	writer->hashed_bytes = Max(writer->hashed_bytes, writer->stored_bytes + length_bytes);
+	writer->hashed_bytes = Max(writer->hashed_bytes, buffer_offset(writer) + length_bytes);
 	return store.id;
 }
 
@@ -527,7 +543,7 @@ blob_writer_begin(uint64 expected_bytes)
 	return make_writer(expected_bytes);
 }
 
-/* Keep the first keep_pages pages of the base; the last extent may be used in part. */
+/* Keep the first keep_pages stored pages of the base; the last extent may be used in part. */
 static void
 share_extents(BlobWriter *writer, uint64 keep_pages)
 {
@@ -536,15 +552,17 @@ share_extents(BlobWriter *writer, uint64 keep_pages)
 
 	for (int i = 0; start < keep_pages * BLOB_PAGE_SIZE; i++)
 	{
-		uint64		bytes = blob_descriptor_extent_bytes(descriptor, i, start);
+		BlobStoredExtent stored;
 		WriterExtent *added = add_extent(writer);
 
-		added->extent = blob_descriptor_extent(descriptor, i);
-		added->used_pages = Min(bytes / BLOB_PAGE_SIZE, keep_pages - start / BLOB_PAGE_SIZE);
+		blob_mapping_extent(descriptor, i, start, &stored);
+		added->extent = stored.extent;
+		added->used_pages = Min(stored.bytes / BLOB_PAGE_SIZE,
+								keep_pages - start / BLOB_PAGE_SIZE);
 		added->claimed_pages = added->used_pages;
 		added->is_shared = true;
 		writer->has_tail |= added->extent.is_tail;
-		start += bytes;
+		start += stored.bytes;
 	}
 	writer->current = Max(writer->extent_count - 1, 0);
 	writer->generation = descriptor->generation;
@@ -556,15 +574,17 @@ static void
 hash_beginning(BlobWriter *writer, uint64 length_bytes)
 {
 	char	   *content = palloc(Max(1, Min(length_bytes, BUFFER_BYTES)));
+	BlobReader	reader;
 
-	for (uint64 done = 0; done < length_bytes; done += BUFFER_BYTES)
+	blob_reader_begin(&reader, &writer->base, 0);
+	while (length_bytes > 0)
 	{
-		uint64		bytes = Min(BUFFER_BYTES, length_bytes - done);
+		uint64		bytes = blob_reader_next(&reader, content, Min(BUFFER_BYTES, length_bytes));
 
-		CHECK_FOR_INTERRUPTS();
-		blob_read(&writer->base, done, bytes, content);
 		blob_digest_update(&writer->digest, content, bytes);
+		length_bytes -= bytes;
 	}
+	blob_reader_end(&reader);
 	pfree(content);
 }
 
@@ -573,17 +593,13 @@ static void
 take_over(BlobWriter *writer, uint64 keep_bytes)
 {
 	const BlobDescriptor *descriptor = &writer->base.descriptor;
-	uint64		in_pages;
 	uint32		partial;
 
-	/* The page of a remainder is never used by another version. */
-	in_pages = Min(keep_bytes, descriptor->size_bytes - descriptor->remainder_bytes) /
-		BLOB_PAGE_SIZE;
-	share_extents(writer, in_pages);
-	partial = (uint32) (keep_bytes - writer->stored_bytes);
+	share_extents(writer, blob_mapping_kept_pages(descriptor, keep_bytes));
+	partial = (uint32) (keep_bytes - buffer_offset(writer));
 	Assert(partial < BLOB_PAGE_SIZE);
 	enlarge_buffer(writer, Max(partial, 1));
-	blob_read(&writer->base, writer->stored_bytes, partial, writer->buffer);
+	blob_read(&writer->base, buffer_offset(writer), partial, writer->buffer);
 	writer->buffered_bytes = partial;
 	writer->size_bytes = keep_bytes;
 	memcpy(writer->prefix, descriptor->prefix, Min(keep_bytes, BLOB_PREFIX_BYTES));
@@ -641,12 +657,6 @@ blob_writer_write(BlobWriter *writer, const void *data, uint64 length_bytes)
 	enlarge_buffer(writer, writer->buffered_bytes + length_bytes);
 	memcpy(writer->buffer + writer->buffered_bytes, data, length_bytes);
 	writer->buffered_bytes += (uint32) length_bytes;
-}
-
-uint64
-blob_writer_size(const BlobWriter *writer)
-{
-	return writer->size_bytes;
 }
 
 void
@@ -708,7 +718,7 @@ complete(BlobWriter *writer)
 		fit_last_extent(writer);
 
 	blob_digest_update(&writer->digest, writer->buffer + (writer->hashed_bytes -
-														  writer->stored_bytes),
+														  buffer_offset(writer)),
 					   writer->size_bytes - writer->hashed_bytes);
 	blob_digest_finish(&writer->digest, descriptor.sha256, descriptor.state);
 	memcpy(descriptor.prefix, writer->prefix, BLOB_PREFIX_BYTES);

@@ -41,9 +41,6 @@ extern BlobWriter *blob_writer_grow(const BlobValue *value, uint64 keep_bytes,
 /* Add bytes at the end. */
 extern void blob_writer_write(BlobWriter *writer, const void *data, uint64 length_bytes);
 
-/* Size of the content so far. */
-extern uint64 blob_writer_size(const BlobWriter *writer);
-
 /*
  * Complete the value and free the writer.  Returns a datum in the current context: inline if its
  * size is at most blobext.inline_limit, else a descriptor, all of whose writes have completed and

@@ -10,8 +10,7 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
-#include "blob/blob.h"
-#include "extents/readahead.h"
+#include "blob/reader.h"
 #include "catalog/pg_type_d.h"
 #include "client/row_message.h"
 #include "client/wire.h"
@@ -54,6 +53,7 @@ typedef struct SentColumn
 	FmgrInfo	output;			/* or send function */
 	SentFrom	from;			/* in this row */
 	BlobValue	value;			/* SENT_FROM_EXTENTS */
+	BlobReader *reader;			/* of it */
 	const char *data;			/* SENT_FROM_MEMORY */
 	uint64		bytes;			/* of the form that is sent; unless SENT_FROM_OUTPUT */
 } SentColumn;
@@ -183,6 +183,9 @@ choose_column(const BlobRowFormat *format, SentColumn *column, Datum datum)
 			 unpack_large(datum, &column->value))
 	{
 		column->from = SENT_FROM_EXTENTS;
+		column->reader = palloc(sizeof(BlobReader));
+		blob_reader_begin(column->reader, &column->value,
+						  column->value.size_bytes > BLOB_WIRE_ROOM_BYTES ? BLOB_READER_ALL : 0);
 		column->bytes = is_binary ? column->value.size_bytes :
 			HEX_PREFIX_BYTES + 2 * column->value.size_bytes;
 	}
@@ -269,42 +272,38 @@ make_plain_part(BlobRowFormat *format, TupleTableSlot *slot, StringInfo plain, i
  * Read a piece.  As long as nothing has been sent, cancels are served as usual; from then on they
  * wait until the message has ended, as they do while the server sends one of its own.
  */
-static void
-read_piece(const BlobValue *value, uint64 offset, uint64 length, char *target)
+static uint64
+read_piece(BlobReader *reader, char *target, uint64 length)
 {
 	bool		is_open = blob_wire_is_open();
 
 	if (is_open)
 		HOLD_INTERRUPTS();
-	blob_read(value, offset, length, target);
+	length = blob_reader_next(reader, target, length);
 	if (is_open)
 		RESUME_INTERRUPTS();
+	return length;
 }
 
 static void
-stream_binary(const BlobValue *value)
+stream_binary(BlobReader *reader)
 {
 	uint64		length;
 
-	for (uint64 offset = 0; offset < value->size_bytes && !blob_wire_is_lost(); offset += length)
-	{
-		length = Min(value->size_bytes - offset, BLOB_WIRE_ROOM_BYTES);
-		read_piece(value, offset, length, blob_wire_room());
+	while (!blob_wire_is_lost() &&
+		   (length = read_piece(reader, blob_wire_room(), BLOB_WIRE_ROOM_BYTES)) > 0)
 		blob_wire_advance(length);
-	}
 }
 
 static void
-stream_text(const BlobValue *value)
+stream_text(BlobReader *reader)
 {
 	char	   *piece = palloc(TEXT_PIECE_BYTES);
 	uint64		length;
 
 	blob_wire_append(HEX_PREFIX, HEX_PREFIX_BYTES);
-	for (uint64 offset = 0; offset < value->size_bytes && !blob_wire_is_lost(); offset += length)
+	while (!blob_wire_is_lost() && (length = read_piece(reader, piece, TEXT_PIECE_BYTES)) > 0)
 	{
-		length = Min(value->size_bytes - offset, TEXT_PIECE_BYTES);
-		read_piece(value, offset, length, piece);
 		hex_encode(piece, length, blob_wire_room());
 		blob_wire_advance(2 * length);
 	}
@@ -319,12 +318,11 @@ stream_column(const SentColumn *column)
 		blob_wire_append(column->data, column->bytes);
 		return;
 	}
-	if (column->value.size_bytes > BLOB_WIRE_ROOM_BYTES)
-		blob_readahead_announce(&column->value.descriptor);
 	if (column->format == FORMAT_BINARY)
-		stream_binary(&column->value);
+		stream_binary(column->reader);
 	else
-		stream_text(&column->value);
+		stream_text(column->reader);
+	blob_reader_end(column->reader);
 	blob_stat_count(streamed_bytes, column->value.size_bytes);
 }
 
@@ -351,7 +349,7 @@ require_readable(const BlobRowFormat *format, TupleTableSlot *slot)
 {
 	for (int i = 0; i < format->desc->natts; i++)
 		if (!slot->tts_isnull[i] && format->columns[i].from == SENT_FROM_EXTENTS)
-			blob_require_readable(&format->columns[i].value);
+			blob_reader_require_readable(format->columns[i].reader);
 }
 
 bool

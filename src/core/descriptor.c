@@ -88,12 +88,15 @@ uint64
 blob_descriptor_extent_bytes(const BlobDescriptor *descriptor, int extent_no, uint64 start)
 {
 	uint64		end = descriptor->size_bytes - descriptor->remainder_bytes;
-	uint64		pages = blob_descriptor_extent(descriptor, extent_no).pages;
+	uint64		pages;
 
 	if (descriptor->has_remainder_page && extent_no == blob_descriptor_extent_count(descriptor) - 1)
 		return descriptor->remainder_bytes;
 	if (descriptor->has_tail && extent_no == descriptor->tail_position)
 		pages = descriptor->tail_content_pages;
+	else
+		pages = blob_tier_pages(extent_no -
+								(descriptor->has_tail && extent_no > descriptor->tail_position));
 	return Min(pages * BLOB_PAGE_SIZE, end - Min(start, end));
 }
 

@@ -18,7 +18,8 @@
  * there, and the handler does nothing where it may have interrupted the same.  The README of this
  * folder has the argument.
  *
- * A sequence is noticed by its position alone: the next read begins where the last one ended.
+ * A sequence is noticed by its position alone: the next read of the same reader begins where the
+ * last one ended.
  *
  * What is ahead of the reader is a window.  At most half of a large window is in flight, and the
  * device gets more as soon as half of that has arrived, whether the reader has come to it or not:
@@ -27,12 +28,12 @@
  */
 #include "postgres.h"
 
-#include "extents/layout.h"
-#include "extents/range.h"
-#include "extents/readahead.h"
 #include "core/settings.h"
-#include "io/deferred.h"
+#include "extents/layout.h"
+#include "extents/readahead.h"
+#include "extents/verify.h"
 #include "io/cache.h"
+#include "io/deferred.h"
 #include "io/engine.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -40,9 +41,6 @@
 #include "storage/ipc.h"
 #include "utils/resowner.h"
 #include "utils/timeout.h"
-
-/* Sequences that are known at a time: a comparison reads two values in turn. */
-#define STREAM_COUNT 4
 
 /* Nothing is read ahead before so much was read in sequence. */
 #define MIN_SEQUENCE_BYTES (2 * BLOB_CACHE_CHUNK_BYTES)
@@ -59,22 +57,6 @@
  * that one which goes on reading is rarely interrupted.
  */
 #define HARVEST_MS 10
-
-/* A value that is read in sequence. */
-typedef struct BlobStream
-{
-	BlobPageNo	first_page;		/* these three name it well enough for a guess */
-	uint64		size_bytes;
-	BlobGeneration generation;
-	uint64		sequence_bytes; /* read without a gap */
-	uint64		next_offset;
-	uint64		ahead_end;		/* requested up to here */
-	bool		is_announced;	/* and not begun */
-	uint64		last_use;
-} BlobStream;
-
-static BlobStream streams[STREAM_COUNT];
-static uint64 use_count = 0;
 
 /*
  * A request ahead; static, because the kernel may look at it at any time.  One that an error kept
@@ -217,102 +199,67 @@ blob_readahead_await(const BlobStoreId *store, BlobPageNo page)
 	return false;
 }
 
-/* ---- sequences ---- */
+/* ---- windows ---- */
 
-static bool
-is_stream_of(const BlobStream *stream, const BlobDescriptor *descriptor)
+void
+blob_readahead_window_init(BlobAheadWindow *window, bool is_whole)
 {
-	return stream->size_bytes == descriptor->size_bytes &&
-		stream->generation == descriptor->generation &&
-		stream->first_page == blob_descriptor_extent(descriptor, 0).first_page;
-}
-
-/* The sequence that a read at this offset goes on, or begins. */
-static BlobStream *
-find_stream(const BlobDescriptor *descriptor, uint64 offset)
-{
-	BlobStream *oldest = &streams[0];
-
-	for (int i = 0; i < STREAM_COUNT; i++)
-	{
-		if (streams[i].next_offset == offset && (offset > 0 || streams[i].is_announced) &&
-			is_stream_of(&streams[i], descriptor))
-			return &streams[i];
-		if (streams[i].last_use < oldest->last_use)
-			oldest = &streams[i];
-	}
-	oldest->first_page = blob_descriptor_extent(descriptor, 0).first_page;
-	oldest->size_bytes = descriptor->size_bytes;
-	oldest->generation = descriptor->generation;
-	oldest->sequence_bytes = 0;
-	oldest->ahead_end = 0;
-	oldest->is_announced = false;
-	return oldest;
+	memset(window, 0, sizeof(*window));
+	window->is_whole = is_whole;
 }
 
 void
-blob_readahead_announce(const BlobDescriptor *descriptor)
+blob_readahead_note(BlobAheadWindow *window, uint64 offset_bytes, uint64 length_bytes)
 {
-	BlobStream *stream = find_stream(descriptor, 0);
+	uint64		end = offset_bytes + length_bytes;
 
-	stream->last_use = ++use_count;
-	stream->next_offset = 0;
-	stream->ahead_end = 0;
-	stream->sequence_bytes = MAX_WINDOW_BYTES;
-	stream->is_announced = true;
+	if (offset_bytes != window->next_offset || offset_bytes == 0)
+	{
+		window->sequence_bytes = window->is_whole && offset_bytes == 0 ? MAX_WINDOW_BYTES : 0;
+		window->ahead_end = 0;
+	}
+	window->is_whole = false;
+	window->is_open = window->sequence_bytes > 0 &&
+		window->sequence_bytes + length_bytes >= MIN_SEQUENCE_BYTES;
+	window->is_expected = window->ahead_end > offset_bytes;
+	window->sequence_bytes += length_bytes;
+	window->next_offset = end;
+	window->ahead_end = Max(window->ahead_end, end);
 }
 
 static uint64
-get_window_bytes(const BlobStream *stream)
+get_window_bytes(const BlobAheadWindow *window)
 {
-	uint64		window = Min(stream->sequence_bytes, MAX_WINDOW_BYTES);
+	uint64		bytes = Min(window->sequence_bytes, MAX_WINDOW_BYTES);
 
-	return Min(window, (uint64) blob_cache_kb * 1024 / CACHE_PARTS);
+	return Min(bytes, (uint64) blob_cache_kb * 1024 / CACHE_PARTS);
 }
 
-BlobAheadPlan
-blob_readahead_plan(const BlobDescriptor *descriptor, uint64 offset_bytes, uint64 length_bytes)
+uint64
+blob_readahead_reach(const BlobAheadWindow *window)
 {
-	BlobAheadPlan plan = {0};
-	uint64		end = offset_bytes + length_bytes;
-	BlobStream *stream;
-
-	/* The most frequent read needs nothing of this. */
-	if (length_bytes == descriptor->size_bytes)
-		return plan;
-	stream = find_stream(descriptor, offset_bytes);
-	stream->last_use = ++use_count;
-	stream->next_offset = end;
-	stream->is_announced = false;
-	plan.is_expected = stream->ahead_end > offset_bytes;
-	stream->ahead_end = Max(stream->ahead_end, end);
-	if (stream->sequence_bytes == 0 || stream->sequence_bytes + length_bytes < MIN_SEQUENCE_BYTES)
-	{
-		stream->sequence_bytes += length_bytes;
-		return plan;
-	}
-	stream->sequence_bytes += length_bytes;
-	plan.stream = stream;
-	plan.read_end = end;
-	return plan;
+	return window->next_offset + (window->is_open ? get_window_bytes(window) : 0);
 }
 
-/* Content that is due to be requested; start is end if nothing is. */
+/* Stored bytes that are due to be requested; start is end if none are. */
 static void
-find_due(const BlobAheadPlan *plan, const BlobDescriptor *descriptor, uint64 *start, uint64 *end)
+find_due(const BlobAheadWindow *window, const BlobStored *stored, uint64 *start, uint64 *end)
 {
-	uint64		window = get_window_bytes(plan->stream);
-	uint64		at_once = Max(Min(window, WHOLE_WINDOW_BYTES), window / 2);
-	uint64		limit = Min(plan->read_end + window,
-							descriptor->size_bytes - descriptor->remainder_bytes);
+	uint64		window_bytes = get_window_bytes(window);
+	uint64		at_once = Max(Min(window_bytes, WHOLE_WINDOW_BYTES), window_bytes / 2);
+	uint64		limit = Min(window->next_offset + window_bytes, blob_stored_known_end(stored));
 
-	*start = *end = plan->stream->ahead_end;
+	*start = *end = window->ahead_end;
 	if (in_flight_bytes <= at_once / 2 && *start < limit)
 		*end = Min(*start + at_once - in_flight_bytes, limit);
 }
 
 /* ---- requests ---- */
 
+/*
+ * A request that is not in use, of no parts yet, under the current resource owner; NULL if all are
+ * in use.
+ */
 static AheadRead *
 take_read(const BlobStoreId *store, BlobPageNo first_page)
 {
@@ -404,45 +351,54 @@ add_chunk(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent, u
 	return read;
 }
 
-void
-blob_readahead_start(BlobStore *store, const BlobDescriptor *descriptor,
-					 const BlobAheadPlan *plan)
+/*
+ * Add the chunks of an extent that begin in the stored bytes [first, end); a chunk that was begun
+ * before is left to the read of it.
+ */
+static AheadRead *
+add_extent(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent,
+		   const BlobStoredExtent *stored, uint64 first, uint64 end, uint64 *ahead_end)
 {
-	BlobRange	range;
+	uint32		chunk_bytes = blob_cache_chunk_bytes(extent->pages);
+	uint64		offset = TYPEALIGN64(chunk_bytes, first - Min(first, stored->start));
+
+	for (; offset < stored->bytes && stored->start + offset < end; offset += chunk_bytes)
+	{
+		read = add_chunk(read, store, extent, offset,
+						 (uint32) Min(chunk_bytes, stored->bytes - offset));
+		*ahead_end = Max(end, stored->start + Min(offset + chunk_bytes, stored->bytes));
+	}
+	return read;
+}
+
+/*
+ * The generation under which chunks are kept is the map's, looked up now: extents behind the read
+ * need not have been verified.
+ */
+void
+blob_readahead_start(BlobStore *store, const BlobStored *stored, BlobAheadWindow *window)
+{
 	uint64		first;
 	uint64		end;
-	uint64		start;
 	AheadRead  *read = NULL;
 
 	finish_arrived();
-	if (plan->stream == NULL || !blob_io_is_asynchronous())
+	if (window == NULL || !window->is_open || !blob_io_is_asynchronous())
 		return;
-	find_due(plan, descriptor, &first, &end);
+	find_due(window, stored, &first, &end);
 	if (first == end)
 		return;
 	blob_readahead_process_begins();
-	range = blob_range_find(descriptor, first, end - first);
-	start = range.first_start;
-	plan->stream->ahead_end = end;
-	for (int i = 0; i < range.count; i++)
+	window->ahead_end = end;
+	for (int i = blob_stored_find(stored, first); i < stored->count; i++)
 	{
-		BlobExtent *extent = &range.extents[i];
-		uint64		content_bytes = range.content_bytes[i];
-		uint32		chunk_bytes = blob_cache_chunk_bytes(extent->pages);
-		uint64		offset = first - Min(first, start);
+		const BlobStoredExtent *next = &stored->extents[i];
+		BlobExtent	extent = next->extent;
 
-		if (!blob_extent_is_valid(store->map, descriptor, extent))
+		if (next->start >= end ||
+			!blob_verify_extent(store->map, &extent, stored->max_generation))
 			break;
-		/* A chunk that was begun by the read itself is left to the next one. */
-		offset = TYPEALIGN64(chunk_bytes, offset);
-		for (; offset < content_bytes && start + offset < end; offset += chunk_bytes)
-		{
-			read = add_chunk(read, &store->id, extent, offset,
-							 (uint32) Min(chunk_bytes, content_bytes - offset));
-			plan->stream->ahead_end = Max(end, start + Min(offset + chunk_bytes, content_bytes));
-		}
-		start += content_bytes;
+		read = add_extent(read, &store->id, &extent, next, first, end, &window->ahead_end);
 	}
 	start_request(read);
-	blob_range_free(&range);
 }

@@ -22,6 +22,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "blob/blob.h"
+#include "blob/reader.h"
 #include "blob/walk.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
@@ -178,45 +179,54 @@ blob_check_references(const BlobDescriptor *descriptor)
 	return NULL;
 }
 
-/* A BlobCheckFinder: the problem of a value, a Datum, or NULL.  Throws the errors of reading. */
+/*
+ * What is wrong with the content of a value in extents, as the files have it, or NULL.  Leaves
+ * memory in the current context.
+ */
+static char *
+check_content(const BlobValue *value)
+{
+	const BlobDescriptor *descriptor = &value->descriptor;
+	uint8		sha256[BLOB_DIGEST_BYTES];
+	uint8		state[BLOB_DIGEST_BYTES];
+	char	   *buffer = palloc(Min(value->size_bytes, STEP_BYTES));
+	uint64		done = 0;
+	uint64		length;
+	BlobReader	reader;
+	BlobDigest	digest;
+
+	blob_digest_begin(&digest);
+	blob_reader_begin(&reader, value, BLOB_READER_UNCACHED);
+	while ((length = blob_reader_next(&reader, buffer, STEP_BYTES)) > 0)
+	{
+		if (done == 0 && memcmp(buffer, descriptor->prefix, Min(length, BLOB_PREFIX_BYTES)) != 0)
+			return pstrdup("the content does not begin with the descriptor's prefix");
+		blob_digest_update(&digest, buffer, length);
+		done += length;
+	}
+	blob_reader_end(&reader);
+	blob_digest_finish(&digest, sha256, state);
+	if (memcmp(sha256, descriptor->sha256, sizeof(sha256)) != 0)
+		return psprintf("content of " UINT64_FORMAT " bytes from page " UINT64_FORMAT
+						" does not match its SHA-256 digest", value->size_bytes,
+						blob_descriptor_extent(descriptor, 0).first_page);
+	if (memcmp(state, descriptor->state, sizeof(state)) != 0)
+		return pstrdup("the digest's intermediate state is not that of the content");
+	return NULL;
+}
+
+/* A BlobCheckFinder: what is wrong with the value, a Datum.  Throws what reading throws. */
 static char *
 find_problem(void *datum)
 {
 	BlobValue	value = blob_sql_unpack(*(Datum *) datum);
-	BlobDigest	digest;
-	uint8		sha256[BLOB_DIGEST_BYTES];
-	uint8		state[BLOB_DIGEST_BYTES];
-	char	   *buffer;
 	char	   *problem;
 
 	blob_check_progress_value(value.is_inline ? 0 : value.size_bytes);
 	if (value.is_inline)
 		return NULL;
 	problem = blob_check_references(&value.descriptor);
-	if (problem != NULL)
-		return problem;
-
-	buffer = palloc(Min(value.size_bytes, STEP_BYTES));
-	blob_digest_begin(&digest);
-	for (uint64 offset = 0; offset < value.size_bytes; offset += STEP_BYTES)
-	{
-		uint64		length = Min(STEP_BYTES, value.size_bytes - offset);
-
-		CHECK_FOR_INTERRUPTS();
-		blob_read_uncached(&value, offset, length, buffer);
-		blob_digest_update(&digest, buffer, length);
-		if (offset == 0 && memcmp(buffer, value.descriptor.prefix,
-								  Min(length, BLOB_PREFIX_BYTES)) != 0)
-			return pstrdup("the content does not begin with the descriptor's prefix");
-	}
-	blob_digest_finish(&digest, sha256, state);
-	if (memcmp(sha256, value.descriptor.sha256, sizeof(sha256)) != 0)
-		return psprintf("content of " UINT64_FORMAT " bytes from page " UINT64_FORMAT
-						" does not match its SHA-256 digest", value.size_bytes,
-						blob_descriptor_extent(&value.descriptor, 0).first_page);
-	if (memcmp(state, value.descriptor.state, sizeof(state)) != 0)
-		return pstrdup("the digest's intermediate state is not that of the content");
-	return NULL;
+	return problem != NULL ? problem : check_content(&value);
 }
 
 static void

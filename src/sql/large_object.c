@@ -12,6 +12,7 @@
 
 #include "blob/blob.h"
 #include "blob/builder.h"
+#include "blob/reader.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "store/store.h"
@@ -55,6 +56,9 @@ Datum
 blob_to_lo(PG_FUNCTION_ARGS)
 {
 	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
+	BlobReader	reader;
+	uint64		offset = 0;
+	uint64		bytes;
 	bytea	   *piece;
 	Datum		object;
 
@@ -69,16 +73,15 @@ blob_to_lo(PG_FUNCTION_ARGS)
 
 	object = DirectFunctionCall1(be_lo_create, ObjectIdGetDatum(InvalidOid));
 	piece = palloc(VARHDRSZ + Min(value.size_bytes, PIECE_BYTES));
-	for (uint64 offset = 0; offset < value.size_bytes; offset += PIECE_BYTES)
+	blob_reader_begin(&reader, &value, BLOB_READER_ALL);
+	while ((bytes = blob_reader_next(&reader, VARDATA(piece), PIECE_BYTES)) > 0)
 	{
-		uint64		bytes = Min(PIECE_BYTES, value.size_bytes - offset);
-
-		CHECK_FOR_INTERRUPTS();
-		blob_read(&value, offset, bytes, VARDATA(piece));
 		SET_VARSIZE(piece, VARHDRSZ + bytes);
 		DirectFunctionCall3(be_lo_put, object, Int64GetDatum((int64) offset),
 							PointerGetDatum(piece));
+		offset += bytes;
 	}
+	blob_reader_end(&reader);
 	pfree(piece);
 	PG_RETURN_DATUM(object);
 }

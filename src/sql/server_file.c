@@ -15,6 +15,7 @@
 
 #include "blob/blob.h"
 #include "blob/builder.h"
+#include "blob/reader.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -306,16 +307,18 @@ static void
 write_content(int fd, const BlobValue *value)
 {
 	char	   *buffer = palloc(Max(1, Min(value->size_bytes, STEP_BYTES)));
+	uint64		offset = 0;
+	uint64		bytes;
+	BlobReader	reader;
 
-	for (uint64 offset = 0; offset < value->size_bytes; offset += STEP_BYTES)
+	blob_reader_begin(&reader, value, BLOB_READER_ALL);
+	while ((bytes = blob_reader_next(&reader, buffer, STEP_BYTES)) > 0)
 	{
-		uint64		bytes = Min(STEP_BYTES, value->size_bytes - offset);
-
-		CHECK_FOR_INTERRUPTS();
-		blob_read(value, offset, bytes, buffer);
 		write_step(fd, buffer, bytes);
 		write_back(fd, offset, bytes);
+		offset += bytes;
 	}
+	blob_reader_end(&reader);
 	pfree(buffer);
 	sync_file(fd, temporary_path);
 }

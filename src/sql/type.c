@@ -48,15 +48,23 @@ blob_sql_unpack(Datum datum)
 }
 
 bytea *
-blob_sql_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes)
+blob_sql_make_result(uint64 length_bytes)
 {
 	bytea	   *result;
 
 	blob_check_datum_size(length_bytes);
 	result = palloc(VARHDRSZ + length_bytes);
 	SET_VARSIZE(result, VARHDRSZ + length_bytes);
-	blob_read(value, offset_bytes, length_bytes, VARDATA(result));
 	blob_row_message_note_result(result);
+	return result;
+}
+
+bytea *
+blob_sql_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes)
+{
+	bytea	   *result = blob_sql_make_result(length_bytes);
+
+	blob_read(value, offset_bytes, length_bytes, VARDATA(result));
 	return result;
 }
 

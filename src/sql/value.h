@@ -10,7 +10,13 @@
 /* Detoast and unpack an argument of type blobstate. */
 extern BlobValue blob_sql_unpack(Datum datum);
 
-/* A range of the content as a new bytea; ERROR 54000 if it is too large for one. */
+/*
+ * A bytea of so many bytes, which the caller fills and returns as it is: a large one is sent from
+ * where it lies (client/row_message.h).  ERROR 54000 if no datum can have them.
+ */
+extern bytea *blob_sql_make_result(uint64 length_bytes);
+
+/* A range of the content as a new bytea; errors also as those of blob_read() in blob/blob.h. */
 extern bytea *blob_sql_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes);
 
 #endif							/* BLOB_SQL_VALUE_H */

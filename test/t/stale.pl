@@ -201,6 +201,53 @@ foreach my $form ('with a tail', 'grown, rest in a page')
 	forget_sessions();
 }
 
+# ---- a reader outlives the extents that it has verified ----
+# The calls of blob_read() in a loop have one reader, which looks an extent up once before it reads it for
+# the first time.  Between two calls the extents are freed, and another role stores its content there.
+# Fails without: blob_verify_after() in blob_stored_read().
+
+sql(q(CREATE FUNCTION read_around(bytea) RETURNS bytea LANGUAGE plpgsql AS $$
+	DECLARE
+		v blobstate := datum($1);
+		piece bytea;
+	BEGIN
+		FOR i IN 1 .. 4 LOOP
+			IF i = 4 THEN
+				PERFORM pg_advisory_lock(7);
+			END IF;
+			piece := blob_read(v, 70000, 100);
+		END LOOP;
+		RETURN piece;
+	END $$));
+foreach my $form ('with a tail', 'grown, rest in a page')
+{
+	sql('SET client_min_messages = warning', 'DROP TABLE IF EXISTS mallory_table, bob_table, kept');
+	reuse();
+	store_form('mallory', $form, 'other');
+	my $datum = sql('SELECT datum_bytes(b) FROM mallory_table');
+	my $pages = pages_of('mallory_table');
+	my $free = sql(q(SELECT format('SELECT free_extents(%L, %L, ''0'')', array_agg(first_page ORDER BY 1),
+		array_agg(generation ORDER BY 1)) FROM (SELECT DISTINCT m.first_page, m.generation
+		FROM mallory_table, blob_extents(b) AS e JOIN blobext_map AS m USING (first_page)
+		ORDER BY 1) AS e));
+	my $lock = session('SELECT pg_advisory_lock(7)');
+	my %reads = (out => '', err => '');
+	$reads{run} = IPC::Run::start(
+		[ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-v', 'VERBOSITY=verbose',
+			'-c', "SELECT read_around('$datum')" ],
+		'>', \$reads{out}, '2>', \$reads{err});
+	poll(q(SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted));
+	sql($free);
+	sql('DROP TABLE mallory_table', 'CHECKPOINT', 'SELECT reclaim()');
+	store_form('bob', $form, 'secret');
+	is(pages_of('bob_table'), $pages, "a reader, $form: another role has the place");
+	$lock->query_safe('SELECT pg_advisory_unlock(7)');
+	IPC::Run::finish($reads{run});
+	like($reads{err}, qr/ERROR:  XB001/, "a reader, $form: its next read fails");
+	is($reads{out}, '', "a reader, $form: and returns nothing");
+	forget_sessions();
+}
+
 # ---- constants in caches ----
 # A function that is declared IMMUTABLE and returns a stored value.  A session that keeps its
 # connection has its value in every cache.  The row gets another value, the first one is freed, and

@@ -118,6 +118,22 @@ def check_words(tree):
                     yield f"{name}:{number + 1}: {word}"
 
 
+# Who derives stored bytes from content: src/blob/mapping.h.
+MAPPING_WORDS = re.compile(r"\b(blob_descriptor_extent_bytes|blob_descriptor_inline_bytes)\(")
+MAPPING_FILES = {"src/core/descriptor.c", "src/core/descriptor.h", "src/blob/mapping.c",
+                 "src/blob/mapping.h"}
+
+
+def check_mapping(tree):
+    """One module knows how an offset in the content becomes stored bytes."""
+    for name, text in tree.matching(".c", ".h", under="src/"):
+        if name in MAPPING_FILES:
+            continue
+        for number, line in enumerate(text.split("\n")):
+            for word in MAPPING_WORDS.findall(line):
+                yield f"{name}:{number + 1}: {word}() is for blob/mapping alone"
+
+
 def check_versions(tree):
     """Differences between releases of PostgreSQL are in one header."""
     for name, text in tree.matching(".c", ".h", under="src/"):
@@ -201,8 +217,8 @@ def check_symbols(tree):
 
 
 RULES = [check_layers, check_function_lengths, check_columns, check_white_space, check_words,
-         check_versions, check_headers, check_references, check_scripts, check_symbols,
-         *targets.RULES, *docs.RULES]
+         check_mapping, check_versions, check_headers, check_references, check_scripts,
+         check_symbols, *targets.RULES, *docs.RULES]
 
 
 def main():

@@ -3,13 +3,15 @@
  *	  The comparator of src/blob on a store of our own: the pages that it reads, also of values that
  *	  share extents, and that its answers are those of memcmp().
  *
- * The functions of src/blob/read.c and src/extents/durability.c that it calls are defined here
+ * The functions of src/blob/reader.c, src/blob/valid.c and src/extents/durability.c that it calls
+ * are defined here
  * instead.
  */
 #include "unit.h"
 
 #include "blob/blob.h"
 #include "blob/compare.h"
+#include "blob/reader.h"
 #include "extents/durability.h"
 #include "common/pg_prng.h"
 #include "io/stat.h"
@@ -26,8 +28,8 @@ static uint64 read_count;
 static uint64 read_bytes;
 static uint64 required_count;
 
-void
-blob_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes, char *target)
+static void
+read_store(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes, char *target)
 {
 	uint64		start = 0;
 
@@ -51,6 +53,34 @@ blob_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes, char
 		start = end;
 	}
 	CHECK(length_bytes == 0, "read past the end of a value");
+}
+
+void
+blob_reader_begin(BlobReader *reader, const BlobValue *value, int flags)
+{
+	reader->value = value;
+	reader->position = 0;
+}
+
+void
+blob_reader_seek(BlobReader *reader, uint64 offset_bytes)
+{
+	reader->position = offset_bytes;
+}
+
+uint64
+blob_reader_read(BlobReader *reader, void *buffer, uint64 length_bytes)
+{
+	uint64		length = Min(length_bytes, reader->value->size_bytes - reader->position);
+
+	read_store(reader->value, reader->position, length, buffer);
+	reader->position += length;
+	return length;
+}
+
+void
+blob_reader_end(BlobReader *reader)
+{
 }
 
 void
@@ -90,7 +120,7 @@ pack(Value *value)
 	value->datum = blob_descriptor_pack(&descriptor, value->extents, value->extent_count);
 	blob_value_unpack(value->datum, &unpacked);
 	value->content = palloc(value->size_bytes + 1);
-	blob_read(&unpacked, 0, value->size_bytes, value->content);
+	read_store(&unpacked, 0, value->size_bytes, value->content);
 
 	blob_digest_bytes(value->content, value->size_bytes, descriptor.sha256);
 	memcpy(descriptor.prefix, value->content, Min(value->size_bytes, BLOB_PREFIX_BYTES));

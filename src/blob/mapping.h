@@ -1,0 +1,112 @@
+/*
+ * blob/mapping.h
+ *	  The one place that knows how an offset in the content becomes stored bytes.
+ *
+ * A value has content, counted by content offsets, and stored bytes (extents/stored.h), counted by
+ * stored offsets.  Today the mapping is the identity: the byte at a content offset is the byte at
+ * the same stored offset, and the content's last bytes, those of a short remainder, are in the
+ * datum.
+ *
+ * Invariant: no code outside of this module derives one offset from the other, nor the bytes that
+ * an extent stores from the size of the content.  So a form of datum that stores its content in
+ * another way (in frames that are compressed one by one, say) changes these functions and no
+ * others:
+ *
+ * - blob_mapping_read() fetches stored bytes and turns them into content;
+ * - blob_mapping_extent() says how many stored bytes an extent has;
+ * - blob_mapping_kept_pages() says which stored pages another version may share;
+ * - blob_mapping_is_shared() says which extents of two values need not be compared;
+ * - blob_mapping_content_of() says which content an extent holds.
+ *
+ * test/run_tidy looks for calls that pass this module by.
+ */
+#ifndef BLOB_MAPPING_H
+#define BLOB_MAPPING_H
+
+#include "core/descriptor.h"
+#include "extents/stored.h"
+
+/* ---- one value ---- */
+
+/* How many bytes of content are in the datum of a descriptor: the last ones of the value. */
+static inline uint32
+blob_mapping_datum_bytes(const BlobDescriptor *descriptor)
+{
+	return blob_descriptor_inline_bytes(descriptor);
+}
+
+/* Stored bytes of a value, the page of its remainder included. */
+static inline uint64
+blob_mapping_stored_bytes(const BlobDescriptor *descriptor)
+{
+	return descriptor->size_bytes - blob_mapping_datum_bytes(descriptor);
+}
+
+/* Content offset from which on the content is in the datum. */
+static inline uint64
+blob_mapping_datum_offset(const BlobDescriptor *descriptor)
+{
+	return descriptor->size_bytes - blob_mapping_datum_bytes(descriptor);
+}
+
+/*
+ * The extent_no-th extent of a value.  start: its stored offset, which is the sum of the bytes of
+ * all extents before it.  Its generation is BLOB_INVALID_GENERATION: it was not looked up.
+ */
+extern void blob_mapping_extent(const BlobDescriptor *descriptor, int extent_no, uint64 start,
+								BlobStoredExtent *stored);
+
+/* Reads stored bytes [offset, offset + length) to target, verified; throws if it cannot. */
+typedef void (*BlobMappingFetch) (void *context, uint64 stored_offset, uint64 length_bytes,
+								  char *target);
+
+/*
+ * Copy the content [offset, offset + length) of a value to target, stored bytes by means of fetch;
+ * offset + length is at most the value's size.  Throws what fetch throws.
+ */
+extern void blob_mapping_read(const BlobDescriptor *descriptor, uint64 offset_bytes,
+							  uint64 length_bytes, char *target, BlobMappingFetch fetch,
+							  void *context);
+
+/* ---- offsets of content that is stored as it is: for writers ---- */
+
+/* A range of the content, in bytes. */
+typedef struct BlobContentRange
+{
+	uint64		offset;
+	uint64		bytes;
+} BlobContentRange;
+
+/* Content whose first byte is stored at an offset. */
+static inline uint64
+blob_mapping_content_offset(uint64 stored_offset)
+{
+	return stored_offset;
+}
+
+/* The content that an extent of a value holds. */
+static inline BlobContentRange
+blob_mapping_content_of(const BlobStoredExtent *extent)
+{
+	BlobContentRange range = {blob_mapping_content_offset(extent->start), extent->bytes};
+
+	return range;
+}
+
+/*
+ * How many stored pages, from the first one on, hold nothing but the first keep_bytes of the
+ * content, so that another version of the value that begins with these may share them.  The page of
+ * a remainder is never one of them: no other version uses it.
+ */
+extern uint64 blob_mapping_kept_pages(const BlobDescriptor *descriptor, uint64 keep_bytes);
+
+/* ---- two values ---- */
+
+/*
+ * Whether extents of two values are the same one and hold the same range of their contents, which
+ * agree there as far as both go: bytes of a returned value never change.  A tail and a whole extent
+ * of one first page are different extents.  The caller verifies that it is still the older value's.
+ */
+extern bool blob_mapping_is_shared(const BlobStoredExtent *a, const BlobStoredExtent *b);
+
+#endif							/* BLOB_MAPPING_H */

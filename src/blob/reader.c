@@ -1,0 +1,172 @@
+/*
+ * blob/reader.c
+ *	  Reading values, see blob/reader.h.
+ */
+#include "postgres.h"
+
+#include "blob/blob.h"
+#include "blob/reader.h"
+#include "core/settings.h"
+#include "extents/read.h"
+#include "miscadmin.h"
+
+void
+blob_reader_begin(BlobReader *reader, const BlobValue *value, int flags)
+{
+	const BlobDescriptor *descriptor = &value->descriptor;
+
+	reader->value = value;
+	reader->position = 0;
+	reader->flags = flags;
+	reader->stored.extents = reader->extents;
+	reader->stored.count = 0;
+	reader->capacity = BLOB_READER_EXTENTS;
+	reader->context = CurrentMemoryContext;
+	if (value->is_inline)
+		return;
+	reader->stored.max_generation = descriptor->generation;
+	reader->stored.total_bytes = blob_mapping_stored_bytes(descriptor);
+	reader->stored.value_bytes = descriptor->size_bytes;
+	blob_readahead_window_init(&reader->window, (flags & BLOB_READER_ALL) != 0);
+}
+
+void
+blob_reader_end(BlobReader *reader)
+{
+	if (reader->stored.extents != reader->extents)
+		pfree(reader->stored.extents);
+	reader->stored.extents = reader->extents;
+	reader->stored.count = 0;
+	reader->capacity = BLOB_READER_EXTENTS;
+}
+
+void
+blob_reader_seek(BlobReader *reader, uint64 offset_bytes)
+{
+	Assert(offset_bytes <= reader->value->size_bytes);
+	reader->position = offset_bytes;
+}
+
+/* Room for all extents of the value: it has more than fit into the reader. */
+static void
+enlarge(BlobReader *reader)
+{
+	int			capacity = blob_descriptor_extent_count(&reader->value->descriptor);
+	BlobStoredExtent *extents = MemoryContextAlloc(reader->context,
+												   sizeof(BlobStoredExtent) * capacity);
+
+	memcpy(extents, reader->stored.extents, sizeof(BlobStoredExtent) * reader->stored.count);
+	reader->stored.extents = extents;
+	reader->capacity = capacity;
+}
+
+/* Have all extents up to a stored offset known; it may lie behind the end. */
+static void
+know_extents(BlobReader *reader, uint64 stored_end)
+{
+	BlobStored *stored = &reader->stored;
+	uint64		known_end = blob_stored_known_end(stored);
+
+	stored_end = Min(stored_end, stored->total_bytes);
+	while (known_end < stored_end)
+	{
+		if (stored->count == reader->capacity)
+			enlarge(reader);
+		blob_mapping_extent(&reader->value->descriptor, stored->count, known_end,
+							&stored->extents[stored->count]);
+		known_end += stored->extents[stored->count++].bytes;
+	}
+}
+
+/* A BlobMappingFetch; the context is the reader. */
+static void
+fetch(void *context, uint64 stored_offset, uint64 length_bytes, char *target)
+{
+	BlobReader *reader = context;
+	bool		use_cache = (reader->flags & BLOB_READER_UNCACHED) == 0;
+	BlobAheadWindow *window = NULL;
+	uint64		end = stored_offset + length_bytes;
+
+	/* The most frequent read, of all at once, has nothing to read ahead. */
+	if (use_cache && length_bytes < reader->stored.total_bytes)
+	{
+		window = &reader->window;
+		blob_readahead_note(window, stored_offset, length_bytes);
+		end = Max(end, blob_readahead_reach(window));
+	}
+	know_extents(reader, end);
+	blob_stored_read(&reader->stored, window, use_cache, stored_offset, length_bytes, target);
+}
+
+void
+blob_reader_read_stored(BlobReader *reader, uint64 stored_offset, uint64 length_bytes,
+						char *target)
+{
+	fetch(reader, stored_offset, length_bytes, target);
+}
+
+static void
+verify_digest(const BlobDescriptor *descriptor, const char *content)
+{
+	uint8		sha256[BLOB_DIGEST_BYTES];
+
+	blob_digest_bytes(content, descriptor->size_bytes, sha256);
+	if (memcmp(sha256, descriptor->sha256, sizeof(sha256)) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("content does not match its SHA-256 digest"),
+				 errdetail("The value of " UINT64_FORMAT " bytes starts at page " UINT64_FORMAT ".",
+						   descriptor->size_bytes,
+						   blob_descriptor_extent(descriptor, 0).first_page),
+				 errhint("Restore the value from a backup; blobext_check() lists the affected "
+						 "values.")));
+}
+
+uint64
+blob_reader_read(BlobReader *reader, void *buffer, uint64 length_bytes)
+{
+	const BlobValue *value = reader->value;
+	uint64		offset = reader->position;
+	uint64		length = Min(length_bytes, value->size_bytes - offset);
+
+	if (length == 0)
+		return 0;
+	if (value->is_inline)
+		memcpy(buffer, value->inline_data + offset, length);
+	else
+	{
+		blob_mapping_read(&value->descriptor, offset, length, buffer, fetch, reader);
+		if (blob_verify_reads && length == value->size_bytes)
+			verify_digest(&value->descriptor, buffer);
+	}
+	reader->position = offset + length;
+	return length;
+}
+
+uint64
+blob_reader_next(BlobReader *reader, void *buffer, uint64 length_bytes)
+{
+	CHECK_FOR_INTERRUPTS();
+	return blob_reader_read(reader, buffer, length_bytes);
+}
+
+void
+blob_reader_require_readable(BlobReader *reader)
+{
+	if (reader->value->is_inline)
+		return;
+	know_extents(reader, reader->stored.total_bytes);
+	blob_stored_require_readable(&reader->stored);
+}
+
+void
+blob_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes, char *target)
+{
+	BlobReader	reader;
+
+	Assert(offset_bytes + length_bytes <= value->size_bytes);
+	blob_reader_begin(&reader, value, 0);
+	blob_reader_seek(&reader, offset_bytes);
+	(void) blob_reader_read(&reader, target, length_bytes);
+	blob_reader_end(&reader);
+}

@@ -1,0 +1,440 @@
+/*
+ * extents/read.c
+ *	  The requests of a read, see extents/read.h.
+ *
+ * Before and after the device is read, the map must say that each extent of the range is
+ * allocated, by a generation no later than the value's: an extent that was freed and given
+ * to another value has drawn a later one, and a reader that overlapped with that finds out.
+ *
+ * The range is cut into chunks of the read cache.  Chunks that the cache lacks are read with
+ * neighbouring ones joined into one request, all requests of the range being in flight as far
+ * as there are buffers.
+ */
+#include "postgres.h"
+
+#include "core/memory.h"
+#include "extents/layout.h"
+#include "extents/read.h"
+#include "extents/verify.h"
+#include "io/cache.h"
+#include "io/deferred.h"
+#include "io/engine.h"
+#include "io/segment.h"
+#include "io/stat.h"
+#include "miscadmin.h"
+
+/* Chunks, or parts of them, that one request can cover. */
+#define MAX_PARTS BLOB_IO_MAX_VECTORS
+
+/*
+ * Requests that reach the kernel in one call: on a virtual machine each call may cost an exit to
+ * the host, which is dear compared with a request.
+ */
+#define SUBMIT_BATCH 4
+
+/* The part of a request that lies in one chunk of one extent. */
+typedef struct ReadPart
+{
+	BlobGeneration generation;
+	uint64		extent_offset;	/* bytes from the extent's start, a multiple of the page */
+	uint32		length;			/* bytes read, a multiple of the page */
+	uint32		valid;			/* bytes of it that are content */
+	uint32		skip;			/* bytes before the wanted ones */
+	uint32		wanted;
+	uint32		chunk_bytes;	/* of the read cache, for this extent */
+	char	   *target;
+	char	   *memory;			/* where the device puts it: in the buffer, or in the cache */
+	int			fill_no;		/* of the read cache, or -1 */
+} ReadPart;
+
+typedef struct PendingRead
+{
+	BlobIoRequest request;
+	BlobPageNo	first_page;
+	int			part_count;		/* 0: not in use */
+	ReadPart	parts[MAX_PARTS];
+} PendingRead;
+
+/* Static, like the buffers: the kernel may still look at it after an error. */
+static PendingRead pending[BLOB_IO_BUFFER_COUNT];
+
+/* A read under way. */
+typedef struct ReadState
+{
+	BlobStore	store;
+	BlobStored *stored;
+	BlobAheadWindow *window;	/* NULL: nothing is read ahead */
+	bool		use_cache;
+	int			error;			/* first errno seen, or 0, and where */
+	BlobPageNo	error_page;
+	int			current;		/* request that is being filled, not yet started */
+	int			started;		/* requests so far */
+} ReadState;
+
+/* ---- requests ---- */
+
+/* ERROR for the errno of a read at a page; ENODATA: the file ends before it. */
+static void
+report_read_error(const BlobStoreId *store, BlobPageNo page, int error)
+{
+	char		path[MAXPGPATH];
+
+	blob_segment_path(path, sizeof(path), store, blob_segment_of(page));
+	if (error == ENODATA)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("could not read content from file \"%s\": the file is too short", path),
+				 errdetail("Content is expected at byte " UINT64_FORMAT ".",
+						   blob_layout_file_offset(page)),
+				 errhint("Restore the file from a backup; blobext_check() lists the affected "
+						 "values.")));
+	errno = error;
+	ereport(ERROR,
+			(errcode_for_file_access(),
+			 errmsg("could not read content from file \"%s\": %m", path)));
+}
+
+/*
+ * Errors are reported at the end, after the extents were looked at again: content of an extent
+ * that was freed meanwhile may be gone, and that is not the file's fault.
+ */
+static void
+note_error(ReadState *state, BlobPageNo page, int error)
+{
+	if (state->error != 0)
+		return;
+	state->error = error;
+	state->error_page = page;
+}
+
+/* Hand a part out, and give it to the cache: it may lie there already. */
+static void
+finish_part(const ReadState *state, const ReadPart *part, bool is_failed)
+{
+	if (!is_failed)
+		memcpy(part->target, part->memory + part->skip, part->wanted);
+	if (part->fill_no >= 0)
+		blob_cache_end_fill(part->fill_no, part->extent_offset % part->chunk_bytes,
+							is_failed ? 0 : part->valid);
+	else if (state->use_cache && !is_failed)
+		blob_cache_put(&state->store.id, part->generation, part->chunk_bytes, part->extent_offset,
+					   part->memory, part->valid);
+}
+
+/* Wait for a request, and hand out its parts. */
+static void
+finish_read(ReadState *state, int buffer_no)
+{
+	PendingRead *read = &pending[buffer_no];
+	int			part_count = read->part_count;
+
+	if (part_count == 0)
+		return;
+	blob_io_wait(&read->request);
+	read->part_count = 0;
+	if (read->request.error != 0)
+		note_error(state, read->first_page, read->request.error);
+	for (int i = 0; i < part_count; i++)
+		finish_part(state, &read->parts[i], read->request.error != 0);
+}
+
+/* While the device works, have the memory mapped that the request's parts will be copied to. */
+static void
+prepare_targets(const PendingRead *read)
+{
+	const ReadPart *last = &read->parts[read->part_count - 1];
+
+	/* Parts of one request follow each other in the target, unless the cache had one between. */
+	blob_memory_populate(read->parts[0].target, last->target + last->wanted -
+						 read->parts[0].target);
+}
+
+/* Start the request that is being filled, and take the next buffer in turn. */
+static void
+start_read(ReadState *state)
+{
+	PendingRead *read = &pending[state->current];
+
+	if (read->part_count == 0)
+		return;
+	read->request.is_write = false;
+	read->request.fd = blob_segment_open(&state->store.id, blob_segment_of(read->first_page),
+										 BLOB_SEGMENT_MISSING_OK);
+	if (read->request.fd < 0)
+	{
+		note_error(state, read->first_page, ENOENT);
+		for (int i = 0; i < read->part_count; i++)
+			finish_part(state, &read->parts[i], true);
+		read->part_count = 0;
+		return;
+	}
+	read->request.file_offset = blob_layout_file_offset(read->first_page);
+	read->request.buffer_no = state->current;
+	blob_io_start(&read->request);
+	/* The first one at once: the device shall not wait for a batch. */
+	if (state->started++ % SUBMIT_BATCH == 0)
+		blob_io_submit();
+	prepare_targets(read);
+
+	state->current = (state->current + 1) % BLOB_IO_BUFFER_COUNT;
+	finish_read(state, state->current);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* Whether the part at first_page can join the request that is being filled. */
+static bool
+continues(const PendingRead *read, BlobPageNo first_page, const ReadPart *part)
+{
+	return read->part_count > 0 && read->part_count < MAX_PARTS &&
+		read->first_page + read->request.length / BLOB_PAGE_SIZE == first_page &&
+		first_page % BLOB_SEGMENT_PAGES != 0 &&
+		read->request.length + part->length <= BLOB_IO_BUFFER_BYTES;
+}
+
+/*
+ * Choose where the device shall put a part: in a frame of the cache, from which it is copied
+ * out, or at its place in the buffer.
+ */
+static void
+place_part(const ReadState *state, ReadPart *part, uint32 buffer_offset)
+{
+	part->fill_no = -1;
+	if (state->use_cache)
+		part->fill_no = blob_cache_begin_fill(&state->store.id, part->generation,
+											  part->chunk_bytes, part->extent_offset);
+	if (part->fill_no >= 0)
+		part->memory = blob_cache_fill_memory(part->fill_no) +
+			part->extent_offset % part->chunk_bytes;
+	else
+		part->memory = blob_io_buffer(state->current) + buffer_offset;
+}
+
+/* Add a part to the request that is being filled, or begin another one with it. */
+static void
+add_part(ReadState *state, BlobPageNo first_page, const ReadPart *part)
+{
+	PendingRead *read = &pending[state->current];
+	ReadPart   *added;
+
+	if (!continues(read, first_page, part))
+	{
+		start_read(state);
+		read = &pending[state->current];
+		read->first_page = first_page;
+		read->request.length = 0;
+	}
+	added = &read->parts[read->part_count];
+	*added = *part;
+	place_part(state, added, read->request.length);
+	read->request.vectors[read->part_count].iov_base = added->memory;
+	read->request.vectors[read->part_count].iov_len = added->length;
+	read->request.vector_count = ++read->part_count;
+	read->request.length += added->length;
+}
+
+/*
+ * Pages that have yet to be written cannot be read from the device: cut the part before the first
+ * of them.  If that is the part's first page, its bytes are copied from memory, and length is 0.
+ * False if it was written just now.
+ */
+static bool
+cut_to_written(const ReadState *state, BlobPageNo page, ReadPart *part)
+{
+	uint32		page_count = part->length / BLOB_PAGE_SIZE;
+	uint32		written = blob_deferred_count_written(&state->store.id, page, page_count);
+
+	if (written == page_count)
+		return true;
+	if (written > 0)
+	{
+		part->length = written * BLOB_PAGE_SIZE;
+		part->wanted = Min(part->wanted, part->length - part->skip);
+		return true;
+	}
+	part->length = 0;
+	part->wanted = Min(part->wanted, BLOB_PAGE_SIZE - part->skip);
+	if (!blob_deferred_read(&state->store.id, page, part->skip, part->wanted, part->target))
+		return false;
+	if (state->use_cache)
+		blob_cache_put(&state->store.id, part->generation, part->chunk_bytes,
+					   part->extent_offset + part->skip, part->target, part->wanted);
+	return true;
+}
+
+/*
+ * The device is asked for [offset, offset + wanted) of an extent, in whole pages; in a sequence to
+ * the end of the chunk, since requests ahead begin with the next one.
+ */
+static ReadPart
+make_part(const ReadState *state, const BlobStoredExtent *stored, uint64 offset, uint32 wanted,
+		  uint64 end, char *target)
+{
+	ReadPart	part = {
+		.generation = stored->extent.generation,
+		.wanted = wanted,
+		.target = target,
+		.chunk_bytes = blob_cache_chunk_bytes(stored->extent.pages)
+	};
+
+	part.extent_offset = offset / BLOB_PAGE_SIZE * BLOB_PAGE_SIZE;
+	part.skip = (uint32) (offset - part.extent_offset);
+	part.length = (uint32) blob_pages_for(part.skip + wanted) * BLOB_PAGE_SIZE;
+	if (state->window != NULL && state->window->is_open)
+		part.length = (uint32) (blob_pages_for(Min(end, stored->bytes)) * BLOB_PAGE_SIZE -
+								part.extent_offset);
+	return part;
+}
+
+/*
+ * Read [offset, offset + length) of one extent, chunk by chunk, from the cache or by requests.  A
+ * chunk that crosses a segment's end is cut there.
+ */
+static void
+read_extent(ReadState *state, const BlobStoredExtent *stored, uint64 offset, uint64 length,
+			char *target)
+{
+	uint32		chunk_bytes = blob_cache_chunk_bytes(stored->extent.pages);
+
+	while (length > 0)
+	{
+		uint64		chunk_end = (offset / chunk_bytes + 1) * chunk_bytes;
+		BlobPageNo	page = stored->extent.first_page + offset / BLOB_PAGE_SIZE;
+		uint64		segment_end = offset / BLOB_PAGE_SIZE * BLOB_PAGE_SIZE +
+			blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE;
+		uint64		end = Min(chunk_end, segment_end);
+		uint32		wanted = (uint32) Min(length, end - offset);
+
+		/* Other requests may have arrived with this one: give the device more at once. */
+		if (state->use_cache && blob_readahead_await(&state->store.id, page))
+			blob_readahead_start(&state->store, state->stored, state->window);
+		if (!state->use_cache ||
+			!blob_cache_get(&state->store.id, stored->extent.generation, chunk_bytes, offset,
+							wanted, target))
+		{
+			ReadPart	part = make_part(state, stored, offset, wanted, end, target);
+
+			if (!cut_to_written(state, page, &part))
+				continue;		/* look again */
+			part.valid = (uint32) Min(part.length, stored->bytes - part.extent_offset);
+			wanted = part.wanted;
+			if (part.length > 0)
+				add_part(state, page, &part);
+		}
+		offset += wanted;
+		target += wanted;
+		length -= wanted;
+	}
+}
+
+/* ---- ranges ---- */
+
+/*
+ * Read from the extents from first_no on.  Pieces that are expected next are requested before this
+ * one is copied, or behind its requests.
+ */
+static void
+read_range(ReadState *state, int first_no, uint64 offset, uint64 length, char *target)
+{
+	bool		starts_ahead = state->window != NULL && state->window->is_expected;
+
+	if (starts_ahead)
+		blob_readahead_start(&state->store, state->stored, state->window);
+	for (int i = first_no; length > 0; i++)
+	{
+		const BlobStoredExtent *stored = &state->stored->extents[i];
+		uint64		part = Min(length, stored->start + stored->bytes - offset);
+
+		read_extent(state, stored, offset - stored->start, part, target);
+		offset += part;
+		target += part;
+		length -= part;
+	}
+	start_read(state);
+	if (!starts_ahead)
+	{
+		blob_io_submit();
+		blob_readahead_start(&state->store, state->stored, state->window);
+	}
+	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
+		finish_read(state, (state->current + i) % BLOB_IO_BUFFER_COUNT);
+}
+
+/* The same in a claim of the engine; nothing is in flight for it when this returns or throws. */
+static void
+read_in_claim(ReadState *state, int first_no, uint64 offset, uint64 length, char *target)
+{
+	blob_io_begin();
+	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
+		pending[i].part_count = 0;
+	PG_TRY();
+	{
+		read_range(state, first_no, offset, length, target);
+	}
+	PG_FINALLY();
+	{
+		blob_io_drain();
+		blob_cache_abandon_fills();
+		blob_io_end();
+	}
+	PG_END_TRY();
+}
+
+void
+blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_cache, uint64 offset_bytes,
+				 uint64 length_bytes, char *target)
+{
+	int			first_no = blob_stored_find(stored, offset_bytes);
+	int			end_no = first_no + 1;
+	ReadState	state = {.stored = stored, .window = window, .use_cache = use_cache};
+
+	Assert(offset_bytes + length_bytes <= blob_stored_known_end(stored));
+	while (end_no < stored->count && stored->extents[end_no].start < offset_bytes + length_bytes)
+		end_no++;
+
+	blob_store_open(&state.store, AccessShareLock);
+	blob_verify_before(&state.store, stored, first_no, end_no);
+	read_in_claim(&state, first_no, offset_bytes, length_bytes, target);
+	blob_verify_after(&state.store, stored, first_no, end_no);
+	if (state.error != 0)
+		report_read_error(&state.store.id, state.error_page, state.error);
+	blob_store_close(&state.store);
+
+	blob_stat_count(content_reads, 1);
+	blob_stat_count(content_read_bytes, length_bytes);
+}
+
+/* ---- before a read ---- */
+
+/* The files must reach to the end of the bytes that are stored in an extent. */
+static void
+require_files(const BlobStoreId *store, const BlobStoredExtent *stored)
+{
+	BlobPageNo	page = stored->extent.first_page;
+	uint64		left = blob_pages_for(stored->bytes);
+
+	while (left > 0)
+	{
+		uint64		pages = Min(left, blob_layout_pages_left_in_segment(page));
+		int64		bytes = blob_segment_file_bytes(store, blob_segment_of(page));
+
+		if (bytes < 0)
+			report_read_error(store, page, ENOENT);
+		if ((uint64) bytes < blob_layout_file_offset(page) + pages * BLOB_PAGE_SIZE)
+			report_read_error(store, page, ENODATA);
+		page += pages;
+		left -= pages;
+	}
+}
+
+void
+blob_stored_require_readable(BlobStored *stored)
+{
+	BlobStore	store;
+
+	Assert(blob_stored_known_end(stored) == stored->total_bytes);
+	blob_store_open(&store, AccessShareLock);
+	blob_verify_before(&store, stored, 0, stored->count);
+	for (int i = 0; i < stored->count; i++)
+		require_files(&store.id, &stored->extents[i]);
+	blob_store_close(&store);
+}

@@ -1,0 +1,102 @@
+/*
+ * extents/verify.c
+ *	  Looks into the extent map, see extents/verify.h.
+ */
+#include "postgres.h"
+
+#include "extents/verify.h"
+#include "io/stat.h"
+#include "io/unlogged.h"
+#include "store/map.h"
+
+bool
+blob_verify_extent(Relation map, BlobExtent *extent, BlobGeneration max_generation)
+{
+	BlobMapEntry entry = blob_map_lookup(map, extent->first_page);
+	BlobMapState expected = extent->is_tail ? BLOB_MAP_TAIL : BLOB_MAP_TIER;
+
+	extent->generation = blob_map_entry_generation(&entry);
+	return blob_map_entry_state(&entry) == expected &&
+		blob_map_entry_pages(&entry) == extent->pages &&
+		extent->generation <= max_generation;
+}
+
+void
+blob_verify_report_stale(int extent_no, uint64 value_bytes)
+{
+	blob_stat_count(stale_reads, 1);
+	ereport(ERROR,
+			(errcode(ERRCODE_BLOB_STALE),
+			 errmsg("stale blobstate value: its content does not exist any more"),
+			 errdetail("Extent %d of a value of " UINT64_FORMAT " bytes has been freed or reused.",
+					   extent_no, value_bytes),
+			 errhint("Read the value again from its table.")));
+}
+
+/*
+ * On a copy of another server that did not log content, the file holds zeros, or bytes of an
+ * earlier value.
+ */
+static void
+require_logged(const BlobStoreId *store, BlobGeneration generation, uint64 value_bytes)
+{
+	if (blob_unlogged_contains(store, generation))
+		ereport(ERROR,
+				(errcode(ERRCODE_BLOB_UNLOGGED),
+				 errmsg("content of a blobstate value is missing on this server"),
+				 errdetail("The value of " UINT64_FORMAT " bytes was stored by a server that "
+						   "did not write content to the WAL.", value_bytes),
+				 errhint("Read it on that server. Set blobext.wal_content to \"auto\" there "
+						 "before standbys and backups are made.")));
+}
+
+/*
+ * Entries of a large value's extents are in several blocks of the map: have them read at the same
+ * time, where they are not in shared buffers.
+ */
+static void
+prefetch_entries(Relation map, const BlobStoredExtent *extents, int count)
+{
+	if (count == 0 || blob_map_block_of(extents[0].extent.first_page) ==
+		blob_map_block_of(extents[count - 1].extent.first_page))
+		return;
+	for (int i = 0; i < count; i++)
+		if (i == 0 || blob_map_block_of(extents[i].extent.first_page) !=
+			blob_map_block_of(extents[i - 1].extent.first_page))
+			blob_map_prefetch(map, extents[i].extent.first_page);
+}
+
+void
+blob_verify_before(BlobStore *store, BlobStored *stored, int first_no, int end_no)
+{
+	/* Those that were looked up before are in front, mostly: there is nothing to do then. */
+	while (first_no < end_no &&
+		   stored->extents[first_no].extent.generation != BLOB_INVALID_GENERATION)
+		first_no++;
+	prefetch_entries(store->map, stored->extents + first_no, end_no - first_no);
+	for (int i = first_no; i < end_no; i++)
+	{
+		BlobExtent	seen = stored->extents[i].extent;
+
+		if (seen.generation != BLOB_INVALID_GENERATION)
+			continue;
+		if (!blob_verify_extent(store->map, &seen, stored->max_generation))
+			blob_verify_report_stale(i, stored->value_bytes);
+		require_logged(&store->id, seen.generation, stored->value_bytes);
+		stored->extents[i].extent.generation = seen.generation;
+	}
+}
+
+void
+blob_verify_after(BlobStore *store, const BlobStored *stored, int first_no, int end_no)
+{
+	for (int i = first_no; i < end_no; i++)
+	{
+		const BlobExtent *seen = &stored->extents[i].extent;
+		BlobExtent	now = *seen;
+
+		if (!blob_verify_extent(store->map, &now, stored->max_generation) ||
+			now.generation != seen->generation)
+			blob_verify_report_stale(i, stored->value_bytes);
+	}
+}
