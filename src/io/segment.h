@@ -84,6 +84,15 @@ extern bool blob_segment_sync(const BlobStoreId *store, uint32 segment_no);
 extern bool blob_segment_remove(const BlobStoreId *store, uint32 segment_no);
 
 /*
+ * Give the blocks of [first_page, end_page), which lie in one segment, back to the file system; they
+ * read as zeros from then on, and the file keeps its size.  A file that is missing, a file system
+ * that knows no holes, and a failure (LOG) leave the blocks where they are.  The caller has made
+ * sure that the pages are free, and that nobody writes there.
+ */
+extern void blob_segment_punch(const BlobStoreId *store, BlobPageNo first_page,
+							   BlobPageNo end_page);
+
+/*
  * Remove a whole store, durably; true when it is gone.  Failures are WARNINGs.  Can be cancelled
  * between files (not in recovery), and carried on with another call.
  */

@@ -164,7 +164,7 @@ my %uses = (
 	check => 'SELECT * FROM blobext_check()',
 	collector => 'SELECT * FROM blobext_gc()');
 my %formats = (
-	newer => [ 4, pack('L', 2), '55000', qr/written by an incompatible build of blobext.*Store: format 2,.*library: format 1,/s ],
+	newer => [ 4, pack('L', 3), '55000', qr/written by an incompatible build of blobext.*Store: format 3,.*library: formats 1 and 2,/s ],
 	tiers => [ 32, pack('L', 5), '55000', qr/DETAIL:  Store: format 1, .* 5 tiers per level/ ],
 	foreign => [ 0, 'blab', 'XX001', qr/is not an extent map/ ]);
 foreach my $format (sort keys %formats)
@@ -241,7 +241,7 @@ foreach my $line (split /\n/, $records)
 	$patched = $record;
 	my $database = pack('L', $node->safe_psql('postgres',
 		q(SELECT oid FROM pg_database WHERE datname = 'postgres')));
-	$patched =~ s/\Q$database\E\x01\0\0\0/${database}\x02\0\0\0/ or next;
+	$patched =~ s/\Q$database\E\x01\0\0\0/${database}\x03\0\0\0/ or next;
 	substr($patched, 20, 4) = pack('L', record_crc($patched));
 	$patched_at = $offset;
 	last;
@@ -251,7 +251,7 @@ kill_everything($node);
 my $was = patch($file, $patched_at, $patched);
 my $offset = -s $node->logfile;
 is($node->start(fail_ok => 1), 0, 'another format in the WAL: the server does not start');
-like(slurp_file($node->logfile, $offset), qr/cannot replay WAL of format version 2.*library writes and reads version 1.*HINT:  Recover with the/s, 'it says why');
+like(slurp_file($node->logfile, $offset), qr/cannot replay WAL of format version 3.*library reads versions 1 to 2.*HINT:  Recover with the/s, 'it says why');
 patch($file, $patched_at, $was);
 unlink $node->data_dir . '/postmaster.pid';
 $node->start;
