@@ -50,7 +50,7 @@ check-tests:
 # uses it (-Bsymbolic), because the extension's library may be loaded first and export them.
 UNIT_DIR ?= $(srcdir)/test/unit
 UNIT_SOURCES = $(wildcard $(srcdir)/test/unit/unit_*.c) $(wildcard $(srcdir)/src/core/tier.c \
-	$(srcdir)/src/core/descriptor.c $(srcdir)/src/core/digest.c $(srcdir)/src/store/free_runs.c \
+	$(srcdir)/src/core/descriptor.c $(srcdir)/src/core/frame.c $(srcdir)/src/core/digest.c $(srcdir)/src/store/free_runs.c \
 	$(srcdir)/src/store/pending.c $(srcdir)/src/blob/compare.c $(srcdir)/src/core/catalog.c \
 	$(srcdir)/src/blob/walk.c $(srcdir)/src/blob/sample.c $(srcdir)/src/store/map.c \
 	$(srcdir)/src/wal/insert.c)

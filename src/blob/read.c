@@ -207,7 +207,7 @@ blob_find_unclaimed_extent(const BlobDescriptor *descriptor)
 	{
 		BlobExtent	extent = blob_descriptor_extent(descriptor, i);
 		BlobMapEntry entry = blob_map_lookup(store.map, extent.first_page);
-		uint64		bytes = blob_descriptor_extent_bytes(descriptor, i, start);
+		uint64		bytes = blob_descriptor_extent_stored_bytes(descriptor, i, start);
 
 		if (blob_map_entry_high_water(&entry) < bytes)
 			unclaimed = i;
