@@ -283,6 +283,7 @@ UNIT_TEST(unit_compressed_damage)
 	pg_prng_state random;
 	Sample	   *small;
 	Sample	   *large;
+	struct varlena *tiny;
 
 	pg_prng_seed(&random, (uint64) PG_GETARG_INT64(0));
 	small = make_sample(&random, 0, 3, 4, 2, 100, false);
@@ -312,8 +313,13 @@ UNIT_TEST(unit_compressed_damage)
 		}
 	}
 
-	CHECK(is_refused(with_field(small->datum, 153, 1, BLOB_FRAME_MIN_BITS - 1)), "bits");
-	CHECK(is_refused(with_field(small->datum, 153, 1, BLOB_FRAME_MAX_BITS + 1)), "bits");
+	/* Frames of one byte: of any length that frames may have. */
+	tiny = with_field(large->datum, 178, 6, 0);
+	tiny = with_field(tiny, 12, 8, 1000 + 4095);
+	CHECK(!is_refused(with_field(tiny, 153, 1, BLOB_FRAME_MIN_BITS)), "bits");
+	CHECK(!is_refused(with_field(tiny, 153, 1, BLOB_FRAME_MAX_BITS)), "bits");
+	CHECK(is_refused(with_field(tiny, 153, 1, BLOB_FRAME_MIN_BITS - 1)), "bits");
+	CHECK(is_refused(with_field(tiny, 153, 1, BLOB_FRAME_MAX_BITS + 1)), "bits");
 	CHECK(is_refused(with_field(large->datum, 154, 1, BLOB_NODE_MAX_LEVEL + 1)), "level");
 	CHECK(is_refused(with_field(large->datum, 154, 1, 0)), "no frames in the datum");
 	CHECK(is_refused(with_field(small->datum, 154, 1, 1)), "a directory, and frames in the datum");
