@@ -95,6 +95,7 @@ load_record(XLogReaderState *record, void *fixed, size_t struct_bytes, size_t *d
 											 header->version);
 
 	Assert(bytes <= struct_bytes);
+	require_format(record, bytes > 0, "its version has no such record");
 	require_format(record, XLogRecGetDataLen(record) >= bytes, "too short");
 	memset(fixed, 0, struct_bytes);
 	memcpy(fixed, header, bytes);

@@ -226,7 +226,9 @@ $node->safe_psql('postgres', 'CHECKPOINT');
 my $start = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
 add_values($node, 'v', 3_000, 50_000);
 my $file = $node->data_dir . '/pg_wal/' . $node->safe_psql('postgres', "SELECT pg_walfile_name('$start')");
-my ($records) = run_command([ 'pg_waldump', '--rmgr=custom128', '-s', $start, $file ]);
+my $rmgr = 'custom' . $node->safe_psql('postgres',
+	q(SELECT rm_id FROM pg_get_wal_resource_managers() WHERE rm_name = 'blobext'));
+my ($records) = run_command([ 'pg_waldump', "--rmgr=$rmgr", '-s', $start, $file ]);
 
 # Small ones, which no page boundary cuts.
 my ($patched_at, $patched);

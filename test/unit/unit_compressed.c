@@ -2,9 +2,10 @@
  * unit_compressed.c
  *	  Tests of the form for compressed values: core/descriptor.h, core/frame.h.
  *
- * Seen to fail: unit_compressed with the page of the remainder left out of the length that pack()
- * takes away from the end, unit_compressed_damage without each of the conditions in
- * check_compression(), unit_compressed_node without the sums of are_sums_right().
+ * Seen to fail: with the remainder packed in another place; without any one of the conditions of
+ * check_compression(), check_frames(), unpack_compressed(), blob_frame_unpack(), blob_node_unpack()
+ * and blob_node_entry_unpack(), but those that others imply: of frames whose sum is too long, and
+ * of a frame without content.
  */
 #include "unit.h"
 
@@ -277,6 +278,62 @@ with_field(const struct varlena *datum, int offset, int bytes, uint64 value)
 	return copy;
 }
 
+/* Offset of the first frame's entry in a value with four extents of tier sizes. */
+#define AT_FIRST_FRAME (192 + 4 * 6)
+
+/* A copy whose first frame has another length, and so has the value. */
+static struct varlena *
+with_frame_bytes(const Sample *sample, uint32 content_bytes)
+{
+	struct varlena *copy = with_field(sample->datum, AT_FIRST_FRAME, 4, content_bytes);
+
+	return with_field(copy, 12, 8, sample->descriptor.size_bytes -
+					  sample->frames[0].content_bytes + content_bytes);
+}
+
+/* Entries of frames in the datum. */
+static void
+damage_frames(const Sample *small)
+{
+	const BlobFrame *first = &small->frames[0];
+	struct varlena *packed = with_field(small->datum, AT_FIRST_FRAME + 14, 1, BLOB_METHOD_LZ4);
+	struct varlena *shorter = with_field(packed, AT_FIRST_FRAME + 4, 4, first->content_bytes / 2);
+	uint64		stored_bytes = small->descriptor.compression.stored_bytes;
+
+	CHECK(first->content_bytes > 1 && first->content_bytes < FRAME_BYTES, "the seed is a good one");
+	CHECK(!is_refused(packed) && !is_refused(shorter), "sound");
+	CHECK(is_refused(with_field(shorter, AT_FIRST_FRAME + 14, 1, BLOB_METHOD_NONE)), "stored as is");
+	CHECK(is_refused(with_field(packed, AT_FIRST_FRAME + 4, 4, 0)), "nothing is stored");
+	CHECK(is_refused(with_field(with_field(packed, AT_FIRST_FRAME + 8, 6, 0), AT_FIRST_FRAME + 4, 4,
+								first->content_bytes + 1)), "more is stored than there is");
+	CHECK(is_refused(with_field(packed, AT_FIRST_FRAME + 8, 6, stored_bytes)), "stored behind");
+	CHECK(is_refused(with_field(packed, AT_FIRST_FRAME + 15, 1, 1)), "a reserved byte");
+	CHECK(is_refused(with_field(packed, AT_FIRST_FRAME + 20, 4, 1)), "reserved bytes");
+	CHECK(is_refused(with_frame_bytes(small, FRAME_BYTES + 1)), "a frame that is too long");
+	CHECK(is_refused(with_field(with_frame_bytes(small, 0), AT_FIRST_FRAME + 4, 4, 0)),
+		  "a frame without content");
+}
+
+/* Fields that are possible by themselves, in a value with a directory. */
+static void
+damage_sizes(const Sample *large)
+{
+	uint64		stored_bytes = large->descriptor.compression.stored_bytes;
+	struct varlena *sound = with_field(large->datum, 158, 6, 0);
+
+	sound = with_field(sound, 172, 6, 0);
+	sound = with_field(sound, 178, 6, 0);
+	sound = with_field(sound, 12, 8, 1000 * 100 + 4095);
+	CHECK(!is_refused(sound), "sound");
+	CHECK(!is_refused(with_field(sound, 178, 6, FRAME_BYTES)), "an open frame");
+	CHECK(is_refused(with_field(sound, 178, 6, FRAME_BYTES + BLOB_PAGE_SIZE)), "too long a one");
+	CHECK(is_refused(with_field(sound, 178, 6, 1)), "a part of a page");
+	CHECK(is_refused(with_field(sound, 144, 8, stored_bytes - 1)), "a part of a page");
+	CHECK(is_refused(with_field(with_field(sound, 12, 8, 4095), 164, 8, 0)), "no frames");
+	CHECK(is_refused(with_field(with_field(with_field(sound, 178, 6, BLOB_PAGE_SIZE), 12, 8, 5000),
+								164, 8, UINT64CONST(1) << 50)), "less than the open frame");
+}
+
 /* Every length, every bit, and fields that contradict each other.  Argument: the seed. */
 UNIT_TEST(unit_compressed_damage)
 {
@@ -286,7 +343,9 @@ UNIT_TEST(unit_compressed_damage)
 	struct varlena *tiny;
 
 	pg_prng_seed(&random, (uint64) PG_GETARG_INT64(0));
-	small = make_sample(&random, 0, 3, 4, 2, 100, false);
+	do
+		small = make_sample(&random, 0, 3, 4, 2, 100, false);
+	while (small->frames[0].content_bytes < 2 || small->frames[0].content_bytes == FRAME_BYTES);
 	large = make_sample(&random, 2, 0, 6, -1, 4095, true);
 	CHECK(!is_refused(small->datum) && !is_refused(large->datum), "sound");
 	for (int i = 0; i < 2; i++)
@@ -312,6 +371,9 @@ UNIT_TEST(unit_compressed_damage)
 				CHECK(refused, "bit %u of byte %u", bit % 8, bit / 8);
 		}
 	}
+
+	damage_frames(small);
+	damage_sizes(large);
 
 	/* Frames of one byte: of any length that frames may have. */
 	tiny = with_field(large->datum, 178, 6, 0);
@@ -421,6 +483,11 @@ UNIT_TEST(unit_compressed_node)
 	entries[1].content_bytes = 2;
 	blob_node_pack(page, 2, entries, 2);
 	CHECK(node_is_refused(page, 2, 1, entries[0].frame_count + entries[1].frame_count), "overflow");
+	entries[0].content_bytes = 5;
+	entries[0].frame_count = PG_UINT64_MAX;
+	entries[1].frame_count = 2;
+	blob_node_pack(page, 2, entries, 2);
+	CHECK(node_is_refused(page, 2, 7, 1), "overflow of the frames");
 }
 
 /* ---- reading ---- */

@@ -63,7 +63,7 @@ allocate(Relation map, const BlobStoreId *store, BlobPageNo first_page, uint64 p
 	blob_map_allocate(map, store, &extent, 1, Max(tier, 0), BLOB_PAGE_SIZE, &logged_count);
 }
 
-/* Lock the block of a page, which is one that has been used. */
+/* Lock the block of a page, which the map has. */
 static Buffer
 lock_block_of(Relation map, BlobPageNo page)
 {
@@ -122,7 +122,10 @@ punch(Relation map, const BlobStoreId *store, BlobPageNo first_page, uint64 page
 	BlobWalMapBlock block = {.changes = &change, .change_count = 1};
 
 	block.buffer = lock_block_of(map, first_page);
+	block.is_new = PageIsNew(BufferGetPage(block.buffer));
 	START_CRIT_SECTION();
+	if (block.is_new)
+		blob_map_page_init(BufferGetPage(block.buffer));
 	blob_map_page_set(BufferGetPage(block.buffer), change.slot, &entry);
 	MarkBufferDirty(block.buffer);
 	(void) blob_wal_log_punch(store, &run, 1, &block, 1);
