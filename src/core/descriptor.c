@@ -83,7 +83,7 @@ blob_descriptor_extent(const BlobDescriptor *descriptor, int extent_no)
 		extent_no--;
 	extent.first_page =
 		blob_load_integer(descriptor->extent_starts + extent_no * BLOB_EXTENT_START_BYTES,
-					 BLOB_EXTENT_START_BYTES);
+						  BLOB_EXTENT_START_BYTES);
 	extent.pages = blob_tier_pages(extent_no);
 	return extent;
 }
@@ -186,10 +186,11 @@ unpack_remainder(const uint8 *data, size_t starts_offset, size_t more_bytes,
 
 	descriptor->tail_position = (int) blob_load_integer(data + AT_TAIL_POSITION, 2);
 	descriptor->tail_content_pages = blob_load_integer(data + AT_TAIL_CONTENT_PAGES,
-												  BLOB_EXTENT_START_BYTES);
+													   BLOB_EXTENT_START_BYTES);
 	descriptor->remainder_bytes = (uint32) blob_load_integer(data + AT_REMAINDER_BYTES, 2);
 	descriptor->has_remainder_page = (data[AT_FLAGS] & BLOB_FLAG_REMAINDER_PAGE) != 0;
-	descriptor->remainder_page = blob_load_integer(data + AT_REMAINDER_PAGE, BLOB_EXTENT_START_BYTES);
+	descriptor->remainder_page = blob_load_integer(data + AT_REMAINDER_PAGE,
+												   BLOB_EXTENT_START_BYTES);
 	descriptor->extent_starts = data + starts_offset;
 	if (descriptor->remainder_bytes >= BLOB_PAGE_SIZE ||
 		descriptor->remainder_bytes > descriptor->size_bytes ||
@@ -321,7 +322,8 @@ unpack_descriptor(const uint8 *data, size_t length_bytes, BlobDescriptor *descri
 	memcpy(descriptor->state, data + AT_STATE, BLOB_DIGEST_BYTES);
 	memcpy(descriptor->prefix, data + AT_PREFIX, BLOB_PREFIX_BYTES);
 	descriptor->has_tail = (data[AT_FLAGS] & BLOB_FLAG_TAIL) != 0;
-	descriptor->tail_first_page = blob_load_integer(data + AT_TAIL_FIRST_PAGE, BLOB_EXTENT_START_BYTES);
+	descriptor->tail_first_page = blob_load_integer(data + AT_TAIL_FIRST_PAGE,
+													BLOB_EXTENT_START_BYTES);
 	descriptor->tail_pages = blob_load_integer(data + AT_TAIL_PAGES, BLOB_EXTENT_START_BYTES);
 	descriptor->tail_position = descriptor->tier_extent_count;
 	descriptor->tail_content_pages = descriptor->tail_pages;
@@ -485,14 +487,14 @@ pack_remainder(uint8 *data, const BlobDescriptor *descriptor, int tail_no, size_
 	{
 		blob_store_integer(data + AT_TAIL_POSITION, 2, tail_no);
 		blob_store_integer(data + AT_TAIL_CONTENT_PAGES, BLOB_EXTENT_START_BYTES,
-					  descriptor->tail_content_pages);
+						   descriptor->tail_content_pages);
 	}
 	blob_store_integer(data + AT_REMAINDER_BYTES, 2, descriptor->remainder_bytes);
 	if (descriptor->has_remainder_page)
 	{
 		data[AT_FLAGS] |= BLOB_FLAG_REMAINDER_PAGE;
 		blob_store_integer(data + AT_REMAINDER_PAGE, BLOB_EXTENT_START_BYTES,
-					  descriptor->remainder_page);
+						   descriptor->remainder_page);
 	}
 	else if (descriptor->remainder_bytes > 0)
 		memcpy(data + remainder_at, descriptor->remainder, descriptor->remainder_bytes);

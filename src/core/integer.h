@@ -1,6 +1,6 @@
 /*
  * core/integer.h
- *	  Integers of any number of bytes, little endian and unaligned, as the formats on disk have them.
+ *	  Integers of any number of bytes, little endian and unaligned, as formats on disk have them.
  */
 #ifndef BLOB_INTEGER_H
 #define BLOB_INTEGER_H

@@ -33,7 +33,7 @@ fill_random(pg_prng_state *random, void *target, size_t length_bytes)
 		((uint8 *) target)[i] = (uint8) pg_prng_uint32(random);
 }
 
-/* Extents for the stored bytes: tier_count of tier sizes, and a tail at tail_no, if that is >= 0. */
+/* Extents for the stored bytes: tier_count of tier sizes; a tail at tail_no, if that is >= 0. */
 static void
 make_extents(pg_prng_state *random, Sample *sample, int tier_count, int tail_no)
 {
@@ -302,7 +302,7 @@ damage_frames(const Sample *small)
 
 	CHECK(first->content_bytes > 1 && first->content_bytes < FRAME_BYTES, "the seed is a good one");
 	CHECK(!is_refused(packed) && !is_refused(shorter), "sound");
-	CHECK(is_refused(with_field(shorter, AT_FIRST_FRAME + 14, 1, BLOB_METHOD_NONE)), "stored as is");
+	CHECK(is_refused(with_field(shorter, AT_FIRST_FRAME + 14, 1, BLOB_METHOD_NONE)), "as it is");
 	CHECK(is_refused(with_field(packed, AT_FIRST_FRAME + 4, 4, 0)), "nothing is stored");
 	CHECK(is_refused(with_field(with_field(packed, AT_FIRST_FRAME + 8, 6, 0), AT_FIRST_FRAME + 4, 4,
 								first->content_bytes + 1)), "more is stored than there is");
@@ -334,6 +334,31 @@ damage_sizes(const Sample *large)
 								164, 8, UINT64CONST(1) << 50)), "less than the open frame");
 }
 
+static void
+damage_lengths_and_bits(struct varlena *sound)
+{
+	uint32		length = VARSIZE(sound);
+	struct varlena *longer = palloc0(length + 100);
+
+	memcpy(longer, sound, length);
+	for (uint32 bytes = VARHDRSZ; bytes <= length + 100; bytes++)
+	{
+		SET_VARSIZE(longer, bytes);
+		CHECK(is_refused(longer) == (bytes != length), "%u bytes", bytes);
+	}
+	for (uint32 bit = 0; bit < (length - VARHDRSZ) * 8; bit++)
+	{
+		uint32		at = bit / 8;
+		uint8		byte = ((uint8 *) VARDATA(sound))[at] ^ 1 << bit % 8;
+		bool		refused = is_refused(with_field(sound, at, 1, byte));
+
+		/* What must be refused whatever the rest says. */
+		if (at == 155 || (at >= 184 && at < 192) || (at == 1 && bit % 8 > 1) ||
+			(at >= 2 && at < 4) || (at >= 144 && at < 152))
+			CHECK(refused, "bit %u of byte %u", bit % 8, at);
+	}
+}
+
 /* Every length, every bit, and fields that contradict each other.  Argument: the seed. */
 UNIT_TEST(unit_compressed_damage)
 {
@@ -348,30 +373,8 @@ UNIT_TEST(unit_compressed_damage)
 	while (small->frames[0].content_bytes < 2 || small->frames[0].content_bytes == FRAME_BYTES);
 	large = make_sample(&random, 2, 0, 6, -1, 4095, true);
 	CHECK(!is_refused(small->datum) && !is_refused(large->datum), "sound");
-	for (int i = 0; i < 2; i++)
-	{
-		struct varlena *sound = i == 0 ? small->datum : large->datum;
-		uint32		length = VARSIZE(sound);
-		struct varlena *longer = palloc0(length + 100);
-
-		memcpy(longer, sound, length);
-		for (uint32 bytes = VARHDRSZ; bytes <= length + 100; bytes++)
-		{
-			SET_VARSIZE(longer, bytes);
-			CHECK(is_refused(longer) == (bytes != length), "%u bytes", bytes);
-		}
-		for (uint32 bit = 0; bit < (length - VARHDRSZ) * 8; bit++)
-		{
-			uint8		byte = ((uint8 *) VARDATA(sound))[bit / 8] ^ 1 << bit % 8;
-			bool		refused = is_refused(with_field(sound, bit / 8, 1, byte));
-
-			/* What must be refused whatever the rest says. */
-			if (bit / 8 == 155 || (bit / 8 >= 184 && bit / 8 < 192) || (bit / 8 == 1 && bit % 8 > 1)
-				|| (bit / 8 >= 2 && bit / 8 < 4) || (bit / 8 >= 144 && bit / 8 < 152))
-				CHECK(refused, "bit %u of byte %u", bit % 8, bit / 8);
-		}
-	}
-
+	damage_lengths_and_bits(small->datum);
+	damage_lengths_and_bits(large->datum);
 	damage_frames(small);
 	damage_sizes(large);
 
@@ -455,7 +458,8 @@ UNIT_TEST(unit_compressed_node)
 
 		CHECK(blob_frame_unpack(blob_node_frame(page, i), FRAME_BITS, UINT64CONST(1) << 40,
 								&frame) == NULL, "a frame");
-		CHECK(frame.crc == frames[i].crc && frame.stored_offset == frames[i].stored_offset, "frame");
+		CHECK(frame.crc == frames[i].crc && frame.stored_offset == frames[i].stored_offset,
+			  "frame %d", i);
 	}
 	for (int bit = 0; bit < BLOB_PAGE_SIZE * 8; bit++)
 	{
