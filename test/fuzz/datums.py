@@ -172,8 +172,8 @@ class Forge:
         self.all_parts = self.own_parts + [Parts(datum) for datum in old + foreign]
         self.kinds = [self.sound, self.stale, self.stale, self.flip, self.flip, self.set_fields,
                       self.set_fields, self.set_fields, self.graft, self.graft, self.resize,
-                      self.compress, self.compress, self.reform, self.repeat_heads, self.noise, self.take_all,
-                      self.compose, self.compose, self.compose]
+                      self.reform, self.repeat_heads, self.noise, self.take_all, self.compress,
+                      self.compress, self.compose, self.compose, self.compose]
 
     def any(self):
         """A datum, and whether it may read another role's content."""
