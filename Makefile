@@ -51,9 +51,9 @@ check-tests:
 UNIT_DIR ?= $(srcdir)/test/unit
 UNIT_SOURCES = $(wildcard $(srcdir)/test/unit/unit_*.c) $(wildcard $(srcdir)/src/core/tier.c \
 	$(srcdir)/src/core/descriptor.c $(srcdir)/src/core/frame.c $(srcdir)/src/core/digest.c \
-	$(srcdir)/src/store/free_runs.c $(srcdir)/src/store/pending.c $(srcdir)/src/blob/compare.c \
-	$(srcdir)/src/core/catalog.c $(srcdir)/src/blob/walk.c $(srcdir)/src/blob/sample.c $(srcdir)/src/store/map.c \
-	$(srcdir)/src/wal/insert.c)
+	$(srcdir)/src/store/free_runs.c $(srcdir)/src/store/pending.c $(srcdir)/src/store/map.c \
+	$(srcdir)/src/blob/compare.c $(srcdir)/src/core/catalog.c $(srcdir)/src/blob/walk.c \
+	$(srcdir)/src/blob/sample.c $(srcdir)/src/wal/insert.c)
 unit-module: $(UNIT_DIR)/blobext_unit$(DLSUFFIX)
 $(UNIT_DIR)/blobext_unit$(DLSUFFIX): $(UNIT_SOURCES) $(wildcard $(srcdir)/src/*/*.h)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_SL) -shared -Wl,-Bsymbolic -o $@ \
