@@ -5,9 +5,8 @@
 # The records are inserted by unit/unit_wal.c, as the writer's modules would, with the version that is
 # asked for.  full_page_writes is off: a full-page image would replay in place of the changes.
 #
-# Seen to fail: with each kind of record, one after the other, left out of redo() in recovery.c; with the
-# hole left out of replay_punch(); with each of the refusals left out of recovery.c; with punched pages
-# taken for free in load_entry() of store/grow.c.
+# Seen to fail: with each kind of record of version 2 left out of redo() in recovery.c on the standby;
+# with PUNCH of version 1 taken for an unknown record (its message).
 use strict;
 use warnings;
 
@@ -270,8 +269,6 @@ sub refusals
 		"a map with places: $_")
 	  foreach ('SELECT octet_length(b::bytea) FROM v', 'SELECT * FROM blobext_check()',
 		q(INSERT INTO v (b) VALUES (convert_to(repeat('x', 5000), 'UTF8'))));
-	$node->safe_psql('postgres', q(SELECT unit_wal('blobext_map', 2, 'format', 0)));
-	values_are_intact($node, 'v', 'without places again: values');
 	$node->stop;
 	return;
 }
