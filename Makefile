@@ -10,6 +10,10 @@ SCRIPTS = tools/blobext_upgrade
 HEADERS_blobext = src/api/blobext.h
 
 PG_CPPFLAGS = -I$(srcdir)/src $(BLOBEXT_CPPFLAGS)
+# "make clean && make RMGR_ID=…": another id of the WAL resource manager, see src/wal/README.md.
+ifdef RMGR_ID
+PG_CPPFLAGS += -DBLOB_RMGR_ID=$(RMGR_ID)
+endif
 PG_CFLAGS = -Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers
 
 # See "Tests" below.
@@ -46,10 +50,10 @@ check-tests:
 # uses it (-Bsymbolic), because the extension's library may be loaded first and export them.
 UNIT_DIR ?= $(srcdir)/test/unit
 UNIT_SOURCES = $(wildcard $(srcdir)/test/unit/unit_*.c) $(wildcard $(srcdir)/src/core/tier.c \
-	$(srcdir)/src/core/descriptor.c $(srcdir)/src/core/digest.c $(srcdir)/src/store/free_runs.c \
-	$(srcdir)/src/store/pending.c $(srcdir)/src/blob/compare.c \
-	$(srcdir)/src/blob/mapping.c $(srcdir)/src/core/catalog.c \
-	$(srcdir)/src/blob/walk.c $(srcdir)/src/blob/sample.c)
+	$(srcdir)/src/core/descriptor.c $(srcdir)/src/core/frame.c $(srcdir)/src/core/digest.c \
+	$(srcdir)/src/store/free_runs.c $(srcdir)/src/store/pending.c $(srcdir)/src/store/map.c \
+	$(srcdir)/src/blob/compare.c $(srcdir)/src/blob/mapping.c $(srcdir)/src/core/catalog.c \
+	$(srcdir)/src/blob/walk.c $(srcdir)/src/blob/sample.c $(srcdir)/src/wal/insert.c)
 unit-module: $(UNIT_DIR)/blobext_unit$(DLSUFFIX)
 $(UNIT_DIR)/blobext_unit$(DLSUFFIX): $(UNIT_SOURCES) $(wildcard $(srcdir)/src/*/*.h)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_SL) -shared -Wl,-Bsymbolic -o $@ \

@@ -222,7 +222,7 @@ find_extent(ComparedValue *compared, uint64 position)
 		if (compared->next_no == blob_descriptor_extent_count(descriptor))
 			return false;
 		blob_mapping_extent(descriptor, compared->next_no++, start, extent);
-		content = blob_mapping_content_of(extent);
+		content = blob_mapping_content_of(descriptor, extent);
 		compared->content_end = content.offset + content.bytes;
 	}
 	return true;

@@ -148,7 +148,7 @@ find_touched(Overwrite *overwrite)
 
 		blob_mapping_extent(old, i, start, &stored);
 		edited->extent = stored.extent;
-		edited->content = blob_mapping_content_of(&stored);
+		edited->content = blob_mapping_content_of(old, &stored);
 		edited->is_touched =
 			edited->content.offset < overwrite->offset + overwrite->length_bytes &&
 			edited->content.offset + edited->content.bytes > overwrite->offset;

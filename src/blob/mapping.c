@@ -12,7 +12,7 @@ blob_mapping_extent(const BlobDescriptor *descriptor, int extent_no, uint64 star
 {
 	stored->extent = blob_descriptor_extent(descriptor, extent_no);
 	stored->start = start;
-	stored->bytes = blob_descriptor_extent_bytes(descriptor, extent_no, start);
+	stored->bytes = blob_descriptor_extent_stored_bytes(descriptor, extent_no, start);
 }
 
 void
@@ -23,6 +23,8 @@ blob_mapping_read(const BlobDescriptor *descriptor, uint64 offset_bytes, uint64 
 	uint64		stored_bytes = offset_bytes < end ? Min(length_bytes, end - offset_bytes) : 0;
 
 	Assert(offset_bytes + length_bytes <= descriptor->size_bytes);
+
+	blob_descriptor_require_plain(descriptor);
 	if (stored_bytes > 0)
 		fetch(context, offset_bytes, stored_bytes, target);
 	if (stored_bytes < length_bytes)
@@ -31,9 +33,19 @@ blob_mapping_read(const BlobDescriptor *descriptor, uint64 offset_bytes, uint64 
 			   length_bytes - stored_bytes);
 }
 
+BlobContentRange
+blob_mapping_content_of(const BlobDescriptor *descriptor, const BlobStoredExtent *extent)
+{
+	BlobContentRange range = {blob_mapping_content_offset(extent->start), extent->bytes};
+
+	blob_descriptor_require_plain(descriptor);
+	return range;
+}
+
 uint64
 blob_mapping_kept_pages(const BlobDescriptor *descriptor, uint64 keep_bytes)
 {
+	blob_descriptor_require_plain(descriptor);
 	return Min(keep_bytes, descriptor->size_bytes - descriptor->remainder_bytes) / BLOB_PAGE_SIZE;
 }
 

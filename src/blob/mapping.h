@@ -5,7 +5,7 @@
  * A value has content, counted by content offsets, and stored bytes (extents/stored.h), counted by
  * stored offsets.  Today the mapping is the identity: the byte at a content offset is the byte at
  * the same stored offset, and the content's last bytes, those of a short remainder, are in the
- * datum.
+ * datum.  The stored bytes of a compressed value are known, its content is not (ERROR 0A000).
  *
  * Invariant: no code outside of this module derives one offset from the other, nor the bytes that
  * an extent stores from the size of the content.  So a form of datum that stores its content in
@@ -39,6 +39,9 @@ blob_mapping_datum_bytes(const BlobDescriptor *descriptor)
 static inline uint64
 blob_mapping_stored_bytes(const BlobDescriptor *descriptor)
 {
+	if (descriptor->is_compressed)
+		return descriptor->compression.stored_bytes +
+			(descriptor->has_remainder_page ? descriptor->remainder_bytes : 0);
 	return descriptor->size_bytes - blob_mapping_datum_bytes(descriptor);
 }
 
@@ -62,7 +65,8 @@ typedef void (*BlobMappingFetch) (void *context, uint64 stored_offset, uint64 le
 
 /*
  * Copy the content [offset, offset + length) of a value to target, stored bytes by means of fetch;
- * offset + length is at most the value's size.  Throws what fetch throws.
+ * offset + length is at most the value's size.  ERROR 0A000 for a compressed value; throws the
+ * errors of fetch.
  */
 extern void blob_mapping_read(const BlobDescriptor *descriptor, uint64 offset_bytes,
 							  uint64 length_bytes, char *target, BlobMappingFetch fetch,
@@ -84,19 +88,14 @@ blob_mapping_content_offset(uint64 stored_offset)
 	return stored_offset;
 }
 
-/* The content that an extent of a value holds. */
-static inline BlobContentRange
-blob_mapping_content_of(const BlobStoredExtent *extent)
-{
-	BlobContentRange range = {blob_mapping_content_offset(extent->start), extent->bytes};
-
-	return range;
-}
+/* The content that an extent of a value holds.  ERROR 0A000 if its stored bytes are not content. */
+extern BlobContentRange blob_mapping_content_of(const BlobDescriptor *descriptor,
+												const BlobStoredExtent *extent);
 
 /*
  * How many stored pages, from the first one on, hold nothing but the first keep_bytes of the
  * content, so that another version of the value that begins with these may share them.  The page of
- * a remainder is never one of them: no other version uses it.
+ * a remainder is never one of them: no other version uses it.  ERROR 0A000 for a compressed value.
  */
 extern uint64 blob_mapping_kept_pages(const BlobDescriptor *descriptor, uint64 keep_bytes);
 

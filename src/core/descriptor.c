@@ -6,6 +6,7 @@
 
 #include "access/detoast.h"
 #include "core/descriptor.h"
+#include "core/integer.h"
 #include "utils/memutils.h"
 
 enum
@@ -26,7 +27,20 @@ enum
 	AT_TAIL_CONTENT_PAGES = 130,
 	AT_REMAINDER_BYTES = 136,
 	AT_REMAINDER_PAGE = 138,
-	AT_REMAINDER_EXTENT_STARTS = 144
+	AT_REMAINDER_EXTENT_STARTS = 144,
+	/* compressed: */
+	AT_STORED = 144,
+	AT_METHOD = 152,
+	AT_FRAME_BITS = 153,
+	AT_LEVEL = 154,
+	AT_ZERO = 155,
+	AT_FRAMES_INLINE = 156,
+	AT_ROOT_OFFSET = 158,
+	AT_FRAME_COUNT = 164,
+	AT_OPEN_OFFSET = 172,
+	AT_OPEN_BYTES = 178,
+	AT_ZEROS = 184,
+	AT_COMPRESSED_EXTENT_STARTS = 192
 };
 
 StaticAssertDecl(AT_STATE == AT_SHA256 + BLOB_DIGEST_BYTES, "descriptor layout");
@@ -34,24 +48,14 @@ StaticAssertDecl(AT_TAIL_FIRST_PAGE == AT_PREFIX + BLOB_PREFIX_BYTES, "descripto
 StaticAssertDecl(AT_EXTENT_STARTS == BLOB_DESCRIPTOR_FIXED_BYTES, "descriptor layout");
 StaticAssertDecl(AT_REMAINDER_EXTENT_STARTS == BLOB_DESCRIPTOR_REMAINDER_FIXED_BYTES,
 				 "descriptor layout");
+StaticAssertDecl(AT_ZEROS + 8 == AT_COMPRESSED_EXTENT_STARTS, "descriptor layout");
+StaticAssertDecl(AT_COMPRESSED_EXTENT_STARTS == BLOB_DESCRIPTOR_COMPRESSED_FIXED_BYTES,
+				 "descriptor layout");
 
-static uint64
-load_integer(const uint8 *at, int bytes)
-{
-	uint64		value = 0;
-
-	for (int i = bytes - 1; i >= 0; i--)
-		value = value << 8 | at[i];
-	return value;
-}
-
-static void
-store_integer(uint8 *at, int bytes, uint64 value)
-{
-	for (int i = 0; i < bytes; i++, value >>= 8)
-		at[i] = (uint8) value;
-	Assert(value == 0);
-}
+/* An item of a btree has at most 2,704 bytes; 1 TiB has 50 extents of tier sizes. */
+StaticAssertDecl(BLOB_DESCRIPTOR_COMPRESSED_FIXED_BYTES + 50 * BLOB_EXTENT_START_BYTES +
+				 BLOB_FRAMES_INLINE * BLOB_FRAME_ENTRY_BYTES +
+				 BLOB_COMPRESSED_REMAINDER_INLINE_BYTES < 2032 - VARHDRSZ, "descriptor size");
 
 BlobExtent
 blob_descriptor_extent(const BlobDescriptor *descriptor, int extent_no)
@@ -78,16 +82,24 @@ blob_descriptor_extent(const BlobDescriptor *descriptor, int extent_no)
 	if (descriptor->has_tail && extent_no > descriptor->tail_position)
 		extent_no--;
 	extent.first_page =
-		load_integer(descriptor->extent_starts + extent_no * BLOB_EXTENT_START_BYTES,
-					 BLOB_EXTENT_START_BYTES);
+		blob_load_integer(descriptor->extent_starts + extent_no * BLOB_EXTENT_START_BYTES,
+						  BLOB_EXTENT_START_BYTES);
 	extent.pages = blob_tier_pages(extent_no);
 	return extent;
 }
 
-uint64
-blob_descriptor_extent_bytes(const BlobDescriptor *descriptor, int extent_no, uint64 start)
+/* Bytes of the extents, the page of the remainder not counted, that belong to the value. */
+static uint64
+get_stored_bytes(const BlobDescriptor *descriptor)
 {
-	uint64		end = descriptor->size_bytes - descriptor->remainder_bytes;
+	return descriptor->is_compressed ? descriptor->compression.stored_bytes :
+		descriptor->size_bytes - descriptor->remainder_bytes;
+}
+
+uint64
+blob_descriptor_extent_stored_bytes(const BlobDescriptor *descriptor, int extent_no, uint64 start)
+{
+	uint64		end = get_stored_bytes(descriptor);
 	uint64		pages;
 
 	if (descriptor->has_remainder_page && extent_no == blob_descriptor_extent_count(descriptor) - 1)
@@ -100,6 +112,38 @@ blob_descriptor_extent_bytes(const BlobDescriptor *descriptor, int extent_no, ui
 	return Min(pages * BLOB_PAGE_SIZE, end - Min(start, end));
 }
 
+static const char *
+get_method_name(uint8 method)
+{
+	switch (method)
+	{
+		case BLOB_METHOD_NONE:
+			return "none";
+		case BLOB_METHOD_LZ4:
+			return "lz4";
+		case BLOB_METHOD_ZSTD:
+			return "zstd";
+		default:
+			return "unknown";
+	}
+}
+
+void
+blob_descriptor_require_plain(const BlobDescriptor *descriptor)
+{
+	if (!descriptor->is_compressed)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot read compressed content of a blobstate value"),
+			 errdetail("The value of " UINT64_FORMAT " bytes was compressed with method %s (%d), "
+					   "by another version of blobext; this one has no compression.",
+					   descriptor->size_bytes,
+					   get_method_name(descriptor->compression.method),
+					   descriptor->compression.method),
+			 errhint("Install that version, or a later one, for this server and restart it.")));
+}
+
 static void
 report_corrupt_datum(const char *detail)
 {
@@ -109,67 +153,174 @@ report_corrupt_datum(const char *detail)
 			 errdetail_internal("%s", detail)));
 }
 
-/*
- * The extents must hold the content, else a range read could run off their end; each of them some
- * of it.
- */
+/* The extents must hold the stored bytes, else a range read could run off their end. */
 static void
 check_capacity(const BlobDescriptor *descriptor)
 {
+	uint64		expected = get_stored_bytes(descriptor);
 	uint64		start = 0;
 
+	if (descriptor->has_remainder_page)
+		expected += descriptor->remainder_bytes;
 	for (int i = 0; i < blob_descriptor_extent_count(descriptor); i++)
-		start += blob_descriptor_extent_bytes(descriptor, i, start);
-	if (start + blob_descriptor_inline_bytes(descriptor) != descriptor->size_bytes)
+		start += blob_descriptor_extent_stored_bytes(descriptor, i, start);
+	if (start != expected)
 		report_corrupt_datum("The extents are shorter than the content.");
 }
 
-/* What only a descriptor with remainder has.  Returns the length that the datum should have. */
+/*
+ * What all descriptors with remainder have, in a datum that is long enough for it: at
+ * starts_offset the extent starts, behind them so many bytes of something else.  Returns the length
+ * that the datum should have.
+ */
 static size_t
-unpack_remainder(const uint8 *data, size_t length_bytes, BlobDescriptor *descriptor)
+unpack_remainder(const uint8 *data, size_t starts_offset, size_t more_bytes,
+				 BlobDescriptor *descriptor)
 {
 	size_t		starts_bytes = (size_t) descriptor->tier_extent_count * BLOB_EXTENT_START_BYTES;
-	size_t		expected = BLOB_DESCRIPTOR_REMAINDER_FIXED_BYTES + starts_bytes;
+	size_t		expected = starts_offset + starts_bytes + more_bytes;
 
-	if (length_bytes < expected)
-		report_corrupt_datum("The descriptor is too short.");
-	descriptor->tail_position = (int) load_integer(data + AT_TAIL_POSITION, 2);
-	descriptor->tail_content_pages = load_integer(data + AT_TAIL_CONTENT_PAGES,
-												  BLOB_EXTENT_START_BYTES);
-	descriptor->remainder_bytes = (uint32) load_integer(data + AT_REMAINDER_BYTES, 2);
+	descriptor->tail_position = (int) blob_load_integer(data + AT_TAIL_POSITION, 2);
+	descriptor->tail_content_pages = blob_load_integer(data + AT_TAIL_CONTENT_PAGES,
+													   BLOB_EXTENT_START_BYTES);
+	descriptor->remainder_bytes = (uint32) blob_load_integer(data + AT_REMAINDER_BYTES, 2);
 	descriptor->has_remainder_page = (data[AT_FLAGS] & BLOB_FLAG_REMAINDER_PAGE) != 0;
-	descriptor->remainder_page = load_integer(data + AT_REMAINDER_PAGE, BLOB_EXTENT_START_BYTES);
-	descriptor->extent_starts = data + AT_REMAINDER_EXTENT_STARTS;
+	descriptor->remainder_page = blob_load_integer(data + AT_REMAINDER_PAGE,
+												   BLOB_EXTENT_START_BYTES);
+	descriptor->extent_starts = data + starts_offset;
 	if (descriptor->remainder_bytes >= BLOB_PAGE_SIZE ||
 		descriptor->remainder_bytes > descriptor->size_bytes ||
-		(descriptor->size_bytes - descriptor->remainder_bytes) % BLOB_PAGE_SIZE != 0 ||
+		get_stored_bytes(descriptor) % BLOB_PAGE_SIZE != 0 ||
 		descriptor->tail_position > descriptor->tier_extent_count ||
 		descriptor->tail_content_pages > descriptor->tail_pages ||
 		(descriptor->has_remainder_page && descriptor->remainder_bytes == 0))
 		report_corrupt_datum("Tail and remainder contradict the size.");
 	if (descriptor->has_remainder_page || descriptor->remainder_bytes == 0)
 		return expected;
-	descriptor->remainder = (const char *) data + AT_REMAINDER_EXTENT_STARTS + starts_bytes;
+	descriptor->remainder = (const char *) data + expected;
 	return expected + descriptor->remainder_bytes;
+}
+
+/* Frames whose entries are in the datum: together with what follows them, all of the content. */
+static void
+check_frames(const BlobDescriptor *descriptor)
+{
+	const BlobCompression *compression = &descriptor->compression;
+	uint64		left_bytes = descriptor->size_bytes - descriptor->remainder_bytes -
+		compression->open_bytes;
+
+	for (uint64 i = 0; i < compression->frame_count; i++)
+	{
+		BlobFrame	frame;
+		const char *problem = blob_frame_unpack(compression->frames + i * BLOB_FRAME_ENTRY_BYTES,
+												compression->frame_bits,
+												compression->stored_bytes, &frame);
+
+		if (problem != NULL)
+			report_corrupt_datum(problem);
+		if (frame.content_bytes > left_bytes)
+			report_corrupt_datum("The frames are longer than the content.");
+		left_bytes -= frame.content_bytes;
+	}
+	if (left_bytes != 0)
+		report_corrupt_datum("The frames are shorter than the content.");
+}
+
+/* What can be told of a compressed value without a look at its stored bytes. */
+static void
+check_compression(const uint8 *data, const BlobDescriptor *descriptor)
+{
+	const BlobCompression *compression = &descriptor->compression;
+	uint64		in_frames;
+
+	if (data[AT_ZERO] != 0 || blob_load_integer(data + AT_ZEROS, 8) != 0 ||
+		(data[AT_FLAGS] & ~(BLOB_FLAG_TAIL | BLOB_FLAG_REMAINDER_PAGE)) != 0)
+		report_corrupt_datum("Reserved bytes are not zero.");
+	if (compression->frame_bits < BLOB_FRAME_MIN_BITS ||
+		compression->frame_bits > BLOB_FRAME_MAX_BITS || compression->frame_count == 0 ||
+		compression->level > BLOB_NODE_MAX_LEVEL ||
+		(compression->level == 0 && compression->root_offset != 0))
+		report_corrupt_datum("The directory of frames is not possible.");
+	if (compression->open_bytes % BLOB_PAGE_SIZE != 0 ||
+		compression->open_bytes > UINT64CONST(1) << compression->frame_bits ||
+		compression->open_offset % BLOB_PAGE_SIZE != 0 ||
+		compression->open_offset + compression->open_bytes > compression->stored_bytes)
+		report_corrupt_datum("The open frame lies outside of the stored bytes.");
+	if (compression->level > 0 &&
+		(compression->root_offset % BLOB_PAGE_SIZE != 0 ||
+		 compression->root_offset + BLOB_PAGE_SIZE > compression->stored_bytes))
+		report_corrupt_datum("The directory of frames lies outside of the stored bytes.");
+	if (compression->open_bytes + descriptor->remainder_bytes > descriptor->size_bytes)
+		report_corrupt_datum("The open frame and the remainder are longer than the content.");
+	in_frames = descriptor->size_bytes - descriptor->remainder_bytes - compression->open_bytes;
+	if (compression->frame_count > in_frames ||
+		compression->frame_count < in_frames >> compression->frame_bits)
+		report_corrupt_datum("The number of frames contradicts the size.");
+	if (compression->level == 0)
+		check_frames(descriptor);
+}
+
+/* Returns the length that the datum should have; it has at least the fixed part. */
+static size_t
+unpack_compressed(const uint8 *data, size_t length_bytes, BlobDescriptor *descriptor)
+{
+	BlobCompression *compression = &descriptor->compression;
+	size_t		starts_bytes = (size_t) descriptor->tier_extent_count * BLOB_EXTENT_START_BYTES;
+	uint64		inline_count = blob_load_integer(data + AT_FRAMES_INLINE, 2);
+	size_t		expected;
+
+	descriptor->is_compressed = true;
+	compression->stored_bytes = blob_load_integer(data + AT_STORED, 8);
+	compression->method = data[AT_METHOD];
+	compression->frame_bits = data[AT_FRAME_BITS];
+	compression->level = data[AT_LEVEL];
+	compression->root_offset = blob_load_integer(data + AT_ROOT_OFFSET, 6);
+	compression->frame_count = blob_load_integer(data + AT_FRAME_COUNT, 8);
+	compression->open_offset = blob_load_integer(data + AT_OPEN_OFFSET, 6);
+	compression->open_bytes = blob_load_integer(data + AT_OPEN_BYTES, 6);
+	expected = unpack_remainder(data, AT_COMPRESSED_EXTENT_STARTS,
+								inline_count * BLOB_FRAME_ENTRY_BYTES, descriptor);
+	if (length_bytes != expected)
+		report_corrupt_datum("The descriptor's length does not match its extent count.");
+	if (inline_count != (compression->level == 0 ? compression->frame_count : 0))
+		report_corrupt_datum("The directory of frames is not possible.");
+	compression->frames = data + AT_COMPRESSED_EXTENT_STARTS + starts_bytes;
+	check_compression(data, descriptor);
+	return expected;
+}
+
+static size_t
+get_fixed_bytes(uint8 form)
+{
+	switch (form)
+	{
+		case BLOB_FORM_DESCRIPTOR_V2:
+			return BLOB_DESCRIPTOR_REMAINDER_FIXED_BYTES;
+		case BLOB_FORM_COMPRESSED_V1:
+			return BLOB_DESCRIPTOR_COMPRESSED_FIXED_BYTES;
+		default:
+			return BLOB_DESCRIPTOR_FIXED_BYTES;
+	}
 }
 
 static void
 unpack_descriptor(const uint8 *data, size_t length_bytes, BlobDescriptor *descriptor)
 {
-	size_t		expected;
+	size_t		expected = get_fixed_bytes(data[AT_FORM]);
 
-	if (length_bytes < BLOB_DESCRIPTOR_FIXED_BYTES)
+	if (length_bytes < expected)
 		report_corrupt_datum("The descriptor is too short.");
 
-	descriptor->tier_extent_count = (int) load_integer(data + AT_EXTENT_COUNT, 2);
-	descriptor->generation = load_integer(data + AT_GENERATION, 8);
-	descriptor->size_bytes = load_integer(data + AT_SIZE, 8);
+	descriptor->tier_extent_count = (int) blob_load_integer(data + AT_EXTENT_COUNT, 2);
+	descriptor->generation = blob_load_integer(data + AT_GENERATION, 8);
+	descriptor->size_bytes = blob_load_integer(data + AT_SIZE, 8);
 	memcpy(descriptor->sha256, data + AT_SHA256, BLOB_DIGEST_BYTES);
 	memcpy(descriptor->state, data + AT_STATE, BLOB_DIGEST_BYTES);
 	memcpy(descriptor->prefix, data + AT_PREFIX, BLOB_PREFIX_BYTES);
 	descriptor->has_tail = (data[AT_FLAGS] & BLOB_FLAG_TAIL) != 0;
-	descriptor->tail_first_page = load_integer(data + AT_TAIL_FIRST_PAGE, BLOB_EXTENT_START_BYTES);
-	descriptor->tail_pages = load_integer(data + AT_TAIL_PAGES, BLOB_EXTENT_START_BYTES);
+	descriptor->tail_first_page = blob_load_integer(data + AT_TAIL_FIRST_PAGE,
+													BLOB_EXTENT_START_BYTES);
+	descriptor->tail_pages = blob_load_integer(data + AT_TAIL_PAGES, BLOB_EXTENT_START_BYTES);
 	descriptor->tail_position = descriptor->tier_extent_count;
 	descriptor->tail_content_pages = descriptor->tail_pages;
 	descriptor->extent_starts = data + AT_EXTENT_STARTS;
@@ -177,12 +328,14 @@ unpack_descriptor(const uint8 *data, size_t length_bytes, BlobDescriptor *descri
 	descriptor->remainder = NULL;
 	descriptor->has_remainder_page = false;
 	descriptor->remainder_page = 0;
+	descriptor->is_compressed = false;
 
-	if (data[AT_FORM] == BLOB_FORM_DESCRIPTOR_V2)
-		expected = unpack_remainder(data, length_bytes, descriptor);
+	if (data[AT_FORM] == BLOB_FORM_COMPRESSED_V1)
+		expected = unpack_compressed(data, length_bytes, descriptor);
+	else if (data[AT_FORM] == BLOB_FORM_DESCRIPTOR_V2)
+		expected = unpack_remainder(data, AT_REMAINDER_EXTENT_STARTS, 0, descriptor);
 	else
-		expected = BLOB_DESCRIPTOR_FIXED_BYTES +
-			(size_t) descriptor->tier_extent_count * BLOB_EXTENT_START_BYTES;
+		expected += (size_t) descriptor->tier_extent_count * BLOB_EXTENT_START_BYTES;
 	if (length_bytes != expected)
 		report_corrupt_datum("The descriptor's length does not match its extent count.");
 	check_capacity(descriptor);
@@ -191,7 +344,8 @@ unpack_descriptor(const uint8 *data, size_t length_bytes, BlobDescriptor *descri
 static bool
 is_descriptor(uint8 form)
 {
-	return form == BLOB_FORM_DESCRIPTOR_V1 || form == BLOB_FORM_DESCRIPTOR_V2;
+	return form == BLOB_FORM_DESCRIPTOR_V1 || form == BLOB_FORM_DESCRIPTOR_V2 ||
+		form == BLOB_FORM_COMPRESSED_V1;
 }
 
 static void
@@ -200,7 +354,8 @@ report_unknown_form(uint8 form)
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("blobstate value has unknown format %d", form),
-			 errhint("The value may have been written by a newer version of blobext.")));
+			 errhint("The value may have been written by a newer version of blobext: install that "
+					 "for this server and restart it.")));
 }
 
 void
@@ -225,7 +380,7 @@ blob_key_load(const struct varlena *datum, BlobKey *key)
 	if (length_bytes < BLOB_DESCRIPTOR_FIXED_BYTES)
 		report_corrupt_datum("The descriptor is too short.");
 	key->data = (const char *) data + AT_PREFIX;
-	key->size_bytes = load_integer(data + AT_SIZE, 8);
+	key->size_bytes = blob_load_integer(data + AT_SIZE, 8);
 	key->sha256 = data + AT_SHA256;
 }
 
@@ -307,51 +462,66 @@ static void
 pack_common(uint8 *data, const BlobDescriptor *descriptor, int tier_extent_count,
 			const BlobExtent *tail)
 {
-	store_integer(data + AT_EXTENT_COUNT, 2, tier_extent_count);
-	store_integer(data + AT_GENERATION, 8, descriptor->generation);
-	store_integer(data + AT_SIZE, 8, descriptor->size_bytes);
+	blob_store_integer(data + AT_EXTENT_COUNT, 2, tier_extent_count);
+	blob_store_integer(data + AT_GENERATION, 8, descriptor->generation);
+	blob_store_integer(data + AT_SIZE, 8, descriptor->size_bytes);
 	memcpy(data + AT_SHA256, descriptor->sha256, BLOB_DIGEST_BYTES);
 	memcpy(data + AT_STATE, descriptor->state, BLOB_DIGEST_BYTES);
 	memcpy(data + AT_PREFIX, descriptor->prefix, BLOB_PREFIX_BYTES);
 	if (tail == NULL)
 		return;
 	data[AT_FLAGS] |= BLOB_FLAG_TAIL;
-	store_integer(data + AT_TAIL_FIRST_PAGE, BLOB_EXTENT_START_BYTES, tail->first_page);
-	store_integer(data + AT_TAIL_PAGES, BLOB_EXTENT_START_BYTES, tail->pages);
+	blob_store_integer(data + AT_TAIL_FIRST_PAGE, BLOB_EXTENT_START_BYTES, tail->first_page);
+	blob_store_integer(data + AT_TAIL_PAGES, BLOB_EXTENT_START_BYTES, tail->pages);
 }
 
+/* remainder_at: where the remainder begins, if it has no page. */
 static void
-pack_remainder(uint8 *data, const BlobDescriptor *descriptor, int tier_extent_count, int tail_no)
+pack_remainder(uint8 *data, const BlobDescriptor *descriptor, int tail_no, size_t remainder_at)
 {
-	data[AT_FORM] = BLOB_FORM_DESCRIPTOR_V2;
 	if (tail_no >= 0)
 	{
-		store_integer(data + AT_TAIL_POSITION, 2, tail_no);
-		store_integer(data + AT_TAIL_CONTENT_PAGES, BLOB_EXTENT_START_BYTES,
-					  descriptor->tail_content_pages);
+		blob_store_integer(data + AT_TAIL_POSITION, 2, tail_no);
+		blob_store_integer(data + AT_TAIL_CONTENT_PAGES, BLOB_EXTENT_START_BYTES,
+						   descriptor->tail_content_pages);
 	}
-	store_integer(data + AT_REMAINDER_BYTES, 2, descriptor->remainder_bytes);
+	blob_store_integer(data + AT_REMAINDER_BYTES, 2, descriptor->remainder_bytes);
 	if (descriptor->has_remainder_page)
 	{
 		data[AT_FLAGS] |= BLOB_FLAG_REMAINDER_PAGE;
-		store_integer(data + AT_REMAINDER_PAGE, BLOB_EXTENT_START_BYTES,
-					  descriptor->remainder_page);
+		blob_store_integer(data + AT_REMAINDER_PAGE, BLOB_EXTENT_START_BYTES,
+						   descriptor->remainder_page);
 	}
 	else if (descriptor->remainder_bytes > 0)
-		memcpy(data + AT_REMAINDER_EXTENT_STARTS + tier_extent_count * BLOB_EXTENT_START_BYTES,
-			   descriptor->remainder,
-			   descriptor->remainder_bytes);
+		memcpy(data + remainder_at, descriptor->remainder, descriptor->remainder_bytes);
 }
 
-struct varlena *
-blob_descriptor_pack(const BlobDescriptor *descriptor, const BlobExtent *extents, int extent_count)
+static void
+pack_compression(uint8 *data, const BlobCompression *compression, const BlobFrame *frames,
+				 size_t frames_at)
+{
+	blob_store_integer(data + AT_STORED, 8, compression->stored_bytes);
+	data[AT_METHOD] = compression->method;
+	data[AT_FRAME_BITS] = (uint8) compression->frame_bits;
+	data[AT_LEVEL] = (uint8) compression->level;
+	blob_store_integer(data + AT_FRAME_COUNT, 8, compression->frame_count);
+	blob_store_integer(data + AT_OPEN_OFFSET, 6, compression->open_offset);
+	blob_store_integer(data + AT_OPEN_BYTES, 6, compression->open_bytes);
+	if (compression->level > 0)
+	{
+		blob_store_integer(data + AT_ROOT_OFFSET, 6, compression->root_offset);
+		return;
+	}
+	blob_store_integer(data + AT_FRAMES_INLINE, 2, compression->frame_count);
+	for (uint64 i = 0; i < compression->frame_count; i++)
+		blob_frame_pack(data + frames_at + i * BLOB_FRAME_ENTRY_BYTES, &frames[i]);
+}
+
+/* The number of the tail among the extents, or -1. */
+static int
+find_tail(const BlobExtent *extents, int extent_count)
 {
 	int			tail_no = -1;
-	int			tier_extent_count = extent_count;
-	bool		is_plain;
-	size_t		length_bytes;
-	struct varlena *datum;
-	uint8	   *head;
 
 	for (int i = 0; i < extent_count; i++)
 	{
@@ -359,42 +529,77 @@ blob_descriptor_pack(const BlobDescriptor *descriptor, const BlobExtent *extents
 		if (extents[i].is_tail)
 			tail_no = i;
 	}
-	if (tail_no >= 0)
-		tier_extent_count--;
-	is_plain = descriptor->remainder_bytes == 0 && (tail_no < 0 || tail_no == extent_count - 1);
+	return tail_no;
+}
 
-	length_bytes = is_plain ? AT_EXTENT_STARTS : AT_REMAINDER_EXTENT_STARTS;
-	length_bytes += (size_t) tier_extent_count * BLOB_EXTENT_START_BYTES;
+/* Pack a descriptor of this form; frames: of a compressed one of level 0. */
+static struct varlena *
+pack(uint8 form, const BlobDescriptor *descriptor, const BlobFrame *frames,
+	 const BlobExtent *extents, int extent_count)
+{
+	const BlobCompression *compression = &descriptor->compression;
+	int			tail_no = find_tail(extents, extent_count);
+	int			tier_extent_count = extent_count - (tail_no >= 0 ? 1 : 0);
+	size_t		starts_at = get_fixed_bytes(form);
+	size_t		frames_at = starts_at + (size_t) tier_extent_count * BLOB_EXTENT_START_BYTES;
+	size_t		length_bytes = frames_at;
+	struct varlena *datum;
+	uint8	   *data;
+	uint8	   *start;
+
+	if (form == BLOB_FORM_COMPRESSED_V1 && compression->level == 0)
+		length_bytes += compression->frame_count * BLOB_FRAME_ENTRY_BYTES;
 	if (!descriptor->has_remainder_page)
 		length_bytes += descriptor->remainder_bytes;
 	datum = palloc0(VARHDRSZ + length_bytes);
 	SET_VARSIZE(datum, VARHDRSZ + length_bytes);
+	data = (uint8 *) VARDATA(datum);
 
-	pack_common((uint8 *) VARDATA(datum), descriptor, tier_extent_count,
-				tail_no < 0 ? NULL : &extents[tail_no]);
-	if (is_plain)
-		*VARDATA(datum) = BLOB_FORM_DESCRIPTOR_V1;
-	else
-		pack_remainder((uint8 *) VARDATA(datum), descriptor, tier_extent_count, tail_no);
+	data[AT_FORM] = form;
+	pack_common(data, descriptor, tier_extent_count, tail_no < 0 ? NULL : &extents[tail_no]);
+	if (form != BLOB_FORM_DESCRIPTOR_V1)
+		pack_remainder(data, descriptor, tail_no, length_bytes - descriptor->remainder_bytes);
+	if (form == BLOB_FORM_COMPRESSED_V1)
+		pack_compression(data, compression, frames, frames_at);
 
-	head = (uint8 *) VARDATA(datum) + (is_plain ? AT_EXTENT_STARTS : AT_REMAINDER_EXTENT_STARTS);
+	start = data + starts_at;
 	for (int i = 0; i < extent_count; i++)
 	{
 		if (extents[i].is_tail)
 			continue;
-		store_integer(head, BLOB_EXTENT_START_BYTES, extents[i].first_page);
-		head += BLOB_EXTENT_START_BYTES;
+		blob_store_integer(start, BLOB_EXTENT_START_BYTES, extents[i].first_page);
+		start += BLOB_EXTENT_START_BYTES;
 	}
 	return datum;
+}
+
+struct varlena *
+blob_descriptor_pack(const BlobDescriptor *descriptor, const BlobExtent *extents, int extent_count)
+{
+	int			tail_no = find_tail(extents, extent_count);
+	bool		is_plain = descriptor->remainder_bytes == 0 &&
+		(tail_no < 0 || tail_no == extent_count - 1);
+
+	return pack(is_plain ? BLOB_FORM_DESCRIPTOR_V1 : BLOB_FORM_DESCRIPTOR_V2, descriptor, NULL,
+				extents, extent_count);
+}
+
+struct varlena *
+blob_compressed_pack(const BlobDescriptor *descriptor, const BlobFrame *frames,
+					 const BlobExtent *extents, int extent_count)
+{
+	return pack(BLOB_FORM_COMPRESSED_V1, descriptor, frames, extents, extent_count);
 }
 
 struct varlena *
 blob_descriptor_copy(const BlobDescriptor *descriptor)
 {
 	int			count = descriptor->tier_extent_count + (descriptor->has_tail ? 1 : 0);
-	BlobExtent *extents = palloc(sizeof(BlobExtent) * (count + 1));
+	BlobExtent *extents;
 	struct varlena *datum;
 
+	blob_descriptor_require_plain(descriptor);
+	extents = palloc(sizeof(BlobExtent) * (count + 1));
 	for (int i = 0; i < count; i++)
 		extents[i] = blob_descriptor_extent(descriptor, i);
 	datum = blob_descriptor_pack(descriptor, extents, count);

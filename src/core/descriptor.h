@@ -32,6 +32,37 @@
  *		 144   6 n  first page of each extent of tier size
  *		 ...     r  remainder, if it has no page
  *
+ * Compressed descriptor: the extents hold stored bytes that are not the content: frames, and the
+ * nodes of their directory (core/frame.h).  The content is the frames', in the order of the
+ * directory, then the open frame, then the remainder.  The open frame is not compressed: whole
+ * pages, side by side in the stored bytes, that were appended since the last frame was closed.  So
+ * an append writes pages behind the stored bytes, and only if it closes a frame a leaf of the
+ * directory and the nodes above it.  Size, digest, chaining words, prefix and remainder are those
+ * of the content.  As the descriptor with remainder, but:
+ *
+ *	  offset bytes
+ *		   0     1  form, BLOB_FORM_COMPRESSED_V1
+ *		 130     6  tail extent: pages of it that are stored bytes of this value
+ *		 144     8  stored bytes: those of the extents from the first on, whole pages
+ *		 152     1  method for frames to come, BlobMethod
+ *		 153     1  bits of the length that a frame of this value may have
+ *		 154     1  level of the directory's root; 0: the entries of frames are in the datum
+ *		 155     1  zero
+ *		 156     2  level 0: number of frames
+ *		 158     6  other levels: offset of the root in the stored bytes
+ *		 164     8  number of frames, at least one
+ *		 172     6  open frame: offset in the stored bytes
+ *		 178     6  open frame: bytes, whole pages, at most as many as a frame may have
+ *		 184     8  zero
+ *		 192   6 n  first page of each extent of tier size
+ *		 ...  24 f  level 0: entries of frames
+ *		 ...     r  remainder, if it has no page
+ *
+ * Forms.  0x0_ is content in the datum, 0x1_ a descriptor whose extents hold the content, 0x2_ one
+ * whose extents hold something that has to be unpacked.  Reserved: 0x02 for compressed content in
+ * the datum, 0x22 for frames that share a dictionary, 0x3_ for encrypted content.  0x00 and 0xFF
+ * are never given, so that memory which was cleared or overwritten is no value.
+ *
  * These values are on disk; never change the meaning of a form byte, add a new one.
  */
 #ifndef BLOB_DESCRIPTOR_H
@@ -39,12 +70,14 @@
 
 #include "core/compat.h"
 #include "core/digest.h"
+#include "core/frame.h"
 #include "core/page.h"
 #include "core/tier.h"
 
 #define BLOB_FORM_INLINE_V1 0x01
 #define BLOB_FORM_DESCRIPTOR_V1 0x11
 #define BLOB_FORM_DESCRIPTOR_V2 0x12
+#define BLOB_FORM_COMPRESSED_V1 0x21
 #define BLOB_FORM_BYTES 1
 
 #define BLOB_FLAG_TAIL 0x01
@@ -54,12 +87,34 @@
 #define BLOB_EXTENT_START_BYTES 6
 #define BLOB_DESCRIPTOR_FIXED_BYTES 128
 #define BLOB_DESCRIPTOR_REMAINDER_FIXED_BYTES 144
+#define BLOB_DESCRIPTOR_COMPRESSED_FIXED_BYTES 192
 
 /*
  * Longer remainders get a page: with this one and 50 extents a descriptor fits into an item of a
  * btree (2,704 bytes), and a row of it is not compressed (2,032).  Not part of the format.
  */
 #define BLOB_REMAINDER_INLINE_BYTES 1536
+
+/*
+ * The same for compressed values: more frames get a directory in the extents.  With both of these
+ * and 50 extents a descriptor has 1,900 bytes.
+ */
+#define BLOB_COMPRESSED_REMAINDER_INLINE_BYTES 1024
+#define BLOB_FRAMES_INLINE 16
+
+/* What only a compressed descriptor has.  Offsets are in the stored bytes. */
+typedef struct BlobCompression
+{
+	uint64		stored_bytes;
+	uint8		method;			/* BlobMethod, or a number that this library does not know */
+	int			frame_bits;
+	int			level;			/* of the directory's root; 0: the entries are in the datum */
+	uint64		root_offset;	/* level > 0 */
+	uint64		frame_count;
+	uint64		open_offset;
+	uint64		open_bytes;
+	const uint8 *frames;		/* level 0: the entries, in the datum */
+} BlobCompression;
 
 /* An unpacked descriptor; extent_starts and remainder point into the datum it was unpacked from. */
 typedef struct BlobDescriptor
@@ -80,6 +135,8 @@ typedef struct BlobDescriptor
 	const char *remainder;		/* NULL: the remainder is in its page, or there is none */
 	bool		has_remainder_page;
 	BlobPageNo	remainder_page;
+	bool		is_compressed;
+	BlobCompression compression;	/* only if is_compressed */
 } BlobDescriptor;
 
 /* A blobstate datum seen through its form; inline_data points into the datum. */
@@ -121,11 +178,14 @@ blob_descriptor_extent_count(const BlobDescriptor *descriptor)
 extern BlobExtent blob_descriptor_extent(const BlobDescriptor *descriptor, int extent_no);
 
 /*
- * Bytes of content in the extent_no-th extent, which begins at content offset start: the sum of
- * those before it.  What follows the last extent is the remainder in the datum.
+ * Stored bytes of the value in the extent_no-th extent, which begins at offset start of all of
+ * them: the sum of those before it.
  */
-extern uint64 blob_descriptor_extent_bytes(const BlobDescriptor *descriptor, int extent_no,
-										   uint64 start);
+extern uint64 blob_descriptor_extent_stored_bytes(const BlobDescriptor *descriptor, int extent_no,
+												  uint64 start);
+
+/* ERROR 0A000 if stored bytes are not content; for blob/mapping.c. */
+extern void blob_descriptor_require_plain(const BlobDescriptor *descriptor);
 
 /* Bytes of the remainder that lie in the datum: the last ones of the content. */
 static inline uint32
@@ -159,7 +219,15 @@ extern char *blob_inline_content(struct varlena *datum);
 extern struct varlena *blob_descriptor_pack(const BlobDescriptor *descriptor,
 											const BlobExtent *extents, int extent_count);
 
-/* A datum of its own with the same content. */
+/*
+ * The same for a compressed value, whose extents hold compression->stored_bytes; level 0: frames[]
+ * are its frames.
+ */
+extern struct varlena *blob_compressed_pack(const BlobDescriptor *descriptor,
+											const BlobFrame *frames, const BlobExtent *extents,
+											int extent_count);
+
+/* A datum of its own with the same content.  ERROR 0A000 for a compressed one. */
 extern struct varlena *blob_descriptor_copy(const BlobDescriptor *descriptor);
 
 /* ERROR 54000 if content of this size cannot be one datum. */

@@ -29,6 +29,14 @@ typedef uint64 BlobGeneration;	/* 56 bits are used; 0 is never given */
 
 #define BLOB_INVALID_GENERATION UINT64CONST(0)
 
+/*
+ * A storage place is where the files of a segment lie.  0 is the default place, BLOB_STORE_DIR of
+ * the data directory.  From FirstNormalObjectId on a place is the tablespace of that OID; the
+ * numbers between are reserved.  This library has the default place only.  Formats that hold a
+ * place: wal/records.h, store/map_page.h.
+ */
+#define BLOB_DEFAULT_PLACE 0
+
 /* Identity of a store: the database, and a random number that tells re-creations apart. */
 typedef struct BlobStoreId
 {

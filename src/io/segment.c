@@ -691,3 +691,26 @@ blob_segment_settle(const BlobStoreId *store, uint32 segment_no)
 				(errcode_for_file_access(),
 				 errmsg("could not wait for writes to blob segment %u: %m", segment_no)));
 }
+
+void
+blob_segment_punch(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo end_page)
+{
+	uint32		segment_no = blob_segment_of(first_page);
+	int			fd = blob_segment_open(store, segment_no, BLOB_SEGMENT_MISSING_OK);
+	int			result;
+
+	if (fd < 0)
+		return;
+	pgstat_report_wait_start(PG_WAIT_EXTENSION);
+	do
+		result = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+						   (first_page % BLOB_SEGMENT_PAGES) * BLOB_PAGE_SIZE,
+						   (end_page - first_page) * BLOB_PAGE_SIZE);
+	while (result != 0 && errno == EINTR);
+	pgstat_report_wait_end();
+	if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not give blocks of blob segment %u back to the file system: %m",
+						segment_no)));
+}

@@ -91,6 +91,15 @@ extern bool blob_segment_sync(const BlobStoreId *store, uint32 segment_no);
 extern bool blob_segment_remove(const BlobStoreId *store, uint32 segment_no);
 
 /*
+ * Give the blocks of [first_page, end_page), which lie in one segment, back to the file system.
+ * The pages read as zeros from then on, and the file keeps its size.  If the file is missing, if
+ * the file system knows no holes, and after a failure (LOG), the blocks stay where they are.  The
+ * caller has made sure that the pages are free, and that no process writes there.
+ */
+extern void blob_segment_punch(const BlobStoreId *store, BlobPageNo first_page,
+							   BlobPageNo end_page);
+
+/*
  * Remove a whole store, durably; true if it is gone.  Failures are WARNINGs.  Can be cancelled
  * between files (not in recovery), and continued by another call.
  */

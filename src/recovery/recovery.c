@@ -41,12 +41,78 @@ store_of(const BlobWalHeader *header)
 {
 	BlobStoreId store = {.dboid = header->dboid, .incarnation = header->incarnation};
 
-	if (header->version != BLOB_WAL_VERSION)
+	return store;
+}
+
+/* The server goes on with a library that knows the record: nothing of it has been carried out. */
+static int
+hint_newer(void)
+{
+	return errhint("Recover with the version of blobext that wrote the WAL, or a later one. "
+				   "Nothing is lost until then.");
+}
+
+static void
+require_known_version(const BlobWalHeader *header)
+{
+	if (header->version < BLOB_WAL_VERSION_1 || header->version > BLOB_WAL_NEWEST_VERSION)
 		ereport(PANIC,
 				(errmsg("blobext cannot replay WAL of format version %u", header->version),
-				 errdetail("This library writes and reads version %d.", BLOB_WAL_VERSION),
-				 errhint("Recover with the version of blobext that wrote the WAL.")));
-	return store;
+				 errdetail("This library reads versions %d to %d.", BLOB_WAL_VERSION_1,
+						   BLOB_WAL_NEWEST_VERSION),
+				 hint_newer()));
+}
+
+/* Files of other places are found by a later library. */
+static void
+require_known_place(uint32 place)
+{
+	if (place != BLOB_DEFAULT_PLACE)
+		ereport(PANIC,
+				(errmsg("blobext cannot replay WAL of storage place %u", place),
+				 errdetail("This library knows the default place only."),
+				 hint_newer()));
+}
+
+/* A value that this version of the format does not have is no record of ours. */
+static void
+require_format(XLogReaderState *record, bool is_right, const char *what)
+{
+	if (!is_right)
+		elog(PANIC, "blobext: %s record at %X/%X: %s",
+			 blob_wal_identify(XLogRecGetInfo(record)), LSN_FORMAT_ARGS(record->ReadRecPtr), what);
+}
+
+/*
+ * Copy the fixed part of a record; what its version does not have of it becomes zero.  Returns the
+ * data that follows it, which may be unaligned, and its length.
+ */
+static const char *
+load_record(XLogReaderState *record, void *fixed, size_t struct_bytes, size_t *data_bytes)
+{
+	const BlobWalHeader *header = (BlobWalHeader *) XLogRecGetData(record);
+	size_t		bytes = blob_wal_fixed_bytes(XLogRecGetInfo(record) & BLOB_WAL_OP_MASK,
+											 header->version);
+
+	Assert(bytes <= struct_bytes);
+	require_format(record, bytes > 0, "its version has no such record");
+	require_format(record, XLogRecGetDataLen(record) >= bytes, "too short");
+	memset(fixed, 0, struct_bytes);
+	memcpy(fixed, header, bytes);
+	*data_bytes = XLogRecGetDataLen(record) - bytes;
+	return (const char *) header + bytes;
+}
+
+/* SEGMENT, REMOVE and RESTORE. */
+static void
+load_segment(XLogReaderState *record, BlobWalSegment *segment)
+{
+	size_t		data_bytes;
+
+	(void) load_record(record, segment, sizeof(*segment), &data_bytes);
+	require_format(record, data_bytes == 0, "too long");
+	require_format(record, segment->reserved == 0, "reserved bytes are not zero");
+	require_known_place(segment->place);
 }
 
 /*
@@ -80,6 +146,7 @@ finish_block(XLogReaderState *record, Buffer buffer, bool is_changed)
 static void
 replay_meta_page(XLogReaderState *record)
 {
+	const BlobWalHeader *header = (BlobWalHeader *) XLogRecGetData(record);
 	Buffer		buffer;
 	bool		needs_redo = lock_block(record, 0, &buffer);
 
@@ -87,12 +154,12 @@ replay_meta_page(XLogReaderState *record)
 	{
 		Size		length;
 		char	   *data = XLogRecGetBlockData(record, 0, &length);
-		BlobMapMeta meta;
 
-		if (length != sizeof(meta))
-			elog(PANIC, "blobext: meta page record has %zu bytes", length);
-		memcpy(&meta, data, sizeof(meta));	/* the data may be unaligned */
-		blob_map_page_set_meta(BufferGetPage(buffer), &meta);
+		require_format(record, header->version == BLOB_WAL_VERSION_1 ?
+					   length == sizeof(BlobMapMeta) :
+					   length >= sizeof(BlobMapMeta) && length <= BLOB_MAP_META_MAX_BYTES,
+					   "a meta page of another length");
+		blob_map_page_set_meta(BufferGetPage(buffer), data, length);
 	}
 	finish_block(record, buffer, needs_redo);
 }
@@ -128,10 +195,12 @@ replay_reservation(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo e
 static void
 replay_segment(XLogReaderState *record)
 {
-	BlobWalSegment *segment = (BlobWalSegment *) XLogRecGetData(record);
-	BlobStoreId store = store_of(&segment->header);
+	BlobWalSegment segment;
+	BlobStoreId store;
 
-	replay_reservation(&store, segment->first_page, segment->end_page);
+	load_segment(record, &segment);
+	store = store_of(&segment.header);
+	replay_reservation(&store, segment.first_page, segment.end_page);
 	replay_meta_page(record);
 }
 
@@ -198,15 +267,20 @@ resolve_conflict(XLogReaderState *record, TransactionId horizon)
 
 /*
  * Queries of a standby that could still see what was freed are cancelled first.  The pages
- * are written by later records only; see secure_freed().
+ * are written by later records only; see secure_freed().  The reuse class changes nothing here:
+ * content is written record by record.
  */
 static void
 replay_free(XLogReaderState *record)
 {
-	BlobWalFree *freed = (BlobWalFree *) XLogRecGetData(record);
+	BlobWalFree freed;
+	size_t		data_bytes;
 
+	(void) load_record(record, &freed, sizeof(freed), &data_bytes);
+	require_format(record, freed.reserved == 0, "reserved bytes are not zero");
+	require_format(record, freed.reuse <= BLOB_REUSE_AFTER_FLUSH, "unknown reuse class");
 	if (InHotStandby)
-		resolve_conflict(record, freed->horizon);
+		resolve_conflict(record, freed.horizon);
 	for (int block_id = 0; block_id <= XLogRecMaxBlockId(record); block_id++)
 	{
 		static const BlobMapEntry no_entry;
@@ -257,32 +331,81 @@ replay_map_blocks(XLogReaderState *record)
 static void
 replay_remove(XLogReaderState *record)
 {
-	BlobWalAbsence *absence = (BlobWalAbsence *) XLogRecGetData(record);
-	BlobStoreId store = store_of(&absence->header);
+	BlobWalAbsence absence;
+	BlobStoreId store;
 
+	load_segment(record, &absence);
+	store = store_of(&absence.header);
 	XLogFlush(record->EndRecPtr);
 	replay_map_blocks(record);
-	(void) blob_segment_remove(&store, blob_segment_of(absence->first_page));
-	blob_invalid_segments_removed(&store, blob_segment_of(absence->first_page));
+	(void) blob_segment_remove(&store, blob_segment_of(absence.first_page));
+	blob_invalid_segments_removed(&store, blob_segment_of(absence.first_page));
 }
 
 static void
 replay_restore(XLogReaderState *record)
 {
-	BlobWalAbsence *absence = (BlobWalAbsence *) XLogRecGetData(record);
-	BlobStoreId store = store_of(&absence->header);
+	BlobWalAbsence absence;
+	BlobStoreId store;
 
-	replay_reservation(&store, absence->first_page, absence->end_page);
+	load_segment(record, &absence);
+	store = store_of(&absence.header);
+	replay_reservation(&store, absence.first_page, absence.end_page);
 	replay_map_blocks(record);
+}
+
+/*
+ * As for REMOVE, minRecoveryPoint comes before the blocks go.  A file may be missing, because a
+ * later record has removed it; a hole that cannot be made costs space only.
+ */
+static void
+replay_punch(XLogReaderState *record)
+{
+	BlobWalPunch punch;
+	BlobStoreId store;
+	size_t		data_bytes;
+	const char *data = load_record(record, &punch, sizeof(punch), &data_bytes);
+
+	require_known_place(punch.place);
+	require_format(record, data_bytes == punch.run_count * sizeof(BlobWalRun), "runs are missing");
+	store = store_of(&punch.header);
+	XLogFlush(record->EndRecPtr);
+	replay_map_blocks(record);
+	for (uint32 i = 0; i < punch.run_count; i++)
+	{
+		BlobWalRun	run;
+		uint32		segment_no;
+		BlobPageNo	end_page;
+
+		memcpy(&run, data + i * sizeof(run), sizeof(run));	/* may be unaligned */
+		segment_no = blob_segment_of(run.first_page);
+		end_page = run.first_page % BLOB_SEGMENT_PAGES + run.pages;
+		require_format(record, run.pages > 0 && end_page <= BLOB_SEGMENT_PAGES,
+					   "a run that crosses the end of a segment");
+		if (!blob_invalid_segments_is_lacking(&store, segment_no, end_page * BLOB_PAGE_SIZE))
+			blob_segment_punch(&store, run.first_page, run.first_page + run.pages);
+	}
 }
 
 /* The transaction that dropped the store has committed: nobody has its map any more. */
 static void
 replay_drop(XLogReaderState *record)
 {
-	BlobWalDrop *drop = (BlobWalDrop *) XLogRecGetData(record);
-	BlobStoreId store = store_of(&drop->header);
+	BlobWalDrop drop;
+	BlobStoreId store;
+	size_t		data_bytes;
+	const char *data = load_record(record, &drop, sizeof(drop), &data_bytes);
 
+	require_format(record, drop.reserved == 0, "reserved bytes are not zero");
+	require_format(record, data_bytes == drop.place_count * sizeof(uint32), "places are missing");
+	for (uint32 i = 0; i < drop.place_count; i++)
+	{
+		uint32		place;
+
+		memcpy(&place, data + i * sizeof(place), sizeof(place));	/* may be unaligned */
+		require_known_place(place);
+	}
+	store = store_of(&drop.header);
 	XLogFlush(record->EndRecPtr);
 	(void) blob_segment_remove_dir(&store);
 	blob_invalid_segments_removed(&store, BLOB_ALL_SEGMENTS);
@@ -318,12 +441,15 @@ write_piece(const BlobStoreId *store, BlobPageNo first_page, const char *data, u
 static void
 replay_content(XLogReaderState *record)
 {
-	BlobWalContent *content = (BlobWalContent *) XLogRecGetData(record);
-	BlobStoreId store = store_of(&content->header);
-	const char *data = (const char *) content + sizeof(*content);
-	BlobPageNo	page = content->first_page;
-	uint32		left_bytes = content->length_bytes;
+	BlobWalContent content;
+	size_t		data_bytes;
+	const char *data = load_record(record, &content, sizeof(content), &data_bytes);
+	BlobStoreId store = store_of(&content.header);
+	BlobPageNo	page = content.first_page;
+	uint32		left_bytes = content.length_bytes;
 
+	require_known_place(content.place);
+	require_format(record, data_bytes == left_bytes, "bytes are missing");
 	blob_io_begin();
 	while (left_bytes > 0)
 	{
@@ -351,16 +477,18 @@ replay_content(XLogReaderState *record)
 static void
 replay_omitted(XLogReaderState *record)
 {
-	BlobWalOmitted *omitted = (BlobWalOmitted *) XLogRecGetData(record);
-	BlobStoreId store = store_of(&omitted->header);
-	BlobGenerationRange *ranges = palloc(omitted->range_count * sizeof(BlobGenerationRange));
+	BlobWalOmitted omitted;
+	size_t		data_bytes;
+	const char *data = load_record(record, &omitted, sizeof(omitted), &data_bytes);
+	BlobStoreId store = store_of(&omitted.header);
+	BlobGenerationRange *ranges = palloc(data_bytes);
 
+	require_format(record, data_bytes == omitted.range_count * sizeof(BlobGenerationRange),
+				   "ranges are missing");
 	if (!blob_replay_is_foreign() || blob_invalid_segments_lacks_directory(&store))
 		return;
-	/* the data may be unaligned */
-	memcpy(ranges, (char *) omitted + sizeof(*omitted),
-		   omitted->range_count * sizeof(BlobGenerationRange));
-	blob_unlogged_add(&store, ranges, omitted->range_count);
+	memcpy(ranges, data, data_bytes);	/* may be unaligned */
+	blob_unlogged_add(&store, ranges, omitted.range_count);
 }
 
 static void
@@ -368,7 +496,7 @@ redo(XLogReaderState *record)
 {
 	MemoryContext old_context = MemoryContextSwitchTo(replay_context);
 
-	(void) store_of((BlobWalHeader *) XLogRecGetData(record));
+	require_known_version((BlobWalHeader *) XLogRecGetData(record));
 	switch (XLogRecGetInfo(record) & BLOB_WAL_OP_MASK)
 	{
 		case BLOB_WAL_META:
@@ -392,6 +520,9 @@ redo(XLogReaderState *record)
 			break;
 		case BLOB_WAL_RESTORE:
 			replay_restore(record);
+			break;
+		case BLOB_WAL_PUNCH:
+			replay_punch(record);
 			break;
 		case BLOB_WAL_DROP:
 			replay_drop(record);
@@ -443,6 +574,9 @@ static const RmgrData resource_manager = {
 	.rm_cleanup = clean_up,
 	.rm_mask = mask
 };
+
+StaticAssertDecl(BLOB_RMGR_ID >= RM_MIN_CUSTOM_ID && BLOB_RMGR_ID <= RM_MAX_CUSTOM_ID,
+				 "RMGR_ID must be one of PostgreSQL's ids of custom resource managers");
 
 void
 blob_recovery_register(void)

@@ -80,7 +80,7 @@ blob_storage(PG_FUNCTION_ARGS)
 
 /* A rest in the datum: a row without pages, so that the bytes add up. */
 static void
-put_rest(ReturnSetInfo *result, const BlobDescriptor *descriptor)
+put_remainder(ReturnSetInfo *result, const BlobDescriptor *descriptor)
 {
 	Datum		values[5] = {0};
 	bool		nulls[5] = {false, true};
@@ -121,7 +121,7 @@ blob_extents(PG_FUNCTION_ARGS)
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 		start += stored.bytes;
 	}
-	put_rest(result, &value.descriptor);
+	put_remainder(result, &value.descriptor);
 	return (Datum) 0;
 }
 

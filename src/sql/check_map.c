@@ -76,6 +76,9 @@ find_malformation(BlobPageNo first_page, const BlobMapEntry *entry)
 		case BLOB_MAP_ABSENT:
 			return entry->measure == segment_end - first_page ? NULL :
 				"marks absent pages that do not end with their segment";
+		case BLOB_MAP_PUNCHED:
+			return entry->measure > 0 && entry->measure <= segment_end - first_page ? NULL :
+				"marks punched pages that do not lie in one segment";
 		default:
 			return "has an unknown state";
 	}

@@ -90,7 +90,7 @@ count_entry(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 {
 	Usage	   *usage = context;
 	BlobPageNo	end_page = Min(first_page + blob_map_entry_pages(entry), usage->reserved_pages);
-	bool		is_absent = blob_map_entry_state(entry) == BLOB_MAP_ABSENT;
+	bool		is_absent = !blob_map_entry_is_extent(entry);	/* or punched */
 	int			tier = blob_map_entry_state(entry) == BLOB_MAP_TAIL ? TAIL :
 		(int) (entry->measure >> BLOB_MAP_HIGH_WATER_BITS);
 	BlobPageNo	page = first_page;

@@ -108,6 +108,7 @@ load_entry(LoadState *state, BlobPageNo first_page, const BlobMapEntry *entry, X
 	if (first_page < state->next_page || end_page > state->shared->reserved_pages)
 		report_overlap(first_page);
 	load_free(state, first_page);
+	/* Punched pages are left out: a later version, which made them, reserves them again. */
 	if (blob_map_entry_state(entry) == BLOB_MAP_ABSENT)
 		load_pages(state, &state->shared->absent, &state->shared->absent_pending, first_page,
 				   end_page, lsn);

@@ -26,7 +26,7 @@ fill_new_meta(BlobMapMeta *meta)
 {
 	memset(meta, 0, sizeof(*meta));
 	meta->magic = BLOB_MAP_MAGIC;
-	meta->version = BLOB_MAP_VERSION;
+	meta->version = BLOB_MAP_VERSION_1;
 	meta->dboid = MyDatabaseId;
 	meta->page_bytes = BLOB_PAGE_SIZE;
 	meta->segment_pages = BLOB_SEGMENT_PAGES;
@@ -58,7 +58,7 @@ blob_map_create(Relation map)
 
 	START_CRIT_SECTION();
 	blob_map_page_init(BufferGetPage(buffer));
-	blob_map_page_set_meta(BufferGetPage(buffer), &meta);
+	blob_map_page_set_meta(BufferGetPage(buffer), &meta, sizeof(meta));
 	MarkBufferDirty(buffer);
 	blob_wal_log_meta(&store, buffer, true, &meta, sizeof(meta), meta.generation_limit);
 	END_CRIT_SECTION();
@@ -73,16 +73,19 @@ check_meta(Relation map, const BlobMapMeta *meta)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("relation \"%s\" is not an extent map", RelationGetRelationName(map))));
-	if (meta->version != BLOB_MAP_VERSION || meta->page_bytes != BLOB_PAGE_SIZE ||
+	if (meta->version < BLOB_MAP_VERSION_1 || meta->version > BLOB_MAP_VERSION_2 ||
+		meta->page_bytes != BLOB_PAGE_SIZE ||
 		meta->segment_pages != BLOB_SEGMENT_PAGES ||
 		meta->tiers_per_level != BLOB_TIERS_PER_LEVEL || meta->tier_levels != BLOB_TIER_LEVELS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the extent store was written by an incompatible build of blobext"),
 				 errdetail("Store: format %u, pages of %u bytes, %u tiers per level, %u levels; "
-						   "library: format %u, pages of %u bytes, %u tiers per level, %u levels.",
+						   "library: formats %u and %u, pages of %u bytes, %u tiers per level, "
+						   "%u levels.",
 						   meta->version, meta->page_bytes, meta->tiers_per_level,
-						   meta->tier_levels, BLOB_MAP_VERSION, BLOB_PAGE_SIZE,
+						   meta->tier_levels, BLOB_MAP_VERSION_1, BLOB_MAP_VERSION_2,
+						   BLOB_PAGE_SIZE,
 						   BLOB_TIERS_PER_LEVEL, BLOB_TIER_LEVELS)));
 	if (meta->dboid != MyDatabaseId && meta->reserved_pages > 0)
 		ereport(ERROR,
@@ -94,15 +97,33 @@ check_meta(Relation map, const BlobMapMeta *meta)
 						 "create the extension here.")));
 }
 
+/* (A map of format 1 has zeros there.) */
+static void
+require_default_place(const BlobMapMetaV2 *meta)
+{
+	if (meta->place_run_count == 0 && meta->reserved == 0)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("the extent store has segments in other storage places"),
+			 errdetail("This version of blobext knows the default place only."),
+			 errhint("Install the version of blobext that was used before, or a later one, and "
+					 "restart the server.")));
+}
+
 void
 blob_map_read_meta(Relation map, BlobMapMeta *meta)
 {
 	Buffer		buffer = ReadBuffer(map, BLOB_MAP_META_BLOCK);
+	BlobMapMetaV2 page_meta;
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	memcpy(meta, PageGetContents(BufferGetPage(buffer)), sizeof(*meta));
+	memcpy(&page_meta, PageGetContents(BufferGetPage(buffer)), sizeof(page_meta));
 	UnlockReleaseBuffer(buffer);
+	*meta = page_meta.v1;
 	check_meta(map, meta);
+	if (meta->version == BLOB_MAP_VERSION_2)
+		require_default_place(&page_meta);
 }
 
 static MapCache *
@@ -150,9 +171,10 @@ blob_map_set_generation_limit(Relation map, BlobGeneration limit)
 
 	START_CRIT_SECTION();
 	meta.generation_limit = limit;
-	blob_map_page_set_meta(BufferGetPage(buffer), &meta);
+	blob_map_page_update_meta(BufferGetPage(buffer), &meta);
 	MarkBufferDirty(buffer);
-	blob_wal_log_meta(&store, buffer, false, &meta, sizeof(meta), limit);
+	blob_wal_log_meta(&store, buffer, false, PageGetContents(BufferGetPage(buffer)),
+					  blob_map_page_meta_bytes(BufferGetPage(buffer)), limit);
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(buffer);
 }
@@ -170,9 +192,10 @@ blob_map_set_reserved(Relation map, BlobPageNo end_page)
 	START_CRIT_SECTION();
 	meta.reserved_pages = end_page;
 	meta.dboid = MyDatabaseId;	/* an empty store may come from a template */
-	blob_map_page_set_meta(BufferGetPage(buffer), &meta);
+	blob_map_page_update_meta(BufferGetPage(buffer), &meta);
 	MarkBufferDirty(buffer);
-	blob_wal_log_segment(&store, buffer, &meta, sizeof(meta), first_page, end_page);
+	blob_wal_log_segment(&store, buffer, PageGetContents(BufferGetPage(buffer)),
+						 blob_map_page_meta_bytes(BufferGetPage(buffer)), first_page, end_page);
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(buffer);
 }

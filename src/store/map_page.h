@@ -6,7 +6,8 @@
  * BLOB_MAP_ENTRIES, b * BLOB_MAP_ENTRIES).  The entry of an extent's first page describes the whole
  * extent; all other entries are zero.  An all-zero block is valid and empty.  If the file of a
  * segment was removed, or is restored in part only, an entry of state absent covers the pages from
- * there to the end of the segment.  Bytes from pd_lower on are always zero, so that full-page
+ * there to the end of the segment.  In format 2 an entry of state punched covers free pages without
+ * blocks in their file.  Bytes from pd_lower on are always zero, so that full-page
  * images can leave them out.
  *
  * Direct addressing costs 0.4 % of the store (16 bytes for each 4,096), mostly zeros.  It buys
@@ -21,7 +22,15 @@
 #include "storage/bufpage.h"
 
 #define BLOB_MAP_MAGIC 0x626c6f62	/* "blob" */
-#define BLOB_MAP_VERSION 1
+
+/*
+ * Formats of a map.  Format 1 is that of 0.1 and 0.2, and of every new map.  A map gets format 2
+ * (logged by a META of WAL version 2) before the first thing is put into it that format 1 has not:
+ * an entry of state punched, or a place run on the meta page.  It never goes back.  A library that
+ * does not know the format refuses every use of the store.
+ */
+#define BLOB_MAP_VERSION_1 1
+#define BLOB_MAP_VERSION_2 2
 #define BLOB_MAP_META_BLOCK 0
 
 typedef struct BlobMapMeta
@@ -40,12 +49,37 @@ typedef struct BlobMapMeta
 
 StaticAssertDecl(sizeof(BlobMapMeta) == 56, "map meta page layout");
 
+/* From this segment on, to that of the next run, segments lie in this storage place. */
+typedef struct BlobMapPlaceRun
+{
+	uint32		first_segment_no;
+	uint32		place;
+} BlobMapPlaceRun;
+
+/*
+ * The meta page of format 2.  Segments before the first run, that is all segments of a map of
+ * format 1, lie in the default place.  The runs are sorted by segment.  Segment files have the same
+ * names in all places.  (This library refuses a map with runs.)
+ */
+typedef struct BlobMapMetaV2
+{
+	BlobMapMeta v1;
+	uint32		place_run_count;
+	uint32		reserved;		/* zero */
+	BlobMapPlaceRun place_runs[FLEXIBLE_ARRAY_MEMBER];
+} BlobMapMetaV2;
+
+StaticAssertDecl(offsetof(BlobMapMetaV2, place_runs) == 64, "map meta page layout");
+
+#define BLOB_MAP_META_MAX_BYTES (BLCKSZ - MAXALIGN(SizeOfPageHeaderData))
+
 typedef enum BlobMapState
 {
 	BLOB_MAP_FREE = 0,			/* free, or inside of an extent */
 	BLOB_MAP_TIER = 1,			/* first page of an extent of tier size */
 	BLOB_MAP_TAIL = 2,			/* first page of a tail extent */
-	BLOB_MAP_ABSENT = 3			/* first of the pages of a segment that have no file */
+	BLOB_MAP_ABSENT = 3,		/* first of the pages of a segment that have no file */
+	BLOB_MAP_PUNCHED = 4		/* format 2: first of free pages of one segment without blocks */
 } BlobMapState;
 
 typedef struct BlobMapEntry
@@ -105,7 +139,7 @@ blob_map_entry_is_extent(const BlobMapEntry *entry)
 		blob_map_entry_state(entry) == BLOB_MAP_TAIL;
 }
 
-/* Number of pages of the extent, or of the absent pages, that start at this entry; 0 if none do. */
+/* Pages of the extent, or absent or punched ones, that start at this entry; 0 if none do. */
 static inline uint64
 blob_map_entry_pages(const BlobMapEntry *entry)
 {
@@ -115,6 +149,7 @@ blob_map_entry_pages(const BlobMapEntry *entry)
 			return blob_tier_pages((int) (entry->measure >> BLOB_MAP_HIGH_WATER_BITS));
 		case BLOB_MAP_TAIL:
 		case BLOB_MAP_ABSENT:
+		case BLOB_MAP_PUNCHED:
 			return entry->measure;
 		default:
 			return 0;
@@ -158,11 +193,27 @@ blob_map_page_set(Page page, uint32 slot, const BlobMapEntry *entry)
 	header->pd_lower = Max(header->pd_lower, end);
 }
 
+/* Bytes of the meta page that are in use, all of them behind the page header. */
+static inline uint32
+blob_map_page_meta_bytes(Page page)
+{
+	return ((PageHeader) page)->pd_lower - MAXALIGN(SizeOfPageHeaderData);
+}
+
+/* Replace all of the meta page; what it held behind that becomes zero. */
 static inline void
-blob_map_page_set_meta(Page page, const BlobMapMeta *meta)
+blob_map_page_set_meta(Page page, const void *meta, size_t meta_bytes)
+{
+	memcpy(PageGetContents(page), meta, meta_bytes);
+	memset(PageGetContents(page) + meta_bytes, 0, BLOB_MAP_META_MAX_BYTES - meta_bytes);
+	((PageHeader) page)->pd_lower = MAXALIGN(SizeOfPageHeaderData) + meta_bytes;
+}
+
+/* Change the part that both formats have, and leave what follows it. */
+static inline void
+blob_map_page_update_meta(Page page, const BlobMapMeta *meta)
 {
 	memcpy(PageGetContents(page), meta, sizeof(*meta));
-	((PageHeader) page)->pd_lower = MAXALIGN(SizeOfPageHeaderData) + sizeof(*meta);
 }
 
 #endif							/* BLOB_MAP_PAGE_H */

@@ -16,10 +16,35 @@ describe_store(StringInfo out, const BlobWalHeader *header)
 }
 
 static void
+describe_place(StringInfo out, uint32 place)
+{
+	if (place != BLOB_DEFAULT_PLACE)
+		appendStringInfo(out, ", place %u", place);
+}
+
+static void
+describe_alloc(StringInfo out, const BlobWalAlloc *alloc)
+{
+	appendStringInfo(out, "; extents %u, pages " UINT64_FORMAT ", first page " UINT64_FORMAT
+					 ", generation " UINT64_FORMAT,
+					 alloc->extent_count, alloc->page_count, alloc->first_page,
+					 alloc->generation);
+}
+
+static void
+describe_claim(StringInfo out, const BlobWalClaim *claim)
+{
+	appendStringInfo(out, "; first page " UINT64_FORMAT ", generation " UINT64_FORMAT
+					 ", bytes " UINT64_FORMAT " to " UINT64_FORMAT,
+					 claim->first_page, claim->generation, claim->from_bytes, claim->to_bytes);
+}
+
+static void
 describe_content(StringInfo out, const BlobWalContent *content)
 {
 	appendStringInfo(out, "; first page " UINT64_FORMAT ", bytes %u",
 					 content->first_page, content->length_bytes);
+	describe_place(out, content->place);
 }
 
 static void
@@ -30,73 +55,100 @@ describe_omitted(StringInfo out, const BlobWalOmitted *omitted)
 					 omitted->first_page, omitted->page_count, omitted->range_count);
 }
 
+/* Segments, and of version 2 records their storage place if it is not the default one. */
+static void
+describe_segment(StringInfo out, const char *what, const BlobWalSegment *segment)
+{
+	appendStringInfo(out, "; %spages " UINT64_FORMAT " to " UINT64_FORMAT, what,
+					 segment->first_page, segment->end_page);
+	describe_place(out, segment->place);
+}
+
+static void
+describe_free(StringInfo out, const BlobWalFree *freed)
+{
+	appendStringInfo(out, "; extents %u, pages " UINT64_FORMAT ", first page " UINT64_FORMAT
+					 ", generation " UINT64_FORMAT ", snapshotConflictHorizon %u",
+					 freed->extent_count, freed->page_count, freed->first_page,
+					 freed->generation, freed->horizon);
+	if (freed->reuse == BLOB_REUSE_AFTER_FLUSH)
+		appendStringInfoString(out, ", reuse after flush");
+}
+
+static void
+describe_punch(StringInfo out, const BlobWalPunch *punch)
+{
+	appendStringInfo(out, "; runs %u, pages " UINT64_FORMAT, punch->run_count, punch->page_count);
+	describe_place(out, punch->place);
+}
+
+/* The fixed part of any record, and what version 1 does not have of it as zeros. */
+typedef union FixedPart
+{
+	BlobWalHeader header;
+	BlobWalMeta meta;
+	BlobWalAlloc alloc;
+	BlobWalContent content;
+	BlobWalOmitted omitted;
+	BlobWalSegment segment;
+	BlobWalFree freed;
+	BlobWalClaim claim;
+	BlobWalPunch punch;
+} FixedPart;
+
+/* Tools meet WAL of any version: what is not known is named, and not read. */
 void
 blob_wal_describe(StringInfo out, XLogReaderState *record)
 {
-	void	   *data = XLogRecGetData(record);
+	uint8		op = XLogRecGetInfo(record) & BLOB_WAL_OP_MASK;
+	FixedPart	fixed = {0};
+	size_t		bytes;
 
-	describe_store(out, data);
-	switch (XLogRecGetInfo(record) & BLOB_WAL_OP_MASK)
+	if (XLogRecGetDataLen(record) < sizeof(fixed.header))
+		return;
+	memcpy(&fixed.header, XLogRecGetData(record), sizeof(fixed.header));
+	describe_store(out, &fixed.header);
+	if (fixed.header.version == 0 || fixed.header.version > BLOB_WAL_NEWEST_VERSION)
+	{
+		appendStringInfo(out, "; unknown format version %u", fixed.header.version);
+		return;
+	}
+	bytes = blob_wal_fixed_bytes(op, fixed.header.version);
+	if (bytes < sizeof(fixed.header) || XLogRecGetDataLen(record) < bytes)
+		return;
+	memcpy(&fixed, XLogRecGetData(record), Min(bytes, sizeof(fixed)));
+	switch (op)
 	{
 		case BLOB_WAL_META:
 			appendStringInfo(out, "; generations below " UINT64_FORMAT,
-							 ((BlobWalMeta *) data)->generation_limit);
+							 fixed.meta.generation_limit);
 			break;
 		case BLOB_WAL_ALLOC:
-			{
-				BlobWalAlloc *alloc = data;
-
-				appendStringInfo(out, "; extents %u, pages " UINT64_FORMAT ", first page "
-								 UINT64_FORMAT ", generation " UINT64_FORMAT,
-								 alloc->extent_count, alloc->page_count, alloc->first_page,
-								 alloc->generation);
-				break;
-			}
+			describe_alloc(out, &fixed.alloc);
+			break;
 		case BLOB_WAL_CONTENT:
-			describe_content(out, data);
+			describe_content(out, &fixed.content);
 			break;
 		case BLOB_WAL_OMITTED:
-			describe_omitted(out, data);
+			describe_omitted(out, &fixed.omitted);
 			break;
 		case BLOB_WAL_SEGMENT:
-			{
-				BlobWalSegment *segment = data;
-
-				appendStringInfo(out, "; reserved pages " UINT64_FORMAT " to " UINT64_FORMAT,
-								 segment->first_page, segment->end_page);
-				break;
-			}
-		case BLOB_WAL_FREE:
-			{
-				BlobWalFree *freed = data;
-
-				appendStringInfo(out, "; extents %u, pages " UINT64_FORMAT ", first page "
-								 UINT64_FORMAT ", generation " UINT64_FORMAT
-								 ", snapshotConflictHorizon %u",
-								 freed->extent_count, freed->page_count, freed->first_page,
-								 freed->generation, freed->horizon);
-				break;
-			}
-		case BLOB_WAL_CLAIM:
-		case BLOB_WAL_TRIM:
-			{
-				BlobWalClaim *claim = data;
-
-				appendStringInfo(out, "; first page " UINT64_FORMAT ", generation " UINT64_FORMAT
-								 ", bytes " UINT64_FORMAT " to " UINT64_FORMAT,
-								 claim->first_page, claim->generation, claim->from_bytes,
-								 claim->to_bytes);
-				break;
-			}
+			describe_segment(out, "reserved ", &fixed.segment);
+			break;
 		case BLOB_WAL_REMOVE:
 		case BLOB_WAL_RESTORE:
-			{
-				BlobWalAbsence *absence = data;
-
-				appendStringInfo(out, "; pages " UINT64_FORMAT " to " UINT64_FORMAT,
-								 absence->first_page, absence->end_page);
-				break;
-			}
+			describe_segment(out, "", &fixed.segment);
+			break;
+		case BLOB_WAL_FREE:
+			describe_free(out, &fixed.freed);
+			break;
+		case BLOB_WAL_CLAIM:
+		case BLOB_WAL_TRIM:
+			describe_claim(out, &fixed.claim);
+			break;
+		case BLOB_WAL_PUNCH:
+			describe_punch(out, &fixed.punch);
+			break;
 	}
 }
 
@@ -127,6 +179,8 @@ blob_wal_identify(uint8 info)
 			return "TRIM";
 		case BLOB_WAL_DROP:
 			return "DROP";
+		case BLOB_WAL_PUNCH:
+			return "PUNCH";
 	}
 	return NULL;
 }

@@ -1,6 +1,9 @@
 /*
  * wal/insert.c
  *	  Insertion of blobext's WAL records, see wal/insert.h and wal/records.h.
+ *
+ * A record has the lowest version that can express it.  So a server with an older library can
+ * replay the WAL until something is used that it does not know; see "Versions" in the README.
  */
 #include "postgres.h"
 
@@ -10,16 +13,28 @@
 #include "storage/bufpage.h"
 #include "wal/insert.h"
 
+uint32		blob_wal_least_version = BLOB_WAL_VERSION_1;
+
+/* needed_version: the lowest that can express the record. */
 static BlobWalHeader
-make_header(const BlobStoreId *store)
+make_header(const BlobStoreId *store, uint32 needed_version)
 {
 	BlobWalHeader header = {
 		.incarnation = store->incarnation,
 		.dboid = store->dboid,
-		.version = BLOB_WAL_VERSION
+		.version = Max(needed_version, blob_wal_least_version)
 	};
 
 	return header;
+}
+
+/* The fixed part of a record, which begins with its header. */
+static void
+register_fixed(void *record, uint8 op)
+{
+	BlobWalHeader *header = record;
+
+	XLogRegisterData(record, (uint32) blob_wal_fixed_bytes(op, header->version));
 }
 
 static int
@@ -52,7 +67,10 @@ void
 blob_wal_log_alloc(const BlobStoreId *store, BlobWalMapBlock *blocks, int block_count,
 				   const BlobExtent *extents, int extent_count)
 {
-	BlobWalAlloc record = {.header = make_header(store), .extent_count = extent_count};
+	BlobWalAlloc record = {
+		.header = make_header(store, BLOB_WAL_VERSION_1),
+		.extent_count = extent_count
+	};
 	XLogRecPtr	lsn;
 
 	record.first_page = extents[0].first_page;
@@ -63,7 +81,7 @@ blob_wal_log_alloc(const BlobStoreId *store, BlobWalMapBlock *blocks, int block_
 	}
 
 	XLogBeginInsert();
-	XLogRegisterData((char *) &record, sizeof(record));
+	register_fixed(&record, BLOB_WAL_ALLOC);
 	register_map_blocks(blocks, block_count);
 	lsn = XLogInsert(BLOB_RMGR_ID, BLOB_WAL_ALLOC);
 	for (int i = 0; i < block_count; i++)
@@ -77,9 +95,10 @@ blob_wal_log_free(const BlobStoreId *store, const BlobWalFree *record,
 	BlobWalFree copy = *record;
 	XLogRecPtr	lsn;
 
-	copy.header = make_header(store);
+	copy.header = make_header(store, copy.reuse == BLOB_REUSE_AFTER_CHECKPOINT ?
+							  BLOB_WAL_VERSION_1 : BLOB_WAL_VERSION_2);
 	XLogBeginInsert();
-	XLogRegisterData((char *) &copy, sizeof(copy));
+	register_fixed(&copy, BLOB_WAL_FREE);
 	for (int i = 0; i < block_count; i++)
 	{
 		XLogRegisterBuffer(i, blocks[i].buffer, REGBUF_STANDARD);
@@ -96,14 +115,15 @@ blob_wal_log_absence(const BlobStoreId *store, uint8 info, BlobPageNo first_page
 					 BlobPageNo end_page, const BlobWalMapBlock *blocks, int block_count)
 {
 	BlobWalAbsence record = {
-		.header = make_header(store),
+		.header = make_header(store, BLOB_WAL_VERSION_1),
 		.first_page = first_page,
-		.end_page = end_page
+		.end_page = end_page,
+		.place = BLOB_DEFAULT_PLACE
 	};
 	XLogRecPtr	lsn;
 
 	XLogBeginInsert();
-	XLogRegisterData((char *) &record, sizeof(record));
+	register_fixed(&record, info);
 	register_map_blocks(blocks, block_count);
 	lsn = XLogInsert(BLOB_RMGR_ID, info);
 	for (int i = 0; i < block_count; i++)
@@ -118,27 +138,62 @@ blob_wal_log_claim(const BlobStoreId *store, uint8 info, const BlobWalClaim *rec
 	BlobWalClaim copy = *record;
 	XLogRecPtr	lsn;
 
-	copy.header = make_header(store);
+	copy.header = make_header(store, BLOB_WAL_VERSION_1);
 	XLogBeginInsert();
-	XLogRegisterData((char *) &copy, sizeof(copy));
+	register_fixed(&copy, info);
 	XLogRegisterBuffer(0, buffer, REGBUF_STANDARD);
 	XLogRegisterBufData(0, (char *) change, sizeof(*change));
 	lsn = XLogInsert(BLOB_RMGR_ID, info);
 	PageSetLSN(BufferGetPage(buffer), lsn);
 }
 
+XLogRecPtr
+blob_wal_log_punch(const BlobStoreId *store, const BlobWalRun *runs, int run_count,
+				   const BlobWalMapBlock *blocks, int block_count)
+{
+	BlobWalPunch record = {
+		.header = make_header(store, BLOB_WAL_VERSION_2),
+		.run_count = run_count,
+		.place = BLOB_DEFAULT_PLACE
+	};
+	XLogRecPtr	lsn;
+
+	for (int i = 0; i < run_count; i++)
+	{
+		Assert(blob_segment_of(runs[i].first_page) ==
+			   blob_segment_of(runs[i].first_page + runs[i].pages - 1));
+		record.page_count += runs[i].pages;
+	}
+
+	XLogBeginInsert();
+	register_fixed(&record, BLOB_WAL_PUNCH);
+	XLogRegisterData((char *) runs, run_count * sizeof(BlobWalRun));
+	register_map_blocks(blocks, block_count);
+	lsn = XLogInsert(BLOB_RMGR_ID, BLOB_WAL_PUNCH);
+	for (int i = 0; i < block_count; i++)
+		PageSetLSN(BufferGetPage(blocks[i].buffer), lsn);
+	return lsn;
+}
+
 static void
-log_meta_page(uint8 info, void *record, uint32 record_bytes, Buffer meta_buffer, bool is_new,
-			  const void *meta, uint32 meta_bytes)
+log_meta_page(uint8 info, void *record, Buffer meta_buffer, bool is_new, const void *meta,
+			  uint32 meta_bytes)
 {
 	XLogRecPtr	lsn;
 
 	XLogBeginInsert();
-	XLogRegisterData(record, record_bytes);
+	register_fixed(record, info);
 	XLogRegisterBuffer(0, meta_buffer, block_flags(is_new));
 	XLogRegisterBufData(0, (char *) meta, meta_bytes);
 	lsn = XLogInsert(BLOB_RMGR_ID, info);
 	PageSetLSN(BufferGetPage(meta_buffer), lsn);
+}
+
+/* A map of format 2 has a longer meta page (store/map_page.h). */
+static uint32
+meta_version(uint32 meta_bytes)
+{
+	return meta_bytes == BLOB_WAL_META_PAGE_V1_BYTES ? BLOB_WAL_VERSION_1 : BLOB_WAL_VERSION_2;
 }
 
 void
@@ -146,11 +201,11 @@ blob_wal_log_meta(const BlobStoreId *store, Buffer meta_buffer, bool is_new,
 				  const void *meta, uint32 meta_bytes, BlobGeneration generation_limit)
 {
 	BlobWalMeta record = {
-		.header = make_header(store),
+		.header = make_header(store, meta_version(meta_bytes)),
 		.generation_limit = generation_limit
 	};
 
-	log_meta_page(BLOB_WAL_META, &record, sizeof(record), meta_buffer, is_new, meta, meta_bytes);
+	log_meta_page(BLOB_WAL_META, &record, meta_buffer, is_new, meta, meta_bytes);
 }
 
 void
@@ -158,21 +213,22 @@ blob_wal_log_segment(const BlobStoreId *store, Buffer meta_buffer, const void *m
 					 uint32 meta_bytes, BlobPageNo first_page, BlobPageNo end_page)
 {
 	BlobWalSegment record = {
-		.header = make_header(store),
+		.header = make_header(store, meta_version(meta_bytes)),
 		.first_page = first_page,
-		.end_page = end_page
+		.end_page = end_page,
+		.place = BLOB_DEFAULT_PLACE
 	};
 
-	log_meta_page(BLOB_WAL_SEGMENT, &record, sizeof(record), meta_buffer, false, meta, meta_bytes);
+	log_meta_page(BLOB_WAL_SEGMENT, &record, meta_buffer, false, meta, meta_bytes);
 }
 
 XLogRecPtr
 blob_wal_log_drop(const BlobStoreId *store)
 {
-	BlobWalDrop record = {.header = make_header(store)};
+	BlobWalDrop record = {.header = make_header(store, BLOB_WAL_VERSION_1)};
 
 	XLogBeginInsert();
-	XLogRegisterData((char *) &record, sizeof(record));
+	register_fixed(&record, BLOB_WAL_DROP);
 	return XLogInsert(BLOB_RMGR_ID, BLOB_WAL_DROP);
 }
 
@@ -181,9 +237,10 @@ blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page, const char
 					 uint32 length_bytes, bool flush_soon)
 {
 	BlobWalContent record = {
-		.header = make_header(store),
+		.header = make_header(store, BLOB_WAL_VERSION_1),
 		.first_page = first_page,
-		.length_bytes = length_bytes
+		.length_bytes = length_bytes,
+		.place = BLOB_DEFAULT_PLACE
 	};
 
 	XLogRecPtr	lsn;
@@ -191,7 +248,7 @@ blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page, const char
 	Assert(length_bytes <= BLOB_WAL_CONTENT_MAX_BYTES);
 
 	XLogBeginInsert();
-	XLogRegisterData((char *) &record, sizeof(record));
+	register_fixed(&record, BLOB_WAL_CONTENT);
 	XLogRegisterData((char *) data, length_bytes);
 	lsn = XLogInsert(BLOB_RMGR_ID, BLOB_WAL_CONTENT);
 	if (flush_soon)
@@ -204,9 +261,9 @@ blob_wal_log_omitted(const BlobStoreId *store, const BlobWalOmitted *record,
 {
 	BlobWalOmitted copy = *record;
 
-	copy.header = make_header(store);
+	copy.header = make_header(store, BLOB_WAL_VERSION_1);
 	XLogBeginInsert();
-	XLogRegisterData((char *) &copy, sizeof(copy));
+	register_fixed(&copy, BLOB_WAL_OMITTED);
 	XLogRegisterData((char *) ranges, copy.range_count * sizeof(BlobGenerationRange));
 	(void) XLogInsert(BLOB_RMGR_ID, BLOB_WAL_OMITTED);
 }

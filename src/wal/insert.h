@@ -12,6 +12,12 @@
 #include "storage/buf.h"
 #include "wal/records.h"
 
+/*
+ * No record has a lower version.  It is always BLOB_WAL_VERSION_1; tests raise it in their copy of
+ * this module, to see that all records of version 2 are replayed.
+ */
+extern uint32 blob_wal_least_version;
+
 /* Map pages of one ALLOC record. */
 #define BLOB_WAL_ALLOC_MAX_BLOCKS 32
 
@@ -48,6 +54,14 @@ extern XLogRecPtr blob_wal_log_free(const BlobStoreId *store, const BlobWalFree 
 extern XLogRecPtr blob_wal_log_absence(const BlobStoreId *store, uint8 info,
 									   BlobPageNo first_page, BlobPageNo end_page,
 									   const BlobWalMapBlock *blocks, int block_count);
+
+/*
+ * Runs of free pages, each inside of one segment, in page order; the map has format 2.  The caller
+ * flushes the record before it makes the holes.  What must hold before: "Holes" in the README.
+ */
+extern XLogRecPtr blob_wal_log_punch(const BlobStoreId *store, const BlobWalRun *runs,
+									 int run_count, const BlobWalMapBlock *blocks,
+									 int block_count);
 
 /* info: BLOB_WAL_CLAIM or BLOB_WAL_TRIM; record: all but the header is filled in. */
 extern void blob_wal_log_claim(const BlobStoreId *store, uint8 info, const BlobWalClaim *record,

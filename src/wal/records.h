@@ -2,21 +2,41 @@
  * wal/records.h
  *	  WAL records of blobext's resource manager.
  *
- * Their layout and the meaning of the info bits are on disk; BLOB_WAL_VERSION grows when one
- * changes.  The first bytes of every record are a BlobWalHeader.
+ * Their layout and the meaning of the info bits are on disk.  The first bytes of every record are
+ * a BlobWalHeader, which names the version of the format.  Replay knows both versions below; any
+ * other one is a PANIC.  A change of a layout or of a meaning needs a new version.
+ *
+ * Version 1: the records of 0.1 and 0.2.
+ * Version 2: as version 1, and
+ *
+ *	  META, SEGMENT		the meta page may be longer than that of a map of format 1
+ *	  SEGMENT, REMOVE, RESTORE	end with a storage place and four reserved bytes
+ *	  CONTENT			the padding of version 1 is the storage place
+ *	  FREE				ends with the reuse class of the pages and four reserved bytes
+ *	  DROP				lists the storage places that have a directory of the store
+ *	  PUNCH				new
+ *
+ * The other records are the same in both versions.  Reserved bytes are zero; replay checks that.
  */
 #ifndef BLOB_WAL_RECORDS_H
 #define BLOB_WAL_RECORDS_H
 
 #include "core/page.h"
 
-/* 128 is PostgreSQL's id for experiments; set another at build time to run beside others. */
+/*
+ * The build option RMGR_ID of the Makefile sets another id.  128 is PostgreSQL's id for
+ * experiments; "Resource manager id" in the README of this folder says what changing it means.
+ */
 #ifndef BLOB_RMGR_ID
 #define BLOB_RMGR_ID 128
 #endif
 
 #define BLOB_RMGR_NAME "blobext"
-#define BLOB_WAL_VERSION 1
+
+/* Versions of the format that replay knows.  wal/insert.c says which one is written. */
+#define BLOB_WAL_VERSION_1 1
+#define BLOB_WAL_VERSION_2 2
+#define BLOB_WAL_NEWEST_VERSION BLOB_WAL_VERSION_2
 
 /* Bits of XLogRecGetInfo() that a resource manager may use: the upper four. */
 #define BLOB_WAL_META 0x00
@@ -30,6 +50,7 @@
 #define BLOB_WAL_TRIM 0x80
 #define BLOB_WAL_OMITTED 0x90
 #define BLOB_WAL_DROP 0xA0
+#define BLOB_WAL_PUNCH 0xB0
 #define BLOB_WAL_OP_MASK 0xF0
 
 /* No record holds more content than this. */
@@ -39,13 +60,16 @@ typedef struct BlobWalHeader
 {
 	uint64		incarnation;
 	Oid			dboid;
-	uint32		version;		/* BLOB_WAL_VERSION */
+	uint32		version;
 } BlobWalHeader;
 
 /*
  * META: the map's meta page changed (store created, generations reserved).
- * Block 0: the meta page; its data: the whole BlobMapMeta.
+ * Block 0: the meta page; its data: all that the page holds, which is BLOB_WAL_META_PAGE_V1_BYTES
+ * in version 1 and may be more in version 2 (store/map_page.h).
  */
+#define BLOB_WAL_META_PAGE_V1_BYTES 56
+
 typedef struct BlobWalMeta
 {
 	BlobWalHeader header;
@@ -76,14 +100,15 @@ typedef struct BlobWalMapChange
 
 /*
  * CONTENT: the bytes of some pages.  The pages were written before; redo writes them again, the
- * rest of the last page as zeros.  No blocks; data: the bytes.
+ * rest of the last page as zeros.  All of them lie in segments of one storage place.  No blocks;
+ * data: the bytes.
  */
 typedef struct BlobWalContent
 {
 	BlobWalHeader header;
 	BlobPageNo	first_page;
 	uint32		length_bytes;
-	uint32		padding;
+	uint32		place;			/* version 1: zero, too */
 } BlobWalContent;
 
 /*
@@ -102,19 +127,40 @@ typedef struct BlobWalOmitted
 
 /*
  * SEGMENT: the store's files were extended to end_page.  Files are durable before this is logged.
- * Block 0: the meta page; its data: the whole BlobMapMeta.
+ * Block 0: the meta page; its data: as for META.
  */
 typedef struct BlobWalSegment
 {
 	BlobWalHeader header;
 	BlobPageNo	first_page;		/* reserved: [first_page, end_page) */
 	BlobPageNo	end_page;
+	/* version 2: */
+	uint32		place;			/* of the files */
+	uint32		reserved;
 } BlobWalSegment;
 
+#define BLOB_WAL_SEGMENT_V1_BYTES 32
+
+/* When the pages of a FREE may be given out again. */
+typedef enum BlobWalReuse
+{
+	/*
+	 * After a completed checkpoint whose redo pointer lies past the record: replay never writes
+	 * into pages that were given out since.  Version 1 knows this class only.
+	 */
+	BLOB_REUSE_AFTER_CHECKPOINT = 0,
+
+	/*
+	 * As soon as the record is flushed and no write of the old content is left, but until such a
+	 * checkpoint only to writers all of whose content is in the WAL: replay writes the old content,
+	 * meets the record, and writes the new content.
+	 */
+	BLOB_REUSE_AFTER_FLUSH = 1
+} BlobWalReuse;
+
 /*
- * FREE: extents became free.  They are not given out again before a completed checkpoint whose
- * redo pointer lies past this record: replay never writes into pages that were given out since.
- * Blocks 0 … n: map pages; data of each: the slots (uint16) of the entries that become zero.
+ * FREE: extents became free.  Blocks 0 … n: map pages; data of each: the slots (uint16) of the
+ * entries that become zero.
  */
 typedef struct BlobWalFree
 {
@@ -124,7 +170,12 @@ typedef struct BlobWalFree
 	uint64		page_count;
 	BlobPageNo	first_page;		/* of the first extent, for people who read the WAL */
 	BlobGeneration generation;	/* the largest of the extents */
+	/* version 2: */
+	uint32		reuse;			/* BlobWalReuse */
+	uint32		reserved;
 } BlobWalFree;
+
+#define BLOB_WAL_FREE_V1_BYTES 48
 
 /*
  * REMOVE: a segment in which nothing is allocated is without a file from here on; the file is
@@ -152,22 +203,90 @@ typedef struct BlobWalClaim
 
 /*
  * DROP: the store's map is gone, with its database or its extension, by a transaction that
- * committed before.  The directory is removed after this was flushed.  No blocks; no data but the
- * header.
+ * committed before.  The directory is removed after this was flushed.  No blocks.  Version 2: data:
+ * the storage places (uint32) where the store has a directory besides the default place.  The
+ * record itself must say so, because the map that knows is gone.
  */
 typedef struct BlobWalDrop
 {
 	BlobWalHeader header;
+	/* version 2: */
+	uint32		place_count;
+	uint32		reserved;
 } BlobWalDrop;
+
+#define BLOB_WAL_DROP_V1_BYTES 16
+
+/*
+ * PUNCH (version 2): the blocks of free pages are given back to the file system after this was
+ * flushed.  Blocks 0 … n: map pages; data of each: an array of BlobWalMapChange.  Data: the runs
+ * of pages, each inside of one segment, all in segments of one storage place.  The runs are not
+ * taken from the blocks' data, which a full-page image leaves out.
+ */
+typedef struct BlobWalPunch
+{
+	BlobWalHeader header;
+	uint32		run_count;
+	uint32		place;
+	uint64		page_count;		/* of all runs */
+} BlobWalPunch;
+
+typedef struct BlobWalRun
+{
+	BlobPageNo	first_page;
+	uint64		pages;
+} BlobWalRun;
 
 StaticAssertDecl(sizeof(BlobWalHeader) == 16, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalMeta) == 24, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalAlloc) == 48, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalMapChange) == 24, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalContent) == 32, "WAL record layout");
-StaticAssertDecl(sizeof(BlobWalSegment) == 32, "WAL record layout");
-StaticAssertDecl(sizeof(BlobWalFree) == 48, "WAL record layout");
+StaticAssertDecl(sizeof(BlobWalOmitted) == 40, "WAL record layout");
+StaticAssertDecl(sizeof(BlobGenerationRange) == 16, "WAL record layout");
+StaticAssertDecl(offsetof(BlobWalSegment, place) == BLOB_WAL_SEGMENT_V1_BYTES, "WAL record layout");
+StaticAssertDecl(sizeof(BlobWalSegment) == 40, "WAL record layout");
+StaticAssertDecl(offsetof(BlobWalFree, reuse) == BLOB_WAL_FREE_V1_BYTES, "WAL record layout");
+StaticAssertDecl(sizeof(BlobWalFree) == 56, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalClaim) == 48, "WAL record layout");
+StaticAssertDecl(offsetof(BlobWalDrop, place_count) == BLOB_WAL_DROP_V1_BYTES, "WAL record layout");
+StaticAssertDecl(sizeof(BlobWalDrop) == 24, "WAL record layout");
+StaticAssertDecl(sizeof(BlobWalPunch) == 32, "WAL record layout");
+StaticAssertDecl(sizeof(BlobWalRun) == 16, "WAL record layout");
+
+/* Bytes of a record's fixed part; 0 if this version has no such record. */
+static inline size_t
+blob_wal_fixed_bytes(uint8 op, uint32 version)
+{
+	bool		is_v1 = version == BLOB_WAL_VERSION_1;
+
+	switch (op)
+	{
+		case BLOB_WAL_META:
+			return sizeof(BlobWalMeta);
+		case BLOB_WAL_ALLOC:
+			return sizeof(BlobWalAlloc);
+		case BLOB_WAL_CONTENT:
+			return sizeof(BlobWalContent);
+		case BLOB_WAL_OMITTED:
+			return sizeof(BlobWalOmitted);
+		case BLOB_WAL_SEGMENT:
+		case BLOB_WAL_REMOVE:
+		case BLOB_WAL_RESTORE:
+			return is_v1 ? BLOB_WAL_SEGMENT_V1_BYTES : sizeof(BlobWalSegment);
+		case BLOB_WAL_FREE:
+			return is_v1 ? BLOB_WAL_FREE_V1_BYTES : sizeof(BlobWalFree);
+		case BLOB_WAL_CLAIM:
+		case BLOB_WAL_TRIM:
+			return sizeof(BlobWalClaim);
+		case BLOB_WAL_DROP:
+			return is_v1 ? BLOB_WAL_DROP_V1_BYTES : sizeof(BlobWalDrop);
+		case BLOB_WAL_PUNCH:
+			return is_v1 ? 0 : sizeof(BlobWalPunch);
+		default:
+			return 0;
+	}
+}
 
 /* Description for pg_walinspect (wal/describe.c). */
 struct XLogReaderState;

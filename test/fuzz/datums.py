@@ -57,12 +57,17 @@ FIELDS = {
     "sha256": (20, 8), "state": (52, 8), "prefix": (84, 8), "tail": (116, 6),
     "tail_pages": (122, 6), "tail_position": (128, 2), "tail_content": (130, 6),
     "remainder_bytes": (136, 2), "remainder_page": (138, 6), "starts": (144, 6),
-    "first_starts": (128, 6),
+    "first_starts": (128, 6), "compressed_starts": (192, 6), "stored": (144, 8), "method": (152, 1),
+    "frame_bits": (153, 1), "level": (154, 1), "frames_inline": (156, 2), "root": (158, 6),
+    "frame_count": (164, 8), "open": (172, 6), "open_bytes": (178, 6), "frame": (192, 24),
 }
 GENERATION = slice(4, 12)
 # Entries of a block of the map: 2^32 times that many pages further, block numbers begin again.
 MAP_ENTRIES = 510
-FORMS = (0x01, 0x11, 0x12)
+FORMS = (0x01, 0x11, 0x12, 0x21)
+
+# Where the extent starts of a form begin.
+STARTS = {0x12: 144, 0x21: 192}
 
 # Support functions that SQL cannot call, and which statements of Rows call them.
 INDIRECT = {
@@ -116,13 +121,15 @@ class Failure(Exception):
     pass
 
 
-def is_allowed(sqlstate):
-    return sqlstate is not None and sqlstate.startswith(ALLOWED)
+def is_allowed(error):
+    if error.sqlstate == "0A000":
+        return "cannot read compressed content" in str(error)
+    return error.sqlstate is not None and error.sqlstate.startswith(ALLOWED)
 
 
 def without_content(datum):
     """A descriptor without the content that lies in it: the prefix, and the remainder."""
-    fixed_end = 144 if datum[0] == 0x12 else 128
+    fixed_end = STARTS.get(datum[0], 128)
     starts_bytes = 6 * int.from_bytes(datum[2:4], "little")
     remainder_bytes = len(datum) - fixed_end - starts_bytes
     return datum[:84] + bytes(32) + datum[116:fixed_end + starts_bytes] + bytes(remainder_bytes)
@@ -139,7 +146,7 @@ class Parts:
 
     def __init__(self, datum):
         self.datum = datum
-        end = 144 if datum[0] == 0x12 else 128
+        end = STARTS.get(datum[0], 128)
         count = int.from_bytes(datum[2:4], "little")
         self.extent_starts = [datum[at:at + 6] for at in range(end, end + 6 * count, 6)]
         self.tail = (int.from_bytes(datum[116:122], "little"),
@@ -148,7 +155,7 @@ class Parts:
 
     def page_fields(self):
         """Fields that name a page."""
-        field = "starts" if self.datum[0] == 0x12 else "first_starts"
+        field = {0x12: "starts", 0x21: "compressed_starts"}.get(self.datum[0], "first_starts")
         return (["tail"] if self.tail else []) + ([field] if self.extent_starts else []) + \
             (["remainder_page"] if self.remainder_page else [])
 
@@ -167,7 +174,7 @@ class Forge:
         self.kinds = [self.sound, self.stale, self.stale, self.flip, self.flip, self.set_fields,
                       self.set_fields, self.set_fields, self.graft, self.graft, self.resize,
                       self.reform, self.repeat_extent_starts, self.noise, self.take_all,
-                      self.compose, self.compose, self.compose]
+                      self.compress, self.compress, self.compose, self.compose, self.compose]
 
     def any(self):
         """A datum, and whether it may read another role's content."""
@@ -240,7 +247,7 @@ class Forge:
     def reform(self):
         datum = self.base()
         if datum:
-            datum[0] = self.random.choice(FORMS + (0, 2, 0x10, 0x13, 0xFF))
+            datum[0] = self.random.choice(FORMS + (0, 2, 0x10, 0x13, 0x22, 0xFF))
         return datum
 
     def repeat_extent_starts(self):
@@ -249,7 +256,7 @@ class Forge:
         if len(datum) < 150:
             return datum
         count = self.random.choice([2, 3, 10, 50, 1000, 65535])
-        end = 144 if datum[0] == 0x12 else 128
+        end = STARTS.get(datum[0], 128)
         datum[2:4] = count.to_bytes(2, "little")
         datum = datum[:end] + datum[end:end + 6] * count
         if self.random.random() < 0.7:
@@ -298,8 +305,35 @@ class Forge:
             fixed += self.random.randbytes(remainder_bytes)
         return fixed
 
+    def compress(self):
+        """A well-formed descriptor of a compressed value, in extents that there are."""
+        while True:
+            datum = self.compose()
+            count = int.from_bytes(datum[2:4], "little")
+            stored = (2 ** count - 1 + int.from_bytes(datum[130:136], "little")) * 4096
+            if datum[0] == 0x12 and stored > 0:
+                break
+        ends = 144 + 6 * count
+        frames, content = b"", 0
+        for _ in range(self.random.choice([1, 1, 2, 16])):
+            bytes_ = self.random.choice([1, 4096, 65536])
+            frames += bytes_.to_bytes(4, "little") + (1).to_bytes(4, "little") + \
+                self.random.randrange(stored).to_bytes(6, "little") + \
+                self.random.choice([b"\1\0", b"\2\0", b"\x63\0"]) + \
+                self.random.randbytes(4) + bytes(4)
+            content += bytes_
+        inline = len(frames) // 24
+        level = self.random.choice([0, 0, 1, 3])
+        open_bytes = min(self.random.choice([0, 0, 4096]), stored)
+        size = content + open_bytes + int.from_bytes(datum[136:138], "little")
+        fields = stored.to_bytes(8, "little") + bytes([2, 16, level, 0]) + \
+            (0 if level else inline).to_bytes(2, "little") + bytes(6) + \
+            inline.to_bytes(8, "little") + bytes(6) + open_bytes.to_bytes(6, "little") + bytes(8)
+        return bytes([0x21]) + datum[1:12] + size.to_bytes(8, "little") + datum[20:144] + fields + \
+            datum[144:ends] + (b"" if level else frames) + datum[ends:]
+
     def noise(self):
-        length = self.random.choice([0, 1, 10, 127, 128, 129, 143, 144, 200, 3000])
+        length = self.random.choice([0, 1, 10, 127, 128, 129, 143, 144, 191, 192, 200, 3000])
         return bytes([self.random.choice(FORMS)] * min(1, length)) + \
             self.random.randbytes(max(0, length - 1))
 
@@ -518,7 +552,7 @@ class Fuzzer:
         return f"{what}: {shown}"
 
     def note_error(self, what, parameters, error, trusted):
-        if not is_allowed(error.sqlstate):
+        if not is_allowed(error):
             raise Failure(f"{error.sqlstate} {error}: {self.describe(what, parameters)}")
         self.counts[error.sqlstate] += 1
         if not trusted:

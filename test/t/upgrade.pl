@@ -165,7 +165,7 @@ my %uses = (
 	check => 'SELECT * FROM blobext_check()',
 	collector => 'SELECT * FROM blobext_gc()');
 my %formats = (
-	newer => [ 4, pack('L', 2), '55000', qr/written by an incompatible build of blobext.*Store: format 2,.*library: format 1,/s ],
+	newer => [ 4, pack('L', 3), '55000', qr/written by an incompatible build of blobext.*Store: format 3,.*library: formats 1 and 2,/s ],
 	tiers => [ 32, pack('L', 5), '55000', qr/DETAIL:  Store: format 1, .* 5 tiers per level/ ],
 	foreign => [ 0, 'blab', 'XX001', qr/is not an extent map/ ]);
 foreach my $format (sort keys %formats)
@@ -228,7 +228,9 @@ $node->safe_psql('postgres', 'CHECKPOINT');
 my $start = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
 add_values($node, 'v', 3_000, 50_000);
 my $file = $node->data_dir . '/pg_wal/' . $node->safe_psql('postgres', "SELECT pg_walfile_name('$start')");
-my ($records) = run_command([ 'pg_waldump', '--rmgr=custom128', '-s', $start, $file ]);
+my $rmgr = 'custom' . $node->safe_psql('postgres',
+	q(SELECT rm_id FROM pg_get_wal_resource_managers() WHERE rm_name = 'blobext'));
+my ($records) = run_command([ 'pg_waldump', "--rmgr=$rmgr", '-s', $start, $file ]);
 
 # Small ones, which no page boundary cuts.
 my ($patched_at, $patched);
@@ -243,7 +245,7 @@ foreach my $line (split /\n/, $records)
 	$patched = $record;
 	my $database = pack('L', $node->safe_psql('postgres',
 		q(SELECT oid FROM pg_database WHERE datname = 'postgres')));
-	$patched =~ s/\Q$database\E\x01\0\0\0/${database}\x02\0\0\0/ or next;
+	$patched =~ s/\Q$database\E\x01\0\0\0/${database}\x03\0\0\0/ or next;
 	substr($patched, 20, 4) = pack('L', record_crc($patched));
 	$patched_at = $offset;
 	last;
@@ -253,7 +255,7 @@ kill_everything($node);
 my $was = patch($file, $patched_at, $patched);
 my $offset = -s $node->logfile;
 is($node->start(fail_ok => 1), 0, 'another format in the WAL: the server does not start');
-like(slurp_file($node->logfile, $offset), qr/cannot replay WAL of format version 2.*library writes and reads version 1.*HINT:  Recover with the/s, 'it says why');
+like(slurp_file($node->logfile, $offset), qr/cannot replay WAL of format version 3.*library reads versions 1 to 2.*HINT:  Recover with the/s, 'it says why');
 patch($file, $patched_at, $was);
 unlink $node->data_dir . '/postmaster.pid';
 $node->start;

@@ -1,0 +1,28 @@
+/*
+ * core/integer.h
+ *	  Integers of any number of bytes, little endian and unaligned, as formats on disk have them.
+ */
+#ifndef BLOB_INTEGER_H
+#define BLOB_INTEGER_H
+
+#include "postgres.h"
+
+static inline uint64
+blob_load_integer(const uint8 *at, int bytes)
+{
+	uint64		value = 0;
+
+	for (int i = bytes - 1; i >= 0; i--)
+		value = value << 8 | at[i];
+	return value;
+}
+
+static inline void
+blob_store_integer(uint8 *at, int bytes, uint64 value)
+{
+	for (int i = 0; i < bytes; i++, value >>= 8)
+		at[i] = (uint8) value;
+	Assert(value == 0);
+}
+
+#endif							/* BLOB_INTEGER_H */
