@@ -1,0 +1,66 @@
+# test/names.sh: names of suites and of the tests in them; to be sourced, after needs.sh.
+
+# What run_all runs without arguments, the order in which it starts them aside.
+test_suites=(unit tidy regress pgtap examples docs dump interrupt tap python collecting fuzz datums
+	checked)
+
+# Where the tests of a suite are, if they can be named; nothing for another suite.
+test_pattern()
+{
+	case $1 in
+		regress) echo 'sql/*.sql' ;;
+		pgtap) echo 'pgtap/*.sql' ;;
+		tap) echo 't/*.pl' ;;
+		python) echo 'python/test_*.py' ;;
+	esac
+}
+
+# All tests of a suite, without suffix.
+test_list()
+{
+	local file
+
+	for file in "$(dirname "${BASH_SOURCE[0]}")"/$(test_pattern "$1"); do
+		file=${file##*/}
+		echo "${file%.*}"
+	done
+}
+
+# test_name SUITE NAME: the name without directory and suffix, if there is such a test.
+test_name()
+{
+	local pattern name=${2##*/}
+
+	pattern=$(test_pattern "$1")
+	[ -n "$pattern" ] || return 1
+	name=${name%."${pattern##*.}"}
+	for name in "$name" "test_$name"; do
+		if test_list "$1" | grep -qxF -e "$name"; then
+			echo "$name"
+			return
+		fi
+	done
+	return 1
+}
+
+# Sets tests to the names among the arguments, options to what begins with "-".  Without a name:
+# all tests of the suite.
+test_choose()
+{
+	local suite=$1 argument name
+	shift
+
+	tests=()
+	options=()
+	for argument in "$@"; do
+		if [[ $argument == -* ]]; then
+			options+=("$argument")
+		elif name=$(test_name "$suite" "$argument"); then
+			tests+=("$name")
+		else
+			test_fail "no test \"$argument\" in suite $suite, there are:" \
+				$'\n '"$(test_list "$suite" | xargs | fold -s -w 95 | sed '2,$s/^/  /')"
+		fi
+	done
+	[ ${#tests[@]} -gt 0 ] || mapfile -t tests < <(test_list "$suite")
+}
