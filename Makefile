@@ -26,7 +26,8 @@ EXTRA_CLEAN = $(wildcard $(addsuffix .[od],src/* src/*/* test/unit/*)) $(UNIT_LI
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 ifeq ($(wildcard $(PGXS)),)
-$(error "$(PG_CONFIG)" names no PGXS: install postgresql-server-dev-$(or $(PG_MAJOR),15), or set PG_CONFIG)
+$(error "$(PG_CONFIG)" names no PGXS: install postgresql-server-dev-$(or $(PG_MAJOR),15), \
+	or set PG_CONFIG)
 endif
 # Bitcode for JIT inlining is of no use to functions that wait for devices.
 override with_llvm = no
@@ -39,15 +40,15 @@ include $(PGXS)
 # A library that tests the C modules, see "Tests"; its objects are built as the extension's are.
 UNIT_LIBRARY = test/unit/blobext_unit$(DLSUFFIX)
 UNIT_OBJS := $(patsubst $(TREE)/%.c,%.o,$(wildcard $(TREE)/test/unit/unit_*.c))
-ALL_OBJS = $(OBJS) $(UNIT_OBJS)
+ALL_OBJS := $(OBJS) $(UNIT_OBJS)
 DEPENDENCIES = $(ALL_OBJS:.o=.d)
 -include $(wildcard $(DEPENDENCIES))
 
 # All objects, when the server or the flags of the compiler are others than at the last time; the
 # library, when a source file is gone.  The file has changed only if what it says has.
 BUILT_FOR = src/.built_for
-export BLOBEXT_BUILT_FOR = $(VERSION) $(CC) $(CPPFLAGS) $(CFLAGS)
-export BLOBEXT_BUILT_OF = $(ALL_OBJS)
+export BLOBEXT_BUILT_FOR := $(VERSION) $(CC) $(CPPFLAGS) $(CFLAGS)
+export BLOBEXT_BUILT_OF := $(ALL_OBJS)
 $(ALL_OBJS): $(BUILT_FOR)
 $(shlib) $(UNIT_LIBRARY): src/.built_of
 src/.built_for: FORCE

@@ -189,7 +189,7 @@ def main():
     parser.add_argument("--before", type=int, default=0, help="jobs before these, to be counted")
     parser.add_argument("--total", type=int, help="of how many jobs these are some")
     parser.add_argument("job", nargs="*")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
 
     if options.mode == "estimate":
         durations = read_durations()

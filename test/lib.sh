@@ -61,7 +61,8 @@ test_guard()
 	bindir=$("$PG_CONFIG" --bindir)
 }
 
-# make, in the tree; in a directory of its own, if the tree belongs to somebody else.  One at a time.
+# make, in the tree, or in a directory of its own if the tree belongs to somebody else; one at a
+# time.
 test_make()
 {
 	local file=()
@@ -156,8 +157,8 @@ test_enter()
 }
 
 # A copy of the server, without the extension, in a directory that is to be made; PG_CONFIG is the
-# copy's from here on.  PostgreSQL finds its files from where its programs are: these must be copies,
-# what is beside them can be links.
+# copy's from here on.  PostgreSQL finds its files from where its programs are: these must be
+# copies, what is beside them can be links.
 test_copy_server()
 {
 	local prefix=$1 directory
@@ -231,7 +232,7 @@ test_make_venv()
 	if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import psycopg' 2> /dev/null; then
 		"$python" -m venv "$venv" || test_fail "could not make a virtual environment"
 		"$venv/bin/pip" install --quiet --disable-pip-version-check 'psycopg[binary]>=3.1' ||
-			test_fail "could not install psycopg; BLOBEXT_TEST_VENV can name an environment with it"
+			test_fail "could not install psycopg; BLOBEXT_TEST_VENV may name what has it"
 		chmod -R a+rX "$venv"
 	fi
 	exec 8>&-

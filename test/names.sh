@@ -35,12 +35,18 @@ test_name()
 	[ -n "$pattern" ] || return 1
 	name=${name%."${pattern##*.}"}
 	for name in "$name" "test_$name"; do
-		if test_list "$1" | grep -qxF -e "$name"; then
+		if [[ " $(test_list "$1" | xargs) " == *" $name "* ]]; then
 			echo "$name"
 			return
 		fi
 	done
 	return 1
+}
+
+test_name_unknown()
+{
+	test_fail "no test \"$2\" in suite $1, there are:" \
+		$'\n '"$(test_list "$1" | xargs | fold -s -w 95 | sed '2,$s/^/  /')"
 }
 
 # Sets tests to the names among the arguments, options to what begins with "-".  Without a name:
@@ -58,8 +64,7 @@ test_choose()
 		elif name=$(test_name "$suite" "$argument"); then
 			tests+=("$name")
 		else
-			test_fail "no test \"$argument\" in suite $suite, there are:" \
-				$'\n '"$(test_list "$suite" | xargs | fold -s -w 95 | sed '2,$s/^/  /')"
+			test_name_unknown "$suite" "$argument"
 		fi
 	done
 	[ ${#tests[@]} -gt 0 ] || mapfile -t tests < <(test_list "$suite")

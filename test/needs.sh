@@ -6,10 +6,11 @@
 # Kinds of needs, by suite.  run_all adds up those of the suites that it runs.
 declare -A test_needs=(
 	[unit]='build pgtap' [tidy]='python binutils' [regress]='build pg_regress' [pgtap]='build pgtap'
-	[examples]='build pgtap' [docs]='build' [dump]='build' [tap]='build tap power'
+	[examples]='build pgtap' [docs]=build [dump]=build [tap]='build tap power'
 	[python]='build venv' [collecting]='build pg_regress venv' [fuzz]='build venv'
-	[datums]='build venv' [checked]='build pgtap pg_regress venv binutils' [interrupt]='build tap power'
-	[upgrade]='build git' [violation]='build' [valgrind]='build pg_regress valgrind'
+	[datums]='build venv' [checked]='build pgtap pg_regress venv binutils'
+	[interrupt]='build tap power' [upgrade]='build git' [violation]=build
+	[valgrind]='build pg_regress valgrind'
 	[torture]='build tap power' [all]='')
 
 test_fail()
@@ -67,7 +68,8 @@ need_build()
 	need make build-essential have_command make
 	need "a C compiler (${CC:-cc})" build-essential have_command "${CC:-cc}"
 	need PGXS "$server_dev" test -f "$("$PG_CONFIG" --pgxs)"
-	need "the server's headers" "$server_dev" test -f "$("$PG_CONFIG" --includedir-server)/postgres.h"
+	need "the server's headers" "$server_dev" \
+		test -f "$("$PG_CONFIG" --includedir-server)/postgres.h"
 	need liburing.h liburing-dev have_header liburing.h
 	need openssl/sha.h libssl-dev have_header openssl/sha.h
 }
@@ -107,7 +109,7 @@ need_power()
 	unshare -m --propagation private true 2> /dev/null ||
 		test_missing+=("  mount namespaces (\"unshare -m\" is refused here)")
 	[ ${#test_missing[@]} -eq 0 ] ||
-		test_hint="BLOBEXT_TEST_MAY_SKIP=1 leaves out tests that need such file systems, and says which."
+		test_hint="BLOBEXT_TEST_MAY_SKIP=1 leaves out the tests for full disks and power cuts."
 }
 
 need_venv()
