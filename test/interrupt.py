@@ -3,13 +3,14 @@ they leave: processes, files, mounts, loop devices, shared memory.
 
 A case is a command, with a TMPDIR of its own in DIRECTORY, and a way to interrupt it: a signal to
 its first process, or, as a terminal's Ctrl-C does, to its process group.  It is sent when a server
-runs (of more processes than initdb has), and in some cases the lossy disk, too.  A process belongs to the case if that TMPDIR is in its
-environment, its command line or its working directory; servers overwrite the first two.
+runs (of more processes than initdb has), and in some cases the lossy disk, too.  A process belongs
+to the case if that TMPDIR is in its environment, its command line or its working directory;
+servers overwrite the first two.
 
 After a signal that can be caught nothing may be left when the command has ended.  After SIGKILL
 somebody else has to clean up, which may take a while.
 
-That it can fail: most cases fail for the scripts of version 0.2.0.
+That it can fail: all cases of SIGKILL and of run_tap fail for the scripts of version 0.2.0.
 """
 
 import os

@@ -65,15 +65,16 @@ test_guard()
 # time.
 test_make()
 {
-	local file=()
+	local lock file=()
 
 	tree=${BLOBEXT_TEST_TREE:-$checkout}
+	lock=$tree/Makefile
 	if [ ! -w "$tree/src" ]; then
 		tree=$BLOBEXT_TEST_TMP/build
 		mkdir -p "$tree"
 		file=(-f "$checkout/Makefile")
 	fi
-	flock "$checkout/Makefile" make -s -C "$tree" "${file[@]}" -j"$(nproc)" \
+	flock "$lock" make -s -C "$tree" "${file[@]}" -j"$(nproc)" \
 		PG_CONFIG="$BLOBEXT_TEST_PG_CONFIG" "$@"
 }
 
