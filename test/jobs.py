@@ -79,6 +79,7 @@ class Job:
         self.name = text.split()[0]
         self.expected = seconds
         self.process = None
+        self.took = None
 
     def start(self, command, slot, log):
         self.slot, self.log, self.started = slot, log, time.monotonic()
@@ -92,7 +93,7 @@ class Job:
         return self.process.poll() is not None
 
     def seconds(self):
-        return time.monotonic() - self.started
+        return self.took or time.monotonic() - self.started
 
     def reasons_of_skips(self):
         found = SKIPPED.findall(self.log.read_text(errors="replace"))
@@ -111,10 +112,13 @@ class Run:
         self.skips = []
 
     def remaining(self):
+        """What is recorded, times how much longer than recorded it took until now."""
+        done = sum(job.expected for job, _ in self.ended)
+        slowness = sum(job.took for job, _ in self.ended) / done if done else 1
         rest = [max(job.expected - job.seconds(), 1) for job in self.running]
         together = rest + [job.expected for job in self.waiting if job.name not in self.alone]
-        return estimate(together, self.options.jobs) + \
-            sum(job.expected for job in self.waiting if job.name in self.alone)
+        apart = sum(job.expected for job in self.waiting if job.name in self.alone)
+        return slowness * (estimate(together, self.options.jobs) + apart)
 
     def next_one(self):
         """The next job that may begin now.  What must be alone comes last, one by one."""
@@ -128,6 +132,7 @@ class Run:
 
     def end(self, job):
         passed = job.process.returncode == 0
+        job.took = job.seconds()
         self.running.remove(job)
         self.ended.append((job, passed))
         number = self.options.before + len(self.ended)
