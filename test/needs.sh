@@ -53,7 +53,6 @@ have_header()
 	echo "#include <$1>" | "${CC:-cc}" -E -o /dev/null -
 }
 
-# The rest of what is missing is looked for without these.
 need_build()
 {
 	local server_dev=postgresql-server-dev-$major
@@ -77,12 +76,14 @@ need_build()
 need_pgtap()
 {
 	need pg_prove libtap-parser-sourcehandler-pgtap-perl have_command pg_prove
+	[ -n "$server_is_there" ] || return 0
 	need "the extension pgtap of the server" "postgresql-$major-pgtap" \
 		test -f "$("$PG_CONFIG" --sharedir)/extension/pgtap.control"
 }
 
 need_pg_regress()
 {
+	[ -n "$server_is_there" ] || return 0
 	need pg_regress "postgresql-server-dev-$major" \
 		test -x "$(dirname "$("$PG_CONFIG" --pgxs)")/../test/regress/pg_regress"
 }
@@ -91,6 +92,7 @@ need_tap()
 {
 	need prove perl have_command prove
 	need IPC::Run libipc-run-perl perl -MIPC::Run -e 1
+	[ -n "$server_is_there" ] || return 0
 	need PostgreSQL::Test::Cluster "postgresql-server-dev-$major" \
 		test -f "$(dirname "$("$PG_CONFIG" --pgxs)")/../test/perl/PostgreSQL/Test/Cluster.pm"
 	need psql "postgresql-client-$major" test -x "$("$PG_CONFIG" --bindir)/psql"
@@ -100,6 +102,7 @@ need_tap()
 need_power()
 {
 	[ "$EUID" -eq 0 ] && [ -z "${BLOBEXT_TEST_MAY_SKIP:-}" ] || return 0
+	local before=${#test_missing[@]}
 	need mkfs.ext4 e2fsprogs have_command mkfs.ext4
 	need mount mount have_command mount
 	need losetup mount have_command losetup
@@ -108,7 +111,7 @@ need_power()
 	[ -c /dev/fuse ] || test_missing+=("  the device /dev/fuse (kernel module fuse)")
 	unshare -m --propagation private true 2> /dev/null ||
 		test_missing+=("  mount namespaces (\"unshare -m\" is refused here)")
-	[ ${#test_missing[@]} -eq 0 ] ||
+	[ ${#test_missing[@]} -eq "$before" ] ||
 		test_hint="BLOBEXT_TEST_MAY_SKIP=1 leaves out the tests for full disks and power cuts."
 }
 
@@ -139,7 +142,7 @@ need_valgrind()
 
 test_need()
 {
-	local suite kind kinds=' ' major server_is_there=1
+	local suite kind kinds=' ' major server_is_there=1	# those functions see these
 
 	test_find_python
 	major=${PG_MAJOR:-$(test_find_major)}
@@ -151,9 +154,6 @@ test_need()
 		done
 	done
 	for kind in $kinds; do
-		case $kind in
-			pgtap|pg_regress|tap) [ -n "$server_is_there" ] || continue ;;
-		esac
 		"need_$kind"
 		have_command "$PG_CONFIG" > /dev/null || server_is_there=
 	done
