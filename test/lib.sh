@@ -57,7 +57,8 @@ test_guard()
 		test_need "${script#run_}"
 		exec "$python" -B "$checkout/test/guard" bash "$checkout/test/$script" "$@"
 	fi
-	export BLOBEXT_TEST_PG_CONFIG=${BLOBEXT_TEST_PG_CONFIG:-$PG_CONFIG}
+	# With its path, for PATH may change.
+	export BLOBEXT_TEST_PG_CONFIG=${BLOBEXT_TEST_PG_CONFIG:-$(command -v "$PG_CONFIG")}
 	bindir=$("$PG_CONFIG" --bindir)
 }
 
