@@ -15,6 +15,22 @@ test_pattern()
 	esac
 }
 
+# How many suites, or TAP tests, run beside each other.  TAP tests mostly wait, for devices and for
+# each other's processes; each of them may need some gigabytes of disk.
+test_jobs()
+{
+	local processors
+
+	processors=$(nproc)
+	if [ -n "${BLOBEXT_TEST_JOBS:-}" ]; then
+		echo "$BLOBEXT_TEST_JOBS"
+	elif [ "$1" = tap ]; then
+		echo $((processors > 5 ? 8 : (processors * 3 + 1) / 2))
+	else
+		echo "$processors"
+	fi
+}
+
 # All tests of a suite, without suffix.
 test_list()
 {
