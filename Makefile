@@ -34,7 +34,7 @@ override with_llvm = no
 include $(PGXS)
 
 # ---------------------------------------------------------------------------
-# What is built again when something changes.
+# Changes after which a file is built again.
 # ---------------------------------------------------------------------------
 
 # A library that tests the C modules, see "Tests"; its objects are built as the extension's are.

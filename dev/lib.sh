@@ -61,7 +61,7 @@ quietly()
 {
 	local name log status=0
 
-	# Without a name it is gone when we are, whatever ends us.
+	# A file without a name goes with this process, also if that is killed.
 	name=$(mktemp)
 	exec {log}<> "$name"
 	rm -f "$name"

@@ -8,7 +8,7 @@ to the case if that TMPDIR is in its environment, its command line or its workin
 servers overwrite the first two.
 
 After a signal that can be caught nothing may be left when the command has ended.  After SIGKILL
-somebody else has to clean up, which may take a while.
+the keeper (see guard) has to clean up, which may take a while.
 
 That it can fail: all cases of SIGKILL and of run_tap fail for the scripts of version 0.2.0.
 """
@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-# What would be a failure only after this time.
+# A condition that has not come true after this time is a failure.
 PATIENCE_SECONDS = 180
 
 CASES = [
@@ -121,7 +121,7 @@ def start(tree, command, directory, log):
 
 
 def end_all(directory):
-    """What a failed case has left would disturb the next one."""
+    """Processes that a failed case has left would disturb the next one."""
     for _ in range(100):
         for pid in processes_of(directory):
             try:

@@ -5,8 +5,8 @@ jobs.py estimate KIND JOB ...
 
 A job is a string of words.  COMMAND is run for each, with "{}" replaced by the job; what it prints
 goes to a file.  BLOBEXT_TEST_SLOT tells it which of the places it has, 0 to --jobs minus 1: no two
-jobs that run at one time have the same.  One line is printed when a job ends, and what went wrong
-if it failed.
+jobs that run at one time have the same.  One line is printed when a job ends, and an excerpt of its
+output if it failed.
 
 test/durations has the seconds that each took: KIND, the job's first word, seconds.  --record writes
 there what passed.  "estimate" prints the seconds that all will take.
@@ -62,7 +62,7 @@ def show_minutes(seconds):
 
 
 def failures_of(log):
-    """What says what went wrong, and the end."""
+    """The lines of the output that name failures, and its end."""
     lines = log.read_bytes().split(b"\n")
     wanted = set()
     for number, line in enumerate(lines):
@@ -112,7 +112,7 @@ class Run:
         self.skips = []
 
     def remaining(self):
-        """What is recorded, times how much longer than recorded it took until now."""
+        """The recorded seconds, times the factor by which the jobs that have ended exceeded theirs."""
         done = sum(job.expected for job, _ in self.ended)
         slowness = sum(job.took for job, _ in self.ended) / done if done else 1
         rest = [max(job.expected - job.seconds(), 1) for job in self.running]
@@ -121,7 +121,7 @@ class Run:
         return slowness * (estimate(together, self.options.jobs) + apart)
 
     def next_one(self):
-        """The next job that may begin now.  What must be alone comes last, one by one."""
+        """The next job that may begin now.  Jobs that must be alone come last, one by one."""
         if not self.waiting or len(self.running) >= self.options.jobs:
             return None
         if self.waiting[0].name in self.alone and self.running:

@@ -2,17 +2,18 @@
 #
 # A script calls test_enter first.  Its parts can be called one by one:
 #
-#   test_guard      runs the script again under test/guard, in a temporary directory that goes with
-#                   it, whatever ends it; names what is missing on this machine
+#   test_guard      names missing prerequisites; runs the script again under test/guard, in a
+#                   temporary directory that is removed however the script ends
 #   test_install    makes the server to be tested: a copy of the installed one, in that directory,
 #                   with the extension as this tree builds it
 #   test_become     runs the script again as another user
 #
 # A script that another one runs shares the directory and the server of that one.
 #
-# Servers refuse to run as root, and the checkout may belong to somebody else.  So test_become
-# copies test/ to a temporary directory and runs the script again from there, as user postgres
-# (or $BLOBEXT_TEST_USER) when called by root.  Everything a test writes is in that directory.
+# Servers refuse to run as root, and their user may not be able to read the checkout.  So
+# test_become copies test/ to a temporary directory and runs the script again from there, as user
+# postgres (or $BLOBEXT_TEST_USER) when called by root.  Everything a test writes is in that
+# directory.
 #
 #   $checkout     the source tree (only before the run as another user: it may not be readable)
 #   $work         the temporary directory of this script, in $BLOBEXT_TEST_TMP
@@ -38,7 +39,7 @@ fi
 . "$(dirname "${BASH_SOURCE[0]}")/names.sh"
 PG_CONFIG=${PG_CONFIG:-pg_config}
 export PG_CONFIG
-# What make tells the makes below it is not for ours.
+# Options of a make that has called this script are not for the makes that it calls.
 unset MAKEFLAGS MAKELEVEL MFLAGS
 
 # The interpreter: $PYTHON, or else the system's, for the test user must be able to run it.
@@ -62,7 +63,7 @@ test_guard()
 	bindir=$("$PG_CONFIG" --bindir)
 }
 
-# make, in the tree, or in a directory of its own if the tree belongs to somebody else; one at a
+# make, in the tree, or in a directory of its own if the user may not write to the tree; one at a
 # time.
 test_make()
 {
@@ -87,7 +88,7 @@ test_make_unit()
 	cp "$tree/test/unit/blobext_unit.so" "$1/"
 }
 
-# What "make install" would install, in a copy of the server.
+# Installs the extension into a copy of the server, as "make install" would into the server.
 test_install()
 {
 	local server=$BLOBEXT_TEST_TMP/server
@@ -160,7 +161,7 @@ test_enter()
 
 # A copy of the server, without the extension, in a directory that is to be made; PG_CONFIG is the
 # copy's from here on.  PostgreSQL finds its files from where its programs are: these must be
-# copies, what is beside them can be links.
+# copies, the other files can be links.
 test_copy_server()
 {
 	local prefix=$1 directory

@@ -1,6 +1,6 @@
 # test/names.sh: names of suites and of the tests in them; to be sourced, after needs.sh.
 
-# What run_all runs without arguments, the order in which it starts them aside.
+# The suites that run_all runs without arguments; it starts them in another order.
 test_suites=(unit tidy regress pgtap examples docs dump interrupt tap python collecting fuzz datums
 	checked)
 
@@ -65,8 +65,8 @@ test_name_unknown()
 		$'\n '"$(test_list "$1" | xargs | fold -s -w 95 | sed '2,$s/^/  /')"
 }
 
-# Sets tests to the names among the arguments, options to what begins with "-".  Without a name:
-# all tests of the suite.
+# Sets tests to the names among the arguments, options to the arguments with "-" before them.
+# Without a name: all tests of the suite.
 test_choose()
 {
 	local suite=$1 argument name

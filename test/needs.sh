@@ -1,6 +1,6 @@
-# test/needs.sh: what the suites need on this machine; to be sourced.
+# test/needs.sh: prerequisites of the suites on this machine; to be sourced.
 #
-#   test_need SUITE ...   names what is missing, with the Debian package that has it, and ends
+#   test_need SUITE ...   names missing prerequisites, with the Debian package of each, and ends
 #   test_fail MESSAGE     ends with a message
 
 # Kinds of needs, by suite.  run_all adds up those of the suites that it runs.
@@ -63,7 +63,7 @@ need_build()
 	need pg_config "$server_dev" have_command "$PG_CONFIG"
 	have_command "$PG_CONFIG" > /dev/null || return 0
 	need "the server" "postgresql-$major" test -x "$("$PG_CONFIG" --bindir)/postgres"
-	# What is installed may be tested without being built, but for what tests load.
+	# For the tests of the installed library, too: they build libraries of their own.
 	need make build-essential have_command make
 	need "a C compiler (${CC:-cc})" build-essential have_command "${CC:-cc}"
 	need PGXS "$server_dev" test -f "$("$PG_CONFIG" --pgxs)"
