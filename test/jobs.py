@@ -112,7 +112,7 @@ class Run:
         self.skips = []
 
     def remaining(self):
-        """The recorded seconds, times the factor by which the jobs that have ended exceeded theirs."""
+        """The recorded seconds, times the factor by which earlier jobs exceeded theirs."""
         done = sum(job.expected for job, _ in self.ended)
         slowness = sum(job.took for job, _ in self.ended) / done if done else 1
         rest = [max(job.expected - job.seconds(), 1) for job in self.running]
