@@ -69,7 +69,7 @@ SELECT is(cost('content_reads', $$SELECT count(*), count(DISTINCT sha256(b)) FRO
 	FROM (SELECT set_config('enable_sort', 'off', false)) s;
 SET enable_sort = on;
 SELECT is(cost('content_reads', $$SELECT FROM large a JOIN large b USING (b)$$), 0::bigint,
-	'a hash join reads nothing'enable_mergejoin', 'off', false),
+	'a hash join reads nothing') FROM (SELECT set_config('enable_mergejoin', 'off', false),
 	set_config('enable_nestloop', 'off', false)) s;
 RESET enable_mergejoin;
 RESET enable_nestloop;
