@@ -59,6 +59,8 @@ need_build()
 
 	need "python3 ($python)" python3 have_command "$python"
 	need runuser util-linux have_command runuser
+	[ "$EUID" -ne 0 ] || need "the user ${BLOBEXT_TEST_USER:-postgres}" "postgresql-$major" \
+		id "${BLOBEXT_TEST_USER:-postgres}"
 	need flock util-linux have_command flock
 	need pg_config "$server_dev" have_command "$PG_CONFIG"
 	have_command "$PG_CONFIG" > /dev/null || return 0
