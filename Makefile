@@ -1,66 +1,106 @@
 # blobext: large binary values of any size, first-class in PostgreSQL
+# The directory of this file: "." unless make runs elsewhere ("make -f .../Makefile", VPATH builds).
+TREE := $(patsubst %/,%,$(dir $(firstword $(MAKEFILE_LIST))))
+
 EXTENSION = blobext
 MODULE_big = blobext
 DATA = sql/blobext--0.1.0.sql sql/blobext--0.1.0--0.2.0.sql sql/blobext--0.2.0.sql
-OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c src/*/*.c))
+OBJS := $(patsubst $(TREE)/%.c,%.o,$(wildcard $(TREE)/src/*.c $(TREE)/src/*/*.c))
 SHLIB_LINK = -luring -lcrypto
 # Carries the extent store to a cluster that pg_upgrade has made.
 SCRIPTS = tools/blobext_upgrade
 # The C interface for other extensions: #include "extension/blobext/blobext.h"
 HEADERS_blobext = src/api/blobext.h
 
-PG_CPPFLAGS = -I$(srcdir)/src $(BLOBEXT_CPPFLAGS)
-# "make clean && make RMGR_ID=…": another id of the WAL resource manager, see src/wal/README.md.
+# The compiler writes beside x.o the list of headers that it has read for it, x.d.
+PG_CPPFLAGS = -I$(srcdir)/src $(BLOBEXT_CPPFLAGS) -MMD -MP
+# "make RMGR_ID=…": another id of the WAL resource manager, see src/wal/README.md.
 ifdef RMGR_ID
 PG_CPPFLAGS += -DBLOB_RMGR_ID=$(RMGR_ID)
 endif
 PG_CFLAGS = -Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers
 
 # See "Tests" below.
-REGRESS = $(patsubst $(srcdir)/expected/%.out,%,$(wildcard $(srcdir)/expected/*.out))
+REGRESS = $(patsubst $(TREE)/expected/%.out,%,$(wildcard $(TREE)/expected/*.out))
+
+# Those of files that are gone, too.
+EXTRA_CLEAN = $(wildcard $(addsuffix .[od],src/* src/*/* test/unit/*)) $(UNIT_LIBRARY) \
+	$(LOSSY_DISK) src/.built_for src/.built_of
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
+ifeq ($(wildcard $(PGXS)),)
+$(error "$(PG_CONFIG)" names no PGXS: install postgresql-server-dev-$(or $(PG_MAJOR),15), \
+	or set PG_CONFIG)
+endif
 # Bitcode for JIT inlining is of no use to functions that wait for devices.
 override with_llvm = no
 include $(PGXS)
 
-# PGXS does not track headers.
-$(OBJS): $(wildcard src/*/*.h)
+# ---------------------------------------------------------------------------
+# Changes after which a file is built again.
+# ---------------------------------------------------------------------------
+
+# A library that tests the C modules, see "Tests"; its objects are built as the extension's are.
+UNIT_LIBRARY = test/unit/blobext_unit$(DLSUFFIX)
+UNIT_OBJS := $(patsubst $(TREE)/%.c,%.o,$(wildcard $(TREE)/test/unit/unit_*.c))
+ALL_OBJS := $(OBJS) $(UNIT_OBJS)
+DEPENDENCIES = $(ALL_OBJS:.o=.d)
+-include $(wildcard $(DEPENDENCIES))
+
+# All objects, when the server or the flags of the compiler are others than at the last time; the
+# library, when a source file is gone.  The file has changed only if what it says has.
+BUILT_FOR = src/.built_for
+export BLOBEXT_BUILT_FOR := $(VERSION) $(CC) $(CPPFLAGS) $(CFLAGS)
+export BLOBEXT_BUILT_OF := $(ALL_OBJS)
+$(ALL_OBJS): $(BUILT_FOR)
+$(shlib) $(UNIT_LIBRARY): src/.built_of
+src/.built_for: FORCE
+	@printf '%s\n' "$$BLOBEXT_BUILT_FOR" | cmp -s - $@ || printf '%s\n' "$$BLOBEXT_BUILT_FOR" > $@
+src/.built_of: FORCE
+	@printf '%s\n' "$$BLOBEXT_BUILT_OF" | cmp -s - $@ || printf '%s\n' "$$BLOBEXT_BUILT_OF" > $@
+
+# A VPATH build has no directories yet.
+ifneq ($(TREE),.)
+$(shell mkdir -p $(sort src/ test/ $(dir $(ALL_OBJS))))
+endif
+
+.PHONY: FORCE
+FORCE:
 
 # ---------------------------------------------------------------------------
 # Tests.  Each script starts servers of its own under a temporary directory, as user postgres if
-# called by root; what they test is the installed extension.
+# called by root.  "make test" tests the library of this tree, "make installcheck" the installed
+# one; see test/README.md.
 # ---------------------------------------------------------------------------
 
 # "make installcheck" runs the tests of REGRESS by test/run_regress, not in a server that is there.
 export PG_CONFIG
-pg_regress_installcheck = $(srcdir)/test/run_regress
+installcheck: export BLOBEXT_TEST_INSTALLED = 1
+pg_regress_installcheck = $(TREE)/test/run_regress
 installcheck: check-tests
 
 .PHONY: test check-tests unit-module lossy-disk
 test:
-	$(srcdir)/test/run_all
+	$(TREE)/test/run_all
 
 check-tests:
 	@test -n "$(REGRESS)" || { echo "no tests found" >&2; exit 1; }
 
-# A second library, with SQL functions that test the C modules; test/run_unit builds and loads it.
-# It has its own copy of the modules, because the extension's library need not export them; and
-# uses it (-Bsymbolic), because the extension's library may be loaded first and export them.
-UNIT_DIR ?= $(srcdir)/test/unit
-UNIT_SOURCES = $(wildcard $(srcdir)/test/unit/unit_*.c) $(wildcard $(srcdir)/src/core/tier.c \
-	$(srcdir)/src/core/descriptor.c $(srcdir)/src/core/frame.c $(srcdir)/src/core/digest.c \
-	$(srcdir)/src/store/free_runs.c $(srcdir)/src/store/pending.c $(srcdir)/src/store/map.c \
-	$(srcdir)/src/blob/compare.c $(srcdir)/src/blob/mapping.c $(srcdir)/src/core/catalog.c \
-	$(srcdir)/src/blob/walk.c $(srcdir)/src/blob/sample.c $(srcdir)/src/wal/insert.c)
-unit-module: $(UNIT_DIR)/blobext_unit$(DLSUFFIX)
-$(UNIT_DIR)/blobext_unit$(DLSUFFIX): $(UNIT_SOURCES) $(wildcard $(srcdir)/src/*/*.h)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_SL) -shared -Wl,-Bsymbolic -o $@ \
-		$(UNIT_SOURCES) $(LDFLAGS) -lcrypto
+# SQL functions that test the C modules; test/run_unit loads them.  The library has its own copy of
+# the modules, because the extension's library need not export them; and uses it (-Bsymbolic),
+# because the extension's library may be loaded first and export them.
+UNIT_MODULES = $(filter $(OBJS), src/core/tier.o src/core/descriptor.o src/core/frame.o \
+	src/core/digest.o src/core/catalog.o src/store/free_runs.o src/store/pending.o \
+	src/store/map.o src/blob/compare.o src/blob/mapping.o src/blob/walk.o src/blob/sample.o \
+	src/wal/insert.o)
+unit-module: $(UNIT_LIBRARY)
+$(UNIT_LIBRARY): $(UNIT_OBJS) $(UNIT_MODULES)
+	$(CC) $(CFLAGS) $(CFLAGS_SL) -shared -Wl,-Bsymbolic -o $@ $(UNIT_OBJS) $(UNIT_MODULES) \
+		$(LDFLAGS) -lcrypto
 
 # A disk whose power test/run_tap can cut; a program without libraries.
-LOSSY_DISK ?= $(srcdir)/test/lossy_disk
+LOSSY_DISK = test/lossy_disk
 lossy-disk: $(LOSSY_DISK)
-$(LOSSY_DISK): $(srcdir)/test/lossy_disk.c
-	$(CC) $(CPPFLAGS) $(CFLAGS) -o $@ $<
+$(LOSSY_DISK): $(TREE)/test/lossy_disk.c $(BUILT_FOR)
+	$(CC) $(filter-out -MMD -MP,$(CPPFLAGS)) $(CFLAGS) -o $@ $<

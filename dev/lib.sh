@@ -59,12 +59,15 @@ as_root()
 # Run a command, and show its output only if it fails.
 quietly()
 {
-	local log status=0
+	local name log status=0
 
-	log=$(mktemp)
-	"$@" > "$log" 2>&1 < /dev/null || status=$?
-	[ $status -eq 0 ] || cat "$log" >&2
-	rm -f "$log"
+	# A file without a name goes with this process, also if that is killed.
+	name=$(mktemp)
+	exec {log}<> "$name"
+	rm -f "$name"
+	"$@" > "/dev/fd/$log" 2>&1 < /dev/null || status=$?
+	[ $status -eq 0 ] || cat "/dev/fd/$log" >&2
+	exec {log}>&-
 	return $status
 }
 

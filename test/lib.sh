@@ -1,24 +1,104 @@
 # test/lib.sh: what the scripts of this directory share; to be sourced.
 #
-# Servers refuse to run as root, and the checkout may belong to somebody else.  So test_enter
-# copies test/ to a temporary directory and runs the script again from there, as user postgres
-# (or $BLOBEXT_TEST_USER) when called by root.  Everything a test writes is in that directory.
+# A script calls test_enter first.  Its parts can be called one by one:
 #
-#   $checkout     the source tree (only before the second run: it may not be readable)
-#   $work         the temporary directory
+#   test_guard      names missing prerequisites; runs the script again under test/guard, in a
+#                   temporary directory that is removed however the script ends
+#   test_install    makes the server to be tested: a copy of the installed one, in that directory,
+#                   with the extension as this tree builds it
+#   test_become     runs the script again as another user
+#
+# A script that another one runs shares the directory and the server of that one.
+#
+# Servers refuse to run as root, and their user may not be able to read the checkout.  So
+# test_become copies test/ to a temporary directory and runs the script again from there, as user
+# postgres (or $BLOBEXT_TEST_USER) when called by root.  Everything a test writes is in that
+# directory.
+#
+#   $checkout     the source tree (only before the run as another user: it may not be readable)
+#   $work         the temporary directory of this script, in $BLOBEXT_TEST_TMP
 #   $test_dir     the copy of test/ in it, with expected/ beside test/sql
 #   $bindir       PostgreSQL's programs
 #   test_prepare  a script may define it; runs before the copy changes hands, as the caller
 #
+# BLOBEXT_TEST_INSTALLED=1 tests the installed extension instead; PG_CONFIG says where.
 # BLOBEXT_TEST_KEEP=1 keeps the temporary directory.  BLOBEXT_TEST_CONFIG holds further lines for
 # the configuration of the servers, BLOBEXT_TEST_INITDB one option of initdb (pg_regress takes it
 # from 17 on).
+#
+# Between scripts: BLOBEXT_TEST_TMP, the directory of test/guard; BLOBEXT_TEST_PG_CONFIG, the
+# PG_CONFIG of the caller, with which the tree is built; BLOBEXT_TEST_TREE, where it is built.
 
 set -euo pipefail
+umask 022
 
+if [ -z "${BLOBEXT_TEST_WORK:-}" ]; then
+	checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+fi
+. "$(dirname "${BASH_SOURCE[0]}")/needs.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/names.sh"
 PG_CONFIG=${PG_CONFIG:-pg_config}
 export PG_CONFIG
-bindir=$("$PG_CONFIG" --bindir)
+# Options of a make that has called this script are not for the makes that it calls.
+unset MAKEFLAGS MAKELEVEL MFLAGS
+
+# The interpreter: $PYTHON, or else the system's, for the test user must be able to run it.
+test_find_python()
+{
+	python=${PYTHON:-/usr/bin/python3}
+	[ -x "$python" ] || python=python3
+}
+
+test_guard()
+{
+	local script
+	script=$(basename "$0")
+	test_find_python
+	if [ -z "${BLOBEXT_TEST_TMP:-}" ]; then
+		test_need "${script#run_}"
+		exec "$python" -B "$checkout/test/guard" bash "$checkout/test/$script" "$@"
+	fi
+	# With its path, for PATH may change.
+	export BLOBEXT_TEST_PG_CONFIG=${BLOBEXT_TEST_PG_CONFIG:-$(command -v "$PG_CONFIG")}
+	bindir=$("$PG_CONFIG" --bindir)
+}
+
+# make, in the tree, or in a directory of its own if the user may not write to the tree; one at a
+# time.
+test_make()
+{
+	local lock file=()
+
+	tree=${BLOBEXT_TEST_TREE:-$checkout}
+	lock=$tree/Makefile
+	if [ ! -w "$tree/src" ]; then
+		tree=$BLOBEXT_TEST_TMP/build
+		mkdir -p "$tree"
+		file=(-f "$checkout/Makefile")
+	fi
+	flock "$lock" make -s -C "$tree" "${file[@]}" -j"$(nproc)" \
+		PG_CONFIG="$BLOBEXT_TEST_PG_CONFIG" "$@"
+}
+
+# The library of test/unit, as $1/blobext_unit.so.
+test_make_unit()
+{
+	test_make unit-module
+	mkdir -p "$1"
+	cp "$tree/test/unit/blobext_unit.so" "$1/"
+}
+
+# Installs the extension into a copy of the server, as "make install" would into the server.
+test_install()
+{
+	local server=$BLOBEXT_TEST_TMP/server
+
+	[ -z "${BLOBEXT_TEST_INSTALLED:-}" ] || return 0
+	test_make all
+	test_copy_server "$server"
+	test_make install DESTDIR="$server"
+	export BLOBEXT_TEST_INSTALLED=1
+}
 
 test_leave()
 {
@@ -37,23 +117,12 @@ test_prepare()
 	:
 }
 
-test_enter()
+test_become()
 {
 	local as_user=() user=${BLOBEXT_TEST_USER:-postgres} name
 
-	# Second run, from the copy.
-	if [ -n "${BLOBEXT_TEST_WORK:-}" ]; then
-		work=$BLOBEXT_TEST_WORK
-		test_dir=$work/test
-		unset BLOBEXT_TEST_WORK
-		cd "$work"
-		return
-	fi
-
-	checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-	work=$(mktemp -d "${TMPDIR:-/tmp}/blobext_test.XXXXXX")
+	work=$(mktemp -d "$BLOBEXT_TEST_TMP/$(basename "$0" | sed 's/^run_//').XXXXXX")
 	trap test_leave EXIT
-	trap 'exit 130' INT TERM
 	cp -R "$checkout/test" "$work/test"
 	cp -R "$checkout/expected" "$work/test/expected"	# where pg_regress looks for them
 	echo "${BLOBEXT_TEST_CONFIG:-}" >> "$work/test/postgresql.conf"
@@ -61,6 +130,8 @@ test_enter()
 	if [ "$EUID" -eq 0 ]; then
 		chown -R "$user" "$work"
 		as_user=(runuser -u "$user" --)
+		"${as_user[@]}" test -x "$work" ||
+			test_fail "user $user has no access to $work: TMPDIR must name another directory"
 	fi
 	for name in ${!PG@}; do
 		case $name in PG_CONFIG) ;; *) unset "$name" ;; esac
@@ -72,9 +143,25 @@ test_enter()
 	exit
 }
 
-# A copy of the installed server in a directory that is to be made; PG_CONFIG is the copy's from
-# here on.  PostgreSQL finds its files from where its programs are: these must be copies, what is
-# beside them can be links.
+test_enter()
+{
+	# The run as another user, from the copy.
+	if [ -n "${BLOBEXT_TEST_WORK:-}" ]; then
+		work=$BLOBEXT_TEST_WORK
+		test_dir=$work/test
+		bindir=$("$PG_CONFIG" --bindir)
+		unset BLOBEXT_TEST_WORK
+		cd "$work"
+		return
+	fi
+	test_guard "$@"
+	test_install
+	test_become "$@"
+}
+
+# A copy of the server, without the extension, in a directory that is to be made; PG_CONFIG is the
+# copy's from here on.  PostgreSQL finds its files from where its programs are: these must be
+# copies, the other files can be links.
 test_copy_server()
 {
 	local prefix=$1 directory
@@ -86,6 +173,9 @@ test_copy_server()
 	done
 	mkdir -p "$prefix$bindir"
 	cp -L "$bindir"/* "$prefix$bindir/"
+	rm -rf "$prefix$("$PG_CONFIG" --pkglibdir)/blobext.so" "$prefix$bindir/blobext_upgrade" \
+		"$prefix$("$PG_CONFIG" --sharedir)"/extension/blobext* \
+		"$prefix$("$PG_CONFIG" --includedir-server)/extension/blobext"
 	PG_CONFIG=$prefix$bindir/pg_config
 	bindir=$prefix$bindir
 }
@@ -133,17 +223,20 @@ test_stop_server()
 	exit $status
 }
 
-# A virtual environment with psycopg 3, from PyPI; to be called by test_prepare.  The interpreter
-# must be one that the test user may run: $PYTHON, or else the system's.  BLOBEXT_TEST_VENV names
-# an environment to share between scripts.
+# A virtual environment with psycopg 3, from PyPI; to be called by test_prepare.  BLOBEXT_TEST_VENV
+# names one to use instead; scripts that run beside each other share one.
 test_make_venv()
 {
-	local python=${PYTHON:-/usr/bin/python3}
+	export BLOBEXT_TEST_VENV=${BLOBEXT_TEST_VENV:-$BLOBEXT_TEST_TMP/venv}
+	local venv=$BLOBEXT_TEST_VENV
 
-	venv=${BLOBEXT_TEST_VENV:-$work/venv}
-	[ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import psycopg' 2> /dev/null && return
-	[ -x "$python" ] || python=python3
-	"$python" -m venv "$venv" || { echo "install python3-venv, please" >&2; exit 1; }
-	"$venv/bin/pip" install --quiet --disable-pip-version-check 'psycopg[binary]>=3.1'
-	chmod -R a+rX "$venv"
+	exec 8> "$BLOBEXT_TEST_TMP/venv.lock"
+	flock 8
+	if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import psycopg' 2> /dev/null; then
+		"$python" -m venv "$venv" || test_fail "could not make a virtual environment"
+		"$venv/bin/pip" install --quiet --disable-pip-version-check 'psycopg[binary]>=3.1' ||
+			test_fail "could not install psycopg; BLOBEXT_TEST_VENV may name what has it"
+		chmod -R a+rX "$venv"
+	fi
+	exec 8>&-
 }

@@ -121,7 +121,7 @@ RESET parallel_leader_participation;
 SELECT results_eq('SELECT in_worker FROM by_leader UNION ALL SELECT in_worker FROM by_workers',
 	ARRAY[false, true], 'parallel workers called the functions');
 SELECT results_eq('SELECT sum, max, count FROM by_workers', 'SELECT sum, max, count FROM by_leader',
-	'and got the same answers');
+	'parallel workers got the same answers as the leader');
 
 -- The order of an index, the largest first.
 SET enable_seqscan = off;

@@ -21,7 +21,7 @@ SELECT is_empty($$SELECT id FROM document WHERE blob_storage(content) <> CASE WH
 SELECT results_eq('SELECT count(*), count(content) FROM document', 'SELECT count(*), count(content) FROM original',
 	'nulls stay nulls');
 ALTER TABLE document ALTER COLUMN content TYPE bytea USING content::bytea;
-SELECT results_eq('SELECT * FROM document ORDER BY id', 'SELECT * FROM original ORDER BY id', 'and back');
+SELECT results_eq('SELECT * FROM document ORDER BY id', 'SELECT * FROM original ORDER BY id', 'a column of bytea made from blobstate has the content');
 ALTER TABLE document ALTER COLUMN content TYPE blobstate;
 SELECT is_empty('SELECT id FROM document JOIN original o USING (id) WHERE document.content::bytea IS DISTINCT FROM o.content',
 	'without USING as well');
@@ -60,7 +60,7 @@ UPDATE image SET content = blob_from_lo(picture);
 SELECT is_empty('SELECT id FROM image JOIN original o USING (id) WHERE image.content::bytea IS DISTINCT FROM o.content',
 	'from large objects');
 SELECT is((SELECT content FROM image WHERE id = 0), NULL, 'NULL is none');
-SELECT is((SELECT count(lo_unlink(picture)) FROM image), (SELECT count(*) - 1 FROM image), 'they can go');
+SELECT is((SELECT count(lo_unlink(picture)) FROM image), (SELECT count(*) - 1 FROM image), 'large objects can be removed after their conversion');
 UPDATE image SET picture = blob_to_lo(content);
 SELECT is_empty('SELECT id FROM image JOIN original o USING (id) WHERE lo_get(picture) IS DISTINCT FROM o.content',
 	'to large objects');

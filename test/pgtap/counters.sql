@@ -49,7 +49,7 @@ SELECT is(cost('stored_blobs', $$INSERT INTO v VALUES (23, 100, bytes(100, 23))$
 SELECT is(cost('io_writes', $$INSERT INTO v SELECT 24, n, b FROM v WHERE id = 1$$), 0::bigint,
 	'copying a value writes nothing');
 SELECT is(cost('io_reads', $$INSERT INTO v SELECT 25, n, b FROM v WHERE id = 1$$), 0::bigint,
-	'and reads nothing');
+	'copying a value reads nothing');
 SELECT is(cost('io_writes', $$UPDATE v SET n = n, b = b WHERE id = 24$$), 0::bigint,
 	'updating a row with its own value writes nothing');
 
@@ -61,7 +61,7 @@ INSERT INTO free VALUES ('sha256(b)'), ('length(b)'), ('octet_length(b)'), ('blo
 SELECT is(sum(cost('content_reads', format('SELECT %s FROM v WHERE id = 1', expression))),
 		0::numeric, expression || ' asks for no content') FROM free GROUP BY expression ORDER BY expression;
 SELECT is((SELECT sum(cost('io_reads', format('SELECT %s FROM v WHERE id = 1', expression))) FROM free),
-	0::numeric, 'nor do they read pages');
+	0::numeric, 'expressions that ask for no content read no pages');
 
 -- Ranges, cold: pages that cover the range, not one more.
 SELECT is(cost('io_read_bytes', $$SELECT blob_read(b, 1000000, 1) FROM v WHERE id = 1$$),
@@ -110,9 +110,9 @@ SELECT results_eq($$SELECT * FROM pages_of_random_ranges()$$, $$VALUES (0::bigin
 SELECT is(cost('io_reads', $$SELECT length(b::bytea) FROM v WHERE id = 5$$), 0::bigint,
 	'a value that was read is served by the cache');
 SELECT cmp_ok(cost('cache_hits', $$SELECT blob_read(b, 100000, 100000) FROM v WHERE id = 5$$), '>=',
-	2::bigint, 'which counts hits');
+	2::bigint, 'reads from the cache count as cache hits');
 SELECT is(cost('io_reads', $$SELECT blob_read(b, 8192, 100) FROM v WHERE id = 5$$), 0::bigint,
-	'so are ranges of it');
+	'ranges of a value that was read are served by the cache');
 -- Pages of one chunk of the cache are read piece by piece.
 SELECT is(cost('io_read_bytes', $$SELECT blob_read(b, 1100000, 1) FROM v WHERE id = 8$$), 4096::bigint,
 	'a page of a chunk');

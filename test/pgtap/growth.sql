@@ -38,16 +38,16 @@ INSERT INTO v SELECT id, x, x FROM (VALUES (1, 10), (2, 1000000), (3, 1000000), 
 SELECT grow(1, 100);
 SELECT is(blob_storage(b), 'inline', 'a small value that grows stays inline') FROM v WHERE id = 1;
 SELECT grow(1, 8192);
-SELECT is(layout(1), '1:4096 2:4096 0:110:row', 'it moves to extents with room; the remainder is in the row');
+SELECT is(layout(1), '1:4096 2:4096 0:110:row', 'a value that outgrows the tuple moves to extents with room; the remainder is in the row');
 SELECT is_whole(1, 'from inline to extents');
 SELECT is(cost('io_write_bytes', $$SELECT grow(1, 100)$$), 0::bigint, 'a few bytes stay in the row');
 SELECT is(cost('io_write_bytes', $$SELECT grow(1, 4096)$$), 4096::bigint, 'a page more is a page written');
 SELECT is(layout(1), '1:4096 2:8192 0:210:row', 'in the room that was left');
 SELECT is(cost('io_write_bytes', $$SELECT grow(1, 2000)$$), 4096::bigint, 'a long remainder goes to a page of its own');
-SELECT is(layout(1), '1:4096 2:8192 1:2210:tail', 'which is a tail');
-SELECT is_whole(1, 'with a page of remainder');
+SELECT is(layout(1), '1:4096 2:8192 1:2210:tail', 'a long remainder becomes a tail extent');
+SELECT is_whole(1, 'a value with a page of remainder is whole');
 SELECT is(cost('io_reads', $$SELECT grow(1, 50)$$), 0::bigint, 'growth finds it in the cache');
-SELECT is(cost('io_write_bytes', $$SELECT grow(1, 1900)$$), 4096::bigint, 'and writes its bytes again, in full pages');
+SELECT is(cost('io_write_bytes', $$SELECT grow(1, 1900)$$), 4096::bigint, 'growth writes the bytes of the last page again, in full pages');
 SELECT is(layout(1), '1:4096 2:8192 4:4096 0:64:row', 'in a new extent');
 SELECT is_whole(1, 'after the remainder has been filled up');
 
@@ -55,7 +55,7 @@ SELECT is_whole(1, 'after the remainder has been filled up');
 SELECT is(layout(2), '1:4096 2:8192 4:16384 8:32768 16:65536 32:131072 64:262144 118:479808:tail',
 	'a static value ends with a tail') ;
 SELECT is(cost('io_read_bytes', $$SELECT grow(2, 10000)$$), 4096::bigint,
-	'its first growth reads the last partial page');
+	'the first growth of a static value reads the last partial page');
 SELECT is((SELECT array_agg(pages ORDER BY extent_no) FROM blob_extents((SELECT b FROM v WHERE id = 2))),
 	ARRAY[1, 2, 4, 8, 16, 32, 64, 118, 128, 1]::bigint[], 'the tail stays where it is, tiers follow');
 SELECT is_whole(2, 'a static value that has grown');
@@ -65,9 +65,9 @@ SELECT is(cost('content_reads', $$UPDATE v SET b = b || bytes(65536, 1) WHERE id
 UPDATE v SET o = o || bytes(65536, 1) || bytes(65536, 2) WHERE id = 2;
 SELECT is_whole(2, 'the same value after that');
 SELECT is(cost('io_write_bytes', $$UPDATE v SET b = b || bytes(65536, 3) WHERE id = 2$$), 17 * 4096::bigint,
-	'it writes the new pages and the remainder, no more');
+	'growth by 64 kB writes the new pages and the remainder, no more');
 UPDATE v SET o = o || bytes(65536, 3) WHERE id = 2;
-SELECT is_whole(2, 'and is whole');
+SELECT is_whole(2, 'a static value that has grown three times is whole');
 SELECT is(cost('io_writes', $$UPDATE v SET b = b || ''::bytea WHERE id = 4$$), 0::bigint,
 	'nothing appended: nothing written');
 SELECT is(cost('stored_blobs', $$UPDATE v SET b = b || ''::bytea WHERE id = 4$$), 1::bigint,
@@ -85,7 +85,7 @@ SELECT is(count(*), 3::bigint, 'growths of one version do not disturb each other
 SELECT is((SELECT count(DISTINCT first_page) FROM versions, blob_extents(b) WHERE extent_no = 2), 3::bigint,
 	'two of three have copied the last extent');
 SELECT is((SELECT count(DISTINCT first_page) FROM versions, blob_extents(b) WHERE extent_no < 2), 2::bigint,
-	'and share those before it');
+	'growths of one version share the extents before the last one');
 SELECT is_whole(5, 'the old version is what it was');
 SELECT is((SELECT ROW(sha256(b || bytes(5000, 4)), sha256(b || bytes(5000, 5))) FROM v WHERE id = 5),
 	(SELECT ROW(sha256(o || bytes(5000, 4)), sha256(o || bytes(5000, 5))) FROM v WHERE id = 5),
@@ -99,7 +99,7 @@ SELECT grow(20, 4096);
 ROLLBACK;
 SELECT is(cost('io_write_bytes', $$SELECT grow(20, 4096)$$), 2 * 4096::bigint,
 	'after a rollback the last extent is copied');
-SELECT is_whole(20, 'and the value is whole');
+SELECT is_whole(20, 'a value that grows again after a rollback is whole');
 
 -- Truncation shares extents; growth after it does not overwrite the bytes that were cut off.
 INSERT INTO versions SELECT 10, b, o FROM v WHERE id = 6;
@@ -130,7 +130,7 @@ UPDATE v SET b = blob_delete(b, 1000000, 500000), o = substr(o, 1, 1000000) || s
 SELECT is_whole(10, 'deleted');
 SELECT is(blob_write('\x01'::blobstate, 3, '\x02')::bytea, '\x01000002', 'a gap is filled with zeros');
 SELECT is(blob_delete('\x010203'::blobstate, 1, 100)::bytea, '\x01', 'what is behind the end does not count');
-SELECT is(blob_delete('\x010203'::blobstate, 100, 1)::bytea, '\x010203', 'nor does a range behind it');
+SELECT is(blob_delete('\x010203'::blobstate, 100, 1)::bytea, '\x010203', 'a range behind the end deletes nothing');
 
 -- Operators with literals and both types.
 SELECT is(('\x01'::blobstate || '\x02')::bytea, '\x0102', 'blobstate || literal');
@@ -145,7 +145,7 @@ INSERT INTO indexed SELECT i, bytes(3000, i) FROM generate_series(1, 10) i;
 SELECT lives_ok($test$DO $$ BEGIN FOR i IN 1 .. 40 LOOP
 	UPDATE indexed SET b = b || bytes(1234, i); END LOOP; END $$$test$, 'a column with a unique index grows');
 SELECT throws_ok($$INSERT INTO indexed SELECT 11, b FROM indexed WHERE id = 3$$, '23505', NULL,
-	'and the index finds the duplicate');
+	'a unique index finds a duplicate of a value that has grown');
 SELECT lives_ok($$CREATE UNIQUE INDEX ON indexed (b blobstate_digest_ops)$$, 'digests the same');
 
 -- Errors.

@@ -283,7 +283,7 @@ SELECT is(cost($$INSERT INTO generated VALUES (bytes('oo')), (bytes('pp'))$$), 2
 	'a generated column with an index');
 
 SELECT is((SELECT count(*) FROM keyed WHERE sha256(b::bytea) <> sha256(b)), 0::bigint,
-	'and all values are whole');
+	'all values that were stored are whole');
 
 SELECT * FROM finish();
 SET client_min_messages = warning;

@@ -13,17 +13,17 @@ SET search_path = large, public;
 SELECT plan(18);
 CREATE TABLE v AS SELECT convert_to(repeat('abcdef', 100000000), 'UTF8')::blobstate AS b;
 SELECT results_eq($$SELECT length(b), blob_storage(b), blob_read(b, 599999997, 10) FROM v$$,
-	$$VALUES (600000000::bigint, 'extents', 'def'::bytea)$$, 'it is stored');
+	$$VALUES (600000000::bigint, 'extents', 'def'::bytea)$$, 'a value of 600 MB is stored');
 SELECT throws_ok('SELECT b::text FROM v', '54000',
 	'value of 600000000 bytes is too large for text output',
-	'its text form is too large');
+	'the text form of 600 MB is too large');
 SELECT throws_ok('COPY v TO PROGRAM ''cat > /dev/null''', '54000', NULL, 'for COPY too');
 SELECT lives_ok('COPY v TO PROGRAM ''cat > /dev/null'' (FORMAT binary)', 'the binary form is not');
-SELECT is((SELECT sha256(b::bytea) = sha256(b) FROM v), true, 'it can be read as a whole');
+SELECT is((SELECT sha256(b::bytea) = sha256(b) FROM v), true, 'a value of 600 MB can be read as a whole');
 -- As a key: the error names it, although it has no text form.
 CREATE UNIQUE INDEX ON v (b);
 SELECT throws_ok('INSERT INTO v SELECT b FROM v', '23505', NULL, 'a duplicate is reported as such');
-SELECT throws_ok($$ALTER TABLE v ADD CHECK (length(b) < 10)$$, '23514', NULL, 'so is a failing row');
+SELECT throws_ok($$ALTER TABLE v ADD CHECK (length(b) < 10)$$, '23514', NULL, 'a failing row with a value of 600 MB is reported as such');
 -- Two values that differ early, at byte 100,000.
 INSERT INTO v SELECT overlay(b::bytea PLACING '\xff' FROM 100001) FROM v;
 CREATE FUNCTION reads() RETURNS bigint LANGUAGE sql AS
@@ -47,7 +47,7 @@ SELECT results_eq('SELECT w.b < apart.b, w.b > apart.b, w.b = apart.b FROM w, ap
 SELECT cmp_ok(reads() - :before, '<=', 2 * 2 * 131072::bigint,
 	'by a few steps, which read no more than 128 kB of each');
 SELECT results_eq($$SELECT count(*), sum(length(data)) FROM w, blob_chunks(b, 10000000)$$,
-	$$VALUES (120::bigint, 1200000000::bigint)$$, 'it is read in pieces');
+	$$VALUES (120::bigint, 1200000000::bigint)$$, 'a value of 1.2 GB is read in pieces');
 SELECT throws_ok('SELECT b::text FROM w', '54000', 'value of 1200000000 bytes is too large for text output',
 	'text output');
 SELECT throws_ok('SELECT b::bytea FROM w', '54000',

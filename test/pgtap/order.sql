@@ -40,21 +40,21 @@ $$;
 SELECT is(cost('content_reads', pair('a.b < b.b', 1, 2)), 12::bigint,
 	'a difference at byte 100,000 is found in six steps');
 SELECT cmp_ok(cost('content_read_bytes', pair('a.b > b.b', 1, 2)), '<=', 2 * 131072::bigint,
-	'which read no more than 128 kB of each value');
+	'a comparison in six steps reads no more than 128 kB of each value');
 SELECT results_eq(pair('a.b < b.b, a.b > b.b, a.b = b.b', 1, 2), 'VALUES (true, false, false)',
-	'and are right');
+	'comparisons that read content are right');
 SELECT is(cost('content_reads', pair('a.b = b.b, a.b <> b.b', 1, 2)), 0::bigint,
 	'equality reads nothing');
 SELECT is(cost('content_reads', pair('a.b = b.b, a.b < b.b, a.b >= b.b, blob_cmp(a.b, b.b)', 1, 3)),
 	0::bigint, 'equal values that lie at different places are not read');
 SELECT results_eq(pair('a.b = b.b, a.b < b.b, a.b >= b.b, blob_cmp(a.b, b.b)', 1, 3),
-	'VALUES (true, false, true, 0)', 'and are equal');
+	'VALUES (true, false, true, 0)', 'equal values at different places are equal');
 SELECT is(cost('content_reads', pair('a.b = b.b, a.b < b.b, blob_cmp(a.b, b.b)', 1, 4)), 0::bigint,
 	'different prefixes decide without reading');
 SELECT is(cost('content_comparisons', pair('a.b = b.b, a.b < b.b, blob_cmp(a.b, b.b)', 1, 4)),
-	0::bigint, 'nor do they ask for content');
+	0::bigint, 'comparisons of different prefixes ask for no content');
 SELECT is(cost('content_reads', 'SELECT b FROM large WHERE id IN (1, 4) ORDER BY b'), 0::bigint,
-	'nor does a sort');
+	'a sort of different prefixes reads nothing');
 SELECT is(cost('content_read_bytes', pair('a.b < b.b', 1, 5)), (2 * (50000000 - 32))::bigint,
 	'one value a prefix of the other: both are read to the end of the shorter');
 -- An index on 4,000 values in extents, of which 40 begin with the same 1,000 bytes.
@@ -69,7 +69,7 @@ SELECT is(cost('content_reads', $$SELECT count(*), count(DISTINCT sha256(b)) FRO
 	FROM (SELECT set_config('enable_sort', 'off', false)) s;
 SET enable_sort = on;
 SELECT is(cost('content_reads', $$SELECT FROM large a JOIN large b USING (b)$$), 0::bigint,
-	'nor does a hash join') FROM (SELECT set_config('enable_mergejoin', 'off', false),
+	'a hash join reads nothing') FROM (SELECT set_config('enable_mergejoin', 'off', false),
 	set_config('enable_nestloop', 'off', false)) s;
 RESET enable_mergejoin;
 RESET enable_nestloop;
@@ -84,10 +84,10 @@ SELECT cmp_ok(cost('content_reads', 'CREATE INDEX tied_b ON tied (b)'), '<=', 60
 SELECT is(cost('content_reads', 'CREATE INDEX tied_digest ON tied (b blobstate_digest_ops)'), 0::bigint,
 	'an index by digest reads nothing');
 SELECT is(cost('content_reads', 'CREATE INDEX tied_hash ON tied USING hash (b)'), 0::bigint,
-	'nor does one by hash');
+	'CREATE INDEX USING hash reads nothing');
 DROP INDEX tied_b, tied_hash;
 SELECT is(cost('content_reads', $$SELECT id FROM tied WHERE b = (SELECT o FROM tied WHERE id = 7)$$),
-	0::bigint, 'nor does a look-up by digest');
+	0::bigint, 'a look-up by digest reads nothing');
 DROP TABLE tied;
 
 -- The error for a duplicate neither reads nor prints the key.
@@ -96,7 +96,7 @@ SELECT is(cost('content_reads', $$DO 'BEGIN
 		INSERT INTO large SELECT 6, b FROM large WHERE id = 4;
 	EXCEPTION WHEN unique_violation THEN END'$$), 0::bigint, 'a duplicate key of 100 MB is not read');
 SELECT throws_ok($$INSERT INTO large SELECT 6, b FROM large WHERE id = 4$$, '23505', NULL,
-	'and raises unique_violation');
+	'a duplicate key of 100 MB raises unique_violation');
 DROP TABLE large;
 
 --

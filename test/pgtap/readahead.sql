@@ -41,7 +41,7 @@ SELECT cmp_ok(counter('cache_bytes'), '>=', 32000000::bigint, 'there is a cache'
 SELECT results_eq($$SELECT * FROM cost('SELECT blob_read(b, 0, 4096) FROM v WHERE id = 1')$$,
 	'VALUES (4096::bigint, 0::bigint)', 'a look at the beginning');
 SELECT results_eq($$SELECT * FROM cost('SELECT blob_read(b, 4096, 4096) FROM v WHERE id = 1')$$,
-	'VALUES (4096::bigint, 0::bigint)', 'and a second one');
+	'VALUES (4096::bigint, 0::bigint)', 'a second look reads its page only');
 SELECT results_eq($$SELECT * FROM cost('SELECT blob_read(b, 8192, 100000) FROM v WHERE id = 1')$$,
 	'VALUES (102400::bigint, 0::bigint)', 'less than two chunks in sequence');
 SELECT results_eq($$SELECT * FROM cost('SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 2 LIMIT 1')$$,
@@ -71,7 +71,7 @@ SELECT ok(ahead BETWEEN 524288 - 65536 AND 524288 AND read - ahead BETWEEN 0 AND
 FROM cost('SELECT blob_read(b, 524288, 262144) FROM v WHERE id = 7');
 SELECT counter('cache_misses') AS misses \gset
 SELECT is((SELECT sha256(blob_read(b, 786432, 262144)) FROM v WHERE id = 7),
-	sha256(substring(bytes(4000000, 1) FROM 786433 FOR 262144)), 'its content');
+	sha256(substring(bytes(4000000, 1) FROM 786433 FOR 262144)), 'the piece that was read ahead has the content of its place');
 SELECT cmp_ok(counter('cache_misses') - :misses, '<=', 1::bigint, 'is of the cache');
 
 -- All of it.  (A chunk for which the cache has no frame at hand is not read ahead.)
@@ -114,7 +114,7 @@ COMMIT;
 INSERT INTO v SELECT 20 + i, bytes(4000000, 1) || sha256(i::text::bytea) FROM generate_series(1, 2) i;
 SELECT read, ahead FROM cost($$SELECT (SELECT b FROM v WHERE id = 21) < (SELECT b FROM v WHERE id = 22)$$) \gset
 SELECT cmp_ok(:ahead::bigint, '>=', 6000000::bigint, 'a comparison of long values reads ahead in both');
-SELECT cmp_ok(:read::bigint, '<=', 8003584 + 65536::bigint, 'and pages once');
+SELECT cmp_ok(:read::bigint, '<=', 8003584 + 65536::bigint, 'a comparison of long values reads pages once');
 INSERT INTO v SELECT 30 + i, bytes(30000, 1) || sha256(i::text::bytea) || bytes(4000000, 1) FROM generate_series(1, 2) i;
 SELECT is(ahead, 0::bigint, 'values that differ early: nothing ahead')
 FROM cost($$SELECT (SELECT b FROM v WHERE id = 31) < (SELECT b FROM v WHERE id = 32)$$);
@@ -124,9 +124,9 @@ SET blobext.io_method = 'sync';
 SELECT results_eq($$SELECT * FROM cost('SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 13')$$,
 	'VALUES (4001792::bigint, 0::bigint)', 'the blocking engine reads nothing ahead');
 SELECT is((SELECT sha256(string_agg(data, '' ORDER BY chunk_no)) FROM v, blob_chunks(b, 262144)
-	WHERE id = 14), :'digest'::bytea, 'but the same');
+	WHERE id = 14), :'digest'::bytea, 'the blocking engine reads the same content');
 RESET blobext.io_method;
-SELECT cmp_ok(ahead, '>', 3000000::bigint, 'and ahead again')
+SELECT cmp_ok(ahead, '>', 3000000::bigint, 'io_uring reads ahead again after the blocking engine')
 FROM cost($$SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 15$$);
 
 SELECT * FROM finish();

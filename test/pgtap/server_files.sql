@@ -53,7 +53,7 @@ SELECT is(pg_read_binary_file(file('4097')), bytes(5000, 'new'), 'by the new con
 \! ln -s "$DIR/1025" "$DIR/link"; ln -s "$DIR/nowhere" "$DIR/dangling"; mkfifo "$DIR/pipe"; umask 0; touch "$DIR/mode"
 SELECT is(blob_export(bytes(2000, 'link')::blobstate, file('link')), 2000::bigint, 'a symbolic link is replaced');
 SELECT is(pg_read_binary_file(file('1025')), bytes(1025, '1025'), 'what it leads to is not touched');
-SELECT is(blob_export(bytes(2000, 'link')::blobstate, file('dangling')), 2000::bigint, 'also one that leads nowhere');
+SELECT is(blob_export(bytes(2000, 'link')::blobstate, file('dangling')), 2000::bigint, 'a symbolic link that leads nowhere is replaced');
 SELECT is((pg_stat_file(file('nowhere'), true)).size, NULL, 'nothing is made there');
 SELECT lives_ok($$SELECT blob_export('\x00', file('mode'))$$, 'a file is replaced');
 \set stat `stat -c %a:%F "$DIR/mode" "$DIR/link" "$DIR/9000000" | sort -u | xargs`
@@ -96,11 +96,11 @@ SELECT file('1') AS readable, file('written') AS writable \gset
 SET ROLE server_files_reader;
 SELECT is(length(blob_import(:'readable')), 1::bigint, 'pg_read_server_files may import');
 SELECT throws_ok(format($$SELECT blob_export('\x00', %L)$$, :'writable'), '42501',
-	'permission denied for function blob_export', 'but not export');
+	'permission denied for function blob_export', 'pg_read_server_files may not export');
 SET ROLE server_files_writer;
 SELECT is(blob_export('\x00', :'writable'), 1::bigint, 'pg_write_server_files may export');
 SELECT throws_ok(format('SELECT blob_import(%L)', :'readable'), '42501', 'permission denied for function blob_import',
-	'but not import');
+	'pg_write_server_files may not import');
 RESET ROLE;
 SELECT is_empty('SELECT * FROM blobext_check()', 'the store is sound');
 SELECT is_empty('SELECT left_behind()', 'no temporary files');

@@ -43,7 +43,7 @@ SELECT throws_ok($$SET blobext.inline_limit = -1$$, '22023', NULL, 'a negative l
 SELECT throws_ok($$SET blobext.wal_content = off$$, '55P02', NULL,
 	'whether content is logged is fixed at start');
 SELECT lives_ok($$SET LOCAL blobext.inline_limit = '16kB'$$, 'units can be given');
-SELECT is(current_setting('blobext.inline_limit'), '16kB', 'and are shown');
+SELECT is(current_setting('blobext.inline_limit'), '16kB', 'settings are shown with units');
 
 -- With each I/O method that works here a value is stored and read alike.
 CREATE FUNCTION by_method(method text) RETURNS text LANGUAGE plpgsql AS $$

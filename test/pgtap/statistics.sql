@@ -77,7 +77,7 @@ SELECT is((SELECT avg_width FROM statistic WHERE is_blob AND kind = 'unique_larg
 	(SELECT avg(pg_column_size(v))::int FROM blob_unique_large),
 	'the width is that of the descriptor');
 SELECT cmp_ok((SELECT avg_width FROM statistic WHERE is_blob AND kind = 'unique_large'), '<', 200,
-	'which is small');
+	'the width of a large value in the statistics is small');
 SELECT results_eq(
 	$$SELECT kind, most_common_vals, most_common_freqs FROM statistic
 		WHERE is_blob AND kind IN ('few_small', 'skewed_small') ORDER BY kind$$,
@@ -98,7 +98,7 @@ SELECT is((SELECT max(length(bound::bytea)) FROM statistic,
 	'that of values in extents has prefixes');
 SELECT is((SELECT max(length(bound::bytea)) FROM statistic,
 		unnest(histogram_bounds) bound WHERE is_blob AND kind = 'common_prefix'), 34,
-	'which are set apart where they are the same');
+	'prefixes in the histogram are set apart where they are the same');
 SELECT is_empty(
 	$$SELECT kind, n FROM (SELECT kind, n, bound::bytea, lag(bound::bytea)
 			OVER (PARTITION BY kind ORDER BY n) AS previous
@@ -163,7 +163,7 @@ SELECT cmp_ok(factor(estimate('SELECT DISTINCT v FROM blob_scaled'),
 		estimate('SELECT DISTINCT v FROM bytea_scaled')), '<', 1.4::numeric,
 	'distinct values from a sample of 3,000 rows, as for bytea');
 SELECT cmp_ok(estimate('SELECT DISTINCT v FROM blob_scaled'), '>', 5000::numeric,
-	'which are more than those in the sample');
+	'the estimate of distinct values exceeds those in the sample');
 SELECT is((SELECT array_length(most_common_freqs, 1) FROM statistic WHERE is_blob AND kind = 'scaled'), 3,
 	'what is common in a sample is told from chance');
 SELECT cmp_ok(estimate($$SELECT FROM blob_scaled WHERE v = '\x30303030303031303030'::bytea$$), '<',

@@ -66,7 +66,7 @@ SELECT unalike(plan_of('SELECT data FROM v, blob_chunks(b)'), '%blob_chunks%',
 SELECT is(counted('content_read_bytes', 'SELECT data FROM v, blob_chunks(b, 100000) WHERE n = 3000001 LIMIT 2'),
 	200000::bigint, 'only what is fetched is read');
 SELECT is(counted('content_read_bytes', 'SELECT count(*) FROM v, blob_chunks(b, 100000)'), 0::bigint,
-	'and only where the content is wanted');
+	'blob_chunks reads only where the content is wanted');
 BEGIN;
 DECLARE c CURSOR FOR SELECT data FROM v, blob_chunks(b, 100000) WHERE n = 3000001;
 SELECT is(counted('content_read_bytes', 'SELECT 1'), 0::bigint, 'declaring a cursor reads nothing');
@@ -115,7 +115,7 @@ SET work_mem = '64kB';
 SELECT is_empty($$
 	SELECT g FROM (SELECT i % 5000 AS g, blob_agg(convert_to(i || ',', 'UTF8')) AS b,
 			string_agg(convert_to(i || ',', 'UTF8'), '') AS o
-		FROM generate_series(1, 50000) i GROUP BY 1) s WHERE b::bytea <> o$$, 'and of a hash table that is spilled');
+		FROM generate_series(1, 50000) i GROUP BY 1) s WHERE b::bytea <> o$$, '5000 groups in a hash table that is spilled');
 RESET work_mem;
 CREATE TABLE stored (b blobstate);
 CREATE FUNCTION store(bytea) RETURNS bytea LANGUAGE plpgsql AS $$
@@ -163,7 +163,7 @@ SELECT throws_ok('SELECT blob_agg(data) OVER (ORDER BY i) FROM piece', '0A000',
 SELECT throws_ok($$SELECT blob_agg(CASE WHEN i < 20 THEN bytes(300000, 'e') ELSE bytes(1 / (i - 20), '') END)
 	FROM generate_series(1, 20) i$$, '22012', NULL, 'an error with a state open');
 SELECT is(sha256(blob_agg(bytes(300000, 'e'))), sha256(string_agg(bytes(300000, 'e'), '')),
-	'and the next one works') FROM generate_series(1, 20);
+	'an aggregate works after an error with a state open') FROM generate_series(1, 20);
 
 -- Where nothing can be allocated, the value stays in memory.
 BEGIN READ ONLY;

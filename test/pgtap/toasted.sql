@@ -174,7 +174,7 @@ UPDATE readonly SET b = b;
 COMMIT;
 SELECT is((SELECT blob_storage(b) FROM readonly), 'inline', 'nothing moves in a read-only transaction');
 UPDATE readonly SET b = b;
-SELECT is((SELECT blob_storage(b) || ' ' || length(b) FROM readonly), 'extents 30000000', 'but later');
+SELECT is((SELECT blob_storage(b) || ' ' || length(b) FROM readonly), 'extents 30000000', 'a value that stayed in a read-only transaction moves to extents later');
 SELECT is((SELECT sha256(b) FROM readonly), sha256(:'huge'::bytea), 'with its content');
 
 --

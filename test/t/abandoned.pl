@@ -100,7 +100,7 @@ $failing = session();
 	is_free('the next statement');
 	is(stat_of($node, 'abandoned_freed_bytes') - $freed,
 		sql(q(SELECT sum(pages) * 4096 FROM blobext_space WHERE state = 'pending')),
-		'it is counted, and waits for a checkpoint');
+		'the space that was freed is counted, and waits for a checkpoint');
 	my $before = -s segment_file($node);
 	sql('CHECKPOINT', q(INSERT INTO t VALUES (1, blob_truncate('', 16 * 1024 * 1024))));
 	is(-s segment_file($node), $before, 'after a checkpoint the same pages are used again');
@@ -112,9 +112,9 @@ $failing = session();
 	is_free('a utility statement');
 	fails($failing, 'BEGIN', qr/^$/, 'a transaction block');
 	fails($failing, $broken, $by_zero, 'that fails');
-	fails($failing, 'SELECT 1', qr/current transaction is aborted/, 'and executes nothing');
+	fails($failing, 'SELECT 1', qr/current transaction is aborted/, 'a transaction block that has failed executes nothing');
 	fails($failing, 'ROLLBACK', qr/^$/, 'is rolled back');
-	cmp_ok(extents(), '>', 0, 'which frees nothing');
+	cmp_ok(extents(), '>', 0, 'the ROLLBACK of a transaction block frees nothing');
 	$failing->query_safe('BEGIN READ ONLY; SELECT 1; COMMIT');
 	$failing->query_safe('BEGIN');
 	is_free('the begin of the next one');
@@ -124,9 +124,9 @@ $failing = session();
 	$failing->query_safe('SELECT 1');
 	is_free('in the same transaction');
 	$failing->query_safe(q(INSERT INTO t VALUES (1, blob_truncate('', 1000000)); COMMIT));
-	is(sql('SELECT length(b) FROM t'), '1000000', 'which commits');
+	is(sql('SELECT length(b) FROM t'), '1000000', 'a transaction that has rolled back to a savepoint commits');
 	sql('TRUNCATE t');
-	is(freed_by_collector(), 't|', 'and what it stored is freed by the collector');
+	is(freed_by_collector(), 't|', 'the collector frees what the transaction has stored');
 }
 
 # Statement timeout; the statement is a growth, and an overwrite, which the writer does not do.
@@ -143,8 +143,8 @@ $failing = session();
 		$by_zero, 'a value that was complete when its statement failed');
 	$failing->query_safe('SELECT 1');
 	cmp_ok(extents(), '>', $held, 'is not freed by its session');
-	is(freed_by_collector(), 'f|', 'its first extent is shared');
-	is(extents(), $held, 'but by the collector');
+	is(freed_by_collector(), 'f|', 'the collector frees no blob whose first extent is shared');
+	is(extents(), $held, 'the collector frees the other extents of the value');
 	is(sql(qq(SELECT b = convert_to($content, 'UTF8') FROM t)), 't', 'the value that is stored is whole');
 	sql('TRUNCATE t');
 	freed_by_collector();
@@ -204,9 +204,9 @@ SELECT current_setting('test.counts')));
 	$failing->query_safe('SAVEPOINT s');
 	fails($failing, $broken, $by_zero, 'a statement fails');
 	$failing->query_safe('ROLLBACK TO s');
-	cmp_ok(extents(), '>', $alive, 'and leaves extents');
+	cmp_ok(extents(), '>', $alive, 'a statement that fails while a cursor is open leaves extents');
 	$failing->query_safe('SELECT 1');
-	is(extents(), $alive, 'which are freed, those of the cursor are not');
+	is(extents(), $alive, 'the extents of the failed statement are freed, those of the cursor are not');
 	$failing->query_safe(q(
 DO $$
 DECLARE
@@ -236,8 +236,8 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 	cmp_ok(extents(), '<', $alive, 'states of a closed cursor are freed, what it returned is not');
 	cmp_ok(extents(), '>', 0, 'what it returned is the collector\'s');
 	$failing->query_safe('COMMIT; RESET enable_sort');
-	is(freed_by_collector(), 't|', 'it frees it');
-	is_free('then');
+	is(freed_by_collector(), 't|', 'the collector frees what the closed cursor has returned');
+	is_free('after the collection nothing of the closed cursor is left');
 }
 
 # ---- the collector at the same time ----
@@ -261,7 +261,7 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 		'others have extents in its place');
 	my $held = extents();
 	$failing->query_safe('SELECT 1');
-	is(extents(), $held, 'its session leaves alone what is somebody else\'s now');
+	is(extents(), $held, 'the session leaves alone extents that belong to others by now');
 	values_are_intact($node, 'v', 'other values are whole');
 	check_is_clean($node, 'the check finds nothing');
 	sql('DROP TABLE v');
@@ -286,7 +286,7 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 		WHERE locktype = 'object' AND mode = 'ExclusiveLock' AND NOT granted)), 'a sweep waits');
 	is(extents(), $held, 'before it frees');
 	$sweeping->query_safe('SELECT lock_freeing(false, false)');
-	like($collecting->query_safe('SELECT 1'), qr/^1\n1$/, 'then the sweep frees');
+	like($collecting->query_safe('SELECT 1'), qr/^1\n1$/, 'the sweep frees after it has waited');
 	is_free('both');
 	$failing->query_safe('SELECT 1');
 	$_->quit foreach ($sweeping, $collecting);
@@ -303,7 +303,7 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 	is(extents(), $held, 'while the map is locked a session leaves it for later');
 	$locking->query_safe('COMMIT');
 	$failing->query_safe('SELECT 1');
-	is_free('then');
+	is_free('when the map is not locked any more the session frees');
 	$locking->quit;
 }
 
@@ -316,7 +316,7 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 	my $held = extents();
 	$failing->query_safe('SELECT 1');
 	is(extents(), $held, 'in a new store nothing is freed');
-	values_are_intact($node, 'v', 'its values are whole');
+	values_are_intact($node, 'v', 'the values of the new store are whole');
 	sql('DROP TABLE v');
 	freed_by_collector();
 	fails($failing, $broken, $by_zero, 'a store');
@@ -352,7 +352,7 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 	is(unreferenced(), '0', 'what it left is free');
 	kill_everything($node);
 	$node->start;
-	is(unreferenced(), '0', 'and after a crash it still is');
+	is(unreferenced(), '0', 'what the failed store left is still free after a crash');
 	is(sql(q(SELECT bool_and(b = convert_to(repeat('flushes the WAL', 10000), 'UTF8')) FROM t)), 't',
 		'values are whole');
 	check_is_clean($node, 'the check finds nothing');
@@ -380,10 +380,10 @@ $node->stop;
 	fails($failing, $broken, $by_zero, 'a store on a primary');
 	$primary->wait_for_catchup($standby);
 	cmp_ok($standby->safe_psql('postgres', 'SELECT count(*) FROM blobext_map'), '>', 0,
-		'its standby has the extents');
+		'the standby has the extents of the failed store');
 	$failing->query_safe(q(INSERT INTO t VALUES (1, 'x')));
 	$primary->wait_for_catchup($standby);
-	is($standby->safe_psql('postgres', 'SELECT count(*) FROM blobext_map'), '0', 'and frees them');
+	is($standby->safe_psql('postgres', 'SELECT count(*) FROM blobext_map'), '0', 'the standby frees the extents of the failed store');
 	is($reading->query_safe('SELECT count(*) FROM t; COMMIT'), '0', 'no query is cancelled');
 	$reading->quit;
 	$failing->quit;
@@ -446,15 +446,15 @@ SELECT current_setting('test.excess')));
 	like($observer->query_safe(q(SET blobext.gc_wait_timeout = '100ms';
 		SELECT freed_bytes, skipped_reason FROM blobext_gc())), qr/^0\|process \d+/,
 		'an idle session holds the collector off');
-	cmp_ok(extents(), '>', 0, 'so the extents are there');
+	cmp_ok(extents(), '>', 0, 'the extents of the cancelled statement are there');
 	$failing->query_safe('ROLLBACK TO s');
-	ok(-e segment_file($node, 0), 'and the files');
+	ok(-e segment_file($node, 0), 'the files of the cancelled statement are there');
 	is($failing->query_safe('SELECT 1'), '1', 'the next statement');
 	is_free('without the collector');
 	# Seen to fail ("has disappeared") without blob_durability_give_up().
 	ok(!-e segment_file($node, 0), 'a file without content is removed');
 	$failing->query_safe(q(INSERT INTO t VALUES (0, 'x'); COMMIT));
-	pass('and the transaction that wrote there commits');
+	pass('the transaction that wrote to the removed file commits');
 	sql('DELETE FROM t', 'CHECKPOINT');
 	# 24 tiers: each needs a run of its own, so not every page can be used.
 	my $most = 499_798 * 4096;

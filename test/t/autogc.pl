@@ -202,11 +202,11 @@ lives_become('a', 5, 'turned on again');
 my $h = database('h', 40);
 lives_become('h', 40, 'before the launcher sleeps');
 set('blobext.autogc_naptime' => '1h', 'blobext.autogc_interval' => '1h', 'blobext.autogc_threshold' => '8MB');
-becomes('postgres', "SELECT count(*) = 0 $worker", 'it has seen the settings');
+becomes('postgres', "SELECT count(*) = 0 $worker", 'the launcher has seen the settings');
 sleep 1.5;
 sql('h', 'DELETE FROM t', 'VACUUM t');
 sleep 2.5;
-is(sql('h', "SELECT live_blobs $status"), 40, 'it sleeps');
+is(sql('h', "SELECT live_blobs $status"), 40, 'the launcher sleeps while naptime is long');
 sql('h', "INSERT INTO t SELECT i, $value FROM generate_series(1, 600) AS i");
 lives_become('h', 600, 'a look is hurried');
 set('blobext.autogc_naptime' => '1s', %quickly{qw(blobext.autogc_interval blobext.autogc_threshold)});
@@ -225,7 +225,7 @@ becomes('p', q(SELECT n_dead_tup = 30 FROM pg_stat_user_tables WHERE relname = '
 sleep 2.5;
 is(sql('p', "SELECT live_blobs $status"), 40, 'a transaction is older: they keep their values');
 sql('p', 'COMMIT PREPARED $$p$$');
-lives_become('p', 10, 'it has ended: they come back without VACUUM');
+lives_become('p', 10, 'values come back without VACUUM when the older transaction has ended');
 is(sql('p', 'SELECT count(*) FROM t'), 10, 'the other rows are there');
 sql('postgres', 'DROP DATABASE p');
 
@@ -242,12 +242,12 @@ becomes('a', "SELECT skipped_rounds > 2 $status", 'rounds are skipped');
 like(sql('a', "SELECT skipped_reason $status"), qr/process $pid has been in a transaction/, 'says why');
 is(sql('postgres', 'CREATE EXTENSION blobext', "SELECT count(*) FROM blobext_gc_databases
 	WHERE datname = 'a' AND skipped_reason LIKE 'process $pid %' AND automatic"), 1,
-	'also from another database');
+	'the reason is seen from another database');
 my @lines = slurp_file($node->logfile, $offset) =~
   /automatic collection of blobs of database "a" freed nothing: process $pid has been/g;
 is(scalar @lines, 1, 'one line in the log');
 $holder->query_safe('COMMIT');
-lives_become('a', 4, 'then it is freed');
+lives_become('a', 4, 'what the transaction held is freed after its end');
 $holder->quit;
 set('blobext.gc_wait_timeout' => '3s');
 
@@ -260,7 +260,7 @@ sql('b', 'INSERT INTO t SELECT 100 + i, NULL FROM generate_series(1, 60000) AS i
 	q(UPDATE t SET id = id));
 becomes('postgres', "SELECT count(*) = 0 $worker", 'idle');
 cmp_ok(seconds { sql('postgres', 'ALTER DATABASE b RENAME TO b2') }, '<', 3, 'RENAME while idle');
-cmp_ok(seconds { sql('postgres', 'ALTER DATABASE b2 RENAME TO b') }, '<', 3, 'and back');
+cmp_ok(seconds { sql('postgres', 'ALTER DATABASE b2 RENAME TO b') }, '<', 3, 'RENAME to the former name while idle');
 
 # Fails without: blob_gc_database_is_wanted() in blob_gc_nobody_waits(): "is being accessed by other
 # users" after 5 s.
@@ -302,7 +302,7 @@ $node->start;
 directories_become($d, 0, 'removed after the crash');
 kill_everything($node);
 $node->start;
-is(directories($d), 0, 'and after one more');
+is(directories($d), 0, 'removed directories stay away after one more crash');
 intact('a', 4, 'after crashes');
 set('blobext.autogc_naptime' => '1s');
 
@@ -487,7 +487,7 @@ is("@left", '', 'gone on the standby');
 is($standby->safe_psql('s2', 'SELECT count(b::bytea) FROM t'), 3, 'another one is not');
 $standby->stop('immediate');
 $standby->start;
-is($standby->safe_psql('s2', 'SELECT count(b::bytea) FROM t'), 3, 'nor after a restart');
+is($standby->safe_psql('s2', 'SELECT count(b::bytea) FROM t'), 3, 'another database keeps its values on the standby after a restart');
 is($standby->safe_psql('postgres', "SELECT count(*) $launcher"), 0, 'a standby has no launcher');
 
 # Killed right after the removal.  Fails without: XLogFlush() in blob_store_drop(): the record is

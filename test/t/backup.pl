@@ -227,7 +227,7 @@ make_values($node, 'behind', 400_000, 30_000);
 $node->safe_psql('postgres', q(SELECT pg_create_restore_point('with segment')));
 ok(-s segment_file($node, 1), 'there is a new segment');
 collect();
-ok(!-e segment_file($node, 1), 'it is removed');
+ok(!-e segment_file($node, 1), 'the collector removes the new segment');
 $node->safe_psql('postgres', q(SELECT pg_create_restore_point('without segment')));
 $node->safe_psql('postgres', 'SELECT pg_switch_wal()');
 
@@ -241,7 +241,7 @@ my @moments = (
 	[ 'freed', "recovery_target_name = 'freed'", 'early', 0 ],
 	[ 'reused', "recovery_target_name = 'with late'", 'late', $late ],
 	[ 'a segment that the backup has not', "recovery_target_name = 'with segment'", 'behind', 2 ],
-	[ 'and that was removed', "recovery_target_name = 'without segment'", 'behind', 2 ]);
+	[ 'a segment that the backup has not, and that was removed', "recovery_target_name = 'without segment'", 'behind', 2 ]);
 foreach my $moment (@moments)
 {
 	my ($name, $target, $table, $count) = @$moment;

@@ -191,7 +191,7 @@ else
 	# ---- life goes on there ----
 
 	$restored->safe_psql('postgres', 'DELETE FROM later');
-	cmp_ok(collect($restored), '>', 1_500_000, 'its collector frees');
+	cmp_ok(collect($restored), '>', 1_500_000, 'the collector of the restored server frees');
 	make_values($restored, 'new', map { int(rand(400_000)) } 1 .. 20);
 	values_are_intact($restored, $_, "contents of $_ after new values") foreach 'new', 'kept', 'many';
 	no_page_is_shared($restored, 'new values have pages of their own', 'new', 'kept', 'many', 'busy');

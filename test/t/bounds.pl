@@ -212,9 +212,9 @@ like($reason, qr/process $attach_pid/, 'a statement in progress: the collector w
 $stop->query_safe('SELECT pg_advisory_unlock(12)');
 poll(q(SELECT relispartition FROM pg_class WHERE oid = 's.list1'::regclass));
 sql('DROP EVENT TRIGGER s_stop');
-is((gc())[1], '0', 'and when it is through, nothing keeps the value');
+is((gc())[1], '0', 'when ATTACH is through, nothing keeps the value');
 like(outcome(q(SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE oid = 's.list1'::regclass)),
-	qr/^FOR VALUES IN .*2d2d2d/, 'which is in the bound');
+	qr/^FOR VALUES IN .*2d2d2d/, 'the value is in the bound as content');
 forget_sessions();
 
 # A bound that cannot be kept as content is refused, and leaves nothing.
@@ -297,20 +297,20 @@ is(sql($check), join("\n", map { "$_->[0]|the partition's bound refers to stored
 # Fails without: mark_bounds() in src/gc/heap.c (frees 3).
 sql('DELETE FROM s.source', 'VACUUM s.source');
 is(join('|', (gc())[0, 1]), '1|2', 'old bounds keep their content');
-is(sql($exprs), $before, 'which can be read');
+is(sql($exprs), $before, 'old bounds can be read');
 # A session that has read the bounds goes on with the new ones.
 my $reader = session('SELECT count(*) FROM s.list', 'INSERT INTO s.list SELECT k::blobstate[] FROM s.keep',
 	'INSERT INTO s.range SELECT id, b::blobstate FROM s.keep');
 is(sql(sprintf($repair, '')), join("\n", map { "$_->[0]|the bound is content now" } @old), 'repaired');
 is(sql(sprintf($repair, 'true')), '', 'all of them');
 is(sql($check), '', 'nothing is left to be found');
-is(sql($exprs), $before, 'and they are equal');
+is(sql($exprs), $before, 'repaired bounds are equal to the old ones');
 is((gc())[1], '0', 'nothing is left to be kept');
 is($reader->query_safe('WITH list AS (INSERT INTO s.list SELECT k::blobstate[] FROM s.keep
 	RETURNING tableoid::regclass) SELECT * FROM list'), "s.list1\ns.list2\ns.list_rest", 'another session');
 is($reader->query_safe('WITH range AS (INSERT INTO s.range SELECT id, b::blobstate FROM s.keep
 	RETURNING tableoid::regclass) SELECT * FROM range ORDER BY 1'), "s.range1\ns.range21\ns.range21",
-	'and below');
+	'another session finds the partitions below');
 
 # Content that is too large for a bound stays where it is, and is kept.
 old_tables();
@@ -320,9 +320,9 @@ set_bound(@$_) foreach [ 's.list1', bound_with('s.list1', 's.f_array(1)') ];
 like(sql(sprintf($repair, '')), qr/^s\.list1\|not changed: row is too big: size \d+, maximum size \d+$/,
 	'too large');
 sql('DELETE FROM s.source', 'VACUUM s.source');
-is((gc())[1], '1', 'it stays, and can be read:');
+is((gc())[1], '1', 'a bound that is too large to repair stays, and can be read');
 is(outcome('ALTER TABLE s.list DETACH PARTITION s.list1; SELECT count(*) FROM s.list'), '2', 'DETACH');
-is((gc())[0], '1', 'then it goes');
+is((gc())[0], '1', 'the content of a detached bound is freed');
 
 # Content that is gone, as the collector of an older library left it.
 old_tables();
@@ -342,7 +342,7 @@ is(sql($check), join("\n", map { "$_|the partition's bound refers to stored cont
 is(sql(sprintf($repair, '')), join("\n", 's.list1|not changed: ' . "$gone, "
 	. 'blobext_repair_bounds(detach_lost => true) detaches the partition', 's.list2|the bound is content now',
 	map { "$_|not changed: $gone, blobext_repair_bounds(detach_lost => true) detaches the partition" }
-	qw(s.range1 s.range2)), 'they stay');
+	qw(s.range1 s.range2)), 'bounds whose content is lost stay as they are');
 is(sql(sprintf($repair, 'detach_lost => true')), join("\n", map { "$_|detached: $gone" } @lost), 'detached');
 is(sql($check), '', 'nothing is left to be found');
 is(outcome('SELECT count(*) FROM s.list; SELECT count(*) FROM s.range; SELECT count(*) FROM s.list1;
@@ -354,7 +354,7 @@ is(outcome(q(DO $$ BEGIN
 			(SELECT b FROM s.keep WHERE id = 2));
 		EXECUTE format('ALTER TABLE s.range ATTACH PARTITION s.range2 FOR VALUES FROM (%L) TO (MAXVALUE)',
 			(SELECT b FROM s.keep WHERE id = 2));
-	END $$)), '', 'and attached again');
+	END $$)), '', 'detached partitions are attached again');
 is(sql($exprs . ' LIMIT 1'), (split /\n/, $before)[0], 'where they were');
 like(outcome(q(BEGIN READ ONLY; SELECT blobext_repair_bounds())), qr/read-only transaction/, 'read only');
 
@@ -397,8 +397,8 @@ foreach my $key ('b = s.stored()', 'b = ANY (s.f_array(1))', 'b = (s.f_composite
 		like($error, qr/^psql:\S+ ERROR:  partition key of table "keyed" could refer to stored content/,
 			"key ($key) is refused");
 		like($error, $key =~ /is_/ ? qr/DETAIL: .*replaced by its body/ :
-			qr/DETAIL: .*calls function s\.\w+\(.*whose result can be a stored value/, 'and why');
-		is(sql(q(SELECT to_regclass('s.keyed') IS NULL)), 't', 'and not made');
+			qr/DETAIL: .*calls function s\.\w+\(.*whose result can be a stored value/, 'the error detail says why the key is refused');
+		is(sql(q(SELECT to_regclass('s.keyed') IS NULL)), 't', 'a table whose key is refused is not made');
 	}
 }
 foreach my $key ('length(b)', 'blob_prefix(b)', q(b = '\x00ff'::bytea::blobstate), 's.bucket(b)',
@@ -438,7 +438,7 @@ my $found = outcome('SELECT relation, problem FROM blobext_check()');
 like($found, qr/^s\.keyed\|the partition key could refer to stored content: A function that the key calls is replaced by its body, and that folds to a stored value\./m,
 	'the check finds a key');
 is(join(' ', sort { $a cmp $b } $found =~ /run by (\w+)/g), 's_owner', 'run by the owner');
-is(outcome('ALTER TABLE s.parent DETACH PARTITION s.keyed CONCURRENTLY'), '', 'and it can be detached');
+is(outcome('ALTER TABLE s.parent DETACH PARTITION s.keyed CONCURRENTLY'), '', 'a partition whose key was replaced can be detached');
 sql('DROP OWNED BY s_owner', 'DROP ROLE s_owner');
 
 done_testing();

@@ -57,9 +57,9 @@ $node->command_ok([ 'pgbench', '-n', '-c', 8, '-j', 2, '-t', 400, '-f', $check,
 $session->finish;
 like($output, qr/canceling statement/, 'while reads were cancelled');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM t WHERE sha256(b) <> sha256(b::bytea)'),
-	'0', 'and so does a scan');
+	'0', 'a scan agrees with the content');
 cmp_ok(stat_of($node, 'cache_hits'), '>', 100, 'some reads were served by the cache');
-cmp_ok(stat_of($node, 'cache_used_bytes'), '<=', 512 * 1024, 'which is small');
+cmp_ok(stat_of($node, 'cache_used_bytes'), '<=', 512 * 1024, 'the cache uses no more than its small size');
 
 cmp_ok(stat_of($node, 'read_ahead_bytes'), '>', 1000 * 1000, 'much was read ahead');
 
@@ -83,7 +83,7 @@ $node->psql('postgres', q(SET statement_timeout = 300;
 like($error, qr/canceling statement/, 'a scan is cancelled');
 is($node->safe_psql('postgres', q(SELECT count(*) FROM t, blob_chunks(b, 20000) AS c
 	WHERE sha256(c.data) <> sha256(substring(expected, c."offset"::int + 1, 20000)))), '0',
-	'and everything is as before');
+	'after a cancelled scan all pieces are as before');
 
 $node->stop;
 done_testing();

@@ -134,10 +134,10 @@ my $run = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '
 ok($node->poll_query_until('postgres', q(SELECT count(*) = 1 FROM blobext_check_progress
 	JOIN pg_stat_activity USING (pid) WHERE wait_event_type = 'Lock')), 'a check waits');
 is($node->safe_psql('postgres', q(SELECT relations_done > 0, relations_total > relations_done,
-	values_done, bytes_read FROM blobext_check_progress)), 't|t|2|57600', 'its progress');
+	values_done, bytes_read FROM blobext_check_progress)), 't|t|2|57600', 'the progress of a waiting check is shown');
 $node->safe_psql('postgres', 'SELECT pg_cancel_backend(pid) FROM blobext_check_progress');
 IPC::Run::finish($run);
-like($err, qr/canceling statement due to user request/, 'it can be cancelled');
+like($err, qr/canceling statement due to user request/, 'a waiting check can be cancelled');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM blobext_check_progress'), '0',
 	'a check that ended shows no progress');
 $locker->quit;

@@ -144,7 +144,7 @@ sub power_is_really_cut
 	power('on');
 	$content{$_} = -e "$small/$_" ? slurp_file("$small/$_") : '' foreach qw(synced unsynced);
 	is($content{synced}, 'synced' x 10_000, 'a power cut leaves what was synced');
-	isnt($content{unsynced}, 'unsynced' x 10_000, 'and takes what was not');
+	isnt($content{unsynced}, 'unsynced' x 10_000, 'a power cut takes what was not synced');
 	unlink "$small/synced", "$small/unsynced";
 	return;
 }

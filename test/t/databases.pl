@@ -149,7 +149,7 @@ is(scalar directories($oid), 1, 'the files of the dropped one go');
 holds('again', 20, 'the other one lives');
 kill_everything($node);
 $node->start;
-holds('again', 20, 'and after one more crash');
+holds('again', 20, 'the other database is whole after one more crash');
 sql('postgres', "DROP DATABASE $_") foreach ('again', 'renamed', 'file_copy');
 for (my $i = 0; directories('*') && $i < 300; $i++) { sleep 0.1 }
 is(join(' ', directories('*')), '', 'dropped: nothing is left');

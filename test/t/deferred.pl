@@ -139,9 +139,9 @@ sql("CALL store(1, $_)") foreach (map { 3000 + 50 * $_ } 1 .. 12);
 sql("CALL store(3, 1); CALL store(3, $_)") foreach (7000, 4096, 3000, 20000, 32768);
 sql("CALL store(4, 20000)");
 cmp_ok(counter('pending_deferred_pages'), '>', $pages + 40, 'small writes are left to the syncer');
-is(counter('io_writes'), $writes, 'and to nobody else');
+is(counter('io_writes'), $writes, 'nobody but the syncer writes them');
 my $reads = counter('io_reads');
-is(sql('SELECT b::bytea = o FROM t WHERE id = 4'), 't', 'an deferred value');
+is(sql('SELECT b::bytea = o FROM t WHERE id = 4'), 't', 'a deferred value');
 is(counter('io_reads'), $reads, 'is read from memory');
 cmp_ok(counter('deferred_page_reads'), '>=', 5, 'page by page');
 reads_are_right('reads while pages are unwritten');
@@ -153,7 +153,7 @@ reads_are_right('changes of values with deferred pages');
 sql(q(DO $$ BEGIN FOR i IN 20001 .. 21500 LOOP CALL store(i, 4096 + i % 2000);
 	END LOOP; END $$));
 cmp_ok(counter('pending_deferred_pages'), '>', 1000, 'the table is full');
-cmp_ok(counter('pending_deferred_pages'), '<=', 1024, 'its size');
+cmp_ok(counter('pending_deferred_pages'), '<=', 1024, 'the table of deferred writes has no more entries than its size');
 is_whole('some are written by who stores them');
 kill('CONT', $pid);
 all_is_written('the syncer writes what there was');
@@ -193,7 +193,7 @@ kill('TERM', @clients);
 waitpid($_, 0) foreach @clients;
 my $found = join('', map { slurp_file("$PostgreSQL::Test::Utils::log_path/reader$_.out") } 1 .. 3);
 cmp_ok(($found =~ s/^read\n//mg), '>', 100, 'readers have read');
-is($found, '', 'and seen nothing wrong');
+is($found, '', 'readers beside the syncer have seen nothing wrong');
 is_whole('load');
 sql('DELETE FROM t WHERE id > 20000');
 
@@ -223,9 +223,9 @@ kill('CONT', $pid);
 free();
 sql('SET blobext.background_sync = off;
 	DO $$ BEGIN FOR i IN 60001 .. 60060 LOOP CALL store(i, 32000); END LOOP; END $$');
-is(sql("SELECT ($extents > 60000) && '$aborted'"), 't', 'their pages are used again after a checkpoint');
+is(sql("SELECT ($extents > 60000) && '$aborted'"), 't', 'pages of aborted deferred writes are used again after a checkpoint');
 all_is_written('the syncer has written all');
-is_whole('but nothing over them');
+is_whole('aborted deferred writes are not written over new values');
 
 # ---- a store is dropped ----
 
@@ -247,7 +247,7 @@ for (1 .. 100)
 is($directories, 1, 'one is removed');
 is(counter('pending_deferred_pages'), $unwritten, 'with its deferred pages');
 kill('CONT', $pid);
-all_is_written('nor is it missed when the syncer comes to what it has listed');
+all_is_written('the syncer does not miss a removed directory that it has listed');
 is_whole('the other store');
 $node->append_conf('postgresql.conf', 'blobext.autogc = off');
 
@@ -264,8 +264,8 @@ sql('CALL store(4, 9000)');
 kill('TERM', $pid);
 kill('CONT', $pid);
 all_is_written('a syncer that is terminated leaves nothing behind');
-nothing_is_left('nor is anything left to it');
-is_whole('its end');
+nothing_is_left('nothing is left to a syncer that was terminated');
+is_whole('values are whole after the end of the syncer');
 
 # A small write is not left to the syncer, since it does not hold checkpoints up.
 sub nothing_is_left
@@ -360,7 +360,7 @@ foreach my $is_large (0, 1)
 	bring_files_back();
 	$checkpoint->query_safe('SELECT 1');
 	$checkpoint->quit;
-	ok($node->log_contains('checkpoint complete', $offset), 'it goes on when the files are back');
+	ok($node->log_contains('checkpoint complete', $offset), 'the checkpoint goes on when the files are back');
 	kill_everything($node);
 	unlink $node->data_dir . '/postmaster.pid';
 	$node->start;
@@ -387,8 +387,8 @@ foreach my $is_large (0, 1)
 		unlink $node->data_dir . '/postmaster.pid';
 		ok(!$node->start(fail_ok => 1), 'without the files the server does not start');
 		ok($node->log_contains(qr/FATAL:  replay has not found all blob segment files/, $offset),
-			'and says why');
-		ok(!-e $directory, 'nor makes them anew');
+			'the log says why the server does not start without the files');
+		ok(!-e $directory, 'a server that does not start makes no files anew');
 		bring_files_back();
 		$node->start;
 		is_whole('the files are back');
@@ -411,7 +411,7 @@ SKIP:
 	skip 'no io_uring', 1 if counter('read_ahead_bytes') == 0;
 	cmp_ok(counter('read_ahead_bytes'), '>', $ahead, 'was read ahead');
 }
-is_whole('and again, from the cache');
+is_whole('the sequence is whole when it is read again, from the cache');
 kill('CONT', $pid);
 $node->stop;
 

@@ -168,7 +168,7 @@ survives('a value from a temporary table', ++$rows);
 $node->safe_psql('postgres', q(CREATE UNLOGGED TABLE u (b blobstate);
 INSERT INTO u SELECT content(41, 60000)));
 survives('an unlogged table', $rows);
-is($node->safe_psql('postgres', 'SELECT count(*) FROM u'), '0', 'it is empty');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM u'), '0', 'an unlogged table is empty after a crash');
 
 # Deferred triggers store at commit, before the sync.
 is(growth('syncs', q(
@@ -224,7 +224,7 @@ survives('commits of 8 clients', $rows);
 $node->append_conf('postgresql.conf', "fsync = off\n");
 $node->restart;
 is(growth('syncs', 'CALL add(70, 500000); CALL add(71, 5000000)'), 0, 'fsync = off: no fdatasync');
-is(growth('syncs', q(BEGIN; CALL add(72, 500000); PREPARE TRANSACTION 'p')), 0, 'nor at PREPARE');
+is(growth('syncs', q(BEGIN; CALL add(72, 500000); PREPARE TRANSACTION 'p')), 0, 'fsync = off: no fdatasync at PREPARE');
 $node->safe_psql('postgres', q(COMMIT PREPARED 'p'));
 is(stat_of($node, 'syncs') + stat_of($node, 'shared_syncs'), 0, 'no fdatasync since the start');
 $rows += 3;

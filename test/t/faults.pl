@@ -187,7 +187,7 @@ $node->stop;
 rename("$directory.away", $directory) or diag("$directory was made anew: $!");
 $node->start;
 values_are_intact($node, 'a', 'the directory is back');
-check_is_clean($node, 'and the check finds nothing');
+check_is_clean($node, 'the directory is back: the check finds nothing');
 
 # ---- replay ----
 
@@ -199,7 +199,7 @@ sub does_not_start
 	my $offset = -s $node->logfile;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return subtest $name => sub {
-		ok(!$node->start(fail_ok => 1), 'it does not start');
+		ok(!$node->start(fail_ok => 1), 'the server does not start');
 		ok($node->log_contains(qr/WARNING:  blob segment file ".*" is missing or too short/, $offset),
 			'the file');
 		ok($node->log_contains(qr/FATAL:  replay has not found all blob segment files/, $offset),
@@ -224,7 +224,7 @@ is(-s $segments[0], 4096, 'truncated segments: nobody lengthens them');
 rename("$_.copy", $_) or die $! foreach @segments;
 $node->start;
 values_are_intact($node, 'a', 'the files are back: nothing is lost');
-values_are_intact($node, 'z', 'nor of the second table');
+values_are_intact($node, 'z', 'the files are back: nothing of the second table is lost');
 check_is_clean($node, 'the check agrees');
 
 # Without the file, if that is wanted.
@@ -238,7 +238,7 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM a
 	WHERE id <= 4 AND encode(sha256(b::bytea), $$hex$$) = digest'), '4',
 		'ignore_invalid_pages: what is in other files');
 is($node->safe_psql('postgres', 'SELECT encode(sha256(b::bytea), $$hex$$) = digest FROM z
-	ORDER BY id DESC LIMIT 1'), 't', 'and what is in the WAL');
+	ORDER BY id DESC LIMIT 1'), 't', 'ignore_invalid_pages: what is in the WAL');
 cmp_ok($node->safe_psql('postgres', q(SELECT count(*) FROM blobext_check('z'))), '>', 3,
 	'the check finds the rest');
 rename("$segments[1].away", $segments[1]) or die $!;

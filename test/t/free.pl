@@ -108,7 +108,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	my $start_lsn = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
 	my $lsn = free_pages($node, 0, $end, 7);
 	is(held($node, 'pending'), $end, 'freed pages wait');
-	is(held($node, 'free'), '0', 'and are not free');
+	is(held($node, 'free'), '0', 'freed pages are not free at once');
 	is($node->safe_psql('postgres', "SELECT count(*) FROM blobext_map WHERE first_page < $end"),
 		'0', 'the map shows no extent there');
 	like($node->safe_psql('postgres', "SELECT description FROM
@@ -211,7 +211,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 		array_agg(generation ORDER BY first_page), '0') FROM blobext_map
 		WHERE first_page < 20000 AND first_page % 200 < 100");
 	$node->safe_psql('postgres', 'CHECKPOINT');
-	is($node->safe_psql('postgres', 'SELECT longest()'), '0', 'they wait');
+	is($node->safe_psql('postgres', 'SELECT longest()'), '0', 'freed pages wait while the map is full');
 	make_values($node, 'v', (150 * 4096) x 10);
 	is($node->safe_psql('postgres', 'SELECT longest()'), '100', 'now they are free');
 	is($node->safe_psql('postgres', 'SELECT sum(pages) FROM held'), $held, 'the store does not grow');
@@ -347,9 +347,9 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	free_pages($node, SEGMENT, 2 * SEGMENT);
 	my $start_lsn = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
 	is($node->safe_psql('postgres', 'SELECT reclaim()'), '1', 'one segment is free: removed');
-	ok(!-e segment_file($node, 1), 'its file is gone');
+	ok(!-e segment_file($node, 1), 'the file of the removed segment is gone');
 	is(held($node, 'absent'), SEGMENT, 'the view says so');
-	check_is_clean($node, 'and the check does not mind');
+	check_is_clean($node, 'the check accepts an absent segment');
 	my $lsn = $node->safe_psql('postgres', "SELECT max(end_lsn) FROM pg_get_wal_records_info(
 		'$start_lsn', pg_current_wal_flush_lsn()) WHERE record_type = 'REMOVE'");
 	$node->wait_for_catchup($standby);
@@ -387,7 +387,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	my $bytes = -s segment_file($node, 1);
 	is(held($node, 'absent'), SEGMENT - $bytes / 4096, 'the rest of it is absent');
 	check_is_clean($node, 'the check finds nothing');
-	is($node->safe_psql('postgres', 'SELECT reclaim()'), '0', 'it is in use');
+	is($node->safe_psql('postgres', 'SELECT reclaim()'), '0', 'a segment in use is not removed');
 	kill_everything($node);
 	$node->start;
 	values_are_intact($node, 'w', 'crashed: values in it');
@@ -496,7 +496,7 @@ foreach my $is_crash (0, 1)
 	ok($node->log_contains('checkpoint complete', $offset), 'the store asked for a checkpoint');
 	$node->safe_psql('postgres', $churn);
 	cmp_ok($node->safe_psql('postgres', 'SELECT sum(pages) FROM held'), '<', 2 * $rounds * 4096,
-		'and used freed pages again');
+		'the store used freed pages again');
 	my $checkpoints = () = slurp_file($node->logfile, $offset) =~ /checkpoint starting/g;
 	cmp_ok($checkpoints, '<', $rounds / 3, 'once in a while');
 	$node->stop;
@@ -522,7 +522,7 @@ SKIP:
 	free_pages($node, 0, $pages);
 	my $offset = -s $node->logfile;
 	is(allocate($node, $pages), '0', 'the same again, after a checkpoint that nobody asked for');
-	ok($node->log_contains('checkpoint complete', $offset), 'but the allocation');
+	ok($node->log_contains('checkpoint complete', $offset), 'the allocation asked for the checkpoint');
 	$node->stop;
 	$node->clean_node;
 }

@@ -36,7 +36,7 @@ sql('DELETE FROM s.t WHERE id > 20');
 is(join('|', (gc(dry_run => 1))[ 0, 1 ]), '0|50', 'a dry run leaves dead rows alone: they refer to values');
 sql('VACUUM s.t');
 is(join('|', (gc(dry_run => 1))[ 0, 1 ]), '30|20', 'a dry run counts');
-is(join('|', (gc(dry_run => 1))[ 0, 1 ]), '30|20', 'and frees nothing');
+is(join('|', (gc(dry_run => 1))[ 0, 1 ]), '30|20', 'a second dry run counts the same, so the first one freed nothing');
 is(frees(30, 'deleted and vacuumed'), '20', 'the others live');
 
 # Fails without: prune() in heap.c.
@@ -47,7 +47,7 @@ is(frees(5, 'updated'), '15', 'the new ones live');
 sql('UPDATE s.t SET b = value(id) WHERE id > 10');
 sql('INSERT INTO s.t SELECT i, value(i) FROM generate_series(16, 20) AS i');
 is(frees(5, 'updated again'), '20', 'all live');
-intact('SELECT id, b FROM s.t', 20, 'and are intact');
+intact('SELECT id, b FROM s.t', 20, 'values are intact after rounds that freed others');
 check_is_clean($node, 'the check finds nothing');
 
 # Freed space is used again after a checkpoint, and only then.
@@ -78,7 +78,7 @@ forget_sessions();
 sql('VACUUM s.t');
 frees(7, 'of a transaction that the server took with it');
 sql('CREATE TABLE s.t2 AS SELECT * FROM s.t', 'TRUNCATE s.t');
-is(frees(0, 'copies share their extents'), '20', 'which live as long as one of them');
+is(frees(0, 'copies share their extents'), '20', 'shared extents live as long as one of the copies');
 sql('DROP TABLE s.t2');
 frees(20, 'dropped');
 
@@ -183,7 +183,7 @@ my $statistics = sql(q(SELECT count(most_common_elems::text) FROM pg_stats
 	WHERE tablename = 't' AND attname = 'a'));
 is($statistics, '1', 'statistics of an array can be read');
 is(sql(q(SELECT count(i) FROM pg_statistic_ext_data JOIN pg_statistic_ext ON oid = stxoid,
-	pg_mcv_list_items(stxdmcv) AS i WHERE stxname = 'x')), '3', 'and common values of columns');
+	pg_mcv_list_items(stxdmcv) AS i WHERE stxname = 'x')), '3', 'common values of columns can be read from statistics');
 is(sql(q(SELECT count(*) FROM s.t WHERE a @> ARRAY[value(1)::blobstate]),
 	q(SELECT count(*) FROM s.e WHERE b = value(2)::blobstate AND id = 2)), "0\n0", 'planning works');
 
@@ -219,9 +219,9 @@ frees(0, 'arrays, expressions, INCLUDE and hash');
 sql('CREATE TABLE s.twice AS SELECT b FROM s.x, generate_series(1, 2)');
 my ($failed) = $node->psql('postgres', 'CREATE UNIQUE INDEX CONCURRENTLY ON s.twice (b)');
 isnt($failed, 0, 'an index is not finished');
-frees(0, 'it is left alone');
+frees(0, 'an index that is not finished is left alone');
 sql('VACUUM s.twice', 'INSERT INTO s.twice SELECT value(2)');
-frees(0, 'also later');
+frees(0, 'an index that is not finished is left alone after further insertions');
 
 # ---- holders ----
 # Fails without: slot_blocks() and the holder part of transaction_blocks() in quiesce.c.
@@ -321,14 +321,14 @@ sql('DROP TABLE s.u');
 frees_nothing(qr/process @{[pid($temporary)]} has a temporary table pg_temp_\d+\.mine that/, 'temporary table');
 is($temporary->query_safe('SELECT live_blobs, skipped_reason FROM blobext_gc()'), '2|',
 	'the session itself can collect');
-is($temporary->query_safe('SELECT count(*) FROM mine WHERE b::bytea = value(id)'), '2', 'its values');
+is($temporary->query_safe('SELECT count(*) FROM mine WHERE b::bytea = value(id)'), '2', 'the values of a temporary table live');
 $temporary->query_safe('DROP TABLE mine');
 frees(2, 'without it');
 
 # Fails without: blob_gc_transaction_runs() instead of waiting for locks of virtual transactions.
 sql('CREATE TABLE s.p (id integer, b blobstate)',
 	"BEGIN; INSERT INTO s.p VALUES (1, value(1)); PREPARE TRANSACTION 'x'");
-is(frees(0, 'a prepared transaction is not waited for'), '1', 'and its values live');
+is(frees(0, 'a prepared transaction is not waited for'), '1', 'the values of a prepared transaction live');
 sql("COMMIT PREPARED 'x'");
 intact('SELECT * FROM s.p', 1, 'when it commits, too');
 sql("BEGIN; INSERT INTO s.p VALUES (2, value(2)); PREPARE TRANSACTION 'x'", "ROLLBACK PREPARED 'x'",
@@ -413,19 +413,19 @@ $node->poll_query_until('postgres', q(SELECT phase = 'marking' AND pages_total >
 	FROM blobext_gc_status));
 like((gc())[2], qr/process \d+ collects in this database already/, 'one at a time');
 sql('ALTER TABLE s.t ADD COLUMN other integer');
-like((gc_result($gc))[1], qr/gave way to process \d+/, 'it gives way to ALTER TABLE');
+like((gc_result($gc))[1], qr/gave way to process \d+/, 'the collector gives way to ALTER TABLE');
 $gc = start_gc(@slowly);
 $node->poll_query_until('postgres', q(SELECT phase = 'marking' AND pages_total > 80
 	FROM blobext_gc_status));
 sql('CREATE INDEX CONCURRENTLY ON s.t (id)');
-like((gc_result($gc))[1], qr/gave way to process \d+/, 'and to CREATE INDEX CONCURRENTLY');
+like((gc_result($gc))[1], qr/gave way to process \d+/, 'the collector gives way to CREATE INDEX CONCURRENTLY');
 $gc = start_gc(@slowly);
 $node->poll_query_until('postgres', q(SELECT phase = 'marking' AND pages_total > 80
 	FROM blobext_gc_status));
 sql('SELECT pg_cancel_backend(pid) FROM blobext_gc_status');
-like((gc_result($gc))[1], qr/canceling statement/, 'it can be cancelled');
+like((gc_result($gc))[1], qr/canceling statement/, 'the collector can be cancelled');
 like(sql('SELECT phase, pid, skipped_reason FROM blobext_gc_status'),
-	qr/^idle\|\|canceling statement/, 'and says so');
+	qr/^idle\|\|canceling statement/, 'the status says that the collector was cancelled');
 is((gc(dry_run => 1))[0], '4', 'nothing was freed');
 sql('SET maintenance_work_mem = 1024', 'SELECT 1');
 frees(4, 'the next round does');
@@ -442,7 +442,7 @@ $gc = start_gc();
 gc_waits_for('logical replication slot');
 like(sql(q(SELECT data FROM pg_logical_slot_get_changes('slow', NULL, NULL))), qr/INSERT.*\\x/,
 	'the slot decodes what is deleted');
-is((gc_result($gc))[0], '3', 'then it can go');
+is((gc_result($gc))[0], '3', 'what the slot has decoded is freed');
 sql(q(SELECT pg_drop_replication_slot('slow')));
 
 # ---- zero_damaged_pages ----

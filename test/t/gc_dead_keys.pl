@@ -107,11 +107,11 @@ sql('DELETE FROM s.t WHERE id <= 30', 'VACUUM s.t');
 is(freed_bytes(), 0, 'plain VACUUM leaves the keys');
 my ($dead, $index, $command) = dead_keys();
 is($dead, 30 * $each, 'the bytes are counted');
-is("$index|$command", 's.t_b_idx|VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF) s.t', 'and by whom');
+is("$index|$command", 's.t_b_idx|VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF) s.t', 'the index that holds dead keys is named, with the command');
 is((high_keys())[0], 0, 'what dead keys hold is not counted for high keys');
 is($node->safe_psql('template1', 'CREATE EXTENSION blobext; SELECT dead_key_bytes, dead_key_index, dead_key_command
 	FROM blobext_gc_databases WHERE datname = $$postgres$$'), join('|', $dead, $index, $command),
-	'also seen from another database');
+	'dead keys are seen from another database');
 sql('VACUUM s.t');
 is(freed_bytes(), 0, 'VACUUM as often as you like');
 sql($command);
@@ -160,7 +160,7 @@ my ($none, $reason) = stopped_gc('new values', 'marking', before => ['CREATE IND
 	sql('INSERT INTO s.t2 SELECT i, value(i) FROM generate_series(11, 15) AS i', 'INSERT INTO s.t2 SELECT * FROM s.t1');
 });
 is("$none|$reason", '0|', 'rows come while it marks');
-is(join('|', (dead_keys())[0], (high_keys())[0]), '0|0', 'their keys are not dead');
+is(join('|', (dead_keys())[0], (high_keys())[0]), '0|0', 'keys of rows that come while it marks are not dead');
 intact('SELECT * FROM s.t2', 8, 'rows that came while it marked');
 
 # ---- high keys ----
@@ -272,7 +272,7 @@ becomes("SELECT count(*) = 0 $worker", 'locked: the worker does not wait');
 unlike(slurp_file($node->logfile, $offset), qr/lock timeout|skipping vacuum/, 'locked: nor does it fail');
 is(vacuums('s.t'), $before, 'locked: no VACUUM');
 sql('COMMIT PREPARED $$lock$$');
-comes_back(10, 'then it comes back');
+comes_back(10, 'the space comes back when the table is not locked any more');
 
 # ---- it gives way ----
 # Fails without: PROC_IS_AUTOVACUUM.
@@ -321,7 +321,7 @@ becomes('SELECT dead_key_bytes > 0 FROM blobext_gc_status', 'a key that no row h
 becomes(q(SELECT vacuum_count = 1 FROM pg_stat_user_tables WHERE relid = 's.f'::regclass), 'a first VACUUM');
 sleep 12;
 cmp_ok(vacuums('s.f'), '<=', 4, 'less and less often');
-cmp_ok(vacuums('s.f'), '>=', 2, 'but again');
+cmp_ok(vacuums('s.f'), '>=', 2, 'VACUUM is tried again for a key that no row holds');
 
 # ---- a VACUUM that never ends ----
 # VACUUM summarizes a BRIN index, which calls the function of its expression.  Fails without:
@@ -376,7 +376,7 @@ $offset = -s $node->logfile;
 sql('DELETE FROM s.t WHERE id <= 1500');
 comes_back(0, 'a table of another owner: the space comes back');
 my $log = slurp_file($node->logfile, $offset);
-like($log, qr/compares as careful, path ""|compares as careful, path "pg_catalog, pg_temp"/, 'its functions run as its owner');
+like($log, qr/compares as careful, path ""|compares as careful, path "pg_catalog, pg_temp"/, 'functions of the table run as its owner');
 unlike($log, qr/compares as (?!careful)/, 'as nobody else');
 
 $node->stop;

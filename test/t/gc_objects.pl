@@ -210,7 +210,7 @@ frees(3, 'what constants have made');
 sql('CHECKPOINT', 'CREATE TABLE s.overwrite AS SELECT value(i)::blobstate FROM generate_series(1, 9) AS i');
 $session->query_safe("EXECUTE p; INSERT INTO s.d VALUES (1); INSERT INTO s.t SELECT b FROM s.v");
 is(sql("SELECT count(*) FROM (SELECT b FROM s.t UNION ALL SELECT b FROM s.d) AS q
-	WHERE b::bytea = $literal"), '3', 'they make them anew');
+	WHERE b::bytea = $literal"), '3', 'plans, defaults and views make the freed values anew');
 
 # Materialized views. Fails without: RELKIND_MATVIEW in has_storage() of roots.c.
 clean();
@@ -338,9 +338,9 @@ my ($failed) = $node->psql('postgres',
 isnt($failed, 0, 'an index remains invalid');
 $older->query_safe('COMMIT');
 is(sql(q(SELECT indisready, indisvalid FROM pg_index WHERE indexrelid = 's.invalid'::regclass)), 't|f',
-	'but is ready');
+	'the invalid index is ready');
 sql('DELETE FROM s.t WHERE id = 1', 'VACUUM (INDEX_CLEANUP off) s.t');
-frees(0, 'its items keep their values');
+frees(0, 'items of the invalid index keep their values');
 sql('INSERT INTO s.t SELECT 1, value(i) FROM generate_series(1, 10) AS i',
 	'REINDEX INDEX CONCURRENTLY s.invalid', "SELECT bt_index_parent_check('s.invalid', true)");
 

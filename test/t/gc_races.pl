@@ -248,7 +248,7 @@ sql('CHECKPOINT', q(CREATE TABLE s.overwrite AS SELECT value(1000 + i)::blobstat
 kill('CONT', $sender);
 $gc = start_gc();
 is(join('|', gc_result($gc)), '80|', 'a walsender that has caught up');
-ok(streams(80), 'it has sent all values');
+ok(streams(80), 'the walsender has sent all values');
 sql(qq(SELECT pg_terminate_backend($sender)));
 IPC::Run::finish($receiver);
 unlike($receiver_error, qr/stale/, 'no value was stale');
@@ -308,12 +308,12 @@ my $aborted = session('BEGIN; INSERT INTO s.t VALUES (1, value(1)); ROLLBACK');
 sql('VACUUM s.t', 'SELECT s.allocate(262144)');
 ok(-e segment_file($node, 0), 'the first segment');
 ($freed, undef, $reason) = gc();
-is($reason, '', 'its extents are freed');
+is($reason, '', 'the extents of the first segment are freed');
 ok(!-e segment_file($node, 0), 'the first segment is removed');
 is($aborted->query_safe('INSERT INTO s.t VALUES (2, NULL); SELECT count(*) FROM s.t'), '1',
 	'the session that has written to it can commit');
 $aborted->query_safe('INSERT INTO s.t VALUES (3, value(3))');
-intact('SELECT * FROM s.t WHERE id = 3', 1, 'and store');
+intact('SELECT * FROM s.t WHERE id = 3', 1, 'the session that has written to the removed segment can store');
 
 # ---- pg_dump ----
 # Parallel workers import a snapshot while rows are deleted and their space is used again.

@@ -82,11 +82,11 @@ is(syncs_of("EXECUTE p('a')"), 0, 'no index: nothing is synced before commit');
 $other->query_safe('CREATE INDEX t_b ON t (b)');
 is(syncs_of("EXECUTE p('b')"), 1, 'an index that another session has made');
 $other->query_safe('DROP INDEX t_b');
-is(syncs_of("EXECUTE p('c')"), 0, 'and dropped');
+is(syncs_of("EXECUTE p('c')"), 0, 'no sync after the index was dropped');
 $other->query_safe('CREATE UNIQUE INDEX CONCURRENTLY t_b ON t (b)');
-is(syncs_of("EXECUTE p('d')"), 1, 'and made concurrently');
+is(syncs_of("EXECUTE p('d')"), 1, 'an index that another session has made concurrently');
 $other->query_safe('DROP INDEX CONCURRENTLY t_b');
-is(syncs_of("EXECUTE p('e')"), 0, 'and dropped concurrently');
+is(syncs_of("EXECUTE p('e')"), 0, 'no sync after the index was dropped concurrently');
 is(syncs_of("EXECUTE q('one')"), 0, 'partitions without an index');
 $other->query_safe('CREATE INDEX part1_b ON part1 (b)');
 is(syncs_of("EXECUTE q('two')"), 1, 'an index on a partition');
@@ -95,9 +95,9 @@ is(syncs_of("EXECUTE q('two')"), 0, 'none');
 $other->query_safe('CREATE INDEX part3_b ON part3 (b)');
 is(syncs_of("EXECUTE q('two')"), 0, 'an index on a table that is no partition');
 $other->query_safe("ALTER TABLE parted ATTACH PARTITION part3 FOR VALUES IN ('three')");
-is(syncs_of("EXECUTE q('two')"), 1, 'which becomes one');
+is(syncs_of("EXECUTE q('two')"), 1, 'an index on a table that becomes a partition');
 $other->query_safe('ALTER TABLE parted DETACH PARTITION part3 CONCURRENTLY');
-is(syncs_of("EXECUTE q('two')"), 0, 'and is one no more');
+is(syncs_of("EXECUTE q('two')"), 0, 'an index on a table that was detached');
 
 # An index that waits for a transaction is there for the statements that begin meanwhile.
 my $waiting = $node->background_psql('postgres');

@@ -162,7 +162,7 @@ for (1 .. 20)
 	($freed, $reason) = collect($publisher);
 	last if $is_free = $freed eq 't';
 }
-ok($is_free, 'then it is freed') or diag($reason);
+ok($is_free, 'a value that the subscriber has got is freed') or diag($reason);
 ($freed, $reason) = collect($subscriber);
 is($freed, 't', 'the subscriber frees what was deleted') or diag($reason);
 agree('after the collectors');

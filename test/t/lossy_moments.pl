@@ -114,7 +114,7 @@ is($letters->{a} % 8 + $letters->{b} % 8, 0, 'by whole writes');
 ($fate, $letters) = cut_disk(0, 1000);
 cmp_ok($fate->{torn}, '>', 200, 'writes are torn');
 is_about_half($letters->{a}, 2048, 'about half of the sectors are lost');
-is($letters->{a} + $letters->{b}, 2048, 'and none is torn');
+is($letters->{a} + $letters->{b}, 2048, 'a loss of whole sectors tears none of them');
 my ($late) = power('lossy figures') =~ /late=(\d+)/;
 cmp_ok($late, '>', 100, 'some writes were answered late');
 
@@ -368,7 +368,7 @@ sub grow_and_cut
 	cut();
 	$node->start;
 	is_whole('growth', scalar @sizes);
-	is(scalar(() = glob(store_dir($node) . '/0*')), $segments, 'and they stay');
+	is(scalar(() = glob(store_dir($node) . '/0*')), $segments, 'the new segments are there after the cut');
 	add_values($node, 'v', @sizes);
 	is_whole('growth, and more values', 2 * @sizes);
 	end_cluster();

@@ -119,7 +119,7 @@ is($node->safe_psql('postgres', q(SELECT relfrozenxid, relminmxid FROM pg_class
 	WHERE oid = 'blobext_map'::regclass)), '0|0', 'the map holds no transaction ids');
 $node->safe_psql('postgres', 'VACUUM (FREEZE, DISABLE_PAGE_SKIPPING)');
 is($node->safe_psql('postgres', q(SELECT age(datfrozenxid) < 100 FROM pg_database
-	WHERE datname = 'postgres')), 't', 'and holds back no freezing');
+	WHERE datname = 'postgres')), 't', 'the map holds back no freezing');
 
 # ---- tools ----
 
@@ -133,7 +133,7 @@ $node->command_ok([ 'pg_dump', '-f', $dump, '-d', $node->connstr('postgres'), '-
 	'holes' ],
 	'pg_dump');
 unlike(slurp_file($dump), qr/^(COPY|CREATE TABLE) \S*blobext_map/m, 'the dump leaves the map out');
-like(slurp_file($dump), qr/^COPY public\.v /m, 'and has the values');
+like(slurp_file($dump), qr/^COPY public\.v /m, 'the dump has the values');
 $node->safe_psql('postgres', 'CREATE DATABASE restored');
 $node->command_ok([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('restored'),
 	'-f', $dump ],

@@ -99,15 +99,15 @@ sub needs_lock
 	return;
 }
 sql('GRANT ALL ON blobext_map TO ordinary');
-needs_lock('ordinary', 'who may lock the map');
+needs_lock('ordinary', 'a role that may lock the map');
 my $owner = sql(q(SELECT relowner::regrole FROM pg_class WHERE relname = 'blobext_map'));
 sql('ALTER TABLE blobext_map OWNER TO ordinary');
-needs_lock('ordinary', 'who owns the map');
+needs_lock('ordinary', 'the owner of the map');
 fails_with($node, 'SET ROLE ordinary; BEGIN; TRUNCATE blobext_map', '0A000', qr/cannot truncate extent map/,
-	'who owns the map: TRUNCATE');
+	'the owner of the map: TRUNCATE');
 my $before = sql('SELECT pg_relation_filenode($$blobext_map$$)');
 sql('SET track_activities = off', 'SET ROLE ordinary', 'VACUUM FULL blobext_map');
-isnt(sql('SELECT pg_relation_filenode($$blobext_map$$)'), $before, 'who owns the map: VACUUM FULL');
+isnt(sql('SELECT pg_relation_filenode($$blobext_map$$)'), $before, 'the owner of the map: VACUUM FULL');
 sql("ALTER TABLE blobext_map OWNER TO $owner", 'REVOKE ALL ON blobext_map FROM ordinary');
 needs_lock($owner, 'a superuser');
 sql('VACUUM FULL', 'ALTER TABLE blobext_map SET TABLESPACE other',
@@ -193,7 +193,7 @@ like(check(), qr/\As\.numbers\|\|$not_the_map\ns\."Odd one"\|\|$not_the_map\ns\.
 is(sql(q(SELECT count(*) FROM blobext_check('s.kept'))), '0', 'the check of one table');
 like(sql(q(SELECT problem FROM blobext_check('s."Odd one"'))), $not_the_map, 'the check of a strange one');
 frees_nothing(qr/table s\.("Odd one"|rows) has access method "blobext_map", which is for the extent map only/,
-	'it can hold values');
+	'a strange relation that can hold values holds the collector off');
 is(sql('SELECT count(*) FROM s."Odd one"'), '0', 'a relation without a file page has no rows');
 fails_with($node, 'SELECT count(*) FROM s.rows', 'XX001', qr/relation "rows" is not the extent map.*HINT/s,
 	'rows that nobody can read are not passed over');
@@ -203,7 +203,7 @@ my $dump = "$PostgreSQL::Test::Utils::tmp_check/dump.sql";
 $node->command_ok([ 'pg_dump', '-f', $dump, '-d', $node->connstr('postgres'), '-T', 's.rows' ],
 	'pg_dump beside strange relations');
 like(slurp_file($dump), qr/^CREATE TABLE s\."Odd one" /m, 'an empty one is in the dump');
-like(slurp_file($dump), qr/^COPY s\.kept /m, 'and so are the values');
+like(slurp_file($dump), qr/^COPY s\.kept /m, 'the values are in the dump beside strange relations');
 sql('VACUUM s."Odd one", s.rows', 'ANALYZE s."Odd one"');
 
 # Ways out: another access method, DROP; or the catalog change reversed.
@@ -241,7 +241,7 @@ frees_nothing(qr/table s\.lost has access method 987654, which the collector doe
 	'a relation that cannot be opened');
 set_method('s.lost', $heap);
 sql('DROP TABLE s.lost, s.after');
-freed(1, 'and again');
+freed(1, 'the collector frees again when the relation can be opened');
 
 # A page that is damaged, of a table and of an index.
 sub damage
@@ -267,17 +267,17 @@ like(check(), qr/\As\.damaged\|\|cannot be read: invalid page in block 0 .*\ns\.
 damage('s.damaged_key');
 my $found = check();
 like($found, qr/^s\.damaged_key\|\|cannot be read: invalid page in block 0 /m, 'a damaged index');
-like($found, qr/^s\.damaged\|\|cannot be read: /m, 'and the table');
-like($found, qr/^s\.after\|\|$not_the_map/m, 'and what comes behind');
+like($found, qr/^s\.damaged\|\|cannot be read: /m, 'a damaged index: its damaged table is reported, too');
+like($found, qr/^s\.after\|\|$not_the_map/m, 'a damaged index: what comes after it is checked');
 my ($result, undef, $error) = $node->psql('postgres', 'SELECT * FROM blobext_gc()');
 isnt($result, 0, 'the collector frees nothing');
-like($error, qr/invalid page in block 0/, 'and says why');
+like($error, qr/invalid page in block 0/, 'the collector says why it frees nothing');
 
 # Waiting in vain is no property of a relation; check.pl cancels.
 my $locker = session('BEGIN', 'LOCK s.kept');
 ($result, undef, $error) = $node->psql('postgres', "SET lock_timeout = '300ms'; SELECT * FROM blobext_check()");
 isnt($result, 0, 'a lock that cannot be had');
-like($error, qr/canceling statement due to lock timeout/, 'and no row says so');
+like($error, qr/canceling statement due to lock timeout/, 'a lock that cannot be had is an error, not a row');
 forget_sessions();
 
 $node->stop;

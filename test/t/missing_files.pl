@@ -63,7 +63,7 @@ sub stop_new_syncer
 	{
 		rename($path, "$directory.away") or die $!;
 		ok(!$node->start(fail_ok => 1), 'the server does not start');
-		ok(!-e $path, 'nor does it make anything anew');
+		ok(!-e $path, 'a server that does not start makes nothing anew');
 		rename("$directory.away", $path) or die $!;
 	}
 	$node->start;

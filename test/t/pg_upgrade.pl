@@ -319,7 +319,7 @@ my ($status, $output) = run_pg_upgrade($new, '--check');
 isnt($status, 0, 'pg_upgrade --check fails where blobext is not preloaded');
 my $loaded = '';
 find(sub { $loaded .= slurp_file($_) if $_ eq 'loadable_libraries.txt' }, $new->data_dir);
-like($loaded, qr/must be loaded via shared_preload_libraries/, 'and says so');
+like($loaded, qr/must be loaded via shared_preload_libraries/, 'pg_upgrade --check says that blobext is not preloaded');
 $new->append_conf('postgresql.conf', "shared_preload_libraries = 'blobext'\n");
 
 refused($new, qr/Run pg_upgrade first/, 'before pg_upgrade');
@@ -435,14 +435,14 @@ chmod 0755, "$tmp/fake/cp";
 	isnt($?, 0, 'killed while it copies');
 }
 my @made = map { basename($_) } glob($new->data_dir . '/pg_blobext/*');
-is(scalar(grep { /^upgrade\./ } @made), 1, 'it leaves one directory under way');
-is(scalar(grep { !/^upgrade\./ } @made), 1, 'and one that is complete');
+is(scalar(grep { /^upgrade\./ } @made), 1, 'a copy that was killed leaves one directory under way');
+is(scalar(grep { !/^upgrade\./ } @made), 1, 'a copy that was killed leaves one directory that is complete');
 
 my $listing = listing($new->data_dir);
 like(carried($new, 'check alone', args => ['--check']), qr/match/, 'what --check says');
 is(listing($new->data_dir), $listing, '--check changes nothing');
 my $said = carried($new, 'run again, it carries the stores');
-like($said, qr/belongs to no database/, 'it tells what stays behind');
+like($said, qr/belongs to no database/, 'the tool tells what stays behind');
 is(scalar(grep { basename($_) =~ /^upgrade\./ } glob($new->data_dir . '/pg_blobext/*')),
 	0, 'nothing is left under way');
 like(carried($new, 'run once more'), qr/to copy: 0 \(0 bytes\)/, 'nothing is left to do');
@@ -453,7 +453,7 @@ new_is_whole($new, 'copied');
 
 $old->start;
 values_are_intact($old, 'kept', 'the old cluster still works');
-check_is_clean($old, 'and is clean');
+check_is_clean($old, 'the check of the old cluster finds nothing');
 $old->safe_psql('older', 'ALTER EXTENSION blobext UPDATE');
 $old->stop;
 remove($new);

@@ -35,7 +35,7 @@ is($node->safe_psql('postgres', q(SELECT count(*) FROM pg_extension WHERE extnam
 fails_with($node, "LOAD 'blobext'; CREATE EXTENSION blobext", '55000', $hint,
 	'CREATE EXTENSION with the library loaded too late');
 fails_with($node, "SET session_preload_libraries = ''; LOAD 'blobext'; CREATE EXTENSION blobext",
-	'55000', $hint, 'and again');
+	'55000', $hint, 'CREATE EXTENSION with the library loaded too late, a second time');
 
 set_preload($node, 'blobext');
 $node->safe_psql('postgres', 'CREATE EXTENSION blobext; CREATE TABLE other (i integer)');
@@ -114,7 +114,7 @@ $node->adjust_conf('postgresql.conf', 'shared_preload_libraries', q(''));
 	my $result = system_log('pg_ctl', '-w', '-D', $node->data_dir, '-l', $node->logfile, 'start');
 	isnt($result, 0, 'recovery without the library stops');
 	like(slurp_file($node->logfile), qr/resource manager with ID 128 not registered/,
-		'and says so');
+		'the log says that recovery needs the library');
 }
 $node->adjust_conf('postgresql.conf', 'shared_preload_libraries', q('blobext'));
 $node->start;

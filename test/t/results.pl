@@ -138,7 +138,7 @@ $client->query("SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;"
 like($rows->[0]->[0], qr/Gather/, 'a parallel plan');
 ($rows) = $client->extended("SELECT $columns FROM t", [1], 0);
 is(scalar @$rows, $count, 'gives all rows');
-check_rows($rows, [1], 'and their values');
+check_rows($rows, [1], 'a parallel plan gives the values of all rows');
 $client->query('RESET ALL');
 
 # Partitions whose rows have descriptions of their own, in turn.
@@ -156,7 +156,7 @@ my $merged = "SELECT $columns FROM parted AS t ORDER BY id";
 like($rows->[0]->[0], qr/Merge Append/, 'rows of partitions in turn');
 ($rows) = $client->extended($merged, [1], 0);
 is(scalar @$rows, $count, 'all rows');
-check_rows($rows, [1], 'their values');
+check_rows($rows, [1], 'rows of partitions in turn: their values');
 $client->query('RESET ALL');
 
 # Results that are sent by another way, or that are left to the server.
@@ -309,7 +309,7 @@ sleep(2.5);
 is(length($reader->read($reader->{left})), $reader->{left},
 	'a timeout waits for the end of the message');
 ($rows, $error) = $reader->finish;
-like($error, qr/canceling statement due to statement timeout/, 'and comes then');
+like($error, qr/canceling statement due to statement timeout/, 'a timeout comes after the message');
 $reader->query('RESET statement_timeout');
 ($rows) = $reader->extended($query, [1], 0);
 check_rows($rows, [1], 'the session goes on');
@@ -398,7 +398,7 @@ is_begin_of_content($client, $client->read($client->{left}), 'a read error in th
 my $log = slurp_file($node->logfile, $offset);
 like($log, qr/ERROR:  could not read content from file .*too short/, 'the log has the error');
 like($log, qr/FATAL:  terminating connection because a value could not be read to its end/,
-	'and its consequence');
+	'the log says that the connection is terminated after the read error');
 ($rows, $error) = RawClient->new($node, 'postgres')->extended('SELECT b FROM large', [1], 0);
 like($error, qr/could not read content from file .*too short/,
 	'now it is known before, and an ordinary error');

@@ -29,7 +29,7 @@ my $log = $node->logfile;
 my $offset = -s $log;
 $node->command_fails([ "$other/pg_ctl", '-D', $node->data_dir, '-l', $log, '-w', 'start' ],
 	'WAL of one id, the library has another: the server does not start');
-like(slurp_file($log, $offset), qr/resource manager with ID $ENV{RMGR_ID} not registered/, 'it says why');
+like(slurp_file($log, $offset), qr/resource manager with ID $ENV{RMGR_ID} not registered/, 'WAL of one id, the library has another: the log says why');
 $node->start;
 values_are_intact($node, 'v', 'the right library again: values');
 check_is_clean($node, 'the right library again: the check');
@@ -42,10 +42,10 @@ $node->command_ok([ "$other/pg_ctl", '-D', $node->data_dir, '-l', $log, '-w', 's
 add_values($node, 'v', 20_000);
 values_are_intact($node, 'v', 'the other library: values');
 like(slurp_file($log, $offset), qr/registered custom resource manager "blobext" with ID (?!$ENV{RMGR_ID})/,
-	'it has another id');
+	'the other library has another id');
 system_or_bail("$other/pg_ctl", '-D', $node->data_dir, '-m', 'fast', '-w', 'stop');
 $node->start;
-values_are_intact($node, 'v', 'and back: values');
-check_is_clean($node, 'and back: the check');
+values_are_intact($node, 'v', 'the first library after the other: values');
+check_is_clean($node, 'the first library after the other: the check');
 $node->stop;
 done_testing();

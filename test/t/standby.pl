@@ -181,7 +181,7 @@ foreach my $round (1 .. 4)
 	is_like_primary("round $round", $victim, 'v', 'busy');
 }
 is($wrong, 0, "readers on standbys never saw other bytes ($reads scans)");
-is("@odd", '', 'nor errors that should not be');
+is("@odd", '', 'readers on standbys had no unexpected errors');
 cmp_ok(stat_of($primary, 'gc_freed_blobs'), '>', 0, 'the collector freed');
 is_like_primary('after all rounds', $_, 'v', 'busy') foreach @standbys;
 
@@ -287,7 +287,7 @@ my ($out, $err) = run_command([ 'pg_rewind', '--progress', '--target-pgdata', $o
 like($err, qr/Done!/, 'pg_rewind');
 my ($copied, $total) = $err =~ /need to copy (\d+) MB \(total source directory size is (\d+) MB\)/;
 note("pg_rewind copied $copied of $total MB; the store has " . int($stored / 1_048_576) . ' MB');
-cmp_ok($copied, '>=', int((-s segment_file($primary)) / 1_048_576), 'it copies the store whole');
+cmp_ok($copied, '>=', int((-s segment_file($primary)) / 1_048_576), 'pg_rewind copies the store whole');
 $old->append_conf('postgresql.conf', 'port = ' . $old->port . "\n");
 $old->enable_streaming($primary);
 $old->set_standby_mode;

@@ -112,7 +112,7 @@ is($node->safe_psql('postgres', q(SELECT DISTINCT encode(sha256(b), 'hex'), leng
 	"$digest{big}|$size", 'import, blob_agg() and blob_from_lo() give the content');
 is($node->safe_psql('postgres', q(SELECT count(*) FROM sink WHERE length(b) > 100000000)), '3',
 	'all of them');
-is(digest_of_file("$dir/big.out"), $digest{big}, 'so does the exported file');
+is(digest_of_file("$dir/big.out"), $digest{big}, 'the exported file has the content');
 unlink "$dir/big.out";
 
 #
@@ -196,8 +196,8 @@ isnt(temporary_files(), '', 'a temporary file is being written');
 is($node->safe_psql('postgres', q(SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity
 	WHERE query LIKE '%blob_export%' AND pid <> pg_backend_pid())), '1', 'the backend is terminated');
 $started->finish;
-like($error, qr/terminating connection/, 'it was exporting');
-is(temporary_files(), '', 'its temporary file is removed');
+like($error, qr/terminating connection/, 'the terminated backend was exporting');
+is(temporary_files(), '', 'the temporary file of the terminated export is removed');
 
 check_is_clean($node, 'the check finds nothing');
 no_page_is_shared($node, 'no page belongs to two values', 'value', 'sink', 'after');

@@ -200,7 +200,7 @@ is_handed_over('handed over');
 $pid = syncer_pid();
 sql("SELECT pg_terminate_backend($pid, 10000)");
 wake();
-isnt(syncer_pid(), $pid, 'and comes back');
+isnt(syncer_pid(), $pid, 'a syncer that was terminated comes back');
 
 wake();
 is_deeply([ map { sql("BEGIN; INSERT INTO t SELECT " . ++$last_id . ", 1, piece($last_id, 1);
@@ -218,13 +218,13 @@ $pid = syncer_pid();
 kill('STOP', $pid);
 sql('CHECKPOINT');
 kill('CONT', $pid);
-pass('and no checkpoint waits for it');
+pass('no checkpoint waits for a sleeping syncer');
 
 wake();
 sql('ALTER SYSTEM SET blobext.background_sync = off');
 sql('SELECT pg_reload_conf()');
 # Then the syncer does nothing that would be counted as well.
-ok($node->poll_query_until('postgres', $sleeps), 'it sleeps again');
+ok($node->poll_query_until('postgres', $sleeps), 'the syncer sleeps when background_sync is off');
 is_deeply([ store() ], [ 0, 1 ], 'background_sync = off: commits sync');
 sql('ALTER SYSTEM RESET blobext.background_sync');
 $node->append_conf('postgresql.conf', 'max_worker_processes = 0');

@@ -255,7 +255,7 @@ kill_everything($node);
 my $was = patch($file, $patched_at, $patched);
 my $offset = -s $node->logfile;
 is($node->start(fail_ok => 1), 0, 'another format in the WAL: the server does not start');
-like(slurp_file($node->logfile, $offset), qr/cannot replay WAL of format version 3.*library reads versions 1 to 2.*HINT:  Recover with the/s, 'it says why');
+like(slurp_file($node->logfile, $offset), qr/cannot replay WAL of format version 3.*library reads versions 1 to 2.*HINT:  Recover with the/s, 'another format in the WAL: the log says why');
 patch($file, $patched_at, $was);
 unlink $node->data_dir . '/postmaster.pid';
 $node->start;

@@ -200,8 +200,8 @@ $primary->start;
 add_values($primary, 'v', 100_000, 10_000);
 $primary->wait_for_catchup($standby);
 values_are_intact($primary, 'v', 'primary after a crash: values');
-values_are_intact($standby, 'v', 'its standby: values');
-check_is_clean($standby, 'its standby: the check finds nothing');
+values_are_intact($standby, 'v', 'standby of a primary after a crash: values');
+check_is_clean($standby, 'standby of a primary after a crash: the check finds nothing');
 
 # ---- promotion ----
 

@@ -42,6 +42,12 @@ VERSION_HEADERS = [
 
 FORBIDDEN_WORDS = re.compile(r"\b(TODO|FIXME|XXX)\b")
 
+# The name of a test says what holds without the names before it: it does not begin with one of
+# these.  Strings of SQL that are cast are no names.
+TEST_NAME_BEGINNING = re.compile(
+    r"""(?<![\w\\'"])(['"])((?:and|nor|or|but|so|it|its|they|their|them|then|also|which|who|"""
+    r"""whose)(?: [^'"]*)?|\.\.\. [^'"]+)(?:\1|\\'|$)(?!::)""")
+
 # Directories whose files of a kind are found by the program that runs or builds them.
 FOUND_BY_NAME = [
     ("src", "*.c"),             # Makefile
@@ -161,6 +167,18 @@ def check_headers(tree):
             yield f"{name}: no include guard"
 
 
+def check_test_names(tree):
+    """Names of assertions stand alone."""
+    for name, text in tree.files.items():
+        if not re.match(r"test/(t/.*\.p[lm]|(pgtap|unit|examples)/.*\.sql|run_\w+)$", name):
+            continue
+        for number, line in enumerate(text.split("\n")):
+            if line.lstrip().startswith(("#", "--")):
+                continue
+            for _, words in TEST_NAME_BEGINNING.findall(line):
+                yield f'{name}:{number + 1}: the name "{words}" cannot stand alone'
+
+
 def check_references(tree):
     """Every source, header, script and test is built, included, run or mentioned somewhere."""
     texts = {name: text for name, text in tree.files.items() if not name.endswith(".md")}
@@ -218,8 +236,8 @@ def check_symbols(tree):
 
 
 RULES = [check_layers, check_function_lengths, check_columns, check_white_space, check_words,
-         check_mapping, check_versions, check_headers, check_references, check_scripts,
-         check_symbols, *targets.RULES, *docs.RULES]
+         check_mapping, check_versions, check_headers, check_test_names, check_references,
+         check_scripts, check_symbols, *targets.RULES, *docs.RULES]
 
 
 def main():

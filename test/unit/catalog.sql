@@ -99,18 +99,18 @@ INSERT INTO bound SELECT content(1);
 SELECT cmp_ok(unit_stored_values('container', true), '>=', 15 * 300::bigint,
 	'the table has descriptors in all kinds of containers');
 SELECT cmp_ok(unit_stored_values('container_like', true), '>=', 15 * 300::bigint,
-	'and so has its copy');
+	'the copy of the table has descriptors in all kinds of containers');
 ANALYZE;
 
 SELECT is(unit_stored_values(relation, true), 0::bigint, 'no descriptor in ' || relation)
 	FROM catalog ORDER BY relation::text;
 SELECT cmp_ok(unit_stored_values('pg_statistic', false), '>=', 120::bigint,
-	'but inline values in pg_statistic');
+	'inline values in pg_statistic');
 SELECT cmp_ok(unit_stored_values(relation, false), '>', 0::bigint, 'values in ' || relation)
 	FROM unnest(ARRAY['pg_attrdef', 'pg_constraint', 'pg_index', 'pg_statistic_ext', 'pg_rewrite',
 		'pg_proc', 'pg_type', 'pg_policy', 'pg_trigger', 'pg_attribute']::regclass[]) relation;
 SELECT cmp_ok(unit_stored_values('pg_statistic_ext_data', false), '>', 0::bigint,
-	'and of expressions in pg_statistic_ext_data');
+	'values of expressions in pg_statistic_ext_data');
 SELECT cmp_ok(unit_stored_values('pg_class', false), '=', 1::bigint, 'a partition bound');
 
 -- The same without the statistics target of 0: PostgreSQL stores the values that it finds.
