@@ -133,7 +133,7 @@ static bool
 is_of(const ListedSegment *entry, const BlobStoreId *store, uint32 segment_no)
 {
 	return (entry->segment_no == segment_no || segment_no == BLOB_ALL_SEGMENTS) &&
-		entry->store.dboid == store->dboid && entry->store.incarnation == store->incarnation;
+		blob_store_id_equals(&entry->store, store);
 }
 
 /* Under the lock; false if there would be more than limit. */
