@@ -87,12 +87,12 @@ typedef struct BlobGcRound
 	BlobGcColumn *columns;
 } BlobGcRound;
 
-/* gc.c: note why the round ends; always false. */
+/* yield.c: note why the round ends; always false. */
 extern bool blob_gc_skip(BlobGcRound *round, const char *format,...) pg_attribute_printf(2, 3);
 
 /*
- * gc.c: bounded waiting.  Sleeps a moment, and shows what for; serves interrupts.  False, with that
- * as the reason noted, when time is over, or when somebody waits for us.
+ * yield.c: bounded waiting.  Sleeps a moment, and shows what for; serves interrupts.  False, with
+ * that as the reason noted, when time is over, or when somebody waits for us.
  */
 typedef struct BlobGcWait
 {
@@ -104,11 +104,19 @@ extern void blob_gc_wait_begin(BlobGcWait *wait);
 extern bool blob_gc_wait_more(BlobGcRound *round, BlobGcWait *wait, const char *format,...)
 			pg_attribute_printf(3, 4);
 
-/* gc.c: false, with a reason noted, when somebody waits for a lock that this round holds. */
+/* yield.c: false, with a reason noted, when somebody waits for a lock that this round holds. */
 extern bool blob_gc_nobody_waits(BlobGcRound *round);
 
-/* gc.c: to be called for each page read, without locks on it; false ends the round. */
+/* yield.c: to be called for each page read, without locks on it; false ends the round. */
 extern bool blob_gc_page_done(BlobGcRound *round);
+
+/*
+ * yield.c: locks that nobody has to wait for behind us; false, with a reason noted, if they cannot
+ * be had.  That of the round keeps other rounds out of the database.  That of a relation is waited
+ * for, without queueing, for gc_wait_timeout.
+ */
+extern bool blob_gc_lock_round(BlobGcRound *round);
+extern bool blob_gc_lock_relation(BlobGcRound *round, Oid relid, LOCKMODE mode);
 
 /*
  * quiesce.c: steps 3 and 5.  give_up_constants: caches give up constants before the moment L,
@@ -134,6 +142,9 @@ extern bool blob_gc_is_marked(const BlobGcMarks *marks, BlobPageNo first_page);
 
 /* Mark the extents of all values in a datum.  Leaves garbage in the current memory context. */
 extern void blob_gc_mark(BlobGcRound *round, Datum datum, Oid type);
+
+/* scan.c: step 8, all of it. */
+extern bool blob_gc_mark_roots(BlobGcRound *round);
 
 /* heap.c and btree.c: step 8; the relation is open, its columns are listed. */
 extern bool blob_gc_mark_heap(BlobGcRound *round);

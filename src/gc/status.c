@@ -12,6 +12,7 @@
 #include "core/settings.h"
 #include "gc/status.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
@@ -30,6 +31,7 @@ typedef struct StatusTable
 static StatusTable *table;
 static BlobGcStatus *own;		/* entry of the round that runs here */
 static uint64 pages_unreported;
+static bool is_automatic;		/* the round that runs here is a worker's */
 
 Size
 blob_gc_status_shmem_size(void)
@@ -86,6 +88,7 @@ blob_gc_status_begin(bool dry_run, bool automatic)
 		before_shmem_exit(clear_at_exit, (Datum) 0);
 	registered = true;
 	pages_unreported = 0;
+	is_automatic = automatic;
 
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
 	entry = find_entry(MyDatabaseId);
@@ -176,6 +179,20 @@ blob_gc_status_page_done(void)
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
 	report_pages();
 	LWLockRelease(table->lock);
+}
+
+void
+blob_gc_status_show(const char *format,...)
+{
+	char		text[NAMEDATALEN * 2 + 64];
+	va_list		arguments;
+
+	if (!is_automatic)
+		return;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	pgstat_report_activity(STATE_RUNNING, text);
 }
 
 void

@@ -81,6 +81,9 @@ extern void blob_gc_status_totals(uint64 relations, uint64 pages);
 extern void blob_gc_status_relation_done(void);
 extern void blob_gc_status_page_done(void);
 
+/* What a worker shows of its round in pg_stat_activity; nothing in other processes. */
+extern void blob_gc_status_show(const char *format,...) pg_attribute_printf(1, 2);
+
 extern void blob_gc_status_keys(const BlobGcKeys *keys);
 
 /*
