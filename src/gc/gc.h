@@ -44,6 +44,16 @@ extern void blob_gc_install_hooks(void);
  */
 extern void blob_gc_run(const BlobGcOptions *options, BlobGcResult *result);
 
+/* The pace that the settings give to a round of this kind (automatic). */
+extern void blob_gc_options_take_pace(BlobGcOptions *options);
+
+/*
+ * Does somebody hold the database for itself (DROP DATABASE, ALTER DATABASE ... RENAME, SET
+ * TABLESPACE), or copy it?  In a transaction.  These commands hold a lock on the database while
+ * they wait for its sessions to end, so nobody could be seen waiting.
+ */
+extern bool blob_gc_database_is_wanted(Oid database);
+
 /*
  * Null, or what is strange about a relation's access method, to be put behind its name: the
  * collector cannot read the relation, though its columns can hold values (holds), or the method is

@@ -167,9 +167,6 @@ extern bool blob_gc_sweep(BlobGcRound *round);
 extern void blob_gc_measure_churn(const BlobGcRoots *roots, uint64 allocated_pages,
 								  BlobGcChurn *churn);
 
-/* worker.c: cost settings of automatic rounds. */
-extern void blob_gc_worker_options(BlobGcOptions *options);
-
 /*
  * constants.c: make every backend of the database give up what its caches have of values, at
  * the latest when the transaction ends in which it runs now.  The second tells standbys, which

@@ -16,6 +16,7 @@
 #include "core/compat.h"
 #include "core/settings.h"
 #include "gc/gc_internal.h"
+#include "gc/gc.h"
 #include "gc/launcher.h"
 #include "gc/schedule.h"
 #include "gc/status.h"

@@ -20,13 +20,6 @@ extern PGDLLEXPORT void blob_gc_worker_main(Datum argument);
 extern void blob_gc_fix_settings(const char *application_name);
 
 /*
- * worker.c: does somebody hold the database for itself (DROP DATABASE, ALTER DATABASE ... RENAME,
- * SET TABLESPACE), or copy it?  In a transaction.  These commands hold a lock on the database
- * while they wait for its sessions to end, so nobody could be seen waiting.
- */
-extern bool blob_gc_database_is_wanted(Oid database);
-
-/*
  * orphans.c: this database's store, as the committed catalogs know it, in a transaction that
  * began after what is to be judged.  Waits for nobody.  False if it cannot be told: somebody has
  * the map locked, or the extension is there without its map.

@@ -14,6 +14,7 @@
 #include "core/catalog.h"
 #include "core/settings.h"
 #include "gc/holders.h"
+#include "gc/gc.h"
 #include "gc/launcher.h"
 #include "io/segment.h"
 #include "miscadmin.h"

@@ -12,6 +12,7 @@
 #include "commands/dbcommands.h"
 #include "commands/vacuum.h"
 #include "core/settings.h"
+#include "gc/gc.h"
 #include "gc/launcher.h"
 #include "gc/schedule.h"
 #include "miscadmin.h"

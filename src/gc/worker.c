@@ -5,7 +5,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "core/catalog.h"
 #include "core/settings.h"
@@ -17,7 +16,6 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
-#include "storage/lock.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -27,19 +25,6 @@
 
 /* How long a worker waits for a lock; others have to get along with it meanwhile. */
 #define LOCK_TIMEOUT "5s"
-
-bool
-blob_gc_database_is_wanted(Oid database)
-{
-	LOCKTAG		tag;
-
-	/* What a new session takes: what conflicts with it keeps sessions out. */
-	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, database, 0);
-	if (LockAcquire(&tag, RowExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
-		return true;
-	LockRelease(&tag, RowExclusiveLock, false);
-	return false;
-}
 
 /*
  * What ALTER DATABASE ... SET or the configuration say must not make the collector see less than
@@ -101,15 +86,6 @@ decide(BlobGcVerdict *verdict)
 
 /* ---- the round ---- */
 
-void
-blob_gc_worker_options(BlobGcOptions *options)
-{
-	options->cost_delay_ms = blob_autogc_cost_delay_ms < 0 ? blob_gc_cost_delay_ms :
-		blob_autogc_cost_delay_ms;
-	options->cost_limit_pages = blob_autogc_cost_limit_pages <= 0 ? blob_gc_cost_limit_pages :
-		blob_autogc_cost_limit_pages;
-}
-
 static void
 log_complete(const char *database, const BlobGcResult *result, const PGRUsage *usage,
 			 TimestampTz started_at)
@@ -153,7 +129,7 @@ collect(void)
 	TimestampTz started_at = GetCurrentTimestamp();
 	const char *database;
 
-	blob_gc_worker_options(&options);
+	blob_gc_options_take_pace(&options);
 	pg_rusage_init(&usage);
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());

@@ -7,11 +7,11 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_database.h"
 #include "core/compat.h"
 #include "core/settings.h"
 #include "gc/holders.h"
 #include "gc/gc_internal.h"
-#include "gc/launcher.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
@@ -118,6 +118,30 @@ waits_for_us(const BlobGcRound *round, const LockInstanceData *lock)
 	}
 }
 
+void
+blob_gc_options_take_pace(BlobGcOptions *options)
+{
+	options->cost_delay_ms = blob_gc_cost_delay_ms;
+	options->cost_limit_pages = blob_gc_cost_limit_pages;
+	if (options->automatic && blob_autogc_cost_delay_ms >= 0)
+		options->cost_delay_ms = blob_autogc_cost_delay_ms;
+	if (options->automatic && blob_autogc_cost_limit_pages > 0)
+		options->cost_limit_pages = blob_autogc_cost_limit_pages;
+}
+
+bool
+blob_gc_database_is_wanted(Oid database)
+{
+	LOCKTAG		tag;
+
+	/* What a new session takes: what conflicts with it keeps sessions out. */
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, database, 0);
+	if (LockAcquire(&tag, RowExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		return true;
+	LockRelease(&tag, RowExclusiveLock, false);
+	return false;
+}
+
 /* A worker follows the configuration; other processes have read it before their statement. */
 static bool
 follow_settings(BlobGcRound *round)
@@ -126,7 +150,7 @@ follow_settings(BlobGcRound *round)
 		return true;
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
-	blob_gc_worker_options(&round->options);
+	blob_gc_options_take_pace(&round->options);
 	return blob_autogc || blob_gc_skip(round, "blobext.autogc was turned off");
 }
 
