@@ -64,12 +64,12 @@ settle_roots(BlobGcRound *round)
 	blob_gc_wait_begin(&wait);
 	for (;;)
 	{
-		round->roots = blob_gc_list_roots(round);
+		round->roots = blob_gc_list_roots(round->context);
 		if (round->roots->obstacle != NULL)
 			return blob_gc_skip(round, "%s", round->roots->obstacle);
 		if (!blob_gc_wait_for_transactions(round, true))
 			return false;
-		again = blob_gc_list_roots(round);
+		again = blob_gc_list_roots(round->context);
 		if (again->obstacle != NULL)
 			return blob_gc_skip(round, "%s", again->obstacle);
 		if (blob_gc_roots_equal(round->roots, again))
@@ -108,7 +108,7 @@ collect_range(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_page)
 		return false;
 	blob_gc_status_phase(BLOB_GC_CHECKING);
 	blob_gc_status_show("blobext: checking tables and slots");
-	if (!blob_gc_roots_equal(round->roots, blob_gc_list_roots(round)))
+	if (!blob_gc_roots_equal(round->roots, blob_gc_list_roots(round->context)))
 		return blob_gc_skip(round, "a table was created or changed meanwhile");
 	if (!blob_gc_wait_for_slots(round))
 		return false;

@@ -7,8 +7,6 @@
 
 #include "postgres.h"
 
-#include "catalog/pg_class.h"
-
 typedef struct BlobGcOptions
 {
 	bool		dry_run;		/* count, free nothing */
@@ -53,12 +51,5 @@ extern void blob_gc_options_take_pace(BlobGcOptions *options);
  * they wait for its sessions to end, so nobody could be seen waiting.
  */
 extern bool blob_gc_database_is_wanted(Oid database);
-
-/*
- * Null, or what is strange about a relation's access method, to be put behind its name: the
- * collector cannot read the relation, though its columns can hold values (holds), or the method is
- * the map's.  Only the first keeps the collector from freeing anything.
- */
-extern char *blob_gc_find_strangeness(Form_pg_class class, bool holds);
 
 #endif							/* BLOB_GC_H */

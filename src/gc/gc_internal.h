@@ -9,6 +9,7 @@
 
 #include "access/htup.h"
 #include "gc/gc.h"
+#include "gc/roots.h"
 #include "gc/schedule.h"
 #include "gc/status.h"
 #include "store/store.h"
@@ -16,33 +17,6 @@
 #include "storage/lock.h"
 #include "utils/snapshot.h"
 #include "utils/timestamp.h"
-
-/* A relation whose rows or row type can hold blobstate, as the catalogs show it. */
-typedef struct BlobGcRoot
-{
-	Oid			relid;
-	Oid			file;			/* pg_class.relfilenode */
-	Oid			tablespace;
-	Oid			access_method;
-	char		kind;			/* pg_class.relkind */
-	bool		is_scanned;		/* has values in a file of its own */
-	uint64		columns;		/* blob_gc_hash_column() of all columns, added */
-	BlockNumber pages;			/* estimate */
-
-	/* Found while it is marked, see keys.c. */
-	Oid			table;			/* of an index */
-	bool		is_exclusion;	/* an index of an exclusion constraint */
-	bool		may_vacuum;		/* a table that autovacuum may vacuum, with its indexes */
-	uint64		dead_key_pages; /* that leaf items of this index, and nothing before it, hold */
-	uint64		high_key_pages; /* the same of high keys and of keys on inner pages */
-} BlobGcRoot;
-
-typedef struct BlobGcRoots
-{
-	int			count;
-	BlobGcRoot *items;			/* ordered by relid */
-	char	   *obstacle;		/* why the collector cannot work, or NULL */
-} BlobGcRoots;
 
 /* The pages [first_page, end_page) whose first extents are looked at, a bit for each. */
 typedef struct BlobGcMarks
@@ -124,11 +98,6 @@ extern bool blob_gc_lock_relation(BlobGcRound *round, Oid relid, LOCKMODE mode);
  */
 extern bool blob_gc_wait_for_snapshots(BlobGcRound *round);
 extern bool blob_gc_wait_for_transactions(BlobGcRound *round, bool give_up_constants);
-
-/* roots.c: step 4, in the round's context */
-extern BlobGcRoots *blob_gc_list_roots(BlobGcRound *round);
-extern bool blob_gc_roots_equal(const BlobGcRoots *left, const BlobGcRoots *right);
-extern uint64 blob_gc_hash_column(AttrNumber number, Oid type, bool is_dropped);
 
 /* slots.c: steps 2, 7 and 10 */
 extern bool blob_gc_no_slot_begins(BlobGcRound *round);

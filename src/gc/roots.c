@@ -22,8 +22,7 @@
 #include "common/hashfn.h"
 #include "core/catalog.h"
 #include "core/compat.h"
-#include "gc/gc.h"
-#include "gc/gc_internal.h"
+#include "gc/roots.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
@@ -352,9 +351,9 @@ compare_roots(const void *a, const void *b)
 }
 
 BlobGcRoots *
-blob_gc_list_roots(BlobGcRound *round)
+blob_gc_list_roots(MemoryContext context)
 {
-	MemoryContext old_context = MemoryContextSwitchTo(round->context);
+	MemoryContext old_context = MemoryContextSwitchTo(context);
 	Snapshot	snapshot;
 	Listing		listing = {
 		.types = make_table("blobext collector types", sizeof(TypeEntry)),

@@ -6,7 +6,6 @@
 
 #include "access/xact.h"
 #include "commands/dbcommands.h"
-#include "core/catalog.h"
 #include "core/settings.h"
 #include "gc/gc_internal.h"
 #include "gc/launcher.h"
@@ -56,10 +55,9 @@ blob_gc_fix_settings(const char *application_name)
 static void
 measure(const BlobStoreId *store, BlobGcChurn *churn)
 {
-	BlobGcRound round = {.context = CurrentMemoryContext, .blob_type = blob_catalog_type()};
 	uint64		allocated_pages = blob_store_allocated_pages(store);
 
-	blob_gc_measure_churn(blob_gc_list_roots(&round), allocated_pages, churn);
+	blob_gc_measure_churn(blob_gc_list_roots(CurrentMemoryContext), allocated_pages, churn);
 }
 
 /* In a transaction of its own. */
