@@ -9,7 +9,11 @@
 #include "client/rows.h"
 #include "core/settings.h"
 #include "fmgr.h"
-#include "gc/gc.h"
+#include "gc/constants.h"
+#include "gc/holders.h"
+#include "gc/launcher.h"
+#include "gc/schedule.h"
+#include "gc/status.h"
 #include "io/io.h"
 #include "io/syncer.h"
 #include "miscadmin.h"
@@ -35,7 +39,9 @@ request_shared_memory(void)
 		previous_shmem_request_hook();
 	blob_io_shmem_request();
 	blob_store_shmem_request();
-	blob_gc_shmem_request();
+	blob_gc_holders_shmem_request();
+	blob_gc_status_shmem_request();
+	blob_gc_schedule_shmem_request();
 	blob_check_progress_shmem_request();
 }
 
@@ -47,7 +53,9 @@ initialize_shared_memory(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	blob_io_shmem_init();
 	blob_store_shmem_init();
-	blob_gc_shmem_init();
+	blob_gc_holders_shmem_init();
+	blob_gc_status_shmem_init();
+	blob_gc_schedule_shmem_init();
 	blob_check_progress_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 	blob_replay_origin_look();
@@ -78,7 +86,10 @@ _PG_init(void)
 	blob_durability_init();
 	blob_assign_install_hooks();
 	blob_rows_install_hook();
-	blob_gc_install_hooks();
+	blob_gc_holders_install();
+	blob_gc_constants_install();
+	blob_gc_launcher_register();
+	blob_store_allocation_hook = blob_gc_schedule_allocated;
 	blob_syncer_register();		/* after the launcher: who comes late may get no slot */
 	blob_api_register();
 

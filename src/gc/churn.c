@@ -8,7 +8,7 @@
 #include "catalog/pg_class.h"
 #include "common/hashfn.h"
 #include "core/compat.h"
-#include "gc/gc_internal.h"
+#include "gc/churn.h"
 #include "pgstat.h"
 
 /* Counters of a table that move when its rows can have gone. */

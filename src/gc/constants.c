@@ -26,7 +26,7 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_partitioned_table.h"
 #include "core/compat.h"
-#include "gc/gc_internal.h"
+#include "gc/constants.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "storage/sinval.h"

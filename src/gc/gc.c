@@ -13,7 +13,6 @@
 #include "core/compat.h"
 #include "core/settings.h"
 #include "gc/gc_internal.h"
-#include "gc/launcher.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "store/map.h"
@@ -23,31 +22,6 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-
-void
-blob_gc_shmem_request(void)
-{
-	RequestAddinShmemSpace(blob_gc_holders_shmem_size());
-	blob_gc_status_shmem_request();
-	blob_gc_schedule_shmem_request();
-}
-
-void
-blob_gc_shmem_init(void)
-{
-	blob_gc_holders_shmem_init();
-	blob_gc_status_shmem_init();
-	blob_gc_schedule_shmem_init();
-}
-
-void
-blob_gc_install_hooks(void)
-{
-	blob_gc_holders_install();
-	blob_gc_constants_install();
-	blob_gc_launcher_register();
-	blob_store_allocation_hook = blob_gc_schedule_allocated;
-}
 
 /* ---- the round ---- */
 
@@ -129,7 +103,9 @@ collect(BlobGcRound *round)
 
 	if (!prepare(round))
 		return false;
-	blob_gc_measure_churn(round->roots, round->allocated_pages, &round->churn);
+	if (round->options.before_marking != NULL)
+		round->options.before_marking(round->roots, round->allocated_pages,
+									  round->options.context);
 
 	/* What lies behind was allocated after the cutoff. */
 	blob_map_read_meta(round->store.map, &meta);
@@ -162,13 +138,10 @@ static void
 round_done(BlobGcRound *round)
 {
 	BlobGcResult *result = round->result;
-	BlobGcDeadKeys tables[BLOB_GC_DEAD_KEY_TABLES];
-	int			table_count = blob_gc_keys_tables(round, tables);
 
+	result->dead_key_table_count = blob_gc_keys_tables(round, result->dead_key_tables);
 	result->removed_segments = blob_store_reclaim(&round->store);
 	blob_stat_count(gc_cycles, 1);
-	blob_gc_schedule_round_done(&round->churn, result->freed_bytes, result->live_blobs,
-								result->live_bytes, tables, table_count);
 }
 
 static void

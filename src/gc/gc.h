@@ -7,6 +7,8 @@
 
 #include "postgres.h"
 
+struct BlobGcRoots;
+
 typedef struct BlobGcOptions
 {
 	bool		dry_run;		/* count, free nothing */
@@ -14,7 +16,25 @@ typedef struct BlobGcOptions
 								 * follows changes of the configuration, shows its phase */
 	double		cost_delay_ms;	/* sleep so long (0: never) ... */
 	int			cost_limit_pages;	/* ... after so many pages of tables and indexes */
+
+	/*
+	 * Called before marking, may be NULL: with the roots of the round, and the pages that had been
+	 * allocated in the store, since the start of the server, at the cutoff.
+	 */
+	void		(*before_marking) (const struct BlobGcRoots *roots, uint64 allocated_pages,
+								   void *context);
+	void	   *context;		/* of that function */
 } BlobGcOptions;
+
+/* How many tables are named whose indexes have dead keys. */
+#define BLOB_GC_DEAD_KEY_TABLES 32
+
+/* A table, and the bytes that a round has found only dead keys of its indexes to hold. */
+typedef struct BlobGcDeadKeys
+{
+	Oid			table;
+	uint64		bytes;
+} BlobGcDeadKeys;
 
 /* Blobs are counted by their first extents, see README.md. */
 typedef struct BlobGcResult
@@ -26,12 +46,11 @@ typedef struct BlobGcResult
 	uint64		live_blobs;
 	uint64		live_bytes;
 	int			removed_segments;
-} BlobGcResult;
 
-/* Shared memory and hooks; from the library's entry point. */
-extern void blob_gc_shmem_request(void);
-extern void blob_gc_shmem_init(void);
-extern void blob_gc_install_hooks(void);
+	/* Of a complete round that was no dry run: tables that VACUUM would help, most bytes first. */
+	int			dead_key_table_count;
+	BlobGcDeadKeys dead_key_tables[BLOB_GC_DEAD_KEY_TABLES];
+} BlobGcResult;
 
 /*
  * One round in the current database.  The caller is in a transaction that has done nothing else:

@@ -10,7 +10,6 @@
 #include "access/htup.h"
 #include "gc/gc.h"
 #include "gc/roots.h"
-#include "gc/schedule.h"
 #include "gc/status.h"
 #include "store/store.h"
 #include "storage/bufmgr.h"
@@ -44,7 +43,6 @@ typedef struct BlobGcRound
 	BlobGcRoots *roots;
 	XLogRecPtr	slot_position;	/* W */
 	uint64		allocated_pages;	/* counter at the cutoff */
-	BlobGcChurn churn;			/* before marking */
 	BlobGcMarks marks;
 	BufferAccessStrategy strategy;
 	MemoryContext context;		/* of the round: what is kept between steps */
@@ -131,23 +129,5 @@ extern int	blob_gc_keys_tables(BlobGcRound *round, BlobGcDeadKeys *tables);
 
 /* sweep.c: step 11, for the range of the marks; false ends the round. */
 extern bool blob_gc_sweep(BlobGcRound *round);
-
-/* churn.c: what the relations' counters say now; allocated_pages is passed on. */
-extern void blob_gc_measure_churn(const BlobGcRoots *roots, uint64 allocated_pages,
-								  BlobGcChurn *churn);
-
-/*
- * constants.c: make every backend of the database give up what its caches have of values, at
- * the latest when the transaction ends in which it runs now.  The second tells standbys, which
- * must have replayed the sweep before.
- */
-extern void blob_gc_constants_install(void);
-extern void blob_gc_constants_give_up(void);
-extern void blob_gc_constants_log(void);
-
-/* holders.c */
-extern Size blob_gc_holders_shmem_size(void);
-extern void blob_gc_holders_shmem_init(void);
-extern void blob_gc_holders_install(void);
 
 #endif							/* BLOB_GC_INTERNAL_H */

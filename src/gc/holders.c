@@ -15,7 +15,6 @@
 #include "access/xact.h"
 #include "core/compat.h"
 #include "gc/holders.h"
-#include "gc/gc_internal.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "port/atomics.h"
@@ -59,10 +58,16 @@ blob_gc_holder_slot_count(void)
 	return MaxBackends;
 }
 
-Size
-blob_gc_holders_shmem_size(void)
+static Size
+slots_bytes(void)
 {
 	return mul_size(MaxBackends, sizeof(HolderSlot));
+}
+
+void
+blob_gc_holders_shmem_request(void)
+{
+	RequestAddinShmemSpace(slots_bytes());
 }
 
 void
@@ -70,7 +75,7 @@ blob_gc_holders_shmem_init(void)
 {
 	bool		found;
 
-	slots = ShmemInitStruct("blobext holders", blob_gc_holders_shmem_size(), &found);
+	slots = ShmemInitStruct("blobext holders", slots_bytes(), &found);
 	if (found)
 		return;
 	for (int i = 0; i < MaxBackends; i++)

@@ -23,6 +23,11 @@ typedef struct BlobGcHolderState
 	uint32		cursor_events;	/* how often a cursor began to be held */
 } BlobGcHolderState;
 
+/* Shared memory, callback and hook; from the library's entry point. */
+extern void blob_gc_holders_shmem_request(void);
+extern void blob_gc_holders_shmem_init(void);
+extern void blob_gc_holders_install(void);
+
 /* Slots are numbered from 0 as backends are; all of them, of whatever database. */
 extern int	blob_gc_holder_slot_count(void);
 extern BlobGcHolderState blob_gc_holder_state(int slot);

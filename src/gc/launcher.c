@@ -15,7 +15,6 @@
 #include "catalog/pg_database.h"
 #include "core/compat.h"
 #include "core/settings.h"
-#include "gc/gc_internal.h"
 #include "gc/gc.h"
 #include "gc/launcher.h"
 #include "gc/schedule.h"

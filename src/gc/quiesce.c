@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "gc/constants.h"
 #include "gc/holders.h"
 #include "gc/gc_internal.h"
 #include "miscadmin.h"

@@ -608,8 +608,7 @@ take_over_dead_keys(ScheduleEntry *entry, const BlobGcDeadKeys *tables, int coun
 }
 
 void
-blob_gc_schedule_round_done(const BlobGcChurn *churn, uint64 freed_bytes, uint64 live_blobs,
-							uint64 live_bytes, const BlobGcDeadKeys *tables, int table_count)
+blob_gc_schedule_round_done(const BlobGcChurn *churn, const BlobGcResult *result)
 {
 	ScheduleEntry *entry;
 
@@ -620,11 +619,11 @@ blob_gc_schedule_round_done(const BlobGcChurn *churn, uint64 freed_bytes, uint64
 		entry->is_known = true;
 		entry->completed_at = GetCurrentTimestamp();
 		entry->churn = *churn;
-		entry->live_blobs = live_blobs;
-		entry->live_bytes = live_bytes;
-		entry->fruitless = freed_bytes > 0 ? 0 : entry->fruitless + 1;
+		entry->live_blobs = result->live_blobs;
+		entry->live_bytes = result->live_bytes;
+		entry->fruitless = result->freed_bytes > 0 ? 0 : entry->fruitless + 1;
 		entry->reason[0] = '\0';
-		take_over_dead_keys(entry, tables, table_count);
+		take_over_dead_keys(entry, result->dead_key_tables, result->dead_key_table_count);
 	}
 	LWLockRelease(table->lock);
 }

@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "core/page.h"
+#include "gc/gc.h"
 #include "utils/timestamp.h"
 
 struct Latch;
@@ -22,16 +23,6 @@ typedef struct BlobGcChurn
 	int64		dead_rows;		/* deleted, not vacuumed */
 	uint64		fingerprint;	/* of the tables' counters and files; 0: there are no counters */
 } BlobGcChurn;
-
-/* How many tables are noted that a worker may vacuum. */
-#define BLOB_GC_DEAD_KEY_TABLES 32
-
-/* A table, and the bytes that a round has found only dead keys of its indexes to hold. */
-typedef struct BlobGcDeadKeys
-{
-	Oid			table;
-	uint64		bytes;
-} BlobGcDeadKeys;
 
 /* What a look says. */
 typedef struct BlobGcVerdict
@@ -110,12 +101,7 @@ extern void blob_gc_schedule_hurry(void);
 /* Whether a reason for freeing nothing is worth a line in the log: it is new, or an hour old. */
 extern bool blob_gc_schedule_is_news(const char *reason);
 
-/*
- * A round was complete; churn: as it was before marking, allocated_pages at the cutoff.  tables:
- * that a worker may vacuum.
- */
-extern void blob_gc_schedule_round_done(const BlobGcChurn *churn, uint64 freed_bytes,
-										uint64 live_blobs, uint64 live_bytes,
-										const BlobGcDeadKeys *tables, int table_count);
+/* A round was complete, and no dry one; churn: as it was before marking. */
+extern void blob_gc_schedule_round_done(const BlobGcChurn *churn, const BlobGcResult *result);
 
 #endif							/* BLOB_GC_SCHEDULE_H */

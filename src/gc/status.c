@@ -33,8 +33,8 @@ static BlobGcStatus *own;		/* entry of the round that runs here */
 static uint64 pages_unreported;
 static bool is_automatic;		/* the round that runs here is a worker's */
 
-Size
-blob_gc_status_shmem_size(void)
+static Size
+table_bytes(void)
 {
 	return add_size(offsetof(StatusTable, entries),
 					mul_size(blob_max_databases, sizeof(BlobGcStatus)));
@@ -43,7 +43,7 @@ blob_gc_status_shmem_size(void)
 void
 blob_gc_status_shmem_request(void)
 {
-	RequestAddinShmemSpace(blob_gc_status_shmem_size());
+	RequestAddinShmemSpace(table_bytes());
 	RequestNamedLWLockTranche(TRANCHE_NAME, 1);
 }
 
@@ -52,10 +52,10 @@ blob_gc_status_shmem_init(void)
 {
 	bool		found;
 
-	table = ShmemInitStruct("blobext collector", blob_gc_status_shmem_size(), &found);
+	table = ShmemInitStruct("blobext collector", table_bytes(), &found);
 	if (found)
 		return;
-	memset(table, 0, blob_gc_status_shmem_size());
+	memset(table, 0, table_bytes());
 	table->lock = &GetNamedLWLockTranche(TRANCHE_NAME)->lock;
 }
 

@@ -69,7 +69,6 @@ typedef struct BlobGcStatus
 	TimestampTz completed_at;	/* the last complete round */
 } BlobGcStatus;
 
-extern Size blob_gc_status_shmem_size(void);
 extern void blob_gc_status_shmem_request(void);
 extern void blob_gc_status_shmem_init(void);
 

@@ -6,6 +6,7 @@
 
 #include "access/transam.h"
 #include "access/xlog.h"
+#include "gc/constants.h"
 #include "gc/gc_internal.h"
 #include "io/stat.h"
 #include "store/map.h"

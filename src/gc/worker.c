@@ -7,13 +7,15 @@
 #include "access/xact.h"
 #include "commands/dbcommands.h"
 #include "core/settings.h"
-#include "gc/gc_internal.h"
+#include "gc/churn.h"
 #include "gc/launcher.h"
+#include "gc/round.h"
 #include "gc/schedule.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "store/store.h"
 #include "storage/ipc.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
@@ -132,7 +134,7 @@ collect(void)
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	database = get_database_name(MyDatabaseId);
-	blob_gc_run(&options, &result);
+	blob_gc_run_and_note(&options, &result);
 	PopActiveSnapshot();
 	if (result.skipped_reason == NULL)
 		log_complete(database, &result, &usage, started_at);

@@ -1,0 +1,18 @@
+/*
+ * gc/round.h
+ *	  Rounds that count for the schedule.
+ */
+#ifndef BLOB_GC_ROUND_H
+#define BLOB_GC_ROUND_H
+
+#include "postgres.h"
+
+#include "gc/gc.h"
+
+/*
+ * A round, see blob_gc_run().  If it was complete, and no dry one, the schedule knows of it: it
+ * counts whoever has asked for it.
+ */
+extern void blob_gc_run_and_note(BlobGcOptions *options, BlobGcResult *result);
+
+#endif							/* BLOB_GC_ROUND_H */
