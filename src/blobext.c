@@ -11,8 +11,8 @@
 #include "fmgr.h"
 #include "gc/constants.h"
 #include "gc/holders.h"
-#include "gc/launcher.h"
-#include "gc/schedule.h"
+#include "autogc/launcher.h"
+#include "autogc/schedule.h"
 #include "gc/status.h"
 #include "io/io.h"
 #include "io/syncer.h"
@@ -41,7 +41,7 @@ request_shared_memory(void)
 	blob_store_shmem_request();
 	blob_gc_holders_shmem_request();
 	blob_gc_status_shmem_request();
-	blob_gc_schedule_shmem_request();
+	blob_autogc_schedule_shmem_request();
 	blob_check_progress_shmem_request();
 }
 
@@ -55,7 +55,7 @@ initialize_shared_memory(void)
 	blob_store_shmem_init();
 	blob_gc_holders_shmem_init();
 	blob_gc_status_shmem_init();
-	blob_gc_schedule_shmem_init();
+	blob_autogc_schedule_shmem_init();
 	blob_check_progress_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 	blob_replay_origin_look();
@@ -88,8 +88,8 @@ _PG_init(void)
 	blob_rows_install_hook();
 	blob_gc_holders_install();
 	blob_gc_constants_install();
-	blob_gc_launcher_register();
-	blob_store_allocation_hook = blob_gc_schedule_allocated;
+	blob_autogc_launcher_register();
+	blob_store_allocation_hook = blob_autogc_schedule_allocated;
 	blob_syncer_register();		/* after the launcher: who comes late may get no slot */
 	blob_api_register();
 

@@ -11,7 +11,7 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "gc/round.h"
+#include "autogc/round.h"
 #include "gc/status.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
@@ -194,7 +194,7 @@ blobext_gc(PG_FUNCTION_ARGS)
 	row_type = BlessTupleDesc(row_type);
 
 	blob_gc_options_take_pace(&options);
-	blob_gc_run_and_note(&options, &result);
+	blob_autogc_run(&options, &result);
 	values[0] = Int64GetDatum((int64) result.freed_blobs);
 	values[1] = Int64GetDatum((int64) result.freed_bytes);
 	if (result.counted)

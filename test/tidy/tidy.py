@@ -10,7 +10,7 @@ import sys
 
 # A folder of src is a layer: it may include its own headers and those of folders before it.
 LAYERS = ["core", "io", "wal", "store", "extents", "blob", "assign", "client", "recovery", "gc",
-          "sql", "api"]
+          "autogc", "sql", "api"]
 
 MAX_FUNCTION_LINES = 70
 MAX_COLUMNS = 100

@@ -1,5 +1,5 @@
 /*
- * gc/vacuum.c
+ * autogc/vacuum.c
  *	  Vacuums tables whose dead index keys hold values: what VACUUM leaves alone by default when few
  *	  pages have dead rows.
  *
@@ -13,8 +13,8 @@
 #include "commands/vacuum.h"
 #include "core/settings.h"
 #include "gc/gc.h"
-#include "gc/launcher.h"
-#include "gc/schedule.h"
+#include "autogc/launcher.h"
+#include "autogc/schedule.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
@@ -154,11 +154,11 @@ vacuum_table(const BlobGcDeadKeys *keys)
 	pg_rusage_init(&usage);
 	MemoryContextSwitchTo(vacuum_context);
 	pgstat_report_activity(STATE_RUNNING, psprintf("blobext: " COMMAND " %s", name));
-	blob_gc_schedule_vacuum_begins(keys->table);
+	blob_autogc_schedule_vacuum_begins(keys->table);
 	is_done = run_statement(make_statement(keys->table), name);
 	if (is_done)
 	{
-		blob_gc_schedule_vacuum_done(keys->table);
+		blob_autogc_schedule_vacuum_done(keys->table);
 		log_vacuum(name, database, keys->bytes, &usage, started_at);
 	}
 	MemoryContextReset(vacuum_context);
@@ -168,20 +168,20 @@ vacuum_table(const BlobGcDeadKeys *keys)
 static void
 leave_at_exit(int code, Datum arg)
 {
-	blob_gc_schedule_vacuum_leave();
+	blob_autogc_schedule_vacuum_leave();
 }
 
 bool
-blob_gc_vacuum_tables(void)
+blob_autogc_vacuum_tables(void)
 {
 	BlobGcDeadKeys tables[BLOB_GC_DEAD_KEY_TABLES];
-	int			count = blob_gc_schedule_vacuums(tables);
+	int			count = blob_autogc_schedule_vacuums(tables);
 	bool		is_any_done = false;
 
 	if (count == 0)
 		return false;
 	before_shmem_exit(leave_at_exit, (Datum) 0);
-	if (!blob_gc_schedule_vacuum_enter())
+	if (!blob_autogc_schedule_vacuum_enter())
 		return false;
 	vacuum_context = AllocSetContextCreate(TopMemoryContext, "blobext vacuum",
 										   ALLOCSET_DEFAULT_SIZES);
@@ -194,6 +194,6 @@ blob_gc_vacuum_tables(void)
 			is_any_done = true;
 	}
 	pass_for_autovacuum(false);
-	blob_gc_schedule_vacuum_leave();
+	blob_autogc_schedule_vacuum_leave();
 	return is_any_done;
 }

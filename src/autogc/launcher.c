@@ -1,5 +1,5 @@
 /*
- * gc/launcher.c
+ * autogc/launcher.c
  *	  The launcher: starts workers for databases where something changed, and removes what dropped
  *	  databases leave behind.
  *
@@ -16,8 +16,8 @@
 #include "core/compat.h"
 #include "core/settings.h"
 #include "gc/gc.h"
-#include "gc/launcher.h"
-#include "gc/schedule.h"
+#include "autogc/launcher.h"
+#include "autogc/schedule.h"
 #include "gc/status.h"
 #include "io/segment.h"
 #include "miscadmin.h"
@@ -69,7 +69,7 @@ static TimestampTz tick_at;
 static bool is_out_of_workers;	/* and the log says so */
 
 void
-blob_gc_launcher_register(void)
+blob_autogc_launcher_register(void)
 {
 	BackgroundWorker worker;
 
@@ -80,7 +80,7 @@ blob_gc_launcher_register(void)
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
 	worker.bgw_restart_time = RESTART_S;
 	strlcpy(worker.bgw_library_name, LIBRARY, sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "blob_gc_launcher_main", sizeof(worker.bgw_function_name));
+	strlcpy(worker.bgw_function_name, "blob_autogc_launcher_main", sizeof(worker.bgw_function_name));
 	strlcpy(worker.bgw_name, "blobext launcher", sizeof(worker.bgw_name));
 	strlcpy(worker.bgw_type, "blobext launcher", sizeof(worker.bgw_type));
 	RegisterBackgroundWorker(&worker);
@@ -216,7 +216,7 @@ forget_dropped(void)
 
 	for (int i = 0; i < database_count; i++)
 		oids[i] = databases[i].oid;
-	blob_gc_schedule_keep(oids, database_count);
+	blob_autogc_schedule_keep(oids, database_count);
 	blob_gc_status_keep(oids, database_count);
 }
 
@@ -231,8 +231,8 @@ judge_databases(void)
 		if (statistics != NULL)
 			database->changed_rows = blob_stat_changed_rows(statistics);
 		database->wants_look = database->can_connect &&
-			blob_gc_schedule_wants_look(database->oid, database->allocated_pages,
-										database->changed_rows, tick_at, &database->looked_at);
+			blob_autogc_schedule_wants_look(database->oid, database->allocated_pages,
+											database->changed_rows, tick_at, &database->looked_at);
 	}
 }
 
@@ -283,7 +283,7 @@ is_collecting(const Worker *worker)
 
 	return worker->handle != NULL &&
 		(GetBackgroundWorkerPid(worker->handle, &pid) != BGWH_STARTED ||
-		 blob_gc_schedule_vacuum_pid(worker->database) != pid);
+		 blob_autogc_schedule_vacuum_pid(worker->database) != pid);
 }
 
 static Worker *
@@ -324,7 +324,7 @@ start_worker(Worker *slot, Oid database)
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	strlcpy(worker.bgw_library_name, LIBRARY, sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "blob_gc_worker_main", sizeof(worker.bgw_function_name));
+	strlcpy(worker.bgw_function_name, "blob_autogc_worker_main", sizeof(worker.bgw_function_name));
 	strlcpy(worker.bgw_name, "blobext collector", sizeof(worker.bgw_name));
 	strlcpy(worker.bgw_type, "blobext collector", sizeof(worker.bgw_type));
 	worker.bgw_main_arg = ObjectIdGetDatum(database);
@@ -376,8 +376,8 @@ start_workers(void)
 		{
 			if (!start_worker(slot, database->oid))
 				return;
-			blob_gc_schedule_look_begins(database->oid, database->allocated_pages,
-										 database->changed_rows, tick_at);
+			blob_autogc_schedule_look_begins(database->oid, database->allocated_pages,
+											 database->changed_rows, tick_at);
 		}
 		database->wants_look = false;
 	}
@@ -400,21 +400,21 @@ wait_for_tick(TimestampTz next_tick)
 	{
 		ConfigReloadPending = false;
 		ProcessConfigFile(PGC_SIGHUP);
-		blob_gc_schedule_wake();
+		blob_autogc_schedule_wake();
 	}
 }
 
 void
-blob_gc_launcher_main(Datum argument)
+blob_autogc_launcher_main(Datum argument)
 {
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
-	blob_gc_fix_settings("blobext launcher");
+	blob_autogc_fix_settings("blobext launcher");
 	tick_context = AllocSetContextCreate(TopMemoryContext, "blobext launcher",
 										 ALLOCSET_DEFAULT_SIZES);
-	blob_gc_schedule_set_latch(MyLatch);
+	blob_autogc_schedule_set_latch(MyLatch);
 	for (;;)
 	{
 		TimestampTz now = GetCurrentTimestamp();
@@ -422,7 +422,7 @@ blob_gc_launcher_main(Datum argument)
 
 		reap_workers();
 		if (now >= next_tick || now < tick_at ||	/* the clock may have been set back */
-			blob_gc_schedule_is_urgent())
+			blob_autogc_schedule_is_urgent())
 		{
 			tick_at = now;
 			tick();

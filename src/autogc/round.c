@@ -1,28 +1,28 @@
 /*
- * gc/round.c
- *	  Rounds that count for the schedule, see gc/round.h.
+ * autogc/round.c
+ *	  Rounds that count for the schedule, see autogc/round.h.
  */
 #include "postgres.h"
 
-#include "gc/churn.h"
-#include "gc/round.h"
-#include "gc/schedule.h"
+#include "autogc/churn.h"
+#include "autogc/round.h"
+#include "autogc/schedule.h"
 
 /* Before marking, because a change that comes later may have been missed by the scan. */
 static void
 note_churn(const BlobGcRoots *roots, uint64 allocated_pages, void *context)
 {
-	blob_gc_measure_churn(roots, allocated_pages, context);
+	blob_autogc_measure_churn(roots, allocated_pages, context);
 }
 
 void
-blob_gc_run_and_note(BlobGcOptions *options, BlobGcResult *result)
+blob_autogc_run(BlobGcOptions *options, BlobGcResult *result)
 {
-	BlobGcChurn churn;
+	BlobAutogcChurn churn;
 
 	options->before_marking = note_churn;
 	options->context = &churn;
 	blob_gc_run(options, result);
 	if (result->skipped_reason == NULL && !options->dry_run)
-		blob_gc_schedule_round_done(&churn, result);
+		blob_autogc_schedule_round_done(&churn, result);
 }

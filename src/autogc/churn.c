@@ -1,5 +1,5 @@
 /*
- * gc/churn.c
+ * autogc/churn.c
  *	  How much has changed in a database, from PostgreSQL's statistics of the relations that can
  *	  hold blobstate.
  */
@@ -8,7 +8,7 @@
 #include "catalog/pg_class.h"
 #include "common/hashfn.h"
 #include "core/compat.h"
-#include "gc/churn.h"
+#include "autogc/churn.h"
 #include "pgstat.h"
 
 /* Counters of a table that move when its rows can have gone. */
@@ -24,7 +24,7 @@ typedef struct TableFacts
 } TableFacts;
 
 static void
-add_table(const BlobGcRoot *root, BlobGcChurn *churn)
+add_table(const BlobGcRoot *root, BlobAutogcChurn *churn)
 {
 	PgStat_StatTabEntry *statistics = pgstat_fetch_stat_tabentry_ext(false, root->relid);
 	TableFacts	facts;
@@ -49,7 +49,7 @@ add_table(const BlobGcRoot *root, BlobGcChurn *churn)
 }
 
 void
-blob_gc_measure_churn(const BlobGcRoots *roots, uint64 allocated_pages, BlobGcChurn *churn)
+blob_autogc_measure_churn(const BlobGcRoots *roots, uint64 allocated_pages, BlobAutogcChurn *churn)
 {
 	memset(churn, 0, sizeof(*churn));
 	churn->allocated_pages = allocated_pages;

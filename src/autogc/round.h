@@ -1,9 +1,9 @@
 /*
- * gc/round.h
+ * autogc/round.h
  *	  Rounds that count for the schedule.
  */
-#ifndef BLOB_GC_ROUND_H
-#define BLOB_GC_ROUND_H
+#ifndef BLOB_AUTOGC_ROUND_H
+#define BLOB_AUTOGC_ROUND_H
 
 #include "postgres.h"
 
@@ -13,6 +13,6 @@
  * A round, see blob_gc_run().  If it was complete, and no dry one, the schedule knows of it: it
  * counts whoever has asked for it.
  */
-extern void blob_gc_run_and_note(BlobGcOptions *options, BlobGcResult *result);
+extern void blob_autogc_run(BlobGcOptions *options, BlobGcResult *result);
 
-#endif							/* BLOB_GC_ROUND_H */
+#endif							/* BLOB_AUTOGC_ROUND_H */

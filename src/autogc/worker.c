@@ -1,5 +1,5 @@
 /*
- * gc/worker.c
+ * autogc/worker.c
  *	  A worker: looks at one database, collects there if it should, vacuums, and ends.
  */
 #include "postgres.h"
@@ -7,10 +7,10 @@
 #include "access/xact.h"
 #include "commands/dbcommands.h"
 #include "core/settings.h"
-#include "gc/churn.h"
-#include "gc/launcher.h"
-#include "gc/round.h"
-#include "gc/schedule.h"
+#include "autogc/churn.h"
+#include "autogc/launcher.h"
+#include "autogc/round.h"
+#include "autogc/schedule.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -32,7 +32,7 @@
  * there is, or stop it.
  */
 void
-blob_gc_fix_settings(const char *application_name)
+blob_autogc_fix_settings(const char *application_name)
 {
 	static const char *const fixed[][2] = {
 		{"search_path", ""},
@@ -55,18 +55,18 @@ blob_gc_fix_settings(const char *application_name)
 /* ---- the decision ---- */
 
 static void
-measure(const BlobStoreId *store, BlobGcChurn *churn)
+measure(const BlobStoreId *store, BlobAutogcChurn *churn)
 {
 	uint64		allocated_pages = blob_store_allocated_pages(store);
 
-	blob_gc_measure_churn(blob_gc_list_roots(CurrentMemoryContext), allocated_pages, churn);
+	blob_autogc_measure_churn(blob_gc_list_roots(CurrentMemoryContext), allocated_pages, churn);
 }
 
 /* In a transaction of its own. */
 static void
-decide(BlobGcVerdict *verdict)
+decide(BlobAutogcVerdict *verdict)
 {
-	BlobGcChurn churn;
+	BlobAutogcChurn churn;
 	BlobStoreId store;
 	bool		exists;
 
@@ -74,12 +74,12 @@ decide(BlobGcVerdict *verdict)
 	if (!blob_autogc)
 		return;
 	StartTransactionCommand();
-	if (!blob_gc_find_store(&store, &exists))
+	if (!blob_autogc_find_store(&store, &exists))
 		verdict->look_again = true;
 	else if (exists)
 	{
 		measure(&store, &churn);
-		blob_gc_schedule_judge(&churn, verdict);
+		blob_autogc_schedule_judge(&churn, verdict);
 	}
 	CommitTransactionCommand();
 }
@@ -106,7 +106,7 @@ static void
 log_skipped(const char *database, const BlobGcResult *result)
 {
 	if (blob_log_autogc_min_duration_ms < 0 ||
-		!blob_gc_schedule_is_news(result->skipped_reason))
+		!blob_autogc_schedule_is_news(result->skipped_reason))
 		return;
 	if (result->freed_blobs > 0)
 		ereport(LOG,
@@ -134,7 +134,7 @@ collect(void)
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	database = get_database_name(MyDatabaseId);
-	blob_gc_run_and_note(&options, &result);
+	blob_autogc_run(&options, &result);
 	PopActiveSnapshot();
 	if (result.skipped_reason == NULL)
 		log_complete(database, &result, &usage, started_at);
@@ -149,7 +149,7 @@ collect(void)
 static void
 look(void)
 {
-	BlobGcVerdict verdict;
+	BlobAutogcVerdict verdict;
 	bool		is_clean;
 
 	pgstat_report_activity(STATE_RUNNING, "blobext: looking for changes");
@@ -162,17 +162,17 @@ look(void)
 		/* Of what was deleted while it ran, and of rows that VACUUM has not removed. */
 		decide(&verdict);
 	}
-	is_clean = blob_gc_remove_orphans();
+	is_clean = blob_autogc_remove_orphans();
 	if (is_clean)
-		blob_gc_schedule_succeeded(verdict.look_again);
+		blob_autogc_schedule_succeeded(verdict.look_again);
 
 	/* Last, because functions of users may run in it; so another worker frees the space. */
-	if (blob_gc_vacuum_tables())
-		blob_gc_schedule_hurry();
+	if (blob_autogc_vacuum_tables())
+		blob_autogc_schedule_hurry();
 }
 
 void
-blob_gc_worker_main(Datum argument)
+blob_autogc_worker_main(Datum argument)
 {
 	MemoryContext context;
 
@@ -181,7 +181,7 @@ blob_gc_worker_main(Datum argument)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(argument), InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
-	blob_gc_fix_settings("blobext collector");
+	blob_autogc_fix_settings("blobext collector");
 	context = AllocSetContextCreate(TopMemoryContext, "blobext worker", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);
 	PG_TRY();

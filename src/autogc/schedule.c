@@ -1,6 +1,6 @@
 /*
- * gc/schedule.c
- *	  When to look at a database, and whether to collect there, see gc/schedule.h.
+ * autogc/schedule.c
+ *	  When to look at a database, and whether to collect there, see autogc/schedule.h.
  *
  * The table starts empty with the server, so nothing is known of the time before: databases count
  * as changed, and as collected when the server started.
@@ -12,7 +12,7 @@
 #include "core/page.h"
 #include "core/settings.h"
 #include "gc/gc.h"
-#include "gc/schedule.h"
+#include "autogc/schedule.h"
 #include "gc/status.h"
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"
@@ -59,7 +59,7 @@ typedef struct ScheduleEntry
 	/* The last complete round; at first, when the entry was made. */
 	bool		is_known;		/* there was one */
 	TimestampTz completed_at;
-	BlobGcChurn churn;
+	BlobAutogcChurn churn;
 	uint64		live_blobs;
 	uint64		live_bytes;
 	int			fruitless;		/* complete rounds in a row that freed nothing */
@@ -91,14 +91,14 @@ table_bytes(void)
 }
 
 void
-blob_gc_schedule_shmem_request(void)
+blob_autogc_schedule_shmem_request(void)
 {
 	RequestAddinShmemSpace(table_bytes());
 	RequestNamedLWLockTranche(TRANCHE_NAME, 1);
 }
 
 void
-blob_gc_schedule_shmem_init(void)
+blob_autogc_schedule_shmem_init(void)
 {
 	bool		found;
 
@@ -142,8 +142,8 @@ make_entry(Oid database)
 /* ---- the launcher's ---- */
 
 bool
-blob_gc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 changed_rows,
-							TimestampTz now, TimestampTz *looked_at)
+blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 changed_rows,
+								TimestampTz now, TimestampTz *looked_at)
 {
 	ScheduleEntry *entry;
 	bool		wants = false;
@@ -162,8 +162,8 @@ blob_gc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 changed_
 }
 
 void
-blob_gc_schedule_look_begins(Oid database, uint64 allocated_pages, int64 changed_rows,
-							 TimestampTz now)
+blob_autogc_schedule_look_begins(Oid database, uint64 allocated_pages, int64 changed_rows,
+								 TimestampTz now)
 {
 	ScheduleEntry *entry;
 	int64		pause_ms = (int64) blob_autogc_naptime_s * 1000;
@@ -182,7 +182,7 @@ blob_gc_schedule_look_begins(Oid database, uint64 allocated_pages, int64 changed
 }
 
 void
-blob_gc_schedule_wake(void)
+blob_autogc_schedule_wake(void)
 {
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < blob_max_databases; i++)
@@ -194,7 +194,7 @@ blob_gc_schedule_wake(void)
 }
 
 void
-blob_gc_schedule_set_latch(Latch *latch)
+blob_autogc_schedule_set_latch(Latch *latch)
 {
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
 	table->launcher = latch;
@@ -202,7 +202,7 @@ blob_gc_schedule_set_latch(Latch *latch)
 }
 
 bool
-blob_gc_schedule_is_urgent(void)
+blob_autogc_schedule_is_urgent(void)
 {
 	bool		is_urgent;
 
@@ -223,7 +223,7 @@ compare_oids(const void *a, const void *b)
 }
 
 void
-blob_gc_schedule_keep(const Oid *databases, int count)
+blob_autogc_schedule_keep(const Oid *databases, int count)
 {
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < blob_max_databases; i++)
@@ -245,7 +245,7 @@ blob_gc_schedule_keep(const Oid *databases, int count)
  * the value alone counts as well; nobody knows better without looking.
  */
 static double
-removed_values(const ScheduleEntry *entry, const BlobGcChurn *churn)
+removed_values(const ScheduleEntry *entry, const BlobAutogcChurn *churn)
 {
 	int64		rows = Max(churn->removed_rows - entry->churn.removed_rows,
 						   entry->churn.live_rows - churn->live_rows);
@@ -308,7 +308,7 @@ is_any_vacuumed(const ScheduleEntry *entry)
  * if they find nothing.
  */
 static void
-judge(const ScheduleEntry *entry, const BlobGcChurn *churn, BlobGcVerdict *verdict)
+judge(const ScheduleEntry *entry, const BlobAutogcChurn *churn, BlobAutogcVerdict *verdict)
 {
 	uint64		allocated_pages = growth_of(entry, churn->allocated_pages);
 	double		bytes = (double) allocated_pages * BLOB_PAGE_SIZE;
@@ -332,7 +332,7 @@ judge(const ScheduleEntry *entry, const BlobGcChurn *churn, BlobGcVerdict *verdi
 }
 
 void
-blob_gc_schedule_judge(const BlobGcChurn *churn, BlobGcVerdict *verdict)
+blob_autogc_schedule_judge(const BlobAutogcChurn *churn, BlobAutogcVerdict *verdict)
 {
 	ScheduleEntry *entry;
 
@@ -349,7 +349,7 @@ blob_gc_schedule_judge(const BlobGcChurn *churn, BlobGcVerdict *verdict)
  * meanwhile.  A look that fails, or is not done yet, is not hurried.
  */
 void
-blob_gc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
+blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	Latch	   *launcher = NULL;
@@ -377,7 +377,7 @@ blob_gc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
 }
 
 void
-blob_gc_schedule_succeeded(bool look_again)
+blob_autogc_schedule_succeeded(bool look_again)
 {
 	ScheduleEntry *entry;
 
@@ -413,7 +413,7 @@ same_reason(const char *left, const char *right)
 }
 
 bool
-blob_gc_schedule_is_news(const char *reason)
+blob_autogc_schedule_is_news(const char *reason)
 {
 	ScheduleEntry *entry;
 	TimestampTz now = GetCurrentTimestamp();
@@ -466,7 +466,7 @@ is_vacuum_due(const ScheduleEntry *entry, const DeadKeys *keys)
 }
 
 int
-blob_gc_schedule_vacuums(BlobGcDeadKeys *tables)
+blob_autogc_schedule_vacuums(BlobGcDeadKeys *tables)
 {
 	ScheduleEntry *entry;
 	int			count = 0;
@@ -485,7 +485,7 @@ blob_gc_schedule_vacuums(BlobGcDeadKeys *tables)
 }
 
 bool
-blob_gc_schedule_vacuum_enter(void)
+blob_autogc_schedule_vacuum_enter(void)
 {
 	ScheduleEntry *entry;
 	int			count = 0;
@@ -506,7 +506,7 @@ blob_gc_schedule_vacuum_enter(void)
 }
 
 void
-blob_gc_schedule_vacuum_leave(void)
+blob_autogc_schedule_vacuum_leave(void)
 {
 	ScheduleEntry *entry;
 
@@ -518,7 +518,7 @@ blob_gc_schedule_vacuum_leave(void)
 }
 
 int
-blob_gc_schedule_vacuum_pid(Oid database)
+blob_autogc_schedule_vacuum_pid(Oid database)
 {
 	ScheduleEntry *entry;
 	int			pid;
@@ -550,19 +550,19 @@ note_vacuum(Oid relid, bool is_done)
 }
 
 void
-blob_gc_schedule_vacuum_begins(Oid relid)
+blob_autogc_schedule_vacuum_begins(Oid relid)
 {
 	note_vacuum(relid, false);
 }
 
 void
-blob_gc_schedule_vacuum_done(Oid relid)
+blob_autogc_schedule_vacuum_done(Oid relid)
 {
 	note_vacuum(relid, true);
 }
 
 void
-blob_gc_schedule_hurry(void)
+blob_autogc_schedule_hurry(void)
 {
 	Latch	   *launcher;
 	ScheduleEntry *entry;
@@ -608,7 +608,7 @@ take_over_dead_keys(ScheduleEntry *entry, const BlobGcDeadKeys *tables, int coun
 }
 
 void
-blob_gc_schedule_round_done(const BlobGcChurn *churn, const BlobGcResult *result)
+blob_autogc_schedule_round_done(const BlobAutogcChurn *churn, const BlobGcResult *result)
 {
 	ScheduleEntry *entry;
 

@@ -1,5 +1,5 @@
 /*
- * gc/orphans.c
+ * autogc/orphans.c
  *	  Directories of stores whose extension was dropped while its database lives on.
  *
  * See README.md, "Dropped extensions": directories are listed first, then all transactions that run
@@ -15,7 +15,7 @@
 #include "core/settings.h"
 #include "gc/holders.h"
 #include "gc/gc.h"
-#include "gc/launcher.h"
+#include "autogc/launcher.h"
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -45,7 +45,7 @@ list_directories(BlobStoreId **stores)
 }
 
 bool
-blob_gc_find_store(BlobStoreId *store, bool *exists)
+blob_autogc_find_store(BlobStoreId *store, bool *exists)
 {
 	Oid			map = blob_catalog_map_relation_if_any();
 	Relation	relation;
@@ -125,7 +125,7 @@ remove_listed(const BlobStoreId *stores, int count)
 	bool		exists;
 	bool		done = true;
 
-	if (!blob_gc_find_store(&current, &exists))
+	if (!blob_autogc_find_store(&current, &exists))
 		return false;
 	for (int i = 0; i < count; i++)
 	{
@@ -147,7 +147,7 @@ seems_left(const BlobStoreId *stores, int count, bool *is_known)
 	BlobStoreId current;
 	bool		exists;
 
-	*is_known = blob_gc_find_store(&current, &exists);
+	*is_known = blob_autogc_find_store(&current, &exists);
 	for (int i = 0; *is_known && i < count; i++)
 	{
 		if (!exists || stores[i].incarnation != current.incarnation)
@@ -157,7 +157,7 @@ seems_left(const BlobStoreId *stores, int count, bool *is_known)
 }
 
 bool
-blob_gc_remove_orphans(void)
+blob_autogc_remove_orphans(void)
 {
 	BlobStoreId *stores;
 	int			count = list_directories(&stores);
