@@ -13,6 +13,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_database.h"
+#include "core/background.h"
 #include "core/compat.h"
 #include "core/settings.h"
 #include "gc/gc.h"
@@ -37,7 +38,6 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
-#define LIBRARY "blobext"
 #define RESTART_S 10
 
 /* A database with a store. */
@@ -71,19 +71,7 @@ static bool is_out_of_workers;	/* and the log says so */
 void
 blob_autogc_launcher_register(void)
 {
-	BackgroundWorker worker;
-
-	if (IsBinaryUpgrade)
-		return;
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = RESTART_S;
-	strlcpy(worker.bgw_library_name, LIBRARY, sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "blob_autogc_launcher_main", sizeof(worker.bgw_function_name));
-	strlcpy(worker.bgw_name, "blobext launcher", sizeof(worker.bgw_name));
-	strlcpy(worker.bgw_type, "blobext launcher", sizeof(worker.bgw_type));
-	RegisterBackgroundWorker(&worker);
+	blob_background_register("blobext launcher", "blob_autogc_launcher_main", RESTART_S);
 }
 
 /* ---- what there is ---- */
@@ -319,14 +307,8 @@ start_worker(Worker *slot, Oid database)
 	BackgroundWorker worker;
 	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	strlcpy(worker.bgw_library_name, LIBRARY, sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "blob_autogc_worker_main", sizeof(worker.bgw_function_name));
-	strlcpy(worker.bgw_name, "blobext collector", sizeof(worker.bgw_name));
-	strlcpy(worker.bgw_type, "blobext collector", sizeof(worker.bgw_type));
+	blob_background_describe(&worker, "blobext collector", "blob_autogc_worker_main",
+							 BGW_NEVER_RESTART);
 	worker.bgw_main_arg = ObjectIdGetDatum(database);
 	worker.bgw_notify_pid = MyProcPid;
 	slot->database = database;
