@@ -18,7 +18,9 @@
 #include "core/settings.h"
 #include "gc/gc.h"
 #include "autogc/launcher.h"
+#include "autogc/process.h"
 #include "autogc/schedule.h"
+#include "autogc/worker.h"
 #include "gc/status.h"
 #include "io/segment.h"
 #include "miscadmin.h"
@@ -38,6 +40,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#define NAME "blobext launcher"
 #define RESTART_S 10
 
 /* A database with a store. */
@@ -71,7 +74,7 @@ static bool is_out_of_workers;	/* and the log says so */
 void
 blob_autogc_launcher_register(void)
 {
-	blob_background_register("blobext launcher", "blob_autogc_launcher_main", RESTART_S);
+	blob_background_register(NAME, "blob_autogc_launcher_main", RESTART_S);
 }
 
 /* ---- what there is ---- */
@@ -304,15 +307,10 @@ has_worker(Oid database)
 static bool
 start_worker(Worker *slot, Oid database)
 {
-	BackgroundWorker worker;
 	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
 
-	blob_background_describe(&worker, "blobext collector", "blob_autogc_worker_main",
-							 BGW_NEVER_RESTART);
-	worker.bgw_main_arg = ObjectIdGetDatum(database);
-	worker.bgw_notify_pid = MyProcPid;
 	slot->database = database;
-	if (!RegisterDynamicBackgroundWorker(&worker, &slot->handle))
+	if (!blob_autogc_worker_start(database, &slot->handle))
 		slot->handle = NULL;
 	MemoryContextSwitchTo(old_context);
 
@@ -389,11 +387,7 @@ wait_for_tick(TimestampTz next_tick)
 void
 blob_autogc_launcher_main(Datum argument)
 {
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, die);
-	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
-	blob_autogc_fix_settings("blobext launcher");
+	blob_autogc_process_begin(NAME, InvalidOid);
 	tick_context = AllocSetContextCreate(TopMemoryContext, "blobext launcher",
 										 ALLOCSET_DEFAULT_SIZES);
 	blob_autogc_schedule_set_latch(MyLatch);

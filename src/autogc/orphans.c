@@ -15,7 +15,7 @@
 #include "core/settings.h"
 #include "gc/holders.h"
 #include "gc/gc.h"
-#include "autogc/launcher.h"
+#include "autogc/orphans.h"
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "pgstat.h"

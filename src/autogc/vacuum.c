@@ -13,8 +13,9 @@
 #include "commands/vacuum.h"
 #include "core/settings.h"
 #include "gc/gc.h"
-#include "autogc/launcher.h"
+#include "autogc/process.h"
 #include "autogc/schedule.h"
+#include "autogc/vacuum.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
@@ -128,13 +129,8 @@ run_statement(VacuumStmt *statement, const char *name)
 	}
 	PG_CATCH();
 	{
-		HOLD_INTERRUPTS();
 		errcontext("automatic vacuum of \"%s\"", name);
-		EmitErrorReport();
-		AbortOutOfAnyTransaction();
-		FlushErrorState();
-		QueryCancelPending = false;
-		RESUME_INTERRUPTS();
+		blob_autogc_process_recover();
 	}
 	PG_END_TRY();
 	return is_done;

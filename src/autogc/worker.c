@@ -6,50 +6,34 @@
 
 #include "access/xact.h"
 #include "commands/dbcommands.h"
+#include "core/background.h"
 #include "core/settings.h"
 #include "autogc/churn.h"
-#include "autogc/launcher.h"
+#include "autogc/orphans.h"
+#include "autogc/process.h"
 #include "autogc/round.h"
 #include "autogc/schedule.h"
+#include "autogc/vacuum.h"
+#include "autogc/worker.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "postmaster/bgworker.h"
-#include "postmaster/interrupt.h"
 #include "store/store.h"
 #include "storage/ipc.h"
-#include "tcop/tcopprot.h"
-#include "utils/guc.h"
-#include "utils/memutils.h"
 #include "utils/pg_rusage.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-/* How long a worker waits for a lock; others have to get along with it meanwhile. */
-#define LOCK_TIMEOUT "5s"
+#define NAME "blobext collector"
 
-/*
- * What ALTER DATABASE ... SET or the configuration say must not make the collector see less than
- * there is, or stop it.
- */
-void
-blob_autogc_fix_settings(const char *application_name)
+bool
+blob_autogc_worker_start(Oid database, BackgroundWorkerHandle **handle)
 {
-	static const char *const fixed[][2] = {
-		{"search_path", ""},
-		{"zero_damaged_pages", "false"},
-		{"ignore_checksum_failure", "false"},
-		{"statement_timeout", "0"},
-		{"transaction_timeout", "0"},
-		{"idle_in_transaction_session_timeout", "0"},
-		{"lock_timeout", LOCK_TIMEOUT},
-		{"default_transaction_isolation", "read committed"},
-		{"default_transaction_read_only", "false"},
-		{"stats_fetch_consistency", "none"}
-	};
+	BackgroundWorker worker;
 
-	for (size_t i = 0; i < lengthof(fixed); i++)
-		blob_settings_fix(fixed[i][0], fixed[i][1]);
-	blob_settings_fix("application_name", application_name);
+	blob_background_describe(&worker, NAME, "blob_autogc_worker_main", BGW_NEVER_RESTART);
+	worker.bgw_main_arg = ObjectIdGetDatum(database);
+	worker.bgw_notify_pid = MyProcPid;
+	return RegisterDynamicBackgroundWorker(&worker, handle);
 }
 
 /* ---- the decision ---- */
@@ -174,16 +158,7 @@ look(void)
 void
 blob_autogc_worker_main(Datum argument)
 {
-	MemoryContext context;
-
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, die);
-	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(argument), InvalidOid,
-											  BGWORKER_BYPASS_ALLOWCONN);
-	blob_autogc_fix_settings("blobext collector");
-	context = AllocSetContextCreate(TopMemoryContext, "blobext worker", ALLOCSET_DEFAULT_SIZES);
-	MemoryContextSwitchTo(context);
+	blob_autogc_process_begin(NAME, DatumGetObjectId(argument));
 	PG_TRY();
 	{
 		look();
@@ -191,9 +166,7 @@ blob_autogc_worker_main(Datum argument)
 	PG_CATCH();
 	{
 		/* Not worth a line about a process that "exited with exit code 1". */
-		HOLD_INTERRUPTS();
-		EmitErrorReport();
-		AbortOutOfAnyTransaction();
+		blob_autogc_process_recover();
 		proc_exit(0);
 	}
 	PG_END_TRY();
