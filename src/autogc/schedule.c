@@ -11,17 +11,13 @@
 
 #include "core/page.h"
 #include "core/settings.h"
+#include "gc/database_table.h"
 #include "gc/gc.h"
 #include "autogc/schedule.h"
 #include "gc/status.h"
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"
-#include "storage/ipc.h"
 #include "storage/latch.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
-
-#define TRANCHE_NAME "blobext_gc_schedule"
 
 /* After so many failures in a row the time between looks grows no more. */
 #define MAX_DOUBLINGS 3
@@ -72,70 +68,57 @@ typedef struct ScheduleEntry
 	char		reason[BLOB_GC_REASON_BYTES];
 } ScheduleEntry;
 
-typedef struct ScheduleTable
+/* What there is once, for all databases. */
+typedef struct ScheduleHead
 {
-	LWLock	   *lock;
 	Latch	   *launcher;		/* NULL until it has started; it may have ended since */
 	bool		is_urgent;		/* the launcher shall look now */
 	TimestampTz urgent_at;		/* when that was so last */
-	ScheduleEntry entries[FLEXIBLE_ARRAY_MEMBER];
-} ScheduleTable;
+} ScheduleHead;
 
-static ScheduleTable *table;
+static BlobDatabaseTable table = {
+	.name = "blobext collector schedule",
+	.tranche = "blobext_gc_schedule",
+	.head_bytes = sizeof(ScheduleHead),
+	.entry_bytes = sizeof(ScheduleEntry)
+};
 
-static Size
-table_bytes(void)
-{
-	return add_size(offsetof(ScheduleTable, entries),
-					mul_size(blob_max_databases, sizeof(ScheduleEntry)));
-}
+StaticAssertDecl(offsetof(ScheduleEntry, database) == 0, "an entry must begin with its database");
+
+static ScheduleHead *head;
 
 void
 blob_autogc_schedule_shmem_request(void)
 {
-	RequestAddinShmemSpace(table_bytes());
-	RequestNamedLWLockTranche(TRANCHE_NAME, 1);
+	blob_database_table_request(&table);
 }
 
 void
 blob_autogc_schedule_shmem_init(void)
 {
-	bool		found;
-
-	table = ShmemInitStruct("blobext collector schedule", table_bytes(), &found);
-	if (found)
-		return;
-	memset(table, 0, table_bytes());
-	table->lock = &GetNamedLWLockTranche(TRANCHE_NAME)->lock;
+	blob_database_table_init(&table);
+	head = table.head;
 }
 
 /* The caller holds the lock. */
 static ScheduleEntry *
 find_entry(Oid database)
 {
-	for (int i = 0; i < blob_max_databases; i++)
-	{
-		if (table->entries[i].database == database)
-			return &table->entries[i];
-	}
-	return NULL;
+	return blob_database_table_find(&table, database);
 }
 
 /* The same, made if need be; NULL if the table is full.  The lock is held exclusively. */
 static ScheduleEntry *
 make_entry(Oid database)
 {
-	ScheduleEntry *entry = find_entry(database);
+	bool		is_new;
+	ScheduleEntry *entry = blob_database_table_make(&table, database, &is_new);
 
-	if (entry != NULL)
-		return entry;
-	entry = find_entry(InvalidOid);
-	if (entry == NULL)
-		return NULL;
-	memset(entry, 0, sizeof(*entry));
-	entry->database = database;
-	entry->look_again = true;
-	entry->completed_at = GetCurrentTimestamp();
+	if (is_new)
+	{
+		entry->look_again = true;
+		entry->completed_at = GetCurrentTimestamp();
+	}
 	return entry;
 }
 
@@ -148,7 +131,7 @@ blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 chan
 	ScheduleEntry *entry;
 	bool		wants = false;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = make_entry(database);
 	if (entry != NULL && now >= entry->next_look)
 	{
@@ -157,7 +140,7 @@ blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 chan
 			entry->seen_changed_rows != changed_rows;
 		*looked_at = entry->looked_at;
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 	return wants;
 }
 
@@ -168,7 +151,7 @@ blob_autogc_schedule_look_begins(Oid database, uint64 allocated_pages, int64 cha
 	ScheduleEntry *entry;
 	int64		pause_ms = (int64) blob_autogc_naptime_s * 1000;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = find_entry(database);
 	if (entry != NULL)
 	{
@@ -178,27 +161,29 @@ blob_autogc_schedule_look_begins(Oid database, uint64 allocated_pages, int64 cha
 		entry->seen_allocated_pages = allocated_pages;
 		entry->seen_changed_rows = changed_rows;
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 void
 blob_autogc_schedule_wake(void)
 {
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	for (int i = 0; i < blob_max_databases; i++)
 	{
-		table->entries[i].look_again = true;
-		table->entries[i].next_look = 0;
+		ScheduleEntry *entry = blob_database_table_entry(&table, i);
+
+		entry->look_again = true;
+		entry->next_look = 0;
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 void
 blob_autogc_schedule_set_latch(Latch *latch)
 {
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	table->launcher = latch;
-	LWLockRelease(table->lock);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
+	head->launcher = latch;
+	LWLockRelease(table.lock);
 }
 
 bool
@@ -206,35 +191,17 @@ blob_autogc_schedule_is_urgent(void)
 {
 	bool		is_urgent;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	is_urgent = table->is_urgent;
-	table->is_urgent = false;
-	LWLockRelease(table->lock);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
+	is_urgent = head->is_urgent;
+	head->is_urgent = false;
+	LWLockRelease(table.lock);
 	return is_urgent;
-}
-
-static int
-compare_oids(const void *a, const void *b)
-{
-	Oid			left = *(const Oid *) a;
-	Oid			right = *(const Oid *) b;
-
-	return left < right ? -1 : left > right;
 }
 
 void
 blob_autogc_schedule_keep(const Oid *databases, int count)
 {
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < blob_max_databases; i++)
-	{
-		ScheduleEntry *entry = &table->entries[i];
-
-		if (OidIsValid(entry->database) &&
-			bsearch(&entry->database, databases, count, sizeof(Oid), compare_oids) == NULL)
-			entry->database = InvalidOid;
-	}
-	LWLockRelease(table->lock);
+	blob_database_table_keep(&table, databases, count, NULL);
 }
 
 /* ---- the workers' ---- */
@@ -337,11 +304,11 @@ blob_autogc_schedule_judge(const BlobAutogcChurn *churn, BlobAutogcVerdict *verd
 	ScheduleEntry *entry;
 
 	memset(verdict, 0, sizeof(*verdict));
-	LWLockAcquire(table->lock, LW_SHARED);
+	LWLockAcquire(table.lock, LW_SHARED);
 	entry = find_entry(MyDatabaseId);
 	if (entry != NULL)
 		judge(entry, churn, verdict);
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 /*
@@ -357,21 +324,21 @@ blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
 
 	if (!blob_autogc)
 		return;
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = make_entry(store->dboid);
-	if (entry != NULL && entry->failures == 0 && !table->is_urgent &&
-		TimestampDifferenceExceeds(table->urgent_at, now, URGENT_MS) &&
+	if (entry != NULL && entry->failures == 0 && !head->is_urgent &&
+		TimestampDifferenceExceeds(head->urgent_at, now, URGENT_MS) &&
 		TimestampDifferenceExceeds(entry->looked_at, now, URGENT_MS) &&
 		(double) growth_of(entry, allocated_pages) * BLOB_PAGE_SIZE >=
 		due_bytes(entry))
 	{
 		entry->next_look = 0;
 		entry->look_again = true;
-		table->is_urgent = true;
-		table->urgent_at = now;
-		launcher = table->launcher;
+		head->is_urgent = true;
+		head->urgent_at = now;
+		launcher = head->launcher;
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 	if (launcher != NULL)
 		SetLatch(launcher);
 }
@@ -381,7 +348,7 @@ blob_autogc_schedule_succeeded(bool look_again)
 {
 	ScheduleEntry *entry;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = find_entry(MyDatabaseId);
 	if (entry != NULL)
 	{
@@ -390,7 +357,7 @@ blob_autogc_schedule_succeeded(bool look_again)
 		entry->next_look = TimestampTzPlusMilliseconds(entry->looked_at,
 													   blob_autogc_naptime_s * 1000);
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 /* Reasons that differ in numbers (processes, WAL positions) are the same one. */
@@ -419,7 +386,7 @@ blob_autogc_schedule_is_news(const char *reason)
 	TimestampTz now = GetCurrentTimestamp();
 	bool		is_news = true;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = find_entry(MyDatabaseId);
 	if (entry != NULL)
 	{
@@ -431,7 +398,7 @@ blob_autogc_schedule_is_news(const char *reason)
 			strlcpy(entry->reason, reason, BLOB_GC_REASON_BYTES);
 		}
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 	return is_news;
 }
 
@@ -473,14 +440,14 @@ blob_autogc_schedule_vacuums(BlobGcDeadKeys *tables)
 
 	if (!vacuum_is_on())
 		return 0;
-	LWLockAcquire(table->lock, LW_SHARED);
+	LWLockAcquire(table.lock, LW_SHARED);
 	entry = find_entry(MyDatabaseId);
 	for (int i = 0; entry != NULL && i < entry->dead_key_count; i++)
 	{
 		if (is_vacuum_due(entry, &entry->dead_keys[i]))
 			tables[count++] = entry->dead_keys[i].found;
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 	return count;
 }
 
@@ -491,17 +458,19 @@ blob_autogc_schedule_vacuum_enter(void)
 	int			count = 0;
 	bool		may_enter;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	for (int i = 0; i < blob_max_databases; i++)
 	{
-		if (OidIsValid(table->entries[i].database) && table->entries[i].vacuum_pid != 0)
+		const ScheduleEntry *other = blob_database_table_entry(&table, i);
+
+		if (OidIsValid(other->database) && other->vacuum_pid != 0)
 			count++;
 	}
 	entry = find_entry(MyDatabaseId);
 	may_enter = entry != NULL && entry->vacuum_pid == 0 && count < blob_autogc_max_workers;
 	if (may_enter)
 		entry->vacuum_pid = MyProcPid;
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 	return may_enter;
 }
 
@@ -510,11 +479,11 @@ blob_autogc_schedule_vacuum_leave(void)
 {
 	ScheduleEntry *entry;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = find_entry(MyDatabaseId);
 	if (entry != NULL && entry->vacuum_pid == MyProcPid)
 		entry->vacuum_pid = 0;
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 int
@@ -523,10 +492,10 @@ blob_autogc_schedule_vacuum_pid(Oid database)
 	ScheduleEntry *entry;
 	int			pid;
 
-	LWLockAcquire(table->lock, LW_SHARED);
+	LWLockAcquire(table.lock, LW_SHARED);
 	entry = find_entry(database);
 	pid = entry == NULL ? 0 : entry->vacuum_pid;
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 	return pid;
 }
 
@@ -536,7 +505,7 @@ note_vacuum(Oid relid, bool is_done)
 	ScheduleEntry *entry;
 	DeadKeys   *keys;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = find_entry(MyDatabaseId);
 	keys = entry == NULL ? NULL : find_dead_keys(entry, relid);
 	if (keys != NULL && is_done)
@@ -546,7 +515,7 @@ note_vacuum(Oid relid, bool is_done)
 		keys->since = GetCurrentTimestamp();
 		keys->fruitless++;
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 void
@@ -567,16 +536,16 @@ blob_autogc_schedule_hurry(void)
 	Latch	   *launcher;
 	ScheduleEntry *entry;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = find_entry(MyDatabaseId);
 	if (entry != NULL)
 	{
 		entry->look_again = true;
 		entry->next_look = 0;
 	}
-	table->is_urgent = true;
-	launcher = table->launcher;
-	LWLockRelease(table->lock);
+	head->is_urgent = true;
+	launcher = head->launcher;
+	LWLockRelease(table.lock);
 	if (launcher != NULL)
 		SetLatch(launcher);
 }
@@ -612,7 +581,7 @@ blob_autogc_schedule_round_done(const BlobAutogcChurn *churn, const BlobGcResult
 {
 	ScheduleEntry *entry;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = make_entry(MyDatabaseId);
 	if (entry != NULL)
 	{
@@ -625,5 +594,5 @@ blob_autogc_schedule_round_done(const BlobAutogcChurn *churn, const BlobGcResult
 		entry->reason[0] = '\0';
 		take_over_dead_keys(entry, result->dead_key_tables, result->dead_key_table_count);
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
