@@ -5,25 +5,27 @@
 #include "postgres.h"
 
 #include "api/api.h"
-#include "extents/durability.h"
-#include "client/rows.h"
+#include "assign/assign.h"
+#include "assign/hooks.h"
+#include "autogc/launcher.h"
+#include "autogc/schedule.h"
+#include "client/wire.h"
 #include "core/settings.h"
+#include "extents/durability.h"
 #include "fmgr.h"
 #include "gc/constants.h"
 #include "gc/holders.h"
-#include "autogc/launcher.h"
-#include "autogc/schedule.h"
 #include "gc/status.h"
+#include "hooks/hooks.h"
 #include "io/io.h"
 #include "io/syncer.h"
 #include "miscadmin.h"
-#include "recovery/replay_origin.h"
 #include "recovery/recovery.h"
-#include "store/store.h"
+#include "recovery/replay_origin.h"
 #include "sql/check_progress.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
-#include "assign/assign.h"
+#include "store/store.h"
 
 PG_MODULE_MAGIC;
 
@@ -80,19 +82,41 @@ _PG_init(void)
 		return;
 	}
 
+	/* Settings first: what follows reads them. */
 	blob_settings_define();
+
+	/* Replay. */
 	blob_recovery_register();
-	blob_replay_origin_install_hooks();
-	blob_durability_init();
-	blob_assign_install_hooks();
-	blob_rows_install_hook();
-	blob_gc_holders_install();
-	blob_gc_constants_install();
-	blob_autogc_launcher_register();
+
+	/*
+	 * Callbacks.  PostgreSQL calls the transaction callback first that was registered last.  A cursor
+	 * WITH HOLD outlives a commit that fails in its callbacks, so it must be registered before content
+	 * is made crash-safe, which can fail.
+	 *
+	 * Callbacks that most processes do not need are registered when they are: for catalogs
+	 * (core/catalog.c), indexes (assign/content_index.c) and reading ahead (extents/readahead.c).
+	 */
+	blob_durability_register();
+	blob_gc_holders_register();
+	blob_gc_constants_register();
+
+	/* What lower folders ask and tell higher ones. */
+	blob_durability_set_rule(blob_assign_is_strict);
+	blob_assign_watch_content_indexes(blob_assign_content_index_changed);
 	blob_store_allocation_hook = blob_autogc_schedule_allocated;
-	blob_syncer_register();		/* after the launcher: who comes late may get no slot */
+
+	/* Hooks. */
+	blob_wire_init();
+	blob_hooks_install();
+
+	/* Processes.  If slots are few, the last gets none: without the syncer, backends sync. */
+	blob_autogc_launcher_register();
+	blob_syncer_register();
+
+	/* The C interface. */
 	blob_api_register();
 
+	/* Shared memory. */
 	previous_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = request_shared_memory;
 	previous_shmem_startup_hook = shmem_startup_hook;

@@ -48,6 +48,13 @@ static HTAB *cache;
 static MemoryContext cache_context; /* the table and the members */
 static uint64 invalidation_count;	/* all that the callback was told */
 static uint64 change_count = 1; /* those that concerned a cached table */
+static void (*watcher) (void);	/* of these */
+
+void
+blob_assign_watch_content_indexes(void (*new_watcher) (void))
+{
+	watcher = new_watcher;
+}
 
 static bool
 is_member(const CachedTable *table, Oid relid)
@@ -78,7 +85,7 @@ table_changed(Datum arg, Oid relid)
 	if (any)
 	{
 		change_count++;
-		blob_assign_content_index_changed();
+		watcher();
 	}
 }
 
@@ -105,7 +112,7 @@ empty_cache(void)
 	cache = NULL;
 	MemoryContextReset(cache_context);
 	change_count++;
-	blob_assign_content_index_changed();
+	watcher();
 	make_cache();
 }
 

@@ -89,7 +89,7 @@ at_transaction_event(XactEvent event, void *context)
 }
 
 void
-blob_durability_init(void)
+blob_durability_register(void)
 {
 	RegisterXactCallback(at_transaction_event, NULL);
 }

@@ -140,7 +140,7 @@ at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *
 }
 
 void
-blob_gc_constants_install(void)
+blob_gc_constants_register(void)
 {
 	CacheRegisterSyscacheCallback(CONSTROID, receive, (Datum) 0);
 	RegisterResourceReleaseCallback(at_release, NULL);

@@ -8,7 +8,7 @@
 #include "postgres.h"
 
 /* The callbacks of each backend; from the library's entry point. */
-extern void blob_gc_constants_install(void);
+extern void blob_gc_constants_register(void);
 
 /*
  * Make every backend of the database give up the values that its caches keep, at the latest when
