@@ -89,9 +89,9 @@ _PG_init(void)
 	blob_recovery_register();
 
 	/*
-	 * Callbacks.  PostgreSQL calls the transaction callback first that was registered last.  A cursor
-	 * WITH HOLD outlives a commit that fails in its callbacks, so it must be registered before content
-	 * is made crash-safe, which can fail.
+	 * Callbacks.  PostgreSQL calls the transaction callback first that was registered last.  A
+	 * cursor WITH HOLD outlives a commit that fails in its callbacks, so it must be registered
+	 * before content is made crash-safe, which can fail.
 	 *
 	 * Callbacks that most processes do not need are registered when they are: for catalogs
 	 * (core/catalog.c), indexes (assign/content_index.c) and reading ahead (extents/readahead.c).

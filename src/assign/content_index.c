@@ -204,6 +204,10 @@ list_members(Oid relid)
 	return members;
 }
 
+/*
+ * Enter an answer into the cache, which is emptied first if it is full.  The copy of
+ * the members is in the cache's context, where an invalidation finds it.
+ */
 static CachedTable *
 remember(Oid relid, List *members, bool has_index)
 {

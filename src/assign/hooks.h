@@ -1,7 +1,6 @@
 /*
  * assign/hooks.h
- *	  What this folder does when the server plans, runs or describes something: called by the hooks of
- *	  hooks/, which say in which order.
+ *	  The parts of this folder in the server's hooks: hooks/ calls them, and says in which order.
  *
  * The structures live in the frame of a hook, and are zeros at first.  Of each three functions the
  * first is called before the server goes on, the second after that, unless there was an error, and

@@ -142,6 +142,11 @@ is_index_expression(Oid index, AttrNumber attnum)
 	return is_expression;
 }
 
+/*
+ * Set the statistics target 0 where ANALYZE would store values: on columns of tables, and on
+ * columns of indexes that are expressions.  The relation may have been dropped by the statement
+ * that noted it.
+ */
 static void
 clear_targets_of_relation(Oid relid)
 {

@@ -138,7 +138,9 @@ blob_assign_content_index_changed(void)
 	PG_END_TRY();
 }
 
-/* The target is on the stack before anything can fail, so the caller takes it off after an error. */
+/*
+ * The target is on the stack before anything can fail, so the caller takes it off after an error.
+ */
 static void
 enter(BlobAssignTarget *target)
 {

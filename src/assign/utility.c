@@ -1,7 +1,7 @@
 /*
  * assign/utility.c
- *	  Utility statements: prepare DDL that declares blobstate columns, views or partition bounds, and
- *	  look at what it has made of them.
+ *	  Utility statements: prepares DDL that declares blobstate columns, views or partition bounds,
+ *	  and checks its results.
  */
 #include "postgres.h"
 
@@ -75,6 +75,10 @@ set_state(BlobAssignStatement *state)
 	state->is_set = true;
 }
 
+/*
+ * A cached statement's tree is copied before it is changed.  The map is guarded whatever the
+ * statement is.
+ */
 void
 blob_assign_statement_begin(BlobAssignStatement *state, PlannedStmt **pstmt,
 							const char *query_string, bool *read_only_tree,

@@ -5,10 +5,10 @@
  */
 #include "postgres.h"
 
+#include "autogc/churn.h"
 #include "catalog/pg_class.h"
 #include "common/hashfn.h"
 #include "core/compat.h"
-#include "autogc/churn.h"
 #include "pgstat.h"
 
 /* Counters of a table that move when its rows can have gone. */
@@ -23,6 +23,10 @@ typedef struct TableFacts
 	int64		vacuums;
 } TableFacts;
 
+/*
+ * Add a table's counters to the sums, and mix them with its identity into the fingerprint, so that
+ * a change of any of them is seen.
+ */
 static void
 add_table(const BlobGcRoot *root, BlobAutogcChurn *churn)
 {

@@ -7,8 +7,8 @@
 
 #include "postgres.h"
 
-#include "gc/roots.h"
 #include "autogc/schedule.h"
+#include "gc/roots.h"
 
 /* What the relations' counters say now; allocated_pages is passed on. */
 extern void blob_autogc_measure_churn(const BlobGcRoots *roots, uint64 allocated_pages,

@@ -12,26 +12,26 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "autogc/launcher.h"
+#include "autogc/process.h"
+#include "autogc/schedule.h"
+#include "autogc/worker.h"
 #include "catalog/pg_database.h"
 #include "core/background.h"
 #include "core/compat.h"
 #include "core/settings.h"
 #include "gc/gc.h"
-#include "autogc/launcher.h"
-#include "autogc/process.h"
-#include "autogc/schedule.h"
-#include "autogc/worker.h"
 #include "gc/status.h"
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "store/store.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
 #include "storage/procsignal.h"
+#include "store/store.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
@@ -338,6 +338,10 @@ next_database(void)
 	return next;
 }
 
+/*
+ * Start workers while there are free slots and databases that want a look.  A database that a
+ * command wants for itself is left for the next tick.
+ */
 static void
 start_workers(void)
 {

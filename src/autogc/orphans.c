@@ -9,22 +9,22 @@
 
 #include "access/relation.h"
 #include "access/xact.h"
+#include "autogc/orphans.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "core/catalog.h"
 #include "core/settings.h"
-#include "gc/holders.h"
 #include "gc/gc.h"
-#include "autogc/orphans.h"
+#include "gc/holders.h"
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "store/map.h"
-#include "store/store.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
+#include "store/map.h"
+#include "store/store.h"
 #include "utils/rel.h"
 
 #define PAUSE_MS 50
@@ -118,6 +118,10 @@ prepared_transactions_exist(void)
 	return exist;
 }
 
+/*
+ * Step 4 of README.md, "Dropped extensions", in a transaction that began after the wait.  False if
+ * something of the list is left.
+ */
 static bool
 remove_listed(const BlobStoreId *stores, int count)
 {

@@ -8,8 +8,8 @@
 #include "postgres.h"
 
 /*
- * Handlers of signals, a connection to a database (InvalidOid: to none), the settings that a process
- * of ours shall see whatever the configuration says, and a memory context to stay in.
+ * Handlers of signals, a connection to a database (InvalidOid: to none), the settings that a
+ * process of ours shall see whatever the configuration says, and a memory context to stay in.
  */
 extern void blob_autogc_process_begin(const char *name, Oid database);
 

@@ -9,11 +9,11 @@
 
 #include <ctype.h>
 
+#include "autogc/schedule.h"
 #include "core/page.h"
 #include "core/settings.h"
 #include "gc/database_table.h"
 #include "gc/gc.h"
-#include "autogc/schedule.h"
 #include "gc/status.h"
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"

@@ -39,15 +39,16 @@ extern void blob_autogc_schedule_shmem_init(void);
  * of its stores, of its tables.  looked_at: when the last one began.  False if there is no room for
  * one more database.
  */
-extern bool blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 changed_rows,
-											TimestampTz now, TimestampTz *looked_at);
+extern bool blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages,
+											int64 changed_rows, TimestampTz now,
+											TimestampTz *looked_at);
 
 /*
  * A worker is started.  Until it calls blob_autogc_schedule_succeeded(), the look counts as failed,
  * however it ends, and the next one comes later and later.
  */
-extern void blob_autogc_schedule_look_begins(Oid database, uint64 allocated_pages, int64 changed_rows,
-											 TimestampTz now);
+extern void blob_autogc_schedule_look_begins(Oid database, uint64 allocated_pages,
+											 int64 changed_rows, TimestampTz now);
 
 /* Look at all databases soon: settings have changed. */
 extern void blob_autogc_schedule_wake(void);
@@ -102,6 +103,7 @@ extern void blob_autogc_schedule_hurry(void);
 extern bool blob_autogc_schedule_is_news(const char *reason);
 
 /* A round was complete, and no dry one; churn: as it was before marking. */
-extern void blob_autogc_schedule_round_done(const BlobAutogcChurn *churn, const BlobGcResult *result);
+extern void blob_autogc_schedule_round_done(const BlobAutogcChurn *churn,
+											const BlobGcResult *result);
 
 #endif							/* BLOB_AUTOGC_SCHEDULE_H */

@@ -9,13 +9,13 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "autogc/process.h"
+#include "autogc/schedule.h"
+#include "autogc/vacuum.h"
 #include "commands/dbcommands.h"
 #include "commands/vacuum.h"
 #include "core/settings.h"
 #include "gc/gc.h"
-#include "autogc/process.h"
-#include "autogc/schedule.h"
-#include "autogc/vacuum.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
@@ -136,6 +136,10 @@ run_statement(VacuumStmt *statement, const char *name)
 	return is_done;
 }
 
+/*
+ * VACUUM of one table.  It is noted as one that did not help before it begins, so that one which
+ * kills the process is not repeated at once.  True if it was done.
+ */
 static bool
 vacuum_table(const BlobGcDeadKeys *keys)
 {

@@ -5,9 +5,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "commands/dbcommands.h"
-#include "core/background.h"
-#include "core/settings.h"
 #include "autogc/churn.h"
 #include "autogc/orphans.h"
 #include "autogc/process.h"
@@ -15,10 +12,13 @@
 #include "autogc/schedule.h"
 #include "autogc/vacuum.h"
 #include "autogc/worker.h"
+#include "commands/dbcommands.h"
+#include "core/background.h"
+#include "core/settings.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "store/store.h"
 #include "storage/ipc.h"
+#include "store/store.h"
 #include "utils/pg_rusage.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -130,6 +130,10 @@ collect(void)
 
 /* ---- the process ---- */
 
+/*
+ * One look, outside of a transaction: collect if a round is due, remove orphaned directories,
+ * vacuum.  A round that freed nothing ends the look, which then counts as failed.
+ */
 static void
 look(void)
 {

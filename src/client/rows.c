@@ -2,8 +2,8 @@
  * client/rows.c
  *	  Which rows are sent piece by piece, see client/rows.h.
  *
- * For a run of the executor a receiver is put before the server's own (access/common/printtup.c), which gets
- * all rows without large values, and the rest of the protocol.
+ * For a run of the executor a receiver is put before the server's own (access/common/printtup.c),
+ * which gets all rows without large values, and the rest of the protocol.
  */
 #include "postgres.h"
 

@@ -19,8 +19,8 @@ typedef struct BlobRowsRun
 
 /*
  * Before the executor runs a query: a receiver of ours gets its rows, if they go to the client and
- * may hold large values.  end: after the run, also after an error.  forget: after a run without an error;
- * after one with an error, the query's memory goes as a whole.
+ * may hold large values.  end: after the run, also after an error.  forget: after a run without an
+ * error; after one with an error, the query's memory goes as a whole.
  */
 extern void blob_rows_begin(BlobRowsRun *run, QueryDesc *query_desc);
 extern void blob_rows_end(BlobRowsRun *run);

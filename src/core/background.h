@@ -11,8 +11,8 @@
 
 /*
  * Describes a process of this library: it starts when recovery has ended, has shared memory and a
- * connection to a database or to none, and runs an exported function.  Without a connection it would
- * have no virtual transactions; the syncer needs them, because checkpoints look for those.
+ * connection to a database or to none, and runs an exported function.  Without a connection it
+ * would have no virtual transactions; the syncer needs them, because checkpoints look for those.
  */
 extern void blob_background_describe(BackgroundWorker *process, const char *name,
 									 const char *function, int restart_s);

@@ -148,6 +148,10 @@ mark_page(BlobGcRound *round, Page page, IndexTuple *high_key)
 	*high_key = next_high_key;
 }
 
+/*
+ * Mark a level from its leftmost page along the links to the right.  A share lock on one page at a
+ * time, for the time of a copy.  False ends the round; a page of another level is an ERROR.
+ */
 static bool
 mark_level(BlobGcRound *round, BlockNumber leftmost, uint32 level)
 {

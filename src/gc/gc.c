@@ -15,24 +15,24 @@
 #include "gc/gc_internal.h"
 #include "io/stat.h"
 #include "miscadmin.h"
-#include "store/map.h"
 #include "storage/bufmgr.h"
 #include "storage/proc.h"
+#include "store/map.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* ---- the round ---- */
-
-/* Steps 4 to 6. */
+/*
+ * Steps 4 to 6, and before them steps 5 and 3 once more, for temporary tables and for snapshots
+ * that were being imported.
+ */
 static bool
 settle_roots(BlobGcRound *round)
 {
 	BlobGcWait	wait;
 	BlobGcRoots *again;
 
-	/* Once more, for temporary tables and for snapshots that were being imported. */
 	if (!blob_gc_wait_for_transactions(round, false) || !blob_gc_wait_for_snapshots(round))
 		return false;
 	blob_gc_wait_begin(&wait);
@@ -53,7 +53,7 @@ settle_roots(BlobGcRound *round)
 	}
 }
 
-/* Steps 1 to 7. */
+/* Steps 1 to 7, and what rules a round out from the beginning. */
 static bool
 prepare(BlobGcRound *round)
 {
@@ -66,26 +66,39 @@ prepare(BlobGcRound *round)
 		return blob_gc_skip(round, "zero_damaged_pages is on");
 	blob_gc_status_phase(BLOB_GC_WAITING);
 	blob_gc_status_show("blobext: waiting for transactions");
+
+	/* Step 1. */
 	round->allocated_pages = blob_store_allocated_pages(&round->store.id);
 	round->cutoff = blob_store_cutoff(&round->store);
+
+	/* Step 2. */
 	round->snapshot = RegisterSnapshot(GetLatestSnapshot());
-	return blob_gc_no_slot_begins(round) && blob_gc_wait_for_snapshots(round) &&
-		settle_roots(round) && blob_gc_note_slots(round);
+	return blob_gc_no_slot_begins(round) &&
+		blob_gc_wait_for_snapshots(round) &&	/* step 3 */
+		settle_roots(round) &&	/* steps 4 to 6 */
+		blob_gc_note_slots(round);	/* step 7 */
 }
 
 /* Steps 8 to 11 for the pages of one range. */
 static bool
 collect_range(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_page)
 {
+	/* Step 8. */
 	blob_gc_marks_begin(round, first_page, end_page);
 	if (!blob_gc_mark_roots(round))
 		return false;
+
+	/* Step 9. */
 	blob_gc_status_phase(BLOB_GC_CHECKING);
 	blob_gc_status_show("blobext: checking tables and slots");
 	if (!blob_gc_roots_equal(round->roots, blob_gc_list_roots(round->context)))
 		return blob_gc_skip(round, "a table was created or changed meanwhile");
+
+	/* Step 10. */
 	if (!blob_gc_wait_for_slots(round))
 		return false;
+
+	/* Step 11. */
 	blob_gc_status_phase(BLOB_GC_SWEEPING);
 	blob_gc_status_show("blobext: sweeping");
 	if (!blob_gc_sweep(round))
@@ -94,6 +107,10 @@ collect_range(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_page)
 	return true;
 }
 
+/*
+ * The steps of README.md.  If the mark set of the whole store does not fit into
+ * blobext.gc_work_mem, steps 8 to 11 are repeated for one range of its pages after the other.
+ */
 static bool
 collect(BlobGcRound *round)
 {
@@ -107,7 +124,7 @@ collect(BlobGcRound *round)
 		round->options.before_marking(round->roots, round->allocated_pages,
 									  round->options.context);
 
-	/* What lies behind was allocated after the cutoff. */
+	/* Pages that are reserved later are allocated after the cutoff. */
 	blob_map_read_meta(round->store.map, &meta);
 	for (BlobPageNo page = 0; page < meta.reserved_pages; page += range_pages)
 	{
@@ -134,6 +151,7 @@ begin_round(BlobGcRound *round, const BlobGcOptions *options, BlobGcResult *resu
 	round->strategy = GetAccessStrategy(BAS_BULKREAD);
 }
 
+/* After a complete round that was no dry one. */
 static void
 round_done(BlobGcRound *round)
 {

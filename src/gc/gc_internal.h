@@ -11,9 +11,9 @@
 #include "gc/gc.h"
 #include "gc/roots.h"
 #include "gc/status.h"
-#include "store/store.h"
 #include "storage/bufmgr.h"
 #include "storage/lock.h"
+#include "store/store.h"
 #include "utils/snapshot.h"
 #include "utils/timestamp.h"
 

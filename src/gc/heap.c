@@ -128,6 +128,10 @@ mark_toasted_tuple(BlobGcRound *round, HeapTuple tuple, TupleMarker mark)
 
 /* ---- pages ---- */
 
+/*
+ * Mark all normal items of a copy of a page, whatever their visibility.  The memory of each tuple
+ * is reset.  A tuple that cannot be read is an ERROR, unless it is dead and has values in TOAST.
+ */
 static void
 mark_page(BlobGcRound *round, BlockNumber block, Page page, TupleMarker mark)
 {

@@ -56,6 +56,7 @@ mark_extent(BlobGcRound *round, const BlobExtent *extent, BlobGeneration generat
 	marks->bits[bit / 8] |= 1 << (bit % 8);
 }
 
+/* Mark the extents of one value.  An inline value is recognised without fetching it from TOAST. */
 static void
 mark_value(Datum datum, void *context)
 {

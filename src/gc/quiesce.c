@@ -9,8 +9,8 @@
 
 #include "access/transam.h"
 #include "gc/constants.h"
-#include "gc/holders.h"
 #include "gc/gc_internal.h"
+#include "gc/holders.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"

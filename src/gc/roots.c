@@ -168,6 +168,10 @@ check_types(Listing *listing, Snapshot snapshot)
 	table_close(catalog, AccessShareLock);
 }
 
+/*
+ * Add the columns of all relations up, and note which relations can hold values.  Columns that were
+ * dropped count for the comparison: values may be left in rows, but nobody reads them.
+ */
 static void
 read_columns(Listing *listing, Snapshot snapshot)
 {
@@ -296,6 +300,7 @@ check_access_method(Listing *listing, Form_pg_class class)
 										qualified_name(class), strangeness));
 }
 
+/* Add a relation to the list, which grows as needed. */
 static void
 add_root(Listing *listing, Form_pg_class class, const RelationEntry *entry)
 {
@@ -319,6 +324,10 @@ add_root(Listing *listing, Form_pg_class class, const RelationEntry *entry)
 	root->pages = Max(class->relpages, 0);
 }
 
+/*
+ * Make the list from pg_class and the columns that are known.  Relations that the collector cannot
+ * read are obstacles.
+ */
 static void
 read_relations(Listing *listing, Snapshot snapshot)
 {

@@ -60,8 +60,8 @@ mark_root(BlobGcRound *round, BlobGcRoot *root)
 		return blob_gc_skip(round, "relation %u was dropped meanwhile", root->relid);
 	}
 	blob_gc_status_show("blobext: marking %s.%s",
-		 get_namespace_name(RelationGetNamespace(round->relation)),
-		 RelationGetRelationName(round->relation));
+						get_namespace_name(RelationGetNamespace(round->relation)),
+						RelationGetRelationName(round->relation));
 	if (!matches_root(round, root))
 		done = blob_gc_skip(round, "relation \"%s\" was changed meanwhile",
 							RelationGetRelationName(round->relation));

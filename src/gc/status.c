@@ -2,8 +2,8 @@
  * gc/status.c
  *	  Progress and last round per database, see gc/status.h.
  *
- * Only the process that runs a round writes to its database's entry, under the lock; it counts pages
- * by itself and reports the count now and then.
+ * Only the process that runs a round writes to its database's entry, under the lock; it counts
+ * pages by itself and reports the count now and then.
  */
 #include "postgres.h"
 

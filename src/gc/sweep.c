@@ -9,8 +9,8 @@
 #include "gc/constants.h"
 #include "gc/gc_internal.h"
 #include "io/stat.h"
-#include "store/map.h"
 #include "storage/procarray.h"
+#include "store/map.h"
 
 /* Extents that are freed with one call; a call is complete in itself. */
 #define BATCH_EXTENTS 1024
@@ -49,6 +49,7 @@ begins_value(const BlobMapEntry *entry)
 		entry->measure >> BLOB_MAP_HIGH_WATER_BITS == 0;
 }
 
+/* Called for each extent of the range: count it, and free it if it is old and not marked. */
 static void
 sweep_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 {

@@ -1,6 +1,6 @@
 /*
  * gc/yield.c
- *	  Bounded waiting, locks that are taken without queueing, and giving way to whoever waits for us.
+ *	  Bounded waiting, locks that are taken without queueing, and giving way to other processes.
  *
  * Every step of a round that waits, or takes long, comes here.  A step that finds a reason not to
  * free anything notes it (blob_gc_skip) and returns false: that ends the round.
@@ -10,8 +10,8 @@
 #include "catalog/pg_database.h"
 #include "core/compat.h"
 #include "core/settings.h"
-#include "gc/holders.h"
 #include "gc/gc_internal.h"
+#include "gc/holders.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
@@ -67,6 +67,10 @@ blob_gc_wait_begin(BlobGcWait *wait)
 	wait->sleep_ms = 1;
 }
 
+/*
+ * The reason is made before each pause, because the process that is waited for may change; it stays
+ * in the result when time is over.
+ */
 bool
 blob_gc_wait_more(BlobGcRound *round, BlobGcWait *wait, const char *format,...)
 {

@@ -106,7 +106,8 @@ executor_run_end(BlobRowsRun *rows, BlobAssignTarget *target, BlobAssignRedirect
 /*
  * The order:
  *
- * 1. The client's receiver, because it is chosen by the destination that the portal has given to the
+ * 1. The client's receiver, because it is chosen by the destination that the portal has given to
+ * the
  *	  query.
  * 2. Extents of stores that failed are freed before the query allocates more.
  * 3. The target is entered before the query can insert a key: what is pending is made crash-safe.
@@ -199,8 +200,8 @@ process_utility_end(BlobGcHolderStatement *holder, BlobAssignTarget *target,
  * 2. The target is entered before the statement can insert a key: what is pending is made
  *	  crash-safe.
  * 3. Extents of stores that failed are freed before the statement allocates more.
- * 4. The statement's tree is next to the server, because it may be exchanged for a copy.  What is
- *	  done about the result (bounds, keys, statistics) still belongs to the target and to the holder.
+ * 4. The statement's tree is next to the server, because it may be exchanged for a copy.  The
+ *	  checks of its result (bounds, keys, statistics) still belong to the target and the holder.
  */
 static void
 process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
