@@ -4,7 +4,7 @@
  *	  pages have dead rows.
  *
  * VACUUM runs as the table's owner, in a security-restricted operation, and in transactions of its
- * own: PostgreSQL sees to that.  See README.md, "Dead keys".
+ * own: PostgreSQL sees to that.  See README.md, "VACUUM by workers".
  */
 #include "postgres.h"
 
