@@ -66,7 +66,7 @@ initialize_shared_memory(void)
 
 /*
  * Without preloading there is no shared memory and no resource manager: nothing is set up, and
- * whatever needs them says so (blob_store_require_preload).
+ * each function that needs them fails with a hint (blob_store_require_preload).
  */
 void
 _PG_init(void)
@@ -82,7 +82,7 @@ _PG_init(void)
 		return;
 	}
 
-	/* Settings first: what follows reads them. */
+	/* Settings first: all others read them. */
 	blob_settings_define();
 
 	/* Replay. */
@@ -100,7 +100,7 @@ _PG_init(void)
 	blob_gc_holders_register();
 	blob_gc_constants_register();
 
-	/* What lower folders ask and tell higher ones. */
+	/* Functions of higher folders that lower ones call. */
 	blob_durability_set_rule(blob_assign_is_strict);
 	blob_assign_watch_content_indexes(blob_assign_content_index_changed);
 	blob_store_allocation_hook = blob_autogc_schedule_allocated;

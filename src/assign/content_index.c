@@ -167,6 +167,7 @@ is_content_index(HeapTuple tuple, TupleDesc description)
 	return false;
 }
 
+/* Looks at the indexes of one table in the catalogs, also at those that are not ready. */
 static bool
 has_content_index(Oid relid)
 {

@@ -67,7 +67,7 @@ extern void blob_assign_end_target(BlobAssignTarget *target);
 extern bool blob_assign_is_strict(void);
 
 /*
- * target.c, for blob_assign_watch_content_indexes(): what is pending may be on its way to an index
+ * target.c, for blob_assign_watch_content_indexes(): pending content may be on its way to an index
  * that was not there.  Called from the relation cache; ends the session if it cannot be made
  * crash-safe.
  */

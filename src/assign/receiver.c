@@ -234,7 +234,7 @@ redirect_query(QueryDesc *query_desc)
 }
 
 /*
- * What runs inside DDL with partition bounds is an event trigger's or another function's own
+ * A query inside DDL with partition bounds is an event trigger's or another function's own
  * statement, which may store.  A query that the planner runs, by way of a function, may not.
  */
 void

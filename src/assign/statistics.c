@@ -203,6 +203,7 @@ blob_assign_clear_statistics_targets(void)
 
 /* ---- statistics objects ---- */
 
+/* Is the statistics object of this kind, among others? */
 static bool
 has_kind(HeapTuple tuple, TupleDesc row_type, char kind)
 {

@@ -3,8 +3,8 @@
  *	  The launcher: starts workers for databases where something changed, and removes what dropped
  *	  databases leave behind.
  *
- * It is connected to no database, so it is in nobody's way.  Directories of stores tell which
- * databases there are to look at, pg_database which of them still exist.
+ * It is connected to no database, so no command has to wait for it.  Directories of stores tell
+ * which databases there are to look at, pg_database which of them still exist.
  */
 #include "postgres.h"
 
@@ -134,7 +134,7 @@ read_databases(void)
 	qsort(databases, database_count, sizeof(Database), compare_databases);
 }
 
-/* Only those that have a store; sums up what was allocated there. */
+/* Only those that have a store; sums up the pages that were allocated there. */
 static void
 keep_stores(const BlobStoreId *stores, int store_count)
 {
@@ -160,7 +160,7 @@ keep_stores(const BlobStoreId *stores, int store_count)
 
 /*
  * Remove the directory of a database that is not there.  Its OID is locked meanwhile, so that
- * nobody can connect to a new database of that OID.
+ * no session can connect to a new database of that OID.
  */
 static void
 remove_directory(const BlobStoreId *store)
@@ -227,6 +227,7 @@ judge_databases(void)
 	}
 }
 
+/* One pass over all databases.  Directories are listed first, see remove_dropped(). */
 static void
 tick(void)
 {
@@ -265,7 +266,7 @@ reap_workers(void)
 
 /*
  * Does this worker look, or collect?  One that vacuums counts as none: VACUUM may take long, and
- * functions of users that run in it even for ever.
+ * a function of a user that runs in it may never return.
  */
 static bool
 is_collecting(const Worker *worker)
@@ -304,6 +305,7 @@ has_worker(Oid database)
 	return false;
 }
 
+/* False if all slots for processes are in use, which is logged once. */
 static bool
 start_worker(Worker *slot, Oid database)
 {
@@ -323,7 +325,7 @@ start_worker(Worker *slot, Oid database)
 	return !is_out_of_workers;
 }
 
-/* The one that waits longest, and that nobody has for himself. */
+/* Of the databases that want a look and have no worker, the one that waits longest; or NULL. */
 static Database *
 next_database(void)
 {
@@ -369,6 +371,7 @@ start_workers(void)
 
 /* ---- the process ---- */
 
+/* Until the next tick, the end of a worker, an urgent look or a new configuration. */
 static void
 wait_for_tick(TimestampTz next_tick)
 {

@@ -10,9 +10,9 @@
 #include "core/page.h"
 
 /*
- * This database's store, as the committed catalogs know it, in a transaction that began after what
- * is to be judged.  Waits for nobody.  False if it cannot be told: somebody has the map locked, or
- * the extension is there without its map.
+ * This database's store, as the committed catalogs know it.  The transaction began after the
+ * transactions had ended that the caller wants to judge.  Does not wait.  False if the store cannot
+ * be found out: the map is locked, or the extension is there without its map.
  */
 extern bool blob_autogc_find_store(BlobStoreId *store, bool *exists);
 

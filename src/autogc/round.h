@@ -10,8 +10,8 @@
 #include "gc/gc.h"
 
 /*
- * A round, see blob_gc_run().  If it was complete, and no dry one, the schedule knows of it: it
- * counts whoever has asked for it.
+ * A round, see blob_gc_run().  If it was complete, and no dry one, the schedule takes note
+ * of it, whether a worker or a user has asked for it.
  */
 extern void blob_autogc_run(BlobGcOptions *options, BlobGcResult *result);
 

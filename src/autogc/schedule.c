@@ -19,7 +19,7 @@
 #include "postmaster/autovacuum.h"
 #include "storage/latch.h"
 
-/* After so many failures in a row the time between looks grows no more. */
+/* The time between looks is doubled after each failure in a row, at most this many times. */
 #define MAX_DOUBLINGS 3
 
 /* So often the interval is doubled where only dead rows are left that rounds do not get at. */
@@ -68,7 +68,7 @@ typedef struct ScheduleEntry
 	char		reason[BLOB_GC_REASON_BYTES];
 } ScheduleEntry;
 
-/* What there is once, for all databases. */
+/* State that is there once, for all databases. */
 typedef struct ScheduleHead
 {
 	Latch	   *launcher;		/* NULL until it has started; it may have ended since */
@@ -207,9 +207,9 @@ blob_autogc_schedule_keep(const Oid *databases, int count)
 /* ---- the workers' ---- */
 
 /*
- * How many values may have become free since the last round, as far as rows tell: what was
- * removed row by row, or, if that is more, what went with whole tables.  An UPDATE that leaves
- * the value alone counts as well; nobody knows better without looking.
+ * How many values may have become free since the last round, as far as rows tell: the rows that
+ * were removed one by one, or, if these are more, those that went with whole tables.  An UPDATE
+ * that leaves the value alone counts as well; only a round could tell.
  */
 static double
 removed_values(const ScheduleEntry *entry, const BlobAutogcChurn *churn)
@@ -231,7 +231,7 @@ growth_of(const ScheduleEntry *entry, uint64 allocated_pages)
 	return allocated_pages > before ? allocated_pages - before : 0;
 }
 
-/* So many bytes, stored or removed since the last round, make another one due. */
+/* The number of bytes, stored or removed since the last round, that make another one due. */
 static double
 due_bytes(const ScheduleEntry *entry)
 {
@@ -242,7 +242,7 @@ due_bytes(const ScheduleEntry *entry)
 	return bytes;
 }
 
-/* Is the last round that old?  The interval is doubled so many times. */
+/* Is the last round older than the interval, doubled this number of times? */
 static bool
 is_overdue(const ScheduleEntry *entry, int doublings)
 {
@@ -251,7 +251,7 @@ is_overdue(const ScheduleEntry *entry, int doublings)
 	return GetCurrentTimestamp() - entry->completed_at >= interval_us << doublings;
 }
 
-/* Do workers vacuum, here and now?  Where autovacuum is off, somebody has other plans. */
+/* Do workers vacuum, here and now?  Where autovacuum is off, the administrator has other plans. */
 static bool
 vacuum_is_on(void)
 {
@@ -289,11 +289,11 @@ judge(const ScheduleEntry *entry, const BlobAutogcChurn *churn, BlobAutogcVerdic
 	if (churn->dead_rows > 0 && is_overdue(entry, Min(entry->fruitless, MAX_INTERVAL_DOUBLINGS)))
 		verdict->is_due = true;
 
-	/* What VACUUM took from indexes is to be freed. */
+	/* The values of keys that VACUUM has removed are to be freed. */
 	if (is_any_vacuumed(entry))
 		verdict->is_due = true;
 
-	/* Nobody tells the launcher of VACUUM. */
+	/* No counter of the launcher moves when a table becomes due for VACUUM. */
 	verdict->look_again = has_changed || churn->dead_rows > 0 ||
 		(entry->dead_key_count > 0 && vacuum_is_on());
 }
@@ -499,6 +499,9 @@ blob_autogc_schedule_vacuum_pid(Oid database)
 	return pid;
 }
 
+/*
+ * VACUUM of a table of the list begins, or is done; until then it counts as one that did not help.
+ */
 static void
 note_vacuum(Oid relid, bool is_done)
 {
@@ -550,7 +553,7 @@ blob_autogc_schedule_hurry(void)
 		SetLatch(launcher);
 }
 
-/* What a round has found; of tables that were there before it is known how VACUUM did. */
+/* Take the tables over that a round has found.  Those that were there before keep their history. */
 static void
 take_over_dead_keys(ScheduleEntry *entry, const BlobGcDeadKeys *tables, int count)
 {

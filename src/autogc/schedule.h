@@ -14,7 +14,7 @@
 
 struct Latch;
 
-/* What changed in a database, as far as counters tell: compared with the same at the last round. */
+/* Counters of changes in a database; compared with the same counters at the last round. */
 typedef struct BlobAutogcChurn
 {
 	uint64		allocated_pages;	/* since the start of the server */
@@ -53,15 +53,15 @@ extern void blob_autogc_schedule_look_begins(Oid database, uint64 allocated_page
 /* Look at all databases soon: settings have changed. */
 extern void blob_autogc_schedule_wake(void);
 
-/* The latch of the launcher, for whom the next function is. */
+/* The launcher's: the latch that wakes it. */
 extern void blob_autogc_schedule_set_latch(struct Latch *latch);
 
-/* Whether somebody has allocated so much since the last call that a look cannot wait. */
+/* The launcher's: whether so much was allocated since the last call that a look cannot wait. */
 extern bool blob_autogc_schedule_is_urgent(void);
 
 /*
- * Who allocates: wakes the launcher up if a round is due by what was allocated alone.  A hook of
- * store/store.h.
+ * Called by a backend that allocates: wakes the launcher up if the allocated pages alone make a
+ * round due.  A hook of store/store.h.
  */
 extern void blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages);
 

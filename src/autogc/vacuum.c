@@ -37,8 +37,8 @@
 static MemoryContext vacuum_context;	/* of one table, across its transactions */
 
 /*
- * Be taken for autovacuum: who waits for a lock that we hold cancels us, and who wants the database
- * for itself ends us.  Nothing else depends on this flag.
+ * Be taken for autovacuum: a session that waits for a lock that we hold cancels us, and a command
+ * that wants the database for itself ends us.  Nothing else depends on this flag.
  */
 static void
 pass_for_autovacuum(bool on)
@@ -62,7 +62,7 @@ take_autovacuum_pace(void)
 		blob_settings_fix("vacuum_cost_limit", psprintf("%d", autovacuum_vac_cost_limit));
 }
 
-/* The table's name; NULL if it was dropped, or if somebody keeps VACUUM away from it. */
+/* The table's name; NULL if it was dropped, or if a lock keeps VACUUM away from it. */
 static char *
 find_table(Oid relid, char **database)
 {

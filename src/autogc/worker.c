@@ -147,7 +147,7 @@ look(void)
 		if (!collect())
 			return;				/* counts as failed: come again, but not too often */
 
-		/* Of what was deleted while it ran, and of rows that VACUUM has not removed. */
+		/* Rows were deleted while it ran, and VACUUM has not removed others. */
 		decide(&verdict);
 	}
 	is_clean = blob_autogc_remove_orphans();

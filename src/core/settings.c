@@ -114,7 +114,7 @@ check_work_mem(int *value, void **extra, GucSource source)
 	return true;
 }
 
-/* Settings of a round of the collector, whoever has asked for it. */
+/* Settings of a round of the collector, automatic or not. */
 static void
 define_collector_settings(void)
 {

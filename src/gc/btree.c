@@ -3,7 +3,7 @@
  *	  Marks what the items of a B-tree refer to: from the leaves up, each level from left to right.
  *
  * README.md says why in this order.  Pages are copied under a share lock; a page that was deleted
- * since somebody pointed to it keeps its level and its link to the right, as long as this
+ * after its link was read keeps its level and its link to the right, as long as this
  * round's snapshot is registered.
  */
 #include "postgres.h"

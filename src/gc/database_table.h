@@ -16,7 +16,7 @@ typedef struct BlobDatabaseTable
 {
 	const char *name;			/* of the shared memory */
 	const char *tranche;		/* of the lock */
-	Size		head_bytes;		/* what is there once, for all databases */
+	Size		head_bytes;		/* state that is there once, for all databases */
 	Size		entry_bytes;
 
 	/* Set by blob_database_table_init(). */

@@ -12,10 +12,10 @@ struct BlobGcRoots;
 typedef struct BlobGcOptions
 {
 	bool		dry_run;		/* count, free nothing */
-	bool		automatic;		/* in a worker: gives way to whoever wants the database for itself,
-								 * follows changes of the configuration, shows its phase */
-	double		cost_delay_ms;	/* sleep so long (0: never) ... */
-	int			cost_limit_pages;	/* ... after so many pages of tables and indexes */
+	bool		automatic;		/* in a worker: gives way to commands that want the database for
+								 * themselves, follows the configuration, shows its phase */
+	double		cost_delay_ms;	/* sleep this long (0: never) ... */
+	int			cost_limit_pages;	/* ... after this number of pages of tables and indexes */
 
 	/*
 	 * Called before marking, may be NULL: with the roots of the round, and the pages that had been
@@ -55,9 +55,9 @@ typedef struct BlobGcResult
 /*
  * One round in the current database.  The caller is in a transaction that has done nothing else:
  * no transaction id, no transaction block, no recovery, no parallel mode, and it holds no value in
- * memory.  What keeps the collector from freeing anything (a session, a table, a slot, a lock
- * request) is no error, but a reason in the result, in the current memory context.  May take long,
- * mostly waiting; it can be cancelled at any time.
+ * memory.  An obstacle (a session, a table, a slot, a lock request) is no error, but a reason in
+ * the result, in the current memory context.  May take long, mostly waiting; it can be cancelled at
+ * any time.
  */
 extern void blob_gc_run(const BlobGcOptions *options, BlobGcResult *result);
 
@@ -65,9 +65,9 @@ extern void blob_gc_run(const BlobGcOptions *options, BlobGcResult *result);
 extern void blob_gc_options_take_pace(BlobGcOptions *options);
 
 /*
- * Does somebody hold the database for itself (DROP DATABASE, ALTER DATABASE ... RENAME, SET
+ * Does a command hold the database for itself (DROP DATABASE, ALTER DATABASE ... RENAME, SET
  * TABLESPACE), or copy it?  In a transaction.  These commands hold a lock on the database while
- * they wait for its sessions to end, so nobody could be seen waiting.
+ * they wait for its sessions to end, so no queue for a lock shows them.
  */
 extern bool blob_gc_database_is_wanted(Oid database);
 

@@ -45,7 +45,7 @@ typedef struct BlobGcRound
 	uint64		allocated_pages;	/* counter at the cutoff */
 	BlobGcMarks marks;
 	BufferAccessStrategy strategy;
-	MemoryContext context;		/* of the round: what is kept between steps */
+	MemoryContext context;		/* of the round: data that is kept between steps */
 	MemoryContext row_context;	/* reset for each tuple */
 	TimestampTz next_yield_check;
 	int			delay_balance;	/* pages since the last sleep */
@@ -64,7 +64,7 @@ extern bool blob_gc_skip(BlobGcRound *round, const char *format,...) pg_attribut
 
 /*
  * yield.c: bounded waiting.  Sleeps a moment, and shows what for; serves interrupts.  False, with
- * that as the reason noted, when time is over, or when somebody waits for us.
+ * that as the reason noted, when time is over, or when another process waits for us.
  */
 typedef struct BlobGcWait
 {
@@ -76,14 +76,14 @@ extern void blob_gc_wait_begin(BlobGcWait *wait);
 extern bool blob_gc_wait_more(BlobGcRound *round, BlobGcWait *wait, const char *format,...)
 			pg_attribute_printf(3, 4);
 
-/* yield.c: false, with a reason noted, when somebody waits for a lock that this round holds. */
-extern bool blob_gc_nobody_waits(BlobGcRound *round);
+/* yield.c: false, with a reason noted, when a process waits for a lock that this round holds. */
+extern bool blob_gc_may_go_on(BlobGcRound *round);
 
 /* yield.c: to be called for each page read, without locks on it; false ends the round. */
 extern bool blob_gc_page_done(BlobGcRound *round);
 
 /*
- * yield.c: locks that nobody has to wait for behind us; false, with a reason noted, if they cannot
+ * yield.c: locks that are taken without queueing; false, with a reason noted, if they cannot
  * be had.  That of the round keeps other rounds out of the database.  That of a relation is waited
  * for, without queueing, for gc_wait_timeout.
  */
@@ -119,8 +119,8 @@ extern bool blob_gc_mark_btree(BlobGcRound *round);
 extern bool blob_gc_mark_catalogs(BlobGcRound *round);
 
 /*
- * keys.c: what only keys of B-trees hold.  Note what is to be known of the relation that is about
- * to be marked; in the end, tell the view, and list tables that VACUUM would help, most bytes
+ * keys.c: extents that only keys of B-trees hold.  Note properties of the relation that is about to
+ * be marked; in the end, tell the view, and list tables that VACUUM would help, most bytes
  * first, at most BLOB_GC_DEAD_KEY_TABLES.
  */
 extern void blob_gc_keys_note(BlobGcRound *round);

@@ -52,7 +52,7 @@ extern BlobGcHolderState blob_gc_holder_state(int slot);
 extern int	blob_gc_holder_slot(VirtualTransactionId transaction);
 extern int	blob_gc_holder_own_slot(void);
 
-/* The database, and process id, of the backend that uses a slot; false if nobody does. */
+/* The database, and process id, of the backend that uses a slot; false if none does. */
 extern bool blob_gc_holder_backend(int slot, Oid *database, int *pid);
 
 /* Whether a virtual transaction runs, in a process (not prepared), and is no lazy VACUUM. */

@@ -34,7 +34,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* What is known of a type. */
+/* Whether values of a type can hold blobstate. */
 typedef struct TypeEntry
 {
 	Oid			type;			/* hash key */
@@ -46,7 +46,7 @@ typedef struct RelationEntry
 {
 	Oid			relid;			/* hash key */
 	bool		holds;
-	bool		not_ready;		/* an index that nobody inserts into (yet, or any more) */
+	bool		not_ready;		/* an index that gets no insertions (yet, or any more) */
 	uint64		columns;
 } RelationEntry;
 
@@ -85,7 +85,7 @@ type_holds(Listing *listing, Oid type)
 
 	if (!found)
 	{
-		entry->holds = false;	/* what stays if the look-up fails */
+		entry->holds = false;	/* stays so if the look-up fails */
 		entry->holds = blob_walk_type_holds(type);
 	}
 	return entry->holds;
@@ -107,9 +107,9 @@ prepared_transaction(const LockData *locks, const LockInstanceData *of)
 }
 
 /*
- * A prepared transaction may be older than all that is waited for, and what it has created is in no
- * catalog that others see.  Whoever creates a relation, or gives one a column, keeps it locked.
- * Prepared transactions are processes with no process id.
+ * A prepared transaction may be older than all transactions that are waited for, and no catalog
+ * that others see shows the relations that it has created.  A transaction that creates a relation,
+ * or gives one a column, keeps it locked.  Prepared transactions are processes with no process id.
  */
 static void
 check_prepared_transactions(Listing *listing)
@@ -170,7 +170,7 @@ check_types(Listing *listing, Snapshot snapshot)
 
 /*
  * Add the columns of all relations up, and note which relations can hold values.  Columns that were
- * dropped count for the comparison: values may be left in rows, but nobody reads them.
+ * dropped count for the comparison: values may be left in rows, but are not read.
  */
 static void
 read_columns(Listing *listing, Snapshot snapshot)
@@ -246,8 +246,8 @@ has_storage(Form_pg_class class)
 }
 
 /*
- * Temporary tables of other sessions cannot be read.  What a session left behind that has ended is
- * out of everybody's reach.
+ * Temporary tables of other sessions cannot be read.  A table that a session left
+ * behind when it ended is out of reach for all.
  */
 static bool
 is_foreign_temporary(Listing *listing, Form_pg_class class)

@@ -51,7 +51,7 @@ extern bool blob_gc_roots_equal(const BlobGcRoots *left, const BlobGcRoots *righ
 extern uint64 blob_gc_hash_column(AttrNumber number, Oid type, bool is_dropped);
 
 /*
- * Null, or what is strange about a relation's access method, to be put behind its name: the
+ * Null, or why a relation's access method is strange, to be put behind the relation's name: the
  * collector cannot read the relation, though its columns can hold values (holds), or the method is
  * the map's.  Only the first keeps the collector from freeing anything.
  */

@@ -40,8 +40,8 @@ matches_root(BlobGcRound *round, const BlobGcRoot *root)
 }
 
 /*
- * The list says which file and columns there were; other ones mean that somebody has changed the
- * relation since, and values may have moved past the scan.
+ * The list says which file and columns there were; other ones mean that the relation was
+ * changed since, and values may have moved past the scan.
  */
 static bool
 mark_root(BlobGcRound *round, BlobGcRoot *root)

@@ -110,7 +110,7 @@ blob_gc_status_waiting(const char *what)
 {
 	const char *text = what == NULL ? "" : what;
 
-	/* Nobody else writes it, so looking needs no lock. */
+	/* No other process writes it, so looking needs no lock. */
 	if (own == NULL || strncmp(own->waiting_for, text, BLOB_GC_REASON_BYTES - 1) == 0)
 		return;
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);

@@ -1,6 +1,6 @@
 /*
  * gc/sweep.c
- *	  Frees what is old and not marked: step 11 of README.md.
+ *	  Frees old extents that are not marked: step 11 of README.md.
  */
 #include "postgres.h"
 
@@ -15,14 +15,14 @@
 /* Extents that are freed with one call; a call is complete in itself. */
 #define BATCH_EXTENTS 1024
 
-/* Pages of the store, a few thousand blocks of the map, between looks whether somebody waits. */
+/* Pages of the store, a few thousand blocks of the map, between looks whether a process waits. */
 #define PIECE_PAGES (1024 * 1024)
 
 typedef struct Sweep
 {
 	BlobGcRound *round;
 	TransactionId horizon;
-	XLogRecPtr	end_of_wal;		/* of what was logged */
+	XLogRecPtr	end_of_wal;		/* of the records of FREE */
 	int			count;
 	BlobFreedExtent batch[BATCH_EXTENTS];
 } Sweep;
@@ -77,8 +77,9 @@ sweep_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 }
 
 /*
- * What was deleted by transactions before this one is what has been pruned, and what was freed.
- * Whoever held pruning back (a standby's feedback, for instance) is older than this.
+ * Only tuples that were deleted by transactions before this one have been pruned, and only their
+ * values are freed.  A snapshot that held pruning back (by a standby's feedback, for instance) is
+ * older.
  */
 static TransactionId
 conflict_horizon(BlobGcRound *round)
@@ -114,7 +115,7 @@ blob_gc_sweep(BlobGcRound *round)
 		free_batch(sweep);
 		page = end_page;
 		is_done = page >= round->marks.end_page;
-	} while (!is_done && blob_gc_nobody_waits(round));
+	} while (!is_done && blob_gc_may_go_on(round));
 
 	blob_store_unlock_freeing(&round->store, ExclusiveLock);
 	/* So that the next start does not find the same extents again. */

@@ -81,7 +81,7 @@ blob_gc_wait_more(BlobGcRound *round, BlobGcWait *wait, const char *format,...)
 	what = format_reason(round, format, arguments);
 	va_end(arguments);
 	blob_gc_status_waiting(what);
-	if (!blob_gc_nobody_waits(round))
+	if (!blob_gc_may_go_on(round))
 		return false;
 	if (GetCurrentTimestamp() >= wait->end)
 	{
@@ -96,7 +96,7 @@ blob_gc_wait_more(BlobGcRound *round, BlobGcWait *wait, const char *format,...)
 
 /* ---- giving way ---- */
 
-/* Does this entry of the lock table show somebody who waits for a lock that we hold? */
+/* Does this entry of the lock table show a process that waits for a lock that we hold? */
 static bool
 waits_for_us(const BlobGcRound *round, const LockInstanceData *lock)
 {
@@ -138,7 +138,7 @@ blob_gc_database_is_wanted(Oid database)
 {
 	LOCKTAG		tag;
 
-	/* What a new session takes: what conflicts with it keeps sessions out. */
+	/* The lock of a new session: a conflicting one keeps sessions out. */
 	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, database, 0);
 	if (LockAcquire(&tag, RowExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
 		return true;
@@ -159,7 +159,7 @@ follow_settings(BlobGcRound *round)
 }
 
 bool
-blob_gc_nobody_waits(BlobGcRound *round)
+blob_gc_may_go_on(BlobGcRound *round)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	LockData   *locks;
@@ -197,12 +197,12 @@ blob_gc_page_done(BlobGcRound *round)
 		round->delay_balance = 0;
 		sleep_ms(Max(1, (long) options->cost_delay_ms));
 	}
-	return blob_gc_nobody_waits(round);
+	return blob_gc_may_go_on(round);
 }
 
 /* ---- locks ---- */
 
-/* Who holds a lock which conflicts with a mode. */
+/* A holder of a lock that conflicts with a mode, to be named in a reason. */
 static const char *
 find_holder(const LOCKTAG *tag, LOCKMODE mode)
 {
@@ -238,7 +238,7 @@ blob_gc_lock_relation(BlobGcRound *round, Oid relid, LOCKMODE mode)
 	return true;
 }
 
-/* One collector per database: nobody else locks this object. */
+/* One collector per database: only rounds lock this object. */
 bool
 blob_gc_lock_round(BlobGcRound *round)
 {

@@ -7,9 +7,9 @@
  * shared_preload_libraries gives it.
  *
  * Where parts of several folders surround a call of the server, each of them begins in the order
- * that is written here and ends in the opposite one, also after an error.  What a part has to
- * remember meanwhile lies in the hook's frame, so calls may nest; it is zeroed first, and what did
- * not begin does not end.
+ * that is written here and ends in the opposite one, also after an error.  The state of a part
+ * lies in the hook's frame, so calls may nest; it is zeroed first, and a part that did not begin
+ * does not end.
  */
 #include "postgres.h"
 
@@ -110,7 +110,7 @@ executor_run_end(BlobRowsRun *rows, BlobAssignTarget *target, BlobAssignRedirect
  * the
  *	  query.
  * 2. Extents of stores that failed are freed before the query allocates more.
- * 3. The target is entered before the query can insert a key: what is pending is made crash-safe.
+ * 3. The target is entered before the query can insert a key: pending content is made crash-safe.
  * 4. The redirection is next to the executor: it lets values be stored again where DDL has
  *	  suppressed that, which is for the query alone.  Its destinations are not those of 1.
  */
@@ -197,7 +197,7 @@ process_utility_end(BlobGcHolderStatement *holder, BlobAssignTarget *target,
  *
  * 1. Holders: a procedure is registered with the collector before it can have a value, and until
  *	  everything else about the statement is done.
- * 2. The target is entered before the statement can insert a key: what is pending is made
+ * 2. The target is entered before the statement can insert a key: pending content is made
  *	  crash-safe.
  * 3. Extents of stores that failed are freed before the statement allocates more.
  * 4. The statement's tree is next to the server, because it may be exchanged for a copy.  The
