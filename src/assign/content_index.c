@@ -167,7 +167,6 @@ is_content_index(HeapTuple tuple, TupleDesc description)
 	return false;
 }
 
-/* Looks at the indexes of one table in the catalogs, also at those that are not ready. */
 static bool
 has_content_index(Oid relid)
 {
@@ -205,10 +204,6 @@ list_members(Oid relid)
 	return members;
 }
 
-/*
- * Enter an answer into the cache, which is emptied first if it is full.  The copy of
- * the members is in the cache's context, where an invalidation finds it.
- */
 static CachedTable *
 remember(Oid relid, List *members, bool has_index)
 {

@@ -45,10 +45,6 @@ is_map(RangeVar *relation)
 		RangeVarGetRelid(relation, NoLock, true) == map;
 }
 
-/*
- * Does this statement rename the extent map, move it to another schema, or alter it in a way that
- * is not known to be harmless?
- */
 static bool
 would_damage(Node *statement)
 {

@@ -113,10 +113,6 @@ unwrap_expression(Expr *expr, const StoreFunctions *functions)
 									 COERCE_IMPLICIT_CAST, -1, false);
 }
 
-/*
- * Take the coercion off the values that go to a foreign table: it would write each of them to local
- * extents before the remote server gets it.
- */
 static void
 unwrap_foreign_targets(Query *query, const StoreFunctions *functions)
 {
@@ -150,10 +146,6 @@ unwrap_foreign_targets(Query *query, const StoreFunctions *functions)
 	}
 }
 
-/*
- * Wrap what a query, and the statements in its WITH clause, assign to blobstate columns of tables;
- * take coercions off where the target is a foreign table.
- */
 static void
 wrap_query(Query *query, const StoreFunctions *functions)
 {

@@ -85,10 +85,6 @@ externalize_column(Datum datum, Oid type, const StoreTypes *types)
 	return datum;
 }
 
-/*
- * Store the values of a row, and hand the row on.  A row without values to store is handed on as it
- * is; the memory of a changed one lives until the inner receiver has returned.
- */
 static bool
 store_receive_slot(TupleTableSlot *slot, DestReceiver *self)
 {

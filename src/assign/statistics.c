@@ -142,11 +142,6 @@ is_index_expression(Oid index, AttrNumber attnum)
 	return is_expression;
 }
 
-/*
- * Set the statistics target 0 where ANALYZE would store values: on columns of tables, and on
- * columns of indexes that are expressions.  The relation may have been dropped by the statement
- * that noted it.
- */
 static void
 clear_targets_of_relation(Oid relid)
 {
@@ -203,7 +198,6 @@ blob_assign_clear_statistics_targets(void)
 
 /* ---- statistics objects ---- */
 
-/* Is the statistics object of this kind, among others? */
 static bool
 has_kind(HeapTuple tuple, TupleDesc row_type, char kind)
 {

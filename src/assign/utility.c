@@ -8,7 +8,6 @@
 #include "assign/assign.h"
 #include "assign/hooks.h"
 
-/* Can this statement declare a column, a view, a bound or a function that needs our care? */
 static bool
 is_of_interest(Node *statement)
 {

@@ -49,7 +49,6 @@ static const struct config_enum_entry engine_options[] = {
 	{NULL, 0, false}
 };
 
-/* Settings of values: where they are stored, and how they are read. */
 static void
 define_store_settings(void)
 {
@@ -72,7 +71,6 @@ define_store_settings(void)
 							 &blob_stream_results, true, PGC_USERSET, 0, NULL, NULL, NULL);
 }
 
-/* Settings that the files, the WAL and the shared memory of the server depend on. */
 static void
 define_server_settings(void)
 {
@@ -114,7 +112,6 @@ check_work_mem(int *value, void **extra, GucSource source)
 	return true;
 }
 
-/* Settings of a round of the collector, automatic or not. */
 static void
 define_collector_settings(void)
 {
