@@ -155,6 +155,12 @@ executor_finish(QueryDesc *query_desc)
 {
 	BlobAssignTarget target = {0};
 
+	/* Most queries modify no table. */
+	if (query_desc->plannedstmt->resultRelations == NIL)
+	{
+		executor_finish_next(query_desc);
+		return;
+	}
 	PG_TRY();
 	{
 		blob_assign_enter_plan(&target, query_desc->plannedstmt);
