@@ -5,21 +5,27 @@
 #include "postgres.h"
 
 #include "api/api.h"
-#include "extents/durability.h"
-#include "client/rows.h"
+#include "assign/assign.h"
+#include "assign/hooks.h"
+#include "autogc/launcher.h"
+#include "autogc/schedule.h"
+#include "client/wire.h"
 #include "core/settings.h"
+#include "extents/durability.h"
 #include "fmgr.h"
-#include "gc/gc.h"
+#include "gc/constants.h"
+#include "gc/holders.h"
+#include "gc/status.h"
+#include "hooks/hooks.h"
 #include "io/io.h"
 #include "io/syncer.h"
 #include "miscadmin.h"
-#include "recovery/replay_origin.h"
 #include "recovery/recovery.h"
-#include "store/store.h"
+#include "recovery/replay_origin.h"
 #include "sql/check_progress.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
-#include "assign/assign.h"
+#include "store/store.h"
 
 PG_MODULE_MAGIC;
 
@@ -35,7 +41,9 @@ request_shared_memory(void)
 		previous_shmem_request_hook();
 	blob_io_shmem_request();
 	blob_store_shmem_request();
-	blob_gc_shmem_request();
+	blob_gc_holders_shmem_request();
+	blob_gc_status_shmem_request();
+	blob_autogc_schedule_shmem_request();
 	blob_check_progress_shmem_request();
 }
 
@@ -47,7 +55,9 @@ initialize_shared_memory(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	blob_io_shmem_init();
 	blob_store_shmem_init();
-	blob_gc_shmem_init();
+	blob_gc_holders_shmem_init();
+	blob_gc_status_shmem_init();
+	blob_autogc_schedule_shmem_init();
 	blob_check_progress_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 	blob_replay_origin_look();
@@ -56,7 +66,7 @@ initialize_shared_memory(void)
 
 /*
  * Without preloading there is no shared memory and no resource manager: nothing is set up, and
- * whatever needs them says so (blob_store_require_preload).
+ * each function that needs them fails with a hint (blob_store_require_preload).
  */
 void
 _PG_init(void)
@@ -72,16 +82,41 @@ _PG_init(void)
 		return;
 	}
 
+	/* Settings first: all others read them. */
 	blob_settings_define();
+
+	/* Replay. */
 	blob_recovery_register();
-	blob_replay_origin_install_hooks();
-	blob_durability_init();
-	blob_assign_install_hooks();
-	blob_rows_install_hook();
-	blob_gc_install_hooks();
-	blob_syncer_register();		/* after the launcher: who comes late may get no slot */
+
+	/*
+	 * Callbacks.  PostgreSQL calls the transaction callback first that was registered last.  A
+	 * cursor WITH HOLD outlives a commit that fails in its callbacks, so it must be registered
+	 * before content is made crash-safe, which can fail.
+	 *
+	 * Callbacks that most processes do not need are registered when they are: for catalogs
+	 * (core/catalog.c), indexes (assign/content_index.c) and reading ahead (extents/readahead.c).
+	 */
+	blob_durability_register();
+	blob_gc_holders_register();
+	blob_gc_constants_register();
+
+	/* Functions of higher folders that lower ones call. */
+	blob_durability_set_rule(blob_assign_is_strict);
+	blob_assign_watch_content_indexes(blob_assign_content_index_changed);
+	blob_store_allocation_hook = blob_autogc_schedule_allocated;
+
+	/* Hooks. */
+	blob_wire_init();
+	blob_hooks_install();
+
+	/* Processes.  If slots are few, the last gets none: without the syncer, backends sync. */
+	blob_autogc_launcher_register();
+	blob_syncer_register();
+
+	/* The C interface. */
 	blob_api_register();
 
+	/* Shared memory. */
 	previous_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = request_shared_memory;
 	previous_shmem_startup_hook = shmem_startup_hook;

@@ -1,6 +1,6 @@
 /*
  * assign/assign.c
- *	  State and functions shared by the mechanisms of this folder: installation, suppression.
+ *	  State and functions shared by the mechanisms of this folder: types, suppression.
  */
 #include "postgres.h"
 
@@ -17,27 +17,6 @@ static bool is_planning = false;
 
 /* A statement is running that evaluates partition bounds and keeps the results in pg_class. */
 static bool is_bounding = false;
-
-void
-blob_assign_install_hooks(void)
-{
-	blob_assign_install_planner_hook();
-	blob_assign_install_utility_hook();
-	blob_assign_install_executor_hook();
-	blob_assign_install_analyze_hook();
-	blob_assign_install_target_hooks();
-	blob_assign_install_object_access_hook();
-}
-
-void
-blob_assign_run_query(ExecutorRun_hook_type previous, QueryDesc *query_desc,
-					  ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER)
-{
-	if (previous)
-		previous(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
-	else
-		standard_ExecutorRun(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
-}
 
 bool
 blob_assign_suppressed(void)

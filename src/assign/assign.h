@@ -26,9 +26,6 @@
  */
 #define BLOB_ASSIGN_TYPMOD 1
 
-/* Install all hooks of this folder; called once, from _PG_init. */
-extern void blob_assign_install_hooks(void);
-
 /*
  * Must the coercion and blob_store() return their argument without externalizing it?  True while
  * the server evaluates expressions whose results may be kept in a catalog (partition bounds) or in
@@ -62,10 +59,6 @@ extern Oid	blob_assign_type(void);
 
 /* Is this type blobstate, or a domain over it? */
 extern bool blob_assign_is_blob_type(Oid type_oid, Oid blob_type);
-
-/* Continue a query from an ExecutorRun hook: call the previous hook, or the server's function. */
-extern void blob_assign_run_query(ExecutorRun_hook_type previous, QueryDesc *query_desc,
-								  ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER);
 
 /* Each sets a state that blob_assign_suppressed() tests, and returns the previous one. */
 extern bool blob_assign_set_planning(bool planning);
@@ -137,13 +130,14 @@ extern const char *blob_assign_set_view_source(const char *source);
 extern bool blob_assign_has_content_index(Oid relid);
 extern uint64 blob_assign_content_index_changes(void);
 
-/* target.c: called when that number has grown, from the relation cache. */
-extern void blob_assign_content_index_changed(void);
+/*
+ * What is called when that number has grown, from the relation cache: no error may leave it.  Once,
+ * from _PG_init.
+ */
+extern void blob_assign_watch_content_indexes(void (*watcher) (void));
 
 /* target.c: a relation was made or altered as a whole. */
 extern void blob_assign_relation_changed(void);
-
-extern void blob_assign_install_target_hooks(void);
 
 /* index_kinds.c: refuse an index (other relations pass) of a kind the collector cannot read. */
 extern void blob_assign_check_index(Oid relid);
@@ -166,11 +160,5 @@ extern void blob_assign_check_attribute(Oid relid, AttrNumber attnum);
 extern void blob_assign_note_relation(Oid relid);
 extern void blob_assign_forget_relations(void);
 extern void blob_assign_clear_statistics_targets(void);
-
-extern void blob_assign_install_planner_hook(void);
-extern void blob_assign_install_utility_hook(void);
-extern void blob_assign_install_executor_hook(void);
-extern void blob_assign_install_analyze_hook(void);
-extern void blob_assign_install_object_access_hook(void);
 
 #endif							/* BLOB_ASSIGN_H */

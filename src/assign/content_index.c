@@ -50,6 +50,13 @@ static HTAB *cache;
 static MemoryContext cache_context; /* the table and the members */
 static uint64 invalidation_count;	/* invalidations that the callback got */
 static uint64 change_count = 1; /* those of them that concerned a cached table */
+static void (*watcher) (void);	/* called for each of these */
+
+void
+blob_assign_watch_content_indexes(void (*new_watcher) (void))
+{
+	watcher = new_watcher;
+}
 
 static bool
 is_member(const CachedTable *table, Oid relid)
@@ -80,7 +87,7 @@ table_changed(Datum arg, Oid relid)
 	if (any)
 	{
 		change_count++;
-		blob_assign_content_index_changed();
+		watcher();
 	}
 }
 
@@ -107,7 +114,7 @@ empty_cache(void)
 	cache = NULL;
 	MemoryContextReset(cache_context);
 	change_count++;
-	blob_assign_content_index_changed();
+	watcher();
 	make_cache();
 }
 

@@ -19,8 +19,7 @@
 #include "catalog/pg_statistic_ext.h"
 
 #include "assign/assign.h"
-
-static object_access_hook_type previous_object_access_hook = NULL;
+#include "assign/hooks.h"
 
 static void
 relation_created(Oid relid, AttrNumber attnum, const ObjectAccessPostCreate *arg)
@@ -51,12 +50,10 @@ relation_altered(Oid relid, AttrNumber attnum)
 	blob_assign_note_relation(relid);
 }
 
-static void
-store_object_access(ObjectAccessType access, Oid class_oid, Oid object_oid, int sub_id, void *arg)
+void
+blob_assign_object_accessed(ObjectAccessType access, Oid class_oid, Oid object_oid, int sub_id,
+							void *arg)
 {
-	if (previous_object_access_hook)
-		previous_object_access_hook(access, class_oid, object_oid, sub_id, arg);
-
 	/* Most calls are for functions that are about to be executed. */
 	if (access != OAT_POST_CREATE && access != OAT_POST_ALTER)
 		return;
@@ -84,11 +81,4 @@ store_object_access(ObjectAccessType access, Oid class_oid, Oid object_oid, int 
 		relation_created(object_oid, (AttrNumber) sub_id, (ObjectAccessPostCreate *) arg);
 	else
 		relation_altered(object_oid, (AttrNumber) sub_id);
-}
-
-void
-blob_assign_install_object_access_hook(void)
-{
-	previous_object_access_hook = object_access_hook;
-	object_access_hook = store_object_access;
 }

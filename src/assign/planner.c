@@ -24,6 +24,7 @@
 
 #include "core/catalog.h"
 #include "assign/assign.h"
+#include "assign/hooks.h"
 
 typedef struct StoreFunctions
 {
@@ -31,8 +32,6 @@ typedef struct StoreFunctions
 	Oid			store;			/* blob_store(blobstate) */
 	Oid			coerce;			/* length coercion */
 } StoreFunctions;
-
-static planner_hook_type prev_planner_hook = NULL;
 
 /* Is the expression certain to yield an externalized value or NULL? */
 static bool
@@ -185,55 +184,20 @@ wrap_query(Query *query, const StoreFunctions *functions)
 		wrap_target_list(lfirst_node(MergeAction, lc)->targetList, functions);
 }
 
-static PlannedStmt *
-plan_query(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
-{
-	if (prev_planner_hook)
-		return prev_planner_hook(parse, query_string, cursor_options, params);
-	return standard_planner(parse, query_string, cursor_options, params);
-}
-
-/*
- * While the planner runs, nothing may turn into a descriptor: a function that its owner calls
- * IMMUTABLE is evaluated here, and its result lives as long as the plan is cached, which is longer
- * than the collector knows of it.
- */
-static PlannedStmt *
-store_planner(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
+bool
+blob_assign_prepare_query(Query *query)
 {
 	StoreFunctions functions;
-	PlannedStmt *result;
-	bool		was_planning;
 
 	functions.type = blob_assign_type();
 	if (!OidIsValid(functions.type))
-		return plan_query(parse, query_string, cursor_options, params);
-
-	if (parse->commandType != CMD_SELECT || parse->hasModifyingCTE)
+		return false;
+	if (query->commandType != CMD_SELECT || query->hasModifyingCTE)
 	{
 		functions.store = blob_catalog_store_function();
 		functions.coerce = blob_catalog_coerce_function();
 		if (OidIsValid(functions.store) && OidIsValid(functions.coerce))
-			wrap_query(parse, &functions);
+			wrap_query(query, &functions);
 	}
-
-	was_planning = blob_assign_set_planning(true);
-	PG_TRY();
-	{
-		result = plan_query(parse, query_string, cursor_options, params);
-	}
-	PG_FINALLY();
-	{
-		blob_assign_set_planning(was_planning);
-	}
-	PG_END_TRY();
-
-	return result;
-}
-
-void
-blob_assign_install_planner_hook(void)
-{
-	prev_planner_hook = planner_hook;
-	planner_hook = store_planner;
+	return true;
 }

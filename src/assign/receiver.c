@@ -3,10 +3,10 @@
  *	  Tables made from queries: CREATE TABLE AS, SELECT INTO, materialized views.
  *
  * Their rows reach the table through a DestReceiver, without a ModifyTable node that planner.c
- * could have changed.  The executor hook puts a receiver of its own before that one, which
+ * could have changed.  For a run of the executor another receiver is put before that one, which
  * externalizes each blobstate value.  It runs in the leader of a parallel plan.
  *
- * The hook also labels the row description with the hidden type modifier, so the new table's
+ * The row description is labelled as well, with the hidden type modifier, so the new table's
  * columns carry it.  For the same reason a plpgsql function that returns rows of a table may return
  * computed blobstate columns, although plpgsql demands equal modifiers there: RETURN QUERY sends
  * its rows to a tuplestore, and a record variable gets them from SPI.  But plpgsql coerces a value
@@ -24,6 +24,7 @@
 #include "core/catalog.h"
 #include "core/compat.h"
 #include "assign/assign.h"
+#include "assign/hooks.h"
 
 /* The types whose values are externalized. */
 typedef struct StoreTypes
@@ -40,8 +41,6 @@ typedef struct StoreReceiver
 	TupleTableSlot *slot;		/* the row with externalized values */
 	MemoryContext row_context;	/* its values */
 } StoreReceiver;
-
-static ExecutorRun_hook_type prev_executor_run_hook = NULL;
 
 /* Externalize the elements of a blobstate[]; the same pointer if nothing has changed. */
 static Datum
@@ -226,43 +225,30 @@ redirect_query(QueryDesc *query_desc)
 }
 
 /*
- * What runs inside DDL with partition bounds is an event trigger's or another function's own
+ * A query inside DDL with partition bounds is an event trigger's or another function's own
  * statement, which may store.  A query that the planner runs, by way of a function, may not.
  */
-static void
-store_executor_run(QueryDesc *query_desc, ScanDirection direction,
-				   uint64 count BLOB_RUN_EXTRA_PARAMETER)
+void
+blob_assign_redirect_begin(BlobAssignRedirect *redirect, QueryDesc *query_desc)
 {
-	DestReceiver *dest = query_desc->dest;
-	TupleDesc	desc = query_desc->tupDesc;
-	bool		was_bounding;
-
+	redirect->dest = query_desc->dest;
+	redirect->desc = query_desc->tupDesc;
+	redirect->query_desc = query_desc;
 	redirect_query(query_desc);
-	was_bounding = blob_assign_set_bounding(false);
-	if (!was_bounding && query_desc->tupDesc == desc && query_desc->dest == dest)
-	{
-		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
-							  count BLOB_RUN_EXTRA_ARGUMENT);
-		return;
-	}
-
-	PG_TRY();
-	{
-		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
-							  count BLOB_RUN_EXTRA_ARGUMENT);
-	}
-	PG_FINALLY();
-	{
-		blob_assign_set_bounding(was_bounding);
-		query_desc->dest = dest;
-		query_desc->tupDesc = desc;
-	}
-	PG_END_TRY();
+	if (query_desc->dest == redirect->dest && query_desc->tupDesc == redirect->desc)
+		redirect->query_desc = NULL;
+	redirect->was_bounding = blob_assign_set_bounding(false);
+	redirect->has_set_bounding = true;
 }
 
 void
-blob_assign_install_executor_hook(void)
+blob_assign_redirect_end(BlobAssignRedirect *redirect)
 {
-	prev_executor_run_hook = ExecutorRun_hook;
-	ExecutorRun_hook = store_executor_run;
+	if (redirect->has_set_bounding)
+		blob_assign_set_bounding(redirect->was_bounding);
+	if (redirect->query_desc != NULL)
+	{
+		redirect->query_desc->dest = redirect->dest;
+		redirect->query_desc->tupDesc = redirect->desc;
+	}
 }

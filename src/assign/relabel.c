@@ -26,8 +26,8 @@
 
 #include "core/catalog.h"
 #include "assign/assign.h"
+#include "assign/hooks.h"
 
-static post_parse_analyze_hook_type prev_post_parse_analyze_hook = NULL;
 
 /*
  * Source text of the CREATE VIEW in progress: a parse of this very text is that of the view's
@@ -124,8 +124,8 @@ label_rows(Node *node, void *context)
  * Only the queries of functions can return a ROW(...) as a row of a table; they are recognized by
  * the hooks that let them refer to variables and parameters by name.
  */
-static void
-store_post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
+void
+blob_assign_label_query(ParseState *pstate, Query *query)
 {
 	bool		is_view = view_source != NULL && pstate->p_sourcetext == view_source &&
 		query->commandType == CMD_SELECT;
@@ -140,14 +140,4 @@ store_post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
 		if (OidIsValid(blob_type) && is_of_function)
 			label_rows((Node *) query, &blob_type);
 	}
-
-	if (prev_post_parse_analyze_hook)
-		prev_post_parse_analyze_hook(pstate, query, jstate);
-}
-
-void
-blob_assign_install_analyze_hook(void)
-{
-	prev_post_parse_analyze_hook = post_parse_analyze_hook;
-	post_parse_analyze_hook = store_post_parse_analyze;
 }

@@ -25,32 +25,15 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "commands/copyfrom_internal.h"
-#include "executor/executor.h"
 #include "miscadmin.h"
 #include "parser/parsetree.h"
-#include "tcop/utility.h"
 #include "utils/rel.h"
 
-#include "blob/abandoned.h"
 #include "extents/durability.h"
-#include "core/compat.h"
 #include "assign/assign.h"
+#include "assign/hooks.h"
 
-/* An entry of the stack; it lives in the frame of the hook that entered it. */
-typedef struct Target
-{
-	struct Target *outer;
-	const PlannedStmt *plan;	/* statement that modifies tables, or NULL */
-	bool		is_copy;		/* plan is NULL: COPY FROM, else it builds indexes */
-	bool		is_strict;
-	uint64		looked_at;		/* blob_assign_content_index_changes() when is_strict was set */
-} Target;
-
-static Target *innermost = NULL;
-
-static ExecutorRun_hook_type prev_executor_run_hook = NULL;
-static ExecutorFinish_hook_type prev_executor_finish_hook = NULL;
-static ProcessUtility_hook_type prev_process_utility_hook = NULL;
+static BlobAssignTarget *innermost = NULL;
 
 static bool
 plan_is_strict(const PlannedStmt *plan)
@@ -101,18 +84,17 @@ base_is_strict(void)
 }
 
 static bool
-look_at_target(const Target *target)
+look_at_target(const BlobAssignTarget *target)
 {
 	if (target->plan != NULL)
 		return plan_is_strict(target->plan);
 	return !target->is_copy || blob_assign_has_content_index(copied_table());
 }
 
-/* The rule for blob_durability_before_return(). */
-static bool
-is_strict(void)
+bool
+blob_assign_is_strict(void)
 {
-	Target	   *target = innermost;
+	BlobAssignTarget *target = innermost;
 	uint64		changes = blob_assign_content_index_changes();
 
 	if (target == NULL)
@@ -130,7 +112,7 @@ is_strict(void)
 static void
 sync_if_strict(void)
 {
-	if (blob_durability_is_pending() && is_strict())
+	if (blob_durability_is_pending() && blob_assign_is_strict())
 		blob_durability_make_crash_safe();
 }
 
@@ -161,101 +143,25 @@ blob_assign_content_index_changed(void)
 }
 
 /*
- * Called inside of a PG_TRY, whose PG_FINALLY sets the stack back: an error in here must not leave
- * the entry behind.
+ * The target is on the stack before anything can fail, so the caller takes it off after an error.
  */
 static void
-enter(Target *target)
+enter(BlobAssignTarget *target)
 {
+	target->outer = innermost;
+	target->is_entered = true;
 	innermost = target;
 	sync_if_strict();
 }
 
-/* Called at the end of the statement, unless it failed. */
-static void
-leave(const Target *target)
+/* Statements that modify data in WITH, and AFTER triggers, run in ExecutorFinish. */
+void
+blob_assign_enter_plan(BlobAssignTarget *target, const PlannedStmt *plan)
 {
-	innermost = target->outer;
-	sync_if_strict();
-}
-
-static void
-finish_query(QueryDesc *query_desc)
-{
-	if (prev_executor_finish_hook)
-		prev_executor_finish_hook(query_desc);
-	else
-		standard_ExecutorFinish(query_desc);
-}
-
-static bool
-modifies_tables(const QueryDesc *query_desc)
-{
-	return query_desc->plannedstmt->resultRelations != NIL && OidIsValid(blob_assign_type());
-}
-
-static void
-target_executor_run(QueryDesc *query_desc, ScanDirection direction,
-					uint64 count BLOB_RUN_EXTRA_PARAMETER)
-{
-	Target		target = {.outer = innermost, .plan = query_desc->plannedstmt};
-
-	blob_abandoned_free();
-	if (!modifies_tables(query_desc))
-	{
-		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
-							  count BLOB_RUN_EXTRA_ARGUMENT);
+	if (plan->resultRelations == NIL || !OidIsValid(blob_assign_type()))
 		return;
-	}
-	PG_TRY();
-	{
-		enter(&target);
-		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
-							  count BLOB_RUN_EXTRA_ARGUMENT);
-		leave(&target);
-	}
-	PG_FINALLY();
-	{
-		innermost = target.outer;
-	}
-	PG_END_TRY();
-}
-
-/* Statements that modify data in WITH run to their end here; AFTER triggers run, too. */
-static void
-target_executor_finish(QueryDesc *query_desc)
-{
-	Target		target = {.outer = innermost, .plan = query_desc->plannedstmt};
-
-	if (!modifies_tables(query_desc))
-	{
-		finish_query(query_desc);
-		return;
-	}
-	PG_TRY();
-	{
-		enter(&target);
-		finish_query(query_desc);
-		leave(&target);
-	}
-	PG_FINALLY();
-	{
-		innermost = target.outer;
-	}
-	PG_END_TRY();
-}
-
-static void
-run_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
-			ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *query_env,
-			DestReceiver *dest, QueryCompletion *qc)
-{
-	if (prev_process_utility_hook)
-		prev_process_utility_hook(pstmt, query_string, read_only_tree, context, params,
-								  query_env, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, query_string, read_only_tree, context, params,
-								query_env, dest, qc);
+	target->plan = plan;
+	enter(target);
 }
 
 /* Statements that write to indexes, but have no plan. */
@@ -276,29 +182,29 @@ is_target(const Node *statement)
 	}
 }
 
-static void
-target_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
-					   ProcessUtilityContext context, ParamListInfo params,
-					   QueryEnvironment *query_env, DestReceiver *dest, QueryCompletion *qc)
+void
+blob_assign_enter_utility(BlobAssignTarget *target, const Node *statement)
 {
-	Target		target = {.outer = innermost, .is_copy = IsA(pstmt->utilityStmt, CopyStmt)};
-
-	if (!is_target(pstmt->utilityStmt))
-	{
-		run_utility(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
+	if (!is_target(statement))
 		return;
-	}
-	PG_TRY();
-	{
-		enter(&target);
-		run_utility(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
-		leave(&target);
-	}
-	PG_FINALLY();
-	{
-		innermost = target.outer;
-	}
-	PG_END_TRY();
+	target->is_copy = IsA(statement, CopyStmt);
+	enter(target);
+}
+
+void
+blob_assign_leave_target(BlobAssignTarget *target)
+{
+	if (!target->is_entered)
+		return;
+	innermost = target->outer;
+	sync_if_strict();
+}
+
+void
+blob_assign_end_target(BlobAssignTarget *target)
+{
+	if (target->is_entered)
+		innermost = target->outer;
 }
 
 /*
@@ -312,16 +218,4 @@ blob_assign_relation_changed(void)
 {
 	if (blob_durability_is_pending())
 		blob_durability_make_crash_safe();
-}
-
-void
-blob_assign_install_target_hooks(void)
-{
-	prev_executor_run_hook = ExecutorRun_hook;
-	ExecutorRun_hook = target_executor_run;
-	prev_executor_finish_hook = ExecutorFinish_hook;
-	ExecutorFinish_hook = target_executor_finish;
-	prev_process_utility_hook = ProcessUtility_hook;
-	ProcessUtility_hook = target_process_utility;
-	blob_durability_set_rule(is_strict);
 }

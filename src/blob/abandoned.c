@@ -36,8 +36,7 @@ list_owned(BlobStore *store, const BlobDraft *draft, BlobFreedExtent *owned)
 {
 	int			count = 0;
 
-	if (draft->store.dboid != store->id.dboid ||
-		draft->store.incarnation != store->id.incarnation)
+	if (!blob_store_id_equals(&draft->store, &store->id))
 		return 0;
 	for (int i = 0; i < draft->count; i++)
 	{

@@ -2,9 +2,9 @@
  * client/rows.c
  *	  Which rows are sent piece by piece, see client/rows.h.
  *
- * The executor hook puts a receiver before the server's own (access/common/printtup.c).  The
- * server's receiver still gets the calls that start and end the rows, and all rows without large
- * values.
+ * For a run of the executor a receiver is put before the server's own (access/common/printtup.c).
+ * The server's receiver still gets the calls that start and end the rows, and all rows without
+ * large values.
  */
 #include "postgres.h"
 
@@ -27,8 +27,6 @@ typedef struct RowSender
 	MemoryContext context;		/* of this struct, for one run of the executor */
 	MemoryContext row_context;	/* of streamed rows; NULL before the first */
 } RowSender;
-
-static ExecutorRun_hook_type prev_executor_run_hook = NULL;
 
 /* Stream a row; false, and nothing sent, if the server's receiver has to send it. */
 static bool
@@ -107,7 +105,7 @@ make_sender(const QueryDesc *query_desc, Oid blob_type)
 	return sender;
 }
 
-/* ---- the hook ---- */
+/* ---- runs of the executor ---- */
 
 static bool
 has_large_columns(TupleDesc desc, Oid blob_type)
@@ -144,39 +142,33 @@ find_streamable(const QueryDesc *query_desc)
 	return blob_type;
 }
 
-static void
-rows_executor_run(QueryDesc *query_desc, ScanDirection direction,
-				  uint64 count BLOB_RUN_EXTRA_PARAMETER)
+void
+blob_rows_begin(BlobRowsRun *run, QueryDesc *query_desc)
 {
-	DestReceiver *dest = query_desc->dest;
 	Oid			blob_type = find_streamable(query_desc);
 	RowSender  *sender;
 
 	if (!OidIsValid(blob_type))
-	{
-		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
-							  count BLOB_RUN_EXTRA_ARGUMENT);
 		return;
-	}
 	sender = make_sender(query_desc, blob_type);
+	run->context = sender->context;
+	run->query_desc = query_desc;
+	run->dest = query_desc->dest;
 	query_desc->dest = &sender->pub;
-	PG_TRY();
-	{
-		blob_assign_run_query(prev_executor_run_hook, query_desc, direction,
-							  count BLOB_RUN_EXTRA_ARGUMENT);
-	}
-	PG_FINALLY();
-	{
-		query_desc->dest = dest;
-	}
-	PG_END_TRY();
-	MemoryContextDelete(sender->context);
 }
 
 void
-blob_rows_install_hook(void)
+blob_rows_end(BlobRowsRun *run)
 {
-	blob_wire_init();
-	prev_executor_run_hook = ExecutorRun_hook;
-	ExecutorRun_hook = rows_executor_run;
+	if (run->query_desc != NULL)
+		run->query_desc->dest = run->dest;
+	run->query_desc = NULL;
+}
+
+void
+blob_rows_forget(BlobRowsRun *run)
+{
+	if (run->context != NULL)
+		MemoryContextDelete(run->context);
+	run->context = NULL;
 }

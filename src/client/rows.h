@@ -1,14 +1,29 @@
 /*
  * client/rows.h
- *	  Rows with large values on their way to the client.
+ *	  Rows of query results with large values are sent piece by piece, see README.md of this folder.
  */
 #ifndef BLOB_ROWS_H
 #define BLOB_ROWS_H
 
+#include "postgres.h"
+
+#include "executor/execdesc.h"
+
+/* One run of the executor; zeros where the server's own receiver gets all rows. */
+typedef struct BlobRowsRun
+{
+	QueryDesc  *query_desc;		/* whose receiver has been exchanged */
+	DestReceiver *dest;			/* the server's own */
+	MemoryContext context;		/* of our receiver */
+} BlobRowsRun;
+
 /*
- * Install the executor hook; called once, from _PG_init.  Rows of queries that hold large values
- * are then sent to the client piece by piece, unless blobext.stream_results is off.
+ * Before the executor runs a query: a receiver of ours gets its rows, if they go to the client and
+ * may hold large values.  end: after the run, also after an error.  forget: after a run without an
+ * error; after one with an error, the query's memory goes as a whole.
  */
-extern void blob_rows_install_hook(void);
+extern void blob_rows_begin(BlobRowsRun *run, QueryDesc *query_desc);
+extern void blob_rows_end(BlobRowsRun *run);
+extern void blob_rows_forget(BlobRowsRun *run);
 
 #endif							/* BLOB_ROWS_H */

@@ -44,6 +44,13 @@ typedef struct BlobStoreId
 	uint64		incarnation;
 } BlobStoreId;
 
+/* BlobStoreId has padding, so it is not compared as bytes. */
+static inline bool
+blob_store_id_equals(const BlobStoreId *left, const BlobStoreId *right)
+{
+	return left->dboid == right->dboid && left->incarnation == right->incarnation;
+}
+
 /* Identity of a segment; has no padding, so it can be hashed and compared as bytes. */
 typedef struct BlobSegmentId
 {

@@ -89,7 +89,7 @@ at_transaction_event(XactEvent event, void *context)
 }
 
 void
-blob_durability_init(void)
+blob_durability_register(void)
 {
 	RegisterXactCallback(at_transaction_event, NULL);
 }
@@ -120,8 +120,8 @@ blob_durability_note(const BlobStoreId *store, uint32 segment_no, bool is_logged
 {
 	for (int i = written_count - 1; i >= 0; i--)
 	{
-		if (written[i].segment_no == segment_no && written[i].store.dboid == store->dboid &&
-			written[i].store.incarnation == store->incarnation)
+		if (written[i].segment_no == segment_no &&
+			blob_store_id_equals(&written[i].store, store))
 		{
 			written[i].transaction_no = transaction_no;
 			written[i].is_logged &= is_logged;
@@ -146,8 +146,8 @@ blob_durability_give_up(const BlobStoreId *store, uint32 segment_no)
 {
 	for (int i = 0; i < written_count; i++)
 	{
-		if (written[i].segment_no == segment_no && written[i].store.dboid == store->dboid &&
-			written[i].store.incarnation == store->incarnation)
+		if (written[i].segment_no == segment_no &&
+			blob_store_id_equals(&written[i].store, store))
 			written[i].transaction_no = 0;
 	}
 }

@@ -8,7 +8,7 @@
 #include "core/page.h"
 
 /* Register the transaction callbacks; once per process, from _PG_init. */
-extern void blob_durability_init(void);
+extern void blob_durability_register(void);
 
 /* Memory for one more entry is taken here: call it before writing. May throw. */
 extern void blob_durability_prepare(int segment_count);

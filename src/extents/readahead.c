@@ -188,7 +188,7 @@ blob_readahead_await(const BlobStoreId *store, BlobPageNo page)
 
 		if (read->part_count > 0 && page >= read->first_page &&
 			page < read->first_page + read->request.length / BLOB_PAGE_SIZE &&
-			read->store.dboid == store->dboid && read->store.incarnation == store->incarnation)
+			blob_store_id_equals(&read->store, store))
 		{
 			bool		has_arrived = blob_io_poll(&read->request);
 

@@ -3,7 +3,7 @@
  *	  Marks what the items of a B-tree refer to: from the leaves up, each level from left to right.
  *
  * README.md says why in this order.  Pages are copied under a share lock; a page that was deleted
- * since somebody pointed to it keeps its level and its link to the right, as long as this
+ * after its link was read keeps its level and its link to the right, as long as this
  * round's snapshot is registered.
  */
 #include "postgres.h"
@@ -148,6 +148,10 @@ mark_page(BlobGcRound *round, Page page, IndexTuple *high_key)
 	*high_key = next_high_key;
 }
 
+/*
+ * Mark a level from its leftmost page along the links to the right.  A share lock on one page at a
+ * time, for the time of a copy.  False ends the round; a page of another level is an ERROR.
+ */
 static bool
 mark_level(BlobGcRound *round, BlockNumber leftmost, uint32 level)
 {

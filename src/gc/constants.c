@@ -26,7 +26,7 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_partitioned_table.h"
 #include "core/compat.h"
-#include "gc/gc_internal.h"
+#include "gc/constants.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "storage/sinval.h"
@@ -54,7 +54,7 @@
 /* Relations that a backend remembers; with more it gives up all of its relation cache. */
 #define MAX_REMEMBERED 256
 
-/* What this backend gives up when its transaction has ended. */
+/* The constants that this backend gives up when its transaction has ended. */
 static bool gives_up;			/* anything */
 static bool gives_up_plans;		/* plans and checks of domains as well */
 static bool gives_up_all;		/* all relations, else: */
@@ -81,7 +81,7 @@ remember(Oid relid)
 }
 
 /*
- * What the messages do at once is done by the server's own callbacks.  They are noted also where
+ * The server's own callbacks do the immediate effect of the messages.  They are noted also where
  * a transaction is about to begin, when nothing is open: the messages about relations, which come
  * behind them, may be received later, within that transaction.  A transaction block counts also
  * while it is in an aborted subtransaction: relations may be open further out.
@@ -140,7 +140,7 @@ at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *
 }
 
 void
-blob_gc_constants_install(void)
+blob_gc_constants_register(void)
 {
 	CacheRegisterSyscacheCallback(CONSTROID, receive, (Datum) 0);
 	RegisterResourceReleaseCallback(at_release, NULL);
@@ -155,8 +155,8 @@ is_not_built_in(Oid function, void *context)
 }
 
 /*
- * Is there a call of a function that is not the server's own?  What it is folded to cannot be
- * seen here: a function in SQL is replaced by its body, default arguments are added.
+ * Is there a call of a function that is not the server's own?  The result of folding it cannot
+ * be seen here: a function in SQL is replaced by its body, default arguments are added.
  */
 static bool
 find_call(Node *node, void *context)

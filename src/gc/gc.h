@@ -7,16 +7,34 @@
 
 #include "postgres.h"
 
-#include "catalog/pg_class.h"
+struct BlobGcRoots;
 
 typedef struct BlobGcOptions
 {
 	bool		dry_run;		/* count, free nothing */
-	bool		automatic;		/* in a worker: gives way to whoever wants the database for itself,
-								 * follows changes of the configuration, shows its phase */
-	double		cost_delay_ms;	/* sleep so long (0: never) ... */
-	int			cost_limit_pages;	/* ... after so many pages of tables and indexes */
+	bool		automatic;		/* in a worker: gives way to commands that want the database for
+								 * themselves, follows the configuration, shows its phase */
+	double		cost_delay_ms;	/* sleep this long (0: never) ... */
+	int			cost_limit_pages;	/* ... after this number of pages of tables and indexes */
+
+	/*
+	 * Called before marking, may be NULL: with the roots of the round, and the pages that had been
+	 * allocated in the store, since the start of the server, at the cutoff.
+	 */
+	void		(*before_marking) (const struct BlobGcRoots *roots, uint64 allocated_pages,
+								   void *context);
+	void	   *context;		/* of that function */
 } BlobGcOptions;
+
+/* How many tables are named whose indexes have dead keys. */
+#define BLOB_GC_DEAD_KEY_TABLES 32
+
+/* A table, and the bytes that a round has found only dead keys of its indexes to hold. */
+typedef struct BlobGcDeadKeys
+{
+	Oid			table;
+	uint64		bytes;
+} BlobGcDeadKeys;
 
 /* Blobs are counted by their first extents, see README.md. */
 typedef struct BlobGcResult
@@ -28,27 +46,29 @@ typedef struct BlobGcResult
 	uint64		live_blobs;
 	uint64		live_bytes;
 	int			removed_segments;
-} BlobGcResult;
 
-/* Shared memory and hooks; from the library's entry point. */
-extern void blob_gc_shmem_request(void);
-extern void blob_gc_shmem_init(void);
-extern void blob_gc_install_hooks(void);
+	/* Of a complete round that was no dry run: tables that VACUUM would help, most bytes first. */
+	int			dead_key_table_count;
+	BlobGcDeadKeys dead_key_tables[BLOB_GC_DEAD_KEY_TABLES];
+} BlobGcResult;
 
 /*
  * One round in the current database.  The caller is in a transaction that has done nothing else:
  * no transaction id, no transaction block, no recovery, no parallel mode, and it holds no value in
- * memory.  What keeps the collector from freeing anything (a session, a table, a slot, a lock
- * request) is no error, but a reason in the result, in the current memory context.  May take long,
- * mostly waiting; it can be cancelled at any time.
+ * memory.  An obstacle (a session, a table, a slot, a lock request) is no error, but a reason in
+ * the result, in the current memory context.  May take long, mostly waiting; it can be cancelled at
+ * any time.
  */
 extern void blob_gc_run(const BlobGcOptions *options, BlobGcResult *result);
 
+/* The pace that the settings give to a round of this kind (automatic). */
+extern void blob_gc_options_take_pace(BlobGcOptions *options);
+
 /*
- * Null, or what is strange about a relation's access method, to be put behind its name: the
- * collector cannot read the relation, though its columns can hold values (holds), or the method is
- * the map's.  Only the first keeps the collector from freeing anything.
+ * Does a command hold the database for itself (DROP DATABASE, ALTER DATABASE ... RENAME, SET
+ * TABLESPACE), or copy it?  In a transaction.  These commands hold a lock on the database while
+ * they wait for its sessions to end, so no queue for a lock shows them.
  */
-extern char *blob_gc_find_strangeness(Form_pg_class class, bool holds);
+extern bool blob_gc_database_is_wanted(Oid database);
 
 #endif							/* BLOB_GC_H */

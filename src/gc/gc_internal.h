@@ -9,40 +9,13 @@
 
 #include "access/htup.h"
 #include "gc/gc.h"
-#include "gc/schedule.h"
+#include "gc/roots.h"
 #include "gc/status.h"
-#include "store/store.h"
 #include "storage/bufmgr.h"
 #include "storage/lock.h"
+#include "store/store.h"
 #include "utils/snapshot.h"
 #include "utils/timestamp.h"
-
-/* A relation whose rows or row type can hold blobstate, as the catalogs show it. */
-typedef struct BlobGcRoot
-{
-	Oid			relid;
-	Oid			file;			/* pg_class.relfilenode */
-	Oid			tablespace;
-	Oid			access_method;
-	char		kind;			/* pg_class.relkind */
-	bool		is_scanned;		/* has values in a file of its own */
-	uint64		columns;		/* blob_gc_hash_column() of all columns, added */
-	BlockNumber pages;			/* estimate */
-
-	/* Found while it is marked, see keys.c. */
-	Oid			table;			/* of an index */
-	bool		is_exclusion;	/* an index of an exclusion constraint */
-	bool		may_vacuum;		/* a table that autovacuum may vacuum, with its indexes */
-	uint64		dead_key_pages; /* that leaf items of this index, and nothing before it, hold */
-	uint64		high_key_pages; /* the same of high keys and of keys on inner pages */
-} BlobGcRoot;
-
-typedef struct BlobGcRoots
-{
-	int			count;
-	BlobGcRoot *items;			/* ordered by relid */
-	char	   *obstacle;		/* why the collector cannot work, or NULL */
-} BlobGcRoots;
 
 /* The pages [first_page, end_page) whose first extents are looked at, a bit for each. */
 typedef struct BlobGcMarks
@@ -70,10 +43,9 @@ typedef struct BlobGcRound
 	BlobGcRoots *roots;
 	XLogRecPtr	slot_position;	/* W */
 	uint64		allocated_pages;	/* counter at the cutoff */
-	BlobGcChurn churn;			/* before marking */
 	BlobGcMarks marks;
 	BufferAccessStrategy strategy;
-	MemoryContext context;		/* of the round: what is kept between steps */
+	MemoryContext context;		/* of the round: data that is kept between steps */
 	MemoryContext row_context;	/* reset for each tuple */
 	TimestampTz next_yield_check;
 	int			delay_balance;	/* pages since the last sleep */
@@ -87,12 +59,12 @@ typedef struct BlobGcRound
 	BlobGcColumn *columns;
 } BlobGcRound;
 
-/* gc.c: note why the round ends; always false. */
+/* yield.c: note why the round ends; always false. */
 extern bool blob_gc_skip(BlobGcRound *round, const char *format,...) pg_attribute_printf(2, 3);
 
 /*
- * gc.c: bounded waiting.  Sleeps a moment, and shows what for; serves interrupts.  False, with that
- * as the reason noted, when time is over, or when somebody waits for us.
+ * yield.c: bounded waiting.  Sleeps a moment, and shows what for; serves interrupts.  False, with
+ * that as the reason noted, when time is over, or when another process waits for us.
  */
 typedef struct BlobGcWait
 {
@@ -104,11 +76,19 @@ extern void blob_gc_wait_begin(BlobGcWait *wait);
 extern bool blob_gc_wait_more(BlobGcRound *round, BlobGcWait *wait, const char *format,...)
 			pg_attribute_printf(3, 4);
 
-/* gc.c: false, with a reason noted, when somebody waits for a lock that this round holds. */
-extern bool blob_gc_nobody_waits(BlobGcRound *round);
+/* yield.c: false, with a reason noted, when a process waits for a lock that this round holds. */
+extern bool blob_gc_may_go_on(BlobGcRound *round);
 
-/* gc.c: to be called for each page read, without locks on it; false ends the round. */
+/* yield.c: to be called for each page read, without locks on it; false ends the round. */
 extern bool blob_gc_page_done(BlobGcRound *round);
+
+/*
+ * yield.c: locks that are taken without queueing; false, with a reason noted, if they cannot
+ * be had.  That of the round keeps other rounds out of the database.  That of a relation is waited
+ * for, without queueing, for gc_wait_timeout.
+ */
+extern bool blob_gc_lock_round(BlobGcRound *round);
+extern bool blob_gc_lock_relation(BlobGcRound *round, Oid relid, LOCKMODE mode);
 
 /*
  * quiesce.c: steps 3 and 5.  give_up_constants: caches give up constants before the moment L,
@@ -116,11 +96,6 @@ extern bool blob_gc_page_done(BlobGcRound *round);
  */
 extern bool blob_gc_wait_for_snapshots(BlobGcRound *round);
 extern bool blob_gc_wait_for_transactions(BlobGcRound *round, bool give_up_constants);
-
-/* roots.c: step 4, in the round's context */
-extern BlobGcRoots *blob_gc_list_roots(BlobGcRound *round);
-extern bool blob_gc_roots_equal(const BlobGcRoots *left, const BlobGcRoots *right);
-extern uint64 blob_gc_hash_column(AttrNumber number, Oid type, bool is_dropped);
 
 /* slots.c: steps 2, 7 and 10 */
 extern bool blob_gc_no_slot_begins(BlobGcRound *round);
@@ -135,14 +110,17 @@ extern bool blob_gc_is_marked(const BlobGcMarks *marks, BlobPageNo first_page);
 /* Mark the extents of all values in a datum.  Leaves garbage in the current memory context. */
 extern void blob_gc_mark(BlobGcRound *round, Datum datum, Oid type);
 
+/* scan.c: step 8, all of it. */
+extern bool blob_gc_mark_roots(BlobGcRound *round);
+
 /* heap.c and btree.c: step 8; the relation is open, its columns are listed. */
 extern bool blob_gc_mark_heap(BlobGcRound *round);
 extern bool blob_gc_mark_btree(BlobGcRound *round);
 extern bool blob_gc_mark_catalogs(BlobGcRound *round);
 
 /*
- * keys.c: what only keys of B-trees hold.  Note what is to be known of the relation that is about
- * to be marked; in the end, tell the view, and list tables that VACUUM would help, most bytes
+ * keys.c: extents that only keys of B-trees hold.  Note properties of the relation that is about to
+ * be marked; in the end, tell the view, and list tables that VACUUM would help, most bytes
  * first, at most BLOB_GC_DEAD_KEY_TABLES.
  */
 extern void blob_gc_keys_note(BlobGcRound *round);
@@ -151,26 +129,5 @@ extern int	blob_gc_keys_tables(BlobGcRound *round, BlobGcDeadKeys *tables);
 
 /* sweep.c: step 11, for the range of the marks; false ends the round. */
 extern bool blob_gc_sweep(BlobGcRound *round);
-
-/* churn.c: what the relations' counters say now; allocated_pages is passed on. */
-extern void blob_gc_measure_churn(const BlobGcRoots *roots, uint64 allocated_pages,
-								  BlobGcChurn *churn);
-
-/* worker.c: cost settings of automatic rounds. */
-extern void blob_gc_worker_options(BlobGcOptions *options);
-
-/*
- * constants.c: make every backend of the database give up what its caches have of values, at
- * the latest when the transaction ends in which it runs now.  The second tells standbys, which
- * must have replayed the sweep before.
- */
-extern void blob_gc_constants_install(void);
-extern void blob_gc_constants_give_up(void);
-extern void blob_gc_constants_log(void);
-
-/* holders.c */
-extern Size blob_gc_holders_shmem_size(void);
-extern void blob_gc_holders_shmem_init(void);
-extern void blob_gc_holders_install(void);
 
 #endif							/* BLOB_GC_INTERNAL_H */

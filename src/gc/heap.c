@@ -128,6 +128,10 @@ mark_toasted_tuple(BlobGcRound *round, HeapTuple tuple, TupleMarker mark)
 
 /* ---- pages ---- */
 
+/*
+ * Mark all normal items of a copy of a page, whatever their visibility.  The memory of each tuple
+ * is reset.  A tuple that cannot be read is an ERROR, unless it is dead and has values in TOAST.
+ */
 static void
 mark_page(BlobGcRound *round, BlockNumber block, Page page, TupleMarker mark)
 {
@@ -155,7 +159,7 @@ mark_page(BlobGcRound *round, BlockNumber block, Page page, TupleMarker mark)
 }
 
 /*
- * Remove versions of rows that nobody sees any more, so that what they refer to need not wait for
+ * Remove versions of rows that no snapshot sees any more, so that their values need not wait for
  * VACUUM.  A reader does the same to a page that is nearly full, under the same horizon; so make it
  * look full, by a hint that an UPDATE leaves, too, which did not find room there.
  */
@@ -165,7 +169,7 @@ prune(BlobGcRound *round, Buffer buffer)
 	Page		page = BufferGetPage(buffer);
 	TransactionId oldest = ((PageHeader) page)->pd_prune_xid;
 
-	/* Looked at without a lock, as readers do.  What S1 keeps cannot be removed. */
+	/* Looked at without a lock, as readers do.  A tuple that S1 keeps cannot be removed. */
 	if (!TransactionIdIsValid(oldest) ||
 		!TransactionIdPrecedes(oldest, round->snapshot->xmin))
 		return;
@@ -200,7 +204,7 @@ scan(BlobGcRound *round, TupleMarker mark, bool may_prune)
 	return true;
 }
 
-/* What columns added later have in rows that are older. */
+/* The values of columns in rows that are older than the column. */
 static void
 mark_missing_values(BlobGcRound *round)
 {

@@ -15,7 +15,6 @@
 #include "access/xact.h"
 #include "core/compat.h"
 #include "gc/holders.h"
-#include "gc/gc_internal.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "port/atomics.h"
@@ -24,7 +23,6 @@
 #include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "storage/sinvaladt.h"
-#include "tcop/utility.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
 
@@ -49,7 +47,6 @@ static HeldCursor *cursors;
 static int	cursor_count;
 static int	cursor_room;
 static int	procedure_depth;
-static ProcessUtility_hook_type prev_process_utility_hook = NULL;
 
 /* ---- shared memory ---- */
 
@@ -59,10 +56,16 @@ blob_gc_holder_slot_count(void)
 	return MaxBackends;
 }
 
-Size
-blob_gc_holders_shmem_size(void)
+static Size
+slots_bytes(void)
 {
 	return mul_size(MaxBackends, sizeof(HolderSlot));
+}
+
+void
+blob_gc_holders_shmem_request(void)
+{
+	RequestAddinShmemSpace(slots_bytes());
 }
 
 void
@@ -70,7 +73,7 @@ blob_gc_holders_shmem_init(void)
 {
 	bool		found;
 
-	slots = ShmemInitStruct("blobext holders", blob_gc_holders_shmem_size(), &found);
+	slots = ShmemInitStruct("blobext holders", slots_bytes(), &found);
 	if (found)
 		return;
 	for (int i = 0; i < MaxBackends; i++)
@@ -260,7 +263,7 @@ note_cursor(const char *name)
 
 /* Can this statement commit while it runs?  The rule is that of standard_ProcessUtility(). */
 static bool
-may_commit(Node *statement, ProcessUtilityContext context)
+may_commit(const Node *statement, ProcessUtilityContext context)
 {
 	return (IsA(statement, CallStmt) || IsA(statement, DoStmt)) &&
 		(context == PROCESS_UTILITY_TOPLEVEL || context == PROCESS_UTILITY_QUERY_NONATOMIC) &&
@@ -286,52 +289,38 @@ end_procedure(void)
 		forget_procedure();
 }
 
-static void
-run_statement(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
-			  ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *query_env,
-			  DestReceiver *dest, QueryCompletion *qc)
+void
+blob_gc_holders_statement_begin(BlobGcHolderStatement *state, const PlannedStmt *pstmt,
+								ProcessUtilityContext context)
 {
-	if (prev_process_utility_hook)
-		prev_process_utility_hook(pstmt, query_string, read_only_tree, context, params,
-								  query_env, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, query_string, read_only_tree, context, params,
-								query_env, dest, qc);
-}
-
-static void
-gc_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
-				   ProcessUtilityContext context, ParamListInfo params,
-				   QueryEnvironment *query_env, DestReceiver *dest, QueryCompletion *qc)
-{
-	Node	   *statement = pstmt->utilityStmt;
+	const Node *statement = pstmt->utilityStmt;
 
 	if (may_commit(statement, context))
 	{
 		begin_procedure();
-		PG_TRY();
-		{
-			run_statement(pstmt, query_string, read_only_tree, context, params, query_env, dest,
-						  qc);
-		}
-		PG_FINALLY();
-		{
-			end_procedure();
-		}
-		PG_END_TRY();
-		return;
+		state->is_procedure = true;
 	}
-	if (IsA(statement, DeclareCursorStmt) &&
-		(((DeclareCursorStmt *) statement)->options & CURSOR_OPT_HOLD) != 0)
-		note_cursor(((DeclareCursorStmt *) statement)->portalname);
-	run_statement(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
-	register_cursors(false);
+	else if (IsA(statement, DeclareCursorStmt) &&
+			 (((const DeclareCursorStmt *) statement)->options & CURSOR_OPT_HOLD) != 0)
+		note_cursor(((const DeclareCursorStmt *) statement)->portalname);
 }
 
 void
-blob_gc_holders_install(void)
+blob_gc_holders_statement_end(BlobGcHolderStatement *state)
+{
+	if (state->is_procedure)
+		end_procedure();
+}
+
+void
+blob_gc_holders_statement_done(const BlobGcHolderStatement *state)
+{
+	if (!state->is_procedure)
+		register_cursors(false);
+}
+
+void
+blob_gc_holders_register(void)
 {
 	RegisterXactCallback(at_transaction_event, NULL);
-	prev_process_utility_hook = ProcessUtility_hook;
-	ProcessUtility_hook = gc_process_utility;
 }

@@ -1,6 +1,6 @@
 /*
  * gc/keys.c
- *	  What only keys of B-trees hold: whose keys these are, and what would remove them.
+ *	  Extents that only keys of B-trees hold: which indexes have the keys.
  *
  * While a round marks, indexes are marked last, and each counts the pages of the extents that it
  * is the first to mark (mark.c, btree.c).  Here the sums are made, names are found, and the tables

@@ -38,9 +38,9 @@ blob_gc_is_marked(const BlobGcMarks *marks, BlobPageNo first_page)
 }
 
 /*
- * An extent is known by its first page.  A reference whose extent was freed and given to somebody
- * else (only dead tuples have such) marks what is there now, or nothing: that keeps too much, for
- * a round.  generation: of the value; a value that is new may be in a row that was not seen.
+ * An extent is known by its first page.  A reference whose extent was freed and given to another
+ * value (only dead tuples have such) marks the extent that is there now, or nothing: that keeps too
+ * much, for a round.  generation: of the value; a new value may be in a row that was not seen.
  */
 static void
 mark_extent(BlobGcRound *round, const BlobExtent *extent, BlobGeneration generation)
@@ -56,6 +56,7 @@ mark_extent(BlobGcRound *round, const BlobExtent *extent, BlobGeneration generat
 	marks->bits[bit / 8] |= 1 << (bit % 8);
 }
 
+/* Mark the extents of one value.  An inline value is recognised without fetching it from TOAST. */
 static void
 mark_value(Datum datum, void *context)
 {

@@ -1,20 +1,21 @@
 /*
  * gc/quiesce.c
- *	  Waits until nobody has values in memory that the scan could miss: steps 3 and 5 of README.md.
+ *	  Waits until no process has values in memory that the scan could miss: steps 3 and 5.
  *
  * Transactions are watched, not waited for with a lock: prepared ones must be skipped, and
- * whoever waits for us must not be kept waiting.
+ * a process that waits for us must not be kept waiting.
  */
 #include "postgres.h"
 
 #include "access/transam.h"
-#include "gc/holders.h"
+#include "gc/constants.h"
 #include "gc/gc_internal.h"
+#include "gc/holders.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 
-/* What one pass of step 5 has to see the end of. */
+/* The transactions and holders whose end one pass of step 5 awaits. */
 typedef struct Pass
 {
 	VirtualTransactionId *transactions; /* those that ran at L */
@@ -25,7 +26,7 @@ typedef struct Pass
 	bool		again;			/* a holder passed values on: another pass is needed */
 } Pass;
 
-/* Why we wait, and for whom. */
+/* The process that is waited for, and why. */
 typedef struct Blocker
 {
 	int			pid;
@@ -95,7 +96,7 @@ slot_blocks(Pass *pass, int slot, Blocker *blocker)
 		 carries_since(now.cursors, before->cursors.last)))
 		blocker->what = "has an open cursor WITH HOLD";
 
-	/* Somebody who read a held cursor may have what was in it. */
+	/* A backend that has read a held cursor may have values of it. */
 	if (LocalTransactionIdIsValid(at->cursors.first) ||
 		LocalTransactionIdIsValid(before->cursors.first))
 		pass->again = true;
@@ -253,7 +254,10 @@ blob_gc_wait_for_transactions(BlobGcRound *round, bool give_up_constants)
 		}
 		if (cursors_were_opened(pass))
 			pass->again = true;
-		/* What it carried may have become a constant; those that run at the next L began later. */
+		/*
+		 * A value that it carried may have become a constant; those that run at the next L began
+		 * later.
+		 */
 		if (give_up_constants && is_first && procedures_ran(pass))
 			pass->again = true;
 		is_first = false;

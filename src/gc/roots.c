@@ -22,8 +22,7 @@
 #include "common/hashfn.h"
 #include "core/catalog.h"
 #include "core/compat.h"
-#include "gc/gc.h"
-#include "gc/gc_internal.h"
+#include "gc/roots.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
@@ -35,7 +34,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* What is known of a type. */
+/* Whether values of a type can hold blobstate. */
 typedef struct TypeEntry
 {
 	Oid			type;			/* hash key */
@@ -47,7 +46,7 @@ typedef struct RelationEntry
 {
 	Oid			relid;			/* hash key */
 	bool		holds;
-	bool		not_ready;		/* an index that nobody inserts into (yet, or any more) */
+	bool		not_ready;		/* an index that gets no insertions (yet, or any more) */
 	uint64		columns;
 } RelationEntry;
 
@@ -86,7 +85,7 @@ type_holds(Listing *listing, Oid type)
 
 	if (!found)
 	{
-		entry->holds = false;	/* what stays if the look-up fails */
+		entry->holds = false;	/* stays so if the look-up fails */
 		entry->holds = blob_walk_type_holds(type);
 	}
 	return entry->holds;
@@ -108,9 +107,9 @@ prepared_transaction(const LockData *locks, const LockInstanceData *of)
 }
 
 /*
- * A prepared transaction may be older than all that is waited for, and what it has created is in no
- * catalog that others see.  Whoever creates a relation, or gives one a column, keeps it locked.
- * Prepared transactions are processes with no process id.
+ * A prepared transaction may be older than all transactions that are waited for, and no catalog
+ * that others see shows the relations that it has created.  A transaction that creates a relation,
+ * or gives one a column, keeps it locked.  Prepared transactions are processes with no process id.
  */
 static void
 check_prepared_transactions(Listing *listing)
@@ -169,6 +168,10 @@ check_types(Listing *listing, Snapshot snapshot)
 	table_close(catalog, AccessShareLock);
 }
 
+/*
+ * Add the columns of all relations up, and note which relations can hold values.  Columns that were
+ * dropped count for the comparison: values may be left in rows, but are not read.
+ */
 static void
 read_columns(Listing *listing, Snapshot snapshot)
 {
@@ -243,8 +246,8 @@ has_storage(Form_pg_class class)
 }
 
 /*
- * Temporary tables of other sessions cannot be read.  What a session left behind that has ended is
- * out of everybody's reach.
+ * Temporary tables of other sessions cannot be read.  A table that a session left
+ * behind when it ended is out of reach for all.
  */
 static bool
 is_foreign_temporary(Listing *listing, Form_pg_class class)
@@ -297,6 +300,7 @@ check_access_method(Listing *listing, Form_pg_class class)
 										qualified_name(class), strangeness));
 }
 
+/* Add a relation to the list, which grows as needed. */
 static void
 add_root(Listing *listing, Form_pg_class class, const RelationEntry *entry)
 {
@@ -320,6 +324,10 @@ add_root(Listing *listing, Form_pg_class class, const RelationEntry *entry)
 	root->pages = Max(class->relpages, 0);
 }
 
+/*
+ * Make the list from pg_class and the columns that are known.  Relations that the collector cannot
+ * read are obstacles.
+ */
 static void
 read_relations(Listing *listing, Snapshot snapshot)
 {
@@ -352,9 +360,9 @@ compare_roots(const void *a, const void *b)
 }
 
 BlobGcRoots *
-blob_gc_list_roots(BlobGcRound *round)
+blob_gc_list_roots(MemoryContext context)
 {
-	MemoryContext old_context = MemoryContextSwitchTo(round->context);
+	MemoryContext old_context = MemoryContextSwitchTo(context);
 	Snapshot	snapshot;
 	Listing		listing = {
 		.types = make_table("blobext collector types", sizeof(TypeEntry)),

@@ -2,10 +2,10 @@
  * gc/slots.c
  *	  Logical replication slots: steps 7 and 10 of README.md.
  *
- * A slot of this database that has not confirmed what was logged before all transactions of step 5
- * had ended may yet decode tuples that are gone.  What counts is what the slot would begin with
- * after a crash: its state file.  PostgreSQL does not write confirmed_flush there unless something
- * else changes, so we ask for it.
+ * A slot of this database that has not confirmed the position at which all transactions of step 5
+ * had ended may yet decode tuples that are gone.  The position counts with which the slot would
+ * begin after a crash: that in its state file.  PostgreSQL does not write confirmed_flush there
+ * unless something else changes, so we ask for it.
  */
 #include "postgres.h"
 
@@ -19,7 +19,7 @@
 #include "storage/fd.h"
 #include "storage/standby.h"
 
-/* What precedes the slot's data in its file (slot.c keeps the structure to itself). */
+/* The head of a slot's file, before the slot's data (slot.c keeps the structure to itself). */
 typedef struct SlotFileHead
 {
 	uint32		magic;
@@ -110,8 +110,8 @@ sync_file(int fd, const char *path)
 }
 
 /*
- * What the slot's file says, made durable; an invalid position if it cannot be told.  The file is
- * replaced by renaming: the directory is synced after the look, so that what was seen stays.
+ * The position in the slot's file, made durable; an invalid one if the file cannot be read.  The
+ * file is replaced by renaming: the directory is synced after the look, so that the file stays.
  * The slot may be dropped meanwhile.
  */
 static XLogRecPtr

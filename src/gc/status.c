@@ -2,71 +2,43 @@
  * gc/status.c
  *	  Progress and last round per database, see gc/status.h.
  *
- * One entry for each database, found by a linear search; entries never move, and go
- * with their database.  Only the
- * process that runs a round writes to its entry, under the lock; it counts pages by itself and
- * reports the count now and then.
+ * Only the process that runs a round writes to its database's entry, under the lock; it counts
+ * pages by itself and reports the count now and then.
  */
 #include "postgres.h"
 
 #include "core/settings.h"
+#include "gc/database_table.h"
 #include "gc/status.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "storage/ipc.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
 
-#define TRANCHE_NAME "blobext_gc"
-
-/* Pages between publications. */
+/* Pages between two reports. */
 #define REPORT_PAGES 64
 
-typedef struct StatusTable
-{
-	LWLock	   *lock;
-	BlobGcStatus entries[FLEXIBLE_ARRAY_MEMBER];
-} StatusTable;
+static BlobDatabaseTable table = {
+	.name = "blobext collector",
+	.tranche = "blobext_gc",
+	.entry_bytes = sizeof(BlobGcStatus)
+};
 
-static StatusTable *table;
+StaticAssertDecl(offsetof(BlobGcStatus, database) == 0, "an entry must begin with its database");
+
 static BlobGcStatus *own;		/* entry of the round that runs here */
 static uint64 pages_unreported;
-
-Size
-blob_gc_status_shmem_size(void)
-{
-	return add_size(offsetof(StatusTable, entries),
-					mul_size(blob_max_databases, sizeof(BlobGcStatus)));
-}
+static bool is_automatic;		/* the round that runs here is a worker's */
 
 void
 blob_gc_status_shmem_request(void)
 {
-	RequestAddinShmemSpace(blob_gc_status_shmem_size());
-	RequestNamedLWLockTranche(TRANCHE_NAME, 1);
+	blob_database_table_request(&table);
 }
 
 void
 blob_gc_status_shmem_init(void)
 {
-	bool		found;
-
-	table = ShmemInitStruct("blobext collector", blob_gc_status_shmem_size(), &found);
-	if (found)
-		return;
-	memset(table, 0, blob_gc_status_shmem_size());
-	table->lock = &GetNamedLWLockTranche(TRANCHE_NAME)->lock;
-}
-
-/* A database's entry, or NULL; the caller holds the lock. */
-static BlobGcStatus *
-find_entry(Oid database)
-{
-	for (int i = 0; i < blob_max_databases; i++)
-	{
-		if (table->entries[i].database == database)
-			return &table->entries[i];
-	}
-	return NULL;
+	blob_database_table_init(&table);
 }
 
 static void
@@ -81,16 +53,16 @@ blob_gc_status_begin(bool dry_run, bool automatic)
 {
 	static bool registered = false;
 	BlobGcStatus *entry;
+	bool		is_new;
 
 	if (!registered)
 		before_shmem_exit(clear_at_exit, (Datum) 0);
 	registered = true;
 	pages_unreported = 0;
+	is_automatic = automatic;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	entry = find_entry(MyDatabaseId);
-	if (entry == NULL && (entry = find_entry(InvalidOid)) != NULL)
-		memset(entry, 0, sizeof(*entry));	/* it may be of a database that was dropped */
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
+	entry = blob_database_table_make(&table, MyDatabaseId, &is_new);
 	if (entry != NULL)
 	{
 		uint64		rounds = entry->rounds;
@@ -110,7 +82,7 @@ blob_gc_status_begin(bool dry_run, bool automatic)
 		entry->completed_at = completed_at;
 		entry->keys = keys;
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 	own = entry;				/* without one the round goes unrecorded */
 }
 
@@ -127,10 +99,10 @@ blob_gc_status_phase(BlobGcPhase phase)
 {
 	if (own == NULL)
 		return;
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	report_pages();
 	own->phase = phase;
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 void
@@ -138,12 +110,12 @@ blob_gc_status_waiting(const char *what)
 {
 	const char *text = what == NULL ? "" : what;
 
-	/* Nobody else writes it, so looking needs no lock. */
+	/* No other process writes it, so looking needs no lock. */
 	if (own == NULL || strncmp(own->waiting_for, text, BLOB_GC_REASON_BYTES - 1) == 0)
 		return;
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	strlcpy(own->waiting_for, text, BLOB_GC_REASON_BYTES);
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 void
@@ -151,10 +123,10 @@ blob_gc_status_totals(uint64 relations, uint64 pages)
 {
 	if (own == NULL)
 		return;
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	own->relations_total += relations;
 	own->pages_total += pages;
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 void
@@ -162,10 +134,10 @@ blob_gc_status_relation_done(void)
 {
 	if (own == NULL)
 		return;
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	report_pages();
 	own->relations_done++;
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 void
@@ -173,9 +145,23 @@ blob_gc_status_page_done(void)
 {
 	if (own == NULL || ++pages_unreported < REPORT_PAGES)
 		return;
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	report_pages();
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
+}
+
+void
+blob_gc_status_show(const char *format,...)
+{
+	char		text[NAMEDATALEN * 2 + 64];
+	va_list		arguments;
+
+	if (!is_automatic)
+		return;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	pgstat_report_activity(STATE_RUNNING, text);
 }
 
 void
@@ -183,9 +169,9 @@ blob_gc_status_keys(const BlobGcKeys *keys)
 {
 	if (own == NULL)
 		return;
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	own->keys = *keys;
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 void
@@ -194,7 +180,7 @@ blob_gc_status_end(const char *reason, bool counted, uint64 freed_blobs, uint64 
 {
 	if (own == NULL)
 		return;
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	report_pages();
 	own->pid = 0;
 	own->phase = BLOB_GC_IDLE;
@@ -213,32 +199,20 @@ blob_gc_status_end(const char *reason, bool counted, uint64 freed_blobs, uint64 
 	}
 	if (!own->dry_run && reason != NULL)
 		own->skipped_rounds++;
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 	own = NULL;
 }
 
-static int
-compare_oids(const void *a, const void *b)
+static bool
+has_round(const void *entry)
 {
-	Oid			left = *(const Oid *) a;
-	Oid			right = *(const Oid *) b;
-
-	return left < right ? -1 : left > right;
+	return ((const BlobGcStatus *) entry)->pid != 0;
 }
 
 void
 blob_gc_status_keep(const Oid *databases, int count)
 {
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < blob_max_databases; i++)
-	{
-		BlobGcStatus *entry = &table->entries[i];
-
-		if (OidIsValid(entry->database) && entry->pid == 0 &&
-			bsearch(&entry->database, databases, count, sizeof(Oid), compare_oids) == NULL)
-			entry->database = InvalidOid;
-	}
-	LWLockRelease(table->lock);
+	blob_database_table_keep(&table, databases, count, has_round);
 }
 
 int
@@ -247,12 +221,14 @@ blob_gc_status_get(BlobGcStatus **statuses)
 	int			count = 0;
 
 	*statuses = palloc(mul_size(blob_max_databases, sizeof(BlobGcStatus)));
-	LWLockAcquire(table->lock, LW_SHARED);
+	LWLockAcquire(table.lock, LW_SHARED);
 	for (int i = 0; i < blob_max_databases; i++)
 	{
-		if (OidIsValid(table->entries[i].database))
-			(*statuses)[count++] = table->entries[i];
+		const BlobGcStatus *entry = blob_database_table_entry(&table, i);
+
+		if (OidIsValid(entry->database))
+			(*statuses)[count++] = *entry;
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 	return count;
 }

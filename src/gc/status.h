@@ -24,7 +24,7 @@ typedef enum BlobGcPhase
 } BlobGcPhase;
 
 /*
- * What only keys of B-trees hold, as the last round has found that was complete, a dry one or not.
+ * Bytes that only keys of B-trees hold, as the last complete round has found, a dry one or not.
  * Names are qualified and quoted; empty: there is none.
  */
 typedef struct BlobGcKeys
@@ -49,7 +49,7 @@ typedef struct BlobGcStatus
 	TimestampTz ended_at;		/* 0: it runs, or was interrupted with the server */
 	bool		dry_run;
 	bool		automatic;		/* of a worker that the launcher started */
-	char		waiting_for[BLOB_GC_REASON_BYTES];	/* empty: nobody */
+	char		waiting_for[BLOB_GC_REASON_BYTES];	/* empty: it does not wait */
 	uint64		relations_total;
 	uint64		relations_done;
 	uint64		pages_total;	/* heap and index pages; an estimate until all are read */
@@ -69,7 +69,6 @@ typedef struct BlobGcStatus
 	TimestampTz completed_at;	/* the last complete round */
 } BlobGcStatus;
 
-extern Size blob_gc_status_shmem_size(void);
 extern void blob_gc_status_shmem_request(void);
 extern void blob_gc_status_shmem_init(void);
 
@@ -81,10 +80,13 @@ extern void blob_gc_status_totals(uint64 relations, uint64 pages);
 extern void blob_gc_status_relation_done(void);
 extern void blob_gc_status_page_done(void);
 
+/* What a worker shows of its round in pg_stat_activity; nothing in other processes. */
+extern void blob_gc_status_show(const char *format,...) pg_attribute_printf(1, 2);
+
 extern void blob_gc_status_keys(const BlobGcKeys *keys);
 
 /*
- * counted: the two figures of what lives are known.  reason: why it freed nothing, or NULL.  Takes
+ * counted: the two figures of live blobs are known.  reason: why it freed nothing, or NULL.  Takes
  * no memory: errors are reported through it.
  */
 extern void blob_gc_status_end(const char *reason, bool counted, uint64 freed_blobs,

@@ -1,27 +1,28 @@
 /*
  * gc/sweep.c
- *	  Frees what is old and not marked: step 11 of README.md.
+ *	  Frees old extents that are not marked: step 11 of README.md.
  */
 #include "postgres.h"
 
 #include "access/transam.h"
 #include "access/xlog.h"
+#include "gc/constants.h"
 #include "gc/gc_internal.h"
 #include "io/stat.h"
-#include "store/map.h"
 #include "storage/procarray.h"
+#include "store/map.h"
 
 /* Extents that are freed with one call; a call is complete in itself. */
 #define BATCH_EXTENTS 1024
 
-/* Pages of the store, a few thousand blocks of the map, between looks whether somebody waits. */
+/* Pages of the store, a few thousand blocks of the map, between looks whether a process waits. */
 #define PIECE_PAGES (1024 * 1024)
 
 typedef struct Sweep
 {
 	BlobGcRound *round;
 	TransactionId horizon;
-	XLogRecPtr	end_of_wal;		/* of what was logged */
+	XLogRecPtr	end_of_wal;		/* of the records of FREE */
 	int			count;
 	BlobFreedExtent batch[BATCH_EXTENTS];
 } Sweep;
@@ -48,6 +49,7 @@ begins_value(const BlobMapEntry *entry)
 		entry->measure >> BLOB_MAP_HIGH_WATER_BITS == 0;
 }
 
+/* Called for each extent of the range: count it, and free it if it is old and not marked. */
 static void
 sweep_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 {
@@ -75,8 +77,9 @@ sweep_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 }
 
 /*
- * What was deleted by transactions before this one is what has been pruned, and what was freed.
- * Whoever held pruning back (a standby's feedback, for instance) is older than this.
+ * Only tuples that were deleted by transactions before this one have been pruned, and only their
+ * values are freed.  A snapshot that held pruning back (by a standby's feedback, for instance) is
+ * older.
  */
 static TransactionId
 conflict_horizon(BlobGcRound *round)
@@ -112,7 +115,7 @@ blob_gc_sweep(BlobGcRound *round)
 		free_batch(sweep);
 		page = end_page;
 		is_done = page >= round->marks.end_page;
-	} while (!is_done && blob_gc_nobody_waits(round));
+	} while (!is_done && blob_gc_may_go_on(round));
 
 	blob_store_unlock_freeing(&round->store, ExclusiveLock);
 	/* So that the next start does not find the same extents again. */

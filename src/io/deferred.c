@@ -107,12 +107,6 @@ chain_of(const BlobStoreId *store, BlobPageNo page)
 	return &shared->heads[hash >> (64 - CHAIN_BITS)];
 }
 
-static bool
-is_same_store(const BlobStoreId *one, const BlobStoreId *other)
-{
-	return one->dboid == other->dboid && one->incarnation == other->incarnation;
-}
-
 /* The number of the page's slot, or NONE.  The caller holds table_lock. */
 static uint32
 find(const BlobStoreId *store, BlobPageNo page)
@@ -120,7 +114,7 @@ find(const BlobStoreId *store, BlobPageNo page)
 	uint32		no = pg_atomic_read_u32(chain_of(store, page));
 
 	while (no != NONE && (shared->slots[no - 1].page != page ||
-						  !is_same_store(&shared->slots[no - 1].store, store)))
+						  !blob_store_id_equals(&shared->slots[no - 1].store, store)))
 		no = shared->slots[no - 1].next_no;
 	return no;
 }
@@ -273,7 +267,7 @@ collect(const BlobStoreId *store, uint32 segment_no, uint32 *numbers)
 	{
 		const DeferredSlot *slot = &shared->slots[no - 1];
 
-		if (slot->is_used && (store == NULL || (is_same_store(&slot->store, store) &&
+		if (slot->is_used && (store == NULL || (blob_store_id_equals(&slot->store, store) &&
 												is_in_segment(slot->page, segment_no))))
 			numbers[count++] = no;
 	}
@@ -293,8 +287,8 @@ run_length(const uint32 *numbers, int count)
 	{
 		const DeferredSlot *slot = &shared->slots[numbers[length] - 1];
 
-		if (!is_same_store(&slot->store, &first->store) || slot->page != first->page + length ||
-			slot->page % BLOB_SEGMENT_PAGES == 0)
+		if (!blob_store_id_equals(&slot->store, &first->store) ||
+			slot->page != first->page + length || slot->page % BLOB_SEGMENT_PAGES == 0)
 			break;
 		length++;
 	}

@@ -267,8 +267,7 @@ find_entry(const BlobStoreId *store, uint32 segment_no)
 		struct stat status;
 
 		if (!entry->has_name || entry->segment_no != segment_no ||
-			entry->store.dboid != store->dboid ||
-			entry->store.incarnation != store->incarnation)
+			!blob_store_id_equals(&entry->store, store))
 			continue;
 		if (fstat(entry->fd, &status) == 0 && status.st_nlink > 0)
 			return entry;

@@ -14,6 +14,7 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "core/background.h"
 #include "core/settings.h"
 #include "io/deferred.h"
 #include "io/io_internal.h"
@@ -33,7 +34,6 @@
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
-#define LIBRARY "blobext"
 #define NAME "blobext syncer"
 #define RESTART_S 1
 
@@ -102,20 +102,7 @@ blob_syncer_shmem_init(void)
 void
 blob_syncer_register(void)
 {
-	BackgroundWorker worker;
-
-	if (IsBinaryUpgrade)
-		return;
-	memset(&worker, 0, sizeof(worker));
-	/* Checkpoints look for virtual transactions, which only a process with a connection has. */
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = RESTART_S;
-	strlcpy(worker.bgw_library_name, LIBRARY, sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "blob_syncer_main", sizeof(worker.bgw_function_name));
-	strlcpy(worker.bgw_name, NAME, sizeof(worker.bgw_name));
-	strlcpy(worker.bgw_type, NAME, sizeof(worker.bgw_type));
-	RegisterBackgroundWorker(&worker);
+	blob_background_register(NAME, "blob_syncer_main", RESTART_S);
 }
 
 /* ---- for backends that write ---- */
@@ -137,7 +124,7 @@ static bool
 is_of(const ListedSegment *entry, const BlobStoreId *store, uint32 segment_no)
 {
 	return (entry->segment_no == segment_no || segment_no == BLOB_ALL_SEGMENTS) &&
-		entry->store.dboid == store->dboid && entry->store.incarnation == store->incarnation;
+		blob_store_id_equals(&entry->store, store);
 }
 
 /*

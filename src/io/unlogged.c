@@ -187,8 +187,7 @@ load(const BlobStoreId *store)
 	char		path[MAXPGPATH];
 	int			fd;
 
-	if (copy.is_loaded && copy.version == version && copy.store.dboid == store->dboid &&
-		copy.store.incarnation == store->incarnation)
+	if (copy.is_loaded && copy.version == version && blob_store_id_equals(&copy.store, store))
 		return;
 
 	pg_read_barrier();

@@ -33,13 +33,6 @@
 
 #define FLAG_PATH BLOB_STORE_DIR "/recovering_copy"
 
-/* As in libpq/auth.h, which needs the headers of GSSAPI where PostgreSQL was built with it. */
-struct Port;
-typedef void (*AuthenticationHook) (struct Port *, int);
-extern PGDLLIMPORT AuthenticationHook ClientAuthentication_hook;
-
-static AuthenticationHook previous_authentication_hook;
-
 static bool
 exists(const char *path)
 {
@@ -113,11 +106,9 @@ blob_replay_is_foreign(void)
 }
 
 /* Standbys, pg_basebackup, pg_receivewal. */
-static void
-warn_walsender(struct Port *port, int status)
+void
+blob_replay_origin_warn_walsender(int status)
 {
-	if (previous_authentication_hook)
-		previous_authentication_hook(port, status);
 	if (status == STATUS_OK && am_walsender && !am_db_walsender &&
 		!blob_wal_logs_content())
 		ereport(WARNING,
@@ -127,11 +118,4 @@ warn_walsender(struct Port *port, int status)
 						   "restored from base backups and WAL."),
 				 errhint("Set blobext.wal_content to \"auto\", restart this server, and make "
 						 "standbys and backups anew.")));
-}
-
-void
-blob_replay_origin_install_hooks(void)
-{
-	previous_authentication_hook = ClientAuthentication_hook;
-	ClientAuthentication_hook = warn_walsender;
 }

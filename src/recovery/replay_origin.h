@@ -8,8 +8,11 @@
 /* When shared memory is made, before recovery: look at the state of the data directory. */
 extern void blob_replay_origin_look(void);
 
-/* Warn whoever streams from a server that does not log content. */
-extern void blob_replay_origin_install_hooks(void);
+/*
+ * A client was authenticated (STATUS_OK) or not: warn one that streams WAL from a server that does
+ * not log content.
+ */
+extern void blob_replay_origin_warn_walsender(int status);
 
 /*
  * In redo: whether the present record may be of another server, so that content which is not in the

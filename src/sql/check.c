@@ -29,7 +29,7 @@
 #include "core/catalog.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "gc/gc.h"
+#include "gc/roots.h"
 #include "miscadmin.h"
 #include "store/map.h"
 #include "store/store.h"

@@ -9,10 +9,9 @@
 #include "access/xact.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
-#include "core/settings.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "gc/gc.h"
+#include "autogc/round.h"
 #include "gc/status.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
@@ -186,11 +185,7 @@ check_caller(Oid collector)
 Datum
 blobext_gc(PG_FUNCTION_ARGS)
 {
-	BlobGcOptions options = {
-		.dry_run = PG_GETARG_BOOL(0),
-		.cost_delay_ms = blob_gc_cost_delay_ms,
-		.cost_limit_pages = blob_gc_cost_limit_pages
-	};
+	BlobGcOptions options = {.dry_run = PG_GETARG_BOOL(0)};
 	BlobGcResult result;
 	TupleDesc	row_type;
 	Datum		values[5] = {0};
@@ -202,7 +197,8 @@ blobext_gc(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 	row_type = BlessTupleDesc(row_type);
 
-	blob_gc_run(&options, &result);
+	blob_gc_options_take_pace(&options);
+	blob_autogc_run(&options, &result);
 	values[0] = Int64GetDatum((int64) result.freed_blobs);
 	values[1] = Int64GetDatum((int64) result.freed_bytes);
 	if (result.counted)

@@ -58,7 +58,7 @@ blob_draft_enter(BlobDraft *draft, const BlobStoreId *store, const BlobExtent *e
 {
 	reserve(draft, count);
 	/* If the extension was created anew meanwhile, the old store is dropped as a whole. */
-	if (draft->store.dboid != store->dboid || draft->store.incarnation != store->incarnation)
+	if (!blob_store_id_equals(&draft->store, store))
 		draft->count = draft->dropped_count = 0;
 	draft->store = *store;
 	for (int i = 0; i < count; i++)

@@ -1,10 +1,10 @@
 /*
- * gc/launcher.c
+ * autogc/launcher.c
  *	  The launcher: starts workers for databases where something changed, and removes what dropped
  *	  databases leave behind.
  *
- * It is connected to no database, so it is in nobody's way.  Directories of stores tell which
- * databases there are to look at, pg_database which of them still exist.
+ * It is connected to no database, so no command has to wait for it.  Directories of stores tell
+ * which databases there are to look at, pg_database which of them still exist.
  */
 #include "postgres.h"
 
@@ -12,23 +12,26 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "autogc/launcher.h"
+#include "autogc/process.h"
+#include "autogc/schedule.h"
+#include "autogc/worker.h"
 #include "catalog/pg_database.h"
+#include "core/background.h"
 #include "core/compat.h"
 #include "core/settings.h"
-#include "gc/gc_internal.h"
-#include "gc/launcher.h"
-#include "gc/schedule.h"
+#include "gc/gc.h"
 #include "gc/status.h"
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "store/store.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
 #include "storage/procsignal.h"
+#include "store/store.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
@@ -37,7 +40,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
-#define LIBRARY "blobext"
+#define NAME "blobext launcher"
 #define RESTART_S 10
 
 /* A database with a store. */
@@ -69,21 +72,9 @@ static TimestampTz tick_at;
 static bool is_out_of_workers;	/* and the log says so */
 
 void
-blob_gc_launcher_register(void)
+blob_autogc_launcher_register(void)
 {
-	BackgroundWorker worker;
-
-	if (IsBinaryUpgrade)
-		return;
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = RESTART_S;
-	strlcpy(worker.bgw_library_name, LIBRARY, sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "blob_gc_launcher_main", sizeof(worker.bgw_function_name));
-	strlcpy(worker.bgw_name, "blobext launcher", sizeof(worker.bgw_name));
-	strlcpy(worker.bgw_type, "blobext launcher", sizeof(worker.bgw_type));
-	RegisterBackgroundWorker(&worker);
+	blob_background_register(NAME, "blob_autogc_launcher_main", RESTART_S);
 }
 
 /* ---- what there is ---- */
@@ -143,7 +134,7 @@ read_databases(void)
 	qsort(databases, database_count, sizeof(Database), compare_databases);
 }
 
-/* Only those that have a store; sums up what was allocated there. */
+/* Only those that have a store; sums up the pages that were allocated there. */
 static void
 keep_stores(const BlobStoreId *stores, int store_count)
 {
@@ -169,7 +160,7 @@ keep_stores(const BlobStoreId *stores, int store_count)
 
 /*
  * Remove the directory of a database that is not there.  Its OID is locked meanwhile, so that
- * nobody can connect to a new database of that OID.
+ * no session can connect to a new database of that OID.
  */
 static void
 remove_directory(const BlobStoreId *store)
@@ -216,7 +207,7 @@ forget_dropped(void)
 
 	for (int i = 0; i < database_count; i++)
 		oids[i] = databases[i].oid;
-	blob_gc_schedule_keep(oids, database_count);
+	blob_autogc_schedule_keep(oids, database_count);
 	blob_gc_status_keep(oids, database_count);
 }
 
@@ -231,11 +222,12 @@ judge_databases(void)
 		if (statistics != NULL)
 			database->changed_rows = blob_stat_changed_rows(statistics);
 		database->wants_look = database->can_connect &&
-			blob_gc_schedule_wants_look(database->oid, database->allocated_pages,
-										database->changed_rows, tick_at, &database->looked_at);
+			blob_autogc_schedule_wants_look(database->oid, database->allocated_pages,
+											database->changed_rows, tick_at, &database->looked_at);
 	}
 }
 
+/* One pass over all databases.  Directories are listed first, see remove_dropped(). */
 static void
 tick(void)
 {
@@ -274,7 +266,7 @@ reap_workers(void)
 
 /*
  * Does this worker look, or collect?  One that vacuums counts as none: VACUUM may take long, and
- * functions of users that run in it even for ever.
+ * a function of a user that runs in it may never return.
  */
 static bool
 is_collecting(const Worker *worker)
@@ -283,7 +275,7 @@ is_collecting(const Worker *worker)
 
 	return worker->handle != NULL &&
 		(GetBackgroundWorkerPid(worker->handle, &pid) != BGWH_STARTED ||
-		 blob_gc_schedule_vacuum_pid(worker->database) != pid);
+		 blob_autogc_schedule_vacuum_pid(worker->database) != pid);
 }
 
 static Worker *
@@ -313,24 +305,14 @@ has_worker(Oid database)
 	return false;
 }
 
+/* False if all slots for processes are in use, which is logged once. */
 static bool
 start_worker(Worker *slot, Oid database)
 {
-	BackgroundWorker worker;
 	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	strlcpy(worker.bgw_library_name, LIBRARY, sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "blob_gc_worker_main", sizeof(worker.bgw_function_name));
-	strlcpy(worker.bgw_name, "blobext collector", sizeof(worker.bgw_name));
-	strlcpy(worker.bgw_type, "blobext collector", sizeof(worker.bgw_type));
-	worker.bgw_main_arg = ObjectIdGetDatum(database);
-	worker.bgw_notify_pid = MyProcPid;
 	slot->database = database;
-	if (!RegisterDynamicBackgroundWorker(&worker, &slot->handle))
+	if (!blob_autogc_worker_start(database, &slot->handle))
 		slot->handle = NULL;
 	MemoryContextSwitchTo(old_context);
 
@@ -343,7 +325,7 @@ start_worker(Worker *slot, Oid database)
 	return !is_out_of_workers;
 }
 
-/* The one that waits longest, and that nobody has for himself. */
+/* Of the databases that want a look and have no worker, the one that waits longest; or NULL. */
 static Database *
 next_database(void)
 {
@@ -358,6 +340,10 @@ next_database(void)
 	return next;
 }
 
+/*
+ * Start workers while there are free slots and databases that want a look.  A database that a
+ * command wants for itself is left for the next tick.
+ */
 static void
 start_workers(void)
 {
@@ -376,8 +362,8 @@ start_workers(void)
 		{
 			if (!start_worker(slot, database->oid))
 				return;
-			blob_gc_schedule_look_begins(database->oid, database->allocated_pages,
-										 database->changed_rows, tick_at);
+			blob_autogc_schedule_look_begins(database->oid, database->allocated_pages,
+											 database->changed_rows, tick_at);
 		}
 		database->wants_look = false;
 	}
@@ -385,6 +371,7 @@ start_workers(void)
 
 /* ---- the process ---- */
 
+/* Until the next tick, the end of a worker, an urgent look or a new configuration. */
 static void
 wait_for_tick(TimestampTz next_tick)
 {
@@ -400,21 +387,17 @@ wait_for_tick(TimestampTz next_tick)
 	{
 		ConfigReloadPending = false;
 		ProcessConfigFile(PGC_SIGHUP);
-		blob_gc_schedule_wake();
+		blob_autogc_schedule_wake();
 	}
 }
 
 void
-blob_gc_launcher_main(Datum argument)
+blob_autogc_launcher_main(Datum argument)
 {
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, die);
-	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
-	blob_gc_fix_settings("blobext launcher");
+	blob_autogc_process_begin(NAME, InvalidOid);
 	tick_context = AllocSetContextCreate(TopMemoryContext, "blobext launcher",
 										 ALLOCSET_DEFAULT_SIZES);
-	blob_gc_schedule_set_latch(MyLatch);
+	blob_autogc_schedule_set_latch(MyLatch);
 	for (;;)
 	{
 		TimestampTz now = GetCurrentTimestamp();
@@ -422,7 +405,7 @@ blob_gc_launcher_main(Datum argument)
 
 		reap_workers();
 		if (now >= next_tick || now < tick_at ||	/* the clock may have been set back */
-			blob_gc_schedule_is_urgent())
+			blob_autogc_schedule_is_urgent())
 		{
 			tick_at = now;
 			tick();

@@ -1,6 +1,6 @@
 /*
- * gc/schedule.c
- *	  When to look at a database, and whether to collect there, see gc/schedule.h.
+ * autogc/schedule.c
+ *	  When to look at a database, and whether to collect there, see autogc/schedule.h.
  *
  * The table starts empty with the server, so nothing is known of the time before: databases count
  * as changed, and as collected when the server started.
@@ -9,21 +9,17 @@
 
 #include <ctype.h>
 
+#include "autogc/schedule.h"
 #include "core/page.h"
 #include "core/settings.h"
+#include "gc/database_table.h"
 #include "gc/gc.h"
-#include "gc/schedule.h"
 #include "gc/status.h"
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"
-#include "storage/ipc.h"
 #include "storage/latch.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
 
-#define TRANCHE_NAME "blobext_gc_schedule"
-
-/* After so many failures in a row the time between looks grows no more. */
+/* The time between looks is doubled after each failure in a row, at most this many times. */
 #define MAX_DOUBLINGS 3
 
 /* So often the interval is doubled where only dead rows are left that rounds do not get at. */
@@ -59,7 +55,7 @@ typedef struct ScheduleEntry
 	/* The last complete round; at first, when the entry was made. */
 	bool		is_known;		/* there was one */
 	TimestampTz completed_at;
-	BlobGcChurn churn;
+	BlobAutogcChurn churn;
 	uint64		live_blobs;
 	uint64		live_bytes;
 	int			fruitless;		/* complete rounds in a row that freed nothing */
@@ -72,83 +68,70 @@ typedef struct ScheduleEntry
 	char		reason[BLOB_GC_REASON_BYTES];
 } ScheduleEntry;
 
-typedef struct ScheduleTable
+/* State that is there once, for all databases. */
+typedef struct ScheduleHead
 {
-	LWLock	   *lock;
 	Latch	   *launcher;		/* NULL until it has started; it may have ended since */
 	bool		is_urgent;		/* the launcher shall look now */
 	TimestampTz urgent_at;		/* when that was so last */
-	ScheduleEntry entries[FLEXIBLE_ARRAY_MEMBER];
-} ScheduleTable;
+} ScheduleHead;
 
-static ScheduleTable *table;
+static BlobDatabaseTable table = {
+	.name = "blobext collector schedule",
+	.tranche = "blobext_gc_schedule",
+	.head_bytes = sizeof(ScheduleHead),
+	.entry_bytes = sizeof(ScheduleEntry)
+};
 
-static Size
-table_bytes(void)
+StaticAssertDecl(offsetof(ScheduleEntry, database) == 0, "an entry must begin with its database");
+
+static ScheduleHead *head;
+
+void
+blob_autogc_schedule_shmem_request(void)
 {
-	return add_size(offsetof(ScheduleTable, entries),
-					mul_size(blob_max_databases, sizeof(ScheduleEntry)));
+	blob_database_table_request(&table);
 }
 
 void
-blob_gc_schedule_shmem_request(void)
+blob_autogc_schedule_shmem_init(void)
 {
-	RequestAddinShmemSpace(table_bytes());
-	RequestNamedLWLockTranche(TRANCHE_NAME, 1);
-}
-
-void
-blob_gc_schedule_shmem_init(void)
-{
-	bool		found;
-
-	table = ShmemInitStruct("blobext collector schedule", table_bytes(), &found);
-	if (found)
-		return;
-	memset(table, 0, table_bytes());
-	table->lock = &GetNamedLWLockTranche(TRANCHE_NAME)->lock;
+	blob_database_table_init(&table);
+	head = table.head;
 }
 
 /* The caller holds the lock. */
 static ScheduleEntry *
 find_entry(Oid database)
 {
-	for (int i = 0; i < blob_max_databases; i++)
-	{
-		if (table->entries[i].database == database)
-			return &table->entries[i];
-	}
-	return NULL;
+	return blob_database_table_find(&table, database);
 }
 
 /* The same, made if need be; NULL if the table is full.  The lock is held exclusively. */
 static ScheduleEntry *
 make_entry(Oid database)
 {
-	ScheduleEntry *entry = find_entry(database);
+	bool		is_new;
+	ScheduleEntry *entry = blob_database_table_make(&table, database, &is_new);
 
-	if (entry != NULL)
-		return entry;
-	entry = find_entry(InvalidOid);
-	if (entry == NULL)
-		return NULL;
-	memset(entry, 0, sizeof(*entry));
-	entry->database = database;
-	entry->look_again = true;
-	entry->completed_at = GetCurrentTimestamp();
+	if (is_new)
+	{
+		entry->look_again = true;
+		entry->completed_at = GetCurrentTimestamp();
+	}
 	return entry;
 }
 
 /* ---- the launcher's ---- */
 
 bool
-blob_gc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 changed_rows,
-							TimestampTz now, TimestampTz *looked_at)
+blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 changed_rows,
+								TimestampTz now, TimestampTz *looked_at)
 {
 	ScheduleEntry *entry;
 	bool		wants = false;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = make_entry(database);
 	if (entry != NULL && now >= entry->next_look)
 	{
@@ -157,18 +140,18 @@ blob_gc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 changed_
 			entry->seen_changed_rows != changed_rows;
 		*looked_at = entry->looked_at;
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 	return wants;
 }
 
 void
-blob_gc_schedule_look_begins(Oid database, uint64 allocated_pages, int64 changed_rows,
-							 TimestampTz now)
+blob_autogc_schedule_look_begins(Oid database, uint64 allocated_pages, int64 changed_rows,
+								 TimestampTz now)
 {
 	ScheduleEntry *entry;
 	int64		pause_ms = (int64) blob_autogc_naptime_s * 1000;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = find_entry(database);
 	if (entry != NULL)
 	{
@@ -178,74 +161,58 @@ blob_gc_schedule_look_begins(Oid database, uint64 allocated_pages, int64 changed
 		entry->seen_allocated_pages = allocated_pages;
 		entry->seen_changed_rows = changed_rows;
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 void
-blob_gc_schedule_wake(void)
+blob_autogc_schedule_wake(void)
 {
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	for (int i = 0; i < blob_max_databases; i++)
 	{
-		table->entries[i].look_again = true;
-		table->entries[i].next_look = 0;
+		ScheduleEntry *entry = blob_database_table_entry(&table, i);
+
+		entry->look_again = true;
+		entry->next_look = 0;
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 void
-blob_gc_schedule_set_latch(Latch *latch)
+blob_autogc_schedule_set_latch(Latch *latch)
 {
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	table->launcher = latch;
-	LWLockRelease(table->lock);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
+	head->launcher = latch;
+	LWLockRelease(table.lock);
 }
 
 bool
-blob_gc_schedule_is_urgent(void)
+blob_autogc_schedule_is_urgent(void)
 {
 	bool		is_urgent;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	is_urgent = table->is_urgent;
-	table->is_urgent = false;
-	LWLockRelease(table->lock);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
+	is_urgent = head->is_urgent;
+	head->is_urgent = false;
+	LWLockRelease(table.lock);
 	return is_urgent;
 }
 
-static int
-compare_oids(const void *a, const void *b)
-{
-	Oid			left = *(const Oid *) a;
-	Oid			right = *(const Oid *) b;
-
-	return left < right ? -1 : left > right;
-}
-
 void
-blob_gc_schedule_keep(const Oid *databases, int count)
+blob_autogc_schedule_keep(const Oid *databases, int count)
 {
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < blob_max_databases; i++)
-	{
-		ScheduleEntry *entry = &table->entries[i];
-
-		if (OidIsValid(entry->database) &&
-			bsearch(&entry->database, databases, count, sizeof(Oid), compare_oids) == NULL)
-			entry->database = InvalidOid;
-	}
-	LWLockRelease(table->lock);
+	blob_database_table_keep(&table, databases, count, NULL);
 }
 
 /* ---- the workers' ---- */
 
 /*
- * How many values may have become free since the last round, as far as rows tell: what was
- * removed row by row, or, if that is more, what went with whole tables.  An UPDATE that leaves
- * the value alone counts as well; nobody knows better without looking.
+ * How many values may have become free since the last round, as far as rows tell: the rows that
+ * were removed one by one, or, if these are more, those that went with whole tables.  An UPDATE
+ * that leaves the value alone counts as well; only a round could tell.
  */
 static double
-removed_values(const ScheduleEntry *entry, const BlobGcChurn *churn)
+removed_values(const ScheduleEntry *entry, const BlobAutogcChurn *churn)
 {
 	int64		rows = Max(churn->removed_rows - entry->churn.removed_rows,
 						   entry->churn.live_rows - churn->live_rows);
@@ -264,7 +231,7 @@ growth_of(const ScheduleEntry *entry, uint64 allocated_pages)
 	return allocated_pages > before ? allocated_pages - before : 0;
 }
 
-/* So many bytes, stored or removed since the last round, make another one due. */
+/* The number of bytes, stored or removed since the last round, that make another one due. */
 static double
 due_bytes(const ScheduleEntry *entry)
 {
@@ -275,7 +242,7 @@ due_bytes(const ScheduleEntry *entry)
 	return bytes;
 }
 
-/* Is the last round that old?  The interval is doubled so many times. */
+/* Is the last round older than the interval, doubled this number of times? */
 static bool
 is_overdue(const ScheduleEntry *entry, int doublings)
 {
@@ -284,7 +251,7 @@ is_overdue(const ScheduleEntry *entry, int doublings)
 	return GetCurrentTimestamp() - entry->completed_at >= interval_us << doublings;
 }
 
-/* Do workers vacuum, here and now?  Where autovacuum is off, somebody has other plans. */
+/* Do workers vacuum, here and now?  Where autovacuum is off, the administrator has other plans. */
 static bool
 vacuum_is_on(void)
 {
@@ -308,7 +275,7 @@ is_any_vacuumed(const ScheduleEntry *entry)
  * if they find nothing.
  */
 static void
-judge(const ScheduleEntry *entry, const BlobGcChurn *churn, BlobGcVerdict *verdict)
+judge(const ScheduleEntry *entry, const BlobAutogcChurn *churn, BlobAutogcVerdict *verdict)
 {
 	uint64		allocated_pages = growth_of(entry, churn->allocated_pages);
 	double		bytes = (double) allocated_pages * BLOB_PAGE_SIZE;
@@ -322,26 +289,26 @@ judge(const ScheduleEntry *entry, const BlobGcChurn *churn, BlobGcVerdict *verdi
 	if (churn->dead_rows > 0 && is_overdue(entry, Min(entry->fruitless, MAX_INTERVAL_DOUBLINGS)))
 		verdict->is_due = true;
 
-	/* What VACUUM took from indexes is to be freed. */
+	/* The values of keys that VACUUM has removed are to be freed. */
 	if (is_any_vacuumed(entry))
 		verdict->is_due = true;
 
-	/* Nobody tells the launcher of VACUUM. */
+	/* No counter of the launcher moves when a table becomes due for VACUUM. */
 	verdict->look_again = has_changed || churn->dead_rows > 0 ||
 		(entry->dead_key_count > 0 && vacuum_is_on());
 }
 
 void
-blob_gc_schedule_judge(const BlobGcChurn *churn, BlobGcVerdict *verdict)
+blob_autogc_schedule_judge(const BlobAutogcChurn *churn, BlobAutogcVerdict *verdict)
 {
 	ScheduleEntry *entry;
 
 	memset(verdict, 0, sizeof(*verdict));
-	LWLockAcquire(table->lock, LW_SHARED);
+	LWLockAcquire(table.lock, LW_SHARED);
 	entry = find_entry(MyDatabaseId);
 	if (entry != NULL)
 		judge(entry, churn, verdict);
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 /*
@@ -349,7 +316,7 @@ blob_gc_schedule_judge(const BlobGcChurn *churn, BlobGcVerdict *verdict)
  * meanwhile.  A look that fails, or is not done yet, is not hurried.
  */
 void
-blob_gc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
+blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	Latch	   *launcher = NULL;
@@ -357,31 +324,31 @@ blob_gc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
 
 	if (!blob_autogc)
 		return;
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = make_entry(store->dboid);
-	if (entry != NULL && entry->failures == 0 && !table->is_urgent &&
-		TimestampDifferenceExceeds(table->urgent_at, now, URGENT_MS) &&
+	if (entry != NULL && entry->failures == 0 && !head->is_urgent &&
+		TimestampDifferenceExceeds(head->urgent_at, now, URGENT_MS) &&
 		TimestampDifferenceExceeds(entry->looked_at, now, URGENT_MS) &&
 		(double) growth_of(entry, allocated_pages) * BLOB_PAGE_SIZE >=
 		due_bytes(entry))
 	{
 		entry->next_look = 0;
 		entry->look_again = true;
-		table->is_urgent = true;
-		table->urgent_at = now;
-		launcher = table->launcher;
+		head->is_urgent = true;
+		head->urgent_at = now;
+		launcher = head->launcher;
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 	if (launcher != NULL)
 		SetLatch(launcher);
 }
 
 void
-blob_gc_schedule_succeeded(bool look_again)
+blob_autogc_schedule_succeeded(bool look_again)
 {
 	ScheduleEntry *entry;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = find_entry(MyDatabaseId);
 	if (entry != NULL)
 	{
@@ -390,7 +357,7 @@ blob_gc_schedule_succeeded(bool look_again)
 		entry->next_look = TimestampTzPlusMilliseconds(entry->looked_at,
 													   blob_autogc_naptime_s * 1000);
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 /* Reasons that differ in numbers (processes, WAL positions) are the same one. */
@@ -413,13 +380,13 @@ same_reason(const char *left, const char *right)
 }
 
 bool
-blob_gc_schedule_is_news(const char *reason)
+blob_autogc_schedule_is_news(const char *reason)
 {
 	ScheduleEntry *entry;
 	TimestampTz now = GetCurrentTimestamp();
 	bool		is_news = true;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = find_entry(MyDatabaseId);
 	if (entry != NULL)
 	{
@@ -431,7 +398,7 @@ blob_gc_schedule_is_news(const char *reason)
 			strlcpy(entry->reason, reason, BLOB_GC_REASON_BYTES);
 		}
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 	return is_news;
 }
 
@@ -466,77 +433,82 @@ is_vacuum_due(const ScheduleEntry *entry, const DeadKeys *keys)
 }
 
 int
-blob_gc_schedule_vacuums(BlobGcDeadKeys *tables)
+blob_autogc_schedule_vacuums(BlobGcDeadKeys *tables)
 {
 	ScheduleEntry *entry;
 	int			count = 0;
 
 	if (!vacuum_is_on())
 		return 0;
-	LWLockAcquire(table->lock, LW_SHARED);
+	LWLockAcquire(table.lock, LW_SHARED);
 	entry = find_entry(MyDatabaseId);
 	for (int i = 0; entry != NULL && i < entry->dead_key_count; i++)
 	{
 		if (is_vacuum_due(entry, &entry->dead_keys[i]))
 			tables[count++] = entry->dead_keys[i].found;
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 	return count;
 }
 
 bool
-blob_gc_schedule_vacuum_enter(void)
+blob_autogc_schedule_vacuum_enter(void)
 {
 	ScheduleEntry *entry;
 	int			count = 0;
 	bool		may_enter;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	for (int i = 0; i < blob_max_databases; i++)
 	{
-		if (OidIsValid(table->entries[i].database) && table->entries[i].vacuum_pid != 0)
+		const ScheduleEntry *other = blob_database_table_entry(&table, i);
+
+		if (OidIsValid(other->database) && other->vacuum_pid != 0)
 			count++;
 	}
 	entry = find_entry(MyDatabaseId);
 	may_enter = entry != NULL && entry->vacuum_pid == 0 && count < blob_autogc_max_workers;
 	if (may_enter)
 		entry->vacuum_pid = MyProcPid;
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 	return may_enter;
 }
 
 void
-blob_gc_schedule_vacuum_leave(void)
+blob_autogc_schedule_vacuum_leave(void)
 {
 	ScheduleEntry *entry;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = find_entry(MyDatabaseId);
 	if (entry != NULL && entry->vacuum_pid == MyProcPid)
 		entry->vacuum_pid = 0;
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 int
-blob_gc_schedule_vacuum_pid(Oid database)
+blob_autogc_schedule_vacuum_pid(Oid database)
 {
 	ScheduleEntry *entry;
 	int			pid;
 
-	LWLockAcquire(table->lock, LW_SHARED);
+	LWLockAcquire(table.lock, LW_SHARED);
 	entry = find_entry(database);
 	pid = entry == NULL ? 0 : entry->vacuum_pid;
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 	return pid;
 }
 
+/*
+ * VACUUM of a table of the list begins, or is done; until then it counts as one that did not help.
+ */
 static void
 note_vacuum(Oid relid, bool is_done)
 {
 	ScheduleEntry *entry;
 	DeadKeys   *keys;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = find_entry(MyDatabaseId);
 	keys = entry == NULL ? NULL : find_dead_keys(entry, relid);
 	if (keys != NULL && is_done)
@@ -546,42 +518,42 @@ note_vacuum(Oid relid, bool is_done)
 		keys->since = GetCurrentTimestamp();
 		keys->fruitless++;
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }
 
 void
-blob_gc_schedule_vacuum_begins(Oid relid)
+blob_autogc_schedule_vacuum_begins(Oid relid)
 {
 	note_vacuum(relid, false);
 }
 
 void
-blob_gc_schedule_vacuum_done(Oid relid)
+blob_autogc_schedule_vacuum_done(Oid relid)
 {
 	note_vacuum(relid, true);
 }
 
 void
-blob_gc_schedule_hurry(void)
+blob_autogc_schedule_hurry(void)
 {
 	Latch	   *launcher;
 	ScheduleEntry *entry;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = find_entry(MyDatabaseId);
 	if (entry != NULL)
 	{
 		entry->look_again = true;
 		entry->next_look = 0;
 	}
-	table->is_urgent = true;
-	launcher = table->launcher;
-	LWLockRelease(table->lock);
+	head->is_urgent = true;
+	launcher = head->launcher;
+	LWLockRelease(table.lock);
 	if (launcher != NULL)
 		SetLatch(launcher);
 }
 
-/* What a round has found; of tables that were there before it is known how VACUUM did. */
+/* Take the tables over that a round has found.  Those that were there before keep their history. */
 static void
 take_over_dead_keys(ScheduleEntry *entry, const BlobGcDeadKeys *tables, int count)
 {
@@ -608,23 +580,22 @@ take_over_dead_keys(ScheduleEntry *entry, const BlobGcDeadKeys *tables, int coun
 }
 
 void
-blob_gc_schedule_round_done(const BlobGcChurn *churn, uint64 freed_bytes, uint64 live_blobs,
-							uint64 live_bytes, const BlobGcDeadKeys *tables, int table_count)
+blob_autogc_schedule_round_done(const BlobAutogcChurn *churn, const BlobGcResult *result)
 {
 	ScheduleEntry *entry;
 
-	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = make_entry(MyDatabaseId);
 	if (entry != NULL)
 	{
 		entry->is_known = true;
 		entry->completed_at = GetCurrentTimestamp();
 		entry->churn = *churn;
-		entry->live_blobs = live_blobs;
-		entry->live_bytes = live_bytes;
-		entry->fruitless = freed_bytes > 0 ? 0 : entry->fruitless + 1;
+		entry->live_blobs = result->live_blobs;
+		entry->live_bytes = result->live_bytes;
+		entry->fruitless = result->freed_bytes > 0 ? 0 : entry->fruitless + 1;
 		entry->reason[0] = '\0';
-		take_over_dead_keys(entry, tables, table_count);
+		take_over_dead_keys(entry, result->dead_key_tables, result->dead_key_table_count);
 	}
-	LWLockRelease(table->lock);
+	LWLockRelease(table.lock);
 }

@@ -1,5 +1,5 @@
 /*
- * gc/orphans.c
+ * autogc/orphans.c
  *	  Directories of stores whose extension was dropped while its database lives on.
  *
  * See README.md, "Dropped extensions": directories are listed first, then all transactions that run
@@ -9,21 +9,22 @@
 
 #include "access/relation.h"
 #include "access/xact.h"
+#include "autogc/orphans.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "core/catalog.h"
 #include "core/settings.h"
+#include "gc/gc.h"
 #include "gc/holders.h"
-#include "gc/launcher.h"
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "store/map.h"
-#include "store/store.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
+#include "store/map.h"
+#include "store/store.h"
 #include "utils/rel.h"
 
 #define PAUSE_MS 50
@@ -44,7 +45,7 @@ list_directories(BlobStoreId **stores)
 }
 
 bool
-blob_gc_find_store(BlobStoreId *store, bool *exists)
+blob_autogc_find_store(BlobStoreId *store, bool *exists)
 {
 	Oid			map = blob_catalog_map_relation_if_any();
 	Relation	relation;
@@ -117,6 +118,10 @@ prepared_transactions_exist(void)
 	return exist;
 }
 
+/*
+ * Step 4 of README.md, "Dropped extensions", in a transaction that began after the wait.  False if
+ * something of the list is left.
+ */
 static bool
 remove_listed(const BlobStoreId *stores, int count)
 {
@@ -124,7 +129,7 @@ remove_listed(const BlobStoreId *stores, int count)
 	bool		exists;
 	bool		done = true;
 
-	if (!blob_gc_find_store(&current, &exists))
+	if (!blob_autogc_find_store(&current, &exists))
 		return false;
 	for (int i = 0; i < count; i++)
 	{
@@ -146,7 +151,7 @@ seems_left(const BlobStoreId *stores, int count, bool *is_known)
 	BlobStoreId current;
 	bool		exists;
 
-	*is_known = blob_gc_find_store(&current, &exists);
+	*is_known = blob_autogc_find_store(&current, &exists);
 	for (int i = 0; *is_known && i < count; i++)
 	{
 		if (!exists || stores[i].incarnation != current.incarnation)
@@ -156,7 +161,7 @@ seems_left(const BlobStoreId *stores, int count, bool *is_known)
 }
 
 bool
-blob_gc_remove_orphans(void)
+blob_autogc_remove_orphans(void)
 {
 	BlobStoreId *stores;
 	int			count = list_directories(&stores);

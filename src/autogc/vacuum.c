@@ -1,19 +1,21 @@
 /*
- * gc/vacuum.c
+ * autogc/vacuum.c
  *	  Vacuums tables whose dead index keys hold values: what VACUUM leaves alone by default when few
  *	  pages have dead rows.
  *
  * VACUUM runs as the table's owner, in a security-restricted operation, and in transactions of its
- * own: PostgreSQL sees to that.  See README.md, "Dead keys".
+ * own: PostgreSQL sees to that.  See README.md, "VACUUM by workers".
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "autogc/process.h"
+#include "autogc/schedule.h"
+#include "autogc/vacuum.h"
 #include "commands/dbcommands.h"
 #include "commands/vacuum.h"
 #include "core/settings.h"
-#include "gc/launcher.h"
-#include "gc/schedule.h"
+#include "gc/gc.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
@@ -35,8 +37,8 @@
 static MemoryContext vacuum_context;	/* of one table, across its transactions */
 
 /*
- * Be taken for autovacuum: who waits for a lock that we hold cancels us, and who wants the database
- * for itself ends us.  Nothing else depends on this flag.
+ * Be taken for autovacuum: a session that waits for a lock that we hold cancels us, and a command
+ * that wants the database for itself ends us.  Nothing else depends on this flag.
  */
 static void
 pass_for_autovacuum(bool on)
@@ -60,7 +62,7 @@ take_autovacuum_pace(void)
 		blob_settings_fix("vacuum_cost_limit", psprintf("%d", autovacuum_vac_cost_limit));
 }
 
-/* The table's name; NULL if it was dropped, or if somebody keeps VACUUM away from it. */
+/* The table's name; NULL if it was dropped, or if a lock keeps VACUUM away from it. */
 static char *
 find_table(Oid relid, char **database)
 {
@@ -127,18 +129,17 @@ run_statement(VacuumStmt *statement, const char *name)
 	}
 	PG_CATCH();
 	{
-		HOLD_INTERRUPTS();
 		errcontext("automatic vacuum of \"%s\"", name);
-		EmitErrorReport();
-		AbortOutOfAnyTransaction();
-		FlushErrorState();
-		QueryCancelPending = false;
-		RESUME_INTERRUPTS();
+		blob_autogc_process_recover();
 	}
 	PG_END_TRY();
 	return is_done;
 }
 
+/*
+ * VACUUM of one table.  It is noted as one that did not help before it begins, so that one which
+ * kills the process is not repeated at once.  True if it was done.
+ */
 static bool
 vacuum_table(const BlobGcDeadKeys *keys)
 {
@@ -153,11 +154,11 @@ vacuum_table(const BlobGcDeadKeys *keys)
 	pg_rusage_init(&usage);
 	MemoryContextSwitchTo(vacuum_context);
 	pgstat_report_activity(STATE_RUNNING, psprintf("blobext: " COMMAND " %s", name));
-	blob_gc_schedule_vacuum_begins(keys->table);
+	blob_autogc_schedule_vacuum_begins(keys->table);
 	is_done = run_statement(make_statement(keys->table), name);
 	if (is_done)
 	{
-		blob_gc_schedule_vacuum_done(keys->table);
+		blob_autogc_schedule_vacuum_done(keys->table);
 		log_vacuum(name, database, keys->bytes, &usage, started_at);
 	}
 	MemoryContextReset(vacuum_context);
@@ -167,20 +168,20 @@ vacuum_table(const BlobGcDeadKeys *keys)
 static void
 leave_at_exit(int code, Datum arg)
 {
-	blob_gc_schedule_vacuum_leave();
+	blob_autogc_schedule_vacuum_leave();
 }
 
 bool
-blob_gc_vacuum_tables(void)
+blob_autogc_vacuum_tables(void)
 {
 	BlobGcDeadKeys tables[BLOB_GC_DEAD_KEY_TABLES];
-	int			count = blob_gc_schedule_vacuums(tables);
+	int			count = blob_autogc_schedule_vacuums(tables);
 	bool		is_any_done = false;
 
 	if (count == 0)
 		return false;
 	before_shmem_exit(leave_at_exit, (Datum) 0);
-	if (!blob_gc_schedule_vacuum_enter())
+	if (!blob_autogc_schedule_vacuum_enter())
 		return false;
 	vacuum_context = AllocSetContextCreate(TopMemoryContext, "blobext vacuum",
 										   ALLOCSET_DEFAULT_SIZES);
@@ -193,6 +194,6 @@ blob_gc_vacuum_tables(void)
 			is_any_done = true;
 	}
 	pass_for_autovacuum(false);
-	blob_gc_schedule_vacuum_leave();
+	blob_autogc_schedule_vacuum_leave();
 	return is_any_done;
 }

@@ -1,87 +1,56 @@
 /*
- * gc/worker.c
+ * autogc/worker.c
  *	  A worker: looks at one database, collects there if it should, vacuums, and ends.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_database.h"
+#include "autogc/churn.h"
+#include "autogc/orphans.h"
+#include "autogc/process.h"
+#include "autogc/round.h"
+#include "autogc/schedule.h"
+#include "autogc/vacuum.h"
+#include "autogc/worker.h"
 #include "commands/dbcommands.h"
-#include "core/catalog.h"
+#include "core/background.h"
 #include "core/settings.h"
-#include "gc/gc_internal.h"
-#include "gc/launcher.h"
-#include "gc/schedule.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "postmaster/bgworker.h"
-#include "postmaster/interrupt.h"
 #include "storage/ipc.h"
-#include "storage/lock.h"
-#include "tcop/tcopprot.h"
-#include "utils/guc.h"
-#include "utils/memutils.h"
+#include "store/store.h"
 #include "utils/pg_rusage.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-/* How long a worker waits for a lock; others have to get along with it meanwhile. */
-#define LOCK_TIMEOUT "5s"
+#define NAME "blobext collector"
 
 bool
-blob_gc_database_is_wanted(Oid database)
+blob_autogc_worker_start(Oid database, BackgroundWorkerHandle **handle)
 {
-	LOCKTAG		tag;
+	BackgroundWorker worker;
 
-	/* What a new session takes: what conflicts with it keeps sessions out. */
-	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, database, 0);
-	if (LockAcquire(&tag, RowExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
-		return true;
-	LockRelease(&tag, RowExclusiveLock, false);
-	return false;
-}
-
-/*
- * What ALTER DATABASE ... SET or the configuration say must not make the collector see less than
- * there is, or stop it.
- */
-void
-blob_gc_fix_settings(const char *application_name)
-{
-	static const char *const fixed[][2] = {
-		{"search_path", ""},
-		{"zero_damaged_pages", "false"},
-		{"ignore_checksum_failure", "false"},
-		{"statement_timeout", "0"},
-		{"transaction_timeout", "0"},
-		{"idle_in_transaction_session_timeout", "0"},
-		{"lock_timeout", LOCK_TIMEOUT},
-		{"default_transaction_isolation", "read committed"},
-		{"default_transaction_read_only", "false"},
-		{"stats_fetch_consistency", "none"}
-	};
-
-	for (size_t i = 0; i < lengthof(fixed); i++)
-		blob_settings_fix(fixed[i][0], fixed[i][1]);
-	blob_settings_fix("application_name", application_name);
+	blob_background_describe(&worker, NAME, "blob_autogc_worker_main", BGW_NEVER_RESTART);
+	worker.bgw_main_arg = ObjectIdGetDatum(database);
+	worker.bgw_notify_pid = MyProcPid;
+	return RegisterDynamicBackgroundWorker(&worker, handle);
 }
 
 /* ---- the decision ---- */
 
 static void
-measure(const BlobStoreId *store, BlobGcChurn *churn)
+measure(const BlobStoreId *store, BlobAutogcChurn *churn)
 {
-	BlobGcRound round = {.context = CurrentMemoryContext, .blob_type = blob_catalog_type()};
 	uint64		allocated_pages = blob_store_allocated_pages(store);
 
-	blob_gc_measure_churn(blob_gc_list_roots(&round), allocated_pages, churn);
+	blob_autogc_measure_churn(blob_gc_list_roots(CurrentMemoryContext), allocated_pages, churn);
 }
 
 /* In a transaction of its own. */
 static void
-decide(BlobGcVerdict *verdict)
+decide(BlobAutogcVerdict *verdict)
 {
-	BlobGcChurn churn;
+	BlobAutogcChurn churn;
 	BlobStoreId store;
 	bool		exists;
 
@@ -89,26 +58,17 @@ decide(BlobGcVerdict *verdict)
 	if (!blob_autogc)
 		return;
 	StartTransactionCommand();
-	if (!blob_gc_find_store(&store, &exists))
+	if (!blob_autogc_find_store(&store, &exists))
 		verdict->look_again = true;
 	else if (exists)
 	{
 		measure(&store, &churn);
-		blob_gc_schedule_judge(&churn, verdict);
+		blob_autogc_schedule_judge(&churn, verdict);
 	}
 	CommitTransactionCommand();
 }
 
 /* ---- the round ---- */
-
-void
-blob_gc_worker_options(BlobGcOptions *options)
-{
-	options->cost_delay_ms = blob_autogc_cost_delay_ms < 0 ? blob_gc_cost_delay_ms :
-		blob_autogc_cost_delay_ms;
-	options->cost_limit_pages = blob_autogc_cost_limit_pages <= 0 ? blob_gc_cost_limit_pages :
-		blob_autogc_cost_limit_pages;
-}
 
 static void
 log_complete(const char *database, const BlobGcResult *result, const PGRUsage *usage,
@@ -130,7 +90,7 @@ static void
 log_skipped(const char *database, const BlobGcResult *result)
 {
 	if (blob_log_autogc_min_duration_ms < 0 ||
-		!blob_gc_schedule_is_news(result->skipped_reason))
+		!blob_autogc_schedule_is_news(result->skipped_reason))
 		return;
 	if (result->freed_blobs > 0)
 		ereport(LOG,
@@ -153,12 +113,12 @@ collect(void)
 	TimestampTz started_at = GetCurrentTimestamp();
 	const char *database;
 
-	blob_gc_worker_options(&options);
+	blob_gc_options_take_pace(&options);
 	pg_rusage_init(&usage);
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	database = get_database_name(MyDatabaseId);
-	blob_gc_run(&options, &result);
+	blob_autogc_run(&options, &result);
 	PopActiveSnapshot();
 	if (result.skipped_reason == NULL)
 		log_complete(database, &result, &usage, started_at);
@@ -170,10 +130,14 @@ collect(void)
 
 /* ---- the process ---- */
 
+/*
+ * One look, outside of a transaction: collect if a round is due, remove orphaned directories,
+ * vacuum.  A round that freed nothing ends the look, which then counts as failed.
+ */
 static void
 look(void)
 {
-	BlobGcVerdict verdict;
+	BlobAutogcVerdict verdict;
 	bool		is_clean;
 
 	pgstat_report_activity(STATE_RUNNING, "blobext: looking for changes");
@@ -183,31 +147,22 @@ look(void)
 		if (!collect())
 			return;				/* counts as failed: come again, but not too often */
 
-		/* Of what was deleted while it ran, and of rows that VACUUM has not removed. */
+		/* Rows were deleted while it ran, and VACUUM has not removed others. */
 		decide(&verdict);
 	}
-	is_clean = blob_gc_remove_orphans();
+	is_clean = blob_autogc_remove_orphans();
 	if (is_clean)
-		blob_gc_schedule_succeeded(verdict.look_again);
+		blob_autogc_schedule_succeeded(verdict.look_again);
 
 	/* Last, because functions of users may run in it; so another worker frees the space. */
-	if (blob_gc_vacuum_tables())
-		blob_gc_schedule_hurry();
+	if (blob_autogc_vacuum_tables())
+		blob_autogc_schedule_hurry();
 }
 
 void
-blob_gc_worker_main(Datum argument)
+blob_autogc_worker_main(Datum argument)
 {
-	MemoryContext context;
-
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, die);
-	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(argument), InvalidOid,
-											  BGWORKER_BYPASS_ALLOWCONN);
-	blob_gc_fix_settings("blobext collector");
-	context = AllocSetContextCreate(TopMemoryContext, "blobext worker", ALLOCSET_DEFAULT_SIZES);
-	MemoryContextSwitchTo(context);
+	blob_autogc_process_begin(NAME, DatumGetObjectId(argument));
 	PG_TRY();
 	{
 		look();
@@ -215,9 +170,7 @@ blob_gc_worker_main(Datum argument)
 	PG_CATCH();
 	{
 		/* Not worth a line about a process that "exited with exit code 1". */
-		HOLD_INTERRUPTS();
-		EmitErrorReport();
-		AbortOutOfAnyTransaction();
+		blob_autogc_process_recover();
 		proc_exit(0);
 	}
 	PG_END_TRY();

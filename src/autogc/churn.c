@@ -1,14 +1,14 @@
 /*
- * gc/churn.c
+ * autogc/churn.c
  *	  How much has changed in a database, from PostgreSQL's statistics of the relations that can
  *	  hold blobstate.
  */
 #include "postgres.h"
 
+#include "autogc/churn.h"
 #include "catalog/pg_class.h"
 #include "common/hashfn.h"
 #include "core/compat.h"
-#include "gc/gc_internal.h"
 #include "pgstat.h"
 
 /* Counters of a table that move when its rows can have gone. */
@@ -23,8 +23,12 @@ typedef struct TableFacts
 	int64		vacuums;
 } TableFacts;
 
+/*
+ * Add a table's counters to the sums, and mix them with its identity into the fingerprint, so that
+ * a change of any of them is seen.
+ */
 static void
-add_table(const BlobGcRoot *root, BlobGcChurn *churn)
+add_table(const BlobGcRoot *root, BlobAutogcChurn *churn)
 {
 	PgStat_StatTabEntry *statistics = pgstat_fetch_stat_tabentry_ext(false, root->relid);
 	TableFacts	facts;
@@ -49,7 +53,7 @@ add_table(const BlobGcRoot *root, BlobGcChurn *churn)
 }
 
 void
-blob_gc_measure_churn(const BlobGcRoots *roots, uint64 allocated_pages, BlobGcChurn *churn)
+blob_autogc_measure_churn(const BlobGcRoots *roots, uint64 allocated_pages, BlobAutogcChurn *churn)
 {
 	memset(churn, 0, sizeof(*churn));
 	churn->allocated_pages = allocated_pages;

@@ -1,0 +1,66 @@
+/*
+ * autogc/process.c
+ *	  What the processes of this folder have in common, see autogc/process.h.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "autogc/process.h"
+#include "core/settings.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+
+/* How long a worker waits for a lock; others have to get along with it meanwhile. */
+#define LOCK_TIMEOUT "5s"
+
+/*
+ * What ALTER DATABASE ... SET or the configuration say must not make the collector see less than
+ * there is, or stop it.
+ */
+static void
+fix_settings(const char *application_name)
+{
+	static const char *const fixed[][2] = {
+		{"search_path", ""},
+		{"zero_damaged_pages", "false"},
+		{"ignore_checksum_failure", "false"},
+		{"statement_timeout", "0"},
+		{"transaction_timeout", "0"},
+		{"idle_in_transaction_session_timeout", "0"},
+		{"lock_timeout", LOCK_TIMEOUT},
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_read_only", "false"},
+		{"stats_fetch_consistency", "none"}
+	};
+
+	for (size_t i = 0; i < lengthof(fixed); i++)
+		blob_settings_fix(fixed[i][0], fixed[i][1]);
+	blob_settings_fix("application_name", application_name);
+}
+
+void
+blob_autogc_process_begin(const char *name, Oid database)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid,
+											  OidIsValid(database) ? BGWORKER_BYPASS_ALLOWCONN : 0);
+	fix_settings(name);
+	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "blobext process",
+												ALLOCSET_DEFAULT_SIZES));
+}
+
+void
+blob_autogc_process_recover(void)
+{
+	HOLD_INTERRUPTS();
+	EmitErrorReport();
+	AbortOutOfAnyTransaction();
+	FlushErrorState();
+	QueryCancelPending = false;
+	RESUME_INTERRUPTS();
+}

@@ -1,0 +1,109 @@
+/*
+ * autogc/schedule.h
+ *	  When to look at a database, and whether to collect there: state of the launcher and its
+ *	  workers in shared memory, an entry per database.  See README.md, "The launcher".
+ */
+#ifndef BLOB_AUTOGC_SCHEDULE_H
+#define BLOB_AUTOGC_SCHEDULE_H
+
+#include "postgres.h"
+
+#include "core/page.h"
+#include "gc/gc.h"
+#include "utils/timestamp.h"
+
+struct Latch;
+
+/* Counters of changes in a database; compared with the same counters at the last round. */
+typedef struct BlobAutogcChurn
+{
+	uint64		allocated_pages;	/* since the start of the server */
+	int64		removed_rows;	/* updated, deleted and vacuumed, of tables that can hold values */
+	int64		live_rows;		/* of these tables */
+	int64		dead_rows;		/* deleted, not vacuumed */
+	uint64		fingerprint;	/* of the tables' counters and files; 0: there are no counters */
+} BlobAutogcChurn;
+
+/* What a look says. */
+typedef struct BlobAutogcVerdict
+{
+	bool		is_due;			/* collect now */
+	bool		look_again;		/* even if the counters of the launcher stand still */
+} BlobAutogcVerdict;
+
+extern void blob_autogc_schedule_shmem_request(void);
+extern void blob_autogc_schedule_shmem_init(void);
+
+/*
+ * The launcher's: does a database want a look by a worker?  allocated_pages, changed_rows: counters
+ * of its stores, of its tables.  looked_at: when the last one began.  False if there is no room for
+ * one more database.
+ */
+extern bool blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages,
+											int64 changed_rows, TimestampTz now,
+											TimestampTz *looked_at);
+
+/*
+ * A worker is started.  Until it calls blob_autogc_schedule_succeeded(), the look counts as failed,
+ * however it ends, and the next one comes later and later.
+ */
+extern void blob_autogc_schedule_look_begins(Oid database, uint64 allocated_pages,
+											 int64 changed_rows, TimestampTz now);
+
+/* Look at all databases soon: settings have changed. */
+extern void blob_autogc_schedule_wake(void);
+
+/* The launcher's: the latch that wakes it. */
+extern void blob_autogc_schedule_set_latch(struct Latch *latch);
+
+/* The launcher's: whether so much was allocated since the last call that a look cannot wait. */
+extern bool blob_autogc_schedule_is_urgent(void);
+
+/*
+ * Called by a backend that allocates: wakes the launcher up if the allocated pages alone make a
+ * round due.  A hook of store/store.h.
+ */
+extern void blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages);
+
+/* Forget all databases but these (sorted). */
+extern void blob_autogc_schedule_keep(const Oid *databases, int count);
+
+/* A worker's, for its database. */
+extern void blob_autogc_schedule_judge(const BlobAutogcChurn *churn, BlobAutogcVerdict *verdict);
+extern void blob_autogc_schedule_succeeded(bool look_again);
+
+/*
+ * A worker is about to vacuum, from when on it counts as none that collects.  False if it must not:
+ * another one does so in this database, or autogc_max_workers do so in others.  leave: at the end
+ * of the process at the latest.
+ */
+extern bool blob_autogc_schedule_vacuum_enter(void);
+extern void blob_autogc_schedule_vacuum_leave(void);
+
+/* The process that vacuums in a database, or 0. */
+extern int	blob_autogc_schedule_vacuum_pid(Oid database);
+
+/*
+ * Tables that shall be vacuumed now, for their indexes; returns their number, at most
+ * BLOB_GC_DEAD_KEY_TABLES.
+ */
+extern int	blob_autogc_schedule_vacuums(BlobGcDeadKeys *tables);
+
+/*
+ * VACUUM of one of them begins; until it is done it counts as one that did not help.  A round is
+ * due once one was done.
+ */
+extern void blob_autogc_schedule_vacuum_begins(Oid relid);
+extern void blob_autogc_schedule_vacuum_done(Oid relid);
+
+/* This database wants another look as soon as its worker has ended. */
+extern void blob_autogc_schedule_hurry(void);
+
+/* Whether a reason for freeing nothing is worth a line in the log: it is new, or an hour old. */
+extern bool blob_autogc_schedule_is_news(const char *reason);
+
+/* A round was complete, and no dry one; churn: as it was before marking. */
+extern void blob_autogc_schedule_round_done(const BlobAutogcChurn *churn,
+											const BlobGcResult *result);
+
+#endif							/* BLOB_AUTOGC_SCHEDULE_H */

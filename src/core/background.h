@@ -1,0 +1,23 @@
+/*
+ * core/background.h
+ *	  Background processes of this library, as PostgreSQL wants them described.
+ */
+#ifndef BLOB_BACKGROUND_H
+#define BLOB_BACKGROUND_H
+
+#include "postgres.h"
+
+#include "postmaster/bgworker.h"
+
+/*
+ * Describes a process of this library: it starts when recovery has ended, has shared memory and a
+ * connection to a database or to none, and runs an exported function.  Without a connection it
+ * would have no virtual transactions; the syncer needs them, because checkpoints look for those.
+ */
+extern void blob_background_describe(BackgroundWorker *process, const char *name,
+									 const char *function, int restart_s);
+
+/* Registers one that starts with the server; none starts in binary upgrade mode. */
+extern void blob_background_register(const char *name, const char *function, int restart_s);
+
+#endif							/* BLOB_BACKGROUND_H */

@@ -1,0 +1,22 @@
+/*
+ * gc/constants.h
+ *	  Constants that caches of the server keep from one transaction to the next.
+ */
+#ifndef BLOB_GC_CONSTANTS_H
+#define BLOB_GC_CONSTANTS_H
+
+#include "postgres.h"
+
+/* The callbacks of each backend; from the library's entry point. */
+extern void blob_gc_constants_register(void);
+
+/*
+ * Make every backend of the database give up the values that its caches keep, at the latest when
+ * the transaction ends that it runs now.
+ */
+extern void blob_gc_constants_give_up(void);
+
+/* The same for the backends of standbys, which must have replayed the sweep before. */
+extern void blob_gc_constants_log(void);
+
+#endif							/* BLOB_GC_CONSTANTS_H */

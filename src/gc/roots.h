@@ -1,0 +1,60 @@
+/*
+ * gc/roots.h
+ *	  Relations that can hold blobstate, as the committed catalogs show them: step 4 of README.md.
+ */
+#ifndef BLOB_GC_ROOTS_H
+#define BLOB_GC_ROOTS_H
+
+#include "postgres.h"
+
+#include "access/attnum.h"
+#include "catalog/pg_class.h"
+#include "storage/block.h"
+
+/* A relation whose rows or row type can hold blobstate, as the catalogs show it. */
+typedef struct BlobGcRoot
+{
+	Oid			relid;
+	Oid			file;			/* pg_class.relfilenode */
+	Oid			tablespace;
+	Oid			access_method;
+	char		kind;			/* pg_class.relkind */
+	bool		is_scanned;		/* has values in a file of its own */
+	uint64		columns;		/* blob_gc_hash_column() of all columns, added */
+	BlockNumber pages;			/* estimate */
+
+	/* Found while it is marked, see keys.c. */
+	Oid			table;			/* of an index */
+	bool		is_exclusion;	/* an index of an exclusion constraint */
+	bool		may_vacuum;		/* a table that autovacuum may vacuum, with its indexes */
+	uint64		dead_key_pages; /* that leaf items of this index, and nothing before it, hold */
+	uint64		high_key_pages; /* the same of high keys and of keys on inner pages */
+} BlobGcRoot;
+
+typedef struct BlobGcRoots
+{
+	int			count;
+	BlobGcRoot *items;			/* ordered by relid */
+	char	   *obstacle;		/* why the collector cannot work, or NULL */
+} BlobGcRoots;
+
+/*
+ * The list of this moment, in a memory context.  Locks no relation but the catalogs that it reads,
+ * in AccessShare mode.
+ */
+extern BlobGcRoots *blob_gc_list_roots(MemoryContext context);
+
+/* Whether two lists show the same relations, files and columns. */
+extern bool blob_gc_roots_equal(const BlobGcRoots *left, const BlobGcRoots *right);
+
+/* One column's part of BlobGcRoot.columns. */
+extern uint64 blob_gc_hash_column(AttrNumber number, Oid type, bool is_dropped);
+
+/*
+ * Null, or why a relation's access method is strange, to be put behind the relation's name: the
+ * collector cannot read the relation, though its columns can hold values (holds), or the method is
+ * the map's.  Only the first keeps the collector from freeing anything.
+ */
+extern char *blob_gc_find_strangeness(Form_pg_class class, bool holds);
+
+#endif							/* BLOB_GC_ROOTS_H */
