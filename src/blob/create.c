@@ -5,21 +5,11 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
-#include "access/parallel.h"
-#include "access/xact.h"
-#include "access/xlog.h"
 #include "blob/blob.h"
 #include "extents/durability.h"
 #include "blob/writer.h"
 #include "core/settings.h"
 #include "fmgr.h"
-
-bool
-blob_may_allocate(void)
-{
-	return !XactReadOnly && !RecoveryInProgress() && !IsParallelWorker() &&
-		(!IsInParallelMode() || TransactionIdIsValid(GetTopTransactionIdIfAny()));
-}
 
 Datum
 blob_from_bytes(const char *data, uint64 size_bytes, bool may_externalize)

@@ -7,7 +7,9 @@
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "blob/blob.h"
 #include "blob/complete.h"
 #include "blob/mapping.h"
@@ -365,6 +367,13 @@ enlarge_buffer(BlobWriter *writer, uint64 bytes)
 		writer->buffer = MemoryContextAlloc(writer->context, writer->buffer_capacity);
 	else
 		writer->buffer = repalloc(writer->buffer, writer->buffer_capacity);
+}
+
+bool
+blob_may_allocate(void)
+{
+	return !XactReadOnly && !RecoveryInProgress() && !IsParallelWorker() &&
+		(!IsInParallelMode() || TransactionIdIsValid(GetTopTransactionIdIfAny()));
 }
 
 void

@@ -29,6 +29,7 @@ blob_io_shmem_request(void)
 
 	bytes = add_size(bytes, blob_stat_shmem_size());
 	bytes = add_size(bytes, blob_segment_shmem_size());
+	bytes = add_size(bytes, blob_segment_sync_shmem_size());
 	bytes = add_size(bytes, blob_cache_shmem_size());
 	bytes = add_size(bytes, blob_unlogged_shmem_size());
 	bytes = add_size(bytes, blob_syncer_shmem_size());
@@ -47,6 +48,7 @@ blob_io_shmem_init(void)
 {
 	blob_stat_shmem_init();
 	blob_segment_shmem_init();
+	blob_segment_sync_shmem_init();
 	blob_cache_shmem_init();
 	blob_unlogged_shmem_init();
 	blob_syncer_shmem_init();
@@ -58,13 +60,4 @@ blob_io_process_begins(void)
 {
 	blob_uring_process_begins();
 	blob_cache_process_begins();
-}
-
-void
-blob_io_not_preloaded(void)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("blobext was not loaded at server start"),
-			 errhint("Add \"blobext\" to shared_preload_libraries and restart the server.")));
 }

@@ -17,20 +17,16 @@
 #define BLOB_CACHE_TRANCHE "blobext_cache"
 #define BLOB_CACHE_PARTITIONS 16
 
-/* io.c: raise the ERROR for a library that was not preloaded, and has no shared memory. */
+/* preload.c: raise the ERROR for a library that was not preloaded, and has no shared memory. */
 pg_noreturn extern void blob_io_not_preloaded(void);
 
 /* segment.c: fsync() a directory, PANIC on failure. */
 extern void blob_segment_sync_directory(const char *path);
 
-/*
- * segment.c: remove a file of a store, and have the syncer and the table of deferred writes forget
- * this segment (or with BLOB_ALL_SEGMENTS the store).  False, with errno, if the file is still
- * there.
- */
-extern bool blob_segment_unlink(const BlobStoreId *store, uint32 segment_no, const char *path);
+/* segment.c: count the removal of a file, see blob_segment_removals(); a full barrier. */
+extern void blob_segment_count_removal(void);
 
-/* segment_sync.c, called by segment.c */
+/* segment_sync.c */
 extern Size blob_segment_sync_shmem_size(void);
 extern void blob_segment_sync_shmem_init(void);
 

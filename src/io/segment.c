@@ -1,6 +1,6 @@
 /*
  * io/segment.c
- *	  Segment files of the extent store: names, reservation, descriptors, removal.
+ *	  Segment files of the extent store: names, reservation, descriptors.
  *
  * Layout.  $PGDATA/pg_blobext/<dboid>.<incarnation>/<segment>, each file at most 1 GiB.  A file is
  * made empty, then its directory is synced, and only then does the file get a size.  So a file of a
@@ -25,10 +25,8 @@
 #include "access/xlogutils.h"
 #include "common/file_perm.h"
 #include "core/settings.h"
-#include "io/deferred.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
-#include "io/syncer.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "port/atomics.h"
@@ -70,7 +68,7 @@ static char zero_bytes[ZERO_BYTES] __attribute__((aligned(BLOB_PAGE_SIZE)));
 Size
 blob_segment_shmem_size(void)
 {
-	return add_size(MAXALIGN(sizeof(SegmentShared)), blob_segment_sync_shmem_size());
+	return MAXALIGN(sizeof(SegmentShared));
 }
 
 /* Write one aligned page with O_DIRECT; returns 0 or the errno.  The content does not matter. */
@@ -152,7 +150,6 @@ blob_segment_shmem_init(void)
 		segment_shared->is_direct = decide_direct();
 		pg_atomic_init_u64(&segment_shared->removals, 0);
 	}
-	blob_segment_sync_shmem_init();
 }
 
 bool
@@ -228,6 +225,12 @@ blob_segment_make_dir(const BlobStoreId *store)
 	blob_segment_dir_path(path, sizeof(path), store);
 	make_directory(BLOB_STORE_DIR, ".");
 	make_directory(path, BLOB_STORE_DIR);
+}
+
+void
+blob_segment_count_removal(void)
+{
+	pg_atomic_fetch_add_u64(&segment_shared->removals, 1);
 }
 
 uint64
@@ -592,62 +595,6 @@ blob_segment_reserve(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo
 	}
 	PG_END_TRY();
 	pfree(bytes_before);
-}
-
-/*
- * The order of steps matters: see "Removed files and missing files" in the README.  The count is a
- * full barrier: a process that sees the new count finds the name gone.
- */
-bool
-blob_segment_unlink(const BlobStoreId *store, uint32 segment_no, const char *path)
-{
-	bool		is_gone;
-	int			error;
-	int			fd = BasicOpenFile(path, O_RDWR | O_CLOEXEC | PG_BINARY);
-
-	blob_deferred_begin_removal();
-	is_gone = unlink(path) == 0 || errno == ENOENT;
-	error = errno;
-	if (is_gone)
-	{
-		pg_atomic_fetch_add_u64(&segment_shared->removals, 1);
-		blob_syncer_forget(store, segment_no);
-	}
-	blob_deferred_end_removal(is_gone ? store : NULL, segment_no);
-	if (fd >= 0)
-	{
-		/* Other processes may keep the file open for long; its space is wanted now. */
-		if (is_gone && ftruncate(fd, 0) != 0)
-			ereport(LOG,
-					(errcode_for_file_access(),
-					 errmsg("could not truncate removed file \"%s\": %m", path)));
-		if (close(fd) != 0)
-			elog(LOG, "could not close blob segment file: %m");
-	}
-	errno = error;
-	return is_gone;
-}
-
-bool
-blob_segment_remove(const BlobStoreId *store, uint32 segment_no)
-{
-	char		path[MAXPGPATH];
-	char		directory[MAXPGPATH];
-
-	blob_segment_path(path, sizeof(path), store, segment_no);
-	blob_segment_dir_path(directory, sizeof(directory), store);
-
-	if (!blob_segment_unlink(store, segment_no, path))
-	{
-		ereport(WARNING,
-				(errcode_for_file_access(),
-				 errmsg("could not remove blob segment file \"%s\": %m", path)));
-		return false;
-	}
-
-	if (access(directory, F_OK) == 0)
-		blob_segment_sync_directory(directory);
-	return true;
 }
 
 int64

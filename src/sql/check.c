@@ -19,7 +19,6 @@
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/tableam.h"
-#include "access/xact.h"
 #include "access/xlog.h"
 #include "blob/blob.h"
 #include "blob/reader.h"
@@ -29,7 +28,6 @@
 #include "core/catalog.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "gc/roots.h"
 #include "miscadmin.h"
 #include "store/map.h"
 #include "store/store.h"
@@ -40,7 +38,6 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
 PG_FUNCTION_INFO_V1(blobext_check);
@@ -57,127 +54,7 @@ typedef struct RowCheck
 	const char *column;
 } RowCheck;
 
-void
-blob_check_report(BlobCheck *check, Oid relid, ItemPointer tid, const char *column,
-				  const char *problem)
-{
-	Datum		values[4] = {0};
-	bool		nulls[4] = {false, tid == NULL, column == NULL, false};
-	NameData	name;
-
-	values[0] = ObjectIdGetDatum(relid);
-	values[1] = PointerGetDatum(tid);
-	if (column != NULL)
-		namestrcpy(&name, column);
-	values[2] = NameGetDatum(&name);
-	values[3] = CStringGetTextDatum(problem);
-	tuplestore_putvalues(check->result->setResult, check->result->setDesc, values, nulls);
-}
-
-/* ---- errors become rows ---- */
-
-/* Cancellation, shutdown, and locks that cannot be had say nothing about the value checked. */
-static bool
-is_of_this_session(int sqlstate)
-{
-	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_OPERATOR_INTERVENTION ||
-		ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK ||
-		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
-}
-
-/*
- * A subtransaction of its own: an error of find() is rolled back there, and its message is the
- * problem.  The result lives in the context of the caller.  Errors of this session are thrown
- * again.
- */
-char *
-blob_check_find(BlobCheckFinder find, void *context)
-{
-	MemoryContext old_context = CurrentMemoryContext;
-	ResourceOwner old_owner = CurrentResourceOwner;
-	char	   *volatile problem = NULL;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(old_context);
-	PG_TRY();
-	{
-		problem = find(context);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(old_context);
-		error = CopyErrorData();
-		if (is_of_this_session(error->sqlerrcode))
-			PG_RE_THROW();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		problem = error->message;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(old_context);
-	CurrentResourceOwner = old_owner;
-	return problem;
-}
-
-typedef struct StepCall
-{
-	BlobCheck  *check;
-	BlobCheckStep step;
-	Oid			relid;
-} StepCall;
-
-/* The step reports what it finds by itself. */
-static char *
-call_step(void *context)
-{
-	StepCall   *call = context;
-
-	call->step(call->check, call->relid);
-	return NULL;
-}
-
-void
-blob_check_safely(BlobCheck *check, BlobCheckStep step, Oid relid)
-{
-	StepCall	call = {check, step, relid};
-	char	   *problem = blob_check_find(call_step, &call);
-
-	if (problem != NULL)
-		blob_check_report(check, relid, NULL, NULL, psprintf("cannot be read: %s", problem));
-}
-
-void
-blob_check_method(BlobCheck *check, Relation relation)
-{
-	bool		holds = blob_walk_row_holds(RelationGetDescr(relation));
-	char	   *strangeness = blob_gc_find_strangeness(relation->rd_rel, holds);
-
-	if (strangeness != NULL)
-		blob_check_report(check, RelationGetRelid(relation), NULL, NULL,
-						  psprintf("the relation %s", strangeness));
-}
-
 /* ---- values ---- */
-
-char *
-blob_check_references(const BlobDescriptor *descriptor)
-{
-	int			stale = blob_find_stale_extent(descriptor);
-	int			unclaimed;
-
-	if (stale >= 0)
-		return psprintf("extent %d at page " UINT64_FORMAT " is not allocated to this value", stale,
-						blob_descriptor_extent(descriptor, stale).first_page);
-	unclaimed = blob_find_unclaimed_extent(descriptor);
-	if (unclaimed >= 0)
-		return psprintf("content in extent %d at page " UINT64_FORMAT
-						" goes beyond the extent's high-water mark", unclaimed,
-						blob_descriptor_extent(descriptor, unclaimed).first_page);
-	return NULL;
-}
 
 /*
  * What is wrong with the content of a value in extents, as the files have it, or NULL.  Leaves

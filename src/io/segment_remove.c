@@ -1,0 +1,129 @@
+/*
+ * io/segment_remove.c
+ *	  Removal of segment files and of the directories of stores.
+ *
+ * The syncer and the table of deferred writes must not mistake a removed file for one that somebody
+ * took away: see "Removed files and missing files" in the README of this folder.
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "access/xlogutils.h"
+#include "io/deferred.h"
+#include "io/io_internal.h"
+#include "io/segment.h"
+#include "io/syncer.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+
+/*
+ * The order of steps matters: see "Removed files and missing files" in the README.  The count is a
+ * full barrier: a process that sees the new count finds the name gone.
+ */
+static bool
+unlink_segment(const BlobStoreId *store, uint32 segment_no, const char *path)
+{
+	bool		is_gone;
+	int			error;
+	int			fd = BasicOpenFile(path, O_RDWR | O_CLOEXEC | PG_BINARY);
+
+	blob_deferred_begin_removal();
+	is_gone = unlink(path) == 0 || errno == ENOENT;
+	error = errno;
+	if (is_gone)
+	{
+		blob_segment_count_removal();
+		blob_syncer_forget(store, segment_no);
+	}
+	blob_deferred_end_removal(is_gone ? store : NULL, segment_no);
+	if (fd >= 0)
+	{
+		/* Other processes may keep the file open for long; its space is wanted now. */
+		if (is_gone && ftruncate(fd, 0) != 0)
+			ereport(LOG,
+					(errcode_for_file_access(),
+					 errmsg("could not truncate removed file \"%s\": %m", path)));
+		if (close(fd) != 0)
+			elog(LOG, "could not close blob segment file: %m");
+	}
+	errno = error;
+	return is_gone;
+}
+
+bool
+blob_segment_remove(const BlobStoreId *store, uint32 segment_no)
+{
+	char		path[MAXPGPATH];
+	char		directory[MAXPGPATH];
+
+	blob_segment_path(path, sizeof(path), store, segment_no);
+	blob_segment_dir_path(directory, sizeof(directory), store);
+
+	if (!unlink_segment(store, segment_no, path))
+	{
+		ereport(WARNING,
+				(errcode_for_file_access(),
+				 errmsg("could not remove blob segment file \"%s\": %m", path)));
+		return false;
+	}
+
+	if (access(directory, F_OK) == 0)
+		blob_segment_sync_directory(directory);
+	return true;
+}
+
+/*
+ * Remove the files of a store, and have the syncer and the table of deferred writes forget them.
+ * False if one of them is still there.
+ */
+static bool
+remove_files(const BlobStoreId *store, const char *path)
+{
+	DIR		   *directory = AllocateDir(path);
+	struct dirent *entry;
+	bool		are_gone = directory != NULL;
+
+	while ((entry = ReadDirExtended(directory, path, WARNING)) != NULL)
+	{
+		char		file[MAXPGPATH * 2];
+
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			continue;
+		if (!InRecovery)
+			CHECK_FOR_INTERRUPTS();
+		snprintf(file, sizeof(file), "%s/%s", path, entry->d_name);
+		if (!unlink_segment(store, BLOB_ALL_SEGMENTS, file))
+		{
+			ereport(WARNING,
+					(errcode_for_file_access(),
+					 errmsg("could not remove blob segment file \"%s\": %m", file)));
+			are_gone = false;
+		}
+	}
+	FreeDir(directory);
+	return are_gone;
+}
+
+bool
+blob_segment_remove_dir(const BlobStoreId *store)
+{
+	char		path[MAXPGPATH];
+	bool		is_gone;
+
+	blob_segment_dir_path(path, sizeof(path), store);
+	/* If the directory is gone already, the syncer must not wait for its files. */
+	if (access(path, F_OK) != 0 && errno == ENOENT)
+		return unlink_segment(store, BLOB_ALL_SEGMENTS, path);
+
+	is_gone = remove_files(store, path);
+	if (is_gone && rmdir(path) != 0 && errno != ENOENT)
+	{
+		ereport(WARNING,
+				(errcode_for_file_access(),
+				 errmsg("could not remove directory \"%s\": %m", path)));
+		is_gone = false;
+	}
+	blob_segment_sync_directory(BLOB_STORE_DIR);
+	return is_gone;
+}
