@@ -42,6 +42,7 @@ typedef struct Target
 	struct Target *outer;
 	const PlannedStmt *plan;	/* statement that modifies tables, or NULL */
 	bool		is_copy;		/* plan is NULL: COPY FROM, else it builds indexes */
+	const ErrorContextCallback *outer_context;	/* error_context_stack at its beginning */
 	bool		is_strict;
 	uint64		looked_at;		/* blob_assign_content_index_changes() when is_strict was set */
 } Target;
@@ -66,14 +67,16 @@ plan_is_strict(const PlannedStmt *plan)
 }
 
 /*
- * The table that the innermost COPY FROM in progress fills; that may be the initial copy of a
- * subscription.  InvalidOid before the first row and after the last, when statement triggers run.
- * file_fdw reads foreign tables through COPY's code; these do not count.
+ * The table that COPY FROM fills; that may be the initial copy of a subscription.  InvalidOid before
+ * the first row and after the last, when statement triggers run.  Callbacks from outer_context on
+ * were there before: a trigger of one COPY may run another.  file_fdw reads foreign tables through
+ * COPY's code; these do not count.
  */
 static Oid
-copied_table(void)
+copied_table(const ErrorContextCallback *outer_context)
 {
-	for (ErrorContextCallback *entry = error_context_stack; entry != NULL; entry = entry->previous)
+	for (ErrorContextCallback *entry = error_context_stack; entry != outer_context;
+		 entry = entry->previous)
 	{
 		CopyFromState copy = (CopyFromState) entry->arg;
 
@@ -96,7 +99,7 @@ base_is_strict(void)
 
 	if (MyBackendType == B_BACKEND)
 		return false;
-	relid = copied_table();
+	relid = copied_table(NULL);
 	return !OidIsValid(relid) || blob_assign_has_content_index(relid);
 }
 
@@ -105,7 +108,8 @@ look_at_target(const Target *target)
 {
 	if (target->plan != NULL)
 		return plan_is_strict(target->plan);
-	return !target->is_copy || blob_assign_has_content_index(copied_table());
+	return !target->is_copy ||
+		blob_assign_has_content_index(copied_table(target->outer_context));
 }
 
 /* The rule for blob_durability_before_return(). */
@@ -117,7 +121,7 @@ is_strict(void)
 
 	if (target == NULL)
 		return base_is_strict();
-	if (target->is_copy && !OidIsValid(copied_table()))
+	if (target->is_copy && !OidIsValid(copied_table(target->outer_context)))
 		return true;
 	if (!target->is_strict && target->looked_at != changes)
 	{
@@ -281,7 +285,11 @@ target_process_utility(PlannedStmt *pstmt, const char *query_string, bool read_o
 					   ProcessUtilityContext context, ParamListInfo params,
 					   QueryEnvironment *query_env, DestReceiver *dest, QueryCompletion *qc)
 {
-	Target		target = {.outer = innermost, .is_copy = IsA(pstmt->utilityStmt, CopyStmt)};
+	Target		target = {
+		.outer = innermost,
+		.is_copy = IsA(pstmt->utilityStmt, CopyStmt),
+		.outer_context = error_context_stack
+	};
 
 	if (!is_target(pstmt->utilityStmt))
 	{

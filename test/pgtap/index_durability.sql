@@ -4,7 +4,7 @@
 CREATE SCHEMA index_durability;
 SET search_path = index_durability, public;
 \ir nothing_deferred.psql
-SELECT plan(74);
+SELECT plan(75);
 
 CREATE FUNCTION bytes(seed text, size int DEFAULT 5000) RETURNS bytea LANGUAGE sql VOLATILE AS $$
 	SELECT substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
@@ -251,6 +251,16 @@ SELECT is(cost($$INSERT INTO plain VALUES (62, bytes('h1'))$$, 'INSERT INTO fire
 DELETE FROM plain WHERE id = 62;
 SELECT is(cost($$INSERT INTO plain VALUES (62, bytes('h2'))$$,
 	format('COPY fired (id) FROM PROGRAM %L', 'echo 3; echo 4')), 1::bigint, 'in COPY');
+CREATE TABLE copied (id int, b blobstate);
+CREATE FUNCTION copy_within() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE format('COPY keyed FROM %L', TG_ARGV[0]);
+	RETURN NEW;
+END $$;
+SELECT format('CREATE TRIGGER t BEFORE INSERT ON copied FOR EACH ROW EXECUTE FUNCTION copy_within(%L)',
+	:'file') \gexec
+SELECT is(cost(format('COPY copied FROM PROGRAM %L', 'head -1 ' || :'file')), 4::bigint,
+	'COPY within COPY into a table without an index');
 SELECT fire_with('error');
 SELECT is(cost('INSERT INTO fired VALUES (7), (8)'), 2::bigint,
 	'trigger: a value over a ROLLBACK TO SAVEPOINT');
