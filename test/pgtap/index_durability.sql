@@ -4,7 +4,7 @@
 CREATE SCHEMA index_durability;
 SET search_path = index_durability, public;
 \ir nothing_deferred.psql
-SELECT plan(75);
+SELECT plan(77);
 
 CREATE FUNCTION bytes(seed text, size int DEFAULT 5000) RETURNS bytea LANGUAGE sql VOLATILE AS $$
 	SELECT substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
@@ -137,6 +137,27 @@ CREATE TABLE child () INHERITS (parent);
 CREATE INDEX ON child (b);
 INSERT INTO child VALUES (1);
 SELECT is(cost($$UPDATE parent SET b = bytes('t')$$), 1::bigint, 'an index of an inheritance child');
+
+
+-- A row type that comes to hold values, after its tables were looked at
+CREATE TYPE late AS (id int);
+CREATE TABLE late_rows (p late);
+CREATE INDEX ON late_rows (p);
+ALTER TABLE late_rows ALTER p SET STATISTICS 0;
+CREATE FUNCTION make_late(int) RETURNS late IMMUTABLE LANGUAGE sql AS
+	'SELECT json_populate_record(NULL::late, json_build_object($$id$$, $1))';
+CREATE TABLE late_made (id int, b blobstate);
+CREATE INDEX ON late_made (make_late(id));
+DO $$ BEGIN
+	INSERT INTO plain VALUES (49, bytes('late'));
+	INSERT INTO late_rows VALUES (ROW(1));
+	INSERT INTO late_made VALUES (1);
+END $$;
+ALTER TYPE late ADD ATTRIBUTE b blobstate;
+SELECT is(cost($$INSERT INTO late_rows VALUES (ROW(2, bytes('later'))::late)$$), 1::bigint,
+	'an index on a row type that was given an attribute');
+SELECT is(cost($$INSERT INTO late_made VALUES (2, bytes('later'))$$), 1::bigint,
+	'an index on an expression of such a type');
 
 --
 -- Deferred content is synced when it meets an index
