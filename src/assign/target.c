@@ -67,10 +67,10 @@ plan_is_strict(const PlannedStmt *plan)
 }
 
 /*
- * The table that COPY FROM fills; that may be the initial copy of a subscription.  InvalidOid before
- * the first row and after the last, when statement triggers run.  Callbacks from outer_context on
- * were there before: a trigger of one COPY may run another.  file_fdw reads foreign tables through
- * COPY's code; these do not count.
+ * The table that COPY FROM fills; that may be the initial copy of a subscription.  InvalidOid
+ * before the first row and after the last, when statement triggers run.  Callbacks from
+ * outer_context on were there before: a trigger of one COPY may run another.  file_fdw reads
+ * foreign tables through COPY's code; these do not count.
  */
 static Oid
 copied_table(const ErrorContextCallback *outer_context)
