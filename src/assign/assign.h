@@ -125,10 +125,13 @@ extern const char *blob_assign_set_view_source(const char *source);
 /*
  * content_index.c: has this table, or one below it, an index that is ordered by content?  The
  * second function returns a number that grows whenever the answer may have changed for a table that
- * was asked about.
+ * was asked about.  The third one announces to all processes that the answer has changed for the
+ * table, or the index's table, although nothing of it has: a type has.  It takes effect with the
+ * transaction, as DDL does.
  */
 extern bool blob_assign_has_content_index(Oid relid);
 extern uint64 blob_assign_content_index_changes(void);
+extern void blob_assign_announce_content_index(Oid relid);
 
 /*
  * What is called when that number has grown, from the relation cache: no error may leave it.  Once,

@@ -18,6 +18,7 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/index.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_opclass.h"
@@ -256,6 +257,19 @@ blob_assign_has_content_index(Oid relid)
 		list_free(members);
 	}
 	return table->has_index;
+}
+
+void
+blob_assign_announce_content_index(Oid relid)
+{
+	Oid			index_table = IndexGetRelation(relid, true);
+	Oid			table = OidIsValid(index_table) ? index_table : relid;
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(table));
+
+	if (!HeapTupleIsValid(tuple))
+		return;					/* dropped meanwhile */
+	CacheInvalidateRelcacheByTuple(tuple);
+	ReleaseSysCache(tuple);
 }
 
 uint64

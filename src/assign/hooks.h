@@ -53,6 +53,7 @@ typedef struct BlobAssignTarget
 	struct BlobAssignTarget *outer;
 	const PlannedStmt *plan;	/* statement that modifies tables; or NULL: */
 	bool		is_copy;		/* COPY FROM; or else a statement that builds indexes */
+	const struct ErrorContextCallback *outer_context;	/* error_context_stack at its beginning */
 	bool		is_strict;
 	bool		is_entered;		/* false: the statement writes to no index */
 	uint64		looked_at;		/* blob_assign_content_index_changes() when is_strict was set */

@@ -349,7 +349,10 @@ is_used(Oid catalog, Oid object)
 	return is_used;
 }
 
-/* Note the relations of all columns whose type contains this row type. */
+/*
+ * Note the relations of all columns whose type contains this row type.  An index over such a column
+ * is ordered by content from now on.
+ */
 static void
 note_relations_of_type(Oid row_type)
 {
@@ -363,7 +366,10 @@ note_relations_of_type(Oid row_type)
 
 		if (!column->attisdropped && column->atttypid >= FirstNormalObjectId &&
 			blob_walk_type_reaches(column->atttypid, row_type))
+		{
 			blob_assign_note_relation(column->attrelid);
+			blob_assign_announce_content_index(column->attrelid);
+		}
 	}
 	systable_endscan(scan);
 	table_close(attributes, AccessShareLock);

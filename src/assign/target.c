@@ -49,14 +49,16 @@ plan_is_strict(const PlannedStmt *plan)
 }
 
 /*
- * The table that the innermost COPY FROM in progress fills; that may be the initial copy of a
- * subscription.  InvalidOid before the first row and after the last, when statement triggers run.
- * file_fdw reads foreign tables through COPY's code; these do not count.
+ * The table that COPY FROM fills; that may be the initial copy of a subscription.  InvalidOid
+ * before the first row and after the last, when statement triggers run.  Callbacks from
+ * outer_context on were there before: a trigger of one COPY may run another.  file_fdw reads
+ * foreign tables through COPY's code; these do not count.
  */
 static Oid
-copied_table(void)
+copied_table(const ErrorContextCallback *outer_context)
 {
-	for (ErrorContextCallback *entry = error_context_stack; entry != NULL; entry = entry->previous)
+	for (ErrorContextCallback *entry = error_context_stack; entry != outer_context;
+		 entry = entry->previous)
 	{
 		CopyFromState copy = (CopyFromState) entry->arg;
 
@@ -79,7 +81,7 @@ base_is_strict(void)
 
 	if (MyBackendType == B_BACKEND)
 		return false;
-	relid = copied_table();
+	relid = copied_table(NULL);
 	return !OidIsValid(relid) || blob_assign_has_content_index(relid);
 }
 
@@ -88,7 +90,8 @@ look_at_target(const BlobAssignTarget *target)
 {
 	if (target->plan != NULL)
 		return plan_is_strict(target->plan);
-	return !target->is_copy || blob_assign_has_content_index(copied_table());
+	return !target->is_copy ||
+		blob_assign_has_content_index(copied_table(target->outer_context));
 }
 
 bool
@@ -99,7 +102,7 @@ blob_assign_is_strict(void)
 
 	if (target == NULL)
 		return base_is_strict();
-	if (target->is_copy && !OidIsValid(copied_table()))
+	if (target->is_copy && !OidIsValid(copied_table(target->outer_context)))
 		return true;
 	if (!target->is_strict && target->looked_at != changes)
 	{
@@ -188,6 +191,7 @@ blob_assign_enter_utility(BlobAssignTarget *target, const Node *statement)
 	if (!is_target(statement))
 		return;
 	target->is_copy = IsA(statement, CopyStmt);
+	target->outer_context = error_context_stack;
 	enter(target);
 }
 

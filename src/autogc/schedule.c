@@ -78,9 +78,9 @@ typedef struct ScheduleHead
 
 static BlobDatabaseTable table = {
 	.name = "blobext collector schedule",
-	.tranche = "blobext_gc_schedule",
-	.head_bytes = sizeof(ScheduleHead),
-	.entry_bytes = sizeof(ScheduleEntry)
+		.tranche = "blobext_gc_schedule",
+		.head_bytes = sizeof(ScheduleHead),
+		.entry_bytes = sizeof(ScheduleEntry)
 };
 
 StaticAssertDecl(offsetof(ScheduleEntry, database) == 0, "an entry must begin with its database");

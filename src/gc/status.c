@@ -19,8 +19,8 @@
 
 static BlobDatabaseTable table = {
 	.name = "blobext collector",
-	.tranche = "blobext_gc",
-	.entry_bytes = sizeof(BlobGcStatus)
+		.tranche = "blobext_gc",
+		.entry_bytes = sizeof(BlobGcStatus)
 };
 
 StaticAssertDecl(offsetof(BlobGcStatus, database) == 0, "an entry must begin with its database");

@@ -47,10 +47,10 @@ extern bool blob_cache_get(const BlobStoreId *store, BlobGeneration generation,
 						   char *dst);
 
 /*
- * Offer bytes of an extent that were just read from the device and belong to a returned value: data
- * holds length_bytes from offset_bytes on (inside the extent; the range must lie inside one chunk).
- * A chunk keeps one contiguous range, and bytes that touch it lengthen it.  The cache may ignore
- * the offer (memory in use, cache off).  Never throws.
+ * Offer bytes of an extent that will not change: those of a returned value, or those that this
+ * process has just written.  data holds length_bytes from offset_bytes on (inside the extent; the
+ * range must lie inside one chunk).  A chunk keeps one contiguous range, and bytes that touch it
+ * lengthen it.  The cache may ignore the offer (memory in use, cache off).  Never throws.
  */
 extern void blob_cache_put(const BlobStoreId *store, BlobGeneration generation,
 						   uint32 chunk_bytes, uint64 offset_bytes, const char *data,

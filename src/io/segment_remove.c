@@ -124,6 +124,9 @@ blob_segment_remove_dir(const BlobStoreId *store)
 				 errmsg("could not remove directory \"%s\": %m", path)));
 		is_gone = false;
 	}
+	/* The syncer must not wait for files that were missing, and so have not been removed. */
+	if (is_gone)
+		is_gone = unlink_segment(store, BLOB_ALL_SEGMENTS, path);
 	blob_segment_sync_directory(BLOB_STORE_DIR);
 	return is_gone;
 }

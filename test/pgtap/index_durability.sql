@@ -4,7 +4,7 @@
 CREATE SCHEMA index_durability;
 SET search_path = index_durability, public;
 \ir nothing_deferred.psql
-SELECT plan(74);
+SELECT plan(77);
 
 CREATE FUNCTION bytes(seed text, size int DEFAULT 5000) RETURNS bytea LANGUAGE sql VOLATILE AS $$
 	SELECT substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
@@ -138,6 +138,27 @@ CREATE INDEX ON child (b);
 INSERT INTO child VALUES (1);
 SELECT is(cost($$UPDATE parent SET b = bytes('t')$$), 1::bigint, 'an index of an inheritance child');
 
+
+-- A row type that comes to hold values, after its tables were looked at
+CREATE TYPE late AS (id int);
+CREATE TABLE late_rows (p late);
+CREATE INDEX ON late_rows (p);
+ALTER TABLE late_rows ALTER p SET STATISTICS 0;
+CREATE FUNCTION make_late(int) RETURNS late IMMUTABLE LANGUAGE sql AS
+	'SELECT json_populate_record(NULL::late, json_build_object($$id$$, $1))';
+CREATE TABLE late_made (id int, b blobstate);
+CREATE INDEX ON late_made (make_late(id));
+DO $$ BEGIN
+	INSERT INTO plain VALUES (49, bytes('late'));
+	INSERT INTO late_rows VALUES (ROW(1));
+	INSERT INTO late_made VALUES (1);
+END $$;
+ALTER TYPE late ADD ATTRIBUTE b blobstate;
+SELECT is(cost($$INSERT INTO late_rows VALUES (ROW(2, bytes('later'))::late)$$), 1::bigint,
+	'an index on a row type that was given an attribute');
+SELECT is(cost($$INSERT INTO late_made VALUES (2, bytes('later'))$$), 1::bigint,
+	'an index on an expression of such a type');
+
 --
 -- Deferred content is synced when it meets an index
 --
@@ -251,6 +272,16 @@ SELECT is(cost($$INSERT INTO plain VALUES (62, bytes('h1'))$$, 'INSERT INTO fire
 DELETE FROM plain WHERE id = 62;
 SELECT is(cost($$INSERT INTO plain VALUES (62, bytes('h2'))$$,
 	format('COPY fired (id) FROM PROGRAM %L', 'echo 3; echo 4')), 1::bigint, 'in COPY');
+CREATE TABLE copied (id int, b blobstate);
+CREATE FUNCTION copy_within() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE format('COPY keyed FROM %L', TG_ARGV[0]);
+	RETURN NEW;
+END $$;
+SELECT format('CREATE TRIGGER t BEFORE INSERT ON copied FOR EACH ROW EXECUTE FUNCTION copy_within(%L)',
+	:'file') \gexec
+SELECT is(cost(format('COPY copied FROM PROGRAM %L', 'head -1 ' || :'file')), 4::bigint,
+	'COPY within COPY into a table without an index');
 SELECT fire_with('error');
 SELECT is(cost('INSERT INTO fired VALUES (7), (8)'), 2::bigint,
 	'trigger: a value over a ROLLBACK TO SAVEPOINT');

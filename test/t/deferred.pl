@@ -20,7 +20,8 @@
 # without blob_deferred_write_all() in sync_listed(), the freed pages; with
 # blob_deferred_end_removal() that forgets nothing, and without blob_syncer_forget(), the dropped
 # store; with missing files that are no error in write_run() and sync_first(), the files that are
-# taken away; without blob_invalid_segments_removed() in replay_drop(), the start after the dropped
+# taken away; without the call in blob_segment_remove_dir() after the last file, the store that has
+# lost its files; without blob_invalid_segments_removed() in replay_drop(), the start after the dropped
 # store; without blob_deferred_write_segment() in blob_segment_sync(), the second power cut; without
 # blob_deferred_close() in at_exit() and end_holding(), the pages that are left to a syncer that has
 # ended, or sleeps; without the critical sections in syncer.c, the third power cut.
@@ -249,6 +250,27 @@ is(counter('pending_deferred_pages'), $unwritten, 'with its deferred pages');
 kill('CONT', $pid);
 all_is_written('the syncer does not miss a removed directory that it has listed');
 is_whole('the other store');
+
+# The same after all its files were lost: then none is left whose removal the syncer could be told.
+sql('CREATE DATABASE emptied');
+$node->safe_psql('emptied', "CREATE EXTENSION blobext; $schema");
+$pid = stop_now();
+$unwritten = counter('pending_deferred_pages');
+$node->safe_psql('emptied', 'CALL store(1, 20000)');
+is(counter('pending_deferred_pages'), $unwritten + 5, 'deferred pages of a store');
+my $oid = sql(q(SELECT oid FROM pg_database WHERE datname = 'emptied'));
+my ($emptied) = glob($node->data_dir . "/pg_blobext/$oid.*");
+is(unlink(glob("$emptied/*")), 1, 'files are deleted');
+$node->safe_psql('emptied', 'DROP EXTENSION blobext CASCADE');
+for (1 .. 100)
+{
+	last if !-e $emptied;
+	sleep(0.1);
+}
+ok(!-e $emptied, 'that has lost its files and is dropped');
+is(counter('pending_deferred_pages'), $unwritten, 'deferred pages of a store whose files were lost are forgotten when it is dropped');
+kill('CONT', $pid);
+all_is_written('the syncer does not wait for files of a dropped store');
 $node->append_conf('postgresql.conf', 'blobext.autogc = off');
 
 # Replay finds no files for the content, then the record of their removal.
