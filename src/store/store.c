@@ -27,7 +27,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-#define TRANCHE_NAME "blobext_space"
+#define TRANCHE_NAME "blobext_store"
 
 /* Memory for free runs that exists from the start; more comes from DSM segments. */
 #define DSA_INITIAL_BYTES (256 * 1024)

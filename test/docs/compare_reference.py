@@ -225,7 +225,7 @@ def compare_source(reference, tree):
     sentence = re.search(r"Lock waits appear as (.*?);", text, re.S)
     sources = "".join(path.read_text() for path in sorted((tree / "src").rglob("*.[ch]")))
     yield compare("names of locks", code(sentence[1]) if sentence else [],
-                  re.findall(r'#define \w*TRANCHE\w* "(\w+)"', sources))
+                  re.findall(r'(?:#define \w*TRANCHE\w*|\.tranche =) "(\w+)"', sources))
     header = (tree / "src/api/blobext.h").read_text()
     yield compare("C functions",
                   [code(row[0])[0].split("(")[0] for row in reference.rows("C function")],
