@@ -396,6 +396,7 @@ add_entry(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissing missin
 	return entry;
 }
 
+/* See segment.h.  With BLOB_SEGMENT_CREATE the file's name is durable on return, too. */
 int
 blob_segment_open(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissing missing)
 {

@@ -69,9 +69,9 @@ extern bool blob_segment_is_direct(void);
 
 /*
  * Make everything durable that was written to the segment, or put into the table of deferred
- * writes, before this call.  Deferred pages are written first; ERROR if that fails.  Backends that
- * arrive together share one fdatasync().  Does nothing with fsync = off.  A failed fdatasync() is a
- * PANIC: the kernel may have dropped the pages, so that a retry would succeed without them.
+ * writes, before this call.  Deferred writes are carried out first; ERROR if that fails.  Backends
+ * that arrive together share one fdatasync().  Does nothing with fsync = off.  A failed fdatasync()
+ * is a PANIC: the kernel may have dropped the pages, so that a retry would succeed without them.
  *
  * Returns false if the file does not exist, or ends before a deferred page.  That is no error for
  * extents of an aborted transaction: the collector may have freed them and removed the segment
