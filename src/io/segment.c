@@ -512,9 +512,9 @@ reserve_in_segment(const BlobStoreId *store, uint32 segment_no,
 }
 
 /*
- * Give back what a failed reservation took.  Otherwise a value that was too large would leave a
- * full disk behind, which would stop the server's WAL.  Beyond the size that a file had before
- * there is no content, because reservations are serialised.  Best effort, never throws.
+ * Give back the space that a failed reservation took.  Otherwise a value that was too large would
+ * leave a full disk behind, which would stop the server's WAL.  Beyond the size that a file had
+ * before there is no content, because reservations are serialised.  Best effort, never throws.
  */
 static void
 give_back(const BlobStoreId *store, uint32 first_segment_no, const int64 *bytes_before, int count)

@@ -40,7 +40,7 @@ extern void blob_segment_make_dir(const BlobStoreId *store);
  * Reserve the pages [first_page, end_page) with fallocate(), making files where needed.  Files,
  * sizes and directory are durable on return.  The caller serialises reservations of one store.
  *
- * ENOSPC and EDQUOT are ERROR 53100 with a hint: the reservation gives back what it took, and harms
+ * ENOSPC and EDQUOT are ERROR 53100 with a hint: the reservation gives back its pages, and harms
  * nothing that was there before.  If a file lacks pages below first_page, that is an ERROR, except
  * in recovery.  Where the file system does not support fallocate(), zeros are written, but only
  * past the end of the file.
