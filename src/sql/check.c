@@ -129,7 +129,7 @@ typedef struct StepCall
 	Oid			relid;
 } StepCall;
 
-/* The step reports its findings by itself. */
+/* The step reports what it finds by itself. */
 static char *
 call_step(void *context)
 {
