@@ -76,7 +76,7 @@ is_installed()
 	[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null)" = installed ]
 }
 
-# Install what is missing of the packages named; nothing else is changed or upgraded.
+# Install those of the named packages that are missing; no other package is changed or upgraded.
 dev_install_packages()
 {
 	local package missing=()
@@ -111,7 +111,7 @@ dev_build_and_install()
 
 # ---- the private cluster of the demo ----
 
-# Servers refuse to run as root: then it is user postgres who owns and runs the cluster.
+# Servers refuse to run as root: then user postgres owns and runs the cluster.
 if [ "$EUID" -eq 0 ]; then
 	cluster_user=postgres
 else
@@ -150,7 +150,7 @@ find_cluster_dir()
 cluster_port=54315
 cluster_database=demo
 
-# psql as the demo's superuser; the socket's directory lets nobody in but its owner and root.
+# psql as the demo's superuser; only its owner and root may enter the socket's directory.
 demo_psql()
 {
 	"$bindir/psql" -X -q -v ON_ERROR_STOP=1 -P pager=off \

@@ -1,6 +1,6 @@
 /*
  * blobext.c
- *	  Entry point of the library: a table of contents of what it hooks into the server.
+ *	  Entry point of the library: a table of contents of its hooks in the server.
  */
 #include "postgres.h"
 

@@ -1,4 +1,4 @@
-# test/lib.sh: what the scripts of this directory share; to be sourced.
+# test/lib.sh: functions that the scripts of this directory share; to be sourced.
 #
 # A script calls test_enter first.  Its parts can be called one by one:
 #
@@ -199,8 +199,8 @@ test_start_server()
 		{ cat "$work/pg_ctl.log" "$work/server.log"; return 1; }
 }
 
-# No test that uses this crashes a backend on purpose.  The last of the words is what the compiler's
-# checks report, see run_checked.
+# No test that uses this crashes a backend on purpose.  "runtime error" is the report of the
+# compiler's checks, see run_checked.
 test_look_at_log()
 {
 	if grep -E -A 12 'PANIC|TRAP:|was terminated by signal|runtime error: ' "$1"; then

@@ -134,8 +134,8 @@ extern uint64 blob_assign_content_index_changes(void);
 extern void blob_assign_announce_content_index(Oid relid);
 
 /*
- * What is called when that number has grown, from the relation cache: no error may leave it.  Once,
- * from _PG_init.
+ * Sets the function that is called when that number has grown.  It is called inside of a callback
+ * of the relation cache, so no error may leave it.  Call this once, from _PG_init.
  */
 extern void blob_assign_watch_content_indexes(void (*watcher) (void));
 

@@ -35,7 +35,7 @@ extern void blob_assign_object_accessed(ObjectAccessType access, Oid class_oid, 
 typedef struct BlobAssignRedirect
 {
 	QueryDesc  *query_desc;		/* that has been changed, or NULL */
-	DestReceiver *dest;			/* what it had before */
+	DestReceiver *dest;			/* its former receiver */
 	TupleDesc	desc;
 	bool		has_set_bounding;
 	bool		was_bounding;

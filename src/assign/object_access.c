@@ -5,8 +5,8 @@
  * From here this folder refuses objects that could refer to stored content indefinitely, the map's
  * access method for other relations, and copies of databases, and keeps values out of pg_statistic.
  *
- * The hook is called for every index, table, statistics object and database, whatever the statement
- * (or the C code) that makes it.  The new catalog rows are there, but visible to SnapshotSelf only.
+ * The hook is called for every index, table, statistics object and database, made by any statement
+ * or by C code.  The new catalog rows are there, but visible to SnapshotSelf only.
  */
 #include "postgres.h"
 

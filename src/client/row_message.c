@@ -30,7 +30,7 @@
 /* As two digits for each byte come out of it, one piece of content fills the room of the wire. */
 #define TEXT_PIECE_BYTES (BLOB_WIRE_ROOM_BYTES / 2)
 
-/* What precedes hex digits. */
+/* The prefix of hex digits. */
 #define HEX_PREFIX "\\x"
 #define HEX_PREFIX_BYTES 2
 
@@ -90,6 +90,7 @@ blob_row_format_make(Oid blob_type, TupleDesc desc, const int16 *formats)
 
 /* ---- columns ---- */
 
+/* Look up the output or send function of each column, once for all rows of the result. */
 static void
 prepare_columns(BlobRowFormat *format)
 {
@@ -115,8 +116,8 @@ prepare_columns(BlobRowFormat *format)
 }
 
 /*
- * Whether this can be a large value that lies in extents.  A descriptor is short: what is long, or
- * outside of the row, is content.  What is toasted is not looked into.
+ * Whether this can be a large value that lies in extents.  A descriptor is short, so a long datum
+ * is inline content.  A datum that is toasted is judged by its size, and not fetched.
  */
 static bool
 may_be_large(Datum datum)
@@ -165,7 +166,7 @@ blob_row_message_is_wanted(const BlobRowFormat *format, TupleTableSlot *slot)
 	return false;
 }
 
-/* Choose how a value is sent that is not null. */
+/* Choose how the value of a column is sent, which is not null. */
 static void
 choose_column(const BlobRowFormat *format, SentColumn *column, Datum datum)
 {
@@ -192,8 +193,9 @@ choose_column(const BlobRowFormat *format, SentColumn *column, Datum datum)
 }
 
 /*
- * Choose for all columns.  Whatever the server would refuse is left to it: an unknown format, what
- * is too large for a datum or a message.  Is there anything to be streamed?
+ * Choose for all columns.  Returns whether a value is to be streamed.  False also for a row that
+ * the server would refuse, which is left to it: an unknown format, a value too large for a datum,
+ * a row too large for a message.
  */
 static bool
 choose_columns(BlobRowFormat *format, TupleTableSlot *slot)
@@ -217,6 +219,7 @@ choose_columns(BlobRowFormat *format, TupleTableSlot *slot)
 
 /* ---- the message ---- */
 
+/* Append length and bytes of a value that is not streamed, as the server sends them. */
 static void
 append_column(StringInfo plain, SentColumn *column, Datum datum)
 {
@@ -239,8 +242,8 @@ append_column(StringInfo plain, SentColumn *column, Datum datum)
 }
 
 /*
- * All of the message but what is streamed; cuts[i] says after how many bytes that of column i
- * belongs.  Returns the message's length.
+ * Make the message without the streamed values; cuts[i] is the number of its bytes that come before
+ * the value of column i, if that is streamed.  Returns the length of the whole message.
  */
 static uint64
 make_plain_part(BlobRowFormat *format, TupleTableSlot *slot, StringInfo plain, int *cuts)
@@ -343,7 +346,7 @@ send_message(BlobRowFormat *format, TupleTableSlot *slot, uint64 length, const c
 	blob_wire_end();
 }
 
-/* What can be known about errors before the first byte is sent shall be known. */
+/* Errors that can be found before the first byte is sent are thrown here. */
 static void
 require_readable(const BlobRowFormat *format, TupleTableSlot *slot)
 {

@@ -13,9 +13,9 @@
 typedef struct BlobRowFormat BlobRowFormat;
 
 /*
- * desc: what the client was told of the rows; formats: the codes of the protocol, one for each
- * column, or NULL (all text).  Both must outlive the result, which is made in the current memory
- * context.
+ * desc: the description of the rows that the client has got; formats: the codes of the protocol,
+ * one for each column, or NULL (all text).  Both must outlive the result, which is made in the
+ * current memory context.
  */
 extern BlobRowFormat *blob_row_format_make(Oid blob_type, TupleDesc desc, const int16 *formats);
 

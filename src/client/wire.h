@@ -17,7 +17,7 @@
 /* Remember the server's own functions for sending messages and rows; called from _PG_init. */
 extern void blob_wire_init(void);
 
-/* Is this the server's own receiver of rows for the client, which nobody has replaced? */
+/* Is this the server's own receiver of rows for the client, which no extension has replaced? */
 extern bool blob_wire_is_of_server(const DestReceiver *receiver);
 
 /* Can this process send messages with these functions? */

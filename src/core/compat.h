@@ -5,7 +5,8 @@
  * The rest of the source has no conditionals on PG_VERSION_NUM.  Where a newer release only changed
  * a name, the source uses the new name, and this header defines it for older releases.  Other
  * differences have macros named BLOB_* or blob_*.  They are macros so that this header need not
- * include what they refer to: a file that uses a macro includes the headers that are named here.
+ * include the headers of their parts: a file that uses a macro includes the headers that are named
+ * here.
  */
 #ifndef BLOB_COMPAT_H
 #define BLOB_COMPAT_H

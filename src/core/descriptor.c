@@ -169,9 +169,9 @@ check_capacity(const BlobDescriptor *descriptor)
 }
 
 /*
- * What all descriptors with remainder have, in a datum that is long enough for it: at
- * starts_offset the extent starts, behind them so many bytes of something else.  Returns the length
- * that the datum should have.
+ * Unpack the fields that all descriptors with remainder have.  The datum is long enough for the
+ * fixed part; the extent starts are at starts_offset, followed by more_bytes of other fields.
+ * Returns the length that the datum should have.  ERROR if tail and remainder contradict the size.
  */
 static size_t
 unpack_remainder(const uint8 *data, size_t starts_offset, size_t more_bytes,
@@ -201,7 +201,10 @@ unpack_remainder(const uint8 *data, size_t starts_offset, size_t more_bytes,
 	return expected + descriptor->remainder_bytes;
 }
 
-/* Frames whose entries are in the datum: together with what follows them, all of the content. */
+/*
+ * Check the frames whose entries are in the datum: together with the open frame and the remainder
+ * they are all of the content.
+ */
 static void
 check_frames(const BlobDescriptor *descriptor)
 {
@@ -226,7 +229,7 @@ check_frames(const BlobDescriptor *descriptor)
 		report_corrupt_datum("The frames are shorter than the content.");
 }
 
-/* What can be told of a compressed value without a look at its stored bytes. */
+/* Check the fields of a compressed value, as far as possible without its stored bytes. */
 static void
 check_compression(const uint8 *data, const BlobDescriptor *descriptor)
 {
@@ -303,6 +306,7 @@ get_fixed_bytes(uint8 form)
 	}
 }
 
+/* Unpack a descriptor of any form.  ERROR if lengths and sizes contradict each other. */
 static void
 unpack_descriptor(const uint8 *data, size_t length_bytes, BlobDescriptor *descriptor)
 {
@@ -410,7 +414,7 @@ blob_value_unpack(const struct varlena *datum, BlobValue *value)
 
 /*
  * A pointer to a TOAST table has a header of one byte, too, so VARATT_IS_SHORT() alone does not
- * tell that the value is here.  (What lz4 has compressed and is out of the row is fetched whole.)
+ * tell that the value is here.  (A value out of the row that lz4 has compressed is fetched whole.)
  */
 bool
 blob_datum_is_inline(Datum datum)
@@ -496,6 +500,10 @@ pack_remainder(uint8 *data, const BlobDescriptor *descriptor, int tail_no, size_
 		memcpy(data + remainder_at, descriptor->remainder, descriptor->remainder_bytes);
 }
 
+/*
+ * Pack the fields of the compressed form.  With level 0 the entries of the frames go to frames_at
+ * in the datum; otherwise the datum has the offset of the directory's root.
+ */
 static void
 pack_compression(uint8 *data, const BlobCompression *compression, const BlobFrame *frames,
 				 size_t frames_at)

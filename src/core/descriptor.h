@@ -18,10 +18,10 @@
  *		 122     6  tail extent: pages
  *		 128   6 n  first page of each extent of tier size
  *
- * Descriptor with remainder: a value that has grown.  Its extents hold whole pages of content; what
- * does not fill a page is the remainder, which lies in the datum or in an extent of one page of its
- * own.  The tail may stand anywhere among the extents, and may hold more pages than belong to this
- * value.  As above, but:
+ * Descriptor with remainder: a value that has grown.  Its extents hold whole pages of content.  The
+ * bytes behind the last whole page are the remainder, which lies in the datum or in an extent of
+ * one page of its own.  The tail may stand anywhere among the extents, and may hold more pages than
+ * belong to this value.  As above, but:
  *
  *		   0     1  form, BLOB_FORM_DESCRIPTOR_V2
  *		   1     1  flags, BLOB_FLAG_TAIL, BLOB_FLAG_REMAINDER_PAGE
@@ -32,13 +32,13 @@
  *		 144   6 n  first page of each extent of tier size
  *		 ...     r  remainder, if it has no page
  *
- * Compressed descriptor: the extents hold stored bytes that are not the content: frames, and the
- * nodes of their directory (core/frame.h).  The content is the frames', in the order of the
- * directory, then the open frame, then the remainder.  The open frame is not compressed: whole
- * pages, side by side in the stored bytes, that were appended since the last frame was closed.  So
- * an append writes pages behind the stored bytes, and only if it closes a frame a leaf of the
- * directory and the nodes above it.  Size, digest, chaining words, prefix and remainder are those
- * of the content.  As the descriptor with remainder, but:
+ * Compressed descriptor: the stored bytes in the extents are not the content, but frames and the
+ * nodes of their directory (core/frame.h).  The content is that of the frames in the order of the
+ * directory, then that of the open frame, then the remainder.  The open frame is not compressed: it
+ * has the pages that were appended since the last frame was closed, whole and side by side in the
+ * stored bytes.  So an append writes pages behind the stored bytes.  Only if it closes a frame, it
+ * also writes a leaf of the directory and the nodes above it.  Size, digest, chaining words, prefix
+ * and remainder are those of the content.  As the descriptor with remainder, but:
  *
  *	  offset bytes
  *		   0     1  form, BLOB_FORM_COMPRESSED_V1
@@ -58,10 +58,10 @@
  *		 ...  24 f  level 0: entries of frames
  *		 ...     r  remainder, if it has no page
  *
- * Forms.  0x0_ is content in the datum, 0x1_ a descriptor whose extents hold the content, 0x2_ one
- * whose extents hold something that has to be unpacked.  Reserved: 0x02 for compressed content in
- * the datum, 0x22 for frames that share a dictionary, 0x3_ for encrypted content.  0x00 and 0xFF
- * are never given, so that memory which was cleared or overwritten is no value.
+ * Forms.  0x0_ is content in the datum.  0x1_ is a descriptor whose extents hold the content, 0x2_
+ * one whose stored bytes have to be decompressed.  Reserved: 0x02 for compressed content in the
+ * datum, 0x22 for frames that share a dictionary, 0x3_ for encrypted content.  0x00 and 0xFF are
+ * never used, so memory that was cleared or overwritten is not taken for a value.
  *
  * These values are on disk; never change the meaning of a form byte, add a new one.
  */
@@ -102,7 +102,7 @@
 #define BLOB_COMPRESSED_REMAINDER_INLINE_BYTES 1024
 #define BLOB_FRAMES_INLINE 16
 
-/* What only a compressed descriptor has.  Offsets are in the stored bytes. */
+/* The fields that only a compressed descriptor has.  Offsets are in the stored bytes. */
 typedef struct BlobCompression
 {
 	uint64		stored_bytes;
@@ -149,8 +149,8 @@ typedef struct BlobValue
 } BlobValue;
 
 /*
- * What decides most comparisons, without unpacking: for an inline value all of its content, for a
- * descriptor the prefix and the digest.  Pointers point into the datum.
+ * The part of a value that decides most comparisons, without unpacking: for an inline value all of
+ * its content, for a descriptor the prefix and the digest.  Pointers point into the datum.
  */
 typedef struct BlobKey
 {

@@ -101,7 +101,7 @@ entry_at(const uint8 *page, int entry_no)
 	return page + BLOB_NODE_HEADER_BYTES + entry_no * BLOB_NODE_ENTRY_BYTES;
 }
 
-/* What is below the entry of a node. */
+/* The bytes of content and the number of frames below one entry of a node of this level. */
 static void
 load_below(const uint8 *page, int level, int entry_no, uint64 *content_bytes, uint64 *frame_count)
 {
@@ -117,7 +117,10 @@ load_below(const uint8 *page, int level, int entry_no, uint64 *content_bytes, ui
 	*frame_count = blob_load_integer(entry + AT_ENTRY_FRAMES, 8);
 }
 
-/* The sums must not pass what is left of these, so they cannot overflow. */
+/*
+ * Whether the entries of a node have the sums that its header says.  Each entry is compared with
+ * the remaining part of the sum, so that no sum can overflow.
+ */
 static bool
 are_sums_right(const uint8 *page, const BlobNode *node)
 {
@@ -184,6 +187,7 @@ blob_node_entry_unpack(const uint8 *page, int entry_no, uint64 stored_bytes, Blo
 	return NULL;
 }
 
+/* Fill in the header of a node whose entries are in place: level, count, sums, and the CRC last. */
 static void
 finish_node(uint8 *page, int level, int count)
 {

@@ -2,11 +2,11 @@
  * core/frame.h
  *	  Frames of compressed values, and the directory that finds them.
  *
- * A compressed value is a sequence of frames.  A frame is some bytes of content that were
- * compressed by themselves; a range of the content is read by the frames that it touches.  The
- * extents of the value are one stream of stored bytes; a frame lies anywhere in it, and need not
- * begin at a page.  What has been returned to a caller is never written again: a change of a value
- * adds frames, and nodes of the directory, behind the stored bytes there are.
+ * A compressed value is a sequence of frames.  A frame is a piece of the content that was
+ * compressed by itself.  To read a range of the content, a reader decompresses the frames that the
+ * range touches.  The extents of the value are one stream of stored bytes.  A frame lies anywhere
+ * in it, and need not begin at a page.  Stored bytes of a value that has been returned are never
+ * written again: a change of the value adds frames, and nodes of the directory, behind them.
  *
  * Entry of a frame (all integers little endian, nothing is aligned):
  *
@@ -19,14 +19,15 @@
  *		  16     4  CRC-32C of the stored bytes
  *		  20     4  zero
  *
- * The directory.  Few frames have their entries in the datum (level 0).  More of them have a tree
- * of nodes in the stored bytes.  A node is a page; the leaves, of level 1, have entries of frames,
- * nodes of higher levels have entries of nodes of the level below.  A node says how many bytes of
- * content are below it, as frames may be of any length: so a frame is found from an offset in the
- * content by one node of each level, and a change makes new nodes from the leaf to the root only.
+ * The directory.  If a value has few frames, their entries are in the datum (level 0).  Otherwise
+ * the directory is a tree of nodes in the stored bytes.  A node is a page.  The leaves, of level 1,
+ * have entries of frames; nodes of higher levels have entries of nodes of the level below.  As
+ * frames may be of any length, a node says how many bytes of content are below it.  So a search for
+ * an offset in the content reads one node of each level, and a change makes new nodes only on the
+ * path from the leaf to the root.
  *
  *	  offset bytes
- *		   0     4  CRC-32C of the rest of the page
+ *		   0     4  CRC-32C of the page from offset 4 on
  *		   4     2  number of entries, 1 to BLOB_NODE_ENTRIES
  *		   6     1  level, from 1 on
  *		   7     1  zero
@@ -50,7 +51,7 @@
 
 #include "core/page.h"
 
-/* How the stored bytes of a frame become content.  Further numbers are methods to come. */
+/* How the stored bytes of a frame become content.  Other numbers are for later methods. */
 typedef enum BlobMethod
 {
 	BLOB_METHOD_NONE = 0,		/* they are the content */
@@ -95,16 +96,17 @@ typedef struct BlobNode
 } BlobNode;
 
 /*
- * Unpack the entry of a frame of a value with so many stored bytes.  Returns NULL, or what is wrong
- * with it.
+ * Unpack the entry of a frame of a value with this number of stored bytes.  Returns NULL, or a
+ * sentence that says why the entry is wrong.
  */
 extern const char *blob_frame_unpack(const uint8 *entry, int frame_bits, uint64 stored_bytes,
 									 BlobFrame *frame);
 extern void blob_frame_pack(uint8 *entry, const BlobFrame *frame);
 
 /*
- * Unpack the header of a node, of which the entry above (or the datum) says what is below.  Checks
- * the page's CRC, its level, and the sums of its entries; returns NULL, or what is wrong.
+ * Unpack the header of a node.  The entry above, or the datum, says how many bytes of content and
+ * frames are below it.  Checks the page's CRC, its level, and the sums of its entries.  Returns
+ * NULL, or a sentence that says why the node is wrong.
  */
 extern const char *blob_node_unpack(const uint8 *page, int expected_level, uint64 content_bytes,
 									uint64 frame_count, BlobNode *node);

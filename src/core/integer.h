@@ -1,6 +1,6 @@
 /*
  * core/integer.h
- *	  Integers of any number of bytes, little endian and unaligned, as formats on disk have them.
+ *	  Integers of 1 to 8 bytes, little endian and unaligned, as formats on disk have them.
  */
 #ifndef BLOB_INTEGER_H
 #define BLOB_INTEGER_H
@@ -17,6 +17,7 @@ blob_load_integer(const uint8 *at, int bytes)
 	return value;
 }
 
+/* The value must fit into that number of bytes. */
 static inline void
 blob_store_integer(uint8 *at, int bytes, uint64 value)
 {

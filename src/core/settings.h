@@ -52,7 +52,7 @@ extern int	blob_gc_work_mem_kb;	/* -1: maintenance_work_mem */
 extern void blob_settings_define(void);
 
 /*
- * Set one of the server's settings for this process, whatever the configuration says.  If this
+ * Set one of the server's settings for this process, overriding the configuration.  If this
  * release of PostgreSQL does not have the setting, do nothing.
  */
 extern void blob_settings_fix(const char *name, const char *value);

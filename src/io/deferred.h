@@ -49,7 +49,7 @@ extern bool blob_deferred_write_segment(const BlobStoreId *store, uint32 segment
 
 /*
  * Bracket around the removal of a segment's file, or with BLOB_ALL_SEGMENTS of any file of a store.
- * The write lock (an LWLock) is held in between, so that no process writes deferred pages
+ * The write lock (an LWLock) is held in between, so that no process carries out deferred writes
  * meanwhile.  At the end the table forgets the pages of the segment or store; with NULL it keeps
  * all.
  */

@@ -399,6 +399,7 @@ add_entry(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissing missin
 	return entry;
 }
 
+/* See segment.h.  With BLOB_SEGMENT_CREATE the file's name is durable on return, too. */
 int
 blob_segment_open(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissing missing)
 {
@@ -514,9 +515,9 @@ reserve_in_segment(const BlobStoreId *store, uint32 segment_no,
 }
 
 /*
- * Give back what a failed reservation took.  Otherwise a value that was too large would leave a
- * full disk behind, which would stop the server's WAL.  Beyond the size that a file had before
- * there is no content, because reservations are serialised.  Best effort, never throws.
+ * Give back the space that a failed reservation took.  Otherwise a value that was too large would
+ * leave a full disk behind, which would stop the server's WAL.  Beyond the size that a file had
+ * before there is no content, because reservations are serialised.  Best effort, never throws.
  */
 static void
 give_back(const BlobStoreId *store, uint32 first_segment_no, const int64 *bytes_before, int count)

@@ -40,7 +40,7 @@ extern void blob_segment_make_dir(const BlobStoreId *store);
  * Reserve the pages [first_page, end_page) with fallocate(), making files where needed.  Files,
  * sizes and directory are durable on return.  The caller serialises reservations of one store.
  *
- * ENOSPC and EDQUOT are ERROR 53100 with a hint: the reservation gives back what it took, and harms
+ * ENOSPC and EDQUOT are ERROR 53100 with a hint: the reservation gives back its pages, and harms
  * nothing that was there before.  If a file lacks pages below first_page, that is an ERROR, except
  * in recovery.  Where the file system does not support fallocate(), zeros are written, but only
  * past the end of the file.
@@ -69,9 +69,9 @@ extern bool blob_segment_is_direct(void);
 
 /*
  * Make everything durable that was written to the segment, or put into the table of deferred
- * writes, before this call.  Deferred pages are written first; ERROR if that fails.  Backends that
- * arrive together share one fdatasync().  Does nothing with fsync = off.  A failed fdatasync() is a
- * PANIC: the kernel may have dropped the pages, so that a retry would succeed without them.
+ * writes, before this call.  Deferred writes are carried out first; ERROR if that fails.  Backends
+ * that arrive together share one fdatasync().  Does nothing with fsync = off.  A failed fdatasync()
+ * is a PANIC: the kernel may have dropped the pages, so that a retry would succeed without them.
  *
  * Returns false if the file does not exist, or ends before a deferred page.  That is no error for
  * extents of an aborted transaction: the collector may have freed them and removed the segment

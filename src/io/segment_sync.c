@@ -5,7 +5,7 @@
  * The protocol.  Each segment file hashes to one of a fixed number of slots.  A backend whose
  * writes have completed
  *
- *	0. writes the deferred pages of the segment (deferred.c);
+ *	0. carries out the deferred writes of the segment (deferred.c);
  *	1. draws a ticket: my_seq = ++slot->write_seq;
  *	2. takes the slot's lock exclusively;
  *	3. if the slot says that this very segment was synced up to a ticket >= my_seq, it is done;

@@ -282,10 +282,10 @@ sync_first(void)
 }
 
 /*
- * Write the deferred pages, and sync the segments that are on the list now.  Any error is a PANIC,
- * and recovery writes from the WAL: a page or segment that cannot be written or synced must not be
- * forgotten, and the kernel reports the error only once.  False if a file is missing, that is not
- * there although no process has removed it: then its pages and its place on the list stay.
+ * Carry out the deferred writes, and sync the segments that are on the list now.  Any error is a
+ * PANIC, and recovery writes from the WAL: a page or segment that cannot be written or synced must
+ * not be forgotten, and the kernel reports the error only once.  False if a file is missing, that
+ * is not there although no process has removed it: then its pages and its place on the list stay.
  */
 static bool
 sync_listed(void)

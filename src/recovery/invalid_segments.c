@@ -1,8 +1,8 @@
 /*
  * recovery/invalid_segments.c
- *	  Segment files that replay needs, and does not find, see recovery/invalid_segments.h.
+ *	  Segments whose files replay needs and does not find, see recovery/invalid_segments.h.
  *
- * The notes are in memory: whoever starts over comes to the same records again.
+ * The notes are in memory only: recovery that starts over comes to the same records again.
  */
 #include "postgres.h"
 
@@ -19,12 +19,14 @@
 /* Of BlobSegmentId. */
 static HTAB *files = NULL;
 
+/* Is PostgreSQL's setting ignore_invalid_pages on? */
 static bool
 are_ignored(void)
 {
 	return strcmp(GetConfigOption("ignore_invalid_pages", false, false), "on") == 0;
 }
 
+/* Report a missing file at this level; with BLOB_ALL_SEGMENTS the store's directory is missing. */
 static void
 report(int level, const BlobStoreId *store, uint32 segment_no)
 {
@@ -45,10 +47,10 @@ report(int level, const BlobStoreId *store, uint32 segment_no)
 }
 
 /*
- * A restartpoint past a record that was left out would make that final, and an extension has no
- * part in restartpoints.  PostgreSQL makes none while it knows of invalid pages, and stops when the
- * state becomes consistent with one left.  So it is told of one, in a relation that does not exist:
- * no catalog has this number.
+ * A restartpoint past an action that was skipped would make this final, and an extension has no
+ * part in restartpoints.  PostgreSQL makes none while it knows of invalid pages.  If one is left
+ * when the state becomes consistent, it stops.  So it is told of one, in a relation that does not
+ * exist: no catalog has this number.
  */
 static const RelFileLocator no_relation = {.spcOid = GLOBALTABLESPACE_OID,.relNumber = 1};
 
@@ -58,12 +60,13 @@ hold_restartpoints(void)
 	SMgrRelation relation;
 
 	(void) XLogReadBufferExtended(no_relation, MAIN_FORKNUM, 0, RBM_NORMAL, InvalidBuffer);
-	/* That has made an empty file. */
+	/* The read has made an empty file. */
 	relation = smgropen(no_relation, INVALID_PROC_NUMBER);
 	smgrdounlinkall(&relation, 1, true);
 	smgrclose(relation);
 }
 
+/* Note a segment as invalid, report it once, and hold restartpoints from the first note on. */
 static void
 note(const BlobStoreId *store, uint32 segment_no)
 {
@@ -86,7 +89,7 @@ note(const BlobStoreId *store, uint32 segment_no)
 		hold_restartpoints();
 }
 
-/* Something is not there: true if what a record does to it shall be left out. */
+/* Note a missing file or directory.  Returns true if redo has to skip its action on it. */
 static bool
 leave_out(const BlobStoreId *store, uint32 segment_no)
 {

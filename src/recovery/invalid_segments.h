@@ -1,9 +1,9 @@
 /*
  * recovery/invalid_segments.h
- *	  Segment files that replay needs, and does not find: a later record removes them, or they are
- *	  lost.
+ *	  Invalid segments: replay needs their files and does not find them, because a later record
+ *	  removes them, or because they are lost.
  *
- * What xlogutils.c does for invalid pages of relations.
+ * xlogutils.c does the same for invalid pages of relations.
  */
 #ifndef BLOB_INVALID_SEGMENTS_H
 #define BLOB_INVALID_SEGMENTS_H
@@ -11,10 +11,10 @@
 #include "core/page.h"
 
 /*
- * Whether to leave out what a record does to a segment, because its file has fewer bytes than all
- * the records before imply.  If so, that is noted: recovery fails unless the file is removed by a
- * later record, and makes no restartpoint before.  With the server's setting
- * ignore_invalid_pages: a WARNING, and false.
+ * Whether redo has to skip its action on a segment, because the file has fewer bytes than all the
+ * records before imply.  If so, the segment is noted: recovery fails unless a later record removes
+ * the file, and makes no restartpoint before.  With the server's setting ignore_invalid_pages: a
+ * WARNING, and false.
  */
 extern bool blob_invalid_segments_is_lacking(const BlobStoreId *store, uint32 segment_no,
 											 uint64 expected_bytes);

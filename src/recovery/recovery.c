@@ -2,13 +2,14 @@
  * recovery/recovery.c
  *	  Replay of blobext's WAL records.
  *
- * An extension has no hook into checkpoints, so what replay writes to segment files is durable
- * before it returns: a restartpoint may come right after.  Replay is idempotent: map pages go by
- * their LSN, content is written over itself.  A segment file may be missing, because a later record
- * of its removal has been carried out already: what is about it is left out (invalid_segments.h).
+ * An extension has no hook into checkpoints, and a restartpoint may come right after a record.  So
+ * redo makes its writes to segment files durable before it returns.  Replay is idempotent: map
+ * pages go by their LSN, content is written over itself.  A segment file may be missing, because
+ * the record of its removal, a later one, has been carried out already.  Then redo skips its action
+ * on the file (invalid_segments.h).
  *
- * Replaying CONTENT over pages that now belong to another value cannot happen: pages are given to
- * another value only after a completed checkpoint that lies past the record of their release.
+ * Replay of CONTENT never destroys newer content for good, although its pages may belong to another
+ * value by now.  For the argument, and the rules of minRecoveryPoint, see README.md.
  */
 #include "postgres.h"
 
@@ -32,9 +33,12 @@
 
 static MemoryContext replay_context;
 
-/* Ends of the last FREE record that was replayed, and of the last that secure_freed() saw. */
+/*
+ * Ends of two FREE records: the last one that was replayed, and the last one past which
+ * minRecoveryPoint was moved.
+ */
 static XLogRecPtr last_free_lsn;
-static XLogRecPtr secured_lsn;
+static XLogRecPtr crash_safe_lsn;
 
 static BlobStoreId
 store_of(const BlobWalHeader *header)
@@ -44,7 +48,7 @@ store_of(const BlobWalHeader *header)
 	return store;
 }
 
-/* The server goes on with a library that knows the record: nothing of it has been carried out. */
+/* No part of the record has been carried out: a library that knows it goes on from it. */
 static int
 hint_newer(void)
 {
@@ -63,7 +67,7 @@ require_known_version(const BlobWalHeader *header)
 				 hint_newer()));
 }
 
-/* Files of other places are found by a later library. */
+/* Only a later library can find the files of another place. */
 static void
 require_known_place(uint32 place)
 {
@@ -74,7 +78,10 @@ require_known_place(uint32 place)
 				 hint_newer()));
 }
 
-/* A value that this version of the format does not have is no record of ours. */
+/*
+ * PANIC unless is_right: the record is damaged, or its version of the format has no such record.
+ * "what" names the problem in the message.
+ */
 static void
 require_format(XLogReaderState *record, bool is_right, const char *what)
 {
@@ -84,8 +91,8 @@ require_format(XLogReaderState *record, bool is_right, const char *what)
 }
 
 /*
- * Copy the fixed part of a record; what its version does not have of it becomes zero.  Returns the
- * data that follows it, which may be unaligned, and its length.
+ * Copy the fixed part of a record; fields that its version does not have become zero.  Returns the
+ * data that follows the fixed part, which may be unaligned, and its length.
  */
 static const char *
 load_record(XLogReaderState *record, void *fixed, size_t struct_bytes, size_t *data_bytes)
@@ -142,7 +149,7 @@ finish_block(XLogReaderState *record, Buffer buffer, bool is_changed)
 		UnlockReleaseBuffer(buffer);
 }
 
-/* META and SEGMENT: the meta page gets the content in the record. */
+/* META and SEGMENT: the meta page gets the content in the record.  PANIC if its length is wrong. */
 static void
 replay_meta_page(XLogReaderState *record)
 {
@@ -165,8 +172,9 @@ replay_meta_page(XLogReaderState *record)
 }
 
 /*
- * What this server reserved itself was durable before the record.  In a copy, files and their ends
- * may be younger than the copy: they are made, each by the record of its first pages only.
+ * Files that this server reserved itself were durable before the record was inserted.  A copy may
+ * be older than a file, or than its end.  There the files are made, each by the record of its first
+ * pages only.
  */
 static void
 replay_reservation(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo end_page)
@@ -204,6 +212,7 @@ replay_segment(XLogReaderState *record)
 	replay_meta_page(record);
 }
 
+/* Set the changed entries of one map page, unless the page has them by its LSN. */
 static void
 replay_map_block(XLogReaderState *record, uint8 block_id)
 {
@@ -229,7 +238,7 @@ replay_map_block(XLogReaderState *record, uint8 block_id)
 	finish_block(record, buffer, needs_redo);
 }
 
-/* The high-water mark of one extent grows. */
+/* The high-water mark of one extent grows.  PANIC if the map has another extent there. */
 static void
 replay_claim(XLogReaderState *record)
 {
@@ -266,9 +275,9 @@ resolve_conflict(XLogReaderState *record, TransactionId horizon)
 }
 
 /*
- * Queries of a standby that could still see what was freed are cancelled first.  The pages
- * are written by later records only; see secure_freed().  The reuse class changes nothing here:
- * content is written record by record.
+ * Queries of a standby that could still see the freed extents are cancelled first.  Only later
+ * records write the pages, see make_freed_crash_safe().  The reuse class makes no difference here,
+ * because content is written record by record.
  */
 static void
 replay_free(XLogReaderState *record)
@@ -306,18 +315,20 @@ replay_free(XLogReaderState *record)
 }
 
 /*
- * A standby that is stopped and started again replays from its last restartpoint and lets queries
- * in once it has reached minRecoveryPoint.  That must not lie before a FREE whose pages have been
- * written since: such a query would find old descriptors, a map that agrees with them, and new
+ * Move minRecoveryPoint past the last FREE, before freed pages are written.
+ *
+ * A standby that is stopped and started again replays from its last restartpoint, and lets queries
+ * in once it has reached minRecoveryPoint.  If that point lay before a FREE whose pages have been
+ * written since, such a query would find old descriptors, a map that agrees with them, and new
  * content.  In recovery XLogFlush() moves minRecoveryPoint.
  */
 static void
-secure_freed(void)
+make_freed_crash_safe(void)
 {
-	if (secured_lsn >= last_free_lsn)
+	if (crash_safe_lsn >= last_free_lsn)
 		return;
 	XLogFlush(last_free_lsn);
-	secured_lsn = last_free_lsn;
+	crash_safe_lsn = last_free_lsn;
 }
 
 static void
@@ -327,7 +338,7 @@ replay_map_blocks(XLogReaderState *record)
 		replay_map_block(record, (uint8) block_id);
 }
 
-/* As for FREE and content, minRecoveryPoint comes before the file goes. */
+/* Remove the file of a segment.  minRecoveryPoint is moved before, as for content after a FREE. */
 static void
 replay_remove(XLogReaderState *record)
 {
@@ -355,8 +366,8 @@ replay_restore(XLogReaderState *record)
 }
 
 /*
- * As for REMOVE, minRecoveryPoint comes before the blocks go.  A file may be missing, because a
- * later record has removed it; a hole that cannot be made costs space only.
+ * Make the holes of free pages.  As for REMOVE, minRecoveryPoint is moved before.  A file may be
+ * missing, because a later record has removed it.  A hole that cannot be made costs space only.
  */
 static void
 replay_punch(XLogReaderState *record)
@@ -387,7 +398,7 @@ replay_punch(XLogReaderState *record)
 	}
 }
 
-/* The transaction that dropped the store has committed: nobody has its map any more. */
+/* Remove a store's directory.  The transaction that dropped its map has committed before. */
 static void
 replay_drop(XLogReaderState *record)
 {
@@ -411,7 +422,7 @@ replay_drop(XLogReaderState *record)
 	blob_invalid_segments_removed(&store, BLOB_ALL_SEGMENTS);
 }
 
-/* Write one piece, which lies in one segment, and wait. */
+/* Write one piece of content, which lies in one segment, and wait.  PANIC if the write fails. */
 static void
 write_piece(const BlobStoreId *store, BlobPageNo first_page, const char *data, uint32 length_bytes)
 {
@@ -419,7 +430,7 @@ write_piece(const BlobStoreId *store, BlobPageNo first_page, const char *data, u
 	uint32		page_bytes = (uint32) blob_pages_for(length_bytes) * BLOB_PAGE_SIZE;
 	char	   *buffer = blob_io_buffer(0);
 
-	secure_freed();
+	make_freed_crash_safe();
 	memcpy(buffer, data, length_bytes);
 	memset(buffer + length_bytes, 0, page_bytes - length_bytes);
 	request.is_write = true;
@@ -438,6 +449,10 @@ write_piece(const BlobStoreId *store, BlobPageNo first_page, const char *data, u
 	}
 }
 
+/*
+ * Write the content in the record, and sync each segment that it touches.  Pieces for a segment
+ * whose file is missing are skipped.
+ */
 static void
 replay_content(XLogReaderState *record)
 {
@@ -473,7 +488,7 @@ replay_content(XLogReaderState *record)
 	blob_io_end();
 }
 
-/* Our own content is in our files; another server's is not. */
+/* Note the unlogged content of another server.  This server's own content is in its files. */
 static void
 replay_omitted(XLogReaderState *record)
 {
@@ -491,6 +506,10 @@ replay_omitted(XLogReaderState *record)
 	blob_unlogged_add(&store, ranges, omitted.range_count);
 }
 
+/*
+ * Replay one record: the redo function of the resource manager.  Files are durable on return.
+ * PANIC, before any change, if this library does not know the record or its version.
+ */
 static void
 redo(XLogReaderState *record)
 {
@@ -549,7 +568,7 @@ start_up(void)
 										   ALLOCSET_DEFAULT_SIZES);
 }
 
-/* The end of the WAL, or of what shall be replayed. */
+/* The end of the WAL, or the recovery target.  FATAL if a segment is still noted as invalid. */
 static void
 clean_up(void)
 {

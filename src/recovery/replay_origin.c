@@ -1,10 +1,10 @@
 /*
  * recovery/replay_origin.c
- *	  Is this server replaying another one's WAL, and who makes copies of this one?
+ *	  Does this server replay another one's WAL?  And a warning to clients that copy this one.
  *
- * Crash recovery replays what this very server did: what it wrote is in its files, logged or not.
- * A standby, archive recovery, and a backup that is started without either replay what another
- * server did.  PostgreSQL says so in InArchiveRecovery, but not of
+ * Crash recovery replays the WAL of this very server: the content that it wrote is in its files,
+ * logged or not.  A standby, archive recovery, and a backup that is started without either replay
+ * the WAL of another server.  PostgreSQL says so in InArchiveRecovery, but not of
  *
  * - a standby, or a recovery from the archive, whose signal file was taken away;
  * - a backup that recovers from the WAL in its own pg_wal, without a signal file, in its second
@@ -53,6 +53,7 @@ read_state(void)
 	return state;
 }
 
+/* Leave FLAG_PATH behind, durably.  FATAL if that fails, because replay would go wrong later. */
 static void
 set_flag(void)
 {
@@ -88,7 +89,7 @@ blob_replay_origin_look(void)
 	}
 	else if (state != DB_IN_CRASH_RECOVERY && exists(FLAG_PATH))
 	{
-		/* Were it to come back after a power cut, content of ours would be taken for missing. */
+		/* If it came back after a power cut, our own content would be taken for unlogged. */
 		if (durable_unlink(FLAG_PATH, LOG) != 0)
 			ereport(FATAL,
 					(errmsg("could not remove file \"%s\"", FLAG_PATH)));
@@ -105,7 +106,7 @@ blob_replay_is_foreign(void)
 	return InArchiveRecovery || is_flagged;
 }
 
-/* Standbys, pg_basebackup, pg_receivewal. */
+/* Clients of the walsender: standbys, pg_basebackup, pg_receivewal. */
 void
 blob_replay_origin_warn_walsender(int status)
 {

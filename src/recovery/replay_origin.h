@@ -1,6 +1,6 @@
 /*
  * recovery/replay_origin.h
- *	  Is this server replaying another one's WAL, and who makes copies of this one?
+ *	  Does this server replay another one's WAL?  And a warning to clients that copy this one.
  */
 #ifndef BLOB_REPLAY_ORIGIN_H
 #define BLOB_REPLAY_ORIGIN_H
@@ -15,8 +15,8 @@ extern void blob_replay_origin_look(void);
 extern void blob_replay_origin_warn_walsender(int status);
 
 /*
- * In redo: whether the present record may be of another server, so that content which is not in the
- * WAL may not be in our files either.  False in the crash recovery of a server.
+ * In redo: whether the present record may be of another server, so that unlogged content may be
+ * missing in this server's files.  False in the crash recovery of a server.
  */
 extern bool blob_replay_is_foreign(void);
 

@@ -287,8 +287,8 @@ blob_read_sql(PG_FUNCTION_ARGS)
 }
 
 /*
- * substring(blobstate, start [, length]): from 1, as for bytea: what lies before the first byte
- * counts for the length, and a negative length is an error only there.
+ * substring(blobstate, start [, length]): positions count from 1, as for bytea.  Positions before
+ * the first byte count for the length.  A negative length is an error only in this function.
  */
 Datum
 blob_substring(PG_FUNCTION_ARGS)

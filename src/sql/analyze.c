@@ -87,7 +87,7 @@ fill_item(BlobSampleItem *item, Datum datum)
 		pfree(data);
 }
 
-/* Returns the mean width of what the rows hold: descriptor, inline value or TOAST pointer. */
+/* Returns the mean width of the datums in the rows: descriptor, inline value or TOAST pointer. */
 static double
 collect_sample(VacAttrStats *stats, AnalyzeAttrFetchFunc fetch, BlobSample *sample)
 {

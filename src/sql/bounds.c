@@ -2,11 +2,12 @@
  * sql/bounds.c
  *	  blobext_repair_bounds(): partition bounds that refer to stored content become content.
  *
- * Bounds are content today, but older libraries kept what a function returned.  While
- * the content exists, it takes the place of the reference; that changes no bound.  Once the
- * collector of such a version has freed it, only its first bytes and its digest are known, and
- * nothing can read the parent's bounds, not even DETACH PARTITION.  So the bound becomes one that
- * is readable, and the partition is detached at once, because its rows may lie outside of that.
+ * Bounds are content today, but older libraries kept the value that a function returned, as a
+ * reference.  While the content exists, it takes the place of the reference; that changes no bound.
+ * Once the collector of such a version has freed it, only its first bytes and its digest are known,
+ * and nothing can read the parent's bounds, not even DETACH PARTITION.  So the bound becomes one
+ * that is readable, and the partition is detached at once, because its rows may lie outside of
+ * that.
  */
 #include "postgres.h"
 
@@ -38,7 +39,7 @@ PG_FUNCTION_INFO_V1(blobext_repair_bounds);
 
 #define LOST "content of the bound does not exist any more"
 
-/* What a bound refers to. */
+/* Whether a bound refers to content in extents, and whether some of that was freed. */
 typedef struct References
 {
 	bool		to_content;

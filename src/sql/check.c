@@ -57,8 +57,8 @@ typedef struct RowCheck
 /* ---- values ---- */
 
 /*
- * What is wrong with the content of a value in extents, as the files have it, or NULL.  Leaves
- * memory in the current context.
+ * Compare the content of a value in extents, as the files have it, with its descriptor.  Returns
+ * the problem, or NULL.  Leaves memory in the current context.
  */
 static char *
 check_content(const BlobValue *value)
@@ -92,7 +92,7 @@ check_content(const BlobValue *value)
 	return NULL;
 }
 
-/* A BlobCheckFinder: what is wrong with the value, a Datum.  Throws what reading throws. */
+/* A BlobCheckFinder: the problem of a value (a Datum), or NULL.  Errors of reading are thrown. */
 static char *
 find_problem(void *datum)
 {

@@ -2,8 +2,8 @@
  * sql/check_partition.c
  *	  blobext_check(): bounds and keys of partitioned tables.
  *
- * Both are content.  But older libraries kept what a function returned as a bound, and let keys be
- * made that fold to a stored value.
+ * Both are content.  But older libraries kept the stored value that a function returned as a bound,
+ * and let keys be made that fold to a stored value.
  */
 #include "postgres.h"
 

@@ -303,6 +303,7 @@ sync_file(int fd, const char *path)
 				 errmsg("could not fsync file \"%s\": %m", path)));
 }
 
+/* Write the content in steps, each of which the kernel is told to write back, and sync the file. */
 static void
 write_content(int fd, const BlobValue *value)
 {

@@ -92,7 +92,7 @@ abbreviate(Datum original, SortSupport ssup)
 }
 
 /*
- * Give up if the abbreviated keys tell apart less than a twentieth of what the values could: then
+ * Give up if distinct abbreviated keys are less than a twentieth of the distinct values: then
  * most comparisons would be made twice.  Asked at growing intervals.
  */
 static bool

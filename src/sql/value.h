@@ -11,8 +11,8 @@
 extern BlobValue blob_sql_unpack(Datum datum);
 
 /*
- * A bytea of so many bytes, which the caller fills and returns as it is: a large one is sent from
- * where it lies (client/row_message.h).  ERROR 54000 if no datum can have them.
+ * A bytea of length_bytes, which the caller fills and returns as it is: a large one is sent from
+ * where it lies (client/row_message.h).  ERROR 54000 if no datum can have that length.
  */
 extern bytea *blob_sql_make_result(uint64 length_bytes);
 

@@ -313,7 +313,7 @@ blob_store_require_room(BlobStore *store, uint64 pages)
 
 /*
  * How many pages to reserve if needed_pages are needed: few if much will be free soon, and just the
- * needed ones if the growth would be over a quarter of what the disk has left.
+ * needed ones if the growth would be over a quarter of the disk's free space.
  */
 static uint64
 growth_pages(const Situation *now, uint64 needed_pages)

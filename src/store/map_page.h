@@ -200,7 +200,7 @@ blob_map_page_meta_bytes(Page page)
 	return ((PageHeader) page)->pd_lower - MAXALIGN(SizeOfPageHeaderData);
 }
 
-/* Replace all of the meta page; what it held behind that becomes zero. */
+/* Replace the content of the meta page.  Bytes behind meta_bytes become zero. */
 static inline void
 blob_map_page_set_meta(Page page, const void *meta, size_t meta_bytes)
 {
@@ -209,7 +209,7 @@ blob_map_page_set_meta(Page page, const void *meta, size_t meta_bytes)
 	((PageHeader) page)->pd_lower = MAXALIGN(SizeOfPageHeaderData) + meta_bytes;
 }
 
-/* Change the part that both formats have, and leave what follows it. */
+/* Change the part that both formats have.  The bytes behind it stay. */
 static inline void
 blob_map_page_update_meta(Page page, const BlobMapMeta *meta)
 {

@@ -188,7 +188,7 @@ blob_store_shared(const BlobStoreId *id)
 
 /*
  * ERROR if this transaction has moved the map.  If the transaction fails, the map goes back to its
- * old file, and what was allocated since is lost in the map, but not in shared memory.
+ * old file: the map loses the extents that were allocated since, but shared memory does not.
  */
 static void
 check_not_moved(Relation map)

@@ -55,8 +55,8 @@ extern bool blob_store_try_open(BlobStore *store, LOCKMODE lock_mode, bool *exis
  * Allocate the extents of plan for size_bytes of content: extents[] gets plan->extent_count entries
  * and, if there is one, the tail.  Side by side if the free space allows.  Returns their number.
  *
- * On return the extents are in the map and in the WAL, and stay allocated whatever becomes of the
- * transaction.  They are entered in the value's draft before (NULL, for tests: no draft).  The
+ * On return the extents are in the map and in the WAL, and stay allocated even if the transaction
+ * aborts.  They are entered in the value's draft before (NULL, for tests: no draft).  The
  * caller has an XID and RowExclusiveLock on the map, and is not in recovery.  ERROR 53100 if the
  * file system is full.
  */

@@ -96,7 +96,7 @@ typedef union FixedPart
 	BlobWalPunch punch;
 } FixedPart;
 
-/* Tools meet WAL of any version: what is not known is named, and not read. */
+/* Tools meet WAL of any version: a version that is not known is named, and the record not read. */
 void
 blob_wal_describe(StringInfo out, XLogReaderState *record)
 {
@@ -152,6 +152,7 @@ blob_wal_describe(StringInfo out, XLogReaderState *record)
 	}
 }
 
+/* The name of a kind of record, or NULL for an unknown one. */
 const char *
 blob_wal_identify(uint8 info)
 {

@@ -3,7 +3,7 @@
  *	  Insertion of blobext's WAL records, see wal/insert.h and wal/records.h.
  *
  * A record has the lowest version that can express it.  So a server with an older library can
- * replay the WAL until something is used that it does not know; see "Versions" in the README.
+ * replay the WAL until a feature is used that it does not know; see "Versions" in the README.
  */
 #include "postgres.h"
 
@@ -63,6 +63,7 @@ register_map_blocks(const BlobWalMapBlock *blocks, int block_count)
 	}
 }
 
+/* Totals and the largest generation are in the record for people who read the WAL. */
 void
 blob_wal_log_alloc(const BlobStoreId *store, BlobWalMapBlock *blocks, int block_count,
 				   const BlobExtent *extents, int extent_count)

@@ -29,9 +29,12 @@ typedef struct BlobWalMapBlock
 	int			change_count;
 } BlobWalMapBlock;
 
-/* Call before the critical section: reserves memory for so many blocks. */
+/* Call before the critical section: reserves memory for block_count blocks. */
 extern void blob_wal_prepare_alloc(int block_count);
 
+/*
+ * Log that the extents became allocated; blocks[] has the map pages with their changed entries.
+ */
 extern void blob_wal_log_alloc(const BlobStoreId *store, BlobWalMapBlock *blocks, int block_count,
 							   const BlobExtent *extents, int extent_count);
 
@@ -57,7 +60,7 @@ extern XLogRecPtr blob_wal_log_absence(const BlobStoreId *store, uint8 info,
 
 /*
  * Runs of free pages, each inside of one segment, in page order; the map has format 2.  The caller
- * flushes the record before it makes the holes.  What must hold before: "Holes" in the README.
+ * flushes the record before it makes the holes.  For the conditions see "Holes" in the README.
  */
 extern XLogRecPtr blob_wal_log_punch(const BlobStoreId *store, const BlobWalRun *runs,
 									 int run_count, const BlobWalMapBlock *blocks,
@@ -79,8 +82,9 @@ extern XLogRecPtr blob_wal_log_drop(const BlobStoreId *store);
 
 /*
  * Log length_bytes (at most BLOB_WAL_CONTENT_MAX_BYTES) of content from first_page on.  The write
- * of these pages must have completed.  Not in a critical section; may throw.  With flush_soon the
- * WAL writer is asked to flush it in the background, while the caller has more to do.
+ * of these pages must have completed, or have been deferred (io/deferred.h).  Not in a critical
+ * section; may throw.  With flush_soon the WAL writer is asked to flush the record in the
+ * background, while the caller has more to do.
  */
 extern void blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page,
 								 const char *data, uint32 length_bytes, bool flush_soon);

@@ -99,9 +99,9 @@ typedef struct BlobWalMapChange
 } BlobWalMapChange;
 
 /*
- * CONTENT: the bytes of some pages.  The pages were written before; redo writes them again, the
- * rest of the last page as zeros.  All of them lie in segments of one storage place.  No blocks;
- * data: the bytes.
+ * CONTENT: the bytes of some pages.  The write of the pages has completed, or was deferred, before
+ * the record is inserted.  Redo writes them again, with zeros up to the end of the last page.  All
+ * of them lie in segments of one storage place.  No blocks; data: the bytes.
  */
 typedef struct BlobWalContent
 {
@@ -114,14 +114,15 @@ typedef struct BlobWalContent
 /*
  * OMITTED: in place of CONTENT, where content is not logged.  Content was written to extents of
  * these generations; the writes have completed, and nothing refers to it yet.  A server that
- * replays this for another one lacks that content.  No blocks; data: the ranges of generations.
+ * replays this record for another one lacks that content.  No blocks; data: the ranges of
+ * generations.
  */
 typedef struct BlobWalOmitted
 {
 	BlobWalHeader header;
 	uint32		range_count;
 	uint32		padding;
-	BlobPageNo	first_page;		/* of what was written, for people who read the WAL */
+	BlobPageNo	first_page;		/* of the written pages, for people who read the WAL */
 	uint64		page_count;
 } BlobWalOmitted;
 

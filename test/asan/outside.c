@@ -111,7 +111,7 @@ unpack_sql_state(int sql_state)
 	return sql_state == 0 ? "none" : "another one";
 }
 
-/* Linked with what is tested, and not called. */
+/* The tested modules refer to it, and do not call it. */
 struct varlena *
 detoast_attr_slice(struct varlena *attr, int32 offset, int32 length)
 {

@@ -2,8 +2,8 @@
 # without the collector.  Extents that a value can refer to stay.
 #
 # Seen to fail with the library before it: "no extent is left" 6 times (13 to 39 extents were in the
-# map until a round of the collector), "what is allocated follows what is written" (all 2.7 GB at
-# once), "when it is cancelled the disk is not full" (31 MB of 2.8 GB); the run ended with these.
+# map until a round of the collector), the test of allocation in steps (all 2.7 GB at once), and the
+# test of the disk when the statement is cancelled (31 MB of 2.8 GB); the run ended with these.
 # Extents that must stay stayed with that library as well; for them, the comment of each test says
 # how it was seen to fail.
 use strict;

@@ -304,7 +304,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	$session->{run}->kill_kill;
 
 	# New content in the freed pages; then the standby must not be consistent before FREE.  Seen to
-	# fail without secure_freed() in write_piece() of recovery.c.
+	# fail without make_freed_crash_safe() in write_piece() of recovery.c.
 	fill($primary);
 	$primary->safe_psql('postgres', 'CHECKPOINT');
 	$primary->safe_psql('postgres', "INSERT INTO v (digest, b)

@@ -1,6 +1,6 @@
 # WAL of version 1 and of version 2 is replayed, every kind of record of both: by crash recovery, by a
-# standby, by a standby that is killed and started again.  What another version, or a later use of the
-# fields of version 2, would mean is refused in words, and nothing is lost by that.
+# standby, by a standby that is killed and started again.  A record of another version, or with values
+# of the fields of version 2 that have no meaning yet, is refused with a message, and nothing is lost.
 #
 # The records are inserted by unit/unit_wal.c, as the writer's modules would, with the version that is
 # asked for.  full_page_writes is off: a full-page image would replay in place of the changes.
@@ -39,7 +39,7 @@ sub map_of
 		FROM 13)) FROM generate_series(0, pg_relation_size('blobext_map') / 8192 - 1) AS b));
 }
 
-# The bytes that so many pages hold, if it is one that repeats: that and no other.
+# The byte that fills this number of bytes from a page on; "other bytes" if they are not all the same.
 sub bytes_at
 {
 	my ($file, $page, $bytes) = @_;
@@ -84,7 +84,7 @@ sub kinds_of
 	return records_of($node, $from, q(string_agg(DISTINCT record_type, ' ' ORDER BY record_type)));
 }
 
-# What replay of the records has to bring about, besides the map.
+# The effects of replay of the records on files, besides the map.
 sub is_replayed
 {
 	my ($node, $version, $other_dir, $name) = @_;
@@ -215,7 +215,7 @@ foreach my $version (1, 2)
 	}
 }
 
-# Of each: version, info, what follows the header, what the log must say.
+# Of each: version, info, the bytes behind the header, the message in the log.
 sub refusals
 {
 	my ($node) = @_;

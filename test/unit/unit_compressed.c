@@ -54,7 +54,7 @@ make_extents(pg_prng_state *random, Sample *sample, int tier_count, int tail_no)
 	descriptor->compression.stored_bytes = pages * BLOB_PAGE_SIZE;
 }
 
-/* So many frames in the datum, or a directory of that level. */
+/* This number of frames in the datum, or a directory of that level. */
 static void
 make_frames(pg_prng_state *random, Sample *sample, int level, int frame_count)
 {
@@ -190,7 +190,7 @@ check_sample(const Sample *sample)
 	check_compression(sample, found);
 }
 
-/* What is packed is unpacked the same, and small: all combinations.  Argument: the seed. */
+/* Packed values are unpacked the same, and are small: all combinations.  Argument: the seed. */
 UNIT_TEST(unit_compressed)
 {
 	static const uint32 remainders[] = {0, 1, BLOB_COMPRESSED_REMAINDER_INLINE_BYTES};
@@ -246,7 +246,7 @@ unpack(void *datum)
 	blob_value_unpack(datum, &value);
 	if (value.is_inline)
 		return;
-	/* What the sound ones among the damaged say must hold together. */
+	/* The fields of a damaged value that is not refused must agree with each other. */
 	for (int i = 0; i < blob_descriptor_extent_count(&value.descriptor); i++)
 		start += blob_descriptor_extent_stored_bytes(&value.descriptor, i, start);
 	if (!value.descriptor.is_compressed)
@@ -352,7 +352,7 @@ damage_lengths_and_bits(struct varlena *sound)
 		uint8		byte = ((uint8 *) VARDATA(sound))[at] ^ 1 << bit % 8;
 		bool		refused = is_refused(with_field(sound, at, 1, byte));
 
-		/* What must be refused whatever the rest says. */
+		/* A change of these fields must be refused with any values of the others. */
 		if (at == 155 || (at >= 184 && at < 192) || (at == 1 && bit % 8 > 1) ||
 			(at >= 2 && at < 4) || (at >= 144 && at < 152))
 			CHECK(refused, "bit %u of byte %u", bit % 8, at);
