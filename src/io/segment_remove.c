@@ -2,8 +2,8 @@
  * io/segment_remove.c
  *	  Removal of segment files and of the directories of stores.
  *
- * The syncer and the table of deferred writes must not mistake a removed file for one that somebody
- * took away: see "Removed files and missing files" in the README of this folder.
+ * The syncer and the table of deferred writes must not mistake a removed file for a missing one:
+ * see "Removed files and missing files" in the README of this folder.
  */
 #include "postgres.h"
 
