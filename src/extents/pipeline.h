@@ -21,7 +21,7 @@ typedef struct BlobSource
 /*
  * Write a source to runs of pages, each with first_page, pages, and the generation of its extent.
  * The caller has allocated or claimed these pages.  The part of the last page behind the source
- * becomes zero. digest is updated with all bytes but the first skip_bytes; if it is NULL, nothing
+ * becomes zero.  digest is updated with all bytes but the first skip_bytes; if it is NULL, nothing
  * is hashed.
  *
  * On return all writes have completed, or are deferred (io/deferred.h).  CONTENT or OMITTED has

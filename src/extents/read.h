@@ -16,7 +16,7 @@
  *
  * An extent is looked up in the map before it is read for the first time, which leaves its
  * generation in *stored.  After the read all extents of the range are looked up again.  So no byte
- * is returned that was not verified. window: that of the reader, or NULL to read nothing ahead.
+ * is returned that was not verified.  window: that of the reader, or NULL to read nothing ahead.
  * use_cache: if false, the read bypasses the read cache and returns the bytes of the files.
  *
  * ERROR XB001 if an extent is stale, XB002 if it has unlogged content, XX001 or 58P01 if a file is

@@ -32,7 +32,7 @@ typedef struct BlobAheadWindow
 extern void blob_readahead_process_begins(void);
 
 /*
- * Make an empty window. is_whole: all of the value is going to be read, from its beginning, so the
+ * Make an empty window.  is_whole: all of the value is going to be read, from its beginning, so the
  * first read requests ahead as much as later ones do.
  */
 extern void blob_readahead_window_init(BlobAheadWindow *window, bool is_whole);
@@ -50,7 +50,7 @@ extern uint64 blob_readahead_reach(const BlobAheadWindow *window);
 /*
  * Start the requests that are due now, within a claim of the I/O engine.  A read calls this again
  * while it goes on; the call is cheap if nothing is due.  If window is NULL or not open, nothing is
- * due.  The requests fill frames of the cache. blob_readahead_await() waits for them; so does the
+ * due.  The requests fill frames of the cache.  blob_readahead_await() waits for them; so does the
  * end of the resource owner that is current now (the end of the query, the cursor or the
  * transaction), and the end of the process.  A timer finishes requests to which no read comes, some
  * ms after they have arrived.  No request raises an error: a chunk that cannot be read ahead is
