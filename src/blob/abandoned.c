@@ -1,10 +1,11 @@
 /*
  * blob/abandoned.c
- *	  Freeing what stores that failed have allocated, see blob/abandoned.h.
+ *	  Frees the extents that failed stores have allocated, see blob/abandoned.h.
  *
- * This runs on behalf of a statement that has nothing to do with it, so whatever is locked is left
- * for the next one.  What still can fail (I/O on the map, memory) fails once: a draft is off the
- * list before its extents are freed, and what is left of it then is the collector's.
+ * This runs on behalf of a statement that did not allocate these extents.  So if something is
+ * locked, the drafts are left for the next statement.  Other failures (I/O on the map, memory) are
+ * reported by one statement only: a draft is taken off the list before its extents are freed.
+ * Extents that are not freed then are left to the collector.
  */
 #include "postgres.h"
 
@@ -27,9 +28,9 @@ compare_extents(const void *a, const void *b)
 }
 
 /*
- * The extents of a draft that are still what they were, sorted.  Others were freed by the
- * collector, and may be somebody else's by now; or an error kept them from being allocated.  Nobody
- * frees meanwhile.
+ * List the extents of a draft that still belong to it, sorted by first page.  The collector may
+ * have freed others, and their pages may belong to another value now; or an error kept them from
+ * being allocated.  The lock on freeing keeps other processes from freeing meanwhile.
  */
 static int
 list_owned(BlobStore *store, const BlobDraft *draft, BlobFreedExtent *owned)
@@ -56,7 +57,7 @@ list_owned(BlobStore *store, const BlobDraft *draft, BlobFreedExtent *owned)
 	return count;
 }
 
-/* Free the extents of one draft, as a whole; returns how many pages these were. */
+/* Free the extents of one draft, as a whole.  Returns the number of pages freed. */
 static uint64
 free_draft(BlobStore *store, BlobDraft *draft)
 {
@@ -74,6 +75,7 @@ free_draft(BlobStore *store, BlobDraft *draft)
 	return pages;
 }
 
+/* Free all abandoned drafts of this process; give back disk space if that was much. */
 static void
 free_all(BlobStore *store)
 {
@@ -84,12 +86,15 @@ free_all(BlobStore *store)
 		CHECK_FOR_INTERRUPTS();
 		pages += free_draft(store, dlist_head_element(BlobDraft, node, &blob_drafts_abandoned));
 	}
-	/* Enough for the file of a segment: the disk may be what everybody lacks. */
+	/* Enough for the file of a segment: disk space may be what other sessions lack. */
 	if (pages >= BLOB_SEGMENT_PAGES)
 		(void) blob_store_reclaim(store);
 }
 
-/* The store is gone, and its files go with it; or come back, and then they are the collector's. */
+/*
+ * Forget all drafts: the store is gone, and its files go with it.  If the drop is rolled back, the
+ * extents are left to the collector.
+ */
 static void
 forget_all(void)
 {

@@ -8,11 +8,11 @@
 #include "core/descriptor.h"
 
 /*
- * The value as it should be stored: an inline blobstate over blobext.inline_limit becomes a
- * descriptor of freshly written extents; everything else is returned as it is.  Where allocation
- * is not allowed (read-only transaction, recovery, parallel worker) the value is returned inline:
- * that costs size, never correctness.  ERROR XB001 if it is a descriptor whose extents are not its
- * own any more: what is stored is read by others later.
+ * The value in the form in which it should be stored.  An inline blobstate over
+ * blobext.inline_limit becomes a descriptor of freshly written extents; every other value is
+ * returned unchanged.  Where allocation is not allowed (read-only transaction, recovery, parallel
+ * worker) the value is returned inline, which costs size, never correctness.  ERROR XB001 if the
+ * value is a stale descriptor, because others will read the stored value later.
  *
  * datum may be toasted, compressed or have a short header.  The result is either the same pointer
  * or palloc'ed in the current context.  Assigns an XID when it writes.
@@ -20,20 +20,20 @@
 extern Datum blob_externalize(Datum datum);
 
 /*
- * The other way: a descriptor becomes an inline value of any size, in the current context; an
- * inline value is returned as it is.  ERROR 54000 if the content is too large for a datum, else
- * what blob_read() throws.
+ * The reverse: a descriptor becomes an inline value of any size, in the current context; an inline
+ * value is returned unchanged.  ERROR 54000 if the content is too large for a datum.  Also throws
+ * the errors of blob_read().
  */
 extern Datum blob_internalize(Datum datum);
 
-/* As blob_externalize() for raw content; always returns a new blobstate datum. */
+/* Like blob_externalize(), for raw content.  Always returns a new blobstate datum. */
 extern Datum blob_from_bytes(const char *data, uint64 size_bytes, bool may_externalize);
 
 /* Whether this backend may allocate extents now. */
 extern bool blob_may_allocate(void);
 
 /*
- * Copy the bytes [offset, offset + length) of a value to target; the caller has checked that they
+ * Copy the bytes [offset, offset + length) of a value to target.  The caller has checked that they
  * exist.  Errors are those of blob/reader.h, which is better for more than one read of a value.
  */
 extern void blob_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes,
@@ -45,23 +45,23 @@ extern void blob_read(const BlobValue *value, uint64 offset_bytes, uint64 length
  */
 extern void blob_require_extent(const BlobDescriptor *descriptor, int extent_no);
 
-/* The same for those of the first count extents whose is_wanted[] is true. */
+/* Like blob_require_extent(), for each of the first count extents whose is_wanted[] is true. */
 extern void blob_require_extents(const BlobDescriptor *descriptor, const bool *is_wanted,
 								 int count);
 
-/* The same for all extents. */
+/* Like blob_require_extent(), for all extents. */
 extern void blob_require_valid(const BlobDescriptor *descriptor);
 
 /*
- * Check that all extents of a descriptor are allocated, none by a later generation.  Gives the
+ * Check that all extents of a descriptor are allocated, none by a later generation.  Returns the
  * number of the first extent that is not, or -1.
  */
 extern int	blob_find_stale_extent(const BlobDescriptor *descriptor);
 
 /*
- * Check that the map's high-water mark of each extent covers the value's content there: what is
- * behind a mark may be claimed and written by others.  The first extent of which it does not, or
- * -1.
+ * Check that the map's high-water mark of each extent covers the value's content there: other
+ * values may claim and write the pages behind a mark.  Returns the number of the first extent that
+ * it does not cover, or -1.
  */
 extern int	blob_find_unclaimed_extent(const BlobDescriptor *descriptor);
 

@@ -10,6 +10,7 @@
 #include "nodes/parsenodes.h"
 #include "nodes/primnodes.h"
 
+/* Add the constants of a bound by range; MINVALUE and MAXVALUE have none. */
 static List *
 add_range_constants(List *constants, List *datums)
 {
@@ -25,7 +26,9 @@ add_range_constants(List *constants, List *datums)
 	return constants;
 }
 
-/* The constants that can hold blobstate.  A bound by hash, and that of a default, has none. */
+/*
+ * The constants of a bound that can hold blobstate.  A bound by hash, and a default one, has none.
+ */
 static List *
 list_constants(PartitionBoundSpec *bound)
 {
@@ -39,7 +42,7 @@ list_constants(PartitionBoundSpec *bound)
 	{
 		Const	   *constant = lfirst_node(Const, cell);
 
-		/* The types of most keys are built in: no look-up for these. */
+		/* The types of most keys are built in: these need no look-up. */
 		if (!constant->constisnull && constant->consttype >= FirstNormalObjectId &&
 			blob_walk_type_holds(constant->consttype))
 			holding = lappend(holding, constant);

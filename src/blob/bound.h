@@ -1,7 +1,7 @@
 /*
  * blob/bound.h
- *	  Blobstate values in partition bounds, as pg_class.relpartbound has them: constants in the text
- *	  form of a PartitionBoundSpec.
+ *	  Blobstate values in partition bounds: constants in the text form of a PartitionBoundSpec, as
+ *	  in pg_class.relpartbound.
  */
 #ifndef BLOB_BOUND_H
 #define BLOB_BOUND_H

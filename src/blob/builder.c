@@ -1,6 +1,6 @@
 /*
  * blob/builder.c
- *	  Content that comes in pieces, see blob/builder.h.
+ *	  Builds a value from content that comes in pieces, see blob/builder.h.
  */
 #include "postgres.h"
 
@@ -13,14 +13,14 @@
 
 #define MIN_CAPACITY_BYTES 64
 
-/* How much of a value is read at a time. */
+/* Content of a value is read in steps of this size. */
 #define STEP_BYTES (1024 * 1024)
 
 struct BlobBuilder
 {
 	MemoryContext context;
-	BlobWriter *writer;			/* NULL: memory */
-	struct varlena *datum;		/* memory: an inline datum of which used_bytes are content */
+	BlobWriter *writer;			/* NULL: the content is in memory */
+	struct varlena *datum;		/* in memory: inline, with used_bytes of content */
 	uint64		used_bytes;
 	uint64		capacity_bytes;
 	struct varlena *result;		/* once complete */
@@ -47,7 +47,10 @@ report_too_large(uint64 size_bytes)
 					   "content to extents, and values of 1 GB or more do not fit into memory.")));
 }
 
-/* So many bytes of content must fit into the datum. */
+/*
+ * Make room for this number of bytes of content in the datum.  ERROR 54000 if a datum cannot be
+ * that large.
+ */
 static void
 enlarge_datum(BlobBuilder *builder, uint64 needed_bytes)
 {

@@ -1,13 +1,14 @@
 /*
  * blob/builder.h
- *	  Content that comes in pieces: a writer where extents can be allocated, else memory.
+ *	  Builds a value from content that comes in pieces: with a writer where extents can be
+ *	  allocated, else in memory.
  *
- * In a read-only transaction, on a standby and in a parallel worker content of any size is gathered
- * in memory, and becomes an inline value; ERROR 54000 once that is larger than a datum can be.
- * Everywhere else it goes to extents as it comes, and memory is bounded as blob/writer.h says.
+ * In a read-only transaction, on a standby and in a parallel worker, content of any size is
+ * collected in memory and becomes an inline value; ERROR 54000 if it gets larger than a datum can
+ * be.  Elsewhere content goes to extents as it comes, and memory is bounded as blob/writer.h says.
  *
- * A gather is memory of the context that was current when it was begun, and nothing else; what
- * blob/writer.h says about calls in between, about interrupts and about errors is true of it, too.
+ * A builder is memory of the context that was current when it was begun, and nothing else.  The
+ * rules of blob/writer.h about calls in between, interrupts and errors hold for it, too.
  */
 #ifndef BLOB_BUILDER_H
 #define BLOB_BUILDER_H
@@ -16,17 +17,21 @@
 
 typedef struct BlobBuilder BlobBuilder;
 
-/* expected_bytes: the size as far as known, else 0.  More or less may be added. */
+/*
+ * Begin a value.  expected_bytes: its size as far as known, else 0.  More or fewer bytes may be
+ * added.
+ */
 extern BlobBuilder *blob_builder_begin(uint64 expected_bytes);
 
+/* Add bytes at the end. */
 extern void blob_builder_add(BlobBuilder *builder, const void *data, uint64 length_bytes);
 
-/* Add all content of a value, read in steps. */
+/* Add the whole content of a value, read in steps. */
 extern void blob_builder_add_value(BlobBuilder *builder, const BlobValue *value);
 
 /*
- * Complete the value.  The datum is memory of the current context or of the gather's.  Called
- * again, it gives the same datum; nothing can be added any more.
+ * Complete the value.  The datum is in the builder's context.  Another call returns the same datum;
+ * nothing can be added any more.
  */
 extern struct varlena *blob_builder_finish(BlobBuilder *builder);
 

@@ -1,10 +1,11 @@
 /*
  * blob/compare.c
- *	  The comparator, see blob/compare.h and the README of this folder.
+ *	  The comparator, see blob/compare.h and "Comparison" in the README of this folder.
  *
  * Memory is static: comparators run millions of times in one sort, and under buffer locks, where
- * little may be asked of the system.  Nothing here calls back into a comparator, and a comparator
- * is never called while this process has the I/O engine claimed: code under such a claim (the write
+ * they must not ask much of the system.  (A reader allocates memory for values of many extents,
+ * until the comparison ends.)  Nothing here calls back into a comparator.  A comparator is never
+ * called while this process has the I/O engine claimed: code under such a claim (the write
  * pipeline, the requests of a read, redo) evaluates no expressions and touches no index.
  */
 #include "postgres.h"
@@ -18,17 +19,17 @@
 #include "io/stat.h"
 #include "miscadmin.h"
 
-/* The first step ends with the first page; the next ones grow from one page to this. */
+/* The first step ends with the first page.  Later steps grow from one page to this size. */
 #define MAX_STEP_BYTES (256 * 1024)
 
-/* Inline values up to this size have their digest kept, see digest_of_inline(). */
+/* The digest of an inline value of up to this size is kept, see digest_of_inline(). */
 #define MAX_DIGESTED_BYTES (128 * 1024)
 #define MAX_SMALL_BYTES 2048
 #define SMALL_DIGESTS 32
 
 /*
- * What a sort keeps: pages from the beginnings of values, as far as steps are one page long.  They
- * are found by the digest of the content, so that they cannot be out of date.
+ * The memory of a sort: pages from the beginnings of values, as far as steps are one page long.
+ * They are found by the digest of the content, so they cannot be out of date.
  */
 #define KEPT_PAGES_PER_VALUE 2
 #define KEPT_SETS 512
@@ -49,31 +50,32 @@ struct BlobSortMemory
 };
 
 /*
- * A value that is compared, and one of its extents: the one up to which we looked for shared ones.
+ * A value that is compared, and one of its extents: the one up to which the search for shared
+ * extents has come.
  */
 typedef struct ComparedValue
 {
 	BlobValue	value;
-	bool		has_reader;		/* it has been begun */
+	bool		has_reader;		/* the reader has been begun */
 	BlobReader	reader;
-	int			next_no;		/* of the extent after it; 0: none was looked at */
+	int			next_no;		/* of the extent behind this one; 0: there is none yet */
 	BlobStoredExtent extent;
 	uint64		content_end;	/* of the content up to the end of the extent, bytes */
 } ComparedValue;
 
-/* A content comparison under way: both values agree up to offset. */
+/* A comparison of contents in progress: both values agree up to offset. */
 typedef struct Comparison
 {
 	ComparedValue a;
 	ComparedValue b;
 	uint64		offset;			/* bytes */
 	uint64		end;			/* size of the smaller value */
-	uint64		looked_to;		/* up to here we have looked for shared extents */
+	uint64		looked_to;		/* the search for shared extents has come to here */
 	BlobSortMemory *memory;		/* of the sort, or NULL */
 	const KeptPage *in_use;		/* must not be replaced now */
 } Comparison;
 
-/* A digest that was computed, and the content that it belongs to. */
+/* A digest that was computed, and the size of its content. */
 typedef struct KeptDigest
 {
 	uint64		size_bytes;
@@ -82,10 +84,10 @@ typedef struct KeptDigest
 } KeptDigest;
 
 /*
- * SHA-256 of content in memory.  An index descent asks for the digest of its one argument again
- * and again, and of the small values that the index holds in between.  So the last large one is
- * kept, and some small ones, with the content that they belong to: looking at an address would not
- * do, because a caller may put the next value where the last one was.
+ * SHA-256 of content in memory.  An index descent asks again and again for the digest of its one
+ * argument, and of the small values that the index holds in between.  So the digest of the last
+ * large content is kept, and those of some small ones, with the contents.  An address would not
+ * identify the content, because a caller may put the next value where the last one was.
  */
 static const uint8 *
 digest_of_inline(const char *data, uint64 size_bytes)
@@ -134,7 +136,9 @@ compare_sizes(const BlobKey *a, const BlobKey *b)
 	return a->size_bytes < b->size_bytes ? -1 : a->size_bytes > b->size_bytes;
 }
 
-/* Two inline values have one digest buffer between them: keep the first. */
+/*
+ * Order of two digests.  Two inline values share one digest buffer, so the first digest is copied.
+ */
 static int
 compare_digest_bytes(const BlobKey *a, const BlobKey *b)
 {
@@ -144,7 +148,9 @@ compare_digest_bytes(const BlobKey *a, const BlobKey *b)
 	return memcmp(sha256, blob_key_digest(b), sizeof(sha256));
 }
 
-/* What of both values can be compared without reading, and how that compares. */
+/*
+ * Compare the bytes that both values have in memory; *compared_bytes is set to the number of these.
+ */
 static int
 compare_beginnings(const BlobKey *a, const BlobKey *b, uint64 *compared_bytes)
 {
@@ -174,6 +180,7 @@ blob_compare_digests(const BlobKey *a, const BlobKey *b)
 
 /* ---- contents ---- */
 
+/* Prepare a value to be compared; its reader is begun when content is read. */
 static void
 begin_value(const BlobKey *key, ComparedValue *compared)
 {
@@ -207,7 +214,7 @@ read_content(ComparedValue *compared, uint64 offset, uint64 length, char *target
 	(void) blob_reader_read(&compared->reader, target, length);
 }
 
-/* Go to the extent that holds the content at a position; false if none does. */
+/* Go to the extent that holds the content at a position; false if no extent does. */
 static bool
 find_extent(ComparedValue *compared, uint64 position)
 {
@@ -228,7 +235,10 @@ find_extent(ComparedValue *compared, uint64 position)
 	return true;
 }
 
-/* The older descriptor is the one that may have lost its extent to the other. */
+/*
+ * Verify an extent that both values name.  The older descriptor is the one that may have lost it to
+ * the other.  ERROR XB001 if it has.
+ */
 static void
 require_shared(const ComparedValue *a, const ComparedValue *b)
 {
@@ -239,8 +249,8 @@ require_shared(const ComparedValue *a, const ComparedValue *b)
 }
 
 /*
- * Skip shared extents at the offset.  Returns how far the next step may read: not into the next
- * shared extent, nor further than we looked for one.
+ * Skip shared extents at the offset.  Returns the end of what the next step may read: it goes
+ * neither into the next shared extent, nor beyond the position up to which one was searched for.
  */
 static uint64
 skip_shared(Comparison *comparison)
@@ -275,7 +285,9 @@ skip_shared(Comparison *comparison)
 	return comparison->end;
 }
 
-/* A page of a value's content, from the sort's memory or read into it. */
+/*
+ * A page of a value's content in the sort's memory; it is read into the memory if it is not there.
+ */
 static const KeptPage *
 get_kept_page(Comparison *comparison, ComparedValue *compared, uint64 page_no)
 {
@@ -306,7 +318,10 @@ get_kept_page(Comparison *comparison, ComparedValue *compared, uint64 page_no)
 	return page;
 }
 
-/* The next length bytes of a value: in place, or read into the buffer. */
+/*
+ * The next bytes of a value: in place, if it is inline; in the sort's memory; or read into the
+ * buffer.
+ */
 static const char *
 get_content(Comparison *comparison, ComparedValue *compared, uint64 length, char *buffer)
 {
@@ -327,7 +342,8 @@ get_content(Comparison *comparison, ComparedValue *compared, uint64 length, char
 
 /*
  * Compare from comparison->offset on, in steps.  Most values differ early, so the first steps are
- * small; long common prefixes soon are read in large ones.
+ * small.  They grow, so a long common prefix is soon read in large steps.  Serves interrupts, where
+ * the caller does not hold them off.
  */
 static int
 compare_steps(Comparison *comparison)
@@ -360,7 +376,7 @@ compare_steps(Comparison *comparison)
 	}
 }
 
-/* Both agree in the first compared_bytes and go on. */
+/* Order of two contents that agree in the first compared_bytes and go on. */
 static int
 compare_contents(const BlobKey *a, const BlobKey *b, uint64 compared_bytes,
 				 BlobSortMemory *memory)
@@ -381,7 +397,7 @@ compare_contents(const BlobKey *a, const BlobKey *b, uint64 compared_bytes,
 	return order;
 }
 
-/* Allocated when it is needed: most sorts are decided by prefixes. */
+/* The memory of a sort, allocated when it is first needed: prefixes decide most sorts. */
 static BlobSortMemory *
 get_sort_memory(BlobSortMemory **memory, MemoryContext context)
 {
@@ -397,6 +413,10 @@ get_sort_memory(BlobSortMemory **memory, MemoryContext context)
 	return *memory;
 }
 
+/*
+ * The steps are those of the table in the README of this folder.  Pending content of this process
+ * is made crash-safe before digests or contents decide.
+ */
 int
 blob_compare_in_sort(const BlobKey *a, const BlobKey *b, BlobSortMemory **memory,
 					 MemoryContext context)
@@ -415,7 +435,7 @@ blob_compare_in_sort(const BlobKey *a, const BlobKey *b, BlobSortMemory **memory
 	order = compare_contents(a, b, compared_bytes, get_sort_memory(memory, context));
 	if (order == 0)
 		order = compare_sizes(a, b);
-	/* Bytes that agree under different digests are damaged ones: still a total order. */
+	/* Contents that agree under different digests are damaged.  The order stays total. */
 	return order != 0 ? order : compare_digest_bytes(a, b);
 }
 

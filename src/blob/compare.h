@@ -1,11 +1,12 @@
 /*
  * blob/compare.h
- *	  Order and equality of values by content, as bytea's; see the README of this folder.
+ *	  Order and equality of values by content, like bytea's; see "Comparison" in the README of this
+ *	  folder.
  *
- * All functions read as little as decides.  Unequal prefixes, equal digests and unequal sizes (for
- * equality) decide without I/O and without locks.  Comparisons may be made under buffer locks, for
- * keys of dead transactions: they read in bounded steps, use memory of fixed size, and leave none
- * allocated.  Reading can fail as any read can.
+ * All functions read no more than the decision needs.  Unequal prefixes, equal digests and (for
+ * equality) unequal sizes decide without I/O and without locks.  Comparisons may be made under
+ * buffer locks, and for keys of dead transactions: they read in bounded steps, use memory of fixed
+ * size, and leave none allocated.  They can fail as any read can.
  */
 #ifndef BLOB_COMPARE_H
 #define BLOB_COMPARE_H
@@ -23,29 +24,29 @@ blob_key_of_bytes(const char *data, uint64 size_bytes, BlobKey *key)
 }
 
 /*
- * Negative, zero or positive: the order of the contents, as memcmp() gives it, and of the sizes
- * where one is a prefix of the other.
+ * Negative, zero or positive: the order of the contents, as memcmp() gives it; if one is a prefix
+ * of the other, the order of the sizes.
  */
 extern int	blob_compare(const BlobKey *a, const BlobKey *b);
 
 /*
- * The same for a sort, which compares every value several times: it keeps what it reads of the
- * beginnings of values.  *memory starts as NULL; it is allocated in context (4 MiB) when content is
- * read for the first time, and goes with that context.
+ * The same for a sort, which compares each value several times: it keeps what it reads of the
+ * beginnings of values.  *memory starts as NULL.  It is allocated in context (4 MiB) when content
+ * is read for the first time, and is freed with that context.
  */
 typedef struct BlobSortMemory BlobSortMemory;
 extern int	blob_compare_in_sort(const BlobKey *a, const BlobKey *b, BlobSortMemory **memory,
 								 MemoryContext context);
 
-/* Whether sizes and contents are the same; never reads content of extents. */
+/* Whether sizes and contents are the same.  Never reads content of extents. */
 extern bool blob_equal(const BlobKey *a, const BlobKey *b);
 
-/* Order by digest, then size; never reads content of extents. */
+/* Order by digest, then by size.  Never reads content of extents. */
 extern int	blob_compare_digests(const BlobKey *a, const BlobKey *b);
 
 /*
- * The digest of the content: the descriptor's, or computed.  Points into the datum, or to memory
- * that holds until the next call.
+ * The digest of the content: that of the descriptor, or computed.  The result points into the
+ * datum, or to memory that is valid until the next call.
  */
 extern const uint8 *blob_key_digest(const BlobKey *key);
 

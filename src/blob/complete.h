@@ -6,10 +6,10 @@
  * generation of the value it came from, after the last generation of the new value was drawn.
  *
  * The base of a change may be stale: its extents were freed, and another role has stored its
- * content there.  A later reader would not notice.  It compares the generations of the extents
- * with that of the new descriptor, which is the largest that any of its extents has drawn, and
- * the other role's content may have drawn a smaller one.  After the last draw every extent that
- * is allocated anew draws a larger one, and readers notice that.
+ * content there.  A later reader would not notice.  It compares the generations of the extents with
+ * that of the new descriptor, which is the largest that any of its extents has drawn, and the other
+ * role's content may have drawn a smaller one.  After the last draw every extent that is allocated
+ * anew draws a larger one, and readers notice that.
  */
 #ifndef BLOB_COMPLETE_H
 #define BLOB_COMPLETE_H
@@ -19,14 +19,14 @@
 /*
  * Make the datum of a new value, all of whose writes have completed, in the current context.
  *
- * descriptor, extents, count: as for blob_descriptor_pack(); no generation will be drawn for the
- * value any more.  base: the value that this one was made from.  is_shared[i]: the i-th extent,
- * with the page of the remainder behind the others, is the i-th extent of the base.  Where none is
- * shared, base is not looked at.
+ * descriptor, extents, count: as for blob_descriptor_pack().  No more generations will be drawn for
+ * the value. base is the value that this one was made from. is_shared[i] says whether the i-th
+ * extent is the i-th extent of the base; the page of the remainder is counted behind the others.
+ * If none is shared, base is not looked at.
  *
- * ERROR XB001 if a shared extent is not the base's any more.  Where the value may become a key
- * of an index that is ordered by content, it is durable when this returns (extents/durability.h).
- * Takes AccessShareLock on the map for the look.
+ * ERROR XB001 if a shared extent does not belong to the base any more.  If the value may become a
+ * key of an index that is ordered by content, its content is crash-safe when this returns
+ * (extents/durability.h).  Takes AccessShareLock on the map for the look.
  */
 extern struct varlena *blob_complete(const BlobDescriptor *descriptor, const BlobExtent *extents,
 									 int count, const BlobDescriptor *base,

@@ -1,6 +1,6 @@
 /*
  * blob/create.c
- *	  From content in memory to a datum: inline, or written to extents by the writer; and back.
+ *	  From content in memory to a datum, inline or written to extents by the writer; and back.
  */
 #include "postgres.h"
 
@@ -25,8 +25,9 @@ blob_from_bytes(const char *data, uint64 size_bytes, bool may_externalize)
 }
 
 /*
- * Inline content is looked at through its TOAST form, and fetched only if it goes to extents: in a
- * wide row it may be small and out of the row all the same.
+ * Whether an inline value is to be moved to extents.  Its size is taken from its TOAST form, so
+ * content that stays inline is not fetched: in a wide row it may be small and out of line all the
+ * same.
  */
 static bool
 is_to_be_moved(Datum datum)
@@ -52,7 +53,10 @@ blob_externalize(Datum datum)
 		result = PointerGetDatum(blob_writer_store(value.inline_data, value.size_bytes));
 	else
 	{
-		/* It may be stale, or one of ours, from before, that has not been synced. */
+		/*
+		 * The descriptor may be stale.  Or this process may have made it before, and not yet made
+		 * its content crash-safe.
+		 */
 		blob_require_valid(&value.descriptor);
 		blob_durability_before_return();
 	}

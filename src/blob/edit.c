@@ -2,9 +2,9 @@
  * blob/edit.c
  *	  Changes of a value, see blob/edit.h.
  *
- * What follows a change of the size is written again, by the writer.  An overwrite writes the
- * extents that it touches, to new ones of the same sizes, and shares all others; that is
- * done here.
+ * A change of the size writes the content behind it again, through the writer.  An overwrite writes
+ * the extents that it touches to new ones of the same sizes, and shares all others; this file does
+ * that itself.
  */
 #include "postgres.h"
 
@@ -27,7 +27,7 @@ StaticAssertDecl(STEP_BYTES % BLOB_PAGE_SIZE == 0, "steps are whole pages");
 
 /* ---- through the writer ---- */
 
-/* Add [offset, offset + length) of a value. */
+/* Add the bytes [offset, offset + length) of a value. */
 static void
 write_range(BlobWriter *writer, const BlobValue *value, uint64 offset, uint64 length_bytes)
 {
@@ -53,6 +53,7 @@ write_range(BlobWriter *writer, const BlobValue *value, uint64 offset, uint64 le
 	pfree(content);
 }
 
+/* Add zeros. */
 static void
 write_zeros(BlobWriter *writer, uint64 length_bytes)
 {
@@ -111,11 +112,11 @@ blob_edit_resize(const BlobValue *value, uint64 size_bytes)
 
 /* ---- overwriting ---- */
 
-/* An extent of the old value, and what becomes of it. */
+/* An extent of the old value, or the new one that replaces it. */
 typedef struct EditedExtent
 {
 	BlobExtent	extent;			/* a new one if touched */
-	BlobContentRange content;	/* what it holds */
+	BlobContentRange content;	/* of the value, in this extent */
 	bool		is_touched;
 } EditedExtent;
 
@@ -162,7 +163,10 @@ is_remainder_page(const Overwrite *overwrite, int extent_no)
 	return overwrite->descriptor.has_remainder_page && extent_no == overwrite->extent_count - 1;
 }
 
-/* New extents for the touched ones of tier sizes, which follow each other, and the tail. */
+/*
+ * Allocate new extents for the touched ones in one step: those of tier sizes, which follow each
+ * other, and the tail.
+ */
 static void
 replace_touched(Overwrite *overwrite, BlobStore *store)
 {
@@ -207,6 +211,7 @@ replace_touched(Overwrite *overwrite, BlobStore *store)
 	pfree(replacements);
 }
 
+/* Allocate a new page for the remainder if the old one is touched. */
 static void
 replace_remainder_page(Overwrite *overwrite, BlobStore *store)
 {
@@ -219,7 +224,10 @@ replace_remainder_page(Overwrite *overwrite, BlobStore *store)
 	overwrite->descriptor.remainder_page = last->extent.first_page;
 }
 
-/* Write the touched extents' part of a step; they follow each other in the content. */
+/*
+ * Write the part of a step that lies in touched extents.  These parts follow each other in the
+ * content.
+ */
 static void
 write_step(Overwrite *overwrite, uint64 offset, uint64 length_bytes, const char *content)
 {
@@ -251,7 +259,7 @@ write_step(Overwrite *overwrite, uint64 offset, uint64 length_bytes, const char 
 	pfree(runs);
 }
 
-/* Put the part of the new bytes that falls into a piece of content in its place. */
+/* Copy the part of the new bytes that falls into a piece of content to its place. */
 static void
 patch(const Overwrite *overwrite, uint64 offset, uint64 length_bytes, char *content)
 {
@@ -263,7 +271,7 @@ patch(const Overwrite *overwrite, uint64 offset, uint64 length_bytes, char *cont
 			   end - start);
 }
 
-/* Read, patch and hash all content; write what belongs to touched extents. */
+/* Read, patch and hash the whole content; write the content of touched extents. */
 static void
 copy_content(Overwrite *overwrite)
 {
@@ -290,7 +298,10 @@ copy_content(Overwrite *overwrite)
 	pfree(content);
 }
 
-/* The new value's datum; ERROR XB001 if an extent that it shares is not the old one's any more. */
+/*
+ * The new value's datum.  ERROR XB001 if an extent that it shares does not belong to the old value
+ * any more.
+ */
 static struct varlena *
 pack_overwrite(Overwrite *overwrite)
 {
@@ -313,8 +324,8 @@ pack_overwrite(Overwrite *overwrite)
 }
 
 /*
- * Overwrite [offset, offset + length), which lies inside of a value in extents.  The map is locked
- * in RowExclusive mode while content is copied.
+ * Overwrite [offset, offset + length), which lies inside of a value in extents.  Locks the map in
+ * RowExclusive mode while content is copied.
  */
 static struct varlena *
 overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64 length_bytes)
@@ -333,7 +344,10 @@ overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64
 	struct varlena *datum;
 
 	blob_writer_require_allocation();
-	/* Before space is taken by its sizes; what counts is the look of blob_complete(). */
+	/*
+	 * Check the old value before extents are allocated by its sizes.  The check that readers rely
+	 * on is that of blob_complete().
+	 */
 	blob_require_valid(descriptor);
 	if (descriptor->remainder != NULL)
 	{

@@ -1,11 +1,12 @@
 /*
  * blob/edit.h
- *	  Changes of a value: each makes a new one, which shares extents with the old; the README of
- *	  this folder says what they cost.
+ *	  Changes of a value.  Each makes a new value, which shares extents with the old one; the README
+ *	  of this folder has the costs.
  *
- * The old value stays as it is.  Results are new datums in the current context; inline if they have
- * at most blobext.inline_limit bytes, else with all writes completed.  ERROR 25006 where extents
- * cannot be allocated.  Memory is bounded, interrupts are served.
+ * The old value stays as it is.  Results are new datums in the current context: inline if they have
+ * at most blobext.inline_limit bytes, else descriptors with all writes completed.  ERROR 25006
+ * where extents cannot be allocated, XB001 if the old value is stale.  Memory is bounded,
+ * interrupts are served.
  */
 #ifndef BLOB_EDIT_H
 #define BLOB_EDIT_H
@@ -20,16 +21,16 @@ extern struct varlena *blob_edit_append(const BlobValue *value, const void *data
 extern struct varlena *blob_edit_concat(const BlobValue *value, const BlobValue *second);
 
 /*
- * The value with its bytes [offset, offset + deleted_bytes) replaced by others; the range lies
- * inside of it.
+ * The value with its bytes [offset, offset + deleted_bytes) replaced by others.  The range lies
+ * inside of the value.
  */
 extern struct varlena *blob_edit_splice(const BlobValue *value, uint64 offset,
 										uint64 deleted_bytes, const void *data,
 										uint64 length_bytes);
 
 /*
- * The value with data at offset, instead of what was there; it may become longer.  Between its end
- * and an offset behind it there are zeros.
+ * The value with data at offset in place of the bytes that were there.  It may become longer.
+ * Between its end and an offset behind the end there are zeros.
  */
 extern struct varlena *blob_edit_overwrite(const BlobValue *value, uint64 offset, const void *data,
 										   uint64 length_bytes);

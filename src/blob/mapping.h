@@ -5,7 +5,8 @@
  * A value has content, counted by content offsets, and stored bytes (extents/stored.h), counted by
  * stored offsets.  Today the mapping is the identity: the byte at a content offset is the byte at
  * the same stored offset, and the content's last bytes, those of a short remainder, are in the
- * datum.  The stored bytes of a compressed value are known, its content is not (ERROR 0A000).
+ * datum.  Of a compressed value the stored bytes are known, but its content cannot be read (ERROR
+ * 0A000).
  *
  * Invariant: no code outside of this module derives one offset from the other, nor the bytes that
  * an extent stores from the size of the content.  So a form of datum that stores its content in
@@ -28,14 +29,14 @@
 
 /* ---- one value ---- */
 
-/* How many bytes of content are in the datum of a descriptor: the last ones of the value. */
+/* The number of bytes of content in the datum of a descriptor: the last ones of the value. */
 static inline uint32
 blob_mapping_datum_bytes(const BlobDescriptor *descriptor)
 {
 	return blob_descriptor_inline_bytes(descriptor);
 }
 
-/* Stored bytes of a value, the page of its remainder included. */
+/* The number of stored bytes of a value, with those in the page of its remainder. */
 static inline uint64
 blob_mapping_stored_bytes(const BlobDescriptor *descriptor)
 {
@@ -45,7 +46,7 @@ blob_mapping_stored_bytes(const BlobDescriptor *descriptor)
 	return descriptor->size_bytes - blob_mapping_datum_bytes(descriptor);
 }
 
-/* Content offset from which on the content is in the datum. */
+/* The content offset from which on the content is in the datum. */
 static inline uint64
 blob_mapping_datum_offset(const BlobDescriptor *descriptor)
 {
@@ -54,19 +55,19 @@ blob_mapping_datum_offset(const BlobDescriptor *descriptor)
 
 /*
  * The extent_no-th extent of a value.  start: its stored offset, which is the sum of the bytes of
- * all extents before it.  Its generation is BLOB_INVALID_GENERATION: it was not looked up.
+ * all extents before it.  Its generation is BLOB_INVALID_GENERATION, since it was not looked up.
  */
 extern void blob_mapping_extent(const BlobDescriptor *descriptor, int extent_no, uint64 start,
 								BlobStoredExtent *stored);
 
-/* Reads stored bytes [offset, offset + length) to target, verified; throws if it cannot. */
+/* Copies the stored bytes [offset, offset + length) to target, verified; throws if it cannot. */
 typedef void (*BlobMappingFetch) (void *context, uint64 stored_offset, uint64 length_bytes,
 								  char *target);
 
 /*
- * Copy the content [offset, offset + length) of a value to target, stored bytes by means of fetch;
- * offset + length is at most the value's size.  ERROR 0A000 for a compressed value; throws the
- * errors of fetch.
+ * Copy the content [offset, offset + length) of a value to target, and get its stored bytes by
+ * fetch.  offset + length is at most the value's size.  ERROR 0A000 for a compressed value; throws
+ * the errors of fetch.
  */
 extern void blob_mapping_read(const BlobDescriptor *descriptor, uint64 offset_bytes,
 							  uint64 length_bytes, char *target, BlobMappingFetch fetch,
@@ -81,7 +82,7 @@ typedef struct BlobContentRange
 	uint64		bytes;
 } BlobContentRange;
 
-/* Content whose first byte is stored at an offset. */
+/* The content offset of the byte at a stored offset. */
 static inline uint64
 blob_mapping_content_offset(uint64 stored_offset)
 {
@@ -93,18 +94,20 @@ extern BlobContentRange blob_mapping_content_of(const BlobDescriptor *descriptor
 												const BlobStoredExtent *extent);
 
 /*
- * How many stored pages, from the first one on, hold nothing but the first keep_bytes of the
- * content, so that another version of the value that begins with these may share them.  The page of
- * a remainder is never one of them: no other version uses it.  ERROR 0A000 for a compressed value.
+ * The number of stored pages, from the first one on, that hold nothing but the first keep_bytes of
+ * the content.  Another version of the value that begins with these bytes may share these pages.
+ * The page of a remainder is never one of them: no other version uses it.  ERROR 0A000 for a
+ * compressed value.
  */
 extern uint64 blob_mapping_kept_pages(const BlobDescriptor *descriptor, uint64 keep_bytes);
 
 /* ---- two values ---- */
 
 /*
- * Whether extents of two values are the same one and hold the same range of their contents, which
- * agree there as far as both go: bytes of a returned value never change.  A tail and a whole extent
- * of one first page are different extents.  The caller verifies that it is still the older value's.
+ * Whether extents of two values are the same one and hold the same range of their contents.  The
+ * contents agree there as far as both go, because bytes of a returned value never change.  A tail
+ * and a whole extent of one first page are different extents.  The caller verifies that the extent
+ * still belongs to the older value.
  */
 extern bool blob_mapping_is_shared(const BlobStoredExtent *a, const BlobStoredExtent *b);
 

@@ -47,7 +47,7 @@ blob_reader_seek(BlobReader *reader, uint64 offset_bytes)
 	reader->position = offset_bytes;
 }
 
-/* Room for all extents of the value: it has more than fit into the reader. */
+/* Make room for all extents of the value, which has more than fit into the reader. */
 static void
 enlarge(BlobReader *reader)
 {
@@ -60,7 +60,7 @@ enlarge(BlobReader *reader)
 	reader->capacity = capacity;
 }
 
-/* Have all extents up to a stored offset known; it may lie behind the end. */
+/* Make all extents up to a stored offset known.  The offset may lie behind the end. */
 static void
 know_extents(BlobReader *reader, uint64 stored_end)
 {
@@ -78,7 +78,10 @@ know_extents(BlobReader *reader, uint64 stored_end)
 	}
 }
 
-/* A BlobMappingFetch; the context is the reader. */
+/*
+ * A BlobMappingFetch, whose context is the reader: read stored bytes, and ahead of them if the
+ * reads are a sequence.
+ */
 static void
 fetch(void *context, uint64 stored_offset, uint64 length_bytes, char *target)
 {
@@ -87,7 +90,7 @@ fetch(void *context, uint64 stored_offset, uint64 length_bytes, char *target)
 	BlobAheadWindow *window = NULL;
 	uint64		end = stored_offset + length_bytes;
 
-	/* The most frequent read, of all at once, has nothing to read ahead. */
+	/* The most frequent read, of the whole value at once, has nothing to read ahead. */
 	if (use_cache && length_bytes < reader->stored.total_bytes)
 	{
 		window = &reader->window;
@@ -105,6 +108,7 @@ blob_reader_read_stored(BlobReader *reader, uint64 stored_offset, uint64 length_
 	fetch(reader, stored_offset, length_bytes, target);
 }
 
+/* ERROR XX001 unless the whole content of a value has the digest of its descriptor. */
 static void
 verify_digest(const BlobDescriptor *descriptor, const char *content)
 {

@@ -2,20 +2,20 @@
  * blob/reader.h
  *	  A reader of one value: the twin of blob/writer.h.
  *
- * A reader is memory of its owner, and nothing else: between two calls it has no relation, no lock
- * and no claim of the I/O engine.  So it may live as long as its value does: in the state of a
- * function, over waits for a slow client, beside other readers and writers.  (Its requests
- * ahead end by itself, extents/readahead.h.)  It verifies each extent once before it reads it for
- * the first time, and remembers the generation that it saw; and again after each read, before bytes
- * leave.
+ * A reader is memory of its owner, and nothing else.  Between two calls it holds no relation, no
+ * lock and no claim of the I/O engine.  So it may live as long as its value does: in the state of a
+ * function, over waits for a slow client, beside other readers and writers.  (Its requests ahead
+ * end by themselves, see extents/readahead.h.)  It verifies each extent before it reads the extent
+ * for the first time, and remembers the generation that it saw.  It verifies the extents of each
+ * read again before bytes leave.
  *
- * Errors: XB001 for an extent that was freed or reused, XB002 for content that is missing on this
- * server, XX001 and 58P01 for damaged files; with blobext.verify_reads, XX001 for a read of all
- * content that does not match the digest.  After an error the reader may be used again, or just
- * forgotten.  Each read takes AccessShareLock on the extent map and claims the I/O engine until it
- * returns.
+ * Errors: XB001 for an extent that was freed or reused, XB002 for unlogged content, XX001 and 58P01
+ * for damaged files, 0A000 for a compressed value; with blobext.verify_reads, XX001 for a read of
+ * the whole content that does not match the digest.  After an error the reader may be used again,
+ * or just forgotten.  Each read takes AccessShareLock on the extent map and claims the I/O engine
+ * until it returns.
  *
- * Comparisons read under buffer locks: a reader allocates memory only for values of more than
+ * Comparisons read under buffer locks.  So a reader allocates memory only for values of more than
  * BLOB_READER_EXTENTS extents.
  */
 #ifndef BLOB_READER_H
@@ -24,20 +24,21 @@
 #include "blob/mapping.h"
 #include "extents/readahead.h"
 
-/* Extents for which a reader has room in itself: those of 64 MB. */
+/* A reader has room in itself for the extents of 64 MB. */
 #define BLOB_READER_EXTENTS 16
 
 /*
- * All content will be read from the front: the first read requests ahead as much as later ones do.
+ * The whole content will be read from the front: the first read requests ahead as much as later
+ * ones do.
  */
 #define BLOB_READER_ALL 0x01
 
-/* Past the read cache, what the files hold; nothing is read ahead. */
+/* Read the bytes of the files, not of the read cache; nothing is read ahead. */
 #define BLOB_READER_UNCACHED 0x02
 
 /*
- * Its owner provides the memory, and does not move it.  Members are this module's; but the window
- * may be copied from one reader of a value to another one of the same.
+ * The owner provides the memory, and does not move it.  Only this module uses the members.  But a
+ * caller may copy the window from one reader of a value to another one of the same value.
  */
 typedef struct BlobReader
 {
@@ -52,38 +53,38 @@ typedef struct BlobReader
 } BlobReader;
 
 /*
- * Begin to read a value, which stays where it is, with its datum, as long as the reader is used.
- * Costs next to nothing, and cannot fail.  Memory that is needed later is allocated in the context
- * that is current now.
+ * Begin to read a value.  The value and its datum stay where they are as long as the reader is
+ * used.  Costs next to nothing, and cannot fail.  Memory that is needed later is allocated in the
+ * context that is current now.
  */
 extern void blob_reader_begin(BlobReader *reader, const BlobValue *value, int flags);
 
 /* Go to a content offset; at most the value's size. */
 extern void blob_reader_seek(BlobReader *reader, uint64 offset_bytes);
 
-/* Copy the next bytes to buffer; returns how many there were: fewer only at the end. */
+/* Copy the next bytes to buffer.  Returns their number, which is smaller only at the end. */
 extern uint64 blob_reader_read(BlobReader *reader, void *buffer, uint64 length_bytes);
 
 /*
- * The same for loops over pieces: serves interrupts first, since a read from the cache alone does
- * not.
+ * blob_reader_read() for loops over pieces: serves interrupts first, since a read from the cache
+ * alone does not.
  *
  *		while ((bytes = blob_reader_next(&reader, buffer, sizeof(buffer))) > 0)
  */
 extern uint64 blob_reader_next(BlobReader *reader, void *buffer, uint64 length_bytes);
 
-/* As blob_reader_read() of stored bytes, which exist; the position stays. */
+/* Copy stored bytes, which exist, in place of content.  The position stays. */
 extern void blob_reader_read_stored(BlobReader *reader, uint64 stored_offset,
 									uint64 length_bytes, char *target);
 
 /*
- * ERROR, as reading all content would report, unless the extents are the value's own, and the files
- * are there and long enough: for callers that cannot report an error any more once they have begun
- * to read.
+ * ERROR, as reading the whole content would report, unless the extents belong to the value, and the
+ * files exist and are long enough.  For callers that cannot report an error once they have begun to
+ * read.
  */
 extern void blob_reader_require_readable(BlobReader *reader);
 
-/* Free what the reader has allocated, if anything. */
+/* Free the memory that the reader has allocated, if any. */
 extern void blob_reader_end(BlobReader *reader);
 
 #endif							/* BLOB_READER_H */

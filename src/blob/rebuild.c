@@ -1,6 +1,6 @@
 /*
  * blob/rebuild.c
- *	  Values made anew with those inside of them replaced, see blob/rebuild.h.
+ *	  Makes values anew with the blobstate values inside of them replaced, see blob/rebuild.h.
  */
 #include "postgres.h"
 
@@ -18,7 +18,7 @@
 #include "utils/rangetypes.h"
 #include "utils/typcache.h"
 
-/* Rebuild a member in place; was it replaced? */
+/* Rebuild a member in place.  Returns whether it was replaced. */
 static bool
 rebuild_member(Datum *datum, Oid type, BlobReplacer replace, void *context)
 {
@@ -28,6 +28,7 @@ rebuild_member(Datum *datum, Oid type, BlobReplacer replace, void *context)
 	return *datum != before;
 }
 
+/* Rebuild an array, whose dimensions and bounds stay; the same datum if all elements are kept. */
 static Datum
 rebuild_array(Datum datum, Oid element, BlobReplacer replace, void *context)
 {
@@ -54,7 +55,7 @@ rebuild_array(Datum datum, Oid element, BlobReplacer replace, void *context)
 											  alignment));
 }
 
-/* As in blob/walk.c, the row's own type is in its header. */
+/* Rebuild a row.  As in blob/walk.c, the row's own type is in its header. */
 static Datum
 rebuild_row(Datum datum, BlobReplacer replace, void *context)
 {
@@ -83,6 +84,7 @@ rebuild_row(Datum datum, BlobReplacer replace, void *context)
 	return replaced ? HeapTupleGetDatum(heap_form_tuple(row_type, values, nulls)) : datum;
 }
 
+/* Rebuild a range from its finite bounds; the same range if both are kept. */
 static RangeType *
 rebuild_range(RangeType *range, BlobReplacer replace, void *context)
 {
@@ -103,6 +105,10 @@ rebuild_range(RangeType *range, BlobReplacer replace, void *context)
 	return replaced ? blob_range_serialize(type, &lower, &upper, false) : range;
 }
 
+/*
+ * Rebuild a multirange range by range; the same datum if all are kept.  make_multirange() compares
+ * the new ranges.
+ */
 static Datum
 rebuild_multirange(Datum datum, BlobReplacer replace, void *context)
 {

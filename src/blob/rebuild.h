@@ -7,15 +7,15 @@
 
 #include "postgres.h"
 
-/* Gives the datum that replaces a blobstate, or the same pointer to keep it. */
+/* Returns the datum that replaces a blobstate, or the same pointer to keep it. */
 typedef Datum (*BlobReplacer) (Datum blobstate, void *context);
 
 /*
  * The value with each blobstate replaced, wherever it is: arrays, rows, domains, ranges,
  * multiranges, and any of these within another.  The same pointer if all are kept.  The value may
  * be toasted.  Works in the current memory context and leaves its garbage there; needs catalog
- * access.  Nothing is compared but ranges of a multirange, nor are domains checked: what replaces a
- * value must be equal to it.
+ * access.  Only the ranges of a multirange are compared, and domains are not checked: so a
+ * replacement must be equal to its original.
  */
 extern Datum blob_rebuild(Datum datum, Oid type, BlobReplacer replace, void *context);
 

@@ -3,7 +3,7 @@
  *	  Statistics of a sample, see blob/sample.h.
  *
  * The measures are those that PostgreSQL's own type analysis uses, so that the planner's estimators
- * mean the same: the Duj1 estimator of Haas and Stokes for distinct values, an equi-depth
+ * interpret them alike: the Duj1 estimator of Haas and Stokes for distinct values, an equi-depth
  * histogram, rank correlation.
  */
 #include "postgres.h"
@@ -12,7 +12,7 @@
 
 #include "blob/sample.h"
 
-/* Bytes, then the shorter first. */
+/* Order by bytes, then by length. */
 static int
 compare_bytes(const void *a, uint64 a_bytes, const void *b, uint64 b_bytes)
 {
@@ -31,8 +31,8 @@ is_equal(const BlobSampleItem *a, const BlobSampleItem *b)
 }
 
 /*
- * Values of one prefix whose rest is not known are sorted by digest: at random, but equal ones
- * side by side.
+ * Order of items.  Values of one prefix whose further content is not known are sorted by digest:
+ * that is a random order, but it puts equal values side by side.
  */
 static int
 compare_items(const void *left, const void *right, void *arg)
@@ -94,7 +94,7 @@ blob_sample_distinct(const BlobSample *sample)
 	double		once = sample->group_count - sample->repeated_group_count;
 	double		distinct;
 
-	/* Nothing twice: unique.  Everything more than once: there are no others. */
+	/* No value twice: the column is unique.  All values more than once: there are no others. */
 	if (sample->repeated_group_count == 0)
 		return -not_null_fraction;
 	if (once == 0)
@@ -104,7 +104,7 @@ blob_sample_distinct(const BlobSample *sample)
 		distinct = sampled * sample->group_count / (sampled - once + once * sampled / total);
 		distinct = floor(Max(sample->group_count, Min(distinct, total)) + 0.5);
 	}
-	/* So many that there will be more when the table grows. */
+	/* A large part of the rows: the number will grow with the table. */
 	if (distinct > 0.1 * sample->table_row_count)
 		distinct = -distinct / sample->table_row_count;
 	return distinct;
@@ -126,9 +126,10 @@ compare_group_places(const void *left, const void *right)
 }
 
 /*
- * Is the last of the common groups more common than it would be taken for outside the list, by
- * more than two standard deviations of what a sample of this size shows by chance?  Outside of
- * it, all values count as equally common.
+ * Whether the last of the common groups is significantly more common than the planner would assume
+ * if the group were not listed: outside of the list all values count as equally common.  The
+ * difference must be more than two standard deviations of the count in a random sample of this
+ * size.
  */
 static bool
 is_last_significant(const BlobSample *sample, double distinct, const BlobSampleGroup *groups,
@@ -164,7 +165,7 @@ blob_sample_common(const BlobSample *sample, double distinct, int limit, BlobSam
 	}
 	qsort(candidates, count, sizeof(BlobSampleGroup), compare_group_counts);
 
-	/* A complete list is worth having as it is; and so is that of a table seen whole. */
+	/* A complete list is kept as it is; so is the list of a table that was sampled as a whole. */
 	if (count != sample->group_count || distinct < 0 || count > limit)
 	{
 		double		distinct_count = distinct < 0 ? -distinct * sample->table_row_count : distinct;
@@ -181,9 +182,7 @@ blob_sample_common(const BlobSample *sample, double distinct, int limit, BlobSam
 	return count;
 }
 
-/*
- * Positions of the items that belong to no common group; common must be sorted by position.
- */
+/* The positions of the items that belong to no common group.  common is sorted by position. */
 static int
 list_other_items(const BlobSample *sample, const BlobSampleGroup *common, int common_count,
 				 int *positions)
@@ -205,8 +204,9 @@ list_other_items(const BlobSample *sample, const BlobSampleGroup *common, int co
 }
 
 /*
- * Bounds of one prefix cut off would say that all values with this prefix are smaller than any
- * constant that has it too.  So they are spread by their place in the run.
+ * Spread the bounds that have one and the same cut-off prefix by their place in their run.
+ * Otherwise they would say that all values with this prefix are smaller than any constant that has
+ * it too.
  */
 static void
 spread_bounds(BlobSampleBound *bounds, int count)
@@ -242,7 +242,10 @@ blob_sample_histogram(const BlobSample *sample, BlobSampleGroup *common, int com
 	qsort(common, common_count, sizeof(BlobSampleGroup), compare_group_places);
 	item_count = list_other_items(sample, common, common_count, positions);
 
-	/* Values that could not be listed as common may be few, and take several bins each. */
+	/*
+	 * Values without known content were not listed as common.  They may be few, and take several
+	 * bins each.
+	 */
 	count = Min(sample->is_exact ? distinct_count : item_count, limit + 1);
 	for (int i = 0; i < count; i++)
 	{

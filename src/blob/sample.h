@@ -2,8 +2,9 @@
  * blob/sample.h
  *	  Statistics of a random sample of blobstate values, without reading content of extents.
  *
- * What is known of a value in extents is its size, its digest and its first 32 bytes; equality is
- * that of digests.  An inline value is known whole, if it is not too wide to be worth it.
+ * Of a value in extents, the size, the digest and the first 32 bytes are known; equality is that of
+ * digests.  Of an inline value the whole content is known, unless it is too wide to be worth a
+ * look.
  */
 #ifndef BLOB_SAMPLE_H
 #define BLOB_SAMPLE_H
@@ -15,13 +16,13 @@ typedef struct BlobSampleItem
 	uint8		sha256[BLOB_DIGEST_BYTES];
 	uint8		prefix[BLOB_PREFIX_BYTES];
 	int			prefix_bytes;	/* fewer than BLOB_PREFIX_BYTES: the prefix is all */
-	bool		is_wide;		/* not looked at: digest unknown, taken for unlike any other */
-	const char *content;		/* all of it, or NULL: not to be stored in statistics */
+	bool		is_wide;		/* digest unknown: unequal to all others */
+	const char *content;		/* whole; NULL: not to be stored in statistics */
 	uint64		size_bytes;
 	int			row_no;			/* position in the sample, in physical order */
 } BlobSampleItem;
 
-/* Neighbours in sorted order that are equal. */
+/* Equal items, which are adjacent in sorted order. */
 typedef struct BlobSampleGroup
 {
 	int			first;
@@ -41,7 +42,10 @@ typedef struct BlobSample
 	bool		is_exact;		/* all content is known: order and bounds are exact */
 } BlobSample;
 
-/* A value that may stand in statistics: prefix_bytes of content, and more to tell bounds apart. */
+/*
+ * A value that may be stored in statistics: its content as far as it is known, and a place that
+ * tells bounds of one prefix apart.
+ */
 typedef struct BlobSampleBound
 {
 	const void *data;
@@ -55,27 +59,28 @@ typedef struct BlobSampleBound
 extern void blob_sample_sort(BlobSample *sample);
 
 /*
- * Distinct values in the table, as pg_statistic has it: a number, or a negative multiple of the
- * number of rows.
+ * The number of distinct values in the table, in the form of pg_statistic: a number, or a negative
+ * multiple of the number of rows.
  */
 extern double blob_sample_distinct(const BlobSample *sample);
 
 /*
  * The groups that are significantly more common than the others, at most limit of them, the most
- * common first.  Only values whose content may be stored; groups has room for limit.
+ * common first.  Only groups whose content may be stored are listed.  groups has room for limit.
+ * Returns their number.
  */
 extern int	blob_sample_common(const BlobSample *sample, double distinct, int limit,
 							   BlobSampleGroup *groups);
 
 /*
- * Bounds of a histogram of at most limit bins with equally many of the values that are not in one
- * of the common groups (which get sorted by position).  Returns their number, 0 where there are
- * fewer than two; bounds has room for limit + 1.
+ * The bounds of a histogram of at most limit bins.  Each bin has equally many of the values that
+ * are in no common group; sorts common by position.  Returns the number of bounds, 0 if there are
+ * fewer than two such values.  bounds has room for limit + 1.
  */
 extern int	blob_sample_histogram(const BlobSample *sample, BlobSampleGroup *common,
 								  int common_count, int limit, BlobSampleBound *bounds);
 
-/* Correlation of the order of values with that of rows, of at least two items. */
+/* The correlation of the order of values with that of rows, of at least two items. */
 extern double blob_sample_correlation(const BlobSample *sample);
 
 #endif							/* BLOB_SAMPLE_H */

@@ -22,7 +22,7 @@ blob_require_extent(const BlobDescriptor *descriptor, int extent_no)
 	blob_store_close(&store);
 }
 
-/* The first of the wanted extents (NULL: all) that is not the descriptor's any more, or -1. */
+/* The number of the first wanted extent (is_wanted NULL: of all) that is stale, or -1. */
 static int
 find_stale(const BlobDescriptor *descriptor, const bool *is_wanted, int count)
 {

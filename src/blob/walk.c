@@ -1,6 +1,6 @@
 /*
  * blob/walk.c
- *	  Values inside of values, see blob/walk.h.
+ *	  Finds blobstate values inside of other values, see blob/walk.h.
  */
 #include "postgres.h"
 
@@ -77,6 +77,7 @@ blob_walk_type_holds(Oid type)
 	return blob_walk_type_reaches(type, blob_catalog_type());
 }
 
+/* Visit the blobstate values in the elements of an array, those of nested types included. */
 static void
 walk_array(Datum datum, Oid element, BlobWalkVisitor visit, void *context)
 {
@@ -97,7 +98,10 @@ walk_array(Datum datum, Oid element, BlobWalkVisitor visit, void *context)
 	}
 }
 
-/* The row's own type is in its header: a column of type record holds any. */
+/*
+ * Visit those in the columns of a row.  Its own type is in its header: a column of type record can
+ * hold any.
+ */
 static void
 walk_row(Datum datum, BlobWalkVisitor visit, void *context)
 {

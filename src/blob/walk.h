@@ -9,13 +9,15 @@
 
 #include "access/tupdesc.h"
 
-/* Whether values of this type can hold blobstate. Needs catalog access. */
+/* Whether values of this type can hold blobstate.  Needs catalog access. */
 extern bool blob_walk_type_holds(Oid type);
 
-/* Whether a value of this type is, or contains, one of another (inner) type.  Catalog access. */
+/*
+ * Whether a value of this type is, or contains, one of another (inner) type.  Needs catalog access.
+ */
 extern bool blob_walk_type_reaches(Oid type, Oid inner);
 
-/* Whether any column of the row type can. */
+/* Whether any column of the row type can hold blobstate.  Needs catalog access. */
 extern bool blob_walk_row_holds(TupleDesc row_type);
 
 /*

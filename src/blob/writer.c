@@ -1,9 +1,10 @@
 /*
  * blob/writer.c
- *	  Values of any size, written piece by piece; see blob/writer.h and the README of this folder.
+ *	  Values of any size, written piece by piece; see blob/writer.h, and "Growth" in the README of
+ *	  this folder.
  *
- * Extents are allocated, and room in them is claimed, in the map and in the WAL, before they are
- * written, so that a crash leaves no page that the map calls free and that some index key names.
+ * Extents are allocated, and room in them is claimed, in the map and in the WAL before they are
+ * written.  So after a crash no page that an index key names is free in the map.
  */
 #include "postgres.h"
 
@@ -23,14 +24,14 @@
 #include "port/pg_bitutils.h"
 #include "store/store.h"
 
-/* Bytes are gathered up to this; blobext.inline_limit is never larger. */
+/* Bytes are buffered up to this number; blobext.inline_limit is never larger. */
 #define BUFFER_BYTES (1024 * 1024)
 #define MIN_BUFFER_BYTES (8 * 1024)
 
 /*
- * What a value is expected to need is allocated in steps of so many bytes, or of one extent if that
- * is larger: so a writer that fails half way has not taken the disk.  Content in memory is written
- * in such steps, too.
+ * The extents that a value is expected to need are allocated in steps of this many bytes, or of one
+ * extent if that is larger.  So a writer that fails half way has not taken the disk.  Content in
+ * memory is written in such steps, too.
  */
 #define STEP_BYTES (UINT64CONST(128) * 1024 * 1024)
 #define STEP_PAGES (STEP_BYTES / BLOB_PAGE_SIZE)
@@ -39,18 +40,18 @@
 typedef struct WriterExtent
 {
 	BlobExtent	extent;
-	uint64		used_pages;		/* hold content of this value */
-	uint64		claimed_pages;	/* its high-water mark, as far as it is ours */
-	bool		is_shared;		/* with the value that this one grew from */
+	uint64		used_pages;		/* pages with content of this value */
+	uint64		claimed_pages;	/* to its high-water mark, if this writer has set it */
+	bool		is_shared;		/* with the base */
 } WriterExtent;
 
 struct BlobWriter
 {
 	MemoryContext context;
-	BlobDraft  *draft;			/* what was allocated; NULL before the first time */
-	bool		keeps_room;		/* ends with a remainder; else, with an extent that fits */
+	BlobDraft  *draft;			/* NULL before the first allocation */
+	bool		keeps_room;		/* ends with a remainder; else the last extent fits */
 	bool		has_tail;		/* among the extents */
-	bool		has_room;		/* was there for all that is expected, when asked */
+	bool		has_room;		/* the store had room for expected_bytes when asked */
 	uint64		expected_bytes; /* of the whole content; 0: unknown */
 	uint64		size_bytes;		/* content so far: */
 	uint64		stored_bytes;	/* in extents: where the next page goes */
@@ -59,7 +60,7 @@ struct BlobWriter
 	BlobDigest	digest;
 	uint8		prefix[BLOB_PREFIX_BYTES];
 	BlobGeneration generation;	/* the largest */
-	BlobValue	base;			/* what this value grew from, if it shares extents */
+	BlobValue	base;			/* the value that this one shares extents with */
 	WriterExtent *extents;
 	int			extent_count;
 	int			extent_capacity;
@@ -75,7 +76,7 @@ struct BlobWriter
 	uint32		buffer_capacity;
 };
 
-/* Content offset of the first byte of the buffer: all before it is stored. */
+/* The content offset of the first byte of the buffer: all content before it is stored. */
 static uint64
 buffer_offset(const BlobWriter *writer)
 {
@@ -84,7 +85,7 @@ buffer_offset(const BlobWriter *writer)
 
 /* ---- extents ---- */
 
-/* A new last extent, all zero; the array grows in the writer's context. */
+/* Add a last extent, all zero.  The array grows in the writer's context. */
 static WriterExtent *
 add_extent(BlobWriter *writer)
 {
@@ -150,8 +151,8 @@ taken_pages(const BlobWriter *writer)
 }
 
 /*
- * Leave the end of a plan for the next step: the extents that are made in the end are the same.  A
- * tail goes last; it is never longer than the extent of a tier in its place would be.
+ * Leave the end of a plan for the next step, which makes the same extents.  A tail goes last; it is
+ * never longer than the extent of a tier in its place would be.
  */
 static void
 cut_to_step(BlobTierPlan *plan)
@@ -169,8 +170,9 @@ cut_to_step(BlobTierPlan *plan)
 }
 
 /*
- * Allocate extents for so many pages, which are written at once and so are claimed; and with
- * them, what is expected later; or the first step of that.  fits_exactly: no more pages will come.
+ * Allocate extents for this number of pages, which are written at once and so are claimed.  The
+ * same plan includes the pages that are expected later, or the first step of them.  If
+ * fits_exactly, no more pages will come.  ERROR 53100 if the store has no room.
  */
 static void
 allocate(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly)
@@ -213,8 +215,9 @@ allocate(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly)
 }
 
 /*
- * The room behind the value's end belongs to another version: copy the stored bytes that this one
- * has in its last extent to a new one of the same size, with so many more pages claimed.
+ * The claim is lost: the room behind the value's end belongs to another version.  Copy the stored
+ * bytes that this value has in its last extent to a new extent of the same size, in which
+ * more_pages more pages are claimed.  Reads the base, and may throw the errors of a read.
  */
 static void
 copy_last_extent(BlobWriter *writer, BlobStore *store, uint64 more_pages)
@@ -257,7 +260,10 @@ copy_last_extent(BlobWriter *writer, BlobStore *store, uint64 more_pages)
 	writer->written_bytes += bytes;
 }
 
-/* Make sure that so many pages behind the used ones of the current extent are ours. */
+/*
+ * Claim this number of pages behind the used ones of the current extent, unless that was done.  If
+ * the claim is lost, the extent becomes a copy.  ERROR XB001 if the base is stale.
+ */
 static void
 claim(BlobWriter *writer, BlobStore *store, uint64 pages)
 {
@@ -285,7 +291,7 @@ claim(BlobWriter *writer, BlobStore *store, uint64 pages)
 	}
 }
 
-/* Pages that can be had in the extents that are there, from the current one on. */
+/* Unused pages of the extents from the current one on. */
 static uint64
 pages_left(const BlobWriter *writer)
 {
@@ -296,7 +302,7 @@ pages_left(const BlobWriter *writer)
 	return pages;
 }
 
-/* Did more come than was expected, so that the tail is inside of the value? */
+/* Whether more content came than was expected, so that the value does not end with its tail. */
 static bool
 ends_behind_tail(const BlobWriter *writer, uint64 last_pages)
 {
@@ -304,7 +310,7 @@ ends_behind_tail(const BlobWriter *writer, uint64 last_pages)
 								!writer->extents[writer->extent_count - 1].extent.is_tail);
 }
 
-/* Choose the pages that come next in the value, as runs. */
+/* Choose the next pages of the value, as runs; allocates and claims as needed. */
 static void
 take_pages(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly)
 {
@@ -318,7 +324,7 @@ take_pages(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly
 			allocate(writer, store, pages, fits_exactly);
 			continue;
 		}
-		/* A tail's pages behind the value's end are another version's. */
+		/* The pages of a shared tail behind the end of the base belong to another version. */
 		if (current->used_pages == current->extent.pages ||
 			(current->is_shared && current->extent.is_tail))
 		{
@@ -336,7 +342,7 @@ take_pages(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly
 
 /* ---- content ---- */
 
-/* Put the bytes after consumed ones at the buffer's beginning. */
+/* Move the bytes behind the consumed ones to the beginning of the buffer. */
 static void
 keep_remainder(BlobWriter *writer, const BlobSource *source, uint64 consumed, uint64 available)
 {
@@ -355,7 +361,7 @@ keep_remainder(BlobWriter *writer, const BlobSource *source, uint64 consumed, ui
 	writer->buffered_bytes = left;
 }
 
-/* So many bytes must fit into the buffer. */
+/* Make room for this number of bytes in the buffer. */
 static void
 enlarge_buffer(BlobWriter *writer, uint64 bytes)
 {
@@ -387,7 +393,10 @@ blob_writer_require_allocation(void)
 						   "read-only transaction, a standby or a parallel worker cannot do.")));
 }
 
-/* A page for the rest, where it is too long for the datum, or the value has no page. */
+/*
+ * Allocate a page for the remainder, because it is too long for the datum, or because the value has
+ * no other page.
+ */
 static void
 take_remainder_page(BlobWriter *writer, BlobStore *store)
 {
@@ -402,7 +411,7 @@ take_remainder_page(BlobWriter *writer, BlobStore *store)
 	writer->generation = Max(writer->generation, extent[0].generation);
 }
 
-/* The next append reads it. */
+/* Put the page of the remainder into the cache, since the next append reads it. */
 static void
 cache_remainder_page(const BlobWriter *writer, const BlobStoreId *store)
 {
@@ -411,8 +420,8 @@ cache_remainder_page(const BlobWriter *writer, const BlobStoreId *store)
 }
 
 /*
- * A small value is often read soon, by an index or by who has stored it: the cache gets it for the
- * price of a copy.  All of it lies in the extents from the first on.
+ * Put a small value into the cache, which costs a copy: an index, or the client that has stored the
+ * value, often reads it soon.  All of the value lies in its extents from the first one on.
  */
 static void
 cache_small_value(const BlobWriter *writer, const BlobStoreId *store, const char *data,
@@ -436,18 +445,18 @@ cache_small_value(const BlobWriter *writer, const BlobStoreId *store, const char
 	}
 }
 
-/* How much of the buffer, and of the data behind it, one step stores. */
+/* The part of the buffer, and of the data behind it, that one step stores. */
 typedef struct StoreStep
 {
 	uint64		pages;			/* of extents, without the page of the remainder */
-	uint64		page_bytes;		/* content in these */
+	uint64		page_bytes;		/* content in these pages */
 	bool		wants_remainder_page;
-	BlobSource	source;			/* all that is written to files */
+	BlobSource	source;			/* the bytes that are written to files */
 } StoreStep;
 
 /*
- * Plan a step: whole pages, and if nothing will follow, also the bytes that do not fill one, unless
- * they are a remainder for the datum.
+ * Plan a step.  It stores whole pages.  If it is the last one, it stores also the bytes that do not
+ * fill a page, unless they are a remainder for the datum.
  */
 static StoreStep
 plan_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
@@ -476,8 +485,8 @@ plan_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_las
 
 /*
  * Allocate or claim the pages of a step, hash and write its bytes, and log them where content is
- * logged.  Assigns an XID, so that the commit writes a record, after the content.  Returns which
- * store it is.
+ * logged.  Locks the map in RowExclusive mode meanwhile.  Assigns an XID, so that the commit writes
+ * a record, which comes after the content.  Returns the store.
  */
 static BlobStoreId
 write_step(BlobWriter *writer, const StoreStep *step, bool is_last)
@@ -506,7 +515,10 @@ write_step(BlobWriter *writer, const StoreStep *step, bool is_last)
 	return store.id;
 }
 
-/* Store what is in the buffer, and data behind it; what is not stored becomes the buffer. */
+/*
+ * Store the bytes of the buffer, and data behind them.  Bytes that are not stored become the
+ * buffer.
+ */
 static void
 store_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 {
@@ -526,7 +538,7 @@ store_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_la
 		cache_remainder_page(writer, &store);
 }
 
-/* The same for any length, in steps. */
+/* Store data of any length behind the buffer, in steps. */
 static void
 store_in_steps(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 {
@@ -552,7 +564,7 @@ blob_writer_begin(uint64 expected_bytes)
 	return make_writer(expected_bytes);
 }
 
-/* Keep the first keep_pages stored pages of the base; the last extent may be used in part. */
+/* Share the first keep_pages stored pages of the base.  The last extent may be used in part. */
 static void
 share_extents(BlobWriter *writer, uint64 keep_pages)
 {
@@ -578,7 +590,7 @@ share_extents(BlobWriter *writer, uint64 keep_pages)
 	writer->stored_bytes = keep_pages * BLOB_PAGE_SIZE;
 }
 
-/* Hash the beginning of the base, in steps; it has no digest of its own. */
+/* Hash the beginning of the base, in steps: a descriptor has no digest of a beginning. */
 static void
 hash_beginning(BlobWriter *writer, uint64 length_bytes)
 {
@@ -597,7 +609,10 @@ hash_beginning(BlobWriter *writer, uint64 length_bytes)
 	pfree(content);
 }
 
-/* Take over the first keep_bytes of the base: whole pages shared, the rest of them buffered. */
+/*
+ * Begin with the first keep_bytes of the base: whole pages are shared, the bytes behind them are
+ * buffered.
+ */
 static void
 take_over(BlobWriter *writer, uint64 keep_bytes)
 {
@@ -683,8 +698,8 @@ blob_writer_abort(BlobWriter *writer)
 }
 
 /*
- * The value is about to leave.  Extents that were expected to be needed, and were not, are no part
- * of it.
+ * Complete the draft, since the value's descriptor is about to leave.  Extents that were expected
+ * to be needed, and were not, are no part of the value: they remain in the draft, and are freed.
  */
 static void
 complete_draft(BlobWriter *writer)
@@ -699,7 +714,7 @@ complete_draft(BlobWriter *writer)
 	writer->draft = NULL;
 }
 
-/* The last extent becomes a tail of just the pages that are used. */
+/* Cut the last extent to a tail of just the pages that are used, if tails are in use. */
 static void
 fit_last_extent(BlobWriter *writer)
 {
@@ -713,7 +728,9 @@ fit_last_extent(BlobWriter *writer)
 	blob_store_close(&store);
 }
 
-/* All is written but a remainder for the datum: make the descriptor, and free the writer. */
+/*
+ * Make the descriptor and free the writer.  All content is written but a remainder for the datum.
+ */
 static struct varlena *
 complete(BlobWriter *writer)
 {

@@ -1,15 +1,17 @@
 /*
  * blob/writer.h
- *	  A streaming writer of values: any size, bounded memory; see "Growth" in this folder's README.
+ *	  A streaming writer of values: any size, bounded memory; see "Growth" in the README of this
+ *	  folder.
  *
- * A writer is memory of the context that was current when it was begun, and nothing else: between
- * two calls no request is in flight, the I/O engine is free, and no lock is held.  So it may live
- * across calls (the state of an aggregate), and reads and other writers may come in between.  It
- * holds 1 MiB of buffered bytes at most.  What it has written when it is aborted, or an error
- * comes, or its context goes, is freed by a later statement of the process (blob/abandoned.h).
+ * A writer is memory of the context that was current when it was begun, and nothing else.  Between
+ * two calls no request is in flight, the I/O engine is free, and no lock is held.  So a writer may
+ * live across calls (the state of an aggregate), and reads and other writers may come in between.
+ * It holds at most 1 MiB of buffered bytes.  If it is aborted, an error is thrown, or its context
+ * is deleted, a later statement of the process frees the extents that it has allocated
+ * (blob/abandoned.h).
  *
  * All functions that write raise ERROR 25006 where extents cannot be allocated (read-only
- * transaction, recovery, parallel worker); a value of up to blobext.inline_limit needs none.  They
+ * transaction, recovery, parallel worker).  A value of up to blobext.inline_limit needs none.  They
  * serve interrupts.  After an error the writer must not be used again.
  */
 #ifndef BLOB_WRITER_H
@@ -20,19 +22,19 @@
 typedef struct BlobWriter BlobWriter;
 
 /*
- * A writer of a fresh value.  expected_bytes: its size as far as known, else 0; with it the
- * extents are allocated side by side.  More or less may be written.  The value ends without
+ * Begin a fresh value.  expected_bytes: its size as far as known, else 0.  If it is known, the
+ * extents are allocated side by side.  More or fewer bytes may be written.  The value ends without
  * room to grow: the last extent has exactly the pages that it needs.
  */
 extern BlobWriter *blob_writer_begin(uint64 expected_bytes);
 
 /*
- * A writer whose content begins with the first keep_bytes bytes of a value (all of them:
- * value->size_bytes).  Whole pages are shared with the value, and where keep_bytes is the size of
- * the value no more is read of it than a partly filled last page; a shorter beginning is read and
- * hashed as a whole.  The value's datum may go when this returns.
+ * Begin a value whose content starts with the first keep_bytes bytes of a value (all of them:
+ * value->size_bytes).  Whole pages are shared with that value.  If keep_bytes is its size, no more
+ * of it is read than a partly filled last page or the page of a remainder.  A shorter beginning is
+ * read and hashed as a whole.  The value's datum may go when this returns.
  *
- * expected_bytes: how many bytes will be written, as far as known, else 0.  The value keeps
+ * expected_bytes: how many bytes will be written, as far as known, else 0.  The new value keeps
  * room to grow.
  */
 extern BlobWriter *blob_writer_grow(const BlobValue *value, uint64 keep_bytes,
@@ -43,17 +45,17 @@ extern void blob_writer_write(BlobWriter *writer, const void *data, uint64 lengt
 
 /*
  * Complete the value and free the writer.  Returns a datum in the current context: inline if its
- * size is at most blobext.inline_limit, else a descriptor, all of whose writes have completed and
- * which may be stored or used.
+ * size is at most blobext.inline_limit, else a descriptor.  All writes of the value have completed,
+ * so the descriptor may be stored or used.
  */
 extern struct varlena *blob_writer_finish(BlobWriter *writer);
 
-/* Free the writer, and give up what it has written. */
+/* Free the writer, and abandon the extents that it has allocated. */
 extern void blob_writer_abort(BlobWriter *writer);
 
 /*
- * blob_writer_begin(), write and finish in one, for content in memory.  Always makes extents: the
- * caller has decided.  size_bytes > 0.
+ * blob_writer_begin(), blob_writer_write() and blob_writer_finish() in one, for content in memory.
+ * Always makes extents: the caller has decided that.  size_bytes > 0.
  */
 extern struct varlena *blob_writer_store(const char *data, uint64 size_bytes);
 

@@ -2,7 +2,7 @@
  * client/row_message.c
  *	  The message of a row whose large values are streamed, see client/row_message.h.
  *
- * The server makes a row's message in memory before it sends the first byte of it: a value is
+ * The server builds the message of a row in memory before it sends the first byte.  A value is
  * copied from the cache to the result of its output function, from there to the message, and from
  * there, in small parts, to the connection.  Here the message's length is computed from the sizes
  * of the values, and content is read and sent in pieces; see README.md in this folder.
@@ -24,13 +24,13 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
-/* Smaller values are faster on the server's own way. */
+/* Values below this size are faster when the server itself sends them. */
 #define MIN_STREAMED_BYTES (64 * 1024)
 
-/* As two digits for each byte come out of it, one piece of content fills the room of the wire. */
+/* Each byte becomes two digits, so one piece of content fills the room of the wire. */
 #define TEXT_PIECE_BYTES (BLOB_WIRE_ROOM_BYTES / 2)
 
-/* The prefix of hex digits. */
+/* The beginning of a bytea in hex format. */
 #define HEX_PREFIX "\\x"
 #define HEX_PREFIX_BYTES 2
 
@@ -38,10 +38,10 @@
 #define FORMAT_TEXT 0
 #define FORMAT_BINARY 1
 
-/* How a column's value gets into the message. */
+/* The source of a column's bytes in the message. */
 typedef enum SentFrom
 {
-	SENT_FROM_OUTPUT,			/* as its output or send function gives it */
+	SENT_FROM_OUTPUT,			/* the result of its output or send function */
 	SENT_FROM_EXTENTS,			/* a large blobstate, in pieces */
 	SENT_FROM_MEMORY			/* a large bytea, from where it lies */
 } SentFrom;
@@ -53,7 +53,7 @@ typedef struct SentColumn
 	FmgrInfo	output;			/* or send function */
 	SentFrom	from;			/* in this row */
 	BlobValue	value;			/* SENT_FROM_EXTENTS */
-	BlobReader *reader;			/* of it */
+	BlobReader *reader;			/* of value */
 	const char *data;			/* SENT_FROM_MEMORY */
 	uint64		bytes;			/* of the form that is sent; unless SENT_FROM_OUTPUT */
 } SentColumn;
@@ -67,7 +67,10 @@ struct BlobRowFormat
 	SentColumn *columns;		/* NULL: not prepared */
 };
 
-/* The last result that was noted: it may be gone, so it is compared with, and not looked at. */
+/*
+ * The last result that was noted.  It may have been freed, so its address is compared, and never
+ * dereferenced.
+ */
 static const bytea *noted_result = NULL;
 
 void
@@ -90,7 +93,10 @@ blob_row_format_make(Oid blob_type, TupleDesc desc, const int16 *formats)
 
 /* ---- columns ---- */
 
-/* Look up the output or send function of each column, once for all rows of the result. */
+/*
+ * Look up the output or send function of each column, once for all rows of the query.  Allocates in
+ * the format's context.  Unknown format codes are kept for choose_columns().
+ */
 static void
 prepare_columns(BlobRowFormat *format)
 {
@@ -116,8 +122,8 @@ prepare_columns(BlobRowFormat *format)
 }
 
 /*
- * Whether this can be a large value that lies in extents.  A descriptor is short, so a long datum
- * is inline content.  A datum that is toasted is judged by its size, and not fetched.
+ * Whether this can be a large value that lies in extents.  A descriptor is short; so a long datum,
+ * and one that lies outside of the row, is content.  A toasted datum is not fetched.
  */
 static bool
 may_be_large(Datum datum)
@@ -131,6 +137,7 @@ may_be_large(Datum datum)
 	return key.sha256 != NULL && key.size_bytes >= MIN_STREAMED_BYTES;
 }
 
+/* Unpack a datum if it is a large value that lies in extents; else false. */
 static bool
 unpack_large(Datum datum, BlobValue *value)
 {
@@ -140,7 +147,7 @@ unpack_large(Datum datum, BlobValue *value)
 	return !value->is_inline && value->size_bytes >= MIN_STREAMED_BYTES;
 }
 
-/* Is this a large result of one of our functions? */
+/* Whether this is the large result that one of our functions noted last. */
 static bool
 is_large_result(Datum datum)
 {
@@ -166,7 +173,10 @@ blob_row_message_is_wanted(const BlobRowFormat *format, TupleTableSlot *slot)
 	return false;
 }
 
-/* Choose how the value of a column is sent, which is not null. */
+/*
+ * Choose how a value that is not null is sent, and compute its bytes.  Begins a reader if it is
+ * read.
+ */
 static void
 choose_column(const BlobRowFormat *format, SentColumn *column, Datum datum)
 {
@@ -193,9 +203,9 @@ choose_column(const BlobRowFormat *format, SentColumn *column, Datum datum)
 }
 
 /*
- * Choose for all columns.  Returns whether a value is to be streamed.  False also for a row that
- * the server would refuse, which is left to it: an unknown format, a value too large for a datum,
- * a row too large for a message.
+ * Choose for all columns.  Returns false if the server's receiver has to send the row: if it has no
+ * value to stream, or if it would be an error (an unknown format, a value that is too large for a
+ * datum or a message).
  */
 static bool
 choose_columns(BlobRowFormat *format, TupleTableSlot *slot)
@@ -219,7 +229,10 @@ choose_columns(BlobRowFormat *format, TupleTableSlot *slot)
 
 /* ---- the message ---- */
 
-/* Append length and bytes of a value that is not streamed, as the server sends them. */
+/*
+ * Append the length and the bytes of a column that is not streamed, as the server's receiver does.
+ * Throws the errors of its output or send function.
+ */
 static void
 append_column(StringInfo plain, SentColumn *column, Datum datum)
 {
@@ -242,8 +255,8 @@ append_column(StringInfo plain, SentColumn *column, Datum datum)
 }
 
 /*
- * Make the message without the streamed values; cuts[i] is the number of its bytes that come before
- * the value of column i, if that is streamed.  Returns the length of the whole message.
+ * Build the message without its streamed bytes. cuts[i] says after how many bytes those of column i
+ * belong.  Returns the length of the whole message.
  */
 static uint64
 make_plain_part(BlobRowFormat *format, TupleTableSlot *slot, StringInfo plain, int *cuts)
@@ -272,8 +285,8 @@ make_plain_part(BlobRowFormat *format, TupleTableSlot *slot, StringInfo plain, i
 }
 
 /*
- * Read a piece.  As long as nothing has been sent, cancels are served as usual; from then on they
- * wait until the message has ended, as they do while the server sends one of its own.
+ * Read a piece.  Before anything is sent, cancels are served as usual.  After that they wait until
+ * the message has ended, as they do while the server sends one of its own messages.
  */
 static uint64
 read_piece(BlobReader *reader, char *target, uint64 length)
@@ -329,6 +342,7 @@ stream_column(const SentColumn *column)
 	blob_stat_count(streamed_bytes, column->value.size_bytes);
 }
 
+/* Send the message: the parts of plain up to each cut, and the streamed bytes between them. */
 static void
 send_message(BlobRowFormat *format, TupleTableSlot *slot, uint64 length, const char *plain,
 			 const int *cuts)
@@ -346,7 +360,7 @@ send_message(BlobRowFormat *format, TupleTableSlot *slot, uint64 length, const c
 	blob_wire_end();
 }
 
-/* Errors that can be found before the first byte is sent are thrown here. */
+/* Find as many errors as possible before the first byte is sent. */
 static void
 require_readable(const BlobRowFormat *format, TupleTableSlot *slot)
 {
@@ -369,7 +383,7 @@ blob_row_message_send(BlobRowFormat *format, TupleTableSlot *slot)
 	length = make_plain_part(format, slot, &plain, cuts);
 	if (length >= MaxAllocSize)
 		return false;
-	/* A short message is complete before it is sent: errors are ordinary ones anyway. */
+	/* A short message is complete before it is sent, so errors are ordinary ones anyway. */
 	if (length >= BLOB_WIRE_ROOM_BYTES - 1)
 		require_readable(format, slot);
 	PG_TRY();

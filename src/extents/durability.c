@@ -1,10 +1,11 @@
 /*
  * extents/durability.c
- *	  When content becomes durable, see extents/durability.h.
+ *	  Transaction callbacks that make content crash-safe, see extents/durability.h.
  *
  * The list of written segments belongs to the process, not to a transaction or subtransaction: a
  * PL/pgSQL variable carries a value out of a rolled back subtransaction, or over a procedure's
- * ROLLBACK, and a later transaction may store it.  So only a successful sync removes an entry.
+ * ROLLBACK, and a later transaction may store it.  So an abort removes no entry.  An entry leaves
+ * the list when its segment has been synced, or when the syncer has accepted it.
  */
 #include "postgres.h"
 
@@ -20,9 +21,9 @@
 #include "utils/memutils.h"
 
 /*
- * Where content is not logged otherwise, a write of at most so many bytes is logged if that
- * spares the sync: always if it would be synced at once, else up to so many bytes of a
- * transaction.
+ * Where content is not logged otherwise, a write of at most this many bytes is logged if that
+ * spares the sync.  That holds for every such write that would be synced at once.  Other writes are
+ * logged only up to this many bytes of a transaction.
  */
 #define SPARE_MAX_BYTES (32 * 1024)
 
@@ -50,7 +51,10 @@ static uint64 transaction_no = 1;
 
 static bool (*must_be_durable) (void);
 
-/* A process has a transaction of its own, to look at its database, before it does anything else. */
+/*
+ * Prepare this process for I/O.  A process has a transaction of its own, to look at its database,
+ * before it does anything else.
+ */
 static void
 begin_process(void)
 {
@@ -63,6 +67,10 @@ begin_process(void)
 	blob_readahead_process_begins();
 }
 
+/*
+ * Transaction callback.  Makes noted segments crash-safe before the commit or prepare record, and
+ * may throw there.  At the end of the transaction it only resets variables, which cannot fail.
+ */
 static void
 at_transaction_event(XactEvent event, void *context)
 {
@@ -138,8 +146,8 @@ blob_durability_note(const BlobStoreId *store, uint32 segment_no, bool is_logged
 }
 
 /*
- * The entry stays, since values that are kept may have been written there as well.  Then the file
- * cannot go; if somebody takes it away all the same, readers will notice.
+ * The entry stays, because values that are kept may have been written to the same segment.  In that
+ * case the file cannot be removed.  If it is taken away from outside, readers notice.
  */
 void
 blob_durability_give_up(const BlobStoreId *store, uint32 segment_no)
@@ -153,11 +161,11 @@ blob_durability_give_up(const BlobStoreId *store, uint32 segment_no)
 }
 
 /*
- * The file of a segment is gone.  What this transaction wrote cannot have been freed by anybody,
- * so the file was taken away: the transaction must not commit.  What an earlier one wrote and did
- * not commit may have been found unreferenced, and the file removed with it.  That is no business
- * of this transaction, for whom nothing is lost: what a procedure carries over its ROLLBACK is not
- * freed while it runs.
+ * The file of a segment is gone: ERROR if this transaction wrote to it.  No process can have freed
+ * what this transaction wrote, so the file was taken away, and the transaction must not commit.  If
+ * only an earlier transaction wrote there and did not commit, its extents may have been found
+ * unreferenced, and the file removed with them.  The present transaction loses nothing then: values
+ * that a procedure carries over its ROLLBACK are not freed while it runs.
  */
 static void
 report_missing(const WrittenSegment *segment)
@@ -174,8 +182,9 @@ report_missing(const WrittenSegment *segment)
 }
 
 /*
- * Returns false if there is no such file.  What is to be handed over is looked up as well: for the
- * syncer, a file that was not removed by the collector must be there.
+ * Make one segment crash-safe; returns false if its file does not exist.  The file is looked up
+ * also if the segment is logged: for the syncer, a file must be there unless the collector removed
+ * it.
  */
 static bool
 make_crash_safe(const WrittenSegment *segment)
@@ -199,14 +208,14 @@ blob_durability_make_crash_safe(void)
 		WrittenSegment last = written[written_count - 1];
 		bool		exists = make_crash_safe(&last);
 
-		/* If that is an error, the entry stays: its content is not crash-safe. */
+		/* After an error the entry stays: its content is not crash-safe. */
 		if (!exists)
 			report_missing(&last);
 		written_count--;
 	}
 }
 
-/* A sync of what is not in the WAL will be needed anyway. */
+/* Whether an entry has content that is not in the WAL, so that a sync is needed anyway. */
 static bool
 must_sync(void)
 {

@@ -1,6 +1,6 @@
 /*
  * extents/layout.c
- *	  Contiguous pieces of a blob, see extents/layout.h.
+ *	  Contiguous pieces of a list of extents, see extents/layout.h.
  */
 #include "postgres.h"
 

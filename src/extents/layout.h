@@ -1,6 +1,7 @@
 /*
  * extents/layout.h
- *	  Walks through the pages of a blob in content order, as long contiguous pieces.
+ *	  Walks through the pages of a list of extents, in the order of the list, as long contiguous
+ *	  pieces.
  */
 #ifndef BLOB_LAYOUT_H
 #define BLOB_LAYOUT_H
@@ -15,7 +16,7 @@ typedef struct BlobLayoutCursor
 	uint64		page_in_extent;
 } BlobLayoutCursor;
 
-/* Pages that lie side by side in one segment file. */
+/* Pages that are adjacent in one segment file. */
 typedef struct BlobPiece
 {
 	BlobPageNo	first_page;
@@ -23,8 +24,8 @@ typedef struct BlobPiece
 } BlobPiece;
 
 /*
- * The next piece of at most max_pages; goes on over the end of an extent where its neighbour on
- * disk is its neighbour in the blob.  The cursor must not be at the end.
+ * The next piece of at most max_pages.  It goes on over the end of an extent if the list's next
+ * extent begins with the next page of the same file.  The cursor must not be at the end.
  */
 extern BlobPiece blob_layout_next(BlobLayoutCursor *cursor, uint32 max_pages);
 

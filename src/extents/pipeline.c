@@ -1,13 +1,13 @@
 /*
  * extents/pipeline.c
- *	  Writing pages while hashing, see extents/pipeline.h.
+ *	  The write pipeline, see extents/pipeline.h.
  *
  * Content goes through a fixed set of buffers in turn.  Each piece is copied and hashed in one go,
- * then handed to the kernel, so that the device works while the next one is hashed.  The last piece
- * is hashed after that, so that its hash and its write overlap, too.  A piece is logged (where
- * content is logged at all) after its write has completed.
+ * then handed to the kernel, so that the device works while the next piece is hashed.  The last
+ * piece is hashed after that, so that its hash and its write overlap, too.  Where content is
+ * logged, a piece is logged after its write has completed.
  *
- * Small writes that are logged are left to the syncer, if it takes them (io/deferred.h).
+ * Small writes that are logged are left to the syncer, if it accepts them (io/deferred.h).
  */
 #include "postgres.h"
 
@@ -34,12 +34,13 @@ typedef struct PendingWrite
 	bool		is_pending;
 } PendingWrite;
 
-/* Static, like the buffers: the kernel may still look at it after an error. */
+/* Static, like the buffers: the kernel may still look at a request after an error. */
 static PendingWrite pending[BLOB_IO_BUFFER_COUNT];
 
-/* Whether the content that is being written is logged. */
+/* Whether the current call logs the content that it writes. */
 static bool is_logged;
 
+/* Copy [offset, offset + length) of a source to target. */
 static void
 copy_source(const BlobSource *source, uint64 offset, uint32 length, char *target)
 {
@@ -55,7 +56,7 @@ copy_source(const BlobSource *source, uint64 offset, uint32 length, char *target
 			   length - from_first);
 }
 
-/* The next bytes of the digest; false if they are not in one place. */
+/* Copy and hash a piece in one go; false, and nothing done, if it is not in one place in memory. */
 static bool
 copy_and_hash(const BlobSource *source, uint64 offset, uint32 length, char *target,
 			  BlobDigest *digest)
@@ -81,8 +82,8 @@ log_content(const BlobStoreId *store, BlobPageNo first_page, const char *content
 }
 
 /*
- * Leave a small write to the syncer, and log it; false if that is not possible now.  Like a write
- * that has completed, it is there before it is logged.
+ * Leave a small write to the syncer, and log it; false if the syncer does not accept it now.  Like
+ * a write that has completed, the pages are put into the table before CONTENT is inserted.
  */
 static bool
 defer_write(const BlobStoreId *store, const BlobExtent *runs, int run_count,
@@ -131,7 +132,10 @@ report_write_error(const BlobStoreId *store, BlobPageNo page, int error)
 			 errmsg("could not write content to file \"%s\": %m", path)));
 }
 
-/* Wait for one write; then its bytes may be logged.  is_last: the commit may come next. */
+/*
+ * Wait for the write of one buffer, if there is one, then log its bytes where content is logged.
+ * is_last: the commit may come next.  ERROR if the write has failed.
+ */
 static void
 finish_write(const BlobStoreId *store, int buffer_no, bool is_last)
 {
@@ -148,14 +152,17 @@ finish_write(const BlobStoreId *store, int buffer_no, bool is_last)
 					!is_last);
 }
 
-/* Hand a piece in a buffer to the kernel; the rest of its last page becomes zero. */
+/*
+ * Hand a piece in a buffer to the kernel.  The part of its last page behind the content becomes
+ * zero.
+ */
 static void
 start_write(const BlobStoreId *store, int buffer_no, BlobPiece piece, uint32 content_bytes)
 {
 	PendingWrite *write = &pending[buffer_no];
 	uint32		length = piece.pages * BLOB_PAGE_SIZE;
 
-	/* The syncer's write would come later. */
+	/* A deferred write of the page would come later, and undo this one. */
 	if (blob_deferred_count_written(store, piece.first_page, piece.pages) < piece.pages)
 		elog(ERROR, "page " UINT64_FORMAT " is written twice", piece.first_page);
 	memset(blob_io_buffer(buffer_no) + content_bytes, 0, length - content_bytes);
@@ -172,7 +179,11 @@ start_write(const BlobStoreId *store, int buffer_no, BlobPiece piece, uint32 con
 	blob_io_submit();
 }
 
-/* Copy a piece to a buffer, write and hash it; all but its first skip_bytes, or nothing (NULL). */
+/*
+ * Copy a piece to a buffer, start its write, and hash it without its first skip_bytes.  If digest
+ * is NULL, nothing is hashed.  The last piece, and one that is hashed in part, is hashed after its
+ * write was started.
+ */
 static void
 write_piece(const BlobStoreId *store, int buffer_no, BlobPiece piece, const BlobSource *source,
 			uint64 offset, uint32 content_bytes, BlobDigest *digest, uint32 skip_bytes)
@@ -192,8 +203,8 @@ write_piece(const BlobStoreId *store, int buffer_no, BlobPiece piece, const Blob
 }
 
 /*
- * Log what has been written meanwhile, from the oldest on, so that the WAL is flushed in the
- * background while later pieces are hashed and written.
+ * Log the pieces whose writes have completed meanwhile, from the oldest on.  So the WAL is flushed
+ * in the background while later pieces are hashed and written.  Returns the oldest buffer in use.
  */
 static int
 finish_completed(const BlobStoreId *store, int oldest, bool is_last)
@@ -206,7 +217,10 @@ finish_completed(const BlobStoreId *store, int oldest, bool is_last)
 	return oldest;
 }
 
-/* The first skip_bytes of the source have been hashed already; digest NULL: so has all. */
+/*
+ * Write all pieces of a source.  The first skip_bytes of the source have been hashed already.  If
+ * digest is NULL, nothing is hashed.
+ */
 static void
 write_pieces(const BlobStoreId *store, const BlobExtent *runs, int run_count,
 			 const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
@@ -241,7 +255,10 @@ write_pieces(const BlobStoreId *store, const BlobExtent *runs, int run_count,
 		finish_write(store, (buffer_no + i) % BLOB_IO_BUFFER_COUNT, true);
 }
 
-/* Content is not logged, but that it was written: copies of the server must know. */
+/*
+ * Log OMITTED in place of the content, so that copies of this server know which generations they
+ * lack.  Adjacent generations are joined to one range.
+ */
 static void
 log_omission(const BlobStoreId *store, const BlobExtent *runs, int run_count)
 {

@@ -1,6 +1,7 @@
 /*
  * extents/pipeline.h
- *	  Writing pages while hashing: what the writer and changes in the middle have in common.
+ *	  The write pipeline: writes pages while it hashes them.  The writer uses it, and so does an
+ *	  overwrite in the middle of a value.
  */
 #ifndef BLOB_PIPELINE_H
 #define BLOB_PIPELINE_H
@@ -8,7 +9,7 @@
 #include "core/digest.h"
 #include "core/page.h"
 
-/* What is to be written: total_bytes of two places, one after the other. */
+/* The bytes to write: total_bytes from two places in memory, one after the other. */
 typedef struct BlobSource
 {
 	const char *first;
@@ -18,11 +19,14 @@ typedef struct BlobSource
 } BlobSource;
 
 /*
- * Write a source to runs of pages (first_page, pages, and the generation of their extent), which
- * are ours in the map; the rest of the last page becomes zero.  digest is brought up to date with
- * all but the first skip_bytes; NULL: with none.  Claims the I/O engine meanwhile.  All writes
- * have completed on return, or are left to the syncer (io/deferred.h); and content is logged,
- * or that it is not; nothing is in flight when this returns or throws.
+ * Write a source to runs of pages, each with first_page, pages, and the generation of its extent.
+ * The caller has allocated or claimed these pages.  The part of the last page behind the source
+ * becomes zero.  digest is updated with all bytes but the first skip_bytes; if it is NULL, nothing
+ * is hashed.
+ *
+ * On return all writes have completed, or are deferred (io/deferred.h).  CONTENT or OMITTED has
+ * been inserted.  Claims the I/O engine until it returns or throws; nothing is in flight then.
+ * ERROR if a write fails.  Serves interrupts.
  */
 extern void blob_pipeline_write(const BlobStoreId *store, const BlobExtent *runs, int run_count,
 								const BlobSource *source, BlobDigest *digest, uint64 skip_bytes);

@@ -2,13 +2,13 @@
  * extents/read.c
  *	  The requests of a read, see extents/read.h.
  *
- * Before and after the device is read, the map must say that each extent of the range is
- * allocated, by a generation no later than the value's: an extent that was freed and given
- * to another value has drawn a later one, and a reader that overlapped with that finds out.
+ * Before and after the device is read, the map must say that each extent of the range is allocated,
+ * by a generation no later than the value's.  An extent that was freed and given to another value
+ * has drawn a later generation.  So a reader that overlaps with such a change notices it.
  *
- * The range is cut into chunks of the read cache.  Chunks that the cache lacks are read with
- * neighbouring ones joined into one request, all requests of the range being in flight as far
- * as there are buffers.
+ * The range is cut into chunks of the read cache.  Chunks that the cache lacks are read from the
+ * device, adjacent chunks joined into one request.  All requests of the range are in flight at
+ * once, as far as there are buffers.
  */
 #include "postgres.h"
 
@@ -55,7 +55,7 @@ typedef struct PendingRead
 	ReadPart	parts[MAX_PARTS];
 } PendingRead;
 
-/* Static, like the buffers: the kernel may still look at it after an error. */
+/* Static, like the buffers: the kernel may still look at a request after an error. */
 static PendingRead pending[BLOB_IO_BUFFER_COUNT];
 
 /* A read under way. */
@@ -95,8 +95,8 @@ report_read_error(const BlobStoreId *store, BlobPageNo page, int error)
 }
 
 /*
- * Errors are reported at the end, after the extents were looked at again: content of an extent
- * that was freed meanwhile may be gone, and that is not the file's fault.
+ * Note an error of the device.  It is reported after the second look: an extent that was freed
+ * meanwhile may have lost its file, and then the file is not damaged.
  */
 static void
 note_error(ReadState *state, BlobPageNo page, int error)
@@ -107,7 +107,9 @@ note_error(ReadState *state, BlobPageNo page, int error)
 	state->error_page = page;
 }
 
-/* Hand a part out, and give it to the cache: it may lie there already. */
+/*
+ * Copy a part to its target, and make it available in the cache: end its fill, or put a copy there.
+ */
 static void
 finish_part(const ReadState *state, const ReadPart *part, bool is_failed)
 {
@@ -121,7 +123,7 @@ finish_part(const ReadState *state, const ReadPart *part, bool is_failed)
 					   part->memory, part->valid);
 }
 
-/* Wait for a request, and hand out its parts. */
+/* Wait for the request of a buffer, if there is one, and finish its parts. */
 static void
 finish_read(ReadState *state, int buffer_no)
 {
@@ -138,7 +140,7 @@ finish_read(ReadState *state, int buffer_no)
 		finish_part(state, &read->parts[i], read->request.error != 0);
 }
 
-/* While the device works, have the memory mapped that the request's parts will be copied to. */
+/* Map the memory to which the parts of a request will be copied, while the device works. */
 static void
 prepare_targets(const PendingRead *read)
 {
@@ -149,7 +151,10 @@ prepare_targets(const PendingRead *read)
 						 read->parts[0].target);
 }
 
-/* Start the request that is being filled, and take the next buffer in turn. */
+/*
+ * Start the request that is being filled, and take the next buffer in turn, whose request is
+ * finished first.
+ */
 static void
 start_read(ReadState *state)
 {
@@ -171,7 +176,7 @@ start_read(ReadState *state)
 	read->request.file_offset = blob_layout_file_offset(read->first_page);
 	read->request.buffer_no = state->current;
 	blob_io_start(&read->request);
-	/* The first one at once: the device shall not wait for a batch. */
+	/* Submit the first request at once: the device need not wait for a batch. */
 	if (state->started++ % SUBMIT_BATCH == 0)
 		blob_io_submit();
 	prepare_targets(read);
@@ -192,8 +197,8 @@ continues(const PendingRead *read, BlobPageNo first_page, const ReadPart *part)
 }
 
 /*
- * Choose where the device shall put a part: in a frame of the cache, from which it is copied
- * out, or at its place in the buffer.
+ * Choose where the device puts a part: in a frame of the cache, from which it is copied out, or at
+ * its place in the buffer.
  */
 static void
 place_part(const ReadState *state, ReadPart *part, uint32 buffer_offset)
@@ -233,9 +238,9 @@ add_part(ReadState *state, BlobPageNo first_page, const ReadPart *part)
 }
 
 /*
- * Pages that have yet to be written cannot be read from the device: cut the part before the first
- * of them.  If that is the part's first page, its bytes are copied from memory, and length is 0.
- * False if it was written just now.
+ * Cut a part before its first page that is a deferred write, which cannot be read from the device.
+ * If that is the part's first page, its bytes are copied from memory, and length becomes 0.
+ * Returns false if the page has been written meanwhile, so that the caller has to look again.
  */
 static bool
 cut_to_written(const ReadState *state, BlobPageNo page, ReadPart *part)
@@ -262,8 +267,8 @@ cut_to_written(const ReadState *state, BlobPageNo page, ReadPart *part)
 }
 
 /*
- * The device is asked for [offset, offset + wanted) of an extent, in whole pages; in a sequence to
- * the end of the chunk, since requests ahead begin with the next one.
+ * The part that has [offset, offset + wanted) of an extent, in whole pages.  In a sequence it goes
+ * on to the end of the chunk, because requests ahead begin with the next chunk.
  */
 static ReadPart
 make_part(const ReadState *state, const BlobStoredExtent *stored, uint64 offset, uint32 wanted,
@@ -304,7 +309,7 @@ read_extent(ReadState *state, const BlobStoredExtent *stored, uint64 offset, uin
 		uint64		end = Min(chunk_end, segment_end);
 		uint32		wanted = (uint32) Min(length, end - offset);
 
-		/* Other requests may have arrived with this one: give the device more at once. */
+		/* More requests ahead may have arrived with this one: start others at once. */
 		if (state->use_cache && blob_readahead_await(&state->store.id, page))
 			blob_readahead_start(&state->store, state->stored, state->window);
 		if (!state->use_cache ||
@@ -329,8 +334,8 @@ read_extent(ReadState *state, const BlobStoredExtent *stored, uint64 offset, uin
 /* ---- ranges ---- */
 
 /*
- * Read from the extents from first_no on.  Pieces that are expected next are requested before this
- * one is copied, or behind its requests.
+ * Read a range that begins in the extent first_no.  Requests ahead are started before the range is
+ * copied if it was itself requested ahead; otherwise after its own requests.
  */
 static void
 read_range(ReadState *state, int first_no, uint64 offset, uint64 length, char *target)
@@ -359,7 +364,10 @@ read_range(ReadState *state, int first_no, uint64 offset, uint64 length, char *t
 		finish_read(state, (state->current + i) % BLOB_IO_BUFFER_COUNT);
 }
 
-/* The same in a claim of the engine; nothing is in flight for it when this returns or throws. */
+/*
+ * Read a range within a claim of the engine.  No request of the range is in flight when this
+ * returns or throws.
+ */
 static void
 read_in_claim(ReadState *state, int first_no, uint64 offset, uint64 length, char *target)
 {
@@ -405,7 +413,7 @@ blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_cache, ui
 
 /* ---- before a read ---- */
 
-/* The files must reach to the end of the bytes that are stored in an extent. */
+/* ERROR unless the files exist and reach to the end of the stored bytes of an extent. */
 static void
 require_files(const BlobStoreId *store, const BlobStoredExtent *stored)
 {

@@ -2,29 +2,29 @@
  * extents/readahead.c
  *	  Reading ahead, see extents/readahead.h.
  *
- * Requests ahead are fills of the read cache that nobody waits for.  So what they bring needs no
- * other check than what the cache holds: it is kept under the generation that the map showed before
- * the request was started, and a reader accepts it only while the map shows the same.
+ * Requests ahead are fills of the read cache for which no process waits.  So their bytes need no
+ * other check than all bytes in the cache: a chunk is kept under the generation that the map showed
+ * before the request was started, and a reader accepts it only while the map shows the same.
  *
- * Memory.  The device writes to frames of the cache, which stay claimed until the request is done;
- * the requests are static.  Nothing that an error, a cancel or the end of a query frees is ever
- * written to.  Requests in flight are waited for when the resource owner is released under which
- * they were started: that takes as long as the device needs for MAX_WINDOW_BYTES.
+ * Memory.  The device writes to frames of the cache, which stay claimed until the request is
+ * finished; the requests are static.  So the device never writes to memory that an error, a cancel
+ * or the end of a query frees.  When the resource owner is released under which requests were
+ * started, the process waits for those in flight.  That takes as long as the device needs for
+ * MAX_WINDOW_BYTES.
  *
- * Nobody else can use claimed frames, so a claim ends soon after the device is done, whatever the
- * process does until its next read: it may wait for a client that does not read, for the next
- * FETCH, or for a lock.  Most of these waits offer no hook, so a timer ends the claims (harvest()).
- * It runs in a signal handler: the end of a request ahead is made of nothing but what can be done
- * there, and the handler does nothing where it may have interrupted the same.  The README of this
- * folder has the argument.
+ * Claims.  No other process can use a claimed frame.  So a claim ends soon after the device is
+ * done, whatever the process does until its next read: it may wait for a client that does not read,
+ * for the next FETCH, or for a lock.  Most of these waits offer no hook, so a timer ends the claims
+ * (harvest()).  It runs in a signal handler.  The end of a request ahead consists only of steps
+ * that are allowed there, and the handler does nothing if it may have interrupted the same steps.
+ * The README of this folder has the argument.
  *
- * A sequence is noticed by its position alone: the next read of the same reader begins where the
- * last one ended.
+ * Sequences.  A sequence is noticed by its position alone: the next read of the same reader begins
+ * where the last one ended.
  *
- * What is ahead of the reader is a window.  At most half of a large window is in flight, and the
- * device gets more as soon as half of that has arrived, whether the reader has come to it or not:
- * there are devices (of virtual machines) that announce all that they were given at once, and stand
- * still until they are given more.
+ * Windows.  At most half of a large window is in flight.  The device gets more requests as soon as
+ * half of that has arrived, whether the reader has come to it or not: some devices (of virtual
+ * machines) announce the completion of all requests at once, and are idle until they get others.
  */
 #include "postgres.h"
 
@@ -42,10 +42,10 @@
 #include "utils/resowner.h"
 #include "utils/timeout.h"
 
-/* Nothing is read ahead before so much was read in sequence. */
+/* Nothing is read ahead before this many bytes were read in sequence. */
 #define MIN_SEQUENCE_BYTES (2 * BLOB_CACHE_CHUNK_BYTES)
 
-/* How far ahead; a part of the cache at most. */
+/* The largest window; at most one of CACHE_PARTS parts of the cache. */
 #define MAX_WINDOW_BYTES (4 * 1024 * 1024)
 #define CACHE_PARTS 8
 
@@ -53,14 +53,14 @@
 #define WHOLE_WINDOW_BYTES (1024 * 1024)
 
 /*
- * How often the process looks whether requests have arrived that no read has come to.  Long enough
- * that one which goes on reading is rarely interrupted.
+ * How often the process looks for requests that have arrived and to which no read has come.  Long
+ * enough that a process which goes on reading is rarely interrupted.
  */
 #define HARVEST_MS 10
 
 /*
- * A request ahead; static, because the kernel may look at it at any time.  One that an error kept
- * from being started is finished like the others, as a failed one.
+ * A request ahead.  It is static, because the kernel may look at it at any time.  If an error keeps
+ * a request from being started, it is finished like the others, as a failed one.
  */
 typedef struct AheadRead
 {
@@ -78,8 +78,8 @@ static int	reads_in_use = 0;
 static uint64 in_flight_bytes = 0;	/* of reads in use */
 
 /*
- * All of that, and the fills of the cache, belong to the harvest (a signal handler) while this
- * process has neither claimed the engine nor set this.
+ * The variables above, and the fills of the cache, belong to the harvest (a signal handler) while
+ * this process has not claimed the engine and this flag is not set.
  */
 static volatile sig_atomic_t is_finishing = false;
 
@@ -88,7 +88,7 @@ static pid_t harvest_pid = 0;	/* the process that has registered it */
 
 /* ---- the end of requests ---- */
 
-/* Hand what a request brought to the cache.  Never throws. */
+/* Finish a request: wait for it, and make its chunks available.  Never throws. */
 static void
 finish_ahead(AheadRead *read)
 {
@@ -101,7 +101,7 @@ finish_ahead(AheadRead *read)
 	reads_in_use--;
 }
 
-/* Hand what has arrived to the cache: its frames and numbers are free again.  Never throws. */
+/* Finish the requests that have arrived: their frames and numbers are free again.  Never throws. */
 static void
 finish_arrived(void)
 {
@@ -112,7 +112,10 @@ finish_arrived(void)
 	}
 }
 
-/* Finish what was started under the owner; NULL: everything.  Not in a claim of the engine. */
+/*
+ * Finish the requests that were started under an owner; NULL: all.  Waits for the device.  Not to
+ * be called within a claim of the engine.  Never throws.
+ */
 static void
 finish_of_owner(ResourceOwner owner)
 {
@@ -127,7 +130,10 @@ finish_of_owner(ResourceOwner owner)
 	is_finishing = false;
 }
 
-/* The server forgets timers after an error, so nothing is left to them then. */
+/*
+ * Callback at the end of a resource owner.  At the end of a transaction, and after any failure, it
+ * finishes all requests, because the server forgets its timers when it recovers from an error.
+ */
 static void
 at_owner_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *arg)
 {
@@ -156,8 +162,9 @@ blob_readahead_process_begins(void)
 /* ---- the harvest ---- */
 
 /*
- * Handler of the timer; runs in a signal handler.  Atomic stores, and system calls for the ring: no
- * lock, no memory, no error, and nothing that it might have interrupted.
+ * Handler of the timer; runs as a signal handler.  It makes atomic stores, and system calls for the
+ * io_uring.  It takes no lock, allocates no memory, throws no error, and does nothing while it may
+ * have interrupted other code that does the same.
  */
 static void
 harvest(void)
@@ -168,7 +175,7 @@ harvest(void)
 		enable_timeout_after(harvest_timeout, HARVEST_MS);
 }
 
-/* Have what is in flight harvested, should no read come to it. */
+/* Set the timer that finishes requests to which no read comes. */
 static void
 arrange_harvest(void)
 {
@@ -241,7 +248,7 @@ blob_readahead_reach(const BlobAheadWindow *window)
 	return window->next_offset + (window->is_open ? get_window_bytes(window) : 0);
 }
 
-/* Stored bytes that are due to be requested; start is end if none are. */
+/* The stored bytes that are to be requested now; start is end if none are. */
 static void
 find_due(const BlobAheadWindow *window, const BlobStored *stored, uint64 *start, uint64 *end)
 {
@@ -257,8 +264,8 @@ find_due(const BlobAheadWindow *window, const BlobStored *stored, uint64 *start,
 /* ---- requests ---- */
 
 /*
- * A request that is not in use, of no parts yet, under the current resource owner; NULL if all are
- * in use.
+ * Prepare an unused request, without parts, under the current resource owner; NULL if all are in
+ * use.
  */
 static AheadRead *
 take_read(const BlobStoreId *store, BlobPageNo first_page)
@@ -280,7 +287,7 @@ take_read(const BlobStoreId *store, BlobPageNo first_page)
 	return NULL;
 }
 
-/* Start a request that has parts; without a file to read from, its frames are given back. */
+/* Start a request that has parts.  Without a file to read from, its frames are given back. */
 static void
 start_request(AheadRead *read)
 {
@@ -314,8 +321,8 @@ continues(const AheadRead *read, BlobPageNo first_page, uint32 length)
 }
 
 /*
- * Add the chunk of an extent that begins at an offset, of which valid bytes are content, to a
- * request; gives the request that is being filled, or NULL if there is none.
+ * Add the chunk of an extent that begins at an offset to a request; valid_bytes of the chunk are
+ * content.  Returns the request that is being filled, or NULL if there is none.
  */
 static AheadRead *
 add_chunk(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent, uint64 offset,
@@ -325,7 +332,7 @@ add_chunk(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent, u
 	uint32		length = (uint32) blob_pages_for(valid_bytes) * BLOB_PAGE_SIZE;
 	int			fill_no;
 
-	/* A chunk that crosses the end of a segment, or is not written yet, is left to the read. */
+	/* A chunk that crosses the end of a segment, or has deferred writes, is left to the read. */
 	if (length > blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE ||
 		blob_deferred_count_written(store, page, length / BLOB_PAGE_SIZE) * BLOB_PAGE_SIZE < length)
 		return read;
@@ -352,8 +359,9 @@ add_chunk(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent, u
 }
 
 /*
- * Add the chunks of an extent that begin in the stored bytes [first, end); a chunk that was begun
- * before is left to the read of it.
+ * Add the chunks of an extent that begin in the stored bytes [first, end).  A chunk that begins
+ * before first is left to the read that comes to it.  If a chunk is added, sets *ahead_end to its
+ * end, or to end if that is larger.
  */
 static AheadRead *
 add_extent(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent,
@@ -372,8 +380,8 @@ add_extent(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent,
 }
 
 /*
- * The generation under which chunks are kept is the map's, looked up now: extents behind the read
- * need not have been verified.
+ * Chunks are kept under the generation that the map shows now, since extents behind the read need
+ * not have been verified.
  */
 void
 blob_readahead_start(BlobStore *store, const BlobStored *stored, BlobAheadWindow *window)

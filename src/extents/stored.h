@@ -4,7 +4,7 @@
  *
  * The stored bytes of a value are those of its extents, one after the other.  A stored offset
  * counts them from the first one on; it is no offset in the value's content (blob/mapping.h).  This
- * layer knows extents, stored offsets and generations, and nothing of what the bytes mean.
+ * layer knows extents, stored offsets and generations, and nothing of the meaning of the bytes.
  */
 #ifndef BLOB_STORED_H
 #define BLOB_STORED_H
@@ -14,14 +14,14 @@
 /* An extent with its place among the stored bytes. */
 typedef struct BlobStoredExtent
 {
-	BlobExtent	extent;			/* its generation as the first look has found it */
+	BlobExtent	extent;			/* with the generation of the first look */
 	uint64		start;			/* stored offset of its first byte */
 	uint64		bytes;			/* stored there, from the extent's start on */
 } BlobStoredExtent;
 
 /*
- * Stored bytes, as far as they are known: a caller adds extents before it asks for their bytes.
- * An extent that was not looked up yet has generation BLOB_INVALID_GENERATION.
+ * The stored bytes of one value, as far as they are known.  A caller adds extents before it asks
+ * for their bytes.  An extent that was not looked up yet has generation BLOB_INVALID_GENERATION.
  */
 typedef struct BlobStored
 {

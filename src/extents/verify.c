@@ -34,8 +34,8 @@ blob_verify_report_stale(int extent_no, uint64 value_bytes)
 }
 
 /*
- * On a copy of another server that did not log content, the file holds zeros, or bytes of an
- * earlier value.
+ * ERROR XB002 if the extent of this generation has unlogged content.  The file of such an extent
+ * holds zeros, or bytes of an earlier value.
  */
 static void
 require_logged(const BlobStoreId *store, BlobGeneration generation, uint64 value_bytes)
@@ -51,8 +51,8 @@ require_logged(const BlobStoreId *store, BlobGeneration generation, uint64 value
 }
 
 /*
- * Entries of a large value's extents are in several blocks of the map: have them read at the same
- * time, where they are not in shared buffers.
+ * Prefetch the map's blocks that have the entries of these extents.  Those of a large value are in
+ * several blocks; so the blocks that are not in shared buffers are read at the same time.
  */
 static void
 prefetch_entries(Relation map, const BlobStoredExtent *extents, int count)
@@ -69,7 +69,7 @@ prefetch_entries(Relation map, const BlobStoredExtent *extents, int count)
 void
 blob_verify_before(BlobStore *store, BlobStored *stored, int first_no, int end_no)
 {
-	/* Those that were looked up before are in front, mostly: there is nothing to do then. */
+	/* Mostly the extents that were looked up before come first: skip them. */
 	while (first_no < end_no &&
 		   stored->extents[first_no].extent.generation != BLOB_INVALID_GENERATION)
 		first_no++;

@@ -1,7 +1,6 @@
 /*
  * extents/verify.h
- *	  Whether extents are still what a descriptor says; see "Verification" in the README of this
- *	  folder.
+ *	  Whether extents still belong to a descriptor; see "Verification" in the README of this folder.
  *
  * All functions here look into the extent map, which the caller has open (AccessShareLock), and
  * share-lock one of its buffers at a time.
@@ -12,32 +11,35 @@
 #include "extents/stored.h"
 #include "store/store.h"
 
-/* SQLSTATE of a read whose extents were freed and reused: the value does not exist any more. */
+/*
+ * SQLSTATE of a read whose extents were freed, and perhaps reused: the value does not exist any
+ * more.
+ */
 #define ERRCODE_BLOB_STALE MAKE_SQLSTATE('X', 'B', '0', '0', '1')
 
-/* Content that another server wrote without logging it. */
+/* SQLSTATE of a read of unlogged content, which another server wrote and did not log. */
 #define ERRCODE_BLOB_UNLOGGED MAKE_SQLSTATE('X', 'B', '0', '0', '2')
 
 /*
  * Whether the map says that the extent is allocated, as tier or tail as is_tail says, with
  * extent->pages pages, by a generation of at most max_generation.  Sets extent->generation to the
- * map's.
+ * generation in the map.
  */
 extern bool blob_verify_extent(Relation map, BlobExtent *extent, BlobGeneration max_generation);
 
-/* ERROR XB001: the extent_no-th extent of a value of value_bytes bytes is another's. */
+/* ERROR XB001: the extent_no-th extent of a value of value_bytes bytes has been freed or reused. */
 pg_noreturn extern void blob_verify_report_stale(int extent_no, uint64 value_bytes);
 
 /*
- * The first look at extents [first_no, end_no), before they are read: those that have no generation
- * yet get the map's.  ERROR XB001 if one is not what it should be, XB002 if its content is missing
- * on this server.
+ * The first look at extents [first_no, end_no), before they are read.  An extent that has no
+ * generation yet gets that of the map.  ERROR XB001 if an extent is stale, XB002 if it has unlogged
+ * content.
  */
 extern void blob_verify_before(BlobStore *store, BlobStored *stored, int first_no, int end_no);
 
 /*
- * The second look, when they have been read: ERROR XB001 unless the map says of each the same as
- * at the first look, its generation included.
+ * The second look at extents [first_no, end_no), after they were read.  ERROR XB001 unless the map
+ * says the same of each as at the first look, its generation included.
  */
 extern void blob_verify_after(BlobStore *store, const BlobStored *stored, int first_no,
 							  int end_no);

@@ -16,7 +16,7 @@ from tree import Tree
 
 # Rules that are not met yet: their complaints are counted and do not fail.  This is the switch: a
 # rule leaves the set when the tree meets it.
-NOT_YET = {"language", "function_comments"}
+NOT_YET = set()
 
 # A folder of src is a layer: it may include its own headers and those of folders before it.
 LAYERS = ["core", "io", "wal", "store", "extents", "blob", "assign", "client", "recovery", "gc",
