@@ -14,8 +14,9 @@ extern void blob_durability_register(void);
 extern void blob_durability_prepare(int segment_count);
 
 /*
- * Whether a write of so many bytes is to be logged (CONTENT): where content is logged anyway, and
- * where that is cheaper than to sync it.  Ask once for what is noted as one.  May read catalogs and
+ * Whether a write of so many bytes is to be logged (CONTENT): where content is logged anyway, on
+ * a promoted server until its first checkpoint is complete, and where that is cheaper than to sync
+ * it.  Ask once for what is noted as one.  May read catalogs and
  * throw.
  */
 extern bool blob_durability_wants_log(uint64 bytes);

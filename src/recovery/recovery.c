@@ -7,8 +7,9 @@
  * their LSN, content is written over itself.  A segment file may be missing, because a later record
  * of its removal has been carried out already: what is about it is left out (invalid_segments.h).
  *
- * Replaying CONTENT over pages that now belong to another value cannot happen: pages are given to
- * another value only after a completed checkpoint that lies past the record of their release.
+ * Replaying CONTENT over pages that now belong to another value does no harm.  Pages are given to
+ * another value only after a completed checkpoint that lies past the record of their release.  Where
+ * that was a checkpoint of another server, the newer content is in the WAL, behind the older.
  */
 #include "postgres.h"
 

@@ -1,0 +1,159 @@
+# A promoted server crashes before its first checkpoint is complete.
+#
+# Promotion makes no checkpoint before it lets writers in.  If the server crashes then, replay starts
+# at its last restartpoint, which may lie before a FREE of the old primary whose pages the old
+# primary has given out again.  Replay writes the old content of these pages, from the WAL of the old
+# primary.  What the promoted server has written there since must come back, whatever its settings
+# say about content in the WAL.
+#
+# Seen to fail without the look at blob_store_replays_predecessor() in blob_durability_wants_log(): the
+# values have the old content.  With that function always true, content is logged for ever.
+use strict;
+use warnings;
+
+use FindBin;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use lib $FindBin::RealBin;
+use BlobTest;
+
+my $library = "$ENV{BLOBEXT_UNIT_DIR}/blobext_unit";
+my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n";
+
+# Leave no page free.
+sub fill
+{
+	my ($node) = @_;
+	my $pages;
+	$node->safe_psql('postgres', "SELECT allocate($pages)")
+	  while ($pages = $node->safe_psql('postgres', 'SELECT longest()')) > 0;
+	return;
+}
+
+# A server that does not allow queries before its promotion cannot be asked for it.
+sub checkpointer_of
+{
+	my ($node) = @_;
+	my $postmaster = (split /\n/, slurp_file($node->data_dir . '/postmaster.pid'))[0];
+	foreach my $line (split /\n/, `ps -o pid=,args= --ppid $postmaster`)
+	{
+		return $1 if $line =~ /^\s*(\d+) .*checkpointer/;
+	}
+	die 'there is no checkpointer';
+}
+
+sub redo_of
+{
+	my ($node) = @_;
+	my ($control) = run_command([ 'pg_controldata', $node->data_dir ]);
+	return $control =~ /REDO location:\s+(\S+)/ ? $1 : die $control;
+}
+
+# Where the values of a table lie.
+sub extents
+{
+	my ($node, $table) = @_;
+	return $node->safe_psql('postgres', "SELECT id, array_agg(first_page || '+' || pages
+		ORDER BY extent_no) FROM $table, blob_extents(b) WHERE pages > 1 GROUP BY id ORDER BY id");
+}
+
+# Store a value in a session; returns how many bytes of content were logged.
+sub logged_by
+{
+	my ($node, $session, $table) = @_;
+	my $before = stat_of($node, 'wal_content_bytes');
+	$session->query_safe("INSERT INTO $table (digest, b) SELECT encode(sha256(x), 'hex'), x
+		FROM convert_to(repeat('session', 30000), 'UTF8') AS x");
+	return stat_of($node, 'wal_content_bytes') - $before;
+}
+
+# off_complete: the server crashes after its first checkpoint.
+my %settings = (
+	off => "blobext.wal_content = off\n",
+	off_complete => "blobext.wal_content = off\n",
+	minimal => "wal_level = minimal\nmax_wal_senders = 0\nhot_standby = off\n");
+
+foreach my $mode (sort keys %settings)
+{
+	my $primary = blob_cluster("old_$mode", streaming => 1, conf => $calm);
+	$primary->safe_psql('postgres', qq(
+CREATE FUNCTION allocate(pages bigint) RETURNS bigint
+	AS '$library', 'unit_store_allocate' LANGUAGE C STRICT;
+CREATE FUNCTION free(pages bigint[], generations bigint[], horizon xid) RETURNS pg_lsn
+	AS '$library', 'unit_store_free' LANGUAGE C STRICT;
+CREATE FUNCTION longest() RETURNS bigint AS '$library', 'unit_store_longest' LANGUAGE C;
+CREATE TABLE old (b blobstate)));
+	make_values($primary, 'kept', 300_000);
+	$primary->backup('base');
+	my $standby = PostgreSQL::Test::Cluster->new("new_$mode");
+	$standby->init_from_backup($primary, 'base', has_streaming => 1);
+	$standby->append_conf('postgresql.conf', $settings{$mode});
+	$standby->start;
+
+	# Old content behind the backup.  Its pages are freed, and after a checkpoint they are given
+	# out again: the first of them to a value that has room in its last extent.
+	$primary->safe_psql('postgres', q(
+		INSERT INTO old SELECT convert_to(repeat('old', 6000000), 'UTF8')));
+	my ($first, $end) = split /\|/, $primary->safe_psql('postgres',
+		'SELECT min(e.first_page), max(e.first_page + e.pages) FROM old, blob_extents(b) AS e');
+	fill($primary);
+	my $freed = $primary->safe_psql('postgres', qq(DELETE FROM old;
+		SELECT free(array_agg(first_page ORDER BY first_page),
+		array_agg(generation ORDER BY first_page), '0') FROM blobext_map
+		WHERE first_page >= $first AND first_page < $end));
+	$primary->safe_psql('postgres', 'CHECKPOINT');
+	make_values($primary, 'grown', 20_000);
+	$primary->safe_psql('postgres',
+		'UPDATE grown SET b = blob_append(b, ' . literal(content('grown', 3_300_000)) . ')');
+	# And to one that ends in pages whose part of the map says nothing about FREE: an extent has its
+	# entry, and leaves its LSN, where it begins.
+	$primary->safe_psql('postgres', 'SELECT allocate(2100)');
+	$primary->wait_for_catchup($standby);
+	my $before = extents($primary, 'grown');
+	$primary->stop('immediate');
+
+	# The checkpoint of the promotion, for which no process waits, does not begin.
+	my $checkpointer = checkpointer_of($standby);
+	kill 'STOP', $checkpointer;
+	$standby->promote;
+	is($standby->safe_psql('postgres', "SELECT '" . redo_of($standby) . "'::pg_lsn < '$freed'"),
+		't', "$mode: a crash would replay the record that freed the pages");
+	$standby->safe_psql('postgres', 'UPDATE grown SET b = blob_append(b, '
+		  . literal(content('more', 200_000)) . "); UPDATE grown SET digest = encode(sha256(b), 'hex')");
+	is(extents($standby, 'grown'), $before, "$mode: a value grows into the extent that it has");
+	is($standby->safe_psql('postgres', "SELECT bool_and(first_page >= $first AND
+		first_page + pages <= $end) FROM grown, blob_extents(b) WHERE pages > 1"), 't',
+		"$mode: in pages that had other content");
+	make_values($standby, 'new', 1_000_000, (50_000) x 20, 3_000);
+	cmp_ok($standby->safe_psql('postgres', "SELECT count(*) FROM new, blob_extents(b)
+		WHERE first_page >= $first AND first_page < $end"), '>', 0,
+		"$mode: new values are in such pages");
+	values_are_intact($standby, $_, "$mode: $_") foreach ('grown', 'new');
+
+	my $session = $standby->background_psql('postgres', on_error_stop => 1);
+	cmp_ok(logged_by($standby, $session, 'new'), '>=', 210_000, "$mode: content is logged");
+	if ($mode eq 'off_complete')
+	{
+		kill 'CONT', $checkpointer;
+		$standby->safe_psql('postgres', 'CHECKPOINT');
+		is(logged_by($standby, $session, 'new'), 0,
+			"$mode: the same session logs none after the checkpoint");
+	}
+	kill_everything($standby);
+	$session->{run}->kill_kill;
+	# Without it pg_ctl does not wait for the end of crash recovery.
+	$standby->append_conf('postgresql.conf', "hot_standby = on\n");
+	$standby->start;
+	values_are_intact($standby, $_, "$mode: $_, after a crash") foreach ('kept', 'grown', 'new');
+	check_is_clean($standby, "$mode: the check finds nothing");
+	$session = $standby->background_psql('postgres', on_error_stop => 1);
+	is(logged_by($standby, $session, 'new'), 0, "$mode: after the crash no content is logged");
+	$session->quit;
+	$standby->stop;
+	$standby->clean_node;
+	$primary->clean_node;
+}
+
+done_testing();
