@@ -7,7 +7,7 @@
 # say about content in the WAL.
 #
 # Seen to fail without the look at blob_store_replays_predecessor() in blob_durability_wants_log(): the
-# values have the old content.  With that function always true, content is logged for ever.
+# values have the old content, or zeros.  With that function always true, content is logged for ever.
 use strict;
 use warnings;
 
@@ -21,6 +21,48 @@ use BlobTest;
 
 my $library = "$ENV{BLOBEXT_UNIT_DIR}/blobext_unit";
 my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n";
+
+use constant SEGMENT => 262_144;	# pages
+
+# A primary, and a backup of it.
+sub old_primary
+{
+	my ($name) = @_;
+	my $node = blob_cluster($name, streaming => 1, conf => $calm);
+	$node->safe_psql('postgres', qq(
+CREATE FUNCTION allocate(pages bigint) RETURNS bigint
+	AS '$library', 'unit_store_allocate' LANGUAGE C STRICT;
+CREATE FUNCTION free(pages bigint[], generations bigint[], horizon xid) RETURNS pg_lsn
+	AS '$library', 'unit_store_free' LANGUAGE C STRICT;
+CREATE FUNCTION reclaim() RETURNS integer AS '$library', 'unit_store_reclaim' LANGUAGE C;
+CREATE FUNCTION longest() RETURNS bigint AS '$library', 'unit_store_longest' LANGUAGE C;
+CREATE TABLE old (b blobstate)));
+	make_values($node, 'kept', 300_000);
+	$node->backup('base');
+	return $node;
+}
+
+sub standby_of
+{
+	my ($primary, $name, $conf) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+	$node->init_from_backup($primary, 'base', has_streaming => 1);
+	$node->append_conf('postgresql.conf', $conf);
+	$node->start;
+	return $node;
+}
+
+# Free all extents that begin in [first, end), with a checkpoint past that; returns the record's end.
+sub free_pages
+{
+	my ($node, $first, $end) = @_;
+	my $lsn = $node->safe_psql('postgres', qq(SELECT free(array_agg(first_page ORDER BY first_page),
+		array_agg(generation ORDER BY first_page), '0') FROM blobext_map
+		WHERE first_page >= $first AND first_page < $end));
+	$node->safe_psql('postgres', 'SELECT reclaim()');
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	return $lsn;
+}
 
 # Leave no page free.
 sub fill
@@ -36,12 +78,23 @@ sub fill
 sub checkpointer_of
 {
 	my ($node) = @_;
-	my $postmaster = (split /\n/, slurp_file($node->data_dir . '/postmaster.pid'))[0];
-	foreach my $line (split /\n/, `ps -o pid=,args= --ppid $postmaster`)
+	foreach my $pid (BlobTest::children($node->{_pid}))
 	{
-		return $1 if $line =~ /^\s*(\d+) .*checkpointer/;
+		return $pid if slurp_file("/proc/$pid/cmdline") =~ /checkpointer/;
 	}
 	die 'there is no checkpointer';
+}
+
+# Stop the primary and promote the standby.  The checkpoint of the promotion, for which no process
+# waits, does not begin before the checkpointer, whose pid is returned, gets a SIGCONT.
+sub promote_over
+{
+	my ($primary, $standby) = @_;
+	my $checkpointer = checkpointer_of($standby);
+	$primary->stop('immediate');
+	kill 'STOP', $checkpointer;
+	$standby->promote;
+	return $checkpointer;
 }
 
 sub redo_of
@@ -77,20 +130,8 @@ my %settings = (
 
 foreach my $mode (sort keys %settings)
 {
-	my $primary = blob_cluster("old_$mode", streaming => 1, conf => $calm);
-	$primary->safe_psql('postgres', qq(
-CREATE FUNCTION allocate(pages bigint) RETURNS bigint
-	AS '$library', 'unit_store_allocate' LANGUAGE C STRICT;
-CREATE FUNCTION free(pages bigint[], generations bigint[], horizon xid) RETURNS pg_lsn
-	AS '$library', 'unit_store_free' LANGUAGE C STRICT;
-CREATE FUNCTION longest() RETURNS bigint AS '$library', 'unit_store_longest' LANGUAGE C;
-CREATE TABLE old (b blobstate)));
-	make_values($primary, 'kept', 300_000);
-	$primary->backup('base');
-	my $standby = PostgreSQL::Test::Cluster->new("new_$mode");
-	$standby->init_from_backup($primary, 'base', has_streaming => 1);
-	$standby->append_conf('postgresql.conf', $settings{$mode});
-	$standby->start;
+	my $primary = old_primary("old_$mode");
+	my $standby = standby_of($primary, "new_$mode", $settings{$mode});
 
 	# Old content behind the backup.  Its pages are freed, and after a checkpoint they are given
 	# out again: the first of them to a value that has room in its last extent.
@@ -99,11 +140,8 @@ CREATE TABLE old (b blobstate)));
 	my ($first, $end) = split /\|/, $primary->safe_psql('postgres',
 		'SELECT min(e.first_page), max(e.first_page + e.pages) FROM old, blob_extents(b) AS e');
 	fill($primary);
-	my $freed = $primary->safe_psql('postgres', qq(DELETE FROM old;
-		SELECT free(array_agg(first_page ORDER BY first_page),
-		array_agg(generation ORDER BY first_page), '0') FROM blobext_map
-		WHERE first_page >= $first AND first_page < $end));
-	$primary->safe_psql('postgres', 'CHECKPOINT');
+	$primary->safe_psql('postgres', 'DELETE FROM old');
+	my $freed = free_pages($primary, $first, $end);
 	make_values($primary, 'grown', 20_000);
 	$primary->safe_psql('postgres',
 		'UPDATE grown SET b = blob_append(b, ' . literal(content('grown', 3_300_000)) . ')');
@@ -112,12 +150,7 @@ CREATE TABLE old (b blobstate)));
 	$primary->safe_psql('postgres', 'SELECT allocate(2100)');
 	$primary->wait_for_catchup($standby);
 	my $before = extents($primary, 'grown');
-	$primary->stop('immediate');
-
-	# The checkpoint of the promotion, for which no process waits, does not begin.
-	my $checkpointer = checkpointer_of($standby);
-	kill 'STOP', $checkpointer;
-	$standby->promote;
+	my $checkpointer = promote_over($primary, $standby);
 	is($standby->safe_psql('postgres', "SELECT '" . redo_of($standby) . "'::pg_lsn < '$freed'"),
 		't', "$mode: a crash would replay the record that freed the pages");
 	$standby->safe_psql('postgres', 'UPDATE grown SET b = blob_append(b, '
@@ -151,6 +184,35 @@ CREATE TABLE old (b blobstate)));
 	$session = $standby->background_psql('postgres', on_error_stop => 1);
 	is(logged_by($standby, $session, 'new'), 0, "$mode: after the crash no content is logged");
 	$session->quit;
+	$standby->stop;
+	$standby->clean_node;
+	$primary->clean_node;
+}
+
+# A segment that the old primary has removed and restored.  Replay of REMOVE removes the file, with
+# what the promoted server has stored there.
+{
+	my $primary = old_primary('old_segments');
+	my $standby = standby_of($primary, 'new_segments', $settings{off});
+	$primary->safe_psql('postgres', 'SELECT allocate(' . 2 * SEGMENT . ')');
+	my $first = $primary->safe_psql('postgres',
+		'SELECT first_page FROM blobext_map WHERE pages = ' . 2 * SEGMENT);
+	free_pages($primary, $first, $first + 1);
+	is(-e segment_file($primary, 1), undef, 'a segment is removed');
+	fill($primary);
+	# It ends in pages that leave no trace of REMOVE and RESTORE in their part of the map.
+	is($primary->safe_psql('postgres', 'SELECT allocate(600)'), SEGMENT, 'and restored');
+	$primary->wait_for_catchup($standby);
+	promote_over($primary, $standby);
+	make_values($standby, 'new', 3_000_000);
+	is($standby->safe_psql('postgres', 'SELECT min(first_page) >= ' . SEGMENT . '
+		AND max(first_page) < ' . 2 * SEGMENT . ' FROM new, blob_extents(b)'), 't',
+		'a new value is in that segment');
+	kill_everything($standby);
+	$standby->start;
+	values_are_intact($standby, $_, "a restored segment: $_, after a crash")
+	  foreach ('kept', 'new');
+	check_is_clean($standby, 'a restored segment: the check finds nothing');
 	$standby->stop;
 	$standby->clean_node;
 	$primary->clean_node;
