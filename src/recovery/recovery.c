@@ -8,8 +8,8 @@
  * of its removal has been carried out already: what is about it is left out (invalid_segments.h).
  *
  * Replaying CONTENT over pages that now belong to another value does no harm.  Pages are given to
- * another value only after a completed checkpoint that lies past the record of their release.  Where
- * that was a checkpoint of another server, the newer content is in the WAL, behind the older.
+ * another value only after a completed checkpoint that lies past the record of their release.
+ * Where that was a checkpoint of another server, the newer content is in the WAL, behind the older.
  */
 #include "postgres.h"
 
@@ -168,7 +168,8 @@ replay_meta_page(XLogReaderState *record)
 /*
  * What this server reserved itself was durable before the record.  In a copy, files and their ends
  * may be younger than the copy: they are made, each by the record of its first pages only.  So is a
- * file that this recovery has removed: a promoted server replays what its predecessor reserved, too.
+ * file that this recovery has removed: a promoted server replays what its predecessor reserved,
+ * too.
  */
 static void
 replay_reservation(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo end_page)

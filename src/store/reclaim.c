@@ -50,8 +50,8 @@ blob_store_completed_redo(void)
 }
 
 /*
- * Promotion begins a timeline.  So a checkpoint on the timeline on which this server writes was made
- * by this server after its promotion, and its redo pointer is past the end of recovery.
+ * Promotion begins a timeline.  So a checkpoint on the timeline on which this server writes was
+ * made by this server after its promotion, and its redo pointer is past the end of recovery.
  */
 bool
 blob_store_replays_predecessor(void)

@@ -201,7 +201,7 @@ foreach my $mode (sort keys %settings)
 	is(-e segment_file($primary, 1), undef, 'a segment is removed');
 	fill($primary);
 	# It ends in pages that leave no trace of REMOVE and RESTORE in their part of the map.
-	is($primary->safe_psql('postgres', 'SELECT allocate(600)'), SEGMENT, 'and restored');
+	is($primary->safe_psql('postgres', 'SELECT allocate(600)'), SEGMENT, 'the segment is restored');
 	$primary->wait_for_catchup($standby);
 	promote_over($primary, $standby);
 	make_values($standby, 'new', 3_000_000);
