@@ -24,8 +24,8 @@
 #include "utils/snapmgr.h"
 
 /*
- * Steps 4 to 6, and before them steps 5 and 3 once more, for temporary tables and for snapshots
- * that were being imported.
+ * Steps 4 to 6, and before them steps 5 and 3 once more, for constants and for snapshots that were
+ * being imported.
  */
 static bool
 settle_roots(BlobGcRound *round)
@@ -46,7 +46,7 @@ settle_roots(BlobGcRound *round)
 		again = blob_gc_list_roots(round->context);
 		if (again->obstacle != NULL)
 			return blob_gc_skip(round, "%s", again->obstacle);
-		if (blob_gc_roots_equal(round->roots, again))
+		if (blob_gc_roots_equal(round->roots, again) && !blob_gc_columns_were_made(round->roots))
 			return true;
 		if (!blob_gc_wait_more(round, &wait, "tables are created or changed all the time"))
 			return false;

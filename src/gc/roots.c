@@ -1,6 +1,6 @@
 /*
  * gc/roots.c
- *	  Relations that can hold blobstate: step 4 of README.md.
+ *	  Relations that can hold blobstate: steps 4, 6 and 9 of README.md.
  *
  * pg_attribute and pg_class are read once each under one fresh snapshot, without locking or opening
  * any of the relations, so the list is of one moment.  Row types are in it, too, because their
@@ -11,6 +11,7 @@
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/transam.h"
 #include "blob/walk.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am.h"
@@ -33,6 +34,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 
 /* Whether values of a type can hold blobstate. */
 typedef struct TypeEntry
@@ -383,6 +385,8 @@ blob_gc_list_roots(MemoryContext context)
 	read_columns(&listing, snapshot);
 	read_indexes(&listing, snapshot);
 	read_relations(&listing, snapshot);
+	listing.roots->snapshot = palloc(EstimateSnapshotSpace(snapshot));
+	SerializeSnapshot(snapshot, listing.roots->snapshot);
 	UnregisterSnapshot(snapshot);
 	qsort(listing.roots->items, listing.roots->count, sizeof(BlobGcRoot), compare_roots);
 	hash_destroy(listing.types);
@@ -407,4 +411,59 @@ blob_gc_roots_equal(const BlobGcRoots *left, const BlobGcRoots *right)
 			return false;
 	}
 	return true;
+}
+
+/* ---- columns that came and went ---- */
+
+/*
+ * Was a row of a catalog, dead or alive, committed after a snapshot was taken?  A row that its own
+ * transaction removed was seen by no other one.
+ */
+static bool
+was_committed_since(HeapTupleHeader row, Snapshot snapshot)
+{
+	TransactionId inserter = HeapTupleHeaderGetXmin(row);
+	bool		is_own_removal = HeapTupleHeaderGetRawXmax(row) == inserter &&
+		(row->t_infomask & HEAP_XMAX_IS_MULTI) == 0 &&
+		!HEAP_XMAX_IS_LOCKED_ONLY(row->t_infomask);
+
+	return TransactionIdIsNormal(inserter) && XidInMVCCSnapshot(inserter, snapshot) &&
+		TransactionIdDidCommit(inserter) && !is_own_removal;
+}
+
+/* A type that is gone may have been a domain or a row type with values. */
+static bool
+type_may_hold(Listing *listing, Oid type)
+{
+	return !SearchSysCacheExists1(TYPEOID, ObjectIdGetDatum(type)) || type_holds(listing, type);
+}
+
+/*
+ * A new version of an old column's row counts, too: it costs a repetition.  No visibility is looked
+ * at, because two equal lists tell that a column that was made since is gone again.
+ */
+bool
+blob_gc_columns_were_made(const BlobGcRoots *since)
+{
+	Snapshot	snapshot = RestoreSnapshot(since->snapshot);
+	Listing		listing = {.types = make_table("blobext collector types", sizeof(TypeEntry))};
+	Relation	catalog = table_open(AttributeRelationId, AccessShareLock);
+	TableScanDesc scan = table_beginscan(catalog, SnapshotAny, 0, NULL);
+	HeapTuple	tuple;
+	bool		found = false;
+
+	while (!found && (tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_attribute column = (Form_pg_attribute) GETSTRUCT(tuple);
+
+		CHECK_FOR_INTERRUPTS();
+		found = column->attnum > 0 && !column->attisdropped &&
+			was_committed_since(tuple->t_data, snapshot) &&
+			type_may_hold(&listing, column->atttypid);
+	}
+	table_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	hash_destroy(listing.types);
+	pfree(snapshot);
+	return found;
 }

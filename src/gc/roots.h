@@ -36,6 +36,7 @@ typedef struct BlobGcRoots
 	int			count;
 	BlobGcRoot *items;			/* ordered by relid */
 	char	   *obstacle;		/* why the collector cannot work, or NULL */
+	char	   *snapshot;		/* of the list, serialized; may be NULL with an obstacle */
 } BlobGcRoots;
 
 /*
@@ -46,6 +47,13 @@ extern BlobGcRoots *blob_gc_list_roots(MemoryContext context);
 
 /* Whether two lists show the same relations, files and columns. */
 extern bool blob_gc_roots_equal(const BlobGcRoots *left, const BlobGcRoots *right);
+
+/*
+ * Whether a column that can hold values was committed after a list was made, and be it gone again:
+ * then a table may have been there, and had values, that no later list shows.  S1 must have been
+ * registered since before the list was made: it keeps the rows of pg_attribute that tell.
+ */
+extern bool blob_gc_columns_were_made(const BlobGcRoots *since);
 
 /* One column's part of BlobGcRoot.columns. */
 extern uint64 blob_gc_hash_column(AttrNumber number, Oid type, bool is_dropped);

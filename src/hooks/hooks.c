@@ -106,9 +106,8 @@ executor_run_end(BlobRowsRun *rows, BlobAssignTarget *target, BlobAssignRedirect
 /*
  * The order:
  *
- * 1. The client's receiver, because it is chosen by the destination that the portal has given to
- * the
- *	  query.
+ * 1. The client's receiver, because it is chosen by the destination that the portal has given
+ *	  to the query.
  * 2. Extents of stores that failed are freed before the query allocates more.
  * 3. The target is entered before the query can insert a key: pending content is made crash-safe.
  * 4. The redirection is next to the executor: it lets values be stored again where DDL has
