@@ -6,7 +6,8 @@
 # asked for.  full_page_writes is off: a full-page image would replay in place of the changes.
 #
 # Seen to fail: with each kind of record of version 2 left out of redo() in recovery.c on the standby;
-# with PUNCH of version 1 taken for an unknown record (its message).
+# with PUNCH of version 1 taken for an unknown record (its message); with runs of PUNCH that were checked
+# one by one, before each hole, and their sum with overflow; with META, ALLOC, CLAIM and TRIM of any length.
 use strict;
 use warnings;
 
@@ -39,13 +40,21 @@ sub map_of
 		FROM 13)) FROM generate_series(0, pg_relation_size('blobext_map') / 8192 - 1) AS b));
 }
 
-# The byte that fills this number of bytes from a page on; "other bytes" if they are not all the same.
-sub bytes_at
+# This number of bytes from a page on, or a message.
+sub read_at
 {
 	my ($file, $page, $bytes) = @_;
 	open(my $handle, '<:raw', $file) or return "no file: $!";
 	seek($handle, $page * PAGE, 0);
 	read($handle, my $found, $bytes) == $bytes or return 'too short';
+	return $found;
+}
+
+# The byte that fills these bytes; "other bytes" if they are not all the same.
+sub bytes_at
+{
+	my ($file, $page, $bytes) = @_;
+	my $found = read_at(@_);
 	my $first = substr($found, 0, 1);
 	return $found eq $first x $bytes ? ord $first : 'other bytes';
 }
@@ -242,7 +251,22 @@ sub refusals
 		[ 'OMITTED without its ranges', 2, 0x90, pack('LLQQ', 1, 0, 0, 0), qr/OMITTED.*ranges are missing/ ],
 		[ 'DROP without its places', 2, 0xA0, pack('LL', 1, 0), qr/DROP.*places are missing/ ],
 		[ 'PUNCH without its runs', 2, 0xB0, pack('LLQ', 1, 0, 0), qr/PUNCH.*runs are missing/ ],
+		[ 'PUNCH over the end of a segment', 2, 0xB0, pack('LLQQQQQ', 2, 0, 0, 3_050, 1, SEGMENT - 1, 2),
+			qr/PUNCH.*not inside of a segment/ ],
+		[ 'PUNCH of pages that overflow', 2, 0xB0, pack('LLQQQQQ', 2, 0, 0, 3_050, 1, 3_050, ~0),
+			qr/PUNCH.*not inside of a segment/ ],
+		[ 'PUNCH of a run without pages', 2, 0xB0, pack('LLQQQ', 1, 0, 0, 3_050, 0),
+			qr/PUNCH.*not inside of a segment/ ],
+		[ 'META without its limit', 1, 0x00, '', qr/META.*too short/ ],
+		[ 'SEGMENT without its page', 2, 0x30, pack('QQLL', 0, 1, 0, 0), qr/SEGMENT.*no meta page/ ],
+		[ 'META without its page', 2, 0x00, $zero, qr/META.*no meta page/ ],
+		[ 'ALLOC without its counts', 2, 0x10, $zero, qr/ALLOC.*too short/ ],
+		[ 'CLAIM without its bytes', 1, 0x70, $zero, qr/CLAIM.*too short/ ],
+		[ 'TRIM without its bytes', 2, 0x80, $zero, qr/TRIM.*too short/ ],
 	);
+	my $file = directory_of($node) . '/00000000';
+	my $page = read_at($file, 3_050, PAGE);
+	ok($page =~ /[^\0]/, 'a page that would be seen to be punched');
 	foreach my $refused (@refused)
 	{
 		my ($what, $version, $info, $rest, $message) = @$refused;
@@ -254,8 +278,11 @@ sub refusals
 			"$what: can be shown");
 		kill_everything($node);
 		my $offset = -s $node->logfile;
-		is($node->start(fail_ok => 1), 0, "$what: replay is refused");
+		my $has_started = $node->start(fail_ok => 1);
+		is($has_started, 0, "$what: replay is refused");
 		like(slurp_file($node->logfile, $offset), qr/PANIC:.*$message/s, "$what: it says why");
+		ok(read_at($file, 3_050, PAGE) eq $page, "$what: the page is not punched") if $what =~ /^PUNCH/;
+		next if $has_started;
 		unlink $node->data_dir . '/postmaster.pid';
 		system_or_bail('pg_resetwal', '-f', '-D', $node->data_dir);
 		$node->start;
