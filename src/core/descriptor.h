@@ -50,10 +50,11 @@
  *		 155     1  zero
  *		 156     2  level 0: number of frames
  *		 158     6  other levels: offset of the root in the stored bytes
- *		 164     8  number of frames, at least one
+ *		 164     8  number of frames; 0 only in a value that has the open frame alone, or nothing
  *		 172     6  open frame: offset in the stored bytes
  *		 178     6  open frame: bytes, whole pages, at most as many as a frame may have
- *		 184     8  zero
+ *		 184     4  open frame: CRC-32C of its bytes; 0 if it is empty
+ *		 188     4  zero
  *		 192   6 n  first page of each extent of tier size
  *		 ...  24 f  level 0: entries of frames
  *		 ...     r  remainder, if it has no page
@@ -113,6 +114,7 @@ typedef struct BlobCompression
 	uint64		frame_count;
 	uint64		open_offset;
 	uint64		open_bytes;
+	uint32		open_crc;
 	const uint8 *frames;		/* level 0: the entries, in the datum */
 } BlobCompression;
 
