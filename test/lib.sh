@@ -56,7 +56,7 @@ test_guard()
 	test_find_python
 	if [ -z "${BLOBEXT_TEST_TMP:-}" ]; then
 		test_need "${script#run_}"
-		exec "$python" -B "$checkout/test/guard" bash "$checkout/test/$script" "$@"
+		exec "$python" -B "$checkout/test/guard" bash "$(cd "$(dirname "$0")" && pwd)/$script" "$@"
 	fi
 	# With its path, for PATH may change.
 	export BLOBEXT_TEST_PG_CONFIG=${BLOBEXT_TEST_PG_CONFIG:-$(command -v "$PG_CONFIG")}

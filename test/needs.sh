@@ -9,7 +9,7 @@ declare -A test_needs=(
 	[examples]='build pgtap' [docs]='build venv' [dump]=build [tap]='build tap power'
 	[python]='build venv' [collecting]='build pg_regress venv' [fuzz]='build venv'
 	[datums]='build venv' [checked]='build pgtap pg_regress venv binutils'
-	[interrupt]='build tap power' [upgrade]='build git' [rmgr]='build tap power' [violation]=build
+	[interrupt]='build tap power' [upgrade]='build git' [rmgr]='build tap power' [violation]=build [grow]=build
 	[valgrind]='build pg_regress valgrind'
 	[torture]='build tap power' [all]='')
 

@@ -18,6 +18,7 @@
 #include "io/segment.h"
 #include "io/syncer.h"
 #include "miscadmin.h"
+#include "store/store.h"
 #include "utils/memutils.h"
 
 /*
@@ -230,7 +231,7 @@ must_sync(void)
 bool
 blob_durability_wants_log(uint64 bytes)
 {
-	if (blob_wal_logs_content())
+	if (blob_wal_logs_content() || blob_store_replays_predecessor())
 		return true;
 	if (blob_wal_content != BLOB_WAL_CONTENT_AUTO || bytes > SPARE_MAX_BYTES || must_sync())
 		return false;

@@ -16,8 +16,9 @@
 #include "utils/guc.h"
 #include "utils/hsearch.h"
 
-/* Of BlobSegmentId. */
+/* Of BlobSegmentId: files that were not found; and files that this recovery has removed. */
 static HTAB *files = NULL;
+static HTAB *removed_files = NULL;
 
 /* Is PostgreSQL's setting ignore_invalid_pages on? */
 static bool
@@ -66,21 +67,28 @@ hold_restartpoints(void)
 	smgrclose(relation);
 }
 
-/* Note a segment as invalid, report it once, and hold restartpoints from the first note on. */
-static void
-note(const BlobStoreId *store, uint32 segment_no)
+/* Enter a segment in a set, which is made for the first one; false if the set has it. */
+static bool
+enter(HTAB **set, const BlobStoreId *store, uint32 segment_no)
 {
 	BlobSegmentId key = {store->incarnation, store->dboid, segment_no};
 	bool		is_known;
 
-	if (files == NULL)
+	if (*set == NULL)
 	{
 		HASHCTL		control = {.keysize = sizeof(key),.entrysize = sizeof(key)};
 
-		files = hash_create("blobext invalid segments", 16, &control, HASH_ELEM | HASH_BLOBS);
+		*set = hash_create("blobext invalid segments", 16, &control, HASH_ELEM | HASH_BLOBS);
 	}
-	(void) hash_search(files, &key, HASH_ENTER, &is_known);
-	if (is_known)
+	(void) hash_search(*set, &key, HASH_ENTER, &is_known);
+	return !is_known;
+}
+
+/* Note a segment as invalid, report it once, and hold restartpoints from the first note on. */
+static void
+note(const BlobStoreId *store, uint32 segment_no)
+{
+	if (!enter(&files, store, segment_no))
 		return;
 	report(are_ignored() ? WARNING : LOG, store, segment_no);
 	if (are_ignored())
@@ -117,6 +125,8 @@ blob_invalid_segments_removed(const BlobStoreId *store, uint32 segment_no)
 	HASH_SEQ_STATUS status;
 	BlobSegmentId *file;
 
+	if (segment_no != BLOB_ALL_SEGMENTS)
+		(void) enter(&removed_files, store, segment_no);
 	if (files == NULL)
 		return;
 	hash_seq_init(&status, files);
@@ -128,6 +138,14 @@ blob_invalid_segments_removed(const BlobStoreId *store, uint32 segment_no)
 	}
 	if (hash_get_num_entries(files) == 0)
 		XLogDropRelation(no_relation, MAIN_FORKNUM);
+}
+
+bool
+blob_invalid_segments_was_removed(const BlobStoreId *store, uint32 segment_no)
+{
+	BlobSegmentId key = {store->incarnation, store->dboid, segment_no};
+
+	return removed_files != NULL && hash_search(removed_files, &key, HASH_FIND, NULL) != NULL;
 }
 
 void

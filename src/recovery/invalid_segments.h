@@ -25,6 +25,9 @@ extern bool blob_invalid_segments_lacks_directory(const BlobStoreId *store);
 /* This segment, or with BLOB_ALL_SEGMENTS the whole store, is removed. */
 extern void blob_invalid_segments_removed(const BlobStoreId *store, uint32 segment_no);
 
+/* Whether this recovery has removed the segment. */
+extern bool blob_invalid_segments_was_removed(const BlobStoreId *store, uint32 segment_no);
+
 /* The files agree with the WAL now: FATAL if there is still something noted. */
 extern void blob_invalid_segments_check(void);
 

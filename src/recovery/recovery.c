@@ -200,7 +200,8 @@ replay_meta_page(XLogReaderState *record)
 /*
  * Files that this server reserved itself were durable before the record was inserted.  A copy may
  * be older than a file, or than its end.  There the files are made, each by the record of its first
- * pages only.
+ * pages only.  So is a file that this recovery has removed: a promoted server may replay records of
+ * its predecessor, too.
  */
 static void
 replay_reservation(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo end_page)
@@ -214,7 +215,8 @@ replay_reservation(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo e
 		uint32		segment_no = blob_segment_of(first_page);
 		BlobPageNo	segment_start = segment_no * BLOB_SEGMENT_PAGES;
 		BlobPageNo	stop = Min(end_page, segment_start + BLOB_SEGMENT_PAGES);
-		BlobPageNo	expected_end = is_own ? stop : first_page;
+		bool		is_there = is_own && !blob_invalid_segments_was_removed(store, segment_no);
+		BlobPageNo	expected_end = is_there ? stop : first_page;
 
 		if (!blob_invalid_segments_is_lacking(store, segment_no,
 											  (expected_end - segment_start) * BLOB_PAGE_SIZE))

@@ -22,15 +22,12 @@
 /* Nodes that taking a segment from all sets, and giving it back, can use. */
 #define SEGMENT_NODES (2 * (1 + BLOB_PENDING_BATCHES) + 2)
 
-/*
- * The redo pointer from which recovery would start after a crash now.  GetRedoRecPtr() will not do:
- * it moves when a checkpoint begins.
- */
-XLogRecPtr
-blob_store_completed_redo(void)
+/* The checkpoint, or restartpoint, from which recovery would start after a crash now. */
+static CheckPoint
+read_checkpoint(void)
 {
 	ControlFileData *control_file;
-	XLogRecPtr	redo;
+	CheckPoint	checkpoint;
 	bool		crc_ok;
 
 	LWLockAcquire(ControlFileLock, LW_SHARED);
@@ -40,9 +37,30 @@ blob_store_completed_redo(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("calculated CRC checksum does not match value stored in file")));
-	redo = control_file->checkPointCopy.redo;
+	checkpoint = control_file->checkPointCopy;
 	pfree(control_file);
-	return redo;
+	return checkpoint;
+}
+
+/* Not GetRedoRecPtr(), which moves when a checkpoint begins. */
+XLogRecPtr
+blob_store_completed_redo(void)
+{
+	return read_checkpoint().redo;
+}
+
+/*
+ * Promotion begins a timeline.  So a checkpoint on the timeline on which this server writes was
+ * made by this server after its promotion, and its redo pointer is past the end of recovery.
+ */
+bool
+blob_store_replays_predecessor(void)
+{
+	static bool has_checkpoint = false;
+
+	if (!has_checkpoint)
+		has_checkpoint = read_checkpoint().ThisTimeLineID == GetWALInsertionTimeLine();
+	return !has_checkpoint;
 }
 
 /* Move all runs that are covered from one pending set; returns whether there were any. */

@@ -87,6 +87,14 @@ extern BlobClaimResult blob_store_claim(BlobStore *store, BlobExtent *extent,
 extern void blob_store_trim(BlobStore *store, BlobExtent *extent, uint64 pages);
 
 /*
+ * Whether a crash now would replay WAL of the server that this one was a standby of: it was
+ * promoted, and its first checkpoint is not complete.  Then replay may write old content to any
+ * page, so new content must be in the WAL (README, "After a promotion").  Once false, it stays
+ * false.  Reads a file while it is true, and at a process's first call.  Not in recovery.
+ */
+extern bool blob_store_replays_predecessor(void);
+
+/*
  * For the collector: which extents are old enough, freeing them, and giving back disk space.  See
  * blob_map_visit_range() for looking at extents.
  */
