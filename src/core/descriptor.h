@@ -36,9 +36,10 @@
  * nodes of their directory (core/frame.h).  The content is that of the frames in the order of the
  * directory, then that of the open frame, then the remainder.  The open frame is not compressed: it
  * has the pages that were appended since the last frame was closed, whole and side by side in the
- * stored bytes.  So an append writes pages behind the stored bytes.  Only if it closes a frame, it
- * also writes a leaf of the directory and the nodes above it.  Size, digest, chaining words, prefix
- * and remainder are those of the content.  As the descriptor with remainder, but:
+ * stored bytes.  So an append writes pages behind the stored bytes, and continues the CRC.  Only if
+ * it closes a frame, it also writes a leaf of the directory and the nodes above it.  Size, digest,
+ * chaining words, prefix and remainder are those of the content.  As the descriptor with remainder,
+ * but:
  *
  *	  offset bytes
  *		   0     1  form, BLOB_FORM_COMPRESSED_V1

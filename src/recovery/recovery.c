@@ -163,7 +163,9 @@ finish_block(XLogReaderState *record, Buffer buffer, bool is_changed)
 		UnlockReleaseBuffer(buffer);
 }
 
-/* PANIC if the meta page in a record has a wrong length.  It may be in a full-page image instead. */
+/*
+ * PANIC if the meta page in a record has a wrong length.  It may be in a full-page image instead.
+ */
 static void
 require_meta_page(XLogReaderState *record)
 {
