@@ -224,24 +224,28 @@ foreach my $version (1, 2)
 	}
 }
 
-# Of each: version, info, the bytes behind the header, the message in the log.
+# Of each: version, info, the bytes behind the header, the message in the log, and of some a part of
+# what pg_walinspect shows.
 sub refusals
 {
 	my ($node) = @_;
 	my $zero = pack('Q', 0);
 	my $newer = qr/.*HINT:  Recover with the version of blobext that wrote the WAL, or a later one/s;
 	my @refused = (
-		[ 'version 3', 3, 0xA0, pack('LL', 0, 0), qr/format version 3.*reads versions 1 to 2$newer/s ],
+		[ 'version 3', 3, 0xA0, pack('LL', 0, 0), qr/format version 3.*reads versions 1 to 2$newer/s,
+			'unknown format version 3' ],
 		[ 'version 0', 0, 0xA0, '', qr/format version 0/ ],
 		[ 'a place of SEGMENT', 2, 0x30, pack('QQLL', 0, 1, 7, 0), qr/storage place 7$newer/s ],
 		[ 'a place of REMOVE', 2, 0x50, pack('QQLL', 0, 1, 8, 0), qr/storage place 8$newer/s ],
 		[ 'a place of RESTORE', 2, 0x60, pack('QQLL', 0, 1, 9, 0), qr/storage place 9$newer/s ],
 		[ 'a place of CONTENT', 2, 0x20, pack('QLLC', 0, 1, 16_384, 65), qr/storage place 16384$newer/s ],
-		[ 'a place of DROP', 2, 0xA0, pack('LLL', 1, 0, 5), qr/storage place 5$newer/s ],
-		[ 'a place of PUNCH', 2, 0xB0, pack('LLQ', 0, 6, 0), qr/storage place 6$newer/s ],
+		[ 'a place of DROP', 2, 0xA0, pack('LLL', 1, 0, 5), qr/storage place 5$newer/s,
+			'other places 1' ],
+		[ 'a place of PUNCH', 2, 0xB0, pack('LLQ', 0, 6, 0), qr/storage place 6$newer/s, 'place 6' ],
 		[ 'PUNCH in version 1', 1, 0xB0, pack('LLQ', 0, 0, 0), qr/PUNCH.*no such record/ ],
 		[ 'another kind', 2, 0xC0, '', qr/unknown WAL record/ ],
-		[ 'a reuse class', 2, 0x40, pack('LLQQQLL', 0, 0, 0, 0, 0, 2, 0), qr/FREE record.*unknown reuse class/ ],
+		[ 'a reuse class', 2, 0x40, pack('LLQQQLL', 0, 0, 0, 0, 0, 2, 0), qr/FREE record.*unknown reuse class/,
+			'unknown reuse class 2' ],
 		[ 'reserved bytes of FREE', 2, 0x40, pack('LLQQQLL', 0, 0, 0, 0, 0, 0, 1), qr/FREE.*reserved bytes/ ],
 		[ 'reserved bytes of SEGMENT', 2, 0x30, pack('QQLL', 0, 1, 0, 1), qr/SEGMENT.*reserved bytes/ ],
 		[ 'reserved bytes of DROP', 2, 0xA0, pack('LL', 0, 1), qr/DROP.*reserved bytes/ ],
@@ -269,12 +273,13 @@ sub refusals
 	ok($page =~ /[^\0]/, 'a page that would be seen to be punched');
 	foreach my $refused (@refused)
 	{
-		my ($what, $version, $info, $rest, $message) = @$refused;
+		my ($what, $version, $info, $rest, $message, $shown) = @$refused;
+		$shown //= '';
 		$rest = unpack('H*', $rest);
 		$node->safe_psql('postgres', 'CHECKPOINT');
 		my $from = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
 		$node->safe_psql('postgres', "SELECT unit_wal_raw('blobext_map', $version, $info, '\\x$rest')");
-		like(records_of($node, $from, 'count(*), min(description)'), qr/^1\|store \d+\./,
+		like(records_of($node, $from, 'count(*), min(description)'), qr/^1\|store \d+\..*\Q$shown\E/,
 			"$what: can be shown");
 		kill_everything($node);
 		my $offset = -s $node->logfile;
