@@ -39,7 +39,8 @@ enum
 	AT_FRAME_COUNT = 164,
 	AT_OPEN_OFFSET = 172,
 	AT_OPEN_BYTES = 178,
-	AT_ZEROS = 184,
+	AT_OPEN_CRC = 184,
+	AT_ZEROS = 188,
 	AT_COMPRESSED_EXTENT_STARTS = 192
 };
 
@@ -48,7 +49,7 @@ StaticAssertDecl(AT_TAIL_FIRST_PAGE == AT_PREFIX + BLOB_PREFIX_BYTES, "descripto
 StaticAssertDecl(AT_EXTENT_STARTS == BLOB_DESCRIPTOR_FIXED_BYTES, "descriptor layout");
 StaticAssertDecl(AT_REMAINDER_EXTENT_STARTS == BLOB_DESCRIPTOR_REMAINDER_FIXED_BYTES,
 				 "descriptor layout");
-StaticAssertDecl(AT_ZEROS + 8 == AT_COMPRESSED_EXTENT_STARTS, "descriptor layout");
+StaticAssertDecl(AT_ZEROS + 4 == AT_COMPRESSED_EXTENT_STARTS, "descriptor layout");
 StaticAssertDecl(AT_COMPRESSED_EXTENT_STARTS == BLOB_DESCRIPTOR_COMPRESSED_FIXED_BYTES,
 				 "descriptor layout");
 
@@ -236,23 +237,26 @@ check_compression(const uint8 *data, const BlobDescriptor *descriptor)
 	const BlobCompression *compression = &descriptor->compression;
 	uint64		in_frames;
 
-	if (data[AT_ZERO] != 0 || blob_load_integer(data + AT_ZEROS, 8) != 0 ||
+	if (data[AT_ZERO] != 0 || blob_load_integer(data + AT_ZEROS, 4) != 0 ||
 		(data[AT_FLAGS] & ~(BLOB_FLAG_TAIL | BLOB_FLAG_REMAINDER_PAGE)) != 0)
 		report_corrupt_datum("Reserved bytes are not zero.");
 	if (compression->frame_bits < BLOB_FRAME_MIN_BITS ||
-		compression->frame_bits > BLOB_FRAME_MAX_BITS || compression->frame_count == 0 ||
+		compression->frame_bits > BLOB_FRAME_MAX_BITS ||
 		compression->level > BLOB_NODE_MAX_LEVEL ||
-		(compression->level == 0 && compression->root_offset != 0))
+		(compression->level == 0 ? compression->root_offset != 0 : compression->frame_count == 0))
 		report_corrupt_datum("The directory of frames is not possible.");
 	if (compression->open_bytes % BLOB_PAGE_SIZE != 0 ||
 		compression->open_bytes > UINT64CONST(1) << compression->frame_bits ||
 		compression->open_offset % BLOB_PAGE_SIZE != 0 ||
-		compression->open_offset + compression->open_bytes > compression->stored_bytes)
+		compression->open_offset + compression->open_bytes > compression->stored_bytes ||
+		(compression->open_bytes == 0 && compression->open_crc != 0))
 		report_corrupt_datum("The open frame lies outside of the stored bytes.");
 	if (compression->level > 0 &&
 		(compression->root_offset % BLOB_PAGE_SIZE != 0 ||
 		 compression->root_offset + BLOB_PAGE_SIZE > compression->stored_bytes))
 		report_corrupt_datum("The directory of frames lies outside of the stored bytes.");
+	if (descriptor->size_bytes > PG_INT64_MAX)
+		report_corrupt_datum("The size is impossible.");
 	if (compression->open_bytes + descriptor->remainder_bytes > descriptor->size_bytes)
 		report_corrupt_datum("The open frame and the remainder are longer than the content.");
 	in_frames = descriptor->size_bytes - descriptor->remainder_bytes - compression->open_bytes;
@@ -281,6 +285,7 @@ unpack_compressed(const uint8 *data, size_t length_bytes, BlobDescriptor *descri
 	compression->frame_count = blob_load_integer(data + AT_FRAME_COUNT, 8);
 	compression->open_offset = blob_load_integer(data + AT_OPEN_OFFSET, 6);
 	compression->open_bytes = blob_load_integer(data + AT_OPEN_BYTES, 6);
+	compression->open_crc = (uint32) blob_load_integer(data + AT_OPEN_CRC, 4);
 	expected = unpack_remainder(data, AT_COMPRESSED_EXTENT_STARTS,
 								inline_count * BLOB_FRAME_ENTRY_BYTES, descriptor);
 	if (length_bytes != expected)
@@ -515,6 +520,7 @@ pack_compression(uint8 *data, const BlobCompression *compression, const BlobFram
 	blob_store_integer(data + AT_FRAME_COUNT, 8, compression->frame_count);
 	blob_store_integer(data + AT_OPEN_OFFSET, 6, compression->open_offset);
 	blob_store_integer(data + AT_OPEN_BYTES, 6, compression->open_bytes);
+	blob_store_integer(data + AT_OPEN_CRC, 4, compression->open_crc);
 	if (compression->level > 0)
 	{
 		blob_store_integer(data + AT_ROOT_OFFSET, 6, compression->root_offset);

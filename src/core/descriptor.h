@@ -36,9 +36,10 @@
  * nodes of their directory (core/frame.h).  The content is that of the frames in the order of the
  * directory, then that of the open frame, then the remainder.  The open frame is not compressed: it
  * has the pages that were appended since the last frame was closed, whole and side by side in the
- * stored bytes.  So an append writes pages behind the stored bytes.  Only if it closes a frame, it
- * also writes a leaf of the directory and the nodes above it.  Size, digest, chaining words, prefix
- * and remainder are those of the content.  As the descriptor with remainder, but:
+ * stored bytes.  So an append writes pages behind the stored bytes, and continues the CRC.  Only if
+ * it closes a frame, it also writes a leaf of the directory and the nodes above it.  Size, digest,
+ * chaining words, prefix and remainder are those of the content.  As the descriptor with remainder,
+ * but:
  *
  *	  offset bytes
  *		   0     1  form, BLOB_FORM_COMPRESSED_V1
@@ -50,10 +51,11 @@
  *		 155     1  zero
  *		 156     2  level 0: number of frames
  *		 158     6  other levels: offset of the root in the stored bytes
- *		 164     8  number of frames, at least one
+ *		 164     8  number of frames; 0 only in a value that has the open frame alone, or nothing
  *		 172     6  open frame: offset in the stored bytes
  *		 178     6  open frame: bytes, whole pages, at most as many as a frame may have
- *		 184     8  zero
+ *		 184     4  open frame: CRC-32C of its bytes; 0 if it is empty
+ *		 188     4  zero
  *		 192   6 n  first page of each extent of tier size
  *		 ...  24 f  level 0: entries of frames
  *		 ...     r  remainder, if it has no page
@@ -113,6 +115,7 @@ typedef struct BlobCompression
 	uint64		frame_count;
 	uint64		open_offset;
 	uint64		open_bytes;
+	uint32		open_crc;
 	const uint8 *frames;		/* level 0: the entries, in the datum */
 } BlobCompression;
 

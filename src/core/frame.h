@@ -19,6 +19,9 @@
  *		  16     4  CRC-32C of the stored bytes
  *		  20     4  zero
  *
+ * Offsets have 48 bits, so frames and nodes lie in the first 256 TiB of the stored bytes.  The CRC
+ * is verified before the stored bytes are decompressed, or taken for content.
+ *
  * The directory.  If a value has few frames, their entries are in the datum (level 0).  Otherwise
  * the directory is a tree of nodes in the stored bytes.  A node is a page.  The leaves, of level 1,
  * have entries of frames; nodes of higher levels have entries of nodes of the level below.  As

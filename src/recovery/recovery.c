@@ -90,6 +90,22 @@ require_format(XLogReaderState *record, bool is_right, const char *what)
 			 blob_wal_identify(XLogRecGetInfo(record)), LSN_FORMAT_ARGS(record->ReadRecPtr), what);
 }
 
+/* PANIC unless this library knows kind and version of the record, and the fixed part is whole. */
+static void
+require_known_record(XLogReaderState *record)
+{
+	const BlobWalHeader *header = (BlobWalHeader *) XLogRecGetData(record);
+	size_t		bytes;
+
+	if (blob_wal_identify(XLogRecGetInfo(record)) == NULL)
+		elog(PANIC, "blobext: unknown WAL record %u", XLogRecGetInfo(record));
+	require_format(record, XLogRecGetDataLen(record) >= sizeof(*header), "too short");
+	require_known_version(header);
+	bytes = blob_wal_fixed_bytes(XLogRecGetInfo(record) & BLOB_WAL_OP_MASK, header->version);
+	require_format(record, bytes > 0, "its version has no such record");
+	require_format(record, XLogRecGetDataLen(record) >= bytes, "too short");
+}
+
 /*
  * Copy the fixed part of a record; fields that its version does not have become zero.  Returns the
  * data that follows the fixed part, which may be unaligned, and its length.
@@ -102,8 +118,6 @@ load_record(XLogReaderState *record, void *fixed, size_t struct_bytes, size_t *d
 											 header->version);
 
 	Assert(bytes <= struct_bytes);
-	require_format(record, bytes > 0, "its version has no such record");
-	require_format(record, XLogRecGetDataLen(record) >= bytes, "too short");
 	memset(fixed, 0, struct_bytes);
 	memcpy(fixed, header, bytes);
 	*data_bytes = XLogRecGetDataLen(record) - bytes;
@@ -149,11 +163,29 @@ finish_block(XLogReaderState *record, Buffer buffer, bool is_changed)
 		UnlockReleaseBuffer(buffer);
 }
 
-/* META and SEGMENT: the meta page gets the content in the record.  PANIC if its length is wrong. */
+/*
+ * PANIC if the meta page in a record has a wrong length.  It may be in a full-page image instead.
+ */
+static void
+require_meta_page(XLogReaderState *record)
+{
+	const BlobWalHeader *header = (BlobWalHeader *) XLogRecGetData(record);
+	Size		length;
+	const char *data;
+
+	require_format(record, XLogRecHasBlockRef(record, 0), "no meta page");
+	data = XLogRecGetBlockData(record, 0, &length);
+	require_format(record, data == NULL || (header->version == BLOB_WAL_VERSION_1 ?
+											length == sizeof(BlobMapMeta) :
+											length >= sizeof(BlobMapMeta) &&
+											length <= BLOB_MAP_META_MAX_BYTES),
+				   "a meta page of another length");
+}
+
+/* META and SEGMENT: the meta page gets the content in the record. */
 static void
 replay_meta_page(XLogReaderState *record)
 {
-	const BlobWalHeader *header = (BlobWalHeader *) XLogRecGetData(record);
 	Buffer		buffer;
 	bool		needs_redo = lock_block(record, 0, &buffer);
 
@@ -162,10 +194,6 @@ replay_meta_page(XLogReaderState *record)
 		Size		length;
 		char	   *data = XLogRecGetBlockData(record, 0, &length);
 
-		require_format(record, header->version == BLOB_WAL_VERSION_1 ?
-					   length == sizeof(BlobMapMeta) :
-					   length >= sizeof(BlobMapMeta) && length <= BLOB_MAP_META_MAX_BYTES,
-					   "a meta page of another length");
 		blob_map_page_set_meta(BufferGetPage(buffer), data, length);
 	}
 	finish_block(record, buffer, needs_redo);
@@ -209,6 +237,7 @@ replay_segment(XLogReaderState *record)
 	BlobStoreId store;
 
 	load_segment(record, &segment);
+	require_meta_page(record);
 	store = store_of(&segment.header);
 	replay_reservation(&store, segment.first_page, segment.end_page);
 	replay_meta_page(record);
@@ -367,6 +396,19 @@ replay_restore(XLogReaderState *record)
 	replay_map_blocks(record);
 }
 
+/* A run of PUNCH; the record has it unaligned.  PANIC if the run is not inside of a segment. */
+static BlobWalRun
+load_run(XLogReaderState *record, const char *data, uint32 run_no)
+{
+	BlobWalRun	run;
+
+	memcpy(&run, data + run_no * sizeof(run), sizeof(run));
+	require_format(record, run.first_page <= BLOB_MAX_PAGE_NO && run.pages > 0 &&
+				   run.pages <= BLOB_SEGMENT_PAGES - run.first_page % BLOB_SEGMENT_PAGES,
+				   "a run that is not inside of a segment");
+	return run;
+}
+
 /*
  * Make the holes of free pages.  As for REMOVE, minRecoveryPoint is moved before.  A file may be
  * missing, because a later record has removed it.  A hole that cannot be made costs space only.
@@ -381,21 +423,17 @@ replay_punch(XLogReaderState *record)
 
 	require_known_place(punch.place);
 	require_format(record, data_bytes == punch.run_count * sizeof(BlobWalRun), "runs are missing");
+	for (uint32 i = 0; i < punch.run_count; i++)
+		(void) load_run(record, data, i);
 	store = store_of(&punch.header);
 	XLogFlush(record->EndRecPtr);
 	replay_map_blocks(record);
 	for (uint32 i = 0; i < punch.run_count; i++)
 	{
-		BlobWalRun	run;
-		uint32		segment_no;
-		BlobPageNo	end_page;
+		BlobWalRun	run = load_run(record, data, i);
+		uint64		end_bytes = (run.first_page % BLOB_SEGMENT_PAGES + run.pages) * BLOB_PAGE_SIZE;
 
-		memcpy(&run, data + i * sizeof(run), sizeof(run));	/* may be unaligned */
-		segment_no = blob_segment_of(run.first_page);
-		end_page = run.first_page % BLOB_SEGMENT_PAGES + run.pages;
-		require_format(record, run.pages > 0 && end_page <= BLOB_SEGMENT_PAGES,
-					   "a run that crosses the end of a segment");
-		if (!blob_invalid_segments_is_lacking(&store, segment_no, end_page * BLOB_PAGE_SIZE))
+		if (!blob_invalid_segments_is_lacking(&store, blob_segment_of(run.first_page), end_bytes))
 			blob_segment_punch(&store, run.first_page, run.first_page + run.pages);
 	}
 }
@@ -517,10 +555,11 @@ redo(XLogReaderState *record)
 {
 	MemoryContext old_context = MemoryContextSwitchTo(replay_context);
 
-	require_known_version((BlobWalHeader *) XLogRecGetData(record));
+	require_known_record(record);
 	switch (XLogRecGetInfo(record) & BLOB_WAL_OP_MASK)
 	{
 		case BLOB_WAL_META:
+			require_meta_page(record);
 			replay_meta_page(record);
 			break;
 		case BLOB_WAL_SEGMENT:
@@ -554,8 +593,6 @@ redo(XLogReaderState *record)
 		case BLOB_WAL_OMITTED:
 			replay_omitted(record);
 			break;
-		default:
-			elog(PANIC, "blobext: unknown WAL record %u", XLogRecGetInfo(record));
 	}
 	if (reachedConsistency)
 		blob_invalid_segments_check();

@@ -73,6 +73,8 @@ describe_free(StringInfo out, const BlobWalFree *freed)
 					 freed->generation, freed->horizon);
 	if (freed->reuse == BLOB_REUSE_AFTER_FLUSH)
 		appendStringInfoString(out, ", reuse after flush");
+	else if (freed->reuse != BLOB_REUSE_AFTER_CHECKPOINT)
+		appendStringInfo(out, ", unknown reuse class %u", freed->reuse);
 }
 
 static void
@@ -93,6 +95,7 @@ typedef union FixedPart
 	BlobWalSegment segment;
 	BlobWalFree freed;
 	BlobWalClaim claim;
+	BlobWalDrop drop;
 	BlobWalPunch punch;
 } FixedPart;
 
@@ -145,6 +148,10 @@ blob_wal_describe(StringInfo out, XLogReaderState *record)
 		case BLOB_WAL_CLAIM:
 		case BLOB_WAL_TRIM:
 			describe_claim(out, &fixed.claim);
+			break;
+		case BLOB_WAL_DROP:
+			if (fixed.drop.place_count > 0)
+				appendStringInfo(out, "; other places %u", fixed.drop.place_count);
 			break;
 		case BLOB_WAL_PUNCH:
 			describe_punch(out, &fixed.punch);

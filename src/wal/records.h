@@ -17,6 +17,7 @@
  *	  PUNCH				new
  *
  * The other records are the same in both versions.  Reserved bytes are zero; replay checks that.
+ * Padding is zero, too; it is not checked.
  */
 #ifndef BLOB_WAL_RECORDS_H
 #define BLOB_WAL_RECORDS_H
@@ -220,9 +221,9 @@ typedef struct BlobWalDrop
 
 /*
  * PUNCH (version 2): the blocks of free pages are given back to the file system after this was
- * flushed.  Blocks 0 … n: map pages; data of each: an array of BlobWalMapChange.  Data: the runs
- * of pages, each inside of one segment, all in segments of one storage place.  The runs are not
- * taken from the blocks' data, which a full-page image leaves out.
+ * flushed.  Blocks 0 … n, 32 at most: map pages; data of each: an array of BlobWalMapChange.  Data:
+ * the runs of pages, each inside of one segment, all in segments of one storage place.  The runs
+ * are not taken from the blocks' data, which a full-page image leaves out.
  */
 typedef struct BlobWalPunch
 {

@@ -59,7 +59,8 @@ FIELDS = {
     "remainder_bytes": (136, 2), "remainder_page": (138, 6), "starts": (144, 6),
     "first_starts": (128, 6), "compressed_starts": (192, 6), "stored": (144, 8), "method": (152, 1),
     "frame_bits": (153, 1), "level": (154, 1), "frames_inline": (156, 2), "root": (158, 6),
-    "frame_count": (164, 8), "open": (172, 6), "open_bytes": (178, 6), "frame": (192, 24),
+    "frame_count": (164, 8), "open": (172, 6), "open_bytes": (178, 6), "open_crc": (184, 4),
+    "frame": (192, 24),
 }
 GENERATION = slice(4, 12)
 # Entries of a block of the map: 2^32 times that many pages further, block numbers begin again.
@@ -315,7 +316,7 @@ class Forge:
                 break
         ends = 144 + 6 * count
         frames, content = b"", 0
-        for _ in range(self.random.choice([1, 1, 2, 16])):
+        for _ in range(self.random.choice([0, 1, 1, 2, 16])):
             bytes_ = self.random.choice([1, 4096, 65536])
             frames += bytes_.to_bytes(4, "little") + (1).to_bytes(4, "little") + \
                 self.random.randrange(stored).to_bytes(6, "little") + \
@@ -323,12 +324,14 @@ class Forge:
                 self.random.randbytes(4) + bytes(4)
             content += bytes_
         inline = len(frames) // 24
-        level = self.random.choice([0, 0, 1, 3])
+        level = self.random.choice([0, 0, 1, 3]) if inline else 0
         open_bytes = min(self.random.choice([0, 0, 4096]), stored)
+        open_crc = self.random.randbytes(4) if open_bytes else bytes(4)
         size = content + open_bytes + int.from_bytes(datum[136:138], "little")
         fields = stored.to_bytes(8, "little") + bytes([2, 16, level, 0]) + \
             (0 if level else inline).to_bytes(2, "little") + bytes(6) + \
-            inline.to_bytes(8, "little") + bytes(6) + open_bytes.to_bytes(6, "little") + bytes(8)
+            inline.to_bytes(8, "little") + bytes(6) + open_bytes.to_bytes(6, "little") + \
+            open_crc + bytes(4)
         return bytes([0x21]) + datum[1:12] + size.to_bytes(8, "little") + datum[20:144] + fields + \
             datum[144:ends] + (b"" if level else frames) + datum[ends:]
 

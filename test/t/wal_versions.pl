@@ -6,7 +6,8 @@
 # asked for.  full_page_writes is off: a full-page image would replay in place of the changes.
 #
 # Seen to fail: with each kind of record of version 2 left out of redo() in recovery.c on the standby;
-# with PUNCH of version 1 taken for an unknown record (its message).
+# with PUNCH of version 1 taken for an unknown record (its message); with runs of PUNCH that were checked
+# one by one, before each hole, and their sum with overflow; with META, ALLOC, CLAIM and TRIM of any length.
 use strict;
 use warnings;
 
@@ -39,13 +40,21 @@ sub map_of
 		FROM 13)) FROM generate_series(0, pg_relation_size('blobext_map') / 8192 - 1) AS b));
 }
 
-# The byte that fills this number of bytes from a page on; "other bytes" if they are not all the same.
-sub bytes_at
+# This number of bytes from a page on, or a message.
+sub read_at
 {
 	my ($file, $page, $bytes) = @_;
 	open(my $handle, '<:raw', $file) or return "no file: $!";
 	seek($handle, $page * PAGE, 0);
 	read($handle, my $found, $bytes) == $bytes or return 'too short';
+	return $found;
+}
+
+# The byte that fills these bytes; "other bytes" if they are not all the same.
+sub bytes_at
+{
+	my ($file, $page, $bytes) = @_;
+	my $found = read_at(@_);
 	my $first = substr($found, 0, 1);
 	return $found eq $first x $bytes ? ord $first : 'other bytes';
 }
@@ -215,24 +224,28 @@ foreach my $version (1, 2)
 	}
 }
 
-# Of each: version, info, the bytes behind the header, the message in the log.
+# Of each: version, info, the bytes behind the header, the message in the log, and of some a part of
+# what pg_walinspect shows.
 sub refusals
 {
 	my ($node) = @_;
 	my $zero = pack('Q', 0);
 	my $newer = qr/.*HINT:  Recover with the version of blobext that wrote the WAL, or a later one/s;
 	my @refused = (
-		[ 'version 3', 3, 0xA0, pack('LL', 0, 0), qr/format version 3.*reads versions 1 to 2$newer/s ],
+		[ 'version 3', 3, 0xA0, pack('LL', 0, 0), qr/format version 3.*reads versions 1 to 2$newer/s,
+			'unknown format version 3' ],
 		[ 'version 0', 0, 0xA0, '', qr/format version 0/ ],
 		[ 'a place of SEGMENT', 2, 0x30, pack('QQLL', 0, 1, 7, 0), qr/storage place 7$newer/s ],
 		[ 'a place of REMOVE', 2, 0x50, pack('QQLL', 0, 1, 8, 0), qr/storage place 8$newer/s ],
 		[ 'a place of RESTORE', 2, 0x60, pack('QQLL', 0, 1, 9, 0), qr/storage place 9$newer/s ],
 		[ 'a place of CONTENT', 2, 0x20, pack('QLLC', 0, 1, 16_384, 65), qr/storage place 16384$newer/s ],
-		[ 'a place of DROP', 2, 0xA0, pack('LLL', 1, 0, 5), qr/storage place 5$newer/s ],
-		[ 'a place of PUNCH', 2, 0xB0, pack('LLQ', 0, 6, 0), qr/storage place 6$newer/s ],
+		[ 'a place of DROP', 2, 0xA0, pack('LLL', 1, 0, 5), qr/storage place 5$newer/s,
+			'other places 1' ],
+		[ 'a place of PUNCH', 2, 0xB0, pack('LLQ', 0, 6, 0), qr/storage place 6$newer/s, 'place 6' ],
 		[ 'PUNCH in version 1', 1, 0xB0, pack('LLQ', 0, 0, 0), qr/PUNCH.*no such record/ ],
 		[ 'another kind', 2, 0xC0, '', qr/unknown WAL record/ ],
-		[ 'a reuse class', 2, 0x40, pack('LLQQQLL', 0, 0, 0, 0, 0, 2, 0), qr/FREE record.*unknown reuse class/ ],
+		[ 'a reuse class', 2, 0x40, pack('LLQQQLL', 0, 0, 0, 0, 0, 2, 0), qr/FREE record.*unknown reuse class/,
+			'unknown reuse class 2' ],
 		[ 'reserved bytes of FREE', 2, 0x40, pack('LLQQQLL', 0, 0, 0, 0, 0, 0, 1), qr/FREE.*reserved bytes/ ],
 		[ 'reserved bytes of SEGMENT', 2, 0x30, pack('QQLL', 0, 1, 0, 1), qr/SEGMENT.*reserved bytes/ ],
 		[ 'reserved bytes of DROP', 2, 0xA0, pack('LL', 0, 1), qr/DROP.*reserved bytes/ ],
@@ -242,20 +255,39 @@ sub refusals
 		[ 'OMITTED without its ranges', 2, 0x90, pack('LLQQ', 1, 0, 0, 0), qr/OMITTED.*ranges are missing/ ],
 		[ 'DROP without its places', 2, 0xA0, pack('LL', 1, 0), qr/DROP.*places are missing/ ],
 		[ 'PUNCH without its runs', 2, 0xB0, pack('LLQ', 1, 0, 0), qr/PUNCH.*runs are missing/ ],
+		[ 'PUNCH over the end of a segment', 2, 0xB0, pack('LLQQQQQ', 2, 0, 0, 3_050, 1, SEGMENT - 1, 2),
+			qr/PUNCH.*not inside of a segment/ ],
+		[ 'PUNCH of pages that overflow', 2, 0xB0, pack('LLQQQQQ', 2, 0, 0, 3_050, 1, 3_050, ~0),
+			qr/PUNCH.*not inside of a segment/ ],
+		[ 'PUNCH of a run without pages', 2, 0xB0, pack('LLQQQ', 1, 0, 0, 3_050, 0),
+			qr/PUNCH.*not inside of a segment/ ],
+		[ 'META without its limit', 1, 0x00, '', qr/META.*too short/ ],
+		[ 'SEGMENT without its page', 2, 0x30, pack('QQLL', 0, 1, 0, 0), qr/SEGMENT.*no meta page/ ],
+		[ 'META without its page', 2, 0x00, $zero, qr/META.*no meta page/ ],
+		[ 'ALLOC without its counts', 2, 0x10, $zero, qr/ALLOC.*too short/ ],
+		[ 'CLAIM without its bytes', 1, 0x70, $zero, qr/CLAIM.*too short/ ],
+		[ 'TRIM without its bytes', 2, 0x80, $zero, qr/TRIM.*too short/ ],
 	);
+	my $file = directory_of($node) . '/00000000';
+	my $page = read_at($file, 3_050, PAGE);
+	ok($page =~ /[^\0]/, 'a page that would be seen to be punched');
 	foreach my $refused (@refused)
 	{
-		my ($what, $version, $info, $rest, $message) = @$refused;
+		my ($what, $version, $info, $rest, $message, $shown) = @$refused;
+		$shown //= '';
 		$rest = unpack('H*', $rest);
 		$node->safe_psql('postgres', 'CHECKPOINT');
 		my $from = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
 		$node->safe_psql('postgres', "SELECT unit_wal_raw('blobext_map', $version, $info, '\\x$rest')");
-		like(records_of($node, $from, 'count(*), min(description)'), qr/^1\|store \d+\./,
+		like(records_of($node, $from, 'count(*), min(description)'), qr/^1\|store \d+\..*\Q$shown\E/,
 			"$what: can be shown");
 		kill_everything($node);
 		my $offset = -s $node->logfile;
-		is($node->start(fail_ok => 1), 0, "$what: replay is refused");
+		my $has_started = $node->start(fail_ok => 1);
+		is($has_started, 0, "$what: replay is refused");
 		like(slurp_file($node->logfile, $offset), qr/PANIC:.*$message/s, "$what: it says why");
+		ok(read_at($file, 3_050, PAGE) eq $page, "$what: the page is not punched") if $what =~ /^PUNCH/;
+		next if $has_started;
 		unlink $node->data_dir . '/postmaster.pid';
 		system_or_bail('pg_resetwal', '-f', '-D', $node->data_dir);
 		$node->start;

@@ -111,6 +111,7 @@ make_sample(pg_prng_state *random, int level, int frame_count, int tier_count, i
 	pages = Min(compression->stored_bytes, FRAME_BYTES) / BLOB_PAGE_SIZE;
 	compression->open_bytes = pg_prng_uint64_range(random, 0, pages) * BLOB_PAGE_SIZE;
 	compression->open_offset = compression->stored_bytes - compression->open_bytes;
+	compression->open_crc = compression->open_bytes > 0 ? pg_prng_uint32(random) : 0;
 	descriptor->remainder_bytes = remainder_bytes;
 	descriptor->remainder = sample->remainder;
 	descriptor->has_remainder_page = has_page;
@@ -135,6 +136,7 @@ check_compression(const Sample *sample, const BlobDescriptor *unpacked)
 	CHECK(found->frame_count == expected->frame_count, "frames");
 	CHECK(found->open_offset == expected->open_offset, "open frame");
 	CHECK(found->open_bytes == expected->open_bytes, "open frame");
+	CHECK(found->open_crc == expected->open_crc, "open frame");
 	for (uint64 i = 0; found->level == 0 && i < found->frame_count; i++)
 	{
 		BlobFrame	frame;
@@ -198,7 +200,7 @@ UNIT_TEST(unit_compressed)
 
 	pg_prng_seed(&random, (uint64) PG_GETARG_INT64(0));
 	for (int level = 0; level <= BLOB_NODE_MAX_LEVEL; level++)
-		for (int frame_count = 1; frame_count <= (level == 0 ? BLOB_FRAMES_INLINE : 1);
+		for (int frame_count = 0; frame_count <= (level == 0 ? BLOB_FRAMES_INLINE : 0);
 			 frame_count++)
 			for (int tier_count = 0; tier_count <= 50; tier_count += tier_count < 4 ? 1 : 46)
 				for (int tail_no = tier_count == 0 ? 0 : -1; tail_no <= tier_count; tail_no++)
@@ -323,11 +325,18 @@ damage_sizes(const Sample *large)
 
 	sound = with_field(sound, 172, 6, 0);
 	sound = with_field(sound, 178, 6, 0);
+	sound = with_field(sound, 184, 4, 0);
 	sound = with_field(sound, 12, 8, 1000 * 100 + 4095);
 	CHECK(!is_refused(sound), "sound");
 	CHECK(!is_refused(with_field(sound, 178, 6, FRAME_BYTES)), "an open frame");
 	CHECK(is_refused(with_field(sound, 178, 6, FRAME_BYTES + BLOB_PAGE_SIZE)), "too long a one");
 	CHECK(is_refused(with_field(sound, 178, 6, 1)), "a part of a page");
+	CHECK(is_refused(with_field(sound, 184, 4, 1)), "a checksum of nothing");
+	CHECK(!is_refused(with_field(with_field(sound, 178, 6, FRAME_BYTES), 184, 4, 1)), "a checksum");
+	CHECK(is_refused(with_field(with_field(sound, 12, 8, UINT64CONST(1) << 63), 164, 8,
+								UINT64CONST(1) << 62)), "a size that no bigint has");
+	CHECK(!is_refused(with_field(with_field(sound, 12, 8, PG_INT64_MAX), 164, 8,
+								 UINT64CONST(1) << 62)), "the largest size");
 	CHECK(is_refused(with_field(sound, 144, 8, stored_bytes - 1)), "a part of a page");
 	CHECK(is_refused(with_field(with_field(sound, 12, 8, 4095), 164, 8, 0)), "no frames");
 	CHECK(is_refused(with_field(with_field(with_field(sound, 178, 6, BLOB_PAGE_SIZE), 12, 8, 5000),
@@ -353,7 +362,7 @@ damage_lengths_and_bits(struct varlena *sound)
 		bool		refused = is_refused(with_field(sound, at, 1, byte));
 
 		/* A change of these fields must be refused with any values of the others. */
-		if (at == 155 || (at >= 184 && at < 192) || (at == 1 && bit % 8 > 1) ||
+		if (at == 155 || (at >= 188 && at < 192) || (at == 1 && bit % 8 > 1) ||
 			(at >= 2 && at < 4) || (at >= 144 && at < 152))
 			CHECK(refused, "bit %u of byte %u", bit % 8, at);
 	}
@@ -380,6 +389,7 @@ UNIT_TEST(unit_compressed_damage)
 
 	/* Frames of one byte: of any length that frames may have. */
 	tiny = with_field(large->datum, 178, 6, 0);
+	tiny = with_field(tiny, 184, 4, 0);
 	tiny = with_field(tiny, 12, 8, 1000 + 4095);
 	CHECK(!is_refused(with_field(tiny, 153, 1, BLOB_FRAME_MIN_BITS)), "bits");
 	CHECK(!is_refused(with_field(tiny, 153, 1, BLOB_FRAME_MAX_BITS)), "bits");
@@ -408,7 +418,7 @@ UNIT_TEST(unit_compressed_damage)
 	CHECK(is_refused(with_field(small->datum, 12, 8, small->descriptor.size_bytes + 1)), "size");
 	CHECK(is_refused(with_field(small->datum, 12, 8, small->descriptor.size_bytes - 1)), "size");
 	CHECK(is_refused(with_field(large->datum, 12, 8, 4095)), "a size without frames");
-	CHECK(is_refused(with_field(large->datum, 12, 8, PG_UINT64_MAX)), "more than frames can hold");
+	CHECK(is_refused(with_field(large->datum, 12, 8, PG_INT64_MAX)), "more than frames can hold");
 	CHECK(!is_refused(with_field(small->datum, 152, 1, 200)), "a method to come");
 }
 
