@@ -33,6 +33,12 @@ blob_mapping_read(const BlobDescriptor *descriptor, uint64 offset_bytes, uint64 
 			   length_bytes - stored_bytes);
 }
 
+void
+blob_mapping_require_readable(const BlobDescriptor *descriptor)
+{
+	blob_descriptor_require_plain(descriptor);
+}
+
 BlobContentRange
 blob_mapping_content_of(const BlobDescriptor *descriptor, const BlobStoredExtent *extent)
 {

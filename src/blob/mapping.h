@@ -73,6 +73,9 @@ extern void blob_mapping_read(const BlobDescriptor *descriptor, uint64 offset_by
 							  uint64 length_bytes, char *target, BlobMappingFetch fetch,
 							  void *context);
 
+/* ERROR 0A000 if blob_mapping_read() cannot read this form, whatever its stored bytes are. */
+extern void blob_mapping_require_readable(const BlobDescriptor *descriptor);
+
 /* ---- offsets of content that is stored as it is: for writers ---- */
 
 /* A range of the content, in bytes. */

@@ -159,6 +159,7 @@ blob_reader_require_readable(BlobReader *reader)
 {
 	if (reader->value->is_inline)
 		return;
+	blob_mapping_require_readable(&reader->value->descriptor);
 	know_extents(reader, reader->stored.total_bytes);
 	blob_stored_require_readable(&reader->stored);
 }

@@ -78,9 +78,9 @@ extern void blob_reader_read_stored(BlobReader *reader, uint64 stored_offset,
 									uint64 length_bytes, char *target);
 
 /*
- * ERROR, as reading the whole content would report, unless the extents belong to the value, and the
- * files exist and are long enough.  For callers that cannot report an error once they have begun to
- * read.
+ * ERROR, as reading the whole content would report, unless the form can be read, the extents belong
+ * to the value, and the files exist and are long enough.  For callers that cannot report an error
+ * once they have begun to read.
  */
 extern void blob_reader_require_readable(BlobReader *reader);
 

@@ -49,6 +49,7 @@ struct BlobWriter
 {
 	MemoryContext context;
 	BlobDraft  *draft;			/* NULL before the first allocation */
+	BlobStoreId store;			/* of the draft */
 	bool		keeps_room;		/* ends with a remainder; else the last extent fits */
 	bool		has_tail;		/* among the extents */
 	bool		has_room;		/* the store had room for expected_bytes when asked */
@@ -84,6 +85,27 @@ buffer_offset(const BlobWriter *writer)
 }
 
 /* ---- extents ---- */
+
+/*
+ * Open the store to write, and begin the draft.  Locks the map in RowExclusive mode until the store
+ * is closed.  Between two calls nothing is locked.  So the extension may have been dropped and
+ * created again: then the pages of this value belong to other values of another store.  ERROR 55000
+ * if that is so.
+ */
+static void
+open_store(BlobWriter *writer, BlobStore *store)
+{
+	blob_store_open(store, RowExclusiveLock);
+	if (writer->draft == NULL)
+	{
+		writer->draft = blob_draft_begin(writer->context);
+		writer->store = store->id;
+	}
+	if (!blob_store_id_equals(&writer->store, &store->id))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("extension \"blobext\" was created again while a value was being stored")));
+}
 
 /* Add a last extent, all zero.  The array grows in the writer's context. */
 static WriterExtent *
@@ -496,9 +518,7 @@ write_step(BlobWriter *writer, const StoreStep *step, bool is_last)
 	BlobStore	store;
 
 	(void) GetTopTransactionId();
-	blob_store_open(&store, RowExclusiveLock);
-	if (writer->draft == NULL)
-		writer->draft = blob_draft_begin(writer->context);
+	open_store(writer, &store);
 	writer->run_count = 0;
 	take_pages(writer, &store, step->pages, is_last);
 	if (step->wants_remainder_page)
@@ -723,7 +743,7 @@ fit_last_extent(BlobWriter *writer)
 
 	if (last->used_pages == last->extent.pages || !blob_tail_extents)
 		return;
-	blob_store_open(&store, RowExclusiveLock);
+	open_store(writer, &store);
 	blob_store_trim(&store, &last->extent, last->used_pages);
 	blob_store_close(&store);
 }

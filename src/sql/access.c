@@ -78,7 +78,7 @@ blob_storage(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(value.is_inline ? "inline" : "extents"));
 }
 
-/* A rest in the datum: a row without pages, so that the bytes add up. */
+/* A remainder in the datum: a row without pages, so that the bytes add up. */
 static void
 put_remainder(ReturnSetInfo *result, const BlobDescriptor *descriptor)
 {
@@ -138,9 +138,9 @@ typedef struct RangeReader
 } RangeReader;
 
 /*
- * The last window of the process.  The value is identified exactly: a descriptor with this digest,
- * size, generation and first extent is this one, or a version whose bytes up to the end of the
- * window are the same.
+ * The last window of the process, and the value that it belongs to.  A window has no generations,
+ * and the reader that takes it verifies all that it reads.  So a mistaken identity would cost
+ * requests, and nothing else.
  */
 typedef struct ParkedWindow
 {

@@ -14,12 +14,33 @@
 #include "utils/rel.h"
 #include "wal/insert.h"
 
+/* See first_generation().  A generation has 56 bits in the map. */
+#define NUMBERS_PER_BYTE 4
+#define MAX_FIRST_GENERATION (UINT64CONST(1) << 55)
+
 /* The content of rd_amcache; PostgreSQL frees it with the relation's cache entry. */
 typedef struct MapCache
 {
 	BlobStoreId store;
 	BlockNumber block_count;	/* a lower bound: maps never shrink */
 } MapCache;
+
+/*
+ * The first generation of a new store: it is larger than all that earlier stores of this database
+ * have drawn.  A process may still have a value of such a store in memory, if the extension was
+ * dropped and created again meanwhile.  The same pages belong to other values now, and a reader
+ * notices that by their generations, as ever.
+ *
+ * The numbers follow the position in the WAL, times NUMBERS_PER_BYTE.  A number that is drawn takes
+ * 24 bytes of WAL (ALLOC), and a restart, which gives up at most the reserved numbers, some
+ * thousand bytes (checkpoint, META, ALLOC with a page image).  So no store's numbers overtake the
+ * position.
+ */
+static BlobGeneration
+first_generation(void)
+{
+	return Min(GetXLogInsertRecPtr(), MAX_FIRST_GENERATION / NUMBERS_PER_BYTE) * NUMBERS_PER_BYTE;
+}
 
 static void
 fill_new_meta(BlobMapMeta *meta)
@@ -32,7 +53,7 @@ fill_new_meta(BlobMapMeta *meta)
 	meta->segment_pages = BLOB_SEGMENT_PAGES;
 	meta->tiers_per_level = BLOB_TIERS_PER_LEVEL;
 	meta->tier_levels = BLOB_TIER_LEVELS;
-	meta->generation_limit = 1;
+	meta->generation_limit = first_generation();
 	if (!pg_strong_random(&meta->incarnation, sizeof(meta->incarnation)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate a random number")));

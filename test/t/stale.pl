@@ -525,6 +525,97 @@ check_is_clean($node, 'held cursor: no row refers to it');
 $pooled->quit;
 forget_sessions();
 
+# ---- the extension is created anew ----
+# A procedure has a value of the dropped store in a variable, and reads it by an open cursor, whose
+# function is not looked up again.  In the new store another role has the same pages.
+# Fails without: first_generation() of store/map.c.
+
+$node->safe_psql('postgres', 'CREATE DATABASE anew');
+foreach my $reads (0, 3)
+{
+	my $make = sub {
+		my ($table, $word) = @_;
+		$node->safe_psql('anew', "CREATE EXTENSION blobext; CREATE TABLE $table (b blobstate);
+			INSERT INTO $table VALUES (convert_to(repeat('$word', 18750), 'UTF8'))");
+	};
+	$make->('mine', 'mine    ');
+	my $lock = $node->background_psql('anew');
+	$lock->query_safe('SELECT pg_advisory_lock(7)');
+	my %run = (out => '', err => '');
+	$run{run} = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('anew'),
+		'-v', 'VERBOSITY=verbose', '-c', qq(DO \$\$
+		DECLARE
+			v blobstate;
+			c refcursor;
+			piece bytea;
+		BEGIN
+			SELECT b INTO v FROM mine;
+			COMMIT;
+			OPEN c FOR SELECT blob_read(v, g * 1000, 100) FROM generate_series(0, 9) AS g;
+			FOR i IN 1 .. $reads LOOP
+				FETCH c INTO piece;
+			END LOOP;
+			PERFORM pg_advisory_lock(7);
+			PERFORM count(*) FROM pg_class;
+			FETCH c INTO piece;
+			RAISE NOTICE '%', encode(piece, 'escape');
+		END \$\$) ], '>', \$run{out}, '2>', \$run{err});
+	$node->poll_query_until('anew',
+		q(SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted));
+	$node->safe_psql('anew', 'SET client_min_messages = warning; DROP EXTENSION blobext CASCADE;
+		DROP TABLE mine');
+	$make->('other', 'SECRET--');
+	$lock->query_safe('SELECT pg_advisory_unlock(7)');
+	IPC::Run::finish($run{run});
+	like($run{err}, qr/ERROR:  XB001/, "created anew: the value is stale after $reads reads");
+	unlike($run{err}, qr/SECRET/, "created anew: nothing is disclosed after $reads reads");
+	$lock->quit;
+	$node->safe_psql('anew', 'SET client_min_messages = warning; DROP EXTENSION blobext CASCADE;
+		DROP TABLE other');
+}
+
+# A value is being stored: its first extents, all full, are in the dropped store.
+# Fails without: the comparison of stores in open_store() of blob/writer.c.
+{
+	my $store = sub {
+		my ($table, $bytes) = @_;
+		$node->safe_psql('anew', "CREATE EXTENSION blobext; CREATE TABLE $table (b blobstate);
+			SET blobext.tail_extents = off;
+			INSERT INTO $table VALUES (convert_to(left(repeat('SECRET--', 300000), $bytes), 'UTF8'))");
+	};
+	$store->('mine', 2_000_000);
+	my $bytes = 4096 * $node->safe_psql('anew', 'SELECT sum(pages) FROM mine, blob_extents(b)');
+	$node->safe_psql('anew', q(SET client_min_messages = warning; DROP EXTENSION blobext CASCADE;
+		DROP TABLE mine; CREATE EXTENSION blobext;
+		CREATE FUNCTION piece(i integer, bytes integer) RETURNS bytea LANGUAGE plpgsql AS $$
+		BEGIN
+			IF i > 1 THEN
+				PERFORM pg_advisory_lock(7);
+				PERFORM count(*) FROM pg_class;
+			END IF;
+			RETURN convert_to(left(repeat('mine    ', 300000), bytes), 'UTF8');
+		END $$));
+	my $lock = $node->background_psql('anew');
+	$lock->query_safe('SELECT pg_advisory_lock(7)');
+	my %run = (out => '', err => '');
+	$run{run} = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('anew'),
+		'-v', 'VERBOSITY=verbose', '-c', 'SET blobext.tail_extents = off', '-c',
+		"SELECT encode(blob_read(blob_agg(piece(g, $bytes)), 1000, 100), 'escape')
+			FROM generate_series(1, 2) AS g" ], '>', \$run{out}, '2>', \$run{err});
+	$node->poll_query_until('anew',
+		q(SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted));
+	$node->safe_psql('anew', 'SET client_min_messages = warning; DROP EXTENSION blobext CASCADE');
+	$store->('other', $bytes);
+	$lock->query_safe('SELECT pg_advisory_unlock(7)');
+	IPC::Run::finish($run{run});
+	like($run{err}, qr/ERROR:  55000: extension "blobext" was created again/,
+		'created anew: a value that is being stored fails');
+	unlike($run{out}, qr/SECRET/, 'created anew: and has no content of another role');
+	is($node->safe_psql('anew', 'SELECT count(*) FROM blobext_check()'), '0',
+		'created anew: the new store is as it should be');
+	$lock->quit;
+}
+
 # ---- on a standby ----
 # Fails without: blob_gc_constants_log().
 

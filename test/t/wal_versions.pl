@@ -23,6 +23,7 @@ plan skip_all => 'needs the library of test/unit' unless defined $ENV{BLOBEXT_UN
 
 use constant SEGMENT => 262_144;	# pages
 use constant PAGE => 4_096;
+use constant MADE_UP => 1 << 50;		# a generation
 
 my $functions = qq(
 CREATE FUNCTION unit_wal(map regclass, version int, what text, VARIADIC arguments bigint[])
@@ -141,16 +142,16 @@ foreach my $version (1, 2)
 			  . join(', ', @arguments) . "]::bigint[])");
 	};
 	my $reuse = $version - 1;		# class 1 is new
-	$insert->('META', 1_000_000);
+	$insert->('META', MADE_UP + 10);
 	$insert->('SEGMENT', 2 * SEGMENT);
-	$insert->('ALLOC', 2_000, 10, 999_000, -1);
-	$insert->('ALLOC', 2_100, 0, 999_001, 4);
-	$insert->('ALLOC', 2_200, 10, 999_002, -1);
-	$insert->('ALLOC', 2_300, 50, 999_003, -1);
+	$insert->('ALLOC', 2_000, 10, MADE_UP, -1);
+	$insert->('ALLOC', 2_100, 0, MADE_UP + 1, 4);
+	$insert->('ALLOC', 2_200, 10, MADE_UP + 2, -1);
+	$insert->('ALLOC', 2_300, 50, MADE_UP + 3, -1);
 	$insert->('CONTENT', 2_000, 9 * PAGE + 100, ord 'x');
-	$insert->('OMITTED', 999_001);
+	$insert->('OMITTED', MADE_UP + 1);
 	$insert->('CLAIM', 2_100, 4, PAGE, 2 * PAGE);
-	$insert->('TRIM', 2_300, 50, 999_003, 20);
+	$insert->('TRIM', 2_300, 50, MADE_UP + 3, 20);
 	$insert->('FREE', 2_200, $reuse);
 	$insert->('REMOVE', 1);
 	$insert->('CONTENT', 3_000, 51 * PAGE, ord 'y');
@@ -209,8 +210,8 @@ foreach my $version (1, 2)
 		no_page_is_shared($node, "$name: no page is shared", 'v');
 		is(bytes_at(directory_of($node) . '/00000000', 3_000, 50 * PAGE), 0,
 			"$name: nothing is stored in punched pages") if $version == 2;
-		is($node->safe_psql('postgres', 'SELECT count(*) FROM blobext_map WHERE generation BETWEEN
-			999000 AND 999003'), '0', "$name: the collector has freed what was made up");
+		is($node->safe_psql('postgres', "SELECT count(*) FROM blobext_map WHERE generation BETWEEN
+			@{[ MADE_UP ]} AND @{[ MADE_UP + 3 ]}"), '0', "$name: the collector has freed what was made up");
 	}
 	$standby->stop;
 	unlike(slurp_file($_->logfile), qr/PANIC|terminated by signal 1?1|TRAP/, "version $version: no PANIC")

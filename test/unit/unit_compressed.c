@@ -5,12 +5,13 @@
  * Seen to fail: with the remainder packed in another place; without any one of the conditions of
  * check_compression(), check_frames(), unpack_compressed(), blob_frame_unpack(), blob_node_unpack()
  * and blob_node_entry_unpack(), but those that others imply: of frames whose sum is too long, and
- * of a frame without content.
+ * of a frame without content; without blob_mapping_require_readable().
  */
 #include "unit.h"
 
 #include "common/pg_prng.h"
 #include "blob/mapping.h"
+#include "blob/reader.h"
 
 #define FRAME_BITS 16
 #define FRAME_BYTES (1 << FRAME_BITS)
@@ -531,6 +532,16 @@ ask_for_content(void *value)
 	(void) blob_mapping_content_of(descriptor, &extent);
 }
 
+/* The question of a caller that sends the content while it reads it. */
+static void
+ask_before_sending(void *value)
+{
+	BlobReader	reader;
+
+	blob_reader_begin(&reader, value, BLOB_READER_ALL);
+	blob_reader_require_readable(&reader);
+}
+
 static void
 keep_pages(void *value)
 {
@@ -552,6 +563,8 @@ UNIT_TEST(unit_compressed_reading)
 	pg_prng_seed(&random, 1);
 	blob_value_unpack(make_sample(&random, 0, 2, 3, -1, 0, false)->datum, &value);
 	CHECK(catch_error(read_first_byte, &value) == ERRCODE_FEATURE_NOT_SUPPORTED, "reading");
+	CHECK(catch_error(ask_before_sending, &value) == ERRCODE_FEATURE_NOT_SUPPORTED,
+		  "before content is sent");
 	CHECK(catch_error(ask_for_content, &value) == ERRCODE_FEATURE_NOT_SUPPORTED,
 		  "content of an extent");
 	CHECK(catch_error(keep_pages, &value) == ERRCODE_FEATURE_NOT_SUPPORTED, "shared pages");
