@@ -15,7 +15,7 @@
 #include "wal/insert.h"
 
 /* See first_generation().  A generation has 56 bits in the map. */
-#define NUMBERS_PER_BYTE 4
+#define NUMBERS_PER_BYTE 16
 #define MAX_FIRST_GENERATION (UINT64CONST(1) << 55)
 
 /* The content of rd_amcache; PostgreSQL frees it with the relation's cache entry. */
@@ -32,9 +32,10 @@ typedef struct MapCache
  * notices that by their generations, as ever.
  *
  * The numbers follow the position in the WAL, times NUMBERS_PER_BYTE.  A number that is drawn takes
- * 24 bytes of WAL (ALLOC), and a restart, which gives up at most the reserved numbers, some
- * thousand bytes (checkpoint, META, ALLOC with a page image).  So no store's numbers overtake the
- * position.
+ * 24 bytes of WAL (ALLOC).  A start gives up at most GENERATION_BATCH (8,192) reserved numbers,
+ * that is 512 bytes of WAL, and takes more: checkpoint, META, ALLOC with the image of a map page,
+ * commit.  CREATE EXTENSION writes some hundred thousand bytes besides.  So no store's numbers
+ * overtake the position.  Beyond 2 PiB of WAL new stores begin at one number, and lose this.
  */
 static BlobGeneration
 first_generation(void)
