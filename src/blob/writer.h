@@ -30,9 +30,9 @@ extern BlobWriter *blob_writer_begin(uint64 expected_bytes);
 
 /*
  * Begin a value whose content starts with the first keep_bytes bytes of a value (all of them:
- * value->size_bytes).  Whole pages are shared with that value.  If keep_bytes is its size, no more
- * of it is read than a partly filled last page or the page of a remainder.  A shorter beginning is
- * read and hashed as a whole.  The value's datum may go when this returns.
+ * value->size_bytes).  The new value shares whole pages with that value.  If keep_bytes is its
+ * size, the writer reads at most a partly filled last page, or the page of a remainder.  The writer
+ * reads and hashes a shorter beginning as a whole.  The value's datum may go when this returns.
  *
  * expected_bytes: how many bytes will be written, as far as known, else 0.  The new value keeps
  * room to grow.

@@ -153,6 +153,14 @@ typedef struct ParkedWindow
 
 static ParkedWindow parked;
 
+/* Of a value's first extent; 0 if all of its content is the remainder in a (damaged) datum. */
+static BlobPageNo
+get_first_page(const BlobDescriptor *descriptor)
+{
+	return blob_descriptor_extent_count(descriptor) == 0 ? 0 :
+		blob_descriptor_extent(descriptor, 0).first_page;
+}
+
 static void
 park_window(const BlobReader *reader)
 {
@@ -160,7 +168,7 @@ park_window(const BlobReader *reader)
 
 	parked.window = reader->window;
 	parked.generation = descriptor->generation;
-	parked.first_page = blob_descriptor_extent(descriptor, 0).first_page;
+	parked.first_page = get_first_page(descriptor);
 	parked.size_bytes = descriptor->size_bytes;
 	memcpy(parked.sha256, descriptor->sha256, BLOB_DIGEST_BYTES);
 }
@@ -173,7 +181,7 @@ take_parked_window(BlobReader *reader, uint64 offset_bytes)
 
 	if (offset_bytes > 0 && parked.window.next_offset == offset_bytes &&
 		parked.generation == descriptor->generation &&
-		parked.first_page == blob_descriptor_extent(descriptor, 0).first_page &&
+		parked.first_page == get_first_page(descriptor) &&
 		parked.size_bytes == descriptor->size_bytes &&
 		memcmp(parked.sha256, descriptor->sha256, BLOB_DIGEST_BYTES) == 0)
 		reader->window = parked.window;
