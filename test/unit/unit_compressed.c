@@ -300,7 +300,9 @@ damage_frames(const Sample *small)
 {
 	const BlobFrame *first = &small->frames[0];
 	struct varlena *packed = with_field(small->datum, AT_FIRST_FRAME + 14, 1, BLOB_METHOD_LZ4);
-	struct varlena *shorter = with_field(packed, AT_FIRST_FRAME + 4, 4, first->content_bytes / 2);
+	/* Not longer than it is: it may lie at the end of the stored bytes. */
+	struct varlena *shorter = with_field(packed, AT_FIRST_FRAME + 4, 4,
+										 Min(first->stored_bytes, first->content_bytes / 2));
 	uint64		stored_bytes = small->descriptor.compression.stored_bytes;
 
 	CHECK(first->content_bytes > 1 && first->content_bytes < FRAME_BYTES, "the seed is a good one");
