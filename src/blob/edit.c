@@ -231,7 +231,7 @@ replace_remainder_page(Overwrite *overwrite, BlobStore *store)
 static void
 write_step(Overwrite *overwrite, uint64 offset, uint64 length_bytes, const char *content)
 {
-	BlobExtent *runs = palloc(sizeof(BlobExtent) * overwrite->extent_count);
+	BlobWriteRun *runs = palloc(sizeof(BlobWriteRun) * overwrite->extent_count);
 	BlobSource	source = {0};
 	int			run_count = 0;
 
@@ -246,9 +246,8 @@ write_step(Overwrite *overwrite, uint64 offset, uint64 length_bytes, const char 
 			continue;
 		if (run_count == 0)
 			source.first = content + (start - offset);
-		runs[run_count].generation = edited->extent.generation;
-		runs[run_count].first_page = edited->extent.first_page +
-			(start - edited->content.offset) / BLOB_PAGE_SIZE;
+		runs[run_count].extent = edited->extent;
+		runs[run_count].page_in_extent = (start - edited->content.offset) / BLOB_PAGE_SIZE;
 		runs[run_count++].pages = blob_pages_for(end - start);
 		source.first_bytes += end - start;
 	}

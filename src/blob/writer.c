@@ -18,7 +18,7 @@
 #include "blob/writer.h"
 #include "core/settings.h"
 #include "extents/pipeline.h"
-#include "io/cache.h"
+#include "io/buffer.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
@@ -66,12 +66,11 @@ struct BlobWriter
 	int			extent_count;
 	int			extent_capacity;
 	int			current;		/* the extent that is being filled */
-	BlobExtent *runs;			/* pages to be written by the current call */
+	BlobWriteRun *runs;			/* pages to be written by the current call */
 	int			run_count;
 	int			run_capacity;
 	bool		has_remainder_page;
 	BlobPageNo	remainder_page;
-	BlobGeneration remainder_generation;
 	char	   *buffer;
 	uint32		buffered_bytes;
 	uint32		buffer_capacity;
@@ -128,26 +127,25 @@ add_extent(BlobWriter *writer)
 	return added;
 }
 
-/* Add pages to those that the current call writes. */
+/* Add pages of an extent to those that the current call writes. */
 static void
-add_run(BlobWriter *writer, BlobPageNo first_page, uint64 pages, BlobGeneration generation)
+add_run(BlobWriter *writer, const BlobExtent *extent, uint64 page_in_extent, uint64 pages)
 {
-	BlobExtent *run;
+	BlobWriteRun *run;
 
 	if (writer->run_count == writer->run_capacity)
 	{
 		writer->run_capacity = Max(16, writer->run_capacity * 2);
 		if (writer->runs == NULL)
 			writer->runs = MemoryContextAlloc(writer->context, writer->run_capacity *
-											  sizeof(BlobExtent));
+											  sizeof(BlobWriteRun));
 		else
-			writer->runs = repalloc(writer->runs, writer->run_capacity * sizeof(BlobExtent));
+			writer->runs = repalloc(writer->runs, writer->run_capacity * sizeof(BlobWriteRun));
 	}
 	run = &writer->runs[writer->run_count++];
-	memset(run, 0, sizeof(*run));
-	run->first_page = first_page;
+	run->extent = *extent;
+	run->page_in_extent = page_in_extent;
 	run->pages = pages;
-	run->generation = generation;
 }
 
 /* How many of the first count extents have the size of a tier. */
@@ -263,10 +261,7 @@ copy_last_extent(BlobWriter *writer, BlobStore *store, uint64 more_pages)
 	for (uint64 done = 0; done < bytes; done += step)
 	{
 		BlobSource	source = {.first = content, .first_bytes = Min(step, bytes - done)};
-		BlobExtent	run = {
-			.first_page = copy[0].first_page + done / BLOB_PAGE_SIZE,
-			.generation = copy[0].generation
-		};
+		BlobWriteRun run = {.extent = copy[0], .page_in_extent = done / BLOB_PAGE_SIZE};
 
 		source.total_bytes = source.first_bytes;
 		run.pages = source.first_bytes / BLOB_PAGE_SIZE;
@@ -355,8 +350,7 @@ take_pages(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly
 		}
 		taken = Min(pages, current->extent.pages - current->used_pages);
 		claim(writer, store, taken);
-		add_run(writer, current->extent.first_page + current->used_pages, taken,
-				current->extent.generation);
+		add_run(writer, &current->extent, current->used_pages, taken);
 		current->used_pages += taken;
 		pages -= taken;
 	}
@@ -426,45 +420,10 @@ take_remainder_page(BlobWriter *writer, BlobStore *store)
 	BlobExtent	extent[1];
 
 	blob_store_allocate(store, &plan, BLOB_PAGE_SIZE, writer->draft, extent);
-	add_run(writer, extent[0].first_page, 1, extent[0].generation);
+	add_run(writer, &extent[0], 0, 1);
 	writer->has_remainder_page = true;
 	writer->remainder_page = extent[0].first_page;
-	writer->remainder_generation = extent[0].generation;
 	writer->generation = Max(writer->generation, extent[0].generation);
-}
-
-/* Put the page of the remainder into the cache, since the next append reads it. */
-static void
-cache_remainder_page(const BlobWriter *writer, const BlobStoreId *store)
-{
-	blob_cache_put(store, writer->remainder_generation, blob_cache_chunk_bytes(1), 0,
-				   writer->buffer, writer->buffered_bytes);
-}
-
-/*
- * Put a small value into the cache, which costs a copy: an index, or the client that has stored the
- * value, often reads it soon.  All of the value lies in its extents from the first one on.
- */
-static void
-cache_small_value(const BlobWriter *writer, const BlobStoreId *store, const char *data,
-				  uint64 length_bytes)
-{
-	uint64		offset = 0;
-
-	for (int i = 0; i < writer->extent_count && offset < length_bytes; i++)
-	{
-		const BlobExtent *extent = &writer->extents[i].extent;
-		uint32		chunk_bytes = blob_cache_chunk_bytes(extent->pages);
-		uint64		end = Min(length_bytes, offset + extent->pages * BLOB_PAGE_SIZE);
-
-		for (uint64 start = 0; offset < end; start += chunk_bytes)
-		{
-			uint32		bytes = (uint32) Min(chunk_bytes, end - offset);
-
-			blob_cache_put(store, extent->generation, chunk_bytes, start, data + offset, bytes);
-			offset += bytes;
-		}
-	}
 }
 
 /* The part of the buffer, and of the data behind it, that one step stores. */
@@ -508,9 +467,9 @@ plan_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_las
 /*
  * Allocate or claim the pages of a step, hash and write its bytes, and log them where content is
  * logged.  Locks the map in RowExclusive mode meanwhile.  Assigns an XID, so that the commit writes
- * a record, which comes after the content.  Returns the store.
+ * a record, which comes after the content.
  */
-static BlobStoreId
+static void
 write_step(BlobWriter *writer, const StoreStep *step, bool is_last)
 {
 	uint64		skip_bytes = writer->hashed_bytes - buffer_offset(writer);
@@ -526,13 +485,9 @@ write_step(BlobWriter *writer, const StoreStep *step, bool is_last)
 	if (length_bytes > 0)
 		blob_pipeline_write(&store.id, writer->runs, writer->run_count, &step->source,
 							&writer->digest, skip_bytes);
-	if (step->source.first_bytes == 0 && writer->stored_bytes == 0 &&
-		length_bytes <= BLOB_CACHE_SMALL_EXTENT_PAGES * BLOB_PAGE_SIZE)
-		cache_small_value(writer, &store.id, step->source.second, length_bytes);
 	blob_store_close(&store);
 	writer->written_bytes += length_bytes;
 	writer->hashed_bytes = Max(writer->hashed_bytes, buffer_offset(writer) + length_bytes);
-	return store.id;
 }
 
 /*
@@ -544,18 +499,15 @@ store_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_la
 {
 	uint64		available = writer->buffered_bytes + length_bytes;
 	StoreStep	step;
-	BlobStoreId store;
 
 	blob_writer_require_allocation();
 	step = plan_step(writer, data, length_bytes, is_last);
-	store = write_step(writer, &step, is_last);
+	write_step(writer, &step, is_last);
 	writer->stored_bytes += step.page_bytes;
 	if (available > step.page_bytes)
 		enlarge_buffer(writer, BLOB_PAGE_SIZE);
 	step.source.first = writer->buffer;
 	keep_remainder(writer, &step.source, step.page_bytes, available);
-	if (step.wants_remainder_page)
-		cache_remainder_page(writer, &store);
 }
 
 /* Store data of any length behind the buffer, in steps. */
@@ -744,6 +696,9 @@ fit_last_extent(BlobWriter *writer)
 	if (last->used_pages == last->extent.pages || !blob_tail_extents)
 		return;
 	open_store(writer, &store);
+	/* Readers of the shorter extent look for chunks of another size. */
+	if (blob_buffer_chunk_bytes(last->used_pages) != blob_buffer_chunk_bytes(last->extent.pages))
+		blob_buffer_flush_extent(&store.id, &last->extent);
 	blob_store_trim(&store, &last->extent, last->used_pages);
 	blob_store_close(&store);
 }

@@ -18,7 +18,7 @@ bool		blob_background_sync = true;
 bool		blob_tail_extents = true;
 bool		blob_verify_reads = false;
 bool		blob_stream_results = true;
-int			blob_cache_kb = 128 * 1024;
+int			blob_cache_kb = -1;
 int			blob_max_databases = 64;
 int			blob_gc_wait_timeout_ms = 60 * 1000;
 double		blob_gc_cost_delay_ms = 0;
@@ -96,8 +96,9 @@ define_server_settings(void)
 							 "Commits then wait for the WAL only, as they do for rows.",
 							 &blob_background_sync, true, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("blobext.cache_size",
-							"Sets the size of the shared read cache for extents.",
-							"0 turns it off.", &blob_cache_kb, 128 * 1024, 0, INT_MAX,
+							"Sets the size of the shared buffer for content of extents.",
+							"-1 takes a quarter of shared_buffers, at least 64 MB; 0 turns it off.",
+							&blob_cache_kb, -1, -1, INT_MAX,
 							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("blobext.max_databases",
 							"Sets how many databases of the cluster can hold an extent store.",

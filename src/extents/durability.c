@@ -12,6 +12,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "extents/durability.h"
+#include "extents/omissions.h"
 #include "extents/readahead.h"
 #include "core/settings.h"
 #include "io/io.h"
@@ -214,6 +215,7 @@ blob_durability_make_crash_safe(void)
 			report_missing(&last);
 		written_count--;
 	}
+	blob_omissions_log_noted();
 }
 
 /* Whether an entry has content that is not in the WAL, so that a sync is needed anyway. */
@@ -247,12 +249,12 @@ blob_durability_wants_log(uint64 bytes)
 bool
 blob_durability_is_pending(void)
 {
-	return written_count > 0;
+	return written_count > 0 || blob_omissions_are_noted();
 }
 
 void
 blob_durability_before_return(void)
 {
-	if (written_count > 0 && (is_late || (must_be_durable && must_be_durable())))
+	if (blob_durability_is_pending() && (is_late || (must_be_durable && must_be_durable())))
 		blob_durability_make_crash_safe();
 }

@@ -2,19 +2,21 @@
  * extents/pipeline.c
  *	  The write pipeline, see extents/pipeline.h.
  *
- * Content goes through a fixed set of buffers in turn.  Each piece is copied and hashed in one go,
- * then handed to the kernel, so that the device works while the next piece is hashed.  The last
- * piece is hashed after that, so that its hash and its write overlap, too.  Where content is
- * logged, a piece is logged after its write has completed.
+ * Content is copied and hashed in one go, piece by piece, into frames of the buffer.  A piece whose
+ * write can be left to others becomes dirty there, and is logged at once.  Another piece is handed
+ * to the kernel, from the frames, so that the device works while the next piece is hashed; where
+ * content is logged, it is logged after its write has completed.  If no frames can be had, a piece
+ * goes through a buffer of the I/O engine.
  *
- * Small writes that are logged are left to the syncer, if it accepts them (io/deferred.h).
+ * The last piece is hashed after its write was started, so that its hash and its write overlap, too.
  */
 #include "postgres.h"
 
 #include "extents/durability.h"
 #include "extents/layout.h"
+#include "extents/omissions.h"
 #include "extents/pipeline.h"
-#include "io/deferred.h"
+#include "io/buffer.h"
 #include "io/engine.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -23,22 +25,61 @@
 
 #define PIECE_PAGES (BLOB_IO_BUFFER_BYTES / BLOB_PAGE_SIZE)
 
-StaticAssertDecl(BLOB_IO_BUFFER_BYTES <= BLOB_WAL_CONTENT_MAX_BYTES, "a piece fits one record");
+/* Parts of a piece: each lies in one chunk of the buffer. */
+#define MAX_PARTS BLOB_IO_MAX_VECTORS
 
-/* A write that was started; the buffer of the same number holds its bytes. */
-typedef struct PendingWrite
+/* A larger part of the buffer than one of so many is not given to a single write. */
+#define BUFFER_SHARES 4
+
+/* Content that is not logged is written at once, unless it is as small as this. */
+#define MAX_UNLOGGED_BYTES (128 * 1024)
+
+StaticAssertDecl(BLOB_IO_BUFFER_BYTES <= BLOB_WAL_CONTENT_MAX_BYTES, "a piece fits one record");
+StaticAssertDecl(MAX_PARTS <= BLOB_WAL_CONTENT_MAX_PARTS, "its parts fit one record");
+
+typedef struct WritePart
+{
+	const BlobExtent *extent;
+	uint64		extent_offset;	/* bytes, a multiple of the page */
+	uint32		length;			/* bytes, a multiple of the page */
+	uint32		content_bytes;
+	char	   *memory;
+	int			write_no;		/* of the buffer, or -1 */
+} WritePart;
+
+/* Pages that are adjacent in one segment file, and their content. */
+typedef struct WritePiece
 {
 	BlobIoRequest request;
 	BlobPageNo	first_page;
 	uint32		content_bytes;
-	bool		is_pending;
-} PendingWrite;
+	int			part_count;
+	WritePart	parts[MAX_PARTS];
+	bool		is_pending;		/* its write was started */
+} WritePiece;
 
 /* Static, like the buffers: the kernel may still look at a request after an error. */
-static PendingWrite pending[BLOB_IO_BUFFER_COUNT];
+static WritePiece pieces[BLOB_IO_BUFFER_COUNT];
 
-/* Whether the current call logs the content that it writes. */
-static bool is_logged;
+/* A call of blob_pipeline_write(). */
+typedef struct Pipeline
+{
+	const BlobStoreId *store;
+	const BlobWriteRun *runs;
+	int			run_count;
+	int			run_no;			/* where the next piece begins */
+	uint64		page_in_run;
+	const BlobSource *source;
+	uint64		done_bytes;		/* of the source */
+	BlobDigest *digest;			/* NULL: nothing is hashed */
+	uint64		skip_bytes;		/* that are hashed already */
+	bool		is_logged;
+	bool		uses_buffer;
+	bool		may_defer;
+	bool		has_deferred;	/* a piece that is not logged */
+} Pipeline;
+
+/* ---- the content of a piece ---- */
 
 /* Copy [offset, offset + length) of a source to target. */
 static void
@@ -56,7 +97,7 @@ copy_source(const BlobSource *source, uint64 offset, uint32 length, char *target
 			   length - from_first);
 }
 
-/* Copy and hash a piece in one go; false, and nothing done, if it is not in one place in memory. */
+/* Copy and hash a part in one go; false, and nothing done, if it is not in one place in memory. */
 static bool
 copy_and_hash(const BlobSource *source, uint64 offset, uint32 length, char *target,
 			  BlobDigest *digest)
@@ -73,50 +114,211 @@ copy_and_hash(const BlobSource *source, uint64 offset, uint32 length, char *targ
 	return true;
 }
 
+/* Hash the content of a part, without bytes that are hashed already. */
 static void
-log_content(const BlobStoreId *store, BlobPageNo first_page, const char *content,
-			uint32 content_bytes, bool flush_soon)
+hash_part(const Pipeline *pipeline, const WritePart *part, uint64 offset)
 {
-	blob_wal_log_content(store, first_page, content, content_bytes, flush_soon);
-	blob_stat_count(wal_content_bytes, content_bytes);
+	uint32		skip = (uint32) Min(part->content_bytes,
+									pipeline->skip_bytes - Min(pipeline->skip_bytes, offset));
+
+	if (pipeline->digest != NULL && skip < part->content_bytes)
+		blob_digest_update(pipeline->digest, part->memory + skip, part->content_bytes - skip);
+}
+
+/* Copy the content of a piece to its memory, and hash it there, or in one go, or not yet. */
+static void
+copy_piece(const Pipeline *pipeline, const WritePiece *piece, bool hashes)
+{
+	uint64		offset = pipeline->done_bytes;
+
+	for (int i = 0; i < piece->part_count; i++)
+	{
+		const WritePart *part = &piece->parts[i];
+		uint32		bytes = part->content_bytes;
+
+		if (!hashes || pipeline->digest == NULL || offset < pipeline->skip_bytes ||
+			!copy_and_hash(pipeline->source, offset, bytes, part->memory, pipeline->digest))
+		{
+			copy_source(pipeline->source, offset, bytes, part->memory);
+			if (hashes)
+				hash_part(pipeline, part, offset);
+		}
+		memset(part->memory + bytes, 0, part->length - bytes);
+		offset += bytes;
+	}
+}
+
+/* Hash a piece whose content was copied only. */
+static void
+hash_piece(const Pipeline *pipeline, const WritePiece *piece)
+{
+	uint64		offset = pipeline->done_bytes;
+
+	for (int i = 0; i < piece->part_count; i++)
+	{
+		hash_part(pipeline, &piece->parts[i], offset);
+		offset += piece->parts[i].content_bytes;
+	}
+}
+
+/* ---- the place of a piece ---- */
+
+/*
+ * Add the next pages of the runs to a piece, as far as they lie in one chunk of the buffer.  False
+ * if they do not continue the piece, or it is full.
+ */
+static bool
+add_part(Pipeline *pipeline, WritePiece *piece, uint32 left_pages, uint32 left_bytes)
+{
+	const BlobWriteRun *run = &pipeline->runs[pipeline->run_no];
+	uint64		page_in_extent = run->page_in_extent + pipeline->page_in_run;
+	BlobPageNo	page = run->extent.first_page + page_in_extent;
+	uint32		chunk_pages = blob_buffer_chunk_bytes(run->extent.pages) / BLOB_PAGE_SIZE;
+	uint64		pages = Min(run->pages - pipeline->page_in_run,
+							chunk_pages - page_in_extent % chunk_pages);
+	WritePart  *part = &piece->parts[piece->part_count];
+
+	if (piece->part_count == MAX_PARTS ||
+		(piece->part_count > 0 && (page % BLOB_SEGMENT_PAGES == 0 ||
+								   page != piece->first_page +
+								   piece->request.length / BLOB_PAGE_SIZE)))
+		return false;
+	pages = Min(pages, blob_layout_pages_left_in_segment(page));
+	pages = Min(pages, left_pages);
+	if (piece->part_count++ == 0)
+		piece->first_page = page;
+	part->extent = &run->extent;
+	part->extent_offset = page_in_extent * BLOB_PAGE_SIZE;
+	part->length = (uint32) pages * BLOB_PAGE_SIZE;
+	part->content_bytes = Min(part->length, left_bytes);
+	piece->content_bytes += part->content_bytes;
+	piece->request.length += part->length;
+	pipeline->page_in_run += pages;
+	if (pipeline->page_in_run == run->pages)
+	{
+		pipeline->run_no++;
+		pipeline->page_in_run = 0;
+	}
+	return true;
+}
+
+/* Take the next pages of the runs, as many as one request can have, as a piece. */
+static void
+take_piece(Pipeline *pipeline, WritePiece *piece)
+{
+	uint64		left_bytes = pipeline->source->total_bytes - pipeline->done_bytes;
+	uint32		pages = (uint32) Min(blob_pages_for(left_bytes), PIECE_PAGES);
+	uint32		bytes = (uint32) Min(left_bytes, (uint64) pages * BLOB_PAGE_SIZE);
+
+	piece->part_count = 0;
+	piece->content_bytes = 0;
+	piece->request.length = 0;
+	while (piece->content_bytes < bytes &&
+		   add_part(pipeline, piece, pages - piece->request.length / BLOB_PAGE_SIZE,
+					bytes - piece->content_bytes))
+		;
+}
+
+static void
+claim_engine(void)
+{
+	if (!blob_io_is_claimed())
+		blob_io_begin();
 }
 
 /*
- * Leave a small write to the syncer, and log it; false if the syncer does not accept it now.  Like
- * a write that has completed, the pages are put into the table before CONTENT is inserted.
+ * Find memory for the parts of a piece: frames of the buffer, or the engine's buffer of the same
+ * number.  True if all are frames.
  */
 static bool
-defer_write(const BlobStoreId *store, const BlobExtent *runs, int run_count,
-			const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
+place_piece(Pipeline *pipeline, int piece_no)
 {
-	static char content[BLOB_DEFERRED_MAX_BYTES];
-	BlobLayoutCursor cursor = {.extents = runs, .extent_count = run_count};
-	BlobPageNo	pages[BLOB_DEFERRED_MAX_PAGES];
-	uint32		total_bytes = (uint32) source->total_bytes;
-	uint32		page_count = (uint32) blob_pages_for(total_bytes);
-	BlobPiece	piece;
+	WritePiece *piece = &pieces[piece_no];
+	bool		are_frames = true;
+	uint32		offset = 0;
 
-	copy_source(source, 0, total_bytes, content);
-	memset(content + total_bytes, 0, page_count * BLOB_PAGE_SIZE - total_bytes);
-	for (uint32 done = 0; done < page_count; done += piece.pages)
+	for (int i = 0; i < piece->part_count; i++)
 	{
-		piece = blob_layout_next(&cursor, page_count - done);
-		blob_durability_note(store, blob_segment_of(piece.first_page), true);
-		for (uint32 i = 0; i < piece.pages; i++)
-			pages[done + i] = piece.first_page + i;
+		WritePart  *part = &piece->parts[i];
+
+		part->write_no = !pipeline->uses_buffer ? -1 :
+			blob_buffer_begin_write(pipeline->store, part->extent, part->extent_offset,
+									part->length);
+		if (part->write_no >= 0)
+			part->memory = blob_buffer_write_memory(part->write_no);
+		else
+		{
+			are_frames = false;
+			claim_engine();
+			part->memory = blob_io_buffer(piece_no) + offset;
+		}
+		offset += part->length;
 	}
-	if (!blob_deferred_put(store, pages, page_count, content))
+	return are_frames;
+}
+
+/* Enter the frames of a piece in the table of the buffer; false if not all parts are there. */
+static bool
+enter_piece(const WritePiece *piece)
+{
+	bool		are_entered = true;
+
+	for (int i = 0; i < piece->part_count; i++)
+	{
+		const WritePart *part = &piece->parts[i];
+
+		are_entered &= part->write_no >= 0 &&
+			blob_buffer_enter_write(part->write_no, part->content_bytes);
+	}
+	return are_entered;
+}
+
+/* ---- the end of a piece ---- */
+
+static void
+log_content(const Pipeline *pipeline, const WritePiece *piece, bool flush_soon)
+{
+	BlobWalContentPart parts[MAX_PARTS];
+
+	for (int i = 0; i < piece->part_count; i++)
+	{
+		parts[i].data = piece->parts[i].memory;
+		parts[i].length_bytes = piece->parts[i].content_bytes;
+	}
+	blob_wal_log_content(pipeline->store, piece->first_page, parts, piece->part_count,
+						 flush_soon);
+	blob_stat_count(wal_content_bytes, piece->content_bytes);
+}
+
+/* Give up the frames of a piece, which was written or left to others. */
+static void
+release_piece(const WritePiece *piece)
+{
+	for (int i = 0; i < piece->part_count; i++)
+	{
+		if (piece->parts[i].write_no >= 0)
+			blob_buffer_end_write(piece->parts[i].write_no);
+	}
+}
+
+/*
+ * Leave the write of a piece to others, and log it where content is logged; false if that is not
+ * possible now.  Like a write that has completed, the pages are dirty before CONTENT is inserted.
+ */
+static bool
+defer_piece(Pipeline *pipeline, const WritePiece *piece, bool is_last)
+{
+	int			write_nos[MAX_PARTS];
+
+	for (int i = 0; i < piece->part_count; i++)
+		write_nos[i] = piece->parts[i].write_no;
+	if (!blob_buffer_defer(write_nos, piece->part_count, pipeline->is_logged))
 		return false;
-	if (digest != NULL)
-		blob_digest_update(digest, content + skip_bytes, total_bytes - skip_bytes);
-
-	cursor = (BlobLayoutCursor) {.extents = runs, .extent_count = run_count};
-	for (uint32 done = 0; done < page_count; done += piece.pages)
-	{
-		piece = blob_layout_next(&cursor, page_count - done);
-		log_content(store, piece.first_page, content + done * BLOB_PAGE_SIZE,
-					Min(piece.pages * BLOB_PAGE_SIZE, total_bytes - done * BLOB_PAGE_SIZE), false);
-	}
+	if (pipeline->is_logged)
+		log_content(pipeline, piece, !is_last);
+	else
+		pipeline->has_deferred = true;
+	release_piece(piece);
 	return true;
 }
 
@@ -133,186 +335,176 @@ report_write_error(const BlobStoreId *store, BlobPageNo page, int error)
 }
 
 /*
- * Wait for the write of one buffer, if there is one, then log its bytes where content is logged.
- * is_last: the commit may come next.  ERROR if the write has failed.
+ * Wait for the write of a piece, if there is one, then log it where content is logged.  is_last: the
+ * commit may come next.  ERROR if the write has failed.
  */
 static void
-finish_write(const BlobStoreId *store, int buffer_no, bool is_last)
+finish_write(const Pipeline *pipeline, WritePiece *piece, bool is_last)
 {
-	PendingWrite *write = &pending[buffer_no];
-
-	if (!write->is_pending)
+	if (!piece->is_pending)
 		return;
-	blob_io_wait(&write->request);
-	write->is_pending = false;
-	if (write->request.error != 0)
-		report_write_error(store, write->first_page, write->request.error);
-	if (is_logged)
-		log_content(store, write->first_page, blob_io_buffer(buffer_no), write->content_bytes,
-					!is_last);
+	blob_io_wait(&piece->request);
+	piece->is_pending = false;
+	if (piece->request.error != 0)
+		report_write_error(pipeline->store, piece->first_page, piece->request.error);
+	if (pipeline->is_logged)
+		log_content(pipeline, piece, !is_last);
+	release_piece(piece);
 }
 
-/*
- * Hand a piece in a buffer to the kernel.  The part of its last page behind the content becomes
- * zero.
- */
+/* Hand a piece to the kernel. */
 static void
-start_write(const BlobStoreId *store, int buffer_no, BlobPiece piece, uint32 content_bytes)
+start_write(Pipeline *pipeline, WritePiece *piece)
 {
-	PendingWrite *write = &pending[buffer_no];
-	uint32		length = piece.pages * BLOB_PAGE_SIZE;
+	BlobIoRequest *request = &piece->request;
 
-	/* A deferred write of the page would come later, and undo this one. */
-	if (blob_deferred_count_written(store, piece.first_page, piece.pages) < piece.pages)
-		elog(ERROR, "page " UINT64_FORMAT " is written twice", piece.first_page);
-	memset(blob_io_buffer(buffer_no) + content_bytes, 0, length - content_bytes);
-	write->first_page = piece.first_page;
-	write->content_bytes = content_bytes;
-	write->request.is_write = true;
-	write->request.fd = blob_segment_open(store, blob_segment_of(piece.first_page),
-										  BLOB_SEGMENT_MUST_EXIST);
-	write->request.file_offset = blob_layout_file_offset(piece.first_page);
-	write->request.buffer_no = buffer_no;
-	write->request.length = length;
-	blob_io_start(&write->request);
-	write->is_pending = true;
+	claim_engine();
+	request->is_write = true;
+	request->fd = blob_segment_open(pipeline->store, blob_segment_of(piece->first_page),
+									BLOB_SEGMENT_MUST_EXIST);
+	request->file_offset = blob_layout_file_offset(piece->first_page);
+	request->buffer_no = 0;
+	request->vector_count = piece->part_count;
+	for (int i = 0; i < piece->part_count; i++)
+	{
+		request->vectors[i].iov_base = piece->parts[i].memory;
+		request->vectors[i].iov_len = piece->parts[i].length;
+	}
+	blob_io_start(request);
+	piece->is_pending = true;
 	blob_io_submit();
 }
 
 /*
- * Copy a piece to a buffer, start its write, and hash it without its first skip_bytes.  If digest
- * is NULL, nothing is hashed.  The last piece, and one that is hashed in part, is hashed after its
- * write was started.
- */
-static void
-write_piece(const BlobStoreId *store, int buffer_no, BlobPiece piece, const BlobSource *source,
-			uint64 offset, uint32 content_bytes, BlobDigest *digest, uint32 skip_bytes)
-{
-	char	   *buffer = blob_io_buffer(buffer_no);
-	bool		is_last = offset + content_bytes == source->total_bytes;
-	bool		is_hashed = digest == NULL || skip_bytes == content_bytes;
-
-	if (is_hashed || is_last || skip_bytes > 0 ||
-		!copy_and_hash(source, offset, content_bytes, buffer, digest))
-		copy_source(source, offset, content_bytes, buffer);
-	else
-		is_hashed = true;
-	start_write(store, buffer_no, piece, content_bytes);
-	if (!is_hashed)
-		blob_digest_update(digest, buffer + skip_bytes, content_bytes - skip_bytes);
-}
-
-/*
  * Log the pieces whose writes have completed meanwhile, from the oldest on.  So the WAL is flushed
- * in the background while later pieces are hashed and written.  Returns the oldest buffer in use.
+ * in the background while later pieces are hashed and written.  Returns the oldest piece in use.
  */
 static int
-finish_completed(const BlobStoreId *store, int oldest, bool is_last)
+finish_completed(const Pipeline *pipeline, int oldest, bool is_last)
 {
-	while (pending[oldest].is_pending && blob_io_poll(&pending[oldest].request))
+	while (pieces[oldest].is_pending && blob_io_poll(&pieces[oldest].request))
 	{
-		finish_write(store, oldest, is_last);
+		finish_write(pipeline, &pieces[oldest], is_last);
 		oldest = (oldest + 1) % BLOB_IO_BUFFER_COUNT;
 	}
 	return oldest;
 }
 
-/*
- * Write all pieces of a source.  The first skip_bytes of the source have been hashed already.  If
- * digest is NULL, nothing is hashed.
- */
-static void
-write_pieces(const BlobStoreId *store, const BlobExtent *runs, int run_count,
-			 const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
+/* Store the next piece of the source.  True if its write was started. */
+static bool
+store_piece(Pipeline *pipeline, int piece_no)
 {
-	BlobLayoutCursor cursor = {.extents = runs, .extent_count = run_count};
-	uint64		done_bytes = 0;
-	int			buffer_no = 0;
-	int			oldest = 0;
+	WritePiece *piece = &pieces[piece_no];
+	bool		is_last;
+	bool		are_frames;
+	bool		defers;
+	bool		is_hashed;
 
-	while (done_bytes < source->total_bytes)
-	{
-		uint64		left_pages = blob_pages_for(source->total_bytes - done_bytes);
-		BlobPiece	piece = blob_layout_next(&cursor, (uint32) Min(left_pages, PIECE_PAGES));
-		uint32		bytes = (uint32) Min((uint64) piece.pages * BLOB_PAGE_SIZE,
-										 source->total_bytes - done_bytes);
-
-		CHECK_FOR_INTERRUPTS();
-		if (pending[buffer_no].is_pending)
-		{
-			finish_write(store, buffer_no, false);
-			oldest = (buffer_no + 1) % BLOB_IO_BUFFER_COUNT;
-		}
-		blob_durability_note(store, blob_segment_of(piece.first_page), is_logged);
-		write_piece(store, buffer_no, piece, source, done_bytes, bytes, digest,
-					(uint32) Min(bytes, skip_bytes - Min(skip_bytes, done_bytes)));
-		done_bytes += bytes;
-		buffer_no = (buffer_no + 1) % BLOB_IO_BUFFER_COUNT;
-		if (is_logged)
-			oldest = finish_completed(store, oldest, done_bytes == source->total_bytes);
-	}
-	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
-		finish_write(store, (buffer_no + i) % BLOB_IO_BUFFER_COUNT, true);
+	take_piece(pipeline, piece);
+	is_last = pipeline->done_bytes + piece->content_bytes == pipeline->source->total_bytes;
+	blob_durability_note(pipeline->store, blob_segment_of(piece->first_page),
+						 pipeline->is_logged);
+	are_frames = place_piece(pipeline, piece_no);
+	defers = are_frames && pipeline->may_defer &&
+		blob_buffer_may_defer(piece->request.length, pipeline->is_logged);
+	is_hashed = defers || !is_last;
+	copy_piece(pipeline, piece, is_hashed);
+	if (enter_piece(piece) && defers && defer_piece(pipeline, piece, is_last))
+		return false;
+	start_write(pipeline, piece);
+	if (!is_hashed)
+		hash_piece(pipeline, piece);
+	return true;
 }
 
-/*
- * Log OMITTED in place of the content, so that copies of this server know which generations they
- * lack.  Adjacent generations are joined to one range.
- */
+/* Store all pieces of the source. */
 static void
-log_omission(const BlobStoreId *store, const BlobExtent *runs, int run_count)
+store_pieces(Pipeline *pipeline)
 {
-	BlobGenerationRange *ranges = palloc(sizeof(BlobGenerationRange) * run_count);
-	BlobWalOmitted record = {.first_page = runs[0].first_page};
+	int			piece_no = 0;
+	int			oldest = 0;
+
+	while (pipeline->done_bytes < pipeline->source->total_bytes)
+	{
+		WritePiece *piece = &pieces[piece_no];
+
+		CHECK_FOR_INTERRUPTS();
+		if (piece->is_pending)
+		{
+			finish_write(pipeline, piece, false);
+			oldest = (piece_no + 1) % BLOB_IO_BUFFER_COUNT;
+		}
+		if (store_piece(pipeline, piece_no))
+			piece_no = (piece_no + 1) % BLOB_IO_BUFFER_COUNT;
+		pipeline->done_bytes += piece->content_bytes;
+		if (pipeline->is_logged)
+			oldest = finish_completed(pipeline, oldest,
+									  pipeline->done_bytes == pipeline->source->total_bytes);
+	}
+	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
+		finish_write(pipeline, &pieces[(piece_no + i) % BLOB_IO_BUFFER_COUNT], true);
+}
+
+/* Segment files to which the runs belong, at most. */
+static int
+count_segments(const BlobWriteRun *runs, int run_count)
+{
+	int			count = 0;
 
 	for (int i = 0; i < run_count; i++)
 	{
-		BlobGeneration generation = runs[i].generation;
-		BlobGenerationRange *last = record.range_count > 0 ?
-			&ranges[record.range_count - 1] : NULL;
+		BlobPageNo	first = runs[i].extent.first_page + runs[i].page_in_extent;
 
-		Assert(generation != BLOB_INVALID_GENERATION);
-		record.page_count += runs[i].pages;
-		if (last != NULL && generation >= last->first && generation <= last->last + 1)
-			last->last = Max(last->last, generation);
-		else
-		{
-			ranges[record.range_count].first = generation;
-			ranges[record.range_count++].last = generation;
-		}
+		count += blob_segment_of(first + runs[i].pages - 1) - blob_segment_of(first) + 1;
 	}
-	blob_wal_log_omitted(store, &record, ranges);
-	pfree(ranges);
+	return count;
+}
+
+/* Choose whether content is logged, goes through the buffer, and is left there. */
+static void
+choose_way(Pipeline *pipeline)
+{
+	uint64		bytes = pipeline->source->total_bytes;
+
+	pipeline->is_logged = blob_durability_wants_log(bytes);
+	pipeline->uses_buffer = bytes <= blob_buffer_bytes() / BUFFER_SHARES;
+	pipeline->may_defer = pipeline->uses_buffer &&
+		(pipeline->is_logged || bytes <= MAX_UNLOGGED_BYTES);
 }
 
 void
-blob_pipeline_write(const BlobStoreId *store, const BlobExtent *runs, int run_count,
+blob_pipeline_write(const BlobStoreId *store, const BlobWriteRun *runs, int run_count,
 					const BlobSource *source, BlobDigest *digest, uint64 skip_bytes)
 {
-	int			segment_count = 0;
+	Pipeline	pipeline = {
+		.store = store,
+		.runs = runs,
+		.run_count = run_count,
+		.source = source,
+		.digest = digest,
+		.skip_bytes = skip_bytes
+	};
 
-	for (int i = 0; i < run_count; i++)
-		segment_count += blob_segment_of(runs[i].first_page + runs[i].pages - 1) -
-			blob_segment_of(runs[i].first_page) + 1;
-	blob_durability_prepare(segment_count);
-	is_logged = blob_durability_wants_log(source->total_bytes);
-	if (is_logged && source->total_bytes <= BLOB_DEFERRED_MAX_BYTES &&
-		defer_write(store, runs, run_count, source, digest, skip_bytes))
-		return;
-
-	blob_io_begin();
+	blob_durability_prepare(count_segments(runs, run_count));
+	blob_omissions_prepare(run_count);
+	choose_way(&pipeline);
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
-		pending[i].is_pending = false;
+		pieces[i].is_pending = false;
 	PG_TRY();
 	{
-		write_pieces(store, runs, run_count, source, digest, skip_bytes);
+		store_pieces(&pipeline);
 	}
 	PG_FINALLY();
 	{
-		blob_io_drain();
-		blob_io_end();
+		if (blob_io_is_claimed())
+			blob_io_end();
+		blob_buffer_abandon();
 	}
 	PG_END_TRY();
-	if (!is_logged)
-		log_omission(store, runs, run_count);
+	if (pipeline.is_logged)
+		return;
+	if (pipeline.has_deferred)
+		blob_omissions_note(store, runs, run_count);
+	else
+		blob_omissions_log(store, runs, run_count);
 }

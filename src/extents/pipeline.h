@@ -1,7 +1,7 @@
 /*
  * extents/pipeline.h
- *	  The write pipeline: writes pages while it hashes them.  The writer uses it, and so does an
- *	  overwrite in the middle of a value.
+ *	  The write pipeline: puts content into the buffer or writes it, while it hashes it.  The writer
+ *	  uses it, and so does an overwrite in the middle of a value.
  */
 #ifndef BLOB_PIPELINE_H
 #define BLOB_PIPELINE_H
@@ -18,17 +18,24 @@ typedef struct BlobSource
 	uint64		total_bytes;
 } BlobSource;
 
+/* Pages of an extent, which the caller has allocated or claimed, and which were never written. */
+typedef struct BlobWriteRun
+{
+	BlobExtent	extent;			/* as long as its readers will know it, or longer */
+	uint64		page_in_extent; /* the first one */
+	uint64		pages;
+} BlobWriteRun;
+
 /*
- * Write a source to runs of pages, each with first_page, pages, and the generation of its extent.
- * The caller has allocated or claimed these pages.  The part of the last page behind the source
- * becomes zero.  digest is updated with all bytes but the first skip_bytes; if it is NULL, nothing
- * is hashed.
+ * Write a source to runs of pages.  The part of the last page behind the source becomes zero.
+ * digest is updated with all bytes but the first skip_bytes; if it is NULL, nothing is hashed.
  *
- * On return all writes have completed, or are deferred (io/deferred.h).  CONTENT or OMITTED has
- * been inserted.  Claims the I/O engine until it returns or throws; nothing is in flight then.
- * ERROR if a write fails.  Serves interrupts.
+ * On return all writes have completed, or their pages are dirty in the buffer (io/dirty.h).  CONTENT
+ * has been inserted; or OMITTED, or it will be before the commit (extents/durability.h).  Claims the
+ * I/O engine until it returns or throws; nothing is in flight then.  ERROR if a write fails.  Serves
+ * interrupts.
  */
-extern void blob_pipeline_write(const BlobStoreId *store, const BlobExtent *runs, int run_count,
+extern void blob_pipeline_write(const BlobStoreId *store, const BlobWriteRun *runs, int run_count,
 								const BlobSource *source, BlobDigest *digest, uint64 skip_bytes);
 
 #endif							/* BLOB_PIPELINE_H */

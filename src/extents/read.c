@@ -16,8 +16,7 @@
 #include "extents/layout.h"
 #include "extents/read.h"
 #include "extents/verify.h"
-#include "io/cache.h"
-#include "io/deferred.h"
+#include "io/buffer.h"
 #include "io/engine.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -116,11 +115,11 @@ finish_part(const ReadState *state, const ReadPart *part, bool is_failed)
 	if (!is_failed)
 		memcpy(part->target, part->memory + part->skip, part->wanted);
 	if (part->fill_no >= 0)
-		blob_cache_end_fill(part->fill_no, part->extent_offset % part->chunk_bytes,
-							is_failed ? 0 : part->valid);
+		blob_buffer_end_fill(part->fill_no, part->extent_offset % part->chunk_bytes,
+							 is_failed ? 0 : part->valid);
 	else if (state->use_cache && !is_failed)
-		blob_cache_put(&state->store.id, part->generation, part->chunk_bytes, part->extent_offset,
-					   part->memory, part->valid);
+		blob_buffer_put(&state->store.id, part->generation, part->chunk_bytes, part->extent_offset,
+						part->memory, part->valid);
 }
 
 /* Wait for the request of a buffer, if there is one, and finish its parts. */
@@ -205,10 +204,10 @@ place_part(const ReadState *state, ReadPart *part, uint32 buffer_offset)
 {
 	part->fill_no = -1;
 	if (state->use_cache)
-		part->fill_no = blob_cache_begin_fill(&state->store.id, part->generation,
-											  part->chunk_bytes, part->extent_offset);
+		part->fill_no = blob_buffer_begin_fill(&state->store.id, part->generation,
+											   part->chunk_bytes, part->extent_offset);
 	if (part->fill_no >= 0)
-		part->memory = blob_cache_fill_memory(part->fill_no) +
+		part->memory = blob_buffer_fill_memory(part->fill_no) +
 			part->extent_offset % part->chunk_bytes;
 	else
 		part->memory = blob_io_buffer(state->current) + buffer_offset;
@@ -238,35 +237,6 @@ add_part(ReadState *state, BlobPageNo first_page, const ReadPart *part)
 }
 
 /*
- * Cut a part before its first page that is a deferred write, which cannot be read from the device.
- * If that is the part's first page, its bytes are copied from memory, and length becomes 0.
- * Returns false if the page has been written meanwhile, so that the caller has to look again.
- */
-static bool
-cut_to_written(const ReadState *state, BlobPageNo page, ReadPart *part)
-{
-	uint32		page_count = part->length / BLOB_PAGE_SIZE;
-	uint32		written = blob_deferred_count_written(&state->store.id, page, page_count);
-
-	if (written == page_count)
-		return true;
-	if (written > 0)
-	{
-		part->length = written * BLOB_PAGE_SIZE;
-		part->wanted = Min(part->wanted, part->length - part->skip);
-		return true;
-	}
-	part->length = 0;
-	part->wanted = Min(part->wanted, BLOB_PAGE_SIZE - part->skip);
-	if (!blob_deferred_read(&state->store.id, page, part->skip, part->wanted, part->target))
-		return false;
-	if (state->use_cache)
-		blob_cache_put(&state->store.id, part->generation, part->chunk_bytes,
-					   part->extent_offset + part->skip, part->target, part->wanted);
-	return true;
-}
-
-/*
  * The part that has [offset, offset + wanted) of an extent, in whole pages.  In a sequence it goes
  * on to the end of the chunk, because requests ahead begin with the next chunk.
  */
@@ -278,7 +248,7 @@ make_part(const ReadState *state, const BlobStoredExtent *stored, uint64 offset,
 		.generation = stored->extent.generation,
 		.wanted = wanted,
 		.target = target,
-		.chunk_bytes = blob_cache_chunk_bytes(stored->extent.pages)
+		.chunk_bytes = blob_buffer_chunk_bytes(stored->extent.pages)
 	};
 
 	part.extent_offset = offset / BLOB_PAGE_SIZE * BLOB_PAGE_SIZE;
@@ -291,14 +261,35 @@ make_part(const ReadState *state, const BlobStoredExtent *stored, uint64 offset,
 }
 
 /*
- * Read [offset, offset + length) of one extent, chunk by chunk, from the cache or by requests.  A
+ * Add the part that has [offset, offset + wanted) of an extent to the requests, as far as the device
+ * may be asked for it (device_bytes, from the page of offset on).  Returns how many of the wanted
+ * bytes that are.
+ */
+static uint32
+request_part(ReadState *state, const BlobStoredExtent *stored, uint64 offset, uint32 wanted,
+			 uint64 end, uint32 device_bytes, char *target)
+{
+	ReadPart	part = make_part(state, stored, offset, wanted, end, target);
+
+	if (part.length > device_bytes)
+	{
+		part.length = device_bytes;
+		part.wanted = Min(part.wanted, part.length - part.skip);
+	}
+	part.valid = (uint32) Min(part.length, stored->bytes - part.extent_offset);
+	add_part(state, stored->extent.first_page + offset / BLOB_PAGE_SIZE, &part);
+	return part.wanted;
+}
+
+/*
+ * Read [offset, offset + length) of one extent, chunk by chunk, from the buffer or by requests.  A
  * chunk that crosses a segment's end is cut there.
  */
 static void
 read_extent(ReadState *state, const BlobStoredExtent *stored, uint64 offset, uint64 length,
 			char *target)
 {
-	uint32		chunk_bytes = blob_cache_chunk_bytes(stored->extent.pages);
+	uint32		chunk_bytes = blob_buffer_chunk_bytes(stored->extent.pages);
 
 	while (length > 0)
 	{
@@ -308,26 +299,19 @@ read_extent(ReadState *state, const BlobStoredExtent *stored, uint64 offset, uin
 			blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE;
 		uint64		end = Min(chunk_end, segment_end);
 		uint32		wanted = (uint32) Min(length, end - offset);
+		uint32		device_bytes;
+		uint32		got;
 
 		/* More requests ahead may have arrived with this one: start others at once. */
 		if (state->use_cache && blob_readahead_await(&state->store.id, page))
 			blob_readahead_start(&state->store, state->stored, state->window);
-		if (!state->use_cache ||
-			!blob_cache_get(&state->store.id, stored->extent.generation, chunk_bytes, offset,
-							wanted, target))
-		{
-			ReadPart	part = make_part(state, stored, offset, wanted, end, target);
-
-			if (!cut_to_written(state, page, &part))
-				continue;		/* look again */
-			part.valid = (uint32) Min(part.length, stored->bytes - part.extent_offset);
-			wanted = part.wanted;
-			if (part.length > 0)
-				add_part(state, page, &part);
-		}
-		offset += wanted;
-		target += wanted;
-		length -= wanted;
+		got = blob_buffer_get(&state->store.id, stored->extent.generation, chunk_bytes, offset,
+							  wanted, !state->use_cache, target, &device_bytes);
+		if (got == 0)
+			got = request_part(state, stored, offset, wanted, end, device_bytes, target);
+		offset += got;
+		target += got;
+		length -= got;
 	}
 }
 
@@ -381,7 +365,7 @@ read_in_claim(ReadState *state, int first_no, uint64 offset, uint64 length, char
 	PG_FINALLY();
 	{
 		blob_io_drain();
-		blob_cache_abandon_fills();
+		blob_buffer_abandon();
 		blob_io_end();
 	}
 	PG_END_TRY();

@@ -32,8 +32,7 @@
 #include "extents/layout.h"
 #include "extents/readahead.h"
 #include "extents/verify.h"
-#include "io/cache.h"
-#include "io/deferred.h"
+#include "io/buffer.h"
 #include "io/engine.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -43,7 +42,7 @@
 #include "utils/timeout.h"
 
 /* Nothing is read ahead before this many bytes were read in sequence. */
-#define MIN_SEQUENCE_BYTES (2 * BLOB_CACHE_CHUNK_BYTES)
+#define MIN_SEQUENCE_BYTES (2 * BLOB_BUFFER_CHUNK_BYTES)
 
 /* The largest window; at most one of CACHE_PARTS parts of the cache. */
 #define MAX_WINDOW_BYTES (4 * 1024 * 1024)
@@ -95,8 +94,8 @@ finish_ahead(AheadRead *read)
 	blob_io_wait(&read->request);
 	in_flight_bytes -= read->request.length;
 	for (int i = 0; i < read->part_count; i++)
-		blob_cache_end_fill(read->fill_nos[i], 0,
-							read->request.error != 0 ? 0 : read->valid_bytes[i]);
+		blob_buffer_end_fill(read->fill_nos[i], 0,
+							 read->request.error != 0 ? 0 : read->valid_bytes[i]);
 	read->part_count = 0;
 	reads_in_use--;
 }
@@ -239,7 +238,7 @@ get_window_bytes(const BlobAheadWindow *window)
 {
 	uint64		bytes = Min(window->sequence_bytes, MAX_WINDOW_BYTES);
 
-	return Min(bytes, (uint64) blob_cache_kb * 1024 / CACHE_PARTS);
+	return Min(bytes, blob_buffer_bytes() / CACHE_PARTS);
 }
 
 uint64
@@ -332,9 +331,8 @@ add_chunk(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent, u
 	uint32		length = (uint32) blob_pages_for(valid_bytes) * BLOB_PAGE_SIZE;
 	int			fill_no;
 
-	/* A chunk that crosses the end of a segment, or has deferred writes, is left to the read. */
-	if (length > blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE ||
-		blob_deferred_count_written(store, page, length / BLOB_PAGE_SIZE) * BLOB_PAGE_SIZE < length)
+	/* A chunk that crosses the end of a segment is left to the read. */
+	if (length > blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE)
 		return read;
 	if (!continues(read, page, length))
 	{
@@ -343,15 +341,15 @@ add_chunk(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent, u
 		if (read == NULL)
 			return NULL;
 	}
-	fill_no = blob_cache_begin_ahead(store, extent->generation,
-									 blob_cache_chunk_bytes(extent->pages), offset);
+	fill_no = blob_buffer_begin_ahead(store, extent->generation,
+									  blob_buffer_chunk_bytes(extent->pages), offset);
 	if (fill_no < 0)
 		return read;
 	if (read->part_count == 0)
 		reads_in_use++;
 	read->fill_nos[read->part_count] = fill_no;
 	read->valid_bytes[read->part_count] = valid_bytes;
-	read->request.vectors[read->part_count].iov_base = blob_cache_fill_memory(fill_no);
+	read->request.vectors[read->part_count].iov_base = blob_buffer_fill_memory(fill_no);
 	read->request.vectors[read->part_count++].iov_len = length;
 	read->request.length += length;
 	in_flight_bytes += length;
@@ -367,7 +365,7 @@ static AheadRead *
 add_extent(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent,
 		   const BlobStoredExtent *stored, uint64 first, uint64 end, uint64 *ahead_end)
 {
-	uint32		chunk_bytes = blob_cache_chunk_bytes(extent->pages);
+	uint32		chunk_bytes = blob_buffer_chunk_bytes(extent->pages);
 	uint64		offset = TYPEALIGN64(chunk_bytes, first - Min(first, stored->start));
 
 	for (; offset < stored->bytes && stored->start + offset < end; offset += chunk_bytes)

@@ -129,6 +129,15 @@ blob_io_begin(void)
 	pg_compiler_barrier();
 }
 
+void
+blob_io_begin_vectors(void)
+{
+	blob_io_abandon();
+	use_ring = blob_io_method != BLOB_IO_METHOD_SYNC && blob_uring_open() == 0;
+	is_claimed = true;
+	pg_compiler_barrier();
+}
+
 /* All requests should be done by now; if not (an early return), wait for them. */
 void
 blob_io_end(void)
@@ -152,7 +161,6 @@ prepare_request(BlobIoRequest *request)
 	Assert(request->length > 0 && request->length <= BLOB_IO_BUFFER_BYTES);
 	Assert(request->length % BLOB_PAGE_SIZE == 0);
 	Assert(request->file_offset % BLOB_PAGE_SIZE == 0);
-	Assert(request->vector_count == 0 || !request->is_write);
 	Assert(request->vector_count <= BLOB_IO_MAX_VECTORS);
 
 	request->error = 0;

@@ -4,8 +4,8 @@
  *
  * Contract.  Buffers come from blob_io_buffer(): page aligned, one set per process, never freed.
  * So if an error is thrown while requests are in flight, the kernel cannot write into memory that
- * other code uses.  Reads may go to other memory (vectors), if it is as safe: frames of the read
- * cache, which stay claimed until the requests have ended.  A user of the engine claims it
+ * other code uses.  Requests may use other memory (vectors), if it is as safe: frames of the
+ * buffer, which stay claimed or pinned until the requests have ended.  A user of the engine claims it
  * (blob_io_begin), starts requests, waits for them, and ends the claim (blob_io_end).  Claims do
  * not nest: there is one set of buffers.
  *
@@ -42,7 +42,7 @@ typedef struct BlobIoRequest
 	uint64		file_offset;	/* bytes, multiple of BLOB_PAGE_SIZE */
 	int			buffer_no;		/* 0 .. BLOB_IO_BUFFER_COUNT - 1; ignored with vectors */
 	uint32		length;			/* bytes, multiple of BLOB_PAGE_SIZE */
-	int			vector_count;	/* 0: the buffer is used; else (reads only): */
+	int			vector_count;	/* 0: the buffer is used; else: */
 	struct iovec vectors[BLOB_IO_MAX_VECTORS];	/* page-aligned, length bytes in all */
 	/* result, valid once the request is done */
 	int			error;			/* errno, or 0; a read past the end of the file is ENODATA */
@@ -58,6 +58,12 @@ typedef struct BlobIoRequest
  * those ahead.
  */
 extern void blob_io_begin(void);
+
+/*
+ * The same for requests that have vectors and need no buffer.  Never throws: if the kernel refuses a
+ * ring, requests are blocking.
+ */
+extern void blob_io_begin_vectors(void);
 extern void blob_io_end(void);
 
 /* Whether this process has claimed the engine: a signal handler must leave it alone then. */

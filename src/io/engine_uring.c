@@ -104,7 +104,8 @@ trial_run(void)
 		return ENOSYS;
 	supported = io_uring_opcode_supported(probe, IORING_OP_READ) &&
 		io_uring_opcode_supported(probe, IORING_OP_READV) &&
-		io_uring_opcode_supported(probe, IORING_OP_WRITE);
+		io_uring_opcode_supported(probe, IORING_OP_WRITE) &&
+		io_uring_opcode_supported(probe, IORING_OP_WRITEV);
 	io_uring_free_probe(probe);
 	if (!supported)
 		return ENOSYS;
@@ -321,7 +322,10 @@ blob_uring_start(BlobIoRequest *request, bool is_ahead)
 	slot->owner = request;
 	slots_in_use++;
 
-	if (request->vector_count > 0)
+	if (request->vector_count > 0 && request->is_write)
+		io_uring_prep_writev(sqe, request->fd, slot->work.vectors, request->vector_count,
+							 request->file_offset);
+	else if (request->vector_count > 0)
 		io_uring_prep_readv(sqe, request->fd, slot->work.vectors, request->vector_count,
 							request->file_offset);
 	else if (request->is_write)

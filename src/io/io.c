@@ -4,8 +4,9 @@
  */
 #include "postgres.h"
 
-#include "io/deferred.h"
-#include "io/cache.h"
+#include "core/settings.h"
+#include "io/buffer.h"
+#include "io/dirty.h"
 #include "io/engine_internal.h"
 #include "io/io.h"
 #include "io/io_internal.h"
@@ -17,6 +18,26 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
+#include "utils/guc.h"
+
+/*
+ * Replace the default size of the buffer by a number, as PostgreSQL does for wal_buffers: by a
+ * quarter of shared_buffers, at least 64 MB.
+ */
+static void
+choose_buffer_size(void)
+{
+	int64		kb = Max((int64) NBuffers * (BLCKSZ / 1024) / 4, 64 * 1024);
+	char		text[32];
+
+	if (blob_cache_kb != -1)
+		return;
+	snprintf(text, sizeof(text), "%dkB", (int) Min(kb, INT_MAX));
+	SetConfigOption("blobext.cache_size", text, PGC_POSTMASTER, PGC_S_DYNAMIC_DEFAULT);
+	/* A value of the configuration file takes precedence, even if it is the same as the default. */
+	if (blob_cache_kb == -1)
+		SetConfigOption("blobext.cache_size", text, PGC_POSTMASTER, PGC_S_OVERRIDE);
+}
 
 /*
  * Ask for shared memory and locks.  The cache's tranche is requested even where the cache is off,
@@ -27,19 +48,20 @@ blob_io_shmem_request(void)
 {
 	Size		bytes = 0;
 
+	choose_buffer_size();
 	bytes = add_size(bytes, blob_stat_shmem_size());
 	bytes = add_size(bytes, blob_segment_shmem_size());
 	bytes = add_size(bytes, blob_segment_sync_shmem_size());
-	bytes = add_size(bytes, blob_cache_shmem_size());
+	bytes = add_size(bytes, blob_buffer_shmem_size());
 	bytes = add_size(bytes, blob_unlogged_shmem_size());
 	bytes = add_size(bytes, blob_syncer_shmem_size());
-	bytes = add_size(bytes, blob_deferred_shmem_size());
+	bytes = add_size(bytes, blob_dirty_shmem_size());
 	RequestAddinShmemSpace(bytes);
 
 	RequestNamedLWLockTranche(BLOB_SYNC_TRANCHE, BLOB_SYNC_SLOTS);
-	RequestNamedLWLockTranche(BLOB_CACHE_TRANCHE, BLOB_CACHE_PARTITIONS);
+	RequestNamedLWLockTranche(BLOB_BUFFER_TRANCHE, BLOB_BUFFER_PARTITIONS);
 	RequestNamedLWLockTranche(BLOB_SYNCER_TRANCHE, 1);
-	RequestNamedLWLockTranche(BLOB_DEFERRED_TRANCHE, BLOB_DEFERRED_LOCKS);
+	RequestNamedLWLockTranche(BLOB_DIRTY_TRANCHE, BLOB_DIRTY_LOCKS);
 }
 
 /* Make or attach to all shared structures of this folder.  The caller holds AddinShmemInitLock. */
@@ -49,15 +71,15 @@ blob_io_shmem_init(void)
 	blob_stat_shmem_init();
 	blob_segment_shmem_init();
 	blob_segment_sync_shmem_init();
-	blob_cache_shmem_init();
+	blob_buffer_shmem_init();
 	blob_unlogged_shmem_init();
 	blob_syncer_shmem_init();
-	blob_deferred_shmem_init();
+	blob_dirty_shmem_init();
 }
 
 void
 blob_io_process_begins(void)
 {
 	blob_uring_process_begins();
-	blob_cache_process_begins();
+	blob_buffer_process_begins();
 }

@@ -12,10 +12,10 @@
 #define BLOB_SYNC_TRANCHE "blobext_sync"
 #define BLOB_SYNC_SLOTS 1024
 #define BLOB_SYNCER_TRANCHE "blobext_syncer"
-#define BLOB_DEFERRED_TRANCHE "blobext_deferred"
-#define BLOB_DEFERRED_LOCKS 2
-#define BLOB_CACHE_TRANCHE "blobext_cache"
-#define BLOB_CACHE_PARTITIONS 16
+#define BLOB_DIRTY_TRANCHE "blobext_dirty"
+#define BLOB_DIRTY_LOCKS 3
+#define BLOB_BUFFER_TRANCHE "blobext_buffer"
+#define BLOB_BUFFER_PARTITIONS 16
 
 /* preload.c: raise the ERROR for a library that was not preloaded, and has no shared memory. */
 pg_noreturn extern void blob_io_not_preloaded(void);

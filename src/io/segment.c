@@ -334,7 +334,8 @@ open_or_make(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissing mis
 		blob_segment_make_dir(store);
 		fd = open_file(path, true);
 	}
-	if (fd < 0 && (errno != ENOENT || missing != BLOB_SEGMENT_MISSING_OK))
+	if (fd < 0 && missing != BLOB_SEGMENT_TRY &&
+		(errno != ENOENT || missing != BLOB_SEGMENT_MISSING_OK))
 	{
 		bool		is_full = (errno == ENOSPC || errno == EDQUOT);
 
@@ -386,7 +387,10 @@ add_entry(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissing missin
 	PG_END_TRY();
 	if (fd < 0)
 	{
+		int			save_errno = errno;
+
 		ReleaseExternalFD();
+		errno = save_errno;
 		return NULL;
 	}
 

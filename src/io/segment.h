@@ -22,6 +22,7 @@ typedef enum BlobSegmentMissing
 {
 	BLOB_SEGMENT_MUST_EXIST,	/* ERROR with SQLSTATE 58P01 (undefined file) */
 	BLOB_SEGMENT_MISSING_OK,	/* return -1 */
+	BLOB_SEGMENT_TRY,			/* return -1 with errno, whatever the reason */
 	BLOB_SEGMENT_CREATE			/* make directory and file, names durable */
 } BlobSegmentMissing;
 
@@ -68,16 +69,19 @@ extern void blob_segment_release_all(void);
 extern bool blob_segment_is_direct(void);
 
 /*
- * Make everything durable that was written to the segment, or put into the table of deferred
- * writes, before this call.  Deferred writes are carried out first; ERROR if that fails.  Backends
- * that arrive together share one fdatasync().  Does nothing with fsync = off.  A failed fdatasync()
- * is a PANIC: the kernel may have dropped the pages, so that a retry would succeed without them.
+ * Make everything durable that was written to the segment, or became dirty in the buffer, before
+ * this call.  Dirty pages are written first; ERROR if that fails.  Backends that arrive together
+ * share one fdatasync(); with fsync = off there is none.  A failed fdatasync() is a PANIC: the kernel
+ * may have dropped the pages, so that a retry would succeed without them.
  *
- * Returns false if the file does not exist, or ends before a deferred page.  That is no error for
+ * Returns false if the file does not exist, or ends before a dirty page.  That is no error for
  * extents of an aborted transaction: the collector may have freed them and removed the segment
  * since.  A caller that is about to return a value there must treat it as one.
  */
 extern bool blob_segment_sync(const BlobStoreId *store, uint32 segment_no);
+
+/* The same for what was written; dirty pages are left alone. */
+extern bool blob_segment_sync_written(const BlobStoreId *store, uint32 segment_no);
 
 /*
  * Remove a segment file, durably; true if it is gone, or never was there.  A failure is a WARNING

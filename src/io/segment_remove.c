@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "access/xlogutils.h"
-#include "io/deferred.h"
+#include "io/dirty.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
 #include "io/syncer.h"
@@ -28,7 +28,7 @@ unlink_segment(const BlobStoreId *store, uint32 segment_no, const char *path)
 	int			error;
 	int			fd = BasicOpenFile(path, O_RDWR | O_CLOEXEC | PG_BINARY);
 
-	blob_deferred_begin_removal();
+	blob_dirty_begin_removal();
 	is_gone = unlink(path) == 0 || errno == ENOENT;
 	error = errno;
 	if (is_gone)
@@ -36,7 +36,7 @@ unlink_segment(const BlobStoreId *store, uint32 segment_no, const char *path)
 		blob_segment_count_removal();
 		blob_syncer_forget(store, segment_no);
 	}
-	blob_deferred_end_removal(is_gone ? store : NULL, segment_no);
+	blob_dirty_end_removal(is_gone ? store : NULL, segment_no);
 	if (fd >= 0)
 	{
 		/* Other processes may keep the file open for long; its space is wanted now. */

@@ -5,7 +5,7 @@
  * The protocol.  Each segment file hashes to one of a fixed number of slots.  A backend whose
  * writes have completed
  *
- *	0. carries out the deferred writes of the segment (deferred.c);
+ *	0. writes the dirty pages of the segment (dirty.c);
  *	1. draws a ticket: my_seq = ++slot->write_seq;
  *	2. takes the slot's lock exclusively;
  *	3. if the slot says that this very segment was synced up to a ticket >= my_seq, it is done;
@@ -36,7 +36,7 @@
 #include <unistd.h>
 
 #include "common/hashfn.h"
-#include "io/deferred.h"
+#include "io/dirty.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -117,12 +117,9 @@ sync_file(const BlobStoreId *store, uint32 segment_no)
 	return true;
 }
 
-/*
- * Make all completed writes to the segment durable, see segment.h.  Takes the locks of deferred.c,
- * then the slot's LWLock; the caller holds no lock of these tranches.
- */
+/* Takes the slot's LWLock; the caller holds no lock of this tranche. */
 bool
-blob_segment_sync(const BlobStoreId *store, uint32 segment_no)
+blob_segment_sync_written(const BlobStoreId *store, uint32 segment_no)
 {
 	BlobSegmentId identity = {store->incarnation, store->dboid, segment_no};
 	SyncSlot   *slot;
@@ -134,10 +131,6 @@ blob_segment_sync(const BlobStoreId *store, uint32 segment_no)
 
 	if (!enableFsync)
 		return true;
-
-	/* These writes count as completed before the ticket is drawn. */
-	if (!blob_deferred_write_segment(store, segment_no))
-		return false;
 
 	slot_no = hash_bytes((const unsigned char *) &identity, sizeof(identity)) % BLOB_SYNC_SLOTS;
 	slot = &sync_slots[slot_no];
@@ -170,4 +163,13 @@ blob_segment_sync(const BlobStoreId *store, uint32 segment_no)
 	if (exists)
 		blob_stat_count(syncs, 1);
 	return exists;
+}
+
+/* Takes the locks of dirty.c, then the slot's LWLock; the caller holds no lock of these tranches. */
+bool
+blob_segment_sync(const BlobStoreId *store, uint32 segment_no)
+{
+	/* These writes count as completed before the ticket is drawn. */
+	return blob_dirty_write_segment(store, segment_no) &&
+		blob_segment_sync_written(store, segment_no);
 }

@@ -16,7 +16,8 @@
 #include "access/xlog.h"
 #include "core/background.h"
 #include "core/settings.h"
-#include "io/deferred.h"
+#include "io/dirty.h"
+#include "io/io.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -47,11 +48,14 @@
 #define HOLD_MS 400
 
 /*
- * While a file is missing: how often the syncer looks whether the file is back, and how often it
+ * While a file is missing or cannot be written: how often the syncer tries again, and how often it
  * reports that, in ms.
  */
-#define LOOK_MS 100
+#define RETRY_MS 100
 #define REPORT_MS 10000
+
+/* How often it writes and syncs before it stops accepting, and does so for the last time. */
+#define OPEN_PASSES 2
 
 /* Holds in which no segment was handed over, before the syncer goes to sleep. */
 #define IDLE_HOLDS 10
@@ -77,8 +81,11 @@ typedef struct SyncerShared
 
 static SyncerShared *shared;
 
-/* In the syncer: the file that was missing, when sync_listed() has returned false. */
-static ListedSegment missing;
+/* In the syncer: why sync_listed() has returned false. */
+static BlobDirtyFailure failure;
+
+/* In the syncer: no page is written before this time, because a write has failed. */
+static TimestampTz next_attempt;
 
 Size
 blob_syncer_shmem_size(void)
@@ -253,8 +260,8 @@ put_back(const ListedSegment *taken)
 	bool		is_wanted;
 
 	/* A process that has removed the file may not have come to that call yet: wait for it. */
-	blob_deferred_begin_removal();
-	blob_deferred_end_removal(NULL, 0);
+	blob_dirty_begin_removal();
+	blob_dirty_end_removal(NULL, 0);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	is_wanted = shared->is_syncing;
 	if (is_wanted)				/* there is room for one more than backends may list */
@@ -271,49 +278,53 @@ static bool
 sync_first(void)
 {
 	ListedSegment first;
+	bool		exists;
 
 	if (!take_first(&first))
 		return true;
 	blob_stat_count(background_syncs, 1);
-	if (blob_segment_sync(&first.store, first.segment_no))
+	START_CRIT_SECTION();
+	exists = blob_segment_sync_written(&first.store, first.segment_no);
+	END_CRIT_SECTION();
+	if (exists || !put_back(&first))
 		return true;
-	missing = first;
-	return !put_back(&first);
+	failure.store = first.store;
+	failure.segment_no = first.segment_no;
+	failure.error = ENOENT;
+	return false;
 }
 
 /*
- * Carry out the deferred writes, and sync the segments that are on the list now.  Any error is a
- * PANIC, and recovery writes from the WAL: a page or segment that cannot be written or synced must
- * not be forgotten, and the kernel reports the error only once.  False if a file is missing, that
- * is not there although no process has removed it: then its pages and its place on the list stay.
+ * Write the dirty pages, and sync the segments that are on the list now.  A failed sync is a PANIC,
+ * and recovery writes from the WAL: the kernel reports the error only once.  False if pages could
+ * not be written, or a file is missing, that is not there although no process has removed it.  Then
+ * the pages are dirty still, and the segments on the list.
  */
 static bool
 sync_listed(void)
 {
-	bool		is_done;
+	bool		is_done = true;
 	int			count;
 
 	LWLockAcquire(shared->lock, LW_SHARED);
 	count = shared->listed_count;
 	LWLockRelease(shared->lock);
 
-	START_CRIT_SECTION();
-	is_done = blob_deferred_write_all(&missing.store, &missing.segment_no);
+	if (!blob_dirty_write_all(&failure))
+		return false;
 	while (count-- > 0)
 		is_done &= sync_first();
-	END_CRIT_SECTION();
 	return is_done;
 }
 
-/* Make room in the table of deferred writes, if it is filling. */
+/* Write dirty pages if there are many.  A failure is reported when a checkpoint has to wait. */
 static void
 write_if_filling(void)
 {
-	if (!blob_deferred_is_filling())
+	if (!blob_dirty_is_filling() || GetCurrentTimestamp() < next_attempt)
 		return;
-	START_CRIT_SECTION();
-	(void) blob_deferred_write_all(&missing.store, &missing.segment_no);
-	END_CRIT_SECTION();
+	if (!blob_dirty_write_all(&failure))
+		next_attempt = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), RETRY_MS);
 }
 
 static void
@@ -333,39 +344,50 @@ wait_for_latch(int timeout_ms)
 	}
 }
 
-/* Report the missing file, after sync_listed() has returned false. */
+/* Report why sync_listed() has returned false. */
 static void
-report_missing(int level, const char *hint)
+report_failure(int level, const char *hint_missing, const char *hint_failed)
 {
 	char		path[MAXPGPATH];
 
-	blob_segment_path(path, sizeof(path), &missing.store, missing.segment_no);
+	blob_segment_path(path, sizeof(path), &failure.store, failure.segment_no);
+	if (failure.error == ENOENT)
+		ereport(level,
+				(errcode(ERRCODE_UNDEFINED_FILE),
+				 errmsg("blob segment file \"%s\" is missing", path),
+				 errdetail("There is content in it that has yet to be made durable."),
+				 errhint("%s", hint_missing)));
+	errno = failure.error;
 	ereport(level,
-			(errcode(ERRCODE_UNDEFINED_FILE),
-			 errmsg("blob segment file \"%s\" is missing", path),
-			 errdetail("There is content in it that has yet to be made durable."),
-			 errhint("%s", hint)));
+			(errcode_for_file_access(),
+			 errmsg("could not write content to file \"%s\": %m", path),
+			 errdetail("The content is in memory and in the WAL."),
+			 errhint("%s", hint_failed)));
 }
 
 /*
- * A missing file may come back, for example when its volume is mounted.  Nothing is lost until
- * then: checkpoints wait, and backends that commit sync by themselves.
+ * A missing file may come back, for example when its volume is mounted, and a device may recover.
+ * Nothing is lost until then: checkpoints wait, and backends that commit sync by themselves.
  */
 static void
-wait_for_file(void)
+wait_for_files(void)
 {
 	TimestampTz reported = 0;
 
-	pgstat_report_activity(STATE_RUNNING, "blobext: waiting for a segment file that is missing");
+	pgstat_report_activity(STATE_RUNNING, failure.error == ENOENT ?
+						   "blobext: waiting for a segment file that is missing" :
+						   "blobext: waiting for a segment file that cannot be written");
 	do
 	{
 		if (TimestampDifferenceExceeds(reported, GetCurrentTimestamp(), REPORT_MS))
 		{
 			reported = GetCurrentTimestamp();
-			report_missing(WARNING, "Rename the file, or a whole copy, to that name; "
-						   "checkpoints wait until then.");
+			report_failure(WARNING, "Rename the file, or a whole copy, to that name; "
+						   "checkpoints wait until then.",
+						   "The write is tried again; checkpoints wait until it succeeds, and the "
+						   "WAL is kept.");
 		}
-		wait_for_latch(LOOK_MS);
+		wait_for_latch(RETRY_MS);
 	} while (!sync_listed());
 }
 
@@ -384,7 +406,7 @@ begin_holding(void)
 	StartTransactionCommand();
 	MyProc->delayChkptFlags |= DELAY_CHKPT_START;
 	set_accepts(true);			/* the lock is a barrier */
-	blob_deferred_open();
+	blob_dirty_open();
 }
 
 /*
@@ -395,17 +417,21 @@ begin_holding(void)
 static void
 end_holding(void)
 {
-	(void) sync_listed();		/* most of it, while backends may still list */
+	bool		is_done = true;
+
+	/* Most of it while backends may still list; each pass has less to do. */
+	for (int i = 0; i < OPEN_PASSES && is_done; i++)
+		is_done = sync_listed();
 	set_accepts(false);
-	blob_deferred_close();
-	if (!sync_listed())
-		wait_for_file();
+	blob_dirty_close();
+	if (!is_done || !sync_listed())
+		wait_for_files();
 	CommitTransactionCommand();
 }
 
 /*
  * Exit, for any reason.  Virtual transaction and flag are still there.  The syncer cannot wait for
- * a missing file here, so that is a PANIC: recovery must write the content that the file lacks.
+ * a file here, so that is a PANIC: recovery must write the content that the file lacks.
  */
 static void
 at_exit(int code, Datum argument)
@@ -415,9 +441,12 @@ at_exit(int code, Datum argument)
 	shared->sleeps = false;
 	shared->latch = NULL;
 	LWLockRelease(shared->lock);
-	blob_deferred_close();
+	blob_dirty_close();
+	START_CRIT_SECTION();
 	if (!sync_listed())
-		report_missing(PANIC, "Bring the file back before the server is started again.");
+		report_failure(PANIC, "Bring the file back before the server is started again.",
+					   "Recovery writes the content from the WAL at the next start.");
+	END_CRIT_SECTION();
 }
 
 /* Sleep until a backend calls wake(), for as long as that takes. */
@@ -426,6 +455,7 @@ sleep_until_wanted(void)
 {
 	bool		sleeps = true;
 
+	/* Pages that are not logged may be dirty meanwhile. */
 	pgstat_report_activity(STATE_IDLE, NULL);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->sleeps = true;
@@ -433,6 +463,7 @@ sleep_until_wanted(void)
 	while (sleeps)
 	{
 		wait_for_latch(-1);
+		write_if_filling();
 		LWLockAcquire(shared->lock, LW_SHARED);
 		sleeps = shared->sleeps;
 		LWLockRelease(shared->lock);
@@ -485,6 +516,9 @@ blob_syncer_main(Datum argument)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
 	blob_settings_fix("transaction_timeout", "0");
+
+	/* Callbacks of this come after the next one, which writes. */
+	blob_io_process_begins();
 
 	/* This callback is called before the server's own, which abort the transaction. */
 	before_shmem_exit(at_exit, (Datum) 0);

@@ -10,8 +10,8 @@
 #include "core/settings.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "io/deferred.h"
-#include "io/cache.h"
+#include "io/dirty.h"
+#include "io/buffer.h"
 #include "io/unlogged.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -109,7 +109,7 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 
 	blob_store_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
-	blob_cache_stats(&hits, &misses, &used_bytes, &total_bytes);
+	blob_buffer_stats(&hits, &misses, &used_bytes, &total_bytes);
 	PUT_COUNTER(stored_blobs);
 	PUT_COUNTER(stored_bytes);
 	PUT_COUNTER(content_reads);
@@ -140,7 +140,7 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	put_row(result, "cache_bytes", total_bytes);
 	put_row(result, "direct_io", blob_segment_is_direct());
 	put_row(result, "wal_logs_content", blob_wal_logs_content());
-	put_row(result, "pending_deferred_pages", blob_deferred_count());
+	put_row(result, "pending_deferred_pages", blob_dirty_page_count());
 	put_row(result, "unlogged_extents", count_unlogged_extents());
 	return (Datum) 0;
 }

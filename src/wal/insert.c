@@ -234,23 +234,25 @@ blob_wal_log_drop(const BlobStoreId *store)
 }
 
 void
-blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page, const char *data,
-					 uint32 length_bytes, bool flush_soon)
+blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page,
+					 const BlobWalContentPart *parts, int part_count, bool flush_soon)
 {
 	BlobWalContent record = {
 		.header = make_header(store, BLOB_WAL_VERSION_1),
 		.first_page = first_page,
-		.length_bytes = length_bytes,
 		.place = BLOB_DEFAULT_PLACE
 	};
-
 	XLogRecPtr	lsn;
 
-	Assert(length_bytes <= BLOB_WAL_CONTENT_MAX_BYTES);
+	Assert(part_count <= BLOB_WAL_CONTENT_MAX_PARTS);
+	for (int i = 0; i < part_count; i++)
+		record.length_bytes += parts[i].length_bytes;
+	Assert(record.length_bytes <= BLOB_WAL_CONTENT_MAX_BYTES);
 
 	XLogBeginInsert();
 	register_fixed(&record, BLOB_WAL_CONTENT);
-	XLogRegisterData((char *) data, length_bytes);
+	for (int i = 0; i < part_count; i++)
+		XLogRegisterData((char *) parts[i].data, parts[i].length_bytes);
 	lsn = XLogInsert(BLOB_RMGR_ID, BLOB_WAL_CONTENT);
 	if (flush_soon)
 		XLogSetAsyncXactLSN(lsn);

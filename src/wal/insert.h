@@ -80,14 +80,24 @@ extern void blob_wal_log_segment(const BlobStoreId *store, Buffer meta_buffer,
 /* The record's end. */
 extern XLogRecPtr blob_wal_log_drop(const BlobStoreId *store);
 
+/* Content of a record is gathered from so many places in memory at most. */
+#define BLOB_WAL_CONTENT_MAX_PARTS 16
+
+typedef struct BlobWalContentPart
+{
+	const char *data;
+	uint32		length_bytes;
+} BlobWalContentPart;
+
 /*
- * Log length_bytes (at most BLOB_WAL_CONTENT_MAX_BYTES) of content from first_page on.  The write
- * of these pages must have completed, or have been deferred (io/deferred.h).  Not in a critical
+ * Log content (at most BLOB_WAL_CONTENT_MAX_BYTES) from first_page on: the parts one after the
+ * other.  The write of these pages must have completed, or the pages are dirty (io/dirty.h).  Not in a critical
  * section; may throw.  With flush_soon the WAL writer is asked to flush the record in the
  * background, while the caller has more to do.
  */
 extern void blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page,
-								 const char *data, uint32 length_bytes, bool flush_soon);
+								 const BlobWalContentPart *parts, int part_count,
+								 bool flush_soon);
 
 /*
  * Log that content of extents of these generations was written and is not in the WAL; record: all

@@ -1,6 +1,6 @@
 /*
- * io/cache_frames.c
- *	  Memory of the read cache, see io/cache_frames.h.
+ * io/buffer_frames.c
+ *	  Memory of the buffer, see io/buffer_frames.h.
  *
  * The word pins tells the state of a frame.  pins >= 0 readers have pinned it; FRAME_CLAIMED: one
  * process owns it, and may change key and content; FRAME_IN_GROUP: it is a part of a whole group.
@@ -19,12 +19,12 @@
 #include "core/huge.h"
 #include "core/memory.h"
 #include "core/settings.h"
-#include "io/cache_frames.h"
+#include "io/buffer_frames.h"
 #include "storage/shmem.h"
 #include "utils/memutils.h"
 
-#define FRAME_BYTES BLOB_CACHE_SMALL_CHUNK_BYTES
-#define GROUP_FRAMES (BLOB_CACHE_CHUNK_BYTES / FRAME_BYTES)
+#define FRAME_BYTES BLOB_BUFFER_SMALL_CHUNK_BYTES
+#define GROUP_FRAMES (BLOB_BUFFER_CHUNK_BYTES / FRAME_BYTES)
 
 #define FRAME_CLAIMED PG_UINT32_MAX
 #define FRAME_IN_GROUP (PG_UINT32_MAX - 1)
@@ -46,14 +46,14 @@ typedef struct FramesShared
 } FramesShared;
 
 static FramesShared *shared = NULL;
-static CacheFrame *frames = NULL;
+static BufferFrame *frames = NULL;
 static char *content = NULL;
 static BlobHugeView huge_view;	/* of the content */
 
 uint32
 blob_frames_configured(void)
 {
-	return (uint32) (blob_cache_kb / (BLOB_CACHE_CHUNK_BYTES / 1024)) * GROUP_FRAMES;
+	return (uint32) (blob_cache_kb / (BLOB_BUFFER_CHUNK_BYTES / 1024)) * GROUP_FRAMES;
 }
 
 /* Shared memory of the frames and of their content, which is aligned to a page. */
@@ -63,7 +63,7 @@ blob_frames_shmem_size(void)
 	uint32		frame_count = blob_frames_configured();
 	Size		bytes = CACHELINEALIGN(sizeof(FramesShared));
 
-	bytes = add_size(bytes, CACHELINEALIGN(mul_size(frame_count, sizeof(CacheFrame))));
+	bytes = add_size(bytes, CACHELINEALIGN(mul_size(frame_count, sizeof(BufferFrame))));
 	bytes = add_size(bytes, mul_size(frame_count, FRAME_BYTES));
 	return add_size(bytes, BLOB_PAGE_SIZE);
 }
@@ -89,7 +89,7 @@ touch_content(Size bytes)
 static void
 init_frames(uint32 frame_count)
 {
-	memset(frames, 0, frame_count * sizeof(CacheFrame));
+	memset(frames, 0, frame_count * sizeof(BufferFrame));
 	for (uint32 i = 0; i < frame_count; i++)
 	{
 		frames[i].is_whole = i % GROUP_FRAMES == 0;
@@ -113,7 +113,7 @@ blob_frames_shmem_init(void)
 		pg_atomic_init_u64(&shared->whole_hand, 0);
 		shared->frame_count = frame_count;
 	}
-	frames = ShmemInitStruct("blobext cache frames", mul_size(frame_count, sizeof(CacheFrame)),
+	frames = ShmemInitStruct("blobext cache frames", mul_size(frame_count, sizeof(BufferFrame)),
 							 &found);
 	if (!found)
 		init_frames(frame_count);
@@ -124,29 +124,29 @@ blob_frames_shmem_init(void)
 		touch_content(mul_size(frame_count, FRAME_BYTES));
 }
 
-CacheFrame *
+BufferFrame *
 blob_frame(uint32 frame_no)
 {
 	return &frames[frame_no];
 }
 
 uint32
-blob_frame_number(const CacheFrame *frame)
+blob_frame_number(const BufferFrame *frame)
 {
 	return (uint32) (frame - frames);
 }
 
 char *
-blob_frame_content(const CacheFrame *frame)
+blob_frame_content(const BufferFrame *frame)
 {
 	/* Whichever mapping has the address, the rest of a whole group must follow in the same one. */
 	return blob_huge_address(&huge_view,
 							 content + (Size) blob_frame_number(frame) * FRAME_BYTES,
-							 BLOB_CACHE_CHUNK_BYTES);
+							 BLOB_BUFFER_CHUNK_BYTES);
 }
 
 bool
-blob_frame_pin(CacheFrame *frame)
+blob_frame_pin(BufferFrame *frame)
 {
 	uint32		pins = pg_atomic_read_u32(&frame->pins);
 
@@ -159,26 +159,26 @@ blob_frame_pin(CacheFrame *frame)
 }
 
 void
-blob_frame_unpin(CacheFrame *frame)
+blob_frame_unpin(BufferFrame *frame)
 {
 	pg_atomic_fetch_sub_u32(&frame->pins, 1);
 }
 
 void
-blob_frame_touch(CacheFrame *frame)
+blob_frame_touch(BufferFrame *frame)
 {
 	if (pg_atomic_read_u32(&frame->usage) < MAX_USAGE)
 		pg_atomic_fetch_add_u32(&frame->usage, 1);
 }
 
 void
-blob_frame_set_unused(CacheFrame *frame)
+blob_frame_set_unused(BufferFrame *frame)
 {
 	pg_atomic_write_u32(&frame->usage, 0);
 }
 
 bool
-blob_frame_claim(CacheFrame *frame)
+blob_frame_claim(BufferFrame *frame)
 {
 	uint32		expected = 0;
 
@@ -189,11 +189,20 @@ blob_frame_claim(CacheFrame *frame)
  * The exchange is a full barrier: a process that pins the frame sees all that the claimant wrote.
  */
 void
-blob_frame_disclaim(CacheFrame *frame)
+blob_frame_disclaim(BufferFrame *frame)
 {
 	uint32		claimed PG_USED_FOR_ASSERTS_ONLY;
 
 	claimed = pg_atomic_exchange_u32(&frame->pins, 0);
+	Assert(claimed == FRAME_CLAIMED);
+}
+
+void
+blob_frame_disclaim_pinned(BufferFrame *frame)
+{
+	uint32		claimed PG_USED_FOR_ASSERTS_ONLY;
+
+	claimed = pg_atomic_exchange_u32(&frame->pins, 1);
 	Assert(claimed == FRAME_CLAIMED);
 }
 
@@ -214,12 +223,12 @@ map_group(uint32 group_no)
 		return;
 	is_mapped[group_no / 8] |= 1 << group_no % 8;
 	blob_memory_populate_shared(blob_frame_content(&frames[group_no * GROUP_FRAMES]),
-								BLOB_CACHE_CHUNK_BYTES);
+								BLOB_BUFFER_CHUNK_BYTES);
 }
 
 /* Whether the frame is out of use; if not, the clock's passing ages it. */
 static bool
-is_out_of_use(CacheFrame *frame)
+is_out_of_use(BufferFrame *frame)
 {
 	uint32		usage = pg_atomic_read_u32(&frame->usage);
 
@@ -229,16 +238,16 @@ is_out_of_use(CacheFrame *frame)
 }
 
 static void
-evict_key(CacheFrame *frame, void (*evict) (CacheFrame *frame))
+evict_key(BufferFrame *frame, void (*evict) (BufferFrame *frame))
 {
 	if (frame->key.generation != BLOB_INVALID_GENERATION)
 		evict(frame);
-	memset(&frame->key, 0, sizeof(CacheKey));
+	memset(&frame->key, 0, sizeof(BufferKey));
 }
 
 /* Split a group whose head is claimed and has no key; the head stays claimed. */
 static void
-split_group(CacheFrame *head)
+split_group(BufferFrame *head)
 {
 	head->is_whole = false;
 	for (int i = 1; i < GROUP_FRAMES; i++)
@@ -252,13 +261,13 @@ split_group(CacheFrame *head)
  * Sweep for a small frame, and claim it; a whole group that is out of use is split.  NULL if the
  * sweep finds none.
  */
-static CacheFrame *
-take_small(void (*evict) (CacheFrame *frame))
+static BufferFrame *
+take_small(void (*evict) (BufferFrame *frame))
 {
 	for (int i = 0; i < SWEEP_LIMIT * GROUP_FRAMES; i++)
 	{
 		uint64		hand = pg_atomic_fetch_add_u64(&shared->small_hand, 1);
-		CacheFrame *frame = &frames[hand % shared->frame_count];
+		BufferFrame *frame = &frames[hand % shared->frame_count];
 
 		if (pg_atomic_read_u32(&frame->pins) >= FRAME_IN_GROUP || !is_out_of_use(frame) ||
 			!blob_frame_claim(frame))
@@ -273,7 +282,7 @@ take_small(void (*evict) (CacheFrame *frame))
 
 /* Claim all frames of a split group and make it whole, if none of them is in use. */
 static bool
-join_group(CacheFrame *head, void (*evict) (CacheFrame *frame))
+join_group(BufferFrame *head, void (*evict) (BufferFrame *frame))
 {
 	bool		in_use = false;
 	int			claimed = 0;
@@ -305,13 +314,13 @@ join_group(CacheFrame *head, void (*evict) (CacheFrame *frame))
  * Sweep for a whole group, and claim its head; a split group that is out of use is made whole.
  * NULL if the sweep finds none.
  */
-static CacheFrame *
-take_whole(void (*evict) (CacheFrame *frame))
+static BufferFrame *
+take_whole(void (*evict) (BufferFrame *frame))
 {
 	for (int i = 0; i < SWEEP_LIMIT; i++)
 	{
 		uint64		hand = pg_atomic_fetch_add_u64(&shared->whole_hand, 1);
-		CacheFrame *head = &frames[hand % (shared->frame_count / GROUP_FRAMES) * GROUP_FRAMES];
+		BufferFrame *head = &frames[hand % (shared->frame_count / GROUP_FRAMES) * GROUP_FRAMES];
 
 		/* Read without a claim, so only a hint; it is checked again under the claim. */
 		if (!head->is_whole)
@@ -332,10 +341,10 @@ take_whole(void (*evict) (CacheFrame *frame))
 	return NULL;
 }
 
-CacheFrame *
-blob_frame_take(uint32 chunk_bytes, void (*evict) (CacheFrame *frame))
+BufferFrame *
+blob_frame_take(uint32 chunk_bytes, void (*evict) (BufferFrame *frame))
 {
-	CacheFrame *frame;
+	BufferFrame *frame;
 
 	frame = chunk_bytes == FRAME_BYTES ? take_small(evict) : take_whole(evict);
 	if (frame == NULL)

@@ -1,0 +1,33 @@
+/*
+ * extents/omissions.h
+ *	  OMITTED records: which content this process has written and not logged.
+ *
+ * OMITTED follows the write, and precedes all that makes the content visible to others.  If the write
+ * is left to a later moment (io/dirty.h), so is the record: the generations are noted until then.
+ */
+#ifndef BLOB_OMISSIONS_H
+#define BLOB_OMISSIONS_H
+
+#include "extents/pipeline.h"
+
+/* Allocate memory for this number of runs; call it before writing.  May throw. */
+extern void blob_omissions_prepare(int run_count);
+
+/* Note runs whose writes have yet to complete.  Never throws after blob_omissions_prepare(). */
+extern void blob_omissions_note(const BlobStoreId *store, const BlobWriteRun *runs,
+								int run_count);
+
+/* Log runs whose writes have completed. */
+extern void blob_omissions_log(const BlobStoreId *store, const BlobWriteRun *runs,
+							   int run_count);
+
+/*
+ * Log all runs that were noted.  To be called when their segments have been synced, before the
+ * process returns the values, or commits.
+ */
+extern void blob_omissions_log_noted(void);
+
+/* Whether any are noted. */
+extern bool blob_omissions_are_noted(void);
+
+#endif							/* BLOB_OMISSIONS_H */

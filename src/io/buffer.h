@@ -1,0 +1,145 @@
+/*
+ * io/buffer.h
+ *	  The buffer: shared memory for content of extents, read and written.
+ *
+ * Direct I/O bypasses the kernel's page cache, so hot values would be read from the device every
+ * time.  The buffer keeps chunks of extents.  The size of a chunk depends on that of its extent
+ * (blob_buffer_chunk_bytes): small extents shall not waste memory.
+ *
+ * The key of a chunk is the store, the extent's *generation* and the chunk's number inside the
+ * extent.  A generation is never drawn twice, and bytes of an extent that belong to a returned
+ * value never change.  So an entry can be useless but never wrong, and needs no invalidation.
+ *
+ * A chunk may be there in part: reads of ranges need not read all of it.  Bytes that belong to no
+ * value yet must not be offered, because the extent may grow there.
+ *
+ * A frame is clean, or dirty: then it has pages that have yet to be written to their file
+ * (io/dirty.h).  For every process a dirty page is a page of its file whose write has completed.
+ * So a process that reads pages from the device has to look here first.
+ *
+ * With blobext.cache_size = 0 there is no buffer, and no page is ever dirty.
+ *
+ * None of the functions throws, unless it is said.
+ */
+#ifndef BLOB_BUFFER_H
+#define BLOB_BUFFER_H
+
+#include "core/page.h"
+
+#define BLOB_BUFFER_CHUNK_BYTES (64 * 1024)
+#define BLOB_BUFFER_SMALL_CHUNK_BYTES (8 * 1024)
+
+/* Extents up to this size are cached in small chunks. */
+#define BLOB_BUFFER_SMALL_EXTENT_PAGES (BLOB_BUFFER_CHUNK_BYTES / 2 / BLOB_PAGE_SIZE)
+
+/* Chunk size of an extent.  All functions below expect it for content of that extent. */
+static inline uint32
+blob_buffer_chunk_bytes(uint64 extent_pages)
+{
+	return extent_pages <= BLOB_BUFFER_SMALL_EXTENT_PAGES ? BLOB_BUFFER_SMALL_CHUNK_BYTES :
+		BLOB_BUFFER_CHUNK_BYTES;
+}
+
+extern Size blob_buffer_shmem_size(void);
+extern void blob_buffer_shmem_init(void);
+extern void blob_buffer_process_begins(void);	/* see blob_io_process_begins() */
+
+/*
+ * Copy bytes of an extent to dst, from offset_bytes on (inside the extent; the range must lie inside
+ * one chunk), as far as the buffer has them.  Returns how many were copied, at most length_bytes.
+ *
+ * If that is 0, *device_bytes is how many bytes, from the page of offset_bytes on, the device may be
+ * asked for: a page behind them is dirty.  A request that is started after this call finds them.
+ *
+ * only_dirty: copy nothing that could be read from the device.
+ */
+extern uint32 blob_buffer_get(const BlobStoreId *store, BlobGeneration generation,
+							  uint32 chunk_bytes, uint64 offset_bytes, uint32 length_bytes,
+							  bool only_dirty, char *dst, uint32 *device_bytes);
+
+/*
+ * Offer bytes of an extent that will not change: those of a returned value, or those that this
+ * process has just written.  data holds length_bytes from offset_bytes on (inside the extent; the
+ * range must lie inside one chunk).  A chunk keeps one contiguous range, and bytes that touch it
+ * lengthen it.  The buffer may ignore the offer (memory in use, no buffer).
+ */
+extern void blob_buffer_put(const BlobStoreId *store, BlobGeneration generation,
+							uint32 chunk_bytes, uint64 offset_bytes, const char *data,
+							uint32 length_bytes);
+
+/*
+ * Filling a chunk by the device itself, without a copy.
+ *
+ * blob_buffer_begin_fill() claims a frame for the chunk that offset_bytes lies in, and returns the
+ * number of the fill.  It returns -1 if the chunk has a frame already, or if no frame can be had;
+ * then the caller reads elsewhere and may offer the bytes.
+ *
+ * Until blob_buffer_end_fill() the chunk's memory, from blob_buffer_fill_memory() on, belongs to the
+ * caller.  The caller must not end the fill while a request for that memory is in flight.
+ * blob_buffer_end_fill() says which bytes of the chunk were read and belong to a returned value;
+ * length 0 gives the frame back unused.
+ *
+ * blob_buffer_abandon() ends the fills and writes that an error left behind, except those ahead.  All
+ * requests for them must have ended before.
+ */
+#define BLOB_BUFFER_MAX_CLAIMS 64
+#define BLOB_BUFFER_MAX_AHEAD_FILLS 128
+
+extern int	blob_buffer_begin_fill(const BlobStoreId *store, BlobGeneration generation,
+								   uint32 chunk_bytes, uint64 offset_bytes);
+
+/*
+ * A fill ahead: the same for content that no caller has asked for yet.  blob_buffer_abandon()
+ * leaves such fills alone, and their chunks count as used only when they are read.  Meanwhile no
+ * other process begins a fill of the same chunk.  A signal handler may end such fills, if it has
+ * not interrupted another of these functions.
+ */
+extern int	blob_buffer_begin_ahead(const BlobStoreId *store, BlobGeneration generation,
+									uint32 chunk_bytes, uint64 offset_bytes);
+extern char *blob_buffer_fill_memory(int fill_no);
+extern void blob_buffer_end_fill(int fill_no, uint32 start_bytes, uint32 length_bytes);
+extern void blob_buffer_abandon(void);
+
+/*
+ * Writing pages that this process has allocated or claimed, and that were never written.
+ *
+ * blob_buffer_begin_write() takes a frame for pages of an extent, from offset_bytes on, a multiple
+ * of the page; the range must lie inside one chunk.  It returns a number, or -1 if there is no frame
+ * for them: then the caller writes them from other memory.  The caller fills
+ * blob_buffer_write_memory() with the content, and with zeros up to the end of the page, and calls
+ * blob_buffer_enter_write(): from then on the bytes are found under their key.  It returns false if
+ * they are not; then the memory is the caller's until the end of the write, and no longer.
+ *
+ * blob_buffer_defer() leaves the write of the pages to others, for all of the numbers or for none.
+ * All of them were entered.  If the result is false, the caller has to write the pages.  Call this
+ * before CONTENT is inserted; is_logged says whether the caller will do so (io/dirty.h).
+ *
+ * blob_buffer_may_defer() says beforehand whether that is likely for so many bytes.
+ *
+ * blob_buffer_end_write() gives up the number, when the pages were written or deferred, and no
+ * request uses the memory any more.  blob_buffer_abandon() does so after an error.  Pages that were
+ * entered and not written belong to no value then, and so are never read.
+ */
+extern int	blob_buffer_begin_write(const BlobStoreId *store, const BlobExtent *extent,
+									uint64 offset_bytes, uint32 length_bytes);
+extern char *blob_buffer_write_memory(int write_no);
+extern bool blob_buffer_enter_write(int write_no, uint32 content_bytes);
+extern bool blob_buffer_may_defer(uint64 bytes, bool is_logged);
+extern bool blob_buffer_defer(const int *write_nos, int count, bool is_logged);
+extern void blob_buffer_end_write(int write_no);
+
+/*
+ * Have no dirty pages of this extent from now on: write them, and wait for that.  To be called before
+ * the extent's length changes so that blob_buffer_chunk_bytes() does: its chunks are not found
+ * afterwards.  ERROR if the write fails.
+ */
+extern void blob_buffer_flush_extent(const BlobStoreId *store, const BlobExtent *extent);
+
+/* Size of the buffer in bytes; 0 if there is none. */
+extern uint64 blob_buffer_bytes(void);
+
+/* Cluster-wide counters. */
+extern void blob_buffer_stats(uint64 *hits, uint64 *misses, uint64 *used_bytes,
+							  uint64 *total_bytes);
+
+#endif							/* BLOB_BUFFER_H */

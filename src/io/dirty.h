@@ -1,0 +1,96 @@
+/*
+ * io/dirty.h
+ *	  Dirty frames of the buffer: pages that have yet to be written to their files; see "Deferred
+ *	  writes" in the README of this folder.
+ *
+ * For every process a dirty page is a page of its file whose write has completed.
+ */
+#ifndef BLOB_DIRTY_H
+#define BLOB_DIRTY_H
+
+#include "io/buffer_frames.h"
+
+extern Size blob_dirty_shmem_size(void);
+extern void blob_dirty_shmem_init(void);
+
+/* Pages of a pinned frame that become dirty; the frame is in the table of the buffer. */
+typedef struct BlobDirtyRange
+{
+	BufferFrame *frame;
+	BlobPageNo	page;			/* where the frame's chunk begins */
+	uint32		start_bytes;	/* in the chunk, multiples of the page */
+	uint32		end_bytes;
+} BlobDirtyRange;
+
+/*
+ * Make these pages dirty: all, or none if the result is false.  Then the caller has to write them.
+ * That is so if there is no room; and for logged pages, if the syncer does not accept them now.
+ *
+ * Logged pages (is_logged) are written by the syncer, before it lets a checkpoint go on; the caller
+ * inserts CONTENT afterwards.  Other pages may be written by the syncer at any time, and are
+ * written at the latest when the caller's transaction syncs their segment (io/segment.h).
+ *
+ * Takes the list lock, an LWLock.  ERROR for a page that is dirty already.
+ */
+extern bool blob_dirty_add(const BlobDirtyRange *ranges, int count, bool is_logged);
+
+/* Whether so many bytes would be accepted now; without a lock, so only a hint. */
+extern bool blob_dirty_has_room(uint64 bytes, bool is_logged);
+
+/* Why a file could not be written. */
+typedef struct BlobDirtyFailure
+{
+	BlobStoreId store;
+	uint32		segment_no;
+	int			error;			/* errno; ENOENT: the file is missing, or ends before the page */
+} BlobDirtyFailure;
+
+/*
+ * Write all pages of a segment that are dirty at the call, and wait for that.  ERROR if a write
+ * fails; its pages stay dirty.  If the file is missing, the result is false.
+ */
+extern bool blob_dirty_write_segment(const BlobStoreId *store, uint32 segment_no);
+
+/* The same for the pages of one extent, whose file must exist. */
+extern void blob_dirty_write_extent(const BlobStoreId *store, const BlobExtent *extent);
+
+/*
+ * For the syncer: write all pages that are dirty at the call.  False if a logged page could not be
+ * written: all such pages stay dirty, and *failure is one of the reasons.  Does not throw.
+ */
+extern bool blob_dirty_write_all(BlobDirtyFailure *failure);
+
+/* A run of pages. */
+typedef struct BlobPageRun
+{
+	BlobPageNo	first_page;
+	uint64		pages;
+} BlobPageRun;
+
+/*
+ * Have no dirty page in these runs, which have been freed, and no write to them under way: dirty
+ * pages are forgotten, running writes waited for.  runs are in the order of their pages.  Not to be
+ * called with an LWLock held.
+ */
+extern void blob_dirty_drop(const BlobStoreId *store, const BlobPageRun *runs, int run_count);
+
+/*
+ * Bracket around the removal of a segment's file, or with BLOB_ALL_SEGMENTS of any file of a store.
+ * The removal lock (an LWLock) is held in between, so that no process writes dirty pages meanwhile.
+ * At the end the pages of the segment or store are forgotten; with NULL all are kept.
+ */
+extern void blob_dirty_begin_removal(void);
+extern void blob_dirty_end_removal(const BlobStoreId *store, uint32 segment_no);
+
+/*
+ * For the syncer: whether logged pages are accepted.  They may be while checkpoints wait for the
+ * syncer.  It must stop that, and write all pages, before it lets them go on.
+ */
+extern void blob_dirty_open(void);
+extern void blob_dirty_close(void);
+
+/* Dirty pages; and whether there are so many that they should be written soon. */
+extern uint64 blob_dirty_page_count(void);
+extern bool blob_dirty_is_filling(void);
+
+#endif							/* BLOB_DIRTY_H */
