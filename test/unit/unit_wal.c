@@ -148,7 +148,9 @@ log_content(const BlobStoreId *store, BlobPageNo first_page, uint32 length_bytes
 	char	   *content = palloc(length_bytes);
 
 	memset(content, byte, length_bytes);
-	blob_wal_log_content(store, first_page, content, length_bytes, false);
+	BlobWalContentPart part = {.data = content, .length_bytes = length_bytes};
+
+	blob_wal_log_content(store, first_page, &part, 1, false);
 }
 
 static void
