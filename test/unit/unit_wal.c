@@ -146,9 +146,9 @@ static void
 log_content(const BlobStoreId *store, BlobPageNo first_page, uint32 length_bytes, char byte)
 {
 	char	   *content = palloc(length_bytes);
+	BlobWalContentPart part = {.data = content, .length_bytes = length_bytes};
 
 	memset(content, byte, length_bytes);
-	BlobWalContentPart part = {.data = content, .length_bytes = length_bytes};
 
 	blob_wal_log_content(store, first_page, &part, 1, false);
 }
