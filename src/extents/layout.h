@@ -1,33 +1,19 @@
 /*
  * extents/layout.h
- *	  Walks through the pages of a list of extents, in the order of the list, as long contiguous
- *	  pieces.
+ *	  Where the pages of extents lie in segment files.
  */
 #ifndef BLOB_LAYOUT_H
 #define BLOB_LAYOUT_H
 
 #include "core/page.h"
 
-typedef struct BlobLayoutCursor
+/* Pages of an extent, which the caller has allocated or claimed, and which were never written. */
+typedef struct BlobWriteRun
 {
-	const BlobExtent *extents;
-	int			extent_count;
-	int			extent_no;
-	uint64		page_in_extent;
-} BlobLayoutCursor;
-
-/* Pages that are adjacent in one segment file. */
-typedef struct BlobPiece
-{
-	BlobPageNo	first_page;
-	uint32		pages;
-} BlobPiece;
-
-/*
- * The next piece of at most max_pages.  It goes on over the end of an extent if the list's next
- * extent begins with the next page of the same file.  The cursor must not be at the end.
- */
-extern BlobPiece blob_layout_next(BlobLayoutCursor *cursor, uint32 max_pages);
+	BlobExtent	extent;			/* as long as its readers will know it, or longer */
+	uint64		page_in_extent; /* the first one */
+	uint64		pages;
+} BlobWriteRun;
 
 /* Where a page lies in its segment file, in bytes. */
 static inline uint64

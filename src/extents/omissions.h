@@ -2,13 +2,14 @@
  * extents/omissions.h
  *	  OMITTED records: which content this process has written and not logged.
  *
- * OMITTED follows the write, and precedes all that makes the content visible to others.  If the write
- * is left to a later moment (io/dirty.h), so is the record: the generations are noted until then.
+ * OMITTED follows the write, and precedes all that makes the content visible to others.  If the
+ * write is left to a later moment (io/dirty.h), so is the record: the generations are noted until
+ * then.
  */
 #ifndef BLOB_OMISSIONS_H
 #define BLOB_OMISSIONS_H
 
-#include "extents/pipeline.h"
+#include "extents/layout.h"
 
 /* Allocate memory for this number of runs; call it before writing.  May throw. */
 extern void blob_omissions_prepare(int run_count);

@@ -8,7 +8,8 @@
  * content is logged, it is logged after its write has completed.  If no frames can be had, a piece
  * goes through a buffer of the I/O engine.
  *
- * The last piece is hashed after its write was started, so that its hash and its write overlap, too.
+ * The last piece is hashed after its write was started, so that its hash and its write overlap,
+ * too.
  */
 #include "postgres.h"
 
@@ -28,7 +29,7 @@
 /* Parts of a piece: each lies in one chunk of the buffer. */
 #define MAX_PARTS BLOB_IO_MAX_VECTORS
 
-/* A larger part of the buffer than one of so many is not given to a single write. */
+/* A single write gets at most this part of the buffer. */
 #define BUFFER_SHARES 4
 
 /* Content that is not logged is written at once, unless it is as small as this. */
@@ -335,8 +336,8 @@ report_write_error(const BlobStoreId *store, BlobPageNo page, int error)
 }
 
 /*
- * Wait for the write of a piece, if there is one, then log it where content is logged.  is_last: the
- * commit may come next.  ERROR if the write has failed.
+ * Wait for the write of a piece, if there is one, then log it where content is logged.  is_last:
+ * the commit may come next.  ERROR if the write has failed.
  */
 static void
 finish_write(const Pipeline *pipeline, WritePiece *piece, bool is_last)

@@ -8,6 +8,7 @@
 
 #include "core/digest.h"
 #include "core/page.h"
+#include "extents/layout.h"
 
 /* The bytes to write: total_bytes from two places in memory, one after the other. */
 typedef struct BlobSource
@@ -18,22 +19,14 @@ typedef struct BlobSource
 	uint64		total_bytes;
 } BlobSource;
 
-/* Pages of an extent, which the caller has allocated or claimed, and which were never written. */
-typedef struct BlobWriteRun
-{
-	BlobExtent	extent;			/* as long as its readers will know it, or longer */
-	uint64		page_in_extent; /* the first one */
-	uint64		pages;
-} BlobWriteRun;
-
 /*
  * Write a source to runs of pages.  The part of the last page behind the source becomes zero.
  * digest is updated with all bytes but the first skip_bytes; if it is NULL, nothing is hashed.
  *
- * On return all writes have completed, or their pages are dirty in the buffer (io/dirty.h).  CONTENT
- * has been inserted; or OMITTED, or it will be before the commit (extents/durability.h).  Claims the
- * I/O engine until it returns or throws; nothing is in flight then.  ERROR if a write fails.  Serves
- * interrupts.
+ * On return all writes have completed, or their pages are dirty in the buffer (io/dirty.h).
+ * CONTENT has been inserted; or OMITTED, or it will be before the commit (extents/durability.h).
+ * Claims the I/O engine until it returns or throws; nothing is in flight then.  ERROR if a write
+ * fails.  Serves interrupts.
  */
 extern void blob_pipeline_write(const BlobStoreId *store, const BlobWriteRun *runs, int run_count,
 								const BlobSource *source, BlobDigest *digest, uint64 skip_bytes);

@@ -261,9 +261,9 @@ make_part(const ReadState *state, const BlobStoredExtent *stored, uint64 offset,
 }
 
 /*
- * Add the part that has [offset, offset + wanted) of an extent to the requests, as far as the device
- * may be asked for it (device_bytes, from the page of offset on).  Returns how many of the wanted
- * bytes that are.
+ * Add the part that has [offset, offset + wanted) of an extent to the requests, as far as the
+ * device may be asked for it (device_bytes, from the page of offset on).  Returns how many of the
+ * wanted bytes that are.
  */
 static uint32
 request_part(ReadState *state, const BlobStoredExtent *stored, uint64 offset, uint32 wanted,

@@ -70,7 +70,7 @@ typedef struct BufferShared
 	uint64		total_bytes;
 } BufferShared;
 
-/* What this process has of a frame. */
+/* How this process holds a frame. */
 typedef enum ClaimKind
 {
 	CLAIM_NONE,

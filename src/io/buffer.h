@@ -45,11 +45,12 @@ extern void blob_buffer_shmem_init(void);
 extern void blob_buffer_process_begins(void);	/* see blob_io_process_begins() */
 
 /*
- * Copy bytes of an extent to dst, from offset_bytes on (inside the extent; the range must lie inside
- * one chunk), as far as the buffer has them.  Returns how many were copied, at most length_bytes.
+ * Copy bytes of an extent to dst, from offset_bytes on (inside the extent; the range must lie
+ * inside one chunk), as far as the buffer has them.  Returns how many were copied, at most
+ * length_bytes.
  *
- * If that is 0, *device_bytes is how many bytes, from the page of offset_bytes on, the device may be
- * asked for: a page behind them is dirty.  A request that is started after this call finds them.
+ * If that is 0, *device_bytes is how many bytes, from the page of offset_bytes on, the device may
+ * be asked for: a page behind them is dirty.  A request that is started after this call finds them.
  *
  * only_dirty: copy nothing that could be read from the device.
  */
@@ -74,13 +75,13 @@ extern void blob_buffer_put(const BlobStoreId *store, BlobGeneration generation,
  * number of the fill.  It returns -1 if the chunk has a frame already, or if no frame can be had;
  * then the caller reads elsewhere and may offer the bytes.
  *
- * Until blob_buffer_end_fill() the chunk's memory, from blob_buffer_fill_memory() on, belongs to the
- * caller.  The caller must not end the fill while a request for that memory is in flight.
+ * Until blob_buffer_end_fill() the chunk's memory, from blob_buffer_fill_memory() on, belongs to
+ * the caller.  The caller must not end the fill while a request for that memory is in flight.
  * blob_buffer_end_fill() says which bytes of the chunk were read and belong to a returned value;
  * length 0 gives the frame back unused.
  *
- * blob_buffer_abandon() ends the fills and writes that an error left behind, except those ahead.  All
- * requests for them must have ended before.
+ * blob_buffer_abandon() ends the fills and writes that an error left behind, except those ahead.
+ * All requests for them must have ended before.
  */
 #define BLOB_BUFFER_MAX_CLAIMS 64
 #define BLOB_BUFFER_MAX_AHEAD_FILLS 128
@@ -104,8 +105,8 @@ extern void blob_buffer_abandon(void);
  * Writing pages that this process has allocated or claimed, and that were never written.
  *
  * blob_buffer_begin_write() takes a frame for pages of an extent, from offset_bytes on, a multiple
- * of the page; the range must lie inside one chunk.  It returns a number, or -1 if there is no frame
- * for them: then the caller writes them from other memory.  The caller fills
+ * of the page; the range must lie inside one chunk.  It returns a number, or -1 if there is no
+ * frame for them: then the caller writes them from other memory.  The caller fills
  * blob_buffer_write_memory() with the content, and with zeros up to the end of the page, and calls
  * blob_buffer_enter_write(): from then on the bytes are found under their key.  It returns false if
  * they are not; then the memory is the caller's until the end of the write, and no longer.
@@ -114,7 +115,7 @@ extern void blob_buffer_abandon(void);
  * All of them were entered.  If the result is false, the caller has to write the pages.  Call this
  * before CONTENT is inserted; is_logged says whether the caller will do so (io/dirty.h).
  *
- * blob_buffer_may_defer() says beforehand whether that is likely for so many bytes.
+ * blob_buffer_may_defer() says beforehand whether that is likely for a number of bytes.
  *
  * blob_buffer_end_write() gives up the number, when the pages were written or deferred, and no
  * request uses the memory any more.  blob_buffer_abandon() does so after an error.  Pages that were
@@ -129,9 +130,9 @@ extern bool blob_buffer_defer(const int *write_nos, int count, bool is_logged);
 extern void blob_buffer_end_write(int write_no);
 
 /*
- * Have no dirty pages of this extent from now on: write them, and wait for that.  To be called before
- * the extent's length changes so that blob_buffer_chunk_bytes() does: its chunks are not found
- * afterwards.  ERROR if the write fails.
+ * Have no dirty pages of this extent from now on: write them, and wait for that.  To be called
+ * before the extent's length changes so that blob_buffer_chunk_bytes() does: its chunks are not
+ * found afterwards.  ERROR if the write fails.
  */
 extern void blob_buffer_flush_extent(const BlobStoreId *store, const BlobExtent *extent);
 

@@ -4,8 +4,8 @@
  *
  * The argument is in the README of this folder, "Deferred writes".
  *
- * Structures.  A list of the dirty frames, in no order.  The range of a frame that is dirty, and its
- * place in the list, are in the frame.  While a frame is in the list, the list has a pin of it.
+ * Structures.  A list of the dirty frames, in no order.  The range of a frame that is dirty, and
+ * its place in the list, are in the frame.  While a frame is in the list, the list has a pin of it.
  *
  * Locking.  list_lock protects the list, and what frames have of it.  It is held for memory
  * operations only.  A process that writes pages marks their frames as being written, under
@@ -23,7 +23,7 @@
 
 #include "access/xlog.h"
 #include "core/settings.h"
-#include "io/buffer.h"
+#include "io/buffer_frames.h"
 #include "io/dirty.h"
 #include "io/engine_internal.h"
 #include "io/io_internal.h"

@@ -8,15 +8,17 @@
 #ifndef BLOB_DIRTY_H
 #define BLOB_DIRTY_H
 
-#include "io/buffer_frames.h"
+#include "core/page.h"
 
 extern Size blob_dirty_shmem_size(void);
 extern void blob_dirty_shmem_init(void);
 
+struct BufferFrame;
+
 /* Pages of a pinned frame that become dirty; the frame is in the table of the buffer. */
 typedef struct BlobDirtyRange
 {
-	BufferFrame *frame;
+	struct BufferFrame *frame;
 	BlobPageNo	page;			/* where the frame's chunk begins */
 	uint32		start_bytes;	/* in the chunk, multiples of the page */
 	uint32		end_bytes;
@@ -34,7 +36,7 @@ typedef struct BlobDirtyRange
  */
 extern bool blob_dirty_add(const BlobDirtyRange *ranges, int count, bool is_logged);
 
-/* Whether so many bytes would be accepted now; without a lock, so only a hint. */
+/* Whether this number of bytes would be accepted now; without a lock, so only a hint. */
 extern bool blob_dirty_has_room(uint64 bytes, bool is_logged);
 
 /* Why a file could not be written. */
@@ -89,7 +91,7 @@ extern void blob_dirty_end_removal(const BlobStoreId *store, uint32 segment_no);
 extern void blob_dirty_open(void);
 extern void blob_dirty_close(void);
 
-/* Dirty pages; and whether there are so many that they should be written soon. */
+/* The number of dirty pages; and whether that is large enough to write them soon. */
 extern uint64 blob_dirty_page_count(void);
 extern bool blob_dirty_is_filling(void);
 

@@ -5,8 +5,8 @@
  * Contract.  Buffers come from blob_io_buffer(): page aligned, one set per process, never freed.
  * So if an error is thrown while requests are in flight, the kernel cannot write into memory that
  * other code uses.  Requests may use other memory (vectors), if it is as safe: frames of the
- * buffer, which stay claimed or pinned until the requests have ended.  A user of the engine claims it
- * (blob_io_begin), starts requests, waits for them, and ends the claim (blob_io_end).  Claims do
+ * buffer, which stay claimed or pinned until the requests have ended.  A user of the engine claims
+ * it (blob_io_begin), starts requests, waits for them, and ends the claim (blob_io_end).  Claims do
  * not nest: there is one set of buffers.
  *
  * Errors.  The engine works on copies of the requests.  Once a request has been abandoned, the
@@ -60,8 +60,8 @@ typedef struct BlobIoRequest
 extern void blob_io_begin(void);
 
 /*
- * The same for requests that have vectors and need no buffer.  Never throws: if the kernel refuses a
- * ring, requests are blocking.
+ * The same for requests that have vectors and need no buffer.  Never throws: if the kernel refuses
+ * a ring, requests are blocking.
  */
 extern void blob_io_begin_vectors(void);
 extern void blob_io_end(void);

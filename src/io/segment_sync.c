@@ -165,7 +165,9 @@ blob_segment_sync_written(const BlobStoreId *store, uint32 segment_no)
 	return exists;
 }
 
-/* Takes the locks of dirty.c, then the slot's LWLock; the caller holds no lock of these tranches. */
+/*
+ * Takes the locks of dirty.c, then the slot's LWLock; the caller holds no lock of these tranches.
+ */
 bool
 blob_segment_sync(const BlobStoreId *store, uint32 segment_no)
 {

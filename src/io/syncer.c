@@ -17,7 +17,7 @@
 #include "core/background.h"
 #include "core/settings.h"
 #include "io/dirty.h"
-#include "io/io.h"
+#include "io/engine_internal.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -518,7 +518,7 @@ blob_syncer_main(Datum argument)
 	blob_settings_fix("transaction_timeout", "0");
 
 	/* Callbacks of this come after the next one, which writes. */
-	blob_io_process_begins();
+	blob_uring_process_begins();
 
 	/* This callback is called before the server's own, which abort the transaction. */
 	before_shmem_exit(at_exit, (Datum) 0);

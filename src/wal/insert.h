@@ -80,7 +80,7 @@ extern void blob_wal_log_segment(const BlobStoreId *store, Buffer meta_buffer,
 /* The record's end. */
 extern XLogRecPtr blob_wal_log_drop(const BlobStoreId *store);
 
-/* Content of a record is gathered from so many places in memory at most. */
+/* From how many places in memory the content of one record can be gathered. */
 #define BLOB_WAL_CONTENT_MAX_PARTS 16
 
 typedef struct BlobWalContentPart
@@ -91,9 +91,9 @@ typedef struct BlobWalContentPart
 
 /*
  * Log content (at most BLOB_WAL_CONTENT_MAX_BYTES) from first_page on: the parts one after the
- * other.  The write of these pages must have completed, or the pages are dirty (io/dirty.h).  Not in a critical
- * section; may throw.  With flush_soon the WAL writer is asked to flush the record in the
- * background, while the caller has more to do.
+ * other.  The write of these pages must have completed, or the pages are dirty (io/dirty.h).  Not
+ * in a critical section; may throw.  With flush_soon the WAL writer is asked to flush the record in
+ * the background, while the caller has more to do.
  */
 extern void blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page,
 								 const BlobWalContentPart *parts, int part_count,
