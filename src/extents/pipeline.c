@@ -29,9 +29,6 @@
 /* Parts of a piece: each lies in one chunk of the buffer. */
 #define MAX_PARTS BLOB_IO_MAX_VECTORS
 
-/* A single write gets at most this part of the buffer. */
-#define BUFFER_SHARES 4
-
 /* Content that is not logged is written at once, unless it is as small as this. */
 #define MAX_UNLOGGED_BYTES (128 * 1024)
 
@@ -468,7 +465,7 @@ choose_way(Pipeline *pipeline)
 	uint64		bytes = pipeline->source->total_bytes;
 
 	pipeline->is_logged = blob_durability_wants_log(bytes);
-	pipeline->uses_buffer = bytes <= blob_buffer_bytes() / BUFFER_SHARES;
+	pipeline->uses_buffer = bytes <= blob_buffer_bytes() / BLOB_BUFFER_SHARES;
 	pipeline->may_defer = pipeline->uses_buffer &&
 		(pipeline->is_logged || bytes <= MAX_UNLOGGED_BYTES);
 }

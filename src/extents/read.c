@@ -63,7 +63,7 @@ typedef struct ReadState
 	BlobStore	store;
 	BlobStored *stored;
 	BlobAheadWindow *window;	/* NULL: nothing is read ahead */
-	bool		use_cache;
+	BlobBufferUse use;
 	int			error;			/* first errno seen, or 0, and where */
 	BlobPageNo	error_page;
 	int			current;		/* request that is being filled, not yet started */
@@ -117,7 +117,7 @@ finish_part(const ReadState *state, const ReadPart *part, bool is_failed)
 	if (part->fill_no >= 0)
 		blob_buffer_end_fill(part->fill_no, part->extent_offset % part->chunk_bytes,
 							 is_failed ? 0 : part->valid);
-	else if (state->use_cache && !is_failed)
+	else if (state->use == BLOB_BUFFER_KEEP && !is_failed)
 		blob_buffer_put(&state->store.id, part->generation, part->chunk_bytes, part->extent_offset,
 						part->memory, part->valid);
 }
@@ -203,9 +203,10 @@ static void
 place_part(const ReadState *state, ReadPart *part, uint32 buffer_offset)
 {
 	part->fill_no = -1;
-	if (state->use_cache)
+	if (state->use != BLOB_BUFFER_BYPASS)
 		part->fill_no = blob_buffer_begin_fill(&state->store.id, part->generation,
-											   part->chunk_bytes, part->extent_offset);
+											   part->chunk_bytes, part->extent_offset,
+											   state->use);
 	if (part->fill_no >= 0)
 		part->memory = blob_buffer_fill_memory(part->fill_no) +
 			part->extent_offset % part->chunk_bytes;
@@ -303,10 +304,10 @@ read_extent(ReadState *state, const BlobStoredExtent *stored, uint64 offset, uin
 		uint32		got;
 
 		/* More requests ahead may have arrived with this one: start others at once. */
-		if (state->use_cache && blob_readahead_await(&state->store.id, page))
+		if (state->use != BLOB_BUFFER_BYPASS && blob_readahead_await(&state->store.id, page))
 			blob_readahead_start(&state->store, state->stored, state->window);
 		got = blob_buffer_get(&state->store.id, stored->extent.generation, chunk_bytes, offset,
-							  wanted, !state->use_cache, target, &device_bytes);
+							  wanted, state->use, target, &device_bytes);
 		if (got == 0)
 			got = request_part(state, stored, offset, wanted, end, device_bytes, target);
 		offset += got;
@@ -377,7 +378,11 @@ blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_cache, ui
 {
 	int			first_no = blob_stored_find(stored, offset_bytes);
 	int			end_no = first_no + 1;
-	ReadState	state = {.stored = stored, .window = window, .use_cache = use_cache};
+	ReadState	state = {
+		.stored = stored,
+		.window = window,
+		.use = use_cache ? blob_buffer_use_for(stored->value_bytes) : BLOB_BUFFER_BYPASS
+	};
 
 	Assert(offset_bytes + length_bytes <= blob_stored_known_end(stored));
 	while (end_no < stored->count && stored->extents[end_no].start < offset_bytes + length_bytes)

@@ -325,7 +325,7 @@ continues(const AheadRead *read, BlobPageNo first_page, uint32 length)
  */
 static AheadRead *
 add_chunk(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent, uint64 offset,
-		  uint32 valid_bytes)
+		  uint32 valid_bytes, BlobBufferUse use)
 {
 	BlobPageNo	page = extent->first_page + offset / BLOB_PAGE_SIZE;
 	uint32		length = (uint32) blob_pages_for(valid_bytes) * BLOB_PAGE_SIZE;
@@ -342,7 +342,7 @@ add_chunk(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent, u
 			return NULL;
 	}
 	fill_no = blob_buffer_begin_ahead(store, extent->generation,
-									  blob_buffer_chunk_bytes(extent->pages), offset);
+									  blob_buffer_chunk_bytes(extent->pages), offset, use);
 	if (fill_no < 0)
 		return read;
 	if (read->part_count == 0)
@@ -363,7 +363,8 @@ add_chunk(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent, u
  */
 static AheadRead *
 add_extent(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent,
-		   const BlobStoredExtent *stored, uint64 first, uint64 end, uint64 *ahead_end)
+		   const BlobStoredExtent *stored, uint64 first, uint64 end, BlobBufferUse use,
+		   uint64 *ahead_end)
 {
 	uint32		chunk_bytes = blob_buffer_chunk_bytes(extent->pages);
 	uint64		offset = TYPEALIGN64(chunk_bytes, first - Min(first, stored->start));
@@ -371,7 +372,7 @@ add_extent(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent,
 	for (; offset < stored->bytes && stored->start + offset < end; offset += chunk_bytes)
 	{
 		read = add_chunk(read, store, extent, offset,
-						 (uint32) Min(chunk_bytes, stored->bytes - offset));
+						 (uint32) Min(chunk_bytes, stored->bytes - offset), use);
 		*ahead_end = Max(end, stored->start + Min(offset + chunk_bytes, stored->bytes));
 	}
 	return read;
@@ -404,7 +405,8 @@ blob_readahead_start(BlobStore *store, const BlobStored *stored, BlobAheadWindow
 		if (next->start >= end ||
 			!blob_verify_extent(store->map, &extent, stored->max_generation))
 			break;
-		read = add_extent(read, &store->id, &extent, next, first, end, &window->ahead_end);
+		read = add_extent(read, &store->id, &extent, next, first, end,
+						  blob_buffer_use_for(stored->value_bytes), &window->ahead_end);
 	}
 	start_request(read);
 }

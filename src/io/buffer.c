@@ -93,6 +93,21 @@ typedef struct BufferClaim
 static BufferClaim claims[BLOB_BUFFER_MAX_CLAIMS + BLOB_BUFFER_MAX_AHEAD_FILLS];
 static pid_t exit_registered_pid = 0;
 
+/*
+ * Frames that scans of this process have taken last.  They are taken again, so that a value as large
+ * as the buffer does not evict all other content.  Room for a read-ahead window and a read.
+ */
+#define SCAN_FRAMES 128
+
+typedef struct ScanFrame
+{
+	BufferFrame *frame;
+	BufferKey	key;			/* that the scan gave it */
+} ScanFrame;
+
+static ScanFrame scan_frames[SCAN_FRAMES];
+static int	next_scan_frame = 0;
+
 static BufferShared *buffer_shared = NULL;
 static HTAB *buffer_table = NULL;
 static LWLockPadded *buffer_locks = NULL;
@@ -201,7 +216,7 @@ readable_bytes(const BufferFrame *frame, uint32 start, bool only_dirty, uint32 *
 
 uint32
 blob_buffer_get(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
-				uint64 offset_bytes, uint32 length_bytes, bool only_dirty, char *dst,
+				uint64 offset_bytes, uint32 length_bytes, BlobBufferUse use, char *dst,
 				uint32 *device_bytes)
 {
 	uint32		start = offset_bytes % chunk_bytes;
@@ -219,11 +234,13 @@ blob_buffer_get(const BlobStoreId *store, BlobGeneration generation, uint32 chun
 	frame = find_and_pin(&key);
 	if (frame != NULL)
 	{
-		copied = Min(readable_bytes(frame, start, only_dirty, device_bytes), length_bytes);
+		copied = Min(readable_bytes(frame, start, use == BLOB_BUFFER_BYPASS, device_bytes),
+					 length_bytes);
 		if (copied > 0)
 		{
 			memcpy(dst, blob_frame_content(frame) + start, copied);
-			blob_frame_touch(frame);
+			if (use == BLOB_BUFFER_KEEP)
+				blob_frame_touch(frame);
 			if (unlikely(start < frame->dirty_end))
 				blob_stat_count(deferred_page_reads, 1);
 		}
@@ -401,10 +418,36 @@ find_claim(int first_no, int end_no)
 	return -1;
 }
 
+BlobBufferUse
+blob_buffer_use_for(uint64 value_bytes)
+{
+	return value_bytes > blob_buffer_bytes() / BLOB_BUFFER_SHARES ? BLOB_BUFFER_SCAN :
+		BLOB_BUFFER_KEEP;
+}
+
+/* Claim a frame for a key: for a scan one that a scan of this process has used before. */
+static BufferFrame *
+take_frame(const BufferKey *key, BlobBufferUse use)
+{
+	ScanFrame  *scan = &scan_frames[next_scan_frame];
+	BufferFrame *frame = NULL;
+
+	if (use != BLOB_BUFFER_SCAN || key->chunk_bytes != BLOB_BUFFER_CHUNK_BYTES)
+		return blob_frame_take(key->chunk_bytes, evict);
+	next_scan_frame = (next_scan_frame + 1) % SCAN_FRAMES;
+	if (scan->frame != NULL)
+		frame = blob_frame_take_again(scan->frame, &scan->key, evict);
+	if (frame == NULL)
+		frame = blob_frame_take(key->chunk_bytes, evict);
+	scan->frame = frame;
+	scan->key = *key;
+	return frame;
+}
+
 /* Begin a fill that gets one of the numbers from first_no to end_no - 1, or -1. */
 static int
 begin_fill(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
-		   uint64 offset_bytes, int first_no, int end_no)
+		   uint64 offset_bytes, BlobBufferUse use, int first_no, int end_no)
 {
 	int			fill_no = find_claim(first_no, end_no);
 	BufferClaim *fill;
@@ -416,7 +459,7 @@ begin_fill(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_byt
 	fill->hash = get_hash_value(buffer_table, &fill->key);
 	if (has_frame(&fill->key, fill->hash))
 		return -1;
-	fill->frame = blob_frame_take(chunk_bytes, evict);
+	fill->frame = take_frame(&fill->key, use);
 	if (fill->frame == NULL)
 		return -1;
 	fill->kind = CLAIM_WHOLE;
@@ -434,19 +477,20 @@ blob_buffer_process_begins(void)
 
 int
 blob_buffer_begin_fill(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
-					   uint64 offset_bytes)
+					   uint64 offset_bytes, BlobBufferUse use)
 {
 	blob_buffer_process_begins();
-	return begin_fill(store, generation, chunk_bytes, offset_bytes, 0, BLOB_BUFFER_MAX_CLAIMS);
+	return begin_fill(store, generation, chunk_bytes, offset_bytes, use, 0,
+					  BLOB_BUFFER_MAX_CLAIMS);
 }
 
 int
 blob_buffer_begin_ahead(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
-						uint64 offset_bytes)
+						uint64 offset_bytes, BlobBufferUse use)
 {
-	int			fill_no = begin_fill(store, generation, chunk_bytes, offset_bytes,
+	int			fill_no = begin_fill(store, generation, chunk_bytes, offset_bytes, use,
 									 BLOB_BUFFER_MAX_CLAIMS, lengthof(claims));
-	BufferClaim  *fill;
+	BufferClaim *fill;
 
 	if (fill_no < 0)
 		return -1;

@@ -29,6 +29,9 @@
 #define BLOB_BUFFER_CHUNK_BYTES (64 * 1024)
 #define BLOB_BUFFER_SMALL_CHUNK_BYTES (8 * 1024)
 
+/* One value gets at most one of this number of shares of the buffer. */
+#define BLOB_BUFFER_SHARES 4
+
 /* Extents up to this size are cached in small chunks. */
 #define BLOB_BUFFER_SMALL_EXTENT_PAGES (BLOB_BUFFER_CHUNK_BYTES / 2 / BLOB_PAGE_SIZE)
 
@@ -44,6 +47,17 @@ extern Size blob_buffer_shmem_size(void);
 extern void blob_buffer_shmem_init(void);
 extern void blob_buffer_process_begins(void);	/* see blob_io_process_begins() */
 
+/* What a read means for the buffer. */
+typedef enum BlobBufferUse
+{
+	BLOB_BUFFER_KEEP,			/* content is wanted there */
+	BLOB_BUFFER_SCAN,			/* more content than the buffer should hold: it takes few frames */
+	BLOB_BUFFER_BYPASS			/* content is read from the device wherever that is possible */
+} BlobBufferUse;
+
+/* The use for a sequence of reads of a value of this size. */
+extern BlobBufferUse blob_buffer_use_for(uint64 value_bytes);
+
 /*
  * Copy bytes of an extent to dst, from offset_bytes on (inside the extent; the range must lie
  * inside one chunk), as far as the buffer has them.  Returns how many were copied, at most
@@ -51,12 +65,10 @@ extern void blob_buffer_process_begins(void);	/* see blob_io_process_begins() */
  *
  * If that is 0, *device_bytes is how many bytes, from the page of offset_bytes on, the device may
  * be asked for: a page behind them is dirty.  A request that is started after this call finds them.
- *
- * only_dirty: copy nothing that could be read from the device.
  */
 extern uint32 blob_buffer_get(const BlobStoreId *store, BlobGeneration generation,
 							  uint32 chunk_bytes, uint64 offset_bytes, uint32 length_bytes,
-							  bool only_dirty, char *dst, uint32 *device_bytes);
+							  BlobBufferUse use, char *dst, uint32 *device_bytes);
 
 /*
  * Offer bytes of an extent that will not change: those of a returned value, or those that this
@@ -87,7 +99,7 @@ extern void blob_buffer_put(const BlobStoreId *store, BlobGeneration generation,
 #define BLOB_BUFFER_MAX_AHEAD_FILLS 128
 
 extern int	blob_buffer_begin_fill(const BlobStoreId *store, BlobGeneration generation,
-								   uint32 chunk_bytes, uint64 offset_bytes);
+								   uint32 chunk_bytes, uint64 offset_bytes, BlobBufferUse use);
 
 /*
  * A fill ahead: the same for content that no caller has asked for yet.  blob_buffer_abandon()
@@ -96,7 +108,7 @@ extern int	blob_buffer_begin_fill(const BlobStoreId *store, BlobGeneration gener
  * not interrupted another of these functions.
  */
 extern int	blob_buffer_begin_ahead(const BlobStoreId *store, BlobGeneration generation,
-									uint32 chunk_bytes, uint64 offset_bytes);
+									uint32 chunk_bytes, uint64 offset_bytes, BlobBufferUse use);
 extern char *blob_buffer_fill_memory(int fill_no);
 extern void blob_buffer_end_fill(int fill_no, uint32 start_bytes, uint32 length_bytes);
 extern void blob_buffer_abandon(void);

@@ -353,3 +353,18 @@ blob_frame_take(uint32 chunk_bytes, void (*evict) (BufferFrame *frame))
 	map_group(blob_frame_number(frame) / GROUP_FRAMES);
 	return frame;
 }
+
+BufferFrame *
+blob_frame_take_again(BufferFrame *frame, const BufferKey *key,
+					  void (*evict) (BufferFrame *frame))
+{
+	if (pg_atomic_read_u32(&frame->usage) > FRAME_NEW_USAGE || !blob_frame_claim(frame))
+		return NULL;
+	if (memcmp(&frame->key, key, sizeof(BufferKey)) != 0)
+	{
+		blob_frame_disclaim(frame);
+		return NULL;
+	}
+	evict_key(frame, evict);
+	return frame;
+}

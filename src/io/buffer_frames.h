@@ -89,4 +89,10 @@ extern void blob_frame_disclaim_pinned(BufferFrame *frame);
  */
 extern BufferFrame *blob_frame_take(uint32 chunk_bytes, void (*evict) (BufferFrame *frame));
 
+/*
+ * The same for a certain frame, if it has this key still, and has hardly been used.  NULL if not.
+ */
+extern BufferFrame *blob_frame_take_again(BufferFrame *frame, const BufferKey *key,
+										  void (*evict) (BufferFrame *frame));
+
 #endif							/* BLOB_BUFFER_FRAMES_H */

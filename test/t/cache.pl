@@ -85,5 +85,24 @@ is($node->safe_psql('postgres', q(SELECT count(*) FROM t, blob_chunks(b, 20000) 
 	WHERE sha256(c.data) <> sha256(substring(expected, c."offset"::int + 1, 20000)))), '0',
 	'after a cancelled scan all pieces are as before');
 
+# A value of several times the buffer's size is scanned, and later stored.  Content that was read before
+# stays in the buffer.  (Fails if blob_buffer_use_for() always says KEEP.)
+$node->append_conf('postgresql.conf', "blobext.cache_size = '16MB'\n");
+$node->restart;
+$node->safe_psql('postgres', q(INSERT INTO t SELECT 1001, blob_agg(data), NULL
+	FROM t, blob_chunks(b, 30000), generate_series(1, 12) WHERE id <= 200));
+my $hot = 'SELECT count(sha256(b::bytea)) FROM t WHERE id % 8 = 0 AND id < 100';
+$node->safe_psql('postgres', $hot) for 1 .. 3;
+$misses = stat_of($node, 'cache_misses');
+$node->safe_psql('postgres', $hot);
+is(stat_of($node, 'cache_misses'), $misses, 'content that is read again and again is in the buffer');
+cmp_ok($node->safe_psql('postgres', 'SELECT length(b) FROM t WHERE id = 1001'), '>',
+	4 * stat_of($node, 'cache_bytes'), 'a value is several times as large as the buffer');
+$node->safe_psql('postgres', 'SELECT count(sha256(data)) FROM t, blob_chunks(b, 20000) WHERE id = 1001')
+	for 1 .. 3;
+$misses = stat_of($node, 'cache_misses');
+$node->safe_psql('postgres', $hot);
+is(stat_of($node, 'cache_misses'), $misses, 'scans of it have not evicted that content');
+
 $node->stop;
 done_testing();
