@@ -435,6 +435,45 @@ blob_deferred_end_removal(const BlobStoreId *store, uint32 segment_no)
 	LWLockRelease(shared->write_lock);
 }
 
+/* ---- freed pages ---- */
+
+/* Keep the numbers of slots whose pages are in the runs; both are ascending.  Returns their count. */
+static int
+keep_in_runs(uint32 *numbers, int count, const BlobPageRun *runs, int run_count)
+{
+	int			kept = 0;
+	int			run_no = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		BlobPageNo	page = shared->slots[numbers[i] - 1].page;
+
+		while (run_no < run_count && runs[run_no].first_page + runs[run_no].pages <= page)
+			run_no++;
+		if (run_no < run_count && runs[run_no].first_page <= page)
+			numbers[kept++] = numbers[i];
+	}
+	return kept;
+}
+
+/*
+ * The look at used_count needs no lock: the pages were put before they were freed, and a write that
+ * is under way keeps its pages in the table.
+ */
+void
+blob_deferred_drop(const BlobStoreId *store, const BlobPageRun *runs, int run_count)
+{
+	static uint32 numbers[SLOT_COUNT];
+	int			count;
+
+	if (shared == NULL || pg_atomic_read_u32(&shared->used_count) == 0)
+		return;
+	LWLockAcquire(shared->write_lock, LW_EXCLUSIVE);
+	count = collect(store, BLOB_ALL_SEGMENTS, numbers);
+	take_out(numbers, keep_in_runs(numbers, count, runs, run_count));
+	LWLockRelease(shared->write_lock);
+}
+
 /* ---- for the syncer ---- */
 
 static void

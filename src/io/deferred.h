@@ -53,8 +53,17 @@ extern bool blob_deferred_write_segment(const BlobStoreId *store, uint32 segment
  * meanwhile.  At the end the table forgets the pages of the segment or store; with NULL it keeps
  * all.
  */
-extern void blob_deferred_begin_removal(void);
-extern void blob_deferred_end_removal(const BlobStoreId *store, uint32 segment_no);
+extern PGDLLEXPORT void blob_deferred_begin_removal(void);
+extern PGDLLEXPORT void blob_deferred_end_removal(const BlobStoreId *store, uint32 segment_no);
+
+/*
+ * Forget what is put into the table of these pages: runs in ascending order, which do not overlap.
+ * The extents that the pages belonged to have been freed, durably, and no process but the caller
+ * may give the pages out.  On return no write that was put before is in the table or under way, so
+ * that none can come after the writes of the next life of the pages.  Never throws.  Waits for the
+ * process that carries out deferred writes, if there is one (the write lock is held in between).
+ */
+extern void blob_deferred_drop(const BlobStoreId *store, const BlobPageRun *runs, int run_count);
 
 /*
  * For the syncer.  The table may be open only while checkpoints wait for the syncer.  It must be
