@@ -26,7 +26,7 @@
 #define MAX_INTERVAL_DOUBLINGS 6
 
 /* How soon after a look another one that cannot wait. */
-#define URGENT_MS 250
+#define URGENT_MS 100
 
 /* How often the log repeats a reason. */
 #define REPEAT_REASON_MS (60 * 60 * 1000)

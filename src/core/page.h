@@ -70,6 +70,13 @@ typedef struct BlobExtent
 	bool		is_tail;		/* exact last extent, not of a tier size */
 } BlobExtent;
 
+/* Pages one after the other, through any number of segments. */
+typedef struct BlobPageRun
+{
+	BlobPageNo	first_page;
+	uint64		pages;
+} BlobPageRun;
+
 /* Generations from first to last, both included. */
 typedef struct BlobGenerationRange
 {

@@ -27,7 +27,7 @@ bool		blob_autogc = true;
 bool		blob_autogc_vacuum = true;
 int			blob_autogc_naptime_s = 60;
 int			blob_autogc_interval_s = 15 * 60;
-int			blob_autogc_threshold_kb = 64 * 1024;
+int			blob_autogc_threshold_kb = 16 * 1024;
 double		blob_autogc_scale_factor = 0.1;
 int			blob_autogc_max_workers = 2;
 double		blob_autogc_cost_delay_ms = 20;
@@ -167,7 +167,7 @@ define_launcher_settings(void)
 	DefineCustomIntVariable("blobext.autogc_threshold",
 							"Sets the minimum of stored and deleted bytes before the collector "
 							"runs.",
-							NULL, &blob_autogc_threshold_kb, 64 * 1024, 0, INT_MAX, PGC_SIGHUP,
+							NULL, &blob_autogc_threshold_kb, 16 * 1024, 0, INT_MAX, PGC_SIGHUP,
 							GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomRealVariable("blobext.autogc_scale_factor",
 							 "Sets the stored and deleted bytes before the collector runs, as a "

@@ -113,17 +113,15 @@ blob_gc_sweep(BlobGcRound *round)
 		blob_map_visit_range(round->store.map, page, end_page, round->strategy, sweep_extent,
 							 sweep);
 		free_batch(sweep);
+		/* The flush also keeps the next start from finding the same extents again. */
+		blob_store_release(&round->store, sweep->end_of_wal);
 		page = end_page;
 		is_done = page >= round->marks.end_page;
 	} while (!is_done && blob_gc_may_go_on(round));
 
 	blob_store_unlock_freeing(&round->store, ExclusiveLock);
-	/* So that the next start does not find the same extents again. */
 	if (sweep->end_of_wal != InvalidXLogRecPtr)
-	{
-		XLogFlush(sweep->end_of_wal);
 		blob_gc_constants_log();
-	}
 	pfree(sweep);
 	return is_done;
 }

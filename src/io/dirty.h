@@ -62,17 +62,12 @@ extern void blob_dirty_write_extent(const BlobStoreId *store, const BlobExtent *
  */
 extern bool blob_dirty_write_all(BlobDirtyFailure *failure);
 
-/* A run of pages. */
-typedef struct BlobPageRun
-{
-	BlobPageNo	first_page;
-	uint64		pages;
-} BlobPageRun;
-
 /*
- * Have no dirty page in these runs, which have been freed, and no write to them under way: dirty
- * pages are forgotten, running writes waited for.  runs are in the order of their pages.  Not to be
- * called with an LWLock held.
+ * Forget the dirty pages of these runs, which are in ascending order and do not overlap.  The extents
+ * to which the pages belonged have been freed, durably, and no process but the caller may give the
+ * pages out.  On return no page of them is dirty, and no write of one is under way: none can come
+ * after the writes of the next life of the pages.  Waits for such writes.  Does not throw.  Not to
+ * be called with an LWLock held.
  */
 extern void blob_dirty_drop(const BlobStoreId *store, const BlobPageRun *runs, int run_count);
 
@@ -81,8 +76,8 @@ extern void blob_dirty_drop(const BlobStoreId *store, const BlobPageRun *runs, i
  * The removal lock (an LWLock) is held in between, so that no process writes dirty pages meanwhile.
  * At the end the pages of the segment or store are forgotten; with NULL all are kept.
  */
-extern void blob_dirty_begin_removal(void);
-extern void blob_dirty_end_removal(const BlobStoreId *store, uint32 segment_no);
+extern PGDLLEXPORT void blob_dirty_begin_removal(void);
+extern PGDLLEXPORT void blob_dirty_end_removal(const BlobStoreId *store, uint32 segment_no);
 
 /*
  * For the syncer: whether logged pages are accepted.  They may be while checkpoints wait for the

@@ -17,7 +17,7 @@ extern void blob_syncer_register(void);
 
 /*
  * Hand a segment over to the syncer.  All writes to it since `redo` was read are complete (or put,
- * see deferred.h) and logged.  `redo` is the result of GetRedoRecPtr() before the first of these
+ * see dirty.h) and logged.  `redo` is the result of GetRedoRecPtr() before the first of these
  * writes was started; `removals` is that of blob_segment_removals() before the file was looked up
  * and found.
  *
@@ -30,8 +30,8 @@ extern bool blob_syncer_hand_over(const BlobStoreId *store, uint32 segment_no, X
 
 /*
  * Take a segment, or with BLOB_ALL_SEGMENTS a whole store, off the list, because a file of it has
- * been removed.  To be called between blob_deferred_begin_removal() and
- * blob_deferred_end_removal().
+ * been removed.  To be called between blob_dirty_begin_removal() and
+ * blob_dirty_end_removal().
  */
 extern void blob_syncer_forget(const BlobStoreId *store, uint32 segment_no);
 

@@ -346,6 +346,27 @@ blob_free_runs_move_one(dsa_area *area, BlobFreeRuns *from, BlobFreeRuns *to)
 	return true;
 }
 
+static int
+list_subtree(dsa_area *area, dsa_pointer pointer, BlobPageRun *list)
+{
+	int			count;
+	Run		   *run;
+
+	if (!DsaPointerIsValid(pointer))
+		return 0;
+	run = run_at(area, pointer);
+	count = list_subtree(area, run->left, list);
+	list[count].first_page = run->first_page;
+	list[count++].pages = run->pages;
+	return count + list_subtree(area, run->right, list + count);
+}
+
+int
+blob_free_runs_list(dsa_area *area, const BlobFreeRuns *runs, BlobPageRun *list)
+{
+	return list_subtree(area, runs->root, list);
+}
+
 /* Count the pages of [first_page, end_page) in the subtree, see blob_free_runs_count(). */
 static uint64
 count_in_subtree(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, BlobPageNo end_page,

@@ -59,6 +59,9 @@ extern void blob_free_runs_give_reserved(dsa_area *area, BlobFreeRuns *runs, dsa
 /* Move any one run to another set; false if there is none.  Needs no memory. */
 extern bool blob_free_runs_move_one(dsa_area *area, BlobFreeRuns *from, BlobFreeRuns *to);
 
+/* List all runs of the set, in ascending order; returns their number.  There is room for them. */
+extern int	blob_free_runs_list(dsa_area *area, const BlobFreeRuns *runs, BlobPageRun *list);
+
 /*
  * Number of pages of [first_page, end_page) in the set.  If run_count is not NULL, *run_count grows
  * by the number of runs that begin there.

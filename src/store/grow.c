@@ -433,7 +433,8 @@ grow_end(BlobStore *store, BlobStoreShared *shared, BlobPageNo first_page, uint6
  * rate would grow by all that is freed between two checkpoints.  But a checkpoint has a price for
  * all other sessions.  So one is wanted only if enough pages wait for it, and if those asked for so
  * far have taken a fifth of the time at most.  If a checkpoint is running, but spread over time,
- * this request hurries it.  A true result counts as the request.
+ * this request hurries it.  A true result counts as the request.  Never true where pages wait for a
+ * flush only.
  */
 static bool
 wants_checkpoint(BlobStoreShared *shared, const Situation *now)
@@ -441,7 +442,7 @@ wants_checkpoint(BlobStoreShared *shared, const Situation *now)
 	TimestampTz time = GetCurrentTimestamp();
 	bool		wants;
 
-	if (now->pending_pages < worth_pages(now))
+	if (now->pending_pages < worth_pages(now) || blob_store_frees_after_flush())
 		return false;
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	wants = TimestampDifferenceExceeds(shared->checkpoint_request, time,

@@ -598,11 +598,11 @@ check_free_block(const BlobWalFreeBlock *block, const BlobFreedExtent *extents, 
 
 XLogRecPtr
 blob_map_free(Relation map, const BlobFreedExtent *extents, int count, TransactionId horizon,
-			  uint64 *pages)
+			  BlobWalReuse reuse, uint64 *pages)
 {
 	BlobStoreId store = blob_map_store_id(map);
 	static const BlobMapEntry no_entry;
-	BlobWalFree record = {.extent_count = count, .horizon = horizon};
+	BlobWalFree record = {.extent_count = count, .horizon = horizon, .reuse = reuse};
 	BlobWalFreeBlock blocks[BLOB_WAL_FREE_MAX_BLOCKS];
 	uint16		slots[BLOB_WAL_FREE_MAX_EXTENTS];
 	int			block_count = pin_free_blocks(map, extents, count, slots, blocks);

@@ -13,6 +13,7 @@
 #include "store/map_page.h"
 #include "storage/bufmgr.h"
 #include "utils/relcache.h"
+#include "wal/records.h"
 
 /* Write the meta page of a new map, and log META.  The caller holds AccessExclusiveLock. */
 extern void blob_map_create(Relation map);
@@ -95,11 +96,11 @@ typedef struct BlobFreedExtent
 extern int	blob_map_free_batch(const BlobFreedExtent *extents, int count);
 
 /*
- * Free such a batch and log FREE; pages[] gets the extents' lengths.  Returns the record's end.
+ * Free such a batch and log FREE, with this reuse class; pages[] gets the extents' lengths.  Returns the record's end.
  * ERROR (data corrupted), with nothing freed, if the map has another generation for one of them.
  */
 extern XLogRecPtr blob_map_free(Relation map, const BlobFreedExtent *extents, int count,
-								TransactionId horizon, uint64 *pages);
+								TransactionId horizon, BlobWalReuse reuse, uint64 *pages);
 
 /*
  * Mark all pages of a segment as absent and log REMOVE; returns the record's end.  absent_page is

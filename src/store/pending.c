@@ -66,7 +66,7 @@ blob_pending_give(dsa_area *area, BlobPending *pending, dsa_pointer *nodes, XLog
 }
 
 int
-blob_pending_move(dsa_area *area, BlobPending *pending, XLogRecPtr completed_redo,
+blob_pending_move(dsa_area *area, BlobPending *pending, XLogRecPtr position,
 				  BlobFreeRuns *to, int max_runs)
 {
 	int			moved = 0;
@@ -75,7 +75,7 @@ blob_pending_move(dsa_area *area, BlobPending *pending, XLogRecPtr completed_red
 	{
 		BlobPendingBatch *batch = &pending->batches[i];
 
-		if (batch->lsn > completed_redo)
+		if (batch->lsn > position)
 			continue;
 		while (moved < max_runs && blob_free_runs_move_one(area, &batch->runs, to))
 			moved++;
@@ -129,4 +129,19 @@ blob_pending_oldest(const BlobPending *pending)
 			oldest = batch->lsn;
 	}
 	return oldest;
+}
+
+XLogRecPtr
+blob_pending_newest(const BlobPending *pending)
+{
+	XLogRecPtr	newest = InvalidXLogRecPtr;
+
+	for (int i = 0; i < BLOB_PENDING_BATCHES; i++)
+	{
+		const BlobPendingBatch *batch = &pending->batches[i];
+
+		if (!is_empty(batch))
+			newest = Max(newest, batch->lsn);
+	}
+	return newest;
 }

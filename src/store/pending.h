@@ -1,11 +1,12 @@
 /*
  * store/pending.h
- *	  Pages that were freed, and must not be used again before a checkpoint has covered that.
+ *	  Pages that were freed, and must not be used again before the WAL has come to some position.
  *
  * Runs wait in a few batches, each with the end of the last record that freed one of its runs.
- * When the redo pointer of a completed checkpoint has reached that position, the batch is done.  A
- * batch is closed to new runs once a checkpoint has begun that covers it, so that new runs do not
- * hold back old ones without end.
+ * When the redo pointer of a completed checkpoint has reached that position, or the flush of the
+ * WAL where that is enough (README, "Freed space"), the batch is done.  A batch is closed to new
+ * runs once a checkpoint has begun that covers it, so that new runs do not hold back old ones
+ * without end.
  *
  * The caller holds the store's lock exclusively around every function (shared for those that only
  * look).  None of them does I/O.
@@ -45,10 +46,10 @@ extern void blob_pending_give(dsa_area *area, BlobPending *pending, dsa_pointer 
 							  uint64 pages);
 
 /*
- * Move up to max_runs runs that a completed checkpoint with this redo pointer covers to a set of
+ * Move up to max_runs runs of batches whose records end at this position or before it to a set of
  * free runs; returns the number moved.
  */
-extern int	blob_pending_move(dsa_area *area, BlobPending *pending, XLogRecPtr completed_redo,
+extern int	blob_pending_move(dsa_area *area, BlobPending *pending, XLogRecPtr position,
 							  BlobFreeRuns *to, int max_runs);
 
 /*
@@ -66,7 +67,8 @@ extern uint64 blob_pending_count(dsa_area *area, const BlobPending *pending,
 extern uint64 blob_pending_cut(dsa_area *area, BlobPending *pending, dsa_pointer *nodes,
 							   BlobPageNo first_page, BlobPageNo end_page);
 
-/* Position of the oldest batch; InvalidXLogRecPtr if nothing waits. */
+/* Positions of the oldest and of the newest batch; InvalidXLogRecPtr if nothing waits. */
 extern XLogRecPtr blob_pending_oldest(const BlobPending *pending);
+extern XLogRecPtr blob_pending_newest(const BlobPending *pending);
 
 #endif							/* BLOB_PENDING_H */

@@ -9,6 +9,8 @@
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "common/controldata_utils.h"
+#include "core/settings.h"
+#include "io/dirty.h"
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "store/store_internal.h"
@@ -16,7 +18,7 @@
 #include "utils/rel.h"
 #include "wal/insert.h"
 
-/* Runs that are moved while the lock is held once. */
+/* Runs that are moved while the lock is held once, and dropped from the deferred writes. */
 #define MOVE_RUNS 1000
 
 /* Nodes that taking a segment from all sets, and giving it back, can use. */
@@ -63,51 +65,106 @@ blob_store_replays_predecessor(void)
 	return !has_checkpoint;
 }
 
-/* Move all runs that are covered from one pending set; returns whether there were any. */
-static bool
-move_covered(BlobStoreShared *shared, BlobPending *pending, BlobFreeRuns *to,
-			 XLogRecPtr completed_redo)
+/*
+ * The setting holds for the life of the server, so it holds for all that is ever written to these
+ * pages before the next start, which comes after a checkpoint: by the allocation that gets them, by
+ * claims in its extents, and in pages that TRIM gives back.  Content that is logged for another
+ * reason does not count: because it is small, or because the server was promoted.
+ */
+bool
+blob_store_frees_after_flush(void)
 {
-	bool		moved_any = false;
+	return blob_wal_logs_content();
+}
+
+/* Move all absent pages that are covered from the pending set. */
+static void
+move_absent(BlobStoreShared *shared, XLogRecPtr completed_redo)
+{
 	int			moved;
 
 	do
 	{
 		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-		moved = blob_pending_move(blob_store_area, pending, completed_redo, to, MOVE_RUNS);
+		moved = blob_pending_move(blob_store_area, &shared->absent_pending, completed_redo,
+								  &shared->absent, MOVE_RUNS);
 		LWLockRelease(&shared->lock);
-		moved_any |= moved > 0;
+	} while (moved == MOVE_RUNS);
+}
+
+/*
+ * Give the pages of pending runs out whose FREE ends at `covered` or before.  While this process
+ * drops what is left of their old life, they are in none of the sets, so no other process can begin
+ * their new one.  Nothing here fails.  Returns whether there were any.
+ */
+static bool
+release(const BlobStoreId *store, BlobStoreShared *shared, XLogRecPtr covered)
+{
+	BlobPageRun list[MOVE_RUNS];
+	BlobFreeRuns taken;
+	bool		moved_any = false;
+	int			moved;
+
+	blob_free_runs_init(&taken);
+	do
+	{
+		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+		moved = blob_pending_move(blob_store_area, &shared->pending, covered, &taken, MOVE_RUNS);
+		LWLockRelease(&shared->lock);
+		if (moved == 0)
+			break;
+		moved_any = true;
+		blob_dirty_drop(store, list, blob_free_runs_list(blob_store_area, &taken, list));
+		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+		while (blob_free_runs_move_one(blob_store_area, &taken, &shared->free_runs))
+			;
+		LWLockRelease(&shared->lock);
 	} while (moved == MOVE_RUNS);
 	return moved_any;
 }
 
+/* Whether a checkpoint has begun that covers runs of a pending set, so that one may be complete. */
+static bool
+may_be_covered(XLogRecPtr oldest, XLogRecPtr started_redo)
+{
+	return oldest != InvalidXLogRecPtr && oldest <= started_redo;
+}
+
 bool
-blob_store_mature(BlobStoreShared *shared)
+blob_store_mature(const BlobStoreId *store, BlobStoreShared *shared, bool flush)
 {
 	XLogRecPtr	started_redo = GetRedoRecPtr();
 	XLogRecPtr	completed_redo;
 	XLogRecPtr	oldest;
+	XLogRecPtr	newest;
 	XLogRecPtr	oldest_absent;
-	bool		moved;
+	bool		after_flush = blob_store_frees_after_flush();
+	bool		moved = false;
 
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	oldest = blob_pending_oldest(&shared->pending);
+	newest = blob_pending_newest(&shared->pending);
 	oldest_absent = blob_pending_oldest(&shared->absent_pending);
 	LWLockRelease(&shared->lock);
 
-	/*
-	 * No checkpoint that covers anything has begun, so none is complete.  This spares reading the
-	 * file.
-	 */
-	if ((oldest == InvalidXLogRecPtr || oldest > started_redo) &&
-		(oldest_absent == InvalidXLogRecPtr || oldest_absent > started_redo))
-		return false;
+	if (after_flush && newest != InvalidXLogRecPtr)
+	{
+		if (flush)
+			XLogFlush(newest);
+		moved = release(store, shared, GetFlushRecPtr(NULL));
+	}
+	/* If no such checkpoint has begun, none is complete.  This spares reading the file. */
+	if ((after_flush || !may_be_covered(oldest, started_redo)) &&
+		!may_be_covered(oldest_absent, started_redo))
+		return moved;
 
 	completed_redo = blob_store_completed_redo();
-	moved = move_covered(shared, &shared->pending, &shared->free_runs, completed_redo);
-	if (moved)
+	if (!after_flush && release(store, shared, completed_redo))
+	{
+		moved = true;
 		blob_store_checkpoint_was_seen(shared);
-	(void) move_covered(shared, &shared->absent_pending, &shared->absent, completed_redo);
+	}
+	move_absent(shared, completed_redo);
 	return moved;
 }
 
@@ -125,7 +182,9 @@ free_batch(BlobStore *store, BlobStoreShared *shared, const BlobFreedExtent *ext
 
 	PG_TRY();
 	{
-		lsn = blob_map_free(store->map, extents, count, horizon, pages);
+		lsn = blob_map_free(store->map, extents, count, horizon,
+							blob_store_frees_after_flush() ? BLOB_REUSE_AFTER_FLUSH :
+							BLOB_REUSE_AFTER_CHECKPOINT, pages);
 	}
 	PG_CATCH();
 	{
@@ -164,7 +223,7 @@ blob_store_free(BlobStore *store, const BlobFreedExtent *extents, int count,
 	 * There are only a few batches, one for each checkpoint.  So empty those that are covered
 	 * before adding to them.
 	 */
-	(void) blob_store_mature(shared);
+	(void) blob_store_mature(&store->id, shared, false);
 	for (int done = 0; done < count;)
 	{
 		int			batch = blob_map_free_batch(extents + done, count - done);
@@ -174,6 +233,13 @@ blob_store_free(BlobStore *store, const BlobFreedExtent *extents, int count,
 		done += batch;
 	}
 	return lsn;
+}
+
+void
+blob_store_release(BlobStore *store, XLogRecPtr end)
+{
+	XLogFlush(end);
+	(void) blob_store_mature(&store->id, blob_store_shared(&store->id), true);
 }
 
 static void
@@ -350,7 +416,7 @@ blob_store_reclaim(BlobStore *store)
 
 	if (!shared->loaded)
 		blob_store_load(store, shared);
-	(void) blob_store_mature(shared);
+	(void) blob_store_mature(&store->id, shared, true);
 
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	end_page = shared->reserved_pages;

@@ -42,7 +42,7 @@
 #define SCATTER_PART 8
 
 /* The allocation hook is called each time that this number of pages has been allocated. */
-#define HOOK_PAGES UINT64CONST(4096)	/* 16 MiB */
+#define HOOK_PAGES UINT64CONST(1024)	/* 4 MiB */
 
 /*
  * How long, and how often, a reader that holds a buffer lock tries to lock the map, see lock_map().
@@ -444,7 +444,7 @@ take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *
 			blob_store_load(store, shared);
 		else if (!generations_left)
 			blob_store_reserve_generations(store, shared, count);
-		else if (!blob_store_mature(shared))
+		else if (!blob_store_mature(&store->id, shared, true))
 			blob_store_grow(store, shared, total_pages, &may_wait);
 	}
 }
@@ -484,7 +484,7 @@ at_allocation(BlobStore *store, BlobStoreShared *shared, uint64 pages, uint64 al
 {
 	if (allocated_pages / HOOK_PAGES == (allocated_pages - pages) / HOOK_PAGES)
 		return;
-	(void) blob_store_mature(shared);
+	(void) blob_store_mature(&store->id, shared, false);
 	if (blob_store_allocation_hook != NULL)
 		blob_store_allocation_hook(&store->id, allocated_pages);
 }

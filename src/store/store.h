@@ -118,13 +118,19 @@ extern PGDLLEXPORT BlobGeneration blob_store_cutoff(BlobStore *store);
  * has another generation for an extent; the extents of all records before that one are free then.
  * Can be interrupted between records.
  *
- * The caller need not flush the records: the pages are given out again only after a completed
- * checkpoint whose redo pointer lies past their record, which includes its flush.  XLogFlush()
- * avoids finding the same extents again after a crash.
+ * The caller need not flush the records: the pages are given out again after their flush at the
+ * earliest, see blob_store_release().
  */
 extern PGDLLEXPORT XLogRecPtr blob_store_free(BlobStore *store, const BlobFreedExtent *extents,
 											  int count, TransactionId horizon,
 											  uint64 *freed_pages);
+
+/*
+ * After blob_store_free(), whose result is `end`: flush the records, and make the pages available
+ * unless they have to wait for a checkpoint (README, "Freed space").  One flush serves any number
+ * of records.  Where it is left out, the process that needs the pages flushes.
+ */
+extern PGDLLEXPORT void blob_store_release(BlobStore *store, XLogRecPtr end);
 
 /*
  * Lock freeing.  A process that frees looks at the map first, and no other process may free what it
@@ -143,8 +149,8 @@ extern void blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *e
 									  uint64 *freed_pages);
 
 /*
- * After freeing: make the pages available that a checkpoint has covered by now, and remove the
- * files of segments in which nothing is allocated.  The store was opened with RowExclusiveLock.
+ * After freeing: make the pages available that may be given out by now, and remove the files of
+ * segments in which nothing is allocated.  The store was opened with RowExclusiveLock.
  * Returns the number of files removed.  Can be interrupted between files.
  */
 extern PGDLLEXPORT int blob_store_reclaim(BlobStore *store);
@@ -171,7 +177,7 @@ extern PGDLLEXPORT BlobStoreAllocationHook blob_store_allocation_hook;
 extern bool blob_store_drop(const BlobStoreId *id);
 
 /*
- * Pages of a range that were freed and wait for a checkpoint.  Loads the free space if necessary; 0
+ * Pages of a range that were freed and may not be given out yet.  Loads the free space if necessary; 0
  * on a standby, where it is not known.
  */
 extern uint64 blob_store_pending_pages(BlobStore *store, BlobPageNo first_page,

@@ -79,9 +79,16 @@ extern void blob_store_reserve_generations(BlobStore *store, BlobStoreShared *sh
 extern XLogRecPtr blob_store_completed_redo(void);
 
 /*
- * Make pages and segment numbers available that a completed checkpoint has covered meanwhile; false
- * if no pages became free.
+ * Whether freed pages may be given out once FREE is flushed, because all content that this server
+ * writes is in the WAL.  Otherwise they wait for a checkpoint.
  */
-extern bool blob_store_mature(BlobStoreShared *shared);
+extern bool blob_store_frees_after_flush(void);
+
+/*
+ * Make pages and segment numbers available that may be given out by now; false if no pages became
+ * free.  With flush, the WAL is flushed before if pages wait for that.  Not under a lock of the
+ * store.
+ */
+extern bool blob_store_mature(const BlobStoreId *store, BlobStoreShared *shared, bool flush);
 
 #endif							/* BLOB_STORE_INTERNAL_H */

@@ -15,7 +15,7 @@ SELECT results_eq(
 		('blobext.autogc_max_workers', 'integer', 'sighup', '2', '1', '64', NULL),
 		('blobext.autogc_naptime', 'integer', 'sighup', '60', '1', '2147483', 's'),
 		('blobext.autogc_scale_factor', 'real', 'sighup', '0.1', '0', '100', NULL),
-		('blobext.autogc_threshold', 'integer', 'sighup', '65536', '0', '2147483647', 'kB'),
+		('blobext.autogc_threshold', 'integer', 'sighup', '16384', '0', '2147483647', 'kB'),
 		('blobext.autogc_vacuum', 'bool', 'sighup', 'on', NULL, NULL, NULL),
 		('blobext.background_sync', 'bool', 'user', 'on', NULL, NULL, NULL),
 		('blobext.cache_size' COLLATE "C", 'integer' COLLATE "C", 'postmaster' COLLATE "C",

@@ -95,7 +95,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 # Seen to fail with "batch->lsn > completed_redo" left out of blob_pending_move() and the look at
 # started_redo of blob_store_mature(), which alone suffices before a checkpoint has begun.
 {
-	my $node = blob_cluster('pending', streaming => 1, conf => $calm);
+	my $node = blob_cluster('pending', streaming => 1, conf => "$calm\nblobext.wal_content = off\n");
 	make_functions($node);
 	make_values($node, 'old', (100_000) x 40);
 	my $end = $node->safe_psql('postgres', 'SELECT max(first_page + pages) FROM blobext_map');
@@ -425,7 +425,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 
 # A segment is on the syncer's list, some of its pages are in the table of deferred writes, and it
 # is on the list of a session that wrote there and did not commit.  Then its file is removed.  No
-# process misses it.  Seen to fail without blob_syncer_forget(), with blob_deferred_end_removal()
+# process misses it.  Seen to fail without blob_syncer_forget(), with blob_dirty_end_removal()
 # that forgets nothing, and without the look for the file in make_crash_safe() of durability.c.
 #
 # Or all processes are killed by then.  Replay finds no file for the content, then the record of its

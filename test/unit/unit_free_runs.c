@@ -75,6 +75,34 @@ give(dsa_area *area, BlobFreeRuns *runs, pg_prng_state *random)
 	memset(is_free + first_page, true, pages);
 }
 
+/* The list of all runs: ascending, and each page that is free in one of them. */
+static void
+compare_list(dsa_area *area, const BlobFreeRuns *runs, int64 step)
+{
+	static BlobPageRun list[PAGES];
+	int			count = blob_free_runs_list(area, runs, list);
+	BlobPageNo	page = 0;
+
+	CHECK((uint64) count == runs->run_count, "step " INT64_FORMAT ": %d runs are listed", step,
+		  count);
+	for (int i = 0; i < count; i++)
+	{
+		BlobPageNo	end_page = list[i].first_page + list[i].pages;
+
+		CHECK(list[i].first_page >= page && list[i].pages > 0 && end_page <= PAGES,
+			  "step " INT64_FORMAT ": run %d of the list", step, i);
+		for (; page < list[i].first_page; page++)
+			CHECK(!is_free[page], "step " INT64_FORMAT ": page " UINT64_FORMAT " is not listed",
+				  step, page);
+		for (; page < end_page; page++)
+			CHECK(is_free[page], "step " INT64_FORMAT ": page " UINT64_FORMAT " is listed", step,
+				  page);
+	}
+	for (; page < PAGES; page++)
+		CHECK(!is_free[page], "step " INT64_FORMAT ": page " UINT64_FORMAT " is not listed", step,
+			  page);
+}
+
 /* Count and cut a random range, which may begin and end inside of runs. */
 static void
 cut(dsa_area *area, BlobFreeRuns *runs, pg_prng_state *random)
@@ -118,6 +146,7 @@ compare(dsa_area *area, const BlobFreeRuns *runs, int64 step)
 		  UINT64_FORMAT, step, page_count, runs->page_count);
 	CHECK(blob_free_runs_longest(area, runs) == longest, "step " INT64_FORMAT ": longest is "
 		  UINT64_FORMAT, step, longest);
+	compare_list(area, runs, step);
 }
 
 /* Arguments: seed, operations. */

@@ -43,6 +43,7 @@ static void
 move(dsa_area *area, BlobPending *pending, XLogRecPtr completed_redo, BlobFreeRuns *free_runs)
 {
 	uint64		waiting = 0;
+	XLogRecPtr	newest = InvalidXLogRecPtr;
 
 	while (blob_pending_move(area, pending, completed_redo, free_runs, 3) == 3)
 		;
@@ -61,9 +62,13 @@ move(dsa_area *area, BlobPending *pending, XLogRecPtr completed_redo, BlobFreeRu
 		CHECK(is_free_now == is_free[page], "page " UINT64_FORMAT " is free", page);
 		CHECK(waits_now == (waits_for[page] != 0), "page " UINT64_FORMAT " waits", page);
 		waiting += waits_now;
+		newest = Max(newest, waits_for[page]);
 	}
 	CHECK(blob_pending_pages(pending) == waiting, UINT64_FORMAT " pages wait", waiting);
 	CHECK((blob_pending_oldest(pending) == InvalidXLogRecPtr) == (waiting == 0), "the oldest");
+	/* A batch whose last run was cut keeps its position. */
+	CHECK(blob_pending_newest(pending) >= newest, "the newest");
+	CHECK((blob_pending_newest(pending) == InvalidXLogRecPtr) == (waiting == 0), "no newest");
 }
 
 /* Use the free pages, so that there is something to free; cut a range from the pages that wait. */

@@ -8,14 +8,18 @@
  */
 #include "unit.h"
 
+#include <unistd.h>
+
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
+#include "io/dirty.h"
 #include "miscadmin.h"
 #include "store/store_internal.h"
 #include "storage/lock.h"
 #include "utils/array.h"
+#include "utils/builtins.h"
 #include "utils/pg_lsn.h"
 #include "utils/rel.h"
 
@@ -25,6 +29,7 @@ PG_FUNCTION_INFO_V1(unit_store_reclaim);
 PG_FUNCTION_INFO_V1(unit_store_cutoff);
 PG_FUNCTION_INFO_V1(unit_store_longest);
 PG_FUNCTION_INFO_V1(unit_store_lock_freeing);
+PG_FUNCTION_INFO_V1(unit_store_hold_writes);
 
 /* The function of the extension's library. */
 #define IN_EXTENSION(name) \
@@ -77,8 +82,8 @@ unit_store_free(PG_FUNCTION_ARGS)
 	IN_EXTENSION(blob_store_open) (&store, RowExclusiveLock);
 	lsn = IN_EXTENSION(blob_store_free) (&store, extents, count, PG_GETARG_TRANSACTIONID(2),
 										 &freed_pages);
+	IN_EXTENSION(blob_store_release) (&store, lsn); /* as the collector does */
 	IN_EXTENSION(blob_store_close) (&store);
-	XLogFlush(lsn);				/* as the collector does */
 	PG_RETURN_LSN(lsn);
 }
 
@@ -126,6 +131,22 @@ unit_store_lock_freeing(PG_FUNCTION_ARGS)
 	else
 		(void) LockRelease(&tag, mode, true);
 	IN_EXTENSION(blob_store_close) (&store);
+	PG_RETURN_VOID();
+}
+
+/*
+ * Hold the write lock of the deferred writes, as a process does that carries some out, until this
+ * file is removed.
+ */
+Datum
+unit_store_hold_writes(PG_FUNCTION_ARGS)
+{
+	char	   *path = text_to_cstring(PG_GETARG_TEXT_PP(0));
+
+	IN_EXTENSION(blob_dirty_begin_removal) ();
+	while (access(path, F_OK) == 0)
+		pg_usleep(10000);
+	IN_EXTENSION(blob_dirty_end_removal) (NULL, 0);
 	PG_RETURN_VOID();
 }
 
