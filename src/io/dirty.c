@@ -318,24 +318,42 @@ collect(const DirtyFilter *filter, bool *is_busy)
 
 /* ---- writing ---- */
 
+/*
+ * Add memory to the vectors of a request: to the last one, if it goes on there, as frames that were
+ * taken one after the other often do; false if there are too many.
+ */
+static bool
+add_memory(BlobIoRequest *io, char *memory, uint32 length)
+{
+	struct iovec *last = io->vector_count > 0 ? &io->vectors[io->vector_count - 1] : NULL;
+
+	if (last != NULL && (char *) last->iov_base + last->iov_len == memory)
+	{
+		last->iov_len += length;
+		return true;
+	}
+	if (io->vector_count == BLOB_IO_MAX_VECTORS)
+		return false;
+	io->vectors[io->vector_count].iov_base = memory;
+	io->vectors[io->vector_count++].iov_len = length;
+	return true;
+}
+
 /* Add an item to a request; false if it is not the neighbour of the last one, or too much. */
 static bool
 join(DirtyRequest *request, DirtyItem *item)
 {
 	const DirtyItem *last = &request->items[request->item_count - 1];
 	uint32		length = item->end_bytes - item->start_bytes;
-	struct iovec *vector = &request->io.vectors[request->io.vector_count];
 
 	if (request->item_count > 0 &&
 		(!blob_store_id_equals(&item->store, &last->store) ||
 		 item->page != last->page + (last->end_bytes - last->start_bytes) / BLOB_PAGE_SIZE ||
 		 item->page % BLOB_SEGMENT_PAGES == 0 ||
-		 request->io.vector_count == BLOB_IO_MAX_VECTORS ||
 		 request->io.length + length > BLOB_IO_BUFFER_BYTES))
 		return false;
-	vector->iov_base = blob_frame_content(item->frame) + item->start_bytes;
-	vector->iov_len = length;
-	request->io.vector_count++;
+	if (!add_memory(&request->io, blob_frame_content(item->frame) + item->start_bytes, length))
+		return false;
 	request->io.length += length;
 	request->item_count++;
 	return true;
