@@ -95,6 +95,7 @@ typedef struct DirtyFilter
 	BlobGeneration generation;	/* BLOB_INVALID_GENERATION: of all extents */
 	uint64		end_seq;		/* frames that became dirty before */
 	bool		must_succeed;	/* report failures of pages that are not logged, too */
+	bool		only_logged;	/* others could not be written, and are left alone */
 } DirtyFilter;
 
 static DirtyShared *shared = NULL;
@@ -253,7 +254,7 @@ matches(const BufferFrame *frame, const DirtyFilter *filter)
 {
 	BlobStoreId store;
 
-	if (frame->dirty_seq >= filter->end_seq)
+	if (frame->dirty_seq >= filter->end_seq || (filter->only_logged && !frame->is_logged))
 		return false;
 	if (filter->store == NULL)
 		return true;
@@ -317,24 +318,42 @@ collect(const DirtyFilter *filter, bool *is_busy)
 
 /* ---- writing ---- */
 
+/*
+ * Add memory to the vectors of a request: to the last one, if it goes on there, as frames that were
+ * taken one after the other often do; false if there are too many.
+ */
+static bool
+add_memory(BlobIoRequest *io, char *memory, uint32 length)
+{
+	struct iovec *last = io->vector_count > 0 ? &io->vectors[io->vector_count - 1] : NULL;
+
+	if (last != NULL && (char *) last->iov_base + last->iov_len == memory)
+	{
+		last->iov_len += length;
+		return true;
+	}
+	if (io->vector_count == BLOB_IO_MAX_VECTORS)
+		return false;
+	io->vectors[io->vector_count].iov_base = memory;
+	io->vectors[io->vector_count++].iov_len = length;
+	return true;
+}
+
 /* Add an item to a request; false if it is not the neighbour of the last one, or too much. */
 static bool
 join(DirtyRequest *request, DirtyItem *item)
 {
 	const DirtyItem *last = &request->items[request->item_count - 1];
 	uint32		length = item->end_bytes - item->start_bytes;
-	struct iovec *vector = &request->io.vectors[request->io.vector_count];
 
 	if (request->item_count > 0 &&
 		(!blob_store_id_equals(&item->store, &last->store) ||
 		 item->page != last->page + (last->end_bytes - last->start_bytes) / BLOB_PAGE_SIZE ||
 		 item->page % BLOB_SEGMENT_PAGES == 0 ||
-		 request->io.vector_count == BLOB_IO_MAX_VECTORS ||
 		 request->io.length + length > BLOB_IO_BUFFER_BYTES))
 		return false;
-	vector->iov_base = blob_frame_content(item->frame) + item->start_bytes;
-	vector->iov_len = length;
-	request->io.vector_count++;
+	if (!add_memory(&request->io, blob_frame_content(item->frame) + item->start_bytes, length))
+		return false;
 	request->io.length += length;
 	request->item_count++;
 	return true;
@@ -456,20 +475,30 @@ finish_items(const DirtyRequest *request)
 	}
 }
 
-/* Whether a failed request keeps the caller from going on. */
+/*
+ * Whether a failed request keeps the caller from going on.  The pages of a request that was not
+ * started may be in the list no longer: their file was removed, or another process has written them.
+ */
 static bool
 matters(const DirtyRequest *request, const DirtyFilter *filter)
 {
-	bool		matters = filter->must_succeed;
-
 	for (int i = 0; i < request->item_count; i++)
-		matters |= request->items[i].frame->is_logged;
-	return matters;
+	{
+		const DirtyItem *item = &request->items[i];
+
+		if ((request->is_started || is_unchanged(item)) &&
+			(filter->must_succeed || item->frame->is_logged))
+			return true;
+	}
+	return false;
 }
 
-/* End the requests of a batch.  False if one has failed that matters. */
+/*
+ * End the requests of a batch.  False if one has failed that matters.  If another one has, the caller
+ * goes on without pages that are not logged, for it would find them again.
+ */
 static bool
-finish_batch(int request_count, const DirtyFilter *filter, BlobDirtyFailure *failure)
+finish_batch(int request_count, DirtyFilter *filter, BlobDirtyFailure *failure)
 {
 	bool		are_written = true;
 
@@ -480,8 +509,13 @@ finish_batch(int request_count, const DirtyFilter *filter, BlobDirtyFailure *fai
 
 		if (request->is_started)
 			finish_items(request);
-		if (request->io.error == 0 || !matters(request, filter))
+		if (request->io.error == 0)
 			continue;
+		if (!matters(request, filter))
+		{
+			filter->only_logged = true;
+			continue;
+		}
 		are_written = false;
 		failure->store = request->items[0].store;
 		failure->segment_no = blob_segment_of(request->items[0].page);
@@ -492,9 +526,9 @@ finish_batch(int request_count, const DirtyFilter *filter, BlobDirtyFailure *fai
 	return are_written;
 }
 
-/* Write the beginning of a list of items; *written_count is how many were tried. */
+/* Write the beginning of a list of items; *tried_count is how many were tried. */
 static bool
-write_batch(DirtyItem *first, int count, int *tried_count, const DirtyFilter *filter,
+write_batch(DirtyItem *first, int count, int *tried_count, DirtyFilter *filter,
 			BlobDirtyFailure *failure)
 {
 	int			request_count = plan_batch(first, count, tried_count);

@@ -449,20 +449,23 @@ at_exit(int code, Datum argument)
 	END_CRIT_SECTION();
 }
 
-/* Sleep until a backend calls wake(), for as long as that takes. */
+/*
+ * Sleep until a backend calls wake(), for as long as that takes.  Pages that are not logged may be
+ * dirty meanwhile.  Only the process that makes them too many wakes the syncer for that.  So as long
+ * as they are, the syncer tries again.
+ */
 static void
 sleep_until_wanted(void)
 {
 	bool		sleeps = true;
 
-	/* Pages that are not logged may be dirty meanwhile. */
 	pgstat_report_activity(STATE_IDLE, NULL);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->sleeps = true;
 	LWLockRelease(shared->lock);
 	while (sleeps)
 	{
-		wait_for_latch(-1);
+		wait_for_latch(blob_dirty_is_filling() ? RETRY_MS : -1);
 		write_if_filling();
 		LWLockAcquire(shared->lock, LW_SHARED);
 		sleeps = shared->sleeps;

@@ -54,6 +54,7 @@ SELECT is_whole(1, 'after the remainder has been filled up');
 -- Growth of a static value: nothing but the last partial page is read.
 SELECT is(layout(2), '1:4096 2:8192 4:16384 8:32768 16:65536 32:131072 64:262144 118:479808:tail',
 	'a static value ends with a tail') ;
+\ir cold_buffer.psql
 SELECT is(cost('io_read_bytes', $$SELECT grow(2, 10000)$$), 4096::bigint,
 	'the first growth of a static value reads the last partial page');
 SELECT is((SELECT array_agg(pages ORDER BY extent_no) FROM blob_extents((SELECT b FROM v WHERE id = 2))),

@@ -4,7 +4,7 @@
 BEGIN;
 CREATE SCHEMA ranges;
 SET search_path = ranges, public;
-SELECT plan(19);
+SELECT plan(21);
 
 CREATE FUNCTION bytes(n int, seed int DEFAULT 0) RETURNS bytea LANGUAGE sql AS $$
 	SELECT coalesce(substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
@@ -43,7 +43,7 @@ CREATE TABLE positions AS
 CREATE TABLE lengths AS SELECT l FROM unnest(ARRAY[0, 1, 2, 31, 4095, 4096, 4097, 65536, 65537,
 	262143, 262145, 600000]) l;
 
--- The same from cold and from warm cache: everything is asked for twice.
+-- The same from a cold buffer and from a warm one: everything is asked for twice.
 CREATE FUNCTION differences(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	result text;
@@ -56,10 +56,18 @@ END $$;
 
 SELECT cmp_ok((SELECT count(*) FROM v JOIN positions USING (name), lengths), '>', 1500::bigint,
 	'the grid is large');
+CREATE FUNCTION pages_read() RETURNS bigint LANGUAGE sql AS $$
+	SELECT value / 4096 FROM blobext_stat WHERE name = 'io_read_bytes' $$;
+\ir cold_buffer.psql
+SELECT pages_read() AS before \gset
 SELECT is(differences($$blob_read(b, p, l) = substring(content FROM p + 1 FOR l)$$), NULL,
 	'blob_read as substring of bytea at offset + 1, cold');
+SELECT cmp_ok(pages_read() - :before, '>=', (SELECT sum((length(b) + 4095) / 4096)::bigint FROM v
+	WHERE blob_storage(b) = 'extents'), 'cold: all pages were read from the device');
+SELECT pages_read() AS before \gset
 SELECT is(differences($$blob_read(b, p, l) = substring(content FROM p + 1 FOR l)$$), NULL,
 	'blob_read as substring of bytea at offset + 1, warm');
+SELECT is(pages_read() - :before, 0::bigint, 'warm: no page was');
 SELECT is(differences($$substring(b, p, l) = substring(content, p, l)$$), NULL,
 	'substring with length');
 SELECT is(differences($$substr(b, p, l) = substr(content, p, l)$$), NULL,

@@ -29,13 +29,14 @@ BEGIN
 	ahead := counter('read_ahead_bytes') - ahead;
 END $$;
 
--- 4,000,000 bytes end in page 977; nothing of them is in the cache.  Chunks of the cache are counted from
+-- 4,000,000 bytes end in page 977; nothing of them is in the buffer.  Chunks of the cache are counted from
 -- the beginning of an extent, so a piece may end within one.
 CREATE TABLE v (id int PRIMARY KEY, b blobstate);
 INSERT INTO v SELECT id, content FROM (SELECT bytes(4000000, 1) AS content OFFSET 0) s,
 	generate_series(1, 15) id;
 SELECT sha256(bytes(4000000, 1)) AS digest \gset
 SELECT cmp_ok(counter('cache_bytes'), '>=', 32000000::bigint, 'there is a cache');
+\ir cold_buffer.psql
 
 -- Short looks.
 SELECT results_eq($$SELECT * FROM cost('SELECT blob_read(b, 0, 4096) FROM v WHERE id = 1')$$,
@@ -92,6 +93,7 @@ SELECT cmp_ok(:ahead::bigint, '>=', 3800000::bigint, 'nearly all ahead');
 -- A value of many extents, small ones first.
 CREATE TABLE grown (b blobstate);
 INSERT INTO grown SELECT blob_append(blob_append(bytes(5000, 2)::blobstate, bytes(100000, 3)), bytes(3000001, 4));
+\ir cold_buffer.psql
 SELECT read, ahead FROM cost($$SELECT data FROM grown, blob_chunks(b, 65536)$$) \gset
 SELECT cmp_ok(:read::bigint, '<=', 3105001 + 4096::bigint, 'extents of tiers: pages are read once');
 SELECT cmp_ok(:ahead::bigint, '>=', 2500000::bigint, 'most of them ahead');
@@ -100,6 +102,7 @@ SELECT is((SELECT string_agg(data, '' ORDER BY chunk_no) FROM grown, blob_chunks
 
 -- A cursor keeps its requests from one FETCH to the next, and its end waits for them.
 INSERT INTO v VALUES (40, bytes(9000000, 5));
+\ir cold_buffer.psql
 BEGIN;
 DECLARE c CURSOR FOR SELECT length(data) FROM v, blob_chunks(b, 1048576) WHERE id = 40;
 SELECT counter('io_read_bytes') AS read, counter('read_ahead_bytes') AS ahead \gset
@@ -112,10 +115,12 @@ COMMIT;
 
 -- Long comparisons.
 INSERT INTO v SELECT 20 + i, bytes(4000000, 1) || sha256(i::text::bytea) FROM generate_series(1, 2) i;
+\ir cold_buffer.psql
 SELECT read, ahead FROM cost($$SELECT (SELECT b FROM v WHERE id = 21) < (SELECT b FROM v WHERE id = 22)$$) \gset
 SELECT cmp_ok(:ahead::bigint, '>=', 6000000::bigint, 'a comparison of long values reads ahead in both');
 SELECT cmp_ok(:read::bigint, '<=', 8003584 + 65536::bigint, 'a comparison of long values reads pages once');
 INSERT INTO v SELECT 30 + i, bytes(30000, 1) || sha256(i::text::bytea) || bytes(4000000, 1) FROM generate_series(1, 2) i;
+\ir cold_buffer.psql
 SELECT is(ahead, 0::bigint, 'values that differ early: nothing ahead')
 FROM cost($$SELECT (SELECT b FROM v WHERE id = 31) < (SELECT b FROM v WHERE id = 32)$$);
 

@@ -77,14 +77,14 @@ sub counter
 	return stat_of($node, $counter);
 }
 
-# Stop the syncer while it takes pages; some are in the table then.  Or, with large stores, while it
-# takes segments; one is on its list then that it has not synced.  Returns its pid.
+# Stop the syncer while it takes pages; some are dirty then.  Or, with stores that bypass the buffer,
+# while it takes segments; one is on its list then that it has not synced.  Returns its pid.
 my $last_id = 1000;
 
 sub stop_now
 {
 	my ($database, $is_large) = @_;
-	my $bytes = $is_large ? 50_000 : 5_000;
+	my $bytes = $is_large ? 600 * 4096 : 5_000;
 	my $id = $last_id++;
 	return stop_syncer($node, $is_large ? 'syncs_handed_over' : 'deferred_pages',
 		sub { $node->safe_psql($database // 'postgres', "CALL store($id, $bytes)") });
@@ -130,35 +130,67 @@ sub reads_are_right
 	};
 }
 
+# Read other content of several times the buffer's size, so often that frames that are not dirty lose
+# theirs.
+sub make_cold
+{
+	sql('SELECT sum(octet_length(b::bytea)) FROM filler, generate_series(1, 8)');
+	return;
+}
+
 # ---- reads ----
 
-start_cluster('reads', 'blobext.cache_size = 0');
-sql("CALL store($_, 1000000)") foreach (1, 2);
+# At most half of the buffer is dirty, 1,024 pages; a write of more than a quarter of it bypasses it.
+start_cluster('reads', 'blobext.cache_size = 8MB');
+sql('CREATE TABLE filler (b blobstate);
+	INSERT INTO filler SELECT bytes(1000000, i) FROM generate_series(1, 12) i');
+sql("CALL store($_, 2500000)") foreach (1, 2);
+# Chunks that have clean pages, which only the file has, and then dirty ones.
+sql("CALL store(1, $_)") foreach (30000, 30000);
+sql('CALL store(3, 20000); CALL store(3, 20000); CHECKPOINT');
+make_cold();
 my $pid = stop_now();
 my ($pages, $writes) = (counter('pending_deferred_pages'), counter('io_writes'));
 sql("CALL store(1, $_)") foreach (map { 3000 + 50 * $_ } 1 .. 12);
 sql("CALL store(3, 1); CALL store(3, $_)") foreach (7000, 4096, 3000, 20000, 32768);
 sql("CALL store(4, 20000)");
-cmp_ok(counter('pending_deferred_pages'), '>', $pages + 40, 'small writes are left to the syncer');
-is(counter('io_writes'), $writes, 'nobody but the syncer writes them');
+# A stream of unknown length: the last extent gets shorter when it ends, so that readers look for
+# chunks of another size.
+my $written = counter('deferred_writes');
+sql("INSERT INTO t SELECT 5, blob_agg(x ORDER BY n DESC), string_agg(x, '' ORDER BY n DESC)
+	FROM unnest('{1052672, 9000}'::int[]) n, bytes(n, 5) x");
+is(sql('SELECT array_agg(pages ORDER BY extent_no) FROM blob_extents((SELECT b FROM t WHERE id = 5))'),
+	'{1,2,4,8,16,32,64,128,5}', 'a stream ends with a short extent');
+is(counter('deferred_writes'), $written + 1, 'pages of an extent that gets short are written');
+cmp_ok(counter('pending_deferred_pages'), '>', $pages + 290, 'small writes are left to the syncer');
+is(counter('io_writes'), $writes + 1, 'nobody but the syncer writes others');
 my $reads = counter('io_reads');
 is(sql('SELECT b::bytea = o FROM t WHERE id = 4'), 't', 'a deferred value');
 is(counter('io_reads'), $reads, 'is read from memory');
-cmp_ok(counter('deferred_page_reads'), '>=', 5, 'page by page');
+cmp_ok(counter('deferred_page_reads'), '>=', 3, 'chunk by chunk');
+make_cold();
+$reads = counter('io_reads');
+is(sql('SELECT b::bytea = o FROM t WHERE id = 4'), 't', 'a deferred value beside others that are read');
+is(counter('io_reads'), $reads, 'dirty pages stay in memory whatever is read');
 reads_are_right('reads while pages are unwritten');
+cmp_ok(counter('io_reads'), '>', $reads, 'pages before and behind them are read from the device');
 sql("CALL store(1, $_)") foreach (100000, 3000, 200);
 sql("UPDATE t SET b = blob_write(b, 4000, '\\x0102'), o = overlay(o PLACING '\\x0102' FROM 4001)
 	WHERE id IN (1, 3, 4)");
 sql("UPDATE t SET b = blob_truncate(b, 12345) || b, o = substr(o, 1, 12345) || o WHERE id = 3");
+make_cold();
 reads_are_right('changes of values with deferred pages');
 sql(q(DO $$ BEGIN FOR i IN 20001 .. 21500 LOOP CALL store(i, 4096 + i % 2000);
 	END LOOP; END $$));
-cmp_ok(counter('pending_deferred_pages'), '>', 1000, 'the table is full');
-cmp_ok(counter('pending_deferred_pages'), '<=', 1024, 'the table of deferred writes has no more entries than its size');
+cmp_ok(counter('pending_deferred_pages'), '>', 1000, 'the list is full');
+cmp_ok(counter('pending_deferred_pages'), '<=', 1024, 'no more than half of the buffer is dirty');
 is_whole('some are written by who stores them');
+$written = counter('deferred_writes');
 kill('CONT', $pid);
 all_is_written('the syncer writes what there was');
-cmp_ok(counter('deferred_writes'), '<', counter('deferred_pages') / 4, 'neighbours in one request');
+cmp_ok(counter('deferred_writes') - $written, '<', 1024 / 4, 'neighbours in one request');
+sql('CHECKPOINT');
+make_cold();
 is_whole('all is read from the files');
 reads_are_right('in all ways');
 sql('DELETE FROM t WHERE id > 20000');
@@ -188,6 +220,8 @@ foreach my $no (1 .. 3)
 	push @clients, start_client("reader$no", map { "SELECT id FROM t WHERE id BETWEEN 30000 AND 31000
 		AND blob_read(b, greatest(0, length(b) - 20000), 20000) <> substr(o, greatest(1, length(o) - 19999));
 		SELECT 'read';\n" } 1 .. 20000);
+	# Frames that are not dirty are soon taken for other content.
+	push @clients, start_client("other$no", map { "SELECT sum(octet_length(b::bytea)) FROM filler;\n" } 1 .. 20000);
 }
 sleep(4);
 kill('TERM', @clients);
@@ -196,6 +230,8 @@ my $found = join('', map { slurp_file("$PostgreSQL::Test::Utils::log_path/reader
 cmp_ok(($found =~ s/^read\n//mg), '>', 100, 'readers have read');
 is($found, '', 'readers beside the syncer have seen nothing wrong');
 is_whole('load');
+$node->restart;
+is_whole('load, when nothing is in memory any more');
 sql('DELETE FROM t WHERE id > 20000');
 
 # ---- pages of aborted transactions ----
@@ -233,7 +269,7 @@ is_whole('aborted deferred writes are not written over new values');
 $pid = stop_now();
 my $unwritten = counter('pending_deferred_pages');
 $node->safe_psql('other', 'CALL store(1, 20000); CALL store(2, 50000)');
-is(counter('pending_deferred_pages'), $unwritten + 5, 'deferred pages');
+is(counter('pending_deferred_pages'), $unwritten + 5 + 13, 'deferred pages');
 my $directories = () = glob($node->data_dir . '/pg_blobext/*.*');
 is($directories, 2, 'two stores');
 $node->safe_psql('other', 'DROP EXTENSION blobext CASCADE');
@@ -423,6 +459,7 @@ foreach my $is_large (0, 1)
 $node->append_conf('postgresql.conf', 'blobext.cache_size = 64MB');
 $node->restart;
 sql('CALL store(7, 1000000)');
+$node->restart;				# so the content is in the file alone
 $pid = stop_now();
 sql('DO $$ BEGIN FOR i IN 1 .. 60 LOOP CALL store(7, 3000); END LOOP; END $$');
 my $ahead = counter('read_ahead_bytes');
@@ -444,7 +481,7 @@ if ($small)
 {
 	power('format');
 	local $PostgreSQL::Test::Utils::tmp_check = $small;
-	start_cluster('power', "blobext.direct_io = off\nblobext.cache_size = 0");
+	start_cluster('power', "blobext.direct_io = off\nblobext.cache_size = 8MB");
 	system('sync');
 
 	$pid = stop_now();
@@ -479,13 +516,8 @@ if ($small)
 	my $offset = -s $node->logfile;
 	power('off');
 	kill('CONT', $pid);
-	for (1 .. 100)
-	{
-		last if $node->log_contains('PANIC', $offset);
-		sleep(0.1);
-	}
-	ok($node->log_contains('PANIC:  could not write content to file', $offset),
-		'a page that the syncer cannot write');
+	$node->wait_for_log(qr/WARNING:  .*could not write content to file/, $offset);
+	ok(!$node->log_contains('PANIC', $offset), 'a page that the syncer cannot write is not the end of the server');
 	cut_power();
 	is_whole('comes back from the WAL');
 	$node->stop;

@@ -1,0 +1,161 @@
+/*
+ * test/unit/fail_writes.c
+ *	  A library for LD_PRELOAD: writes to segment files fail while a test wants that.
+ *
+ * The environment variable BLOBEXT_FAULT names a file.  As long as it exists, writes to files below
+ * pg_blobext fail with the error that it names, EIO or ENOSPC; with "sync" in the place of these
+ * fdatasync() fails with EIO.  A number after that is the only process that is affected.
+ *
+ * Requests of io_uring are handed to a file that fails all writes with that error.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* Whether fd is a segment file. */
+static int
+is_segment(int fd)
+{
+	char		link[64];
+	char		path[4096];
+	ssize_t		length;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	length = readlink(link, path, sizeof(path) - 1);
+	if (length < 0)
+		return 0;
+	path[length] = '\0';
+	return strstr(path, "/pg_blobext/") != NULL;
+}
+
+/* The error that writes of this process are to have; -1: its syncs; 0: none. */
+static int
+wanted_error(void)
+{
+	const char *control = getenv("BLOBEXT_FAULT");
+	FILE	   *file = control != NULL ? fopen(control, "re") : NULL;
+	char		word[16] = "";
+	long		pid = 0;
+	int			fields;
+
+	if (file == NULL)
+		return 0;
+	fields = fscanf(file, "%15s %ld", word, &pid);
+	fclose(file);
+	if (fields < 1 || (fields == 2 && pid != getpid()))
+		return 0;
+	return strcmp(word, "EIO") == 0 ? EIO : strcmp(word, "ENOSPC") == 0 ? ENOSPC :
+		strcmp(word, "sync") == 0 ? -1 : 0;
+}
+
+/* Set errno and return true if a write to fd is to fail. */
+static int
+fails(int fd)
+{
+	int			save_errno = errno;
+	int			error = is_segment(fd) ? wanted_error() : 0;
+
+	errno = error > 0 ? error : save_errno;
+	return error > 0;
+}
+
+ssize_t
+pwritev(int fd, const struct iovec *vectors, int count, off_t offset)
+{
+	static ssize_t (*real) (int, const struct iovec *, int, off_t);
+
+	if (real == NULL)
+		real = (ssize_t (*) (int, const struct iovec *, int, off_t)) dlsym(RTLD_NEXT, "pwritev");
+	return fails(fd) ? -1 : real(fd, vectors, count, offset);
+}
+
+ssize_t
+pwritev64(int fd, const struct iovec *vectors, int count, off_t offset)
+{
+	return pwritev(fd, vectors, count, offset);
+}
+
+ssize_t
+pwrite(int fd, const void *data, size_t bytes, off_t offset)
+{
+	static ssize_t (*real) (int, const void *, size_t, off_t);
+
+	if (real == NULL)
+		real = (ssize_t (*) (int, const void *, size_t, off_t)) dlsym(RTLD_NEXT, "pwrite");
+	return fails(fd) ? -1 : real(fd, data, bytes, offset);
+}
+
+ssize_t
+pwrite64(int fd, const void *data, size_t bytes, off_t offset)
+{
+	return pwrite(fd, data, bytes, offset);
+}
+
+int
+fdatasync(int fd)
+{
+	static int	(*real) (int);
+
+	if (real == NULL)
+		real = (int (*) (int)) dlsym(RTLD_NEXT, "fdatasync");
+	if (is_segment(fd) && wanted_error() == -1)
+	{
+		errno = EIO;
+		return -1;
+	}
+	return real(fd);
+}
+
+/* Have the writes that are about to be submitted go to a file that refuses them. */
+static void
+divert(struct io_uring *ring)
+{
+	static int	refusing[2] = {-1, -1};
+
+	for (unsigned i = ring->sq.sqe_head; i != ring->sq.sqe_tail; i++)
+	{
+		struct io_uring_sqe *sqe = &ring->sq.sqes[i & *ring->sq.kring_mask];
+		int			which;
+
+		if ((sqe->opcode != IORING_OP_WRITE && sqe->opcode != IORING_OP_WRITEV) ||
+			!fails(sqe->fd))
+			continue;
+		/* Offset 0 of a process is mapped nowhere. */
+		which = errno == ENOSPC;
+		if (refusing[which] < 0)
+			refusing[which] = open(which ? "/dev/full" : "/proc/self/mem", O_RDWR | O_CLOEXEC);
+		if (refusing[which] < 0)
+			abort();
+		sqe->fd = refusing[which];
+		sqe->off = 0;
+	}
+}
+
+int
+io_uring_submit(struct io_uring *ring)
+{
+	static int	(*real) (struct io_uring *);
+
+	if (real == NULL)
+		real = (int (*) (struct io_uring *)) dlsym(RTLD_NEXT, "io_uring_submit");
+	divert(ring);
+	return real(ring);
+}
+
+int
+io_uring_submit_and_wait(struct io_uring *ring, unsigned count)
+{
+	static int	(*real) (struct io_uring *, unsigned);
+
+	if (real == NULL)
+		real = (int (*) (struct io_uring *, unsigned)) dlsym(RTLD_NEXT, "io_uring_submit_and_wait");
+	divert(ring);
+	return real(ring, count);
+}
