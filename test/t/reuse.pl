@@ -146,7 +146,7 @@ stop_cluster();
 # The DELETE is committed asynchronously, and no process flushes the WAL.  If FREE is not flushed
 # either, a crash brings the rows back, and new content is in their pages.  Seen to fail without
 # XLogFlush() in blob_store_release() and blob_store_mature(), and with the position of the last
-# inserted record in release_flushed() in place of the flushed one.
+# inserted record in release() in place of the flushed one.
 start_cluster('flush', "${logged}blobext.background_sync = off\n");
 make_values($node, 'old', (100_000) x 20);
 ($first, $end) = place_of('old');
@@ -170,7 +170,7 @@ stop_cluster();
 # ---- deferred writes are dropped ----
 
 # The syncer is stopped while it has pages of the old values to write.  Seen to fail without
-# blob_dirty_drop() in release_flushed().
+# blob_dirty_drop() in release().
 foreach my $is_crash (0, 1)
 {
 	start_cluster("drop_$is_crash", $logged);
@@ -215,7 +215,7 @@ foreach my $is_crash (0, 1)
 
 # A process carries out deferred writes, perhaps those of the old values.  Until it has ended the
 # pages are in the hands of the process that drops.  Seen to fail with blob_dirty_drop() after
-# the runs are moved to the free runs in release_flushed().
+# the runs are moved to the free runs in release().
 start_cluster('wait', $logged);
 sql('CREATE TABLE other (b blobstate)');
 my $syncer = stop_syncer($node, 'deferred_pages',
