@@ -94,8 +94,8 @@ static BufferClaim claims[BLOB_BUFFER_MAX_CLAIMS + BLOB_BUFFER_MAX_AHEAD_FILLS];
 static pid_t exit_registered_pid = 0;
 
 /*
- * Frames that scans of this process have taken last.  They are taken again, so that a value as large
- * as the buffer does not evict all other content.  Room for a read-ahead window and a read.
+ * Frames that scans of this process have taken last.  They are taken again, so that a value as
+ * large as the buffer does not evict all other content.  Room for a read-ahead window and a read.
  */
 #define SCAN_FRAMES 128
 

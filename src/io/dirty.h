@@ -63,11 +63,11 @@ extern void blob_dirty_write_extent(const BlobStoreId *store, const BlobExtent *
 extern bool blob_dirty_write_all(BlobDirtyFailure *failure);
 
 /*
- * Forget the dirty pages of these runs, which are in ascending order and do not overlap.  The extents
- * to which the pages belonged have been freed, durably, and no process but the caller may give the
- * pages out.  On return no page of them is dirty, and no write of one is under way: none can come
- * after the writes of the next life of the pages.  Waits for such writes.  Does not throw.  Not to
- * be called with an LWLock held.
+ * Forget the dirty pages of these runs, which are in ascending order and do not overlap.  The
+ * extents to which the pages belonged have been freed, durably, and no process but the caller may
+ * give the pages out.  On return no page of them is dirty, and no write of one is under way: none
+ * can come after the writes of the next life of the pages.  Waits for such writes.  Does not throw.
+ * Not to be called with an LWLock held.
  */
 extern void blob_dirty_drop(const BlobStoreId *store, const BlobPageRun *runs, int run_count);
 

@@ -94,7 +94,7 @@ move_absent(BlobStoreShared *shared, XLogRecPtr completed_redo)
 
 /*
  * Give the pages of pending runs out whose FREE ends at `covered` or before.  While this process
- * drops what is left of their old life, they are in none of the sets, so no other process can begin
+ * drops the dirty pages of their old life, they are in none of the sets, so no other process can begin
  * their new one.  Nothing here fails.  Returns whether there were any.
  */
 static bool
