@@ -94,8 +94,8 @@ move_absent(BlobStoreShared *shared, XLogRecPtr completed_redo)
 
 /*
  * Give the pages of pending runs out whose FREE ends at `covered` or before.  While this process
- * drops the dirty pages of their old life, they are in none of the sets, so no other process can begin
- * their new one.  Nothing here fails.  Returns whether there were any.
+ * drops the dirty pages of their old life, they are in none of the sets, so no other process can
+ * begin their new one.  Nothing here fails.  Returns whether there were any.
  */
 static bool
 release(const BlobStoreId *store, BlobStoreShared *shared, XLogRecPtr covered)
