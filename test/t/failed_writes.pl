@@ -271,9 +271,10 @@ begin_fault('EIO');
 my $offset = -s $node->logfile;
 sql('CHECKPOINT');
 ok($node->log_contains('checkpoint complete', $offset), 'a checkpoint does not wait for pages that are not logged');
-sql(q(SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE backend_type = 'blobext syncer'));
-ok($node->poll_query_until('postgres', q(SELECT count(*) = 1 FROM pg_stat_activity
-	WHERE backend_type = 'blobext syncer')), 'a syncer that is terminated does not wait for them');
+my $syncer = sql(q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'blobext syncer'));
+sql("SELECT pg_terminate_backend($syncer)");
+ok($node->poll_query_until('postgres', qq(SELECT count(*) = 1 FROM pg_stat_activity
+	WHERE backend_type = 'blobext syncer' AND pid <> $syncer)), 'a syncer that is terminated does not wait for them');
 cmp_ok(stat_of($node, 'pending_deferred_pages'), '>=', 60, 'they are dirty still');
 fails_with($node, store(9_000), '58030', qr/could not write content to file/,
 	'a commit whose content cannot be written fails');
