@@ -4,8 +4,8 @@
  *
  * The argument is in the README of this folder, "Deferred writes".
  *
- * Structures.  A list of the dirty frames, in no order.  The range of a frame that is dirty, and its
- * place in the list, are in the frame.  While a frame is in the list, the list has a pin of it.
+ * Structures.  A list of the dirty frames, in no order.  The range of a frame that is dirty, and
+ * its place in the list, are in the frame.  While a frame is in the list, the list has a pin of it.
  *
  * Locking.  list_lock protects the list, and what frames have of it.  It is held for memory
  * operations only.  A process that writes pages marks their frames as being written, under
@@ -477,7 +477,8 @@ finish_items(const DirtyRequest *request)
 
 /*
  * Whether a failed request keeps the caller from going on.  The pages of a request that was not
- * started may be in the list no longer: their file was removed, or another process has written them.
+ * started may be in the list no longer: their file was removed, or another process has written
+ * them.
  */
 static bool
 matters(const DirtyRequest *request, const DirtyFilter *filter)
@@ -494,8 +495,8 @@ matters(const DirtyRequest *request, const DirtyFilter *filter)
 }
 
 /*
- * End the requests of a batch.  False if one has failed that matters.  If another one has, the caller
- * goes on without pages that are not logged, for it would find them again.
+ * End the requests of a batch.  False if one has failed that matters.  If another one has, the
+ * caller goes on without pages that are not logged, for it would find them again.
  */
 static bool
 finish_batch(int request_count, DirtyFilter *filter, BlobDirtyFailure *failure)

@@ -451,8 +451,8 @@ at_exit(int code, Datum argument)
 
 /*
  * Sleep until a backend calls wake(), for as long as that takes.  Pages that are not logged may be
- * dirty meanwhile.  Only the process that makes them too many wakes the syncer for that.  So as long
- * as they are, the syncer tries again.
+ * dirty meanwhile.  Only the process that makes them too many wakes the syncer for that.  So as
+ * long as they are, the syncer tries again.
  */
 static void
 sleep_until_wanted(void)
