@@ -63,7 +63,7 @@ SELECT is(sum(cost('content_reads', format('SELECT %s FROM v WHERE id = 1', expr
 SELECT is((SELECT sum(cost('io_reads', format('SELECT %s FROM v WHERE id = 1', expression))) FROM free),
 	0::numeric, 'expressions that ask for no content read no pages');
 
--- Stored content is in the buffer.
+-- Values that were stored are in the buffer.
 SELECT is(cost('io_reads', $$SELECT sha256(b::bytea) FROM v$$), 0::bigint,
 	'values that were stored are read from the buffer');
 

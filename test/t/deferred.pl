@@ -1,30 +1,33 @@
-# Small writes that are left to the syncer: every reader reads deferred pages from memory; the
-# syncer writes them before checkpoints go on, and never over newer content.
+# Writes that are left to the syncer: every reader takes dirty pages from the buffer; the syncer writes
+# them before checkpoints go on, and never over newer content.
 #
-# The syncer is stopped (SIGSTOP) where pages must stay deferred.  The read cache is off where reads
-# must take pages from the table of deferred writes, and could find them in the cache.  Parts:
+# The syncer is stopped (SIGSTOP) where pages must stay dirty.  The buffer is small, and other content
+# is read meanwhile (make_cold()), so that it keeps nothing but what is dirty.  Parts:
 #
-#	- reads of all kinds while pages are deferred, and when they have been written; appends and
-#	  changes to such values; sequences, with requests ahead,
-#	- the table is full,
+#	- reads of all kinds while pages are dirty, and when they have been written; appends and changes
+#	  to such values; chunks that are dirty in part; a stream whose last extent gets short when it
+#	  ends,
+#	- as much is dirty as may be,
 #	- readers and writers at once, while the syncer writes,
 #	- pages of an aborted transaction that are freed and stored over,
-#	- a store that is dropped while pages of it are deferred,
+#	- a store that is dropped while pages of it are dirty,
 #	- the syncer is terminated, it sleeps; the server is stopped, all processes are killed,
 #	- the files are taken away, and brought back,
+#	- sequences, with requests ahead,
 #	- power cuts: after a checkpoint; after a commit that synced by itself, and a checkpoint; before
 #	  the syncer has written, which it then cannot do.
 #
-# Seen to fail: with blob_deferred_count_written() that says that all are written, the reads and the
-# load; without its call in readahead.c, the sequence; with take_out() before write_run(), the load;
-# without blob_deferred_write_all() in sync_listed(), the freed pages; with
-# blob_deferred_end_removal() that forgets nothing, and without blob_syncer_forget(), the dropped
-# store; with missing files that are no error in write_run() and sync_first(), the files that are
-# taken away; without the call in blob_segment_remove_dir() after the last file, the store that has
-# lost its files; without blob_invalid_segments_removed() in replay_drop(), the start after the dropped
-# store; without blob_deferred_write_segment() in blob_segment_sync(), the second power cut; without
-# blob_deferred_close() in at_exit() and end_holding(), the pages that are left to a syncer that has
-# ended, or sleeps; without the critical sections in syncer.c, the third power cut.
+# Seen to fail: with readable_bytes() that ignores dirty ranges, the reads and the load; with dirty
+# frames that have no pin, the reads after make_cold(); without blob_buffer_flush_extent() in
+# fit_last_extent(), the stream; with remove_frame() in mark(), before the write, and with
+# finish_items() that takes pages out of the list that were added meanwhile, the load; without
+# blob_dirty_write_all() in sync_listed(), the first wait for the syncer; with blob_dirty_end_removal()
+# that forgets nothing, and without blob_syncer_forget(), the dropped store; with a file that is missing
+# and no error in matters() and sync_first(), the files that are taken away; without the call in
+# blob_segment_remove_dir() after the last file, the store that has lost its files; without
+# blob_invalid_segments_removed() in replay_drop(), the start after the dropped store; without
+# blob_dirty_write_segment() in blob_segment_sync(), the second power cut; without blob_dirty_close() in
+# at_exit() and end_holding(), the pages that are left to a syncer that has ended, or sleeps.
 use strict;
 use warnings;
 

@@ -423,8 +423,8 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 
 # ---- a segment that other processes have in their lists ----
 
-# A segment is on the syncer's list, some of its pages are in the table of deferred writes, and it
-# is on the list of a session that wrote there and did not commit.  Then its file is removed.  No
+# A segment is on the syncer's list, some of its pages are dirty, and it is on the list of a session
+# that wrote there and did not commit.  Then its file is removed.  No
 # process misses it.  Seen to fail without blob_syncer_forget(), with blob_dirty_end_removal()
 # that forgets nothing, and without the look for the file in make_crash_safe() of durability.c.
 #

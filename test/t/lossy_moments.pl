@@ -38,7 +38,7 @@ my $why_not = why_no_lossy_disk();
 plan skip_all => $why_not if $why_not ne '';
 my $lossy = $ENV{BLOBEXT_LOSSY_FS};
 
-# Through the table of deferred writes, and past it.
+# Values whose pages are left to the syncer, and one that bypasses the buffer.
 my @sizes = (1_500, 5_000, 20_000, 100_000, 3_000_000);
 
 # ---- the disk ----

@@ -144,7 +144,7 @@ is_whole_after_kill(60, 'values that were stored beside an idle session are dura
 check_is_clean($node, 'pages of no transaction are no damage');
 $idle->{run}->kill_kill;
 
-# A session that ends with dirty pages of its own; they belong to no session then.
+# A session that ends with dirty pages of its own; they belong to no value then.
 sql('BEGIN; INSERT INTO t SELECT -i, x FROM content WHERE i <= 100; ROLLBACK');
 cmp_ok(dirty_pages(), '>=', 400, 'the end of a session leaves its pages dirty');
 sql('INSERT INTO t SELECT i, x, x FROM content WHERE i BETWEEN 61 AND 70');
