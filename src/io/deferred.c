@@ -437,7 +437,9 @@ blob_deferred_end_removal(const BlobStoreId *store, uint32 segment_no)
 
 /* ---- freed pages ---- */
 
-/* Keep the numbers of slots whose pages are in the runs; both are ascending.  Returns their count. */
+/*
+ * Keep the numbers of slots whose pages are in the runs; both are ascending.  Returns their count.
+ */
 static int
 keep_in_runs(uint32 *numbers, int count, const BlobPageRun *runs, int run_count)
 {

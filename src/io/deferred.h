@@ -57,7 +57,7 @@ extern PGDLLEXPORT void blob_deferred_begin_removal(void);
 extern PGDLLEXPORT void blob_deferred_end_removal(const BlobStoreId *store, uint32 segment_no);
 
 /*
- * Forget what is put into the table of these pages: runs in ascending order, which do not overlap.
+ * Forget the deferred writes of these pages: runs in ascending order, which do not overlap.
  * The extents that the pages belonged to have been freed, durably, and no process but the caller
  * may give the pages out.  On return no write that was put before is in the table or under way, so
  * that none can come after the writes of the next life of the pages.  Never throws.  Waits for the

@@ -96,8 +96,9 @@ typedef struct BlobFreedExtent
 extern int	blob_map_free_batch(const BlobFreedExtent *extents, int count);
 
 /*
- * Free such a batch and log FREE, with this reuse class; pages[] gets the extents' lengths.  Returns the record's end.
- * ERROR (data corrupted), with nothing freed, if the map has another generation for one of them.
+ * Free such a batch and log FREE, with this reuse class; pages[] gets the extents' lengths.
+ * Returns the record's end.  ERROR (data corrupted), with nothing freed, if the map has another
+ * generation for one of them.
  */
 extern XLogRecPtr blob_map_free(Relation map, const BlobFreedExtent *extents, int count,
 								TransactionId horizon, BlobWalReuse reuse, uint64 *pages);

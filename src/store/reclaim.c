@@ -96,8 +96,8 @@ move_covered(BlobStoreShared *shared, BlobPending *pending, BlobFreeRuns *to,
 }
 
 /*
- * Give the pages of pending runs out whose FREE is flushed.  While this process drops what is left
- * of their old life, they are in none of the sets, so no other process can begin their new one.
+ * Give the pages of pending runs out whose FREE is flushed.  While this process drops the deferred
+ * writes of their old life, they are in none of the sets, so no process can begin their new one.
  * Nothing here fails.  Returns whether there were any.
  */
 static bool
@@ -251,8 +251,11 @@ blob_store_free(BlobStore *store, const BlobFreedExtent *extents, int count,
 void
 blob_store_release(BlobStore *store, XLogRecPtr end)
 {
+	BlobStoreShared *shared = blob_store_shared(&store->id);
+
+	Assert(shared->loaded);
 	XLogFlush(end);
-	(void) blob_store_mature(&store->id, blob_store_shared(&store->id), true);
+	(void) blob_store_mature(&store->id, shared, true);
 }
 
 static void

@@ -177,8 +177,8 @@ extern PGDLLEXPORT BlobStoreAllocationHook blob_store_allocation_hook;
 extern bool blob_store_drop(const BlobStoreId *id);
 
 /*
- * Pages of a range that were freed and may not be given out yet.  Loads the free space if necessary; 0
- * on a standby, where it is not known.
+ * Pages of a range that were freed and may not be given out yet.  Loads the free space if
+ * necessary; 0 on a standby, where it is not known.
  */
 extern uint64 blob_store_pending_pages(BlobStore *store, BlobPageNo first_page,
 									   BlobPageNo end_page);

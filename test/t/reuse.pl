@@ -240,7 +240,7 @@ is(sql('SELECT longest()'), '0', 'meanwhile the pages are not free');
 unlink $path;
 $holder->quit;
 $freeing->quit;
-is(sql('SELECT longest()'), $end - $first, 'then the pages are free');
+is(sql('SELECT longest()'), $end - $first, 'the pages are free when both have ended');
 kill('CONT', $syncer);
 make_values($node, 'new', (100_000) x 4);
 values_are_intact($node, 'new', 'new values');
