@@ -499,7 +499,7 @@ blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, 
 {
 	Situation	now;
 	int			flags = CHECKPOINT_IMMEDIATE;
-	bool		wants = false;
+	bool		wants;
 
 	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
 	look(shared, &now);
@@ -511,9 +511,12 @@ blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, 
 
 	if (*may_wait && now.pending_pages >= needed_pages && disk_pages() < needed_pages)
 	{
-		/* The disk is full, but a checkpoint will free enough: wait for it instead of failing. */
+		/*
+		 * The disk is full, but a checkpoint will free enough: wait for it instead of failing.
+		 * Where a flush is enough, the caller flushes when it looks for pages again.
+		 */
 		flags = CHECKPOINT_IMMEDIATE | CHECKPOINT_FORCE | CHECKPOINT_WAIT;
-		wants = true;
+		wants = !blob_store_frees_after_flush();
 		*may_wait = false;
 	}
 	else

@@ -238,8 +238,11 @@ blob_store_free(BlobStore *store, const BlobFreedExtent *extents, int count,
 void
 blob_store_release(BlobStore *store, XLogRecPtr end)
 {
+	BlobStoreShared *shared = blob_store_shared(&store->id);
+
+	Assert(shared->loaded);
 	XLogFlush(end);
-	(void) blob_store_mature(&store->id, blob_store_shared(&store->id), true);
+	(void) blob_store_mature(&store->id, shared, true);
 }
 
 static void
