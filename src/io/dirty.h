@@ -76,8 +76,8 @@ extern void blob_dirty_drop(const BlobStoreId *store, const BlobPageRun *runs, i
  * The removal lock (an LWLock) is held in between, so that no process writes dirty pages meanwhile.
  * At the end the pages of the segment or store are forgotten; with NULL all are kept.
  */
-extern PGDLLEXPORT void blob_dirty_begin_removal(void);
-extern PGDLLEXPORT void blob_dirty_end_removal(const BlobStoreId *store, uint32 segment_no);
+extern void blob_dirty_begin_removal(void);
+extern void blob_dirty_end_removal(const BlobStoreId *store, uint32 segment_no);
 
 /*
  * For the syncer: whether logged pages are accepted.  They may be while checkpoints wait for the

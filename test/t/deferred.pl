@@ -2,7 +2,7 @@
 # them before checkpoints go on, and never over newer content.
 #
 # The syncer is stopped (SIGSTOP) where pages must stay dirty.  The buffer is small, and other content
-# is read meanwhile (make_cold()), so that it keeps nothing but what is dirty.  Parts:
+# is read meanwhile (make_cold()), so that it keeps nothing but dirty pages.  Parts:
 #
 #	- reads of all kinds while pages are dirty, and when they have been written; appends and changes
 #	  to such values; chunks that are dirty in part; a stream whose last extent gets short when it

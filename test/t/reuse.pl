@@ -41,8 +41,6 @@ CREATE FUNCTION allocate(pages bigint) RETURNS bigint
 CREATE FUNCTION free(pages bigint[], generations bigint[], horizon xid) RETURNS pg_lsn
 	AS '$library', 'unit_store_free' LANGUAGE C STRICT;
 CREATE FUNCTION longest() RETURNS bigint AS '$library', 'unit_store_longest' LANGUAGE C;
-CREATE FUNCTION hold_writes(path text) RETURNS void
-	AS '$library', 'unit_store_hold_writes' LANGUAGE C STRICT;
 CREATE EXTENSION pg_walinspect));
 	return;
 }
@@ -216,7 +214,17 @@ foreach my $is_crash (0, 1)
 # A process carries out deferred writes, perhaps those of the old values.  Until it has ended the
 # pages are in the hands of the process that drops.  Seen to fail with blob_dirty_drop() after
 # the runs are moved to the free runs in release().
-start_cluster('wait', $logged);
+start_cluster('wait', "${logged}blobext.io_method = sync\n");
+my $tmp = $PostgreSQL::Test::Utils::tmp_check;
+my $held = "$tmp/fault.held";
+{
+	my $source = "$FindBin::RealBin/../unit/fail_writes.c";
+	system('cc', '-O1', '-shared', '-fPIC', '-o', "$tmp/fail_writes.so", $source, '-ldl') == 0
+		or die 'fail_writes.c does not compile';
+	local $ENV{LD_PRELOAD} = "$tmp/fail_writes.so";
+	local $ENV{BLOBEXT_FAULT} = "$tmp/fault";
+	$node->restart;
+}
 sql('CREATE TABLE other (b blobstate)');
 my $syncer = stop_syncer($node, 'deferred_pages',
 	sub { sql(q(INSERT INTO other VALUES (convert_to(repeat('o', 5000), 'UTF8')))) });
@@ -224,24 +232,21 @@ fill();
 make_values($node, 'old', (20_000) x 20);
 ($first, $end) = place_of('old');
 fill();
-my $path = $node->basedir . '/holds';
-append_to_file($path, '');
-my $holder = $node->background_psql('postgres', on_error_stop => 1);
-$holder->query_until(qr/sent/, "\\echo sent\nSELECT hold_writes('$path');\n");
-my $waits = q(SELECT count(*) = %d FROM pg_stat_activity WHERE backend_type = 'client backend' AND %s);
-ok($node->poll_query_until('postgres', sprintf($waits, 1, q(query ~ '^SELECT hold'))), 'a process writes');
+append_to_file("$tmp/fault", "hold $syncer");
+chmod 0644, "$tmp/fault";
+kill('CONT', $syncer);
+for (my $i = 0; $i < 6_000 && !-e $held; $i++) { sleep 0.03; }
+ok(-e $held, 'the syncer writes');
 sql('DELETE FROM old');
 my $freeing = $node->background_psql('postgres', on_error_stop => 1);
 $freeing->query_until(qr/sent/, "\\echo sent\n" . free_sql($first, $end) . ";\n");
-ok($node->poll_query_until('postgres',
-		sprintf($waits, 1, q(wait_event = 'blobext_deferred' AND query ~ 'SELECT free'))),
+ok($node->poll_query_until('postgres', q(SELECT count(*) = 1 FROM pg_stat_activity
+		WHERE wait_event = 'Extension' AND query ~ 'SELECT free')),
 	'the process that frees waits for the process that writes');
 is(sql('SELECT longest()'), '0', 'meanwhile the pages are not free');
-unlink $path;
-$holder->quit;
+unlink "$tmp/fault";
 $freeing->quit;
 is(sql('SELECT longest()'), $end - $first, 'when the write has ended the pages are free');
-kill('CONT', $syncer);
 make_values($node, 'new', (100_000) x 4);
 values_are_intact($node, 'new', 'new values');
 $node->restart;

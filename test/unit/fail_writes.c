@@ -4,7 +4,9 @@
  *
  * The environment variable BLOBEXT_FAULT names a file.  As long as it exists, writes to files below
  * pg_blobext fail with the error that it names, EIO or ENOSPC; with "sync" in the place of these
- * fdatasync() fails with EIO.  A number after that is the only process that is affected.
+ * fdatasync() fails with EIO; with "hold" blocking writes wait until the file is gone, and a file of
+ * that name and ".held" says that one does.  A number after that is the only process that is
+ * affected.
  *
  * Requests of io_uring are handed to a file that fails all writes with that error.
  */
@@ -35,7 +37,7 @@ is_segment(int fd)
 	return strstr(path, "/pg_blobext/") != NULL;
 }
 
-/* The error that writes of this process are to have; -1: its syncs; 0: none. */
+/* The error that writes of this process are to have; -1: its syncs; -2: they wait; 0: none. */
 static int
 wanted_error(void)
 {
@@ -52,7 +54,23 @@ wanted_error(void)
 	if (fields < 1 || (fields == 2 && pid != getpid()))
 		return 0;
 	return strcmp(word, "EIO") == 0 ? EIO : strcmp(word, "ENOSPC") == 0 ? ENOSPC :
-		strcmp(word, "sync") == 0 ? -1 : 0;
+		strcmp(word, "sync") == 0 ? -1 : strcmp(word, "hold") == 0 ? -2 : 0;
+}
+
+/* Wait until the file that asks for that is gone. */
+static void
+hold(void)
+{
+	char		path[4096];
+	int			fd;
+
+	snprintf(path, sizeof(path), "%s.held", getenv("BLOBEXT_FAULT"));
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	if (fd < 0)
+		abort();
+	close(fd);
+	while (wanted_error() == -2)
+		usleep(10000);
 }
 
 /* Set errno and return true if a write to fd is to fail. */
@@ -73,6 +91,8 @@ pwritev(int fd, const struct iovec *vectors, int count, off_t offset)
 
 	if (real == NULL)
 		real = (ssize_t (*) (int, const struct iovec *, int, off_t)) dlsym(RTLD_NEXT, "pwritev");
+	if (is_segment(fd) && wanted_error() == -2)
+		hold();
 	return fails(fd) ? -1 : real(fd, vectors, count, offset);
 }
 

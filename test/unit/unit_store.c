@@ -14,7 +14,6 @@
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
-#include "io/dirty.h"
 #include "miscadmin.h"
 #include "store/store_internal.h"
 #include "storage/lock.h"
@@ -29,7 +28,6 @@ PG_FUNCTION_INFO_V1(unit_store_reclaim);
 PG_FUNCTION_INFO_V1(unit_store_cutoff);
 PG_FUNCTION_INFO_V1(unit_store_longest);
 PG_FUNCTION_INFO_V1(unit_store_lock_freeing);
-PG_FUNCTION_INFO_V1(unit_store_hold_writes);
 
 /* The function of the extension's library. */
 #define IN_EXTENSION(name) \
@@ -131,22 +129,6 @@ unit_store_lock_freeing(PG_FUNCTION_ARGS)
 	else
 		(void) LockRelease(&tag, mode, true);
 	IN_EXTENSION(blob_store_close) (&store);
-	PG_RETURN_VOID();
-}
-
-/*
- * Hold the write lock of the deferred writes, as a process does that carries some out, until this
- * file is removed.
- */
-Datum
-unit_store_hold_writes(PG_FUNCTION_ARGS)
-{
-	char	   *path = text_to_cstring(PG_GETARG_TEXT_PP(0));
-
-	IN_EXTENSION(blob_dirty_begin_removal) ();
-	while (access(path, F_OK) == 0)
-		pg_usleep(10000);
-	IN_EXTENSION(blob_dirty_end_removal) (NULL, 0);
 	PG_RETURN_VOID();
 }
 
