@@ -296,6 +296,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	my $xid = $primary->safe_psql('postgres',
 		'BEGIN; DELETE FROM v WHERE id = 2; SELECT pg_current_xact_id(); COMMIT');
 	$primary->wait_for_catchup($standby);
+	fill($primary);
 	my $lsn = free_pages($primary, $first, $end, $xid);
 	$primary->safe_psql('postgres', 'SELECT pg_switch_wal()');
 	$primary->wait_for_catchup($standby);
@@ -305,7 +306,6 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 
 	# New content in the freed pages; then the standby must not be consistent before FREE.  Seen to
 	# fail without make_freed_crash_safe() in write_piece() of recovery.c.
-	fill($primary);
 	$primary->safe_psql('postgres', 'CHECKPOINT');
 	$primary->safe_psql('postgres', "INSERT INTO v (digest, b)
 		SELECT encode(sha256(convert_to(x, 'UTF8')), 'hex'), convert_to(x, 'UTF8')

@@ -184,7 +184,6 @@ foreach my $is_crash (0, 1)
 	my $deferred = stat_of($node, 'pending_deferred_pages') - $others;
 	($first, $end) = place_of('small');
 	is($deferred, $end - $first, 'all writes of the old values are deferred');
-	sql('CREATE TABLE new (LIKE old)');
 	fill();
 	sql('DELETE FROM small; ' . free_sql($first, $end));
 	is(stat_of($node, 'pending_deferred_pages'), $others,
