@@ -90,7 +90,8 @@ blob_gc_wait_more(BlobGcRound *round, BlobGcWait *wait, const char *format,...)
 	}
 	pfree(what);
 	sleep_ms(wait->sleep_ms);
-	wait->sleep_ms = Min(wait->sleep_ms * 2, MAX_PAUSE_MS);
+	/* A fifth of the whole wait or so: rounds shall not last much longer than transactions do. */
+	wait->sleep_ms = Min(wait->sleep_ms + Max(wait->sleep_ms / 4, 1), MAX_PAUSE_MS);
 	return true;
 }
 

@@ -42,7 +42,7 @@
 #define SCATTER_PART 8
 
 /* The allocation hook is called each time that this number of pages has been allocated. */
-#define HOOK_PAGES UINT64CONST(1024)	/* 4 MiB */
+#define HOOK_PAGES UINT64CONST(4096)	/* 16 MiB */
 
 /*
  * How long, and how often, a reader that holds a buffer lock tries to lock the map, see lock_map().

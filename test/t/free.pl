@@ -306,6 +306,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 
 	# New content in the freed pages; then the standby must not be consistent before FREE.  Seen to
 	# fail without make_freed_crash_safe() in write_piece() of recovery.c.
+	$primary->safe_psql('postgres', 'CHECKPOINT');
 	$primary->safe_psql('postgres', "INSERT INTO v (digest, b)
 		SELECT encode(sha256(convert_to(x, 'UTF8')), 'hex'), convert_to(x, 'UTF8')
 		FROM repeat('new', 19000) AS x");

@@ -182,7 +182,6 @@ foreach my $is_crash (0, 1)
 	my $deferred = stat_of($node, 'pending_deferred_pages') - $others;
 	($first, $end) = place_of('small');
 	is($deferred, $end - $first, 'all writes of the old values are deferred');
-	sql('CREATE TABLE new (LIKE old)');
 	fill();
 	sql('DELETE FROM small; ' . free_sql($first, $end));
 	is(stat_of($node, 'pending_deferred_pages'), $others,
@@ -235,7 +234,7 @@ fill();
 append_to_file("$tmp/fault", "hold $syncer");
 chmod 0644, "$tmp/fault";
 kill('CONT', $syncer);
-for (my $i = 0; $i < 6_000 && !-e $held; $i++) { sleep 0.03; }
+for (my $i = 0; $i < 6_000 && !-e $held; $i++) { usleep(30_000); }
 ok(-e $held, 'the syncer writes');
 sql('DELETE FROM old');
 my $freeing = $node->background_psql('postgres', on_error_stop => 1);

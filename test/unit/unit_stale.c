@@ -43,7 +43,7 @@ stop(const BlobStoreId *id, uint64 allocated_pages)
 }
 
 /*
- * Argument: key of an advisory lock.  The next time that this backend has allocated 4 MiB, it
+ * Argument: key of an advisory lock.  The next time that this backend has allocated 16 MiB, it
  * waits for the lock there: generations have been drawn, nothing has been written.
  */
 Datum
