@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "core/memory.h"
+#include "extents/cached.h"
 #include "extents/layout.h"
 #include "extents/read.h"
 #include "extents/verify.h"
@@ -65,6 +66,7 @@ typedef struct ReadState
 	BlobStored *stored;
 	BlobAheadWindow *window;	/* NULL: nothing is read ahead */
 	bool		use_cache;
+	bool		is_missed;		/* the cache was found to lack the first chunk */
 	int			error;			/* first errno seen, or 0, and where */
 	BlobPageNo	error_page;
 	int			current;		/* request that is being filled, not yet started */
@@ -308,11 +310,13 @@ read_extent(ReadState *state, const BlobStoredExtent *stored, uint64 offset, uin
 			blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE;
 		uint64		end = Min(chunk_end, segment_end);
 		uint32		wanted = (uint32) Min(length, end - offset);
+		bool		is_missed = state->is_missed;
 
+		state->is_missed = false;
 		/* More requests ahead may have arrived with this one: start others at once. */
 		if (state->use_cache && blob_readahead_await(&state->store.id, page))
 			blob_readahead_start(&state->store, state->stored, state->window);
-		if (!state->use_cache ||
+		if (!state->use_cache || is_missed ||
 			!blob_cache_get(&state->store.id, stored->extent.generation, chunk_bytes, offset,
 							wanted, target))
 		{
@@ -387,24 +391,52 @@ read_in_claim(ReadState *state, int first_no, uint64 offset, uint64 length, char
 	PG_END_TRY();
 }
 
+/* Read a range with a look into the map before and after that. */
+static void
+read_verified(ReadState *state, uint64 offset, uint64 length, char *target)
+{
+	BlobStored *stored = state->stored;
+	int			first_no = blob_stored_find(stored, offset);
+	int			end_no = first_no + 1;
+
+	while (end_no < stored->count && stored->extents[end_no].start < offset + length)
+		end_no++;
+	blob_verify_before(&state->store, stored, first_no, end_no);
+	read_in_claim(state, first_no, offset, length, target);
+	blob_verify_after(&state->store, stored, first_no, end_no);
+	if (state->error != 0)
+		report_read_error(&state->store.id, state->error_page, state->error);
+}
+
+/*
+ * Whether the beginning of a range may be copied from the cache, if the cache has it, without a
+ * claim of the engine.  Requests ahead, those there are and those to be started, need the claim.
+ */
+static bool
+may_copy_first(const ReadState *state, uint64 length)
+{
+	const BlobAheadWindow *window = state->window;
+
+	return state->use_cache && length <= BLOB_CACHED_MAX_BYTES &&
+		(window == NULL || (!window->is_open && !window->is_expected)) &&
+		blob_readahead_is_idle();
+}
+
 void
 blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_cache, uint64 offset_bytes,
 				 uint64 length_bytes, char *target)
 {
-	int			first_no = blob_stored_find(stored, offset_bytes);
-	int			end_no = first_no + 1;
 	ReadState	state = {.stored = stored, .window = window, .use_cache = use_cache};
+	uint64		copied = 0;
 
 	Assert(offset_bytes + length_bytes <= blob_stored_known_end(stored));
-	while (end_no < stored->count && stored->extents[end_no].start < offset_bytes + length_bytes)
-		end_no++;
 
 	blob_store_open(&state.store, AccessShareLock);
-	blob_verify_before(&state.store, stored, first_no, end_no);
-	read_in_claim(&state, first_no, offset_bytes, length_bytes, target);
-	blob_verify_after(&state.store, stored, first_no, end_no);
-	if (state.error != 0)
-		report_read_error(&state.store.id, state.error_page, state.error);
+	if (may_copy_first(&state, length_bytes))
+		copied = blob_cached_copy(&state.store, stored, offset_bytes, length_bytes, target,
+								  &state.is_missed);
+	if (copied < length_bytes)
+		read_verified(&state, offset_bytes + copied, length_bytes - copied, target + copied);
 	blob_store_close(&state.store);
 
 	blob_stat_count(content_reads, 1);
