@@ -5,8 +5,6 @@
 #include "postgres.h"
 
 #include "access/transam.h"
-#include "access/xact.h"
-#include "miscadmin.h"
 #include "utils/lsyscache.h"
 
 #include "core/catalog.h"
@@ -42,15 +40,19 @@ blob_assign_set_bounding(bool bounding)
 	return previous;
 }
 
+pg_attribute_hot bool
+blob_assign_is_bounding(void)
+{
+	return is_bounding;
+}
+
 /*
  * Hooks run in every kind of process, also in those that are connected to no database.  They run
  * for the ROLLBACK of a failed transaction, too, during which catalogs cannot be read.
  */
-Oid
+pg_attribute_hot Oid
 blob_assign_type(void)
 {
-	if (!OidIsValid(MyDatabaseId) || !IsTransactionState())
-		return InvalidOid;
 	return blob_catalog_type();
 }
 

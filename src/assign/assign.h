@@ -63,6 +63,7 @@ extern bool blob_assign_is_blob_type(Oid type_oid, Oid blob_type);
 /* Each sets a state that blob_assign_suppressed() tests, and returns the previous one. */
 extern bool blob_assign_set_planning(bool planning);
 extern bool blob_assign_set_bounding(bool bounding);
+extern bool blob_assign_is_bounding(void);
 
 /* map_guard.c: refuse statements that would damage the extent map. */
 extern void blob_assign_guard_map(Node *statement);

@@ -27,7 +27,10 @@ extern bool blob_assign_prepare_query(Query *query);
 /* relabel.c: a query has been analyzed: views and functions get the hidden modifier. */
 extern void blob_assign_label_query(ParseState *pstate, Query *query);
 
-/* object_access.c: an object was made or changed; an ERROR refuses it. */
+/*
+ * object_access.c: an object was made or changed (OAT_POST_CREATE, OAT_POST_ALTER); an ERROR
+ * refuses it.
+ */
 extern void blob_assign_object_accessed(ObjectAccessType access, Oid class_oid, Oid object_oid,
 										int sub_id, void *arg);
 
@@ -40,6 +43,9 @@ typedef struct BlobAssignRedirect
 	bool		has_set_bounding;
 	bool		was_bounding;
 } BlobAssignRedirect;
+
+/* Whether blob_assign_redirect_begin() may have something to do. */
+extern bool blob_assign_redirect_is_due(const QueryDesc *query_desc);
 
 extern void blob_assign_redirect_begin(BlobAssignRedirect *redirect, QueryDesc *query_desc);
 extern void blob_assign_redirect_end(BlobAssignRedirect *redirect);
@@ -58,6 +64,9 @@ typedef struct BlobAssignTarget
 	bool		is_entered;		/* false: the statement writes to no index */
 	uint64		looked_at;		/* blob_assign_content_index_changes() when is_strict was set */
 } BlobAssignTarget;
+
+/* Whether a plan modifies tables, in a database with the extension. */
+extern bool blob_assign_plan_is_target(const PlannedStmt *plan);
 
 extern void blob_assign_enter_plan(BlobAssignTarget *target, const PlannedStmt *plan);
 extern void blob_assign_enter_utility(BlobAssignTarget *target, const Node *statement);

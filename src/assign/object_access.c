@@ -54,9 +54,6 @@ void
 blob_assign_object_accessed(ObjectAccessType access, Oid class_oid, Oid object_oid, int sub_id,
 							void *arg)
 {
-	/* Most calls are for functions that are about to be executed. */
-	if (access != OAT_POST_CREATE && access != OAT_POST_ALTER)
-		return;
 	if (access == OAT_POST_CREATE && class_oid == DatabaseRelationId)
 		blob_assign_check_template();
 	if (class_oid == RelationRelationId && sub_id == 0)

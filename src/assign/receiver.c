@@ -198,6 +198,21 @@ label_description(CommandDest destination, TupleDesc desc, const StoreTypes *typ
 	return labelled;
 }
 
+static bool
+is_redirected(CommandDest destination)
+{
+	return destination == DestIntoRel || destination == DestTransientRel ||
+		destination == DestTuplestore || destination == DestSPI;
+}
+
+pg_attribute_hot bool
+blob_assign_redirect_is_due(const QueryDesc *query_desc)
+{
+	return blob_assign_is_bounding() ||
+		(query_desc->dest != NULL && is_redirected(query_desc->dest->mydest) &&
+		 OidIsValid(blob_assign_type()));
+}
+
 /*
  * Put our receiver and the labelled row description in place, where this query's destination needs
  * them.  Both go to the query's memory context, because CurrentMemoryContext may be short-lived.
@@ -209,8 +224,7 @@ redirect_query(QueryDesc *query_desc)
 	StoreTypes	types;
 	MemoryContext caller_context;
 
-	if (destination != DestIntoRel && destination != DestTransientRel &&
-		destination != DestTuplestore && destination != DestSPI)
+	if (!is_redirected(destination))
 		return;
 	types.blob = blob_assign_type();
 	if (!OidIsValid(types.blob) || query_desc->tupDesc == NULL)

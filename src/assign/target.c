@@ -157,11 +157,17 @@ enter(BlobAssignTarget *target)
 	sync_if_strict();
 }
 
+pg_attribute_hot bool
+blob_assign_plan_is_target(const PlannedStmt *plan)
+{
+	return plan->resultRelations != NIL && OidIsValid(blob_assign_type());
+}
+
 /* Statements that modify data in WITH, and AFTER triggers, run in ExecutorFinish. */
 void
 blob_assign_enter_plan(BlobAssignTarget *target, const PlannedStmt *plan)
 {
-	if (plan->resultRelations == NIL || !OidIsValid(blob_assign_type()))
+	if (!blob_assign_plan_is_target(plan))
 		return;
 	target->plan = plan;
 	enter(target);

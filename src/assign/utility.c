@@ -9,8 +9,6 @@
 #include "assign/hooks.h"
 
 /* Statements that prepare_statement() changes, or that may take notes (assign.h). */
-
-/* Statements that prepare_statement() changes, or that may take notes (assign.h). */
 static bool
 is_of_interest(Node *statement)
 {

@@ -108,7 +108,7 @@ blob_abandoned_free(void)
 	BlobStore	store;
 	bool		exists;
 
-	if (dlist_is_empty(&blob_drafts_abandoned))
+	if (!blob_abandoned_exists())
 		return;
 	if (!IsTransactionState() || XactReadOnly || RecoveryInProgress() || IsInParallelMode() ||
 		InterruptHoldoffCount > 0)

@@ -15,25 +15,52 @@
 #include "blob/mapping.h"
 #include "blob/reader.h"
 #include "common/hashfn.h"
+#include "core/settings.h"
 #include "extents/durability.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 
-/* The first step ends with the first page.  Later steps grow from one page to this size. */
+/*
+ * The first step ends with these bytes of the content, the second one with the first page.  Later
+ * steps grow from one page to the last of these sizes.
+ */
+#define FIRST_STEP_BYTES 512
 #define MAX_STEP_BYTES (256 * 1024)
 
+/* Steps through content that is expected to be the same. */
+#define EQUALITY_STEP_BYTES (64 * 1024)
+
 /* The digest of an inline value of up to this size is kept, see digest_of_inline(). */
-#define MAX_DIGESTED_BYTES (128 * 1024)
+#define MAX_DIGESTED_BYTES (1024 * 1024)
 #define MAX_SMALL_BYTES 2048
 #define SMALL_DIGESTS 32
 
 /*
- * The memory of a sort: pages from the beginnings of values, as far as steps are one page long.
- * They are found by the digest of the content, so they cannot be out of date.
+ * Bytes from the beginnings of values: heads, which are the bytes from the prefix to the end of the
+ * first step, and pages, as far as steps are one page long.  A process keeps heads, since every
+ * descent of an index compares its argument with some of the same keys.  A sort keeps heads and
+ * pages of its own.  All are found by the digest of the content, so they cannot be out of date.
  */
-#define KEPT_PAGES_PER_VALUE 2
-#define KEPT_SETS 512
+#define HEAD_BYTES (FIRST_STEP_BYTES - BLOB_PREFIX_BYTES)
+#define PROCESS_HEAD_SETS 1024
+#define SORT_HEAD_SETS 4096
+#define PAGES_PER_VALUE 2
+#define PAGE_SETS 256
 #define KEPT_WAYS 2
+
+typedef struct KeptHead
+{
+	uint8		sha256[BLOB_DIGEST_BYTES];
+	bool		is_valid;
+	char		content[HEAD_BYTES];
+} KeptHead;
+
+typedef struct KeptHeads
+{
+	int			set_count;
+	int			next_way;		/* which head of a set is replaced next */
+	KeptHead	(*sets)[KEPT_WAYS];
+} KeptHeads;
 
 typedef struct KeptPage
 {
@@ -45,8 +72,10 @@ typedef struct KeptPage
 
 struct BlobSortMemory
 {
+	KeptHeads	heads;
+	KeptHead	head_sets[SORT_HEAD_SETS][KEPT_WAYS];
 	int			next_way;		/* which page of a set is replaced next */
-	KeptPage	pages[KEPT_SETS][KEPT_WAYS];
+	KeptPage	pages[PAGE_SETS][KEPT_WAYS];
 };
 
 /*
@@ -72,54 +101,78 @@ typedef struct Comparison
 	uint64		end;			/* size of the smaller value */
 	uint64		looked_to;		/* the search for shared extents has come to here */
 	BlobSortMemory *memory;		/* of the sort, or NULL */
-	const KeptPage *in_use;		/* must not be replaced now */
+	const void *in_use;			/* page or head that must not be replaced now */
 } Comparison;
 
-/* A digest that was computed, and the size of its content. */
+/* Buffers of the steps through contents. */
+static char step_buffers[2][MAX_STEP_BYTES];
+
+/*
+ * The digest of a content, and a copy of the content.  It was computed, or it is that of a value
+ * whose content was found to be the same: then it decides comparisons, and nothing else.
+ */
 typedef struct KeptDigest
 {
 	uint64		size_bytes;
 	bool		is_valid;
+	bool		is_computed;
 	uint8		sha256[BLOB_DIGEST_BYTES];
+	char	   *content;
 } KeptDigest;
 
 /*
- * SHA-256 of content in memory.  An index descent asks again and again for the digest of its one
- * argument, and of the small values that the index holds in between.  So the digest of the last
- * large content is kept, and those of some small ones, with the contents.  An address would not
- * identify the content, because a caller may put the next value where the last one was.
+ * Where the digest of this content is kept, if it is.  An index descent asks again and again for
+ * the digest of its one argument, and of the small values that the index holds in between.  So the
+ * digest of the last large content is kept, and those of some small ones.
  */
-static const uint8 *
-digest_of_inline(const char *data, uint64 size_bytes)
+static KeptDigest *
+get_kept_digest(const char *data, uint64 size_bytes)
 {
 	static char large_content[MAX_DIGESTED_BYTES];
 	static char small_contents[SMALL_DIGESTS][MAX_SMALL_BYTES];
-	static KeptDigest large;
+	static KeptDigest large = {.content = large_content};
 	static KeptDigest smalls[SMALL_DIGESTS];
-	char	   *content = large_content;
-	KeptDigest *kept = &large;
+	uint32		hash = (uint32) size_bytes;
+	int			slot;
 
-	if (size_bytes <= MAX_SMALL_BYTES)
+	if (size_bytes > MAX_SMALL_BYTES)
+		return &large;
+	memcpy(&hash, data, Min(size_bytes, sizeof(hash)));
+	slot = murmurhash32(hash ^ (uint32) size_bytes) % SMALL_DIGESTS;
+	smalls[slot].content = small_contents[slot];
+	return &smalls[slot];
+}
+
+/* An address would not identify the content: a caller may put the next value where the last was. */
+static bool
+is_kept(const KeptDigest *kept, const char *data, uint64 size_bytes)
+{
+	return kept->is_valid && kept->size_bytes == size_bytes &&
+		memcmp(kept->content, data, size_bytes) == 0;
+}
+
+/* The digest of a content is in kept->sha256, and the content in kept->content if that has room. */
+static void
+set_kept(KeptDigest *kept, uint64 size_bytes, bool is_computed)
+{
+	kept->is_valid = size_bytes <= MAX_DIGESTED_BYTES;
+	kept->is_computed = is_computed;
+	kept->size_bytes = size_bytes;
+}
+
+/* SHA-256 of content in memory, kept or computed now. */
+static const uint8 *
+digest_of_inline(const char *data, uint64 size_bytes, bool must_be_computed)
+{
+	KeptDigest *kept = get_kept_digest(data, size_bytes);
+
+	if ((must_be_computed && !kept->is_computed) || !is_kept(kept, data, size_bytes))
 	{
-		uint32		hash = (uint32) size_bytes;
-		int			slot;
-
-		memcpy(&hash, data, Min(size_bytes, sizeof(hash)));
-		slot = murmurhash32(hash ^ (uint32) size_bytes) % SMALL_DIGESTS;
-		content = small_contents[slot];
-		kept = &smalls[slot];
-	}
-	if (kept->is_valid && kept->size_bytes == size_bytes &&
-		memcmp(content, data, size_bytes) == 0)
-		return kept->sha256;
-
-	kept->is_valid = false;
-	blob_digest_bytes(data, size_bytes, kept->sha256);
-	if (size_bytes <= MAX_DIGESTED_BYTES)
-	{
-		memcpy(content, data, size_bytes);
-		kept->size_bytes = size_bytes;
-		kept->is_valid = true;
+		kept->is_valid = false;
+		blob_digest_bytes(data, size_bytes, kept->sha256);
+		if (size_bytes <= MAX_DIGESTED_BYTES)
+			memcpy(kept->content, data, size_bytes);
+		set_kept(kept, size_bytes, true);
 	}
 	return kept->sha256;
 }
@@ -127,13 +180,21 @@ digest_of_inline(const char *data, uint64 size_bytes)
 const uint8 *
 blob_key_digest(const BlobKey *key)
 {
-	return key->sha256 != NULL ? key->sha256 : digest_of_inline(key->data, key->size_bytes);
+	return key->sha256 != NULL ? key->sha256 :
+		digest_of_inline(key->data, key->size_bytes, true);
 }
 
 static int
 compare_sizes(const BlobKey *a, const BlobKey *b)
 {
 	return a->size_bytes < b->size_bytes ? -1 : a->size_bytes > b->size_bytes;
+}
+
+static const uint8 *
+digest_to_compare(const BlobKey *key)
+{
+	return key->sha256 != NULL ? key->sha256 :
+		digest_of_inline(key->data, key->size_bytes, false);
 }
 
 /*
@@ -144,8 +205,8 @@ compare_digest_bytes(const BlobKey *a, const BlobKey *b)
 {
 	uint8		sha256[BLOB_DIGEST_BYTES];
 
-	memcpy(sha256, blob_key_digest(a), sizeof(sha256));
-	return memcmp(sha256, blob_key_digest(b), sizeof(sha256));
+	memcpy(sha256, digest_to_compare(a), sizeof(sha256));
+	return memcmp(sha256, digest_to_compare(b), sizeof(sha256));
 }
 
 /*
@@ -173,8 +234,11 @@ blob_equal(const BlobKey *a, const BlobKey *b)
 int
 blob_compare_digests(const BlobKey *a, const BlobKey *b)
 {
-	int			order = compare_digest_bytes(a, b);
+	uint8		sha256[BLOB_DIGEST_BYTES];
+	int			order;
 
+	memcpy(sha256, blob_key_digest(a), sizeof(sha256));
+	order = memcmp(sha256, blob_key_digest(b), sizeof(sha256));
 	return order != 0 ? order : compare_sizes(a, b);
 }
 
@@ -298,7 +362,7 @@ get_kept_page(Comparison *comparison, ComparedValue *compared, uint64 page_no)
 	KeptPage   *page;
 
 	memcpy(&hash, sha256, sizeof(hash));
-	set = memory->pages[(hash + page_no) % KEPT_SETS];
+	set = memory->pages[(hash + page_no) % PAGE_SETS];
 	for (int i = 0; i < KEPT_WAYS; i++)
 	{
 		if (set[i].is_valid && set[i].page_no == page_no &&
@@ -318,9 +382,59 @@ get_kept_page(Comparison *comparison, ComparedValue *compared, uint64 page_no)
 	return page;
 }
 
+static KeptHeads *
+get_heads(BlobSortMemory *memory)
+{
+	static KeptHead sets[PROCESS_HEAD_SETS][KEPT_WAYS];
+	static KeptHeads of_process = {.set_count = PROCESS_HEAD_SETS, .sets = sets};
+
+	return memory != NULL ? &memory->heads : &of_process;
+}
+
 /*
- * The next bytes of a value: in place, if it is inline; in the sort's memory; or read into the
- * buffer.
+ * The head of a value, or one that may be replaced by it, but not in_use.  The latter is not valid,
+ * and its bytes are to be read.
+ */
+static KeptHead *
+find_head(KeptHeads *heads, const uint8 *sha256, const void *in_use)
+{
+	uint32		hash;
+	KeptHead   *set;
+	KeptHead   *head;
+
+	memcpy(&hash, sha256, sizeof(hash));
+	set = heads->sets[hash % heads->set_count];
+	for (int i = 0; i < KEPT_WAYS; i++)
+	{
+		if (set[i].is_valid && memcmp(set[i].sha256, sha256, BLOB_DIGEST_BYTES) == 0)
+			return &set[i];
+	}
+	head = &set[heads->next_way];
+	if (head == in_use)
+		head = &set[1 - heads->next_way];
+	heads->next_way = 1 - heads->next_way;
+	head->is_valid = false;
+	memcpy(head->sha256, sha256, BLOB_DIGEST_BYTES);
+	return head;
+}
+
+/* The head of a value, kept or read now. */
+static const char *
+get_kept_head(Comparison *comparison, ComparedValue *compared)
+{
+	KeptHead   *head = find_head(get_heads(comparison->memory),
+								 compared->value.descriptor.sha256, comparison->in_use);
+
+	if (!head->is_valid)
+		read_content(compared, BLOB_PREFIX_BYTES, HEAD_BYTES, head->content);
+	head->is_valid = true;
+	comparison->in_use = head;
+	return head->content;
+}
+
+/*
+ * The next bytes of a value: in place, if it is inline; in the memory of the sort or the process;
+ * or read into the buffer.
  */
 static const char *
 get_content(Comparison *comparison, ComparedValue *compared, uint64 length, char *buffer)
@@ -330,11 +444,13 @@ get_content(Comparison *comparison, ComparedValue *compared, uint64 length, char
 
 	if (compared->value.is_inline)
 		return compared->value.inline_data + offset;
-	if (comparison->memory != NULL && page_no < KEPT_PAGES_PER_VALUE &&
+	if (offset == BLOB_PREFIX_BYTES && length == HEAD_BYTES)
+		return get_kept_head(comparison, compared);
+	if (comparison->memory != NULL && page_no < PAGES_PER_VALUE &&
 		(offset + length - 1) / BLOB_PAGE_SIZE == page_no)
 	{
 		comparison->in_use = get_kept_page(comparison, compared, page_no);
-		return comparison->in_use->content + offset % BLOB_PAGE_SIZE;
+		return ((const KeptPage *) comparison->in_use)->content + offset % BLOB_PAGE_SIZE;
 	}
 	read_content(compared, offset, length, buffer);
 	return buffer;
@@ -348,9 +464,9 @@ get_content(Comparison *comparison, ComparedValue *compared, uint64 length, char
 static int
 compare_steps(Comparison *comparison)
 {
-	static char buffer_a[MAX_STEP_BYTES];
-	static char buffer_b[MAX_STEP_BYTES];
-	uint64		step = BLOB_PAGE_SIZE - comparison->offset % BLOB_PAGE_SIZE;
+	uint64		step = comparison->offset < FIRST_STEP_BYTES ?
+		FIRST_STEP_BYTES - comparison->offset :
+		BLOB_PAGE_SIZE - comparison->offset % BLOB_PAGE_SIZE;
 	uint64		next_step = BLOB_PAGE_SIZE;
 
 	for (;;)
@@ -365,14 +481,19 @@ compare_steps(Comparison *comparison)
 			return 0;
 		CHECK_FOR_INTERRUPTS();
 		comparison->in_use = NULL;
-		a = get_content(comparison, &comparison->a, length, buffer_a);
-		b = get_content(comparison, &comparison->b, length, buffer_b);
+		a = get_content(comparison, &comparison->a, length, step_buffers[0]);
+		b = get_content(comparison, &comparison->b, length, step_buffers[1]);
 		order = memcmp(a, b, length);
 		if (order != 0)
 			return order;
 		comparison->offset += length;
-		step = next_step;
-		next_step = Min(next_step * 2, MAX_STEP_BYTES);
+		if (comparison->offset < BLOB_PAGE_SIZE)
+			step = BLOB_PAGE_SIZE - comparison->offset;
+		else
+		{
+			step = next_step;
+			next_step = Min(next_step * 2, MAX_STEP_BYTES);
+		}
 	}
 }
 
@@ -397,6 +518,65 @@ compare_contents(const BlobKey *a, const BlobKey *b, uint64 compared_bytes,
 	return order;
 }
 
+/*
+ * Whether a value's content is known to be that in memory without hashing: the read cache has it,
+ * and it is the same.  Copying and comparing take a fraction of the time of hashing.  The content
+ * is read to where it is kept with its digest.  If this cannot tell, digests decide.
+ */
+static bool
+has_cached_content(const BlobKey *stored, const BlobKey *plain, KeptDigest *kept)
+{
+	BlobValue	value;
+	BlobReader	reader;
+	uint64		offset = 0;
+	bool		is_same = true;
+
+	blob_value_unpack(stored->datum, &value);
+	if (value.descriptor.is_compressed)
+		return false;
+	kept->is_valid = false;
+	blob_reader_begin(&reader, &value, 0);
+	while (is_same && offset < value.size_bytes)
+	{
+		uint64		length = Min(EQUALITY_STEP_BYTES, value.size_bytes - offset);
+		char	   *target = value.size_bytes <= MAX_DIGESTED_BYTES ?
+			kept->content + offset : step_buffers[0];
+
+		is_same = blob_reader_read_cached(&reader, target, length) &&
+			memcmp(target, plain->data + offset, length) == 0;
+		offset += length;
+	}
+	blob_reader_end(&reader);
+	if (is_same)
+	{
+		memcpy(kept->sha256, stored->sha256, BLOB_DIGEST_BYTES);
+		set_kept(kept, value.size_bytes, false);
+	}
+	return is_same;
+}
+
+/*
+ * Whether two values of equal size have the same content, before their contents are compared for
+ * order.  If one of them is in memory and its digest is not known, the cache is asked first; then
+ * its digest is the other one's.  With blobext.verify_reads only digests count.
+ */
+static bool
+is_same_content(const BlobKey *a, const BlobKey *b)
+{
+	const BlobKey *plain = a->sha256 == NULL ? a : b;
+	const BlobKey *stored = a->sha256 == NULL ? b : a;
+	KeptDigest *kept;
+
+	if (plain->sha256 == NULL && stored->sha256 != NULL && !blob_verify_reads)
+	{
+		kept = get_kept_digest(plain->data, plain->size_bytes);
+		if (!is_kept(kept, plain->data, plain->size_bytes) &&
+			has_cached_content(stored, plain, kept))
+			return true;
+	}
+	return compare_digest_bytes(a, b) == 0;
+}
+
 /* The memory of a sort, allocated when it is first needed: prefixes decide most sorts. */
 static BlobSortMemory *
 get_sort_memory(BlobSortMemory **memory, MemoryContext context)
@@ -407,10 +587,36 @@ get_sort_memory(BlobSortMemory **memory, MemoryContext context)
 	{
 		*memory = MemoryContextAlloc(context, sizeof(BlobSortMemory));
 		(*memory)->next_way = 0;
-		for (int i = 0; i < KEPT_SETS * KEPT_WAYS; i++)
+		for (int i = 0; i < PAGE_SETS * KEPT_WAYS; i++)
 			(*memory)->pages[i / KEPT_WAYS][i % KEPT_WAYS].is_valid = false;
+		(*memory)->heads.set_count = SORT_HEAD_SETS;
+		(*memory)->heads.next_way = 0;
+		(*memory)->heads.sets = (*memory)->head_sets;
+		for (int i = 0; i < SORT_HEAD_SETS * KEPT_WAYS; i++)
+			(*memory)->head_sets[i / KEPT_WAYS][i % KEPT_WAYS].is_valid = false;
 	}
 	return *memory;
+}
+
+void
+blob_compare_expect(const BlobKey *key, BlobSortMemory **memory, MemoryContext context)
+{
+	BlobValue	value;
+	BlobReader	reader;
+	KeptHead   *head;
+
+	if (key->sha256 == NULL || key->size_bytes <= FIRST_STEP_BYTES)
+		return;
+	head = find_head(get_heads(get_sort_memory(memory, context)), key->sha256, NULL);
+	blob_value_unpack(key->datum, &value);
+	if (head->is_valid || value.descriptor.is_compressed)
+		return;
+	blob_reader_begin(&reader, &value, 0);
+	blob_reader_seek(&reader, BLOB_PREFIX_BYTES);
+	head->is_valid = blob_reader_read_cached(&reader, head->content, HEAD_BYTES);
+	if (!head->is_valid)
+		blob_reader_request(&reader, FIRST_STEP_BYTES);
+	blob_reader_end(&reader);
 }
 
 /*
@@ -429,7 +635,7 @@ blob_compare_in_sort(const BlobKey *a, const BlobKey *b, BlobSortMemory **memory
 	if (compared_bytes == Min(a->size_bytes, b->size_bytes))
 		return compare_sizes(a, b);
 	blob_durability_before_compare();
-	if (a->size_bytes == b->size_bytes && compare_digest_bytes(a, b) == 0)
+	if (a->size_bytes == b->size_bytes && is_same_content(a, b))
 		return 0;
 
 	order = compare_contents(a, b, compared_bytes, get_sort_memory(memory, context));

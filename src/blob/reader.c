@@ -7,6 +7,7 @@
 #include "blob/blob.h"
 #include "blob/reader.h"
 #include "core/settings.h"
+#include "extents/cached.h"
 #include "extents/read.h"
 #include "miscadmin.h"
 
@@ -106,6 +107,55 @@ blob_reader_read_stored(BlobReader *reader, uint64 stored_offset, uint64 length_
 						char *target)
 {
 	fetch(reader, stored_offset, length_bytes, target);
+}
+
+typedef struct CachedFetch
+{
+	BlobReader *reader;
+	bool		is_complete;
+} CachedFetch;
+
+/* A BlobMappingFetch that asks the buffer alone. */
+static void
+fetch_cached(void *context, uint64 stored_offset, uint64 length_bytes, char *target)
+{
+	CachedFetch *cached = context;
+	BlobReader *reader = cached->reader;
+	BlobStore	store;
+
+	know_extents(reader, stored_offset + length_bytes);
+	blob_store_open(&store, AccessShareLock);
+	if (blob_cached_copy(&store, &reader->stored, stored_offset, length_bytes,
+						 target) < length_bytes)
+		cached->is_complete = false;
+	blob_store_close(&store);
+}
+
+bool
+blob_reader_read_cached(BlobReader *reader, char *buffer, uint64 length_bytes)
+{
+	CachedFetch cached = {reader, true};
+
+	Assert(length_bytes <= BLOB_CACHED_MAX_BYTES);
+	blob_mapping_read(&reader->value->descriptor, reader->position, length_bytes, buffer,
+					  fetch_cached, &cached);
+	if (cached.is_complete)
+		reader->position += length_bytes;
+	return cached.is_complete;
+}
+
+void
+blob_reader_request(BlobReader *reader, uint64 end_bytes)
+{
+	uint64		end = Min(end_bytes, reader->stored.total_bytes);
+	BlobStore	store;
+
+	if (end == 0)
+		return;
+	know_extents(reader, end);
+	blob_store_open(&store, AccessShareLock);
+	blob_readahead_request(&store, &reader->stored, end);
+	blob_store_close(&store);
 }
 
 /* ERROR XX001 unless the whole content of a value has the digest of its descriptor. */

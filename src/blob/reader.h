@@ -73,6 +73,20 @@ extern uint64 blob_reader_read(BlobReader *reader, void *buffer, uint64 length_b
  */
 extern uint64 blob_reader_next(BlobReader *reader, void *buffer, uint64 length_bytes);
 
+/*
+ * Copy the next bytes, at most BLOB_CACHED_MAX_BYTES, if the read cache has all of them, and go on
+ * behind them.  Otherwise the result is false, the reader stays where it is, and the buffer's
+ * content is undefined; also if the value may be stale.  For callers that can do without the
+ * content.  Does no I/O but for the map.  The bytes exist, and the value is not compressed.
+ */
+extern bool blob_reader_read_cached(BlobReader *reader, char *buffer, uint64 length_bytes);
+
+/*
+ * Request the beginning of the content, up to an offset, into the read cache: it will be read soon.
+ * Leaves the reader where it is.  The value is not compressed.
+ */
+extern void blob_reader_request(BlobReader *reader, uint64 end_bytes);
+
 /* Copy stored bytes, which exist, in place of content.  The position stays. */
 extern void blob_reader_read_stored(BlobReader *reader, uint64 stored_offset,
 									uint64 length_bytes, char *target);

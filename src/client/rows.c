@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "catalog/pg_type_d.h"
 #include "client/row_message.h"
 #include "client/rows.h"
@@ -106,6 +107,24 @@ make_sender(const QueryDesc *query_desc, Oid blob_type)
 }
 
 /* ---- runs of the executor ---- */
+
+/* Built-in types but bytea are recognized by their OID alone, without the catalog. */
+pg_attribute_hot bool
+blob_rows_may_begin(const QueryDesc *query_desc)
+{
+	const TupleDesc desc = query_desc->tupDesc;
+
+	if (desc == NULL || query_desc->dest == NULL || !blob_wire_is_of_server(query_desc->dest))
+		return false;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Oid			type = TupleDescAttr(desc, i)->atttypid;
+
+		if (type == BYTEAOID || type >= FirstNormalObjectId)
+			return true;
+	}
+	return false;
+}
 
 static bool
 has_large_columns(TupleDesc desc, Oid blob_type)

@@ -18,6 +18,12 @@ typedef struct BlobRowsRun
 } BlobRowsRun;
 
 /*
+ * Whether blob_rows_begin() may have something to do: rows go to the client, and a column could
+ * hold large values.
+ */
+extern bool blob_rows_may_begin(const QueryDesc *query_desc);
+
+/*
  * Before the executor runs a query: a receiver of ours gets its rows, if they go to the client and
  * may hold large values.  end: after the run, also after an error.  forget: after a run without an
  * error; after one with an error, the query's memory goes as a whole.

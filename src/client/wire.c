@@ -45,7 +45,7 @@ blob_wire_init(void)
 	receiver->rDestroy(receiver);
 }
 
-bool
+pg_attribute_hot bool
 blob_wire_is_of_server(const DestReceiver *receiver)
 {
 	return receiver->receiveSlot == server_receive_slot;

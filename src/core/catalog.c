@@ -84,16 +84,10 @@ look_up_schema(void)
 	return schema;
 }
 
-/*
- * Fill the cache; false where the extension is not installed or catalogs cannot be read.  If an
- * invalidation arrives during the look-up, the look-up is repeated.
- */
-static bool
-look_up(void)
+/* Fill the cache.  If an invalidation arrives during the look-up, the look-up is repeated. */
+static pg_noinline void
+fill_cache(void)
 {
-	if (!OidIsValid(MyDatabaseId) || !IsTransactionState())
-		return false;
-
 	register_invalidation();
 	while (!cache.valid)
 	{
@@ -107,6 +101,21 @@ look_up(void)
 										 ObjectIdGetDatum(cache.schema));
 		cache.valid = count_before == invalidation_count;
 	}
+}
+
+/*
+ * Whether the cache has the type: false where the extension is not installed or catalogs cannot be
+ * read.  Where it is known that the extension is not installed, nothing else is looked at.
+ */
+static inline bool
+look_up(void)
+{
+	if (cache.valid && !OidIsValid(cache.type))
+		return false;
+	if (!OidIsValid(MyDatabaseId) || !IsTransactionState())
+		return false;
+	if (!cache.valid)
+		fill_cache();
 	return OidIsValid(cache.type);
 }
 
@@ -130,7 +139,7 @@ blob_catalog_schema(void)
 	return look_up() ? cache.schema : InvalidOid;
 }
 
-Oid
+pg_attribute_hot Oid
 blob_catalog_type(void)
 {
 	return look_up() ? cache.type : InvalidOid;

@@ -73,7 +73,7 @@ begin_process(void)
  * Transaction callback.  Makes noted segments crash-safe before the commit or prepare record, and
  * may throw there.  At the end of the transaction it only resets variables, which cannot fail.
  */
-static void
+static pg_attribute_hot void
 at_transaction_event(XactEvent event, void *context)
 {
 	switch (event)

@@ -6,13 +6,14 @@
  * by a generation no later than the value's.  An extent that was freed and given to another value
  * has drawn a later generation.  So a reader that overlaps with such a change notices it.
  *
- * The range is cut into chunks of the read cache.  Chunks that the cache lacks are read from the
+ * The range is cut into chunks of the buffer.  Chunks that the buffer lacks are read from the
  * device, adjacent chunks joined into one request.  All requests of the range are in flight at
  * once, as far as there are buffers.
  */
 #include "postgres.h"
 
 #include "core/memory.h"
+#include "extents/cached.h"
 #include "extents/layout.h"
 #include "extents/read.h"
 #include "extents/verify.h"
@@ -40,10 +41,10 @@ typedef struct ReadPart
 	uint32		valid;			/* bytes of it that are content */
 	uint32		skip;			/* bytes before the wanted ones */
 	uint32		wanted;
-	uint32		chunk_bytes;	/* of the read cache, for this extent */
+	uint32		chunk_bytes;	/* of the buffer, for this extent */
 	char	   *target;
-	char	   *memory;			/* where the device puts it: in the buffer, or in the cache */
-	int			fill_no;		/* of the read cache, or -1 */
+	char	   *memory;			/* where the device puts it: in the I/O buffer, or in a frame */
+	int			fill_no;		/* of the buffer, or -1 */
 } ReadPart;
 
 typedef struct PendingRead
@@ -107,7 +108,7 @@ note_error(ReadState *state, BlobPageNo page, int error)
 }
 
 /*
- * Copy a part to its target, and make it available in the cache: end its fill, or put a copy there.
+ * Copy a part to its target, and make it available in the buffer: end its fill, or put a copy there.
  */
 static void
 finish_part(const ReadState *state, const ReadPart *part, bool is_failed)
@@ -145,7 +146,7 @@ prepare_targets(const PendingRead *read)
 {
 	const ReadPart *last = &read->parts[read->part_count - 1];
 
-	/* Parts of one request follow each other in the target, unless the cache had one between. */
+	/* Parts of one request follow each other in the target, unless the buffer had one between. */
 	blob_memory_populate(read->parts[0].target, last->target + last->wanted -
 						 read->parts[0].target);
 }
@@ -196,7 +197,7 @@ continues(const PendingRead *read, BlobPageNo first_page, const ReadPart *part)
 }
 
 /*
- * Choose where the device puts a part: in a frame of the cache, from which it is copied out, or at
+ * Choose where the device puts a part: in a frame of the buffer, from which it is copied out, or at
  * its place in the buffer.
  */
 static void
@@ -372,28 +373,55 @@ read_in_claim(ReadState *state, int first_no, uint64 offset, uint64 length, char
 	PG_END_TRY();
 }
 
+/* Read a range with a look into the map before and after that. */
+static void
+read_verified(ReadState *state, uint64 offset, uint64 length, char *target)
+{
+	BlobStored *stored = state->stored;
+	int			first_no = blob_stored_find(stored, offset);
+	int			end_no = first_no + 1;
+
+	while (end_no < stored->count && stored->extents[end_no].start < offset + length)
+		end_no++;
+	blob_verify_before(&state->store, stored, first_no, end_no);
+	read_in_claim(state, first_no, offset, length, target);
+	blob_verify_after(&state->store, stored, first_no, end_no);
+	if (state->error != 0)
+		report_read_error(&state->store.id, state->error_page, state->error);
+}
+
+/*
+ * Whether the beginning of a range may be copied from the buffer, if it is there, without a
+ * claim of the engine.  Requests ahead, those there are and those to be started, need the claim.
+ */
+static bool
+may_copy_first(const ReadState *state, uint64 length)
+{
+	const BlobAheadWindow *window = state->window;
+
+	return state->use == BLOB_BUFFER_KEEP && length <= BLOB_CACHED_MAX_BYTES &&
+		(window == NULL || (!window->is_open && !window->is_expected)) &&
+		blob_readahead_is_idle();
+}
+
 void
 blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_cache, uint64 offset_bytes,
 				 uint64 length_bytes, char *target)
 {
-	int			first_no = blob_stored_find(stored, offset_bytes);
-	int			end_no = first_no + 1;
 	ReadState	state = {
 		.stored = stored,
 		.window = window,
 		.use = use_cache ? blob_buffer_use_for(stored->value_bytes) : BLOB_BUFFER_BYPASS
 	};
+	uint64		copied = 0;
 
 	Assert(offset_bytes + length_bytes <= blob_stored_known_end(stored));
-	while (end_no < stored->count && stored->extents[end_no].start < offset_bytes + length_bytes)
-		end_no++;
 
 	blob_store_open(&state.store, AccessShareLock);
-	blob_verify_before(&state.store, stored, first_no, end_no);
-	read_in_claim(&state, first_no, offset_bytes, length_bytes, target);
-	blob_verify_after(&state.store, stored, first_no, end_no);
-	if (state.error != 0)
-		report_read_error(&state.store.id, state.error_page, state.error);
+	if (may_copy_first(&state, length_bytes))
+		copied = blob_cached_copy(&state.store, stored, offset_bytes, length_bytes, target);
+	if (copied < length_bytes)
+		read_verified(&state, offset_bytes + copied, length_bytes - copied, target + copied);
 	blob_store_close(&state.store);
 
 	blob_stat_count(content_reads, 1);

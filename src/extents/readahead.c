@@ -133,7 +133,7 @@ finish_of_owner(ResourceOwner owner)
  * Callback at the end of a resource owner.  At the end of a transaction, and after any failure, it
  * finishes all requests, because the server forgets its timers when it recovers from an error.
  */
-static void
+static pg_attribute_hot void
 at_owner_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *arg)
 {
 	if (phase == RESOURCE_RELEASE_BEFORE_LOCKS && reads_in_use > 0)
@@ -183,6 +183,12 @@ arrange_harvest(void)
 	harvest_pid = MyProcPid;
 	if (!get_timeout_active(harvest_timeout))
 		enable_timeout_after(harvest_timeout, HARVEST_MS);
+}
+
+bool
+blob_readahead_is_idle(void)
+{
+	return reads_in_use == 0;
 }
 
 bool
@@ -379,24 +385,17 @@ add_extent(AheadRead *read, const BlobStoreId *store, const BlobExtent *extent,
 }
 
 /*
- * Chunks are kept under the generation that the map shows now, since extents behind the read need
- * not have been verified.
+ * Start requests for the stored bytes [first, end); sets *ahead_end as add_extent() does.  Chunks
+ * are kept under the generation that the map shows now, since extents behind the read need not have
+ * been verified.
  */
-void
-blob_readahead_start(BlobStore *store, const BlobStored *stored, BlobAheadWindow *window)
+static void
+request_range(BlobStore *store, const BlobStored *stored, uint64 first, uint64 end,
+			  uint64 *ahead_end)
 {
-	uint64		first;
-	uint64		end;
 	AheadRead  *read = NULL;
 
-	finish_arrived();
-	if (window == NULL || !window->is_open || !blob_io_is_asynchronous())
-		return;
-	find_due(window, stored, &first, &end);
-	if (first == end)
-		return;
 	blob_readahead_process_begins();
-	window->ahead_end = end;
 	for (int i = blob_stored_find(stored, first); i < stored->count; i++)
 	{
 		const BlobStoredExtent *next = &stored->extents[i];
@@ -406,7 +405,56 @@ blob_readahead_start(BlobStore *store, const BlobStored *stored, BlobAheadWindow
 			!blob_verify_extent(store->map, &extent, stored->max_generation))
 			break;
 		read = add_extent(read, &store->id, &extent, next, first, end,
-						  blob_buffer_use_for(stored->value_bytes), &window->ahead_end);
+						  blob_buffer_use_for(stored->value_bytes), ahead_end);
 	}
 	start_request(read);
+}
+
+void
+blob_readahead_start(BlobStore *store, const BlobStored *stored, BlobAheadWindow *window)
+{
+	uint64		first;
+	uint64		end;
+
+	finish_arrived();
+	if (window == NULL || !window->is_open || !blob_io_is_asynchronous())
+		return;
+	find_due(window, stored, &first, &end);
+	if (first == end)
+		return;
+	window->ahead_end = end;
+	request_range(store, stored, first, end, &window->ahead_end);
+}
+
+/* Wait for requests in turn until one is not in use. */
+static void
+make_room(void)
+{
+	static int	turn;
+
+	finish_arrived();
+	while (reads_in_use == BLOB_IO_MAX_AHEAD)
+	{
+		finish_ahead(&reads[turn]);
+		turn = (turn + 1) % BLOB_IO_MAX_AHEAD;
+	}
+}
+
+void
+blob_readahead_request(BlobStore *store, const BlobStored *stored, uint64 end)
+{
+	uint64		ahead_end = 0;
+
+	blob_io_begin();
+	PG_TRY();
+	{
+		make_room();
+		if (blob_io_is_asynchronous())
+			request_range(store, stored, 0, Min(end, blob_stored_known_end(stored)), &ahead_end);
+	}
+	PG_FINALLY();
+	{
+		blob_io_end();
+	}
+	PG_END_TRY();
 }

@@ -60,6 +60,17 @@ extern void blob_readahead_start(BlobStore *store, const BlobStored *stored,
 								 BlobAheadWindow *window);
 
 /*
+ * Request the stored bytes up to end, for a value that is no sequence: one of many whose beginnings
+ * will be read soon.  Claims the I/O engine.  If as many requests are in flight as there can be, it
+ * waits for one of them.  Ends as the requests of blob_readahead_start() do; chunks that are
+ * cached, or cannot be read ahead, are left out.  The extents up to end are known.
+ */
+extern void blob_readahead_request(BlobStore *store, const BlobStored *stored, uint64 end);
+
+/* Whether this process has no requests ahead: nothing that a read of its own could await. */
+extern bool blob_readahead_is_idle(void);
+
+/*
  * Wait for the request ahead that covers a page.  Returns false if there is none, or if it had
  * arrived before.  Never throws.
  */

@@ -9,16 +9,38 @@
 #include "io/unlogged.h"
 #include "store/map.h"
 
+/* Whether an entry of the map is that of the extent; sets extent->generation. */
+static bool
+is_entry_of(const BlobMapEntry *entry, BlobExtent *extent, BlobGeneration max_generation)
+{
+	BlobMapState expected = extent->is_tail ? BLOB_MAP_TAIL : BLOB_MAP_TIER;
+
+	extent->generation = blob_map_entry_generation(entry);
+	return blob_map_entry_state(entry) == expected &&
+		blob_map_entry_pages(entry) == extent->pages &&
+		extent->generation <= max_generation;
+}
+
 bool
 blob_verify_extent(Relation map, BlobExtent *extent, BlobGeneration max_generation)
 {
 	BlobMapEntry entry = blob_map_lookup(map, extent->first_page);
-	BlobMapState expected = extent->is_tail ? BLOB_MAP_TAIL : BLOB_MAP_TIER;
 
-	extent->generation = blob_map_entry_generation(&entry);
-	return blob_map_entry_state(&entry) == expected &&
-		blob_map_entry_pages(&entry) == extent->pages &&
-		extent->generation <= max_generation;
+	return is_entry_of(&entry, extent, max_generation);
+}
+
+bool
+blob_verify_locked(Buffer buffer, const BlobStored *stored, int extent_no,
+				   BlobGeneration *generation)
+{
+	const BlobExtent *seen = &stored->extents[extent_no].extent;
+	BlobExtent	now = *seen;
+	BlobMapEntry entry = blob_map_locked_entry(buffer, now.first_page);
+
+	if (!is_entry_of(&entry, &now, stored->max_generation))
+		return false;
+	*generation = now.generation;
+	return seen->generation == BLOB_INVALID_GENERATION || seen->generation == now.generation;
 }
 
 void
@@ -67,6 +89,18 @@ prefetch_entries(Relation map, const BlobStoredExtent *extents, int count)
 }
 
 void
+blob_verify_note(const BlobStore *store, BlobStored *stored, int extent_no,
+				 BlobGeneration generation)
+{
+	BlobExtent *extent = &stored->extents[extent_no].extent;
+
+	if (extent->generation != BLOB_INVALID_GENERATION)
+		return;
+	require_logged(&store->id, generation, stored->value_bytes);
+	extent->generation = generation;
+}
+
+void
 blob_verify_before(BlobStore *store, BlobStored *stored, int first_no, int end_no)
 {
 	/* Mostly the extents that were looked up before come first: skip them. */
@@ -82,8 +116,7 @@ blob_verify_before(BlobStore *store, BlobStored *stored, int first_no, int end_n
 			continue;
 		if (!blob_verify_extent(store->map, &seen, stored->max_generation))
 			blob_verify_report_stale(i, stored->value_bytes);
-		require_logged(&store->id, seen.generation, stored->value_bytes);
-		stored->extents[i].extent.generation = seen.generation;
+		blob_verify_note(store, stored, i, seen.generation);
 	}
 }
 

@@ -9,6 +9,7 @@
 #define BLOB_VERIFY_H
 
 #include "extents/stored.h"
+#include "storage/buf.h"
 #include "store/store.h"
 
 /*
@@ -26,6 +27,22 @@
  * generation in the map.
  */
 extern bool blob_verify_extent(Relation map, BlobExtent *extent, BlobGeneration max_generation);
+
+/*
+ * The same for an extent of stored bytes whose entry is in a buffer that is locked
+ * (blob_map_lock_entry()): while the lock is held, it counts as the look before a read and the one
+ * after it.  So if the extent was looked up before, it must have the same generation as then.
+ * Never throws.
+ */
+extern bool blob_verify_locked(Buffer buffer, const BlobStored *stored, int extent_no,
+							   BlobGeneration *generation);
+
+/*
+ * Note the generation of an extent's first look, unless there is one already.  ERROR XB002 if the
+ * extent has unlogged content.  May read a file, so no buffer should be locked.
+ */
+extern void blob_verify_note(const BlobStore *store, BlobStored *stored, int extent_no,
+							 BlobGeneration generation);
 
 /* ERROR XB001: the extent_no-th extent of a value of value_bytes bytes has been freed or reused. */
 pg_noreturn extern void blob_verify_report_stale(int extent_no, uint64 value_bytes);

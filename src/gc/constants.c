@@ -117,7 +117,7 @@ receive(Datum arg, int cache_id, uint32 hash_value)
  * Nothing here reads a catalog, and nothing can fail, with one exception: to give up all of the
  * relation cache reads the relation map's files again, as every reset of that cache does.
  */
-static void
+static pg_attribute_hot void
 at_release(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *arg)
 {
 	if (phase != RESOURCE_RELEASE_AFTER_LOCKS || !is_top_level || !gives_up ||

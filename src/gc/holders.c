@@ -234,7 +234,7 @@ forget_procedure(void)
 		write_word(&own_slot->procedure, nothing);
 }
 
-static void
+static pg_attribute_hot void
 at_transaction_event(XactEvent event, void *arg)
 {
 	register_cursors(event == XACT_EVENT_PRE_COMMIT);

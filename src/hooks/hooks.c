@@ -40,7 +40,7 @@ static AuthenticationHook previous_authentication;
 /* ---- planning ---- */
 
 /* The modifier is there before other extensions look at the query. */
-static void
+static pg_attribute_hot void
 post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
 {
 	blob_assign_label_query(pstate, query);
@@ -48,7 +48,7 @@ post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
 		previous_post_parse_analyze(pstate, query, jstate);
 }
 
-static PlannedStmt *
+static pg_attribute_hot PlannedStmt *
 plan_next(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
 {
 	if (previous_planner)
@@ -85,7 +85,7 @@ plan(Query *parse, const char *query_string, int cursor_options, ParamListInfo p
 
 /* ---- running ---- */
 
-static void
+static pg_attribute_hot void
 executor_run_next(QueryDesc *query_desc, ScanDirection direction,
 				  uint64 count BLOB_RUN_EXTRA_PARAMETER)
 {
@@ -93,6 +93,19 @@ executor_run_next(QueryDesc *query_desc, ScanDirection direction,
 		previous_executor_run(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
 	else
 		standard_ExecutorRun(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
+}
+
+/*
+ * Whether no part has anything to do for a run.  That holds for most runs of most servers, so the
+ * look is cheap.  What it reads changes while a query runs only within runs and statements that
+ * begin and end inside of it, and that put it back.
+ */
+static inline bool
+is_run_without_parts(const QueryDesc *query_desc)
+{
+	return !blob_rows_may_begin(query_desc) && !blob_abandoned_exists() &&
+		!blob_assign_plan_is_target(query_desc->plannedstmt) &&
+		!blob_assign_redirect_is_due(query_desc);
 }
 
 static void
@@ -114,7 +127,8 @@ executor_run_end(BlobRowsRun *rows, BlobAssignTarget *target, BlobAssignRedirect
  *	  suppressed that, which is for the query alone.  Its destinations are not those of 1.
  */
 static void
-executor_run(QueryDesc *query_desc, ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER)
+executor_run_with_parts(QueryDesc *query_desc, ScanDirection direction,
+						uint64 count BLOB_RUN_EXTRA_PARAMETER)
 {
 	BlobRowsRun rows = {0};
 	BlobAssignTarget target = {0};
@@ -139,7 +153,16 @@ executor_run(QueryDesc *query_desc, ScanDirection direction, uint64 count BLOB_R
 	blob_rows_forget(&rows);
 }
 
-static void
+static pg_attribute_hot void
+executor_run(QueryDesc *query_desc, ScanDirection direction, uint64 count BLOB_RUN_EXTRA_PARAMETER)
+{
+	if (likely(is_run_without_parts(query_desc)))
+		executor_run_next(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
+	else
+		executor_run_with_parts(query_desc, direction, count BLOB_RUN_EXTRA_ARGUMENT);
+}
+
+static pg_attribute_hot void
 executor_finish_next(QueryDesc *query_desc)
 {
 	if (previous_executor_finish)
@@ -148,18 +171,12 @@ executor_finish_next(QueryDesc *query_desc)
 		standard_ExecutorFinish(query_desc);
 }
 
-/* Statements that modify data in WITH run to their end here; AFTER triggers run, too. */
+/* The target is entered again, as for a run. */
 static void
-executor_finish(QueryDesc *query_desc)
+executor_finish_target(QueryDesc *query_desc)
 {
 	BlobAssignTarget target = {0};
 
-	/* Most queries modify no table. */
-	if (query_desc->plannedstmt->resultRelations == NIL)
-	{
-		executor_finish_next(query_desc);
-		return;
-	}
 	PG_TRY();
 	{
 		blob_assign_enter_plan(&target, query_desc->plannedstmt);
@@ -173,6 +190,16 @@ executor_finish(QueryDesc *query_desc)
 	}
 	PG_END_TRY();
 	blob_assign_end_target(&target);
+}
+
+/* Statements that modify data in WITH run to their end here; AFTER triggers run, too. */
+static pg_attribute_hot void
+executor_finish(QueryDesc *query_desc)
+{
+	if (likely(!blob_assign_plan_is_target(query_desc->plannedstmt)))
+		executor_finish_next(query_desc);
+	else
+		executor_finish_target(query_desc);
 }
 
 static void
@@ -241,12 +268,14 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 /* ---- others ---- */
 
 /* Other extensions may refuse the object first. */
-static void
+static pg_attribute_hot void
 object_access(ObjectAccessType access, Oid class_oid, Oid object_oid, int sub_id, void *arg)
 {
 	if (previous_object_access)
 		previous_object_access(access, class_oid, object_oid, sub_id, arg);
-	blob_assign_object_accessed(access, class_oid, object_oid, sub_id, arg);
+	/* Most calls are for functions that are about to be executed. */
+	if (access == OAT_POST_CREATE || access == OAT_POST_ALTER)
+		blob_assign_object_accessed(access, class_oid, object_oid, sub_id, arg);
 }
 
 static void

@@ -239,7 +239,7 @@ blob_buffer_get(const BlobStoreId *store, BlobGeneration generation, uint32 chun
 		if (copied > 0)
 		{
 			memcpy(dst, blob_frame_content(frame) + start, copied);
-			if (use == BLOB_BUFFER_KEEP)
+			if (use == BLOB_BUFFER_KEEP || use == BLOB_BUFFER_LOOK)
 				blob_frame_touch(frame);
 			if (unlikely(start < frame->dirty_end))
 				blob_stat_count(deferred_page_reads, 1);
@@ -249,7 +249,7 @@ blob_buffer_get(const BlobStoreId *store, BlobGeneration generation, uint32 chun
 
 	if (copied > 0)
 		blob_stat_count(cache_hits, 1);
-	else
+	else if (use != BLOB_BUFFER_LOOK)
 		blob_stat_count(cache_misses, 1);
 	/* The caller's request must come after the look. */
 	pg_memory_barrier();

@@ -51,6 +51,7 @@ extern void blob_buffer_process_begins(void);	/* see blob_io_process_begins() */
 typedef enum BlobBufferUse
 {
 	BLOB_BUFFER_KEEP,			/* content is wanted there */
+	BLOB_BUFFER_LOOK,			/* the same; if the buffer lacks it, the caller will ask again */
 	BLOB_BUFFER_SCAN,			/* more content than the buffer should hold: it takes few frames */
 	BLOB_BUFFER_BYPASS			/* content is read from the device wherever that is possible */
 } BlobBufferUse;

@@ -16,6 +16,7 @@
 #include "fmgr.h"
 #include "lib/hyperloglog.h"
 #include "port/pg_bswap.h"
+#include "sql/operand.h"
 #include "utils/sortsupport.h"
 
 PG_FUNCTION_INFO_V1(blobstate_sortsupport);
@@ -27,8 +28,18 @@ PG_FUNCTION_INFO_V1(blobstate_sortsupport);
 #define MIN_ABORT_VALUES 10000
 #define ENOUGH_ABBREVIATED 100000
 
+/* Prefixes that are remembered, to notice that another value has the same. */
+#define PREFIX_SLOTS 16384
+
 /* Hashing more of an inline value would cost more than the estimate is worth. */
 #define MAX_HASHED_BYTES 256
+
+/* A prefix that a value had, and its content: hashes of both; 0, 0: none. */
+typedef struct SeenPrefix
+{
+	uint32		prefix;
+	uint32		content;
+} SeenPrefix;
 
 typedef struct SortState
 {
@@ -37,6 +48,7 @@ typedef struct SortState
 	int64		value_count;
 	hyperLogLogState abbreviated;
 	hyperLogLogState full;
+	SeenPrefix *seen;			/* PREFIX_SLOTS */
 } SortState;
 
 /* Does not leak: a sort calls it millions of times in one memory context. */
@@ -44,19 +56,15 @@ static int
 compare_values(Datum x, Datum y, SortSupport ssup)
 {
 	SortState  *state = ssup->ssup_extra;
-	struct varlena *a = PG_DETOAST_DATUM_PACKED(x);
-	struct varlena *b = PG_DETOAST_DATUM_PACKED(y);
-	BlobKey		a_key;
-	BlobKey		b_key;
+	BlobOperand a;
+	BlobOperand b;
 	int			order;
 
-	blob_key_load(a, &a_key);
-	blob_key_load(b, &b_key);
-	order = blob_compare_in_sort(&a_key, &b_key, &state->memory, ssup->ssup_cxt);
-	if ((Pointer) a != DatumGetPointer(x))
-		pfree(a);
-	if ((Pointer) b != DatumGetPointer(y))
-		pfree(b);
+	if (blob_operand_load_pair(x, blob_operand_load, y, blob_operand_load, false, &a, &b, &order))
+		return order;
+	order = blob_compare_in_sort(&a.key, &b.key, &state->memory, ssup->ssup_cxt);
+	blob_operand_release(&a);
+	blob_operand_release(&b);
 	return order;
 }
 
@@ -69,6 +77,26 @@ hash_value(const BlobKey *key)
 	return DatumGetUInt32(hash_any((const unsigned char *) key->data,
 								   (int) Min(key->size_bytes, MAX_HASHED_BYTES))) ^
 		murmurhash32((uint32) key->size_bytes);
+}
+
+/*
+ * Values of equal prefix and different content will be compared by content, which may wait for the
+ * device.  So when the second such value comes, its first bytes are had or requested before the
+ * sort begins.
+ */
+static void
+expect_comparison(SortState *state, const BlobKey *key, SortSupport ssup)
+{
+	uint32		prefix = DatumGetUInt32(hash_any((const unsigned char *) key->data,
+												 BLOB_PREFIX_BYTES));
+	SeenPrefix *seen = &state->seen[prefix % PREFIX_SLOTS];
+	uint32		content;
+
+	memcpy(&content, key->sha256, sizeof(content));
+	if (seen->prefix == prefix && seen->content != content)
+		blob_compare_expect(key, &state->memory, ssup->ssup_cxt);
+	seen->prefix = prefix;
+	seen->content = content;
 }
 
 /* The abbreviated key; counts it, and the value, for should_abort(). */
@@ -86,6 +114,8 @@ abbreviate(Datum original, SortSupport ssup)
 				   DatumGetUInt32(hash_any((unsigned char *) &result, sizeof(result))));
 	addHyperLogLog(&state->full, hash_value(&key));
 	state->value_count++;
+	if (key.sha256 != NULL && key.size_bytes > BLOB_PREFIX_BYTES)
+		expect_comparison(state, &key, ssup);
 	if ((Pointer) plain != DatumGetPointer(original))
 		pfree(plain);
 	return DatumBigEndianToNative(result);
@@ -130,6 +160,7 @@ blobstate_sortsupport(PG_FUNCTION_ARGS)
 		state->value_count = 0;
 		initHyperLogLog(&state->abbreviated, ESTIMATE_BITS);
 		initHyperLogLog(&state->full, ESTIMATE_BITS);
+		state->seen = palloc0(PREFIX_SLOTS * sizeof(SeenPrefix));
 		MemoryContextSwitchTo(caller_context);
 
 		ssup->comparator = ssup_datum_unsigned_cmp;

@@ -233,21 +233,45 @@ has_block(Relation map, BlockNumber block)
 	return block < cache->block_count;
 }
 
+Buffer
+blob_map_lock_entry(Relation map, BlobPageNo first_page, Buffer previous)
+{
+	BlockNumber block = blob_map_block_of(first_page);
+	Buffer		buffer;
+
+	if (BufferIsValid(previous))
+	{
+		if (BufferGetBlockNumber(previous) == block)
+			return previous;
+		UnlockReleaseBuffer(previous);
+	}
+	if (!has_block(map, block))
+		return InvalidBuffer;
+	buffer = ReadBuffer(map, block);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	if (!PageIsNew(BufferGetPage(buffer)))
+		return buffer;
+	UnlockReleaseBuffer(buffer);
+	return InvalidBuffer;
+}
+
+BlobMapEntry
+blob_map_locked_entry(Buffer buffer, BlobPageNo first_page)
+{
+	return blob_map_page_entries(BufferGetPage(buffer))[blob_map_slot_of(first_page)];
+}
+
 BlobMapEntry
 blob_map_lookup(Relation map, BlobPageNo first_page)
 {
 	BlobMapEntry entry = {0};
-	BlockNumber block = blob_map_block_of(first_page);
-	Buffer		buffer;
+	Buffer		buffer = blob_map_lock_entry(map, first_page, InvalidBuffer);
 
-	if (!has_block(map, block))
-		return entry;
-
-	buffer = ReadBuffer(map, block);
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	if (!PageIsNew(BufferGetPage(buffer)))
-		entry = blob_map_page_entries(BufferGetPage(buffer))[blob_map_slot_of(first_page)];
-	UnlockReleaseBuffer(buffer);
+	if (BufferIsValid(buffer))
+	{
+		entry = blob_map_locked_entry(buffer, first_page);
+		UnlockReleaseBuffer(buffer);
+	}
 	return entry;
 }
 

@@ -43,6 +43,16 @@ extern void blob_map_set_reserved(Relation map, BlobPageNo end_page);
  */
 extern BlobMapEntry blob_map_lookup(Relation map, BlobPageNo first_page);
 
+/*
+ * Share-lock the block of that entry.  previous is a buffer that this function returned, or
+ * InvalidBuffer; it is released, unless it is that of the same block.  Returns InvalidBuffer if the
+ * map has no such entry.  None of the block's entries changes before UnlockReleaseBuffer().
+ */
+extern Buffer blob_map_lock_entry(Relation map, BlobPageNo first_page, Buffer previous);
+
+/* An entry of a block that is locked. */
+extern BlobMapEntry blob_map_locked_entry(Buffer buffer, BlobPageNo first_page);
+
 /* Begin to read the block of that entry, if it is not in shared buffers, without waiting for it. */
 extern void blob_map_prefetch(Relation map, BlobPageNo first_page);
 
