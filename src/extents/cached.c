@@ -13,7 +13,10 @@
 /* Extents of one copy; tier sizes grow, so a range that may be copied mostly has fewer. */
 #define MAX_EXTENTS 16
 
-/* Copy a range of one extent, chunk by chunk; returns the bytes before the first that the buffer lacks. */
+/*
+ * Copy a range of one extent, chunk by chunk; returns the bytes before the first that the buffer
+ * lacks.
+ */
 static uint64
 copy_range(const BlobStoreId *store, const BlobExtent *extent, BlobGeneration generation,
 		   uint64 offset, uint64 length, char *target)

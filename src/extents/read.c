@@ -108,7 +108,8 @@ note_error(ReadState *state, BlobPageNo page, int error)
 }
 
 /*
- * Copy a part to its target, and make it available in the buffer: end its fill, or put a copy there.
+ * Copy a part to its target, and make it available in the buffer: end its fill, or put a copy
+ * there.
  */
 static void
 finish_part(const ReadState *state, const ReadPart *part, bool is_failed)

@@ -33,7 +33,7 @@
 #define MAX_USAGE 5
 
 /* Frames, or groups, that one sweep looks at before it gives up. */
-#define SWEEP_LIMIT 256
+#define SWEEP_LIMIT 1024
 
 /* How much of the cache's memory is touched at the start of the server. */
 #define MAX_TOUCHED_BYTES ((Size) 1024 * 1024 * 1024)

@@ -4,8 +4,8 @@
  *
  * The environment variable BLOBEXT_FAULT names a file.  As long as it exists, writes to files below
  * pg_blobext fail with the error that it names, EIO or ENOSPC; with "sync" in the place of these
- * fdatasync() fails with EIO; with "hold" blocking writes wait until the file is gone, and a file of
- * that name and ".held" says that one does.  A number after that is the only process that is
+ * fdatasync() fails with EIO; with "hold" blocking writes wait until the file is gone, and a file
+ * of that name and ".held" says that one does.  A number after that is the only process that is
  * affected.
  *
  * Requests of io_uring are handed to a file that fails all writes with that error.
