@@ -83,8 +83,8 @@ extern XLogRecPtr blob_wal_log_drop(const BlobStoreId *store);
 /*
  * Log length_bytes (at most BLOB_WAL_CONTENT_MAX_BYTES) of content from first_page on.  The write
  * of these pages must have completed, or have been deferred (io/deferred.h).  Not in a critical
- * section; may throw.  With flush_soon the WAL writer is asked to flush the record in the
- * background, while the caller has more to do.
+ * section; may throw.  With flush_soon the record is flushed early, for the caller has more to do:
+ * in the background, or by the caller if much is not flushed.
  */
 extern void blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page,
 								 const char *data, uint32 length_bytes, bool flush_soon);
