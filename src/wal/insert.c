@@ -13,6 +13,12 @@
 #include "storage/bufpage.h"
 #include "wal/insert.h"
 
+/*
+ * A backend that inserts content flushes the WAL itself when more than this is not flushed, or more
+ * than a quarter of the WAL buffers.
+ */
+#define MAX_UNFLUSHED_BYTES (UINT64CONST(4) * 1024 * 1024)
+
 uint32		blob_wal_least_version = BLOB_WAL_VERSION_1;
 
 /* needed_version: the lowest that can express the record. */
@@ -233,6 +239,20 @@ blob_wal_log_drop(const BlobStoreId *store)
 	return XLogInsert(BLOB_RMGR_ID, BLOB_WAL_DROP);
 }
 
+/*
+ * Have content flushed up to lsn while the caller prepares the next piece: by the WAL writer, or by
+ * the caller if the WAL writer does not keep up.  See "Flushing content early" in the README.
+ */
+static void
+flush_early(XLogRecPtr lsn)
+{
+	uint64		limit_bytes = Min(MAX_UNFLUSHED_BYTES, (uint64) XLOGbuffers * XLOG_BLCKSZ / 4);
+
+	XLogSetAsyncXactLSN(lsn);
+	if (lsn > limit_bytes && GetFlushRecPtr(NULL) < lsn - limit_bytes)
+		XLogFlush(lsn - limit_bytes);
+}
+
 void
 blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page,
 					 const BlobWalContentPart *parts, int part_count, bool flush_soon)
@@ -255,7 +275,7 @@ blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page,
 		XLogRegisterData((char *) parts[i].data, parts[i].length_bytes);
 	lsn = XLogInsert(BLOB_RMGR_ID, BLOB_WAL_CONTENT);
 	if (flush_soon)
-		XLogSetAsyncXactLSN(lsn);
+		flush_early(lsn);
 }
 
 void
