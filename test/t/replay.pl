@@ -1,5 +1,5 @@
-# Writes of replayed content that are in flight, and content that is not durable yet: what is waited
-# for, and what is synced, before which record.
+# Writes of replayed content that are in flight, and content that is not durable yet: which records
+# wait for them, and before which ones the content is synced.
 #
 # The extent store of a standby is on the lossy disk.  That disk can hold writes: they are neither
 # carried out nor answered, and reads do not see them.  So it can be seen at which record replay
@@ -421,7 +421,11 @@ SKIP:
 	unlink $standby->data_dir . '/postmaster.pid';
 	$primary->safe_psql('postgres', log_sql(120, 1, 'n') . 'SELECT txid_current()');
 	$offset = -s $standby->logfile;
-	system_log('pg_ctl', '-W', '-D', $standby->data_dir, '-l', $standby->logfile, 'start');
+	{
+		# Otherwise the walreceiver would have the name of this test.
+		local %ENV = $standby->_get_env(PGAPPNAME => undef);
+		system_log('pg_ctl', '-W', '-D', $standby->data_dir, '-l', $standby->logfile, 'start');
+	}
 	usleep(1_000) until -s $standby->data_dir . '/postmaster.pid';
 	waits_in_kernel_or_replays($primary->lsn('flush'), $offset);
 	power('lossy release');
