@@ -371,9 +371,16 @@ system_or_bail('cp', '--sparse=always', $file, "$file.away");
 unlink $file or die $!;
 my $offset = -s $standby->logfile;
 $primary->safe_psql('postgres', 'CHECKPOINT');
-usleep(1_000) until $standby->log_contains('database system is shut down', $offset);
+my $behind = $primary->lsn('flush');
+until ($standby->log_contains('database system is shut down', $offset))
+{
+	my ($result, $passed) = $standby->psql('postgres', "SELECT pg_last_wal_replay_lsn() >= '$behind'");
+	last if $result == 0 && $passed eq 't';
+	usleep(1_000);
+}
 like(slurp_file($standby->logfile, $offset), qr/FATAL:  replay has not found all blob segment files/,
-	'a file that is deleted before the sync stops recovery');
+	'a file that is deleted before the sync stops recovery')
+  or BAIL_OUT('the standby goes on without a file');
 $standby->_update_pid(0);
 rename("$file.away", $file) or die $!;
 $standby->start;
