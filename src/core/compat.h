@@ -165,4 +165,20 @@
 #define BLOB_RUN_EXTRA_ARGUMENT , execute_once
 #endif
 
+/* ---- after 18 ---- */
+
+/*
+ * access/xlog_internal.h: blob_replace_redo(resource manager, function) puts another redo function
+ * into RmgrTable.  Up to 18 that table is writable, because RegisterCustomRmgr() copies into it.
+ * Before a later release is added, look whether it still is.
+ */
+#ifndef BLOB_CAN_REPLACE_REDO
+#define BLOB_CAN_REPLACE_REDO (PG_VERSION_NUM < 190000)
+#endif
+#if BLOB_CAN_REPLACE_REDO
+#define blob_replace_redo(rmid, function) (RmgrTable[rmid].rm_redo = (function))
+#else
+#define blob_replace_redo(rmid, function) ((void) (function))
+#endif
+
 #endif							/* BLOB_COMPAT_H */

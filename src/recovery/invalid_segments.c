@@ -105,6 +105,19 @@ leave_out(const BlobStoreId *store, uint32 segment_no)
 	return !are_ignored();
 }
 
+/* Nothing has been changed that replay would not change again. */
+static void
+stop_recovery(void)
+{
+	ereport(FATAL,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("replay has not found all blob segment files"),
+			 errdetail("Content that the WAL has for them could not be written."),
+			 errhint("Bring the files back and start again; nothing is lost until then.  If they "
+					 "are lost for good, start with ignore_invalid_pages = on: blobext_check() "
+					 "lists the values then that are damaged.")));
+}
+
 bool
 blob_invalid_segments_is_lacking(const BlobStoreId *store, uint32 segment_no, uint64 expected_bytes)
 {
@@ -117,6 +130,13 @@ bool
 blob_invalid_segments_lacks_directory(const BlobStoreId *store)
 {
 	return !blob_segment_dir_exists(store) && leave_out(store, BLOB_ALL_SEGMENTS);
+}
+
+void
+blob_invalid_segments_disappeared(const BlobStoreId *store, uint32 segment_no)
+{
+	if (leave_out(store, segment_no))
+		stop_recovery();
 }
 
 void
@@ -163,11 +183,5 @@ blob_invalid_segments_check(void)
 
 		report(WARNING, &store, file->segment_no);
 	}
-	ereport(FATAL,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("replay has not found all blob segment files"),
-			 errdetail("Content that the WAL has for them could not be written."),
-			 errhint("Bring the files back and start again; nothing is lost until then.  If they "
-					 "are lost for good, start with ignore_invalid_pages = on: blobext_check() "
-					 "lists the values then that are damaged.")));
+	stop_recovery();
 }

@@ -22,6 +22,12 @@ extern bool blob_invalid_segments_is_lacking(const BlobStoreId *store, uint32 se
 /* The same for the directory of a store, which has one from its first reservation on. */
 extern bool blob_invalid_segments_lacks_directory(const BlobStoreId *store);
 
+/*
+ * Replay has written to this segment, and finds no file now that it has to sync it.  No record has
+ * removed the file: FATAL.  With the server's setting ignore_invalid_pages: a WARNING.
+ */
+extern void blob_invalid_segments_disappeared(const BlobStoreId *store, uint32 segment_no);
+
 /* This segment, or with BLOB_ALL_SEGMENTS the whole store, is removed. */
 extern void blob_invalid_segments_removed(const BlobStoreId *store, uint32 segment_no);
 

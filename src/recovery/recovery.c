@@ -3,10 +3,11 @@
  *	  Replay of blobext's WAL records.
  *
  * An extension has no hook into checkpoints, and a restartpoint may come right after a record.  So
- * redo makes its writes to segment files durable before it returns.  Replay is idempotent: map
- * pages go by their LSN, content is written over itself.  A segment file may be missing, because
- * the record of its removal, a later one, has been carried out already.  Then redo skips its action
- * on the file (invalid_segments.h).
+ * files that redo makes or lengthens are durable before it returns.  Writes of content go on while
+ * the next records are replayed; they are complete, or durable, before a record that needs it
+ * (content_queue.h, redo_hooks.h).  Replay is idempotent: map pages go by their LSN, content is
+ * written over itself.  A segment file may be missing, because the record of its removal, a later
+ * one, has been carried out already.  Then redo skips its action on the file (invalid_segments.h).
  *
  * Replay of CONTENT never destroys newer content for good, although its pages may belong to another
  * value by now.  For the argument, and the rules of minRecoveryPoint, see README.md.
@@ -20,11 +21,13 @@
 #include "access/xlogutils.h"
 #include "core/compat.h"
 #include "io/engine.h"
-#include "io/unlogged.h"
 #include "io/segment.h"
-#include "recovery/replay_origin.h"
-#include "recovery/recovery.h"
+#include "io/unlogged.h"
+#include "recovery/content_queue.h"
 #include "recovery/invalid_segments.h"
+#include "recovery/recovery.h"
+#include "recovery/redo_hooks.h"
+#include "recovery/replay_origin.h"
 #include "store/map_page.h"
 #include "storage/bufmgr.h"
 #include "storage/standby.h"
@@ -32,6 +35,9 @@
 #include "wal/records.h"
 
 static MemoryContext replay_context;
+
+/* If not, each CONTENT is durable when its redo returns. */
+static bool has_redo_hooks = false;
 
 /*
  * Ends of two FREE records: the last one that was replayed, and the last one past which
@@ -308,7 +314,7 @@ resolve_conflict(XLogReaderState *record, TransactionId horizon)
 /*
  * Queries of a standby that could still see the freed extents are cancelled first.  Only later
  * records write the pages, see make_freed_crash_safe().  The reuse class makes no difference here,
- * because content is written record by record.
+ * because no write of earlier content is in flight.
  */
 static void
 replay_free(XLogReaderState *record)
@@ -382,6 +388,7 @@ replay_remove(XLogReaderState *record)
 	replay_map_blocks(record);
 	(void) blob_segment_remove(&store, blob_segment_of(absence.first_page));
 	blob_invalid_segments_removed(&store, blob_segment_of(absence.first_page));
+	blob_content_queue_forget(&store, blob_segment_of(absence.first_page));
 }
 
 static void
@@ -460,38 +467,12 @@ replay_drop(XLogReaderState *record)
 	XLogFlush(record->EndRecPtr);
 	(void) blob_segment_remove_dir(&store);
 	blob_invalid_segments_removed(&store, BLOB_ALL_SEGMENTS);
-}
-
-/* Write one piece of content, which lies in one segment, and wait.  PANIC if the write fails. */
-static void
-write_piece(const BlobStoreId *store, BlobPageNo first_page, const char *data, uint32 length_bytes)
-{
-	static BlobIoRequest request;	/* static, like the buffers */
-	uint32		page_bytes = (uint32) blob_pages_for(length_bytes) * BLOB_PAGE_SIZE;
-	char	   *buffer = blob_io_buffer(0);
-
-	make_freed_crash_safe();
-	memcpy(buffer, data, length_bytes);
-	memset(buffer + length_bytes, 0, page_bytes - length_bytes);
-	request.is_write = true;
-	request.fd = blob_segment_open(store, blob_segment_of(first_page), BLOB_SEGMENT_CREATE);
-	request.file_offset = (first_page % BLOB_SEGMENT_PAGES) * BLOB_PAGE_SIZE;
-	request.buffer_no = 0;
-	request.length = page_bytes;
-	blob_io_start(&request);
-	blob_io_wait(&request);
-	if (request.error != 0)
-	{
-		errno = request.error;
-		ereport(PANIC,
-				(errcode_for_file_access(),
-				 errmsg("could not replay content of page " UINT64_FORMAT ": %m", first_page)));
-	}
+	blob_content_queue_forget(&store, BLOB_ALL_SEGMENTS);
 }
 
 /*
- * Write the content in the record, and sync each segment that it touches.  Pieces for a segment
- * whose file is missing are skipped.
+ * Start to write the content in the record, one piece for each segment and buffer.  Pieces for a
+ * segment whose file is missing are skipped.
  */
 static void
 replay_content(XLogReaderState *record)
@@ -505,27 +486,25 @@ replay_content(XLogReaderState *record)
 
 	require_known_place(content.place);
 	require_format(record, data_bytes == left_bytes, "bytes are missing");
-	blob_io_begin();
 	while (left_bytes > 0)
 	{
 		uint64		segment_bytes = (BLOB_SEGMENT_PAGES - page % BLOB_SEGMENT_PAGES) *
 			BLOB_PAGE_SIZE;
 		uint32		bytes = (uint32) Min(Min(left_bytes, BLOB_IO_BUFFER_BYTES), segment_bytes);
-		bool		leaves_segment = bytes == left_bytes || bytes == segment_bytes;
 		uint64		end_page = page % BLOB_SEGMENT_PAGES + blob_pages_for(bytes);
 
 		if (!blob_invalid_segments_is_lacking(&store, blob_segment_of(page),
 											  end_page * BLOB_PAGE_SIZE))
 		{
-			write_piece(&store, page, data, bytes);
-			if (leaves_segment)
-				blob_segment_sync(&store, blob_segment_of(page));
+			make_freed_crash_safe();
+			blob_content_queue_write(&store, page, data, bytes);
 		}
 		page += blob_pages_for(bytes);
 		data += bytes;
 		left_bytes -= bytes;
 	}
-	blob_io_end();
+	if (!has_redo_hooks)
+		blob_content_queue_sync();
 }
 
 /* Note the unlogged content of another server.  This server's own content is in its files. */
@@ -547,8 +526,9 @@ replay_omitted(XLogReaderState *record)
 }
 
 /*
- * Replay one record: the redo function of the resource manager.  Files are durable on return.
- * PANIC, before any change, if this library does not know the record or its version.
+ * Replay one record: the redo function of the resource manager.  Files that it makes are durable on
+ * return, writes of content may be in flight.  PANIC, before any change, if this library does not
+ * know the record or its version.
  */
 static void
 redo(XLogReaderState *record)
@@ -600,17 +580,23 @@ redo(XLogReaderState *record)
 	MemoryContextReset(replay_context);
 }
 
+/* Before the first record; all libraries that are preloaded have been loaded. */
 static void
 start_up(void)
 {
 	replay_context = AllocSetContextCreate(CurrentMemoryContext, "blobext replay",
 										   ALLOCSET_DEFAULT_SIZES);
+	has_redo_hooks = blob_redo_hooks_install();
 }
 
-/* The end of the WAL, or the recovery target.  FATAL if a segment is still noted as invalid. */
+/*
+ * The end of the WAL, or the recovery target: all content is durable on return.  FATAL if a segment
+ * is still noted as invalid.
+ */
 static void
 clean_up(void)
 {
+	blob_content_queue_sync();
 	blob_invalid_segments_check();
 	blob_segment_release_all();
 	MemoryContextDelete(replay_context);

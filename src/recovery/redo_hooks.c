@@ -1,0 +1,72 @@
+/*
+ * recovery/redo_hooks.c
+ *	  Content in flight and the records of all resource managers, see recovery/redo_hooks.h.
+ *
+ * The redo function of each resource manager is replaced in RmgrTable, in the memory of this
+ * process.  The function that was there, PostgreSQL's or that of another extension, is called
+ * behind ours.
+ */
+#include "postgres.h"
+
+#include "access/xlog_internal.h"
+#include "access/xlogutils.h"
+#include "catalog/pg_control.h"
+#include "core/compat.h"
+#include "recovery/content_queue.h"
+#include "recovery/redo_hooks.h"
+#include "wal/records.h"
+
+typedef void (*RedoFunction) (XLogReaderState *record);
+
+static RedoFunction original_redo[RM_MAX_ID + 1];
+
+/*
+ * Without hot standby no query runs in recovery: then the records of other resource managers need
+ * no content.  ALLOC changes entries of the map that no descriptor names yet.
+ */
+static bool
+needs_complete_content(XLogReaderState *record)
+{
+	uint8		op = XLogRecGetInfo(record) & BLOB_WAL_OP_MASK;
+
+	if (XLogRecGetRmid(record) == BLOB_RMGR_ID)
+		return op != BLOB_WAL_CONTENT && op != BLOB_WAL_ALLOC;
+	return standbyState != STANDBY_DISABLED;
+}
+
+/* A redo pointer may move past all records before this one as soon as it has been replayed. */
+static bool
+moves_redo_pointer(XLogReaderState *record)
+{
+	uint8		info = XLogRecGetInfo(record) & ~XLR_INFO_MASK;
+
+	return XLogRecGetRmid(record) == RM_XLOG_ID &&
+		(info == XLOG_CHECKPOINT_SHUTDOWN || info == XLOG_CHECKPOINT_ONLINE ||
+		 info == XLOG_END_OF_RECOVERY);
+}
+
+/* PostgreSQL calls the redo function of the resource manager that the record names. */
+static void
+redo_any(XLogReaderState *record)
+{
+	if (moves_redo_pointer(record))
+		blob_content_queue_sync();
+	else if (needs_complete_content(record))
+		blob_content_queue_wait();
+	original_redo[XLogRecGetRmid(record)] (record);
+}
+
+bool
+blob_redo_hooks_install(void)
+{
+	if (!BLOB_CAN_REPLACE_REDO)
+		return false;
+	for (int rmid = 0; rmid <= RM_MAX_ID; rmid++)
+	{
+		if (!RmgrIdExists(rmid))
+			continue;
+		original_redo[rmid] = RmgrTable[rmid].rm_redo;
+		blob_replace_redo(rmid, redo_any);
+	}
+	return true;
+}
