@@ -2,7 +2,7 @@
  * bench/load/files.c
  *	  Contender "file": a plain file for each value, in the directory "file".
  *
- * A commit syncs each file's data and the directory once.  A value is replaced as by an application
+ * A commit of many files is one syncfs().  A value is replaced as by an application
  * that must not lose it: a new file, a sync, a rename, a sync of the directory.
  */
 #define _GNU_SOURCE
@@ -22,9 +22,7 @@ typedef struct Files
 	int			directory_fd;
 	char	   *buffer;			/* for values that are read */
 	long		buffer_bytes;
-	bool		is_batch;
-	int		   *unsynced;		/* files of the running transaction */
-	long		unsynced_count;
+	bool		is_batch;		/* in a transaction */
 } Files;
 
 static void
@@ -42,7 +40,6 @@ file_open(Session *session)
 	files->buffer_bytes = largest_bytes() + 1;
 	files->buffer = malloc(files->buffer_bytes);
 	memset(files->buffer, 1, files->buffer_bytes);
-	files->unsynced = malloc(sizeof(int) * options.batch);
 	session->state = files;
 }
 
@@ -62,10 +59,18 @@ sync_directory(Files *files)
 }
 
 static void
-finish_file(int fd)
+close_file(int fd)
 {
-	if (fdatasync(fd) != 0 || close(fd) != 0)
+	if (close(fd) != 0)
+		fail("could not close a file: %s", strerror(errno));
+}
+
+static void
+sync_file(int fd)
+{
+	if (fdatasync(fd) != 0)
 		fail("could not sync a file: %s", strerror(errno));
+	close_file(fd);
 }
 
 static void
@@ -81,10 +86,8 @@ file_commit(Session *session)
 {
 	Files	   *files = session->state;
 
-	for (long i = 0; i < files->unsynced_count; i++)
-		finish_file(files->unsynced[i]);
-	sync_directory(files);
-	files->unsynced_count = 0;
+	if (syncfs(files->directory_fd) != 0)
+		fail("could not sync the file system: %s", strerror(errno));
 	files->is_batch = false;
 }
 
@@ -123,10 +126,10 @@ file_store(Session *session, long id, const char *value, long size_bytes)
 	snprintf(name, sizeof(name), "%ld", id);
 	fd = create_file(files, name, value, size_bytes);
 	if (files->is_batch)
-		files->unsynced[files->unsynced_count++] = fd;
+		close_file(fd);
 	else
 	{
-		finish_file(fd);
+		sync_file(fd);
 		sync_directory(files);
 	}
 }
@@ -140,7 +143,7 @@ file_replace(Session *session, long id, const char *value, long size_bytes)
 
 	snprintf(name, sizeof(name), "%ld", id);
 	snprintf(temporary, sizeof(temporary), "%ld.new", id);
-	finish_file(create_file(files, temporary, value, size_bytes));
+	sync_file(create_file(files, temporary, value, size_bytes));
 	if (renameat(files->directory_fd, temporary, files->directory_fd, name) != 0)
 		fail("could not rename file %s: %s", temporary, strerror(errno));
 	sync_directory(files);
@@ -158,7 +161,7 @@ file_append(Session *session, long id, long offset, const char *piece)
 	if (fd < 0 || lseek(fd, offset, SEEK_SET) != offset)
 		fail("could not open file %s: %s", name, strerror(errno));
 	write_bytes(fd, piece, options.piece_bytes);
-	finish_file(fd);
+	sync_file(fd);
 }
 
 static long

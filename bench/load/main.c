@@ -23,7 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 
 #include "load.h"
@@ -197,19 +196,6 @@ parse_options(int argc, char **argv)
 		fail("options are missing, see bench/run");
 }
 
-/* A transaction of files keeps them open until it syncs them. */
-static void
-allow_open_files(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
-	{
-		limit.rlim_cur = limit.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &limit);
-	}
-}
-
 int
 main(int argc, char **argv)
 {
@@ -222,7 +208,6 @@ main(int argc, char **argv)
 	mallopt(M_ARENA_MAX, 1);
 
 	parse_options(argc, argv);
-	allow_open_files();
 	set_up_rounds();
 	for (i = 0; i < options.clients; i++)
 		open_sessions(i);
