@@ -89,10 +89,14 @@ function size_name(bytes) {
 	return bytes " B"
 }
 
+function mb_per_s(value, bytes) {
+	return sprintf("%.0f MB/s", value * bytes / 1e6)
+}
+
 function rate(value, bytes) {
 	if (value == 0)
 		return "-"
-	return bytes >= mb ? sprintf("%.0f MB/s", value * bytes / 1e6) : sprintf("%.0f/s", value)
+	return bytes >= mb ? mb_per_s(value, bytes) : sprintf("%.0f/s", value)
 }
 
 function ratio(a, b) {

@@ -2,7 +2,6 @@
 #
 # Two clusters with the same settings but shared_preload_libraries; server and client share a CPU.
 
-pgbench_rounds=0
 declare -A pgbench_options=(
 	[prepared]='-S -M prepared'
 	[simple]='-S -M simple'

@@ -1,9 +1,8 @@
 # bench/lib/replace.sh: part of bench/run: random replacements until storage age 8.
 #
 # Storage age is bytes written since the table was filled, over live bytes.  A contender runs from
-# the filled table to the end without a pause, with the settings that servers have by default, since
-# what it puts off (collection, vacuum, checkpoints) is part of what it does.  So the contenders take
-# turns with whole runs.
+# the filled table to the end without a pause, since collection, vacuum and checkpoints are part of
+# its work.  So the contenders take turns with whole runs.  The collector has its default settings.
 
 # Kilobytes on disk of the contender's values; files may disappear meanwhile.
 allocated_kb()		# contender

@@ -1,8 +1,8 @@
 # bench/lib/replay.sh: part of bench/run: replay on a standby, against stores by four clients.
 #
-# The standby is a copy of the cluster.  In each round four clients store, while the standby is down;
-# then it gets the WAL in its pg_wal, and replays it alone.  So neither the transfer nor the primary's
-# own work counts.  wal_level = replica only.
+# The standby is a copy of the cluster.  In each round four clients store, while the standby is
+# down; then it gets the WAL in its pg_wal, and replays it alone.  So neither the transfer nor the
+# primary's own work counts.  wal_level = replica only.
 
 standby=''
 
@@ -46,7 +46,7 @@ start_standby()
 	as_user "${keep_memory[@]}" "$bindir/pg_ctl" -D "$work/standby" -l "$work/standby/log" -W \
 		start > "$work/pg_ctl.log"
 	until standby_sql -d postgres -c 'SELECT 1' > /dev/null 2>&1; do
-		as_user "$bindir/pg_ctl" -D "$work/standby" status > /dev/null ||
+		! grep -q FATAL.*recovery "$work/standby/log" 2> /dev/null ||
 			{ tail -n 20 "$work/standby/log" >&2; exit 1; }
 		sleep 0.02
 	done
@@ -74,7 +74,6 @@ replay_until()		# position of the stores, of the checkpoint
 	ended=$(wait_for "$1")
 	wait_for "$2" > /dev/null
 	started=$(awk '/redo starts at/ { print $1; exit }' "$work/standby/log")
-	started=$(awk '/redo starts at/ { print $1; exit }' "$work/standby.log")
 	awk -v started="$started" -v ended="$ended" 'BEGIN { printf "%.3f", ended - started }'
 }
 

@@ -54,8 +54,14 @@ function print_times(label, level, title,    i, j, part, cell, header) {
 		print ""
 }
 
+function figure(cell, name, which) {
+	return which == "least" ? least(cell, name) : which == "most" ? most(cell, name) : \
+		median(cell, name)
+}
+
 # One line for each size, one column for each contender.
-function print_figures(label, level, title, format, which,    i, j, part, cell, name, header, value) {
+function print_figures(label, level, title, format, which,
+		i, j, part, cell, name, header, value) {
 	for (i = 1; i <= cell_count; i++) {
 		cell = cells[i]
 		split(cell, part, SUBSEP)
@@ -72,8 +78,7 @@ function print_figures(label, level, title, format, which,    i, j, part, cell, 
 		printf("  %-8s %7s", size_name(part[4]), part[5])
 		for (j = 0; j <= name_count; j++) {
 			name = j ? names[j] : "bytea"
-			value = which == "least" ? least(cell, name) : which == "most" ? most(cell, name) : \
-				median(cell, name)
+			value = figure(cell, name, which)
 			printf(" %9s", has(cell, name) ? sprintf(format, value) : "-")
 		}
 		print ""
@@ -96,8 +101,8 @@ function print_replay(    i, part, cell, stores, header, j, name) {
 		stores = cell_name(part[1], "replay-store", part[3], part[4], part[5])
 		for (j = 0; j <= 1; j++) {
 			name = j ? "bytea" : "blobstate"
-			printf("  %-8s %-10s %7.0f MB/s %7.0f MB/s %9s\n", size_name(part[4]), name,
-				median(stores, name) * part[4] / 1e6, median(cell, name) * part[4] / 1e6,
+			printf("  %-8s %-10s %12s %12s %9s\n", size_name(part[4]), name,
+				mb_per_s(median(stores, name), part[4]), mb_per_s(median(cell, name), part[4]),
 				ratio(median(cell, name), median(stores, name)))
 		}
 	}
@@ -135,7 +140,7 @@ function print_floor(    i, part, header) {
 			print ""
 		}
 		printf("  %-8s %-5s %10.0f/s %12s %6s\n", size_name(part[4]), part[3],
-			median(cells[i], "floor"), sprintf("%.0f MB/s", median(cells[i], "floor") * part[4] / 1e6),
+			median(cells[i], "floor"), mb_per_s(median(cells[i], "floor"), part[4]),
 			spread(cells[i], "floor"))
 	}
 	if (header)
@@ -163,17 +168,16 @@ function print_level(level) {
 	print_rates("look-up", level, "Look-up by content")
 	print_rates("cached", level, "Read, cached")
 	print_rates("cold", level, "Read, cold: first read after a restart, caches dropped")
-	print_figures("device", level, "Bytes to the device for each byte of payload, least of the rounds",
-		"%.3f", "least")
+	print_figures("device", level,
+		"Bytes to the device for each byte of payload, least of the rounds", "%.3f", "least")
 	print_figures("wal", level, "Bytes of WAL for each byte of payload", "%.5f", "median")
 }
 
 END {
 	name_count = split("blobstate lo innodb sqlite file receive", names, " ")
 	print "Rates are medians of rounds; the percentage is how far half of the rounds lie from them."
-	print "The columns of contenders are ratios to bytea.  CPU us: time of the server process on a" \
-		" CPU for each"
-	print "value, of blobstate and of bytea; it varies less than rates do."
+	print "The columns of contenders are ratios to bytea.  CPU us: time of the server process on a"
+	print "CPU for each value, of blobstate and of bytea; it varies less than rates do."
 	print ""
 	print_floor()
 	print_level("replica")

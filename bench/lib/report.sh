@@ -1,4 +1,4 @@
-# bench/lib/report.sh: part of bench/run: what was measured, and where.
+# bench/lib/report.sh: part of bench/run: the report, with the machine and its settings.
 
 describe()
 {

@@ -292,7 +292,7 @@ settle(Client *client, Session *session)
 	pthread_barrier_wait(&barrier);
 }
 
-/* What a round needs and its time does not contain. */
+/* Work that a round needs and its time does not contain. */
 static void
 prepare_round(Client *client, Session *session)
 {

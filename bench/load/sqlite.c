@@ -141,7 +141,7 @@ sqlite_read(Session *session, long id)
 	return size_bytes;
 }
 
-/* The file gets short: what is written next extends it. */
+/* The file gets short, so that the next round extends it. */
 static void
 sqlite_empty(Session *session)
 {
