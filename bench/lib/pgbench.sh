@@ -63,6 +63,9 @@ pgbench_cells()		# level
 	pgbench_cluster "$1" preloaded
 	pgbench_cluster "$1" without
 	for kind in prepared simple writes; do
+		# The first run touches memory.
+		pgbench_run $kind preloaded 0 > /dev/null
+		pgbench_run $kind without 0 > /dev/null
 		for ((round = 0; round < pgbench_rounds; round++)); do
 			order='preloaded without'
 			[ $((round % 2)) -eq 0 ] || order='without preloaded'
