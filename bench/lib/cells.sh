@@ -130,7 +130,7 @@ mixed_cells()		# level
 
 	names=$(chosen blobstate bytea lo innodb sqlite file)
 	[ -n "$names" ] || return 0
-	for size in ${sizes:-120B 10kB 100kB 1MB}; do
+	for size in ${sizes:-$mixed_sizes}; do
 		bytes=$(to_bytes "$size")
 		values=$(live_values "$bytes")
 		for count in ${wanted_clients:-1}; do

@@ -43,15 +43,15 @@ leave_out()		# contender, reason
 	contenders=${contenders// $1 / }
 }
 
-has_header() { echo "#include <$1>" | cc ${2:-} -E - > /dev/null 2>&1; }
+has_header() { echo "#include <$1>" | cc -E - > /dev/null 2>&1; }
 
 # MariaDB and SQLite take part if their programs and headers are here.
 find_optional_contenders()
 {
 	local program
 
+	PATH=$PATH:/usr/sbin:/usr/local/sbin
 	for program in mariadbd mariadb-install-db mariadb mariadb_config; do
-		command -v $program > /dev/null || PATH=$PATH:/usr/sbin:/usr/local/sbin
 		command -v $program > /dev/null ||
 			leave_out innodb "no program $program (packages mariadb-server, libmariadb-dev)"
 	done
