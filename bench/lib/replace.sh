@@ -71,7 +71,7 @@ replace_cells()		# level
 	local size name count pass passes=$(((rounds + 2) / 3))
 
 	# bytea at its best: vacuum keeps up, and its table stays in the buffers.
-	change_settings 'autovacuum = on' 'autovacuum_naptime = 1s' 'autovacuum_vacuum_cost_delay = 0'
+	change_settings 'autovacuum = on' 'autovacuum_naptime = 1' 'autovacuum_vacuum_cost_delay = 0'
 	for size in ${sizes:-$replace_sizes}; do
 		for count in ${wanted_clients:-1}; do
 			for ((pass = 0; pass < passes; pass++)); do
