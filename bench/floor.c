@@ -5,7 +5,7 @@
  * A store of one value: SHA-256, while the content is written to a preallocated file through
  * io_uring with direct I/O; fdatasync(); 8 KB to a preallocated log; fdatasync().  A read: pages of
  * that file through io_uring, all pieces of a value in flight, into huge pages if there are any.
- * Prints lines as bench/load.c does.
+ * Prints lines as bench/load does.
  *
  * usage: floor directory size,rounds,values...
  *

@@ -1,4 +1,4 @@
-# bench/profile.sh: part of bench/run --profile: a profile of single operations.
+# bench/lib/profile.sh: part of bench/run --profile: a profile of single operations.
 #
 # For each operation one client repeats it.  First its system calls are traced (their count and
 # time, waiting included), then the backend is sampled by CPU clock.  Neither shows the time in
@@ -52,7 +52,13 @@ profile_one()		# title, options of load
 	perf report -i "$work/perf.data" --stdio -q --percent-limit 0.7 --sort dso,symbol 2> /dev/null |
 		grep -v '^$' | head -n 40 || true
 	finish_load
-	clean_up
+}
+
+profile_store()		# title, options of load
+{
+	begin_cell profile
+	profile_one "$1" --op store "${@:2}"
+	end_cell
 }
 
 profile()
@@ -66,20 +72,21 @@ profile()
 		create_cluster "$level"
 		fill_memory
 		for contender in ${BLOBEXT_PROFILE_CONTENDERS:-blobstate bytea}; do
-			profile_one "$contender, $level: store 10 MB over libpq" --op store --size 10485760 \
+			profile_store "$contender, $level: store 10 MB over libpq" --size 10485760 \
 				--contenders "$contender"
 			[ "$level" = minimal ] || continue
-			profile_one "$contender, $level: store 10 MB inside the server" --op store \
+			profile_store "$contender, $level: store 10 MB inside the server" \
 				--via server --size 10485760 --values 20 --contenders "$contender"
-			profile_one "$contender, $level: store 1 MB over libpq" --op store --size 1048576 \
+			profile_store "$contender, $level: store 1 MB over libpq" --size 1048576 \
 				--values 10 --contenders "$contender"
-			profile_one "$contender, $level: store 100 KB over libpq" --op store --size 102400 \
+			profile_store "$contender, $level: store 100 KB over libpq" --size 102400 \
 				--values 10 --contenders "$contender"
-			profile_one "$contender, $level: store 1 KB over libpq" --op store --size 1024 \
+			profile_store "$contender, $level: store 1 KB over libpq" --size 1024 \
 				--values 100 --contenders "$contender"
 		done
 	done
 	sizes='1kB 10MB' clients=1 rounds=10
+	begin_cell read
 	fill_read_tables
 	for contender in ${BLOBEXT_PROFILE_CONTENDERS:-blobstate bytea}; do
 		for via in libpq server; do

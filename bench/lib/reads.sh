@@ -1,0 +1,98 @@
+# bench/lib/reads.sh: part of bench/run: reads of existing values, cached and cold.
+
+# Values that all cold reads of a size take.
+cold_values()		# bytes, clients
+{
+	local values
+
+	values=$(($(values_of "$1") / 4 / $2))
+	[ $values -ge 1 ] || values=1
+	[ $values -le 100 ] || values=100
+	echo $values
+}
+
+data_values()		# bytes
+{
+	local count most=0 wanted
+
+	for count in $clients; do
+		wanted=$((1 + $(cold_values "$1" "$count") * count * rounds))
+		[ $wanted -le $most ] || most=$wanted
+	done
+	echo $most
+}
+
+# Values that fit into the caches, whatever their size.
+hot_values()		# bytes
+{
+	local hot=$((100 * 1048576 / $1)) all
+
+	all=$(data_values "$1")
+	[ $hot -le 200 ] || hot=200
+	[ $hot -le "$all" ] || hot=$all
+	echo $hot
+}
+
+fill_read_tables()
+{
+	local size bytes
+
+	for size in ${sizes:-$read_sizes}; do
+		bytes=$(to_bytes "$size")
+		note "filling tables to read: $size"
+		mkdir -p "$work/read/$bytes"
+		[ "$EUID" -ne 0 ] || chown "$user" "$work/read/$bytes"
+		# The values of the first ids are written with the warm-up, see load/rounds.c.
+		load --op store --size "$bytes" --prefix "read_$bytes" --values "$(data_values "$bytes")" \
+			--directory "$work/read/$bytes" --contenders "$(chosen blobstate bytea lo file)" \
+			> /dev/null
+	done
+	settle
+}
+
+# Reads of one size; cold ones take each value once.
+read_cell()		# level, cold or cached, size, clients, way
+{
+	local bytes names values data_values
+
+	bytes=$(to_bytes "$3")
+	note "read $2 $3, $4 client(s), $5"
+	names=$(chosen blobstate bytea lo file)
+	[ "$5" = libpq ] || names=$(chosen blobstate bytea lo)
+	[ -n "$names" ] || return 0
+	if [ "$2" = cold ]; then
+		values=$(cold_values "$bytes" "$4")
+		data_values=$(data_values "$bytes")
+	else
+		values=$(values_of "$bytes")
+		data_values=$(hot_values "$bytes")
+	fi
+	load --op "$2" --via "$5" --size "$bytes" --clients "$4" --rounds "$rounds" \
+		--values "$values" --data-values "$data_values" --prefix "read_$bytes" \
+		--directory "$work/read/$bytes" --contenders "$names" $(pin_options "$bytes" "$4") |
+		record "$1"
+}
+
+read_cells()		# level
+{
+	local state size count via
+
+	begin_cell read
+	fill_read_tables
+	for state in cached cold; do
+		for count in $clients; do
+			for via in $ways; do
+				if [ $state = cold ]; then
+					stop_server
+					drop_caches
+					start_server
+				fi
+				for size in ${sizes:-$read_sizes}; do
+					read_cell "$1" $state "$size" "$count" "$via"
+				done
+			done
+		done
+	done
+	end_cell
+	rm -rf "$work/read"/*
+}

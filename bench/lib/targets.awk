@@ -1,0 +1,139 @@
+# bench/lib/targets.awk: the figures that blobext shall reach, from figures.awk.
+
+function target_line(name, level, wanted, reached, is_reached) {
+	if (!target_lines++) {
+		print "Targets: rates over those of bytea, unless another contender or unit is named"
+		print ""
+		printf("  %-52s %-8s %9s %9s\n", "", "", "target", "reached")
+	}
+	printf("  %-52s %-8s %9s %9s   %s\n", name, level, wanted, reached, is_reached ? "yes" : "NO")
+}
+
+# A ratio of two contenders in one cell; nothing if one is missing.
+function target(name, cell, level, contender, other, wanted,    a, b) {
+	a = median(cell, contender)
+	b = median(cell, other)
+	if (a != 0 && b != 0 && wanted != "")
+		target_line(name, level, sprintf("%.2f", wanted), sprintf("%.2f", a / b), a / b >= wanted)
+}
+
+# A label with a wanted ratio for each level; stores with the WAL on are compared with InnoDB, too.
+function both(label, way, bytes, clients, replica, minimal,    name, level, cell) {
+	for (level = 0; level <= 1; level++) {
+		cell = cell_name(level ? "minimal" : "replica", label, way, bytes, clients)
+		name = label " " size_name(bytes) (clients > 1 ? ", " clients " clients" : "") \
+			(way == "server" ? ", inside the server" : "")
+		target(name, cell, level ? "minimal" : "replica", "blobstate", "bytea",
+			level ? minimal : replica)
+		if (!level && label ~ /^(store|empty|bulk|tree|replace)$/ && way == "libpq")
+			target(name ", to innodb", cell, "replica", "blobstate", "innodb", 1)
+	}
+}
+
+# A figure that shall be no more than the wanted one.
+function at_most(name, level, wanted, reached, format) {
+	if (reached != "")
+		target_line(name, level, "<= " sprintf(format, wanted), sprintf(format, reached),
+			reached <= wanted)
+}
+
+function known(cell, what, value) {
+	return has(cell, what) ? value : ""
+}
+
+function store_targets() {
+	both("store", "libpq", 100 * kb, 1, 1.4, 1.6)
+	both("store", "libpq", 256 * kb, 1, 2.6, 3.0)
+	both("store", "libpq", mb, 1, 1.8, 2.4)
+	both("store", "libpq", 10 * mb, 1, 2.1, 2.8)
+	both("store", "libpq", 100 * kb, 4, 1.6, 1.8)
+	both("store", "libpq", 256 * kb, 4, 2.4, 2.8)
+	both("store", "libpq", mb, 4, 2.4, 3.2)
+	both("store", "libpq", 10 * mb, 4, 2.4, 3.3)
+	both("store", "server", 10 * mb, 1, "", 3.5)
+	both("empty", "libpq", 100 * kb, 1, 1.4, 1.6)
+	both("empty", "libpq", 256 * kb, 1, 2.6, 3.0)
+	both("empty", "libpq", mb, 1, 1.8, 2.4)
+	both("empty", "libpq", 10 * mb, 1, 2.1, 2.8)
+	both("tree", "libpq", 15000, 1, 1.4, 1.8)
+}
+
+function change_targets() {
+	both("replace", "libpq", 256 * kb, 1, 1.8, 2.0)
+	both("replace", "libpq", mb, 1, 2.0, 2.4)
+	both("replace", "libpq", 10 * mb, 1, 2.0, 2.6)
+	both("mixed", "libpq", 10 * kb, 1, 1.3, 1.3)
+	both("mixed", "libpq", 100 * kb, 1, 1.5, 1.6)
+	both("mixed", "libpq", mb, 1, 1.8, 2.2)
+}
+
+function read_targets() {
+	both("fresh", "server", 100 * kb, 1, 1.0, 1.0)
+	both("fresh", "server", mb, 1, 1.5, 1.5)
+	both("small-store", "libpq", kb, 1, 0.97, 0.97)
+	both("small-read", "libpq", kb, 1, 0.97, 0.97)
+	both("look-up", "libpq", 8000, 1, 1.0, 1.0)
+	both("index-build", "server", 8000, 1, 2.0, 2.0)
+	both("cold", "libpq", 10 * mb, 1, 2, 2)
+	both("cached", "libpq", 10 * mb, 1, 1.1, 1.1)
+	both("cached", "server", 10 * mb, 1, 1.3, 1.3)
+	both("cached", "libpq", kb, 1, 0.95, 0.95)
+	both("cached", "server", kb, 1, 0.95, 0.95)
+}
+
+function other_targets(level,    cell, sizes, i, size, a, b) {
+	for (i = split(256 * kb " " mb " " 10 * mb " " 100 * mb, sizes, " "); i > 0; i--) {
+		size = sizes[i]
+		cell = cell_name(level, "device", "libpq", size, 1)
+		at_most("bytes to the device per byte, " size_name(size), level,
+			level == "replica" ? 2.03 : 1.02, known(cell, "blobstate", least(cell, "blobstate")),
+			"%.3f")
+		cell = cell_name(level, "allocated", "libpq", size, 1)
+		at_most("allocated / live, " size_name(size), level, level == "replica" ? 1.25 : 1.4,
+			known(cell, "blobstate", most(cell, "blobstate")), "%.2f")
+		cell = cell_name(level, "forced", "libpq", size, 1)
+		if (level == "replica")
+			at_most("forced checkpoints, replace " size_name(size), level, 0,
+				known(cell, "blobstate", median(cell, "blobstate")), "%.0f")
+	}
+	cell = cell_name(level, "append", "libpq", 256 * kb, 1)
+	target("append 256 KB, to lo_put", cell, level, "blobstate", "lo", 2)
+	for (i = split("120 1024", sizes, " "); i > 0; i--) {
+		cell = cell_name(level, "small-store", "libpq", sizes[i], 1)
+		a = median(cell, "blobstate" SUBSEP "p99")
+		b = median(cell, "bytea" SUBSEP "p99")
+		if (a && b)
+			at_most("p99 of stores of " size_name(sizes[i]) " over that of bytea", level, 1.2,
+				a / b, "%.2f")
+	}
+	cell = cell_name(level, "wal", "libpq", 10 * mb, 1)
+	if (level == "minimal" && has(cell, "blobstate"))
+		at_most("WAL bytes of a stored 10 MB value", level, 8192,
+			median(cell, "blobstate") * 10 * mb, "%.0f")
+}
+
+function cluster_targets(    i, part, stores) {
+	for (i = 1; i <= cell_count; i++) {
+		split(cells[i], part, SUBSEP)
+		if (part[2] == "pgbench")
+			target("pgbench, " part[3] ", to a server without the library", cells[i], part[1],
+				"preloaded", "without", 0.99)
+		if (part[2] != "replay" || !has(cells[i], "blobstate"))
+			continue
+		stores = cell_name(part[1], "replay-store", part[3], part[4], part[5])
+		target_line("replay of " size_name(part[4]) ", to stores of 4 clients", part[1], "1.00",
+			ratio(median(cells[i], "blobstate"), median(stores, "blobstate")),
+			median(cells[i], "blobstate") >= median(stores, "blobstate"))
+	}
+}
+
+END {
+	store_targets()
+	change_targets()
+	read_targets()
+	other_targets("replica")
+	other_targets("minimal")
+	cluster_targets()
+	if (target_lines)
+		print ""
+}

@@ -1,0 +1,216 @@
+/*
+ * bench/load/files.c
+ *	  Contender "file": a plain file for each value, in the directory "file".
+ *
+ * A commit of many files is one syncfs().  A value is replaced as by an application
+ * that must not lose it: a new file, a sync, a rename, a sync of the directory.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "load.h"
+
+typedef struct Files
+{
+	int			directory_fd;
+	char	   *buffer;			/* for values that are read */
+	long		buffer_bytes;
+	bool		is_batch;		/* in a transaction */
+} Files;
+
+static void
+file_open(Session *session)
+{
+	Files	   *files = calloc(1, sizeof(Files));
+	char		path[4096];
+
+	snprintf(path, sizeof(path), "%s/file", options.directory);
+	if (mkdir(path, 0700) != 0 && errno != EEXIST)
+		fail("could not create directory %s: %s", path, strerror(errno));
+	files->directory_fd = open(path, O_RDONLY | O_DIRECTORY);
+	if (files->directory_fd < 0)
+		fail("could not open directory %s: %s", path, strerror(errno));
+	files->buffer_bytes = largest_bytes() + 1;
+	files->buffer = malloc(files->buffer_bytes);
+	memset(files->buffer, 1, files->buffer_bytes);
+	session->state = files;
+}
+
+static void
+file_close(Session *session)
+{
+	Files	   *files = session->state;
+
+	close(files->directory_fd);
+}
+
+static void
+sync_directory(Files *files)
+{
+	if (fsync(files->directory_fd) != 0)
+		fail("could not sync the directory: %s", strerror(errno));
+}
+
+static void
+close_file(int fd)
+{
+	if (close(fd) != 0)
+		fail("could not close a file: %s", strerror(errno));
+}
+
+static void
+sync_file(int fd)
+{
+	if (fdatasync(fd) != 0)
+		fail("could not sync a file: %s", strerror(errno));
+	close_file(fd);
+}
+
+static void
+file_begin(Session *session)
+{
+	Files	   *files = session->state;
+
+	files->is_batch = true;
+}
+
+static void
+file_commit(Session *session)
+{
+	Files	   *files = session->state;
+
+	if (syncfs(files->directory_fd) != 0)
+		fail("could not sync the file system: %s", strerror(errno));
+	files->is_batch = false;
+}
+
+/* Write to the end of a file that is open. */
+static void
+write_bytes(int fd, const char *value, long size_bytes)
+{
+	for (long done = 0; done < size_bytes;)
+	{
+		ssize_t		written = write(fd, value + done, size_bytes - done);
+
+		if (written <= 0)
+			fail("could not write a file: %s", strerror(errno));
+		done += written;
+	}
+}
+
+static int
+create_file(Files *files, const char *name, const char *value, long size_bytes)
+{
+	int			fd = openat(files->directory_fd, name, O_WRONLY | O_CREAT | O_EXCL, 0600);
+
+	if (fd < 0)
+		fail("could not create file %s: %s", name, strerror(errno));
+	write_bytes(fd, value, size_bytes);
+	return fd;
+}
+
+static void
+file_store(Session *session, long id, const char *value, long size_bytes)
+{
+	Files	   *files = session->state;
+	char		name[32];
+	int			fd;
+
+	snprintf(name, sizeof(name), "%ld", id);
+	fd = create_file(files, name, value, size_bytes);
+	if (files->is_batch)
+		close_file(fd);
+	else
+	{
+		sync_file(fd);
+		sync_directory(files);
+	}
+}
+
+static void
+file_replace(Session *session, long id, const char *value, long size_bytes)
+{
+	Files	   *files = session->state;
+	char		name[32];
+	char		temporary[40];
+
+	snprintf(name, sizeof(name), "%ld", id);
+	snprintf(temporary, sizeof(temporary), "%ld.new", id);
+	sync_file(create_file(files, temporary, value, size_bytes));
+	if (renameat(files->directory_fd, temporary, files->directory_fd, name) != 0)
+		fail("could not rename file %s: %s", temporary, strerror(errno));
+	sync_directory(files);
+}
+
+static void
+file_append(Session *session, long id, long offset, const char *piece)
+{
+	Files	   *files = session->state;
+	char		name[32];
+	int			fd;
+
+	snprintf(name, sizeof(name), "%ld", id);
+	fd = openat(files->directory_fd, name, O_WRONLY);
+	if (fd < 0 || lseek(fd, offset, SEEK_SET) != offset)
+		fail("could not open file %s: %s", name, strerror(errno));
+	write_bytes(fd, piece, options.piece_bytes);
+	sync_file(fd);
+}
+
+static long
+file_read(Session *session, long id)
+{
+	Files	   *files = session->state;
+	char		name[32];
+	long		done = 0;
+	ssize_t		got;
+	int			fd;
+
+	snprintf(name, sizeof(name), "%ld", id);
+	fd = openat(files->directory_fd, name, O_RDONLY);
+	if (fd < 0)
+		fail("could not open file %s: %s", name, strerror(errno));
+	while ((got = read(fd, files->buffer + done, files->buffer_bytes - done)) > 0)
+		done += got;
+	if (got < 0)
+		fail("could not read file %s: %s", name, strerror(errno));
+	close(fd);
+	return done;
+}
+
+static void
+file_empty(Session *session)
+{
+	Files	   *files = session->state;
+	DIR		   *directory = fdopendir(openat(files->directory_fd, ".", O_RDONLY | O_DIRECTORY));
+	struct dirent *entry;
+
+	if (directory == NULL)
+		fail("could not read the directory: %s", strerror(errno));
+	while ((entry = readdir(directory)) != NULL)
+	{
+		if (entry->d_name[0] != '.' && unlinkat(files->directory_fd, entry->d_name, 0) != 0)
+			fail("could not remove file %s: %s", entry->d_name, strerror(errno));
+	}
+	closedir(directory);
+	sync_directory(files);
+}
+
+const Driver file_driver = {
+	.open = file_open,
+	.close = file_close,
+	.begin = file_begin,
+	.commit = file_commit,
+	.store = file_store,
+	.replace = file_replace,
+	.append = file_append,
+	.read = file_read,
+	.empty = file_empty,
+};

@@ -1,0 +1,122 @@
+/*
+ * bench/load/load.h
+ *	  Load generator: what its files share.
+ *
+ * main.c reads the options and starts a thread for each client.  rounds.c says what a client does.
+ * A contender is a driver (postgres.c, files.c, mariadb.c, sqlite.c); a session is one client's
+ * connection to one contender.
+ */
+#ifndef BENCH_LOAD_H
+#define BENCH_LOAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define MAX_CONTENDERS 8
+#define MAX_CLIENTS 64
+
+/* Each value starts at another byte of the payload, so that all values differ. */
+#define SHIFT_BYTES 65536
+
+/* The largest value of --sizes tree. */
+#define TREE_MAX_BYTES (1024 * 1024)
+
+typedef enum Operation
+{
+	OP_STORE,					/* new values */
+	OP_REPLACE,					/* existing values, at random */
+	OP_MIXED,					/* in equal parts reads and replacements, at random */
+	OP_CACHED,					/* reads of existing values, again and again */
+	OP_COLD,					/* reads of existing values, each once */
+	OP_FRESH,					/* reads of the values that the same round has stored */
+	OP_APPEND					/* appends to one value */
+} Operation;
+
+typedef struct Options
+{
+	Operation	operation;
+	const char *label;			/* first column of the output */
+	bool		is_server;		/* inside the server */
+	bool		is_tree;		/* sizes of the files of a source tree */
+	bool		settle;			/* write out what is deferred before each round */
+	bool		is_empty;		/* each round begins with an empty table */
+	long		size_bytes;
+	long		piece_bytes;	/* of an append */
+	int			clients;
+	int			rounds;
+	int			first_round;	/* number of the first round in the output */
+	long		values;			/* operations of one client in one round */
+	long		batch;			/* operations of a transaction */
+	long		first_id;
+	long		data_values;	/* existing values */
+	int			cpu;			/* to pin client and server to, or -1 */
+	double		seconds;		/* repeat one contender so long, for profiles */
+	const char *prefix;			/* of the tables' names */
+	const char *directory;		/* of the files and of SQLite's database */
+	const char *socket;			/* of the MariaDB server */
+	long		buffer_mb;		/* SQLite's cache */
+	const char *payload_path;
+	const char *contenders[MAX_CONTENDERS];
+	int			contender_count;
+} Options;
+
+extern Options options;
+
+typedef struct Driver Driver;
+
+typedef struct Session
+{
+	const Driver *driver;
+	const char *contender;
+	int			client_no;
+	pid_t		backend;		/* the thread or process that serves it, or 0 */
+	void	   *state;
+} Session;
+
+/* Values that a statement inside the server takes: number i is base + i * stride % modulus. */
+typedef struct Choice
+{
+	long		base;
+	long		stride;
+	long		modulus;
+} Choice;
+
+/*
+ * A contender's operations; each ends the program if it fails.  Outside of begin and commit a
+ * change is durable when its function returns; otherwise when commit returns.  run and NULL
+ * operations: see the contender.
+ */
+struct Driver
+{
+	void		(*open) (Session *session);
+	void		(*close) (Session *session);
+	void		(*begin) (Session *session);
+	void		(*commit) (Session *session);
+	void		(*store) (Session *session, long id, const char *value, long size_bytes);
+	void		(*replace) (Session *session, long id, const char *value, long size_bytes);
+	void		(*append) (Session *session, long id, long offset, const char *piece);
+	long		(*read) (Session *session, long id);	/* returns the size */
+	void		(*empty) (Session *session);	/* removes all values */
+	void		(*settle) (Session *session);	/* writes out what is deferred */
+	/* Stores or reads inside the server; returns seconds by its clock. */
+	double		(*run) (Session *session, long first, long value_count, const Choice *choice);
+};
+
+extern const Driver postgres_driver;
+extern const Driver file_driver;
+extern const Driver innodb_driver;
+extern const Driver sqlite_driver;
+
+/* main.c */
+extern void __attribute__((noreturn, format(printf, 1, 2))) fail(const char *format, ...);
+extern double now(void);
+extern long largest_bytes(void);
+
+/* rounds.c */
+extern void set_up_rounds(void);
+extern void *run_client(void *argument);
+extern void open_sessions(int client_no);
+extern void close_sessions(int client_no);
+
+#endif

@@ -1,0 +1,274 @@
+/*
+ * bench/load/postgres.c
+ *	  Contenders in PostgreSQL, over libpq: "blobstate", "bytea", "lo" and "receive".
+ *
+ * blobstate and bytea (STORAGE EXTERNAL) are columns of tables; lo is a table that refers to large
+ * objects.  receive sends the value to a statement that discards it.
+ */
+#define _GNU_SOURCE
+#include <endian.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <libpq-fe.h>
+
+#include "load.h"
+
+static PGresult *
+expect(PGconn *connection, PGresult *result, ExecStatusType status)
+{
+	if (PQresultStatus(result) != status)
+		fail("%s", PQerrorMessage(connection));
+	return result;
+}
+
+static void __attribute__((format(printf, 2, 3)))
+command(PGconn *connection, const char *format, ...)
+{
+	char		text[4096];
+	va_list		arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	PQclear(expect(connection, PQexec(connection, text), PGRES_COMMAND_OK));
+}
+
+static void __attribute__((format(printf, 3, 4)))
+prepare(PGconn *connection, const char *name, const char *format, ...)
+{
+	char		text[1024];
+	va_list		arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	PQclear(expect(connection, PQprepare(connection, name, text, 0, NULL), PGRES_COMMAND_OK));
+}
+
+/* Execute a prepared statement with an id, and a value and an offset if there are any. */
+static PGresult *
+execute(Session *session, const char *statement, long id, const char *value, long size_bytes,
+		int count, long offset)
+{
+	int64_t		id_wire = (int64_t) htobe64((uint64_t) id);
+	int64_t		offset_wire = (int64_t) htobe64((uint64_t) offset);
+	const char *values[3] = {(const char *) &id_wire, value, (const char *) &offset_wire};
+	int			lengths[3] = {sizeof(id_wire), (int) size_bytes, sizeof(offset_wire)};
+	int			formats[3] = {1, 1, 1};
+
+	return PQexecPrepared(session->state, statement, count, values, lengths, formats, 1);
+}
+
+/* ---- set-up ---- */
+
+/* The tables are made by the first client. */
+static void
+create_table(PGconn *connection, const char *contender)
+{
+	const char *prefix = options.prefix;
+	const char *type = strcmp(contender, "lo") == 0 ? "oid" : contender;
+
+	command(connection, "SET client_min_messages = warning");
+	command(connection, "CREATE TABLE IF NOT EXISTS %s_%s (id bigint PRIMARY KEY, v %s)", prefix,
+			contender, type);
+	if (strcmp(contender, "bytea") == 0)
+		command(connection, "ALTER TABLE %s_bytea ALTER v SET STORAGE EXTERNAL", prefix);
+}
+
+/* Functions inside the server are temporary, and return the seconds that they took. */
+static void
+create_function(PGconn *connection, const char *contender)
+{
+	bool		is_lo = strcmp(contender, "lo") == 0;
+
+	if (options.operation == OP_STORE)
+		command(connection, "CREATE PROCEDURE pg_temp.run(first_id bigint, value_count bigint, "
+				"path text, INOUT seconds float8) LANGUAGE plpgsql AS $$ "
+				"DECLARE payload bytea := pg_read_binary_file(path, 0, %ld); "
+				"  started timestamptz := clock_timestamp(); "
+				"BEGIN "
+				"  FOR i IN 0 .. value_count - 1 LOOP "
+				"    INSERT INTO %s_%s VALUES (first_id + i, %s); "
+				"    COMMIT; "
+				"  END LOOP; "
+				"  seconds := extract(epoch FROM clock_timestamp() - started); "
+				"END $$", options.size_bytes, options.prefix, contender,
+				is_lo ? "lo_from_bytea(0, payload)" : "payload");
+	else
+		command(connection, "CREATE FUNCTION pg_temp.run(first_id bigint, value_count bigint, "
+				"base bigint, stride bigint, modulus bigint) RETURNS float8 LANGUAGE plpgsql AS $$ "
+				"DECLARE started timestamptz := clock_timestamp(); bits bigint; "
+				"BEGIN "
+				"  FOR i IN 0 .. value_count - 1 LOOP "
+				"    SELECT bit_count(%s) INTO STRICT bits FROM %s_%s "
+				"      WHERE id = base + (first_id + i) * stride %% modulus; "
+				"  END LOOP; "
+				"  RETURN extract(epoch FROM clock_timestamp() - started); "
+				"END $$", is_lo ? "lo_get(v)" : "v::bytea", options.prefix, contender);
+}
+
+static void
+prepare_large_objects(PGconn *connection, const char *prefix)
+{
+	prepare(connection, "store", "INSERT INTO %s_lo VALUES ($1, lo_from_bytea(0, $2))", prefix);
+	/* Sizes do not change, so the old content is overwritten. */
+	prepare(connection, "replace", "SELECT lo_put(v, 0, $2) FROM %s_lo WHERE id = $1", prefix);
+	prepare(connection, "append", "SELECT lo_put(v, $3, $2) FROM %s_lo WHERE id = $1", prefix);
+	prepare(connection, "read", "SELECT lo_get(v) FROM %s_lo WHERE id = $1", prefix);
+}
+
+static void
+prepare_column(PGconn *connection, const char *prefix, const char *contender)
+{
+	prepare(connection, "store", "INSERT INTO %s_%s VALUES ($1, $2)", prefix, contender);
+	prepare(connection, "replace", "UPDATE %s_%s SET v = $2 WHERE id = $1", prefix, contender);
+	prepare(connection, "append", "UPDATE %s_%s SET v = v || $2::bytea WHERE id = $1", prefix,
+			contender);
+	prepare(connection, "read", "SELECT v FROM %s_%s WHERE id = $1", prefix, contender);
+}
+
+static void
+postgres_open(Session *session)
+{
+	PGconn	   *connection = PQconnectdb("");
+
+	if (PQstatus(connection) != CONNECTION_OK)
+		fail("%s", PQerrorMessage(connection));
+	session->state = connection;
+	session->backend = PQbackendPID(connection);
+	if (strcmp(session->contender, "receive") == 0)
+	{
+		prepare(connection, "store", "SELECT octet_length($2::bytea) + $1::bigint");
+		return;
+	}
+	if (session->client_no == 0)
+		create_table(connection, session->contender);
+	if (strcmp(session->contender, "lo") == 0)
+		prepare_large_objects(connection, options.prefix);
+	else
+		prepare_column(connection, options.prefix, session->contender);
+	if (options.is_server)
+		create_function(connection, session->contender);
+}
+
+static void
+postgres_close(Session *session)
+{
+	PQfinish(session->state);
+}
+
+/* ---- operations ---- */
+
+static void
+postgres_begin(Session *session)
+{
+	command(session->state, "BEGIN");
+}
+
+static void
+postgres_commit(Session *session)
+{
+	command(session->state, "COMMIT");
+}
+
+/* A statement that changes one value: it reports, or returns, one row. */
+static void
+change(Session *session, PGresult *result, long id)
+{
+	bool		is_query = PQresultStatus(result) == PGRES_TUPLES_OK;
+
+	if (!is_query)
+		expect(session->state, result, PGRES_COMMAND_OK);
+	if (is_query ? PQntuples(result) != 1 : strcmp(PQcmdTuples(result), "1") != 0)
+		fail("%s: value %ld is missing", session->contender, id);
+	PQclear(result);
+}
+
+static void
+postgres_store(Session *session, long id, const char *value, long size_bytes)
+{
+	change(session, execute(session, "store", id, value, size_bytes, 2, 0), id);
+}
+
+static void
+postgres_replace(Session *session, long id, const char *value, long size_bytes)
+{
+	change(session, execute(session, "replace", id, value, size_bytes, 2, 0), id);
+}
+
+static void
+postgres_append(Session *session, long id, long offset, const char *piece)
+{
+	int			count = strcmp(session->contender, "lo") == 0 ? 3 : 2;
+
+	change(session, execute(session, "append", id, piece, options.piece_bytes, count, offset), id);
+}
+
+static long
+postgres_read(Session *session, long id)
+{
+	PGresult   *result = expect(session->state, execute(session, "read", id, NULL, 0, 1, 0),
+								PGRES_TUPLES_OK);
+	long		size_bytes = PQntuples(result) == 1 ? PQgetlength(result, 0, 0) : -1;
+
+	PQclear(result);
+	return size_bytes;
+}
+
+static double
+postgres_run(Session *session, long first, long value_count, const Choice *choice)
+{
+	char		text[1024];
+	PGresult   *result;
+	double		seconds;
+
+	if (options.operation == OP_STORE)
+		snprintf(text, sizeof(text), "CALL pg_temp.run(%ld, %ld, '%s', 0)", first, value_count,
+				 options.payload_path);
+	else
+		snprintf(text, sizeof(text), "SELECT pg_temp.run(%ld, %ld, %ld, %ld, %ld)", first,
+				 value_count, choice->base, choice->stride, choice->modulus);
+	result = expect(session->state, PQexec(session->state, text), PGRES_TUPLES_OK);
+	seconds = atof(PQgetvalue(result, 0, 0));
+	PQclear(result);
+	return seconds;
+}
+
+/* The table gets a new file.  Large objects have no table of their own: theirs is rewritten. */
+static void
+postgres_empty(Session *session)
+{
+	if (strcmp(session->contender, "receive") == 0)
+		return;
+	if (strcmp(session->contender, "lo") == 0)
+	{
+		PQclear(expect(session->state, PQexec(session->state,
+											  "SELECT lo_unlink(oid) FROM pg_largeobject_metadata"),
+					   PGRES_TUPLES_OK));
+		command(session->state, "VACUUM FULL pg_largeobject");
+	}
+	command(session->state, "TRUNCATE %s_%s", options.prefix, session->contender);
+}
+
+static void
+postgres_settle(Session *session)
+{
+	command(session->state, "CHECKPOINT");
+}
+
+const Driver postgres_driver = {
+	.open = postgres_open,
+	.close = postgres_close,
+	.begin = postgres_begin,
+	.commit = postgres_commit,
+	.store = postgres_store,
+	.replace = postgres_replace,
+	.append = postgres_append,
+	.read = postgres_read,
+	.empty = postgres_empty,
+	.settle = postgres_settle,
+	.run = postgres_run,
+};

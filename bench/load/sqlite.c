@@ -1,0 +1,170 @@
+/*
+ * bench/load/sqlite.c
+ *	  Contender "sqlite": a BLOB column of a table in the file "sqlite.db".
+ *
+ * Journal in WAL mode, synchronous = FULL: each commit syncs the WAL.  Pages of 16 kB.  Each client
+ * has a connection of its own.
+ */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sqlite3.h>
+
+#include "load.h"
+
+/* Pages of WAL after which a commit copies them to the database. */
+#define CHECKPOINT_PAGES (256 * 1024 / 16)
+
+typedef struct Sqlite
+{
+	sqlite3    *database;
+	sqlite3_stmt *store;
+	sqlite3_stmt *replace;
+	sqlite3_stmt *read;
+} Sqlite;
+
+static void __attribute__((format(printf, 2, 3)))
+command(Sqlite *sqlite, const char *format, ...)
+{
+	char		text[1024];
+	va_list		arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	if (sqlite3_exec(sqlite->database, text, NULL, NULL, NULL) != SQLITE_OK)
+		fail("sqlite: %s: %s", text, sqlite3_errmsg(sqlite->database));
+}
+
+static sqlite3_stmt *__attribute__((format(printf, 2, 3)))
+prepare(Sqlite *sqlite, const char *format, ...)
+{
+	sqlite3_stmt *statement;
+	char		text[1024];
+	va_list		arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	if (sqlite3_prepare_v3(sqlite->database, text, -1, SQLITE_PREPARE_PERSISTENT, &statement,
+						   NULL) != SQLITE_OK)
+		fail("sqlite: %s", sqlite3_errmsg(sqlite->database));
+	return statement;
+}
+
+static void
+sqlite_open(Session *session)
+{
+	Sqlite	   *sqlite = calloc(1, sizeof(Sqlite));
+	char		path[4096];
+
+	snprintf(path, sizeof(path), "%s/sqlite.db", options.directory);
+	if (sqlite3_open(path, &sqlite->database) != SQLITE_OK)
+		fail("sqlite: %s: %s", path, sqlite3_errmsg(sqlite->database));
+	sqlite3_busy_timeout(sqlite->database, 600000);
+	command(sqlite, "PRAGMA page_size = 16384");
+	command(sqlite, "PRAGMA journal_mode = WAL");
+	command(sqlite, "PRAGMA synchronous = FULL");
+	command(sqlite, "PRAGMA wal_autocheckpoint = %d", CHECKPOINT_PAGES);
+	command(sqlite, "PRAGMA cache_size = %ld", -options.buffer_mb * 1024 / options.clients);
+	command(sqlite, "CREATE TABLE IF NOT EXISTS %s (id INTEGER PRIMARY KEY, v BLOB)",
+			options.prefix);
+	sqlite->store = prepare(sqlite, "INSERT INTO %s VALUES (?1, ?2)", options.prefix);
+	sqlite->replace = prepare(sqlite, "UPDATE %s SET v = ?2 WHERE id = ?1", options.prefix);
+	sqlite->read = prepare(sqlite, "SELECT v FROM %s WHERE id = ?1", options.prefix);
+	session->state = sqlite;
+}
+
+static void
+sqlite_close(Session *session)
+{
+	Sqlite	   *sqlite = session->state;
+
+	sqlite3_finalize(sqlite->store);
+	sqlite3_finalize(sqlite->replace);
+	sqlite3_finalize(sqlite->read);
+	sqlite3_close(sqlite->database);
+}
+
+static void
+sqlite_begin(Session *session)
+{
+	command(session->state, "BEGIN IMMEDIATE");
+}
+
+static void
+sqlite_commit(Session *session)
+{
+	command(session->state, "COMMIT");
+}
+
+static void
+change(Sqlite *sqlite, sqlite3_stmt *statement, long id, const char *value, long size_bytes)
+{
+	if (sqlite3_bind_int64(statement, 1, id) != SQLITE_OK ||
+		sqlite3_bind_blob64(statement, 2, value, size_bytes, SQLITE_STATIC) != SQLITE_OK ||
+		sqlite3_step(statement) != SQLITE_DONE || sqlite3_changes(sqlite->database) != 1)
+		fail("sqlite: value %ld: %s", id, sqlite3_errmsg(sqlite->database));
+	sqlite3_reset(statement);
+}
+
+static void
+sqlite_store(Session *session, long id, const char *value, long size_bytes)
+{
+	Sqlite	   *sqlite = session->state;
+
+	change(sqlite, sqlite->store, id, value, size_bytes);
+}
+
+static void
+sqlite_replace(Session *session, long id, const char *value, long size_bytes)
+{
+	Sqlite	   *sqlite = session->state;
+
+	change(sqlite, sqlite->replace, id, value, size_bytes);
+}
+
+/* Returns the size; the content is in memory then. */
+static long
+sqlite_read(Session *session, long id)
+{
+	Sqlite	   *sqlite = session->state;
+	long		size_bytes = -1;
+
+	if (sqlite3_bind_int64(sqlite->read, 1, id) == SQLITE_OK &&
+		sqlite3_step(sqlite->read) == SQLITE_ROW && sqlite3_column_blob(sqlite->read, 0) != NULL)
+		size_bytes = sqlite3_column_bytes(sqlite->read, 0);
+	sqlite3_reset(sqlite->read);
+	return size_bytes;
+}
+
+/* The file gets short, so that the next round extends it. */
+static void
+sqlite_empty(Session *session)
+{
+	command(session->state, "DELETE FROM %s", options.prefix);
+	command(session->state, "VACUUM");
+	command(session->state, "PRAGMA wal_checkpoint(TRUNCATE)");
+}
+
+/* The WAL keeps its size, as the servers' does, and is written from its beginning. */
+static void
+sqlite_settle(Session *session)
+{
+	command(session->state, "PRAGMA wal_checkpoint(RESTART)");
+}
+
+const Driver sqlite_driver = {
+	.open = sqlite_open,
+	.close = sqlite_close,
+	.begin = sqlite_begin,
+	.commit = sqlite_commit,
+	.store = sqlite_store,
+	.replace = sqlite_replace,
+	.read = sqlite_read,
+	.empty = sqlite_empty,
+	.settle = sqlite_settle,
+};
