@@ -449,7 +449,8 @@ plan_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_las
 		.source = {
 			.first = writer->buffer,
 			.first_bytes = writer->buffered_bytes,
-			.second = data
+			.second = data,
+			.before_bytes = writer->written_bytes
 		}
 	};
 

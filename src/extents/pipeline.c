@@ -465,7 +465,8 @@ choose_way(Pipeline *pipeline)
 	uint64		bytes = pipeline->source->total_bytes;
 
 	pipeline->is_logged = blob_durability_wants_log(bytes);
-	pipeline->uses_buffer = bytes <= blob_buffer_bytes() / BLOB_BUFFER_SHARES;
+	pipeline->uses_buffer =
+		blob_buffer_use_for(pipeline->source->before_bytes + bytes) == BLOB_BUFFER_KEEP;
 	pipeline->may_defer = pipeline->uses_buffer &&
 		(pipeline->is_logged || bytes <= MAX_UNLOGGED_BYTES);
 }

@@ -17,6 +17,7 @@ typedef struct BlobSource
 	uint64		first_bytes;
 	const char *second;
 	uint64		total_bytes;
+	uint64		before_bytes;	/* that were written for the same value before */
 } BlobSource;
 
 /*

@@ -92,8 +92,8 @@ typedef struct BlobWalContentPart
 /*
  * Log content (at most BLOB_WAL_CONTENT_MAX_BYTES) from first_page on: the parts one after the
  * other.  The write of these pages must have completed, or the pages are dirty (io/dirty.h).  Not
- * in a critical section; may throw.  With flush_soon the record is flushed early, because the caller
- * has more to do: in the background, or by the caller if much is not flushed.
+ * in a critical section; may throw.  With flush_soon the record is flushed early, because the
+ * caller has more to do: in the background, or by the caller if much is not flushed.
  */
 extern void blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page,
 								 const BlobWalContentPart *parts, int part_count,

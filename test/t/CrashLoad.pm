@@ -162,7 +162,9 @@ sub step
 			return "$sql RELEASE s;" if $sql !~ /\\\.$/;
 			return "$sql\nRELEASE s;";
 		}
-		return "$sql\nROLLBACK TO s;";
+		# A savepoint that stays would undo a later statement that failed because of the crash, and the
+		# transaction would go on without it.
+		return "$sql\nROLLBACK TO s; RELEASE s;";
 	}
 	return step($state, $change, 0) unless $may_touch;
 
