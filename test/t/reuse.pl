@@ -97,8 +97,8 @@ sub kill_and_start
 # ---- at once, and what replay makes of it ----
 
 # Replay writes the old values, meets FREE, and writes the new ones.  Seen to fail with
-# blob_store_frees_after_flush() always false (not used again), and with CONTENT left out of the
-# pipeline (the values are not intact).
+# blob_store_frees_after_flush() always false (not used again), and with FREE without effect in
+# replay_free() (the check after the crash).
 start_cluster('at_once', $logged);
 make_values($node, 'old', (100_000) x 20, (5_000) x 20);
 fill();
@@ -109,12 +109,12 @@ my $offset = -s $node->logfile;
 my $lsn = sql(free_sql($first, $end));
 is(sql('SELECT longest()'), $end - $first, 'freed pages are free');
 is(sql("SELECT count(*) FROM blobext_space WHERE state = 'pending'"), '0', 'no page waits');
-like(sql("SELECT description FROM pg_get_wal_records_info('$start_lsn', '$lsn')
-	WHERE record_type = 'FREE'"), qr/reuse after flush/, 'the record says so');
 make_values($node, 'new', (100_000) x 10, (20_000) x 20);
 is(pages_in('new', $first, $end), sql('SELECT sum(pages) FROM new, blob_extents(b)'),
 	'new values are in freed pages');
-ok(!$node->log_contains('checkpoint starting', $offset), 'without a checkpoint');
+like(sql("SELECT description FROM pg_get_wal_records_info('$start_lsn', '$lsn')
+	WHERE record_type = 'FREE'"), qr/reuse after flush/, 'the record FREE says so');
+ok(!$node->log_contains('checkpoint starting', $offset), 'there was no checkpoint before that');
 values_are_intact($node, 'new', 'new values');
 kill_and_start();
 values_are_intact($node, 'new', 'new values after a crash');
@@ -300,9 +300,8 @@ stop_cluster();
 # ---- a standby, and its promotion ----
 
 # The standby replays from a restartpoint before the old values, twice, the second time as a primary
-# that does not log content.  Seen to fail with FREE left out of redo() (the check), and with
-# blob_durability_wants_log() that does not ask blob_store_replays_predecessor() (values stored after
-# the promotion).
+# that does not log content.  Seen to fail with blob_durability_wants_log() that does not ask
+# blob_store_replays_predecessor() (the value that has grown after the promotion).
 start_cluster('primary', "wal_keep_size = 1GB\n", streaming => 1);
 make_values($node, 'v', 50_000);
 $node->backup('base');
@@ -349,9 +348,8 @@ $primary->clean_node;
 
 # ---- the collector, and stores that fail ----
 
-# All at full speed: the store keeps its size, and no checkpoint is asked for.  Seen to fail without
-# blob_store_release() in the sweep (pages wait), and with blob_store_frees_after_flush() always
-# false (checkpoints, a larger store).
+# The store keeps its size, and no checkpoint is asked for.  Seen to fail with
+# blob_store_frees_after_flush() always false.
 start_cluster('churn', $logged);
 $offset = -s $node->logfile;
 sql(q(CREATE TABLE churn (id int, b blobstate);
