@@ -29,6 +29,10 @@
 /* Parts of a piece: each lies in one chunk of the buffer. */
 #define MAX_PARTS BLOB_IO_MAX_VECTORS
 
+/* Writes in flight: of content that is logged, fewer, since flushes of the WAL must get through. */
+#define MAX_PIECES BLOB_IO_BUFFER_COUNT
+#define MAX_LOGGED_PIECES 4
+
 /* Content that is not logged is written at once, unless it is as small as this. */
 #define MAX_UNLOGGED_BYTES (128 * 1024)
 
@@ -57,7 +61,7 @@ typedef struct WritePiece
 } WritePiece;
 
 /* Static, like the buffers: the kernel may still look at a request after an error. */
-static WritePiece pieces[BLOB_IO_BUFFER_COUNT];
+static WritePiece pieces[MAX_PIECES];
 
 /* A call of blob_pipeline_write(). */
 typedef struct Pipeline
@@ -72,6 +76,7 @@ typedef struct Pipeline
 	BlobDigest *digest;			/* NULL: nothing is hashed */
 	uint64		skip_bytes;		/* that are hashed already */
 	bool		is_logged;
+	int			piece_count;	/* of pieces[], used in turn */
 	bool		uses_buffer;
 	bool		may_defer;
 	bool		has_deferred;	/* a piece that is not logged */
@@ -383,7 +388,7 @@ finish_completed(const Pipeline *pipeline, int oldest, bool is_last)
 	while (pieces[oldest].is_pending && blob_io_poll(&pieces[oldest].request))
 	{
 		finish_write(pipeline, &pieces[oldest], is_last);
-		oldest = (oldest + 1) % BLOB_IO_BUFFER_COUNT;
+		oldest = (oldest + 1) % pipeline->piece_count;
 	}
 	return oldest;
 }
@@ -430,17 +435,17 @@ store_pieces(Pipeline *pipeline)
 		if (piece->is_pending)
 		{
 			finish_write(pipeline, piece, false);
-			oldest = (piece_no + 1) % BLOB_IO_BUFFER_COUNT;
+			oldest = (piece_no + 1) % pipeline->piece_count;
 		}
 		if (store_piece(pipeline, piece_no))
-			piece_no = (piece_no + 1) % BLOB_IO_BUFFER_COUNT;
+			piece_no = (piece_no + 1) % pipeline->piece_count;
 		pipeline->done_bytes += piece->content_bytes;
 		if (pipeline->is_logged)
 			oldest = finish_completed(pipeline, oldest,
 									  pipeline->done_bytes == pipeline->source->total_bytes);
 	}
-	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
-		finish_write(pipeline, &pieces[(piece_no + i) % BLOB_IO_BUFFER_COUNT], true);
+	for (int i = 0; i < pipeline->piece_count; i++)
+		finish_write(pipeline, &pieces[(piece_no + i) % pipeline->piece_count], true);
 }
 
 /* Segment files to which the runs belong, at most. */
@@ -465,6 +470,7 @@ choose_way(Pipeline *pipeline)
 	uint64		bytes = pipeline->source->total_bytes;
 
 	pipeline->is_logged = blob_durability_wants_log(bytes);
+	pipeline->piece_count = pipeline->is_logged ? MAX_LOGGED_PIECES : MAX_PIECES;
 	pipeline->uses_buffer =
 		blob_buffer_use_for(pipeline->source->before_bytes + bytes) == BLOB_BUFFER_KEEP;
 	pipeline->may_defer = pipeline->uses_buffer &&
@@ -487,7 +493,7 @@ blob_pipeline_write(const BlobStoreId *store, const BlobWriteRun *runs, int run_
 	blob_durability_prepare(count_segments(runs, run_count));
 	blob_omissions_prepare(run_count);
 	choose_way(&pipeline);
-	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
+	for (int i = 0; i < MAX_PIECES; i++)
 		pieces[i].is_pending = false;
 	PG_TRY();
 	{

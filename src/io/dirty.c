@@ -50,8 +50,11 @@
 /* Frames that one look at the list collects. */
 #define MAX_ITEMS 4096
 
-/* Requests that are in flight together. */
-#define BATCH_REQUESTS BLOB_IO_BUFFER_COUNT
+/*
+ * Requests that are in flight together: 1 MiB.  A disk works at full speed then, and the flushes of
+ * the WAL beside them need not wait long.
+ */
+#define BATCH_REQUESTS 4
 
 typedef struct DirtyShared
 {

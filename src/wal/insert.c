@@ -13,11 +13,8 @@
 #include "storage/bufpage.h"
 #include "wal/insert.h"
 
-/*
- * A backend that inserts content flushes the WAL itself when more than this is not flushed, or more
- * than a quarter of the WAL buffers.
- */
-#define MAX_UNFLUSHED_BYTES (UINT64CONST(4) * 1024 * 1024)
+/* A backend that inserts content flushes the WAL itself when more than this is not flushed. */
+#define MAX_UNFLUSHED_BYTES (UINT64CONST(8) * 1024 * 1024)
 
 uint32		blob_wal_least_version = BLOB_WAL_VERSION_1;
 
@@ -246,11 +243,9 @@ blob_wal_log_drop(const BlobStoreId *store)
 static void
 flush_early(XLogRecPtr lsn)
 {
-	uint64		limit_bytes = Min(MAX_UNFLUSHED_BYTES, (uint64) XLOGbuffers * XLOG_BLCKSZ / 4);
-
 	XLogSetAsyncXactLSN(lsn);
-	if (lsn > limit_bytes && GetFlushRecPtr(NULL) < lsn - limit_bytes)
-		XLogFlush(lsn - limit_bytes);
+	if (lsn > MAX_UNFLUSHED_BYTES && GetFlushRecPtr(NULL) < lsn - MAX_UNFLUSHED_BYTES)
+		XLogFlush(lsn - MAX_UNFLUSHED_BYTES);
 }
 
 void

@@ -8,7 +8,7 @@
 #
 # That it can fail: with blobext.wal_content = off the standby's values are missing (wal_modes.pl); a
 # library that begins with generation 1 again after a start fails the promotion; one that leaves
-# early flushes to the WAL writer alone leaves all 12 MB to the commit.
+# early flushes to the WAL writer alone leaves all 15 MB to the commit.
 use strict;
 use warnings;
 
@@ -142,12 +142,11 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 
 # ---- content is flushed early ----
 
-# A backend flushes what it has inserted when the WAL writer does not: at most a quarter of
-# wal_buffers is left, and the last pieces, whose writes end together.  All of the WAL lies in one
-# file, since the server syncs a file when it is full.
+# A backend flushes what it has inserted when the WAL writer does not and more than 8 MB are left.
+# All of the WAL lies in one file, since the server syncs a file when it is full.
 {
 	my $node = blob_cluster('early',
-		conf => "wal_level = replica\nwal_buffers = 1MB\nautovacuum = off\n");
+		conf => "wal_level = replica\nautovacuum = off\n");
 	$node->safe_psql('postgres', 'CREATE TABLE t (b blobstate)');
 	$node->safe_psql('postgres', 'SELECT pg_switch_wal()');
 	my $walwriter = $node->safe_psql('postgres',
@@ -155,13 +154,13 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 	kill('STOP', $walwriter);
 	my ($inserted, $left) = split /\|/, $node->safe_psql('postgres', q(BEGIN;
 		CREATE TEMPORARY TABLE start AS SELECT pg_current_wal_insert_lsn() AS lsn;
-		INSERT INTO t SELECT convert_to(repeat('x', 12 * 1024 * 1024), 'UTF8');
+		INSERT INTO t SELECT convert_to(repeat('x', 15 * 1024 * 1024), 'UTF8');
 		SELECT pg_current_wal_insert_lsn() - lsn,
 			pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn() FROM start;
 		COMMIT));
 	kill('CONT', $walwriter);
-	cmp_ok($inserted, '>', 12 * 1024 * 1024, "$inserted bytes of WAL");
-	cmp_ok($left, '<', 6 * 1024 * 1024, "$left of them are left to the commit");
+	cmp_ok($inserted, '>', 15 * 1024 * 1024, "$inserted bytes of WAL");
+	cmp_ok($left, '<', 9 * 1024 * 1024, "$left of them are left to the commit");
 	$node->stop;
 	$node->clean_node;
 }
