@@ -6,9 +6,8 @@
  * files that redo makes or lengthens are durable before it returns.  Writes of content go on while
  * the next records are replayed; they are complete, or durable, before a record that needs it
  * (content_queue.h, redo_hooks.h).  Replay is idempotent: map pages go by their LSN, content is
- * written over itself.  A segment file may be missing, because
- * the record of its removal, a later one, has been carried out already.  Then redo skips its action
- * on the file (invalid_segments.h).
+ * written over itself.  A segment file may be missing, because the record of its removal, a later
+ * one, has been carried out already.  Then redo skips its action on the file (invalid_segments.h).
  *
  * Replay of CONTENT never destroys newer content for good, although its pages may belong to another
  * value by now.  For the argument, and the rules of minRecoveryPoint, see README.md.
