@@ -31,7 +31,9 @@
  *							at least WRITES writes durable: in its place
  *		fate				the fate of the writes: the answer to the last cut, or "ok pending"
  *		hold				FLUSHes are not answered
- *		release				until this
+ *		hold_writes [COUNT]	the next COUNT writes, or all, are neither carried out nor answered, and
+ *							reads do not see them
+ *		release				until this: held writes are carried out, then held FLUSHes
  *		is_open				how often FILE is open
  *		figures				writes, FLUSHes and bytes since the start
  *
@@ -40,6 +42,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <linux/fuse.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -101,6 +104,10 @@ static int	late_count;
 static HeldFlush held[MAX_HELD_FLUSHES];
 static int	held_count;
 static bool is_holding;
+static Write *first_held_write;
+static Write **last_held_link = &first_held_write;
+static int	held_write_count;
+static int	writes_to_hold;		/* from now on */
 static bool is_off;
 static int	open_count;
 
@@ -269,6 +276,56 @@ make_durable(uint64_t until)
 	last_link = link;
 }
 
+/* Reads see the write from now on.  It is answered now, or late. */
+static void
+carry_out(Write *write)
+{
+	write_at(now_fd, write->data, write->length, write->offset);
+	*last_link = write;
+	last_link = &write->next;
+	figures.writes++;
+	figures.bytes += write->length;
+	if (next_random(&late_seed) % LATE_EACH == 0)
+	{
+		late_count++;
+		figures.late++;
+	}
+	else
+		answer_write(write, 0);
+}
+
+static void
+hold_write(Write *write)
+{
+	*last_held_link = write;
+	last_held_link = &write->next;
+	held_write_count++;
+	writes_to_hold--;
+}
+
+/* Carry the held writes out, in their order, or give them up with an error. */
+static void
+end_held_writes(int error)
+{
+	writes_to_hold = 0;
+	while (first_held_write != NULL)
+	{
+		Write	   *write = first_held_write;
+
+		first_held_write = write->next;
+		write->next = NULL;
+		if (error != 0)
+		{
+			answer(write->unique, error, NULL, 0);
+			free(write);
+		}
+		else
+			carry_out(write);
+	}
+	last_held_link = &first_held_write;
+	held_write_count = 0;
+}
+
 /* Returns false if no sector, or each, was kept. */
 static bool
 keep_some_sectors(const Write *write, uint64_t *state)
@@ -299,6 +356,7 @@ cut(int kept_per_mille, int torn_per_mille, uint64_t seed)
 
 	is_off = true;
 	is_holding = false;
+	end_held_writes(EIO);
 	armed.flushes = 0;
 	memset(&fate, 0, sizeof(fate));
 	answer_late(true, EIO);
@@ -442,18 +500,10 @@ serve_write(const struct fuse_in_header *in, const struct fuse_write_in *in_writ
 			.offset = in_write->offset,.length = in_write->size
 	};
 	memcpy(write->data, in_write + 1, in_write->size);
-	write_at(now_fd, write->data, write->length, write->offset);
-	*last_link = write;
-	last_link = &write->next;
-	figures.writes++;
-	figures.bytes += write->length;
-	if (next_random(&late_seed) % LATE_EACH == 0)
-	{
-		late_count++;
-		figures.late++;
-	}
+	if (writes_to_hold > 0)
+		hold_write(write);
 	else
-		answer_write(write, 0);
+		carry_out(write);
 }
 
 static void
@@ -477,6 +527,7 @@ serve_flush(const struct fuse_in_header *in)
 static void
 release(void)
 {
+	end_held_writes(0);
 	is_holding = false;
 	for (int i = 0; i < held_count; i++)
 	{
@@ -582,6 +633,16 @@ command(const char *line)
 		is_holding = true;
 		printf("ok\n");
 	}
+	else if (strcmp(line, "hold_writes") == 0)
+	{
+		writes_to_hold = INT_MAX;
+		printf("ok\n");
+	}
+	else if (sscanf(line, "hold_writes %d", &count) == 1)
+	{
+		writes_to_hold = count;
+		printf("ok\n");
+	}
 	else if (strcmp(line, "release") == 0)
 	{
 		release();
@@ -591,8 +652,8 @@ command(const char *line)
 		printf("ok %d\n", open_count);
 	else if (strcmp(line, "figures") == 0)
 		printf("ok writes=%" PRIu64 " bytes=%" PRIu64 " late=%" PRIu64 " flushes=%" PRIu64
-			   " held=%d\n", figures.writes, figures.bytes, figures.late, figures.flushes,
-			   held_count);
+			   " held=%d held_writes=%d\n", figures.writes, figures.bytes, figures.late,
+			   figures.flushes, held_count, held_write_count);
 	else
 		printf("the disk does not know the command \"%s\"\n", line);
 	fflush(stdout);
