@@ -32,8 +32,11 @@
 #define FRAME_NEW_USAGE 1
 #define MAX_USAGE 5
 
-/* Frames, or groups, that one sweep looks at before it gives up. */
-#define SWEEP_LIMIT 1024
+/*
+ * How often a sweep passes all frames, or groups, before it gives up.  Each pass ages what it
+ * meets.
+ */
+#define SWEEP_PASSES (MAX_USAGE + 1)
 
 /* How much of the cache's memory is touched at the start of the server. */
 #define MAX_TOUCHED_BYTES ((Size) 1024 * 1024 * 1024)
@@ -264,7 +267,7 @@ split_group(BufferFrame *head)
 static BufferFrame *
 take_small(void (*evict) (BufferFrame *frame))
 {
-	for (int i = 0; i < SWEEP_LIMIT * GROUP_FRAMES; i++)
+	for (uint32 i = 0; i < SWEEP_PASSES * shared->frame_count; i++)
 	{
 		uint64		hand = pg_atomic_fetch_add_u64(&shared->small_hand, 1);
 		BufferFrame *frame = &frames[hand % shared->frame_count];
@@ -317,7 +320,7 @@ join_group(BufferFrame *head, void (*evict) (BufferFrame *frame))
 static BufferFrame *
 take_whole(void (*evict) (BufferFrame *frame))
 {
-	for (int i = 0; i < SWEEP_LIMIT; i++)
+	for (uint32 i = 0; i < SWEEP_PASSES * (shared->frame_count / GROUP_FRAMES); i++)
 	{
 		uint64		hand = pg_atomic_fetch_add_u64(&shared->whole_hand, 1);
 		BufferFrame *head = &frames[hand % (shared->frame_count / GROUP_FRAMES) * GROUP_FRAMES];

@@ -67,6 +67,7 @@ typedef struct DirtyShared
 	uint64		next_seq;		/* under list_lock, as the rest */
 	uint32		frame_count;
 	pg_atomic_uint64 dirty_bytes;	/* read without the lock as a hint */
+	pg_atomic_uint64 frame_bytes;	/* memory of the frames; likewise */
 	BufferFrame *list[FLEXIBLE_ARRAY_MEMBER];
 } DirtyShared;
 
@@ -133,6 +134,7 @@ blob_dirty_shmem_init(void)
 	shared->limit_bytes = Min(buffer_bytes / LIMIT_PARTS, MAX_LIMIT_BYTES);
 	shared->next_seq = 1;
 	pg_atomic_init_u64(&shared->dirty_bytes, 0);
+	pg_atomic_init_u64(&shared->frame_bytes, 0);
 }
 
 /* ---- the list; the caller holds list_lock exclusively ---- */
@@ -186,6 +188,7 @@ add_range(const BlobDirtyRange *range, bool is_logged)
 	frame->dirty_seq = shared->next_seq++;
 	frame->dirty_no = shared->frame_count;
 	shared->list[shared->frame_count++] = frame;
+	pg_atomic_fetch_add_u64(&shared->frame_bytes, frame->key.chunk_bytes);
 	set_range(frame, range->start_bytes, range->end_bytes);
 }
 
@@ -197,6 +200,7 @@ remove_frame(BufferFrame *frame)
 
 	Assert(shared->list[frame->dirty_no] == frame && !frame->is_writing);
 	set_range(frame, 0, 0);
+	pg_atomic_fetch_sub_u64(&shared->frame_bytes, frame->key.chunk_bytes);
 	last->dirty_no = frame->dirty_no;
 	shared->list[last->dirty_no] = last;
 	blob_frame_unpin(frame);
@@ -205,6 +209,8 @@ remove_frame(BufferFrame *frame)
 /* ---- adding ---- */
 
 /*
+ * The limit counts the memory of frames, which are pinned, however few of their pages are dirty.
+ *
  * With fsync = off no page is left to the syncer, so that content survives a crash of the server as
  * rows do.
  */
@@ -213,7 +219,7 @@ blob_dirty_has_room(uint64 bytes, bool is_logged)
 {
 	return shared != NULL &&
 		(!is_logged || (shared->is_open && blob_background_sync && enableFsync)) &&
-		pg_atomic_read_u64(&shared->dirty_bytes) + bytes <= shared->limit_bytes;
+		pg_atomic_read_u64(&shared->frame_bytes) + bytes <= shared->limit_bytes;
 }
 
 bool
@@ -770,6 +776,6 @@ blob_dirty_page_count(void)
 bool
 blob_dirty_is_filling(void)
 {
-	return shared != NULL && pg_atomic_read_u64(&shared->dirty_bytes) >=
+	return shared != NULL && pg_atomic_read_u64(&shared->frame_bytes) >=
 		Min(shared->limit_bytes / WRITE_PARTS, MAX_WRITE_BYTES);
 }
