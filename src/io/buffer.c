@@ -95,9 +95,11 @@ static pid_t exit_registered_pid = 0;
 
 /*
  * Frames that scans of this process have taken last.  They are taken again, so that a value as
- * large as the buffer does not evict all other content.  Room for a read-ahead window and a read.
+ * large as the buffer does not evict all other content.  There are as many as a read-ahead window
+ * and a read of the same size need, and at most a part of the buffer.
  */
-#define SCAN_FRAMES 128
+#define MAX_SCAN_FRAMES 128
+#define SCAN_PARTS 8
 
 typedef struct ScanFrame
 {
@@ -105,7 +107,7 @@ typedef struct ScanFrame
 	BufferKey	key;			/* that the scan gave it */
 } ScanFrame;
 
-static ScanFrame scan_frames[SCAN_FRAMES];
+static ScanFrame scan_frames[MAX_SCAN_FRAMES];
 static int	next_scan_frame = 0;
 
 static BufferShared *buffer_shared = NULL;
@@ -431,10 +433,13 @@ take_frame(const BufferKey *key, BlobBufferUse use)
 {
 	ScanFrame  *scan = &scan_frames[next_scan_frame];
 	BufferFrame *frame = NULL;
+	int			count;
 
 	if (use != BLOB_BUFFER_SCAN || key->chunk_bytes != BLOB_BUFFER_CHUNK_BYTES)
 		return blob_frame_take(key->chunk_bytes, evict);
-	next_scan_frame = (next_scan_frame + 1) % SCAN_FRAMES;
+	count = (int) Min(buffer_shared->total_bytes / BLOB_BUFFER_CHUNK_BYTES / SCAN_PARTS,
+					  MAX_SCAN_FRAMES);
+	next_scan_frame = (next_scan_frame + 1) % Max(count, 1);
 	if (scan->frame != NULL)
 		frame = blob_frame_take_again(scan->frame, &scan->key, evict);
 	if (frame == NULL)
