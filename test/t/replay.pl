@@ -135,6 +135,15 @@ sub records_from
 	  "pg_get_wal_records_info('$from', 'FFFFFFFF/FFFFFFFF')";
 }
 
+# The end of the WAL, when it has been flushed: transactions that change nothing do not wait for that.
+sub flushed
+{
+	my $end = $primary->lsn('insert');
+	$primary->poll_query_until('postgres', "SELECT pg_current_wal_flush_lsn() >= '$end'")
+	  or die 'the WAL is not flushed';
+	return $primary->lsn('flush');
+}
+
 # The end of the last CONTENT behind $from, and the resource manager of the record behind it.
 sub last_content
 {
@@ -192,7 +201,7 @@ sub bytes_at
 }
 
 # Is the ring used?  Otherwise each write is waited for when it is started.
-my ($refused) = $primary->psql('postgres',
+my ($refused) = $standby->psql('postgres',
 	"SET blobext.io_method = io_uring; SELECT length(b::bytea) FROM v");
 my $has_ring = $refused == 0;
 note($has_ring ? 'io_uring works' : 'io_uring is refused');
@@ -228,6 +237,7 @@ sub log_content_before
 	{
 		my $from = $primary->lsn('insert');
 		$primary->safe_psql('postgres', $statements{$manager});
+		flushed();
 		(my $end, $next) = last_content($from);
 		return $end if $next eq $manager;
 		power('lossy release');
@@ -263,7 +273,7 @@ SKIP:
 	skip 'io_uring is refused', 8 if !$has_ring;
 	power('lossy hold_writes');
 	$primary->safe_psql('postgres', join(' ', map { log_sql(10 * $_, 2, 'f') } 1 .. 5));
-	my $end = $primary->lsn('flush');
+	my $end = flushed();
 	ok($standby->poll_query_until('postgres', "SELECT pg_last_wal_replay_lsn() >= '$end'"),
 		'replay goes on while writes are in flight');
 	is(held_writes(), 5, 'five writes are in flight');
@@ -279,7 +289,7 @@ SKIP:
 	# Without an end to the writes the process cannot leave.
 	power('lossy hold_writes');
 	$primary->safe_psql('postgres', join(' ', map { log_sql(10 * $_, 2, 's') } 1 .. 5));
-	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('flush'));
+	$primary->wait_for_catchup($standby, 'replay', flushed());
 	is(held_writes(), 5, 'five writes are in flight before a shutdown');
 	my $stop = IPC::Run::start([ 'pg_ctl', '-D', $standby->data_dir, '-m', 'fast', '-w', 'stop' ],
 		'>', '/dev/null');
@@ -296,7 +306,7 @@ SKIP:
 follow();
 power('lossy hold_writes');
 $primary->safe_psql('postgres', log_sql(100, 4, 'a') . log_sql(102, 4, 'b'));
-my $end = $primary->lsn('flush');
+my $end = flushed();
 waits_at_or_replays($end);
 is(held_writes(), 1, 'of two writes with pages in common one is in flight');
 power('lossy release');
@@ -374,14 +384,14 @@ make_restartpoint('a removed store');
 
 follow();
 $primary->safe_psql('postgres', log_sql(0, 1, 'm'));
-$primary->wait_for_catchup($standby, 'replay', $primary->lsn('flush'));
+$primary->wait_for_catchup($standby, 'replay', flushed());
 my $file = segment_file_of($standby, 'postgres');
 # A process that has the file open goes on with it as long as it has a name.
 system_or_bail('cp', '--sparse=always', $file, "$file.away");
 unlink $file or die $!;
 my $offset = -s $standby->logfile;
 $primary->safe_psql('postgres', 'CHECKPOINT');
-my $behind = $primary->lsn('flush');
+my $behind = flushed();
 until ($standby->log_contains('database system is shut down', $offset))
 {
 	my ($result, $passed) = $standby->psql('postgres', "SELECT pg_last_wal_replay_lsn() >= '$behind'");
@@ -444,7 +454,7 @@ SKIP:
 		system_log('pg_ctl', '-W', '-D', $standby->data_dir, '-l', $standby->logfile, 'start');
 	}
 	usleep(1_000) until -s $standby->data_dir . '/postmaster.pid';
-	waits_in_kernel_or_replays($primary->lsn('flush'), $offset);
+	waits_in_kernel_or_replays(flushed(), $offset);
 	power('lossy release');
 	$standby->_update_pid(1);
 	$standby->poll_query_until('postgres', 'SELECT true');
@@ -458,7 +468,7 @@ power('lossy hold_writes');
 $primary->safe_psql('postgres', log_sql(0, 1, 'e') . 'SELECT txid_current()');
 $offset = -s $standby->logfile;
 power('lossy cut 0 0 1');
-$behind = $primary->lsn('flush');
+$behind = flushed();
 until ($standby->log_contains('PANIC', $offset))
 {
 	my ($result, $passed) = $standby->psql('postgres', "SELECT pg_last_wal_replay_lsn() >= '$behind'");
@@ -479,7 +489,7 @@ is(bytes_at(0, 1), 'e', 'a write that failed is carried out by the next recovery
 
 $standby->append_conf('postgresql.conf', "hot_standby = off\n");
 $standby->restart;
-my $replayed = sub { $primary->wait_for_catchup($standby, 'replay', $primary->lsn('flush')); };
+my $replayed = sub { $primary->wait_for_catchup($standby, 'replay', flushed()); };
 $replayed->();
 my @letters = qw(n o p);
 SKIP:
