@@ -132,21 +132,21 @@ is_whole_after_kill(2, 'a value over a ROLLBACK is durable');
 # ---- an idle session with dirty pages ----
 
 my $idle = $node->background_psql('postgres');
-$idle->query_safe('BEGIN; INSERT INTO t SELECT -i, x FROM content WHERE i <= 100; ROLLBACK');
-cmp_ok(dirty_pages(), '>=', 400, 'pages of a transaction that was rolled back are dirty');
+$idle->query_safe('BEGIN; INSERT INTO t SELECT -i, x FROM content WHERE i <= 60; ROLLBACK');
+cmp_ok(dirty_pages(), '>=', 240, 'pages of a transaction that was rolled back are dirty');
 sql('INSERT INTO t SELECT i, x, x FROM content WHERE i BETWEEN 3 AND 40');
 is_whole(40, 'values beside pages of a transaction that was rolled back');
-sql('BEGIN; INSERT INTO t SELECT -i, x FROM content WHERE i <= 100; ROLLBACK');
+sql('BEGIN; INSERT INTO t SELECT -i, x FROM content WHERE i <= 60; ROLLBACK');
 $idle->query_safe('INSERT INTO t SELECT i, x, x FROM content WHERE i BETWEEN 41 AND 60');
 is(dirty_pages(), 0, 'a commit writes what is dirty in its segment, whoever has stored it');
-sql('BEGIN; INSERT INTO t SELECT -i, x FROM content WHERE i <= 100; ROLLBACK');
+sql('BEGIN; INSERT INTO t SELECT -i, x FROM content WHERE i <= 60; ROLLBACK');
 is_whole_after_kill(60, 'values that were stored beside an idle session are durable');
 check_is_clean($node, 'pages of no transaction are no damage');
 $idle->{run}->kill_kill;
 
 # A session that ends with dirty pages of its own; they belong to no value then.
-sql('BEGIN; INSERT INTO t SELECT -i, x FROM content WHERE i <= 100; ROLLBACK');
-cmp_ok(dirty_pages(), '>=', 400, 'the end of a session leaves its pages dirty');
+sql('BEGIN; INSERT INTO t SELECT -i, x FROM content WHERE i <= 60; ROLLBACK');
+cmp_ok(dirty_pages(), '>=', 240, 'the end of a session leaves its pages dirty');
 sql('INSERT INTO t SELECT i, x, x FROM content WHERE i BETWEEN 61 AND 70');
 is_whole_after_kill(70, 'values that were stored after a session has ended are durable');
 
