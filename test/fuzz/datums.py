@@ -17,11 +17,22 @@ them.  The protection against these is that no role can make one, see "No descri
 spelled" in src/README.md.  They are tested too, but for the other rules only; that they read the
 pages shows that this test would notice a datum that does.
 
+A session that has read another role's content can append it to a value of its own, and then the
+bytes are in pages that it has claimed in an extent of that value.  A forged descriptor of the value
+with a larger size reads these pages.  That is no disclosure: the session had the bytes, and put them
+there.  So datums that may read another role's content, here called trusted, are never in one call,
+or one batch of rows, with extents that the other datums may read.  They name extents of values that
+the same role has stored after the other role's values.
+
 Seen to fail: where a change shared extents without asking the map which value has them, "||" with a
 stale value gave another role's bytes, in the second round.  See run_known() for the rest.
 
 At the end each sound value of every role has the content that it had, blobext_check() is empty,
-also after a collection.  The seed is printed; it repeats the run.
+also after a collection.  No page of an extent with a generation below the other role's has content
+of that role, whether a value has the page or not.  The seed is printed; it repeats the run.
+
+Seen to fail: where trusted datums were in calls with extents of older values, "||" of a sound value
+and such a datum put another role's bytes into a page behind the value (seed 1386734949).
 """
 
 import argparse
@@ -115,6 +126,11 @@ SELECT format_type(casttarget, NULL) FROM pg_cast WHERE castsource = 'blobstate'
 UNION SELECT 'text' ORDER BY 1
 """
 
+READ_CONTENT = "SELECT bytea(raw.datum(%s::bytea, false))"
+
+# Of the calls and batches of rows, those that may read another role's content.
+TRUSTED_PART = 0.2
+
 Call = collections.namedtuple("Call", "name sql arguments gives_value role")
 
 
@@ -160,16 +176,43 @@ class Parts:
         return (["tail"] if self.tail else []) + ([field] if self.extent_starts else []) + \
             (["remainder_page"] if self.remainder_page else [])
 
+    def names_any(self, pages):
+        """Whether one of these pages, of 6 bytes each, is the first one of an extent."""
+        numbers = [self.tail[0]] if self.tail else []
+        numbers += [] if self.remainder_page is None else [self.remainder_page]
+        return not pages.isdisjoint(
+            self.extent_starts + [number.to_bytes(6, "little") for number in numbers])
+
+    def all_bytes(self, generation):
+        """A descriptor of all bytes of the extents, also of those that are no content of a value;
+        of the page of a remainder, all but the last byte."""
+        count = len(self.extent_starts)
+        tail = self.tail or (0, 0)
+        position = self.datum[128:130] if self.datum[0] == 0x12 else count.to_bytes(2, "little")
+        remainder_bytes = 0 if self.remainder_page is None else 4095
+        size = (2 ** count - 1 + tail[1]) * 4096 + remainder_bytes
+        return bytes([0x12, self.datum[1]]) + count.to_bytes(2, "little") + \
+            generation.to_bytes(8, "little") + size.to_bytes(8, "little") + self.datum[20:116] + \
+            b"".join(number.to_bytes(6, "little") for number in tail) + position + \
+            tail[1].to_bytes(6, "little") + remainder_bytes.to_bytes(2, "little") + \
+            (self.remainder_page or 0).to_bytes(6, "little") + b"".join(self.extent_starts)
+
+
+def generation_of(datum):
+    """None if the datum is too short to be a descriptor."""
+    return int.from_bytes(datum[GENERATION], "little") if len(datum) >= 128 else None
+
 
 class Forge:
     """Datums: sound ones, and mutations of these."""
 
-    def __init__(self, random_, own, old, foreign, generation_limit):
+    def __init__(self, random_, own, old, foreign, generation, is_allowed):
         self.random = random_
         self.own = own              # sound, of the role that calls
         self.old = old              # sound once, its own; freed since
         self.foreign = foreign      # sound, of another role
-        self.generation_limit = generation_limit
+        self.generation = generation    # the largest that a datum may have
+        self.is_allowed = is_allowed    # whether this forge may return a datum
         self.own_parts = [Parts(datum) for datum in own if datum[:1] in (b"\x11", b"\x12")]
         self.all_parts = self.own_parts + [Parts(datum) for datum in old + foreign]
         self.kinds = [self.sound, self.stale, self.stale, self.flip, self.flip, self.set_fields,
@@ -178,15 +221,12 @@ class Forge:
                       self.compress, self.compress, self.compose, self.compose, self.compose]
 
     def any(self):
-        """A datum, and whether it may read another role's content."""
-        datum = bytes(self.random.choice(self.kinds)())
-        if self.random.random() < 0.15:
-            datum = bytes(self.flip_bits(bytearray(datum)))
-        return datum, self.is_trusted(datum)
-
-    def is_trusted(self, datum):
-        return len(datum) >= 128 and \
-            int.from_bytes(datum[GENERATION], "little") >= self.generation_limit
+        while True:
+            datum = bytes(self.random.choice(self.kinds)())
+            if self.random.random() < 0.15:
+                datum = bytes(self.flip_bits(bytearray(datum)))
+            if self.is_allowed(datum):
+                return datum
 
     def base(self):
         return bytearray(self.random.choice(self.own + self.old))
@@ -291,8 +331,8 @@ class Forge:
         if form == 0x11:
             size = max(0, pages * 4096 - choose([0, 0, 1, 4095, 4096, 100_000]))
         generation = base.datum[GENERATION]
-        if self.random.random() < 0.8:      # later than all but the other role's
-            generation = (self.generation_limit - 1).to_bytes(8, "little")
+        if self.random.random() < 0.8:      # not below that of any extent it may read
+            generation = self.generation.to_bytes(8, "little")
         fixed = bytes([form, (1 if tail else 0) | (2 if has_page else 0)]) + \
             len(extent_starts).to_bytes(2, "little") + generation + \
             size.to_bytes(8, "little") + base.datum[20:116] + \
@@ -422,10 +462,19 @@ class Fuzzer:
         limit = self.execute("SELECT min(generation) FROM blobext_map WHERE first_page = ANY (%s)",
                              (list(pages),))[0][0]
         inline = [b"", b"\x01", b"\x01short", b"\x01" + plain(2000), b"\x01" + plain(50_000)]
-        self.forge = Forge(self.random, own + inline, old, foreign, limit)
-        for datum in own + old:
-            if self.forge.is_trusted(datum):
-                raise Failure("a value is younger than the secret ones")
+        young = self.store("fuzzer", "young", plain)
+        if any(generation_of(datum) >= limit for datum in own + old):
+            raise Failure("a value is younger than the secret ones")
+        # All extents that datums of generations below the limit can ever read: new ones are younger.
+        older = {page.to_bytes(6, "little") for page, in
+                 self.execute("SELECT first_page FROM blobext_map WHERE generation < %s", (limit,))}
+        if any(Parts(datum).names_any(older) for datum in young):
+            raise Failure("a value shares extents with an older one")
+        self.forge = Forge(self.random, own + inline, old, foreign, limit - 1,
+                           lambda datum: (generation_of(datum) or 0) < limit)
+        self.trusted_forge = Forge(
+            self.random, young + inline, old, foreign, 2 ** 56 - 1,
+            lambda datum: len(datum) < 128 or not Parts(datum).names_any(older))
 
     def pages_of(self, table):
         return {page for page, in self.execute(
@@ -493,15 +542,18 @@ class Fuzzer:
 
     # ---- calls ----
 
+    def choose_forge(self):
+        """A forge, and whether its datums may read another role's content."""
+        trusted = self.random.random() < TRUSTED_PART
+        return self.trusted_forge if trusted else self.forge, trusted
+
     def arguments_for(self, call):
         """Parameters, and whether any datum may read another role's content."""
         parameters = []
-        trusted = False
+        forge, trusted = self.choose_forge()
         for type_name in call.arguments:
             if type_name.startswith("blobstate"):
-                datum, is_trusted = self.forge.any()
-                trusted |= is_trusted
-                parameters += [datum, self.random.random() < 0.5]
+                parameters += [forge.any(), self.random.random() < 0.5]
             else:
                 parameters.append(self.value_for(type_name))
         # Zeros up to the largest number would be written.
@@ -586,8 +638,7 @@ class Fuzzer:
                 page = int.from_bytes(datum[offset:offset + length], "little")
                 datum[offset:offset + length] = \
                     (page + 2 ** 32 * MAP_ENTRIES).to_bytes(length, "little")
-                self.require_stale("a page that no map has",
-                                   "SELECT bytea(raw.datum(%s::bytea, false))", (bytes(datum),))
+                self.require_stale("a page that no map has", READ_CONTENT, (bytes(datum),))
 
         tailed = next(p for p in self.forge.own_parts if p.tail and p.datum[0] == 0x11)
         datum = bytearray(tailed.datum)
@@ -599,8 +650,25 @@ class Fuzzer:
         if self.count_pages() != before:
             raise Failure(f"the store has grown from {before} to {self.count_pages()} pages")
 
+    def run_claim(self):
+        """Another role's content in a page that was claimed behind a young value.  A datum of a
+        large generation sees it there, so check_own_pages() would see it behind an older value.  A
+        datum of an older generation is refused."""
+        young = next(p for p in self.trusted_forge.own_parts
+                     if p.datum[0] == 0x12 and p.remainder_page is not None and not p.tail and
+                     (2 ** len(p.extent_starts) - 1) * 4096 >= claimed_bytes(p.datum))
+        secret = next(f for f in self.trusted_forge.foreign if claimed_bytes(f) == 4096)
+        self.sessions["fuzzer"].execute(
+            "SELECT length(raw.datum(%s::bytea, false) || raw.datum(%s::bytea, false))",
+            (young.datum, secret))
+        if not self.has_secret(self.read_all_bytes(young, self.trusted_forge.generation)):
+            raise Failure("no page was claimed, or the test does not see what is there")
+        self.require_stale("claimed page", READ_CONTENT,
+                           (young.all_bytes(self.forge.generation),))
+
     def run(self, rounds):
         self.run_known()
+        self.run_claim()
         # A call that makes a value of a datum is worth more than another comparison.
         calls = self.calls + 5 * [call for call in self.calls if call.gives_value]
         for number in range(rounds):
@@ -625,7 +693,23 @@ class Fuzzer:
                 if hashlib.sha256(content).digest() != digests[id_]:
                     raise Failure(f"{when}: value {id_} of {table} has changed")
 
+    def read_all_bytes(self, parts, generation):
+        datum = parts.all_bytes(generation)
+        content = self.sessions["fuzzer"].execute(
+            READ_CONTENT, (datum,), binary=True).fetchone()[0]
+        if len(content) != claimed_bytes(datum):
+            raise Failure(f"{len(content)} bytes of {claimed_bytes(datum)} were read")
+        return content
+
+    def check_own_pages(self):
+        """The pages of the role's own older values, also those that no value has, are free of
+        other roles' content."""
+        for parts in self.forge.own_parts:
+            self.require_no_secret(self.describe("own pages", (parts.datum,)),
+                                   self.read_all_bytes(parts, self.forge.generation))
+
     def finish(self):
+        self.check_own_pages()
         for session in self.sessions.values():
             session.close()
         self.check("at the end")
@@ -685,10 +769,9 @@ class Rows:
             CREATE TABLE p0 PARTITION OF p FOR VALUES WITH (MODULUS 2, REMAINDER 0);
             CREATE TABLE p1 PARTITION OF p FOR VALUES WITH (MODULUS 2, REMAINDER 1)""")
         is_sound = self.fuzzer.random.random() < 0.6
+        forge, self.trusted = self.fuzzer.choose_forge()
         for _ in range(10):
-            datum, trusted = self.fuzzer.forge.any()
-            arguments = (datum, self.fuzzer.random.random() < 0.5)
-            self.trusted |= trusted
+            arguments = (forge.any(), self.fuzzer.random.random() < 0.5)
             if self.succeeds("raw.datum",
                              "SELECT length(raw.datum(%s::bytea, %s))", arguments) or not is_sound:
                 self.succeeds("held", "INSERT INTO held VALUES (raw.datum(%s::bytea, %s))",
