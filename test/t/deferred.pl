@@ -196,7 +196,7 @@ make_cold();
 reads_are_right('changes of values with deferred pages');
 sql(q(DO $$ BEGIN FOR i IN 20001 .. 21500 LOOP CALL store(i, 4096 + i % 2000);
 	END LOOP; END $$));
-cmp_ok(counter('pending_deferred_pages'), '>', 1000, 'the list is full');
+cmp_ok(counter('pending_deferred_pages'), '>', 700, 'most of the dirty frames are dirty in whole');
 cmp_ok(counter('pending_deferred_pages'), '<=', 1024, 'no more than half of the buffer is dirty');
 is_whole('some are written by who stores them');
 $written = counter('deferred_writes');
