@@ -19,7 +19,7 @@ pages shows that this test would notice a datum that does.
 
 A session that has read another role's content can append it to a value of its own, and then the
 bytes are in pages that it has claimed in an extent of that value.  A forged descriptor of the value
-with a larger size reads these pages.  That is no disclosure: the session had the bytes, and put them
+with a larger size reads these pages.  That is no disclosure: the session had the bytes, it put them
 there.  So datums that may read another role's content, here called trusted, are never in one call,
 or one batch of rows, with extents that the other datums may read.  They name extents of values that
 the same role has stored after the other role's values.
@@ -465,7 +465,7 @@ class Fuzzer:
         young = self.store("fuzzer", "young", plain)
         if any(generation_of(datum) >= limit for datum in own + old):
             raise Failure("a value is younger than the secret ones")
-        # All extents that datums of generations below the limit can ever read: new ones are younger.
+        # All extents that datums below the limit can ever read: new ones are younger.
         older = {page.to_bytes(6, "little") for page, in
                  self.execute("SELECT first_page FROM blobext_map WHERE generation < %s", (limit,))}
         if any(Parts(datum).names_any(older) for datum in young):
