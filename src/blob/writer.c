@@ -550,6 +550,16 @@ share_extents(BlobWriter *writer, uint64 keep_pages)
 		WriterExtent *added = add_extent(writer);
 
 		blob_mapping_extent(descriptor, i, start, &stored);
+
+		/*
+		 * complete() leaves out extents without pages, and blob_complete() verifies the shared ones
+		 * by their numbers in the base.  So the numbers must agree.  No value has such an extent.
+		 */
+		if (stored.bytes < BLOB_PAGE_SIZE)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("invalid blobstate value"),
+					 errdetail("Extent %d has no page of the value.", i)));
 		added->extent = stored.extent;
 		added->used_pages = Min(stored.bytes / BLOB_PAGE_SIZE,
 								keep_pages - start / BLOB_PAGE_SIZE);

@@ -19,7 +19,7 @@ pages shows that this test would notice a datum that does.
 
 A session that has read another role's content can append it to a value of its own, and then the
 bytes are in pages that it has claimed in an extent of that value.  A forged descriptor of the value
-with a larger size reads these pages.  That is no disclosure: the session had the bytes, and put them
+with a larger size reads these pages.  That is no disclosure: the session had the bytes, it put them
 there.  So datums that may read another role's content, here called trusted, are never in one call,
 or one batch of rows, with extents that the other datums may read.  They name extents of values that
 the same role has stored after the other role's values.
@@ -465,7 +465,7 @@ class Fuzzer:
         young = self.store("fuzzer", "young", plain)
         if any(generation_of(datum) >= limit for datum in own + old):
             raise Failure("a value is younger than the secret ones")
-        # All extents that datums of generations below the limit can ever read: new ones are younger.
+        # All extents that datums below the limit can ever read: new ones are younger.
         older = {page.to_bytes(6, "little") for page, in
                  self.execute("SELECT first_page FROM blobext_map WHERE generation < %s", (limit,))}
         if any(Parts(datum).names_any(older) for datum in young):
@@ -641,6 +641,21 @@ class Fuzzer:
                 self.require_stale("a page that no map has", READ_CONTENT, (bytes(datum),))
 
         tailed = next(p for p in self.forge.own_parts if p.tail and p.datum[0] == 0x11)
+        # Seen to fail: a tail without pages of the value was left out, and the look at the map took
+        # it for the extent behind it, of another role.
+        secret = next(Parts(f) for f in self.forge.foreign if claimed_bytes(f) == 4096)
+        datum = bytearray(secret.all_bytes(self.forge.generation))
+        datum[1] = 1
+        datum[116:122] = tailed.tail[0].to_bytes(6, "little")
+        datum[122:128] = tailed.tail[1].to_bytes(6, "little")
+        datum[128:130] = bytes(2)
+        try:
+            self.sessions["fuzzer"].execute(
+                "SELECT blob_write(raw.datum(%s::bytea, false), 1000000, 'x')", (bytes(datum),))
+            raise Failure("a tail without pages: no error")
+        except psycopg.Error as error:
+            self.note_error("a tail without pages", (bytes(datum),), error, False)
+
         datum = bytearray(tailed.datum)
         datum[12:20] = (2 ** 33).to_bytes(8, "little")
         datum[122:128] = (2 ** 21).to_bytes(6, "little")
