@@ -141,6 +141,9 @@ class Failure(Exception):
 def is_allowed(error):
     if error.sqlstate == "0A000":
         return "cannot read compressed content" in str(error)
+    # Forged values may have one digest and other bytes, so that no order holds for all of them.
+    if error.sqlstate == "XX000":
+        return "mergejoin input data is out of order" in str(error)
     return error.sqlstate is not None and error.sqlstate.startswith(ALLOWED)
 
 
