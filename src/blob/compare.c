@@ -519,7 +519,7 @@ compare_contents(const BlobKey *a, const BlobKey *b, uint64 compared_bytes,
 }
 
 /*
- * Whether a value's content is known to be that in memory without hashing: the read cache has it,
+ * Whether a value's content is known to be that in memory without hashing: the buffer has it,
  * and it is the same.  Copying and comparing take a fraction of the time of hashing.  The content
  * is read to where it is kept with its digest.  If this cannot tell, digests decide.
  */
@@ -557,7 +557,7 @@ has_cached_content(const BlobKey *stored, const BlobKey *plain, KeptDigest *kept
 
 /*
  * Whether two values of equal size have the same content, before their contents are compared for
- * order.  If one of them is in memory and its digest is not known, the cache is asked first; then
+ * order.  If one of them is in memory and its digest is not known, the buffer is asked first; then
  * its digest is the other one's.  With blobext.verify_reads only digests count.
  */
 static bool

@@ -39,7 +39,7 @@ extern int	blob_compare_in_sort(const BlobKey *a, const BlobKey *b, BlobSortMemo
 								 MemoryContext context);
 
 /*
- * A value is going to be compared in a sort with another one of the same prefix.  If the read cache
+ * A value is going to be compared in a sort with another one of the same prefix.  If the buffer
  * has the first bytes behind the prefix, they are kept; else they are requested.  For values in
  * extents only.  Not to be called under a buffer lock.
  */

@@ -33,7 +33,7 @@
  */
 #define BLOB_READER_ALL 0x01
 
-/* Read the bytes of the files, not of the read cache; nothing is read ahead. */
+/* Read the bytes of the files, not of the buffer, where they are there; nothing is read ahead. */
 #define BLOB_READER_UNCACHED 0x02
 
 /*
@@ -74,7 +74,7 @@ extern uint64 blob_reader_read(BlobReader *reader, void *buffer, uint64 length_b
 extern uint64 blob_reader_next(BlobReader *reader, void *buffer, uint64 length_bytes);
 
 /*
- * Copy the next bytes, at most BLOB_CACHED_MAX_BYTES, if the read cache has all of them, and go on
+ * Copy the next bytes, at most BLOB_CACHED_MAX_BYTES, if the buffer has all of them, and go on
  * behind them.  Otherwise the result is false, the reader stays where it is, and the buffer's
  * content is undefined; also if the value may be stale.  For callers that can do without the
  * content.  Does no I/O but for the map.  The bytes exist, and the value is not compressed.
@@ -82,7 +82,7 @@ extern uint64 blob_reader_next(BlobReader *reader, void *buffer, uint64 length_b
 extern bool blob_reader_read_cached(BlobReader *reader, char *buffer, uint64 length_bytes);
 
 /*
- * Request the beginning of the content, up to an offset, into the read cache: it will be read soon.
+ * Request the beginning of the content, up to an offset, into the buffer: it will be read soon.
  * Leaves the reader where it is.  The value is not compressed.
  */
 extern void blob_reader_request(BlobReader *reader, uint64 end_bytes);

@@ -71,6 +71,9 @@ blob_cached_copy(const BlobStore *store, BlobStored *stored, uint64 offset_bytes
 	if (BufferIsValid(buffer))
 		UnlockReleaseBuffer(buffer);
 	for (int i = first_no; i < end_no; i++)
-		blob_verify_note(store, stored, i, seen[i - first_no]);
+	{
+		if (!blob_verify_note(store, stored, i, seen[i - first_no]))
+			return stored->extents[i].start - Min(stored->extents[i].start, offset_bytes);
+	}
 	return copied;
 }

@@ -15,10 +15,9 @@
  * Copy stored bytes from offset on, at most length, up to the first that the buffer lacks.  Returns
  * how many were copied.  All of them are verified: each extent is looked up once, and the map's
  * block with its entry stays share-locked while its bytes are copied.  The copy
- * also ends at an extent that may be stale, which a read has to report.
+ * also ends at an extent that may be stale, or has unlogged content: a read has to report that.
  *
- * The caller has the map open (AccessShareLock).  Does no I/O but for the map.  ERROR XB002 as
- * blob_stored_read().
+ * The caller has the map open (AccessShareLock).  Does no I/O but for the map.
  */
 extern uint64 blob_cached_copy(const BlobStore *store, BlobStored *stored, uint64 offset_bytes,
 							   uint64 length_bytes, char *target);

@@ -8,7 +8,6 @@
 #include "postgres.h"
 
 #include "extents/omissions.h"
-#include "io/segment.h"
 #include "utils/memutils.h"
 #include "wal/insert.h"
 
@@ -136,37 +135,12 @@ blob_omissions_log(const BlobStoreId *store, const BlobWriteRun *runs, int run_c
 	pfree(omission);
 }
 
-/*
- * Leave out the runs of stores that have been dropped meanwhile, with all that was written there: a
- * copy of this server must not note anything about them after DROP.
- */
-static void
-forget_dropped_stores(void)
-{
-	BlobStoreId store = {0};
-	int			kept = 0;
-	bool		exists = false;
-
-	for (int i = 0; i < noted_count; i++)
-	{
-		if (i == 0 || !blob_store_id_equals(&noted[i].store, &store))
-		{
-			store = noted[i].store;
-			exists = blob_segment_dir_exists(&store);
-		}
-		if (exists)
-			noted[kept++] = noted[i];
-	}
-	noted_count = kept;
-}
-
 /* If logging is an error, the runs stay noted: a server may learn twice what it lacks. */
 void
 blob_omissions_log_noted(void)
 {
 	Omission   *omission;
 
-	forget_dropped_stores();
 	if (noted_count == 0)
 		return;
 	omission = palloc0(sizeof(Omission));

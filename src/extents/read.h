@@ -1,6 +1,6 @@
 /*
  * extents/read.h
- *	  Reads stored bytes: from the read cache, from deferred writes, from the device.
+ *	  Reads stored bytes: from the buffer or from the device.
  */
 #ifndef BLOB_EXTENTS_READ_H
 #define BLOB_EXTENTS_READ_H
@@ -17,7 +17,8 @@
  * An extent is looked up in the map before it is read for the first time, which leaves its
  * generation in *stored.  After the read all extents of the range are looked up again.  So no byte
  * is returned that was not verified.  window: that of the reader, or NULL to read nothing ahead.
- * use_cache: if false, the read bypasses the read cache and returns the bytes of the files.
+ * use_cache: if false, the read bypasses the buffer, dirty pages excepted, and returns the bytes of
+ * the files.
  *
  * ERROR XB001 if an extent is stale, XB002 if it has unlogged content, XX001 or 58P01 if a file is
  * too short or cannot be read.  After an error *stored and *window may be used again.  Takes

@@ -2,7 +2,7 @@
  * extents/readahead.c
  *	  Reading ahead, see extents/readahead.h.
  *
- * Requests ahead are fills of the read cache for which no process waits.  So their bytes need no
+ * Requests ahead are fills of the buffer for which no process waits.  So their bytes need no
  * other check than all bytes in the cache: a chunk is kept under the generation that the map showed
  * before the request was started, and a reader accepts it only while the map shows the same.
  *

@@ -56,20 +56,19 @@ blob_verify_report_stale(int extent_no, uint64 value_bytes)
 }
 
 /*
- * ERROR XB002 if the extent of this generation has unlogged content.  The file of such an extent
- * holds zeros, or bytes of an earlier value.
+ * ERROR XB002: an extent has unlogged content.  The file holds zeros there, or bytes of an earlier
+ * value.
  */
 static void
-require_logged(const BlobStoreId *store, BlobGeneration generation, uint64 value_bytes)
+report_unlogged(uint64 value_bytes)
 {
-	if (blob_unlogged_contains(store, generation))
-		ereport(ERROR,
-				(errcode(ERRCODE_BLOB_UNLOGGED),
-				 errmsg("content of a blobstate value is missing on this server"),
-				 errdetail("The value of " UINT64_FORMAT " bytes was stored by a server that "
-						   "did not write content to the WAL.", value_bytes),
-				 errhint("Read it on that server. Set blobext.wal_content to \"auto\" there "
-						 "before standbys and backups are made.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_BLOB_UNLOGGED),
+			 errmsg("content of a blobstate value is missing on this server"),
+			 errdetail("The value of " UINT64_FORMAT " bytes was stored by a server that "
+					   "did not write content to the WAL.", value_bytes),
+			 errhint("Read it on that server. Set blobext.wal_content to \"auto\" there "
+					 "before standbys and backups are made.")));
 }
 
 /*
@@ -88,16 +87,18 @@ prefetch_entries(Relation map, const BlobStoredExtent *extents, int count)
 			blob_map_prefetch(map, extents[i].extent.first_page);
 }
 
-void
+bool
 blob_verify_note(const BlobStore *store, BlobStored *stored, int extent_no,
 				 BlobGeneration generation)
 {
 	BlobExtent *extent = &stored->extents[extent_no].extent;
 
 	if (extent->generation != BLOB_INVALID_GENERATION)
-		return;
-	require_logged(&store->id, generation, stored->value_bytes);
+		return true;
+	if (blob_unlogged_contains(&store->id, generation))
+		return false;
 	extent->generation = generation;
+	return true;
 }
 
 void
@@ -116,7 +117,8 @@ blob_verify_before(BlobStore *store, BlobStored *stored, int first_no, int end_n
 			continue;
 		if (!blob_verify_extent(store->map, &seen, stored->max_generation))
 			blob_verify_report_stale(i, stored->value_bytes);
-		blob_verify_note(store, stored, i, seen.generation);
+		if (!blob_verify_note(store, stored, i, seen.generation))
+			report_unlogged(stored->value_bytes);
 	}
 }
 

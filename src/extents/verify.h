@@ -38,10 +38,10 @@ extern bool blob_verify_locked(Buffer buffer, const BlobStored *stored, int exte
 							   BlobGeneration *generation);
 
 /*
- * Note the generation of an extent's first look, unless there is one already.  ERROR XB002 if the
- * extent has unlogged content.  May read a file, so no buffer should be locked.
+ * Note the generation of an extent's first look, unless there is one already.  False, and nothing
+ * is noted, if the extent has unlogged content.  May read a file, so no buffer should be locked.
  */
-extern void blob_verify_note(const BlobStore *store, BlobStored *stored, int extent_no,
+extern bool blob_verify_note(const BlobStore *store, BlobStored *stored, int extent_no,
 							 BlobGeneration generation);
 
 /* ERROR XB001: the extent_no-th extent of a value of value_bytes bytes has been freed or reused. */

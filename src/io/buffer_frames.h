@@ -1,6 +1,7 @@
 /*
  * io/buffer_frames.h
- *	  Memory of the read cache: frames, their owners, their replacement.  Only for cache.c.
+ *	  Memory of the buffer: frames, their owners, their replacement.  Only for buffer.c and
+ *	  dirty.c.
  *
  * Memory is divided into groups of BLOB_BUFFER_CHUNK_BYTES.  A group is either *whole*, one frame
  * that holds a chunk of a large extent, or *split* into frames for chunks of small extents.  Groups

@@ -2,7 +2,7 @@
  * io/segment_remove.c
  *	  Removal of segment files and of the directories of stores.
  *
- * The syncer and the table of deferred writes must not mistake a removed file for a missing one:
+ * The syncer and the list of dirty frames must not mistake a removed file for a missing one:
  * see "Removed files and missing files" in the README of this folder.
  */
 #include "postgres.h"
@@ -74,7 +74,7 @@ blob_segment_remove(const BlobStoreId *store, uint32 segment_no)
 }
 
 /*
- * Remove the files of a store, and have the syncer and the table of deferred writes forget them.
+ * Remove the files of a store, and have the syncer and the list of dirty frames forget them.
  * False if one of them is still there.
  */
 static bool

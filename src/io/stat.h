@@ -21,14 +21,14 @@ typedef struct BlobStat
 	pg_atomic_uint64 ahead_bytes;	/* part of io_read_bytes, read ahead */
 	pg_atomic_uint64 io_writes;
 	pg_atomic_uint64 io_write_bytes;
-	pg_atomic_uint64 cache_hits;	/* chunks served by the shared read cache */
+	pg_atomic_uint64 cache_hits;	/* chunks served by the buffer */
 	pg_atomic_uint64 cache_misses;
 	pg_atomic_uint64 syncs;			/* fdatasync calls on segments */
 	pg_atomic_uint64 shared_syncs;	/* syncs served by another backend's fdatasync */
 	pg_atomic_uint64 syncs_handed_over; /* segments that commits handed to the syncer */
 	pg_atomic_uint64 background_syncs;	/* segments that the syncer has synced */
-	pg_atomic_uint64 deferred_pages;	/* pages whose write was left to the syncer */
-	pg_atomic_uint64 deferred_page_reads;	/* reads of such pages from the table */
+	pg_atomic_uint64 deferred_pages;	/* pages that became dirty in the buffer */
+	pg_atomic_uint64 deferred_page_reads;	/* reads of chunks that had such pages */
 	pg_atomic_uint64 deferred_writes;	/* requests that wrote such pages */
 	pg_atomic_uint64 wal_content_bytes; /* content logged in CONTENT records */
 	pg_atomic_uint64 gc_cycles;		/* complete rounds of the collector */

@@ -40,7 +40,7 @@ extern void blob_syncer_forget(const BlobStoreId *store, uint32 segment_no);
  */
 extern bool blob_syncer_is_ready(void);
 
-/* Wake the syncer, so that it looks at the table of deferred writes. */
+/* Wake the syncer, so that it looks at the dirty pages. */
 extern void blob_syncer_wake(void);
 
 extern PGDLLEXPORT void blob_syncer_main(Datum argument);

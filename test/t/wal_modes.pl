@@ -126,6 +126,9 @@ $primary->safe_psql('postgres', qq(
 	CREATE TABLE edited AS SELECT id, blob_write(b, 3000, 'xyz') AS b FROM old;
 	ALTER TABLE edited ADD digest text;
 	UPDATE edited SET digest = encode(sha256(b), 'hex')));
+$primary->safe_psql('postgres', q(CREATE TABLE same AS
+		SELECT convert_to(repeat('same', 5000), 'UTF8')::blobstate AS b;
+	CREATE UNIQUE INDEX ON same (b); ANALYZE same));
 is($primary->safe_psql('postgres', $extents), $extents_before,
 	'values have grown into extents that the backup has');
 $primary->wait_for_catchup($standby);
@@ -151,6 +154,13 @@ standby_refuses('standby');
 is($standby->safe_psql('postgres', 'SELECT bool_and(encode(sha256(b), \'hex\') = digest
 	AND length(b) > 0 AND length(blob_prefix(b)) = 32) FROM new'), 't',
 	'standby: what the descriptor has');
+# A look-up that comes to such a value decides by digest.  Seen to fail where it asked for the value's
+# content in the buffer, and so whether that is missing.
+is($standby->safe_psql('postgres', q(SET enable_seqscan = off;
+	SELECT count(*) FROM same WHERE b = convert_to(repeat('same', 5000), 'UTF8')::blobstate)), '1',
+	'a look-up by content finds a value whose content is missing');
+$primary->safe_psql('postgres', 'DROP TABLE same');
+$primary->wait_for_catchup($standby);
 fails_with($standby, 'SELECT blob_read(b, 100000, 10) FROM new WHERE length(b) = 300000', 'XB002',
 	qr/content of a blobstate value is missing on this server.*stored by a server that did not/s,
 	'standby: a range');
