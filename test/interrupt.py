@@ -62,6 +62,16 @@ def processes_of(directory):
     return found
 
 
+def system_v_segments():
+    """Pairs of a segment's identifier and the process that made it."""
+    lines = read(pathlib.Path("/proc/sysvipc/shm")).decode().split("\n")[1:]
+    return {(int(line.split()[1]), int(line.split()[4])) for line in lines if line}
+
+
+# Servers that were killed before this run may have left some; their pids may be used again.
+FOREIGN_SEGMENTS = system_v_segments()
+
+
 def shared_memory_of(pids):
     """Segments of both kinds that these processes have made or use."""
     names = set()
@@ -69,9 +79,8 @@ def shared_memory_of(pids):
         for line in read(pathlib.Path(f"/proc/{pid}/maps")).decode(errors="replace").split("\n"):
             if "/dev/shm/" in line and not line.endswith("(deleted)"):
                 names.add(line[line.index("/dev/shm/"):])
-    return names | {f"segment of process {line.split()[4]}"
-                    for line in read(pathlib.Path("/proc/sysvipc/shm")).decode().split("\n")[1:]
-                    if line and int(line.split()[4]) in pids}
+    return names | {f"segment {segment} of process {maker}"
+                    for segment, maker in system_v_segments() - FOREIGN_SEGMENTS if maker in pids}
 
 
 def mounts_of(directory):
