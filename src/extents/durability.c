@@ -15,6 +15,7 @@
 #include "extents/omissions.h"
 #include "extents/readahead.h"
 #include "core/settings.h"
+#include "io/dirty.h"
 #include "io/io.h"
 #include "io/segment.h"
 #include "io/syncer.h"
@@ -36,6 +37,7 @@ typedef struct WrittenSegment
 	uint64		transaction_no;		/* of the last write; 0: that was given up */
 	bool		is_logged;		/* all that was written is, or will be, in the WAL */
 	XLogRecPtr	redo;			/* the server's redo pointer before the first write */
+	uint64		start_time;		/* of blob_dirty_time(), before the first write */
 } WrittenSegment;
 
 static WrittenSegment *written;
@@ -144,6 +146,7 @@ blob_durability_note(const BlobStoreId *store, uint32 segment_no, bool is_logged
 	written[written_count].transaction_no = transaction_no;
 	written[written_count].is_logged = is_logged;
 	written[written_count].redo = GetRedoRecPtr();
+	written[written_count].start_time = blob_dirty_time();
 	written_count++;
 }
 
@@ -199,7 +202,7 @@ make_crash_safe(const WrittenSegment *segment)
 	if (segment->is_logged &&
 		blob_syncer_hand_over(&segment->store, segment->segment_no, segment->redo, removals))
 		return true;
-	return blob_segment_sync(&segment->store, segment->segment_no);
+	return blob_segment_sync(&segment->store, segment->segment_no, segment->start_time);
 }
 
 void

@@ -48,6 +48,7 @@ typedef struct BufferFrame
 	bool		is_writing;		/* a process writes a part of the range */
 	BlobPageNo	page;			/* where the chunk begins */
 	uint64		dirty_seq;		/* when the frame became dirty */
+	uint64		added_seq;		/* when the last pages of it became dirty */
 } BufferFrame;
 
 extern Size blob_frames_shmem_size(void);

@@ -43,9 +43,11 @@
 #define LIMIT_PARTS 2
 #define MAX_LIMIT_BYTES (UINT64CONST(256) * 1024 * 1024)
 
-/* From how many dirty bytes on the syncer writes them without waiting for a checkpoint. */
-#define WRITE_PARTS 16
-#define MAX_WRITE_BYTES (UINT64CONST(4) * 1024 * 1024)
+/*
+ * From which part of the limit on the syncer writes without waiting for a checkpoint.  The rest is
+ * room for stores beside its writes.  Writing earlier would only compete with flushes of the WAL.
+ */
+#define WRITE_PARTS 2
 
 /* Frames that one look at the list collects. */
 #define MAX_ITEMS 4096
@@ -64,7 +66,7 @@ typedef struct DirtyShared
 	ConditionVariable written;	/* a process has finished writes */
 	volatile bool is_open;		/* read without the lock as a hint */
 	uint64		limit_bytes;
-	uint64		next_seq;		/* under list_lock, as the rest */
+	pg_atomic_uint64 next_seq;	/* changed under list_lock, which protects the rest */
 	uint32		frame_count;
 	pg_atomic_uint64 dirty_bytes;	/* read without the lock as a hint */
 	pg_atomic_uint64 frame_bytes;	/* memory of the frames; likewise */
@@ -97,6 +99,7 @@ typedef struct DirtyFilter
 	const BlobStoreId *store;	/* NULL: of all stores */
 	uint32		segment_no;		/* BLOB_ALL_SEGMENTS: of all */
 	BlobGeneration generation;	/* BLOB_INVALID_GENERATION: of all extents */
+	uint64		start_seq;		/* frames that got dirty pages at this time or later */
 	uint64		end_seq;		/* frames that became dirty before */
 	bool		must_succeed;	/* report failures of pages that are not logged, too */
 	bool		only_logged;	/* others could not be written, and are left alone */
@@ -132,7 +135,7 @@ blob_dirty_shmem_init(void)
 	shared->gate_lock = &locks[2].lock;
 	ConditionVariableInit(&shared->written);
 	shared->limit_bytes = Min(buffer_bytes / LIMIT_PARTS, MAX_LIMIT_BYTES);
-	shared->next_seq = 1;
+	pg_atomic_init_u64(&shared->next_seq, 1);
 	pg_atomic_init_u64(&shared->dirty_bytes, 0);
 	pg_atomic_init_u64(&shared->frame_bytes, 0);
 }
@@ -168,6 +171,7 @@ static void
 add_range(const BlobDirtyRange *range, bool is_logged)
 {
 	BufferFrame *frame = range->frame;
+	uint64		seq = pg_atomic_fetch_add_u64(&shared->next_seq, 1);
 
 	if (frame->dirty_end > 0)
 	{
@@ -175,6 +179,7 @@ add_range(const BlobDirtyRange *range, bool is_logged)
 			elog(ERROR, "page " UINT64_FORMAT " is written twice",
 				 range->page + range->start_bytes / BLOB_PAGE_SIZE);
 		frame->is_logged |= is_logged;
+		frame->added_seq = seq;
 		/* Pages between the two ranges have been written, and may be written again. */
 		set_range(frame, Min(frame->dirty_start, range->start_bytes),
 				  Max(frame->dirty_end, range->end_bytes));
@@ -185,7 +190,8 @@ add_range(const BlobDirtyRange *range, bool is_logged)
 	frame->page = range->page;
 	frame->is_logged = is_logged;
 	frame->is_writing = false;
-	frame->dirty_seq = shared->next_seq++;
+	frame->dirty_seq = seq;
+	frame->added_seq = seq;
 	frame->dirty_no = shared->frame_count;
 	shared->list[shared->frame_count++] = frame;
 	pg_atomic_fetch_add_u64(&shared->frame_bytes, frame->key.chunk_bytes);
@@ -207,6 +213,12 @@ remove_frame(BufferFrame *frame)
 }
 
 /* ---- adding ---- */
+
+uint64
+blob_dirty_time(void)
+{
+	return shared == NULL ? 0 : pg_atomic_read_u64(&shared->next_seq);
+}
 
 /*
  * The limit counts the memory of frames, which are pinned, however few of their pages are dirty.
@@ -263,7 +275,8 @@ matches(const BufferFrame *frame, const DirtyFilter *filter)
 {
 	BlobStoreId store;
 
-	if (frame->dirty_seq >= filter->end_seq || (filter->only_logged && !frame->is_logged))
+	if (frame->dirty_seq >= filter->end_seq || frame->added_seq < filter->start_seq ||
+		(filter->only_logged && !frame->is_logged))
 		return false;
 	if (filter->store == NULL)
 		return true;
@@ -584,9 +597,7 @@ write_matching(DirtyFilter *filter, BlobDirtyFailure *failure)
 
 	if (shared == NULL || pg_atomic_read_u64(&shared->dirty_bytes) == 0)
 		return true;
-	LWLockAcquire(shared->list_lock, LW_SHARED);
-	filter->end_seq = shared->next_seq;
-	LWLockRelease(shared->list_lock);
+	filter->end_seq = blob_dirty_time();
 	while (are_written)
 	{
 		count = collect(filter, &is_busy);
@@ -616,9 +627,14 @@ report_failure(const BlobDirtyFailure *failure)
 }
 
 bool
-blob_dirty_write_segment(const BlobStoreId *store, uint32 segment_no)
+blob_dirty_write_segment(const BlobStoreId *store, uint32 segment_no, uint64 start_time)
 {
-	DirtyFilter filter = {.store = store, .segment_no = segment_no, .must_succeed = true};
+	DirtyFilter filter = {
+		.store = store,
+		.segment_no = segment_no,
+		.start_seq = start_time,
+		.must_succeed = true
+	};
 	BlobDirtyFailure failure;
 
 	if (write_matching(&filter, &failure))
@@ -776,6 +792,6 @@ blob_dirty_page_count(void)
 bool
 blob_dirty_is_filling(void)
 {
-	return shared != NULL && pg_atomic_read_u64(&shared->frame_bytes) >=
-		Min(shared->limit_bytes / WRITE_PARTS, MAX_WRITE_BYTES);
+	return shared != NULL &&
+		pg_atomic_read_u64(&shared->frame_bytes) >= shared->limit_bytes / WRITE_PARTS;
 }

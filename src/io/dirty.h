@@ -47,11 +47,17 @@ typedef struct BlobDirtyFailure
 	int			error;			/* errno; ENOENT: the file is missing, or ends before the page */
 } BlobDirtyFailure;
 
+/* A count that every page that becomes dirty advances.  Takes no lock. */
+extern uint64 blob_dirty_time(void);
+
 /*
- * Write all pages of a segment that are dirty at the call, and wait for that.  ERROR if a write
- * fails; its pages stay dirty.  If the file is missing, the result is false.
+ * Write all pages of a segment that have become dirty since start_time (of blob_dirty_time()) and
+ * are dirty at the call, and wait for that.  Pages of the same frames that became dirty earlier are
+ * written with them.  ERROR if a write fails; its pages stay dirty.  If the file is missing, the
+ * result is false.
  */
-extern bool blob_dirty_write_segment(const BlobStoreId *store, uint32 segment_no);
+extern bool blob_dirty_write_segment(const BlobStoreId *store, uint32 segment_no,
+									 uint64 start_time);
 
 /* The same for the pages of one extent, whose file must exist. */
 extern void blob_dirty_write_extent(const BlobStoreId *store, const BlobExtent *extent);

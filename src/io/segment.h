@@ -69,16 +69,17 @@ extern void blob_segment_release_all(void);
 extern bool blob_segment_is_direct(void);
 
 /*
- * Make everything durable that was written to the segment, or became dirty in the buffer, before
- * this call.  Dirty pages are written first; ERROR if that fails.  Backends that arrive together
- * share one fdatasync(); with fsync = off there is none.  A failed fdatasync() is a PANIC: the
- * kernel may have dropped the pages, so that a retry would succeed without them.
+ * Make everything durable that was written to the segment before this call, and the pages that
+ * became dirty in the buffer since start_time, of blob_dirty_time().  Dirty pages are written
+ * first; ERROR if that fails.  Backends that arrive together share one fdatasync(); with fsync =
+ * off there is none.  A failed fdatasync() is a PANIC: the kernel may have dropped the pages, so
+ * that a retry would succeed without them.
  *
  * Returns false if the file does not exist, or ends before a dirty page.  That is no error for
  * extents of an aborted transaction: the collector may have freed them and removed the segment
  * since.  A caller that is about to return a value there must treat it as one.
  */
-extern bool blob_segment_sync(const BlobStoreId *store, uint32 segment_no);
+extern bool blob_segment_sync(const BlobStoreId *store, uint32 segment_no, uint64 start_time);
 
 /* The same for completed writes; dirty pages are left alone. */
 extern bool blob_segment_sync_written(const BlobStoreId *store, uint32 segment_no);

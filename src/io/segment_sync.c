@@ -5,7 +5,7 @@
  * The protocol.  Each segment file hashes to one of a fixed number of slots.  A backend whose
  * writes have completed
  *
- *	0. writes the dirty pages of the segment (dirty.c);
+ *	0. writes its dirty pages of the segment (dirty.c);
  *	1. draws a ticket: my_seq = ++slot->write_seq;
  *	2. takes the slot's lock exclusively;
  *	3. if the slot says that this very segment was synced up to a ticket >= my_seq, it is done;
@@ -169,9 +169,9 @@ blob_segment_sync_written(const BlobStoreId *store, uint32 segment_no)
  * Takes the locks of dirty.c, then the slot's LWLock; the caller holds no lock of these tranches.
  */
 bool
-blob_segment_sync(const BlobStoreId *store, uint32 segment_no)
+blob_segment_sync(const BlobStoreId *store, uint32 segment_no, uint64 start_time)
 {
 	/* These writes count as completed before the ticket is drawn. */
-	return blob_dirty_write_segment(store, segment_no) &&
+	return blob_dirty_write_segment(store, segment_no, start_time) &&
 		blob_segment_sync_written(store, segment_no);
 }

@@ -14,6 +14,8 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_control.h"
+#include "common/controldata_utils.h"
 #include "core/background.h"
 #include "core/settings.h"
 #include "io/dirty.h"
@@ -44,8 +46,15 @@
 /* While the syncer holds up checkpoints: how often it looks whether one has begun, in ms. */
 #define POLL_MS 10
 
-/* How long the syncer holds the same virtual transaction, in ms. */
-#define HOLD_MS 400
+/*
+ * How long the syncer holds the same virtual transaction, in ms: if a checkpoint may be about to
+ * wait for it that has begun before, and otherwise.
+ */
+#define SHORT_HOLD_MS 400
+#define LONG_HOLD_MS 10000
+
+/* The syncer goes to sleep when no segment was handed over for so long, in ms. */
+#define IDLE_MS 2000
 
 /*
  * While a file is missing or cannot be written: how often the syncer tries again, and how often it
@@ -57,9 +66,6 @@
 /* How often it writes and syncs before it stops accepting, and does so for the last time. */
 #define OPEN_PASSES 2
 
-/* Holds in which no segment was handed over, before the syncer goes to sleep. */
-#define IDLE_HOLDS 10
-
 typedef struct ListedSegment
 {
 	BlobStoreId store;
@@ -70,6 +76,7 @@ typedef struct SyncerShared
 {
 	LWLock	   *lock;			/* protects the rest; never held over I/O */
 	bool		accepts;		/* the syncer holds the flag, and segments may be listed */
+	XLogRecPtr	held_redo;		/* redo pointer, read after the flag was set */
 	bool		sleeps;			/* the syncer waits until a backend wakes it */
 	Latch	   *latch;
 	uint64		handed_over;	/* segments, since the start */
@@ -171,17 +178,14 @@ blob_syncer_hand_over(const BlobStoreId *store, uint32 segment_no, XLogRecPtr re
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	if (!shared->accepts)
 		wake();
-	else if (blob_segment_removals() == removals)
+	else if (shared->held_redo <= redo && blob_segment_removals() == removals)
 		is_listed = list(store, segment_no, MAX_LISTED);
 	if (is_listed)
 		shared->handed_over++;
 	LWLockRelease(shared->lock);
-
-	/* Read this after listing, not before: see step C4 in the README. */
-	if (!is_listed || GetRedoRecPtr() != redo)
-		return false;
-	blob_stat_count(syncs_handed_over, 1);
-	return true;
+	if (is_listed)
+		blob_stat_count(syncs_handed_over, 1);
+	return is_listed;
 }
 
 bool
@@ -396,6 +400,7 @@ set_accepts(bool accepts)
 {
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->accepts = accepts;
+	shared->held_redo = GetRedoRecPtr();
 	LWLockRelease(shared->lock);
 }
 
@@ -473,28 +478,7 @@ sleep_until_wanted(void)
 	}
 }
 
-/*
- * Hold one virtual transaction.  It ends soon after a checkpoint has begun.  It also ends after
- * HOLD_MS, because a checkpoint may have begun before it did, and wait for it all the same.
- */
-static void
-hold_once(void)
-{
-	TimestampTz start = GetCurrentTimestamp();
-	XLogRecPtr	redo = GetRedoRecPtr();
-
-	begin_holding();
-	pgstat_report_activity(STATE_RUNNING, "blobext: syncing segments");
-	do
-	{
-		wait_for_latch(POLL_MS);
-		write_if_filling();
-	} while (GetRedoRecPtr() == redo &&
-			 !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), HOLD_MS) &&
-			 GetCurrentTimestamp() >= start);	/* the clock may have been set back */
-	end_holding();
-}
-
+/* Counts the segments that backends have handed over.  Takes the lock. */
 static uint64
 count_handed_over(void)
 {
@@ -504,6 +488,83 @@ count_handed_over(void)
 	count = shared->handed_over;
 	LWLockRelease(shared->lock);
 	return count;
+}
+
+/*
+ * Whether segments were handed over lately.  The first call since the syncer has slept begins to
+ * measure the time.
+ */
+static bool
+is_wanted(bool was_asleep)
+{
+	static uint64 seen;
+	static TimestampTz seen_at;
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		count = count_handed_over();
+
+	/* The clock may have been set back. */
+	if (was_asleep || count != seen || now < seen_at)
+	{
+		seen = count;
+		seen_at = now;
+	}
+	return !TimestampDifferenceExceeds(seen_at, now, IDLE_MS);
+}
+
+/* The redo pointer of the last checkpoint that is complete. */
+static XLogRecPtr
+completed_redo(void)
+{
+	ControlFileData *control;
+	XLogRecPtr	redo;
+	bool		is_valid;
+
+	LWLockAcquire(ControlFileLock, LW_SHARED);
+	control = get_controlfile(DataDir, &is_valid);
+	LWLockRelease(ControlFileLock);
+	redo = is_valid ? control->checkPointCopy.redo : InvalidXLogRecPtr;
+	pfree(control);
+	return redo;
+}
+
+/*
+ * How long a hold may last that has just begun, in ms.  A checkpoint that fixed its redo pointer
+ * before the flag was set may have yet to collect, and would wait for this hold.  There is no such
+ * checkpoint if the last one is complete, and it is most unlikely if an earlier hold has seen the
+ * same redo pointer.
+ */
+static int
+hold_ms(XLogRecPtr redo)
+{
+	static XLogRecPtr last_redo = InvalidXLogRecPtr;
+	bool		may_be_long = redo == last_redo || redo == completed_redo();
+
+	last_redo = redo;
+	return may_be_long ? LONG_HOLD_MS : SHORT_HOLD_MS;
+}
+
+/*
+ * Hold one virtual transaction.  It ends soon after a checkpoint has begun.  It also ends after a
+ * time, see hold_ms(), and when no backend has handed over a segment for a while.
+ */
+static void
+hold_once(void)
+{
+	TimestampTz start = GetCurrentTimestamp();
+	XLogRecPtr	redo = GetRedoRecPtr();
+	int			max_ms;
+
+	begin_holding();
+	max_ms = hold_ms(redo);
+	pgstat_report_activity(STATE_RUNNING, "blobext: syncing segments");
+	do
+	{
+		wait_for_latch(POLL_MS);
+		write_if_filling();
+	} while (GetRedoRecPtr() == redo && is_wanted(false) &&
+			 !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), max_ms) &&
+			 GetCurrentTimestamp() >= start);	/* the clock may have been set back */
+	end_holding();
 }
 
 /*
@@ -530,15 +591,11 @@ blob_syncer_main(Datum argument)
 	LWLockRelease(shared->lock);
 	for (;;)
 	{
-		uint64		seen = count_handed_over();
-		int			idle_holds = 0;
-
 		sleep_until_wanted();
-		while (idle_holds < IDLE_HOLDS)
+		(void) is_wanted(true);
+		do
 		{
 			hold_once();
-			idle_holds = count_handed_over() == seen ? idle_holds + 1 : 0;
-			seen = count_handed_over();
-		}
+		} while (is_wanted(false));
 	}
 }

@@ -77,7 +77,7 @@ blob_content_queue_sync(void)
 			.incarnation = sync_list[i].incarnation
 		};
 
-		if (!blob_segment_sync(&store, sync_list[i].segment_no))
+		if (!blob_segment_sync(&store, sync_list[i].segment_no, 0))
 			blob_invalid_segments_disappeared(&store, sync_list[i].segment_no);
 	}
 	sync_count = 0;

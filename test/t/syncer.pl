@@ -4,14 +4,15 @@
 # take content that was not synced; with buffered I/O that is all content since its last fdatasync,
 # even if other files were synced meanwhile.  Parts:
 #
-#	- a checkpoint does not complete while the syncer has something on its list,
-#	- a transaction that has stored before a checkpoint began, and commits after it, syncs for itself,
+#	- a checkpoint does not complete while the syncer has something on its list; a transaction that
+#	  has stored before, and commits while it waits, leaves the sync to the syncer, too,
+#	- a transaction that has stored before a checkpoint began, and commits after it, syncs by itself,
 #	- a checkpoint that completes, a shutdown, the end of the syncer: each has synced the list,
 #	- without the syncer, and with the setting off, backends sync,
 #	- small stores and appends beside checkpoints in a loop, then a power cut: all acknowledged
 #	  content is there, and whole.  Rounds: BLOBEXT_CRASH_ROUNDS (1).
 #
-# Seen to fail: without DELAY_CHKPT_START the first part; without the look at the redo pointer in
+# Seen to fail: without DELAY_CHKPT_START the first part; without the comparison with held_redo in
 # blob_syncer_hand_over() the second; with end_holding() that does not sync its list the third;
 # at_exit() likewise.
 use strict;
@@ -148,17 +149,26 @@ is_whole('nothing synced but the WAL');
 
 stop_now();
 is_deeply([ store() ], [ 1, 0 ], 'stopped: handed over');
+my $session = $node->background_psql('postgres');
+$last_id++;
+$session->query_safe("BEGIN; INSERT INTO t SELECT $last_id, 1, piece($last_id, 1)");
 my $redo = sql('SELECT redo_lsn FROM pg_control_checkpoint()');
 my $checkpoint = $node->background_psql('postgres');
 $checkpoint->query_until(qr/sent/, "\\echo sent\nCHECKPOINT;\n");
 sleep(1.5);
 is(sql('SELECT redo_lsn FROM pg_control_checkpoint()'), $redo,
 	'a checkpoint waits for what was handed over');
+my $handed_over = stat_of($node, 'syncs_handed_over');
+$session->query_safe('COMMIT');
+is(stat_of($node, 'syncs_handed_over') - $handed_over, 1,
+	'stored before that checkpoint, committed while it waits: handed over');
+sql('CREATE TABLE flushed ()');
 cut_power();
 eval { $checkpoint->quit };
+eval { $session->quit };
 is_whole('a checkpoint that had to wait');
 
-my $session = $node->background_psql('postgres');
+$session = $node->background_psql('postgres');
 $last_id++;
 $session->query_safe("BEGIN; INSERT INTO t SELECT $last_id, 1, piece($last_id, 1)");
 sql('CHECKPOINT');
