@@ -55,7 +55,7 @@ store_cells()		# level
 		for count in $clients; do
 			for via in $ways; do
 				note "$1: store $size, $count client(s), $via"
-				names=$(chosen blobstate bytea lo innodb sqlite file receive)
+				names=$(chosen blobstate bytea lo innodb sqlite file receive log)
 				[ $via = libpq ] || names=$(chosen blobstate bytea)
 				values=$(values_of "$bytes")
 				[ "$count" -eq 1 ] || values=$(((values + 1) / 2))
@@ -92,7 +92,7 @@ bulk_cells()		# level
 		note "$1: bulk $size"
 		values=$((100 * 1048576 / bytes))
 		[ $values -le 1000 ] || values=1000
-		measure "$1" "$(chosen blobstate bytea lo innodb sqlite file)" --op store --label bulk \
+		measure "$1" "$(chosen blobstate bytea lo innodb sqlite file log)" --op store --label bulk \
 			--size "$bytes" --values $values --batch $values
 	done
 }

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define MAX_CONTENDERS 8
+#define MAX_CONTENDERS 9
 #define MAX_CLIENTS 64
 
 /* Each value starts at another byte of the payload, so that all values differ. */

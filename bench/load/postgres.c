@@ -1,9 +1,10 @@
 /*
  * bench/load/postgres.c
- *	  Contenders in PostgreSQL, over libpq: "blobstate", "bytea", "lo" and "receive".
+ *	  Contenders in PostgreSQL, over libpq: "blobstate", "bytea", "lo", "receive" and "log".
  *
  * blobstate and bytea (STORAGE EXTERNAL) are columns of tables; lo is a table that refers to large
- * objects.  receive sends the value to a statement that discards it.
+ * objects.  receive sends the value to a statement that discards it.  The statement of log hashes
+ * the value and writes it to the WAL, which the commit flushes, but stores nothing.
  */
 #define _GNU_SOURCE
 #include <endian.h>
@@ -63,6 +64,18 @@ execute(Session *session, const char *statement, long id, const char *value, lon
 }
 
 /* ---- set-up ---- */
+
+/* Statements of contenders that store nothing; NULL for others. */
+static const char *
+statement_of(const char *contender)
+{
+	if (strcmp(contender, "receive") == 0)
+		return "SELECT octet_length($2::bytea) + $1::bigint";
+	if (strcmp(contender, "log") == 0)
+		return "SELECT sha256($2::bytea), pg_logical_emit_message(true, 'log', $2::bytea), "
+			"$1::bigint";
+	return NULL;
+}
 
 /* The tables are made by the first client. */
 static void
@@ -139,9 +152,9 @@ postgres_open(Session *session)
 		fail("%s", PQerrorMessage(connection));
 	session->state = connection;
 	session->backend = PQbackendPID(connection);
-	if (strcmp(session->contender, "receive") == 0)
+	if (statement_of(session->contender) != NULL)
 	{
-		prepare(connection, "store", "SELECT octet_length($2::bytea) + $1::bigint");
+		prepare(connection, "store", "%s", statement_of(session->contender));
 		return;
 	}
 	if (session->client_no == 0)
@@ -241,7 +254,7 @@ postgres_run(Session *session, long first, long value_count, const Choice *choic
 static void
 postgres_empty(Session *session)
 {
-	if (strcmp(session->contender, "receive") == 0)
+	if (statement_of(session->contender) != NULL)
 		return;
 	if (strcmp(session->contender, "lo") == 0)
 	{

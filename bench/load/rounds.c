@@ -51,6 +51,7 @@ static const struct
 	{"bytea", &postgres_driver},
 	{"lo", &postgres_driver},
 	{"receive", &postgres_driver},
+	{"log", &postgres_driver},
 	{"file", &file_driver},
 #ifdef WITH_MARIADB
 	{"innodb", &innodb_driver},

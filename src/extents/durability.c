@@ -28,7 +28,7 @@
  * spares the sync.  That holds for every such write that would be synced at once.  Other writes are
  * logged only up to this many bytes of a transaction.
  */
-#define SPARE_MAX_BYTES (32 * 1024)
+#define SPARE_MAX_BYTES (256 * 1024)
 
 typedef struct WrittenSegment
 {

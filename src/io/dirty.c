@@ -44,10 +44,10 @@
 #define MAX_LIMIT_BYTES (UINT64CONST(256) * 1024 * 1024)
 
 /*
- * From which part of the limit on the syncer writes without waiting for a checkpoint.  The rest is
- * room for stores beside its writes.  Writing earlier would only compete with flushes of the WAL.
+ * The syncer writes without waiting for a checkpoint when less than this part of the limit is left,
+ * which is room for stores meanwhile.  Earlier writes would only compete with flushes of the WAL.
  */
-#define WRITE_PARTS 2
+#define SPARE_PARTS 4
 
 /* Frames that one look at the list collects. */
 #define MAX_ITEMS 4096
@@ -792,6 +792,6 @@ blob_dirty_page_count(void)
 bool
 blob_dirty_is_filling(void)
 {
-	return shared != NULL &&
-		pg_atomic_read_u64(&shared->frame_bytes) >= shared->limit_bytes / WRITE_PARTS;
+	return shared != NULL && pg_atomic_read_u64(&shared->frame_bytes) >=
+		shared->limit_bytes - shared->limit_bytes / SPARE_PARTS;
 }

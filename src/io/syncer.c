@@ -528,42 +528,47 @@ completed_redo(void)
 }
 
 /*
- * How long a hold may last that has just begun, in ms.  A checkpoint that fixed its redo pointer
- * before the flag was set may have yet to collect, and would wait for this hold.  There is no such
- * checkpoint if the last one is complete, and it is most unlikely if an earlier hold has seen the
- * same redo pointer.
+ * Whether the hold that began at `start`, and with this redo pointer, may go on.  A checkpoint that
+ * fixed that pointer before the flag was set may have yet to collect, and would wait for this hold.
+ * There is no such checkpoint if the last one is complete, and it is most unlikely if the hold
+ * before this one has seen the same pointer.
  */
-static int
-hold_ms(XLogRecPtr redo)
+static bool
+may_go_on(TimestampTz start, XLogRecPtr redo)
 {
-	static XLogRecPtr last_redo = InvalidXLogRecPtr;
-	bool		may_be_long = redo == last_redo || redo == completed_redo();
+	static XLogRecPtr collected_redo = InvalidXLogRecPtr;
+	TimestampTz now = GetCurrentTimestamp();
 
-	last_redo = redo;
-	return may_be_long ? LONG_HOLD_MS : SHORT_HOLD_MS;
+	if (GetRedoRecPtr() != redo || now < start)		/* the clock may have been set back */
+		return false;
+	if (!TimestampDifferenceExceeds(start, now, SHORT_HOLD_MS))
+		return true;
+	if (collected_redo == redo || completed_redo() == redo)
+	{
+		collected_redo = redo;
+		return !TimestampDifferenceExceeds(start, now, LONG_HOLD_MS);
+	}
+	collected_redo = redo;
+	return false;
 }
 
 /*
  * Hold one virtual transaction.  It ends soon after a checkpoint has begun.  It also ends after a
- * time, see hold_ms(), and when no backend has handed over a segment for a while.
+ * time, see may_go_on(), and when no backend has handed over a segment for a while.
  */
 static void
 hold_once(void)
 {
 	TimestampTz start = GetCurrentTimestamp();
 	XLogRecPtr	redo = GetRedoRecPtr();
-	int			max_ms;
 
 	begin_holding();
-	max_ms = hold_ms(redo);
 	pgstat_report_activity(STATE_RUNNING, "blobext: syncing segments");
 	do
 	{
 		wait_for_latch(POLL_MS);
 		write_if_filling();
-	} while (GetRedoRecPtr() == redo && is_wanted(false) &&
-			 !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), max_ms) &&
-			 GetCurrentTimestamp() >= start);	/* the clock may have been set back */
+	} while (may_go_on(start, redo) && is_wanted(false));
 	end_holding();
 }
 
