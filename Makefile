@@ -4,7 +4,8 @@ TREE := $(patsubst %/,%,$(dir $(firstword $(MAKEFILE_LIST))))
 
 EXTENSION = blobext
 MODULE_big = blobext
-DATA = sql/blobext--0.1.0.sql sql/blobext--0.1.0--0.2.0.sql sql/blobext--0.2.0.sql
+DATA = sql/blobext--0.1.0.sql sql/blobext--0.1.0--0.2.0.sql sql/blobext--0.2.0.sql \
+	sql/blobext--0.2.0--0.3.0.sql
 OBJS := $(patsubst $(TREE)/%.c,%.o,$(wildcard $(TREE)/src/*.c $(TREE)/src/*/*.c))
 SHLIB_LINK = -luring -lcrypto
 # Carries the extent store to a cluster that pg_upgrade has made.

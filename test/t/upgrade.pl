@@ -26,7 +26,9 @@ my $share = $node->config_data('--sharedir') . '/extension';
 
 # ---- released scripts stay as they are ----
 
-my %released = ('0.1.0' => '71767c431cb62aef0016fa003644c23a55ea2f1cae45c1a37159595e3283ab41');
+my %released = (
+	'0.1.0' => '71767c431cb62aef0016fa003644c23a55ea2f1cae45c1a37159595e3283ab41',
+	'0.2.0' => 'e36dc497b60f7046aa21f699516e6cd1326a242465cc3c6e725dac56ecbf2674');
 foreach my $version (sort keys %released)
 {
 	is(sha256_hex(slurp_file("$share/blobext--$version.sql")), $released{$version},
