@@ -215,13 +215,13 @@ foreach my $is_crash (0, 1)
 # the runs are moved to the free runs in release().
 start_cluster('wait', "${logged}blobext.io_method = sync\n");
 my $tmp = $PostgreSQL::Test::Utils::tmp_check;
-my $held = "$tmp/fault.held";
+my $held = "$tmp/reuse_fault.held";
 {
 	my $source = "$FindBin::RealBin/../unit/fail_writes.c";
-	system('cc', '-O1', '-shared', '-fPIC', '-o', "$tmp/fail_writes.so", $source, '-ldl') == 0
+	system('cc', '-O1', '-shared', '-fPIC', '-o', "$tmp/reuse_fail_writes.so", $source, '-ldl') == 0
 		or die 'fail_writes.c does not compile';
-	local $ENV{LD_PRELOAD} = "$tmp/fail_writes.so";
-	local $ENV{BLOBEXT_FAULT} = "$tmp/fault";
+	local $ENV{LD_PRELOAD} = "$tmp/reuse_fail_writes.so";
+	local $ENV{BLOBEXT_FAULT} = "$tmp/reuse_fault";
 	$node->restart;
 }
 sql('CREATE TABLE other (b blobstate)');
@@ -231,8 +231,8 @@ fill();
 make_values($node, 'old', (20_000) x 20);
 ($first, $end) = place_of('old');
 fill();
-append_to_file("$tmp/fault", "hold $syncer");
-chmod 0644, "$tmp/fault";
+append_to_file("$tmp/reuse_fault", "hold $syncer");
+chmod 0644, "$tmp/reuse_fault";
 kill('CONT', $syncer);
 for (my $i = 0; $i < 6_000 && !-e $held; $i++) { usleep(30_000); }
 ok(-e $held, 'the syncer writes');
@@ -243,7 +243,7 @@ ok($node->poll_query_until('postgres', q(SELECT count(*) = 1 FROM pg_stat_activi
 		WHERE wait_event = 'Extension' AND query ~ 'SELECT free')),
 	'the process that frees waits for the process that writes');
 is(sql('SELECT longest()'), '0', 'meanwhile the pages are not free');
-unlink "$tmp/fault";
+unlink "$tmp/reuse_fault";
 $freeing->quit;
 is(sql('SELECT longest()'), $end - $first, 'when the write has ended the pages are free');
 make_values($node, 'new', (100_000) x 4);
