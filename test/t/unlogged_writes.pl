@@ -8,13 +8,15 @@
 #	- a session that aborts, and stays idle with dirty pages, while others store, and goes on then,
 #	- prepared transactions,
 #	- sessions that store at once, each some values and some that it rolls back,
-#	- a base backup while pages are dirty: the copy must know what it lacks.
+#	- a base backup while pages are dirty: the copy must know what it lacks,
+#	- content that is not logged, behind content in the same frame that is logged and dirty.
 #
 # Seen to fail: with MAX_UNLOGGED_BYTES of 0, and with a vector for each frame in add_memory(), the
 # number of requests; without blob_dirty_write_segment() in blob_segment_sync(), all parts; with a list
 # of written segments that an abort clears, the values that are carried; without PRE_PREPARE in
 # at_transaction_event(), the prepared transactions; with OMITTED before the write (blob_omissions_log()
-# in the place of blob_omissions_note()), and without blob_omissions_log_noted(), the base backup.
+# in the place of blob_omissions_note()), and without blob_omissions_log_noted(), the base backup; with
+# frame->dirty_seq in the place of added_seq in matches(), the frame that two transactions share.
 use strict;
 use warnings;
 
@@ -29,7 +31,7 @@ use BlobTest;
 my $node = blob_cluster('main', streaming => 1,
 	conf => "blobext.wal_content = off\nblobext.cache_size = 64MB\nautovacuum = off\n" .
 	  "checkpoint_timeout = 1h\n");
-$node->safe_psql('postgres', q(
+my $schema = q(
 CREATE TABLE t (id int PRIMARY KEY, b blobstate, o bytea);	-- o: the expected content of b
 CREATE FUNCTION bytes(n int, seed int) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
 	SELECT substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
@@ -38,7 +40,8 @@ CREATE FUNCTION bytes(n int, seed int) RETURNS bytea LANGUAGE sql IMMUTABLE AS $
 CREATE VIEW damaged AS SELECT id FROM t
 	WHERE length(b) <> length(o) OR sha256(b) <> sha256(o) OR b::bytea <> o;
 CREATE TABLE content AS SELECT i, bytes(15000, i) AS x FROM generate_series(1, 1000) i;
-));
+);
+$node->safe_psql('postgres', $schema);
 
 sub sql
 {
@@ -76,7 +79,6 @@ is(stat_of($node, 'wal_logs_content'), 0, 'content is not logged');
 
 # A value has extents of 1, 2 and 1 pages, in three frames, two of which are neighbours in memory.  A
 # request has 16 pieces of memory at most, so 32 pages of such values: 125 requests for 4,000 pages.
-# The syncer begins to write when 2 MB are dirty, and ends with a shorter request each time.
 my %before = map { $_ => stat_of($node, $_) } qw(io_writes io_write_bytes syncs);
 sql('BEGIN; INSERT INTO t SELECT i, x, x FROM content; COMMIT');
 cmp_ok(stat_of($node, 'io_writes') - $before{io_writes}, '<=', 150,
@@ -215,5 +217,23 @@ is($stdout, '', 'the copy returns no bytes of values that it lacks');
 is(scalar(() = $stderr =~ /ERROR:  XB002:/g), 1000, 'the copy says so for each of them');
 is(sql('SELECT count(*) FROM t WHERE b::bytea = o'), '1000', 'the primary has all of them');
 $_->stop foreach ($standby, $node);
+
+# ---- a frame that is dirty already ----
+
+# Small content is logged although wal_level is minimal, and stays dirty while the syncer is stopped.  A
+# transaction that syncs anyway logs nothing.  It appends to that content.
+$node = blob_cluster('minimal', conf => "wal_level = minimal\nmax_wal_senders = 0\nautovacuum = off\n" .
+	  "blobext.cache_size = 64MB\ncheckpoint_timeout = 1h\n");
+sql($schema);
+sql('CREATE TABLE other (b blobstate)');
+stop_syncer($node, 'deferred_pages', sub { sql('INSERT INTO other VALUES (bytes(5000, 1))') });
+sql(q(INSERT INTO t VALUES (1, blob_append('', bytes(150000, 1)), bytes(150000, 1))));
+cmp_ok(dirty_pages(), '>=', 37, 'a value is dirty');
+my $logged = stat_of($node, 'wal_content_bytes');
+sql(q(BEGIN; INSERT INTO t VALUES (2, bytes(300000, 2), bytes(300000, 2));
+	UPDATE t SET b = blob_append(b, bytes(5000, 3)), o = o || bytes(5000, 3) WHERE id = 1; COMMIT));
+is(stat_of($node, 'wal_content_bytes'), $logged, 'what is appended is not logged');
+is_whole_after_kill(2, 'what was appended is durable');
+$node->stop;
 
 done_testing();
