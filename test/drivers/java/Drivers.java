@@ -287,7 +287,6 @@ public class Drivers
 	{
 		Properties properties = new Properties();
 		properties.setProperty("user", System.getenv("PGUSER"));
-		properties.setProperty("preferQueryMode", arguments[0]);
 		connection = DriverManager.getConnection("jdbc:postgresql://" + System.getenv("PGHOST")
 			+ ":" + System.getenv("PGPORT") + "/" + System.getenv("PGDATABASE"), properties);
 		values = makeValues();

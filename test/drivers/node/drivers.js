@@ -1,6 +1,6 @@
 // The matrix of test/run_drivers for drivers of JavaScript.
 //
-//	node drivers.js pg | postgres_js
+//	node drivers.js node_postgres | postgres_js
 //
 // The server is that of PGHOST, PGPORT, PGUSER and PGDATABASE.  Values go in and come back bare, as
 // Buffer, and are compared byte by byte.
@@ -133,7 +133,7 @@ const tests = {
 };
 
 async function main() {
-	const driver = new {pg: NodePostgres, postgres_js: PostgresJs}[process.argv[2]]();
+	const driver = new {node_postgres: NodePostgres, postgres_js: PostgresJs}[process.argv[2]]();
 	await driver.connect();
 	for (const [name, test] of Object.entries(tests)) {
 		await driver.run('DROP TABLE IF EXISTS t');
