@@ -17,7 +17,7 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
-#include "catalog/pg_type_d.h"
+#include "catalog/pg_type.h"
 #include "client/descriptions.h"
 #include "core/catalog.h"
 #include "core/settings.h"
@@ -67,6 +67,13 @@ put_uint32(char *bytes, uint32 value)
 	memcpy(bytes, &value, sizeof(value));
 }
 
+/* The type below domains.  A type that has been dropped meanwhile is no error here. */
+static Oid
+base_type(Oid type)
+{
+	return get_typtype(type) == TYPTYPE_DOMAIN ? getBaseType(type) : type;
+}
+
 /*
  * The type that a client is told of a result's column.  The server has replaced domains by their
  * base types.
@@ -96,7 +103,7 @@ told_parameter_type(Oid type)
 {
 	if (type < FirstNormalObjectId || !OidIsValid(blob_catalog_type()))
 		return type;
-	return getBaseType(type) == blob_catalog_type() ? BYTEAOID : type;
+	return base_type(type) == blob_catalog_type() ? BYTEAOID : type;
 }
 
 /*
@@ -162,7 +169,7 @@ blob_descriptions_fix_array(Oid type, char *array, Size length)
 {
 	if (blob_client_type == BLOB_CLIENT_TYPE_BYTEA && type >= FirstNormalObjectId &&
 		length >= ARRAY_ELEMENT_OFFSET + sizeof(uint32) && OidIsValid(blob_catalog_type()) &&
-		getBaseType(type) == blob_catalog_array_type())
+		base_type(type) == blob_catalog_array_type())
 		put_uint32(array + ARRAY_ELEMENT_OFFSET, BYTEAOID);
 }
 
@@ -180,7 +187,7 @@ may_have_array(void)
 	for (int i = 0; i < portal->tupDesc->natts; i++)
 		if (TupleDescAttr(portal->tupDesc, i)->atttypid >= FirstNormalObjectId &&
 			portal->formats[i] == FORMAT_BINARY &&
-			getBaseType(TupleDescAttr(portal->tupDesc, i)->atttypid) == blob_catalog_array_type())
+			base_type(TupleDescAttr(portal->tupDesc, i)->atttypid) == blob_catalog_array_type())
 			return true;
 	return false;
 }

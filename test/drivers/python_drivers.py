@@ -2,9 +2,9 @@
 
     python_drivers.py DRIVER [unittest's options]
 
-The server is that of PGHOST, PGPORT, PGUSER and PGDATABASE.  Every value is compared byte by byte
-with what was put in, and its digest with the server's.  Seen to fail for each driver with
-PGOPTIONS='-c blobext.client_type=blobstate'.
+The server is that of PGHOST, PGPORT, PGUSER and PGDATABASE.  Every value that comes back is
+compared byte by byte with the one that was put in, and its digest with the server's.  Seen to fail
+for each driver with blobext.client_type = blobstate.
 """
 
 import hashlib
@@ -18,8 +18,8 @@ HOST, PORT = os.environ["PGHOST"], os.environ["PGPORT"]
 USER, DATABASE = os.environ["PGUSER"], os.environ["PGDATABASE"]
 
 # Backslashes, what looks like hex, quotes, braces, bytes that are no text.
-VALUES = [b"", b"\\", b"\\x4142", b"\\134\\\\", bytes(range(256)), b"\x00", b"\xff\xfe\\", b"'\"{},",
-          bytes(range(256)) * 1000, random.Random(1).randbytes(10_000_000)]
+VALUES = [b"", b"\\", b"\\x4142", b"\\134\\\\", bytes(range(256)), b"\x00", b"\xff\xfe\\",
+          b"'\"{},", bytes(range(256)) * 1000, random.Random(1).randbytes(10_000_000)]
 LARGE = VALUES[-1]
 
 
@@ -320,7 +320,7 @@ class Matrix(unittest.TestCase):
     def test_update(self):
         self.insert_all()
         self.run_sql("UPDATE t SET content = $1 WHERE id = $2", VALUES[3], 0)
-        self.assertEqual(self.run_sql("SELECT content FROM t WHERE id = 0"), [[VALUES[3]]])
+        self.assertTrue(self.run_sql("SELECT content FROM t WHERE id = 0") == [[VALUES[3]]])
 
     def test_read_modify_write(self):
         self.insert_all()
@@ -364,7 +364,7 @@ class Matrix(unittest.TestCase):
             self.skipTest("the driver has no arrays of bytes")
         self.insert_all()
         rows = self.run_sql("SELECT array_agg(content ORDER BY id) FROM t WHERE id < 9")
-        self.assertEqual([bytes(value) for value in rows[0][0]], VALUES[:9])
+        self.assertTrue([bytes(value) for value in rows[0][0]] == VALUES[:9])
 
     def test_copy(self):
         self.insert_all()

@@ -166,7 +166,7 @@ class ClientTypeTest(unittest.TestCase):
         self.assertEqual(self.run_prepared(SMALL).ntuples, 2)
 
     def test_plan_made_again(self):
-        """What a statement means does not change when PostgreSQL analyzes it again."""
+        """A statement keeps its meaning when PostgreSQL analyzes it again."""
         for statement, parameters, expected in (
                 ("SELECT b, a FROM t WHERE b = ANY ($1)", [array([SMALL], BYTEA)], 1),
                 ("SELECT b FROM t WHERE coalesce(b, $1) = $2", [b"", LARGE], 1),
@@ -275,7 +275,7 @@ class ClientTypeTest(unittest.TestCase):
             self.assertTrue(result.get_value(i, 0) == b"\\x" + expected.hex().encode(), i)
 
     def test_aborted_transaction(self):
-        """Catalogs cannot be read then: what is left to be described is, without an error."""
+        """Catalogs cannot be read then; parameters are described without an error all the same."""
         self.prepare("INSERT INTO t (id, b) VALUES ($1, $2)")
         self.sql("BEGIN")
         self.assertEqual(self.pg.exec_(b"SELECT 1/0").status, ExecStatus.FATAL_ERROR)
