@@ -16,7 +16,6 @@
 #undef ENABLE_GSS
 
 #include "access/transam.h"
-#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "client/descriptions.h"
 #include "core/catalog.h"
@@ -164,12 +163,18 @@ exchange_parameter_types(char *message, Size length, bool is_written)
 	return is_found;
 }
 
+static bool
+is_blob_array(Oid type)
+{
+	return type >= FirstNormalObjectId && OidIsValid(blob_catalog_type()) &&
+		base_type(type) == blob_catalog_array_type();
+}
+
 void
 blob_descriptions_fix_array(Oid type, char *array, Size length)
 {
-	if (blob_client_type == BLOB_CLIENT_TYPE_BYTEA && type >= FirstNormalObjectId &&
-		length >= ARRAY_ELEMENT_OFFSET + sizeof(uint32) && OidIsValid(blob_catalog_type()) &&
-		base_type(type) == blob_catalog_array_type())
+	if (blob_client_type == BLOB_CLIENT_TYPE_BYTEA && is_blob_array(type) &&
+		length >= ARRAY_ELEMENT_OFFSET + sizeof(uint32))
 		put_uint32(array + ARRAY_ELEMENT_OFFSET, BYTEAOID);
 }
 
@@ -185,9 +190,8 @@ may_have_array(void)
 	if (portal == NULL || portal->tupDesc == NULL || portal->formats == NULL)
 		return false;
 	for (int i = 0; i < portal->tupDesc->natts; i++)
-		if (TupleDescAttr(portal->tupDesc, i)->atttypid >= FirstNormalObjectId &&
-			portal->formats[i] == FORMAT_BINARY &&
-			base_type(TupleDescAttr(portal->tupDesc, i)->atttypid) == blob_catalog_array_type())
+		if (portal->formats[i] == FORMAT_BINARY &&
+			is_blob_array(TupleDescAttr(portal->tupDesc, i)->atttypid))
 			return true;
 	return false;
 }
@@ -239,11 +243,14 @@ put_exchanged(char type, const char *message, Size length,
 	return result;
 }
 
-/* Catalogs are read for types of users only, and in a transaction only (core/catalog.h). */
+/*
+ * Catalogs are read for types of users only, and where they can be read only: core/catalog.h knows
+ * no blobstate elsewhere.
+ */
 static pg_attribute_hot int
 put_message(char type, const char *message, size_t length)
 {
-	if (blob_client_type == BLOB_CLIENT_TYPE_BYTEA && IsTransactionState())
+	if (blob_client_type == BLOB_CLIENT_TYPE_BYTEA)
 	{
 		if (type == MESSAGE_ROW_DESCRIPTION)
 			return put_exchanged(type, message, length, exchange_column_types);

@@ -185,12 +185,12 @@ class PsycopgTest(unittest.TestCase):
             for i, value in cursor:
                 self.assertEqual(value, content(SIZES[i], i))
 
-    def test_row_is_described_as_blobstate(self):
-        cursor = self.execute("SELECT b, sha256(b) FROM t")
-        self.assertEqual(cursor.description[0].type_display, str(cursor.description[0].type_code))
-        self.assertEqual(self.one("SELECT %s::oid::regtype::text",
-                                  (cursor.description[0].type_code,))[0], "blobstate")
-        self.assertEqual(cursor.description[1].type_display, "bytea")
+    def test_row_is_described_as_bytea(self):
+        """The server goes on with blobstate."""
+        self.execute("INSERT INTO t (id, b) VALUES (0, 'x')")
+        cursor = self.execute("SELECT b, pg_typeof(b)::text FROM t")
+        self.assertEqual(cursor.description[0].type_display, "bytea")
+        self.assertEqual(cursor.fetchone(), (b"x", "blobstate"))
 
     def test_errors_leave_a_usable_connection(self):
         with self.assertRaises(psycopg.errors.InvalidParameterValue):
