@@ -182,6 +182,21 @@ class ClientTypeTest(unittest.TestCase):
                     for _ in range(7):      # the plan becomes a generic one
                         self.assertEqual(self.run_prepared(*parameters).ntuples, expected)
 
+    def test_query_identifier(self):
+        """One for the statement that was exchanged and for the one that is analyzed again."""
+        self.sql("SET compute_query_id = on")
+        self.prepare("SELECT id FROM t WHERE b = ANY ($1) AND id < 7")
+        identifiers = []
+        for change in ("SELECT", "ALTER TABLE t ADD COLUMN y integer"):
+            self.sql(change)
+            self.run_prepared(array([SMALL], BYTEA))
+            with psycopg.connect() as other:
+                identifiers.append(other.execute(
+                    "SELECT query_id FROM pg_stat_activity WHERE pid = %s",
+                    (self.pg.backend_pid,)).fetchone()[0])
+        self.assertIsNotNone(identifiers[0])
+        self.assertEqual(identifiers[0], identifiers[1])
+
     def test_failed_attempt_leaves_the_transaction(self):
         """bytea[] has no meaning for takes_many(), which ends a subtransaction and no more."""
         self.sql("BEGIN; INSERT INTO t (id) VALUES (20)")
