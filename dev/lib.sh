@@ -34,6 +34,10 @@ BUILD_PACKAGES=(build-essential pkg-config "postgresql-$PG_MAJOR" "postgresql-se
 	liburing-dev libssl-dev)
 TEST_PACKAGES=("postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl
 	python3-venv e2fsprogs mount ca-certificates git)
+# Drivers of clients, which test/run_drivers tests; dev/test goes on where they cannot be had.
+DRIVER_PACKAGES=(python3-psycopg python3-psycopg2 python3-asyncpg python3-pg8000 python3-sqlalchemy
+	python3-django odbc-postgresql python3-pyodbc libpostgresql-jdbc-java)
+command -v javac > /dev/null || DRIVER_PACKAGES+=(default-jdk-headless)
 
 say()
 {

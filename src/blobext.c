@@ -9,6 +9,7 @@
 #include "assign/hooks.h"
 #include "autogc/launcher.h"
 #include "autogc/schedule.h"
+#include "client/descriptions.h"
 #include "client/wire.h"
 #include "core/settings.h"
 #include "extents/durability.h"
@@ -106,6 +107,7 @@ _PG_init(void)
 	blob_store_allocation_hook = blob_autogc_schedule_allocated;
 
 	/* Hooks. */
+	blob_descriptions_init();
 	blob_wire_init();
 	blob_hooks_install();
 

@@ -7,7 +7,7 @@
 declare -A test_needs=(
 	[unit]='build pgtap' [tidy]='python binutils' [regress]='build pg_regress' [pgtap]='build pgtap'
 	[examples]='build pgtap' [docs]='build venv' [dump]=build [tap]='build tap power'
-	[python]='build venv' [collecting]='build pg_regress venv' [fuzz]='build venv'
+	[python]='build venv' [drivers]=build [collecting]='build pg_regress venv' [fuzz]='build venv'
 	[datums]='build venv' [checked]='build pgtap pg_regress venv binutils'
 	[interrupt]='build tap power' [upgrade]='build git' [rmgr]='build tap power' [violation]=build
 	[grow]=build

@@ -12,6 +12,7 @@
 #include "access/detoast.h"
 #include "blob/reader.h"
 #include "catalog/pg_type_d.h"
+#include "client/descriptions.h"
 #include "client/row_message.h"
 #include "client/wire.h"
 #include "core/compat.h"
@@ -240,6 +241,7 @@ append_column(StringInfo plain, SentColumn *column, Datum datum)
 	{
 		bytea	   *bytes = SendFunctionCall(&column->output, datum);
 
+		blob_descriptions_fix_array(column->type, VARDATA(bytes), VARSIZE(bytes) - VARHDRSZ);
 		pq_sendint32(plain, VARSIZE(bytes) - VARHDRSZ);
 		pq_sendbytes(plain, VARDATA(bytes), VARSIZE(bytes) - VARHDRSZ);
 	}

@@ -34,6 +34,13 @@
 #define TU_UpdateIndexes bool
 #endif
 
+/* utils/queryjumble.h, from 16 on nodes/queryjumble.h: compute a query's identifier */
+#if PG_VERSION_NUM >= 160000
+#define blob_jumble_query(query, source_text) JumbleQuery(query)
+#else
+#define blob_jumble_query(query, source_text) JumbleQuery((query), (source_text))
+#endif
+
 /* storage/standby.h; blob_resolve_snapshot_conflict(TransactionId horizon, RelFileLocator) */
 #if PG_VERSION_NUM >= 160000
 #define blob_resolve_snapshot_conflict(horizon, locator) \

@@ -18,6 +18,7 @@ bool		blob_background_sync = true;
 bool		blob_tail_extents = true;
 bool		blob_verify_reads = false;
 bool		blob_stream_results = true;
+int			blob_client_type = BLOB_CLIENT_TYPE_BYTEA;
 int			blob_cache_kb = -1;
 int			blob_max_databases = 64;
 int			blob_gc_wait_timeout_ms = 60 * 1000;
@@ -49,6 +50,12 @@ static const struct config_enum_entry engine_options[] = {
 	{NULL, 0, false}
 };
 
+static const struct config_enum_entry client_type_options[] = {
+	{"bytea", BLOB_CLIENT_TYPE_BYTEA, false},
+	{"blobstate", BLOB_CLIENT_TYPE_BLOBSTATE, false},
+	{NULL, 0, false}
+};
+
 /* Settings of single values: how they are stored and read. */
 static void
 define_store_settings(void)
@@ -70,6 +77,11 @@ define_store_settings(void)
 							 "Without it, as with blobext.verify_reads, a row is made in memory "
 							 "before it is sent.",
 							 &blob_stream_results, true, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("blobext.client_type",
+							 "Sets as which type clients are told of blobstate.",
+							 "Drivers know bytea. The bytes of a value are the same either way.",
+							 &blob_client_type, BLOB_CLIENT_TYPE_BYTEA, client_type_options,
+							 PGC_USERSET, GUC_REPORT, NULL, NULL, NULL);
 }
 
 /* Settings of the store, the WAL and I/O. */

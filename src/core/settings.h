@@ -21,6 +21,12 @@ typedef enum BlobIoMethod
 	BLOB_IO_METHOD_SYNC
 } BlobIoMethod;
 
+typedef enum BlobClientType
+{
+	BLOB_CLIENT_TYPE_BYTEA,
+	BLOB_CLIENT_TYPE_BLOBSTATE
+} BlobClientType;
+
 extern int	blob_inline_limit_bytes;
 extern int	blob_wal_content;	/* BlobWalContentMode */
 extern int	blob_io_method;		/* BlobIoMethod */
@@ -29,6 +35,7 @@ extern bool blob_background_sync;
 extern bool blob_tail_extents;
 extern bool blob_verify_reads;
 extern bool blob_stream_results;
+extern int	blob_client_type;	/* BlobClientType */
 extern int	blob_cache_kb;
 extern int	blob_max_databases;
 extern int	blob_gc_wait_timeout_ms;

@@ -15,6 +15,7 @@
 
 #include "assign/hooks.h"
 #include "blob/abandoned.h"
+#include "client/array_parameters.h"
 #include "client/rows.h"
 #include "core/compat.h"
 #include "executor/executor.h"
@@ -39,10 +40,14 @@ static AuthenticationHook previous_authentication;
 
 /* ---- planning ---- */
 
-/* The modifier is there before other extensions look at the query. */
+/*
+ * The parameters' types first, because the query may be exchanged for it.  Both come before other
+ * extensions look at the query.
+ */
 static pg_attribute_hot void
 post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
 {
+	blob_array_parameters_choose(pstate, query, &jstate);
 	blob_assign_label_query(pstate, query);
 	if (previous_post_parse_analyze)
 		previous_post_parse_analyze(pstate, query, jstate);
