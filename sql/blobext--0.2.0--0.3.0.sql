@@ -45,10 +45,10 @@ CREATE FUNCTION encode(blobstate_operand, format anycompatible) RETURNS text
     AS 'MODULE_PATHNAME', 'blob_encode' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
 COMMENT ON FUNCTION encode(blobstate_operand, anycompatible) IS
     'the content as text; format is text: hex, base64 or escape';
-CREATE FUNCTION convert_from(blobstate_operand, src_encoding anycompatible) RETURNS text
+CREATE FUNCTION convert_from(blobstate_operand, src_encoding cstring) RETURNS text
     AS 'MODULE_PATHNAME', 'blob_convert_from' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
-COMMENT ON FUNCTION convert_from(blobstate_operand, anycompatible) IS
-    'text of an encoding, whose name is text, as text of the database''s encoding';
+COMMENT ON FUNCTION convert_from(blobstate_operand, cstring) IS
+    'text of an encoding, whose name is a literal, as text of the database''s encoding';
 
 CREATE FUNCTION bit_length(blobstate) RETURNS bigint
     AS 'MODULE_PATHNAME', 'blob_bit_length' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
@@ -130,6 +130,8 @@ CREATE FUNCTION blob_string_agg_transfn(internal, blobstate, bytea) RETURNS inte
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION blob_string_agg_transfn(internal, blobstate, bytea) IS
     'aggregate transition function';
+-- Only the aggregate calls it, as its owner.
+REVOKE ALL ON FUNCTION blob_string_agg_transfn(internal, blobstate, bytea) FROM PUBLIC;
 CREATE AGGREGATE string_agg(blobstate_operand, bytea) (
     SFUNC = blob_string_agg_transfn,
     STYPE = internal,

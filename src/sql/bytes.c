@@ -178,14 +178,14 @@ verify(int encoding, const char *data, uint64 length_bytes)
 }
 
 /*
- * convert_from(blobstate, name).  Where the content is text of the database's encoding, it is read
+ * convert_from(blobstate, cstring).  Where the content is text of the database's encoding, it is read
  * into the result, and verified there.  Elsewhere all of it is converted at once, as bytea is.
  */
 Datum
 blob_convert_from(PG_FUNCTION_ARGS)
 {
 	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
-	char	   *name = blob_sql_get_name(fcinfo, 1, "convert_from");
+	char	   *name = PG_GETARG_CSTRING(1);
 	int			source = pg_char_to_encoding(name);
 	int			target = GetDatabaseEncoding();
 	text	   *result;
