@@ -178,8 +178,8 @@ verify(int encoding, const char *data, uint64 length_bytes)
 }
 
 /*
- * convert_from(blobstate, cstring).  Where the content is text of the database's encoding, it is read
- * into the result, and verified there.  Elsewhere all of it is converted at once, as bytea is.
+ * convert_from(blobstate, cstring).  Where the content is text of the database's encoding, it is
+ * read into the result, and verified there.  Elsewhere all of it is converted at once, as bytea is.
  */
 Datum
 blob_convert_from(PG_FUNCTION_ARGS)
@@ -199,10 +199,13 @@ blob_convert_from(PG_FUNCTION_ARGS)
 	SET_VARSIZE(result, VARHDRSZ + value.size_bytes);
 	blob_read(&value, 0, value.size_bytes, VARDATA(result));
 	if (source != target && source != PG_SQL_ASCII && target != PG_SQL_ASCII)
+	{
+		Datum		target_name = CStringGetDatum(GetDatabaseEncodingName());
+
 		return DirectFunctionCall3(pg_convert, PointerGetDatum(result),
 								   DirectFunctionCall1(namein, CStringGetDatum(name)),
-								   DirectFunctionCall1(namein,
-													   CStringGetDatum(GetDatabaseEncodingName())));
+								   DirectFunctionCall1(namein, target_name));
+	}
 	verify(source, VARDATA(result), value.size_bytes);
 	if (source != target && source == PG_SQL_ASCII)
 		verify(target, VARDATA(result), value.size_bytes);
@@ -319,6 +322,7 @@ blob_set_byte(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(blob_edit_overwrite(&value, offset, &byte, 1));
 }
 
+/* set_bit(blobstate, numeric, bigint): checks as for bytea, and in their order. */
 Datum
 blob_set_bit(PG_FUNCTION_ARGS)
 {
@@ -439,6 +443,7 @@ count_trailing(const BlobValue *value, const bool *is_in_set, uint64 from)
 	return value->size_bytes - end;
 }
 
+/* The value without the bytes of a set at its ends; the same datum if there are none. */
 static Datum
 trim(FunctionCallInfo fcinfo, bool is_leading, bool is_trailing)
 {

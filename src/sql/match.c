@@ -97,7 +97,8 @@ find(const BlobValue *value, const Pattern *pattern, uint64 from, uint64 last)
 
 /*
  * The pattern ends with an open escape.  ERROR 22025 if there is a byte that it would be compared
- * with, as for bytea; otherwise there is no match.
+ * with, as for bytea; otherwise there is no match.  Directly behind % the escape is looked at if
+ * there was a byte for % and one for each _ in between.
  */
 static void
 require_no_byte_for_escape(const BlobValue *value, Pattern *pattern, uint64 from, bool is_first)
@@ -105,7 +106,7 @@ require_no_byte_for_escape(const BlobValue *value, Pattern *pattern, uint64 from
 	bool		is_reached;
 
 	if (!is_first && pattern->is_all_any)
-		is_reached = value->size_bytes - from >= pattern->length_bytes;
+		is_reached = value->size_bytes - from >= Max(pattern->length_bytes, 1);
 	else
 	{
 		add_to_segment(pattern, 0, true);

@@ -46,7 +46,7 @@ INSERT INTO expression (sql) VALUES
 	('c = ANY (ARRAY[other])'), ('c IS NULL'), ('c IS DISTINCT FROM other'), ('NULLIF(c, other)'),
 	('c || other'), ('other || c'), ('c || c'), ($$c || '\x0102'$$), ($$'\x0102' || c$$),
 	($$c LIKE 'hello%'$$), ($$c LIKE '%w__rld'$$), ($$c LIKE '_'$$), ($$c LIKE ''$$), ($$c LIKE '%'$$), ($$c NOT LIKE '%Zahl%'$$),
-	($$c LIKE '%12 gro\303\237e%Zahl%_'$$), ($$c LIKE '\\\\%\\_%'$$), ($$c LIKE '%\\%\\_%'$$), ($$c LIKE 'hell_\\'$$), ($$c LIKE '%ld\\'$$), ($$c LIKE '%l\\'$$),
+	($$c LIKE '%12 gro\303\237e%Zahl%_'$$), ($$c LIKE '\\\\%\\_%'$$), ($$c LIKE '%\\%\\_%'$$), ($$c LIKE 'hell_\\'$$), ($$c LIKE '%ld\\'$$), ($$c LIKE '%l\\'$$), ($$c LIKE '%\\'$$), ($$c LIKE 'hello, w%\\'$$), ($$c LIKE 'hello, w\303\266rld%\\'$$), ($$c LIKE '%rl_\\'$$), ($$c LIKE '%rl%_\\'$$),
 	($$c LIKE ('%' || encode(other, 'escape'))::bytea$$), ('c ~~ other'), ('c !~~ other'),
 	($$c LIKE like_escape('he!%%'::bytea, '!'::bytea)$$),
 	-- size, digests, encodings

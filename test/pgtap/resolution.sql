@@ -2,8 +2,8 @@
 -- operator, whether their arguments have types or are literals without one.
 --
 -- All names of functions and operators that the extension adds, with all combinations of types that the
--- functions of the server with that name have in that place, and literals without a type.  What a call
--- resolves to is read from a view that has it.  The differences that there are, are listed.
+-- functions of the server with that name have in that place, and literals without a type.  The function that a
+-- call finds is read from a view that has it.  The differences that there are, are listed.
 --
 -- Seen to fail: with blobstate in place of blobstate_operand, or text in place of anycompatible, in any
 -- function; with bigint in place of numeric in get_bit(); with integer as last parameter of set_byte().
