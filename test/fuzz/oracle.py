@@ -534,10 +534,11 @@ class Oracle:
         size = len(old)
         return self.random.choice([
             lambda: ("encode({c}, %s)", (self.random.choice(["hex", "base64", "escape"]),)),
-            lambda: (self.random.choice(["md5", "sha224", "sha256", "sha384", "sha512", "bit_length",
-                                         "bit_count"]) + "({c})", ()),
-            lambda: ("convert_from({c}, '%s')" % self.random.choice(["UTF8", "LATIN1", "SQL_ASCII"]),
+            lambda: (self.random.choice(["md5", "sha224", "sha256", "sha384", "sha512"]) + "({c})",
                      ()),
+            lambda: (self.random.choice(["bit_length", "bit_count"]) + "({c})", ()),
+            lambda: ("convert_from({c}, '"
+                     + self.random.choice(["UTF8", "LATIN1", "SQL_ASCII"]) + "')", ()),
             lambda: ("get_byte({c}, %s::int)", (self.place(size),)),
             lambda: ("get_bit({c}, %s::bigint)",
                      (8 * self.place(size) + self.random.randint(0, 7),)),
