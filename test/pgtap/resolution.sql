@@ -8,7 +8,7 @@
 -- Seen to fail: with blobstate in place of blobstate_operand, or text in place of anycompatible, in any
 -- function; with bigint in place of numeric in get_bit(); with integer as last parameter of set_byte().
 BEGIN;
-SELECT plan(5);
+SELECT plan(6);
 
 -- pgcrypto has digest(); a function that only knows bytea stands for those of users.
 CREATE EXTENSION pgcrypto;
@@ -82,7 +82,11 @@ SET client_min_messages = error;
 DROP EXTENSION blobext CASCADE;
 RESET client_min_messages;
 SELECT string_agg(expression || E'\t' || coalesce(pg_temp.resolved(expression), ''), E'\n') AS plain FROM call \gset
+SELECT count(*) AS left_over FROM pg_depend WHERE refclassid = 'pg_type'::regclass AND refobjid >= 16384
+	AND refobjid NOT IN (SELECT oid FROM pg_type) \gset
+SELECT count(*) + :left_over AS left_over FROM pg_proc WHERE oid >= 16384 AND pronamespace = 'pg_catalog'::regnamespace \gset
 ROLLBACK TO SAVEPOINT with_extension;
+SELECT is(:left_over, 0, 'DROP EXTENSION leaves nothing in pg_catalog');
 UPDATE call SET plain = nullif(split_part(line, E'\t', 2), '')
 	FROM regexp_split_to_table(:'plain', E'\n') AS line WHERE split_part(line, E'\t', 1) = expression;
 SELECT cmp_ok((SELECT count(*) FROM call WHERE plain IS NOT NULL), '>', 300::bigint,
