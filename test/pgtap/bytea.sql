@@ -5,7 +5,9 @@
 -- Results are compared as text, errors with their SQLSTATE and message.  Where they differ, the list says
 -- how, and what to write instead gives the result of bytea; docs/reference.md has the table of these.
 --
--- Seen to fail: as it is, with the extension of 0.2.0, 42 expressions of those that are equal now differ.
+-- Seen to fail: with the objects of 0.2.0, 101 of the expressions that are equal now differ; and with each of
+-- these: pieces of encode() that are no whole lines of base64, windows of the search that do not overlap, a
+-- character between two pieces of convert_from().
 BEGIN;
 CREATE SCHEMA plain;
 CREATE SCHEMA blobs;
@@ -64,7 +66,9 @@ INSERT INTO expression (sql) VALUES
 	('substring(c, 2)'), ('substring(c, 2, number)'), ('substr(c, 3)'), ('substr(c, 3, number)'),
 	('SUBSTRING(c FROM 1 FOR 5)'), ('SUBSTRING(c FROM number)'), ('SUBSTRING(c FOR number)'), ('SUBSTRING(c FROM -1 FOR 5)'),
 	('SUBSTRING(c FROM 2 FOR -1)'), ('SUBSTRING(c FROM 2147483647 FOR 2)'),
-	('POSITION(other IN c)'), ($$POSITION('\x00' IN c)$$), ($$POSITION('' IN c)$$), ('"position"(c, other)'),
+	('POSITION(other IN c)'), ($$POSITION('\x00' IN c)$$), ($$POSITION('' IN c)$$), ('POSITION(substring(bytes(150000) FROM 30 FOR 100000) IN c)'),
+	($$POSITION(OVERLAY(substring(bytes(150000) FROM 30 FOR 100000) PLACING '\x0000000000' FROM 99990) IN c)$$),
+	($$c LIKE '%'::bytea || substring(bytes(150000) FROM 70000 FOR 50) || '%'::bytea$$), ('"position"(c, other)'),
 	('get_byte(c, 0)'), ('get_byte(c, number)'), ('get_byte(c, -1)'), ('get_bit(c, 3)'), ('get_bit(c, number)'),
 	('get_bit(c, -1)'), ('get_bit(c, 2147483648)'), ('get_bit(c, 8 * number::bigint)'), ('get_bit(c, number::smallint - 1)'),
 	-- changes

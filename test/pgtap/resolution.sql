@@ -20,10 +20,10 @@ CREATE TEMP TABLE own AS
 			AND d.refclassid = 'pg_extension'::regclass
 	WHERE d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'blobext');
 
--- The functions of others with the names that the extension has, too.
+-- The functions of others with the names that the extension has, too.  (A call by the name of a type is a cast.)
 CREATE TEMP TABLE other AS
 	SELECT proname::text AS name, pronargs, proargtypes::oid[] AS types FROM pg_proc
-	WHERE proname IN (SELECT name FROM own) AND oid NOT IN (SELECT oid FROM own)
+	WHERE proname IN (SELECT name FROM own EXCEPT SELECT typname FROM pg_type) AND oid NOT IN (SELECT oid FROM own)
 		AND 'internal'::regtype <> ALL (proargtypes::oid[]) AND 'cstring'::regtype <> ALL (proargtypes::oid[]);
 
 -- An argument: an expression of a type, or a literal.  The types of the place, and those that come to
