@@ -10,3 +10,136 @@
 -- ---------------------------------------------------------------------------
 
 SELECT @extschema@.blobext_require_library('0.3.0');
+
+-- ---------------------------------------------------------------------------
+-- Functions and operators that PostgreSQL has for bytea
+--
+-- A call that PostgreSQL alone can resolve must not come here, also if its arguments have no type
+-- yet ('...' or $1).  So the types of some parameters are chosen for the rules of that resolution;
+-- src/sql/README.md, "Functions of bytea", says how.  Those that SQL syntax calls, such as
+-- TRIM(... FROM ...), are in pg_catalog, where that syntax looks for them.
+-- ---------------------------------------------------------------------------
+
+CREATE DOMAIN blobstate_operand AS blobstate;
+COMMENT ON DOMAIN blobstate_operand IS
+    'blobstate, as a parameter of functions that a literal without a type must not choose';
+
+CREATE FUNCTION md5(blobstate) RETURNS text
+    AS 'MODULE_PATHNAME', 'blob_md5' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+COMMENT ON FUNCTION md5(blobstate) IS 'MD5 digest of the content, in hex';
+CREATE FUNCTION sha224(blobstate) RETURNS bytea
+    AS 'MODULE_PATHNAME', 'blob_sha224' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+COMMENT ON FUNCTION sha224(blobstate) IS 'SHA-224 digest of the content';
+CREATE FUNCTION sha384(blobstate) RETURNS bytea
+    AS 'MODULE_PATHNAME', 'blob_sha384' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+COMMENT ON FUNCTION sha384(blobstate) IS 'SHA-384 digest of the content';
+CREATE FUNCTION sha512(blobstate) RETURNS bytea
+    AS 'MODULE_PATHNAME', 'blob_sha512' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+COMMENT ON FUNCTION sha512(blobstate) IS 'SHA-512 digest of the content';
+CREATE FUNCTION digest(blobstate_operand, algorithm anycompatible) RETURNS bytea
+    AS 'MODULE_PATHNAME', 'blob_digest_by_name' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+COMMENT ON FUNCTION digest(blobstate_operand, anycompatible) IS
+    'digest of the content by an algorithm of OpenSSL; the name is text, as for pgcrypto';
+
+CREATE FUNCTION encode(blobstate_operand, format anycompatible) RETURNS text
+    AS 'MODULE_PATHNAME', 'blob_encode' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+COMMENT ON FUNCTION encode(blobstate_operand, anycompatible) IS
+    'the content as text; format is text: hex, base64 or escape';
+CREATE FUNCTION convert_from(blobstate_operand, src_encoding cstring) RETURNS text
+    AS 'MODULE_PATHNAME', 'blob_convert_from' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+COMMENT ON FUNCTION convert_from(blobstate_operand, cstring) IS
+    'text of an encoding, whose name is a literal, as text of the database''s encoding';
+
+CREATE FUNCTION bit_length(blobstate) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'blob_bit_length' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION bit_length(blobstate) IS 'size of the content in bits';
+CREATE FUNCTION bit_count(blobstate) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'blob_bit_count' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+COMMENT ON FUNCTION bit_count(blobstate) IS 'number of set bits of the content';
+CREATE FUNCTION get_byte(blobstate, "offset" bigint) RETURNS integer
+    AS 'MODULE_PATHNAME', 'blob_get_byte' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 10;
+COMMENT ON FUNCTION get_byte(blobstate, bigint) IS 'the byte at an offset';
+CREATE FUNCTION get_bit(blobstate, bit_no numeric) RETURNS integer
+    AS 'MODULE_PATHNAME', 'blob_get_bit' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 10;
+COMMENT ON FUNCTION get_bit(blobstate, numeric) IS
+    'a bit, by its number; the first one is the lowest of the first byte';
+
+CREATE FUNCTION pg_catalog."position"(blobstate_operand, bytea) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'blob_position' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+COMMENT ON FUNCTION pg_catalog."position"(blobstate_operand, bytea) IS
+    'position of bytes in the content, from 1 on; 0 if they are not there';
+CREATE FUNCTION pg_catalog."substring"(blobstate, bigint) RETURNS bytea
+    AS 'MODULE_PATHNAME', 'blob_substring' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+COMMENT ON FUNCTION pg_catalog."substring"(blobstate, bigint) IS
+    'bytes from a position (the first byte has position 1) to the end';
+CREATE FUNCTION pg_catalog."substring"(blobstate, bigint, bigint) RETURNS bytea
+    AS 'MODULE_PATHNAME', 'blob_substring' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+COMMENT ON FUNCTION pg_catalog."substring"(blobstate, bigint, bigint) IS
+    'as many bytes as asked for from a position (the first byte has position 1) on';
+
+CREATE FUNCTION blob_like(blobstate, bytea) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+COMMENT ON FUNCTION blob_like(blobstate, bytea) IS 'implementation of ~~ operator';
+CREATE FUNCTION blob_not_like(blobstate, bytea) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 100;
+COMMENT ON FUNCTION blob_not_like(blobstate, bytea) IS 'implementation of !~~ operator';
+CREATE OPERATOR ~~ (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_like,
+    NEGATOR = !~~, RESTRICT = likesel, JOIN = likejoinsel);
+CREATE OPERATOR !~~ (LEFTARG = blobstate, RIGHTARG = bytea, FUNCTION = blob_not_like,
+    NEGATOR = ~~, RESTRICT = nlikesel, JOIN = nlikejoinsel);
+COMMENT ON OPERATOR ~~ (blobstate, bytea) IS 'matches LIKE expression';
+COMMENT ON OPERATOR !~~ (blobstate, bytea) IS 'does not match LIKE expression';
+
+CREATE FUNCTION set_byte(blobstate, "offset" bigint, new_value bigint) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_set_byte' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION set_byte(blobstate, bigint, bigint) IS
+    'the value with another byte at an offset; takes space of the store until the collector finds '
+    'that nothing refers to it';
+CREATE FUNCTION set_bit(blobstate, bit_no numeric, new_value bigint) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_set_bit' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION set_bit(blobstate, numeric, bigint) IS
+    'the value with a bit set or cleared; takes space of the store until the collector finds '
+    'that nothing refers to it';
+CREATE FUNCTION pg_catalog."overlay"(blobstate, bytea, bigint) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_overlay' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION pg_catalog."overlay"(blobstate, bytea, bigint) IS
+    'the value with bytes in place of as many from a position on; takes space of the store until '
+    'the collector finds that nothing refers to it';
+CREATE FUNCTION pg_catalog."overlay"(blobstate, bytea, bigint, bigint) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_overlay' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION pg_catalog."overlay"(blobstate, bytea, bigint, bigint) IS
+    'the value with bytes in place of a number of bytes from a position on; takes space of the '
+    'store until the collector finds that nothing refers to it';
+CREATE FUNCTION pg_catalog.btrim(blobstate_operand, bytea) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_btrim' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION pg_catalog.btrim(blobstate_operand, bytea) IS
+    'the value without bytes of a set at both ends; takes space of the store until the collector '
+    'finds that nothing refers to it';
+CREATE FUNCTION pg_catalog.ltrim(blobstate_operand, bytea) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_ltrim' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION pg_catalog.ltrim(blobstate_operand, bytea) IS
+    'the value without bytes of a set at its beginning; takes space of the store until the '
+    'collector finds that nothing refers to it';
+CREATE FUNCTION pg_catalog.rtrim(blobstate_operand, bytea) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_rtrim' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION pg_catalog.rtrim(blobstate_operand, bytea) IS
+    'the value without bytes of a set at its end; takes space of the store until the collector '
+    'finds that nothing refers to it';
+
+CREATE FUNCTION blob_string_agg_transfn(internal, blobstate, bytea) RETURNS internal
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_string_agg_transfn(internal, blobstate, bytea) IS
+    'aggregate transition function';
+-- Only the aggregate calls it, as its owner.
+REVOKE ALL ON FUNCTION blob_string_agg_transfn(internal, blobstate, bytea) FROM PUBLIC;
+CREATE AGGREGATE string_agg(blobstate_operand, bytea) (
+    SFUNC = blob_string_agg_transfn,
+    STYPE = internal,
+    SSPACE = 65536,
+    FINALFUNC = blob_agg_finalfn,
+    FINALFUNC_MODIFY = READ_WRITE,
+    PARALLEL = UNSAFE
+);
+COMMENT ON AGGREGATE string_agg(blobstate_operand, bytea) IS
+    'the values one after the other, with a delimiter in between; takes space of the store until '
+    'the collector finds that nothing refers to it';

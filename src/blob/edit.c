@@ -86,18 +86,25 @@ blob_edit_concat(const BlobValue *value, const BlobValue *second)
 }
 
 struct varlena *
+blob_edit_replace(const BlobValue *value, uint64 kept_bytes, const void *data,
+				  uint64 length_bytes, uint64 behind, uint64 end)
+{
+	BlobWriter *writer;
+
+	Assert(kept_bytes <= value->size_bytes && behind <= end && end <= value->size_bytes);
+
+	writer = blob_writer_grow(value, kept_bytes, length_bytes + end - behind);
+	blob_writer_write(writer, data, length_bytes);
+	write_range(writer, value, behind, end - behind);
+	return blob_writer_finish(writer);
+}
+
+struct varlena *
 blob_edit_splice(const BlobValue *value, uint64 offset, uint64 deleted_bytes, const void *data,
 				 uint64 length_bytes)
 {
-	uint64		behind = offset + deleted_bytes;
-	BlobWriter *writer;
-
-	Assert(behind <= value->size_bytes);
-
-	writer = blob_writer_grow(value, offset, length_bytes + value->size_bytes - behind);
-	blob_writer_write(writer, data, length_bytes);
-	write_range(writer, value, behind, value->size_bytes - behind);
-	return blob_writer_finish(writer);
+	return blob_edit_replace(value, offset, data, length_bytes, offset + deleted_bytes,
+							 value->size_bytes);
 }
 
 struct varlena *

@@ -29,6 +29,14 @@ extern struct varlena *blob_edit_splice(const BlobValue *value, uint64 offset,
 										uint64 length_bytes);
 
 /*
+ * The first kept_bytes of the value, data, and the bytes [behind, end) of the value.  These may lie
+ * before kept_bytes, too.
+ */
+extern struct varlena *blob_edit_replace(const BlobValue *value, uint64 kept_bytes,
+										 const void *data, uint64 length_bytes, uint64 behind,
+										 uint64 end);
+
+/*
  * The value with data at offset in place of the bytes that were there.  It may become longer.
  * Between its end and an offset behind the end there are zeros.
  */

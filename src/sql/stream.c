@@ -1,6 +1,7 @@
 /*
  * sql/stream.c
- *	  Values in pieces: the aggregate blob_agg(), and what blob_chunks() is made of.
+ *	  Values in pieces: the aggregates blob_agg() and string_agg(), and what blob_chunks() is made
+ *	  of.
  *
  * blob_chunks() itself is in SQL, so that the planner replaces a call in FROM by its query: a
  * set-returning C function would be run to its end there, and all content would be written to a
@@ -17,6 +18,7 @@
 PG_FUNCTION_INFO_V1(blob_chunk_count);
 PG_FUNCTION_INFO_V1(blob_agg_bytea_transfn);
 PG_FUNCTION_INFO_V1(blob_agg_blobstate_transfn);
+PG_FUNCTION_INFO_V1(blob_string_agg_transfn);
 PG_FUNCTION_INFO_V1(blob_agg_finalfn);
 
 /* blob_chunk_count(blobstate, chunk_size): how many pieces; checks the size of one. */
@@ -47,7 +49,7 @@ get_state(FunctionCallInfo fcinfo, bool is_needed)
 	BlobBuilder *state;
 
 	if (!AggCheckCallContext(fcinfo, &aggregate_context))
-		elog(ERROR, "blob_agg called in non-aggregate context");
+		elog(ERROR, "aggregate function called in non-aggregate context");
 	if (!PG_ARGISNULL(0))
 		return (BlobBuilder *) PG_GETARG_POINTER(0);
 	if (!is_needed)
@@ -91,6 +93,28 @@ blob_agg_blobstate_transfn(PG_FUNCTION_ARGS)
 	{
 		BlobValue	piece = blob_sql_unpack(PG_GETARG_DATUM(1));
 
+		blob_builder_add_value(state, &piece);
+	}
+	return return_state(fcinfo, state);
+}
+
+/* string_agg(blobstate, bytea): the delimiter comes before each value but the first. */
+Datum
+blob_string_agg_transfn(PG_FUNCTION_ARGS)
+{
+	bool		is_first = PG_ARGISNULL(0);
+	BlobBuilder *state = get_state(fcinfo, !PG_ARGISNULL(1));
+
+	if (!PG_ARGISNULL(1))
+	{
+		BlobValue	piece = blob_sql_unpack(PG_GETARG_DATUM(1));
+
+		if (!is_first && !PG_ARGISNULL(2))
+		{
+			bytea	   *delimiter = PG_GETARG_BYTEA_PP(2);
+
+			blob_builder_add(state, VARDATA_ANY(delimiter), VARSIZE_ANY_EXHDR(delimiter));
+		}
 		blob_builder_add_value(state, &piece);
 	}
 	return return_state(fcinfo, state);

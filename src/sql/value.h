@@ -6,6 +6,7 @@
 #define BLOB_SQL_VALUE_H
 
 #include "core/descriptor.h"
+#include "fmgr.h"
 
 /* Detoast and unpack an argument of type blobstate. */
 extern BlobValue blob_sql_unpack(Datum datum);
@@ -18,5 +19,11 @@ extern bytea *blob_sql_make_result(uint64 length_bytes);
 
 /* A range of the content as a new bytea; errors also as those of blob_read() in blob/blob.h. */
 extern bytea *blob_sql_read(const BlobValue *value, uint64 offset_bytes, uint64 length_bytes);
+
+/*
+ * An argument of type anycompatible that is a name of something, as text, varchar, char or name;
+ * ERROR 42883 for other types.  function: for the message.
+ */
+extern char *blob_sql_get_name(FunctionCallInfo fcinfo, int argument_no, const char *function);
 
 #endif							/* BLOB_SQL_VALUE_H */

@@ -84,6 +84,7 @@ STARTS = {0x12: 144, 0x21: 192}
 # Support functions that SQL cannot call, and which statements of Rows call them.
 INDIRECT = {
     "blob_agg_blobstate_transfn(internal,blobstate)": "aggregate blob_agg",
+    "blob_string_agg_transfn(internal,blobstate,bytea)": "aggregate string_agg",
     "blobstate_sortsupport(internal)": "sort",
     "blobstate_typanalyze(internal)": "analyze",
 }
@@ -110,6 +111,7 @@ SELECT p.oid::regprocedure::text, p.oid::regproc::text, p.prokind::text, p.prore
 FROM pg_proc AS p
 WHERE p.pronamespace <> 'raw'::regnamespace
     AND ('blobstate'::regtype = ANY (p.proargtypes) OR 'blobstate[]'::regtype = ANY (p.proargtypes)
+        OR 'blobstate_operand'::regtype = ANY (p.proargtypes)
         OR p.oid IN (SELECT amproc FROM pg_amproc WHERE 'blobstate'::regtype
             IN (amproclefttype, amprocrighttype))
         OR p.oid IN (SELECT typanalyze FROM pg_type WHERE oid = 'blobstate'::regtype))
@@ -499,7 +501,8 @@ class Fuzzer:
             role = "fuzzer" if is_allowed_ else "exporter"
             places = ", ".join(self.place(a) for a in arguments)
             if kind == "a":
-                sql = f"SELECT {name}(v) FROM (VALUES ({places}), ({places})) AS s (v)"
+                names = ", ".join(f"v{number}" for number in range(len(arguments)))
+                sql = f"SELECT {name}({names}) FROM (VALUES ({places}), ({places})) AS s ({names})"
                 arguments = arguments * 2
             elif is_set:
                 sql = f"SELECT * FROM {name}({places})"
@@ -529,14 +532,19 @@ class Fuzzer:
     def place(type_name):
         return {
             "blobstate": "raw.datum(%s::bytea, %s)",
+            "blobstate_operand": "raw.datum(%s::bytea, %s)",
             "blobstate[]": "ARRAY[raw.datum(%s::bytea, %s)]",
+            "anycompatible": "%s::text",        # the name of an encoding or a digest
+            "cstring": "'LATIN1'",
         }.get(type_name, f"%s::{type_name}")
 
     def value_for(self, type_name):
         choose = self.random.choice
         if type_name == "bytea":
             return self.random.randbytes(choose([0, 1, 32, 100, 4096, 5000, 70_000]))
-        if type_name in ("bigint", "integer"):
+        if type_name == "anycompatible":
+            return choose(["hex", "base64", "escape", "md5", "sha512"])
+        if type_name in ("bigint", "integer", "numeric"):
             # No sizes that a device could have: a call would store that much.
             return choose([0, 1, -1, 31, 32, 4095, 4096, 4097, 30_000, 100_000, 299_999, 1_000_000,
                            self.random.randrange(400_000), -2 ** 31,
@@ -557,7 +565,7 @@ class Fuzzer:
         for type_name in call.arguments:
             if type_name.startswith("blobstate"):
                 parameters += [forge.any(), self.random.random() < 0.5]
-            else:
+            elif type_name != "cstring":
                 parameters.append(self.value_for(type_name))
         # Zeros up to the largest number would be written.
         if call.name.startswith(("function blob_truncate", "function blob_write")):

@@ -492,6 +492,138 @@ class Oracle:
         if row and (row[0] != row[1] or row[2] != row[3]):
             raise Mismatch(f"row {row_id}: substring from {start}, {length}")
 
+    # ---- expressions that bytea has, too: the same on both columns ----
+
+    def needle(self, old):
+        """Bytes that are perhaps in the value; few, where a search would take long."""
+        start = self.random.randint(0, len(old))
+        found = old[start:start + self.random.choice([0, 1, 2, 20, 20, 300, 33_000, 300_000])]
+        if len(found) <= 300 and self.random.random() < 0.4:
+            found += self.random.randbytes(1)
+        return found
+
+    def pattern(self, old):
+        """A pattern of LIKE that perhaps matches."""
+        pattern = b""
+        at = 0
+        for _ in range(self.random.randint(0, 5)):
+            if self.random.random() < 0.6:
+                pattern += b"%"
+                at = self.random.randint(at, len(old))
+            end = min(len(old), at + self.random.choice([0, 1, 3, 30, 400]))
+            if self.random.random() < 0.2:
+                end = len(old)
+                at = max(at, end - 40)
+            for byte in old[at:end]:
+                kind = self.random.random()
+                if kind < 0.1:
+                    pattern += b"_"
+                elif byte in b"%_\\" and kind < 0.99 or kind < 0.12:
+                    pattern += b"\\" + bytes([byte])
+                else:
+                    pattern += bytes([byte])
+            at = end
+        return pattern + self.random.choice([b"", b"", b"%", b"%", b"%%_%", b"_", b"\\"])
+
+    def place(self, size):
+        """A number of a byte, perhaps outside of the value."""
+        return self.random.choice([-1, 0, 1, self.position(size, []), size - 1, size, size + 1,
+                                   self.random.randint(-10, size + 10)])
+
+    def bytea_read(self, old):
+        size = len(old)
+        return self.random.choice([
+            lambda: ("encode({c}, %s)", (self.random.choice(["hex", "base64", "escape"]),)),
+            lambda: (self.random.choice(["md5", "sha224", "sha256", "sha384", "sha512"]) + "({c})",
+                     ()),
+            lambda: (self.random.choice(["bit_length", "bit_count"]) + "({c})", ()),
+            lambda: ("convert_from({c}, '"
+                     + self.random.choice(["UTF8", "LATIN1", "SQL_ASCII"]) + "')", ()),
+            lambda: ("get_byte({c}, %s::int)", (self.place(size),)),
+            lambda: ("get_bit({c}, %s::bigint)",
+                     (8 * self.place(size) + self.random.randint(0, 7),)),
+            lambda: ("position(%b::bytea IN {c})", (self.needle(old),)),
+            lambda: ("{c} LIKE %b::bytea", (self.pattern(old),)),
+            lambda: ("{c} NOT LIKE %b::bytea", (self.pattern(old),)),
+            lambda: ("substring({c} FROM %s::int FOR %s::int)",
+                     (self.place(size), self.place(size))),
+            lambda: ("substring({c} FROM %s::int)", (self.place(size),)),
+        ])()
+
+    def bytea_change(self, old):
+        size = len(old)
+        ends = old[:self.random.randint(0, 20)] + old[size - self.random.randint(0, min(20, size)):]
+        return self.random.choice([
+            lambda: ("set_byte({c}, %s::int, %s::int)",
+                     (self.place(size), self.random.randint(-1, 300))),
+            lambda: ("set_bit({c}, %s::bigint, %s::int)",
+                     (8 * self.place(size) + self.random.randint(0, 7),
+                      self.random.choice([0, 0, 1, 1, 2]))),
+            lambda: ("overlay({c} PLACING %b::bytea FROM %s::int)",
+                     (self.content()[:100_000], self.place(size))),
+            lambda: ("overlay({c} PLACING %b::bytea FROM %s::int FOR %s::int)",
+                     (self.content()[:100_000], self.place(size), self.place(size))),
+            lambda: ("overlay({c} PLACING %b::bytea FROM %s::int FOR -%s::int)",
+                     (self.content()[:1000], self.place(size), self.random.randint(0, 5000))),
+            lambda: (self.random.choice(["btrim", "ltrim", "rtrim"]) + "({c}, %b::bytea)", (ends,)),
+        ])()
+
+    def outcome(self, query, parameters):
+        """The one row of a query, or its SQLSTATE."""
+        self.execute("SAVEPOINT e")
+        try:
+            result = self.execute(query, parameters, binary=True).fetchone()
+        except psycopg.Error as error:
+            self.execute("ROLLBACK TO e")
+            result = error.sqlstate
+            self.counts["errors as those of bytea"] += 1
+        self.execute("RELEASE e")
+        return result
+
+    def read_as_bytea(self):
+        row_id = self.old_id()
+        row = self.fetch(row_id)
+        if row is None or row[0] is None:
+            return
+        for _ in range(5):
+            expression, parameters = self.bytea_read(row[0])
+            found, expected = (self.outcome(
+                f"SELECT {expression.replace('{c}', column)} FROM v WHERE id = %s",
+                parameters + (row_id,)) for column in ("b", "o"))
+            if found != expected:
+                raise Mismatch(f"row {row_id}: {expression} {str(parameters)[-500:]}:"
+                               f" {str(found)[:200]} instead of {str(expected)[:200]}")
+
+    def change_as_bytea(self):
+        row_id = self.old_id()
+        row = self.fetch(row_id)
+        if row is None or row[0] is None:
+            return
+        expression, parameters = self.bytea_change(row[0])
+        found, expected = (self.outcome(
+            f"SELECT ({expression.replace('{c}', column)})::bytea FROM v WHERE id = %s",
+            parameters + (row_id,)) for column in ("b", "o"))
+        if found != expected:
+            raise Mismatch(f"row {row_id}: {expression} {str(parameters)[:500]}")
+        if isinstance(expected, tuple):
+            array = expected[0]
+            found = self.execute(
+                f"UPDATE v SET b = {expression.replace('{c}', 'b')}, o = %b WHERE id = %s"
+                " RETURNING b::bytea, length(b), sha256(b)", parameters + (array, row_id),
+                binary=True).fetchone()
+            self.compare(f"row {row_id}, {expression} {str(parameters)[:500]}", found, array)
+
+    def aggregate_as_bytea(self):
+        """string_agg() with NULL among values and delimiters."""
+        row = self.execute(
+            "SELECT string_agg(nullif(b, ''), nullif(d, '\\x03') ORDER BY id)::bytea"
+            " IS NOT DISTINCT FROM string_agg(nullif(o, ''), nullif(d, '\\x03') ORDER BY id)"
+            " FROM (SELECT id, b, o, decode(lpad(to_hex(id %% 5), 2, '0'), 'hex') AS d FROM v"
+            " WHERE length(b) < 1000000 ORDER BY id %% 7, id LIMIT %s) AS v",
+            (self.random.randint(0, 20),)).fetchone()
+        if row != (True,):
+            raise Mismatch("string_agg()")
+
     def read_whole(self):
         row_id = self.old_id()
         binary = self.random.random() < 0.5
@@ -576,6 +708,7 @@ class Oracle:
         (insert_aggregate, 3), (insert_aggregate_of_values, 2), (insert_chunks, 3),
         (through_file, 2), (through_large_object, 2), (read_chunks, 6),
         (insert_array, 3), (array_to_rows, 1), (delete, 4), (change_row, 25),
+        (read_as_bytea, 12), (change_as_bytea, 12), (aggregate_as_bytea, 1),
         (change_unstored, 5), (change_and_undo, 5), (keep_snapshot, 1), (read_snapshot, 2),
         (change_elsewhere, 10), (grow_elsewhere, 4), (read_ranges, 20),
         (read_before_start, 4), (read_whole, 4), (compare_all, 1), (commit, 8), (rollback, 3),

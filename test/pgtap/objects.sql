@@ -35,6 +35,8 @@ SELECT is((SELECT obj_description(oid, 'pg_extension') IS NOT NULL FROM pg_exten
 CREATE TEMP TABLE public_may (object text PRIMARY KEY, reason text NOT NULL CHECK (reason <> ''));
 INSERT INTO public_may SELECT object, 'the type: whoever makes a table may use it' FROM unnest(ARRAY[
 	'type blobstate', 'type blobstate[]']) AS object;
+INSERT INTO public_may SELECT object, 'the type of parameters of functions that PUBLIC may call' FROM unnest(ARRAY[
+	'type blobstate_operand', 'type blobstate_operand[]']) AS object;
 INSERT INTO public_may SELECT object, 'row type: says no more than the catalogs do' FROM unnest(ARRAY[
 	'type blobext_map', 'type blobext_map[]', 'type blobext_stat', 'type blobext_stat[]',
 	'type blobext_space', 'type blobext_space[]', 'type blobext_gc_status', 'type blobext_gc_status[]',
@@ -54,11 +56,19 @@ INSERT INTO public_may SELECT object, 'conversion of a value that the caller has
 	'cast from bytea to blobstate', 'cast from blobstate to bytea']) AS object;
 INSERT INTO public_may SELECT object, 'says something of a value that the caller has' FROM unnest(ARRAY[
 	'function length(blobstate)', 'function octet_length(blobstate)', 'function sha256(blobstate)',
+	'function bit_length(blobstate)',
 	'function blob_prefix(blobstate)', 'function blob_storage(blobstate)',
 	'function blob_extents(blobstate)', 'function blob_chunk_count(blobstate,integer)']) AS object;
 INSERT INTO public_may SELECT object, 'reads a value that the caller has' FROM unnest(ARRAY[
 	'function blob_read(blobstate,bigint,bigint)',
 	'function "substring"(blobstate,bigint)', 'function "substring"(blobstate,bigint,bigint)',
+	'function public."substring"(blobstate,bigint)', 'function public."substring"(blobstate,bigint,bigint)',
+	'function md5(blobstate)', 'function sha224(blobstate)', 'function sha384(blobstate)', 'function sha512(blobstate)',
+	'function digest(blobstate_operand,anycompatible)', 'function encode(blobstate_operand,anycompatible)',
+	'function convert_from(blobstate_operand,cstring)', 'function bit_count(blobstate)',
+	'function get_byte(blobstate,bigint)', 'function get_bit(blobstate,numeric)',
+	'function "position"(blobstate_operand,bytea)', 'function blob_like(blobstate,bytea)',
+	'function blob_not_like(blobstate,bytea)', 'operator ~~(blobstate,bytea)', 'operator !~~(blobstate,bytea)',
 	'function substr(blobstate,bigint)', 'function substr(blobstate,bigint,bigint)',
 	'function blob_chunks(blobstate,integer)']) AS object;
 INSERT INTO public_may SELECT object, 'makes a value of what the caller has; takes space, as whoever may '
@@ -67,6 +77,10 @@ INSERT INTO public_may SELECT object, 'makes a value of what the caller has; tak
 	'function blob_prepend(bytea,blobstate)', 'function blob_write(blobstate,bigint,bytea)',
 	'function blob_insert(blobstate,bigint,bytea)', 'function blob_delete(blobstate,bigint,bigint)',
 	'function blob_truncate(blobstate,bigint)', 'function blob_agg(bytea)', 'function blob_agg(blobstate)',
+	'function set_byte(blobstate,bigint,bigint)', 'function set_bit(blobstate,numeric,bigint)',
+	'function "overlay"(blobstate,bytea,bigint)', 'function "overlay"(blobstate,bytea,bigint,bigint)',
+	'function btrim(blobstate_operand,bytea)', 'function ltrim(blobstate_operand,bytea)',
+	'function rtrim(blobstate_operand,bytea)', 'function string_agg(blobstate_operand,bytea)',
 	'operator ||(blobstate,bytea)', 'operator ||(blobstate,blobstate)', 'operator ||(bytea,blobstate)'])
 	AS object;
 INSERT INTO public_may SELECT object, 'checks the privileges that lo_get(), lo_create() and lo_put() check'
@@ -115,7 +129,8 @@ INSERT INTO public_may_not SELECT object, 'the server calls it, and asks nobody 
 	'function blobstate_sortsupport(internal)', 'function blobext_map_handler(internal)']) AS object;
 INSERT INTO public_may_not SELECT object, 'the aggregate runs it as its owner' FROM unnest(ARRAY[
 	'function blob_agg_bytea_transfn(internal,bytea)',
-	'function blob_agg_blobstate_transfn(internal,blobstate)', 'function blob_agg_finalfn(internal)'])
+	'function blob_agg_blobstate_transfn(internal,blobstate)', 'function blob_agg_finalfn(internal)',
+	'function blob_string_agg_transfn(internal,blobstate,bytea)'])
 	AS object;
 INSERT INTO public_may_not SELECT object, 'reads all values, or waits for all sessions: the owner''s'
 	FROM unnest(ARRAY['function blobext_check(regclass)', 'function blobext_gc(boolean)',
@@ -219,6 +234,10 @@ SELECT bag_eq(
 		'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
 		'blob_insert(blobstate,bigint,bytea)', 'blob_delete(blobstate,bigint,bigint)',
 		'blob_truncate(blobstate,bigint)',
+		'set_byte(blobstate,bigint,bigint)', 'set_bit(blobstate,numeric,bigint)',
+		'"overlay"(blobstate,bytea,bigint)', '"overlay"(blobstate,bytea,bigint,bigint)',
+		'btrim(blobstate_operand,bytea)', 'ltrim(blobstate_operand,bytea)', 'rtrim(blobstate_operand,bytea)',
+		'blob_string_agg_transfn(internal,blobstate,bytea)',
 		'blob_agg_bytea_transfn(internal,bytea)', 'blob_agg_blobstate_transfn(internal,blobstate)',
 		'blob_agg_finalfn(internal)', 'blob_import(text)', 'blob_export(blobstate,text)',
 		'blob_from_lo(oid)', 'blob_to_lo(blobstate)'],
@@ -230,7 +249,11 @@ SELECT is_empty(
 			'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
 			'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
 			'blob_insert(blobstate,bigint,bytea)', 'blob_delete(blobstate,bigint,bigint)',
-			'blob_truncate(blobstate,bigint)', 'blob_agg(bytea)', 'blob_agg(blobstate)',
+			'blob_truncate(blobstate,bigint)',
+			'set_byte(blobstate,bigint,bigint)', 'set_bit(blobstate,numeric,bigint)',
+			'"overlay"(blobstate,bytea,bigint)', '"overlay"(blobstate,bytea,bigint,bigint)',
+			'btrim(blobstate_operand,bytea)', 'ltrim(blobstate_operand,bytea)', 'rtrim(blobstate_operand,bytea)',
+			'string_agg(blobstate_operand,bytea)', 'blob_string_agg_transfn(internal,blobstate,bytea)', 'blob_agg(bytea)', 'blob_agg(blobstate)',
 			'blob_agg_bytea_transfn(internal,bytea)', 'blob_agg_blobstate_transfn(internal,blobstate)',
 			'blob_agg_finalfn(internal)', 'blob_import(text)', 'blob_export(blobstate,text)',
 			'blob_from_lo(oid)', 'blob_to_lo(blobstate)',

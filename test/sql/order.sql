@@ -330,7 +330,7 @@ EXPLAIN (COSTS OFF) SELECT * FROM listed WHERE b = 'two';
 SELECT amvalidate(oid), opcname FROM pg_opclass WHERE opcintype = 'blobstate'::regtype
 	ORDER BY opcname, opcmethod;
 SELECT oprname, oprleft::regtype, oprright::regtype FROM pg_operator
-	WHERE 'blobstate'::regtype IN (oprleft, oprright) AND oprname NOT LIKE '%||%'
+	WHERE 'blobstate'::regtype IN (oprleft, oprright) AND oprname NOT LIKE '%||%' AND oprname NOT LIKE '%~~'
 		AND (oprcom = 0 OR oprnegate = 0 OR oprrest = 0 OR oprjoin = 0) ORDER BY 1, 2, 3;
 SELECT oprname, oprleft::regtype, oprright::regtype, oprcanmerge, oprcanhash FROM pg_operator
 	WHERE 'blobstate'::regtype IN (oprleft, oprright) AND (oprcanmerge OR oprcanhash)

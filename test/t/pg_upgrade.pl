@@ -77,6 +77,9 @@ INSERT INTO defaults VALUES (1);
 ALTER TABLE defaults ADD COLUMN small blobstate DEFAULT '\\x736d616c6c';
 ALTER TABLE defaults ADD COLUMN b blobstate DEFAULT '\\x$long';
 CREATE VIEW first_bytes AS SELECT id, blob_prefix(b) AS p FROM kept WHERE b <> '\\x00';
+CREATE VIEW as_bytea AS SELECT id, POSITION('\\x00' IN b) AS position, SUBSTRING(b FROM 2 FOR 9) AS part, md5(b),
+	encode(OVERLAY(TRIM('\\x00' FROM b) PLACING 'A' FROM 2), 'base64') AS text, b LIKE '%a_' AS matches
+	FROM kept WHERE length(b) BETWEEN 1 AND 100000;
 ANALYZE;
 BEGIN; INSERT INTO kept (digest, b) SELECT encode(sha256(x), 'hex'), x
 FROM (SELECT decode(repeat(md5('prepared'), 20000), 'hex')) AS s (x);
@@ -152,6 +155,8 @@ my $parts_sum = "$path SELECT md5(string_agg(encode(sha256(b::bytea), 'hex') ||
 	encode(sha256(d::bytea), 'hex') || encode(sha256(a[2]::bytea), 'hex'), '' ORDER BY id))
 	FROM parts";
 my $parts = $old->safe_psql($other, $parts_sum);
+my $as_bytea_sum = "SELECT count(*), md5(string_agg(v::text, '' ORDER BY id)) FROM as_bytea AS v";
+my $as_bytea = $old->safe_psql('postgres', $as_bytea_sum);
 is($old->safe_psql('postgres', 'SELECT count(*) FROM blobext_files() WHERE file_bytes >= bytes'),
 	$old->safe_psql('postgres', 'SELECT count(*) FROM blobext_files()'),
 	'old: files are there, by blobext_files()');
@@ -261,6 +266,7 @@ sub new_is_whole
 		values_are_intact($new, $table, "$name: contents of $table");
 	}
 	is($new->safe_psql($other, $parts_sum), $parts, "$name: partitions, domains, arrays");
+	is($new->safe_psql('postgres', $as_bytea_sum), $as_bytea, "$name: functions in pg_catalog");
 	is($new->safe_psql('again', "SELECT b = repeat('y', 100000)::bytea FROM t"),
 		't', "$name: extension that was made anew");
 	is($new->safe_psql('older', "SELECT b::bytea = repeat('o', 100000)::bytea FROM t"),

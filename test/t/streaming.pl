@@ -3,8 +3,8 @@
 #
 # A value of 300 MB (BLOBEXT_STREAM_MB, a multiple of 10; 5 GB with BLOBEXT_TEST_LARGE=1, which takes
 # 35 GB of disk) is imported,
-# exported, aggregated, read in pieces, and goes to a large object and back, while the backend
-# looks at the peak of its own memory.  Then each of these is cut off by statement_timeout at
+# exported, aggregated, read in pieces, and goes to a large object and back, and through the functions
+# that bytea has, too, while the backend looks at the peak of its own memory.  Then each of these is cut off by statement_timeout at
 # several moments: the statement must end within a second, and the session must go on as if
 # nothing had happened: no file left open or behind, stores and reads as before.  At last a backend
 # is terminated while it exports.
@@ -83,7 +83,17 @@ my @operations = (
 	agg => q(INSERT INTO sink SELECT blob_agg(data) FROM value, blob_chunks(b) WHERE name = 'NAME'),
 	agg_values => q(INSERT INTO sink SELECT blob_agg(b) FROM value WHERE name = 'NAME'),
 	to_lo => q(UPDATE value SET lo = blob_to_lo(b) WHERE name = 'NAME'),
-	from_lo => q(INSERT INTO sink SELECT blob_from_lo(lo) FROM value WHERE name = 'NAME'));
+	from_lo => q(INSERT INTO sink SELECT blob_from_lo(lo) FROM value WHERE name = 'NAME'),
+	md5 => q(SELECT md5(b) FROM value WHERE name = 'NAME'),
+	sha512 => q(SELECT sha512(b) FROM value WHERE name = 'NAME'),
+	digest => q(SELECT digest(b, 'sha3-256') FROM value WHERE name = 'NAME'),
+	bit_count => q(SELECT bit_count(b) FROM value WHERE name = 'NAME'),
+	position => q(SELECT POSITION(blob_read(b, 19000000, 200000) || '\x00' IN b) FROM value WHERE name = 'NAME'),
+	like => q(SELECT b LIKE '%\000_\001%\377\376\375\374\373' FROM value WHERE name = 'NAME'),
+	string_agg => q(SELECT length(string_agg(b, '\x00')) FROM value WHERE name = 'NAME'),
+	overlay => q(SELECT length(OVERLAY(b PLACING '\x00' FROM 3 FOR 2)) FROM value WHERE name = 'NAME'),
+	trim => q(SELECT length(btrim(b, blob_read(b, 0, 1))) FROM value WHERE name = 'NAME'),
+	set_bit => q(SELECT length(set_bit(b, 1, 1)) FROM value WHERE name = 'NAME'));
 
 # The small value first: it makes the process take the memory that it keeps.  Shared memory counts as
 # the process touches it, and is left out.
@@ -132,6 +142,15 @@ my %cancelled = (
 	'agg of values' => q(SELECT length(blob_agg(b)) FROM value WHERE name = 'big'),
 	write => q(SELECT length(blob_write(b, 100, '\x00')) FROM value WHERE name = 'big'),
 	delete => q(SELECT length(blob_delete(b, 0, 1)) FROM value WHERE name = 'big'),
+	md5 => q(SELECT md5(b) FROM value WHERE name = 'big'),
+	digest => q(SELECT digest(b, 'sha3-256') FROM value WHERE name = 'big'),
+	bit_count => q(SELECT bit_count(b) FROM value WHERE name = 'big'),
+	encode => q(SELECT length(encode(b, 'escape')) FROM value WHERE name = 'big'),
+	position => q(SELECT POSITION('\x000102030405060708090a0b0c0d0e0f' IN b) FROM value WHERE name = 'big'),
+	like => q(SELECT b LIKE '%\000\001\002\003\004\005\006\007%' FROM value WHERE name = 'big'),
+	string_agg => q(SELECT length(string_agg(b, '\x00')) FROM value WHERE name = 'big'),
+	overlay => q(SELECT length(OVERLAY(b PLACING '\x' FROM 3 FOR 2)) FROM value WHERE name = 'big'),
+	set_bit => q(SELECT length(set_bit(b, 1, 1)) FROM value WHERE name = 'big'),
 	to_lo => q(SELECT blob_to_lo(b) FROM value WHERE name = 'big'),
 	from_lo => q(SELECT length(blob_from_lo(lo)) FROM value WHERE name = 'big'));
 
