@@ -222,21 +222,3 @@ test_stop_server()
 	fi
 	exit $status
 }
-
-# A virtual environment with psycopg 3, from PyPI; to be called by test_prepare.  BLOBEXT_TEST_VENV
-# names one to use instead; scripts that run beside each other share one.
-test_make_venv()
-{
-	export BLOBEXT_TEST_VENV=${BLOBEXT_TEST_VENV:-$BLOBEXT_TEST_TMP/venv}
-	local venv=$BLOBEXT_TEST_VENV
-
-	exec 8> "$BLOBEXT_TEST_TMP/venv.lock"
-	flock 8
-	if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import psycopg' 2> /dev/null; then
-		"$python" -m venv "$venv" || test_fail "could not make a virtual environment"
-		"$venv/bin/pip" install --quiet --disable-pip-version-check 'psycopg[binary]>=3.1' ||
-			test_fail "could not install psycopg; BLOBEXT_TEST_VENV may name what has it"
-		chmod -R a+rX "$venv"
-	fi
-	exec 8>&-
-}

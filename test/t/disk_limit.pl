@@ -118,10 +118,12 @@ fails_with($node, store(1), '53100',
 	'one more store: the message names the file system and the bytes');
 is((write_wal($node, 64))[0], 0, 'other sessions go on writing to the WAL');
 
+cmp_ok(free_mb(), '<', $limit_mb, 'after WAL of other sessions, less than the limit is free');
+
 # Below the limit: a crash, and the collector.
 kill_everything($node);
 $node->start;
-cmp_ok(free_mb(), '<', $limit_mb, 'after WAL of other sessions, less than the limit is free');
+fill_up_to($limit_mb - 50);
 is($node->safe_psql('postgres', 'SELECT count(*) FROM t'), $stored,
 	'recovery below the limit brings all values back');
 values_are_intact($node, 'v', 'values after recovery below the limit');
@@ -129,6 +131,7 @@ $node->safe_psql('postgres', 'DELETE FROM t');
 like($node->safe_psql('postgres', 'SELECT freed_blobs, skipped_reason FROM blobext_gc()'),
 	qr/^\d{3,}\|$/, 'the collector works below the limit');
 $node->safe_psql('postgres', 'CHECKPOINT');
+fill_up_to(400);
 $node->safe_psql('postgres', store(50));
 check_is_clean($node, 'with room made, values are stored again');
 unlike(slurp_file($node->logfile), qr/PANIC/, 'no PANIC');
