@@ -48,12 +48,12 @@ test_find_python()
 	python=${PYTHON:-/usr/bin/python3}
 	[ -x "$python" ] || python=python3
 }
+test_find_python
 
 test_guard()
 {
 	local script
 	script=$(basename "$0")
-	test_find_python
 	if [ -z "${BLOBEXT_TEST_TMP:-}" ]; then
 		test_need "${script#run_}"
 		exec "$python" -B "$checkout/test/guard" bash "$(cd "$(dirname "$0")" && pwd)/$script" "$@"
