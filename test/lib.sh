@@ -180,22 +180,46 @@ test_copy_server()
 	bindir=$prefix$bindir
 }
 
+# A cluster in this data directory.  If $server_config is set, Debian's pg_createcluster makes it, with
+# its configuration in that directory: CONF_ROOT/VERSION/NAME.
+test_make_cluster()
+{
+	local options=(-U postgres -A trust -E UTF8 --no-locale --no-sync ${BLOBEXT_TEST_INITDB:-})
+	local name version
+
+	if [ -z "${server_config:-}" ]; then
+		"$bindir/initdb" -D "$1" "${options[@]}"
+		return
+	fi
+	name=$(basename "$server_config")
+	version=$(basename "$(dirname "$server_config")")
+	mkdir -p "$1"
+	PG_CLUSTER_CONF_ROOT=$(dirname "$(dirname "$server_config")") \
+		/usr/bin/pg_createcluster -d "$1" -s "$work" -l "$work/server.log" "$version" "$name" -- \
+		"${options[@]}" || return
+	# The key of its certificate may not be readable for the user of the tests.
+	echo 'ssl = off' >> "$server_config/postgresql.conf"
+}
+
 # A server of its own, stopped when the script ends.  $1: name of the data directory; the rest:
-# further lines for its configuration.
+# further lines for its configuration.  $server_config: see test_make_cluster.
 test_start_server()
 {
-	local data=$work/$1 line
+	local data=$work/$1
+	local config=$data
 	shift
 
-	"$bindir/initdb" -D "$data" -U postgres -A trust -E UTF8 --no-locale --no-sync \
-		${BLOBEXT_TEST_INITDB:-} > "$work/initdb.log" 2>&1 || { cat "$work/initdb.log"; return 1; }
+	if [ -n "${server_config:-}" ]; then
+		config=$server_config
+	fi
+	test_make_cluster "$data" > "$work/initdb.log" 2>&1 || { cat "$work/initdb.log"; return 1; }
 	printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$work'" "port = 5790" "$@" \
-		>> "$data/postgresql.conf"
-	cat "$test_dir/postgresql.conf" >> "$data/postgresql.conf"
+		>> "$config/postgresql.conf"
+	cat "$test_dir/postgresql.conf" >> "$config/postgresql.conf"
 	export PGHOST=$work PGPORT=5790 PGUSER=postgres PGDATABASE=postgres
 	server_data=$data
 	trap 'test_stop_server' EXIT
-	"$bindir/pg_ctl" -D "$data" -l "$work/server.log" -w start > "$work/pg_ctl.log" 2>&1 ||
+	"$bindir/pg_ctl" -D "$config" -l "$work/server.log" -w start > "$work/pg_ctl.log" 2>&1 ||
 		{ cat "$work/pg_ctl.log" "$work/server.log"; return 1; }
 }
 
