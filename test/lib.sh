@@ -180,8 +180,8 @@ test_copy_server()
 	bindir=$prefix$bindir
 }
 
-# A cluster in this data directory.  If $server_config is set, Debian's pg_createcluster makes it, with
-# its configuration in that directory: CONF_ROOT/VERSION/NAME.
+# A cluster in this data directory.  If $server_config is set, Debian's pg_createcluster makes it,
+# with its configuration in that directory: CONF_ROOT/VERSION/NAME.
 test_make_cluster()
 {
 	local options=(-U postgres -A trust -E UTF8 --no-locale --no-sync ${BLOBEXT_TEST_INITDB:-})

@@ -106,9 +106,9 @@ define_server_settings(void)
 							NULL, &blob_max_databases, 64, 1, 100000, PGC_POSTMASTER, 0,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("blobext.min_free_disk",
-							"Sets the disk space that stores leave free for the rest of the server.",
-							"Values are refused before the file system of pg_blobext or of pg_wal "
-							"has less. 0 sets no limit.",
+							"Sets the disk space that stores leave to the rest of the server.",
+							"Values are refused before the file system of pg_blobext or pg_wal has "
+							"less. 0 sets no limit.",
 							&blob_min_free_disk_mb, 128, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB,
 							NULL, NULL, NULL);
 }

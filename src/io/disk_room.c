@@ -149,7 +149,7 @@ recycled_bytes(void)
 	return bytes;
 }
 
-/* What must stay free for the WAL: the next segment as well, since it is made as a whole. */
+/* The bytes that must stay free for the WAL: the next segment as well, which is made as a whole. */
 static uint64
 kept_for_wal_bytes(void)
 {
@@ -162,12 +162,12 @@ report_no_room_for_wal(uint64 room, uint64 bytes)
 	ereport(ERROR,
 			(errcode(ERRCODE_DISK_FULL),
 			 errmsg("could not store blob content: disk is almost full"),
-			 errdetail("The file system of \"%s\" has %llu bytes left for the WAL. The content needs "
-					   "%llu, and blobext.min_free_disk and a WAL segment keep %llu.",
+			 errdetail("The file system of \"%s\" has %llu bytes left for the WAL. The content "
+					   "needs %llu, and blobext.min_free_disk and a WAL segment keep %llu.",
 					   XLOGDIR, (unsigned long long) room, (unsigned long long) bytes,
 					   (unsigned long long) kept_for_wal_bytes()),
-			 errhint("Free disk space, or reduce blobext.min_free_disk. Other sessions go on writing "
-					 "to the WAL.")));
+			 errhint("Free disk space, or reduce blobext.min_free_disk. Other sessions go on "
+					 "writing to the WAL.")));
 }
 
 /*

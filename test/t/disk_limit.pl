@@ -148,7 +148,7 @@ cmp_ok(abs(free_mb() - $before), '<', 1, 'a refused value takes no space');
 
 unlink "$small/filler";
 $node->safe_psql('postgres', 'CHECKPOINT');
-# What an administrator has set aside, see the guide.
+# The administrator's reserve, see the guide.
 system_or_bail('fallocate', '-l', '256M', "$small/ballast");
 fill_up_to(40);
 $node->append_conf('postgresql.conf', "blobext.min_free_disk = 0\n");
