@@ -93,9 +93,13 @@ quietly()
 # Until the parent ends this process, or is gone.
 show_progress()
 {
-	local started=$SECONDS
+	local started=$SECONDS sleeper
 
-	while sleep 10 > /dev/null 2>&1 && kill -0 $$ 2> /dev/null; do
+	trap 'kill $sleeper 2> /dev/null; exit' TERM
+	while kill -0 $$ 2> /dev/null; do
+		sleep 10 > /dev/null 2>&1 &
+		sleeper=$!
+		wait $sleeper || break
 		printf '   %d s: %s\n' $((SECONDS - started)) "$(tail -n 1 "$1" | cut -c 1-80)"
 	done
 }

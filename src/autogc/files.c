@@ -6,6 +6,7 @@
 
 #include "access/xact.h"
 #include "autogc/files.h"
+#include "autogc/schedule.h"
 #include "commands/dbcommands.h"
 #include "io/segment.h"
 #include "miscadmin.h"
@@ -62,6 +63,7 @@ report(const BlobStoreId *store, uint32 lacking, uint32 first_lacking, uint32 se
 					 "the data directory.")));
 }
 
+/* Look at all segments; one WARNING for those that lack pages. */
 static void
 check_store(const BlobStore *store)
 {
@@ -84,7 +86,7 @@ check_store(const BlobStore *store)
 		report(&store->id, lacking, first_lacking, segments);
 }
 
-bool
+void
 blob_autogc_check_files(void)
 {
 	BlobStore	store;
@@ -93,11 +95,13 @@ blob_autogc_check_files(void)
 
 	StartTransactionCommand();
 	is_open = blob_store_try_open(&store, AccessShareLock, &exists);
+	/* Before the check, which may end with an error: once is enough. */
+	if (is_open || !exists)
+		blob_autogc_schedule_files_checked();
 	if (is_open)
 	{
 		check_store(&store);
 		blob_store_close(&store);
 	}
 	CommitTransactionCommand();
-	return is_open || !exists;
 }

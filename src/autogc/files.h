@@ -6,10 +6,10 @@
 #define BLOB_AUTOGC_FILES_H
 
 /*
- * Look whether this database's store has the files of all its content, and log a WARNING if not.
- * Outside of a transaction.  False if the map could not be locked without waiting, so that the
- * caller should try again later.
+ * Look whether this database's store has the files of all its content, log a WARNING if not, and
+ * note that in the schedule.  If the map cannot be locked without waiting, do nothing.  Outside of
+ * a transaction.
  */
-extern bool blob_autogc_check_files(void);
+extern void blob_autogc_check_files(void);
 
 #endif							/* BLOB_AUTOGC_FILES_H */

@@ -113,8 +113,8 @@ decide_direct(void)
 	if (MakePGDirectory(BLOB_STORE_DIR) == 0)
 		ereport(LOG,
 				(errmsg("blobext has made the directory \"%s\" for its files", BLOB_STORE_DIR),
-				 errdetail("If databases of this server have values in extents already, their files "
-						   "are missing.")));
+				 errdetail("If databases of this server have values in extents already, their "
+						   "files are missing.")));
 	else if (errno != EEXIST)
 	{
 		ereport(LOG,
