@@ -33,9 +33,9 @@ PG_MAJOR=${PG_MAJOR:-$(find_major)}
 BUILD_PACKAGES=(build-essential pkg-config "postgresql-$PG_MAJOR" "postgresql-server-dev-$PG_MAJOR"
 	liburing-dev libssl-dev)
 TEST_PACKAGES=("postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl
-	python3-venv e2fsprogs mount ca-certificates git)
+	python3-psycopg e2fsprogs mount ca-certificates git)
 # Drivers of clients, which test/run_drivers tests; dev/test goes on where they cannot be had.
-DRIVER_PACKAGES=(python3-psycopg python3-psycopg2 python3-asyncpg python3-pg8000 python3-sqlalchemy
+DRIVER_PACKAGES=(python3-psycopg2 python3-asyncpg python3-pg8000 python3-sqlalchemy
 	python3-django odbc-postgresql python3-pyodbc libpostgresql-jdbc-java)
 command -v javac > /dev/null || DRIVER_PACKAGES+=(default-jdk-headless)
 
@@ -50,34 +50,92 @@ fail()
 	exit 1
 }
 
+# Whether as_root can work, and what it would need; $1: what for.
+require_root()
+{
+	[ "$EUID" -ne 0 ] || return 0
+	command -v sudo > /dev/null ||
+		fail "$1 must be done by root, and there is no sudo here: run this as root"
+	# Without a terminal sudo cannot ask for a password.
+	sudo -n true 2> /dev/null || { [ -t 0 ] && sudo -v; } ||
+		fail "$1 must be done by root, and sudo does not let $(id -un): run this as root"
+}
+
 as_root()
 {
 	if [ "$EUID" -eq 0 ]; then
 		"$@"
 	else
-		command -v sudo > /dev/null || fail "sudo is needed for: $*"
 		sudo -- "$@"
 	fi
 }
 
-# Run a command, and show its output only if it fails.
+# Run a command, and show its output only if it fails.  PROGRESS=1: every 10 seconds a line says how
+# long it has been running, and what it printed last.
 quietly()
 {
-	local name log status=0
+	local name log status=0 watcher=
 
 	# A file without a name goes with this process, also if that is killed.
 	name=$(mktemp)
 	exec {log}<> "$name"
 	rm -f "$name"
+	if [ -n "${PROGRESS:-}" ]; then
+		show_progress "/dev/fd/$log" &
+		watcher=$!
+	fi
 	"$@" > "/dev/fd/$log" 2>&1 < /dev/null || status=$?
+	if [ -n "$watcher" ]; then
+		kill "$watcher" 2> /dev/null || true
+		wait "$watcher" 2> /dev/null || true
+	fi
 	[ $status -eq 0 ] || cat "/dev/fd/$log" >&2
 	exec {log}>&-
 	return $status
 }
 
+# Until the parent ends this process, or is gone.
+show_progress()
+{
+	local started=$SECONDS sleeper
+
+	trap 'kill $sleeper 2> /dev/null; exit' TERM
+	while kill -0 $$ 2> /dev/null; do
+		sleep 10 > /dev/null 2>&1 &
+		sleeper=$!
+		wait $sleeper || break
+		printf '   %d s: %s\n' $((SECONDS - started)) "$(tail -n 1 "$1" | cut -c 1-80)"
+	done
+}
+
 is_installed()
 {
 	[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null)" = installed ]
+}
+
+# apt-get, once no other process has its lists or its database locked.
+apt_get()
+{
+	local output said= status
+
+	output=$(mktemp)
+	while :; do
+		status=0
+		quietly as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 apt-get -q "$@" \
+			2> "$output" || status=$?
+		if [ $status -eq 0 ] ||
+			! grep -qE '^E: (Could not get lock|Unable to (acquire|lock))' "$output"; then
+			cat "$output" >&2
+			rm -f "$output"
+			return $status
+		fi
+		if [ -z "$said" ]; then
+			echo "Another process is installing packages; waiting until it has ended:"
+			sed -n 's/^E: Could not get lock/   lock/p' "$output"
+			said=1
+		fi
+		sleep 5
+	done
 }
 
 # Install those of the named packages that are missing; no other package is changed or upgraded.
@@ -91,10 +149,12 @@ dev_install_packages()
 		is_installed "$package" || missing+=("$package")
 	done
 	if [ ${#missing[@]} -gt 0 ]; then
+		require_root "installing packages (${missing[*]})"
 		say "Installing ${missing[*]}"
-		quietly as_root apt-get -q update || fail "apt-get update failed"
-		quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y install \
-			--no-install-recommends "${missing[@]}" || fail "apt-get install failed"
+		echo "This takes 1 to 10 minutes, as fast as packages come."
+		PROGRESS=1 apt_get update || fail "apt-get update failed"
+		PROGRESS=1 apt_get -y install --no-install-recommends "${missing[@]}" ||
+			fail "apt-get install failed"
 	fi
 
 	if [ -z "${PG_CONFIG:-}" ]; then
@@ -107,6 +167,7 @@ dev_install_packages()
 
 dev_build_and_install()
 {
+	require_root "\"make install\""
 	say "Building and installing for $("$PG_CONFIG" --version)"
 	make -s -C "$checkout" -j"$(nproc)" PG_CONFIG="$PG_CONFIG"
 	quietly as_root make -s -C "$checkout" install PG_CONFIG="$PG_CONFIG" ||

@@ -48,12 +48,12 @@ test_find_python()
 	python=${PYTHON:-/usr/bin/python3}
 	[ -x "$python" ] || python=python3
 }
+test_find_python
 
 test_guard()
 {
 	local script
 	script=$(basename "$0")
-	test_find_python
 	if [ -z "${BLOBEXT_TEST_TMP:-}" ]; then
 		test_need "${script#run_}"
 		exec "$python" -B "$checkout/test/guard" bash "$(cd "$(dirname "$0")" && pwd)/$script" "$@"
@@ -63,21 +63,30 @@ test_guard()
 	bindir=$("$PG_CONFIG" --bindir)
 }
 
-# make, in the tree, or in a directory of its own if the user may not write to the tree; one at a
-# time.
+# make, in the tree, or in a copy of it if the user may not write to the tree; one at a time.  (A
+# build in another directory, as make knows it, does not get along with blanks in the tree's path.)
 test_make()
 {
-	local lock file=()
-
 	tree=${BLOBEXT_TEST_TREE:-$checkout}
-	lock=$tree/Makefile
+	exec 8< "$tree/Makefile"
+	flock 8
 	if [ ! -w "$tree/src" ]; then
+		test_copy_tree "$BLOBEXT_TEST_TMP/build"
 		tree=$BLOBEXT_TEST_TMP/build
-		mkdir -p "$tree"
-		file=(-f "$checkout/Makefile")
 	fi
-	flock "$lock" make -s -C "$tree" "${file[@]}" -j"$(nproc)" \
-		PG_CONFIG="$BLOBEXT_TEST_PG_CONFIG" "$@"
+	make -s -C "$tree" -j"$(nproc)" PG_CONFIG="$BLOBEXT_TEST_PG_CONFIG" "$@" 8<&-
+	exec 8<&-
+}
+
+# Copy the sources of $tree to a directory, unless it exists.
+test_copy_tree()
+{
+	[ ! -d "$1" ] || return 0
+	rm -rf "$1.new"
+	mkdir "$1.new"
+	tar -C "$tree" --exclude=./.git --exclude='*.o' --exclude='*.d' --exclude='*.so' \
+		--exclude=./dev/cluster --exclude='__pycache__' -c . | tar -C "$1.new" -x --no-same-owner
+	mv "$1.new" "$1"
 }
 
 # The library of test/unit, as $1/blobext_unit.so.
@@ -180,22 +189,46 @@ test_copy_server()
 	bindir=$prefix$bindir
 }
 
+# A cluster in this data directory.  If $server_config is set, Debian's pg_createcluster makes it,
+# with its configuration in that directory: CONF_ROOT/VERSION/NAME.
+test_make_cluster()
+{
+	local options=(-U postgres -A trust -E UTF8 --no-locale --no-sync ${BLOBEXT_TEST_INITDB:-})
+	local name version
+
+	if [ -z "${server_config:-}" ]; then
+		"$bindir/initdb" -D "$1" "${options[@]}"
+		return
+	fi
+	name=$(basename "$server_config")
+	version=$(basename "$(dirname "$server_config")")
+	mkdir -p "$1"
+	PG_CLUSTER_CONF_ROOT=$(dirname "$(dirname "$server_config")") \
+		/usr/bin/pg_createcluster -d "$1" -s "$work" -l "$work/server.log" "$version" "$name" -- \
+		"${options[@]}" || return
+	# The key of its certificate may not be readable for the user of the tests.
+	echo 'ssl = off' >> "$server_config/postgresql.conf"
+}
+
 # A server of its own, stopped when the script ends.  $1: name of the data directory; the rest:
-# further lines for its configuration.
+# further lines for its configuration.  $server_config: see test_make_cluster.
 test_start_server()
 {
-	local data=$work/$1 line
+	local data=$work/$1
+	local config=$data
 	shift
 
-	"$bindir/initdb" -D "$data" -U postgres -A trust -E UTF8 --no-locale --no-sync \
-		${BLOBEXT_TEST_INITDB:-} > "$work/initdb.log" 2>&1 || { cat "$work/initdb.log"; return 1; }
+	if [ -n "${server_config:-}" ]; then
+		config=$server_config
+	fi
+	test_make_cluster "$data" > "$work/initdb.log" 2>&1 || { cat "$work/initdb.log"; return 1; }
 	printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$work'" "port = 5790" "$@" \
-		>> "$data/postgresql.conf"
-	cat "$test_dir/postgresql.conf" >> "$data/postgresql.conf"
+		>> "$config/postgresql.conf"
+	cat "$test_dir/postgresql.conf" >> "$config/postgresql.conf"
 	export PGHOST=$work PGPORT=5790 PGUSER=postgres PGDATABASE=postgres
 	server_data=$data
 	trap 'test_stop_server' EXIT
-	"$bindir/pg_ctl" -D "$data" -l "$work/server.log" -w start > "$work/pg_ctl.log" 2>&1 ||
+	"$bindir/pg_ctl" -D "$config" -l "$work/server.log" -w start > "$work/pg_ctl.log" 2>&1 ||
 		{ cat "$work/pg_ctl.log" "$work/server.log"; return 1; }
 }
 
@@ -221,22 +254,4 @@ test_stop_server()
 		tail -n 30 "$work/server.log"
 	fi
 	exit $status
-}
-
-# A virtual environment with psycopg 3, from PyPI; to be called by test_prepare.  BLOBEXT_TEST_VENV
-# names one to use instead; scripts that run beside each other share one.
-test_make_venv()
-{
-	export BLOBEXT_TEST_VENV=${BLOBEXT_TEST_VENV:-$BLOBEXT_TEST_TMP/venv}
-	local venv=$BLOBEXT_TEST_VENV
-
-	exec 8> "$BLOBEXT_TEST_TMP/venv.lock"
-	flock 8
-	if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import psycopg' 2> /dev/null; then
-		"$python" -m venv "$venv" || test_fail "could not make a virtual environment"
-		"$venv/bin/pip" install --quiet --disable-pip-version-check 'psycopg[binary]>=3.1' ||
-			test_fail "could not install psycopg; BLOBEXT_TEST_VENV may name what has it"
-		chmod -R a+rX "$venv"
-	fi
-	exec 8>&-
 }

@@ -6,9 +6,9 @@
 # Kinds of needs, by suite.  run_all adds up those of the suites that it runs.
 declare -A test_needs=(
 	[unit]='build pgtap' [tidy]='python binutils' [regress]='build pg_regress' [pgtap]='build pgtap'
-	[examples]='build pgtap' [docs]='build venv' [dump]=build [tap]='build tap power'
-	[python]='build venv' [drivers]=build [collecting]='build pg_regress venv' [fuzz]='build venv'
-	[datums]='build venv' [checked]='build pgtap pg_regress venv binutils'
+	[examples]='build pgtap' [docs]='build psycopg' [dump]=build [tap]='build tap power'
+	[python]='build psycopg' [drivers]='build psycopg' [collecting]='build pg_regress psycopg' [fuzz]='build psycopg'
+	[datums]='build psycopg' [checked]='build pgtap pg_regress psycopg binutils'
 	[interrupt]='build tap power' [upgrade]='build git' [rmgr]='build tap power' [violation]=build
 	[grow]=build
 	[valgrind]='build pg_regress valgrind'
@@ -118,9 +118,10 @@ need_power()
 		test_hint="BLOBEXT_TEST_MAY_SKIP=1 leaves out the tests for full disks and power cuts."
 }
 
-need_venv()
+need_psycopg()
 {
-	need venv python3-venv "$python" -c 'import venv, ensurepip'
+	need "psycopg 3.1 or later of $python" python3-psycopg "$python" -c 'import psycopg
+assert tuple(map(int, psycopg.__version__.split(".")[:2])) >= (3, 1)'
 }
 
 need_python()

@@ -62,6 +62,7 @@ typedef struct ScheduleEntry
 	int			dead_key_count;
 	DeadKeys	dead_keys[BLOB_GC_DEAD_KEY_TABLES];
 	int			vacuum_pid;		/* the worker that vacuums, or 0 */
+	bool		files_checked;	/* since the start of the server */
 
 	/* The last reason in the log. */
 	TimestampTz reported_at;
@@ -341,6 +342,31 @@ blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
 	LWLockRelease(table.lock);
 	if (launcher != NULL)
 		SetLatch(launcher);
+}
+
+bool
+blob_autogc_schedule_wants_file_check(void)
+{
+	ScheduleEntry *entry;
+	bool		wants;
+
+	LWLockAcquire(table.lock, LW_SHARED);
+	entry = find_entry(MyDatabaseId);
+	wants = entry != NULL && !entry->files_checked;
+	LWLockRelease(table.lock);
+	return wants;
+}
+
+void
+blob_autogc_schedule_files_checked(void)
+{
+	ScheduleEntry *entry;
+
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
+	entry = find_entry(MyDatabaseId);
+	if (entry != NULL)
+		entry->files_checked = true;
+	LWLockRelease(table.lock);
 }
 
 void

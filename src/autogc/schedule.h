@@ -68,6 +68,10 @@ extern void blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allo
 /* Forget all databases but these (sorted). */
 extern void blob_autogc_schedule_keep(const Oid *databases, int count);
 
+/* A worker's, for its database: whether its files were not looked at since the server's start. */
+extern bool blob_autogc_schedule_wants_file_check(void);
+extern void blob_autogc_schedule_files_checked(void);
+
 /* A worker's, for its database. */
 extern void blob_autogc_schedule_judge(const BlobAutogcChurn *churn, BlobAutogcVerdict *verdict);
 extern void blob_autogc_schedule_succeeded(bool look_again);

@@ -6,6 +6,7 @@
 
 #include "access/xact.h"
 #include "autogc/churn.h"
+#include "autogc/files.h"
 #include "autogc/orphans.h"
 #include "autogc/process.h"
 #include "autogc/round.h"
@@ -131,8 +132,9 @@ collect(void)
 /* ---- the process ---- */
 
 /*
- * One look, outside of a transaction: collect if a round is due, remove orphaned directories,
- * vacuum.  A round that freed nothing ends the look, which then counts as failed.
+ * One look, outside of a transaction: after a start, see whether files are missing; collect if a
+ * round is due, remove orphaned directories, vacuum.  A round that freed nothing ends the look,
+ * which then counts as failed.
  */
 static void
 look(void)
@@ -141,6 +143,8 @@ look(void)
 	bool		is_clean;
 
 	pgstat_report_activity(STATE_RUNNING, "blobext: looking for changes");
+	if (blob_autogc_schedule_wants_file_check())
+		blob_autogc_check_files();
 	decide(&verdict);
 	if (verdict.is_due)
 	{

@@ -19,6 +19,7 @@
 #include "core/settings.h"
 #include "extents/pipeline.h"
 #include "io/buffer.h"
+#include "io/disk_room.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
@@ -217,6 +218,9 @@ allocate(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly)
 	claimed = Min(claimed, plan.total_pages);
 	if (plan.total_pages < whole_pages && !writer->has_room)
 		blob_store_require_room(store, whole_pages);
+	/* Before the store grows: it would keep what it has grown by. */
+	if (blob_wal_logs_content())
+		blob_disk_room_require_for_wal(whole_pages * BLOB_PAGE_SIZE);
 	writer->has_room = true;
 
 	extents = palloc(sizeof(BlobExtent) * (plan.extent_count + 1));

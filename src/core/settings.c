@@ -21,6 +21,7 @@ bool		blob_stream_results = true;
 int			blob_client_type = BLOB_CLIENT_TYPE_BYTEA;
 int			blob_cache_kb = -1;
 int			blob_max_databases = 64;
+int			blob_min_free_disk_mb = 128;
 int			blob_gc_wait_timeout_ms = 60 * 1000;
 double		blob_gc_cost_delay_ms = 0;
 int			blob_gc_cost_limit_pages = 200;
@@ -115,6 +116,12 @@ define_server_settings(void)
 	DefineCustomIntVariable("blobext.max_databases",
 							"Sets how many databases of the cluster can hold an extent store.",
 							NULL, &blob_max_databases, 64, 1, 100000, PGC_POSTMASTER, 0,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.min_free_disk",
+							"Sets the disk space that stores leave to the rest of the server.",
+							"Values are refused before the file system of pg_blobext or pg_wal has "
+							"less. 0 sets no limit.",
+							&blob_min_free_disk_mb, 128, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB,
 							NULL, NULL, NULL);
 }
 

@@ -18,6 +18,7 @@
 #include "extents/omissions.h"
 #include "extents/pipeline.h"
 #include "io/buffer.h"
+#include "io/disk_room.h"
 #include "io/engine.h"
 #include "io/segment.h"
 #include "io/stat.h"
@@ -405,6 +406,7 @@ store_piece(Pipeline *pipeline, int piece_no)
 
 	take_piece(pipeline, piece);
 	is_last = pipeline->done_bytes + piece->content_bytes == pipeline->source->total_bytes;
+	blob_disk_room_take_for_wal(pipeline->is_logged ? piece->content_bytes : 0);
 	blob_durability_note(pipeline->store, blob_segment_of(piece->first_page),
 						 pipeline->is_logged);
 	are_frames = place_piece(pipeline, piece_no);
@@ -493,6 +495,8 @@ blob_pipeline_write(const BlobStoreId *store, const BlobWriteRun *runs, int run_
 	blob_durability_prepare(count_segments(runs, run_count));
 	blob_omissions_prepare(run_count);
 	choose_way(&pipeline);
+	if (pipeline.is_logged)
+		blob_disk_room_require_for_wal(source->total_bytes);
 	for (int i = 0; i < MAX_PIECES; i++)
 		pieces[i].is_pending = false;
 	PG_TRY();

@@ -7,6 +7,7 @@
 #include "core/settings.h"
 #include "io/buffer.h"
 #include "io/dirty.h"
+#include "io/disk_room.h"
 #include "io/engine_internal.h"
 #include "io/io.h"
 #include "io/io_internal.h"
@@ -56,6 +57,7 @@ blob_io_shmem_request(void)
 	bytes = add_size(bytes, blob_unlogged_shmem_size());
 	bytes = add_size(bytes, blob_syncer_shmem_size());
 	bytes = add_size(bytes, blob_dirty_shmem_size());
+	bytes = add_size(bytes, blob_disk_room_shmem_size());
 	RequestAddinShmemSpace(bytes);
 
 	RequestNamedLWLockTranche(BLOB_SYNC_TRANCHE, BLOB_SYNC_SLOTS);
@@ -75,6 +77,7 @@ blob_io_shmem_init(void)
 	blob_unlogged_shmem_init();
 	blob_syncer_shmem_init();
 	blob_dirty_shmem_init();
+	blob_disk_room_shmem_init();
 }
 
 void

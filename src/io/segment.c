@@ -110,7 +110,12 @@ decide_direct(void)
 {
 	int			error = 0;
 
-	if (MakePGDirectory(BLOB_STORE_DIR) != 0 && errno != EEXIST)
+	if (MakePGDirectory(BLOB_STORE_DIR) == 0)
+		ereport(LOG,
+				(errmsg("blobext has made the directory \"%s\" for its files", BLOB_STORE_DIR),
+				 errdetail("If databases of this server have values in extents already, their "
+						   "files are missing.")));
+	else if (errno != EEXIST)
 	{
 		ereport(LOG,
 				(errcode_for_file_access(),

@@ -5,9 +5,8 @@
  */
 #include "postgres.h"
 
-#include <sys/statvfs.h>
-
 #include "access/xlog.h"
+#include "io/disk_room.h"
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "postmaster/bgwriter.h"
@@ -270,15 +269,11 @@ look(BlobStoreShared *shared, Situation *now)
 	LWLockRelease(&shared->lock);
 }
 
-/* Pages that the file system has left; UINT64_MAX if that is unknown. */
+/* Pages by which stores may grow on their file system; very many if that is unknown. */
 static uint64
 disk_pages(void)
 {
-	struct statvfs file_system;
-
-	if (statvfs(BLOB_STORE_DIR, &file_system) != 0)
-		return PG_UINT64_MAX;
-	return (uint64) file_system.f_bavail * file_system.f_frsize / BLOB_PAGE_SIZE;
+	return blob_disk_room_for_segments() / BLOB_PAGE_SIZE;
 }
 
 /* How many pages must wait for a checkpoint, so that one is worth its price. */
@@ -304,16 +299,17 @@ blob_store_require_room(BlobStore *store, uint64 pages)
 	ereport(ERROR,
 			(errcode(ERRCODE_DISK_FULL),
 			 errmsg("could not reserve space for blob content: %s", strerror(ENOSPC)),
-			 errdetail("The value needs %llu more bytes, the store has %llu to give, the file "
-					   "system has %llu.", (unsigned long long) (pages * BLOB_PAGE_SIZE),
-					   (unsigned long long) (has_pages * BLOB_PAGE_SIZE),
+			 errdetail("The value needs %llu more bytes. The store has %llu to give, the file "
+					   "system of \"%s\" has %llu besides those that blobext.min_free_disk keeps.",
+					   (unsigned long long) (pages * BLOB_PAGE_SIZE),
+					   (unsigned long long) (has_pages * BLOB_PAGE_SIZE), BLOB_STORE_DIR,
 					   (unsigned long long) (disk_pages() * BLOB_PAGE_SIZE)),
 			 errhint("Check free disk space and quotas.")));
 }
 
 /*
  * How many pages to reserve if needed_pages are needed: few if much will be free soon, and just the
- * needed ones if the growth would be over a quarter of the disk's free space.
+ * needed ones if the growth would be over a quarter of what the disk has for stores.
  */
 static uint64
 growth_pages(const Situation *now, uint64 needed_pages)
@@ -523,6 +519,7 @@ blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, 
 	{
 		uint64		pages = growth_pages(&now, needed_pages);
 
+		blob_disk_room_require_for_segments(pages * BLOB_PAGE_SIZE);
 		wants = wants_checkpoint(shared, &now);
 		if (!grow_inside(store, shared, needed_pages, pages))
 			grow_end(store, shared, now.end_page, pages);

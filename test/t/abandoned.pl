@@ -405,7 +405,8 @@ SKIP:
 	my $store = "$small/store";
 	mkdir $store or die "cannot make $store: $!";
 	chmod 0700, $store;
-	$node = blob_cluster('small', start => 0, conf => $calm);
+	$node = blob_cluster('small', start => 0,
+		conf => $calm . "blobext.min_free_disk = 0\n");
 	symlink($store, $node->data_dir . '/pg_blobext') or die "symlink: $!";
 	$node->start;
 	sql('CREATE EXTENSION blobext', 'CREATE TABLE t (id int, b blobstate)');

@@ -52,7 +52,9 @@ sub fill_up_to
 
 # ---- only the store is on the full file system ----
 
-my $node = blob_cluster('main', start => 0);
+# disk_limit.pl tests the limit that would be reached before.
+my $unlimited = "blobext.min_free_disk = 0\n";
+my $node = blob_cluster('main', start => 0, conf => $unlimited);
 symlink($store, $node->data_dir . '/pg_blobext') or die "symlink: $!";
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION blobext; CREATE TABLE t (id serial, b blobstate)');
@@ -137,7 +139,7 @@ power('format');
 {
 	local $PostgreSQL::Test::Utils::tmp_check = $small;
 	$node = blob_cluster('whole', init => ['--wal-segsize=1'],
-		conf => "wal_level = replica\nmax_wal_senders = 0\n"
+		conf => $unlimited . "wal_level = replica\nmax_wal_senders = 0\n"
 		  . "min_wal_size = 2MB\nmax_wal_size = 24MB\n");
 }
 make_values($node, 'v');
