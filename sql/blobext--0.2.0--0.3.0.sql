@@ -10,3 +10,33 @@
 -- ---------------------------------------------------------------------------
 
 SELECT @extschema@.blobext_require_library('0.3.0');
+
+-- ---------------------------------------------------------------------------
+-- Uploads: one value, written by several statements of a transaction
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_upload_begin(expected_bytes bigint DEFAULT 0) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'blob_upload_begin_sql' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_upload_begin(bigint) IS
+    'begins an upload, which ends with the transaction, and returns its number';
+
+CREATE FUNCTION blob_upload_resume(content blobstate, expected_bytes bigint DEFAULT 0)
+    RETURNS bigint
+    AS 'MODULE_PATHNAME', 'blob_upload_resume_sql' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_upload_resume(blobstate, bigint) IS
+    'begins an upload whose content starts with that of a value, and returns its number';
+
+CREATE FUNCTION blob_upload_write(upload bigint, data bytea) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'blob_upload_write_sql' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_upload_write(bigint, bytea) IS
+    'adds bytes to an upload, and returns its size so far; takes space of the store';
+
+CREATE FUNCTION blob_upload_end(upload bigint) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_upload_end_sql' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_upload_end(bigint) IS
+    'completes the value of an upload; takes space of the store';
+
+CREATE FUNCTION blob_upload_abort(upload bigint) RETURNS void
+    AS 'MODULE_PATHNAME', 'blob_upload_abort_sql' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_upload_abort(bigint) IS
+    'gives an upload up; its session frees what it has taken';
