@@ -29,14 +29,29 @@ COMMENT ON FUNCTION blob_upload_resume(blobstate, bigint) IS
 CREATE FUNCTION blob_upload_write(upload bigint, data bytea) RETURNS bigint
     AS 'MODULE_PATHNAME', 'blob_upload_write_sql' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION blob_upload_write(bigint, bytea) IS
-    'adds bytes to an upload, and returns its size so far; takes space of the store';
+    'adds bytes to an upload, and returns its size so far; takes space of the store meanwhile';
 
 CREATE FUNCTION blob_upload_end(upload bigint) RETURNS blobstate
     AS 'MODULE_PATHNAME', 'blob_upload_end_sql' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION blob_upload_end(bigint) IS
-    'completes the value of an upload; takes space of the store';
+    'the value of an upload; takes space of the store until the collector finds that nothing '
+    'refers to it';
 
 CREATE FUNCTION blob_upload_abort(upload bigint) RETURNS void
     AS 'MODULE_PATHNAME', 'blob_upload_abort_sql' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION blob_upload_abort(bigint) IS
     'gives an upload up; its session frees what it has taken';
+
+-- ---------------------------------------------------------------------------
+-- Browsing
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_summary(blobstate) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 10;
+COMMENT ON FUNCTION blob_summary(blobstate) IS
+    'a line of text for people: size, kind by the first bytes, first digits of the digest';
+
+CREATE FUNCTION blobext_browse(relation regclass, view text DEFAULT NULL) RETURNS regclass
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blobext_browse(regclass, text) IS
+    'makes or replaces a view of a relation with summaries in place of blobstate values';

@@ -16,10 +16,10 @@ typedef struct Upload
 {
 	dlist_node	node;			/* in uploads */
 	int64		upload_no;
-	MemoryContext context;		/* of this struct and of its writer, child of TopTransactionContext */
+	MemoryContext context;		/* of this struct and of its writer */
 	Oid			owner;			/* the role that began it */
 	SubTransactionId begun_in;	/* that would take the upload with it */
-	SubTransactionId written_in;	/* the innermost one that wrote, and that could be rolled back */
+	SubTransactionId written_in;	/* that wrote last, and could be rolled back */
 	bool		is_broken;		/* a write has failed, or was rolled back */
 	BlobWriter *writer;			/* NULL once the value is complete */
 	uint64		size_bytes;
@@ -80,9 +80,9 @@ discard(Upload *upload)
 }
 
 /*
- * A subtransaction that is rolled back takes its uploads with it.  What it wrote to others cannot
- * be taken back: a client that writes it again would have it twice.  May be part of an abort, so it
- * must not fail.
+ * A subtransaction that is rolled back takes its uploads with it.  Bytes that it wrote to others
+ * cannot be taken back: a client that writes them again would have them twice.  May be part of an
+ * abort, so it must not fail.
  */
 static void
 at_subtransaction_event(SubXactEvent event, SubTransactionId id, SubTransactionId parent_id,
