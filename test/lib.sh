@@ -223,7 +223,8 @@ test_stop_server()
 	exit $status
 }
 
-# A virtual environment with psycopg 3, from PyPI; to be called by test_prepare.  BLOBEXT_TEST_VENV
+# A virtual environment with psycopg 3, SQLAlchemy and Django, from PyPI; to be called by
+# test_prepare.  BLOBEXT_TEST_VENV
 # names one to use instead; scripts that run beside each other share one.
 test_make_venv()
 {
@@ -234,7 +235,8 @@ test_make_venv()
 	flock 8
 	if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import psycopg' 2> /dev/null; then
 		"$python" -m venv "$venv" || test_fail "could not make a virtual environment"
-		"$venv/bin/pip" install --quiet --disable-pip-version-check 'psycopg[binary]>=3.1' ||
+		"$venv/bin/pip" install --quiet --disable-pip-version-check 'psycopg[binary]>=3.1' \
+			'SQLAlchemy>=2' 'Django>=4.2' ||
 			test_fail "could not install psycopg; BLOBEXT_TEST_VENV may name what has it"
 		chmod -R a+rX "$venv"
 	fi
