@@ -41,7 +41,7 @@ class BlobChanged(BlobError):
 
 
 class BlobMismatch(BlobError):
-    """What was stored, or read, has not the digest of what was sent, or should have been read."""
+    """The bytes that were stored, or read, have another digest than they should have."""
 
 
 def identifier(name: Name) -> sql.Identifier:
@@ -217,7 +217,7 @@ def hash_beginning(source: BinaryIO, length: int) -> "hashlib._Hash":
 
 
 def check(summary: Summary, size: int, digest: bytes) -> Summary:
-    """ERROR unless the server has what was sent."""
+    """BlobMismatch unless the server has the bytes that were sent."""
     if (summary.size, summary.sha256) != (size, digest):
         raise BlobMismatch(f"the server has {summary.size} bytes with another digest than the"
                            f" {size} bytes that were sent")

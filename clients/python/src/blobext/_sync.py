@@ -191,7 +191,7 @@ class BlobWriter(io.RawIOBase):
         self._buffer = bytearray()
         self._upload: Optional[_Upload] = _Upload(connection, expected, value if append else None)
         self._position = self._upload.size
-        #: Size and SHA-256 of what was stored, once closed.
+        #: Size and SHA-256 of the stored value, once closed.
         self.summary: Optional[Summary] = None
 
     def writable(self) -> bool:

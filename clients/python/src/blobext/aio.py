@@ -182,7 +182,7 @@ class BlobWriter:
         self._buffer = bytearray()
         self._upload: Optional[_Upload] = upload
         self._position = upload.size
-        #: Size and SHA-256 of what was stored, once closed.
+        #: Size and SHA-256 of the stored value, once closed.
         self.summary: Optional[Summary] = None
 
     def tell(self) -> int:
