@@ -1,7 +1,7 @@
 -- blob_summary() and blobext_browse().
 --
--- Seen to fail: with 32 bytes in place of 512 the tests of tar and of text; without the mark the
--- test of a user's own view; without quoting those of odd names.
+-- Seen to fail: with 32 bytes in place of 512 the test of kinds behind the prefix; without the mark the test of a
+-- user's own view; without quoting those of odd names.
 CREATE SCHEMA browse;
 SET search_path = browse, public;
 SELECT plan(44);

@@ -1,8 +1,8 @@
 -- Uploads: one value by several statements of a transaction; subtransactions, roles, abandoned extents.
 --
--- Seen to fail: without the callback of subtransactions the tests of savepoints (content twice,
--- a number that lives on, in the last case a crash); without the look at the owner the three tests
--- of roles; with a writer in the memory of the statement the first upload.
+-- Seen to fail: without the callback of subtransactions four tests of savepoints, without the flag that it
+-- sets three of these; without the look at the owner the tests of roles; with an upload in the memory of the
+-- statement the server, at the first write.
 CREATE SCHEMA uploads;
 SET search_path = uploads, public;
 SET client_min_messages = warning;
