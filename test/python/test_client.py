@@ -77,6 +77,9 @@ class ClientTest(unittest.TestCase):
                                  (number,), binary=True).fetchone()
         return None if row is None else row[0]
 
+    def has(self, number):
+        return self.get(number) is not None
+
     def terminate_others(self):
         self.admin.execute("SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity"
                            " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
@@ -180,13 +183,13 @@ class WriterTest(ClientTest):
                 file.write(self.data)
                 1 / 0
         self.assertTrue(file.closed)
-        self.assertIsNone(self.get(1))
+        self.assertFalse(self.has(1))
         self.connection.execute("SELECT 1")
         self.assertEqual(self.extents(), before, "its space is free again")
         file = blobext.open(self.connection, self.value(1), "wb")
         file.write(self.data)
         del file
-        self.assertIsNone(self.get(1), "a file that was forgotten stores nothing")
+        self.assertFalse(self.has(1), "a file that was forgotten stores nothing")
 
     def test_in_a_transaction(self):
         with self.connection.transaction():
@@ -199,7 +202,7 @@ class WriterTest(ClientTest):
                     self.connection.execute("SELECT 0::pg_temp.d")
             with blobext.open(self.connection, self.value(3), "wb") as file:
                 file.write(b"three")
-            self.assertIsNone(self.get(1))
+            self.assertFalse(self.has(1))
         self.assertEqual([self.get(n) for n in (1, 2, 3)], [b"one", None, b"three"])
 
     def test_no_such_table(self):
@@ -284,7 +287,7 @@ class TransferTest(ClientTest):
         stage = blobext.Stage("s")
         with self.assertRaises(Stop):
             blobext.upload("", self.value(1), self.path, stops, stage, 1_500_000)
-        self.assertIsNone(self.get(1))
+        self.assertFalse(self.has(1))
         self.assertEqual(blobext.stat(self.connection, stage.value).size, 3_000_000)
         self.connection.rollback()
         seen = []
@@ -297,7 +300,7 @@ class TransferTest(ClientTest):
         self.admin.execute("INSERT INTO blob_stage VALUES ('s', 'another')")
         with self.assertRaises(blobext.BlobMismatch):
             blobext.upload("", self.value(1), self.path, stage=stage)
-        self.assertIsNone(self.get(1))
+        self.assertFalse(self.has(1))
 
     def test_moved_twice(self):
         """The answer of the last commit is lost: the second attempt finds no stage."""
@@ -382,7 +385,7 @@ class AsyncTest(ClientTest):
                 raise ZeroDivisionError
 
         self.assertRaises(ZeroDivisionError, self.run_async, work)
-        self.assertIsNone(self.get(1))
+        self.assertFalse(self.has(1))
 
     def test_transfers(self):
         broken = []
