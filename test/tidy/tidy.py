@@ -54,6 +54,7 @@ FOUND_BY_NAME = [
     ("src", "*.c"),             # Makefile
     ("src/*", "*.c"),
     ("expected", "*.out"),
+    ("bench", "*.py"),          # by hand
     ("examples/*", "*.c"),      # the example's Makefile
     ("test/examples", "*.c"),   # its Makefile
     ("test/pgtap", "*.sql"),    # run_pgtap
