@@ -1,7 +1,7 @@
 # Uploads beside the collector, in sessions that die, in prepared transactions, and over crashes.
 #
 # Seen to fail with a round that does not wait for transactions (pass_blocks() ignored in
-# src/gc/quiesce.c): the first upload was freed, and its end found another state of its extent.
+# src/gc/quiesce.c): the extents of the first upload were freed, and its session got an error.
 use strict;
 use warnings;
 
