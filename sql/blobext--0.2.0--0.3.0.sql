@@ -143,3 +143,48 @@ CREATE AGGREGATE string_agg(blobstate_operand, bytea) (
 COMMENT ON AGGREGATE string_agg(blobstate_operand, bytea) IS
     'the values one after the other, with a delimiter in between; takes space of the store until '
     'the collector finds that nothing refers to it';
+
+-- ---------------------------------------------------------------------------
+-- Uploads: one value, written by several statements of a transaction
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_upload_begin(expected_bytes bigint DEFAULT 0) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'blob_upload_begin_sql' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_upload_begin(bigint) IS
+    'begins an upload, which ends with the transaction, and returns its number';
+
+CREATE FUNCTION blob_upload_resume(content blobstate, expected_bytes bigint DEFAULT 0)
+    RETURNS bigint
+    AS 'MODULE_PATHNAME', 'blob_upload_resume_sql' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_upload_resume(blobstate, bigint) IS
+    'begins an upload whose content starts with that of a value, and returns its number';
+
+CREATE FUNCTION blob_upload_write(upload bigint, data bytea) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'blob_upload_write_sql' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_upload_write(bigint, bytea) IS
+    'adds bytes to an upload, and returns its size so far; takes space of the store meanwhile';
+
+CREATE FUNCTION blob_upload_end(upload bigint) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_upload_end_sql' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_upload_end(bigint) IS
+    'the value of an upload; takes space of the store until the collector finds that nothing '
+    'refers to it';
+
+CREATE FUNCTION blob_upload_abort(upload bigint) RETURNS void
+    AS 'MODULE_PATHNAME', 'blob_upload_abort_sql' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_upload_abort(bigint) IS
+    'gives an upload up; its session frees what it has taken';
+
+-- ---------------------------------------------------------------------------
+-- Browsing
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_summary(blobstate) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE COST 10;
+COMMENT ON FUNCTION blob_summary(blobstate) IS
+    'a line of text for people: size, kind by the first bytes, first digits of the digest';
+
+CREATE FUNCTION blobext_browse(relation regclass, view text DEFAULT NULL) RETURNS regclass
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blobext_browse(regclass, text) IS
+    'makes or replaces a view of a relation with summaries in place of blobstate values';

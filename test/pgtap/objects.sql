@@ -70,7 +70,7 @@ INSERT INTO public_may SELECT object, 'reads a value that the caller has' FROM u
 	'function "position"(blobstate_operand,bytea)', 'function blob_like(blobstate,bytea)',
 	'function blob_not_like(blobstate,bytea)', 'operator ~~(blobstate,bytea)', 'operator !~~(blobstate,bytea)',
 	'function substr(blobstate,bigint)', 'function substr(blobstate,bigint,bigint)',
-	'function blob_chunks(blobstate,integer)']) AS object;
+	'function blob_chunks(blobstate,integer)', 'function blob_summary(blobstate)']) AS object;
 INSERT INTO public_may SELECT object, 'makes a value of what the caller has; takes space, as whoever may '
 		'make a table can' FROM unnest(ARRAY[
 	'function blob_append(blobstate,bytea)', 'function blob_concat(blobstate,blobstate)',
@@ -83,6 +83,11 @@ INSERT INTO public_may SELECT object, 'makes a value of what the caller has; tak
 	'function rtrim(blobstate_operand,bytea)', 'function string_agg(blobstate_operand,bytea)',
 	'operator ||(blobstate,bytea)', 'operator ||(blobstate,blobstate)', 'operator ||(bytea,blobstate)'])
 	AS object;
+INSERT INTO public_may SELECT object, 'an upload of the same role in the same transaction only; takes '
+		'space, as whoever may make a table can' FROM unnest(ARRAY[
+	'function blob_upload_begin(bigint)', 'function blob_upload_resume(blobstate,bigint)',
+	'function blob_upload_write(bigint,bytea)', 'function blob_upload_end(bigint)',
+	'function blob_upload_abort(bigint)']) AS object;
 INSERT INTO public_may SELECT object, 'checks the privileges that lo_get(), lo_create() and lo_put() check'
 	FROM unnest(ARRAY['function blob_from_lo(oid)', 'function blob_to_lo(blobstate)']) AS object;
 INSERT INTO public_may SELECT format('function blob_%s(%s,%s)', name, t1, t2),
@@ -117,6 +122,7 @@ INSERT INTO public_may SELECT object, 'indexes of the caller''s own tables' FROM
 	'operator family blobstate_digest_ops for access method btree']) AS object;
 INSERT INTO public_may VALUES
 	('access method blobext_map', 'has no privileges; refuses any table but the map by itself'),
+	('function blobext_browse(regclass,text)', 'runs CREATE VIEW with the rights of its caller'),
 	('view blobext_stat', 'counters of the server, no content; like pg_stat_database'),
 	('function blobext_stat_counters()', 'view blobext_stat runs it as the user of the view');
 
@@ -217,7 +223,9 @@ SELECT is_empty($$SELECT signature FROM function WHERE prokind = 'f' AND prolang
 SELECT is_empty($$SELECT signature FROM function
 		WHERE NOT proisstrict AND prokind = 'f' AND prorettype <> 'internal'::regtype
 			AND signature NOT IN ('blobext_map_handler(internal)', 'blobext_check(regclass)',
-				'blob_chunks(blobstate,integer)')	-- so that it can be inlined
+				'blob_chunks(blobstate,integer)',	-- so that it can be inlined
+				'blob_upload_write(bigint,bytea)',	-- NULL is an error
+				'blobext_browse(regclass,text)')	-- the view may be left out
 			AND pronargs > 0 AND signature NOT LIKE 'blob_agg_finalfn(%'$$,
 	'functions are strict');
 
@@ -240,7 +248,10 @@ SELECT bag_eq(
 		'blob_string_agg_transfn(internal,blobstate,bytea)',
 		'blob_agg_bytea_transfn(internal,bytea)', 'blob_agg_blobstate_transfn(internal,blobstate)',
 		'blob_agg_finalfn(internal)', 'blob_import(text)', 'blob_export(blobstate,text)',
-		'blob_from_lo(oid)', 'blob_to_lo(blobstate)'],
+		'blob_from_lo(oid)', 'blob_to_lo(blobstate)',
+		'blob_upload_begin(bigint)', 'blob_upload_resume(blobstate,bigint)',
+		'blob_upload_write(bigint,bytea)', 'blob_upload_end(bigint)', 'blob_upload_abort(bigint)',
+		'blobext_browse(regclass,text)'],
 	'volatile functions');
 SELECT is_empty(
 	$$SELECT signature FROM function WHERE proparallel <> 'u'
@@ -257,7 +268,9 @@ SELECT is_empty(
 			'blob_agg_bytea_transfn(internal,bytea)', 'blob_agg_blobstate_transfn(internal,blobstate)',
 			'blob_agg_finalfn(internal)', 'blob_import(text)', 'blob_export(blobstate,text)',
 			'blob_from_lo(oid)', 'blob_to_lo(blobstate)',
-			'blobext_check(regclass)', 'blobext_gc(boolean)', 'blobext_repair_bounds(boolean)')$$,
+			'blob_upload_begin(bigint)', 'blob_upload_resume(blobstate,bigint)',
+			'blob_upload_write(bigint,bytea)', 'blob_upload_end(bigint)', 'blob_upload_abort(bigint)',
+			'blobext_browse(regclass,text)', 'blobext_check(regclass)', 'blobext_gc(boolean)', 'blobext_repair_bounds(boolean)')$$,
 	'functions that store are PARALLEL UNSAFE');
 -- The content of a value never changes, so reading it may be used in index expressions; but text
 -- output depends on bytea_output.

@@ -50,9 +50,11 @@ TEST_NAME_BEGINNING = re.compile(
 
 # Directories whose files of a kind are found by the program that runs or builds them.
 FOUND_BY_NAME = [
+    ("clients/python/src/blobext", "*.py"),  # its wheel
     ("src", "*.c"),             # Makefile
     ("src/*", "*.c"),
     ("expected", "*.out"),
+    ("bench", "*.py"),          # by hand
     ("examples/*", "*.c"),      # the example's Makefile
     ("test/examples", "*.c"),   # its Makefile
     ("test/pgtap", "*.sql"),    # run_pgtap

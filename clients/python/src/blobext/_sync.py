@@ -1,0 +1,494 @@
+"""Files, uploads and downloads for code without asyncio."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import time
+from typing import Any, BinaryIO, Callable, Iterator, Optional, Union
+
+import psycopg
+
+from ._common import (BEGIN, PAUSES, PIECE_BYTES, SECTION_BYTES, WINDOW, WRITE, BlobChanged,
+                      BlobMismatch, BlobMissing, Progress, Stage, Summary, Value, check,
+                      hash_beginning, is_lost, read_piece, remaining_size)
+
+Connection = psycopg.Connection[Any]
+Connect = Union[str, Callable[[], Connection]]
+Path = Union[str, "os.PathLike[str]"]
+
+
+def _row(connection: Connection, query: Any, parameters: Any) -> Any:
+    """The first row of a statement as a tuple, or None."""
+    with connection.cursor(binary=True, row_factory=psycopg.rows.tuple_row) as cursor:
+        cursor.execute(query, parameters)
+        return cursor.fetchone()
+
+
+def stat(connection: Connection, value: Value) -> Summary:
+    """Size and digest of a value; BlobMissing if there is none.  Reads no content."""
+    row = _row(connection, value.stat_query(), value.parameters())
+    if row is None or row[0] is None:
+        raise BlobMissing(f"{value.table} has no value of {dict(value.key)}")
+    return Summary(*row)
+
+
+class BlobReader(io.RawIOBase):
+    """One version of a value as a file that can be read and sought.
+
+    Each read is a statement.  If another session replaces the value meanwhile, reads raise
+    BlobChanged: pieces of two versions are never mixed.
+    """
+
+    def __init__(self, connection: Connection, value: Value) -> None:
+        super().__init__()
+        self._connection = connection
+        self._value = value
+        self._position = 0
+        #: Size and SHA-256.
+        self.summary = stat(connection, value)
+
+    @property
+    def size(self) -> int:
+        return self.summary.size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        self._require_open()
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._require_open()
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}.get(whence)
+        if base is None:
+            raise ValueError(f"whence must be 0, 1 or 2, not {whence}")
+        if base + offset < 0:
+            raise ValueError("the position must not be negative")
+        self._position = base + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self.read_range(self._position, len(view))
+        view[:len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def readall(self) -> bytes:
+        data = b"".join(iter(lambda: self.read(PIECE_BYTES) or b"", b""))
+        return data
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        """Bytes from an offset on, fewer at the end.  Does not move the position."""
+        self._require_open()
+        length = min(length, max(self.size - offset, 0))
+        if length == 0:
+            return b""
+        row = _row(self._connection, self._value.read_query(),
+                   self._value.parameters(offset=offset, length=length,
+                                          sha256=self.summary.sha256))
+        if row is None:
+            raise BlobChanged("the value was changed or removed since it was opened")
+        return bytes(row[0])
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+
+
+class _Upload:
+    """One upload of the server, in a transaction block of its own (a savepoint within another)."""
+
+    def __init__(self, connection: Connection, expected: int, base: Optional[Value]) -> None:
+        self._connection = connection
+        self._stack = contextlib.ExitStack()
+        self._stack.enter_context(connection.transaction())
+        try:
+            self.size, self.sha256 = 0, hashlib.sha256().digest()
+            if base is None:
+                self.number = _row(connection, BEGIN, (expected,))[0]
+            else:
+                row = _row(connection, base.resume_query(), base.parameters(expected=expected))
+                if row is None or row[0] is None:
+                    raise BlobMissing(f"{base.table} has no value of {dict(base.key)}")
+                self.number, self.size, self.sha256 = row
+        except BaseException as error:
+            self._leave(error)
+            raise
+
+    def write(self, data: Any) -> None:
+        self._connection.execute(WRITE, (self.number, data), binary=True)
+        self.size += len(data)
+
+    def write_all(self, pieces: Iterator[bytes], done: Callable[[bytes], None]) -> None:
+        """Send pieces; in pipeline mode, where libpq has it, some are under way at a time."""
+        with contextlib.ExitStack() as stack:
+            cursor = stack.enter_context(self._connection.cursor())
+            pipelined = psycopg.Pipeline.is_supported()
+            if pipelined:
+                stack.enter_context(self._connection.pipeline())
+            for number, piece in enumerate(pieces, 1):
+                cursor.execute(WRITE, (self.number, piece), binary=True, prepare=True)
+                if pipelined and number % WINDOW == 0:
+                    cursor.fetchone()
+                self.size += len(piece)
+                done(piece)
+
+    def end(self, target: Value) -> Summary:
+        """Store the value in the row, or in a new one.  The caller calls leave()."""
+        row = _row(self._connection, target.update_query(),
+                   target.parameters(upload=self.number))
+        if row is None:
+            row = _row(self._connection, target.insert_query(),
+                       target.insert_parameters(self.number))
+        return Summary(*row)
+
+    def leave(self) -> None:
+        """Commit, or release the savepoint."""
+        self._stack.close()
+
+    def _leave(self, error: BaseException) -> None:
+        self._stack.__exit__(type(error), error, error.__traceback__)
+
+    def roll_back(self) -> None:
+        """Roll back: the server's session frees what the upload has taken."""
+        if not is_lost(self._connection):
+            self._leave(psycopg.Rollback())
+
+
+@contextlib.contextmanager
+def _upload(connection: Connection, expected: int,
+            base: Optional[Value] = None) -> Iterator[_Upload]:
+    """Leave at the end, roll back after an error."""
+    upload = _Upload(connection, expected, base)
+    try:
+        yield upload
+    except BaseException:
+        upload.roll_back()
+        raise
+    upload.leave()
+
+
+class BlobWriter(io.RawIOBase):
+    """A new value as a file that is written from its beginning (or from the end of the old one).
+
+    The connection is in a transaction until ``close()``, which stores the value and commits.  In a
+    transaction of the caller that is a savepoint.  Within ``with``, an exception gives the value
+    up; so does ``discard()``.
+    """
+
+    def __init__(self, connection: Connection, value: Value, append: bool = False,
+                 expected: int = 0) -> None:
+        super().__init__()
+        self._value = value
+        self._buffer = bytearray()
+        self._upload: Optional[_Upload] = _Upload(connection, expected, value if append else None)
+        self._position = self._upload.size
+        #: Size and SHA-256 of the stored value, once closed.
+        self.summary: Optional[Summary] = None
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+        return self._position
+
+    def write(self, data: Any) -> int:
+        if self.closed or self._upload is None:
+            raise ValueError("I/O operation on closed file")
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), PIECE_BYTES):
+            self._buffer += view[start:start + PIECE_BYTES]
+            if len(self._buffer) >= PIECE_BYTES:
+                self._send()
+        self._position += len(view)
+        return len(view)
+
+    def _send(self) -> None:
+        """After an error the transaction is over, and the file is closed without a value."""
+        assert self._upload is not None
+        try:
+            self._upload.write(bytes(self._buffer))
+        except BaseException:
+            self.discard()
+            raise
+        self._buffer.clear()
+
+    def discard(self) -> None:
+        """Give the value up: the row stays as it is."""
+        upload, self._upload = self._upload, None
+        super().close()
+        if upload is not None:
+            upload.roll_back()
+
+    def close(self) -> None:
+        """Store the value and commit."""
+        if self.closed or self._upload is None:
+            super().close()
+            return
+        if self._buffer:
+            self._send()
+        upload = self._upload
+        try:
+            self.summary = upload.end(self._value)
+        except BaseException:
+            self.discard()
+            raise
+        self._upload = None
+        super().close()
+        upload.leave()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            self.discard()
+        self.close()
+
+    def __del__(self) -> None:
+        """A file that was forgotten is given up, unlike one that was closed."""
+        if getattr(self, "_upload", None) is not None:
+            with contextlib.suppress(Exception):
+                self.discard()
+
+
+def open(connection: Connection, value: Value, mode: str = "rb", buffering: int = PIECE_BYTES,
+         expected: int = 0) -> Any:
+    """Open a value: "rb" to read, "wb" to write a new one, "ab" to write at its end.
+
+    Reads are buffered; 0 gives the BlobReader itself.  A BlobWriter always gathers pieces.
+    ``expected``: how many bytes will be written, as far as known.
+    """
+    if mode == "rb":
+        reader = BlobReader(connection, value)
+        return io.BufferedReader(reader, buffering) if buffering > 0 else reader
+    if mode in ("wb", "ab"):
+        return BlobWriter(connection, value, mode == "ab", expected)
+    raise ValueError(f'mode must be "rb", "wb" or "ab", not "{mode}"')
+
+
+def iterate(connection: Connection, value: Value, offset: int = 0, length: Optional[int] = None,
+            piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
+    """The content, or a range of it, in pieces."""
+    reader = BlobReader(connection, value)
+    end = reader.size if length is None else min(reader.size, offset + length)
+    while offset < end:
+        piece = reader.read_range(offset, min(piece_bytes, end - offset))
+        yield piece
+        offset += len(piece)
+
+
+def write_range(connection: Connection, value: Value, offset: int, data: bytes) -> int:
+    """Overwrite a range of a value, in a statement.  Returns its size; zeros fill a gap."""
+    row = _row(connection, value.write_query(),
+               value.parameters(offset=offset, data=psycopg.Binary(data)))
+    if row is None or row[0] is None:
+        raise BlobMissing(f"{value.table} has no value of {dict(value.key)}")
+    return int(row[0])
+
+
+class _Session:
+    """A connection that is made again when it is lost."""
+
+    def __init__(self, connect: Connect, pauses: tuple[float, ...]) -> None:
+        self._connect = connect
+        self._pauses = pauses
+        self.connection: Optional[Connection] = None
+
+    def get(self) -> Connection:
+        if self.connection is None or is_lost(self.connection):
+            self.close()
+            self.connection = (psycopg.connect(self._connect, autocommit=True)
+                               if isinstance(self._connect, str) else self._connect())
+        return self.connection
+
+    def run(self, work: Callable[[Connection], Any]) -> Any:
+        """Do work that may be done twice, again if the connection is lost meanwhile."""
+        for pause in (*self._pauses, None):
+            try:
+                return work(self.get())
+            except psycopg.OperationalError:
+                if pause is None or not is_lost(self.connection):
+                    raise
+                time.sleep(pause)
+
+    def close(self) -> None:
+        if self.connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                self.connection.close()
+        self.connection = None
+
+
+def _pieces(source: BinaryIO, limit: Optional[int] = None) -> Iterator[bytes]:
+    """Pieces of a file to its end, or up to a number of bytes."""
+    while limit is None or limit > 0:
+        piece = read_piece(source, PIECE_BYTES if limit is None else min(limit, PIECE_BYTES))
+        if not piece:
+            return
+        if limit is not None:
+            limit -= len(piece)
+        yield piece
+
+
+def _send_at_once(connection: Connection, target: Value, source: BinaryIO, total: Optional[int],
+                  progress: Optional[Progress]) -> Summary:
+    """The rest of a file in one transaction: others see the value when all of it is there."""
+    digest = hashlib.sha256()
+
+    with _upload(connection, total or 0) as upload:
+        def done(piece: bytes) -> None:
+            digest.update(piece)
+            if progress is not None:
+                progress(upload.size, total)
+
+        upload.write_all(_pieces(source), done)
+        return check(upload.end(target), upload.size, digest.digest())
+
+
+def _send_section(connection: Connection, stage: Stage, source: BinaryIO, start: int,
+                  total: Optional[int], section_bytes: int,
+                  progress: Optional[Progress]) -> "tuple[Summary, bool]":
+    """Add a section to the stage, in a transaction.  Returns the stage's state, and whether that
+    was the end of the file.
+
+    The stage says where to go on.  Its digest tells whether it has the beginning of this file: the
+    commit of a section may have been done although its answer was lost.
+    """
+    connection.execute(stage.begin_query(), (stage.name,))
+    with _upload(connection, 0, stage.value) as upload:
+        source.seek(start)
+        before = upload.size
+        digest = hash_beginning(source, before)
+        if digest.digest() != upload.sha256:
+            raise BlobMismatch(f"stage {stage.name!r} has not the beginning of this file")
+
+        def done(piece: bytes) -> None:
+            digest.update(piece)
+            if progress is not None:
+                progress(upload.size, total)
+
+        upload.write_all(_pieces(source, section_bytes), done)
+        summary = check(upload.end(stage.value), upload.size, digest.digest())
+        return summary, upload.size < before + section_bytes
+
+
+def _move(connection: Connection, stage: Stage, target: Value, staged: Summary) -> Summary:
+    """Give the staged value to its target, and remove the stage, in one transaction.  If the stage
+    is gone, that transaction was committed before."""
+    parameters = stage.move_parameters(target)
+    with connection.transaction():
+        for query in stage.move_queries(target):
+            row = _row(connection, query, parameters)
+            if row is not None:
+                connection.execute(stage.end_query(), (stage.name,))
+                break
+    return check(Summary(*row) if row is not None else stat(connection, target), staged.size,
+                 staged.sha256)
+
+
+def upload(connect: Union[Connect, Connection], target: Value, source: Union[Path, BinaryIO],
+           progress: Optional[Progress] = None, stage: Optional[Stage] = None,
+           section_bytes: int = SECTION_BYTES,
+           pauses: tuple[float, ...] = PAUSES) -> Summary:
+    """Store a file from its position on, in the target's row or in a new one.
+
+    Without a stage it is one transaction.  With a stage it is a transaction for each section, and
+    an upload that was broken off goes on there, also when the program is started again.
+
+    ``connect`` is a connection string or a function that connects; after a broken connection the
+    upload goes on if the file can seek.  With a connection, nothing is tried again.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        with io.open(source, "rb") as file:
+            return upload(connect, target, file, progress, stage, section_bytes, pauses)
+    total = remaining_size(source)
+    start = source.tell() if total is not None else 0
+    if stage is not None and total is None:
+        raise ValueError("an upload with a stage needs a file that can seek")
+    if isinstance(connect, psycopg.Connection):
+        owned = None
+        run: Callable[[Callable[[Connection], Any]], Any] = lambda work: work(connect)
+    else:
+        owned = _Session(connect, pauses if total is not None else ())
+        run = owned.run
+
+    def at_once(connection: Connection) -> Summary:
+        if total is not None:
+            source.seek(start)
+        return _send_at_once(connection, target, source, total, progress)
+
+    try:
+        if stage is None:
+            result: Summary = run(at_once)
+            return result
+        where = stage
+        is_end = False
+        while not is_end:
+            staged, is_end = run(lambda connection: _send_section(
+                connection, where, source, start, total, section_bytes, progress))
+        result = run(lambda connection: _move(connection, where, target, staged))
+        return result
+    finally:
+        if owned is not None:
+            owned.close()
+
+
+def _resume_file(file: BinaryIO, summary: Summary) -> "tuple[int, Any]":
+    """Bytes that a file has already, and their digest."""
+    file.seek(0, io.SEEK_END)
+    done = min(file.tell(), summary.size)
+    file.seek(0)
+    return done, hash_beginning(file, done)
+
+
+def download(connect: Union[Connect, Connection], value: Value, path: Path,
+             progress: Optional[Progress] = None, piece_bytes: int = 4 * PIECE_BYTES,
+             pauses: tuple[float, ...] = PAUSES) -> Summary:
+    """Write a value to a file, which is called path.part until it is complete, and durable then.
+
+    A download that was broken off goes on at the end of path.part.  ``connect`` as for upload().
+    """
+    part = os.fspath(path) + ".part"
+    owned = None if isinstance(connect, psycopg.Connection) else _Session(connect, pauses)
+
+    def run(work: Callable[[Connection], Any]) -> Any:
+        if owned is not None:
+            return owned.run(work)
+        assert isinstance(connect, psycopg.Connection)
+        return work(connect)
+
+    try:
+        summary: Summary = run(lambda connection: stat(connection, value))
+        with io.open(part, "ab+") as file:
+            done, digest = _resume_file(file, summary)
+            file.truncate(done)
+            if progress is not None:
+                progress(done, summary.size)
+            while done < summary.size:
+                row = run(lambda connection: _row(
+                    connection, value.read_query(),
+                    value.parameters(offset=done, length=piece_bytes, sha256=summary.sha256)))
+                if row is None:
+                    raise BlobChanged("the value was changed or removed meanwhile")
+                file.write(row[0])
+                digest.update(row[0])
+                done += len(row[0])
+                if progress is not None:
+                    progress(done, summary.size)
+            file.flush()
+            os.fsync(file.fileno())
+        if digest.digest() != summary.sha256:
+            os.unlink(part)
+            raise BlobMismatch(f"{part} was not the beginning of the value, and was removed")
+        os.replace(part, path)
+        return summary
+    finally:
+        if owned is not None:
+            owned.close()

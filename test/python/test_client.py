@@ -1,0 +1,504 @@
+"""The package of clients/python, as it is imported: files, uploads, downloads, resumption,
+asyncio, SQLAlchemy, Django.
+
+Connection parameters come from the environment.  Seen to fail: with a stage that is moved by
+"SET content = (SELECT ...)" test_moved_twice (NULL), without the digest in read_query
+test_replaced (a mixture of two versions), with a commit in BlobWriter.__exit__ after an error
+test_writer_discards.
+"""
+
+import asyncio
+import hashlib
+import importlib
+import io
+import os
+import random
+import tempfile
+import unittest
+
+import psycopg
+
+import blobext
+from blobext import aio
+
+SIZE = 5_000_003
+
+
+def need(name, least):
+    """An optional package: without it, or with an older one, the test is skipped by name."""
+    try:
+        module = importlib.import_module(name)
+    except ImportError:
+        raise unittest.SkipTest(f"package {name} is missing") from None
+    if tuple(int(part) for part in module.__version__.split(".")[:2]) < least:
+        raise unittest.SkipTest(f"package {name} is older than {least[0]}.{least[1]}")
+    return module
+
+
+class ClientTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.admin = psycopg.connect(autocommit=True)
+        cls.addClassCleanup(cls.admin.close)
+        cls.admin.execute("SET client_min_messages = warning")
+        cls.admin.execute("CREATE EXTENSION IF NOT EXISTS blobext")
+        cls.admin.execute('DROP TABLE IF EXISTS "Odd Name", blob_stage')
+        cls.admin.execute('CREATE TABLE "Odd Name" (id int, kind text DEFAULT $$a$$, note text,'
+                          ' "my content" blobstate, PRIMARY KEY (id, kind))')
+        cls.admin.execute(blobext.Stage.CREATE_TABLE)
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.data = random.Random(1).randbytes(SIZE)
+        cls.digest = hashlib.sha256(cls.data).digest()
+        cls.path = os.path.join(cls.directory.name, "original")
+        with open(cls.path, "wb") as file:
+            file.write(cls.data)
+
+    def setUp(self):
+        self.admin.execute('TRUNCATE "Odd Name", blob_stage')
+        self.connection = psycopg.connect()
+        self.addCleanup(self.connection.close)
+        self.copy = os.path.join(self.directory.name, "copy")
+        for path in (self.copy, self.copy + ".part"):
+            if os.path.exists(path):
+                os.unlink(path)
+
+    @staticmethod
+    def value(number, **defaults):
+        return blobext.Value("Odd Name", {"id": number, "kind": "a"}, "my content", defaults)
+
+    def put(self, number, data):
+        self.admin.execute('INSERT INTO "Odd Name" (id, "my content") VALUES (%s, %s::bytea)'
+                           ' ON CONFLICT (id, kind) DO UPDATE SET "my content" ='
+                           ' excluded."my content"', (number, data))
+
+    def get(self, number):
+        row = self.admin.execute('SELECT "my content"::bytea FROM "Odd Name" WHERE id = %s',
+                                 (number,), binary=True).fetchone()
+        return None if row is None else row[0]
+
+    def has(self, number):
+        return self.get(number) is not None
+
+    def terminate_others(self):
+        self.admin.execute("SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity"
+                           " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+
+    def extents(self):
+        return self.admin.execute("SELECT count(*) FROM blobext_map").fetchone()[0]
+
+
+class ReaderTest(ClientTest):
+    def test_file(self):
+        self.put(1, self.data)
+        with blobext.open(self.connection, self.value(1)) as file:
+            self.assertEqual(file.read(10), self.data[:10])
+            self.assertEqual(file.tell(), 10)
+            self.assertEqual(file.seek(-5, io.SEEK_END), SIZE - 5)
+            self.assertEqual(file.read(), self.data[-5:])
+            self.assertEqual(file.read(), b"")
+            self.assertEqual(file.seek(1_000_000), 1_000_000)
+            self.assertEqual(file.read(2_000_000), self.data[1_000_000:3_000_000])
+            self.assertEqual(file.seek(7, io.SEEK_CUR), 3_000_007)
+            self.assertEqual(file.read(1), self.data[3_000_007:3_000_008])
+            self.assertFalse(file.writable())
+            self.assertRaises(ValueError, file.seek, -1)
+        self.assertRaises(ValueError, file.read)
+
+    def test_raw(self):
+        self.put(1, self.data)
+        with blobext.open(self.connection, self.value(1), buffering=0) as file:
+            self.assertIsInstance(file, io.RawIOBase)
+            self.assertEqual((file.size, file.summary.sha256), (SIZE, self.digest))
+            self.assertEqual(file.read_range(SIZE - 3, 100), self.data[-3:])
+            self.assertEqual(file.read_range(SIZE + 3, 100), b"")
+            self.assertEqual(file.tell(), 0)
+            self.assertEqual(file.read(), self.data)
+
+    def test_iterate(self):
+        self.put(1, self.data)
+        pieces = list(blobext.iterate(self.connection, self.value(1)))
+        self.assertEqual(len(pieces), 5)
+        self.assertEqual(b"".join(pieces), self.data)
+        self.assertEqual(b"".join(blobext.iterate(self.connection, self.value(1), 10, 100, 7)),
+                         self.data[10:110])
+
+    def test_missing(self):
+        self.assertRaises(blobext.BlobMissing, blobext.stat, self.connection, self.value(1))
+        self.put(1, None)
+        self.assertRaises(blobext.BlobMissing, blobext.open, self.connection, self.value(1))
+        self.assertRaises(FileNotFoundError, blobext.open, self.connection, self.value(1))
+        self.assertRaises(ValueError, blobext.Value, "t", {})
+        self.assertRaises(ValueError, blobext.open, self.connection, self.value(1), "r+")
+
+    def test_replaced(self):
+        self.put(1, self.data)
+        with blobext.open(self.connection, self.value(1)) as file:
+            self.assertEqual(file.read(10), self.data[:10])
+            self.put(1, b"x" * SIZE)
+            file.seek(3_000_000)
+            self.assertRaises(blobext.BlobChanged, file.read, 10)
+
+    def test_write_range(self):
+        self.put(1, self.data)
+        with self.connection:
+            self.assertEqual(blobext.write_range(self.connection, self.value(1), 100, b"a\\b"),
+                             SIZE)
+        self.assertEqual(self.get(1), self.data[:100] + b"a\\b" + self.data[103:])
+
+
+class WriterTest(ClientTest):
+    def test_new_row(self):
+        for pieces in (1, 1000, 1_048_576, 3_000_000):
+            number = pieces
+            with blobext.open(self.connection, self.value(number, note="n"), "wb") as file:
+                for start in range(0, 3_000_000, pieces * 1000 if pieces == 1 else pieces):
+                    end = min(start + (1000 if pieces == 1 else pieces), 3_000_000)
+                    file.write(memoryview(self.data)[start:end])
+                size = file.tell()
+            content = self.get(number)
+            self.assertEqual(len(content), size)
+            self.assertEqual(file.summary,
+                             blobext.Summary(size, hashlib.sha256(content).digest()))
+        self.assertEqual(content, self.data[:3_000_000])
+        self.assertEqual(self.admin.execute('SELECT DISTINCT note FROM "Odd Name"').fetchall(),
+                         [("n",)])
+
+    def test_old_row_and_append(self):
+        self.put(1, b"old")
+        with blobext.open(self.connection, self.value(1), "wb", expected=SIZE) as file:
+            self.assertEqual(file.write(self.data), SIZE)
+            self.assertEqual(self.get(1), b"old", "nobody sees a value that is not complete")
+        with blobext.open(self.connection, self.value(1), "ab") as file:
+            self.assertEqual(file.tell(), SIZE)
+            file.write(b"\\more")
+        self.assertEqual(self.get(1), self.data + b"\\more")
+        with self.assertRaises(blobext.BlobMissing):
+            blobext.open(self.connection, self.value(2), "ab")
+
+    def test_writer_discards(self):
+        before = self.extents()
+        with self.assertRaises(ZeroDivisionError):
+            with blobext.open(self.connection, self.value(1), "wb") as file:
+                file.write(self.data)
+                1 / 0
+        self.assertTrue(file.closed)
+        self.assertFalse(self.has(1))
+        self.connection.execute("SELECT 1")
+        self.assertEqual(self.extents(), before, "its space is free again")
+        file = blobext.open(self.connection, self.value(1), "wb")
+        file.write(self.data)
+        del file
+        self.assertFalse(self.has(1), "a file that was forgotten stores nothing")
+
+    def test_in_a_transaction(self):
+        with self.connection.transaction():
+            with blobext.open(self.connection, self.value(1), "wb") as file:
+                file.write(b"one")
+            with self.assertRaises(psycopg.errors.CheckViolation):
+                with blobext.open(self.connection, self.value(2), "wb") as file:
+                    file.write(b"two")
+                    self.connection.execute("CREATE DOMAIN pg_temp.d AS int CHECK (VALUE > 0)")
+                    self.connection.execute("SELECT 0::pg_temp.d")
+            with blobext.open(self.connection, self.value(3), "wb") as file:
+                file.write(b"three")
+            self.assertFalse(self.has(1))
+        self.assertEqual([self.get(n) for n in (1, 2, 3)], [b"one", None, b"three"])
+
+    def test_no_such_table(self):
+        with self.assertRaises(psycopg.errors.UndefinedTable):
+            with blobext.open(self.connection, blobext.Value("none", {"id": 1}), "wb") as file:
+                file.write(b"x")
+        self.assertTrue(file.closed)
+        self.connection.execute("SELECT 1")
+
+
+class TransferTest(ClientTest):
+    def test_upload(self):
+        seen = []
+        for connect in ("", psycopg.connect, self.connection):
+            summary = blobext.upload(connect, self.value(1), self.path,
+                                     lambda done, total: seen.append((done, total)))
+            self.connection.commit()
+            self.assertEqual(summary, blobext.Summary(SIZE, self.digest))
+            self.assertEqual(self.get(1), self.data)
+        self.assertEqual(seen[:5], [(1048576, SIZE), (2097152, SIZE), (3145728, SIZE),
+                                    (4194304, SIZE), (SIZE, SIZE)])
+
+    def test_sizes_and_sources(self):
+        for size in (0, 1, 1048575, 1048576, 1048577, 4194304, 4194305):
+            file = io.BytesIO(b"head" + self.data[:size])
+            file.seek(4)
+            blobext.upload("", self.value(size), file)
+            self.assertEqual(self.get(size), self.data[:size])
+            file.seek(4)
+            blobext.upload("", self.value(size), file, stage=blobext.Stage("s"),
+                           section_bytes=1048576)
+            self.assertEqual(self.get(size), self.data[:size])
+
+    def test_pipe(self):
+        class Pipe(io.RawIOBase):
+            """Gives at most 1000 bytes at once, and cannot seek."""
+
+            def __init__(self, data):
+                self.file = io.BytesIO(data)
+
+            def readable(self):
+                return True
+
+            def readinto(self, buffer):
+                data = self.file.read(min(1000, len(buffer)))
+                buffer[:len(data)] = data
+                return len(data)
+
+        totals = set()
+        blobext.upload("", self.value(1), Pipe(self.data), lambda done, total: totals.add(total))
+        self.assertEqual(self.get(1), self.data)
+        self.assertEqual(totals, {None})
+        self.assertRaises(ValueError, blobext.upload, "", self.value(1), Pipe(b""),
+                          stage=blobext.Stage("s"))
+
+    def test_broken_upload(self):
+        for stage in (None, blobext.Stage("s")):
+            broken = []
+
+            def breaks(done, total):
+                if done > 3_000_000 and len(broken) < 2:
+                    broken.append(done)
+                    self.terminate_others()
+
+            blobext.upload("", self.value(1), self.path, breaks, stage, 1_500_000, (0.01,) * 5)
+            self.assertEqual(len(broken), 2)
+            self.assertEqual(self.get(1), self.data)
+        self.assertEqual(self.admin.execute("SELECT count(*) FROM blob_stage").fetchone(), (0,))
+        self.connection = psycopg.connect()
+        with self.assertRaises(psycopg.OperationalError):
+            blobext.upload(self.connection, self.value(1), self.path,
+                           lambda done, total: self.terminate_others())
+
+    def test_resumed_later(self):
+        class Stop(Exception):
+            pass
+
+        def stops(done, total):
+            if done > 3_000_000:
+                raise Stop
+
+        stage = blobext.Stage("s")
+        with self.assertRaises(Stop):
+            blobext.upload("", self.value(1), self.path, stops, stage, 1_500_000)
+        self.assertFalse(self.has(1))
+        self.assertEqual(blobext.stat(self.connection, stage.value).size, 3_000_000)
+        self.connection.rollback()
+        seen = []
+        blobext.upload("", self.value(1), self.path, lambda done, total: seen.append(done), stage)
+        self.assertEqual(seen[0], 4_048_576, "sent bytes are not sent again")
+        self.assertEqual(self.get(1), self.data)
+
+    def test_another_file(self):
+        stage = blobext.Stage("s")
+        self.admin.execute("INSERT INTO blob_stage VALUES ('s', 'another')")
+        with self.assertRaises(blobext.BlobMismatch):
+            blobext.upload("", self.value(1), self.path, stage=stage)
+        self.assertFalse(self.has(1))
+
+    def test_moved_twice(self):
+        """The answer of the last commit is lost: the second attempt finds no stage."""
+        from blobext import _sync
+        stage = blobext.Stage("s")
+        self.admin.execute("INSERT INTO blob_stage VALUES ('s', 'staged')")
+        staged = blobext.stat(self.admin, stage.value)
+        for _ in range(2):
+            self.assertEqual(_sync._move(self.admin, stage, self.value(1), staged), staged)
+            self.assertEqual(self.get(1), b"staged")
+
+    def test_download(self):
+        self.put(1, self.data)
+        seen = []
+        for _ in range(2):
+            blobext.download("", self.value(1), self.copy,
+                             lambda done, total: seen.append((done, total)), 2_000_000)
+            with open(self.copy, "rb") as file:
+                self.assertEqual(file.read(), self.data)
+        self.assertEqual(seen[:4], [(0, SIZE), (2_000_000, SIZE), (4_000_000, SIZE), (SIZE, SIZE)])
+        self.assertFalse(os.path.exists(self.copy + ".part"))
+
+    def test_broken_download(self):
+        self.put(1, self.data)
+        broken = []
+
+        def breaks(done, total):
+            if done > 2_000_000 and not broken:
+                broken.append(done)
+                self.terminate_others()
+
+        blobext.download("", self.value(1), self.copy, breaks, 1_000_000, (0.01,) * 5)
+        self.assertTrue(broken)
+        with open(self.copy, "rb") as file:
+            self.assertEqual(file.read(), self.data)
+
+    def test_part(self):
+        self.put(1, self.data)
+        with open(self.copy + ".part", "wb") as file:
+            file.write(self.data[:3_000_000])
+        seen = []
+        blobext.download("", self.value(1), self.copy, lambda done, total: seen.append(done))
+        self.assertEqual(seen[0], 3_000_000)
+        with open(self.copy + ".part", "wb") as file:
+            file.write(b"x" * 3_000_000)
+        with self.assertRaises(blobext.BlobMismatch):
+            blobext.download("", self.value(1), self.copy)
+        self.assertFalse(os.path.exists(self.copy + ".part"))
+
+
+class AsyncTest(ClientTest):
+    def run_async(self, work):
+        async def connected():
+            async with await psycopg.AsyncConnection.connect() as connection:
+                return await work(connection)
+
+        return asyncio.run(connected())
+
+    def test_files(self):
+        async def work(connection):
+            async with await aio.open(connection, self.value(1), "wb") as file:
+                await file.write(self.data)
+            async with await aio.open(connection, self.value(1), "ab") as file:
+                await file.write(b"more")
+            self.assertEqual(file.summary.size, SIZE + 4)
+            async with await aio.open(connection, self.value(1)) as file:
+                self.assertEqual(file.seek(-4, io.SEEK_END), SIZE)
+                self.assertEqual(await file.read(), b"more")
+                self.assertEqual(await file.read_range(10, 5), self.data[10:15])
+                file.seek(0)
+                self.assertEqual(await file.read(3_000_000), self.data[:3_000_000])
+                self.assertEqual(file.tell(), 3_000_000)
+            self.assertEqual(await aio.write_range(connection, self.value(1), 0, b"\\x"), SIZE + 4)
+            return b"".join([piece async for piece in aio.iterate(connection, self.value(1))])
+
+        self.assertEqual(self.run_async(work), b"\\x" + self.data[2:] + b"more")
+
+    def test_discarded(self):
+        async def work(connection):
+            async with await aio.open(connection, self.value(1), "wb") as file:
+                await file.write(self.data)
+                raise ZeroDivisionError
+
+        self.assertRaises(ZeroDivisionError, self.run_async, work)
+        self.assertFalse(self.has(1))
+
+    def test_transfers(self):
+        broken = []
+
+        def breaks(done, total):
+            if done > 3_000_000 and len(broken) < 2:
+                broken.append(done)
+                self.terminate_others()
+
+        for stage in (None, aio.Stage("s")):
+            broken.clear()
+            summary = asyncio.run(aio.upload("", self.value(1), self.path, breaks, stage,
+                                             1_500_000, (0.01,) * 5))
+            self.assertEqual((summary.size, len(broken)), (SIZE, 2))
+            self.assertEqual(self.get(1), self.data)
+        broken.clear()
+        asyncio.run(aio.download("", self.value(1), self.copy, breaks, 1_000_000, (0.01,) * 5))
+        with open(self.copy, "rb") as file:
+            self.assertEqual(file.read(), self.data)
+        self.assertRaises(blobext.BlobMissing, asyncio.run,
+                          aio.download("", self.value(2), self.copy))
+
+
+class OrmTest(ClientTest):
+    def test_sqlalchemy(self):
+        sqlalchemy = need("sqlalchemy", (2, 0))
+        orm = importlib.import_module("sqlalchemy.orm")
+        from blobext.sqlalchemy import Blobstate
+
+        class Base(orm.DeclarativeBase):
+            pass
+
+        class Document(Base):
+            __tablename__ = "orm_document"
+            id = orm.mapped_column(sqlalchemy.Integer, primary_key=True)
+            content = orm.mapped_column(Blobstate, nullable=True)
+
+        content = bytes(range(256)) * 1000
+        engine = sqlalchemy.create_engine("postgresql+psycopg://")
+        self.addCleanup(engine.dispose)
+        Base.metadata.drop_all(engine)
+        Base.metadata.create_all(engine)
+        with orm.Session(engine) as session:
+            session.add_all([Document(id=1, content=content), Document(id=2, content=b""),
+                             Document(id=3, content=None)])
+            session.commit()
+        with orm.Session(engine) as session:
+            self.assertEqual([document.content for document in session.scalars(
+                sqlalchemy.select(Document).order_by(Document.id))], [content, b"", None])
+            self.assertEqual(session.scalars(sqlalchemy.select(Document.id).where(
+                Document.content == content)).all(), [1])
+            self.assertEqual(session.scalars(sqlalchemy.select(Document.id).where(
+                Document.content.in_([content, b""])).order_by(Document.id)).all(), [1, 2])
+            session.get(Document, 1).content = b"a\\b"
+            session.commit()
+        self.assertEqual(self.admin.execute("SELECT content::bytea, pg_typeof(content)::text FROM"
+                                            " orm_document WHERE id = 1", binary=True).fetchone(),
+                         (b"a\\b", "blobstate"))
+
+    def test_django(self):
+        django = need("django", (4, 2))
+        from django.conf import settings
+        settings.configure(
+            DATABASES={"default": {"ENGINE": "django.db.backends.postgresql",
+                                   "NAME": os.environ["PGDATABASE"],
+                                   "USER": os.environ["PGUSER"], "HOST": os.environ["PGHOST"],
+                                   "PORT": os.environ["PGPORT"]}},
+            DEFAULT_AUTO_FIELD="django.db.models.BigAutoField")
+        django.setup()
+        from django.db import connection, models
+
+        from blobext.django import BlobField
+
+        class Document(models.Model):
+            name = models.TextField()
+            content = BlobField(null=True)
+
+            class Meta:
+                app_label = "test"
+
+        self.addCleanup(connection.close)
+        self.admin.execute("DROP TABLE IF EXISTS test_document")
+        with connection.schema_editor() as editor:
+            editor.create_model(Document)
+        content = bytes(range(256)) * 1000
+        Document.objects.create(name="bytes", content=content)
+        Document.objects.bulk_create([Document(name="empty", content=b""),
+                                      Document(name="null", content=None)])
+        self.assertEqual([document.content for document in Document.objects.order_by("id")],
+                         [content, b"", None])
+        self.assertEqual(Document.objects.get(content=content).name, "bytes")
+        Document.objects.filter(name="bytes").update(content=b"a\\b")
+        self.assertEqual(list(Document.objects.values_list("content", flat=True).order_by("id")),
+                         [b"", None, b"a\\b"][2:] + [b"", None])
+        self.assertEqual(Document._meta.get_field("content").deconstruct()[1],
+                         "blobext.django.BlobField")
+        self.assertEqual(self.admin.execute("SELECT DISTINCT pg_typeof(content)::text FROM"
+                                            " test_document").fetchall(), [("blobstate",)])
+
+
+class PackageTest(unittest.TestCase):
+    def test_typed(self):
+        directory = os.path.dirname(blobext.__file__)
+        self.assertTrue(os.path.exists(os.path.join(directory, "py.typed")))
+        self.assertNotIn("clients", directory.split(os.sep), "the package is the installed one")
+        from importlib.metadata import version
+        self.assertEqual(version("blobext"), blobext.__version__)
+
+    def test_docstrings(self):
+        for name in blobext.__all__:
+            if name != "Progress":
+                self.assertTrue(getattr(blobext, name).__doc__, name)
+
+
+if __name__ == "__main__":
+    unittest.main()
