@@ -6,7 +6,7 @@
 # Kinds of needs, by suite.  run_all adds up those of the suites that it runs.
 declare -A test_needs=(
 	[unit]='build pgtap' [tidy]='python binutils' [regress]='build pg_regress' [pgtap]='build pgtap'
-	[examples]='build pgtap' [docs]='build venv' [dump]=build [tap]='build tap power'
+	[examples]='build pgtap' [docs]='build venv backup' [dump]=build [tap]='build tap power'
 	[python]='build venv' [collecting]='build pg_regress venv' [fuzz]='build venv'
 	[datums]='build venv' [checked]='build pgtap pg_regress venv binutils'
 	[interrupt]='build tap power' [upgrade]='build git' [rmgr]='build tap power' [violation]=build
@@ -121,6 +121,23 @@ need_power()
 need_venv()
 {
 	need venv python3-venv "$python" -c 'import venv, ensurepip'
+}
+
+# Of docs/backup.md, which run_docs leaves out without them.
+have_backup_tools()
+{
+	have_command pgbackrest && have_command barman && have_command rsync
+} > /dev/null
+
+need_backup()
+{
+	[ -z "${BLOBEXT_TEST_MAY_SKIP:-}" ] || return 0
+	local before=${#test_missing[@]}
+	need pgbackrest pgbackrest have_command pgbackrest
+	need barman barman have_command barman
+	need rsync rsync have_command rsync
+	[ ${#test_missing[@]} -eq "$before" ] ||
+		test_hint+="BLOBEXT_TEST_MAY_SKIP=1 leaves out docs/backup.md."
 }
 
 need_python()
