@@ -98,6 +98,9 @@ need_tap()
 	[ -n "$server_is_there" ] || return 0
 	need PostgreSQL::Test::Cluster "postgresql-server-dev-$major" \
 		test -f "$(dirname "$("$PG_CONFIG" --pgxs)")/../test/perl/PostgreSQL/Test/Cluster.pm"
+	[ -n "${BLOBEXT_TEST_MAY_SKIP:-}" ] ||
+		need "the extension pglogical" "postgresql-$major-pglogical" \
+			test -f "$("$PG_CONFIG" --sharedir)/extension/pglogical.control"
 	need psql "postgresql-client-$major" test -x "$("$PG_CONFIG" --bindir)/psql"
 }
 
