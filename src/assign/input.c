@@ -68,7 +68,8 @@ is_copy_into_table(void)
 		return false;
 	copy = (CopyFromState) error_context_stack->arg;
 	return copy != NULL && copy->rel != NULL &&
-		copy->rel->rd_rel->relkind != RELKIND_FOREIGN_TABLE;
+		copy->rel->rd_rel->relkind != RELKIND_FOREIGN_TABLE &&
+		!blob_assign_is_distributed(RelationGetRelid(copy->rel));
 }
 
 /* A worker of pglogical that applies changes: all the time, or to bring one table up to date. */
