@@ -16,19 +16,21 @@ from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT, MARGIN_LEFT, MARGIN_TOP, MARGIN_BOTTOM = 400, 240, 62, 30, 58
 COLOURS = ["#1f6fb4", "#d9730d", "#2f8f4e", "#b23a48", "#7a5ab5", "#6b6b6b"]
-RATE_INTERVAL = "30s"
 POINTS = 150
+VARIABLES = {"$__rate_interval": "30s", "$instance": ".*", "$database": ".*"}
 
 
 def query(url, expression, start, end):
     """The series of an expression: (labels, [(time, value)])."""
-    for variable, value in (("$__rate_interval", RATE_INTERVAL), ("$instance", ".*"), ("$database", ".*")):
+    for variable, value in VARIABLES.items():
         expression = expression.replace(variable, value)
     step = max(1, math.ceil((end - start) / POINTS))
-    arguments = urllib.parse.urlencode({"query": expression, "start": start, "end": end, "step": step})
+    arguments = urllib.parse.urlencode(
+        {"query": expression, "start": start, "end": end, "step": step})
     with urllib.request.urlopen(f"{url}/api/v1/query_range?{arguments}") as answer:
         result = json.load(answer)["data"]["result"]
-    return [(series["metric"], [(float(t), float(v)) for t, v in series["values"] if v not in ("NaN", "+Inf")])
+    return [(series["metric"],
+             [(float(t), float(v)) for t, v in series["values"] if v not in ("NaN", "+Inf")])
             for series in result]
 
 
@@ -62,28 +64,32 @@ def draw_panel(panel, url, start, end):
     parts = [f'<text x="10" y="19" class="title">{escape(panel["title"])}</text>']
     for i in range(3):
         y = MARGIN_TOP + height * i / 2
-        parts.append(f'<line x1="{MARGIN_LEFT}" y1="{y}" x2="{MARGIN_LEFT + width}" y2="{y}" class="grid"/>'
+        parts.append(f'<line x1="{MARGIN_LEFT}" y1="{y}" x2="{MARGIN_LEFT + width}" y2="{y}" '
+                     f'class="grid"/>'
                      f'<text x="{MARGIN_LEFT - 5}" y="{y + 4}" class="axis" text-anchor="end">'
                      f'{escape(readable(top * (1 - i / 2), unit))}</text>')
     for i, anchor in ((0, "start"), (1, "end")):
-        parts.append(f'<text x="{MARGIN_LEFT + width * i}" y="{MARGIN_TOP + height + 14}" class="axis" '
-                     f'text-anchor="{anchor}">{(end - start) * i:.0f} s</text>')
+        parts.append(f'<text x="{MARGIN_LEFT + width * i}" y="{MARGIN_TOP + height + 14}" '
+                     f'class="axis" text-anchor="{anchor}">{(end - start) * i:.0f} s</text>')
     x, y = MARGIN_LEFT, MARGIN_TOP + height + 28
     for number, (name, points) in enumerate(series):
         colour = COLOURS[number % len(COLOURS)]
         line = " ".join(f"{MARGIN_LEFT + width * (t - start) / (end - start):.1f},"
                         f"{MARGIN_TOP + height * (1 - min(v, top) / top):.1f}" for t, v in points)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" '
+                     'stroke-width="1.6"/>')
         if x + 5.6 * len(name) > WIDTH:
             x, y = MARGIN_LEFT, y + 12
-        parts.append(f'<text x="{x:.0f}" y="{y}" class="axis" style="fill: {colour}">{escape(name)}</text>')
+        parts.append(f'<text x="{x:.0f}" y="{y}" class="axis" style="fill: {colour}">'
+                     f'{escape(name)}</text>')
         x += 5.6 * len(name) + 12
     return "\n".join(parts), len(series)
 
 
 def main():
     url, start, end = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "dashboard.json"), encoding="utf-8") as file:
+    here = os.path.dirname(os.path.abspath(__file__))
+    with open(os.path.join(here, "dashboard.json"), encoding="utf-8") as file:
         panels = json.load(file)["panels"]
     rows = math.ceil(len(panels) / 3)
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {3 * WIDTH} {rows * HEIGHT}" '

@@ -68,7 +68,8 @@ COMMENT ON COLUMN blobext_databases.allocated_bytes IS
 COMMENT ON COLUMN blobext_databases.free_bytes IS 'part of file_bytes that can be given out';
 COMMENT ON COLUMN blobext_databases.pending_bytes IS
     'part of file_bytes that was freed and waits for a flush or a checkpoint';
-COMMENT ON COLUMN blobext_databases.live_blobs IS 'values that the last round of the collector left';
+COMMENT ON COLUMN blobext_databases.live_blobs IS
+    'values that the last round of the collector left';
 COMMENT ON COLUMN blobext_databases.live_bytes IS 'bytes that it left';
 COMMENT ON COLUMN blobext_databases.dead_key_bytes IS
     'bytes that only index keys of deleted rows hold, as a complete round found';

@@ -21,10 +21,10 @@
  *	  only come from outside that loop.  It is ruled out as well, in case other code resets the
  *	  stack.
  *
- * 3. The workers of pglogical that apply changes: the same, since its loop is built alike.  They are
- *	  ordinary background workers to the server, and are told by the library and the function that
- *	  they were started with.  Queued DDL runs under a callback more.  Where pglogical.use_spi is on,
- *	  values are parameters of INSERT and UPDATE, and the planner sees to them (planner.c).
+ * 3. The workers of pglogical that apply changes: the same, since its loop is built alike.  To the
+ *	  server they are ordinary background workers; the library and the function that they were
+ *	  started with tell them.  Queued DDL runs under one more callback.  Where pglogical.use_spi is
+ *	  on, values are parameters of INSERT and UPDATE, and planner.c covers these.
  *
  * One case remains: the planner's CoerceViaIO may fold an input function directly under one of
  * these callbacks, in partition constraints and index expressions of partitions, which the relation

@@ -4,13 +4,13 @@
  *
  * Citus keeps a row in pg_catalog.pg_dist_partition for each table that it has taken over.  Such a
  * table is a shell without rows: Citus plans its statements, and sends them, as text, to the tables
- * that hold its shards, on this server or others.  What is assigned there passes this library on
- * the server of the shard.  So nothing is stored where the shell is: it would be stored twice.
+ * that hold its shards, on this server or others.  There the library on the shard's server stores
+ * the values that are assigned.  So nothing is stored where the shell is: it would be stored twice.
  * And Citus refuses an UPDATE that calls a volatile function, as the coercion and blob_store() are.
  *
- * An ordinary user cannot make a table of that name in pg_catalog.  If one is there that has not the
- * columns that are expected, no table counts as distributed; what is said of a table wrongly costs
- * size, for its values stay inline.
+ * An ordinary user cannot make a table of that name in pg_catalog.  If one is there that has not
+ * the columns that are expected, no table counts as distributed; a table that is taken for one by
+ * mistake costs size, for its values stay inline.
  */
 #include "postgres.h"
 

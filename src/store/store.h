@@ -162,8 +162,8 @@ extern PGDLLEXPORT int blob_store_reclaim(BlobStore *store);
 extern uint64 blob_store_allocated_pages(const BlobStoreId *id);
 
 /*
- * How the pages of a store are used, as shared memory has it: without a look at the map.  Pages that
- * a process is moving from one set to another count as allocated.
+ * How the pages of a store are used, as shared memory has it: without a look at the map.  Pages
+ * that a process is moving from one set to another count as allocated.
  */
 typedef struct BlobStoreUsage
 {

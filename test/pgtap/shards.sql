@@ -61,7 +61,7 @@ COPY shell FROM PROGRAM 'printf "3\t%s\n" $(seq 2000 | tr -d "\n")';
 SELECT is((SELECT blob_storage(b) FROM shell WHERE id = 3), 'extents',
 	'COPY stores when the table is not in the catalog any more');
 UPDATE shell SET b = b WHERE id = 2;
-SELECT is((SELECT blob_storage(b) FROM shell WHERE id = 2), 'extents', 'so does UPDATE');
+SELECT is((SELECT blob_storage(b) FROM shell WHERE id = 2), 'extents', 'UPDATE stores when the table is not in the catalog any more');
 
 -- A table of that name with other columns is not Citus's.
 ALTER TABLE shell DROP COLUMN b, ADD COLUMN b blobstate;

@@ -19,18 +19,20 @@ use BlobTest;
 
 my $folder = "$FindBin::RealBin/../monitoring";
 
-# The form of YAML that this file has: name, query in one line, metrics with one line each.
+# The form of YAML that this file has: name, folded query, metrics.
 my (%queries, $name);
-foreach (split /\n/, slurp_file("$folder/postgres_exporter.yaml"))
+my $yaml = slurp_file("$folder/postgres_exporter.yaml");
+$yaml =~ s/,\n +description:/, description:/g;
+foreach (split /\n/, $yaml)
 {
 	if (/^(\w+):$/) { $name = $1 }
-	elsif (/^  query: "([^"]+)"$/) { $queries{$name}{sql} = $1 }
 	elsif (/^    - (\w+): \{usage: "(LABEL|GAUGE|COUNTER)", description: "[^"]+"\}$/)
 	{
 		push @{ $queries{$name}{columns} }, $1;
 		push @{ $queries{$name}{labels} }, $1 if $2 eq 'LABEL';
 	}
-	elsif (!/^(#.*|  master: true|  metrics:|)$/) { fail("a line that is understood: $_") }
+	elsif (/^    ([^ -].*)$/) { $queries{$name}{sql} .= "$1 " }
+	elsif (!/^(#.*|  master: true|  query: >-|  metrics:|)$/) { fail("a line that is understood: $_") }
 }
 cmp_ok(scalar keys %queries, '>=', 4, 'there are queries');
 
@@ -67,9 +69,10 @@ sub used
 }
 
 my (%in_rules, %in_dashboard);
-foreach (split /\n/, slurp_file("$folder/alerts.yml"))
+my $rules = slurp_file("$folder/alerts.yml");
+while ($rules =~ /^ +expr: (.*?)^ +(?:for|labels):/gms)
 {
-	$in_rules{$_} = 1 foreach /^ +expr: (.*)$/ ? used($1) : ();
+	$in_rules{$_} = 1 foreach used($1);
 }
 cmp_ok(scalar keys %in_rules, '>', 10, 'the rules use metrics');
 is_deeply([ grep { !$metrics{$_} } sort keys %in_rules ], [], 'the rules use metrics that there are');

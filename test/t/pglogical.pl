@@ -48,7 +48,7 @@ foreach my $name ('provider', 'subscriber')
 }
 my ($provider, $subscriber) = @nodes{'provider', 'subscriber'};
 
-# After what was done on the provider has been applied.
+# Compare provider and subscriber when all changes have been applied.
 sub agree
 {
 	my ($name) = @_;
