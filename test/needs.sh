@@ -98,6 +98,9 @@ need_tap()
 	[ -n "$server_is_there" ] || return 0
 	need PostgreSQL::Test::Cluster "postgresql-server-dev-$major" \
 		test -f "$(dirname "$("$PG_CONFIG" --pgxs)")/../test/perl/PostgreSQL/Test/Cluster.pm"
+	[ -n "${BLOBEXT_TEST_MAY_SKIP:-}" ] ||
+		need "the extension pglogical" "postgresql-$major-pglogical" \
+			test -f "$("$PG_CONFIG" --sharedir)/extension/pglogical.control"
 	need psql "postgresql-client-$major" test -x "$("$PG_CONFIG" --bindir)/psql"
 }
 
@@ -123,6 +126,12 @@ need_psycopg()
 	need "psycopg 3.1 or later of $python" python3-psycopg "$python" -c 'import psycopg
 assert tuple(map(int, psycopg.__version__.split(".")[:2])) >= (3, 1)'
 }
+
+# Of docs/backup.md, which run_docs leaves out without them.
+have_backup_tools()
+{
+	have_command pgbackrest && have_command barman && have_command rsync
+} > /dev/null
 
 need_python()
 {

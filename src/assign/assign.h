@@ -60,6 +60,9 @@ extern Oid	blob_assign_type(void);
 /* Is this type blobstate, or a domain over it? */
 extern bool blob_assign_is_blob_type(Oid type_oid, Oid blob_type);
 
+/* shards.c: is this a table that Citus distributes, so that its rows are in other tables? */
+extern bool blob_assign_is_distributed(Oid relation);
+
 /* Each sets a state that blob_assign_suppressed() tests, and returns the previous one. */
 extern bool blob_assign_set_planning(bool planning);
 extern bool blob_assign_set_bounding(bool bounding);

@@ -21,6 +21,11 @@
  *	  only come from outside that loop.  It is ruled out as well, in case other code resets the
  *	  stack.
  *
+ * 3. The workers of pglogical that apply changes: the same, since its loop is built alike.  To the
+ *	  server they are ordinary background workers; the library and the function that they were
+ *	  started with tell them.  Queued DDL runs under one more callback.  Where pglogical.use_spi is
+ *	  on, values are parameters of INSERT and UPDATE, and planner.c covers these.
+ *
  * One case remains: the planner's CoerceViaIO may fold an input function directly under one of
  * these callbacks, in partition constraints and index expressions of partitions, which the relation
  * cache keeps.  The input functions are declared VOLATILE, so they are never folded.
@@ -31,6 +36,7 @@
 #include "commands/copy.h"
 #include "commands/copyfrom_internal.h"
 #include "parser/parse_node.h"
+#include "postmaster/bgworker.h"
 #include "replication/logicalworker.h"
 #include "utils/rel.h"
 
@@ -62,14 +68,25 @@ is_copy_into_table(void)
 		return false;
 	copy = (CopyFromState) error_context_stack->arg;
 	return copy != NULL && copy->rel != NULL &&
-		copy->rel->rd_rel->relkind != RELKIND_FOREIGN_TABLE;
+		copy->rel->rd_rel->relkind != RELKIND_FOREIGN_TABLE &&
+		!blob_assign_is_distributed(RelationGetRelid(copy->rel));
+}
+
+/* A worker of pglogical that applies changes: all the time, or to bring one table up to date. */
+static bool
+is_pglogical_worker(void)
+{
+	return MyBgworkerEntry != NULL &&
+		strcmp(MyBgworkerEntry->bgw_library_name, "pglogical") == 0 &&
+		(strcmp(MyBgworkerEntry->bgw_function_name, "pglogical_apply_main") == 0 ||
+		 strcmp(MyBgworkerEntry->bgw_function_name, "pglogical_sync_main") == 0);
 }
 
 static bool
 is_logical_apply(void)
 {
-	return IsLogicalWorker() &&
-		error_context_stack->previous == NULL &&
+	return error_context_stack->previous == NULL &&
+		(IsLogicalWorker() || is_pglogical_worker()) &&
 		(void *) error_context_stack->callback != parser_callback();
 }
 

@@ -96,7 +96,7 @@ wrap_target_list(List *target_list, const StoreFunctions *functions)
 	}
 }
 
-/* Remove the parser's length coercion: a foreign server gets the content, and stores it itself. */
+/* Remove the parser's length coercion: another server gets the content, and stores it itself. */
 static Expr *
 unwrap_expression(Expr *expr, const StoreFunctions *functions)
 {
@@ -110,19 +110,34 @@ unwrap_expression(Expr *expr, const StoreFunctions *functions)
 									 COERCE_IMPLICIT_CAST, -1, false);
 }
 
-/* Remove the length coercion from all that is assigned to a foreign table's columns. */
 static void
-unwrap_foreign_targets(Query *query, const StoreFunctions *functions)
+unwrap_target_list(List *target_list, const StoreFunctions *functions)
 {
 	ListCell   *lc;
 
-	foreach(lc, query->targetList)
+	foreach(lc, target_list)
 	{
 		TargetEntry *tle = lfirst_node(TargetEntry, lc);
 
 		if (!tle->resjunk && tle->expr != NULL)
 			tle->expr = unwrap_expression(tle->expr, functions);
 	}
+}
+
+/*
+ * Remove the length coercion from all that is assigned to columns of a table whose rows are
+ * elsewhere: a foreign table, or one that Citus distributes.
+ */
+static void
+unwrap_query(Query *query, const StoreFunctions *functions)
+{
+	ListCell   *lc;
+
+	unwrap_target_list(query->targetList, functions);
+	if (query->onConflict)
+		unwrap_target_list(query->onConflict->onConflictSet, functions);
+	foreach(lc, query->mergeActionList)
+		unwrap_target_list(lfirst_node(MergeAction, lc)->targetList, functions);
 
 	/* INSERT of more than one row: the parser coerces inside the rows. */
 	if (query->commandType != CMD_INSERT)
@@ -170,10 +185,15 @@ wrap_query(Query *query, const StoreFunctions *functions)
 		case RELKIND_MATVIEW:	/* REFRESH ... CONCURRENTLY inserts with SQL */
 			break;
 		case RELKIND_FOREIGN_TABLE:
-			unwrap_foreign_targets(query, functions);
+			unwrap_query(query, functions);
 			return;
 		default:
 			return;				/* a view's INSTEAD OF trigger stores by statements of its own */
+	}
+	if (blob_assign_is_distributed(rt_fetch(query->resultRelation, query->rtable)->relid))
+	{
+		unwrap_query(query, functions);
+		return;
 	}
 
 	if (query->commandType != CMD_MERGE)

@@ -23,6 +23,7 @@
 #include "gc/gc.h"
 #include "gc/status.h"
 #include "io/segment.h"
+#include "io/stat.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -179,6 +180,7 @@ remove_directory(const BlobStoreId *store)
 							"dropped database", store->dboid,
 							(unsigned long long) store->incarnation)));
 			(void) blob_store_drop(store);
+			blob_stat_forget_database(store->dboid);
 		}
 	}
 	CommitTransactionCommand();

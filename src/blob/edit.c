@@ -261,7 +261,7 @@ write_step(Overwrite *overwrite, uint64 offset, uint64 length_bytes, const char 
 	source.total_bytes = source.first_bytes;
 	if (run_count > 0)
 		blob_pipeline_write(&overwrite->store, runs, run_count, &source, NULL, 0);
-	blob_stat_count(stored_bytes, source.total_bytes);
+	blob_stat_count_in_database(stored_bytes, source.total_bytes);
 	pfree(runs);
 }
 
@@ -374,7 +374,7 @@ overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64
 
 	datum = pack_overwrite(&overwrite);
 	blob_draft_complete(overwrite.draft);
-	blob_stat_count(stored_blobs, 1);
+	blob_stat_count_in_database(stored_blobs, 1);
 	pfree(overwrite.extents);
 	if (remainder != NULL)
 		pfree(remainder);

@@ -757,8 +757,8 @@ complete(BlobWriter *writer)
 	pfree(is_shared);
 
 	complete_draft(writer);
-	blob_stat_count(stored_blobs, 1);
-	blob_stat_count(stored_bytes, writer->written_bytes);
+	blob_stat_count_in_database(stored_blobs, 1);
+	blob_stat_count_in_database(stored_bytes, writer->written_bytes);
 	blob_writer_abort(writer);
 	return datum;
 }

@@ -425,8 +425,8 @@ blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_cache, ui
 		read_verified(&state, offset_bytes + copied, length_bytes - copied, target + copied);
 	blob_store_close(&state.store);
 
-	blob_stat_count(content_reads, 1);
-	blob_stat_count(content_read_bytes, length_bytes);
+	blob_stat_count_in_database(content_reads, 1);
+	blob_stat_count_in_database(content_read_bytes, length_bytes);
 }
 
 /* ---- before a read ---- */

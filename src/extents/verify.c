@@ -46,7 +46,7 @@ blob_verify_locked(Buffer buffer, const BlobStored *stored, int extent_no,
 void
 blob_verify_report_stale(int extent_no, uint64 value_bytes)
 {
-	blob_stat_count(stale_reads, 1);
+	blob_stat_count_in_database(stale_reads, 1);
 	ereport(ERROR,
 			(errcode(ERRCODE_BLOB_STALE),
 			 errmsg("stale blobstate value: its content does not exist any more"),

@@ -1,21 +1,54 @@
 /*
  * io/stat.c
- *	  Cluster-wide counters in shared memory.
+ *	  Counters in shared memory, of the whole server and of each database.
  *
  * Plain atomics: they are advanced once per request or per value, not per page, and no reader needs
  * a consistent set of them.  They start at zero with the server.
  */
 #include "postgres.h"
 
+#include "core/settings.h"
 #include "io/stat.h"
+#include "miscadmin.h"
 #include "storage/shmem.h"
 
 BlobStat   *blob_stat = NULL;
+BlobDatabaseStat *blob_database_stats = NULL;
+
+static Size
+database_stats_bytes(void)
+{
+	return mul_size(blob_max_databases, sizeof(BlobDatabaseStat));
+}
 
 Size
 blob_stat_shmem_size(void)
 {
-	return MAXALIGN(sizeof(BlobStat));
+	return add_size(MAXALIGN(sizeof(BlobStat)), MAXALIGN(database_stats_bytes()));
+}
+
+static void
+init_database_stat(BlobDatabaseStat *stat)
+{
+	pg_atomic_init_u32(&stat->database, InvalidOid);
+	pg_atomic_init_u64(&stat->stored_blobs, 0);
+	pg_atomic_init_u64(&stat->stored_bytes, 0);
+	pg_atomic_init_u64(&stat->content_reads, 0);
+	pg_atomic_init_u64(&stat->content_read_bytes, 0);
+	pg_atomic_init_u64(&stat->stale_reads, 0);
+}
+
+static void
+init_database_stats(void)
+{
+	bool		found;
+
+	blob_database_stats = ShmemInitStruct("blobext database statistics", database_stats_bytes(),
+										  &found);
+	if (found)
+		return;
+	for (int i = 0; i < blob_max_databases; i++)
+		init_database_stat(&blob_database_stats[i]);
 }
 
 /* Make or attach to the counters.  Called under AddinShmemInitLock. */
@@ -24,6 +57,7 @@ blob_stat_shmem_init(void)
 {
 	bool		found;
 
+	init_database_stats();
 	blob_stat = ShmemInitStruct("blobext statistics", sizeof(BlobStat), &found);
 	if (found)
 		return;
@@ -54,4 +88,49 @@ blob_stat_shmem_init(void)
 	pg_atomic_init_u64(&blob_stat->gc_freed_bytes, 0);
 	pg_atomic_init_u64(&blob_stat->abandoned_freed_bytes, 0);
 	pg_atomic_init_u64(&blob_stat->stale_reads, 0);
+}
+
+/* Free entries have zeros: no process of a database that is gone counts any more. */
+BlobDatabaseStat *
+blob_stat_of_database(void)
+{
+	static BlobDatabaseStat *mine = NULL;
+	static BlobDatabaseStat uncounted;
+
+	if (mine != NULL)
+		return mine;
+	if (OidIsValid(MyDatabaseId))
+	{
+		for (int i = 0; i < blob_max_databases; i++)
+		{
+			BlobDatabaseStat *stat = &blob_database_stats[i];
+			uint32		database = InvalidOid;
+
+			/* If it fails, `database` is whose entry it is, perhaps since a moment ago. */
+			if (pg_atomic_compare_exchange_u32(&stat->database, &database, MyDatabaseId) ||
+				database == MyDatabaseId)
+				return mine = stat;
+		}
+	}
+	init_database_stat(&uncounted);
+	return mine = &uncounted;
+}
+
+void
+blob_stat_forget_database(Oid database)
+{
+	for (int i = 0; i < blob_max_databases; i++)
+	{
+		BlobDatabaseStat *stat = &blob_database_stats[i];
+
+		if (pg_atomic_read_u32(&stat->database) != database)
+			continue;
+		pg_atomic_write_u64(&stat->stored_blobs, 0);
+		pg_atomic_write_u64(&stat->stored_bytes, 0);
+		pg_atomic_write_u64(&stat->content_reads, 0);
+		pg_atomic_write_u64(&stat->content_read_bytes, 0);
+		pg_atomic_write_u64(&stat->stale_reads, 0);
+		pg_write_barrier();
+		pg_atomic_write_u32(&stat->database, InvalidOid);
+	}
 }

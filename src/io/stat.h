@@ -1,7 +1,7 @@
 /*
  * io/stat.h
- *	  Cluster-wide counters in shared memory.  Every layer counts here, and view blobext_stat shows
- *	  them.
+ *	  Counters in shared memory, of the whole server and of each database.  Every layer counts here;
+ *	  the views blobext_stat and blobext_databases show them.
  */
 #ifndef BLOB_STAT_H
 #define BLOB_STAT_H
@@ -38,11 +38,48 @@ typedef struct BlobStat
 	pg_atomic_uint64 stale_reads;	/* reads refused because an extent was reused */
 } BlobStat;
 
+/*
+ * What a database adds to the counters of the same names.  Entries are claimed by compare-and-swap
+ * and read without a lock.  A database may have two of them: their sum counts.
+ */
+typedef struct BlobDatabaseStat
+{
+	pg_atomic_uint32 database;	/* invalid: the entry is free */
+	pg_atomic_uint64 stored_blobs;
+	pg_atomic_uint64 stored_bytes;
+	pg_atomic_uint64 content_reads;
+	pg_atomic_uint64 content_read_bytes;
+	pg_atomic_uint64 stale_reads;
+} BlobDatabaseStat;
+
 extern BlobStat *blob_stat;
+
+/* An array of blob_max_databases entries. */
+extern BlobDatabaseStat *blob_database_stats;
+
+/*
+ * The entry of this process's database, made at the first call.  If all are taken, or the process
+ * has no database, it is memory of the process that no view shows.
+ */
+extern BlobDatabaseStat *blob_stat_of_database(void);
+
+/*
+ * Free the entries of a dropped database.  The caller has locked the database and found that it is
+ * gone, so no process has a pointer to them.
+ */
+extern void blob_stat_forget_database(Oid database);
 
 extern Size blob_stat_shmem_size(void);
 extern void blob_stat_shmem_init(void);
 
 #define blob_stat_count(member, n) pg_atomic_fetch_add_u64(&blob_stat->member, (n))
+
+/* The same, of the server and of the database. */
+#define blob_stat_count_in_database(member, n) \
+	do { \
+		uint64		blob_stat_n = (n); \
+		pg_atomic_fetch_add_u64(&blob_stat->member, blob_stat_n); \
+		pg_atomic_fetch_add_u64(&blob_stat_of_database()->member, blob_stat_n); \
+	} while (0)
 
 #endif							/* BLOB_STAT_H */

@@ -33,6 +33,8 @@ static const char *const sql_versions[] = {"0.1.0", "0.2.0", "0.3.0"};
 PG_FUNCTION_INFO_V1(blobext_require_library);
 PG_FUNCTION_INFO_V1(blobext_create_store);
 PG_FUNCTION_INFO_V1(blobext_stat_counters);
+PG_FUNCTION_INFO_V1(blobext_database_counters);
+PG_FUNCTION_INFO_V1(blobext_store_sizes);
 
 /*
  * First statement of every extension script: the library must be preloaded, and know the script's
@@ -142,5 +144,57 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	put_row(result, "wal_logs_content", blob_wal_logs_content());
 	put_row(result, "pending_deferred_pages", blob_dirty_page_count());
 	put_row(result, "unlogged_extents", count_unlogged_extents());
+	return (Datum) 0;
+}
+
+/* Rows of counters since the start of the server; a database may have more than one. */
+Datum
+blobext_database_counters(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	blob_store_require_preload();
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < blob_max_databases; i++)
+	{
+		BlobDatabaseStat *stat = &blob_database_stats[i];
+		Oid			database = pg_atomic_read_u32(&stat->database);
+		Datum		values[6] = {ObjectIdGetDatum(database)};
+		bool		nulls[6] = {false};
+
+		if (!OidIsValid(database))
+			continue;
+		values[1] = Int64GetDatum((int64) pg_atomic_read_u64(&stat->stored_blobs));
+		values[2] = Int64GetDatum((int64) pg_atomic_read_u64(&stat->stored_bytes));
+		values[3] = Int64GetDatum((int64) pg_atomic_read_u64(&stat->content_reads));
+		values[4] = Int64GetDatum((int64) pg_atomic_read_u64(&stat->content_read_bytes));
+		values[5] = Int64GetDatum((int64) pg_atomic_read_u64(&stat->stale_reads));
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* A row for each store that has been written to since the start of the server. */
+Datum
+blobext_store_sizes(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	BlobStoreUsage *usages;
+	int			count;
+
+	blob_store_require_preload();
+	InitMaterializedSRF(fcinfo, 0);
+	count = blob_store_usages(&usages);
+	for (int i = 0; i < count; i++)
+	{
+		Datum		values[5] = {ObjectIdGetDatum(usages[i].database)};
+		bool		nulls[5] = {false};
+
+		values[1] = Int64GetDatum((int64) (usages[i].file_pages * BLOB_PAGE_SIZE));
+		values[2] = Int64GetDatum((int64) (usages[i].allocated_pages * BLOB_PAGE_SIZE));
+		values[3] = Int64GetDatum((int64) (usages[i].free_pages * BLOB_PAGE_SIZE));
+		values[4] = Int64GetDatum((int64) (usages[i].pending_pages * BLOB_PAGE_SIZE));
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
 	return (Datum) 0;
 }

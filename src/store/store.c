@@ -561,6 +561,36 @@ blob_store_cutoff(BlobStore *store)
 	return next - 1;
 }
 
+int
+blob_store_usages(BlobStoreUsage **usages)
+{
+	HASH_SEQ_STATUS scan;
+	BlobStoreShared *shared;
+	int			count = 0;
+
+	*usages = palloc0(blob_max_databases * sizeof(BlobStoreUsage));
+	LWLockAcquire(control->table_lock, LW_SHARED);
+	hash_seq_init(&scan, store_table);
+	while ((shared = hash_seq_search(&scan)) != NULL)
+	{
+		LWLockAcquire(&shared->lock, LW_SHARED);
+		if (shared->loaded && count < blob_max_databases)
+		{
+			BlobStoreUsage *usage = &(*usages)[count++];
+
+			usage->database = shared->id.dboid;
+			usage->free_pages = shared->free_runs.page_count;
+			usage->pending_pages = blob_pending_pages(&shared->pending);
+			usage->file_pages = shared->reserved_pages - shared->absent.page_count -
+				blob_pending_pages(&shared->absent_pending);
+			usage->allocated_pages = usage->file_pages - usage->free_pages - usage->pending_pages;
+		}
+		LWLockRelease(&shared->lock);
+	}
+	LWLockRelease(control->table_lock);
+	return count;
+}
+
 uint64
 blob_store_allocated_pages(const BlobStoreId *id)
 {

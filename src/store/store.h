@@ -162,6 +162,25 @@ extern PGDLLEXPORT int blob_store_reclaim(BlobStore *store);
 extern uint64 blob_store_allocated_pages(const BlobStoreId *id);
 
 /*
+ * How the pages of a store are used, as shared memory has it: without a look at the map.  Pages
+ * that a process is moving from one set to another count as allocated.
+ */
+typedef struct BlobStoreUsage
+{
+	Oid			database;
+	uint64		file_pages;		/* of segment files */
+	uint64		allocated_pages;
+	uint64		free_pages;
+	uint64		pending_pages;	/* freed, not to be given out yet */
+} BlobStoreUsage;
+
+/*
+ * The stores that have been written to since the start of the server, in palloc'd *usages; returns
+ * their number.  For any process; takes the lock of the table and, under it, those of the stores.
+ */
+extern int	blob_store_usages(BlobStoreUsage **usages);
+
+/*
  * A hook that the allocating process calls each time that this number has passed another 16 MiB,
  * without holding a lock of blobext but that on the map.  The hook must not fail, nor wait for more
  * than a moment.

@@ -2,7 +2,7 @@
 -- read touches only the pages that cover it, and the fields of the descriptor need no read.
 CREATE SCHEMA counters;
 SET search_path = counters, public;
-SELECT plan(37);
+SELECT plan(42);
 
 \ir nothing_deferred.psql
 
@@ -52,6 +52,30 @@ SELECT is(cost('io_reads', $$INSERT INTO v SELECT 25, n, b FROM v WHERE id = 1$$
 	'copying a value reads nothing');
 SELECT is(cost('io_writes', $$UPDATE v SET n = n, b = b WHERE id = 24$$), 0::bigint,
 	'updating a row with its own value writes nothing');
+
+-- Per database.
+CREATE FUNCTION of_database(counter text, query text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	before bigint;
+	now bigint;
+	look text := format('SELECT %I FROM blobext_databases WHERE datname = current_database()', counter);
+BEGIN
+	EXECUTE look INTO before;
+	EXECUTE query;
+	EXECUTE look INTO now;
+	RETURN now - before;
+END $$;
+SELECT is(of_database('stored_bytes', $$INSERT INTO v VALUES (26, 50000, bytes(50000, 26))$$),
+	50000::bigint, 'the database counts bytes stored in it');
+SELECT is(of_database('stored_blobs', $$INSERT INTO v VALUES (27, 50000, bytes(50000, 27))$$),
+	1::bigint, 'the database counts values stored in it');
+SELECT is(of_database('content_read_bytes', $$SELECT sum(length(blob_read(b, 100, 50))) FROM v
+	WHERE id = 27$$), 50::bigint, 'the database counts bytes read from it');
+SELECT is(of_database('allocated_bytes', $$INSERT INTO v VALUES (28, 50000, bytes(50000, 28))$$),
+	13 * 4096::bigint, 'allocated_bytes are those of whole pages');
+SELECT is((SELECT file_bytes - allocated_bytes - free_bytes - pending_bytes FROM blobext_databases
+	WHERE datname = current_database()), 0::bigint, 'what is not allocated is free, or will be');
+DELETE FROM v WHERE id IN (26, 27, 28);
 
 -- Expressions that read no content.
 CREATE TABLE free (expression text);

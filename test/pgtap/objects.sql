@@ -41,6 +41,7 @@ INSERT INTO public_may SELECT object, 'row type: says no more than the catalogs 
 	'type blobext_map', 'type blobext_map[]', 'type blobext_stat', 'type blobext_stat[]',
 	'type blobext_space', 'type blobext_space[]', 'type blobext_gc_status', 'type blobext_gc_status[]',
 	'type blobext_gc_databases', 'type blobext_gc_databases[]',
+	'type blobext_databases', 'type blobext_databases[]',
 	'type blobext_check_progress', 'type blobext_check_progress[]']) AS object;
 INSERT INTO public_may SELECT object, 'type I/O: takes content and gives content, no descriptor'
 	FROM unnest(ARRAY[
@@ -144,7 +145,8 @@ INSERT INTO public_may_not SELECT object, 'reads all values, or waits for all se
 INSERT INTO public_may_not SELECT object, 'says what others do or have: for pg_monitor' FROM unnest(ARRAY[
 	'function blobext_check_state()', 'view blobext_check_progress',
 	'function blobext_space_usage()', 'view blobext_space', 'function blobext_files()',
-	'function blobext_gc_state()', 'view blobext_gc_status', 'view blobext_gc_databases']) AS object;
+	'function blobext_gc_state()', 'view blobext_gc_status', 'view blobext_gc_databases',
+	'function blobext_database_counters()', 'function blobext_store_sizes()', 'view blobext_databases']) AS object;
 INSERT INTO public_may_not VALUES
 	('function blob_import(text)', 'reads files of the server: for pg_read_server_files'),
 	('function blob_export(blobstate,text)', 'writes files of the server: for pg_write_server_files'),
@@ -209,7 +211,8 @@ SELECT bag_eq(
 	$$SELECT signature, grantee::regrole::text FROM function, aclexplode(proacl)
 		WHERE grantee NOT IN (0, proowner)$$,
 	$$VALUES ('blobext_check_state()', 'pg_monitor'), ('blobext_gc_state()', 'pg_monitor'), ('blobext_space_usage()', 'pg_monitor'),
-		('blobext_files()', 'pg_monitor'),
+		('blobext_files()', 'pg_monitor'), ('blobext_database_counters()', 'pg_monitor'),
+		('blobext_store_sizes()', 'pg_monitor'),
 		('blob_import(text)', 'pg_read_server_files'),
 		('blob_export(blobstate,text)', 'pg_write_server_files')$$,
 	'privileges of other roles on functions');
@@ -237,6 +240,7 @@ SELECT bag_eq(
 		'blobstate(blobstate,integer,boolean)', 'blobext_require_library(text)', 'blobext_create_store(regclass)',
 		'blobext_map_handler(internal)', 'blobext_check(regclass)', 'blobext_check_state()',
 		'blobext_repair_bounds(boolean)', 'blobext_stat_counters()',
+		'blobext_database_counters()', 'blobext_store_sizes()',
 		'blobext_space_usage()', 'blobext_files()', 'blobext_gc(boolean)', 'blobext_gc_state()',
 		'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
 		'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
