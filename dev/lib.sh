@@ -33,7 +33,7 @@ PG_MAJOR=${PG_MAJOR:-$(find_major)}
 BUILD_PACKAGES=(build-essential pkg-config "postgresql-$PG_MAJOR" "postgresql-server-dev-$PG_MAJOR"
 	liburing-dev libssl-dev)
 TEST_PACKAGES=("postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl
-	python3-venv e2fsprogs mount ca-certificates git)
+	python3-venv chromium e2fsprogs mount ca-certificates git)
 
 say()
 {

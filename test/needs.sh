@@ -7,7 +7,7 @@
 declare -A test_needs=(
 	[unit]='build pgtap' [tidy]='python binutils' [regress]='build pg_regress' [pgtap]='build pgtap'
 	[examples]='build pgtap' [docs]='build venv' [dump]=build [tap]='build tap power'
-	[python]='build venv' [collecting]='build pg_regress venv' [fuzz]='build venv'
+	[python]='build venv chromium' [collecting]='build pg_regress venv chromium' [fuzz]='build venv'
 	[datums]='build venv' [checked]='build pgtap pg_regress venv binutils'
 	[interrupt]='build tap power' [upgrade]='build git' [rmgr]='build tap power' [violation]=build
 	[grow]=build
@@ -116,6 +116,13 @@ need_power()
 		test_missing+=("  mount namespaces (\"unshare -m\" is refused here)")
 	[ ${#test_missing[@]} -eq "$before" ] ||
 		test_hint="BLOBEXT_TEST_MAY_SKIP=1 leaves out the tests for full disks and power cuts."
+}
+
+# The page of examples/photos is tested in it.
+need_chromium()
+{
+	[ -z "${BLOBEXT_TEST_MAY_SKIP:-}" ] || return 0
+	need chromium chromium have_command chromium
 }
 
 need_venv()
