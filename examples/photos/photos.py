@@ -145,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
                     return
             raise Refused(404, "no such page")
         except Refused as refused:
-            # What is left of a body is not read.
+            # The rest of a body is not read.
             self.close_connection = True
             self.send_json(refused.status, {"error": refused.message}, close=True)
         except (ClientGone, ConnectionError):

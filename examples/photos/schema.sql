@@ -1,7 +1,7 @@
 -- The tables of the photo album; after file_kind.sql and image_size.sql, see README.md.
 
 -- The size and the kind of a photo follow from its content. The columns are for showing them: they
--- are computed once, when the row is stored. What is no PNG and no JPEG is refused.
+-- are computed once, when the row is stored. Content of other kinds than PNG and JPEG is refused.
 CREATE TABLE photo (
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name        text NOT NULL,

@@ -2,7 +2,7 @@
 
 Nothing is written; git is not needed.  An argument names another tree to check.  Rules about more
 than single lines are in targets.py; selftest.py tests those.  Those about what documents name are
-in docs.py.
+in docs.py, those about a release in release.py.
 """
 
 import pathlib
@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import docs
+import release
 import targets
 from tree import Tree
 
@@ -237,7 +238,8 @@ def check_symbols(tree):
 
 RULES = [check_layers, check_function_lengths, check_columns, check_white_space, check_words,
          check_mapping, check_versions, check_headers, check_test_names, check_references,
-         check_scripts, check_symbols, *targets.RULES, *docs.RULES]
+         check_scripts, check_symbols, release.check_meta, release.check_release_version,
+         *targets.RULES, *docs.RULES]
 
 
 def main():
