@@ -33,7 +33,9 @@ EXPORTED = re.compile(r"(_PG_init|Pg_magic_func|pg_finfo_\w+|blob(ext|state)?_\w
 # What only some releases of PostgreSQL have: core/compat.h gives it the same name in all.
 VERSION_WORDS = re.compile(
     r"\b(PG_VERSION_NUM|RelFileNode|rd_node|rd_firstRelfilenodeSubid|BackendIdGetProc|MyBackendId|"
-    r"ProcNumberGetProc|MyProcNumber|execute_once|INT64_MODIFIER|pg_attribute_noreturn)\b")
+    r"ProcNumberGetProc|MyProcNumber|execute_once|INT64_MODIFIER|pg_attribute_noreturn|"
+    r"resultRelations|CHECKPOINT_IMMEDIATE|T_ClusterStmt|ShmemInitHash|heap_page_prune_opt|"
+    r"table_beginscan|pgstat_fetch_stat_tabentry_ext|SIG_IGN)\b")
 
 # Macros of core/compat.h that need one header in one release, another in the next: all of them.
 VERSION_HEADERS = [
