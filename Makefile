@@ -19,7 +19,9 @@ PG_CPPFLAGS = -I$(srcdir)/src $(BLOBEXT_CPPFLAGS) -MMD -MP
 ifdef RMGR_ID
 PG_CPPFLAGS += -DBLOB_RMGR_ID=$(RMGR_ID)
 endif
-PG_CFLAGS = -Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers
+# "make WERROR=" for compilers that warn of more.
+WERROR ?= -Werror
+PG_CFLAGS = -Wall -Wextra $(WERROR) -Wno-unused-parameter -Wno-missing-field-initializers
 
 # See "Tests" below.
 REGRESS = $(patsubst $(TREE)/expected/%.out,%,$(wildcard $(TREE)/expected/*.out))
@@ -92,9 +94,9 @@ check-tests:
 # the modules, because the extension's library need not export them; and uses it (-Bsymbolic),
 # because the extension's library may be loaded first and export them.
 UNIT_MODULES = $(filter $(OBJS), src/core/tier.o src/core/descriptor.o src/core/frame.o \
-	src/core/digest.o src/core/catalog.o src/store/free_runs.o src/store/pending.o \
-	src/store/map.o src/blob/compare.o src/blob/mapping.o src/blob/walk.o src/blob/sample.o \
-	src/wal/insert.o)
+	src/core/digest.o src/core/settings.o src/core/catalog.o src/store/free_runs.o \
+	src/store/pending.o src/store/map.o src/blob/compare.o src/blob/mapping.o src/blob/walk.o \
+	src/blob/sample.o src/wal/insert.o)
 unit-module: $(UNIT_LIBRARY)
 $(UNIT_LIBRARY): $(UNIT_OBJS) $(UNIT_MODULES)
 	$(CC) $(CFLAGS) $(CFLAGS_SL) -shared -Wl,-Bsymbolic -o $@ $(UNIT_OBJS) $(UNIT_MODULES) \
@@ -105,3 +107,19 @@ LOSSY_DISK = test/lossy_disk
 lossy-disk: $(LOSSY_DISK)
 $(LOSSY_DISK): $(TREE)/test/lossy_disk.c $(BUILT_FOR)
 	$(CC) $(filter-out -MMD -MP,$(CPPFLAGS)) $(CFLAGS) -o $@ $<
+
+# ---------------------------------------------------------------------------
+# The files of a release: what the last commit has, see docs/release.md.
+# ---------------------------------------------------------------------------
+
+DIST_VERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(TREE)/blobext.control)
+DIST_NAME = $(EXTENSION)-$(DIST_VERSION)
+
+.PHONY: dist
+dist:
+	@git -C $(TREE) rev-parse --verify -q HEAD > /dev/null || \
+		{ echo "make dist: $(TREE) is no git checkout" >&2; exit 1; }
+	@git -C $(TREE) diff --quiet HEAD -- || \
+		{ echo "make dist: there are changes that are not committed" >&2; exit 1; }
+	git -C $(TREE) archive --format=zip --prefix=$(DIST_NAME)/ HEAD > $(DIST_NAME).zip
+	git -C $(TREE) archive --format=tar.gz --prefix=$(DIST_NAME)/ HEAD > $(DIST_NAME).tar.gz

@@ -30,6 +30,7 @@
 #include "utils/rel.h"
 
 #include "extents/durability.h"
+#include "core/compat.h"
 #include "assign/assign.h"
 #include "assign/hooks.h"
 
@@ -38,11 +39,13 @@ static BlobAssignTarget *innermost = NULL;
 static bool
 plan_is_strict(const PlannedStmt *plan)
 {
-	ListCell   *lc;
+	int			target = -1;
 
-	foreach(lc, plan->resultRelations)
+	while ((target = blob_plan_next_target(plan, target)) >= 0)
 	{
-		if (blob_assign_has_content_index(rt_fetch(lfirst_int(lc), plan->rtable)->relid))
+		RangeTblEntry *entry = rt_fetch(blob_plan_target(plan, target), plan->rtable);
+
+		if (blob_assign_has_content_index(entry->relid))
 			return true;
 	}
 	return false;
@@ -160,7 +163,7 @@ enter(BlobAssignTarget *target)
 pg_attribute_hot bool
 blob_assign_plan_is_target(const PlannedStmt *plan)
 {
-	return plan->resultRelations != NIL && OidIsValid(blob_assign_type());
+	return blob_plan_next_target(plan, -1) >= 0 && OidIsValid(blob_assign_type());
 }
 
 /* Statements that modify data in WITH, and AFTER triggers, run in ExecutorFinish. */
@@ -183,7 +186,7 @@ is_target(const Node *statement)
 			return ((const CopyStmt *) statement)->is_from;
 		case T_IndexStmt:
 		case T_ReindexStmt:
-		case T_ClusterStmt:
+		case T_RepackStmt:
 		case T_VacuumStmt:
 			return true;
 		default:

@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "io/segment.h"

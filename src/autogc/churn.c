@@ -30,7 +30,7 @@ typedef struct TableFacts
 static void
 add_table(const BlobGcRoot *root, BlobAutogcChurn *churn)
 {
-	PgStat_StatTabEntry *statistics = pgstat_fetch_stat_tabentry_ext(false, root->relid);
+	PgStat_StatTabEntry *statistics = blob_stat_of_table(root->relid);
 	TableFacts	facts;
 
 	memset(&facts, 0, sizeof(facts));

@@ -112,7 +112,7 @@ read_databases(void)
 	StartTransactionCommand();
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	catalog = table_open(DatabaseRelationId, AccessShareLock);
-	scan = table_beginscan(catalog, snapshot, 0, NULL);
+	scan = blob_table_beginscan(catalog, snapshot);
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
 	{
 		Form_pg_database row = (Form_pg_database) GETSTRUCT(tuple);

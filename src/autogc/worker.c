@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "utils/lsyscache.h"
 #include "autogc/churn.h"
 #include "autogc/files.h"
 #include "autogc/orphans.h"

@@ -1,6 +1,6 @@
 /*
  * core/compat.h
- *	  All differences between PostgreSQL 15, 16, 17 and 18, and nothing else.
+ *	  All differences between PostgreSQL 15, 16, 17, 18 and 19, and nothing else.
  *
  * The rest of the source has no conditionals on PG_VERSION_NUM.  Where a newer release only changed
  * a name, the source uses the new name, and this header defines it for older releases.  Other
@@ -172,7 +172,99 @@
 #define BLOB_RUN_EXTRA_ARGUMENT , execute_once
 #endif
 
-/* ---- after 18 ---- */
+/* ---- 19 ---- */
+
+/* access/xlog.h, port.h, nodes/nodes.h */
+#if PG_VERSION_NUM < 190000
+#define CHECKPOINT_FAST CHECKPOINT_IMMEDIATE
+#define PG_SIG_IGN SIG_IGN
+#define T_RepackStmt T_ClusterStmt
+#endif
+
+/*
+ * nodes/plannodes.h: the tables that a plan writes to, one after the other.  Takes the position of
+ * one and returns that of the next, from -1 on; negative: there is none.  A position's index in the
+ * range table.
+ */
+#if PG_VERSION_NUM >= 190000
+#define blob_plan_next_target(plan, position) \
+	bms_next_member((plan)->resultRelationRelids, (position))
+#define blob_plan_target(plan, position) (position)
+#else
+#define blob_plan_next_target(plan, position) \
+	((position) + 1 < list_length((plan)->resultRelations) ? (position) + 1 : -1)
+#define blob_plan_target(plan, position) list_nth_int((plan)->resultRelations, (position))
+#endif
+
+/* parser/analyze.h, optimizer/planner.h: types of the parameters of hooks */
+#if PG_VERSION_NUM >= 190000
+#define BLOB_JUMBLE_STATE const JumbleState
+#define BLOB_PLAN_EXTRA_PARAMETER , struct ExplainState *explain_state
+#define BLOB_PLAN_EXTRA_ARGUMENT , explain_state
+#else
+#define BLOB_JUMBLE_STATE JumbleState
+#define BLOB_PLAN_EXTRA_PARAMETER
+#define BLOB_PLAN_EXTRA_ARGUMENT
+#endif
+
+/* access/tableam.h, access/heapam.h, storage/bufmgr.h: a scan of all rows; prune a page */
+#if PG_VERSION_NUM >= 190000
+#define blob_table_beginscan(relation, snapshot) table_beginscan((relation), (snapshot), 0, NULL, 0)
+#define blob_prune_page(relation, buffer) \
+	do { \
+		Buffer		visibility_buffer = InvalidBuffer; \
+		heap_page_prune_opt((relation), (buffer), &visibility_buffer, false); \
+		if (BufferIsValid(visibility_buffer)) \
+			ReleaseBuffer(visibility_buffer); \
+	} while (0)
+#else
+#define blob_table_beginscan(relation, snapshot) table_beginscan((relation), (snapshot), 0, NULL)
+#define blob_prune_page(relation, buffer) heap_page_prune_opt((relation), (buffer))
+#endif
+
+/* access/tableam.h: parameters of a table access method's functions */
+#if PG_VERSION_NUM >= 190000
+#define BLOB_INSERT_OPTIONS uint32
+#define BLOB_CHANGE_OPTIONS uint32 options,
+#define BLOB_DELETE_EXTRA_PARAMETER
+#define BLOB_FETCH_EXTRA_PARAMETER , uint32 flags
+#define BLOB_CLUSTER_EXTRA_PARAMETER Snapshot snapshot,
+#define BLOB_VACUUM_PARAMETERS const struct VacuumParams
+#define BLOB_ANALYZE_TUPLE_EXTRA_PARAMETER
+#else
+#define BLOB_INSERT_OPTIONS int
+#define BLOB_CHANGE_OPTIONS
+#define BLOB_DELETE_EXTRA_PARAMETER , bool changing_partition
+#define BLOB_FETCH_EXTRA_PARAMETER
+#define BLOB_CLUSTER_EXTRA_PARAMETER
+#define BLOB_VACUUM_PARAMETERS struct VacuumParams
+#define BLOB_ANALYZE_TUPLE_EXTRA_PARAMETER TransactionId oldest_xmin,
+#endif
+
+/* pgstat.h: statistics of a table of this database, or NULL */
+#if PG_VERSION_NUM >= 190000
+#define blob_stat_of_table(relid) pgstat_fetch_stat_tabentry_ext(false, (relid), NULL)
+#else
+#define blob_stat_of_table(relid) pgstat_fetch_stat_tabentry_ext(false, (relid))
+#endif
+
+/* storage/shmem.h: a hash table in shared memory, with room for a number of entries */
+#if PG_VERSION_NUM >= 190000
+#define blob_shmem_init_hash(name, count, info, flags) \
+	ShmemInitHash((name), (count), (info), (flags))
+#else
+#define blob_shmem_init_hash(name, count, info, flags) \
+	ShmemInitHash((name), (count), (count), (info), (flags))
+#endif
+
+/* storage/lwlock.h: a tranche of locks of this process alone */
+#if PG_VERSION_NUM >= 190000
+#define blob_new_tranche() LWLockNewTrancheId("blobext")
+#else
+#define blob_new_tranche() LWLockNewTrancheId()
+#endif
+
+/* ---- redo functions ---- */
 
 /*
  * access/xlog_internal.h: blob_replace_redo(resource manager, function) puts another redo function

@@ -15,6 +15,7 @@
 #include "access/xact.h"
 #include "blob/bound.h"
 #include "blob/walk.h"
+#include "core/compat.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_statistic.h"
 #include "catalog/pg_statistic_ext_data.h"
@@ -176,7 +177,7 @@ prune(BlobGcRound *round, Buffer buffer)
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	PageSetFull(page);
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-	heap_page_prune_opt(round->relation, buffer);
+	blob_prune_page(round->relation, buffer);
 }
 
 /* may_prune: an ordinary table. */

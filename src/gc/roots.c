@@ -153,7 +153,7 @@ static void
 check_types(Listing *listing, Snapshot snapshot)
 {
 	Relation	catalog = table_open(TypeRelationId, AccessShareLock);
-	TableScanDesc scan = table_beginscan(catalog, snapshot, 0, NULL);
+	TableScanDesc scan = blob_table_beginscan(catalog, snapshot);
 	HeapTuple	tuple;
 
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
@@ -178,7 +178,7 @@ static void
 read_columns(Listing *listing, Snapshot snapshot)
 {
 	Relation	catalog = table_open(AttributeRelationId, AccessShareLock);
-	TableScanDesc scan = table_beginscan(catalog, snapshot, 0, NULL);
+	TableScanDesc scan = blob_table_beginscan(catalog, snapshot);
 	HeapTuple	tuple;
 
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
@@ -214,7 +214,7 @@ static void
 read_indexes(Listing *listing, Snapshot snapshot)
 {
 	Relation	catalog = table_open(IndexRelationId, AccessShareLock);
-	TableScanDesc scan = table_beginscan(catalog, snapshot, 0, NULL);
+	TableScanDesc scan = blob_table_beginscan(catalog, snapshot);
 	HeapTuple	tuple;
 
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
@@ -334,7 +334,7 @@ static void
 read_relations(Listing *listing, Snapshot snapshot)
 {
 	Relation	catalog = table_open(RelationRelationId, AccessShareLock);
-	TableScanDesc scan = table_beginscan(catalog, snapshot, 0, NULL);
+	TableScanDesc scan = blob_table_beginscan(catalog, snapshot);
 	HeapTuple	tuple;
 
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
@@ -448,7 +448,7 @@ blob_gc_columns_were_made(const BlobGcRoots *since)
 	Snapshot	snapshot = RestoreSnapshot(since->snapshot);
 	Listing		listing = {.types = make_table("blobext collector types", sizeof(TypeEntry))};
 	Relation	catalog = table_open(AttributeRelationId, AccessShareLock);
-	TableScanDesc scan = table_beginscan(catalog, SnapshotAny, 0, NULL);
+	TableScanDesc scan = blob_table_beginscan(catalog, SnapshotAny);
 	HeapTuple	tuple;
 	bool		found = false;
 

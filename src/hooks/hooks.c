@@ -45,7 +45,7 @@ static AuthenticationHook previous_authentication;
  * extensions look at the query.
  */
 static pg_attribute_hot void
-post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
+post_parse_analyze(ParseState *pstate, Query *query, BLOB_JUMBLE_STATE *jstate)
 {
 	blob_array_parameters_choose(pstate, query, &jstate);
 	blob_assign_label_query(pstate, query);
@@ -54,11 +54,13 @@ post_parse_analyze(ParseState *pstate, Query *query, JumbleState *jstate)
 }
 
 static pg_attribute_hot PlannedStmt *
-plan_next(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
+plan_next(Query *parse, const char *query_string, int cursor_options,
+		  ParamListInfo params BLOB_PLAN_EXTRA_PARAMETER)
 {
 	if (previous_planner)
-		return previous_planner(parse, query_string, cursor_options, params);
-	return standard_planner(parse, query_string, cursor_options, params);
+		return previous_planner(parse, query_string, cursor_options,
+								params BLOB_PLAN_EXTRA_ARGUMENT);
+	return standard_planner(parse, query_string, cursor_options, params BLOB_PLAN_EXTRA_ARGUMENT);
 }
 
 /*
@@ -67,18 +69,19 @@ plan_next(Query *parse, const char *query_string, int cursor_options, ParamListI
  * than the collector knows of it.
  */
 static PlannedStmt *
-plan(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
+plan(Query *parse, const char *query_string, int cursor_options,
+	 ParamListInfo params BLOB_PLAN_EXTRA_PARAMETER)
 {
 	PlannedStmt *result;
 	bool		was_planning;
 
 	if (!blob_assign_prepare_query(parse))
-		return plan_next(parse, query_string, cursor_options, params);
+		return plan_next(parse, query_string, cursor_options, params BLOB_PLAN_EXTRA_ARGUMENT);
 
 	was_planning = blob_assign_set_planning(true);
 	PG_TRY();
 	{
-		result = plan_next(parse, query_string, cursor_options, params);
+		result = plan_next(parse, query_string, cursor_options, params BLOB_PLAN_EXTRA_ARGUMENT);
 	}
 	PG_FINALLY();
 	{

@@ -46,6 +46,7 @@
  */
 #include "postgres.h"
 
+#include "core/compat.h"
 #include "io/buffer.h"
 #include "io/buffer_frames.h"
 #include "io/dirty.h"
@@ -152,8 +153,8 @@ blob_buffer_shmem_init(void)
 	control.keysize = sizeof(BufferKey);
 	control.entrysize = sizeof(BufferEntry);
 	control.num_partitions = BLOB_BUFFER_PARTITIONS;
-	buffer_table = ShmemInitHash("blobext buffer table", frame_count, frame_count, &control,
-								 HASH_ELEM | HASH_BLOBS | HASH_PARTITION | HASH_FIXED_SIZE);
+	buffer_table = blob_shmem_init_hash("blobext buffer table", frame_count, &control,
+										HASH_ELEM | HASH_BLOBS | HASH_PARTITION | HASH_FIXED_SIZE);
 }
 
 static void

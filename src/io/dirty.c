@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 
 #include "access/xlog.h"
+#include "utils/wait_event.h"
 #include "core/settings.h"
 #include "io/buffer_frames.h"
 #include "io/dirty.h"

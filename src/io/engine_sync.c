@@ -4,6 +4,7 @@
  *	  finishes short transfers by them.
  */
 #include "postgres.h"
+#include "utils/wait_event.h"
 
 #include <unistd.h>
 

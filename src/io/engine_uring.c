@@ -24,6 +24,7 @@
  * longer know which buffers the kernel uses: PANIC.
  */
 #include "postgres.h"
+#include "utils/wait_event.h"
 
 #include <liburing.h>
 

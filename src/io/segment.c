@@ -24,6 +24,7 @@
 
 #include "access/xlogutils.h"
 #include "common/file_perm.h"
+#include "utils/wait_event.h"
 #include "core/settings.h"
 #include "io/io_internal.h"
 #include "io/segment.h"

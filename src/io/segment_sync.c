@@ -36,6 +36,7 @@
 #include <unistd.h>
 
 #include "common/hashfn.h"
+#include "utils/wait_event.h"
 #include "io/dirty.h"
 #include "io/io_internal.h"
 #include "io/segment.h"

@@ -17,6 +17,7 @@
 #include "catalog/pg_control.h"
 #include "common/controldata_utils.h"
 #include "core/background.h"
+#include "core/compat.h"
 #include "core/settings.h"
 #include "io/dirty.h"
 #include "io/engine_internal.h"
@@ -581,7 +582,7 @@ blob_syncer_main(Datum argument)
 {
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
-	pqsignal(SIGINT, SIG_IGN);
+	pqsignal(SIGINT, PG_SIG_IGN);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(InvalidOid, InvalidOid, 0);
 	blob_settings_fix("transaction_timeout", "0");

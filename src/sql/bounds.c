@@ -16,6 +16,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "utils/tuplestore.h"
 #include "blob/blob.h"
 #include "blob/bound.h"
 #include "catalog/partition.h"

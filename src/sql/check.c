@@ -26,6 +26,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "core/catalog.h"
+#include "core/compat.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -144,7 +145,7 @@ static void
 check_table(BlobCheck *check, Relation relation)
 {
 	TupleTableSlot *slot = table_slot_create(relation, NULL);
-	TableScanDesc scan = table_beginscan(relation, GetActiveSnapshot(), 0, NULL);
+	TableScanDesc scan = blob_table_beginscan(relation, GetActiveSnapshot());
 
 	blob_check_progress_relation(RelationGetRelid(relation));
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))

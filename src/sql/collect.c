@@ -11,6 +11,7 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "utils/tuplestore.h"
 #include "autogc/round.h"
 #include "gc/status.h"
 #include "miscadmin.h"

@@ -6,6 +6,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "core/compat.h"
 #include "io/disk_room.h"
 #include "io/segment.h"
 #include "miscadmin.h"
@@ -469,7 +470,7 @@ blob_store_ask_for_checkpoint(BlobStoreShared *shared)
 
 	look(shared, &now);
 	if (now.free_pages < now.pending_pages && wants_checkpoint(shared, &now))
-		ask_for_checkpoint(&now, CHECKPOINT_IMMEDIATE);
+		ask_for_checkpoint(&now, CHECKPOINT_FAST);
 }
 
 void
@@ -494,7 +495,7 @@ void
 blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, bool *may_wait)
 {
 	Situation	now;
-	int			flags = CHECKPOINT_IMMEDIATE;
+	int			flags = CHECKPOINT_FAST;
 	bool		wants;
 
 	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
@@ -511,7 +512,7 @@ blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, 
 		 * The disk is full, but a checkpoint will free enough: wait for it instead of failing.
 		 * Where a flush is enough, the caller flushes when it looks for pages again.
 		 */
-		flags = CHECKPOINT_IMMEDIATE | CHECKPOINT_FORCE | CHECKPOINT_WAIT;
+		flags = CHECKPOINT_FAST | CHECKPOINT_FORCE | CHECKPOINT_WAIT;
 		wants = !blob_store_frees_after_flush();
 		*may_wait = false;
 	}

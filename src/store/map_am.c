@@ -294,7 +294,7 @@ map_parallelscan_reinitialize(Relation relation, ParallelTableScanDesc parallel_
 /* ---- functions for tuples, which a map does not have ---- */
 
 static struct IndexFetchTableData *
-map_index_fetch_begin(Relation relation)
+map_index_fetch_begin(Relation relation BLOB_FETCH_EXTRA_PARAMETER)
 {
 	refuse(relation, "index");
 	return NULL;
@@ -355,8 +355,8 @@ map_index_delete_tuples(Relation relation, TM_IndexDeleteOp *delete_state)
 }
 
 static void
-map_tuple_insert(Relation relation, TupleTableSlot *slot, CommandId command_id, int options,
-				 struct BulkInsertStateData *bulk_state)
+map_tuple_insert(Relation relation, TupleTableSlot *slot, CommandId command_id,
+				 BLOB_INSERT_OPTIONS options, struct BulkInsertStateData *bulk_state)
 {
 	if (!IsLogicalWorker())
 		refuse(relation, "insert into");
@@ -364,7 +364,8 @@ map_tuple_insert(Relation relation, TupleTableSlot *slot, CommandId command_id, 
 
 static void
 map_tuple_insert_speculative(Relation relation, TupleTableSlot *slot, CommandId command_id,
-							 int options, struct BulkInsertStateData *bulk_state, uint32 token)
+							 BLOB_INSERT_OPTIONS options, struct BulkInsertStateData *bulk_state,
+							 uint32 token)
 {
 	refuse(relation, "insert into");
 }
@@ -378,15 +379,16 @@ map_tuple_complete_speculative(Relation relation, TupleTableSlot *slot, uint32 t
 
 static void
 map_multi_insert(Relation relation, TupleTableSlot **slots, int count, CommandId command_id,
-				 int options, struct BulkInsertStateData *bulk_state)
+				 BLOB_INSERT_OPTIONS options, struct BulkInsertStateData *bulk_state)
 {
 	if (!IsLogicalWorker())
 		refuse(relation, "insert into");
 }
 
 static TM_Result
-map_tuple_delete(Relation relation, ItemPointer tid, CommandId command_id, Snapshot snapshot,
-				 Snapshot crosscheck, bool wait, TM_FailureData *failure, bool changing_partition)
+map_tuple_delete(Relation relation, ItemPointer tid, CommandId command_id,
+				 BLOB_CHANGE_OPTIONS Snapshot snapshot, Snapshot crosscheck, bool wait,
+				 TM_FailureData *failure BLOB_DELETE_EXTRA_PARAMETER)
 {
 	refuse(relation, "delete from");
 	return TM_Invisible;
@@ -394,8 +396,9 @@ map_tuple_delete(Relation relation, ItemPointer tid, CommandId command_id, Snaps
 
 static TM_Result
 map_tuple_update(Relation relation, ItemPointer tid, TupleTableSlot *slot, CommandId command_id,
-				 Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *failure,
-				 LockTupleMode *lock_mode, TU_UpdateIndexes *update_indexes)
+				 BLOB_CHANGE_OPTIONS Snapshot snapshot, Snapshot crosscheck, bool wait,
+				 TM_FailureData *failure, LockTupleMode *lock_mode,
+				 TU_UpdateIndexes *update_indexes)
 {
 	refuse(relation, "update");
 	return TM_Invisible;
@@ -460,7 +463,8 @@ map_copy_data(Relation relation, const RelFileLocator *new_file)
 /* VACUUM FULL: copy every block to the same place in the new file. */
 static void
 map_copy_for_cluster(Relation old_map, Relation new_map, Relation old_index, bool use_sort,
-					 TransactionId oldest_xmin, TransactionId *xid_cutoff,
+					 TransactionId oldest_xmin,
+					 BLOB_CLUSTER_EXTRA_PARAMETER TransactionId *xid_cutoff,
 					 MultiXactId *multi_cutoff, double *tuple_count, double *vacuumed_count,
 					 double *recently_dead_count)
 {
@@ -492,7 +496,7 @@ map_copy_for_cluster(Relation old_map, Relation new_map, Relation old_index, boo
 }
 
 static void
-map_vacuum(Relation relation, struct VacuumParams *params, BufferAccessStrategy strategy)
+map_vacuum(Relation relation, BLOB_VACUUM_PARAMETERS *params, BufferAccessStrategy strategy)
 {
 	/* no dead tuples, no transaction ids */
 }
@@ -504,7 +508,8 @@ map_scan_analyze_next_block(BLOB_ANALYZE_BLOCK_PARAMETERS)
 }
 
 static bool
-map_scan_analyze_next_tuple(TableScanDesc scan, TransactionId oldest_xmin, double *live_rows,
+map_scan_analyze_next_tuple(TableScanDesc scan,
+							BLOB_ANALYZE_TUPLE_EXTRA_PARAMETER double *live_rows,
 							double *dead_rows, TupleTableSlot *slot)
 {
 	return false;

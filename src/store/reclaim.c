@@ -9,6 +9,7 @@
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "common/controldata_utils.h"
+#include "storage/lock.h"
 #include "core/settings.h"
 #include "io/dirty.h"
 #include "io/segment.h"

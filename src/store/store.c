@@ -96,8 +96,8 @@ blob_store_shmem_init(void)
 		dsa_pin(created);
 		dsa_detach(created);
 	}
-	store_table = ShmemInitHash("blobext store table", blob_max_databases, blob_max_databases,
-								&info, HASH_ELEM | HASH_BLOBS);
+	store_table = blob_shmem_init_hash("blobext store table", blob_max_databases, &info,
+									   HASH_ELEM | HASH_BLOBS);
 }
 
 bool

@@ -144,8 +144,9 @@ CREATE TYPE late AS (id int);
 CREATE TABLE late_rows (p late);
 CREATE INDEX ON late_rows (p);
 ALTER TABLE late_rows ALTER p SET STATISTICS 0;
-CREATE FUNCTION make_late(int) RETURNS late IMMUTABLE LANGUAGE sql AS
-	'SELECT json_populate_record(NULL::late, json_build_object($$id$$, $1))';
+-- CREATE INDEX of PostgreSQL 17 does not find a type by the search_path.
+CREATE FUNCTION make_late(int) RETURNS late IMMUTABLE LANGUAGE sql
+	RETURN json_populate_record(NULL::late, json_build_object('id', $1));
 CREATE TABLE late_made (id int, b blobstate);
 CREATE INDEX ON late_made (make_late(id));
 DO $$ BEGIN

@@ -71,16 +71,17 @@ CREATE FUNCTION allocate(pages bigint) RETURNS bigint AS '$unit', 'unit_store_al
 make_values($primary, 'v', 20_000, 1_000_000);
 my $first_page = $primary->safe_psql('postgres', 'SELECT allocate(5000)');
 
-# An index record follows the evaluation of the index's expression, which logs content.
+# An index record follows the evaluation of the index's expression, which logs content.  Since
+# PostgreSQL 17 CREATE INDEX sets a search_path without public.
 $primary->safe_psql('postgres', qq(
 CREATE FUNCTION log_content(byte text) RETURNS void LANGUAGE sql
-	AS \$\$ SELECT unit_wal('blobext_map', 1, 'CONTENT', $first_page, 4096, ascii(byte)) \$\$;
+	AS \$\$ SELECT public.unit_wal('public.blobext_map', 1, 'CONTENT', $first_page, 4096, ascii(byte)) \$\$;
 CREATE FUNCTION key_of(id int) RETURNS int IMMUTABLE LANGUAGE plpgsql
-	AS \$\$ BEGIN PERFORM log_content('k'); RETURN id; END \$\$;
+	AS \$\$ BEGIN PERFORM public.log_content('k'); RETURN id; END \$\$;
 CREATE FUNCTION array_of(id int) RETURNS int[] IMMUTABLE LANGUAGE plpgsql
-	AS \$\$ BEGIN PERFORM log_content('k'); RETURN ARRAY[id]; END \$\$;
+	AS \$\$ BEGIN PERFORM public.log_content('k'); RETURN ARRAY[id]; END \$\$;
 CREATE FUNCTION point_of(id int) RETURNS point IMMUTABLE LANGUAGE plpgsql
-	AS \$\$ BEGIN PERFORM log_content('k'); RETURN point(id, id); END \$\$;
+	AS \$\$ BEGIN PERFORM public.log_content('k'); RETURN point(id, id); END \$\$;
 CREATE TABLE plain (id int);
 CREATE SEQUENCE numbers;
 CREATE TABLE btree (id int); CREATE INDEX ON btree USING btree (key_of(id));

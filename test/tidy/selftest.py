@@ -1,5 +1,6 @@
 """Tests of the checks that read more than a line: what each must find, and what it must pass."""
 
+import copy
 import pathlib
 import sys
 
@@ -8,6 +9,7 @@ import graph
 import language
 import measure
 import prose
+import release
 import targets
 import tidy
 
@@ -133,6 +135,27 @@ what is code
 - an item says
 - what is in an item
 """
+
+META = {
+    "name": "blobext", "version": "1.2.3", "abstract": "A", "maintainer": ["M <m@example.org>"],
+    "license": "postgresql", "meta-spec": {"version": "1.0.0", "url": "https://pgxn.org/spec"},
+    "provides": {"blobext": {"file": "a.sql", "version": "1.2.3", "docfile": "README.md"}},
+    "prereqs": {"runtime": {"requires": {"PostgreSQL": ">= 15.0.0, != 16.0.0", "pgTAP": "0"}}},
+    "tags": ["large objects"], "release_status": "testing", "x_ours": 1,
+}
+# A place in META, and what makes it wrong there; None removes the key.
+META_FAULTS = [
+    (["name"], None), (["name"], "a b"), (["name"], "a"), (["version"], "1.2"),
+    (["version"], "01.2.3"), (["abstract"], ""), (["maintainer"], None), (["maintainer"], [""]),
+    (["license"], "gpl"), (["license"], []), (["license"], {"Ours": "no URL"}),
+    (["meta-spec", "version"], "2.0.0"), (["meta-spec", "url"], "pgxn.org"), (["provides"], {}),
+    (["provides", "blobext", "file"], "b.sql"), (["provides", "blobext", "docfile"], "b.md"),
+    (["provides", "blobext", "file"], None), (["provides", "blobext", "version"], "1"),
+    (["provides", "blobext", "other"], 1), (["prereqs", "use"], {}),
+    (["prereqs", "runtime", "needs"], {}),
+    (["prereqs", "runtime", "requires", "pgTAP"], "~1.0.0"), (["tags"], ["a/b"]),
+    (["tags"], ["a" * 257]), (["release_status"], "released"), (["other"], 1),
+]
 
 failures = 0
 
@@ -273,6 +296,22 @@ def test_old_words():
     text = "/* Content is secured; security. */\nint\tblob_behind_put(void);\n"
     equal(list(language.old_words({"src/a/a.h": text})),
           [("behind (deferred)", "src/a/a.h", 0, 1), ("secured", "src/a/a.h", 1, 0)], "old words")
+
+
+def test_meta():
+    files = {"a.sql", "README.md"}
+    equal(list(release.meta_complaints(META, files)), [], "a sound META.json")
+    equal(len(list(release.meta_complaints([], files))), 1, "a list as META.json")
+    for path, value in META_FAULTS:
+        meta = copy.deepcopy(META)
+        place = meta
+        for key in path[:-1]:
+            place = place[key]
+        if value is None:
+            del place[path[-1]]
+        else:
+            place[path[-1]] = value
+        check(list(release.meta_complaints(meta, files)), f"META.json, {path}: {value}")
 
 
 def test_switch():

@@ -2,7 +2,7 @@
 
 Nothing is written; git is not needed.  An argument names another tree to check.  Rules about more
 than single lines are in targets.py; selftest.py tests those.  Those about what documents name are
-in docs.py.
+in docs.py, those about a release in release.py.
 """
 
 import pathlib
@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import docs
+import release
 import targets
 from tree import Tree
 
@@ -32,7 +33,9 @@ EXPORTED = re.compile(r"(_PG_init|Pg_magic_func|pg_finfo_\w+|blob(ext|state)?_\w
 # What only some releases of PostgreSQL have: core/compat.h gives it the same name in all.
 VERSION_WORDS = re.compile(
     r"\b(PG_VERSION_NUM|RelFileNode|rd_node|rd_firstRelfilenodeSubid|BackendIdGetProc|MyBackendId|"
-    r"ProcNumberGetProc|MyProcNumber|execute_once|INT64_MODIFIER|pg_attribute_noreturn)\b")
+    r"ProcNumberGetProc|MyProcNumber|execute_once|INT64_MODIFIER|pg_attribute_noreturn|"
+    r"resultRelations|CHECKPOINT_IMMEDIATE|T_ClusterStmt|ShmemInitHash|heap_page_prune_opt|"
+    r"table_beginscan|pgstat_fetch_stat_tabentry_ext|SIG_IGN)\b")
 
 # Macros of core/compat.h that need one header in one release, another in the next: all of them.
 VERSION_HEADERS = [
@@ -239,7 +242,8 @@ def check_symbols(tree):
 
 RULES = [check_layers, check_function_lengths, check_columns, check_white_space, check_words,
          check_mapping, check_versions, check_headers, check_test_names, check_references,
-         check_scripts, check_symbols, *targets.RULES, *docs.RULES]
+         check_scripts, check_symbols, release.check_meta, release.check_release_version,
+         *targets.RULES, *docs.RULES]
 
 
 def main():

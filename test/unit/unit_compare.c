@@ -4,13 +4,13 @@
  *	  share extents, and that its answers are those of memcmp().
  *
  * The functions of src/blob/reader.c, src/blob/valid.c and src/extents/durability.c that it calls
- * are defined here
- * instead.
+ * are defined here instead.
  */
 #include "unit.h"
 
 #include "blob/blob.h"
 #include "blob/compare.h"
+#include "blob/mapping.h"
 #include "blob/reader.h"
 #include "extents/durability.h"
 #include "common/pg_prng.h"
@@ -98,6 +98,13 @@ void
 blob_reader_request(BlobReader *reader, uint64 end_bytes)
 {
 	request_count++;
+}
+
+/* As far as the descriptor decides it; unit_compressed.c asks. */
+void
+blob_reader_require_readable(BlobReader *reader)
+{
+	blob_mapping_require_readable(&reader->value->descriptor);
 }
 
 void

@@ -6,6 +6,7 @@
 
 #include "common/pg_prng.h"
 #include "miscadmin.h"
+#include "core/compat.h"
 #include "store/free_runs.h"
 #include "storage/lwlock.h"
 #include "utils/dsa.h"
@@ -153,7 +154,7 @@ compare(dsa_area *area, const BlobFreeRuns *runs, int64 step)
 UNIT_TEST(unit_free_runs)
 {
 	int64		steps = PG_GETARG_INT64(1);
-	dsa_area   *area = dsa_create(LWLockNewTrancheId());
+	dsa_area   *area = dsa_create(blob_new_tranche());
 	pg_prng_state random;
 	BlobFreeRuns runs;
 	BlobPageNo	ignored;
@@ -195,7 +196,7 @@ UNIT_TEST(unit_free_runs_large)
 {
 	const BlobPageNo base = UINT64CONST(1) << 40;
 	const uint64 count = 100000;
-	dsa_area   *area = dsa_create(LWLockNewTrancheId());
+	dsa_area   *area = dsa_create(blob_new_tranche());
 	BlobFreeRuns runs;
 	BlobPageNo	first_page;
 

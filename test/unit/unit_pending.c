@@ -7,6 +7,7 @@
 
 #include "common/pg_prng.h"
 #include "miscadmin.h"
+#include "core/compat.h"
 #include "store/pending.h"
 #include "storage/lwlock.h"
 #include "utils/dsa.h"
@@ -91,7 +92,7 @@ use(dsa_area *area, BlobPending *pending, BlobFreeRuns *free_runs, pg_prng_state
 UNIT_TEST(unit_pending)
 {
 	int64		rounds = PG_GETARG_INT64(1);
-	dsa_area   *area = dsa_create(LWLockNewTrancheId());
+	dsa_area   *area = dsa_create(blob_new_tranche());
 	pg_prng_state random;
 	BlobPending pending;
 	BlobFreeRuns free_runs;

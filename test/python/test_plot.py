@@ -1,0 +1,134 @@
+"""bench/plot: pictures of made-up rounds, and its complaints.  Needs no server.
+
+Seen to fail with medians taken of seconds instead of rates, with a scale upside down, without the
+check of the columns, and with names that are not escaped.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+PLOT = os.environ["BLOBEXT_BENCH_PLOT"]
+SVG = "{http://www.w3.org/2000/svg}"
+MB = 1024 * 1024
+
+
+def line(label, contender, number, operations, value, level="replica", way="libpq", size=MB,
+         clients=1):
+    return "\t".join(map(str, (level, label, way, size, clients, contender, number, operations,
+                               value)))
+
+
+STORES = [line("store", "bytea", number, 100, seconds)
+          for number, seconds in enumerate((1, 0.9, 1.1))] + \
+         [line("store", "blobstate", number, 100, seconds)
+          for number, seconds in enumerate((0.4, 0.5, 5))] + \
+         [line("store", "log", 0, 100, 0.25), line("store", "receive", 0, 100, 0.01)]
+BYTES = [line(label, contender, 0, 10, 10 * MB * factor, level)
+         for label, contender, factor, level in [
+             ("device", "blobstate", 1.01, "minimal"), ("device", "bytea", 3, "minimal"),
+             ("wal", "blobstate", 0.001, "minimal"), ("wal", "bytea", 1.07, "minimal"),
+             ("wal", "file", 0, "minimal"), ("device", "blobstate", 2, "minimal")]]
+REPLACE = [line("replace", "blobstate", 0, 1000, 2), line("replace", "bytea", 0, 1000, 4),
+           line("allocated", "blobstate", 0, 100, 125 * MB),
+           line("allocated", "bytea", 0, 100, 300 * MB)]
+AGING = [line(f"aging-{label}", "blobstate", age, 1, value, way="update")
+         for label, age, value in [("store", 0, 400), ("store", 8, 600), ("read", 0, 0.8),
+                                   ("read", 8, 0.6), ("allocated", 0, 1), ("allocated", 8, 1.2)]]
+
+
+class PlotTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+
+    def run_plot(self, lines, report=None, text=None):
+        (self.directory / "run.tsv").write_text(text or "\n".join(lines) + "\n")
+        if report:
+            (self.directory / "run").write_text(report)
+        return subprocess.run([sys.executable, PLOT, self.directory / "run.tsv",
+                               self.directory / "svg"], capture_output=True, text=True, check=False)
+
+    def pictures(self, lines, **more):
+        result = self.run_plot(lines, **more)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        files = [pathlib.Path(name) for name in result.stdout.split("\n") if name]
+        return {file.name: xml.etree.ElementTree.parse(file).getroot() for file in files}
+
+    def words(self, picture):
+        return [text.text for text in picture.iter(f"{SVG}text") if text.text]
+
+    def test_files(self):
+        """Rows that are there become pictures, and no others."""
+        self.assertEqual(set(self.pictures(STORES)), {"store.svg"})
+        self.assertEqual(set(self.pictures(STORES + BYTES + REPLACE + AGING)),
+                         {"store.svg", "bytes.svg", "replace.svg", "aging.svg"})
+        other = [part.replace("libpq", "server") for part in STORES]
+        self.assertEqual(set(self.pictures(other)), {"store_server.svg"})
+
+    def test_ratios(self):
+        """Ratios are those of the medians of rates; the rate of bytea is written below the size."""
+        picture = self.pictures(STORES)["store.svg"]
+        words = self.words(picture)
+        for word in ("New values, one commit each, over libpq", "1 MB", "105 MB/s", "2.00",
+                     "rate / rate of bytea", "blobstate", "bytea (EXTERNAL)", "hash and WAL only"):
+            self.assertIn(word, words)
+        self.assertNotIn("SQLite", words)
+        heights = {css.split()[-1]: float(points.split(",")[1]) for css, points in (
+            (mark.get("class"), mark.get("points")) for mark in picture.iter(f"{SVG}polyline"))}
+        # The faster the higher: bytea (1), blobstate (2), log (4), at equal distances.
+        self.assertAlmostEqual(heights["c1"] - heights["c0"], heights["c0"] - heights["c6"], 0)
+        self.assertGreater(heights["c1"], heights["c0"])
+
+    def test_bars(self):
+        """Of bytes the least of the rounds, of disk space the most."""
+        words = self.words(self.pictures(BYTES)["bytes.svg"])
+        self.assertIn("1.01", words)
+        self.assertIn("1.07", words)
+        self.assertIn("<.01", words)
+        self.assertNotIn("file", words)
+        words = self.words(self.pictures(REPLACE)["replace.svg"])
+        for word in ("524", "262", "1.25", "3.00"):
+            self.assertIn(word, words)
+
+    def test_aging(self):
+        words = self.words(self.pictures(AGING)["aging.svg"])
+        for word in ("1.50", "0.75", "storage age (bytes written / live bytes)", "8"):
+            self.assertIn(word, words)
+
+    def test_report(self):
+        """The report beside the rounds says where they are from."""
+        words = self.words(self.pictures(STORES, report="commit  x\nserver  A & B <2 CPUs>\n")
+                           ["store.svg"])
+        self.assertIn("1 to 3 rounds of each contender; A & B <2 CPUs>.", words)
+
+    def test_sound(self):
+        """A picture stands alone, on a background of its own, for readers of light and dark."""
+        self.pictures(STORES)
+        text = (self.directory / "svg" / "store.svg").read_text()
+        self.assertIn("prefers-color-scheme:dark", text)
+        self.assertIn('class="back"', text)
+        self.assertNotIn("href", text)
+        self.assertNotIn("nan", text)
+
+    def test_complaints(self):
+        for text, complaint in [
+                ("a\tb\n", "run.tsv:1: not a line of bench/run --out"),
+                (f'{STORES[0]}\n{line("store", "bytea", 0, 1, 0)}\n', "run.tsv:2: not a line"),
+                (STORES[0].replace("100", "many", 1) + "\n", "run.tsv:1: not a line"),
+                (line("pgbench", "preloaded", 0, 1, 1) + "\n", "has no row that can be drawn")]:
+            result = self.run_plot([], text=text)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(complaint, result.stderr)
+            self.assertNotIn("Traceback", result.stderr)
+        self.assertEqual(subprocess.run([sys.executable, PLOT], capture_output=True,
+                                        check=False).returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
