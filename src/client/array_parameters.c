@@ -110,8 +110,8 @@ is_of_statement(const ErrorData *error)
 }
 
 /*
- * The same, or NULL also if it is an error of the statement.  Locks of tables that only this analysis
- * took are released then.
+ * The same, or NULL also if it is an error of the statement.  Locks of tables that only this
+ * analysis took are released then.
  */
 static Query *
 try_to_analyze(const char *source, const Oid *types, int count, QueryEnvironment *environment)
