@@ -77,16 +77,20 @@ exchange_types(const Oid *types, int count)
 	return exchanged;
 }
 
-/* Parse analysis as RevalidateCachedQuery() will have it, without the hook. */
+/*
+ * Parse analysis as RevalidateCachedQuery() will have it, without the hook.  A message to parse has
+ * one statement; NULL if the text has more, so that it is another extension's.
+ */
 static Query *
 analyze(const char *source, const Oid *types, int count, QueryEnvironment *environment)
 {
 	List	   *statements = raw_parser(source, RAW_PARSE_DEFAULT);
-	ParseState *pstate = make_parsestate(NULL);
+	ParseState *pstate;
 	Query	   *query;
 
-	/* A message to parse has one statement. */
-	Assert(list_length(statements) == 1);
+	if (list_length(statements) != 1)
+		return NULL;
+	pstate = make_parsestate(NULL);
 	pstate->p_sourcetext = source;
 	pstate->p_queryEnv = environment;
 	setup_parse_fixed_parameters(pstate, types, count);
@@ -106,8 +110,8 @@ is_of_statement(const ErrorData *error)
 }
 
 /*
- * The same, or NULL if it is an error of the statement.  Locks of tables that only this analysis
- * took are released then.
+ * The same, or NULL also if it is an error of the statement.  Locks of tables that only this
+ * analysis took are released then.
  */
 static Query *
 try_to_analyze(const char *source, const Oid *types, int count, QueryEnvironment *environment)

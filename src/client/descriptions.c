@@ -16,6 +16,7 @@
 #undef ENABLE_GSS
 
 #include "access/transam.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "client/descriptions.h"
 #include "core/catalog.h"
@@ -40,6 +41,9 @@
 #define FORMAT_BINARY 1
 
 static int	(*server_putmessage) (char msgtype, const char *s, size_t len);
+
+/* As it was when catalogs could be read last; this process has one database. */
+static Oid	last_blob_type = InvalidOid;
 
 static uint16
 get_uint16(const char *bytes)
@@ -96,13 +100,22 @@ told_column_type(Oid type)
  * The type that a client is told of a parameter.  The input functions of a domain over blobstate
  * take what those of bytea take.  Those of arrays do not, because the binary form has the element
  * type in it: client/array_parameters.c gives such parameters another type.
+ *
+ * A transaction that has failed cannot read catalogs, but a statement can be described in it, whose
+ * parameters a client may remember.
  */
 static Oid
 told_parameter_type(Oid type)
 {
-	if (type < FirstNormalObjectId || !OidIsValid(blob_catalog_type()))
+	if (type < FirstNormalObjectId)
 		return type;
-	return base_type(type) == blob_catalog_type() ? BYTEAOID : type;
+	if (IsTransactionState())
+	{
+		last_blob_type = blob_catalog_type();
+		type = OidIsValid(last_blob_type) && base_type(type) == last_blob_type ?
+			last_blob_type : type;
+	}
+	return OidIsValid(last_blob_type) && type == last_blob_type ? BYTEAOID : type;
 }
 
 /*
