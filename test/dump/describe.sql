@@ -15,7 +15,8 @@ SELECT blob_storage(b), count(*), min(length(b)) > 1024, max(length(b)) > 1024 F
 SELECT 'composite', blob_storage((p).body), count(*) FROM s.t WHERE (p).body IS NOT NULL
 	GROUP BY 2 ORDER BY 2;
 SELECT attrelid::regclass, attname, format_type(atttypid, atttypmod) FROM pg_attribute a
-	WHERE attnum > 0 AND (attrelid::regclass::text LIKE ANY ('{s.t,parted%,loose,unlogged,v,m,as_bytea,of_bytea}'))
+	WHERE attnum > 0 AND (attrelid::regclass::text LIKE ANY
+		('{s.t,parted%,loose,unlogged,v,m,as_bytea,of_bytea}'))
 	ORDER BY attrelid::regclass::text, attname;
 SELECT pg_get_viewdef('v'::regclass), pg_get_viewdef('m'::regclass);
 SELECT pg_get_ruledef(oid) FROM pg_rewrite WHERE rulename = 'r';

@@ -33,11 +33,14 @@ CREATE FUNCTION f(blobstate, d s.document = 'x') RETURNS blobstate LANGUAGE sql 
 CREATE RULE r AS ON DELETE TO loose DO ALSO INSERT INTO loose VALUES ('\x01'::blobstate);
 
 -- Syntax that finds functions of the extension in pg_catalog, and their overloads.
-CREATE TABLE as_bytea (id int, b blobstate CHECK (POSITION('\xffff' IN b) = 0 AND b NOT LIKE '\377\376%'));
-INSERT INTO as_bytea SELECT i, convert_to(repeat('text ', i * i * 100), 'UTF8') FROM generate_series(0, 9) AS i;
+CREATE TABLE as_bytea (id int, b blobstate
+	CHECK (POSITION('\xffff' IN b) = 0 AND b NOT LIKE '\377\376%'));
+INSERT INTO as_bytea SELECT i, convert_to(repeat('text ', i * i * 100), 'UTF8')
+	FROM generate_series(0, 9) AS i;
 CREATE INDEX ON as_bytea (encode(SUBSTRING(b FROM 1 FOR 5), 'hex'), md5(b), digest(b, 'sha1'));
 CREATE VIEW of_bytea AS SELECT id, OVERLAY(b PLACING '\x4142' FROM 3 FOR 1) AS overlay,
-	TRIM(BOTH '\x2074' FROM b) AS trimmed, POSITION('\x74' IN b) AS position, SUBSTRING(b FROM 3) AS rest,
+	TRIM(BOTH '\x2074' FROM b) AS trimmed, POSITION('\x74' IN b) AS position,
+	SUBSTRING(b FROM 3) AS rest,
 	encode(b, 'base64') AS base64, convert_from(b, 'UTF8') AS text, get_bit(b, 0) AS bit,
 	set_byte(b, 0, 1) AS set, b LIKE '%ext%' AS matches, sha512(b) AS sha512,
 	(SELECT string_agg(b, '\x2c') FROM as_bytea) AS joined
