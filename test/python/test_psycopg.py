@@ -14,7 +14,7 @@ from psycopg.types.composite import CompositeInfo, register_composite
 
 SIZES = [0, 1, 255, 1023, 1024, 1025, 4095, 4096, 4097, 65536, 65537, 300_001, 5_000_000]
 
-# psycopg 3.1.7, which Debian 12 has, waits for ever in a pipeline (executemany() uses one) when the
+# psycopg 3.1.7, which Debian 12 has, waits forever in a pipeline (executemany() uses one) when the
 # socket takes no more, whatever the type: it does not wait until it can write.  These fit into
 # the buffer of a socket together.
 PIPELINE_SIZES = [size for size in SIZES if size <= 10_000]
