@@ -14,6 +14,11 @@ from psycopg.types.composite import CompositeInfo, register_composite
 
 SIZES = [0, 1, 255, 1023, 1024, 1025, 4095, 4096, 4097, 65536, 65537, 300_001, 5_000_000]
 
+# psycopg 3.1.7, which Debian 12 has, waits forever in a pipeline (executemany() uses one) when the
+# socket takes no more, whatever the type: it does not wait until it can write.  These fit into
+# the buffer of a socket together.
+PIPELINE_SIZES = [size for size in SIZES if size <= 10_000]
+
 
 def content(size, seed=0):
     return random.Random(size * 1000 + seed).randbytes(size)
@@ -90,15 +95,15 @@ class PsycopgTest(unittest.TestCase):
     def test_executemany(self):
         with self.connection.cursor() as cursor:
             cursor.executemany("INSERT INTO t (id, b) VALUES (%s, %s)",
-                               [(i, content(size, i)) for i, size in enumerate(SIZES)])
-        self.check_rows()
+                               [(i, content(size, i)) for i, size in enumerate(PIPELINE_SIZES)])
+        self.check_rows(PIPELINE_SIZES)
 
     def test_pipeline(self):
         with self.connection.pipeline():
             cursors = [self.execute("INSERT INTO t (id, b) VALUES (%s, %s) RETURNING length(b)",
-                                    (i, content(size, i))) for i, size in enumerate(SIZES)]
-            self.assertEqual([cursor.fetchone()[0] for cursor in cursors], SIZES)
-        self.check_rows()
+                                    (i, content(size, i))) for i, size in enumerate(PIPELINE_SIZES)]
+            self.assertEqual([cursor.fetchone()[0] for cursor in cursors], PIPELINE_SIZES)
+        self.check_rows(PIPELINE_SIZES)
 
     def test_update_and_compare_digest(self):
         self.execute("INSERT INTO t (id, b) VALUES (0, %s)", (content(3000, 0),))
@@ -189,7 +194,7 @@ class PsycopgTest(unittest.TestCase):
         """The server goes on with blobstate."""
         self.execute("INSERT INTO t (id, b) VALUES (0, 'x')")
         cursor = self.execute("SELECT b, pg_typeof(b)::text FROM t")
-        self.assertEqual(cursor.description[0].type_display, "bytea")
+        self.assertEqual(cursor.description[0].type_code, psycopg.adapters.types["bytea"].oid)
         self.assertEqual(cursor.fetchone(), (b"x", "blobstate"))
 
     def test_errors_leave_a_usable_connection(self):

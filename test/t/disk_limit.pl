@@ -9,10 +9,9 @@
 # The second half goes the two ways out that "The WAL fills the disk" in docs/operations.md
 # describes, with the commands of that section.
 #
-# That it can fail: without the calls of blob_disk_room_require_for_segments() and
-# blob_disk_room_take_for_wal(), clients leave less than the limit, and the first store that is
-# expected to be refused for want of room in the WAL succeeds.  With the calls also in
-# recovery (segments grow there, too) the server does not start after the crash below.
+# Seen to fail: without the calls of blob_disk_room_require_for_segments(),
+# blob_disk_room_require_for_wal() and blob_disk_room_take_for_wal(), the clients that store beside
+# each other are not refused, and the server ends.
 use strict;
 use warnings;
 
