@@ -162,7 +162,8 @@ find_upload(int64 upload_no)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &uploads)
+	/* The one that was begun last is looked for most often. */
+	dlist_reverse_foreach(iter, &uploads)
 	{
 		Upload	   *upload = dlist_container(Upload, node, iter.cur);
 
