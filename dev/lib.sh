@@ -34,8 +34,8 @@ BUILD_PACKAGES=(build-essential pkg-config "postgresql-$PG_MAJOR" "postgresql-se
 	liburing-dev libssl-dev)
 TEST_PACKAGES=("postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl
 	python3-psycopg e2fsprogs mount ca-certificates git)
-# Drivers of clients, tools for backups, pglogical, a browser: dev/test goes on where they cannot be had, and
-# the tests that need them are left out.
+# Drivers of clients, tools for backups, pglogical, a browser: dev/test goes on where they cannot be
+# had, and the tests that need them are left out.
 OPTIONAL_PACKAGES=(python3-psycopg2 python3-asyncpg python3-pg8000 python3-sqlalchemy
 	python3-django odbc-postgresql python3-pyodbc libpostgresql-jdbc-java pgbackrest barman rsync
 	"postgresql-$PG_MAJOR-pglogical" chromium)
