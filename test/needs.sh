@@ -8,7 +8,8 @@ declare -A test_needs=(
 	[unit]='build pgtap' [tidy]='python binutils' [regress]='build pg_regress' [pgtap]='build pgtap'
 	[examples]='build pgtap' [docs]='build psycopg' [dump]=build [tap]='build tap power'
 	[python]='build psycopg' [drivers]='build psycopg' [fuzz]='build psycopg'
-	[collecting]='build pg_regress psycopg' [datums]='build psycopg' [checked]='build pgtap pg_regress psycopg binutils'
+	[collecting]='build pg_regress psycopg' [datums]='build psycopg'
+	[checked]='build pgtap pg_regress psycopg binutils'
 	[interrupt]='build tap power' [upgrade]='build git' [rmgr]='build tap power' [violation]=build
 	[grow]=build
 	[valgrind]='build pg_regress valgrind'
