@@ -4,8 +4,7 @@
 usage: bench/upload.py [--size MB] [--rounds N] [--pieces kB,...] [--dir DIRECTORY] [--dsn DSN]
 
 Contenders of each round, in turn: a file in the same pieces, with fsync; uploads
-(blob_upload_begin, _write, _end) in pipeline mode with four pieces under way, and with a round trip
-for each piece; appends of 4 MB, each a commit, as examples/streaming/transfer.py does it; COPY of
+(blob_upload_begin, _write, _end), with a round trip for each piece; appends of 4 MB, each a commit, as examples/streaming/transfer.py does it; COPY of
 pieces to a temporary table, and blob_agg() of them.  The table is dropped, the collector run and a
 checkpoint made after each.  Needs psycopg 3, and a superuser's connection to a database in which
 the extension may be made.
@@ -29,19 +28,12 @@ def write_file(path, pieces):
         os.fsync(file.fileno())
 
 
-def upload(connection, pieces, size, window):
+def upload(connection, pieces, size):
     with connection.transaction(), connection.cursor() as cursor:
         number, = cursor.execute("SELECT blob_upload_begin(%s)", (size,)).fetchone()
         query = "SELECT blob_upload_write(%s, %b)"
-        if window:
-            with connection.pipeline():
-                for count, piece in enumerate(pieces, 1):
-                    cursor.execute(query, (number, piece), binary=True, prepare=True)
-                    if count % window == 0:
-                        cursor.fetchone()
-        else:
-            for piece in pieces:
-                cursor.execute(query, (number, piece), binary=True, prepare=True)
+        for piece in pieces:
+            cursor.execute(query, (number, piece), binary=True, prepare=True)
         cursor.execute("INSERT INTO bench_upload VALUES (1, blob_upload_end(%s))", (number,))
 
 
@@ -85,10 +77,8 @@ def main():
     connection = psycopg.connect(options.dsn, autocommit=True)
     contenders = {"file, 1024 kB": lambda: write_file(path, pieces(1024 * 1024))}
     for kilobytes in map(int, options.pieces.split(",")):
-        for window in (4, 0):
-            name = f"upload, {kilobytes} kB, {'pipeline' if window else 'round trips'}"
-            contenders[name] = (lambda length=kilobytes * 1024, window=window:
-                                upload(connection, pieces(length), size, window))
+        contenders[f"upload, {kilobytes} kB"] = (
+            lambda length=kilobytes * 1024: upload(connection, pieces(length), size))
     contenders["append, 4096 kB"] = lambda: append(connection, pieces(4096 * 1024))
     contenders["COPY and blob_agg, 1024 kB"] = (
         lambda: copy_and_aggregate(connection, pieces(1024 * 1024)))

@@ -13,9 +13,6 @@ from psycopg import sql
 # whenever the socket takes a part of it, so larger ones get slower, not faster.
 PIECE_BYTES = 1024 * 1024
 
-# Pieces that are under way in pipeline mode.
-WINDOW = 4
-
 # An upload with a stage commits after this many bytes.
 SECTION_BYTES = 64 * 1024 * 1024
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Callable, Iterator, Optional, Union
 
 import psycopg
 
-from ._common import (BEGIN, PAUSES, PIECE_BYTES, SECTION_BYTES, WINDOW, WRITE, BlobChanged,
+from ._common import (BEGIN, PAUSES, PIECE_BYTES, SECTION_BYTES, WRITE, BlobChanged,
                       BlobMismatch, BlobMissing, Progress, Stage, Summary, Value, check,
                       hash_beginning, is_lost, read_piece, remaining_size)
 
@@ -128,16 +128,15 @@ class _Upload:
         self.size += len(data)
 
     def write_all(self, pieces: Iterator[bytes], done: Callable[[bytes], None]) -> None:
-        """Send pieces; in pipeline mode, where libpq has it, some are under way at a time."""
-        with contextlib.ExitStack() as stack:
-            cursor = stack.enter_context(self._connection.cursor())
-            pipelined = psycopg.Pipeline.is_supported()
-            if pipelined:
-                stack.enter_context(self._connection.pipeline())
-            for number, piece in enumerate(pieces, 1):
+        """Send pieces, with a round trip for each.
+
+        In pipeline mode psycopg (seen with 3.1.7, 3.2.1 and 3.3.0) may wait for a result while a
+        part of the messages before it is in libpq's memory yet: with pieces that are larger than
+        the socket's buffers both ends wait for ever.
+        """
+        with self._connection.cursor() as cursor:
+            for piece in pieces:
                 cursor.execute(WRITE, (self.number, piece), binary=True, prepare=True)
-                if pipelined and number % WINDOW == 0:
-                    cursor.fetchone()
                 self.size += len(piece)
                 done(piece)
 

@@ -14,7 +14,7 @@ from typing import Any, AsyncIterator, Awaitable, BinaryIO, Callable, Iterator, 
 
 import psycopg
 
-from ._common import (BEGIN, PAUSES, PIECE_BYTES, SECTION_BYTES, WINDOW, WRITE, BlobChanged,
+from ._common import (BEGIN, PAUSES, PIECE_BYTES, SECTION_BYTES, WRITE, BlobChanged,
                       BlobError, BlobMismatch, BlobMissing, Progress, Stage, Summary, Value, check,
                       hash_beginning, is_lost, remaining_size)
 from ._sync import _pieces, _resume_file
@@ -130,16 +130,10 @@ class _Upload:
         self.size += len(data)
 
     async def write_all(self, pieces: Iterator[bytes], done: Callable[[bytes], None]) -> None:
-        """Send pieces; in pipeline mode, where libpq has it, some are under way at a time."""
-        async with contextlib.AsyncExitStack() as stack:
-            cursor = await stack.enter_async_context(self._connection.cursor())
-            pipelined = psycopg.AsyncPipeline.is_supported()
-            if pipelined:
-                await stack.enter_async_context(self._connection.pipeline())
-            for number, piece in enumerate(pieces, 1):
+        """Send pieces, with a round trip for each: see the sync module."""
+        async with self._connection.cursor() as cursor:
+            for piece in pieces:
                 await cursor.execute(WRITE, (self.number, piece), binary=True, prepare=True)
-                if pipelined and number % WINDOW == 0:
-                    await cursor.fetchone()
                 self.size += len(piece)
                 done(piece)
 
