@@ -4,8 +4,9 @@
 usage: bench/upload.py [--size MB] [--rounds N] [--pieces kB,...] [--dir DIRECTORY] [--dsn DSN]
 
 Contenders of each round, in turn: a file in the same pieces, with fsync; uploads
-(blob_upload_begin, _write, _end), with a round trip for each piece; appends of 4 MB, each a commit, as examples/streaming/transfer.py does it; COPY of
-pieces to a temporary table, and blob_agg() of them.  The table is dropped, the collector run and a
+(blob_upload_begin, _write, _end), with a round trip for each piece; appends of 4 MB, each a commit,
+as examples/streaming/transfer.py does it; COPY of pieces to a temporary table, and blob_agg() of
+them.  The table is dropped, the collector run and a
 checkpoint made after each.  Needs psycopg 3, and a superuser's connection to a database in which
 the extension may be made.
 """

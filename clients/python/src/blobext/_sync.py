@@ -132,7 +132,7 @@ class _Upload:
 
         In pipeline mode psycopg (seen with 3.1.7, 3.2.1 and 3.3.0) may wait for a result while a
         part of the messages before it is in libpq's memory yet: with pieces that are larger than
-        the socket's buffers both ends wait for ever.
+        the socket's buffers both ends wait without end.
         """
         with self._connection.cursor() as cursor:
             for piece in pieces:
