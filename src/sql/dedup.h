@@ -64,9 +64,17 @@ typedef struct BlobDedupKey
 	uint64		size_bytes;
 } BlobDedupKey;
 
+/* A datum in short: its generation, and a hash of all of it. */
+typedef struct BlobDedupDatum
+{
+	BlobGeneration generation;
+	uint64		hash;
+} BlobDedupDatum;
+
 /*
- * Rows whose values have one content.  Most of them have the datum with this hash, as far as the
- * rows come in an order that lets a vote find it; source is one of these rows.
+ * Rows whose values have one content.  datum is the oldest of their values, which the others shall
+ * get: so a call that was interrupted goes on with the same one, and later calls change new rows
+ * only.  source is a row that has it.
  */
 typedef struct BlobDedupGroup
 {
@@ -76,8 +84,8 @@ typedef struct BlobDedupGroup
 	bool		several;		/* not all rows have the same datum */
 	bool		has_source;
 	BlobDedupRow source;
-	uint32		votes;
-	uint64		datum_hash;
+	uint32		rows;			/* that have it, as far as they were seen */
+	BlobDedupDatum datum;
 } BlobDedupGroup;
 
 typedef struct BlobDedupGroups BlobDedupGroups;
@@ -90,7 +98,7 @@ extern BlobDedupGroups *blob_dedup_groups_make(MemoryContext context, Size limit
 
 /* First pass: a row has this value.  Values outside of the range are left out. */
 extern void blob_dedup_groups_add(BlobDedupGroups *groups, const BlobDedupKey *key,
-								  uint64 datum_hash, const BlobDedupRow *row);
+								  const BlobDedupDatum *datum, const BlobDedupRow *row);
 
 /* Second pass: the group of a value, or NULL if its range is another one, or no row differs. */
 extern BlobDedupGroup *blob_dedup_groups_find(BlobDedupGroups *groups, const BlobDedupKey *key);

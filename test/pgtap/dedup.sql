@@ -28,8 +28,8 @@ BEGIN
 END $$;
 
 --
--- Rows of equal content; without the test for the same datum the second call updates, without the vote
--- 'the value that most rows have' fails
+-- Rows of equal content; without the test for the same datum the second call updates; with the newest value
+-- in place of the oldest one six tests of the first value fail
 --
 CREATE TABLE d (id int, name text, content blobstate);
 INSERT INTO d SELECT i, 'n' || i, value(i % 10) FROM generate_series(1, 100) i;
@@ -54,8 +54,8 @@ CREATE TABLE first AS SELECT * FROM d ORDER BY id <> 3, id;		-- the new value is
 SELECT remember('first');
 SELECT place(content) AS most FROM first WHERE id = 13 \gset
 CALL blobext_dedup('first', 'content') \gset
-SELECT is(:rows_shared, 2, 'rows get the value that most rows have');
-SELECT is(array_agg(DISTINCT place(content)), ARRAY[:most]::bigint[], 'the value that most rows have is kept')
+SELECT is(:rows_shared, 2, 'new values give way to the one that is there');
+SELECT is(array_agg(DISTINCT place(content)), ARRAY[:most]::bigint[], 'the oldest value is kept')
 FROM first WHERE id % 10 = 3 AND id < 100 OR id = 105;
 SELECT is_empty($$SELECT changed('first')$$, 'contents are what they were');
 
