@@ -20,8 +20,7 @@ typedef struct Side
 } Side;
 
 /*
- * Past the buffer: each content is read once, and others should not lose theirs for it.  What is
- * in the datum is taken from there.
+ * Past the buffer: each content is read once, and others should not lose theirs for it.
  */
 static void
 begin_side(Side *side, const BlobValue *value)

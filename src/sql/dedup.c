@@ -136,6 +136,7 @@ next_batch(Dedup *dedup)
 
 /* ---- statements ---- */
 
+/* The statements of a call; all names in them are qualified and quoted. */
 static void
 prepare(Dedup *dedup)
 {
@@ -196,7 +197,8 @@ get_value(Dedup *dedup, SPIPlanPtr plan, const BlobDedupRow *row)
 	if (SPI_processed > 0)
 	{
 		bool		is_null;
-		Datum		datum = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &is_null);
+		Datum		datum =
+			SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &is_null);
 		MemoryContext old_context = MemoryContextSwitchTo(dedup->row_context);
 
 		if (!is_null)
@@ -422,6 +424,7 @@ handle_error(Attempt *attempt, ErrorData *error)
 	warn(dedup, &attempt->candidate->row, error->message);
 }
 
+/* What follows from an attempt that made no error. */
 static void
 handle_outcome(Attempt *attempt)
 {
@@ -453,6 +456,7 @@ handle_outcome(Attempt *attempt)
 	}
 }
 
+/* Give a row its group's value, or not, and count it.  May end the batch. */
 static void
 handle_candidate(Dedup *dedup, const Candidate *candidate)
 {
@@ -492,6 +496,7 @@ add_to_group(Dedup *dedup, const BlobDedupRow *row, const BlobDedupKey *key,
 	blob_dedup_groups_add(dedup->groups, key, datum, row);
 }
 
+/* In the second pass: remember a row whose value is not that of its group. */
 static void
 note_candidate(Dedup *dedup, const BlobDedupRow *row, const BlobDedupKey *key,
 			   const BlobDedupDatum *datum)
@@ -620,6 +625,7 @@ do_range(Dedup *dedup)
 
 /* ---- the procedure ---- */
 
+/* All ranges.  The transaction in which CALL began ends first. */
 static void
 run(Dedup *dedup)
 {

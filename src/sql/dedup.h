@@ -25,7 +25,7 @@ typedef struct BlobDedupColumn
 
 /*
  * Find a column in which values can be shared, in the current context.  Keeps AccessShareLock on
- * the table until the transaction ends.  ERROR 42809, 42703, 42804, 428C9, 0A000 for what is no
+ * the table until the transaction ends.  ERROR 42809, 42703, 42804, 428C9, 0A000 if there is no
  * such column.  function: for messages.
  */
 extern void blob_dedup_find_column(Oid relid, const char *name, const char *function,

@@ -105,7 +105,8 @@ find_value(SPIPlanPtr plan, struct varlena *value, MemoryContext context)
 	if (SPI_processed > 0)
 	{
 		bool		is_null;
-		Datum		datum = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &is_null);
+		Datum		datum =
+			SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &is_null);
 		MemoryContext old_context = MemoryContextSwitchTo(context);
 
 		found = PG_DETOAST_DATUM_COPY(datum);

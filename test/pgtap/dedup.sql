@@ -1,4 +1,4 @@
--- blobext_dedup() and blob_intern(): which rows share values, whose they are, and what is left alone.
+-- blobext_dedup() and blob_intern(): which rows share values, by which rights, and which are left alone.
 --
 CREATE SCHEMA dedup;
 SET search_path = dedup, public;
@@ -147,7 +147,7 @@ CREATE TABLE pictures (id int, content picture NOT NULL,
 INSERT INTO pictures SELECT i, value(1) FROM generate_series(1, 3) i;
 CALL blobext_dedup('pictures', 'content') \gset
 SELECT is(:rows_shared, 2, 'a domain, beside a generated column');
-SELECT is(array_agg(DISTINCT size), ARRAY[length(value(1))::bigint], 'which is what it was') FROM pictures;
+SELECT is(array_agg(DISTINCT size), ARRAY[length(value(1))::bigint], 'a generated column is what it was') FROM pictures;
 
 CREATE TEMP TABLE temporary (id int, content blobstate);
 INSERT INTO temporary SELECT i, value(1) FROM generate_series(1, 3) i;
@@ -165,7 +165,7 @@ INSERT INTO indexed SELECT i, value(i % 4) FROM generate_series(1, 20) i;
 CALL blobext_dedup('indexed', 'content') \gset
 SELECT is(:rows_shared, 16, 'a table with indexes on content');
 SET enable_seqscan = off;
-SELECT is(count(*), 5::bigint, 'they find the rows') FROM indexed WHERE content = value(1);
+SELECT is(count(*), 5::bigint, 'indexes find the rows afterwards') FROM indexed WHERE content = value(1);
 RESET enable_seqscan;
 SELECT is_empty($$SELECT * FROM blobext_check('dedup.indexed')$$, 'keys and values are sound');
 
@@ -212,7 +212,7 @@ SELECT is(:'rows_shared' || ' ' || :'rows_skipped' || ' ' || :'rows_failed', '3 
 SELECT is_empty($$SELECT changed('refusing')$$, 'contents are what they were');
 
 --
--- What is refused
+-- Relations and columns that are refused
 --
 SELECT throws_ok($$CALL blobext_dedup('d', 'content')$$, '25001', NULL, 'in a function');
 CREATE FUNCTION fails(relation text, col text, OUT code text) LANGUAGE plpgsql AS $$
@@ -232,7 +232,7 @@ SELECT is(fails('others', 'a'), '42804', 'an array');
 SELECT is(fails('others', 'g'), '428C9', 'a generated column');
 SELECT is(fails('others', 'nothing'), '42703', 'no such column');
 SELECT is(fails('others', 'ctid'), '42703', 'a system column');
-SELECT is(fails('others', 'content'), NULL, 'and what is not refused');
+SELECT is(fails('others', 'content'), NULL, 'a column that is not refused');
 --
 -- Privileges and policies; by a query without the caller's rights the first tests fail
 --
@@ -262,7 +262,7 @@ SELECT is(count(DISTINCT place(content)), 4::bigint, 'others do not') FROM secre
 SELECT is_empty($$SELECT place(content) FROM secret WHERE owner = 'dedup_a'
 	INTERSECT SELECT place(content) FROM secret WHERE owner = 'dedup_b'$$, 'nothing is shared beyond it');
 
--- Rows that the caller may read and not change: they keep their values, and nobody shares these.
+-- Rows that the caller may read and not change: they keep their values, and no row of others gets these.
 CREATE POLICY r ON secret FOR SELECT USING (true);
 SET ROLE dedup_b;
 CALL blobext_dedup('secret', 'content') \gset

@@ -42,7 +42,8 @@ INSERT INTO public_may SELECT object, 'row type: says no more than the catalogs 
 	'type blobext_space', 'type blobext_space[]', 'type blobext_gc_status', 'type blobext_gc_status[]',
 	'type blobext_gc_databases', 'type blobext_gc_databases[]',
 	'type blobext_databases', 'type blobext_databases[]',
-	'type blobext_check_progress', 'type blobext_check_progress[]']) AS object;
+	'type blobext_check_progress', 'type blobext_check_progress[]',
+	'type blobext_dedup_progress', 'type blobext_dedup_progress[]']) AS object;
 INSERT INTO public_may SELECT object, 'type I/O: takes content and gives content, no descriptor'
 	FROM unnest(ARRAY[
 	'function blobstate_in(cstring,oid,integer)', 'function blobstate_out(blobstate)',
@@ -124,6 +125,10 @@ INSERT INTO public_may SELECT object, 'indexes of the caller''s own tables' FROM
 INSERT INTO public_may VALUES
 	('access method blobext_map', 'has no privileges; refuses any table but the map by itself'),
 	('function blobext_browse(regclass,text)', 'runs CREATE VIEW with the rights of its caller'),
+	('function blobext_dedup(regclass,name,boolean,integer,bigint,bigint,bigint,bigint)',
+		'runs SELECT and UPDATE with the rights of its caller'),
+	('function blob_intern(regclass,name,blobstate,boolean)', 'runs SELECT with the rights of its caller'),
+	('function blob_intern(regclass,name,bytea,boolean)', 'likewise'),
 	('view blobext_stat', 'counters of the server, no content; like pg_stat_database'),
 	('function blobext_stat_counters()', 'view blobext_stat runs it as the user of the view');
 
@@ -144,6 +149,7 @@ INSERT INTO public_may_not SELECT object, 'reads all values, or waits for all se
 	'function blobext_repair_bounds(boolean)']) AS object;
 INSERT INTO public_may_not SELECT object, 'says what others do or have: for pg_monitor' FROM unnest(ARRAY[
 	'function blobext_check_state()', 'view blobext_check_progress',
+	'function blobext_dedup_state()', 'view blobext_dedup_progress',
 	'function blobext_space_usage()', 'view blobext_space', 'function blobext_files()',
 	'function blobext_gc_state()', 'view blobext_gc_status', 'view blobext_gc_databases',
 	'function blobext_database_counters()', 'function blobext_store_sizes()', 'view blobext_databases']) AS object;
@@ -202,6 +208,7 @@ SELECT bag_eq(
 	$$SELECT object FROM member JOIN pg_proc AS p ON classid = 'pg_proc'::regclass AND p.oid = objid
 		WHERE prorettype = 'blobstate'::regtype AND proparallel = 'u'
 			AND (provolatile = 'v' OR prokind = 'a')
+			AND proname <> 'blob_intern'	-- gives back what it is given, or what a row has
 		UNION ALL VALUES ('operator ||(blobstate,bytea)'), ('operator ||(blobstate,blobstate)'),
 			('operator ||(bytea,blobstate)'), ('cast from blobstate to blobstate')$$,
 	'what takes space says so');
@@ -210,7 +217,7 @@ SELECT bag_eq(
 SELECT bag_eq(
 	$$SELECT signature, grantee::regrole::text FROM function, aclexplode(proacl)
 		WHERE grantee NOT IN (0, proowner)$$,
-	$$VALUES ('blobext_check_state()', 'pg_monitor'), ('blobext_gc_state()', 'pg_monitor'), ('blobext_space_usage()', 'pg_monitor'),
+	$$VALUES ('blobext_check_state()', 'pg_monitor'), ('blobext_dedup_state()', 'pg_monitor'), ('blobext_gc_state()', 'pg_monitor'), ('blobext_space_usage()', 'pg_monitor'),
 		('blobext_files()', 'pg_monitor'), ('blobext_database_counters()', 'pg_monitor'),
 		('blobext_store_sizes()', 'pg_monitor'),
 		('blob_import(text)', 'pg_read_server_files'),
@@ -255,7 +262,9 @@ SELECT bag_eq(
 		'blob_from_lo(oid)', 'blob_to_lo(blobstate)',
 		'blob_upload_begin(bigint)', 'blob_upload_resume(blobstate,bigint)',
 		'blob_upload_write(bigint,bytea)', 'blob_upload_end(bigint)', 'blob_upload_abort(bigint)',
-		'blobext_browse(regclass,text)'],
+		'blobext_browse(regclass,text)',
+		'blobext_dedup(regclass,name,boolean,integer,bigint,bigint,bigint,bigint)', 'blobext_dedup_state()',
+		'blob_intern(regclass,name,blobstate,boolean)', 'blob_intern(regclass,name,bytea,boolean)'],
 	'volatile functions');
 SELECT is_empty(
 	$$SELECT signature FROM function WHERE proparallel <> 'u'

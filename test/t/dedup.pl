@@ -1,5 +1,5 @@
 # blobext_dedup() beside others: rows that are locked or change meanwhile, the collector, kills in the middle,
-# damaged values; and what CALL refuses.  The oracle is the digest of what each row was given.
+# damaged values; and calls that are refused.  The oracle is the digest of what each row was given.
 #
 # Seen to fail: PLACEHOLDER
 use strict;
@@ -93,7 +93,7 @@ sub waits_at_gate
 		AND NOT granted");
 }
 
-# ---- what is refused ----
+# ---- refused ----
 
 sub refuses
 {
@@ -164,7 +164,7 @@ make_gate('t');
 	sql('UPDATE s.t SET b = value(8), want = sha256(value(8)) WHERE id = 3');
 	$gate->query_safe('SELECT pg_advisory_unlock(2)');
 	is(result($call), '3|98304|2|0', 'rows that change before it is their turn are skipped');
-	is_as_wanted('t', 'and have what they were given');
+	is_as_wanted('t', 'rows that changed meanwhile have what they were given');
 }
 
 # The table gets another name in the middle: its plans would find another table.
@@ -199,7 +199,7 @@ sql('CREATE TABLE s.other (b blobstate)', 'INSERT INTO s.other SELECT value(1000
 	poll('SELECT rows_shared > 1 FROM blobext_dedup_progress');
 	my ($freed, $live, $reason) = gc(timeout => '60s');
 	is($reason, '', 'a round is complete while a call goes on');
-	cmp_ok($freed, '>=', 5, 'and frees values');
+	cmp_ok($freed, '>=', 5, 'a round frees values while a call goes on');
 	is(sql('SELECT count(*) FROM blobext_dedup_progress'), '1', 'the call goes on');
 	sql('SELECT pg_cancel_backend(pid) FROM blobext_dedup_progress');
 	result($call);
@@ -226,10 +226,10 @@ sql('CREATE FUNCTION s.slow() RETURNS trigger LANGUAGE plpgsql AS
 	poll('SELECT rows_shared > 1 FROM blobext_dedup_progress');
 	my ($freed, $live, $reason) = gc(timeout => '1s');
 	is($freed, '0', 'while a DO block calls it, a round frees nothing');
-	like($reason, qr/procedure or DO block|transaction/, 'and says why');
+	like($reason, qr/procedure or DO block|transaction/, 'the round says why it frees nothing');
 	result($block);
 	is($block->{err}, '', 'the block ends');
-	is_as_wanted('t', 'and has stored a value that it had before');
+	is_as_wanted('t', 'a DO block stores a value that it had before the call');
 }
 
 # ---- everything at once ----
@@ -354,7 +354,7 @@ $node->start;
 		q(INSERT INTO s.t SELECT 9, blob_intern('s.t', 'b', value(1)), sha256(value(1))));
 	is($code, 0, 'blob_intern() of content whose copy is damaged');
 	like($err, qr/WARNING:  a value of the same size and digest is not shared/, 'warns');
-	is(sql('SELECT count(*) FROM s.t WHERE id = 9 AND sha256(b::bytea) = want'), '1', 'and stores it');
+	is(sql('SELECT count(*) FROM s.t WHERE id = 9 AND sha256(b::bytea) = want'), '1', 'blob_intern() stores content whose copy is damaged');
 }
 
 forget_sessions();
