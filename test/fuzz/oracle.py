@@ -364,7 +364,8 @@ class Oracle:
         if self.random.random() < 0.5:
             offsets.add(size + self.random.choice([0, 1, 64, 4095, 4096, 100_000]))
         offsets = sorted(offsets)
-        limits = [end - start for start, end in zip(offsets, offsets[1:])] + [300_000]
+        limits = [end - start for start, end in zip(offsets, offsets[1:])]
+        limits += [300_000] * bool(offsets)
         pieces = []
         for limit in limits:
             length = self.random.choice([0, 1, 64, 5000, 100_000, limit])
