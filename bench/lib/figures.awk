@@ -10,7 +10,7 @@ BEGIN {
 	mb = 1048576
 }
 
-# What the run was, for bench/plot.
+# The line that names the run, for bench/plot.
 /^#/ {
 	next
 }

@@ -75,14 +75,16 @@ replace_run()		# level, contender, bytes, clients, pass
 
 replace_cells()		# level
 {
-	local size name count pass passes=$(((rounds + 2) / 3))
+	local size name count pass passes=$(((rounds + 2) / 3)) names
+
+	names=$(chosen blobstate bytea lo innodb sqlite file receive log)
 
 	# bytea at its best: vacuum keeps up, and its table stays in the buffers.
 	change_settings 'autovacuum = on' 'autovacuum_naptime = 1' 'autovacuum_vacuum_cost_delay = 0'
 	for size in ${sizes:-$replace_sizes}; do
 		for count in ${wanted_clients:-1}; do
 			for ((pass = 0; pass < passes; pass++)); do
-				for name in $(chosen blobstate bytea lo innodb sqlite file receive log | tr , ' '); do
+				for name in ${names//,/ }; do
 					note "$1: replace $size, $count client(s), $name"
 					replace_run "$1" "$name" "$(to_bytes "$size")" "$count" $pass
 				done

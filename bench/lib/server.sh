@@ -71,8 +71,8 @@ create_cluster()	# wal_level
 
 wal_files() { sql -c 'SELECT count(*) FROM pg_ls_waldir()'; }
 
-# A new WAL file is written twice, and its blocks are allocated.  So all files that the settings allow
-# are made here, and recycled from now on: checkpoints keep min_wal_size of them.  None may be
+# A new WAL file is written twice, and its blocks are allocated.  So all files that the settings
+# allow are made here, and recycled from now on: checkpoints keep min_wal_size of them.  None may be
 # recycled while they are made.
 make_wal_files()
 {
@@ -114,8 +114,8 @@ wal_position() { sql -c "SELECT pg_current_wal_insert_lsn() - '0/0'"; }
 
 mariadb_sql() { as_user mariadb --no-defaults -S "$work/mariadb.sock" -u root -e "$1"; }
 
-# Its log is as large as PostgreSQL's, and written once, as PostgreSQL's is: the first write to a new
-# block of a file costs more.
+# Its log is as large as PostgreSQL's, and written once, as PostgreSQL's is: the first write to a
+# new block of a file costs more.
 mariadb_settings()
 {
 	printf '%s\n' --no-defaults --datadir="$work/mariadb" --socket="$work/mariadb.sock" \
