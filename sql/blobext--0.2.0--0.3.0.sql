@@ -201,6 +201,63 @@ COMMENT ON FUNCTION blobext_browse(regclass, text) IS
     'makes or replaces a view of a relation with summaries in place of blobstate values';
 
 -- ---------------------------------------------------------------------------
+-- Deduplication
+-- ---------------------------------------------------------------------------
+
+CREATE PROCEDURE blobext_dedup(relation regclass, column_name name, verify boolean DEFAULT true,
+        batch_rows integer DEFAULT 50, INOUT rows_shared bigint DEFAULT NULL,
+        INOUT bytes_saved bigint DEFAULT NULL, INOUT rows_skipped bigint DEFAULT NULL,
+        INOUT rows_failed bigint DEFAULT NULL)
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON PROCEDURE blobext_dedup(regclass, name, boolean, integer, bigint, bigint, bigint, bigint)
+    IS 'rows of a table whose values have the same content share one value; updates them in '
+    'batches, and commits after each';
+
+CREATE FUNCTION blob_intern(relation regclass, column_name name, content blobstate,
+        verify boolean DEFAULT true)
+    RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_intern(regclass, name, blobstate, boolean) IS
+    'the value of a row of the table that has the same content, which is locked until the '
+    'transaction ends; if there is none, the argument';
+CREATE FUNCTION blob_intern(relation regclass, column_name name, content bytea,
+        verify boolean DEFAULT true)
+    RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_intern_bytea'
+    LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_intern(regclass, name, bytea, boolean) IS
+    'the same for content that is no value yet';
+
+CREATE FUNCTION blobext_dedup_state(OUT pid integer, OUT relation regclass,
+        OUT ranges_done bigint, OUT blocks_done bigint, OUT blocks_total bigint,
+        OUT bytes_compared bigint, OUT rows_shared bigint, OUT bytes_saved bigint,
+        OUT rows_skipped bigint, OUT rows_failed bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1;
+REVOKE ALL ON FUNCTION blobext_dedup_state() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_dedup_state() TO pg_monitor;
+COMMENT ON FUNCTION blobext_dedup_state() IS 'behind view blobext_dedup_progress';
+CREATE VIEW blobext_dedup_progress AS SELECT * FROM @extschema@.blobext_dedup_state();
+GRANT SELECT ON blobext_dedup_progress TO pg_monitor;
+COMMENT ON VIEW blobext_dedup_progress IS 'blobext_dedup() as it runs in this database';
+COMMENT ON COLUMN blobext_dedup_progress.pid IS 'process that works';
+COMMENT ON COLUMN blobext_dedup_progress.relation IS 'table whose rows are made to share values';
+COMMENT ON COLUMN blobext_dedup_progress.ranges_done IS
+    'ranges of digests that are done; there is one if maintenance_work_mem suffices for all';
+COMMENT ON COLUMN blobext_dedup_progress.blocks_done IS
+    'blocks that were read of the longest table, by both passes over each range';
+COMMENT ON COLUMN blobext_dedup_progress.blocks_total IS
+    'blocks to be read up to the end of this range';
+COMMENT ON COLUMN blobext_dedup_progress.bytes_compared IS 'content that was found to be equal';
+COMMENT ON COLUMN blobext_dedup_progress.rows_shared IS 'rows that share a value now';
+COMMENT ON COLUMN blobext_dedup_progress.bytes_saved IS
+    'space of the values that these rows had before, for the collector to free';
+COMMENT ON COLUMN blobext_dedup_progress.rows_skipped IS
+    'rows that others were changing, or that a trigger or policy kept as they were';
+COMMENT ON COLUMN blobext_dedup_progress.rows_failed IS
+    'rows whose content could not be read, was not equal, or whose update failed';
+
+-- ---------------------------------------------------------------------------
 -- Statistics: per database
 -- ---------------------------------------------------------------------------
 
