@@ -88,7 +88,7 @@ INSERT INTO public_may SELECT object, 'an upload of the same role in the same tr
 		'space, as whoever may make a table can' FROM unnest(ARRAY[
 	'function blob_upload_begin(bigint)', 'function blob_upload_resume(blobstate,bigint)',
 	'function blob_upload_write(bigint,bytea)', 'function blob_upload_end(bigint)',
-	'function blob_upload_abort(bigint)']) AS object;
+	'function blob_upload_abort(bigint)', 'view blob_upload_pieces']) AS object;
 INSERT INTO public_may SELECT object, 'checks the privileges that lo_get(), lo_create() and lo_put() check'
 	FROM unnest(ARRAY['function blob_from_lo(oid)', 'function blob_to_lo(blobstate)']) AS object;
 INSERT INTO public_may SELECT format('function blob_%s(%s,%s)', name, t1, t2),
@@ -148,6 +148,8 @@ INSERT INTO public_may_not SELECT object, 'says what others do or have: for pg_m
 	'function blobext_gc_state()', 'view blobext_gc_status', 'view blobext_gc_databases',
 	'function blobext_database_counters()', 'function blobext_store_sizes()', 'view blobext_databases']) AS object;
 INSERT INTO public_may_not VALUES
+	('function blob_upload_piece()', 'the trigger of view blob_upload_pieces, which runs it'),
+	('trigger blob_upload_piece on blob_upload_pieces', 'is not used by itself'),
 	('function blob_import(text)', 'reads files of the server: for pg_read_server_files'),
 	('function blob_export(blobstate,text)', 'writes files of the server: for pg_write_server_files'),
 	('table blobext_map', 'extents of everybody''s values');
@@ -183,7 +185,7 @@ SELECT is_empty('SELECT object FROM used WHERE by_public IS NULL', 'nothing else
 SELECT bag_eq(
 	$$SELECT object, privilege_type FROM member JOIN pg_class c ON c.oid = objid,
 		aclexplode(coalesce(relacl, acldefault('r', relowner))) WHERE grantee = 0$$,
-	$$VALUES ('view blobext_stat', 'SELECT')$$,
+	$$VALUES ('view blobext_stat', 'SELECT'), ('view blob_upload_pieces', 'INSERT')$$,
 	'privileges of PUBLIC on relations');
 
 -- A function that is not listed is noticed.
@@ -255,7 +257,7 @@ SELECT bag_eq(
 		'blob_from_lo(oid)', 'blob_to_lo(blobstate)',
 		'blob_upload_begin(bigint)', 'blob_upload_resume(blobstate,bigint)',
 		'blob_upload_write(bigint,bytea)', 'blob_upload_end(bigint)', 'blob_upload_abort(bigint)',
-		'blobext_browse(regclass,text)'],
+		'blob_upload_piece()', 'blobext_browse(regclass,text)'],
 	'volatile functions');
 SELECT is_empty(
 	$$SELECT signature FROM function WHERE proparallel <> 'u'
@@ -274,7 +276,7 @@ SELECT is_empty(
 			'blob_from_lo(oid)', 'blob_to_lo(blobstate)',
 			'blob_upload_begin(bigint)', 'blob_upload_resume(blobstate,bigint)',
 			'blob_upload_write(bigint,bytea)', 'blob_upload_end(bigint)', 'blob_upload_abort(bigint)',
-			'blobext_browse(regclass,text)', 'blobext_check(regclass)', 'blobext_gc(boolean)', 'blobext_repair_bounds(boolean)')$$,
+			'blob_upload_piece()', 'blobext_browse(regclass,text)', 'blobext_check(regclass)', 'blobext_gc(boolean)', 'blobext_repair_bounds(boolean)')$$,
 	'functions that store are PARALLEL UNSAFE');
 -- The content of a value never changes, so reading it may be used in index expressions; but text
 -- output depends on bytea_output.
