@@ -42,7 +42,8 @@ INSERT INTO public_may SELECT object, 'row type: says no more than the catalogs 
 	'type blobext_space', 'type blobext_space[]', 'type blobext_gc_status', 'type blobext_gc_status[]',
 	'type blobext_gc_databases', 'type blobext_gc_databases[]',
 	'type blobext_databases', 'type blobext_databases[]',
-	'type blobext_check_progress', 'type blobext_check_progress[]']) AS object;
+	'type blobext_check_progress', 'type blobext_check_progress[]',
+	'type blob_upload_pieces', 'type blob_upload_pieces[]']) AS object;
 INSERT INTO public_may SELECT object, 'type I/O: takes content and gives content, no descriptor'
 	FROM unnest(ARRAY[
 	'function blobstate_in(cstring,oid,integer)', 'function blobstate_out(blobstate)',
@@ -149,7 +150,6 @@ INSERT INTO public_may_not SELECT object, 'says what others do or have: for pg_m
 	'function blobext_database_counters()', 'function blobext_store_sizes()', 'view blobext_databases']) AS object;
 INSERT INTO public_may_not VALUES
 	('function blob_upload_piece()', 'the trigger of view blob_upload_pieces, which runs it'),
-	('trigger blob_upload_piece on blob_upload_pieces', 'is not used by itself'),
 	('function blob_import(text)', 'reads files of the server: for pg_read_server_files'),
 	('function blob_export(blobstate,text)', 'writes files of the server: for pg_write_server_files'),
 	('table blobext_map', 'extents of everybody''s values');

@@ -122,7 +122,8 @@ class UploadCopyTest(unittest.TestCase):
             self.connection.commit()
         self.assertEqual(self.connection.execute(
             "SELECT count(*), count(DISTINCT content), min(content) = %b,"
-            " min(blob_storage(content)) FROM uploaded WHERE id = 1", (content,)).fetchone(), (2, 1, True, "extents"))
+            " min(blob_storage(content)) FROM uploaded WHERE id = 1", (content,)).fetchone(),
+            (2, 1, True, "extents"))
 
     def test_sent_ahead(self):
         """The server has read a part of the stream, or the statement behind it, when the COPY

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import struct
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Callable, Generator, Mapping, Optional, Sequence, Tuple, Union
+from typing import (Any, BinaryIO, Callable, Generator, Iterator, Mapping, Optional, Sequence,
+                    Tuple, Union)
 
 import psycopg
 from psycopg import sql
@@ -135,6 +137,31 @@ WRITE = "SELECT blob_upload_write(%s, %b)"
 COPY = "COPY blob_upload_pieces FROM STDIN (FORMAT binary)"
 COPY_BEGIN = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 COPY_END = struct.pack("!h", -1)
+
+
+class FirstError:
+    """Around a COPY: psycopg tells the server of an exception, which fails the COPY then, and
+    raises that failure.  This raises the exception itself."""
+
+    def __init__(self) -> None:
+        self._error: Optional[BaseException] = None
+
+    @contextlib.contextmanager
+    def inside(self) -> "Iterator[None]":
+        try:
+            yield
+        except BaseException as error:
+            self._error = error
+            raise
+
+    @contextlib.contextmanager
+    def outside(self) -> "Iterator[None]":
+        try:
+            yield
+        except psycopg.Error:
+            if self._error is not None:
+                raise self._error from None
+            raise
 
 
 def copy_row(upload: int, piece: bytes) -> bytes:

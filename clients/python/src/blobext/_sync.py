@@ -12,9 +12,9 @@ from typing import Any, BinaryIO, Callable, Iterator, Optional, Union
 import psycopg
 
 from ._common import (BEGIN, COPY, COPY_BEGIN, COPY_BYTES, COPY_END, PAUSES, PIECE_BYTES,
-                      SECTION_BYTES, WRITE, BlobChanged, BlobMismatch, BlobMissing, Progress, Stage,
-                      Summary, Value, check, copy_row, flush, hash_beginning, is_lost, read_piece,
-                      remaining_size)
+                      SECTION_BYTES, WRITE, BlobChanged, BlobMismatch, BlobMissing, FirstError,
+                      Progress, Stage, Summary, Value, check, copy_row, flush, hash_beginning,
+                      is_lost, read_piece, remaining_size)
 
 Connection = psycopg.Connection[Any]
 Connect = Union[str, Callable[[], Connection]]
@@ -137,14 +137,17 @@ class _Upload:
         that are larger than the socket's buffers both ends wait without end.
         """
         pgconn = self._connection.pgconn
-        with self._connection.cursor() as cursor, cursor.copy(COPY) as copy:
-            copy.write(COPY_BEGIN)
-            for piece in pieces:
-                copy.write(copy_row(self.number, piece))
-                self._connection.wait(flush(pgconn))
-                self.size += len(piece)
-                done(piece)
-            copy.write(COPY_END)
+        first = FirstError()
+        with first.outside():
+            with self._connection.cursor() as cursor, cursor.copy(COPY) as copy:
+                with first.inside():
+                    copy.write(COPY_BEGIN)
+                    for piece in pieces:
+                        copy.write(copy_row(self.number, piece))
+                        self._connection.wait(flush(pgconn))
+                        self.size += len(piece)
+                        done(piece)
+                    copy.write(COPY_END)
 
     def end(self, target: Value) -> Summary:
         """Store the value in the row, or in a new one.  The caller calls leave()."""
