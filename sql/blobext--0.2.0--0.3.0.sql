@@ -186,6 +186,22 @@ CREATE FUNCTION blob_upload_abort(upload bigint) RETURNS void
 COMMENT ON FUNCTION blob_upload_abort(bigint) IS
     'gives an upload up; its session frees what it has taken';
 
+-- Pieces as rows, so that COPY can send them without an answer for each.
+CREATE VIEW blob_upload_pieces AS
+    SELECT NULL::bigint AS upload, NULL::bytea AS data WHERE false;
+COMMENT ON VIEW blob_upload_pieces IS
+    'takes pieces of uploads, by COPY FROM STDIN (FORMAT binary) best; has no rows';
+COMMENT ON COLUMN blob_upload_pieces.upload IS 'number of the upload';
+COMMENT ON COLUMN blob_upload_pieces.data IS 'bytes that are added to it';
+GRANT INSERT ON blob_upload_pieces TO PUBLIC;
+
+CREATE FUNCTION blob_upload_piece() RETURNS trigger
+    AS 'MODULE_PATHNAME', 'blob_upload_piece_sql' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_upload_piece() IS 'trigger of view blob_upload_pieces';
+REVOKE ALL ON FUNCTION blob_upload_piece() FROM PUBLIC;
+CREATE TRIGGER blob_upload_piece INSTEAD OF INSERT ON blob_upload_pieces
+    FOR EACH ROW EXECUTE FUNCTION @extschema@.blob_upload_piece();
+
 -- ---------------------------------------------------------------------------
 -- Browsing
 -- ---------------------------------------------------------------------------
