@@ -31,9 +31,8 @@ struct connection
 	struct pool *pool;
 	int			slot;			/* 0 and up; one holder at a time */
 	bool		busy;
+	bool		interruptible;	/* the statement ends when the request is interrupted */
 	uint8_t    *prepared;		/* by statement */
-	int			prepared_count;
-	struct connection *next_free;
 };
 
 enum
@@ -58,6 +57,9 @@ void pool_destroy(struct pool *pool);
 typedef bool (*pool_greeting) (struct connection *connection, void *context);
 void pool_set_greeting(struct pool *pool, pool_greeting greeting, void *context);
 
+/* Settings that each connection gets, the given one now. */
+void pool_set_settings(struct pool *pool, struct connection *connection, const char *sql);
+
 /* Connect once now; an error of libpq in *error (allocated), with what to do about it. */
 bool pool_connect(struct pool *pool, char **error);
 
@@ -72,6 +74,8 @@ bool pool_is_interrupted(void);
 /* A connection that is up; 0, EINTR, or EIO when the server is away for longer than timeo.  It is
  * the one of the given slot if that is free; -1: any. */
 int pool_take(struct pool *pool, int slot, struct connection **connection);
+/* A connection that is up and free at this moment. */
+bool pool_take_now(struct pool *pool, struct connection **connection);
 void pool_give(struct connection *connection);
 
 /* Say that the connection is broken: it is made anew when it is taken next. */
@@ -101,6 +105,10 @@ void parameter_bool(struct parameters *parameters, bool value);
 void parameter_bytes(struct parameters *parameters, const void *data, size_t length);
 void parameter_text(struct parameters *parameters, const char *text);
 void parameter_null(struct parameters *parameters);
+
+/* The binary form of a bigint[], for parameter_bytes(): ARRAY_INT8_BYTES(count) bytes. */
+#define ARRAY_INT8_BYTES(count) (20 + 12 * (size_t) (count))
+void array_of_int8(char *array, const int64_t *values, int count);
 
 /* Binary fields of a result; a field that is NULL is 0. */
 int64_t field_int8(const PGresult *result, int row, int column);

@@ -26,26 +26,24 @@ struct range
 {
 	const char *data;
 	size_t		length;
-	struct content *content;	/* NULL: buffer */
+	struct content *content;	/* of the cache, or NULL: */
 	struct buffer buffer;
 };
 
+/* cacheable: the kernel sends OPEN and RELEASE, so that values can be kept while they are open. */
 struct reader *read_create(struct source *source, struct tree *tree, const struct options *options);
-void read_destroy(struct reader *reader);
 void read_start(struct reader *reader);		/* its threads, after the fork */
+void read_stop(struct reader *reader);		/* before the tree and the source go */
 
 /* A handle is opened: from now on the version can be read until read_close().  ESTALE: the name has
- * another version now, look it up again. */
+ * another version now, the kernel should look it up again. */
 int read_open(struct reader *reader, struct node *node);
 void read_close(struct reader *reader, struct node *node);
 
-/* Bytes of the node's version.  Fewer than asked for only at its end, or at a chunk's if the caller
- * allows it not: all are there. */
+/* Bytes of the node's version; fewer than asked for only at its end.  Asks for what a sequential
+ * reader will want next. */
 int read_range(struct reader *reader, struct node *node, int64_t offset, size_t length,
 			   struct range *range);
 void read_done(struct reader *reader, struct range *range);
-
-/* Ask for what a sequential reader will want next; never waits. */
-void read_ahead(struct reader *reader, struct node *node, int64_t end);
 
 #endif							/* READ_H */

@@ -26,6 +26,9 @@ struct buffer
 
 void buffer_free(struct buffer *buffer);
 
+/* The first row's field becomes the buffer, which takes the result over; ESTALE without a row. */
+int buffer_from_result(struct buffer *buffer, PGresult *result, int column);
+
 /* An entry of a directory. */
 struct directory_entry
 {
@@ -58,8 +61,11 @@ struct source
 	struct attributes root;
 	bool		writable;		/* the source has functions that write (file system) */
 	bool		has_pins;
+	struct pins *pins;
+	const char *blobext;		/* schema of the extension blobext, quoted; NULL: not there */
 	bool		with_paths;		/* nodes need their path */
-	int64_t		mount_id;		/* of the file system's table of mounts, 0: none */
+	char	   *schema;			/* of the file system, quoted */
+	size_t		version_bytes;	/* of struct version; the others are zero */
 };
 
 struct source_operations
@@ -80,9 +86,9 @@ struct source_operations
 	int			(*read_batch) (struct source *source, struct node *directory, const char *from,
 							   content_receiver receive, void *context);
 	int			(*readlink) (struct source *source, struct node *node, struct buffer *buffer);
-	/* Keep the node's version while the mount lives; ESTALE: it is gone already */
-	int			(*pin) (struct source *source, struct node *node);
-	int			(*unpin) (struct source *source, const int64_t *handles, int count);
+	/* Keep the node's version under a number of the caller's; ESTALE: it is gone already.  Needs
+	 * source->has_pins */
+	int			(*pin) (struct source *source, struct node *node, int64_t handle);
 	int			(*statfs) (struct source *source, struct statvfs *statvfs);
 	/* NULL: not supported.  Value into buffer; ENODATA: there is none */
 	int			(*getxattr) (struct source *source, struct node *node, const char *name,
@@ -93,8 +99,38 @@ struct source_operations
 	const char *channel;
 };
 
+/*
+ * pins.c: pins of the mount, at the server.
+ */
+
+/* Look for the extension blobfs and attach; sets source->has_pins. */
+void pins_create(struct source *source);
+void pins_destroy(struct source *source);
+
+/* Which life of the server's pins this is: it changes when a crash of the server has lost them. */
+uint64_t pins_epoch(struct source *source);
+
+/* Parameters 1 to 3 of a statement that pins: mount, key, handle. */
+void pins_parameters(struct source *source, struct parameters *parameters, int64_t handle);
+
+/* Answer of such a statement, a boolean in the first row; ESTALE without a row.  Attaches again if
+ * the server has forgotten the mount: EAGAIN. */
+int pins_judge(struct source *source, const PGresult *result);
+
+/* A range of a pinned value; ESTALE: it is gone. */
+int pins_read(struct source *source, struct node *node, int64_t offset, size_t length,
+			  struct buffer *buffer);
+int pins_remove(struct source *source, const int64_t *handles, int count);
+
 /* Check the options against the server, and end the program with a message if they are wrong. */
 struct source *source_table_create(struct pool *pool, const struct options *options);
 struct source *source_fs_create(struct pool *pool, const struct options *options);
+
+/*
+ * source_fs.c: a row of blobfs.attr, from a column on.  Without the snapshot's number.
+ */
+void fs_attributes(const PGresult *result, int row, int column, struct attributes *attributes);
+void fs_set_version(struct version *version, int64_t number);
+int64_t fs_get_version(const struct version *version);
 
 #endif							/* SOURCE_H */

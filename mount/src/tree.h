@@ -39,6 +39,7 @@ struct attributes
 	dev_t		rdev;
 	int64_t		size;
 	struct timespec mtime;
+	struct timespec atime;
 	struct timespec ctime;
 };
 
@@ -49,6 +50,7 @@ struct node
 	int			holds;			/* tree's lock */
 	struct node *next_by_id;	/* tree's lock */
 	struct node *next_by_key;	/* tree's lock */
+	bool		written;		/* tree's lock: has a working copy */
 	char	   *path;			/* table view: from the root, without slash at its ends */
 
 	pthread_mutex_t lock;		/* of what follows */
@@ -57,8 +59,10 @@ struct node
 
 	/* Reading: read.c */
 	int			opens;			/* handles */
-	bool		pinned;
+	int64_t		pin;			/* its handle at the server; 0: none */
+	uint64_t	pin_epoch;		/* pins of another epoch are gone: the server crashed */
 	bool		replaced;		/* the row has another version now: read the pin */
+	struct content *held;		/* a small value of an open file: no pin */
 	int64_t		expected[4];	/* where sequential readers go on; 0 if none */
 	int			expected_next;
 	int			slot;			/* connection of the last statement, or -1 */
@@ -76,6 +80,7 @@ struct node
 };
 
 struct tree;
+struct content;
 
 enum
 {
@@ -95,6 +100,9 @@ struct node *tree_find(struct tree *tree, uint64_t id);
  */
 struct node *tree_enter(struct tree *tree, struct node *parent, const char *name,
 						const struct attributes *attributes);
+
+/* The same, held: for ids that the kernel may have forgotten. */
+struct node *tree_find_held(struct tree *tree, uint64_t id);
 
 /* The node of this inode and version if there is one, held; NULL otherwise. */
 struct node *tree_search(struct tree *tree, const struct attributes *attributes);
