@@ -30,11 +30,16 @@ enum
 	ARRAY_HEADER_BYTES = 20
 };
 
+static int64_t
+min(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
 struct commit
 {
 	struct writer *writer;
 	struct copy *copy;
-	struct spans changes;
 	bool		is_exact;		/* for the base's version only */
 	int64_t		known;			/* 0: whatever the row has */
 	int64_t		resumed;		/* the version that an upload goes on from */
@@ -76,7 +81,7 @@ static int
 make_arrays(const struct commit *commit, char **offsets, size_t *offsets_length, char **pieces,
 			size_t *pieces_length)
 {
-	const struct spans *changes = &commit->changes;
+	const struct spans *changes = &commit->copy->working.dirty;
 	char	   *offset;
 	char	   *piece;
 	int			error = 0;
@@ -160,10 +165,15 @@ step_patch(struct transaction *transaction, void *context)
 
 	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
 	parameter_known(&parameters, commit);
+	if (copy->working.kept < copy->working.base_size)
+		parameter_int8(&parameters, copy->working.kept);
+	else
+		parameter_null(&parameters);
 	parameter_bytes(&parameters, offsets, offsets_length);
 	parameter_bytes(&parameters, pieces, pieces_length);
 	/* Ranges inside of a file leave the size as it is, which may have grown meanwhile. */
-	if (copy->working.size == copy->working.base_size)
+	if (copy->working.size == copy->working.base_size &&
+		copy->working.kept == copy->working.base_size)
 		parameter_null(&parameters);
 	else
 		parameter_int8(&parameters, copy->working.size);
@@ -329,9 +339,9 @@ choose_step(const struct commit *commit)
 		return step_whole;
 	if (working->kept == 0)
 		return step_upload;
-	if (commit->changes.count == 0)
+	if (working->dirty.count == 0 && working->kept >= min(working->size, working->base_size))
 		return step_truncate;
-	if (spans_bytes(&commit->changes) <= PATCH_BYTES && commit->changes.count <= PATCH_SPANS)
+	if (spans_bytes(&working->dirty) <= PATCH_BYTES && working->dirty.count <= PATCH_SPANS)
 		return step_patch;
 	return NULL;
 }
@@ -409,9 +419,7 @@ copy_commit(struct writer *writer, struct copy *copy, bool is_durable)
 
 	if (!copy->working.changed || copy->is_removed)
 		return 0;
-	working_changes(&copy->working, &commit.changes);
 	error = send_changes(&commit, is_durable, &outcome, &is_mixed);
-	spans_free(&commit.changes);
 	if (error == 0)
 		writer_note_commit(writer, is_durable, begun);
 	if (error == 0)

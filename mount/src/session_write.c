@@ -968,7 +968,7 @@ add_calls(struct writer *writer, const char *fs, const char *blobext)
 	calls->write = transactions_add(all, "write($1, $2, $3, $4, $5)", 5);
 	calls->write_upload = transactions_add(all, upload, 5);
 	calls->append = transactions_add(all, "append($1, $2, $3, $4, $5)", 5);
-	calls->patch = transactions_add(all, "patch($1, $2, $3, $4, $5, $6, $7)", 7);
+	calls->patch = transactions_add(all, "patch($1, $2, $3, $4, $5, $6, $7, $8)", 8);
 	calls->truncate = transactions_add(all, "truncate($1, $2, $3, $4, $5)", 5);
 	calls->setxattr = transactions_add(all, "setxattr($1, $2, $3, $4)", 4);
 	calls->removexattr = transactions_add(all, "removexattr($1, $2)", 2);

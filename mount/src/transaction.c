@@ -71,7 +71,7 @@ transactions_create(struct pool *pool, const char *fs, bool is_async)
 	transactions->marks = allocate(pool_size(pool) * sizeof(struct mark));
 	transactions->begin = add_statement(transactions, "SELECT %s.mount_begin($1, $2)");
 	transactions->recover = add_statement(transactions,
-										  "SELECT found, mark FROM %s.mount_recover($1, $2)");
+										  "SELECT committed, mark FROM %s.mount_recover($1, $2)");
 	transactions->end = add_statement(transactions, "SELECT %s.mount_end($1)");
 	transactions->flush = add_statement(transactions, "SELECT %s.mark($1, $2, $3)");
 	return transactions;
@@ -129,8 +129,9 @@ read_outcome(const PGresult *result, struct outcome *outcome)
 
 /* ---- marks ---- */
 
+/* One row at most: how many there are goes to *rows. */
 static int
-query_mark(struct transaction *transaction, int statement, int column, int64_t *first,
+query_mark(struct transaction *transaction, int statement, int *rows, int64_t *first,
 		   int64_t *second)
 {
 	struct parameters parameters = {0};
@@ -143,8 +144,11 @@ query_mark(struct transaction *transaction, int statement, int column, int64_t *
 					 transaction->sqlstate);
 	if (error != 0)
 		return error;
-	*first = field_int8(result, 0, 0);
-	*second = field_int8(result, 0, column);
+	*rows = PQntuples(result);
+	if (*rows > 0)
+		*first = field_int8(result, 0, 0);
+	if (*rows > 0 && PQnfields(result) > 1)
+		*second = field_int8(result, 0, 1);
 	PQclear(result);
 	return 0;
 }
@@ -156,10 +160,11 @@ require_mark(struct transaction *transaction)
 	struct transactions *transactions = transaction->transactions;
 	struct mark *mark = &transactions->marks[transaction->connection->slot];
 	int64_t		ignored;
+	int			rows;
 	int			error = 0;
 
 	if (!mark->is_known)
-		error = query_mark(transaction, transactions->begin, 0, &ignored, &mark->number);
+		error = query_mark(transaction, transactions->begin, &rows, &mark->number, &ignored);
 	mark->is_known |= error == 0;
 	transaction->mark = mark->number + 1;
 	return error;
@@ -167,24 +172,26 @@ require_mark(struct transaction *transaction)
 
 /*
  * The connection was lost, and is up again: was the transaction committed?  The row gets a fresh
- * mark.  0, an errno, or ERROR_LOST: ask again.
+ * mark.  Without a row it was not: the row is older than all that had a mark of it, unless somebody
+ * has removed it.  0, an errno, or ERROR_LOST: ask again.
  */
 static int
 find_out(struct transaction *transaction, bool *is_committed)
 {
 	struct transactions *transactions = transaction->transactions;
 	struct mark *mark = &transactions->marks[transaction->connection->slot];
-	int64_t		found;
-	int64_t		fresh;
-	int			error = query_mark(transaction, transactions->recover, 1, &found, &fresh);
+	int64_t		found = 0;
+	int64_t		fresh = 0;
+	int			rows;
+	int			error = query_mark(transaction, transactions->recover, &rows, &found, &fresh);
 
 	if (error != 0)
 		return error;
-	*is_committed = found == transaction->mark;
+	mark->is_known = rows > 0;
+	*is_committed = rows > 0 && found == transaction->mark;
 	debug("connection %d was lost: mark %lld, found %lld", transaction->connection->slot,
 		  (long long) transaction->mark, (long long) found);
 	mark->number = fresh;
-	transaction->mark = fresh + 1;
 	return 0;
 }
 

@@ -31,13 +31,6 @@ max(int64_t a, int64_t b)
 
 /* ---- spans ---- */
 
-void
-spans_free(struct spans *spans)
-{
-	free(spans->items);
-	memset(spans, 0, sizeof(*spans));
-}
-
 int64_t
 spans_bytes(const struct spans *spans)
 {
@@ -128,7 +121,8 @@ working_end(struct working *working)
 	if (working->spool >= 0)
 		close(working->spool);
 	working->spool = -1;
-	spans_free(&working->dirty);
+	free(working->dirty.items);
+	memset(&working->dirty, 0, sizeof(working->dirty));
 }
 
 /* An empty spool file is kept for the next write; if it cannot be emptied, another one is made. */
@@ -331,13 +325,4 @@ working_fill(struct working *working, base_reader read_base, void *context)
 	}
 	free(content);
 	return error;
-}
-
-void
-working_changes(const struct working *working, struct spans *spans)
-{
-	memset(spans, 0, sizeof(*spans));
-	for (int i = 0; i < working->dirty.count; i++)
-		add_span(spans, working->dirty.items[i].start, working->dirty.items[i].end);
-	add_span(spans, working->kept, min(working->base_size, working->size));
 }

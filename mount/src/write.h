@@ -67,12 +67,6 @@ int working_read_spool(struct working *working, int64_t offset, size_t length, c
 /* Fill the base in, so that the whole content is in the spool file. */
 int working_fill(struct working *working, base_reader read_base, void *context);
 
-/*
- * The ranges in which the content differs from the base: the dirty ones, and those of the base that
- * are zeros now.  What is behind the content's end, or only longer by zeros, is not in them.
- */
-void working_changes(const struct working *working, struct spans *spans);
-void spans_free(struct spans *spans);
 int64_t spans_bytes(const struct spans *spans);
 
 #endif							/* WRITE_H */
