@@ -24,6 +24,8 @@ enum
 	/* More in a patch than this, or more ranges, and the whole content is sent. */
 	PATCH_BYTES = 32 * 1024 * 1024,
 	PATCH_SPANS = 100000,
+	/* More bytes in the spool file than this are dropped after a commit. */
+	SPOOL_BYTES = 256 * 1024 * 1024,
 	PIECE_BYTES = 1024 * 1024,
 	OID_BYTEA = 17,
 	OID_INT8 = 20,
@@ -136,10 +138,10 @@ step_append(struct transaction *transaction, void *context)
 {
 	struct commit *commit = context;
 	struct copy *copy = commit->copy;
-	size_t		size = (size_t) (copy->working.size - copy->working.base_size);
+	size_t		size = (size_t) (copy->working.size - copy->working.server_size);
 	char	   *data = allocate(size);
 	struct parameters parameters = {0};
-	int			error = working_read_spool(&copy->working, copy->working.base_size, size, data);
+	int			error = working_read_spool(&copy->working, copy->working.server_size, size, data);
 
 	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
 	parameter_known(&parameters, commit);
@@ -165,15 +167,15 @@ step_patch(struct transaction *transaction, void *context)
 
 	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
 	parameter_known(&parameters, commit);
-	if (copy->working.kept < copy->working.base_size)
+	if (copy->working.kept < copy->working.server_size)
 		parameter_int8(&parameters, copy->working.kept);
 	else
 		parameter_null(&parameters);
 	parameter_bytes(&parameters, offsets, offsets_length);
 	parameter_bytes(&parameters, pieces, pieces_length);
 	/* Ranges inside of a file leave the size as it is, which may have grown meanwhile. */
-	if (copy->working.size == copy->working.base_size &&
-		copy->working.kept == copy->working.base_size)
+	if (copy->working.size == copy->working.server_size &&
+		copy->working.kept == copy->working.server_size)
 		parameter_null(&parameters);
 	else
 		parameter_int8(&parameters, copy->working.size);
@@ -304,10 +306,10 @@ step_append_upload(struct transaction *transaction, void *context)
 	if (transaction->outcome->status != 0)
 		return 0;
 	parameter_int8(&resume, (int64_t) copy->node->attributes.ino);
-	parameter_int8(&resume, copy->working.size - copy->working.base_size);
+	parameter_int8(&resume, copy->working.size - copy->working.server_size);
 	error = query_number(transaction, commit->writer->calls.upload_resume, &resume, 0, &upload);
 	if (error == 0)
-		error = send_content(transaction, &rest, upload, copy->working.base_size);
+		error = send_content(transaction, &rest, upload, copy->working.server_size);
 	if (error == 0)
 		error = end_upload(transaction, &rest, upload);
 	return error;
@@ -318,9 +320,9 @@ step_append_upload(struct transaction *transaction, void *context)
 static bool
 is_append(const struct working *working)
 {
-	return working->appended && working->kept == working->base_size &&
-		working->size > working->base_size && working->dirty.count == 1 &&
-		working->dirty.items[0].start == working->base_size;
+	return working->appended && working->kept == working->server_size &&
+		working->size > working->server_size && working->dirty.count == 1 &&
+		working->dirty.items[0].start == working->server_size;
 }
 
 /*
@@ -331,7 +333,7 @@ static transaction_step
 choose_step(const struct commit *commit)
 {
 	const struct working *working = &commit->copy->working;
-	bool		is_small = working->size - working->base_size <= STATEMENT_BYTES;
+	bool		is_small = working->size - working->server_size <= STATEMENT_BYTES;
 
 	if (is_append(working))
 		return is_small ? step_append : step_append_upload;
@@ -339,7 +341,7 @@ choose_step(const struct commit *commit)
 		return step_whole;
 	if (working->kept == 0)
 		return step_upload;
-	if (working->dirty.count == 0 && working->kept >= min(working->size, working->base_size))
+	if (working->dirty.count == 0 && working->kept >= min(working->size, working->server_size))
 		return step_truncate;
 	if (spans_bytes(&working->dirty) <= PATCH_BYTES && working->dirty.count <= PATCH_SPANS)
 		return step_patch;
@@ -408,6 +410,27 @@ look_again(struct commit *commit, struct outcome *outcome, bool *is_mixed)
 											  &outcome->attributes);
 }
 
+/* The copy goes on after its commit, with what the row has then. */
+static void
+take_outcome(struct commit *commit, struct outcome *outcome, bool is_mixed)
+{
+	struct writer *writer = commit->writer;
+	struct copy *copy = commit->copy;
+	bool		was_open = copy->base_is_open;
+
+	if (!is_mixed && spans_bytes(&copy->working.local) <= SPOOL_BYTES)
+	{
+		copy_committed(writer, copy, &outcome->attributes);
+		return;
+	}
+	copy_set_base(writer, copy, &outcome->attributes);
+	if (is_mixed)
+		writer_invalidate(writer, copy->node->id);
+	if (was_open && copy_keep_base(copy) != 0)
+		debug("inode %llu: the new version is gone already",
+			  (unsigned long long) outcome->attributes.ino);
+}
+
 int
 copy_commit(struct writer *writer, struct copy *copy, bool is_durable)
 {
@@ -425,8 +448,6 @@ copy_commit(struct writer *writer, struct copy *copy, bool is_durable)
 	if (error == 0)
 		error = look_again(&commit, &outcome, &is_mixed);
 	if (error == 0)
-		copy_set_base(writer, copy, &outcome.attributes);
-	if (error == 0 && is_mixed)
-		writer_invalidate(writer, copy->node->id);
+		take_outcome(&commit, &outcome, is_mixed);
 	return error;
 }

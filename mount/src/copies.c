@@ -196,11 +196,32 @@ copy_keep_base(struct copy *copy)
 {
 	int			error;
 
-	if (copy->base_is_open || copy->working.kept == 0)
+	if (copy->base_is_open || copy->working.base_kept == 0)
 		return 0;
 	error = read_open(copy->writer->mount->reader, copy->base);
 	copy->base_is_open = error == 0;
 	return error;
+}
+
+/*
+ * What is local, and a base that was kept readable, make up the content as before.  A base that was
+ * not is replaced by the new version, which has the same bytes and more.
+ */
+void
+copy_committed(struct writer *writer, struct copy *copy, const struct attributes *attributes)
+{
+	struct tree *tree = writer->mount->tree;
+
+	if (!copy->base_is_open)
+	{
+		close_base(writer, copy);
+		copy->base = tree_make_private(tree, attributes);
+		copy->working.base_kept = attributes->size;
+	}
+	copy->version = fs_get_version(&attributes->version);
+	working_committed(&copy->working);
+	tree_set_attributes(tree, copy->node, attributes);
+	read_changed(writer->mount->reader, copy->node);
 }
 
 void

@@ -626,7 +626,7 @@ begin_writing(struct writer *writer, struct copy *copy, int flags)
 		error = working_resize(&copy->working, 0);
 		clock_gettime(CLOCK_REALTIME, &copy->mtime);
 	}
-	else if ((flags & O_ACCMODE) == O_RDWR)
+	else if ((flags & O_ACCMODE) != O_WRONLY)
 		error = copy_keep_base(copy);
 	pthread_mutex_unlock(&copy->lock);
 	return error;

@@ -112,7 +112,10 @@ void copy_release(struct writer *writer, struct copy *copy);
 /* Under the copy's lock: send what has changed.  0 or an errno.  commit.c */
 int copy_commit(struct writer *writer, struct copy *copy, bool is_durable);
 
-/* Under the copy's lock: the server has this content now, or the copy starts from it. */
+/* Under the copy's lock: what the copy has was committed, and these are the row's attributes. */
+void copy_committed(struct writer *writer, struct copy *copy, const struct attributes *attributes);
+
+/* Under the copy's lock: begin anew with what the server has. */
 void copy_set_base(struct writer *writer, struct copy *copy, const struct attributes *attributes);
 
 /* Under the copy's lock: the base can be read from now on, also when the row is replaced. */

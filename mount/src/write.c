@@ -1,6 +1,6 @@
 /*
  * write.c
- *	  Working copies: what was written to a file and is not committed yet.
+ *	  Working copies: a file's content as this mount sees it, with what is not committed yet.
  */
 #include "write.h"
 
@@ -121,18 +121,26 @@ working_end(struct working *working)
 	if (working->spool >= 0)
 		close(working->spool);
 	working->spool = -1;
+	free(working->local.items);
 	free(working->dirty.items);
-	memset(&working->dirty, 0, sizeof(working->dirty));
+}
+
+void
+working_committed(struct working *working)
+{
+	working->server_size = working->kept = working->size;
+	working->changed = false;
+	working->appended = true;
+	working->dirty.count = 0;
 }
 
 /* An empty spool file is kept for the next write; if it cannot be emptied, another one is made. */
 void
 working_clean(struct working *working, int64_t base_size)
 {
-	working->base_size = working->kept = working->size = base_size;
-	working->changed = false;
-	working->appended = true;
-	working->dirty.count = 0;
+	working->size = working->base_kept = base_size;
+	working->local.count = 0;
+	working_committed(working);
 	if (working->spool >= 0 && ftruncate(working->spool, 0) != 0)
 	{
 		close(working->spool);
@@ -203,6 +211,7 @@ working_write(struct working *working, const char *data, size_t length, int64_t 
 		return error;
 	if (length == 0)
 		return 0;
+	add_span(&working->local, offset, offset + (int64_t) length);
 	add_span(&working->dirty, offset, offset + (int64_t) length);
 	working->size = max(working->size, offset + (int64_t) length);
 	working->appended &= append;
@@ -225,6 +234,7 @@ working_zero(struct working *working, int64_t offset, int64_t length)
 		error = write_spool(working, zeros, min(sizeof(zeros), min(end, working->size) - at), at);
 	if (error != 0)
 		return error;
+	add_span(&working->local, offset, min(end, working->size));
 	add_span(&working->dirty, offset, min(end, working->size));
 	working->size = max(working->size, end);
 	working->appended = false;
@@ -239,7 +249,9 @@ working_resize(struct working *working, int64_t size)
 		return 0;
 	if (size < working->size)
 	{
+		cut_spans(&working->local, size);
 		cut_spans(&working->dirty, size);
+		working->base_kept = min(working->base_kept, size);
 		working->kept = min(working->kept, size);
 		if (working->spool >= 0 && ftruncate(working->spool, size) != 0)
 			return errno;
@@ -252,18 +264,18 @@ working_resize(struct working *working, int64_t size)
 
 /* Where the bytes from an offset on are, and how many of them are there. */
 static int64_t
-locate(const struct working *working, int64_t offset, int64_t end, bool *is_dirty, bool *is_base)
+locate(const struct working *working, int64_t offset, int64_t end, bool *is_local, bool *is_base)
 {
-	int			next = find_span(&working->dirty, offset + 1);
-	const struct span *span = next < working->dirty.count ? &working->dirty.items[next] : NULL;
+	int			next = find_span(&working->local, offset + 1);
+	const struct span *span = next < working->local.count ? &working->local.items[next] : NULL;
 
-	*is_dirty = span != NULL && span->start <= offset;
-	*is_base = !*is_dirty && offset < working->kept;
-	if (*is_dirty)
+	*is_local = span != NULL && span->start <= offset;
+	*is_base = !*is_local && offset < working->base_kept;
+	if (*is_local)
 		return min(end, span->end);
 	if (span != NULL)
 		end = min(end, span->start);
-	return *is_base ? min(end, working->kept) : end;
+	return *is_base ? min(end, working->base_kept) : end;
 }
 
 int
@@ -276,12 +288,12 @@ working_read(struct working *working, int64_t offset, size_t length, char *targe
 	*found = offset < end ? (size_t) (end - offset) : 0;
 	while (offset < end && error == 0)
 	{
-		bool		is_dirty;
+		bool		is_local;
 		bool		is_base;
-		int64_t		until = locate(working, offset, end, &is_dirty, &is_base);
+		int64_t		until = locate(working, offset, end, &is_local, &is_base);
 		size_t		bytes = (size_t) (until - offset);
 
-		if (is_dirty)
+		if (is_local)
 			error = read_spool(working, offset, bytes, target);
 		else if (is_base)
 			error = read_base(context, offset, bytes, target);
@@ -308,19 +320,19 @@ working_fill(struct working *working, base_reader read_base, void *context)
 	int64_t		offset = 0;
 	int			error = require_spool(working);
 
-	while (offset < working->kept && error == 0)
+	while (offset < working->base_kept && error == 0)
 	{
-		bool		is_dirty;
+		bool		is_local;
 		bool		is_base;
-		int64_t		until = locate(working, offset, min(working->kept, offset + STEP_BYTES),
-								   &is_dirty, &is_base);
+		int64_t		until = locate(working, offset, min(working->base_kept, offset + STEP_BYTES),
+								   &is_local, &is_base);
 
 		if (is_base)
 			error = read_base(context, offset, (size_t) (until - offset), content);
 		if (is_base && error == 0)
 			error = write_spool(working, content, (size_t) (until - offset), offset);
 		if (is_base && error == 0)
-			add_span(&working->dirty, offset, until);
+			add_span(&working->local, offset, until);
 		offset = until;
 	}
 	free(content);

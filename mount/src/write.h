@@ -1,13 +1,15 @@
 /*
  * write.h
- *	  Working copies: what was written to a file and is not committed yet.
+ *	  Working copies: a file's content as this mount sees it, with what is not committed yet.
  *
- * A working copy is a file's content as this mount sees it, as changes to a base: the content that
- * the server has.  Ranges that were written ("dirty") lie in a spool file at their own offsets; it
- * is sparse, and has no name.  Of the base the first "kept" bytes are part of the content; all other
- * bytes that are not dirty are zeros.
+ * The content is described by what can be read here: bytes that were written lie in a spool file at
+ * their own offsets ("local"; the file is sparse, and has no name); of a base, which is a version
+ * that the server had, the first base_kept bytes are part of the content; all others are zeros.
  *
- * No function takes a lock: callers hold that of the inode (session_write.c).
+ * Beside that a working copy has what must be sent: the ranges written since the last commit
+ * ("dirty"), and how many bytes of what the server has are still part of the content ("kept").
+ *
+ * No function takes a lock: callers hold that of the inode (copies.c).
  */
 #ifndef WRITE_H
 #define WRITE_H
@@ -34,11 +36,15 @@ struct working
 {
 	const char *directory;		/* of the spool file */
 	int			spool;			/* -1: not made yet */
-	int64_t		base_size;		/* of the server's content */
-	int64_t		kept;			/* bytes of the base that are part of the content */
 	int64_t		size;
-	bool		changed;		/* since the base */
-	bool		appended;		/* only at its end, by handles with O_APPEND */
+	struct spans local;			/* in the spool file */
+	int64_t		base_kept;		/* bytes of the base, unless they are local */
+
+	/* Since the last commit */
+	bool		changed;
+	bool		appended;		/* only at the end, by handles with O_APPEND */
+	int64_t		server_size;	/* of the content that the server has */
+	int64_t		kept;			/* bytes of that, unless they are dirty */
 	struct spans dirty;
 };
 
@@ -48,8 +54,11 @@ typedef int (*base_reader) (void *context, int64_t offset, size_t length, char *
 void working_begin(struct working *working, const char *directory, int64_t base_size);
 void working_end(struct working *working);
 
-/* The server has this content now: nothing is changed.  base_size: the size at the server. */
+/* Begin anew with another base. */
 void working_clean(struct working *working, int64_t base_size);
+
+/* The server has this content now. */
+void working_committed(struct working *working);
 
 /* 0 or an errno.  append: behind the end, whatever the offset is. */
 int working_write(struct working *working, const char *data, size_t length, int64_t offset,
