@@ -109,6 +109,17 @@ $(LOSSY_DISK): $(TREE)/test/lossy_disk.c $(BUILT_FOR)
 	$(CC) $(filter-out -MMD -MP,$(CPPFLAGS)) $(CFLAGS) -o $@ $<
 
 # ---------------------------------------------------------------------------
+# The file mount, see mount/README.md: nothing above needs its libraries.
+# ---------------------------------------------------------------------------
+
+.PHONY: mount install-mount
+mount:
+	$(MAKE) -C $(TREE)/mount PG_CONFIG="$(PG_CONFIG)"
+
+install-mount: mount
+	$(MAKE) -C $(TREE)/mount install PG_CONFIG="$(PG_CONFIG)" DESTDIR="$(DESTDIR)"
+
+# ---------------------------------------------------------------------------
 # The files of a release: what the last commit has, see docs/release.md.
 # ---------------------------------------------------------------------------
 
