@@ -323,7 +323,7 @@ pack_overwrite(Overwrite *overwrite)
 		is_shared[i] = !overwrite->extents[i].is_touched;
 		descriptor->generation = Max(descriptor->generation, extents[i].generation);
 	}
-	datum = blob_complete(descriptor, extents, count, &overwrite->value->descriptor, is_shared);
+	datum = blob_complete(descriptor, NULL, extents, count, &overwrite->value->descriptor, is_shared);
 	pfree(extents);
 	pfree(is_shared);
 	return datum;
@@ -387,7 +387,8 @@ blob_edit_overwrite(const BlobValue *value, uint64 offset, const void *data, uin
 	uint64		end = offset + length_bytes;
 	BlobWriter *writer;
 
-	if (!value->is_inline && length_bytes > 0 && end <= value->size_bytes)
+	if (!value->is_inline && !value->descriptor.is_compressed && length_bytes > 0 &&
+		end <= value->size_bytes)
 		return overwrite_inside(value, offset, data, length_bytes);
 	if (offset <= value->size_bytes)
 		return blob_edit_splice(value, offset, Min(end, value->size_bytes) - offset, data,

@@ -9,6 +9,7 @@
 
 #include "blob/blob.h"
 #include "client/row_message.h"
+#include "core/settings.h"
 #include "fmgr.h"
 #include "libpq/pqformat.h"
 #include "sql/error_detail.h"
@@ -76,7 +77,7 @@ blobstate_in(PG_FUNCTION_ARGS)
 	blob_store_require_preload();
 	content = DatumGetByteaPP(DirectFunctionCall1(byteain, PG_GETARG_DATUM(0)));
 	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
-						   blob_assign_input_may_externalize());
+						   blob_assign_input_may_externalize(), blob_default_method());
 }
 
 Datum
@@ -87,7 +88,7 @@ blobstate_recv(PG_FUNCTION_ARGS)
 
 	blob_store_require_preload();
 	return blob_from_bytes(pq_getmsgbytes(message, length), length,
-						   blob_assign_input_may_externalize());
+						   blob_assign_input_may_externalize(), blob_default_method());
 }
 
 /* Where the text form is too long for PostgreSQL, name the way that works. */
@@ -144,7 +145,7 @@ blobstate_typmod_out(PG_FUNCTION_ARGS)
 static Datum
 store_assigned(Datum blobstate)
 {
-	return blob_assign_suppressed() ? blobstate : blob_externalize(blobstate);
+	return blob_assign_suppressed() ? blobstate : blob_externalize(blobstate, blob_default_method());
 }
 
 /* blobstate(blobstate, integer, boolean): runs wherever a value is assigned to a column. */
@@ -176,7 +177,7 @@ blob_store_bytea(PG_FUNCTION_ARGS)
 
 	blob_store_require_preload();
 	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
-						   !blob_assign_suppressed());
+						   !blob_assign_suppressed(), blob_default_method());
 }
 
 Datum
@@ -185,7 +186,8 @@ blobstate_from_bytea(PG_FUNCTION_ARGS)
 	bytea	   *content = PG_GETARG_BYTEA_PP(0);
 
 	blob_store_require_preload();
-	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), false);
+	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), false,
+						   BLOB_METHOD_NONE);
 }
 
 /* Inline values are many and small: they are taken without unpacking. */
