@@ -314,11 +314,11 @@ put_open_pages(BlobFramer *framer)
 }
 
 uint32
-blob_framer_finish(BlobFramer *framer, bool is_growing, const char **remainder)
+blob_framer_finish(BlobFramer *framer, bool is_appending, const char **remainder)
 {
 	uint32		pages_bytes;
 
-	if (!is_growing || framer->content_bytes >= BLOB_GROWN_FRAME_BYTES)
+	if (!is_appending || framer->content_bytes >= BLOB_GROWN_FRAME_BYTES)
 		blob_framer_flush(framer);
 	pages_bytes = framer->content_bytes - framer->content_bytes % BLOB_PAGE_SIZE;
 	/* A full open frame, or one with anything behind it, cannot go on. */

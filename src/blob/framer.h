@@ -5,7 +5,7 @@
  *
  * Content that was added waits until it fills a frame.  A frame is compressed by itself; if it does
  * not shrink by an eighth, it is stored as it is.  A fresh value ends with a shorter frame.  A
- * value that grows ends with one only if that has BLOB_GROWN_FRAME_BYTES or more.  Fewer bytes go to
+ * value that was appended to ends with one only if that has BLOB_GROWN_FRAME_BYTES or more.  Fewer bytes go to
  * the open frame, as far as they are whole pages, and the bytes behind them are the remainder.  An
  * open frame that is full becomes one that is stored as it is, where it lies.
  *
@@ -59,10 +59,10 @@ extern void blob_framer_add(BlobFramer *framer, const char *content, uint64 leng
 extern void blob_framer_flush(BlobFramer *framer);
 
 /*
- * Put the last stored bytes.  is_growing: the value keeps room to grow.  Returns the bytes that
+ * Put the last stored bytes.  is_appending: few bytes go to the open frame.  Returns the bytes that
  * are left, the remainder, fewer than a page; *remainder is in the framer's memory.
  */
-extern uint32 blob_framer_finish(BlobFramer *framer, bool is_growing, const char **remainder);
+extern uint32 blob_framer_finish(BlobFramer *framer, bool is_appending, const char **remainder);
 
 /*
  * After that: the fields of the value.  The result are the frames, if they go into the datum

@@ -40,6 +40,7 @@ struct BlobWriter
 	BlobPageWriter pages;
 	BlobMethod	method;			/* to be tried; none: the content is stored as it is */
 	BlobFramer *framer;			/* NULL: the stored bytes are the content */
+	bool		is_appending;	/* to a compressed value, whose open frame goes on */
 	uint64		expected_bytes; /* of the whole content; 0: unknown */
 	uint64		size_bytes;		/* content so far */
 	uint64		hashed_bytes;	/* of the content */
@@ -372,6 +373,16 @@ blob_writer_begin(uint64 expected_bytes, BlobMethod method)
 	return make_writer(expected_bytes, method);
 }
 
+BlobWriter *
+blob_writer_begin_framed(uint64 expected_bytes, BlobMethod method)
+{
+	BlobWriter *writer = make_writer(expected_bytes, method);
+
+	begin_framing(writer);
+	writer->method = BLOB_METHOD_NONE;
+	return writer;
+}
+
 /* Hash the beginning of the base, in steps: a descriptor has no digest of a beginning. */
 static void
 hash_beginning(BlobWriter *writer, uint64 length_bytes)
@@ -457,6 +468,7 @@ take_over_frames(BlobWriter *writer, uint64 keep_bytes)
 	source = blob_reader_source(&reader);
 	blob_mapping_kept_frames(descriptor, keep_bytes, &source, &kept);
 	blob_page_writer_share(&writer->pages, kept.pages);
+	writer->is_appending = kept.is_all;
 	if (kept.is_all)
 		writer->framer = blob_framer_resume(descriptor, &source, put_framed, writer);
 	else
@@ -581,7 +593,7 @@ static void
 finish_framing(BlobWriter *writer)
 {
 	const char *remainder;
-	uint32		bytes = blob_framer_finish(writer->framer, writer->pages.keeps_room, &remainder);
+	uint32		bytes = blob_framer_finish(writer->framer, writer->is_appending, &remainder);
 
 	put_stored(writer, remainder, bytes);
 	writer->pages.expected_bytes = 0;

@@ -31,6 +31,9 @@ typedef struct BlobWriter BlobWriter;
  */
 extern BlobWriter *blob_writer_begin(uint64 expected_bytes, BlobMethod method);
 
+/* The same for content that was found to be compressible: it is compressed without a try. */
+extern BlobWriter *blob_writer_begin_framed(uint64 expected_bytes, BlobMethod method);
+
 /*
  * Begin a value whose content starts with the first keep_bytes bytes of a value (all of them:
  * value->size_bytes).  The new value shares whole pages with that value.  If keep_bytes is its
