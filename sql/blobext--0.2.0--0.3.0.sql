@@ -145,6 +145,17 @@ COMMENT ON AGGREGATE string_agg(blobstate_operand, bytea) IS
     'the collector finds that nothing refers to it';
 
 -- ---------------------------------------------------------------------------
+-- Changes
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_patch(content blobstate, offsets bigint[], pieces bytea[]) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_patch(blobstate, bigint[], bytea[]) IS
+    'the value with several ranges replaced, each from its offset on; longer, with zeros in '
+    'between, if need be; takes space of the store until the collector finds that nothing refers '
+    'to it';
+
+-- ---------------------------------------------------------------------------
 -- Uploads: one value, written by several statements of a transaction
 -- ---------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@
 #include "miscadmin.h"
 #include "recovery/recovery.h"
 #include "recovery/replay_origin.h"
-#include "sql/check_progress.h"
+#include "sql/progress.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "store/store.h"
@@ -46,7 +46,7 @@ request_shared_memory(void)
 	blob_gc_holders_shmem_request();
 	blob_gc_status_shmem_request();
 	blob_autogc_schedule_shmem_request();
-	blob_check_progress_shmem_request();
+	blob_progress_shmem_request();
 }
 
 static void
@@ -60,7 +60,7 @@ initialize_shared_memory(void)
 	blob_gc_holders_shmem_init();
 	blob_gc_status_shmem_init();
 	blob_autogc_schedule_shmem_init();
-	blob_check_progress_shmem_init();
+	blob_progress_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 	blob_replay_origin_look();
 	blob_settings_warn();

@@ -41,6 +41,7 @@ struct BlobWriter
 	BlobMethod	method;			/* to be tried; none: the content is stored as it is */
 	BlobFramer *framer;			/* NULL: the stored bytes are the content */
 	bool		is_appending;	/* to a compressed value, whose open frame goes on */
+	BlobReader *base_reader;	/* of a change */
 	uint64		expected_bytes; /* of the whole content; 0: unknown */
 	uint64		size_bytes;		/* content so far */
 	uint64		hashed_bytes;	/* of the content */
@@ -518,6 +519,105 @@ blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_byte
 	return writer;
 }
 
+/* ---- changes of compressed values ---- */
+
+BlobWriter *
+blob_writer_begin_change(const BlobValue *value)
+{
+	BlobWriter *writer = make_writer(0, BLOB_METHOD_NONE);
+	BlobValue  *base = &writer->pages.base;
+	uint64		stored_bytes;
+
+	Assert(!value->is_inline && value->descriptor.is_compressed);
+	writer->pages.keeps_room = true;
+	blob_value_unpack(blob_descriptor_copy(&value->descriptor), base);
+	stored_bytes = base->descriptor.compression.stored_bytes;
+	blob_page_writer_share(&writer->pages, stored_bytes / BLOB_PAGE_SIZE);
+	writer->framer = blob_framer_begin_with(&base->descriptor, stored_bytes, put_framed, writer);
+	writer->base_reader = palloc(sizeof(BlobReader));
+	blob_reader_begin(writer->base_reader, base, BLOB_READER_ALL);
+	return writer;
+}
+
+/* Hash content of the base, which is the next of the value; frame it unless its frame is shared. */
+static void
+keep_bytes(BlobWriter *writer, uint64 from, uint64 to, bool is_shared)
+{
+	char	   *content = palloc(Max(1, Min(to - from, BLOB_FRAME_BYTES)));
+	uint64		bytes;
+
+	blob_reader_seek(writer->base_reader, from);
+	for (; from < to; from += bytes)
+	{
+		bytes = blob_reader_next(writer->base_reader, content, Min(BLOB_FRAME_BYTES, to - from));
+		if (!is_shared)
+		{
+			blob_writer_write(writer, content, bytes);
+			continue;
+		}
+		if (writer->size_bytes < BLOB_PREFIX_BYTES)
+			memcpy(writer->prefix + writer->size_bytes, content,
+				   Min(bytes, BLOB_PREFIX_BYTES - writer->size_bytes));
+		blob_digest_update(&writer->digest, content, bytes);
+		writer->size_bytes += bytes;
+		writer->hashed_bytes += bytes;
+	}
+	pfree(content);
+}
+
+/*
+ * Add a whole frame of the base.  If only few bytes wait before it, they share the content of the
+ * frame, for frames would become shorter and shorter otherwise.
+ */
+static void
+keep_frame(BlobWriter *writer, const BlobFrameCursor *cursor)
+{
+	uint32		waiting = blob_framer_waiting_bytes(writer->framer);
+	uint32		longest = blob_framer_frame_bytes(writer->framer);
+	uint64		start = cursor->content_start;
+	uint64		end = start + cursor->frame.content_bytes;
+	uint64		middle = end;
+
+	if (waiting == 0 || waiting >= longest / 4)
+	{
+		blob_framer_flush(writer->framer);
+		keep_bytes(writer, start, end, true);
+		blob_framer_add_frame(writer->framer, &cursor->frame);
+		return;
+	}
+	if (waiting + cursor->frame.content_bytes > longest)
+		middle = start + (waiting + cursor->frame.content_bytes) / 2 - waiting;
+	keep_bytes(writer, start, middle, false);
+	blob_framer_flush(writer->framer);
+	keep_bytes(writer, middle, end, false);
+	blob_framer_flush(writer->framer);
+}
+
+void
+blob_writer_keep(BlobWriter *writer, uint64 from, uint64 to)
+{
+	const BlobDescriptor *descriptor = &writer->pages.base.descriptor;
+	BlobMappingSource source = blob_reader_source(writer->base_reader);
+	BlobFrameCursor cursor;
+	bool		goes_on;
+
+	blob_frame_cursor_begin(&cursor, descriptor, &source);
+	goes_on = from < to && blob_frame_cursor_seek(&cursor, from);
+	while (goes_on && from < to)
+	{
+		uint64		end = cursor.content_start + cursor.frame.content_bytes;
+
+		if (from == cursor.content_start && end <= to)
+			keep_frame(writer, &cursor);
+		else
+			keep_bytes(writer, from, Min(end, to), false);
+		from = end;
+		goes_on = from < to && blob_frame_cursor_next(&cursor);
+	}
+	if (from < to)
+		keep_bytes(writer, from, to, false);
+}
+
 /* ---- write ---- */
 
 void
@@ -550,6 +650,11 @@ void
 blob_writer_abort(BlobWriter *writer)
 {
 	end_framing(writer);
+	if (writer->base_reader != NULL)
+	{
+		blob_reader_end(writer->base_reader);
+		pfree(writer->base_reader);
+	}
 	if (writer->buffer != NULL)
 		pfree(writer->buffer);
 	blob_page_writer_end(&writer->pages);
@@ -592,8 +697,11 @@ complete(BlobWriter *writer)
 static void
 finish_framing(BlobWriter *writer)
 {
+	bool		is_appending = writer->is_appending ||
+		(writer->base_reader != NULL &&
+		 blob_framer_waiting_bytes(writer->framer) < BLOB_PAGE_SIZE);
 	const char *remainder;
-	uint32		bytes = blob_framer_finish(writer->framer, writer->is_appending, &remainder);
+	uint32		bytes = blob_framer_finish(writer->framer, is_appending, &remainder);
 
 	put_stored(writer, remainder, bytes);
 	writer->pages.expected_bytes = 0;

@@ -47,6 +47,19 @@ extern BlobWriter *blob_writer_begin_framed(uint64 expected_bytes, BlobMethod me
 extern BlobWriter *blob_writer_grow(const BlobValue *value, uint64 keep_bytes,
 									uint64 expected_bytes);
 
+/*
+ * Begin a changed version of a compressed value.  Ranges of its content are added with
+ * blob_writer_keep(), new bytes with blob_writer_write(), in any order.  The new value shares all
+ * stored bytes of the old one.
+ */
+extern BlobWriter *blob_writer_begin_change(const BlobValue *value);
+
+/*
+ * Add the content [from, to) of the value that a change was begun with.  Frames that lie in it are
+ * shared, those at its ends are made anew.  All of it is read and hashed.
+ */
+extern void blob_writer_keep(BlobWriter *writer, uint64 from, uint64 to);
+
 /* Add bytes at the end. */
 extern void blob_writer_write(BlobWriter *writer, const void *data, uint64 length_bytes);
 

@@ -97,6 +97,12 @@ def array_write(old, offset, data):
     return old[:offset] + data + old[offset + len(data):]
 
 
+def array_patch(old, offsets, pieces):
+    for offset, data in zip(offsets, pieces):
+        old = array_write(old, offset, data)
+    return old
+
+
 def array_insert(old, offset, data):
     return old[:offset] + data + old[offset:]
 
@@ -333,8 +339,8 @@ class Oracle:
         data = self.content()[:300_000]
         offset = self.position(len(old), extents)
         kind = self.random.choices(["append", "||", "prepend", "write", "beyond", "insert",
-                                    "delete", "truncate", "double"],
-                                   [8, 8, 1, 4, 1, 2, 3, 3, 1])[0]
+                                    "delete", "truncate", "double", "patch"],
+                                   [8, 8, 1, 4, 1, 2, 3, 3, 1, 5])[0]
         if kind == "append":
             return "blob_append(b, %b)", (data,), array_append(old, data)
         if kind == "||":
@@ -348,6 +354,10 @@ class Oracle:
         if kind == "beyond":
             offset = len(old) + self.random.choice([0, 1, 64, 4095, 4096, 100_000])
             return "blob_write(b, %s, %b)", (offset, data), array_write(old, offset, data)
+        if kind == "patch":
+            offsets, pieces = self.patch(len(old), extents)
+            return ("blob_patch(b, %s, %b)", (offsets, pieces),
+                    array_patch(old, offsets, pieces))
         if kind == "insert":
             return "blob_insert(b, %s, %b)", (offset, data), array_insert(old, offset, data)
         if kind == "delete":
@@ -356,6 +366,20 @@ class Oracle:
         if self.random.random() < 0.1:
             offset += self.random.choice([1, 4096, 70_000])
         return "blob_truncate(b, %s)", (offset,), array_truncate(old, offset)
+
+    def patch(self, size, extents):
+        """Pieces in their order, without overlaps; some begin behind the end."""
+        offsets = {self.position(size, extents) for _ in range(self.random.randint(0, 6))}
+        if self.random.random() < 0.5:
+            offsets.add(size + self.random.choice([0, 1, 64, 4095, 4096, 100_000]))
+        offsets = sorted(offsets)
+        limits = [end - start for start, end in zip(offsets, offsets[1:])]
+        limits += [300_000] * bool(offsets)
+        pieces = []
+        for limit in limits:
+            length = self.random.choice([0, 1, 64, 5000, 100_000, limit])
+            pieces.append(self.random.randbytes(min(length, limit)))
+        return offsets, pieces
 
     def fetch(self, row_id):
         """Content and ends of extents of a row, or None; rows of moderate size only."""
