@@ -203,6 +203,58 @@ CREATE TRIGGER blob_upload_piece INSTEAD OF INSERT ON blob_upload_pieces
     FOR EACH ROW EXECUTE FUNCTION @extschema@.blob_upload_piece();
 
 -- ---------------------------------------------------------------------------
+-- Compression
+-- ---------------------------------------------------------------------------
+
+-- Values that are assigned to a column: the planner hook puts these calls into statements.
+CREATE FUNCTION blob_store(bytea, oid, smallint) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_store_bytea_in_column' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_store(bytea, oid, smallint) IS
+    'content as a blobstate is stored in a column: in extents, compressed as the column says, if it '
+    'is larger than blobext.inline_limit; takes space of the store until the collector finds that '
+    'nothing refers to it';
+CREATE FUNCTION blob_store(blobstate, oid, smallint) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_store_in_column' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+    SUPPORT blob_store_support;
+COMMENT ON FUNCTION blob_store(blobstate, oid, smallint) IS
+    'the value as it is stored in a column: in extents, compressed as the column says, if it is '
+    'larger than blobext.inline_limit; takes space of the store until the collector finds that '
+    'nothing refers to it';
+
+CREATE FUNCTION blob_stored_length(blobstate) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_stored_length(blobstate) IS
+    'bytes that stand for the content where it is stored; its size unless it is compressed';
+CREATE FUNCTION blob_compression(blobstate) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_compression(blobstate) IS
+    'method by which the value is compressed: none, lz4, zstd';
+
+CREATE FUNCTION blobext_set_compression(relation regclass, column_name text, method text)
+    RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blobext_set_compression(regclass, text, text) IS
+    'sets the method by which new values of a column are compressed: none, lz4, zstd; null: that of '
+    'blobext.default_compression';
+
+CREATE FUNCTION blob_recompress(blobstate, method text) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_recompress_sql' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+    COST 1000;
+COMMENT ON FUNCTION blob_recompress(blobstate, text) IS
+    'the value stored anew by a method of compression, if that changes anything; takes space of the '
+    'store until the collector finds that nothing refers to it';
+CREATE FUNCTION blob_recompress_is_due(blobstate, method text) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_recompress_is_due_sql' LANGUAGE C STABLE STRICT PARALLEL SAFE
+    COST 100;
+COMMENT ON FUNCTION blob_recompress_is_due(blobstate, text) IS
+    'whether blob_recompress() would store the value anew';
+CREATE PROCEDURE blobext_recompress(relation regclass, column_name text,
+        batch_pages integer DEFAULT 32, INOUT changed_rows bigint DEFAULT NULL)
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON PROCEDURE blobext_recompress(regclass, text, integer, bigint) IS
+    'updates the rows whose values are not stored as their column says, in batches with commits';
+
+-- ---------------------------------------------------------------------------
 -- Browsing
 -- ---------------------------------------------------------------------------
 
