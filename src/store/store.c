@@ -175,6 +175,11 @@ blob_store_shared(const BlobStoreId *id)
 		blob_pending_init(&shared->pending);
 		blob_free_runs_init(&shared->absent);
 		blob_pending_init(&shared->absent_pending);
+		blob_free_runs_init(&shared->resting);
+		shared->resting_lsn = shared->freed_lsn = InvalidXLogRecPtr;
+		blob_free_runs_init(&shared->punched);
+		blob_pending_init(&shared->punched_pending);
+		shared->knows_no_holes = false;
 		shared->checkpoint_request = 0;
 		shared->checkpoint_awaited = false;
 		shared->checkpoint_pause_ms = 0;
@@ -389,8 +394,8 @@ static bool
 take_scattered(BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
 {
 	uint64		free_pages = shared->free_runs.page_count;
-	uint64		store_pages = shared->reserved_pages - shared->absent.page_count -
-		blob_pending_pages(&shared->absent_pending);
+	uint64		store_pages = shared->reserved_pages - blob_store_absent_count(shared) -
+		blob_store_punched_count(shared);
 	uint64		max_pieces = Min(1 + total_pages / PIECE_PAGES, MAX_PIECES);
 
 	if (free_pages < total_pages)
@@ -541,6 +546,7 @@ blob_store_trim(BlobStore *store, BlobExtent *extent, uint64 pages)
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, &nodes,
 								 extent->first_page + pages, extent->pages - pages);
+	shared->freed_lsn = Max(shared->freed_lsn, XactLastRecEnd);
 	LWLockRelease(&shared->lock);
 	blob_free_runs_release(blob_store_area, nodes);
 	extent->pages = pages;
@@ -561,13 +567,31 @@ blob_store_cutoff(BlobStore *store)
 	return next - 1;
 }
 
+/* Under the lock of the store. */
+static void
+fill_usage(const BlobStoreShared *shared, XLogRecPtr covered, BlobStoreUsage *usage)
+{
+	uint64		freed_pages = shared->free_runs.page_count + shared->resting.page_count +
+		blob_pending_pages(&shared->pending);
+
+	usage->database = shared->id.dboid;
+	usage->pending_pages = blob_pending_count_after(blob_store_area, &shared->pending, covered, 0,
+													BLOB_MAX_PAGE_NO + 1);
+	usage->free_pages = freed_pages - usage->pending_pages;
+	usage->file_pages = shared->reserved_pages - blob_store_absent_count(shared) -
+		blob_store_punched_count(shared);
+	usage->allocated_pages = usage->file_pages - freed_pages;
+}
+
 int
 blob_store_usages(BlobStoreUsage **usages)
 {
 	HASH_SEQ_STATUS scan;
 	BlobStoreShared *shared;
+	XLogRecPtr	covered = blob_store_covered();
 	int			count = 0;
 
+	attach_area();
 	*usages = palloc0(blob_max_databases * sizeof(BlobStoreUsage));
 	LWLockAcquire(control->table_lock, LW_SHARED);
 	hash_seq_init(&scan, store_table);
@@ -575,20 +599,23 @@ blob_store_usages(BlobStoreUsage **usages)
 	{
 		LWLockAcquire(&shared->lock, LW_SHARED);
 		if (shared->loaded && count < blob_max_databases)
-		{
-			BlobStoreUsage *usage = &(*usages)[count++];
-
-			usage->database = shared->id.dboid;
-			usage->free_pages = shared->free_runs.page_count;
-			usage->pending_pages = blob_pending_pages(&shared->pending);
-			usage->file_pages = shared->reserved_pages - shared->absent.page_count -
-				blob_pending_pages(&shared->absent_pending);
-			usage->allocated_pages = usage->file_pages - usage->free_pages - usage->pending_pages;
-		}
+			fill_usage(shared, covered, &(*usages)[count++]);
 		LWLockRelease(&shared->lock);
 	}
 	LWLockRelease(control->table_lock);
 	return count;
+}
+
+BlobStoreShared *
+blob_store_shared_if_loaded(const BlobStoreId *id)
+{
+	BlobStoreShared *shared;
+
+	attach_area();
+	LWLockAcquire(control->table_lock, LW_SHARED);
+	shared = find_shared(id);
+	LWLockRelease(control->table_lock);
+	return shared != NULL && shared->loaded ? shared : NULL;
 }
 
 uint64
@@ -609,6 +636,25 @@ blob_store_allocated_pages(const BlobStoreId *id)
 	return pages;
 }
 
+uint64
+blob_store_waiting_pages(const BlobStoreId *id)
+{
+	BlobStoreShared *shared;
+	uint64		pages = 0;
+
+	LWLockAcquire(control->table_lock, LW_SHARED);
+	shared = find_shared(id);
+	if (shared != NULL)
+	{
+		LWLockAcquire(&shared->lock, LW_SHARED);
+		if (shared->loaded)
+			pages = blob_store_waiting(shared);
+		LWLockRelease(&shared->lock);
+	}
+	LWLockRelease(control->table_lock);
+	return pages;
+}
+
 void
 blob_store_forget(const BlobStoreId *id)
 {
@@ -623,6 +669,9 @@ blob_store_forget(const BlobStoreId *id)
 		blob_pending_clear(blob_store_area, &shared->pending);
 		blob_free_runs_clear(blob_store_area, &shared->absent);
 		blob_pending_clear(blob_store_area, &shared->absent_pending);
+		blob_free_runs_clear(blob_store_area, &shared->resting);
+		blob_free_runs_clear(blob_store_area, &shared->punched);
+		blob_pending_clear(blob_store_area, &shared->punched_pending);
 		hash_search(store_table, &shared->id, HASH_REMOVE, NULL);
 	}
 	LWLockRelease(control->table_lock);
