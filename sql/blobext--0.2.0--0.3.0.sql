@@ -203,10 +203,10 @@ REVOKE ALL ON FUNCTION blobext_files() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION blobext_files() TO pg_monitor;
 COMMENT ON FUNCTION blobext_files() IS
     'files that the extent map says this database has, below the data directory: the least size of '
-    'each, the size it has (null: it is missing), and what it takes on the disk, less if it has holes';
+    'each, the size it has (null: it is missing), and what it takes on the disk (less with holes)';
 COMMENT ON COLUMN blobext_space.state IS
-    'tier or tail: allocated extents of this kind; free; pending: freed, and not to be used before a '
-    'flush or a checkpoint; punched: free, its blocks given back to the file system; absent: its '
+    'tier or tail: allocated extents of this kind; free; pending: freed, and not to be used before '
+    'a flush or a checkpoint; punched: free, its blocks given back to the file system; absent: its '
     'file given back';
 
 -- ---------------------------------------------------------------------------

@@ -2,9 +2,9 @@
  * autogc/give_back.c
  *	  A worker gives space of its database back to the file system, see autogc/give_back.h.
  *
- * Surplus space rests until a checkpoint is complete (src/store/README.md, "Holes").  A checkpoint has
- * a price for all other sessions, and space that is needed again soon is not worth it.  So the worker
- * looks for some seconds how fast the store takes space before it asks for one.
+ * Surplus space rests until a checkpoint is complete (src/store/README.md, "Holes").  A checkpoint
+ * has a price for all other sessions, and space that is needed again soon is not worth it.  So the
+ * worker looks for some seconds how fast the store takes space before it asks for one.
  */
 #include "postgres.h"
 
@@ -50,7 +50,7 @@ reclaim(void)
 	return is_open;
 }
 
-/* Does somebody need the database, or a round, more than this wait? */
+/* Does a command need the database, or is a round due that cannot wait? */
 static bool
 must_give_way(void)
 {

@@ -7,7 +7,7 @@
 
 /*
  * Outside of a transaction: begin to give surplus space back, and finish that when a checkpoint is
- * complete, for which this asks and waits for a while.  What is left over waits for the next look.
+ * complete, for which this asks and waits for a while.  Space that is left waits for the next look.
  * Follows the configuration meanwhile.
  */
 extern void blob_autogc_give_back(void);

@@ -35,9 +35,9 @@ extern void blob_autogc_schedule_shmem_request(void);
 extern void blob_autogc_schedule_shmem_init(void);
 
 /*
- * The launcher's: does a database want a look by a worker?  allocated_pages, changed_rows: counters
- * of its stores, of its tables.  has_waiting: space waits to be given back.  looked_at: when the last
- * one began.  False if there is no room for one more database.
+ * The launcher's: does a database want a look by a worker?  allocated_pages, changed_rows:
+ * counters of its stores, of its tables.  has_waiting: space waits to be given back.  looked_at:
+ * when the last one began.  False if there is no room for one more database.
  */
 extern bool blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages,
 											int64 changed_rows, bool has_waiting,

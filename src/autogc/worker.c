@@ -135,8 +135,8 @@ collect(void)
 
 /*
  * One look, outside of a transaction: after a start, see whether files are missing; collect if a
- * round is due, remove orphaned directories, give space back, vacuum.  A round that freed nothing ends the look,
- * which then counts as failed.
+ * round is due, remove orphaned directories, give space back, vacuum.  A round that freed nothing
+ * ends the look, which then counts as failed.
  */
 static void
 look(void)

@@ -142,7 +142,7 @@ extern void blob_segment_settle(const BlobStoreId *store, uint32 segment_no);
 /* Size of the file in bytes, or -1 if it does not exist. */
 extern int64 blob_segment_file_bytes(const BlobStoreId *store, uint32 segment_no);
 
-/* What the file takes on the disk, less than its size if it has holes; -1 if that is unknown. */
+/* Bytes of the disk that the file takes, fewer than its size if it has holes; -1: unknown. */
 extern int64 blob_segment_disk_bytes(const BlobStoreId *store, uint32 segment_no);
 
 #endif							/* BLOB_SEGMENT_H */

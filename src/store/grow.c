@@ -32,14 +32,6 @@
 #define WORTH_CHECKPOINT_PAGES UINT64CONST(16384)	/* at least 64 MiB */
 #define WORTH_CHECKPOINT_PART 16
 
-/*
- * The time from one request for a checkpoint to the next, as a multiple of the time that the
- * checkpoint took, and its bounds.
- */
-#define CHECKPOINT_PAUSE_TIMES 5
-#define MIN_CHECKPOINT_PAUSE_MS 250
-#define MAX_CHECKPOINT_PAUSE_MS (60 * 1000)
-
 /* ---- loading ---- */
 
 /*
@@ -434,44 +426,15 @@ grow_end(BlobStore *store, BlobStoreShared *shared, BlobPageNo first_page, uint6
 }
 
 /*
- * Whether to ask for a checkpoint, at full speed.  A store that is written and emptied at a high
- * rate would grow by all that is freed between two checkpoints.  But a checkpoint has a price for
- * all other sessions.  So one is wanted only if enough pages wait for it (wants_checkpoint()), and if
- * those asked for so far have taken a fifth of the time at most (may_ask()).  If a checkpoint is
- * running, but spread over time, this request hurries it.  A true result counts as the request.
- * Never wanted where pages wait for a flush only.
+ * Whether enough pages wait for a checkpoint, so that one may be asked for.  A store that is
+ * written and emptied at a high rate would grow by all that is freed between two checkpoints.  A
+ * true result counts as the request.  Never true where pages wait for a flush only.
  */
-static bool
-may_ask(BlobStoreShared *shared)
-{
-	TimestampTz time = GetCurrentTimestamp();
-	bool		wants;
-
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	wants = TimestampDifferenceExceeds(shared->checkpoint_request, time,
-									   shared->checkpoint_awaited ? MAX_CHECKPOINT_PAUSE_MS :
-									   shared->checkpoint_pause_ms);
-	if (wants)
-	{
-		shared->checkpoint_request = time;
-		shared->checkpoint_awaited = true;
-	}
-	LWLockRelease(&shared->lock);
-	return wants;
-}
-
 static bool
 wants_checkpoint(BlobStoreShared *shared, const Situation *now)
 {
 	return now->pending_pages >= worth_pages(now) && !blob_store_frees_after_flush() &&
-		may_ask(shared);
-}
-
-void
-blob_store_ask_for_checkpoint_now(BlobStoreShared *shared)
-{
-	if (may_ask(shared))
-		RequestCheckpoint(CHECKPOINT_FAST);
+		blob_store_may_ask(shared);
 }
 
 static void
@@ -491,24 +454,6 @@ blob_store_ask_for_checkpoint(BlobStoreShared *shared)
 	look(shared, &now);
 	if (now.free_pages < now.pending_pages && wants_checkpoint(shared, &now))
 		ask_for_checkpoint(&now, CHECKPOINT_FAST);
-}
-
-void
-blob_store_checkpoint_was_seen(BlobStoreShared *shared)
-{
-	long		took_ms;
-
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	if (shared->checkpoint_awaited)
-	{
-		took_ms = TimestampDifferenceMilliseconds(shared->checkpoint_request,
-												  GetCurrentTimestamp());
-		shared->checkpoint_awaited = false;
-		shared->checkpoint_pause_ms =
-			(int) Min(Max(took_ms * CHECKPOINT_PAUSE_TIMES, MIN_CHECKPOINT_PAUSE_MS),
-					  MAX_CHECKPOINT_PAUSE_MS);
-	}
-	LWLockRelease(&shared->lock);
 }
 
 void

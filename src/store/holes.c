@@ -17,10 +17,10 @@
 /* No shorter run is punched: 256 kB. */
 #define MIN_HOLE_PAGES 64
 
-/* A store keeps at most this part of what is allocated. */
+/* A store keeps at most this part of its allocated pages. */
 #define KEPT_PART 8
 
-/* A surplus that is worth being punched: 16 MB, and this part of what is allocated. */
+/* A surplus that is worth being punched: 16 MB, and this part of the allocated pages. */
 #define MIN_WORTH_PAGES UINT64CONST(4096)
 #define WORTH_PART 16
 
@@ -28,18 +28,6 @@
 #define FILL_RUNS 64
 
 #define PAGES_PER_MB (1024 * 1024 / BLOB_PAGE_SIZE)
-
-uint64
-blob_store_punched_count(const BlobStoreShared *shared)
-{
-	return shared->punched.page_count + blob_pending_pages(&shared->punched_pending);
-}
-
-uint64
-blob_store_absent_count(const BlobStoreShared *shared)
-{
-	return shared->absent.page_count + blob_pending_pages(&shared->absent_pending);
-}
 
 /* ---- how much ---- */
 
@@ -169,8 +157,9 @@ blob_store_rest(BlobStoreShared *shared)
 
 /* ---- waiting for a checkpoint ---- */
 
-uint64
-blob_store_waiting(const BlobStoreShared *shared)
+/* Under the lock. */
+static uint64
+count_waiting(const BlobStoreShared *shared)
 {
 	uint64		pages = shared->resting.page_count;
 
@@ -179,6 +168,23 @@ blob_store_waiting(const BlobStoreShared *shared)
 	if (!blob_store_frees_after_flush())
 		pages += blob_pending_pages(&shared->pending);
 	return pages >= worth_pages(shared) ? pages : 0;
+}
+
+uint64
+blob_store_waiting_pages(const BlobStoreId *id)
+{
+	BlobStoreShared *shared = blob_store_lock_table(id);
+	uint64		pages = 0;
+
+	if (shared != NULL)
+	{
+		LWLockAcquire(&shared->lock, LW_SHARED);
+		if (shared->loaded)
+			pages = count_waiting(shared);
+		LWLockRelease(&shared->lock);
+	}
+	blob_store_unlock_table();
+	return pages;
 }
 
 bool
@@ -285,8 +291,8 @@ give_runs(BlobStoreShared *shared, dsa_pointer *nodes, const BlobPageRun *runs, 
 }
 
 /*
- * Punch runs that were taken.  From PUNCH on they are punched, whatever happens to the holes; before
- * that they are free.  Returns the number of pages.
+ * Punch runs that were taken.  From PUNCH on they are punched, whatever happens to the holes;
+ * before that they are free.  Returns the number of pages.
  */
 static uint64
 punch_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, const BlobPageRun *runs,
@@ -371,7 +377,10 @@ blob_store_punch(BlobStore *store, BlobStoreShared *shared)
 
 /* ---- filling ---- */
 
-/* Take punched runs: the first of at least min_pages, up to max_pages in all; returns their number. */
+/*
+ * Take punched runs: the first of at least min_pages, up to max_pages in all; returns their
+ * number.
+ */
 static int
 take_punched(BlobStoreShared *shared, uint64 min_pages, uint64 max_pages, BlobPageRun *runs)
 {
@@ -421,7 +430,9 @@ log_filled(BlobStore *store, const BlobPageRun *runs, int count, volatile uint64
 	}
 }
 
-/* Put the first `filled` pages of the runs into the free runs, the others back among the punched. */
+/*
+ * Put the first `filled` pages of the runs into the free runs, the others back among the punched.
+ */
 static void
 give_filled(BlobStoreShared *shared, dsa_pointer nodes, const BlobPageRun *runs, int count,
 			uint64 filled)

@@ -891,6 +891,7 @@ typedef struct PunchedEntries
 	EntryChange *entries;
 } PunchedEntries;
 
+/* Called for each entry of a range: keep the punched ones. */
 static void
 add_punched(BlobPageNo page, const BlobMapEntry *entry, void *context)
 {

@@ -22,67 +22,6 @@
 /* Runs that are moved while the lock is held once, and dropped from the deferred writes. */
 #define MOVE_RUNS BLOB_STORE_MOVE_RUNS
 
-/* The checkpoint, or restartpoint, from which recovery would start after a crash now. */
-static CheckPoint
-read_checkpoint(void)
-{
-	ControlFileData *control_file;
-	CheckPoint	checkpoint;
-	bool		crc_ok;
-
-	LWLockAcquire(ControlFileLock, LW_SHARED);
-	control_file = get_controlfile(DataDir, &crc_ok);
-	LWLockRelease(ControlFileLock);
-	if (!crc_ok)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("calculated CRC checksum does not match value stored in file")));
-	checkpoint = control_file->checkPointCopy;
-	pfree(control_file);
-	return checkpoint;
-}
-
-/* Not GetRedoRecPtr(), which moves when a checkpoint begins. */
-XLogRecPtr
-blob_store_completed_redo(void)
-{
-	return read_checkpoint().redo;
-}
-
-/*
- * Promotion begins a timeline.  So a checkpoint on the timeline on which this server writes was
- * made by this server after its promotion, and its redo pointer is past the end of recovery.
- */
-bool
-blob_store_replays_predecessor(void)
-{
-	static bool has_checkpoint = false;
-
-	if (!has_checkpoint)
-		has_checkpoint = read_checkpoint().ThisTimeLineID == GetWALInsertionTimeLine();
-	return !has_checkpoint;
-}
-
-/*
- * The setting holds for the life of the server, so it holds for all that is ever written to these
- * pages before the next start, which comes after a checkpoint: by the allocation that gets them, by
- * claims in its extents, and in pages that TRIM gives back.  Content that is logged for another
- * reason does not count: because it is small, or because the server was promoted.
- */
-bool
-blob_store_frees_after_flush(void)
-{
-	return blob_wal_logs_content();
-}
-
-XLogRecPtr
-blob_store_covered(void)
-{
-	if (RecoveryInProgress())
-		return InvalidXLogRecPtr;	/* no store is loaded */
-	return blob_store_frees_after_flush() ? GetFlushRecPtr(NULL) : blob_store_completed_redo();
-}
-
 /* Move all absent, or punched, pages that are covered from the pending set. */
 static void
 move_covered(BlobStoreShared *shared, BlobPending *from, BlobFreeRuns *to,

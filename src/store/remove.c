@@ -52,8 +52,8 @@ count_use(const BlobStoreShared *shared, BlobPageNo first_page, BlobPageNo end_p
 }
 
 /*
- * May the last segment be removed, although it is reserved in part only?  The next growth would make
- * another one at once if the store kept too little, and each removal uses up a number until a
+ * May the last segment be removed, although it is reserved in part only?  The next growth would
+ * make another one at once if the store kept too little, and each removal uses up a number until a
  * checkpoint is complete.  Under the lock.
  */
 static bool
@@ -75,7 +75,9 @@ is_unused(const BlobStoreShared *shared, const TakenSegment *segment, SegmentUse
 		(segment->reserved_end == segment->end_page || may_remove_last(shared, use));
 }
 
-/* Take a segment from all sets, if it is still unused.  After that no process can allocate there. */
+/*
+ * Take a segment from all sets, if it is still unused.  After that no process can allocate there.
+ */
 static bool
 take_segment(BlobStoreShared *shared, dsa_pointer *nodes, TakenSegment *segment)
 {
@@ -103,8 +105,8 @@ take_segment(BlobStoreShared *shared, dsa_pointer *nodes, TakenSegment *segment)
 }
 
 /*
- * Put a segment back that could not be removed: its holes into punched_pending, its other pages with
- * blocks into the resting ones (is_resting: none of them was pending), or into pending.
+ * Put a segment back that could not be removed: its holes into punched_pending, its other pages
+ * with blocks into the resting ones (is_resting: none of them was pending), or into pending.
  */
 static void
 put_back(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *segment, bool is_resting,

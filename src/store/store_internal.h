@@ -1,7 +1,7 @@
 /*
  * store/store_internal.h
- *	  Declarations that the files of the allocator share: store.c, grow.c, reclaim.c, holes.c and
- *	  remove.c.
+ *	  Declarations that the files of the allocator share: store.c, shared.c, checkpoint.c,
+ *	  grow.c, reclaim.c, holes.c, remove.c.
  */
 #ifndef BLOB_STORE_INTERNAL_H
 #define BLOB_STORE_INTERNAL_H
@@ -28,7 +28,7 @@ typedef struct BlobStoreShared
 	BlobPending absent_pending; /* the same; the file must not be made anew yet */
 	BlobFreeRuns resting;		/* free, taken out of free_runs to be punched */
 	XLogRecPtr	resting_lsn;	/* they are punched when a completed checkpoint is past it */
-	XLogRecPtr	freed_lsn;		/* of the last FREE or TRIM; pages freed before the load are covered */
+	XLogRecPtr	freed_lsn;		/* of the last FREE or TRIM since the load */
 	BlobFreeRuns punched;		/* without blocks, as map entries say */
 	BlobPending punched_pending;	/* the same; they must not be filled yet */
 	bool		knows_no_holes; /* the file system; found by trying */
@@ -55,6 +55,10 @@ extern PGDLLEXPORT BlobStoreShared *blob_store_shared(const BlobStoreId *id);
  * launcher and its workers may use it, because they alone forget stores.
  */
 extern BlobStoreShared *blob_store_shared_if_loaded(const BlobStoreId *id);
+
+/* Lock the table of stores, and find one; NULL if there is none.  Unlock either way. */
+extern BlobStoreShared *blob_store_lock_table(const BlobStoreId *id);
+extern void blob_store_unlock_table(void);
 
 /*
  * Remove the shared part of a store, if there is one.  No process has a pointer to it: that takes a
@@ -91,13 +95,22 @@ extern void blob_store_reserve_generations(BlobStore *store, BlobStoreShared *sh
 /* Runs that are moved from set to set while the lock is held once. */
 #define BLOB_STORE_MOVE_RUNS 1000
 
-/* holes.c: pages of segments without blocks, or without a file.  Under the lock. */
-extern uint64 blob_store_punched_count(const BlobStoreShared *shared);
-extern uint64 blob_store_absent_count(const BlobStoreShared *shared);
+/* Pages without blocks, and pages without a file.  Under the lock. */
+static inline uint64
+blob_store_punched_count(const BlobStoreShared *shared)
+{
+	return shared->punched.page_count + blob_pending_pages(&shared->punched_pending);
+}
+
+static inline uint64
+blob_store_absent_count(const BlobStoreShared *shared)
+{
+	return shared->absent.page_count + blob_pending_pages(&shared->absent_pending);
+}
 
 /*
- * The free pages that a store keeps for the next values (blobext.keep_free), and how many more are
- * worth being punched.  Under the lock.
+ * holes.c: the free pages that a store keeps for the next values (blobext.keep_free), and how many
+ * more are worth being punched.  Under the lock.
  */
 extern uint64 blob_store_kept_pages(const BlobStoreShared *shared);
 
@@ -107,25 +120,22 @@ extern uint64 blob_store_kept_pages(const BlobStoreShared *shared);
  */
 extern bool blob_store_wake(BlobStoreShared *shared, uint64 needed_pages);
 
-/* The number behind blob_store_waiting_pages().  Under the lock. */
-extern uint64 blob_store_waiting(const BlobStoreShared *shared);
-
 /*
- * Take surplus pages out of the free runs, if punching them is worth it.  Returns whether pages rest
- * then.
+ * Take surplus pages out of the free runs, if punching them is worth it.  Returns whether pages
+ * rest then.
  */
 extern bool blob_store_rest(BlobStoreShared *shared);
 
 /*
- * Punch the resting pages if a completed checkpoint covers them; returns the number of pages.  Takes
- * the growth lock.  Can be interrupted.
+ * Punch the resting pages if a completed checkpoint covers them; returns the number of pages.
+ * Takes the growth lock.  Can be interrupted.
  */
 extern uint64 blob_store_punch(BlobStore *store, BlobStoreShared *shared);
 
 /*
  * Reserve blocks of punched pages again, and put the pages into the free runs: one run of at least
- * min_pages, and others, up to max_pages in all.  False if there is no such run.  The caller has the
- * growth lock.  ERROR 53100 if the disk is full.
+ * min_pages, and others, up to max_pages in all.  False if there is no such run.  The caller has
+ * the growth lock.  ERROR 53100 if the disk is full.
  */
 extern bool blob_store_fill(BlobStore *store, BlobStoreShared *shared, uint64 min_pages,
 							uint64 max_pages);
@@ -136,10 +146,11 @@ extern bool blob_store_fill(BlobStore *store, BlobStoreShared *shared, uint64 mi
  */
 extern int	blob_store_remove_segments(BlobStore *store, BlobStoreShared *shared);
 
-/* Ask for a checkpoint, unless that was done too short a time ago. */
+/* checkpoint.c: whether the last request was long enough ago; if so, this counts as one. */
+extern bool blob_store_may_ask(BlobStoreShared *shared);
 extern void blob_store_ask_for_checkpoint_now(BlobStoreShared *shared);
 
-/* Redo pointer of the last completed checkpoint (store/reclaim.c). */
+/* Redo pointer of the last completed checkpoint. */
 extern XLogRecPtr blob_store_completed_redo(void);
 
 /*

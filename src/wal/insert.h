@@ -54,8 +54,8 @@ extern XLogRecPtr blob_wal_log_free(const BlobStoreId *store, const BlobWalFree 
 									const BlobWalFreeBlock *blocks, int block_count);
 
 /*
- * info: BLOB_WAL_REMOVE or BLOB_WAL_RESTORE.  If meta_buffer is valid, the record has an image of the
- * meta page as well.
+ * info:  BLOB_WAL_REMOVE or BLOB_WAL_RESTORE.  If meta_buffer is valid, the record has an image of
+ * the meta page as well.
  */
 extern XLogRecPtr blob_wal_log_absence(const BlobStoreId *store, uint8 info,
 									   BlobPageNo first_page, BlobPageNo end_page,
