@@ -326,6 +326,26 @@ COMMENT ON COLUMN blobext_dedup_progress.rows_failed IS
     'rows whose content could not be read, was not equal, or whose update failed';
 
 -- ---------------------------------------------------------------------------
+-- Space: what the files take on the disk
+-- ---------------------------------------------------------------------------
+
+DROP FUNCTION blobext_files();
+CREATE FUNCTION blobext_files(
+        OUT segment integer, OUT file text, OUT bytes bigint, OUT file_bytes bigint,
+        OUT disk_bytes bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+REVOKE ALL ON FUNCTION blobext_files() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_files() TO pg_monitor;
+COMMENT ON FUNCTION blobext_files() IS
+    'files that the extent map says this database has, below the data directory: the least size of '
+    'each, the size it has (null: it is missing), and what it takes on the disk (less with holes)';
+COMMENT ON COLUMN blobext_space.state IS
+    'tier or tail: allocated extents of this kind; free; pending: freed, and not to be used before '
+    'a flush or a checkpoint; punched: free, its blocks given back to the file system; absent: its '
+    'file given back';
+
+-- ---------------------------------------------------------------------------
 -- Statistics: per database
 -- ---------------------------------------------------------------------------
 
@@ -376,7 +396,7 @@ COMMENT ON COLUMN blobext_databases.content_read_bytes IS 'bytes that they retur
 COMMENT ON COLUMN blobext_databases.stale_reads IS
     'reads refused because an extent had been freed or reused';
 COMMENT ON COLUMN blobext_databases.file_bytes IS
-    'size of the segment files; null if nothing was stored since the server started';
+    'size of the segment files without holes; null if nothing was stored since the server started';
 COMMENT ON COLUMN blobext_databases.allocated_bytes IS
     'part of file_bytes in extents, those that the collector has yet to free among them';
 COMMENT ON COLUMN blobext_databases.free_bytes IS 'part of file_bytes that can be given out';
