@@ -7,14 +7,14 @@ MODULE_big = blobext
 DATA = sql/blobext--0.1.0.sql sql/blobext--0.1.0--0.2.0.sql sql/blobext--0.2.0.sql \
 	sql/blobext--0.2.0--0.3.0.sql
 OBJS := $(patsubst $(TREE)/%.c,%.o,$(wildcard $(TREE)/src/*.c $(TREE)/src/*/*.c))
-SHLIB_LINK = -luring -lcrypto
+SHLIB_LINK = -luring -lcrypto $(libpq)
 # Carries the extent store to a cluster that pg_upgrade has made.
 SCRIPTS = tools/blobext_upgrade
 # The C interface for other extensions: #include "extension/blobext/blobext.h"
 HEADERS_blobext = src/api/blobext.h
 
 # The compiler writes beside x.o the list of headers that it has read for it, x.d.
-PG_CPPFLAGS = -I$(srcdir)/src $(BLOBEXT_CPPFLAGS) -MMD -MP
+PG_CPPFLAGS = -I$(srcdir)/src -I$(libpq_srcdir) $(BLOBEXT_CPPFLAGS) -MMD -MP
 # "make RMGR_ID=…": another id of the WAL resource manager, see src/wal/README.md.
 ifdef RMGR_ID
 PG_CPPFLAGS += -DBLOB_RMGR_ID=$(RMGR_ID)
