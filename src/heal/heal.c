@@ -230,20 +230,41 @@ keep_note(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 	kept->generations[kept->count++] = generation;
 }
 
+/* What is noted and not kept, as ranges; returns their number. */
 static int
-compare_numbers(const void *a, const void *b)
+find_useless(const BlobStoreId *store, const Kept *kept, BlobGenerationRange **useless)
 {
-	BlobGeneration left = *(const BlobGeneration *) a;
-	BlobGeneration right = *(const BlobGeneration *) b;
+	BlobGenerationRange *noted;
+	int			noted_count = blob_unlogged_ranges(store, &noted);
+	uint64		next = 0;
+	int			count = 0;
 
-	return left < right ? -1 : left > right;
+	*useless = palloc_extended((noted_count + kept->count) * sizeof(BlobGenerationRange) + 1,
+							   MCXT_ALLOC_HUGE);
+	for (int i = 0; i < noted_count; i++)
+	{
+		BlobGeneration first = noted[i].first;
+
+		for (; next < kept->count && kept->generations[next] <= noted[i].last; next++)
+		{
+			if (kept->generations[next] > first)
+				(*useless)[count++] = (BlobGenerationRange) {first, kept->generations[next] - 1};
+			first = kept->generations[next] + 1;
+		}
+		if (first <= noted[i].last)
+			(*useless)[count++] = (BlobGenerationRange) {first, noted[i].last};
+	}
+	pfree(noted);
+	return count;
 }
 
 void
 blob_heal_prune(BlobHeal *heal)
 {
 	Kept		kept = {.store = &heal->store, .capacity = 1024};
+	BlobGenerationRange *useless;
 	BlobStore	store;
+	int			count;
 
 	blob_heal_flush(heal);
 	if (blob_unlogged_count(&heal->store) == 0)
@@ -252,7 +273,9 @@ blob_heal_prune(BlobHeal *heal)
 	blob_store_open(&store, AccessShareLock);
 	blob_map_visit_all(store.map, keep_note, &kept);
 	blob_store_close(&store);
-	qsort(kept.generations, kept.count, sizeof(BlobGeneration), compare_numbers);
-	blob_unlogged_retain(&heal->store, kept.generations, kept.count);
+	qsort(kept.generations, kept.count, sizeof(BlobGeneration), blob_heal_compare_generations);
+	count = find_useless(&heal->store, &kept, &useless);
+	blob_restore_forget(heal, useless, count);
+	pfree(useless);
 	pfree(kept.generations);
 }

@@ -59,6 +59,16 @@ extern bool blob_restore_write(BlobHeal *heal, const BlobExtent *extent, uint64 
 extern void blob_restore_prove(BlobHeal *heal, const BlobExtent *extent);
 extern bool blob_restore_is_proven(BlobHeal *heal, BlobGeneration generation);
 
+/*
+ * Take generations out of the note: their content is there, or they are not allocated any more.
+ * Copies of this server learn by the WAL that they have the content, where it was logged; else that
+ * they lack it.
+ */
+extern void blob_restore_forget(BlobHeal *heal, const BlobGenerationRange *ranges, int count);
+
+/* For qsort(). */
+extern int	blob_heal_compare_generations(const void *a, const void *b);
+
 /* Whether the batch should be made durable. */
 extern bool blob_restore_is_full(const BlobHeal *heal);
 

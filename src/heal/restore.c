@@ -202,8 +202,8 @@ sync_written(BlobHeal *heal)
 	pfree(segments);
 }
 
-static int
-compare_generations(const void *a, const void *b)
+int
+blob_heal_compare_generations(const void *a, const void *b)
 {
 	BlobGeneration left = *(const BlobGeneration *) a;
 	BlobGeneration right = *(const BlobGeneration *) b;
@@ -225,7 +225,8 @@ proven_ranges(BlobHeal *heal, int *count)
 	hash_seq_init(&status, heal->proven);
 	while ((entry = hash_seq_search(&status)) != NULL)
 		generations[i++] = *entry;
-	qsort(generations, generation_count, sizeof(BlobGeneration), compare_generations);
+	qsort(generations, generation_count, sizeof(BlobGeneration),
+		  blob_heal_compare_generations);
 	*count = 0;
 	for (i = 0; i < generation_count; i++)
 	{
@@ -238,12 +239,8 @@ proven_ranges(BlobHeal *heal, int *count)
 	return ranges;
 }
 
-/*
- * Tell copies of this server: that the content is there, where it was logged; else that they lack
- * it.
- */
-static void
-log_ranges(BlobHeal *heal, const BlobGenerationRange *ranges, int count)
+void
+blob_restore_forget(BlobHeal *heal, const BlobGenerationRange *ranges, int count)
 {
 	for (int i = 0; i < count; i += MAX_RANGES)
 	{
@@ -256,6 +253,7 @@ log_ranges(BlobHeal *heal, const BlobGenerationRange *ranges, int count)
 			blob_wal_log_omitted(&heal->store, &omitted, ranges + i);
 	}
 	XLogFlush(XactLastRecEnd);
+	blob_unlogged_remove(&heal->store, ranges, count);
 }
 
 static void
@@ -269,8 +267,7 @@ forget_proven(BlobHeal *heal)
 	if (hash_get_num_entries(heal->proven) == 0)
 		return;
 	ranges = proven_ranges(heal, &count);
-	log_ranges(heal, ranges, count);
-	blob_unlogged_remove(&heal->store, ranges, count);
+	blob_restore_forget(heal, ranges, count);
 	pfree(ranges);
 	hash_seq_init(&status, heal->proven);
 	while ((entry = hash_seq_search(&status)) != NULL)

@@ -388,15 +388,12 @@ blob_unlogged_remove(const BlobStoreId *store, const BlobGenerationRange *ranges
 	publish(store);
 }
 
-void
-blob_unlogged_retain(const BlobStoreId *store, const BlobGeneration *generations, uint64 count)
+int
+blob_unlogged_ranges(const BlobStoreId *store, BlobGenerationRange **ranges)
 {
 	load(store);
-	if (copy.range_count == 0)
-		return;
-	copy.is_loaded = false;
-	copy.range_count = 0;
-	for (uint64 i = 0; i < count; i++)
-		merge_range((BlobGenerationRange) {generations[i], generations[i]});
-	publish(store);
+	*ranges = palloc_extended(copy.range_count * sizeof(BlobGenerationRange) + 1,
+							  MCXT_ALLOC_HUGE);
+	memcpy(*ranges, copy.ranges, copy.range_count * sizeof(BlobGenerationRange));
+	return copy.range_count;
 }

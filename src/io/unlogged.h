@@ -34,9 +34,8 @@ extern void blob_unlogged_add(const BlobStoreId *store, const BlobGenerationRang
 extern void blob_unlogged_remove(const BlobStoreId *store, const BlobGenerationRange *ranges,
 								 int range_count);
 
-/* Forget all generations but these, which are sorted: no others are allocated. */
-extern void blob_unlogged_retain(const BlobStoreId *store, const BlobGeneration *generations,
-								 uint64 count);
+/* The ranges that are noted, sorted, in palloc'd memory; returns their number. */
+extern int	blob_unlogged_ranges(const BlobStoreId *store, BlobGenerationRange **ranges);
 
 /* Whether content of the extent of this generation is unlogged.  May read the file "missing". */
 extern bool blob_unlogged_contains(const BlobStoreId *store, BlobGeneration generation);
