@@ -361,6 +361,7 @@ CREATE TABLE @fs@.snapshot (
     created bigint NOT NULL
 );
 COMMENT ON TABLE @fs@.snapshot IS 'snapshots of the whole tree';
+COMMENT ON SEQUENCE @fs@.snapshot_snapshot_seq IS 'numbers of snapshots';
 COMMENT ON COLUMN @fs@.snapshot.snapshot IS 'number of the snapshot';
 COMMENT ON COLUMN @fs@.snapshot.name IS 'its name, as that of a file';
 COMMENT ON COLUMN @fs@.snapshot.created IS 'when it was made; nanoseconds since 1970';
@@ -2103,3 +2104,46 @@ CREATE CONSTRAINT TRIGGER quota_settle AFTER INSERT ON @fs@.usage_commit
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION @fs@.quota_settle();
 $template$; END;
 COMMENT ON FUNCTION blobfs.template_quota() IS 'text that makes what a quota needs';
+
+-- ---------------------------------------------------------------------------
+-- Tables that are mounted as they are
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blobfs.view_problems(relation regclass, path_column name, prefix text DEFAULT '')
+    RETURNS TABLE (path text, problem text)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY EXECUTE format($query$
+        WITH base AS (SELECT t.%2$I::text AS path FROM %1$s AS t),
+        shown AS (
+            SELECT b.path, substr(b.path, length($1) + 1) AS shown_path
+            FROM base AS b WHERE starts_with(b.path, $1)),
+        component AS (
+            SELECT s.path, c.name FROM shown AS s,
+                unnest(string_to_array(s.shown_path, '/')) AS c (name))
+        SELECT b.path, 'has no path' FROM base AS b WHERE b.path IS NULL
+        UNION ALL
+        SELECT b.path, 'does not begin with the prefix' FROM base AS b
+        WHERE NOT starts_with(b.path, $1)
+        UNION ALL
+        SELECT s.path, 'is empty' FROM shown AS s WHERE s.shown_path = ''
+        UNION ALL
+        SELECT DISTINCT c.path, CASE WHEN c.name = '' THEN 'has an empty name in it'
+            WHEN octet_length(c.name) > 255 THEN 'has a name of more than 255 bytes in it'
+            ELSE format('has the name "%%s" in it', c.name) END
+        FROM component AS c WHERE c.name IN ('', '.', '..') OR octet_length(c.name) > 255
+        UNION ALL
+        SELECT b.path, format('%%s rows have it', count(*)) FROM base AS b
+        WHERE b.path IS NOT NULL GROUP BY b.path HAVING count(*) > 1
+        UNION ALL
+        SELECT DISTINCT f.path, 'is hidden: other paths make it a directory'
+        FROM (SELECT s.path, s.shown_path || '/' AS below FROM shown AS s) AS f
+            JOIN (SELECT DISTINCT array_to_string((string_to_array(s.shown_path, '/'))[: n], '/')
+                    || '/' AS directory
+                FROM shown AS s, generate_series(1,
+                    cardinality(string_to_array(s.shown_path, '/')) - 1) AS n) AS d
+            ON d.directory = f.below
+    $query$, relation, path_column) USING prefix;
+END $$;
+COMMENT ON FUNCTION blobfs.view_problems(regclass, name, text) IS
+    'paths of a table that a mount does not show, or not as they are, and why';
