@@ -398,6 +398,7 @@ has_digest(Patient *patient)
 	uint8		sha256[BLOB_DIGEST_BYTES];
 	uint8		state[BLOB_DIGEST_BYTES];
 	BlobDigest	digest;
+	BlobMappingSource source = {.fetch = fetch_assembled, .context = patient};
 
 	blob_digest_begin(&digest);
 	for (uint64 done = 0; done < descriptor->size_bytes;)
@@ -405,7 +406,7 @@ has_digest(Patient *patient)
 		uint64		bytes = Min(descriptor->size_bytes - done, BLOB_HEAL_PIECE_BYTES);
 
 		CHECK_FOR_INTERRUPTS();
-		blob_mapping_read(descriptor, done, bytes, patient->heal->piece, fetch_assembled, patient);
+		blob_mapping_read(descriptor, done, bytes, patient->heal->piece, &source);
 		blob_digest_update(&digest, patient->heal->piece, bytes);
 		done += bytes;
 	}
