@@ -111,7 +111,7 @@ blob_share_is_sound(const BlobValue *value)
 static bool
 has_extent(const BlobValue *value, BlobPageNo first_page)
 {
-	if (value->is_inline)
+	if (value == NULL || value->is_inline)
 		return false;
 	for (int i = 0; i < blob_descriptor_extent_count(&value->descriptor); i++)
 	{

@@ -540,6 +540,7 @@ visit_row(Dedup *dedup, HeapTuple tuple, TupleDesc row_type, RowVisitor visit)
 	blob_value_unpack(plain, &value);
 	key.size_bytes = value.size_bytes;
 	memcpy(key.sha256, value.descriptor.sha256, BLOB_DIGEST_BYTES);
+	summary.bytes = blob_share_spares(&value, NULL);
 	summary.generation = value.descriptor.generation;
 	summary.hash = hash_bytes_extended((const unsigned char *) VARDATA_ANY(plain),
 									   VARSIZE_ANY_EXHDR(plain), 0);
@@ -712,7 +713,7 @@ blobext_dedup(PG_FUNCTION_ARGS)
 	dedup.context = CurrentMemoryContext;
 	dedup.row_context = AllocSetContextCreate(dedup.context, "blobext dedup row",
 											  ALLOCSET_DEFAULT_SIZES);
-	blob_dedup_find_column(PG_GETARG_OID(0), NameStr(*PG_GETARG_NAME(1)), NAME, &dedup.column);
+	blob_dedup_find_column(PG_GETARG_OID(0), text_to_cstring(PG_GETARG_TEXT_PP(1)), NAME, &dedup.column);
 	blob_dedup_require_privileges(&dedup.column);
 	dedup.verify = PG_GETARG_BOOL(2);
 	dedup.batch_rows = PG_GETARG_INT32(3);

@@ -64,17 +64,18 @@ typedef struct BlobDedupKey
 	uint64		size_bytes;
 } BlobDedupKey;
 
-/* A datum in short: its generation, and a hash of all of it. */
+/* A datum in short: the space of its extents, its generation, and a hash of all of it. */
 typedef struct BlobDedupDatum
 {
+	uint64		bytes;
 	BlobGeneration generation;
 	uint64		hash;
 } BlobDedupDatum;
 
 /*
- * Rows whose values have one content.  datum is the oldest of their values, which the others shall
- * get: so a call that was interrupted goes on with the same one, and later calls change new rows
- * only.  source is a row that has it.
+ * Rows whose values have one content.  datum is the one of their values that takes the least space,
+ * of these the oldest, which the others shall get: so a call that was interrupted goes on with the
+ * same one, and later calls change new rows only.  source is a row that has it.
  */
 typedef struct BlobDedupGroup
 {

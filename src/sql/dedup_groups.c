@@ -140,10 +140,15 @@ is_full(const BlobDedupGroups *groups)
 		table->size * 2 * sizeof(BlobDedupGroup) > groups->limit_bytes;
 }
 
-/* Two values may have one generation, if both have grown from the same base. */
+/*
+ * Less space comes first, as one value may be compressed and the other is not.  Two values may have
+ * one generation, if both have grown from the same base.
+ */
 static bool
-is_older(const BlobDedupDatum *a, const BlobDedupDatum *b)
+is_better(const BlobDedupDatum *a, const BlobDedupDatum *b)
 {
+	if (a->bytes != b->bytes)
+		return a->bytes < b->bytes;
 	return a->generation < b->generation ||
 		(a->generation == b->generation && a->hash < b->hash);
 }
@@ -179,7 +184,7 @@ blob_dedup_groups_add(BlobDedupGroups *groups, const BlobDedupKey *key,
 	else
 	{
 		group->several = true;
-		if (is_older(datum, &group->datum))
+		if (is_better(datum, &group->datum))
 			choose(group, datum, row);
 	}
 }

@@ -181,7 +181,7 @@ choose_value(FunctionCallInfo fcinfo, struct varlena *value)
 
 	PreventCommandDuringRecovery(NAME);
 	PreventCommandIfReadOnly(NAME);
-	blob_dedup_find_column(PG_GETARG_OID(0), NameStr(*PG_GETARG_NAME(1)), NAME, &column);
+	blob_dedup_find_column(PG_GETARG_OID(0), text_to_cstring(PG_GETARG_TEXT_PP(1)), NAME, &column);
 	blob_dedup_require_privileges(&column);
 	if (is_small(value))
 		return value;
@@ -211,5 +211,5 @@ blob_intern_bytea(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(choose_value(fcinfo, (struct varlena *)
 								   DatumGetPointer(blob_from_bytes(VARDATA_ANY(content),
 																   VARSIZE_ANY_EXHDR(content),
-																   false))));
+																   false, BLOB_METHOD_NONE))));
 }

@@ -132,10 +132,10 @@ INSERT INTO public_may VALUES
 	('function blobext_set_compression(regclass,text,text)', 'runs SECURITY LABEL with the rights of its caller'),
 	('function blobext_recompress(regclass,text,integer,bigint)', 'runs UPDATE with the rights of its caller'),
 	('function blobext_browse(regclass,text)', 'runs CREATE VIEW with the rights of its caller'),
-	('function blobext_dedup(regclass,name,boolean,integer,bigint,bigint,bigint,bigint)',
+	('function blobext_dedup(regclass,text,boolean,integer,bigint,bigint,bigint,bigint)',
 		'runs SELECT and UPDATE with the rights of its caller'),
-	('function blob_intern(regclass,name,blobstate,boolean)', 'runs SELECT with the rights of its caller'),
-	('function blob_intern(regclass,name,bytea,boolean)', 'likewise'),
+	('function blob_intern(regclass,text,blobstate,boolean)', 'runs SELECT with the rights of its caller'),
+	('function blob_intern(regclass,text,bytea,boolean)', 'likewise'),
 	('view blobext_stat', 'counters of the server, no content; like pg_stat_database'),
 	('function blobext_stat_counters()', 'view blobext_stat runs it as the user of the view');
 
@@ -275,8 +275,8 @@ SELECT bag_eq(
 		'blob_upload_begin(bigint)', 'blob_upload_resume(blobstate,bigint)',
 		'blob_upload_write(bigint,bytea)', 'blob_upload_end(bigint)', 'blob_upload_abort(bigint)',
 		'blob_upload_piece()', 'blobext_browse(regclass,text)',
-		'blobext_dedup(regclass,name,boolean,integer,bigint,bigint,bigint,bigint)', 'blobext_dedup_state()',
-		'blob_intern(regclass,name,blobstate,boolean)', 'blob_intern(regclass,name,bytea,boolean)'],
+		'blobext_dedup(regclass,text,boolean,integer,bigint,bigint,bigint,bigint)', 'blobext_dedup_state()',
+		'blob_intern(regclass,text,blobstate,boolean)', 'blob_intern(regclass,text,bytea,boolean)'],
 	'volatile functions');
 SELECT is_empty(
 	$$SELECT signature FROM function WHERE proparallel <> 'u'
