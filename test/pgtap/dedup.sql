@@ -3,7 +3,7 @@
 CREATE SCHEMA dedup;
 SET search_path = dedup, public;
 SET client_min_messages = error;
-SELECT plan(68);
+SELECT plan(71);
 
 CREATE FUNCTION value(seed int, pages int DEFAULT 3) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
 	SELECT string_agg(sha512(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
@@ -65,6 +65,18 @@ INSERT INTO twice VALUES (6, value(1));
 INSERT INTO twice SELECT i, content FROM twice, generate_series(7, 9) i WHERE id = 6;
 CALL blobext_dedup('twice', 'content') \gset
 SELECT is(:'rows_shared' || ' ' || :'bytes_saved', '4 12288', 'a value that several rows had counts once');
+
+-- Compressed and not: the value that takes less space is kept, although it is newer.  With the oldest one in
+-- its place no row is compressed.
+CREATE TABLE packed (id int, content blobstate);
+INSERT INTO packed SELECT i, convert_to(repeat('compressible ', 20000), 'UTF8') FROM generate_series(1, 3) i;
+SELECT blobext_set_compression('packed', 'content', 'zstd');
+INSERT INTO packed SELECT i, convert_to(repeat('compressible ', 20000), 'UTF8') FROM generate_series(4, 5) i;
+SELECT remember('packed');
+CALL blobext_dedup('packed', 'content') \gset
+SELECT is(:rows_shared, 4, 'values that are compressed, and others');
+SELECT is(array_agg(DISTINCT blob_compression(content)), ARRAY['zstd'], 'the smaller value is kept') FROM packed;
+SELECT is_empty($$SELECT changed('packed')$$, 'contents are what they were');
 
 -- Values that share their extents already, and differ in their last bytes.
 CREATE TABLE grown AS SELECT 1 AS id, blob_append(substring(value(1) FOR 9000)::blobstate, '\x01') AS content;
