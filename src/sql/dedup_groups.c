@@ -130,14 +130,12 @@ narrow(BlobDedupGroups *groups)
 	group_destroy(old);
 }
 
-/* Whether the table has to grow, and would be too large then.  (While it grows there are two.) */
+/* simplehash decides by itself when it grows: then between half and nine tenths are in use. */
 static bool
 is_full(const BlobDedupGroups *groups)
 {
-	const group_hash *table = groups->table;
-
-	return table->members + 1 >= table->grow_threshold &&
-		table->size * 2 * sizeof(BlobDedupGroup) > groups->limit_bytes;
+	return ((Size) groups->table->members + 1) * 2 * sizeof(BlobDedupGroup) >
+		groups->limit_bytes;
 }
 
 /*

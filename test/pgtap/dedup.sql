@@ -3,7 +3,7 @@
 CREATE SCHEMA dedup;
 SET search_path = dedup, public;
 SET client_min_messages = error;
-SELECT plan(71);
+SELECT plan(73);
 
 CREATE FUNCTION value(seed int, pages int DEFAULT 3) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
 	SELECT string_agg(sha512(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
@@ -28,8 +28,7 @@ BEGIN
 END $$;
 
 --
--- Rows of equal content; without the test for the same datum the second call updates; with the newest value
--- in place of the oldest one six tests of the first value fail
+-- Rows of equal content; with the newest value in place of the oldest one eight tests fail
 --
 CREATE TABLE d (id int, name text, content blobstate);
 INSERT INTO d SELECT i, 'n' || i, value(i % 10) FROM generate_series(1, 100) i;
@@ -78,10 +77,13 @@ SELECT is(:rows_shared, 4, 'values that are compressed, and others');
 SELECT is(array_agg(DISTINCT blob_compression(content)), ARRAY['zstd'], 'the smaller value is kept') FROM packed;
 SELECT is_empty($$SELECT changed('packed')$$, 'contents are what they were');
 
--- Values that share their extents already, and differ in their last bytes.
-CREATE TABLE grown AS SELECT 1 AS id, blob_append(substring(value(1) FOR 9000)::blobstate, '\x01') AS content;
-INSERT INTO grown SELECT 2, blob_truncate(blob_append(content, '\x02'), length(content)) FROM grown;
-INSERT INTO grown SELECT 3, blob_truncate(blob_append(content, '\x02'), length(content)) FROM grown WHERE id = 1;
+-- Values that share their extents, and differ in where their last bytes are; without the look at the space both
+-- are updated.
+CREATE TABLE grown (id int, content blobstate);
+INSERT INTO grown VALUES (1, substring(value(1) FOR 9000));
+INSERT INTO grown SELECT i, blob_truncate(blob_append(content, 'x'), 9000) FROM grown, generate_series(2, 3) i;
+SELECT is(count(DISTINCT content::text) || ' ' || count(DISTINCT pg_column_size(content)), '1 2',
+	'one content, in two forms') FROM grown;
 CALL blobext_dedup('grown', 'content') \gset
 SELECT is(:rows_shared, 0, 'values that have all but bytes of the row in common are left alone');
 
@@ -102,16 +104,25 @@ CALL blobext_dedup('d', 'content') \gset
 SELECT is(:rows_shared, 49, 'in a session whose transactions are serializable');
 RESET default_transaction_isolation;
 
--- More contents than fit into the memory: without narrow() nothing changes but memory; without the second
--- range the rows of higher digests are left.
+-- More contents than fit into the memory.  Without the second range half of the rows are left; without a
+-- limit there is one range only.
 SET maintenance_work_mem = '1MB';
 SET blobext.inline_limit = 16;
 CREATE TABLE many (id int, content blobstate);
 INSERT INTO many SELECT i, convert_to(lpad((i % 8500)::text, 20), 'UTF8') FROM generate_series(1, 9500) i;
 RESET blobext.inline_limit;
 SELECT remember('many');
+CREATE TABLE ranges (done bigint);
+CREATE FUNCTION note_range() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO dedup.ranges SELECT ranges_done FROM public.blobext_dedup_progress;
+	RETURN new;
+END $$;
+CREATE TRIGGER r BEFORE UPDATE ON many FOR EACH ROW EXECUTE FUNCTION note_range();
 CALL blobext_dedup('many', 'content', batch_rows => 500) \gset
 SELECT is(:rows_shared, 1000, 'ranges of digests');
+SELECT results_eq('SELECT done, count(*) > 300 FROM ranges GROUP BY 1 ORDER BY 1', $$VALUES (0::bigint, true), (1, true)$$,
+	'each range has its rows');
 SELECT is(count(DISTINCT place(content)), 8500::bigint, 'all of them') FROM many;
 SELECT is_empty($$SELECT changed('many')$$, 'contents are what they were');
 RESET maintenance_work_mem;

@@ -152,6 +152,18 @@ make_gate('t');
 	is(sql('SELECT count(*) FROM blobext_dedup_progress'), '0', 'a call that ended shows no progress');
 }
 
+# The row whose value blob_intern() has returned.
+{
+	my $session = session('BEGIN', q(SELECT blob_intern('s.t', 'b', value(9))));
+	refuses('SET lock_timeout = 1; DELETE FROM s.t WHERE id = 5', '55P03', qr/lock timeout/,
+		'blob_intern() locks the row that has the value');
+	is(sql(q(SELECT blob_storage(blob_intern('s.t', 'b', value(9))))), 'extents', 'others may share with it');
+	$session->query_safe('COMMIT');
+	$session = session('BEGIN', 'UPDATE s.t SET want = want WHERE id = 5');
+	is(sql(q(SELECT blob_storage(blob_intern('s.t', 'b', value(9))))), 'inline', 'a row that is being changed is passed over');
+	forget_sessions();
+}
+
 # A row changes after it was found, and before it is its turn; so does the row that is shared with.
 clean();
 mostly_shared('t', 6);
