@@ -563,8 +563,8 @@ has_cached_content(const BlobKey *stored, const BlobKey *plain, KeptDigest *kept
 
 /*
  * Whether two values of equal size have the same content, before their contents are compared for
- * order.  If one of them is in memory, is not small and its digest is not known, the buffer is asked
- * first; then its digest is the other one's.  With blobext.verify_reads only digests count.
+ * order.  If one of them is in memory, is not small and its digest is not known, the buffer is
+ * asked first; then its digest is the other one's.  With blobext.verify_reads only digests count.
  */
 static bool
 is_same_content(const BlobKey *a, const BlobKey *b)
