@@ -33,6 +33,8 @@ typedef struct CatalogCache
 	Oid			schema;
 	Oid			type;
 	Oid			store_function; /* from here on: looked up at first use */
+	Oid			store_in_column_function;
+	Oid			store_bytea_in_column_function;
 	Oid			coerce_function;
 	Oid			cast_function;
 	Oid			store_bytea_function;
@@ -157,6 +159,29 @@ blob_catalog_store_function(void)
 	if (!look_up())
 		return InvalidOid;
 	return look_up_function(&cache.store_function, "blob_store", 1, &cache.type);
+}
+
+Oid
+blob_catalog_store_in_column_function(void)
+{
+	Oid			arguments[] = {InvalidOid, OIDOID, INT2OID};
+
+	if (!look_up())
+		return InvalidOid;
+	arguments[0] = cache.type;
+	return look_up_function(&cache.store_in_column_function, "blob_store",
+							lengthof(arguments), arguments);
+}
+
+Oid
+blob_catalog_store_bytea_in_column_function(void)
+{
+	const Oid	arguments[] = {BYTEAOID, OIDOID, INT2OID};
+
+	if (!look_up())
+		return InvalidOid;
+	return look_up_function(&cache.store_bytea_in_column_function, "blob_store",
+							lengthof(arguments), arguments);
 }
 
 Oid
