@@ -11,6 +11,7 @@
 #include "utils/guc.h"
 
 int			blob_inline_limit_bytes = 1024;
+int			blob_default_compression = BLOB_METHOD_NONE;
 int			blob_wal_content = BLOB_WAL_CONTENT_AUTO;
 int			blob_io_method = BLOB_IO_METHOD_AUTO;
 bool		blob_direct_io = true;
@@ -58,6 +59,18 @@ static const struct config_enum_entry client_type_options[] = {
 	{NULL, 0, false}
 };
 
+/* Methods that are not built in are no values of the setting. */
+static const struct config_enum_entry compression_options[] = {
+	{"none", BLOB_METHOD_NONE, false},
+#ifdef BLOB_WITH_LZ4
+	{"lz4", BLOB_METHOD_LZ4, false},
+#endif
+#ifdef BLOB_WITH_ZSTD
+	{"zstd", BLOB_METHOD_ZSTD, false},
+#endif
+	{NULL, 0, false}
+};
+
 /* Settings of single values: how they are stored and read. */
 static void
 define_store_settings(void)
@@ -67,6 +80,12 @@ define_store_settings(void)
 							"Larger values are stored in extents.",
 							&blob_inline_limit_bytes, 1024, 0, 1024 * 1024,
 							PGC_USERSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
+	DefineCustomEnumVariable("blobext.default_compression",
+							 "Sets how new values in extents are compressed, where their column "
+							 "does not say it.",
+							 "blobext_set_compression() sets the method of a column.",
+							 &blob_default_compression, BLOB_METHOD_NONE, compression_options,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("blobext.tail_extents",
 							 "Ends values of known size with an extent of exactly fitting size.",
 							 "Without it the last extent has its tier's size and room to grow.",

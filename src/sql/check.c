@@ -33,6 +33,7 @@
 #include "store/map.h"
 #include "store/store.h"
 #include "sql/check.h"
+#include "sql/progress.h"
 #include "sql/value.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
@@ -42,9 +43,20 @@
 #include "utils/snapmgr.h"
 
 PG_FUNCTION_INFO_V1(blobext_check);
+PG_FUNCTION_INFO_V1(blobext_check_state);
 
 /* Content is read and hashed in steps of this size. */
 #define STEP_BYTES (UINT64CONST(1024) * 1024)
+
+/* Columns of view blobext_check_progress. */
+enum
+{
+	RELATIONS_DONE,
+	RELATIONS_TOTAL,
+	VALUES_DONE,
+	BYTES_READ,
+	COUNTERS
+};
 
 /* Where we are. */
 typedef struct RowCheck
@@ -100,7 +112,8 @@ find_problem(void *datum)
 	BlobValue	value = blob_sql_unpack(*(Datum *) datum);
 	char	   *problem;
 
-	blob_check_progress_value(value.is_inline ? 0 : value.size_bytes);
+	blob_progress_add(VALUES_DONE, 1);
+	blob_progress_add(BYTES_READ, value.is_inline ? 0 : value.size_bytes);
 	if (value.is_inline)
 		return NULL;
 	problem = blob_check_references(&value.descriptor);
@@ -147,7 +160,7 @@ check_table(BlobCheck *check, Relation relation)
 	TupleTableSlot *slot = table_slot_create(relation, NULL);
 	TableScanDesc scan = blob_table_beginscan(relation, GetActiveSnapshot());
 
-	blob_check_progress_relation(RelationGetRelid(relation));
+	blob_progress_relation(RelationGetRelid(relation));
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
 		MemoryContext old_context = MemoryContextSwitchTo(check->row_context);
@@ -226,12 +239,12 @@ check_relations(BlobCheck *check, List *relations)
 {
 	ListCell   *cell;
 
-	blob_check_progress_relations(list_length(relations));
+	blob_progress_set(RELATIONS_TOTAL, list_length(relations));
 	foreach(cell, relations)
 	{
 		CHECK_FOR_INTERRUPTS();
 		blob_check_safely(check, check_relation, lfirst_oid(cell));
-		blob_check_progress_relation_done();
+		blob_progress_add(RELATIONS_DONE, 1);
 	}
 }
 
@@ -249,7 +262,7 @@ blobext_check(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	check.row_context = AllocSetContextCreate(CurrentMemoryContext, "blobext check row",
 											  ALLOCSET_DEFAULT_SIZES);
-	blob_check_progress_begin();
+	blob_progress_begin(BLOB_PROGRESS_CHECK);
 	PG_TRY();
 	{
 		if (PG_ARGISNULL(0))
@@ -262,9 +275,16 @@ blobext_check(PG_FUNCTION_ARGS)
 	}
 	PG_FINALLY();
 	{
-		blob_check_progress_end();
+		blob_progress_end();
 	}
 	PG_END_TRY();
 	MemoryContextDelete(check.row_context);
 	return (Datum) 0;
+}
+
+/* Rows (pid, relation, relations_done, relations_total, values_done, bytes_read). */
+Datum
+blobext_check_state(PG_FUNCTION_ARGS)
+{
+	return blob_progress_show(fcinfo, BLOB_PROGRESS_CHECK, COUNTERS);
 }

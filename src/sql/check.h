@@ -51,12 +51,4 @@ extern void blob_check_map(BlobCheck *check);
 /* check_index.c: the keys in the B-trees of a table, of whatever rows, on all levels. */
 extern void blob_check_indexes(BlobCheck *check, Relation table);
 
-/* check_progress.c: view blobext_check_progress. */
-extern void blob_check_progress_begin(void);
-extern void blob_check_progress_relations(uint64 total);
-extern void blob_check_progress_relation(Oid relid);
-extern void blob_check_progress_relation_done(void);
-extern void blob_check_progress_value(uint64 bytes_read);
-extern void blob_check_progress_end(void);
-
 #endif							/* BLOB_SQL_CHECK_H */

@@ -18,6 +18,7 @@
 #include "catalog/pg_am.h"
 #include "miscadmin.h"
 #include "sql/check.h"
+#include "sql/progress.h"
 #include "sql/value.h"
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
@@ -177,7 +178,7 @@ check_one_index(BlobCheck *check, Oid relid)
 	if (index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisready &&
 		blob_walk_row_holds(RelationGetDescr(index)))
 	{
-		blob_check_progress_relation(RelationGetRelid(index));
+		blob_progress_relation(RelationGetRelid(index));
 		check_btree(&index_check);
 	}
 	index_close(index, AccessShareLock);
