@@ -269,26 +269,6 @@ COMMENT ON FUNCTION blobext_browse(regclass, text) IS
     'makes or replaces a view of a relation with summaries in place of blobstate values';
 
 -- ---------------------------------------------------------------------------
--- Space: what the files take on the disk
--- ---------------------------------------------------------------------------
-
-DROP FUNCTION blobext_files();
-CREATE FUNCTION blobext_files(
-        OUT segment integer, OUT file text, OUT bytes bigint, OUT file_bytes bigint,
-        OUT disk_bytes bigint)
-    RETURNS SETOF record
-    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
-REVOKE ALL ON FUNCTION blobext_files() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION blobext_files() TO pg_monitor;
-COMMENT ON FUNCTION blobext_files() IS
-    'files that the extent map says this database has, below the data directory: the least size of '
-    'each, the size it has (null: it is missing), and what it takes on the disk (less with holes)';
-COMMENT ON COLUMN blobext_space.state IS
-    'tier or tail: allocated extents of this kind; free; pending: freed, and not to be used before '
-    'a flush or a checkpoint; punched: free, its blocks given back to the file system; absent: its '
-    'file given back';
-
--- ---------------------------------------------------------------------------
 -- Deduplication
 -- ---------------------------------------------------------------------------
 
@@ -344,6 +324,26 @@ COMMENT ON COLUMN blobext_dedup_progress.rows_skipped IS
     'rows that others were changing, or that a trigger or policy kept as they were';
 COMMENT ON COLUMN blobext_dedup_progress.rows_failed IS
     'rows whose content could not be read, was not equal, or whose update failed';
+
+-- ---------------------------------------------------------------------------
+-- Space: what the files take on the disk
+-- ---------------------------------------------------------------------------
+
+DROP FUNCTION blobext_files();
+CREATE FUNCTION blobext_files(
+        OUT segment integer, OUT file text, OUT bytes bigint, OUT file_bytes bigint,
+        OUT disk_bytes bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+REVOKE ALL ON FUNCTION blobext_files() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_files() TO pg_monitor;
+COMMENT ON FUNCTION blobext_files() IS
+    'files that the extent map says this database has, below the data directory: the least size of '
+    'each, the size it has (null: it is missing), and what it takes on the disk (less with holes)';
+COMMENT ON COLUMN blobext_space.state IS
+    'tier or tail: allocated extents of this kind; free; pending: freed, and not to be used before '
+    'a flush or a checkpoint; punched: free, its blocks given back to the file system; absent: its '
+    'file given back';
 
 -- ---------------------------------------------------------------------------
 -- Statistics: per database
@@ -410,3 +410,75 @@ COMMENT ON COLUMN blobext_databases.dead_key_bytes IS
 COMMENT ON COLUMN blobext_databases.high_key_bytes IS
     'bytes that only keys between pages of indexes hold, as a complete round found';
 GRANT SELECT ON blobext_databases TO pg_monitor;
+
+-- ---------------------------------------------------------------------------
+-- Content from another server.
+-- ---------------------------------------------------------------------------
+
+-- The check repairs where it is told from where: another argument, with a default.
+DROP FUNCTION blobext_check(regclass);
+CREATE FUNCTION blobext_check(checked regclass DEFAULT NULL, repair text DEFAULT NULL,
+        OUT relation regclass, OUT tid tid, OUT column_name name, OUT problem text)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1;
+REVOKE ALL ON FUNCTION blobext_check(regclass, text) FROM PUBLIC;
+COMMENT ON FUNCTION blobext_check(regclass, text) IS
+    'problems of the extent store: every value of one or all tables against map, files and digest; '
+    'every key of their B-trees against the map; bounds and keys of partitioned tables; relations '
+    'that cannot be read; for all tables, map and files by themselves; with repair, what another '
+    'server has is repaired from there';
+
+CREATE FUNCTION blobext_fetch(conninfo text, checked regclass DEFAULT NULL,
+        damaged boolean DEFAULT true,
+        OUT relation regclass, OUT tid tid, OUT column_name name, OUT problem text)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION blobext_fetch(text, regclass, boolean) FROM PUBLIC;
+COMMENT ON FUNCTION blobext_fetch(text, regclass, boolean) IS
+    'gets content that is missing here, or damaged, from another server that has it; a row for '
+    'each such value, with a problem if it could not be got';
+
+CREATE FUNCTION blobext_source(forked_at pg_lsn, OUT system_identifier text, OUT store text,
+        OUT timelines text, OUT common_below bigint)
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION blobext_source(pg_lsn) FROM PUBLIC;
+COMMENT ON FUNCTION blobext_source(pg_lsn) IS
+    'what another server asks before it fetches content from this one: whose copy it is, and which '
+    'generations were drawn before a position';
+
+CREATE FUNCTION blobext_source_read(store text, first_page bigint, pages bigint,
+        generation bigint, common_below bigint, start bigint, unchanged_since pg_lsn,
+        bytes integer, is_tail boolean, digest boolean)
+    RETURNS bytea
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION blobext_source_read(text, bigint, bigint, bigint, bigint, bigint, pg_lsn,
+    integer, boolean, boolean) FROM PUBLIC;
+COMMENT ON FUNCTION blobext_source_read(text, bigint, bigint, bigint, bigint, bigint, pg_lsn,
+        integer, boolean, boolean) IS
+    'bytes of an extent, or their SHA-256, for another server; whoever may execute it can read all '
+    'values of the database';
+
+CREATE FUNCTION blobext_fetch_state(OUT pid integer, OUT relation regclass,
+        OUT relations_done bigint, OUT relations_total bigint, OUT values_done bigint,
+        OUT bytes_read bigint, OUT values_repaired bigint, OUT bytes_fetched bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1;
+REVOKE ALL ON FUNCTION blobext_fetch_state() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_fetch_state() TO pg_monitor;
+COMMENT ON FUNCTION blobext_fetch_state() IS 'behind view blobext_fetch_progress';
+CREATE VIEW blobext_fetch_progress AS SELECT * FROM @extschema@.blobext_fetch_state();
+GRANT SELECT ON blobext_fetch_progress TO pg_monitor;
+COMMENT ON VIEW blobext_fetch_progress IS
+    'blobext_fetch(), and blobext_check() that repairs, as it runs in this database';
+COMMENT ON COLUMN blobext_fetch_progress.pid IS 'process that fetches';
+COMMENT ON COLUMN blobext_fetch_progress.relation IS
+    'table or index that it looks at; null while it looks at the extent map';
+COMMENT ON COLUMN blobext_fetch_progress.relations_done IS 'tables that are done';
+COMMENT ON COLUMN blobext_fetch_progress.relations_total IS
+    'tables to look at, those without values too';
+COMMENT ON COLUMN blobext_fetch_progress.values_done IS
+    'values looked at, the current one included';
+COMMENT ON COLUMN blobext_fetch_progress.bytes_read IS 'content of them that was verified, in bytes';
+COMMENT ON COLUMN blobext_fetch_progress.values_repaired IS 'values that were fetched';
+COMMENT ON COLUMN blobext_fetch_progress.bytes_fetched IS
+    'bytes that came from the other server';

@@ -21,7 +21,7 @@ blob_check_report(BlobCheck *check, Oid relid, ItemPointer tid, const char *colu
 				  const char *problem)
 {
 	Datum		values[4] = {0};
-	bool		nulls[4] = {false, tid == NULL, column == NULL, false};
+	bool		nulls[4] = {false, tid == NULL, column == NULL, problem == NULL};
 	NameData	name;
 
 	values[0] = ObjectIdGetDatum(relid);
@@ -29,18 +29,23 @@ blob_check_report(BlobCheck *check, Oid relid, ItemPointer tid, const char *colu
 	if (column != NULL)
 		namestrcpy(&name, column);
 	values[2] = NameGetDatum(&name);
-	values[3] = CStringGetTextDatum(problem);
+	if (problem != NULL)
+		values[3] = CStringGetTextDatum(problem);
 	tuplestore_putvalues(check->result->setResult, check->result->setDesc, values, nulls);
 }
 
 /* ---- errors become rows ---- */
 
-/* Cancellation, shutdown, and locks that cannot be had say nothing about the value checked. */
+/*
+ * Cancellation, shutdown, locks that cannot be had, and the loss of the server that repairs say
+ * nothing about the value checked.
+ */
 static bool
 is_of_this_session(int sqlstate)
 {
 	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_OPERATOR_INTERVENTION ||
 		ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK ||
+		ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_CONNECTION_EXCEPTION ||
 		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
 }
 
@@ -126,4 +131,31 @@ blob_check_references(const BlobDescriptor *descriptor)
 						" goes beyond the extent's high-water mark", unclaimed,
 						blob_descriptor_extent(descriptor, unclaimed).first_page);
 	return NULL;
+}
+
+typedef struct RepairCall
+{
+	BlobHeal   *heal;
+	const BlobValue *value;
+} RepairCall;
+
+/* A BlobCheckFinder. */
+static char *
+call_repair(void *context)
+{
+	RepairCall *call = context;
+
+	return blob_heal_value(call->heal, &call->value->descriptor);
+}
+
+char *
+blob_check_repair(BlobCheck *check, const BlobValue *value, char *problem)
+{
+	RepairCall	call = {check->heal, value};
+	char	   *reason;
+
+	if (check->heal == NULL)
+		return problem;
+	reason = blob_check_find(call_repair, &call);
+	return reason == NULL ? NULL : psprintf("%s; it was not repaired: %s", problem, reason);
 }

@@ -11,6 +11,7 @@
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "postmaster/bgwriter.h"
+#include "store/limits.h"
 #include "store/store_internal.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
@@ -195,14 +196,16 @@ static void
 load(BlobStore *store, BlobStoreShared *shared)
 {
 	BlobMapMeta meta;
+	XLogRecPtr	meta_lsn;
 	LoadState	state = {
 		.shared = shared,
 		.completed_redo = blob_store_completed_redo(),
 		.started_redo = GetRedoRecPtr()
 	};
 
-	blob_map_read_meta(store->map, &meta);
+	meta_lsn = blob_map_read_meta_lsn(store->map, &meta);
 	require_directory(&store->id, &meta);
+	blob_limits_note(&store->id, meta_lsn, meta.generation_limit);
 	blob_free_runs_clear(blob_store_area, &shared->free_runs);
 	blob_pending_clear(blob_store_area, &shared->pending);
 	blob_free_runs_clear(blob_store_area, &shared->absent);

@@ -133,19 +133,28 @@ require_default_place(const BlobMapMetaV2 *meta)
 					 "restart the server.")));
 }
 
-void
-blob_map_read_meta(Relation map, BlobMapMeta *meta)
+XLogRecPtr
+blob_map_read_meta_lsn(Relation map, BlobMapMeta *meta)
 {
 	Buffer		buffer = ReadBuffer(map, BLOB_MAP_META_BLOCK);
 	BlobMapMetaV2 page_meta;
+	XLogRecPtr	lsn;
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	memcpy(&page_meta, PageGetContents(BufferGetPage(buffer)), sizeof(page_meta));
+	lsn = PageGetLSN(BufferGetPage(buffer));
 	UnlockReleaseBuffer(buffer);
 	*meta = page_meta.v1;
 	check_meta(map, meta);
 	if (meta->version == BLOB_MAP_VERSION_2)
 		require_default_place(&page_meta);
+	return lsn;
+}
+
+void
+blob_map_read_meta(Relation map, BlobMapMeta *meta)
+{
+	(void) blob_map_read_meta_lsn(map, meta);
 }
 
 static MapCache *
@@ -262,17 +271,27 @@ blob_map_locked_entry(Buffer buffer, BlobPageNo first_page)
 }
 
 BlobMapEntry
-blob_map_lookup(Relation map, BlobPageNo first_page)
+blob_map_lookup_lsn(Relation map, BlobPageNo first_page, XLogRecPtr *lsn)
 {
 	BlobMapEntry entry = {0};
 	Buffer		buffer = blob_map_lock_entry(map, first_page, InvalidBuffer);
 
+	*lsn = InvalidXLogRecPtr;
 	if (BufferIsValid(buffer))
 	{
 		entry = blob_map_locked_entry(buffer, first_page);
+		*lsn = PageGetLSN(BufferGetPage(buffer));
 		UnlockReleaseBuffer(buffer);
 	}
 	return entry;
+}
+
+BlobMapEntry
+blob_map_lookup(Relation map, BlobPageNo first_page)
+{
+	XLogRecPtr	lsn;
+
+	return blob_map_lookup_lsn(map, first_page, &lsn);
 }
 
 void

@@ -21,6 +21,9 @@ extern void blob_map_create(Relation map);
 /* Read the meta page; ERROR if it is not one of this library's format. */
 extern void blob_map_read_meta(Relation map, BlobMapMeta *meta);
 
+/* The same, and the LSN of the page: that of its last change. */
+extern XLogRecPtr blob_map_read_meta_lsn(Relation map, BlobMapMeta *meta);
+
 /* The store's identity, cached with the relation. */
 extern BlobStoreId blob_map_store_id(Relation map);
 
@@ -42,6 +45,9 @@ extern void blob_map_set_reserved(Relation map, BlobPageNo end_page);
  * lock on one buffer.
  */
 extern BlobMapEntry blob_map_lookup(Relation map, BlobPageNo first_page);
+
+/* The same, and the LSN of its block: that of the last change there. */
+extern BlobMapEntry blob_map_lookup_lsn(Relation map, BlobPageNo first_page, XLogRecPtr *lsn);
 
 /*
  * Share-lock the block of that entry.  previous is a buffer that this function returned, or

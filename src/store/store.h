@@ -17,11 +17,12 @@
 #include "utils/relcache.h"
 
 /*
- * Numbers of object locks on the map: one round of the collector at a time (gc/), and freeing
- * (below).
+ * Numbers of object locks on the map: one round of the collector at a time (gc/), freeing (below),
+ * and one repair at a time (heal/).
  */
 #define BLOB_STORE_ROUND_LOCK 1
 #define BLOB_STORE_FREEING_LOCK 2
+#define BLOB_STORE_HEAL_LOCK 3
 
 typedef struct BlobStore
 {
@@ -222,5 +223,14 @@ extern bool blob_store_drop(const BlobStoreId *id);
  */
 extern uint64 blob_store_pending_pages(BlobStore *store, BlobPageNo first_page,
 									   BlobPageNo end_page);
+
+/*
+ * Make the file of a segment anew, or lengthen it, so that it has all pages which the map expects.
+ * The caller has noted all extents there that lack bytes (io/unlogged.h).  Takes the growth lock.
+ */
+extern void blob_store_remake_segment(BlobStore *store, uint32 segment_no);
+
+/* Pages of a segment, from its first one on, that must have a file. */
+extern uint64 blob_store_segment_pages(BlobStore *store, uint32 segment_no);
 
 #endif							/* BLOB_STORE_H */

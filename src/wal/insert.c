@@ -291,3 +291,17 @@ blob_wal_log_omitted(const BlobStoreId *store, const BlobWalOmitted *record,
 	XLogRegisterData((char *) ranges, copy.range_count * sizeof(BlobGenerationRange));
 	(void) XLogInsert(BLOB_RMGR_ID, BLOB_WAL_OMITTED);
 }
+
+XLogRecPtr
+blob_wal_log_fetched(const BlobStoreId *store, const BlobGenerationRange *ranges, int range_count)
+{
+	BlobWalFetched record = {
+		.header = make_header(store, BLOB_WAL_VERSION_2),
+		.range_count = range_count
+	};
+
+	XLogBeginInsert();
+	register_fixed(&record, BLOB_WAL_FETCHED);
+	XLogRegisterData((char *) ranges, range_count * sizeof(BlobGenerationRange));
+	return XLogInsert(BLOB_RMGR_ID, BLOB_WAL_FETCHED);
+}

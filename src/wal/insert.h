@@ -110,4 +110,11 @@ extern void blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page
 extern void blob_wal_log_omitted(const BlobStoreId *store, const BlobWalOmitted *record,
 								 const BlobGenerationRange *ranges);
 
+/*
+ * Log that lacking content of these generations is there now: all of it was logged before, and is
+ * durable.  The record's end.
+ */
+extern XLogRecPtr blob_wal_log_fetched(const BlobStoreId *store, const BlobGenerationRange *ranges,
+									   int range_count);
+
 #endif							/* BLOB_WAL_INSERT_H */
