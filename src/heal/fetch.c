@@ -370,7 +370,8 @@ read_staged(BlobHeal *heal, uint64 offset, char *target, uint32 bytes)
 
 /* A BlobMappingFetch: stored bytes, fetched ones in place of those that are here. */
 static void
-fetch_assembled(void *context, uint64 stored_offset, uint64 length_bytes, char *target)
+fetch_assembled(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node,
+				char *target)
 {
 	Patient    *patient = context;
 
@@ -398,7 +399,9 @@ has_digest(Patient *patient)
 	uint8		sha256[BLOB_DIGEST_BYTES];
 	uint8		state[BLOB_DIGEST_BYTES];
 	BlobDigest	digest;
-	BlobMappingSource source = {.fetch = fetch_assembled, .context = patient};
+	BlobMappingSource source = {
+		.fetch = fetch_assembled, .context = patient, .is_uncached = true
+	};
 
 	blob_digest_begin(&digest);
 	for (uint64 done = 0; done < descriptor->size_bytes;)
