@@ -194,9 +194,9 @@ COMMENT ON FUNCTION blob_upload_abort(bigint) IS
 CREATE FUNCTION blob_store(bytea, oid, smallint) RETURNS blobstate
     AS 'MODULE_PATHNAME', 'blob_store_bytea_in_column' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION blob_store(bytea, oid, smallint) IS
-    'content as a blobstate is stored in a column: in extents, compressed as the column says, if it '
-    'is larger than blobext.inline_limit; takes space of the store until the collector finds that '
-    'nothing refers to it';
+    'content as a blobstate is stored in a column: in extents, compressed as the column says, if '
+    'it is larger than blobext.inline_limit; takes space of the store until the collector finds '
+    'that nothing refers to it';
 CREATE FUNCTION blob_store(blobstate, oid, smallint) RETURNS blobstate
     AS 'MODULE_PATHNAME', 'blob_store_in_column' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
     SUPPORT blob_store_support;
@@ -218,15 +218,15 @@ CREATE FUNCTION blobext_set_compression(relation regclass, column_name text, met
     RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION blobext_set_compression(regclass, text, text) IS
-    'sets the method by which new values of a column are compressed: none, lz4, zstd; null: that of '
-    'blobext.default_compression';
+    'sets the method by which new values of a column are compressed: none, lz4, zstd; null: that '
+    'of blobext.default_compression';
 
 CREATE FUNCTION blob_recompress(blobstate, method text) RETURNS blobstate
     AS 'MODULE_PATHNAME', 'blob_recompress_sql' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
     COST 1000;
 COMMENT ON FUNCTION blob_recompress(blobstate, text) IS
-    'the value stored anew by a method of compression, if that changes anything; takes space of the '
-    'store until the collector finds that nothing refers to it';
+    'the value stored anew by a method of compression, if that changes anything; takes space of '
+    'the store until the collector finds that nothing refers to it';
 CREATE FUNCTION blob_recompress_is_due(blobstate, method text) RETURNS boolean
     AS 'MODULE_PATHNAME', 'blob_recompress_is_due_sql' LANGUAGE C STABLE STRICT PARALLEL SAFE
     COST 100;
