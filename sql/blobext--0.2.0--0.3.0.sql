@@ -191,16 +191,16 @@ COMMENT ON FUNCTION blob_upload_abort(bigint) IS
 -- ---------------------------------------------------------------------------
 
 -- Values that are assigned to a column: the planner hook puts these calls into statements.
-CREATE FUNCTION blob_store(bytea, oid, smallint) RETURNS blobstate
+CREATE FUNCTION blob_store(bytea, regclass, smallint) RETURNS blobstate
     AS 'MODULE_PATHNAME', 'blob_store_bytea_in_column' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION blob_store(bytea, oid, smallint) IS
+COMMENT ON FUNCTION blob_store(bytea, regclass, smallint) IS
     'content as a blobstate is stored in a column: in extents, compressed as the column says, if '
     'it is larger than blobext.inline_limit; takes space of the store until the collector finds '
     'that nothing refers to it';
-CREATE FUNCTION blob_store(blobstate, oid, smallint) RETURNS blobstate
+CREATE FUNCTION blob_store(blobstate, regclass, smallint) RETURNS blobstate
     AS 'MODULE_PATHNAME', 'blob_store_in_column' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
     SUPPORT blob_store_support;
-COMMENT ON FUNCTION blob_store(blobstate, oid, smallint) IS
+COMMENT ON FUNCTION blob_store(blobstate, regclass, smallint) IS
     'the value as it is stored in a column: in extents, compressed as the column says, if it is '
     'larger than blobext.inline_limit; takes space of the store until the collector finds that '
     'nothing refers to it';
