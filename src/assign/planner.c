@@ -34,7 +34,7 @@ typedef struct StoreFunctions
 {
 	Oid			type;
 	Oid			store;			/* blob_store(blobstate) */
-	Oid			store_in_column;	/* blob_store(blobstate, regclass, smallint); before 0.3.0 invalid */
+	Oid			store_in_column;	/* the same for a column; invalid with objects before 0.3.0 */
 	Oid			coerce;			/* length coercion */
 } StoreFunctions;
 
