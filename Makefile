@@ -7,7 +7,7 @@ MODULE_big = blobext
 DATA = sql/blobext--0.1.0.sql sql/blobext--0.1.0--0.2.0.sql sql/blobext--0.2.0.sql \
 	sql/blobext--0.2.0--0.3.0.sql
 OBJS := $(patsubst $(TREE)/%.c,%.o,$(wildcard $(TREE)/src/*.c $(TREE)/src/*/*.c))
-SHLIB_LINK = -luring -lcrypto
+SHLIB_LINK = -luring -lcrypto $(libpq)
 
 # Methods of compression, where their libraries are; "make LZ4=no ZSTD=no" builds without them.
 find_library = $(shell pkg-config --exists $(1) 2> /dev/null || \
@@ -20,7 +20,7 @@ SCRIPTS = tools/blobext_upgrade
 HEADERS_blobext = src/api/blobext.h
 
 # The compiler writes beside x.o the list of headers that it has read for it, x.d.
-PG_CPPFLAGS = -I$(srcdir)/src $(BLOBEXT_CPPFLAGS) -MMD -MP
+PG_CPPFLAGS = -I$(srcdir)/src -I$(libpq_srcdir) $(BLOBEXT_CPPFLAGS) -MMD -MP
 # "make RMGR_ID=…": another id of the WAL resource manager, see src/wal/README.md.
 ifdef RMGR_ID
 PG_CPPFLAGS += -DBLOB_RMGR_ID=$(RMGR_ID)
@@ -122,6 +122,21 @@ LOSSY_DISK = test/lossy_disk
 lossy-disk: $(LOSSY_DISK)
 $(LOSSY_DISK): $(TREE)/test/lossy_disk.c $(BUILT_FOR)
 	$(CC) $(filter-out -MMD -MP,$(CPPFLAGS)) $(CFLAGS) -o $@ $<
+
+# ---------------------------------------------------------------------------
+# The file mount, see mount/README.md: nothing above needs its libraries.
+# ---------------------------------------------------------------------------
+
+.PHONY: mount install-mount install-blobfs
+mount:
+	$(MAKE) -C $(TREE)/mount PG_CONFIG="$(PG_CONFIG)"
+
+install-mount: mount
+	$(MAKE) -C $(TREE)/mount install PG_CONFIG="$(PG_CONFIG)" DESTDIR="$(DESTDIR)"
+
+# The extension blobfs alone.
+install-blobfs:
+	$(MAKE) -C $(TREE)/mount install-extension PG_CONFIG="$(PG_CONFIG)" DESTDIR="$(DESTDIR)"
 
 # ---------------------------------------------------------------------------
 # The files of a release: what the last commit has, see docs/release.md.

@@ -28,6 +28,7 @@ blob_reader_begin(BlobReader *reader, const BlobValue *value, int flags)
 	reader->stored.max_generation = descriptor->generation;
 	reader->stored.total_bytes = blob_mapping_stored_bytes(descriptor);
 	reader->stored.value_bytes = descriptor->size_bytes;
+	reader->stored.may_lack = false;
 	blob_readahead_window_init(&reader->window, (flags & BLOB_READER_ALL) != 0);
 }
 

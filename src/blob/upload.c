@@ -200,6 +200,14 @@ find_sound_upload(int64 upload_no)
 	return upload;
 }
 
+void
+blob_upload_refuse_null(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+			 errmsg("upload and data must not be null")));
+}
+
 /*
  * Whichever error comes, the upload is broken then.  An error that leaves the transaction alive is
  * one of a subtransaction.

@@ -229,6 +229,12 @@ blob_catalog_digest_family(void)
 }
 
 Oid
+blob_catalog_upload_pieces(void)
+{
+	return look_up() ? get_relname_relid(BLOB_UPLOAD_PIECES, cache.schema) : InvalidOid;
+}
+
+Oid
 blob_catalog_map_relation_if_any(void)
 {
 	/* The look-up may process an invalidation; its result is right all the same. */

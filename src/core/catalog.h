@@ -31,6 +31,10 @@ extern Oid	blob_catalog_store_bytea_function(void);	/* blob_store(bytea) returns
 /* Operator family blobstate_digest_ops for btree. */
 extern Oid	blob_catalog_digest_family(void);
 
+/* The view that takes pieces of uploads; its name. */
+#define BLOB_UPLOAD_PIECES "blob_upload_pieces"
+extern Oid	blob_catalog_upload_pieces(void);
+
 /* The extent map's relation, InvalidOid as above. */
 extern Oid	blob_catalog_map_relation_if_any(void);
 

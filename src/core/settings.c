@@ -23,12 +23,13 @@ int			blob_client_type = BLOB_CLIENT_TYPE_BYTEA;
 int			blob_cache_kb = -1;
 int			blob_max_databases = 64;
 int			blob_min_free_disk_mb = 128;
+int			blob_keep_free_mb = 1024;
 int			blob_gc_wait_timeout_ms = 60 * 1000;
 double		blob_gc_cost_delay_ms = 0;
 int			blob_gc_cost_limit_pages = 200;
 bool		blob_autogc = true;
 bool		blob_autogc_vacuum = true;
-int			blob_autogc_naptime_s = 60;
+int			blob_autogc_naptime_s = 30;
 int			blob_autogc_interval_s = 15 * 60;
 int			blob_autogc_threshold_kb = 16 * 1024;
 double		blob_autogc_scale_factor = 0.1;
@@ -142,6 +143,12 @@ define_server_settings(void)
 							"less. 0 sets no limit.",
 							&blob_min_free_disk_mb, 128, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB,
 							NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.keep_free",
+							"Sets the free space that a store keeps for the next values.",
+							"It keeps an eighth of what is in use at most. More goes back to the "
+							"file system. -1 leaves all free space in the files.",
+							&blob_keep_free_mb, 1024, -1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB,
+							NULL, NULL, NULL);
 }
 
 /* Replace 0 by the smallest size, since the collector needs some memory. */
@@ -194,7 +201,7 @@ define_launcher_settings(void)
 							 &blob_autogc_vacuum, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("blobext.autogc_naptime",
 							"Sets the time between looks at a database by the collector.",
-							NULL, &blob_autogc_naptime_s, 60, 1, INT_MAX / 1000, PGC_SIGHUP,
+							NULL, &blob_autogc_naptime_s, 30, 1, INT_MAX / 1000, PGC_SIGHUP,
 							GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("blobext.autogc_interval",
 							"Sets the time after which the collector runs for any change.",

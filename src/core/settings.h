@@ -42,6 +42,7 @@ extern int	blob_client_type;	/* BlobClientType */
 extern int	blob_cache_kb;
 extern int	blob_max_databases;
 extern int	blob_min_free_disk_mb;	/* 0: no limit */
+extern int	blob_keep_free_mb;	/* -1: all */
 extern int	blob_gc_wait_timeout_ms;
 extern double blob_gc_cost_delay_ms;
 extern int	blob_gc_cost_limit_pages;

@@ -17,7 +17,8 @@ typedef enum BlobProgressKind
 {
 	BLOB_PROGRESS_NONE,
 	BLOB_PROGRESS_CHECK,		/* view blobext_check_progress */
-	BLOB_PROGRESS_DEDUP			/* view blobext_dedup_progress */
+	BLOB_PROGRESS_DEDUP,		/* view blobext_dedup_progress */
+	BLOB_PROGRESS_FETCH			/* view blobext_fetch_progress */
 } BlobProgressKind;
 
 /* The most that a kind may have. */

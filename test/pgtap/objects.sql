@@ -42,7 +42,8 @@ INSERT INTO public_may SELECT object, 'row type: says no more than the catalogs 
 	'type blobext_space', 'type blobext_space[]', 'type blobext_gc_status', 'type blobext_gc_status[]',
 	'type blobext_gc_databases', 'type blobext_gc_databases[]',
 	'type blobext_databases', 'type blobext_databases[]',
-	'type blobext_check_progress', 'type blobext_check_progress[]']) AS object;
+	'type blobext_check_progress', 'type blobext_check_progress[]',
+	'type blob_upload_pieces', 'type blob_upload_pieces[]']) AS object;
 INSERT INTO public_may SELECT object, 'type I/O: takes content and gives content, no descriptor'
 	FROM unnest(ARRAY[
 	'function blobstate_in(cstring,oid,integer)', 'function blobstate_out(blobstate)',
@@ -92,7 +93,7 @@ INSERT INTO public_may SELECT object, 'an upload of the same role in the same tr
 		'space, as whoever may make a table can' FROM unnest(ARRAY[
 	'function blob_upload_begin(bigint)', 'function blob_upload_resume(blobstate,bigint)',
 	'function blob_upload_write(bigint,bytea)', 'function blob_upload_end(bigint)',
-	'function blob_upload_abort(bigint)']) AS object;
+	'function blob_upload_abort(bigint)', 'view blob_upload_pieces']) AS object;
 INSERT INTO public_may SELECT object, 'checks the privileges that lo_get(), lo_create() and lo_put() check'
 	FROM unnest(ARRAY['function blob_from_lo(oid)', 'function blob_to_lo(blobstate)']) AS object;
 INSERT INTO public_may SELECT format('function blob_%s(%s,%s)', name, t1, t2),
@@ -154,6 +155,7 @@ INSERT INTO public_may_not SELECT object, 'says what others do or have: for pg_m
 	'function blobext_gc_state()', 'view blobext_gc_status', 'view blobext_gc_databases',
 	'function blobext_database_counters()', 'function blobext_store_sizes()', 'view blobext_databases']) AS object;
 INSERT INTO public_may_not VALUES
+	('function blob_upload_piece()', 'the trigger of view blob_upload_pieces, which runs it'),
 	('function blob_import(text)', 'reads files of the server: for pg_read_server_files'),
 	('function blob_export(blobstate,text)', 'writes files of the server: for pg_write_server_files'),
 	('table blobext_map', 'extents of everybody''s values');
@@ -189,7 +191,7 @@ SELECT is_empty('SELECT object FROM used WHERE by_public IS NULL', 'nothing else
 SELECT bag_eq(
 	$$SELECT object, privilege_type FROM member JOIN pg_class c ON c.oid = objid,
 		aclexplode(coalesce(relacl, acldefault('r', relowner))) WHERE grantee = 0$$,
-	$$VALUES ('view blobext_stat', 'SELECT')$$,
+	$$VALUES ('view blobext_stat', 'SELECT'), ('view blob_upload_pieces', 'INSERT')$$,
 	'privileges of PUBLIC on relations');
 
 -- A function that is not listed is noticed.
@@ -265,7 +267,7 @@ SELECT bag_eq(
 		'blob_from_lo(oid)', 'blob_to_lo(blobstate)',
 		'blob_upload_begin(bigint)', 'blob_upload_resume(blobstate,bigint)',
 		'blob_upload_write(bigint,bytea)', 'blob_upload_end(bigint)', 'blob_upload_abort(bigint)',
-		'blobext_browse(regclass,text)'],
+		'blob_upload_piece()', 'blobext_browse(regclass,text)'],
 	'volatile functions');
 SELECT is_empty(
 	$$SELECT signature FROM function WHERE proparallel <> 'u'
@@ -286,7 +288,7 @@ SELECT is_empty(
 			'blob_from_lo(oid)', 'blob_to_lo(blobstate)',
 			'blob_upload_begin(bigint)', 'blob_upload_resume(blobstate,bigint)',
 			'blob_upload_write(bigint,bytea)', 'blob_upload_end(bigint)', 'blob_upload_abort(bigint)',
-			'blobext_browse(regclass,text)', 'blobext_check(regclass)', 'blobext_gc(boolean)', 'blobext_repair_bounds(boolean)')$$,
+			'blob_upload_piece()', 'blobext_browse(regclass,text)', 'blobext_check(regclass)', 'blobext_gc(boolean)', 'blobext_repair_bounds(boolean)')$$,
 	'functions that store are PARALLEL UNSAFE');
 -- The content of a value never changes, so reading it may be used in index expressions; but text
 -- output depends on bytea_output.
