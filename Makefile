@@ -109,8 +109,8 @@ check-tests:
 # the modules, because the extension's library need not export them; and uses it (-Bsymbolic),
 # because the extension's library may be loaded first and export them.
 UNIT_MODULES = $(filter $(OBJS), src/core/tier.o src/core/descriptor.o src/core/frame.o \
-	src/core/codec.o src/core/digest.o src/core/settings.o src/core/catalog.o src/store/free_runs.o \
-	src/store/pending.o src/store/map.o src/blob/compare.o src/blob/frames.o \
+	src/core/codec.o src/core/digest.o src/core/settings.o src/core/catalog.o \
+	src/store/free_runs.o src/store/pending.o src/store/map.o src/blob/compare.o src/blob/frames.o \
 	src/blob/framer.o src/blob/mapping.o src/blob/walk.o \
 	src/blob/sample.o src/wal/insert.o)
 unit-module: $(UNIT_LIBRARY)

@@ -81,7 +81,7 @@ SELECT prokind IN ('a'), proname || '(' || coalesce((SELECT string_agg(text
     coalesce((SELECT CASE WHEN proretset THEN 'SETOF ' ELSE '' END || '('
             || string_agg(text, ', ' ORDER BY i) || ')'
         FROM parameter WHERE parameter.oid = p.oid AND NOT is_input HAVING count(*) > 0),
-        pg_get_function_result(p.oid))
+        pg_get_function_result(p.oid), 'procedure')
 FROM pg_proc AS p JOIN {MEMBERS} ON classid = 'pg_proc'::regclass AND objid = p.oid"""
 
 
