@@ -2,7 +2,7 @@
  * cache.c
  *	  Content in the program's memory, by version.
  *
- * One lock, one condition for all who wait for an entry.  Nothing that waits for the server happens
+ * One lock, and one condition for all threads that wait for an entry.  Nothing that waits for the server happens
  * under the lock.
  */
 #include "cache.h"

@@ -2,7 +2,7 @@
  * pool.c
  *	  Connections to the server, and statements on them.
  *
- * A lock guards who holds which connection.  A connection's fields belong to its holder.
+ * A lock guards the flags "busy".  The other fields of a connection belong to its holder.
  */
 #include "pool.h"
 
@@ -176,7 +176,7 @@ receive_notice(void *context, const char *text)
 
 /*
  * Connect; false with a message of libpq in connection->pg.  Names are bytes, so the client's
- * encoding is the server's.  What a server's or a role's settings could change is set.
+ * encoding is the server's.  Settings that matter are set, whatever those of the role are.
  */
 static bool
 connect_now(struct connection *connection)
@@ -248,7 +248,7 @@ find_free(struct pool *pool, int slot)
 	return unconnected;
 }
 
-/* A connection that nobody else has; it may be down. */
+/* A connection that no other thread has; it may be down. */
 static int
 take_any(struct pool *pool, int slot, struct connection **connection)
 {
@@ -330,22 +330,40 @@ complain(struct pool *pool, PGconn *pg)
 }
 
 int
-pool_take(struct pool *pool, int slot, struct connection **connection)
+pool_size(const struct pool *pool)
 {
+	return pool->size;
+}
+
+int
+pool_reconnect(struct connection *connection)
+{
+	struct pool *pool = connection->pool;
 	struct timespec started = {0};
-	int			error = take_any(pool, slot, connection);
+	int			error = 0;
 
 	for (int attempt = 0; error == 0; attempt++)
 	{
-		if ((*connection)->pg != NULL && PQstatus((*connection)->pg) == CONNECTION_OK)
+		if (connection->pg != NULL && PQstatus(connection->pg) == CONNECTION_OK)
 			return 0;
-		if (connect_now(*connection))
+		if (connect_now(connection))
 			return 0;
-		complain(pool, (*connection)->pg);
+		complain(pool, connection->pg);
 		error = query_wait_again(pool, &started, attempt);
-		if (error != 0)
-			pool_give(*connection);
 	}
+	return error;
+}
+
+int
+pool_take(struct pool *pool, int slot, struct connection **connection)
+{
+	int			error = take_any(pool, slot, connection);
+
+	if (error != 0)
+		return error;
+	error = pool_reconnect(*connection);
+	if (error != 0)
+		pool_give(*connection);
 	return error;
 }
 
@@ -402,8 +420,8 @@ prepare(struct connection *connection, int statement, char *sqlstate)
 }
 
 /*
- * The only result of what was sent.  NULL: the connection broke, or the request was interrupted; then
- * the connection is closed, which ends the statement at the server, too.
+ * The only result of a statement that was sent.  NULL: the connection broke, or the request was
+ * interrupted; then the connection is closed, which ends the statement at the server, too.
  */
 static PGresult *
 receive_result(struct connection *connection, bool interruptible)
