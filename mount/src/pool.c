@@ -330,22 +330,40 @@ complain(struct pool *pool, PGconn *pg)
 }
 
 int
-pool_take(struct pool *pool, int slot, struct connection **connection)
+pool_size(const struct pool *pool)
 {
+	return pool->size;
+}
+
+int
+pool_reconnect(struct connection *connection)
+{
+	struct pool *pool = connection->pool;
 	struct timespec started = {0};
-	int			error = take_any(pool, slot, connection);
+	int			error = 0;
 
 	for (int attempt = 0; error == 0; attempt++)
 	{
-		if ((*connection)->pg != NULL && PQstatus((*connection)->pg) == CONNECTION_OK)
+		if (connection->pg != NULL && PQstatus(connection->pg) == CONNECTION_OK)
 			return 0;
-		if (connect_now(*connection))
+		if (connect_now(connection))
 			return 0;
-		complain(pool, (*connection)->pg);
+		complain(pool, connection->pg);
 		error = query_wait_again(pool, &started, attempt);
-		if (error != 0)
-			pool_give(*connection);
 	}
+	return error;
+}
+
+int
+pool_take(struct pool *pool, int slot, struct connection **connection)
+{
+	int			error = take_any(pool, slot, connection);
+
+	if (error != 0)
+		return error;
+	error = pool_reconnect(*connection);
+	if (error != 0)
+		pool_give(*connection);
 	return error;
 }
 

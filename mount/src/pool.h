@@ -63,6 +63,9 @@ void pool_set_settings(struct pool *pool, struct connection *connection, const c
 /* Connect once now; an error of libpq in *error (allocated), with what to do about it. */
 bool pool_connect(struct pool *pool, char **error);
 
+/* How many connections there are at most. */
+int pool_size(const struct pool *pool);
+
 /* A statement of SQL by number; before threads run.  The text is copied. */
 int pool_add_statement(struct pool *pool, const char *sql);
 
@@ -77,6 +80,9 @@ int pool_take(struct pool *pool, int slot, struct connection **connection);
 /* A connection that is up and free at this moment. */
 bool pool_take_now(struct pool *pool, struct connection **connection);
 void pool_give(struct connection *connection);
+
+/* Make a connection that the caller holds anew if it is lost; as pool_take() in its errors. */
+int pool_reconnect(struct connection *connection);
 
 /* Say that the connection is broken: it is made anew when it is taken next. */
 void pool_lose(struct connection *connection);

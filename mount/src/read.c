@@ -619,6 +619,30 @@ read_close(struct reader *reader, struct node *node)
 		forget_pin(reader, pin);
 }
 
+void
+read_changed(struct reader *reader, struct node *node)
+{
+	struct content *held;
+	int64_t		pin;
+	int			opens;
+
+	pthread_mutex_lock(&node->lock);
+	held = node->held;
+	pin = node->pin;
+	opens = node->opens;
+	node->held = NULL;
+	node->pin = 0;
+	node->replaced = false;
+	memset(node->expected, 0, sizeof(node->expected));
+	pthread_mutex_unlock(&node->lock);
+	if (held != NULL)
+		stop_holding(reader, held);
+	if (pin != 0)
+		forget_pin(reader, pin);
+	if (opens > 0 && read_open(reader, node) == 0)
+		read_close(reader, node);
+}
+
 /* ---- threads ---- */
 
 /* Drop pins of files that are closed; once a second. */

@@ -40,6 +40,10 @@ void read_stop(struct reader *reader);		/* before the tree and the source go */
 int read_open(struct reader *reader, struct node *node);
 void read_close(struct reader *reader, struct node *node);
 
+/* The node has another version now: what kept the old one readable for its handles is dropped, and
+ * the new one is kept. */
+void read_changed(struct reader *reader, struct node *node);
+
 /* Bytes of the node's version; fewer than asked for only at its end.  Asks for what a sequential
  * reader will want next. */
 int read_range(struct reader *reader, struct node *node, int64_t offset, size_t length,

@@ -74,6 +74,8 @@ fill_entry(struct mount *mount, struct node *parent, const char *name,
 	entry->ino = node->id;
 	entry->entry_timeout = session_timeout(mount);
 	entry->attr_timeout = attributes_timeout(mount);
+	if (node->working != NULL)
+		session_write_seen(mount, node, attributes);
 	node_stat(mount, node, &entry->attr);
 	return node;
 }
@@ -143,12 +145,14 @@ refresh_attributes(struct mount *mount, struct node *node)
 
 	clock_gettime(CLOCK_MONOTONIC, &time);
 	pthread_mutex_lock(&node->lock);
-	open = node->opens > 0;
+	open = node->opens > 0 || node->working != NULL;
 	error = (double) (time.tv_sec - node->attributes_at.tv_sec) < session_timeout(mount) ? -1 : 0;
 	pthread_mutex_unlock(&node->lock);
 	if (error != 0)
 		return 0;
 	error = source->operations->getattr(source, node, &now);
+	if (error == 0 && node->working != NULL)
+		session_write_seen(mount, node, &now);
 	if (error != 0 && !(error == ESTALE && open))
 		return error;
 	pthread_mutex_lock(&node->lock);
@@ -177,7 +181,7 @@ getattr(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
 	struct stat stat;
 	int			error = node ? 0 : ESTALE;
 
-	if (error == 0 && node->working == NULL)
+	if (error == 0)
 		error = refresh_attributes(mount, node);
 	if (error != 0)
 	{
@@ -253,7 +257,11 @@ handle_release(struct mount *mount, struct handle *handle)
 	if (handle->writing != NULL)
 		session_write_release(mount, handle);
 	else
+	{
 		read_close(mount->reader, handle->node);
+		if (handle->node->working != NULL)
+			session_write_closed(mount, handle->node);
+	}
 	tree_release(mount->tree, handle->node);
 	free(handle);
 }
@@ -400,7 +408,7 @@ init(void *data, struct fuse_conn_info *connection)
 	if (mount->options->read_only)
 		connection->want &= ~(unsigned) FUSE_CAP_ATOMIC_O_TRUNC;
 	connection->max_background = MAX_BACKGROUND;
-	connection->time_gran = 1000;
+	connection->time_gran = mount->source->with_paths ? 1000 : 1;
 }
 
 void
@@ -437,6 +445,8 @@ serve(struct mount *mount)
 	fuse_loop_cfg_set_idle_threads(config, IDLE_THREADS);
 	read_start(mount->reader);
 	notify_start(mount);
+	if (mount->writer != NULL)
+		session_write_start(mount);
 	status = fuse_session_loop_mt(mount->session, config);
 	fuse_loop_cfg_destroy(config);
 	notify_stop(mount);

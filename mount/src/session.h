@@ -92,6 +92,16 @@ void session_write_read(fuse_req_t request, struct node *node, size_t size, off_
 void session_write_open(fuse_req_t request, struct node *node,
 						struct fuse_file_info *info) WRITING;
 
+/* The source says this of a node with node->working, which may be based on an older version. */
+void session_write_seen(struct mount *mount, struct node *node,
+						const struct attributes *attributes);
+
+/* A handle without handle->writing was closed; the node has node->working. */
+void session_write_closed(struct mount *mount, struct node *node);
+
+/* The threads; after the fork. */
+void session_write_start(struct mount *mount);
+
 /* The last user of a handle with handle->writing is gone. */
 void session_write_release(struct mount *mount, struct handle *handle) WRITING;
 

@@ -102,7 +102,7 @@ grow(struct tree *tree)
 }
 
 static struct node *
-make_node(struct tree *tree, uint64_t id, const struct attributes *attributes)
+allocate_node(uint64_t id, const struct attributes *attributes)
 {
 	struct node *node = allocate(sizeof(*node));
 
@@ -111,6 +111,14 @@ make_node(struct tree *tree, uint64_t id, const struct attributes *attributes)
 	node->slot = -1;
 	pthread_mutex_init(&node->lock, NULL);
 	clock_gettime(CLOCK_MONOTONIC, &node->attributes_at);
+	return node;
+}
+
+static struct node *
+make_node(struct tree *tree, uint64_t id, const struct attributes *attributes)
+{
+	struct node *node = allocate_node(id, attributes);
+
 	if (tree->count++ >= tree->buckets)
 		grow(tree);
 	link_node(tree, node);
@@ -132,8 +140,11 @@ free_if_unused(struct tree *tree, struct node *node)
 {
 	if (node->lookups > 0 || node->holds > 0 || node == tree->root)
 		return;
-	unlink_node(tree, node);
-	tree->count--;
+	if (!node->is_private)
+	{
+		unlink_node(tree, node);
+		tree->count--;
+	}
 	free_node(node);
 }
 
@@ -314,6 +325,27 @@ tree_release(struct tree *tree, struct node *node)
 	pthread_mutex_lock(&tree->lock);
 	node->holds--;
 	free_if_unused(tree, node);
+	pthread_mutex_unlock(&tree->lock);
+}
+
+struct node *
+tree_make_private(struct tree *tree, const struct attributes *attributes)
+{
+	struct node *node = allocate_node(0, attributes);
+
+	node->is_private = true;
+	node->holds = 1;
+	return node;
+}
+
+void
+tree_set_attributes(struct tree *tree, struct node *node, const struct attributes *attributes)
+{
+	pthread_mutex_lock(&tree->lock);
+	pthread_mutex_lock(&node->lock);
+	node->attributes = *attributes;
+	clock_gettime(CLOCK_MONOTONIC, &node->attributes_at);
+	pthread_mutex_unlock(&node->lock);
 	pthread_mutex_unlock(&tree->lock);
 }
 

@@ -51,6 +51,7 @@ struct node
 	struct node *next_by_id;	/* tree's lock */
 	struct node *next_by_key;	/* tree's lock */
 	bool		written;		/* tree's lock: has a working copy */
+	bool		is_private;		/* no table has it */
 	char	   *path;			/* table view: from the root, without slash at its ends */
 
 	pthread_mutex_t lock;		/* of what follows */
@@ -111,6 +112,16 @@ void tree_forget(struct tree *tree, uint64_t id, uint64_t lookups);
 
 void tree_hold(struct tree *tree, struct node *node);
 void tree_release(struct tree *tree, struct node *node);
+
+/*
+ * A node that only its maker knows: it has neither an id nor a name, and is found by nothing.  Held;
+ * tree_release() frees it.
+ */
+struct node *tree_make_private(struct tree *tree, const struct attributes *attributes);
+
+/* All attributes of a node, its version included. */
+void tree_set_attributes(struct tree *tree, struct node *node,
+						 const struct attributes *attributes);
 
 /* The node's content was committed as another version. */
 void tree_set_version(struct tree *tree, struct node *node, const struct version *version);
