@@ -1,4 +1,4 @@
-"""Several sessions on one file system: what one waits for another, circles, deadlocks, marks, notifications.
+"""Several sessions on one file system: waits, circles, deadlocks, marks, notifications.
 
 Random sessions rename, link, unlink, make and remove directories crosswise, some in transactions of
 several calls.  A deadlock may be found by the server (40P01) and is tried again; any other error
@@ -221,7 +221,7 @@ class Pins(Case):
 
 class Notifications(Case):
     def heard(self):
-        """What has come, once all that was committed before has."""
+        """The messages that have come, with all that was committed before."""
         self.b.execute("SELECT 1")
         messages, self.messages = self.messages, []
         return sorted(messages)

@@ -38,7 +38,7 @@ class Node:
 
 
 class Model:
-    """What a file system does, as the manual pages say.  Each call returns (status, ino)."""
+    """A file system as the manual pages describe it.  Each call returns (status, ino)."""
 
     def __init__(self):
         self.nodes = {1: Node("d")}
