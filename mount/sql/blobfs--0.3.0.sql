@@ -528,8 +528,8 @@ COMMENT ON FUNCTION @fs@.statfs() IS
 $template$; END;
 COMMENT ON FUNCTION blobfs.template_reading() IS 'text that makes the functions that read';
 
--- Locks.  A function that changes entries of a directory locks its row first: hold(), lock_inodes().
--- So entries that it reads after that stay as they are.  Order: the row of
+-- Locks.  A function that changes entries of a directory locks its row first, by hold() or by
+-- lock_inodes().  So entries that it reads after that stay as they are.  Order: the row of
 -- superblock (only to move a directory to another one), directories by number, others by number.
 CREATE FUNCTION blobfs.template_writing() RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC SELECT $template$
