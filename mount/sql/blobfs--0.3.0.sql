@@ -350,7 +350,7 @@ COMMENT ON COLUMN @fs@.inode.content IS 'content of a file';
 CREATE TABLE @fs@.dentry (
     parent bigint NOT NULL,
     ino bigint NOT NULL,
-    name bytea NOT NULL CHECK (blobfs.is_name(name)),
+    name bytea NOT NULL,
     PRIMARY KEY (parent, name)
 ) WITH (fillfactor = 90);
 CREATE INDEX dentry_ino_idx ON @fs@.dentry (ino);
@@ -375,7 +375,7 @@ COMMENT ON COLUMN @fs@.mount.changed IS 'when that began';
 
 CREATE TABLE @fs@.snapshot (
     snapshot bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name bytea NOT NULL UNIQUE CHECK (blobfs.is_name(name)),
+    name bytea NOT NULL UNIQUE,
     created bigint NOT NULL
 );
 COMMENT ON TABLE @fs@.snapshot IS 'snapshots of the whole tree';
@@ -1279,6 +1279,13 @@ END $blobfs$;
 COMMENT ON FUNCTION @fs@.resolve(bytea, boolean) IS
     'the inode of a path, NULL if only the last name is not there; follows symbolic links';
 
+-- ---- names: the constraints go with the extension, and come back by blobfs.upgrade() ----
+
+ALTER TABLE @fs@.dentry DROP CONSTRAINT IF EXISTS dentry_name_check,
+    ADD CONSTRAINT dentry_name_check CHECK (blobfs.is_name(name));
+ALTER TABLE @fs@.snapshot DROP CONSTRAINT IF EXISTS snapshot_name_check,
+    ADD CONSTRAINT snapshot_name_check CHECK (blobfs.is_name(name));
+
 -- ---- check ----
 
 CREATE OR REPLACE FUNCTION @fs@.check() RETURNS TABLE (problem text, ino bigint, parent bigint,
@@ -1655,7 +1662,7 @@ END $$;
 COMMENT ON FUNCTION blobfs.require(name) IS 'an error unless a schema is a file system';
 
 CREATE FUNCTION blobfs.upgrade(fs name) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
 BEGIN
     PERFORM blobfs.require(fs);
     EXECUTE blobfs.instance(blobfs.template_reading(), fs);
