@@ -11,9 +11,9 @@
  * for, and a sequential one finds most of them here.
  *
  * An open version stays readable when its row is replaced or deleted.  A small value stays in the
- * cache while it is open, as long as such values take no more than half of the cache.  A larger one,
- * and a small one beyond that, is pinned at the server (pins.c).  A thread of this module drops pins
- * some time after the last handle was closed, many at once.
+ * cache while it is open, as long as such values take no more than half of the cache.  A larger
+ * one, and a small one beyond that, is pinned at the server (pins.c).  A thread of this module
+ * drops pins some time after the last handle was closed, many at once.
  */
 #include "read.h"
 

@@ -132,7 +132,7 @@ forget_many(fuse_req_t request, size_t count, struct fuse_forget_data *forgets)
 
 /* ---- attributes ---- */
 
-/* Ask the source if its last answer is too old.  Size and times of another version are not taken. */
+/* Ask the source if its last answer is too old.  Size and time of another version do not count. */
 static int
 refresh_attributes(struct mount *mount, struct node *node)
 {
