@@ -164,6 +164,13 @@ copy_release(struct writer *writer, struct copy *copy)
 		end_copy(writer, copy);
 }
 
+void
+copy_touch(struct copy *copy)
+{
+	clock_gettime(CLOCK_REALTIME, &copy->ctime);
+	copy->mtime = copy->ctime;
+}
+
 /* ---- the base ---- */
 
 /* Bytes of the server's content; the first call keeps its version readable. */

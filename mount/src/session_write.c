@@ -19,6 +19,12 @@
 
 #include "errors.h"
 
+enum
+{
+	/* More versions of one inode than this are never open at once. */
+	MAX_NODES = 256
+};
+
 /* An open file that writes, or that was opened while a working copy was there. */
 struct writing
 {
@@ -148,25 +154,59 @@ draw_number(struct writer *writer, int64_t *number)
 
 /* ---- nodes ---- */
 
+/* The attributes of an inode were changed by a call for another one, so they are asked for again. */
+static void
+note_changed(struct node *node)
+{
+	pthread_mutex_lock(&node->lock);
+	node->attributes_at = (struct timespec) {0};
+	pthread_mutex_unlock(&node->lock);
+}
+
+/* The nodes of an inode, held, up to count. */
+static int
+find_nodes(struct writer *writer, uint64_t ino, struct node **nodes, int count)
+{
+	struct tree *tree = writer->mount->tree;
+	uint64_t	ids[MAX_NODES];
+	int			id_count = tree_ids(tree, ino, ids, MAX_NODES);
+	int			found = 0;
+
+	for (int i = 0; i < id_count && i < MAX_NODES && found < count; i++)
+	{
+		nodes[found] = tree_find_held(tree, ids[i]);
+		found += nodes[found] != NULL;
+	}
+	return found;
+}
+
+static void
+note_changed_ino(struct writer *writer, uint64_t ino)
+{
+	struct node *nodes[MAX_NODES];
+	int			count = find_nodes(writer, ino, nodes, MAX_NODES);
+
+	for (int i = 0; i < count; i++)
+	{
+		note_changed(nodes[i]);
+		tree_release(writer->mount->tree, nodes[i]);
+	}
+}
+
 /* The inode has no name any more; open files keep their content. */
 static void
 note_removed(struct writer *writer, uint64_t ino)
 {
-	struct tree *tree = writer->mount->tree;
-	uint64_t	ids[64];
-	int			count = tree_ids(tree, ino, ids, 64);
+	struct node *nodes[MAX_NODES];
+	int			count = find_nodes(writer, ino, nodes, MAX_NODES);
 	struct copy *copy = copy_find_ino(writer, ino);
 
-	for (int i = 0; i < count && i < 64; i++)
+	for (int i = 0; i < count; i++)
 	{
-		struct node *node = tree_find_held(tree, ids[i]);
-
-		if (node == NULL)
-			continue;
-		pthread_mutex_lock(&node->lock);
-		node->attributes.nlink = 0;
-		pthread_mutex_unlock(&node->lock);
-		tree_release(tree, node);
+		pthread_mutex_lock(&nodes[i]->lock);
+		nodes[i]->attributes.nlink = 0;
+		pthread_mutex_unlock(&nodes[i]->lock);
+		tree_release(writer->mount->tree, nodes[i]);
 	}
 	if (copy == NULL)
 		return;
@@ -207,6 +247,8 @@ session_write_stat(struct mount *mount, struct node *node, struct stat *stat)
 	stat->st_size = copy->working.size;
 	stat->st_blocks = (copy->working.size + 511) / 512;
 	stat->st_mtim = copy->mtime;
+	if (copy->working.changed)
+		stat->st_ctim = copy->ctime;
 	if (copy->is_removed)
 		stat->st_nlink = 0;
 	pthread_mutex_unlock(&copy->lock);
@@ -305,6 +347,8 @@ make_and_reply(fuse_req_t request, struct node *parent, const char *name, int st
 		error = writer_call(writer, statement, parameters, &outcome);
 	if (error == 0)
 		error = look_up_made(writer, parent, name, &outcome);
+	if (error == 0)
+		note_changed(parent);
 	if (error != 0)
 		fuse_reply_err(request, error);
 	else
@@ -419,6 +463,10 @@ remove_and_reply(fuse_req_t request, fuse_ino_t parent_id, const char *name, int
 	parameter_name(&parameters, name);
 	if (error == 0)
 		error = writer_call(writer, statement, &parameters, &outcome);
+	if (error == 0)
+		note_changed(parent);
+	if (error == 0 && outcome.has_attributes)
+		note_changed_ino(writer, outcome.attributes.ino);
 	if (error == 0 && outcome.has_attributes && outcome.attributes.nlink == 0)
 		note_removed(writer, outcome.attributes.ino);
 	fuse_reply_err(request, error);
@@ -466,6 +514,15 @@ op_rename(fuse_req_t request, fuse_ino_t parent_id, const char *name, fuse_ino_t
 	parameter_int4(&parameters, (int32_t) flags);
 	if (error == 0)
 		error = writer_call(writer, writer->calls.rename, &parameters, &outcome);
+	if (error == 0)
+	{
+		note_changed(parent);
+		note_changed(new_parent);
+		if (outcome.has_attributes)
+			note_changed_ino(writer, outcome.attributes.ino);
+		if (replaces)
+			note_changed_ino(writer, replaced.ino);
+	}
 	if (error == 0 && replaces && (replaced.nlink <= 1 || S_ISDIR(replaced.mode)) &&
 		!(outcome.has_attributes && outcome.attributes.ino == replaced.ino))
 		note_removed(writer, replaced.ino);
@@ -486,7 +543,7 @@ set_size(struct writer *writer, struct node *node, int64_t size, bool is_open)
 	pthread_mutex_lock(&copy->lock);
 	error = working_resize(&copy->working, size);
 	if (error == 0)
-		clock_gettime(CLOCK_REALTIME, &copy->mtime);
+		copy_touch(copy);
 	if (error == 0 && !is_open)
 		error = copy_commit(writer, copy, true);
 	pthread_mutex_unlock(&copy->lock);
@@ -624,7 +681,7 @@ begin_writing(struct writer *writer, struct copy *copy, int flags)
 	if (flags & O_TRUNC)
 	{
 		error = working_resize(&copy->working, 0);
-		clock_gettime(CLOCK_REALTIME, &copy->mtime);
+		copy_touch(copy);
 	}
 	else if ((flags & O_ACCMODE) != O_WRONLY)
 		error = copy_keep_base(copy);
@@ -690,6 +747,7 @@ op_create(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mod
 		fuse_reply_err(request, error);
 		return;
 	}
+	note_changed(parent);
 	node = fill_entry(mount, parent, name, &outcome.attributes, &entry);
 	error = copy_acquire(writer, node, &copy);
 	if (error == 0)
@@ -736,7 +794,7 @@ op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t
 	moved = append && offset != copy->working.size;
 	error = working_write(&copy->working, data, size, offset, append);
 	if (error == 0)
-		clock_gettime(CLOCK_REALTIME, &copy->mtime);
+		copy_touch(copy);
 	pthread_mutex_unlock(&copy->lock);
 	if (moved)
 		writer_invalidate(writer, id);
@@ -882,7 +940,7 @@ op_fallocate(fuse_req_t request, fuse_ino_t id, int mode, off_t offset, off_t le
 	else if (!zeros && !keeps_size && end > copy->working.size)
 		error = working_resize(&copy->working, end);
 	writing->writes = true;
-	clock_gettime(CLOCK_REALTIME, &copy->mtime);
+	copy_touch(copy);
 	pthread_mutex_unlock(&copy->lock);
 	fuse_reply_err(request, error);
 }

@@ -89,7 +89,8 @@ struct copy
 	struct node *base;			/* the server's content, as a node that only this file knows */
 	bool		base_is_open;	/* read_open() */
 	int64_t		version;		/* of the base */
-	struct timespec mtime;		/* of the last write */
+	struct timespec mtime;		/* of the last write, or as it was set since */
+	struct timespec ctime;		/* of the last write */
 	bool		is_removed;		/* no name leads to the inode, so nothing is committed */
 };
 
@@ -117,6 +118,9 @@ void copy_committed(struct writer *writer, struct copy *copy, const struct attri
 
 /* Under the copy's lock: begin anew with what the server has. */
 void copy_set_base(struct writer *writer, struct copy *copy, const struct attributes *attributes);
+
+/* Under the copy's lock: it is written now. */
+void copy_touch(struct copy *copy);
 
 /* Under the copy's lock: the base can be read from now on, also when the row is replaced. */
 int copy_keep_base(struct copy *copy);
