@@ -96,8 +96,9 @@ are_available(struct connection *connection)
 	struct parameters parameters = {0};
 	PGresult   *result = execute(connection,
 								 "SELECT NOT pg_catalog.pg_is_in_recovery() AND pg_catalog.count(*) = 1"
-								 " FROM pg_catalog.pg_proc p WHERE p.oid ="
-								 " pg_catalog.to_regprocedure('blobfs.attach(text)')"
+								 " FROM pg_catalog.pg_proc p"
+								 " JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace"
+								 " WHERE n.nspname = 'blobfs' AND p.proname = 'attach'"
 								 " AND pg_catalog.has_schema_privilege(p.pronamespace, 'USAGE')"
 								 " AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')",
 								 &parameters);
