@@ -112,12 +112,16 @@ $(LOSSY_DISK): $(TREE)/test/lossy_disk.c $(BUILT_FOR)
 # The file mount, see mount/README.md: nothing above needs its libraries.
 # ---------------------------------------------------------------------------
 
-.PHONY: mount install-mount
+.PHONY: mount install-mount install-blobfs
 mount:
 	$(MAKE) -C $(TREE)/mount PG_CONFIG="$(PG_CONFIG)"
 
 install-mount: mount
 	$(MAKE) -C $(TREE)/mount install PG_CONFIG="$(PG_CONFIG)" DESTDIR="$(DESTDIR)"
+
+# The extension blobfs alone.
+install-blobfs:
+	$(MAKE) -C $(TREE)/mount install-extension PG_CONFIG="$(PG_CONFIG)" DESTDIR="$(DESTDIR)"
 
 # ---------------------------------------------------------------------------
 # The files of a release: what the last commit has, see docs/release.md.

@@ -233,6 +233,18 @@ GRANT EXECUTE ON FUNCTION blobfs.mounts() TO pg_monitor;
 -- Names
 -- ---------------------------------------------------------------------------
 
+-- PostgreSQL reads the expressions of a table's constraints anew in each statement, so the only one
+-- of a table that is written all the time is short.
+CREATE FUNCTION blobfs.is_name(name bytea) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN pg_catalog.length(name) BETWEEN 1 AND 255
+        AND pg_catalog."position"(name, '\x2f'::bytea) = 0
+        AND pg_catalog."position"(name, '\x00'::bytea) = 0
+        AND name <> '\x2e'::bytea AND name <> '\x2e2e'::bytea;
+END $$;
+COMMENT ON FUNCTION blobfs.is_name(bytea) IS 'whether bytes can be the name of a file';
+
 -- Only a name that is not plain ASCII costs a subtransaction.
 CREATE FUNCTION blobfs.name_text(name bytea) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL RESTRICTED
@@ -282,21 +294,20 @@ COMMENT ON SEQUENCE @fs@.ino_seq IS 'numbers of inodes';
 
 CREATE TABLE @fs@.inode (
     ino bigint PRIMARY KEY,
-    version bigint NOT NULL CHECK (version > 0),
-    size bigint GENERATED ALWAYS AS (
-        COALESCE(@blobext@.length(content), pg_catalog.length(target), 0)) STORED,
+    version bigint NOT NULL,
+    size bigint NOT NULL,
     mtime bigint NOT NULL,
     ctime bigint NOT NULL,
     atime bigint NOT NULL,
-    uid bigint NOT NULL CHECK (uid BETWEEN 0 AND 4294967295),
-    gid bigint NOT NULL CHECK (gid BETWEEN 0 AND 4294967295),
+    uid bigint NOT NULL,
+    gid bigint NOT NULL,
     rdev bigint NOT NULL DEFAULT 0,
-    mode integer NOT NULL CHECK (mode BETWEEN 0 AND 4095),
-    nlink integer NOT NULL CHECK (nlink > 0),
-    kind "char" NOT NULL CHECK (kind IN ('f', 'd', 'l', 'p', 's', 'c', 'b')),
-    target bytea CHECK ((target IS NULL) = (kind <> 'l')),
+    mode integer NOT NULL,
+    nlink integer NOT NULL,
+    kind "char" NOT NULL,
+    target bytea,
     xattr bytea[],
-    content @blobext@.blobstate CHECK ((content IS NULL) = (kind <> 'f'))
+    content @blobext@.blobstate
 ) WITH (fillfactor = 90);
 ALTER TABLE @fs@.inode ALTER COLUMN content SET STATISTICS 0,
     ALTER COLUMN xattr SET STATISTICS 0, ALTER COLUMN target SET STATISTICS 0;
@@ -321,9 +332,7 @@ COMMENT ON COLUMN @fs@.inode.content IS 'content of a file';
 CREATE TABLE @fs@.dentry (
     parent bigint NOT NULL,
     ino bigint NOT NULL,
-    name bytea NOT NULL CHECK (pg_catalog.length(name) BETWEEN 1 AND 255
-        AND pg_catalog."position"(name, '\x2f') = 0 AND pg_catalog."position"(name, '\x00') = 0
-        AND name <> '\x2e' AND name <> '\x2e2e'),
+    name bytea NOT NULL CHECK (blobfs.is_name(name)),
     PRIMARY KEY (parent, name)
 ) WITH (fillfactor = 90);
 CREATE INDEX dentry_ino_idx ON @fs@.dentry (ino);
@@ -348,19 +357,18 @@ COMMENT ON COLUMN @fs@.mount.changed IS 'when that began';
 
 CREATE TABLE @fs@.snapshot (
     snapshot bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name bytea NOT NULL UNIQUE CHECK (pg_catalog.length(name) BETWEEN 1 AND 255
-        AND pg_catalog."position"(name, '\x2f') = 0 AND pg_catalog."position"(name, '\x00') = 0
-        AND name <> '\x2e' AND name <> '\x2e2e'),
+    name bytea NOT NULL UNIQUE CHECK (blobfs.is_name(name)),
     created bigint NOT NULL
 );
 COMMENT ON TABLE @fs@.snapshot IS 'snapshots of the whole tree';
+COMMENT ON SEQUENCE @fs@.snapshot_snapshot_seq IS 'numbers of snapshots';
 COMMENT ON COLUMN @fs@.snapshot.snapshot IS 'number of the snapshot';
 COMMENT ON COLUMN @fs@.snapshot.name IS 'its name, as that of a file';
 COMMENT ON COLUMN @fs@.snapshot.created IS 'when it was made; nanoseconds since 1970';
 
 CREATE TABLE @fs@.snapshot_inode (
     snapshot bigint NOT NULL,
-    LIKE @fs@.inode INCLUDING GENERATED INCLUDING CONSTRAINTS INCLUDING COMMENTS,
+    LIKE @fs@.inode INCLUDING COMMENTS,
     PRIMARY KEY (snapshot, ino)
 );
 ALTER TABLE @fs@.snapshot_inode ALTER COLUMN content SET STATISTICS 0,
@@ -370,15 +378,15 @@ COMMENT ON COLUMN @fs@.snapshot_inode.snapshot IS 'the snapshot';
 
 CREATE TABLE @fs@.snapshot_dentry (
     snapshot bigint NOT NULL,
-    LIKE @fs@.dentry INCLUDING CONSTRAINTS INCLUDING COMMENTS,
+    LIKE @fs@.dentry INCLUDING COMMENTS,
     PRIMARY KEY (snapshot, parent, name)
 );
 COMMENT ON TABLE @fs@.snapshot_dentry IS 'rows of dentry, as they were';
 COMMENT ON COLUMN @fs@.snapshot_dentry.snapshot IS 'the snapshot';
 
 INSERT INTO @fs@.superblock (format) VALUES (1);
-INSERT INTO @fs@.inode (ino, version, mtime, ctime, atime, uid, gid, mode, nlink, kind)
-SELECT 1, n.us, n.us * 1000, n.us * 1000, n.us * 1000, 0, 0, 493, 2, 'd'
+INSERT INTO @fs@.inode (ino, version, size, mtime, ctime, atime, uid, gid, mode, nlink, kind)
+SELECT 1, n.us, 0, n.us * 1000, n.us * 1000, n.us * 1000, 0, 0, 493, 2, 'd'
 FROM (SELECT @now@ AS us) AS n;
 $template$; END;
 COMMENT ON FUNCTION blobfs.template_tables() IS 'text that makes the tables of a file system';
@@ -572,9 +580,10 @@ BEGIN
         result.status := 17;
         RETURN result;
     END IF;
-    INSERT INTO @fs@.inode AS i (ino, version, mtime, ctime, atime, uid, gid, mode, nlink, kind,
-        content)
-    VALUES (ino, now_us, coalesce(mtime, now_ns), now_ns, coalesce(mtime, now_ns), uid,
+    INSERT INTO @fs@.inode AS i (ino, version, size, mtime, ctime, atime, uid, gid, mode, nlink,
+        kind, content)
+    VALUES (ino, now_us, coalesce(@blobext@.length(content), 0), coalesce(mtime, now_ns), now_ns,
+        coalesce(mtime, now_ns), uid,
         CASE WHEN directory.mode & 1024 = 0 THEN gid ELSE directory.gid END, mode, 1, 'f',
         coalesce(content, ''))
     RETURNING 0, @attr@ INTO result;
@@ -618,9 +627,9 @@ BEGIN
         result.status := 17;
         RETURN result;
     END IF;
-    INSERT INTO @fs@.inode AS i (ino, version, mtime, ctime, atime, uid, gid, rdev, mode, nlink,
-        kind, target, content)
-    VALUES (ino, now_us, now_ns, now_ns, now_ns, uid,
+    INSERT INTO @fs@.inode AS i (ino, version, size, mtime, ctime, atime, uid, gid, rdev, mode,
+        nlink, kind, target, content)
+    VALUES (ino, now_us, coalesce(pg_catalog.length(target), 0), now_ns, now_ns, now_ns, uid,
         CASE WHEN directory.mode & 1024 = 0 THEN gid ELSE directory.gid END, rdev,
         CASE WHEN kind = 'd' THEN mode | (directory.mode & 1024) ELSE mode END,
         CASE WHEN kind = 'd' THEN 2 ELSE 1 END, kind, target,
@@ -948,7 +957,7 @@ DECLARE
     result blobfs.result;
 BEGIN
     UPDATE @fs@.inode AS i SET content = coalesce(content, ''),
-        version = greatest(i.version + 1, now_us),
+        size = coalesce(@blobext@.length(content), 0), version = greatest(i.version + 1, now_us),
         mtime = coalesce(mtime, now_us * 1000), ctime = now_us * 1000
     WHERE i.ino = ino AND i.kind = 'f'
         AND (known IS NULL OR i.version = known OR NOT exact AND i.version > known)
@@ -969,8 +978,8 @@ DECLARE
     now_us bigint := @now@;
     result blobfs.result;
 BEGIN
-    UPDATE @fs@.inode AS i SET content = @blobext@.blob_append(i.content, data),
-        version = greatest(i.version + 1, now_us),
+    UPDATE @fs@.inode AS i SET content = @blobext@.blob_append(i.content, coalesce(data, '')),
+        size = i.size + coalesce(pg_catalog.length(data), 0), version = greatest(i.version + 1, now_us),
         mtime = coalesce(mtime, now_us * 1000), ctime = now_us * 1000
     WHERE i.ino = ino AND i.kind = 'f'
         AND (known IS NULL OR i.version = known OR NOT exact AND i.version > known)
@@ -1004,7 +1013,8 @@ DECLARE
     now_us bigint := @now@;
     result blobfs.result;
 BEGIN
-    UPDATE @fs@.inode AS i SET content = @fs@.patched(i.content, keep, offsets, pieces, size),
+    UPDATE @fs@.inode AS i SET (content, size) = (SELECT p.content, @blobext@.length(p.content)
+            FROM @fs@.patched(i.content, keep, offsets, pieces, size) AS p (content)),
         version = greatest(i.version + 1, now_us),
         mtime = coalesce(mtime, now_us * 1000), ctime = now_us * 1000
     WHERE i.ino = ino AND i.kind = 'f'
@@ -1026,7 +1036,7 @@ DECLARE
     now_us bigint := @now@;
     result blobfs.result;
 BEGIN
-    UPDATE @fs@.inode AS i SET content = @blobext@.blob_truncate(i.content, size),
+    UPDATE @fs@.inode AS i SET content = @blobext@.blob_truncate(i.content, size), size = size,
         version = greatest(i.version + 1, now_us),
         mtime = coalesce(mtime, now_us * 1000), ctime = now_us * 1000
     WHERE i.ino = ino AND i.kind = 'f'
@@ -1294,8 +1304,20 @@ CREATE OR REPLACE FUNCTION @fs@.check() RETURNS TABLE (problem text, ino bigint,
     WHERE i.kind = 'd' AND i.nlink <> coalesce(s.entries, 0) + 2
     UNION ALL
     SELECT pg_catalog.format('has size %s, and its content %s', i.size,
-        @blobext@.length(i.content)), i.ino, NULL, NULL
-    FROM @fs@.inode AS i WHERE i.kind = 'f' AND i.size <> @blobext@.length(i.content)
+        coalesce(@blobext@.length(i.content), pg_catalog.length(i.target), 0)), i.ino, NULL, NULL
+    FROM @fs@.inode AS i
+    WHERE i.size <> coalesce(@blobext@.length(i.content), pg_catalog.length(i.target), 0)
+    UNION ALL
+    SELECT pg_catalog.format('has content or target that kind "%s" does not have, or lacks it',
+        i.kind), i.ino, NULL, NULL
+    FROM @fs@.inode AS i
+    WHERE (i.kind = 'f') <> (i.content IS NOT NULL) OR (i.kind = 'l') <> (i.target IS NOT NULL)
+        OR i.kind NOT IN ('f', 'd', 'l', 'p', 's', 'c', 'b')
+    UNION ALL
+    SELECT 'has an attribute out of its range', i.ino, NULL, NULL
+    FROM @fs@.inode AS i
+    WHERE i.mode NOT BETWEEN 0 AND 4095 OR i.uid NOT BETWEEN 0 AND 4294967295
+        OR i.gid NOT BETWEEN 0 AND 4294967295 OR i.version <= 0 OR i.ino <= 0
     UNION ALL
     SELECT 'has names and values of extended attributes that do not match', i.ino, NULL, NULL
     FROM @fs@.inode AS i WHERE pg_catalog.cardinality(i.xattr) % 2 <> 0
@@ -1333,10 +1355,10 @@ BEGIN
         INSERT INTO @fs@.snapshot_dentry (snapshot, parent, ino, name)
         SELECT s.snapshot, o.parent, o.ino, o.name FROM s, @fs@.dentry AS o),
     i AS (
-        INSERT INTO @fs@.snapshot_inode (snapshot, ino, version, mtime, ctime, atime, uid, gid,
-            rdev, mode, nlink, kind, target, xattr, content)
-        SELECT s.snapshot, o.ino, o.version, o.mtime, o.ctime, o.atime, o.uid, o.gid, o.rdev,
-            o.mode, o.nlink, o.kind, o.target, o.xattr, o.content FROM s, @fs@.inode AS o)
+        INSERT INTO @fs@.snapshot_inode (snapshot, ino, version, size, mtime, ctime, atime, uid,
+            gid, rdev, mode, nlink, kind, target, xattr, content)
+        SELECT s.snapshot, o.ino, o.version, o.size, o.mtime, o.ctime, o.atime, o.uid, o.gid,
+            o.rdev, o.mode, o.nlink, o.kind, o.target, o.xattr, o.content FROM s, @fs@.inode AS o)
     SELECT s.snapshot INTO made FROM s;
     RETURN made;
 END $blobfs$;
@@ -2082,3 +2104,46 @@ CREATE CONSTRAINT TRIGGER quota_settle AFTER INSERT ON @fs@.usage_commit
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION @fs@.quota_settle();
 $template$; END;
 COMMENT ON FUNCTION blobfs.template_quota() IS 'text that makes what a quota needs';
+
+-- ---------------------------------------------------------------------------
+-- Tables that are mounted as they are
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blobfs.view_problems(relation regclass, path_column name, prefix text DEFAULT '')
+    RETURNS TABLE (path text, problem text)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY EXECUTE format($query$
+        WITH base AS (SELECT t.%2$I::text AS path FROM %1$s AS t),
+        shown AS (
+            SELECT b.path, substr(b.path, length($1) + 1) AS shown_path
+            FROM base AS b WHERE starts_with(b.path, $1)),
+        component AS (
+            SELECT s.path, c.name FROM shown AS s,
+                unnest(string_to_array(s.shown_path, '/')) AS c (name))
+        SELECT b.path, 'has no path' FROM base AS b WHERE b.path IS NULL
+        UNION ALL
+        SELECT b.path, 'does not begin with the prefix' FROM base AS b
+        WHERE NOT starts_with(b.path, $1)
+        UNION ALL
+        SELECT s.path, 'is empty' FROM shown AS s WHERE s.shown_path = ''
+        UNION ALL
+        SELECT DISTINCT c.path, CASE WHEN c.name = '' THEN 'has an empty name in it'
+            WHEN octet_length(c.name) > 255 THEN 'has a name of more than 255 bytes in it'
+            ELSE format('has the name "%%s" in it', c.name) END
+        FROM component AS c WHERE c.name IN ('', '.', '..') OR octet_length(c.name) > 255
+        UNION ALL
+        SELECT b.path, format('%%s rows have it', count(*)) FROM base AS b
+        WHERE b.path IS NOT NULL GROUP BY b.path HAVING count(*) > 1
+        UNION ALL
+        SELECT DISTINCT f.path, 'is hidden: other paths make it a directory'
+        FROM (SELECT s.path, s.shown_path || '/' AS below FROM shown AS s) AS f
+            JOIN (SELECT DISTINCT array_to_string((string_to_array(s.shown_path, '/'))[: n], '/')
+                    || '/' AS directory
+                FROM shown AS s, generate_series(1,
+                    cardinality(string_to_array(s.shown_path, '/')) - 1) AS n) AS d
+            ON d.directory = f.below
+    $query$, relation, path_column) USING prefix;
+END $$;
+COMMENT ON FUNCTION blobfs.view_problems(regclass, name, text) IS
+    'paths of a table that a mount does not show, or not as they are, and why';
