@@ -77,9 +77,9 @@ main(int argc, char **argv)
 	if (!options.read_only && mount.source->writable)
 		session_write_create(&mount);
 	status = session_run(&mount, &arguments);
-	read_stop(mount.reader);
 	if (mount.writer != NULL)
 		session_write_destroy(&mount);
+	read_stop(mount.reader);
 	pins_destroy(mount.source);
 	pool_destroy(mount.pool);
 	if (mount.session != NULL)

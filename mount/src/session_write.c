@@ -22,7 +22,8 @@
 enum
 {
 	/* More versions of one inode than this are never open at once. */
-	MAX_NODES = 256
+	MAX_NODES = 256,
+	REPLACED_SECONDS = 3
 };
 
 /* An open file that writes, or that was opened while a working copy was there. */
@@ -82,7 +83,7 @@ writer_call(struct writer *writer, int statement, const struct parameters *param
 	return error != 0 ? error : outcome->status;
 }
 
-/* ---- pages of the kernel ---- */
+/* ---- the thread ---- */
 
 void
 writer_invalidate(struct writer *writer, uint64_t id)
@@ -100,26 +101,99 @@ writer_invalidate(struct writer *writer, uint64_t id)
 	pthread_mutex_unlock(&writer->lock);
 }
 
+/*
+ * The kernel finds a name, and then opens what it found.  If another file takes the name in between,
+ * it looks once more, and then gives up, where a local file system would open the old file.  So a
+ * file that is replaced by this mount can be opened a little longer.
+ */
+static struct node *
+keep_replaced(struct writer *writer, const struct attributes *attributes)
+{
+	struct mount *mount = writer->mount;
+	struct node *node = S_ISREG(attributes->mode) ? tree_search(mount->tree, attributes) : NULL;
+
+	if (node != NULL && read_open(mount->reader, node) != 0)
+	{
+		tree_release(mount->tree, node);
+		node = NULL;
+	}
+	return node;
+}
+
+static void
+drop_replaced(struct writer *writer, struct node *node)
+{
+	read_close(writer->mount->reader, node);
+	tree_release(writer->mount->tree, node);
+}
+
+static void
+drop_replaced_later(struct writer *writer, struct node *node)
+{
+	struct replaced *replaced = allocate(sizeof(*replaced));
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	replaced->node = node;
+	replaced->until = now.tv_sec + REPLACED_SECONDS;
+	pthread_mutex_lock(&writer->lock);
+	*writer->last_replaced = replaced;
+	writer->last_replaced = &replaced->next;
+	pthread_cond_signal(&writer->work);
+	pthread_mutex_unlock(&writer->lock);
+}
+
+/* Under the writer's lock, which it gives up meanwhile: one thing that is to be done now. */
+static bool
+do_work(struct writer *writer)
+{
+	struct replaced *replaced = writer->first_replaced;
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (replaced != NULL && (replaced->until <= now.tv_sec || writer->stopping))
+	{
+		writer->first_replaced = replaced->next;
+		if (writer->first_replaced == NULL)
+			writer->last_replaced = &writer->first_replaced;
+		pthread_mutex_unlock(&writer->lock);
+		drop_replaced(writer, replaced->node);
+		free(replaced);
+	}
+	else if (writer->stale_count > 0 && !writer->stopping)
+	{
+		uint64_t	id = writer->stale[--writer->stale_count];
+
+		pthread_mutex_unlock(&writer->lock);
+		fuse_lowlevel_notify_inval_inode(writer->mount->session, id, 0, 0);
+	}
+	else
+		return false;
+	pthread_mutex_lock(&writer->lock);
+	return true;
+}
+
 /* The kernel may wait for a request while it drops pages, so no request may do this. */
 static void *
-run_invalidation(void *argument)
+run_thread(void *argument)
 {
 	struct writer *writer = argument;
 
 	pthread_mutex_lock(&writer->lock);
-	while (!writer->stopping)
+	while (do_work(writer) || !writer->stopping)
 	{
-		uint64_t	id;
+		struct timespec until;
 
-		if (writer->stale_count == 0)
-		{
-			pthread_cond_wait(&writer->work, &writer->lock);
+		if (writer->stale_count > 0)
 			continue;
+		if (writer->first_replaced == NULL && !writer->stopping)
+			pthread_cond_wait(&writer->work, &writer->lock);
+		else if (!writer->stopping)
+		{
+			clock_gettime(CLOCK_MONOTONIC, &until);
+			until.tv_sec++;
+			pthread_cond_timedwait(&writer->work, &writer->lock, &until);
 		}
-		id = writer->stale[--writer->stale_count];
-		pthread_mutex_unlock(&writer->lock);
-		fuse_lowlevel_notify_inval_inode(writer->mount->session, id, 0, 0);
-		pthread_mutex_lock(&writer->lock);
 	}
 	pthread_mutex_unlock(&writer->lock);
 	return NULL;
@@ -486,6 +560,23 @@ op_rmdir(fuse_req_t request, fuse_ino_t parent_id, const char *name)
 					 mount_writer(request_mount(request))->calls.rmdir);
 }
 
+/* After a rename: attributes that changed with it. */
+static void
+note_renamed(struct writer *writer, struct node *parent, struct node *new_parent,
+			 const struct outcome *outcome, const struct attributes *replaced)
+{
+	note_changed(parent);
+	note_changed(new_parent);
+	if (outcome->has_attributes)
+		note_changed_ino(writer, outcome->attributes.ino);
+	if (replaced == NULL)
+		return;
+	note_changed_ino(writer, replaced->ino);
+	if ((replaced->nlink <= 1 || S_ISDIR(replaced->mode)) &&
+		!(outcome->has_attributes && outcome->attributes.ino == replaced->ino))
+		note_removed(writer, replaced->ino);
+}
+
 static void
 op_rename(fuse_req_t request, fuse_ino_t parent_id, const char *name, fuse_ino_t new_parent_id,
 		  const char *new_name, unsigned int flags)
@@ -497,6 +588,7 @@ op_rename(fuse_req_t request, fuse_ino_t parent_id, const char *name, fuse_ino_t
 	struct parameters parameters = {0};
 	struct attributes replaced;
 	struct outcome outcome;
+	struct node *kept = NULL;
 	bool		replaces = false;
 	int			error = 0;
 
@@ -507,6 +599,8 @@ op_rename(fuse_req_t request, fuse_ino_t parent_id, const char *name, fuse_ino_t
 	else if (flags == 0)
 		replaces = mount->source->operations->lookup(mount->source, new_parent, new_name,
 													 &replaced) == 0;
+	if (replaces)
+		kept = keep_replaced(writer, &replaced);
 	parameter_int8(&parameters, (int64_t) parent->attributes.ino);
 	parameter_name(&parameters, name);
 	parameter_int8(&parameters, (int64_t) new_parent->attributes.ino);
@@ -515,17 +609,9 @@ op_rename(fuse_req_t request, fuse_ino_t parent_id, const char *name, fuse_ino_t
 	if (error == 0)
 		error = writer_call(writer, writer->calls.rename, &parameters, &outcome);
 	if (error == 0)
-	{
-		note_changed(parent);
-		note_changed(new_parent);
-		if (outcome.has_attributes)
-			note_changed_ino(writer, outcome.attributes.ino);
-		if (replaces)
-			note_changed_ino(writer, replaced.ino);
-	}
-	if (error == 0 && replaces && (replaced.nlink <= 1 || S_ISDIR(replaced.mode)) &&
-		!(outcome.has_attributes && outcome.attributes.ino == replaced.ino))
-		note_removed(writer, replaced.ino);
+		note_renamed(writer, parent, new_parent, &outcome, replaces ? &replaced : NULL);
+	if (kept != NULL)
+		drop_replaced_later(writer, kept);
 	fuse_reply_err(request, error);
 }
 
@@ -1059,6 +1145,7 @@ session_write_create(struct mount *mount)
 {
 	struct writer *writer = allocate(sizeof(*writer));
 	const struct options *options = mount->options;
+	pthread_condattr_t attributes;
 
 	writer->is_async = options->sync != NULL && strcmp(options->sync, "async") == 0;
 	writer->mount = mount;
@@ -1066,7 +1153,11 @@ session_write_create(struct mount *mount)
 	writer->fails_on_conflict = options->conflict && strcmp(options->conflict, "fail") == 0;
 	check_spool(writer->spool);
 	pthread_mutex_init(&writer->lock, NULL);
-	pthread_cond_init(&writer->work, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&writer->work, &attributes);
+	pthread_condattr_destroy(&attributes);
+	writer->last_replaced = &writer->first_replaced;
 	writer->transactions = transactions_create(mount->pool, mount->source->schema,
 											   writer->is_async);
 	add_calls(writer, mount->source->schema, mount->source->blobext);
@@ -1078,7 +1169,7 @@ session_write_start(struct mount *mount)
 {
 	struct writer *writer = mount_writer(mount);
 
-	writer->has_thread = pthread_create(&writer->thread, NULL, run_invalidation, writer) == 0;
+	writer->has_thread = pthread_create(&writer->thread, NULL, run_thread, writer) == 0;
 	if (!writer->has_thread)
 		fatal("no thread: %m");
 }

@@ -46,6 +46,14 @@ struct calls
 
 struct copy;
 
+/* A node whose name was given to another inode: readable for some time, see op_rename(). */
+struct replaced
+{
+	struct node *node;			/* held, and open for reading */
+	time_t		until;			/* monotonic */
+	struct replaced *next;
+};
+
 struct writer
 {
 	struct mount *mount;
@@ -64,8 +72,11 @@ struct writer
 	uint64_t	begun;
 	uint64_t	flushed;
 
-	/* Nodes whose pages the kernel shall drop; a thread tells it. */
+	/* A thread has to do: nodes that were replaced, in the order of their times; nodes whose pages
+	 * the kernel shall drop. */
 	pthread_cond_t work;
+	struct replaced *first_replaced;
+	struct replaced **last_replaced;	/* where the next one is linked */
 	uint64_t   *stale;
 	int			stale_count;
 	int			stale_room;
