@@ -436,7 +436,7 @@ copy_commit(struct writer *writer, struct copy *copy, bool is_durable)
 {
 	struct commit commit = {.writer = writer, .copy = copy};
 	struct outcome outcome;
-	uint64_t	begun = __atomic_load_n(&writer->begun, __ATOMIC_RELAXED);
+	uint64_t	begun = writer_begun(writer);
 	bool		is_mixed;
 	int			error;
 

@@ -51,24 +51,57 @@ nanoseconds(struct timespec time)
 void
 writer_note_commit(struct writer *writer, bool is_durable, uint64_t begun)
 {
+	uint64_t	epoch = writer->mount->source->has_pins ? pins_epoch(writer->mount->source) : 0;
+
+	pthread_mutex_lock(&writer->lock);
+	if (writer->begun > writer->flushed && writer->epoch != epoch && !writer->is_async)
+	{
+		writer->has_lost = true;
+		writer->flushed = writer->begun;
+	}
+	if (writer->begun == writer->flushed)
+		writer->epoch = epoch;
 	if (!is_durable)
-		__atomic_add_fetch(&writer->begun, 1, __ATOMIC_RELAXED);
-	else if (__atomic_load_n(&writer->flushed, __ATOMIC_RELAXED) < begun)
-		__atomic_store_n(&writer->flushed, begun, __ATOMIC_RELAXED);
+		writer->begun++;
+	else if (writer->flushed < begun)
+		writer->flushed = begun;
+	pthread_mutex_unlock(&writer->lock);
+}
+
+uint64_t
+writer_begun(struct writer *writer)
+{
+	uint64_t	begun;
+
+	pthread_mutex_lock(&writer->lock);
+	begun = writer->begun;
+	pthread_mutex_unlock(&writer->lock);
+	return begun;
 }
 
 int
 writer_flush(struct writer *writer)
 {
-	uint64_t	begun = __atomic_load_n(&writer->begun, __ATOMIC_RELAXED);
-	int			error;
+	uint64_t	begun = writer_begun(writer);
+	bool		is_flushed;
+	bool		has_lost;
+	int			error = 0;
 
-	if (writer->is_async || __atomic_load_n(&writer->flushed, __ATOMIC_RELAXED) >= begun)
-		return 0;
-	error = transactions_flush(writer->transactions);
-	if (error == 0)
+	pthread_mutex_lock(&writer->lock);
+	is_flushed = writer->flushed >= begun || writer->is_async;
+	pthread_mutex_unlock(&writer->lock);
+	if (!is_flushed)
+		error = transactions_flush(writer->transactions);
+	if (!is_flushed && error == 0)
 		writer_note_commit(writer, true, begun);
-	return error;
+	pthread_mutex_lock(&writer->lock);
+	has_lost = error == 0 && writer->has_lost;
+	if (has_lost)
+		writer->has_lost = false;
+	pthread_mutex_unlock(&writer->lock);
+	if (has_lost)
+		message("the server has crashed: changes of names before that may be lost");
+	return has_lost ? EIO : error;
 }
 
 int

@@ -68,9 +68,12 @@ struct writer
 	int64_t		numbers[RESERVED_NUMBERS];	/* of inodes, reserved */
 	int			number_count;
 
-	/* Commits that did not wait for the server's disk, and how many of them are on it now. */
+	/* Commits that did not wait for the server's disk, and how many of them are on it now, or are
+	 * known to be lost.  Pins have another epoch after a crash of the server (pins.c). */
 	uint64_t	begun;
 	uint64_t	flushed;
+	uint64_t	epoch;			/* of the first one that is not flushed */
+	bool		has_lost;		/* some may be lost, and nobody was told */
 
 	/* A thread has to do: nodes that were replaced, in the order of their times; nodes whose pages
 	 * the kernel shall drop. */
@@ -142,8 +145,13 @@ int copy_read_base(void *context, int64_t offset, size_t length, char *target);
 /* The kernel shall drop the pages of a node. */
 void writer_invalidate(struct writer *writer, uint64_t id);
 
-/* Commits that do not wait are noted; fsync and close make them durable, at most once. */
+/*
+ * Commits that do not wait are noted; fsync and close make them durable.  If the server crashes in
+ * between, it may have lost them: the next fsync or close returns EIO.  begun: writer->begun before
+ * the durable commit.
+ */
 void writer_note_commit(struct writer *writer, bool is_durable, uint64_t begun);
+uint64_t writer_begun(struct writer *writer);
 int writer_flush(struct writer *writer);
 
 /* A call outside of working copies, which does not wait for the server's disk. */
