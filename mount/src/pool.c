@@ -387,13 +387,14 @@ judge(struct connection *connection, const PGresult *result, char *sqlstate)
 	state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
 	if (state != NULL && sqlstate != NULL)
 		snprintf(sqlstate, 6, "%s", state);
-	if (PQstatus(connection->pg) != CONNECTION_OK || (state != NULL && error_is_lost(state)))
+	/* Without an SQLSTATE the error is libpq's: the statement could not be sent, or not be answered. */
+	if (state == NULL || PQstatus(connection->pg) != CONNECTION_OK || error_is_lost(state))
 	{
 		debug("connection %d is lost: %s", connection->slot, PQerrorMessage(connection->pg));
 		pool_lose(connection);
 		return ERROR_LOST;
 	}
-	error = state ? error_from_sqlstate(state) : EIO;
+	error = error_from_sqlstate(state);
 	if (error == EIO)
 		message("error of the server: %s", PQresultErrorMessage(result));
 	else

@@ -89,6 +89,7 @@ class Session:
         except (Closed, OSError):
             pass
         self.close()
+        self.client.close()
 
     def run_server(self):
         try:
@@ -101,6 +102,7 @@ class Session:
         except (Closed, OSError):
             pass
         self.close()
+        self.server.close()
 
 
 class Proxy:

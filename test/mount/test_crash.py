@@ -133,6 +133,7 @@ class CrashTest(MountTest):
 
     def wait_for_server(self):
         def connects():
+            self.sql.close()
             try:
                 self.connect()
                 return True
@@ -207,12 +208,12 @@ class CrashTest(MountTest):
             # The old backend, and then the new one.
             support.wait_until(lambda: self.one(
                 "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-                " AND query LIKE '%docs.append(%'") == 2, "two appends")
+                " AND strpos(query, 'docs.append(') > 0") == 2, "two appends")
             blocker.commit()
             thread.join()
             support.wait_until(lambda: self.one(
                 "SELECT count(*) FROM pg_stat_activity WHERE state = 'active'"
-                " AND query LIKE '%docs.append(%' AND pid <> pg_backend_pid()") == 0, "their ends")
+                " AND strpos(query, 'docs.append(') > 0 AND pid <> pg_backend_pid()") == 0, "their ends")
             self.assertEqual(self.server_read("/log"), b"one\ntwo\n")
         proxy.close()
 
