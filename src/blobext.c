@@ -6,6 +6,7 @@
 
 #include "api/api.h"
 #include "assign/assign.h"
+#include "assign/compression.h"
 #include "assign/hooks.h"
 #include "autogc/launcher.h"
 #include "autogc/schedule.h"
@@ -23,7 +24,7 @@
 #include "miscadmin.h"
 #include "recovery/recovery.h"
 #include "recovery/replay_origin.h"
-#include "sql/check_progress.h"
+#include "sql/progress.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "store/store.h"
@@ -45,7 +46,7 @@ request_shared_memory(void)
 	blob_gc_holders_shmem_request();
 	blob_gc_status_shmem_request();
 	blob_autogc_schedule_shmem_request();
-	blob_check_progress_shmem_request();
+	blob_progress_shmem_request();
 }
 
 static void
@@ -59,7 +60,7 @@ initialize_shared_memory(void)
 	blob_gc_holders_shmem_init();
 	blob_gc_status_shmem_init();
 	blob_autogc_schedule_shmem_init();
-	blob_check_progress_shmem_init();
+	blob_progress_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 	blob_replay_origin_look();
 	blob_settings_warn();
@@ -105,6 +106,9 @@ _PG_init(void)
 	blob_durability_set_rule(blob_assign_is_strict);
 	blob_assign_watch_content_indexes(blob_assign_content_index_changed);
 	blob_store_allocation_hook = blob_autogc_schedule_allocated;
+
+	/* Labels of columns: their methods of compression. */
+	blob_compression_register();
 
 	/* Hooks. */
 	blob_descriptions_init();

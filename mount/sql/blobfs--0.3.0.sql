@@ -4,6 +4,24 @@
 \echo Use "CREATE EXTENSION blobfs" to load this file. \quit
 
 -- ---------------------------------------------------------------------------
+-- The schema: whoever owns it could put functions beside those of the extension
+-- ---------------------------------------------------------------------------
+
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_namespace AS n JOIN pg_catalog.pg_roles AS r
+            ON r.oid = n.nspowner
+            WHERE n.nspname = 'blobfs' AND r.rolname <> current_user AND NOT r.rolsuper)
+        OR EXISTS (SELECT FROM pg_catalog.pg_proc AS p
+            WHERE p.pronamespace = 'blobfs'::pg_catalog.regnamespace) THEN
+        RAISE EXCEPTION 'schema "blobfs" exists, and is not the extension''s' USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            HINT = 'Rename or drop it.';
+    END IF;
+END $$;
+GRANT USAGE ON SCHEMA blobfs TO PUBLIC;
+
+-- ---------------------------------------------------------------------------
 -- Rows of results
 -- ---------------------------------------------------------------------------
 
@@ -2137,7 +2155,8 @@ BEGIN
         WHERE b.path IS NOT NULL GROUP BY b.path HAVING count(*) > 1
         UNION ALL
         SELECT DISTINCT f.path, 'is hidden: other paths make it a directory'
-        FROM (SELECT s.path, s.shown_path || '/' AS below FROM shown AS s) AS f
+        FROM (SELECT s.path, s.shown_path || '/' AS below FROM shown AS s
+                WHERE s.shown_path <> '') AS f
             JOIN (SELECT DISTINCT array_to_string((string_to_array(s.shown_path, '/'))[: n], '/')
                     || '/' AS directory
                 FROM shown AS s, generate_series(1,

@@ -47,8 +47,9 @@ void cache_destroy(struct cache *cache);
 void cache_key(struct content_key *key, const struct attributes *attributes, int64_t chunk);
 
 /*
- * The entry of a key, with one more user.  *fetch: it is new, and the caller, or whom he passes it
- * to, must call cache_fill() or cache_fail().  Otherwise it may still be fetched: cache_wait().
+ * The entry of a key, with one more user.  *fetch: it is new, and the caller, or another thread in
+ * its place, must call cache_fill() or cache_fail().  Otherwise it may still be fetched:
+ * cache_wait().
  */
 struct content *cache_get(struct cache *cache, const struct content_key *key, bool *fetch);
 

@@ -2,10 +2,10 @@
  * directory.c
  *	  Open directories, and their entries as the kernel asks for them.
  *
- * An open directory has one page of entries in memory, as the source delivers them, and the position
- * at which the next page begins.  The offset of an entry is its number in the listing: 0 and 1 are
- * "." and "..".  An offset before the page, after seekdir(), reads the directory from its beginning.
- * rewinddir() sees the directory as it then is.
+ * An open directory has one page of entries in memory, as the source delivers them, and the
+ * position at which the next page begins.  The offset of an entry is its number in the listing: 0
+ * and 1 are "." and "..".  An offset before the page, after seekdir(), reads the directory from its
+ * beginning.  rewinddir() reads the directory again.
  */
 #include "directory.h"
 

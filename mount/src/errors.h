@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What a statement ended with that was not answered, because its connection was lost.  No errno. */
+/* The result of a statement without an answer, because its connection was lost.  No errno. */
 #define ERROR_LOST (-1)
 
 /* The errno that a program sees for an SQLSTATE; EIO for one that is in no table. */

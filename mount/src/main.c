@@ -13,7 +13,7 @@
 
 enum
 {
-	/* Chunks come and go: their memory is kept, not given back and zeroed by the kernel each time. */
+	/* Memory of chunks is kept: the kernel would zero it each time. */
 	MMAP_THRESHOLD = 16 << 20,
 	TRIM_THRESHOLD = 64 << 20,
 	ARENAS = 4
@@ -38,8 +38,8 @@ static void
 add_kernel_options(struct fuse_args *arguments, const struct options *options)
 {
 	char	   *list = NULL;
-	char	   *name = format_string("fsname=%s",
-									 has_password(options->conninfo) ? "blobfs" : options->conninfo);
+	bool		secret = has_password(options->conninfo);
+	char	   *name = format_string("fsname=%s", secret ? "blobfs" : options->conninfo);
 
 	if (fuse_opt_add_opt_escaped(&list, name) != 0 ||
 		fuse_opt_add_opt(&list, "subtype=blobfs,default_permissions") != 0 ||

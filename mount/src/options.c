@@ -2,7 +2,7 @@
  * options.c
  *	  Options of the command line and of -o.
  *
- * What is not ours stays in the arguments, for libfuse and the kernel.
+ * Other options stay in the arguments, for libfuse and the kernel.
  */
 #include "options.h"
 
@@ -82,11 +82,12 @@ static const struct fuse_opt specification[] = {
 };
 
 static const char help[] =
-	"usage: blobfs [-f] [-d] -o table=TABLE,path=COLUMN,content=COLUMN[,OPTION...] CONNINFO DIRECTORY\n"
-	"       blobfs [-f] [-d] -o fs=NAME[,OPTION...] CONNINFO DIRECTORY\n"
+	"usage: blobfs [-f] -o table=TABLE,path=COLUMN,content=COLUMN[,...] CONNINFO DIRECTORY\n"
+	"       blobfs [-f] -o fs=NAME[,...] CONNINFO DIRECTORY\n"
 	"\n"
-	"Shows values of a PostgreSQL database as files.  CONNINFO is a connection string of libpq, such\n"
-	"as 'dbname=demo' or 'postgresql://host/demo'.  \"fusermount3 -u DIRECTORY\" ends the program.\n"
+	"Shows values of a PostgreSQL database as files.  CONNINFO is a connection string of\n"
+	"libpq, such as 'dbname=demo' or 'postgresql://host/demo'.  \"fusermount3 -u DIRECTORY\"\n"
+	"ends the program.\n"
 	"\n"
 	"A table or view, read-only:\n"
 	"    table=NAME         the table, as SQL writes it: document, archive.document\n"
@@ -95,7 +96,7 @@ static const char help[] =
 	"    mtime=COLUMN       timestamptz or timestamp: time of the last change\n"
 	"    mode=COLUMN        integer: permissions\n"
 	"    where=CONDITION    rows that are shown\n"
-	"    prefix=TEXT        show paths that begin with it, without it; for paths such as /etc/hosts: /\n"
+	"    prefix=TEXT        show paths that begin with it, without it; / for absolute paths\n"
 	"A file system, which SELECT blobfs.create('NAME') has made:\n"
 	"    fs=NAME            its schema\n"
 	"    at=SNAPSHOT        its state at a named snapshot, read-only\n"
@@ -105,8 +106,8 @@ static const char help[] =
 	"Both:\n"
 	"    ro                 read-only; a table always is\n"
 	"    timeout=SECONDS    how long names are trusted (1); 0: not at all\n"
-	"    noopen             the kernel does not ask before it opens a file; for trees that are mostly\n"
-	"                       read.  An open file that is replaced or deleted may become ESTALE\n"
+	"    noopen             the kernel does not ask before it opens a file; for trees that are\n"
+	"                       mostly read.  An open file that is replaced may become ESTALE\n"
 	"    nopin              do not keep replaced versions of open files\n"
 	"    notify             drop names when the server notifies of a change\n"
 	"    timeo=SECONDS      how long a lost server is waited for before EIO (30)\n"
@@ -273,5 +274,7 @@ options_parse(struct fuse_args *arguments, struct options *options)
 	check_mountpoint(options);
 	if (options->table != NULL || options->at != NULL)
 		options->read_only = true;
+	if (options->noopen && !options->read_only)
+		fatal("option \"noopen\" needs \"ro\": files that are written must be opened and closed");
 	message_debug(options->debug);
 }

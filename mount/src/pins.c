@@ -95,8 +95,8 @@ are_available(struct connection *connection)
 {
 	struct parameters parameters = {0};
 	PGresult   *result = execute(connection,
-								 "SELECT NOT pg_catalog.pg_is_in_recovery() AND pg_catalog.count(*) = 1"
-								 " FROM pg_catalog.pg_proc p"
+								 "SELECT NOT pg_catalog.pg_is_in_recovery()"
+								 " AND pg_catalog.count(*) = 1 FROM pg_catalog.pg_proc p"
 								 " JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace"
 								 " WHERE n.nspname = 'blobfs' AND p.proname = 'attach'"
 								 " AND pg_catalog.has_schema_privilege(p.pronamespace, 'USAGE')"
@@ -137,8 +137,8 @@ pins_create(struct source *source)
 						" WHERE p IS NOT NULL", source->blobext);
 	pins->read_statement = pool_add_statement(source->pool, sql);
 	free(sql);
-	pins->remove_statement = pool_add_statement(source->pool,
-												"SELECT blobfs.unpin($1::bigint, $2::uuid, $3::bigint[])");
+	sql = "SELECT blobfs.unpin($1::bigint, $2::uuid, $3::bigint[])";
+	pins->remove_statement = pool_add_statement(source->pool, sql);
 	source->pins = pins;
 	pool_set_greeting(source->pool, join, source);
 }

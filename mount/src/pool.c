@@ -2,7 +2,7 @@
  * pool.c
  *	  Connections to the server, and statements on them.
  *
- * A lock guards who holds which connection.  A connection's fields belong to its holder.
+ * A lock guards the flags "busy".  The other fields of a connection belong to its holder.
  */
 #include "pool.h"
 
@@ -176,7 +176,7 @@ receive_notice(void *context, const char *text)
 
 /*
  * Connect; false with a message of libpq in connection->pg.  Names are bytes, so the client's
- * encoding is the server's.  What a server's or a role's settings could change is set.
+ * encoding is the server's.  Settings that matter are set, whatever those of the role are.
  */
 static bool
 connect_now(struct connection *connection)
@@ -248,7 +248,7 @@ find_free(struct pool *pool, int slot)
 	return unconnected;
 }
 
-/* A connection that nobody else has; it may be down. */
+/* A connection that no other thread has; it may be down. */
 static int
 take_any(struct pool *pool, int slot, struct connection **connection)
 {
@@ -421,8 +421,8 @@ prepare(struct connection *connection, int statement, char *sqlstate)
 }
 
 /*
- * The only result of what was sent.  NULL: the connection broke, or the request was interrupted; then
- * the connection is closed, which ends the statement at the server, too.
+ * The only result of a statement that was sent.  NULL: the connection broke, or the request was
+ * interrupted; then the connection is closed, which ends the statement at the server, too.
  */
 static PGresult *
 receive_result(struct connection *connection, bool interruptible)

@@ -7,13 +7,13 @@
  *
  * A larger value is read as the kernel asks, until a reader has asked for two ranges one after the
  * other.  Then it comes in chunks of CHUNK_BYTES, and when a reader arrives in a chunk, a thread of
- * this module asks for the next one.  So a random reader costs no more than the bytes that he asks
+ * this module asks for the next one.  So a random reader costs no more than the bytes that it asks
  * for, and a sequential one finds most of them here.
  *
- * What keeps an open version readable when its row is replaced or deleted: a small value stays in
- * the cache while it is open, as long as such values take no more than half of the cache; a larger
- * one, and a small one beyond that, is pinned at the server (pins.c).  Pins are dropped some time
- * after the last handle, many at once, by a thread of this module.
+ * An open version stays readable when its row is replaced or deleted.  A small value stays in the
+ * cache while it is open, as long as such values take no more than half of the cache.  A larger
+ * one, and a small one beyond that, is pinned at the server (pins.c).  A thread of this module
+ * drops pins some time after the last handle was closed, many at once.
  */
 #include "read.h"
 
@@ -30,9 +30,9 @@ enum
 	AHEAD_THREADS = 3,
 	AHEAD_QUEUE = 32,
 	UNPIN_BATCH = 256,
-	/* Requests of one reader may come in another order than he makes them. */
+	/* Requests of one reader may come in another order than it makes them. */
 	STREAM_SLACK_BYTES = 1024 * 1024,
-	/* So many files of a directory one after the other make a batch. */
+	/* Number of files of a directory, one after the other, after which a batch is read. */
 	BATCH_AFTER = 2
 };
 
@@ -148,7 +148,7 @@ read_version(struct reader *reader, struct node *node, int64_t offset, size_t le
 	return error;
 }
 
-/* All of a range, or an error: the kernel fills what is missing with zeros. */
+/* All of a range, or an error: the kernel would fill missing bytes with zeros. */
 static int
 read_exactly(struct reader *reader, struct node *node, int64_t offset, size_t length,
 			 struct buffer *buffer)
@@ -247,8 +247,8 @@ fetch_batch(struct reader *reader, struct node *node)
 }
 
 /*
- * The content of a small node, with one more user.  A thread that waits for another one's fetch, which
- * was interrupted, fetches itself.
+ * The content of a small node, with one more user.  A thread that waits for the fetch of another
+ * thread, which was interrupted, fetches itself.
  */
 static int
 get_small(struct reader *reader, struct node *node, struct content **content)
@@ -409,10 +409,12 @@ join_chunks(struct reader *reader, struct node *node, int64_t offset, size_t len
 	{
 		int64_t		chunk = (offset + (int64_t) done) / CHUNK_BYTES;
 		size_t		begin = (size_t) ((offset + (int64_t) done) % CHUNK_BYTES);
-		size_t		part = CHUNK_BYTES - begin < length - done ? CHUNK_BYTES - begin : length - done;
+		size_t		part = CHUNK_BYTES - begin;
 		struct content *content;
 		int			error = get_chunk(reader, node, chunk, &content);
 
+		if (part > length - done)
+			part = length - done;
 		if (error != 0)
 		{
 			buffer_free(&range->buffer);
@@ -643,7 +645,7 @@ read_changed(struct reader *reader, struct node *node)
 
 /* ---- threads ---- */
 
-/* Pins that nobody needs, once a second or when there are many. */
+/* Drop pins of files that are closed; once a second. */
 static void
 remove_pins(struct reader *reader)
 {

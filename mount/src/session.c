@@ -2,8 +2,8 @@
  * session.c
  *	  Requests of the kernel that read, and the loop that serves all of them.
  *
- * A request is served by one thread from its beginning to its reply.  The kernel keeps the nodes of a
- * request until the reply.  Names are trusted for the option "timeout"; what is behind a node, a
+ * A request is served by one thread from its beginning to its reply.  The kernel keeps the nodes of
+ * a request until the reply.  Names are trusted for the option "timeout"; the content of a node, a
  * version, never changes.
  */
 #include "session.h"
@@ -132,7 +132,7 @@ forget_many(fuse_req_t request, size_t count, struct fuse_forget_data *forgets)
 
 /* ---- attributes ---- */
 
-/* Ask the source if what it said is too old.  Of another version only what is not the content's. */
+/* Ask the source if its last answer is too old.  Size and time of another version do not count. */
 static int
 refresh_attributes(struct mount *mount, struct node *node)
 {

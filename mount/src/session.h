@@ -70,24 +70,27 @@ void session_operations(const struct mount *mount, struct fuse_lowlevel_ops *ope
 int session_run(struct mount *mount, struct fuse_args *arguments);
 
 /*
- * session_write.c
+ * session_write.c; a program without it can read.
  */
+#define WRITING __attribute__((weak))
 
 /* Prepare writing; before threads run.  Ends the program with a message if it cannot be. */
-void session_write_create(struct mount *mount) __attribute__((weak));
-void session_write_destroy(struct mount *mount) __attribute__((weak));
+void session_write_create(struct mount *mount) WRITING;
+void session_write_destroy(struct mount *mount) WRITING;
 
 /* Put the requests that write into the table. */
-void session_write_operations(struct mount *mount, struct fuse_lowlevel_ops *operations) __attribute__((weak));
+void session_write_operations(struct mount *mount,
+							  struct fuse_lowlevel_ops *operations) WRITING;
 
 /* Called by session.c for nodes with node->working: attributes with the working copy's size and
  * times; and a read from it.  Both reply. */
-void session_write_stat(struct mount *mount, struct node *node, struct stat *stat) __attribute__((weak));
+void session_write_stat(struct mount *mount, struct node *node, struct stat *stat) WRITING;
 void session_write_read(fuse_req_t request, struct node *node, size_t size, off_t offset,
-						struct fuse_file_info *info) __attribute__((weak));
+						struct fuse_file_info *info) WRITING;
 
 /* A handle is opened for writing, or with O_TRUNC: replies.  Called by session.c's OPEN. */
-void session_write_open(fuse_req_t request, struct node *node, struct fuse_file_info *info) __attribute__((weak));
+void session_write_open(fuse_req_t request, struct node *node,
+						struct fuse_file_info *info) WRITING;
 
 /* The source says this of a node with node->working, which may be based on an older version. */
 void session_write_seen(struct mount *mount, struct node *node,
@@ -100,6 +103,6 @@ void session_write_closed(struct mount *mount, struct node *node);
 void session_write_start(struct mount *mount);
 
 /* The last user of a handle with handle->writing is gone. */
-void session_write_release(struct mount *mount, struct handle *handle) __attribute__((weak));
+void session_write_release(struct mount *mount, struct handle *handle) WRITING;
 
 #endif							/* SESSION_H */

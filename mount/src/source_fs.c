@@ -57,8 +57,8 @@ struct fs_source
 };
 
 static const char settings[] =
-	"SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off;"
-	"SET jit = off; SET search_path = pg_catalog";
+	"SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;"
+	"SET enable_bitmapscan = off; SET jit = off; SET search_path = pg_catalog";
 
 /* ---- attributes ---- */
 
@@ -525,7 +525,7 @@ static const struct source_operations operations = {
 
 /* ---- the start ---- */
 
-/* SELECT * FROM a function of the schema, with so many parameters. */
+/* SELECT * FROM a function of the schema, with a number of parameters. */
 static int
 add_call(struct fs_source *fs, const char *prefix, const char *function, int parameters)
 {
@@ -547,9 +547,9 @@ add_call(struct fs_source *fs, const char *prefix, const char *function, int par
 static void
 add_calls(struct fs_source *fs, const char *prefix, struct calls *calls)
 {
-	bool		in_snapshot = *prefix != '\0';
+	const char *content = *prefix != '\0' ? "$4, $5, $6" : "$4, $5";
 	char	   *sql = format_string("SELECT blobfs.pin($1, $2, $3, c) FROM %s.%scontent(%s) AS c",
-									fs->source.schema, prefix, in_snapshot ? "$4, $5, $6" : "$4, $5");
+									fs->source.schema, prefix, content);
 
 	calls->lookup = add_call(fs, prefix, "lookup", 2);
 	calls->getattr = add_call(fs, prefix, "getattr", 1);
@@ -568,8 +568,8 @@ add_calls(struct fs_source *fs, const char *prefix, struct calls *calls)
 static char *
 ask(struct connection *connection, const char *sql, const char *parameter)
 {
-	PGresult   *result = PQexecParams(connection->pg, sql, parameter ? 1 : 0, NULL, &parameter, NULL,
-									  NULL, 0);
+	PGresult   *result = PQexecParams(connection->pg, sql, parameter ? 1 : 0, NULL, &parameter,
+									  NULL, NULL, 0);
 	char	   *answer = NULL;
 
 	if (PQresultStatus(result) != PGRES_TUPLES_OK)
@@ -608,7 +608,7 @@ check_file_system(struct fs_source *fs, struct connection *connection,
 							 " ON n.oid = e.extnamespace WHERE e.extname = 'blobext'", NULL);
 }
 
-/* The root's attributes, with a message about what stands in the way: the library, privileges. */
+/* The root's attributes, or a message: the library is missing, privileges are. */
 static void
 find_root(struct fs_source *fs, const struct options *options)
 {
@@ -636,7 +636,8 @@ static void
 add_snapshots(struct fs_source *fs)
 {
 	char	   *sql = format_string("SELECT s.snapshot, s.name FROM %s.snapshots() AS s"
-									" WHERE $1::bytea IS NULL OR s.name = $1::bytea", fs->source.schema);
+									" WHERE $1::bytea IS NULL OR s.name = $1::bytea",
+									fs->source.schema);
 
 	fs->snapshots = pool_add_statement(fs->source.pool, sql);
 	free(sql);

@@ -3,12 +3,12 @@
  *	  A table or view as a tree of files: a column with paths, a column with content.
  *
  * A path is split at '/'; directories are implied by the paths below them.  Where a path is a file
- * and others lie below it, the directory wins.  Paths with a component that cannot be a name (empty,
- * ".", "..", more than 255 bytes) are not shown, and reported.
+ * and others lie below it, the directory wins.  Paths with a component that cannot be a name
+ * (empty, ".", "..", more than 255 bytes) are not shown, and reported.
  *
- * All statements select from the same subquery, base(), which gives the columns fixed names.  The
- * version of a row is the SHA-256 of its content if that is a blobstate; of a bytea in a table it is
- * the row's place and inserting transaction, of a bytea in a view the SHA-256, computed.
+ * All statements select from the same subquery, "base", which gives the columns fixed names.  The
+ * version of a row is the SHA-256 of its content if that is a blobstate; of a bytea in a table it
+ * is the row's place and inserting transaction, of a bytea in a view the SHA-256, computed.
  *
  * Listings.  If the server can deliver the paths in the order of their bytes from an index, a
  * listing reads the next rows in this order, and jumps over each directory that it meets.  If not,
@@ -75,13 +75,14 @@ ask(struct connection *connection, const char *sql, int count, const char *const
 static char *
 find_table(struct connection *connection, const char *table)
 {
-	char	   *oid = ask(connection, "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid", 1, &table);
+	char	   *oid = ask(connection, "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid", 1,
+						  &table);
 	const char *parameter = oid;
 	char	   *kind;
 
 	if (oid == NULL)
-		fatal("there is no table or view \"%s\" (names are written as in SQL; the role's search_path "
-			  "counts)", table);
+		fatal("there is no table or view \"%s\" (names are written as in SQL; the role's "
+			  "search_path counts)", table);
 	kind = ask(connection, "SELECT relkind FROM pg_catalog.pg_class"
 			   " WHERE oid = $1::pg_catalog.oid AND relkind IN ('r', 'p', 'v', 'm', 'f')",
 			   1, &parameter);
@@ -241,8 +242,8 @@ find_collation(struct table_source *table, struct connection *connection,
 	free(bytewise);
 }
 
-/* Rows of a directory in order; with an upper bound or without.  $1 lower bound, inclusive; $2 rows;
- * $3 the directory's path with its slash; $4 upper bound. */
+/* Rows of a directory in order; with an upper bound or without.  $1 lower bound, inclusive; $2
+ * rows; $3 the directory's path with its slash; $4 upper bound. */
 static char *
 ordered_listing(const struct table_source *table, bool bounded)
 {
@@ -266,8 +267,9 @@ grouped_listing(const struct table_source *table)
 	return format_string("SELECT DISTINCT ON (y.name) y.name, y.size, y.version, y.mtime, y.mode,"
 						 " y.below FROM (SELECT pg_catalog.split_part(x.rest, '/', 1) COLLATE \"C\""
 						 " AS name, pg_catalog.strpos(x.rest, '/') > 0 AS below, x.* FROM"
-						 " (SELECT pg_catalog.substr(f.path, pg_catalog.length($3::text) + 1) AS rest,"
-						 " f.* FROM %s f WHERE pg_catalog.starts_with(f.path, $3::text)) x) y"
+						 " (SELECT pg_catalog.substr(f.path, pg_catalog.length($3::text) + 1)"
+						 " AS rest, f.* FROM %s f"
+						 " WHERE pg_catalog.starts_with(f.path, $3::text)) x) y"
 						 " WHERE y.name > $1::text COLLATE \"C\""
 						 " ORDER BY y.name, y.below DESC, y.version LIMIT $2::int8", table->base);
 }
@@ -321,8 +323,9 @@ prepare_batch(struct table_source *table, bool bounded)
 	char	   *sql = format_string("SELECT f.path, f.size, f.version, f.mtime, f.mode, f.content"
 									" FROM (SELECT * FROM %s g WHERE g.path%s >= $1::text %s"
 									" ORDER BY g.path%s LIMIT $4::int8) f"
-									" WHERE f.size <= $5::int8 AND pg_catalog.strpos(pg_catalog.substr("
-									"f.path, pg_catalog.length($2::text) + 1), '/') = 0"
+									" WHERE f.size <= $5::int8"
+									" AND pg_catalog.strpos(pg_catalog.substr(f.path,"
+									"pg_catalog.length($2::text) + 1), '/') = 0"
 									" LIMIT $3::int8", table->base, c, bound, c);
 	int			statement = pool_add_statement(table->source.pool, sql);
 
@@ -360,8 +363,8 @@ find_order(struct table_source *table, struct connection *connection)
 static void
 try_base(struct table_source *table, struct connection *connection)
 {
-	char	   *sql = format_string("SELECT f.path, f.size, f.version, f.mtime, f.mode%s%s%s FROM %s f"
-									" LIMIT 1", table->bytea ? "" : ", ",
+	char	   *sql = format_string("SELECT f.path, f.size, f.version, f.mtime, f.mode%s%s%s"
+									" FROM %s f LIMIT 1", table->bytea ? "" : ", ",
 									table->bytea ? "" : table->source.blobext,
 									table->bytea ? "" : ".blob_read(f.content, 0, 1)", table->base);
 
@@ -372,8 +375,9 @@ try_base(struct table_source *table, struct connection *connection)
 static void
 warn(struct table_source *table, struct connection *connection, const struct options *options)
 {
-	char	   *sql = format_string("SELECT true FROM %s f WHERE pg_catalog.starts_with(f.path, '/')"
-									" LIMIT 1", table->base);
+	char	   *sql = format_string("SELECT true FROM %s f"
+									" WHERE pg_catalog.starts_with(f.path, '/') LIMIT 1",
+									table->base);
 	char	   *absolute = options->prefix ? NULL : ask(connection, sql, 0, NULL);
 
 	if (absolute != NULL)
@@ -530,8 +534,9 @@ set_position(struct listing_position *position, char *after)
 }
 
 /*
- * One row of an ordered listing.  Returns whether it became an entry.  Rows of a subdirectory are one
- * entry, the first of them; the position then is behind all of them, and rows before it are skipped.
+ * One row of an ordered listing.  Returns whether it became an entry.  The first row of a
+ * subdirectory becomes its entry; the position then is behind all of its rows, and rows before the
+ * position are skipped.
  */
 static bool
 receive_row(const struct table_source *table, const PGresult *result, int row,
@@ -555,7 +560,7 @@ receive_row(const struct table_source *table, const PGresult *result, int row,
 	slash = strchr(path + length, '/');
 	name = slash ? strndup(path + length, (size_t) (slash - path) - length) :
 		copy_string(path + length);
-	/* Behind "sub/" and all that begins with it comes "sub0"; behind a path what is longer. */
+	/* Behind "sub/" and all that begins with it comes "sub0"; behind a path a longer one. */
 	set_position(position, slash ?
 				 format_string("%.*s0", (int) (slash - path), path) :
 				 format_string("%s\x01", path));
@@ -588,12 +593,12 @@ static void
 report_unusable(const char *directory, int unusable)
 {
 	if (unusable > 0)
-		message("%d paths in directory \"%s\" cannot be files (empty, \".\" or \"..\" between slashes,"
-				" or more than %d bytes)", unusable, directory, NAME_BYTES);
+		message("%d paths in directory \"%s\" cannot be files (empty, \".\" or \"..\" between "
+				"slashes, or more than %d bytes)", unusable, directory, NAME_BYTES);
 }
 
-/* What comes behind all paths of a directory: its path ends with a slash.  NULL for a prefix that
- * does not. */
+/* The first text behind all paths of a directory, whose path ends with a slash.  NULL for a prefix
+ * that does not. */
 static char *
 upper_bound(const char *directory)
 {
@@ -790,7 +795,7 @@ table_pin(struct source *source, struct node *node, int64_t handle)
 	return error;
 }
 
-/* Nothing is used, nothing is free: there is nothing to write to. */
+/* Nothing is used, nothing is free. */
 static int
 table_statfs(struct source *source, struct statvfs *statvfs)
 {

@@ -252,8 +252,7 @@ set_name(struct tree *tree, struct node *node, struct node *parent, const char *
 }
 
 /*
- * Attributes of a written node are its working copy's and the writer's; those of others are what the
- * source says.
+ * Attributes of a written node belong to its working copy; all others are the source's.
  */
 struct node *
 tree_enter(struct tree *tree, struct node *parent, const char *name,

@@ -3,7 +3,7 @@
  *	  The nodes that the kernel knows.
  *
  * A node is a version of an inode: (ino, version).  Content of a node never changes, so the kernel
- * may keep its pages for ever; another version has another node.  The one exception is a node that
+ * may keep its pages forever; another version has another node.  The one exception is a node that
  * is written through this mount: it has a working copy, the kernel's pages are those of the working
  * copy, and the node takes the version that a commit gives it (tree_set_version).  While it has a
  * working copy, look-ups of its inode find it whatever version the server says (tree_enter).

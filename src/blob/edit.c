@@ -2,6 +2,8 @@
  * blob/edit.c
  *	  Changes of a value, see blob/edit.h.
  *
+ * A change of a compressed value writes the frames that it touches, and shares all others.
+ *
  * A change of the size writes the content behind it again, through the writer.  An overwrite writes
  * the extents that it touches to new ones of the same sizes, and shares all others; this file does
  * that itself.
@@ -16,6 +18,7 @@
 #include "blob/reader.h"
 #include "extents/pipeline.h"
 #include "blob/writer.h"
+#include "core/settings.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "store/store.h"
@@ -67,6 +70,43 @@ write_zeros(BlobWriter *writer, uint64 length_bytes)
 	pfree(zeros);
 }
 
+/*
+ * Whether a change of a compressed value, which keeps content behind its first changed byte, shares
+ * frames.  A value whose changes have left more stored bytes than it has content is written anew,
+ * and so is one that may become inline.
+ */
+static bool
+shares_frames(const BlobValue *value, uint64 new_size_bytes)
+{
+	return !value->is_inline && value->descriptor.is_compressed &&
+		new_size_bytes > (uint64) blob_inline_limit_bytes &&
+		value->descriptor.compression.stored_bytes <= value->size_bytes;
+}
+
+/* Begin with the first keep_bytes of a value; more of its content may follow (add_kept()). */
+static BlobWriter *
+begin_change(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes, bool shares)
+{
+	BlobWriter *writer;
+
+	if (!shares)
+		return blob_writer_grow(value, keep_bytes, expected_bytes);
+	writer = blob_writer_begin_change(value);
+	blob_writer_keep(writer, 0, keep_bytes);
+	return writer;
+}
+
+/* Add the bytes [offset, offset + length) of the value that the change was begun with. */
+static void
+add_kept(BlobWriter *writer, const BlobValue *value, uint64 offset, uint64 length_bytes,
+		 bool shares)
+{
+	if (shares)
+		blob_writer_keep(writer, offset, offset + length_bytes);
+	else
+		write_range(writer, value, offset, length_bytes);
+}
+
 struct varlena *
 blob_edit_append(const BlobValue *value, const void *data, uint64 length_bytes)
 {
@@ -90,12 +130,14 @@ blob_edit_replace(const BlobValue *value, uint64 kept_bytes, const void *data,
 				  uint64 length_bytes, uint64 behind, uint64 end)
 {
 	BlobWriter *writer;
+	bool		shares = behind < end &&
+		shares_frames(value, kept_bytes + length_bytes + end - behind);
 
 	Assert(kept_bytes <= value->size_bytes && behind <= end && end <= value->size_bytes);
 
-	writer = blob_writer_grow(value, kept_bytes, length_bytes + end - behind);
+	writer = begin_change(value, kept_bytes, length_bytes + end - behind, shares);
 	blob_writer_write(writer, data, length_bytes);
-	write_range(writer, value, behind, end - behind);
+	add_kept(writer, value, behind, end - behind, shares);
 	return blob_writer_finish(writer);
 }
 
@@ -382,7 +424,8 @@ pack_overwrite(Overwrite *overwrite)
 		is_shared[i] = !overwrite->extents[i].is_touched;
 		descriptor->generation = Max(descriptor->generation, extents[i].generation);
 	}
-	datum = blob_complete(descriptor, extents, count, &overwrite->value->descriptor, is_shared);
+	datum = blob_complete(descriptor, NULL, extents, count, &overwrite->value->descriptor,
+						  is_shared);
 	pfree(extents);
 	pfree(is_shared);
 	return datum;
@@ -446,7 +489,8 @@ blob_edit_overwrite(const BlobValue *value, uint64 offset, const void *data, uin
 	BlobPiece	piece = {.offset = offset, .bytes = length_bytes, .data = data};
 	BlobWriter *writer;
 
-	if (!value->is_inline && length_bytes > 0 && end <= value->size_bytes)
+	if (!value->is_inline && !value->descriptor.is_compressed && length_bytes > 0 &&
+		end <= value->size_bytes)
 		return overwrite_inside(value, &piece, 1);
 	if (offset <= value->size_bytes)
 		return blob_edit_splice(value, offset, Min(end, value->size_bytes) - offset, data,
@@ -469,21 +513,23 @@ rewrite_from_first(const BlobValue *value, const BlobPiece *pieces, int count)
 {
 	uint64		end = pieces[count - 1].offset + pieces[count - 1].bytes;
 	uint64		position = Min(pieces[0].offset, value->size_bytes);
-	BlobWriter *writer = blob_writer_grow(value, position,
-										  Max(end, value->size_bytes) - position);
+	bool		shares = position < value->size_bytes &&
+		shares_frames(value, Max(end, value->size_bytes));
+	BlobWriter *writer = begin_change(value, position, Max(end, value->size_bytes) - position,
+									  shares);
 
 	for (int i = 0; i < count; i++)
 	{
 		uint64		kept = Min(pieces[i].offset, Max(position, value->size_bytes)) - position;
 
 		if (kept > 0)
-			write_range(writer, value, position, kept);
+			add_kept(writer, value, position, kept, shares);
 		write_zeros(writer, pieces[i].offset - (position + kept));
 		blob_writer_write(writer, pieces[i].data, pieces[i].bytes);
 		position = pieces[i].offset + pieces[i].bytes;
 	}
 	if (position < value->size_bytes)
-		write_range(writer, value, position, value->size_bytes - position);
+		add_kept(writer, value, position, value->size_bytes - position, shares);
 	return blob_writer_finish(writer);
 }
 
@@ -552,6 +598,8 @@ blob_edit_patch(const BlobValue *value, const BlobPiece *pieces, int count)
 	uint64		end = pieces[count - 1].offset + pieces[count - 1].bytes;
 
 	Assert(count > 0);
+	if (!value->is_inline && value->descriptor.is_compressed)
+		return rewrite_from_first(value, pieces, count);
 	if (!value->is_inline && end <= value->size_bytes)
 		return overwrite_inside(value, pieces, count);
 

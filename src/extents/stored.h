@@ -30,6 +30,7 @@ typedef struct BlobStored
 	BlobGeneration max_generation;	/* no extent may have a newer one */
 	uint64		total_bytes;	/* in all extents, known or not */
 	uint64		value_bytes;	/* size of the content; for messages only */
+	bool		may_lack;		/* heal/: unlogged content is read as it is */
 } BlobStored;
 
 /* Stored offset up to which the extents are known. */

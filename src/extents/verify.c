@@ -95,7 +95,7 @@ blob_verify_note(const BlobStore *store, BlobStored *stored, int extent_no,
 
 	if (extent->generation != BLOB_INVALID_GENERATION)
 		return true;
-	if (blob_unlogged_contains(&store->id, generation))
+	if (!stored->may_lack && blob_unlogged_contains(&store->id, generation))
 		return false;
 	extent->generation = generation;
 	return true;
@@ -133,5 +133,8 @@ blob_verify_after(BlobStore *store, const BlobStored *stored, int first_no, int 
 		if (!blob_verify_extent(store->map, &now, stored->max_generation) ||
 			now.generation != seen->generation)
 			blob_verify_report_stale(i, stored->value_bytes);
+		/* Its file may have been lost, and made anew, since the first look. */
+		if (!stored->may_lack && blob_unlogged_contains(&store->id, now.generation))
+			report_unlogged(stored->value_bytes);
 	}
 }

@@ -56,7 +56,8 @@ extern void blob_verify_before(BlobStore *store, BlobStored *stored, int first_n
 
 /*
  * The second look at extents [first_no, end_no), after they were read.  ERROR XB001 unless the map
- * says the same of each as at the first look, its generation included.
+ * says the same of each as at the first look, its generation included; XB002 if the content of one
+ * is unlogged by now.
  */
 extern void blob_verify_after(BlobStore *store, const BlobStored *stored, int first_no,
 							  int end_no);

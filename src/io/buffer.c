@@ -327,6 +327,62 @@ evict(BufferFrame *frame)
 }
 
 /*
+ * Take a key out of the table.  False if its frame is in use, and clean: the caller tries again.
+ * The lock is exclusive, so that no process pins the frame between its claim and its removal.
+ */
+static bool
+forget_chunk(const BufferKey *key)
+{
+	uint32		hash = get_hash_value(buffer_table, key);
+	LWLock	   *lock = partition_lock(hash);
+	BufferFrame *frame = NULL;
+	BufferEntry *entry;
+	bool		is_done = true;
+
+	LWLockAcquire(lock, LW_SHARED);
+	entry = hash_search_with_hash_value(buffer_table, key, hash, HASH_FIND, NULL);
+	if (entry != NULL)
+	{
+		frame = blob_frame(entry->frame_no);
+		if (!blob_frame_claim(frame))
+		{
+			is_done = frame->dirty_end > frame->dirty_start;
+			frame = NULL;
+		}
+	}
+	LWLockRelease(lock);
+	if (frame == NULL)
+		return is_done;
+	evict(frame);
+	blob_frame_set_unused(frame);
+	frame->key.generation = BLOB_INVALID_GENERATION;
+	blob_frame_disclaim(frame);
+	return true;
+}
+
+void
+blob_buffer_forget(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
+				   uint64 offset_bytes, uint64 length_bytes)
+{
+	uint64		end = offset_bytes + length_bytes;
+
+	if (buffer_table == NULL)
+		return;
+	for (uint64 offset = offset_bytes / chunk_bytes * chunk_bytes; offset < end;
+		 offset += chunk_bytes)
+	{
+		BufferKey	key;
+
+		make_key(&key, store, generation, chunk_bytes, offset);
+		while (!forget_chunk(&key))
+		{
+			CHECK_FOR_INTERRUPTS();
+			pg_usleep(1000);
+		}
+	}
+}
+
+/*
  * Enter a claimed frame into the table.  False if the key is there already: then the frame stays
  * unused.
  */

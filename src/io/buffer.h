@@ -82,6 +82,13 @@ extern void blob_buffer_put(const BlobStoreId *store, BlobGeneration generation,
 							uint32 length_bytes);
 
 /*
+ * Take bytes of an extent out of the buffer: pages of a damaged file were written anew.  Dirty
+ * pages stay.  Waits for processes that copy from a frame or fill it; can be cancelled.
+ */
+extern void blob_buffer_forget(const BlobStoreId *store, BlobGeneration generation,
+							   uint32 chunk_bytes, uint64 offset_bytes, uint64 length_bytes);
+
+/*
  * Filling a chunk by the device itself, without a copy.
  *
  * blob_buffer_begin_fill() claims a frame for the chunk that offset_bytes lies in, and returns the

@@ -2,10 +2,11 @@
  * io/unlogged.c
  *	  Content that another server wrote and did not log, see io/unlogged.h.
  *
- * The file is a header and slots, each a range of generations.  Only the startup process writes it.
- * It extends the last slot in place, or appends a slot.  So a reader or a base backup that reads
- * the file meanwhile sees all ranges that were there before.  A file with far more slots than
- * ranges is replaced by rename.  Slots may overlap; a slot of zeros is empty.
+ * The file is a header and slots, each a range of generations.  One process at a time writes it.
+ * To add a range, it extends the last slot in place, or appends a slot.  So a reader or a base
+ * backup that reads the file meanwhile sees all ranges that were there before.  A file with far
+ * more slots than ranges is replaced by rename, and so is one from which ranges are taken.  Slots
+ * may overlap; a slot of zeros is empty.
  *
  * Each process keeps a sorted copy of one store's ranges, and reads the file again when a counter
  * in shared memory has moved.
@@ -245,7 +246,7 @@ write_at(int fd, const char *path, const void *data, size_t bytes, off_t offset)
 
 /* Write the copy to a new file, which replaces the old one durably. */
 static void
-rewrite_file(const char *path)
+rewrite_file(const char *path, int elevel)
 {
 	UnloggedHeader header = {.magic = UNLOGGED_MAGIC};
 	char		new_path[MAXPGPATH + 8];
@@ -260,7 +261,7 @@ rewrite_file(const char *path)
 		write_at(fd, new_path, copy.ranges, copy.range_count * sizeof(BlobGenerationRange),
 				 sizeof(header));
 	CloseTransientFile(fd);
-	durable_rename(new_path, path, PANIC);	/* syncs the file, too */
+	(void) durable_rename(new_path, path, elevel);	/* syncs the file, too */
 	copy.slot_count = copy.range_count;
 	copy.last_slot = copy.range_count > 0 ? copy.ranges[copy.range_count - 1] :
 		(BlobGenerationRange) {0};
@@ -324,8 +325,75 @@ blob_unlogged_add(const BlobStoreId *store, const BlobGenerationRange *ranges, i
 	if (is_new_file || copy.slot_count > Max(2 * copy.range_count, SPARE_SLOTS))
 	{
 		blob_segment_make_dir(store);
-		rewrite_file(path);
+		rewrite_file(path, PANIC);
 	}
 	copy.version = pg_atomic_add_fetch_u64(unlogged_version, 1);
 	copy.is_loaded = true;
+}
+
+/* Take a range out of the copy; the range that it lies in may be cut in two. */
+static void
+subtract_range(BlobGenerationRange range)
+{
+	int			i = find_range(range.first);
+
+	while (i < copy.range_count && copy.ranges[i].first <= range.last)
+	{
+		BlobGenerationRange old = copy.ranges[i];
+
+		if (old.first < range.first && old.last > range.last)
+		{
+			reserve_range();
+			memmove(&copy.ranges[i + 1], &copy.ranges[i],
+					(copy.range_count - i) * sizeof(BlobGenerationRange));
+			copy.range_count++;
+			copy.ranges[i].last = range.first - 1;
+			copy.ranges[i + 1].first = range.last + 1;
+			return;
+		}
+		if (old.first < range.first)
+			copy.ranges[i++].last = range.first - 1;
+		else if (old.last > range.last)
+			copy.ranges[i++].first = range.last + 1;
+		else
+		{
+			copy.range_count--;
+			memmove(&copy.ranges[i], &copy.ranges[i + 1],
+					(copy.range_count - i) * sizeof(BlobGenerationRange));
+		}
+	}
+}
+
+/* Write the changed copy to the file, and let all processes see it. */
+static void
+publish(const BlobStoreId *store)
+{
+	char		path[MAXPGPATH];
+
+	file_path(path, sizeof(path), store);
+	rewrite_file(path, ERROR);
+	copy.version = pg_atomic_add_fetch_u64(unlogged_version, 1);
+	copy.is_loaded = true;
+}
+
+void
+blob_unlogged_remove(const BlobStoreId *store, const BlobGenerationRange *ranges, int range_count)
+{
+	load(store);
+	if (copy.range_count == 0)
+		return;
+	copy.is_loaded = false;		/* as in blob_unlogged_add() */
+	for (int i = 0; i < range_count; i++)
+		subtract_range(ranges[i]);
+	publish(store);
+}
+
+int
+blob_unlogged_ranges(const BlobStoreId *store, BlobGenerationRange **ranges)
+{
+	load(store);
+	*ranges = palloc_extended(copy.range_count * sizeof(BlobGenerationRange) + 1,
+							  MCXT_ALLOC_HUGE);
+	memcpy(*ranges, copy.ranges, copy.range_count * sizeof(BlobGenerationRange));
+	return copy.range_count;
 }

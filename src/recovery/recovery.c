@@ -441,7 +441,7 @@ replay_punch(XLogReaderState *record)
 		uint64		end_bytes = (run.first_page % BLOB_SEGMENT_PAGES + run.pages) * BLOB_PAGE_SIZE;
 
 		if (!blob_invalid_segments_is_lacking(&store, blob_segment_of(run.first_page), end_bytes))
-			blob_segment_punch(&store, run.first_page, run.first_page + run.pages);
+			(void) blob_segment_punch(&store, run.first_page, run.first_page + run.pages);
 	}
 }
 
@@ -526,6 +526,29 @@ replay_omitted(XLogReaderState *record)
 }
 
 /*
+ * Content that was unlogged has come, by the CONTENT before this record.  It is durable before the
+ * note goes.
+ */
+static void
+replay_fetched(XLogReaderState *record)
+{
+	BlobWalFetched fetched;
+	size_t		data_bytes;
+	const char *data = load_record(record, &fetched, sizeof(fetched), &data_bytes);
+	BlobStoreId store = store_of(&fetched.header);
+	BlobGenerationRange *ranges = palloc(data_bytes);
+
+	require_format(record, fetched.reserved == 0, "reserved bytes are not zero");
+	require_format(record, data_bytes == fetched.range_count * sizeof(BlobGenerationRange),
+				   "ranges are missing");
+	if (blob_invalid_segments_lacks_directory(&store))
+		return;
+	memcpy(ranges, data, data_bytes);	/* may be unaligned */
+	blob_content_queue_sync();
+	blob_unlogged_remove(&store, ranges, fetched.range_count);
+}
+
+/*
  * Replay one record: the redo function of the resource manager.  Files that it makes are durable on
  * return, writes of content may be in flight.  PANIC, before any change, if this library does not
  * know the record or its version.
@@ -572,6 +595,9 @@ redo(XLogReaderState *record)
 			break;
 		case BLOB_WAL_OMITTED:
 			replay_omitted(record);
+			break;
+		case BLOB_WAL_FETCHED:
+			replay_fetched(record);
 			break;
 	}
 	if (reachedConsistency)

@@ -33,6 +33,7 @@
 #include "store/map.h"
 #include "store/store.h"
 #include "sql/check.h"
+#include "sql/progress.h"
 #include "sql/value.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
@@ -42,9 +43,24 @@
 #include "utils/snapmgr.h"
 
 PG_FUNCTION_INFO_V1(blobext_check);
+PG_FUNCTION_INFO_V1(blobext_check_state);
+PG_FUNCTION_INFO_V1(blobext_fetch_state);
 
 /* Content is read and hashed in steps of this size. */
 #define STEP_BYTES (UINT64CONST(1024) * 1024)
+
+/* Columns of view blobext_check_progress, and those that only blobext_fetch_progress has. */
+enum
+{
+	RELATIONS_DONE,
+	RELATIONS_TOTAL,
+	VALUES_DONE,
+	BYTES_READ,
+	COUNTERS,
+	VALUES_REPAIRED = COUNTERS,
+	BYTES_FETCHED,
+	FETCH_COUNTERS
+};
 
 /* Where we are. */
 typedef struct RowCheck
@@ -53,6 +69,9 @@ typedef struct RowCheck
 	Relation	relation;
 	ItemPointer tid;
 	const char *column;
+	Datum		datum;			/* the value */
+	bool		is_unpacked;
+	BlobValue	value;
 } RowCheck;
 
 /* ---- values ---- */
@@ -93,29 +112,53 @@ check_content(const BlobValue *value)
 	return NULL;
 }
 
-/* A BlobCheckFinder: the problem of a value (a Datum), or NULL.  Errors of reading are thrown. */
+/*
+ * A BlobCheckFinder: the problem of a value, or NULL; unpacks it first.  Errors of reading are
+ * thrown.
+ */
 static char *
-find_problem(void *datum)
+find_problem(void *context)
 {
-	BlobValue	value = blob_sql_unpack(*(Datum *) datum);
+	RowCheck   *row = context;
+	const BlobDescriptor *descriptor = &row->value.descriptor;
+	BlobHeal   *heal = row->check->heal;
 	char	   *problem;
 
-	blob_check_progress_value(value.is_inline ? 0 : value.size_bytes);
-	if (value.is_inline)
+	row->value = blob_sql_unpack(row->datum);
+	row->is_unpacked = true;
+	if (row->value.is_inline)
 		return NULL;
-	problem = blob_check_references(&value.descriptor);
-	return problem != NULL ? problem : check_content(&value);
+	if (heal != NULL && blob_heal_lacks(heal, descriptor))
+		return pstrdup("its content is missing on this server");
+	if (row->check->skips_content)
+		return NULL;
+	/* Another value that shares extents with this one may have brought them. */
+	if (heal != NULL && blob_heal_is_unfinished(heal, descriptor))
+		blob_heal_flush(heal);
+	blob_progress_add(BYTES_READ, row->value.size_bytes);
+	problem = blob_check_references(descriptor);
+	return problem != NULL ? problem : check_content(&row->value);
 }
 
 static void
 check_value(Datum datum, void *context)
 {
 	RowCheck   *row = context;
-	char	   *problem = blob_check_find(find_problem, &datum);
+	BlobCheck  *check = row->check;
+	char	   *problem;
 
-	if (problem != NULL)
-		blob_check_report(row->check, RelationGetRelid(row->relation), row->tid, row->column,
-						  problem);
+	row->datum = datum;
+	row->is_unpacked = false;
+	blob_progress_add(VALUES_DONE, 1);
+	problem = blob_check_find(find_problem, row);
+	if (problem == NULL)
+		return;
+	if (row->is_unpacked)
+		problem = blob_check_repair(check, &row->value, problem);
+	if (problem == NULL)
+		blob_progress_add(VALUES_REPAIRED, 1);
+	if (problem != NULL || check->shows_repaired)
+		blob_check_report(check, RelationGetRelid(row->relation), row->tid, row->column, problem);
 }
 
 /* All values of a row, in containers too; works in a context that is reset for each row. */
@@ -147,7 +190,7 @@ check_table(BlobCheck *check, Relation relation)
 	TupleTableSlot *slot = table_slot_create(relation, NULL);
 	TableScanDesc scan = blob_table_beginscan(relation, GetActiveSnapshot());
 
-	blob_check_progress_relation(RelationGetRelid(relation));
+	blob_progress_relation(RelationGetRelid(relation));
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
 		MemoryContext old_context = MemoryContextSwitchTo(check->row_context);
@@ -226,45 +269,109 @@ check_relations(BlobCheck *check, List *relations)
 {
 	ListCell   *cell;
 
-	blob_check_progress_relations(list_length(relations));
+	blob_progress_set(RELATIONS_TOTAL, list_length(relations));
 	foreach(cell, relations)
 	{
 		CHECK_FOR_INTERRUPTS();
 		blob_check_safely(check, check_relation, lfirst_oid(cell));
-		blob_check_progress_relation_done();
+		blob_progress_add(RELATIONS_DONE, 1);
 	}
 }
 
+/* The map with the files, and all relations; or a table with all its partitions and children. */
+static void
+check_all(BlobCheck *check, Oid relid)
+{
+	if (OidIsValid(relid))
+	{
+		check_relations(check, find_all_inheritors(relid, AccessShareLock, NULL));
+		return;
+	}
+	if (!check->skips_content)
+		blob_check_map(check);
+	check_relations(check, list_relations());
+	if (check->heal != NULL)
+		blob_heal_prune(check->heal);
+}
+
+/* A run's bytes, for the view. */
+static void
+track_bytes(uint64 bytes)
+{
+	blob_progress_add(BYTES_FETCHED, bytes);
+}
+
+static void
+report_totals(const BlobHeal *heal)
+{
+	BlobHealTotals totals = blob_heal_totals(heal);
+
+	ereport(NOTICE,
+			(errmsg("%llu values were repaired, %llu bytes came from the other server",
+					(unsigned long long) totals.values,
+					(unsigned long long) totals.fetched_bytes),
+			 totals.remade_files == 0 ? 0 :
+			 errdetail("%llu segment files were lost and have been made anew.",
+					   (unsigned long long) totals.remade_files)));
+}
+
+void
+blob_check_run(FunctionCallInfo fcinfo, Oid relid, const char *conninfo, const BlobCheck *options)
+{
+	BlobCheck	check = *options;
+
+	blob_store_require_preload();
+	InitMaterializedSRF(fcinfo, 0);
+	check.result = (ReturnSetInfo *) fcinfo->resultinfo;
+	check.row_context = AllocSetContextCreate(CurrentMemoryContext, "blobext check row",
+											  ALLOCSET_DEFAULT_SIZES);
+	blob_progress_begin(conninfo == NULL ? BLOB_PROGRESS_CHECK : BLOB_PROGRESS_FETCH);
+	PG_TRY();
+	{
+		if (conninfo != NULL)
+			check.heal = blob_heal_begin(conninfo, track_bytes);
+		check_all(&check, relid);
+		if (check.heal != NULL)
+		{
+			report_totals(check.heal);
+			blob_heal_end(check.heal);
+		}
+	}
+	PG_FINALLY();
+	{
+		blob_progress_end();
+	}
+	PG_END_TRY();
+	MemoryContextDelete(check.row_context);
+}
+
 /*
- * blobext_check(regclass): rows (relation, row, column, problem).  NULL: the map and all relations;
- * else a table with all its partitions and children.  Holds AccessShareLock on tables with values
- * until the end of the transaction.
+ * blobext_check(regclass, repair): rows (relation, row, column, problem).  NULL: the map and all
+ * relations; else a table with all its partitions and children.  Holds AccessShareLock on tables
+ * with values until the end of the transaction.  With repair, problems of content are repaired from
+ * the server of that connection string.  (The function of 0.2 has no second argument.)
  */
 Datum
 blobext_check(PG_FUNCTION_ARGS)
 {
-	BlobCheck	check = {.result = (ReturnSetInfo *) fcinfo->resultinfo};
+	bool		repairs = PG_NARGS() > 1 && !PG_ARGISNULL(1);
+	BlobCheck	options = {0};
 
-	blob_store_require_preload();
-	InitMaterializedSRF(fcinfo, 0);
-	check.row_context = AllocSetContextCreate(CurrentMemoryContext, "blobext check row",
-											  ALLOCSET_DEFAULT_SIZES);
-	blob_check_progress_begin();
-	PG_TRY();
-	{
-		if (PG_ARGISNULL(0))
-		{
-			blob_check_map(&check);
-			check_relations(&check, list_relations());
-		}
-		else
-			check_relations(&check, find_all_inheritors(PG_GETARG_OID(0), AccessShareLock, NULL));
-	}
-	PG_FINALLY();
-	{
-		blob_check_progress_end();
-	}
-	PG_END_TRY();
-	MemoryContextDelete(check.row_context);
+	blob_check_run(fcinfo, PG_ARGISNULL(0) ? InvalidOid : PG_GETARG_OID(0),
+				   repairs ? text_to_cstring(PG_GETARG_TEXT_PP(1)) : NULL, &options);
 	return (Datum) 0;
+}
+
+/* Rows (pid, relation, relations_done, relations_total, values_done, bytes_read). */
+Datum
+blobext_check_state(PG_FUNCTION_ARGS)
+{
+	return blob_progress_show(fcinfo, BLOB_PROGRESS_CHECK, COUNTERS);
+}
+
+/* The same, and values_repaired, bytes_fetched. */
+Datum
+blobext_fetch_state(PG_FUNCTION_ARGS)
+{
+	return blob_progress_show(fcinfo, BLOB_PROGRESS_FETCH, FETCH_COUNTERS);
 }

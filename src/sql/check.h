@@ -8,6 +8,8 @@
 #include "postgres.h"
 
 #include "core/descriptor.h"
+#include "heal/heal.h"
+#include "fmgr.h"
 #include "nodes/execnodes.h"
 #include "storage/itemptr.h"
 #include "utils/relcache.h"
@@ -16,9 +18,15 @@ typedef struct BlobCheck
 {
 	ReturnSetInfo *result;
 	MemoryContext row_context;	/* reset for each row, or page of an index */
+	BlobHeal   *heal;			/* NULL: problems are reported and not repaired */
+	bool		skips_content;	/* with heal: only missing content is a problem */
+	bool		shows_repaired; /* values that were repaired are rows without a problem */
 } BlobCheck;
 
-/* A row of the result; tid and column are NULL for a problem that is not one of a value. */
+/*
+ * A row of the result; tid and column are NULL for a problem that is not one of a value.  Without a
+ * problem the row is about a value that was repaired.
+ */
 extern void blob_check_report(BlobCheck *check, Oid relid, ItemPointer tid, const char *column,
 							  const char *problem);
 
@@ -42,6 +50,19 @@ extern char *blob_check_references(const BlobDescriptor *descriptor);
 typedef char *(*BlobCheckFinder) (void *argument);
 extern char *blob_check_find(BlobCheckFinder find, void *argument);
 
+/*
+ * Repair a value with a problem from the other server, if there is one, in a subtransaction.
+ * Returns NULL, or what remains to be said.
+ */
+extern char *blob_check_repair(BlobCheck *check, const BlobValue *value, char *problem);
+
+/*
+ * The body of blobext_check() and blobext_fetch(): one table (InvalidOid: everything); conninfo:
+ * NULL, or of the server from which problems are repaired.  The other members of options say how.
+ */
+extern void blob_check_run(FunctionCallInfo fcinfo, Oid relid, const char *conninfo,
+						   const BlobCheck *options);
+
 /* check_partition.c: the bound of a partition, the key of a partitioned table. */
 extern void blob_check_partition(BlobCheck *check, Relation relation);
 
@@ -50,13 +71,5 @@ extern void blob_check_map(BlobCheck *check);
 
 /* check_index.c: the keys in the B-trees of a table, of whatever rows, on all levels. */
 extern void blob_check_indexes(BlobCheck *check, Relation table);
-
-/* check_progress.c: view blobext_check_progress. */
-extern void blob_check_progress_begin(void);
-extern void blob_check_progress_relations(uint64 total);
-extern void blob_check_progress_relation(Oid relid);
-extern void blob_check_progress_relation_done(void);
-extern void blob_check_progress_value(uint64 bytes_read);
-extern void blob_check_progress_end(void);
 
 #endif							/* BLOB_SQL_CHECK_H */

@@ -18,6 +18,7 @@
 #include "catalog/pg_am.h"
 #include "miscadmin.h"
 #include "sql/check.h"
+#include "sql/progress.h"
 #include "sql/value.h"
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
@@ -48,14 +49,33 @@ note_problem(IndexCheck *index_check, char *text)
 	index_check->problems = lappend(index_check->problems, problem);
 }
 
+/* A key whose content is missing is fetched, whether or not a row has it. */
+static void
+fetch_key(IndexCheck *index_check, const BlobValue *value)
+{
+	BlobCheck  *check = index_check->check;
+	char	   *problem = blob_check_repair(check, value,
+											"the content of a key is missing on this server");
+
+	if (problem != NULL)
+		note_problem(index_check, problem);
+	else if (check->shows_repaired)
+		blob_check_report(check, RelationGetRelid(index_check->index),
+						  &index_check->current.place, index_check->current.column, NULL);
+}
+
 static void
 check_key(Datum datum, void *context)
 {
+	IndexCheck *index_check = context;
 	BlobValue	value = blob_sql_unpack(datum);
 	char	   *text = value.is_inline ? NULL : blob_check_references(&value.descriptor);
 
 	if (text != NULL)
-		note_problem(context, text);
+		note_problem(index_check, text);
+	else if (!value.is_inline && index_check->check->heal != NULL &&
+			 blob_heal_lacks(index_check->check->heal, &value.descriptor))
+		fetch_key(index_check, &value);
 }
 
 /* All values of one index tuple; inner tuples may have fewer attributes. */
@@ -177,7 +197,7 @@ check_one_index(BlobCheck *check, Oid relid)
 	if (index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisready &&
 		blob_walk_row_holds(RelationGetDescr(index)))
 	{
-		blob_check_progress_relation(RelationGetRelid(index));
+		blob_progress_relation(RelationGetRelid(index));
 		check_btree(&index_check);
 	}
 	index_close(index, AccessShareLock);

@@ -6,15 +6,14 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "blob/blob.h"
 #include "blob/walk.h"
 #include "gc/roots.h"
+#include "sql/attempt.h"
 #include "sql/check.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/tuplestore.h"
 
 void
@@ -22,7 +21,7 @@ blob_check_report(BlobCheck *check, Oid relid, ItemPointer tid, const char *colu
 				  const char *problem)
 {
 	Datum		values[4] = {0};
-	bool		nulls[4] = {false, tid == NULL, column == NULL, false};
+	bool		nulls[4] = {false, tid == NULL, column == NULL, problem == NULL};
 	NameData	name;
 
 	values[0] = ObjectIdGetDatum(relid);
@@ -30,56 +29,53 @@ blob_check_report(BlobCheck *check, Oid relid, ItemPointer tid, const char *colu
 	if (column != NULL)
 		namestrcpy(&name, column);
 	values[2] = NameGetDatum(&name);
-	values[3] = CStringGetTextDatum(problem);
+	if (problem != NULL)
+		values[3] = CStringGetTextDatum(problem);
 	tuplestore_putvalues(check->result->setResult, check->result->setDesc, values, nulls);
 }
 
 /* ---- errors become rows ---- */
 
-/* Cancellation, shutdown, and locks that cannot be had say nothing about the value checked. */
+/*
+ * Cancellation, shutdown, locks that cannot be had, and the loss of the server that repairs say
+ * nothing about the value checked.
+ */
 static bool
 is_of_this_session(int sqlstate)
 {
 	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_OPERATOR_INTERVENTION ||
 		ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK ||
+		ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_CONNECTION_EXCEPTION ||
 		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
 }
 
-/*
- * A subtransaction of its own: an error of find() is rolled back there, and its message is the
- * problem.  The result lives in the context of the caller.  Errors of this session are thrown
- * again.
- */
-char *
-blob_check_find(BlobCheckFinder find, void *context)
+typedef struct FindCall
 {
-	MemoryContext old_context = CurrentMemoryContext;
-	ResourceOwner old_owner = CurrentResourceOwner;
-	char	   *volatile problem = NULL;
+	BlobCheckFinder find;
+	void	   *argument;
+	char	   *problem;
+} FindCall;
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(old_context);
-	PG_TRY();
-	{
-		problem = find(context);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
+static void
+call_finder(void *context)
+{
+	FindCall   *call = context;
 
-		MemoryContextSwitchTo(old_context);
-		error = CopyErrorData();
-		if (is_of_this_session(error->sqlerrcode))
-			PG_RE_THROW();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		problem = error->message;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(old_context);
-	CurrentResourceOwner = old_owner;
-	return problem;
+	call->problem = call->find(call->argument);
+}
+
+/* The result lives in the context of the caller.  Errors of this session are thrown again. */
+char *
+blob_check_find(BlobCheckFinder find, void *argument)
+{
+	FindCall	call = {.find = find, .argument = argument};
+	ErrorData  *error = blob_attempt(call_finder, &call);
+
+	if (error == NULL)
+		return call.problem;
+	if (is_of_this_session(error->sqlerrcode))
+		ReThrowError(error);
+	return error->message;
 }
 
 typedef struct StepCall
@@ -135,4 +131,31 @@ blob_check_references(const BlobDescriptor *descriptor)
 						" goes beyond the extent's high-water mark", unclaimed,
 						blob_descriptor_extent(descriptor, unclaimed).first_page);
 	return NULL;
+}
+
+typedef struct RepairCall
+{
+	BlobHeal   *heal;
+	const BlobValue *value;
+} RepairCall;
+
+/* A BlobCheckFinder. */
+static char *
+call_repair(void *context)
+{
+	RepairCall *call = context;
+
+	return blob_heal_value(call->heal, &call->value->descriptor);
+}
+
+char *
+blob_check_repair(BlobCheck *check, const BlobValue *value, char *problem)
+{
+	RepairCall	call = {check->heal, value};
+	char	   *reason;
+
+	if (check->heal == NULL)
+		return problem;
+	reason = blob_check_find(call_repair, &call);
+	return reason == NULL ? NULL : psprintf("%s; it was not repaired: %s", problem, reason);
 }

@@ -97,6 +97,7 @@ typedef union FixedPart
 	BlobWalClaim claim;
 	BlobWalDrop drop;
 	BlobWalPunch punch;
+	BlobWalFetched fetched;
 } FixedPart;
 
 /* Tools meet WAL of any version: a version that is not known is named, and the record not read. */
@@ -156,6 +157,9 @@ blob_wal_describe(StringInfo out, XLogReaderState *record)
 		case BLOB_WAL_PUNCH:
 			describe_punch(out, &fixed.punch);
 			break;
+		case BLOB_WAL_FETCHED:
+			appendStringInfo(out, "; ranges of generations %u", fixed.fetched.range_count);
+			break;
 	}
 }
 
@@ -189,6 +193,8 @@ blob_wal_identify(uint8 info)
 			return "DROP";
 		case BLOB_WAL_PUNCH:
 			return "PUNCH";
+		case BLOB_WAL_FETCHED:
+			return "FETCHED";
 	}
 	return NULL;
 }

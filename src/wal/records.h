@@ -14,7 +14,7 @@
  *	  CONTENT			the padding of version 1 is the storage place
  *	  FREE				ends with the reuse class of the pages and four reserved bytes
  *	  DROP				lists the storage places that have a directory of the store
- *	  PUNCH				new
+ *	  PUNCH, FETCHED	new
  *
  * The other records are the same in both versions.  Reserved bytes are zero; replay checks that.
  * Padding is zero, too; it is not checked.
@@ -52,6 +52,7 @@
 #define BLOB_WAL_OMITTED 0x90
 #define BLOB_WAL_DROP 0xA0
 #define BLOB_WAL_PUNCH 0xB0
+#define BLOB_WAL_FETCHED 0xC0
 #define BLOB_WAL_OP_MASK 0xF0
 
 /* No record holds more content than this. */
@@ -239,6 +240,19 @@ typedef struct BlobWalRun
 	uint64		pages;
 } BlobWalRun;
 
+/*
+ * FETCHED (version 2): content of extents of these generations was lacking, and was fetched from
+ * another server; all of it is in CONTENT before this record.  Or the extents were freed before.  A
+ * server that notes the generations as unlogged forgets that.  No blocks; data: the ranges of
+ * generations.
+ */
+typedef struct BlobWalFetched
+{
+	BlobWalHeader header;
+	uint32		range_count;
+	uint32		reserved;
+} BlobWalFetched;
+
 StaticAssertDecl(sizeof(BlobWalHeader) == 16, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalMeta) == 24, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalAlloc) == 48, "WAL record layout");
@@ -255,6 +269,7 @@ StaticAssertDecl(offsetof(BlobWalDrop, place_count) == BLOB_WAL_DROP_V1_BYTES, "
 StaticAssertDecl(sizeof(BlobWalDrop) == 24, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalPunch) == 32, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalRun) == 16, "WAL record layout");
+StaticAssertDecl(sizeof(BlobWalFetched) == 24, "WAL record layout");
 
 /* Bytes of a record's fixed part; 0 if this version has no such record. */
 static inline size_t
@@ -285,6 +300,8 @@ blob_wal_fixed_bytes(uint8 op, uint32 version)
 			return is_v1 ? BLOB_WAL_DROP_V1_BYTES : sizeof(BlobWalDrop);
 		case BLOB_WAL_PUNCH:
 			return is_v1 ? 0 : sizeof(BlobWalPunch);
+		case BLOB_WAL_FETCHED:
+			return is_v1 ? 0 : sizeof(BlobWalFetched);
 		default:
 			return 0;
 	}

@@ -1,8 +1,8 @@
 """Random reads through mounts while SQL changes what they show, against a model.
 
 One thread changes rows, vacuums, collects and checkpoints, and checks what the mount says then.
-It keeps some files open, which must stay what they were.  Other threads read at the same time: every
-file that they read must be one version that this path has had, never a mixture.
+It keeps some files open, which must not change.  Other threads read at the same time: every file
+that they read must be one version that this path has had, never a mixture.
 
 BLOBEXT_MOUNT_SEED is the seed, BLOBEXT_MOUNT_STEPS the number of steps of each test.
 
@@ -74,7 +74,7 @@ class FileSystem:
 
 
 class Readers:
-    """Threads that read whatever there is; what is wrong goes to problems."""
+    """Threads that read all files there are; errors go to problems."""
 
     def __init__(self, mount, known, seed, count=2):
         self.mount = mount

@@ -74,7 +74,7 @@ class TableTest(MountTest):
             self.assertIn("cannot be files", mount.messages())
 
     def test_listing_in_pages(self):
-        """More entries than one query delivers, in directories of all sizes, also from the middle."""
+        """More entries than one query delivers, in directories of all sizes."""
         paths = {f"many/{number:05d}" for number in range(2600)}
         paths |= {f"deep/{number:03d}/{name}" for number in range(120) for name in "abc"}
         paths |= {f"deep/wide/{number}" for number in range(1500)}
@@ -120,7 +120,8 @@ class TableTest(MountTest):
 
     def test_times_and_modes(self):
         self.sql.execute("ALTER TABLE document ADD changed timestamptz, ADD bits int")
-        self.sql.execute("INSERT INTO document VALUES ('a', 'x', '2001-02-03 04:05:06.789+00', 384),"
+        self.sql.execute("INSERT INTO document VALUES"
+                         " ('a', 'x', '2001-02-03 04:05:06.789+00', 384),"
                          " ('b', 'x', 'infinity', NULL), ('c', 'x', '1960-01-01 00:00:00.5+00', 0)")
         with Mount(OPTIONS + ",mtime=changed,mode=bits,umask=004,uid=123,gid=456") as mount:
             stat = os.stat(mount.path("a"))
@@ -301,7 +302,7 @@ class TableTest(MountTest):
         self.sql.execute("DROP OWNED BY mount_reader; DROP ROLE mount_reader")
 
     def test_other_users(self):
-        """Only who mounts sees the files, unless allow_other is asked for."""
+        """Only the user that mounts sees the files, unless allow_other is asked for."""
         self.put("document", "file", b"x")
         with Mount(OPTIONS) as mount:
             with open("/proc/self/mountinfo", encoding="utf8") as file:
@@ -392,7 +393,7 @@ class LostServerTest(MountTest):
         self.make_table("document")
 
     def test_restart(self):
-        """The server restarts under a reader, who goes on; after it, pins are still there."""
+        """The server restarts under a reader, which goes on; pins are still there after it."""
         contents = [self.bytes(3_000_000) for _ in range(3)]
         for number, content in enumerate(contents):
             self.put("document", f"file{number}", content)
@@ -424,7 +425,7 @@ class LostServerTest(MountTest):
             with self.assertRaises(OSError) as caught:
                 files[1].read()
             self.assertEqual(caught.exception.errno, errno.ESTALE)
-            # What is still there is pinned again by the next read.
+            # A version that is still there is pinned again by the next read.
             os.posix_fadvise(files[0].fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             files[0].seek(1_000_000)
             files[0].read(10)

@@ -11,9 +11,9 @@ import subprocess
 from tree import SKIPPED_DIRECTORIES
 
 # Folders that may begin a path in a document.
-FOLDERS = ("bench", "dev", "docs", "examples", "expected", "sql", "src", "test", "tools")
+FOLDERS = ("bench", "dev", "docs", "examples", "expected", "mount", "sql", "src", "test", "tools")
 # Where the paths of a document may begin, besides the top and the folder of the document.
-BASES = ("src", "test", "test/t", "test/pgtap", "test/sql", "docs")
+BASES = ("mount", "src", "test", "test/t", "test/pgtap", "test/sql", "docs")
 # What a build or a run makes, and names with a placeholder.
 FOREIGN = re.compile(r"(^dev/cluster|SHA256_CTX\.h|--[A-Z](--[A-Z])?\.sql)$")
 # History names what was there.
@@ -101,6 +101,9 @@ def check_paths(tree):
     folders = {folder for name in names for folder in parents(name)}
     base_names = {posixpath.basename(name) for name in names}
     headers = tree.root.__class__(server_headers())
+    # "make install" may not have been called here.
+    installed = {"extension/blobext/" + posixpath.basename(name)
+                 for name in names if name.startswith("src/api/") and name.endswith(".h")}
 
     def exists(name, word):
         for path in candidates(name, word.rstrip("/")):
@@ -110,7 +113,7 @@ def check_paths(tree):
                 pattern = re.compile(re.escape(path).replace(r"\*", "[^/]*") + "$")
                 if any(pattern.match(other) for other in names):
                     return True
-        return "/" not in word and word in base_names or \
+        return "/" not in word and word in base_names or word in installed or \
             word.endswith(".h") and (headers / word).exists()
 
     for name, text in documents(tree):

@@ -20,7 +20,7 @@ from tree import Tree
 NOT_YET = set()
 
 # A folder of src is a layer: it may include its own headers and those of folders before it.
-LAYERS = ["core", "io", "wal", "store", "extents", "blob", "assign", "client", "recovery", "gc",
+LAYERS = ["core", "io", "wal", "store", "extents", "blob", "assign", "client", "recovery", "gc", "heal",
           "autogc", "sql", "api", "hooks"]
 
 MAX_FUNCTION_LINES = 70
@@ -54,12 +54,15 @@ TEST_NAME_BEGINNING = re.compile(
 # Directories whose files of a kind are found by the program that runs or builds them.
 FOUND_BY_NAME = [
     ("clients/python/src/blobext", "*.py"),  # its wheel
+    ("mount/sql", "*.sql"),     # its Makefile
+    ("mount/src", "*.c"),       # its Makefile
     ("src", "*.c"),             # Makefile
     ("src/*", "*.c"),
     ("expected", "*.out"),
     ("bench", "*.py"),          # by hand
     ("examples/*", "*.c"),      # the example's Makefile
     ("test/examples", "*.c"),   # its Makefile
+    ("test/mount", "*.py"),     # run_mount
     ("test/pgtap", "*.sql"),    # run_pgtap
     ("test/python", "test_*.py"),   # run_python
     ("test/t", "*.pl"),         # run_tap

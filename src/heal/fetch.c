@@ -1,0 +1,540 @@
+/*
+ * heal/fetch.c
+ *	  One value: what of it is fetched, and whether it is right.  See "Order of a repair" in the
+ *	  README.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "blob/mapping.h"
+#include "core/digest.h"
+#include "extents/read.h"
+#include "extents/verify.h"
+#include "heal/heal_internal.h"
+#include "io/unlogged.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+
+/* Requests that are under way at a time. */
+#define WINDOW 8
+
+/* Parameters of blobext_source_read(). */
+#define PARAMETER_COUNT 10
+
+/* A part of an extent, of at most BLOB_HEAL_PIECE_BYTES. */
+typedef struct Piece
+{
+	int			extent_no;
+	uint64		offset;			/* bytes in the extent */
+	uint32		bytes;
+	bool		is_wanted;		/* it differs, or cannot be read here */
+	bool		is_staged;
+	uint64		staged_at;		/* offset in the temporary file */
+} Piece;
+
+/* A value that is being healed. */
+typedef struct Patient
+{
+	BlobHeal   *heal;
+	const BlobDescriptor *descriptor;
+	BlobStored	stored;			/* all extents, with their generations */
+	bool	   *is_lacking;		/* of each extent */
+	uint64	   *mark_pages;		/* that values of each extent had before the source was asked */
+	bool	   *is_marked_since;	/* whether that mark may have been raised after the fork */
+	Piece	   *pieces;
+	int			piece_count;
+	uint64		staged_bytes;
+	char	   *refusal;		/* the first one of the source, or NULL */
+} Patient;
+
+static bool
+is_noted(const BlobHeal *heal, BlobGeneration generation)
+{
+	return blob_unlogged_contains(&heal->store, generation);
+}
+
+/* Whether the value has a noted extent that this run has brought already, or has not. */
+static bool
+has_noted(BlobHeal *heal, const BlobDescriptor *descriptor, bool is_brought)
+{
+	bool		found = false;
+	BlobStore	store;
+
+	if (blob_unlogged_count(&heal->store) == 0)
+		return false;
+	blob_store_open(&store, AccessShareLock);
+	for (int i = 0; i < blob_descriptor_extent_count(descriptor) && !found; i++)
+	{
+		BlobExtent	extent = blob_descriptor_extent(descriptor, i);
+
+		found = blob_verify_extent(store.map, &extent, descriptor->generation) &&
+			is_noted(heal, extent.generation) &&
+			blob_restore_is_proven(heal, extent.generation) == is_brought;
+	}
+	blob_store_close(&store);
+	return found;
+}
+
+bool
+blob_heal_lacks(BlobHeal *heal, const BlobDescriptor *descriptor)
+{
+	return has_noted(heal, descriptor, false);
+}
+
+bool
+blob_heal_is_unfinished(BlobHeal *heal, const BlobDescriptor *descriptor)
+{
+	return has_noted(heal, descriptor, true);
+}
+
+/* ---- extents and pieces ---- */
+
+/* Look all extents of the value up.  Returns the problem, or NULL. */
+static char *
+look_up(Patient *patient)
+{
+	const BlobDescriptor *descriptor = patient->descriptor;
+	int			count = blob_descriptor_extent_count(descriptor);
+	BlobStored *stored = &patient->stored;
+	uint64		start = 0;
+	BlobStore	store;
+
+	stored->extents = palloc0(sizeof(BlobStoredExtent) * count);
+	patient->is_lacking = palloc0(sizeof(bool) * count);
+	patient->mark_pages = palloc0(sizeof(uint64) * count);
+	patient->is_marked_since = palloc0(sizeof(bool) * count);
+	blob_store_open(&store, AccessShareLock);
+	for (int i = 0; i < count; i++)
+	{
+		BlobStoredExtent *extent = &stored->extents[i];
+		BlobMapEntry entry;
+		XLogRecPtr	lsn;
+
+		blob_mapping_extent(descriptor, i, start, extent);
+		entry = blob_map_lookup_lsn(store.map, extent->extent.first_page, &lsn);
+		if (!blob_verify_extent(store.map, &extent->extent, descriptor->generation))
+		{
+			blob_store_close(&store);
+			return psprintf("extent %d at page " UINT64_FORMAT " is not allocated to this value",
+							i, extent->extent.first_page);
+		}
+		patient->mark_pages[i] = blob_pages_for(blob_map_entry_high_water(&entry));
+		patient->is_marked_since[i] = lsn > patient->heal->fork;
+		patient->is_lacking[i] = is_noted(patient->heal, extent->extent.generation) &&
+			!blob_restore_is_proven(patient->heal, extent->extent.generation);
+		start += extent->bytes;
+	}
+	blob_store_close(&store);
+	stored->count = count;
+	stored->max_generation = descriptor->generation;
+	stored->total_bytes = stored->value_bytes = start;
+	stored->may_lack = true;
+	return NULL;
+}
+
+static void
+make_pieces(Patient *patient)
+{
+	const BlobStored *stored = &patient->stored;
+	Size		count = 0;
+
+	for (int i = 0; i < stored->count; i++)
+		count += (stored->extents[i].bytes + BLOB_HEAL_PIECE_BYTES - 1) / BLOB_HEAL_PIECE_BYTES;
+	patient->pieces = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(Piece) * (count + 1));
+	for (int i = 0; i < stored->count; i++)
+	{
+		for (uint64 offset = 0; offset < stored->extents[i].bytes;
+			 offset += BLOB_HEAL_PIECE_BYTES)
+		{
+			patient->pieces[patient->piece_count++] = (Piece) {
+				.extent_no = i,
+				.offset = offset,
+				.bytes = (uint32) Min(stored->extents[i].bytes - offset, BLOB_HEAL_PIECE_BYTES),
+				.is_wanted = patient->is_lacking[i]
+			};
+		}
+	}
+}
+
+static uint64
+stored_start(const Patient *patient, const Piece *piece)
+{
+	return patient->stored.extents[piece->extent_no].start + piece->offset;
+}
+
+/* ---- what is here ---- */
+
+/* Errors that are not about the file. */
+static bool
+is_of_this_session(int sqlstate)
+{
+	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_OPERATOR_INTERVENTION ||
+		ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK;
+}
+
+/* Read stored bytes as the file has them, lacking or not; false if it cannot be read. */
+static bool
+try_read(Patient *patient, uint64 stored_offset, uint64 length, char *target)
+{
+	MemoryContext old_context = CurrentMemoryContext;
+	ResourceOwner old_owner = CurrentResourceOwner;
+	volatile bool is_read = true;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(old_context);
+	PG_TRY();
+	{
+		blob_stored_read(&patient->stored, NULL, false, stored_offset, length, target);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(old_context);
+		if (is_of_this_session(geterrcode()))
+			PG_RE_THROW();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		is_read = false;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(old_context);
+	CurrentResourceOwner = old_owner;
+	return is_read;
+}
+
+/* ---- requests ---- */
+
+/* Ask for bytes of an extent; since: BlobSourceRequest.unchanged_since. */
+static void
+request(BlobHeal *heal, const BlobExtent *extent, uint64 start, uint32 bytes, XLogRecPtr since,
+		bool wants_digest)
+{
+	char		numbers[6][24];
+	char		lsn[24];
+	const char *values[PARAMETER_COUNT] = {
+		heal->store_name, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], lsn,
+		numbers[5], extent->is_tail ? "t" : "f", wants_digest ? "t" : "f"
+	};
+
+	snprintf(numbers[0], sizeof(numbers[0]), UINT64_FORMAT, extent->first_page);
+	snprintf(numbers[1], sizeof(numbers[1]), UINT64_FORMAT, extent->pages);
+	snprintf(numbers[2], sizeof(numbers[2]), UINT64_FORMAT, extent->generation);
+	snprintf(numbers[3], sizeof(numbers[3]), UINT64_FORMAT, heal->common_below);
+	snprintf(numbers[4], sizeof(numbers[4]), UINT64_FORMAT, start);
+	snprintf(numbers[5], sizeof(numbers[5]), "%u", bytes);
+	snprintf(lsn, sizeof(lsn), "%X/%X", LSN_FORMAT_ARGS(since));
+	blob_connection_send(heal->connection, values);
+}
+
+/*
+ * The answer to the oldest request: bytes, and their number.  -1 if the source refuses, and the
+ * reason.
+ */
+static int
+take_answer(BlobHeal *heal, uint32 max_bytes, const char **data, const char **refusal)
+{
+	PGresult   *result = blob_connection_receive(heal->connection);
+	int			bytes;
+
+	if (result == NULL || PQresultStatus(result) != PGRES_TUPLES_OK)
+	{
+		*refusal = result == NULL ? NULL :
+			PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+		if (*refusal == NULL)
+			*refusal = "unknown error";
+		return -1;
+	}
+	bytes = PQgetlength(result, 0, 0);
+	if (PQntuples(result) != 1 || (uint32) bytes > max_bytes)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("the other server sent an answer of a wrong length")));
+	*data = PQgetvalue(result, 0, 0);
+	heal->totals.fetched_bytes += bytes;
+	heal->is_tracked(bytes);
+	return bytes;
+}
+
+/* Called for each answer, in the order of the pieces; bytes -1: refused. */
+typedef void (*AnswerTaker) (Patient *patient, Piece *piece, const char *data, int bytes);
+
+/* Request all pieces that are wanted, or not, several at a time. */
+static void
+exchange(Patient *patient, bool wanted, AnswerTaker take)
+{
+	int			sent = 0;
+	int			under_way = 0;
+
+	for (int taken = 0; taken < patient->piece_count; taken++)
+	{
+		Piece	   *piece = &patient->pieces[taken];
+		const char *data = NULL;
+		const char *refusal = NULL;
+		int			bytes;
+
+		if (piece->is_wanted != wanted)
+			continue;
+		for (; sent < patient->piece_count && under_way < WINDOW; sent++)
+		{
+			Piece	   *next = &patient->pieces[sent];
+
+			if (next->is_wanted != wanted)
+				continue;
+			request(patient->heal, &patient->stored.extents[next->extent_no].extent, next->offset,
+					next->bytes, InvalidXLogRecPtr, !wanted);
+			under_way++;
+		}
+		bytes = take_answer(patient->heal, wanted ? piece->bytes : BLOB_DIGEST_BYTES, &data,
+							&refusal);
+		under_way--;
+		if (bytes < 0 && patient->refusal == NULL)
+			patient->refusal = pstrdup(refusal);
+		take(patient, piece, data, bytes);
+	}
+}
+
+/*
+ * An AnswerTaker: a digest.  Whether the piece is wanted is noted as staged_at first, since
+ * exchange() goes by is_wanted.
+ */
+static void
+compare_digest(Patient *patient, Piece *piece, const char *data, int bytes)
+{
+	uint8		sha256[BLOB_DIGEST_BYTES];
+
+	piece->staged_at = 1;
+	if (!try_read(patient, stored_start(patient, piece), piece->bytes, patient->heal->piece))
+		return;
+	blob_digest_bytes(patient->heal->piece, piece->bytes, sha256);
+	if (bytes == BLOB_DIGEST_BYTES && memcmp(sha256, data, sizeof(sha256)) == 0)
+		piece->staged_at = 0;
+}
+
+static void
+stage(Patient *patient, const char *data, uint32 bytes)
+{
+	BufFileWrite(patient->heal->staging, (void *) data, bytes);
+	patient->staged_bytes += bytes;
+}
+
+/* An AnswerTaker: bytes.  What the source does not have is taken from here, if it can be read. */
+static void
+stage_piece(Patient *patient, Piece *piece, const char *data, int bytes)
+{
+	uint32		got = (uint32) Max(bytes, 0);
+	char	   *rest = patient->heal->piece;
+
+	if (got < piece->bytes &&
+		!try_read(patient, stored_start(patient, piece) + got, piece->bytes - got, rest))
+		memset(rest, 0, piece->bytes - got);
+	piece->is_staged = true;
+	piece->staged_at = patient->staged_bytes;
+	if (got > 0)
+		stage(patient, data, got);
+	if (got < piece->bytes)
+		stage(patient, rest, piece->bytes - got);
+}
+
+/* ---- verification ---- */
+
+/* Pieces are sorted by their place among the stored bytes. */
+static const Piece *
+find_piece(const Patient *patient, uint64 stored_offset)
+{
+	int			low = 0;
+	int			high = patient->piece_count - 1;
+
+	while (low < high)
+	{
+		int			middle = high - (high - low) / 2;
+
+		if (stored_start(patient, &patient->pieces[middle]) <= stored_offset)
+			low = middle;
+		else
+			high = middle - 1;
+	}
+	return &patient->pieces[low];
+}
+
+static void
+read_staged(BlobHeal *heal, uint64 offset, char *target, uint32 bytes)
+{
+	if (BufFileSeek(heal->staging, 0, (off_t) offset, SEEK_SET) != 0 ||
+		BufFileRead(heal->staging, target, bytes) != bytes)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read from a temporary file: %m")));
+}
+
+/* A BlobMappingFetch: stored bytes, fetched ones in place of those that are here. */
+static void
+fetch_assembled(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node,
+				char *target)
+{
+	Patient    *patient = context;
+
+	while (length_bytes > 0)
+	{
+		const Piece *piece = find_piece(patient, stored_offset);
+		uint64		skip = stored_offset - stored_start(patient, piece);
+		uint32		bytes = (uint32) Min(length_bytes, piece->bytes - skip);
+
+		if (piece->is_staged)
+			read_staged(patient->heal, piece->staged_at + skip, target, bytes);
+		else
+			blob_stored_read(&patient->stored, NULL, false, stored_offset, bytes, target);
+		stored_offset += bytes;
+		target += bytes;
+		length_bytes -= bytes;
+	}
+}
+
+/* Whether the content has the digest of the descriptor. */
+static bool
+has_digest(Patient *patient)
+{
+	const BlobDescriptor *descriptor = patient->descriptor;
+	uint8		sha256[BLOB_DIGEST_BYTES];
+	uint8		state[BLOB_DIGEST_BYTES];
+	BlobDigest	digest;
+	BlobMappingSource source = {
+		.fetch = fetch_assembled, .context = patient, .is_uncached = true
+	};
+
+	blob_digest_begin(&digest);
+	for (uint64 done = 0; done < descriptor->size_bytes;)
+	{
+		uint64		bytes = Min(descriptor->size_bytes - done, BLOB_HEAL_PIECE_BYTES);
+
+		CHECK_FOR_INTERRUPTS();
+		blob_mapping_read(descriptor, done, bytes, patient->heal->piece, &source);
+		blob_digest_update(&digest, patient->heal->piece, bytes);
+		done += bytes;
+	}
+	blob_digest_finish(&digest, sha256, state);
+	return memcmp(sha256, descriptor->sha256, sizeof(sha256)) == 0;
+}
+
+/* ---- repair ---- */
+
+static char *
+report_gone(const BlobExtent *extent)
+{
+	return psprintf("the extent at page " UINT64_FORMAT " was freed meanwhile",
+					extent->first_page);
+}
+
+/* Write what was fetched, and all of lacking extents.  Returns the problem, or NULL. */
+static char *
+write_pieces(Patient *patient)
+{
+	BlobHeal   *heal = patient->heal;
+
+	for (int i = 0; i < patient->piece_count; i++)
+	{
+		const Piece *piece = &patient->pieces[i];
+		const BlobExtent *extent = &patient->stored.extents[piece->extent_no].extent;
+
+		if (!piece->is_staged)
+			continue;
+		read_staged(heal, piece->staged_at, heal->piece, piece->bytes);
+		if (!blob_restore_write(heal, extent, piece->offset, heal->piece, piece->bytes))
+			return report_gone(extent);
+	}
+	return NULL;
+}
+
+/*
+ * The pages of a lacking extent behind those of the value, up to the mark: from a source that must
+ * have had them at the fork.  Returns the problem, or NULL.
+ */
+static char *
+prove_extent(Patient *patient, int extent_no)
+{
+	BlobHeal   *heal = patient->heal;
+	const BlobStoredExtent *stored = &patient->stored.extents[extent_no];
+	uint64		start = blob_pages_for(stored->bytes) * BLOB_PAGE_SIZE;
+	uint64		end = patient->mark_pages[extent_no] * BLOB_PAGE_SIZE;
+	XLogRecPtr	since = patient->is_marked_since[extent_no] ? heal->fork : InvalidXLogRecPtr;
+
+	while (start < end)
+	{
+		uint32		wanted = (uint32) Min(end - start, BLOB_HEAL_PIECE_BYTES);
+		const char *data = NULL;
+		const char *refusal = "it has fewer bytes";
+		int			bytes;
+
+		request(heal, &stored->extent, start, wanted, since, false);
+		bytes = take_answer(heal, wanted, &data, &refusal);
+		if (bytes <= 0)
+			return psprintf("the extent at page " UINT64_FORMAT " has bytes of other values, "
+							"which the other server does not give: %s",
+							stored->extent.first_page, refusal);
+		memcpy(heal->piece, data, bytes);
+		if (!blob_restore_write(heal, &stored->extent, start, heal->piece, bytes))
+			return report_gone(&stored->extent);
+		start += bytes;
+	}
+	blob_restore_prove(heal, &stored->extent);
+	return NULL;
+}
+
+static char *
+repair(Patient *patient)
+{
+	char	   *problem = write_pieces(patient);
+
+	for (int i = 0; i < patient->stored.count && problem == NULL; i++)
+		if (patient->is_lacking[i])
+			problem = prove_extent(patient, i);
+	return problem;
+}
+
+/* Compare, fetch, verify, write.  Returns the problem, or NULL. */
+static char *
+treat(Patient *patient)
+{
+	char	   *problem = look_up(patient);
+
+	if (problem != NULL)
+		return problem;
+	make_pieces(patient);
+	if (BufFileSeek(patient->heal->staging, 0, 0, SEEK_SET) != 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not write to a temporary file: %m")));
+	exchange(patient, false, compare_digest);
+	for (int i = 0; i < patient->piece_count; i++)
+		patient->pieces[i].is_wanted |= patient->pieces[i].staged_at != 0;
+	exchange(patient, true, stage_piece);
+	if (!has_digest(patient))
+		return patient->refusal == NULL ?
+			pstrdup("the content of the other server does not match the SHA-256 digest") :
+			psprintf("the other server does not give it: %s", patient->refusal);
+	return repair(patient);
+}
+
+char *
+blob_heal_value(BlobHeal *heal, const BlobDescriptor *descriptor)
+{
+	Patient		patient = {.heal = heal, .descriptor = descriptor};
+	MemoryContext old_context;
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "blobext repair",
+												  ALLOCSET_DEFAULT_SIZES);
+	char	   *problem;
+
+	blob_connection_drain(heal->connection);
+	if (blob_restore_is_full(heal))
+		blob_heal_flush(heal);
+	old_context = MemoryContextSwitchTo(context);
+	problem = treat(&patient);
+	MemoryContextSwitchTo(old_context);
+	if (problem != NULL)
+		problem = pstrdup(problem);
+	else
+		heal->totals.values++;
+	MemoryContextDelete(context);
+	return problem;
+}

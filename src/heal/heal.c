@@ -1,0 +1,281 @@
+/*
+ * heal/heal.c
+ *	  Beginning and end of a run, see heal/heal.h.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/pg_control.h"
+#include "catalog/pg_class.h"
+#include "core/compat.h"
+#include "core/settings.h"
+#include "heal/heal_internal.h"
+#include "io/engine.h"
+#include "io/unlogged.h"
+#include "miscadmin.h"
+#include "postmaster/bgwriter.h"
+#include "storage/lmgr.h"
+#include "store/store.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/pg_lsn.h"
+
+/* Of blobext_source_read(), in the schema of the extension there. */
+#define READ_PARAMETERS "($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint, " \
+	"$7::pg_lsn, $8::integer, $9::boolean, $10::boolean)"
+#define READ_PARAMETER_COUNT 10
+
+/* ---- the source ---- */
+
+/* The schema of the extension on the other server, quoted. */
+static char *
+find_schema(BlobConnection *connection)
+{
+	PGresult   *result = blob_connection_query(connection,
+											   "SELECT pg_catalog.quote_ident(n.nspname)"
+											   " FROM pg_catalog.pg_extension e"
+											   " JOIN pg_catalog.pg_namespace n"
+											   " ON n.oid OPERATOR(pg_catalog.=) e.extnamespace"
+											   " WHERE e.extname OPERATOR(pg_catalog.=) 'blobext'",
+											   NULL);
+
+	return pstrdup(PQgetvalue(result, 0, 0));
+}
+
+/* A column of blobext_source(). */
+static const char *
+column_of(const PGresult *result, const char *name)
+{
+	int			column = PQfnumber(result, name);
+
+	if (column < 0 || PQgetisnull(result, 0, column))
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("the other server does not say what it has")));
+	return PQgetvalue(result, 0, column);
+}
+
+/* ERROR unless the other server has the same store, in a copy of the same cluster. */
+static void
+require_same_store(BlobHeal *heal, const PGresult *result)
+{
+	char		system[24];
+
+	snprintf(system, sizeof(system), UINT64_FORMAT, GetSystemIdentifier());
+	if (strcmp(column_of(result, "system_identifier"), system) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the other server is no copy of this one, nor its original"),
+				 errdetail("The system identifiers are %s and %s.",
+						   column_of(result, "system_identifier"), system)));
+	if (strcmp(column_of(result, "store"), heal->store_name) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the other server has another extent store in this database"),
+				 errdetail("The stores are %s and %s.", column_of(result, "store"),
+						   heal->store_name),
+				 errhint("Name the same database in the connection string.")));
+}
+
+/* Which generations are common: the larger bound of both servers. */
+static void
+compare_generations(BlobHeal *heal, const char *query)
+{
+	char		lsn[24];
+	PGresult   *result;
+	BlobGeneration there;
+	BlobStore	store;
+
+	heal->common_below = PG_INT64_MAX;
+	if (heal->fork == BLOB_NO_FORK)
+		return;
+	snprintf(lsn, sizeof(lsn), "%X/%X", LSN_FORMAT_ARGS(heal->fork));
+	result = blob_connection_query(heal->connection, query, lsn);
+	there = strtou64(column_of(result, "common_below"), NULL, 10);
+	blob_store_open(&store, AccessShareLock);
+	heal->common_below = Max(there, blob_fork_common_below(&store, heal->fork));
+	blob_store_close(&store);
+}
+
+static void
+introduce(BlobHeal *heal)
+{
+	char	   *schema = find_schema(heal->connection);
+	char	   *query = psprintf("SELECT * FROM %s.blobext_source($1::pg_lsn)", schema);
+	char	   *own_history = blob_fork_history();
+	PGresult   *result;
+
+	/* The fork is not known yet: its position is that of the beginning. */
+	result = blob_connection_query(heal->connection, query, "0/0");
+	require_same_store(heal, result);
+	heal->fork = blob_fork_find(own_history, column_of(result, "timelines"));
+	compare_generations(heal, query);
+	blob_connection_prepare(heal->connection,
+							psprintf("SELECT %s.blobext_source_read" READ_PARAMETERS, schema),
+							READ_PARAMETER_COUNT);
+}
+
+/* ---- a run ---- */
+
+/* One run at a time; the lock ends with the transaction. */
+static void
+lock_run(BlobHeal *heal)
+{
+	BlobStore	store;
+	LOCKTAG		tag;
+
+	blob_store_open(&store, AccessShareLock);
+	heal->store = store.id;
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, RelationGetRelid(store.map),
+					   BLOB_STORE_HEAL_LOCK);
+	blob_store_close(&store);
+	if (LockAcquire(&tag, ExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("another process fetches content in this database")));
+	blob_source_store_name(&heal->store, heal->store_name);
+}
+
+static HTAB *
+make_proven(MemoryContext context)
+{
+	HASHCTL		control = {
+		.keysize = sizeof(BlobGeneration),
+		.entrysize = sizeof(BlobGeneration),
+		.hcxt = context
+	};
+
+	return hash_create("blobext proven extents", 1024, &control,
+					   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+static void
+allocate(BlobHeal *heal)
+{
+	heal->proven = make_proven(heal->context);
+	heal->written_capacity = 1024;
+	heal->written = palloc(sizeof(*heal->written) * heal->written_capacity);
+	heal->piece = palloc(BLOB_HEAL_PIECE_BYTES);
+	heal->aligned = (char *) TYPEALIGN(BLOB_PAGE_SIZE,
+									   palloc(BLOB_IO_BUFFER_BYTES + BLOB_PAGE_SIZE));
+	heal->staging = BufFileCreateTemp(false);
+}
+
+BlobHeal *
+blob_heal_begin(const char *conninfo, void (*is_tracked) (uint64 bytes))
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "blobext fetch",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old_context = MemoryContextSwitchTo(context);
+	BlobHeal   *heal = palloc0(sizeof(BlobHeal));
+
+	PreventCommandDuringRecovery("blobext_fetch()");
+	PreventCommandIfReadOnly("blobext_fetch()");
+	heal->context = context;
+	heal->is_tracked = is_tracked;
+	heal->logs_content = blob_wal_logs_content();
+	lock_run(heal);
+	heal->connection = blob_connection_open(conninfo);
+	introduce(heal);
+	allocate(heal);
+	/* A crash before the end of that checkpoint would replay what the predecessor wrote. */
+	if (blob_store_replays_predecessor())
+		RequestCheckpoint(CHECKPOINT_FAST | CHECKPOINT_FORCE | CHECKPOINT_WAIT);
+	blob_lost_files_remake(heal);
+	MemoryContextSwitchTo(old_context);
+	return heal;
+}
+
+void
+blob_heal_end(BlobHeal *heal)
+{
+	blob_heal_flush(heal);
+	blob_connection_close(heal->connection);
+	BufFileClose(heal->staging);
+	MemoryContextDelete(heal->context);
+}
+
+BlobHealTotals
+blob_heal_totals(const BlobHeal *heal)
+{
+	return heal->totals;
+}
+
+/* ---- notes about extents that are gone ---- */
+
+typedef struct Kept
+{
+	const BlobStoreId *store;
+	BlobGeneration *generations;
+	uint64		count;
+	uint64		capacity;
+} Kept;
+
+/* A BlobMapVisitor: an extent that is allocated, and lacking. */
+static void
+keep_note(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
+{
+	Kept	   *kept = context;
+	BlobGeneration generation = blob_map_entry_generation(entry);
+
+	if (!blob_map_entry_is_extent(entry) || !blob_unlogged_contains(kept->store, generation))
+		return;
+	if (kept->count == kept->capacity)
+	{
+		kept->capacity *= 2;
+		kept->generations = repalloc_huge(kept->generations,
+										  kept->capacity * sizeof(BlobGeneration));
+	}
+	kept->generations[kept->count++] = generation;
+}
+
+/* What is noted and not kept, as ranges; returns their number. */
+static int
+find_useless(const BlobStoreId *store, const Kept *kept, BlobGenerationRange **useless)
+{
+	BlobGenerationRange *noted;
+	int			noted_count = blob_unlogged_ranges(store, &noted);
+	uint64		next = 0;
+	int			count = 0;
+
+	*useless = palloc_extended((noted_count + kept->count) * sizeof(BlobGenerationRange) + 1,
+							   MCXT_ALLOC_HUGE);
+	for (int i = 0; i < noted_count; i++)
+	{
+		BlobGeneration first = noted[i].first;
+
+		for (; next < kept->count && kept->generations[next] <= noted[i].last; next++)
+		{
+			if (kept->generations[next] > first)
+				(*useless)[count++] = (BlobGenerationRange) {first, kept->generations[next] - 1};
+			first = kept->generations[next] + 1;
+		}
+		if (first <= noted[i].last)
+			(*useless)[count++] = (BlobGenerationRange) {first, noted[i].last};
+	}
+	pfree(noted);
+	return count;
+}
+
+void
+blob_heal_prune(BlobHeal *heal)
+{
+	Kept		kept = {.store = &heal->store, .capacity = 1024};
+	BlobGenerationRange *useless;
+	BlobStore	store;
+	int			count;
+
+	blob_heal_flush(heal);
+	if (blob_unlogged_count(&heal->store) == 0)
+		return;
+	kept.generations = palloc(sizeof(BlobGeneration) * kept.capacity);
+	blob_store_open(&store, AccessShareLock);
+	blob_map_visit_all(store.map, keep_note, &kept);
+	blob_store_close(&store);
+	qsort(kept.generations, kept.count, sizeof(BlobGeneration), blob_heal_compare_generations);
+	count = find_useless(&heal->store, &kept, &useless);
+	blob_restore_forget(heal, useless, count);
+	pfree(useless);
+	pfree(kept.generations);
+}

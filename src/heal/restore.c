@@ -1,0 +1,293 @@
+/*
+ * heal/restore.c
+ *	  Writing what was fetched, see "Order of a repair" in the README.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "extents/layout.h"
+#include "heal/heal_internal.h"
+#include "io/buffer.h"
+#include "io/disk_room.h"
+#include "io/engine.h"
+#include "io/segment.h"
+#include "io/unlogged.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "store/store.h"
+#include "wal/insert.h"
+
+/* A batch is made durable when it has this many extents, or bytes. */
+#define BATCH_EXTENTS 1024
+#define BATCH_BYTES (UINT64CONST(256) * 1024 * 1024)
+
+/* Ranges that one record has at most. */
+#define MAX_RANGES 1024
+
+/* ---- writing ---- */
+
+static void
+write_all(int fd, const char *data, size_t bytes, off_t offset, uint32 segment_no)
+{
+	while (bytes > 0)
+	{
+		ssize_t		written = pwrite(fd, data, bytes, offset);
+
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written <= 0)
+		{
+			if (written == 0)
+				errno = ENOSPC;
+			ereport(ERROR,
+					(errcode_for_file_access(),
+					 errmsg("could not write content to segment %u: %m", segment_no)));
+		}
+		data += written;
+		bytes -= written;
+		offset += written;
+	}
+}
+
+/*
+ * Write heal->aligned to pages of one segment, if the map still has the extent.  FREE needs the
+ * lock that is held meanwhile: no page is written after it was freed, and CONTENT precedes FREE.
+ */
+static bool
+write_locked(BlobHeal *heal, Relation map, const BlobExtent *extent, BlobPageNo page,
+			 uint32 pages, uint32 length_bytes)
+{
+	int			fd = blob_segment_open(&heal->store, blob_segment_of(page),
+									   BLOB_SEGMENT_MUST_EXIST);
+	BlobWalContentPart part = {heal->aligned, length_bytes};
+	Buffer		buffer = blob_map_lock_entry(map, extent->first_page, InvalidBuffer);
+	BlobMapEntry entry;
+	bool		is_same;
+
+	if (!BufferIsValid(buffer))
+		return false;
+	entry = blob_map_locked_entry(buffer, extent->first_page);
+	is_same = blob_map_entry_is_extent(&entry) &&
+		blob_map_entry_generation(&entry) == extent->generation;
+	if (is_same)
+	{
+		write_all(fd, heal->aligned, (size_t) pages * BLOB_PAGE_SIZE,
+				  blob_layout_file_offset(page), blob_segment_of(page));
+		if (heal->logs_content)
+			blob_wal_log_content(&heal->store, page, &part, 1, false);
+	}
+	UnlockReleaseBuffer(buffer);
+	return is_same;
+}
+
+/* Remember pages for the buffer and for the sync. */
+static void
+note_written(BlobHeal *heal, const BlobExtent *extent, uint64 start, uint64 end)
+{
+	BlobHealWritten *last = heal->written_count > 0 ? &heal->written[heal->written_count - 1] :
+		NULL;
+
+	heal->batch_bytes += end - start;
+	if (last != NULL && last->extent.generation == extent->generation)
+	{
+		last->start = Min(last->start, start);
+		last->end = Max(last->end, end);
+		return;
+	}
+	if (heal->written_count == heal->written_capacity)
+	{
+		heal->written_capacity *= 2;
+		heal->written = repalloc_huge(heal->written,
+									  heal->written_capacity * sizeof(*heal->written));
+	}
+	heal->written[heal->written_count++] = (BlobHealWritten) {*extent, start, end};
+}
+
+bool
+blob_restore_write(BlobHeal *heal, const BlobExtent *extent, uint64 start, const char *data,
+				   uint32 length_bytes)
+{
+	BlobStore	store;
+	uint32		done = 0;
+	bool		is_same = true;
+
+	Assert(start % BLOB_PAGE_SIZE == 0);
+	if (heal->logs_content)
+	{
+		blob_disk_room_require_for_wal(length_bytes);
+		blob_disk_room_take_for_wal(length_bytes);
+	}
+	note_written(heal, extent, start, start + length_bytes);
+	blob_store_open(&store, AccessShareLock);
+	while (done < length_bytes && is_same)
+	{
+		BlobPageNo	page = extent->first_page + (start + done) / BLOB_PAGE_SIZE;
+		uint64		left = blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE;
+		uint32		bytes = (uint32) Min(Min(length_bytes - done, BLOB_IO_BUFFER_BYTES), left);
+		uint32		pages = (uint32) blob_pages_for(bytes);
+
+		CHECK_FOR_INTERRUPTS();
+		memcpy(heal->aligned, data + done, bytes);
+		memset(heal->aligned + bytes, 0, pages * BLOB_PAGE_SIZE - bytes);
+		is_same = write_locked(heal, store.map, extent, page, pages, bytes);
+		done += bytes;
+	}
+	blob_store_close(&store);
+	if (heal->logs_content)
+		XLogSetAsyncXactLSN(XactLastRecEnd);
+	blob_buffer_forget(&heal->store, extent->generation, blob_buffer_chunk_bytes(extent->pages),
+					   start, length_bytes);
+	return is_same;
+}
+
+/* ---- batches ---- */
+
+void
+blob_restore_prove(BlobHeal *heal, const BlobExtent *extent)
+{
+	(void) hash_search(heal->proven, &extent->generation, HASH_ENTER, NULL);
+}
+
+bool
+blob_restore_is_proven(BlobHeal *heal, BlobGeneration generation)
+{
+	return hash_search(heal->proven, &generation, HASH_FIND, NULL) != NULL;
+}
+
+bool
+blob_restore_is_full(const BlobHeal *heal)
+{
+	return heal->batch_bytes >= BATCH_BYTES || heal->written_count >= BATCH_EXTENTS ||
+		hash_get_num_entries(heal->proven) >= BATCH_EXTENTS;
+}
+
+static int
+compare_segments(const void *a, const void *b)
+{
+	uint32		left = *(const uint32 *) a;
+	uint32		right = *(const uint32 *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+/* Sync each segment that was written to, once. */
+static void
+sync_written(BlobHeal *heal)
+{
+	uint32	   *segments;
+	uint64		count = 0;
+	uint64		room = 0;
+
+	for (int i = 0; i < heal->written_count; i++)
+		room += heal->written[i].extent.pages / BLOB_SEGMENT_PAGES + 2;
+	segments = palloc(sizeof(uint32) * Max(room, 1));
+	for (int i = 0; i < heal->written_count; i++)
+	{
+		const BlobHealWritten *written = &heal->written[i];
+		BlobPageNo	first = written->extent.first_page + written->start / BLOB_PAGE_SIZE;
+		BlobPageNo	last = written->extent.first_page + (written->end - 1) / BLOB_PAGE_SIZE;
+
+		for (uint32 no = blob_segment_of(first); no <= blob_segment_of(last); no++)
+			segments[count++] = no;
+	}
+	qsort(segments, count, sizeof(uint32), compare_segments);
+	for (uint64 i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		/* A file that is gone was removed with all its extents. */
+		if (i == 0 || segments[i] != segments[i - 1])
+			(void) blob_segment_sync_written(&heal->store, segments[i]);
+	}
+	pfree(segments);
+}
+
+int
+blob_heal_compare_generations(const void *a, const void *b)
+{
+	BlobGeneration left = *(const BlobGeneration *) a;
+	BlobGeneration right = *(const BlobGeneration *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+/* The proven generations as ranges, sorted; their number is *count. */
+static BlobGenerationRange *
+proven_ranges(BlobHeal *heal, int *count)
+{
+	long		generation_count = hash_get_num_entries(heal->proven);
+	BlobGeneration *generations = palloc(sizeof(BlobGeneration) * generation_count);
+	BlobGenerationRange *ranges = palloc(sizeof(BlobGenerationRange) * generation_count);
+	BlobGeneration *entry;
+	HASH_SEQ_STATUS status;
+	long		i = 0;
+
+	hash_seq_init(&status, heal->proven);
+	while ((entry = hash_seq_search(&status)) != NULL)
+		generations[i++] = *entry;
+	qsort(generations, generation_count, sizeof(BlobGeneration),
+		  blob_heal_compare_generations);
+	*count = 0;
+	for (i = 0; i < generation_count; i++)
+	{
+		if (*count > 0 && ranges[*count - 1].last + 1 == generations[i])
+			ranges[*count - 1].last = generations[i];
+		else
+			ranges[(*count)++] = (BlobGenerationRange) {generations[i], generations[i]};
+	}
+	pfree(generations);
+	return ranges;
+}
+
+void
+blob_restore_forget(BlobHeal *heal, const BlobGenerationRange *ranges, int count)
+{
+	for (int i = 0; i < count; i += MAX_RANGES)
+	{
+		int			part = Min(count - i, MAX_RANGES);
+		BlobWalOmitted omitted = {.range_count = part};
+
+		if (heal->logs_content)
+			(void) blob_wal_log_fetched(&heal->store, ranges + i, part);
+		else
+			blob_wal_log_omitted(&heal->store, &omitted, ranges + i);
+	}
+	XLogFlush(XactLastRecEnd);
+	blob_unlogged_remove(&heal->store, ranges, count);
+}
+
+static void
+forget_proven(BlobHeal *heal)
+{
+	BlobGenerationRange *ranges;
+	int			count;
+	HASH_SEQ_STATUS status;
+	BlobGeneration *entry;
+
+	if (hash_get_num_entries(heal->proven) == 0)
+		return;
+	ranges = proven_ranges(heal, &count);
+	blob_restore_forget(heal, ranges, count);
+	pfree(ranges);
+	hash_seq_init(&status, heal->proven);
+	while ((entry = hash_seq_search(&status)) != NULL)
+		(void) hash_search(heal->proven, entry, HASH_REMOVE, NULL);
+}
+
+void
+blob_heal_flush(BlobHeal *heal)
+{
+	sync_written(heal);
+	forget_proven(heal);
+	/* Readers of damaged bytes may have offered them since they were written anew. */
+	for (int i = 0; i < heal->written_count; i++)
+	{
+		const BlobHealWritten *written = &heal->written[i];
+
+		blob_buffer_forget(&heal->store, written->extent.generation,
+						   blob_buffer_chunk_bytes(written->extent.pages), written->start,
+						   written->end - written->start);
+	}
+	heal->written_count = 0;
+	heal->batch_bytes = 0;
+}
