@@ -4,7 +4,7 @@
 \echo Use "CREATE EXTENSION blobfs" to load this file. \quit
 
 -- ---------------------------------------------------------------------------
--- The schema: whoever owns it could put functions beside those of the extension
+-- The schema: its owner could put functions beside those of the extension
 -- ---------------------------------------------------------------------------
 
 DO $$
@@ -50,7 +50,7 @@ COMMENT ON TYPE blobfs.result IS
 -- ---------------------------------------------------------------------------
 -- Mounts and pins
 --
--- Nobody has privileges on these tables.  The functions act for a caller that knows the key of a
+-- No role has privileges on these tables.  The functions act for a caller that knows the key of a
 -- mount.  Unlogged: after a crash of the server there is no mount, and so no pin.
 -- ---------------------------------------------------------------------------
 
@@ -528,8 +528,8 @@ COMMENT ON FUNCTION @fs@.statfs() IS
 $template$; END;
 COMMENT ON FUNCTION blobfs.template_reading() IS 'text that makes the functions that read';
 
--- Locks.  Whoever changes entries of a directory has its row locked: hold() and lock_inodes().  So
--- the entries that such a function has read after that stay what they are.  Order: the row of
+-- Locks.  A function that changes entries of a directory locks its row first: hold(), lock_inodes().
+-- So entries that it reads after that stay as they are.  Order: the row of
 -- superblock (only to move a directory to another one), directories by number, others by number.
 CREATE FUNCTION blobfs.template_writing() RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC SELECT $template$
@@ -825,7 +825,7 @@ END $blobfs$;
 COMMENT ON FUNCTION @fs@.is_below(bigint, bigint) IS
     'whether a directory is another one, or somewhere in it';
 
--- What rename() finds, and whether it may go on.
+-- The entries that rename() finds, and whether it may go on.
 CREATE OR REPLACE FUNCTION @fs@.rename_check(parent bigint, name bytea, new_parent bigint,
         new_name bytea, flags integer, OUT status integer, OUT source bigint,
         OUT source_kind "char", OUT target bigint, OUT target_kind "char")
@@ -937,8 +937,10 @@ DECLARE
 BEGIN
     UPDATE @fs@.inode AS i SET mode = coalesce(mode, i.mode), uid = coalesce(uid, i.uid),
         gid = coalesce(gid, i.gid), ctime = now_ns,
-        mtime = CASE WHEN mtime = -9223372036854775808 THEN now_ns ELSE coalesce(mtime, i.mtime) END,
-        atime = CASE WHEN atime = -9223372036854775808 THEN now_ns ELSE coalesce(atime, i.atime) END
+        mtime = CASE WHEN mtime = -9223372036854775807 - 1 THEN now_ns
+            ELSE coalesce(mtime, i.mtime) END,
+        atime = CASE WHEN atime = -9223372036854775807 - 1 THEN now_ns
+            ELSE coalesce(atime, i.atime) END
     WHERE i.ino = ino
     RETURNING 0, @attr@ INTO result;
     IF NOT FOUND THEN
@@ -949,7 +951,7 @@ END $blobfs$;
 COMMENT ON FUNCTION @fs@.setattr(bigint, integer, bigint, bigint, bigint, bigint) IS
     'changes attributes of an inode; NULL leaves one as it is';
 
--- What is to be said when a row did not fit.
+-- The status when no row fitted.
 CREATE OR REPLACE FUNCTION @fs@.refusal(ino bigint, known bigint) RETURNS blobfs.result
     LANGUAGE plpgsql AS $blobfs$
 #variable_conflict use_variable
@@ -997,7 +999,8 @@ DECLARE
     result blobfs.result;
 BEGIN
     UPDATE @fs@.inode AS i SET content = @blobext@.blob_append(i.content, coalesce(data, '')),
-        size = i.size + coalesce(pg_catalog.length(data), 0), version = greatest(i.version + 1, now_us),
+        size = i.size + coalesce(pg_catalog.length(data), 0),
+        version = greatest(i.version + 1, now_us),
         mtime = coalesce(mtime, now_us * 1000), ctime = now_us * 1000
     WHERE i.ino = ino AND i.kind = 'f'
         AND (known IS NULL OR i.version = known OR NOT exact AND i.version > known)
@@ -1133,7 +1136,8 @@ BEGIN
 END $blobfs$;
 COMMENT ON FUNCTION @fs@.removexattr(bigint, bytea) IS 'removes an extended attribute of an inode';
 
--- A mark that has not moved for a day does not say of any transaction in doubt that it was committed.
+-- Marks of mounts that are gone are removed when they have not moved for a day: a transaction that
+-- is still in doubt was not committed then.
 CREATE OR REPLACE FUNCTION @fs@.mount_begin(id bigint, slot integer) RETURNS bigint
     LANGUAGE plpgsql AS $blobfs$
 #variable_conflict use_variable
@@ -1197,7 +1201,7 @@ COMMENT ON FUNCTION @fs@.mount_end(bigint) IS 'removes the marks of a mount';
 $template$; END;
 COMMENT ON FUNCTION blobfs.template_writing() IS 'text that makes the functions that change';
 
--- What is not called for single files, and what SQL calls by path.
+-- Functions for the whole tree.
 CREATE FUNCTION blobfs.template_whole() RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC SELECT $template$
 CREATE OR REPLACE VIEW @fs@.path WITH (security_invoker = true) AS
@@ -1430,7 +1434,8 @@ CREATE OR REPLACE FUNCTION @fs@.snapshot_readdir(snapshot bigint, parent bigint,
         AND d.name > snapshot_readdir.after
     ORDER BY d.name LIMIT snapshot_readdir.max_rows
 $blobfs$;
-COMMENT ON FUNCTION @fs@.snapshot_readdir(bigint, bigint, bytea, integer) IS 'readdir() in a snapshot';
+COMMENT ON FUNCTION @fs@.snapshot_readdir(bigint, bigint, bytea, integer)
+    IS 'readdir() in a snapshot';
 
 CREATE OR REPLACE FUNCTION @fs@.snapshot_readdir_content(snapshot bigint, parent bigint,
         after bytea, max_rows integer, max_bytes bigint)
@@ -1445,7 +1450,8 @@ CREATE OR REPLACE FUNCTION @fs@.snapshot_readdir_content(snapshot bigint, parent
         AND d.name > snapshot_readdir_content.after
     ORDER BY d.name LIMIT snapshot_readdir_content.max_rows
 $blobfs$;
-COMMENT ON FUNCTION @fs@.snapshot_readdir_content(bigint, bigint, bytea, integer, bigint) IS 'readdir_content() in a snapshot';
+COMMENT ON FUNCTION @fs@.snapshot_readdir_content(bigint, bigint, bytea, integer, bigint)
+    IS 'readdir_content() in a snapshot';
 
 CREATE OR REPLACE FUNCTION @fs@.snapshot_content(snapshot bigint, ino bigint, version bigint)
     RETURNS SETOF @blobext@.blobstate
@@ -1466,7 +1472,8 @@ CREATE OR REPLACE FUNCTION @fs@.snapshot_read(snapshot bigint, ino bigint, versi
     WHERE i.snapshot = snapshot_read.snapshot AND i.ino = snapshot_read.ino AND i.kind = 'f'
         AND (snapshot_read.version IS NULL OR i.version = snapshot_read.version)
 $blobfs$;
-COMMENT ON FUNCTION @fs@.snapshot_read(bigint, bigint, bigint, bigint, bigint) IS 'read() in a snapshot';
+COMMENT ON FUNCTION @fs@.snapshot_read(bigint, bigint, bigint, bigint, bigint)
+    IS 'read() in a snapshot';
 
 CREATE OR REPLACE FUNCTION @fs@.snapshot_readlink(snapshot bigint, ino bigint)
     RETURNS SETOF bytea

@@ -25,7 +25,7 @@ SELECT is_empty($$SELECT n, status FROM unnest(ARRAY[0, 1, 1023, 1024, 1025, 409
     WHERE status <> 0 OR size <> n$$, 'create() of all sizes');
 SELECT is_empty($$SELECT n FROM unnest(ARRAY[0, 1, 1023, 1024, 1025, 4096, 4097, 100000]) AS n,
     fs_content.lookup(1, convert_to('s' || n, 'UTF8')) AS l
-    WHERE pg_temp.all_of(l.ino) <> pg_temp.bytes(n, n::text)$$, 'their content is what was given');
+    WHERE pg_temp.all_of(l.ino) <> pg_temp.bytes(n, n::text)$$, 'their content is the bytes that were given');
 SELECT is_empty($$SELECT n FROM unnest(ARRAY[0, 1, 1023, 1024, 1025, 4096, 4097, 100000]) AS n,
     fs_content.lookup(1, convert_to('s' || n, 'UTF8')) AS l, fs_content.read(l.ino, l.version, n / 2, 5000) AS r
     WHERE r <> substring(pg_temp.bytes(n, n::text) FROM n / 2 + 1 FOR 5000)$$, 'read() of a range');

@@ -63,7 +63,7 @@ VACUUM fs_mounts.inode;
 CHECKPOINT;
 SELECT skipped_reason FROM blobext_gc();
 CHECKPOINT;
--- Fills what was freed.
+-- Fills the pages that were freed.
 CREATE TABLE fs_mounts.filler (b blobstate);
 INSERT INTO fs_mounts.filler SELECT pg_temp.bytes(300000, i::text)::blobstate FROM generate_series(1, 6) AS i;
 SELECT is(sha256(blobfs.pinned(:m, :'k', 1)), sha256(pg_temp.bytes(300000, 'f')), 'the digest of a pinned value of a deleted file');

@@ -52,7 +52,7 @@ SELECT throws_ok($$SELECT blobfs.set_quota('fs_priv', 1)$$, '42501', NULL, 'a wr
 SELECT throws_ok('UPDATE fs_priv.superblock SET quota_bytes = 5', '42501', NULL, 'also not directly');
 SELECT throws_ok($$SELECT blobfs.drop('fs_priv')$$, '42501', NULL, 'a writer does not drop');
 
--- A quota holds for writers, who cannot change the usage.
+-- A quota holds for writers.  They cannot change the usage.
 SET ROLE fs_owner;
 SELECT blobfs.set_quota('fs_priv', 100);
 SET ROLE fs_writer;
