@@ -118,8 +118,8 @@ close_base(struct writer *writer, struct copy *copy)
 }
 
 /*
- * What could not be committed is lost with the copy: its user was told.  The kernel's pages have it,
- * so the node must not be found by the version that it was based on.
+ * What could not be committed is lost with the copy: its user was told.  The kernel's pages have
+ * it, so the node must not be found by the version that it was based on.
  */
 static void
 end_copy(struct writer *writer, struct copy *copy)

@@ -135,9 +135,9 @@ writer_invalidate(struct writer *writer, uint64_t id)
 }
 
 /*
- * The kernel finds a name, and then opens what it found.  If another file takes the name in between,
- * it looks once more, and then gives up, where a local file system would open the old file.  So a
- * file that is replaced by this mount can be opened a little longer.
+ * The kernel finds a name, and then opens what it found.  If another file takes the name in
+ * between, it looks once more, and then gives up, where a local file system would open the old
+ * file.  So a file that is replaced by this mount can be opened a little longer.
  */
 static struct node *
 keep_replaced(struct writer *writer, const struct attributes *attributes)
@@ -261,7 +261,7 @@ draw_number(struct writer *writer, int64_t *number)
 
 /* ---- nodes ---- */
 
-/* The attributes of an inode were changed by a call for another one, so they are asked for again. */
+/* The attributes of an inode were changed by a call for another one: they are asked for again. */
 static void
 note_changed(struct node *node)
 {
@@ -888,8 +888,8 @@ op_create(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mod
 }
 
 /*
- * The kernel takes its own size for the end of a file that is appended to.  If others have appended,
- * the bytes go somewhere else than in its pages.
+ * The kernel takes its own size for the end of a file that is appended to.  If others have
+ * appended, the bytes go somewhere else than in its pages.
  */
 static void
 op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t offset,

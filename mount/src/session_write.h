@@ -89,8 +89,8 @@ struct writer
 };
 
 /*
- * The working copy of an inode.  users and the links are under the writer's lock, the rest under the
- * copy's own.
+ * The working copy of an inode.  users and the links are under the writer's lock, the rest under
+ * the copy's own.
  */
 struct copy
 {
@@ -112,8 +112,8 @@ struct copy
 struct writer *mount_writer(struct mount *mount);
 
 /*
- * The working copy of a node, made if there is none, with one more user.  ESTALE: another version of
- * the inode has one; the kernel looks the name up again.
+ * The working copy of a node, made if there is none, with one more user.  ESTALE: another version
+ * of the inode has one; the kernel looks the name up again.
  */
 int copy_acquire(struct writer *writer, struct node *node, struct copy **copy);
 
