@@ -445,8 +445,9 @@ copy_commit(struct writer *writer, struct copy *copy, bool is_durable)
 	if (!copy->working.changed || copy->is_removed)
 		return 0;
 	error = send_changes(&commit, is_durable, &outcome, &is_mixed);
-	if (error == 0)
+	if (error == 0 && pool_bound() == NULL)
 		writer_note_commit(writer, is_durable, begun);
+	outcome.attributes.snapshot = copy->node->attributes.snapshot;
 	if (error == 0)
 		error = look_again(&commit, &outcome, &is_mixed);
 	if (error == 0)

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "errors.h"
+#include "group.h"
 
 enum
 {
@@ -111,7 +112,7 @@ writer_call(struct writer *writer, int statement, const struct parameters *param
 	int			error = transaction_run_call(writer->transactions, statement, parameters, false,
 											 outcome);
 
-	if (error == 0 && outcome->status == 0)
+	if (error == 0 && outcome->status == 0 && pool_bound() == NULL)
 		writer_note_commit(writer, false, 0);
 	return error != 0 ? error : outcome->status;
 }
@@ -272,11 +273,12 @@ note_changed(struct node *node)
 
 /* The nodes of an inode, held, up to count. */
 static int
-find_nodes(struct writer *writer, uint64_t ino, struct node **nodes, int count)
+find_nodes(struct writer *writer, uint64_t ino, int64_t snapshot, struct node **nodes,
+		   int count)
 {
 	struct tree *tree = writer->mount->tree;
 	uint64_t	ids[MAX_NODES];
-	int			id_count = tree_ids(tree, ino, ids, MAX_NODES);
+	int			id_count = tree_ids(tree, ino, snapshot, ids, MAX_NODES);
 	int			found = 0;
 
 	for (int i = 0; i < id_count && i < MAX_NODES && found < count; i++)
@@ -288,10 +290,10 @@ find_nodes(struct writer *writer, uint64_t ino, struct node **nodes, int count)
 }
 
 static void
-note_changed_ino(struct writer *writer, uint64_t ino)
+note_changed_ino(struct writer *writer, uint64_t ino, int64_t snapshot)
 {
 	struct node *nodes[MAX_NODES];
-	int			count = find_nodes(writer, ino, nodes, MAX_NODES);
+	int			count = find_nodes(writer, ino, snapshot, nodes, MAX_NODES);
 
 	for (int i = 0; i < count; i++)
 	{
@@ -302,11 +304,11 @@ note_changed_ino(struct writer *writer, uint64_t ino)
 
 /* The inode has no name any more; open files keep their content. */
 static void
-note_removed(struct writer *writer, uint64_t ino)
+note_removed(struct writer *writer, uint64_t ino, int64_t snapshot)
 {
 	struct node *nodes[MAX_NODES];
-	int			count = find_nodes(writer, ino, nodes, MAX_NODES);
-	struct copy *copy = copy_find_ino(writer, ino);
+	int			count = find_nodes(writer, ino, snapshot, nodes, MAX_NODES);
+	struct copy *copy = copy_find_ino(writer, ino, snapshot);
 
 	for (int i = 0; i < count; i++)
 	{
@@ -415,7 +417,8 @@ static int
 begin_inode(struct writer *writer, struct parameters *parameters, struct node *parent,
 			const char *name, int64_t *number)
 {
-	int			error = name_is_too_long(name) ? ENAMETOOLONG : draw_number(writer, number);
+	int			error = name_is_too_long(name) ? ENAMETOOLONG : group_is_virtual(parent) ? EPERM :
+		draw_number(writer, number);
 
 	parameter_int8(parameters, *number);
 	parameter_int8(parameters, (int64_t) parent->attributes.ino);
@@ -438,6 +441,7 @@ look_up_made(struct writer *writer, struct node *parent, const char *name, struc
 {
 	struct source *source = writer->mount->source;
 
+	outcome->attributes.snapshot = parent->attributes.snapshot;
 	if (outcome->has_attributes)
 		return 0;
 	return source->operations->lookup(source, parent, name, &outcome->attributes);
@@ -468,9 +472,20 @@ op_mkdir(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mode
 	struct writer *writer = mount_writer(request_mount(request));
 	struct node *parent = request_node(request, parent_id);
 	struct parameters parameters = {0};
+	struct attributes attributes;
 	int64_t		number = 0;
-	int			error = begin_inode(writer, &parameters, parent, name, &number);
+	int			error;
 
+	if (group_is_virtual(parent))
+	{
+		error = group_begin(writer->mount, parent, name, &attributes);
+		if (error != 0)
+			fuse_reply_err(request, error);
+		else
+			reply_entry(request, parent, name, &attributes);
+		return;
+	}
+	error = begin_inode(writer, &parameters, parent, name, &number);
 	parameter_int4(&parameters, (int32_t) (mode & 07777));
 	parameter_owner(&parameters, request);
 	make_and_reply(request, parent, name, writer->calls.mkdir, &parameters, error);
@@ -553,7 +568,9 @@ op_link(fuse_req_t request, fuse_ino_t id, fuse_ino_t parent_id, const char *nam
 	parameter_int8(&parameters, (int64_t) parent->attributes.ino);
 	parameter_name(&parameters, name);
 	make_and_reply(request, parent, name, writer->calls.link, &parameters,
-				   name_is_too_long(name) ? ENAMETOOLONG : 0);
+				   name_is_too_long(name) ? ENAMETOOLONG :
+				   node->attributes.snapshot != parent->attributes.snapshot ? EXDEV :
+				   group_is_virtual(parent) ? EPERM : 0);
 }
 
 /* unlink() and rmdir() */
@@ -566,6 +583,12 @@ remove_and_reply(fuse_req_t request, fuse_ino_t parent_id, const char *name, int
 	struct outcome outcome;
 	int			error = name_is_too_long(name) ? ENAMETOOLONG : 0;
 
+	if (group_is_virtual(parent))
+	{
+		fuse_reply_err(request, statement == writer->calls.rmdir ?
+					   group_roll_back(writer->mount, parent, name) : EPERM);
+		return;
+	}
 	parameter_int8(&parameters, (int64_t) parent->attributes.ino);
 	parameter_name(&parameters, name);
 	if (error == 0)
@@ -573,9 +596,9 @@ remove_and_reply(fuse_req_t request, fuse_ino_t parent_id, const char *name, int
 	if (error == 0)
 		note_changed(parent);
 	if (error == 0 && outcome.has_attributes)
-		note_changed_ino(writer, outcome.attributes.ino);
+		note_changed_ino(writer, outcome.attributes.ino, parent->attributes.snapshot);
 	if (error == 0 && outcome.has_attributes && outcome.attributes.nlink == 0)
-		note_removed(writer, outcome.attributes.ino);
+		note_removed(writer, outcome.attributes.ino, parent->attributes.snapshot);
 	fuse_reply_err(request, error);
 }
 
@@ -601,13 +624,13 @@ note_renamed(struct writer *writer, struct node *parent, struct node *new_parent
 	note_changed(parent);
 	note_changed(new_parent);
 	if (outcome->has_attributes)
-		note_changed_ino(writer, outcome->attributes.ino);
+		note_changed_ino(writer, outcome->attributes.ino, parent->attributes.snapshot);
 	if (replaced == NULL)
 		return;
-	note_changed_ino(writer, replaced->ino);
+	note_changed_ino(writer, replaced->ino, parent->attributes.snapshot);
 	if ((replaced->nlink <= 1 || S_ISDIR(replaced->mode)) &&
 		!(outcome->has_attributes && outcome->attributes.ino == replaced->ino))
-		note_removed(writer, replaced->ino);
+		note_removed(writer, replaced->ino, parent->attributes.snapshot);
 }
 
 static void
@@ -625,7 +648,15 @@ op_rename(fuse_req_t request, fuse_ino_t parent_id, const char *name, fuse_ino_t
 	bool		replaces = false;
 	int			error = 0;
 
-	if (flags & ~(unsigned) (RENAME_NOREPLACE | RENAME_EXCHANGE))
+	if (group_is_virtual(parent))
+	{
+		fuse_reply_err(request, group_commit(mount, parent, name, new_parent));
+		return;
+	}
+	if (parent->attributes.snapshot != new_parent->attributes.snapshot ||
+		group_is_virtual(new_parent))
+		error = EXDEV;
+	else if (flags & ~(unsigned) (RENAME_NOREPLACE | RENAME_EXCHANGE))
 		error = EINVAL;
 	else if (name_is_too_long(name) || name_is_too_long(new_name))
 		error = ENAMETOOLONG;
@@ -1013,6 +1044,7 @@ session_write_release(struct mount *mount, struct handle *handle)
 	struct copy *copy = writing->copy;
 	int			error;
 
+	group_bind(mount, copy->node);
 	pthread_mutex_lock(&copy->lock);
 	error = writing->writes ? copy_commit(writer, copy, true) : 0;
 	pthread_mutex_unlock(&copy->lock);
@@ -1194,7 +1226,14 @@ session_write_create(struct mount *mount)
 	writer->transactions = transactions_create(mount->pool, mount->source->schema,
 											   writer->is_async);
 	add_calls(writer, mount->source->schema, mount->source->blobext);
+	writer->groups = groups_create(writer);
 	mount->writer = writer;
+}
+
+void
+session_write_bind(struct mount *mount, const struct node *node)
+{
+	group_bind(mount, node);
 }
 
 void
@@ -1218,6 +1257,7 @@ session_write_destroy(struct mount *mount)
 	pthread_mutex_unlock(&writer->lock);
 	if (writer->has_thread)
 		pthread_join(writer->thread, NULL);
+	groups_destroy(writer->groups);
 	transactions_destroy(writer->transactions);
 	free(writer->stale);
 	free(writer);

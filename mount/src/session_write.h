@@ -59,6 +59,7 @@ struct writer
 	struct mount *mount;
 	struct transactions *transactions;
 	struct calls calls;
+	struct groups *groups;
 	const char *spool;
 	bool		fails_on_conflict;
 	bool		is_async;		/* nothing waits for the server's disk */
@@ -119,7 +120,7 @@ int copy_acquire(struct writer *writer, struct node *node, struct copy **copy);
 
 /* The same, NULL if there is none: that of a node, or that of an inode. */
 struct copy *copy_find(struct writer *writer, struct node *node);
-struct copy *copy_find_ino(struct writer *writer, uint64_t ino);
+struct copy *copy_find_ino(struct writer *writer, uint64_t ino, int64_t snapshot);
 
 /* The last user ends the copy, unless it is the only place where content of an open file is. */
 void copy_release(struct writer *writer, struct copy *copy);
@@ -157,6 +158,10 @@ int writer_flush(struct writer *writer);
 /* A call outside of working copies, which does not wait for the server's disk. */
 int writer_call(struct writer *writer, int statement, const struct parameters *parameters,
 				struct outcome *outcome);
+
+/* All working copies of a group: send what has changed; forget it. */
+int copies_commit(struct writer *writer, int64_t snapshot);
+void copies_give_up(struct writer *writer, int64_t snapshot);
 
 int64_t nanoseconds(struct timespec time);
 
