@@ -227,15 +227,18 @@ pool_connect(struct pool *pool, char **error)
 	return false;
 }
 
+/*
+ * The connection of a slot if it is up and free; else any that is; else one that is to be made.  So
+ * no more connections are made than threads use at once.
+ */
 static struct connection *
 find_free(struct pool *pool, int slot)
 {
 	struct connection *unconnected = NULL;
 
-	if (slot >= 0 && slot < pool->size && !pool->connections[slot].busy)
+	if (slot >= 0 && slot < pool->size && !pool->connections[slot].busy &&
+		pool->connections[slot].pg != NULL)
 		return &pool->connections[slot];
-	/* From the highest down, so that those that no stream likes are used for single statements;
-	 * one that is connected before one that is not. */
 	for (int i = 0; i < pool->size; i++)
 	{
 		struct connection *connection = &pool->connections[i];
