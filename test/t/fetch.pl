@@ -3,7 +3,7 @@
 #
 # A promoted standby lacks what its primary did not log.  It gets that from the old primary: rows,
 # copies, grown and cut values, what only a key of an index has; its own standby gets it by the WAL.
-# What both servers have stored since they parted, in the same pages and under the same numbers, is
+# Content that both servers have stored since they parted, in the same pages and under the same numbers, is
 # refused.  A flipped bit and a lost segment file of a primary come back from its standby.
 #
 # Seen to fail: without the digest (has_digest() true), the twin's bytes count; without the fork
