@@ -478,7 +478,8 @@ COMMENT ON COLUMN blobext_fetch_progress.relations_total IS
     'tables to look at, those without values too';
 COMMENT ON COLUMN blobext_fetch_progress.values_done IS
     'values looked at, the current one included';
-COMMENT ON COLUMN blobext_fetch_progress.bytes_read IS 'content of them that was verified, in bytes';
+COMMENT ON COLUMN blobext_fetch_progress.bytes_read IS
+    'content of them that was verified, in bytes';
 COMMENT ON COLUMN blobext_fetch_progress.values_repaired IS 'values that were fetched';
 COMMENT ON COLUMN blobext_fetch_progress.bytes_fetched IS
     'bytes that came from the other server';

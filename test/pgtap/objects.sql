@@ -44,6 +44,7 @@ INSERT INTO public_may SELECT object, 'row type: says no more than the catalogs 
 	'type blobext_databases', 'type blobext_databases[]',
 	'type blobext_check_progress', 'type blobext_check_progress[]',
 	'type blobext_dedup_progress', 'type blobext_dedup_progress[]',
+	'type blobext_fetch_progress', 'type blobext_fetch_progress[]',
 	'type blob_upload_pieces', 'type blob_upload_pieces[]']) AS object;
 INSERT INTO public_may SELECT object, 'type I/O: takes content and gives content, no descriptor'
 	FROM unnest(ARRAY[
@@ -152,11 +153,17 @@ INSERT INTO public_may_not SELECT object, 'the aggregate runs it as its owner' F
 	'function blob_string_agg_transfn(internal,blobstate,bytea)'])
 	AS object;
 INSERT INTO public_may_not SELECT object, 'reads all values, or waits for all sessions: the owner''s'
-	FROM unnest(ARRAY['function blobext_check(regclass)', 'function blobext_gc(boolean)',
+	FROM unnest(ARRAY['function blobext_check(regclass,text)', 'function blobext_gc(boolean)',
 	'function blobext_repair_bounds(boolean)']) AS object;
+INSERT INTO public_may_not SELECT object, 'connects to other servers, and writes content' FROM unnest(ARRAY[
+	'function blobext_fetch(text,regclass,boolean)']) AS object;
+INSERT INTO public_may_not SELECT object, 'gives content of all values: granted by the operator' FROM unnest(ARRAY[
+	'function blobext_source(pg_lsn)',
+	'function blobext_source_read(text,bigint,bigint,bigint,bigint,bigint,pg_lsn,integer,boolean,boolean)']) AS object;
 INSERT INTO public_may_not SELECT object, 'says what others do or have: for pg_monitor' FROM unnest(ARRAY[
 	'function blobext_check_state()', 'view blobext_check_progress',
 	'function blobext_dedup_state()', 'view blobext_dedup_progress',
+	'function blobext_fetch_state()', 'view blobext_fetch_progress',
 	'function blobext_space_usage()', 'view blobext_space', 'function blobext_files()',
 	'function blobext_gc_state()', 'view blobext_gc_status', 'view blobext_gc_databases',
 	'function blobext_database_counters()', 'function blobext_store_sizes()', 'view blobext_databases']) AS object;
@@ -225,7 +232,8 @@ SELECT bag_eq(
 SELECT bag_eq(
 	$$SELECT signature, grantee::regrole::text FROM function, aclexplode(proacl)
 		WHERE grantee NOT IN (0, proowner)$$,
-	$$VALUES ('blobext_check_state()', 'pg_monitor'), ('blobext_dedup_state()', 'pg_monitor'), ('blobext_gc_state()', 'pg_monitor'), ('blobext_space_usage()', 'pg_monitor'),
+	$$VALUES ('blobext_check_state()', 'pg_monitor'), ('blobext_dedup_state()', 'pg_monitor'),
+		('blobext_fetch_state()', 'pg_monitor'), ('blobext_gc_state()', 'pg_monitor'), ('blobext_space_usage()', 'pg_monitor'),
 		('blobext_files()', 'pg_monitor'), ('blobext_database_counters()', 'pg_monitor'),
 		('blobext_store_sizes()', 'pg_monitor'),
 		('blob_import(text)', 'pg_read_server_files'),
@@ -240,7 +248,8 @@ SELECT is_empty($$SELECT signature FROM function WHERE prokind = 'f' AND prolang
 	'functions that are not in C fix their search_path, or were parsed when they were created');
 SELECT is_empty($$SELECT signature FROM function
 		WHERE NOT proisstrict AND prokind = 'f' AND prorettype <> 'internal'::regtype
-			AND signature NOT IN ('blobext_map_handler(internal)', 'blobext_check(regclass)',
+			AND signature NOT IN ('blobext_map_handler(internal)', 'blobext_check(regclass,text)',
+				'blobext_fetch(text,regclass,boolean)',
 				'blob_chunks(blobstate,integer)',	-- so that it can be inlined
 				'blob_upload_write(bigint,bytea)',	-- NULL is an error
 				'blobext_set_compression(regclass,text,text)',	-- NULL removes the label
@@ -257,7 +266,9 @@ SELECT bag_eq(
 		'blobext_set_compression(regclass,text,text)', 'blob_recompress(blobstate,text)',
 		'blobext_recompress(regclass,text,integer,bigint)',
 		'blobstate(blobstate,integer,boolean)', 'blobext_require_library(text)', 'blobext_create_store(regclass)',
-		'blobext_map_handler(internal)', 'blobext_check(regclass)', 'blobext_check_state()',
+		'blobext_map_handler(internal)', 'blobext_check(regclass,text)', 'blobext_check_state()',
+		'blobext_fetch(text,regclass,boolean)', 'blobext_fetch_state()', 'blobext_source(pg_lsn)',
+		'blobext_source_read(text,bigint,bigint,bigint,bigint,bigint,pg_lsn,integer,boolean,boolean)',
 		'blobext_repair_bounds(boolean)', 'blobext_stat_counters()',
 		'blobext_database_counters()', 'blobext_store_sizes()',
 		'blobext_space_usage()', 'blobext_files()', 'blobext_gc(boolean)', 'blobext_gc_state()',
@@ -297,7 +308,8 @@ SELECT is_empty(
 			'blob_from_lo(oid)', 'blob_to_lo(blobstate)',
 			'blob_upload_begin(bigint)', 'blob_upload_resume(blobstate,bigint)',
 			'blob_upload_write(bigint,bytea)', 'blob_upload_end(bigint)', 'blob_upload_abort(bigint)',
-			'blob_upload_piece()', 'blobext_browse(regclass,text)', 'blobext_check(regclass)', 'blobext_gc(boolean)', 'blobext_repair_bounds(boolean)')$$,
+			'blob_upload_piece()', 'blobext_browse(regclass,text)', 'blobext_check(regclass,text)',
+			'blobext_fetch(text,regclass,boolean)', 'blobext_gc(boolean)', 'blobext_repair_bounds(boolean)')$$,
 	'functions that store are PARALLEL UNSAFE');
 -- The content of a value never changes, so reading it may be used in index expressions; but text
 -- output depends on bytea_output.
