@@ -10,8 +10,9 @@ OBJS := $(patsubst $(TREE)/%.c,%.o,$(wildcard $(TREE)/src/*.c $(TREE)/src/*/*.c)
 SHLIB_LINK = -luring -lcrypto $(libpq)
 
 # Methods of compression, where their libraries are; "make LZ4=no ZSTD=no" builds without them.
+NUMBER_SIGN := \#
 find_library = $(shell pkg-config --exists $(1) 2> /dev/null || \
-	echo '\#include <$(2)>' | cc -E -o /dev/null - 2> /dev/null && echo yes || echo no)
+	echo '$(NUMBER_SIGN)include <$(2)>' | cc -E -o /dev/null - 2> /dev/null && echo yes || echo no)
 LZ4 ?= $(call find_library,liblz4,lz4.h)
 ZSTD ?= $(call find_library,libzstd,zstd.h)
 # Carries the extent store to a cluster that pg_upgrade has made.

@@ -272,28 +272,28 @@ COMMENT ON FUNCTION blobext_browse(regclass, text) IS
 -- Deduplication
 -- ---------------------------------------------------------------------------
 
-CREATE PROCEDURE blobext_dedup(relation regclass, column_name name, verify boolean DEFAULT true,
+CREATE PROCEDURE blobext_dedup(relation regclass, column_name text, verify boolean DEFAULT true,
         batch_rows integer DEFAULT 50, INOUT rows_shared bigint DEFAULT NULL,
         INOUT bytes_saved bigint DEFAULT NULL, INOUT rows_skipped bigint DEFAULT NULL,
         INOUT rows_failed bigint DEFAULT NULL)
     AS 'MODULE_PATHNAME' LANGUAGE C;
-COMMENT ON PROCEDURE blobext_dedup(regclass, name, boolean, integer, bigint, bigint, bigint, bigint)
+COMMENT ON PROCEDURE blobext_dedup(regclass, text, boolean, integer, bigint, bigint, bigint, bigint)
     IS 'rows of a table whose values have the same content share one value; updates them in '
     'batches, and commits after each';
 
-CREATE FUNCTION blob_intern(relation regclass, column_name name, content blobstate,
+CREATE FUNCTION blob_intern(relation regclass, column_name text, content blobstate,
         verify boolean DEFAULT true)
     RETURNS blobstate
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION blob_intern(regclass, name, blobstate, boolean) IS
+COMMENT ON FUNCTION blob_intern(regclass, text, blobstate, boolean) IS
     'the value of a row of the table that has the same content, which is locked until the '
     'transaction ends; if there is none, the argument';
-CREATE FUNCTION blob_intern(relation regclass, column_name name, content bytea,
+CREATE FUNCTION blob_intern(relation regclass, column_name text, content bytea,
         verify boolean DEFAULT true)
     RETURNS blobstate
     AS 'MODULE_PATHNAME', 'blob_intern_bytea'
     LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION blob_intern(regclass, name, bytea, boolean) IS
+COMMENT ON FUNCTION blob_intern(regclass, text, bytea, boolean) IS
     'the same for content that is no value yet';
 
 CREATE FUNCTION blobext_dedup_state(OUT pid integer, OUT relation regclass,
@@ -478,7 +478,8 @@ COMMENT ON COLUMN blobext_fetch_progress.relations_total IS
     'tables to look at, those without values too';
 COMMENT ON COLUMN blobext_fetch_progress.values_done IS
     'values looked at, the current one included';
-COMMENT ON COLUMN blobext_fetch_progress.bytes_read IS 'content of them that was verified, in bytes';
+COMMENT ON COLUMN blobext_fetch_progress.bytes_read IS
+    'content of them that was verified, in bytes';
 COMMENT ON COLUMN blobext_fetch_progress.values_repaired IS 'values that were fetched';
 COMMENT ON COLUMN blobext_fetch_progress.bytes_fetched IS
     'bytes that came from the other server';

@@ -7,8 +7,8 @@
 declare -A test_needs=(
 	[unit]='build pgtap' [tidy]='python binutils' [regress]='build pg_regress' [pgtap]='build pgtap'
 	[examples]='build pgtap' [docs]='build psycopg' [dump]=build [tap]='build tap power'
-	[python]='build psycopg' [mount]='build psycopg fuse' [drivers]='build psycopg' [fuzz]='build psycopg'
-	[collecting]='build pg_regress psycopg' [datums]='build psycopg'
+	[python]='build psycopg' [mount]='build psycopg fuse' [drivers]='build psycopg'
+	[fuzz]='build psycopg' [collecting]='build pg_regress psycopg' [datums]='build psycopg'
 	[blobfs]='build pgtap psycopg'
 	[checked]='build pgtap pg_regress psycopg binutils'
 	[interrupt]='build tap power' [upgrade]='build git' [rmgr]='build tap power' [violation]=build

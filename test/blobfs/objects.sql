@@ -35,7 +35,7 @@ SELECT is_empty($$SELECT object, attname FROM own JOIN pg_attribute ON attrelid 
     WHERE classid = 'pg_class'::regclass AND relkind IN ('r', 'v') AND attnum > 0 AND NOT attisdropped
         AND col_description(attrelid, attnum) IS NULL$$, 'every column of a file system has a comment');
 
--- Nobody but the owner has a privilege on the tables of mounts.
+-- No role but the owner has a privilege on the tables of mounts.
 SELECT is_empty($$SELECT oid::regclass, relacl FROM pg_class
     WHERE relnamespace = 'blobfs'::regnamespace AND relkind = 'r' AND relacl IS NOT NULL$$,
     'no privilege was granted on the tables of mounts and pins');
