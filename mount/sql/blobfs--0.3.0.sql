@@ -766,7 +766,10 @@ BEGIN
                 THEN 20 ELSE 2 END;
             RETURN result;
         END IF;
-        CONTINUE WHEN NOT @fs@.hold(parent, 0, now_ns);
+        IF NOT @fs@.hold(parent, 0, now_ns) THEN
+            result.status := 2;
+            RETURN result;
+        END IF;
         DELETE FROM @fs@.dentry AS d
         WHERE d.parent = parent AND d.name = name AND d.ino = entry.ino;
         EXIT WHEN FOUND;
