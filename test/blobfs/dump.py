@@ -2,8 +2,8 @@
 
 Then the extension is dropped and made again: tables stay, upgrade() brings the functions back.
 
-Seen to fail without CREATE OR REPLACE in a template (upgrade()), and with a number of an inode that
-does not come from the sequence (check()).
+Seen to fail with numbers of inodes beyond the sequence (check()), and with the constraint on names
+among the tables, which the extension takes along when it goes.
 """
 
 import subprocess
