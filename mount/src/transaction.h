@@ -75,6 +75,16 @@ int transaction_run_call(struct transactions *transactions, int statement,
 						 const struct parameters *parameters, bool is_durable,
 						 struct outcome *outcome);
 
+/*
+ * A thread that is bound to a connection (pool.h) is within a transaction: transaction_run() neither
+ * begins nor commits nor repeats.  This commits: 0 or an errno.
+ */
+int transactions_commit_bound(struct transactions *transactions);
+
+/* The mark of a connection may be another one: its transaction was rolled back. */
+void transactions_forget_mark(struct transactions *transactions,
+							  const struct connection *connection);
+
 /* Everything that was committed before is on the server's disk when this returns 0. */
 int transactions_flush(struct transactions *transactions);
 
