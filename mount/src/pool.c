@@ -231,6 +231,10 @@ pool_connect(struct pool *pool, char **error)
 	return false;
 }
 
+/*
+ * The connection of a slot if it is up and free; else any that is; else one that is to be made.  So
+ * no more connections are made than threads use at once.
+ */
 static struct connection *
 find_free(struct pool *pool, int slot)
 {
@@ -239,10 +243,8 @@ find_free(struct pool *pool, int slot)
 	if (thread_is_bound)
 		return thread_connection->busy ? NULL : thread_connection;
 	if (slot >= 0 && slot < pool->size && !pool->connections[slot].busy &&
-		!pool->connections[slot].reserved)
+		!pool->connections[slot].reserved && pool->connections[slot].pg != NULL)
 		return &pool->connections[slot];
-	/* From the highest down, so that those that no stream likes are used for single statements;
-	 * one that is connected before one that is not. */
 	for (int i = 0; i < pool->size; i++)
 	{
 		struct connection *connection = &pool->connections[i];

@@ -64,8 +64,12 @@ struct node
 	uint64_t	pin_epoch;		/* pins of another epoch are gone: the server crashed */
 	bool		replaced;		/* the row has another version now: read the pin */
 	struct content *held;		/* a small value of an open file: no pin */
-	int64_t		expected[4];	/* where sequential readers go on; 0 if none */
-	int			expected_next;
+	struct
+	{
+		int64_t		end;		/* where a sequential reader goes on; 0 if none */
+		int			ranges;		/* that went on before */
+	}			readers[4];
+	int			next_reader;
 	int			slot;			/* connection of the last statement, or -1 */
 
 	/* Directories: the name of which the content was asked for last, to see who goes through. */
