@@ -350,7 +350,7 @@ COMMENT ON COLUMN @fs@.inode.content IS 'content of a file';
 CREATE TABLE @fs@.dentry (
     parent bigint NOT NULL,
     ino bigint NOT NULL,
-    name bytea NOT NULL CHECK (blobfs.is_name(name)),
+    name bytea NOT NULL,
     PRIMARY KEY (parent, name)
 ) WITH (fillfactor = 90);
 CREATE INDEX dentry_ino_idx ON @fs@.dentry (ino);
@@ -375,7 +375,7 @@ COMMENT ON COLUMN @fs@.mount.changed IS 'when that began';
 
 CREATE TABLE @fs@.snapshot (
     snapshot bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name bytea NOT NULL UNIQUE CHECK (blobfs.is_name(name)),
+    name bytea NOT NULL UNIQUE,
     created bigint NOT NULL
 );
 COMMENT ON TABLE @fs@.snapshot IS 'snapshots of the whole tree';
@@ -528,8 +528,8 @@ COMMENT ON FUNCTION @fs@.statfs() IS
 $template$; END;
 COMMENT ON FUNCTION blobfs.template_reading() IS 'text that makes the functions that read';
 
--- Locks.  A function that changes entries of a directory locks its row first: hold(), lock_inodes().
--- So entries that it reads after that stay as they are.  Order: the row of
+-- Locks.  A function that changes entries of a directory locks its row first, by hold() or by
+-- lock_inodes().  So entries that it reads after that stay as they are.  Order: the row of
 -- superblock (only to move a directory to another one), directories by number, others by number.
 CREATE FUNCTION blobfs.template_writing() RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC SELECT $template$
@@ -766,7 +766,10 @@ BEGIN
                 THEN 20 ELSE 2 END;
             RETURN result;
         END IF;
-        CONTINUE WHEN NOT @fs@.hold(parent, 0, now_ns);
+        IF NOT @fs@.hold(parent, 0, now_ns) THEN
+            result.status := 2;
+            RETURN result;
+        END IF;
         DELETE FROM @fs@.dentry AS d
         WHERE d.parent = parent AND d.name = name AND d.ino = entry.ino;
         EXIT WHEN FOUND;
@@ -1279,6 +1282,13 @@ END $blobfs$;
 COMMENT ON FUNCTION @fs@.resolve(bytea, boolean) IS
     'the inode of a path, NULL if only the last name is not there; follows symbolic links';
 
+-- ---- names: the constraints go with the extension, and come back by blobfs.upgrade() ----
+
+ALTER TABLE @fs@.dentry DROP CONSTRAINT IF EXISTS dentry_name_check,
+    ADD CONSTRAINT dentry_name_check CHECK (blobfs.is_name(name));
+ALTER TABLE @fs@.snapshot DROP CONSTRAINT IF EXISTS snapshot_name_check,
+    ADD CONSTRAINT snapshot_name_check CHECK (blobfs.is_name(name));
+
 -- ---- check ----
 
 CREATE OR REPLACE FUNCTION @fs@.check() RETURNS TABLE (problem text, ino bigint, parent bigint,
@@ -1655,7 +1665,7 @@ END $$;
 COMMENT ON FUNCTION blobfs.require(name) IS 'an error unless a schema is a file system';
 
 CREATE FUNCTION blobfs.upgrade(fs name) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
 BEGIN
     PERFORM blobfs.require(fs);
     EXECUTE blobfs.instance(blobfs.template_reading(), fs);

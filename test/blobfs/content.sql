@@ -66,7 +66,7 @@ SELECT is(pg_temp.all_of(:f), '\x0000000000'::bytea, 'these are the zeros');
 SELECT is(size, 8::bigint, 'patch() writes several ranges')
     FROM fs_content.patch(:f, NULL, false, NULL, '{1,6}', '{ab,cd}', NULL, NULL);
 SELECT is(pg_temp.all_of(:f), '\x0061620000006364'::bytea, 'with zeros in between');
--- Cut off at 2, extended to 6, a byte at 5: what was behind 2 does not come back.
+-- Cut off at 2, extended to 6, a byte at 5: bytes behind 2 do not come back.
 SELECT is(size, 6::bigint, 'patch() cuts off, writes, sets the size')
     FROM fs_content.patch(:f, NULL, false, 2, '{5}', '{z}', 6, NULL);
 SELECT is(pg_temp.all_of(:f), '\x00610000007a'::bytea, 'cut off bytes are zeros');
