@@ -199,6 +199,8 @@ class Pins(Case):
         self.a.execute("DELETE FROM blobfs.connection")
         self.a.execute("BEGIN")
         self.a.execute("SELECT blobfs.join(%s, %s)", (mount, key))
+        # A sweep that waits would wait for this test.
+        self.b.execute("SET lock_timeout = '10s'")
         self.assertEqual(self.b.execute("SELECT blobfs.sweep()").fetchone()[0], 0)
         self.a.execute("COMMIT")
         self.a.execute("SELECT blobfs.detach(%s, %s)", (mount, key))

@@ -210,11 +210,11 @@ class Run:
     def expect(self, got, expected):
         status, ino = expected
         node = self.model.nodes.get(ino)
-        assert got[0] == status, (self.log[-5:], expected)
+        assert got[0] == status, (got, expected)
         if status == 0:
-            assert got[1] == ino, (self.log[-1], expected)
+            assert got[1] == ino, (got, expected)
         if status == 0 and node is not None:
-            assert (got[6], got[7]) == (node.nlink, node.size()), (self.log[-1], got)
+            assert (got[6], got[7]) == (node.nlink, node.size()), got
         self.counts[status] = self.counts.get(status, 0) + 1
 
     # ---- random things ----
@@ -413,7 +413,7 @@ def main():
             run.run(options.operations)
         except AssertionError:
             for line in run.log[-10:]:
-                print("#", line)
+                print("#", repr(line)[:300])
             raise
         connection.execute("SELECT blobfs.drop('fs_model')")
     print("# statuses:", ", ".join(f"{s}: {n}" for s, n in sorted(run.counts.items())))
