@@ -8,6 +8,12 @@ DATA = sql/blobext--0.1.0.sql sql/blobext--0.1.0--0.2.0.sql sql/blobext--0.2.0.s
 	sql/blobext--0.2.0--0.3.0.sql
 OBJS := $(patsubst $(TREE)/%.c,%.o,$(wildcard $(TREE)/src/*.c $(TREE)/src/*/*.c))
 SHLIB_LINK = -luring -lcrypto $(libpq)
+
+# Methods of compression, where their libraries are; "make LZ4=no ZSTD=no" builds without them.
+find_library = $(shell pkg-config --exists $(1) 2> /dev/null || \
+	echo '\#include <$(2)>' | cc -E -o /dev/null - 2> /dev/null && echo yes || echo no)
+LZ4 ?= $(call find_library,liblz4,lz4.h)
+ZSTD ?= $(call find_library,libzstd,zstd.h)
 # Carries the extent store to a cluster that pg_upgrade has made.
 SCRIPTS = tools/blobext_upgrade
 # The C interface for other extensions: #include "extension/blobext/blobext.h"
@@ -18,6 +24,14 @@ PG_CPPFLAGS = -I$(srcdir)/src -I$(libpq_srcdir) $(BLOBEXT_CPPFLAGS) -MMD -MP
 # "make RMGR_ID=…": another id of the WAL resource manager, see src/wal/README.md.
 ifdef RMGR_ID
 PG_CPPFLAGS += -DBLOB_RMGR_ID=$(RMGR_ID)
+endif
+ifeq ($(LZ4),yes)
+PG_CPPFLAGS += -DBLOB_WITH_LZ4
+SHLIB_LINK += -llz4
+endif
+ifeq ($(ZSTD),yes)
+PG_CPPFLAGS += -DBLOB_WITH_ZSTD
+SHLIB_LINK += -lzstd
 endif
 # "make WERROR=" for compilers that warn of more.
 WERROR ?= -Werror
@@ -94,19 +108,35 @@ check-tests:
 # the modules, because the extension's library need not export them; and uses it (-Bsymbolic),
 # because the extension's library may be loaded first and export them.
 UNIT_MODULES = $(filter $(OBJS), src/core/tier.o src/core/descriptor.o src/core/frame.o \
-	src/core/digest.o src/core/settings.o src/core/catalog.o src/store/free_runs.o \
-	src/store/pending.o src/store/map.o src/blob/compare.o src/blob/mapping.o src/blob/walk.o \
+	src/core/codec.o src/core/digest.o src/core/settings.o src/core/catalog.o src/store/free_runs.o \
+	src/store/pending.o src/store/map.o src/blob/compare.o src/blob/frames.o \
+	src/blob/framer.o src/blob/mapping.o src/blob/walk.o \
 	src/blob/sample.o src/wal/insert.o)
 unit-module: $(UNIT_LIBRARY)
 $(UNIT_LIBRARY): $(UNIT_OBJS) $(UNIT_MODULES)
 	$(CC) $(CFLAGS) $(CFLAGS_SL) -shared -Wl,-Bsymbolic -o $@ $(UNIT_OBJS) $(UNIT_MODULES) \
-		$(LDFLAGS) -lcrypto
+		$(LDFLAGS) $(filter -lcrypto -llz4 -lzstd,$(SHLIB_LINK))
 
 # A disk whose power test/run_tap can cut; a program without libraries.
 LOSSY_DISK = test/lossy_disk
 lossy-disk: $(LOSSY_DISK)
 $(LOSSY_DISK): $(TREE)/test/lossy_disk.c $(BUILT_FOR)
 	$(CC) $(filter-out -MMD -MP,$(CPPFLAGS)) $(CFLAGS) -o $@ $<
+
+# ---------------------------------------------------------------------------
+# The file mount, see mount/README.md: nothing above needs its libraries.
+# ---------------------------------------------------------------------------
+
+.PHONY: mount install-mount install-blobfs
+mount:
+	$(MAKE) -C $(TREE)/mount PG_CONFIG="$(PG_CONFIG)"
+
+install-mount: mount
+	$(MAKE) -C $(TREE)/mount install PG_CONFIG="$(PG_CONFIG)" DESTDIR="$(DESTDIR)"
+
+# The extension blobfs alone.
+install-blobfs:
+	$(MAKE) -C $(TREE)/mount install-extension PG_CONFIG="$(PG_CONFIG)" DESTDIR="$(DESTDIR)"
 
 # ---------------------------------------------------------------------------
 # The files of a release: what the last commit has, see docs/release.md.

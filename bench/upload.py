@@ -3,12 +3,13 @@
 
 usage: bench/upload.py [--size MB] [--rounds N] [--pieces kB,...] [--dir DIRECTORY] [--dsn DSN]
 
-Contenders of each round, in turn: a file in the same pieces, with fsync; uploads
-(blob_upload_begin, _write, _end), with a round trip for each piece; appends of 4 MB, each a commit,
+Contenders of each round, in turn: a file in the same pieces, with fsync; uploads by COPY to
+blob_upload_pieces, as clients/python does it; uploads by statements (blob_upload_begin, _write,
+_end), with a round trip for each piece; appends of 4 MB, each a commit,
 as examples/streaming/transfer.py does it; COPY of pieces to a temporary table, and blob_agg() of
-them.  The table is dropped, the collector run and a
-checkpoint made after each.  Needs psycopg 3, and a superuser's connection to a database in which
-the extension may be made.
+them.  The table is dropped, the collector run and a checkpoint made before each.  CPU seconds are
+those of this program and of its backend.  Needs psycopg 3, and a superuser's connection to a
+database in which the extension may be made.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import struct
 import time
 
 import psycopg
+from psycopg.waiting import Wait
 
 COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 
@@ -36,6 +38,24 @@ def upload(connection, pieces, size):
         for piece in pieces:
             cursor.execute(query, (number, piece), binary=True, prepare=True)
         cursor.execute("INSERT INTO bench_upload VALUES (1, blob_upload_end(%s))", (number,))
+
+
+def copy_upload(connection, pieces, size):
+    with connection.transaction(), connection.cursor() as cursor:
+        number, = cursor.execute("SELECT blob_upload_begin(%s)", (size,)).fetchone()
+        with cursor.copy("COPY blob_upload_pieces FROM STDIN (FORMAT binary)") as copy:
+            copy.write(COPY_HEADER)
+            for piece in pieces:
+                copy.write(struct.pack("!hiqi", 2, 8, number, len(piece)) + piece)
+                connection.wait(flush(connection.pgconn))
+            copy.write(struct.pack("!h", -1))
+        cursor.execute("INSERT INTO bench_upload VALUES (1, blob_upload_end(%s))", (number,))
+
+
+def flush(pgconn):
+    """For wait(): what libpq has in memory is sent before more comes."""
+    while pgconn.flush() == 1:
+        yield Wait.W
 
 
 def append(connection, pieces):
@@ -59,6 +79,12 @@ def copy_and_aggregate(connection, pieces):
         cursor.execute("INSERT INTO bench_upload SELECT 1, blob_agg(data ORDER BY no) FROM piece")
 
 
+def cpu_seconds(connection):
+    """CPU time of this process and of the backend so far."""
+    with open(f"/proc/{connection.info.backend_pid}/schedstat", encoding="ascii") as file:
+        return time.process_time(), int(file.read().split()[0]) / 1e9
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -77,6 +103,8 @@ def main():
     path = os.path.join(options.dir, "bench_upload.tmp")
     connection = psycopg.connect(options.dsn, autocommit=True)
     contenders = {"file, 1024 kB": lambda: write_file(path, pieces(1024 * 1024))}
+    contenders["upload by COPY, 124 kB"] = (
+        lambda: copy_upload(connection, pieces(124 * 1024), size // 126976 * 126976))
     for kilobytes in map(int, options.pieces.split(",")):
         contenders[f"upload, {kilobytes} kB"] = (
             lambda length=kilobytes * 1024: upload(connection, pieces(length), size))
@@ -87,15 +115,18 @@ def main():
     connection.execute("SET client_min_messages = warning")
     connection.execute("CREATE EXTENSION IF NOT EXISTS blobext")
     seconds = {name: [] for name in contenders}
+    cpu = {name: [] for name in contenders}
     for _ in range(options.rounds):
         for name, work in contenders.items():
             connection.execute("DROP TABLE IF EXISTS bench_upload")
             connection.execute("CREATE TABLE bench_upload (id int, content blobstate)")
             connection.execute("SELECT * FROM blobext_gc()")
             connection.execute("CHECKPOINT")
-            start = time.perf_counter()
+            start, start_cpu = time.perf_counter(), cpu_seconds(connection)
             work()
             seconds[name].append(time.perf_counter() - start)
+            cpu[name].append([now - then for now, then in
+                              zip(cpu_seconds(connection), start_cpu)])
             if os.path.exists(path):
                 os.unlink(path)
     connection.execute("DROP TABLE bench_upload")
@@ -105,7 +136,9 @@ def main():
     for name, times in seconds.items():
         median = statistics.median(times)
         print(f"{name:32} {median:6.3f} s {size / 1e6 / median:6.0f} MB/s"
-              f"  {file / median:5.2f} of the file's rate (fastest {min(times):.3f} s)")
+              f"  {file / median:5.2f} of the file's rate (fastest {min(times):.3f} s);"
+              f" CPU {min(client for client, _ in cpu[name]):.3f}"
+              f" + {min(backend for _, backend in cpu[name]):.3f} s")
 
 
 if __name__ == "__main__":

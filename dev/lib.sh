@@ -33,7 +33,7 @@ PG_MAJOR=${PG_MAJOR:-$(find_major)}
 BUILD_PACKAGES=(build-essential pkg-config "postgresql-$PG_MAJOR" "postgresql-server-dev-$PG_MAJOR"
 	liburing-dev libssl-dev)
 TEST_PACKAGES=("postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl
-	python3-psycopg e2fsprogs mount ca-certificates git)
+	python3-psycopg e2fsprogs mount ca-certificates git fuse3 libfuse3-dev libpq-dev)
 # Drivers of clients, tools for backups, pglogical, a browser: dev/test goes on where they cannot be
 # had, and the tests that need them are left out.
 OPTIONAL_PACKAGES=(python3-psycopg2 python3-asyncpg python3-pg8000 python3-sqlalchemy
@@ -172,7 +172,7 @@ dev_build_and_install()
 	require_root "\"make install\""
 	say "Building and installing for $("$PG_CONFIG" --version)"
 	make -s -C "$checkout" -j"$(nproc)" PG_CONFIG="$PG_CONFIG"
-	quietly as_root make -s -C "$checkout" install PG_CONFIG="$PG_CONFIG" ||
+	quietly as_root make -s -C "$checkout" install install-blobfs PG_CONFIG="$PG_CONFIG" ||
 		fail "make install failed"
 }
 

@@ -145,6 +145,17 @@ COMMENT ON AGGREGATE string_agg(blobstate_operand, bytea) IS
     'the collector finds that nothing refers to it';
 
 -- ---------------------------------------------------------------------------
+-- Changes
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_patch(content blobstate, offsets bigint[], pieces bytea[]) RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_patch(blobstate, bigint[], bytea[]) IS
+    'the value with several ranges replaced, each from its offset on; longer, with zeros in '
+    'between, if need be; takes space of the store until the collector finds that nothing refers '
+    'to it';
+
+-- ---------------------------------------------------------------------------
 -- Uploads: one value, written by several statements of a transaction
 -- ---------------------------------------------------------------------------
 
@@ -175,6 +186,74 @@ CREATE FUNCTION blob_upload_abort(upload bigint) RETURNS void
 COMMENT ON FUNCTION blob_upload_abort(bigint) IS
     'gives an upload up; its session frees what it has taken';
 
+-- Pieces as rows, so that COPY can send them without an answer for each.
+CREATE VIEW blob_upload_pieces AS
+    SELECT NULL::bigint AS upload, NULL::bytea AS data WHERE false;
+COMMENT ON VIEW blob_upload_pieces IS
+    'takes pieces of uploads, by COPY FROM STDIN (FORMAT binary) best; has no rows';
+COMMENT ON COLUMN blob_upload_pieces.upload IS 'number of the upload';
+COMMENT ON COLUMN blob_upload_pieces.data IS 'bytes that are added to it';
+GRANT INSERT ON blob_upload_pieces TO PUBLIC;
+
+CREATE FUNCTION blob_upload_piece() RETURNS trigger
+    AS 'MODULE_PATHNAME', 'blob_upload_piece_sql' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_upload_piece() IS 'trigger of view blob_upload_pieces';
+REVOKE ALL ON FUNCTION blob_upload_piece() FROM PUBLIC;
+CREATE TRIGGER blob_upload_piece INSTEAD OF INSERT ON blob_upload_pieces
+    FOR EACH ROW EXECUTE FUNCTION @extschema@.blob_upload_piece();
+
+-- ---------------------------------------------------------------------------
+-- Compression
+-- ---------------------------------------------------------------------------
+
+-- Values that are assigned to a column: the planner hook puts these calls into statements.
+CREATE FUNCTION blob_store(bytea, oid, smallint) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_store_bytea_in_column' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_store(bytea, oid, smallint) IS
+    'content as a blobstate is stored in a column: in extents, compressed as the column says, if it '
+    'is larger than blobext.inline_limit; takes space of the store until the collector finds that '
+    'nothing refers to it';
+CREATE FUNCTION blob_store(blobstate, oid, smallint) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_store_in_column' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+    SUPPORT blob_store_support;
+COMMENT ON FUNCTION blob_store(blobstate, oid, smallint) IS
+    'the value as it is stored in a column: in extents, compressed as the column says, if it is '
+    'larger than blobext.inline_limit; takes space of the store until the collector finds that '
+    'nothing refers to it';
+
+CREATE FUNCTION blob_stored_length(blobstate) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_stored_length(blobstate) IS
+    'bytes that stand for the content where it is stored; its size unless it is compressed';
+CREATE FUNCTION blob_compression(blobstate) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_compression(blobstate) IS
+    'method by which the value is compressed: none, lz4, zstd';
+
+CREATE FUNCTION blobext_set_compression(relation regclass, column_name text, method text)
+    RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blobext_set_compression(regclass, text, text) IS
+    'sets the method by which new values of a column are compressed: none, lz4, zstd; null: that of '
+    'blobext.default_compression';
+
+CREATE FUNCTION blob_recompress(blobstate, method text) RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_recompress_sql' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+    COST 1000;
+COMMENT ON FUNCTION blob_recompress(blobstate, text) IS
+    'the value stored anew by a method of compression, if that changes anything; takes space of the '
+    'store until the collector finds that nothing refers to it';
+CREATE FUNCTION blob_recompress_is_due(blobstate, method text) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'blob_recompress_is_due_sql' LANGUAGE C STABLE STRICT PARALLEL SAFE
+    COST 100;
+COMMENT ON FUNCTION blob_recompress_is_due(blobstate, text) IS
+    'whether blob_recompress() would store the value anew';
+CREATE PROCEDURE blobext_recompress(relation regclass, column_name text,
+        batch_pages integer DEFAULT 32, INOUT changed_rows bigint DEFAULT NULL)
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON PROCEDURE blobext_recompress(regclass, text, integer, bigint) IS
+    'updates the rows whose values are not stored as their column says, in batches with commits';
+
 -- ---------------------------------------------------------------------------
 -- Browsing
 -- ---------------------------------------------------------------------------
@@ -188,6 +267,83 @@ CREATE FUNCTION blobext_browse(relation regclass, view text DEFAULT NULL) RETURN
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION blobext_browse(regclass, text) IS
     'makes or replaces a view of a relation with summaries in place of blobstate values';
+
+-- ---------------------------------------------------------------------------
+-- Deduplication
+-- ---------------------------------------------------------------------------
+
+CREATE PROCEDURE blobext_dedup(relation regclass, column_name name, verify boolean DEFAULT true,
+        batch_rows integer DEFAULT 50, INOUT rows_shared bigint DEFAULT NULL,
+        INOUT bytes_saved bigint DEFAULT NULL, INOUT rows_skipped bigint DEFAULT NULL,
+        INOUT rows_failed bigint DEFAULT NULL)
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON PROCEDURE blobext_dedup(regclass, name, boolean, integer, bigint, bigint, bigint, bigint)
+    IS 'rows of a table whose values have the same content share one value; updates them in '
+    'batches, and commits after each';
+
+CREATE FUNCTION blob_intern(relation regclass, column_name name, content blobstate,
+        verify boolean DEFAULT true)
+    RETURNS blobstate
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_intern(regclass, name, blobstate, boolean) IS
+    'the value of a row of the table that has the same content, which is locked until the '
+    'transaction ends; if there is none, the argument';
+CREATE FUNCTION blob_intern(relation regclass, column_name name, content bytea,
+        verify boolean DEFAULT true)
+    RETURNS blobstate
+    AS 'MODULE_PATHNAME', 'blob_intern_bytea'
+    LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION blob_intern(regclass, name, bytea, boolean) IS
+    'the same for content that is no value yet';
+
+CREATE FUNCTION blobext_dedup_state(OUT pid integer, OUT relation regclass,
+        OUT ranges_done bigint, OUT blocks_done bigint, OUT blocks_total bigint,
+        OUT bytes_compared bigint, OUT rows_shared bigint, OUT bytes_saved bigint,
+        OUT rows_skipped bigint, OUT rows_failed bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1;
+REVOKE ALL ON FUNCTION blobext_dedup_state() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_dedup_state() TO pg_monitor;
+COMMENT ON FUNCTION blobext_dedup_state() IS 'behind view blobext_dedup_progress';
+CREATE VIEW blobext_dedup_progress AS SELECT * FROM @extschema@.blobext_dedup_state();
+GRANT SELECT ON blobext_dedup_progress TO pg_monitor;
+COMMENT ON VIEW blobext_dedup_progress IS 'blobext_dedup() as it runs in this database';
+COMMENT ON COLUMN blobext_dedup_progress.pid IS 'process that works';
+COMMENT ON COLUMN blobext_dedup_progress.relation IS 'table whose rows are made to share values';
+COMMENT ON COLUMN blobext_dedup_progress.ranges_done IS
+    'ranges of digests that are done; there is one if maintenance_work_mem suffices for all';
+COMMENT ON COLUMN blobext_dedup_progress.blocks_done IS
+    'blocks that were read of the longest table, by both passes over each range';
+COMMENT ON COLUMN blobext_dedup_progress.blocks_total IS
+    'blocks to be read up to the end of this range';
+COMMENT ON COLUMN blobext_dedup_progress.bytes_compared IS 'content that was found to be equal';
+COMMENT ON COLUMN blobext_dedup_progress.rows_shared IS 'rows that share a value now';
+COMMENT ON COLUMN blobext_dedup_progress.bytes_saved IS
+    'space of the values that these rows had before, for the collector to free';
+COMMENT ON COLUMN blobext_dedup_progress.rows_skipped IS
+    'rows that others were changing, or that a trigger or policy kept as they were';
+COMMENT ON COLUMN blobext_dedup_progress.rows_failed IS
+    'rows whose content could not be read, was not equal, or whose update failed';
+
+-- ---------------------------------------------------------------------------
+-- Space: what the files take on the disk
+-- ---------------------------------------------------------------------------
+
+DROP FUNCTION blobext_files();
+CREATE FUNCTION blobext_files(
+        OUT segment integer, OUT file text, OUT bytes bigint, OUT file_bytes bigint,
+        OUT disk_bytes bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+REVOKE ALL ON FUNCTION blobext_files() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_files() TO pg_monitor;
+COMMENT ON FUNCTION blobext_files() IS
+    'files that the extent map says this database has, below the data directory: the least size of '
+    'each, the size it has (null: it is missing), and what it takes on the disk (less with holes)';
+COMMENT ON COLUMN blobext_space.state IS
+    'tier or tail: allocated extents of this kind; free; pending: freed, and not to be used before '
+    'a flush or a checkpoint; punched: free, its blocks given back to the file system; absent: its '
+    'file given back';
 
 -- ---------------------------------------------------------------------------
 -- Statistics: per database
@@ -240,7 +396,7 @@ COMMENT ON COLUMN blobext_databases.content_read_bytes IS 'bytes that they retur
 COMMENT ON COLUMN blobext_databases.stale_reads IS
     'reads refused because an extent had been freed or reused';
 COMMENT ON COLUMN blobext_databases.file_bytes IS
-    'size of the segment files; null if nothing was stored since the server started';
+    'size of the segment files without holes; null if nothing was stored since the server started';
 COMMENT ON COLUMN blobext_databases.allocated_bytes IS
     'part of file_bytes in extents, those that the collector has yet to free among them';
 COMMENT ON COLUMN blobext_databases.free_bytes IS 'part of file_bytes that can be given out';

@@ -6,6 +6,7 @@
 
 #include "api/api.h"
 #include "assign/assign.h"
+#include "assign/compression.h"
 #include "assign/hooks.h"
 #include "autogc/launcher.h"
 #include "autogc/schedule.h"
@@ -105,6 +106,9 @@ _PG_init(void)
 	blob_durability_set_rule(blob_assign_is_strict);
 	blob_assign_watch_content_indexes(blob_assign_content_index_changed);
 	blob_store_allocation_hook = blob_autogc_schedule_allocated;
+
+	/* Labels of columns: their methods of compression. */
+	blob_compression_register();
 
 	/* Hooks. */
 	blob_descriptions_init();

@@ -105,7 +105,7 @@ test_install()
 	[ -z "${BLOBEXT_TEST_INSTALLED:-}" ] || return 0
 	test_make all
 	test_copy_server "$server"
-	test_make install DESTDIR="$server"
+	test_make install install-blobfs DESTDIR="$server"
 	export BLOBEXT_TEST_INSTALLED=1
 }
 
@@ -183,7 +183,7 @@ test_copy_server()
 	mkdir -p "$prefix$bindir"
 	cp -L "$bindir"/* "$prefix$bindir/"
 	rm -rf "$prefix$("$PG_CONFIG" --pkglibdir)/blobext.so" "$prefix$bindir/blobext_upgrade" \
-		"$prefix$("$PG_CONFIG" --sharedir)"/extension/blobext* \
+		"$prefix$("$PG_CONFIG" --sharedir)"/extension/blob{ext,fs}* \
 		"$prefix$("$PG_CONFIG" --includedir-server)/extension/blobext"
 	PG_CONFIG=$prefix$bindir/pg_config
 	bindir=$prefix$bindir

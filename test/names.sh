@@ -1,8 +1,8 @@
 # test/names.sh: names of suites and of the tests in them; to be sourced, after needs.sh.
 
 # The suites that run_all runs without arguments; it starts them in another order.
-test_suites=(unit tidy regress pgtap examples docs dump interrupt tap python drivers collecting fuzz
-	datums checked)
+test_suites=(unit tidy regress pgtap blobfs examples docs dump interrupt tap python mount drivers
+	collecting fuzz datums checked)
 
 # Where the tests of a suite are, if they can be named; nothing for another suite.
 test_pattern()
@@ -10,8 +10,10 @@ test_pattern()
 	case $1 in
 		regress) echo 'sql/*.sql' ;;
 		pgtap) echo 'pgtap/*.sql' ;;
+		blobfs) echo 'blobfs/*.*' ;;
 		tap) echo 't/*.pl' ;;
 		python) echo 'python/test_*.py' ;;
+		mount) echo 'mount/test_*.py' ;;
 	esac
 }
 
@@ -49,7 +51,7 @@ test_name()
 
 	pattern=$(test_pattern "$1")
 	[ -n "$pattern" ] || return 1
-	name=${name%."${pattern##*.}"}
+	name=${name%.${pattern##*.}}
 	for name in "$name" "test_$name"; do
 		if [[ " $(test_list "$1" | xargs) " == *" $name "* ]]; then
 			echo "$name"

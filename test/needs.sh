@@ -7,8 +7,9 @@
 declare -A test_needs=(
 	[unit]='build pgtap' [tidy]='python binutils' [regress]='build pg_regress' [pgtap]='build pgtap'
 	[examples]='build pgtap' [docs]='build psycopg' [dump]=build [tap]='build tap power'
-	[python]='build psycopg' [drivers]='build psycopg' [fuzz]='build psycopg'
+	[python]='build psycopg' [mount]='build psycopg fuse' [drivers]='build psycopg' [fuzz]='build psycopg'
 	[collecting]='build pg_regress psycopg' [datums]='build psycopg'
+	[blobfs]='build pgtap psycopg'
 	[checked]='build pgtap pg_regress psycopg binutils'
 	[interrupt]='build tap power' [upgrade]='build git' [rmgr]='build tap power' [violation]=build
 	[grow]=build
@@ -120,6 +121,15 @@ need_power()
 		test_missing+=("  mount namespaces (\"unshare -m\" is refused here)")
 	[ ${#test_missing[@]} -eq "$before" ] ||
 		test_hint="BLOBEXT_TEST_MAY_SKIP=1 leaves out the tests for full disks and power cuts."
+}
+
+# The program blobfs, and what mounts for users.
+need_fuse()
+{
+	need pkg-config pkg-config have_command pkg-config
+	need "libfuse 3" libfuse3-dev pkg-config --exists fuse3
+	need libpq-fe.h libpq-dev test -f "$("$PG_CONFIG" --includedir)/libpq-fe.h"
+	need fusermount3 fuse3 have_command fusermount3
 }
 
 need_psycopg()

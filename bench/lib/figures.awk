@@ -10,6 +10,11 @@ BEGIN {
 	mb = 1048576
 }
 
+# The line that names the run, for bench/plot.
+/^#/ {
+	next
+}
+
 {
 	cell = cell_name($1, $2, $3, $4, $5)
 	if (!(cell in seen)) {

@@ -29,6 +29,9 @@ watch_peak()		# contender
 	echo $peak
 }
 
+# Contenders that store nothing have nothing to fill.
+stores_values() { [ "$1" != receive ] && [ "$1" != log ]; }
+
 # Checkpoints since the end of the log had a number of lines: all that were requested, and of these
 # those that were not requested because of the size of the WAL.
 requested_checkpoints()		# lines before
@@ -43,10 +46,11 @@ requested_checkpoints()		# lines before
 
 replace_run()		# level, contender, bytes, clients, pass
 {
-	local objects=$((live_mb * 1048576 / $3)) database log_lines peak checkpoints
+	local objects=$((live_mb * 1048576 / $3)) database log_lines peak checkpoints files
 
 	begin_cell replace
-	fill_cell "$2" "$3" $((objects - 6))
+	! stores_values "$2" || fill_cell "$2" "$3" $((objects - 6))
+	files=$(wal_files)
 	database=$(sql -c 'SELECT oid FROM pg_database WHERE datname = current_database()')
 	log_lines=$(wc -l < "$work/server.log")
 	: > "$work/running"
@@ -55,6 +59,9 @@ replace_run()		# level, contender, bytes, clients, pass
 		--values $((objects * 8 / $4)) --data-values "$objects" | record "$1"
 	rm "$work/running"
 	wait $!
+	[ "$(wal_files)" -le "$files" ] ||
+		note "$2: the server made $(($(wal_files) - files)) WAL files beside those that it had"
+	stores_values "$2" || { end_cell; return; }
 	peak=$(cat "$work/peak")
 	checkpoints=$(requested_checkpoints "$log_lines")
 	printf 'allocated\tlibpq\t%d\t%d\t%s\t%d\t%d\t%d\n' "$3" "$4" "$2" "$5" "$objects" \
@@ -68,14 +75,16 @@ replace_run()		# level, contender, bytes, clients, pass
 
 replace_cells()		# level
 {
-	local size name count pass passes=$(((rounds + 2) / 3))
+	local size name count pass passes=$(((rounds + 2) / 3)) names
+
+	names=$(chosen blobstate bytea lo innodb sqlite file receive log)
 
 	# bytea at its best: vacuum keeps up, and its table stays in the buffers.
 	change_settings 'autovacuum = on' 'autovacuum_naptime = 1' 'autovacuum_vacuum_cost_delay = 0'
 	for size in ${sizes:-$replace_sizes}; do
 		for count in ${wanted_clients:-1}; do
 			for ((pass = 0; pass < passes; pass++)); do
-				for name in $(chosen blobstate bytea lo innodb sqlite file | tr , ' '); do
+				for name in ${names//,/ }; do
 					note "$1: replace $size, $count client(s), $name"
 					replace_run "$1" "$name" "$(to_bytes "$size")" "$count" $pass
 				done

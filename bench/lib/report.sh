@@ -2,13 +2,9 @@
 
 describe()
 {
-	local commit library
+	local library
 
-	commit=$(git -C "$checkout" -c safe.directory='*' rev-parse --short=12 HEAD 2> /dev/null ||
-		echo unknown)
-	[ -z "$(git -C "$checkout" -c safe.directory='*' status --porcelain -uno 2> /dev/null)" ] ||
-		commit+=' (with changes)'
-	echo "commit     $commit"
+	echo "commit     $(commit_name)"
 	library=$("$PG_CONFIG" --pkglibdir)/blobext.so
 	echo "library    $(sha256sum < "$library" | cut -c 1-16) (SHA-256)"
 	echo "server     $("$PG_CONFIG" --version), $(uname -sr), $(nproc) CPUs," \

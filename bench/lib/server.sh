@@ -4,7 +4,8 @@ port=5650
 server_runs=''
 mariadb_pid=''
 is_dropped='no cold reads'
-wal_mb=2048
+# As much as InnoDB's log has.
+wal_mb=4096
 
 # The environment is the same for all servers: freed memory is kept.
 keep_memory=(env MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2000000000 MALLOC_TOP_PAD_=16777216)
@@ -48,7 +49,7 @@ cluster_settings()		# wal_level
 		max_wal_senders = $senders
 		shared_buffers = ${buffers_mb}MB
 		min_wal_size = ${wal_mb}MB
-		max_wal_size = $((wal_mb * 2))MB
+		max_wal_size = ${wal_mb}MB
 		checkpoint_timeout = 1h
 		log_checkpoints = on
 		autovacuum = off
@@ -68,15 +69,24 @@ create_cluster()	# wal_level
 	make_wal_files
 }
 
-# Until there are old WAL files to recycle, each new one costs an extra write.
+wal_files() { sql -c 'SELECT count(*) FROM pg_ls_waldir()'; }
+
+# A new WAL file is written twice, and its blocks are allocated.  So all files that the settings
+# allow are made here, and recycled from now on: checkpoints keep min_wal_size of them.  None may be
+# recycled while they are made.
 make_wal_files()
 {
-	local file
+	local file files
 
-	for ((file = 0; file < wal_mb / 16; file++)); do
+	change_settings "max_wal_size = '$((wal_mb * 4))MB'"
+	for ((file = 0; file <= wal_mb / 16; file++)); do
 		echo "SELECT pg_logical_emit_message(false, 'bench', 'file'); SELECT pg_switch_wal();"
 	done | sql > /dev/null
+	reset_settings
 	settle
+	files=$(wal_files)
+	[ "$files" -ge $((wal_mb / 16)) ] ||
+		{ echo "bench: the server keeps $files WAL files, not $((wal_mb / 16))" >&2; exit 1; }
 }
 
 settle()
@@ -104,14 +114,14 @@ wal_position() { sql -c "SELECT pg_current_wal_insert_lsn() - '0/0'"; }
 
 mariadb_sql() { as_user mariadb --no-defaults -S "$work/mariadb.sock" -u root -e "$1"; }
 
-# Its log is as large as PostgreSQL's can get, and written once, as PostgreSQL's is: the first write
-# to a new block of a file costs more.
+# Its log is as large as PostgreSQL's, and written once, as PostgreSQL's is: the first write to a
+# new block of a file costs more.
 mariadb_settings()
 {
 	printf '%s\n' --no-defaults --datadir="$work/mariadb" --socket="$work/mariadb.sock" \
 		--pid-file="$work/mariadb.pid" --skip-networking --skip-log-bin \
 		--innodb-buffer-pool-size="${buffers_mb}M" --innodb-flush-log-at-trx-commit=1 \
-		--innodb-log-file-size=$((wal_mb * 2))M --innodb-log-buffer-size=64M \
+		--innodb-log-file-size=${wal_mb}M --innodb-log-buffer-size=64M \
 		--innodb-io-capacity=10000 --innodb-io-capacity-max=20000 --max-allowed-packet=1G
 }
 

@@ -155,6 +155,7 @@ postgres_open(Session *session)
 	if (statement_of(session->contender) != NULL)
 	{
 		prepare(connection, "store", "%s", statement_of(session->contender));
+		prepare(connection, "replace", "%s", statement_of(session->contender));
 		return;
 	}
 	if (session->client_no == 0)

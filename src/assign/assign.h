@@ -15,6 +15,7 @@
 #include "access/tupdesc.h"
 #include "blob/rebuild.h"
 #include "core/compat.h"
+#include "core/frame.h"
 #include "executor/executor.h"
 #include "nodes/parsenodes.h"
 
@@ -51,6 +52,9 @@ extern char *blob_assign_partition_key_problem(Oid relid);
 
 /* May an input or receive function return a descriptor here?  See input.c. */
 extern bool blob_assign_input_may_externalize(void);
+
+/* The method of compression of a value that an input or receive function externalizes. */
+extern BlobMethod blob_assign_input_method(void);
 
 /* The rest is for the files of this folder. */
 

@@ -41,6 +41,8 @@
 #include "utils/rel.h"
 
 #include "assign/assign.h"
+#include "assign/compression.h"
+#include "core/settings.h"
 
 /* The parser's callback is static, so its address is learned from a place that pushes it. */
 static void *
@@ -96,4 +98,16 @@ blob_assign_input_may_externalize(void)
 	if (error_context_stack == NULL)
 		return false;
 	return is_copy_into_table() || is_logical_apply();
+}
+
+/* COPY notes the column for its error messages; of other sources the column is not known. */
+BlobMethod
+blob_assign_input_method(void)
+{
+	CopyFromState copy;
+
+	if (error_context_stack == NULL || !is_copy_into_table())
+		return blob_default_method();
+	copy = (CopyFromState) error_context_stack->arg;
+	return blob_compression_of_name(RelationGetRelid(copy->rel), copy->cur_attname);
 }

@@ -1,13 +1,14 @@
 /*
  * assign/planner.c
  *	  Wrap every expression that INSERT, UPDATE and MERGE assign to a blobstate column in
- *	  blob_store().
+ *	  blob_store(), which is told the column: it has a method of compression.
  *
  * The length coercion that the hidden type modifier brings (columns.c) covers an assignment only
  * where the assigned expression does not carry that modifier already.  A column of another table,
  * of a view or of a function's row type carries it, whatever value it holds.  Columns that were
  * made while the library was not loaded have no modifier.  So each assignment that the planner sees
- * is wrapped here, unless the coercion function is on top of it.
+ * is wrapped here.  A coercion on top of it is replaced, because the coercion does not know its
+ * column; so are those of the elements of an array, and of the rows of VALUES.
  *
  * This file changes the query and not the finished plan.  So the planner itself takes care of
  * everything that a changed target list entails: projection, volatility, plan invalidation when the
@@ -16,11 +17,14 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/planner.h"
 #include "parser/parsetree.h"
+#include "utils/lsyscache.h"
 
 #include "core/catalog.h"
 #include "assign/assign.h"
@@ -30,8 +34,65 @@ typedef struct StoreFunctions
 {
 	Oid			type;
 	Oid			store;			/* blob_store(blobstate) */
+	Oid			store_in_column;	/* blob_store(blobstate, oid, smallint); before 0.3.0 invalid */
 	Oid			coerce;			/* length coercion */
 } StoreFunctions;
+
+/* The column that an expression is assigned to. */
+typedef struct StoreColumn
+{
+	const StoreFunctions *functions;
+	Oid			relation;
+	AttrNumber	number;
+} StoreColumn;
+
+static Oid
+store_function(const StoreFunctions *functions)
+{
+	return OidIsValid(functions->store_in_column) ? functions->store_in_column : functions->store;
+}
+
+/* A call of blob_store() for a value of type blobstate. */
+static Expr *
+make_store(Expr *value, const StoreColumn *column)
+{
+	const StoreFunctions *functions = column->functions;
+	List	   *arguments = list_make1(value);
+
+	if (OidIsValid(functions->store_in_column))
+		arguments = list_make3(value,
+							   makeConst(OIDOID, -1, InvalidOid, sizeof(Oid),
+										 ObjectIdGetDatum(column->relation), false, true),
+							   makeConst(INT2OID, -1, InvalidOid, sizeof(int16),
+										 Int16GetDatum(column->number), false, true));
+	return (Expr *) makeFuncExpr(store_function(functions), functions->type, arguments,
+								 InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+}
+
+/*
+ * Replace the parser's coercion, on top of an expression or of the elements of an array, by a call
+ * that knows the column.  It keeps the coercion's modifier, by which the parser has chosen the
+ * nodes above it.
+ */
+static Expr *
+replace_coercion(Expr *expr, const StoreColumn *column)
+{
+	if (expr == NULL || !OidIsValid(column->functions->store_in_column))
+		return expr;
+	if (IsA(expr, RelabelType))
+		((RelabelType *) expr)->arg = replace_coercion(((RelabelType *) expr)->arg, column);
+	else if (IsA(expr, CoerceToDomain))
+		((CoerceToDomain *) expr)->arg = replace_coercion(((CoerceToDomain *) expr)->arg, column);
+	else if (IsA(expr, ArrayCoerceExpr))
+		((ArrayCoerceExpr *) expr)->elemexpr =
+			replace_coercion(((ArrayCoerceExpr *) expr)->elemexpr, column);
+	else if (IsA(expr, FuncExpr) && ((FuncExpr *) expr)->funcid == column->functions->coerce)
+		return (Expr *) applyRelabelType((Node *) make_store(linitial(((FuncExpr *) expr)->args),
+															 column),
+										 column->functions->type, BLOB_ASSIGN_TYPMOD, InvalidOid,
+										 COERCE_IMPLICIT_CAST, -1, false);
+	return expr;
+}
 
 /* Is the expression certain to yield an externalized value or NULL? */
 static bool
@@ -51,7 +112,7 @@ needs_no_store(Node *expr, const StoreFunctions *functions)
 	{
 		Oid			funcid = ((FuncExpr *) expr)->funcid;
 
-		return funcid == functions->store || funcid == functions->coerce;
+		return funcid == store_function(functions) || funcid == functions->coerce;
 	}
 	return false;
 }
@@ -61,38 +122,83 @@ needs_no_store(Node *expr, const StoreFunctions *functions)
  * of a plan's columns with those of the table.
  */
 static Expr *
-wrap_expression(Expr *expr, const StoreFunctions *functions)
+wrap_expression(Expr *expr, const StoreColumn *column)
 {
+	Oid			blob_type = column->functions->type;
 	Oid			declared_type = exprType((Node *) expr);
 	Node	   *result = (Node *) expr;
 
-	if (declared_type != functions->type)
-		result = applyRelabelType(result, functions->type, -1, InvalidOid,
-								  COERCE_IMPLICIT_CAST, -1, false);
-	result = (Node *) makeFuncExpr(functions->store, functions->type, list_make1(result),
-								   InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
-	if (declared_type != functions->type)
+	if (declared_type != blob_type)
+		result = applyRelabelType(result, blob_type, -1, InvalidOid, COERCE_IMPLICIT_CAST, -1,
+								  false);
+	result = (Node *) make_store((Expr *) result, column);
+	if (declared_type != blob_type)
 		result = applyRelabelType(result, declared_type, -1, InvalidOid,
 								  COERCE_IMPLICIT_CAST, -1, false);
 	return (Expr *) result;
 }
 
+/* In the rows of a VALUES list: INSERT of more than one row, which the parser coerces there. */
+static void
+replace_in_rows(const RangeTblEntry *rte, int column_no, const StoreColumn *column)
+{
+	ListCell   *row;
+
+	foreach(row, rte->values_lists)
+	{
+		ListCell   *cell = list_nth_cell((List *) lfirst(row), column_no);
+
+		lfirst(cell) = replace_coercion(lfirst(cell), column);
+	}
+}
+
+/* Replace coercions in the rows of VALUES that an expression is a column of. */
+static void
+replace_in_values(const Query *query, Expr *expr, const StoreColumn *column)
+{
+	const RangeTblEntry *rte;
+
+	while (IsA(expr, RelabelType))
+		expr = ((RelabelType *) expr)->arg;
+	if (query->commandType != CMD_INSERT || !IsA(expr, Var) || ((Var *) expr)->varlevelsup > 0)
+		return;
+	rte = rt_fetch(((Var *) expr)->varno, query->rtable);
+	if (rte->rtekind == RTE_VALUES && ((Var *) expr)->varattno > 0)
+		replace_in_rows(rte, ((Var *) expr)->varattno - 1, column);
+}
+
+/* Is this type blobstate, or an array of it? */
+static bool
+holds_values(Oid type, const StoreFunctions *functions)
+{
+	Oid			element;
+
+	if (blob_assign_is_blob_type(type, functions->type))
+		return true;
+	element = type < FirstNormalObjectId ? InvalidOid : get_base_element_type(type);
+	return OidIsValid(element) && blob_assign_is_blob_type(element, functions->type);
+}
+
 /* Wrap the blobstate columns of a target list that still need it. */
 static void
-wrap_target_list(List *target_list, const StoreFunctions *functions)
+wrap_target_list(const Query *query, List *target_list, const StoreFunctions *functions)
 {
+	Oid			relation = rt_fetch(query->resultRelation, query->rtable)->relid;
 	ListCell   *lc;
 
 	foreach(lc, target_list)
 	{
 		TargetEntry *tle = lfirst_node(TargetEntry, lc);
+		StoreColumn column = {functions, relation, tle->resno};
 
-		if (tle->resjunk || tle->expr == NULL)
+		if (tle->resjunk || tle->expr == NULL ||
+			!holds_values(exprType((Node *) tle->expr), functions))
 			continue;
-		if (!blob_assign_is_blob_type(exprType((Node *) tle->expr), functions->type))
-			continue;
-		if (!needs_no_store((Node *) tle->expr, functions))
-			tle->expr = wrap_expression(tle->expr, functions);
+		tle->expr = replace_coercion(tle->expr, &column);
+		replace_in_values(query, tle->expr, &column);
+		if (blob_assign_is_blob_type(exprType((Node *) tle->expr), functions->type) &&
+			!needs_no_store((Node *) tle->expr, functions))
+			tle->expr = wrap_expression(tle->expr, &column);
 	}
 }
 
@@ -197,11 +303,11 @@ wrap_query(Query *query, const StoreFunctions *functions)
 	}
 
 	if (query->commandType != CMD_MERGE)
-		wrap_target_list(query->targetList, functions);
+		wrap_target_list(query, query->targetList, functions);
 	if (query->onConflict)
-		wrap_target_list(query->onConflict->onConflictSet, functions);
+		wrap_target_list(query, query->onConflict->onConflictSet, functions);
 	foreach(lc, query->mergeActionList)
-		wrap_target_list(lfirst_node(MergeAction, lc)->targetList, functions);
+		wrap_target_list(query, lfirst_node(MergeAction, lc)->targetList, functions);
 }
 
 bool
@@ -215,6 +321,7 @@ blob_assign_prepare_query(Query *query)
 	if (query->commandType != CMD_SELECT || query->hasModifyingCTE)
 	{
 		functions.store = blob_catalog_store_function();
+		functions.store_in_column = blob_catalog_store_in_column_function();
 		functions.coerce = blob_catalog_coerce_function();
 		if (OidIsValid(functions.store) && OidIsValid(functions.coerce))
 			wrap_query(query, &functions);

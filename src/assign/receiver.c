@@ -24,6 +24,7 @@
 #include "blob/blob.h"
 #include "core/catalog.h"
 #include "core/compat.h"
+#include "core/settings.h"
 #include "assign/assign.h"
 #include "assign/hooks.h"
 
@@ -45,7 +46,7 @@ typedef struct StoreReceiver
 
 /* Externalize the elements of a blobstate[]; the same pointer if nothing has changed. */
 static Datum
-externalize_array(Datum datum, Oid blob_type)
+externalize_array(Datum datum, Oid blob_type, BlobMethod method)
 {
 	ArrayType  *array = DatumGetArrayTypeP(datum);
 	Datum	   *elements;
@@ -60,7 +61,7 @@ externalize_array(Datum datum, Oid blob_type)
 
 		if (nulls[i])
 			continue;
-		stored = blob_externalize(elements[i]);
+		stored = blob_externalize(elements[i], method);
 		changed |= stored != elements[i];
 		elements[i] = stored;
 	}
@@ -73,12 +74,12 @@ externalize_array(Datum datum, Oid blob_type)
 
 /* Externalize one column of a row; the same pointer if nothing has changed. */
 static Datum
-externalize_column(Datum datum, Oid type, const StoreTypes *types)
+externalize_column(Datum datum, Oid type, const StoreTypes *types, BlobMethod method)
 {
 	if (type == types->array)
-		return externalize_array(datum, types->blob);
+		return externalize_array(datum, types->blob, method);
 	if (blob_assign_is_blob_type(type, types->blob))
-		return blob_externalize(datum);
+		return blob_externalize(datum, method);
 	return datum;
 }
 
@@ -102,7 +103,7 @@ store_receive_slot(TupleTableSlot *slot, DestReceiver *self)
 		stored_slot->tts_isnull[i] = slot->tts_isnull[i];
 		if (!slot->tts_isnull[i])
 			datum = externalize_column(datum, TupleDescAttr(desc, i)->atttypid,
-									   &receiver->types);
+									   &receiver->types, blob_default_method());
 		changed |= datum != slot->tts_values[i];
 		stored_slot->tts_values[i] = datum;
 	}

@@ -39,17 +39,26 @@ is_small_literal(Node *node)
 	return value.is_inline && value.size_bytes <= (uint64) blob_inline_limit_bytes;
 }
 
-/* blobstate(bytea) as blob_store(bytea), or NULL. */
+/*
+ * A call for blobstate(bytea) as blob_store(bytea), or NULL.  A call that knows its column has that
+ * as further arguments.
+ */
 static Node *
-store_of_cast(Node *node)
+store_of_cast(const FuncExpr *call)
 {
-	FuncExpr   *cast = (FuncExpr *) node;
-	Oid			store = blob_catalog_store_bytea_function();
+	FuncExpr   *cast = linitial(call->args);
+	bool		has_column = call->funcid == blob_catalog_store_in_column_function();
+	Oid			store = has_column ? blob_catalog_store_bytea_in_column_function() :
+		blob_catalog_store_bytea_function();
+	List	   *arguments;
 
-	if (!IsA(node, FuncExpr) || !OidIsValid(store) ||
+	if (!IsA(cast, FuncExpr) || !OidIsValid(store) ||
 		cast->funcid != blob_catalog_cast_function())
 		return NULL;
-	return (Node *) makeFuncExpr(store, cast->funcresulttype, cast->args, InvalidOid, InvalidOid,
+	arguments = list_make1(linitial(cast->args));
+	if (has_column)
+		arguments = lappend(lappend(arguments, lsecond(call->args)), lthird(call->args));
+	return (Node *) makeFuncExpr(store, cast->funcresulttype, arguments, InvalidOid, InvalidOid,
 								 COERCE_EXPLICIT_CALL);
 }
 
@@ -65,7 +74,7 @@ blob_store_support(PG_FUNCTION_ARGS)
 		FuncExpr   *call = ((SupportRequestSimplify *) request)->fcall;
 		Node	   *argument = (Node *) linitial(call->args);
 
-		result = is_small_literal(argument) ? argument : store_of_cast(argument);
+		result = is_small_literal(argument) ? argument : store_of_cast(call);
 		if (result != NULL)
 			result = relabel_to_typmod(result, exprTypmod((Node *) call));
 	}

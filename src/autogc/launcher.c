@@ -50,6 +50,7 @@ typedef struct Database
 	Oid			oid;
 	bool		can_connect;	/* false: DROP DATABASE was interrupted */
 	bool		wants_look;
+	bool		has_waiting;	/* space waits to be given back */
 	uint64		allocated_pages;
 	int64		changed_rows;
 	TimestampTz looked_at;
@@ -150,6 +151,8 @@ keep_stores(const BlobStoreId *stores, int store_count)
 			continue;
 		has_store[database - databases] = true;
 		database->allocated_pages += blob_store_allocated_pages(&stores[i]);
+		if (blob_autogc && blob_store_waiting_pages(&stores[i]) > 0)
+			database->has_waiting = true;
 	}
 	for (int i = 0; i < database_count; i++)
 	{
@@ -225,7 +228,8 @@ judge_databases(void)
 			database->changed_rows = blob_stat_changed_rows(statistics);
 		database->wants_look = database->can_connect &&
 			blob_autogc_schedule_wants_look(database->oid, database->allocated_pages,
-											database->changed_rows, tick_at, &database->looked_at);
+											database->changed_rows, database->has_waiting, tick_at,
+											&database->looked_at);
 	}
 }
 

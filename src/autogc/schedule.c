@@ -127,7 +127,7 @@ make_entry(Oid database)
 
 bool
 blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 changed_rows,
-								TimestampTz now, TimestampTz *looked_at)
+								bool has_waiting, TimestampTz now, TimestampTz *looked_at)
 {
 	ScheduleEntry *entry;
 	bool		wants = false;
@@ -136,7 +136,7 @@ blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 chan
 	entry = make_entry(database);
 	if (entry != NULL && now >= entry->next_look)
 	{
-		wants = entry->failures > 0 || entry->look_again ||
+		wants = entry->failures > 0 || entry->look_again || has_waiting ||
 			entry->seen_allocated_pages != allocated_pages ||
 			entry->seen_changed_rows != changed_rows;
 		*looked_at = entry->looked_at;
@@ -577,6 +577,19 @@ blob_autogc_schedule_hurry(void)
 	LWLockRelease(table.lock);
 	if (launcher != NULL)
 		SetLatch(launcher);
+}
+
+bool
+blob_autogc_schedule_is_hurried(void)
+{
+	ScheduleEntry *entry;
+	bool		is_hurried;
+
+	LWLockAcquire(table.lock, LW_SHARED);
+	entry = find_entry(MyDatabaseId);
+	is_hurried = entry != NULL && entry->next_look == 0;
+	LWLockRelease(table.lock);
+	return is_hurried;
 }
 
 /* Take the tables over that a round has found.  Those that were there before keep their history. */

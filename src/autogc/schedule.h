@@ -35,13 +35,13 @@ extern void blob_autogc_schedule_shmem_request(void);
 extern void blob_autogc_schedule_shmem_init(void);
 
 /*
- * The launcher's: does a database want a look by a worker?  allocated_pages, changed_rows: counters
- * of its stores, of its tables.  looked_at: when the last one began.  False if there is no room for
- * one more database.
+ * The launcher's: does a database want a look by a worker?  allocated_pages, changed_rows:
+ * counters of its stores, of its tables.  has_waiting: space waits to be given back.  looked_at:
+ * when the last one began.  False if there is no room for one more database.
  */
 extern bool blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages,
-											int64 changed_rows, TimestampTz now,
-											TimestampTz *looked_at);
+											int64 changed_rows, bool has_waiting,
+											TimestampTz now, TimestampTz *looked_at);
 
 /*
  * A worker is started.  Until it calls blob_autogc_schedule_succeeded(), the look counts as failed,
@@ -102,6 +102,12 @@ extern void blob_autogc_schedule_vacuum_done(Oid relid);
 
 /* This database wants another look as soon as its worker has ended. */
 extern void blob_autogc_schedule_hurry(void);
+
+/*
+ * A worker's, whose look was successful: whether another look cannot wait, for which this worker
+ * should end.
+ */
+extern bool blob_autogc_schedule_is_hurried(void);
 
 /* Whether a reason for freeing nothing is worth a line in the log: it is new, or an hour old. */
 extern bool blob_autogc_schedule_is_news(const char *reason);

@@ -8,6 +8,7 @@
 #include "utils/lsyscache.h"
 #include "autogc/churn.h"
 #include "autogc/files.h"
+#include "autogc/give_back.h"
 #include "autogc/orphans.h"
 #include "autogc/process.h"
 #include "autogc/round.h"
@@ -134,8 +135,8 @@ collect(void)
 
 /*
  * One look, outside of a transaction: after a start, see whether files are missing; collect if a
- * round is due, remove orphaned directories, vacuum.  A round that freed nothing ends the look,
- * which then counts as failed.
+ * round is due, remove orphaned directories, give space back, vacuum.  A round that freed nothing
+ * ends the look, which then counts as failed.
  */
 static void
 look(void)
@@ -158,6 +159,9 @@ look(void)
 	is_clean = blob_autogc_remove_orphans();
 	if (is_clean)
 		blob_autogc_schedule_succeeded(verdict.look_again);
+
+	/* May wait, and takes new settings over, which VACUUM must follow. */
+	blob_autogc_give_back();
 
 	/* Last, because functions of users may run in it; so another worker frees the space. */
 	if (blob_autogc_vacuum_tables())

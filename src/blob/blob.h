@@ -14,10 +14,12 @@
  * worker) the value is returned inline, which costs size, never correctness.  ERROR XB001 if the
  * value is a stale descriptor, because others will read the stored value later.
  *
+ * method: of compression, for content that becomes extents.
+ *
  * datum may be toasted, compressed or have a short header.  The result is either the same pointer
  * or palloc'ed in the current context.  Assigns an XID when it writes.
  */
-extern Datum blob_externalize(Datum datum);
+extern Datum blob_externalize(Datum datum, BlobMethod method);
 
 /*
  * The reverse: a descriptor becomes an inline value of any size, in the current context; an inline
@@ -27,7 +29,8 @@ extern Datum blob_externalize(Datum datum);
 extern Datum blob_internalize(Datum datum);
 
 /* Like blob_externalize(), for raw content.  Always returns a new blobstate datum. */
-extern Datum blob_from_bytes(const char *data, uint64 size_bytes, bool may_externalize);
+extern Datum blob_from_bytes(const char *data, uint64 size_bytes, bool may_externalize,
+							 BlobMethod method);
 
 /* Whether this backend may allocate extents now. */
 extern bool blob_may_allocate(void);

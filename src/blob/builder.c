@@ -8,6 +8,7 @@
 #include "blob/builder.h"
 #include "blob/reader.h"
 #include "blob/writer.h"
+#include "core/settings.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
@@ -33,7 +34,7 @@ blob_builder_begin(uint64 expected_bytes)
 
 	builder->context = CurrentMemoryContext;
 	if (blob_may_allocate())
-		builder->writer = blob_writer_begin(expected_bytes);
+		builder->writer = blob_writer_begin(expected_bytes, blob_default_method());
 	return builder;
 }
 

@@ -322,7 +322,9 @@ skip_shared(Comparison *comparison)
 	ComparedValue *a = &comparison->a;
 	ComparedValue *b = &comparison->b;
 
-	if (a->value.is_inline || b->value.is_inline)
+	if (a->value.is_inline || b->value.is_inline ||
+		!blob_mapping_can_share(&a->value.descriptor) ||
+		!blob_mapping_can_share(&b->value.descriptor))
 		return comparison->end;
 
 	while (comparison->looked_to < comparison->end)

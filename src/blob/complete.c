@@ -9,8 +9,8 @@
 #include "extents/durability.h"
 
 struct varlena *
-blob_complete(const BlobDescriptor *descriptor, const BlobExtent *extents, int count,
-			  const BlobDescriptor *base, const bool *is_shared)
+blob_complete(const BlobDescriptor *descriptor, const BlobFrame *frames, const BlobExtent *extents,
+			  int count, const BlobDescriptor *base, const bool *is_shared)
 {
 	int			shared_count = 0;	/* up to the last of them */
 
@@ -22,5 +22,7 @@ blob_complete(const BlobDescriptor *descriptor, const BlobExtent *extents, int c
 	if (shared_count > 0)
 		blob_require_extents(base, is_shared, shared_count);
 	blob_durability_before_return();
+	if (descriptor->is_compressed)
+		return blob_compressed_pack(descriptor, frames, extents, count);
 	return blob_descriptor_pack(descriptor, extents, count);
 }

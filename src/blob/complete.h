@@ -19,7 +19,8 @@
 /*
  * Make the datum of a new value, all of whose writes have completed, in the current context.
  *
- * descriptor, extents, count: as for blob_descriptor_pack().  No more generations will be drawn for
+ * descriptor, extents, count: as for blob_descriptor_pack(); frames, if the value is compressed: as
+ * for blob_compressed_pack().  No more generations will be drawn for
  * the value. base is the value that this one was made from. is_shared[i] says whether the i-th
  * extent is the i-th extent of the base; the page of the remainder is counted behind the others.
  * If none is shared, base is not looked at.
@@ -28,8 +29,8 @@
  * key of an index that is ordered by content, its content is crash-safe when this returns
  * (extents/durability.h).  Takes AccessShareLock on the map for the look.
  */
-extern struct varlena *blob_complete(const BlobDescriptor *descriptor, const BlobExtent *extents,
-									 int count, const BlobDescriptor *base,
-									 const bool *is_shared);
+extern struct varlena *blob_complete(const BlobDescriptor *descriptor, const BlobFrame *frames,
+									 const BlobExtent *extents, int count,
+									 const BlobDescriptor *base, const bool *is_shared);
 
 #endif							/* BLOB_COMPLETE_H */

@@ -12,12 +12,12 @@
 #include "fmgr.h"
 
 Datum
-blob_from_bytes(const char *data, uint64 size_bytes, bool may_externalize)
+blob_from_bytes(const char *data, uint64 size_bytes, bool may_externalize, BlobMethod method)
 {
 	struct varlena *datum;
 
 	if (may_externalize && size_bytes > (uint64) blob_inline_limit_bytes && blob_may_allocate())
-		return PointerGetDatum(blob_writer_store(data, size_bytes));
+		return PointerGetDatum(blob_writer_store(data, size_bytes, method));
 
 	datum = blob_inline_make(size_bytes);
 	memcpy(blob_inline_content(datum), data, size_bytes);
@@ -38,7 +38,7 @@ is_to_be_moved(Datum datum)
 }
 
 Datum
-blob_externalize(Datum datum)
+blob_externalize(Datum datum, BlobMethod method)
 {
 	bool		is_inline = blob_datum_is_inline(datum);
 	struct varlena *plain;
@@ -50,7 +50,8 @@ blob_externalize(Datum datum)
 	plain = PG_DETOAST_DATUM_PACKED(datum);
 	blob_value_unpack(plain, &value);
 	if (is_inline)
-		result = PointerGetDatum(blob_writer_store(value.inline_data, value.size_bytes));
+		result = PointerGetDatum(blob_writer_store(value.inline_data, value.size_bytes,
+												   method));
 	else
 	{
 		/*

@@ -2,6 +2,8 @@
  * blob/edit.c
  *	  Changes of a value, see blob/edit.h.
  *
+ * A change of a compressed value writes the frames that it touches, and shares all others.
+ *
  * A change of the size writes the content behind it again, through the writer.  An overwrite writes
  * the extents that it touches to new ones of the same sizes, and shares all others; this file does
  * that itself.
@@ -16,6 +18,7 @@
 #include "blob/reader.h"
 #include "extents/pipeline.h"
 #include "blob/writer.h"
+#include "core/settings.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "store/store.h"
@@ -67,6 +70,43 @@ write_zeros(BlobWriter *writer, uint64 length_bytes)
 	pfree(zeros);
 }
 
+/*
+ * Whether a change of a compressed value, which keeps content behind its first changed byte, shares
+ * frames.  A value whose changes have left more stored bytes than it has content is written anew,
+ * and so is one that may become inline.
+ */
+static bool
+shares_frames(const BlobValue *value, uint64 new_size_bytes)
+{
+	return !value->is_inline && value->descriptor.is_compressed &&
+		new_size_bytes > (uint64) blob_inline_limit_bytes &&
+		value->descriptor.compression.stored_bytes <= value->size_bytes;
+}
+
+/* Begin with the first keep_bytes of a value; more of its content may follow (add_kept()). */
+static BlobWriter *
+begin_change(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes, bool shares)
+{
+	BlobWriter *writer;
+
+	if (!shares)
+		return blob_writer_grow(value, keep_bytes, expected_bytes);
+	writer = blob_writer_begin_change(value);
+	blob_writer_keep(writer, 0, keep_bytes);
+	return writer;
+}
+
+/* Add the bytes [offset, offset + length) of the value that the change was begun with. */
+static void
+add_kept(BlobWriter *writer, const BlobValue *value, uint64 offset, uint64 length_bytes,
+		 bool shares)
+{
+	if (shares)
+		blob_writer_keep(writer, offset, offset + length_bytes);
+	else
+		write_range(writer, value, offset, length_bytes);
+}
+
 struct varlena *
 blob_edit_append(const BlobValue *value, const void *data, uint64 length_bytes)
 {
@@ -90,12 +130,14 @@ blob_edit_replace(const BlobValue *value, uint64 kept_bytes, const void *data,
 				  uint64 length_bytes, uint64 behind, uint64 end)
 {
 	BlobWriter *writer;
+	bool		shares = behind < end &&
+		shares_frames(value, kept_bytes + length_bytes + end - behind);
 
 	Assert(kept_bytes <= value->size_bytes && behind <= end && end <= value->size_bytes);
 
-	writer = blob_writer_grow(value, kept_bytes, length_bytes + end - behind);
+	writer = begin_change(value, kept_bytes, length_bytes + end - behind, shares);
 	blob_writer_write(writer, data, length_bytes);
-	write_range(writer, value, behind, end - behind);
+	add_kept(writer, value, behind, end - behind, shares);
 	return blob_writer_finish(writer);
 }
 
@@ -130,15 +172,43 @@ typedef struct EditedExtent
 typedef struct Overwrite
 {
 	const BlobValue *value;
-	uint64		offset;
-	const char *data;
-	uint64		length_bytes;
+	const BlobPiece *pieces;	/* in the order of their offsets, all inside of the value */
+	int			piece_count;
 	EditedExtent *extents;
 	int			extent_count;	/* the page of the remainder included */
 	BlobDescriptor descriptor;	/* of the new value */
 	BlobDraft  *draft;			/* its new extents */
 	BlobStoreId store;
 } Overwrite;
+
+/* The first piece that ends behind an offset, or the number of all. */
+static int
+find_piece(const Overwrite *overwrite, uint64 offset)
+{
+	int			low = 0;
+	int			high = overwrite->piece_count;
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (overwrite->pieces[middle].offset + overwrite->pieces[middle].bytes > offset)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low;
+}
+
+/* Whether a piece has bytes of a range of the content. */
+static bool
+is_touched(const Overwrite *overwrite, const BlobContentRange *range)
+{
+	int			piece_no = find_piece(overwrite, range->offset);
+
+	return piece_no < overwrite->piece_count &&
+		overwrite->pieces[piece_no].offset < range->offset + range->bytes;
+}
 
 /* List the extents of the old value, and find those whose content the new bytes touch. */
 static void
@@ -157,9 +227,7 @@ find_touched(Overwrite *overwrite)
 		blob_mapping_extent(old, i, start, &stored);
 		edited->extent = stored.extent;
 		edited->content = blob_mapping_content_of(old, &stored);
-		edited->is_touched =
-			edited->content.offset < overwrite->offset + overwrite->length_bytes &&
-			edited->content.offset + edited->content.bytes > overwrite->offset;
+		edited->is_touched = is_touched(overwrite, &edited->content);
 		start += stored.bytes;
 	}
 }
@@ -170,52 +238,69 @@ is_remainder_page(const Overwrite *overwrite, int extent_no)
 	return overwrite->descriptor.has_remainder_page && extent_no == overwrite->extent_count - 1;
 }
 
+/* Whether an extent is replaced by one that is allocated as a tier or a tail. */
+static bool
+is_replaced(const Overwrite *overwrite, int extent_no)
+{
+	return overwrite->extents[extent_no].is_touched && !is_remainder_page(overwrite, extent_no);
+}
+
 /*
- * Allocate new extents for the touched ones in one step: those of tier sizes, which follow each
- * other, and the tail.
+ * Allocate new extents for touched ones that follow each other, [first, end), in one step: those of
+ * tier sizes, and the tail.  tier_no: the tier of the first.
  */
 static void
-replace_touched(Overwrite *overwrite, BlobStore *store)
+replace_run(Overwrite *overwrite, BlobStore *store, int first, int end, int tier_no)
 {
-	BlobTierPlan plan = {0};
-	BlobExtent *replacements = palloc(sizeof(BlobExtent) * (overwrite->extent_count + 1));
+	BlobTierPlan plan = {.first_extent_no = tier_no};
+	BlobExtent *replacements = palloc(sizeof(BlobExtent) * (end - first + 1));
 	uint64		tier_bytes = 0;
-	int			tier_no = 0;
 	int			next = 0;
 	int			count;
 
-	for (int i = 0; i < overwrite->extent_count; i++)
+	for (int i = first; i < end; i++)
 	{
 		EditedExtent *edited = &overwrite->extents[i];
 		uint64		content_pages = blob_pages_for(edited->content.bytes);
 
-		if (edited->is_touched && !is_remainder_page(overwrite, i))
+		plan.total_pages += edited->extent.is_tail ? content_pages : edited->extent.pages;
+		if (edited->extent.is_tail)
+			plan.tail_pages = content_pages;
+		else
 		{
-			plan.total_pages += edited->extent.is_tail ? content_pages : edited->extent.pages;
-			if (edited->extent.is_tail)
-				plan.tail_pages = content_pages;
-			else
-			{
-				if (plan.extent_count++ == 0)
-					plan.first_extent_no = tier_no;
-				tier_bytes += content_pages * BLOB_PAGE_SIZE;
-			}
+			plan.extent_count++;
+			tier_bytes += content_pages * BLOB_PAGE_SIZE;
 		}
-		tier_no += !edited->extent.is_tail;
 	}
-	if (plan.total_pages == 0)
-		return;
-
 	count = blob_store_allocate(store, &plan, tier_bytes, overwrite->draft, replacements);
-	for (int i = 0; i < overwrite->extent_count; i++)
+	for (int i = first; i < end; i++)
 	{
 		EditedExtent *edited = &overwrite->extents[i];
 
-		if (!edited->is_touched || is_remainder_page(overwrite, i))
-			continue;
 		edited->extent = replacements[edited->extent.is_tail ? count - 1 : next++];
 	}
 	pfree(replacements);
+}
+
+/* Allocate new extents for all touched ones but the page of the remainder. */
+static void
+replace_touched(Overwrite *overwrite, BlobStore *store)
+{
+	int			tier_no = 0;
+	int			end;
+
+	for (int first = 0; first < overwrite->extent_count; first = end)
+	{
+		int			first_tier_no = tier_no;
+
+		end = first;
+		while (end < overwrite->extent_count && is_replaced(overwrite, end))
+			tier_no += !overwrite->extents[end++].extent.is_tail;
+		if (end > first)
+			replace_run(overwrite, store, first, end, first_tier_no);
+		else
+			tier_no += !overwrite->extents[end++].extent.is_tail;
+	}
 }
 
 /* Allocate a new page for the remainder if the old one is touched. */
@@ -231,16 +316,27 @@ replace_remainder_page(Overwrite *overwrite, BlobStore *store)
 	overwrite->descriptor.remainder_page = last->extent.first_page;
 }
 
-/*
- * Write the part of a step that lies in touched extents.  These parts follow each other in the
- * content.
- */
+/* Write content that lies in touched extents which follow each other. */
+static void
+write_runs(const Overwrite *overwrite, const BlobWriteRun *runs, int count, const char *content,
+		   uint64 bytes)
+{
+	BlobSource	source = {.first = content, .first_bytes = bytes, .total_bytes = bytes};
+
+	if (count == 0)
+		return;
+	blob_pipeline_write(&overwrite->store, runs, count, &source, NULL, 0);
+	blob_stat_count_in_database(stored_bytes, bytes);
+}
+
+/* Write the parts of a step that lie in touched extents. */
 static void
 write_step(Overwrite *overwrite, uint64 offset, uint64 length_bytes, const char *content)
 {
 	BlobWriteRun *runs = palloc(sizeof(BlobWriteRun) * overwrite->extent_count);
-	BlobSource	source = {0};
 	int			run_count = 0;
+	uint64		first = offset;
+	uint64		behind = offset;	/* the content [first, behind) is in the runs */
 
 	for (int i = 0; i < overwrite->extent_count; i++)
 	{
@@ -251,30 +347,35 @@ write_step(Overwrite *overwrite, uint64 offset, uint64 length_bytes, const char 
 
 		if (!edited->is_touched || start >= end)
 			continue;
-		if (run_count == 0)
-			source.first = content + (start - offset);
+		if (start != behind)
+		{
+			write_runs(overwrite, runs, run_count, content + (first - offset), behind - first);
+			run_count = 0;
+			first = start;
+		}
 		runs[run_count].extent = edited->extent;
 		runs[run_count].page_in_extent = (start - edited->content.offset) / BLOB_PAGE_SIZE;
 		runs[run_count++].pages = blob_pages_for(end - start);
-		source.first_bytes += end - start;
+		behind = end;
 	}
-	source.total_bytes = source.first_bytes;
-	if (run_count > 0)
-		blob_pipeline_write(&overwrite->store, runs, run_count, &source, NULL, 0);
-	blob_stat_count_in_database(stored_bytes, source.total_bytes);
+	write_runs(overwrite, runs, run_count, content + (first - offset), behind - first);
 	pfree(runs);
 }
 
-/* Copy the part of the new bytes that falls into a piece of content to its place. */
+/* Copy the new bytes of the range [offset, offset + length) of the content to their places. */
 static void
 patch(const Overwrite *overwrite, uint64 offset, uint64 length_bytes, char *content)
 {
-	uint64		start = Max(offset, overwrite->offset);
-	uint64		end = Min(offset + length_bytes, overwrite->offset + overwrite->length_bytes);
+	for (int i = find_piece(overwrite, offset); i < overwrite->piece_count; i++)
+	{
+		const BlobPiece *piece = &overwrite->pieces[i];
+		uint64		start = Max(offset, piece->offset);
+		uint64		end = Min(offset + length_bytes, piece->offset + piece->bytes);
 
-	if (start < end)
-		memcpy(content + (start - offset), overwrite->data + (start - overwrite->offset),
-			   end - start);
+		if (start >= end)
+			break;
+		memcpy(content + (start - offset), piece->data + (start - piece->offset), end - start);
+	}
 }
 
 /* Read, patch and hash the whole content; write the content of touched extents. */
@@ -323,24 +424,24 @@ pack_overwrite(Overwrite *overwrite)
 		is_shared[i] = !overwrite->extents[i].is_touched;
 		descriptor->generation = Max(descriptor->generation, extents[i].generation);
 	}
-	datum = blob_complete(descriptor, extents, count, &overwrite->value->descriptor, is_shared);
+	datum = blob_complete(descriptor, NULL, extents, count, &overwrite->value->descriptor,
+						  is_shared);
 	pfree(extents);
 	pfree(is_shared);
 	return datum;
 }
 
 /*
- * Overwrite [offset, offset + length), which lies inside of a value in extents.  Locks the map in
- * RowExclusive mode while content is copied.
+ * Overwrite by pieces that lie inside of a value in extents.  Locks the map in RowExclusive mode
+ * while content is copied.
  */
 static struct varlena *
-overwrite_inside(const BlobValue *value, uint64 offset, const char *data, uint64 length_bytes)
+overwrite_inside(const BlobValue *value, const BlobPiece *pieces, int count)
 {
 	Overwrite	overwrite = {
 		.value = value,
-		.offset = offset,
-		.data = data,
-		.length_bytes = length_bytes,
+		.pieces = pieces,
+		.piece_count = count,
 		.descriptor = value->descriptor
 	};
 	BlobDescriptor *descriptor = &overwrite.descriptor;
@@ -385,10 +486,12 @@ struct varlena *
 blob_edit_overwrite(const BlobValue *value, uint64 offset, const void *data, uint64 length_bytes)
 {
 	uint64		end = offset + length_bytes;
+	BlobPiece	piece = {.offset = offset, .bytes = length_bytes, .data = data};
 	BlobWriter *writer;
 
-	if (!value->is_inline && length_bytes > 0 && end <= value->size_bytes)
-		return overwrite_inside(value, offset, data, length_bytes);
+	if (!value->is_inline && !value->descriptor.is_compressed && length_bytes > 0 &&
+		end <= value->size_bytes)
+		return overwrite_inside(value, &piece, 1);
 	if (offset <= value->size_bytes)
 		return blob_edit_splice(value, offset, Min(end, value->size_bytes) - offset, data,
 								length_bytes);
@@ -397,4 +500,111 @@ blob_edit_overwrite(const BlobValue *value, uint64 offset, const void *data, uin
 	write_zeros(writer, offset - value->size_bytes);
 	blob_writer_write(writer, data, length_bytes);
 	return blob_writer_finish(writer);
+}
+
+/* ---- several pieces ---- */
+
+/*
+ * Write everything from the first piece on again.  Content before it is shared, and hashed unless
+ * the piece begins at the value's end or later.
+ */
+static struct varlena *
+rewrite_from_first(const BlobValue *value, const BlobPiece *pieces, int count)
+{
+	uint64		end = pieces[count - 1].offset + pieces[count - 1].bytes;
+	uint64		position = Min(pieces[0].offset, value->size_bytes);
+	bool		shares = position < value->size_bytes &&
+		shares_frames(value, Max(end, value->size_bytes));
+	BlobWriter *writer = begin_change(value, position, Max(end, value->size_bytes) - position,
+									  shares);
+
+	for (int i = 0; i < count; i++)
+	{
+		uint64		kept = Min(pieces[i].offset, Max(position, value->size_bytes)) - position;
+
+		if (kept > 0)
+			add_kept(writer, value, position, kept, shares);
+		write_zeros(writer, pieces[i].offset - (position + kept));
+		blob_writer_write(writer, pieces[i].data, pieces[i].bytes);
+		position = pieces[i].offset + pieces[i].bytes;
+	}
+	if (position < value->size_bytes)
+		add_kept(writer, value, position, value->size_bytes - position, shares);
+	return blob_writer_finish(writer);
+}
+
+/* The content offset from which on the bytes are in the last extent of a value, or behind it. */
+static uint64
+last_extent_offset(const BlobDescriptor *descriptor)
+{
+	int			count = blob_descriptor_extent_count(descriptor) -
+		(descriptor->has_remainder_page ? 1 : 0);
+	uint64		start = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		BlobStoredExtent stored;
+
+		blob_mapping_extent(descriptor, i, start, &stored);
+		if (i == count - 1)
+			return blob_mapping_content_of(descriptor, &stored).offset;
+		start += stored.bytes;
+	}
+	return 0;
+}
+
+/*
+ * Overwrite what lies inside of the value, and then append what lies behind its end.  The append
+ * goes on with the digest of the first step, so each byte is hashed once.  Extents that the first
+ * step wrote and the second one does not use are left to the collector, as those of a value that
+ * was not stored.
+ */
+static struct varlena *
+overwrite_and_append(const BlobValue *value, const BlobPiece *pieces, int count)
+{
+	BlobPiece  *inside = palloc(sizeof(BlobPiece) * count);
+	BlobPiece  *behind = palloc(sizeof(BlobPiece) * count);
+	int			inside_count = 0;
+	int			behind_count = 0;
+	struct varlena *overwritten;
+	struct varlena *datum;
+	BlobValue	between;
+
+	for (int i = 0; i < count; i++)
+	{
+		uint64		start = pieces[i].offset;
+		uint64		bytes = start < value->size_bytes ?
+			Min(pieces[i].bytes, value->size_bytes - start) : 0;
+
+		if (bytes > 0)
+			inside[inside_count++] = (BlobPiece) {start, bytes, pieces[i].data};
+		if (bytes < pieces[i].bytes)
+			behind[behind_count++] = (BlobPiece) {
+				start + bytes, pieces[i].bytes - bytes, pieces[i].data + bytes
+			};
+	}
+	overwritten = overwrite_inside(value, inside, inside_count);
+	blob_value_unpack(overwritten, &between);
+	datum = rewrite_from_first(&between, behind, behind_count);
+	pfree(overwritten);
+	pfree(inside);
+	pfree(behind);
+	return datum;
+}
+
+struct varlena *
+blob_edit_patch(const BlobValue *value, const BlobPiece *pieces, int count)
+{
+	uint64		end = pieces[count - 1].offset + pieces[count - 1].bytes;
+
+	Assert(count > 0);
+	if (!value->is_inline && value->descriptor.is_compressed)
+		return rewrite_from_first(value, pieces, count);
+	if (!value->is_inline && end <= value->size_bytes)
+		return overwrite_inside(value, pieces, count);
+
+	/* Whole extents would be copied for the sake of a few bytes at the end of the last one. */
+	if (value->is_inline || pieces[0].offset >= last_extent_offset(&value->descriptor))
+		return rewrite_from_first(value, pieces, count);
+	return overwrite_and_append(value, pieces, count);
 }

@@ -3,15 +3,14 @@
  *	  The one place that knows how an offset in the content becomes stored bytes.
  *
  * A value has content, counted by content offsets, and stored bytes (extents/stored.h), counted by
- * stored offsets.  Today the mapping is the identity: the byte at a content offset is the byte at
- * the same stored offset, and the content's last bytes, those of a short remainder, are in the
- * datum.  Of a compressed value the stored bytes are known, but its content cannot be read (ERROR
- * 0A000).
+ * stored offsets.  Of a plain value the mapping is the identity: the byte at a content offset is
+ * the byte at the same stored offset, and the content's last bytes, those of a short remainder, are
+ * in the datum.  A compressed value stores frames, and a directory that finds them
+ * (core/frame.h, blob/frames.h).
  *
  * Invariant: no code outside of this module derives one offset from the other, nor the bytes that
  * an extent stores from the size of the content.  So a form of datum that stores its content in
- * another way (in frames that are compressed one by one, say) changes these functions and no
- * others:
+ * another way has an answer in each of these functions:
  *
  * - blob_mapping_read() fetches stored bytes and turns them into content;
  * - blob_mapping_extent() says how many stored bytes an extent has;
@@ -24,6 +23,7 @@
 #ifndef BLOB_MAPPING_H
 #define BLOB_MAPPING_H
 
+#include "blob/frames.h"
 #include "core/descriptor.h"
 #include "extents/stored.h"
 
@@ -60,21 +60,21 @@ blob_mapping_datum_offset(const BlobDescriptor *descriptor)
 extern void blob_mapping_extent(const BlobDescriptor *descriptor, int extent_no, uint64 start,
 								BlobStoredExtent *stored);
 
-/* Copies the stored bytes [offset, offset + length) to target, verified; throws if it cannot. */
-typedef void (*BlobMappingFetch) (void *context, uint64 stored_offset, uint64 length_bytes,
-								  char *target);
-
 /*
- * Copy the content [offset, offset + length) of a value to target, and get its stored bytes by
- * fetch.  offset + length is at most the value's size.  ERROR 0A000 for a compressed value; throws
- * the errors of fetch.
+ * Copy the content [offset, offset + length) of a value to target, and get its stored bytes from a
+ * source.  offset + length is at most the value's size.  Throws the errors of the source; of a
+ * compressed value those of blob/frames.h.
  */
 extern void blob_mapping_read(const BlobDescriptor *descriptor, uint64 offset_bytes,
-							  uint64 length_bytes, char *target, BlobMappingFetch fetch,
-							  void *context);
+							  uint64 length_bytes, char *target,
+							  const BlobMappingSource *source);
 
-/* ERROR 0A000 if blob_mapping_read() cannot read this form, whatever its stored bytes are. */
-extern void blob_mapping_require_readable(const BlobDescriptor *descriptor);
+/*
+ * ERROR if blob_mapping_read() cannot read this value although its extents can be read: a method of
+ * compression that is not built in, a damaged directory.  Reads all of the directory.
+ */
+extern void blob_mapping_require_readable(const BlobDescriptor *descriptor,
+										  const BlobMappingSource *source);
 
 /* ---- offsets of content that is stored as it is: for writers ---- */
 
@@ -92,23 +92,49 @@ blob_mapping_content_offset(uint64 stored_offset)
 	return stored_offset;
 }
 
-/* The content that an extent of a value holds.  ERROR 0A000 if its stored bytes are not content. */
+/* The content that an extent of a plain value holds. */
 extern BlobContentRange blob_mapping_content_of(const BlobDescriptor *descriptor,
 												const BlobStoredExtent *extent);
 
 /*
  * The number of stored pages, from the first one on, that hold nothing but the first keep_bytes of
  * the content.  Another version of the value that begins with these bytes may share these pages.
- * The page of a remainder is never one of them: no other version uses it.  ERROR 0A000 for a
- * compressed value.
+ * The page of a remainder is never one of them: no other version uses it.  The value is plain.
  */
 extern uint64 blob_mapping_kept_pages(const BlobDescriptor *descriptor, uint64 keep_bytes);
+
+/* What another version of a compressed value may share that begins with the same bytes. */
+typedef struct BlobMappingKept
+{
+	bool		is_all;			/* all stored bytes but the page of the remainder */
+	uint64		content_bytes;	/* in frames that are kept */
+	uint64		pages;			/* stored pages, from the first one on, in which these lie */
+} BlobMappingKept;
+
+/*
+ * The same question as that of blob_mapping_kept_pages() for a compressed value: which frames lie in
+ * the first keep_bytes, and in which pages.  Reads the directory as far as these go, unless all is
+ * kept.
+ */
+extern void blob_mapping_kept_frames(const BlobDescriptor *descriptor, uint64 keep_bytes,
+									 const BlobMappingSource *source, BlobMappingKept *kept);
 
 /* ---- two values ---- */
 
 /*
- * Whether extents of two values are the same one and hold the same range of their contents.  The
- * contents agree there as far as both go, because bytes of a returned value never change.  A tail
+ * Whether the extents of a value say which content they hold.  Those of a compressed value do not:
+ * the same extent at the same stored offset of two values may be content of different offsets, or
+ * of one of them only.
+ */
+static inline bool
+blob_mapping_can_share(const BlobDescriptor *descriptor)
+{
+	return !descriptor->is_compressed;
+}
+
+/*
+ * Whether extents of two plain values are the same one and hold the same range of their contents.
+ * The contents agree there as far as both go, because bytes of a returned value never change.  A tail
  * and a whole extent of one first page are different extents.  The caller verifies that the extent
  * still belongs to the older value.
  */

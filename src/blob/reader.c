@@ -85,7 +85,7 @@ know_extents(BlobReader *reader, uint64 stored_end)
  * reads are a sequence.
  */
 static void
-fetch(void *context, uint64 stored_offset, uint64 length_bytes, char *target)
+fetch(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node, char *target)
 {
 	BlobReader *reader = context;
 	bool		use_cache = (reader->flags & BLOB_READER_UNCACHED) == 0;
@@ -93,7 +93,7 @@ fetch(void *context, uint64 stored_offset, uint64 length_bytes, char *target)
 	uint64		end = stored_offset + length_bytes;
 
 	/* The most frequent read, of the whole value at once, has nothing to read ahead. */
-	if (use_cache && length_bytes < reader->stored.total_bytes)
+	if (use_cache && !is_node && length_bytes < reader->stored.total_bytes)
 	{
 		window = &reader->window;
 		blob_readahead_note(window, stored_offset, length_bytes);
@@ -107,7 +107,19 @@ void
 blob_reader_read_stored(BlobReader *reader, uint64 stored_offset, uint64 length_bytes,
 						char *target)
 {
-	fetch(reader, stored_offset, length_bytes, target);
+	fetch(reader, stored_offset, length_bytes, false, target);
+}
+
+BlobMappingSource
+blob_reader_source(BlobReader *reader)
+{
+	BlobMappingSource source = {
+		.fetch = fetch,
+		.context = reader,
+		.is_uncached = (reader->flags & BLOB_READER_UNCACHED) != 0
+	};
+
+	return source;
 }
 
 typedef struct CachedFetch
@@ -118,7 +130,7 @@ typedef struct CachedFetch
 
 /* A BlobMappingFetch that asks the buffer alone. */
 static void
-fetch_cached(void *context, uint64 stored_offset, uint64 length_bytes, char *target)
+fetch_cached(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node, char *target)
 {
 	CachedFetch *cached = context;
 	BlobReader *reader = cached->reader;
@@ -136,10 +148,11 @@ bool
 blob_reader_read_cached(BlobReader *reader, char *buffer, uint64 length_bytes)
 {
 	CachedFetch cached = {reader, true};
+	BlobMappingSource source = {.fetch = fetch_cached, .context = &cached};
 
-	Assert(length_bytes <= BLOB_CACHED_MAX_BYTES);
+	Assert(length_bytes <= BLOB_CACHED_MAX_BYTES && !reader->value->descriptor.is_compressed);
 	blob_mapping_read(&reader->value->descriptor, reader->position, length_bytes, buffer,
-					  fetch_cached, &cached);
+					  &source);
 	if (cached.is_complete)
 		reader->position += length_bytes;
 	return cached.is_complete;
@@ -190,7 +203,9 @@ blob_reader_read(BlobReader *reader, void *buffer, uint64 length_bytes)
 		memcpy(buffer, value->inline_data + offset, length);
 	else
 	{
-		blob_mapping_read(&value->descriptor, offset, length, buffer, fetch, reader);
+		BlobMappingSource source = blob_reader_source(reader);
+
+		blob_mapping_read(&value->descriptor, offset, length, buffer, &source);
 		if (blob_verify_reads && length == value->size_bytes)
 			verify_digest(&value->descriptor, buffer);
 	}
@@ -208,11 +223,13 @@ blob_reader_next(BlobReader *reader, void *buffer, uint64 length_bytes)
 void
 blob_reader_require_readable(BlobReader *reader)
 {
+	BlobMappingSource source = blob_reader_source(reader);
+
 	if (reader->value->is_inline)
 		return;
-	blob_mapping_require_readable(&reader->value->descriptor);
 	know_extents(reader, reader->stored.total_bytes);
 	blob_stored_require_readable(&reader->stored);
+	blob_mapping_require_readable(&reader->value->descriptor, &source);
 }
 
 void

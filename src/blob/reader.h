@@ -10,8 +10,8 @@
  * read again before bytes leave.
  *
  * Errors: XB001 for an extent that was freed or reused, XB002 for unlogged content, XX001 and 58P01
- * for damaged files, 0A000 for a compressed value; with blobext.verify_reads, XX001 for a read of
- * the whole content that does not match the digest.  After an error the reader may be used again,
+ * for damaged files and frames, 0A000 for a method of compression that is not built in; with
+ * blobext.verify_reads, XX001 for a read of the whole content that does not match the digest.  After an error the reader may be used again,
  * or just forgotten.  Each read takes AccessShareLock on the extent map and claims the I/O engine
  * until it returns.
  *
@@ -90,6 +90,9 @@ extern void blob_reader_request(BlobReader *reader, uint64 end_bytes);
 /* Copy stored bytes, which exist, in place of content.  The position stays. */
 extern void blob_reader_read_stored(BlobReader *reader, uint64 stored_offset,
 									uint64 length_bytes, char *target);
+
+/* Where the mapping gets stored bytes for a reader, as long as that is used. */
+extern BlobMappingSource blob_reader_source(BlobReader *reader);
 
 /*
  * ERROR, as reading the whole content would report, unless the form can be read, the extents belong

@@ -7,6 +7,7 @@
 #include "access/xact.h"
 #include "blob/upload.h"
 #include "blob/writer.h"
+#include "core/settings.h"
 #include "extents/durability.h"
 #include "lib/ilist.h"
 #include "miscadmin.h"
@@ -145,7 +146,8 @@ blob_upload_begin(const BlobValue *base, uint64 expected_bytes)
 	upload->is_broken = true;
 	upload->upload_no = ++last_upload_no;
 	dlist_push_tail(&uploads, &upload->node);
-	upload->writer = base == NULL ? blob_writer_begin(expected_bytes) :
+	upload->writer = base == NULL ? blob_writer_begin(expected_bytes,
+																	  blob_default_method()) :
 		blob_writer_grow(base, base->size_bytes, expected_bytes);
 	upload->size_bytes = base == NULL ? 0 : base->size_bytes;
 	upload->is_broken = false;
@@ -196,6 +198,14 @@ find_sound_upload(int64 upload_no)
 						   "content that it has is unknown."),
 				 errhint("Begin another upload.")));
 	return upload;
+}
+
+void
+blob_upload_refuse_null(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+			 errmsg("upload and data must not be null")));
 }
 
 /*

@@ -14,6 +14,7 @@
 #ifndef BLOB_UPLOAD_H
 #define BLOB_UPLOAD_H
 
+#include "core/compat.h"
 #include "core/descriptor.h"
 
 /*
@@ -22,6 +23,9 @@
  * known, else 0.  ERROR 25006 where extents cannot be allocated; errors of blob_writer_grow().
  */
 extern int64 blob_upload_begin(const BlobValue *base, uint64 expected_bytes);
+
+/* ERROR 22004 for an upload or bytes that are NULL: left out, they would be missed late. */
+pg_noreturn extern void blob_upload_refuse_null(void);
 
 /* Add bytes at the end.  Returns the size of the content so far. */
 extern uint64 blob_upload_write(int64 upload_no, const void *data, uint64 length_bytes);

@@ -3,8 +3,8 @@
  *	  Values of any size, written piece by piece; see blob/writer.h, and "Growth" in the README of
  *	  this folder.
  *
- * Extents are allocated, and room in them is claimed, in the map and in the WAL before they are
- * written.  So after a crash no page that an index key names is free in the map.
+ * The writer decides what the stored bytes are: the content as it is, or what a framer makes of it.
+ * They wait in the buffer, and leave it as whole pages.  blob/page_writer.c finds places for them.
  */
 #include "postgres.h"
 
@@ -12,355 +12,57 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "blob/blob.h"
-#include "blob/complete.h"
+#include "blob/framer.h"
 #include "blob/mapping.h"
+#include "blob/page_writer.h"
 #include "blob/reader.h"
 #include "blob/writer.h"
 #include "core/settings.h"
-#include "extents/pipeline.h"
-#include "io/buffer.h"
-#include "io/disk_room.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
-#include "store/store.h"
 
 /* Bytes are buffered up to this number; blobext.inline_limit is never larger. */
 #define BUFFER_BYTES (1024 * 1024)
 #define MIN_BUFFER_BYTES (8 * 1024)
 
-/*
- * The extents that a value is expected to need are allocated in steps of this many bytes, or of one
- * extent if that is larger.  So a writer that fails half way has not taken the disk.  Content in
- * memory is written in such steps, too.
- */
+/* Content in memory is written in steps of this many bytes, as extents are allocated. */
 #define STEP_BYTES (UINT64CONST(128) * 1024 * 1024)
-#define STEP_PAGES (STEP_BYTES / BLOB_PAGE_SIZE)
 
-/* An extent of the value, in the order of its content. */
-typedef struct WriterExtent
-{
-	BlobExtent	extent;
-	uint64		used_pages;		/* pages with content of this value */
-	uint64		claimed_pages;	/* to its high-water mark, if this writer has set it */
-	bool		is_shared;		/* with the base */
-} WriterExtent;
+/* Parts of a content that are tried before it is compressed, at most: one of each so many bytes. */
+#define MAX_TRIED_PARTS 8
+#define TRIED_PART_BYTES BLOB_PAGE_SIZE
+#define BYTES_PER_TRIED_PART (64 * 1024)
 
 struct BlobWriter
 {
 	MemoryContext context;
-	BlobDraft  *draft;			/* NULL before the first allocation */
-	BlobStoreId store;			/* of the draft */
-	bool		keeps_room;		/* ends with a remainder; else the last extent fits */
-	bool		has_tail;		/* among the extents */
-	bool		has_room;		/* the store had room for expected_bytes when asked */
+	BlobPageWriter pages;
+	BlobMethod	method;			/* to be tried; none: the content is stored as it is */
+	BlobFramer *framer;			/* NULL: the stored bytes are the content */
+	bool		is_appending;	/* to a compressed value, whose open frame goes on */
+	BlobReader *base_reader;	/* of a change */
 	uint64		expected_bytes; /* of the whole content; 0: unknown */
-	uint64		size_bytes;		/* content so far: */
-	uint64		stored_bytes;	/* in extents: where the next page goes */
+	uint64		size_bytes;		/* content so far */
 	uint64		hashed_bytes;	/* of the content */
-	uint64		written_bytes;	/* by this writer, for statistics */
 	BlobDigest	digest;
 	uint8		prefix[BLOB_PREFIX_BYTES];
-	BlobGeneration generation;	/* the largest */
-	BlobValue	base;			/* the value that this one shares extents with */
-	WriterExtent *extents;
-	int			extent_count;
-	int			extent_capacity;
-	int			current;		/* the extent that is being filled */
-	BlobWriteRun *runs;			/* pages to be written by the current call */
-	int			run_count;
-	int			run_capacity;
-	bool		has_remainder_page;
-	BlobPageNo	remainder_page;
-	char	   *buffer;
+	char	   *buffer;			/* the stored bytes behind those in pages */
 	uint32		buffered_bytes;
 	uint32		buffer_capacity;
 };
 
-/* The content offset of the first byte of the buffer: all content before it is stored. */
+/*
+ * The content offset of the first byte of the buffer of a value that is stored as it is: all
+ * content before it is in pages.
+ */
 static uint64
 buffer_offset(const BlobWriter *writer)
 {
-	return blob_mapping_content_offset(writer->stored_bytes);
+	return blob_mapping_content_offset(writer->pages.stored_bytes);
 }
 
-/* ---- extents ---- */
-
-/*
- * Open the store to write, and begin the draft.  Locks the map in RowExclusive mode until the store
- * is closed.  Between two calls nothing is locked.  So the extension may have been dropped and
- * created again: then the pages of this value belong to other values of another store.  ERROR 55000
- * if that is so.
- */
-static void
-open_store(BlobWriter *writer, BlobStore *store)
-{
-	blob_store_open(store, RowExclusiveLock);
-	if (writer->draft == NULL)
-	{
-		writer->draft = blob_draft_begin(writer->context);
-		writer->store = store->id;
-	}
-	if (!blob_store_id_equals(&writer->store, &store->id))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("extension \"blobext\" was created again while a value was being stored")));
-}
-
-/* Add a last extent, all zero.  The array grows in the writer's context. */
-static WriterExtent *
-add_extent(BlobWriter *writer)
-{
-	WriterExtent *added;
-
-	if (writer->extent_count == writer->extent_capacity)
-	{
-		writer->extent_capacity = Max(16, writer->extent_capacity * 2);
-		if (writer->extents == NULL)
-			writer->extents = MemoryContextAlloc(writer->context, writer->extent_capacity *
-												 sizeof(WriterExtent));
-		else
-			writer->extents = repalloc(writer->extents, writer->extent_capacity *
-									   sizeof(WriterExtent));
-	}
-	added = &writer->extents[writer->extent_count++];
-	memset(added, 0, sizeof(*added));
-	return added;
-}
-
-/* Add pages of an extent to those that the current call writes. */
-static void
-add_run(BlobWriter *writer, const BlobExtent *extent, uint64 page_in_extent, uint64 pages)
-{
-	BlobWriteRun *run;
-
-	if (writer->run_count == writer->run_capacity)
-	{
-		writer->run_capacity = Max(16, writer->run_capacity * 2);
-		if (writer->runs == NULL)
-			writer->runs = MemoryContextAlloc(writer->context, writer->run_capacity *
-											  sizeof(BlobWriteRun));
-		else
-			writer->runs = repalloc(writer->runs, writer->run_capacity * sizeof(BlobWriteRun));
-	}
-	run = &writer->runs[writer->run_count++];
-	run->extent = *extent;
-	run->page_in_extent = page_in_extent;
-	run->pages = pages;
-}
-
-/* How many of the first count extents have the size of a tier. */
-static int
-count_tiers(const BlobWriter *writer, int count)
-{
-	int			tiers = 0;
-
-	for (int i = 0; i < count; i++)
-		tiers += !writer->extents[i].extent.is_tail;
-	return tiers;
-}
-
-/* Pages of the runs chosen so far. */
-static uint64
-taken_pages(const BlobWriter *writer)
-{
-	uint64		pages = 0;
-
-	for (int i = 0; i < writer->run_count; i++)
-		pages += writer->runs[i].pages;
-	return pages;
-}
-
-/*
- * Leave the end of a plan for the next step, which makes the same extents.  A tail goes last; it is
- * never longer than the extent of a tier in its place would be.
- */
-static void
-cut_to_step(BlobTierPlan *plan)
-{
-	if (plan->total_pages > STEP_PAGES && plan->extent_count > 0)
-	{
-		plan->total_pages -= plan->tail_pages;
-		plan->tail_pages = 0;
-	}
-	while (plan->total_pages > STEP_PAGES && plan->extent_count > 1)
-	{
-		plan->extent_count--;
-		plan->total_pages -= blob_tier_pages(plan->first_extent_no + plan->extent_count);
-	}
-}
-
-/*
- * Allocate extents for this number of pages, which are written at once and so are claimed.  The
- * same plan includes the pages that are expected later, or the first step of them.  If
- * fits_exactly, no more pages will come.  ERROR 53100 if the store has no room.
- */
-static void
-allocate(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly)
-{
-	uint64		taken_bytes =
-		blob_mapping_content_offset(writer->stored_bytes +
-									taken_pages(writer) * BLOB_PAGE_SIZE);
-	uint64		expected = blob_pages_for(writer->expected_bytes -
-										  Min(writer->expected_bytes, taken_bytes));
-	uint64		wanted = Max(pages, expected);
-	uint64		claimed = writer->keeps_room ? pages : wanted;
-	uint64		whole_pages;
-	bool		use_tail = blob_tail_extents && !writer->keeps_room && !writer->has_tail &&
-		(fits_exactly || expected > 0);
-	BlobTierPlan plan = blob_tier_plan_from(count_tiers(writer, writer->extent_count), wanted,
-											use_tail);
-	BlobExtent *extents;
-	int			count;
-
-	whole_pages = plan.total_pages;
-	cut_to_step(&plan);
-	claimed = Min(claimed, plan.total_pages);
-	if (plan.total_pages < whole_pages && !writer->has_room)
-		blob_store_require_room(store, whole_pages);
-	/* Before the store grows: it would keep what it has grown by. */
-	if (blob_wal_logs_content())
-		blob_disk_room_require_for_wal(whole_pages * BLOB_PAGE_SIZE);
-	writer->has_room = true;
-
-	extents = palloc(sizeof(BlobExtent) * (plan.extent_count + 1));
-	count = blob_store_allocate(store, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, extents);
-	for (int i = 0; i < count; i++)
-	{
-		WriterExtent *added = add_extent(writer);
-
-		added->extent = extents[i];
-		added->claimed_pages = Min(claimed, extents[i].pages);
-		claimed -= added->claimed_pages;
-		writer->generation = Max(writer->generation, extents[i].generation);
-		writer->has_tail |= extents[i].is_tail;
-	}
-	pfree(extents);
-}
-
-/*
- * The claim is lost: the room behind the value's end belongs to another version.  Copy the stored
- * bytes that this value has in its last extent to a new extent of the same size, in which
- * more_pages more pages are claimed.  Reads the base, and may throw the errors of a read.
- */
-static void
-copy_last_extent(BlobWriter *writer, BlobStore *store, uint64 more_pages)
-{
-	WriterExtent *last = &writer->extents[writer->current];
-	uint64		bytes = last->used_pages * BLOB_PAGE_SIZE;
-	uint64		start = writer->stored_bytes - bytes;
-	BlobTierPlan plan = {
-		.first_extent_no = count_tiers(writer, writer->current),
-		.extent_count = 1,
-		.total_pages = last->extent.pages
-	};
-	BlobExtent	copy[1];
-	uint64		claimed = Min(last->extent.pages, last->used_pages + more_pages);
-	uint64		step = Min(bytes, BUFFER_BYTES);
-	char	   *content = palloc(Max(step, 1));
-	BlobReader	reader;
-
-	blob_reader_begin(&reader, &writer->base, BLOB_READER_UNCACHED);
-	blob_store_allocate(store, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, copy);
-	for (uint64 done = 0; done < bytes; done += step)
-	{
-		BlobSource	source = {.first = content, .first_bytes = Min(step, bytes - done)};
-		BlobWriteRun run = {.extent = copy[0], .page_in_extent = done / BLOB_PAGE_SIZE};
-
-		source.total_bytes = source.first_bytes;
-		run.pages = source.first_bytes / BLOB_PAGE_SIZE;
-		blob_reader_read_stored(&reader, start + done, source.first_bytes, content);
-		blob_pipeline_write(&store->id, &run, 1, &source, NULL, 0);
-	}
-	blob_reader_end(&reader);
-	pfree(content);
-	last->extent = copy[0];
-	last->claimed_pages = claimed;
-	last->is_shared = false;
-	writer->generation = Max(writer->generation, copy[0].generation);
-	writer->written_bytes += bytes;
-}
-
-/*
- * Claim this number of pages behind the used ones of the current extent, unless that was done.  If
- * the claim is lost, the extent becomes a copy.  ERROR XB001 if the base is stale.
- */
-static void
-claim(BlobWriter *writer, BlobStore *store, uint64 pages)
-{
-	WriterExtent *current = &writer->extents[writer->current];
-	uint64		to_pages = current->used_pages + pages;
-	BlobGeneration max_generation = current->is_shared ? writer->base.descriptor.generation :
-		current->extent.generation;
-
-	if (to_pages <= current->claimed_pages)
-		return;
-	switch (blob_store_claim(store, &current->extent, max_generation,
-							 current->claimed_pages * BLOB_PAGE_SIZE,
-							 to_pages * BLOB_PAGE_SIZE))
-	{
-		case BLOB_CLAIM_WON:
-			current->claimed_pages = to_pages;
-			break;
-		case BLOB_CLAIM_LOST:
-			copy_last_extent(writer, store, pages);
-			break;
-		case BLOB_CLAIM_STALE:
-			if (current->is_shared)
-				blob_require_extent(&writer->base.descriptor, writer->current);
-			elog(ERROR, "extent %d of a value changed its state", writer->current);
-	}
-}
-
-/* Unused pages of the extents from the current one on. */
-static uint64
-pages_left(const BlobWriter *writer)
-{
-	uint64		pages = 0;
-
-	for (int i = writer->current; i < writer->extent_count; i++)
-		pages += writer->extents[i].extent.pages - writer->extents[i].used_pages;
-	return pages;
-}
-
-/* Whether more content came than was expected, so that the value does not end with its tail. */
-static bool
-ends_behind_tail(const BlobWriter *writer, uint64 last_pages)
-{
-	return writer->has_tail && (pages_left(writer) < last_pages ||
-								!writer->extents[writer->extent_count - 1].extent.is_tail);
-}
-
-/* Choose the next pages of the value, as runs; allocates and claims as needed. */
-static void
-take_pages(BlobWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly)
-{
-	while (pages > 0)
-	{
-		WriterExtent *current = &writer->extents[writer->current];
-		uint64		taken;
-
-		if (writer->current == writer->extent_count)
-		{
-			allocate(writer, store, pages, fits_exactly);
-			continue;
-		}
-		/* The pages of a shared tail behind the end of the base belong to another version. */
-		if (current->used_pages == current->extent.pages ||
-			(current->is_shared && current->extent.is_tail))
-		{
-			writer->current++;
-			continue;
-		}
-		taken = Min(pages, current->extent.pages - current->used_pages);
-		claim(writer, store, taken);
-		add_run(writer, &current->extent, current->used_pages, taken);
-		current->used_pages += taken;
-		pages -= taken;
-	}
-}
-
-/* ---- content ---- */
+/* ---- stored bytes ---- */
 
 /* Move the bytes behind the consumed ones to the beginning of the buffer. */
 static void
@@ -414,85 +116,41 @@ blob_writer_require_allocation(void)
 }
 
 /*
- * Allocate a page for the remainder, because it is too long for the datum, or because the value has
- * no other page.
- */
-static void
-take_remainder_page(BlobWriter *writer, BlobStore *store)
-{
-	BlobTierPlan plan = {.tail_pages = 1, .total_pages = 1};
-	BlobExtent	extent[1];
-
-	blob_store_allocate(store, &plan, BLOB_PAGE_SIZE, writer->draft, extent);
-	add_run(writer, &extent[0], 0, 1);
-	writer->has_remainder_page = true;
-	writer->remainder_page = extent[0].first_page;
-	writer->generation = Max(writer->generation, extent[0].generation);
-}
-
-/* The part of the buffer, and of the data behind it, that one step stores. */
-typedef struct StoreStep
-{
-	uint64		pages;			/* of extents, without the page of the remainder */
-	uint64		page_bytes;		/* content in these pages */
-	bool		wants_remainder_page;
-	BlobSource	source;			/* the bytes that are written to files */
-} StoreStep;
-
-/*
  * Plan a step.  It stores whole pages.  If it is the last one, it stores also the bytes that do not
  * fill a page, unless they are a remainder for the datum.
  */
-static StoreStep
+static BlobPageStep
 plan_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 {
 	uint64		available = writer->buffered_bytes + length_bytes;
 	uint32		partial = (uint32) (available % BLOB_PAGE_SIZE);
-	StoreStep	step = {
+	uint32		max_inline = writer->framer == NULL ? BLOB_REMAINDER_INLINE_BYTES :
+		BLOB_COMPRESSED_REMAINDER_INLINE_BYTES;
+	BlobPageStep step = {
 		.pages = available / BLOB_PAGE_SIZE,
+		.is_last = is_last,
 		.source = {
 			.first = writer->buffer,
 			.first_bytes = writer->buffered_bytes,
 			.second = data,
-			.before_bytes = writer->written_bytes
+			.before_bytes = writer->pages.written_bytes
 		}
 	};
 
-	if (is_last && ends_behind_tail(writer, blob_pages_for(available)))
-		writer->keeps_room = true;
-	if (is_last && !writer->keeps_room && partial > 0)
+	if (is_last && blob_page_writer_ends_behind_tail(&writer->pages, blob_pages_for(available)))
+		writer->pages.keeps_room = true;
+	if (is_last && !writer->pages.keeps_room && partial > 0)
 		step.pages++;
-	step.page_bytes = Min(available, step.pages * BLOB_PAGE_SIZE);
-	step.wants_remainder_page = is_last && writer->keeps_room &&
-		(partial > BLOB_REMAINDER_INLINE_BYTES || buffer_offset(writer) + available == partial);
-	step.source.total_bytes = step.wants_remainder_page ? available : step.page_bytes;
+	step.wants_remainder_page = is_last && writer->pages.keeps_room &&
+		(partial > max_inline || writer->pages.stored_bytes + available == partial);
+	step.source.total_bytes = step.wants_remainder_page ? available :
+		Min(available, step.pages * BLOB_PAGE_SIZE);
+	if (writer->framer == NULL)
+	{
+		step.digest = &writer->digest;
+		step.skip_bytes = writer->hashed_bytes - buffer_offset(writer);
+	}
 	return step;
-}
-
-/*
- * Allocate or claim the pages of a step, hash and write its bytes, and log them where content is
- * logged.  Locks the map in RowExclusive mode meanwhile.  Assigns an XID, so that the commit writes
- * a record, which comes after the content.
- */
-static void
-write_step(BlobWriter *writer, const StoreStep *step, bool is_last)
-{
-	uint64		skip_bytes = writer->hashed_bytes - buffer_offset(writer);
-	uint64		length_bytes = step->source.total_bytes;
-	BlobStore	store;
-
-	(void) GetTopTransactionId();
-	open_store(writer, &store);
-	writer->run_count = 0;
-	take_pages(writer, &store, step->pages, is_last);
-	if (step->wants_remainder_page)
-		take_remainder_page(writer, &store);
-	if (length_bytes > 0)
-		blob_pipeline_write(&store.id, writer->runs, writer->run_count, &step->source,
-							&writer->digest, skip_bytes);
-	blob_store_close(&store);
-	writer->written_bytes += length_bytes;
-	writer->hashed_bytes = Max(writer->hashed_bytes, buffer_offset(writer) + length_bytes);
 }
 
 /*
@@ -503,16 +161,20 @@ static void
 store_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
 {
 	uint64		available = writer->buffered_bytes + length_bytes;
-	StoreStep	step;
+	uint64		page_bytes;
+	BlobPageStep step;
 
 	blob_writer_require_allocation();
 	step = plan_step(writer, data, length_bytes, is_last);
-	write_step(writer, &step, is_last);
-	writer->stored_bytes += step.page_bytes;
-	if (available > step.page_bytes)
+	page_bytes = Min(available, step.pages * BLOB_PAGE_SIZE);
+	if (writer->framer == NULL)
+		writer->hashed_bytes = Max(writer->hashed_bytes,
+								   buffer_offset(writer) + step.source.total_bytes);
+	blob_page_writer_store(&writer->pages, &step);
+	if (available > page_bytes)
 		enlarge_buffer(writer, BLOB_PAGE_SIZE);
 	step.source.first = writer->buffer;
-	keep_remainder(writer, &step.source, step.page_bytes, available);
+	keep_remainder(writer, &step.source, page_bytes, available);
 }
 
 /* Store data of any length behind the buffer, in steps. */
@@ -524,57 +186,202 @@ store_in_steps(BlobWriter *writer, const char *data, uint64 length_bytes, bool i
 	store_step(writer, data, length_bytes, is_last);
 }
 
-static BlobWriter *
-make_writer(uint64 expected_bytes)
+/* Add stored bytes; full pages of them may be written at once. */
+static void
+put_stored(BlobWriter *writer, const char *stored, uint64 length_bytes)
 {
-	BlobWriter *writer = palloc0(sizeof(BlobWriter));
+	if (writer->buffered_bytes + length_bytes > BUFFER_BYTES)
+	{
+		store_in_steps(writer, stored, length_bytes, false);
+		return;
+	}
+	enlarge_buffer(writer, writer->buffered_bytes + length_bytes);
+	memcpy(writer->buffer + writer->buffered_bytes, stored, length_bytes);
+	writer->buffered_bytes += (uint32) length_bytes;
+}
 
+/* ---- compression ---- */
+
+/*
+ * A BlobFramerPut, whose context is the writer.  Before the first pages are allocated, guess from
+ * the content so far how many there will be.
+ */
+static void
+put_framed(void *context, const char *stored, uint64 length_bytes)
+{
+	BlobWriter *writer = context;
+	uint64		stored_bytes = writer->buffered_bytes + length_bytes;
+
+	if (writer->pages.stored_bytes == 0 && stored_bytes > BUFFER_BYTES &&
+		writer->expected_bytes > writer->hashed_bytes)
+	{
+		writer->pages.is_estimated = true;
+		writer->pages.expected_bytes = (uint64)
+			((double) stored_bytes / writer->hashed_bytes * writer->expected_bytes);
+	}
+	put_stored(writer, stored, length_bytes);
+}
+
+/* Hash content and give it to the framer, frame by frame, while it is in the processor's cache. */
+static void
+add_framed(BlobWriter *writer, const char *data, uint64 length_bytes)
+{
+	for (uint64 done = 0; done < length_bytes; done += BLOB_FRAME_BYTES)
+	{
+		uint64		bytes = Min(BLOB_FRAME_BYTES, length_bytes - done);
+
+		CHECK_FOR_INTERRUPTS();
+		blob_digest_update(&writer->digest, data + done, bytes);
+		writer->hashed_bytes += bytes;
+		blob_framer_add(writer->framer, data + done, bytes);
+	}
+}
+
+/*
+ * Whether content is worth compressing, by parts of it, of which one suffices.  Content that was
+ * compressed by a program costs next to nothing more than without a method.
+ */
+static bool
+is_compressible(BlobMethod method, const char *data, uint64 length_bytes)
+{
+	uint64		parts = Min(MAX_TRIED_PARTS, length_bytes / BYTES_PER_TRIED_PART + 1);
+	uint64		part_bytes = Min(TRIED_PART_BYTES, length_bytes);
+
+	if (method == BLOB_METHOD_NONE || length_bytes <= BLOB_PAGE_SIZE)
+		return false;
+	for (uint64 i = 0; i < parts; i++)
+	{
+		uint64		offset = (length_bytes - part_bytes) / parts * i +
+			(length_bytes - part_bytes) / parts / 2;
+
+		if (blob_codec_is_promising(method, data + offset, (uint32) part_bytes))
+			return true;
+	}
+	return false;
+}
+
+static void
+begin_framing(BlobWriter *writer)
+{
+	MemoryContext caller_context = MemoryContextSwitchTo(writer->context);
+
+	writer->framer = blob_framer_begin(writer->method, put_framed, writer);
+	writer->pages.expected_bytes = 0;
+	MemoryContextSwitchTo(caller_context);
+}
+
+static void
+end_framing(BlobWriter *writer)
+{
+	if (writer->framer != NULL)
+		blob_framer_free(writer->framer);
+	writer->framer = NULL;
+}
+
+/*
+ * Decide whether a fresh value is compressed, when its first bytes are about to be stored: by those
+ * in the buffer.  They are framed if it is.
+ */
+static void
+decide_method(BlobWriter *writer)
+{
+	char	   *content = writer->buffer;
+	uint32		bytes = writer->buffered_bytes;
+	bool		is_framed = is_compressible(writer->method, content, bytes);
+
+	if (is_framed)
+	{
+		begin_framing(writer);
+		writer->buffer = NULL;
+		writer->buffered_bytes = writer->buffer_capacity = 0;
+		add_framed(writer, content, bytes);
+		pfree(content);
+	}
+	writer->method = BLOB_METHOD_NONE;
+}
+
+/*
+ * Frame a fresh value whose whole content is in memory, if that saves a page.  Otherwise false, and
+ * the writer is as before; not if pages were written meanwhile.
+ */
+static bool
+frame_whole(BlobWriter *writer, const char *content, uint64 size_bytes)
+{
+	const char *remainder;
+
+	if (!is_compressible(writer->method, content, size_bytes))
+		return false;
+	begin_framing(writer);
+	add_framed(writer, content, size_bytes);
+	(void) blob_framer_finish(writer->framer, false, &remainder);
+	if (writer->pages.stored_bytes > 0 ||
+		writer->buffered_bytes / BLOB_PAGE_SIZE < blob_pages_for(size_bytes))
+		return true;
+	end_framing(writer);
+	blob_digest_begin(&writer->digest);
+	writer->hashed_bytes = 0;
+	writer->buffered_bytes = 0;
+	writer->pages.expected_bytes = writer->expected_bytes;
+	return false;
+}
+
+/* The same for the content in the buffer. */
+static bool
+frame_buffer(BlobWriter *writer)
+{
+	char	   *content = writer->buffer;
+	uint32		bytes = writer->buffered_bytes;
+	uint32		capacity = writer->buffer_capacity;
+	bool		is_framed;
+
+	writer->buffer = NULL;
+	writer->buffered_bytes = writer->buffer_capacity = 0;
+	is_framed = frame_whole(writer, content, bytes);
+	if (!is_framed)
+	{
+		if (writer->buffer != NULL)
+			pfree(writer->buffer);
+		writer->buffer = content;
+		writer->buffered_bytes = bytes;
+		writer->buffer_capacity = capacity;
+	}
+	else
+		pfree(content);
+	return is_framed;
+}
+
+/* ---- begin ---- */
+
+static BlobWriter *
+make_writer(uint64 expected_bytes, BlobMethod method)
+{
+	BlobWriter *writer;
+
+	blob_method_require((uint8) method);
+	writer = palloc0(sizeof(BlobWriter));
 	writer->context = CurrentMemoryContext;
+	writer->method = method;
 	writer->expected_bytes = expected_bytes;
+	blob_page_writer_begin(&writer->pages, CurrentMemoryContext);
+	writer->pages.expected_bytes = expected_bytes;
 	blob_digest_begin(&writer->digest);
 	return writer;
 }
 
 BlobWriter *
-blob_writer_begin(uint64 expected_bytes)
+blob_writer_begin(uint64 expected_bytes, BlobMethod method)
 {
-	return make_writer(expected_bytes);
+	return make_writer(expected_bytes, method);
 }
 
-/* Share the first keep_pages stored pages of the base.  The last extent may be used in part. */
-static void
-share_extents(BlobWriter *writer, uint64 keep_pages)
+BlobWriter *
+blob_writer_begin_framed(uint64 expected_bytes, BlobMethod method)
 {
-	const BlobDescriptor *descriptor = &writer->base.descriptor;
-	uint64		start = 0;
+	BlobWriter *writer = make_writer(expected_bytes, method);
 
-	for (int i = 0; start < keep_pages * BLOB_PAGE_SIZE; i++)
-	{
-		BlobStoredExtent stored;
-		WriterExtent *added = add_extent(writer);
-
-		blob_mapping_extent(descriptor, i, start, &stored);
-
-		/*
-		 * complete() leaves out extents without pages, and blob_complete() verifies the shared ones
-		 * by their numbers in the base.  So the numbers must agree.  No value has such an extent.
-		 */
-		if (stored.bytes < BLOB_PAGE_SIZE)
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("invalid blobstate value"),
-					 errdetail("Extent %d has no page of the value.", i)));
-		added->extent = stored.extent;
-		added->used_pages = Min(stored.bytes / BLOB_PAGE_SIZE,
-								keep_pages - start / BLOB_PAGE_SIZE);
-		added->claimed_pages = added->used_pages;
-		added->is_shared = true;
-		writer->has_tail |= added->extent.is_tail;
-		start += stored.bytes;
-	}
-	writer->current = Max(writer->extent_count - 1, 0);
-	writer->generation = descriptor->generation;
-	writer->stored_bytes = keep_pages * BLOB_PAGE_SIZE;
+	begin_framing(writer);
+	writer->method = BLOB_METHOD_NONE;
+	return writer;
 }
 
 /* Hash the beginning of the base, in steps: a descriptor has no digest of a beginning. */
@@ -584,7 +391,7 @@ hash_beginning(BlobWriter *writer, uint64 length_bytes)
 	char	   *content = palloc(Max(1, Min(length_bytes, BUFFER_BYTES)));
 	BlobReader	reader;
 
-	blob_reader_begin(&reader, &writer->base, 0);
+	blob_reader_begin(&reader, &writer->pages.base, 0);
 	while (length_bytes > 0)
 	{
 		uint64		bytes = blob_reader_next(&reader, content, Min(BUFFER_BYTES, length_bytes));
@@ -596,44 +403,103 @@ hash_beginning(BlobWriter *writer, uint64 length_bytes)
 	pfree(content);
 }
 
+/* Hash the first keep_bytes of the base, which are the content so far. */
+static void
+take_digest(BlobWriter *writer, uint64 keep_bytes)
+{
+	const BlobDescriptor *descriptor = &writer->pages.base.descriptor;
+	uint64		open_bytes = keep_bytes % BLOB_DIGEST_BLOCK_BYTES;
+	char		open_block[BLOB_DIGEST_BLOCK_BYTES];
+
+	writer->size_bytes = writer->hashed_bytes = keep_bytes;
+	memcpy(writer->prefix, descriptor->prefix, Min(keep_bytes, BLOB_PREFIX_BYTES));
+	if (keep_bytes < descriptor->size_bytes)
+	{
+		hash_beginning(writer, keep_bytes);
+		return;
+	}
+	blob_read(&writer->pages.base, keep_bytes - open_bytes, open_bytes, open_block);
+	blob_digest_resume(&writer->digest, descriptor->state, keep_bytes, open_block);
+}
+
 /*
- * Begin with the first keep_bytes of the base: whole pages are shared, the bytes behind them are
- * buffered.
+ * Begin with the first keep_bytes of a plain base: whole pages are shared, the bytes behind them
+ * are buffered.
  */
 static void
 take_over(BlobWriter *writer, uint64 keep_bytes)
 {
-	const BlobDescriptor *descriptor = &writer->base.descriptor;
+	const BlobDescriptor *descriptor = &writer->pages.base.descriptor;
 	uint32		partial;
 
-	share_extents(writer, blob_mapping_kept_pages(descriptor, keep_bytes));
+	blob_page_writer_share(&writer->pages, blob_mapping_kept_pages(descriptor, keep_bytes));
 	partial = (uint32) (keep_bytes - buffer_offset(writer));
 	Assert(partial < BLOB_PAGE_SIZE);
 	enlarge_buffer(writer, Max(partial, 1));
-	blob_read(&writer->base, buffer_offset(writer), partial, writer->buffer);
+	blob_read(&writer->pages.base, buffer_offset(writer), partial, writer->buffer);
 	writer->buffered_bytes = partial;
-	writer->size_bytes = keep_bytes;
-	memcpy(writer->prefix, descriptor->prefix, Min(keep_bytes, BLOB_PREFIX_BYTES));
-	if (keep_bytes == descriptor->size_bytes)
-		blob_digest_resume(&writer->digest, descriptor->state, keep_bytes,
-						   writer->buffer + partial - keep_bytes % BLOB_DIGEST_BLOCK_BYTES);
+	take_digest(writer, keep_bytes);
+}
+
+/* The content of the base from an offset on waits in the framer, unhashed, up to keep_bytes. */
+static void
+frame_beginning(BlobWriter *writer, uint64 offset, uint64 keep_bytes)
+{
+	uint64		bytes = keep_bytes - offset;
+	char	   *content = palloc(Max(bytes, 1));
+
+	blob_read(&writer->pages.base, offset, bytes, content);
+	blob_framer_add(writer->framer, content, bytes);
+	pfree(content);
+}
+
+/*
+ * Begin with the first keep_bytes of a compressed base: frames that lie in them are shared, the
+ * content behind these waits for a frame.
+ */
+static void
+take_over_frames(BlobWriter *writer, uint64 keep_bytes)
+{
+	const BlobDescriptor *descriptor = &writer->pages.base.descriptor;
+	BlobMappingSource source;
+	BlobReader	reader;
+	BlobMappingKept kept;
+
+	blob_reader_begin(&reader, &writer->pages.base, 0);
+	source = blob_reader_source(&reader);
+	blob_mapping_kept_frames(descriptor, keep_bytes, &source, &kept);
+	blob_page_writer_share(&writer->pages, kept.pages);
+	writer->is_appending = kept.is_all;
+	if (kept.is_all)
+		writer->framer = blob_framer_resume(descriptor, &source, put_framed, writer);
 	else
-		hash_beginning(writer, keep_bytes);
-	writer->hashed_bytes = keep_bytes;
+	{
+		writer->framer = blob_framer_begin_with(descriptor, kept.pages * BLOB_PAGE_SIZE,
+												put_framed, writer);
+		blob_framer_add_frames(writer->framer, descriptor, &source, 0, kept.content_bytes);
+	}
+	blob_reader_end(&reader);
+	writer->pages.expected_bytes = 0;
+	frame_beginning(writer, kept.content_bytes, keep_bytes);
+	take_digest(writer, keep_bytes);
 }
 
 BlobWriter *
 blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes)
 {
-	BlobWriter *writer = make_writer(expected_bytes > 0 ? keep_bytes + expected_bytes : 0);
+	BlobWriter *writer;
 
 	Assert(keep_bytes <= value->size_bytes);
-	writer->keeps_room = true;
+	writer = make_writer(expected_bytes > 0 ? keep_bytes + expected_bytes : 0,
+						 value->is_inline ? blob_default_method() : BLOB_METHOD_NONE);
+	writer->pages.keeps_room = true;
 	if (value->is_inline)
 		blob_writer_write(writer, value->inline_data, keep_bytes);
 	else if (keep_bytes <= (uint64) blob_inline_limit_bytes)
 	{
 		/* The result may be inline. */
+		if (value->descriptor.is_compressed)
+			writer->method = (BlobMethod) value->descriptor.compression.method;
 		enlarge_buffer(writer, Max(keep_bytes, 1));
 		blob_read(value, 0, keep_bytes, writer->buffer);
 		writer->buffered_bytes = (uint32) keep_bytes;
@@ -644,11 +510,115 @@ blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_byte
 	{
 		struct varlena *copy = blob_descriptor_copy(&value->descriptor);
 
-		blob_value_unpack(copy, &writer->base);
-		take_over(writer, keep_bytes);
+		blob_value_unpack(copy, &writer->pages.base);
+		if (value->descriptor.is_compressed)
+			take_over_frames(writer, keep_bytes);
+		else
+			take_over(writer, keep_bytes);
 	}
 	return writer;
 }
+
+/* ---- changes of compressed values ---- */
+
+BlobWriter *
+blob_writer_begin_change(const BlobValue *value)
+{
+	BlobWriter *writer = make_writer(0, BLOB_METHOD_NONE);
+	BlobValue  *base = &writer->pages.base;
+	uint64		stored_bytes;
+
+	Assert(!value->is_inline && value->descriptor.is_compressed);
+	writer->pages.keeps_room = true;
+	blob_value_unpack(blob_descriptor_copy(&value->descriptor), base);
+	stored_bytes = base->descriptor.compression.stored_bytes;
+	blob_page_writer_share(&writer->pages, stored_bytes / BLOB_PAGE_SIZE);
+	writer->framer = blob_framer_begin_with(&base->descriptor, stored_bytes, put_framed, writer);
+	writer->base_reader = palloc(sizeof(BlobReader));
+	blob_reader_begin(writer->base_reader, base, BLOB_READER_ALL);
+	return writer;
+}
+
+/* Hash content of the base, which is the next of the value; frame it unless its frame is shared. */
+static void
+keep_bytes(BlobWriter *writer, uint64 from, uint64 to, bool is_shared)
+{
+	char	   *content = palloc(Max(1, Min(to - from, BLOB_FRAME_BYTES)));
+	uint64		bytes;
+
+	blob_reader_seek(writer->base_reader, from);
+	for (; from < to; from += bytes)
+	{
+		bytes = blob_reader_next(writer->base_reader, content, Min(BLOB_FRAME_BYTES, to - from));
+		if (!is_shared)
+		{
+			blob_writer_write(writer, content, bytes);
+			continue;
+		}
+		if (writer->size_bytes < BLOB_PREFIX_BYTES)
+			memcpy(writer->prefix + writer->size_bytes, content,
+				   Min(bytes, BLOB_PREFIX_BYTES - writer->size_bytes));
+		blob_digest_update(&writer->digest, content, bytes);
+		writer->size_bytes += bytes;
+		writer->hashed_bytes += bytes;
+	}
+	pfree(content);
+}
+
+/*
+ * Add a whole frame of the base.  If only few bytes wait before it, they share the content of the
+ * frame, for frames would become shorter and shorter otherwise.
+ */
+static void
+keep_frame(BlobWriter *writer, const BlobFrameCursor *cursor)
+{
+	uint32		waiting = blob_framer_waiting_bytes(writer->framer);
+	uint32		longest = blob_framer_frame_bytes(writer->framer);
+	uint64		start = cursor->content_start;
+	uint64		end = start + cursor->frame.content_bytes;
+	uint64		middle = end;
+
+	if (waiting == 0 || waiting >= longest / 4)
+	{
+		blob_framer_flush(writer->framer);
+		keep_bytes(writer, start, end, true);
+		blob_framer_add_frame(writer->framer, &cursor->frame);
+		return;
+	}
+	if (waiting + cursor->frame.content_bytes > longest)
+		middle = start + (waiting + cursor->frame.content_bytes) / 2 - waiting;
+	keep_bytes(writer, start, middle, false);
+	blob_framer_flush(writer->framer);
+	keep_bytes(writer, middle, end, false);
+	blob_framer_flush(writer->framer);
+}
+
+void
+blob_writer_keep(BlobWriter *writer, uint64 from, uint64 to)
+{
+	const BlobDescriptor *descriptor = &writer->pages.base.descriptor;
+	BlobMappingSource source = blob_reader_source(writer->base_reader);
+	BlobFrameCursor cursor;
+	bool		goes_on;
+
+	blob_frame_cursor_begin(&cursor, descriptor, &source);
+	goes_on = from < to && blob_frame_cursor_seek(&cursor, from);
+	while (goes_on && from < to)
+	{
+		uint64		end = cursor.content_start + cursor.frame.content_bytes;
+
+		if (from == cursor.content_start && end <= to)
+			keep_frame(writer, &cursor);
+		else
+			keep_bytes(writer, from, Min(end, to), false);
+		from = end;
+		goes_on = from < to && blob_frame_cursor_next(&cursor);
+	}
+	if (from < to)
+		keep_bytes(writer, from, to, false);
+}
+
+/* ---- write ---- */
 
 void
 blob_writer_write(BlobWriter *writer, const void *data, uint64 length_bytes)
@@ -660,63 +630,38 @@ blob_writer_write(BlobWriter *writer, const void *data, uint64 length_bytes)
 			   Min(length_bytes, BLOB_PREFIX_BYTES - writer->size_bytes));
 	writer->size_bytes += length_bytes;
 
-	if (writer->buffered_bytes + length_bytes > BUFFER_BYTES)
+	if (writer->method != BLOB_METHOD_NONE && writer->buffered_bytes + length_bytes > BUFFER_BYTES)
 	{
-		store_in_steps(writer, data, length_bytes, false);
-		return;
+		/* Decide by a whole buffer. */
+		uint64		bytes = BUFFER_BYTES - writer->buffered_bytes;
+
+		put_stored(writer, data, bytes);
+		decide_method(writer);
+		data = (const char *) data + bytes;
+		length_bytes -= bytes;
 	}
-	enlarge_buffer(writer, writer->buffered_bytes + length_bytes);
-	memcpy(writer->buffer + writer->buffered_bytes, data, length_bytes);
-	writer->buffered_bytes += (uint32) length_bytes;
+	if (writer->framer != NULL)
+		add_framed(writer, data, length_bytes);
+	else
+		put_stored(writer, data, length_bytes);
 }
 
 void
 blob_writer_abort(BlobWriter *writer)
 {
-	if (writer->draft != NULL)
-		blob_draft_abandon(writer->draft);
+	end_framing(writer);
+	if (writer->base_reader != NULL)
+	{
+		blob_reader_end(writer->base_reader);
+		pfree(writer->base_reader);
+	}
 	if (writer->buffer != NULL)
 		pfree(writer->buffer);
-	if (writer->extents != NULL)
-		pfree(writer->extents);
-	if (writer->runs != NULL)
-		pfree(writer->runs);
+	blob_page_writer_end(&writer->pages);
 	pfree(writer);
 }
 
-/*
- * Complete the draft, since the value's descriptor is about to leave.  Extents that were expected
- * to be needed, and were not, are no part of the value: they remain in the draft, and are freed.
- */
-static void
-complete_draft(BlobWriter *writer)
-{
-	for (int i = 0; i < writer->extent_count; i++)
-	{
-		if (writer->extents[i].used_pages == 0 && !writer->extents[i].is_shared)
-			blob_draft_drop(writer->draft, writer->extents[i].extent.generation);
-	}
-	if (writer->draft != NULL)
-		blob_draft_complete(writer->draft);
-	writer->draft = NULL;
-}
-
-/* Cut the last extent to a tail of just the pages that are used, if tails are in use. */
-static void
-fit_last_extent(BlobWriter *writer)
-{
-	WriterExtent *last = &writer->extents[writer->current];
-	BlobStore	store;
-
-	if (last->used_pages == last->extent.pages || !blob_tail_extents)
-		return;
-	open_store(writer, &store);
-	/* Readers of the shorter extent look for chunks of another size. */
-	if (blob_buffer_chunk_bytes(last->used_pages) != blob_buffer_chunk_bytes(last->extent.pages))
-		blob_buffer_flush_extent(&store.id, &last->extent);
-	blob_store_trim(&store, &last->extent, last->used_pages);
-	blob_store_close(&store);
-}
+/* ---- finish ---- */
 
 /*
  * Make the descriptor and free the writer.  All content is written but a remainder for the datum.
@@ -725,48 +670,50 @@ static struct varlena *
 complete(BlobWriter *writer)
 {
 	BlobDescriptor descriptor = {.size_bytes = writer->size_bytes};
-	BlobExtent *extents = palloc(sizeof(BlobExtent) * (writer->extent_count + 1));
-	bool	   *is_shared = palloc0(sizeof(bool) * (writer->extent_count + 1));
-	int			count = 0;
+	const BlobFrame *frames = NULL;
 	struct varlena *datum;
 
-	if (!writer->keeps_room)
-		fit_last_extent(writer);
-
-	blob_digest_update(&writer->digest, writer->buffer + (writer->hashed_bytes -
-														  buffer_offset(writer)),
-					   writer->size_bytes - writer->hashed_bytes);
+	if (writer->hashed_bytes < writer->size_bytes)
+		blob_digest_update(&writer->digest,
+						   writer->buffer + (writer->hashed_bytes - buffer_offset(writer)),
+						   writer->size_bytes - writer->hashed_bytes);
 	blob_digest_finish(&writer->digest, descriptor.sha256, descriptor.state);
 	memcpy(descriptor.prefix, writer->prefix, BLOB_PREFIX_BYTES);
-	descriptor.generation = writer->generation;
 	descriptor.remainder_bytes = writer->buffered_bytes;
 	descriptor.remainder = writer->buffer;
-	descriptor.has_remainder_page = writer->has_remainder_page;
-	descriptor.remainder_page = writer->remainder_page;
-	for (int i = 0; i < writer->extent_count; i++)
+	if (writer->framer != NULL)
 	{
-		if (writer->extents[i].used_pages == 0)
-			continue;
-		is_shared[count] = writer->extents[i].is_shared;
-		extents[count++] = writer->extents[i].extent;
-		if (writer->extents[i].extent.is_tail)
-			descriptor.tail_content_pages = writer->extents[i].used_pages;
+		descriptor.is_compressed = true;
+		frames = blob_framer_describe(writer->framer, &descriptor.compression);
 	}
-	datum = blob_complete(&descriptor, extents, count, &writer->base.descriptor, is_shared);
-	pfree(extents);
-	pfree(is_shared);
-
-	complete_draft(writer);
+	datum = blob_page_writer_complete(&writer->pages, &descriptor, frames);
 	blob_stat_count_in_database(stored_blobs, 1);
-	blob_stat_count_in_database(stored_bytes, writer->written_bytes);
+	blob_stat_count_in_database(stored_bytes, writer->pages.written_bytes);
 	blob_writer_abort(writer);
 	return datum;
+}
+
+/* Put the last frames.  What does not fill a page is the remainder, behind whole pages. */
+static void
+finish_framing(BlobWriter *writer)
+{
+	bool		is_appending = writer->is_appending ||
+		(writer->base_reader != NULL &&
+		 blob_framer_waiting_bytes(writer->framer) < BLOB_PAGE_SIZE);
+	const char *remainder;
+	uint32		bytes = blob_framer_finish(writer->framer, is_appending, &remainder);
+
+	put_stored(writer, remainder, bytes);
+	writer->pages.expected_bytes = 0;
 }
 
 struct varlena *
 blob_writer_finish(BlobWriter *writer)
 {
-	if (writer->stored_bytes == 0 && writer->size_bytes <= (uint64) blob_inline_limit_bytes)
+	bool		is_framed = writer->framer != NULL;
+
+	if (!is_framed && writer->pages.stored_bytes == 0 &&
+		writer->size_bytes <= (uint64) blob_inline_limit_bytes)
 	{
 		struct varlena *datum = blob_inline_make(writer->size_bytes);
 
@@ -775,18 +722,30 @@ blob_writer_finish(BlobWriter *writer)
 		blob_writer_abort(writer);
 		return datum;
 	}
+	blob_writer_require_allocation();
+	if (is_framed)
+		finish_framing(writer);
+	else if (writer->method != BLOB_METHOD_NONE)
+		(void) frame_buffer(writer);
 	store_step(writer, NULL, 0, true);
 	return complete(writer);
 }
 
 struct varlena *
-blob_writer_store(const char *data, uint64 size_bytes)
+blob_writer_store(const char *data, uint64 size_bytes, BlobMethod method)
 {
-	BlobWriter *writer = make_writer(size_bytes);
+	BlobWriter *writer = make_writer(size_bytes, method);
 
 	Assert(size_bytes > 0);
+	blob_writer_require_allocation();
 	writer->size_bytes = size_bytes;
 	memcpy(writer->prefix, data, Min(size_bytes, BLOB_PREFIX_BYTES));
-	store_in_steps(writer, data, size_bytes, true);
+	if (frame_whole(writer, data, size_bytes))
+	{
+		writer->pages.expected_bytes = 0;
+		store_step(writer, NULL, 0, true);
+	}
+	else
+		store_in_steps(writer, data, size_bytes, true);
 	return complete(writer);
 }

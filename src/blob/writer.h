@@ -25,8 +25,14 @@ typedef struct BlobWriter BlobWriter;
  * Begin a fresh value.  expected_bytes: its size as far as known, else 0.  If it is known, the
  * extents are allocated side by side.  More or fewer bytes may be written.  The value ends without
  * room to grow: the last extent has exactly the pages that it needs.
+ *
+ * method: tried on the first 1 MiB of the content.  The value is compressed if that helps, and
+ * stored as it is if it does not.  ERROR 0A000 if the method is not built in.
  */
-extern BlobWriter *blob_writer_begin(uint64 expected_bytes);
+extern BlobWriter *blob_writer_begin(uint64 expected_bytes, BlobMethod method);
+
+/* The same for content that was found to be compressible: it is compressed without a try. */
+extern BlobWriter *blob_writer_begin_framed(uint64 expected_bytes, BlobMethod method);
 
 /*
  * Begin a value whose content starts with the first keep_bytes bytes of a value (all of them:
@@ -35,10 +41,24 @@ extern BlobWriter *blob_writer_begin(uint64 expected_bytes);
  * reads and hashes a shorter beginning as a whole.  The value's datum may go when this returns.
  *
  * expected_bytes: how many bytes will be written, as far as known, else 0.  The new value keeps
- * room to grow.
+ * room to grow.  A compressed value stays compressed, by its method; one in extents that is not
+ * stays so.  An inline one has none: blobext.default_compression holds.
  */
 extern BlobWriter *blob_writer_grow(const BlobValue *value, uint64 keep_bytes,
 									uint64 expected_bytes);
+
+/*
+ * Begin a changed version of a compressed value.  Ranges of its content are added with
+ * blob_writer_keep(), new bytes with blob_writer_write(), in any order.  The new value shares all
+ * stored bytes of the old one.
+ */
+extern BlobWriter *blob_writer_begin_change(const BlobValue *value);
+
+/*
+ * Add the content [from, to) of the value that a change was begun with.  Frames that lie in it are
+ * shared, those at its ends are made anew.  All of it is read and hashed.
+ */
+extern void blob_writer_keep(BlobWriter *writer, uint64 from, uint64 to);
 
 /* Add bytes at the end. */
 extern void blob_writer_write(BlobWriter *writer, const void *data, uint64 length_bytes);
@@ -54,10 +74,10 @@ extern struct varlena *blob_writer_finish(BlobWriter *writer);
 extern void blob_writer_abort(BlobWriter *writer);
 
 /*
- * blob_writer_begin(), blob_writer_write() and blob_writer_finish() in one, for content in memory.
- * Always makes extents: the caller has decided that.  size_bytes > 0.
+ * blob_writer_begin(), blob_writer_write() and blob_writer_finish() in one, for content in memory,
+ * of which all parts are tried.  Always makes extents: the caller has decided that.  size_bytes > 0.
  */
-extern struct varlena *blob_writer_store(const char *data, uint64 size_bytes);
+extern struct varlena *blob_writer_store(const char *data, uint64 size_bytes, BlobMethod method);
 
 /* ERROR 25006 unless this backend may allocate extents now. */
 extern void blob_writer_require_allocation(void);

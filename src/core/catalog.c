@@ -33,6 +33,8 @@ typedef struct CatalogCache
 	Oid			schema;
 	Oid			type;
 	Oid			store_function; /* from here on: looked up at first use */
+	Oid			store_in_column_function;
+	Oid			store_bytea_in_column_function;
 	Oid			coerce_function;
 	Oid			cast_function;
 	Oid			store_bytea_function;
@@ -160,6 +162,29 @@ blob_catalog_store_function(void)
 }
 
 Oid
+blob_catalog_store_in_column_function(void)
+{
+	Oid			arguments[] = {InvalidOid, OIDOID, INT2OID};
+
+	if (!look_up())
+		return InvalidOid;
+	arguments[0] = cache.type;
+	return look_up_function(&cache.store_in_column_function, "blob_store",
+							lengthof(arguments), arguments);
+}
+
+Oid
+blob_catalog_store_bytea_in_column_function(void)
+{
+	const Oid	arguments[] = {BYTEAOID, OIDOID, INT2OID};
+
+	if (!look_up())
+		return InvalidOid;
+	return look_up_function(&cache.store_bytea_in_column_function, "blob_store",
+							lengthof(arguments), arguments);
+}
+
+Oid
 blob_catalog_coerce_function(void)
 {
 	Oid			arguments[] = {InvalidOid, INT4OID, BOOLOID};
@@ -201,6 +226,12 @@ blob_catalog_digest_family(void)
 											  CStringGetDatum("blobstate_digest_ops"),
 											  ObjectIdGetDatum(cache.schema));
 	return cache.digest_family;
+}
+
+Oid
+blob_catalog_upload_pieces(void)
+{
+	return look_up() ? get_relname_relid(BLOB_UPLOAD_PIECES, cache.schema) : InvalidOid;
 }
 
 Oid

@@ -114,6 +114,13 @@
 #define blob_locks_of_one(a, b) ((a)->backend == (b)->backend && (a)->lxid == (b)->lxid)
 #endif
 
+/* libpq/libpq.h: has the server read bytes of its client that it has not taken yet? */
+#if PG_VERSION_NUM >= 170000
+#define blob_receive_buffer_has_data() (pq_buffer_remaining_data() > 0)
+#else
+#define blob_receive_buffer_has_data() pq_buffer_has_data()
+#endif
+
 /* utils/snapmgr.h: may PostgreSQL remove tuples that an old snapshot needs? */
 #if PG_VERSION_NUM >= 170000
 #define blob_snapshots_expire() false

@@ -113,36 +113,21 @@ blob_descriptor_extent_stored_bytes(const BlobDescriptor *descriptor, int extent
 	return Min(pages * BLOB_PAGE_SIZE, end - Min(start, end));
 }
 
-static const char *
-get_method_name(uint8 method)
+BlobPageNo
+blob_descriptor_page_of(const BlobDescriptor *descriptor, uint64 stored_offset)
 {
-	switch (method)
-	{
-		case BLOB_METHOD_NONE:
-			return "none";
-		case BLOB_METHOD_LZ4:
-			return "lz4";
-		case BLOB_METHOD_ZSTD:
-			return "zstd";
-		default:
-			return "unknown";
-	}
-}
+	uint64		start = 0;
 
-void
-blob_descriptor_require_plain(const BlobDescriptor *descriptor)
-{
-	if (!descriptor->is_compressed)
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("cannot read compressed content of a blobstate value"),
-			 errdetail("The value of " UINT64_FORMAT " bytes was compressed with method %s (%d), "
-					   "by another version of blobext; this one has no compression.",
-					   descriptor->size_bytes,
-					   get_method_name(descriptor->compression.method),
-					   descriptor->compression.method),
-			 errhint("Install that version, or a later one, for this server and restart it.")));
+	for (int i = 0; i < blob_descriptor_extent_count(descriptor); i++)
+	{
+		uint64		bytes = blob_descriptor_extent_stored_bytes(descriptor, i, start);
+
+		if (stored_offset < start + bytes)
+			return blob_descriptor_extent(descriptor, i).first_page +
+				(stored_offset - start) / BLOB_PAGE_SIZE;
+		start += bytes;
+	}
+	return 0;
 }
 
 static void
@@ -605,18 +590,44 @@ blob_compressed_pack(const BlobDescriptor *descriptor, const BlobFrame *frames,
 	return pack(BLOB_FORM_COMPRESSED_V1, descriptor, frames, extents, extent_count);
 }
 
+/* The frames whose entries are in the datum, which was checked. */
+static BlobFrame *
+unpack_frames(const BlobDescriptor *descriptor)
+{
+	const BlobCompression *compression = &descriptor->compression;
+	int			count = compression->level == 0 ? (int) compression->frame_count : 0;
+	BlobFrame  *frames = palloc(sizeof(BlobFrame) * (count + 1));
+
+	for (int i = 0; i < count; i++)
+	{
+		const char *problem = blob_frame_unpack(compression->frames + i * BLOB_FRAME_ENTRY_BYTES,
+												compression->frame_bits,
+												compression->stored_bytes, &frames[i]);
+
+		if (problem != NULL)
+			report_corrupt_datum(problem);
+	}
+	return frames;
+}
+
 struct varlena *
 blob_descriptor_copy(const BlobDescriptor *descriptor)
 {
 	int			count = descriptor->tier_extent_count + (descriptor->has_tail ? 1 : 0);
-	BlobExtent *extents;
+	BlobExtent *extents = palloc(sizeof(BlobExtent) * (count + 1));
+	BlobFrame  *frames = NULL;
 	struct varlena *datum;
 
-	blob_descriptor_require_plain(descriptor);
-	extents = palloc(sizeof(BlobExtent) * (count + 1));
 	for (int i = 0; i < count; i++)
 		extents[i] = blob_descriptor_extent(descriptor, i);
-	datum = blob_descriptor_pack(descriptor, extents, count);
+	if (descriptor->is_compressed)
+	{
+		frames = unpack_frames(descriptor);
+		datum = blob_compressed_pack(descriptor, frames, extents, count);
+		pfree(frames);
+	}
+	else
+		datum = blob_descriptor_pack(descriptor, extents, count);
 	pfree(extents);
 	return datum;
 }

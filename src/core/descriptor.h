@@ -187,8 +187,8 @@ extern BlobExtent blob_descriptor_extent(const BlobDescriptor *descriptor, int e
 extern uint64 blob_descriptor_extent_stored_bytes(const BlobDescriptor *descriptor, int extent_no,
 												  uint64 start);
 
-/* ERROR 0A000 if stored bytes are not content; for blob/mapping.c. */
-extern void blob_descriptor_require_plain(const BlobDescriptor *descriptor);
+/* The page that holds a stored offset, which is inside of the value: for messages. */
+extern BlobPageNo blob_descriptor_page_of(const BlobDescriptor *descriptor, uint64 stored_offset);
 
 /* Bytes of the remainder that lie in the datum: the last ones of the content. */
 static inline uint32
@@ -230,7 +230,7 @@ extern struct varlena *blob_compressed_pack(const BlobDescriptor *descriptor,
 											const BlobFrame *frames, const BlobExtent *extents,
 											int extent_count);
 
-/* A datum of its own with the same content.  ERROR 0A000 for a compressed one. */
+/* A datum of its own with the same content. */
 extern struct varlena *blob_descriptor_copy(const BlobDescriptor *descriptor);
 
 /* ERROR 54000 if content of this size cannot be one datum. */

@@ -47,15 +47,27 @@ StaticAssertDecl(AT_ENTRY_ZEROS + 2 == BLOB_NODE_ENTRY_BYTES, "node layout");
 StaticAssertDecl(BLOB_FRAME_ENTRY_BYTES == BLOB_NODE_ENTRY_BYTES, "node layout");
 StaticAssertDecl(BLOB_NODE_ENTRIES == 169, "node layout");
 
-static uint32
-checksum(const void *data, size_t length_bytes)
+uint32
+blob_frame_checksum(const void *stored, size_t length_bytes)
 {
 	pg_crc32c	crc;
 
 	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, data, length_bytes);
+	COMP_CRC32C(crc, stored, length_bytes);
 	FIN_CRC32C(crc);
 	return crc;
+}
+
+/* Undoes the last step of a checksum, which is its own inverse, and goes on. */
+uint32
+blob_frame_checksum_continue(uint32 crc, const void *stored, size_t length_bytes)
+{
+	pg_crc32c	continued = crc;
+
+	FIN_CRC32C(continued);
+	COMP_CRC32C(continued, stored, length_bytes);
+	FIN_CRC32C(continued);
+	return continued;
 }
 
 /* ---- frames ---- */
@@ -152,7 +164,7 @@ blob_node_unpack(const uint8 *page, int expected_level, uint64 content_bytes, ui
 	node->frame_count = blob_load_integer(page + AT_NODE_FRAMES, 8);
 
 	if (blob_load_integer(page + AT_NODE_CRC, 4) !=
-		checksum(page + AT_NODE_COUNT, BLOB_PAGE_SIZE - AT_NODE_COUNT))
+		blob_frame_checksum(page + AT_NODE_COUNT, BLOB_PAGE_SIZE - AT_NODE_COUNT))
 		return "The checksum of a node of the directory does not match.";
 	if (page[AT_NODE_ZERO] != 0 || blob_load_integer(page + AT_NODE_ZEROS, 8) != 0)
 		return "A node of the directory has bytes that are not zero.";
@@ -210,7 +222,8 @@ finish_node(uint8 *page, int level, int count)
 	blob_store_integer(page + AT_NODE_CONTENT, 8, sum_bytes);
 	blob_store_integer(page + AT_NODE_FRAMES, 8, sum_frames);
 	blob_store_integer(page + AT_NODE_CRC, 4,
-					   checksum(page + AT_NODE_COUNT, BLOB_PAGE_SIZE - AT_NODE_COUNT));
+					   blob_frame_checksum(page + AT_NODE_COUNT,
+										   BLOB_PAGE_SIZE - AT_NODE_COUNT));
 }
 
 void

@@ -98,6 +98,10 @@ typedef struct BlobNode
 	uint64		frame_count;
 } BlobNode;
 
+/* CRC-32C of a frame's stored bytes; and that of bytes before and these, from the former's CRC. */
+extern uint32 blob_frame_checksum(const void *stored, size_t length_bytes);
+extern uint32 blob_frame_checksum_continue(uint32 crc, const void *stored, size_t length_bytes);
+
 /*
  * Unpack the entry of a frame of a value with this number of stored bytes.  Returns NULL, or a
  * sentence that says why the entry is wrong.

@@ -11,6 +11,7 @@
 #include "utils/guc.h"
 
 int			blob_inline_limit_bytes = 1024;
+int			blob_default_compression = BLOB_METHOD_NONE;
 int			blob_wal_content = BLOB_WAL_CONTENT_AUTO;
 int			blob_io_method = BLOB_IO_METHOD_AUTO;
 bool		blob_direct_io = true;
@@ -22,12 +23,13 @@ int			blob_client_type = BLOB_CLIENT_TYPE_BYTEA;
 int			blob_cache_kb = -1;
 int			blob_max_databases = 64;
 int			blob_min_free_disk_mb = 128;
+int			blob_keep_free_mb = 1024;
 int			blob_gc_wait_timeout_ms = 60 * 1000;
 double		blob_gc_cost_delay_ms = 0;
 int			blob_gc_cost_limit_pages = 200;
 bool		blob_autogc = true;
 bool		blob_autogc_vacuum = true;
-int			blob_autogc_naptime_s = 60;
+int			blob_autogc_naptime_s = 30;
 int			blob_autogc_interval_s = 15 * 60;
 int			blob_autogc_threshold_kb = 16 * 1024;
 double		blob_autogc_scale_factor = 0.1;
@@ -57,6 +59,18 @@ static const struct config_enum_entry client_type_options[] = {
 	{NULL, 0, false}
 };
 
+/* Methods that are not built in are no values of the setting. */
+static const struct config_enum_entry compression_options[] = {
+	{"none", BLOB_METHOD_NONE, false},
+#ifdef BLOB_WITH_LZ4
+	{"lz4", BLOB_METHOD_LZ4, false},
+#endif
+#ifdef BLOB_WITH_ZSTD
+	{"zstd", BLOB_METHOD_ZSTD, false},
+#endif
+	{NULL, 0, false}
+};
+
 /* Settings of single values: how they are stored and read. */
 static void
 define_store_settings(void)
@@ -66,6 +80,12 @@ define_store_settings(void)
 							"Larger values are stored in extents.",
 							&blob_inline_limit_bytes, 1024, 0, 1024 * 1024,
 							PGC_USERSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
+	DefineCustomEnumVariable("blobext.default_compression",
+							 "Sets how new values in extents are compressed, where their column "
+							 "does not say it.",
+							 "blobext_set_compression() sets the method of a column.",
+							 &blob_default_compression, BLOB_METHOD_NONE, compression_options,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("blobext.tail_extents",
 							 "Ends values of known size with an extent of exactly fitting size.",
 							 "Without it the last extent has its tier's size and room to grow.",
@@ -123,6 +143,12 @@ define_server_settings(void)
 							"less. 0 sets no limit.",
 							&blob_min_free_disk_mb, 128, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB,
 							NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.keep_free",
+							"Sets the free space that a store keeps for the next values.",
+							"It keeps an eighth of what is in use at most. More goes back to the "
+							"file system. -1 leaves all free space in the files.",
+							&blob_keep_free_mb, 1024, -1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB,
+							NULL, NULL, NULL);
 }
 
 /* Replace 0 by the smallest size, since the collector needs some memory. */
@@ -175,7 +201,7 @@ define_launcher_settings(void)
 							 &blob_autogc_vacuum, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("blobext.autogc_naptime",
 							"Sets the time between looks at a database by the collector.",
-							NULL, &blob_autogc_naptime_s, 60, 1, INT_MAX / 1000, PGC_SIGHUP,
+							NULL, &blob_autogc_naptime_s, 30, 1, INT_MAX / 1000, PGC_SIGHUP,
 							GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("blobext.autogc_interval",
 							"Sets the time after which the collector runs for any change.",

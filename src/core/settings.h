@@ -7,6 +7,8 @@
 
 #include "postgres.h"
 
+#include "core/frame.h"
+
 typedef enum BlobWalContentMode
 {
 	BLOB_WAL_CONTENT_AUTO,
@@ -28,6 +30,7 @@ typedef enum BlobClientType
 } BlobClientType;
 
 extern int	blob_inline_limit_bytes;
+extern int	blob_default_compression;	/* BlobMethod */
 extern int	blob_wal_content;	/* BlobWalContentMode */
 extern int	blob_io_method;		/* BlobIoMethod */
 extern bool blob_direct_io;
@@ -39,6 +42,7 @@ extern int	blob_client_type;	/* BlobClientType */
 extern int	blob_cache_kb;
 extern int	blob_max_databases;
 extern int	blob_min_free_disk_mb;	/* 0: no limit */
+extern int	blob_keep_free_mb;	/* -1: all */
 extern int	blob_gc_wait_timeout_ms;
 extern double blob_gc_cost_delay_ms;
 extern int	blob_gc_cost_limit_pages;
@@ -58,6 +62,13 @@ extern int	blob_log_autogc_min_duration_ms;	/* -1: never */
 extern int	blob_gc_work_mem_kb;	/* -1: maintenance_work_mem */
 
 extern void blob_settings_define(void);
+
+/* The method of compression of new values whose column is not known, or says none. */
+static inline BlobMethod
+blob_default_method(void)
+{
+	return (BlobMethod) blob_default_compression;
+}
 
 /*
  * Set one of the server's settings for this process, overriding the configuration.  If this

@@ -281,6 +281,16 @@ begin_procedure(void)
 		write_word(&own_slot->procedure, holder);
 }
 
+void
+blob_gc_holders_carry_nothing(void)
+{
+	LocalTransactionId transaction = blob_local_transaction(MyProc);
+	BlobGcHolder holder = {transaction, transaction};
+
+	if (procedure_depth == 1)
+		write_word(&own_slot->procedure, holder);
+}
+
 /* If its last COMMIT or ROLLBACK failed, there may be no transaction any more that will end. */
 static void
 end_procedure(void)

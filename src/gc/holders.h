@@ -44,6 +44,14 @@ extern void blob_gc_holders_statement_begin(BlobGcHolderStatement *state,
 extern void blob_gc_holders_statement_end(BlobGcHolderStatement *state);
 extern void blob_gc_holders_statement_done(const BlobGcHolderStatement *state);
 
+/*
+ * In a procedure of this library, at the beginning of a transaction, before it reads anything: it
+ * has no value of an earlier transaction.  So rounds need not wait for its end, but for that of its
+ * transactions, one at a time.  Does nothing where another procedure or DO block has called this
+ * one, because that may have values.
+ */
+extern void blob_gc_holders_carry_nothing(void);
+
 /* Slots are numbered from 0 as backends are; all of them, of whatever database. */
 extern int	blob_gc_holder_slot_count(void);
 extern BlobGcHolderState blob_gc_holder_state(int slot);

@@ -371,7 +371,8 @@ read_staged(BlobHeal *heal, uint64 offset, char *target, uint32 bytes)
 
 /* A BlobMappingFetch: stored bytes, fetched ones in place of those that are here. */
 static void
-fetch_assembled(void *context, uint64 stored_offset, uint64 length_bytes, char *target)
+fetch_assembled(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node,
+				char *target)
 {
 	Patient    *patient = context;
 
@@ -399,6 +400,9 @@ has_digest(Patient *patient)
 	uint8		sha256[BLOB_DIGEST_BYTES];
 	uint8		state[BLOB_DIGEST_BYTES];
 	BlobDigest	digest;
+	BlobMappingSource source = {
+		.fetch = fetch_assembled, .context = patient, .is_uncached = true
+	};
 
 	blob_digest_begin(&digest);
 	for (uint64 done = 0; done < descriptor->size_bytes;)
@@ -406,7 +410,7 @@ has_digest(Patient *patient)
 		uint64		bytes = Min(descriptor->size_bytes - done, BLOB_HEAL_PIECE_BYTES);
 
 		CHECK_FOR_INTERRUPTS();
-		blob_mapping_read(descriptor, done, bytes, patient->heal->piece, fetch_assembled, patient);
+		blob_mapping_read(descriptor, done, bytes, patient->heal->piece, &source);
 		blob_digest_update(&digest, patient->heal->piece, bytes);
 		done += bytes;
 	}

@@ -17,6 +17,7 @@
 #include "blob/abandoned.h"
 #include "client/array_parameters.h"
 #include "client/rows.h"
+#include "client/upload_copy.h"
 #include "core/compat.h"
 #include "executor/executor.h"
 #include "gc/holders.h"
@@ -242,6 +243,7 @@ process_utility_end(BlobGcHolderStatement *holder, BlobAssignTarget *target,
  * 3. Extents of stores that failed are freed before the statement allocates more.
  * 4. The statement's tree is next to the server, because it may be exchanged for a copy.  The
  *	  checks of its result (bounds, keys, statistics) still belong to the target and the holder.
+ * 5. COPY of pieces to uploads takes the place of the server's COPY.
  */
 static void
 process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
@@ -258,8 +260,9 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 		blob_assign_enter_utility(&target, pstmt->utilityStmt);
 		blob_abandoned_free();
 		blob_assign_statement_begin(&statement, &pstmt, query_string, &read_only_tree, context);
-		process_utility_next(pstmt, query_string, read_only_tree, context, params, query_env,
-							 dest, qc);
+		if (!blob_upload_copy(pstmt, context, qc))
+			process_utility_next(pstmt, query_string, read_only_tree, context, params, query_env,
+								 dest, qc);
 		blob_assign_statement_done(&statement);
 		blob_assign_leave_target(&target);
 	}

@@ -39,6 +39,9 @@
 /* Bytes that one write() of zeros covers, where fallocate() is not supported. */
 #define ZERO_BYTES (256 * 1024)
 
+/* The unit of st_blocks, whatever the file system. */
+#define STAT_BLOCK_BYTES 512
+
 typedef struct SegmentShared
 {
 	bool		is_direct;		/* set by the postmaster, then constant */
@@ -480,19 +483,15 @@ allocate_bytes(int fd, uint64 offset_bytes, uint64 length_bytes)
 	return errno;
 }
 
-/* Reserve bytes of one segment file, durably. */
+/* Reserve bytes of an open segment file. */
 static void
-reserve_in_segment(const BlobStoreId *store, uint32 segment_no,
-				   uint64 offset_bytes, uint64 length_bytes)
+reserve_bytes(int fd, const BlobStoreId *store, uint32 segment_no, uint64 offset_bytes,
+			  uint64 length_bytes)
 {
 	char		path[MAXPGPATH];
-	int			fd;
 	int			error;
 
-	/* Syncs the directory of a new file. */
-	fd = blob_segment_open(store, segment_no, BLOB_SEGMENT_CREATE);
 	blob_segment_path(path, sizeof(path), store, segment_no);
-
 	pgstat_report_wait_start(PG_WAIT_EXTENSION);
 	error = allocate_bytes(fd, offset_bytes, length_bytes);
 	pgstat_report_wait_end();
@@ -508,7 +507,16 @@ reserve_in_segment(const BlobStoreId *store, uint32 segment_no,
 						   path, (unsigned long long) length_bytes),
 				 is_full ? errhint("Check free disk space and quotas.") : 0));
 	}
+}
 
+/* Make a reservation durable. */
+static void
+sync_reservation(int fd, const BlobStoreId *store, uint32 segment_no)
+{
+	char		path[MAXPGPATH];
+	int			error;
+
+	blob_segment_path(path, sizeof(path), store, segment_no);
 	pgstat_report_wait_start(PG_WAIT_EXTENSION);
 	error = pg_fsync(fd) != 0 ? errno : 0;
 	pgstat_report_wait_end();
@@ -522,6 +530,18 @@ reserve_in_segment(const BlobStoreId *store, uint32 segment_no,
 				(errcode_for_file_access(),
 				 errmsg("could not fsync blob segment file \"%s\": %m", path)));
 	}
+}
+
+/* Reserve bytes of one segment file, durably. */
+static void
+reserve_in_segment(const BlobStoreId *store, uint32 segment_no,
+				   uint64 offset_bytes, uint64 length_bytes)
+{
+	/* Syncs the directory of a new file. */
+	int			fd = blob_segment_open(store, segment_no, BLOB_SEGMENT_CREATE);
+
+	reserve_bytes(fd, store, segment_no, offset_bytes, length_bytes);
+	sync_reservation(fd, store, segment_no);
 }
 
 /*
@@ -624,6 +644,18 @@ blob_segment_file_bytes(const BlobStoreId *store, uint32 segment_no)
 	return -1;
 }
 
+int64
+blob_segment_disk_bytes(const BlobStoreId *store, uint32 segment_no)
+{
+	char		path[MAXPGPATH];
+	struct stat status;
+
+	blob_segment_path(path, sizeof(path), store, segment_no);
+	if (stat(path, &status) == 0)
+		return (int64) status.st_blocks * STAT_BLOCK_BYTES;
+	return -1;
+}
+
 /*
  * fallocate() waits for direct writes in flight before it looks at anything.  It does not change
  * blocks that are allocated.
@@ -649,25 +681,99 @@ blob_segment_settle(const BlobStoreId *store, uint32 segment_no)
 				 errmsg("could not wait for writes to blob segment %u: %m", segment_no)));
 }
 
-void
+bool
 blob_segment_punch(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo end_page)
 {
 	uint32		segment_no = blob_segment_of(first_page);
-	int			fd = blob_segment_open(store, segment_no, BLOB_SEGMENT_MISSING_OK);
-	int			result;
+	int			fd = blob_segment_open(store, segment_no, BLOB_SEGMENT_TRY);
+	int			result = -1;
 
-	if (fd < 0)
-		return;
-	pgstat_report_wait_start(PG_WAIT_EXTENSION);
-	do
-		result = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-						   (first_page % BLOB_SEGMENT_PAGES) * BLOB_PAGE_SIZE,
-						   (end_page - first_page) * BLOB_PAGE_SIZE);
-	while (result != 0 && errno == EINTR);
-	pgstat_report_wait_end();
-	if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
-		ereport(LOG,
-				(errcode_for_file_access(),
-				 errmsg("could not give blocks of blob segment %u back to the file system: %m",
-						segment_no)));
+	if (fd >= 0)
+	{
+		pgstat_report_wait_start(PG_WAIT_EXTENSION);
+		do
+			result = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+							   (first_page % BLOB_SEGMENT_PAGES) * BLOB_PAGE_SIZE,
+							   (end_page - first_page) * BLOB_PAGE_SIZE);
+		while (result != 0 && errno == EINTR);
+		pgstat_report_wait_end();
+	}
+	if (result == 0 || errno == ENOENT)
+		return true;
+	if (errno == EOPNOTSUPP || errno == ENOSYS)
+		return false;
+	ereport(LOG,
+			(errcode_for_file_access(),
+			 errmsg("could not give blocks of blob segment %u back to the file system: %m",
+					segment_no)));
+	return true;
+}
+
+/* The part of a run that lies in the segment of its page `page`. */
+static uint64
+pages_in_segment(const BlobPageRun *run, BlobPageNo page)
+{
+	BlobPageNo	segment_end = (blob_segment_of(page) + 1) * BLOB_SEGMENT_PAGES;
+
+	return Min(segment_end, run->first_page + run->pages) - page;
+}
+
+/* Make the holes of runs again, after an error. */
+static void
+punch_again(const BlobStoreId *store, const BlobPageRun *runs, int count)
+{
+	for (int i = 0; i < count; i++)
+	{
+		BlobPageNo	end_page = runs[i].first_page + runs[i].pages;
+
+		for (BlobPageNo page = runs[i].first_page; page < end_page;
+			 page += pages_in_segment(&runs[i], page))
+			(void) blob_segment_punch(store, page, page + pages_in_segment(&runs[i], page));
+	}
+}
+
+/* Reserve the blocks of holes; each file is synced once, when the next run is in another one. */
+static void
+fill_runs(const BlobStoreId *store, const BlobPageRun *runs, int count)
+{
+	int			fd = -1;
+	uint32		segment_no = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		BlobPageNo	end_page = runs[i].first_page + runs[i].pages;
+		BlobPageNo	page = runs[i].first_page;
+
+		while (page < end_page)
+		{
+			uint64		pages = pages_in_segment(&runs[i], page);
+
+			if (fd < 0 || segment_no != blob_segment_of(page))
+			{
+				if (fd >= 0)
+					sync_reservation(fd, store, segment_no);
+				segment_no = blob_segment_of(page);
+				fd = blob_segment_open(store, segment_no, BLOB_SEGMENT_MUST_EXIST);
+			}
+			reserve_bytes(fd, store, segment_no, (page % BLOB_SEGMENT_PAGES) * BLOB_PAGE_SIZE,
+						  pages * BLOB_PAGE_SIZE);
+			page += pages;
+		}
+	}
+	sync_reservation(fd, store, segment_no);
+}
+
+void
+blob_segment_fill(const BlobStoreId *store, const BlobPageRun *runs, int count)
+{
+	PG_TRY();
+	{
+		fill_runs(store, runs, count);
+	}
+	PG_CATCH();
+	{
+		punch_again(store, runs, count);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 }

@@ -98,11 +98,18 @@ extern bool blob_segment_remove(const BlobStoreId *store, uint32 segment_no);
 /*
  * Give the blocks of [first_page, end_page), which lie in one segment, back to the file system.
  * The pages read as zeros from then on, and the file keeps its size.  If the file is missing, if
- * the file system knows no holes, and after a failure (LOG), the blocks stay where they are.  The
- * caller has made sure that the pages are free, and that no process writes there.
+ * the file system knows no holes (then the result is false), and after a failure (LOG), the blocks
+ * stay where they are.  The caller has made sure that the pages are free, and that no process
+ * writes there.  Does not throw.
  */
-extern void blob_segment_punch(const BlobStoreId *store, BlobPageNo first_page,
+extern bool blob_segment_punch(const BlobStoreId *store, BlobPageNo first_page,
 							   BlobPageNo end_page);
+
+/*
+ * Reserve the blocks of punched pages again, durably.  The runs are in page order.  ERROR as for
+ * blob_segment_reserve(); then the holes are made again.
+ */
+extern void blob_segment_fill(const BlobStoreId *store, const BlobPageRun *runs, int count);
 
 /*
  * Remove a whole store, durably; true if it is gone.  Failures are WARNINGs.  Can be cancelled
@@ -134,5 +141,8 @@ extern void blob_segment_settle(const BlobStoreId *store, uint32 segment_no);
 
 /* Size of the file in bytes, or -1 if it does not exist. */
 extern int64 blob_segment_file_bytes(const BlobStoreId *store, uint32 segment_no);
+
+/* Bytes of the disk that the file takes, fewer than its size if it has holes; -1: unknown. */
+extern int64 blob_segment_disk_bytes(const BlobStoreId *store, uint32 segment_no);
 
 #endif							/* BLOB_SEGMENT_H */

@@ -87,6 +87,8 @@ blob_stat_shmem_init(void)
 	pg_atomic_init_u64(&blob_stat->gc_freed_blobs, 0);
 	pg_atomic_init_u64(&blob_stat->gc_freed_bytes, 0);
 	pg_atomic_init_u64(&blob_stat->abandoned_freed_bytes, 0);
+	pg_atomic_init_u64(&blob_stat->punched_bytes, 0);
+	pg_atomic_init_u64(&blob_stat->filled_bytes, 0);
 	pg_atomic_init_u64(&blob_stat->stale_reads, 0);
 }
 

@@ -35,6 +35,8 @@ typedef struct BlobStat
 	pg_atomic_uint64 gc_freed_blobs;
 	pg_atomic_uint64 gc_freed_bytes;
 	pg_atomic_uint64 abandoned_freed_bytes; /* of failed stores, freed by their sessions */
+	pg_atomic_uint64 punched_bytes; /* of free pages, given back to the file system */
+	pg_atomic_uint64 filled_bytes;	/* of such pages, taken again */
 	pg_atomic_uint64 stale_reads;	/* reads refused because an extent was reused */
 } BlobStat;
 

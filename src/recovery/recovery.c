@@ -441,7 +441,7 @@ replay_punch(XLogReaderState *record)
 		uint64		end_bytes = (run.first_page % BLOB_SEGMENT_PAGES + run.pages) * BLOB_PAGE_SIZE;
 
 		if (!blob_invalid_segments_is_lacking(&store, blob_segment_of(run.first_page), end_bytes))
-			blob_segment_punch(&store, run.first_page, run.first_page + run.pages);
+			(void) blob_segment_punch(&store, run.first_page, run.first_page + run.pages);
 	}
 }
 

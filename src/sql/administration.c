@@ -136,6 +136,8 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	PUT_COUNTER(gc_freed_blobs);
 	PUT_COUNTER(gc_freed_bytes);
 	PUT_COUNTER(abandoned_freed_bytes);
+	PUT_COUNTER(punched_bytes);
+	PUT_COUNTER(filled_bytes);
 	put_row(result, "cache_hits", hits);
 	put_row(result, "cache_misses", misses);
 	put_row(result, "cache_used_bytes", used_bytes);

@@ -6,15 +6,14 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "blob/blob.h"
 #include "blob/walk.h"
 #include "gc/roots.h"
+#include "sql/attempt.h"
 #include "sql/check.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/tuplestore.h"
 
 void
@@ -50,41 +49,33 @@ is_of_this_session(int sqlstate)
 		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
 }
 
-/*
- * A subtransaction of its own: an error of find() is rolled back there, and its message is the
- * problem.  The result lives in the context of the caller.  Errors of this session are thrown
- * again.
- */
-char *
-blob_check_find(BlobCheckFinder find, void *context)
+typedef struct FindCall
 {
-	MemoryContext old_context = CurrentMemoryContext;
-	ResourceOwner old_owner = CurrentResourceOwner;
-	char	   *volatile problem = NULL;
+	BlobCheckFinder find;
+	void	   *argument;
+	char	   *problem;
+} FindCall;
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(old_context);
-	PG_TRY();
-	{
-		problem = find(context);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
+static void
+call_finder(void *context)
+{
+	FindCall   *call = context;
 
-		MemoryContextSwitchTo(old_context);
-		error = CopyErrorData();
-		if (is_of_this_session(error->sqlerrcode))
-			PG_RE_THROW();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		problem = error->message;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(old_context);
-	CurrentResourceOwner = old_owner;
-	return problem;
+	call->problem = call->find(call->argument);
+}
+
+/* The result lives in the context of the caller.  Errors of this session are thrown again. */
+char *
+blob_check_find(BlobCheckFinder find, void *argument)
+{
+	FindCall	call = {.find = find, .argument = argument};
+	ErrorData  *error = blob_attempt(call_finder, &call);
+
+	if (error == NULL)
+		return call.problem;
+	if (is_of_this_session(error->sqlerrcode))
+		ReThrowError(error);
+	return error->message;
 }
 
 typedef struct StepCall

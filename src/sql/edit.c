@@ -9,15 +9,18 @@
 
 #include "blob/blob.h"
 #include "blob/edit.h"
+#include "catalog/pg_type.h"
 #include "common/int.h"
 #include "fmgr.h"
 #include "store/store.h"
 #include "sql/value.h"
+#include "utils/array.h"
 
 PG_FUNCTION_INFO_V1(blob_append);
 PG_FUNCTION_INFO_V1(blob_concat);
 PG_FUNCTION_INFO_V1(blob_prepend);
 PG_FUNCTION_INFO_V1(blob_write);
+PG_FUNCTION_INFO_V1(blob_patch);
 PG_FUNCTION_INFO_V1(blob_insert);
 PG_FUNCTION_INFO_V1(blob_delete);
 PG_FUNCTION_INFO_V1(blob_truncate);
@@ -95,6 +98,82 @@ blob_write(PG_FUNCTION_ARGS)
 		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
 	PG_RETURN_POINTER(blob_edit_overwrite(&value, offset, VARDATA_ANY(data),
 										  VARSIZE_ANY_EXHDR(data)));
+}
+
+/* The elements of an array of one dimension, or of an empty one, none of them NULL. */
+static Datum *
+get_elements(ArrayType *array, const char *name, Oid type, int *count)
+{
+	bool		is_bytea = type == BYTEAOID;
+	Datum	   *elements;
+
+	if (ARR_NDIM(array) > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("%s must be an array of one dimension", name)));
+	if (array_contains_nulls(array))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not contain NULL", name)));
+	deconstruct_array(array, type, is_bytea ? -1 : (int) sizeof(int64),
+					  is_bytea ? false : FLOAT8PASSBYVAL,
+					  is_bytea ? TYPALIGN_INT : TYPALIGN_DOUBLE, &elements, NULL, count);
+	return elements;
+}
+
+/*
+ * Pieces without bytes are left out, since they change nothing.  ERROR 22023 if a piece begins
+ * before the end of the one before it: which of two pieces is the later one would be a guess.
+ */
+static int
+get_pieces(const Datum *offsets, const Datum *data, int count, BlobPiece *pieces)
+{
+	int64		end = 0;
+	int			used = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		int64		offset = DatumGetInt64(offsets[i]);
+		bytea	   *piece = DatumGetByteaPP(data[i]);
+
+		require_not_negative(offset, "offset");
+		require_sum(offset, VARSIZE_ANY_EXHDR(piece));
+		if (offset < end)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("piece %d begins at offset " INT64_FORMAT ", before the end of the "
+							"piece before it", i + 1, offset),
+					 errhint("Sort the pieces by their offsets, and join those that overlap.")));
+		end = offset + VARSIZE_ANY_EXHDR(piece);
+		if (end > offset)
+			pieces[used++] = (BlobPiece) {offset, end - offset, VARDATA_ANY(piece)};
+	}
+	return used;
+}
+
+/* blob_patch(blobstate, offsets, pieces) */
+Datum
+blob_patch(PG_FUNCTION_ARGS)
+{
+	BlobValue	value = get_value(PG_GETARG_DATUM(0));
+	int			offset_count;
+	int			piece_count;
+	Datum	   *offsets = get_elements(PG_GETARG_ARRAYTYPE_P(1), "offsets", INT8OID,
+									   &offset_count);
+	Datum	   *data = get_elements(PG_GETARG_ARRAYTYPE_P(2), "pieces", BYTEAOID, &piece_count);
+	BlobPiece  *pieces;
+	int			count;
+
+	if (offset_count != piece_count)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("there must be as many offsets as pieces"),
+				 errdetail("There are %d offsets and %d pieces.", offset_count, piece_count)));
+	pieces = palloc(sizeof(BlobPiece) * Max(piece_count, 1));
+	count = get_pieces(offsets, data, piece_count, pieces);
+	if (count == 0)
+		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
+	PG_RETURN_POINTER(blob_edit_patch(&value, pieces, count));
 }
 
 /* blob_insert(blobstate, offset, bytea) */

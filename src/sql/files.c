@@ -17,7 +17,7 @@
 
 PG_FUNCTION_INFO_V1(blobext_files);
 
-#define COLUMN_COUNT 4
+#define COLUMN_COUNT 5			/* 4 in SQL objects before 0.3.0 */
 
 /* Segments are shown in order, each when the next entry of the map lies behind it. */
 typedef struct Listing
@@ -36,6 +36,7 @@ put_segment(Listing *listing, BlobPageNo end_page)
 	uint64		pages = end_page - listing->segment_start;
 	char		path[MAXPGPATH];
 	int64		file_bytes;
+	int64		disk_bytes;
 	Datum		values[COLUMN_COUNT];
 	bool		nulls[COLUMN_COUNT] = {0};
 
@@ -50,6 +51,9 @@ put_segment(Listing *listing, BlobPageNo end_page)
 	values[2] = Int64GetDatum((int64) (pages * BLOB_PAGE_SIZE));
 	values[3] = Int64GetDatum(file_bytes);
 	nulls[3] = file_bytes < 0;
+	disk_bytes = blob_segment_disk_bytes(&listing->store.id, segment_no);
+	values[4] = Int64GetDatum(disk_bytes);
+	nulls[4] = disk_bytes < 0;
 	tuplestore_putvalues(listing->result->setResult, listing->result->setDesc, values, nulls);
 }
 
@@ -73,7 +77,7 @@ see_entry(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 	put_segment(listing, first_page);
 }
 
-/* Rows (segment, file, bytes, file_bytes).  Reads the whole map. */
+/* Rows (segment, file, bytes, file_bytes, disk_bytes).  Reads the whole map. */
 Datum
 blobext_files(PG_FUNCTION_ARGS)
 {

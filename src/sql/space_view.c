@@ -31,6 +31,7 @@ typedef struct Usage
 	BlobPageNo	reserved_pages;
 	Counter		counters[BLOB_TIER_COUNT + 1];
 	uint64		absent_pages;
+	uint64		punched_pages;
 } Usage;
 
 /* tier, extent_count: -1 where there is none. */
@@ -70,14 +71,15 @@ finish_segment(Usage *usage)
 		left -= Min(left, counter->pages);
 	}
 	put_row(usage, "absent", -1, -1, usage->absent_pages);
-	left -= Min(left, usage->absent_pages);
+	put_row(usage, "punched", -1, -1, usage->punched_pages);
+	left -= Min(left, usage->absent_pages + usage->punched_pages);
 	/* Others go on meanwhile: never show more than there is. */
 	pending = Min(left, blob_store_pending_pages(&usage->store, usage->segment_start, end_page));
 	put_row(usage, "pending", -1, -1, pending);
 	put_row(usage, "free", -1, -1, left - pending);
 
 	memset(usage->counters, 0, sizeof(usage->counters));
-	usage->absent_pages = 0;
+	usage->absent_pages = usage->punched_pages = 0;
 	usage->segment_start += BLOB_SEGMENT_PAGES;
 }
 
@@ -90,8 +92,8 @@ count_entry(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 {
 	Usage	   *usage = context;
 	BlobPageNo	end_page = Min(first_page + blob_map_entry_pages(entry), usage->reserved_pages);
-	bool		is_absent = !blob_map_entry_is_extent(entry);	/* or punched */
-	int			tier = blob_map_entry_state(entry) == BLOB_MAP_TAIL ? TAIL :
+	BlobMapState state = blob_map_entry_state(entry);
+	int			tier = state == BLOB_MAP_TAIL ? TAIL :
 		(int) (entry->measure >> BLOB_MAP_HIGH_WATER_BITS);
 	BlobPageNo	page = first_page;
 
@@ -102,8 +104,10 @@ count_entry(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 		while (page >= usage->segment_start + BLOB_SEGMENT_PAGES)
 			finish_segment(usage);
 		stop = Min(end_page, usage->segment_start + BLOB_SEGMENT_PAGES);
-		if (is_absent)
+		if (state == BLOB_MAP_ABSENT)
 			usage->absent_pages += stop - page;
+		else if (state == BLOB_MAP_PUNCHED)
+			usage->punched_pages += stop - page;
 		else
 		{
 			usage->counters[tier].pages += stop - page;

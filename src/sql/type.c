@@ -9,12 +9,14 @@
 
 #include "blob/blob.h"
 #include "client/row_message.h"
+#include "core/settings.h"
 #include "fmgr.h"
 #include "libpq/pqformat.h"
 #include "sql/error_detail.h"
 #include "sql/value.h"
 #include "store/store.h"
 #include "assign/assign.h"
+#include "assign/compression.h"
 #include "utils/builtins.h"
 #include "utils/bytea.h"
 #include "utils/memutils.h"
@@ -30,7 +32,9 @@ PG_FUNCTION_INFO_V1(blobstate_coerce);
 PG_FUNCTION_INFO_V1(blobstate_from_bytea);
 PG_FUNCTION_INFO_V1(blobstate_to_bytea);
 PG_FUNCTION_INFO_V1(blob_store);
+PG_FUNCTION_INFO_V1(blob_store_in_column);
 PG_FUNCTION_INFO_V1(blob_store_bytea);
+PG_FUNCTION_INFO_V1(blob_store_bytea_in_column);
 
 /* bytea_output = hex writes two characters for a byte, and two before them. */
 #define MAX_TEXT_BYTES ((MaxAllocSize - 3) / 2)
@@ -76,7 +80,7 @@ blobstate_in(PG_FUNCTION_ARGS)
 	blob_store_require_preload();
 	content = DatumGetByteaPP(DirectFunctionCall1(byteain, PG_GETARG_DATUM(0)));
 	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
-						   blob_assign_input_may_externalize());
+						   blob_assign_input_may_externalize(), blob_assign_input_method());
 }
 
 Datum
@@ -87,7 +91,7 @@ blobstate_recv(PG_FUNCTION_ARGS)
 
 	blob_store_require_preload();
 	return blob_from_bytes(pq_getmsgbytes(message, length), length,
-						   blob_assign_input_may_externalize());
+						   blob_assign_input_may_externalize(), blob_assign_input_method());
 }
 
 /* Where the text form is too long for PostgreSQL, name the way that works. */
@@ -142,41 +146,68 @@ blobstate_typmod_out(PG_FUNCTION_ARGS)
 
 /* Store a value that is assigned to a column, unless it may end up in a catalog or a plan. */
 static Datum
-store_assigned(Datum blobstate)
+store_assigned(Datum blobstate, BlobMethod method)
 {
-	return blob_assign_suppressed() ? blobstate : blob_externalize(blobstate);
+	return blob_assign_suppressed() ? blobstate : blob_externalize(blobstate, method);
+}
+
+/* The method of the column that is the second and third argument of blob_store(). */
+static BlobMethod
+get_column_method(FunctionCallInfo fcinfo)
+{
+	return blob_compression_of_column(PG_GETARG_OID(1), PG_GETARG_INT16(2));
 }
 
 /* blobstate(blobstate, integer, boolean): runs wherever a value is assigned to a column. */
 Datum
 blobstate_assign(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0)));
+	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0), blob_default_method()));
 }
 
 /* The same by the name that version 0.1.0 of the SQL objects has for it. */
 Datum
 blobstate_coerce(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0)));
+	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0), blob_default_method()));
 }
 
 /* blob_store(blobstate): put on the targets of INSERT, UPDATE and MERGE by assign/planner.c. */
 Datum
 blob_store(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0)));
+	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0), blob_default_method()));
+}
+
+/* blob_store(blobstate, oid, smallint): the same for a column. */
+Datum
+blob_store_in_column(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0), get_column_method(fcinfo)));
+}
+
+/* Store content; where values are not stored now, it becomes an inline value. */
+static Datum
+store_bytes(bytea *content, BlobMethod method)
+{
+	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
+						   !blob_assign_suppressed(), method);
 }
 
 /* blob_store(bytea): the same for content, see assign/support.c. */
 Datum
 blob_store_bytea(PG_FUNCTION_ARGS)
 {
-	bytea	   *content = PG_GETARG_BYTEA_PP(0);
-
 	blob_store_require_preload();
-	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
-						   !blob_assign_suppressed());
+	PG_RETURN_DATUM(store_bytes(PG_GETARG_BYTEA_PP(0), blob_default_method()));
+}
+
+/* blob_store(bytea, oid, smallint) */
+Datum
+blob_store_bytea_in_column(PG_FUNCTION_ARGS)
+{
+	blob_store_require_preload();
+	PG_RETURN_DATUM(store_bytes(PG_GETARG_BYTEA_PP(0), get_column_method(fcinfo)));
 }
 
 Datum
@@ -185,7 +216,8 @@ blobstate_from_bytea(PG_FUNCTION_ARGS)
 	bytea	   *content = PG_GETARG_BYTEA_PP(0);
 
 	blob_store_require_preload();
-	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), false);
+	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), false,
+						   BLOB_METHOD_NONE);
 }
 
 /* Inline values are many and small: they are taken without unpacking. */

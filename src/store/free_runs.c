@@ -168,6 +168,54 @@ blob_free_runs_take_some(dsa_area *area, BlobFreeRuns *runs, uint64 min_pages, u
 	return pages;
 }
 
+/* The mirror image of take_leftmost(): from the end of the rightmost run that has *pages. */
+static dsa_pointer
+take_rightmost(dsa_area *area, dsa_pointer pointer, uint64 *pages, uint64 max_pages,
+			   BlobPageNo *first_page, dsa_pointer *empty)
+{
+	Run		   *run = run_at(area, pointer);
+
+	Assert(run->longest >= *pages);
+
+	if (longest_at(area, run->right) >= *pages)
+		run->right = take_rightmost(area, run->right, pages, max_pages, first_page, empty);
+	else if (run->pages >= *pages)
+	{
+		*pages = Min(run->pages, max_pages);
+		run->pages -= *pages;
+		*first_page = run->first_page + run->pages;
+		if (run->pages == 0)
+		{
+			*empty = pointer;
+			return join(area, run->left, run->right);
+		}
+	}
+	else
+		run->left = take_rightmost(area, run->left, pages, max_pages, first_page, empty);
+	update_longest(area, run);
+	return pointer;
+}
+
+uint64
+blob_free_runs_take_last(dsa_area *area, BlobFreeRuns *runs, uint64 min_pages, uint64 max_pages,
+						 BlobPageNo *first_page)
+{
+	dsa_pointer empty = InvalidDsaPointer;
+	uint64		pages = min_pages;
+
+	if (min_pages == 0 || min_pages > max_pages || longest_at(area, runs->root) < min_pages)
+		return 0;
+
+	runs->root = take_rightmost(area, runs->root, &pages, max_pages, first_page, &empty);
+	runs->page_count -= pages;
+	if (DsaPointerIsValid(empty))
+	{
+		dsa_free(area, empty);
+		runs->run_count--;
+	}
+	return pages;
+}
+
 bool
 blob_free_runs_take(dsa_area *area, BlobFreeRuns *runs, uint64 pages, BlobPageNo *first_page)
 {

@@ -47,6 +47,13 @@ extern uint64 blob_free_runs_take_some(dsa_area *area, BlobFreeRuns *runs, uint6
 									   uint64 max_pages, BlobPageNo *first_page);
 
 /*
+ * The same from the end of the rightmost run that has at least min_pages; 0 also if max_pages is
+ * less than that.
+ */
+extern uint64 blob_free_runs_take_last(dsa_area *area, BlobFreeRuns *runs, uint64 min_pages,
+									   uint64 max_pages, BlobPageNo *first_page);
+
+/*
  * A chain of nodes for later use, so that nothing can fail where a failure would lose pages.
  * blob_free_runs_reserve() throws if there is no memory.  The functions that take a node from the
  * chain (give_reserved, cut) do not throw.  Reserve and release need no lock.

@@ -33,14 +33,6 @@
 #define WORTH_CHECKPOINT_PAGES UINT64CONST(16384)	/* at least 64 MiB */
 #define WORTH_CHECKPOINT_PART 16
 
-/*
- * The time from one request for a checkpoint to the next, as a multiple of the time that the
- * checkpoint took, and its bounds.
- */
-#define CHECKPOINT_PAUSE_TIMES 5
-#define MIN_CHECKPOINT_PAUSE_MS 250
-#define MAX_CHECKPOINT_PAUSE_MS (60 * 1000)
-
 /* ---- loading ---- */
 
 /*
@@ -95,6 +87,8 @@ load_free(LoadState *state, BlobPageNo end_page)
 	end_page = Min(end_page, state->shared->reserved_pages);
 	if (end_page <= state->next_page)
 		return;
+	if (state->run_lsn > state->completed_redo)
+		state->shared->freed_lsn = Max(state->shared->freed_lsn, state->run_lsn);
 	load_pages(state, &state->shared->free_runs, &state->shared->pending, state->next_page,
 			   end_page, state->run_lsn);
 	state->next_page = end_page;
@@ -109,7 +103,9 @@ load_entry(LoadState *state, BlobPageNo first_page, const BlobMapEntry *entry, X
 	if (first_page < state->next_page || end_page > state->shared->reserved_pages)
 		report_overlap(first_page);
 	load_free(state, first_page);
-	/* Punched pages are left out: a later version, which made them, reserves them again. */
+	if (blob_map_entry_state(entry) == BLOB_MAP_PUNCHED)
+		load_pages(state, &state->shared->punched, &state->shared->punched_pending, first_page,
+				   end_page, lsn);
 	if (blob_map_entry_state(entry) == BLOB_MAP_ABSENT)
 		load_pages(state, &state->shared->absent, &state->shared->absent_pending, first_page,
 				   end_page, lsn);
@@ -214,6 +210,10 @@ load(BlobStore *store, BlobStoreShared *shared)
 	blob_pending_clear(blob_store_area, &shared->pending);
 	blob_free_runs_clear(blob_store_area, &shared->absent);
 	blob_pending_clear(blob_store_area, &shared->absent_pending);
+	blob_free_runs_clear(blob_store_area, &shared->resting);
+	blob_free_runs_clear(blob_store_area, &shared->punched);
+	blob_pending_clear(blob_store_area, &shared->punched_pending);
+	shared->freed_lsn = shared->resting_lsn = InvalidXLogRecPtr;
 	shared->reserved_pages = meta.reserved_pages;
 	/* Generations below the limit may have been drawn before a crash. */
 	shared->next_generation = shared->generation_limit = meta.generation_limit;
@@ -252,9 +252,9 @@ blob_store_load(BlobStore *store, BlobStoreShared *shared)
 typedef struct Situation
 {
 	uint64		longest_pages;	/* of the free runs */
-	uint64		free_pages;
+	uint64		free_pages;		/* resting ones, too */
 	uint64		pending_pages;
-	uint64		store_pages;	/* with a file */
+	uint64		store_pages;	/* with blocks in a file */
 	BlobPageNo	end_page;
 	XLogRecPtr	oldest_pending;
 } Situation;
@@ -264,12 +264,12 @@ look(BlobStoreShared *shared, Situation *now)
 {
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	now->longest_pages = blob_free_runs_longest(blob_store_area, &shared->free_runs);
-	now->free_pages = shared->free_runs.page_count;
+	now->free_pages = shared->free_runs.page_count + shared->resting.page_count;
 	now->pending_pages = blob_pending_pages(&shared->pending);
 	now->oldest_pending = blob_pending_oldest(&shared->pending);
 	now->end_page = shared->reserved_pages;
-	now->store_pages = shared->reserved_pages - shared->absent.page_count -
-		blob_pending_pages(&shared->absent_pending);
+	now->store_pages = shared->reserved_pages - blob_store_absent_count(shared) -
+		blob_store_punched_count(shared);
 	LWLockRelease(&shared->lock);
 }
 
@@ -429,32 +429,15 @@ grow_end(BlobStore *store, BlobStoreShared *shared, BlobPageNo first_page, uint6
 }
 
 /*
- * Whether to ask for a checkpoint, at full speed.  A store that is written and emptied at a high
- * rate would grow by all that is freed between two checkpoints.  But a checkpoint has a price for
- * all other sessions.  So one is wanted only if enough pages wait for it, and if those asked for so
- * far have taken a fifth of the time at most.  If a checkpoint is running, but spread over time,
- * this request hurries it.  A true result counts as the request.  Never true where pages wait for a
- * flush only.
+ * Whether enough pages wait for a checkpoint, so that one may be asked for.  A store that is
+ * written and emptied at a high rate would grow by all that is freed between two checkpoints.  A
+ * true result counts as the request.  Never true where pages wait for a flush only.
  */
 static bool
 wants_checkpoint(BlobStoreShared *shared, const Situation *now)
 {
-	TimestampTz time = GetCurrentTimestamp();
-	bool		wants;
-
-	if (now->pending_pages < worth_pages(now) || blob_store_frees_after_flush())
-		return false;
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	wants = TimestampDifferenceExceeds(shared->checkpoint_request, time,
-									   shared->checkpoint_awaited ? MAX_CHECKPOINT_PAUSE_MS :
-									   shared->checkpoint_pause_ms);
-	if (wants)
-	{
-		shared->checkpoint_request = time;
-		shared->checkpoint_awaited = true;
-	}
-	LWLockRelease(&shared->lock);
-	return wants;
+	return now->pending_pages >= worth_pages(now) && !blob_store_frees_after_flush() &&
+		blob_store_may_ask(shared);
 }
 
 static void
@@ -477,24 +460,6 @@ blob_store_ask_for_checkpoint(BlobStoreShared *shared)
 }
 
 void
-blob_store_checkpoint_was_seen(BlobStoreShared *shared)
-{
-	long		took_ms;
-
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	if (shared->checkpoint_awaited)
-	{
-		took_ms = TimestampDifferenceMilliseconds(shared->checkpoint_request,
-												  GetCurrentTimestamp());
-		shared->checkpoint_awaited = false;
-		shared->checkpoint_pause_ms =
-			(int) Min(Max(took_ms * CHECKPOINT_PAUSE_TIMES, MIN_CHECKPOINT_PAUSE_MS),
-					  MAX_CHECKPOINT_PAUSE_MS);
-	}
-	LWLockRelease(&shared->lock);
-}
-
-void
 blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, bool *may_wait)
 {
 	Situation	now;
@@ -503,7 +468,8 @@ blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, 
 
 	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
 	look(shared, &now);
-	if (now.longest_pages >= needed_pages)
+	/* Resting pages cost nothing; the caller tries again. */
+	if (now.longest_pages >= needed_pages || blob_store_wake(shared, needed_pages))
 	{
 		LWLockRelease(&shared->growth_lock);
 		return;
@@ -525,7 +491,8 @@ blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, 
 
 		blob_disk_room_require_for_segments(pages * BLOB_PAGE_SIZE);
 		wants = wants_checkpoint(shared, &now);
-		if (!grow_inside(store, shared, needed_pages, pages))
+		if (!blob_store_fill(store, shared, needed_pages, pages) &&
+			!grow_inside(store, shared, needed_pages, pages))
 			grow_end(store, shared, now.end_page, pages);
 	}
 	LWLockRelease(&shared->growth_lock);

@@ -682,79 +682,6 @@ blob_map_free(Relation map, const BlobFreedExtent *extents, int count, Transacti
 	return lsn;
 }
 
-/* ---- segments without a file ---- */
-
-/*
- * Change up to two entries that mark absent pages, given in page order, and log REMOVE or RESTORE
- * (info).  An entry with pages 0 becomes zero.  Returns the record's end.
- */
-static XLogRecPtr
-change_absence(Relation map, uint8 info, BlobPageNo first_page, BlobPageNo end_page,
-			   const BlobPageNo *changed, const uint64 *pages, int count)
-{
-	BlobStoreId store = blob_map_store_id(map);
-	BlobWalMapBlock blocks[2];
-	BlobWalMapChange changes[2];
-	int			block_count = 0;
-	XLogRecPtr	lsn;
-
-	memset(changes, 0, sizeof(changes));
-	for (int i = 0; i < count; i++)
-	{
-		BlockNumber block = blob_map_block_of(changed[i]);
-
-		changes[i].slot = blob_map_slot_of(changed[i]);
-		changes[i].generation_state = pages[i] > 0 ? BLOB_MAP_ABSENT : BLOB_MAP_FREE;
-		changes[i].measure = pages[i];
-		if (i > 0 && block == blob_map_block_of(changed[i - 1]))
-		{
-			blocks[block_count - 1].change_count++;
-			continue;
-		}
-		blocks[block_count].buffer = pin_block(map, block);
-		blocks[block_count].changes = &changes[i];
-		blocks[block_count].change_count = 1;
-		block_count++;
-	}
-	blob_wal_prepare_alloc(block_count);
-
-	for (int i = 0; i < block_count; i++)
-		LockBuffer(blocks[i].buffer, BUFFER_LOCK_EXCLUSIVE);
-	START_CRIT_SECTION();
-	for (int i = 0; i < block_count; i++)
-		apply_block(&blocks[i]);
-	lsn = blob_wal_log_absence(&store, info, first_page, end_page, blocks, block_count);
-	END_CRIT_SECTION();
-	for (int i = 0; i < block_count; i++)
-		UnlockReleaseBuffer(blocks[i].buffer);
-	return lsn;
-}
-
-XLogRecPtr
-blob_map_set_absent(Relation map, uint32 segment_no, BlobPageNo absent_page)
-{
-	BlobPageNo	first_page = segment_no * BLOB_SEGMENT_PAGES;
-	BlobPageNo	end_page = first_page + BLOB_SEGMENT_PAGES;
-	BlobPageNo	changed[] = {first_page, absent_page};
-	uint64		pages[] = {BLOB_SEGMENT_PAGES, 0};
-
-	Assert(absent_page > first_page && absent_page <= end_page);
-	return change_absence(map, BLOB_WAL_REMOVE, first_page, end_page, changed, pages,
-						  absent_page < end_page ? 2 : 1);
-}
-
-void
-blob_map_set_restored(Relation map, BlobPageNo first_page, BlobPageNo end_page)
-{
-	BlobPageNo	segment_end = (blob_segment_of(first_page) + 1) * BLOB_SEGMENT_PAGES;
-	BlobPageNo	changed[] = {first_page, end_page};
-	uint64		pages[] = {0, segment_end - end_page};
-
-	Assert(end_page > first_page && end_page <= segment_end);
-	(void) change_absence(map, BLOB_WAL_RESTORE, first_page, end_page, changed, pages,
-						  end_page < segment_end ? 2 : 1);
-}
-
 /* ---- looking at extents ---- */
 
 void
@@ -814,4 +741,370 @@ blob_map_visit_all(Relation map, BlobMapVisitor visit, void *context)
 
 	visit_entries(map, 0, BLOB_MAX_PAGE_NO + 1, true, strategy, visit, context);
 	FreeAccessStrategy(strategy);
+}
+
+/* ---- pages without a file, or without blocks ---- */
+
+/* The blocks of one record, besides the meta page. */
+#define MAX_ENTRY_BLOCKS (BLOB_WAL_ALLOC_MAX_BLOCKS - 1)
+
+StaticAssertDecl(BLOB_MAP_PUNCH_MAX_RUNS <= MAX_ENTRY_BLOCKS, "a run may need a block of its own");
+
+/* What the entry of a page shall say: state and pages; BLOB_MAP_FREE and 0 for a zero entry. */
+typedef struct EntryChange
+{
+	BlobPageNo	page;
+	BlobMapState state;
+	uint64		pages;
+} EntryChange;
+
+/* The changes of one record, with their blocks, which are pinned. */
+typedef struct EntryBlocks
+{
+	int			count;
+	BlobWalMapBlock blocks[MAX_ENTRY_BLOCKS];
+	BlobWalMapChange *changes;
+} EntryBlocks;
+
+/* Pin the blocks of changes, which are in page order and lie in at most MAX_ENTRY_BLOCKS blocks. */
+static void
+pin_changes(Relation map, const EntryChange *changes, int count, EntryBlocks *blocks)
+{
+	blocks->count = 0;
+	blocks->changes = palloc0(sizeof(BlobWalMapChange) * count);
+	for (int i = 0; i < count; i++)
+	{
+		BlockNumber block = blob_map_block_of(changes[i].page);
+
+		blocks->changes[i].slot = blob_map_slot_of(changes[i].page);
+		blocks->changes[i].generation_state = changes[i].state;
+		blocks->changes[i].measure = changes[i].pages;
+		if (i > 0 && block == blob_map_block_of(changes[i - 1].page))
+		{
+			blocks->blocks[blocks->count - 1].change_count++;
+			continue;
+		}
+		Assert(blocks->count < MAX_ENTRY_BLOCKS);
+		blocks->blocks[blocks->count].buffer = pin_block(map, block);
+		blocks->blocks[blocks->count].changes = &blocks->changes[i];
+		blocks->blocks[blocks->count].change_count = 1;
+		blocks->count++;
+	}
+	blob_wal_prepare_alloc(blocks->count + 1);	/* perhaps the meta page, too */
+}
+
+static void
+lock_changes(const EntryBlocks *blocks)
+{
+	for (int i = 0; i < blocks->count; i++)
+		LockBuffer(blocks->blocks[i].buffer, BUFFER_LOCK_EXCLUSIVE);
+}
+
+static void
+apply_changes(EntryBlocks *blocks)
+{
+	for (int i = 0; i < blocks->count; i++)
+		apply_block(&blocks->blocks[i]);
+}
+
+static void
+release_changes(EntryBlocks *blocks)
+{
+	for (int i = 0; i < blocks->count; i++)
+		UnlockReleaseBuffer(blocks->blocks[i].buffer);
+	pfree(blocks->changes);
+}
+
+/*
+ * Raise the limit of reserved pages to end_page on the locked meta page, in the critical section of
+ * the record that says that the pages up to there are absent.
+ */
+static void
+raise_reserved(Buffer meta_buffer, BlobMapMeta *meta, BlobPageNo end_page)
+{
+	meta->reserved_pages = end_page;
+	blob_map_page_update_meta(BufferGetPage(meta_buffer), meta);
+	MarkBufferDirty(meta_buffer);
+}
+
+/*
+ * Change entries and log REMOVE of a segment.  If the segment is the last one, and reserved in part
+ * only, the limit of reserved pages rises to its end.  Returns the record's end.
+ */
+static XLogRecPtr
+log_remove(Relation map, BlobPageNo first_page, const EntryChange *changes, int count)
+{
+	BlobStoreId store = blob_map_store_id(map);
+	BlobPageNo	end_page = first_page + BLOB_SEGMENT_PAGES;
+	EntryBlocks blocks;
+	BlobMapMeta meta;
+	Buffer		meta_buffer;
+	bool		is_last;
+	XLogRecPtr	lsn;
+
+	pin_changes(map, changes, count, &blocks);
+	meta_buffer = lock_meta(map, &meta);	/* before the others: it is the first block */
+	is_last = meta.reserved_pages < end_page;
+	if (!is_last)
+	{
+		UnlockReleaseBuffer(meta_buffer);
+		meta_buffer = InvalidBuffer;
+	}
+	lock_changes(&blocks);
+	START_CRIT_SECTION();
+	apply_changes(&blocks);
+	if (is_last)
+		raise_reserved(meta_buffer, &meta, end_page);
+	lsn = blob_wal_log_absence(&store, BLOB_WAL_REMOVE, first_page, end_page, blocks.blocks,
+							   blocks.count, meta_buffer);
+	END_CRIT_SECTION();
+	release_changes(&blocks);
+	if (is_last)
+		UnlockReleaseBuffer(meta_buffer);
+	return lsn;
+}
+
+/* Change entries and log RESTORE of these pages. */
+static void
+log_restore(Relation map, BlobPageNo first_page, BlobPageNo end_page, const EntryChange *changes,
+			int count)
+{
+	BlobStoreId store = blob_map_store_id(map);
+	EntryBlocks blocks;
+
+	pin_changes(map, changes, count, &blocks);
+	lock_changes(&blocks);
+	START_CRIT_SECTION();
+	apply_changes(&blocks);
+	(void) blob_wal_log_absence(&store, BLOB_WAL_RESTORE, first_page, end_page, blocks.blocks,
+								blocks.count, InvalidBuffer);
+	END_CRIT_SECTION();
+	release_changes(&blocks);
+}
+
+/* Change entries and log PUNCH of these runs; returns the record's end. */
+static XLogRecPtr
+log_punch(Relation map, const BlobWalRun *runs, int run_count, const EntryChange *changes,
+		  int count)
+{
+	BlobStoreId store = blob_map_store_id(map);
+	EntryBlocks blocks;
+	XLogRecPtr	lsn;
+
+	pin_changes(map, changes, count, &blocks);
+	lock_changes(&blocks);
+	START_CRIT_SECTION();
+	apply_changes(&blocks);
+	lsn = blob_wal_log_punch(&store, runs, run_count, blocks.blocks, blocks.count);
+	END_CRIT_SECTION();
+	release_changes(&blocks);
+	return lsn;
+}
+
+/* Punched entries of a range, in page order. */
+typedef struct PunchedEntries
+{
+	int			count;
+	int			block_count;	/* in which they lie */
+	int			room;
+	EntryChange *entries;
+} PunchedEntries;
+
+/* Called for each entry of a range: keep the punched ones. */
+static void
+add_punched(BlobPageNo page, const BlobMapEntry *entry, void *context)
+{
+	PunchedEntries *punched = context;
+
+	if (blob_map_entry_state(entry) != BLOB_MAP_PUNCHED)
+		return;
+	if (punched->count == punched->room)
+	{
+		punched->room *= 2;
+		punched->entries = repalloc(punched->entries, sizeof(EntryChange) * punched->room);
+	}
+	if (punched->count == 0 ||
+		blob_map_block_of(punched->entries[punched->count - 1].page) != blob_map_block_of(page))
+		punched->block_count++;
+	punched->entries[punched->count].page = page;
+	punched->entries[punched->count].state = BLOB_MAP_PUNCHED;
+	punched->entries[punched->count++].pages = entry->measure;
+}
+
+static void
+find_punched(Relation map, BlobPageNo first_page, BlobPageNo end_page, PunchedEntries *punched)
+{
+	punched->count = punched->block_count = 0;
+	punched->room = 64;
+	punched->entries = palloc(sizeof(EntryChange) * punched->room);
+	visit_entries(map, first_page, end_page, true, NULL, add_punched, punched);
+}
+
+/* Whether REMOVE of their segment can change these entries. */
+static bool
+fit_into_remove(const PunchedEntries *punched)
+{
+	/* Two more blocks: that of the segment's first page, and that of the absent ones. */
+	return punched->block_count + 2 <= MAX_ENTRY_BLOCKS;
+}
+
+int
+blob_map_list_punched(Relation map, BlobPageNo first_page, BlobPageNo end_page, BlobPageRun **runs,
+					  bool *are_many)
+{
+	PunchedEntries punched;
+
+	find_punched(map, first_page, end_page, &punched);
+	*runs = palloc(sizeof(BlobPageRun) * (punched.count + 1));
+	for (int i = 0; i < punched.count; i++)
+	{
+		(*runs)[i].first_page = punched.entries[i].page;
+		(*runs)[i].pages = punched.entries[i].pages;
+	}
+	*are_many = !fit_into_remove(&punched);
+	pfree(punched.entries);
+	return punched.count;
+}
+
+XLogRecPtr
+blob_map_set_absent(Relation map, uint32 segment_no, BlobPageNo absent_page)
+{
+	BlobPageNo	first_page = segment_no * BLOB_SEGMENT_PAGES;
+	BlobPageNo	end_page = first_page + BLOB_SEGMENT_PAGES;
+	PunchedEntries punched;
+	EntryChange *changes;
+	int			count = 0;
+	XLogRecPtr	lsn;
+
+	Assert(absent_page > first_page && absent_page <= end_page);
+	find_punched(map, first_page, absent_page, &punched);
+	if (!fit_into_remove(&punched))
+		elog(ERROR, "segment %u of the extent map has too many holes", segment_no);
+	changes = palloc0(sizeof(EntryChange) * (punched.count + 2));
+	changes[count].page = first_page;
+	changes[count].state = BLOB_MAP_ABSENT;
+	changes[count++].pages = BLOB_SEGMENT_PAGES;
+	for (int i = 0; i < punched.count; i++)
+	{
+		if (punched.entries[i].page > first_page)
+			changes[count++].page = punched.entries[i].page;
+	}
+	if (absent_page < end_page)
+		changes[count++].page = absent_page;
+	lsn = log_remove(map, first_page, changes, count);
+	pfree(changes);
+	pfree(punched.entries);
+	return lsn;
+}
+
+void
+blob_map_set_restored(Relation map, BlobPageNo first_page, BlobPageNo end_page)
+{
+	BlobPageNo	segment_end = (blob_segment_of(first_page) + 1) * BLOB_SEGMENT_PAGES;
+	EntryChange changes[2] = {
+		{first_page, BLOB_MAP_FREE, 0},
+		{end_page, BLOB_MAP_ABSENT, segment_end - end_page}
+	};
+
+	Assert(end_page > first_page && end_page <= segment_end);
+	log_restore(map, first_page, end_page, changes, end_page < segment_end ? 2 : 1);
+}
+
+void
+blob_map_raise_format(Relation map)
+{
+	BlobStoreId store = blob_map_store_id(map);
+	BlobMapMeta meta;
+	Buffer		buffer = lock_meta(map, &meta);
+	BlobMapMetaV2 raised;
+
+	if (meta.version == BLOB_MAP_VERSION_1)
+	{
+		memset(&raised, 0, sizeof(raised));
+		raised.v1 = meta;
+		raised.v1.version = BLOB_MAP_VERSION_2;
+		START_CRIT_SECTION();
+		blob_map_page_set_meta(BufferGetPage(buffer), &raised, sizeof(raised));
+		MarkBufferDirty(buffer);
+		blob_wal_log_meta(&store, buffer, false, &raised, sizeof(raised), meta.generation_limit);
+		END_CRIT_SECTION();
+	}
+	UnlockReleaseBuffer(buffer);
+}
+
+XLogRecPtr
+blob_map_punch(Relation map, const BlobPageRun *runs, int count)
+{
+	EntryChange changes[BLOB_MAP_PUNCH_MAX_RUNS];
+	BlobWalRun	logged[BLOB_MAP_PUNCH_MAX_RUNS];
+
+	Assert(count > 0 && count <= BLOB_MAP_PUNCH_MAX_RUNS);
+	for (int i = 0; i < count; i++)
+	{
+		logged[i].first_page = changes[i].page = runs[i].first_page;
+		logged[i].pages = changes[i].pages = runs[i].pages;
+		changes[i].state = BLOB_MAP_PUNCHED;
+	}
+	return log_punch(map, logged, count, changes, count);
+}
+
+/* Join the punched entries of a range whose pages are all punched, in one entry. */
+static void
+join_punched(Relation map, BlobPageNo first_page, BlobPageNo end_page)
+{
+	PunchedEntries punched;
+	BlobWalRun	run = {first_page, end_page - first_page};
+
+	find_punched(map, first_page, end_page, &punched);
+	if (punched.count > 1 && punched.entries[0].page == first_page)
+	{
+		for (int i = 0; i < punched.count; i++)
+		{
+			punched.entries[i].state = i == 0 ? BLOB_MAP_PUNCHED : BLOB_MAP_FREE;
+			punched.entries[i].pages = i == 0 ? run.pages : 0;
+		}
+		(void) log_punch(map, &run, 1, punched.entries, punched.count);
+	}
+	pfree(punched.entries);
+}
+
+void
+blob_map_join_punched(Relation map, BlobPageNo first_page, BlobPageNo end_page)
+{
+	PunchedEntries punched;
+	int			first = 0;
+
+	/* Entries of as many blocks as a record may have; the last one may end behind them. */
+	find_punched(map, first_page, end_page, &punched);
+	for (int i = 0; i < punched.count; i++)
+	{
+		BlobPageNo	end = punched.entries[i].page + punched.entries[i].pages;
+
+		if (i + 1 < punched.count &&
+			blob_map_block_of(punched.entries[i + 1].page) -
+			blob_map_block_of(punched.entries[first].page) < MAX_ENTRY_BLOCKS)
+			continue;
+		join_punched(map, punched.entries[first].page, end);
+		first = i + 1;
+	}
+	pfree(punched.entries);
+}
+
+BlobPageNo
+blob_map_fill(Relation map, BlobPageNo first_page, BlobPageNo end_page)
+{
+	BlobMapEntry entry = blob_map_lookup(map, first_page);
+	BlobPageNo	entry_end = first_page + blob_map_entry_pages(&entry);
+	EntryChange changes[2];
+
+	if (blob_map_entry_state(&entry) != BLOB_MAP_PUNCHED)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the pages from " UINT64_FORMAT " on are not punched in the extent map",
+						first_page)));
+	end_page = Min(end_page, entry_end);
+	changes[0] = (EntryChange) {first_page, BLOB_MAP_FREE, 0};
+	changes[1] = (EntryChange) {end_page, BLOB_MAP_PUNCHED, entry_end - end_page};
+	log_restore(map, first_page, end_page, changes, end_page < entry_end ? 2 : 1);
+	return end_page;
 }

@@ -121,7 +121,9 @@ extern XLogRecPtr blob_map_free(Relation map, const BlobFreedExtent *extents, in
 
 /*
  * Mark all pages of a segment as absent and log REMOVE; returns the record's end.  absent_page is
- * where the segment's absent pages began before, or the segment's end if it had none.
+ * where the segment's absent pages began before, or the segment's end if it had none.  If the
+ * segment is the last one, all of it counts as reserved from then on.  Its punched entries go; they
+ * are not too many (blob_map_list_punched).
  */
 extern XLogRecPtr blob_map_set_absent(Relation map, uint32 segment_no, BlobPageNo absent_page);
 
@@ -130,6 +132,37 @@ extern XLogRecPtr blob_map_set_absent(Relation map, uint32 segment_no, BlobPageN
  * logs RESTORE.
  */
 extern void blob_map_set_restored(Relation map, BlobPageNo first_page, BlobPageNo end_page);
+
+/*
+ * List the punched runs of a range as the entries have them, in *runs, which is palloc'd and has
+ * room for one more; returns their number.  *are_many: their entries lie in too many blocks for one
+ * record.
+ */
+extern int	blob_map_list_punched(Relation map, BlobPageNo first_page, BlobPageNo end_page,
+								  BlobPageRun **runs, bool *are_many);
+
+/* The map gets format 2, unless it has it.  Before the first PUNCH. */
+extern void blob_map_raise_format(Relation map);
+
+/* Runs of one PUNCH. */
+#define BLOB_MAP_PUNCH_MAX_RUNS 31
+
+/*
+ * Mark runs of free pages as punched, each inside of one segment, in page order, and log PUNCH;
+ * returns the record's end.
+ */
+extern XLogRecPtr blob_map_punch(Relation map, const BlobPageRun *runs, int count);
+
+/*
+ * Join the entries of a range, all of whose pages are punched, so that few are left; logs PUNCH.
+ */
+extern void blob_map_join_punched(Relation map, BlobPageNo first_page, BlobPageNo end_page);
+
+/*
+ * Note that punched pages, from the first one of an entry on, have blocks again, which are durable;
+ * logs RESTORE.  Ends with the entry, or at end_page if that comes first; returns where.
+ */
+extern BlobPageNo blob_map_fill(Relation map, BlobPageNo first_page, BlobPageNo end_page);
 
 /* Copy one block of the map.  Takes a share lock on its buffer. */
 extern void blob_map_copy_block(Relation map, BlockNumber block, BufferAccessStrategy strategy,

@@ -106,6 +106,21 @@ blob_pending_count(dsa_area *area, const BlobPending *pending, BlobPageNo first_
 }
 
 uint64
+blob_pending_count_after(dsa_area *area, const BlobPending *pending, XLogRecPtr position,
+						 BlobPageNo first_page, BlobPageNo end_page)
+{
+	uint64		count = 0;
+
+	for (int i = 0; i < BLOB_PENDING_BATCHES; i++)
+	{
+		if (!is_empty(&pending->batches[i]) && pending->batches[i].lsn > position)
+			count += blob_free_runs_count(area, &pending->batches[i].runs, first_page, end_page,
+										  NULL);
+	}
+	return count;
+}
+
+uint64
 blob_pending_cut(dsa_area *area, BlobPending *pending, dsa_pointer *nodes, BlobPageNo first_page,
 				 BlobPageNo end_page)
 {

@@ -60,6 +60,11 @@ extern uint64 blob_pending_pages(const BlobPending *pending);
 extern uint64 blob_pending_count(dsa_area *area, const BlobPending *pending,
 								 BlobPageNo first_page, BlobPageNo end_page, uint64 *run_count);
 
+/* Those that wait, of a range, although the WAL has come to this position. */
+extern uint64 blob_pending_count_after(dsa_area *area, const BlobPending *pending,
+									   XLogRecPtr position, BlobPageNo first_page,
+									   BlobPageNo end_page);
+
 /*
  * Take all pages of a range; returns their number.  May take BLOB_PENDING_BATCHES nodes from the
  * chain.

@@ -1,6 +1,6 @@
 /*
  * store/reclaim.c
- *	  Giving space back: extents to the allocator, segments and stores to the disk.
+ *	  Giving space back: extents to the allocator, stores to the disk.
  *
  * The argument why nothing is lost is in the README of this folder, under "Freed space".
  */
@@ -20,75 +20,19 @@
 #include "wal/insert.h"
 
 /* Runs that are moved while the lock is held once, and dropped from the deferred writes. */
-#define MOVE_RUNS 1000
+#define MOVE_RUNS BLOB_STORE_MOVE_RUNS
 
-/* Nodes that taking a segment from all sets, and giving it back, can use. */
-#define SEGMENT_NODES (2 * (1 + BLOB_PENDING_BATCHES) + 2)
-
-/* The checkpoint, or restartpoint, from which recovery would start after a crash now. */
-static CheckPoint
-read_checkpoint(void)
-{
-	ControlFileData *control_file;
-	CheckPoint	checkpoint;
-	bool		crc_ok;
-
-	LWLockAcquire(ControlFileLock, LW_SHARED);
-	control_file = get_controlfile(DataDir, &crc_ok);
-	LWLockRelease(ControlFileLock);
-	if (!crc_ok)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("calculated CRC checksum does not match value stored in file")));
-	checkpoint = control_file->checkPointCopy;
-	pfree(control_file);
-	return checkpoint;
-}
-
-/* Not GetRedoRecPtr(), which moves when a checkpoint begins. */
-XLogRecPtr
-blob_store_completed_redo(void)
-{
-	return read_checkpoint().redo;
-}
-
-/*
- * Promotion begins a timeline.  So a checkpoint on the timeline on which this server writes was
- * made by this server after its promotion, and its redo pointer is past the end of recovery.
- */
-bool
-blob_store_replays_predecessor(void)
-{
-	static bool has_checkpoint = false;
-
-	if (!has_checkpoint)
-		has_checkpoint = read_checkpoint().ThisTimeLineID == GetWALInsertionTimeLine();
-	return !has_checkpoint;
-}
-
-/*
- * The setting holds for the life of the server, so it holds for all that is ever written to these
- * pages before the next start, which comes after a checkpoint: by the allocation that gets them, by
- * claims in its extents, and in pages that TRIM gives back.  Content that is logged for another
- * reason does not count: because it is small, or because the server was promoted.
- */
-bool
-blob_store_frees_after_flush(void)
-{
-	return blob_wal_logs_content();
-}
-
-/* Move all absent pages that are covered from the pending set. */
+/* Move all absent, or punched, pages that are covered from the pending set. */
 static void
-move_absent(BlobStoreShared *shared, XLogRecPtr completed_redo)
+move_covered(BlobStoreShared *shared, BlobPending *from, BlobFreeRuns *to,
+			 XLogRecPtr completed_redo)
 {
 	int			moved;
 
 	do
 	{
 		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-		moved = blob_pending_move(blob_store_area, &shared->absent_pending, completed_redo,
-								  &shared->absent, MOVE_RUNS);
+		moved = blob_pending_move(blob_store_area, from, completed_redo, to, MOVE_RUNS);
 		LWLockRelease(&shared->lock);
 	} while (moved == MOVE_RUNS);
 }
@@ -139,6 +83,7 @@ blob_store_mature(const BlobStoreId *store, BlobStoreShared *shared, bool flush)
 	XLogRecPtr	oldest;
 	XLogRecPtr	newest;
 	XLogRecPtr	oldest_absent;
+	XLogRecPtr	oldest_punched;
 	bool		after_flush = blob_store_frees_after_flush();
 	bool		moved = false;
 
@@ -146,6 +91,7 @@ blob_store_mature(const BlobStoreId *store, BlobStoreShared *shared, bool flush)
 	oldest = blob_pending_oldest(&shared->pending);
 	newest = blob_pending_newest(&shared->pending);
 	oldest_absent = blob_pending_oldest(&shared->absent_pending);
+	oldest_punched = blob_pending_oldest(&shared->punched_pending);
 	LWLockRelease(&shared->lock);
 
 	if (after_flush && newest != InvalidXLogRecPtr)
@@ -156,7 +102,8 @@ blob_store_mature(const BlobStoreId *store, BlobStoreShared *shared, bool flush)
 	}
 	/* If no such checkpoint has begun, none is complete.  This spares reading the file. */
 	if ((after_flush || !may_be_covered(oldest, started_redo)) &&
-		!may_be_covered(oldest_absent, started_redo))
+		!may_be_covered(oldest_absent, started_redo) &&
+		!may_be_covered(oldest_punched, started_redo))
 		return moved;
 
 	completed_redo = blob_store_completed_redo();
@@ -165,7 +112,8 @@ blob_store_mature(const BlobStoreId *store, BlobStoreShared *shared, bool flush)
 		moved = true;
 		blob_store_checkpoint_was_seen(shared);
 	}
-	move_absent(shared, completed_redo);
+	move_covered(shared, &shared->absent_pending, &shared->absent, completed_redo);
+	move_covered(shared, &shared->punched_pending, &shared->punched, completed_redo);
 	return moved;
 }
 
@@ -202,6 +150,7 @@ free_batch(BlobStore *store, BlobStoreShared *shared, const BlobFreedExtent *ext
 						  extents[i].first_page, pages[i]);
 		*freed_pages += pages[i];
 	}
+	shared->freed_lsn = Max(shared->freed_lsn, lsn);
 	LWLockRelease(&shared->lock);
 	pfree(pages);
 	return lsn;
@@ -286,134 +235,13 @@ blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *extents, int 
 	LWLockRelease(&shared->lock);
 }
 
-/* ---- segments ---- */
-
-/* A segment that this process has taken from all sets. */
-typedef struct TakenSegment
-{
-	BlobPageNo	first_page;
-	BlobPageNo	absent_page;	/* where its absent pages begin; or its end */
-	BlobPageNo	end_page;
-} TakenSegment;
-
-static uint64
-count_absent(BlobStoreShared *shared, BlobPageNo first_page, BlobPageNo end_page)
-{
-	return blob_free_runs_count(blob_store_area, &shared->absent, first_page, end_page, NULL) +
-		blob_pending_count(blob_store_area, &shared->absent_pending, first_page, end_page, NULL);
-}
-
-/*
- * Take a segment that has a file and no allocated page from all sets; false if it is not such a
- * one.  After that no process can allocate there.
- */
-static bool
-take_segment(BlobStoreShared *shared, dsa_pointer *nodes, TakenSegment *segment)
-{
-	BlobPageNo	first_page = segment->first_page;
-	BlobPageNo	end_page = segment->end_page;
-	uint64		present;
-	uint64		absent;
-	bool		is_ours;
-
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	absent = count_absent(shared, first_page, end_page);
-	present = blob_free_runs_count(blob_store_area, &shared->free_runs, first_page, end_page,
-								   NULL) +
-		blob_pending_count(blob_store_area, &shared->pending, first_page, end_page, NULL);
-	is_ours = present > 0 && present + absent == end_page - first_page;
-	if (is_ours)
-	{
-		(void) blob_free_runs_cut(blob_store_area, &shared->free_runs, nodes, first_page,
-								  end_page);
-		(void) blob_pending_cut(blob_store_area, &shared->pending, nodes, first_page, end_page);
-		(void) blob_free_runs_cut(blob_store_area, &shared->absent, nodes, first_page, end_page);
-		(void) blob_pending_cut(blob_store_area, &shared->absent_pending, nodes, first_page,
-								end_page);
-		segment->absent_page = end_page - absent;
-	}
-	LWLockRelease(&shared->lock);
-	return is_ours;
-}
-
-/*
- * Put the pages of a segment from absent_page on into absent_pending, and those before into
- * pending.
- */
-static void
-put_segment(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *segment,
-			XLogRecPtr lsn)
-{
-	XLogRecPtr	started_redo = GetRedoRecPtr();
-
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	if (segment->absent_page > segment->first_page)
-		blob_pending_give(blob_store_area, &shared->pending, nodes, lsn, started_redo,
-						  segment->first_page, segment->absent_page - segment->first_page);
-	if (segment->end_page > segment->absent_page)
-		blob_pending_give(blob_store_area, &shared->absent_pending, nodes, lsn, started_redo,
-						  segment->absent_page, segment->end_page - segment->absent_page);
-	LWLockRelease(&shared->lock);
-}
-
-/*
- * Remove the file of a segment that was taken.  First the record is flushed, then the file is
- * removed; after a completed checkpoint past the record, the number may be used again.
- */
-static void
-remove_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, TakenSegment *segment)
-{
-	uint32		segment_no = blob_segment_of(segment->first_page);
-	XLogRecPtr	lsn;
-
-	PG_TRY();
-	{
-		lsn = blob_map_set_absent(store->map, segment_no, segment->absent_page);
-	}
-	PG_CATCH();
-	{
-		/* Nothing was logged.  Some of the pages may have waited, so now all of them wait. */
-		put_segment(shared, nodes, segment, GetXLogInsertRecPtr());
-		blob_free_runs_release(blob_store_area, *nodes);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-
-	segment->absent_page = segment->first_page;
-	put_segment(shared, nodes, segment, lsn);
-	XLogFlush(lsn);
-	/* A file that cannot be removed does no harm; the next load tries again. */
-	(void) blob_segment_remove(&store->id, segment_no);
-}
-
-/* Remove the file of a segment if nothing is allocated there. */
-static bool
-reclaim_segment(BlobStore *store, BlobStoreShared *shared, uint32 segment_no)
-{
-	TakenSegment segment = {
-		.first_page = segment_no * BLOB_SEGMENT_PAGES,
-		.end_page = segment_no * BLOB_SEGMENT_PAGES + BLOB_SEGMENT_PAGES
-	};
-	dsa_pointer nodes;
-	bool		taken;
-
-	/* The growth lock serialises removals with reservations. */
-	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
-	nodes = blob_free_runs_reserve(blob_store_area, SEGMENT_NODES);
-	taken = take_segment(shared, &nodes, &segment);
-	if (taken)
-		remove_taken(store, shared, &nodes, &segment);
-	blob_free_runs_release(blob_store_area, nodes);
-	LWLockRelease(&shared->growth_lock);
-	return taken;
-}
+/* ---- space ---- */
 
 int
 blob_store_reclaim(BlobStore *store)
 {
 	BlobStoreShared *shared = blob_store_shared(&store->id);
-	BlobPageNo	end_page;
-	int			removed = 0;
+	int			removed;
 
 	Assert(!RecoveryInProgress());
 	Assert(store->lock_mode >= RowExclusiveLock);
@@ -421,17 +249,10 @@ blob_store_reclaim(BlobStore *store)
 	if (!shared->loaded)
 		blob_store_load(store, shared);
 	(void) blob_store_mature(&store->id, shared, true);
-
-	LWLockAcquire(&shared->lock, LW_SHARED);
-	end_page = shared->reserved_pages;
-	LWLockRelease(&shared->lock);
-	/* A segment at the end is left alone until it is reserved as a whole. */
-	for (BlobPageNo page = 0; page + BLOB_SEGMENT_PAGES <= end_page; page += BLOB_SEGMENT_PAGES)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (reclaim_segment(store, shared, blob_segment_of(page)))
-			removed++;
-	}
+	(void) blob_store_punch(store, shared);
+	removed = blob_store_remove_segments(store, shared);
+	if (blob_store_rest(shared) && blob_store_punch(store, shared) > 0)
+		removed += blob_store_remove_segments(store, shared);
 	blob_store_ask_for_checkpoint(shared);
 	return removed;
 }
@@ -440,14 +261,17 @@ uint64
 blob_store_pending_pages(BlobStore *store, BlobPageNo first_page, BlobPageNo end_page)
 {
 	BlobStoreShared *shared = blob_store_shared(&store->id);
+	XLogRecPtr	covered;
 	uint64		pages;
 
 	if (RecoveryInProgress())
 		return 0;
 	if (!shared->loaded)
 		blob_store_load(store, shared);
+	covered = blob_store_covered();
 	LWLockAcquire(&shared->lock, LW_SHARED);
-	pages = blob_pending_count(blob_store_area, &shared->pending, first_page, end_page, NULL);
+	pages = blob_pending_count_after(blob_store_area, &shared->pending, covered, first_page,
+									 end_page);
 	LWLockRelease(&shared->lock);
 	return pages;
 }

@@ -27,11 +27,6 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-#define TRANCHE_NAME "blobext_store"
-
-/* Memory for free runs that exists from the start; more comes from DSM segments. */
-#define DSA_INITIAL_BYTES (256 * 1024)
-
 /*
  * An allocation may be divided into at most MAX_PIECES pieces, of PIECE_PAGES on average, if at
  * least 1/PIECES_PART of the store is free; and into single extents if at least 1/SCATTER_PART is.
@@ -50,141 +45,7 @@
 #define MAP_LOCK_TIMEOUT_MS 10000
 #define MAP_LOCK_POLL_MS 10
 
-typedef struct StoreControl
-{
-	LWLock	   *table_lock;		/* protects the hash table; its entries never move */
-	char		dsa_place[FLEXIBLE_ARRAY_MEMBER];
-} StoreControl;
-
-static StoreControl *control;
-static HTAB *store_table;
-dsa_area   *blob_store_area;
 BlobStoreAllocationHook blob_store_allocation_hook;
-
-static Size
-control_bytes(void)
-{
-	return add_size(offsetof(StoreControl, dsa_place), DSA_INITIAL_BYTES);
-}
-
-void
-blob_store_shmem_request(void)
-{
-	RequestAddinShmemSpace(control_bytes());
-	RequestAddinShmemSpace(hash_estimate_size(blob_max_databases, sizeof(BlobStoreShared)));
-	RequestNamedLWLockTranche(TRANCHE_NAME, 1);
-}
-
-/* Called with AddinShmemInitLock held. */
-void
-blob_store_shmem_init(void)
-{
-	bool		found;
-	HASHCTL		info = {
-		.keysize = sizeof(BlobStoreId),
-		.entrysize = sizeof(BlobStoreShared)
-	};
-
-	control = ShmemInitStruct("blobext stores", control_bytes(), &found);
-	if (!found)
-	{
-		dsa_area   *created;
-
-		control->table_lock = &GetNamedLWLockTranche(TRANCHE_NAME)->lock;
-		created = dsa_create_in_place(control->dsa_place, DSA_INITIAL_BYTES,
-									  control->table_lock->tranche, NULL);
-		dsa_pin(created);
-		dsa_detach(created);
-	}
-	store_table = blob_shmem_init_hash("blobext store table", blob_max_databases, &info,
-									   HASH_ELEM | HASH_BLOBS);
-}
-
-bool
-blob_store_is_preloaded(void)
-{
-	return control != NULL;
-}
-
-void
-blob_store_require_preload(void)
-{
-	if (!blob_store_is_preloaded())
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("blobext must be loaded via shared_preload_libraries"),
-				 errhint("Add blobext to shared_preload_libraries and restart the server.")));
-}
-
-static void
-attach_area(void)
-{
-	MemoryContext old_context;
-
-	if (blob_store_area != NULL)
-		return;
-	old_context = MemoryContextSwitchTo(TopMemoryContext);
-	blob_store_area = dsa_attach_in_place(control->dsa_place, NULL);
-	dsa_pin_mapping(blob_store_area);
-	MemoryContextSwitchTo(old_context);
-}
-
-/* The shared part of a store, or NULL.  The caller holds table_lock. */
-static BlobStoreShared *
-find_shared(const BlobStoreId *id)
-{
-	BlobStoreId key;
-
-	memset(&key, 0, sizeof(key));	/* padding is part of the hash key */
-	key.dboid = id->dboid;
-	key.incarnation = id->incarnation;
-	return hash_search(store_table, &key, HASH_FIND, NULL);
-}
-
-BlobStoreShared *
-blob_store_shared(const BlobStoreId *id)
-{
-	BlobStoreShared *shared;
-	BlobStoreId key;
-	bool		found;
-
-	attach_area();
-	memset(&key, 0, sizeof(key));	/* padding is part of the hash key */
-	key.dboid = id->dboid;
-	key.incarnation = id->incarnation;
-
-	LWLockAcquire(control->table_lock, LW_SHARED);
-	shared = find_shared(id);
-	LWLockRelease(control->table_lock);
-	if (shared != NULL)
-		return shared;
-
-	LWLockAcquire(control->table_lock, LW_EXCLUSIVE);
-	shared = hash_search(store_table, &key, HASH_ENTER_NULL, &found);
-	if (shared == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("too many databases hold an extent store"),
-				 errhint("Increase blobext.max_databases and restart the server.")));
-	if (!found)
-	{
-		LWLockInitialize(&shared->lock, control->table_lock->tranche);
-		LWLockInitialize(&shared->growth_lock, control->table_lock->tranche);
-		shared->loaded = false;
-		blob_free_runs_init(&shared->free_runs);
-		blob_pending_init(&shared->pending);
-		blob_free_runs_init(&shared->absent);
-		blob_pending_init(&shared->absent_pending);
-		shared->checkpoint_request = 0;
-		shared->checkpoint_awaited = false;
-		shared->checkpoint_pause_ms = 0;
-		shared->reserved_pages = 0;
-		shared->next_generation = shared->generation_limit = 0;
-		shared->allocated_pages = 0;
-	}
-	LWLockRelease(control->table_lock);
-	return shared;
-}
 
 /*
  * ERROR if this transaction has moved the map.  If the transaction fails, the map goes back to its
@@ -389,8 +250,8 @@ static bool
 take_scattered(BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
 {
 	uint64		free_pages = shared->free_runs.page_count;
-	uint64		store_pages = shared->reserved_pages - shared->absent.page_count -
-		blob_pending_pages(&shared->absent_pending);
+	uint64		store_pages = shared->reserved_pages - blob_store_absent_count(shared) -
+		blob_store_punched_count(shared);
 	uint64		max_pieces = Min(1 + total_pages / PIECE_PAGES, MAX_PIECES);
 
 	if (free_pages < total_pages)
@@ -541,6 +402,7 @@ blob_store_trim(BlobStore *store, BlobExtent *extent, uint64 pages)
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, &nodes,
 								 extent->first_page + pages, extent->pages - pages);
+	shared->freed_lsn = Max(shared->freed_lsn, XactLastRecEnd);
 	LWLockRelease(&shared->lock);
 	blob_free_runs_release(blob_store_area, nodes);
 	extent->pages = pages;
@@ -559,71 +421,4 @@ blob_store_cutoff(BlobStore *store)
 	next = shared->next_generation;
 	LWLockRelease(&shared->lock);
 	return next - 1;
-}
-
-int
-blob_store_usages(BlobStoreUsage **usages)
-{
-	HASH_SEQ_STATUS scan;
-	BlobStoreShared *shared;
-	int			count = 0;
-
-	*usages = palloc0(blob_max_databases * sizeof(BlobStoreUsage));
-	LWLockAcquire(control->table_lock, LW_SHARED);
-	hash_seq_init(&scan, store_table);
-	while ((shared = hash_seq_search(&scan)) != NULL)
-	{
-		LWLockAcquire(&shared->lock, LW_SHARED);
-		if (shared->loaded && count < blob_max_databases)
-		{
-			BlobStoreUsage *usage = &(*usages)[count++];
-
-			usage->database = shared->id.dboid;
-			usage->free_pages = shared->free_runs.page_count;
-			usage->pending_pages = blob_pending_pages(&shared->pending);
-			usage->file_pages = shared->reserved_pages - shared->absent.page_count -
-				blob_pending_pages(&shared->absent_pending);
-			usage->allocated_pages = usage->file_pages - usage->free_pages - usage->pending_pages;
-		}
-		LWLockRelease(&shared->lock);
-	}
-	LWLockRelease(control->table_lock);
-	return count;
-}
-
-uint64
-blob_store_allocated_pages(const BlobStoreId *id)
-{
-	BlobStoreShared *shared;
-	uint64		pages = 0;
-
-	LWLockAcquire(control->table_lock, LW_SHARED);
-	shared = find_shared(id);
-	if (shared != NULL)
-	{
-		LWLockAcquire(&shared->lock, LW_SHARED);
-		pages = shared->allocated_pages;
-		LWLockRelease(&shared->lock);
-	}
-	LWLockRelease(control->table_lock);
-	return pages;
-}
-
-void
-blob_store_forget(const BlobStoreId *id)
-{
-	BlobStoreShared *shared;
-
-	attach_area();
-	LWLockAcquire(control->table_lock, LW_EXCLUSIVE);
-	shared = find_shared(id);
-	if (shared != NULL)
-	{
-		blob_free_runs_clear(blob_store_area, &shared->free_runs);
-		blob_pending_clear(blob_store_area, &shared->pending);
-		blob_free_runs_clear(blob_store_area, &shared->absent);
-		blob_pending_clear(blob_store_area, &shared->absent_pending);
-		hash_search(store_table, &shared->id, HASH_REMOVE, NULL);
-	}
-	LWLockRelease(control->table_lock);
 }

@@ -150,11 +150,31 @@ extern void blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *e
 									  uint64 *freed_pages);
 
 /*
- * After freeing: make the pages available that may be given out by now, and remove the files of
- * segments in which nothing is allocated.  The store was opened with RowExclusiveLock.
- * Returns the number of files removed.  Can be interrupted between files.
+ * After freeing, or later: make the pages available that may be given out by now, remove the files
+ * of segments in which nothing is allocated, and give blocks of other free pages back to the file
+ * system, as far as a completed checkpoint allows (README, "Holes").  The store was opened with
+ * RowExclusiveLock.  Returns the number of files removed.  Can be interrupted between files.
  */
 extern PGDLLEXPORT int blob_store_reclaim(BlobStore *store);
+
+/*
+ * Pages that wait for a checkpoint so that their space can go back to the file system, if that is
+ * worth a checkpoint; else 0.  Also 0 for a store that was not used since the start.
+ */
+extern uint64 blob_store_waiting_pages(const BlobStoreId *id);
+
+/* Whether the free space of a store was loaded since the start of the server. */
+extern bool blob_store_is_loaded(const BlobStoreId *id);
+
+/*
+ * Of resting pages, give this number back to the free runs, because they will be needed; and all if
+ * the others are not worth a checkpoint.
+ */
+extern void blob_store_wake_pages(const BlobStoreId *id, uint64 pages);
+
+/* Ask for the checkpoint that they wait for; and whether it is complete. */
+extern void blob_store_ask_for_waiting(const BlobStoreId *id);
+extern bool blob_store_waiting_is_over(const BlobStoreId *id);
 
 /*
  * Pages given out since the start of the server, less those of abandoned drafts that were freed; 0
@@ -169,7 +189,7 @@ extern uint64 blob_store_allocated_pages(const BlobStoreId *id);
 typedef struct BlobStoreUsage
 {
 	Oid			database;
-	uint64		file_pages;		/* of segment files */
+	uint64		file_pages;		/* of segment files, without punched ones */
 	uint64		allocated_pages;
 	uint64		free_pages;
 	uint64		pending_pages;	/* freed, not to be given out yet */
@@ -197,7 +217,8 @@ extern PGDLLEXPORT BlobStoreAllocationHook blob_store_allocation_hook;
 extern bool blob_store_drop(const BlobStoreId *id);
 
 /*
- * Pages of a range that were freed and may not be given out yet.  Loads the free space if
+ * Pages of a range that were freed and may not be given out yet, as of now: not those that a flush
+ * or a checkpoint has covered since, though no process has moved them yet.  Loads the free space if
  * necessary; 0 on a standby, where it is not known.
  */
 extern uint64 blob_store_pending_pages(BlobStore *store, BlobPageNo first_page,

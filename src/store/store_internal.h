@@ -1,6 +1,7 @@
 /*
  * store/store_internal.h
- *	  Declarations that the files of the allocator share: store.c, grow.c, reclaim.c.
+ *	  Declarations that the files of the allocator share: store.c, shared.c, checkpoint.c,
+ *	  grow.c, reclaim.c, holes.c, remove.c.
  */
 #ifndef BLOB_STORE_INTERNAL_H
 #define BLOB_STORE_INTERNAL_H
@@ -12,8 +13,8 @@
 #include "storage/lwlock.h"
 
 /*
- * One per store.  Each page below reserved_pages is in an allocated extent, in one of the four
- * sets, or in the hands of one process that moves it from one to another.
+ * One per store.  Each page below reserved_pages is in an allocated extent, in one of the sets, or
+ * in the hands of one process that moves it from one to another.
  */
 typedef struct BlobStoreShared
 {
@@ -25,6 +26,12 @@ typedef struct BlobStoreShared
 	BlobPending pending;		/* freed, not to be given out yet */
 	BlobFreeRuns absent;		/* without a file, as map entries say */
 	BlobPending absent_pending; /* the same; the file must not be made anew yet */
+	BlobFreeRuns resting;		/* free, taken out of free_runs to be punched */
+	XLogRecPtr	resting_lsn;	/* they are punched when a completed checkpoint is past it */
+	XLogRecPtr	freed_lsn;		/* of the last FREE or TRIM since the load */
+	BlobFreeRuns punched;		/* without blocks, as map entries say */
+	BlobPending punched_pending;	/* the same; they must not be filled yet */
+	bool		knows_no_holes; /* the file system; found by trying */
 	uint64		reserved_pages;
 	BlobGeneration next_generation;
 	BlobGeneration generation_limit;
@@ -42,6 +49,16 @@ extern PGDLLEXPORT dsa_area *blob_store_area;
 
 /* The shared part of a store, made on first use.  ERROR if blobext.max_databases stores exist. */
 extern PGDLLEXPORT BlobStoreShared *blob_store_shared(const BlobStoreId *id);
+
+/*
+ * The same for a process that holds no lock on the map: NULL unless the store was loaded.  The
+ * launcher and its workers may use it, because they alone forget stores.
+ */
+extern BlobStoreShared *blob_store_shared_if_loaded(const BlobStoreId *id);
+
+/* Lock the table of stores, and find one; NULL if there is none.  Unlock either way. */
+extern BlobStoreShared *blob_store_lock_table(const BlobStoreId *id);
+extern void blob_store_unlock_table(void);
 
 /*
  * Remove the shared part of a store, if there is one.  No process has a pointer to it: that takes a
@@ -75,7 +92,65 @@ extern void blob_store_checkpoint_was_seen(BlobStoreShared *shared);
 /* Make sure that `count` more generations can be drawn.  Takes the growth lock. */
 extern void blob_store_reserve_generations(BlobStore *store, BlobStoreShared *shared, int count);
 
-/* Redo pointer of the last completed checkpoint (store/reclaim.c). */
+/* Runs that are moved from set to set while the lock is held once. */
+#define BLOB_STORE_MOVE_RUNS 1000
+
+/* Pages without blocks, and pages without a file.  Under the lock. */
+static inline uint64
+blob_store_punched_count(const BlobStoreShared *shared)
+{
+	return shared->punched.page_count + blob_pending_pages(&shared->punched_pending);
+}
+
+static inline uint64
+blob_store_absent_count(const BlobStoreShared *shared)
+{
+	return shared->absent.page_count + blob_pending_pages(&shared->absent_pending);
+}
+
+/*
+ * holes.c: the free pages that a store keeps for the next values (blobext.keep_free), and how many
+ * more are worth being punched.  Under the lock.
+ */
+extern uint64 blob_store_kept_pages(const BlobStoreShared *shared);
+
+/*
+ * Give resting pages back to the free runs, until one has needed_pages, or all are back.  Returns
+ * whether there were any.
+ */
+extern bool blob_store_wake(BlobStoreShared *shared, uint64 needed_pages);
+
+/*
+ * Take surplus pages out of the free runs, if punching them is worth it.  Returns whether pages
+ * rest then.
+ */
+extern bool blob_store_rest(BlobStoreShared *shared);
+
+/*
+ * Punch the resting pages if a completed checkpoint covers them; returns the number of pages.
+ * Takes the growth lock.  Can be interrupted.
+ */
+extern uint64 blob_store_punch(BlobStore *store, BlobStoreShared *shared);
+
+/*
+ * Reserve blocks of punched pages again, and put the pages into the free runs: one run of at least
+ * min_pages, and others, up to max_pages in all.  False if there is no such run.  The caller has
+ * the growth lock.  ERROR 53100 if the disk is full.
+ */
+extern bool blob_store_fill(BlobStore *store, BlobStoreShared *shared, uint64 min_pages,
+							uint64 max_pages);
+
+/*
+ * remove.c: remove the files of segments in which nothing is allocated; returns their number.
+ * Takes the growth lock.  Can be interrupted between files.
+ */
+extern int	blob_store_remove_segments(BlobStore *store, BlobStoreShared *shared);
+
+/* checkpoint.c: whether the last request was long enough ago; if so, this counts as one. */
+extern bool blob_store_may_ask(BlobStoreShared *shared);
+extern void blob_store_ask_for_checkpoint_now(BlobStoreShared *shared);
+
+/* Redo pointer of the last completed checkpoint. */
 extern XLogRecPtr blob_store_completed_redo(void);
 
 /*
@@ -83,6 +158,12 @@ extern XLogRecPtr blob_store_completed_redo(void);
  * writes is in the WAL.  Otherwise they wait for a checkpoint.
  */
 extern bool blob_store_frees_after_flush(void);
+
+/*
+ * The position of the WAL up to which freed pages may be given out: that of the flush, or the redo
+ * pointer of the last completed checkpoint.
+ */
+extern XLogRecPtr blob_store_covered(void);
 
 /*
  * Make pages and segment numbers available that may be given out by now; false if no pages became

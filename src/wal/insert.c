@@ -116,7 +116,8 @@ blob_wal_log_free(const BlobStoreId *store, const BlobWalFree *record,
 
 XLogRecPtr
 blob_wal_log_absence(const BlobStoreId *store, uint8 info, BlobPageNo first_page,
-					 BlobPageNo end_page, const BlobWalMapBlock *blocks, int block_count)
+					 BlobPageNo end_page, const BlobWalMapBlock *blocks, int block_count,
+					 Buffer meta_buffer)
 {
 	BlobWalAbsence record = {
 		.header = make_header(store, BLOB_WAL_VERSION_1),
@@ -129,9 +130,14 @@ blob_wal_log_absence(const BlobStoreId *store, uint8 info, BlobPageNo first_page
 	XLogBeginInsert();
 	register_fixed(&record, info);
 	register_map_blocks(blocks, block_count);
+	/* As an image, which replay of every version restores without a look at the record. */
+	if (BufferIsValid(meta_buffer))
+		XLogRegisterBuffer(block_count, meta_buffer, REGBUF_STANDARD | REGBUF_FORCE_IMAGE);
 	lsn = XLogInsert(BLOB_RMGR_ID, info);
 	for (int i = 0; i < block_count; i++)
 		PageSetLSN(BufferGetPage(blocks[i].buffer), lsn);
+	if (BufferIsValid(meta_buffer))
+		PageSetLSN(BufferGetPage(meta_buffer), lsn);
 	return lsn;
 }
 

@@ -53,10 +53,14 @@ typedef struct BlobWalFreeBlock
 extern XLogRecPtr blob_wal_log_free(const BlobStoreId *store, const BlobWalFree *record,
 									const BlobWalFreeBlock *blocks, int block_count);
 
-/* info: BLOB_WAL_REMOVE or BLOB_WAL_RESTORE. */
+/*
+ * info:  BLOB_WAL_REMOVE or BLOB_WAL_RESTORE.  If meta_buffer is valid, the record has an image of
+ * the meta page as well.
+ */
 extern XLogRecPtr blob_wal_log_absence(const BlobStoreId *store, uint8 info,
 									   BlobPageNo first_page, BlobPageNo end_page,
-									   const BlobWalMapBlock *blocks, int block_count);
+									   const BlobWalMapBlock *blocks, int block_count,
+									   Buffer meta_buffer);
 
 /*
  * Runs of free pages, each inside of one segment, in page order; the map has format 2.  The caller

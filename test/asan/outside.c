@@ -289,6 +289,7 @@ use(const BlobValue *value)
 												  BLOB_FRAME_ENTRY_BYTES - 1];
 		if (blob_descriptor_inline_bytes(descriptor) > 0)
 			last = descriptor->remainder[descriptor->remainder_bytes - 1];
+		pfree(blob_descriptor_copy(descriptor));
 		return;
 	}
 	if (blob_descriptor_inline_bytes(descriptor) > 0)

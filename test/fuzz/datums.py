@@ -549,6 +549,10 @@ class Fuzzer:
             return choose([0, 1, -1, 31, 32, 4095, 4096, 4097, 30_000, 100_000, 299_999, 1_000_000,
                            self.random.randrange(400_000), -2 ** 31,
                            2 ** (31 if type_name == "integer" else 63) - 1])
+        if type_name == "bigint[]":
+            return sorted(self.random.choices([0, 1, 32, 5000, 70_000, 1_000_000, 2 ** 62], k=2))
+        if type_name == "bytea[]":
+            return [self.value_for("bytea") for _ in range(2)]
         return {"boolean": self.random.random() < 0.5, "text": self.exported}[type_name]
 
     # ---- calls ----
@@ -570,6 +574,8 @@ class Fuzzer:
         # Zeros up to the largest number would be written.
         if call.name.startswith(("function blob_truncate", "function blob_write")):
             parameters[2] = min(parameters[2], 1_000_000)
+        if call.name.startswith("function blob_patch"):
+            parameters[2] = [min(offset, 1_000_000) for offset in parameters[2]]
         return parameters, trusted
 
     @staticmethod

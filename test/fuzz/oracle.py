@@ -52,7 +52,8 @@ WHERE b::bytea IS DISTINCT FROM o OR sha256(b) IS DISTINCT FROM sha256(o)
     OR length(b) IS DISTINCT FROM octet_length(o)
     OR octet_length(b) IS DISTINCT FROM octet_length(o)
     OR blob_prefix(b) IS DISTINCT FROM substring(o FROM 1 FOR 32)
-    OR (SELECT sum(bytes) FROM blob_extents(b)) <> octet_length(o)
+    OR (SELECT sum(bytes) FROM blob_extents(b)) <> blob_stored_length(b)
+    OR blob_compression(b) = 'none' AND blob_stored_length(b) <> octet_length(o)
 UNION ALL SELECT id FROM a WHERE b::bytea[] IS DISTINCT FROM o
 UNION ALL SELECT id FROM w
     WHERE sha256(b::bytea) <> digest OR sha256(b) <> digest OR length(b) <> size
@@ -66,6 +67,7 @@ BORDERS = [0, 1, 32, 64, 100, 127, 128, 1024, 4096, 8192, 3 * 4096, 7 * 4096, 15
 SETTINGS = [
     ("blobext.inline_limit", [0, 1, 64, 100, 1024, 1024, 4096, 100_000]),
     ("blobext.tail_extents", ["on", "off"]),
+    ("blobext.default_compression", ["none", "lz4", "zstd", "zstd"]),
     ("blobext.io_method", ["auto", "io_uring", "sync"]),
     ("blobext.verify_reads", ["on", "off"]),
     ("bytea_output", ["hex", "escape"]),
@@ -95,6 +97,12 @@ def array_write(old, offset, data):
     return old[:offset] + data + old[offset + len(data):]
 
 
+def array_patch(old, offsets, pieces):
+    for offset, data in zip(offsets, pieces):
+        old = array_write(old, offset, data)
+    return old
+
+
 def array_insert(old, offset, data):
     return old[:offset] + data + old[offset:]
 
@@ -122,7 +130,7 @@ class Oracle:
             self.execute("CREATE TEMP TABLE probe AS SELECT %s::bytea::blobstate", (bytes(5000),))
         except psycopg.Error as error:
             print(f"# without io_uring: {error}".strip())
-            SETTINGS[2][1].remove("io_uring")
+            dict(SETTINGS)["blobext.io_method"].remove("io_uring")
         self.connection.rollback()
 
     def connect(self):
@@ -146,8 +154,15 @@ class Oracle:
 
     def content(self):
         size = self.size()
-        if self.random.random() < 0.2:
+        kind = self.random.random()
+        if kind < 0.2:
             return bytes([self.random.randrange(256)]) * size
+        if kind < 0.5:
+            # what can be compressed, and what cannot, by turns
+            piece = self.random.randbytes(self.random.randint(1, 20_000))
+            text = bytes(self.random.choice(piece) for _ in range(100)) * 300
+            return (piece + text[:self.random.randint(1, len(text))]) \
+                .join([b""] * (size // len(piece) + 2))[:size].ljust(size, b".")
         return self.random.randbytes(size)
 
     def new_id(self):
@@ -324,8 +339,8 @@ class Oracle:
         data = self.content()[:300_000]
         offset = self.position(len(old), extents)
         kind = self.random.choices(["append", "||", "prepend", "write", "beyond", "insert",
-                                    "delete", "truncate", "double"],
-                                   [8, 8, 1, 4, 1, 2, 3, 3, 1])[0]
+                                    "delete", "truncate", "double", "patch"],
+                                   [8, 8, 1, 4, 1, 2, 3, 3, 1, 5])[0]
         if kind == "append":
             return "blob_append(b, %b)", (data,), array_append(old, data)
         if kind == "||":
@@ -339,6 +354,10 @@ class Oracle:
         if kind == "beyond":
             offset = len(old) + self.random.choice([0, 1, 64, 4095, 4096, 100_000])
             return "blob_write(b, %s, %b)", (offset, data), array_write(old, offset, data)
+        if kind == "patch":
+            offsets, pieces = self.patch(len(old), extents)
+            return ("blob_patch(b, %s, %b)", (offsets, pieces),
+                    array_patch(old, offsets, pieces))
         if kind == "insert":
             return "blob_insert(b, %s, %b)", (offset, data), array_insert(old, offset, data)
         if kind == "delete":
@@ -347,6 +366,20 @@ class Oracle:
         if self.random.random() < 0.1:
             offset += self.random.choice([1, 4096, 70_000])
         return "blob_truncate(b, %s)", (offset,), array_truncate(old, offset)
+
+    def patch(self, size, extents):
+        """Pieces in their order, without overlaps; some begin behind the end."""
+        offsets = {self.position(size, extents) for _ in range(self.random.randint(0, 6))}
+        if self.random.random() < 0.5:
+            offsets.add(size + self.random.choice([0, 1, 64, 4095, 4096, 100_000]))
+        offsets = sorted(offsets)
+        limits = [end - start for start, end in zip(offsets, offsets[1:])]
+        limits += [300_000] * bool(offsets)
+        pieces = []
+        for limit in limits:
+            length = self.random.choice([0, 1, 64, 5000, 100_000, limit])
+            pieces.append(self.random.randbytes(min(length, limit)))
+        return offsets, pieces
 
     def fetch(self, row_id):
         """Content and ends of extents of a row, or None; rows of moderate size only."""
@@ -675,6 +708,16 @@ class Oracle:
         name, values = self.random.choice(SETTINGS)
         self.execute(f"SET {name} = {self.random.choice(values)}")
 
+    def set_compression(self):
+        method = self.random.choice(["none", "lz4", "zstd", "zstd", None])
+        self.execute("SELECT blobext_set_compression('v', 'b', %s)", (method,))
+
+    def recompress(self):
+        method = self.random.choice(["none", "lz4", "zstd"])
+        self.execute("UPDATE v SET b = blob_recompress(b, %s) WHERE id = %s",
+                     (method, self.old_id()))
+        self.read_ranges()
+
     def reconnect(self):
         self.commit()
         self.connection.close()
@@ -687,7 +730,8 @@ class Oracle:
         self.snapshot = None
         self.connection.autocommit = True
         self.execute(self.random.choice(["VACUUM v", "VACUUM FULL v", "CLUSTER v USING v_pkey",
-                                         "CHECKPOINT", "ANALYZE v", "DISCARD PLANS"]))
+                                         "CHECKPOINT", "ANALYZE v", "DISCARD PLANS",
+                                         "CALL blobext_recompress('v', 'b', 1)"]))
         self.connection.autocommit = False
 
     def shrink(self):
@@ -712,6 +756,7 @@ class Oracle:
         (change_unstored, 5), (change_and_undo, 5), (keep_snapshot, 1), (read_snapshot, 2),
         (change_elsewhere, 10), (grow_elsewhere, 4), (read_ranges, 20),
         (read_before_start, 4), (read_whole, 4), (compare_all, 1), (commit, 8), (rollback, 3),
+        (set_compression, 2), (recompress, 6),
         (savepoint, 5), (rollback_to_savepoint, 4), (prepare_transaction, 1), (change_setting, 6),
         (reconnect, 0.5), (vacuum, 0.5), (shrink, 4),
     ]

@@ -2,7 +2,7 @@
 -- room behind a value's end; forms of the descriptor; errors.
 CREATE SCHEMA growth;
 SET search_path = growth, public;
-SELECT plan(59);
+SELECT plan(72);
 
 \ir nothing_deferred.psql
 
@@ -129,6 +129,22 @@ UPDATE v SET b = blob_insert(b, 1999999, '\x0102'), o = substr(o, 1, 1999999) ||
 SELECT is_whole(9, 'inserted');
 UPDATE v SET b = blob_delete(b, 1000000, 500000), o = substr(o, 1, 1000000) || substr(o, 1500001) WHERE id = 10;
 SELECT is_whole(10, 'deleted');
+
+-- Several ranges at once.  Row 8 has extents of 4, 8, 16 ... kB; the pieces touch the first and the third.
+SELECT is(cost('io_write_bytes', $$UPDATE v SET b = blob_patch(b, '{100,15000,20000}',
+		ARRAY['\x01', '\x0203', '\x04']::bytea[]) WHERE id = 8$$), 4096::bigint + 16384,
+	'a patch writes the extents that its pieces touch, each once');
+UPDATE v SET o = overlay(overlay(overlay(o PLACING '\x01' FROM 101) PLACING '\x0203' FROM 15001) PLACING '\x04' FROM 20001)
+	WHERE id = 8;
+SELECT is_whole(8, 'patched');
+UPDATE v SET b = blob_patch(b, ARRAY[7, length(b) - 1, length(b) + 5000], ARRAY['\x01', '\x020304', '\x05']::bytea[]),
+	o = overlay(o PLACING '\x01' FROM 8) WHERE id = 8;
+UPDATE v SET o = substr(o, 1, length(o) - 1) || '\x020304' || decode(repeat('00', 4998), 'hex') || '\x05' WHERE id = 8;
+SELECT is_whole(8, 'patched over its end, and behind it');
+SELECT is(blob_patch('hello'::blobstate, '{0,4,7}', '{J,y!,.}')::bytea, '\x4a656c6c7921002e', 'an inline value is patched');
+SELECT is(blob_patch('hello'::blobstate, '{0,0,3,9}', ARRAY['', 'J', 'p', '']::bytea[])::bytea, 'Jelpo',
+	'a piece without bytes changes nothing');
+SELECT is(blob_patch('hello'::blobstate, '{}', '{}')::bytea, 'hello', 'no pieces change nothing');
 SELECT is(blob_write('\x01'::blobstate, 3, '\x02')::bytea, '\x01000002', 'a gap is filled with zeros');
 SELECT is(blob_delete('\x010203'::blobstate, 1, 100)::bytea, '\x01', 'what is behind the end does not count');
 SELECT is(blob_delete('\x010203'::blobstate, 100, 1)::bytea, '\x010203', 'a range behind the end deletes nothing');
@@ -156,6 +172,16 @@ SELECT throws_ok($$SELECT blob_insert('\x01'::blobstate, 2, '\x01')$$, '22003',
 SELECT throws_ok($$SELECT blob_delete('\x01'::blobstate, 0, -1)$$, '22011', 'length must not be negative');
 SELECT throws_ok($$SELECT blob_write('\x01'::blobstate, 9223372036854775807, '\x01')$$, '22003',
 	'bigint out of range');
+SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{2,1}', '{a,b}')$$, '22023',
+	'piece 2 begins at offset 1, before the end of the piece before it');
+SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{1,2}', '{ab,c}')$$, '22023',
+	'piece 2 begins at offset 2, before the end of the piece before it');
+SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{-1}', '{a}')$$, '22011', 'offset must not be negative');
+SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{1,2}', '{a}')$$, '2202E', 'there must be as many offsets as pieces');
+SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{{1},{2}}', '{a,b}')$$, '2202E',
+	'offsets must be an array of one dimension');
+SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{1}', '{NULL}')$$, '22004', 'pieces must not contain NULL');
+SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{9223372036854775807}', '{a}')$$, '22003', 'bigint out of range');
 BEGIN READ ONLY;
 SELECT throws_ok($$SELECT b || '\x00' FROM v WHERE id = 9$$, '25006',
 	'cannot make a large blobstate value here');

@@ -43,7 +43,8 @@ INSERT INTO public_may SELECT object, 'row type: says no more than the catalogs 
 	'type blobext_gc_databases', 'type blobext_gc_databases[]',
 	'type blobext_databases', 'type blobext_databases[]',
 	'type blobext_check_progress', 'type blobext_check_progress[]',
-	'type blobext_fetch_progress', 'type blobext_fetch_progress[]']) AS object;
+	'type blobext_fetch_progress', 'type blobext_fetch_progress[]',
+	'type blob_upload_pieces', 'type blob_upload_pieces[]']) AS object;
 INSERT INTO public_may SELECT object, 'type I/O: takes content and gives content, no descriptor'
 	FROM unnest(ARRAY[
 	'function blobstate_in(cstring,oid,integer)', 'function blobstate_out(blobstate)',
@@ -52,6 +53,7 @@ INSERT INTO public_may SELECT object, 'type I/O: takes content and gives content
 INSERT INTO public_may SELECT object, 'the server puts it into statements, which run it as their user; '
 		'stores what it is given, as an INSERT would' FROM unnest(ARRAY[
 	'function blob_store(blobstate)', 'function blob_store(bytea)',
+	'function blob_store(blobstate,oid,smallint)', 'function blob_store(bytea,oid,smallint)',
 	'function blobstate(blobstate,integer,boolean)', 'cast from blobstate to blobstate']) AS object;
 INSERT INTO public_may SELECT object, 'conversion of a value that the caller has' FROM unnest(ARRAY[
 	'function blobstate(bytea)', 'function bytea(blobstate)',
@@ -60,6 +62,8 @@ INSERT INTO public_may SELECT object, 'says something of a value that the caller
 	'function length(blobstate)', 'function octet_length(blobstate)', 'function sha256(blobstate)',
 	'function bit_length(blobstate)',
 	'function blob_prefix(blobstate)', 'function blob_storage(blobstate)',
+	'function blob_stored_length(blobstate)', 'function blob_compression(blobstate)',
+	'function blob_recompress_is_due(blobstate,text)',
 	'function blob_extents(blobstate)', 'function blob_chunk_count(blobstate,integer)']) AS object;
 INSERT INTO public_may SELECT object, 'reads a value that the caller has' FROM unnest(ARRAY[
 	'function blob_read(blobstate,bigint,bigint)',
@@ -78,6 +82,7 @@ INSERT INTO public_may SELECT object, 'makes a value of what the caller has; tak
 	'function blob_append(blobstate,bytea)', 'function blob_concat(blobstate,blobstate)',
 	'function blob_prepend(bytea,blobstate)', 'function blob_write(blobstate,bigint,bytea)',
 	'function blob_insert(blobstate,bigint,bytea)', 'function blob_delete(blobstate,bigint,bigint)',
+	'function blob_patch(blobstate,bigint[],bytea[])', 'function blob_recompress(blobstate,text)',
 	'function blob_truncate(blobstate,bigint)', 'function blob_agg(bytea)', 'function blob_agg(blobstate)',
 	'function set_byte(blobstate,bigint,bigint)', 'function set_bit(blobstate,numeric,bigint)',
 	'function "overlay"(blobstate,bytea,bigint)', 'function "overlay"(blobstate,bytea,bigint,bigint)',
@@ -89,7 +94,7 @@ INSERT INTO public_may SELECT object, 'an upload of the same role in the same tr
 		'space, as whoever may make a table can' FROM unnest(ARRAY[
 	'function blob_upload_begin(bigint)', 'function blob_upload_resume(blobstate,bigint)',
 	'function blob_upload_write(bigint,bytea)', 'function blob_upload_end(bigint)',
-	'function blob_upload_abort(bigint)']) AS object;
+	'function blob_upload_abort(bigint)', 'view blob_upload_pieces']) AS object;
 INSERT INTO public_may SELECT object, 'checks the privileges that lo_get(), lo_create() and lo_put() check'
 	FROM unnest(ARRAY['function blob_from_lo(oid)', 'function blob_to_lo(blobstate)']) AS object;
 INSERT INTO public_may SELECT format('function blob_%s(%s,%s)', name, t1, t2),
@@ -124,6 +129,8 @@ INSERT INTO public_may SELECT object, 'indexes of the caller''s own tables' FROM
 	'operator family blobstate_digest_ops for access method btree']) AS object;
 INSERT INTO public_may VALUES
 	('access method blobext_map', 'has no privileges; refuses any table but the map by itself'),
+	('function blobext_set_compression(regclass,text,text)', 'runs SECURITY LABEL with the rights of its caller'),
+	('function blobext_recompress(regclass,text,integer,bigint)', 'runs UPDATE with the rights of its caller'),
 	('function blobext_browse(regclass,text)', 'runs CREATE VIEW with the rights of its caller'),
 	('view blobext_stat', 'counters of the server, no content; like pg_stat_database'),
 	('function blobext_stat_counters()', 'view blobext_stat runs it as the user of the view');
@@ -155,6 +162,7 @@ INSERT INTO public_may_not SELECT object, 'says what others do or have: for pg_m
 	'function blobext_gc_state()', 'view blobext_gc_status', 'view blobext_gc_databases',
 	'function blobext_database_counters()', 'function blobext_store_sizes()', 'view blobext_databases']) AS object;
 INSERT INTO public_may_not VALUES
+	('function blob_upload_piece()', 'the trigger of view blob_upload_pieces, which runs it'),
 	('function blob_import(text)', 'reads files of the server: for pg_read_server_files'),
 	('function blob_export(blobstate,text)', 'writes files of the server: for pg_write_server_files'),
 	('table blobext_map', 'extents of everybody''s values');
@@ -190,7 +198,7 @@ SELECT is_empty('SELECT object FROM used WHERE by_public IS NULL', 'nothing else
 SELECT bag_eq(
 	$$SELECT object, privilege_type FROM member JOIN pg_class c ON c.oid = objid,
 		aclexplode(coalesce(relacl, acldefault('r', relowner))) WHERE grantee = 0$$,
-	$$VALUES ('view blobext_stat', 'SELECT')$$,
+	$$VALUES ('view blobext_stat', 'SELECT'), ('view blob_upload_pieces', 'INSERT')$$,
 	'privileges of PUBLIC on relations');
 
 -- A function that is not listed is noticed.
@@ -236,6 +244,7 @@ SELECT is_empty($$SELECT signature FROM function
 				'blobext_fetch(text,regclass,boolean)',
 				'blob_chunks(blobstate,integer)',	-- so that it can be inlined
 				'blob_upload_write(bigint,bytea)',	-- NULL is an error
+				'blobext_set_compression(regclass,text,text)',	-- NULL removes the label
 				'blobext_browse(regclass,text)')	-- the view may be left out
 			AND pronargs > 0 AND signature NOT LIKE 'blob_agg_finalfn(%'$$,
 	'functions are strict');
@@ -245,6 +254,9 @@ SELECT bag_eq(
 	$$SELECT signature FROM function WHERE provolatile = 'v'$$,
 	ARRAY['blobstate_in(cstring,oid,integer)', 'blobstate_recv(internal,oid,integer)',
 		'blob_store(blobstate)', 'blob_store(bytea)', 'blob_store_support(internal)',
+		'blob_store(blobstate,oid,smallint)', 'blob_store(bytea,oid,smallint)',
+		'blobext_set_compression(regclass,text,text)', 'blob_recompress(blobstate,text)',
+		'blobext_recompress(regclass,text,integer,bigint)',
 		'blobstate(blobstate,integer,boolean)', 'blobext_require_library(text)', 'blobext_create_store(regclass)',
 		'blobext_map_handler(internal)', 'blobext_check(regclass,text)', 'blobext_check_state()',
 		'blobext_fetch(text,regclass,boolean)', 'blobext_fetch_state()', 'blobext_source(pg_lsn)',
@@ -255,7 +267,7 @@ SELECT bag_eq(
 		'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
 		'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
 		'blob_insert(blobstate,bigint,bytea)', 'blob_delete(blobstate,bigint,bigint)',
-		'blob_truncate(blobstate,bigint)',
+		'blob_truncate(blobstate,bigint)', 'blob_patch(blobstate,bigint[],bytea[])',
 		'set_byte(blobstate,bigint,bigint)', 'set_bit(blobstate,numeric,bigint)',
 		'"overlay"(blobstate,bytea,bigint)', '"overlay"(blobstate,bytea,bigint,bigint)',
 		'btrim(blobstate_operand,bytea)', 'ltrim(blobstate_operand,bytea)', 'rtrim(blobstate_operand,bytea)',
@@ -265,16 +277,18 @@ SELECT bag_eq(
 		'blob_from_lo(oid)', 'blob_to_lo(blobstate)',
 		'blob_upload_begin(bigint)', 'blob_upload_resume(blobstate,bigint)',
 		'blob_upload_write(bigint,bytea)', 'blob_upload_end(bigint)', 'blob_upload_abort(bigint)',
-		'blobext_browse(regclass,text)'],
+		'blob_upload_piece()', 'blobext_browse(regclass,text)'],
 	'volatile functions');
 SELECT is_empty(
 	$$SELECT signature FROM function WHERE proparallel <> 'u'
 		AND signature IN ('blobstate_in(cstring,oid,integer)', 'blobstate_recv(internal,oid,integer)',
 			'blob_store(blobstate)', 'blob_store(bytea)', 'blobstate(blobstate,integer,boolean)',
+			'blob_store(blobstate,oid,smallint)', 'blob_store(bytea,oid,smallint)',
+			'blobext_set_compression(regclass,text,text)', 'blob_recompress(blobstate,text)',
 			'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
 			'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
 			'blob_insert(blobstate,bigint,bytea)', 'blob_delete(blobstate,bigint,bigint)',
-			'blob_truncate(blobstate,bigint)',
+			'blob_truncate(blobstate,bigint)', 'blob_patch(blobstate,bigint[],bytea[])',
 			'set_byte(blobstate,bigint,bigint)', 'set_bit(blobstate,numeric,bigint)',
 			'"overlay"(blobstate,bytea,bigint)', '"overlay"(blobstate,bytea,bigint,bigint)',
 			'btrim(blobstate_operand,bytea)', 'ltrim(blobstate_operand,bytea)', 'rtrim(blobstate_operand,bytea)',
@@ -284,14 +298,14 @@ SELECT is_empty(
 			'blob_from_lo(oid)', 'blob_to_lo(blobstate)',
 			'blob_upload_begin(bigint)', 'blob_upload_resume(blobstate,bigint)',
 			'blob_upload_write(bigint,bytea)', 'blob_upload_end(bigint)', 'blob_upload_abort(bigint)',
-			'blobext_browse(regclass,text)', 'blobext_check(regclass,text)', 'blobext_fetch(text,regclass,boolean)',
-			'blobext_gc(boolean)', 'blobext_repair_bounds(boolean)')$$,
+			'blob_upload_piece()', 'blobext_browse(regclass,text)', 'blobext_check(regclass,text)',
+			'blobext_fetch(text,regclass,boolean)', 'blobext_gc(boolean)', 'blobext_repair_bounds(boolean)')$$,
 	'functions that store are PARALLEL UNSAFE');
 -- The content of a value never changes, so reading it may be used in index expressions; but text
 -- output depends on bytea_output.
 SELECT bag_eq(
 	$$SELECT signature FROM function WHERE provolatile = 's'$$,
-	ARRAY['blobstate_out(blobstate)', 'blobstate_send(blobstate)',
+	ARRAY['blobstate_out(blobstate)', 'blobstate_send(blobstate)', 'blob_recompress_is_due(blobstate,text)',
 		'blobstate_typanalyze(internal)'],
 	'stable functions');
 

@@ -21,6 +21,7 @@ SELECT results_eq(
 		('blobext.cache_size' COLLATE "C", 'integer' COLLATE "C", 'postmaster' COLLATE "C",
 			'-1' COLLATE "C", '-1' COLLATE "C", '2147483647' COLLATE "C", 'kB' COLLATE "C"),
 		('blobext.client_type', 'enum', 'user', 'bytea', NULL, NULL, NULL),
+		('blobext.default_compression', 'enum', 'user', 'none', NULL, NULL, NULL),
 		('blobext.direct_io', 'bool', 'postmaster', 'on', NULL, NULL, NULL),
 		('blobext.gc_cost_delay', 'real', 'user', '0', '0', '1000', 'ms'),
 		('blobext.gc_cost_limit', 'integer', 'user', '200', '1', '2147483647', NULL),

@@ -1,7 +1,8 @@
 """bench/plot: pictures of made-up rounds, and its complaints.  Needs no server.
 
 Seen to fail with medians taken of seconds instead of rates, with a scale upside down, without the
-check of the columns, and with names that are not escaped.
+check of the columns, with names that are not escaped, and with sources of which the last is left
+out.
 """
 
 import os
@@ -47,10 +48,8 @@ class PlotTest(unittest.TestCase):
         self.addCleanup(directory.cleanup)
         self.directory = pathlib.Path(directory.name)
 
-    def run_plot(self, lines, report=None, text=None):
+    def run_plot(self, lines, text=None):
         (self.directory / "run.tsv").write_text(text or "\n".join(lines) + "\n")
-        if report:
-            (self.directory / "run").write_text(report)
         return subprocess.run([sys.executable, PLOT, self.directory / "run.tsv",
                                self.directory / "svg"], capture_output=True, text=True, check=False)
 
@@ -101,11 +100,15 @@ class PlotTest(unittest.TestCase):
         for word in ("1.50", "0.75", "storage age (bytes written / live bytes)", "8"):
             self.assertIn(word, words)
 
-    def test_report(self):
-        """The report beside the rounds says where they are from."""
-        words = self.words(self.pictures(STORES, report="commit  x\nserver  A & B <2 CPUs>\n")
-                           ["store.svg"])
-        self.assertIn("1 to 3 rounds of each contender; A & B <2 CPUs>.", words)
+    def test_source(self):
+        """Pictures name the runs of a file, each once, and say so if it does not have them."""
+        first = "# source: bench/run, commit abc; A & B <2 CPUs>; 2026-11-23 04:00 UTC"
+        second = first.replace("abc", "def")
+        words = self.words(self.pictures([first, *STORES, second, *BYTES, first])["store.svg"])
+        end = words.index("1 to 3 rounds of each contender.")
+        self.assertEqual(words[end + 1:], [first[10:], second[10:]])
+        self.assertIn("The file does not say which run it is from.",
+                      self.words(self.pictures(STORES)["store.svg"]))
 
     def test_sound(self):
         """A picture stands alone, on a background of its own, for readers of light and dark."""

@@ -131,7 +131,8 @@ my %uses = (
 		'blob_insert(v, 0, other(5000))', 'blob_write(v, length(v), other(5000))',
 		'blob_write(v, length(v) + 5000, other(5000))', 'blob_write(v, 70000, other(5000))',
 		'blob_write(v, 0, other(32))', 'blob_write(v, length(v) - 10, other(5000))',
-		'blob_write(v, length(v) - 10, other(10))', 'blob_delete(v, 70000, 1000)',
+		'blob_write(v, length(v) - 10, other(10))', 'blob_patch(v, ARRAY[70000], ARRAY[other(5000)])',
+		'blob_patch(v, ARRAY[0, length(v) + 10], ARRAY[other(32), other(5000)])', 'blob_delete(v, 70000, 1000)',
 		'blob_delete(v, length(v) - 10, 10)' ],
 	'reads' => [
 		'v::bytea', 'v::text', 'blob_read(v, 70000, 100)', 'blob_read(v, 0, 100)',

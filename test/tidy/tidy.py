@@ -54,12 +54,15 @@ TEST_NAME_BEGINNING = re.compile(
 # Directories whose files of a kind are found by the program that runs or builds them.
 FOUND_BY_NAME = [
     ("clients/python/src/blobext", "*.py"),  # its wheel
+    ("mount/sql", "*.sql"),     # its Makefile
+    ("mount/src", "*.c"),       # its Makefile
     ("src", "*.c"),             # Makefile
     ("src/*", "*.c"),
     ("expected", "*.out"),
     ("bench", "*.py"),          # by hand
     ("examples/*", "*.c"),      # the example's Makefile
     ("test/examples", "*.c"),   # its Makefile
+    ("test/mount", "*.py"),     # run_mount
     ("test/pgtap", "*.sql"),    # run_pgtap
     ("test/python", "test_*.py"),   # run_python
     ("test/t", "*.pl"),         # run_tap

@@ -8,7 +8,9 @@ CREATE FUNCTION unit_descriptor_damage() RETURNS bigint AS :'library' LANGUAGE C
 CREATE FUNCTION unit_compressed(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_compressed_damage(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_compressed_node(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
-CREATE FUNCTION unit_compressed_reading() RETURNS bigint AS :'library' LANGUAGE C;
+CREATE FUNCTION unit_compressed_reading(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
+CREATE FUNCTION unit_compressed_flips(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
+CREATE FUNCTION unit_compressed_garbage(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_inline() RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_toasted_form() RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_digest(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
@@ -24,7 +26,7 @@ CREATE FUNCTION unit_sample_common(seed bigint) RETURNS bigint AS :'library' LAN
 CREATE FUNCTION unit_sample_histogram(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_sample_correlation(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 
-SELECT plan(24);
+SELECT plan(26);
 SELECT diag('seed ' || :seed);
 SELECT cmp_ok(unit_tier_formula(), '>', 100::bigint, 'tier formula, the table of the paper');
 SELECT cmp_ok(unit_tier_waste(), '=', 4::bigint, 'waste, figures of the paper');
@@ -35,7 +37,9 @@ SELECT cmp_ok(unit_descriptor_damage(), '>', 200::bigint, 'descriptor, damaged')
 SELECT cmp_ok(unit_compressed(:seed), '>', 50000::bigint, 'compressed form, packed and unpacked');
 SELECT cmp_ok(unit_compressed_damage(:seed), '>', 9000::bigint, 'compressed form, damaged');
 SELECT cmp_ok(unit_compressed_node(:seed), '>', 34000::bigint, 'directory of frames');
-SELECT cmp_ok(unit_compressed_reading(), '=', 5::bigint, 'compressed content is not read yet');
+SELECT cmp_ok(unit_compressed_reading(:seed), '>', 500::bigint, 'content to frames, and back');
+SELECT cmp_ok(unit_compressed_flips(:seed), '>', 300::bigint, 'flipped bits of frames and directory');
+SELECT cmp_ok(unit_compressed_garbage(:seed), '>', 1000::bigint, 'frames of random bytes');
 SELECT cmp_ok(unit_inline(), '>', 600::bigint, 'inline values');
 SELECT cmp_ok(unit_toasted_form(), '=', 9::bigint, 'form of toasted values');
 SELECT cmp_ok(unit_digest(:seed), '>', 2000::bigint, 'digest, resumable');

@@ -100,13 +100,6 @@ blob_reader_request(BlobReader *reader, uint64 end_bytes)
 	request_count++;
 }
 
-/* As far as the descriptor decides it; unit_compressed.c asks. */
-void
-blob_reader_require_readable(BlobReader *reader)
-{
-	blob_mapping_require_readable(&reader->value->descriptor);
-}
-
 void
 blob_reader_end(BlobReader *reader)
 {

@@ -5,13 +5,16 @@
  * Seen to fail: with the remainder packed in another place; without any one of the conditions of
  * check_compression(), check_frames(), unpack_compressed(), blob_frame_unpack(), blob_node_unpack()
  * and blob_node_entry_unpack(), but those that others imply: of frames whose sum is too long, and
- * of a frame without content; without blob_mapping_require_readable().
+ * of a frame without content; without the checks of checksums in blob/frames.c and
+ * blob_node_unpack(); with a node that is put before it is full, or not at all (blob/framer.c).
  */
 #include "unit.h"
 
 #include "common/pg_prng.h"
+#include "blob/framer.h"
 #include "blob/mapping.h"
-#include "blob/reader.h"
+#include "core/codec.h"
+#include "utils/memutils.h"
 
 #define FRAME_BITS 16
 #define FRAME_BYTES (1 << FRAME_BITS)
@@ -509,66 +512,229 @@ UNIT_TEST(unit_compressed_node)
 
 /* ---- reading ---- */
 
-/* A BlobMappingFetch that must not be reached. */
-static void
-fetch_nothing(void *context, uint64 stored_offset, uint64 length_bytes, char *target)
+/* The stored bytes of a value in memory. */
+typedef struct Stored
 {
-	elog(ERROR, "stored bytes were asked for");
+	char	   *bytes;
+	uint64		length_bytes;
+	uint64		capacity_bytes;
+	int			nodes_read;
+} Stored;
+
+/* A BlobFramerPut. */
+static void
+put(void *context, const char *bytes, uint64 length_bytes)
+{
+	Stored	   *stored = context;
+
+	if (stored->length_bytes + length_bytes > stored->capacity_bytes)
+	{
+		stored->capacity_bytes = 2 * (stored->length_bytes + length_bytes);
+		stored->bytes = stored->bytes == NULL ?
+			MemoryContextAllocHuge(CurrentMemoryContext, stored->capacity_bytes) :
+			repalloc_huge(stored->bytes, stored->capacity_bytes);
+	}
+	memcpy(stored->bytes + stored->length_bytes, bytes, length_bytes);
+	stored->length_bytes += length_bytes;
+}
+
+/* A BlobMappingFetch. */
+static void
+fetch(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node, char *target)
+{
+	Stored	   *stored = context;
+
+	if (stored_offset + length_bytes > stored->length_bytes)
+		elog(ERROR, "stored bytes behind the end were asked for");
+	memcpy(target, stored->bytes + stored_offset, length_bytes);
+	stored->nodes_read += is_node;
+}
+
+/* A value of this content, in frames of 4 kB, so that its directory has several levels. */
+static BlobDescriptor
+frame_content(Stored *stored, BlobMethod method, const char *content, uint64 size_bytes)
+{
+	BlobDescriptor descriptor = {.size_bytes = size_bytes, .is_compressed = true};
+	BlobDescriptor base = {.compression.frame_bits = BLOB_FRAME_MIN_BITS};
+	BlobFramer *framer;
+	const BlobFrame *frames;
+	const char *remainder;
+
+	base.compression.method = (uint8) method;
+	framer = blob_framer_begin_with(&base, 0, put, stored);
+	blob_framer_add(framer, content, size_bytes);
+	CHECK(blob_framer_finish(framer, false, &remainder) == 0, "no remainder");
+	frames = blob_framer_describe(framer, &descriptor.compression);
+	descriptor.compression.stored_bytes = stored->length_bytes;
+	if (frames != NULL)
+	{
+		uint8	   *entries = palloc(BLOB_FRAMES_INLINE * BLOB_FRAME_ENTRY_BYTES);
+
+		for (uint64 i = 0; i < descriptor.compression.frame_count; i++)
+			blob_frame_pack(entries + i * BLOB_FRAME_ENTRY_BYTES, &frames[i]);
+		descriptor.compression.frames = entries;
+	}
+	blob_framer_free(framer);
+	return descriptor;
+}
+
+/* Half of the content can be compressed. */
+static char *
+make_content(pg_prng_state *random, uint64 size_bytes)
+{
+	char	   *content = palloc0(size_bytes + 1);
+
+	for (uint64 at = 0; at < size_bytes; at += 3000)
+		fill_random(random, content + at, Min(1500, size_bytes - at));
+	return content;
 }
 
 static void
-read_first_byte(void *value)
+check_ranges(pg_prng_state *random, const BlobDescriptor *descriptor,
+			 const BlobMappingSource *source, const char *content)
 {
-	char		byte;
+	char	   *target = palloc(descriptor->size_bytes + 1);
 
-	blob_mapping_read(&((BlobValue *) value)->descriptor, 0, 1, &byte, fetch_nothing, NULL);
+	for (int i = 0; i < 50; i++)
+	{
+		uint64		from = pg_prng_uint64_range(random, 0, descriptor->size_bytes);
+		uint64		length = pg_prng_uint64_range(random, 0, descriptor->size_bytes - from);
+
+		if (i % 2 == 0)
+			length = Min(length, 5000);
+		blob_mapping_read(descriptor, from, length, target, source);
+		CHECK(memcmp(target, content + from, length) == 0, "%d bytes at %d", (int) length,
+			  (int) from);
+	}
+	pfree(target);
 }
 
-static void
-ask_for_content(void *value)
-{
-	const BlobDescriptor *descriptor = &((BlobValue *) value)->descriptor;
-	BlobStoredExtent extent;
-
-	blob_mapping_extent(descriptor, 0, 0, &extent);
-	(void) blob_mapping_content_of(descriptor, &extent);
-}
-
-/* The question of a caller that sends the content while it reads it. */
-static void
-ask_before_sending(void *value)
-{
-	BlobReader	reader;
-
-	blob_reader_begin(&reader, value, BLOB_READER_ALL);
-	blob_reader_require_readable(&reader);
-}
-
-static void
-keep_pages(void *value)
-{
-	(void) blob_mapping_kept_pages(&((BlobValue *) value)->descriptor, BLOB_PAGE_SIZE);
-}
-
-static void
-copy_descriptor(void *value)
-{
-	(void) blob_descriptor_copy(&((BlobValue *) value)->descriptor);
-}
-
-/* Stored bytes are never taken for content. */
+/* Content becomes frames, and is read from them: all levels of a directory. */
 UNIT_TEST(unit_compressed_reading)
 {
+	static const uint64 sizes[] = {1, 4095, 4096, 4097, 16 * 4096, 16 * 4096 + 1, 169 * 4096,
+	169 * 4096 + 1, 170 * 4096, 169 * 169 * 4096 + 5};
+	static const int levels[] = {0, 0, 0, 0, 0, 1, 1, 2, 2, 3};
 	pg_prng_state random;
-	BlobValue	value;
 
-	pg_prng_seed(&random, 1);
-	blob_value_unpack(make_sample(&random, 0, 2, 3, -1, 0, false)->datum, &value);
-	CHECK(catch_error(read_first_byte, &value) == ERRCODE_FEATURE_NOT_SUPPORTED, "reading");
-	CHECK(catch_error(ask_before_sending, &value) == ERRCODE_FEATURE_NOT_SUPPORTED,
-		  "before content is sent");
-	CHECK(catch_error(ask_for_content, &value) == ERRCODE_FEATURE_NOT_SUPPORTED,
-		  "content of an extent");
-	CHECK(catch_error(keep_pages, &value) == ERRCODE_FEATURE_NOT_SUPPORTED, "shared pages");
-	CHECK(catch_error(copy_descriptor, &value) == ERRCODE_FEATURE_NOT_SUPPORTED, "growth");
+	pg_prng_seed(&random, (uint64) PG_GETARG_INT64(0));
+	for (int i = 0; i < (int) lengthof(sizes); i++)
+	{
+		for (int method = BLOB_METHOD_NONE; method <= BLOB_METHOD_ZSTD; method++)
+		{
+			Stored		stored = {0};
+			BlobMappingSource source = {.fetch = fetch, .context = &stored};
+			BlobDescriptor descriptor;
+			char	   *content;
+
+			if (!blob_method_is_built_in((uint8) method))
+				continue;
+			content = make_content(&random, sizes[i]);
+			descriptor = frame_content(&stored, (BlobMethod) method, content, sizes[i]);
+			fill_random(&random, descriptor.sha256, BLOB_DIGEST_BYTES);
+			CHECK(descriptor.compression.level == levels[i], "level");
+			CHECK(stored.length_bytes % BLOB_PAGE_SIZE == 0, "whole pages");
+			CHECK(method == BLOB_METHOD_NONE || sizes[i] < 100000 ||
+				  stored.length_bytes < sizes[i] * 9 / 10, "shorter");
+			check_ranges(&random, &descriptor, &source, content);
+			CHECK(levels[i] > 0 || stored.nodes_read == 0, "nodes");
+			pfree(content);
+			pfree(stored.bytes);
+		}
+	}
+}
+
+/* What is read from a value one of whose stored bytes has changed. */
+typedef struct Damaged
+{
+	const BlobDescriptor *descriptor;
+	const BlobMappingSource *source;
+	char	   *target;
+} Damaged;
+
+static void
+read_all(void *argument)
+{
+	Damaged    *damaged = argument;
+
+	blob_mapping_read(damaged->descriptor, 0, damaged->descriptor->size_bytes, damaged->target,
+					  damaged->source);
+}
+
+/*
+ * One flipped bit of the stored bytes is an error, or lies between frames.  A directory or a frame
+ * whose checksum was made to fit the damage is never a crash.
+ */
+UNIT_TEST(unit_compressed_flips)
+{
+	const uint64 size_bytes = 400 * 4096 + 77;
+	pg_prng_state random;
+	int			refused = 0;
+
+	pg_prng_seed(&random, (uint64) PG_GETARG_INT64(0));
+	for (int method = BLOB_METHOD_NONE; method <= BLOB_METHOD_ZSTD; method++)
+	{
+		Stored		stored = {0};
+		BlobMappingSource source = {.fetch = fetch, .context = &stored, .is_uncached = true};
+		char	   *content = make_content(&random, size_bytes);
+		BlobDescriptor descriptor;
+		Damaged		damaged = {&descriptor, &source, palloc(size_bytes)};
+
+		if (!blob_method_is_built_in((uint8) method))
+			continue;
+		descriptor = frame_content(&stored, (BlobMethod) method, content, size_bytes);
+		for (int i = 0; i < 300; i++)
+		{
+			uint64		at = pg_prng_uint64_range(&random, 0, stored.length_bytes - 1);
+			uint8		bit = (uint8) (1 << pg_prng_uint64_range(&random, 0, 7));
+			int			sqlstate;
+
+			stored.bytes[at] ^= bit;
+			sqlstate = catch_error(read_all, &damaged);
+			stored.bytes[at] ^= bit;
+			CHECK(sqlstate == ERRCODE_DATA_CORRUPTED ||
+				  (sqlstate == 0 && memcmp(damaged.target, content, size_bytes) == 0),
+				  "method %d, byte %d: %s", method, (int) at, unpack_sql_state(sqlstate));
+			refused += sqlstate != 0;
+		}
+	}
+	CHECK(refused > 280, "%d of the flips were refused", refused);
+}
+
+/* Stored bytes of any kind, with a checksum that fits: decompression ends, and stays in its bounds. */
+UNIT_TEST(unit_compressed_garbage)
+{
+	pg_prng_state random;
+
+	pg_prng_seed(&random, (uint64) PG_GETARG_INT64(0));
+	for (int i = 0; i < 3000; i++)
+	{
+		uint32		content_bytes = (uint32) pg_prng_uint64_range(&random, 1, 8192);
+		uint32		stored_bytes = (uint32) pg_prng_uint64_range(&random, 1, content_bytes);
+		uint8		method = i % 2 == 0 ? BLOB_METHOD_LZ4 : BLOB_METHOD_ZSTD;
+		char	   *target = palloc(content_bytes + 1);
+		char	   *stored = palloc(content_bytes);
+
+		if (!blob_method_is_built_in(method))
+			continue;
+		fill_random(&random, stored, content_bytes);
+		memset(stored + content_bytes / 4, 7, content_bytes / 2);
+		if (i % 4 < 2)
+		{
+			uint32		bytes = blob_codec_compress((BlobMethod) method, stored, content_bytes,
+													target, content_bytes);
+
+			if (bytes > 0)
+			{
+				memcpy(stored, target, bytes);
+				stored_bytes = bytes;
+				stored[pg_prng_uint64_range(&random, 0, bytes - 1)] ^= 16;
+			}
+		}
+		target[content_bytes] = 'x';
+		(void) blob_codec_decompress(method, stored, stored_bytes, target, content_bytes);
+		CHECK(target[content_bytes] == 'x', "bound");
+		pfree(target);
+		pfree(stored);
+	}
 }

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import struct
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Callable, Mapping, Optional, Sequence, Tuple, Union
+from typing import (Any, BinaryIO, Callable, Generator, Iterator, Mapping, Optional, Sequence,
+                    Tuple, Union)
 
 import psycopg
 from psycopg import sql
+from psycopg.waiting import Wait
 
 # A message of this size costs little beside its bytes.  libpq moves the rest of a message in memory
 # whenever the socket takes a part of it, so larger ones get slower, not faster.
 PIECE_BYTES = 1024 * 1024
+
+# Pieces of an upload by COPY: psycopg splits larger ones than 128 kB, and the server works on one
+# while the next is made.
+COPY_BYTES = 124 * 1024
 
 # An upload with a stage commits after this many bytes.
 SECTION_BYTES = 64 * 1024 * 1024
@@ -126,6 +134,49 @@ class Value:
 
 BEGIN = "SELECT blob_upload_begin(%s)"
 WRITE = "SELECT blob_upload_write(%s, %b)"
+COPY = "COPY blob_upload_pieces FROM STDIN (FORMAT binary)"
+COPY_BEGIN = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+COPY_END = struct.pack("!h", -1)
+
+
+class FirstError:
+    """Around a COPY: psycopg tells the server of an exception, which fails the COPY then, and
+    raises that failure.  This raises the exception itself."""
+
+    def __init__(self) -> None:
+        self._error: Optional[BaseException] = None
+
+    @contextlib.contextmanager
+    def inside(self) -> "Iterator[None]":
+        try:
+            yield
+        except BaseException as error:
+            self._error = error
+            raise
+
+    @contextlib.contextmanager
+    def outside(self) -> "Iterator[None]":
+        try:
+            yield
+        except psycopg.Error:
+            if self._error is not None:
+                raise self._error from None
+            raise
+
+
+def copy_row(upload: int, piece: bytes) -> bytes:
+    """A row of COPY in binary: two columns, each with its length."""
+    return struct.pack("!hiqi", 2, 8, upload, len(piece)) + piece
+
+
+def flush(pgconn: Any) -> "Generator[Wait, Any, None]":
+    """Send what libpq has in memory; for wait() of a connection.
+
+    psycopg sends without blocking, and leaves the rest to libpq: for a long COPY that is all that
+    the server has not received yet, which libpq moves in memory with each part that it sends.
+    """
+    while pgconn.flush() == 1:
+        yield Wait.W
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from typing import Any, BinaryIO, Callable, Iterator, Optional, Union
 
 import psycopg
 
-from ._common import (BEGIN, PAUSES, PIECE_BYTES, SECTION_BYTES, WRITE, BlobChanged,
-                      BlobMismatch, BlobMissing, Progress, Stage, Summary, Value, check,
-                      hash_beginning, is_lost, read_piece, remaining_size)
+from ._common import (BEGIN, COPY, COPY_BEGIN, COPY_BYTES, COPY_END, PAUSES, PIECE_BYTES,
+                      SECTION_BYTES, WRITE, BlobChanged, BlobMismatch, BlobMissing, FirstError,
+                      Progress, Stage, Summary, Value, check, copy_row, flush, hash_beginning,
+                      is_lost, read_piece, remaining_size)
 
 Connection = psycopg.Connection[Any]
 Connect = Union[str, Callable[[], Connection]]
@@ -128,17 +129,25 @@ class _Upload:
         self.size += len(data)
 
     def write_all(self, pieces: Iterator[bytes], done: Callable[[bytes], None]) -> None:
-        """Send pieces, with a round trip for each.
+        """Send pieces without waiting for answers: the server receives, hashes and stores one
+        while the next is made.  Errors of the server come at the end.
 
-        In pipeline mode psycopg (seen with 3.1.7, 3.2.1 and 3.3.0) may wait for a result while a
-        part of the messages before it is in libpq's memory yet: with pieces that are larger than
-        the socket's buffers both ends wait without end.
+        That is COPY, because pipeline mode of psycopg (seen with 3.1.7, 3.2.1 and 3.3.0) may wait
+        for a result while a part of the messages before it is in libpq's memory yet: with pieces
+        that are larger than the socket's buffers both ends wait without end.
         """
-        with self._connection.cursor() as cursor:
-            for piece in pieces:
-                cursor.execute(WRITE, (self.number, piece), binary=True, prepare=True)
-                self.size += len(piece)
-                done(piece)
+        pgconn = self._connection.pgconn
+        first = FirstError()
+        with first.outside():
+            with self._connection.cursor() as cursor, cursor.copy(COPY) as copy:
+                with first.inside():
+                    copy.write(COPY_BEGIN)
+                    for piece in pieces:
+                        copy.write(copy_row(self.number, piece))
+                        self._connection.wait(flush(pgconn))
+                        self.size += len(piece)
+                        done(piece)
+                    copy.write(COPY_END)
 
     def end(self, target: Value) -> Summary:
         """Store the value in the row, or in a new one.  The caller calls leave()."""
@@ -328,7 +337,7 @@ class _Session:
 def _pieces(source: BinaryIO, limit: Optional[int] = None) -> Iterator[bytes]:
     """Pieces of a file to its end, or up to a number of bytes."""
     while limit is None or limit > 0:
-        piece = read_piece(source, PIECE_BYTES if limit is None else min(limit, PIECE_BYTES))
+        piece = read_piece(source, COPY_BYTES if limit is None else min(limit, COPY_BYTES))
         if not piece:
             return
         if limit is not None:

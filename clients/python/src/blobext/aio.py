@@ -14,9 +14,10 @@ from typing import Any, AsyncIterator, Awaitable, BinaryIO, Callable, Iterator, 
 
 import psycopg
 
-from ._common import (BEGIN, PAUSES, PIECE_BYTES, SECTION_BYTES, WRITE, BlobChanged,
-                      BlobError, BlobMismatch, BlobMissing, Progress, Stage, Summary, Value, check,
-                      hash_beginning, is_lost, remaining_size)
+from ._common import (BEGIN, COPY, COPY_BEGIN, COPY_END, PAUSES, PIECE_BYTES, SECTION_BYTES, WRITE,
+                      BlobChanged, BlobError, BlobMismatch, BlobMissing, FirstError, Progress,
+                      Stage, Summary, Value, check, copy_row, flush, hash_beginning, is_lost,
+                      remaining_size)
 from ._sync import _pieces, _resume_file
 
 __all__ = ["BlobChanged", "BlobError", "BlobMismatch", "BlobMissing", "BlobReader", "BlobWriter",
@@ -130,12 +131,19 @@ class _Upload:
         self.size += len(data)
 
     async def write_all(self, pieces: Iterator[bytes], done: Callable[[bytes], None]) -> None:
-        """Send pieces, with a round trip for each: see the sync module."""
-        async with self._connection.cursor() as cursor:
-            for piece in pieces:
-                await cursor.execute(WRITE, (self.number, piece), binary=True, prepare=True)
-                self.size += len(piece)
-                done(piece)
+        """Send pieces without waiting for answers: see the sync module."""
+        pgconn = self._connection.pgconn
+        first = FirstError()
+        with first.outside():
+            async with self._connection.cursor() as cursor, cursor.copy(COPY) as copy:
+                with first.inside():
+                    await copy.write(COPY_BEGIN)
+                    for piece in pieces:
+                        await copy.write(copy_row(self.number, piece))
+                        await self._connection.wait(flush(pgconn))
+                        self.size += len(piece)
+                        done(piece)
+                    await copy.write(COPY_END)
 
     async def end(self, target: Value) -> Summary:
         row = await _row(self._connection, target.update_query(),

@@ -1,0 +1,239 @@
+/*
+ * copies.c
+ *	  Working copies by inode: who uses them, and what they are based on.
+ */
+#include "session_write.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "errors.h"
+
+static struct copy **
+copy_bucket(struct writer *writer, uint64_t ino)
+{
+	return &writer->copies[ino % COPY_BUCKETS];
+}
+
+/* Under the writer's lock. */
+static struct copy *
+search(struct writer *writer, uint64_t ino)
+{
+	struct copy *copy = *copy_bucket(writer, ino);
+
+	while (copy != NULL && copy->node->attributes.ino != ino)
+		copy = copy->next;
+	return copy;
+}
+
+static struct copy *
+make_copy(struct writer *writer, struct node *node)
+{
+	struct copy *copy = allocate(sizeof(*copy));
+	struct copy **bucket = copy_bucket(writer, node->attributes.ino);
+	struct attributes attributes;
+
+	pthread_mutex_lock(&node->lock);
+	attributes = node->attributes;
+	pthread_mutex_unlock(&node->lock);
+	tree_hold(writer->mount->tree, node);
+	tree_set_written(writer->mount->tree, node, true);
+	pthread_mutex_init(&copy->lock, NULL);
+	copy->writer = writer;
+	copy->node = node;
+	copy->mtime = attributes.mtime;
+	copy->version = fs_get_version(&attributes.version);
+	copy->is_removed = attributes.nlink == 0;
+	copy->base = tree_make_private(writer->mount->tree, &attributes);
+	working_begin(&copy->working, writer->spool, attributes.size);
+	copy->next = *bucket;
+	*bucket = copy;
+	node->working = copy;
+	return copy;
+}
+
+int
+copy_acquire(struct writer *writer, struct node *node, struct copy **copy)
+{
+	int			error = 0;
+
+	pthread_mutex_lock(&writer->lock);
+	*copy = search(writer, node->attributes.ino);
+	if (*copy == NULL)
+		*copy = make_copy(writer, node);
+	if ((*copy)->node == node)
+		(*copy)->users++;
+	else
+		error = ESTALE;
+	pthread_mutex_unlock(&writer->lock);
+	return error;
+}
+
+struct copy *
+copy_find(struct writer *writer, struct node *node)
+{
+	struct copy *copy;
+
+	pthread_mutex_lock(&writer->lock);
+	copy = node->working;
+	if (copy != NULL)
+		copy->users++;
+	pthread_mutex_unlock(&writer->lock);
+	return copy;
+}
+
+struct copy *
+copy_find_ino(struct writer *writer, uint64_t ino)
+{
+	struct copy *copy;
+
+	pthread_mutex_lock(&writer->lock);
+	copy = search(writer, ino);
+	if (copy != NULL)
+		copy->users++;
+	pthread_mutex_unlock(&writer->lock);
+	return copy;
+}
+
+/* Under the writer's lock: no thread finds the copy any more. */
+static void
+unlink_copy(struct writer *writer, struct copy *copy)
+{
+	struct copy **link = copy_bucket(writer, copy->node->attributes.ino);
+
+	while (*link != copy)
+		link = &(*link)->next;
+	*link = copy->next;
+	copy->node->working = NULL;
+}
+
+static void
+close_base(struct writer *writer, struct copy *copy)
+{
+	if (copy->base_is_open)
+		read_close(writer->mount->reader, copy->base);
+	copy->base_is_open = false;
+	tree_release(writer->mount->tree, copy->base);
+}
+
+/*
+ * What could not be committed is lost with the copy: its user was told.  The kernel's pages have it,
+ * so the node must not be found by the version that it was based on.
+ */
+static void
+end_copy(struct writer *writer, struct copy *copy)
+{
+	static const struct version lost = {.bytes = {[8] = 1}};
+	struct tree *tree = writer->mount->tree;
+
+	if (copy->working.changed)
+	{
+		tree_set_version(tree, copy->node, &lost);
+		writer_invalidate(writer, copy->node->id);
+	}
+	tree_set_written(tree, copy->node, false);
+	close_base(writer, copy);
+	working_end(&copy->working);
+	tree_release(tree, copy->node);
+	pthread_mutex_destroy(&copy->lock);
+	free(copy);
+}
+
+/* A file without a name has its content here, for handles that only read, too. */
+static bool
+is_needed(struct copy *copy)
+{
+	return copy->users > 0 ||
+		(copy->is_removed && copy->working.changed &&
+		 __atomic_load_n(&copy->node->opens, __ATOMIC_RELAXED) > 0);
+}
+
+void
+copy_release(struct writer *writer, struct copy *copy)
+{
+	bool		ends;
+
+	pthread_mutex_lock(&writer->lock);
+	copy->users--;
+	ends = !is_needed(copy);
+	if (ends)
+		unlink_copy(writer, copy);
+	pthread_mutex_unlock(&writer->lock);
+	if (ends)
+		end_copy(writer, copy);
+}
+
+/* ---- the base ---- */
+
+/* Bytes of the server's content; the first call keeps its version readable. */
+int
+copy_read_base(void *context, int64_t offset, size_t length, char *target)
+{
+	struct copy *copy = context;
+	struct reader *reader = copy->writer->mount->reader;
+	struct range range;
+	int			error = 0;
+
+	while (length > 0)
+	{
+		error = read_range(reader, copy->base, offset, length, &range);
+		if (error != 0)
+			return error;
+		if (range.length == 0)
+			return EIO;
+		memcpy(target, range.data, range.length);
+		target += range.length;
+		offset += (int64_t) range.length;
+		length -= range.length;
+		read_done(reader, &range);
+	}
+	return 0;
+}
+
+int
+copy_keep_base(struct copy *copy)
+{
+	int			error;
+
+	if (copy->base_is_open || copy->working.base_kept == 0)
+		return 0;
+	error = read_open(copy->writer->mount->reader, copy->base);
+	copy->base_is_open = error == 0;
+	return error;
+}
+
+/*
+ * What is local, and a base that was kept readable, make up the content as before.  A base that was
+ * not is replaced by the new version, which has the same bytes and more.
+ */
+void
+copy_committed(struct writer *writer, struct copy *copy, const struct attributes *attributes)
+{
+	struct tree *tree = writer->mount->tree;
+
+	if (!copy->base_is_open)
+	{
+		close_base(writer, copy);
+		copy->base = tree_make_private(tree, attributes);
+		copy->working.base_kept = attributes->size;
+	}
+	copy->version = fs_get_version(&attributes->version);
+	working_committed(&copy->working);
+	tree_set_attributes(tree, copy->node, attributes);
+	read_changed(writer->mount->reader, copy->node);
+}
+
+void
+copy_set_base(struct writer *writer, struct copy *copy, const struct attributes *attributes)
+{
+	struct tree *tree = writer->mount->tree;
+
+	close_base(writer, copy);
+	copy->base = tree_make_private(tree, attributes);
+	copy->version = fs_get_version(&attributes->version);
+	copy->mtime = attributes->mtime;
+	working_clean(&copy->working, attributes->size);
+	tree_set_attributes(tree, copy->node, attributes);
+	read_changed(writer->mount->reader, copy->node);
+}

@@ -1,0 +1,89 @@
+/*
+ * main.c
+ *	  The program blobfs: values of a PostgreSQL database as files.
+ *
+ * All that can be wrong with the options is told before the program goes into the background.
+ */
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "errors.h"
+#include "session.h"
+
+enum
+{
+	/* Memory of chunks is kept: the kernel would zero it each time. */
+	MMAP_THRESHOLD = 16 << 20,
+	TRIM_THRESHOLD = 64 << 20,
+	ARENAS = 4
+};
+
+/* Whether the connection string has a password, which must not be shown among the mounts. */
+static bool
+has_password(const char *conninfo)
+{
+	PQconninfoOption *options = PQconninfoParse(conninfo, NULL);
+	bool		found = options == NULL;
+
+	for (PQconninfoOption *option = options; option != NULL && option->keyword != NULL; option++)
+		if (strcmp(option->keyword, "password") == 0 && option->val != NULL)
+			found = true;
+	PQconninfoFree(options);
+	return found && strchr(conninfo, '=') != NULL;
+}
+
+/* Options of the kernel that each mount has. */
+static void
+add_kernel_options(struct fuse_args *arguments, const struct options *options)
+{
+	char	   *list = NULL;
+	bool		secret = has_password(options->conninfo);
+	char	   *name = format_string("fsname=%s", secret ? "blobfs" : options->conninfo);
+
+	if (fuse_opt_add_opt_escaped(&list, name) != 0 ||
+		fuse_opt_add_opt(&list, "subtype=blobfs,default_permissions") != 0 ||
+		(options->read_only && fuse_opt_add_opt(&list, "ro") != 0) ||
+		fuse_opt_insert_arg(arguments, 1, "-o") != 0 ||
+		fuse_opt_insert_arg(arguments, 2, list) != 0)
+		fatal("out of memory");
+	free(list);
+	free(name);
+}
+
+int
+main(int argc, char **argv)
+{
+	struct fuse_args arguments = FUSE_ARGS_INIT(argc, argv);
+	struct options options;
+	struct mount mount = {.options = &options};
+	char	   *error;
+	int			status;
+
+	mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
+	mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
+	mallopt(M_ARENA_MAX, ARENAS);
+	options_parse(&arguments, &options);
+	add_kernel_options(&arguments, &options);
+	mount.pool = pool_create(&options);
+	if (!pool_connect(mount.pool, &error))
+		fatal("no connection to the server: %s", error);
+	mount.source = options.fs ? source_fs_create(mount.pool, &options) :
+		source_table_create(mount.pool, &options);
+	mount.tree = tree_create(mount.source->with_paths, &mount.source->root);
+	mount.reader = read_create(mount.source, mount.tree, &options);
+	if (session_write_create == NULL)
+		mount.source->writable = false;
+	if (!options.read_only && mount.source->writable)
+		session_write_create(&mount);
+	status = session_run(&mount, &arguments);
+	read_stop(mount.reader);
+	if (mount.writer != NULL)
+		session_write_destroy(&mount);
+	pins_destroy(mount.source);
+	pool_destroy(mount.pool);
+	if (mount.session != NULL)
+		fuse_session_destroy(mount.session);
+	fuse_opt_free_args(&arguments);
+	return status;
+}

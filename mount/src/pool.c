@@ -1,0 +1,662 @@
+/*
+ * pool.c
+ *	  Connections to the server, and statements on them.
+ *
+ * A lock guards the flags "busy".  The other fields of a connection belong to its holder.
+ */
+#include "pool.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FUSE_USE_VERSION 312
+#include <fuse_lowlevel.h>
+
+#include "errors.h"
+
+enum
+{
+	MAX_STATEMENTS = 128,
+	/* How often a wait looks whether its request was interrupted. */
+	WAIT_MILLISECONDS = 100,
+	/* Waits that are shorter are not ended: signals come for many reasons. */
+	PATIENCE_MILLISECONDS = 1000
+};
+
+struct pool
+{
+	char	   *conninfo;
+	double		timeo;
+	int			size;
+	struct connection *connections;
+	char	   *statements[MAX_STATEMENTS];
+	int			statement_count;
+	const char *settings;
+	pool_greeting greeting;
+	void	   *greeting_context;
+	pthread_mutex_t lock;
+	pthread_cond_t given;		/* a connection was given back */
+	int			message_at;		/* seconds; when a lost server was last written of */
+};
+
+static __thread struct fuse_req *thread_request;
+
+struct pool *
+pool_create(const struct options *options)
+{
+	struct pool *pool = allocate(sizeof(*pool));
+	pthread_condattr_t attributes;
+
+	pool->conninfo = copy_string(options->conninfo);
+	pool->timeo = options->timeo;
+	pool->size = (int) options->connections;
+	pool->connections = allocate(pool->size * sizeof(struct connection));
+	for (int i = 0; i < pool->size; i++)
+	{
+		pool->connections[i].pool = pool;
+		pool->connections[i].slot = i;
+		pool->connections[i].prepared = allocate(MAX_STATEMENTS);
+	}
+	pthread_mutex_init(&pool->lock, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&pool->given, &attributes);
+	pthread_condattr_destroy(&attributes);
+	return pool;
+}
+
+void
+pool_destroy(struct pool *pool)
+{
+	for (int i = 0; i < pool->size; i++)
+	{
+		PQfinish(pool->connections[i].pg);
+		free(pool->connections[i].prepared);
+	}
+	for (int i = 0; i < pool->statement_count; i++)
+		free(pool->statements[i]);
+	free(pool->connections);
+	free(pool->conninfo);
+	free(pool);
+}
+
+void
+pool_set_greeting(struct pool *pool, pool_greeting greeting, void *context)
+{
+	pool->greeting = greeting;
+	pool->greeting_context = context;
+}
+
+void
+pool_set_settings(struct pool *pool, struct connection *connection, const char *sql)
+{
+	PGresult   *result = PQexec(connection->pg, sql);
+
+	if (PQresultStatus(result) != PGRES_COMMAND_OK)
+		fatal("%s", PQresultErrorMessage(result));
+	PQclear(result);
+	pool->settings = sql;
+}
+
+int
+pool_add_statement(struct pool *pool, const char *sql)
+{
+	if (pool->statement_count == MAX_STATEMENTS)
+		fatal("too many statements");
+	pool->statements[pool->statement_count] = copy_string(sql);
+	return pool->statement_count++;
+}
+
+/* ---- waits ---- */
+
+void
+pool_set_request(struct fuse_req *request)
+{
+	thread_request = request;
+}
+
+bool
+pool_is_interrupted(void)
+{
+	return thread_request != NULL && fuse_req_interrupted(thread_request);
+}
+
+static double
+seconds_since(const struct timespec *start)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double) (now.tv_sec - start->tv_sec) + (double) (now.tv_nsec - start->tv_nsec) / 1e9;
+}
+
+static void
+sleep_milliseconds(int milliseconds)
+{
+	struct timespec time = {milliseconds / 1000, (long) (milliseconds % 1000) * 1000000};
+
+	nanosleep(&time, NULL);
+}
+
+int
+query_wait_again(struct pool *pool, struct timespec *started, int attempt)
+{
+	int			milliseconds = attempt < 5 ? 10 << attempt : 500;
+
+	if (started->tv_sec == 0 && started->tv_nsec == 0)
+		clock_gettime(CLOCK_MONOTONIC, started);
+	while (milliseconds > 0)
+	{
+		int			step = milliseconds < WAIT_MILLISECONDS ? milliseconds : WAIT_MILLISECONDS;
+
+		if (pool_is_interrupted() && seconds_since(started) * 1000 >= PATIENCE_MILLISECONDS)
+			return EINTR;
+		if (seconds_since(started) >= pool->timeo)
+			return EIO;
+		sleep_milliseconds(step);
+		milliseconds -= step;
+	}
+	return 0;
+}
+
+/* ---- connections ---- */
+
+/* Notices and warnings of the server are for debugging. */
+static void
+receive_notice(void *context, const char *text)
+{
+	debug("server: %s", text);
+}
+
+/*
+ * Connect; false with a message of libpq in connection->pg.  Names are bytes, so the client's
+ * encoding is the server's.  Settings that matter are set, whatever those of the role are.
+ */
+static bool
+connect_now(struct connection *connection)
+{
+	struct pool *pool = connection->pool;
+	/* What comes later wins: the connection string. */
+	const char *keywords[] = {"fallback_application_name", "connect_timeout", "tcp_user_timeout",
+	"dbname", NULL};
+	const char *values[] = {"blobfs", "10", "30000", pool->conninfo, NULL};
+	PGresult   *result;
+	char	   *sql;
+	bool		good;
+
+	PQfinish(connection->pg);
+	memset(connection->prepared, 0, MAX_STATEMENTS);
+	connection->pg = PQconnectdbParams(keywords, values, 1);
+	if (PQstatus(connection->pg) != CONNECTION_OK)
+		return false;
+	PQsetNoticeProcessor(connection->pg, receive_notice, NULL);
+	sql = format_string("SET client_encoding = '%s'; SET bytea_output = hex;"
+						"SET plan_cache_mode = auto; SET default_transaction_isolation = "
+						"'read committed'; SET idle_in_transaction_session_timeout = 0;"
+						"SET statement_timeout = 0",
+						PQparameterStatus(connection->pg, "server_encoding"));
+	result = PQexec(connection->pg, sql);
+	free(sql);
+	good = PQresultStatus(result) == PGRES_COMMAND_OK;
+	PQclear(result);
+	if (good && pool->settings)
+	{
+		result = PQexec(connection->pg, pool->settings);
+		good = PQresultStatus(result) == PGRES_COMMAND_OK;
+		PQclear(result);
+	}
+	if (good && pool->greeting)
+		good = pool->greeting(connection, pool->greeting_context);
+	return good;
+}
+
+bool
+pool_connect(struct pool *pool, char **error)
+{
+	struct connection *connection = &pool->connections[0];
+
+	if (connect_now(connection))
+		return true;
+	*error = copy_string(PQerrorMessage(connection->pg));
+	return false;
+}
+
+static struct connection *
+find_free(struct pool *pool, int slot)
+{
+	struct connection *unconnected = NULL;
+
+	if (slot >= 0 && slot < pool->size && !pool->connections[slot].busy)
+		return &pool->connections[slot];
+	/* From the highest down, so that those that no stream likes are used for single statements;
+	 * one that is connected before one that is not. */
+	for (int i = 0; i < pool->size; i++)
+	{
+		struct connection *connection = &pool->connections[i];
+
+		if (!connection->busy && connection->pg != NULL)
+			return connection;
+		if (!connection->busy && unconnected == NULL)
+			unconnected = connection;
+	}
+	return unconnected;
+}
+
+/* A connection that no other thread has; it may be down. */
+static int
+take_any(struct pool *pool, int slot, struct connection **connection)
+{
+	int			error = 0;
+	int			waited = 0;
+
+	pthread_mutex_lock(&pool->lock);
+	while ((*connection = find_free(pool, slot)) == NULL && error == 0)
+	{
+		struct timespec until;
+
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_nsec += WAIT_MILLISECONDS * 1000000L;
+		if (until.tv_nsec >= 1000000000L)
+		{
+			until.tv_nsec -= 1000000000L;
+			until.tv_sec++;
+		}
+		pthread_cond_timedwait(&pool->given, &pool->lock, &until);
+		waited += WAIT_MILLISECONDS;	/* at most */
+		error = waited >= PATIENCE_MILLISECONDS && pool_is_interrupted() ? EINTR : 0;
+	}
+	if (*connection != NULL)
+	{
+		(*connection)->busy = true;
+		error = 0;
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return error;
+}
+
+bool
+pool_take_now(struct pool *pool, struct connection **connection)
+{
+	pthread_mutex_lock(&pool->lock);
+	*connection = find_free(pool, -1);
+	if (*connection != NULL && (*connection)->pg != NULL &&
+		PQstatus((*connection)->pg) == CONNECTION_OK)
+		(*connection)->busy = true;
+	else
+		*connection = NULL;
+	pthread_mutex_unlock(&pool->lock);
+	return *connection != NULL;
+}
+
+void
+pool_give(struct connection *connection)
+{
+	struct pool *pool = connection->pool;
+
+	pthread_mutex_lock(&pool->lock);
+	connection->busy = false;
+	pthread_cond_signal(&pool->given);
+	pthread_mutex_unlock(&pool->lock);
+}
+
+void
+pool_lose(struct connection *connection)
+{
+	PQfinish(connection->pg);
+	connection->pg = NULL;
+}
+
+/* Once a minute at most. */
+static void
+complain(struct pool *pool, PGconn *pg)
+{
+	struct timespec now;
+	char	   *text;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (pool->message_at != 0 && now.tv_sec - pool->message_at < 60)
+		return;
+	pool->message_at = (int) now.tv_sec;
+	text = copy_string(PQerrorMessage(pg));
+	text[strcspn(text, "\n")] = '\0';
+	message("no connection to the server: %s", text);
+	free(text);
+}
+
+int
+pool_size(const struct pool *pool)
+{
+	return pool->size;
+}
+
+int
+pool_reconnect(struct connection *connection)
+{
+	struct pool *pool = connection->pool;
+	struct timespec started = {0};
+	int			error = 0;
+
+	for (int attempt = 0; error == 0; attempt++)
+	{
+		if (connection->pg != NULL && PQstatus(connection->pg) == CONNECTION_OK)
+			return 0;
+		if (connect_now(connection))
+			return 0;
+		complain(pool, connection->pg);
+		error = query_wait_again(pool, &started, attempt);
+	}
+	return error;
+}
+
+int
+pool_take(struct pool *pool, int slot, struct connection **connection)
+{
+	int			error = take_any(pool, slot, connection);
+
+	if (error != 0)
+		return error;
+	error = pool_reconnect(*connection);
+	if (error != 0)
+		pool_give(*connection);
+	return error;
+}
+
+/* ---- statements ---- */
+
+/* 0, ERROR_LOST or an errno for a result that is an error. */
+static int
+judge(struct connection *connection, const PGresult *result, char *sqlstate)
+{
+	const char *state;
+	int			error;
+
+	switch (PQresultStatus(result))
+	{
+		case PGRES_TUPLES_OK:
+		case PGRES_COMMAND_OK:
+			return 0;
+		default:
+			break;
+	}
+	state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
+	if (state != NULL && sqlstate != NULL)
+		snprintf(sqlstate, 6, "%s", state);
+	if (PQstatus(connection->pg) != CONNECTION_OK || (state != NULL && error_is_lost(state)))
+	{
+		debug("connection %d is lost: %s", connection->slot, PQerrorMessage(connection->pg));
+		pool_lose(connection);
+		return ERROR_LOST;
+	}
+	error = state ? error_from_sqlstate(state) : EIO;
+	if (error == EIO)
+		message("error of the server: %s", PQresultErrorMessage(result));
+	else
+		debug("error of the server: %s %s", state, PQresultErrorMessage(result));
+	return error;
+}
+
+static int
+prepare(struct connection *connection, int statement, char *sqlstate)
+{
+	char		name[16];
+	PGresult   *result;
+	int			error;
+
+	if (connection->prepared[statement])
+		return 0;
+	snprintf(name, sizeof(name), "s%d", statement);
+	result = PQprepare(connection->pg, name, connection->pool->statements[statement], 0, NULL);
+	error = judge(connection, result, sqlstate);
+	PQclear(result);
+	if (error == 0)
+		connection->prepared[statement] = 1;
+	return error;
+}
+
+/*
+ * The only result of a statement that was sent.  NULL: the connection broke, or the request was
+ * interrupted; then the connection is closed, which ends the statement at the server, too.
+ */
+static PGresult *
+receive_result(struct connection *connection, bool interruptible)
+{
+	struct pollfd poll_fd = {PQsocket(connection->pg), POLLIN, 0};
+	PGresult   *result;
+	PGresult   *next;
+	int			waited = 0;
+
+	while (PQisBusy(connection->pg))
+	{
+		int			ready = poll(&poll_fd, 1, interruptible ? WAIT_MILLISECONDS : -1);
+
+		if (ready < 0 && errno != EINTR)
+			return NULL;
+		if (ready > 0 && !PQconsumeInput(connection->pg))
+			break;
+		if (ready == 0 && (waited += WAIT_MILLISECONDS) >= PATIENCE_MILLISECONDS &&
+			pool_is_interrupted())
+		{
+			pool_lose(connection);
+			return NULL;
+		}
+	}
+	result = PQgetResult(connection->pg);
+	while ((next = PQgetResult(connection->pg)) != NULL)
+		PQclear(next);
+	return result;
+}
+
+int
+query_on(struct connection *connection, int statement, const struct parameters *parameters,
+		 PGresult **result, char *sqlstate)
+{
+	static const int binary[MAX_PARAMETERS] = {
+		1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
+	};
+	char		name[16];
+	PGresult   *answer;
+	int			error;
+
+	*result = NULL;
+	if (sqlstate != NULL)
+		sqlstate[0] = '\0';
+	error = prepare(connection, statement, sqlstate);
+	if (error != 0)
+		return error;
+	snprintf(name, sizeof(name), "s%d", statement);
+	answer = PQsendQueryPrepared(connection->pg, name, parameters->count, parameters->values,
+								 parameters->lengths, binary, 1) ?
+		receive_result(connection, connection->interruptible) : NULL;
+	if (connection->pg == NULL)
+		return EINTR;
+	error = judge(connection, answer, sqlstate);
+	if (error == 0)
+		*result = answer;
+	else
+		PQclear(answer);
+	return error;
+}
+
+int
+query_command(struct connection *connection, const char *sql)
+{
+	PGresult   *result = PQexec(connection->pg, sql);
+	int			error = judge(connection, result, NULL);
+
+	PQclear(result);
+	return error;
+}
+
+int
+query_run(struct pool *pool, int slot, int statement, const struct parameters *parameters,
+		  PGresult **result)
+{
+	struct timespec started = {0};
+
+	for (int attempt = 0;; attempt++)
+	{
+		struct connection *connection;
+		char		sqlstate[6];
+		int			error = pool_take(pool, slot, &connection);
+
+		if (error != 0)
+			return error;
+		connection->interruptible = true;
+		error = query_on(connection, statement, parameters, result, sqlstate);
+		connection->interruptible = false;
+		pool_give(connection);
+		if (error != ERROR_LOST && !(error != 0 && error_is_retried(sqlstate)))
+			return error;
+		error = query_wait_again(pool, &started, attempt);
+		if (error != 0)
+			return error;
+	}
+}
+
+/* ---- values ---- */
+
+/* Microseconds of the server's timestamps begin in 2000. */
+static const int64_t epoch_seconds = 946684800;
+
+static void
+add_parameter(struct parameters *parameters, const void *value, size_t length)
+{
+	if (parameters->count == MAX_PARAMETERS)
+		fatal("too many parameters");
+	parameters->values[parameters->count] = value;
+	parameters->lengths[parameters->count++] = (int) length;
+}
+
+void
+parameter_int8(struct parameters *parameters, int64_t value)
+{
+	uint64_t   *number = &parameters->numbers[parameters->count];
+
+	*number = htobe64((uint64_t) value);
+	add_parameter(parameters, number, 8);
+}
+
+void
+parameter_int4(struct parameters *parameters, int32_t value)
+{
+	uint32_t	network = htonl((uint32_t) value);
+	uint64_t   *number = &parameters->numbers[parameters->count];
+
+	memcpy(number, &network, 4);
+	add_parameter(parameters, number, 4);
+}
+
+void
+parameter_bool(struct parameters *parameters, bool value)
+{
+	uint64_t   *number = &parameters->numbers[parameters->count];
+
+	*(char *) number = value ? 1 : 0;
+	add_parameter(parameters, number, 1);
+}
+
+/* A pointer that is not NULL also for no bytes, which would be an SQL NULL. */
+void
+parameter_bytes(struct parameters *parameters, const void *data, size_t length)
+{
+	add_parameter(parameters, length > 0 ? data : "", length);
+}
+
+void
+parameter_text(struct parameters *parameters, const char *text)
+{
+	add_parameter(parameters, text, strlen(text));
+}
+
+void
+parameter_null(struct parameters *parameters)
+{
+	add_parameter(parameters, NULL, 0);
+}
+
+void
+parameter_time(struct parameters *parameters, struct timespec time)
+{
+	parameter_int8(parameters, ((int64_t) time.tv_sec - epoch_seconds) * 1000000 +
+				   time.tv_nsec / 1000);
+}
+
+static char *
+put_int4(char *to, uint32_t value)
+{
+	value = htonl(value);
+	memcpy(to, &value, 4);
+	return to + 4;
+}
+
+/* Dimensions, no NULLs, type bigint, length and lower bound; length and value of each element. */
+void
+array_of_int8(char *array, const int64_t *values, int count)
+{
+	array = put_int4(array, 1);
+	array = put_int4(array, 0);
+	array = put_int4(array, 20);
+	array = put_int4(array, (uint32_t) count);
+	array = put_int4(array, 1);
+	for (int i = 0; i < count; i++)
+	{
+		uint64_t	value = htobe64((uint64_t) values[i]);
+
+		array = put_int4(array, 8);
+		memcpy(array, &value, 8);
+		array += 8;
+	}
+}
+
+int64_t
+field_int8(const PGresult *result, int row, int column)
+{
+	uint64_t	network;
+
+	if (PQgetlength(result, row, column) != 8)
+		return 0;
+	memcpy(&network, PQgetvalue(result, row, column), 8);
+	return (int64_t) be64toh(network);
+}
+
+int32_t
+field_int4(const PGresult *result, int row, int column)
+{
+	uint32_t	network;
+
+	if (PQgetlength(result, row, column) != 4)
+		return 0;
+	memcpy(&network, PQgetvalue(result, row, column), 4);
+	return (int32_t) ntohl(network);
+}
+
+bool
+field_bool(const PGresult *result, int row, int column)
+{
+	return PQgetlength(result, row, column) == 1 && *PQgetvalue(result, row, column) != 0;
+}
+
+/* Times before 1970 have nanoseconds above their seconds, as all others. */
+struct timespec
+field_time(const PGresult *result, int row, int column)
+{
+	int64_t		microseconds = field_int8(result, row, column);
+	int64_t		seconds = microseconds / 1000000;
+	int64_t		remainder = microseconds % 1000000;
+	struct timespec time;
+
+	if (remainder < 0)
+	{
+		remainder += 1000000;
+		seconds--;
+	}
+	time.tv_sec = (time_t) (seconds + epoch_seconds);
+	time.tv_nsec = (long) remainder * 1000;
+	return time;
+}

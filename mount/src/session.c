@@ -1,0 +1,495 @@
+/*
+ * session.c
+ *	  Requests of the kernel that read, and the loop that serves all of them.
+ *
+ * A request is served by one thread from its beginning to its reply.  The kernel keeps the nodes of
+ * a request until the reply.  Names are trusted for the option "timeout"; the content of a node, a
+ * version, never changes.
+ */
+#include "session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "directory.h"
+#include "errors.h"
+#include "notify.h"
+
+enum
+{
+	/* Attributes of a version, where a look-up of its name brings new ones. */
+	LONG_SECONDS = 86400,
+	MAX_BACKGROUND = 64,
+	IDLE_THREADS = 10
+};
+
+struct mount *
+request_mount(fuse_req_t request)
+{
+	return fuse_req_userdata(request);
+}
+
+struct node *
+request_node(fuse_req_t request, fuse_ino_t id)
+{
+	pool_set_request(request);
+	return tree_find(request_mount(request)->tree, id);
+}
+
+double
+session_timeout(const struct mount *mount)
+{
+	return mount->options->timeout;
+}
+
+/* Attributes of a table's files come with each look-up; a file system's also change by others. */
+static double
+attributes_timeout(const struct mount *mount)
+{
+	return mount->source->with_paths ? LONG_SECONDS : session_timeout(mount);
+}
+
+static void
+node_stat(struct mount *mount, struct node *node, struct stat *stat)
+{
+	pthread_mutex_lock(&node->lock);
+	attributes_to_stat(&node->attributes, stat);
+	pthread_mutex_unlock(&node->lock);
+	if (node->working != NULL)
+		session_write_stat(mount, node, stat);
+}
+
+/* ---- names ---- */
+
+struct node *
+fill_entry(struct mount *mount, struct node *parent, const char *name,
+		   const struct attributes *attributes, struct fuse_entry_param *entry)
+{
+	struct node *node = tree_enter(mount->tree, parent, name, attributes);
+
+	memset(entry, 0, sizeof(*entry));
+	entry->ino = node->id;
+	entry->entry_timeout = session_timeout(mount);
+	entry->attr_timeout = attributes_timeout(mount);
+	if (node->working != NULL)
+		session_write_seen(mount, node, attributes);
+	node_stat(mount, node, &entry->attr);
+	return node;
+}
+
+void
+reply_entry(fuse_req_t request, struct node *parent, const char *name,
+			const struct attributes *attributes)
+{
+	struct mount *mount = request_mount(request);
+	struct fuse_entry_param entry;
+	struct node *node = fill_entry(mount, parent, name, attributes, &entry);
+	uint64_t	id = node->id;
+
+	if (fuse_reply_entry(request, &entry) != 0)
+		tree_forget(mount->tree, id, 1);
+}
+
+static void
+lookup(fuse_req_t request, fuse_ino_t parent_id, const char *name)
+{
+	struct mount *mount = request_mount(request);
+	struct node *parent = request_node(request, parent_id);
+	struct attributes attributes;
+	int			error = ESTALE;
+
+	if (parent != NULL)
+		error = mount->source->operations->lookup(mount->source, parent, name, &attributes);
+	if (error == 0)
+		reply_entry(request, parent, name, &attributes);
+	else if (error == ENOENT && session_timeout(mount) > 0)
+	{
+		struct fuse_entry_param entry = {.entry_timeout = session_timeout(mount)};
+
+		fuse_reply_entry(request, &entry);	/* the kernel remembers that there is no such name */
+	}
+	else
+		fuse_reply_err(request, error);
+}
+
+static void
+forget(fuse_req_t request, fuse_ino_t id, uint64_t lookups)
+{
+	tree_forget(request_mount(request)->tree, id, lookups);
+	fuse_reply_none(request);
+}
+
+static void
+forget_many(fuse_req_t request, size_t count, struct fuse_forget_data *forgets)
+{
+	for (size_t i = 0; i < count; i++)
+		tree_forget(request_mount(request)->tree, forgets[i].ino, forgets[i].nlookup);
+	fuse_reply_none(request);
+}
+
+/* ---- attributes ---- */
+
+/* Ask the source if its last answer is too old.  Size and times of another version are not taken. */
+static int
+refresh_attributes(struct mount *mount, struct node *node)
+{
+	struct source *source = mount->source;
+	struct attributes now;
+	struct attributes *attributes = &node->attributes;
+	struct timespec time;
+	bool		open;
+	int			error;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	pthread_mutex_lock(&node->lock);
+	open = node->opens > 0 || node->working != NULL;
+	error = (double) (time.tv_sec - node->attributes_at.tv_sec) < session_timeout(mount) ? -1 : 0;
+	pthread_mutex_unlock(&node->lock);
+	if (error != 0)
+		return 0;
+	error = source->operations->getattr(source, node, &now);
+	if (error == 0 && node->working != NULL)
+		session_write_seen(mount, node, &now);
+	if (error != 0 && !(error == ESTALE && open))
+		return error;
+	pthread_mutex_lock(&node->lock);
+	node->attributes_at = time;
+	if (error != 0)
+		attributes->nlink = 0;	/* open, and without a name */
+	else if (memcmp(&now.version, &attributes->version, sizeof(struct version)) == 0)
+		*attributes = now;
+	else
+	{
+		attributes->mode = now.mode;
+		attributes->uid = now.uid;
+		attributes->gid = now.gid;
+		attributes->nlink = now.nlink;
+		attributes->ctime = now.ctime;
+	}
+	pthread_mutex_unlock(&node->lock);
+	return 0;
+}
+
+static void
+getattr(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
+{
+	struct mount *mount = request_mount(request);
+	struct node *node = request_node(request, id);
+	struct stat stat;
+	int			error = node ? 0 : ESTALE;
+
+	if (error == 0)
+		error = refresh_attributes(mount, node);
+	if (error != 0)
+	{
+		fuse_reply_err(request, error);
+		return;
+	}
+	node_stat(mount, node, &stat);
+	fuse_reply_attr(request, &stat, attributes_timeout(mount));
+}
+
+static void
+readlink_(fuse_req_t request, fuse_ino_t id)
+{
+	struct mount *mount = request_mount(request);
+	struct node *node = request_node(request, id);
+	struct buffer buffer;
+	char	   *target;
+	int			error = EINVAL;
+
+	if (mount->source->operations->readlink != NULL)
+		error = mount->source->operations->readlink(mount->source, node, &buffer);
+	if (error != 0)
+	{
+		fuse_reply_err(request, error);
+		return;
+	}
+	target = strndup(buffer.data, buffer.length);
+	fuse_reply_readlink(request, target ? target : "");
+	free(target);
+	buffer_free(&buffer);
+}
+
+static void
+statfs_(fuse_req_t request, fuse_ino_t id)
+{
+	struct mount *mount = request_mount(request);
+	struct statvfs statvfs;
+	int			error;
+
+	pool_set_request(request);
+	error = mount->source->operations->statfs(mount->source, &statvfs);
+	if (error != 0)
+		fuse_reply_err(request, error);
+	else
+		fuse_reply_statfs(request, &statvfs);
+}
+
+/* ---- files ---- */
+
+struct handle *
+handle_create(struct mount *mount, struct node *node, int flags)
+{
+	struct handle *handle = allocate(sizeof(*handle));
+
+	handle->node = node;
+	handle->flags = flags;
+	handle->users = 1;
+	tree_hold(mount->tree, node);
+	return handle;
+}
+
+void
+handle_hold(struct handle *handle)
+{
+	__atomic_add_fetch(&handle->users, 1, __ATOMIC_RELAXED);
+}
+
+void
+handle_release(struct mount *mount, struct handle *handle)
+{
+	if (__atomic_sub_fetch(&handle->users, 1, __ATOMIC_ACQ_REL) > 0)
+		return;
+	if (handle->writing != NULL)
+		session_write_release(mount, handle);
+	else
+	{
+		read_close(mount->reader, handle->node);
+		if (handle->node->working != NULL)
+			session_write_closed(mount, handle->node);
+	}
+	tree_release(mount->tree, handle->node);
+	free(handle);
+}
+
+static void
+open_(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
+{
+	struct mount *mount = request_mount(request);
+	struct node *node = request_node(request, id);
+	bool		writes = (info->flags & O_ACCMODE) != O_RDONLY || (info->flags & O_TRUNC);
+	struct handle *handle;
+	int			error;
+
+	if (mount->writer != NULL && (writes || node->working != NULL))
+	{
+		session_write_open(request, node, info);
+		return;
+	}
+	if (writes)
+		error = EROFS;
+	else if (mount->options->noopen)
+		error = ENOSYS;			/* the kernel does not ask again, for any file */
+	else
+		error = read_open(mount->reader, node);
+	if (error != 0)
+	{
+		fuse_reply_err(request, error);
+		return;
+	}
+	handle = handle_create(mount, node, info->flags);
+	info->fh = (uint64_t) (uintptr_t) handle;
+	info->keep_cache = 1;
+	if (fuse_reply_open(request, info) != 0)
+	{
+		pool_set_request(NULL);
+		handle_release(mount, handle);
+	}
+}
+
+static void
+read_(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, struct fuse_file_info *info)
+{
+	struct mount *mount = request_mount(request);
+	struct node *node = request_node(request, id);
+	struct range range;
+	int			error;
+
+	if (node->working != NULL)
+	{
+		session_write_read(request, node, size, offset, info);
+		return;
+	}
+	error = read_range(mount->reader, node, offset, size, &range);
+	if (error != 0)
+	{
+		fuse_reply_err(request, error);
+		return;
+	}
+	fuse_reply_buf(request, range.data, range.length);
+	read_done(mount->reader, &range);
+}
+
+/* A reader's close has nothing to tell: the kernel does not ask again. */
+static void
+flush(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
+{
+	fuse_reply_err(request, ENOSYS);
+}
+
+static void
+release(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
+{
+	struct mount *mount = request_mount(request);
+
+	pool_set_request(NULL);
+	if (info->fh != 0)
+		handle_release(mount, (struct handle *) (uintptr_t) info->fh);
+	fuse_reply_err(request, 0);
+}
+
+/* ---- extended attributes ---- */
+
+/* A size of 0 asks for the size. */
+static void
+reply_xattr(fuse_req_t request, int error, struct buffer *buffer, size_t size)
+{
+	if (error != 0)
+	{
+		fuse_reply_err(request, error);
+		return;
+	}
+	if (size == 0)
+		fuse_reply_xattr(request, buffer->length);
+	else if (size < buffer->length)
+		fuse_reply_err(request, ERANGE);
+	else
+		fuse_reply_buf(request, buffer->data, buffer->length);
+	buffer_free(buffer);
+}
+
+static void
+getxattr_(fuse_req_t request, fuse_ino_t id, const char *name, size_t size)
+{
+	struct mount *mount = request_mount(request);
+	struct node *node = request_node(request, id);
+	const struct source_operations *operations = mount->source->operations;
+	struct buffer buffer = {0};
+
+	/* The kernel does not ask again. */
+	if (!mount->options->xattr || operations->getxattr == NULL)
+		fuse_reply_err(request, ENOSYS);
+	else
+		reply_xattr(request, operations->getxattr(mount->source, node, name, &buffer), &buffer,
+					size);
+}
+
+static void
+listxattr_(fuse_req_t request, fuse_ino_t id, size_t size)
+{
+	struct mount *mount = request_mount(request);
+	struct node *node = request_node(request, id);
+	const struct source_operations *operations = mount->source->operations;
+	struct buffer buffer = {0};
+
+	if (!mount->options->xattr || operations->listxattr == NULL)
+		fuse_reply_err(request, ENOSYS);
+	else
+		reply_xattr(request, operations->listxattr(mount->source, node, &buffer), &buffer, size);
+}
+
+/* ---- the session ---- */
+
+/* Pages of a node never change but by this mount, so the kernel must not drop them when attributes
+ * change. */
+static void
+init(void *data, struct fuse_conn_info *connection)
+{
+	struct mount *mount = data;
+
+	connection->want &= ~(unsigned) FUSE_CAP_AUTO_INVAL_DATA;
+	connection->want |= connection->capable &
+		(FUSE_CAP_EXPLICIT_INVAL_DATA | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO |
+		 FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ | FUSE_CAP_CACHE_SYMLINKS);
+	if (mount->options->read_only)
+		connection->want &= ~(unsigned) FUSE_CAP_ATOMIC_O_TRUNC;
+	connection->max_background = MAX_BACKGROUND;
+	connection->time_gran = mount->source->with_paths ? 1000 : 1;
+}
+
+void
+session_operations(const struct mount *mount, struct fuse_lowlevel_ops *operations)
+{
+	memset(operations, 0, sizeof(*operations));
+	operations->init = init;
+	operations->lookup = lookup;
+	operations->forget = forget;
+	operations->forget_multi = forget_many;
+	operations->getattr = getattr;
+	operations->readlink = readlink_;
+	operations->statfs = statfs_;
+	operations->open = open_;
+	operations->read = read_;
+	operations->flush = flush;
+	operations->release = release;
+	operations->opendir = directory_open;
+	operations->readdir = directory_read;
+	operations->readdirplus = directory_read_plus;
+	operations->releasedir = directory_release;
+	operations->getxattr = getxattr_;
+	operations->listxattr = listxattr_;
+}
+
+static int
+serve(struct mount *mount)
+{
+	struct fuse_loop_config *config = fuse_loop_cfg_create();
+	int			status;
+
+	/* Requests that wait for a connection or for the server must not keep others waiting. */
+	fuse_loop_cfg_set_max_threads(config, 2 * mount->options->connections + IDLE_THREADS);
+	fuse_loop_cfg_set_idle_threads(config, IDLE_THREADS);
+	read_start(mount->reader);
+	notify_start(mount);
+	if (mount->writer != NULL)
+		session_write_start(mount);
+	status = fuse_session_loop_mt(mount->session, config);
+	fuse_loop_cfg_destroy(config);
+	notify_stop(mount);
+	return status;
+}
+
+/* Messages of libfuse. */
+static void
+log_message(enum fuse_log_level level, const char *format, va_list arguments)
+{
+	char		text[1024];
+
+	if (level >= FUSE_LOG_INFO)
+		return;
+	vsnprintf(text, sizeof(text), format, arguments);
+	text[strcspn(text, "\n")] = '\0';
+	message("%s", text);
+}
+
+int
+session_run(struct mount *mount, struct fuse_args *arguments)
+{
+	struct fuse_lowlevel_ops operations;
+	int			status = 1;
+
+	session_operations(mount, &operations);
+	if (!mount->options->read_only && mount->source->writable)
+		session_write_operations(mount, &operations);
+	fuse_set_log_func(log_message);
+	mount->session = fuse_session_new(arguments, &operations, sizeof(operations), mount);
+	if (mount->session == NULL)
+		return 1;
+	if (fuse_set_signal_handlers(mount->session) == 0)
+	{
+		if (fuse_session_mount(mount->session, mount->options->mountpoint) == 0)
+		{
+			if (!mount->options->foreground)
+				message_to_syslog();
+			if (fuse_daemonize(mount->options->foreground) == 0)
+				status = serve(mount) == 0 ? 0 : 1;
+			fuse_session_unmount(mount->session);
+		}
+		fuse_remove_signal_handlers(mount->session);
+	}
+	return status;
+}

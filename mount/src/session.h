@@ -1,0 +1,108 @@
+/*
+ * session.h
+ *	  Requests of the kernel.
+ *
+ * session.c has the requests that read.  session_write_operations() of session_write.c puts those
+ * that write into the table, when the source can be written and the mount is not read-only.
+ */
+#ifndef SESSION_H
+#define SESSION_H
+
+#define FUSE_USE_VERSION 312
+#include <fuse_lowlevel.h>
+
+#include "options.h"
+#include "read.h"
+#include "source.h"
+#include "tree.h"
+
+/* What each request finds in fuse_req_userdata(). */
+struct mount
+{
+	const struct options *options;
+	struct pool *pool;
+	struct source *source;
+	struct tree *tree;
+	struct reader *reader;
+	struct fuse_session *session;
+	struct notifier *notifier;
+	void	   *writer;			/* session_write.c; NULL: read-only */
+	int			no_open;		/* the kernel was told never to send OPEN */
+};
+
+/*
+ * An open file.  Counted: after a reply the kernel may release the file before the thread that
+ * replied is done with it.
+ */
+struct handle
+{
+	struct node *node;
+	int			flags;			/* of open */
+	int			users;			/* atomic */
+	void	   *writing;		/* session_write.c */
+};
+
+struct mount *request_mount(fuse_req_t request);
+
+/* The node of a request, which the kernel knows.  Begins the request: waits of this thread end when
+ * the kernel interrupts it. */
+struct node *request_node(fuse_req_t request, fuse_ino_t id);
+
+struct handle *handle_create(struct mount *mount, struct node *node, int flags);
+void handle_hold(struct handle *handle);
+void handle_release(struct mount *mount, struct handle *handle);
+
+/* A look-up's reply: enters the node, counts the look-up, and takes it back if the kernel did not
+ * get the reply.  For LOOKUP, MKNOD, MKDIR, SYMLINK, LINK. */
+void reply_entry(fuse_req_t request, struct node *parent, const char *name,
+				 const struct attributes *attributes);
+
+/* The same without a reply: fills the entry; the node has one more look-up. */
+struct node *fill_entry(struct mount *mount, struct node *parent, const char *name,
+						const struct attributes *attributes, struct fuse_entry_param *entry);
+
+/* Seconds for which the kernel trusts names and attributes. */
+double session_timeout(const struct mount *mount);
+
+void session_operations(const struct mount *mount, struct fuse_lowlevel_ops *operations);
+
+/* Serve requests until the file system is unmounted; 0, or 1 after an error. */
+int session_run(struct mount *mount, struct fuse_args *arguments);
+
+/*
+ * session_write.c; a program without it can read.
+ */
+#define WRITING __attribute__((weak))
+
+/* Prepare writing; before threads run.  Ends the program with a message if it cannot be. */
+void session_write_create(struct mount *mount) WRITING;
+void session_write_destroy(struct mount *mount) WRITING;
+
+/* Put the requests that write into the table. */
+void session_write_operations(struct mount *mount,
+							  struct fuse_lowlevel_ops *operations) WRITING;
+
+/* Called by session.c for nodes with node->working: attributes with the working copy's size and
+ * times; and a read from it.  Both reply. */
+void session_write_stat(struct mount *mount, struct node *node, struct stat *stat) WRITING;
+void session_write_read(fuse_req_t request, struct node *node, size_t size, off_t offset,
+						struct fuse_file_info *info) WRITING;
+
+/* A handle is opened for writing, or with O_TRUNC: replies.  Called by session.c's OPEN. */
+void session_write_open(fuse_req_t request, struct node *node,
+						struct fuse_file_info *info) WRITING;
+
+/* The source says this of a node with node->working, which may be based on an older version. */
+void session_write_seen(struct mount *mount, struct node *node,
+						const struct attributes *attributes);
+
+/* A handle without handle->writing was closed; the node has node->working. */
+void session_write_closed(struct mount *mount, struct node *node);
+
+/* The threads; after the fork. */
+void session_write_start(struct mount *mount);
+
+/* The last user of a handle with handle->writing is gone. */
+void session_write_release(struct mount *mount, struct handle *handle) WRITING;
+
+#endif							/* SESSION_H */

@@ -1,0 +1,1064 @@
+/*
+ * session_write.c
+ *	  Requests of the kernel that write.
+ *
+ * Changes of names and attributes are a call of the file system's functions each, and do not wait
+ * for the server's disk.  Content goes to working copies (copies.c), which fsync() and close()
+ * commit (commit.c); these wait, and what was committed before is on the disk then, too.
+ */
+#include "session_write.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/fs.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "errors.h"
+
+/* An open file that writes, or that was opened while a working copy was there. */
+struct writing
+{
+	struct copy *copy;
+	bool		appends;
+	bool		writes;
+};
+
+struct writer *
+mount_writer(struct mount *mount)
+{
+	return mount->writer;
+}
+
+int64_t
+nanoseconds(struct timespec time)
+{
+	return (int64_t) time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* ---- commits ---- */
+
+void
+writer_note_commit(struct writer *writer, bool is_durable, uint64_t begun)
+{
+	if (!is_durable)
+		__atomic_add_fetch(&writer->begun, 1, __ATOMIC_RELAXED);
+	else if (__atomic_load_n(&writer->flushed, __ATOMIC_RELAXED) < begun)
+		__atomic_store_n(&writer->flushed, begun, __ATOMIC_RELAXED);
+}
+
+int
+writer_flush(struct writer *writer)
+{
+	uint64_t	begun = __atomic_load_n(&writer->begun, __ATOMIC_RELAXED);
+	int			error;
+
+	if (writer->is_async || __atomic_load_n(&writer->flushed, __ATOMIC_RELAXED) >= begun)
+		return 0;
+	error = transactions_flush(writer->transactions);
+	if (error == 0)
+		writer_note_commit(writer, true, begun);
+	return error;
+}
+
+int
+writer_call(struct writer *writer, int statement, const struct parameters *parameters,
+			struct outcome *outcome)
+{
+	int			error = transaction_run_call(writer->transactions, statement, parameters, false,
+											 outcome);
+
+	if (error == 0 && outcome->status == 0)
+		writer_note_commit(writer, false, 0);
+	return error != 0 ? error : outcome->status;
+}
+
+/* ---- pages of the kernel ---- */
+
+void
+writer_invalidate(struct writer *writer, uint64_t id)
+{
+	pthread_mutex_lock(&writer->lock);
+	if (writer->stale_count == writer->stale_room)
+	{
+		writer->stale_room = writer->stale_room > 0 ? 2 * writer->stale_room : 64;
+		writer->stale = realloc(writer->stale, writer->stale_room * sizeof(uint64_t));
+		if (writer->stale == NULL)
+			fatal("out of memory");
+	}
+	writer->stale[writer->stale_count++] = id;
+	pthread_cond_signal(&writer->work);
+	pthread_mutex_unlock(&writer->lock);
+}
+
+/* The kernel may wait for a request while it drops pages, so no request may do this. */
+static void *
+run_invalidation(void *argument)
+{
+	struct writer *writer = argument;
+
+	pthread_mutex_lock(&writer->lock);
+	while (!writer->stopping)
+	{
+		uint64_t	id;
+
+		if (writer->stale_count == 0)
+		{
+			pthread_cond_wait(&writer->work, &writer->lock);
+			continue;
+		}
+		id = writer->stale[--writer->stale_count];
+		pthread_mutex_unlock(&writer->lock);
+		fuse_lowlevel_notify_inval_inode(writer->mount->session, id, 0, 0);
+		pthread_mutex_lock(&writer->lock);
+	}
+	pthread_mutex_unlock(&writer->lock);
+	return NULL;
+}
+
+/* ---- numbers of inodes ---- */
+
+static int
+draw_number(struct writer *writer, int64_t *number)
+{
+	struct parameters parameters = {0};
+	PGresult   *result;
+	int			error;
+
+	pthread_mutex_lock(&writer->lock);
+	*number = writer->number_count > 0 ? writer->numbers[--writer->number_count] : 0;
+	pthread_mutex_unlock(&writer->lock);
+	if (*number != 0)
+		return 0;
+	parameter_int4(&parameters, RESERVED_NUMBERS);
+	error = query_run(writer->mount->pool, -1, writer->calls.reserve, &parameters, &result);
+	if (error != 0)
+		return error;
+	*number = PQntuples(result) > 0 ? field_int8(result, 0, 0) : 0;
+	pthread_mutex_lock(&writer->lock);
+	for (int i = 1; i < PQntuples(result) && writer->number_count < RESERVED_NUMBERS; i++)
+		writer->numbers[writer->number_count++] = field_int8(result, i, 0);
+	pthread_mutex_unlock(&writer->lock);
+	PQclear(result);
+	return *number != 0 ? 0 : EIO;
+}
+
+/* ---- nodes ---- */
+
+/* The inode has no name any more; open files keep their content. */
+static void
+note_removed(struct writer *writer, uint64_t ino)
+{
+	struct tree *tree = writer->mount->tree;
+	uint64_t	ids[64];
+	int			count = tree_ids(tree, ino, ids, 64);
+	struct copy *copy = copy_find_ino(writer, ino);
+
+	for (int i = 0; i < count && i < 64; i++)
+	{
+		struct node *node = tree_find_held(tree, ids[i]);
+
+		if (node == NULL)
+			continue;
+		pthread_mutex_lock(&node->lock);
+		node->attributes.nlink = 0;
+		pthread_mutex_unlock(&node->lock);
+		tree_release(tree, node);
+	}
+	if (copy == NULL)
+		return;
+	pthread_mutex_lock(&copy->lock);
+	copy->is_removed = true;
+	pthread_mutex_unlock(&copy->lock);
+	copy_release(writer, copy);
+}
+
+/* After a change of attributes; content's belong to the working copy if there is one. */
+static void
+take_attributes(struct writer *writer, struct node *node, const struct attributes *attributes)
+{
+	struct copy *copy = copy_find(writer, node);
+
+	pthread_mutex_lock(&node->lock);
+	node->attributes.mode = attributes->mode;
+	node->attributes.uid = attributes->uid;
+	node->attributes.gid = attributes->gid;
+	node->attributes.nlink = attributes->nlink;
+	node->attributes.mtime = attributes->mtime;
+	node->attributes.atime = attributes->atime;
+	node->attributes.ctime = attributes->ctime;
+	pthread_mutex_unlock(&node->lock);
+	if (copy != NULL)
+		copy_release(writer, copy);
+}
+
+void
+session_write_stat(struct mount *mount, struct node *node, struct stat *stat)
+{
+	struct writer *writer = mount_writer(mount);
+	struct copy *copy = writer ? copy_find(writer, node) : NULL;
+
+	if (copy == NULL)
+		return;
+	pthread_mutex_lock(&copy->lock);
+	stat->st_size = copy->working.size;
+	stat->st_blocks = (copy->working.size + 511) / 512;
+	stat->st_mtim = copy->mtime;
+	if (copy->is_removed)
+		stat->st_nlink = 0;
+	pthread_mutex_unlock(&copy->lock);
+	copy_release(writer, copy);
+}
+
+void
+session_write_seen(struct mount *mount, struct node *node, const struct attributes *attributes)
+{
+	struct writer *writer = mount_writer(mount);
+	struct copy *copy = writer ? copy_find(writer, node) : NULL;
+
+	if (copy == NULL)
+		return;
+	pthread_mutex_lock(&copy->lock);
+	if (!copy->working.changed && !copy->is_removed &&
+		fs_get_version(&attributes->version) > copy->version)
+	{
+		copy_set_base(writer, copy, attributes);
+		writer_invalidate(writer, node->id);
+	}
+	pthread_mutex_unlock(&copy->lock);
+	copy_release(writer, copy);
+}
+
+static void
+reply_node_attributes(fuse_req_t request, struct node *node)
+{
+	struct mount *mount = request_mount(request);
+	struct attributes attributes;
+	struct stat stat;
+
+	pthread_mutex_lock(&node->lock);
+	attributes = node->attributes;
+	pthread_mutex_unlock(&node->lock);
+	attributes_to_stat(&attributes, &stat);
+	session_write_stat(mount, node, &stat);
+	fuse_reply_attr(request, &stat, session_timeout(mount));
+}
+
+/* ---- names ---- */
+
+static bool
+name_is_too_long(const char *name)
+{
+	return strlen(name) > 255;
+}
+
+static void
+parameter_name(struct parameters *parameters, const char *name)
+{
+	parameter_bytes(parameters, name, strlen(name));
+}
+
+/* Parameters 1 to 3 of a call that makes an inode, and its number. */
+static int
+begin_inode(struct writer *writer, struct parameters *parameters, struct node *parent,
+			const char *name, int64_t *number)
+{
+	int			error = name_is_too_long(name) ? ENAMETOOLONG : draw_number(writer, number);
+
+	parameter_int8(parameters, *number);
+	parameter_int8(parameters, (int64_t) parent->attributes.ino);
+	parameter_name(parameters, name);
+	return error;
+}
+
+static void
+parameter_owner(struct parameters *parameters, fuse_req_t request)
+{
+	const struct fuse_ctx *context = fuse_req_ctx(request);
+
+	parameter_int8(parameters, context->uid);
+	parameter_int8(parameters, context->gid);
+}
+
+/* Attributes of an inode whose making was committed while its answer was lost. */
+static int
+look_up_made(struct writer *writer, struct node *parent, const char *name, struct outcome *outcome)
+{
+	struct source *source = writer->mount->source;
+
+	if (outcome->has_attributes)
+		return 0;
+	return source->operations->lookup(source, parent, name, &outcome->attributes);
+}
+
+static void
+make_and_reply(fuse_req_t request, struct node *parent, const char *name, int statement,
+			   const struct parameters *parameters, int error)
+{
+	struct writer *writer = mount_writer(request_mount(request));
+	struct outcome outcome;
+
+	if (error == 0)
+		error = writer_call(writer, statement, parameters, &outcome);
+	if (error == 0)
+		error = look_up_made(writer, parent, name, &outcome);
+	if (error != 0)
+		fuse_reply_err(request, error);
+	else
+		reply_entry(request, parent, name, &outcome.attributes);
+}
+
+static void
+op_mkdir(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mode)
+{
+	struct writer *writer = mount_writer(request_mount(request));
+	struct node *parent = request_node(request, parent_id);
+	struct parameters parameters = {0};
+	int64_t		number = 0;
+	int			error = begin_inode(writer, &parameters, parent, name, &number);
+
+	parameter_int4(&parameters, (int32_t) (mode & 07777));
+	parameter_owner(&parameters, request);
+	make_and_reply(request, parent, name, writer->calls.mkdir, &parameters, error);
+}
+
+static char
+kind_of_mode(mode_t mode)
+{
+	switch (mode & S_IFMT)
+	{
+		case S_IFIFO:
+			return 'p';
+		case S_IFSOCK:
+			return 's';
+		case S_IFCHR:
+			return 'c';
+		case S_IFBLK:
+			return 'b';
+		default:
+			return 'f';
+	}
+}
+
+/* Parameters of create() behind the first three. */
+static void
+parameters_of_file(struct parameters *parameters, fuse_req_t request, mode_t mode)
+{
+	parameter_int4(parameters, (int32_t) (mode & 07777));
+	parameter_owner(parameters, request);
+	parameter_null(parameters);
+	parameter_null(parameters);
+}
+
+static void
+op_mknod(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mode, dev_t rdev)
+{
+	struct writer *writer = mount_writer(request_mount(request));
+	struct node *parent = request_node(request, parent_id);
+	struct parameters parameters = {0};
+	char		kind = kind_of_mode(mode);
+	int64_t		number = 0;
+	int			error = begin_inode(writer, &parameters, parent, name, &number);
+
+	if (kind == 'f')
+	{
+		parameters_of_file(&parameters, request, mode);
+		make_and_reply(request, parent, name, writer->calls.create, &parameters, error);
+		return;
+	}
+	parameter_bytes(&parameters, &kind, 1);
+	parameter_int4(&parameters, (int32_t) (mode & 07777));
+	parameter_owner(&parameters, request);
+	parameter_int8(&parameters, (int64_t) rdev);
+	make_and_reply(request, parent, name, writer->calls.mknod, &parameters, error);
+}
+
+static void
+op_symlink(fuse_req_t request, const char *target, fuse_ino_t parent_id, const char *name)
+{
+	struct writer *writer = mount_writer(request_mount(request));
+	struct node *parent = request_node(request, parent_id);
+	struct parameters parameters = {0};
+	int64_t		number = 0;
+	int			error = begin_inode(writer, &parameters, parent, name, &number);
+
+	parameter_name(&parameters, target);
+	parameter_owner(&parameters, request);
+	make_and_reply(request, parent, name, writer->calls.symlink, &parameters, error);
+}
+
+static void
+op_link(fuse_req_t request, fuse_ino_t id, fuse_ino_t parent_id, const char *name)
+{
+	struct writer *writer = mount_writer(request_mount(request));
+	struct node *node = request_node(request, id);
+	struct node *parent = request_node(request, parent_id);
+	struct parameters parameters = {0};
+
+	parameter_int8(&parameters, (int64_t) node->attributes.ino);
+	parameter_int8(&parameters, (int64_t) parent->attributes.ino);
+	parameter_name(&parameters, name);
+	make_and_reply(request, parent, name, writer->calls.link, &parameters,
+				   name_is_too_long(name) ? ENAMETOOLONG : 0);
+}
+
+/* unlink() and rmdir() */
+static void
+remove_and_reply(fuse_req_t request, fuse_ino_t parent_id, const char *name, int statement)
+{
+	struct writer *writer = mount_writer(request_mount(request));
+	struct node *parent = request_node(request, parent_id);
+	struct parameters parameters = {0};
+	struct outcome outcome;
+	int			error = name_is_too_long(name) ? ENAMETOOLONG : 0;
+
+	parameter_int8(&parameters, (int64_t) parent->attributes.ino);
+	parameter_name(&parameters, name);
+	if (error == 0)
+		error = writer_call(writer, statement, &parameters, &outcome);
+	if (error == 0 && outcome.has_attributes && outcome.attributes.nlink == 0)
+		note_removed(writer, outcome.attributes.ino);
+	fuse_reply_err(request, error);
+}
+
+static void
+op_unlink(fuse_req_t request, fuse_ino_t parent_id, const char *name)
+{
+	remove_and_reply(request, parent_id, name,
+					 mount_writer(request_mount(request))->calls.unlink);
+}
+
+static void
+op_rmdir(fuse_req_t request, fuse_ino_t parent_id, const char *name)
+{
+	remove_and_reply(request, parent_id, name,
+					 mount_writer(request_mount(request))->calls.rmdir);
+}
+
+static void
+op_rename(fuse_req_t request, fuse_ino_t parent_id, const char *name, fuse_ino_t new_parent_id,
+		  const char *new_name, unsigned int flags)
+{
+	struct mount *mount = request_mount(request);
+	struct writer *writer = mount_writer(mount);
+	struct node *parent = request_node(request, parent_id);
+	struct node *new_parent = request_node(request, new_parent_id);
+	struct parameters parameters = {0};
+	struct attributes replaced;
+	struct outcome outcome;
+	bool		replaces = false;
+	int			error = 0;
+
+	if (flags & ~(unsigned) (RENAME_NOREPLACE | RENAME_EXCHANGE))
+		error = EINVAL;
+	else if (name_is_too_long(name) || name_is_too_long(new_name))
+		error = ENAMETOOLONG;
+	else if (flags == 0)
+		replaces = mount->source->operations->lookup(mount->source, new_parent, new_name,
+													 &replaced) == 0;
+	parameter_int8(&parameters, (int64_t) parent->attributes.ino);
+	parameter_name(&parameters, name);
+	parameter_int8(&parameters, (int64_t) new_parent->attributes.ino);
+	parameter_name(&parameters, new_name);
+	parameter_int4(&parameters, (int32_t) flags);
+	if (error == 0)
+		error = writer_call(writer, writer->calls.rename, &parameters, &outcome);
+	if (error == 0 && replaces && (replaced.nlink <= 1 || S_ISDIR(replaced.mode)) &&
+		!(outcome.has_attributes && outcome.attributes.ino == replaced.ino))
+		note_removed(writer, replaced.ino);
+	fuse_reply_err(request, error);
+}
+
+/* ---- attributes ---- */
+
+/* truncate() of a name is committed at once; ftruncate() goes to the working copy. */
+static int
+set_size(struct writer *writer, struct node *node, int64_t size, bool is_open)
+{
+	struct copy *copy;
+	int			error = copy_acquire(writer, node, &copy);
+
+	if (error != 0)
+		return error;
+	pthread_mutex_lock(&copy->lock);
+	error = working_resize(&copy->working, size);
+	if (error == 0)
+		clock_gettime(CLOCK_REALTIME, &copy->mtime);
+	if (error == 0 && !is_open)
+		error = copy_commit(writer, copy, true);
+	pthread_mutex_unlock(&copy->lock);
+	copy_release(writer, copy);
+	return error;
+}
+
+static void
+note_mtime(struct writer *writer, struct node *node, struct timespec mtime)
+{
+	struct copy *copy = copy_find(writer, node);
+
+	if (copy == NULL)
+		return;
+	pthread_mutex_lock(&copy->lock);
+	copy->mtime = mtime;
+	pthread_mutex_unlock(&copy->lock);
+	copy_release(writer, copy);
+}
+
+static void
+parameter_if(struct parameters *parameters, bool is_set, int64_t value)
+{
+	if (is_set)
+		parameter_int8(parameters, value);
+	else
+		parameter_null(parameters);
+}
+
+/* A working copy that nobody has any more gets its times when it is committed. */
+static int
+set_attributes(struct writer *writer, struct node *node, const struct stat *stat, int to_set)
+{
+	struct parameters parameters = {0};
+	struct outcome outcome;
+	struct timespec now;
+	struct timespec mtime = stat->st_mtim;
+	struct timespec atime = stat->st_atim;
+	bool		sets_mtime = to_set & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW);
+	bool		sets_atime = to_set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW);
+	int			error;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	if (to_set & FUSE_SET_ATTR_MTIME_NOW)
+		mtime = now;
+	if (to_set & FUSE_SET_ATTR_ATIME_NOW)
+		atime = now;
+	parameter_int8(&parameters, (int64_t) node->attributes.ino);
+	if (to_set & FUSE_SET_ATTR_MODE)
+		parameter_int4(&parameters, (int32_t) (stat->st_mode & 07777));
+	else
+		parameter_null(&parameters);
+	parameter_if(&parameters, to_set & FUSE_SET_ATTR_UID, stat->st_uid);
+	parameter_if(&parameters, to_set & FUSE_SET_ATTR_GID, stat->st_gid);
+	parameter_if(&parameters, sets_mtime, nanoseconds(mtime));
+	parameter_if(&parameters, sets_atime, nanoseconds(atime));
+	error = writer_call(writer, writer->calls.setattr, &parameters, &outcome);
+	if (error == ESTALE && node->attributes.nlink == 0)
+	{
+		/* An open file without a name: this mount alone knows it. */
+		pthread_mutex_lock(&node->lock);
+		if (to_set & FUSE_SET_ATTR_MODE)
+			node->attributes.mode = (node->attributes.mode & S_IFMT) | (stat->st_mode & 07777);
+		if (to_set & FUSE_SET_ATTR_UID)
+			node->attributes.uid = stat->st_uid;
+		if (to_set & FUSE_SET_ATTR_GID)
+			node->attributes.gid = stat->st_gid;
+		if (sets_mtime)
+			node->attributes.mtime = mtime;
+		if (sets_atime)
+			node->attributes.atime = atime;
+		node->attributes.ctime = now;
+		pthread_mutex_unlock(&node->lock);
+		error = 0;
+	}
+	else if (error == 0 && outcome.has_attributes)
+		take_attributes(writer, node, &outcome.attributes);
+	if (error == 0 && sets_mtime)
+		note_mtime(writer, node, mtime);
+	return error;
+}
+
+static void
+op_setattr(fuse_req_t request, fuse_ino_t id, struct stat *stat, int to_set,
+		   struct fuse_file_info *info)
+{
+	const int	others = FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID |
+		FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW |
+		FUSE_SET_ATTR_MTIME_NOW;
+	struct writer *writer = mount_writer(request_mount(request));
+	struct node *node = request_node(request, id);
+	bool		is_open = info != NULL && info->fh != 0 &&
+		((struct handle *) (uintptr_t) info->fh)->writing != NULL;
+	int			error = 0;
+
+	if (to_set & FUSE_SET_ATTR_SIZE)
+		error = set_size(writer, node, stat->st_size, is_open);
+	if (error == 0 && (to_set & others))
+		error = set_attributes(writer, node, stat, to_set);
+	if (error != 0)
+		fuse_reply_err(request, error);
+	else
+		reply_node_attributes(request, node);
+}
+
+/* ---- open files ---- */
+
+static struct writing *
+handle_writing(const struct fuse_file_info *info)
+{
+	struct handle *handle = (struct handle *) (uintptr_t) info->fh;
+
+	return handle ? handle->writing : NULL;
+}
+
+/* A handle on a working copy, of which the caller is a user already. */
+static struct handle *
+make_handle(struct mount *mount, struct copy *copy, int flags)
+{
+	struct handle *handle = handle_create(mount, copy->node, flags);
+	struct writing *writing = allocate(sizeof(*writing));
+
+	writing->copy = copy;
+	writing->writes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC);
+	handle->writing = writing;
+	return handle;
+}
+
+static int
+begin_writing(struct writer *writer, struct copy *copy, int flags)
+{
+	int			error = 0;
+
+	pthread_mutex_lock(&copy->lock);
+	if (flags & O_TRUNC)
+	{
+		error = working_resize(&copy->working, 0);
+		clock_gettime(CLOCK_REALTIME, &copy->mtime);
+	}
+	else if ((flags & O_ACCMODE) != O_WRONLY)
+		error = copy_keep_base(copy);
+	pthread_mutex_unlock(&copy->lock);
+	return error;
+}
+
+void
+session_write_open(fuse_req_t request, struct node *node, struct fuse_file_info *info)
+{
+	struct mount *mount = request_mount(request);
+	struct writer *writer = mount_writer(mount);
+	struct handle *handle;
+	struct copy *copy;
+	int			error = copy_acquire(writer, node, &copy);
+
+	if (error == 0)
+	{
+		error = begin_writing(writer, copy, info->flags);
+		if (error != 0)
+			copy_release(writer, copy);
+	}
+	if (error != 0)
+	{
+		fuse_reply_err(request, error);
+		return;
+	}
+	handle = make_handle(mount, copy, info->flags);
+	info->fh = (uintptr_t) handle;
+	info->keep_cache = 1;
+	if (fuse_reply_open(request, info) != 0)
+		handle_release(mount, handle);
+}
+
+static void
+op_create(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mode,
+		  struct fuse_file_info *info)
+{
+	struct mount *mount = request_mount(request);
+	struct writer *writer = mount_writer(mount);
+	struct node *parent = request_node(request, parent_id);
+	struct parameters parameters = {0};
+	struct fuse_entry_param entry;
+	struct outcome outcome;
+	struct handle *handle;
+	struct node *node;
+	struct copy *copy;
+	int64_t		number = 0;
+	int			error = begin_inode(writer, &parameters, parent, name, &number);
+
+	parameters_of_file(&parameters, request, mode);
+	if (error == 0)
+		error = writer_call(writer, writer->calls.create, &parameters, &outcome);
+	if (error == 0 || (error == EEXIST && !(info->flags & O_EXCL)))
+	{
+		outcome.has_attributes &= error == 0;
+		error = look_up_made(writer, parent, name, &outcome);
+	}
+	if (error == 0 && !S_ISREG(outcome.attributes.mode))
+		error = S_ISDIR(outcome.attributes.mode) ? EISDIR : ESTALE;
+	if (error != 0)
+	{
+		fuse_reply_err(request, error);
+		return;
+	}
+	node = fill_entry(mount, parent, name, &outcome.attributes, &entry);
+	error = copy_acquire(writer, node, &copy);
+	if (error == 0)
+		error = begin_writing(writer, copy, info->flags);
+	if (error != 0)
+	{
+		tree_forget(mount->tree, node->id, 1);
+		fuse_reply_err(request, error);
+		return;
+	}
+	handle = make_handle(mount, copy, info->flags);
+	info->fh = (uintptr_t) handle;
+	info->keep_cache = 1;
+	if (fuse_reply_create(request, &entry, info) != 0)
+	{
+		handle_release(mount, handle);
+		tree_forget(mount->tree, entry.ino, 1);
+	}
+}
+
+/*
+ * The kernel takes its own size for the end of a file that is appended to.  If others have appended,
+ * the bytes go somewhere else than in its pages.
+ */
+static void
+op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t offset,
+		 struct fuse_file_info *info)
+{
+	struct writer *writer = mount_writer(request_mount(request));
+	struct writing *writing = handle_writing(info);
+	bool		append = (info->flags & O_APPEND) && !info->writepage;
+	struct copy *copy;
+	bool		moved;
+	int			error;
+
+	if (writing == NULL)
+	{
+		fuse_reply_err(request, EBADF);
+		return;
+	}
+	copy = writing->copy;
+	pthread_mutex_lock(&copy->lock);
+	writing->writes = true;
+	moved = append && offset != copy->working.size;
+	error = working_write(&copy->working, data, size, offset, append);
+	if (error == 0)
+		clock_gettime(CLOCK_REALTIME, &copy->mtime);
+	pthread_mutex_unlock(&copy->lock);
+	if (moved)
+		writer_invalidate(writer, id);
+	if (error != 0)
+		fuse_reply_err(request, error);
+	else
+		fuse_reply_write(request, size);
+}
+
+/* The copy is in use, so it does not go; if it went before, the node can be read as any other. */
+void
+session_write_read(fuse_req_t request, struct node *node, size_t size, off_t offset,
+				   struct fuse_file_info *info)
+{
+	struct mount *mount = request_mount(request);
+	struct writer *writer = mount_writer(mount);
+	struct copy *copy = copy_find(writer, node);
+	struct range range;
+	char	   *content;
+	size_t		found;
+	int			error;
+
+	if (copy == NULL)
+	{
+		error = read_range(mount->reader, node, offset, size, &range);
+		if (error != 0)
+			fuse_reply_err(request, error);
+		else
+		{
+			fuse_reply_buf(request, range.data, range.length);
+			read_done(mount->reader, &range);
+		}
+		return;
+	}
+	content = allocate(size);
+	pthread_mutex_lock(&copy->lock);
+	error = copy_keep_base(copy);
+	if (error == 0)
+		error = working_read(&copy->working, offset, size, content, &found, copy_read_base, copy);
+	pthread_mutex_unlock(&copy->lock);
+	if (error != 0)
+		fuse_reply_err(request, error);
+	else
+		fuse_reply_buf(request, content, found);
+	free(content);
+	copy_release(writer, copy);
+}
+
+/* What fsync() and close() do. */
+static int
+publish(struct writer *writer, struct writing *writing)
+{
+	int			error;
+
+	pthread_mutex_lock(&writing->copy->lock);
+	error = copy_commit(writer, writing->copy, true);
+	pthread_mutex_unlock(&writing->copy->lock);
+	return error != 0 ? error : writer_flush(writer);
+}
+
+static void
+op_flush(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
+{
+	struct writer *writer = mount_writer(request_mount(request));
+	struct writing *writing = handle_writing(info);
+	int			error = 0;
+
+	request_node(request, id);
+	if (writing != NULL && writing->writes)
+		error = publish(writer, writing);
+	fuse_reply_err(request, error);
+}
+
+static void
+op_fsync(fuse_req_t request, fuse_ino_t id, int data_only, struct fuse_file_info *info)
+{
+	struct writer *writer = mount_writer(request_mount(request));
+	struct writing *writing = handle_writing(info);
+
+	request_node(request, id);
+	fuse_reply_err(request, writing ? publish(writer, writing) : writer_flush(writer));
+}
+
+static void
+op_fsyncdir(fuse_req_t request, fuse_ino_t id, int data_only, struct fuse_file_info *info)
+{
+	request_node(request, id);
+	fuse_reply_err(request, writer_flush(mount_writer(request_mount(request))));
+}
+
+/* What a mapping has written since the last close() goes now; there is nobody to tell an error. */
+void
+session_write_release(struct mount *mount, struct handle *handle)
+{
+	struct writer *writer = mount_writer(mount);
+	struct writing *writing = handle->writing;
+	struct copy *copy = writing->copy;
+	int			error;
+
+	pthread_mutex_lock(&copy->lock);
+	error = writing->writes ? copy_commit(writer, copy, true) : 0;
+	pthread_mutex_unlock(&copy->lock);
+	if (error != 0)
+		message("inode %llu: what was written is lost: %s",
+				(unsigned long long) copy->node->attributes.ino, strerror(error));
+	handle->writing = NULL;
+	free(writing);
+	copy_release(writer, copy);
+}
+
+/* A file without a name may have its content in the copy alone, until its last handle. */
+void
+session_write_closed(struct mount *mount, struct node *node)
+{
+	struct copy *copy = copy_find(mount_writer(mount), node);
+
+	if (copy != NULL)
+		copy_release(mount_writer(mount), copy);
+}
+
+static void
+op_fallocate(fuse_req_t request, fuse_ino_t id, int mode, off_t offset, off_t length,
+			 struct fuse_file_info *info)
+{
+	struct writing *writing = handle_writing(info);
+	bool		keeps_size = mode & FALLOC_FL_KEEP_SIZE;
+	bool		zeros = mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE);
+	struct copy *copy = writing ? writing->copy : NULL;
+	int64_t		end = offset + length;
+	int			error = 0;
+
+	if (copy == NULL || (mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE |
+								  FALLOC_FL_ZERO_RANGE)))
+	{
+		fuse_reply_err(request, copy ? EOPNOTSUPP : EBADF);
+		return;
+	}
+	pthread_mutex_lock(&copy->lock);
+	if (zeros && keeps_size && end > copy->working.size)
+		end = copy->working.size;
+	if (zeros && end > offset)
+		error = working_zero(&copy->working, offset, end - offset);
+	else if (!zeros && !keeps_size && end > copy->working.size)
+		error = working_resize(&copy->working, end);
+	writing->writes = true;
+	clock_gettime(CLOCK_REALTIME, &copy->mtime);
+	pthread_mutex_unlock(&copy->lock);
+	fuse_reply_err(request, error);
+}
+
+/* ---- extended attributes ---- */
+
+/* user.sha256 and user.size are what the content has. */
+static int
+check_xattr(const struct options *options, const char *name)
+{
+	if (!options->xattr)
+		return ENOSYS;
+	if (strncmp(name, "user.", 5) != 0)
+		return EOPNOTSUPP;
+	return strcmp(name, "user.sha256") == 0 || strcmp(name, "user.size") == 0 ? EPERM : 0;
+}
+
+static void
+op_setxattr(fuse_req_t request, fuse_ino_t id, const char *name, const char *value, size_t size,
+			int flags)
+{
+	struct mount *mount = request_mount(request);
+	struct node *node = request_node(request, id);
+	struct parameters parameters = {0};
+	struct outcome outcome;
+	int			error = check_xattr(mount->options, name);
+
+	parameter_int8(&parameters, (int64_t) node->attributes.ino);
+	parameter_name(&parameters, name);
+	parameter_bytes(&parameters, value, size);
+	parameter_int4(&parameters, flags & (XATTR_CREATE | XATTR_REPLACE));
+	if (error == 0)
+		error = writer_call(mount_writer(mount), mount_writer(mount)->calls.setxattr, &parameters,
+							&outcome);
+	fuse_reply_err(request, error);
+}
+
+static void
+op_removexattr(fuse_req_t request, fuse_ino_t id, const char *name)
+{
+	struct mount *mount = request_mount(request);
+	struct node *node = request_node(request, id);
+	struct parameters parameters = {0};
+	struct outcome outcome;
+	int			error = check_xattr(mount->options, name);
+
+	parameter_int8(&parameters, (int64_t) node->attributes.ino);
+	parameter_name(&parameters, name);
+	if (error == 0)
+		error = writer_call(mount_writer(mount), mount_writer(mount)->calls.removexattr,
+							&parameters, &outcome);
+	fuse_reply_err(request, error);
+}
+
+/* ---- beginning and end ---- */
+
+static int
+add_query(struct writer *writer, const char *format, const char *schema)
+{
+	char	   *sql = format_string(format, schema);
+	int			statement = pool_add_statement(writer->mount->pool, sql);
+
+	free(sql);
+	return statement;
+}
+
+static void
+add_calls(struct writer *writer, const char *fs, const char *blobext)
+{
+	struct transactions *all = writer->transactions;
+	struct calls *calls = &writer->calls;
+	char	   *upload = format_string("write($1, $2, $3, %s.blob_upload_end($4), $5)", blobext);
+
+	calls->create = transactions_add(all, "create($1, $2, $3, $4, $5, $6, $7, $8)", 8);
+	calls->mkdir = transactions_add(all, "mkdir($1, $2, $3, $4, $5, $6)", 6);
+	calls->mknod = transactions_add(all, "mknod($1, $2, $3, $4, $5, $6, $7, $8)", 8);
+	calls->symlink = transactions_add(all, "symlink($1, $2, $3, $4, $5, $6)", 6);
+	calls->link = transactions_add(all, "link($1, $2, $3)", 3);
+	calls->unlink = transactions_add(all, "unlink($1, $2)", 2);
+	calls->rmdir = transactions_add(all, "rmdir($1, $2)", 2);
+	calls->rename = transactions_add(all, "rename($1, $2, $3, $4, $5)", 5);
+	calls->setattr = transactions_add(all, "setattr($1, $2, $3, $4, $5, $6)", 6);
+	calls->write = transactions_add(all, "write($1, $2, $3, $4, $5)", 5);
+	calls->write_upload = transactions_add(all, upload, 5);
+	calls->append = transactions_add(all, "append($1, $2, $3, $4, $5)", 5);
+	calls->patch = transactions_add(all, "patch($1, $2, $3, $4, $5, $6, $7, $8)", 8);
+	calls->truncate = transactions_add(all, "truncate($1, $2, $3, $4, $5)", 5);
+	calls->setxattr = transactions_add(all, "setxattr($1, $2, $3, $4)", 4);
+	calls->removexattr = transactions_add(all, "removexattr($1, $2)", 2);
+	free(upload);
+	calls->reserve = add_query(writer, "SELECT n FROM %s.reserve($1) AS n", fs);
+	calls->lock_row = add_query(writer, "SELECT r.status, r.version FROM"
+								" %s.append($1, $2, $3, ''::pg_catalog.bytea, NULL) AS r", fs);
+	calls->upload_begin = add_query(writer, "SELECT %s.blob_upload_begin($1)", blobext);
+	calls->upload_write = add_query(writer, "SELECT %s.blob_upload_write($1, $2)", blobext);
+	upload = format_string("SELECT %s.blob_upload_resume(c, $2) FROM %s.content($1, NULL) AS c",
+						   blobext, fs);
+	calls->upload_resume = pool_add_statement(writer->mount->pool, upload);
+	free(upload);
+}
+
+/* A file for working copies can be made, or the program ends with a message. */
+static void
+check_spool(const char *directory)
+{
+	int			spool = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	if (spool < 0)
+		fatal("no file can be made in \"%s\", where files lie while they are written: %m; "
+			  "choose another directory with -o spool=DIRECTORY", directory);
+	close(spool);
+}
+
+void
+session_write_create(struct mount *mount)
+{
+	struct writer *writer = allocate(sizeof(*writer));
+	const struct options *options = mount->options;
+
+	writer->is_async = options->sync != NULL && strcmp(options->sync, "async") == 0;
+	writer->mount = mount;
+	writer->spool = options->spool ? options->spool : "/var/tmp";
+	writer->fails_on_conflict = options->conflict && strcmp(options->conflict, "fail") == 0;
+	check_spool(writer->spool);
+	pthread_mutex_init(&writer->lock, NULL);
+	pthread_cond_init(&writer->work, NULL);
+	writer->transactions = transactions_create(mount->pool, mount->source->schema,
+											   writer->is_async);
+	add_calls(writer, mount->source->schema, mount->source->blobext);
+	mount->writer = writer;
+}
+
+void
+session_write_start(struct mount *mount)
+{
+	struct writer *writer = mount_writer(mount);
+
+	writer->has_thread = pthread_create(&writer->thread, NULL, run_invalidation, writer) == 0;
+	if (!writer->has_thread)
+		fatal("no thread: %m");
+}
+
+void
+session_write_destroy(struct mount *mount)
+{
+	struct writer *writer = mount_writer(mount);
+
+	pthread_mutex_lock(&writer->lock);
+	writer->stopping = true;
+	pthread_cond_signal(&writer->work);
+	pthread_mutex_unlock(&writer->lock);
+	if (writer->has_thread)
+		pthread_join(writer->thread, NULL);
+	transactions_destroy(writer->transactions);
+	free(writer->stale);
+	free(writer);
+	mount->writer = NULL;
+}
+
+void
+session_write_operations(struct mount *mount, struct fuse_lowlevel_ops *operations)
+{
+	operations->create = op_create;
+	operations->mknod = op_mknod;
+	operations->mkdir = op_mkdir;
+	operations->symlink = op_symlink;
+	operations->link = op_link;
+	operations->unlink = op_unlink;
+	operations->rmdir = op_rmdir;
+	operations->rename = op_rename;
+	operations->setattr = op_setattr;
+	operations->write = op_write;
+	operations->flush = op_flush;
+	operations->fsync = op_fsync;
+	operations->fsyncdir = op_fsyncdir;
+	operations->fallocate = op_fallocate;
+	operations->setxattr = op_setxattr;
+	operations->removexattr = op_removexattr;
+}

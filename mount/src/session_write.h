@@ -1,0 +1,140 @@
+/*
+ * session_write.h
+ *	  What the files of the writing side share: the writer, and working copies of inodes.
+ */
+#ifndef SESSION_WRITE_H
+#define SESSION_WRITE_H
+
+#include <pthread.h>
+
+#include "session.h"
+#include "transaction.h"
+#include "write.h"
+
+enum
+{
+	COPY_BUCKETS = 1024,
+	RESERVED_NUMBERS = 64
+};
+
+/* Calls of the file system's functions: numbers of statements. */
+struct calls
+{
+	int			create;
+	int			mkdir;
+	int			mknod;
+	int			symlink;
+	int			link;
+	int			unlink;
+	int			rmdir;
+	int			rename;
+	int			setattr;
+	int			write;
+	int			write_upload;
+	int			append;
+	int			patch;
+	int			truncate;
+	int			setxattr;
+	int			removexattr;
+	/* Without a mark. */
+	int			reserve;
+	int			lock_row;
+	int			upload_begin;
+	int			upload_resume;
+	int			upload_write;
+};
+
+struct copy;
+
+struct writer
+{
+	struct mount *mount;
+	struct transactions *transactions;
+	struct calls calls;
+	const char *spool;
+	bool		fails_on_conflict;
+	bool		is_async;		/* nothing waits for the server's disk */
+
+	pthread_mutex_t lock;		/* of all below; no other lock is taken under it but the tree's */
+	struct copy *copies[COPY_BUCKETS];	/* by inode number */
+	int64_t		numbers[RESERVED_NUMBERS];	/* of inodes, reserved */
+	int			number_count;
+
+	/* Commits that did not wait for the server's disk, and how many of them are on it now. */
+	uint64_t	begun;
+	uint64_t	flushed;
+
+	/* Nodes whose pages the kernel shall drop; a thread tells it. */
+	pthread_cond_t work;
+	uint64_t   *stale;
+	int			stale_count;
+	int			stale_room;
+	bool		stopping;
+	pthread_t	thread;
+	bool		has_thread;
+};
+
+/*
+ * The working copy of an inode.  users and the links are under the writer's lock, the rest under the
+ * copy's own.
+ */
+struct copy
+{
+	struct writer *writer;
+	struct copy *next;			/* in its bucket */
+	struct node *node;			/* that the kernel knows; held */
+	int			users;			/* handles that write, and requests in progress */
+	pthread_mutex_t lock;
+	struct working working;
+	struct node *base;			/* the server's content, as a node that only this file knows */
+	bool		base_is_open;	/* read_open() */
+	int64_t		version;		/* of the base */
+	struct timespec mtime;		/* of the last write */
+	bool		is_removed;		/* no name leads to the inode, so nothing is committed */
+};
+
+/* The writer of a mount; NULL: read-only. */
+struct writer *mount_writer(struct mount *mount);
+
+/*
+ * The working copy of a node, made if there is none, with one more user.  ESTALE: another version of
+ * the inode has one; the kernel looks the name up again.
+ */
+int copy_acquire(struct writer *writer, struct node *node, struct copy **copy);
+
+/* The same, NULL if there is none: that of a node, or that of an inode. */
+struct copy *copy_find(struct writer *writer, struct node *node);
+struct copy *copy_find_ino(struct writer *writer, uint64_t ino);
+
+/* The last user ends the copy, unless it is the only place where content of an open file is. */
+void copy_release(struct writer *writer, struct copy *copy);
+
+/* Under the copy's lock: send what has changed.  0 or an errno.  commit.c */
+int copy_commit(struct writer *writer, struct copy *copy, bool is_durable);
+
+/* Under the copy's lock: what the copy has was committed, and these are the row's attributes. */
+void copy_committed(struct writer *writer, struct copy *copy, const struct attributes *attributes);
+
+/* Under the copy's lock: begin anew with what the server has. */
+void copy_set_base(struct writer *writer, struct copy *copy, const struct attributes *attributes);
+
+/* Under the copy's lock: the base can be read from now on, also when the row is replaced. */
+int copy_keep_base(struct copy *copy);
+
+/* base_reader of working_read(); context: the copy. */
+int copy_read_base(void *context, int64_t offset, size_t length, char *target);
+
+/* The kernel shall drop the pages of a node. */
+void writer_invalidate(struct writer *writer, uint64_t id);
+
+/* Commits that do not wait are noted; fsync and close make them durable, at most once. */
+void writer_note_commit(struct writer *writer, bool is_durable, uint64_t begun);
+int writer_flush(struct writer *writer);
+
+/* A call outside of working copies, which does not wait for the server's disk. */
+int writer_call(struct writer *writer, int statement, const struct parameters *parameters,
+				struct outcome *outcome);
+
+int64_t nanoseconds(struct timespec time);
+
+#endif							/* SESSION_WRITE_H */

@@ -1,0 +1,891 @@
+/*
+ * source_table.c
+ *	  A table or view as a tree of files: a column with paths, a column with content.
+ *
+ * A path is split at '/'; directories are implied by the paths below them.  Where a path is a file
+ * and others lie below it, the directory wins.  Paths with a component that cannot be a name
+ * (empty, ".", "..", more than 255 bytes) are not shown, and reported.
+ *
+ * All statements select from the same subquery, "base", which gives the columns fixed names.  The
+ * version of a row is the SHA-256 of its content if that is a blobstate; of a bytea in a table it
+ * is the row's place and inserting transaction, of a bytea in a view the SHA-256, computed.
+ *
+ * Listings.  If the server can deliver the paths in the order of their bytes from an index, a
+ * listing reads the next rows in this order, and jumps over each directory that it meets.  If not,
+ * one statement per listing groups all rows of the directory by their next component.
+ *
+ * inodes have no numbers here; st_ino is a hash of the path.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "errors.h"
+#include "source.h"
+
+enum
+{
+	LIST_ROWS = 1000,
+	LIST_MIN_ROWS = 32,
+	GROUP_ROWS = 10000,
+	BATCH_FILES = 64,
+	BATCH_ROWS = 256,			/* that are looked at for them */
+	BATCH_FILE_BYTES = 128 * 1024,
+	NAME_BYTES = 255,
+	/* OID of the table, place of the row, transaction */
+	ROW_VERSION_BYTES = 4 + 6 + 4
+};
+
+struct table_source
+{
+	struct source source;
+	char	   *base;			/* a subquery */
+	char	   *collate;		/* that makes the order of paths that of their bytes */
+	const char *prefix;			/* of all paths */
+	bool		bytea;
+	bool		ordered;		/* there is an index */
+	struct timespec mounted;
+	int			lookup;			/* statements */
+	int			list_below;
+	int			list_all;
+	int			read;
+	int			batch_below;
+	int			batch_all;
+	int			pin;
+};
+
+/* ---- the statements ---- */
+
+/* A statement of SQL about the mount's options, its first field copied; NULL: no row, or NULL. */
+static char *
+ask(struct connection *connection, const char *sql, int count, const char *const *parameters)
+{
+	PGresult   *result = PQexecParams(connection->pg, sql, count, NULL, parameters, NULL, NULL, 0);
+	char	   *answer = NULL;
+
+	if (PQresultStatus(result) != PGRES_TUPLES_OK)
+		fatal("%s", PQresultErrorMessage(result));
+	if (PQntuples(result) > 0 && !PQgetisnull(result, 0, 0))
+		answer = copy_string(PQgetvalue(result, 0, 0));
+	PQclear(result);
+	return answer;
+}
+
+/* The table's OID, as text. */
+static char *
+find_table(struct connection *connection, const char *table)
+{
+	char	   *oid = ask(connection, "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid", 1,
+						  &table);
+	const char *parameter = oid;
+	char	   *kind;
+
+	if (oid == NULL)
+		fatal("there is no table or view \"%s\" (names are written as in SQL; the role's "
+			  "search_path counts)", table);
+	kind = ask(connection, "SELECT relkind FROM pg_catalog.pg_class"
+			   " WHERE oid = $1::pg_catalog.oid AND relkind IN ('r', 'p', 'v', 'm', 'f')",
+			   1, &parameter);
+	if (kind == NULL)
+		fatal("\"%s\" is no table and no view", table);
+	free(kind);
+	return oid;
+}
+
+/* The base type of a column; the program ends if there is no such column. */
+static char *
+find_column(struct connection *connection, const char *oid, const char *table, const char *option,
+			const char *column)
+{
+	const char *parameters[] = {oid, column};
+	char	   *type;
+	char	   *columns;
+
+	type = ask(connection, "SELECT CASE WHEN b.oid IS NULL THEN t.typname ELSE b.typname END"
+			   " FROM pg_catalog.pg_attribute a"
+			   " JOIN pg_catalog.pg_type t ON t.oid = a.atttypid"
+			   " LEFT JOIN pg_catalog.pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype"
+			   " WHERE a.attrelid = $1::pg_catalog.oid AND a.attname = $2 AND a.attnum > 0"
+			   " AND NOT a.attisdropped", 2, parameters);
+	if (type != NULL)
+		return type;
+	columns = ask(connection, "SELECT pg_catalog.string_agg(attname, ', ' ORDER BY attnum)"
+				  " FROM pg_catalog.pg_attribute WHERE attrelid = $1::pg_catalog.oid"
+				  " AND attnum > 0 AND NOT attisdropped", 1, parameters);
+	fatal("option \"%s\": table \"%s\" has no column \"%s\"; it has: %s", option, table, column,
+		  columns ? columns : "none");
+}
+
+static char *
+quote(struct connection *connection, const char *identifier)
+{
+	return ask(connection, "SELECT pg_catalog.quote_ident($1)", 1, &identifier);
+}
+
+/* The expression of a row's version, and whether its content is a bytea. */
+static char *
+version_expression(struct table_source *table, struct connection *connection, const char *oid,
+				   const char *type, const char *content)
+{
+	char	   *kind;
+	char	   *expression;
+
+	if (strcmp(type, "blobstate") == 0)
+	{
+		if (table->source.blobext == NULL)
+			fatal("this database has no extension blobext: CREATE EXTENSION blobext");
+		table->source.version_bytes = sizeof(struct version);
+		return format_string("%s.sha256(t.%s)", table->source.blobext, content);
+	}
+	if (strcmp(type, "bytea") != 0)
+		fatal("option \"content\": column %s is of type %s, not blobstate or bytea", content, type);
+	table->bytea = true;
+	kind = ask(connection, "SELECT relkind FROM pg_catalog.pg_class"
+			   " WHERE oid = $1::pg_catalog.oid AND relkind IN ('r', 'p', 'm')", 1, &oid);
+	if (kind != NULL)
+		expression = copy_string("pg_catalog.oidsend(t.tableoid) || pg_catalog.tidsend(t.ctid)"
+								 " || pg_catalog.xidsend(t.xmin)");
+	else
+		expression = format_string("pg_catalog.sha256(t.%s)", content);
+	table->source.version_bytes = kind ? ROW_VERSION_BYTES : sizeof(struct version);
+	free(kind);
+	return expression;
+}
+
+/* "t.column::type", or NULL of the type. */
+static char *
+optional_column(struct connection *connection, const char *oid, const struct options *options,
+				const char *option, const char *column, const char *type)
+{
+	char	   *quoted;
+	char	   *expression;
+
+	if (column == NULL)
+		return format_string("NULL::%s", type);
+	free(find_column(connection, oid, options->table, option, column));
+	quoted = quote(connection, column);
+	expression = format_string("t.%s::%s", quoted, type);
+	free(quoted);
+	return expression;
+}
+
+static void
+check_path_type(const char *type, const char *column)
+{
+	static const char *const types[] = {"text", "varchar", "bpchar", "name"};
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+		if (strcmp(type, types[i]) == 0)
+			return;
+	fatal("option \"path\": column \"%s\" is of type %s, not text", column, type);
+}
+
+/* Columns path, content, size, version, mtime, mode of all rows that may be files. */
+static void
+make_base(struct table_source *table, struct connection *connection, const struct options *options)
+{
+	char	   *oid = find_table(connection, options->table);
+	char	   *path_type = find_column(connection, oid, options->table, "path", options->path);
+	char	   *content_type = find_column(connection, oid, options->table, "content",
+										   options->content);
+	char	   *path = quote(connection, options->path);
+	char	   *content = quote(connection, options->content);
+	char	   *mtime = optional_column(connection, oid, options, "mtime", options->mtime,
+										"timestamptz");
+	char	   *mode = optional_column(connection, oid, options, "mode", options->mode, "int4");
+	char	   *name = ask(connection, "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname)"
+						   " FROM pg_catalog.pg_class c"
+						   " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+						   " WHERE c.oid = $1::pg_catalog.oid", 1, (const char *const *) &oid);
+	char	   *version = version_expression(table, connection, oid, content_type, content);
+	char	   *size = table->bytea ?
+		format_string("pg_catalog.octet_length(t.%s)::int8", content) :
+		format_string("%s.length(t.%s)", table->source.blobext, content);
+
+	check_path_type(path_type, options->path);
+	table->base = format_string("(SELECT t.%s::text AS path, t.%s AS content, %s AS size,"
+								" %s AS version, %s AS mtime, %s AS mode FROM %s t"
+								" WHERE t.%s IS NOT NULL AND t.%s IS NOT NULL AND (%s\n))",
+								path, content, size, version, mtime, mode, name, path, content,
+								options->where ? options->where : "true");
+	free(oid);
+	free(path_type);
+	free(content_type);
+	free(path);
+	free(content);
+	free(mtime);
+	free(mode);
+	free(name);
+	free(version);
+	free(size);
+}
+
+/*
+ * A column whose collation compares bytes must be named as it is, for its index; others need
+ * COLLATE "C", for an index that was made with that.
+ */
+static void
+find_collation(struct table_source *table, struct connection *connection,
+			   const struct options *options)
+{
+	const char *parameters[] = {options->table, options->path};
+	char	   *bytewise = ask(connection, "SELECT true FROM pg_catalog.pg_attribute a"
+							   " JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation"
+							   " JOIN pg_catalog.pg_database d"
+							   " ON d.datname = pg_catalog.current_database()"
+							   " WHERE a.attrelid = pg_catalog.to_regclass($1) AND a.attname = $2"
+							   " AND (c.collcollate IN ('C', 'POSIX') OR (c.collprovider = 'd'"
+							   " AND d.datlocprovider = 'c' AND d.datcollate IN ('C', 'POSIX')))",
+							   2, parameters);
+
+	table->collate = copy_string(bytewise ? "" : " COLLATE \"C\"");
+	free(bytewise);
+}
+
+/* Rows of a directory in order; with an upper bound or without.  $1 lower bound, inclusive; $2
+ * rows; $3 the directory's path with its slash; $4 upper bound. */
+static char *
+ordered_listing(const struct table_source *table, bool bounded)
+{
+	const char *c = table->collate;
+
+	return format_string("SELECT f.path, f.size, f.version, f.mtime, f.mode,"
+						 " CASE WHEN pg_catalog.strpos(pg_catalog.substr(f.path,"
+						 "pg_catalog.length($3::text) + 1), '/') = 0"
+						 " THEN EXISTS (SELECT FROM %s g WHERE g.path%s > f.path || '/'"
+						 " AND g.path%s < f.path || '0') END"
+						 " FROM %s f WHERE f.path%s >= $1::text %s%s%s"
+						 " ORDER BY f.path%s LIMIT $2::int8", table->base, c, c, table->base, c,
+						 bounded ? "AND f.path" : "", bounded ? c : "",
+						 bounded ? " < $4::text" : "", c);
+}
+
+/* Names in a directory, grouped.  $1 the name before the first, $2 rows, $3 the directory. */
+static char *
+grouped_listing(const struct table_source *table)
+{
+	return format_string("SELECT DISTINCT ON (y.name) y.name, y.size, y.version, y.mtime, y.mode,"
+						 " y.below FROM (SELECT pg_catalog.split_part(x.rest, '/', 1) COLLATE \"C\""
+						 " AS name, pg_catalog.strpos(x.rest, '/') > 0 AS below, x.* FROM"
+						 " (SELECT pg_catalog.substr(f.path, pg_catalog.length($3::text) + 1)"
+						 " AS rest, f.* FROM %s f WHERE pg_catalog.starts_with(f.path, $3::text)) x) y"
+						 " WHERE y.name > $1::text COLLATE \"C\""
+						 " ORDER BY y.name, y.below DESC, y.version LIMIT $2::int8", table->base);
+}
+
+static void
+prepare_statements(struct table_source *table)
+{
+	struct pool *pool = table->source.pool;
+	const char *blobext = table->source.blobext;
+	const char *c = table->collate;
+	const char *b = table->base;
+	char	   *sql;
+
+	sql = format_string("SELECT EXISTS (SELECT FROM %s g WHERE g.path%s > $2::text"
+						" AND g.path%s < $3::text), f.size, f.version, f.mtime, f.mode"
+						" FROM (SELECT 1) one LEFT JOIN (SELECT * FROM %s h WHERE h.path = $1::text"
+						" AND h.path%s = $1::text ORDER BY h.version LIMIT 1) f ON true",
+						b, c, c, b, c);
+	table->lookup = pool_add_statement(pool, sql);
+	free(sql);
+	sql = table->bytea ?
+		format_string("SELECT pg_catalog.substring(f.content, ($3::int8 + 1)::int4, $4::int8::int4)"
+					  " FROM %s f WHERE f.path = $1::text AND f.version = $2::bytea LIMIT 1", b) :
+		format_string("SELECT %s.blob_read(f.content, $3::int8, $4::int8)"
+					  " FROM %s f WHERE f.path = $1::text AND f.version = $2::bytea LIMIT 1",
+					  blobext, b);
+	table->read = pool_add_statement(pool, sql);
+	free(sql);
+	sql = table->ordered ? ordered_listing(table, true) : grouped_listing(table);
+	table->list_below = pool_add_statement(pool, sql);
+	free(sql);
+	sql = table->ordered ? ordered_listing(table, false) : grouped_listing(table);
+	table->list_all = pool_add_statement(pool, sql);
+	free(sql);
+	if (table->source.has_pins)
+	{
+		sql = format_string("SELECT blobfs.pin($1::int8, $2::uuid, $3::int8, f.content) FROM %s f"
+							" WHERE f.path = $4::text AND f.version = $5::bytea LIMIT 1", b);
+		table->pin = pool_add_statement(pool, sql);
+		free(sql);
+	}
+}
+
+/* $1 the first path, $2 the directory, $3 files, $4 rows, $5 bytes of a file, $6 upper bound.  The
+ * rows are limited before those of other directories are left out. */
+static int
+prepare_batch(struct table_source *table, bool bounded)
+{
+	const char *c = table->collate;
+	char	   *bound = bounded ? format_string("AND g.path%s < $6::text", c) : copy_string("");
+	char	   *sql = format_string("SELECT f.path, f.size, f.version, f.mtime, f.mode, f.content"
+									" FROM (SELECT * FROM %s g WHERE g.path%s >= $1::text %s"
+									" ORDER BY g.path%s LIMIT $4::int8) f"
+									" WHERE f.size <= $5::int8"
+									" AND pg_catalog.strpos(pg_catalog.substr(f.path, pg_catalog.length($2::text) + 1), '/') = 0"
+									" LIMIT $3::int8", table->base, c, bound, c);
+	int			statement = pool_add_statement(table->source.pool, sql);
+
+	free(sql);
+	free(bound);
+	return statement;
+}
+
+/* Whether rows in the order of paths come without a sort, which a plan without sequential scans
+ * shows: also of a view, and of a small table. */
+static bool
+find_order(struct table_source *table, struct connection *connection)
+{
+	char	   *listing = ordered_listing(table, false);
+	char	   *sql = format_string("BEGIN; SET LOCAL enable_seqscan = off;"
+									" SET LOCAL enable_bitmapscan = off;"
+									" PREPARE blobfs_listing AS %s; EXPLAIN (COSTS OFF)"
+									" EXECUTE blobfs_listing('a', 100, '')", listing);
+	PGresult   *result = PQexec(connection->pg, sql);
+	bool		ordered = true;
+
+	if (PQresultStatus(result) != PGRES_TUPLES_OK)
+		fatal("%s", PQresultErrorMessage(result));
+	for (int row = 0; row < PQntuples(result); row++)
+		if (strstr(PQgetvalue(result, row, 0), "Sort") != NULL)
+			ordered = false;
+	PQclear(result);
+	PQclear(PQexec(connection->pg, "ROLLBACK; DEALLOCATE blobfs_listing"));
+	free(listing);
+	free(sql);
+	return ordered;
+}
+
+/* Read the first row, to see now what would fail later. */
+static void
+try_base(struct table_source *table, struct connection *connection)
+{
+	char	   *sql = format_string("SELECT f.path, f.size, f.version, f.mtime, f.mode%s%s%s"
+									" FROM %s f LIMIT 1", table->bytea ? "" : ", ",
+									table->bytea ? "" : table->source.blobext,
+									table->bytea ? "" : ".blob_read(f.content, 0, 1)", table->base);
+
+	free(ask(connection, sql, 0, NULL));
+	free(sql);
+}
+
+static void
+warn(struct table_source *table, struct connection *connection, const struct options *options)
+{
+	char	   *sql = format_string("SELECT true FROM %s f"
+									" WHERE pg_catalog.starts_with(f.path, '/') LIMIT 1",
+									table->base);
+	char	   *absolute = options->prefix ? NULL : ask(connection, sql, 0, NULL);
+
+	if (absolute != NULL)
+		message("paths begin with \"/\" and cannot be shown: \"-o prefix=/\" cuts it off");
+	if (!table->ordered)
+		message("table \"%s\" has no index for the order of paths, so each listing of a directory "
+				"reads all rows: CREATE INDEX ON %s (%s COLLATE \"C\")", options->table,
+				options->table, options->path);
+	free(absolute);
+	free(sql);
+}
+
+/* ---- attributes ---- */
+
+static uint64_t
+hash_path(const char *directory, const char *name)
+{
+	uint64_t	hash = UINT64_C(14695981039346656037);
+
+	for (const char *c = directory; *c != '\0'; c++)
+		hash = (hash ^ (unsigned char) *c) * UINT64_C(1099511628211);
+	for (const char *c = name; *c != '\0'; c++)
+		hash = (hash ^ (unsigned char) *c) * UINT64_C(1099511628211);
+	/* 0 and 1 are no paths' */
+	return hash > 1 ? hash : hash + 2;
+}
+
+static void
+set_owner(const struct table_source *table, struct attributes *attributes)
+{
+	const struct options *options = table->source.options;
+
+	attributes->uid = options->uid;
+	attributes->gid = options->gid;
+	if (options->has_umask)
+		attributes->mode &= ~(mode_t) options->umask;
+}
+
+static void
+directory_attributes(const struct table_source *table, const char *directory, const char *name,
+					 struct attributes *attributes)
+{
+	memset(attributes, 0, sizeof(*attributes));
+	attributes->ino = hash_path(directory, name);
+	attributes->mode = S_IFDIR | 0555;
+	attributes->nlink = 1;		/* as of file systems that do not count subdirectories */
+	attributes->mtime = attributes->ctime = attributes->atime = table->mounted;
+	set_owner(table, attributes);
+}
+
+/* Of the columns size, version, mtime, mode, from "column" on. */
+static void
+file_attributes(const struct table_source *table, const PGresult *result, int row, int column,
+				const char *directory, const char *name, struct attributes *attributes)
+{
+	int			length = PQgetlength(result, row, column + 1);
+	struct timespec mtime = field_time(result, row, column + 2);
+
+	memset(attributes, 0, sizeof(*attributes));
+	attributes->ino = hash_path(directory, name);
+	attributes->mode = S_IFREG | (PQgetisnull(result, row, column + 3) ? 0444 :
+								  ((mode_t) field_int4(result, row, column + 3) & 07777));
+	attributes->nlink = 1;
+	attributes->size = field_int8(result, row, column);
+	if (length > (int) sizeof(attributes->version))
+		length = sizeof(attributes->version);
+	memcpy(attributes->version.bytes, PQgetvalue(result, row, column + 1), (size_t) length);
+	/* Also for times that are infinite. */
+	if (PQgetisnull(result, row, column + 2) || mtime.tv_sec > INT64_C(1) << 40 ||
+		mtime.tv_sec < -(INT64_C(1) << 40))
+		mtime = table->mounted;
+	attributes->mtime = attributes->ctime = attributes->atime = mtime;
+	set_owner(table, attributes);
+}
+
+/* ---- operations ---- */
+
+/* The path of a directory as the table has it, with a slash at its end. */
+static char *
+directory_path(const struct table_source *table, const struct node *directory)
+{
+	return format_string("%s%s%s", table->prefix, directory->path,
+						 *directory->path == '\0' ? "" : "/");
+}
+
+static int
+table_lookup(struct source *source, struct node *parent, const char *name,
+			 struct attributes *attributes)
+{
+	struct table_source *table = (struct table_source *) source;
+	struct parameters parameters = {0};
+	char	   *directory = directory_path(table, parent);
+	char	   *path = format_string("%s%s", directory, name);
+	char	   *low = format_string("%s/", path);
+	char	   *high = format_string("%s0", path);
+	PGresult   *result;
+	int			error;
+
+	parameter_text(&parameters, path);
+	parameter_text(&parameters, low);
+	parameter_text(&parameters, high);
+	error = query_run(source->pool, -1, table->lookup, &parameters, &result);
+	if (error == 0)
+	{
+		if (field_bool(result, 0, 0))
+			directory_attributes(table, directory, name, attributes);
+		else if (!PQgetisnull(result, 0, 2))
+			file_attributes(table, result, 0, 1, directory, name, attributes);
+		else
+			error = ENOENT;
+		PQclear(result);
+	}
+	free(directory);
+	free(path);
+	free(low);
+	free(high);
+	return error;
+}
+
+/* A version never changes, and a directory is nothing but its name. */
+static int
+table_getattr(struct source *source, struct node *node, struct attributes *attributes)
+{
+	pthread_mutex_lock(&node->lock);
+	*attributes = node->attributes;
+	pthread_mutex_unlock(&node->lock);
+	return 0;
+}
+
+void
+listing_clear(struct listing_position *position)
+{
+	free(position->after);
+	memset(position, 0, sizeof(*position));
+}
+
+/* Whether the component can be a name; counts those that cannot. */
+static bool
+is_name(const char *name, int *unusable)
+{
+	size_t		length = strlen(name);
+
+	if (length > 0 && length <= NAME_BYTES && strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
+		return true;
+	(*unusable)++;
+	return false;
+}
+
+static void
+set_position(struct listing_position *position, char *after)
+{
+	free(position->after);
+	position->after = after;
+}
+
+/*
+ * One row of an ordered listing.  Returns whether it became an entry.  The first row of a
+ * subdirectory becomes its entry; the position then is behind all of its rows, and rows before the
+ * position are skipped.
+ */
+static bool
+receive_row(const struct table_source *table, const PGresult *result, int row,
+			const char *directory, struct listing_position *position, entry_receiver receive,
+			void *context, int *unusable)
+{
+	const char *path = PQgetvalue(result, row, 0);
+	size_t		length = strlen(directory);
+	const char *slash;
+	struct directory_entry entry;
+	char	   *name;
+	bool		is_entry;
+
+	if (position->after != NULL && strcmp(path, position->after) < 0)
+		return false;
+	if (strncmp(path, directory, length) != 0)
+	{
+		position->complete = true;
+		return false;
+	}
+	slash = strchr(path + length, '/');
+	name = slash ? strndup(path + length, (size_t) (slash - path) - length) :
+		copy_string(path + length);
+	/* Behind "sub/" and all that begins with it comes "sub0"; behind a path what is longer. */
+	set_position(position, slash ?
+				 format_string("%.*s0", (int) (slash - path), path) :
+				 format_string("%s\x01", path));
+	is_entry = is_name(name, unusable);
+	if (is_entry && !slash && field_bool(result, row, 5))
+		is_entry = false;		/* the directory comes with its own rows */
+	entry.name = name;
+	if (is_entry && slash)
+		directory_attributes(table, directory, name, &entry.attributes);
+	else if (is_entry)
+		file_attributes(table, result, row, 1, directory, name, &entry.attributes);
+	if (is_entry)
+		receive(context, &entry);
+	free(name);
+	return is_entry;
+}
+
+/* The next number of rows: fewer where most rows are in subdirectories. */
+static int
+next_limit(int limit, int entries)
+{
+	if (entries < limit / 8)
+		limit /= 4;
+	else if (entries > limit / 2)
+		limit *= 4;
+	return limit < LIST_MIN_ROWS ? LIST_MIN_ROWS : limit > LIST_ROWS ? LIST_ROWS : limit;
+}
+
+static void
+report_unusable(const char *directory, int unusable)
+{
+	if (unusable > 0)
+		message("%d paths in directory \"%s\" cannot be files (empty, \".\" or \"..\" between "
+				"slashes, or more than %d bytes)", unusable, directory, NAME_BYTES);
+}
+
+/* The first text behind all paths of a directory, whose path ends with a slash.  NULL for a prefix
+ * that does not. */
+static char *
+upper_bound(const char *directory)
+{
+	size_t		length = strlen(directory);
+	char	   *bound;
+
+	if (length == 0 || directory[length - 1] != '/')
+		return NULL;
+	bound = copy_string(directory);
+	bound[length - 1] = '0';
+	return bound;
+}
+
+static int
+list_ordered(struct table_source *table, const char *directory, struct listing_position *position,
+			 entry_receiver receive, void *context)
+{
+	struct parameters parameters = {0};
+	char	   *high = upper_bound(directory);
+	int			limit = position->limit > 0 ? position->limit : LIST_ROWS / 4;
+	int			entries = 0;
+	int			unusable = 0;
+	PGresult   *result;
+	int			error;
+
+	parameter_text(&parameters, position->after ? position->after : directory);
+	parameter_int8(&parameters, limit);
+	parameter_text(&parameters, directory);
+	if (high != NULL)
+		parameter_text(&parameters, high);
+	error = query_run(table->source.pool, -1, high ? table->list_below : table->list_all,
+					  &parameters, &result);
+	/* Only now: the position was a parameter. */
+	if (error == 0)
+	{
+		for (int row = 0; row < PQntuples(result) && !position->complete; row++)
+			entries += receive_row(table, result, row, directory, position, receive, context,
+								   &unusable);
+		if (PQntuples(result) < limit)
+			position->complete = true;
+		position->limit = next_limit(limit, entries);
+		PQclear(result);
+		report_unusable(directory, unusable);
+	}
+	free(high);
+	return error;
+}
+
+static int
+list_grouped(struct table_source *table, const char *directory, struct listing_position *position,
+			 entry_receiver receive, void *context)
+{
+	struct parameters parameters = {0};
+	int			unusable = 0;
+	PGresult   *result;
+	int			error;
+
+	parameter_text(&parameters, position->after ? position->after : "");
+	parameter_int8(&parameters, GROUP_ROWS);
+	parameter_text(&parameters, directory);
+	error = query_run(table->source.pool, -1, table->list_all, &parameters, &result);
+	if (error != 0)
+		return error;
+	for (int row = 0; row < PQntuples(result); row++)
+	{
+		struct directory_entry entry = {PQgetvalue(result, row, 0)};
+
+		if (!is_name(entry.name, &unusable))
+			continue;
+		if (field_bool(result, row, 5))
+			directory_attributes(table, directory, entry.name, &entry.attributes);
+		else
+			file_attributes(table, result, row, 1, directory, entry.name, &entry.attributes);
+		receive(context, &entry);
+	}
+	if (PQntuples(result) < GROUP_ROWS)
+		position->complete = true;
+	else
+		set_position(position, copy_string(PQgetvalue(result, PQntuples(result) - 1, 0)));
+	PQclear(result);
+	report_unusable(directory, unusable);
+	return 0;
+}
+
+static int
+table_list(struct source *source, struct node *node, struct listing_position *position,
+		   entry_receiver receive, void *context)
+{
+	struct table_source *table = (struct table_source *) source;
+	char	   *directory = directory_path(table, node);
+	int			error = table->ordered ?
+		list_ordered(table, directory, position, receive, context) :
+		list_grouped(table, directory, position, receive, context);
+
+	free(directory);
+	return error;
+}
+
+/* The length of versions differs: 32 bytes of a digest, or those of a row's place. */
+static void
+version_parameter(const struct table_source *table, struct parameters *parameters,
+				  const struct node *node)
+{
+	parameter_bytes(parameters, node->attributes.version.bytes, table->source.version_bytes);
+}
+
+static int
+table_read(struct source *source, struct node *node, int64_t offset, size_t length,
+		   struct buffer *buffer)
+{
+	struct table_source *table = (struct table_source *) source;
+	struct parameters parameters = {0};
+	char	   *path = format_string("%s%s", table->prefix, node->path);
+	int			slot = node->attributes.size > BATCH_FILE_BYTES ?
+		(int) (node->id % source->options->connections) : -1;
+	PGresult   *result;
+	int			error;
+
+	parameter_text(&parameters, path);
+	version_parameter(table, &parameters, node);
+	parameter_int8(&parameters, offset);
+	parameter_int8(&parameters, (int64_t) length);
+	error = query_run(source->pool, slot, table->read, &parameters, &result);
+	free(path);
+	return error != 0 ? error : buffer_from_result(buffer, result, 0);
+}
+
+static int
+table_read_batch(struct source *source, struct node *node, const char *from,
+				 content_receiver receive, void *context)
+{
+	struct table_source *table = (struct table_source *) source;
+	struct parameters parameters = {0};
+	char	   *directory = directory_path(table, node);
+	char	   *path = format_string("%s%s", directory, from);
+	char	   *high = upper_bound(directory);
+	PGresult   *result;
+	int			error;
+
+	if (!table->ordered)
+		error = ENOTSUP;
+	else
+	{
+		parameter_text(&parameters, path);
+		parameter_text(&parameters, directory);
+		parameter_int8(&parameters, BATCH_FILES);
+		parameter_int8(&parameters, BATCH_ROWS);
+		parameter_int8(&parameters, BATCH_FILE_BYTES);
+		if (high != NULL)
+			parameter_text(&parameters, high);
+		error = query_run(source->pool, -1, high ? table->batch_below : table->batch_all,
+						  &parameters, &result);
+	}
+	for (int row = 0; error == 0 && row < PQntuples(result); row++)
+	{
+		struct directory_entry entry = {PQgetvalue(result, row, 0) + strlen(directory)};
+
+		if (strncmp(PQgetvalue(result, row, 0), directory, strlen(directory)) != 0)
+			break;
+		file_attributes(table, result, row, 1, directory, entry.name, &entry.attributes);
+		receive(context, &entry, PQgetvalue(result, row, 5), (size_t) PQgetlength(result, row, 5));
+	}
+	if (error == 0)
+		PQclear(result);
+	free(directory);
+	free(path);
+	free(high);
+	return error;
+}
+
+static int
+table_pin(struct source *source, struct node *node, int64_t handle)
+{
+	struct table_source *table = (struct table_source *) source;
+	char	   *path = format_string("%s%s", table->prefix, node->path);
+	int			error = EAGAIN;
+
+	for (int attempt = 0; attempt < 3 && error == EAGAIN; attempt++)
+	{
+		struct parameters parameters = {0};
+		PGresult   *result;
+
+		pins_parameters(source, &parameters, handle);
+		parameter_text(&parameters, path);
+		version_parameter(table, &parameters, node);
+		error = query_run(source->pool, -1, table->pin, &parameters, &result);
+		if (error == 0)
+		{
+			error = pins_judge(source, result);
+			PQclear(result);
+		}
+	}
+	free(path);
+	return error;
+}
+
+/* Nothing is used, nothing is free: there is nothing to write to. */
+static int
+table_statfs(struct source *source, struct statvfs *statvfs)
+{
+	memset(statvfs, 0, sizeof(*statvfs));
+	statvfs->f_bsize = statvfs->f_frsize = 4096;
+	statvfs->f_namemax = NAME_BYTES;
+	return 0;
+}
+
+static int
+table_getxattr(struct source *source, struct node *node, const char *name, struct buffer *buffer)
+{
+	struct table_source *table = (struct table_source *) source;
+	static const char digits[] = "0123456789abcdef";
+
+	memset(buffer, 0, sizeof(*buffer));
+	if (!S_ISREG(node->attributes.mode))
+		return ENODATA;
+	if (strcmp(name, "user.size") == 0)
+		buffer->data = format_string("%lld", (long long) node->attributes.size);
+	else if (strcmp(name, "user.sha256") == 0 && !table->bytea)
+	{
+		buffer->data = allocate(2 * sizeof(struct version) + 1);
+		for (size_t i = 0; i < sizeof(struct version); i++)
+		{
+			buffer->data[2 * i] = digits[node->attributes.version.bytes[i] >> 4];
+			buffer->data[2 * i + 1] = digits[node->attributes.version.bytes[i] & 15];
+		}
+	}
+	else
+		return ENODATA;
+	buffer->length = strlen(buffer->data);
+	return 0;
+}
+
+static int
+table_listxattr(struct source *source, struct node *node, struct buffer *buffer)
+{
+	static const char names[] = "user.size\0user.sha256";
+	struct table_source *table = (struct table_source *) source;
+
+	memset(buffer, 0, sizeof(*buffer));
+	if (!S_ISREG(node->attributes.mode))
+		return 0;
+	buffer->length = table->bytea ? strlen(names) + 1 : sizeof(names);
+	buffer->data = allocate(buffer->length);
+	memcpy(buffer->data, names, buffer->length);
+	return 0;
+}
+
+static const struct source_operations operations = {
+	.lookup = table_lookup,
+	.getattr = table_getattr,
+	.list = table_list,
+	.read = table_read,
+	.read_batch = table_read_batch,
+	.pin = table_pin,
+	.statfs = table_statfs,
+	.getxattr = table_getxattr,
+	.listxattr = table_listxattr,
+};
+
+struct source *
+source_table_create(struct pool *pool, const struct options *options)
+{
+	struct table_source *table = allocate(sizeof(*table));
+	struct source *source = &table->source;
+	struct connection *connection;
+
+	source->operations = &operations;
+	source->pool = pool;
+	source->options = options;
+	source->with_paths = true;
+	table->prefix = options->prefix ? options->prefix : "";
+	clock_gettime(CLOCK_REALTIME, &table->mounted);
+	if (pool_take(pool, 0, &connection) != 0)
+		fatal("no connection");
+	source->blobext = ask(connection, "SELECT pg_catalog.quote_ident(n.nspname)"
+						  " FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n"
+						  " ON n.oid = e.extnamespace WHERE e.extname = 'blobext'", 0, NULL);
+	make_base(table, connection, options);
+	find_collation(table, connection, options);
+	try_base(table, connection);
+	table->ordered = find_order(table, connection);
+	warn(table, connection, options);
+	pool_give(connection);
+	if (!table->bytea)
+		pins_create(source);
+	prepare_statements(table);
+	table->batch_below = prepare_batch(table, true);
+	table->batch_all = prepare_batch(table, false);
+	directory_attributes(table, "", "", &source->root);
+	source->root.ino = ROOT_ID;
+	return source;
+}

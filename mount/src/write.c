@@ -1,0 +1,340 @@
+/*
+ * write.c
+ *	  Working copies: a file's content as this mount sees it, with what is not committed yet.
+ */
+#include "write.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "errors.h"
+
+enum
+{
+	STEP_BYTES = 1024 * 1024
+};
+
+static int64_t
+min(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static int64_t
+max(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* ---- spans ---- */
+
+int64_t
+spans_bytes(const struct spans *spans)
+{
+	int64_t		bytes = 0;
+
+	for (int i = 0; i < spans->count; i++)
+		bytes += spans->items[i].end - spans->items[i].start;
+	return bytes;
+}
+
+/* The first span that ends at an offset or behind it, or the number of all. */
+static int
+find_span(const struct spans *spans, int64_t offset)
+{
+	int			low = 0;
+	int			high = spans->count;
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (spans->items[middle].end >= offset)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low;
+}
+
+static void
+reserve_span(struct spans *spans)
+{
+	if (spans->count < spans->capacity)
+		return;
+	spans->capacity = spans->capacity > 0 ? spans->capacity * 2 : 16;
+	spans->items = realloc(spans->items, spans->capacity * sizeof(struct span));
+	if (spans->items == NULL)
+		fatal("out of memory");
+}
+
+/* Add [start, end), joined with the spans that it overlaps or touches. */
+static void
+add_span(struct spans *spans, int64_t start, int64_t end)
+{
+	int			first = find_span(spans, start);
+	int			behind = first;
+
+	if (start >= end)
+		return;
+	while (behind < spans->count && spans->items[behind].start <= end)
+	{
+		start = min(start, spans->items[behind].start);
+		end = max(end, spans->items[behind].end);
+		behind++;
+	}
+	if (behind == first)
+		reserve_span(spans);
+	memmove(&spans->items[first + 1], &spans->items[behind],
+			(spans->count - behind) * sizeof(struct span));
+	spans->items[first] = (struct span) {start, end};
+	spans->count += 1 - (behind - first);
+}
+
+/* Forget what is behind an offset. */
+static void
+cut_spans(struct spans *spans, int64_t size)
+{
+	while (spans->count > 0 && spans->items[spans->count - 1].start >= size)
+		spans->count--;
+	if (spans->count > 0)
+		spans->items[spans->count - 1].end = min(spans->items[spans->count - 1].end, size);
+}
+
+/* ---- the working copy ---- */
+
+void
+working_begin(struct working *working, const char *directory, int64_t base_size)
+{
+	memset(working, 0, sizeof(*working));
+	working->directory = directory;
+	working->spool = -1;
+	working_clean(working, base_size);
+}
+
+void
+working_end(struct working *working)
+{
+	if (working->spool >= 0)
+		close(working->spool);
+	working->spool = -1;
+	free(working->local.items);
+	free(working->dirty.items);
+}
+
+void
+working_committed(struct working *working)
+{
+	working->server_size = working->kept = working->size;
+	working->changed = false;
+	working->appended = true;
+	working->dirty.count = 0;
+}
+
+/* An empty spool file is kept for the next write; if it cannot be emptied, another one is made. */
+void
+working_clean(struct working *working, int64_t base_size)
+{
+	working->size = working->base_kept = base_size;
+	working->local.count = 0;
+	working_committed(working);
+	if (working->spool >= 0 && ftruncate(working->spool, 0) != 0)
+	{
+		close(working->spool);
+		working->spool = -1;
+	}
+}
+
+static int
+require_spool(struct working *working)
+{
+	if (working->spool < 0)
+		working->spool = open(working->directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	return working->spool < 0 ? errno : 0;
+}
+
+static int
+write_spool(struct working *working, const char *data, size_t length, int64_t offset)
+{
+	while (length > 0)
+	{
+		ssize_t		written = pwrite(working->spool, data, length, offset);
+
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written < 0)
+			return errno;
+		data += written;
+		length -= written;
+		offset += written;
+	}
+	return 0;
+}
+
+/* Bytes behind the end of the spool file are zeros. */
+static int
+read_spool(struct working *working, int64_t offset, size_t length, char *target)
+{
+	while (length > 0)
+	{
+		ssize_t		bytes = pread(working->spool, target, length, offset);
+
+		if (bytes < 0 && errno == EINTR)
+			continue;
+		if (bytes < 0)
+			return errno;
+		if (bytes == 0)
+		{
+			memset(target, 0, length);
+			return 0;
+		}
+		target += bytes;
+		length -= bytes;
+		offset += bytes;
+	}
+	return 0;
+}
+
+int
+working_write(struct working *working, const char *data, size_t length, int64_t offset, bool append)
+{
+	int			error = require_spool(working);
+
+	if (append)
+		offset = working->size;
+	if (error == 0)
+		error = write_spool(working, data, length, offset);
+	if (error != 0)
+		return error;
+	if (length == 0)
+		return 0;
+	add_span(&working->local, offset, offset + (int64_t) length);
+	add_span(&working->dirty, offset, offset + (int64_t) length);
+	working->size = max(working->size, offset + (int64_t) length);
+	working->appended &= append;
+	working->changed = true;
+	return 0;
+}
+
+/*
+ * The range may reach behind the end, which makes the content longer.  The spool file is not asked
+ * for a hole: it may be in a file system without, and zeros are written only where it has bytes.
+ */
+int
+working_zero(struct working *working, int64_t offset, int64_t length)
+{
+	static const char zeros[64 * 1024];
+	int64_t		end = offset + length;
+	int			error = require_spool(working);
+
+	for (int64_t at = offset; at < min(end, working->size) && error == 0; at += sizeof(zeros))
+		error = write_spool(working, zeros, min(sizeof(zeros), min(end, working->size) - at), at);
+	if (error != 0)
+		return error;
+	add_span(&working->local, offset, min(end, working->size));
+	add_span(&working->dirty, offset, min(end, working->size));
+	working->size = max(working->size, end);
+	working->appended = false;
+	working->changed = true;
+	return 0;
+}
+
+int
+working_resize(struct working *working, int64_t size)
+{
+	if (size == working->size)
+		return 0;
+	if (size < working->size)
+	{
+		cut_spans(&working->local, size);
+		cut_spans(&working->dirty, size);
+		working->base_kept = min(working->base_kept, size);
+		working->kept = min(working->kept, size);
+		if (working->spool >= 0 && ftruncate(working->spool, size) != 0)
+			return errno;
+	}
+	working->size = size;
+	working->appended = false;
+	working->changed = true;
+	return 0;
+}
+
+/* Where the bytes from an offset on are, and how many of them are there. */
+static int64_t
+locate(const struct working *working, int64_t offset, int64_t end, bool *is_local, bool *is_base)
+{
+	int			next = find_span(&working->local, offset + 1);
+	const struct span *span = next < working->local.count ? &working->local.items[next] : NULL;
+
+	*is_local = span != NULL && span->start <= offset;
+	*is_base = !*is_local && offset < working->base_kept;
+	if (*is_local)
+		return min(end, span->end);
+	if (span != NULL)
+		end = min(end, span->start);
+	return *is_base ? min(end, working->base_kept) : end;
+}
+
+int
+working_read(struct working *working, int64_t offset, size_t length, char *target, size_t *found,
+			 base_reader read_base, void *context)
+{
+	int64_t		end = min(offset + (int64_t) length, working->size);
+	int			error = 0;
+
+	*found = offset < end ? (size_t) (end - offset) : 0;
+	while (offset < end && error == 0)
+	{
+		bool		is_local;
+		bool		is_base;
+		int64_t		until = locate(working, offset, end, &is_local, &is_base);
+		size_t		bytes = (size_t) (until - offset);
+
+		if (is_local)
+			error = read_spool(working, offset, bytes, target);
+		else if (is_base)
+			error = read_base(context, offset, bytes, target);
+		else
+			memset(target, 0, bytes);
+		target += bytes;
+		offset = until;
+	}
+	return error;
+}
+
+int
+working_read_spool(struct working *working, int64_t offset, size_t length, char *target)
+{
+	int			error = require_spool(working);
+
+	return error != 0 ? error : read_spool(working, offset, length, target);
+}
+
+int
+working_fill(struct working *working, base_reader read_base, void *context)
+{
+	char	   *content = allocate(STEP_BYTES);
+	int64_t		offset = 0;
+	int			error = require_spool(working);
+
+	while (offset < working->base_kept && error == 0)
+	{
+		bool		is_local;
+		bool		is_base;
+		int64_t		until = locate(working, offset, min(working->base_kept, offset + STEP_BYTES),
+								   &is_local, &is_base);
+
+		if (is_base)
+			error = read_base(context, offset, (size_t) (until - offset), content);
+		if (is_base && error == 0)
+			error = write_spool(working, content, (size_t) (until - offset), offset);
+		if (is_base && error == 0)
+			add_span(&working->local, offset, until);
+		offset = until;
+	}
+	free(content);
+	return error;
+}

@@ -1,0 +1,355 @@
+/*
+ * blob/frames.c
+ *	  Reading compressed values, see blob/frames.h.
+ *
+ * Memory for frames is that of the process, because comparisons read under buffer locks, again and
+ * again.
+ */
+#include "postgres.h"
+
+#include "blob/frames.h"
+#include "core/codec.h"
+#include "utils/memutils.h"
+
+/* Memory that grows to the largest frame that was read. */
+typedef struct FrameMemory
+{
+	char	   *bytes;
+	uint32		capacity_bytes;
+} FrameMemory;
+
+/* A frame in memory.  Two values that are compared in pieces need one each. */
+typedef struct KeptFrame
+{
+	bool		is_valid;
+	BlobGeneration generation;
+	uint8		sha256[BLOB_DIGEST_BYTES];	/* of the value */
+	uint64		content_start;
+	BlobFrame	frame;
+	FrameMemory content;
+} KeptFrame;
+
+#define KEPT_FRAMES 4
+
+static KeptFrame kept_frames[KEPT_FRAMES];
+static int	next_kept = 0;		/* which is replaced next */
+static FrameMemory packed;		/* stored bytes of the frame that is being read */
+
+/* ---- damage ---- */
+
+/* ERROR XX001: what is wrong with the frames, or the directory, at a stored offset. */
+static void
+report_damage(const BlobDescriptor *descriptor, const char *problem, uint64 stored_offset)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("compressed content of a blobstate value is damaged"),
+			 errdetail("%s It lies in page " UINT64_FORMAT ", at offset " UINT64_FORMAT
+					   " of the stored bytes of a value of " UINT64_FORMAT " bytes.", problem,
+					   blob_descriptor_page_of(descriptor, stored_offset), stored_offset,
+					   descriptor->size_bytes),
+			 errhint("Restore the value from a backup; blobext_check() lists the affected "
+					 "values.")));
+}
+
+/* The same of a frame, which has a place in the content, too. */
+static void
+report_frame(const BlobFrameCursor *cursor, const char *problem)
+{
+	char		text[256];
+
+	snprintf(text, sizeof(text), "The frame of " UINT64_FORMAT " bytes of content from offset "
+			 UINT64_FORMAT " on %s.", (uint64) cursor->frame.content_bytes,
+			 cursor->content_start, problem);
+	report_damage(cursor->descriptor, text, cursor->frame.stored_offset);
+}
+
+/* ---- the directory ---- */
+
+BlobNodeEntry
+blob_frames_root(const BlobDescriptor *descriptor)
+{
+	BlobNodeEntry root = {
+		.content_bytes = blob_frames_closed_bytes(descriptor),
+		.frame_count = descriptor->compression.frame_count,
+		.stored_offset = descriptor->compression.root_offset
+	};
+
+	return root;
+}
+
+void
+blob_frames_read_node(const BlobDescriptor *descriptor, const BlobMappingSource *source,
+					  const BlobNodeEntry *entry, int level, uint8 *page, BlobNode *node)
+{
+	const char *problem;
+
+	source->fetch(source->context, entry->stored_offset, BLOB_PAGE_SIZE, true, (char *) page);
+	problem = blob_node_unpack(page, level, entry->content_bytes, entry->frame_count, node);
+	if (problem != NULL)
+		report_damage(descriptor, problem, entry->stored_offset);
+}
+
+/* Unpack an entry of a frame, wherever it is. */
+static void
+unpack_frame(const BlobDescriptor *descriptor, const uint8 *entry, BlobFrame *frame)
+{
+	const BlobCompression *compression = &descriptor->compression;
+	const char *problem = blob_frame_unpack(entry, compression->frame_bits,
+											compression->stored_bytes, frame);
+
+	if (problem != NULL)
+		report_damage(descriptor, problem, compression->root_offset);
+}
+
+void
+blob_frames_node_frame(const BlobDescriptor *descriptor, const uint8 *page, int entry_no,
+					   BlobFrame *frame)
+{
+	unpack_frame(descriptor, blob_node_frame(page, entry_no), frame);
+}
+
+void
+blob_frames_datum_frame(const BlobDescriptor *descriptor, int frame_no, BlobFrame *frame)
+{
+	unpack_frame(descriptor, descriptor->compression.frames + frame_no * BLOB_FRAME_ENTRY_BYTES,
+				 frame);
+}
+
+void
+blob_frames_node_entry(const BlobDescriptor *descriptor, const uint8 *page, int entry_no,
+					   BlobNodeEntry *entry)
+{
+	const BlobCompression *compression = &descriptor->compression;
+	const char *problem = blob_node_entry_unpack(page, entry_no, compression->stored_bytes, entry);
+
+	if (problem != NULL)
+		report_damage(descriptor, problem, compression->root_offset);
+}
+
+/*
+ * Read the leaf that holds a content offset into the cursor's page.  Returns the content offset of
+ * its first frame.  The sums of a node were checked, so an entry is found.
+ */
+static uint64
+read_leaf(BlobFrameCursor *cursor, uint64 content_offset)
+{
+	const BlobDescriptor *descriptor = cursor->descriptor;
+	BlobNodeEntry entry = blob_frames_root(descriptor);
+	BlobNode	node;
+	uint64		start = 0;
+
+	for (int level = descriptor->compression.level;; level--)
+	{
+		int			child_no = 0;
+
+		blob_frames_read_node(descriptor, cursor->source, &entry, level, cursor->page, &node);
+		if (level == 1)
+			break;
+		blob_frames_node_entry(descriptor, cursor->page, 0, &entry);
+		while (content_offset >= start + entry.content_bytes)
+		{
+			start += entry.content_bytes;
+			blob_frames_node_entry(descriptor, cursor->page, ++child_no, &entry);
+		}
+	}
+	cursor->entries = blob_node_frame(cursor->page, 0);
+	cursor->entry_count = node.entry_count;
+	return start;
+}
+
+/* Unpack the entry that the cursor has come to. */
+static void
+load_entry(BlobFrameCursor *cursor)
+{
+	unpack_frame(cursor->descriptor, cursor->entries + cursor->entry_no * BLOB_FRAME_ENTRY_BYTES,
+				 &cursor->frame);
+}
+
+/* Go to the open frame, if it holds this content offset. */
+static bool
+seek_open(BlobFrameCursor *cursor, uint64 content_offset)
+{
+	const BlobCompression *compression = &cursor->descriptor->compression;
+
+	if (content_offset >= blob_frames_content_bytes(cursor->descriptor))
+		return false;
+	cursor->entry_count = 0;
+	cursor->content_start = blob_frames_closed_bytes(cursor->descriptor);
+	cursor->frame.content_bytes = (uint32) compression->open_bytes;
+	cursor->frame.stored_bytes = (uint32) compression->open_bytes;
+	cursor->frame.stored_offset = compression->open_offset;
+	cursor->frame.method = BLOB_METHOD_NONE;
+	cursor->frame.crc = compression->open_crc;
+	return true;
+}
+
+void
+blob_frame_cursor_begin(BlobFrameCursor *cursor, const BlobDescriptor *descriptor,
+						const BlobMappingSource *source)
+{
+	cursor->descriptor = descriptor;
+	cursor->source = source;
+	cursor->entry_count = 0;
+}
+
+bool
+blob_frame_cursor_seek(BlobFrameCursor *cursor, uint64 content_offset)
+{
+	const BlobCompression *compression = &cursor->descriptor->compression;
+
+	if (content_offset >= blob_frames_closed_bytes(cursor->descriptor))
+		return seek_open(cursor, content_offset);
+	cursor->content_start = 0;
+	if (compression->level == 0)
+	{
+		cursor->entries = compression->frames;
+		cursor->entry_count = (int) compression->frame_count;
+	}
+	else
+		cursor->content_start = read_leaf(cursor, content_offset);
+	for (cursor->entry_no = 0;; cursor->entry_no++)
+	{
+		Assert(cursor->entry_no < cursor->entry_count);
+		load_entry(cursor);
+		if (content_offset < cursor->content_start + cursor->frame.content_bytes)
+			return true;
+		cursor->content_start += cursor->frame.content_bytes;
+	}
+}
+
+bool
+blob_frame_cursor_next(BlobFrameCursor *cursor)
+{
+	cursor->content_start += cursor->frame.content_bytes;
+	if (cursor->entry_no + 1 >= cursor->entry_count)
+		return blob_frame_cursor_seek(cursor, cursor->content_start);
+	cursor->entry_no++;
+	load_entry(cursor);
+	return true;
+}
+
+/* ---- frames ---- */
+
+static char *
+get_memory(FrameMemory *memory, uint32 bytes)
+{
+	if (bytes > memory->capacity_bytes)
+	{
+		if (memory->bytes != NULL)
+			pfree(memory->bytes);
+		memory->bytes = NULL;
+		memory->capacity_bytes = 0;
+		bytes = Max(bytes, BLOB_FRAME_BYTES);
+		memory->bytes = MemoryContextAlloc(TopMemoryContext, bytes);
+		memory->capacity_bytes = bytes;
+	}
+	return memory->bytes;
+}
+
+/* Copy the content of the frame to target: fetch, check, decompress. */
+static void
+read_frame(const BlobFrameCursor *cursor, char *target)
+{
+	const BlobMappingSource *source = cursor->source;
+	const BlobFrame *frame = &cursor->frame;
+	bool		is_packed = frame->method != BLOB_METHOD_NONE;
+	char	   *stored = target;
+
+	blob_method_require(frame->method);
+	if (is_packed)
+		stored = get_memory(&packed, frame->stored_bytes);
+	source->fetch(source->context, frame->stored_offset, frame->stored_bytes, false, stored);
+	if (blob_frame_checksum(stored, frame->stored_bytes) != frame->crc)
+		report_frame(cursor, "has another checksum than its entry");
+	if (is_packed && !blob_codec_decompress(frame->method, stored, frame->stored_bytes, target,
+											frame->content_bytes))
+		report_frame(cursor, "cannot be decompressed to that length");
+}
+
+static bool
+is_kept(const KeptFrame *kept, const BlobFrameCursor *cursor)
+{
+	const BlobFrame *a = &kept->frame;
+	const BlobFrame *b = &cursor->frame;
+
+	return kept->is_valid && a->stored_offset == b->stored_offset && a->crc == b->crc &&
+		a->stored_bytes == b->stored_bytes && a->content_bytes == b->content_bytes &&
+		a->method == b->method && kept->content_start == cursor->content_start &&
+		kept->generation == cursor->descriptor->generation &&
+		memcmp(kept->sha256, cursor->descriptor->sha256, BLOB_DIGEST_BYTES) == 0;
+}
+
+/* The frame in memory, or NULL. */
+static const KeptFrame *
+find_kept(const BlobFrameCursor *cursor)
+{
+	if (cursor->source->is_uncached)
+		return NULL;
+	for (int i = 0; i < KEPT_FRAMES; i++)
+	{
+		if (is_kept(&kept_frames[i], cursor))
+			return &kept_frames[i];
+	}
+	return NULL;
+}
+
+/* Read the frame into memory, in place of the oldest one there. */
+static const KeptFrame *
+keep_frame(const BlobFrameCursor *cursor)
+{
+	KeptFrame  *kept = &kept_frames[next_kept];
+
+	kept->is_valid = false;
+	read_frame(cursor, get_memory(&kept->content, cursor->frame.content_bytes));
+	next_kept = (next_kept + 1) % KEPT_FRAMES;
+	kept->generation = cursor->descriptor->generation;
+	memcpy(kept->sha256, cursor->descriptor->sha256, BLOB_DIGEST_BYTES);
+	kept->content_start = cursor->content_start;
+	kept->frame = cursor->frame;
+	kept->is_valid = !cursor->source->is_uncached;
+	return kept;
+}
+
+/* Copy a part of the frame's content.  A whole frame that is not in memory goes to its target. */
+static void
+copy_part(const BlobFrameCursor *cursor, uint32 offset, uint32 length, char *target)
+{
+	const KeptFrame *kept = find_kept(cursor);
+
+	if (kept == NULL && length == cursor->frame.content_bytes)
+	{
+		read_frame(cursor, target);
+		return;
+	}
+	if (kept == NULL)
+		kept = keep_frame(cursor);
+	memcpy(target, kept->content.bytes + offset, length);
+}
+
+void
+blob_frames_read(const BlobDescriptor *descriptor, const BlobMappingSource *source,
+				 uint64 offset_bytes, uint64 length_bytes, char *target)
+{
+	BlobFrameCursor cursor;
+	bool		is_found;
+
+	Assert(offset_bytes + length_bytes <= blob_frames_content_bytes(descriptor));
+
+	blob_frame_cursor_begin(&cursor, descriptor, source);
+	is_found = blob_frame_cursor_seek(&cursor, offset_bytes);
+	while (length_bytes > 0)
+	{
+		uint32		in_frame = (uint32) (offset_bytes - cursor.content_start);
+		uint32		length = (uint32) Min(length_bytes, cursor.frame.content_bytes - in_frame);
+
+		Assert(is_found);
+		copy_part(&cursor, in_frame, length, target);
+		target += length;
+		offset_bytes += length;
+		length_bytes -= length;
+		if (length_bytes > 0)
+			is_found = blob_frame_cursor_next(&cursor);
+	}
+	(void) is_found;
+}

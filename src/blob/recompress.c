@@ -1,0 +1,158 @@
+/*
+ * blob/recompress.c
+ *	  Values that exist, stored anew by another method, see blob/recompress.h.
+ */
+#include "postgres.h"
+
+#include "blob/blob.h"
+#include "blob/mapping.h"
+#include "blob/reader.h"
+#include "blob/recompress.h"
+#include "blob/writer.h"
+#include "core/codec.h"
+#include "core/settings.h"
+
+/* Content is copied in steps of this size. */
+#define STEP_BYTES (1024 * 1024)
+
+/* Parts of a value that are tried, one page each. */
+#define TRIED_PARTS 8
+
+/* Stored bytes of a value that was compressed at once, at most, besides those of its frames. */
+static uint64
+expected_overhead_bytes(uint64 frame_count)
+{
+	uint64		nodes = frame_count > BLOB_FRAMES_INLINE ? 1 : 0;
+
+	for (uint64 count = frame_count; count > BLOB_NODE_ENTRIES; count /= BLOB_NODE_ENTRIES)
+		nodes += count / BLOB_NODE_ENTRIES + 1;
+	/* A node begins at a page, behind frames that do not end with one. */
+	return (2 * nodes + 1) * BLOB_PAGE_SIZE;
+}
+
+/*
+ * Whether a compressed value is as one that was compressed at once: all frames full but the last
+ * one, nothing behind them, and no stored bytes but those of frames and directory.
+ */
+static bool
+is_settled(const BlobValue *value)
+{
+	const BlobDescriptor *descriptor = &value->descriptor;
+	const BlobCompression *compression = &descriptor->compression;
+	uint64		frame_bytes = UINT64CONST(1) << compression->frame_bits;
+	uint64		stored_bytes = 0;
+	BlobMappingSource source;
+	BlobFrameCursor cursor;
+	BlobReader	reader;
+
+	if (compression->open_bytes > 0 || descriptor->remainder_bytes > 0 ||
+		compression->frame_count != (value->size_bytes + frame_bytes - 1) / frame_bytes)
+		return false;
+	blob_reader_begin(&reader, value, 0);
+	source = blob_reader_source(&reader);
+	blob_frame_cursor_begin(&cursor, descriptor, &source);
+	for (bool goes_on = blob_frame_cursor_seek(&cursor, 0); goes_on;
+		 goes_on = blob_frame_cursor_next(&cursor))
+		stored_bytes += cursor.frame.stored_bytes;
+	blob_reader_end(&reader);
+	return compression->stored_bytes <=
+		stored_bytes + expected_overhead_bytes(compression->frame_count);
+}
+
+/* Whether one frame, which is all of the content, saves a page. */
+static bool
+frame_saves_page(const BlobValue *value, BlobMethod method)
+{
+	uint32		bytes = (uint32) value->size_bytes;
+	char	   *content = palloc(bytes);
+	char	   *target = palloc(bytes);
+	uint32		stored_bytes;
+
+	blob_read(value, 0, bytes, content);
+	stored_bytes = blob_codec_compress(method, content, bytes, target, bytes - bytes / 8);
+	pfree(content);
+	pfree(target);
+	return stored_bytes > 0 && blob_pages_for(stored_bytes) < blob_pages_for(bytes);
+}
+
+/* Whether a value that is not compressed can be, by parts of it. */
+static bool
+is_compressible(const BlobValue *value, BlobMethod method)
+{
+	char		part[BLOB_PAGE_SIZE];
+
+	if (method == BLOB_METHOD_NONE || value->size_bytes <= BLOB_PAGE_SIZE)
+		return false;
+	if (value->size_bytes <= BLOB_FRAME_BYTES)
+		return frame_saves_page(value, method);
+	for (int i = 0; i < TRIED_PARTS; i++)
+	{
+		uint64		offset = (value->size_bytes - sizeof(part)) / (TRIED_PARTS - 1) * i;
+
+		blob_read(value, offset, sizeof(part), part);
+		if (blob_codec_is_promising(method, part, sizeof(part)))
+			return true;
+	}
+	return false;
+}
+
+bool
+blob_recompress_is_due(const BlobValue *value, BlobMethod method)
+{
+	if (value->is_inline)
+		return false;
+	if (value->size_bytes <= (uint64) blob_inline_limit_bytes)
+		return true;
+	if (!value->descriptor.is_compressed)
+		return is_compressible(value, method);
+	return value->descriptor.compression.method != method || !is_settled(value);
+}
+
+/*
+ * ERROR XX001 unless the copy has the digest of its original: damage must not become a sound value.
+ * The copy may be inline, which has no digest yet.
+ */
+static void
+require_same_digest(const BlobDescriptor *original, const struct varlena *copy)
+{
+	uint8		sha256[BLOB_DIGEST_BYTES];
+	BlobValue	value;
+
+	blob_value_unpack(copy, &value);
+	if (value.is_inline)
+		blob_digest_bytes(value.inline_data, value.size_bytes, sha256);
+	else
+		memcpy(sha256, value.descriptor.sha256, sizeof(sha256));
+	if (memcmp(sha256, original->sha256, sizeof(sha256)) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("content does not match its SHA-256 digest"),
+				 errdetail("The value of " UINT64_FORMAT " bytes was not compressed again.",
+						   original->size_bytes),
+				 errhint("Restore the value from a backup; blobext_check() lists the affected "
+						 "values.")));
+}
+
+struct varlena *
+blob_recompress(const BlobValue *value, BlobMethod method)
+{
+	bool		is_framed = method != BLOB_METHOD_NONE &&
+		value->size_bytes > BLOB_FRAME_BYTES &&
+		(value->is_inline || value->descriptor.is_compressed || is_compressible(value, method));
+	BlobWriter *writer = is_framed ? blob_writer_begin_framed(value->size_bytes, method) :
+		blob_writer_begin(value->size_bytes, method);
+	char	   *content = palloc(Max(1, Min(value->size_bytes, STEP_BYTES)));
+	struct varlena *datum;
+	BlobReader	reader;
+	uint64		bytes;
+
+	blob_reader_begin(&reader, value, BLOB_READER_ALL);
+	while ((bytes = blob_reader_next(&reader, content, STEP_BYTES)) > 0)
+		blob_writer_write(writer, content, bytes);
+	blob_reader_end(&reader);
+	pfree(content);
+	datum = blob_writer_finish(writer);
+	if (!value->is_inline)
+		require_same_digest(&value->descriptor, datum);
+	return datum;
+}

@@ -1,0 +1,298 @@
+/*
+ * sql/compression.c
+ *	  Functions of compression: what a value takes, the method of a column, values stored anew.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/table.h"
+#include "assign/compression.h"
+#include "blob/mapping.h"
+#include "blob/recompress.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_type.h"
+#include "core/catalog.h"
+#include "core/codec.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "sql/value.h"
+#include "storage/bufmgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+PG_FUNCTION_INFO_V1(blob_stored_length);
+PG_FUNCTION_INFO_V1(blob_compression);
+PG_FUNCTION_INFO_V1(blob_recompress_sql);
+PG_FUNCTION_INFO_V1(blob_recompress_is_due_sql);
+PG_FUNCTION_INFO_V1(blobext_set_compression);
+PG_FUNCTION_INFO_V1(blobext_recompress);
+
+/* ---- one value ---- */
+
+/* blob_stored_length(blobstate): bytes of the content, or those that stand for it in extents. */
+Datum
+blob_stored_length(PG_FUNCTION_ARGS)
+{
+	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
+
+	if (value.is_inline)
+		PG_RETURN_INT64((int64) value.size_bytes);
+	PG_RETURN_INT64((int64) (blob_mapping_stored_bytes(&value.descriptor) +
+							 blob_mapping_datum_bytes(&value.descriptor)));
+}
+
+/* blob_compression(blobstate): the name of the method. */
+Datum
+blob_compression(PG_FUNCTION_ARGS)
+{
+	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
+	uint8		method = value.is_inline || !value.descriptor.is_compressed ? BLOB_METHOD_NONE :
+		value.descriptor.compression.method;
+
+	PG_RETURN_TEXT_P(cstring_to_text(blob_method_name(method)));
+}
+
+/* The method of this name; ERROR if there is none, or it is not built in. */
+static BlobMethod
+get_method(const text *name)
+{
+	char	   *method_name = text_to_cstring(name);
+	BlobMethod	method;
+
+	if (!blob_method_from_name(method_name, &method))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("\"%s\" is not a method of compression", method_name),
+				 errhint("Available methods: none, lz4, zstd.")));
+	blob_method_require((uint8) method);
+	return method;
+}
+
+/* blob_recompress_is_due(blobstate, method) */
+Datum
+blob_recompress_is_due_sql(PG_FUNCTION_ARGS)
+{
+	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
+
+	PG_RETURN_BOOL(blob_recompress_is_due(&value, get_method(PG_GETARG_TEXT_PP(1))));
+}
+
+/* blob_recompress(blobstate, method): the same datum if there is nothing to do. */
+Datum
+blob_recompress_sql(PG_FUNCTION_ARGS)
+{
+	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
+	BlobMethod	method = get_method(PG_GETARG_TEXT_PP(1));
+
+	if (!blob_recompress_is_due(&value, method))
+		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
+	PG_RETURN_POINTER(blob_recompress(&value, method));
+}
+
+/* ---- columns ---- */
+
+/* Number of a column of type blobstate, or a domain over it, or of arrays of these if allowed. */
+static AttrNumber
+get_column(Oid relid, const char *name, bool allows_arrays)
+{
+	AttrNumber	number = get_attnum(relid, name);
+	Oid			type;
+
+	if (number <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of relation \"%s\" does not exist", name,
+						get_rel_name(relid))));
+	type = getBaseType(get_atttype(relid, number));
+	if (allows_arrays && OidIsValid(get_element_type(type)))
+		type = getBaseType(get_element_type(type));
+	if (type != blob_catalog_type())
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("column \"%s\" of relation \"%s\" is not of type blobstate", name,
+						get_rel_name(relid))));
+	return number;
+}
+
+static void
+require_relation(Oid relid)
+{
+	if (get_rel_name(relid) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+}
+
+static const char *
+qualified_relation(Oid relid)
+{
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
+									  get_rel_name(relid));
+}
+
+/*
+ * blobext_set_compression(relation, column, method): SECURITY LABEL, with the rights of the caller.
+ * NULL removes the label.
+ */
+Datum
+blobext_set_compression(PG_FUNCTION_ARGS)
+{
+	StringInfoData command;
+	Oid			relid;
+	char	   *column;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("table and column must not be null")));
+	relid = PG_GETARG_OID(0);
+	column = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	require_relation(relid);
+	(void) get_column(relid, column, true);
+	initStringInfo(&command);
+	appendStringInfo(&command, "SECURITY LABEL FOR " BLOB_LABEL_PROVIDER " ON COLUMN %s.%s IS ",
+					 qualified_relation(relid), quote_identifier(column));
+	if (PG_ARGISNULL(2))
+		appendStringInfoString(&command, "NULL");
+	else
+		appendStringInfoString(&command,
+							   quote_literal_cstr(blob_method_name((uint8)
+																   get_method(PG_GETARG_TEXT_PP(2)))));
+	SPI_connect();
+	if (SPI_execute(command.data, false, 0) != SPI_OK_UTILITY)
+		elog(ERROR, "\"%s\" is no utility statement", command.data);
+	SPI_finish();
+	PG_RETURN_VOID();
+}
+
+/* ---- all values of a column ---- */
+
+typedef struct Recompression
+{
+	const char *column;
+	int			batch_pages;
+	uint64		changed_rows;
+} Recompression;
+
+/* Blocks of a table's main fork, or -1 if the table is gone or has no rows of its own. */
+static int64
+count_blocks(Oid relid)
+{
+	Relation	relation = try_relation_open(relid, AccessShareLock);
+	int64		blocks = -1;
+
+	if (relation == NULL)
+		return -1;
+	if (relation->rd_rel->relkind == RELKIND_RELATION && !RELATION_IS_OTHER_TEMP(relation))
+		blocks = RelationGetNumberOfBlocks(relation);
+	relation_close(relation, AccessShareLock);
+	return blocks;
+}
+
+/* The statement that stores the values of some blocks anew; all names are qualified. */
+static char *
+make_update(Oid relid, const char *column)
+{
+	const char *schema = quote_identifier(get_namespace_name(blob_catalog_schema()));
+	const char *name = quote_identifier(column);
+
+	return psprintf("UPDATE ONLY %s SET %s = %s.blob_recompress(%s::%s.blobstate, $1) "
+					"WHERE ctid OPERATOR(pg_catalog.>=) $2 AND ctid OPERATOR(pg_catalog.<) $3 "
+					"AND %s.blob_recompress_is_due(%s::%s.blobstate, $1)",
+					qualified_relation(relid), name, schema, name, schema, schema, name, schema);
+}
+
+/*
+ * Store the values of a range of blocks anew, and commit.  New versions of rows may lie in blocks
+ * that are visited later, where nothing is due for them.  The table is looked up each time, because
+ * nothing is locked between two transactions.
+ */
+static bool
+recompress_blocks(Recompression *run, Oid relid, int64 from_block, int64 to_block)
+{
+	Oid			types[] = {TEXTOID, TIDOID, TIDOID};
+	Datum		values[3];
+	ItemPointerData from;
+	ItemPointerData to;
+	BlobMethod	method;
+
+	if (get_rel_name(relid) == NULL)
+		return false;
+	method = blob_compression_of_column(relid, get_column(relid, run->column, false));
+	ItemPointerSet(&from, (BlockNumber) from_block, 0);
+	ItemPointerSet(&to, (BlockNumber) Min(to_block, (int64) MaxBlockNumber), 0);
+	values[0] = CStringGetTextDatum(blob_method_name((uint8) method));
+	values[1] = PointerGetDatum(&from);
+	values[2] = PointerGetDatum(&to);
+	if (SPI_execute_with_args(make_update(relid, run->column), 3, types, values, NULL, false,
+							  0) != SPI_OK_UPDATE)
+		elog(ERROR, "values of a table could not be updated");
+	run->changed_rows += SPI_processed;
+	SPI_commit();
+	return true;
+}
+
+static void
+recompress_table(Recompression *run, Oid relid)
+{
+	int64		blocks = count_blocks(relid);
+
+	for (int64 block = 0; block < blocks; block += run->batch_pages)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!recompress_blocks(run, relid, block, block + run->batch_pages))
+			return;
+	}
+}
+
+/*
+ * blobext_recompress(relation, column, batch_pages, INOUT changed): UPDATE, with the rights of the
+ * caller, in transactions of some pages of the table each.
+ */
+Datum
+blobext_recompress(PG_FUNCTION_ARGS)
+{
+	Recompression run = {0};
+	MemoryContext context = fcinfo->flinfo->fn_mcxt;
+	MemoryContext caller_context = MemoryContextSwitchTo(context);
+	bool		is_atomic = fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
+		castNode(CallContext, fcinfo->context)->atomic;
+	Oid			relid;
+	List	   *tables;
+	ListCell   *cell;
+	TupleDesc	result_type;
+	Datum		result[1];
+	bool		nulls[1] = {false};
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2) || PG_GETARG_INT32(2) < 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("table, column and a number of pages of at least 1 are needed")));
+	if (is_atomic)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TRANSACTION_TERMINATION),
+				 errmsg("blobext_recompress() cannot run inside a transaction block"),
+				 errdetail("It commits after each batch.")));
+	relid = PG_GETARG_OID(0);
+	run.column = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	run.batch_pages = PG_GETARG_INT32(2);
+	require_relation(relid);
+	(void) get_column(relid, run.column, false);
+	tables = find_all_inheritors(relid, NoLock, NULL);
+	if (get_call_result_type(fcinfo, NULL, &result_type) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	result_type = BlessTupleDesc(CreateTupleDescCopy(result_type));
+	MemoryContextSwitchTo(caller_context);
+
+	SPI_connect_ext(SPI_OPT_NONATOMIC);
+	foreach(cell, tables)
+		recompress_table(&run, lfirst_oid(cell));
+	SPI_finish();
+	result[0] = Int64GetDatum((int64) run.changed_rows);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(result_type, result, nulls)));
+}

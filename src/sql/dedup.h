@@ -1,0 +1,104 @@
+/*
+ * sql/dedup.h
+ *	  Declarations that the files of blobext_dedup() and blob_intern() share; see dedup.c.
+ */
+#ifndef BLOB_SQL_DEDUP_H
+#define BLOB_SQL_DEDUP_H
+
+#include "postgres.h"
+
+#include "core/descriptor.h"
+#include "executor/spi.h"
+#include "storage/itemptr.h"
+
+/* ---- dedup_column.c: the column, and statements about it ---- */
+
+/* A column of type blobstate, or of a domain over it; names as SQL has them. */
+typedef struct BlobDedupColumn
+{
+	Oid			relid;
+	const char *name;			/* of the column, as catalogs have it */
+	const char *table;			/* qualified and quoted */
+	const char *column;			/* quoted */
+	AttrNumber	number;
+} BlobDedupColumn;
+
+/*
+ * Find a column in which values can be shared, in the current context.  Keeps AccessShareLock on
+ * the table until the transaction ends.  ERROR 42809, 42703, 42804, 428C9, 0A000 for what is no
+ * such column.  function: for messages.
+ */
+extern void blob_dedup_find_column(Oid relid, const char *name, const char *function,
+								   BlobDedupColumn *column);
+
+/* ERROR 42501 unless the current role may read the column, and change it. */
+extern void blob_dedup_require_privileges(const BlobDedupColumn *column);
+
+/* ERROR unless two looks at a column have found the same. */
+extern void blob_dedup_require_same(const BlobDedupColumn *before, const BlobDedupColumn *now);
+
+/*
+ * The tables that have the rows: itself, its partitions and children.  ERROR 0A000 if one of them
+ * is no table of this server.  Locked as by blob_dedup_find_column().
+ */
+extern List *blob_dedup_list_tables(const BlobDedupColumn *column);
+
+/* A prepared statement that outlives the transaction; until SPI_freeplan(). */
+extern SPIPlanPtr blob_dedup_prepare(const char *query, int count, Oid *types);
+
+/* Cancellation, shutdown, a full disk: errors that say nothing about the values. */
+extern bool blob_dedup_is_to_be_thrown(int sqlstate);
+
+/* ---- dedup_groups.c: values of one content, by size and digest ---- */
+
+/* A row, by its place. */
+typedef struct BlobDedupRow
+{
+	Oid			table;
+	ItemPointerData tid;
+} BlobDedupRow;
+
+typedef struct BlobDedupKey
+{
+	uint8		sha256[BLOB_DIGEST_BYTES];
+	uint64		size_bytes;
+} BlobDedupKey;
+
+/*
+ * Rows whose values have one content.  Most of them have the datum with this hash, as far as the
+ * rows come in an order that lets a vote find it; source is one of these rows.
+ */
+typedef struct BlobDedupGroup
+{
+	BlobDedupKey key;
+	uint32		hash;			/* of the key; for the table */
+	char		status;			/* for the table */
+	bool		several;		/* not all rows have the same datum */
+	bool		has_source;
+	BlobDedupRow source;
+	uint32		votes;
+	uint64		datum_hash;
+} BlobDedupGroup;
+
+typedef struct BlobDedupGroups BlobDedupGroups;
+
+/*
+ * Groups in at most limit_bytes of memory.  The space of all digests is gone through in as many
+ * ranges as that takes, each with two passes over the rows.  The first range begins.
+ */
+extern BlobDedupGroups *blob_dedup_groups_make(MemoryContext context, Size limit_bytes);
+
+/* First pass: a row has this value.  Values outside of the range are left out. */
+extern void blob_dedup_groups_add(BlobDedupGroups *groups, const BlobDedupKey *key,
+								  uint64 datum_hash, const BlobDedupRow *row);
+
+/* Second pass: the group of a value, or NULL if its range is another one, or no row differs. */
+extern BlobDedupGroup *blob_dedup_groups_find(BlobDedupGroups *groups, const BlobDedupKey *key);
+
+/* Begin the next range; false if there is none. */
+extern bool blob_dedup_groups_next(BlobDedupGroups *groups);
+
+/* Whether a number comes for the first time; may say so again after a million of others. */
+extern bool blob_dedup_groups_is_new(BlobDedupGroups *groups, uint64 number);
+
+#endif							/* BLOB_SQL_DEDUP_H */

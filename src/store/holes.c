@@ -1,0 +1,494 @@
+/*
+ * store/holes.c
+ *	  Blocks of free pages go back to the file system, and are taken again.
+ *
+ * The states of a page and the order of durability are in the README of this folder, under "Holes".
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "core/settings.h"
+#include "io/segment.h"
+#include "io/stat.h"
+#include "miscadmin.h"
+#include "store/store_internal.h"
+#include "utils/rel.h"
+
+/* No shorter run is punched: 256 kB. */
+#define MIN_HOLE_PAGES 64
+
+/* A store keeps at most this part of its allocated pages. */
+#define KEPT_PART 8
+
+/* A surplus that is worth being punched: 16 MB, and this part of the allocated pages. */
+#define MIN_WORTH_PAGES UINT64CONST(4096)
+#define WORTH_PART 16
+
+/* Punched runs that are filled at a time. */
+#define FILL_RUNS 64
+
+#define PAGES_PER_MB (1024 * 1024 / BLOB_PAGE_SIZE)
+
+/* ---- how much ---- */
+
+/* Pages in the hands of processes count as allocated. */
+static uint64
+allocated_now(const BlobStoreShared *shared)
+{
+	return shared->reserved_pages - blob_store_absent_count(shared) -
+		blob_store_punched_count(shared) - shared->free_runs.page_count -
+		shared->resting.page_count - blob_pending_pages(&shared->pending);
+}
+
+uint64
+blob_store_kept_pages(const BlobStoreShared *shared)
+{
+	uint64		part = allocated_now(shared) / KEPT_PART;
+
+	return blob_keep_free_mb < 0 ? part : Min(part, (uint64) blob_keep_free_mb * PAGES_PER_MB);
+}
+
+static uint64
+worth_pages(const BlobStoreShared *shared)
+{
+	return Max(MIN_WORTH_PAGES, allocated_now(shared) / WORTH_PART);
+}
+
+static bool
+may_punch(const BlobStoreShared *shared)
+{
+	return blob_keep_free_mb >= 0 && !shared->knows_no_holes;
+}
+
+/* ---- resting ---- */
+
+/* Move resting runs back, until this number of pages is back or a free run has needed_pages. */
+static bool
+wake(BlobStoreShared *shared, uint64 needed_pages, uint64 pages)
+{
+	uint64		left;
+	uint64		end;
+	bool		is_any;
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	left = shared->resting.page_count;
+	is_any = left > 0;
+	end = left - Min(left, pages);
+	for (int i = 1; shared->resting.page_count > end &&
+		 blob_free_runs_longest(blob_store_area, &shared->free_runs) < needed_pages; i++)
+	{
+		(void) blob_free_runs_move_one(blob_store_area, &shared->resting, &shared->free_runs);
+		if (i % BLOB_STORE_MOVE_RUNS == 0)
+		{
+			LWLockRelease(&shared->lock);
+			LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+		}
+	}
+	LWLockRelease(&shared->lock);
+	return is_any;
+}
+
+bool
+blob_store_wake(BlobStoreShared *shared, uint64 needed_pages)
+{
+	return wake(shared, needed_pages, PG_UINT64_MAX);
+}
+
+/*
+ * Move runs from the end of the free runs to the resting ones, up to *surplus pages.  Returns
+ * whether there may be more.
+ */
+static bool
+rest_some(BlobStoreShared *shared, uint64 *surplus)
+{
+	dsa_pointer nodes = blob_free_runs_reserve(blob_store_area, BLOB_STORE_MOVE_RUNS);
+	int			moved = 0;
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	for (; moved < BLOB_STORE_MOVE_RUNS; moved++)
+	{
+		BlobPageNo	first_page;
+		uint64		pages = blob_free_runs_take_last(blob_store_area, &shared->free_runs,
+													 MIN_HOLE_PAGES, *surplus, &first_page);
+
+		if (pages == 0)
+			break;
+		blob_free_runs_give_reserved(blob_store_area, &shared->resting, &nodes, first_page, pages);
+		*surplus -= pages;
+	}
+	shared->resting_lsn = Max(shared->resting_lsn, shared->freed_lsn);
+	LWLockRelease(&shared->lock);
+	blob_free_runs_release(blob_store_area, nodes);
+	return moved == BLOB_STORE_MOVE_RUNS;
+}
+
+bool
+blob_store_rest(BlobStoreShared *shared)
+{
+	uint64		kept;
+	uint64		free_pages;
+	uint64		resting;
+	uint64		worth;
+	uint64		surplus;
+
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	kept = blob_store_kept_pages(shared);
+	worth = worth_pages(shared);
+	free_pages = shared->free_runs.page_count;
+	resting = shared->resting.page_count;
+	LWLockRelease(&shared->lock);
+
+	if (!may_punch(shared))
+	{
+		(void) blob_store_wake(shared, PG_UINT64_MAX);
+		return false;
+	}
+	surplus = free_pages > kept ? free_pages - kept : 0;
+	if (resting + surplus >= worth)
+	{
+		while (surplus >= MIN_HOLE_PAGES && rest_some(shared, &surplus))
+			CHECK_FOR_INTERRUPTS();
+	}
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	resting = shared->resting.page_count;
+	LWLockRelease(&shared->lock);
+	return resting > 0;
+}
+
+/* ---- waiting for a checkpoint ---- */
+
+/* Under the lock. */
+static uint64
+count_waiting(const BlobStoreShared *shared)
+{
+	uint64		pages = shared->resting.page_count;
+
+	if (!may_punch(shared))
+		return 0;
+	if (!blob_store_frees_after_flush())
+		pages += blob_pending_pages(&shared->pending);
+	return pages >= worth_pages(shared) ? pages : 0;
+}
+
+uint64
+blob_store_waiting_pages(const BlobStoreId *id)
+{
+	BlobStoreShared *shared = blob_store_lock_table(id);
+	uint64		pages = 0;
+
+	if (shared != NULL)
+	{
+		LWLockAcquire(&shared->lock, LW_SHARED);
+		if (shared->loaded)
+			pages = count_waiting(shared);
+		LWLockRelease(&shared->lock);
+	}
+	blob_store_unlock_table();
+	return pages;
+}
+
+bool
+blob_store_is_loaded(const BlobStoreId *id)
+{
+	return blob_store_shared_if_loaded(id) != NULL;
+}
+
+void
+blob_store_wake_pages(const BlobStoreId *id, uint64 pages)
+{
+	BlobStoreShared *shared = blob_store_shared_if_loaded(id);
+	bool		is_left;
+
+	if (shared == NULL || pages == 0)
+		return;
+	(void) wake(shared, PG_UINT64_MAX, pages);
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	is_left = shared->resting.page_count >= worth_pages(shared);
+	LWLockRelease(&shared->lock);
+	if (!is_left)
+		(void) blob_store_wake(shared, PG_UINT64_MAX);
+}
+
+void
+blob_store_ask_for_waiting(const BlobStoreId *id)
+{
+	BlobStoreShared *shared = blob_store_shared_if_loaded(id);
+
+	if (shared != NULL)
+		blob_store_ask_for_checkpoint_now(shared);
+}
+
+bool
+blob_store_waiting_is_over(const BlobStoreId *id)
+{
+	BlobStoreShared *shared = blob_store_shared_if_loaded(id);
+	XLogRecPtr	awaited;
+
+	if (shared == NULL)
+		return true;
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	awaited = shared->freed_lsn;
+	if (blob_store_frees_after_flush())
+		awaited = shared->resting.page_count > 0 ? shared->resting_lsn : InvalidXLogRecPtr;
+	LWLockRelease(&shared->lock);
+	return awaited <= GetRedoRecPtr() && awaited <= blob_store_completed_redo();
+}
+
+/* ---- punching ---- */
+
+/*
+ * Take resting runs for one PUNCH, each inside of one segment, in page order; returns their number.
+ * None if others have come to rest meanwhile that are not covered.
+ */
+static int
+take_resting(BlobStoreShared *shared, XLogRecPtr completed_redo, dsa_pointer *nodes,
+			 BlobPageRun *runs)
+{
+	int			count = 0;
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	while (count < BLOB_MAP_PUNCH_MAX_RUNS && shared->resting_lsn <= completed_redo)
+	{
+		BlobPageNo	first_page;
+		BlobPageNo	segment_end;
+		uint64		pages = blob_free_runs_take_some(blob_store_area, &shared->resting, 1,
+													 BLOB_SEGMENT_PAGES, &first_page);
+
+		if (pages == 0)
+			break;
+		segment_end = (blob_segment_of(first_page) + 1) * BLOB_SEGMENT_PAGES;
+		if (first_page + pages > segment_end)
+		{
+			blob_free_runs_give_reserved(blob_store_area, &shared->resting, nodes, segment_end,
+										 first_page + pages - segment_end);
+			pages = segment_end - first_page;
+		}
+		runs[count].first_page = first_page;
+		runs[count++].pages = pages;
+	}
+	LWLockRelease(&shared->lock);
+	return count;
+}
+
+/* Put runs into the free runs, or with an lsn into punched_pending. */
+static void
+give_runs(BlobStoreShared *shared, dsa_pointer *nodes, const BlobPageRun *runs, int count,
+		  XLogRecPtr lsn)
+{
+	XLogRecPtr	started_redo = GetRedoRecPtr();
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < count; i++)
+	{
+		if (lsn == InvalidXLogRecPtr)
+			blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, nodes,
+										 runs[i].first_page, runs[i].pages);
+		else
+			blob_pending_give(blob_store_area, &shared->punched_pending, nodes, lsn, started_redo,
+							  runs[i].first_page, runs[i].pages);
+	}
+	LWLockRelease(&shared->lock);
+}
+
+/*
+ * Punch runs that were taken.  From PUNCH on they are punched, whatever happens to the holes;
+ * before that they are free.  Returns the number of pages.
+ */
+static uint64
+punch_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, const BlobPageRun *runs,
+			int count)
+{
+	XLogRecPtr	lsn;
+	uint64		pages;
+
+	PG_TRY();
+	{
+		blob_map_raise_format(store->map);
+		lsn = blob_map_punch(store->map, runs, count);
+	}
+	PG_CATCH();
+	{
+		give_runs(shared, nodes, runs, count, InvalidXLogRecPtr);
+		blob_free_runs_release(blob_store_area, *nodes);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	give_runs(shared, nodes, runs, count, lsn);
+	XLogFlush(lsn);
+	pages = 0;
+	for (int i = 0; i < count; i++)
+	{
+		pages += runs[i].pages;
+		if (!blob_segment_punch(&store->id, runs[i].first_page,
+								runs[i].first_page + runs[i].pages))
+			shared->knows_no_holes = true;	/* a hint */
+	}
+	blob_stat_count(punched_bytes, pages * BLOB_PAGE_SIZE);
+	return pages;
+}
+
+/* Punch runs of one record; returns the number of pages. */
+static uint64
+punch_some(BlobStore *store, BlobStoreShared *shared, XLogRecPtr completed_redo)
+{
+	BlobPageRun runs[BLOB_MAP_PUNCH_MAX_RUNS];
+	dsa_pointer nodes;
+	uint64		pages = 0;
+	int			count;
+
+	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
+	nodes = blob_free_runs_reserve(blob_store_area, 2 * BLOB_MAP_PUNCH_MAX_RUNS);
+	count = take_resting(shared, completed_redo, &nodes, runs);
+	if (count > 0)
+		pages = punch_taken(store, shared, &nodes, runs, count);
+	blob_free_runs_release(blob_store_area, nodes);
+	LWLockRelease(&shared->growth_lock);
+	return pages;
+}
+
+uint64
+blob_store_punch(BlobStore *store, BlobStoreShared *shared)
+{
+	XLogRecPtr	completed_redo;
+	XLogRecPtr	awaited;
+	bool		is_any;
+	uint64		pages = 0;
+	uint64		more;
+
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	is_any = shared->resting.page_count > 0;
+	awaited = shared->resting_lsn;
+	LWLockRelease(&shared->lock);
+	if (!is_any || !may_punch(shared) || awaited > GetRedoRecPtr())
+		return 0;
+	completed_redo = blob_store_completed_redo();
+	if (awaited > completed_redo)
+		return 0;
+	blob_store_checkpoint_was_seen(shared);
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		more = punch_some(store, shared, completed_redo);
+		pages += more;
+	} while (more > 0);
+	return pages;
+}
+
+/* ---- filling ---- */
+
+/*
+ * Take punched runs: the first of at least min_pages, up to max_pages in all; returns their
+ * number.
+ */
+static int
+take_punched(BlobStoreShared *shared, uint64 min_pages, uint64 max_pages, BlobPageRun *runs)
+{
+	uint64		taken = 0;
+	int			count = 0;
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	while (count < FILL_RUNS && taken < max_pages)
+	{
+		uint64		pages = blob_free_runs_take_some(blob_store_area, &shared->punched,
+													 count == 0 ? min_pages : 1, max_pages - taken,
+													 &runs[count].first_page);
+
+		if (pages == 0)
+			break;
+		taken += pages;
+		runs[count++].pages = pages;
+	}
+	LWLockRelease(&shared->lock);
+	return count;
+}
+
+static int
+compare_runs(const void *a, const void *b)
+{
+	BlobPageNo	left = ((const BlobPageRun *) a)->first_page;
+	BlobPageNo	right = ((const BlobPageRun *) b)->first_page;
+
+	return left < right ? -1 : left > right;
+}
+
+/* Log that the runs have blocks.  *filled advances with the pages. */
+static void
+log_filled(BlobStore *store, const BlobPageRun *runs, int count, volatile uint64 *filled)
+{
+	for (int i = 0; i < count; i++)
+	{
+		BlobPageNo	end_page = runs[i].first_page + runs[i].pages;
+
+		for (BlobPageNo page = runs[i].first_page; page < end_page;)
+		{
+			BlobPageNo	next_page = blob_map_fill(store->map, page, end_page);
+
+			*filled += next_page - page;
+			page = next_page;
+		}
+	}
+}
+
+/*
+ * Put the first `filled` pages of the runs into the free runs, the others back among the punched.
+ */
+static void
+give_filled(BlobStoreShared *shared, dsa_pointer nodes, const BlobPageRun *runs, int count,
+			uint64 filled)
+{
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < count; i++)
+	{
+		uint64		part = Min(filled, runs[i].pages);
+
+		if (part > 0)
+			blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, &nodes,
+										 runs[i].first_page, part);
+		if (part < runs[i].pages)
+			blob_free_runs_give_reserved(blob_store_area, &shared->punched, &nodes,
+										 runs[i].first_page + part, runs[i].pages - part);
+		filled -= part;
+	}
+	LWLockRelease(&shared->lock);
+	blob_free_runs_release(blob_store_area, nodes);
+}
+
+/* Fill runs that were taken.  On an error, those that are not in the WAL are punched still. */
+static void
+fill_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer nodes, const BlobPageRun *runs,
+		   int count)
+{
+	volatile uint64 filled = 0;
+
+	PG_TRY();
+	{
+		blob_segment_fill(&store->id, runs, count);
+		log_filled(store, runs, count, &filled);
+	}
+	PG_CATCH();
+	{
+		give_filled(shared, nodes, runs, count, filled);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	give_filled(shared, nodes, runs, count, filled);
+	blob_stat_count(filled_bytes, filled * BLOB_PAGE_SIZE);
+}
+
+bool
+blob_store_fill(BlobStore *store, BlobStoreShared *shared, uint64 min_pages, uint64 max_pages)
+{
+	BlobPageRun runs[FILL_RUNS];
+	dsa_pointer nodes = blob_free_runs_reserve(blob_store_area, FILL_RUNS + 1);
+	int			count = take_punched(shared, min_pages, max_pages, runs);
+
+	if (count == 0)
+	{
+		blob_free_runs_release(blob_store_area, nodes);
+		return false;
+	}
+	qsort(runs, count, sizeof(BlobPageRun), compare_runs);
+	fill_taken(store, shared, nodes, runs, count);
+	return true;
+}

@@ -1,0 +1,133 @@
+"""The reading side of a file system that blobfs.create() has made, changed by SQL.
+
+Seen to fail: without the snapshot in search_key() test_snapshots (the current directory in place of
+the snapshot's).
+"""
+
+import errno
+import os
+import stat
+
+import support
+from support import Mount, MountTest, digest, refused
+
+
+class ReadFileSystemTest(MountTest):
+    def setUp(self):
+        self.sql.execute("SELECT blobfs.create('docs')")
+        self.addCleanup(lambda: self.sql.execute("SELECT blobfs.drop('docs')"))
+
+    def write(self, path, content):
+        self.sql.execute("SELECT blobfs.write('docs', %s, %s::bytea)", (path, content))
+
+    def call(self, name, *arguments):
+        marks = ", ".join(["%s"] * len(arguments))
+        return self.one(f"SELECT blobfs.{name}('docs', {marks})", *arguments)
+
+    def test_tree(self):
+        contents = {"a/b/file": self.bytes(3_000_000), "a/small": b"small", "empty": b"",
+                    "a/b/\N{LATIN SMALL LETTER U WITH DIAERESIS}": b"name"}
+        self.call("mkdir", "/a/b", True)
+        for path, content in contents.items():
+            self.write("/" + path, content)
+        self.call("symlink", "a/small", "/link")
+        self.call("link", "/a/small", "/hard")
+        with Mount("fs=docs,ro") as mount:
+            for path, content in contents.items():
+                self.assertEqual(digest(mount.read(path)), digest(content))
+            self.assertEqual(set(os.listdir(mount.directory)), {"a", "empty", "link", "hard"})
+            self.assertEqual(os.readlink(mount.path("link")), "a/small")
+            self.assertEqual(mount.read("link"), b"small")
+            one, other = os.stat(mount.path("hard")), os.stat(mount.path("a/small"))
+            self.assertEqual((one.st_ino, one.st_nlink), (other.st_ino, 2))
+            self.assertTrue(stat.S_ISDIR(os.stat(mount.path("a")).st_mode))
+            self.assertEqual(os.stat(mount.path("a")).st_nlink, 3)
+            usage = os.statvfs(mount.directory)
+            self.assertGreater(usage.f_blocks, usage.f_bfree)
+            with self.assertRaises(OSError) as caught:
+                os.mkdir(mount.path("new"))
+            self.assertEqual(caught.exception.errno, errno.EROFS)
+
+    def test_large_directory(self):
+        count = 2500
+        self.call("mkdir", "/d")
+        self.sql.execute("SELECT blobfs.write('docs', '/d/' || n, convert_to(n::text, 'UTF8'))"
+                         " FROM generate_series(1, %s) n", (count,))
+        with Mount("fs=docs,ro") as mount:
+            names = os.listdir(mount.path("d"))
+            self.assertEqual(len(names), count)
+            self.assertEqual(set(names), {str(n) for n in range(1, count + 1)})
+            for name in sorted(names)[:300]:
+                self.assertEqual(mount.read("d", name), name.encode())
+
+    def test_open_file_survives(self):
+        large, small = self.bytes(2_000_000), self.bytes(2000)
+        self.write("/large", large)
+        self.write("/small", small)
+        with Mount("fs=docs,ro,timeout=0") as mount:
+            files = [open(mount.path(name), "rb", 0) for name in ("large", "small")]
+            self.write("/large", b"new")
+            self.call("unlink", "/small")
+            self.sql.execute("SELECT * FROM blobext_gc()")
+            self.assertEqual(mount.read("large"), b"new")
+            self.assertFalse(os.path.exists(mount.path("small")))
+            for file, content in zip(files, (large, small)):
+                self.assertEqual(digest(file.read()), digest(content))
+                self.assertEqual(os.fstat(file.fileno()).st_size, len(content))
+                file.close()
+
+    def test_attributes_of_others(self):
+        """Attributes that SQL changes are seen, with timeout=0 at once."""
+        self.write("/file", b"content")
+        with Mount("fs=docs,ro,timeout=0") as mount:
+            with open(mount.path("file"), "rb") as file:
+                self.sql.execute("UPDATE docs.inode SET mode = 384, mtime = 1000000001"
+                                 " WHERE kind = 'f'")
+                found = os.fstat(file.fileno())
+                self.assertEqual(found.st_mode & 0o7777, 0o600)
+                self.assertEqual(found.st_mtime_ns, 1000000001)
+
+    def test_snapshots(self):
+        self.call("mkdir", "/d")
+        self.write("/d/file", b"one")
+        self.call("snapshot", "first")
+        self.write("/d/file", b"another")
+        self.write("/d/new", b"new")
+        self.call("snapshot", "second")
+        self.call("unlink", "/d", True)
+        with Mount("fs=docs,ro") as mount, Mount("fs=docs,at=first") as first:
+            self.assertEqual(os.listdir(mount.directory), [])
+            self.assertEqual(set(os.listdir(mount.path(".snapshots"))), {"first", "second"})
+            self.assertEqual(mount.read(".snapshots/first/d/file"), b"one")
+            self.assertEqual(mount.read(".snapshots/second/d/file"), b"another")
+            self.assertEqual(os.listdir(mount.path(".snapshots/first/d")), ["file"])
+            self.assertFalse(os.path.exists(mount.path(".snapshots/third")))
+            self.assertEqual(first.read("d/file"), b"one")
+            self.assertFalse(os.path.exists(first.path(".snapshots")))
+        self.assertIn('no snapshot "third"', refused("fs=docs,at=third"))
+
+    def test_xattrs(self):
+        self.write("/file", b"content")
+        self.sql.execute("SELECT * FROM docs.setxattr((SELECT ino FROM docs.dentry"
+                         " WHERE name = 'file'), 'user.note', 'text', 0)")
+        with Mount("fs=docs,ro,xattr") as mount:
+            self.assertEqual(os.listxattr(mount.path("file")), ["user.note"])
+            self.assertEqual(os.getxattr(mount.path("file"), "user.note"), b"text")
+            with self.assertRaises(OSError) as caught:
+                os.getxattr(mount.path("file"), "user.other")
+            self.assertEqual(caught.exception.errno, errno.ENODATA)
+
+    def test_restart(self):
+        content = self.bytes(2_000_000)
+        self.write("/file", content)
+        with Mount("fs=docs,ro") as mount:
+            with open(mount.path("file"), "rb", 0) as file:
+                part = file.read(100_000)
+                self.sql.close()
+                support.restart_server()
+                self.connect()
+                self.assertEqual(digest(part + file.read()), digest(content))
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,116 @@
+/*
+ * test/unit/stop_calls.c
+ *	  A library for LD_PRELOAD: a process stops at a system call on a segment file.
+ *
+ * The environment variable BLOBEXT_STOP names a file.  As long as it exists and has two words, the
+ * process that comes to the call stops (SIGSTOP): "punch", "reserve" (both are fallocate()), "fsync"
+ * or "unlink", "before" it or "after" it.  A file of that name and ".stopped" says that one has.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int
+is_segment(int fd)
+{
+	char		link[64];
+	char		path[4096];
+	ssize_t		length;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	length = readlink(link, path, sizeof(path) - 1);
+	if (length < 0)
+		return 0;
+	path[length] = '\0';
+	return strstr(path, "/pg_blobext/") != NULL;
+}
+
+/* Stop here if the file asks for that. */
+static void
+come_to(const char *call, const char *when)
+{
+	const char *control = getenv("BLOBEXT_STOP");
+	FILE	   *file = control != NULL ? fopen(control, "re") : NULL;
+	char		wanted_call[16] = "";
+	char		wanted_when[16] = "";
+	char		path[4096];
+	int			fields;
+	int			fd;
+
+	if (file == NULL)
+		return;
+	fields = fscanf(file, "%15s %15s", wanted_call, wanted_when);
+	fclose(file);
+	if (fields != 2 || strcmp(call, wanted_call) != 0 || strcmp(when, wanted_when) != 0)
+		return;
+	snprintf(path, sizeof(path), "%s.stopped", control);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	if (fd < 0)
+		abort();
+	close(fd);
+	raise(SIGSTOP);
+}
+
+int
+fallocate(int fd, int mode, off_t offset, off_t bytes)
+{
+	static int	(*real) (int, int, off_t, off_t);
+	const char *call = mode & FALLOC_FL_PUNCH_HOLE ? "punch" : "reserve";
+	int			is_ours = is_segment(fd) && mode != FALLOC_FL_KEEP_SIZE;
+	int			result;
+
+	if (real == NULL)
+		real = (int (*) (int, int, off_t, off_t)) dlsym(RTLD_NEXT, "fallocate");
+	if (is_ours)
+		come_to(call, "before");
+	result = real(fd, mode, offset, bytes);
+	if (is_ours && result == 0)
+		come_to(call, "after");
+	return result;
+}
+
+int
+fallocate64(int fd, int mode, off_t offset, off_t bytes)
+{
+	return fallocate(fd, mode, offset, bytes);
+}
+
+int
+fsync(int fd)
+{
+	static int	(*real) (int);
+	int			is_ours = is_segment(fd);
+	int			result;
+
+	if (real == NULL)
+		real = (int (*) (int)) dlsym(RTLD_NEXT, "fsync");
+	if (is_ours)
+		come_to("fsync", "before");
+	result = real(fd);
+	if (is_ours && result == 0)
+		come_to("fsync", "after");
+	return result;
+}
+
+int
+unlink(const char *path)
+{
+	static int	(*real) (const char *);
+	int			is_ours = strstr(path, "pg_blobext/") != NULL;
+	int			result;
+
+	if (real == NULL)
+		real = (int (*) (const char *)) dlsym(RTLD_NEXT, "unlink");
+	if (is_ours)
+		come_to("unlink", "before");
+	result = real(path);
+	if (is_ours && result == 0)
+		come_to("unlink", "after");
+	return result;
+}
