@@ -94,6 +94,16 @@ sub make_gate
 	return;
 }
 
+# A trigger that makes each update take a while.
+sub make_slow
+{
+	my ($table, $seconds) = @_;
+	sql("CREATE FUNCTION s.slow() RETURNS trigger LANGUAGE plpgsql AS
+			\$\$ BEGIN PERFORM pg_sleep($seconds); RETURN new; END \$\$",
+		"CREATE TRIGGER slow BEFORE UPDATE ON s.$table FOR EACH ROW EXECUTE FUNCTION s.slow()");
+	return;
+}
+
 sub waits_at_gate
 {
 	my ($id) = @_;
@@ -210,10 +220,8 @@ make_gate('t');
 clean();
 copies('t', 400, 4);
 sql('CREATE TABLE s.other (b blobstate)', 'INSERT INTO s.other SELECT value(1000 + i) FROM generate_series(1, 5) i',
-	'CREATE FUNCTION s.slow() RETURNS trigger LANGUAGE plpgsql AS
-		$$ BEGIN PERFORM pg_sleep(0.3); RETURN new; END $$',
-	'CREATE TRIGGER slow BEFORE UPDATE ON s.t FOR EACH ROW EXECUTE FUNCTION s.slow()',
 	'DELETE FROM s.other');
+make_slow('t', 0.3);
 {
 	my $call = start_dedup(q(CALL blobext_dedup('s.t', 'b', batch_rows => 1)));
 	poll('SELECT rows_shared > 1 FROM blobext_dedup_progress');
@@ -235,9 +243,7 @@ sql('CREATE TABLE s.other (b blobstate)', 'INSERT INTO s.other SELECT value(1000
 # Procedures and DO blocks that call it may have values: then the round waits for their end.
 clean();
 mostly_shared('t', 40);
-sql('CREATE FUNCTION s.slow() RETURNS trigger LANGUAGE plpgsql AS
-		$$ BEGIN PERFORM pg_sleep(0.1); RETURN new; END $$',
-	'CREATE TRIGGER slow BEFORE UPDATE ON s.t FOR EACH ROW EXECUTE FUNCTION s.slow()');
+make_slow('t', 0.1);
 {
 	my $block = start_dedup(q(DO $$ DECLARE x blobstate; r bigint; BEGIN
 		SELECT b INTO x FROM s.t WHERE id = 2;
@@ -344,10 +350,7 @@ sql('ALTER TABLE s.t ADD PRIMARY KEY (id)', 'CREATE PUBLICATION p FOR TABLE s.t'
 clean();
 copies('t', 600, 20);
 sql('CREATE INDEX ON s.t (b)');
-make_gate('t');
-sql('CREATE FUNCTION s.pause() RETURNS trigger LANGUAGE plpgsql AS
-		$$ BEGIN PERFORM pg_sleep(0.01); RETURN new; END $$',
-	'CREATE TRIGGER pause BEFORE UPDATE ON s.t FOR EACH ROW EXECUTE FUNCTION s.pause()');
+make_slow('t', 0.01);
 my $before = 600;
 foreach my $how ('backend', 'server', 'server')
 {
@@ -373,7 +376,7 @@ foreach my $how ('backend', 'server', 'server')
 	$before = $now;
 	check_is_clean($node, 'keys and values are sound');
 }
-sql('DROP TRIGGER pause ON s.t', 'DROP TRIGGER gate ON s.t');
+sql('DROP TRIGGER slow ON s.t');
 is((split /\|/, sql(q(CALL blobext_dedup('s.t', 'b'))))[0], $before - 20, 'the next call does the rest');
 is(distinct('t'), 20, 'each content has one value');
 is_as_wanted('t', 'contents are what they were');
