@@ -76,6 +76,9 @@ need_build()
 		test -f "$("$PG_CONFIG" --includedir-server)/postgres.h"
 	need liburing.h liburing-dev have_header liburing.h
 	need openssl/sha.h libssl-dev have_header openssl/sha.h
+	# Optional for the library; the tests have values of all methods of compression.
+	need lz4.h liblz4-dev have_header lz4.h
+	need zstd.h libzstd-dev have_header zstd.h
 }
 
 need_pgtap()

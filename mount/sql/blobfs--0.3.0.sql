@@ -129,8 +129,7 @@ BEGIN
     RETURN coalesce(cardinality(dead), 0);
 END $$;
 COMMENT ON FUNCTION blobfs.sweep() IS
-    'removes mounts whose connections have been gone for a minute, with their pins';
-REVOKE ALL ON FUNCTION blobfs.sweep() FROM PUBLIC;
+    'removes mounts whose connections have been gone for a minute, with their pins; how many';
 
 CREATE FUNCTION blobfs.attach(what text DEFAULT '', OUT mount bigint, OUT key uuid)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -173,6 +172,7 @@ BEGIN
         DELETE FROM blobfs.pin AS p WHERE p.mount = mount;
         DELETE FROM blobfs.connection AS c WHERE c.mount = mount;
     END IF;
+    PERFORM blobfs.sweep();
 END $$;
 COMMENT ON FUNCTION blobfs.detach(bigint, uuid) IS 'removes a mount and its pins';
 
@@ -817,7 +817,9 @@ CREATE OR REPLACE FUNCTION @fs@.is_below(ino bigint, ancestor bigint) RETURNS bo
     LANGUAGE plpgsql STABLE AS $blobfs$
 #variable_conflict use_variable
 BEGIN
-    WHILE ino <> ancestor LOOP
+    -- As deep as no tree is, so that a damaged one with a circle ends the search, too.
+    FOR depth IN 1 .. 100000 LOOP
+        EXIT WHEN ino = ancestor;
         ino := (SELECT d.parent FROM @fs@.dentry AS d WHERE d.ino = ino);
         IF ino IS NULL THEN
             RETURN false;
@@ -889,9 +891,9 @@ BEGIN
         PERFORM @fs@.lock_inodes(ARRAY[parent, new_parent]
             || CASE WHEN names.source_kind = 'd' THEN names.source END
             || CASE WHEN names.target_kind = 'd' THEN names.target END);
-        PERFORM @fs@.lock_inodes(ARRAY[
-            CASE WHEN names.source_kind <> 'd' THEN names.source END,
-            CASE WHEN names.target_kind <> 'd' THEN names.target END]);
+        IF names.source_kind <> 'd' AND names.target_kind <> 'd' THEN
+            PERFORM @fs@.lock_inodes(ARRAY[names.source, names.target]);
+        END IF;
         SELECT * INTO again FROM @fs@.rename_check(parent, name, new_parent, new_name, flags);
         EXIT WHEN again IS NOT DISTINCT FROM names;
         names := again;
@@ -1213,7 +1215,7 @@ CREATE OR REPLACE VIEW @fs@.path WITH (security_invoker = true) AS
         UNION ALL
         SELECT CASE WHEN t.path = '/' THEN '/' ELSE t.path || '/' END || blobfs.name_text(d.name),
             d.ino
-        FROM tree AS t JOIN @fs@.dentry AS d ON d.parent = t.ino)
+        FROM tree AS t JOIN @fs@.dentry AS d ON d.parent = t.ino AND d.ino <> 1)
     SELECT t.path, i.ino, i.kind, i.mode, i.uid, i.gid, i.nlink, i.size,
         pg_catalog.to_timestamp(i.mtime / 1e9::double precision) AS mtime, i.version, i.content
     FROM tree AS t JOIN @fs@.inode AS i ON i.ino = t.ino;
@@ -1865,7 +1867,7 @@ COMMENT ON FUNCTION blobfs.write(name, text, blobstate) IS
     'makes a file, or replaces its content; returns the number of its inode';
 
 CREATE FUNCTION blobfs.write(fs name, path text, content bytea) RETURNS bigint
-    LANGUAGE sql AS 'SELECT blobfs.write(fs, path, content::blobstate)';
+    LANGUAGE sql BEGIN ATOMIC SELECT blobfs.write(fs, path, content::blobstate); END;
 COMMENT ON FUNCTION blobfs.write(name, text, bytea) IS
     'makes a file, or replaces its content; returns the number of its inode';
 

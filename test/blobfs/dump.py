@@ -117,6 +117,29 @@ class Dump(unittest.TestCase):
             connection.execute("SELECT blobfs.upgrade('fs_dump')")
         self.look("again")
 
+    def test_blobext_is_in_another_schema(self):
+        run("createdb", "elsewhere")
+        with psycopg.connect(dbname="elsewhere", autocommit=True) as connection:
+            connection.execute("CREATE SCHEMA \"Ext é\"")
+            connection.execute('CREATE EXTENSION blobext SCHEMA "Ext é"')
+            for statement in [
+                    "CREATE EXTENSION blobfs",
+                    "SELECT blobfs.create('fs_dump')",
+                    "SELECT blobfs.write('fs_dump', '/f', 'x'::bytea)",
+                    "SELECT blobfs.append('fs_dump', '/f', 'y')",
+                    "SELECT blobfs.truncate('fs_dump', '/f', 7)",
+                    "SELECT fs_dump.patch(2, NULL, true, 1, '{3}', '{z}', 5, NULL)",
+                    "SELECT fs_dump.patch(2, NULL, false, 1, '{3}', '{z}', 5, NULL)",
+                    "SELECT blobfs.pin(mount, key, 1, blobfs.read('fs_dump', '/f'))"
+                    " FROM blobfs.attach()",
+                    "SELECT blobfs.snapshot('fs_dump', 's')"]:
+                connection.execute(statement)
+            self.assertEqual(
+                connection.execute("SELECT blobfs.read('fs_dump', '/f', 0, 9)").fetchone()[0],
+                b"x\0\0z\0")
+            self.assertEqual(
+                connection.execute("SELECT * FROM blobfs.check('fs_dump')").fetchall(), [])
+
 
 if __name__ == "__main__":
     sys.exit(unittest.main(verbosity=0))

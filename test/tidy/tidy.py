@@ -20,8 +20,8 @@ from tree import Tree
 NOT_YET = set()
 
 # A folder of src is a layer: it may include its own headers and those of folders before it.
-LAYERS = ["core", "io", "wal", "store", "extents", "blob", "assign", "client", "recovery", "gc", "heal",
-          "autogc", "sql", "api", "hooks"]
+LAYERS = ["core", "io", "wal", "store", "extents", "blob", "assign", "client", "recovery", "gc",
+          "heal", "autogc", "sql", "api", "hooks"]
 
 MAX_FUNCTION_LINES = 70
 MAX_COLUMNS = 100

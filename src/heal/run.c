@@ -1,5 +1,5 @@
 /*
- * heal/heal.c
+ * heal/run.c
  *	  Beginning and end of a run, see heal/heal.h.
  */
 #include "postgres.h"
@@ -230,7 +230,7 @@ keep_note(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 	kept->generations[kept->count++] = generation;
 }
 
-/* What is noted and not kept, as ranges; returns their number. */
+/* Noted generations that are not kept, as ranges; returns their number. */
 static int
 find_useless(const BlobStoreId *store, const Kept *kept, BlobGenerationRange **useless)
 {
