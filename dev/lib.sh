@@ -37,8 +37,8 @@ TEST_PACKAGES=("postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-pe
 # Drivers of clients, tools for backups, pglogical, a browser: dev/test goes on where they cannot be
 # had, and the tests that need them are left out.
 OPTIONAL_PACKAGES=(python3-psycopg2 python3-asyncpg python3-pg8000 python3-sqlalchemy
-	python3-django odbc-postgresql python3-pyodbc libpostgresql-jdbc-java pgbackrest barman rsync
-	"postgresql-$PG_MAJOR-pglogical" chromium)
+	python3-django odbc-postgresql python3-pyodbc libpostgresql-jdbc-java pgbouncer pgbackrest
+	barman rsync "postgresql-$PG_MAJOR-pglogical" chromium)
 command -v javac > /dev/null || OPTIONAL_PACKAGES+=(default-jdk-headless)
 
 say()

@@ -2,7 +2,7 @@
  * commit.c
  *	  Commits of working copies, see mount/README.md, "Commits".
  *
- * What has changed becomes one transaction: all content at once, or streamed; only the new bytes
+ * The changes become one transaction: all content at once, or streamed; only the new bytes
  * if they were appended; else a patch of the changed ranges.  It is first sent for the version that
  * the working copy is based on.  If the row has another one, a commit is sent for the row as it is
  * now ("last close wins"), and the mount begins anew with what the row has then.

@@ -1,6 +1,6 @@
 /*
  * copies.c
- *	  Working copies by inode: who uses them, and what they are based on.
+ *	  Working copies by inode: their users, and their bases.
  */
 #include "session_write.h"
 
@@ -119,8 +119,8 @@ close_base(struct writer *writer, struct copy *copy)
 }
 
 /*
- * What could not be committed is lost with the copy: its user was told.  The kernel's pages have
- * it, so the node must not be found by the version that it was based on.
+ * Changes that could not be committed are lost with the copy: its user was told.  The kernel's
+ * pages have them, so the node must not be found by the version that it was based on.
  */
 static void
 end_copy(struct writer *writer, struct copy *copy)
@@ -174,9 +174,12 @@ next_of_group(struct writer *writer, int64_t snapshot, bool (*is_wanted) (const 
 	pthread_mutex_lock(&writer->lock);
 	for (int i = 0; i < COPY_BUCKETS && found == NULL; i++)
 	{
-		for (struct copy *copy = writer->copies[i]; copy != NULL && found == NULL; copy = copy->next)
-			if (copy->node->attributes.snapshot == snapshot && is_wanted(copy))
-				found = copy;
+		struct copy *copy = writer->copies[i];
+
+		while (copy != NULL &&
+			   !(copy->node->attributes.snapshot == snapshot && is_wanted(copy)))
+			copy = copy->next;
+		found = copy;
 	}
 	if (found != NULL)
 		found->users++;
@@ -213,7 +216,7 @@ copies_commit(struct writer *writer, int64_t snapshot)
 	return error;
 }
 
-/* Nothing is sent for them any more; handles that are open go on with what is here. */
+/* Nothing is sent for them any more; open handles go on with the copies. */
 void
 copies_give_up(struct writer *writer, int64_t snapshot)
 {
@@ -275,7 +278,7 @@ copy_keep_base(struct copy *copy)
 }
 
 /*
- * What is local, and a base that was kept readable, make up the content as before.  A base that was
+ * Local bytes, and a base that was kept readable, make up the content as before.  A base that was
  * not is replaced by the new version, which has the same bytes and more.
  */
 void

@@ -48,7 +48,7 @@ group_is_virtual(const struct node *node)
 		node->attributes.snapshot == 0;
 }
 
-/* Everybody may begin a transaction: the mount has the rights of one role for all of them. */
+/* All users may begin a transaction: the mount has the rights of one role for all of them. */
 static void
 virtual_attributes(const struct source *source, uint64_t ino, struct attributes *attributes)
 {
@@ -231,8 +231,8 @@ group_roll_back(struct mount *mount, const struct node *parent, const char *name
 }
 
 /*
- * Files that are open are committed with what they have now.  If that fails, or COMMIT does, nothing
- * of the transaction remains.
+ * Open files are committed with their present content.  If that fails, or COMMIT does, nothing of
+ * the transaction remains.
  */
 int
 group_commit(struct mount *mount, const struct node *parent, const char *name,
@@ -385,7 +385,7 @@ groups_create(struct writer *writer)
 	return groups;
 }
 
-/* What is not committed is rolled back by the end of its connection. */
+/* A transaction that is not committed is rolled back by the end of its connection. */
 void
 groups_destroy(struct groups *groups)
 {

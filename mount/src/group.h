@@ -2,9 +2,9 @@
  * group.h
  *	  Transactions of many files: directories below ".blobfs".
  *
- * mkdir .blobfs/tx/NAME begins a transaction, on a connection of its own.  The directory is the root
- * of the file system as the transaction sees and changes it.  Renaming it into .blobfs/commit/
- * commits; rmdir() rolls back, whatever is in it.
+ * mkdir .blobfs/tx/NAME begins a transaction, on a connection of its own.  The directory is the
+ * root of the file system as the transaction sees and changes it.  Renaming it into .blobfs/commit/
+ * commits; rmdir() rolls back, also if it is not empty.
  *
  * An inode of a group is one whose attributes have the group's negative number as snapshot.  The
  * thread of a request for such a node is bound to the group's connection (pool_bind), so all

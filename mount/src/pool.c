@@ -452,7 +452,7 @@ judge(struct connection *connection, const PGresult *result, char *sqlstate)
 	state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
 	if (state != NULL && sqlstate != NULL)
 		snprintf(sqlstate, 6, "%s", state);
-	/* Without an SQLSTATE the error is libpq's: the statement could not be sent, or not be answered. */
+	/* Without an SQLSTATE the error is libpq's: the statement or its answer was not transmitted. */
 	if (state == NULL || PQstatus(connection->pg) != CONNECTION_OK || error_is_lost(state))
 	{
 		debug("connection %d is lost: %s", connection->slot, PQerrorMessage(connection->pg));

@@ -66,8 +66,8 @@ bool pool_connect(struct pool *pool, char **error);
 
 /*
  * Keep a connection, which is up, for threads that are bound to it: pool_take() gives them no other
- * one, and no other threads get it.  EAGAIN if too few would be left.  A connection that was lost is
- * not made anew for bound threads: they get ESTALE.
+ * one, and no other threads get it.  EAGAIN if too few would be left.  A connection that was lost
+ * is not made anew for bound threads: they get ESTALE.
  */
 int pool_reserve(struct pool *pool, struct connection **connection);
 void pool_unreserve(struct connection *connection);

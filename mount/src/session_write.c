@@ -4,7 +4,7 @@
  *
  * Changes of names and attributes are a call of the file system's functions each, and do not wait
  * for the server's disk.  Content goes to working copies (copies.c), which fsync() and close()
- * commit (commit.c); these wait, and what was committed before is on the disk then, too.
+ * commit (commit.c); these wait, and earlier commits are on the disk then, too.
  */
 #include "session_write.h"
 
@@ -723,7 +723,7 @@ parameter_if(struct parameters *parameters, bool is_set, int64_t value)
 		parameter_null(parameters);
 }
 
-/* A working copy that nobody has any more gets its times when it is committed. */
+/* Of an open file without a name this mount alone knows the attributes. */
 static int
 set_attributes(struct writer *writer, struct node *node, const struct stat *stat, int to_set)
 {
@@ -753,7 +753,6 @@ set_attributes(struct writer *writer, struct node *node, const struct stat *stat
 	error = writer_call(writer, writer->calls.setattr, &parameters, &outcome);
 	if (error == ESTALE && node->attributes.nlink == 0)
 	{
-		/* An open file without a name: this mount alone knows it. */
 		pthread_mutex_lock(&node->lock);
 		if (to_set & FUSE_SET_ATTR_MODE)
 			node->attributes.mode = (node->attributes.mode & S_IFMT) | (stat->st_mode & 07777);
@@ -993,7 +992,7 @@ session_write_read(fuse_req_t request, struct node *node, size_t size, off_t off
 	copy_release(writer, copy);
 }
 
-/* What fsync() and close() do. */
+/* For fsync() and close(). */
 static int
 publish(struct writer *writer, struct writing *writing)
 {
@@ -1035,7 +1034,7 @@ op_fsyncdir(fuse_req_t request, fuse_ino_t id, int data_only, struct fuse_file_i
 	fuse_reply_err(request, writer_flush(mount_writer(request_mount(request))));
 }
 
-/* What a mapping has written since the last close() goes now; there is nobody to tell an error. */
+/* Bytes that a mapping has written since the last close() go now; no call gets an error of it. */
 void
 session_write_release(struct mount *mount, struct handle *handle)
 {

@@ -74,7 +74,7 @@ struct writer
 	uint64_t	begun;
 	uint64_t	flushed;
 	uint64_t	epoch;			/* of the first one that is not flushed */
-	bool		has_lost;		/* some may be lost, and nobody was told */
+	bool		has_lost;		/* some may be lost, and no call has returned that */
 
 	/* A thread has to do: nodes that were replaced, in the order of their times; nodes whose pages
 	 * the kernel shall drop. */

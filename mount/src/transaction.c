@@ -19,7 +19,7 @@ enum
 	COLUMN_VERSION = 12
 };
 
-/* The mark of a connection; belongs to whoever holds the connection. */
+/* The mark of a connection; belongs to the holder of the connection. */
 struct mark
 {
 	bool		is_known;		/* number is what the row has, unless a crash took changes back */
@@ -172,8 +172,8 @@ require_mark(struct transaction *transaction)
 
 /*
  * The connection was lost, and is up again: was the transaction committed?  The row gets a fresh
- * mark.  Without a row it was not: the row is older than all that had a mark of it, unless somebody
- * has removed it.  0, an errno, or ERROR_LOST: ask again.
+ * mark.  Without a row it was not: the row is older than all transactions that had a mark of it.
+ * 0, an errno, or ERROR_LOST: ask again.
  */
 static int
 find_out(struct transaction *transaction, bool *is_committed)

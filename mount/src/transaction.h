@@ -34,8 +34,8 @@ struct transactions *transactions_create(struct pool *pool, const char *fs, bool
 void transactions_destroy(struct transactions *transactions);
 
 /*
- * Add a statement that calls a function of the schema: "create($1, $2)" with so many parameters,
- * behind which the mark's come.  Returns its number.
+ * Add a statement that calls a function of the schema: "create($1, $2)" with this number of
+ * parameters, behind which the mark's come.  Returns its number.
  */
 int transactions_add(struct transactions *transactions, const char *call, int parameter_count);
 
@@ -76,8 +76,8 @@ int transaction_run_call(struct transactions *transactions, int statement,
 						 struct outcome *outcome);
 
 /*
- * A thread that is bound to a connection (pool.h) is within a transaction: transaction_run() neither
- * begins nor commits nor repeats.  This commits: 0 or an errno.
+ * A thread that is bound to a connection (pool.h) is within a transaction: transaction_run()
+ * neither begins nor commits nor repeats.  This commits: 0 or an errno.
  */
 int transactions_commit_bound(struct transactions *transactions);
 

@@ -118,8 +118,8 @@ void tree_hold(struct tree *tree, struct node *node);
 void tree_release(struct tree *tree, struct node *node);
 
 /*
- * A node that only its maker knows: it has neither an id nor a name, and is found by nothing.  Held;
- * tree_release() frees it.
+ * A node that only its maker knows: it has neither an id nor a name, and is found by nothing.
+ * Held; tree_release() frees it.
  */
 struct node *tree_make_private(struct tree *tree, const struct attributes *attributes);
 

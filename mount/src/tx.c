@@ -4,7 +4,7 @@
  *
  * The command runs in a mount namespace of its own, where the transaction's directory takes the
  * place of the mount.  So it sees the same paths as ever.  A user without privileges gets such a
- * namespace within a user namespace in which he is himself.
+ * namespace within a user namespace with the same ids.
  */
 #include "tx.h"
 
@@ -47,7 +47,7 @@ write_text(const char *path, const char *text)
 	close(file);
 }
 
-/* A mount namespace; for an ordinary user within a user namespace that maps him to himself. */
+/* A mount namespace; for an ordinary user within a user namespace with the same ids. */
 static void
 enter_namespace(void)
 {

@@ -106,6 +106,10 @@ introduce(BlobHeal *heal)
 	char	   *own_history = blob_fork_history();
 	PGresult   *result;
 
+	/* A check of much content may leave the session idle for long. */
+	(void) blob_connection_query(heal->connection,
+								 "SELECT pg_catalog.set_config('idle_session_timeout', '0', false)",
+								 NULL);
 	/* The fork is not known yet: its position is that of the beginning. */
 	result = blob_connection_query(heal->connection, query, "0/0");
 	require_same_store(heal, result);

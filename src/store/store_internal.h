@@ -134,8 +134,8 @@ extern bool blob_store_rest(BlobStoreShared *shared);
 extern uint64 blob_store_punch(BlobStore *store, BlobStoreShared *shared);
 
 /*
- * Once after each start: make holes again that the map has and the files have not.  Takes the growth
- * lock.  Can be interrupted.
+ * Once after each start: make holes again that the map has and the files have not.  Takes the
+ * growth lock.  Can be interrupted.
  */
 extern void blob_store_punch_again(BlobStore *store, BlobStoreShared *shared);
 

@@ -1,5 +1,5 @@
-"""Connections that are lost, a program that is killed, a server that crashes: what was closed or
-synced is there, whole and once; the tables satisfy their constraints.
+"""Connections that are lost, a program that is killed, a server that crashes: files that were
+closed or synced are there, whole and once; the tables satisfy their constraints.
 
 Seen to fail: with is_committed = false in find_out() test_answer_lost (twice appended); with
 is_committed = true test_not_sent; without the fresh mark of mount_recover() test_late_transaction;
@@ -29,7 +29,8 @@ ROUNDS = int(os.environ.get("BLOBEXT_MOUNT_ROUNDS", "6"))
 def content_of(name, number):
     """A file's content, which says what it is: other parts cannot be mistaken for it."""
     source = random.Random(f"{name} {number}")
-    return f"{name} {number}\n".encode() + source.randbytes(source.choice([10, 3000, 40_000, 300_000]))
+    size = source.choice([10, 3000, 40_000, 300_000])
+    return f"{name} {number}\n".encode() + source.randbytes(size)
 
 
 def replace(path, content):
@@ -62,8 +63,8 @@ def append_line(path, number):
 
 
 def work(directory, name, number):
-    """Write files, and print the number of each when it is closed.  What fails while the server is
-    away is done again."""
+    """Write files, and print the number of each when it is closed.  Steps that fail while the
+    server is away are done again."""
     while True:
         path = os.path.join(directory, f"{name}{number % 7}")
         try:
@@ -147,7 +148,7 @@ class CrashTest(MountTest):
     def run_with_cuts(self, moment):
         """Each kind of change loses its connection once."""
         proxy = Proxy()
-        with Mount("fs=docs", proxy.conninfo()) as mount:
+        with Mount("fs=docs,timeout=0", proxy.conninfo()) as mount:
             for call in ("create", "mkdir", "symlink", "link", "rename", "write", "append", "patch",
                          "truncate", "setattr", "unlink", "rmdir", "COMMIT"):
                 proxy.cut(call if call == "COMMIT" else f"docs.{call}(", moment)
@@ -213,11 +214,18 @@ class CrashTest(MountTest):
             thread.join()
             support.wait_until(lambda: self.one(
                 "SELECT count(*) FROM pg_stat_activity WHERE state = 'active'"
-                " AND strpos(query, 'docs.append(') > 0 AND pid <> pg_backend_pid()") == 0, "their ends")
+                " AND strpos(query, 'docs.append(') > 0 AND pid <> pg_backend_pid()") == 0,
+                "their ends")
             self.assertEqual(self.server_read("/log"), b"one\ntwo\n")
         proxy.close()
 
     # ---- the server ----
+
+    @staticmethod
+    def kill_postmaster():
+        path = os.path.join(support.DATA, "postmaster.pid")
+        with open(path, encoding="utf8") as file:
+            os.kill(int(file.readline()), signal.SIGKILL)
 
     @staticmethod
     def start_killed_server():
@@ -241,7 +249,7 @@ class CrashTest(MountTest):
             self.assertEqual(self.server_read("/f"), b"before after")
 
     def test_truncation_taken_back(self):
-        """With sync=async a crash takes back what was committed last; an append that relies on it
+        """With sync=async a crash takes back the last commits; an append that relies on it
         is refused."""
         with Mount("fs=docs,sync=async") as mount:
             with open(mount.path("f"), "wb") as file:
@@ -299,9 +307,7 @@ class CrashTest(MountTest):
                 for _ in range(ROUNDS):
                     workers.wait(max(workers.done.values()) + 5)
                     time.sleep(moment.random() / 10)
-                    with open(os.path.join(support.DATA, "postmaster.pid"), encoding="utf8") as file:
-                        postmaster = int(file.readline())
-                    os.kill(postmaster, signal.SIGKILL)
+                    self.kill_postmaster()
                     time.sleep(0.2)
                     self.start_killed_server()
                     self.wait_for_server()
@@ -312,7 +318,7 @@ class CrashTest(MountTest):
                 self.check_work(other.directory, workers, 0)
 
     def test_kill_program(self):
-        """The program is killed at random; what was closed is at the server."""
+        """The program is killed at random; closed files are at the server."""
         moment = random.Random(support.SEED)
         first = 0
         for _ in range(ROUNDS):

@@ -59,7 +59,8 @@ class Model:
         content = self.files[name][0]
         file = os.open(self.path(name), os.O_RDWR)
         for _ in range(self.random.randint(1, 6)):
-            place = self.random.choice([0, len(content), self.random.randint(0, len(content) + 9000)])
+            place = self.random.choice([0, len(content),
+                                        self.random.randint(0, len(content) + 9000)])
             kind = self.random.choice(["write", "write", "truncate", "read", "fsync", "zero"])
             if kind == "write":
                 data = self.data()[:60_000]

@@ -1,9 +1,7 @@
 # blobext_fetch() while other things happen: either server is killed in the middle, the run is
 # cancelled, the collector frees values that are being fetched, sessions store and read.
 #
-# The values are large enough to be met in the middle, which the progress view tells.  Seen to fail:
-# without the look at the generation under the lock, new values have the bytes of freed ones; with
-# the note changed before the sync and FETCHED, a kill leaves values without their content.
+# The values are large enough to be met in the middle, which the progress view tells.
 use strict;
 use warnings;
 
