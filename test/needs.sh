@@ -74,8 +74,12 @@ need_build()
 	need PGXS "$server_dev" test -f "$("$PG_CONFIG" --pgxs)"
 	need "the server's headers" "$server_dev" \
 		test -f "$("$PG_CONFIG" --includedir-server)/postgres.h"
+	need libpq-fe.h libpq-dev test -f "$("$PG_CONFIG" --includedir)/libpq-fe.h"
 	need liburing.h liburing-dev have_header liburing.h
 	need openssl/sha.h libssl-dev have_header openssl/sha.h
+	# Optional for the library; the tests have values of all methods of compression.
+	need lz4.h liblz4-dev have_header lz4.h
+	need zstd.h libzstd-dev have_header zstd.h
 }
 
 need_pgtap()

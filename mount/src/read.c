@@ -374,7 +374,8 @@ ask_ahead(struct reader *reader, struct node *node, int64_t chunk)
 	struct content *content;
 	bool		fetch;
 
-	if (chunk * CHUNK_BYTES >= node->attributes.size)
+	/* A group's statements run in the threads of its requests. */
+	if (chunk * CHUNK_BYTES >= node->attributes.size || node->attributes.snapshot < 0)
 		return;
 	cache_key(&key, &node->attributes, chunk);
 	pthread_mutex_lock(&reader->lock);
@@ -621,7 +622,8 @@ read_open(struct reader *reader, struct node *node)
 	node->opens++;
 	kept = node->held != NULL || node->pin != 0;
 	pthread_mutex_unlock(&node->lock);
-	if (kept || size == 0)
+	/* A group's pins would be seen by its own transaction only. */
+	if (kept || size == 0 || node->attributes.snapshot < 0)
 		return 0;
 	if (size <= SMALL_BYTES && may_hold(reader, size))
 		error = hold_small(reader, node);

@@ -35,9 +35,15 @@ request_mount(fuse_req_t request)
 struct node *
 request_node(fuse_req_t request, fuse_ino_t id)
 {
+	struct mount *mount = request_mount(request);
+	struct node *node;
+
 	pool_set_request(request);
-	notify_begin(notify_count(request_mount(request)));
-	return tree_find(request_mount(request)->tree, id);
+	notify_begin(notify_count(mount));
+	node = tree_find(mount->tree, id);
+	if (node != NULL && mount->writer != NULL)
+		session_write_bind(mount, node);
+	return node;
 }
 
 double

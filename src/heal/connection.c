@@ -55,7 +55,7 @@ wait_for_socket(BlobConnection *connection, int event)
 	}
 }
 
-/* Hand what is queued to the kernel, taking in what arrives meanwhile. */
+/* Hand queued requests to the kernel, taking in answers meanwhile. */
 static void
 flush(BlobConnection *connection)
 {
@@ -142,6 +142,7 @@ check_conninfo(const char *conninfo)
 	PG_END_TRY();
 }
 
+/* Wait until the connection is made; ERROR if it fails, or needs no password where one must be. */
 static void
 poll_until_connected(BlobConnection *connection)
 {
@@ -227,8 +228,8 @@ report_refused(const PGresult *result)
 					 ERRCODE_CONNECTION_EXCEPTION),
 			 errmsg("the other server refused a request"),
 			 message == NULL ? 0 : errdetail_internal("%s", message),
-			 errhint("It needs blobext 0.3.0 or later in that database, and the role must be allowed "
-					 "to execute blobext_source() and blobext_source_read().")));
+			 errhint("It needs blobext 0.3.0 or later in that database, and the role must be "
+					 "allowed to execute blobext_source() and blobext_source_read().")));
 }
 
 /* Take in the results of a command up to its end; the first one is kept. */

@@ -15,7 +15,7 @@
 typedef struct BlobConnection BlobConnection;
 
 /*
- * Connect.  A caller who is not a superuser must give a password, and the server must ask for it.
+ * Connect.  A role without SUPERUSER must give a password, and the server must ask for it.
  * The result lives in the current memory context; the connection ends with it.
  */
 extern BlobConnection *blob_connection_open(const char *conninfo);

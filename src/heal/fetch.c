@@ -134,6 +134,7 @@ look_up(Patient *patient)
 	return NULL;
 }
 
+/* Cut all extents into pieces.  Those of lacking extents are wanted in any case. */
 static void
 make_pieces(Patient *patient)
 {
@@ -164,7 +165,7 @@ stored_start(const Patient *patient, const Piece *piece)
 	return patient->stored.extents[piece->extent_no].start + piece->offset;
 }
 
-/* ---- what is here ---- */
+/* ---- bytes of this server ---- */
 
 /* Errors that are not about the file. */
 static bool
@@ -319,7 +320,7 @@ stage(Patient *patient, const char *data, uint32 bytes)
 	patient->staged_bytes += bytes;
 }
 
-/* An AnswerTaker: bytes.  What the source does not have is taken from here, if it can be read. */
+/* An AnswerTaker: bytes.  The rest, which the source does not have, is read here if it can be. */
 static void
 stage_piece(Patient *patient, Piece *piece, const char *data, int bytes)
 {
@@ -426,7 +427,7 @@ report_gone(const BlobExtent *extent)
 					extent->first_page);
 }
 
-/* Write what was fetched, and all of lacking extents.  Returns the problem, or NULL. */
+/* Write the fetched pieces, and all of lacking extents.  Returns the problem, or NULL. */
 static char *
 write_pieces(Patient *patient)
 {

@@ -9,7 +9,7 @@
 
 typedef struct BlobHeal BlobHeal;
 
-/* What a run has done so far. */
+/* The work of a run so far. */
 typedef struct BlobHealTotals
 {
 	uint64		values;			/* that are right now */
@@ -26,7 +26,7 @@ typedef struct BlobHealTotals
  */
 extern BlobHeal *blob_heal_begin(const char *conninfo, void (*is_tracked) (uint64 bytes));
 
-/* Make durable what was done, and end the run.  It also ends with its memory context. */
+/* Make all repairs durable, and end the run.  It also ends with its memory context. */
 extern void blob_heal_end(BlobHeal *heal);
 
 /*
@@ -48,7 +48,7 @@ extern bool blob_heal_is_unfinished(BlobHeal *heal, const BlobDescriptor *descri
 extern void blob_heal_flush(BlobHeal *heal);
 
 /*
- * Make a value in extents right: fetch what is lacking or damaged.  Returns NULL, or the reason why
+ * Make a value in extents right: fetch lacking and damaged bytes.  Returns NULL, or the reason why
  * that could not be done; then nothing that was right has been changed.  Throws errors, too.  An
  * error of class 08 is the end of the run.
  */

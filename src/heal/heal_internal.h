@@ -74,7 +74,10 @@ extern bool blob_restore_is_full(const BlobHeal *heal);
 
 /* ---- lost_files.c ---- */
 
-/* Segment files that are missing or too short: note what is lost with them, and make them. */
+/*
+ * Segment files that are missing or too short: note the extents that are lost with them, and make
+ * the files.
+ */
 extern void blob_lost_files_remake(BlobHeal *heal);
 
 #endif							/* BLOB_HEAL_INTERNAL_H */

@@ -1,6 +1,6 @@
 /*
  * heal/restore.c
- *	  Writing what was fetched, see "Order of a repair" in the README.
+ *	  Writing fetched content, see "Order of a repair" in the README.
  */
 #include "postgres.h"
 
@@ -27,6 +27,7 @@
 
 /* ---- writing ---- */
 
+/* Write bytes at an offset of a file, in as many calls as that takes. */
 static void
 write_all(int fd, const char *data, size_t bytes, off_t offset, uint32 segment_no)
 {

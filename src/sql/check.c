@@ -140,6 +140,7 @@ find_problem(void *context)
 	return problem != NULL ? problem : check_content(&row->value);
 }
 
+/* A BlobWalkVisitor: check a value, repair it if that is asked for, and report. */
 static void
 check_value(Datum datum, void *context)
 {

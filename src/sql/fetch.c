@@ -86,6 +86,7 @@ get_number(FunctionCallInfo fcinfo, int argument)
 	return (uint64) number;
 }
 
+/* The arguments of blobext_source_read(); ERROR for a request that makes no sense. */
 static BlobSourceRequest
 get_request(FunctionCallInfo fcinfo)
 {

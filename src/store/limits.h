@@ -1,9 +1,10 @@
 /*
  * store/limits.h
- *	  The file "limits" of a store: which generation limit the map had at which position in the WAL.
+ *	  The file "limits" of a store: which generation limit the map had at which position in the
+ *	  WAL.
  *
- * Each entry is a fact about this server's history: at this LSN of the map's meta page, this was the
- * limit.  One is noted when free space is loaded, before the first generation is drawn after a
+ * Each entry is a fact about this server's history: at this LSN of the map's meta page, this was
+ * the limit.  One is noted when free space is loaded, before the first generation is drawn after a
  * start.  So a promoted server knows the limit at its promotion.  For heal/, which needs to know
  * what was drawn before two histories parted; a lost entry costs knowledge, no more.
  */

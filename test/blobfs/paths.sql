@@ -3,7 +3,7 @@
 -- Seen to fail without following symbolic links in resolve(), with snapshots that do not copy dentry rows, and
 -- with each of the problems of a table left out.
 SET client_min_messages = warning;
-SELECT plan(60);
+SELECT plan(61);
 SELECT throws_ok($$SELECT blobfs.create('fs$x')$$, '42602', NULL, 'a name with $ is refused');
 SELECT throws_ok($$SELECT blobfs.create('fs''x')$$, '42602', NULL, 'a name with a quote is refused');
 SELECT lives_ok($$SELECT blobfs.create('Fs "é')$$, 'a name that must be quoted');
@@ -97,5 +97,7 @@ SELECT set_eq($$SELECT left(path, 5), problem FROM blobfs.view_problems('documen
     ('twice', '2 rows have it'), ('nnnnn', 'has a name of more than 255 bytes in it')$$, 'problems of paths');
 SELECT is_empty($$SELECT * FROM blobfs.view_problems('document', 'path', '/') WHERE path = '/abs'$$,
     'a prefix makes such a path one that is shown');
+SELECT is((SELECT count(*) FROM blobfs.view_problems('document', 'path', '/')
+    WHERE problem = 'does not begin with the prefix'), 13::bigint, 'other paths do not begin with the prefix');
 SELECT blobfs.drop('fs_paths');
 SELECT * FROM finish();

@@ -3,7 +3,7 @@
 -- Seen to fail with grant() that lets readers write, with the body of lookup() as SECURITY DEFINER, and with
 -- names of functions in the templates that are not qualified.
 SET client_min_messages = warning;
-SELECT plan(45);
+SELECT plan(47);
 CREATE ROLE fs_owner;
 CREATE ROLE fs_reader;
 CREATE ROLE fs_writer;
@@ -23,11 +23,15 @@ SELECT throws_ok($$SELECT * FROM fs_priv.lookup(1, 'f')$$, '42501', NULL, 'looku
 SELECT throws_ok($$SELECT blobfs.write('fs_priv', '/f', '')$$, '42501', NULL, 'write() without rights');
 SELECT throws_ok($$SELECT blobfs.drop('fs_priv')$$, '42501', NULL, 'drop() without rights');
 SELECT throws_ok($$SELECT blobfs.upgrade('fs_priv')$$, '42501', NULL, 'upgrade() without rights');
+RESET ROLE;
+GRANT USAGE ON SCHEMA fs_priv TO fs_nobody;
+SET ROLE fs_nobody;
+SELECT throws_ok('SELECT * FROM fs_priv.' || call, '42501', NULL, 'USAGE of the schema is not enough for ' || call)
+    FROM unnest(ARRAY['lookup(1, ''f'')', 'read(2, NULL, 0, 9)', 'create(NULL, 1, ''g'', 420, 0, 0, '''', NULL)']) AS call;
 SELECT throws_ok('SELECT * FROM ' || t, '42501', NULL, 'no role reads ' || t)
     FROM unnest(ARRAY['blobfs.mount', 'blobfs.connection', 'blobfs.pin']) AS t;
 SELECT throws_ok('LOCK TABLE ' || t || ' IN ACCESS SHARE MODE', '42501', NULL, 'no role locks ' || t)
     FROM unnest(ARRAY['blobfs.mount', 'blobfs.connection', 'blobfs.pin']) AS t;
-SELECT throws_ok('SELECT blobfs.sweep()', '42501', NULL, 'no role sweeps by itself');
 SELECT throws_ok('SELECT * FROM blobfs.mounts()', '42501', NULL, 'mounts of others are for pg_monitor');
 SELECT mount AS m, key AS k FROM blobfs.attach('nobody') \gset
 SELECT ok(blobfs.pin(:m, :'k', 1, 'own'), 'any role pins what it has');
@@ -52,7 +56,7 @@ SELECT throws_ok($$SELECT blobfs.set_quota('fs_priv', 1)$$, '42501', NULL, 'a wr
 SELECT throws_ok('UPDATE fs_priv.superblock SET quota_bytes = 5', '42501', NULL, 'also not directly');
 SELECT throws_ok($$SELECT blobfs.drop('fs_priv')$$, '42501', NULL, 'a writer does not drop');
 
--- A quota holds for writers, who cannot change the usage.
+-- A quota holds for writers.  They cannot change the usage.
 SET ROLE fs_owner;
 SELECT blobfs.set_quota('fs_priv', 100);
 SET ROLE fs_writer;

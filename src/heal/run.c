@@ -1,5 +1,5 @@
 /*
- * heal/heal.c
+ * heal/run.c
  *	  Beginning and end of a run, see heal/heal.h.
  */
 #include "postgres.h"
@@ -106,6 +106,10 @@ introduce(BlobHeal *heal)
 	char	   *own_history = blob_fork_history();
 	PGresult   *result;
 
+	/* A check of much content may leave the session idle for long. */
+	(void) blob_connection_query(heal->connection,
+								 "SELECT pg_catalog.set_config('idle_session_timeout', '0', false)",
+								 NULL);
 	/* The fork is not known yet: its position is that of the beginning. */
 	result = blob_connection_query(heal->connection, query, "0/0");
 	require_same_store(heal, result);
@@ -230,7 +234,7 @@ keep_note(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 	kept->generations[kept->count++] = generation;
 }
 
-/* What is noted and not kept, as ranges; returns their number. */
+/* Noted generations that are not kept, as ranges; returns their number. */
 static int
 find_useless(const BlobStoreId *store, const Kept *kept, BlobGenerationRange **useless)
 {

@@ -1,0 +1,157 @@
+# blobext_fetch() while other things happen: either server is killed in the middle, the run is
+# cancelled, the collector frees values that are being fetched, sessions store and read.
+#
+# The values are large enough to be met in the middle, which the progress view tells.
+use strict;
+use warnings;
+
+use FindBin;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+use lib $FindBin::RealBin;
+use BlobTest;
+
+my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n";
+my $old = blob_cluster('old', streaming => 1, conf => $calm . "blobext.wal_content = off\n");
+$old->backup('base');
+my $new = PostgreSQL::Test::Cluster->new('new');
+$new->init_from_backup($old, 'base', has_streaming => 1);
+$new->append_conf('postgresql.conf', "restart_after_crash = off\n");
+$new->start;
+
+# 200 values, the last one of 60 MB.
+$old->safe_psql('postgres', q(
+CREATE TABLE v (id serial PRIMARY KEY, digest text, b blobstate);
+CREATE TABLE gone (b blobstate);
+INSERT INTO v (b) SELECT convert_to(repeat(md5(i::text), 3000 + i * 17), 'UTF8') FROM generate_series(1, 200) AS i;
+INSERT INTO v (b) SELECT blob_agg(convert_to(repeat(md5('large' || i), 32768), 'UTF8') ORDER BY i)
+	FROM generate_series(1, 60) AS i;
+INSERT INTO gone SELECT convert_to(repeat(md5('gone' || i), 9000), 'UTF8') FROM generate_series(1, 100) AS i;
+UPDATE v SET digest = encode(sha256(b::bytea), 'hex')));
+$old->wait_for_catchup($new);
+$new->promote;
+my $source = "'" . $old->connstr('postgres') =~ s/'/''/gr . "'";
+my $fetch = "SELECT count(*), count(problem) FROM blobext_fetch($source, damaged => false)";
+
+# Begin a fetch in a session of its own, and wait until this many bytes have come, or all of them.
+my $observer;
+
+sub begin_fetch
+{
+	my ($bytes) = @_;
+	$observer = $new->background_psql('postgres', on_error_stop => 0) if !defined $observer;
+	my $session = $new->background_psql('postgres', on_error_stop => 0);
+	$session->{stdin} .= "$fetch;\n\\echo fetched\n";
+	do
+	{
+		$session->{run}->pump_nb;
+	} until $session->{stdout} =~ /^fetched/m || $observer->query_safe(
+		'SELECT coalesce(max(bytes_fetched), -1) FROM blobext_fetch_progress') >= $bytes;
+	return $session;
+}
+
+# The process of a session of the source.
+sub source_pid
+{
+	return $old->safe_psql('postgres',
+		q(SELECT pid FROM pg_stat_activity WHERE application_name = 'blobext_fetch'));
+}
+
+sub unlogged
+{
+	return stat_of($new, 'unlogged_extents');
+}
+
+my $lacking = unlogged();
+
+# ---- the source stands still: cancel; a second run; the source dies ----
+
+my $session = begin_fetch(1);
+my $frozen = source_pid();
+isnt($frozen, '', 'the source has a session');
+kill 'STOP', $frozen;
+my $pid = $new->safe_psql('postgres', 'SELECT pid FROM blobext_fetch_progress');
+fails_with($new, $fetch, '55006', qr/another process/, 'one run at a time');
+is($new->safe_psql('postgres', "SELECT pg_cancel_backend($pid)"), 't', 'the run is cancelled');
+$new->poll_query_until('postgres', 'SELECT count(*) = 0 FROM blobext_fetch_progress');
+pass('the run ends while the source stands still');
+kill 'CONT', $frozen;
+$session->{stdin} .= "\\q\n";
+$session->{run}->finish;
+$new->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'object' AND objsubid = 3");
+
+$session = begin_fetch(5_000_000);
+kill_everything($old);
+$new->poll_query_until('postgres', 'SELECT count(*) = 0 FROM blobext_fetch_progress');
+pass('the run ends when the source is killed');
+$session->{stdin} .= "\\q\n";
+$session->{run}->finish;
+like($session->{stderr}, qr/other server/, 'an error says so');
+my $left = unlogged();
+$old->start;
+
+# ---- this server dies ----
+
+foreach my $bytes (2_000_000, 20_000_000, 60_000_000)
+{
+	$session = begin_fetch($bytes);
+	kill_everything($new);
+	$_->{run}->kill_kill foreach ($session, $observer);
+	undef $observer;
+	$new->start;
+	is($new->safe_psql('postgres', q(SELECT count(*) FROM v WHERE b IS NULL)), '0', 'the server recovers');
+	my ($right, $missing, $wrong) = split /\|/, $new->safe_psql('postgres', q(
+CREATE OR REPLACE FUNCTION state_of(content blobstate, digest text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN CASE WHEN encode(sha256(content::bytea), 'hex') = digest THEN 'right' ELSE 'wrong' END;
+EXCEPTION WHEN SQLSTATE 'XB002' THEN
+	RETURN 'missing';
+END $$;
+SELECT count(*) FILTER (WHERE s = 'right'), count(*) FILTER (WHERE s = 'missing'),
+	count(*) FILTER (WHERE s = 'wrong') FROM (SELECT state_of(b, digest) AS s FROM v) AS x));
+	is($wrong, 0, "killed after $bytes bytes: $right values are there, $missing are missing, none is wrong");
+	cmp_ok(unlogged(), '<=', $left, 'nothing is lost again');
+	$left = unlogged();
+}
+
+# ---- the collector, stores and reads beside it ----
+
+$new->safe_psql('postgres', q(
+CREATE TABLE own (id serial, digest text, b blobstate);
+CREATE PROCEDURE churn(rounds int) LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1 .. rounds LOOP
+		INSERT INTO own (b) SELECT convert_to(repeat(md5(i || 'own' || k), 9000), 'UTF8') FROM generate_series(1, 3) AS k;
+		COMMIT;
+	END LOOP;
+END $$));
+$new->safe_psql('postgres', 'DROP TABLE gone');
+$session = begin_fetch(1);
+my $before = $new->safe_psql('postgres', 'SELECT freed_blobs FROM blobext_gc()');
+$new->safe_psql('postgres', 'CALL churn(10)');
+$session->{stdin} .= "\\q\n";
+$session->{run}->finish;
+my $rounds = 0;
+foreach my $round (1 .. 3)
+{
+	$session = begin_fetch(1);
+	my $freed = $new->safe_psql('postgres', q(SELECT freed_blobs FROM blobext_gc()));
+	$rounds++ if $freed > 0;
+	$new->safe_psql('postgres', 'CALL churn(3); DELETE FROM own WHERE id % 3 = 0');
+	$session->{stdin} .= "\\q\n";
+	$session->{run}->finish;
+}
+is($new->safe_psql('postgres', $fetch), '0|0', 'all was fetched');
+is(unlogged(), '0', 'nothing is lacking');
+is($new->safe_psql('postgres', 'SELECT count(*) FROM own WHERE sha256(b::bytea) <> sha256(b)'), '0',
+	'values that were stored meanwhile are right');
+is($new->safe_psql('postgres', q(SELECT count(*) FROM v WHERE encode(sha256(b::bytea), 'hex') <> digest)), '0',
+	'values that were fetched are right');
+check_is_clean($new, 'the check finds no problem');
+no_page_is_shared($new, 'no page has two owners', 'v', 'own');
+
+$observer->quit;
+done_testing();
