@@ -212,7 +212,7 @@ static void
 drop_attributes(struct notifier *notifier, uint64_t ino)
 {
 	uint64_t	ids[64];
-	int			count = tree_ids(notifier->mount->tree, ino, ids, 64);
+	int			count = tree_ids(notifier->mount->tree, ino, 0, ids, 64);
 
 	for (int i = 0; i < count && i < 64; i++)
 		fuse_lowlevel_notify_inval_inode(notifier->mount->session, ids[i], -1, 0);
