@@ -2,7 +2,7 @@
 FROM debian:bookworm AS build
 RUN apt-get update \
 	&& apt-get install -y --no-install-recommends \
-		build-essential postgresql-server-dev-15 liburing-dev libssl-dev
+		build-essential postgresql-server-dev-15 liburing-dev libssl-dev liblz4-dev libzstd-dev
 COPY . /usr/local/src/blobext
 RUN make -C /usr/local/src/blobext -j"$(nproc)" PG_CONFIG=/usr/lib/postgresql/15/bin/pg_config \
 	&& make -C /usr/local/src/blobext install DESTDIR=/out \
@@ -13,7 +13,7 @@ FROM debian:bookworm
 RUN apt-get update \
 	&& mkdir -p /etc/postgresql-common \
 	&& echo 'create_main_cluster = false' > /etc/postgresql-common/createcluster.conf \
-	&& apt-get install -y --no-install-recommends postgresql-15 liburing2 libssl3 \
+	&& apt-get install -y --no-install-recommends postgresql-15 liburing2 libssl3 liblz4-1 libzstd1 \
 	&& rm -rf /var/lib/apt/lists/* \
 	&& install -d -m 700 -o postgres -g postgres /var/lib/postgresql/data
 COPY --from=build /out/ /

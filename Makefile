@@ -10,8 +10,9 @@ OBJS := $(patsubst $(TREE)/%.c,%.o,$(wildcard $(TREE)/src/*.c $(TREE)/src/*/*.c)
 SHLIB_LINK = -luring -lcrypto $(libpq)
 
 # Methods of compression, where their libraries are; "make LZ4=no ZSTD=no" builds without them.
+NUMBER_SIGN := \#
 find_library = $(shell pkg-config --exists $(1) 2> /dev/null || \
-	echo '\#include <$(2)>' | cc -E -o /dev/null - 2> /dev/null && echo yes || echo no)
+	echo '$(NUMBER_SIGN)include <$(2)>' | cc -E -o /dev/null - 2> /dev/null && echo yes || echo no)
 LZ4 ?= $(call find_library,liblz4,lz4.h)
 ZSTD ?= $(call find_library,libzstd,zstd.h)
 # Carries the extent store to a cluster that pg_upgrade has made.
@@ -108,8 +109,8 @@ check-tests:
 # the modules, because the extension's library need not export them; and uses it (-Bsymbolic),
 # because the extension's library may be loaded first and export them.
 UNIT_MODULES = $(filter $(OBJS), src/core/tier.o src/core/descriptor.o src/core/frame.o \
-	src/core/codec.o src/core/digest.o src/core/settings.o src/core/catalog.o src/store/free_runs.o \
-	src/store/pending.o src/store/map.o src/blob/compare.o src/blob/frames.o \
+	src/core/codec.o src/core/digest.o src/core/settings.o src/core/catalog.o \
+	src/store/free_runs.o src/store/pending.o src/store/map.o src/blob/compare.o src/blob/frames.o \
 	src/blob/framer.o src/blob/mapping.o src/blob/walk.o \
 	src/blob/sample.o src/wal/insert.o)
 unit-module: $(UNIT_LIBRARY)

@@ -31,14 +31,14 @@ find_major()
 
 PG_MAJOR=${PG_MAJOR:-$(find_major)}
 BUILD_PACKAGES=(build-essential pkg-config "postgresql-$PG_MAJOR" "postgresql-server-dev-$PG_MAJOR"
-	liburing-dev libssl-dev)
+	liburing-dev libssl-dev liblz4-dev libzstd-dev)
 TEST_PACKAGES=("postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl
 	python3-psycopg e2fsprogs mount ca-certificates git fuse3 libfuse3-dev libpq-dev)
 # Drivers of clients, tools for backups, pglogical, a browser: dev/test goes on where they cannot be
 # had, and the tests that need them are left out.
 OPTIONAL_PACKAGES=(python3-psycopg2 python3-asyncpg python3-pg8000 python3-sqlalchemy
-	python3-django odbc-postgresql python3-pyodbc libpostgresql-jdbc-java pgbackrest barman rsync
-	"postgresql-$PG_MAJOR-pglogical" chromium)
+	python3-django odbc-postgresql python3-pyodbc libpostgresql-jdbc-java pgbouncer pgbackrest
+	barman rsync "postgresql-$PG_MAJOR-pglogical" chromium)
 command -v javac > /dev/null || OPTIONAL_PACKAGES+=(default-jdk-headless)
 
 say()

@@ -207,16 +207,16 @@ CREATE TRIGGER blob_upload_piece INSTEAD OF INSERT ON blob_upload_pieces
 -- ---------------------------------------------------------------------------
 
 -- Values that are assigned to a column: the planner hook puts these calls into statements.
-CREATE FUNCTION blob_store(bytea, oid, smallint) RETURNS blobstate
+CREATE FUNCTION blob_store(bytea, regclass, smallint) RETURNS blobstate
     AS 'MODULE_PATHNAME', 'blob_store_bytea_in_column' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION blob_store(bytea, oid, smallint) IS
-    'content as a blobstate is stored in a column: in extents, compressed as the column says, if it '
-    'is larger than blobext.inline_limit; takes space of the store until the collector finds that '
-    'nothing refers to it';
-CREATE FUNCTION blob_store(blobstate, oid, smallint) RETURNS blobstate
+COMMENT ON FUNCTION blob_store(bytea, regclass, smallint) IS
+    'content as a blobstate is stored in a column: in extents, compressed as the column says, if '
+    'it is larger than blobext.inline_limit; takes space of the store until the collector finds '
+    'that nothing refers to it';
+CREATE FUNCTION blob_store(blobstate, regclass, smallint) RETURNS blobstate
     AS 'MODULE_PATHNAME', 'blob_store_in_column' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
     SUPPORT blob_store_support;
-COMMENT ON FUNCTION blob_store(blobstate, oid, smallint) IS
+COMMENT ON FUNCTION blob_store(blobstate, regclass, smallint) IS
     'the value as it is stored in a column: in extents, compressed as the column says, if it is '
     'larger than blobext.inline_limit; takes space of the store until the collector finds that '
     'nothing refers to it';
@@ -234,15 +234,15 @@ CREATE FUNCTION blobext_set_compression(relation regclass, column_name text, met
     RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION blobext_set_compression(regclass, text, text) IS
-    'sets the method by which new values of a column are compressed: none, lz4, zstd; null: that of '
-    'blobext.default_compression';
+    'sets the method by which new values of a column are compressed: none, lz4, zstd; null: that '
+    'of blobext.default_compression';
 
 CREATE FUNCTION blob_recompress(blobstate, method text) RETURNS blobstate
     AS 'MODULE_PATHNAME', 'blob_recompress_sql' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
     COST 1000;
 COMMENT ON FUNCTION blob_recompress(blobstate, text) IS
-    'the value stored anew by a method of compression, if that changes anything; takes space of the '
-    'store until the collector finds that nothing refers to it';
+    'the value stored anew by a method of compression, if that changes anything; takes space of '
+    'the store until the collector finds that nothing refers to it';
 CREATE FUNCTION blob_recompress_is_due(blobstate, method text) RETURNS boolean
     AS 'MODULE_PATHNAME', 'blob_recompress_is_due_sql' LANGUAGE C STABLE STRICT PARALLEL SAFE
     COST 100;
@@ -272,28 +272,28 @@ COMMENT ON FUNCTION blobext_browse(regclass, text) IS
 -- Deduplication
 -- ---------------------------------------------------------------------------
 
-CREATE PROCEDURE blobext_dedup(relation regclass, column_name name, verify boolean DEFAULT true,
+CREATE PROCEDURE blobext_dedup(relation regclass, column_name text, verify boolean DEFAULT true,
         batch_rows integer DEFAULT 50, INOUT rows_shared bigint DEFAULT NULL,
         INOUT bytes_saved bigint DEFAULT NULL, INOUT rows_skipped bigint DEFAULT NULL,
         INOUT rows_failed bigint DEFAULT NULL)
     AS 'MODULE_PATHNAME' LANGUAGE C;
-COMMENT ON PROCEDURE blobext_dedup(regclass, name, boolean, integer, bigint, bigint, bigint, bigint)
+COMMENT ON PROCEDURE blobext_dedup(regclass, text, boolean, integer, bigint, bigint, bigint, bigint)
     IS 'rows of a table whose values have the same content share one value; updates them in '
     'batches, and commits after each';
 
-CREATE FUNCTION blob_intern(relation regclass, column_name name, content blobstate,
+CREATE FUNCTION blob_intern(relation regclass, column_name text, content blobstate,
         verify boolean DEFAULT true)
     RETURNS blobstate
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION blob_intern(regclass, name, blobstate, boolean) IS
+COMMENT ON FUNCTION blob_intern(regclass, text, blobstate, boolean) IS
     'the value of a row of the table that has the same content, which is locked until the '
     'transaction ends; if there is none, the argument';
-CREATE FUNCTION blob_intern(relation regclass, column_name name, content bytea,
+CREATE FUNCTION blob_intern(relation regclass, column_name text, content bytea,
         verify boolean DEFAULT true)
     RETURNS blobstate
     AS 'MODULE_PATHNAME', 'blob_intern_bytea'
     LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION blob_intern(regclass, name, bytea, boolean) IS
+COMMENT ON FUNCTION blob_intern(regclass, text, bytea, boolean) IS
     'the same for content that is no value yet';
 
 CREATE FUNCTION blobext_dedup_state(OUT pid integer, OUT relation regclass,

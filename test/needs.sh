@@ -7,8 +7,8 @@
 declare -A test_needs=(
 	[unit]='build pgtap' [tidy]='python binutils' [regress]='build pg_regress' [pgtap]='build pgtap'
 	[examples]='build pgtap' [docs]='build psycopg' [dump]=build [tap]='build tap power'
-	[python]='build psycopg' [mount]='build psycopg fuse' [drivers]='build psycopg' [fuzz]='build psycopg'
-	[collecting]='build pg_regress psycopg' [datums]='build psycopg'
+	[python]='build psycopg' [mount]='build psycopg fuse' [drivers]='build psycopg'
+	[fuzz]='build psycopg' [collecting]='build pg_regress psycopg' [datums]='build psycopg'
 	[blobfs]='build pgtap psycopg'
 	[checked]='build pgtap pg_regress psycopg binutils'
 	[interrupt]='build tap power' [upgrade]='build git' [rmgr]='build tap power' [violation]=build
@@ -77,6 +77,9 @@ need_build()
 	need libpq-fe.h libpq-dev test -f "$("$PG_CONFIG" --includedir)/libpq-fe.h"
 	need liburing.h liburing-dev have_header liburing.h
 	need openssl/sha.h libssl-dev have_header openssl/sha.h
+	# Optional for the library; the tests have values of all methods of compression.
+	need lz4.h liblz4-dev have_header lz4.h
+	need zstd.h libzstd-dev have_header zstd.h
 }
 
 need_pgtap()

@@ -4,6 +4,24 @@
 \echo Use "CREATE EXTENSION blobfs" to load this file. \quit
 
 -- ---------------------------------------------------------------------------
+-- The schema: its owner could put functions beside those of the extension
+-- ---------------------------------------------------------------------------
+
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_namespace AS n JOIN pg_catalog.pg_roles AS r
+            ON r.oid = n.nspowner
+            WHERE n.nspname = 'blobfs' AND r.rolname <> current_user AND NOT r.rolsuper)
+        OR EXISTS (SELECT FROM pg_catalog.pg_proc AS p
+            WHERE p.pronamespace = 'blobfs'::pg_catalog.regnamespace) THEN
+        RAISE EXCEPTION 'schema "blobfs" exists, and is not the extension''s' USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            HINT = 'Rename or drop it.';
+    END IF;
+END $$;
+GRANT USAGE ON SCHEMA blobfs TO PUBLIC;
+
+-- ---------------------------------------------------------------------------
 -- Rows of results
 -- ---------------------------------------------------------------------------
 
@@ -32,7 +50,7 @@ COMMENT ON TYPE blobfs.result IS
 -- ---------------------------------------------------------------------------
 -- Mounts and pins
 --
--- Nobody has privileges on these tables.  The functions act for a caller that knows the key of a
+-- No role has privileges on these tables.  The functions act for a caller that knows the key of a
 -- mount.  Unlogged: after a crash of the server there is no mount, and so no pin.
 -- ---------------------------------------------------------------------------
 
@@ -111,8 +129,7 @@ BEGIN
     RETURN coalesce(cardinality(dead), 0);
 END $$;
 COMMENT ON FUNCTION blobfs.sweep() IS
-    'removes mounts whose connections have been gone for a minute, with their pins';
-REVOKE ALL ON FUNCTION blobfs.sweep() FROM PUBLIC;
+    'removes mounts whose connections have been gone for a minute, with their pins; how many';
 
 CREATE FUNCTION blobfs.attach(what text DEFAULT '', OUT mount bigint, OUT key uuid)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -155,6 +172,7 @@ BEGIN
         DELETE FROM blobfs.pin AS p WHERE p.mount = mount;
         DELETE FROM blobfs.connection AS c WHERE c.mount = mount;
     END IF;
+    PERFORM blobfs.sweep();
 END $$;
 COMMENT ON FUNCTION blobfs.detach(bigint, uuid) IS 'removes a mount and its pins';
 
@@ -332,7 +350,7 @@ COMMENT ON COLUMN @fs@.inode.content IS 'content of a file';
 CREATE TABLE @fs@.dentry (
     parent bigint NOT NULL,
     ino bigint NOT NULL,
-    name bytea NOT NULL CHECK (blobfs.is_name(name)),
+    name bytea NOT NULL,
     PRIMARY KEY (parent, name)
 ) WITH (fillfactor = 90);
 CREATE INDEX dentry_ino_idx ON @fs@.dentry (ino);
@@ -357,7 +375,7 @@ COMMENT ON COLUMN @fs@.mount.changed IS 'when that began';
 
 CREATE TABLE @fs@.snapshot (
     snapshot bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name bytea NOT NULL UNIQUE CHECK (blobfs.is_name(name)),
+    name bytea NOT NULL UNIQUE,
     created bigint NOT NULL
 );
 COMMENT ON TABLE @fs@.snapshot IS 'snapshots of the whole tree';
@@ -510,8 +528,8 @@ COMMENT ON FUNCTION @fs@.statfs() IS
 $template$; END;
 COMMENT ON FUNCTION blobfs.template_reading() IS 'text that makes the functions that read';
 
--- Locks.  Whoever changes entries of a directory has its row locked: hold() and lock_inodes().  So
--- the entries that such a function has read after that stay what they are.  Order: the row of
+-- Locks.  A function that changes entries of a directory locks its row first, by hold() or by
+-- lock_inodes().  So entries that it reads after that stay as they are.  Order: the row of
 -- superblock (only to move a directory to another one), directories by number, others by number.
 CREATE FUNCTION blobfs.template_writing() RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC SELECT $template$
@@ -748,7 +766,10 @@ BEGIN
                 THEN 20 ELSE 2 END;
             RETURN result;
         END IF;
-        CONTINUE WHEN NOT @fs@.hold(parent, 0, now_ns);
+        IF NOT @fs@.hold(parent, 0, now_ns) THEN
+            result.status := 2;
+            RETURN result;
+        END IF;
         DELETE FROM @fs@.dentry AS d
         WHERE d.parent = parent AND d.name = name AND d.ino = entry.ino;
         EXIT WHEN FOUND;
@@ -796,7 +817,9 @@ CREATE OR REPLACE FUNCTION @fs@.is_below(ino bigint, ancestor bigint) RETURNS bo
     LANGUAGE plpgsql STABLE AS $blobfs$
 #variable_conflict use_variable
 BEGIN
-    WHILE ino <> ancestor LOOP
+    -- As deep as no tree is, so that a damaged one with a circle ends the search, too.
+    FOR depth IN 1 .. 100000 LOOP
+        EXIT WHEN ino = ancestor;
         ino := (SELECT d.parent FROM @fs@.dentry AS d WHERE d.ino = ino);
         IF ino IS NULL THEN
             RETURN false;
@@ -807,7 +830,7 @@ END $blobfs$;
 COMMENT ON FUNCTION @fs@.is_below(bigint, bigint) IS
     'whether a directory is another one, or somewhere in it';
 
--- What rename() finds, and whether it may go on.
+-- The entries that rename() finds, and whether it may go on.
 CREATE OR REPLACE FUNCTION @fs@.rename_check(parent bigint, name bytea, new_parent bigint,
         new_name bytea, flags integer, OUT status integer, OUT source bigint,
         OUT source_kind "char", OUT target bigint, OUT target_kind "char")
@@ -868,9 +891,9 @@ BEGIN
         PERFORM @fs@.lock_inodes(ARRAY[parent, new_parent]
             || CASE WHEN names.source_kind = 'd' THEN names.source END
             || CASE WHEN names.target_kind = 'd' THEN names.target END);
-        PERFORM @fs@.lock_inodes(ARRAY[
-            CASE WHEN names.source_kind <> 'd' THEN names.source END,
-            CASE WHEN names.target_kind <> 'd' THEN names.target END]);
+        IF names.source_kind <> 'd' AND names.target_kind <> 'd' THEN
+            PERFORM @fs@.lock_inodes(ARRAY[names.source, names.target]);
+        END IF;
         SELECT * INTO again FROM @fs@.rename_check(parent, name, new_parent, new_name, flags);
         EXIT WHEN again IS NOT DISTINCT FROM names;
         names := again;
@@ -919,8 +942,10 @@ DECLARE
 BEGIN
     UPDATE @fs@.inode AS i SET mode = coalesce(mode, i.mode), uid = coalesce(uid, i.uid),
         gid = coalesce(gid, i.gid), ctime = now_ns,
-        mtime = CASE WHEN mtime = -9223372036854775808 THEN now_ns ELSE coalesce(mtime, i.mtime) END,
-        atime = CASE WHEN atime = -9223372036854775808 THEN now_ns ELSE coalesce(atime, i.atime) END
+        mtime = CASE WHEN mtime = -9223372036854775807 - 1 THEN now_ns
+            ELSE coalesce(mtime, i.mtime) END,
+        atime = CASE WHEN atime = -9223372036854775807 - 1 THEN now_ns
+            ELSE coalesce(atime, i.atime) END
     WHERE i.ino = ino
     RETURNING 0, @attr@ INTO result;
     IF NOT FOUND THEN
@@ -931,7 +956,7 @@ END $blobfs$;
 COMMENT ON FUNCTION @fs@.setattr(bigint, integer, bigint, bigint, bigint, bigint) IS
     'changes attributes of an inode; NULL leaves one as it is';
 
--- What is to be said when a row did not fit.
+-- The status when no row fitted.
 CREATE OR REPLACE FUNCTION @fs@.refusal(ino bigint, known bigint) RETURNS blobfs.result
     LANGUAGE plpgsql AS $blobfs$
 #variable_conflict use_variable
@@ -979,7 +1004,8 @@ DECLARE
     result blobfs.result;
 BEGIN
     UPDATE @fs@.inode AS i SET content = @blobext@.blob_append(i.content, coalesce(data, '')),
-        size = i.size + coalesce(pg_catalog.length(data), 0), version = greatest(i.version + 1, now_us),
+        size = i.size + coalesce(pg_catalog.length(data), 0),
+        version = greatest(i.version + 1, now_us),
         mtime = coalesce(mtime, now_us * 1000), ctime = now_us * 1000
     WHERE i.ino = ino AND i.kind = 'f'
         AND (known IS NULL OR i.version = known OR NOT exact AND i.version > known)
@@ -1115,7 +1141,8 @@ BEGIN
 END $blobfs$;
 COMMENT ON FUNCTION @fs@.removexattr(bigint, bytea) IS 'removes an extended attribute of an inode';
 
--- A mark that has not moved for a day does not say of any transaction in doubt that it was committed.
+-- Marks of mounts that are gone are removed when they have not moved for a day: a transaction that
+-- is still in doubt was not committed then.
 CREATE OR REPLACE FUNCTION @fs@.mount_begin(id bigint, slot integer) RETURNS bigint
     LANGUAGE plpgsql AS $blobfs$
 #variable_conflict use_variable
@@ -1179,7 +1206,7 @@ COMMENT ON FUNCTION @fs@.mount_end(bigint) IS 'removes the marks of a mount';
 $template$; END;
 COMMENT ON FUNCTION blobfs.template_writing() IS 'text that makes the functions that change';
 
--- What is not called for single files, and what SQL calls by path.
+-- Functions for the whole tree.
 CREATE FUNCTION blobfs.template_whole() RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC SELECT $template$
 CREATE OR REPLACE VIEW @fs@.path WITH (security_invoker = true) AS
@@ -1188,7 +1215,7 @@ CREATE OR REPLACE VIEW @fs@.path WITH (security_invoker = true) AS
         UNION ALL
         SELECT CASE WHEN t.path = '/' THEN '/' ELSE t.path || '/' END || blobfs.name_text(d.name),
             d.ino
-        FROM tree AS t JOIN @fs@.dentry AS d ON d.parent = t.ino)
+        FROM tree AS t JOIN @fs@.dentry AS d ON d.parent = t.ino AND d.ino <> 1)
     SELECT t.path, i.ino, i.kind, i.mode, i.uid, i.gid, i.nlink, i.size,
         pg_catalog.to_timestamp(i.mtime / 1e9::double precision) AS mtime, i.version, i.content
     FROM tree AS t JOIN @fs@.inode AS i ON i.ino = t.ino;
@@ -1256,6 +1283,13 @@ BEGIN
 END $blobfs$;
 COMMENT ON FUNCTION @fs@.resolve(bytea, boolean) IS
     'the inode of a path, NULL if only the last name is not there; follows symbolic links';
+
+-- ---- names: the constraints go with the extension, and come back by blobfs.upgrade() ----
+
+ALTER TABLE @fs@.dentry DROP CONSTRAINT IF EXISTS dentry_name_check,
+    ADD CONSTRAINT dentry_name_check CHECK (blobfs.is_name(name));
+ALTER TABLE @fs@.snapshot DROP CONSTRAINT IF EXISTS snapshot_name_check,
+    ADD CONSTRAINT snapshot_name_check CHECK (blobfs.is_name(name));
 
 -- ---- check ----
 
@@ -1412,7 +1446,8 @@ CREATE OR REPLACE FUNCTION @fs@.snapshot_readdir(snapshot bigint, parent bigint,
         AND d.name > snapshot_readdir.after
     ORDER BY d.name LIMIT snapshot_readdir.max_rows
 $blobfs$;
-COMMENT ON FUNCTION @fs@.snapshot_readdir(bigint, bigint, bytea, integer) IS 'readdir() in a snapshot';
+COMMENT ON FUNCTION @fs@.snapshot_readdir(bigint, bigint, bytea, integer)
+    IS 'readdir() in a snapshot';
 
 CREATE OR REPLACE FUNCTION @fs@.snapshot_readdir_content(snapshot bigint, parent bigint,
         after bytea, max_rows integer, max_bytes bigint)
@@ -1427,7 +1462,8 @@ CREATE OR REPLACE FUNCTION @fs@.snapshot_readdir_content(snapshot bigint, parent
         AND d.name > snapshot_readdir_content.after
     ORDER BY d.name LIMIT snapshot_readdir_content.max_rows
 $blobfs$;
-COMMENT ON FUNCTION @fs@.snapshot_readdir_content(bigint, bigint, bytea, integer, bigint) IS 'readdir_content() in a snapshot';
+COMMENT ON FUNCTION @fs@.snapshot_readdir_content(bigint, bigint, bytea, integer, bigint)
+    IS 'readdir_content() in a snapshot';
 
 CREATE OR REPLACE FUNCTION @fs@.snapshot_content(snapshot bigint, ino bigint, version bigint)
     RETURNS SETOF @blobext@.blobstate
@@ -1448,7 +1484,8 @@ CREATE OR REPLACE FUNCTION @fs@.snapshot_read(snapshot bigint, ino bigint, versi
     WHERE i.snapshot = snapshot_read.snapshot AND i.ino = snapshot_read.ino AND i.kind = 'f'
         AND (snapshot_read.version IS NULL OR i.version = snapshot_read.version)
 $blobfs$;
-COMMENT ON FUNCTION @fs@.snapshot_read(bigint, bigint, bigint, bigint, bigint) IS 'read() in a snapshot';
+COMMENT ON FUNCTION @fs@.snapshot_read(bigint, bigint, bigint, bigint, bigint)
+    IS 'read() in a snapshot';
 
 CREATE OR REPLACE FUNCTION @fs@.snapshot_readlink(snapshot bigint, ino bigint)
     RETURNS SETOF bytea
@@ -1630,7 +1667,7 @@ END $$;
 COMMENT ON FUNCTION blobfs.require(name) IS 'an error unless a schema is a file system';
 
 CREATE FUNCTION blobfs.upgrade(fs name) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
 BEGIN
     PERFORM blobfs.require(fs);
     EXECUTE blobfs.instance(blobfs.template_reading(), fs);
@@ -1830,7 +1867,7 @@ COMMENT ON FUNCTION blobfs.write(name, text, blobstate) IS
     'makes a file, or replaces its content; returns the number of its inode';
 
 CREATE FUNCTION blobfs.write(fs name, path text, content bytea) RETURNS bigint
-    LANGUAGE sql AS 'SELECT blobfs.write(fs, path, content::blobstate)';
+    LANGUAGE sql BEGIN ATOMIC SELECT blobfs.write(fs, path, content::blobstate); END;
 COMMENT ON FUNCTION blobfs.write(name, text, bytea) IS
     'makes a file, or replaces its content; returns the number of its inode';
 
@@ -2137,7 +2174,8 @@ BEGIN
         WHERE b.path IS NOT NULL GROUP BY b.path HAVING count(*) > 1
         UNION ALL
         SELECT DISTINCT f.path, 'is hidden: other paths make it a directory'
-        FROM (SELECT s.path, s.shown_path || '/' AS below FROM shown AS s) AS f
+        FROM (SELECT s.path, s.shown_path || '/' AS below FROM shown AS s
+                WHERE s.shown_path <> '') AS f
             JOIN (SELECT DISTINCT array_to_string((string_to_array(s.shown_path, '/'))[: n], '/')
                     || '/' AS directory
                 FROM shown AS s, generate_series(1,

@@ -2,8 +2,8 @@
  * cache.c
  *	  Content in the program's memory, by version.
  *
- * One lock, and one condition for all threads that wait for an entry.  Nothing that waits for the server happens
- * under the lock.
+ * One lock, and one condition for all threads that wait for an entry.  Nothing under the lock waits
+ * for the server.
  */
 #include "cache.h"
 

@@ -2,10 +2,10 @@
  * commit.c
  *	  Commits of working copies, see mount/README.md, "Commits".
  *
- * What has changed becomes one transaction: all content at once, or streamed; only the new bytes if
- * they were appended; else a patch of the changed ranges.  It is first sent for the version that the
- * working copy is based on.  If the row has another one, a commit is sent for the row as it is now
- * ("last close wins"), and the mount begins anew with what the row has then.
+ * The changes become one transaction: all content at once, or streamed; only the new bytes
+ * if they were appended; else a patch of the changed ranges.  It is first sent for the version that
+ * the working copy is based on.  If the row has another one, a commit is sent for the row as it is
+ * now ("last close wins"), and the mount begins anew with what the row has then.
  */
 #include "session_write.h"
 
@@ -141,7 +141,8 @@ step_append(struct transaction *transaction, void *context)
 	size_t		size = (size_t) (copy->working.size - copy->working.server_size);
 	char	   *data = allocate(size);
 	struct parameters parameters = {0};
-	int			error = working_read_spool(&copy->working, copy->working.server_size, size, data);
+	int			error = working_read_spool(&copy->working, copy->working.server_size, size,
+										   data);
 
 	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
 	parameter_known(&parameters, commit);
@@ -349,8 +350,9 @@ choose_step(const struct commit *commit)
 }
 
 /*
- * Whether a commit for a row of another version may replace or change that one.  A row that is older
- * than what the mount knows has lost changes in a crash of the server: only all content may go there.
+ * Whether a commit for a row of another version may replace or change that one.  A row that is
+ * older than the version that the mount knows has lost changes in a crash of the server: only all
+ * content may go there.
  */
 static bool
 goes_to_current(const struct commit *commit, const struct outcome *outcome, transaction_step step)
@@ -395,8 +397,8 @@ send_changes(struct commit *commit, bool is_durable, struct outcome *outcome, bo
 }
 
 /*
- * The commit was carried out, and its answer was lost.  The row may have changed again since, so the
- * mount begins anew with what it has.
+ * The commit was carried out, and its answer was lost.  The row may have changed again since, so
+ * the mount begins anew with what it has.
  */
 static int
 look_again(struct commit *commit, struct outcome *outcome, bool *is_mixed)
@@ -436,15 +438,16 @@ copy_commit(struct writer *writer, struct copy *copy, bool is_durable)
 {
 	struct commit commit = {.writer = writer, .copy = copy};
 	struct outcome outcome;
-	uint64_t	begun = __atomic_load_n(&writer->begun, __ATOMIC_RELAXED);
+	uint64_t	begun = writer_begun(writer);
 	bool		is_mixed;
 	int			error;
 
 	if (!copy->working.changed || copy->is_removed)
 		return 0;
 	error = send_changes(&commit, is_durable, &outcome, &is_mixed);
-	if (error == 0)
+	if (error == 0 && pool_bound() == NULL)
 		writer_note_commit(writer, is_durable, begun);
+	outcome.attributes.snapshot = copy->node->attributes.snapshot;
 	if (error == 0)
 		error = look_again(&commit, &outcome, &is_mixed);
 	if (error == 0)

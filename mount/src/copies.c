@@ -1,6 +1,6 @@
 /*
  * copies.c
- *	  Working copies by inode: who uses them, and what they are based on.
+ *	  Working copies by inode: their users, and their bases.
  */
 #include "session_write.h"
 
@@ -18,11 +18,12 @@ copy_bucket(struct writer *writer, uint64_t ino)
 
 /* Under the writer's lock. */
 static struct copy *
-search(struct writer *writer, uint64_t ino)
+search(struct writer *writer, uint64_t ino, int64_t snapshot)
 {
 	struct copy *copy = *copy_bucket(writer, ino);
 
-	while (copy != NULL && copy->node->attributes.ino != ino)
+	while (copy != NULL && !(copy->node->attributes.ino == ino &&
+							 copy->node->attributes.snapshot == snapshot))
 		copy = copy->next;
 	return copy;
 }
@@ -59,7 +60,7 @@ copy_acquire(struct writer *writer, struct node *node, struct copy **copy)
 	int			error = 0;
 
 	pthread_mutex_lock(&writer->lock);
-	*copy = search(writer, node->attributes.ino);
+	*copy = search(writer, node->attributes.ino, node->attributes.snapshot);
 	if (*copy == NULL)
 		*copy = make_copy(writer, node);
 	if ((*copy)->node == node)
@@ -84,12 +85,12 @@ copy_find(struct writer *writer, struct node *node)
 }
 
 struct copy *
-copy_find_ino(struct writer *writer, uint64_t ino)
+copy_find_ino(struct writer *writer, uint64_t ino, int64_t snapshot)
 {
 	struct copy *copy;
 
 	pthread_mutex_lock(&writer->lock);
-	copy = search(writer, ino);
+	copy = search(writer, ino, snapshot);
 	if (copy != NULL)
 		copy->users++;
 	pthread_mutex_unlock(&writer->lock);
@@ -118,8 +119,8 @@ close_base(struct writer *writer, struct copy *copy)
 }
 
 /*
- * What could not be committed is lost with the copy: its user was told.  The kernel's pages have it,
- * so the node must not be found by the version that it was based on.
+ * Changes that could not be committed are lost with the copy: its user was told.  The kernel's
+ * pages have them, so the node must not be found by the version that it was based on.
  */
 static void
 end_copy(struct writer *writer, struct copy *copy)
@@ -164,6 +165,79 @@ copy_release(struct writer *writer, struct copy *copy)
 		end_copy(writer, copy);
 }
 
+/* A copy of a group, with one more user, that was not seen; NULL: there is none. */
+static struct copy *
+next_of_group(struct writer *writer, int64_t snapshot, bool (*is_wanted) (const struct copy *copy))
+{
+	struct copy *found = NULL;
+
+	pthread_mutex_lock(&writer->lock);
+	for (int i = 0; i < COPY_BUCKETS && found == NULL; i++)
+	{
+		struct copy *copy = writer->copies[i];
+
+		while (copy != NULL &&
+			   !(copy->node->attributes.snapshot == snapshot && is_wanted(copy)))
+			copy = copy->next;
+		found = copy;
+	}
+	if (found != NULL)
+		found->users++;
+	pthread_mutex_unlock(&writer->lock);
+	return found;
+}
+
+/* Read without the copy's lock: writers that come now are late. */
+static bool
+is_changed(const struct copy *copy)
+{
+	return copy->working.changed && !copy->is_removed;
+}
+
+static bool
+is_named(const struct copy *copy)
+{
+	return !copy->is_removed;
+}
+
+int
+copies_commit(struct writer *writer, int64_t snapshot)
+{
+	struct copy *copy;
+	int			error = 0;
+
+	while (error == 0 && (copy = next_of_group(writer, snapshot, is_changed)) != NULL)
+	{
+		pthread_mutex_lock(&copy->lock);
+		error = copy_commit(writer, copy, true);
+		pthread_mutex_unlock(&copy->lock);
+		copy_release(writer, copy);
+	}
+	return error;
+}
+
+/* Nothing is sent for them any more; open handles go on with the copies. */
+void
+copies_give_up(struct writer *writer, int64_t snapshot)
+{
+	struct copy *copy;
+
+	while ((copy = next_of_group(writer, snapshot, is_named)) != NULL)
+	{
+		pthread_mutex_lock(&copy->lock);
+		copy->is_removed = true;
+		pthread_mutex_unlock(&copy->lock);
+		copy_release(writer, copy);
+	}
+}
+
+void
+copy_touch(struct copy *copy)
+{
+	clock_gettime(CLOCK_REALTIME, &copy->ctime);
+	copy->mtime = copy->ctime;
+}
+
 /* ---- the base ---- */
 
 /* Bytes of the server's content; the first call keeps its version readable. */
@@ -196,7 +270,7 @@ copy_keep_base(struct copy *copy)
 {
 	int			error;
 
-	if (copy->base_is_open || copy->working.base_kept == 0)
+	if (copy->base_is_open || copy->working.base_kept == 0 || copy->base->attributes.snapshot < 0)
 		return 0;
 	error = read_open(copy->writer->mount->reader, copy->base);
 	copy->base_is_open = error == 0;
@@ -204,7 +278,7 @@ copy_keep_base(struct copy *copy)
 }
 
 /*
- * What is local, and a base that was kept readable, make up the content as before.  A base that was
+ * Local bytes, and a base that was kept readable, make up the content as before.  A base that was
  * not is replaced by the new version, which has the same bytes and more.
  */
 void

@@ -10,6 +10,7 @@
 
 #include "errors.h"
 #include "session.h"
+#include "tx.h"
 
 enum
 {
@@ -60,6 +61,8 @@ main(int argc, char **argv)
 	char	   *error;
 	int			status;
 
+	if (argc > 1 && strcmp(argv[1], "tx") == 0)
+		return tx_run(argc, argv);
 	mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
 	mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
 	mallopt(M_ARENA_MAX, ARENAS);
@@ -77,9 +80,9 @@ main(int argc, char **argv)
 	if (!options.read_only && mount.source->writable)
 		session_write_create(&mount);
 	status = session_run(&mount, &arguments);
-	read_stop(mount.reader);
 	if (mount.writer != NULL)
 		session_write_destroy(&mount);
+	read_stop(mount.reader);
 	pins_destroy(mount.source);
 	pool_destroy(mount.pool);
 	if (mount.session != NULL)

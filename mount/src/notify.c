@@ -2,8 +2,8 @@
  * notify.c
  *	  Names that the kernel drops because the server notified of a change.
  *
- * A thread of its own waits for notifications on a connection of its own.  It serves no request: the
- * kernel may hold locks of the directory in question until a request is answered.
+ * A thread waits for notifications on a connection of its own.  It serves no request: the kernel
+ * may hold locks of the directory in question until a request is answered.
  *
  * A payload names what has changed; one that this version does not know drops everything.  So does
  * a connection that was lost, for notifications may have been missed.

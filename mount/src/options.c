@@ -274,5 +274,7 @@ options_parse(struct fuse_args *arguments, struct options *options)
 	check_mountpoint(options);
 	if (options->table != NULL || options->at != NULL)
 		options->read_only = true;
+	if (options->noopen && !options->read_only)
+		fatal("option \"noopen\" needs \"ro\": files that are written must be opened and closed");
 	message_debug(options->debug);
 }

@@ -46,6 +46,8 @@ struct pool
 };
 
 static __thread struct fuse_req *thread_request;
+static __thread bool thread_is_bound;
+static __thread struct connection *thread_connection;
 
 struct pool *
 pool_create(const struct options *options)
@@ -119,6 +121,8 @@ void
 pool_set_request(struct fuse_req *request)
 {
 	thread_request = request;
+	thread_is_bound = false;
+	thread_connection = NULL;
 }
 
 bool
@@ -199,7 +203,7 @@ connect_now(struct connection *connection)
 	sql = format_string("SET client_encoding = '%s'; SET bytea_output = hex;"
 						"SET plan_cache_mode = auto; SET default_transaction_isolation = "
 						"'read committed'; SET idle_in_transaction_session_timeout = 0;"
-						"SET statement_timeout = 0",
+						"SET statement_timeout = 0; SET lock_timeout = '30s'",
 						PQparameterStatus(connection->pg, "server_encoding"));
 	result = PQexec(connection->pg, sql);
 	free(sql);
@@ -227,22 +231,29 @@ pool_connect(struct pool *pool, char **error)
 	return false;
 }
 
+/*
+ * The connection of a slot if it is up and free; else any that is; else one that is to be made.  So
+ * no more connections are made than threads use at once.
+ */
 static struct connection *
 find_free(struct pool *pool, int slot)
 {
 	struct connection *unconnected = NULL;
 
-	if (slot >= 0 && slot < pool->size && !pool->connections[slot].busy)
+	if (thread_is_bound)
+		return thread_connection->busy ? NULL : thread_connection;
+	if (slot >= 0 && slot < pool->size && !pool->connections[slot].busy &&
+		!pool->connections[slot].reserved && pool->connections[slot].pg != NULL)
 		return &pool->connections[slot];
-	/* From the highest down, so that those that no stream likes are used for single statements;
-	 * one that is connected before one that is not. */
 	for (int i = 0; i < pool->size; i++)
 	{
 		struct connection *connection = &pool->connections[i];
 
-		if (!connection->busy && connection->pg != NULL)
+		if (connection->busy || connection->reserved)
+			continue;
+		if (connection->pg != NULL)
 			return connection;
-		if (!connection->busy && unconnected == NULL)
+		if (unconnected == NULL)
 			unconnected = connection;
 	}
 	return unconnected;
@@ -301,7 +312,10 @@ pool_give(struct connection *connection)
 
 	pthread_mutex_lock(&pool->lock);
 	connection->busy = false;
-	pthread_cond_signal(&pool->given);
+	if (connection->reserved)
+		pthread_cond_broadcast(&pool->given);	/* of its own threads, not of any */
+	else
+		pthread_cond_signal(&pool->given);
 	pthread_mutex_unlock(&pool->lock);
 }
 
@@ -327,6 +341,51 @@ complain(struct pool *pool, PGconn *pg)
 	text[strcspn(text, "\n")] = '\0';
 	message("no connection to the server: %s", text);
 	free(text);
+}
+
+/* Two remain at least: one for other requests, one for a thread that reads ahead. */
+int
+pool_reserve(struct pool *pool, struct connection **connection)
+{
+	int			error = pool_take(pool, -1, connection);
+	int			reserved = 0;
+
+	if (error != 0)
+		return error;
+	pthread_mutex_lock(&pool->lock);
+	for (int i = 0; i < pool->size; i++)
+		reserved += pool->connections[i].reserved;
+	if (reserved + 2 >= pool->size)
+		error = EAGAIN;
+	else
+		(*connection)->reserved = true;
+	pthread_mutex_unlock(&pool->lock);
+	pool_give(*connection);
+	return error;
+}
+
+void
+pool_unreserve(struct connection *connection)
+{
+	struct pool *pool = connection->pool;
+
+	pthread_mutex_lock(&pool->lock);
+	connection->reserved = false;
+	pthread_cond_broadcast(&pool->given);
+	pthread_mutex_unlock(&pool->lock);
+}
+
+void
+pool_bind(struct connection *connection)
+{
+	thread_is_bound = true;
+	thread_connection = connection;
+}
+
+struct connection *
+pool_bound(void)
+{
+	return thread_is_bound ? thread_connection : NULL;
 }
 
 int
@@ -357,11 +416,17 @@ pool_reconnect(struct connection *connection)
 int
 pool_take(struct pool *pool, int slot, struct connection **connection)
 {
-	int			error = take_any(pool, slot, connection);
+	int			error;
 
+	if (thread_is_bound && thread_connection == NULL)
+		return ESTALE;
+	error = take_any(pool, slot, connection);
 	if (error != 0)
 		return error;
-	error = pool_reconnect(*connection);
+	if (!thread_is_bound)
+		error = pool_reconnect(*connection);
+	else if ((*connection)->pg == NULL || PQstatus((*connection)->pg) != CONNECTION_OK)
+		error = ESTALE;
 	if (error != 0)
 		pool_give(*connection);
 	return error;
@@ -387,13 +452,14 @@ judge(struct connection *connection, const PGresult *result, char *sqlstate)
 	state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
 	if (state != NULL && sqlstate != NULL)
 		snprintf(sqlstate, 6, "%s", state);
-	if (PQstatus(connection->pg) != CONNECTION_OK || (state != NULL && error_is_lost(state)))
+	/* Without an SQLSTATE the error is libpq's: the statement or its answer was not transmitted. */
+	if (state == NULL || PQstatus(connection->pg) != CONNECTION_OK || error_is_lost(state))
 	{
 		debug("connection %d is lost: %s", connection->slot, PQerrorMessage(connection->pg));
 		pool_lose(connection);
 		return ERROR_LOST;
 	}
-	error = state ? error_from_sqlstate(state) : EIO;
+	error = error_from_sqlstate(state);
 	if (error == EIO)
 		message("error of the server: %s", PQresultErrorMessage(result));
 	else

@@ -31,6 +31,7 @@ struct connection
 	struct pool *pool;
 	int			slot;			/* 0 and up; one holder at a time */
 	bool		busy;
+	bool		reserved;		/* for threads that are bound to it */
 	bool		interruptible;	/* the statement ends when the request is interrupted */
 	uint8_t    *prepared;		/* by statement */
 };
@@ -62,6 +63,20 @@ void pool_set_settings(struct pool *pool, struct connection *connection, const c
 
 /* Connect once now; an error of libpq in *error (allocated), with what to do about it. */
 bool pool_connect(struct pool *pool, char **error);
+
+/*
+ * Keep a connection, which is up, for threads that are bound to it: pool_take() gives them no other
+ * one, and no other threads get it.  EAGAIN if too few would be left.  A connection that was lost
+ * is not made anew for bound threads: they get ESTALE.
+ */
+int pool_reserve(struct pool *pool, struct connection **connection);
+void pool_unreserve(struct connection *connection);
+
+/* Bind the calling thread, until pool_set_request(); NULL: it gets no connection, but ESTALE. */
+void pool_bind(struct connection *connection);
+
+/* The connection to which the calling thread is bound; NULL: to none. */
+struct connection *pool_bound(void);
 
 /* How many connections there are at most. */
 int pool_size(const struct pool *pool);

@@ -5,15 +5,15 @@
  * A value up to SMALL_BYTES comes whole.  If files of a directory are read in the order of their
  * names, those of the next names come with it in one query (source->read_batch).
  *
- * A larger value is read as the kernel asks, until a reader has asked for two ranges one after the
- * other.  Then it comes in chunks of CHUNK_BYTES, and when a reader arrives in a chunk, a thread of
- * this module asks for the next one.  So a random reader costs no more than the bytes that it asks
- * for, and a sequential one finds most of them here.
+ * A larger value is read as the kernel asks, in blocks of BLOCK_BYTES or more, until a reader has
+ * asked for several ranges one after the other.  Then it comes in chunks of CHUNK_BYTES, and when a
+ * reader arrives in a chunk, a thread of this module asks for the next one.  So a random reader
+ * costs little more than the bytes that it asks for, and a sequential one finds most of them here.
  *
  * An open version stays readable when its row is replaced or deleted.  A small value stays in the
- * cache while it is open, as long as such values take no more than half of the cache.  A larger one,
- * and a small one beyond that, is pinned at the server (pins.c).  A thread of this module drops pins
- * some time after the last handle was closed, many at once.
+ * cache while it is open, as long as such values take no more than half of the cache.  A larger
+ * one, and a small one beyond that, is pinned at the server (pins.c).  A thread of this module
+ * drops pins some time after the last handle was closed, many at once.
  */
 #include "read.h"
 
@@ -31,7 +31,9 @@ enum
 	AHEAD_QUEUE = 32,
 	UNPIN_BATCH = 256,
 	/* Requests of one reader may come in another order than it makes them. */
-	STREAM_SLACK_BYTES = 1024 * 1024,
+	STREAM_SLACK_BYTES = 256 * 1024,
+	/* Ranges that go on where another one has ended, before chunks are read. */
+	STREAM_AFTER = 2,
 	/* Number of files of a directory, one after the other, after which a batch is read. */
 	BATCH_AFTER = 2
 };
@@ -301,32 +303,33 @@ read_small(struct reader *reader, struct node *node, int64_t offset, size_t leng
 
 /* ---- larger values ---- */
 
-/* Whether the range goes on where another one has ended; notes its end. */
+/* Whether the range goes on where others have, several times; notes its end. */
 static bool
 is_sequential(struct node *node, int64_t offset, int64_t end)
 {
-	int			count = sizeof(node->expected) / sizeof(node->expected[0]);
-	bool		found = false;
+	int			count = sizeof(node->readers) / sizeof(node->readers[0]);
+	int			ranges = -1;
 
 	pthread_mutex_lock(&node->lock);
-	for (int i = 0; i < count && !found; i++)
+	for (int i = 0; i < count && ranges < 0; i++)
 	{
-		int64_t    *expected = &node->expected[i];
+		int64_t		expected = node->readers[i].end;
 
-		if (*expected == 0 || offset > *expected + STREAM_SLACK_BYTES ||
-			offset < *expected - STREAM_SLACK_BYTES)
+		if (expected == 0 || offset > expected + STREAM_SLACK_BYTES ||
+			offset < expected - STREAM_SLACK_BYTES)
 			continue;
-		found = true;
-		if (end > *expected)
-			*expected = end;
+		ranges = ++node->readers[i].ranges;
+		if (end > expected)
+			node->readers[i].end = end;
 	}
-	if (!found)
+	if (ranges < 0)
 	{
-		node->expected[node->expected_next] = end;
-		node->expected_next = (node->expected_next + 1) % count;
+		node->readers[node->next_reader].end = end;
+		node->readers[node->next_reader].ranges = 0;
+		node->next_reader = (node->next_reader + 1) % count;
 	}
 	pthread_mutex_unlock(&node->lock);
-	return found;
+	return ranges >= STREAM_AFTER;
 }
 
 static size_t
@@ -337,13 +340,24 @@ chunk_length(const struct node *node, int64_t chunk)
 	return (size_t) (rest < CHUNK_BYTES ? rest : CHUNK_BYTES);
 }
 
+/* Blocks have keys of their own: the number of block n is -n - 1. */
+static size_t
+block_length(const struct node *node, int64_t block)
+{
+	int64_t		rest = node->attributes.size - block * BLOCK_BYTES;
+
+	return (size_t) (rest < BLOCK_BYTES ? rest : BLOCK_BYTES);
+}
+
 static int
 fill_chunk(struct reader *reader, struct node *node, struct content *content)
 {
 	int64_t		chunk = content->key.chunk;
 	struct buffer buffer;
-	int			error = read_exactly(reader, node, chunk * CHUNK_BYTES,
-									 chunk_length(node, chunk), &buffer);
+	int			error = chunk >= 0 ?
+		read_exactly(reader, node, chunk * CHUNK_BYTES, chunk_length(node, chunk), &buffer) :
+		read_exactly(reader, node, (-chunk - 1) * BLOCK_BYTES, block_length(node, -chunk - 1),
+					 &buffer);
 
 	if (error == 0)
 		cache_fill(reader->cache, content, &buffer);
@@ -360,7 +374,8 @@ ask_ahead(struct reader *reader, struct node *node, int64_t chunk)
 	struct content *content;
 	bool		fetch;
 
-	if (chunk * CHUNK_BYTES >= node->attributes.size)
+	/* A group's statements run in the threads of its requests. */
+	if (chunk * CHUNK_BYTES >= node->attributes.size || node->attributes.snapshot < 0)
 		return;
 	cache_key(&key, &node->attributes, chunk);
 	pthread_mutex_lock(&reader->lock);
@@ -381,7 +396,7 @@ ask_ahead(struct reader *reader, struct node *node, int64_t chunk)
 	pthread_mutex_unlock(&reader->lock);
 }
 
-/* A chunk with one more user. */
+/* A chunk, or a block, with one more user. */
 static int
 get_chunk(struct reader *reader, struct node *node, int64_t chunk, struct content **content)
 {
@@ -429,6 +444,32 @@ join_chunks(struct reader *reader, struct node *node, int64_t offset, size_t len
 	return 0;
 }
 
+/* A range that no other one led to.  Others in the same block may follow. */
+static int
+read_alone(struct reader *reader, struct node *node, int64_t offset, size_t length,
+		   struct range *range)
+{
+	int64_t		block = offset / BLOCK_BYTES;
+	int			error;
+
+	if (length >= BLOCK_BYTES || (offset + (int64_t) length - 1) / BLOCK_BYTES != block)
+	{
+		error = read_exactly(reader, node, offset, length, &range->buffer);
+		range->data = range->buffer.data;
+		range->length = range->buffer.length;
+		return error;
+	}
+	error = get_chunk(reader, node, -block - 1, &range->content);
+	if (error != 0)
+	{
+		range->content = NULL;
+		return error;
+	}
+	range->data = range->content->buffer.data + offset % BLOCK_BYTES;
+	range->length = length;
+	return 0;
+}
+
 static int
 read_large(struct reader *reader, struct node *node, int64_t offset, size_t length,
 		   struct range *range)
@@ -438,12 +479,7 @@ read_large(struct reader *reader, struct node *node, int64_t offset, size_t leng
 	int			error;
 
 	if (!is_sequential(node, offset, offset + (int64_t) length))
-	{
-		error = read_exactly(reader, node, offset, length, &range->buffer);
-		range->data = range->buffer.data;
-		range->length = range->buffer.length;
-		return error;
-	}
+		return read_alone(reader, node, offset, length, range);
 	ask_ahead(reader, node, last + 1);
 	if (chunk != last)
 		return join_chunks(reader, node, offset, length, range);
@@ -586,7 +622,8 @@ read_open(struct reader *reader, struct node *node)
 	node->opens++;
 	kept = node->held != NULL || node->pin != 0;
 	pthread_mutex_unlock(&node->lock);
-	if (kept || size == 0)
+	/* A group's pins would be seen by its own transaction only. */
+	if (kept || size == 0 || node->attributes.snapshot < 0)
 		return 0;
 	if (size <= SMALL_BYTES && may_hold(reader, size))
 		error = hold_small(reader, node);
@@ -633,7 +670,7 @@ read_changed(struct reader *reader, struct node *node)
 	node->held = NULL;
 	node->pin = 0;
 	node->replaced = false;
-	memset(node->expected, 0, sizeof(node->expected));
+	memset(node->readers, 0, sizeof(node->readers));
 	pthread_mutex_unlock(&node->lock);
 	if (held != NULL)
 		stop_holding(reader, held);

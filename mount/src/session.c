@@ -35,8 +35,14 @@ request_mount(fuse_req_t request)
 struct node *
 request_node(fuse_req_t request, fuse_ino_t id)
 {
+	struct mount *mount = request_mount(request);
+	struct node *node;
+
 	pool_set_request(request);
-	return tree_find(request_mount(request)->tree, id);
+	node = tree_find(mount->tree, id);
+	if (node != NULL && mount->writer != NULL)
+		session_write_bind(mount, node);
+	return node;
 }
 
 double
@@ -132,7 +138,7 @@ forget_many(fuse_req_t request, size_t count, struct fuse_forget_data *forgets)
 
 /* ---- attributes ---- */
 
-/* Ask the source if its last answer is too old.  Size and times of another version are not taken. */
+/* Ask the source if its last answer is too old.  Size and time of another version do not count. */
 static int
 refresh_attributes(struct mount *mount, struct node *node)
 {

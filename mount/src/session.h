@@ -99,6 +99,9 @@ void session_write_seen(struct mount *mount, struct node *node,
 /* A handle without handle->writing was closed; the node has node->working. */
 void session_write_closed(struct mount *mount, struct node *node);
 
+/* The request's node may be of a transaction of many files: the thread's statements are its. */
+void session_write_bind(struct mount *mount, const struct node *node);
+
 /* The threads; after the fork. */
 void session_write_start(struct mount *mount);
 

@@ -4,7 +4,7 @@
  *
  * Changes of names and attributes are a call of the file system's functions each, and do not wait
  * for the server's disk.  Content goes to working copies (copies.c), which fsync() and close()
- * commit (commit.c); these wait, and what was committed before is on the disk then, too.
+ * commit (commit.c); these wait, and earlier commits are on the disk then, too.
  */
 #include "session_write.h"
 
@@ -18,6 +18,14 @@
 #include <unistd.h>
 
 #include "errors.h"
+#include "group.h"
+
+enum
+{
+	/* More versions of one inode than this are never open at once. */
+	MAX_NODES = 256,
+	REPLACED_SECONDS = 3
+};
 
 /* An open file that writes, or that was opened while a working copy was there. */
 struct writing
@@ -44,24 +52,57 @@ nanoseconds(struct timespec time)
 void
 writer_note_commit(struct writer *writer, bool is_durable, uint64_t begun)
 {
+	uint64_t	epoch = writer->mount->source->has_pins ? pins_epoch(writer->mount->source) : 0;
+
+	pthread_mutex_lock(&writer->lock);
+	if (writer->begun > writer->flushed && writer->epoch != epoch && !writer->is_async)
+	{
+		writer->has_lost = true;
+		writer->flushed = writer->begun;
+	}
+	if (writer->begun == writer->flushed)
+		writer->epoch = epoch;
 	if (!is_durable)
-		__atomic_add_fetch(&writer->begun, 1, __ATOMIC_RELAXED);
-	else if (__atomic_load_n(&writer->flushed, __ATOMIC_RELAXED) < begun)
-		__atomic_store_n(&writer->flushed, begun, __ATOMIC_RELAXED);
+		writer->begun++;
+	else if (writer->flushed < begun)
+		writer->flushed = begun;
+	pthread_mutex_unlock(&writer->lock);
+}
+
+uint64_t
+writer_begun(struct writer *writer)
+{
+	uint64_t	begun;
+
+	pthread_mutex_lock(&writer->lock);
+	begun = writer->begun;
+	pthread_mutex_unlock(&writer->lock);
+	return begun;
 }
 
 int
 writer_flush(struct writer *writer)
 {
-	uint64_t	begun = __atomic_load_n(&writer->begun, __ATOMIC_RELAXED);
-	int			error;
+	uint64_t	begun = writer_begun(writer);
+	bool		is_flushed;
+	bool		has_lost;
+	int			error = 0;
 
-	if (writer->is_async || __atomic_load_n(&writer->flushed, __ATOMIC_RELAXED) >= begun)
-		return 0;
-	error = transactions_flush(writer->transactions);
-	if (error == 0)
+	pthread_mutex_lock(&writer->lock);
+	is_flushed = writer->flushed >= begun || writer->is_async;
+	pthread_mutex_unlock(&writer->lock);
+	if (!is_flushed)
+		error = transactions_flush(writer->transactions);
+	if (!is_flushed && error == 0)
 		writer_note_commit(writer, true, begun);
-	return error;
+	pthread_mutex_lock(&writer->lock);
+	has_lost = error == 0 && writer->has_lost;
+	if (has_lost)
+		writer->has_lost = false;
+	pthread_mutex_unlock(&writer->lock);
+	if (has_lost)
+		message("the server has crashed: changes of names before that may be lost");
+	return has_lost ? EIO : error;
 }
 
 int
@@ -71,12 +112,12 @@ writer_call(struct writer *writer, int statement, const struct parameters *param
 	int			error = transaction_run_call(writer->transactions, statement, parameters, false,
 											 outcome);
 
-	if (error == 0 && outcome->status == 0)
+	if (error == 0 && outcome->status == 0 && pool_bound() == NULL)
 		writer_note_commit(writer, false, 0);
 	return error != 0 ? error : outcome->status;
 }
 
-/* ---- pages of the kernel ---- */
+/* ---- the thread ---- */
 
 void
 writer_invalidate(struct writer *writer, uint64_t id)
@@ -94,26 +135,99 @@ writer_invalidate(struct writer *writer, uint64_t id)
 	pthread_mutex_unlock(&writer->lock);
 }
 
+/*
+ * The kernel finds a name, and then opens what it found.  If another file takes the name in
+ * between, it looks once more, and then gives up, where a local file system would open the old
+ * file.  So a file that is replaced by this mount can be opened a little longer.
+ */
+static struct node *
+keep_replaced(struct writer *writer, const struct attributes *attributes)
+{
+	struct mount *mount = writer->mount;
+	struct node *node = S_ISREG(attributes->mode) ? tree_search(mount->tree, attributes) : NULL;
+
+	if (node != NULL && read_open(mount->reader, node) != 0)
+	{
+		tree_release(mount->tree, node);
+		node = NULL;
+	}
+	return node;
+}
+
+static void
+drop_replaced(struct writer *writer, struct node *node)
+{
+	read_close(writer->mount->reader, node);
+	tree_release(writer->mount->tree, node);
+}
+
+static void
+drop_replaced_later(struct writer *writer, struct node *node)
+{
+	struct replaced *replaced = allocate(sizeof(*replaced));
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	replaced->node = node;
+	replaced->until = now.tv_sec + REPLACED_SECONDS;
+	pthread_mutex_lock(&writer->lock);
+	*writer->last_replaced = replaced;
+	writer->last_replaced = &replaced->next;
+	pthread_cond_signal(&writer->work);
+	pthread_mutex_unlock(&writer->lock);
+}
+
+/* Under the writer's lock, which it gives up meanwhile: one thing that is to be done now. */
+static bool
+do_work(struct writer *writer)
+{
+	struct replaced *replaced = writer->first_replaced;
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (replaced != NULL && (replaced->until <= now.tv_sec || writer->stopping))
+	{
+		writer->first_replaced = replaced->next;
+		if (writer->first_replaced == NULL)
+			writer->last_replaced = &writer->first_replaced;
+		pthread_mutex_unlock(&writer->lock);
+		drop_replaced(writer, replaced->node);
+		free(replaced);
+	}
+	else if (writer->stale_count > 0 && !writer->stopping)
+	{
+		uint64_t	id = writer->stale[--writer->stale_count];
+
+		pthread_mutex_unlock(&writer->lock);
+		fuse_lowlevel_notify_inval_inode(writer->mount->session, id, 0, 0);
+	}
+	else
+		return false;
+	pthread_mutex_lock(&writer->lock);
+	return true;
+}
+
 /* The kernel may wait for a request while it drops pages, so no request may do this. */
 static void *
-run_invalidation(void *argument)
+run_thread(void *argument)
 {
 	struct writer *writer = argument;
 
 	pthread_mutex_lock(&writer->lock);
-	while (!writer->stopping)
+	while (do_work(writer) || !writer->stopping)
 	{
-		uint64_t	id;
+		struct timespec until;
 
-		if (writer->stale_count == 0)
-		{
-			pthread_cond_wait(&writer->work, &writer->lock);
+		if (writer->stale_count > 0)
 			continue;
+		if (writer->first_replaced == NULL && !writer->stopping)
+			pthread_cond_wait(&writer->work, &writer->lock);
+		else if (!writer->stopping)
+		{
+			clock_gettime(CLOCK_MONOTONIC, &until);
+			until.tv_sec++;
+			pthread_cond_timedwait(&writer->work, &writer->lock, &until);
 		}
-		id = writer->stale[--writer->stale_count];
-		pthread_mutex_unlock(&writer->lock);
-		fuse_lowlevel_notify_inval_inode(writer->mount->session, id, 0, 0);
-		pthread_mutex_lock(&writer->lock);
 	}
 	pthread_mutex_unlock(&writer->lock);
 	return NULL;
@@ -148,25 +262,60 @@ draw_number(struct writer *writer, int64_t *number)
 
 /* ---- nodes ---- */
 
-/* The inode has no name any more; open files keep their content. */
+/* The attributes of an inode were changed by a call for another one: they are asked for again. */
 static void
-note_removed(struct writer *writer, uint64_t ino)
+note_changed(struct node *node)
+{
+	pthread_mutex_lock(&node->lock);
+	node->attributes_at = (struct timespec) {0};
+	pthread_mutex_unlock(&node->lock);
+}
+
+/* The nodes of an inode, held, up to count. */
+static int
+find_nodes(struct writer *writer, uint64_t ino, int64_t snapshot, struct node **nodes,
+		   int count)
 {
 	struct tree *tree = writer->mount->tree;
-	uint64_t	ids[64];
-	int			count = tree_ids(tree, ino, ids, 64);
-	struct copy *copy = copy_find_ino(writer, ino);
+	uint64_t	ids[MAX_NODES];
+	int			id_count = tree_ids(tree, ino, snapshot, ids, MAX_NODES);
+	int			found = 0;
 
-	for (int i = 0; i < count && i < 64; i++)
+	for (int i = 0; i < id_count && i < MAX_NODES && found < count; i++)
 	{
-		struct node *node = tree_find_held(tree, ids[i]);
+		nodes[found] = tree_find_held(tree, ids[i]);
+		found += nodes[found] != NULL;
+	}
+	return found;
+}
 
-		if (node == NULL)
-			continue;
-		pthread_mutex_lock(&node->lock);
-		node->attributes.nlink = 0;
-		pthread_mutex_unlock(&node->lock);
-		tree_release(tree, node);
+static void
+note_changed_ino(struct writer *writer, uint64_t ino, int64_t snapshot)
+{
+	struct node *nodes[MAX_NODES];
+	int			count = find_nodes(writer, ino, snapshot, nodes, MAX_NODES);
+
+	for (int i = 0; i < count; i++)
+	{
+		note_changed(nodes[i]);
+		tree_release(writer->mount->tree, nodes[i]);
+	}
+}
+
+/* The inode has no name any more; open files keep their content. */
+static void
+note_removed(struct writer *writer, uint64_t ino, int64_t snapshot)
+{
+	struct node *nodes[MAX_NODES];
+	int			count = find_nodes(writer, ino, snapshot, nodes, MAX_NODES);
+	struct copy *copy = copy_find_ino(writer, ino, snapshot);
+
+	for (int i = 0; i < count; i++)
+	{
+		pthread_mutex_lock(&nodes[i]->lock);
+		nodes[i]->attributes.nlink = 0;
+		pthread_mutex_unlock(&nodes[i]->lock);
+		tree_release(writer->mount->tree, nodes[i]);
 	}
 	if (copy == NULL)
 		return;
@@ -207,6 +356,8 @@ session_write_stat(struct mount *mount, struct node *node, struct stat *stat)
 	stat->st_size = copy->working.size;
 	stat->st_blocks = (copy->working.size + 511) / 512;
 	stat->st_mtim = copy->mtime;
+	if (copy->working.changed)
+		stat->st_ctim = copy->ctime;
 	if (copy->is_removed)
 		stat->st_nlink = 0;
 	pthread_mutex_unlock(&copy->lock);
@@ -266,7 +417,8 @@ static int
 begin_inode(struct writer *writer, struct parameters *parameters, struct node *parent,
 			const char *name, int64_t *number)
 {
-	int			error = name_is_too_long(name) ? ENAMETOOLONG : draw_number(writer, number);
+	int			error = name_is_too_long(name) ? ENAMETOOLONG : group_is_virtual(parent) ? EPERM :
+		draw_number(writer, number);
 
 	parameter_int8(parameters, *number);
 	parameter_int8(parameters, (int64_t) parent->attributes.ino);
@@ -289,6 +441,7 @@ look_up_made(struct writer *writer, struct node *parent, const char *name, struc
 {
 	struct source *source = writer->mount->source;
 
+	outcome->attributes.snapshot = parent->attributes.snapshot;
 	if (outcome->has_attributes)
 		return 0;
 	return source->operations->lookup(source, parent, name, &outcome->attributes);
@@ -305,6 +458,8 @@ make_and_reply(fuse_req_t request, struct node *parent, const char *name, int st
 		error = writer_call(writer, statement, parameters, &outcome);
 	if (error == 0)
 		error = look_up_made(writer, parent, name, &outcome);
+	if (error == 0)
+		note_changed(parent);
 	if (error != 0)
 		fuse_reply_err(request, error);
 	else
@@ -317,9 +472,20 @@ op_mkdir(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mode
 	struct writer *writer = mount_writer(request_mount(request));
 	struct node *parent = request_node(request, parent_id);
 	struct parameters parameters = {0};
+	struct attributes attributes;
 	int64_t		number = 0;
-	int			error = begin_inode(writer, &parameters, parent, name, &number);
+	int			error;
 
+	if (group_is_virtual(parent))
+	{
+		error = group_begin(writer->mount, parent, name, &attributes);
+		if (error != 0)
+			fuse_reply_err(request, error);
+		else
+			reply_entry(request, parent, name, &attributes);
+		return;
+	}
+	error = begin_inode(writer, &parameters, parent, name, &number);
 	parameter_int4(&parameters, (int32_t) (mode & 07777));
 	parameter_owner(&parameters, request);
 	make_and_reply(request, parent, name, writer->calls.mkdir, &parameters, error);
@@ -402,7 +568,9 @@ op_link(fuse_req_t request, fuse_ino_t id, fuse_ino_t parent_id, const char *nam
 	parameter_int8(&parameters, (int64_t) parent->attributes.ino);
 	parameter_name(&parameters, name);
 	make_and_reply(request, parent, name, writer->calls.link, &parameters,
-				   name_is_too_long(name) ? ENAMETOOLONG : 0);
+				   name_is_too_long(name) ? ENAMETOOLONG :
+				   node->attributes.snapshot != parent->attributes.snapshot ? EXDEV :
+				   group_is_virtual(parent) ? EPERM : 0);
 }
 
 /* unlink() and rmdir() */
@@ -415,12 +583,22 @@ remove_and_reply(fuse_req_t request, fuse_ino_t parent_id, const char *name, int
 	struct outcome outcome;
 	int			error = name_is_too_long(name) ? ENAMETOOLONG : 0;
 
+	if (group_is_virtual(parent))
+	{
+		fuse_reply_err(request, statement == writer->calls.rmdir ?
+					   group_roll_back(writer->mount, parent, name) : EPERM);
+		return;
+	}
 	parameter_int8(&parameters, (int64_t) parent->attributes.ino);
 	parameter_name(&parameters, name);
 	if (error == 0)
 		error = writer_call(writer, statement, &parameters, &outcome);
+	if (error == 0)
+		note_changed(parent);
+	if (error == 0 && outcome.has_attributes)
+		note_changed_ino(writer, outcome.attributes.ino, parent->attributes.snapshot);
 	if (error == 0 && outcome.has_attributes && outcome.attributes.nlink == 0)
-		note_removed(writer, outcome.attributes.ino);
+		note_removed(writer, outcome.attributes.ino, parent->attributes.snapshot);
 	fuse_reply_err(request, error);
 }
 
@@ -438,6 +616,23 @@ op_rmdir(fuse_req_t request, fuse_ino_t parent_id, const char *name)
 					 mount_writer(request_mount(request))->calls.rmdir);
 }
 
+/* After a rename: attributes that changed with it. */
+static void
+note_renamed(struct writer *writer, struct node *parent, struct node *new_parent,
+			 const struct outcome *outcome, const struct attributes *replaced)
+{
+	note_changed(parent);
+	note_changed(new_parent);
+	if (outcome->has_attributes)
+		note_changed_ino(writer, outcome->attributes.ino, parent->attributes.snapshot);
+	if (replaced == NULL)
+		return;
+	note_changed_ino(writer, replaced->ino, parent->attributes.snapshot);
+	if ((replaced->nlink <= 1 || S_ISDIR(replaced->mode)) &&
+		!(outcome->has_attributes && outcome->attributes.ino == replaced->ino))
+		note_removed(writer, replaced->ino, parent->attributes.snapshot);
+}
+
 static void
 op_rename(fuse_req_t request, fuse_ino_t parent_id, const char *name, fuse_ino_t new_parent_id,
 		  const char *new_name, unsigned int flags)
@@ -449,16 +644,27 @@ op_rename(fuse_req_t request, fuse_ino_t parent_id, const char *name, fuse_ino_t
 	struct parameters parameters = {0};
 	struct attributes replaced;
 	struct outcome outcome;
+	struct node *kept = NULL;
 	bool		replaces = false;
 	int			error = 0;
 
-	if (flags & ~(unsigned) (RENAME_NOREPLACE | RENAME_EXCHANGE))
+	if (group_is_virtual(parent))
+	{
+		fuse_reply_err(request, group_commit(mount, parent, name, new_parent));
+		return;
+	}
+	if (parent->attributes.snapshot != new_parent->attributes.snapshot ||
+		group_is_virtual(new_parent))
+		error = EXDEV;
+	else if (flags & ~(unsigned) (RENAME_NOREPLACE | RENAME_EXCHANGE))
 		error = EINVAL;
 	else if (name_is_too_long(name) || name_is_too_long(new_name))
 		error = ENAMETOOLONG;
 	else if (flags == 0)
 		replaces = mount->source->operations->lookup(mount->source, new_parent, new_name,
 													 &replaced) == 0;
+	if (replaces)
+		kept = keep_replaced(writer, &replaced);
 	parameter_int8(&parameters, (int64_t) parent->attributes.ino);
 	parameter_name(&parameters, name);
 	parameter_int8(&parameters, (int64_t) new_parent->attributes.ino);
@@ -466,9 +672,10 @@ op_rename(fuse_req_t request, fuse_ino_t parent_id, const char *name, fuse_ino_t
 	parameter_int4(&parameters, (int32_t) flags);
 	if (error == 0)
 		error = writer_call(writer, writer->calls.rename, &parameters, &outcome);
-	if (error == 0 && replaces && (replaced.nlink <= 1 || S_ISDIR(replaced.mode)) &&
-		!(outcome.has_attributes && outcome.attributes.ino == replaced.ino))
-		note_removed(writer, replaced.ino);
+	if (error == 0)
+		note_renamed(writer, parent, new_parent, &outcome, replaces ? &replaced : NULL);
+	if (kept != NULL)
+		drop_replaced_later(writer, kept);
 	fuse_reply_err(request, error);
 }
 
@@ -486,7 +693,7 @@ set_size(struct writer *writer, struct node *node, int64_t size, bool is_open)
 	pthread_mutex_lock(&copy->lock);
 	error = working_resize(&copy->working, size);
 	if (error == 0)
-		clock_gettime(CLOCK_REALTIME, &copy->mtime);
+		copy_touch(copy);
 	if (error == 0 && !is_open)
 		error = copy_commit(writer, copy, true);
 	pthread_mutex_unlock(&copy->lock);
@@ -516,7 +723,7 @@ parameter_if(struct parameters *parameters, bool is_set, int64_t value)
 		parameter_null(parameters);
 }
 
-/* A working copy that nobody has any more gets its times when it is committed. */
+/* Of an open file without a name this mount alone knows the attributes. */
 static int
 set_attributes(struct writer *writer, struct node *node, const struct stat *stat, int to_set)
 {
@@ -546,7 +753,6 @@ set_attributes(struct writer *writer, struct node *node, const struct stat *stat
 	error = writer_call(writer, writer->calls.setattr, &parameters, &outcome);
 	if (error == ESTALE && node->attributes.nlink == 0)
 	{
-		/* An open file without a name: this mount alone knows it. */
 		pthread_mutex_lock(&node->lock);
 		if (to_set & FUSE_SET_ATTR_MODE)
 			node->attributes.mode = (node->attributes.mode & S_IFMT) | (stat->st_mode & 07777);
@@ -624,7 +830,7 @@ begin_writing(struct writer *writer, struct copy *copy, int flags)
 	if (flags & O_TRUNC)
 	{
 		error = working_resize(&copy->working, 0);
-		clock_gettime(CLOCK_REALTIME, &copy->mtime);
+		copy_touch(copy);
 	}
 	else if ((flags & O_ACCMODE) != O_WRONLY)
 		error = copy_keep_base(copy);
@@ -690,6 +896,7 @@ op_create(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mod
 		fuse_reply_err(request, error);
 		return;
 	}
+	note_changed(parent);
 	node = fill_entry(mount, parent, name, &outcome.attributes, &entry);
 	error = copy_acquire(writer, node, &copy);
 	if (error == 0)
@@ -711,8 +918,8 @@ op_create(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mod
 }
 
 /*
- * The kernel takes its own size for the end of a file that is appended to.  If others have appended,
- * the bytes go somewhere else than in its pages.
+ * The kernel takes its own size for the end of a file that is appended to.  If others have
+ * appended, the bytes go somewhere else than in its pages.
  */
 static void
 op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t offset,
@@ -736,7 +943,7 @@ op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t
 	moved = append && offset != copy->working.size;
 	error = working_write(&copy->working, data, size, offset, append);
 	if (error == 0)
-		clock_gettime(CLOCK_REALTIME, &copy->mtime);
+		copy_touch(copy);
 	pthread_mutex_unlock(&copy->lock);
 	if (moved)
 		writer_invalidate(writer, id);
@@ -785,7 +992,7 @@ session_write_read(fuse_req_t request, struct node *node, size_t size, off_t off
 	copy_release(writer, copy);
 }
 
-/* What fsync() and close() do. */
+/* For fsync() and close(). */
 static int
 publish(struct writer *writer, struct writing *writing)
 {
@@ -827,7 +1034,7 @@ op_fsyncdir(fuse_req_t request, fuse_ino_t id, int data_only, struct fuse_file_i
 	fuse_reply_err(request, writer_flush(mount_writer(request_mount(request))));
 }
 
-/* What a mapping has written since the last close() goes now; there is nobody to tell an error. */
+/* Bytes that a mapping has written since the last close() go now; no call gets an error of it. */
 void
 session_write_release(struct mount *mount, struct handle *handle)
 {
@@ -836,6 +1043,7 @@ session_write_release(struct mount *mount, struct handle *handle)
 	struct copy *copy = writing->copy;
 	int			error;
 
+	group_bind(mount, copy->node);
 	pthread_mutex_lock(&copy->lock);
 	error = writing->writes ? copy_commit(writer, copy, true) : 0;
 	pthread_mutex_unlock(&copy->lock);
@@ -882,7 +1090,7 @@ op_fallocate(fuse_req_t request, fuse_ino_t id, int mode, off_t offset, off_t le
 	else if (!zeros && !keeps_size && end > copy->working.size)
 		error = working_resize(&copy->working, end);
 	writing->writes = true;
-	clock_gettime(CLOCK_REALTIME, &copy->mtime);
+	copy_touch(copy);
 	pthread_mutex_unlock(&copy->lock);
 	fuse_reply_err(request, error);
 }
@@ -1001,6 +1209,7 @@ session_write_create(struct mount *mount)
 {
 	struct writer *writer = allocate(sizeof(*writer));
 	const struct options *options = mount->options;
+	pthread_condattr_t attributes;
 
 	writer->is_async = options->sync != NULL && strcmp(options->sync, "async") == 0;
 	writer->mount = mount;
@@ -1008,11 +1217,22 @@ session_write_create(struct mount *mount)
 	writer->fails_on_conflict = options->conflict && strcmp(options->conflict, "fail") == 0;
 	check_spool(writer->spool);
 	pthread_mutex_init(&writer->lock, NULL);
-	pthread_cond_init(&writer->work, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&writer->work, &attributes);
+	pthread_condattr_destroy(&attributes);
+	writer->last_replaced = &writer->first_replaced;
 	writer->transactions = transactions_create(mount->pool, mount->source->schema,
 											   writer->is_async);
 	add_calls(writer, mount->source->schema, mount->source->blobext);
+	writer->groups = groups_create(writer);
 	mount->writer = writer;
+}
+
+void
+session_write_bind(struct mount *mount, const struct node *node)
+{
+	group_bind(mount, node);
 }
 
 void
@@ -1020,7 +1240,7 @@ session_write_start(struct mount *mount)
 {
 	struct writer *writer = mount_writer(mount);
 
-	writer->has_thread = pthread_create(&writer->thread, NULL, run_invalidation, writer) == 0;
+	writer->has_thread = pthread_create(&writer->thread, NULL, run_thread, writer) == 0;
 	if (!writer->has_thread)
 		fatal("no thread: %m");
 }
@@ -1036,6 +1256,7 @@ session_write_destroy(struct mount *mount)
 	pthread_mutex_unlock(&writer->lock);
 	if (writer->has_thread)
 		pthread_join(writer->thread, NULL);
+	groups_destroy(writer->groups);
 	transactions_destroy(writer->transactions);
 	free(writer->stale);
 	free(writer);

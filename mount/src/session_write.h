@@ -46,11 +46,20 @@ struct calls
 
 struct copy;
 
+/* A node whose name was given to another inode: readable for some time, see op_rename(). */
+struct replaced
+{
+	struct node *node;			/* held, and open for reading */
+	time_t		until;			/* monotonic */
+	struct replaced *next;
+};
+
 struct writer
 {
 	struct mount *mount;
 	struct transactions *transactions;
 	struct calls calls;
+	struct groups *groups;
 	const char *spool;
 	bool		fails_on_conflict;
 	bool		is_async;		/* nothing waits for the server's disk */
@@ -60,12 +69,18 @@ struct writer
 	int64_t		numbers[RESERVED_NUMBERS];	/* of inodes, reserved */
 	int			number_count;
 
-	/* Commits that did not wait for the server's disk, and how many of them are on it now. */
+	/* Commits that did not wait for the server's disk, and how many of them are on it now, or are
+	 * known to be lost.  Pins have another epoch after a crash of the server (pins.c). */
 	uint64_t	begun;
 	uint64_t	flushed;
+	uint64_t	epoch;			/* of the first one that is not flushed */
+	bool		has_lost;		/* some may be lost, and no call has returned that */
 
-	/* Nodes whose pages the kernel shall drop; a thread tells it. */
+	/* A thread has to do: nodes that were replaced, in the order of their times; nodes whose pages
+	 * the kernel shall drop. */
 	pthread_cond_t work;
+	struct replaced *first_replaced;
+	struct replaced **last_replaced;	/* where the next one is linked */
 	uint64_t   *stale;
 	int			stale_count;
 	int			stale_room;
@@ -75,8 +90,8 @@ struct writer
 };
 
 /*
- * The working copy of an inode.  users and the links are under the writer's lock, the rest under the
- * copy's own.
+ * The working copy of an inode.  users and the links are under the writer's lock, the rest under
+ * the copy's own.
  */
 struct copy
 {
@@ -89,7 +104,8 @@ struct copy
 	struct node *base;			/* the server's content, as a node that only this file knows */
 	bool		base_is_open;	/* read_open() */
 	int64_t		version;		/* of the base */
-	struct timespec mtime;		/* of the last write */
+	struct timespec mtime;		/* of the last write, or as it was set since */
+	struct timespec ctime;		/* of the last write */
 	bool		is_removed;		/* no name leads to the inode, so nothing is committed */
 };
 
@@ -97,14 +113,14 @@ struct copy
 struct writer *mount_writer(struct mount *mount);
 
 /*
- * The working copy of a node, made if there is none, with one more user.  ESTALE: another version of
- * the inode has one; the kernel looks the name up again.
+ * The working copy of a node, made if there is none, with one more user.  ESTALE: another version
+ * of the inode has one; the kernel looks the name up again.
  */
 int copy_acquire(struct writer *writer, struct node *node, struct copy **copy);
 
 /* The same, NULL if there is none: that of a node, or that of an inode. */
 struct copy *copy_find(struct writer *writer, struct node *node);
-struct copy *copy_find_ino(struct writer *writer, uint64_t ino);
+struct copy *copy_find_ino(struct writer *writer, uint64_t ino, int64_t snapshot);
 
 /* The last user ends the copy, unless it is the only place where content of an open file is. */
 void copy_release(struct writer *writer, struct copy *copy);
@@ -118,6 +134,9 @@ void copy_committed(struct writer *writer, struct copy *copy, const struct attri
 /* Under the copy's lock: begin anew with what the server has. */
 void copy_set_base(struct writer *writer, struct copy *copy, const struct attributes *attributes);
 
+/* Under the copy's lock: it is written now. */
+void copy_touch(struct copy *copy);
+
 /* Under the copy's lock: the base can be read from now on, also when the row is replaced. */
 int copy_keep_base(struct copy *copy);
 
@@ -127,13 +146,22 @@ int copy_read_base(void *context, int64_t offset, size_t length, char *target);
 /* The kernel shall drop the pages of a node. */
 void writer_invalidate(struct writer *writer, uint64_t id);
 
-/* Commits that do not wait are noted; fsync and close make them durable, at most once. */
+/*
+ * Commits that do not wait are noted; fsync and close make them durable.  If the server crashes in
+ * between, it may have lost them: the next fsync or close returns EIO.  begun: writer->begun before
+ * the durable commit.
+ */
 void writer_note_commit(struct writer *writer, bool is_durable, uint64_t begun);
+uint64_t writer_begun(struct writer *writer);
 int writer_flush(struct writer *writer);
 
 /* A call outside of working copies, which does not wait for the server's disk. */
 int writer_call(struct writer *writer, int statement, const struct parameters *parameters,
 				struct outcome *outcome);
+
+/* All working copies of a group: send what has changed; forget it. */
+int copies_commit(struct writer *writer, int64_t snapshot);
+void copies_give_up(struct writer *writer, int64_t snapshot);
 
 int64_t nanoseconds(struct timespec time);
 

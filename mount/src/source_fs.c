@@ -155,7 +155,7 @@ choose_call(struct source *source, const struct node *node, size_t offset,
 	struct fs_source *fs = (struct fs_source *) source;
 	const struct calls *calls = &fs->current;
 
-	if (node->attributes.snapshot != 0)
+	if (node->attributes.snapshot > 0)
 	{
 		calls = &fs->snapshot;
 		parameter_int8(parameters, node->attributes.snapshot);
@@ -415,7 +415,7 @@ fs_pin(struct source *source, struct node *node, int64_t handle)
 	{
 		struct fs_source *fs = (struct fs_source *) source;
 		struct parameters parameters = {0};
-		bool		in_snapshot = node->attributes.snapshot != 0;
+		bool		in_snapshot = node->attributes.snapshot > 0;
 		PGresult   *result;
 
 		pins_parameters(source, &parameters, handle);

@@ -268,7 +268,8 @@ grouped_listing(const struct table_source *table)
 						 " y.below FROM (SELECT pg_catalog.split_part(x.rest, '/', 1) COLLATE \"C\""
 						 " AS name, pg_catalog.strpos(x.rest, '/') > 0 AS below, x.* FROM"
 						 " (SELECT pg_catalog.substr(f.path, pg_catalog.length($3::text) + 1)"
-						 " AS rest, f.* FROM %s f WHERE pg_catalog.starts_with(f.path, $3::text)) x) y"
+						 " AS rest, f.* FROM %s f"
+						 " WHERE pg_catalog.starts_with(f.path, $3::text)) x) y"
 						 " WHERE y.name > $1::text COLLATE \"C\""
 						 " ORDER BY y.name, y.below DESC, y.version LIMIT $2::int8", table->base);
 }
@@ -323,7 +324,8 @@ prepare_batch(struct table_source *table, bool bounded)
 									" FROM (SELECT * FROM %s g WHERE g.path%s >= $1::text %s"
 									" ORDER BY g.path%s LIMIT $4::int8) f"
 									" WHERE f.size <= $5::int8"
-									" AND pg_catalog.strpos(pg_catalog.substr(f.path, pg_catalog.length($2::text) + 1), '/') = 0"
+									" AND pg_catalog.strpos(pg_catalog.substr(f.path,"
+									"pg_catalog.length($2::text) + 1), '/') = 0"
 									" LIMIT $3::int8", table->base, c, bound, c);
 	int			statement = pool_add_statement(table->source.pool, sql);
 
@@ -558,7 +560,7 @@ receive_row(const struct table_source *table, const PGresult *result, int row,
 	slash = strchr(path + length, '/');
 	name = slash ? strndup(path + length, (size_t) (slash - path) - length) :
 		copy_string(path + length);
-	/* Behind "sub/" and all that begins with it comes "sub0"; behind a path what is longer. */
+	/* Behind "sub/" and all that begins with it comes "sub0"; behind a path a longer one. */
 	set_position(position, slash ?
 				 format_string("%.*s0", (int) (slash - path), path) :
 				 format_string("%s\x01", path));
@@ -793,7 +795,7 @@ table_pin(struct source *source, struct node *node, int64_t handle)
 	return error;
 }
 
-/* Nothing is used, nothing is free: there is nothing to write to. */
+/* Nothing is used, nothing is free. */
 static int
 table_statfs(struct source *source, struct statvfs *statvfs)
 {

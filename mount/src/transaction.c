@@ -19,7 +19,7 @@ enum
 	COLUMN_VERSION = 12
 };
 
-/* The mark of a connection; belongs to whoever holds the connection. */
+/* The mark of a connection; belongs to the holder of the connection. */
 struct mark
 {
 	bool		is_known;		/* number is what the row has, unless a crash took changes back */
@@ -172,8 +172,8 @@ require_mark(struct transaction *transaction)
 
 /*
  * The connection was lost, and is up again: was the transaction committed?  The row gets a fresh
- * mark.  Without a row it was not: the row is older than all that had a mark of it, unless somebody
- * has removed it.  0, an errno, or ERROR_LOST: ask again.
+ * mark.  Without a row it was not: the row is older than all transactions that had a mark of it.
+ * 0, an errno, or ERROR_LOST: ask again.
  */
 static int
 find_out(struct transaction *transaction, bool *is_committed)
@@ -207,12 +207,43 @@ decide(struct transaction *transaction, bool *is_committed)
 
 		if (error == 0)
 			error = find_out(transaction, is_committed);
-		if (error != ERROR_LOST && !(error != 0 && error_is_retried(transaction->sqlstate)))
+		/* 55P03: the old backend has not ended yet. */
+		if (error != ERROR_LOST && !(error != 0 && (error_is_retried(transaction->sqlstate) ||
+													strcmp(transaction->sqlstate, "55P03") == 0)))
 			return error;
 		error = query_wait_again(transaction->transactions->pool, &started, attempt);
 		if (error != 0)
 			return error;
 	}
+}
+
+/* COMMIT of a transaction that an error has aborted is answered by ROLLBACK. */
+static int
+query_commit(struct connection *connection)
+{
+	PGresult   *result;
+	int			error = 0;
+
+	if (PQtransactionStatus(connection->pg) == PQTRANS_INERROR)
+	{
+		query_command(connection, "ROLLBACK");
+		return EIO;
+	}
+	result = PQexec(connection->pg, "COMMIT");
+	if (PQresultStatus(result) != PGRES_COMMAND_OK)
+	{
+		const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+
+		if (state != NULL && PQstatus(connection->pg) == CONNECTION_OK)
+			error = error_from_sqlstate(state);
+		else
+		{
+			pool_lose(connection);
+			error = ERROR_LOST;
+		}
+	}
+	PQclear(result);
+	return error;
 }
 
 /* ---- transactions ---- */
@@ -312,6 +343,57 @@ run_on(struct transaction *transaction, transaction_step step, void *context, bo
 	return error;
 }
 
+/*
+ * Within the transaction of a bound thread.  Each call sets the mark to one more, so the last mark
+ * tells whether all of it was committed.  An error of the server has aborted the transaction.
+ */
+static int
+run_bound(struct transaction *transaction, transaction_step step, void *context)
+{
+	struct mark *mark = &transaction->transactions->marks[transaction->connection->slot];
+	int			error = require_mark(transaction);
+
+	if (error == 0)
+	{
+		memset(transaction->outcome, 0, sizeof(*transaction->outcome));
+		transaction->is_durable = true;
+		error = step(transaction, context);
+	}
+	if (error == 0 && transaction->outcome->status == 0)
+		mark->number = transaction->mark;
+	return error == ERROR_LOST || error == ECANCELED ? EIO : error;
+}
+
+int
+transactions_commit_bound(struct transactions *transactions)
+{
+	struct outcome outcome;
+	struct transaction transaction = {.transactions = transactions, .outcome = &outcome};
+	struct mark *mark;
+	bool		is_committed;
+	int			error = pool_take(transactions->pool, -1, &transaction.connection);
+
+	if (error != 0)
+		return error;
+	mark = &transactions->marks[transaction.connection->slot];
+	transaction.mark = mark->number;
+	error = query_commit(transaction.connection);
+	if (error == ERROR_LOST && mark->is_known)
+	{
+		error = decide(&transaction, &is_committed);
+		if (error == 0 && !is_committed)
+			error = EIO;
+	}
+	pool_give(transaction.connection);
+	return error == ERROR_LOST ? EIO : error;
+}
+
+void
+transactions_forget_mark(struct transactions *transactions, const struct connection *connection)
+{
+	transactions->marks[connection->slot].is_known = false;
+}
+
 int
 transaction_run(struct transactions *transactions, transaction_step step, void *context,
 				bool is_durable, bool is_single, struct outcome *outcome)
@@ -325,7 +407,8 @@ transaction_run(struct transactions *transactions, transaction_step step, void *
 
 	if (error != 0)
 		return error;
-	error = run_on(&transaction, step, context, is_single);
+	error = pool_bound() != NULL ? run_bound(&transaction, step, context) :
+		run_on(&transaction, step, context, is_single);
 	if (error != 0)
 		transactions->marks[transaction.connection->slot].is_known = false;
 	pool_give(transaction.connection);

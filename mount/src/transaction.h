@@ -34,8 +34,8 @@ struct transactions *transactions_create(struct pool *pool, const char *fs, bool
 void transactions_destroy(struct transactions *transactions);
 
 /*
- * Add a statement that calls a function of the schema: "create($1, $2)" with so many parameters,
- * behind which the mark's come.  Returns its number.
+ * Add a statement that calls a function of the schema: "create($1, $2)" with this number of
+ * parameters, behind which the mark's come.  Returns its number.
  */
 int transactions_add(struct transactions *transactions, const char *call, int parameter_count);
 
@@ -74,6 +74,16 @@ int transaction_run(struct transactions *transactions, transaction_step step, vo
 int transaction_run_call(struct transactions *transactions, int statement,
 						 const struct parameters *parameters, bool is_durable,
 						 struct outcome *outcome);
+
+/*
+ * A thread that is bound to a connection (pool.h) is within a transaction: transaction_run()
+ * neither begins nor commits nor repeats.  This commits: 0 or an errno.
+ */
+int transactions_commit_bound(struct transactions *transactions);
+
+/* The mark of a connection may be another one: its transaction was rolled back. */
+void transactions_forget_mark(struct transactions *transactions,
+							  const struct connection *connection);
 
 /* Everything that was committed before is on the server's disk when this returns 0. */
 int transactions_flush(struct transactions *transactions);

@@ -368,13 +368,14 @@ tree_set_written(struct tree *tree, struct node *node, bool written)
 }
 
 int
-tree_ids(struct tree *tree, uint64_t ino, uint64_t *ids, int count)
+tree_ids(struct tree *tree, uint64_t ino, int64_t snapshot, uint64_t *ids, int count)
 {
 	int			found = 0;
 
 	pthread_mutex_lock(&tree->lock);
 	for (struct node *node = *key_bucket(tree, ino); node != NULL; node = node->next_by_key)
-		if (node->attributes.ino == ino && node->attributes.snapshot == 0 && found++ < count)
+		if (node->attributes.ino == ino && node->attributes.snapshot == snapshot &&
+			found++ < count)
 			ids[found - 1] = node->id;
 	pthread_mutex_unlock(&tree->lock);
 	return found;

@@ -30,7 +30,7 @@ struct version
 struct attributes
 {
 	uint64_t	ino;
-	int64_t		snapshot;		/* 0: the current state */
+	int64_t		snapshot;		/* 0: the current state; negative: that of a group, see group.c */
 	struct version version;
 	mode_t		mode;			/* with type */
 	uid_t		uid;
@@ -64,8 +64,12 @@ struct node
 	uint64_t	pin_epoch;		/* pins of another epoch are gone: the server crashed */
 	bool		replaced;		/* the row has another version now: read the pin */
 	struct content *held;		/* a small value of an open file: no pin */
-	int64_t		expected[4];	/* where sequential readers go on; 0 if none */
-	int			expected_next;
+	struct
+	{
+		int64_t		end;		/* where a sequential reader goes on; 0 if none */
+		int			ranges;		/* that went on before */
+	}			readers[4];
+	int			next_reader;
 	int			slot;			/* connection of the last statement, or -1 */
 
 	/* Directories: the name of which the content was asked for last, to see who goes through. */
@@ -114,8 +118,8 @@ void tree_hold(struct tree *tree, struct node *node);
 void tree_release(struct tree *tree, struct node *node);
 
 /*
- * A node that only its maker knows: it has neither an id nor a name, and is found by nothing.  Held;
- * tree_release() frees it.
+ * A node that only its maker knows: it has neither an id nor a name, and is found by nothing.
+ * Held; tree_release() frees it.
  */
 struct node *tree_make_private(struct tree *tree, const struct attributes *attributes);
 
@@ -130,7 +134,7 @@ void tree_set_version(struct tree *tree, struct node *node, const struct version
 void tree_set_written(struct tree *tree, struct node *node, bool written);
 
 /* All ids of an inode's nodes, for invalidation: up to count, returns how many there are. */
-int tree_ids(struct tree *tree, uint64_t ino, uint64_t *ids, int count);
+int tree_ids(struct tree *tree, uint64_t ino, int64_t snapshot, uint64_t *ids, int count);
 
 /* What stat() shows. */
 void attributes_to_stat(const struct attributes *attributes, struct stat *stat);

@@ -1,6 +1,7 @@
 /*
  * write.c
- *	  Working copies: a file's content as this mount sees it, with what is not committed yet.
+ *	  Working copies: a file's content as this mount sees it, with changes that are not
+ *	  committed yet.
  */
 #include "write.h"
 
@@ -94,7 +95,7 @@ add_span(struct spans *spans, int64_t start, int64_t end)
 	spans->count += 1 - (behind - first);
 }
 
-/* Forget what is behind an offset. */
+/* Forget all behind an offset. */
 static void
 cut_spans(struct spans *spans, int64_t size)
 {

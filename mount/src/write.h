@@ -1,6 +1,7 @@
 /*
  * write.h
- *	  Working copies: a file's content as this mount sees it, with what is not committed yet.
+ *	  Working copies: a file's content as this mount sees it, with changes that are not
+ *	  committed yet.
  *
  * The content is described by what can be read here: bytes that were written lie in a spool file at
  * their own offsets ("local"; the file is sparse, and has no name); of a base, which is a version

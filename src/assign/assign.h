@@ -126,6 +126,12 @@ extern void blob_assign_check_partition_key(Oid relid);
 extern List *blob_assign_partition_keys_using(Oid function);
 extern List *blob_assign_partition_keys(void);
 
+/*
+ * receiver.c: set the materialized view that is being refreshed, or InvalidOid; returns the
+ * previous one.
+ */
+extern Oid	blob_assign_set_refreshed(Oid relation);
+
 /* relabel.c: let query columns carry the hidden modifier. */
 extern void blob_assign_label_target_list(List *target_list, Oid blob_type);
 extern const char *blob_assign_set_view_source(const char *source);

@@ -92,6 +92,7 @@ typedef struct BlobAssignStatement
 	bool		is_set;			/* the states below are exchanged, these are the former ones */
 	bool		bounding;		/* evaluates partition bounds */
 	const char *view_source;	/* defines a view: source text of its query */
+	Oid			refreshed;		/* materialized view that is refreshed, or InvalidOid */
 	BlobAssignNotes notes;
 	BlobAssignNotes *outer_notes;
 } BlobAssignStatement;

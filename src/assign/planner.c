@@ -34,7 +34,7 @@ typedef struct StoreFunctions
 {
 	Oid			type;
 	Oid			store;			/* blob_store(blobstate) */
-	Oid			store_in_column;	/* blob_store(blobstate, oid, smallint); before 0.3.0 invalid */
+	Oid			store_in_column;	/* the same for a column; invalid with objects before 0.3.0 */
 	Oid			coerce;			/* length coercion */
 } StoreFunctions;
 
@@ -61,7 +61,7 @@ make_store(Expr *value, const StoreColumn *column)
 
 	if (OidIsValid(functions->store_in_column))
 		arguments = list_make3(value,
-							   makeConst(OIDOID, -1, InvalidOid, sizeof(Oid),
+							   makeConst(REGCLASSOID, -1, InvalidOid, sizeof(Oid),
 										 ObjectIdGetDatum(column->relation), false, true),
 							   makeConst(INT2OID, -1, InvalidOid, sizeof(int16),
 										 Int16GetDatum(column->number), false, true));

@@ -26,6 +26,7 @@
 #include "core/compat.h"
 #include "core/settings.h"
 #include "assign/assign.h"
+#include "assign/compression.h"
 #include "assign/hooks.h"
 
 /* The types whose values are externalized. */
@@ -40,9 +41,22 @@ typedef struct StoreReceiver
 	DestReceiver pub;
 	DestReceiver *inner;		/* not owned */
 	StoreTypes	types;
+	Oid			relation;		/* whose columns say how values are compressed, or InvalidOid */
 	TupleTableSlot *slot;		/* the row with externalized values */
 	MemoryContext row_context;	/* its values */
 } StoreReceiver;
+
+/* The materialized view that a statement refreshes; the table of its new rows has no labels. */
+static Oid	refreshed_relation = InvalidOid;
+
+Oid
+blob_assign_set_refreshed(Oid relation)
+{
+	Oid			previous = refreshed_relation;
+
+	refreshed_relation = relation;
+	return previous;
+}
 
 /* Externalize the elements of a blobstate[]; the same pointer if nothing has changed. */
 static Datum
@@ -83,6 +97,14 @@ externalize_column(Datum datum, Oid type, const StoreTypes *types, BlobMethod me
 	return datum;
 }
 
+static BlobMethod
+get_method(const StoreReceiver *receiver, int column_no)
+{
+	return OidIsValid(receiver->relation) ?
+		blob_compression_of_column(receiver->relation, (AttrNumber) (column_no + 1)) :
+		blob_default_method();
+}
+
 /* Pass a row on, with its values externalized.  They live until the inner receiver returns. */
 static bool
 store_receive_slot(TupleTableSlot *slot, DestReceiver *self)
@@ -103,7 +125,7 @@ store_receive_slot(TupleTableSlot *slot, DestReceiver *self)
 		stored_slot->tts_isnull[i] = slot->tts_isnull[i];
 		if (!slot->tts_isnull[i])
 			datum = externalize_column(datum, TupleDescAttr(desc, i)->atttypid,
-									   &receiver->types, blob_default_method());
+									   &receiver->types, get_method(receiver, i));
 		changed |= datum != slot->tts_values[i];
 		stored_slot->tts_values[i] = datum;
 	}
@@ -156,6 +178,8 @@ make_store_receiver(DestReceiver *inner, const StoreTypes *types)
 	receiver->pub.mydest = inner->mydest;
 	receiver->inner = inner;
 	receiver->types = *types;
+	if (inner->mydest == DestTransientRel)
+		receiver->relation = refreshed_relation;
 	return &receiver->pub;
 }
 

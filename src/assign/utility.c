@@ -7,6 +7,7 @@
 
 #include "assign/assign.h"
 #include "assign/hooks.h"
+#include "catalog/namespace.h"
 
 /* Statements that prepare_statement() changes, or that may take notes (assign.h). */
 static bool
@@ -20,6 +21,7 @@ is_of_interest(Node *statement)
 		case T_CompositeTypeStmt:
 		case T_CreateDomainStmt:
 		case T_CreateTableAsStmt:
+		case T_RefreshMatViewStmt:
 		case T_ViewStmt:
 		case T_CreateFunctionStmt:
 		case T_AlterFunctionStmt:
@@ -50,6 +52,9 @@ prepare_statement(Node *statement, const char *query_string, BlobAssignStatement
 		state->view_source = query_string;
 	else if (IsA(statement, CreateTableAsStmt))
 		label_create_table_as((CreateTableAsStmt *) statement);
+	else if (IsA(statement, RefreshMatViewStmt))
+		state->refreshed = RangeVarGetRelid(((RefreshMatViewStmt *) statement)->relation, NoLock,
+											true);
 	else
 	{
 		blob_assign_label_statement(statement);
@@ -71,6 +76,7 @@ set_state(BlobAssignStatement *state)
 	state->outer_notes = blob_assign_take_notes(&state->notes);
 	state->bounding = blob_assign_set_bounding(bounding);
 	state->view_source = blob_assign_set_view_source(view_source);
+	state->refreshed = blob_assign_set_refreshed(state->refreshed);
 	state->is_set = true;
 }
 
@@ -124,4 +130,5 @@ blob_assign_statement_end(BlobAssignStatement *state)
 	blob_assign_take_notes(state->outer_notes);
 	blob_assign_set_bounding(state->bounding);
 	blob_assign_set_view_source(state->view_source);
+	(void) blob_assign_set_refreshed(state->refreshed);
 }

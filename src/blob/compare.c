@@ -30,6 +30,12 @@
 /* Steps through content that is expected to be the same. */
 #define EQUALITY_STEP_BYTES (64 * 1024)
 
+/*
+ * Content of up to this size is hashed in less time than the map and the buffer take to give the
+ * same content of another value.
+ */
+#define MAX_HASHED_BYTES 4096
+
 /* The digest of an inline value of up to this size is kept, see digest_of_inline(). */
 #define MAX_DIGESTED_BYTES (1024 * 1024)
 #define MAX_SMALL_BYTES 2048
@@ -559,8 +565,8 @@ has_cached_content(const BlobKey *stored, const BlobKey *plain, KeptDigest *kept
 
 /*
  * Whether two values of equal size have the same content, before their contents are compared for
- * order.  If one of them is in memory and its digest is not known, the buffer is asked first; then
- * its digest is the other one's.  With blobext.verify_reads only digests count.
+ * order.  If one of them is in memory, is not small and its digest is not known, the buffer is
+ * asked first; then its digest is the other one's.  With blobext.verify_reads only digests count.
  */
 static bool
 is_same_content(const BlobKey *a, const BlobKey *b)
@@ -569,7 +575,8 @@ is_same_content(const BlobKey *a, const BlobKey *b)
 	const BlobKey *stored = a->sha256 == NULL ? b : a;
 	KeptDigest *kept;
 
-	if (plain->sha256 == NULL && stored->sha256 != NULL && !blob_verify_reads)
+	if (plain->sha256 == NULL && stored->sha256 != NULL && !blob_verify_reads &&
+		plain->size_bytes > MAX_HASHED_BYTES)
 	{
 		kept = get_kept_digest(plain->data, plain->size_bytes);
 		if (!is_kept(kept, plain->data, plain->size_bytes) &&

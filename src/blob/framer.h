@@ -5,9 +5,9 @@
  *
  * Content that was added waits until it fills a frame.  A frame is compressed by itself; if it does
  * not shrink by an eighth, it is stored as it is.  A fresh value ends with a shorter frame.  A
- * value that was appended to ends with one only if that has BLOB_GROWN_FRAME_BYTES or more.  Fewer bytes go to
- * the open frame, as far as they are whole pages, and the bytes behind them are the remainder.  An
- * open frame that is full becomes one that is stored as it is, where it lies.
+ * value that was appended to ends with one only if that has BLOB_GROWN_FRAME_BYTES or more.  Fewer
+ * bytes go to the open frame, as far as they are whole pages, and the bytes behind them are the
+ * remainder.  An open frame that is full becomes one that is stored as it is, where it lies.
  *
  * The stored bytes leave in their order, through a function of the owner.  Their number is a
  * multiple of the page at the end.

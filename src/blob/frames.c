@@ -37,7 +37,7 @@ static FrameMemory packed;		/* stored bytes of the frame that is being read */
 
 /* ---- damage ---- */
 
-/* ERROR XX001: what is wrong with the frames, or the directory, at a stored offset. */
+/* ERROR XX001: the problem of a frame, or of the directory, at a stored offset. */
 static void
 report_damage(const BlobDescriptor *descriptor, const char *problem, uint64 stored_offset)
 {

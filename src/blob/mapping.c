@@ -17,7 +17,7 @@ blob_mapping_extent(const BlobDescriptor *descriptor, int extent_no, uint64 star
 	stored->bytes = blob_descriptor_extent_stored_bytes(descriptor, extent_no, start);
 }
 
-/* The content behind the frames of a compressed value is the remainder: in the datum or its page. */
+/* Behind the frames of a compressed value is the remainder, in the datum or in its page. */
 static void
 read_compressed(const BlobDescriptor *descriptor, uint64 offset_bytes, uint64 length_bytes,
 				char *target, const BlobMappingSource *source)

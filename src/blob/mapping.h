@@ -103,7 +103,7 @@ extern BlobContentRange blob_mapping_content_of(const BlobDescriptor *descriptor
  */
 extern uint64 blob_mapping_kept_pages(const BlobDescriptor *descriptor, uint64 keep_bytes);
 
-/* What another version of a compressed value may share that begins with the same bytes. */
+/* The stored bytes of a compressed value that another version with its first bytes may share. */
 typedef struct BlobMappingKept
 {
 	bool		is_all;			/* all stored bytes but the page of the remainder */
@@ -112,9 +112,9 @@ typedef struct BlobMappingKept
 } BlobMappingKept;
 
 /*
- * The same question as that of blob_mapping_kept_pages() for a compressed value: which frames lie in
- * the first keep_bytes, and in which pages.  Reads the directory as far as these go, unless all is
- * kept.
+ * The same question as that of blob_mapping_kept_pages() for a compressed value: which frames lie
+ * in the first keep_bytes, and in which pages.  Reads the directory as far as these go, unless all
+ * is kept.
  */
 extern void blob_mapping_kept_frames(const BlobDescriptor *descriptor, uint64 keep_bytes,
 									 const BlobMappingSource *source, BlobMappingKept *kept);
@@ -134,9 +134,9 @@ blob_mapping_can_share(const BlobDescriptor *descriptor)
 
 /*
  * Whether extents of two plain values are the same one and hold the same range of their contents.
- * The contents agree there as far as both go, because bytes of a returned value never change.  A tail
- * and a whole extent of one first page are different extents.  The caller verifies that the extent
- * still belongs to the older value.
+ * The contents agree there as far as both go, because bytes of a returned value never change.  A
+ * tail and a whole extent of one first page are different extents.  The caller verifies that the
+ * extent still belongs to the older value.
  */
 extern bool blob_mapping_is_shared(const BlobStoredExtent *a, const BlobStoredExtent *b);
 

@@ -356,8 +356,9 @@ blob_page_writer_share(BlobPageWriter *writer, uint64 keep_pages)
 		blob_mapping_extent(descriptor, i, start, &stored);
 
 		/*
-		 * Extents without pages are left out of a value, and blob_complete() verifies the shared ones
-		 * by their numbers in the base.  So the numbers must agree.  No value has such an extent.
+		 * Extents without pages are left out of a value, and blob_complete() verifies the shared
+		 * ones by their numbers in the base.  So the numbers must agree.  No value has such an
+		 * extent.
 		 */
 		if (stored.bytes < BLOB_PAGE_SIZE)
 			ereport(ERROR,

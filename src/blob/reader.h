@@ -11,9 +11,9 @@
  *
  * Errors: XB001 for an extent that was freed or reused, XB002 for unlogged content, XX001 and 58P01
  * for damaged files and frames, 0A000 for a method of compression that is not built in; with
- * blobext.verify_reads, XX001 for a read of the whole content that does not match the digest.  After an error the reader may be used again,
- * or just forgotten.  Each read takes AccessShareLock on the extent map and claims the I/O engine
- * until it returns.
+ * blobext.verify_reads, XX001 for a read of the whole content that does not match the digest.
+ * After an error the reader may be used again, or just forgotten.  Each read takes AccessShareLock
+ * on the extent map and claims the I/O engine until it returns.
  *
  * Comparisons read under buffer locks.  So a reader allocates memory only for values of more than
  * BLOB_READER_EXTENTS extents.

@@ -100,7 +100,7 @@ bool
 blob_recompress_is_due(const BlobValue *value, BlobMethod method)
 {
 	if (value->is_inline)
-		return false;
+		return value->size_bytes > (uint64) blob_inline_limit_bytes;
 	if (value->size_bytes <= (uint64) blob_inline_limit_bytes)
 		return true;
 	if (!value->descriptor.is_compressed)
@@ -137,8 +137,8 @@ struct varlena *
 blob_recompress(const BlobValue *value, BlobMethod method)
 {
 	bool		is_framed = method != BLOB_METHOD_NONE &&
-		value->size_bytes > BLOB_FRAME_BYTES &&
-		(value->is_inline || value->descriptor.is_compressed || is_compressible(value, method));
+		!value->is_inline && value->size_bytes > BLOB_FRAME_BYTES &&
+		(value->descriptor.is_compressed || is_compressible(value, method));
 	BlobWriter *writer = is_framed ? blob_writer_begin_framed(value->size_bytes, method) :
 		blob_writer_begin(value->size_bytes, method);
 	char	   *content = palloc(Max(1, Min(value->size_bytes, STEP_BYTES)));

@@ -10,7 +10,8 @@
 /*
  * Whether blob_recompress() would store the value in another way: it has another method; it is
  * compressed, and changes have left stored bytes without use, or content that was not compressed
- * since; it is not compressed, and parts of it can be; or it is small enough to be inline now.
+ * since; it is not compressed, and parts of it can be; or it is inline and should not be, or the
+ * reverse.
  * Reads the directory of a compressed value, and parts of one that is not.
  */
 extern bool blob_recompress_is_due(const BlobValue *value, BlobMethod method);

@@ -20,8 +20,7 @@ typedef struct Side
 } Side;
 
 /*
- * Past the buffer: each content is read once, and others should not lose theirs for it.  What is
- * in the datum is taken from there.
+ * Past the buffer: each content is read once, and others should not lose theirs for it.
  */
 static void
 begin_side(Side *side, const BlobValue *value)
@@ -84,10 +83,35 @@ blob_share_is_same(const BlobValue *a, const BlobValue *b)
 	return is_same;
 }
 
+bool
+blob_share_is_sound(const BlobValue *value)
+{
+	uint8		sha256[BLOB_DIGEST_BYTES];
+	uint8		state[BLOB_DIGEST_BYTES];
+	BlobDigest	digest;
+	Side		side;
+	uint64		bytes;
+
+	if (value->is_inline)
+		return true;
+	blob_digest_begin(&digest);
+	begin_side(&side, value);
+	do
+	{
+		const char *data = next_bytes(&side, &bytes);
+
+		blob_digest_update(&digest, data, bytes);
+	}
+	while (bytes > 0);
+	end_side(&side);
+	blob_digest_finish(&digest, sha256, state);
+	return memcmp(sha256, value->descriptor.sha256, sizeof(sha256)) == 0;
+}
+
 static bool
 has_extent(const BlobValue *value, BlobPageNo first_page)
 {
-	if (value->is_inline)
+	if (value == NULL || value->is_inline)
 		return false;
 	for (int i = 0; i < blob_descriptor_extent_count(&value->descriptor); i++)
 	{

@@ -13,9 +13,13 @@
  */
 extern bool blob_share_is_same(const BlobValue *a, const BlobValue *b);
 
+/* Whether the content has the digest of the descriptor, by reading it; true for an inline value. */
+extern bool blob_share_is_sound(const BlobValue *value);
+
 /*
  * The space of the extents that value has and other has not, in bytes: what a row that goes over
- * from the one to the other does not need any more.  0 for an inline value.
+ * from the one to the other does not need any more.  other NULL: of all extents.  0 for an inline
+ * value.
  */
 extern uint64 blob_share_spares(const BlobValue *value, const BlobValue *other);
 

@@ -29,7 +29,7 @@
 /* Content in memory is written in steps of this many bytes, as extents are allocated. */
 #define STEP_BYTES (UINT64CONST(128) * 1024 * 1024)
 
-/* Parts of a content that are tried before it is compressed, at most: one of each so many bytes. */
+/* Parts of a content that are tried before it is compressed: their number and their distance. */
 #define MAX_TRIED_PARTS 8
 #define TRIED_PART_BYTES BLOB_PAGE_SIZE
 #define BYTES_PER_TRIED_PART (64 * 1024)
@@ -403,23 +403,21 @@ hash_beginning(BlobWriter *writer, uint64 length_bytes)
 	pfree(content);
 }
 
-/* Hash the first keep_bytes of the base, which are the content so far. */
+/*
+ * Hash the first keep_bytes of the base, which are the content so far.  open_block: those behind
+ * the last full block of the digest; used only if keep_bytes is all of the base.
+ */
 static void
-take_digest(BlobWriter *writer, uint64 keep_bytes)
+take_digest(BlobWriter *writer, uint64 keep_bytes, const char *open_block)
 {
 	const BlobDescriptor *descriptor = &writer->pages.base.descriptor;
-	uint64		open_bytes = keep_bytes % BLOB_DIGEST_BLOCK_BYTES;
-	char		open_block[BLOB_DIGEST_BLOCK_BYTES];
 
 	writer->size_bytes = writer->hashed_bytes = keep_bytes;
 	memcpy(writer->prefix, descriptor->prefix, Min(keep_bytes, BLOB_PREFIX_BYTES));
-	if (keep_bytes < descriptor->size_bytes)
-	{
+	if (keep_bytes == descriptor->size_bytes)
+		blob_digest_resume(&writer->digest, descriptor->state, keep_bytes, open_block);
+	else
 		hash_beginning(writer, keep_bytes);
-		return;
-	}
-	blob_read(&writer->pages.base, keep_bytes - open_bytes, open_bytes, open_block);
-	blob_digest_resume(&writer->digest, descriptor->state, keep_bytes, open_block);
 }
 
 /*
@@ -438,7 +436,8 @@ take_over(BlobWriter *writer, uint64 keep_bytes)
 	enlarge_buffer(writer, Max(partial, 1));
 	blob_read(&writer->pages.base, buffer_offset(writer), partial, writer->buffer);
 	writer->buffered_bytes = partial;
-	take_digest(writer, keep_bytes);
+	take_digest(writer, keep_bytes,
+				writer->buffer + partial - keep_bytes % BLOB_DIGEST_BLOCK_BYTES);
 }
 
 /* The content of the base from an offset on waits in the framer, unhashed, up to keep_bytes. */
@@ -461,6 +460,8 @@ static void
 take_over_frames(BlobWriter *writer, uint64 keep_bytes)
 {
 	const BlobDescriptor *descriptor = &writer->pages.base.descriptor;
+	uint64		open_bytes = keep_bytes % BLOB_DIGEST_BLOCK_BYTES;
+	char		open_block[BLOB_DIGEST_BLOCK_BYTES];
 	BlobMappingSource source;
 	BlobReader	reader;
 	BlobMappingKept kept;
@@ -481,7 +482,9 @@ take_over_frames(BlobWriter *writer, uint64 keep_bytes)
 	blob_reader_end(&reader);
 	writer->pages.expected_bytes = 0;
 	frame_beginning(writer, kept.content_bytes, keep_bytes);
-	take_digest(writer, keep_bytes);
+	if (kept.is_all)
+		blob_read(&writer->pages.base, keep_bytes - open_bytes, open_bytes, open_block);
+	take_digest(writer, keep_bytes, open_block);
 }
 
 BlobWriter *
@@ -693,7 +696,7 @@ complete(BlobWriter *writer)
 	return datum;
 }
 
-/* Put the last frames.  What does not fill a page is the remainder, behind whole pages. */
+/* Put the last frames.  Bytes that do not fill a page are the remainder, behind whole pages. */
 static void
 finish_framing(BlobWriter *writer)
 {

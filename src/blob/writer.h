@@ -75,7 +75,8 @@ extern void blob_writer_abort(BlobWriter *writer);
 
 /*
  * blob_writer_begin(), blob_writer_write() and blob_writer_finish() in one, for content in memory,
- * of which all parts are tried.  Always makes extents: the caller has decided that.  size_bytes > 0.
+ * of which all parts are tried.  Always makes extents: the caller has decided that.
+ * size_bytes > 0.
  */
 extern struct varlena *blob_writer_store(const char *data, uint64 size_bytes, BlobMethod method);
 

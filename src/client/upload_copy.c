@@ -33,7 +33,8 @@
 #define HEADER_BYTES 5			/* of a message: type and length */
 #define COLUMNS 2				/* of the view: upload, data */
 
-static const char signature[11] = "PGCOPY\n\377\r\n\0";
+#define SIGNATURE_BYTES 11
+static const char signature[] = "PGCOPY\n\377\r\n\0";
 
 /* The copy in progress. */
 typedef struct Copy
@@ -251,7 +252,7 @@ read_int32(Copy *copy)
 static void
 read_header(Copy *copy)
 {
-	char		got[sizeof(signature)];
+	char		got[SIGNATURE_BYTES];
 	int32		length;
 
 	read_bytes(copy, got, sizeof(got));

@@ -164,7 +164,7 @@ blob_catalog_store_function(void)
 Oid
 blob_catalog_store_in_column_function(void)
 {
-	Oid			arguments[] = {InvalidOid, OIDOID, INT2OID};
+	Oid			arguments[] = {InvalidOid, REGCLASSOID, INT2OID};
 
 	if (!look_up())
 		return InvalidOid;
@@ -176,7 +176,7 @@ blob_catalog_store_in_column_function(void)
 Oid
 blob_catalog_store_bytea_in_column_function(void)
 {
-	const Oid	arguments[] = {BYTEAOID, OIDOID, INT2OID};
+	const Oid	arguments[] = {BYTEAOID, REGCLASSOID, INT2OID};
 
 	if (!look_up())
 		return InvalidOid;

@@ -18,8 +18,8 @@ extern Oid	blob_catalog_array_type(void);	/* type blobstate[] */
 extern Oid	blob_catalog_store_function(void);	/* blob_store(blobstate) returns blobstate */
 
 /*
- * The same for a column: blob_store(blobstate, oid, smallint), blob_store(bytea, oid, smallint).
- * InvalidOid also where the SQL objects are older than 0.3.0.
+ * The same for a column: blob_store(blobstate, regclass, smallint), and that of bytea.  InvalidOid
+ * also where the SQL objects are older than 0.3.0.
  */
 extern Oid	blob_catalog_store_in_column_function(void);
 extern Oid	blob_catalog_store_bytea_in_column_function(void);

@@ -29,8 +29,8 @@ extern bool blob_method_is_built_in(uint8 method);
 extern void blob_method_require(uint8 method);
 
 /*
- * Compress bytes, of one frame, to at most capacity bytes.  Returns how many there are, or 0 if they
- * do not fit.  The method is built in, and not BLOB_METHOD_NONE.
+ * Compress bytes, of one frame, to at most capacity bytes.  Returns how many there are, or 0 if
+ * they do not fit.  The method is built in, and not BLOB_METHOD_NONE.
  */
 extern uint32 blob_codec_compress(BlobMethod method, const char *content, uint32 content_bytes,
 								  char *target, uint32 capacity);

@@ -142,6 +142,7 @@ qualified_relation(Oid relid)
 Datum
 blobext_set_compression(PG_FUNCTION_ARGS)
 {
+	const char *label = "NULL";
 	StringInfoData command;
 	Oid			relid;
 	char	   *column;
@@ -154,15 +155,11 @@ blobext_set_compression(PG_FUNCTION_ARGS)
 	column = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	require_relation(relid);
 	(void) get_column(relid, column, true);
+	if (!PG_ARGISNULL(2))
+		label = quote_literal_cstr(blob_method_name((uint8) get_method(PG_GETARG_TEXT_PP(2))));
 	initStringInfo(&command);
-	appendStringInfo(&command, "SECURITY LABEL FOR " BLOB_LABEL_PROVIDER " ON COLUMN %s.%s IS ",
-					 qualified_relation(relid), quote_identifier(column));
-	if (PG_ARGISNULL(2))
-		appendStringInfoString(&command, "NULL");
-	else
-		appendStringInfoString(&command,
-							   quote_literal_cstr(blob_method_name((uint8)
-																   get_method(PG_GETARG_TEXT_PP(2)))));
+	appendStringInfo(&command, "SECURITY LABEL FOR " BLOB_LABEL_PROVIDER " ON COLUMN %s.%s IS %s",
+					 qualified_relation(relid), quote_identifier(column), label);
 	SPI_connect();
 	if (SPI_execute(command.data, false, 0) != SPI_OK_UTILITY)
 		elog(ERROR, "\"%s\" is no utility statement", command.data);

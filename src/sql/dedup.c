@@ -72,7 +72,7 @@ typedef struct Candidate
 {
 	BlobDedupRow row;
 	BlobDedupGroup *group;
-	uint64		datum_hash;
+	BlobDedupDatum datum;
 } Candidate;
 
 typedef struct Dedup
@@ -136,6 +136,7 @@ next_batch(Dedup *dedup)
 
 /* ---- statements ---- */
 
+/* The statements of a call; all names in them are qualified and quoted. */
 static void
 prepare(Dedup *dedup)
 {
@@ -196,7 +197,8 @@ get_value(Dedup *dedup, SPIPlanPtr plan, const BlobDedupRow *row)
 	if (SPI_processed > 0)
 	{
 		bool		is_null;
-		Datum		datum = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &is_null);
+		Datum		datum =
+			SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &is_null);
 		MemoryContext old_context = MemoryContextSwitchTo(dedup->row_context);
 
 		if (!is_null)
@@ -230,7 +232,9 @@ typedef struct Attempt
 {
 	Dedup	   *dedup;
 	const Candidate *candidate;
-	bool		is_comparing;
+	bool		is_comparing;	/* an error is one of reading */
+	bool		is_locking_source;
+	bool		is_sound;		/* set by examine() */
 	uint64		saved_bytes;
 	Outcome		outcome;
 } Attempt;
@@ -257,7 +261,9 @@ exchange(Attempt *attempt, struct varlena *source, const struct varlena *target)
 	struct varlena *locked;
 	BlobValue	value;
 
+	attempt->is_locking_source = true;
 	locked = get_value(dedup, dedup->lock_source, &attempt->candidate->group->source);
+	attempt->is_locking_source = false;
 	if (locked == NULL || !is_same_datum(locked, source))
 		return SOURCE_REFUSED;
 	locked = get_value(dedup, dedup->lock_target, row);
@@ -333,6 +339,23 @@ warn(Dedup *dedup, const BlobDedupRow *row, const char *problem)
 		ereport(WARNING, (errmsg("further rows that keep their values are only counted")));
 }
 
+/* A BlobAttemptStep: is the row's own value as its digest says? */
+static void
+examine(void *argument)
+{
+	Attempt    *attempt = argument;
+	struct varlena *target = get_value(attempt->dedup, attempt->dedup->fetch,
+									   &attempt->candidate->row);
+	BlobValue	value;
+
+	if (target == NULL)
+		return;
+	blob_value_unpack(target, &value);
+	attempt->dedup->batch_bytes += value.size_bytes;
+	attempt->is_sound = is_of_group(&value, attempt->candidate->group) &&
+		blob_share_is_sound(&value);
+}
+
 /* This row's value is that of the group from now on. */
 static void
 become_source(const Candidate *candidate)
@@ -340,14 +363,45 @@ become_source(const Candidate *candidate)
 	BlobDedupGroup *group = candidate->group;
 
 	group->source = candidate->row;
-	group->datum_hash = candidate->datum_hash;
+	group->datum = candidate->datum;
 	group->has_source = true;
-	group->votes = 1;
+	group->rows = 1;
+}
+
+/*
+ * The row with the group's value is gone, or locked.  If others have that value, one of them will
+ * come by, in this call or in the next one; else this row takes its place.
+ */
+static void
+replace_source(Dedup *dedup, const Candidate *candidate)
+{
+	if (candidate->group->rows <= 1)
+	{
+		become_source(candidate);
+		return;
+	}
+	candidate->group->has_source = false;
+	count(dedup, ROWS_SKIPPED, 1);
+}
+
+/* One of the two values is damaged.  If it is the group's, the row's takes its place. */
+static void
+handle_damage(Attempt *attempt, const char *problem)
+{
+	Dedup	   *dedup = attempt->dedup;
+	ErrorData  *error = blob_attempt(examine, attempt);
+
+	count(dedup, ROWS_FAILED, 1);
+	warn(dedup, &attempt->candidate->row, problem);
+	if (error != NULL && blob_dedup_is_to_be_thrown(error->sqlerrcode))
+		ReThrowError(error);
+	if (error == NULL && attempt->is_sound)
+		become_source(attempt->candidate);
 }
 
 /* The error of an attempt, of which nothing is left. */
 static void
-handle_error(const Attempt *attempt, ErrorData *error)
+handle_error(Attempt *attempt, ErrorData *error)
 {
 	Dedup	   *dedup = attempt->dedup;
 
@@ -355,18 +409,24 @@ handle_error(const Attempt *attempt, ErrorData *error)
 		ReThrowError(error);
 	if (is_of_concurrency(error->sqlerrcode))
 	{
-		count(dedup, ROWS_SKIPPED, 1);
+		if (attempt->is_locking_source)
+			replace_source(dedup, attempt->candidate);
+		else
+			count(dedup, ROWS_SKIPPED, 1);
+		return;
+	}
+	if (attempt->is_comparing)
+	{
+		handle_damage(attempt, error->message);
 		return;
 	}
 	count(dedup, ROWS_FAILED, 1);
 	warn(dedup, &attempt->candidate->row, error->message);
-	/* It may be the group's value that cannot be read. */
-	if (attempt->is_comparing)
-		become_source(attempt->candidate);
 }
 
+/* What follows from an attempt that made no error. */
 static void
-handle_outcome(const Attempt *attempt)
+handle_outcome(Attempt *attempt)
 {
 	Dedup	   *dedup = attempt->dedup;
 	const Candidate *candidate = attempt->candidate;
@@ -375,7 +435,7 @@ handle_outcome(const Attempt *attempt)
 	{
 		case SHARED:
 			count(dedup, ROWS_SHARED, 1);
-			if (blob_dedup_groups_is_new(dedup->groups, candidate->datum_hash))
+			if (blob_dedup_groups_is_new(dedup->groups, candidate->datum.hash))
 				count(dedup, BYTES_SAVED, attempt->saved_bytes);
 			break;
 		case OF_NO_USE:
@@ -387,23 +447,16 @@ handle_outcome(const Attempt *attempt)
 			become_source(candidate);
 			break;
 		case SOURCE_GONE:
-			/* If others have that value, one of them will come by. */
-			if (candidate->group->votes > 1)
-			{
-				candidate->group->has_source = false;
-				count(dedup, ROWS_SKIPPED, 1);
-			}
-			else
-				become_source(candidate);
+			replace_source(dedup, candidate);
 			break;
 		case DIFFERENT:
-			count(dedup, ROWS_FAILED, 1);
-			warn(dedup, &candidate->row, "its content is not that of another value with the same "
-				 "size and digest; blobext_check() says which one is damaged");
+			handle_damage(attempt, "its content is not that of another value with the same size "
+						  "and digest; blobext_check() says which one is damaged");
 			break;
 	}
 }
 
+/* Give a row its group's value, or not, and count it.  May end the batch. */
 static void
 handle_candidate(Dedup *dedup, const Candidate *candidate)
 {
@@ -412,7 +465,7 @@ handle_candidate(Dedup *dedup, const Candidate *candidate)
 
 	CHECK_FOR_INTERRUPTS();
 	/* The group's value may have become that of this row meanwhile. */
-	if (candidate->group->datum_hash == candidate->datum_hash)
+	if (candidate->group->datum.hash == candidate->datum.hash)
 		return;
 	if (!candidate->group->has_source)
 	{
@@ -433,24 +486,26 @@ handle_candidate(Dedup *dedup, const Candidate *candidate)
 
 /* ---- all rows ---- */
 
-/* What a row's value has to do with others; datum_hash is that of the whole datum. */
 typedef void (*RowVisitor) (Dedup *dedup, const BlobDedupRow *row, const BlobDedupKey *key,
-							uint64 datum_hash);
+							const BlobDedupDatum *datum);
 
 static void
-add_to_group(Dedup *dedup, const BlobDedupRow *row, const BlobDedupKey *key, uint64 datum_hash)
+add_to_group(Dedup *dedup, const BlobDedupRow *row, const BlobDedupKey *key,
+			 const BlobDedupDatum *datum)
 {
-	blob_dedup_groups_add(dedup->groups, key, datum_hash, row);
+	blob_dedup_groups_add(dedup->groups, key, datum, row);
 }
 
+/* In the second pass: remember a row whose value is not that of its group. */
 static void
-note_candidate(Dedup *dedup, const BlobDedupRow *row, const BlobDedupKey *key, uint64 datum_hash)
+note_candidate(Dedup *dedup, const BlobDedupRow *row, const BlobDedupKey *key,
+			   const BlobDedupDatum *datum)
 {
 	BlobDedupGroup *group = blob_dedup_groups_find(dedup->groups, key);
 
 	if (group == NULL)
 		return;
-	if (group->datum_hash == datum_hash)
+	if (group->datum.hash == datum->hash)
 	{
 		/* The row that was seen last has the best chance to be there still. */
 		group->source = *row;
@@ -464,7 +519,7 @@ note_candidate(Dedup *dedup, const BlobDedupRow *row, const BlobDedupKey *key, u
 										  sizeof(Candidate) * dedup->candidate_room);
 	}
 	dedup->candidates[dedup->candidate_count++] =
-		(Candidate) {.row = *row,.group = group,.datum_hash = datum_hash};
+		(Candidate) {.row = *row,.group = group,.datum = *datum};
 }
 
 /* Visit a row, unless its value is inline.  Leaves memory in the current context. */
@@ -475,20 +530,23 @@ visit_row(Dedup *dedup, HeapTuple tuple, TupleDesc row_type, RowVisitor visit)
 	Datum		datum = SPI_getbinval(tuple, row_type, 3, &is_null);
 	BlobDedupRow row;
 	BlobDedupKey key;
-	BlobKey		value;
+	BlobDedupDatum summary;
+	BlobValue	value;
 	struct varlena *plain;
 
 	if (is_null || blob_datum_is_inline(datum))
 		return;
 	plain = PG_DETOAST_DATUM_PACKED(datum);
-	blob_key_load(plain, &value);
+	blob_value_unpack(plain, &value);
 	key.size_bytes = value.size_bytes;
-	memcpy(key.sha256, value.sha256, BLOB_DIGEST_BYTES);
+	memcpy(key.sha256, value.descriptor.sha256, BLOB_DIGEST_BYTES);
+	summary.bytes = blob_share_spares(&value, NULL);
+	summary.generation = value.descriptor.generation;
+	summary.hash = hash_bytes_extended((const unsigned char *) VARDATA_ANY(plain),
+									   VARSIZE_ANY_EXHDR(plain), 0);
 	row.table = DatumGetObjectId(SPI_getbinval(tuple, row_type, 1, &is_null));
 	row.tid = *(ItemPointer) DatumGetPointer(SPI_getbinval(tuple, row_type, 2, &is_null));
-	visit(dedup, &row, &key,
-		  hash_bytes_extended((const unsigned char *) VARDATA_ANY(plain),
-							  VARSIZE_ANY_EXHDR(plain), 0));
+	visit(dedup, &row, &key, &summary);
 }
 
 /* Visit the rows in blocks [first, first + blocks) of all tables. */
@@ -568,6 +626,7 @@ do_range(Dedup *dedup)
 
 /* ---- the procedure ---- */
 
+/* All ranges.  The transaction in which CALL began ends first. */
 static void
 run(Dedup *dedup)
 {
@@ -654,7 +713,7 @@ blobext_dedup(PG_FUNCTION_ARGS)
 	dedup.context = CurrentMemoryContext;
 	dedup.row_context = AllocSetContextCreate(dedup.context, "blobext dedup row",
 											  ALLOCSET_DEFAULT_SIZES);
-	blob_dedup_find_column(PG_GETARG_OID(0), NameStr(*PG_GETARG_NAME(1)), NAME, &dedup.column);
+	blob_dedup_find_column(PG_GETARG_OID(0), text_to_cstring(PG_GETARG_TEXT_PP(1)), NAME, &dedup.column);
 	blob_dedup_require_privileges(&dedup.column);
 	dedup.verify = PG_GETARG_BOOL(2);
 	dedup.batch_rows = PG_GETARG_INT32(3);

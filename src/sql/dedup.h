@@ -25,7 +25,7 @@ typedef struct BlobDedupColumn
 
 /*
  * Find a column in which values can be shared, in the current context.  Keeps AccessShareLock on
- * the table until the transaction ends.  ERROR 42809, 42703, 42804, 428C9, 0A000 for what is no
+ * the table until the transaction ends.  ERROR 42809, 42703, 42804, 428C9, 0A000 if there is no
  * such column.  function: for messages.
  */
 extern void blob_dedup_find_column(Oid relid, const char *name, const char *function,
@@ -64,9 +64,18 @@ typedef struct BlobDedupKey
 	uint64		size_bytes;
 } BlobDedupKey;
 
+/* A datum in short: the space of its extents, its generation, and a hash of all of it. */
+typedef struct BlobDedupDatum
+{
+	uint64		bytes;
+	BlobGeneration generation;
+	uint64		hash;
+} BlobDedupDatum;
+
 /*
- * Rows whose values have one content.  Most of them have the datum with this hash, as far as the
- * rows come in an order that lets a vote find it; source is one of these rows.
+ * Rows whose values have one content.  datum is the one of their values that takes the least space,
+ * of these the oldest, which the others shall get: so a call that was interrupted goes on with the
+ * same one, and later calls change new rows only.  source is a row that has it.
  */
 typedef struct BlobDedupGroup
 {
@@ -76,8 +85,8 @@ typedef struct BlobDedupGroup
 	bool		several;		/* not all rows have the same datum */
 	bool		has_source;
 	BlobDedupRow source;
-	uint32		votes;
-	uint64		datum_hash;
+	uint32		rows;			/* that have it, as far as they were seen */
+	BlobDedupDatum datum;
 } BlobDedupGroup;
 
 typedef struct BlobDedupGroups BlobDedupGroups;
@@ -90,7 +99,7 @@ extern BlobDedupGroups *blob_dedup_groups_make(MemoryContext context, Size limit
 
 /* First pass: a row has this value.  Values outside of the range are left out. */
 extern void blob_dedup_groups_add(BlobDedupGroups *groups, const BlobDedupKey *key,
-								  uint64 datum_hash, const BlobDedupRow *row);
+								  const BlobDedupDatum *datum, const BlobDedupRow *row);
 
 /* Second pass: the group of a value, or NULL if its range is another one, or no row differs. */
 extern BlobDedupGroup *blob_dedup_groups_find(BlobDedupGroups *groups, const BlobDedupKey *key);

@@ -19,7 +19,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
-/* Lock a table.  ERROR 42P01, 42809, 0A000 for what is none, or has its rows elsewhere. */
+/* Lock a table.  ERROR 42P01, 42809, 0A000 for another relation, and for rows elsewhere. */
 static Relation
 open_table(Oid relid, const char *function)
 {

@@ -130,39 +130,39 @@ narrow(BlobDedupGroups *groups)
 	group_destroy(old);
 }
 
-/* Whether the table has to grow, and would be too large then.  (While it grows there are two.) */
+/* simplehash decides by itself when it grows: then between half and nine tenths are in use. */
 static bool
 is_full(const BlobDedupGroups *groups)
 {
-	const group_hash *table = groups->table;
-
-	return table->members + 1 >= table->grow_threshold &&
-		table->size * 2 * sizeof(BlobDedupGroup) > groups->limit_bytes;
+	return ((Size) groups->table->members + 1) * 2 * sizeof(BlobDedupGroup) >
+		groups->limit_bytes;
 }
 
-/* The majority vote of Boyer and Moore: another datum takes away a vote, or the place. */
-static void
-vote(BlobDedupGroup *group, uint64 datum_hash, const BlobDedupRow *row)
+/*
+ * Less space comes first, as one value may be compressed and the other is not.  Two values may have
+ * one generation, if both have grown from the same base.
+ */
+static bool
+is_better(const BlobDedupDatum *a, const BlobDedupDatum *b)
 {
-	if (group->datum_hash == datum_hash)
-		group->votes++;
-	else
-	{
-		group->several = true;
-		if (group->votes > 0)
-			group->votes--;
-		else
-		{
-			group->votes = 1;
-			group->datum_hash = datum_hash;
-			group->source = *row;
-		}
-	}
+	if (a->bytes != b->bytes)
+		return a->bytes < b->bytes;
+	return a->generation < b->generation ||
+		(a->generation == b->generation && a->hash < b->hash);
+}
+
+static void
+choose(BlobDedupGroup *group, const BlobDedupDatum *datum, const BlobDedupRow *row)
+{
+	group->has_source = true;
+	group->source = *row;
+	group->rows = 1;
+	group->datum = *datum;
 }
 
 void
-blob_dedup_groups_add(BlobDedupGroups *groups, const BlobDedupKey *key, uint64 datum_hash,
-					  const BlobDedupRow *row)
+blob_dedup_groups_add(BlobDedupGroups *groups, const BlobDedupKey *key,
+					  const BlobDedupDatum *datum, const BlobDedupRow *row)
 {
 	BlobDedupGroup *group;
 	bool		found;
@@ -172,16 +172,19 @@ blob_dedup_groups_add(BlobDedupGroups *groups, const BlobDedupKey *key, uint64 d
 	if (!is_in_range(groups, key))
 		return;
 	group = group_insert(groups->table, *key, &found);
-	if (found)
+	if (!found)
 	{
-		vote(group, datum_hash, row);
-		return;
+		group->several = false;
+		choose(group, datum, row);
 	}
-	group->several = false;
-	group->has_source = true;
-	group->source = *row;
-	group->votes = 1;
-	group->datum_hash = datum_hash;
+	else if (group->datum.hash == datum->hash)
+		group->rows++;
+	else
+	{
+		group->several = true;
+		if (is_better(datum, &group->datum))
+			choose(group, datum, row);
+	}
 }
 
 BlobDedupGroup *

@@ -105,7 +105,8 @@ find_value(SPIPlanPtr plan, struct varlena *value, MemoryContext context)
 	if (SPI_processed > 0)
 	{
 		bool		is_null;
-		Datum		datum = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &is_null);
+		Datum		datum =
+			SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &is_null);
 		MemoryContext old_context = MemoryContextSwitchTo(context);
 
 		found = PG_DETOAST_DATUM_COPY(datum);
@@ -180,7 +181,7 @@ choose_value(FunctionCallInfo fcinfo, struct varlena *value)
 
 	PreventCommandDuringRecovery(NAME);
 	PreventCommandIfReadOnly(NAME);
-	blob_dedup_find_column(PG_GETARG_OID(0), NameStr(*PG_GETARG_NAME(1)), NAME, &column);
+	blob_dedup_find_column(PG_GETARG_OID(0), text_to_cstring(PG_GETARG_TEXT_PP(1)), NAME, &column);
 	blob_dedup_require_privileges(&column);
 	if (is_small(value))
 		return value;

@@ -179,7 +179,7 @@ blob_store(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0), blob_default_method()));
 }
 
-/* blob_store(blobstate, oid, smallint): the same for a column. */
+/* blob_store(blobstate, regclass, smallint): the same for a column. */
 Datum
 blob_store_in_column(PG_FUNCTION_ARGS)
 {
@@ -202,7 +202,7 @@ blob_store_bytea(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(store_bytes(PG_GETARG_BYTEA_PP(0), blob_default_method()));
 }
 
-/* blob_store(bytea, oid, smallint) */
+/* blob_store(bytea, regclass, smallint) */
 Datum
 blob_store_bytea_in_column(PG_FUNCTION_ARGS)
 {

@@ -375,6 +375,56 @@ blob_store_punch(BlobStore *store, BlobStoreShared *shared)
 	return pages;
 }
 
+/*
+ * Make the holes of a segment again, if its file takes more of the disk than its pages with blocks
+ * do: it is a copy, or a crash came between PUNCH and the holes.
+ */
+static void
+punch_segment_again(BlobStore *store, BlobStoreShared *shared, uint32 segment_no)
+{
+	BlobPageNo	first_page = segment_no * BLOB_SEGMENT_PAGES;
+	BlobPageRun *runs;
+	uint64		punched = 0;
+	int64		file_bytes;
+	bool		are_many;
+	int			count;
+
+	/* No page of these is being filled meanwhile. */
+	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
+	count = blob_map_list_punched(store->map, first_page, first_page + BLOB_SEGMENT_PAGES, &runs,
+								  &are_many);
+	for (int i = 0; i < count; i++)
+		punched += runs[i].pages;
+	file_bytes = blob_segment_file_bytes(&store->id, segment_no);
+	if (blob_segment_disk_bytes(&store->id, segment_no) + (int64) (punched * BLOB_PAGE_SIZE) >
+		file_bytes + file_bytes / WORTH_PART)
+	{
+		for (int i = 0; i < count; i++)
+			(void) blob_segment_punch(&store->id, runs[i].first_page,
+									  runs[i].first_page + runs[i].pages);
+	}
+	LWLockRelease(&shared->growth_lock);
+	pfree(runs);
+}
+
+void
+blob_store_punch_again(BlobStore *store, BlobStoreShared *shared)
+{
+	uint32		segment_count;
+
+	if (shared->holes_are_checked || !may_punch(shared))
+		return;
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	segment_count = (shared->reserved_pages + BLOB_SEGMENT_PAGES - 1) / BLOB_SEGMENT_PAGES;
+	LWLockRelease(&shared->lock);
+	for (uint32 segment_no = 0; segment_no < segment_count; segment_no++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		punch_segment_again(store, shared, segment_no);
+	}
+	shared->holes_are_checked = true;
+}
+
 /* ---- filling ---- */
 
 /*

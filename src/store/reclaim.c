@@ -249,6 +249,7 @@ blob_store_reclaim(BlobStore *store)
 	if (!shared->loaded)
 		blob_store_load(store, shared);
 	(void) blob_store_mature(&store->id, shared, true);
+	blob_store_punch_again(store, shared);
 	(void) blob_store_punch(store, shared);
 	removed = blob_store_remove_segments(store, shared);
 	if (blob_store_rest(shared) && blob_store_punch(store, shared) > 0)

@@ -147,6 +147,7 @@ blob_store_shared(const BlobStoreId *id)
 		blob_free_runs_init(&shared->punched);
 		blob_pending_init(&shared->punched_pending);
 		shared->knows_no_holes = false;
+		shared->holes_are_checked = false;
 		shared->checkpoint_request = 0;
 		shared->checkpoint_awaited = false;
 		shared->checkpoint_pause_ms = 0;

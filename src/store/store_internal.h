@@ -32,6 +32,7 @@ typedef struct BlobStoreShared
 	BlobFreeRuns punched;		/* without blocks, as map entries say */
 	BlobPending punched_pending;	/* the same; they must not be filled yet */
 	bool		knows_no_holes; /* the file system; found by trying */
+	bool		holes_are_checked;	/* since the start; like the one before, read without a lock */
 	uint64		reserved_pages;
 	BlobGeneration next_generation;
 	BlobGeneration generation_limit;
@@ -131,6 +132,12 @@ extern bool blob_store_rest(BlobStoreShared *shared);
  * Takes the growth lock.  Can be interrupted.
  */
 extern uint64 blob_store_punch(BlobStore *store, BlobStoreShared *shared);
+
+/*
+ * Once after each start: make holes again that the map has and the files have not.  Takes the
+ * growth lock.  Can be interrupted.
+ */
+extern void blob_store_punch_again(BlobStore *store, BlobStoreShared *shared);
 
 /*
  * Reserve blocks of punched pages again, and put the pages into the free runs: one run of at least

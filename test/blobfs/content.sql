@@ -25,7 +25,7 @@ SELECT is_empty($$SELECT n, status FROM unnest(ARRAY[0, 1, 1023, 1024, 1025, 409
     WHERE status <> 0 OR size <> n$$, 'create() of all sizes');
 SELECT is_empty($$SELECT n FROM unnest(ARRAY[0, 1, 1023, 1024, 1025, 4096, 4097, 100000]) AS n,
     fs_content.lookup(1, convert_to('s' || n, 'UTF8')) AS l
-    WHERE pg_temp.all_of(l.ino) <> pg_temp.bytes(n, n::text)$$, 'their content is what was given');
+    WHERE pg_temp.all_of(l.ino) <> pg_temp.bytes(n, n::text)$$, 'their content is the bytes that were given');
 SELECT is_empty($$SELECT n FROM unnest(ARRAY[0, 1, 1023, 1024, 1025, 4096, 4097, 100000]) AS n,
     fs_content.lookup(1, convert_to('s' || n, 'UTF8')) AS l, fs_content.read(l.ino, l.version, n / 2, 5000) AS r
     WHERE r <> substring(pg_temp.bytes(n, n::text) FROM n / 2 + 1 FOR 5000)$$, 'read() of a range');
@@ -66,7 +66,7 @@ SELECT is(pg_temp.all_of(:f), '\x0000000000'::bytea, 'these are the zeros');
 SELECT is(size, 8::bigint, 'patch() writes several ranges')
     FROM fs_content.patch(:f, NULL, false, NULL, '{1,6}', '{ab,cd}', NULL, NULL);
 SELECT is(pg_temp.all_of(:f), '\x0061620000006364'::bytea, 'with zeros in between');
--- Cut off at 2, extended to 6, a byte at 5: what was behind 2 does not come back.
+-- Cut off at 2, extended to 6, a byte at 5: bytes behind 2 do not come back.
 SELECT is(size, 6::bigint, 'patch() cuts off, writes, sets the size')
     FROM fs_content.patch(:f, NULL, false, 2, '{5}', '{z}', 6, NULL);
 SELECT is(pg_temp.all_of(:f), '\x00610000007a'::bytea, 'cut off bytes are zeros');

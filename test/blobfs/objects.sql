@@ -35,7 +35,7 @@ SELECT is_empty($$SELECT object, attname FROM own JOIN pg_attribute ON attrelid 
     WHERE classid = 'pg_class'::regclass AND relkind IN ('r', 'v') AND attnum > 0 AND NOT attisdropped
         AND col_description(attrelid, attnum) IS NULL$$, 'every column of a file system has a comment');
 
--- Nobody but the owner has a privilege on the tables of mounts.
+-- No role but the owner has a privilege on the tables of mounts.
 SELECT is_empty($$SELECT oid::regclass, relacl FROM pg_class
     WHERE relnamespace = 'blobfs'::regnamespace AND relkind = 'r' AND relacl IS NOT NULL$$,
     'no privilege was granted on the tables of mounts and pins');
@@ -49,7 +49,7 @@ SELECT is_empty($$SELECT oid::regclass FROM pg_class
 -- Functions with the rights of their owner, each with the reason.
 CREATE TEMP TABLE definer (signature text PRIMARY KEY, reason text NOT NULL CHECK (reason <> ''));
 INSERT INTO definer VALUES
-    ('blobfs.sweep()', 'removes mounts of other roles; not for PUBLIC'),
+    ('blobfs.sweep()', 'removes mounts of other roles that are dead'),
     ('blobfs.attach(text)', 'nobody has privileges on the tables'),
     ('blobfs."join"(bigint,uuid)', 'the same; asks for the key'),
     ('blobfs.detach(bigint,uuid)', 'the same; asks for the key'),
@@ -69,7 +69,7 @@ SELECT is_empty($$SELECT oid::regprocedure FROM pg_proc
     'functions with the rights of their owner have a safe search_path');
 SELECT set_eq($$SELECT oid::regprocedure::text FROM pg_proc
     WHERE pronamespace = 'blobfs'::regnamespace AND NOT has_function_privilege('public', oid, 'EXECUTE')$$,
-    ARRAY['blobfs.sweep()', 'blobfs.mounts()'], 'PUBLIC may execute all but these');
+    ARRAY['blobfs.mounts()'], 'PUBLIC may execute all but this');
 -- Functions that the server inlines set nothing; their names are qualified.  All others of schema blobfs do.
 SELECT set_eq($$SELECT oid::regprocedure::text FROM pg_proc
     WHERE pronamespace = 'blobfs'::regnamespace AND proconfig IS NULL AND proname NOT LIKE 'template%'$$,

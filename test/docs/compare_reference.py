@@ -70,7 +70,7 @@ FUNCTIONS = f"""
 WITH parameter AS (
     SELECT p.oid, i, coalesce(quote_ident(nullif(proargnames[i], '')) || ' ', '')
             || format_type(coalesce(proallargtypes[i], proargtypes[i - 1]), NULL) AS text,
-        coalesce(proargmodes[i], 'i') IN ('i', 'b', 'v') AS is_input,
+        coalesce(proargmodes[i], 'i') IN ('i', 'v') AS is_input,
         ' DEFAULT ' || regexp_replace(pg_get_function_arg_default(p.oid, i), '::\\w+$', '')
             AS default_text
     FROM pg_proc AS p,
@@ -81,7 +81,7 @@ SELECT prokind IN ('a'), proname || '(' || coalesce((SELECT string_agg(text
     coalesce((SELECT CASE WHEN proretset THEN 'SETOF ' ELSE '' END || '('
             || string_agg(text, ', ' ORDER BY i) || ')'
         FROM parameter WHERE parameter.oid = p.oid AND NOT is_input HAVING count(*) > 0),
-        pg_get_function_result(p.oid))
+        pg_get_function_result(p.oid), 'procedure')
 FROM pg_proc AS p JOIN {MEMBERS} ON classid = 'pg_proc'::regclass AND objid = p.oid"""
 
 

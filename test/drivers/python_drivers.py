@@ -93,6 +93,26 @@ class Psycopg3Binary(Psycopg3):
         return [list(row) for row in cursor.fetchall()] if cursor.description else []
 
 
+class Pgbouncer(Psycopg3):
+    """Through pgbouncer with transaction pooling: two clients take turns on one connection to the
+    server.  Without statements that the driver prepares, as poolers of this kind need it."""
+
+    def connect(self):
+        self.connections = [load("psycopg").connect(host=HOST, port=PORT, user=USER,
+                                                    dbname=DATABASE, prepare_threshold=None,
+                                                    autocommit=True) for _ in range(2)]
+        return self.connections[0]
+
+    def run(self, statement, *parameters):
+        self.connections.reverse()
+        self.connection = self.connections[0]
+        return super().run(statement, *parameters)
+
+    def close(self):
+        for connection in self.connections:
+            connection.close()
+
+
 class Psycopg2(Driver):
     def connect(self):
         return load("psycopg2").connect(host=HOST, port=PORT, user=USER, dbname=DATABASE)
@@ -269,8 +289,21 @@ class Django(Driver):
 
 
 DRIVERS = {"psycopg3": Psycopg3, "psycopg3_binary": Psycopg3Binary, "psycopg2": Psycopg2,
+           "pgbouncer": Pgbouncer,
            "asyncpg": Asyncpg, "pg8000": Pg8000, "sqlalchemy": Sqlalchemy, "django": Django,
            "odbc": Odbc}
+
+
+def upload(driver, number, value):
+    """In a transaction; pieces of a value by COPY, on whatever connection the pooler chooses."""
+    connection = driver.connection
+    with connection.transaction(), connection.cursor() as cursor:
+        upload_no, = cursor.execute("SELECT blob_upload_begin()").fetchone()
+        with cursor.copy("COPY blob_upload_pieces FROM STDIN (FORMAT binary)") as copy:
+            copy.set_types(["int8", "bytea"])
+            for start in range(0, len(value), 100_000):
+                copy.write_row((upload_no, value[start:start + 100_000]))
+        cursor.execute("INSERT INTO t VALUES (%s, blob_upload_end(%s))", (number, upload_no))
 
 
 class Matrix(unittest.TestCase):
@@ -365,6 +398,13 @@ class Matrix(unittest.TestCase):
         self.insert_all()
         rows = self.run_sql("SELECT array_agg(content ORDER BY id) FROM t WHERE id < 9")
         self.assertTrue([bytes(value) for value in rows[0][0]] == VALUES[:9])
+
+    def test_upload(self):
+        if not isinstance(self.driver, Psycopg3):
+            self.skipTest("COPY of psycopg 3")
+        for number, value in enumerate(VALUES):
+            upload(self.driver, number, value)
+        self.check_digests()
 
     def test_copy(self):
         self.insert_all()

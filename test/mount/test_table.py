@@ -121,7 +121,8 @@ class TableTest(MountTest):
     def test_times_and_modes(self):
         self.sql.execute("ALTER TABLE document ADD changed timestamptz, ADD bits int")
         self.sql.execute("INSERT INTO document VALUES"
-                         " ('a', 'x', '2001-02-03 04:05:06.789+00', 384), ('b', 'x', 'infinity', NULL), ('c', 'x', '1960-01-01 00:00:00.5+00', 0)")
+                         " ('a', 'x', '2001-02-03 04:05:06.789+00', 384),"
+                         " ('b', 'x', 'infinity', NULL), ('c', 'x', '1960-01-01 00:00:00.5+00', 0)")
         with Mount(OPTIONS + ",mtime=changed,mode=bits,umask=004,uid=123,gid=456") as mount:
             stat = os.stat(mount.path("a"))
             self.assertEqual((stat.st_mtime_ns, stat.st_mode & 0o7777, stat.st_uid, stat.st_gid),

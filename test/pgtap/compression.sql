@@ -1,4 +1,4 @@
--- Compressed values: what is stored, what is read, what changes touch, which method applies.
+-- Compressed values: their stored bytes, reads, changes; the method that applies.
 BEGIN;
 SELECT plan(55);
 SET LOCAL blobext.inline_limit = 1024;
@@ -119,10 +119,12 @@ SELECT is((SELECT sha256(blob_patch(content, ARRAY[0, 2500000, 4999990], ARRAY['
 -- Many small changes of one value.
 CREATE TABLE grown AS SELECT content, original FROM doc WHERE id = 'one';
 DO $$
+DECLARE
+	source bytea := noise_of(5000) || text_of(90000);
 BEGIN
 	FOR i IN 1..120 LOOP
-		UPDATE grown SET content = blob_append(content, substring(noise_of(5000) || text_of(90000) FROM i * 7 FOR i * i * 3)),
-			original = original || substring(noise_of(5000) || text_of(90000) FROM i * 7 FOR i * i * 3);
+		UPDATE grown SET content = blob_append(content, substring(source FROM i * 7 FOR i * i * 3)),
+			original = original || substring(source FROM i * 7 FOR i * i * 3);
 		UPDATE grown SET content = blob_insert(content, i * 1000, 'xyz'),
 			original = changed(original, 'insert', i * 1000, 'xyz') WHERE i % 10 = 0;
 	END LOOP;

@@ -1,9 +1,9 @@
--- blobext_dedup() and blob_intern(): which rows share values, whose they are, and what is left alone.
+-- blobext_dedup() and blob_intern(): which rows share values, by which rights, and which are left alone.
 --
 CREATE SCHEMA dedup;
 SET search_path = dedup, public;
 SET client_min_messages = error;
-SELECT plan(68);
+SELECT plan(73);
 
 CREATE FUNCTION value(seed int, pages int DEFAULT 3) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
 	SELECT string_agg(sha512(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
@@ -28,8 +28,7 @@ BEGIN
 END $$;
 
 --
--- Rows of equal content; without the test for the same datum the second call updates, without the vote
--- 'the value that most rows have' fails
+-- Rows of equal content; with the newest value in place of the oldest one eight tests fail
 --
 CREATE TABLE d (id int, name text, content blobstate);
 INSERT INTO d SELECT i, 'n' || i, value(i % 10) FROM generate_series(1, 100) i;
@@ -54,8 +53,8 @@ CREATE TABLE first AS SELECT * FROM d ORDER BY id <> 3, id;		-- the new value is
 SELECT remember('first');
 SELECT place(content) AS most FROM first WHERE id = 13 \gset
 CALL blobext_dedup('first', 'content') \gset
-SELECT is(:rows_shared, 2, 'rows get the value that most rows have');
-SELECT is(array_agg(DISTINCT place(content)), ARRAY[:most]::bigint[], 'the value that most rows have is kept')
+SELECT is(:rows_shared, 2, 'new values give way to the one that is there');
+SELECT is(array_agg(DISTINCT place(content)), ARRAY[:most]::bigint[], 'the oldest value is kept')
 FROM first WHERE id % 10 = 3 AND id < 100 OR id = 105;
 SELECT is_empty($$SELECT changed('first')$$, 'contents are what they were');
 
@@ -66,10 +65,25 @@ INSERT INTO twice SELECT i, content FROM twice, generate_series(7, 9) i WHERE id
 CALL blobext_dedup('twice', 'content') \gset
 SELECT is(:'rows_shared' || ' ' || :'bytes_saved', '4 12288', 'a value that several rows had counts once');
 
--- Values that share their extents already, and differ in their last bytes.
-CREATE TABLE grown AS SELECT 1 AS id, blob_append(substring(value(1) FOR 9000)::blobstate, '\x01') AS content;
-INSERT INTO grown SELECT 2, blob_truncate(blob_append(content, '\x02'), length(content)) FROM grown;
-INSERT INTO grown SELECT 3, blob_truncate(blob_append(content, '\x02'), length(content)) FROM grown WHERE id = 1;
+-- Compressed and not: the value that takes less space is kept, although it is newer.  With the oldest one in
+-- its place no row is compressed.
+CREATE TABLE packed (id int, content blobstate);
+INSERT INTO packed SELECT i, convert_to(repeat('compressible ', 20000), 'UTF8') FROM generate_series(1, 3) i;
+SELECT blobext_set_compression('packed', 'content', 'zstd');
+INSERT INTO packed SELECT i, convert_to(repeat('compressible ', 20000), 'UTF8') FROM generate_series(4, 5) i;
+SELECT remember('packed');
+CALL blobext_dedup('packed', 'content') \gset
+SELECT is(:rows_shared, 4, 'values that are compressed, and others');
+SELECT is(array_agg(DISTINCT blob_compression(content)), ARRAY['zstd'], 'the smaller value is kept') FROM packed;
+SELECT is_empty($$SELECT changed('packed')$$, 'contents are what they were');
+
+-- Values that share their extents, and differ in where their last bytes are; without the look at the space both
+-- are updated.
+CREATE TABLE grown (id int, content blobstate);
+INSERT INTO grown VALUES (1, substring(value(1) FOR 9000));
+INSERT INTO grown SELECT i, blob_truncate(blob_append(content, 'x'), 9000) FROM grown, generate_series(2, 3) i;
+SELECT is(count(DISTINCT content::text) || ' ' || count(DISTINCT pg_column_size(content)), '1 2',
+	'one content, in two forms') FROM grown;
 CALL blobext_dedup('grown', 'content') \gset
 SELECT is(:rows_shared, 0, 'values that have all but bytes of the row in common are left alone');
 
@@ -90,16 +104,25 @@ CALL blobext_dedup('d', 'content') \gset
 SELECT is(:rows_shared, 49, 'in a session whose transactions are serializable');
 RESET default_transaction_isolation;
 
--- More contents than fit into the memory: without narrow() nothing changes but memory; without the second
--- range the rows of higher digests are left.
+-- More contents than fit into the memory.  Without the second range half of the rows are left; without a
+-- limit there is one range only.
 SET maintenance_work_mem = '1MB';
 SET blobext.inline_limit = 16;
 CREATE TABLE many (id int, content blobstate);
 INSERT INTO many SELECT i, convert_to(lpad((i % 8500)::text, 20), 'UTF8') FROM generate_series(1, 9500) i;
 RESET blobext.inline_limit;
 SELECT remember('many');
+CREATE TABLE ranges (done bigint);
+CREATE FUNCTION note_range() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO dedup.ranges SELECT ranges_done FROM public.blobext_dedup_progress;
+	RETURN new;
+END $$;
+CREATE TRIGGER r BEFORE UPDATE ON many FOR EACH ROW EXECUTE FUNCTION note_range();
 CALL blobext_dedup('many', 'content', batch_rows => 500) \gset
 SELECT is(:rows_shared, 1000, 'ranges of digests');
+SELECT results_eq('SELECT done, count(*) > 300 FROM ranges GROUP BY 1 ORDER BY 1', $$VALUES (0::bigint, true), (1, true)$$,
+	'each range has its rows');
 SELECT is(count(DISTINCT place(content)), 8500::bigint, 'all of them') FROM many;
 SELECT is_empty($$SELECT changed('many')$$, 'contents are what they were');
 RESET maintenance_work_mem;
@@ -147,7 +170,7 @@ CREATE TABLE pictures (id int, content picture NOT NULL,
 INSERT INTO pictures SELECT i, value(1) FROM generate_series(1, 3) i;
 CALL blobext_dedup('pictures', 'content') \gset
 SELECT is(:rows_shared, 2, 'a domain, beside a generated column');
-SELECT is(array_agg(DISTINCT size), ARRAY[length(value(1))::bigint], 'which is what it was') FROM pictures;
+SELECT is(array_agg(DISTINCT size), ARRAY[length(value(1))::bigint], 'a generated column is what it was') FROM pictures;
 
 CREATE TEMP TABLE temporary (id int, content blobstate);
 INSERT INTO temporary SELECT i, value(1) FROM generate_series(1, 3) i;
@@ -165,7 +188,7 @@ INSERT INTO indexed SELECT i, value(i % 4) FROM generate_series(1, 20) i;
 CALL blobext_dedup('indexed', 'content') \gset
 SELECT is(:rows_shared, 16, 'a table with indexes on content');
 SET enable_seqscan = off;
-SELECT is(count(*), 5::bigint, 'they find the rows') FROM indexed WHERE content = value(1);
+SELECT is(count(*), 5::bigint, 'indexes find the rows afterwards') FROM indexed WHERE content = value(1);
 RESET enable_seqscan;
 SELECT is_empty($$SELECT * FROM blobext_check('dedup.indexed')$$, 'keys and values are sound');
 
@@ -212,7 +235,7 @@ SELECT is(:'rows_shared' || ' ' || :'rows_skipped' || ' ' || :'rows_failed', '3 
 SELECT is_empty($$SELECT changed('refusing')$$, 'contents are what they were');
 
 --
--- What is refused
+-- Relations and columns that are refused
 --
 SELECT throws_ok($$CALL blobext_dedup('d', 'content')$$, '25001', NULL, 'in a function');
 CREATE FUNCTION fails(relation text, col text, OUT code text) LANGUAGE plpgsql AS $$
@@ -232,7 +255,7 @@ SELECT is(fails('others', 'a'), '42804', 'an array');
 SELECT is(fails('others', 'g'), '428C9', 'a generated column');
 SELECT is(fails('others', 'nothing'), '42703', 'no such column');
 SELECT is(fails('others', 'ctid'), '42703', 'a system column');
-SELECT is(fails('others', 'content'), NULL, 'and what is not refused');
+SELECT is(fails('others', 'content'), NULL, 'a column that is not refused');
 --
 -- Privileges and policies; by a query without the caller's rights the first tests fail
 --
@@ -262,7 +285,7 @@ SELECT is(count(DISTINCT place(content)), 4::bigint, 'others do not') FROM secre
 SELECT is_empty($$SELECT place(content) FROM secret WHERE owner = 'dedup_a'
 	INTERSECT SELECT place(content) FROM secret WHERE owner = 'dedup_b'$$, 'nothing is shared beyond it');
 
--- Rows that the caller may read and not change: they keep their values, and nobody shares these.
+-- Rows that the caller may read and not change: they keep their values, and no row of others gets these.
 CREATE POLICY r ON secret FOR SELECT USING (true);
 SET ROLE dedup_b;
 CALL blobext_dedup('secret', 'content') \gset

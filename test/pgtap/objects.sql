@@ -43,6 +43,7 @@ INSERT INTO public_may SELECT object, 'row type: says no more than the catalogs 
 	'type blobext_gc_databases', 'type blobext_gc_databases[]',
 	'type blobext_databases', 'type blobext_databases[]',
 	'type blobext_check_progress', 'type blobext_check_progress[]',
+	'type blobext_dedup_progress', 'type blobext_dedup_progress[]',
 	'type blobext_fetch_progress', 'type blobext_fetch_progress[]',
 	'type blob_upload_pieces', 'type blob_upload_pieces[]']) AS object;
 INSERT INTO public_may SELECT object, 'type I/O: takes content and gives content, no descriptor'
@@ -53,7 +54,7 @@ INSERT INTO public_may SELECT object, 'type I/O: takes content and gives content
 INSERT INTO public_may SELECT object, 'the server puts it into statements, which run it as their user; '
 		'stores what it is given, as an INSERT would' FROM unnest(ARRAY[
 	'function blob_store(blobstate)', 'function blob_store(bytea)',
-	'function blob_store(blobstate,oid,smallint)', 'function blob_store(bytea,oid,smallint)',
+	'function blob_store(blobstate,regclass,smallint)', 'function blob_store(bytea,regclass,smallint)',
 	'function blobstate(blobstate,integer,boolean)', 'cast from blobstate to blobstate']) AS object;
 INSERT INTO public_may SELECT object, 'conversion of a value that the caller has' FROM unnest(ARRAY[
 	'function blobstate(bytea)', 'function bytea(blobstate)',
@@ -132,6 +133,10 @@ INSERT INTO public_may VALUES
 	('function blobext_set_compression(regclass,text,text)', 'runs SECURITY LABEL with the rights of its caller'),
 	('function blobext_recompress(regclass,text,integer,bigint)', 'runs UPDATE with the rights of its caller'),
 	('function blobext_browse(regclass,text)', 'runs CREATE VIEW with the rights of its caller'),
+	('function blobext_dedup(regclass,text,boolean,integer,bigint,bigint,bigint,bigint)',
+		'runs SELECT and UPDATE with the rights of its caller'),
+	('function blob_intern(regclass,text,blobstate,boolean)', 'runs SELECT with the rights of its caller'),
+	('function blob_intern(regclass,text,bytea,boolean)', 'likewise'),
 	('view blobext_stat', 'counters of the server, no content; like pg_stat_database'),
 	('function blobext_stat_counters()', 'view blobext_stat runs it as the user of the view');
 
@@ -157,6 +162,7 @@ INSERT INTO public_may_not SELECT object, 'gives content of all values: granted 
 	'function blobext_source_read(text,bigint,bigint,bigint,bigint,bigint,pg_lsn,integer,boolean,boolean)']) AS object;
 INSERT INTO public_may_not SELECT object, 'says what others do or have: for pg_monitor' FROM unnest(ARRAY[
 	'function blobext_check_state()', 'view blobext_check_progress',
+	'function blobext_dedup_state()', 'view blobext_dedup_progress',
 	'function blobext_fetch_state()', 'view blobext_fetch_progress',
 	'function blobext_space_usage()', 'view blobext_space', 'function blobext_files()',
 	'function blobext_gc_state()', 'view blobext_gc_status', 'view blobext_gc_databases',
@@ -217,6 +223,7 @@ SELECT bag_eq(
 	$$SELECT object FROM member JOIN pg_proc AS p ON classid = 'pg_proc'::regclass AND p.oid = objid
 		WHERE prorettype = 'blobstate'::regtype AND proparallel = 'u'
 			AND (provolatile = 'v' OR prokind = 'a')
+			AND proname <> 'blob_intern'	-- gives back what it is given, or what a row has
 		UNION ALL VALUES ('operator ||(blobstate,bytea)'), ('operator ||(blobstate,blobstate)'),
 			('operator ||(bytea,blobstate)'), ('cast from blobstate to blobstate')$$,
 	'what takes space says so');
@@ -225,7 +232,8 @@ SELECT bag_eq(
 SELECT bag_eq(
 	$$SELECT signature, grantee::regrole::text FROM function, aclexplode(proacl)
 		WHERE grantee NOT IN (0, proowner)$$,
-	$$VALUES ('blobext_check_state()', 'pg_monitor'), ('blobext_fetch_state()', 'pg_monitor'), ('blobext_gc_state()', 'pg_monitor'), ('blobext_space_usage()', 'pg_monitor'),
+	$$VALUES ('blobext_check_state()', 'pg_monitor'), ('blobext_dedup_state()', 'pg_monitor'),
+		('blobext_fetch_state()', 'pg_monitor'), ('blobext_gc_state()', 'pg_monitor'), ('blobext_space_usage()', 'pg_monitor'),
 		('blobext_files()', 'pg_monitor'), ('blobext_database_counters()', 'pg_monitor'),
 		('blobext_store_sizes()', 'pg_monitor'),
 		('blob_import(text)', 'pg_read_server_files'),
@@ -254,7 +262,7 @@ SELECT bag_eq(
 	$$SELECT signature FROM function WHERE provolatile = 'v'$$,
 	ARRAY['blobstate_in(cstring,oid,integer)', 'blobstate_recv(internal,oid,integer)',
 		'blob_store(blobstate)', 'blob_store(bytea)', 'blob_store_support(internal)',
-		'blob_store(blobstate,oid,smallint)', 'blob_store(bytea,oid,smallint)',
+		'blob_store(blobstate,regclass,smallint)', 'blob_store(bytea,regclass,smallint)',
 		'blobext_set_compression(regclass,text,text)', 'blob_recompress(blobstate,text)',
 		'blobext_recompress(regclass,text,integer,bigint)',
 		'blobstate(blobstate,integer,boolean)', 'blobext_require_library(text)', 'blobext_create_store(regclass)',
@@ -277,13 +285,15 @@ SELECT bag_eq(
 		'blob_from_lo(oid)', 'blob_to_lo(blobstate)',
 		'blob_upload_begin(bigint)', 'blob_upload_resume(blobstate,bigint)',
 		'blob_upload_write(bigint,bytea)', 'blob_upload_end(bigint)', 'blob_upload_abort(bigint)',
-		'blob_upload_piece()', 'blobext_browse(regclass,text)'],
+		'blob_upload_piece()', 'blobext_browse(regclass,text)',
+		'blobext_dedup(regclass,text,boolean,integer,bigint,bigint,bigint,bigint)', 'blobext_dedup_state()',
+		'blob_intern(regclass,text,blobstate,boolean)', 'blob_intern(regclass,text,bytea,boolean)'],
 	'volatile functions');
 SELECT is_empty(
 	$$SELECT signature FROM function WHERE proparallel <> 'u'
 		AND signature IN ('blobstate_in(cstring,oid,integer)', 'blobstate_recv(internal,oid,integer)',
 			'blob_store(blobstate)', 'blob_store(bytea)', 'blobstate(blobstate,integer,boolean)',
-			'blob_store(blobstate,oid,smallint)', 'blob_store(bytea,oid,smallint)',
+			'blob_store(blobstate,regclass,smallint)', 'blob_store(bytea,regclass,smallint)',
 			'blobext_set_compression(regclass,text,text)', 'blob_recompress(blobstate,text)',
 			'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
 			'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',

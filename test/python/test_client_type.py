@@ -2,7 +2,8 @@
 
 Below psycopg's cursors, on libpq as it is: the types in descriptions, the bytes of values.  Seen to
 fail with the exchange of columns, of parameters, of element types and of arrays of parameters taken
-out one by one (client/descriptions.c, client/array_parameters.c).
+out one by one (client/descriptions.c, client/array_parameters.c), test_sort_of_gigabyte without
+blobext.stream_results.
 """
 
 import hashlib
@@ -288,6 +289,37 @@ class ClientTypeTest(unittest.TestCase):
         for i in range(200):
             expected = b"a" * 1_000_000 + struct.pack("!i", 200 - i)
             self.assertTrue(result.get_value(i, 0) == b"\\x" + expected.hex().encode(), i)
+
+    def memory(self):
+        """Kilobytes of memory that the backend has for itself."""
+        with open(f"/proc/{self.pg.backend_pid}/status", encoding="ascii") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
+
+    def test_sort_of_gigabyte(self):
+        """1 GB in 128 values, sorted by another column with the least work_mem: less than 64 kB of
+        memory for each value, and no file."""
+        self.sql("CREATE TABLE many (n integer, b blobstate);"
+                 "INSERT INTO many SELECT -n, blob_append(b, int4send(n)) FROM"
+                 " generate_series(1, 128) n,"
+                 " (SELECT convert_to(repeat('a', 8388608), 'UTF8')::blobstate AS b) AS x")
+        with psycopg.connect(autocommit=True) as connection, connection.cursor() as cursor:
+            self.pg = connection.pgconn
+            cursor.execute("SET work_mem = '64kB'")
+            cursor.execute("SET search_path = client_type, public")
+            plan = str(cursor.execute("EXPLAIN (ANALYZE, FORMAT json)"
+                                      " SELECT n, b FROM many ORDER BY n").fetchone()[0])
+            self.assertIn("'Sort Space Type': 'Memory'", plan)
+            before = most = self.memory()
+            cursor = connection.cursor(binary=True)
+            numbers = []
+            for n, content in cursor.stream("SELECT n, b FROM many ORDER BY n"):
+                numbers.append(n)
+                most = max(most, self.memory())
+                self.assertEqual(len(content), 8388612)
+                self.assertTrue(content.endswith(struct.pack("!i", -n)), n)
+            self.assertEqual(cursor.description[1].type_code, BYTEA)
+            self.assertEqual(numbers, list(range(-128, 0)))
+            self.assertLess(most - before, 128 * 64)
 
     def test_aborted_transaction(self):
         """Catalogs cannot be read then; parameters are described all the same."""

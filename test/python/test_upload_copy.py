@@ -205,7 +205,8 @@ class UploadCopyTest(unittest.TestCase):
     def test_client_gives_up(self):
         """CopyFail: the COPY fails, and so does the upload, which has a part of its content."""
         number = self.begin()
-        with self.assertRaisesRegex(errors.QueryCanceled, "COPY from stdin failed: .*enough"):
+        # psycopg 3.1 raises the failure of the COPY, later ones the exception.
+        with self.assertRaisesRegex((errors.QueryCanceled, ValueError), "enough"):
             with self.connection.transaction():
                 with self.connection.cursor() as cursor, cursor.copy(COPY) as copy:
                     copy.write(HEADER + row(number, bytes(500_000)))

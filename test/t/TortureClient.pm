@@ -164,6 +164,16 @@ sub copy
 		1 + rand(3), $to eq 'u' ? ' ON CONFLICT DO NOTHING' : '');
 }
 
+# The same content, stored by itself, or shared with a row that has it.
+sub copy_content
+{
+	my ($to, $from) = (one_of(qw(a q n p)), one_of(@tables, 'm'));
+	my ($column, $value) = extra($to);
+	return sprintf('INSERT INTO %s (digest, b%s) SELECT digest, %s%s FROM (SELECT digest, b FROM %s
+		WHERE length(b) < 300000 ORDER BY md5(id || $$%d$$) LIMIT %d) AS s', $to, $column,
+		rand() < 0.7 ? 'b::bytea' : "blob_intern('$to', 'b', b::bytea)", $value, $from, key(), 1 + rand(5));
+}
+
 sub list
 {
 	my $content = content();
@@ -231,7 +241,7 @@ sub check
 	return "SELECT count(verified(digest, b)) FROM everything $where";
 }
 
-my @steps = (\&insert, \&insert, \&insert, \&copy, \&copy, \&list, \&unlist, \&update, \&change,
+my @steps = (\&insert, \&insert, \&insert, \&copy, \&copy, \&copy_content, \&list, \&unlist, \&update, \&change,
 	\&change, \&change, \&touch, \&move, \&remove, \&remove, \&remove, \&remove, \&check);
 
 sub step { return one_of(@steps)->(); }
@@ -419,6 +429,18 @@ sub vacuum
 	return $self->all('VACUUM (SKIP_LOCKED) ' . join(', ', @tables, 'l'));
 }
 
+# Contents are those of their digests, so no row is left because contents differ.
+sub dedup
+{
+	my ($self) = @_;
+	my ($table, $column) = rand() < 0.1 ? qw(l d) : (one_of(@tables), 'b');
+	$self->all(copy_content(), copy_content(),
+		"CALL blobext_dedup('$table', '$column', batch_rows => " . one_of(1, 3, 50) . ')') or return;
+	push @{ $self->{failures} }, map { "of blobext_dedup(): $_" }
+	  grep { /WARNING/ && !/$race/ } @{ $self->{lines} };
+	return 1;
+}
+
 sub maintain
 {
 	my ($self) = @_;
@@ -439,10 +461,10 @@ my %deeds = (
 	all => [ [ 50, 'transaction' ], [ 4, 'prepare' ], [ 6, 'held_cursor' ], [ 6, 'slow_reader' ],
 		[ 2, 'exported_snapshot' ], [ 1, 'temporary_table' ], [ 7, 'procedure' ],
 		[ 2, 'prepared_statement' ], [ 2, 'truncate' ], [ 1, 'detach' ], [ 6, 'vacuum' ],
-		[ 2, 'maintain' ] ],
+		[ 6, 'dedup' ], [ 2, 'maintain' ] ],
 	keep => [ [ 4, 'held_cursor' ], [ 4, 'slow_reader' ], [ 6, 'exported_snapshot' ],
 		[ 5, 'procedure' ], [ 1, 'temporary_table' ], [ 1, 'transaction' ] ],
-	short => [ [ 200, 'transaction' ], [ 30, 'vacuum' ], [ 4, 'prepared_statement' ],
+	short => [ [ 200, 'transaction' ], [ 30, 'vacuum' ], [ 20, 'dedup' ], [ 4, 'prepared_statement' ],
 		[ 0.1, 'maintain' ], [ 0.1, 'truncate' ] ]);
 
 sub deed

@@ -120,6 +120,15 @@ $old->safe_psql('again', "CREATE EXTENSION blobext; CREATE TABLE t AS SELECT
 	repeat('x', 100000)::bytea::blobstate AS b; DROP EXTENSION blobext CASCADE; DROP TABLE t;
 	CREATE EXTENSION blobext; CREATE TABLE t AS SELECT repeat('y', 100000)::bytea::blobstate AS b");
 
+# Methods of compression: labels, and values in frames.
+my $has_compression =
+  $old->safe_psql('postgres', q(SELECT count(*) FROM pg_proc WHERE proname = 'blobext_set_compression'));
+$old->safe_psql('postgres', q(
+CREATE TABLE packed (id int, b blobstate);
+SELECT blobext_set_compression('packed', 'b', 'zstd');
+INSERT INTO packed SELECT i, convert_to(repeat(i || ' packed ', i * 10000), 'UTF8') FROM generate_series(1, 30) AS i;
+UPDATE packed SET b = blob_insert(b, 100, 'more') WHERE id % 2 = 0)) if $has_compression;
+
 # SQL objects of an older version.
 $old->safe_psql('postgres', 'CREATE DATABASE older');
 $old->safe_psql('older', q(CREATE EXTENSION blobext VERSION '0.1.0'));
@@ -267,6 +276,10 @@ sub new_is_whole
 	}
 	is($new->safe_psql($other, $parts_sum), $parts, "$name: partitions, domains, arrays");
 	is($new->safe_psql('postgres', $as_bytea_sum), $as_bytea, "$name: functions in pg_catalog");
+	is( $new->safe_psql('postgres', q(
+		INSERT INTO packed SELECT 31, convert_to(repeat('31 packed ', 310000), 'UTF8');
+		SELECT count(*), bool_and(sha256(b::bytea) = sha256(b)), bool_and(blob_compression(b) = 'zstd') FROM packed)),
+		'31|t|t', "$name: methods of columns, compressed values") if $has_compression;
 	is($new->safe_psql('again', "SELECT b = repeat('y', 100000)::bytea FROM t"),
 		't', "$name: extension that was made anew");
 	is($new->safe_psql('older', "SELECT b::bytea = repeat('o', 100000)::bytea FROM t"),

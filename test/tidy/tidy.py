@@ -61,6 +61,7 @@ FOUND_BY_NAME = [
     ("expected", "*.out"),
     ("bench", "*.py"),          # by hand
     ("examples/*", "*.c"),      # the example's Makefile
+    ("test/blobfs", "*.*"),     # run_blobfs
     ("test/examples", "*.c"),   # its Makefile
     ("test/mount", "*.py"),     # run_mount
     ("test/pgtap", "*.sql"),    # run_pgtap
@@ -105,7 +106,7 @@ def check_function_lengths(tree):
 def check_columns(tree):
     for name, text in tree.files.items():
         if name.endswith((".md", ".json")) or \
-                re.match(r"test/(sql/|pgtap/|t/|examples/.*\.sql$)", name):
+                re.match(r"test/(sql/|pgtap/|t/|(blobfs|examples)/.*\.sql$)", name):
             continue
         for number, line in enumerate(text.split("\n")):
             if len(line.expandtabs(TAB_COLUMNS)) > MAX_COLUMNS:

@@ -3,8 +3,9 @@
  *	  A library for LD_PRELOAD: a process stops at a system call on a segment file.
  *
  * The environment variable BLOBEXT_STOP names a file.  As long as it exists and has two words, the
- * process that comes to the call stops (SIGSTOP): "punch", "reserve" (both are fallocate()), "fsync"
- * or "unlink", "before" it or "after" it.  A file of that name and ".stopped" says that one has.
+ * process that comes to the call stops (SIGSTOP): "punch", "reserve" (both are fallocate()),
+ * "fsync" or "unlink", "before" it or "after" it.  A file of that name and ".stopped" says that one
+ * has.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

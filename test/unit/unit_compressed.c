@@ -644,7 +644,7 @@ UNIT_TEST(unit_compressed_reading)
 	}
 }
 
-/* What is read from a value one of whose stored bytes has changed. */
+/* A value one of whose stored bytes has changed. */
 typedef struct Damaged
 {
 	const BlobDescriptor *descriptor;
@@ -701,7 +701,7 @@ UNIT_TEST(unit_compressed_flips)
 	CHECK(refused > 280, "%d of the flips were refused", refused);
 }
 
-/* Stored bytes of any kind, with a checksum that fits: decompression ends, and stays in its bounds. */
+/* Frames of any bytes: decompression ends, and stays in its bounds. */
 UNIT_TEST(unit_compressed_garbage)
 {
 	pg_prng_state random;

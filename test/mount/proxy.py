@@ -1,0 +1,157 @@
+"""A proxy before the server, which cuts connections at chosen moments of the protocol.
+
+A connection is cut when the client runs a statement whose text contains a pattern:
+
+before   the statement is not sent on: it is not carried out
+after    the server has answered, and the answer is not passed on: it was committed
+during   the statement is sent on, and both connections are closed at once: only the server knows
+
+The client's other statements pass.  Each rule cuts once.
+"""
+
+import os
+import socket
+import struct
+import tempfile
+import threading
+
+SSL_REQUEST = 80877103
+
+
+class Closed(Exception):
+    pass
+
+
+def receive(connection, length):
+    data = b""
+    while len(data) < length:
+        part = connection.recv(min(1 << 20, length - len(data)))
+        if not part:
+            raise Closed
+        data += part
+    return data
+
+
+def receive_message(connection):
+    """Type and all bytes of a message."""
+    head = receive(connection, 5)
+    return head[:1], head + receive(connection, struct.unpack("!I", head[1:])[0] - 4)
+
+
+class Session:
+    def __init__(self, proxy, client):
+        self.proxy = proxy
+        self.client = client
+        self.server = socket.socket(socket.AF_UNIX)
+        self.server.connect(proxy.server_path)
+        self.statements = {}
+        self.cut_answer = False
+
+    def close(self):
+        for connection in (self.client, self.server):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def send_on(self, message):
+        """Messages of the client; False: the connection was cut."""
+        kind, content = message[:1], message[5:]
+        if kind == b"P":
+            name, text = content.split(b"\0")[:2]
+            self.statements[name] = text
+        text = b""
+        if kind == b"B":
+            text = self.statements.get(content.split(b"\0")[1], b"")
+        elif kind == b"Q":
+            text = content
+        moment = self.proxy.match(text)
+        if moment == "before":
+            return False
+        if moment == "during":
+            # Execute and Sync must arrive, too.
+            self.server.sendall(message)
+            while kind not in (b"S", b"Q"):
+                kind, message = receive_message(self.client)
+                self.server.sendall(message)
+            return False
+        self.cut_answer |= moment == "after"
+        self.server.sendall(message)
+        return True
+
+    def run_client(self):
+        try:
+            start = receive(self.client, 4)
+            self.server.sendall(start + receive(self.client, struct.unpack("!I", start)[0] - 4))
+            going_on = True
+            while going_on:
+                going_on = self.send_on(receive_message(self.client)[1])
+        except (Closed, OSError):
+            pass
+        self.close()
+        self.client.close()
+
+    def run_server(self):
+        try:
+            while True:
+                kind, message = receive_message(self.server)
+                if self.cut_answer and kind == b"Z":
+                    break
+                if not self.cut_answer:
+                    self.client.sendall(message)
+        except (Closed, OSError):
+            pass
+        self.close()
+        self.server.close()
+
+
+class Proxy:
+    """Listens in a directory of its own: host and port for a connection string."""
+
+    def __init__(self):
+        port = os.environ["PGPORT"]
+        self.directory = tempfile.mkdtemp(prefix="proxy.")
+        self.server_path = os.path.join(os.environ["PGHOST"], f".s.PGSQL.{port}")
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(os.path.join(self.directory, f".s.PGSQL.{port}"))
+        self.listener.listen()
+        self.lock = threading.Lock()
+        self.rules = []
+        self.cuts = 0
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def conninfo(self):
+        return f"host={self.directory} dbname={os.environ['PGDATABASE']} sslmode=disable" \
+            " gssencmode=disable"
+
+    def cut(self, pattern, moment):
+        with self.lock:
+            self.rules.append((pattern.encode(), moment))
+
+    def match(self, text):
+        with self.lock:
+            for rule in self.rules:
+                if rule[0] in text:
+                    self.rules.remove(rule)
+                    self.cuts += 1
+                    return rule[1]
+        return None
+
+    def run(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            try:
+                session = Session(self, client)
+            except OSError:
+                client.close()
+                continue
+            for target in (session.run_client, session.run_server):
+                threading.Thread(target=target, daemon=True).start()
+
+    def close(self):
+        self.listener.close()
+        os.unlink(os.path.join(self.directory, f".s.PGSQL.{os.environ['PGPORT']}"))
+        os.rmdir(self.directory)

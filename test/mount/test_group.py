@@ -1,0 +1,184 @@
+"""Transactions of many files: directories of .blobfs/tx, and "blobfs tx".
+
+Seen to fail: without group_bind() in request_node() every test here; without copies_commit()
+test_open_files; without the snapshot in search() of copies.c test_one_file_in_two.
+"""
+
+import errno
+import os
+import signal
+import subprocess
+import time
+
+import support
+from proxy import Proxy
+from support import PROGRAM, Mount, MountTest, digest
+
+
+class GroupTest(MountTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.make_file_system()
+
+    @classmethod
+    def make_file_system(cls):
+        cls.sql.execute("SELECT blobfs.create('docs', %s, %s)", (os.getuid(), os.getgid()))
+
+    def tearDown(self):
+        self.assertEqual(self.sql.execute("SELECT * FROM blobfs.check('docs')").fetchall(), [])
+        self.sql.execute("SELECT blobfs.drop('docs')")
+        self.make_file_system()
+
+    def server_read(self, path):
+        return self.one("SELECT blobfs.read('docs', %s)::bytea", path)
+
+    def put(self, path, data):
+        self.sql.execute("SELECT blobfs.write('docs', %s, %s)", (path, data))
+
+    @staticmethod
+    def write(path, data):
+        with open(path, "wb") as file:
+            file.write(data)
+
+    def make_tree(self, root):
+        os.makedirs(os.path.join(root, "a/b"))
+        self.write(os.path.join(root, "a/b/small"), b"small")
+        self.write(os.path.join(root, "a/large"), self.bytes(12_000_000))
+        os.symlink("small", os.path.join(root, "a/b/link"))
+        os.rename(os.path.join(root, "a/b/small"), os.path.join(root, "a/small"))
+        with open(os.path.join(root, "a/small"), "ab") as file:
+            file.write(b" and more")
+
+    def test_commit(self):
+        with Mount("fs=docs,timeout=0") as mount:
+            tx = mount.path(".blobfs/tx/one")
+            self.assertNotIn(".blobfs", os.listdir(mount.directory))
+            os.mkdir(tx)
+            self.make_tree(tx)
+            self.assertEqual(os.listdir(mount.path(".blobfs/tx")), ["one"])
+            self.assertEqual(os.listdir(mount.directory), [])
+            with open(os.path.join(tx, "a/small"), "rb") as file:
+                self.assertEqual(file.read(), b"small and more")
+            os.rename(tx, mount.path(".blobfs/commit/one"))
+            self.assertEqual(mount.read("a/small"), b"small and more")
+            self.assertEqual(os.stat(mount.path("a/large")).st_size, 12_000_000)
+            self.assertEqual(os.listdir(mount.path(".blobfs/tx")), [])
+            with self.assertRaises(OSError):
+                os.listdir(tx)
+            os.mkdir(tx)			# the name is free again
+            os.rmdir(tx)
+
+    def test_roll_back(self):
+        with Mount("fs=docs,timeout=0") as mount:
+            self.write(mount.path("f"), b"old")
+            tx = mount.path(".blobfs/tx/one")
+            os.mkdir(tx)
+            self.make_tree(tx)
+            self.write(os.path.join(tx, "f"), b"new")
+            self.assertEqual(mount.read("f"), b"old")
+            os.rmdir(tx)
+            self.assertEqual(mount.read("f"), b"old")
+            self.assertEqual(os.listdir(mount.directory), ["f"])
+
+    def test_one_file_in_two(self):
+        """The file of the mount and that of a transaction are two files of one name."""
+        with Mount("fs=docs,timeout=0") as mount:
+            self.write(mount.path("f"), b"0123456789")
+            tx = mount.path(".blobfs/tx/one")
+            os.mkdir(tx)
+            with open(mount.path("f"), "r+b", buffering=0) as outside, \
+                    open(os.path.join(tx, "f"), "r+b", buffering=0) as inside:
+                inside.write(b"in")
+                self.assertEqual(outside.read(), b"0123456789")
+                inside.seek(0)
+                self.assertEqual(inside.read(), b"in23456789")
+            os.rename(tx, mount.path(".blobfs/commit/one"))
+            self.assertEqual(mount.read("f"), b"in23456789")
+
+    def test_open_files(self):
+        """Commit sends what open files have."""
+        with Mount("fs=docs,timeout=0") as mount:
+            tx = mount.path(".blobfs/tx/one")
+            os.mkdir(tx)
+            with open(os.path.join(tx, "f"), "wb", buffering=0) as file:
+                file.write(b"written")
+                os.rename(tx, mount.path(".blobfs/commit/one"))
+                self.assertEqual(self.server_read("/f"), b"written")
+
+    def test_limits(self):
+        with Mount("fs=docs,connections=4") as mount:
+            for name in "ab":
+                os.mkdir(mount.path(".blobfs/tx", name))
+            with self.assertRaises(OSError) as raised:
+                os.mkdir(mount.path(".blobfs/tx/c"))
+            self.assertEqual(raised.exception.errno, errno.EAGAIN)
+            with self.assertRaises(FileExistsError):
+                os.mkdir(mount.path(".blobfs/tx/a"))
+            self.write(mount.path("f"), b"beside them")
+            for call in (lambda: os.mkdir(mount.path(".blobfs/d")),
+                         lambda: self.write(mount.path(".blobfs/tx/f"), b""),
+                         lambda: os.rename(mount.path("f"), mount.path(".blobfs/tx/a/f")),
+                         lambda: os.rename(mount.path(".blobfs/tx/a"), mount.path("a")),
+                         lambda: os.link(mount.path("f"), mount.path(".blobfs/tx/a/f"))):
+                with self.assertRaises(OSError):
+                    call()
+            os.rmdir(mount.path(".blobfs/tx/a"))
+            os.mkdir(mount.path(".blobfs/tx/c"))
+
+    def test_lost_connection(self):
+        """A transaction whose connection is lost is gone; one whose COMMIT was answered is not."""
+        proxy = Proxy()
+        with Mount("fs=docs,timeout=0", proxy.conninfo()) as mount:
+            tx = mount.path(".blobfs/tx/one")
+            for pattern, moment, is_there in [("docs.mkdir(", "after", False),
+                                              ("COMMIT", "before", False),
+                                              ("COMMIT", "after", True)]:
+                os.mkdir(tx)
+                proxy.cut(pattern, moment)
+                if pattern == "COMMIT":
+                    os.mkdir(os.path.join(tx, "d"))
+                    if is_there:
+                        os.rename(tx, mount.path(".blobfs/commit/one"))
+                    else:
+                        with self.assertRaises(OSError):
+                            os.rename(tx, mount.path(".blobfs/commit/one"))
+                else:
+                    with self.assertRaises(OSError):
+                        os.mkdir(os.path.join(tx, "d"))
+                    with self.assertRaises(OSError):
+                        os.mkdir(os.path.join(tx, "e"))
+                    with self.assertRaises(OSError):
+                        os.rename(tx, mount.path(".blobfs/commit/one"))
+                self.assertEqual(os.path.exists(mount.path("d")), is_there, (pattern, moment))
+                self.assertEqual(os.listdir(mount.path(".blobfs/tx")), [])
+        proxy.close()
+
+    def test_program_is_killed(self):
+        with Mount("fs=docs") as mount:
+            os.mkdir(mount.path(".blobfs/tx/one"))
+            self.write(mount.path(".blobfs/tx/one/f"), b"x")
+            mount.kill()
+            mount.start()
+            self.assertEqual(os.listdir(mount.directory), [])
+
+    def run_tx(self, mount, command):
+        return subprocess.run([PROGRAM, "tx", mount.directory, "--", "sh", "-ec", command],
+                              cwd=mount.directory, check=False, capture_output=True, text=True)
+
+    def test_command(self):
+        with Mount("fs=docs,timeout=0") as mount:
+            done = self.run_tx(mount, f"mkdir d; echo hello > {mount.directory}/d/f; cat d/f; ls")
+            if "namespace" in done.stderr:
+                self.skipTest("this user may not make a mount namespace: " + done.stderr)
+            self.assertEqual((done.returncode, done.stdout), (0, "hello\nd\n"), done.stderr)
+            self.assertEqual(mount.read("d/f"), b"hello\n")
+            done = self.run_tx(mount, "rm -r d; echo x > g; exit 3")
+            self.assertEqual(done.returncode, 3)
+            self.assertIn("nothing was changed", done.stderr)
+            self.assertEqual(os.listdir(mount.directory), ["d"])
+            self.assertEqual(os.listdir(mount.path(".blobfs/tx")), [])
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,374 @@
+# blobext_dedup() beside others: rows that are locked or change meanwhile, the collector, kills in the middle,
+# damaged values; and calls that are refused.  The oracle is the digest of what each row was given.
+#
+# Seen to fail: PLACEHOLDER
+use strict;
+use warnings;
+
+use FindBin;
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+use lib $FindBin::RealBin;
+use BlobTest;
+use GcTest;
+
+my $seed = $ENV{BLOBEXT_SEED} // 17;
+srand($seed);
+note("seed $seed");
+
+my $node = blob_cluster('main', conf => "autovacuum = off\n");
+gc_use($node);
+
+# A table s.NAME with copies of values, each stored by itself, and what each row must have.
+sub copies
+{
+	my ($name, $rows, $values) = @_;
+	sql("CREATE TABLE s.$name (id integer, b blobstate, want bytea)",
+		"INSERT INTO s.$name SELECT i, value(i % $values), sha256(value(i % $values))
+			FROM generate_series(1, $rows) AS i");
+	return;
+}
+
+# Copies of one value, and of the first one six rows that share it, with numbers from 101 on: so rows 2, 3, ...
+# are made to share with row 106.
+sub mostly_shared
+{
+	my ($name, $rows) = @_;
+	copies($name, $rows, 1);
+	sql("INSERT INTO s.$name SELECT i, b, want FROM s.$name, generate_series(101, 106) AS i WHERE id = 1");
+	return;
+}
+
+sub is_as_wanted
+{
+	my ($table, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is(sql("SELECT count(*) FROM s.$table WHERE sha256(b::bytea) <> want"), '0', $name);
+}
+
+sub distinct
+{
+	my ($table) = @_;
+	return sql("SELECT count(DISTINCT first_page) FROM s.$table, blob_extents(b) WHERE extent_no = 0");
+}
+
+# A call in the background, as one more command after others; the result is in {out} and {err}.
+sub start_dedup
+{
+	my ($call, @before) = @_;
+	my %handle = (out => '', err => '');
+	$handle{run} = IPC::Run::start(
+		[ 'psql', '-XAtq', '-d', $node->connstr('postgres'), map { ('-c', $_) } @before, $call ],
+		'>', \$handle{out}, '2>', \$handle{err});
+	return \%handle;
+}
+
+sub result
+{
+	my ($handle) = @_;
+	IPC::Run::finish($handle->{run});
+	chomp $handle->{out};
+	return $handle->{out};
+}
+
+# A trigger that makes the update of a row wait for the advisory lock with the row's id, if some
+# session holds that.
+sub make_gate
+{
+	my ($table) = @_;
+	sql('CREATE OR REPLACE FUNCTION s.gate() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN PERFORM pg_advisory_xact_lock_shared(old.id); RETURN new; END $$',
+		"CREATE TRIGGER gate BEFORE UPDATE ON s.$table FOR EACH ROW EXECUTE FUNCTION s.gate()");
+	return;
+}
+
+sub waits_at_gate
+{
+	my ($id) = @_;
+	return poll("SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objid = $id
+		AND NOT granted");
+}
+
+# ---- refused ----
+
+sub refuses
+{
+	my ($sql, $sqlstate, $like, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return fails_with($node, $sql, $sqlstate, $like, $name);
+}
+
+sql('CREATE TABLE s.kinds (id integer, b bytea, a blobstate[], content blobstate,
+		g blobstate GENERATED ALWAYS AS (content) STORED)',
+	'CREATE VIEW s.v AS SELECT * FROM s.kinds',
+	'CREATE TABLE s.mixed (id integer, content blobstate) PARTITION BY LIST (id)',
+	'CREATE FOREIGN DATA WRAPPER nothing', 'CREATE SERVER nowhere FOREIGN DATA WRAPPER nothing',
+	'CREATE FOREIGN TABLE s.foreign_part PARTITION OF s.mixed FOR VALUES IN (1) SERVER nowhere',
+	'CREATE ROLE reader', 'GRANT USAGE ON SCHEMA s TO reader', 'GRANT SELECT ON s.kinds TO reader');
+refuses(q(BEGIN; CALL blobext_dedup('s.kinds', 'content')), '25001', qr/transaction block.*HINT/s, 'in a transaction');
+refuses(q(SELECT 1\; CALL blobext_dedup('s.kinds', 'content')), '25001', qr/commits after each batch/,
+	'in a query of several statements');
+refuses(q(CALL blobext_dedup('s.v', 'content')), '42809', qr/"v" is not a table/, 'a view');
+refuses(q(CALL blobext_dedup('s.foreign_part', 'content')), '42809', qr/is not a table/, 'a foreign table');
+refuses(q(CALL blobext_dedup('s.mixed', 'content')), '0A000', qr/foreign table "foreign_part"/,
+	'a partition that is a foreign table');
+refuses(q(CALL blobext_dedup('s.kinds', 'b')), '42804', qr/of type bytea, not blobstate/, 'bytea');
+refuses(q(CALL blobext_dedup('s.kinds', 'a')), '42804', qr/of type blobstate\[\], not/, 'an array');
+refuses(q(CALL blobext_dedup('s.kinds', 'g')), '428C9', qr/is a generated column/, 'a generated column');
+refuses(q(CALL blobext_dedup('s.kinds', 'ctid')), '42703', qr/does not exist/, 'a system column');
+refuses(q(CALL blobext_dedup('s.kinds', NULL)), '22004', qr/must not be null/, 'null');
+refuses(q(CALL blobext_dedup('s.kinds', 'content', batch_rows => 0)), '22023', qr/at least 1/, 'no rows');
+refuses(q(SET default_transaction_read_only = on; CALL blobext_dedup('s.kinds', 'content')), '25006',
+	qr/read-only transaction/, 'in a read-only transaction');
+refuses(q(SET ROLE reader; CALL blobext_dedup('s.kinds', 'content')), '42501', qr/permission denied/,
+	'without the privilege to update');
+sql('DROP FOREIGN DATA WRAPPER nothing CASCADE', 'DROP OWNED BY reader', 'DROP ROLE reader');
+
+# ---- locks ----
+
+clean();
+mostly_shared('t', 6);
+make_gate('t');
+{
+	my $gate = session('SELECT pg_advisory_lock(3)');
+	my $writer = session('BEGIN', q(UPDATE s.t SET b = value(9), want = sha256(value(9)) WHERE id = 5));
+	my $call = start_dedup(q(CALL blobext_dedup('s.t', 'b', batch_rows => 2)));
+	waits_at_gate(3);
+	my $progress = sql('SELECT relation, ranges_done, blocks_done, blocks_total, bytes_compared, rows_shared,
+		bytes_saved FROM blobext_dedup_progress');
+	is($progress, 's.t|0|2|2|64000|1|32768', 'the progress of a call that waits');
+	refuses('SET lock_timeout = 1; DELETE FROM s.t WHERE id = 106', '55P03', qr/lock timeout/,
+		'the row that is shared with is locked');
+	is(sql('DELETE FROM s.t WHERE id = 4 RETURNING id'), '4', 'rows that are not done yet are not locked');
+	is(distinct('t'), 5, 'nothing is committed yet');
+	$gate->query_safe('SELECT pg_advisory_unlock(3)');
+	is(result($call), '3|98304|2|0', 'rows that are locked, or gone, are skipped');
+	$writer->query_safe('COMMIT');
+	is_as_wanted('t', 'an update that was under way is not lost');
+	is(sql('SELECT count(*) FROM blobext_dedup_progress'), '0', 'a call that ended shows no progress');
+}
+
+# The row whose value blob_intern() has returned.
+{
+	my $session = session('BEGIN', q(SELECT blob_intern('s.t', 'b', value(9))));
+	refuses('SET lock_timeout = 1; DELETE FROM s.t WHERE id = 5', '55P03', qr/lock timeout/,
+		'blob_intern() locks the row that has the value');
+	is(sql(q(SELECT blob_storage(blob_intern('s.t', 'b', value(9))))), 'extents', 'others may share with it');
+	$session->query_safe('COMMIT');
+	$session = session('BEGIN', 'UPDATE s.t SET want = want WHERE id = 5');
+	is(sql(q(SELECT blob_storage(blob_intern('s.t', 'b', value(9))))), 'inline', 'a row that is being changed is passed over');
+	forget_sessions();
+}
+
+# A row changes after it was found, and before it is its turn; so does the row that is shared with.
+clean();
+mostly_shared('t', 6);
+make_gate('t');
+{
+	my $gate = session('SELECT pg_advisory_lock(2)');
+	my $call = start_dedup(q(CALL blobext_dedup('s.t', 'b', batch_rows => 1)));
+	waits_at_gate(2);
+	sql('UPDATE s.t SET b = value(9), want = sha256(value(9)) WHERE id = 4');
+	sql('UPDATE s.t SET b = value(8), want = sha256(value(8)) WHERE id = 3');
+	$gate->query_safe('SELECT pg_advisory_unlock(2)');
+	is(result($call), '3|98304|2|0', 'rows that change before it is their turn are skipped');
+	is_as_wanted('t', 'rows that changed meanwhile have what they were given');
+}
+
+# The table gets another name in the middle: its plans would find another table.
+clean();
+mostly_shared('t', 6);
+make_gate('t');
+{
+	my $gate = session('SELECT pg_advisory_lock(2)');
+	my $call = start_dedup(q(CALL blobext_dedup('s.t', 'b', batch_rows => 1)));
+	waits_at_gate(2);
+	my $rename = start_dedup('ALTER TABLE s.t RENAME TO u');
+	poll(q(SELECT count(*) = 1 FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted));
+	$gate->query_safe('SELECT pg_advisory_unlock(2)');
+	is(result($call), '', 'a table that is renamed');
+	like($call->{err}, qr/ERROR:  relation s\.t was altered meanwhile\n.*HINT/s, 'is an error');
+	result($rename);
+	is(distinct('u'), 5, 'what was committed stays');
+}
+
+# ---- the collector ----
+
+# Each update waits, so that rounds come and go meanwhile.
+clean();
+copies('t', 400, 4);
+sql('CREATE TABLE s.other (b blobstate)', 'INSERT INTO s.other SELECT value(1000 + i) FROM generate_series(1, 5) i',
+	'CREATE FUNCTION s.slow() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN PERFORM pg_sleep(0.3); RETURN new; END $$',
+	'CREATE TRIGGER slow BEFORE UPDATE ON s.t FOR EACH ROW EXECUTE FUNCTION s.slow()',
+	'DELETE FROM s.other');
+{
+	my $call = start_dedup(q(CALL blobext_dedup('s.t', 'b', batch_rows => 1)));
+	poll('SELECT rows_shared > 1 FROM blobext_dedup_progress');
+	my ($freed, $live, $reason) = gc(timeout => '60s');
+	is($reason, '', 'a round is complete while a call goes on');
+	cmp_ok($freed, '>=', 5, 'a round frees values while a call goes on');
+	is(sql('SELECT count(*) FROM blobext_dedup_progress'), '1', 'the call goes on');
+	sql('SELECT pg_cancel_backend(pid) FROM blobext_dedup_progress');
+	result($call);
+	like($call->{err}, qr/canceling statement due to user request/, 'a call can be cancelled');
+	my $shared = 400 - distinct('t');
+	cmp_ok($shared, '>', 3, 'what was committed stays');
+	sql('DROP TRIGGER slow ON s.t');
+	my ($more) = split /\|/, sql(q(CALL blobext_dedup('s.t', 'b')));
+	is(distinct('t'), 4, 'the next call goes on');
+	is_as_wanted('t', 'contents are what they were');
+}
+
+# Procedures and DO blocks that call it may have values: then the round waits for their end.
+clean();
+mostly_shared('t', 40);
+sql('CREATE FUNCTION s.slow() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN PERFORM pg_sleep(0.1); RETURN new; END $$',
+	'CREATE TRIGGER slow BEFORE UPDATE ON s.t FOR EACH ROW EXECUTE FUNCTION s.slow()');
+{
+	my $block = start_dedup(q(DO $$ DECLARE x blobstate; r bigint; BEGIN
+		SELECT b INTO x FROM s.t WHERE id = 2;
+		CALL blobext_dedup('s.t', 'b', true, 1, r, r, r, r);
+		INSERT INTO s.t VALUES (1000, x, sha256(value(0))); END $$));
+	poll('SELECT rows_shared > 1 FROM blobext_dedup_progress');
+	my ($freed, $live, $reason) = gc(timeout => '1s');
+	is($freed, '0', 'while a DO block calls it, a round frees nothing');
+	like($reason, qr/procedure or DO block|transaction/, 'the round says why it frees nothing');
+	result($block);
+	is($block->{err}, '', 'the block ends');
+	is_as_wanted('t', 'a DO block stores a value that it had before the call');
+}
+
+# ---- everything at once ----
+
+clean();
+copies('w', 60, 12);
+sql('CREATE INDEX ON s.w (b blobstate_digest_ops)', 'CREATE INDEX ON s.w USING hash (b)');
+{
+	my $dir = PostgreSQL::Test::Utils::tempdir;
+	my %scripts = (
+		change => q(\set i random(1, 60)
+\set v random(1, 12)
+UPDATE s.w SET (b, want) = (value(:v), sha256(value(:v))) WHERE id = :i;
+),
+		touch => q(\set i random(1, 60)
+UPDATE s.w SET want = want WHERE id = :i;
+),
+		move => q(\set i random(1, 60)
+\set v random(1, 12)
+BEGIN;
+DELETE FROM s.w WHERE id = :i;
+INSERT INTO s.w VALUES (:i, blob_intern('s.w', 'b', value(:v)), sha256(value(:v)));
+END;
+),
+		share => q(CALL blobext_dedup('s.w', 'b', batch_rows => 4);
+),
+		collect => q(SELECT freed_blobs FROM blobext_gc();
+VACUUM s.w;
+));
+	append_to_file("$dir/$_", $scripts{$_}) foreach keys %scripts;
+	my @at = ('-h', $node->host, '-p', $node->port, 'postgres');
+	my @runs;
+	foreach my $run ([ 4, 150, 'change', 'touch', 'move' ], [ 2, 60, 'share' ], [ 1, 10, 'collect' ])
+	{
+		my ($clients, $transactions, @names) = @$run;
+		my %handle = (text => '');
+		$handle{run} = IPC::Run::start(
+			[ 'pgbench', '-n', '-c', $clients, '-t', $transactions, "--random-seed=$seed",
+				(map { ('-f', "$dir/$_") } @names), @at ], '>', \$handle{text}, '2>&1');
+		push @runs, \%handle;
+	}
+	foreach my $run (@runs)
+	{
+		IPC::Run::finish($run->{run});
+		like($run->{text}, qr/number of failed transactions: 0 /, 'a load without errors') or diag($run->{text});
+	}
+	is_as_wanted('w', 'after updates, moves, calls and rounds at once');
+	sql(q(CALL blobext_dedup('s.w', 'b')));
+	is_as_wanted('w', 'after a last call');
+	is(distinct('w'), sql('SELECT count(DISTINCT want) FROM s.w'), 'each content has one value');
+	check_is_clean($node, 'keys and values are sound');
+	no_page_is_shared($node, 'no page is used twice', 's.w');
+}
+
+# ---- kills ----
+
+clean();
+copies('t', 600, 20);
+sql('CREATE INDEX ON s.t (b)');
+make_gate('t');
+sql('CREATE FUNCTION s.pause() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN PERFORM pg_sleep(0.01); RETURN new; END $$',
+	'CREATE TRIGGER pause BEFORE UPDATE ON s.t FOR EACH ROW EXECUTE FUNCTION s.pause()');
+my $before = 600;
+foreach my $how ('backend', 'server', 'server')
+{
+	my $call = start_dedup(q(CALL blobext_dedup('s.t', 'b', batch_rows => 5)));
+	my $rows = 15 + int(rand(30));
+	poll("SELECT rows_shared > $rows FROM blobext_dedup_progress");
+	if ($how eq 'backend')
+	{
+		my $pid = sql('SELECT pid FROM blobext_dedup_progress');
+		kill('KILL', $pid);
+		wait_for_end($node->{_pid});	# which does not restart its processes here
+		$node->{_pid} = undef;
+	}
+	else
+	{
+		kill_everything($node);
+	}
+	IPC::Run::finish($call->{run});
+	$node->start;
+	is_as_wanted('t', "contents after a kill -9 of the $how");
+	my $now = distinct('t');
+	cmp_ok($now, '<=', $before - ($rows - 5), 'what was committed is there');
+	$before = $now;
+	check_is_clean($node, 'keys and values are sound');
+}
+sql('DROP TRIGGER pause ON s.t', 'DROP TRIGGER gate ON s.t');
+is((split /\|/, sql(q(CALL blobext_dedup('s.t', 'b'))))[0], $before - 20, 'the next call does the rest');
+is(distinct('t'), 20, 'each content has one value');
+is_as_wanted('t', 'contents are what they were');
+sql('VACUUM s.t');
+gc();
+is_as_wanted('t', 'contents after a round of the collector');
+
+# ---- damage ----
+
+# The second copy of value 0, and the first one of value 1.
+clean();
+copies('t', 6, 2);
+my ($second, $first) = split /\n/, sql('SELECT first_page FROM s.t, blob_extents(b) WHERE extent_no = 0
+	AND id IN (4, 1) ORDER BY id DESC');
+$node->stop;
+foreach my $page ($second, $first)
+{
+	open(my $file, '+<:raw', segment_file($node)) or die "$!";
+	sysseek($file, $page * 4096 + 100, 0);
+	syswrite($file, 'damage');
+	close $file;
+}
+$node->start;
+{
+	my $call = start_dedup(q(CALL blobext_dedup('s.t', 'b')));
+	like(result($call), qr/^2\|65536\|0\|2$/, 'values that differ keep their extents');
+	is(() = $call->{err} =~ /WARNING:  row \(0,\d\) of "t" keeps its value: its content is not/g, 2,
+		'with a warning for each');
+	is(sql('SELECT string_agg(id::text, $$,$$ ORDER BY id) FROM s.t WHERE sha256(b::bytea) <> want'),
+		'1,4', 'the damage has not spread');
+	sql('DELETE FROM s.t WHERE id IN (3, 5)');
+	my ($code, $out, $err) = $node->psql('postgres',
+		q(INSERT INTO s.t SELECT 9, blob_intern('s.t', 'b', value(1)), sha256(value(1))));
+	is($code, 0, 'blob_intern() of content whose copy is damaged');
+	like($err, qr/WARNING:  a value of the same size and digest is not shared/, 'warns');
+	is(sql('SELECT count(*) FROM s.t WHERE id = 9 AND sha256(b::bytea) = want'), '1', 'blob_intern() stores content whose copy is damaged');
+}
+
+forget_sessions();
+$node->stop;
+done_testing();
