@@ -6,7 +6,9 @@
 # Content that both servers have stored since they parted, in the same pages and under the same numbers, is
 # refused.  A flipped bit and a lost segment file of a primary come back from its standby.
 #
-# Seen to fail: (see below)
+# Seen to fail: without the digest (has_digest()), content of another timeline and of the twin
+# counts; without the pages behind a value (prove_extent()), a longer value that the run did not see
+# is wrong, here and on the standby.
 use strict;
 use warnings;
 
