@@ -61,6 +61,7 @@ static const struct fuse_opt specification[] = {
 	OPTION("umask=%o", umask, 0),
 	OPTION("sync=%s", sync, 0),
 	OPTION("conflict=%s", conflict, 0),
+	OPTION("locks=%s", locks, 0),
 	OPTION("spool=%s", spool, 0),
 	FUSE_OPT_KEY("timeout=", KEY_TIMEOUT),
 	FUSE_OPT_KEY("timeo=", KEY_TIMEO),
@@ -102,6 +103,7 @@ static const char help[] =
 	"    at=SNAPSHOT        its state at a named snapshot, read-only\n"
 	"    sync=async         close() and fsync() do not wait for the server's disk\n"
 	"    conflict=fail      a file that was changed elsewhere is not overwritten at close(): EIO\n"
+	"    locks=db           flock() and fcntl() exclude other mounts, too\n"
 	"    spool=DIRECTORY    where files lie while they are written (/var/tmp)\n"
 	"Both:\n"
 	"    ro                 read-only; a table always is\n"
@@ -217,6 +219,7 @@ check_table_options(const struct options *options)
 	require_file_system("at", options->at);
 	require_file_system("sync", options->sync);
 	require_file_system("conflict", options->conflict);
+	require_file_system("locks", options->locks);
 	require_file_system("spool", options->spool);
 }
 
@@ -232,6 +235,8 @@ check_file_system_options(const struct options *options)
 	refuse_with_file_system("prefix", options->prefix);
 	if (options->sync && strcmp(options->sync, "on") && strcmp(options->sync, "async"))
 		fatal("option \"sync\" is \"on\" or \"async\", not \"%s\"", options->sync);
+	if (options->locks && strcmp(options->locks, "local") && strcmp(options->locks, "db"))
+		fatal("option \"locks\" is \"local\" or \"db\", not \"%s\"", options->locks);
 	if (options->conflict && strcmp(options->conflict, "last") &&
 		strcmp(options->conflict, "fail"))
 		fatal("option \"conflict\" is \"last\" or \"fail\", not \"%s\"", options->conflict);

@@ -44,6 +44,7 @@ struct options
 	unsigned	umask;
 	char	   *sync;			/* on, async */
 	char	   *conflict;		/* last, fail */
+	char	   *locks;			/* local, db */
 	char	   *spool;			/* directory of working copies */
 
 	bool		read_only;

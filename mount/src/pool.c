@@ -121,8 +121,7 @@ void
 pool_set_request(struct fuse_req *request)
 {
 	thread_request = request;
-	thread_is_bound = false;
-	thread_connection = NULL;
+	pool_unbind();
 }
 
 bool
@@ -380,6 +379,13 @@ pool_bind(struct connection *connection)
 {
 	thread_is_bound = true;
 	thread_connection = connection;
+}
+
+void
+pool_unbind(void)
+{
+	thread_is_bound = false;
+	thread_connection = NULL;
 }
 
 struct connection *

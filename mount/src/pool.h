@@ -75,6 +75,8 @@ void pool_unreserve(struct connection *connection);
 /* Bind the calling thread, until pool_set_request(); NULL: it gets no connection, but ESTALE. */
 void pool_bind(struct connection *connection);
 
+void pool_unbind(void);
+
 /* The connection to which the calling thread is bound; NULL: to none. */
 struct connection *pool_bound(void);
 

@@ -19,6 +19,7 @@
 
 #include "errors.h"
 #include "group.h"
+#include "locks.h"
 
 enum
 {
@@ -1009,12 +1010,24 @@ op_flush(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
 {
 	struct writer *writer = mount_writer(request_mount(request));
 	struct writing *writing = handle_writing(info);
+	struct node *node = request_node(request, id);
 	int			error = 0;
 
-	request_node(request, id);
 	if (writing != NULL && writing->writes)
 		error = publish(writer, writing);
+	locks_closed(writer->mount, node, info);
 	fuse_reply_err(request, error);
+}
+
+/* session.c's RELEASE, before which locks go. */
+static void
+op_release(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
+{
+	struct mount *mount = request_mount(request);
+	struct node *node = request_node(request, id);
+
+	locks_released(mount, node, info);
+	mount_writer(mount)->release(request, id, info);
 }
 
 static void
@@ -1226,6 +1239,8 @@ session_write_create(struct mount *mount)
 											   writer->is_async);
 	add_calls(writer, mount->source->schema, mount->source->blobext);
 	writer->groups = groups_create(writer);
+	if (options->locks && strcmp(options->locks, "db") == 0)
+		writer->locks = locks_create(mount);
 	mount->writer = writer;
 }
 
@@ -1257,6 +1272,8 @@ session_write_destroy(struct mount *mount)
 	if (writer->has_thread)
 		pthread_join(writer->thread, NULL);
 	groups_destroy(writer->groups);
+	if (writer->locks != NULL)
+		locks_destroy(writer->locks);
 	transactions_destroy(writer->transactions);
 	free(writer->stale);
 	free(writer);
@@ -1282,4 +1299,9 @@ session_write_operations(struct mount *mount, struct fuse_lowlevel_ops *operatio
 	operations->fallocate = op_fallocate;
 	operations->setxattr = op_setxattr;
 	operations->removexattr = op_removexattr;
+	if (mount_writer(mount)->locks == NULL)
+		return;
+	mount_writer(mount)->release = operations->release;
+	operations->release = op_release;
+	locks_operations(operations);
 }

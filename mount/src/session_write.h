@@ -60,6 +60,8 @@ struct writer
 	struct transactions *transactions;
 	struct calls calls;
 	struct groups *groups;
+	struct locks *locks;		/* NULL: the kernel's, for this mount alone */
+	void		(*release) (fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info);
 	const char *spool;
 	bool		fails_on_conflict;
 	bool		is_async;		/* nothing waits for the server's disk */

@@ -190,6 +190,8 @@ store_in_steps(BlobWriter *writer, const char *data, uint64 length_bytes, bool i
 static void
 put_stored(BlobWriter *writer, const char *stored, uint64 length_bytes)
 {
+	if (length_bytes == 0)
+		return;
 	if (writer->buffered_bytes + length_bytes > BUFFER_BYTES)
 	{
 		store_in_steps(writer, stored, length_bytes, false);

@@ -1,7 +1,7 @@
-"""A crash of the server: what is durable, what is not, and what calls then say.
+"""A crash of the server: changes that are durable, others that are not, and calls after it.
 
-Seen to fail with tables of mounts that are logged (pins and mounts are still there), and with
-"known" not compared (the append is carried out).
+Seen to fail with tables of mounts that are logged (pins and mounts are still there), with "known"
+not compared (the append is carried out), and with versions that only count (one is drawn again).
 """
 
 import os
@@ -53,7 +53,8 @@ class Crash(unittest.TestCase):
     def setUp(self):
         with connect() as connection:
             connection.execute("SELECT blobfs.create('fs_crash')")
-            connection.execute("SELECT blobfs.write('fs_crash', '/log', repeat('old ', 2000)::bytea)")
+            connection.execute("SELECT blobfs.write('fs_crash', '/log', %s::bytea)",
+                               (b"old " * 2000,))
             connection.execute("CHECKPOINT")
 
     def tearDown(self):

@@ -12,7 +12,8 @@ import unittest
 
 import psycopg
 
-TREE = """SELECT path, kind::text, mode, uid, gid, nlink, size, mtime, version, public.sha256(content)
+TREE = """SELECT path, kind::text, mode, uid, gid, nlink, size, mtime, version,
+        public.sha256(content)
     FROM fs_dump.path ORDER BY path, size"""
 OTHERS = """SELECT i.ino, i.ctime, i.atime, i.rdev, i.target, i.xattr FROM fs_dump.inode AS i
     ORDER BY i.ino"""

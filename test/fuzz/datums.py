@@ -509,6 +509,8 @@ class Fuzzer:
                     unknown.append(signature)
                 continue
             role = "fuzzer" if is_allowed_ else "exporter"
+            if arguments[:2] == ["regclass", "text"]:
+                arguments = ["regclass", "column"] + arguments[2:]
             places = ", ".join(self.place(a) for a in arguments)
             if kind == "a":
                 names = ", ".join(f"v{number}" for number in range(len(arguments)))
@@ -545,6 +547,7 @@ class Fuzzer:
             "blobstate_operand": "raw.datum(%s::bytea, %s)",
             "blobstate[]": "ARRAY[raw.datum(%s::bytea, %s)]",
             "anycompatible": "%s::text",        # the name of an encoding or a digest
+            "column": "%s::text",               # the name of a column of the table before it
             "cstring": "'LATIN1'",
         }.get(type_name, f"%s::{type_name}")
 
@@ -564,7 +567,7 @@ class Fuzzer:
         if type_name == "bytea[]":
             return [self.value_for("bytea") for _ in range(2)]
         return {"boolean": self.random.random() < 0.5, "text": self.exported, "regclass": "own",
-                "name": "b", "smallint": 2}[type_name]
+                "column": "b", "smallint": 2}[type_name]
 
     # ---- calls ----
 

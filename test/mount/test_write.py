@@ -360,7 +360,7 @@ class WriteTest(MountTest):
             self.assertEqual(mount.read("f"), b"other")
 
     def test_base_is_kept(self):
-        """Bytes of an open file that were not written here are those that it had when it was read."""
+        """Bytes of an open file that were not written here stay as they were at open()."""
         with Mount("fs=docs") as mount:
             content = self.bytes(3_000_000)
             self.put("/f", content)
