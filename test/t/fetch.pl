@@ -11,7 +11,8 @@
 # counts; with all generations taken for common, content beyond the fork is not refused as such;
 # without the pages behind a value (prove_extent()), a longer value that the run did not see is
 # wrong, here and on the standby; with OMITTED in place of CONTENT and FETCHED, the standby lacks all
-# values still; without keys (check_key()), the index does not find its way.
+# values still; without keys (check_key()), the index does not find its way; without
+# blob_buffer_forget(), the buffer returns damaged bytes.
 use strict;
 use warnings;
 
