@@ -25,7 +25,8 @@ enum
 {
 	/* More versions of one inode than this are never open at once. */
 	MAX_NODES = 256,
-	REPLACED_SECONDS = 3
+	REPLACED_SECONDS = 3,
+	OPEN_ATTEMPTS = 20
 };
 
 /* An open file that writes, or that was opened while a working copy was there. */
@@ -839,6 +840,29 @@ begin_writing(struct writer *writer, struct copy *copy, int flags)
 	return error;
 }
 
+/*
+ * The row may get other versions faster than the kernel looks its name up.  A working copy is not
+ * tied to a version, so it can start from the present one.
+ */
+static int
+begin_writing_again(struct writer *writer, struct copy *copy, struct fuse_file_info *info)
+{
+	struct mount *mount = writer->mount;
+	struct attributes now;
+	int			error = ESTALE;
+
+	info->keep_cache = 0;
+	for (int attempt = 0; attempt < OPEN_ATTEMPTS && error == ESTALE; attempt++)
+	{
+		error = mount->source->operations->getattr(mount->source, copy->node, &now);
+		if (error != 0)
+			return error;
+		session_write_seen(mount, copy->node, &now);
+		error = begin_writing(writer, copy, info->flags);
+	}
+	return error;
+}
+
 void
 session_write_open(fuse_req_t request, struct node *node, struct fuse_file_info *info)
 {
@@ -848,9 +872,12 @@ session_write_open(fuse_req_t request, struct node *node, struct fuse_file_info 
 	struct copy *copy;
 	int			error = copy_acquire(writer, node, &copy);
 
+	info->keep_cache = 1;
 	if (error == 0)
 	{
 		error = begin_writing(writer, copy, info->flags);
+		if (error == ESTALE)
+			error = begin_writing_again(writer, copy, info);
 		if (error != 0)
 			copy_release(writer, copy);
 	}
@@ -861,7 +888,6 @@ session_write_open(fuse_req_t request, struct node *node, struct fuse_file_info 
 	}
 	handle = make_handle(mount, copy, info->flags);
 	info->fh = (uintptr_t) handle;
-	info->keep_cache = 1;
 	if (fuse_reply_open(request, info) != 0)
 		handle_release(mount, handle);
 }
@@ -901,7 +927,11 @@ op_create(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mod
 	node = fill_entry(mount, parent, name, &outcome.attributes, &entry);
 	error = copy_acquire(writer, node, &copy);
 	if (error == 0)
+	{
 		error = begin_writing(writer, copy, info->flags);
+		if (error != 0)
+			copy_release(writer, copy);
+	}
 	if (error != 0)
 	{
 		tree_forget(mount->tree, node->id, 1);

@@ -23,7 +23,7 @@ from proxy import Proxy
 from support import Mount, MountTest, digest
 
 # Rounds of the random tests; more by hand.
-ROUNDS = int(os.environ.get("BLOBEXT_MOUNT_ROUNDS", "6"))
+ROUNDS = int(os.environ.get("BLOBEXT_MOUNT_ROUNDS", "3"))
 
 
 def content_of(name, number):
