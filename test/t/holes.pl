@@ -234,7 +234,6 @@ is_whole('a copy that is written', $copy);
 kill_everything($copy);
 $copy->start;
 is_whole('a copy that is written, then a crash', $copy);
-# Seen to fail without blob_store_punch_again().
 my $before = disk_bytes($copy);
 $copy->safe_psql('postgres', 'SELECT * FROM blobext_gc()');
 cmp_ok(disk_bytes($copy), '<', $before - 20 * MB, 'the collector makes its other holes');
@@ -273,7 +272,6 @@ $node->wait_for_catchup($standby);
 is(scalar(() = glob(store_dir($standby) . '/0*')), 0, 'standby: no file');
 check_is_clean($node, 'empty: the check');
 check_is_clean($standby, 'standby, empty: the check');
-# Seen to fail without the image of the meta page in blob_wal_log_absence(): the map is damaged.
 crash();
 check_is_clean($node, 'empty, then a crash: the check');
 sql(store('v', 1, 10));
@@ -423,7 +421,6 @@ sql(q(ALTER SYSTEM SET blobext.keep_free = '1GB'), q(ALTER SYSTEM SET blobext.au
 	q(ALTER SYSTEM SET blobext.autogc = on), q(ALTER SYSTEM SET blobext.autogc_threshold = 0), 'SELECT pg_reload_conf()');
 ok($node->poll_query_until('postgres', 'SELECT sum(disk_bytes) < 1.3 * 6 * 1024 * 1024 FROM blobext_files()'),
 	'the collector gives space back by itself');
-# Seen to fail without blob_map_raise_format().
 is(format_of_map(), 2, 'a map with holes has format 2');
 sql('TRUNCATE v');
 ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM blobext_files()'), 'all of it');
@@ -451,7 +448,6 @@ SKIP:
 	system_or_bail('fallocate', '-l', $left->() - 8 * MB, "$small/filler");
 	$before = $left->();
 	$punched = pages_of('punched');
-	# Seen to fail without punch_again() in blob_segment_fill(): the free space stays less.
 	fails_with($node, store('w', 1, 40), '53100', qr/could not reserve space for blob content.*Check free disk space/s,
 		'no room to fill the holes');
 	cmp_ok(abs($left->() - $before), '<', 9 * MB, 'the space is given back, but for the values that fitted');
