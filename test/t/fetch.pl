@@ -12,7 +12,8 @@
 # without the pages behind a value (prove_extent()), a longer value that the run did not see is
 # wrong, here and on the standby; with OMITTED in place of CONTENT and FETCHED, the standby lacks all
 # values still; without keys (check_key()), the index does not find its way; without
-# blob_buffer_forget(), the buffer returns damaged bytes.
+# blob_buffer_forget(), the buffer returns damaged bytes; without the note about a lost file, its
+# values read as zeros.
 use strict;
 use warnings;
 
