@@ -232,6 +232,10 @@ demo_value()
 
 stop_cluster()
 {
+	# The demo's mount, which root has made if root ran the demo.
+	if [ -d "$cluster/mounted" ] && mountpoint -q "$cluster/mounted"; then
+		fusermount3 -u -z "$cluster/mounted" || true
+	fi
 	if as_cluster_user test -f "$cluster/data/postmaster.pid"; then
 		quietly as_cluster_user "$bindir/pg_ctl" -D "$cluster/data" -m fast -w stop
 	fi

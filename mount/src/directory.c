@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "errors.h"
+#include "notify.h"
 
 enum
 {
@@ -35,6 +36,7 @@ struct directory
 	struct listed *entries;
 	int			count;
 	int			room;
+	uint64_t	notified;		/* number of notifications before the page's statement */
 };
 
 static struct directory *
@@ -107,9 +109,11 @@ receive_entry(void *context, const struct directory_entry *entry)
 
 /* The entry at an offset: NULL at the end, or with an error. */
 static struct listed *
-find_entry(struct source *source, struct node *node, struct directory *directory, off_t offset,
+find_entry(struct mount *mount, struct node *node, struct directory *directory, off_t offset,
 		   int *error)
 {
+	struct source *source = mount->source;
+
 	*error = 0;
 	if (offset < directory->first)
 		restart(directory);
@@ -121,6 +125,7 @@ find_entry(struct source *source, struct node *node, struct directory *directory
 			return NULL;
 		clear_page(directory);
 		directory->first = next;
+		directory->notified = notify_count(mount);
 		*error = source->operations->list(source, node, &directory->position, receive_entry,
 										  directory);
 		if (*error != 0)
@@ -168,10 +173,33 @@ add_dots(fuse_req_t request, struct node *node, char *buffer, size_t room, off_t
 	return fuse_add_direntry(request, buffer, room, name, &entry.attr, offset + 1);
 }
 
-/*
- * An error ends the reply, and is told only where there is nothing before it: the nodes of entries
- * that are in the reply are counted already.
- */
+/* Entries from an offset on, as many as are in the page and in the room; bytes of the reply. */
+static size_t
+fill_reply(fuse_req_t request, struct node *node, struct directory *directory, off_t offset,
+		   char *buffer, size_t size, bool plus)
+{
+	size_t		used = 0;
+
+	while (used < size && (offset < DOTS || offset < directory->first + directory->count))
+	{
+		char	   *to = buffer + used;
+		size_t		room = size - used;
+		size_t		length;
+
+		if (offset < DOTS)
+			length = add_dots(request, node, to, room, offset, plus);
+		else
+			length = add_entry(request, node, to, room,
+							   &directory->entries[offset - directory->first], offset + 1, plus);
+		if (length > room)
+			break;
+		used += length;
+		offset++;
+	}
+	return used;
+}
+
+/* A reply ends at the end of a page, so its names are all as old as the page's statement. */
 static void
 read_directory(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset,
 			   struct fuse_file_info *info, bool plus)
@@ -186,30 +214,19 @@ read_directory(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset,
 	pthread_mutex_lock(&directory->lock);
 	if (offset == 0)
 		restart(directory);
-	while (used < size)
-	{
-		struct listed *listed = NULL;
-		size_t		length;
-
-		if (offset >= DOTS)
-		{
-			listed = find_entry(mount->source, node, directory, offset, &error);
-			if (listed == NULL)
-				break;
-		}
-		length = listed ?
-			add_entry(request, node, buffer + used, size - used, listed, offset + 1, plus) :
-			add_dots(request, node, buffer + used, size - used, offset, plus);
-		if (length > size - used)
-			break;
-		used += length;
-		offset++;
-	}
+	if (offset >= DOTS)
+		find_entry(mount, node, directory, offset, &error);
+	notify_begin(directory->notified);
+	notify_enter(mount);
+	if (error == 0)
+		used = fill_reply(request, node, directory, offset, buffer, size, plus);
+	/* After the reply the kernel may release the directory. */
 	pthread_mutex_unlock(&directory->lock);
-	if (error != 0 && used == 0)
+	if (error != 0)
 		fuse_reply_err(request, error);
 	else
 		fuse_reply_buf(request, buffer, used);
+	notify_leave(mount);
 	free(buffer);
 }
 

@@ -177,6 +177,17 @@ receive_notice(void *context, const char *text)
 	debug("server: %s", text);
 }
 
+static PGconn *
+connect_to_server(struct pool *pool)
+{
+	/* A later one wins: the connection string. */
+	const char *keywords[] = {"fallback_application_name", "connect_timeout", "tcp_user_timeout",
+	"dbname", NULL};
+	const char *values[] = {"blobfs", "10", "30000", pool->conninfo, NULL};
+
+	return PQconnectdbParams(keywords, values, 1);
+}
+
 /*
  * Connect; false with a message of libpq in connection->pg.  Names are bytes, so the client's
  * encoding is the server's.  Settings that matter are set, whatever those of the role are.
@@ -185,19 +196,16 @@ static bool
 connect_now(struct connection *connection)
 {
 	struct pool *pool = connection->pool;
-	/* What comes later wins: the connection string. */
-	const char *keywords[] = {"fallback_application_name", "connect_timeout", "tcp_user_timeout",
-	"dbname", NULL};
-	const char *values[] = {"blobfs", "10", "30000", pool->conninfo, NULL};
 	PGresult   *result;
 	char	   *sql;
 	bool		good;
 
 	PQfinish(connection->pg);
 	memset(connection->prepared, 0, MAX_STATEMENTS);
-	connection->pg = PQconnectdbParams(keywords, values, 1);
+	connection->pg = connect_to_server(pool);
 	if (PQstatus(connection->pg) != CONNECTION_OK)
 		return false;
+	__atomic_store_n(&connection->backend, PQbackendPID(connection->pg), __ATOMIC_RELAXED);
 	PQsetNoticeProcessor(connection->pg, receive_notice, NULL);
 	sql = format_string("SET client_encoding = '%s'; SET bytea_output = hex;"
 						"SET plan_cache_mode = auto; SET default_transaction_isolation = "
@@ -217,6 +225,30 @@ connect_now(struct connection *connection)
 	if (good && pool->greeting)
 		good = pool->greeting(connection, pool->greeting_context);
 	return good;
+}
+
+PGconn *
+pool_connect_apart(struct pool *pool, char **error)
+{
+	PGconn	   *connection = connect_to_server(pool);
+
+	if (PQstatus(connection) == CONNECTION_OK)
+	{
+		PQsetNoticeProcessor(connection, receive_notice, NULL);
+		return connection;
+	}
+	*error = copy_string(PQerrorMessage(connection));
+	PQfinish(connection);
+	return NULL;
+}
+
+bool
+pool_has_backend(struct pool *pool, int pid)
+{
+	for (int i = 0; i < pool->size; i++)
+		if (__atomic_load_n(&pool->connections[i].backend, __ATOMIC_RELAXED) == pid)
+			return true;
+	return false;
 }
 
 bool

@@ -30,6 +30,7 @@ struct connection
 	PGconn	   *pg;				/* NULL: to be made */
 	struct pool *pool;
 	int			slot;			/* 0 and up; one holder at a time */
+	int			backend;		/* pid of the server's process; atomic */
 	bool		busy;
 	bool		reserved;		/* for threads that are bound to it */
 	bool		interruptible;	/* the statement ends when the request is interrupted */
@@ -82,6 +83,12 @@ struct connection *pool_bound(void);
 
 /* How many connections there are at most. */
 int pool_size(const struct pool *pool);
+
+/* A connection of its own for other uses, which the caller closes; NULL with a message. */
+PGconn	   *pool_connect_apart(struct pool *pool, char **error);
+
+/* Whether one of the connections has this backend. */
+bool pool_has_backend(struct pool *pool, int pid);
 
 /* A statement of SQL by number; before threads run.  The text is copied. */
 int pool_add_statement(struct pool *pool, const char *sql);

@@ -39,6 +39,7 @@ request_node(fuse_req_t request, fuse_ino_t id)
 	struct node *node;
 
 	pool_set_request(request);
+	notify_begin(notify_count(mount));
 	node = tree_find(mount->tree, id);
 	if (node != NULL && mount->writer != NULL)
 		session_write_bind(mount, node);
@@ -78,7 +79,7 @@ fill_entry(struct mount *mount, struct node *parent, const char *name,
 
 	memset(entry, 0, sizeof(*entry));
 	entry->ino = node->id;
-	entry->entry_timeout = session_timeout(mount);
+	entry->entry_timeout = notify_timeout(mount, parent, name, attributes);
 	entry->attr_timeout = attributes_timeout(mount);
 	if (node->working != NULL)
 		session_write_seen(mount, node, attributes);
@@ -92,11 +93,13 @@ reply_entry(fuse_req_t request, struct node *parent, const char *name,
 {
 	struct mount *mount = request_mount(request);
 	struct fuse_entry_param entry;
-	struct node *node = fill_entry(mount, parent, name, attributes, &entry);
-	uint64_t	id = node->id;
+	uint64_t	id;
 
+	notify_enter(mount);
+	id = fill_entry(mount, parent, name, attributes, &entry)->id;
 	if (fuse_reply_entry(request, &entry) != 0)
 		tree_forget(mount->tree, id, 1);
+	notify_leave(mount);
 }
 
 static void
@@ -400,17 +403,20 @@ listxattr_(fuse_req_t request, fuse_ino_t id, size_t size)
 
 /* ---- the session ---- */
 
-/* Pages of a node never change but by this mount, so the kernel must not drop them when attributes
- * change. */
+/*
+ * Pages of a node never change but by this mount, so the kernel must not drop them when attributes
+ * change.  Listings always bring attributes: the statement reads them anyway, and each look-up
+ * would be one more.
+ */
 static void
 init(void *data, struct fuse_conn_info *connection)
 {
 	struct mount *mount = data;
 
-	connection->want &= ~(unsigned) FUSE_CAP_AUTO_INVAL_DATA;
+	connection->want &= ~(unsigned) (FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_READDIRPLUS_AUTO);
 	connection->want |= connection->capable &
-		(FUSE_CAP_EXPLICIT_INVAL_DATA | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO |
-		 FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ | FUSE_CAP_CACHE_SYMLINKS);
+		(FUSE_CAP_EXPLICIT_INVAL_DATA | FUSE_CAP_READDIRPLUS | FUSE_CAP_PARALLEL_DIROPS |
+		 FUSE_CAP_ASYNC_READ | FUSE_CAP_CACHE_SYMLINKS);
 	if (mount->options->read_only)
 		connection->want &= ~(unsigned) FUSE_CAP_ATOMIC_O_TRUNC;
 	connection->max_background = MAX_BACKGROUND;

@@ -65,6 +65,7 @@ struct source
 	const char *blobext;		/* schema of the extension blobext, quoted; NULL: not there */
 	bool		with_paths;		/* nodes need their path */
 	char	   *schema;			/* of the file system, quoted */
+	char	   *channel;		/* for LISTEN: notify.c */
 	size_t		version_bytes;	/* of struct version; the others are zero */
 };
 
@@ -95,8 +96,6 @@ struct source_operations
 							 struct buffer *buffer);
 	/* Names, each with NUL */
 	int			(*listxattr) (struct source *source, struct node *node, struct buffer *buffer);
-	/* The channel of LISTEN; NULL: none.  Payload to what has changed: notify.c */
-	const char *channel;
 };
 
 /*

@@ -608,6 +608,19 @@ check_file_system(struct fs_source *fs, struct connection *connection,
 							 " ON n.oid = e.extnamespace WHERE e.extname = 'blobext'", NULL);
 }
 
+static void
+check_notify(struct connection *connection, const struct options *options)
+{
+	char	   *answer = ask(connection, "SELECT true FROM pg_catalog.pg_trigger"
+							 " WHERE tgname = 'notify_dentry' AND tgrelid = pg_catalog.to_regclass("
+							 "pg_catalog.format('%I.dentry', $1::text))", options->fs);
+
+	if (answer == NULL && options->notify)
+		fatal("file system \"%s\" does not notify of changes: SELECT blobfs.set_notify('%s', true)",
+			  options->fs, options->fs);
+	free(answer);
+}
+
 /* The root's attributes, or a message: the library is missing, privileges are. */
 static void
 find_root(struct fs_source *fs, const struct options *options)
@@ -658,6 +671,8 @@ source_fs_create(struct pool *pool, const struct options *options)
 	if (pool_take(pool, 0, &connection) != 0)
 		fatal("no connection");
 	check_file_system(fs, connection, options);
+	source->channel = ask(connection, "SELECT blobfs.channel($1)", options->fs);
+	check_notify(connection, options);
 	pool_set_settings(pool, connection, settings);
 	pool_give(connection);
 	pins_create(source);

@@ -390,6 +390,23 @@ warn(struct table_source *table, struct connection *connection, const struct opt
 	free(sql);
 }
 
+static void
+find_channel(struct table_source *table, struct connection *connection,
+			 const struct options *options)
+{
+	const char *parameter = options->table;
+	char	   *answer = ask(connection, "SELECT true FROM pg_catalog.pg_trigger"
+							 " WHERE tgname = 'blobfs_notify'"
+							 " AND tgrelid = pg_catalog.to_regclass($1)", 1, &parameter);
+
+	if (answer == NULL && options->notify)
+		fatal("table \"%s\" does not notify of changes: SELECT blobfs.notify_table('%s', true)",
+			  options->table, options->table);
+	free(answer);
+	table->source.channel = ask(connection, "SELECT 'blobfs_' || pg_catalog.to_regclass($1)"
+								"::pg_catalog.oid", 1, &parameter);
+}
+
 /* ---- attributes ---- */
 
 static uint64_t
@@ -881,6 +898,7 @@ source_table_create(struct pool *pool, const struct options *options)
 	try_base(table, connection);
 	table->ordered = find_order(table, connection);
 	warn(table, connection, options);
+	find_channel(table, connection, options);
 	pool_give(connection);
 	if (!table->bytea)
 		pins_create(source);

@@ -1,7 +1,7 @@
 """The reading side of a file system that blobfs.create() has made, changed by SQL.
 
-Seen to fail: without the snapshot in search_key() test_snapshots (the current directory in place of
-the snapshot's).
+Seen to fail: without the snapshot in search_key() test_snapshots, with another inode in process()
+of notify.c test_notify.
 """
 
 import errno
@@ -105,6 +105,24 @@ class ReadFileSystemTest(MountTest):
             self.assertEqual(first.read("d/file"), b"one")
             self.assertFalse(os.path.exists(first.path(".snapshots")))
         self.assertIn('no snapshot "third"', refused("fs=docs,at=third"))
+
+    def test_notify(self):
+        self.assertIn("does not notify", refused("fs=docs,ro,notify"))
+        self.sql.execute("SELECT blobfs.set_notify('docs', true)")
+        self.call("mkdir", "/d")
+        self.write("/d/file", b"one")
+        self.call("link", "/d/file", "/other")
+        with Mount("fs=docs,ro,notify,timeout=0") as mount:
+            support.wait_until(lambda: self.one("SELECT count(*) FROM pg_stat_activity"
+                                                " WHERE query ~ '^LISTEN'"), "LISTEN")
+            self.assertEqual(os.listdir(mount.path("d")), ["file"])
+            self.assertEqual((mount.read("d/file"), mount.read("other")), (b"one", b"one"))
+            self.write("/d/file", b"another")
+            for name in ("d/file", "other"):
+                support.wait_until(lambda name=name: mount.read(name) == b"another", name)
+            self.call("rename", "/d/file", "/d/renamed")
+            support.wait_until(lambda: not os.path.exists(mount.path("d/file")), "the old name")
+            self.assertEqual(mount.read("d/renamed"), b"another")
 
     def test_xattrs(self):
         self.write("/file", b"content")
