@@ -12,7 +12,8 @@
 # without the pages behind a value (prove_extent()), a longer value that the run did not see is
 # wrong, here and on the standby; with OMITTED in place of CONTENT and FETCHED, the standby lacks all
 # values still; without keys (check_key()), the index does not find its way; without
-# blob_buffer_forget(), the buffer returns damaged bytes.
+# blob_buffer_forget(), the buffer returns damaged bytes; without the note about a lost file, its
+# values read as zeros.
 use strict;
 use warnings;
 
@@ -255,7 +256,9 @@ fails_with($primary, 'SELECT sha256(b::bytea) FROM v WHERE length(b) = 65537', '
 	'the segment file is lost');
 fails_with($primary, "SELECT * FROM blobext_fetch('host=" . $primary->host . " port=1')", '08006',
 	qr/could not connect/, 'no server');
-$standby->safe_psql('postgres', 'SELECT 1');
+is(fetch($primary, $standby, ", checked => 'packed'"), '1|', 'one table comes from the standby');
+fails_with($primary, 'SELECT blob_read(b, 60000, 9) FROM v WHERE length(b) = 65537', 'XB002', qr/lost/,
+	'the file has been made anew: other values are missing, not zeros');
 is($primary->safe_psql('postgres', 'SELECT count(*), problem FROM blobext_fetch(' . from($standby)
 	. ') GROUP BY 2') =~ s/^\d+//r, '|', 'all comes back from the standby');
 values_are_intact($primary, 'v', 'the file has all values');
