@@ -7,16 +7,17 @@
  * connection of its own, and tells the kernel to drop the names in question.  It serves no request:
  * the kernel may hold locks of the directory until a request is answered.
  *
- * Payloads are "e PARENT HASH", an entry of a directory: all names in it are dropped, as only a hash
- * of the name is told; "i INO VERSION", an inode: all of its names, and its attributes; "t", a table:
- * everything.  Unknown payloads mean everything, and so does a connection that was lost, because
- * notifications may have been missed.  Changes of this mount's own connections are known already.
+ * Payloads are "e PARENT HASH", an entry of a directory: all names in it are dropped, as only a
+ * hash of the name is told; "i INO VERSION", an inode: all of its names, and its attributes; "t", a
+ * table: everything.  Unknown payloads mean everything, and so does a connection that was lost,
+ * because notifications may have been missed.  Changes of this mount's own connections are known
+ * already.
  *
  * A look-up that was answered by the server before a change, and reaches the kernel after the
- * notification, must not be trusted.  So each request notes how many notifications there were before
- * its statement (notify_begin).  If there are more at its end, its names get the ordinary timeout.
- * From this comparison until the reply is written a lock is held (notify_enter, notify_leave), and
- * the thread counts a notification under it before it drops names.
+ * notification, must not be trusted.  So each request notes how many notifications there were
+ * before its statement (notify_begin).  If there are more at its end, its names get the ordinary
+ * timeout.  From this comparison until the reply is written a lock is held (notify_enter,
+ * notify_leave), and the thread counts a notification under it before it drops names.
  *
  * A name that does not exist has the ordinary timeout in any case.
  */

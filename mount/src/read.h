@@ -15,7 +15,7 @@ enum
 {
 	/* A value up to this comes whole with its first read. */
 	SMALL_BYTES = 128 * 1024,
-	/* What is fetched for a read in the middle of a larger one. */
+	/* Bytes that are fetched for a read in the middle of a larger value. */
 	BLOCK_BYTES = 64 * 1024,
 	CHUNK_BYTES = 1024 * 1024
 };

@@ -405,8 +405,8 @@ listxattr_(fuse_req_t request, fuse_ino_t id, size_t size)
 
 /*
  * Pages of a node never change but by this mount, so the kernel must not drop them when attributes
- * change.  Listings always bring attributes: the statement reads them anyway, and each look-up would
- * be one more.
+ * change.  Listings always bring attributes: the statement reads them anyway, and each look-up
+ * would be one more.
  */
 static void
 init(void *data, struct fuse_conn_info *connection)

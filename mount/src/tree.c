@@ -252,8 +252,25 @@ set_name(struct tree *tree, struct node *node, struct node *parent, const char *
 }
 
 /*
- * Attributes of a written node belong to its working copy; all others are the source's.
+ * Size, time and version of a written node belong to its working copy; all else is the source's.
+ * Needs the node's lock.
  */
+static void
+take_attributes(struct node *node, const struct attributes *attributes)
+{
+	if (!node->written)
+	{
+		node->attributes = *attributes;
+		clock_gettime(CLOCK_MONOTONIC, &node->attributes_at);
+		return;
+	}
+	node->attributes.mode = attributes->mode;
+	node->attributes.uid = attributes->uid;
+	node->attributes.gid = attributes->gid;
+	node->attributes.nlink = attributes->nlink;
+	node->attributes.ctime = attributes->ctime;
+}
+
 struct node *
 tree_enter(struct tree *tree, struct node *parent, const char *name,
 		   const struct attributes *attributes)
@@ -269,14 +286,8 @@ tree_enter(struct tree *tree, struct node *parent, const char *name,
 			node->path = *parent->path == '\0' ? copy_string(name) :
 				format_string("%s/%s", parent->path, name);
 	}
-	else if (!node->written)
-	{
-		pthread_mutex_lock(&node->lock);
-		node->attributes = *attributes;
-		clock_gettime(CLOCK_MONOTONIC, &node->attributes_at);
-		pthread_mutex_unlock(&node->lock);
-	}
 	pthread_mutex_lock(&node->lock);
+	take_attributes(node, attributes);
 	if (!S_ISDIR(attributes->mode))
 		set_name(tree, node, parent, name);
 	pthread_mutex_unlock(&node->lock);

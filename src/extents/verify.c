@@ -66,9 +66,11 @@ report_unlogged(uint64 value_bytes)
 			(errcode(ERRCODE_BLOB_UNLOGGED),
 			 errmsg("content of a blobstate value is missing on this server"),
 			 errdetail("The value of " UINT64_FORMAT " bytes was stored by a server that "
-					   "did not write content to the WAL.", value_bytes),
-			 errhint("Read it on that server. Set blobext.wal_content to \"auto\" there "
-					 "before standbys and backups are made.")));
+					   "did not write content to the WAL, or its segment file was lost.",
+					   value_bytes),
+			 errhint("Get it with blobext_fetch() from a server that has it. Set "
+					 "blobext.wal_content to \"auto\" there before standbys and backups are "
+					 "made.")));
 }
 
 /*

@@ -98,6 +98,7 @@ compare_generations(BlobHeal *heal, const char *query)
 	blob_store_close(&store);
 }
 
+/* Compare stores and histories with the other server, and prepare the requests for content. */
 static void
 introduce(BlobHeal *heal)
 {

@@ -26,6 +26,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "store/store.h"
+#include "sql/attempt.h"
 #include "sql/value.h"
 #include "storage/lmgr.h"
 #include "assign/assign.h"
@@ -33,7 +34,6 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/syscache.h"
 
 PG_FUNCTION_INFO_V1(blobext_repair_bounds);
@@ -115,38 +115,27 @@ lock_partition(Oid relid, LOCKMODE mode)
 
 /* ---- content that exists ---- */
 
+/* A BlobAttemptStep. */
+static void
+rebuild_bound(void *argument)
+{
+	Oid			relid = *(const Oid *) argument;
+
+	if (lock_partition(relid, ShareUpdateExclusiveLock))
+		(void) blob_assign_rebuild_bound(relid, blob_assign_bound_content, NULL);
+}
+
 /* Null, or why the bound stays as it is. */
 static char *
 store_content(Oid relid)
 {
-	MemoryContext old_context = CurrentMemoryContext;
-	ResourceOwner old_owner = CurrentResourceOwner;
-	char	   *volatile problem = NULL;
+	ErrorData  *error = blob_attempt(rebuild_bound, &relid);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(old_context);
-	PG_TRY();
-	{
-		if (lock_partition(relid, ShareUpdateExclusiveLock))
-			(void) blob_assign_rebuild_bound(relid, blob_assign_bound_content, NULL);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(old_context);
-		error = CopyErrorData();
-		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
-			PG_RE_THROW();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		problem = error->message;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(old_context);
-	CurrentResourceOwner = old_owner;
-	return problem;
+	if (error == NULL)
+		return NULL;
+	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+		ReThrowError(error);
+	return error->message;
 }
 
 /* ---- content that is lost ---- */

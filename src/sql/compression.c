@@ -17,6 +17,7 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "gc/holders.h"
 #include "miscadmin.h"
 #include "sql/value.h"
 #include "storage/bufmgr.h"
@@ -231,6 +232,7 @@ recompress_blocks(Recompression *run, Oid relid, int64 from_block, int64 to_bloc
 		elog(ERROR, "values of a table could not be updated");
 	run->changed_rows += SPI_processed;
 	SPI_commit();
+	blob_gc_holders_carry_nothing();
 	return true;
 }
 

@@ -713,7 +713,8 @@ blobext_dedup(PG_FUNCTION_ARGS)
 	dedup.context = CurrentMemoryContext;
 	dedup.row_context = AllocSetContextCreate(dedup.context, "blobext dedup row",
 											  ALLOCSET_DEFAULT_SIZES);
-	blob_dedup_find_column(PG_GETARG_OID(0), text_to_cstring(PG_GETARG_TEXT_PP(1)), NAME, &dedup.column);
+	blob_dedup_find_column(PG_GETARG_OID(0), text_to_cstring(PG_GETARG_TEXT_PP(1)), NAME,
+						   &dedup.column);
 	blob_dedup_require_privileges(&dedup.column);
 	dedup.verify = PG_GETARG_BOOL(2);
 	dedup.batch_rows = PG_GETARG_INT32(3);

@@ -13,6 +13,7 @@
 #include "miscadmin.h"
 #include "store/store_internal.h"
 #include "utils/rel.h"
+#include "utils/timestamp.h"
 
 /* No shorter run is punched: 256 kB. */
 #define MIN_HOLE_PAGES 64
@@ -23,6 +24,17 @@
 /* A surplus that is worth being punched: 16 MB, and this part of the allocated pages. */
 #define MIN_WORTH_PAGES UINT64CONST(4096)
 #define WORTH_PART 16
+
+/*
+ * Runs that are punched at a time, and the pause after that, as a multiple of the time that it took
+ * and at most.  A file system lets reads and writes of a file wait while it makes a hole in it, and
+ * sessions that need the growth lock wait, too.
+ */
+#define PUNCH_RUNS 8
+#define PAUSE_TIMES 5
+#define MAX_PAUSE_US INT64CONST(500000)
+
+StaticAssertDecl(PUNCH_RUNS <= BLOB_MAP_PUNCH_MAX_RUNS, "a batch must fit into a record");
 
 /* Punched runs that are filled at a time. */
 #define FILL_RUNS 64
@@ -247,7 +259,7 @@ take_resting(BlobStoreShared *shared, XLogRecPtr completed_redo, dsa_pointer *no
 	int			count = 0;
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	while (count < BLOB_MAP_PUNCH_MAX_RUNS && shared->resting_lsn <= completed_redo)
+	while (count < PUNCH_RUNS && shared->resting_lsn <= completed_redo)
 	{
 		BlobPageNo	first_page;
 		BlobPageNo	segment_end;
@@ -332,13 +344,13 @@ punch_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, const
 static uint64
 punch_some(BlobStore *store, BlobStoreShared *shared, XLogRecPtr completed_redo)
 {
-	BlobPageRun runs[BLOB_MAP_PUNCH_MAX_RUNS];
+	BlobPageRun runs[PUNCH_RUNS];
 	dsa_pointer nodes;
 	uint64		pages = 0;
 	int			count;
 
 	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
-	nodes = blob_free_runs_reserve(blob_store_area, 2 * BLOB_MAP_PUNCH_MAX_RUNS);
+	nodes = blob_free_runs_reserve(blob_store_area, 2 * PUNCH_RUNS);
 	count = take_resting(shared, completed_redo, &nodes, runs);
 	if (count > 0)
 		pages = punch_taken(store, shared, &nodes, runs, count);
@@ -368,9 +380,12 @@ blob_store_punch(BlobStore *store, BlobStoreShared *shared)
 	blob_store_checkpoint_was_seen(shared);
 	do
 	{
+		TimestampTz started_at = GetCurrentTimestamp();
+
 		CHECK_FOR_INTERRUPTS();
 		more = punch_some(store, shared, completed_redo);
 		pages += more;
+		pg_usleep(Min((GetCurrentTimestamp() - started_at) * PAUSE_TIMES, MAX_PAUSE_US));
 	} while (more > 0);
 	return pages;
 }

@@ -1,7 +1,7 @@
 """The reading side of a file system that blobfs.create() has made, changed by SQL.
 
-Seen to fail: without the snapshot in search_key() test_snapshots (the current directory in place of
-the snapshot's).
+Seen to fail: without the snapshot in search_key() test_snapshots, with another inode in process()
+of notify.c test_notify.
 """
 
 import errno

@@ -6,7 +6,7 @@ that they read must be one version that this path has had, never a mixture.
 
 BLOBEXT_MOUNT_SEED is the seed, BLOBEXT_MOUNT_STEPS the number of steps of each test.
 
-Seen to fail: with version = NULL in fs_read() (a mixture), without pins (ESTALE of an open file).
+Seen to fail: with version = NULL in fs_read() (an open file changes).
 """
 
 import os
@@ -17,8 +17,8 @@ import support
 from support import Mount, MountTest, digest
 
 STEPS = int(os.environ.get("BLOBEXT_MOUNT_STEPS", "150"))
-SIZES = [0, 1, 500, 9000, 131072, 131073, 300_000, 1_048_577, 2_500_000]
-NAMES = [f"{directory}{name}" for directory in ("", "a/", "a/b/", "c/") for name in "uvwxyz"]
+SIZES = [0, 500, 9000, 131072, 131073, 300_000, 1_048_577, 2_500_000, 2_500_000]
+NAMES = [f"{directory}{name}" for directory in ("", "a/", "a/b/", "c/") for name in "uv"]
 
 
 class Table:
@@ -138,11 +138,11 @@ class FuzzTest(MountTest):
             self.known[other].add(digest(self.model[path]))
             side.rename(path, other)
             self.model[other] = self.model.pop(path)
-        elif choose < 0.65 and path in self.model and len(self.open_files) < 20:
+        elif choose < 0.7 and path in self.model and len(self.open_files) < 20:
             self.open_files.append((open(mount.path(path), "rb", 0), self.model[path]))
-        elif choose < 0.75 and self.open_files:
+        elif choose < 0.77 and self.open_files:
             self.check_open(self.open_files.pop(self.random.randrange(len(self.open_files))))
-        elif choose < 0.79:
+        elif choose < 0.81:
             self.clean()
         elif path in self.model:
             self.assertEqual(digest(mount.read(path)), digest(self.model[path]), path)
@@ -152,11 +152,10 @@ class FuzzTest(MountTest):
     def check_open(self, opened):
         file, content = opened
         with file:
-            if self.random.random() < 0.5:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             offset = self.random.randrange(len(content) + 1)
-            self.assertEqual(os.pread(file.fileno(), 50_000, offset),
-                             content[offset:offset + 50_000])
+            self.assertEqual(digest(os.pread(file.fileno(), 50_000, offset)),
+                             digest(content[offset:offset + 50_000]))
             self.assertEqual(digest(file.read()), digest(content))
 
     def clean(self):
@@ -196,7 +195,7 @@ class FuzzTest(MountTest):
         self.run_side(Table(self), ",timeout=0,cache=8,connections=2")
 
     def test_file_system(self):
-        self.run_side(FileSystem(self), ",timeout=0")
+        self.run_side(FileSystem(self), ",timeout=0,cache=8")
 
 
 if __name__ == "__main__":

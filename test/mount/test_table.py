@@ -1,8 +1,9 @@
 """A table or view as files, read-only.
 
-Seen to fail: with LIMIT instead of the position in list_ordered() test_listing_in_pages, without
-the check of "below" in receive_row() test_directory_wins, with a path in place of the version in
-table_read() test_open_file_survives.
+Seen to fail: with a position behind longer names in receive_row() test_listing_in_pages, without
+the look at the rows below in it test_directory_wins, without the version in table_read()
+test_open_file_survives and test_open_file_without_pins, without renew_pin() test_crash, with a
+reply of READDIR before the unlock of the directory most tests (memory was corrupted).
 """
 
 import errno

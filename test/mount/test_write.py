@@ -2,8 +2,9 @@
 
 Seen to fail: without copy_keep_base() in session_write_read() test_base_is_kept; with the offset in
 place of the end in working_write() test_two_mounts_append; with copies that end with the last
-writer test_unlinked_with_an_older_reader; without goes_to_current() test_last_close_wins; without the cut
-of "kept" in working_resize() test_model.
+writer test_unlinked_with_an_older_reader; without goes_to_current() test_last_close_wins; without
+the cut of "kept" in working_resize() test_model; with a tree_enter() that leaves written nodes as
+they are test_links_of_a_working_copy.
 """
 
 import errno
@@ -325,6 +326,16 @@ class WriteTest(MountTest):
             time.sleep(1.1)
             for mount in (first, second):
                 self.assertEqual(mount.read("log"), self.server_read("/log"))
+
+    def test_links_of_a_working_copy(self):
+        """A look-up tells what others have changed, though the file has a working copy here."""
+        with Mount("fs=docs,timeout=0") as mount:
+            with open(mount.path("f"), "wb") as file:
+                file.write(b"content")
+                file.flush()
+                os.fsync(file.fileno())
+                self.sql.execute("SELECT blobfs.link('docs', '/f', '/g')")
+                self.assertEqual(os.stat(mount.path("f")).st_nlink, 2)
 
     def test_unlinked_while_open(self):
         with Mount("fs=docs") as mount:

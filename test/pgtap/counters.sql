@@ -6,21 +6,8 @@ SELECT plan(42);
 
 \ir nothing_deferred.psql
 
-CREATE FUNCTION bytes(n int, seed int) RETURNS bytea LANGUAGE sql AS $$
-	SELECT substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
-		FROM 1 FOR n)
-	FROM generate_series(1, (n + 31) / 32) i
-$$;
-
--- How much a query adds to a counter.  Values are other ones in each test where the buffer must not
--- have them.
-CREATE FUNCTION cost(counter text, query text) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-	before bigint := (SELECT value FROM blobext_stat WHERE name = counter);
-BEGIN
-	EXECUTE query;
-	RETURN (SELECT value FROM blobext_stat WHERE name = counter) - before;
-END $$;
+\ir helpers.psql
+-- Values are other ones in each test where the buffer must not have them.
 
 SELECT bag_eq($$SELECT name FROM blobext_stat$$, ARRAY['stored_blobs', 'stored_bytes',
 	'content_reads', 'content_read_bytes', 'streamed_bytes', 'content_comparisons', 'io_reads', 'io_read_bytes', 'read_ahead_bytes', 'io_writes',

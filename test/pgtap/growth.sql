@@ -6,18 +6,7 @@ SELECT plan(72);
 
 \ir nothing_deferred.psql
 
-CREATE FUNCTION bytes(n int, seed int) RETURNS bytea LANGUAGE sql AS $$
-	SELECT coalesce(substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
-		FROM 1 FOR n), '')
-	FROM generate_series(1, (n + 31) / 32) i
-$$;
-CREATE FUNCTION cost(counter text, query text) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-	before bigint := (SELECT value FROM blobext_stat WHERE name = counter);
-BEGIN
-	EXECUTE query;
-	RETURN (SELECT value FROM blobext_stat WHERE name = counter) - before;
-END $$;
+\ir helpers.psql
 CREATE TABLE v (id int PRIMARY KEY, b blobstate, o bytea);
 CREATE FUNCTION grow(row_id int, n int) RETURNS void LANGUAGE sql AS $$
 	UPDATE v SET b = b || x, o = o || x FROM bytes(n, 1000 + n) x WHERE id = row_id

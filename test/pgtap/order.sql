@@ -5,21 +5,10 @@ CREATE SCHEMA comparison;
 SET search_path = comparison, public;
 SELECT plan(47);
 
-CREATE FUNCTION bytes(n int, seed int) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
-	SELECT coalesce(substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
-		FROM 1 FOR n), '')
-	FROM generate_series(1, (n + 31) / 32) i
-$$;
+\ir helpers.psql
 CREATE FUNCTION zeros(n int) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
 	SELECT decode(repeat('00', n), 'hex')
 $$;
-CREATE FUNCTION cost(counter text, query text) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-	before bigint := (SELECT value FROM blobext_stat WHERE name = counter);
-BEGIN
-	EXECUTE query;
-	RETURN (SELECT value FROM blobext_stat WHERE name = counter) - before;
-END $$;
 
 --
 -- How much is read.  1 and 2: 100 MB that differ at byte 100,000.  3: as 1, stored again.  4:

@@ -7,11 +7,7 @@ SELECT plan(32);
 
 \ir nothing_deferred.psql
 
-CREATE FUNCTION bytes(n int, seed int) RETURNS bytea LANGUAGE sql AS $$
-	SELECT substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
-		FROM 1 FOR n)
-	FROM generate_series(1, (n + 31) / 32) i
-$$;
+\ir helpers.psql
 CREATE FUNCTION counter(counter text) RETURNS bigint LANGUAGE sql AS $$
 	SELECT value FROM blobext_stat WHERE name = counter $$;
 -- Bytes that a query reads from the device: all of them, and those requested ahead.

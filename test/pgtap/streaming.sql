@@ -3,18 +3,7 @@ CREATE SCHEMA streaming;
 SET search_path = streaming, public;
 SELECT plan(55);
 
-CREATE FUNCTION bytes(n int, seed text) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
-	SELECT coalesce(substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
-		FROM 1 FOR n), '')
-	FROM generate_series(1, (n + 31) / 32) i
-$$;
-CREATE FUNCTION counted(counter text, query text) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-	before bigint := (SELECT value FROM blobext_stat WHERE name = counter);
-BEGIN
-	EXECUTE query;
-	RETURN (SELECT value FROM blobext_stat WHERE name = counter) - before;
-END $$;
+\ir helpers.psql
 
 -- Sizes at which something ends: inline limit, page, chunk of the cache, buffer, default chunk.
 CREATE TABLE v (id int GENERATED ALWAYS AS IDENTITY, n int, b blobstate, o bytea);
@@ -63,13 +52,13 @@ BEGIN
 END $$;
 SELECT unalike(plan_of('SELECT data FROM v, blob_chunks(b)'), '%blob_chunks%',
 	'the planner replaces the function by its query');
-SELECT is(counted('content_read_bytes', 'SELECT data FROM v, blob_chunks(b, 100000) WHERE n = 3000001 LIMIT 2'),
+SELECT is(cost('content_read_bytes', 'SELECT data FROM v, blob_chunks(b, 100000) WHERE n = 3000001 LIMIT 2'),
 	200000::bigint, 'only what is fetched is read');
-SELECT is(counted('content_read_bytes', 'SELECT count(*) FROM v, blob_chunks(b, 100000)'), 0::bigint,
+SELECT is(cost('content_read_bytes', 'SELECT count(*) FROM v, blob_chunks(b, 100000)'), 0::bigint,
 	'blob_chunks reads only where the content is wanted');
 BEGIN;
 DECLARE c CURSOR FOR SELECT data FROM v, blob_chunks(b, 100000) WHERE n = 3000001;
-SELECT is(counted('content_read_bytes', 'SELECT 1'), 0::bigint, 'declaring a cursor reads nothing');
+SELECT is(cost('content_read_bytes', 'SELECT 1'), 0::bigint, 'declaring a cursor reads nothing');
 SELECT value AS before FROM blobext_stat WHERE name = 'content_read_bytes' \gset
 MOVE 3 IN c;
 FETCH 2 FROM c \g (format=unaligned) /dev/null

@@ -8,11 +8,7 @@ SET search_path = uploads, public;
 SET client_min_messages = warning;
 SELECT plan(47);
 
-CREATE FUNCTION bytes(n int, seed text) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
-	SELECT coalesce(substring(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
-		FROM 1 FOR n), '')
-	FROM generate_series(1, (n + 31) / 32) i
-$$;
+\ir helpers.psql
 CREATE TABLE d (id text PRIMARY KEY, content blobstate);
 
 --

@@ -15,7 +15,7 @@ use Time::HiRes qw(usleep);
 our @EXPORT = qw(
   blob_cluster content literal kill_everything wait_for_end kill_in_recovery
   fails_with check_is_clean no_page_is_shared no_extents_overlap stat_of store_dir segment_file
-  make_values add_values values_are_intact power stop_syncer
+  make_values add_values make_traffic values_are_intact power stop_syncer
   why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk
 );
 
@@ -265,6 +265,30 @@ sub add_values
 			$table, sha256_hex($bytes), literal($bytes));
 	}
 	$node->safe_psql('postgres', $sql);
+	return;
+}
+
+# Make the table busy and the procedure traffic(), which inserts, grows or deletes values of up to
+# $repeats * 16 bytes, most of them much smaller.
+sub make_traffic
+{
+	my ($node, $repeats) = @_;
+	$node->safe_psql('postgres', qq(
+CREATE TABLE busy (id serial PRIMARY KEY, digest text, b blobstate);
+CREATE PROCEDURE traffic() LANGUAGE plpgsql AS \$\$
+DECLARE
+	c bytea := decode(repeat(md5(random()::text), 1 + (random() ^ 3 * $repeats)::int), 'hex');
+BEGIN
+	IF random() < 0.5 THEN
+		INSERT INTO busy (digest, b) VALUES (encode(sha256(c), 'hex'), c);
+	ELSIF random() < 0.6 THEN
+		UPDATE busy SET b = blob_append(b, substr(c, 1, 20000)), digest = NULL
+		WHERE id = (SELECT id FROM busy ORDER BY random() LIMIT 1);
+		UPDATE busy SET digest = encode(sha256(b::bytea), 'hex') WHERE digest IS NULL;
+	ELSE
+		DELETE FROM busy WHERE id IN (SELECT id FROM busy ORDER BY random() LIMIT 2);
+	END IF;
+END \$\$));
 	return;
 }
 

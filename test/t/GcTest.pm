@@ -12,7 +12,7 @@ use Test::More;
 
 our @EXPORT = qw(
   gc_use sql gc frees frees_nothing start_gc gc_result gc_waits_for session pid forget_sessions
-  clean table intact poll stopped_gc moved_in_time
+  clean table intact poll start_gc_to_stop stopped_gc moved_in_time
 );
 
 my $node;
@@ -154,6 +154,25 @@ sub intact
 	return is("$found$error", $count, $name);
 }
 
+# Start a round that stops when it comes to the table s.stop: a transaction that the collector does not
+# wait for, as it began later, has locked that.  $waiting is called while the round still waits for older
+# transactions.  Returns the round and the session with the lock.
+sub start_gc_to_stop
+{
+	my ($waiting) = @_;
+	my $first = session('BEGIN', 'SELECT 1');
+	my $gc = start_gc();
+	gc_waits_for('process ' . pid($first));
+	my $second = session('BEGIN', 'SELECT 1');
+	my $second_pid = pid($second);
+	$first->query_safe('COMMIT');
+	gc_waits_for("process $second_pid");
+	my $lock = session('BEGIN', 'LOCK TABLE s.stop IN ACCESS EXCLUSIVE MODE');
+	$waiting->() if $waiting;
+	$second->query_safe('COMMIT');
+	return ($gc, $lock);
+}
+
 # Stop the collector after it has scanned t2, and before it scans t1, which is listed already: a
 # transaction that the collector does not wait for, as it began later, locks a table between them.
 
@@ -165,16 +184,7 @@ sub stopped_gc
 	table('stop', 0);
 	table('t1', 3);
 	sql($_) foreach @{ $action{before} // [] };
-	my $first = session('BEGIN', 'SELECT 1');
-	my $gc = start_gc();
-	gc_waits_for('process ' . pid($first));
-	my $second = session('BEGIN', 'SELECT 1');
-	my $second_pid = pid($second);
-	$first->query_safe('COMMIT');
-	gc_waits_for("process $second_pid");
-	my $lock = session('BEGIN', 'LOCK TABLE s.stop IN ACCESS EXCLUSIVE MODE');
-	$action{waiting}->() if $action{waiting};
-	$second->query_safe('COMMIT');
+	my ($gc, $lock) = start_gc_to_stop($action{waiting});
 	if ($where eq 'marking')
 	{
 		gc_waits_for('relation "stop" locked');

@@ -44,21 +44,8 @@ $node->safe_psql('postgres', qq(
 CREATE EXTENSION blobext;
 CREATE FUNCTION allocate(pages bigint) RETURNS bigint
 	AS '$library', 'unit_store_allocate' LANGUAGE C STRICT;
-CREATE TABLE busy (id serial PRIMARY KEY, digest text, b blobstate);
-CREATE PROCEDURE traffic() LANGUAGE plpgsql AS \$\$
-DECLARE
-	c bytea := decode(repeat(md5(random()::text), 1 + (random() ^ 3 * 20000)::int), 'hex');
-BEGIN
-	IF random() < 0.5 THEN
-		INSERT INTO busy (digest, b) VALUES (encode(sha256(c), 'hex'), c);
-	ELSIF random() < 0.6 THEN
-		UPDATE busy SET b = blob_append(b, substr(c, 1, 20000)), digest = NULL
-		WHERE id = (SELECT id FROM busy ORDER BY random() LIMIT 1);
-		UPDATE busy SET digest = encode(sha256(b::bytea), 'hex') WHERE digest IS NULL;
-	ELSE
-		DELETE FROM busy WHERE id IN (SELECT id FROM busy ORDER BY random() LIMIT 2);
-	END IF;
-END \$\$));
+));
+make_traffic($node, 20_000);
 make_values($node, 'kept', (map { int(rand(300_000)) } 1 .. 20), 5_000_000);
 
 my $script = "$PostgreSQL::Test::Utils::tmp_check/traffic.sql";

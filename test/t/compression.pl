@@ -151,7 +151,7 @@ $node->safe_psql('postgres', q(
 CREATE ROLE reader; GRANT SELECT ON small TO reader;
 SELECT blobext_set_compression('small', 'b', 'zstd')));
 fails_with($node, q(SET ROLE reader; CALL blobext_recompress('small', 'b');), '42501', qr/permission denied/,
-	'who may not update a table does not store it anew');
+	'a role that may not update a table does not store it anew');
 
 # ---- dump and restore ----
 

@@ -3,10 +3,16 @@
 #
 # A promoted standby lacks what its primary did not log.  It gets that from the old primary: rows,
 # copies, grown and cut values, what only a key of an index has; its own standby gets it by the WAL.
-# Content that both servers have stored since they parted, in the same pages and under the same numbers, is
-# refused.  A flipped bit and a lost segment file of a primary come back from its standby.
+# Content that both servers have stored since they parted, in the same pages and under the same
+# numbers, is refused.  A flipped bit and a lost segment file of a primary come back from its
+# standby.
 #
-# Seen to fail: (see below)
+# Seen to fail: without the digest (has_digest()), content of another timeline and of the twin
+# counts; with all generations taken for common, content beyond the fork is not refused as such;
+# without the pages behind a value (prove_extent()), a longer value that the run did not see is
+# wrong, here and on the standby; with OMITTED in place of CONTENT and FETCHED, the standby lacks all
+# values still; without keys (check_key()), the index does not find its way; without
+# blob_buffer_forget(), the buffer returns damaged bytes.
 use strict;
 use warnings;
 
@@ -228,7 +234,8 @@ $primary->safe_psql('postgres', 'CHECKPOINT');
 flip($primary, 'SELECT b FROM v ORDER BY length(b) DESC LIMIT 1');
 flip($primary, 'SELECT b FROM v WHERE length(b) = 65537');
 flip($primary, 'SELECT b FROM packed');
-# The buffer gets the damaged bytes.
+# The buffer gets the damaged bytes; it has had the right ones.
+$primary->restart;
 $primary->safe_psql('postgres', 'SELECT count(b::bytea) FROM v WHERE length(b) = 65537');
 like($primary->safe_psql('postgres', 'SELECT count(*) FROM blobext_check()'), qr/^3$/, 'three flipped bits');
 my ($status, $rows, $notice) = $primary->psql('postgres',

@@ -3,9 +3,6 @@
 # The store of a promoted standby is on the lossy disk; its WAL and tables are not.  Values that are
 # no longer noted as missing must have their content, whether it is in the WAL (with a checkpoint
 # behind it) or not.
-#
-# Seen to fail without the sync before the note is changed (sync_written()): values are wrong after
-# the cuts that follow a whole run.
 use strict;
 use warnings;
 

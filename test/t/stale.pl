@@ -335,15 +335,7 @@ make_source();
 $pooled = session(@settings, 'PREPARE p (boolean) AS INSERT INTO s.t2 SELECT 2, s.stored() WHERE $1',
 	'EXECUTE p (false)');
 replace_source();
-my $first = session('BEGIN', 'SELECT 1');
-my $gc = start_gc();
-gc_waits_for('process ' . pid($first));
-my $second = session('BEGIN', 'SELECT 1');
-my $second_pid = pid($second);
-$first->query_safe('COMMIT');
-gc_waits_for("process $second_pid");
-my $stop = session('BEGIN', 'LOCK TABLE s.stop IN ACCESS EXCLUSIVE MODE');
-$second->query_safe('COMMIT');
+my ($gc, $stop) = start_gc_to_stop();
 gc_waits_for('relation "stop" locked');
 $pooled->query_safe('EXECUTE p (true)');
 $stop->query_safe('COMMIT');
@@ -364,7 +356,7 @@ sql('CREATE TABLE s.open (id integer, b blobstate)', 'INSERT INTO s.open VALUES 
 $pooled = session('SET enable_seqscan = off', 'SET enable_bitmapscan = off',
 	"INSERT INTO s.open VALUES (3, '')");
 replace_source();
-$first = session('BEGIN', 'SELECT 1');
+my $first = session('BEGIN', 'SELECT 1');
 $gc = start_gc();
 gc_waits_for('process ' . pid($first));
 my $pooled_pid = pid($pooled);
@@ -511,7 +503,7 @@ $pooled->query('BEGIN; DECLARE c SCROLL CURSOR WITH HOLD FOR SELECT b FROM s.sou
 sql('TRUNCATE s.source');
 $first->query_safe('COMMIT');
 gc_waits_for('process ' . pid($pooled) . ' has an open cursor');
-$second = session('BEGIN', 'SELECT 1');
+my $second = session('BEGIN', 'SELECT 1');
 $pooled->query('PREPARE p (boolean) AS INSERT INTO s.t2 SELECT 2, s.fetched() WHERE $1');
 $pooled->query('EXECUTE p (false)');
 $pooled->query('CLOSE c');

@@ -28,26 +28,12 @@ my $library = "$ENV{BLOBEXT_UNIT_DIR}/blobext_unit";
 
 my $primary = blob_cluster('primary', streaming => 1,
 	conf => "wal_keep_size = 2GB\nwal_log_hints = on\nautovacuum = off\nlog_replication_commands = off\n");
+make_traffic($primary, 8_000);
 $primary->safe_psql('postgres', qq(
-CREATE TABLE busy (id serial PRIMARY KEY, digest text, b blobstate);
 CREATE INDEX busy_b ON busy (b);
 CREATE INDEX busy_hash ON busy USING hash (b);
 CREATE FUNCTION allocate(pages bigint) RETURNS bigint
-	AS '$library', 'unit_store_allocate' LANGUAGE C STRICT;
-CREATE PROCEDURE traffic() LANGUAGE plpgsql AS \$\$
-DECLARE
-	c bytea := decode(repeat(md5(random()::text), 1 + (random() ^ 3 * 8000)::int), 'hex');
-BEGIN
-	IF random() < 0.5 THEN
-		INSERT INTO busy (digest, b) VALUES (encode(sha256(c), 'hex'), c);
-	ELSIF random() < 0.6 THEN
-		UPDATE busy SET b = blob_append(b, substr(c, 1, 20000)), digest = NULL
-		WHERE id = (SELECT id FROM busy ORDER BY random() LIMIT 1);
-		UPDATE busy SET digest = encode(sha256(b::bytea), 'hex') WHERE digest IS NULL;
-	ELSE
-		DELETE FROM busy WHERE id IN (SELECT id FROM busy ORDER BY random() LIMIT 2);
-	END IF;
-END \$\$));
+	AS '$library', 'unit_store_allocate' LANGUAGE C STRICT));
 make_values($primary, 'v');
 $primary->safe_psql('postgres', 'CREATE INDEX v_b ON v (b); CREATE INDEX v_hash ON v USING hash (b);
 	CREATE TABLE scratch (id int, b blobstate)');
