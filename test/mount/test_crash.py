@@ -2,7 +2,7 @@
 closed or synced are there, whole and once; the tables satisfy their constraints.
 
 Seen to fail: with is_committed = false in find_out() test_answer_lost (twice appended); with
-is_committed = true test_not_sent; without the fresh mark of mount_recover() test_late_transaction;
+is_committed = true test_not_sent; without the comparison in mark() test_late_transaction;
 with known = 0 in send_changes() test_truncation_taken_back; with synchronous_commit = off for all
 calls test_kill_server.
 """
