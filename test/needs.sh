@@ -56,6 +56,13 @@ have_header()
 	echo "#include <$1>" | "${CC:-cc}" -E -o /dev/null -
 }
 
+# Beside the headers of the server; a copy of the server (test_copy_server) has only these.
+have_libpq()
+{
+	test -f "$("$PG_CONFIG" --includedir)/libpq-fe.h" ||
+		test -f "$("${BLOBEXT_TEST_PG_CONFIG:-pg_config}" --includedir)/libpq-fe.h"
+}
+
 need_build()
 {
 	local server_dev=postgresql-server-dev-$major
@@ -74,7 +81,7 @@ need_build()
 	need PGXS "$server_dev" test -f "$("$PG_CONFIG" --pgxs)"
 	need "the server's headers" "$server_dev" \
 		test -f "$("$PG_CONFIG" --includedir-server)/postgres.h"
-	need libpq-fe.h libpq-dev test -f "$("$PG_CONFIG" --includedir)/libpq-fe.h"
+	need libpq-fe.h libpq-dev have_libpq
 	need liburing.h liburing-dev have_header liburing.h
 	need openssl/sha.h libssl-dev have_header openssl/sha.h
 	# Optional for the library; the tests have values of all methods of compression.
@@ -132,7 +139,7 @@ need_fuse()
 {
 	need pkg-config pkg-config have_command pkg-config
 	need "libfuse 3" libfuse3-dev pkg-config --exists fuse3
-	need libpq-fe.h libpq-dev test -f "$("$PG_CONFIG" --includedir)/libpq-fe.h"
+	need libpq-fe.h libpq-dev have_libpq
 	need fusermount3 fuse3 have_command fusermount3
 }
 

@@ -365,11 +365,12 @@ table('t', 0);
 sql("CREATE FUNCTION s.allocate(pages bigint) RETURNS bigint
 	AS '$ENV{BLOBEXT_UNIT_DIR}/blobext_unit', 'unit_store_allocate' LANGUAGE C STRICT");
 my $aborted = session('BEGIN; INSERT INTO s.t VALUES (1, value(1)); ROLLBACK');
+# Segments of the tests before are gone, if nothing has lived in them.
+my ($segment_no) = grep { -e segment_file($node, $_) } 0 .. 99;
 sql('VACUUM s.t', 'SELECT s.allocate(262144)');
-ok(-e segment_file($node, 0), 'the first segment');
 ($freed, undef, $reason) = gc();
-is($reason, '', 'the extents of the first segment are freed');
-ok(!-e segment_file($node, 0), 'the first segment is removed');
+is($reason, '', 'the extents of the segment are freed');
+ok(!-e segment_file($node, $segment_no), 'the segment is removed');
 is($aborted->query_safe('INSERT INTO s.t VALUES (2, NULL); SELECT count(*) FROM s.t'), '1',
 	'the session that has written to it can commit');
 $aborted->query_safe('INSERT INTO s.t VALUES (3, value(3))');

@@ -28,7 +28,8 @@ use constant SEGMENT => 262_144;	# pages
 sub old_primary
 {
 	my ($name) = @_;
-	my $node = blob_cluster($name, streaming => 1, conf => $calm);
+	# All free pages are in the free runs: longest() looks there.
+	my $node = blob_cluster($name, streaming => 1, conf => "$calm\nblobext.keep_free = -1\n");
 	$node->safe_psql('postgres', qq(
 CREATE FUNCTION allocate(pages bigint) RETURNS bigint
 	AS '$library', 'unit_store_allocate' LANGUAGE C STRICT;

@@ -25,8 +25,11 @@ wal_level = logical
 autovacuum = off
 max_connections = 30
 checkpoint_timeout = 1h
+blobext.keep_free = -1
 ));
 gc_use($node);
+# A store in which nothing lives gives its last segment away, and goes on in the next one: so the
+# table anchor keeps a value while pages are compared.
 sql(qq(
 CREATE FUNCTION datum_bytes(blobstate) RETURNS bytea AS '$library', 'unit_datum_bytes'
 	LANGUAGE C STRICT;
@@ -36,6 +39,8 @@ CREATE FUNCTION stop_at_allocation(bigint) RETURNS void AS '$library', 'unit_sto
 CREATE FUNCTION free_extents(bigint[], bigint[], xid) RETURNS pg_lsn
 	AS '$library', 'unit_store_free' LANGUAGE C STRICT;
 CREATE FUNCTION reclaim() RETURNS integer AS '$library', 'unit_store_reclaim' LANGUAGE C;
+CREATE TABLE anchor (b blobstate);
+INSERT INTO anchor SELECT convert_to(repeat('anchor', 10000), 'UTF8');
 CREATE ROLE bob;
 CREATE ROLE mallory;
 GRANT CREATE ON SCHEMA public TO bob, mallory;
@@ -248,6 +253,8 @@ foreach my $form ('with a tail', 'grown, rest in a page')
 	is($reads{out}, '', "a reader, $form: and returns nothing");
 	forget_sessions();
 }
+
+sql('DROP TABLE anchor');
 
 # ---- constants in caches ----
 # A function that is declared IMMUTABLE and returns a stored value.  A session that keeps its
