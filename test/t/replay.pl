@@ -111,6 +111,23 @@ sub held_writes
 	return $count;
 }
 
+# The number of held writes when this many are: what was submitted may be on its way to the disk.
+sub await_held
+{
+	my ($count) = @_;
+	my $looks = 60_000;
+	usleep(1_000) until held_writes() >= $count || --$looks == 0;
+	return held_writes();
+}
+
+# No write that was held before may be caught by the next hold.
+sub release_all
+{
+	power('lossy release');
+	usleep(1_000) until held_writes() == 0;
+	return;
+}
+
 sub follow
 {
 	my $lsn = $primary->lsn('insert');
@@ -277,7 +294,7 @@ SKIP:
 	my $end = flushed();
 	ok($standby->poll_query_until('postgres', "SELECT pg_last_wal_replay_lsn() >= '$end'"),
 		'replay goes on while writes are in flight');
-	is(held_writes(), 5, 'five writes are in flight');
+	is(await_held(5), 5, 'five writes are in flight');
 	is($standby->safe_psql('postgres', q(SELECT wait_event_type FROM pg_stat_activity
 		WHERE backend_type = 'startup')), 'Activity', 'a startup process without work has writes in flight');
 	values_are_intact($standby, 'v', 'values can be read while writes are in flight');
@@ -291,7 +308,7 @@ SKIP:
 	power('lossy hold_writes');
 	$primary->safe_psql('postgres', join(' ', map { log_sql(10 * $_, 2, 's') } 1 .. 5));
 	$primary->wait_for_catchup($standby, 'replay', flushed());
-	is(held_writes(), 5, 'five writes are in flight before a shutdown');
+	is(await_held(5), 5, 'five writes are in flight before a shutdown');
 	my $stop = IPC::Run::start([ 'pg_ctl', '-D', $standby->data_dir, '-m', 'fast', '-w', 'stop' ],
 		'>', '/dev/null');
 	usleep(1_000) until $standby->log_contains('received fast shutdown request');
@@ -309,7 +326,7 @@ power('lossy hold_writes');
 $primary->safe_psql('postgres', log_sql(100, 4, 'a') . log_sql(102, 4, 'b'));
 my $end = flushed();
 waits_at_or_replays($end);
-is(held_writes(), 1, 'of two writes with pages in common one is in flight');
+is(await_held(1), 1, 'of two writes with pages in common one is in flight');
 power('lossy release');
 follow();
 is(bytes_at(100, 2) . bytes_at(102, 4), 'ab', 'the later of two writes with pages in common comes last');
@@ -500,8 +517,8 @@ SKIP:
 	$primary->safe_psql('postgres', join(' ',
 		map { log_sql(10 * $_, 2, $letters[$_]) . 'SELECT txid_current();' } 0 .. 2));
 	$replayed->();
-	cmp_ok(held_writes(), '>=', 3, 'without queries, records of other resource managers do not wait for content');
-	power('lossy release');
+	cmp_ok(await_held(3), '>=', 3, 'without queries, records of other resource managers do not wait for content');
+	release_all();
 }
 $primary->safe_psql('postgres', 'SELECT txid_current()');
 $replayed->();
