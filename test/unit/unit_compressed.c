@@ -5,8 +5,7 @@
  * Seen to fail: with the remainder packed in another place; without any one of the conditions of
  * check_compression(), check_frames(), unpack_compressed(), blob_frame_unpack(), blob_node_unpack()
  * and blob_node_entry_unpack(), but those that others imply: of frames whose sum is too long, and
- * of a frame without content; without the checks of checksums in blob/frames.c and
- * blob_node_unpack(); with a node that is put before it is full, or not at all (blob/framer.c).
+ * of a frame without content; without the comparison of a frame's checksum.
  */
 #include "unit.h"
 
