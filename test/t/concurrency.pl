@@ -57,7 +57,7 @@ sub all_is_well
 sub reserved
 {
 	my $bytes = 0;
-	$bytes += -s $_ foreach glob store_dir($node) . '/*';
+	$bytes += -s $_ foreach grep { /\/[0-9a-f]{8}$/ } glob store_dir($node) . '/*';
 	return $bytes;
 }
 

@@ -111,7 +111,7 @@ sub held_writes
 	return $count;
 }
 
-# The number of held writes when this many are: what was submitted may be on its way to the disk.
+# The number of held writes when this many are: submitted writes may be on their way to the disk.
 sub await_held
 {
 	my ($count) = @_;
