@@ -639,7 +639,19 @@ class Fuzzer:
                  for p in parameters]
         return f"{what}: {shown}"
 
+    def reconnect(self):
+        """Whether a session of a role has ended, while the server goes on.  A value that is found to
+        be damaged when a part of it has been sent ends its session; a crash would end all."""
+        ended = [role for role, session in self.sessions.items() if session.closed]
+        self.execute("SELECT 1")
+        for role in ended:
+            self.sessions[role] = self.connect(role)
+        return bool(ended)
+
     def note_error(self, what, parameters, error, trusted):
+        if error.sqlstate is None and self.reconnect():
+            self.counts["cut off"] += 1
+            return
         if not is_allowed(error):
             raise Failure(f"{error.sqlstate} {error}: {self.describe(what, parameters)}")
         self.counts[error.sqlstate] += 1
@@ -802,8 +814,11 @@ class Rows:
 
     def __init__(self, fuzzer):
         self.fuzzer = fuzzer
-        self.session = fuzzer.sessions["fuzzer"]
         self.trusted = False
+
+    @property
+    def session(self):
+        return self.fuzzer.sessions["fuzzer"]
 
     def make(self):
         """Some datums.  Most batches are without ill-formed ones, for a statement would meet only
@@ -844,9 +859,11 @@ class Rows:
         return True
 
     def run(self):
+        session = self.session
         self.make()
         for name, sql in self.STATEMENTS.items():
-            self.succeeds(name, sql)
+            if self.session is session:     # its temporary tables are gone with it
+                self.succeeds(name, sql)
         self.session.execute("DROP TABLE IF EXISTS held, f, c, p, t CASCADE")
 
 

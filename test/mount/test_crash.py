@@ -64,7 +64,10 @@ def append_line(path, number):
 
 def work(directory, name, number):
     """Write files, and print the number of each when it is closed.  Steps that fail while the
-    server is away are done again."""
+    server is away are done again.  When the program is dead and its mount gone, nothing may go to
+    the directory below it."""
+    os.chdir(directory)
+    directory = "."
     while True:
         path = os.path.join(directory, f"{name}{number % 7}")
         try:
