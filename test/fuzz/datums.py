@@ -640,8 +640,8 @@ class Fuzzer:
         return f"{what}: {shown}"
 
     def reconnect(self):
-        """Whether a session of a role has ended, while the server goes on.  A value that is found to
-        be damaged when a part of it has been sent ends its session; a crash would end all."""
+        """Whether a session of a role has ended, while the server goes on.  A value that is found
+        to be damaged when a part of it has been sent ends its session; a crash would end all."""
         ended = [role for role, session in self.sessions.items() if session.closed]
         self.execute("SELECT 1")
         for role in ended:
