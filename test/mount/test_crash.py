@@ -289,8 +289,11 @@ class CrashTest(MountTest):
                     continue
                 with open(path, "rb") as file:
                     found = file.read()
-                allowed = [closed] + [n for n in range(last + 1, last + 2)
-                                      if n % 7 == slot and n % 3 < 2]
+                begun = last + 1
+                if begun % 7 == slot and begun % 3 == 0 and \
+                        content_of(name, begun).startswith(found):
+                    continue            # replaced in place by a worker that was killed meanwhile
+                allowed = [closed] + [n for n in [begun] if n % 7 == slot and n % 3 < 2]
                 self.assertIn(found, [content_of(name, n) for n in allowed],
                               f"{path}: {found[:20]}, {allowed}")
             log = os.path.join(directory, f"{name}.log")
