@@ -122,9 +122,10 @@ sub cut_in_recovery
 		die 'the server did not start' if $i > 100_000;
 		sleep(0.001);
 	}
+	# Before the cut: a server that meets it ends, and removes the file.
+	($node->{_pid}) = split /\n/, slurp_file($node->data_dir . '/postmaster.pid');
 	if (rand() < 0.5) { wait_for_flush(); }
 	else { sleep(rand(0.2)); }
-	($node->{_pid}) = split /\n/, slurp_file($node->data_dir . '/postmaster.pid');
 	cut($node);
 	return;
 }
