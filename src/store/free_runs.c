@@ -124,10 +124,10 @@ split(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, dsa_pointer *l
 }
 
 /*
- * Take from the outermost run of this side of the subtree that has at least *pages: all of the run,
- * but at most max_pages, from its outer end.  The subtree has such a run.  *pages becomes the number
- * taken.  Returns the new root of the subtree.  If the run is used up, *empty is its node, which the
- * caller frees.
+ * Take from the outermost run of this side of the subtree that has at least *pages: all of it, but
+ * at most max_pages, from its outer end.  The subtree has such a run.  *pages becomes the number
+ * taken.  Returns the new root of the subtree.  If the run is used up, *empty is its node, which
+ * the caller frees.
  */
 static dsa_pointer
 take_outermost(dsa_area *area, dsa_pointer pointer, int side, uint64 *pages, uint64 max_pages,
