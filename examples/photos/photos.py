@@ -57,15 +57,16 @@ def list_photos(connection, min_width):
 def store_photo(connection, name, pieces):
     """Store a photo that arrives in pieces; return its id, and whether it was there before.
 
-    An append shares the extents of the value before it, and the row of the photo shares those of
-    the last value: the content is written once, and the server has one piece in memory. If anything
-    fails, the transaction ends, and the collector frees what it has written.
+    The pieces go to an upload, so the content is written once, and the server has one piece in
+    memory. The row of the photo shares the extents of the staged value. If anything fails, the
+    transaction ends, and what it has written is freed.
     """
     with connection.transaction():
-        upload, = connection.execute("INSERT INTO upload DEFAULT VALUES RETURNING id").fetchone()
+        number, = connection.execute("SELECT blob_upload_begin()").fetchone()
         for piece in pieces:
-            connection.execute("UPDATE upload SET content = blob_append(content, %b)"
-                               " WHERE id = %s", (piece, upload))
+            connection.execute("SELECT blob_upload_write(%s, %b)", (number, piece))
+        upload, = connection.execute("INSERT INTO upload (content) VALUES (blob_upload_end(%s))"
+                                     " RETURNING id", (number,)).fetchone()
         while True:
             row = connection.execute(
                 "INSERT INTO photo (name, content) SELECT %s, content FROM upload WHERE id = %s"

@@ -19,8 +19,9 @@ CREATE UNIQUE INDEX photo_content ON photo (content blobstate_digest_ops);
 -- The semantic index: photos by their width, which is nowhere but in their content.
 CREATE INDEX photo_width ON photo (((image_size(content)).width));
 
--- Uploads in progress. Each is one transaction, so none of them is ever seen by others.
+-- Values that have come in and are yet to become photos, or to be found as duplicates. It is one
+-- transaction, so none of them is ever seen by others.
 CREATE TABLE upload (
     id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    content blobstate NOT NULL DEFAULT ''
+    content blobstate NOT NULL
 );

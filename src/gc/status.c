@@ -13,6 +13,7 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/ipc.h"
+#include "storage/shmem.h"
 
 /* Pages between two reports. */
 #define REPORT_PAGES 64

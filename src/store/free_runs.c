@@ -13,9 +13,15 @@ typedef struct Run
 	uint64		pages;
 	uint64		longest;		/* longest run in this subtree, in pages */
 	uint32		priority;		/* heap order: no child has a larger one */
-	dsa_pointer left;			/* runs at lower addresses */
-	dsa_pointer right;
+	dsa_pointer child[2];		/* by side */
 } Run;
+
+/* Sides: runs at lower and at higher addresses.  The other one is !side. */
+enum
+{
+	BELOW = 0,
+	ABOVE = 1
+};
 
 static inline Run *
 run_at(dsa_area *area, dsa_pointer pointer)
@@ -32,7 +38,10 @@ longest_at(dsa_area *area, dsa_pointer pointer)
 static void
 update_longest(dsa_area *area, Run *run)
 {
-	run->longest = Max(run->pages, Max(longest_at(area, run->left), longest_at(area, run->right)));
+	uint64		of_children = Max(longest_at(area, run->child[BELOW]),
+								  longest_at(area, run->child[ABOVE]));
+
+	run->longest = Max(run->pages, of_children);
 }
 
 void
@@ -51,8 +60,8 @@ free_subtree(dsa_area *area, dsa_pointer pointer)
 	if (!DsaPointerIsValid(pointer))
 		return;
 	run = run_at(area, pointer);
-	free_subtree(area, run->left);
-	free_subtree(area, run->right);
+	free_subtree(area, run->child[BELOW]);
+	free_subtree(area, run->child[ABOVE]);
 	dsa_free(area, pointer);
 }
 
@@ -79,11 +88,11 @@ join(dsa_area *area, dsa_pointer left, dsa_pointer right)
 	right_run = run_at(area, right);
 	if (left_run->priority >= right_run->priority)
 	{
-		left_run->right = join(area, left_run->right, right);
+		left_run->child[ABOVE] = join(area, left_run->child[ABOVE], right);
 		update_longest(area, left_run);
 		return left;
 	}
-	right_run->left = join(area, left, right_run->left);
+	right_run->child[BELOW] = join(area, left, right_run->child[BELOW]);
 	update_longest(area, right_run);
 	return right;
 }
@@ -104,116 +113,88 @@ split(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, dsa_pointer *l
 	if (run->first_page < first_page)
 	{
 		*left = pointer;
-		split(area, run->right, first_page, &run->right, right);
+		split(area, run->child[ABOVE], first_page, &run->child[ABOVE], right);
 	}
 	else
 	{
 		*right = pointer;
-		split(area, run->left, first_page, left, &run->left);
+		split(area, run->child[BELOW], first_page, left, &run->child[BELOW]);
 	}
 	update_longest(area, run);
 }
 
 /*
- * Take from the leftmost run of the subtree that has at least *pages: all of the run, but at most
- * max_pages.  The subtree has such a run.  *pages becomes the number taken.  Returns the new root
- * of the subtree.  If the run is used up, *empty is its node, which the caller frees.
+ * Take from the outermost run of this side of the subtree that has at least *pages: all of it, but
+ * at most max_pages, from its outer end.  The subtree has such a run.  *pages becomes the number
+ * taken.  Returns the new root of the subtree.  If the run is used up, *empty is its node, which
+ * the caller frees.
  */
 static dsa_pointer
-take_leftmost(dsa_area *area, dsa_pointer pointer, uint64 *pages, uint64 max_pages,
-			  BlobPageNo *first_page, dsa_pointer *empty)
+take_outermost(dsa_area *area, dsa_pointer pointer, int side, uint64 *pages, uint64 max_pages,
+			   BlobPageNo *first_page, dsa_pointer *empty)
 {
 	Run		   *run = run_at(area, pointer);
+	dsa_pointer *outer = &run->child[side];
+	dsa_pointer *inner = &run->child[!side];
 
 	Assert(run->longest >= *pages);
 
-	if (longest_at(area, run->left) >= *pages)
-		run->left = take_leftmost(area, run->left, pages, max_pages, first_page, empty);
+	if (longest_at(area, *outer) >= *pages)
+		*outer = take_outermost(area, *outer, side, pages, max_pages, first_page, empty);
 	else if (run->pages >= *pages)
 	{
 		*pages = Min(run->pages, max_pages);
-		*first_page = run->first_page;
-		run->first_page += *pages;
 		run->pages -= *pages;
+		*first_page = run->first_page + (side == BELOW ? 0 : run->pages);
+		if (side == BELOW)
+			run->first_page += *pages;
 		if (run->pages == 0)
 		{
 			*empty = pointer;
-			return join(area, run->left, run->right);
+			return join(area, run->child[BELOW], run->child[ABOVE]);
 		}
 	}
 	else
-		run->right = take_leftmost(area, run->right, pages, max_pages, first_page, empty);
+		*inner = take_outermost(area, *inner, side, pages, max_pages, first_page, empty);
 	update_longest(area, run);
 	return pointer;
+}
+
+/* The number of pages taken on this side; 0 if no run has min_pages. */
+static uint64
+take(dsa_area *area, BlobFreeRuns *runs, int side, uint64 min_pages, uint64 max_pages,
+	 BlobPageNo *first_page)
+{
+	dsa_pointer empty = InvalidDsaPointer;
+	uint64		pages = min_pages;
+
+	if (min_pages == 0 || longest_at(area, runs->root) < min_pages)
+		return 0;
+
+	runs->root = take_outermost(area, runs->root, side, &pages, max_pages, first_page, &empty);
+	runs->page_count -= pages;
+	if (DsaPointerIsValid(empty))
+	{
+		dsa_free(area, empty);
+		runs->run_count--;
+	}
+	return pages;
 }
 
 uint64
 blob_free_runs_take_some(dsa_area *area, BlobFreeRuns *runs, uint64 min_pages, uint64 max_pages,
 						 BlobPageNo *first_page)
 {
-	dsa_pointer empty = InvalidDsaPointer;
-	uint64		pages = min_pages;
-
 	Assert(min_pages <= max_pages);
-	if (min_pages == 0 || longest_at(area, runs->root) < min_pages)
-		return 0;
-
-	runs->root = take_leftmost(area, runs->root, &pages, max_pages, first_page, &empty);
-	runs->page_count -= pages;
-	if (DsaPointerIsValid(empty))
-	{
-		dsa_free(area, empty);
-		runs->run_count--;
-	}
-	return pages;
-}
-
-/* The mirror image of take_leftmost(): from the end of the rightmost run that has *pages. */
-static dsa_pointer
-take_rightmost(dsa_area *area, dsa_pointer pointer, uint64 *pages, uint64 max_pages,
-			   BlobPageNo *first_page, dsa_pointer *empty)
-{
-	Run		   *run = run_at(area, pointer);
-
-	Assert(run->longest >= *pages);
-
-	if (longest_at(area, run->right) >= *pages)
-		run->right = take_rightmost(area, run->right, pages, max_pages, first_page, empty);
-	else if (run->pages >= *pages)
-	{
-		*pages = Min(run->pages, max_pages);
-		run->pages -= *pages;
-		*first_page = run->first_page + run->pages;
-		if (run->pages == 0)
-		{
-			*empty = pointer;
-			return join(area, run->left, run->right);
-		}
-	}
-	else
-		run->left = take_rightmost(area, run->left, pages, max_pages, first_page, empty);
-	update_longest(area, run);
-	return pointer;
+	return take(area, runs, BELOW, min_pages, max_pages, first_page);
 }
 
 uint64
 blob_free_runs_take_last(dsa_area *area, BlobFreeRuns *runs, uint64 min_pages, uint64 max_pages,
 						 BlobPageNo *first_page)
 {
-	dsa_pointer empty = InvalidDsaPointer;
-	uint64		pages = min_pages;
-
-	if (min_pages == 0 || min_pages > max_pages || longest_at(area, runs->root) < min_pages)
-		return 0;
-
-	runs->root = take_rightmost(area, runs->root, &pages, max_pages, first_page, &empty);
-	runs->page_count -= pages;
-	if (DsaPointerIsValid(empty))
-	{
-		dsa_free(area, empty);
-		runs->run_count--;
-	}
-	return pages;
+	return min_pages > max_pages ? 0 :
+		take(area, runs, ABOVE, min_pages, max_pages, first_page);
 }
 
 bool
@@ -222,33 +203,18 @@ blob_free_runs_take(dsa_area *area, BlobFreeRuns *runs, uint64 pages, BlobPageNo
 	return blob_free_runs_take_some(area, runs, pages, pages, first_page) > 0;
 }
 
-/* Detach the rightmost run of a non-empty subtree.  Returns the new root. */
+/* Detach the outermost run of this side of a non-empty subtree.  Returns the new root. */
 static dsa_pointer
-detach_last(dsa_area *area, dsa_pointer pointer, dsa_pointer *last)
+detach(dsa_area *area, dsa_pointer pointer, int side, dsa_pointer *outermost)
 {
 	Run		   *run = run_at(area, pointer);
 
-	if (!DsaPointerIsValid(run->right))
+	if (!DsaPointerIsValid(run->child[side]))
 	{
-		*last = pointer;
-		return run->left;
+		*outermost = pointer;
+		return run->child[!side];
 	}
-	run->right = detach_last(area, run->right, last);
-	update_longest(area, run);
-	return pointer;
-}
-
-static dsa_pointer
-detach_first(dsa_area *area, dsa_pointer pointer, dsa_pointer *first)
-{
-	Run		   *run = run_at(area, pointer);
-
-	if (!DsaPointerIsValid(run->left))
-	{
-		*first = pointer;
-		return run->right;
-	}
-	run->left = detach_first(area, run->left, first);
+	run->child[side] = detach(area, run->child[side], side, outermost);
 	update_longest(area, run);
 	return pointer;
 }
@@ -267,8 +233,7 @@ absorb_neighbour(dsa_area *area, BlobFreeRuns *runs, dsa_pointer subtree, bool i
 
 	if (!DsaPointerIsValid(subtree))
 		return subtree;
-	subtree = is_below ? detach_last(area, subtree, &pointer) :
-		detach_first(area, subtree, &pointer);
+	subtree = detach(area, subtree, is_below ? ABOVE : BELOW, &pointer);
 	run = run_at(area, pointer);
 
 	if (is_below ? run->first_page + run->pages == *first_page :
@@ -283,7 +248,7 @@ absorb_neighbour(dsa_area *area, BlobFreeRuns *runs, dsa_pointer subtree, bool i
 
 	Assert(is_below ? run->first_page + run->pages < *first_page :
 		   *first_page + *pages < run->first_page);
-	run->left = run->right = InvalidDsaPointer;
+	run->child[BELOW] = run->child[ABOVE] = InvalidDsaPointer;
 	update_longest(area, run);
 	return is_below ? join(area, subtree, pointer) : join(area, pointer, subtree);
 }
@@ -296,7 +261,7 @@ set_run(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, uint64 pages
 
 	run->first_page = first_page;
 	run->pages = pages;
-	run->left = run->right = InvalidDsaPointer;
+	run->child[BELOW] = run->child[ABOVE] = InvalidDsaPointer;
 	run->priority = murmurhash32((uint32) first_page ^ (uint32) (first_page >> 32));
 	update_longest(area, run);
 }
@@ -343,7 +308,7 @@ blob_free_runs_reserve(dsa_area *area, int node_count)
 					(errcode(ERRCODE_OUT_OF_MEMORY),
 					 errmsg("out of shared memory for the free space of blobs")));
 		}
-		run_at(area, pointer)->right = nodes;
+		run_at(area, pointer)->child[ABOVE] = nodes;
 		nodes = pointer;
 	}
 	return nodes;
@@ -354,7 +319,7 @@ blob_free_runs_release(dsa_area *area, dsa_pointer nodes)
 {
 	while (DsaPointerIsValid(nodes))
 	{
-		dsa_pointer next = run_at(area, nodes)->right;
+		dsa_pointer next = run_at(area, nodes)->child[ABOVE];
 
 		dsa_free(area, nodes);
 		nodes = next;
@@ -367,7 +332,7 @@ use_reserved(dsa_area *area, dsa_pointer *nodes)
 	dsa_pointer pointer = *nodes;
 
 	Assert(DsaPointerIsValid(pointer));
-	*nodes = run_at(area, pointer)->right;
+	*nodes = run_at(area, pointer)->child[ABOVE];
 	return pointer;
 }
 
@@ -387,7 +352,7 @@ blob_free_runs_move_one(dsa_area *area, BlobFreeRuns *from, BlobFreeRuns *to)
 	if (!DsaPointerIsValid(pointer))
 		return false;
 	run = run_at(area, pointer);
-	from->root = join(area, run->left, run->right);
+	from->root = join(area, run->child[BELOW], run->child[ABOVE]);
 	from->run_count--;
 	from->page_count -= run->pages;
 	insert_run(area, to, pointer, run->first_page, run->pages);
@@ -403,10 +368,10 @@ list_subtree(dsa_area *area, dsa_pointer pointer, BlobPageRun *list)
 	if (!DsaPointerIsValid(pointer))
 		return 0;
 	run = run_at(area, pointer);
-	count = list_subtree(area, run->left, list);
+	count = list_subtree(area, run->child[BELOW], list);
 	list[count].first_page = run->first_page;
 	list[count++].pages = run->pages;
-	return count + list_subtree(area, run->right, list + count);
+	return count + list_subtree(area, run->child[ABOVE], list + count);
 }
 
 int
@@ -429,9 +394,9 @@ count_in_subtree(dsa_area *area, dsa_pointer pointer, BlobPageNo first_page, Blo
 	run = run_at(area, pointer);
 	run_end = run->first_page + run->pages;
 	if (run->first_page > first_page)
-		count += count_in_subtree(area, run->left, first_page, end_page, run_count);
+		count += count_in_subtree(area, run->child[BELOW], first_page, end_page, run_count);
 	if (run_end < end_page)
-		count += count_in_subtree(area, run->right, first_page, end_page, run_count);
+		count += count_in_subtree(area, run->child[ABOVE], first_page, end_page, run_count);
 	if (run->first_page < end_page && run_end > first_page)
 		count += Min(run_end, end_page) - Max(run->first_page, first_page);
 	if (run_count != NULL && run->first_page >= first_page && run->first_page < end_page)
@@ -462,7 +427,7 @@ cut_last_below(dsa_area *area, BlobFreeRuns *runs, dsa_pointer *nodes, dsa_point
 
 	if (!DsaPointerIsValid(*below))
 		return 0;
-	*below = detach_last(area, *below, &last);
+	*below = detach(area, *below, ABOVE, &last);
 	run = run_at(area, last);
 	run_end = run->first_page + run->pages;
 	if (run_end > first_page)
@@ -470,7 +435,7 @@ cut_last_below(dsa_area *area, BlobFreeRuns *runs, dsa_pointer *nodes, dsa_point
 		cut = Min(run_end, end_page) - first_page;
 		run->pages = first_page - run->first_page;
 	}
-	run->left = run->right = InvalidDsaPointer;
+	run->child[BELOW] = run->child[ABOVE] = InvalidDsaPointer;
 	update_longest(area, run);
 	*below = join(area, *below, last);
 
@@ -501,7 +466,7 @@ cut_inside(dsa_area *area, BlobFreeRuns *runs, dsa_pointer inside, dsa_pointer *
 		Run		   *run;
 		BlobPageNo	run_end;
 
-		inside = detach_last(area, inside, &last);
+		inside = detach(area, inside, ABOVE, &last);
 		run = run_at(area, last);
 		run_end = run->first_page + run->pages;
 		cut += Min(run_end, end_page) - run->first_page;

@@ -22,6 +22,7 @@ volatile sig_atomic_t InterruptPending = false;
 sigjmp_buf *PG_exception_stack = NULL;
 ErrorContextCallback *error_context_stack = NULL;
 MemoryContext CurrentMemoryContext = NULL;
+MemoryContext TopMemoryContext = NULL;
 
 static ErrorData last_error;
 static char message[2][1024];
@@ -122,6 +123,30 @@ Datum
 toast_compress_datum(Datum value, char method)
 {
 	abort();
+}
+
+void *
+MemoryContextAlloc(MemoryContext context, Size size)
+{
+	return palloc(size);
+}
+
+void *
+MemoryContextAllocZero(MemoryContext context, Size size)
+{
+	return palloc0(size);
+}
+
+void *
+MemoryContextAllocHuge(MemoryContext context, Size size)
+{
+	return palloc(size);
+}
+
+void *
+repalloc_huge(void *pointer, Size size)
+{
+	return repalloc(pointer, size);
 }
 
 void
@@ -373,7 +398,9 @@ main(int argc, char **argv)
 	RUN(unit_compressed, seed, 0);
 	RUN(unit_compressed_damage, seed, 0);
 	RUN(unit_compressed_node, seed, 0);
-	RUN(unit_compressed_reading, 0, 0);
+	RUN(unit_compressed_reading, seed, 0);
+	RUN(unit_compressed_flips, seed, 0);
+	RUN(unit_compressed_garbage, seed, 0);
 	RUN(unit_inline, 0, 0);
 	RUN(unit_digest, seed, 0);
 	RUN(unit_free_runs, seed, 20000);

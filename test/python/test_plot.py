@@ -1,8 +1,8 @@
 """bench/plot: pictures of made-up rounds, and its complaints.  Needs no server.
 
 Seen to fail with medians taken of seconds instead of rates, with a scale upside down, without the
-check of the columns, with names that are not escaped, and with sources of which the last is left
-out.
+check of the columns, with names that are not escaped, with sources of which the last is left out,
+and with ratios of mounts upside down.
 """
 
 import os
@@ -40,6 +40,15 @@ REPLACE = [line("replace", "blobstate", 0, 1000, 2), line("replace", "bytea", 0,
 AGING = [line(f"aging-{label}", "blobstate", age, 1, value, way="update")
          for label, age, value in [("store", 0, 400), ("store", 8, 600), ("read", 0, 0.8),
                                    ("read", 8, 0.6), ("allocated", 0, 1), ("allocated", 8, 1.2)]]
+MOUNT = [line("mount", contender, number, 1, seconds, state, row)
+         for state, row, contender, figures in [
+             ("page", "list", "file", (0.02, 0.03, 0.5)),
+             ("page", "list", "blobstate", (0.03, 0.06, 1)),
+             ("page", "large", "file", (0.5, 0.5, 0.5)),
+             ("page", "large", "blobstate", (0.6, 0.6, 0.6)),
+             ("cold", "large", "file", (1, 1, 1)),
+             ("cold", "large", "blobstate", (1.25, 1.25, 1.25))]
+         for number, seconds in enumerate(figures)]
 
 
 class PlotTest(unittest.TestCase):
@@ -99,6 +108,16 @@ class PlotTest(unittest.TestCase):
         words = self.words(self.pictures(AGING)["aging.svg"])
         for word in ("1.50", "0.75", "storage age (bytes written / live bytes)", "8"):
             self.assertIn(word, words)
+
+    def test_mount(self):
+        """Ratios of the medians of seconds; rows and states in the order of bench/mount."""
+        words = self.words(self.pictures(MOUNT)["mount.svg"])
+        for word in ("2.00", "30 ms", "1.20", "0.50 s", "1.25", "1.00 s"):
+            self.assertIn(word, words)
+        self.assertLess(words.index("cat 1 file"), words.index("ls -l"))
+        self.assertLess(words.index("All in the kernel's page cache"),
+                        words.index("Server restarted, caches dropped"))
+        self.assertNotIn("New mount, values in the server's buffers", words)
 
     def test_source(self):
         """Pictures name the runs of a file, each once, and say so if it does not have them."""

@@ -11,38 +11,17 @@
  * Requests of io_uring are handed to a file that fails all writes with that error.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <liburing.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
-/* Whether fd is a segment file. */
-static int
-is_segment(int fd)
-{
-	char		link[64];
-	char		path[4096];
-	ssize_t		length;
-
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	length = readlink(link, path, sizeof(path) - 1);
-	if (length < 0)
-		return 0;
-	path[length] = '\0';
-	return strstr(path, "/pg_blobext/") != NULL;
-}
+#include "preload.h"
 
 /* The error that writes of this process are to have; -1: its syncs; -2: they wait; 0: none. */
 static int
 wanted_error(void)
 {
-	const char *control = getenv("BLOBEXT_FAULT");
-	FILE	   *file = control != NULL ? fopen(control, "re") : NULL;
+	FILE	   *file = open_control("BLOBEXT_FAULT");
 	char		word[16] = "";
 	long		pid = 0;
 	int			fields;
@@ -61,14 +40,7 @@ wanted_error(void)
 static void
 hold(void)
 {
-	char		path[4096];
-	int			fd;
-
-	snprintf(path, sizeof(path), "%s.held", getenv("BLOBEXT_FAULT"));
-	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-	if (fd < 0)
-		abort();
-	close(fd);
+	tell("BLOBEXT_FAULT", ".held");
 	while (wanted_error() == -2)
 		usleep(10000);
 }

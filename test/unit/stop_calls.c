@@ -8,41 +8,19 @@
  * has.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
-#include <fcntl.h>
 #include <linux/falloc.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-static int
-is_segment(int fd)
-{
-	char		link[64];
-	char		path[4096];
-	ssize_t		length;
-
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	length = readlink(link, path, sizeof(path) - 1);
-	if (length < 0)
-		return 0;
-	path[length] = '\0';
-	return strstr(path, "/pg_blobext/") != NULL;
-}
+#include "preload.h"
 
 /* Stop here if the file asks for that. */
 static void
 come_to(const char *call, const char *when)
 {
-	const char *control = getenv("BLOBEXT_STOP");
-	FILE	   *file = control != NULL ? fopen(control, "re") : NULL;
+	FILE	   *file = open_control("BLOBEXT_STOP");
 	char		wanted_call[16] = "";
 	char		wanted_when[16] = "";
-	char		path[4096];
 	int			fields;
-	int			fd;
 
 	if (file == NULL)
 		return;
@@ -50,11 +28,7 @@ come_to(const char *call, const char *when)
 	fclose(file);
 	if (fields != 2 || strcmp(call, wanted_call) != 0 || strcmp(when, wanted_when) != 0)
 		return;
-	snprintf(path, sizeof(path), "%s.stopped", control);
-	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-	if (fd < 0)
-		abort();
-	close(fd);
+	tell("BLOBEXT_STOP", ".stopped");
 	raise(SIGSTOP);
 }
 
