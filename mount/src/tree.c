@@ -220,10 +220,11 @@ tree_find_held(struct tree *tree, uint64_t id)
 	return node;
 }
 
-/* Under the lock. */
+/* Under the lock.  or_written: if a node of the inode is written, that one. */
 static struct node *
 search_key(struct tree *tree, const struct attributes *attributes, bool or_written)
 {
+	struct node *found = NULL;
 	struct node *node;
 
 	for (node = *key_bucket(tree, attributes->ino); node != NULL; node = node->next_by_key)
@@ -233,11 +234,12 @@ search_key(struct tree *tree, const struct attributes *attributes, bool or_writt
 			continue;
 		if (or_written && node->written)
 			return node;
-		if ((node->attributes.mode & S_IFMT) == (attributes->mode & S_IFMT) &&
+		if (found == NULL &&
+			(node->attributes.mode & S_IFMT) == (attributes->mode & S_IFMT) &&
 			memcmp(&node->attributes.version, &attributes->version, sizeof(struct version)) == 0)
-			return node;
+			found = node;
 	}
-	return NULL;
+	return found;
 }
 
 /* Remember where a node was found: its directory's id and its name there. */
