@@ -368,6 +368,7 @@ pool_lose(struct connection *connection)
 {
 	PQfinish(connection->pg);
 	connection->pg = NULL;
+	__atomic_store_n(&connection->backend, 0, __ATOMIC_RELAXED);
 }
 
 /* Once a minute at most. */

@@ -140,6 +140,23 @@ writer_invalidate(struct writer *writer, uint64_t id)
 	pthread_mutex_unlock(&writer->lock);
 }
 
+/* False: the thread has not come to it that tells the kernel to drop pages of the node. */
+bool
+session_write_keeps_pages(struct mount *mount, const struct node *node)
+{
+	struct writer *writer = mount_writer(mount);
+	bool		keeps;
+
+	if (writer == NULL)
+		return true;
+	pthread_mutex_lock(&writer->lock);
+	keeps = writer->dropping != node->id;
+	for (int i = 0; i < writer->stale_count && keeps; i++)
+		keeps = writer->stale[i] != node->id;
+	pthread_mutex_unlock(&writer->lock);
+	return keeps;
+}
+
 /*
  * The kernel finds a name, and then opens what it found.  If another file takes the name in
  * between, it looks once more, and then gives up, where a local file system would open the old
@@ -203,12 +220,14 @@ do_work(struct writer *writer)
 	{
 		uint64_t	id = writer->stale[--writer->stale_count];
 
+		writer->dropping = id;
 		pthread_mutex_unlock(&writer->lock);
 		fuse_lowlevel_notify_inval_inode(writer->mount->session, id, 0, 0);
 	}
 	else
 		return false;
 	pthread_mutex_lock(&writer->lock);
+	writer->dropping = 0;
 	return true;
 }
 
@@ -893,7 +912,8 @@ session_write_open(fuse_req_t request, struct node *node, struct fuse_file_info 
 	struct copy *copy;
 	int			error = copy_acquire(writer, node, &copy);
 
-	info->keep_cache = 1;
+	/* The look-up before may have found another version: the kernel drops the pages at open(). */
+	info->keep_cache = session_write_keeps_pages(mount, node);
 	if (error == 0)
 	{
 		error = begin_writing(writer, copy, info->flags);

@@ -86,6 +86,7 @@ struct writer
 	uint64_t   *stale;
 	int			stale_count;
 	int			stale_room;
+	uint64_t	dropping;		/* the one whose pages are being dropped */
 	bool		stopping;
 	pthread_t	thread;
 	bool		has_thread;

@@ -132,6 +132,8 @@ static pid_t
 start_command(const char *directory, const char *mountpoint, char **command,
 			  const sigset_t *signals)
 {
+	sigset_t	pending;
+
 	command_pid = fork();
 	if (command_pid == 0)
 	{
@@ -142,8 +144,14 @@ start_command(const char *directory, const char *mountpoint, char **command,
 		return -1;
 	for (size_t i = 0; i < sizeof(passed_signals) / sizeof(passed_signals[0]); i++)
 		set_handler(passed_signals[i], pass_signal);
+	sigpending(&pending);
 	for (size_t i = 0; i < sizeof(ignored_signals) / sizeof(ignored_signals[0]); i++)
+	{
+		/* One that came before the command was there. */
+		if (sigismember(&pending, ignored_signals[i]))
+			kill(command_pid, ignored_signals[i]);
 		set_handler(ignored_signals[i], SIG_IGN);
+	}
 	sigprocmask(SIG_SETMASK, signals, NULL);
 	return command_pid;
 }

@@ -6,8 +6,9 @@ test_answer_is_lost_twice; without is_doubtful test_outcome_is_unknown; without 
 test_transaction_is_rolled_back_before_others; with a note of a commit in writer_flush() of a group
 test_sync_in_a_transaction; without is_given_up test_file_of_an_ended_transaction; without
 was_reserved test_own_transaction_is_notified; without the handles that were open before in
-begin_writing() test_reader_beside_a_writer; with a search_key() that takes the first node
-test_writer_of_an_old_node; without has_version(), and with the compiler's checks of addresses,
+begin_writing() test_reader_beside_a_writer; with session_write_keeps_pages() that is always true
+test_open_after_others; with a search_key() that takes the first node
+test_writer_of_an_old_node; without the path in it test_paths_of_one_hash; without has_version(), and with the compiler's checks of addresses,
 test_version_changes_during_a_read; with FUSE_CAP_HANDLE_KILLPRIV test_set_user_id; with a
 connection string that must have a "=" test_password; without start_command()'s handlers
 test_command_is_interrupted; without idle_session_timeout test_idle_session.
@@ -49,6 +50,9 @@ class RacesTest(MountTest):
 
     def put(self, path, data):
         self.sql.execute("SELECT blobfs.write('docs', %s, %s)", (path, data))
+
+    def put_row(self, table, path, data):
+        self.sql.execute(f"INSERT INTO {table} VALUES (%s, %s)", (path, data))
 
     @staticmethod
     def write(path, data):
@@ -98,6 +102,27 @@ class RacesTest(MountTest):
                         open(mount.path("f"), "r+b", buffering=0) as writer:
                     writer.write(b"S")
             self.assertEqual(self.server_read("/f"), b"Second")
+
+    def test_paths_of_one_hash(self):
+        """The numbers of a table's inodes are hashes, which others may choose: a path leads to its
+        own row all the same."""
+        names = ["8yn0iYCKYHlIj4-BwPqk", "GReLUrM4wMqfg9yzV3KQ"]
+        self.make_table("document")
+        for name in names:
+            self.put_row("document", f"{name}/in_{name}", name.encode())
+        self.put_row("document", "7mohtcOFVz", b"same")
+        self.put_row("document", "c1E51sSEyx", b"same")
+        with Mount("table=document,path=path,content=content") as mount:
+            self.assertEqual(len({os.stat(mount.path(name)).st_ino for name in names}), 1)
+            for name in names:
+                self.assertEqual(os.listdir(mount.path(name)), [f"in_{name}"])
+                self.assertEqual(mount.read(name, f"in_{name}"), name.encode())
+            self.assertEqual((mount.read("7mohtcOFVz"), mount.read("c1E51sSEyx")),
+                             (b"same", b"same"))
+            with open(mount.path("7mohtcOFVz"), "rb") as file, \
+                    open(mount.path("c1E51sSEyx"), "rb") as other:
+                self.sql.execute("DELETE FROM document WHERE path = '7mohtcOFVz'")
+                self.assertEqual((file.read(), other.read()), (b"same", b"same"))
 
     # ---- lost answers ----
 
@@ -259,6 +284,25 @@ class RacesTest(MountTest):
                 os.close(writer)
                 self.assertEqual(os.pread(reader, len(content), 0), content)
                 os.close(reader)
+
+    def test_open_after_others(self):
+        """A file that is open for writing here, and appended to by others, is read at once with what
+        they have added: no zeros of a page that ended before."""
+        with Mount("fs=docs,timeout=0") as mount:
+            self.put("/f", b"")
+            content = b""
+            with open(mount.path("f"), "ab"):
+                for number in range(300):
+                    line = f"{number}\n".encode()
+                    self.sql.execute("SELECT blobfs.append('docs', '/f', %s)", (line,))
+                    content += line
+                    self.assertEqual(mount.read("f"), content)
+            for number in range(100):
+                with open(mount.path("f"), "ab") as file:
+                    self.sql.execute("SELECT blobfs.append('docs', '/f', 'theirs ')")
+                    file.write(b"ours ")
+                content += b"theirs ours "
+                self.assertEqual(mount.read("f"), content)
 
     def test_version_changes_during_a_read(self):
         """A read that was begun with one version, and comes to its statement with a shorter one.
