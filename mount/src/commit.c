@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "errors.h"
+#include "notify.h"
 
 enum
 {
@@ -451,6 +452,8 @@ copy_commit(struct writer *writer, struct copy *copy, bool is_durable)
 	if (error == 0 && pool_bound() == NULL)
 		writer_note_commit(writer, is_durable, begun);
 	outcome.attributes.snapshot = copy->node->attributes.snapshot;
+	if (error == 0)
+		notify_committed(writer->mount);
 	copy->is_doubtful |= error == 0 || outcome.is_unknown;
 	if (error == 0)
 		error = look_again(&commit, &outcome, &is_mixed);

@@ -180,6 +180,7 @@ static void
 drop_replaced(struct writer *writer, struct node *node)
 {
 	read_close(writer->mount->reader, node);
+	session_write_closed(writer->mount, node);
 	tree_release(writer->mount->tree, node);
 }
 

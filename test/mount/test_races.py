@@ -8,7 +8,8 @@ test_sync_in_a_transaction; without is_given_up test_file_of_an_ended_transactio
 was_reserved test_own_transaction_is_notified; without the handles that were open before in
 begin_writing() test_reader_beside_a_writer; with session_write_keeps_pages() that is always true
 test_open_after_others; with a search_key() that takes the first node
-test_writer_of_an_old_node; without the path in it test_paths_of_one_hash; without has_version(), and with the compiler's checks of addresses,
+test_writer_of_an_old_node; without the path in it test_paths_of_one_hash; without notify_committed() test_look_up_is_overtaken;
+without session_write_closed() in drop_replaced() test_replaced_while_written; without has_version(), and with the compiler's checks of addresses,
 test_version_changes_during_a_read; with FUSE_CAP_HANDLE_KILLPRIV test_set_user_id; with a
 connection string that must have a "=" test_password; without start_command()'s handlers
 test_command_is_interrupted; without idle_session_timeout test_idle_session.
@@ -246,6 +247,26 @@ class RacesTest(MountTest):
             support.wait_until(lambda: (mount.read("f"), mount.read("g")) ==
                                (b"written", b"renamed"), "the new content")
 
+    def test_look_up_is_overtaken(self):
+        """With long-lived names: a look-up of a file, by another name, that was answered before a
+        commit of this mount and reaches it later."""
+        self.sql.execute("SELECT blobfs.set_notify('docs', true)")
+        self.put("/f", b"old")
+        self.sql.execute("SELECT blobfs.link('docs', '/f', '/g')")
+        proxy = Proxy()
+        with Mount("fs=docs,notify", proxy.conninfo()) as mount:
+            self.assertEqual(mount.read("g"), b"old")
+            proxy.cut("docs.lookup(", "held")
+            thread = self.start(os.stat, mount.path("f"))
+            self.assertTrue(proxy.holds.wait(support.PATIENCE_SECONDS))
+            self.write(mount.path("g"), b"new")
+            time.sleep(0.5)             # its working copy ends behind close()
+            proxy.release()
+            thread.join()
+            time.sleep(1.5)             # the timeout, for which any name is trusted
+            self.assertEqual(mount.read("f"), b"new")
+        proxy.close()
+
     def test_command_is_interrupted(self):
         """A signal ends the command of "blobfs tx", and its transaction with it."""
         with Mount("fs=docs,timeout=0") as mount:
@@ -303,6 +324,34 @@ class RacesTest(MountTest):
                     file.write(b"ours ")
                 content += b"theirs ours "
                 self.assertEqual(mount.read("f"), content)
+
+    def test_replaced_while_written(self):
+        """A file that is replaced while it is open for writing leaves nothing behind in the program:
+        neither a spool file nor a pin."""
+        with Mount("fs=docs") as mount:
+            directory = f"/proc/{mount.process.pid}/fd"
+
+            def count_spools():
+                count = 0
+                for name in os.listdir(directory):
+                    try:
+                        link = os.readlink(os.path.join(directory, name))
+                        count += int(name) > 2 and "(deleted)" in link
+                    except FileNotFoundError:
+                        pass
+                return count
+
+            self.assertEqual(count_spools(), 0)
+            self.write(mount.path("f"), b"old" * 100_000)
+            for _ in range(5):
+                with open(mount.path("f"), "r+b", buffering=0) as file:
+                    file.write(b"new")
+                    self.write(mount.path("g"), b"other" * 100_000)
+                    os.rename(mount.path("g"), mount.path("f"))
+                    self.assertGreater(count_spools(), 0)
+            support.wait_until(lambda: count_spools() == 0, "no spool file")
+            support.wait_until(lambda: self.one("SELECT sum(pins) FROM blobfs.mounts()") == 0,
+                               "no pin")
 
     def test_version_changes_during_a_read(self):
         """A read that was begun with one version, and comes to its statement with a shorter one.
