@@ -413,9 +413,7 @@ init(void *data, struct fuse_conn_info *connection)
 {
 	struct mount *mount = data;
 
-	/* The kernel itself takes the set-user-ID bit of a file away when that is written. */
-	connection->want &= ~(unsigned) (FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_READDIRPLUS_AUTO |
-									 FUSE_CAP_HANDLE_KILLPRIV);
+	connection->want &= ~(unsigned) (FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_READDIRPLUS_AUTO);
 	connection->want |= connection->capable &
 		(FUSE_CAP_EXPLICIT_INVAL_DATA | FUSE_CAP_READDIRPLUS | FUSE_CAP_PARALLEL_DIROPS |
 		 FUSE_CAP_ASYNC_READ | FUSE_CAP_CACHE_SYMLINKS);
