@@ -743,6 +743,10 @@ BEGIN
     END IF;
     UPDATE @fs@.inode AS i SET nlink = i.nlink - 1, ctime = now_ns WHERE i.ino = ino
     RETURNING 0, @attr@ INTO result;
+    -- The other names have gone while the UPDATE waited.
+    IF result.nlink = 0 THEN
+        DELETE FROM @fs@.inode AS i WHERE i.ino = ino;
+    END IF;
     RETURN result;
 END $blobfs$;
 COMMENT ON FUNCTION @fs@.drop_link(bigint, bigint) IS
@@ -1626,6 +1630,9 @@ BEGIN
 END $blobfs$;
 COMMENT ON FUNCTION @fs@.quota_settle() IS
     'adds the changes of a transaction to the usage, and compares it with the quota';
+
+-- They have the rights of the owner: no other role may make triggers of them, for its own tables.
+REVOKE ALL ON FUNCTION @fs@.quota_note(), @fs@.quota_settle() FROM PUBLIC;
 $template$; END;
 COMMENT ON FUNCTION blobfs.template_whole() IS
     'text that makes the functions for the whole tree, for snapshots, notifications and quota';
@@ -1666,10 +1673,27 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION blobfs.require(name) IS 'an error unless a schema is a file system';
 
+-- Tables and functions that a superuser made would be the superuser's: the owner's functions could
+-- not use the former, and some of the latter have the rights of their owner.
+CREATE FUNCTION blobfs.require_owner(fs name) RETURNS void
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    owner name := (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace AS n WHERE n.nspname = fs);
+BEGIN
+    PERFORM blobfs.require(fs);
+    IF owner <> current_user THEN
+        RAISE EXCEPTION 'file system "%" belongs to role "%"', fs, owner USING
+            ERRCODE = 'insufficient_privilege',
+            HINT = format('SET ROLE %I first.', owner);
+    END IF;
+END $$;
+COMMENT ON FUNCTION blobfs.require_owner(name) IS
+    'an error unless a schema is a file system of the current role';
+
 CREATE FUNCTION blobfs.upgrade(fs name) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
 BEGIN
-    PERFORM blobfs.require(fs);
+    PERFORM blobfs.require_owner(fs);
     EXECUTE blobfs.instance(blobfs.template_reading(), fs);
     EXECUTE blobfs.instance(blobfs.template_writing(), fs);
     EXECUTE blobfs.instance(blobfs.template_whole(), fs);
@@ -2101,7 +2125,7 @@ COMMENT ON FUNCTION blobfs.notify_table(regclass, boolean) IS
 CREATE FUNCTION blobfs.set_quota(fs name, bytes bigint, inodes bigint DEFAULT NULL) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM blobfs.require(fs);
+    PERFORM blobfs.require_owner(fs);
     EXECUTE format('LOCK TABLE %I.inode IN SHARE ROW EXCLUSIVE MODE', fs);
     EXECUTE format('UPDATE %I.superblock SET quota_bytes = $1, quota_inodes = $2', fs)
     USING bytes, inodes;

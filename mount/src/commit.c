@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "errors.h"
+#include "notify.h"
 
 enum
 {
@@ -352,11 +353,14 @@ choose_step(const struct commit *commit)
 /*
  * Whether a commit for a row of another version may replace or change that one.  A row that is
  * older than the version that the mount knows has lost changes in a crash of the server: only all
- * content may go there.
+ * content may go there.  The other version may be that of an earlier attempt whose outcome is
+ * unknown: then bytes that were appended may be in it.
  */
 static bool
 goes_to_current(const struct commit *commit, const struct outcome *outcome, transaction_step step)
 {
+	if (commit->copy->is_doubtful && (step == step_append || step == step_append_upload))
+		return false;
 	if (outcome->status == EBUSY)
 		return !commit->writer->fails_on_conflict;
 	return outcome->status == ESTALE && outcome->has_version &&
@@ -392,7 +396,7 @@ send_changes(struct commit *commit, bool is_durable, struct outcome *outcome, bo
 		error = transaction_run(writer->transactions, step, commit, is_durable, is_single, outcome);
 	}
 	if (error == 0 && outcome->status == EBUSY)
-		return EIO;				/* conflict=fail */
+		return EIO;				/* conflict=fail, or doubtful */
 	return error != 0 ? error : outcome->status;
 }
 
@@ -437,20 +441,24 @@ int
 copy_commit(struct writer *writer, struct copy *copy, bool is_durable)
 {
 	struct commit commit = {.writer = writer, .copy = copy};
-	struct outcome outcome;
+	struct outcome outcome = {0};
 	uint64_t	begun = writer_begun(writer);
 	bool		is_mixed;
 	int			error;
 
 	if (!copy->working.changed || copy->is_removed)
-		return 0;
+		return copy->working.changed && copy->is_given_up ? ESTALE : 0;
 	error = send_changes(&commit, is_durable, &outcome, &is_mixed);
 	if (error == 0 && pool_bound() == NULL)
 		writer_note_commit(writer, is_durable, begun);
 	outcome.attributes.snapshot = copy->node->attributes.snapshot;
 	if (error == 0)
+		notify_committed(writer->mount);
+	copy->is_doubtful |= error == 0 || outcome.is_unknown;
+	if (error == 0)
 		error = look_again(&commit, &outcome, &is_mixed);
 	if (error == 0)
 		take_outcome(&commit, &outcome, is_mixed);
+	copy->is_doubtful &= error != 0;
 	return error;
 }

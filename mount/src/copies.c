@@ -10,6 +10,20 @@
 
 #include "errors.h"
 
+/* That of a node whose pages have changes that were lost: no version of a row. */
+static const struct version lost_version = {.bytes = {[8] = 1}};
+
+static bool
+is_lost(struct node *node)
+{
+	bool		is_lost;
+
+	pthread_mutex_lock(&node->lock);
+	is_lost = memcmp(&node->attributes.version, &lost_version, sizeof(lost_version)) == 0;
+	pthread_mutex_unlock(&node->lock);
+	return is_lost;
+}
+
 static struct copy **
 copy_bucket(struct writer *writer, uint64_t ino)
 {
@@ -61,9 +75,9 @@ copy_acquire(struct writer *writer, struct node *node, struct copy **copy)
 
 	pthread_mutex_lock(&writer->lock);
 	*copy = search(writer, node->attributes.ino, node->attributes.snapshot);
-	if (*copy == NULL)
+	if (*copy == NULL && !is_lost(node))
 		*copy = make_copy(writer, node);
-	if ((*copy)->node == node)
+	if (*copy != NULL && (*copy)->node == node)
 		(*copy)->users++;
 	else
 		error = ESTALE;
@@ -97,15 +111,25 @@ copy_find_ino(struct writer *writer, uint64_t ino, int64_t snapshot)
 	return copy;
 }
 
-/* Under the writer's lock: no thread finds the copy any more. */
+/*
+ * Under the writer's lock: no thread finds the copy any more.  The node is as it would be without
+ * it, for another copy may begin with the node as soon as the lock is free.
+ *
+ * Changes that could not be committed are lost with the copy: its user was told.  The kernel's
+ * pages have them, so the node must not be found by the version that it was based on.
+ */
 static void
 unlink_copy(struct writer *writer, struct copy *copy)
 {
 	struct copy **link = copy_bucket(writer, copy->node->attributes.ino);
+	struct tree *tree = writer->mount->tree;
 
 	while (*link != copy)
 		link = &(*link)->next;
 	*link = copy->next;
+	if (copy->working.changed)
+		tree_set_version(tree, copy->node, &lost_version);
+	tree_set_written(tree, copy->node, false);
 	copy->node->working = NULL;
 }
 
@@ -118,25 +142,14 @@ close_base(struct writer *writer, struct copy *copy)
 	tree_release(writer->mount->tree, copy->base);
 }
 
-/*
- * Changes that could not be committed are lost with the copy: its user was told.  The kernel's
- * pages have them, so the node must not be found by the version that it was based on.
- */
 static void
 end_copy(struct writer *writer, struct copy *copy)
 {
-	static const struct version lost = {.bytes = {[8] = 1}};
-	struct tree *tree = writer->mount->tree;
-
 	if (copy->working.changed)
-	{
-		tree_set_version(tree, copy->node, &lost);
 		writer_invalidate(writer, copy->node->id);
-	}
-	tree_set_written(tree, copy->node, false);
 	close_base(writer, copy);
 	working_end(&copy->working);
-	tree_release(tree, copy->node);
+	tree_release(writer->mount->tree, copy->node);
 	pthread_mutex_destroy(&copy->lock);
 	free(copy);
 }
@@ -216,7 +229,10 @@ copies_commit(struct writer *writer, int64_t snapshot)
 	return error;
 }
 
-/* Nothing is sent for them any more; open handles go on with the copies. */
+/*
+ * Nothing is sent for them any more.  Open handles go on with the copies; close() of one that has
+ * written since, or whose changes were rolled back, returns ESTALE.
+ */
 void
 copies_give_up(struct writer *writer, int64_t snapshot)
 {
@@ -225,7 +241,7 @@ copies_give_up(struct writer *writer, int64_t snapshot)
 	while ((copy = next_of_group(writer, snapshot, is_named)) != NULL)
 	{
 		pthread_mutex_lock(&copy->lock);
-		copy->is_removed = true;
+		copy->is_removed = copy->is_given_up = true;
 		pthread_mutex_unlock(&copy->lock);
 		copy_release(writer, copy);
 	}

@@ -24,6 +24,7 @@ static const struct
 	{"XB002", EIO},				/* content was never written on this server */
 	{"22021", ENOENT},			/* no text of this encoding: no such name */
 	{"23505", EEXIST},
+	{"23514", EINVAL},
 	{"25006", EROFS},
 	{"28", EACCES},
 	{"42501", EACCES},

@@ -100,7 +100,7 @@ begin_end(struct groups *groups, const char *name, struct group **group)
 	else
 	{
 		(*group)->is_ending = true;
-		pool_bind((*group)->connection);
+		pool_bind_alone((*group)->connection);
 	}
 	pthread_mutex_unlock(&groups->lock);
 	return error;
@@ -240,7 +240,6 @@ group_commit(struct mount *mount, const struct node *parent, const char *name,
 {
 	struct groups *groups = the_groups;
 	struct writer *writer = groups->writer;
-	uint64_t	begun = writer_begun(writer);
 	struct group *group;
 	int			error = 0;
 
@@ -255,8 +254,6 @@ group_commit(struct mount *mount, const struct node *parent, const char *name,
 		error = transactions_commit_bound(writer->transactions);
 	else
 		send_command("ROLLBACK");
-	if (error == 0)
-		writer_note_commit(writer, true, begun);
 	copies_give_up(writer, group->number);
 	transactions_forget_mark(writer->transactions, group->connection);
 	forget_group(groups, group);

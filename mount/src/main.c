@@ -20,6 +20,14 @@ enum
 	ARENAS = 4
 };
 
+/* Whether libpq takes it for a connection string: as an URI, or in the form keyword=value. */
+static bool
+is_connection_string(const char *conninfo)
+{
+	return strchr(conninfo, '=') != NULL || strncmp(conninfo, "postgres://", 11) == 0 ||
+		strncmp(conninfo, "postgresql://", 13) == 0;
+}
+
 /* Whether the connection string has a password, which must not be shown among the mounts. */
 static bool
 has_password(const char *conninfo)
@@ -27,11 +35,12 @@ has_password(const char *conninfo)
 	PQconninfoOption *options = PQconninfoParse(conninfo, NULL);
 	bool		found = options == NULL;
 
+	/* libpq marks what is secret by an asterisk. */
 	for (PQconninfoOption *option = options; option != NULL && option->keyword != NULL; option++)
-		if (strcmp(option->keyword, "password") == 0 && option->val != NULL)
+		if (strchr(option->dispchar, '*') != NULL && option->val != NULL)
 			found = true;
 	PQconninfoFree(options);
-	return found && strchr(conninfo, '=') != NULL;
+	return found && is_connection_string(conninfo);
 }
 
 /* Options of the kernel that each mount has. */

@@ -19,6 +19,10 @@
  * timeout.  From this comparison until the reply is written a lock is held (notify_enter,
  * notify_leave), and the thread counts a notification under it before it drops names.
  *
+ * The server's notification of a change by this mount is left out, so a commit of content counts as
+ * one (notify_committed).  A look-up that was answered before it either finds the node while that
+ * has its working copy, or sees at its end that there are more.
+ *
  * A name that does not exist has the ordinary timeout in any case.
  */
 #include "notify.h"
@@ -83,6 +87,13 @@ uint64_t
 notify_count(struct mount *mount)
 {
 	return mount->notifier ? __atomic_load_n(&mount->notifier->count, __ATOMIC_ACQUIRE) : 0;
+}
+
+void
+notify_committed(struct mount *mount)
+{
+	if (mount->notifier != NULL)
+		__atomic_add_fetch(&mount->notifier->count, 1, __ATOMIC_RELEASE);
 }
 
 void

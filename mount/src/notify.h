@@ -20,6 +20,9 @@ void notify_stop(struct mount *mount);
 /* Number of notifications so far. */
 uint64_t notify_count(struct mount *mount);
 
+/* This mount has committed content: what was looked up before may be of the version before. */
+void notify_committed(struct mount *mount);
+
 /* The calling thread's names are as old as this number of notifications. */
 void notify_begin(uint64_t count);
 

@@ -62,29 +62,35 @@ attach(struct pins *pins, struct connection *connection)
 	return attached;
 }
 
+/* Under the lock: join, or attach again if the server does not know the mount any more. */
+static void
+join_or_attach(struct pins *pins, struct connection *connection)
+{
+	struct parameters parameters = {0};
+	PGresult   *result;
+
+	parameter_int8(&parameters, pins->mount);
+	parameter_bytes(&parameters, pins->key, KEY_BYTES);
+	result = execute(connection, "SELECT blobfs.join($1, $2)", &parameters);
+	if (PQresultStatus(result) == PGRES_TUPLES_OK && !field_bool(result, 0, 0))
+	{
+		message("the server has lost what it kept of replaced files that are open here");
+		attach(pins, connection);
+	}
+	PQclear(result);
+}
+
 /* pool_greeting.  Without pins the mount can still be read. */
 static bool
 join(struct connection *connection, void *context)
 {
 	struct source *source = context;
 	struct pins *pins = source->pins;
-	struct parameters parameters = {0};
-	PGresult   *result;
-	bool		known;
 
 	if (pins == NULL)
 		return true;
 	pthread_mutex_lock(&pins->lock);
-	parameter_int8(&parameters, pins->mount);
-	parameter_bytes(&parameters, pins->key, KEY_BYTES);
-	result = execute(connection, "SELECT blobfs.join($1, $2)", &parameters);
-	known = PQresultStatus(result) == PGRES_TUPLES_OK && field_bool(result, 0, 0);
-	if (PQresultStatus(result) == PGRES_TUPLES_OK && !known)
-	{
-		message("the server has lost what it kept of replaced files that are open here");
-		attach(pins, connection);
-	}
-	PQclear(result);
+	join_or_attach(pins, connection);
 	pthread_mutex_unlock(&pins->lock);
 	return PQstatus(connection->pg) == CONNECTION_OK;
 }
@@ -205,8 +211,9 @@ pins_judge(struct source *source, const PGresult *result)
 	error = pool_take(source->pool, -1, &connection);
 	if (error != 0)
 		return error;
+	/* Another thread may have attached since the statement got its parameters. */
 	pthread_mutex_lock(&source->pins->lock);
-	attach(source->pins, connection);
+	join_or_attach(source->pins, connection);
 	pthread_mutex_unlock(&source->pins->lock);
 	pool_give(connection);
 	return EAGAIN;

@@ -48,6 +48,7 @@ struct pool
 static __thread struct fuse_req *thread_request;
 static __thread bool thread_is_bound;
 static __thread struct connection *thread_connection;
+static __thread unsigned int thread_term;	/* of the connection */
 
 struct pool *
 pool_create(const struct options *options)
@@ -207,7 +208,9 @@ connect_now(struct connection *connection)
 		return false;
 	__atomic_store_n(&connection->backend, PQbackendPID(connection->pg), __ATOMIC_RELAXED);
 	PQsetNoticeProcessor(connection->pg, receive_notice, NULL);
-	sql = format_string("SET client_encoding = '%s'; SET bytea_output = hex;"
+	sql = format_string("SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings"
+						" WHERE name IN ('idle_session_timeout', 'transaction_timeout');"
+						"SET client_encoding = '%s'; SET bytea_output = hex;"
 						"SET plan_cache_mode = auto; SET default_transaction_isolation = "
 						"'read committed'; SET idle_in_transaction_session_timeout = 0;"
 						"SET statement_timeout = 0; SET lock_timeout = '30s'",
@@ -247,7 +250,7 @@ pool_has_backend(struct pool *pool, int pid)
 {
 	for (int i = 0; i < pool->size; i++)
 		if (__atomic_load_n(&pool->connections[i].backend, __ATOMIC_RELAXED) == pid)
-			return true;
+			return !__atomic_load_n(&pool->connections[i].was_reserved, __ATOMIC_RELAXED);
 	return false;
 }
 
@@ -290,6 +293,14 @@ find_free(struct pool *pool, int slot)
 	return unconnected;
 }
 
+/* Whether the transaction has ended, or is ending, for which the thread was bound. */
+static bool
+is_term_over(void)
+{
+	return thread_is_bound &&
+		__atomic_load_n(&thread_connection->term, __ATOMIC_RELAXED) != thread_term;
+}
+
 /* A connection that no other thread has; it may be down. */
 static int
 take_any(struct pool *pool, int slot, struct connection **connection)
@@ -298,7 +309,7 @@ take_any(struct pool *pool, int slot, struct connection **connection)
 	int			waited = 0;
 
 	pthread_mutex_lock(&pool->lock);
-	while ((*connection = find_free(pool, slot)) == NULL && error == 0)
+	while ((*connection = find_free(pool, slot)) == NULL && error == 0 && !is_term_over())
 	{
 		struct timespec until;
 
@@ -313,7 +324,9 @@ take_any(struct pool *pool, int slot, struct connection **connection)
 		waited += WAIT_MILLISECONDS;	/* at most */
 		error = waited >= PATIENCE_MILLISECONDS && pool_is_interrupted() ? EINTR : 0;
 	}
-	if (*connection != NULL)
+	if (is_term_over())
+		error = ESTALE;
+	else if (*connection != NULL)
 	{
 		(*connection)->busy = true;
 		error = 0;
@@ -355,6 +368,7 @@ pool_lose(struct connection *connection)
 {
 	PQfinish(connection->pg);
 	connection->pg = NULL;
+	__atomic_store_n(&connection->backend, 0, __ATOMIC_RELAXED);
 }
 
 /* Once a minute at most. */
@@ -389,7 +403,10 @@ pool_reserve(struct pool *pool, struct connection **connection)
 	if (reserved + 2 >= pool->size)
 		error = EAGAIN;
 	else
+	{
 		(*connection)->reserved = true;
+		__atomic_store_n(&(*connection)->was_reserved, true, __ATOMIC_RELAXED);
+	}
 	pthread_mutex_unlock(&pool->lock);
 	pool_give(*connection);
 	return error;
@@ -402,6 +419,7 @@ pool_unreserve(struct connection *connection)
 
 	pthread_mutex_lock(&pool->lock);
 	connection->reserved = false;
+	__atomic_add_fetch(&connection->term, 1, __ATOMIC_RELAXED);
 	pthread_cond_broadcast(&pool->given);
 	pthread_mutex_unlock(&pool->lock);
 }
@@ -411,6 +429,21 @@ pool_bind(struct connection *connection)
 {
 	thread_is_bound = true;
 	thread_connection = connection;
+	if (connection != NULL)
+		thread_term = __atomic_load_n(&connection->term, __ATOMIC_RELAXED);
+}
+
+/* Under the pool's lock, so that a thread has taken the connection before, or does not get it. */
+void
+pool_bind_alone(struct connection *connection)
+{
+	struct pool *pool = connection->pool;
+
+	pthread_mutex_lock(&pool->lock);
+	__atomic_add_fetch(&connection->term, 1, __ATOMIC_RELAXED);
+	pool_bind(connection);
+	pthread_cond_broadcast(&pool->given);
+	pthread_mutex_unlock(&pool->lock);
 }
 
 void

@@ -33,6 +33,8 @@ struct connection
 	int			backend;		/* pid of the server's process; atomic */
 	bool		busy;
 	bool		reserved;		/* for threads that are bound to it */
+	unsigned int term;			/* threads that were bound in an earlier one do not get it; atomic */
+	bool		was_reserved;	/* at some time; atomic */
 	bool		interruptible;	/* the statement ends when the request is interrupted */
 	uint8_t    *prepared;		/* by statement */
 };
@@ -76,6 +78,9 @@ void pool_unreserve(struct connection *connection);
 /* Bind the calling thread, until pool_set_request(); NULL: it gets no connection, but ESTALE. */
 void pool_bind(struct connection *connection);
 
+/* The same, and all threads that are bound already, and wait for the connection, get ESTALE. */
+void pool_bind_alone(struct connection *connection);
+
 void pool_unbind(void);
 
 /* The connection to which the calling thread is bound; NULL: to none. */
@@ -87,7 +92,10 @@ int pool_size(const struct pool *pool);
 /* A connection of its own for other uses, which the caller closes; NULL with a message. */
 PGconn	   *pool_connect_apart(struct pool *pool, char **error);
 
-/* Whether one of the connections has this backend. */
+/*
+ * Whether one of the connections has this backend, and what it changes is known to the kernel: it
+ * has been reserved for no transaction, whose changes appear elsewhere when it is committed.
+ */
 bool pool_has_backend(struct pool *pool, int pid);
 
 /* A statement of SQL by number; before threads run.  The text is copied. */

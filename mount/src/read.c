@@ -165,6 +165,50 @@ read_exactly(struct reader *reader, struct node *node, int64_t offset, size_t le
 	return EIO;
 }
 
+/*
+ * Whether the node still has the version of a key.  A commit gives a node another one at any time,
+ * so what was asked for by the node's attributes may be that of the next version.
+ */
+static bool
+has_version(struct node *node, const struct content_key *key)
+{
+	bool		has;
+
+	pthread_mutex_lock(&node->lock);
+	has = memcmp(&node->attributes.version, &key->version, sizeof(struct version)) == 0;
+	pthread_mutex_unlock(&node->lock);
+	return has;
+}
+
+/* Bytes of the node's version as the key has it, for the cache. */
+static int
+read_keyed(struct reader *reader, struct node *node, const struct content_key *key, int64_t offset,
+		   size_t length, struct buffer *buffer)
+{
+	int			error = read_exactly(reader, node, offset, length, buffer);
+
+	if (error != 0 || has_version(node, key))
+		return error;
+	buffer_free(buffer);
+	return ESTALE;
+}
+
+/* A part of content that is in the cache; ESTALE: it is shorter, and so of another version. */
+static int
+take_part(struct reader *reader, struct content *content, size_t offset, size_t length,
+		  struct range *range)
+{
+	if (offset + length > content->buffer.length)
+	{
+		cache_give(reader->cache, content, false);
+		return ESTALE;
+	}
+	range->content = content;
+	range->data = content->buffer.data + offset;
+	range->length = length;
+	return 0;
+}
+
 /* ---- small values ---- */
 
 struct batch
@@ -277,7 +321,7 @@ get_small(struct reader *reader, struct node *node, struct content **content)
 			return error;
 		*content = NULL;
 	}
-	error = read_exactly(reader, node, 0, (size_t) node->attributes.size, &buffer);
+	error = read_keyed(reader, node, &key, 0, (size_t) node->attributes.size, &buffer);
 	if (error == 0)
 		cache_fill(reader->cache, *content, &buffer);
 	else
@@ -289,16 +333,10 @@ static int
 read_small(struct reader *reader, struct node *node, int64_t offset, size_t length,
 		   struct range *range)
 {
-	int			error = get_small(reader, node, &range->content);
+	struct content *content;
+	int			error = get_small(reader, node, &content);
 
-	if (error != 0)
-	{
-		range->content = NULL;
-		return error;
-	}
-	range->data = range->content->buffer.data + offset;
-	range->length = length;
-	return 0;
+	return error != 0 ? error : take_part(reader, content, (size_t) offset, length, range);
 }
 
 /* ---- larger values ---- */
@@ -355,9 +393,10 @@ fill_chunk(struct reader *reader, struct node *node, struct content *content)
 	int64_t		chunk = content->key.chunk;
 	struct buffer buffer;
 	int			error = chunk >= 0 ?
-		read_exactly(reader, node, chunk * CHUNK_BYTES, chunk_length(node, chunk), &buffer) :
-		read_exactly(reader, node, (-chunk - 1) * BLOCK_BYTES, block_length(node, -chunk - 1),
-					 &buffer);
+		read_keyed(reader, node, &content->key, chunk * CHUNK_BYTES, chunk_length(node, chunk),
+				   &buffer) :
+		read_keyed(reader, node, &content->key, (-chunk - 1) * BLOCK_BYTES,
+				   block_length(node, -chunk - 1), &buffer);
 
 	if (error == 0)
 		cache_fill(reader->cache, content, &buffer);
@@ -426,16 +465,19 @@ join_chunks(struct reader *reader, struct node *node, int64_t offset, size_t len
 		size_t		begin = (size_t) ((offset + (int64_t) done) % CHUNK_BYTES);
 		size_t		part = CHUNK_BYTES - begin;
 		struct content *content;
+		struct range in_chunk;
 		int			error = get_chunk(reader, node, chunk, &content);
 
 		if (part > length - done)
 			part = length - done;
+		if (error == 0)
+			error = take_part(reader, content, begin, part, &in_chunk);
 		if (error != 0)
 		{
 			buffer_free(&range->buffer);
 			return error;
 		}
-		memcpy(range->buffer.data + done, content->buffer.data + begin, part);
+		memcpy(range->buffer.data + done, in_chunk.data, part);
 		cache_give(reader->cache, content, false);
 		done += part;
 	}
@@ -450,6 +492,7 @@ read_alone(struct reader *reader, struct node *node, int64_t offset, size_t leng
 		   struct range *range)
 {
 	int64_t		block = offset / BLOCK_BYTES;
+	struct content *content;
 	int			error;
 
 	if (length >= BLOCK_BYTES || (offset + (int64_t) length - 1) / BLOCK_BYTES != block)
@@ -459,15 +502,9 @@ read_alone(struct reader *reader, struct node *node, int64_t offset, size_t leng
 		range->length = range->buffer.length;
 		return error;
 	}
-	error = get_chunk(reader, node, -block - 1, &range->content);
-	if (error != 0)
-	{
-		range->content = NULL;
-		return error;
-	}
-	range->data = range->content->buffer.data + offset % BLOCK_BYTES;
-	range->length = length;
-	return 0;
+	error = get_chunk(reader, node, -block - 1, &content);
+	return error != 0 ? error :
+		take_part(reader, content, (size_t) (offset % BLOCK_BYTES), length, range);
 }
 
 static int
@@ -476,6 +513,7 @@ read_large(struct reader *reader, struct node *node, int64_t offset, size_t leng
 {
 	int64_t		chunk = offset / CHUNK_BYTES;
 	int64_t		last = (offset + (int64_t) length - 1) / CHUNK_BYTES;
+	struct content *content;
 	int			error;
 
 	if (!is_sequential(node, offset, offset + (int64_t) length))
@@ -483,19 +521,14 @@ read_large(struct reader *reader, struct node *node, int64_t offset, size_t leng
 	ask_ahead(reader, node, last + 1);
 	if (chunk != last)
 		return join_chunks(reader, node, offset, length, range);
-	error = get_chunk(reader, node, chunk, &range->content);
-	if (error != 0)
-	{
-		range->content = NULL;
-		return error;
-	}
-	range->data = range->content->buffer.data + offset % CHUNK_BYTES;
-	range->length = length;
-	return 0;
+	error = get_chunk(reader, node, chunk, &content);
+	return error != 0 ? error :
+		take_part(reader, content, (size_t) (offset % CHUNK_BYTES), length, range);
 }
 
-int
-read_range(struct reader *reader, struct node *node, int64_t offset, size_t length,
+/* Once: ESTALE also if a commit has given the node another version meanwhile. */
+static int
+try_range(struct reader *reader, struct node *node, int64_t offset, size_t length,
 		   struct range *range)
 {
 	int64_t		size = node->attributes.size;
@@ -508,6 +541,23 @@ read_range(struct reader *reader, struct node *node, int64_t offset, size_t leng
 	if (size <= SMALL_BYTES)
 		return read_small(reader, node, offset, length, range);
 	return read_large(reader, node, offset, length, range);
+}
+
+int
+read_range(struct reader *reader, struct node *node, int64_t offset, size_t length,
+		   struct range *range)
+{
+	struct content_key key;
+	int			error;
+
+	do
+	{
+		pthread_mutex_lock(&node->lock);
+		cache_key(&key, &node->attributes, 0);
+		pthread_mutex_unlock(&node->lock);
+		error = try_range(reader, node, offset, length, range);
+	} while ((error == ESTALE || error == EIO) && !has_version(node, &key));
+	return error;
 }
 
 void
@@ -545,19 +595,20 @@ stop_holding(struct reader *reader, struct content *content)
 	cache_give(reader->cache, content, false);
 }
 
+/* size: what may_hold() has counted. */
 static int
-hold_small(struct reader *reader, struct node *node)
+hold_small(struct reader *reader, struct node *node, size_t size)
 {
 	struct content *content;
 	int			error = get_small(reader, node, &content);
 
+	pthread_mutex_lock(&reader->lock);
+	reader->held_bytes -= size;
+	if (error == 0)
+		reader->held_bytes += content->buffer.length;
+	pthread_mutex_unlock(&reader->lock);
 	if (error != 0)
-	{
-		pthread_mutex_lock(&reader->lock);
-		reader->held_bytes -= (size_t) node->attributes.size;
-		pthread_mutex_unlock(&reader->lock);
 		return error;
-	}
 	pthread_mutex_lock(&node->lock);
 	if (node->held == NULL && node->opens > 0)
 	{
@@ -626,7 +677,7 @@ read_open(struct reader *reader, struct node *node)
 	if (kept || size == 0 || node->attributes.snapshot < 0)
 		return 0;
 	if (size <= SMALL_BYTES && may_hold(reader, size))
-		error = hold_small(reader, node);
+		error = hold_small(reader, node, size);
 	else if (reader->source->has_pins)
 		error = pin_node(reader, node);
 	if (error != 0)

@@ -302,7 +302,7 @@ open_(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
 	}
 	handle = handle_create(mount, node, info->flags);
 	info->fh = (uint64_t) (uintptr_t) handle;
-	info->keep_cache = 1;
+	info->keep_cache = session_write_keeps_pages(mount, node);
 	if (fuse_reply_open(request, info) != 0)
 	{
 		pool_set_request(NULL);

@@ -96,6 +96,9 @@ void session_write_open(fuse_req_t request, struct node *node,
 void session_write_seen(struct mount *mount, struct node *node,
 						const struct attributes *attributes);
 
+/* Whether the kernel has no pages of the node but those of its content: not while it is told. */
+bool session_write_keeps_pages(struct mount *mount, const struct node *node);
+
 /* A handle without handle->writing was closed; the node has node->working. */
 void session_write_closed(struct mount *mount, struct node *node);
 

@@ -82,6 +82,7 @@ writer_begun(struct writer *writer)
 	return begun;
 }
 
+/* In a transaction of many files nothing is committed before its end. */
 int
 writer_flush(struct writer *writer)
 {
@@ -90,6 +91,8 @@ writer_flush(struct writer *writer)
 	bool		has_lost;
 	int			error = 0;
 
+	if (pool_bound() != NULL)
+		return 0;
 	pthread_mutex_lock(&writer->lock);
 	is_flushed = writer->flushed >= begun || writer->is_async;
 	pthread_mutex_unlock(&writer->lock);
@@ -137,6 +140,23 @@ writer_invalidate(struct writer *writer, uint64_t id)
 	pthread_mutex_unlock(&writer->lock);
 }
 
+/* False: the thread has not come to it that tells the kernel to drop pages of the node. */
+bool
+session_write_keeps_pages(struct mount *mount, const struct node *node)
+{
+	struct writer *writer = mount_writer(mount);
+	bool		keeps;
+
+	if (writer == NULL)
+		return true;
+	pthread_mutex_lock(&writer->lock);
+	keeps = writer->dropping != node->id;
+	for (int i = 0; i < writer->stale_count && keeps; i++)
+		keeps = writer->stale[i] != node->id;
+	pthread_mutex_unlock(&writer->lock);
+	return keeps;
+}
+
 /*
  * The kernel finds a name, and then opens what it found.  If another file takes the name in
  * between, it looks once more, and then gives up, where a local file system would open the old
@@ -160,6 +180,7 @@ static void
 drop_replaced(struct writer *writer, struct node *node)
 {
 	read_close(writer->mount->reader, node);
+	session_write_closed(writer->mount, node);
 	tree_release(writer->mount->tree, node);
 }
 
@@ -200,12 +221,14 @@ do_work(struct writer *writer)
 	{
 		uint64_t	id = writer->stale[--writer->stale_count];
 
+		writer->dropping = id;
 		pthread_mutex_unlock(&writer->lock);
 		fuse_lowlevel_notify_inval_inode(writer->mount->session, id, 0, 0);
 	}
 	else
 		return false;
 	pthread_mutex_lock(&writer->lock);
+	writer->dropping = 0;
 	return true;
 }
 
@@ -618,6 +641,20 @@ op_rmdir(fuse_req_t request, fuse_ino_t parent_id, const char *name)
 					 mount_writer(request_mount(request))->calls.rmdir);
 }
 
+/*
+ * Whether an inode is gone, which had a name just before the name was given to another one.  In
+ * between another mount may have renamed it: then it is still there, and must be written.
+ */
+static bool
+is_gone(struct writer *writer, const struct attributes *attributes)
+{
+	struct source *source = writer->mount->source;
+	struct node node = {.attributes = *attributes};
+	struct attributes now;
+
+	return source->operations->getattr(source, &node, &now) == ESTALE;
+}
+
 /* After a rename: attributes that changed with it. */
 static void
 note_renamed(struct writer *writer, struct node *parent, struct node *new_parent,
@@ -631,7 +668,8 @@ note_renamed(struct writer *writer, struct node *parent, struct node *new_parent
 		return;
 	note_changed_ino(writer, replaced->ino, parent->attributes.snapshot);
 	if ((replaced->nlink <= 1 || S_ISDIR(replaced->mode)) &&
-		!(outcome->has_attributes && outcome->attributes.ino == replaced->ino))
+		!(outcome->has_attributes && outcome->attributes.ino == replaced->ino) &&
+		is_gone(writer, replaced))
 		note_removed(writer, replaced->ino, parent->attributes.snapshot);
 }
 
@@ -823,9 +861,12 @@ make_handle(struct mount *mount, struct copy *copy, int flags)
 	return handle;
 }
 
+/* The base is kept for this handle if that reads, and for others that were there before. */
 static int
 begin_writing(struct writer *writer, struct copy *copy, int flags)
 {
+	bool		is_read = (flags & O_ACCMODE) != O_WRONLY ||
+		__atomic_load_n(&copy->node->opens, __ATOMIC_RELAXED) > 0;
 	int			error = 0;
 
 	pthread_mutex_lock(&copy->lock);
@@ -834,7 +875,7 @@ begin_writing(struct writer *writer, struct copy *copy, int flags)
 		error = working_resize(&copy->working, 0);
 		copy_touch(copy);
 	}
-	else if ((flags & O_ACCMODE) != O_WRONLY)
+	else if (is_read)
 		error = copy_keep_base(copy);
 	pthread_mutex_unlock(&copy->lock);
 	return error;
@@ -872,7 +913,8 @@ session_write_open(fuse_req_t request, struct node *node, struct fuse_file_info 
 	struct copy *copy;
 	int			error = copy_acquire(writer, node, &copy);
 
-	info->keep_cache = 1;
+	/* The look-up before may have found another version: the kernel drops the pages at open(). */
+	info->keep_cache = session_write_keeps_pages(mount, node);
 	if (error == 0)
 	{
 		error = begin_writing(writer, copy, info->flags);
@@ -889,7 +931,10 @@ session_write_open(fuse_req_t request, struct node *node, struct fuse_file_info 
 	handle = make_handle(mount, copy, info->flags);
 	info->fh = (uintptr_t) handle;
 	if (fuse_reply_open(request, info) != 0)
+	{
+		pool_set_request(NULL);
 		handle_release(mount, handle);
+	}
 }
 
 static void
@@ -943,6 +988,7 @@ op_create(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mod
 	info->keep_cache = 1;
 	if (fuse_reply_create(request, &entry, info) != 0)
 	{
+		pool_set_request(NULL);
 		handle_release(mount, handle);
 		tree_forget(mount->tree, entry.ino, 1);
 	}
@@ -1019,6 +1065,7 @@ session_write_read(fuse_req_t request, struct node *node, size_t size, off_t off
 		fuse_reply_err(request, error);
 	else
 		fuse_reply_buf(request, content, found);
+	pool_set_request(NULL);
 	free(content);
 	copy_release(writer, copy);
 }
@@ -1090,7 +1137,7 @@ session_write_release(struct mount *mount, struct handle *handle)
 	pthread_mutex_lock(&copy->lock);
 	error = writing->writes ? copy_commit(writer, copy, true) : 0;
 	pthread_mutex_unlock(&copy->lock);
-	if (error != 0)
+	if (error != 0 && !copy->is_given_up)
 		message("inode %llu: what was written is lost: %s",
 				(unsigned long long) copy->node->attributes.ino, strerror(error));
 	handle->writing = NULL;

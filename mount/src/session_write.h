@@ -86,6 +86,7 @@ struct writer
 	uint64_t   *stale;
 	int			stale_count;
 	int			stale_room;
+	uint64_t	dropping;		/* the one whose pages are being dropped */
 	bool		stopping;
 	pthread_t	thread;
 	bool		has_thread;
@@ -109,6 +110,8 @@ struct copy
 	struct timespec mtime;		/* of the last write, or as it was set since */
 	struct timespec ctime;		/* of the last write */
 	bool		is_removed;		/* no name leads to the inode, so nothing is committed */
+	bool		is_given_up;	/* the transaction of many files has ended; is_removed, too */
+	bool		is_doubtful;	/* a commit has failed that may have been carried out */
 };
 
 /* The writer of a mount; NULL: read-only. */
@@ -116,7 +119,7 @@ struct writer *mount_writer(struct mount *mount);
 
 /*
  * The working copy of a node, made if there is none, with one more user.  ESTALE: another version
- * of the inode has one; the kernel looks the name up again.
+ * of the inode has one, or the node is of no version; the kernel looks the name up again.
  */
 int copy_acquire(struct writer *writer, struct node *node, struct copy **copy);
 

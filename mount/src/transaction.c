@@ -173,7 +173,8 @@ require_mark(struct transaction *transaction)
 /*
  * The connection was lost, and is up again: was the transaction committed?  The row gets a fresh
  * mark.  Without a row it was not: the row is older than all transactions that had a mark of it.
- * 0, an errno, or ERROR_LOST: ask again.
+ * If an earlier answer to the same question was lost, the row has the fresh mark of that: larger
+ * by a multiple of 2^32, so only the rest is compared.  0, an errno, or ERROR_LOST: ask again.
  */
 static int
 find_out(struct transaction *transaction, bool *is_committed)
@@ -188,7 +189,7 @@ find_out(struct transaction *transaction, bool *is_committed)
 	if (error != 0)
 		return error;
 	mark->is_known = rows > 0;
-	*is_committed = rows > 0 && found == transaction->mark;
+	*is_committed = rows > 0 && (uint32_t) found == (uint32_t) transaction->mark;
 	debug("connection %d was lost: mark %lld, found %lld", transaction->connection->slot,
 		  (long long) transaction->mark, (long long) found);
 	mark->number = fresh;
@@ -307,6 +308,7 @@ runs_again(struct transaction *transaction, int *error)
 	if (*error == ECANCELED || *error == ERROR_LOST)
 	{
 		*error = decide(transaction, &is_committed);
+		transaction->outcome->is_unknown = *error != 0;
 		return *error == 0 && !is_committed;
 	}
 	return *error != 0 && error_is_retried(transaction->sqlstate);
@@ -405,6 +407,7 @@ transaction_run(struct transactions *transactions, transaction_step step, void *
 	};
 	int			error = pool_take(transactions->pool, -1, &transaction.connection);
 
+	outcome->is_unknown = false;
 	if (error != 0)
 		return error;
 	error = pool_bound() != NULL ? run_bound(&transaction, step, context) :

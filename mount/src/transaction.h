@@ -24,6 +24,7 @@ struct transactions;
 struct outcome
 {
 	int			status;			/* 0 or an errno: then nothing was changed */
+	bool		is_unknown;		/* with an error: it may have been committed all the same */
 	bool		has_attributes;
 	bool		has_version;
 	struct attributes attributes;

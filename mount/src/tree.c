@@ -220,24 +220,31 @@ tree_find_held(struct tree *tree, uint64_t id)
 	return node;
 }
 
-/* Under the lock. */
+/*
+ * Under the lock.  path: of the table view, where two paths may have the same inode number, which is
+ * a hash; else NULL.  or_written: if a node of the inode is written, that one.
+ */
 static struct node *
-search_key(struct tree *tree, const struct attributes *attributes, bool or_written)
+search_key(struct tree *tree, const struct attributes *attributes, const char *path,
+		   bool or_written)
 {
+	struct node *found = NULL;
 	struct node *node;
 
 	for (node = *key_bucket(tree, attributes->ino); node != NULL; node = node->next_by_key)
 	{
 		if (node->attributes.ino != attributes->ino ||
-			node->attributes.snapshot != attributes->snapshot)
+			node->attributes.snapshot != attributes->snapshot ||
+			(path != NULL && strcmp(path, node->path) != 0))
 			continue;
 		if (or_written && node->written)
 			return node;
-		if ((node->attributes.mode & S_IFMT) == (attributes->mode & S_IFMT) &&
+		if (found == NULL &&
+			(node->attributes.mode & S_IFMT) == (attributes->mode & S_IFMT) &&
 			memcmp(&node->attributes.version, &attributes->version, sizeof(struct version)) == 0)
-			return node;
+			found = node;
 	}
-	return NULL;
+	return found;
 }
 
 /* Remember where a node was found: its directory's id and its name there. */
@@ -276,15 +283,18 @@ tree_enter(struct tree *tree, struct node *parent, const char *name,
 		   const struct attributes *attributes)
 {
 	struct node *node;
+	char	   *path = NULL;
 
+	if (tree->with_paths)
+		path = *parent->path == '\0' ? copy_string(name) :
+			format_string("%s/%s", parent->path, name);
 	pthread_mutex_lock(&tree->lock);
-	node = search_key(tree, attributes, true);
+	node = search_key(tree, attributes, path, true);
 	if (node == NULL)
 	{
 		node = make_node(tree, tree->next_id++, attributes);
-		if (tree->with_paths)
-			node->path = *parent->path == '\0' ? copy_string(name) :
-				format_string("%s/%s", parent->path, name);
+		node->path = path;
+		path = NULL;
 	}
 	pthread_mutex_lock(&node->lock);
 	take_attributes(node, attributes);
@@ -293,6 +303,7 @@ tree_enter(struct tree *tree, struct node *parent, const char *name,
 	pthread_mutex_unlock(&node->lock);
 	node->lookups++;
 	pthread_mutex_unlock(&tree->lock);
+	free(path);
 	return node;
 }
 
@@ -302,7 +313,7 @@ tree_search(struct tree *tree, const struct attributes *attributes)
 	struct node *node;
 
 	pthread_mutex_lock(&tree->lock);
-	node = search_key(tree, attributes, false);
+	node = search_key(tree, attributes, NULL, false);
 	if (node != NULL)
 		node->holds++;
 	pthread_mutex_unlock(&tree->lock);

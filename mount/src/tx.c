@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,29 @@ static const char usage[] =
 	"\n"
 	"Runs a command that sees the mounted file system at DIRECTORY in a transaction: all that it\n"
 	"changes there is committed if it ends with status 0, and nothing otherwise.\n";
+
+/* Set by fork(), before a handler can use it. */
+static pid_t command_pid;
+
+/* Signals that end this program go to the command; the transaction is ended after it. */
+static const int passed_signals[] = {SIGHUP, SIGTERM};
+
+/* Those of the terminal reach the command without it, as with system(). */
+static const int ignored_signals[] = {SIGINT, SIGQUIT};
+
+static void
+pass_signal(int signal_number)
+{
+	kill(command_pid, signal_number);
+}
+
+static void
+set_handler(int signal_number, void (*handler) (int))
+{
+	struct sigaction action = {.sa_handler = handler};
+
+	sigaction(signal_number, &action, NULL);
+}
 
 static void
 write_text(const char *path, const char *text)
@@ -87,6 +111,51 @@ run_command(const char *directory, const char *mountpoint, char **command)
 	_exit(errno == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_RUN);
 }
 
+/*
+ * A signal that ended this program would leave the transaction open, with its locks, for as long as
+ * the file system is mounted.  So signals are blocked before it begins, and until they have their
+ * handlers.  The command gets those that this program had.
+ */
+static sigset_t
+block_signals(void)
+{
+	sigset_t	all;
+	sigset_t	before;
+
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
+	return before;
+}
+
+/* The command in a process of its own; signals are let through again. */
+static pid_t
+start_command(const char *directory, const char *mountpoint, char **command,
+			  const sigset_t *signals)
+{
+	sigset_t	pending;
+
+	command_pid = fork();
+	if (command_pid == 0)
+	{
+		sigprocmask(SIG_SETMASK, signals, NULL);
+		run_command(directory, mountpoint, command);
+	}
+	if (command_pid < 0)
+		return -1;
+	for (size_t i = 0; i < sizeof(passed_signals) / sizeof(passed_signals[0]); i++)
+		set_handler(passed_signals[i], pass_signal);
+	sigpending(&pending);
+	for (size_t i = 0; i < sizeof(ignored_signals) / sizeof(ignored_signals[0]); i++)
+	{
+		/* One that came before the command was there. */
+		if (sigismember(&pending, ignored_signals[i]))
+			kill(command_pid, ignored_signals[i]);
+		set_handler(ignored_signals[i], SIG_IGN);
+	}
+	sigprocmask(SIG_SETMASK, signals, NULL);
+	return command_pid;
+}
+
 static int
 wait_for(pid_t child)
 {
@@ -104,6 +173,7 @@ tx_run(int argc, char **argv)
 	char	   *mountpoint;
 	char	   *directory;
 	char	   *commit;
+	sigset_t	signals;
 	pid_t		child;
 	int			status;
 
@@ -118,16 +188,15 @@ tx_run(int argc, char **argv)
 	directory = format_string("%s/.blobfs/tx/%ld.%ld", mountpoint, (long) getpid(),
 							  (long) time(NULL));
 	commit = format_string("%s/.blobfs/commit/%ld", mountpoint, (long) getpid());
+	signals = block_signals();
 	if (mkdir(directory, 0700) != 0)
 		fatal("no transaction in \"%s\": %s", mountpoint,
 			  errno == ENOENT ? "it is no file system of blobfs that can be written" :
 			  strerror(errno));
-	child = fork();
+	child = start_command(directory, mountpoint, argv + 4, &signals);
 	if (child < 0)
-		fatal("fork: %m");
-	if (child == 0)
-		run_command(directory, mountpoint, argv + 4);
-	status = wait_for(child);
+		message("fork: %m");
+	status = child < 0 ? STATUS_CANNOT_RUN : wait_for(child);
 	if (status != 0)
 	{
 		if (rmdir(directory) != 0)
@@ -136,7 +205,9 @@ tx_run(int argc, char **argv)
 	}
 	else if (rename(directory, commit) != 0)
 	{
-		message("nothing was changed: COMMIT: %m");
+		/* EIO also if it cannot be found out. */
+		message(errno == EIO ? "COMMIT has failed, or its outcome is unknown: %m" :
+				"nothing was changed: COMMIT: %m");
 		status = 1;
 	}
 	free(mountpoint);

@@ -5,8 +5,8 @@ several calls.  A deadlock may be found by the server (40P01) and is tried again
 fails.  At the end blobfs.check() finds nothing, and each file that was made has one inode.
 
 Seen to fail without the row of superblock in rename() (a circle of two directories), without the
-second rename_check(), without the lock of the directory in rmdir(), and with a mark that is not
-compared.
+second rename_check(), without the lock of the directory in rmdir(), without the second DELETE in
+drop_link() (an inode without a name), and with a mark that is not compared.
 """
 
 import random
@@ -141,6 +141,18 @@ class Waits(Case):
             self.b, lambda: self.status(self.b, "link(%s, %s, 'g')", f, d))
         self.a.execute("COMMIT")
         self.assertEqual(collect(), 116)
+
+    def test_two_names_of_a_file_go(self):
+        f = self.a.execute("SELECT blobfs.write('fs_two', '/f', 'x')").fetchone()[0]
+        d = self.a.execute("SELECT blobfs.mkdir('fs_two', '/d')").fetchone()[0]
+        self.assertEqual(self.status(self.a, "link(%s, %s, 'g')", f, d), 0)
+        self.a.execute("BEGIN")
+        self.assertEqual(self.status(self.a, "unlink(1, 'f')"), 0)
+        collect = self.in_background(self.b, lambda: self.b.execute(
+            "SELECT status, nlink FROM fs_two.unlink(%s, 'g')", (d,)).fetchone())
+        self.a.execute("COMMIT")
+        self.assertEqual(collect(), (0, 0))
+        self.assertIsNone(self.a.execute("SELECT FROM fs_two.getattr(%s)", (f,)).fetchone())
 
     def test_a_name_is_renamed_while_another_session_unlinks_it(self):
         self.a.execute("SELECT blobfs.write('fs_two', '/f', '')")

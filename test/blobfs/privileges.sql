@@ -1,9 +1,10 @@
 -- Privileges: roles without rights, with rights to read and to write, row security, functions of others.
 --
--- Seen to fail with grant() that lets readers write, with the body of lookup() as SECURITY DEFINER, and with
--- names of functions in the templates that are not qualified.
+-- Seen to fail with grant() that lets readers write, with the body of lookup() as SECURITY DEFINER, with
+-- names of functions in the templates that are not qualified, with triggers for all roles, and without
+-- require_owner().
 SET client_min_messages = warning;
-SELECT plan(47);
+SELECT plan(51);
 CREATE ROLE fs_owner;
 CREATE ROLE fs_reader;
 CREATE ROLE fs_writer;
@@ -63,6 +64,16 @@ SET ROLE fs_writer;
 SELECT lives_ok($$SELECT blobfs.write('fs_priv', '/q', repeat('x', 50)::bytea)$$, 'a writer below the quota');
 SELECT throws_ok($$SELECT blobfs.write('fs_priv', '/r', repeat('x', 60)::bytea)$$, 'BF122', NULL, 'a writer over it');
 SELECT throws_ok('DELETE FROM fs_priv.usage_change', '42501', NULL, 'a writer does not change the usage');
+CREATE TEMP TABLE own (size bigint);
+SELECT throws_ok('CREATE TRIGGER t AFTER INSERT OR DELETE ON own FOR EACH ROW EXECUTE FUNCTION fs_priv.quota_note()',
+    '42501', NULL, 'also not by a trigger of its own');
+SELECT throws_ok('CREATE TRIGGER t AFTER INSERT OR DELETE ON own FOR EACH ROW EXECUTE FUNCTION fs_priv.quota_settle()',
+    '42501', NULL, 'nor by the other function');
+
+-- What a superuser would make in the schema would be the superuser's.
+RESET ROLE;
+SELECT throws_ok($$SELECT blobfs.upgrade('fs_priv')$$, '42501', NULL, 'upgrade() is for the owner');
+SELECT throws_ok($$SELECT blobfs.set_quota('fs_priv', 9)$$, '42501', NULL, 'and so is set_quota()');
 
 -- Row security: files of group 7 only
 SET ROLE fs_owner;

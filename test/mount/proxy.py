@@ -5,6 +5,7 @@ A connection is cut when the client runs a statement whose text contains a patte
 before   the statement is not sent on: it is not carried out
 after    the server has answered, and the answer is not passed on: it was committed
 during   the statement is sent on, and both connections are closed at once: only the server knows
+held     nothing is cut: the answer is passed on when release() is called
 
 The client's other statements pass.  Each rule cuts once.
 """
@@ -46,6 +47,7 @@ class Session:
         self.server.connect(proxy.server_path)
         self.statements = {}
         self.cut_answer = False
+        self.holds_answer = False
 
     def close(self):
         for connection in (self.client, self.server):
@@ -76,6 +78,7 @@ class Session:
                 self.server.sendall(message)
             return False
         self.cut_answer |= moment == "after"
+        self.holds_answer |= moment == "held"
         self.server.sendall(message)
         return True
 
@@ -97,6 +100,10 @@ class Session:
                 kind, message = receive_message(self.server)
                 if self.cut_answer and kind == b"Z":
                     break
+                if self.holds_answer:
+                    self.proxy.holds.set()
+                    self.proxy.released.wait()
+                    self.holds_answer = False
                 if not self.cut_answer:
                     self.client.sendall(message)
         except (Closed, OSError):
@@ -118,6 +125,8 @@ class Proxy:
         self.lock = threading.Lock()
         self.rules = []
         self.cuts = 0
+        self.holds = threading.Event()      # an answer
+        self.released = threading.Event()
         threading.Thread(target=self.run, daemon=True).start()
 
     def conninfo(self):
@@ -127,6 +136,9 @@ class Proxy:
     def cut(self, pattern, moment):
         with self.lock:
             self.rules.append((pattern.encode(), moment))
+
+    def release(self):
+        self.released.set()
 
     def match(self, text):
         with self.lock:
