@@ -155,7 +155,9 @@ fails_with($node, q(SET ROLE reader; CALL blobext_recompress('small', 'b');), '4
 # ---- dump and restore ----
 
 $node->safe_psql('postgres', q(SELECT blobext_set_compression('doc', 'b', 'zstd');
-	CALL blobext_recompress('doc', 'b')));
+	CALL blobext_recompress('doc', 'b', 1)));
+cmp_ok($node->safe_psql('postgres', q(SELECT count(DISTINCT xmin::text) FROM doc WHERE blob_compression(b) = 'zstd')),
+	'>', 1, 'values are stored anew in several transactions');
 $node->safe_psql('postgres', 'CREATE DATABASE restored');
 $node->command_ok(['pg_dump', '-Fc', '-f', "$tmp/dump", '-d', $node->connstr('postgres')], 'pg_dump');
 $node->command_ok(['pg_restore', '-e', '-d', $node->connstr('restored'), "$tmp/dump"], 'pg_restore');
