@@ -82,6 +82,7 @@ CREATE TABLE ruled (id int);
 CREATE RULE instead AS ON INSERT TO ruled DO INSTEAD INSERT INTO plain (id, b) VALUES (new.id, :'big');
 INSERT INTO ruled VALUES (1);
 SELECT methods('rule');
+DROP TABLE ruled;
 CREATE VIEW with_trigger AS SELECT 0 AS id, NULL::blobstate AS b;
 CREATE FUNCTION instead_of() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -99,6 +100,7 @@ CREATE FUNCTION by_atomic_sql() RETURNS void LANGUAGE sql BEGIN ATOMIC
 END;
 SELECT by_atomic_sql();
 SELECT methods('SQL function, BEGIN ATOMIC');
+DROP FUNCTION by_atomic_sql();
 CREATE FUNCTION by_dynamic_sql(content blobstate) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	EXECUTE 'INSERT INTO plain (b) VALUES ($1)' USING content;
