@@ -254,6 +254,15 @@ CREATE PROCEDURE blobext_recompress(relation regclass, column_name text,
 COMMENT ON PROCEDURE blobext_recompress(regclass, text, integer, bigint) IS
     'updates the rows whose values are not stored as their column says, in batches with commits';
 
+CREATE FUNCTION blobext_space(relation regclass, column_name text,
+        OUT part regclass, OUT storage text, OUT compression text, OUT rows bigint,
+        OUT content_bytes bigint, OUT stored_bytes bigint, OUT extent_bytes bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'blobext_column_space' LANGUAGE C STABLE STRICT PARALLEL UNSAFE ROWS 10;
+COMMENT ON FUNCTION blobext_space(regclass, text) IS
+    'what the values of a column take, by table or partition, place and method: bytes of their '
+    'content, bytes that are stored for it, and the extents in which these lie, each counted once';
+
 -- ---------------------------------------------------------------------------
 -- Browsing
 -- ---------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 /*
  * sql/compression.c
- *	  Functions of compression: what a value takes, the method of a column, values stored anew.
+ *	  Functions of compression: what values take, the method of a column, values stored anew.
  */
 #include "postgres.h"
 
@@ -25,6 +25,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(blob_stored_length);
 PG_FUNCTION_INFO_V1(blob_compression);
@@ -32,6 +33,7 @@ PG_FUNCTION_INFO_V1(blob_recompress_sql);
 PG_FUNCTION_INFO_V1(blob_recompress_is_due_sql);
 PG_FUNCTION_INFO_V1(blobext_set_compression);
 PG_FUNCTION_INFO_V1(blobext_recompress);
+PG_FUNCTION_INFO_V1(blobext_column_space);
 
 /* ---- one value ---- */
 
@@ -166,6 +168,69 @@ blobext_set_compression(PG_FUNCTION_ARGS)
 		elog(ERROR, "\"%s\" is no utility statement", command.data);
 	SPI_finish();
 	PG_RETURN_VOID();
+}
+
+/* ---- what a column takes ---- */
+
+/*
+ * The query of blobext_space(): a CTE with the values, their sizes, and their extents, each once.
+ * All names are qualified.
+ */
+static char *
+make_space_query(Oid relid, const char *column)
+{
+	const char *s = quote_identifier(get_namespace_name(blob_catalog_schema()));
+	const char *name = quote_identifier(column);
+	StringInfoData query;
+
+	initStringInfo(&query);
+	appendStringInfo(&query, "WITH value AS MATERIALIZED (SELECT tableoid::pg_catalog.regclass AS "
+					 "part, %s::%s.blobstate AS b FROM %s WHERE %s IS NOT NULL), ", name, s,
+					 qualified_relation(relid), name);
+	appendStringInfo(&query, "size AS (SELECT part, %s.blob_storage(b) AS storage, "
+					 "%s.blob_compression(b) AS compression, pg_catalog.count(*) AS rows, "
+					 "pg_catalog.sum(%s.length(b))::pg_catalog.int8 AS content_bytes, "
+					 "pg_catalog.sum(%s.blob_stored_length(b))::pg_catalog.int8 AS stored_bytes "
+					 "FROM value GROUP BY 1, 2, 3), ", s, s, s, s);
+	appendStringInfo(&query, "extent AS (SELECT part, compression, pg_catalog.sum(pages)::"
+					 "pg_catalog.int8 AS pages FROM (SELECT DISTINCT part, "
+					 "%s.blob_compression(b) AS compression, first_page, pages "
+					 "FROM value, %s.blob_extents(b)) AS e GROUP BY 1, 2) ", s, s);
+	appendStringInfo(&query, "SELECT part, storage, compression, rows, content_bytes, "
+					 "stored_bytes, CASE WHEN storage OPERATOR(pg_catalog.=) 'extents' "
+					 "THEN pages OPERATOR(pg_catalog.*) %d::pg_catalog.int8 END "
+					 "FROM size LEFT JOIN extent USING (part, compression) "
+					 "ORDER BY part::pg_catalog.text, storage, compression", BLOB_PAGE_SIZE);
+	return query.data;
+}
+
+/*
+ * blobext_space(relation, column): rows (part, storage, compression, rows, content_bytes,
+ * stored_bytes, extent_bytes), by a SELECT with the rights of the caller.  Reads rows, no content.
+ */
+Datum
+blobext_column_space(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	Oid			relid = PG_GETARG_OID(0);
+	char	   *column = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	char		kind;
+
+	require_relation(relid);
+	(void) get_column(relid, column, false);
+	kind = get_rel_relkind(relid);
+	if (kind != RELKIND_RELATION && kind != RELKIND_PARTITIONED_TABLE && kind != RELKIND_MATVIEW)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a table or materialized view", get_rel_name(relid))));
+	InitMaterializedSRF(fcinfo, 0);
+	SPI_connect();
+	if (SPI_execute(make_space_query(relid, column), true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "values of a table could not be counted");
+	for (uint64 i = 0; i < SPI_processed; i++)
+		tuplestore_puttuple(result->setResult, SPI_tuptable->vals[i]);
+	SPI_finish();
+	return (Datum) 0;
 }
 
 /* ---- all values of a column ---- */

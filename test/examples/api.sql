@@ -7,7 +7,7 @@ CREATE FUNCTION probe_type_oid() RETURNS oid AS :'probe' LANGUAGE C STRICT;
 CREATE FUNCTION probe_two(blobstate, blobstate) RETURNS bigint AS :'probe' LANGUAGE C STRICT;
 CREATE FUNCTION probe_pretend(integer, integer) RETURNS void AS :'probe' LANGUAGE C STRICT;
 
-SELECT plan(13);
+SELECT plan(14);
 
 -- Another interface than the one that the library was compiled with.  First, because a process
 -- looks for the interface until it has found it.
@@ -31,6 +31,15 @@ INSERT INTO api_value SELECT -1, c, c FROM (SELECT random_bytes(700, 50000) AS c
 INSERT INTO api_value SELECT -2, c, c FROM (SELECT convert_to(repeat('text', 50000), 'UTF8') AS c) AS r;
 RESET blobext.inline_limit;
 
+SET blobext.default_compression = zstd;
+INSERT INTO api_value SELECT -3, c, c
+	FROM (SELECT convert_to(repeat('compressed', 100000), 'UTF8') || random_bytes(3, 300000) AS c) AS r;
+SET blobext.default_compression = lz4;
+INSERT INTO api_value SELECT -4, c, c FROM (SELECT convert_to(repeat('too', 20000), 'UTF8') AS c) AS r;
+RESET blobext.default_compression;
+
+SELECT results_eq('SELECT DISTINCT blob_compression(b) FROM api_value ORDER BY 1', ARRAY['lz4', 'none', 'zstd'],
+	'values of all methods');
 SELECT results_eq('SELECT DISTINCT blob_storage(b) FROM api_value ORDER BY 1',
 	ARRAY['extents', 'inline'], 'values of both forms');
 SELECT is_empty('SELECT id FROM api_value WHERE probe_size(b) <> length(content)', 'sizes');

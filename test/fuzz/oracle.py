@@ -198,6 +198,16 @@ class Oracle:
         parameters = [p for data in rows for p in (self.new_id(), data, data)]
         self.execute("INSERT INTO v VALUES " + ", ".join(["(%s, %b, %b)"] * len(rows)), parameters)
 
+    def insert_interned(self):
+        """Content that a row has already, or new content; with its row's value, or its own."""
+        if self.random.random() < 0.6:
+            self.execute("INSERT INTO v SELECT %s, blob_intern('v', 'b', o), o FROM v WHERE id = %s",
+                         (self.new_id(), self.old_id()))
+        else:
+            data = self.content()
+            self.execute("INSERT INTO v VALUES (%s, blob_intern('v', 'b', %b), %b)",
+                         (self.new_id(), data, data))
+
     def insert_by_function(self):
         self.execute("SELECT store(%b, %s)", (self.content(), self.new_id()))
 
@@ -731,6 +741,8 @@ class Oracle:
         self.connection.autocommit = True
         self.execute(self.random.choice(["VACUUM v", "VACUUM FULL v", "CLUSTER v USING v_pkey",
                                          "CHECKPOINT", "ANALYZE v", "DISCARD PLANS",
+                                         "SELECT * FROM blobext_gc()", "SELECT * FROM blobext_gc()",
+                                         "CALL blobext_dedup('v', 'b')",
                                          "CALL blobext_recompress('v', 'b', 1)"]))
         self.connection.autocommit = False
 
@@ -746,7 +758,8 @@ class Oracle:
 
     OPERATIONS = [
         (insert_literal, 4), (insert_parameter, 8), (insert_prepared, 6), (insert_cast, 4),
-        (insert_several, 3), (insert_by_function, 3), (insert_by_trigger, 3), (insert_select, 5),
+        (insert_several, 3), (insert_interned, 4),
+        (insert_by_function, 3), (insert_by_trigger, 3), (insert_select, 5),
         (insert_converted, 4), (insert_on_conflict, 4), (copy_in, 6), (copy_out_and_in, 3),
         (create_table_as, 2), (update_parameter, 8), (update_from_row, 4), (update_from_range, 4),
         (insert_aggregate, 3), (insert_aggregate_of_values, 2), (insert_chunks, 3),
@@ -758,7 +771,7 @@ class Oracle:
         (read_before_start, 4), (read_whole, 4), (compare_all, 1), (commit, 8), (rollback, 3),
         (set_compression, 2), (recompress, 6),
         (savepoint, 5), (rollback_to_savepoint, 4), (prepare_transaction, 1), (change_setting, 6),
-        (reconnect, 0.5), (vacuum, 0.5), (shrink, 4),
+        (reconnect, 0.5), (vacuum, 1), (shrink, 4),
     ]
 
     def run(self, operations):

@@ -57,6 +57,22 @@ class TableTest(MountTest):
                 self.assertEqual(os.pread(file, length, offset), content[offset:offset + length])
             os.close(file)
 
+    def test_compressed(self):
+        self.sql.execute("SELECT blobext_set_compression('document', 'content', 'zstd')")
+        content = self.bytes(9_000) * 300 + self.bytes(300_000)
+        self.put("document", "file", content)
+        methods = self.sql.execute("SELECT blob_compression(content) FROM document").fetchall()
+        self.assertEqual(methods, [("zstd",)])
+        with Mount(OPTIONS) as mount:
+            self.assertEqual(os.stat(mount.path("file")).st_size, len(content))
+            with open(mount.path("file"), "rb") as file:
+                for _ in range(100):
+                    offset = self.random.randrange(len(content))
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                    self.assertEqual(os.pread(file.fileno(), 150_000, offset),
+                                     content[offset:offset + 150_000])
+            self.assertEqual(digest(mount.read("file")), digest(content))
+
     def test_directory_wins(self):
         for path in ["a", "a-b", "a/b", "a.c", "x/y/z", "x/y", "x/y.t"]:
             self.put("document", path, path)

@@ -1,6 +1,6 @@
 -- Compressed values: their stored bytes, reads, changes; the method that applies.
 BEGIN;
-SELECT plan(55);
+SELECT plan(64);
 SET LOCAL blobext.inline_limit = 1024;
 
 -- Text that compresses, and bytes that do not; both without repetition.
@@ -43,6 +43,40 @@ SELECT is((SELECT sum(bytes) FROM doc, blob_extents(content) WHERE id = 'text'),
 	'extents hold the stored bytes');
 SELECT is((SELECT blob_stored_length(content) FROM doc WHERE id = 'inline'), 1000::bigint,
 	'an inline value is stored as it is');
+
+-- The sizes of a column.
+SELECT results_eq($$SELECT part::text, storage COLLATE "default", compression COLLATE "default", rows, content_bytes, stored_bytes
+		FROM blobext_space('doc', 'content')$$,
+	$$SELECT 'doc', blob_storage(content), blob_compression(content), count(*), sum(length(content))::bigint,
+		sum(blob_stored_length(content))::bigint FROM doc GROUP BY 2, 3 ORDER BY 2, 3$$,
+	'sizes of content and of what is stored for it, by place and method');
+SELECT results_eq($$SELECT extent_bytes FROM blobext_space('doc', 'content') WHERE storage = 'extents' ORDER BY compression$$,
+	$$SELECT sum(pages * 4096)::bigint FROM doc, blob_extents(content) GROUP BY blob_compression(content)
+		ORDER BY blob_compression(content)$$,
+	'extents that are not shared are those of all values');
+SELECT is((SELECT extent_bytes FROM blobext_space('doc', 'content') WHERE storage = 'inline'), NULL,
+	'inline values have no extents');
+CREATE DOMAIN compression_domain AS blobstate;
+CREATE TABLE spread (id int, b compression_domain) PARTITION BY LIST (id);
+CREATE TABLE "Spread 1" PARTITION OF spread FOR VALUES IN (1);
+CREATE TABLE spread_2 PARTITION OF spread FOR VALUES IN (2);
+INSERT INTO spread SELECT i, content FROM doc, unnest(ARRAY[1, 1, 2, 2, 2]) i WHERE doc.id = 'text';
+INSERT INTO spread SELECT 2, blob_append(content, repeat('more', 20000)::bytea) FROM doc WHERE doc.id = 'text';
+INSERT INTO spread VALUES (2, NULL);
+SELECT results_eq($$SELECT part::text, rows, content_bytes FROM blobext_space('spread', 'b')$$,
+	$$VALUES ('"Spread 1"', 2::bigint, 2000000::bigint), ('spread_2', 4, 4080000)$$, 'partitions, of a domain');
+SELECT results_eq($$SELECT extent_bytes FROM blobext_space('spread', 'b')$$,
+	$$SELECT sum(pages * 4096)::bigint FROM (SELECT DISTINCT tableoid, first_page, pages FROM spread, blob_extents(b)) e
+		GROUP BY tableoid ORDER BY tableoid::regclass::text$$, 'extents that rows of a table share count once');
+SELECT cmp_ok((SELECT extent_bytes FROM blobext_space('spread', 'b') WHERE rows = 2), '<', 450000::bigint,
+	'two rows with one value take the space of one');
+CREATE VIEW of_spread AS SELECT * FROM spread;
+SELECT throws_ok($$SELECT * FROM blobext_space('of_spread', 'b')$$, '42809', NULL, 'no sizes of a view');
+SELECT throws_ok($$SELECT * FROM blobext_space('doc', 'id')$$, '42809', NULL, 'no sizes of a column of another type');
+
+-- The directory lies in the extents: the datum stays small.
+SELECT cmp_ok((SELECT max(pg_column_size(content)) FROM doc WHERE blob_storage(content) = 'extents'), '<', 700,
+	'a datum does not grow with the number of frames');
 
 -- Ranges, around the borders of frames.
 SELECT is_empty($$SELECT id, o, n FROM doc,

@@ -3,7 +3,7 @@
 CREATE SCHEMA dedup;
 SET search_path = dedup, public;
 SET client_min_messages = error;
-SELECT plan(73);
+SELECT plan(75);
 
 CREATE FUNCTION value(seed int, pages int DEFAULT 3) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
 	SELECT string_agg(sha512(convert_to(seed || ':' || i, 'UTF8')), NULL ORDER BY i)
@@ -343,6 +343,26 @@ SELECT ok(string_agg(plan, E'\n') LIKE '%Seq Scan%' AND string_agg(plan, E'\n') 
 RESET ROLE;
 RESET enable_seqscan;
 DROP FUNCTION pg_temp.plan();
+
+-- Nor is content read, so equal and unequal content take the same time.
+CREATE FUNCTION reads(content bytea) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	before bigint;
+	query text := $q$SELECT sum(value) FROM public.blobext_stat
+		WHERE name IN ('content_reads', 'cache_hits', 'cache_misses')$q$;
+	after bigint;
+BEGIN
+	EXECUTE query INTO before;
+	PERFORM public.blob_intern('dedup.secret', 'content', content);
+	EXECUTE query INTO after;
+	RETURN after - before;
+END $$;
+SET ROLE dedup_b;
+SELECT is(ARRAY[reads(value(7)), reads(value(8))], ARRAY[0::bigint, 0],
+	'content of a row that a policy hides, and content that no row has: nothing is read');
+SET ROLE dedup_a;
+SELECT cmp_ok(reads(value(7)), '>', 0::bigint, 'content of a row that the caller sees is compared');
+RESET ROLE;
 
 SELECT is_empty('SELECT * FROM blobext_check()', 'everything is sound');
 SELECT * FROM finish();

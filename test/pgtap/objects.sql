@@ -132,6 +132,7 @@ INSERT INTO public_may VALUES
 	('access method blobext_map', 'has no privileges; refuses any table but the map by itself'),
 	('function blobext_set_compression(regclass,text,text)', 'runs SECURITY LABEL with the rights of its caller'),
 	('function blobext_recompress(regclass,text,integer,bigint)', 'runs UPDATE with the rights of its caller'),
+	('function blobext_space(regclass,text)', 'runs SELECT with the rights of its caller'),
 	('function blobext_browse(regclass,text)', 'runs CREATE VIEW with the rights of its caller'),
 	('function blobext_dedup(regclass,text,boolean,integer,bigint,bigint,bigint,bigint)',
 		'runs SELECT and UPDATE with the rights of its caller'),
@@ -316,6 +317,7 @@ SELECT is_empty(
 SELECT bag_eq(
 	$$SELECT signature FROM function WHERE provolatile = 's'$$,
 	ARRAY['blobstate_out(blobstate)', 'blobstate_send(blobstate)', 'blob_recompress_is_due(blobstate,text)',
+		'blobext_space(regclass,text)',
 		'blobstate_typanalyze(internal)'],
 	'stable functions');
 

@@ -55,13 +55,19 @@ blobext.autogc = off
 }
 
 # Pseudo-random bytes that are a function of key and size, made fast: slices of a pool, with a
-# mask of the key.  No two pages of different values are alike.
+# mask of the key.  No two pages of different values are alike.  With $repeats every 64 bytes come so
+# many times one after the other: such content can be compressed.
 my $pool;
 
 sub content
 {
-	my ($key, $size) = @_;
+	my ($key, $size, $repeats) = @_;
 
+	if (($repeats // 1) > 1)
+	{
+		my $once = content($key, int($size / $repeats) + 64);
+		return substr(join('', map { $_ x $repeats } unpack('(a64)*', $once)), 0, $size);
+	}
 	if (!defined $pool)
 	{
 		$pool = '';
@@ -251,7 +257,8 @@ sub make_values
 	return;
 }
 
-# Values are sent through a file: an argument list is too short for them.
+# Values are sent through a file: an argument list is too short for them.  $repeats: see content().
+our $repeats = 1;
 my $value_no = 0;
 
 sub add_values
@@ -260,7 +267,7 @@ sub add_values
 	my $sql = '';
 	foreach my $size (@sizes)
 	{
-		my $bytes = content("$table." . $value_no++, $size);
+		my $bytes = content("$table." . $value_no++, $size, $repeats);
 		$sql .= sprintf("INSERT INTO %s (digest, b) VALUES ('%s', %s);\n",
 			$table, sha256_hex($bytes), literal($bytes));
 	}

@@ -22,8 +22,9 @@ our @EXPORT = qw(
 );
 
 # Seed of the choices; number of clients; do the tests cut the power?  Then every statement may fail
-# before the processes are killed.
+# before the processes are killed.  Last, how many compressed values were read after crashes.
 our ($seed, $clients, $cuts_power);
+our $compressed_count = 0;
 my $max_rows = 60;
 
 my @special_sizes = (
@@ -98,11 +99,18 @@ sub new_state
 	};
 }
 
+# Half of the values can be compressed.
+sub content_of
+{
+	my ($id, $size) = @_;
+	return content("$seed.$id", $size, $id % 2 ? 4 : 1);
+}
+
 sub new_value
 {
 	my ($state) = @_;
 	my $id = $state->{next_id}++;
-	my $bytes = content("$seed.$id", random_size());
+	my $bytes = content_of($id, random_size());
 	my $digest = sha256_hex($bytes);
 	$state->{parts}{$digest} = [ [ $id, length($bytes) ] ];
 	return ($id, $bytes, $digest);
@@ -173,7 +181,7 @@ sub step
 	{
 		my ($new_id, $bytes) = new_value($state);
 		my @parts = (@{ $state->{parts}{$digest} }, [ $new_id, length($bytes) ]);
-		my $whole = sha256_hex(join('', map { content("$seed.$_->[0]", $_->[1]) } @parts));
+		my $whole = sha256_hex(join('', map { content_of(@$_) } @parts));
 		$state->{parts}{$whole} = \@parts;
 		$change->{$key} = $whole;
 		return "UPDATE $from SET b = b || " . literal($bytes) . " WHERE id = $id;";
@@ -298,6 +306,7 @@ sub client
 	srand($seed + 1000 * $round + $state->{no});
 	$state->{history} = [];
 	$client->run('SET synchronous_commit = off;') if $state->{is_async};
+	$client->run('SET blobext.default_compression = ' . (qw(none lz4 zstd))[ rand 3 ] . ';');
 	while ((rand() < 0.08) ? other_command($state, $client) : transaction($state, $client)) { }
 	close $client->{in};
 	waitpid($client->{pid}, 0);
@@ -313,11 +322,12 @@ sub rows_of
 	my ($node) = @_;
 	my %rows;
 	my $sql = join(' UNION ALL ',
-		map { "SELECT '$_:' || id, encode(sha256(b::bytea), 'hex'), sha256(b) = sha256(b::bytea)
-			FROM $_" } 'shared', map { "t$_" } 1 .. $clients);
+		map { "SELECT '$_:' || id, encode(sha256(b::bytea), 'hex'), sha256(b) = sha256(b::bytea),
+			blob_compression(b) FROM $_" } 'shared', map { "t$_" } 1 .. $clients);
 	foreach my $line (split /\n/, $node->safe_psql('postgres', $sql))
 	{
-		my ($key, $digest, $agrees) = split /\|/, $line;
+		my ($key, $digest, $agrees, $method) = split /\|/, $line;
+		$compressed_count++ if $method ne 'none';
 		$rows{$key} = $agrees eq 't' ? $digest : 'digest of the descriptor differs';
 	}
 	return \%rows;

@@ -202,7 +202,8 @@ sub update
 sub change
 {
 	my $table = one_of(@tables);
-	my $kind = one_of(qw(append append append write beyond insert delete truncate fork concat stream));
+	my $kind = one_of(qw(append append append write beyond insert delete truncate fork concat stream
+		recompress));
 	return sprintf('UPDATE %s SET (digest, b) = (SELECT (c).* FROM (SELECT changed(digest, b, $$%s$$,
 		%d, %d, %s) AS c OFFSET 0) AS s) WHERE id IN (SELECT chosen($$%s$$, $$%d$$, %d))
 		AND length(b) < 1000000', $table, $kind, key(), random_size(), content(), $table, key(),
@@ -303,13 +304,21 @@ sub slow_reader
 		'MOVE 3 FROM slow', $pause, q(SELECT drain('slow')), 'ROLLBACK');
 }
 
+# Each session has its method of compression, for columns that have none.
+sub set_up
+{
+	my ($self) = @_;
+	return $self->all(q(SET lock_timeout = '2s'), 'SET synchronous_commit = ' . one_of(qw(on off)),
+		'SET blobext.default_compression = ' . one_of(qw(none lz4 zstd)));
+}
+
 # A second session of this client.
 sub other
 {
 	my ($self) = @_;
 	return $self->{other} if $self->{other};
 	$self->{other} = TortureClient->new(@$self{qw(connstr power_is_off)});
-	$self->{other}->all(q(SET lock_timeout = '2s'));
+	$self->{other}->set_up();
 	return $self->{other};
 }
 
@@ -441,6 +450,30 @@ sub dedup
 	return 1;
 }
 
+# Values that exist are stored anew, by the method of their column.
+sub recompress
+{
+	my ($self) = @_;
+	my ($table, $column) = rand() < 0.1 ? qw(l d) : (one_of(@tables), 'b');
+	return $self->all("SELECT blobext_set_compression('$table', '$column', "
+		  . one_of(q('none'), q('lz4'), q('zstd'), 'NULL') . ')') if rand() < 0.4;
+	return $self->all("CALL blobext_recompress('$table', '$column', " . one_of(1, 1, 4) . ')');
+}
+
+# Many large values, which are gone soon: their space goes back to the file system, and is reserved
+# again for the next ones.
+sub burst
+{
+	my ($self) = @_;
+	my $table = one_of(qw(a q n));
+	my ($count, $size) = (12 + int(rand(12)), 1_000_000 + int(rand(1_000_000)));
+	my ($key, $note) = (key(), -1 - int(rand(1_000_000_000)));
+	return $self->all("INSERT INTO $table (note, digest, b) SELECT $note, sha256(c), c
+		FROM generate_series(1, $count) AS i, LATERAL (SELECT content('$key.' || i, $size, 6250) AS c OFFSET 0) AS s",
+		"SELECT count(verified(digest, b)) FROM $table WHERE note = $note",
+		"DELETE FROM $table WHERE note = $note");
+}
+
 sub maintain
 {
 	my ($self) = @_;
@@ -461,11 +494,11 @@ my %deeds = (
 	all => [ [ 50, 'transaction' ], [ 4, 'prepare' ], [ 6, 'held_cursor' ], [ 6, 'slow_reader' ],
 		[ 2, 'exported_snapshot' ], [ 1, 'temporary_table' ], [ 7, 'procedure' ],
 		[ 2, 'prepared_statement' ], [ 2, 'truncate' ], [ 1, 'detach' ], [ 6, 'vacuum' ],
-		[ 6, 'dedup' ], [ 2, 'maintain' ] ],
+		[ 6, 'dedup' ], [ 5, 'recompress' ], [ 1, 'burst' ], [ 2, 'maintain' ] ],
 	keep => [ [ 4, 'held_cursor' ], [ 4, 'slow_reader' ], [ 6, 'exported_snapshot' ],
 		[ 5, 'procedure' ], [ 1, 'temporary_table' ], [ 1, 'transaction' ] ],
-	short => [ [ 200, 'transaction' ], [ 30, 'vacuum' ], [ 20, 'dedup' ], [ 4, 'prepared_statement' ],
-		[ 0.1, 'maintain' ], [ 0.1, 'truncate' ] ]);
+	short => [ [ 200, 'transaction' ], [ 30, 'vacuum' ], [ 20, 'dedup' ], [ 15, 'recompress' ],
+		[ 2, 'burst' ], [ 4, 'prepared_statement' ], [ 0.1, 'maintain' ], [ 0.1, 'truncate' ] ]);
 
 sub deed
 {
@@ -503,7 +536,8 @@ sub live
 	$self->choose_mode($options{style});
 	$self->{failures} = [];
 	$self->{prepared} = [];
-	$self->all(q(SET lock_timeout = '2s'), 'SET synchronous_commit = ' . one_of(qw(on off)));
+	$self->set_up();
+	$self->burst() if $self->{name} == 2;
 	while (!$self->{is_gone} && time() < $options{end} && !@{ $self->{failures} })
 	{
 		my $deed = $self->deed;

@@ -1,9 +1,9 @@
 # Crashes at random moments under concurrent load.
 #
 # Clients insert, copy, append, update, delete, roll back, use savepoints, COPY, rewrite tables and
-# prepare transactions; each client records, outside of the server, which transactions were
-# committed and which one was in flight when the connection broke.  Then all server processes are
-# killed with SIGKILL at one moment (or one backend only, so that the postmaster starts over in the
+# prepare transactions, with values of all methods of compression; each client records, outside of the
+# server, which transactions were committed and which one was in flight when the connection broke.  Then
+# all server processes are killed with SIGKILL at one moment (or one backend only, so that the postmaster starts over in the
 # same shared memory; or in the middle of recovery once more).  If run_tap was started by root,
 # there are also power cuts: the file system below the cluster is shut down first, so that data that
 # was not synced is lost; a control shows that it is.  After each restart
@@ -183,5 +183,6 @@ max_wal_size = 96MB
 	$node->stop;
 	$node->clean_node;
 }
+cmp_ok($CrashLoad::compressed_count, '>', 0, 'compressed values were read after crashes');
 
 done_testing();

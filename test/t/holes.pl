@@ -427,6 +427,22 @@ ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM blobext_files()
 is_whole('by itself');
 end_cluster();
 
+# ---- with the defaults ----
+
+# bench/holes says how long it takes.  (blob_cluster() has other settings.)
+$node = blob_cluster('defaults', conf => "autovacuum_naptime = 1min\nwal_level = replica\n"
+	  . "blobext.autogc = on\nblobext.cache_size = -1\n");
+make_objects();
+sql(store('v', 1, 300));
+sql('SELECT setseed(0.17)', 'DELETE FROM v WHERE random() < 0.9');
+my $deleted_at = time;
+ok($node->poll_query_until('postgres', 'SELECT (SELECT sum(disk_bytes) FROM blobext_files()) <= 1.3 * sum(length(b)) FROM v'),
+	'after 90 % at random were deleted, the files take 1.3 times the content that lives, at most');
+note('after ' . (time - $deleted_at) . ' s');
+cmp_ok(live_bytes(), '>', 10 * MB, 'with the defaults: a tenth lives');
+is_whole('with the defaults');
+end_cluster();
+
 # ---- a full disk ----
 
 SKIP:

@@ -1,8 +1,8 @@
 # Power cuts at random moments, on a disk that loses writes that were not flushed.
 #
 # The load is that of crash.pl, and so are the records of committed transactions.  Beside it there
-# are checkpoints, VACUUM and collections, so that space is freed and given to others.  A cut takes
-# the data that the kernel has not written.  Of the writes that the disk has answered, but not made
+# are checkpoints, VACUUM and collections, so that space is freed and given to others, or back
+# to the file system.  A cut takes the data that the kernel has not written.  Of the writes that the disk has answered, but not made
 # durable, it takes each one with a probability that differs from cut to cut; some are torn.  Most
 # cuts come where a FLUSH was to make writes durable, in its place; some right after a checkpoint,
 # some at any time, some in the middle of recovery from another one.  On the disk is
@@ -142,6 +142,8 @@ sub check_indexes
 	my ($values, $bytes) = split /\|/, $node->safe_psql('postgres', 'SELECT count(*), sum(length(b)) FROM ('
 		  . join(' UNION ALL ', map { "SELECT b FROM $_" } 'shared', map { "t$_" } 1 .. $clients) . ') s');
 	$total{$place}{values_read} += $values;
+	$total{$place}{rounds_with_holes} += $node->safe_psql('postgres',
+		q(SELECT (count(*) > 0)::int FROM blobext_space WHERE state = 'punched'));
 	$total{$place}{bytes_read} += $bytes || 0;
 	return;
 }
@@ -178,6 +180,7 @@ sub run_rounds
 restart_after_crash = off
 checkpoint_timeout = 30s
 max_wal_size = 96MB
+blobext.keep_free = 0
 ));
 	create_tables($node);
 	$node->safe_psql('postgres', join('; ', 'CREATE EXTENSION amcheck',
@@ -215,5 +218,6 @@ foreach my $no (0 .. $#runs)
 	run_rounds($no, $runs[$no], int($rounds * ($no + 1) / @runs) - int($rounds * $no / @runs));
 }
 tell_figures($_) foreach sort keys %total;
+cmp_ok($CrashLoad::compressed_count, '>', 0, 'compressed values were read after cuts');
 
 done_testing();

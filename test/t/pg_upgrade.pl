@@ -129,6 +129,26 @@ SELECT blobext_set_compression('packed', 'b', 'zstd');
 INSERT INTO packed SELECT i, convert_to(repeat(i || ' packed ', i * 10000), 'UTF8') FROM generate_series(1, 30) AS i;
 UPDATE packed SET b = blob_insert(b, 100, 'more') WHERE id % 2 = 0)) if $has_compression;
 
+# A store with holes, whose rows share values.
+my $shared_sum = 'SELECT count(*), count(DISTINCT first_page), bool_and(sha256(b::bytea) = digest)
+	FROM v, blob_extents(b) WHERE extent_no = 0';
+my $megabytes = q(INSERT INTO v SELECT i, sha256(c), c FROM generate_series(%d, %d) AS i,
+	LATERAL (SELECT decode(repeat(md5((i %% 100)::text), 65536), 'hex') AS c OFFSET 0) AS s);
+my $punched = q(SELECT sum(pages) FROM blobext_space WHERE state = 'punched');
+my $punched_pages;
+if ($has_compression)
+{
+	$old->safe_psql('postgres', 'CREATE DATABASE holes');
+	$old->safe_psql('holes', 'CREATE EXTENSION blobext; CREATE TABLE v (id int, digest bytea, b blobstate); '
+		  . sprintf("$megabytes; $megabytes", 1, 60, 158, 160));
+	$old->safe_psql('holes', q(CALL blobext_dedup('v', 'b')));
+	$old->safe_psql('holes', 'DELETE FROM v WHERE id % 10 <> 0 AND id < 100');
+	$old->safe_psql('holes', $_) foreach 'SELECT * FROM blobext_gc()', 'CHECKPOINT', 'SELECT * FROM blobext_gc()';
+	is($old->safe_psql('holes', $shared_sum), '9|8|t', 'old: rows that share values');
+	$punched_pages = $old->safe_psql('holes', $punched);
+	cmp_ok($punched_pages, '>', 40 * 256, 'old: a store with holes');
+}
+
 # SQL objects of an older version.
 $old->safe_psql('postgres', 'CREATE DATABASE older');
 $old->safe_psql('older', q(CREATE EXTENSION blobext VERSION '0.1.0'));
@@ -262,6 +282,27 @@ sub freed
 	return $new->safe_psql($database, 'SELECT freed_bytes FROM blobext_gc()');
 }
 
+# The map knows the holes; the files have them, also those that were copied, after a round; new values
+# fill them.
+sub holes_are_whole
+{
+	my ($new, $name) = @_;
+	my $disk_bytes = 'SELECT sum(disk_bytes) FROM blobext_files()';
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	is($new->safe_psql('holes', $shared_sum), '9|8|t', "$name: rows that share values");
+	is($new->safe_psql('holes', $punched), $punched_pages, "$name: the map knows the holes");
+	note("$name: files with holes take ", $new->safe_psql('holes', $disk_bytes));
+	$new->safe_psql('holes', $_) foreach 'SELECT * FROM blobext_gc()', 'CHECKPOINT';
+	cmp_ok($new->safe_psql('holes', $disk_bytes), '<', 20_000_000, "$name: the files have holes after a round");
+	$new->safe_psql('holes', sprintf($megabytes, 201, 220));
+	cmp_ok(stat_of($new, 'filled_bytes'), '>', 10_000_000, "$name: new values fill holes");
+	is($new->safe_psql('holes', q(CALL blobext_dedup('v', 'b'))) =~ s/\|.*//r, 2, "$name: rows of new values share, too");
+	is($new->safe_psql('holes', $shared_sum), '29|26|t', "$name: old and new values of a store with holes");
+	check_is_clean($new, "$name: check of a store with holes", 'holes');
+	return;
+}
+
 # Everything is as it was, and goes on.
 sub new_is_whole
 {
@@ -280,6 +321,7 @@ sub new_is_whole
 		INSERT INTO packed SELECT 31, convert_to(repeat('31 packed ', 310000), 'UTF8');
 		SELECT count(*), bool_and(sha256(b::bytea) = sha256(b)), bool_and(blob_compression(b) = 'zstd') FROM packed)),
 		'31|t|t', "$name: methods of columns, compressed values") if $has_compression;
+	holes_are_whole($new, $name) if $has_compression;
 	is($new->safe_psql('again', "SELECT b = repeat('y', 100000)::bytea FROM t"),
 		't', "$name: extension that was made anew");
 	is($new->safe_psql('older', "SELECT b::bytea = repeat('o', 100000)::bytea FROM t"),

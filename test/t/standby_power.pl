@@ -3,7 +3,7 @@
 # Its data directory is on a file system of its own that is shut down at once: data that was not
 # synced is lost.  Its extent store is on the lossy disk, if there is one (see lossy_disk.c): so the
 # syncs of other files do not help it, and writes that were not flushed are lost, or kept, or torn.
-# The primary stores, appends, deletes, collects, makes and removes segments; the standby makes
+# The primary stores values, some compressed, appends, deletes, collects, makes and removes segments; the standby makes
 # restartpoints in between, so that what it has replayed before is not replayed again.  After each
 # cut it recovers (sometimes the power fails in recovery, too), follows, and has the same map and
 # the same content.  Last it is promoted right after a cut.
@@ -63,7 +63,15 @@ system('sync');
 $standby->start;
 
 my $script = "$PostgreSQL::Test::Utils::tmp_check/traffic.sql";
-append_to_file($script, "CALL traffic();\n");
+append_to_file($script, <<'END');
+\set compresses random(0, 1)
+\if :compresses
+SET blobext.default_compression = zstd;
+\else
+SET blobext.default_compression = none;
+\endif
+CALL traffic();
+END
 
 # Cut the power of both disks; of the writes that the lossy one has not made durable, none or a part
 # is kept.
@@ -149,6 +157,8 @@ foreach my $round (1 .. $rounds)
 my @points = slurp_file($standby->logfile) =~ /restartpoint complete/g;
 cmp_ok(scalar @points, '>=', $rounds, 'there were restartpoints');
 cmp_ok(stat_of($primary, 'gc_freed_blobs'), '>', 0, 'the collector freed');
+is($primary->safe_psql('postgres', 'SELECT count(DISTINCT blob_compression(b)) FROM busy'), 2,
+	'there were compressed values, and others');
 
 cut();
 $standby->start;

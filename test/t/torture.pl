@@ -6,7 +6,10 @@
 # procedures that carry values in variables over COMMIT and ROLLBACK; in plain and unlogged tables,
 # arrays of rows, domains, indexes by content (one unique), a materialized view; beside TRUNCATE,
 # VACUUM (also FULL), CLUSTER, REINDEX and CREATE INDEX CONCURRENTLY, rewrites, new and dropped
-# columns.  The collector and checkpoints run in a loop, so that freed space is used again at once.
+# columns.  Sessions and columns change their method of compression, and values are stored anew or made
+# to share (blobext_dedup()) meanwhile.  The collector and checkpoints run in a loop, so that freed space
+# is used again at once; what is left of it goes back to the file system (blobext.keep_free = 0), and is
+# reserved again for the next large values.
 # At the end of a round the clients end, or all server processes are killed, or, where run_tap was
 # started by root, the power of the file system is cut.
 #
@@ -19,7 +22,8 @@
 #	- every value has the content of its digest; blobext_check() finds nothing,
 #	- amcheck finds nothing in the indexes by content, and they give the rows of a sequential scan,
 #	- after indexes are rebuilt, VACUUM, two quiet rounds of the collector and a checkpoint: exactly the
-#	  extents that values have are allocated, and none waits.
+#	  extents that values have are allocated, and none waits,
+#	- the pages that the map calls punched have no blocks in the files, and all others have theirs.
 #
 # See run_torture for the settings.  The seed repeats the choices of a run, not its timing.
 #
@@ -68,6 +72,7 @@ my %settings = (
 my @names = split / /, $ENV{BLOBEXT_TORTURE_SETTINGS} // 'minimal replica';
 my @styles = qw(quick past mixed);	# see choose_mode() in TortureClient.pm
 my (%done, %errors, $rounds, $crashes);
+my %counted;	# counters of the server that runs, as they were added to %done
 
 sub lines
 {
@@ -213,6 +218,26 @@ sub check_values
 	return;
 }
 
+# Of each segment that has a file: its blocks are those of its pages that are not punched.
+sub check_holes
+{
+	my ($node, $label) = @_;
+	is_empty($node, q(SELECT segment, bytes, file_bytes, disk_bytes, filled FROM blobext_files() AS f,
+		LATERAL (SELECT coalesce(sum(s.bytes), 0)::bigint AS filled FROM blobext_space AS s
+			WHERE s.segment = f.segment AND state NOT IN ('punched', 'absent')) AS s
+		WHERE disk_bytes < filled OR disk_bytes > filled + file_bytes - bytes + file_bytes / 16 + 1048576),
+		"$label: blocks of the files");
+	foreach my $name (qw(punched_bytes filled_bytes))
+	{
+		my $bytes = stat_of($node, $name);
+		$done{$name} += $bytes - ($counted{$name} // 0);
+		$counted{$name} = $bytes;
+	}
+	# What is punched can be filled by the next round's values.
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	return;
+}
+
 # No other session is there.  An extent that is still allocated though no value has it is a leak.
 sub check_leaks
 {
@@ -235,6 +260,7 @@ sub check_leaks
 		"$label: exactly the extents of values are allocated");
 	is_empty($node, q(SELECT * FROM blobext_space WHERE state = 'pending'),
 		"$label: nothing waits");
+	check_holes($node, $label);
 	$node->safe_psql('postgres', 'ALTER SYSTEM RESET blobext.autogc');
 	$node->reload;
 	return;
@@ -252,6 +278,7 @@ sub run_round
 	{
 		kill_in_recovery($node, 0.1) if rand() < 0.2;
 		$node->start;
+		%counted = ();
 	}
 	$rounds++;
 	tidy_up($node);
@@ -291,7 +318,9 @@ blobext.autogc_threshold = 1MB
 deadlock_timeout = 100ms
 checkpoint_timeout = 30s
 max_wal_size = 512MB
+blobext.keep_free = 0
 ));
+	%counted = ();
 	$node->safe_psql('postgres', slurp_file("$FindBin::RealBin/torture.sql"));
 	system('sync') if $name eq 'power';
 	my $share = POSIX::ceil($seconds / @names / $round_seconds);
@@ -305,4 +334,5 @@ max_wal_size = 512MB
 }
 report($started);
 cmp_ok($done{'gc freed_values'} // 0, '>', 0, 'the collector freed values under load');
+cmp_ok($done{punched_bytes} // 0, '>', 0, 'space went back to the file system');
 done_testing();

@@ -43,10 +43,17 @@ CREATE VIEW everything AS
 	UNION ALL SELECT 'l', id, digest, d FROM l
 	UNION ALL SELECT 'l', id, (x).digest, (x).b FROM l, unnest(pairs) AS x;
 
--- Pages of the content are not alike, neither those of one value nor those of different keys.
-CREATE FUNCTION content(key text, size integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+-- Pages of the content are not alike, neither those of one value nor those of different keys.  It
+-- repeats itself after this number of digests.
+CREATE FUNCTION content(key text, size integer, period integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
 	SELECT decode(left(repeat(string_agg(encode(sha256(convert_to(key || i, 'UTF8')), 'hex'), ''
-		ORDER BY i) || '5c', size / 289 + 1), size * 2), 'hex') FROM generate_series(1, 9) AS i $$;
+		ORDER BY i) || '5c', size / (32 * period + 1) + 1), size * 2), 'hex')
+	FROM generate_series(1, period) AS i $$;
+
+-- That of one key in eight cannot be compressed: it repeats itself after more than a frame.
+CREATE FUNCTION content(key text, size integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+	SELECT content(key, size,
+		CASE WHEN hashtext(key) % 8 = 0 THEN least(size / 32 + 1, 6250) ELSE 9 END) $$;
 
 -- The same behind a long common prefix, so that only contents tell keys apart.
 CREATE FUNCTION similar_content(key text, size integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
@@ -109,6 +116,8 @@ BEGIN
 		WHEN 'truncate' THEN
 			c := substr(c, 1, at);
 			new := blob_truncate(b, at);
+		WHEN 'recompress' THEN
+			new := blob_recompress(b, (ARRAY['none', 'lz4', 'zstd'])[1 + place % 3]);
 		WHEN 'fork' THEN
 			-- Both versions want the room behind the same value; one of them is lost.
 			new := b || content('fork', size::integer);
