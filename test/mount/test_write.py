@@ -16,7 +16,7 @@ import threading
 import time
 
 import support
-from support import Mount, MountTest, digest
+from support import FileSystemTest, Mount, digest
 
 FILES = 6
 
@@ -180,30 +180,7 @@ def run_model(directory, seed, steps, others):
         model.check(other)
 
 
-class WriteTest(MountTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.make_file_system()
-
-    @classmethod
-    def make_file_system(cls):
-        """Its root belongs to the user that mounts it."""
-        cls.sql.execute("SELECT blobfs.create('docs')")
-        cls.sql.execute("SELECT docs.setattr(1, NULL, %s, %s, NULL, NULL)",
-                        (os.getuid(), os.getgid()))
-
-    def tearDown(self):
-        self.assertEqual(self.sql.execute("SELECT * FROM blobfs.check('docs')").fetchall(), [])
-        self.sql.execute("SELECT blobfs.drop('docs')")
-        self.make_file_system()
-
-    def server_read(self, path):
-        return self.one("SELECT blobfs.read('docs', %s)::bytea", path)
-
-    def put(self, path, data):
-        self.sql.execute("SELECT blobfs.write('docs', %s, %s)", (path, data))
-
+class WriteTest(FileSystemTest):
     def test_model(self):
         with Mount("fs=docs") as mount, Mount("fs=docs,timeout=0") as second:
             processes = []
