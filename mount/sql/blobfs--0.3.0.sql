@@ -410,7 +410,8 @@ $template$; END;
 COMMENT ON FUNCTION blobfs.template_tables() IS 'text that makes the tables of a file system';
 
 -- Functions that read, of the present tree or of a snapshot: the server inlines them into the
--- statement that calls them, so they are neither VOLATILE nor STRICT, and set nothing.
+-- statement that calls them, so they are neither VOLATILE nor STRICT, and set nothing.  Those of a
+-- snapshot have its number as first argument, and a condition more for each table.
 CREATE FUNCTION blobfs.template_reading(of_snapshot boolean) RETURNS text
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
