@@ -38,7 +38,7 @@ def handle_of(path):
 
 class HandlesTest(FileSystemTest):
     def open(self, mount, handle, flags=os.O_RDONLY):
-        """A file object."""
+        """A descriptor."""
         directory = os.open(mount.directory, os.O_RDONLY)
         file = libc.open_by_handle_at(directory, ctypes.byref(handle), flags)
         number = ctypes.get_errno()
@@ -47,10 +47,10 @@ class HandlesTest(FileSystemTest):
             self.skipTest("this kernel lets only root open files by handles")
         if file < 0:
             raise OSError(number, os.strerror(number))
-        return os.fdopen(file, "rb" if flags == os.O_RDONLY else "r+b", buffering=0)
+        return file
 
     def read(self, mount, handle):
-        with self.open(mount, handle) as file:
+        with os.fdopen(self.open(mount, handle), "rb") as file:
             return file.read()
 
     def test_after_a_restart(self):
@@ -65,8 +65,7 @@ class HandlesTest(FileSystemTest):
             self.assertEqual(self.read(mount, handles[0]), b"a/b/f")
             self.assertEqual(self.read(mount, handles[1]), b"a/g")
             # A directory has its place in the tree, by way of those above it.
-            directory = libc.open_by_handle_at(
-                os.open(mount.directory, os.O_RDONLY), ctypes.byref(handles[2]), os.O_RDONLY)
+            directory = self.open(mount, handles[2])
             self.assertEqual(os.readlink(f"/proc/self/fd/{directory}"), mount.path("a/b"))
             self.assertEqual(os.listdir(directory), ["f"])
             os.close(directory)
@@ -80,8 +79,9 @@ class HandlesTest(FileSystemTest):
             self.put("/f", b"second")
             mount.start()
             self.assertEqual(self.read(mount, handle), b"second")
-            with self.open(mount, handle, os.O_RDWR) as file:
-                file.write(b"SEC")
+            file = self.open(mount, handle, os.O_RDWR)
+            os.write(file, b"SEC")
+            os.close(file)
             self.assertEqual(self.server_read("/f"), b"SECond")
             self.sql.execute("SELECT blobfs.rename('docs', '/f', '/g')")
             self.assertEqual(self.read(mount, handle), b"SECond")
