@@ -2,10 +2,11 @@
 # The directory of this file: "." unless make runs elsewhere ("make -f .../Makefile", VPATH builds).
 TREE := $(patsubst %/,%,$(dir $(firstword $(MAKEFILE_LIST))))
 
-EXTENSION = blobext
+# The extension blobfs is SQL only; the program of this name is made by "make mount", see below.
+EXTENSION = blobext mount/sql/blobfs
 MODULE_big = blobext
 DATA = sql/blobext--0.1.0.sql sql/blobext--0.1.0--0.2.0.sql sql/blobext--0.2.0.sql \
-	sql/blobext--0.2.0--0.3.0.sql
+	sql/blobext--0.2.0--0.3.0.sql mount/sql/blobfs--0.3.0.sql
 OBJS := $(patsubst $(TREE)/%.c,%.o,$(wildcard $(TREE)/src/*.c $(TREE)/src/*/*.c))
 SHLIB_LINK = -luring -lcrypto $(libpq)
 
@@ -128,23 +129,19 @@ $(LOSSY_DISK): $(TREE)/test/lossy_disk.c $(BUILT_FOR)
 # The file mount, see mount/README.md: nothing above needs its libraries.
 # ---------------------------------------------------------------------------
 
-.PHONY: mount install-mount install-blobfs
+.PHONY: mount install-mount
 mount:
 	$(MAKE) -C $(TREE)/mount PG_CONFIG="$(PG_CONFIG)"
 
 install-mount: mount
 	$(MAKE) -C $(TREE)/mount install PG_CONFIG="$(PG_CONFIG)" DESTDIR="$(DESTDIR)"
 
-# The extension blobfs alone.
-install-blobfs:
-	$(MAKE) -C $(TREE)/mount install-extension PG_CONFIG="$(PG_CONFIG)" DESTDIR="$(DESTDIR)"
-
 # ---------------------------------------------------------------------------
 # The files of a release: what the last commit has, see docs/release.md.
 # ---------------------------------------------------------------------------
 
 DIST_VERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(TREE)/blobext.control)
-DIST_NAME = $(EXTENSION)-$(DIST_VERSION)
+DIST_NAME = $(MODULE_big)-$(DIST_VERSION)
 
 .PHONY: dist
 dist:

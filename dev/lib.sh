@@ -172,7 +172,7 @@ dev_build_and_install()
 	require_root "\"make install\""
 	say "Building and installing for $("$PG_CONFIG" --version)"
 	make -s -C "$checkout" -j"$(nproc)" PG_CONFIG="$PG_CONFIG"
-	quietly as_root make -s -C "$checkout" install install-blobfs PG_CONFIG="$PG_CONFIG" ||
+	quietly as_root make -s -C "$checkout" install PG_CONFIG="$PG_CONFIG" ||
 		fail "make install failed"
 }
 

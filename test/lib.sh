@@ -105,7 +105,7 @@ test_install()
 	[ -z "${BLOBEXT_TEST_INSTALLED:-}" ] || return 0
 	test_make all
 	test_copy_server "$server"
-	test_make install install-blobfs DESTDIR="$server"
+	test_make install DESTDIR="$server"
 	export BLOBEXT_TEST_INSTALLED=1
 }
 

@@ -52,6 +52,11 @@ test_name()
 	pattern=$(test_pattern "$1")
 	[ -n "$pattern" ] || return 1
 	name=${name%.${pattern##*.}}
+	# Those that take long run only if they are named.
+	if [[ $name == long_* && -f "$(dirname "${BASH_SOURCE[0]}")/${pattern%/*}/$name.py" ]]; then
+		echo "$name"
+		return
+	fi
 	for name in "$name" "test_$name"; do
 		if [[ " $(test_list "$1" | xargs) " == *" $name "* ]]; then
 			echo "$name"

@@ -409,124 +409,110 @@ FROM (SELECT @now@ AS us) AS n;
 $template$; END;
 COMMENT ON FUNCTION blobfs.template_tables() IS 'text that makes the tables of a file system';
 
--- Functions that read: the server inlines them into the statement that calls them, so they are
--- neither VOLATILE nor STRICT, and set nothing.
-CREATE FUNCTION blobfs.template_reading() RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC SELECT $template$
-CREATE OR REPLACE FUNCTION @fs@.lookup(parent bigint, name bytea) RETURNS SETOF blobfs.attr
+-- Functions that read, of the present tree or of a snapshot: the server inlines them into the
+-- statement that calls them, so they are neither VOLATILE nor STRICT, and set nothing.  Those of a
+-- snapshot have its number as first argument, and a condition more for each table.
+CREATE FUNCTION blobfs.template_reading(of_snapshot boolean) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    template text := $template$
+CREATE OR REPLACE FUNCTION @fs@.@s@lookup(@number@parent bigint, name bytea)
+    RETURNS SETOF blobfs.attr
     LANGUAGE sql STABLE AS $blobfs$
-    SELECT @attr@ FROM @fs@.dentry AS d JOIN @fs@.inode AS i ON i.ino = d.ino
-    WHERE d.parent = lookup.parent AND d.name = lookup.name
+    SELECT @attr@
+    FROM @fs@.@s@dentry AS d JOIN @fs@.@s@inode AS i ON @its_i@i.ino = d.ino
+    WHERE @its_d@d.parent = @s@lookup.parent AND d.name = @s@lookup.name
 $blobfs$;
-COMMENT ON FUNCTION @fs@.lookup(bigint, bytea) IS
-    'attributes of the inode that has a name in a directory';
+COMMENT ON FUNCTION @fs@.@s@lookup(@bigint@bigint, bytea) IS
+    'attributes of the inode that has a name in a directory@there@';
 
-CREATE OR REPLACE FUNCTION @fs@.getattr(ino bigint) RETURNS SETOF blobfs.attr
+CREATE OR REPLACE FUNCTION @fs@.@s@getattr(@number@ino bigint) RETURNS SETOF blobfs.attr
     LANGUAGE sql STABLE AS $blobfs$
-    SELECT @attr@ FROM @fs@.inode AS i WHERE i.ino = getattr.ino
+    SELECT @attr@ FROM @fs@.@s@inode AS i WHERE @its_i@i.ino = @s@getattr.ino
 $blobfs$;
-COMMENT ON FUNCTION @fs@.getattr(bigint) IS 'attributes of an inode';
+COMMENT ON FUNCTION @fs@.@s@getattr(@bigint@bigint) IS 'attributes of an inode@there@';
 
-CREATE OR REPLACE FUNCTION @fs@.readdir(parent bigint, after bytea, max_rows integer)
+CREATE OR REPLACE FUNCTION @fs@.@s@readdir(@number@parent bigint, after bytea, max_rows integer)
     RETURNS SETOF blobfs.entry
     LANGUAGE sql STABLE AS $blobfs$
-    SELECT d.name, @attr@ FROM @fs@.dentry AS d JOIN @fs@.inode AS i ON i.ino = d.ino
-    WHERE d.parent = readdir.parent AND d.name > readdir.after
-    ORDER BY d.name LIMIT readdir.max_rows
+    SELECT d.name, @attr@
+    FROM @fs@.@s@dentry AS d JOIN @fs@.@s@inode AS i ON @its_i@i.ino = d.ino
+    WHERE @its_d@d.parent = @s@readdir.parent AND d.name > @s@readdir.after
+    ORDER BY d.name LIMIT @s@readdir.max_rows
 $blobfs$;
-COMMENT ON FUNCTION @fs@.readdir(bigint, bytea, integer) IS
-    'the entries of a directory behind a name, in the order of names';
+COMMENT ON FUNCTION @fs@.@s@readdir(@bigint@bigint, bytea, integer) IS
+    'the entries of a directory@there@ behind a name, in the order of names';
 
-CREATE OR REPLACE FUNCTION @fs@.readdir_content(parent bigint, after bytea, max_rows integer,
-        max_bytes bigint) RETURNS SETOF blobfs.entry_content
+CREATE OR REPLACE FUNCTION @fs@.@s@readdir_content(@number@parent bigint, after bytea,
+        max_rows integer, max_bytes bigint) RETURNS SETOF blobfs.entry_content
     LANGUAGE sql STABLE AS $blobfs$
-    SELECT d.name, @attr@, CASE WHEN i.size <= readdir_content.max_bytes THEN i.content END
-    FROM @fs@.dentry AS d JOIN @fs@.inode AS i ON i.ino = d.ino
-    WHERE d.parent = readdir_content.parent AND d.name > readdir_content.after
-    ORDER BY d.name LIMIT readdir_content.max_rows
+    SELECT d.name, @attr@, CASE WHEN i.size <= @s@readdir_content.max_bytes THEN i.content END
+    FROM @fs@.@s@dentry AS d JOIN @fs@.@s@inode AS i ON @its_i@i.ino = d.ino
+    WHERE @its_d@d.parent = @s@readdir_content.parent AND d.name > @s@readdir_content.after
+    ORDER BY d.name LIMIT @s@readdir_content.max_rows
 $blobfs$;
-COMMENT ON FUNCTION @fs@.readdir_content(bigint, bytea, integer, bigint) IS
-    'the entries of a directory behind a name, with the content of small files';
+COMMENT ON FUNCTION @fs@.@s@readdir_content(@bigint@bigint, bytea, integer, bigint) IS
+    'the entries of a directory@there@ behind a name, with the content of small files';
 
-CREATE OR REPLACE FUNCTION @fs@.content(ino bigint, version bigint)
+CREATE OR REPLACE FUNCTION @fs@.@s@content(@number@ino bigint, version bigint)
     RETURNS SETOF @blobext@.blobstate
     LANGUAGE sql STABLE AS $blobfs$
-    SELECT i.content FROM @fs@.inode AS i
-    WHERE i.ino = content.ino AND i.kind = 'f'
-        AND (content.version IS NULL OR i.version = content.version)
+    SELECT i.content FROM @fs@.@s@inode AS i
+    WHERE @its_i@i.ino = @s@content.ino AND i.kind = 'f'
+        AND (@s@content.version IS NULL OR i.version = @s@content.version)
 $blobfs$;
-COMMENT ON FUNCTION @fs@.content(bigint, bigint) IS
-    'content of a file; no row if it has another version';
+COMMENT ON FUNCTION @fs@.@s@content(@bigint@bigint, bigint) IS
+    'content of a file@there@; no row if it has another version';
 
-CREATE OR REPLACE FUNCTION @fs@.read(ino bigint, version bigint, "offset" bigint, length bigint)
-    RETURNS SETOF bytea
+CREATE OR REPLACE FUNCTION @fs@.@s@read(@number@ino bigint, version bigint, "offset" bigint,
+        length bigint) RETURNS SETOF bytea
     LANGUAGE sql STABLE AS $blobfs$
-    SELECT @blobext@.blob_read(i.content, "read"."offset", "read".length) FROM @fs@.inode AS i
-    WHERE i.ino = "read".ino AND i.kind = 'f'
-        AND ("read".version IS NULL OR i.version = "read".version)
+    SELECT @blobext@.blob_read(i.content, @s@read."offset", @s@read.length)
+    FROM @fs@.@s@inode AS i
+    WHERE @its_i@i.ino = @s@read.ino AND i.kind = 'f'
+        AND (@s@read.version IS NULL OR i.version = @s@read.version)
 $blobfs$;
-COMMENT ON FUNCTION @fs@.read(bigint, bigint, bigint, bigint) IS
-    'a range of the content of a file; no row if it has another version';
+COMMENT ON FUNCTION @fs@.@s@read(@bigint@bigint, bigint, bigint, bigint) IS
+    'a range of the content of a file@there@; no row if it has another version';
 
-CREATE OR REPLACE FUNCTION @fs@.readlink(ino bigint) RETURNS SETOF bytea
+CREATE OR REPLACE FUNCTION @fs@.@s@readlink(@number@ino bigint) RETURNS SETOF bytea
     LANGUAGE sql STABLE AS $blobfs$
-    SELECT i.target FROM @fs@.inode AS i WHERE i.ino = readlink.ino AND i.kind = 'l'
+    SELECT i.target FROM @fs@.@s@inode AS i
+    WHERE @its_i@i.ino = @s@readlink.ino AND i.kind = 'l'
 $blobfs$;
-COMMENT ON FUNCTION @fs@.readlink(bigint) IS 'where a symbolic link leads';
+COMMENT ON FUNCTION @fs@.@s@readlink(@bigint@bigint) IS 'where a symbolic link@there@ leads';
 
-CREATE OR REPLACE FUNCTION @fs@.names(ino bigint) RETURNS TABLE (parent bigint, name bytea)
+CREATE OR REPLACE FUNCTION @fs@.@s@getxattr(@number@ino bigint, name bytea) RETURNS SETOF bytea
     LANGUAGE sql STABLE AS $blobfs$
-    SELECT d.parent, d.name FROM @fs@.dentry AS d WHERE d.ino = names.ino
-$blobfs$;
-COMMENT ON FUNCTION @fs@.names(bigint) IS 'all names of an inode';
-
-CREATE OR REPLACE FUNCTION @fs@.getxattr(ino bigint, name bytea) RETURNS SETOF bytea
-    LANGUAGE sql STABLE AS $blobfs$
-    SELECT i.xattr[n + 1] FROM @fs@.inode AS i, pg_catalog.generate_series(
+    SELECT i.xattr[n + 1] FROM @fs@.@s@inode AS i, pg_catalog.generate_series(
         1, pg_catalog.cardinality(i.xattr), 2) AS n
-    WHERE i.ino = getxattr.ino AND i.xattr[n] = getxattr.name
+    WHERE @its_i@i.ino = @s@getxattr.ino AND i.xattr[n] = @s@getxattr.name
 $blobfs$;
-COMMENT ON FUNCTION @fs@.getxattr(bigint, bytea) IS 'an extended attribute of an inode';
+COMMENT ON FUNCTION @fs@.@s@getxattr(@bigint@bigint, bytea) IS
+    'an extended attribute of an inode@there@';
 
-CREATE OR REPLACE FUNCTION @fs@.listxattr(ino bigint) RETURNS SETOF bytea
+CREATE OR REPLACE FUNCTION @fs@.@s@listxattr(@number@ino bigint) RETURNS SETOF bytea
     LANGUAGE sql STABLE AS $blobfs$
-    SELECT i.xattr[n] FROM @fs@.inode AS i, pg_catalog.generate_series(
+    SELECT i.xattr[n] FROM @fs@.@s@inode AS i, pg_catalog.generate_series(
         1, pg_catalog.cardinality(i.xattr), 2) AS n
-    WHERE i.ino = listxattr.ino
+    WHERE @its_i@i.ino = @s@listxattr.ino
 $blobfs$;
-COMMENT ON FUNCTION @fs@.listxattr(bigint) IS 'names of the extended attributes of an inode';
-
-CREATE OR REPLACE FUNCTION @fs@.snapshots()
-    RETURNS TABLE (snapshot bigint, name bytea, created bigint)
-    LANGUAGE sql STABLE AS $blobfs$
-    SELECT s.snapshot, s.name, s.created FROM @fs@.snapshot AS s ORDER BY s.name
-$blobfs$;
-COMMENT ON FUNCTION @fs@.snapshots() IS 'the snapshots of the file system';
-
--- At most 500 pages are looked at, so the numbers of a large file system without quota are
--- estimates.
-CREATE OR REPLACE FUNCTION @fs@.statfs(OUT total_bytes bigint, OUT used_bytes bigint,
-        OUT total_inodes bigint, OUT used_inodes bigint, OUT quota boolean) RETURNS SETOF record
-    LANGUAGE plpgsql STABLE AS $blobfs$
-#variable_conflict use_column
-DECLARE
-    share double precision := least(100, 500 * 8192 * 100.0
-        / greatest(pg_catalog.pg_relation_size('@fs@.inode'), 1));
+COMMENT ON FUNCTION @fs@.@s@listxattr(@bigint@bigint) IS
+    'names of the extended attributes of an inode@there@';
+$template$;
+    words text[] := CASE WHEN of_snapshot
+        THEN '{@s@, snapshot_, @number@, "snapshot bigint, ", @bigint@, "bigint, ",
+            @its_d@, "d.snapshot = $1 AND ", @its_i@, "i.snapshot = $1 AND ",
+            @there@, " of a snapshot"}'
+        ELSE '{@s@, "", @number@, "", @bigint@, "", @its_d@, "", @its_i@, "", @there@, ""}' END;
 BEGIN
-    SELECT (pg_catalog.count(*) * 100 / share)::bigint,
-        (coalesce(pg_catalog.sum(i.size), 0) * 100 / share)::bigint
-    INTO used_inodes, used_bytes
-    FROM @fs@.inode AS i TABLESAMPLE SYSTEM (share);
-    SELECT s.quota_bytes, s.quota_inodes, s.quota_bytes IS NOT NULL OR s.quota_inodes IS NOT NULL
-    INTO total_bytes, total_inodes, quota FROM @fs@.superblock AS s;
-    total_bytes := coalesce(total_bytes, used_bytes + 1099511627776);
-    total_inodes := coalesce(total_inodes, used_inodes + 1073741824);
-    RETURN NEXT;
-END $blobfs$;
-COMMENT ON FUNCTION @fs@.statfs() IS
-    'use of the file system; without a quota there is always room for 1 TiB more';
-$template$; END;
-COMMENT ON FUNCTION blobfs.template_reading() IS 'text that makes the functions that read';
+    FOR n IN 1 .. cardinality(words) BY 2 LOOP
+        template := replace(template, words[n], words[n + 1]);
+    END LOOP;
+    RETURN template;
+END $$;
+COMMENT ON FUNCTION blobfs.template_reading(boolean) IS
+    'text that makes the functions that read the present tree, or a snapshot';
 
 -- Locks.  A function that changes entries of a directory locks its row first, by hold() or by
 -- lock_inodes().  So entries that it reads after that stay as they are.  Order: the row of
@@ -1288,6 +1274,35 @@ END $blobfs$;
 COMMENT ON FUNCTION @fs@.resolve(bytea, boolean) IS
     'the inode of a path, NULL if only the last name is not there; follows symbolic links';
 
+CREATE OR REPLACE FUNCTION @fs@.names(ino bigint) RETURNS TABLE (parent bigint, name bytea)
+    LANGUAGE sql STABLE AS $blobfs$
+    SELECT d.parent, d.name FROM @fs@.dentry AS d WHERE d.ino = names.ino
+$blobfs$;
+COMMENT ON FUNCTION @fs@.names(bigint) IS 'all names of an inode';
+
+-- At most 500 pages are looked at, so the numbers of a large file system without quota are
+-- estimates.
+CREATE OR REPLACE FUNCTION @fs@.statfs(OUT total_bytes bigint, OUT used_bytes bigint,
+        OUT total_inodes bigint, OUT used_inodes bigint, OUT quota boolean) RETURNS SETOF record
+    LANGUAGE plpgsql STABLE AS $blobfs$
+#variable_conflict use_column
+DECLARE
+    share double precision := least(100, 500 * 8192 * 100.0
+        / greatest(pg_catalog.pg_relation_size('@fs@.inode'), 1));
+BEGIN
+    SELECT (pg_catalog.count(*) * 100 / share)::bigint,
+        (coalesce(pg_catalog.sum(i.size), 0) * 100 / share)::bigint
+    INTO used_inodes, used_bytes
+    FROM @fs@.inode AS i TABLESAMPLE SYSTEM (share);
+    SELECT s.quota_bytes, s.quota_inodes, s.quota_bytes IS NOT NULL OR s.quota_inodes IS NOT NULL
+    INTO total_bytes, total_inodes, quota FROM @fs@.superblock AS s;
+    total_bytes := coalesce(total_bytes, used_bytes + 1099511627776);
+    total_inodes := coalesce(total_inodes, used_inodes + 1073741824);
+    RETURN NEXT;
+END $blobfs$;
+COMMENT ON FUNCTION @fs@.statfs() IS
+    'use of the file system; without a quota there is always room for 1 TiB more';
+
 -- ---- names: the constraints go with the extension, and come back by blobfs.upgrade() ----
 
 ALTER TABLE @fs@.dentry DROP CONSTRAINT IF EXISTS dentry_name_check,
@@ -1418,106 +1433,12 @@ BEGIN
 END $blobfs$;
 COMMENT ON FUNCTION @fs@.snapshot_drop(bytea) IS 'removes a snapshot; false if there is none';
 
--- ---- reading a snapshot ----
-
-CREATE OR REPLACE FUNCTION @fs@.snapshot_lookup(snapshot bigint, parent bigint, name bytea)
-    RETURNS SETOF blobfs.attr
+CREATE OR REPLACE FUNCTION @fs@.snapshots()
+    RETURNS TABLE (snapshot bigint, name bytea, created bigint)
     LANGUAGE sql STABLE AS $blobfs$
-    SELECT @attr@
-    FROM @fs@.snapshot_dentry AS d
-        JOIN @fs@.snapshot_inode AS i ON i.snapshot = d.snapshot AND i.ino = d.ino
-    WHERE d.snapshot = snapshot_lookup.snapshot AND d.parent = snapshot_lookup.parent
-        AND d.name = snapshot_lookup.name
+    SELECT s.snapshot, s.name, s.created FROM @fs@.snapshot AS s ORDER BY s.name
 $blobfs$;
-COMMENT ON FUNCTION @fs@.snapshot_lookup(bigint, bigint, bytea) IS 'lookup() in a snapshot';
-
-CREATE OR REPLACE FUNCTION @fs@.snapshot_getattr(snapshot bigint, ino bigint)
-    RETURNS SETOF blobfs.attr
-    LANGUAGE sql STABLE AS $blobfs$
-    SELECT @attr@ FROM @fs@.snapshot_inode AS i
-    WHERE i.snapshot = snapshot_getattr.snapshot AND i.ino = snapshot_getattr.ino
-$blobfs$;
-COMMENT ON FUNCTION @fs@.snapshot_getattr(bigint, bigint) IS 'getattr() in a snapshot';
-
-CREATE OR REPLACE FUNCTION @fs@.snapshot_readdir(snapshot bigint, parent bigint, after bytea,
-        max_rows integer)
-    RETURNS SETOF blobfs.entry
-    LANGUAGE sql STABLE AS $blobfs$
-    SELECT d.name, @attr@
-    FROM @fs@.snapshot_dentry AS d
-        JOIN @fs@.snapshot_inode AS i ON i.snapshot = d.snapshot AND i.ino = d.ino
-    WHERE d.snapshot = snapshot_readdir.snapshot AND d.parent = snapshot_readdir.parent
-        AND d.name > snapshot_readdir.after
-    ORDER BY d.name LIMIT snapshot_readdir.max_rows
-$blobfs$;
-COMMENT ON FUNCTION @fs@.snapshot_readdir(bigint, bigint, bytea, integer)
-    IS 'readdir() in a snapshot';
-
-CREATE OR REPLACE FUNCTION @fs@.snapshot_readdir_content(snapshot bigint, parent bigint,
-        after bytea, max_rows integer, max_bytes bigint)
-    RETURNS SETOF blobfs.entry_content
-    LANGUAGE sql STABLE AS $blobfs$
-    SELECT d.name, @attr@,
-        CASE WHEN i.size <= snapshot_readdir_content.max_bytes THEN i.content END
-    FROM @fs@.snapshot_dentry AS d
-        JOIN @fs@.snapshot_inode AS i ON i.snapshot = d.snapshot AND i.ino = d.ino
-    WHERE d.snapshot = snapshot_readdir_content.snapshot
-        AND d.parent = snapshot_readdir_content.parent
-        AND d.name > snapshot_readdir_content.after
-    ORDER BY d.name LIMIT snapshot_readdir_content.max_rows
-$blobfs$;
-COMMENT ON FUNCTION @fs@.snapshot_readdir_content(bigint, bigint, bytea, integer, bigint)
-    IS 'readdir_content() in a snapshot';
-
-CREATE OR REPLACE FUNCTION @fs@.snapshot_content(snapshot bigint, ino bigint, version bigint)
-    RETURNS SETOF @blobext@.blobstate
-    LANGUAGE sql STABLE AS $blobfs$
-    SELECT i.content FROM @fs@.snapshot_inode AS i
-    WHERE i.snapshot = snapshot_content.snapshot AND i.ino = snapshot_content.ino
-        AND i.kind = 'f'
-        AND (snapshot_content.version IS NULL OR i.version = snapshot_content.version)
-$blobfs$;
-COMMENT ON FUNCTION @fs@.snapshot_content(bigint, bigint, bigint) IS 'content() in a snapshot';
-
-CREATE OR REPLACE FUNCTION @fs@.snapshot_read(snapshot bigint, ino bigint, version bigint,
-        "offset" bigint, length bigint)
-    RETURNS SETOF bytea
-    LANGUAGE sql STABLE AS $blobfs$
-    SELECT @blobext@.blob_read(i.content, snapshot_read."offset", snapshot_read.length)
-    FROM @fs@.snapshot_inode AS i
-    WHERE i.snapshot = snapshot_read.snapshot AND i.ino = snapshot_read.ino AND i.kind = 'f'
-        AND (snapshot_read.version IS NULL OR i.version = snapshot_read.version)
-$blobfs$;
-COMMENT ON FUNCTION @fs@.snapshot_read(bigint, bigint, bigint, bigint, bigint)
-    IS 'read() in a snapshot';
-
-CREATE OR REPLACE FUNCTION @fs@.snapshot_readlink(snapshot bigint, ino bigint)
-    RETURNS SETOF bytea
-    LANGUAGE sql STABLE AS $blobfs$
-    SELECT i.target FROM @fs@.snapshot_inode AS i
-    WHERE i.snapshot = snapshot_readlink.snapshot AND i.ino = snapshot_readlink.ino
-        AND i.kind = 'l'
-$blobfs$;
-COMMENT ON FUNCTION @fs@.snapshot_readlink(bigint, bigint) IS 'readlink() in a snapshot';
-
-CREATE OR REPLACE FUNCTION @fs@.snapshot_getxattr(snapshot bigint, ino bigint, name bytea)
-    RETURNS SETOF bytea
-    LANGUAGE sql STABLE AS $blobfs$
-    SELECT i.xattr[n + 1] FROM @fs@.snapshot_inode AS i,
-        pg_catalog.generate_series(1, pg_catalog.cardinality(i.xattr), 2) AS n
-    WHERE i.snapshot = snapshot_getxattr.snapshot AND i.ino = snapshot_getxattr.ino
-        AND i.xattr[n] = snapshot_getxattr.name
-$blobfs$;
-COMMENT ON FUNCTION @fs@.snapshot_getxattr(bigint, bigint, bytea) IS 'getxattr() in a snapshot';
-
-CREATE OR REPLACE FUNCTION @fs@.snapshot_listxattr(snapshot bigint, ino bigint)
-    RETURNS SETOF bytea
-    LANGUAGE sql STABLE AS $blobfs$
-    SELECT i.xattr[n] FROM @fs@.snapshot_inode AS i,
-        pg_catalog.generate_series(1, pg_catalog.cardinality(i.xattr), 2) AS n
-    WHERE i.snapshot = snapshot_listxattr.snapshot AND i.ino = snapshot_listxattr.ino
-$blobfs$;
-COMMENT ON FUNCTION @fs@.snapshot_listxattr(bigint, bigint) IS 'listxattr() in a snapshot';
+COMMENT ON FUNCTION @fs@.snapshots() IS 'the snapshots of the file system';
 
 -- ---- content and version change together ----
 
@@ -1694,7 +1615,8 @@ CREATE FUNCTION blobfs.upgrade(fs name) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
 BEGIN
     PERFORM blobfs.require_owner(fs);
-    EXECUTE blobfs.instance(blobfs.template_reading(), fs);
+    EXECUTE blobfs.instance(blobfs.template_reading(false), fs);
+    EXECUTE blobfs.instance(blobfs.template_reading(true), fs);
     EXECUTE blobfs.instance(blobfs.template_writing(), fs);
     EXECUTE blobfs.instance(blobfs.template_whole(), fs);
 END $$;

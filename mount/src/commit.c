@@ -22,11 +22,11 @@ enum
 {
 	/* Up to this, content is a parameter of one statement. */
 	STATEMENT_BYTES = 8 * 1024 * 1024,
-	/* More in a patch than this, or more ranges, and the whole content is sent. */
+	/* More in a patch than this, and the whole content is sent. */
 	PATCH_BYTES = 32 * 1024 * 1024,
-	PATCH_SPANS = 100000,
-	/* More bytes in the spool file than this are dropped after a commit. */
+	/* More bytes or ranges in the spool file than this are dropped after a commit. */
 	SPOOL_BYTES = 256 * 1024 * 1024,
+	SPOOL_SPANS = WORKING_SPANS / 10,
 	PIECE_BYTES = 1024 * 1024,
 	OID_BYTEA = 17,
 	OID_INT8 = 20,
@@ -345,7 +345,7 @@ choose_step(const struct commit *commit)
 		return step_upload;
 	if (working->dirty.count == 0 && working->kept >= min(working->size, working->server_size))
 		return step_truncate;
-	if (spans_bytes(&working->dirty) <= PATCH_BYTES && working->dirty.count <= PATCH_SPANS)
+	if (spans_bytes(&working->dirty) <= PATCH_BYTES)
 		return step_patch;
 	return NULL;
 }
@@ -379,8 +379,7 @@ send_changes(struct commit *commit, bool is_durable, struct outcome *outcome, bo
 	*is_mixed = false;
 	if (step == NULL)
 	{
-		error = working_fill(&commit->copy->working, copy_read_base, commit->copy);
-		commit->copy->working.kept = 0;
+		error = working_gather(&commit->copy->working, copy_read_base, commit->copy);
 		step = step_upload;
 	}
 	commit->known = commit->copy->version;
@@ -424,7 +423,8 @@ take_outcome(struct commit *commit, struct outcome *outcome, bool is_mixed)
 	struct copy *copy = commit->copy;
 	bool		was_open = copy->base_is_open;
 
-	if (!is_mixed && spans_bytes(&copy->working.local) <= SPOOL_BYTES)
+	if (!is_mixed && copy->working.local.count <= SPOOL_SPANS &&
+		spans_bytes(&copy->working.local) <= SPOOL_BYTES)
 	{
 		copy_committed(writer, copy, &outcome->attributes);
 		return;

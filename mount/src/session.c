@@ -124,6 +124,69 @@ lookup(fuse_req_t request, fuse_ino_t parent_id, const char *name)
 		fuse_reply_err(request, error);
 }
 
+/*
+ * "." is asked for by a file server that has an id, which the kernel, or the program that ran
+ * before this one, has forgotten.
+ */
+static void
+lookup_id(fuse_req_t request, fuse_ino_t id)
+{
+	struct mount *mount = request_mount(request);
+	struct source *source = mount->source;
+	struct node *node = tree_enter_id(mount->tree, id, NULL);
+	struct node wanted = {.attributes.ino = id};
+	struct attributes attributes;
+	struct fuse_entry_param entry = {.ino = id};
+	int			error = 0;
+
+	pool_set_request(request);
+	if (node == NULL)
+	{
+		error = source->operations->getattr(source, &wanted, &attributes);
+		if (error == 0)
+			node = tree_enter_id(mount->tree, id, &attributes);
+	}
+	if (error == 0 && node == NULL)
+		error = ESTALE;
+	if (error != 0)
+	{
+		fuse_reply_err(request, error);
+		return;
+	}
+	entry.attr_timeout = attributes_timeout(mount);
+	node_stat(mount, node, &entry.attr);
+	if (fuse_reply_entry(request, &entry) != 0)
+		tree_forget(mount->tree, id, 1);
+}
+
+static void
+lookup_parent(fuse_req_t request, fuse_ino_t id)
+{
+	struct mount *mount = request_mount(request);
+	struct node *node = request_node(request, id);
+	struct attributes attributes;
+	int			error = ESTALE;
+
+	if (node != NULL)
+		error = mount->source->operations->parent(mount->source, node, &attributes);
+	if (error == 0)
+		reply_entry(request, node, "..", &attributes);
+	else
+		fuse_reply_err(request, error);
+}
+
+/* The kernel sends "." and ".." for file servers only, if init() has allowed it. */
+static void
+lookup_any(fuse_req_t request, fuse_ino_t id, const char *name)
+{
+	if (strcmp(name, ".") == 0)
+		lookup_id(request, id);
+	else if (strcmp(name, "..") == 0)
+		lookup_parent(request, id);
+	else
+		lookup(request, id, name);
+}
+
 static void
 forget(fuse_req_t request, fuse_ino_t id, uint64_t lookups)
 {
@@ -417,6 +480,8 @@ init(void *data, struct fuse_conn_info *connection)
 	connection->want |= connection->capable &
 		(FUSE_CAP_EXPLICIT_INVAL_DATA | FUSE_CAP_READDIRPLUS | FUSE_CAP_PARALLEL_DIROPS |
 		 FUSE_CAP_ASYNC_READ | FUSE_CAP_CACHE_SYMLINKS);
+	if (mount->source->operations->parent != NULL)
+		connection->want |= connection->capable & FUSE_CAP_EXPORT_SUPPORT;
 	if (mount->options->read_only)
 		connection->want &= ~(unsigned) FUSE_CAP_ATOMIC_O_TRUNC;
 	connection->max_background = MAX_BACKGROUND;
@@ -428,7 +493,7 @@ session_operations(const struct mount *mount, struct fuse_lowlevel_ops *operatio
 {
 	memset(operations, 0, sizeof(*operations));
 	operations->init = init;
-	operations->lookup = lookup;
+	operations->lookup = lookup_any;
 	operations->forget = forget;
 	operations->forget_multi = forget_many;
 	operations->getattr = getattr;

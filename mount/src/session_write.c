@@ -994,6 +994,15 @@ op_create(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mod
 	}
 }
 
+/* Under the copy's lock, before it gets another range. */
+static int
+limit_ranges(struct copy *copy)
+{
+	if (!working_is_scattered(&copy->working))
+		return 0;
+	return working_gather(&copy->working, copy_read_base, copy);
+}
+
 /*
  * The kernel takes its own size for the end of a file that is appended to.  If others have
  * appended, the bytes go somewhere else than in its pages.
@@ -1018,7 +1027,9 @@ op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t
 	pthread_mutex_lock(&copy->lock);
 	writing->writes = true;
 	moved = append && offset != copy->working.size;
-	error = working_write(&copy->working, data, size, offset, append);
+	error = limit_ranges(copy);
+	if (error == 0)
+		error = working_write(&copy->working, data, size, offset, append);
 	if (error == 0)
 		copy_touch(copy);
 	pthread_mutex_unlock(&copy->lock);
@@ -1175,7 +1186,9 @@ op_fallocate(fuse_req_t request, fuse_ino_t id, int mode, off_t offset, off_t le
 	pthread_mutex_lock(&copy->lock);
 	if (zeros && keeps_size && end > copy->working.size)
 		end = copy->working.size;
-	if (zeros && end > offset)
+	if (zeros)
+		error = limit_ranges(copy);
+	if (zeros && end > offset && error == 0)
 		error = working_zero(&copy->working, offset, end - offset);
 	else if (!zeros && !keeps_size && end > copy->working.size)
 		error = working_resize(&copy->working, end);

@@ -54,6 +54,7 @@ struct fs_source
 	struct calls snapshot;
 	int			snapshots;
 	int			statfs;
+	int			parent;
 };
 
 static const char settings[] =
@@ -510,6 +511,27 @@ fs_listxattr(struct source *source, struct node *node, struct buffer *buffer)
 	return 0;
 }
 
+static int
+fs_parent(struct source *source, const struct node *node, struct attributes *attributes)
+{
+	struct fs_source *fs = (struct fs_source *) source;
+	struct parameters parameters = {0};
+	PGresult   *result;
+	int			error = node->attributes.snapshot == 0 ? 0 : ESTALE;
+
+	parameter_int8(&parameters, (int64_t) node->attributes.ino);
+	if (error == 0)
+		error = query_run(source->pool, -1, fs->parent, &parameters, &result);
+	if (error != 0)
+		return error;
+	if (PQntuples(result) == 0)
+		error = ESTALE;
+	else
+		fs_attributes(result, 0, 0, attributes);
+	PQclear(result);
+	return error;
+}
+
 static const struct source_operations operations = {
 	.lookup = fs_lookup,
 	.getattr = fs_getattr,
@@ -521,6 +543,7 @@ static const struct source_operations operations = {
 	.statfs = fs_statfs,
 	.getxattr = fs_getxattr,
 	.listxattr = fs_listxattr,
+	.parent = fs_parent,
 };
 
 /* ---- the start ---- */
@@ -644,9 +667,9 @@ find_root(struct fs_source *fs, const struct options *options)
 		fatal("file system \"%s\" has no root: %s", options->fs, strerror(error));
 }
 
-/* The number of a snapshot by its name, $1, or of all, with their names. */
+/* The number of a snapshot by its name, $1, or of all, with their names; the parent of an inode. */
 static void
-add_snapshots(struct fs_source *fs)
+add_others(struct fs_source *fs)
 {
 	char	   *sql = format_string("SELECT s.snapshot, s.name FROM %s.snapshots() AS s"
 									" WHERE $1::bytea IS NULL OR s.name = $1::bytea",
@@ -655,6 +678,10 @@ add_snapshots(struct fs_source *fs)
 	fs->snapshots = pool_add_statement(fs->source.pool, sql);
 	free(sql);
 	fs->statfs = add_call(fs, "", "statfs", 0);
+	sql = format_string("SELECT a.* FROM %s.names($1) AS n, %s.getattr(n.parent) AS a",
+						fs->source.schema, fs->source.schema);
+	fs->parent = pool_add_statement(fs->source.pool, sql);
+	free(sql);
 }
 
 struct source *
@@ -678,7 +705,7 @@ source_fs_create(struct pool *pool, const struct options *options)
 	pins_create(source);
 	add_calls(fs, "", &fs->current);
 	add_calls(fs, "snapshot_", &fs->snapshot);
-	add_snapshots(fs);
+	add_others(fs);
 	find_root(fs, options);
 	return source;
 }

@@ -19,6 +19,9 @@ enum
 	SNAPSHOT_SHIFT = 44
 };
 
+/* Ids that are no number of an inode begin here. */
+static const uint64_t first_other_id = UINT64_C(1) << 60;
+
 struct tree
 {
 	pthread_mutex_t lock;
@@ -155,7 +158,7 @@ tree_create(bool with_paths, const struct attributes *root)
 
 	pthread_mutex_init(&tree->lock, NULL);
 	tree->with_paths = with_paths;
-	tree->next_id = ROOT_ID + 1;
+	tree->next_id = first_other_id;
 	tree->buckets = FIRST_BUCKETS;
 	tree->by_id = allocate(tree->buckets * sizeof(struct node *));
 	tree->by_key = allocate(tree->buckets * sizeof(struct node *));
@@ -278,6 +281,20 @@ take_attributes(struct node *node, const struct attributes *attributes)
 	node->attributes.ctime = attributes->ctime;
 }
 
+/*
+ * The first version of an inode that the kernel learns of has the inode's number, so that the number
+ * leads to the inode when both sides have forgotten the node (tree_enter_id).  Not in snapshots and
+ * groups, whose inodes have the numbers of others, nor where inodes are found by their paths.
+ */
+static uint64_t
+choose_id(struct tree *tree, const struct attributes *attributes)
+{
+	bool		is_number = !tree->with_paths && attributes->snapshot == 0 &&
+		attributes->ino < first_other_id && find_id(tree, attributes->ino) == NULL;
+
+	return is_number ? attributes->ino : tree->next_id++;
+}
+
 struct node *
 tree_enter(struct tree *tree, struct node *parent, const char *name,
 		   const struct attributes *attributes)
@@ -292,7 +309,7 @@ tree_enter(struct tree *tree, struct node *parent, const char *name,
 	node = search_key(tree, attributes, path, true);
 	if (node == NULL)
 	{
-		node = make_node(tree, tree->next_id++, attributes);
+		node = make_node(tree, choose_id(tree, attributes), attributes);
 		node->path = path;
 		path = NULL;
 	}
@@ -304,6 +321,22 @@ tree_enter(struct tree *tree, struct node *parent, const char *name,
 	node->lookups++;
 	pthread_mutex_unlock(&tree->lock);
 	free(path);
+	return node;
+}
+
+struct node *
+tree_enter_id(struct tree *tree, uint64_t id, const struct attributes *attributes)
+{
+	struct node *node;
+
+	pthread_mutex_lock(&tree->lock);
+	node = find_id(tree, id);
+	if (node == NULL && attributes != NULL && attributes->ino == id &&
+		search_key(tree, attributes, true) == NULL)
+		node = make_node(tree, id, attributes);
+	if (node != NULL)
+		node->lookups++;
+	pthread_mutex_unlock(&tree->lock);
 	return node;
 }
 

@@ -45,7 +45,7 @@ struct attributes
 
 struct node
 {
-	uint64_t	id;				/* the kernel's "nodeid" */
+	uint64_t	id;				/* the kernel's "nodeid": see choose_id() */
 	uint64_t	lookups;		/* tree's lock */
 	int			holds;			/* tree's lock */
 	struct node *next_by_id;	/* tree's lock */
@@ -105,6 +105,13 @@ struct node *tree_find(struct tree *tree, uint64_t id);
  */
 struct node *tree_enter(struct tree *tree, struct node *parent, const char *name,
 						const struct attributes *attributes);
+
+/*
+ * The node of an id that a file server remembers, with one more look-up.  The kernel may have
+ * forgotten it: then it is made from attributes, if these are not NULL, and no other node is this
+ * inode's version.  NULL: there is no such node.
+ */
+struct node *tree_enter_id(struct tree *tree, uint64_t id, const struct attributes *attributes);
 
 /* The same, held: for ids that the kernel may have forgotten. */
 struct node *tree_find_held(struct tree *tree, uint64_t id);

@@ -314,8 +314,8 @@ working_read_spool(struct working *working, int64_t offset, size_t length, char 
 	return error != 0 ? error : read_spool(working, offset, length, target);
 }
 
-int
-working_fill(struct working *working, base_reader read_base, void *context)
+static int
+fill(struct working *working, base_reader read_base, void *context)
 {
 	char	   *content = allocate(STEP_BYTES);
 	int64_t		offset = 0;
@@ -338,4 +338,26 @@ working_fill(struct working *working, base_reader read_base, void *context)
 	}
 	free(content);
 	return error;
+}
+
+/* What is neither local nor of the base is zeros, and a hole of the spool file. */
+int
+working_gather(struct working *working, base_reader read_base, void *context)
+{
+	int			error = fill(working, read_base, context);
+
+	if (error != 0)
+		return error;
+	working->base_kept = working->kept = 0;
+	working->local.count = working->dirty.count = 0;
+	add_span(&working->local, 0, working->size);
+	add_span(&working->dirty, 0, working->size);
+	working->appended = false;
+	return 0;
+}
+
+bool
+working_is_scattered(const struct working *working)
+{
+	return working->local.count >= WORKING_SPANS || working->dirty.count >= WORKING_SPANS;
 }

@@ -33,6 +33,12 @@ struct spans
 	int			capacity;
 };
 
+enum
+{
+	/* Memory for ranges is bounded by their number: a file may be of any size. */
+	WORKING_SPANS = 100000
+};
+
 struct working
 {
 	const char *directory;		/* of the spool file */
@@ -74,8 +80,14 @@ int working_read(struct working *working, int64_t offset, size_t length, char *t
 /* All bytes from the spool file: those of the base must have been filled in. */
 int working_read_spool(struct working *working, int64_t offset, size_t length, char *target);
 
-/* Fill the base in, so that the whole content is in the spool file. */
-int working_fill(struct working *working, base_reader read_base, void *context);
+/*
+ * Fill the base in, so that the whole content is in the spool file, as one range, and all of it is
+ * to be sent.
+ */
+int working_gather(struct working *working, base_reader read_base, void *context);
+
+/* Whether there are so many ranges that they must be gathered before more come. */
+bool working_is_scattered(const struct working *working);
 
 int64_t spans_bytes(const struct spans *spans);
 

@@ -189,6 +189,34 @@ class MountTest(unittest.TestCase):
         return self.random.randbytes(size)
 
 
+class FileSystemTest(MountTest):
+    """The database has a file system "docs", empty and sound for each test; its root belongs to the
+    user that mounts it."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.make_file_system()
+
+    @classmethod
+    def make_file_system(cls):
+        cls.sql.execute("SELECT blobfs.create('docs', %s, %s)", (os.getuid(), os.getgid()))
+
+    def tearDown(self):
+        self.check_tables()
+        self.sql.execute("SELECT blobfs.drop('docs')")
+        self.make_file_system()
+
+    def check_tables(self):
+        self.assertEqual(self.sql.execute("SELECT * FROM blobfs.check('docs')").fetchall(), [])
+
+    def server_read(self, path):
+        return self.one("SELECT blobfs.read('docs', %s)::bytea", path)
+
+    def put(self, path, data):
+        self.sql.execute("SELECT blobfs.write('docs', %s, %s)", (path, data))
+
+
 def main():
     print(f"# seed {SEED}", flush=True)
     unittest.main()

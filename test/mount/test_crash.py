@@ -20,10 +20,11 @@ import psycopg
 
 import support
 from proxy import Proxy
-from support import Mount, MountTest, digest
+from support import FileSystemTest, Mount, digest
 
-# Rounds of the random tests; more by hand.
+# Rounds of the random tests; more by hand, see test/README.md.
 ROUNDS = int(os.environ.get("BLOBEXT_MOUNT_ROUNDS", "3"))
+ROUNDS_BETWEEN_CHECKS = 10
 
 
 def content_of(name, number):
@@ -117,24 +118,7 @@ class Workers:
             process.stdout.close()
 
 
-class CrashTest(MountTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.make_file_system()
-
-    @classmethod
-    def make_file_system(cls):
-        cls.sql.execute("SELECT blobfs.create('docs', %s, %s)", (os.getuid(), os.getgid()))
-
-    def tearDown(self):
-        self.assertEqual(self.sql.execute("SELECT * FROM blobfs.check('docs')").fetchall(), [])
-        self.sql.execute("SELECT blobfs.drop('docs')")
-        self.make_file_system()
-
-    def server_read(self, path):
-        return self.one("SELECT blobfs.read('docs', %s)::bytea", path)
-
+class CrashTest(FileSystemTest):
     def wait_for_server(self):
         def connects():
             self.sql.close()
@@ -304,30 +288,45 @@ class CrashTest(MountTest):
             expected = [n for n in range(last + 1) if n % 3 == 2]
             self.assertIn(lines, [expected, expected + [last + 1]], log)
 
+    def start_anew(self, mount, workers):
+        """The number from which both workers can go on: their logs say that both came so far."""
+        first = max(workers.done.values()) + 2
+        for name in workers.done:
+            with open(mount.path(f"{name}.log"), "wb") as file:
+                file.write(b"".join(f"{number}\n".encode() for number in range(first)
+                                    if number % 3 == 2))
+        self.check_tables()
+        return first
+
     def test_kill_server(self):
         """The server is killed at random, the program goes on; then everything is there."""
         moment = random.Random(support.SEED)
+        first = 0
         with Mount("fs=docs") as mount:
-            workers = Workers(mount.directory, ["a", "b"], 0)
-            try:
-                for _ in range(ROUNDS):
-                    workers.wait(max(workers.done.values()) + 5)
-                    time.sleep(moment.random() / 10)
-                    self.kill_postmaster()
-                    time.sleep(0.2)
-                    self.start_killed_server()
-                    self.wait_for_server()
-                workers.wait(max(workers.done.values()) + 10)
-            finally:
-                workers.stop()
-            with Mount("fs=docs") as other:
-                self.check_work(other.directory, workers, 0)
+            for begun in range(0, ROUNDS, ROUNDS_BETWEEN_CHECKS):
+                workers = Workers(mount.directory, ["a", "b"], first)
+                ended = min(ROUNDS, begun + ROUNDS_BETWEEN_CHECKS)
+                try:
+                    for _ in range(begun, ended):
+                        workers.wait(max(workers.done.values()) + 5)
+                        time.sleep(moment.random() / 10)
+                        self.kill_postmaster()
+                        time.sleep(0.2)
+                        self.start_killed_server()
+                        self.wait_for_server()
+                    workers.wait(max(workers.done.values()) + 10)
+                finally:
+                    workers.stop()
+                with Mount("fs=docs") as other:
+                    self.check_work(other.directory, workers, first)
+                first = self.start_anew(mount, workers)
+                self.say_rounds("server", ended)
 
     def test_kill_program(self):
         """The program is killed at random; closed files are at the server."""
         moment = random.Random(support.SEED)
         first = 0
-        for _ in range(ROUNDS):
+        for number in range(1, ROUNDS + 1):
             with Mount("fs=docs") as mount:
                 workers = Workers(mount.directory, ["a", "b"], first)
                 workers.wait(first + 6)
@@ -336,14 +335,14 @@ class CrashTest(MountTest):
                 workers.stop()
                 mount.start()
                 self.check_work(mount.directory, workers, first)
-                for name in "ab":
-                    # The next round counts from one number for both.
-                    with open(mount.path(f"{name}.log"), "wb") as file:
-                        for number in range(max(workers.done.values()) + 2):
-                            if number % 3 == 2:
-                                file.write(f"{number}\n".encode())
-                first = max(workers.done.values()) + 2
-            self.assertEqual(self.sql.execute("SELECT * FROM blobfs.check('docs')").fetchall(), [])
+                first = self.start_anew(mount, workers)
+            self.say_rounds("program", number)
+
+    @staticmethod
+    def say_rounds(killed, number):
+        """What a long run that is ended early has done."""
+        if ROUNDS > ROUNDS_BETWEEN_CHECKS and number % ROUNDS_BETWEEN_CHECKS == 0:
+            print(f"# {killed} killed {number} times, all is there", flush=True)
 
 
 if __name__ == "__main__":

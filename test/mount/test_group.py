@@ -12,30 +12,10 @@ import time
 
 import support
 from proxy import Proxy
-from support import PROGRAM, Mount, MountTest, digest
+from support import PROGRAM, FileSystemTest, Mount, digest
 
 
-class GroupTest(MountTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.make_file_system()
-
-    @classmethod
-    def make_file_system(cls):
-        cls.sql.execute("SELECT blobfs.create('docs', %s, %s)", (os.getuid(), os.getgid()))
-
-    def tearDown(self):
-        self.assertEqual(self.sql.execute("SELECT * FROM blobfs.check('docs')").fetchall(), [])
-        self.sql.execute("SELECT blobfs.drop('docs')")
-        self.make_file_system()
-
-    def server_read(self, path):
-        return self.one("SELECT blobfs.read('docs', %s)::bytea", path)
-
-    def put(self, path, data):
-        self.sql.execute("SELECT blobfs.write('docs', %s, %s)", (path, data))
-
+class GroupTest(FileSystemTest):
     @staticmethod
     def write(path, data):
         with open(path, "wb") as file:

@@ -3,8 +3,9 @@
 Seen to fail: without copy_keep_base() in session_write_read() test_base_is_kept; with the offset in
 place of the end in working_write() test_two_mounts_append; with copies that end with the last
 writer test_unlinked_with_an_older_reader; without goes_to_current() test_last_close_wins; without
-the cut of "kept" in working_resize() test_model; with a tree_enter() that leaves written nodes as
-they are test_links_of_a_working_copy.
+the cut of "kept" in working_resize() test_model; without fill() in working_gather()
+test_many_ranges; with a tree_enter() that leaves written nodes as they are
+test_links_of_a_working_copy.
 """
 
 import errno
@@ -16,7 +17,7 @@ import threading
 import time
 
 import support
-from support import Mount, MountTest, digest
+from support import FileSystemTest, Mount, digest
 
 FILES = 6
 
@@ -180,30 +181,7 @@ def run_model(directory, seed, steps, others):
         model.check(other)
 
 
-class WriteTest(MountTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.make_file_system()
-
-    @classmethod
-    def make_file_system(cls):
-        """Its root belongs to the user that mounts it."""
-        cls.sql.execute("SELECT blobfs.create('docs')")
-        cls.sql.execute("SELECT docs.setattr(1, NULL, %s, %s, NULL, NULL)",
-                        (os.getuid(), os.getgid()))
-
-    def tearDown(self):
-        self.assertEqual(self.sql.execute("SELECT * FROM blobfs.check('docs')").fetchall(), [])
-        self.sql.execute("SELECT blobfs.drop('docs')")
-        self.make_file_system()
-
-    def server_read(self, path):
-        return self.one("SELECT blobfs.read('docs', %s)::bytea", path)
-
-    def put(self, path, data):
-        self.sql.execute("SELECT blobfs.write('docs', %s, %s)", (path, data))
-
+class WriteTest(FileSystemTest):
     def test_model(self):
         with Mount("fs=docs") as mount, Mount("fs=docs,timeout=0") as second:
             processes = []
@@ -264,6 +242,21 @@ class WriteTest(MountTest):
                 data = self.bytes(35_000_000)
                 file.write(data)
             content[1:1 + len(data)] = data
+            self.assertEqual(digest(self.server_read("/f")), digest(content))
+
+    def test_many_ranges(self):
+        """More than a working copy keeps apart: the bytes between them come from the server."""
+        content = bytearray(self.bytes(1_000_000))
+        self.put("/f", bytes(content))
+        with Mount("fs=docs") as mount:
+            file = os.open(mount.path("f"), os.O_RDWR)
+            for place in range(0, len(content), 8):
+                os.pwrite(file, b"x", place)
+            content[::8] = b"x" * len(content[::8])
+            os.pwrite(file, b"behind the end", 1_500_000)
+            content = bytes(content).ljust(1_500_000, b"\0") + b"behind the end"
+            self.assertEqual(digest(os.pread(file, len(content), 0)), digest(content))
+            os.close(file)
             self.assertEqual(digest(self.server_read("/f")), digest(content))
 
     def test_rename_over_readers(self):
