@@ -442,7 +442,15 @@ copy_commit(struct writer *writer, struct copy *copy, bool is_durable)
 	bool		is_mixed;
 	int			error;
 
-	if (!copy->working.changed || copy->is_removed)
+	if (copy->is_removed)
+		return 0;
+	if (copy->birth != NULL)
+	{
+		error = birth_make(writer, copy, copy->working.size <= STATEMENT_BYTES, is_durable);
+		if (error != 0)
+			return error;
+	}
+	if (!copy->working.changed)
 		return 0;
 	error = send_changes(&commit, is_durable, &outcome, &is_mixed);
 	if (error == 0 && pool_bound() == NULL)

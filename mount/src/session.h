@@ -16,6 +16,20 @@
 #include "source.h"
 #include "tree.h"
 
+enum
+{
+	MAX_RACES = 16,
+	/* How often a row that changes faster than it can be opened is looked up again. */
+	OPEN_ATTEMPTS = 20
+};
+
+/* An inode that had another version when it was opened than when it was looked up. */
+struct race
+{
+	uint64_t	ino;
+	time_t		at;				/* monotonic */
+};
+
 /* What each request finds in fuse_req_userdata(). */
 struct mount
 {
@@ -28,6 +42,9 @@ struct mount
 	struct notifier *notifier;
 	void	   *writer;			/* session_write.c; NULL: read-only */
 	int			no_open;		/* the kernel was told never to send OPEN */
+	pthread_mutex_t lock;		/* of races */
+	struct race races[MAX_RACES];
+	int			next_race;
 };
 
 /*
@@ -39,6 +56,7 @@ struct handle
 	struct node *node;
 	int			flags;			/* of open */
 	int			users;			/* atomic */
+	struct connection *transaction;	/* its own, with isolation=snapshot */
 	void	   *writing;		/* session_write.c */
 };
 
@@ -50,6 +68,9 @@ struct node *request_node(fuse_req_t request, fuse_ino_t id);
 
 struct handle *handle_create(struct mount *mount, struct node *node, int flags);
 void handle_hold(struct handle *handle);
+
+/* Whether a program runs of which this is the file: such a file must not be truncated. */
+bool node_is_executed(const struct node *node);
 void handle_release(struct mount *mount, struct handle *handle);
 
 /* A look-up's reply: enters the node, counts the look-up, and takes it back if the kernel did not
@@ -95,6 +116,16 @@ void session_write_open(fuse_req_t request, struct node *node,
 /* The source says this of a node with node->working, which may be based on an older version. */
 void session_write_seen(struct mount *mount, struct node *node,
 						const struct attributes *attributes);
+
+/* Before a request for a name in a directory, or for all of it (NULL): files that were not made yet
+ * are.  How many there were. */
+int session_write_make(struct mount *mount, const struct node *directory, const char *name);
+
+/* Before attributes of a node are asked for: whether this mount alone knows them. */
+bool session_write_is_unmade(struct mount *mount, struct node *node);
+
+/* Before an extended attribute is read: 0, or ENODATA for those of content that is not committed. */
+int session_write_xattr(struct mount *mount, struct node *node, const char *name);
 
 /* A handle without handle->writing was closed; the node has node->working. */
 void session_write_closed(struct mount *mount, struct node *node);

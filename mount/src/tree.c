@@ -361,6 +361,18 @@ tree_set_attributes(struct tree *tree, struct node *node, const struct attribute
 }
 
 void
+tree_set_ino(struct tree *tree, struct node *node, uint64_t ino)
+{
+	pthread_mutex_lock(&tree->lock);
+	unlink_node(tree, node);
+	pthread_mutex_lock(&node->lock);
+	node->attributes.ino = ino;
+	pthread_mutex_unlock(&node->lock);
+	link_node(tree, node);
+	pthread_mutex_unlock(&tree->lock);
+}
+
+void
 tree_set_version(struct tree *tree, struct node *node, const struct version *version)
 {
 	pthread_mutex_lock(&tree->lock);
@@ -375,6 +387,20 @@ tree_set_written(struct tree *tree, struct node *node, bool written)
 {
 	pthread_mutex_lock(&tree->lock);
 	node->written = written;
+	pthread_mutex_unlock(&tree->lock);
+}
+
+void
+tree_outdate(struct tree *tree)
+{
+	pthread_mutex_lock(&tree->lock);
+	for (size_t i = 0; i < tree->buckets; i++)
+		for (struct node *node = tree->by_id[i]; node != NULL; node = node->next_by_id)
+		{
+			pthread_mutex_lock(&node->lock);
+			node->attributes_at = (struct timespec) {0};
+			pthread_mutex_unlock(&node->lock);
+		}
 	pthread_mutex_unlock(&tree->lock);
 }
 

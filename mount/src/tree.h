@@ -58,6 +58,8 @@ struct node
 	struct attributes attributes;
 	struct timespec attributes_at;	/* monotonic: when the source told them */
 
+	int			executed;		/* handles of programs that run; atomic */
+
 	/* Reading: read.c */
 	int			opens;			/* handles */
 	int64_t		pin;			/* its handle at the server; 0: none */
@@ -127,11 +129,17 @@ struct node *tree_make_private(struct tree *tree, const struct attributes *attri
 void tree_set_attributes(struct tree *tree, struct node *node,
 						 const struct attributes *attributes);
 
+/* The node is another inode's. */
+void tree_set_ino(struct tree *tree, struct node *node, uint64_t ino);
+
 /* The node's content was committed as another version. */
 void tree_set_version(struct tree *tree, struct node *node, const struct version *version);
 
 /* The node has, or no longer has, a working copy: tree_enter finds it by ino alone. */
 void tree_set_written(struct tree *tree, struct node *node, bool written);
+
+/* Attributes of all nodes are asked for again. */
+void tree_outdate(struct tree *tree);
 
 /* All ids of an inode's nodes, for invalidation: up to count, returns how many there are. */
 int tree_ids(struct tree *tree, uint64_t ino, int64_t snapshot, uint64_t *ids, int count);
