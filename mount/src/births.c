@@ -125,10 +125,9 @@ step_create(struct transaction *transaction, void *context)
 {
 	const struct making *making = context;
 	struct copy *copy = making->copy;
-	char	   *content = allocate(making->size);
+	char	   *content;
 	struct parameters parameters = {0};
-	int			error = making->size > 0 ?
-		working_read_spool(&copy->working, 0, making->size, content) : 0;
+	int			error = working_get_spool(&copy->working, making->size, &content);
 
 	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
 	parameter_int8(&parameters, (int64_t) copy->birth->parent);

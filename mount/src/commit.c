@@ -119,9 +119,9 @@ step_whole(struct transaction *transaction, void *context)
 	struct commit *commit = context;
 	struct copy *copy = commit->copy;
 	size_t		size = (size_t) copy->working.size;
-	char	   *content = allocate(size);
+	char	   *content;
 	struct parameters parameters = {0};
-	int			error = size > 0 ? working_read_spool(&copy->working, 0, size, content) : 0;
+	int			error = working_get_spool(&copy->working, size, &content);
 
 	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
 	parameter_known(&parameters, commit);

@@ -120,7 +120,7 @@ static const char help[] =
 	"    timeo=SECONDS      how long a lost server is waited for before EIO (30)\n"
 	"    connections=N      at most so many connections (8)\n"
 	"    cache=MB           content in this program's memory (64)\n"
-	"    xattr              extended attributes: user.sha256, user.size\n"
+	"    xattr              extended attributes: user.sha256, user.size, and a file system's own\n"
 	"    uid=N gid=N        owner of the files of a table (the caller)\n"
 	"    umask=OCTAL        permissions that files of a table do not get\n"
 	"    allow_other        let other users in; needs user_allow_other in /etc/fuse.conf\n"

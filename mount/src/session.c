@@ -165,9 +165,7 @@ keep_looked_up(struct mount *mount, struct node *parent, const char *name,
 	return error;
 }
 
-/*
- * The files in a directory that others do not see yet belong to its time of change.
- */
+/* A directory's files that others do not see yet belong to its time of change. */
 static int
 look_up(struct mount *mount, struct node *parent, const char *name, struct attributes *attributes)
 {
@@ -258,13 +256,7 @@ refresh_attributes(struct mount *mount, struct node *node)
 	else if (memcmp(&now.version, &attributes->version, sizeof(struct version)) == 0)
 		*attributes = now;
 	else
-	{
-		attributes->mode = now.mode;
-		attributes->uid = now.uid;
-		attributes->gid = now.gid;
-		attributes->nlink = now.nlink;
-		attributes->ctime = now.ctime;
-	}
+		attributes_of_inode(attributes, &now);
 	pthread_mutex_unlock(&node->lock);
 	return 0;
 }

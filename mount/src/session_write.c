@@ -296,23 +296,15 @@ note_unknown(struct writer *writer)
 	copies_find_removed(writer);
 }
 
-/* After a change of attributes; content's belong to the working copy if there is one. */
+/* After a change of attributes; size and version are the content's. */
 static void
-take_attributes(struct writer *writer, struct node *node, const struct attributes *attributes)
+take_attributes(struct node *node, const struct attributes *attributes)
 {
-	struct copy *copy = copy_find(writer, node);
-
 	pthread_mutex_lock(&node->lock);
-	node->attributes.mode = attributes->mode;
-	node->attributes.uid = attributes->uid;
-	node->attributes.gid = attributes->gid;
-	node->attributes.nlink = attributes->nlink;
+	attributes_of_inode(&node->attributes, attributes);
 	node->attributes.mtime = attributes->mtime;
 	node->attributes.atime = attributes->atime;
-	node->attributes.ctime = attributes->ctime;
 	pthread_mutex_unlock(&node->lock);
-	if (copy != NULL)
-		copy_release(writer, copy);
 }
 
 void
@@ -763,7 +755,7 @@ set_attributes(struct writer *writer, struct node *node, const struct stat *stat
 	}
 	else if (error == 0 && (outcome.has_attributes || source->operations->getattr(
 		source, node, &outcome.attributes) == 0))
-		take_attributes(writer, node, &outcome.attributes);
+		take_attributes(node, &outcome.attributes);
 	if (error == 0 && sets_mtime)
 		note_mtime(writer, node, mtime);
 	return error;

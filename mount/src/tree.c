@@ -264,11 +264,7 @@ take_attributes(struct node *node, const struct attributes *attributes)
 		clock_gettime(CLOCK_MONOTONIC, &node->attributes_at);
 		return;
 	}
-	node->attributes.mode = attributes->mode;
-	node->attributes.uid = attributes->uid;
-	node->attributes.gid = attributes->gid;
-	node->attributes.nlink = attributes->nlink;
-	node->attributes.ctime = attributes->ctime;
+	attributes_of_inode(&node->attributes, attributes);
 }
 
 struct node *
@@ -416,6 +412,16 @@ tree_ids(struct tree *tree, uint64_t ino, int64_t snapshot, uint64_t *ids, int c
 			ids[found - 1] = node->id;
 	pthread_mutex_unlock(&tree->lock);
 	return found;
+}
+
+void
+attributes_of_inode(struct attributes *to, const struct attributes *from)
+{
+	to->mode = from->mode;
+	to->uid = from->uid;
+	to->gid = from->gid;
+	to->nlink = from->nlink;
+	to->ctime = from->ctime;
 }
 
 void

@@ -144,6 +144,9 @@ void tree_outdate(struct tree *tree);
 /* All ids of an inode's nodes, for invalidation: up to count, returns how many there are. */
 int tree_ids(struct tree *tree, uint64_t ino, int64_t snapshot, uint64_t *ids, int count);
 
+/* Those that belong to the inode, whichever version it has. */
+void attributes_of_inode(struct attributes *to, const struct attributes *from);
+
 /* What stat() shows. */
 void attributes_to_stat(const struct attributes *attributes, struct stat *stat);
 

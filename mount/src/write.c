@@ -315,6 +315,13 @@ working_read_spool(struct working *working, int64_t offset, size_t length, char 
 }
 
 int
+working_get_spool(struct working *working, size_t length, char **content)
+{
+	*content = allocate(length);
+	return length > 0 ? working_read_spool(working, 0, length, *content) : 0;
+}
+
+int
 working_fill(struct working *working, base_reader read_base, void *context)
 {
 	char	   *content = allocate(STEP_BYTES);
