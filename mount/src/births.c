@@ -33,6 +33,8 @@ struct birth
 	uid_t		uid;
 	gid_t		gid;
 	bool		is_exclusive;	/* O_EXCL */
+	bool		has_atime;		/* another one than the time of change */
+	struct timespec atime;
 	time_t		due;			/* monotonic; when others shall see it */
 };
 
@@ -117,6 +119,7 @@ struct making
 	struct writer *writer;
 	struct copy *copy;
 	size_t		size;			/* bytes of content that go with it */
+	bool		is_durable;
 };
 
 /* transaction_step */
@@ -148,15 +151,15 @@ step_create(struct transaction *transaction, void *context)
  * over whatever becomes of the question for attributes.
  */
 static int
-run_create(struct making *making, bool is_durable, struct attributes *attributes)
+run_create(struct making *making, struct attributes *attributes)
 {
 	struct writer *writer = making->writer;
 	struct source *source = writer->mount->source;
 	struct copy *copy = making->copy;
 	struct outcome outcome;
 	uint64_t	begun = writer_begun(writer);
-	int			error = transaction_run(writer->transactions, step_create, making, is_durable, true,
-										&outcome);
+	int			error = transaction_run(writer->transactions, step_create, making,
+										making->is_durable, true, &outcome);
 
 	if (error == 0)
 		error = outcome.status;
@@ -165,7 +168,7 @@ run_create(struct making *making, bool is_durable, struct attributes *attributes
 	if (error != 0)
 		return error;
 	if (pool_bound() == NULL)
-		writer_note_commit(writer, is_durable, begun);
+		writer_note_commit(writer, making->is_durable, begun);
 	end_birth(writer, copy);
 	if (!outcome.has_attributes)
 		error = source->operations->getattr(source, copy->node, &outcome.attributes);
@@ -216,30 +219,59 @@ adopt(struct writer *writer, struct copy *copy)
 	return 0;
 }
 
+/* A second statement, for create() takes no time of access. */
+static int
+set_atime(struct writer *writer, struct copy *copy, const struct timespec *atime, bool is_durable)
+{
+	struct parameters parameters = {0};
+	struct outcome outcome;
+	uint64_t	begun = writer_begun(writer);
+	int			error;
+
+	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
+	for (int i = 0; i < 4; i++)
+		parameter_null(&parameters);
+	parameter_int8(&parameters, nanoseconds(*atime));
+	error = transaction_run_call(writer->transactions, writer->calls.setattr, &parameters,
+								 is_durable, &outcome);
+	if (error == 0)
+		error = outcome.status;
+	if (error == 0 && pool_bound() == NULL)
+		writer_note_commit(writer, is_durable, begun);
+	pthread_mutex_lock(&copy->node->lock);
+	copy->node->attributes.atime = *atime;
+	pthread_mutex_unlock(&copy->node->lock);
+	return error;
+}
+
 int
 birth_make(struct writer *writer, struct copy *copy, bool with_content, bool is_durable)
 {
-	struct making making = {writer, copy, with_content ? (size_t) copy->working.size : 0};
+	bool		has_atime = copy->birth->has_atime;
+	struct timespec atime = copy->birth->atime;
+	struct making making = {writer, copy, with_content ? (size_t) copy->working.size : 0,
+	is_durable && !has_atime};
 	struct attributes attributes;
 	int			error = ENOENT;
 
 	for (int attempt = 0; attempt < MAKE_ATTEMPTS && error == ENOENT; attempt++)
 	{
-		error = run_create(&making, is_durable, &attributes);
+		error = run_create(&making, &attributes);
 		if (error == 0 && with_content)
 			copy_committed(writer, copy, &attributes);
 		else if (error == 0)
 			copy_made(writer, copy, &attributes);
-		if (error != EEXIST)
+		if (error == EEXIST)
+			error = adopt(writer, copy);
+		else if (error != 0)
 			return error;
-		error = adopt(writer, copy);
 	}
-	return error;
+	return error == 0 && has_atime ? set_atime(writer, copy, &atime, is_durable) : error;
 }
 
 bool
 birth_set_attributes(struct writer *writer, struct node *node, const mode_t *mode,
-					 const struct timespec *mtime)
+					 const struct timespec *mtime, const struct timespec *atime)
 {
 	struct copy *copy = copy_find(writer, node);
 	bool		is_unmade;
@@ -248,18 +280,26 @@ birth_set_attributes(struct writer *writer, struct node *node, const mode_t *mod
 		return false;
 	pthread_mutex_lock(&copy->lock);
 	is_unmade = copy->birth != NULL && !copy->is_removed;
-	if (is_unmade && mode != NULL)
+	if (is_unmade)
 	{
-		copy->birth->mode = *mode & 07777;
+		clock_gettime(CLOCK_REALTIME, &copy->ctime);
 		pthread_mutex_lock(&node->lock);
-		node->attributes.mode = (node->attributes.mode & S_IFMT) | (*mode & 07777);
-		clock_gettime(CLOCK_REALTIME, &node->attributes.ctime);
+		node->attributes.ctime = copy->ctime;
+		if (mode != NULL)
+			node->attributes.mode = (node->attributes.mode & S_IFMT) | (*mode & 07777);
+		if (atime != NULL)
+			node->attributes.atime = *atime;
 		pthread_mutex_unlock(&node->lock);
 	}
+	if (is_unmade && mode != NULL)
+		copy->birth->mode = *mode & 07777;
 	if (is_unmade && mtime != NULL)
 		copy->mtime = *mtime;
-	if (is_unmade)
-		clock_gettime(CLOCK_REALTIME, &copy->ctime);
+	if (is_unmade && atime != NULL)
+	{
+		copy->birth->has_atime = true;
+		copy->birth->atime = *atime;
+	}
 	pthread_mutex_unlock(&copy->lock);
 	copy_release(writer, copy);
 	return is_unmade;
@@ -364,6 +404,37 @@ births_make_node(struct writer *writer, struct node *node)
 
 	if (copy != NULL)
 		make_now(writer, copy);
+}
+
+bool
+birth_unlink(struct writer *writer, const struct node *directory, const char *name)
+{
+	struct wanted wanted = {
+		.snapshot = directory->attributes.snapshot,
+		.parent = directory->attributes.ino,
+		.name = name
+	};
+	struct birth *birth;
+	struct copy *copy = NULL;
+
+	pthread_mutex_lock(&writer->lock);
+	for (birth = writer->first_birth; birth != NULL && !is_wanted(birth, &wanted);)
+		birth = birth->next;
+	if (birth != NULL)
+	{
+		copy = birth->copy;
+		copy->users++;
+	}
+	pthread_mutex_unlock(&writer->lock);
+	if (copy == NULL)
+		return false;
+	pthread_mutex_lock(&copy->lock);
+	copy->is_removed = true;
+	if (copy->birth != NULL)
+		end_birth(writer, copy);
+	pthread_mutex_unlock(&copy->lock);
+	copy_release(writer, copy);
+	return true;
 }
 
 bool

@@ -569,6 +569,11 @@ remove_and_reply(fuse_req_t request, fuse_ino_t parent_id, const char *name, int
 	parameter_name(&parameters, name);
 	if (error == 0)
 		error = writer_call(writer, statement, &parameters, &outcome);
+	if (error == ENOENT && birth_unlink(writer, parent, name))
+	{
+		fuse_reply_err(request, 0);
+		return;
+	}
 	if (error == 0)
 		note_changed(parent);
 	if (error == 0 && !outcome.has_attributes)
@@ -721,9 +726,9 @@ set_attributes(struct writer *writer, struct node *node, const struct stat *stat
 		mtime = now;
 	if (to_set & FUSE_SET_ATTR_ATIME_NOW)
 		atime = now;
-	if (!sets_atime && !(to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) &&
+	if (!(to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) &&
 		birth_set_attributes(writer, node, to_set & FUSE_SET_ATTR_MODE ? &stat->st_mode : NULL,
-							 sets_mtime ? &mtime : NULL))
+							 sets_mtime ? &mtime : NULL, sets_atime ? &atime : NULL))
 		return 0;
 	births_make_node(writer, node);
 	parameter_int8(&parameters, (int64_t) node->attributes.ino);

@@ -190,10 +190,14 @@ void birth_forget(struct writer *writer, struct copy *copy);
  */
 int birth_make(struct writer *writer, struct copy *copy, bool with_content, bool is_durable);
 
-/* Whether the node's file is not made yet, and if so, its mode and time of change, unless NULL. */
+/* Whether the node's file is not made yet; if so, its mode and times of change and access are these,
+ * unless NULL. */
 bool birth_set_attributes(struct writer *writer, struct node *node, const mode_t *mode,
-						  const struct timespec *mtime);
+						  const struct timespec *mtime, const struct timespec *atime);
 bool birth_is_of(struct writer *writer, struct node *node);
+
+/* The name is not at the server: true if it was that of such a file, which has no name now. */
+bool birth_unlink(struct writer *writer, const struct node *directory, const char *name);
 
 /*
  * Before a request that needs it: make that of a name in a directory, or all in it (NULL); all of a

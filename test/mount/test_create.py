@@ -228,11 +228,17 @@ class CreateTest(MountTest):
         with self.mount() as mount:
             file = self.open_new(mount)
             os.fchmod(file, 0o751)
-            self.assertEqual(os.fstat(file).st_mode & 0o7777, 0o751)
+            os.utime(file, ns=(5 * 10 ** 9, 6 * 10 ** 9))
+            found = os.fstat(file)
+            self.assertEqual((found.st_mode & 0o7777, found.st_atime, found.st_mtime),
+                             (0o751, 5, 6))
             self.assertFalse(self.is_at_server("f"))
             os.close(file)
-            self.assertEqual(os.stat(mount.path("f")).st_mode & 0o7777, 0o751)
-            self.assertEqual(self.one("SELECT mode FROM docs.lookup(1, 'f')"), 0o751)
+            found = os.stat(mount.path("f"))
+            self.assertEqual((found.st_mode & 0o7777, found.st_atime, found.st_mtime),
+                             (0o751, 5, 6))
+            self.assertEqual(self.sql.execute("SELECT mode, atime, mtime FROM docs.lookup(1, 'f')")
+                             .fetchone(), (0o751, 5 * 10 ** 9, 6 * 10 ** 9))
 
     def test_two_mounts_one_name(self):
         """Last close wins, as for a file that was there."""
@@ -317,6 +323,12 @@ class CreateTest(MountTest):
             with self.assertRaises(OSError) as raised:
                 os.open(mount.path("fifth"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             self.assertEqual(raised.exception.errno, errno.EDQUOT)
+            self.write(mount.path("first"), b"first")
+            os.unlink(mount.path("third"))
+            self.write(mount.path("third"), b"")
+            file = self.open_new(mount, "sixth", self.bytes(70_000))
+            os.unlink(mount.path("sixth"))
+            os.close(file)
             self.assertEqual(set(os.listdir(mount.directory)), {"first", "second", "third"})
             usage = os.statvfs(mount.directory)
             self.assertEqual((usage.f_files, usage.f_ffree), (4, 0))
