@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "errors.h"
+#include "group.h"
 
 enum
 {
@@ -33,6 +34,7 @@ struct birth
 	uid_t		uid;
 	gid_t		gid;
 	bool		is_exclusive;	/* O_EXCL */
+	struct timespec began;
 	bool		has_atime;		/* another one than the time of change */
 	struct timespec atime;
 	time_t		due;			/* monotonic; when others shall see it */
@@ -77,6 +79,7 @@ birth_begin(struct writer *writer, struct copy *copy, const struct node *parent,
 	birth->uid = copy->node->attributes.uid;
 	birth->gid = copy->node->attributes.gid;
 	birth->is_exclusive = (flags & O_EXCL) != 0;
+	birth->began = copy->node->attributes.mtime;
 	birth->due = monotonic_seconds() + BIRTH_SECONDS;
 	pthread_mutex_lock(&copy->lock);
 	pthread_mutex_lock(&writer->lock);
@@ -147,6 +150,20 @@ step_create(struct transaction *transaction, void *context)
 }
 
 /*
+ * The directory has the file's time of change, which only the first call of a group writes.
+ */
+static void
+note_made(struct writer *writer, uint64_t directory, const struct outcome *outcome,
+		  int64_t snapshot)
+{
+	bool		is_known = outcome->has_attributes && snapshot >= 0;
+
+	if (is_known || group_touches(directory, snapshot))
+		tree_note_change(writer->mount->tree, directory, snapshot,
+						 is_known ? &outcome->attributes.ctime : NULL);
+}
+
+/*
  * Once: 0 and what the server has, or an errno.  After a commit whose answer was lost the birth is
  * over whatever becomes of the question for attributes.
  */
@@ -169,6 +186,7 @@ run_create(struct making *making, struct attributes *attributes)
 		return error;
 	if (pool_bound() == NULL)
 		writer_note_commit(writer, making->is_durable, begun);
+	note_made(writer, copy->birth->parent, &outcome, copy->node->attributes.snapshot);
 	end_birth(writer, copy);
 	if (!outcome.has_attributes)
 		error = source->operations->getattr(source, copy->node, &outcome.attributes);
@@ -343,15 +361,15 @@ is_wanted(const struct birth *birth, const struct wanted *wanted)
 		(wanted->due == 0 || birth->due <= wanted->due);
 }
 
-/* How many were tried.  One that fails is tried again by the writer's thread, and at its close. */
-static int
+/* One that fails is tried again by the writer's thread, and at its close. */
+static void
 make_wanted(struct writer *writer, const struct wanted *wanted)
 {
 	struct copy **copies;
 	int			count = 0;
 
 	if (__atomic_load_n(&writer->birth_count, __ATOMIC_ACQUIRE) == 0)
-		return 0;
+		return;
 	pthread_mutex_lock(&writer->lock);
 	copies = allocate(writer->birth_count * sizeof(*copies));
 	for (struct birth *birth = writer->first_birth; birth != NULL; birth = birth->next)
@@ -365,10 +383,9 @@ make_wanted(struct writer *writer, const struct wanted *wanted)
 	for (int i = 0; i < count; i++)
 		make_now(writer, copies[i]);
 	free(copies);
-	return count;
 }
 
-int
+void
 births_make(struct writer *writer, const struct node *directory, const char *name)
 {
 	struct wanted wanted = {
@@ -377,7 +394,7 @@ births_make(struct writer *writer, const struct node *directory, const char *nam
 		.name = name
 	};
 
-	return make_wanted(writer, &wanted);
+	make_wanted(writer, &wanted);
 }
 
 void
@@ -388,12 +405,12 @@ births_make_all(struct writer *writer, int64_t snapshot)
 	make_wanted(writer, &wanted);
 }
 
-int
+void
 births_make_due(struct writer *writer)
 {
 	struct wanted wanted = {.due = monotonic_seconds()};
 
-	return make_wanted(writer, &wanted);
+	make_wanted(writer, &wanted);
 }
 
 void
@@ -406,8 +423,9 @@ births_make_node(struct writer *writer, struct node *node)
 		make_now(writer, copy);
 }
 
-bool
-birth_unlink(struct writer *writer, const struct node *directory, const char *name)
+/* The copy of a name, with one more user; NULL: there is none. */
+static struct copy *
+find_copy(struct writer *writer, const struct node *directory, const char *name)
 {
 	struct wanted wanted = {
 		.snapshot = directory->attributes.snapshot,
@@ -417,6 +435,8 @@ birth_unlink(struct writer *writer, const struct node *directory, const char *na
 	struct birth *birth;
 	struct copy *copy = NULL;
 
+	if (__atomic_load_n(&writer->birth_count, __ATOMIC_ACQUIRE) == 0)
+		return NULL;
 	pthread_mutex_lock(&writer->lock);
 	for (birth = writer->first_birth; birth != NULL && !is_wanted(birth, &wanted);)
 		birth = birth->next;
@@ -426,6 +446,46 @@ birth_unlink(struct writer *writer, const struct node *directory, const char *na
 		copy->users++;
 	}
 	pthread_mutex_unlock(&writer->lock);
+	return copy;
+}
+
+bool
+birth_look_up(struct writer *writer, const struct node *directory, const char *name,
+			  struct attributes *attributes)
+{
+	struct copy *copy = find_copy(writer, directory, name);
+
+	if (copy == NULL)
+		return false;
+	pthread_mutex_lock(&copy->node->lock);
+	*attributes = copy->node->attributes;
+	pthread_mutex_unlock(&copy->node->lock);
+	copy_release(writer, copy);
+	return true;
+}
+
+void
+births_stat(struct writer *writer, const struct node *directory, struct stat *stat)
+{
+	struct wanted wanted = {
+		.snapshot = directory->attributes.snapshot,
+		.parent = directory->attributes.ino
+	};
+
+	if (__atomic_load_n(&writer->birth_count, __ATOMIC_ACQUIRE) == 0)
+		return;
+	pthread_mutex_lock(&writer->lock);
+	for (struct birth *birth = writer->first_birth; birth != NULL; birth = birth->next)
+		if (is_wanted(birth, &wanted) && nanoseconds(birth->began) > nanoseconds(stat->st_mtim))
+			stat->st_mtim = stat->st_ctim = birth->began;
+	pthread_mutex_unlock(&writer->lock);
+}
+
+bool
+birth_unlink(struct writer *writer, const struct node *directory, const char *name)
+{
+	struct copy *copy = find_copy(writer, directory, name);
+
 	if (copy == NULL)
 		return false;
 	pthread_mutex_lock(&copy->lock);

@@ -171,6 +171,28 @@ group_note_name(const struct node *parent, const char *name)
 	note_hash(parent->attributes.snapshot, hash_name(parent->attributes.ino, name));
 }
 
+/* A directory that the group has made has its own times already; no name is "/". */
+bool
+group_touches(uint64_t directory, int64_t snapshot)
+{
+	uint64_t	hash = hash_name(directory, "/");
+	struct group *group;
+	bool		touches = true;
+
+	if (snapshot >= 0)
+		return true;
+	pthread_mutex_lock(&the_groups->lock);
+	group = find_group(the_groups, NULL, snapshot);
+	if (group != NULL)
+	{
+		touches = !has_hash(&group->names, hash) &&
+			!has_hash(&group->names, hash_name(directory, ""));
+		add_hash(&group->names, hash);
+	}
+	pthread_mutex_unlock(&the_groups->lock);
+	return touches;
+}
+
 /* Whether it is known that a directory has no such name. */
 static bool
 lacks_name(struct groups *groups, const struct node *directory, const char *name)

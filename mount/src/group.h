@@ -35,6 +35,9 @@ void group_bind(struct mount *mount, const struct node *node);
 void group_note_directory(const struct node *parent, int64_t ino);
 void group_note_name(const struct node *parent, const char *name);
 
+/* Whether this is the first change in a directory, which sets its times, or no group's. */
+bool group_touches(uint64_t directory, int64_t snapshot);
+
 /* Requests below a virtual directory: 0 or an errno.  group_begin() is mkdir(). */
 int group_begin(struct mount *mount, const struct node *parent, const char *name,
 				struct attributes *attributes);

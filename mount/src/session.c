@@ -68,7 +68,7 @@ node_stat(struct mount *mount, struct node *node, struct stat *stat)
 	pthread_mutex_lock(&node->lock);
 	attributes_to_stat(&node->attributes, stat);
 	pthread_mutex_unlock(&node->lock);
-	if (node->working != NULL)
+	if (mount->writer != NULL && (node->working != NULL || S_ISDIR(stat->st_mode)))
 		session_write_stat(mount, node, stat);
 }
 
@@ -165,23 +165,15 @@ keep_looked_up(struct mount *mount, struct node *parent, const char *name,
 	return error;
 }
 
-/* A directory's files that others do not see yet belong to its time of change. */
 static int
 look_up(struct mount *mount, struct node *parent, const char *name, struct attributes *attributes)
 {
 	struct source *source = mount->source;
-	struct node directory = {0};
 	int			error;
 
-	if (mount->writer != NULL)
-		session_write_make(mount, parent, name);
+	if (mount->writer != NULL && session_write_look_up(mount, parent, name, attributes))
+		return 0;
 	error = source->operations->lookup(source, parent, name, attributes);
-	if (error == 0 && mount->writer != NULL && S_ISDIR(attributes->mode))
-	{
-		directory.attributes = *attributes;
-		if (session_write_make(mount, &directory, NULL) > 0)
-			error = source->operations->lookup(source, parent, name, attributes);
-	}
 	if (error == 0 && had_race(mount, attributes))
 		error = keep_looked_up(mount, parent, name, attributes);
 	return error;

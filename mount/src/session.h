@@ -103,8 +103,8 @@ void session_write_destroy(struct mount *mount) WRITING;
 void session_write_operations(struct mount *mount,
 							  struct fuse_lowlevel_ops *operations) WRITING;
 
-/* Called by session.c for nodes with node->working: attributes with the working copy's size and
- * times; and a read from it.  Both reply. */
+/* Called by session.c: attributes with the working copy's size and times, and a directory's with
+ * those of files that were not made yet.  And a read, for nodes with node->working, which replies. */
 void session_write_stat(struct mount *mount, struct node *node, struct stat *stat) WRITING;
 void session_write_read(fuse_req_t request, struct node *node, size_t size, off_t offset,
 						struct fuse_file_info *info) WRITING;
@@ -117,11 +117,14 @@ void session_write_open(fuse_req_t request, struct node *node,
 void session_write_seen(struct mount *mount, struct node *node,
 						const struct attributes *attributes);
 
-/* Before a request for a name in a directory, or for all of it (NULL): files that were not made yet
- * are.  How many there were. */
-int session_write_make(struct mount *mount, const struct node *directory, const char *name);
+/* Before a directory is listed: files in it that were not made yet are. */
+void session_write_make(struct mount *mount, const struct node *directory);
 
-/* Before attributes of a node are asked for: whether this mount alone knows them. */
+/* Whether the name is that of such a file, which this mount alone knows. */
+bool session_write_look_up(struct mount *mount, const struct node *directory, const char *name,
+						   struct attributes *attributes);
+
+/* Whether the node is that of such a file. */
 bool session_write_is_unmade(struct mount *mount, struct node *node);
 
 /* Before an extended attribute is read: 0, or ENODATA for those of content that is not committed. */

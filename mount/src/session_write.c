@@ -222,7 +222,7 @@ draw_number(struct writer *writer, int64_t *number)
 
 /* ---- nodes ---- */
 
-/* The attributes of an inode were changed by a call for another one: they are asked for again. */
+/* The attributes of a node were changed by a call for another one: they are asked for again. */
 static void
 note_changed(struct node *node)
 {
@@ -252,14 +252,7 @@ find_nodes(struct writer *writer, uint64_t ino, int64_t snapshot, struct node **
 static void
 note_changed_ino(struct writer *writer, uint64_t ino, int64_t snapshot)
 {
-	struct node *nodes[MAX_NODES];
-	int			count = find_nodes(writer, ino, snapshot, nodes, MAX_NODES);
-
-	for (int i = 0; i < count; i++)
-	{
-		note_changed(nodes[i]);
-		tree_release(writer->mount->tree, nodes[i]);
-	}
+	tree_note_change(writer->mount->tree, ino, snapshot, NULL);
 }
 
 /* The inode has no name any more; open files keep their content. */
@@ -313,6 +306,8 @@ session_write_stat(struct mount *mount, struct node *node, struct stat *stat)
 	struct writer *writer = mount_writer(mount);
 	struct copy *copy = writer ? copy_find(writer, node) : NULL;
 
+	if (writer != NULL && S_ISDIR(stat->st_mode))
+		births_stat(writer, node, stat);
 	if (copy == NULL)
 		return;
 	pthread_mutex_lock(&copy->lock);
@@ -950,7 +945,8 @@ op_create(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mod
 		fuse_reply_err(request, error);
 		return;
 	}
-	note_changed(parent);
+	if (!is_unmade)
+		note_changed(parent);
 	node = fill_entry(mount, parent, name, &attributes, &entry);
 	error = copy_acquire(writer, node, &copy);
 	if (error == 0)
@@ -1306,17 +1302,22 @@ session_write_create(struct mount *mount)
 	mount->writer = writer;
 }
 
-int
-session_write_make(struct mount *mount, const struct node *directory, const char *name)
+void
+session_write_make(struct mount *mount, const struct node *directory)
 {
-	return births_make(mount_writer(mount), directory, name);
+	births_make(mount_writer(mount), directory, NULL);
+}
+
+bool
+session_write_look_up(struct mount *mount, const struct node *directory, const char *name,
+					  struct attributes *attributes)
+{
+	return birth_look_up(mount_writer(mount), directory, name, attributes);
 }
 
 bool
 session_write_is_unmade(struct mount *mount, struct node *node)
 {
-	if (S_ISDIR(node->attributes.mode))
-		births_make(mount_writer(mount), node, NULL);
 	return birth_is_of(mount_writer(mount), node);
 }
 

@@ -196,17 +196,24 @@ bool birth_set_attributes(struct writer *writer, struct node *node, const mode_t
 						  const struct timespec *mtime, const struct timespec *atime);
 bool birth_is_of(struct writer *writer, struct node *node);
 
+/* The attributes of a name if it is that of such a file. */
+bool birth_look_up(struct writer *writer, const struct node *directory, const char *name,
+				   struct attributes *attributes);
+
+/* The times of a directory with such files. */
+void births_stat(struct writer *writer, const struct node *directory, struct stat *stat);
+
 /* The name is not at the server: true if it was that of such a file, which has no name now. */
 bool birth_unlink(struct writer *writer, const struct node *directory, const char *name);
 
 /*
  * Before a request that needs it: make that of a name in a directory, or all in it (NULL); all of a
- * snapshot's number; that of a node; those that are open for long.  How many were tried.
+ * snapshot's number; that of a node; those that are open for long.
  */
-int births_make(struct writer *writer, const struct node *directory, const char *name);
+void births_make(struct writer *writer, const struct node *directory, const char *name);
 void births_make_all(struct writer *writer, int64_t snapshot);
 void births_make_node(struct writer *writer, struct node *node);
-int births_make_due(struct writer *writer);
+void births_make_due(struct writer *writer);
 
 int64_t nanoseconds(struct timespec time);
 

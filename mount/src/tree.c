@@ -387,6 +387,24 @@ tree_set_written(struct tree *tree, struct node *node, bool written)
 }
 
 void
+tree_note_change(struct tree *tree, uint64_t ino, int64_t snapshot, const struct timespec *time)
+{
+	pthread_mutex_lock(&tree->lock);
+	for (struct node *node = *key_bucket(tree, ino); node != NULL; node = node->next_by_key)
+	{
+		if (node->attributes.ino != ino || node->attributes.snapshot != snapshot)
+			continue;
+		pthread_mutex_lock(&node->lock);
+		if (time != NULL)
+			node->attributes.mtime = node->attributes.ctime = *time;
+		else
+			node->attributes_at = (struct timespec) {0};
+		pthread_mutex_unlock(&node->lock);
+	}
+	pthread_mutex_unlock(&tree->lock);
+}
+
+void
 tree_outdate(struct tree *tree)
 {
 	pthread_mutex_lock(&tree->lock);
