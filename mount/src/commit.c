@@ -120,9 +120,9 @@ step_whole(struct transaction *transaction, void *context)
 	struct commit *commit = context;
 	struct copy *copy = commit->copy;
 	size_t		size = (size_t) copy->working.size;
-	char	   *content = allocate(size);
+	char	   *content;
 	struct parameters parameters = {0};
-	int			error = size > 0 ? working_read_spool(&copy->working, 0, size, content) : 0;
+	int			error = working_get_spool(&copy->working, size, &content);
 
 	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
 	parameter_known(&parameters, commit);
@@ -446,8 +446,16 @@ copy_commit(struct writer *writer, struct copy *copy, bool is_durable)
 	bool		is_mixed;
 	int			error;
 
-	if (!copy->working.changed || copy->is_removed)
-		return copy->working.changed && copy->is_given_up ? ESTALE : 0;
+	if (copy->is_removed)
+		return copy->is_given_up && (copy->working.changed || copy->birth != NULL) ? ESTALE : 0;
+	if (copy->birth != NULL)
+	{
+		error = birth_make(writer, copy, copy->working.size <= STATEMENT_BYTES, is_durable);
+		if (error != 0)
+			return error;
+	}
+	if (!copy->working.changed)
+		return 0;
 	error = send_changes(&commit, is_durable, &outcome, &is_mixed);
 	if (error == 0 && pool_bound() == NULL)
 		writer_note_commit(writer, is_durable, begun);

@@ -127,6 +127,12 @@ unlink_copy(struct writer *writer, struct copy *copy)
 	while (*link != copy)
 		link = &(*link)->next;
 	*link = copy->next;
+	/* Its errors were told, or its group is rolled back. */
+	if (copy->birth != NULL)
+	{
+		birth_forget(writer, copy);
+		copy->working.changed = true;
+	}
 	if (copy->working.changed)
 		tree_set_version(tree, copy->node, &lost_version);
 	tree_set_written(tree, copy->node, false);
@@ -204,7 +210,7 @@ next_of_group(struct writer *writer, int64_t snapshot, bool (*is_wanted) (const 
 static bool
 is_changed(const struct copy *copy)
 {
-	return copy->working.changed && !copy->is_removed;
+	return (copy->working.changed || copy->birth != NULL) && !copy->is_removed;
 }
 
 static bool
@@ -227,6 +233,41 @@ copies_commit(struct writer *writer, int64_t snapshot)
 		copy_release(writer, copy);
 	}
 	return error;
+}
+
+void
+copies_find_removed(struct writer *writer)
+{
+	struct source *source = writer->mount->source;
+	struct copy **copies;
+	int			count = 0;
+
+	pthread_mutex_lock(&writer->lock);
+	for (int i = 0; i < COPY_BUCKETS; i++)
+		for (struct copy *copy = writer->copies[i]; copy != NULL; copy = copy->next)
+			count++;
+	copies = allocate(count * sizeof(*copies));
+	count = 0;
+	for (int i = 0; i < COPY_BUCKETS; i++)
+		for (struct copy *copy = writer->copies[i]; copy != NULL; copy = copy->next)
+			if (copy->node->attributes.snapshot == 0)
+			{
+				copy->users++;
+				copies[count++] = copy;
+			}
+	pthread_mutex_unlock(&writer->lock);
+	for (int i = 0; i < count; i++)
+	{
+		struct attributes now;
+
+		pthread_mutex_lock(&copies[i]->lock);
+		if (copies[i]->birth == NULL && !copies[i]->is_removed &&
+			source->operations->getattr(source, copies[i]->node, &now) == ESTALE)
+			copies[i]->is_removed = true;
+		pthread_mutex_unlock(&copies[i]->lock);
+		copy_release(writer, copies[i]);
+	}
+	free(copies);
 }
 
 /*
@@ -312,6 +353,43 @@ copy_committed(struct writer *writer, struct copy *copy, const struct attributes
 	working_committed(&copy->working);
 	tree_set_attributes(tree, copy->node, attributes);
 	read_changed(writer->mount->reader, copy->node);
+}
+
+/* Nothing of that inode's content is kept: there is none, or the file was opened with O_TRUNC. */
+void
+copy_made(struct writer *writer, struct copy *copy, const struct attributes *attributes)
+{
+	struct tree *tree = writer->mount->tree;
+
+	close_base(writer, copy);
+	copy->base = tree_make_private(tree, attributes);
+	copy->version = fs_get_version(&attributes->version);
+	copy->working.server_size = attributes->size;
+	copy->working.kept = copy->working.base_kept = 0;
+	copy->working.changed |= attributes->size > 0;
+	tree_set_attributes(tree, copy->node, attributes);
+}
+
+bool
+copy_move(struct writer *writer, struct copy *copy, uint64_t ino)
+{
+	struct copy **link = copy_bucket(writer, copy->node->attributes.ino);
+	struct copy *other;
+
+	pthread_mutex_lock(&writer->lock);
+	other = search(writer, ino, copy->node->attributes.snapshot);
+	if (other == NULL)
+	{
+		while (*link != copy)
+			link = &(*link)->next;
+		*link = copy->next;
+		tree_set_ino(writer->mount->tree, copy->node, ino);
+		link = copy_bucket(writer, ino);
+		copy->next = *link;
+		*link = copy;
+	}
+	pthread_mutex_unlock(&writer->lock);
+	return other == NULL || other == copy;
 }
 
 void

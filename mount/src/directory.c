@@ -123,6 +123,8 @@ find_entry(struct mount *mount, struct node *node, struct directory *directory, 
 
 		if (directory->position.complete)
 			return NULL;
+		if (mount->writer != NULL)
+			session_write_make(mount, node);
 		clear_page(directory);
 		directory->first = next;
 		directory->notified = notify_count(mount);

@@ -19,6 +19,14 @@ static const uint64_t commit_ino = (UINT64_C(1) << 62) + 3;
 #define TX_NAME "tx"
 #define COMMIT_NAME "commit"
 
+/* Hashes of names, with their directories. */
+struct names
+{
+	uint64_t   *slots;			/* 0: free */
+	size_t		room;			/* a power of 2, or 0 */
+	size_t		count;
+};
+
 struct group
 {
 	struct group *next;
@@ -26,6 +34,7 @@ struct group
 	int64_t		number;			/* negative: the snapshot of its nodes */
 	struct connection *connection;
 	bool		is_ending;		/* no request gets in any more */
+	struct names names;			/* that it has made, and "" in directories that it has made */
 };
 
 struct groups
@@ -85,6 +94,125 @@ group_bind(struct mount *mount, const struct node *node)
 	pthread_mutex_unlock(&groups->lock);
 }
 
+/* ---- names that a group has made ---- */
+
+static uint64_t
+hash_name(uint64_t directory, const char *name)
+{
+	uint64_t	hash = UINT64_C(14695981039346656037) ^ (directory * UINT64_C(0x9e3779b97f4a7c15));
+
+	for (; *name != '\0'; name++)
+		hash = (hash ^ (unsigned char) *name) * UINT64_C(1099511628211);
+	hash ^= hash >> 32;
+	return hash != 0 ? hash : 1;
+}
+
+/* The slot of a hash, or the free one where it belongs. */
+static uint64_t *
+find_slot(const struct names *names, uint64_t hash)
+{
+	size_t		i = hash & (names->room - 1);
+
+	while (names->slots[i] != 0 && names->slots[i] != hash)
+		i = (i + 1) & (names->room - 1);
+	return &names->slots[i];
+}
+
+static bool
+has_hash(const struct names *names, uint64_t hash)
+{
+	return names->room > 0 && *find_slot(names, hash) != 0;
+}
+
+static void
+add_hash(struct names *names, uint64_t hash)
+{
+	if (2 * names->count >= names->room)
+	{
+		struct names larger = {.room = names->room > 0 ? 2 * names->room : 256};
+
+		larger.slots = allocate(larger.room * sizeof(uint64_t));
+		for (size_t i = 0; i < names->room; i++)
+			if (names->slots[i] != 0)
+				add_hash(&larger, names->slots[i]);
+		free(names->slots);
+		*names = larger;
+	}
+	if (!has_hash(names, hash))
+	{
+		*find_slot(names, hash) = hash;
+		names->count++;
+	}
+}
+
+static void
+note_hash(int64_t number, uint64_t hash)
+{
+	struct group *group;
+
+	if (number >= 0)
+		return;
+	pthread_mutex_lock(&the_groups->lock);
+	group = find_group(the_groups, NULL, number);
+	if (group != NULL)
+		add_hash(&group->names, hash);
+	pthread_mutex_unlock(&the_groups->lock);
+}
+
+void
+group_note_directory(const struct node *parent, int64_t ino)
+{
+	note_hash(parent->attributes.snapshot, hash_name((uint64_t) ino, ""));
+}
+
+void
+group_note_name(const struct node *parent, const char *name)
+{
+	note_hash(parent->attributes.snapshot, hash_name(parent->attributes.ino, name));
+}
+
+/* A directory that the group has made has its own times already; no name is "/". */
+bool
+group_touches(uint64_t directory, int64_t snapshot)
+{
+	uint64_t	hash = hash_name(directory, "/");
+	struct group *group;
+	bool		touches = true;
+
+	if (snapshot >= 0)
+		return true;
+	pthread_mutex_lock(&the_groups->lock);
+	group = find_group(the_groups, NULL, snapshot);
+	if (group != NULL)
+	{
+		touches = !has_hash(&group->names, hash) &&
+			!has_hash(&group->names, hash_name(directory, ""));
+		add_hash(&group->names, hash);
+	}
+	pthread_mutex_unlock(&the_groups->lock);
+	return touches;
+}
+
+/* Whether it is known that a directory has no such name. */
+static bool
+lacks_name(struct groups *groups, const struct node *directory, const char *name)
+{
+	uint64_t	ino = directory->attributes.ino;
+	struct group *group;
+	bool		lacks;
+
+	if (directory->attributes.snapshot >= 0)
+		return false;
+	pthread_mutex_lock(&groups->lock);
+	group = find_group(groups, NULL, directory->attributes.snapshot);
+	lacks = group != NULL && has_hash(&group->names, hash_name(ino, "")) &&
+		!has_hash(&group->names, hash_name(ino, name));
+	pthread_mutex_unlock(&groups->lock);
+	return lacks;
+}
+
+/* ---- begin and end ---- */
+
 /* The group of a name, closed to other requests, with the calling thread bound to it. */
 static int
 begin_end(struct groups *groups, const char *name, struct group **group)
@@ -128,6 +256,7 @@ static void
 free_group(struct group *group)
 {
 	pool_unreserve(group->connection);
+	free(group->names.slots);
 	free(group->name);
 	free(group);
 }
@@ -145,8 +274,6 @@ forget_group(struct groups *groups, struct group *group)
 	free_group(group);
 }
 
-/* ---- begin and end ---- */
-
 /*
  * The root as the group sees it; the calling thread is bound to the group.  A group whose
  * transaction has failed has a root, too, so that it can be removed.
@@ -160,23 +287,6 @@ root_attributes(struct groups *groups, int64_t number, struct attributes *attrib
 	if (groups->inner->getattr(source, &root, attributes) != 0)
 		*attributes = source->root;
 	attributes->snapshot = number;
-}
-
-static int
-send_command(const char *sql)
-{
-	struct connection *connection = pool_bound();
-	struct connection *taken;
-	int			error;
-
-	if (connection == NULL)
-		return ESTALE;
-	error = pool_take(connection->pool, -1, &taken);
-	if (error != 0)
-		return error;
-	error = query_command(taken, sql);
-	pool_give(taken);
-	return error == ERROR_LOST ? EIO : error;
 }
 
 int
@@ -203,7 +313,7 @@ group_begin(struct mount *mount, const struct node *parent, const char *name,
 		return EEXIST;
 	}
 	pool_bind(group->connection);
-	error = send_command("BEGIN");
+	error = pool_command("BEGIN");
 	if (error != 0)
 		forget_group(groups, group);
 	else
@@ -224,7 +334,7 @@ group_roll_back(struct mount *mount, const struct node *parent, const char *name
 		return error;
 	copies_give_up(groups->writer, group->number);
 	/* A connection that is lost has rolled back. */
-	send_command("ROLLBACK");
+	pool_command("ROLLBACK");
 	transactions_forget_mark(groups->writer->transactions, group->connection);
 	forget_group(groups, group);
 	return 0;
@@ -253,7 +363,7 @@ group_commit(struct mount *mount, const struct node *parent, const char *name,
 	if (error == 0)
 		error = transactions_commit_bound(writer->transactions);
 	else
-		send_command("ROLLBACK");
+		pool_command("ROLLBACK");
 	copies_give_up(writer, group->number);
 	transactions_forget_mark(writer->transactions, group->connection);
 	forget_group(groups, group);
@@ -273,7 +383,8 @@ lookup(struct source *source, struct node *parent, const char *name, struct attr
 	if (!group_is_virtual(parent))
 	{
 		if (parent->id != ROOT_ID || strcmp(name, CONTROL_NAME) != 0)
-			return groups->inner->lookup(source, parent, name, attributes);
+			return lacks_name(groups, parent, name) ? ENOENT :
+				groups->inner->lookup(source, parent, name, attributes);
 		ino = control_ino;
 	}
 	else if (parent->attributes.ino == control_ino)

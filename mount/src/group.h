@@ -27,6 +27,17 @@ bool group_is_virtual(const struct node *node);
 /* Bind the calling thread to the connection of the node's group, if it is of one. */
 void group_bind(struct mount *mount, const struct node *node);
 
+/*
+ * Nobody else sees a directory that a group has made, so a name that the group has not put there is
+ * not in it, and look-ups need not ask.  Noted before the call that makes it; nothing outside of
+ * groups.
+ */
+void group_note_directory(const struct node *parent, int64_t ino);
+void group_note_name(const struct node *parent, const char *name);
+
+/* Whether this is the first change in a directory, which sets its times, or no group's. */
+bool group_touches(uint64_t directory, int64_t snapshot);
+
 /* Requests below a virtual directory: 0 or an errno.  group_begin() is mkdir(). */
 int group_begin(struct mount *mount, const struct node *parent, const char *name,
 				struct attributes *attributes);

@@ -411,6 +411,7 @@ op_setlk(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info, struct 
 	struct lock wanted = lock_of(flock, info->lock_owner);
 	int			error = 0;
 
+	births_make_node(mount_writer(the_locks->mount), node);
 	if (flock->l_type == F_UNLCK)
 		give_lock(the_locks, node->attributes.ino, &wanted);
 	else
@@ -432,6 +433,7 @@ op_flock(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info, int ope
 	};
 	int			error = 0;
 
+	births_make_node(mount_writer(the_locks->mount), node);
 	if (operation & LOCK_UN)
 		give_lock(the_locks, node->attributes.ino, &wanted);
 	else

@@ -82,6 +82,8 @@ main(int argc, char **argv)
 		fatal("no connection to the server: %s", error);
 	mount.source = options.fs ? source_fs_create(mount.pool, &options) :
 		source_table_create(mount.pool, &options);
+	if (options.snapshot != NULL && !pool_set_snapshot(mount.pool, options.snapshot, &error))
+		fatal("snapshot \"%s\": %s", options.snapshot, error);
 	mount.tree = tree_create(mount.source->with_paths, &mount.source->root);
 	mount.reader = read_create(mount.source, mount.tree, &options);
 	if (session_write_create == NULL)

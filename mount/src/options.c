@@ -47,6 +47,8 @@ static const struct fuse_opt specification[] = {
 	OPTION("prefix=%s", prefix, 0),
 	OPTION("fs=%s", fs, 0),
 	OPTION("at=%s", at, 0),
+	OPTION("snapshot=%s", snapshot, 0),
+	OPTION("isolation=%s", isolation, 0),
 	OPTION("connections=%u", connections, 0),
 	OPTION("cache=%u", cache_mb, 0),
 	OPTION("noopen", noopen, 1),
@@ -107,6 +109,9 @@ static const char help[] =
 	"    spool=DIRECTORY    where files lie while they are written (/var/tmp)\n"
 	"Both:\n"
 	"    ro                 read-only; a table always is\n"
+	"    snapshot=ID        all as a snapshot has it that pg_export_snapshot() has named; read-only\n"
+	"    isolation=snapshot an open file has a transaction of its own from open() to close(): at\n"
+	"                       most connections - 2 open files, then ENFILE; needs ro\n"
 	"    timeout=SECONDS    how long names are trusted (1); 0: not at all\n"
 	"    noopen             the kernel does not ask before it opens a file; for trees that are\n"
 	"                       mostly read.  An open file that is replaced may become ESTALE\n"
@@ -115,7 +120,7 @@ static const char help[] =
 	"    timeo=SECONDS      how long a lost server is waited for before EIO (30)\n"
 	"    connections=N      at most so many connections (8)\n"
 	"    cache=MB           content in this program's memory (64)\n"
-	"    xattr              extended attributes: user.sha256, user.size\n"
+	"    xattr              extended attributes: user.sha256, user.size, and a file system's own\n"
 	"    uid=N gid=N        owner of the files of a table (the caller)\n"
 	"    umask=OCTAL        permissions that files of a table do not get\n"
 	"    allow_other        let other users in; needs user_allow_other in /etc/fuse.conf\n"
@@ -242,6 +247,31 @@ check_file_system_options(const struct options *options)
 		fatal("option \"conflict\" is \"last\" or \"fail\", not \"%s\"", options->conflict);
 }
 
+/* Both keep transactions open, so neither needs pins. */
+static void
+check_transaction_options(struct options *options)
+{
+	if (options->isolation && strcmp(options->isolation, "statement") &&
+		strcmp(options->isolation, "snapshot"))
+		fatal("option \"isolation\" is \"statement\" or \"snapshot\", not \"%s\"",
+			  options->isolation);
+	if (options->isolation && strcmp(options->isolation, "snapshot") == 0)
+	{
+		if (!options->read_only)
+			fatal("option \"isolation=snapshot\" needs \"ro\"");
+		if (options->noopen || options->snapshot != NULL)
+			fatal("options \"isolation=snapshot\" and \"%s\" exclude each other",
+				  options->noopen ? "noopen" : "snapshot");
+		if (options->connections < 3)
+			fatal("option \"isolation=snapshot\" needs \"connections\" of 3 at least");
+		options->opens_transactions = true;
+	}
+	if (options->snapshot != NULL && options->notify)
+		fatal("options \"snapshot\" and \"notify\" exclude each other");
+	if (options->snapshot != NULL || options->opens_transactions)
+		options->nopin = 1;
+}
+
 static void
 check_mountpoint(struct options *options)
 {
@@ -277,8 +307,9 @@ options_parse(struct fuse_args *arguments, struct options *options)
 	if (options->cache_mb < 8 || options->cache_mb > 1024 * 1024)
 		fatal("option \"cache\" is from 8 to 1048576, in MB");
 	check_mountpoint(options);
-	if (options->table != NULL || options->at != NULL)
+	if (options->table != NULL || options->at != NULL || options->snapshot != NULL)
 		options->read_only = true;
+	check_transaction_options(options);
 	if (options->noopen && !options->read_only)
 		fatal("option \"noopen\" needs \"ro\": files that are written must be opened and closed");
 	message_debug(options->debug);

@@ -28,6 +28,10 @@ struct options
 	char	   *fs;
 	char	   *at;				/* name of a snapshot */
 
+	/* both */
+	char	   *snapshot;		/* as pg_export_snapshot() names it */
+	char	   *isolation;		/* statement, snapshot */
+
 	double		timeout;		/* seconds for which a name is trusted */
 	double		timeo;			/* seconds for which a lost server is waited for */
 	unsigned	connections;	/* at most */
@@ -48,6 +52,7 @@ struct options
 	char	   *spool;			/* directory of working copies */
 
 	bool		read_only;
+	bool		opens_transactions;	/* isolation=snapshot */
 	bool		allow_other;
 	bool		foreground;
 	bool		debug;

@@ -38,6 +38,8 @@ struct pool
 	char	   *statements[MAX_STATEMENTS];
 	int			statement_count;
 	const char *settings;
+	const char *snapshot;		/* NULL: each statement is a transaction */
+	bool		snapshot_is_gone;	/* atomic */
 	pool_greeting greeting;
 	void	   *greeting_context;
 	pthread_mutex_t lock;
@@ -189,6 +191,23 @@ connect_to_server(struct pool *pool)
 	return PQconnectdbParams(keywords, values, 1);
 }
 
+/* Its end is that of the connection; after an error of a statement it goes on (judge()). */
+static bool
+begin_snapshot(struct connection *connection, const char *snapshot)
+{
+	char	   *literal = PQescapeLiteral(connection->pg, snapshot, strlen(snapshot));
+	char	   *sql = format_string("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;"
+									"SET TRANSACTION SNAPSHOT %s; SAVEPOINT begun",
+									literal ? literal : "''");
+	PGresult   *result = PQexec(connection->pg, sql);
+	bool		good = PQresultStatus(result) == PGRES_COMMAND_OK;
+
+	PQclear(result);
+	PQfreemem(literal);
+	free(sql);
+	return good;
+}
+
 /*
  * Connect; false with a message of libpq in connection->pg.  Names are bytes, so the client's
  * encoding is the server's.  Settings that matter are set, whatever those of the role are.
@@ -227,6 +246,31 @@ connect_now(struct connection *connection)
 	}
 	if (good && pool->greeting)
 		good = pool->greeting(connection, pool->greeting_context);
+	if (good && pool->snapshot && !begin_snapshot(connection, pool->snapshot))
+	{
+		message("the snapshot is gone: %s", PQerrorMessage(connection->pg));
+		__atomic_store_n(&pool->snapshot_is_gone, true, __ATOMIC_RELAXED);
+		pool_lose(connection);
+		return false;
+	}
+	return good;
+}
+
+bool
+pool_set_snapshot(struct pool *pool, const char *snapshot, char **error)
+{
+	bool		good = true;
+
+	for (int i = 0; i < pool->size && good; i++)
+	{
+		struct connection *connection = &pool->connections[i];
+
+		good = (connection->pg != NULL || connect_now(connection)) &&
+			begin_snapshot(connection, snapshot);
+		if (!good)
+			*error = copy_string(PQerrorMessage(connection->pg));
+	}
+	pool->snapshot = snapshot;
 	return good;
 }
 
@@ -474,6 +518,9 @@ pool_reconnect(struct connection *connection)
 
 	for (int attempt = 0; error == 0; attempt++)
 	{
+		if (connection->pg == NULL &&
+			__atomic_load_n(&pool->snapshot_is_gone, __ATOMIC_RELAXED))
+			return ESTALE;
 		if (connection->pg != NULL && PQstatus(connection->pg) == CONNECTION_OK)
 			return 0;
 		if (connect_now(connection))
@@ -535,6 +582,8 @@ judge(struct connection *connection, const PGresult *result, char *sqlstate)
 		message("error of the server: %s", PQresultErrorMessage(result));
 	else
 		debug("error of the server: %s %s", state, PQresultErrorMessage(result));
+	if (connection->pool->snapshot != NULL)
+		PQclear(PQexec(connection->pg, "ROLLBACK TO SAVEPOINT begun"));
 	return error;
 }
 
@@ -628,6 +677,23 @@ query_command(struct connection *connection, const char *sql)
 
 	PQclear(result);
 	return error;
+}
+
+int
+pool_command(const char *sql)
+{
+	struct connection *connection = pool_bound();
+	struct connection *taken;
+	int			error;
+
+	if (connection == NULL)
+		return ESTALE;
+	error = pool_take(connection->pool, -1, &taken);
+	if (error != 0)
+		return error;
+	error = query_command(taken, sql);
+	pool_give(taken);
+	return error == ERROR_LOST ? EIO : error;
 }
 
 int

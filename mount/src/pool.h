@@ -64,6 +64,13 @@ void pool_set_greeting(struct pool *pool, pool_greeting greeting, void *context)
 /* Settings that each connection gets, the given one now. */
 void pool_set_settings(struct pool *pool, struct connection *connection, const char *sql);
 
+/*
+ * All connections, made now, and later ones as long as the server can do it, read in a transaction
+ * with this exported snapshot.  False: an error of the server in *error (allocated).  A connection
+ * that cannot be made so any more is ESTALE.
+ */
+bool pool_set_snapshot(struct pool *pool, const char *snapshot, char **error);
+
 /* Connect once now; an error of libpq in *error (allocated), with what to do about it. */
 bool pool_connect(struct pool *pool, char **error);
 
@@ -128,6 +135,9 @@ int query_on(struct connection *connection, int statement, const struct paramete
 
 /* A command without parameters or result, such as BEGIN. */
 int query_command(struct connection *connection, const char *sql);
+
+/* The same on the connection to which the calling thread is bound: 0 or an errno. */
+int pool_command(const char *sql);
 
 /* Sleep for as long as the number of attempts suggests; an errno if the request was interrupted or
  * "timeo" has passed since *started (0: begins now). */

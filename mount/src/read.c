@@ -35,7 +35,8 @@ enum
 	/* Ranges that go on where another one has ended, before chunks are read. */
 	STREAM_AFTER = 2,
 	/* Number of files of a directory, one after the other, after which a batch is read. */
-	BATCH_AFTER = 2
+	BATCH_AFTER = 2,
+	KEEP_SECONDS = 3
 };
 
 struct ahead
@@ -44,11 +45,20 @@ struct ahead
 	struct content *content;	/* to be filled */
 };
 
+/* A version that is kept without a handle. */
+struct kept
+{
+	struct node *node;			/* held, and open */
+	time_t		until;			/* monotonic */
+	struct kept *next;
+};
+
 struct reader
 {
 	struct source *source;
 	struct tree *tree;
 	struct cache *cache;
+	bool		is_ahead;		/* other threads may read what an open file will want */
 	size_t		held_limit;
 	pthread_mutex_t lock;		/* of all below */
 	pthread_cond_t work;
@@ -58,6 +68,8 @@ struct reader
 	int			queue_count;
 	int64_t		unpins[UNPIN_BATCH];
 	int			unpin_count;
+	struct kept *first_kept;	/* in the order of their times */
+	struct kept **last_kept;	/* where the next one is linked */
 	bool		stopping;
 	pthread_t	threads[AHEAD_THREADS];
 	int			thread_count;
@@ -73,7 +85,9 @@ read_create(struct source *source, struct tree *tree, const struct options *opti
 	reader->source = source;
 	reader->tree = tree;
 	reader->cache = cache_create((size_t) options->cache_mb << 20);
+	reader->is_ahead = !options->opens_transactions;
 	reader->held_limit = (size_t) options->cache_mb << 19;
+	reader->last_kept = &reader->first_kept;
 	pthread_mutex_init(&reader->lock, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -413,8 +427,10 @@ ask_ahead(struct reader *reader, struct node *node, int64_t chunk)
 	struct content *content;
 	bool		fetch;
 
-	/* A group's statements run in the threads of its requests. */
-	if (chunk * CHUNK_BYTES >= node->attributes.size || node->attributes.snapshot < 0)
+	/* A group's statements run in the threads of its requests, and those of an open file with a
+	 * transaction of its own. */
+	if (chunk * CHUNK_BYTES >= node->attributes.size || node->attributes.snapshot < 0 ||
+		!reader->is_ahead)
 		return;
 	cache_key(&key, &node->attributes, chunk);
 	pthread_mutex_lock(&reader->lock);
@@ -707,6 +723,27 @@ read_close(struct reader *reader, struct node *node)
 		forget_pin(reader, pin);
 }
 
+int
+read_keep(struct reader *reader, struct node *node)
+{
+	struct kept *kept;
+	struct timespec now;
+	int			error = read_open(reader, node);
+
+	if (error != 0)
+		return error;
+	tree_hold(reader->tree, node);
+	kept = allocate(sizeof(*kept));
+	kept->node = node;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	kept->until = now.tv_sec + KEEP_SECONDS;
+	pthread_mutex_lock(&reader->lock);
+	*reader->last_kept = kept;
+	reader->last_kept = &kept->next;
+	pthread_mutex_unlock(&reader->lock);
+	return 0;
+}
+
 void
 read_changed(struct reader *reader, struct node *node)
 {
@@ -747,6 +784,27 @@ remove_pins(struct reader *reader)
 	pthread_mutex_lock(&reader->lock);
 }
 
+/* Those whose time is over. */
+static void
+drop_kept(struct reader *reader)
+{
+	struct kept *kept;
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	while ((kept = reader->first_kept) != NULL && kept->until <= now.tv_sec)
+	{
+		reader->first_kept = kept->next;
+		if (reader->first_kept == NULL)
+			reader->last_kept = &reader->first_kept;
+		pthread_mutex_unlock(&reader->lock);
+		read_close(reader, kept->node);
+		tree_release(reader->tree, kept->node);
+		free(kept);
+		pthread_mutex_lock(&reader->lock);
+	}
+}
+
 static void
 serve_queue(struct reader *reader)
 {
@@ -771,6 +829,7 @@ run_thread(void *argument)
 	{
 		struct timespec until;
 
+		drop_kept(reader);
 		if (reader->queue_count > 0)
 		{
 			serve_queue(reader);
@@ -805,6 +864,13 @@ read_stop(struct reader *reader)
 	pthread_mutex_unlock(&reader->lock);
 	for (int i = 0; i < reader->thread_count; i++)
 		pthread_join(reader->threads[i], NULL);
+	for (struct kept *kept = reader->first_kept; kept != NULL;)
+	{
+		struct kept *next = kept->next;
+
+		free(kept);
+		kept = next;
+	}
 	cache_destroy(reader->cache);
 	free(reader);
 }

@@ -42,6 +42,9 @@ void read_stop(struct reader *reader);		/* before the tree and the source go */
 int read_open(struct reader *reader, struct node *node);
 void read_close(struct reader *reader, struct node *node);
 
+/* read_open() for some seconds, without a handle. */
+int read_keep(struct reader *reader, struct node *node);
+
 /* The node has another version now: what kept the old one readable for its handles is dropped, and
  * the new one is kept. */
 void read_changed(struct reader *reader, struct node *node);

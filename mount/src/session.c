@@ -23,7 +23,10 @@ enum
 	/* Attributes of a version, where a look-up of its name brings new ones. */
 	LONG_SECONDS = 86400,
 	MAX_BACKGROUND = 64,
-	IDLE_THREADS = 10
+	IDLE_THREADS = 10,
+	RACE_SECONDS = 2,
+	/* Of the kernel, in the flags of open(): a program is executed. */
+	FLAG_EXEC = 0x20
 };
 
 struct mount *
@@ -65,7 +68,7 @@ node_stat(struct mount *mount, struct node *node, struct stat *stat)
 	pthread_mutex_lock(&node->lock);
 	attributes_to_stat(&node->attributes, stat);
 	pthread_mutex_unlock(&node->lock);
-	if (node->working != NULL)
+	if (mount->writer != NULL && (node->working != NULL || S_ISDIR(stat->st_mode)))
 		session_write_stat(mount, node, stat);
 }
 
@@ -102,16 +105,88 @@ reply_entry(fuse_req_t request, struct node *parent, const char *name,
 	notify_leave(mount);
 }
 
+/* ---- versions that change between look-up and open ---- */
+
+static time_t
+monotonic_seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec;
+}
+
+static void
+note_race(struct mount *mount, const struct node *node)
+{
+	pthread_mutex_lock(&mount->lock);
+	mount->races[mount->next_race] = (struct race) {node->attributes.ino, monotonic_seconds()};
+	mount->next_race = (mount->next_race + 1) % MAX_RACES;
+	pthread_mutex_unlock(&mount->lock);
+}
+
+static bool
+had_race(struct mount *mount, const struct attributes *attributes)
+{
+	bool		had = false;
+
+	if (!S_ISREG(attributes->mode))
+		return false;
+	pthread_mutex_lock(&mount->lock);
+	for (int i = 0; i < MAX_RACES; i++)
+		had |= mount->races[i].ino == attributes->ino &&
+			mount->races[i].at + RACE_SECONDS >= monotonic_seconds();
+	pthread_mutex_unlock(&mount->lock);
+	return had;
+}
+
+/*
+ * After ESTALE the kernel looks a name up once more, opens what it finds, and gives up if that is
+ * stale, too.  So the version that it will find is kept from here on.
+ */
+static int
+keep_looked_up(struct mount *mount, struct node *parent, const char *name,
+			   struct attributes *attributes)
+{
+	struct source *source = mount->source;
+	int			error = 0;
+
+	for (int attempt = 0; attempt < OPEN_ATTEMPTS && error == 0; attempt++)
+	{
+		struct node *node = tree_enter(mount->tree, parent, name, attributes);
+		bool		is_stale = S_ISREG(attributes->mode) && node->working == NULL &&
+			read_keep(mount->reader, node) == ESTALE;
+
+		tree_forget(mount->tree, node->id, 1);
+		if (!is_stale)
+			break;
+		error = source->operations->lookup(source, parent, name, attributes);
+	}
+	return error;
+}
+
+static int
+look_up(struct mount *mount, struct node *parent, const char *name, struct attributes *attributes)
+{
+	struct source *source = mount->source;
+	int			error;
+
+	if (mount->writer != NULL && session_write_look_up(mount, parent, name, attributes))
+		return 0;
+	error = source->operations->lookup(source, parent, name, attributes);
+	if (error == 0 && had_race(mount, attributes))
+		error = keep_looked_up(mount, parent, name, attributes);
+	return error;
+}
+
 static void
 lookup(fuse_req_t request, fuse_ino_t parent_id, const char *name)
 {
 	struct mount *mount = request_mount(request);
 	struct node *parent = request_node(request, parent_id);
 	struct attributes attributes;
-	int			error = ESTALE;
+	int			error = parent ? look_up(mount, parent, name, &attributes) : ESTALE;
 
-	if (parent != NULL)
-		error = mount->source->operations->lookup(mount->source, parent, name, &attributes);
 	if (error == 0)
 		reply_entry(request, parent, name, &attributes);
 	else if (error == ENOENT && session_timeout(mount) > 0)
@@ -215,6 +290,8 @@ refresh_attributes(struct mount *mount, struct node *node)
 	bool		open;
 	int			error;
 
+	if (mount->writer != NULL && session_write_is_unmade(mount, node))
+		return 0;
 	clock_gettime(CLOCK_MONOTONIC, &time);
 	pthread_mutex_lock(&node->lock);
 	open = node->opens > 0 || node->working != NULL;
@@ -234,13 +311,7 @@ refresh_attributes(struct mount *mount, struct node *node)
 	else if (memcmp(&now.version, &attributes->version, sizeof(struct version)) == 0)
 		*attributes = now;
 	else
-	{
-		attributes->mode = now.mode;
-		attributes->uid = now.uid;
-		attributes->gid = now.gid;
-		attributes->nlink = now.nlink;
-		attributes->ctime = now.ctime;
-	}
+		attributes_of_inode(attributes, &now);
 	pthread_mutex_unlock(&node->lock);
 	return 0;
 }
@@ -303,6 +374,45 @@ statfs_(fuse_req_t request, fuse_ino_t id)
 
 /* ---- files ---- */
 
+/*
+ * isolation=snapshot: an open file keeps a connection, in a transaction that sees its version.  The
+ * snapshot of the transaction is that of its first statement.
+ */
+static int
+begin_transaction(struct mount *mount, struct node *node, struct connection **transaction)
+{
+	struct buffer buffer;
+	int			error = pool_reserve(mount->pool, transaction);
+
+	if (error != 0)
+	{
+		*transaction = NULL;
+		return error == EAGAIN ? ENFILE : error;
+	}
+	pool_bind(*transaction);
+	error = pool_command("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY");
+	if (error == 0 && node->attributes.size > 0)
+		error = mount->source->operations->read(mount->source, node, 0, 1, &buffer);
+	if (error == 0 && node->attributes.size > 0)
+		buffer_free(&buffer);
+	if (error == 0)
+		error = read_open(mount->reader, node);
+	return error;
+}
+
+/* After an error or a lost connection it has ended already. */
+static void
+end_transaction(struct connection *transaction)
+{
+	if (transaction == NULL)
+		return;
+	pool_bind(transaction);
+	if (pool_command("COMMIT") != 0)
+		debug("the transaction of an open file was not committed");
+	pool_unbind();
+	pool_unreserve(transaction);
+}
+
 struct handle *
 handle_create(struct mount *mount, struct node *node, int flags)
 {
@@ -311,8 +421,16 @@ handle_create(struct mount *mount, struct node *node, int flags)
 	handle->node = node;
 	handle->flags = flags;
 	handle->users = 1;
+	if (flags & FLAG_EXEC)
+		__atomic_add_fetch(&node->executed, 1, __ATOMIC_RELAXED);
 	tree_hold(mount->tree, node);
 	return handle;
+}
+
+bool
+node_is_executed(const struct node *node)
+{
+	return __atomic_load_n(&node->executed, __ATOMIC_RELAXED) > 0;
 }
 
 void
@@ -326,6 +444,9 @@ handle_release(struct mount *mount, struct handle *handle)
 {
 	if (__atomic_sub_fetch(&handle->users, 1, __ATOMIC_ACQ_REL) > 0)
 		return;
+	if (handle->flags & FLAG_EXEC)
+		__atomic_sub_fetch(&handle->node->executed, 1, __ATOMIC_RELAXED);
+	end_transaction(handle->transaction);
 	if (handle->writing != NULL)
 		session_write_release(mount, handle);
 	else
@@ -344,6 +465,7 @@ open_(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
 	struct mount *mount = request_mount(request);
 	struct node *node = request_node(request, id);
 	bool		writes = (info->flags & O_ACCMODE) != O_RDONLY || (info->flags & O_TRUNC);
+	struct connection *transaction = NULL;
 	struct handle *handle;
 	int			error;
 
@@ -356,14 +478,20 @@ open_(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
 		error = EROFS;
 	else if (mount->options->noopen)
 		error = ENOSYS;			/* the kernel does not ask again, for any file */
+	else if (mount->options->opens_transactions)
+		error = begin_transaction(mount, node, &transaction);
 	else
 		error = read_open(mount->reader, node);
+	if (error == ESTALE)
+		note_race(mount, node);
 	if (error != 0)
 	{
+		end_transaction(transaction);
 		fuse_reply_err(request, error);
 		return;
 	}
 	handle = handle_create(mount, node, info->flags);
+	handle->transaction = transaction;
 	info->fh = (uint64_t) (uintptr_t) handle;
 	info->keep_cache = session_write_keeps_pages(mount, node);
 	if (fuse_reply_open(request, info) != 0)
@@ -386,6 +514,8 @@ read_(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, struct fuse_
 		session_write_read(request, node, size, offset, info);
 		return;
 	}
+	if (mount->options->opens_transactions)
+		pool_bind(((struct handle *) (uintptr_t) info->fh)->transaction);
 	error = read_range(mount->reader, node, offset, size, &range);
 	if (error != 0)
 	{
@@ -441,13 +571,19 @@ getxattr_(fuse_req_t request, fuse_ino_t id, const char *name, size_t size)
 	struct node *node = request_node(request, id);
 	const struct source_operations *operations = mount->source->operations;
 	struct buffer buffer = {0};
+	int			error = 0;
 
 	/* The kernel does not ask again. */
 	if (!mount->options->xattr || operations->getxattr == NULL)
+	{
 		fuse_reply_err(request, ENOSYS);
-	else
-		reply_xattr(request, operations->getxattr(mount->source, node, name, &buffer), &buffer,
-					size);
+		return;
+	}
+	if (mount->writer != NULL)
+		error = session_write_xattr(mount, node, name);
+	if (error == 0)
+		error = operations->getxattr(mount->source, node, name, &buffer);
+	reply_xattr(request, error, &buffer, size);
 }
 
 static void
@@ -549,6 +685,7 @@ session_run(struct mount *mount, struct fuse_args *arguments)
 	struct fuse_lowlevel_ops operations;
 	int			status = 1;
 
+	pthread_mutex_init(&mount->lock, NULL);
 	session_operations(mount, &operations);
 	if (!mount->options->read_only && mount->source->writable)
 		session_write_operations(mount, &operations);

@@ -16,6 +16,20 @@
 #include "source.h"
 #include "tree.h"
 
+enum
+{
+	MAX_RACES = 16,
+	/* How often a row that changes faster than it can be opened is looked up again. */
+	OPEN_ATTEMPTS = 20
+};
+
+/* An inode that had another version when it was opened than when it was looked up. */
+struct race
+{
+	uint64_t	ino;
+	time_t		at;				/* monotonic */
+};
+
 /* What each request finds in fuse_req_userdata(). */
 struct mount
 {
@@ -28,6 +42,9 @@ struct mount
 	struct notifier *notifier;
 	void	   *writer;			/* session_write.c; NULL: read-only */
 	int			no_open;		/* the kernel was told never to send OPEN */
+	pthread_mutex_t lock;		/* of races */
+	struct race races[MAX_RACES];
+	int			next_race;
 };
 
 /*
@@ -39,6 +56,7 @@ struct handle
 	struct node *node;
 	int			flags;			/* of open */
 	int			users;			/* atomic */
+	struct connection *transaction;	/* its own, with isolation=snapshot */
 	void	   *writing;		/* session_write.c */
 };
 
@@ -50,6 +68,9 @@ struct node *request_node(fuse_req_t request, fuse_ino_t id);
 
 struct handle *handle_create(struct mount *mount, struct node *node, int flags);
 void handle_hold(struct handle *handle);
+
+/* Whether a program runs of which this is the file: such a file must not be truncated. */
+bool node_is_executed(const struct node *node);
 void handle_release(struct mount *mount, struct handle *handle);
 
 /* A look-up's reply: enters the node, counts the look-up, and takes it back if the kernel did not
@@ -82,8 +103,8 @@ void session_write_destroy(struct mount *mount) WRITING;
 void session_write_operations(struct mount *mount,
 							  struct fuse_lowlevel_ops *operations) WRITING;
 
-/* Called by session.c for nodes with node->working: attributes with the working copy's size and
- * times; and a read from it.  Both reply. */
+/* Called by session.c: attributes with the working copy's size and times, and a directory's with
+ * those of files that were not made yet.  And a read, for nodes with node->working, which replies. */
 void session_write_stat(struct mount *mount, struct node *node, struct stat *stat) WRITING;
 void session_write_read(fuse_req_t request, struct node *node, size_t size, off_t offset,
 						struct fuse_file_info *info) WRITING;
@@ -98,6 +119,19 @@ void session_write_seen(struct mount *mount, struct node *node,
 
 /* Whether the kernel has no pages of the node but those of its content: not while it is told. */
 bool session_write_keeps_pages(struct mount *mount, const struct node *node);
+
+/* Before a directory is listed: files in it that were not made yet are. */
+void session_write_make(struct mount *mount, const struct node *directory);
+
+/* Whether the name is that of such a file, which this mount alone knows. */
+bool session_write_look_up(struct mount *mount, const struct node *directory, const char *name,
+						   struct attributes *attributes);
+
+/* Whether the node is that of such a file. */
+bool session_write_is_unmade(struct mount *mount, struct node *node);
+
+/* Before an extended attribute is read: 0, or ENODATA for those of content that is not committed. */
+int session_write_xattr(struct mount *mount, struct node *node, const char *name);
 
 /* A handle without handle->writing was closed; the node has node->working. */
 void session_write_closed(struct mount *mount, struct node *node);

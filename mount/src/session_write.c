@@ -24,9 +24,7 @@
 enum
 {
 	/* More versions of one inode than this are never open at once. */
-	MAX_NODES = 256,
-	REPLACED_SECONDS = 3,
-	OPEN_ATTEMPTS = 20
+	MAX_NODES = 256
 };
 
 /* An open file that writes, or that was opened while a working copy was there. */
@@ -91,6 +89,7 @@ writer_flush(struct writer *writer)
 	bool		has_lost;
 	int			error = 0;
 
+	/* A group promises nothing before its commit, and must not flush for others. */
 	if (pool_bound() != NULL)
 		return 0;
 	pthread_mutex_lock(&writer->lock);
@@ -162,74 +161,32 @@ session_write_keeps_pages(struct mount *mount, const struct node *node)
  * between, it looks once more, and then gives up, where a local file system would open the old
  * file.  So a file that is replaced by this mount can be opened a little longer.
  */
-static struct node *
-keep_replaced(struct writer *writer, const struct attributes *attributes)
+static void
+keep_replaced(struct mount *mount, const struct attributes *attributes)
 {
-	struct mount *mount = writer->mount;
 	struct node *node = S_ISREG(attributes->mode) ? tree_search(mount->tree, attributes) : NULL;
 
-	if (node != NULL && read_open(mount->reader, node) != 0)
-	{
-		tree_release(mount->tree, node);
-		node = NULL;
-	}
-	return node;
+	if (node == NULL)
+		return;
+	if (read_keep(mount->reader, node) != 0)
+		debug("inode %llu is not kept", (unsigned long long) attributes->ino);
+	tree_release(mount->tree, node);
 }
 
+/* Under the writer's lock, which it gives up meanwhile. */
 static void
-drop_replaced(struct writer *writer, struct node *node)
+drop_pages(struct writer *writer)
 {
-	read_close(writer->mount->reader, node);
-	session_write_closed(writer->mount, node);
-	tree_release(writer->mount->tree, node);
-}
-
-static void
-drop_replaced_later(struct writer *writer, struct node *node)
-{
-	struct replaced *replaced = allocate(sizeof(*replaced));
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	replaced->node = node;
-	replaced->until = now.tv_sec + REPLACED_SECONDS;
-	pthread_mutex_lock(&writer->lock);
-	*writer->last_replaced = replaced;
-	writer->last_replaced = &replaced->next;
-	pthread_cond_signal(&writer->work);
-	pthread_mutex_unlock(&writer->lock);
-}
-
-/* Under the writer's lock, which it gives up meanwhile: one thing that is to be done now. */
-static bool
-do_work(struct writer *writer)
-{
-	struct replaced *replaced = writer->first_replaced;
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (replaced != NULL && (replaced->until <= now.tv_sec || writer->stopping))
-	{
-		writer->first_replaced = replaced->next;
-		if (writer->first_replaced == NULL)
-			writer->last_replaced = &writer->first_replaced;
-		pthread_mutex_unlock(&writer->lock);
-		drop_replaced(writer, replaced->node);
-		free(replaced);
-	}
-	else if (writer->stale_count > 0 && !writer->stopping)
+	while (writer->stale_count > 0 && !writer->stopping)
 	{
 		uint64_t	id = writer->stale[--writer->stale_count];
 
 		writer->dropping = id;
 		pthread_mutex_unlock(&writer->lock);
 		fuse_lowlevel_notify_inval_inode(writer->mount->session, id, 0, 0);
+		pthread_mutex_lock(&writer->lock);
+		writer->dropping = 0;
 	}
-	else
-		return false;
-	pthread_mutex_lock(&writer->lock);
-	writer->dropping = 0;
-	return true;
 }
 
 /* The kernel may wait for a request while it drops pages, so no request may do this. */
@@ -239,20 +196,18 @@ run_thread(void *argument)
 	struct writer *writer = argument;
 
 	pthread_mutex_lock(&writer->lock);
-	while (do_work(writer) || !writer->stopping)
+	while (!writer->stopping)
 	{
 		struct timespec until;
 
-		if (writer->stale_count > 0)
-			continue;
-		if (writer->first_replaced == NULL && !writer->stopping)
-			pthread_cond_wait(&writer->work, &writer->lock);
-		else if (!writer->stopping)
-		{
-			clock_gettime(CLOCK_MONOTONIC, &until);
-			until.tv_sec++;
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_sec++;
+		if (writer->stale_count == 0)
 			pthread_cond_timedwait(&writer->work, &writer->lock, &until);
-		}
+		drop_pages(writer);
+		pthread_mutex_unlock(&writer->lock);
+		births_make_due(writer);
+		pthread_mutex_lock(&writer->lock);
 	}
 	pthread_mutex_unlock(&writer->lock);
 	return NULL;
@@ -287,7 +242,7 @@ draw_number(struct writer *writer, int64_t *number)
 
 /* ---- nodes ---- */
 
-/* The attributes of an inode were changed by a call for another one: they are asked for again. */
+/* The attributes of a node were changed by a call for another one: they are asked for again. */
 static void
 note_changed(struct node *node)
 {
@@ -317,14 +272,7 @@ find_nodes(struct writer *writer, uint64_t ino, int64_t snapshot, struct node **
 static void
 note_changed_ino(struct writer *writer, uint64_t ino, int64_t snapshot)
 {
-	struct node *nodes[MAX_NODES];
-	int			count = find_nodes(writer, ino, snapshot, nodes, MAX_NODES);
-
-	for (int i = 0; i < count; i++)
-	{
-		note_changed(nodes[i]);
-		tree_release(writer->mount->tree, nodes[i]);
-	}
+	tree_note_change(writer->mount->tree, ino, snapshot, NULL);
 }
 
 /* The inode has no name any more; open files keep their content. */
@@ -350,23 +298,26 @@ note_removed(struct writer *writer, uint64_t ino, int64_t snapshot)
 	copy_release(writer, copy);
 }
 
-/* After a change of attributes; content's belong to the working copy if there is one. */
+/*
+ * A change of names was committed, and its answer was lost: which inode it was is not known, so the
+ * attributes of all are asked for again.
+ */
 static void
-take_attributes(struct writer *writer, struct node *node, const struct attributes *attributes)
+note_unknown(struct writer *writer)
 {
-	struct copy *copy = copy_find(writer, node);
+	tree_outdate(writer->mount->tree);
+	copies_find_removed(writer);
+}
 
+/* After a change of attributes; size and version are the content's. */
+static void
+take_attributes(struct node *node, const struct attributes *attributes)
+{
 	pthread_mutex_lock(&node->lock);
-	node->attributes.mode = attributes->mode;
-	node->attributes.uid = attributes->uid;
-	node->attributes.gid = attributes->gid;
-	node->attributes.nlink = attributes->nlink;
+	attributes_of_inode(&node->attributes, attributes);
 	node->attributes.mtime = attributes->mtime;
 	node->attributes.atime = attributes->atime;
-	node->attributes.ctime = attributes->ctime;
 	pthread_mutex_unlock(&node->lock);
-	if (copy != NULL)
-		copy_release(writer, copy);
 }
 
 void
@@ -375,6 +326,8 @@ session_write_stat(struct mount *mount, struct node *node, struct stat *stat)
 	struct writer *writer = mount_writer(mount);
 	struct copy *copy = writer ? copy_find(writer, node) : NULL;
 
+	if (writer != NULL && S_ISDIR(stat->st_mode))
+		births_stat(writer, node, stat);
 	if (copy == NULL)
 		return;
 	pthread_mutex_lock(&copy->lock);
@@ -445,6 +398,11 @@ begin_inode(struct writer *writer, struct parameters *parameters, struct node *p
 	int			error = name_is_too_long(name) ? ENAMETOOLONG : group_is_virtual(parent) ? EPERM :
 		draw_number(writer, number);
 
+	if (error == 0)
+	{
+		births_make(writer, parent, name);
+		group_note_name(parent, name);
+	}
 	parameter_int8(parameters, *number);
 	parameter_int8(parameters, (int64_t) parent->attributes.ino);
 	parameter_name(parameters, name);
@@ -511,6 +469,7 @@ op_mkdir(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mode
 		return;
 	}
 	error = begin_inode(writer, &parameters, parent, name, &number);
+	group_note_directory(parent, number);
 	parameter_int4(&parameters, (int32_t) (mode & 07777));
 	parameter_owner(&parameters, request);
 	make_and_reply(request, parent, name, writer->calls.mkdir, &parameters, error);
@@ -589,6 +548,9 @@ op_link(fuse_req_t request, fuse_ino_t id, fuse_ino_t parent_id, const char *nam
 	struct node *parent = request_node(request, parent_id);
 	struct parameters parameters = {0};
 
+	births_make_node(writer, node);
+	births_make(writer, parent, name);
+	group_note_name(parent, name);
 	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	parameter_int8(&parameters, (int64_t) parent->attributes.ino);
 	parameter_name(&parameters, name);
@@ -614,13 +576,24 @@ remove_and_reply(fuse_req_t request, fuse_ino_t parent_id, const char *name, int
 					   group_roll_back(writer->mount, parent, name) : EPERM);
 		return;
 	}
+	if (statement == writer->calls.rmdir)
+		births_make_all(writer, parent->attributes.snapshot);
+	else
+		births_make(writer, parent, name);
 	parameter_int8(&parameters, (int64_t) parent->attributes.ino);
 	parameter_name(&parameters, name);
 	if (error == 0)
 		error = writer_call(writer, statement, &parameters, &outcome);
+	if (error == ENOENT && birth_unlink(writer, parent, name))
+	{
+		fuse_reply_err(request, 0);
+		return;
+	}
 	if (error == 0)
 		note_changed(parent);
-	if (error == 0 && outcome.has_attributes)
+	if (error == 0 && !outcome.has_attributes)
+		note_unknown(writer);
+	else if (error == 0)
 		note_changed_ino(writer, outcome.attributes.ino, parent->attributes.snapshot);
 	if (error == 0 && outcome.has_attributes && outcome.attributes.nlink == 0)
 		note_removed(writer, outcome.attributes.ino, parent->attributes.snapshot);
@@ -664,6 +637,8 @@ note_renamed(struct writer *writer, struct node *parent, struct node *new_parent
 	note_changed(new_parent);
 	if (outcome->has_attributes)
 		note_changed_ino(writer, outcome->attributes.ino, parent->attributes.snapshot);
+	else
+		note_unknown(writer);
 	if (replaced == NULL)
 		return;
 	note_changed_ino(writer, replaced->ino, parent->attributes.snapshot);
@@ -684,7 +659,6 @@ op_rename(fuse_req_t request, fuse_ino_t parent_id, const char *name, fuse_ino_t
 	struct parameters parameters = {0};
 	struct attributes replaced;
 	struct outcome outcome;
-	struct node *kept = NULL;
 	bool		replaces = false;
 	int			error = 0;
 
@@ -693,6 +667,8 @@ op_rename(fuse_req_t request, fuse_ino_t parent_id, const char *name, fuse_ino_t
 		fuse_reply_err(request, group_commit(mount, parent, name, new_parent));
 		return;
 	}
+	births_make_all(writer, parent->attributes.snapshot);
+	group_note_name(new_parent, new_name);
 	if (parent->attributes.snapshot != new_parent->attributes.snapshot ||
 		group_is_virtual(new_parent))
 		error = EXDEV;
@@ -704,7 +680,7 @@ op_rename(fuse_req_t request, fuse_ino_t parent_id, const char *name, fuse_ino_t
 		replaces = mount->source->operations->lookup(mount->source, new_parent, new_name,
 													 &replaced) == 0;
 	if (replaces)
-		kept = keep_replaced(writer, &replaced);
+		keep_replaced(mount, &replaced);
 	parameter_int8(&parameters, (int64_t) parent->attributes.ino);
 	parameter_name(&parameters, name);
 	parameter_int8(&parameters, (int64_t) new_parent->attributes.ino);
@@ -714,8 +690,6 @@ op_rename(fuse_req_t request, fuse_ino_t parent_id, const char *name, fuse_ino_t
 		error = writer_call(writer, writer->calls.rename, &parameters, &outcome);
 	if (error == 0)
 		note_renamed(writer, parent, new_parent, &outcome, replaces ? &replaced : NULL);
-	if (kept != NULL)
-		drop_replaced_later(writer, kept);
 	fuse_reply_err(request, error);
 }
 
@@ -767,6 +741,7 @@ parameter_if(struct parameters *parameters, bool is_set, int64_t value)
 static int
 set_attributes(struct writer *writer, struct node *node, const struct stat *stat, int to_set)
 {
+	struct source *source = writer->mount->source;
 	struct parameters parameters = {0};
 	struct outcome outcome;
 	struct timespec now;
@@ -781,6 +756,11 @@ set_attributes(struct writer *writer, struct node *node, const struct stat *stat
 		mtime = now;
 	if (to_set & FUSE_SET_ATTR_ATIME_NOW)
 		atime = now;
+	if (!(to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) &&
+		birth_set_attributes(writer, node, to_set & FUSE_SET_ATTR_MODE ? &stat->st_mode : NULL,
+							 sets_mtime ? &mtime : NULL, sets_atime ? &atime : NULL))
+		return 0;
+	births_make_node(writer, node);
 	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	if (to_set & FUSE_SET_ATTR_MODE)
 		parameter_int4(&parameters, (int32_t) (stat->st_mode & 07777));
@@ -808,8 +788,9 @@ set_attributes(struct writer *writer, struct node *node, const struct stat *stat
 		pthread_mutex_unlock(&node->lock);
 		error = 0;
 	}
-	else if (error == 0 && outcome.has_attributes)
-		take_attributes(writer, node, &outcome.attributes);
+	else if (error == 0 && (outcome.has_attributes || source->operations->getattr(
+		source, node, &outcome.attributes) == 0))
+		take_attributes(node, &outcome.attributes);
 	if (error == 0 && sets_mtime)
 		note_mtime(writer, node, mtime);
 	return error;
@@ -856,7 +837,7 @@ make_handle(struct mount *mount, struct copy *copy, int flags)
 	struct writing *writing = allocate(sizeof(*writing));
 
 	writing->copy = copy;
-	writing->writes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC);
+	writing->writes = (flags & O_ACCMODE) != O_RDONLY || (flags & (O_TRUNC | O_CREAT));
 	handle->writing = writing;
 	return handle;
 }
@@ -911,7 +892,8 @@ session_write_open(fuse_req_t request, struct node *node, struct fuse_file_info 
 	struct writer *writer = mount_writer(mount);
 	struct handle *handle;
 	struct copy *copy;
-	int			error = copy_acquire(writer, node, &copy);
+	int			error = info->flags & O_TRUNC && node_is_executed(node) ? ETXTBSY :
+		copy_acquire(writer, node, &copy);
 
 	/* The look-up before may have found another version: the kernel drops the pages at open(). */
 	info->keep_cache = session_write_keeps_pages(mount, node);
@@ -937,6 +919,48 @@ session_write_open(fuse_req_t request, struct node *node, struct fuse_file_info 
 	}
 }
 
+/* A file that is not there yet: attributes as the server would give them. */
+static void
+unmade_attributes(fuse_req_t request, const struct node *parent, int64_t number, mode_t mode,
+				  struct attributes *attributes)
+{
+	const struct fuse_ctx *context = fuse_req_ctx(request);
+
+	memset(attributes, 0, sizeof(*attributes));
+	attributes->ino = (uint64_t) number;
+	attributes->snapshot = parent->attributes.snapshot;
+	attributes->mode = S_IFREG | (mode & 07777);
+	attributes->uid = context->uid;
+	attributes->gid = parent->attributes.mode & S_ISGID ? parent->attributes.gid : context->gid;
+	attributes->nlink = 1;
+	clock_gettime(CLOCK_REALTIME, &attributes->mtime);
+	attributes->atime = attributes->ctime = attributes->mtime;
+}
+
+/* At once; what has the name already is opened unless O_EXCL forbids it. */
+static int
+make_file(fuse_req_t request, struct node *parent, const char *name, int flags, mode_t mode,
+		  struct parameters *parameters, struct attributes *attributes)
+{
+	struct writer *writer = mount_writer(request_mount(request));
+	struct outcome outcome;
+	int			error;
+
+	parameters_of_file(parameters, request, mode);
+	error = writer_call(writer, writer->calls.create, parameters, &outcome);
+	if (error != EEXIST && error != ENOENT)
+		birth_allow(writer, error == 0);
+	if (error == 0 || (error == EEXIST && !(flags & O_EXCL)))
+	{
+		outcome.has_attributes &= error == 0;
+		error = look_up_made(writer, parent, name, &outcome);
+	}
+	if (error == 0 && !S_ISREG(outcome.attributes.mode))
+		error = S_ISDIR(outcome.attributes.mode) ? EISDIR : ESTALE;
+	*attributes = outcome.attributes;
+	return error;
+}
+
 static void
 op_create(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mode,
 		  struct fuse_file_info *info)
@@ -946,33 +970,31 @@ op_create(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mod
 	struct node *parent = request_node(request, parent_id);
 	struct parameters parameters = {0};
 	struct fuse_entry_param entry;
-	struct outcome outcome;
+	struct attributes attributes;
 	struct handle *handle;
 	struct node *node;
 	struct copy *copy;
+	bool		is_unmade = birth_is_possible(writer, parent, info->flags);
 	int64_t		number = 0;
 	int			error = begin_inode(writer, &parameters, parent, name, &number);
 
-	parameters_of_file(&parameters, request, mode);
-	if (error == 0)
-		error = writer_call(writer, writer->calls.create, &parameters, &outcome);
-	if (error == 0 || (error == EEXIST && !(info->flags & O_EXCL)))
-	{
-		outcome.has_attributes &= error == 0;
-		error = look_up_made(writer, parent, name, &outcome);
-	}
-	if (error == 0 && !S_ISREG(outcome.attributes.mode))
-		error = S_ISDIR(outcome.attributes.mode) ? EISDIR : ESTALE;
+	if (error == 0 && is_unmade)
+		unmade_attributes(request, parent, number, mode, &attributes);
+	else if (error == 0)
+		error = make_file(request, parent, name, info->flags, mode, &parameters, &attributes);
 	if (error != 0)
 	{
 		fuse_reply_err(request, error);
 		return;
 	}
-	note_changed(parent);
-	node = fill_entry(mount, parent, name, &outcome.attributes, &entry);
+	if (!is_unmade)
+		note_changed(parent);
+	node = fill_entry(mount, parent, name, &attributes, &entry);
 	error = copy_acquire(writer, node, &copy);
 	if (error == 0)
 	{
+		if (is_unmade)
+			birth_begin(writer, copy, parent, name, info->flags);
 		error = begin_writing(writer, copy, info->flags);
 		if (error != 0)
 			copy_release(writer, copy);
@@ -1131,8 +1153,10 @@ op_fsync(fuse_req_t request, fuse_ino_t id, int data_only, struct fuse_file_info
 static void
 op_fsyncdir(fuse_req_t request, fuse_ino_t id, int data_only, struct fuse_file_info *info)
 {
-	request_node(request, id);
-	fuse_reply_err(request, writer_flush(mount_writer(request_mount(request))));
+	struct writer *writer = mount_writer(request_mount(request));
+
+	births_make(writer, request_node(request, id), NULL);
+	fuse_reply_err(request, writer_flush(writer));
 }
 
 /* Bytes that a mapping has written since the last close() go now; no call gets an error of it. */
@@ -1221,6 +1245,7 @@ op_setxattr(fuse_req_t request, fuse_ino_t id, const char *name, const char *val
 	struct outcome outcome;
 	int			error = check_xattr(mount->options, name);
 
+	births_make_node(mount_writer(mount), node);
 	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	parameter_name(&parameters, name);
 	parameter_bytes(&parameters, value, size);
@@ -1240,6 +1265,7 @@ op_removexattr(fuse_req_t request, fuse_ino_t id, const char *name)
 	struct outcome outcome;
 	int			error = check_xattr(mount->options, name);
 
+	births_make_node(mount_writer(mount), node);
 	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	parameter_name(&parameters, name);
 	if (error == 0)
@@ -1324,7 +1350,6 @@ session_write_create(struct mount *mount)
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&writer->work, &attributes);
 	pthread_condattr_destroy(&attributes);
-	writer->last_replaced = &writer->first_replaced;
 	writer->transactions = transactions_create(mount->pool, mount->source->schema,
 											   writer->is_async);
 	add_calls(writer, mount->source->schema, mount->source->blobext);
@@ -1332,6 +1357,44 @@ session_write_create(struct mount *mount)
 	if (options->locks && strcmp(options->locks, "db") == 0)
 		writer->locks = locks_create(mount);
 	mount->writer = writer;
+}
+
+void
+session_write_make(struct mount *mount, const struct node *directory)
+{
+	births_make(mount_writer(mount), directory, NULL);
+}
+
+bool
+session_write_look_up(struct mount *mount, const struct node *directory, const char *name,
+					  struct attributes *attributes)
+{
+	return birth_look_up(mount_writer(mount), directory, name, attributes);
+}
+
+bool
+session_write_is_unmade(struct mount *mount, struct node *node)
+{
+	return birth_is_of(mount_writer(mount), node);
+}
+
+int
+session_write_xattr(struct mount *mount, struct node *node, const char *name)
+{
+	struct writer *writer = mount_writer(mount);
+	struct copy *copy = copy_find(writer, node);
+	int			error = 0;
+
+	if (copy == NULL)
+		return 0;
+	pthread_mutex_lock(&copy->lock);
+	if (copy->birth != NULL ||
+		(copy->working.changed && (strcmp(name, "user.sha256") == 0 ||
+								   strcmp(name, "user.size") == 0)))
+		error = ENODATA;
+	pthread_mutex_unlock(&copy->lock);
+	copy_release(writer, copy);
+	return error;
 }
 
 void

@@ -44,15 +44,8 @@ struct calls
 	int			upload_write;
 };
 
+struct birth;
 struct copy;
-
-/* A node whose name was given to another inode: readable for some time, see op_rename(). */
-struct replaced
-{
-	struct node *node;			/* held, and open for reading */
-	time_t		until;			/* monotonic */
-	struct replaced *next;
-};
 
 struct writer
 {
@@ -70,6 +63,9 @@ struct writer
 	struct copy *copies[COPY_BUCKETS];	/* by inode number */
 	int64_t		numbers[RESERVED_NUMBERS];	/* of inodes, reserved */
 	int			number_count;
+	struct birth *first_birth;
+	int			birth_count;	/* read without the lock, too */
+	bool		may_defer;		/* atomic: the last file that was made at once had no error */
 
 	/* Commits that did not wait for the server's disk, and how many of them are on it now, or are
 	 * known to be lost.  Pins have another epoch after a crash of the server (pins.c). */
@@ -78,11 +74,8 @@ struct writer
 	uint64_t	epoch;			/* of the first one that is not flushed */
 	bool		has_lost;		/* some may be lost, and no call has returned that */
 
-	/* A thread has to do: nodes that were replaced, in the order of their times; nodes whose pages
-	 * the kernel shall drop. */
+	/* For a thread: nodes whose pages the kernel shall drop. */
 	pthread_cond_t work;
-	struct replaced *first_replaced;
-	struct replaced **last_replaced;	/* where the next one is linked */
 	uint64_t   *stale;
 	int			stale_count;
 	int			stale_room;
@@ -112,6 +105,7 @@ struct copy
 	bool		is_removed;		/* no name leads to the inode, so nothing is committed */
 	bool		is_given_up;	/* the transaction of many files has ended; is_removed, too */
 	bool		is_doubtful;	/* a commit has failed that may have been carried out */
+	struct birth *birth;		/* the server does not know the inode yet; see births.c */
 };
 
 /* The writer of a mount; NULL: read-only. */
@@ -130,7 +124,8 @@ struct copy *copy_find_ino(struct writer *writer, uint64_t ino, int64_t snapshot
 /* The last user ends the copy, unless it is the only place where content of an open file is. */
 void copy_release(struct writer *writer, struct copy *copy);
 
-/* Under the copy's lock: send what has changed.  0 or an errno.  commit.c */
+/* Under the copy's lock: send what has changed, a file that is not made included.  0 or an errno.
+ * commit.c */
 int copy_commit(struct writer *writer, struct copy *copy, bool is_durable);
 
 /* Under the copy's lock: what the copy has was committed, and these are the row's attributes. */
@@ -138,6 +133,13 @@ void copy_committed(struct writer *writer, struct copy *copy, const struct attri
 
 /* Under the copy's lock: begin anew with what the server has. */
 void copy_set_base(struct writer *writer, struct copy *copy, const struct attributes *attributes);
+
+/* Under the copy's lock: the server has the inode now, with these attributes, and none of the bytes
+ * that were written. */
+void copy_made(struct writer *writer, struct copy *copy, const struct attributes *attributes);
+
+/* The copy is that of another inode, unless that has a copy already. */
+bool copy_move(struct writer *writer, struct copy *copy, uint64_t ino);
 
 /* Under the copy's lock: it is written now. */
 void copy_touch(struct copy *copy);
@@ -167,6 +169,54 @@ int writer_call(struct writer *writer, int statement, const struct parameters *p
 /* All working copies of a group: send what has changed; forget it. */
 int copies_commit(struct writer *writer, int64_t snapshot);
 void copies_give_up(struct writer *writer, int64_t snapshot);
+
+/* Of the inodes outside of groups some may have lost their last name: ask for each. */
+void copies_find_removed(struct writer *writer);
+
+/*
+ * births.c: files that are made when they are closed.
+ *
+ * Whether a file that is opened with these flags can be one; a file was made at once (true), or
+ * there was an error (false).
+ */
+bool birth_is_possible(struct writer *writer, const struct node *parent, int flags);
+void birth_allow(struct writer *writer, bool may_defer);
+
+/* The copy, which nobody else knows yet, is that of such a file; under both locks: no more. */
+void birth_begin(struct writer *writer, struct copy *copy, const struct node *parent,
+				 const char *name, int flags);
+void birth_forget(struct writer *writer, struct copy *copy);
+
+/*
+ * Under the copy's lock: make the file.  0 or an errno.  Afterwards the copy is changed if content
+ * remains to be sent: without with_content, or if the name was there.
+ */
+int birth_make(struct writer *writer, struct copy *copy, bool with_content, bool is_durable);
+
+/* Whether the node's file is not made yet; if so, its mode and times of change and access are these,
+ * unless NULL. */
+bool birth_set_attributes(struct writer *writer, struct node *node, const mode_t *mode,
+						  const struct timespec *mtime, const struct timespec *atime);
+bool birth_is_of(struct writer *writer, struct node *node);
+
+/* The attributes of a name if it is that of such a file. */
+bool birth_look_up(struct writer *writer, const struct node *directory, const char *name,
+				   struct attributes *attributes);
+
+/* The times of a directory with such files. */
+void births_stat(struct writer *writer, const struct node *directory, struct stat *stat);
+
+/* The name is not at the server: true if it was that of such a file, which has no name now. */
+bool birth_unlink(struct writer *writer, const struct node *directory, const char *name);
+
+/*
+ * Before a request that needs it: make that of a name in a directory, or all in it (NULL); all of a
+ * snapshot's number; that of a node; those that are open for long.
+ */
+void births_make(struct writer *writer, const struct node *directory, const char *name);
+void births_make_all(struct writer *writer, int64_t snapshot);
+void births_make_node(struct writer *writer, struct node *node);
+void births_make_due(struct writer *writer);
 
 int64_t nanoseconds(struct timespec time);
 

@@ -44,6 +44,7 @@ struct calls
 	int			readlink;
 	int			getxattr;
 	int			listxattr;
+	int			sha256;
 	int			pin;
 };
 
@@ -463,6 +464,22 @@ fs_statfs(struct source *source, struct statvfs *statvfs)
 	return 0;
 }
 
+/* Of the node's version, in hexadecimal digits; no content is read for it. */
+static int
+get_digest(struct source *source, struct node *node, struct buffer *buffer)
+{
+	struct parameters parameters = {0};
+	int			statement = CALL(source, node, sha256, &parameters);
+	PGresult   *result;
+	int			error;
+
+	parameter_int8(&parameters, (int64_t) node->attributes.ino);
+	parameter_int8(&parameters, fs_get_version(&node->attributes.version));
+	error = query_run(source->pool, -1, statement, &parameters, &result);
+	return error != 0 ? error : buffer_from_result(buffer, result, 0);
+}
+
+/* Size and digest are in no list: a program that copies attributes could not set them. */
 static int
 fs_getxattr(struct source *source, struct node *node, const char *name, struct buffer *buffer)
 {
@@ -474,6 +491,14 @@ fs_getxattr(struct source *source, struct node *node, const char *name, struct b
 	memset(buffer, 0, sizeof(*buffer));
 	if (node->attributes.ino == snapshots_ino)
 		return ENODATA;
+	if (S_ISREG(node->attributes.mode) && strcmp(name, "user.sha256") == 0)
+		return get_digest(source, node, buffer);
+	if (S_ISREG(node->attributes.mode) && strcmp(name, "user.size") == 0)
+	{
+		buffer->data = format_string("%lld", (long long) node->attributes.size);
+		buffer->length = strlen(buffer->data);
+		return 0;
+	}
 	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	parameter_bytes(&parameters, name, strlen(name));
 	error = query_run(source->pool, -1, statement, &parameters, &result);
@@ -573,6 +598,10 @@ add_calls(struct fs_source *fs, const char *prefix, struct calls *calls)
 	const char *content = *prefix != '\0' ? "$4, $5, $6" : "$4, $5";
 	char	   *sql = format_string("SELECT blobfs.pin($1, $2, $3, c) FROM %s.%scontent(%s) AS c",
 									fs->source.schema, prefix, content);
+	char	   *digest = format_string("SELECT pg_catalog.encode(%s.sha256(c), 'hex')"
+									   " FROM %s.%scontent(%s) AS c", fs->source.blobext,
+									   fs->source.schema, prefix,
+									   *prefix != '\0' ? "$1, $2, $3" : "$1, $2");
 
 	calls->lookup = add_call(fs, prefix, "lookup", 2);
 	calls->getattr = add_call(fs, prefix, "getattr", 1);
@@ -582,8 +611,10 @@ add_calls(struct fs_source *fs, const char *prefix, struct calls *calls)
 	calls->readlink = add_call(fs, prefix, "readlink", 1);
 	calls->getxattr = add_call(fs, prefix, "getxattr", 2);
 	calls->listxattr = add_call(fs, prefix, "listxattr", 1);
+	calls->sha256 = pool_add_statement(fs->source.pool, digest);
 	if (fs->source.has_pins)
 		calls->pin = pool_add_statement(fs->source.pool, sql);
+	free(digest);
 	free(sql);
 }
 

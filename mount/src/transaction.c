@@ -23,6 +23,7 @@ enum
 struct mark
 {
 	bool		is_known;		/* number is what the row has, unless a crash took changes back */
+	bool		is_taken;		/* the transaction of a bound thread has set it */
 	int64_t		number;
 };
 
@@ -98,7 +99,7 @@ transactions_destroy(struct transactions *transactions)
 
 /*
  * The setting is local to the transaction.  A commit that shall wait has what the role, the
- * database or the server set.
+ * database or the server set.  Behind it the same call without mark and setting, see run_bound().
  */
 int
 transactions_add(struct transactions *transactions, const char *call, int parameter_count)
@@ -110,6 +111,9 @@ transactions_add(struct transactions *transactions, const char *call, int parame
 		parameter_count + 4, transactions->fs, call);
 	int			statement = pool_add_statement(transactions->pool, sql);
 
+	free(sql);
+	sql = format_string("SELECT r.* FROM %s.%s AS r", transactions->fs, call);
+	pool_add_statement(transactions->pool, sql);
 	free(sql);
 	return statement;
 }
@@ -258,13 +262,18 @@ transaction_call(struct transaction *transaction, int statement,
 	PGresult   *result;
 	int			error;
 
-	parameter_int8(&all, transactions->id);
-	parameter_int4(&all, transaction->connection->slot);
-	parameter_int8(&all, transaction->mark);
-	if (transaction->is_durable && !transactions->is_async)
-		parameter_null(&all);
+	if (transaction->has_mark)
+		statement++;
 	else
-		parameter_text(&all, "off");
+	{
+		parameter_int8(&all, transactions->id);
+		parameter_int4(&all, transaction->connection->slot);
+		parameter_int8(&all, transaction->mark);
+		if (transaction->is_durable && !transactions->is_async)
+			parameter_null(&all);
+		else
+			parameter_text(&all, "off");
+	}
 	error = query_on(transaction->connection, statement, &all, &result, transaction->sqlstate);
 	if (error != 0)
 		return error;
@@ -346,8 +355,10 @@ run_on(struct transaction *transaction, transaction_step step, void *context, bo
 }
 
 /*
- * Within the transaction of a bound thread.  Each call sets the mark to one more, so the last mark
- * tells whether all of it was committed.  An error of the server has aborted the transaction.
+ * Within the transaction of a bound thread.  The first call that changes something sets the mark,
+ * which tells whether all of it was committed.  If each did, there would be as many versions of the
+ * mark's row, all of which the next one had to pass.  An error of the server has aborted the
+ * transaction.
  */
 static int
 run_bound(struct transaction *transaction, transaction_step step, void *context)
@@ -359,10 +370,14 @@ run_bound(struct transaction *transaction, transaction_step step, void *context)
 	{
 		memset(transaction->outcome, 0, sizeof(*transaction->outcome));
 		transaction->is_durable = true;
+		transaction->has_mark = mark->is_taken;
 		error = step(transaction, context);
 	}
-	if (error == 0 && transaction->outcome->status == 0)
+	if (error == 0 && transaction->outcome->status == 0 && !mark->is_taken)
+	{
 		mark->number = transaction->mark;
+		mark->is_taken = true;
+	}
 	return error == ERROR_LOST || error == ECANCELED ? EIO : error;
 }
 
@@ -393,7 +408,7 @@ transactions_commit_bound(struct transactions *transactions)
 void
 transactions_forget_mark(struct transactions *transactions, const struct connection *connection)
 {
-	transactions->marks[connection->slot].is_known = false;
+	transactions->marks[connection->slot] = (struct mark) {0};
 }
 
 int

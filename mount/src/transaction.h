@@ -36,7 +36,8 @@ void transactions_destroy(struct transactions *transactions);
 
 /*
  * Add a statement that calls a function of the schema: "create($1, $2)" with this number of
- * parameters, behind which the mark's come.  Returns its number.
+ * parameters, behind which the mark's come.  Returns its number; the next number is the same call
+ * without the mark.
  */
 int transactions_add(struct transactions *transactions, const char *call, int parameter_count);
 
@@ -53,6 +54,7 @@ struct transaction
 	struct connection *connection;
 	struct outcome *outcome;
 	int64_t		mark;			/* that this transaction sets */
+	bool		has_mark;		/* it was set by an earlier call */
 	bool		is_durable;		/* its commit waits for the server's disk */
 	char		sqlstate[6];
 };

@@ -274,11 +274,7 @@ take_attributes(struct node *node, const struct attributes *attributes)
 		clock_gettime(CLOCK_MONOTONIC, &node->attributes_at);
 		return;
 	}
-	node->attributes.mode = attributes->mode;
-	node->attributes.uid = attributes->uid;
-	node->attributes.gid = attributes->gid;
-	node->attributes.nlink = attributes->nlink;
-	node->attributes.ctime = attributes->ctime;
+	attributes_of_inode(&node->attributes, attributes);
 }
 
 /*
@@ -405,6 +401,18 @@ tree_set_attributes(struct tree *tree, struct node *node, const struct attribute
 }
 
 void
+tree_set_ino(struct tree *tree, struct node *node, uint64_t ino)
+{
+	pthread_mutex_lock(&tree->lock);
+	unlink_node(tree, node);
+	pthread_mutex_lock(&node->lock);
+	node->attributes.ino = ino;
+	pthread_mutex_unlock(&node->lock);
+	link_node(tree, node);
+	pthread_mutex_unlock(&tree->lock);
+}
+
+void
 tree_set_version(struct tree *tree, struct node *node, const struct version *version)
 {
 	pthread_mutex_lock(&tree->lock);
@@ -422,6 +430,38 @@ tree_set_written(struct tree *tree, struct node *node, bool written)
 	pthread_mutex_unlock(&tree->lock);
 }
 
+void
+tree_note_change(struct tree *tree, uint64_t ino, int64_t snapshot, const struct timespec *time)
+{
+	pthread_mutex_lock(&tree->lock);
+	for (struct node *node = *key_bucket(tree, ino); node != NULL; node = node->next_by_key)
+	{
+		if (node->attributes.ino != ino || node->attributes.snapshot != snapshot)
+			continue;
+		pthread_mutex_lock(&node->lock);
+		if (time != NULL)
+			node->attributes.mtime = node->attributes.ctime = *time;
+		else
+			node->attributes_at = (struct timespec) {0};
+		pthread_mutex_unlock(&node->lock);
+	}
+	pthread_mutex_unlock(&tree->lock);
+}
+
+void
+tree_outdate(struct tree *tree)
+{
+	pthread_mutex_lock(&tree->lock);
+	for (size_t i = 0; i < tree->buckets; i++)
+		for (struct node *node = tree->by_id[i]; node != NULL; node = node->next_by_id)
+		{
+			pthread_mutex_lock(&node->lock);
+			node->attributes_at = (struct timespec) {0};
+			pthread_mutex_unlock(&node->lock);
+		}
+	pthread_mutex_unlock(&tree->lock);
+}
+
 int
 tree_ids(struct tree *tree, uint64_t ino, int64_t snapshot, uint64_t *ids, int count)
 {
@@ -434,6 +474,16 @@ tree_ids(struct tree *tree, uint64_t ino, int64_t snapshot, uint64_t *ids, int c
 			ids[found - 1] = node->id;
 	pthread_mutex_unlock(&tree->lock);
 	return found;
+}
+
+void
+attributes_of_inode(struct attributes *to, const struct attributes *from)
+{
+	to->mode = from->mode;
+	to->uid = from->uid;
+	to->gid = from->gid;
+	to->nlink = from->nlink;
+	to->ctime = from->ctime;
 }
 
 void

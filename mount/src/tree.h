@@ -58,6 +58,8 @@ struct node
 	struct attributes attributes;
 	struct timespec attributes_at;	/* monotonic: when the source told them */
 
+	int			executed;		/* handles of programs that run; atomic */
+
 	/* Reading: read.c */
 	int			opens;			/* handles */
 	int64_t		pin;			/* its handle at the server; 0: none */
@@ -134,14 +136,28 @@ struct node *tree_make_private(struct tree *tree, const struct attributes *attri
 void tree_set_attributes(struct tree *tree, struct node *node,
 						 const struct attributes *attributes);
 
+/* The node is another inode's. */
+void tree_set_ino(struct tree *tree, struct node *node, uint64_t ino);
+
 /* The node's content was committed as another version. */
 void tree_set_version(struct tree *tree, struct node *node, const struct version *version);
 
 /* The node has, or no longer has, a working copy: tree_enter finds it by ino alone. */
 void tree_set_written(struct tree *tree, struct node *node, bool written);
 
+/* Names in a directory, or of an inode, have changed at this time; NULL: its attributes are asked for
+ * again. */
+void tree_note_change(struct tree *tree, uint64_t ino, int64_t snapshot,
+					  const struct timespec *time);
+
+/* Attributes of all nodes are asked for again. */
+void tree_outdate(struct tree *tree);
+
 /* All ids of an inode's nodes, for invalidation: up to count, returns how many there are. */
 int tree_ids(struct tree *tree, uint64_t ino, int64_t snapshot, uint64_t *ids, int count);
+
+/* Those that belong to the inode, whichever version it has. */
+void attributes_of_inode(struct attributes *to, const struct attributes *from);
 
 /* What stat() shows. */
 void attributes_to_stat(const struct attributes *attributes, struct stat *stat);

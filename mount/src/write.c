@@ -314,8 +314,15 @@ working_read_spool(struct working *working, int64_t offset, size_t length, char 
 	return error != 0 ? error : read_spool(working, offset, length, target);
 }
 
-static int
-fill(struct working *working, base_reader read_base, void *context)
+int
+working_get_spool(struct working *working, size_t length, char **content)
+{
+	*content = allocate(length);
+	return length > 0 ? working_read_spool(working, 0, length, *content) : 0;
+}
+
+int
+working_fill(struct working *working, base_reader read_base, void *context)
 {
 	char	   *content = allocate(STEP_BYTES);
 	int64_t		offset = 0;
@@ -344,7 +351,7 @@ fill(struct working *working, base_reader read_base, void *context)
 int
 working_gather(struct working *working, base_reader read_base, void *context)
 {
-	int			error = fill(working, read_base, context);
+	int			error = working_fill(working, read_base, context);
 
 	if (error != 0)
 		return error;

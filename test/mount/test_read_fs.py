@@ -8,8 +8,29 @@ import errno
 import os
 import stat
 
+import psycopg
+
 import support
+from proxy import Proxy
 from support import Mount, MountTest, digest, refused
+
+
+class ReplacingProxy(Proxy):
+    """Gives a file other content before it sends a statement on, several times."""
+
+    def __init__(self, pattern, times, size):
+        self.pattern = pattern.encode()
+        self.left = self.times = times
+        self.size = size
+        super().__init__()
+
+    def match(self, text):
+        if self.pattern in text and self.left > 0:
+            self.left -= 1
+            with psycopg.connect(autocommit=True) as connection:
+                connection.execute("SELECT blobfs.write('docs', '/file', %s::bytea)",
+                                   (bytes([1 + self.times - self.left]) * self.size,))
+        return None
 
 
 class ReadFileSystemTest(MountTest):
@@ -75,6 +96,16 @@ class ReadFileSystemTest(MountTest):
                 self.assertEqual(digest(file.read()), digest(content))
                 self.assertEqual(os.fstat(file.fileno()).st_size, len(content))
                 file.close()
+
+    def test_replaced_before_open(self):
+        """open() finds the new version however often it is replaced between look-up and open."""
+        for size in (300_000, 5000):
+            proxy = ReplacingProxy("blobfs.pin(" if size > 128 * 1024 else "docs.read(", 6, size)
+            self.write("/file", bytes([1]) * size)
+            with Mount("fs=docs,ro", proxy.conninfo()) as mount:
+                self.assertEqual(mount.read("file"), bytes([7]) * size)
+                self.assertEqual(proxy.left, 0)
+            proxy.close()
 
     def test_attributes_of_others(self):
         """Attributes that SQL changes are seen, with timeout=0 at once."""

@@ -11,6 +11,7 @@ test_links_of_a_working_copy.
 import errno
 import os
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -480,6 +481,87 @@ class WriteTest(FileSystemTest):
                 os.setxattr(path, "user.sha256", b"x")
             os.removexattr(path, "user.a")
             self.assertNotIn("user.a", os.listxattr(path))
+
+    def test_digest(self):
+        """That of the content that is committed, where the file has no other."""
+        def check_none(path):
+            for name in ("user.sha256", "user.size"):
+                with self.assertRaises(OSError) as raised:
+                    os.getxattr(path, name)
+                self.assertEqual(raised.exception.errno, errno.ENODATA)
+
+        with Mount("fs=docs,xattr,timeout=0") as mount:
+            path = mount.path("f")
+            for content in (self.bytes(10_000), b"", self.bytes(300_000)):
+                with open(path, "wb", buffering=0) as file:
+                    file.write(content)
+                    if content:
+                        check_none(path)
+                    os.fsync(file.fileno())
+                    self.assertEqual(os.getxattr(path, "user.sha256"), digest(content).encode())
+                self.assertEqual(os.getxattr(path, "user.sha256"), digest(content).encode())
+                self.assertEqual(os.getxattr(path, "user.size"), str(len(content)).encode())
+                self.assertEqual(os.listxattr(path), [])
+            with open(path, "r+b", buffering=0) as file:
+                self.assertEqual(os.getxattr(path, "user.sha256"), digest(content).encode())
+                file.write(b"x")
+                check_none(path)
+            self.put("/f", b"by SQL")
+            self.assertEqual(os.getxattr(path, "user.sha256"), digest(b"by SQL").encode())
+            check_none(mount.directory)
+
+    def test_holes(self):
+        """None: the whole file is data."""
+        with Mount("fs=docs") as mount:
+            with open(mount.path("f"), "wb", buffering=0) as file:
+                os.ftruncate(file.fileno(), 1_000_000)
+                self.check_holes(file.fileno(), 1_000_000)
+                file.write(b"x")
+                self.check_holes(file.fileno(), 1_000_000)
+            with open(mount.path("f"), "rb") as file:
+                self.check_holes(file.fileno(), 1_000_000)
+            with open(mount.path("empty"), "wb") as file:
+                self.check_holes(file.fileno(), 0)
+
+    def check_holes(self, file, size):
+        if size > 0:
+            for place in (0, size // 2, size - 1):
+                self.assertEqual(os.lseek(file, place, os.SEEK_DATA), place)
+                self.assertEqual(os.lseek(file, place, os.SEEK_HOLE), size)
+        for place in (size, size + 1):
+            for what in (os.SEEK_DATA, os.SEEK_HOLE):
+                with self.assertRaises(OSError) as raised:
+                    os.lseek(file, place, what)
+                self.assertEqual(raised.exception.errno, errno.ENXIO)
+        os.lseek(file, 0, os.SEEK_SET)
+
+    def test_truncation_of_a_running_program(self):
+        """The kernel asks for it before it looks whether the file runs."""
+        with Mount("fs=docs") as mount:
+            shutil.copy(shutil.which("sleep"), mount.path("program"))
+            size = os.stat(mount.path("program")).st_size
+            program = subprocess.Popen([mount.path("program"), "1000"])
+            try:
+                for flags in (os.O_RDONLY | os.O_TRUNC, os.O_WRONLY | os.O_TRUNC, os.O_RDWR):
+                    with self.assertRaises(OSError) as raised:
+                        os.open(mount.path("program"), flags)
+                    self.assertEqual(raised.exception.errno, errno.ETXTBSY)
+                self.assertIsNone(program.poll())
+                self.assertEqual(os.stat(mount.path("program")).st_size, size)
+            finally:
+                program.kill()
+                program.wait()
+            support.wait_until(lambda: self.can_truncate(mount.path("program")), "its end")
+            self.assertEqual(self.server_read("/program"), b"")
+
+    @staticmethod
+    def can_truncate(path):
+        try:
+            os.close(os.open(path, os.O_RDONLY | os.O_TRUNC))
+        except OSError as error:
+            assert error.errno == errno.ETXTBSY, error
+            return False
+        return True
 
     def test_many_create_one_name(self):
         """O_EXCL: one of many processes makes the file."""
