@@ -328,7 +328,7 @@ tree_enter_id(struct tree *tree, uint64_t id, const struct attributes *attribute
 	pthread_mutex_lock(&tree->lock);
 	node = find_id(tree, id);
 	if (node == NULL && attributes != NULL && attributes->ino == id &&
-		search_key(tree, attributes, true) == NULL)
+		search_key(tree, attributes, NULL, true) == NULL)
 		node = make_node(tree, id, attributes);
 	if (node != NULL)
 		node->lookups++;
