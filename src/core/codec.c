@@ -16,7 +16,10 @@
 #include <zstd.h>
 #endif
 
-/* Level of Zstandard: higher ones save 2 % of the bytes and take half as long again. */
+/*
+ * Level of Zstandard.  Level 2 saves 1.2 % of the content and takes a fifth more time, level 3
+ * 1.8 % and two thirds (docs/compression.md).
+ */
 #define ZSTD_LEVEL 1
 
 /* A part that is shorter by this fraction is promising: the whole frame compresses better. */

@@ -25,6 +25,7 @@ SELECT pg_get_viewdef('of_bytea'::regclass);
 SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'as_bytea'::regclass;
 SELECT indexdef FROM pg_indexes WHERE tablename = 'as_bytea';
 SELECT 'label', objname, label FROM pg_seclabels WHERE provider = 'blobext' ORDER BY 2;
-SELECT 'packed', tableoid::regclass, blob_compression(b), blob_compression(d), blob_compression(a[1]),
-	blob_compression(a[2]), sha256(b::bytea), sha256(d::bytea), sha256(a[2]::bytea) FROM packed ORDER BY id;
+SELECT 'packed', tableoid::regclass, blob_compression(b), blob_compression(d),
+	blob_compression(a[1]), blob_compression(a[2]), sha256(b::bytea), sha256(d::bytea),
+	sha256(a[2]::bytea) FROM packed ORDER BY id;
 SELECT 'problem', * FROM blobext_check();

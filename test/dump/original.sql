@@ -36,10 +36,14 @@ CREATE RULE r AS ON DELETE TO loose DO ALSO INSERT INTO loose VALUES ('\x01'::bl
 CREATE TABLE packed (id int, b blobstate, d s.document, a blobstate[]) PARTITION BY LIST (id);
 CREATE TABLE packed_1 PARTITION OF packed FOR VALUES IN (1);
 CREATE TABLE packed_2 PARTITION OF packed FOR VALUES IN (2);
-SELECT blobext_set_compression('packed', 'b', 'zstd'), blobext_set_compression('packed', 'd', 'lz4'),
-	blobext_set_compression('packed', 'a', 'lz4'), blobext_set_compression('packed_2', 'b', 'none');
-INSERT INTO packed_1 SELECT 1, t, t, ARRAY[t, t]::blobstate[] FROM convert_to(repeat('packed ', 10000), 'UTF8') AS t;
-INSERT INTO packed_2 SELECT 2, t, t, ARRAY[t, t]::blobstate[] FROM convert_to(repeat('too ', 10000), 'UTF8') AS t;
+SELECT blobext_set_compression('packed', 'b', 'zstd');
+SELECT blobext_set_compression('packed', 'd', 'lz4');
+SELECT blobext_set_compression('packed', 'a', 'lz4');
+SELECT blobext_set_compression('packed_2', 'b', 'none');
+INSERT INTO packed_1 SELECT 1, t, t, ARRAY[t, t]::blobstate[]
+	FROM convert_to(repeat('packed ', 10000), 'UTF8') AS t;
+INSERT INTO packed_2 SELECT 2, t, t, ARRAY[t, t]::blobstate[]
+	FROM convert_to(repeat('too ', 10000), 'UTF8') AS t;
 
 -- Syntax that finds functions of the extension in pg_catalog, and their overloads.
 CREATE TABLE as_bytea (id int, b blobstate

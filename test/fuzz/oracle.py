@@ -201,8 +201,8 @@ class Oracle:
     def insert_interned(self):
         """Content that a row has already, or new content; with its row's value, or its own."""
         if self.random.random() < 0.6:
-            self.execute("INSERT INTO v SELECT %s, blob_intern('v', 'b', o), o FROM v WHERE id = %s",
-                         (self.new_id(), self.old_id()))
+            self.execute("INSERT INTO v SELECT %s, blob_intern('v', 'b', o), o FROM v"
+                         " WHERE id = %s", (self.new_id(), self.old_id()))
         else:
             data = self.content()
             self.execute("INSERT INTO v VALUES (%s, blob_intern('v', 'b', %b), %b)",

@@ -55,8 +55,8 @@ blobext.autogc = off
 }
 
 # Pseudo-random bytes that are a function of key and size, made fast: slices of a pool, with a
-# mask of the key.  No two pages of different values are alike.  With $repeats every 64 bytes come so
-# many times one after the other: such content can be compressed.
+# mask of the key.  No two pages of different values are alike.  With $repeats every 64 bytes
+# come $repeats times one after the other: such content can be compressed.
 my $pool;
 
 sub content

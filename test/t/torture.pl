@@ -8,7 +8,7 @@
 # VACUUM (also FULL), CLUSTER, REINDEX and CREATE INDEX CONCURRENTLY, rewrites, new and dropped
 # columns.  Sessions and columns change their method of compression, and values are stored anew or made
 # to share (blobext_dedup()) meanwhile.  The collector and checkpoints run in a loop, so that freed space
-# is used again at once; what is left of it goes back to the file system (blobext.keep_free = 0), and is
+# is used again at once; the rest of it goes back to the file system (blobext.keep_free = 0), and is
 # reserved again for the next large values.
 # At the end of a round the clients end, or all server processes are killed, or, where run_tap was
 # started by root, the power of the file system is cut.
@@ -233,7 +233,7 @@ sub check_holes
 		$done{$name} += $bytes - ($counted{$name} // 0);
 		$counted{$name} = $bytes;
 	}
-	# What is punched can be filled by the next round's values.
+	# The values of the next round can fill punched pages after it.
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	return;
 }
