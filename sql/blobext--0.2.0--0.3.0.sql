@@ -457,13 +457,13 @@ COMMENT ON FUNCTION blobext_source(pg_lsn) IS
 
 CREATE FUNCTION blobext_source_read(store text, first_page bigint, pages bigint,
         generation bigint, common_below bigint, start bigint, unchanged_since pg_lsn,
-        bytes integer, is_tail boolean, digest boolean)
+        bytes integer, is_tail boolean, digest boolean, replayed_to pg_lsn)
     RETURNS bytea
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION blobext_source_read(text, bigint, bigint, bigint, bigint, bigint, pg_lsn,
-    integer, boolean, boolean) FROM PUBLIC;
+    integer, boolean, boolean, pg_lsn) FROM PUBLIC;
 COMMENT ON FUNCTION blobext_source_read(text, bigint, bigint, bigint, bigint, bigint, pg_lsn,
-        integer, boolean, boolean) IS
+        integer, boolean, boolean, pg_lsn) IS
     'bytes of an extent, or their SHA-256, for another server; whoever may execute it can read all '
     'values of the database';
 

@@ -31,6 +31,13 @@
 
 #define PAUSE_MS 100
 
+/* A BlobStoreMayGoOn, in a transaction: no round is due that cannot wait, and no process waits. */
+static bool
+may_make_holes(void *store)
+{
+	return !blob_autogc_schedule_is_hurried() && !blob_gc_store_is_wanted(store);
+}
+
 /* One step; false if the map cannot be locked at once. */
 static bool
 reclaim(void)
@@ -43,7 +50,7 @@ reclaim(void)
 	is_open = blob_store_try_open(&store, RowExclusiveLock, &exists);
 	if (is_open)
 	{
-		(void) blob_store_reclaim(&store);
+		(void) blob_store_reclaim(&store, may_make_holes, &store);
 		blob_store_close(&store);
 	}
 	CommitTransactionCommand();

@@ -86,9 +86,12 @@ free_all(BlobStore *store)
 		CHECK_FOR_INTERRUPTS();
 		pages += free_draft(store, dlist_head_element(BlobDraft, node, &blob_drafts_abandoned));
 	}
-	/* Enough for the file of a segment: disk space may be what other sessions lack. */
+	/*
+	 * Enough for the file of a segment: disk space may be what other sessions lack.  Holes are left
+	 * to the collector: a statement waits here, and so does the collector for the freeing lock.
+	 */
 	if (pages >= BLOB_SEGMENT_PAGES)
-		(void) blob_store_reclaim(store);
+		(void) blob_store_reclaim(store, NULL, NULL);
 }
 
 /*

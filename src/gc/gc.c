@@ -151,6 +151,21 @@ begin_round(BlobGcRound *round, const BlobGcOptions *options, BlobGcResult *resu
 	round->strategy = GetAccessStrategy(BAS_BULKREAD);
 }
 
+/*
+ * A BlobStoreMayGoOn.  The round is complete by now; a later call makes the holes that are left.
+ */
+static bool
+may_make_holes(void *context)
+{
+	BlobGcRound *round = context;
+
+	round->next_yield_check = 0;	/* a batch of holes takes long enough */
+	if (blob_gc_may_go_on(round))
+		return true;
+	round->result->skipped_reason = NULL;
+	return false;
+}
+
 /* After a complete round that was no dry one. */
 static void
 round_done(BlobGcRound *round)
@@ -158,7 +173,7 @@ round_done(BlobGcRound *round)
 	BlobGcResult *result = round->result;
 
 	result->dead_key_table_count = blob_gc_keys_tables(round, result->dead_key_tables);
-	result->removed_segments = blob_store_reclaim(&round->store);
+	result->removed_segments = blob_store_reclaim(&round->store, may_make_holes, round);
 	blob_stat_count(gc_cycles, 1);
 }
 

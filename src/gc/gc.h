@@ -7,6 +7,8 @@
 
 #include "postgres.h"
 
+#include "store/store.h"
+
 struct BlobGcRoots;
 
 typedef struct BlobGcOptions
@@ -70,5 +72,11 @@ extern void blob_gc_options_take_pace(BlobGcOptions *options);
  * they wait for its sessions to end, so no queue for a lock shows them.
  */
 extern bool blob_gc_database_is_wanted(Oid database);
+
+/*
+ * The same for this database; or does a process wait for the map, which this one has locked, or for
+ * the end of this transaction?
+ */
+extern bool blob_gc_store_is_wanted(const BlobStore *store);
 
 #endif							/* BLOB_GC_H */

@@ -159,12 +159,36 @@ follow_settings(BlobGcRound *round)
 	return blob_autogc || blob_gc_skip(round, "blobext.autogc was turned off");
 }
 
+/* A process that waits for a lock that this round holds, or 0. */
+static int
+find_waiting(const BlobGcRound *round)
+{
+	LockData   *locks = GetLockStatusData();
+	int			waiting_pid = 0;
+
+	for (int i = 0; i < locks->nelements; i++)
+	{
+		if (waits_for_us(round, &locks->locks[i]))
+			waiting_pid = locks->locks[i].pid;
+	}
+	pfree(locks->locks);
+	pfree(locks);
+	return waiting_pid;
+}
+
+bool
+blob_gc_store_is_wanted(const BlobStore *store)
+{
+	BlobGcRound round = {.store = *store};
+
+	return blob_gc_database_is_wanted(MyDatabaseId) || find_waiting(&round) != 0;
+}
+
 bool
 blob_gc_may_go_on(BlobGcRound *round)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	LockData   *locks;
-	int			waiting_pid = 0;
+	int			waiting_pid;
 
 	if (!follow_settings(round))
 		return false;
@@ -173,14 +197,7 @@ blob_gc_may_go_on(BlobGcRound *round)
 	round->next_yield_check = TimestampTzPlusMilliseconds(now, YIELD_CHECK_INTERVAL_MS);
 	if (round->options.automatic && blob_gc_database_is_wanted(MyDatabaseId))
 		return blob_gc_skip(round, "gave way to a command that needs the database for itself");
-	locks = GetLockStatusData();
-	for (int i = 0; i < locks->nelements; i++)
-	{
-		if (waits_for_us(round, &locks->locks[i]))
-			waiting_pid = locks->locks[i].pid;
-	}
-	pfree(locks->locks);
-	pfree(locks);
+	waiting_pid = find_waiting(round);
 	if (waiting_pid == 0)
 		return true;
 	return blob_gc_skip(round, "gave way to process %d, which waits for a lock", waiting_pid);

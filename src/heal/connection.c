@@ -14,6 +14,7 @@
 #include "pgstat.h"
 #include "storage/fd.h"
 #include "storage/latch.h"
+#include "utils/timestamp.h"
 
 #define STATEMENT "blobext"
 
@@ -42,17 +43,27 @@ report_broken(BlobConnection *connection, const char *what)
 
 /* ---- waiting ---- */
 
-static void
-wait_for_socket(BlobConnection *connection, int event)
+/* False when the time is over; -1: never. */
+static bool
+wait_for_socket_until(BlobConnection *connection, int event, long timeout_ms)
 {
-	int			events = WaitLatchOrSocket(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | event,
-										   PQsocket(connection->conn), -1, PG_WAIT_EXTENSION);
+	int			timeout_event = timeout_ms >= 0 ? WL_TIMEOUT : 0;
+	int			events = WaitLatchOrSocket(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | event |
+										   timeout_event, PQsocket(connection->conn), timeout_ms,
+										   PG_WAIT_EXTENSION);
 
 	if (events & WL_LATCH_SET)
 	{
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}
+	return (events & WL_TIMEOUT) == 0;
+}
+
+static void
+wait_for_socket(BlobConnection *connection, int event)
+{
+	(void) wait_for_socket_until(connection, event, -1);
 }
 
 /* Hand queued requests to the kernel, taking in answers meanwhile. */
@@ -142,18 +153,52 @@ check_conninfo(const char *conninfo)
 	PG_END_TRY();
 }
 
+/* connect_timeout of the connection string, which PQconnectPoll() leaves to us; 0: none. */
+static int
+connect_timeout_s(BlobConnection *connection)
+{
+	PQconninfoOption *options = PQconninfo(connection->conn);
+	int			timeout_s = 0;
+
+	for (PQconninfoOption *option = options; option != NULL && option->keyword != NULL; option++)
+	{
+		if (strcmp(option->keyword, "connect_timeout") == 0 && option->val != NULL)
+			timeout_s = atoi(option->val);
+	}
+	PQconninfoFree(options);
+	return Max(timeout_s, 0);
+}
+
+/* Wait for the server until this time (0: without end); ERROR when it is over. */
+static void
+wait_to_connect(BlobConnection *connection, int event, TimestampTz end)
+{
+	long		left_ms = end == 0 ? -1 :
+		TimestampDifferenceMilliseconds(GetCurrentTimestamp(), end);
+
+	if (left_ms != 0 && wait_for_socket_until(connection, event, left_ms))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_CONNECTION_FAILURE),
+			 errmsg("could not connect to the other server"),
+			 errdetail("The time of connect_timeout is over.")));
+}
+
 /* Wait until the connection is made; ERROR if it fails, or needs no password where one must be. */
 static void
 poll_until_connected(BlobConnection *connection)
 {
 	PostgresPollingStatusType status = PGRES_POLLING_WRITING;
+	int			timeout_s = connect_timeout_s(connection);
+	TimestampTz end = timeout_s == 0 ? 0 :
+		TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_s * INT64CONST(1000));
 
 	while (status != PGRES_POLLING_OK)
 	{
 		if (status == PGRES_POLLING_FAILED)
 			report_broken(connection, "could not connect to the other server");
-		wait_for_socket(connection, status == PGRES_POLLING_READING ? WL_SOCKET_READABLE :
-						WL_SOCKET_WRITEABLE);
+		wait_to_connect(connection, status == PGRES_POLLING_READING ? WL_SOCKET_READABLE :
+						WL_SOCKET_WRITEABLE, end);
 		status = PQconnectPoll(connection->conn);
 	}
 	if (!superuser() && !PQconnectionUsedPassword(connection->conn))

@@ -6,6 +6,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "blob/mapping.h"
 #include "core/digest.h"
 #include "extents/read.h"
@@ -16,12 +17,13 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
+#include "wal/insert.h"
 
 /* Requests that are under way at a time. */
 #define WINDOW 8
 
 /* Parameters of blobext_source_read(). */
-#define PARAMETER_COUNT 10
+#define PARAMETER_COUNT 11
 
 /* A part of an extent, of at most BLOB_HEAL_PIECE_BYTES. */
 typedef struct Piece
@@ -207,16 +209,16 @@ try_read(Patient *patient, uint64 stored_offset, uint64 length, char *target)
 
 /* ---- requests ---- */
 
-/* Ask for bytes of an extent; since: BlobSourceRequest.unchanged_since. */
+/* Ask for bytes of an extent; since, replayed_to: as in BlobSourceRequest. */
 static void
 request(BlobHeal *heal, const BlobExtent *extent, uint64 start, uint32 bytes, XLogRecPtr since,
-		bool wants_digest)
+		XLogRecPtr replayed_to, bool wants_digest)
 {
 	char		numbers[6][24];
-	char		lsn[24];
+	char		lsns[2][24];
 	const char *values[PARAMETER_COUNT] = {
-		heal->store_name, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], lsn,
-		numbers[5], extent->is_tail ? "t" : "f", wants_digest ? "t" : "f"
+		heal->store_name, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], lsns[0],
+		numbers[5], extent->is_tail ? "t" : "f", wants_digest ? "t" : "f", lsns[1]
 	};
 
 	snprintf(numbers[0], sizeof(numbers[0]), UINT64_FORMAT, extent->first_page);
@@ -225,7 +227,8 @@ request(BlobHeal *heal, const BlobExtent *extent, uint64 start, uint32 bytes, XL
 	snprintf(numbers[3], sizeof(numbers[3]), UINT64_FORMAT, heal->common_below);
 	snprintf(numbers[4], sizeof(numbers[4]), UINT64_FORMAT, start);
 	snprintf(numbers[5], sizeof(numbers[5]), "%u", bytes);
-	snprintf(lsn, sizeof(lsn), "%X/%X", LSN_FORMAT_ARGS(since));
+	snprintf(lsns[0], sizeof(lsns[0]), "%X/%X", LSN_FORMAT_ARGS(since));
+	snprintf(lsns[1], sizeof(lsns[1]), "%X/%X", LSN_FORMAT_ARGS(replayed_to));
 	blob_connection_send(heal->connection, values);
 }
 
@@ -284,7 +287,7 @@ exchange(Patient *patient, bool wanted, AnswerTaker take)
 			if (next->is_wanted != wanted)
 				continue;
 			request(patient->heal, &patient->stored.extents[next->extent_no].extent, next->offset,
-					next->bytes, InvalidXLogRecPtr, !wanted);
+					next->bytes, InvalidXLogRecPtr, InvalidXLogRecPtr, !wanted);
 			under_way++;
 		}
 		bytes = take_answer(patient->heal, wanted ? piece->bytes : BLOB_DIGEST_BYTES, &data,
@@ -448,8 +451,46 @@ write_pieces(Patient *patient)
 }
 
 /*
+ * A position in the WAL behind the content of all claims that were made so far.  A writer holds the
+ * map's lock from a claim until its content is in the WAL.  The record itself is no content: a
+ * standby that has replayed it has written all content before it.
+ */
+static XLogRecPtr
+position_behind_claims(BlobHeal *heal)
+{
+	BlobStore	store;
+	XLogRecPtr	position;
+
+	blob_store_open(&store, ShareLock);
+	blob_store_close(&store);
+	position = blob_wal_log_fetched(&heal->store, NULL, 0);
+	XLogFlush(position);
+	return position;
+}
+
+/*
+ * Whether the source may be asked for pages behind a value, which no digest verifies; and up to
+ * which position a standby must have replayed then.  See "When an extent stops to be lacking".
+ */
+static bool
+may_ask_without_digest(BlobHeal *heal, XLogRecPtr *replayed_to)
+{
+	*replayed_to = InvalidXLogRecPtr;
+	if (heal->fork != BLOB_NO_FORK)
+	{
+		if (heal->source_is_standby)
+			*replayed_to = heal->fork;
+		return true;
+	}
+	if (!heal->source_is_standby || !heal->logs_content)
+		return false;
+	*replayed_to = position_behind_claims(heal);
+	return true;
+}
+
+/*
  * The pages of a lacking extent behind those of the value, up to the mark: from a source that must
- * have had them at the fork.  Returns the problem, or NULL.
+ * have them as this server had them.  Returns the problem, or NULL.
  */
 static char *
 prove_extent(Patient *patient, int extent_no)
@@ -459,7 +500,12 @@ prove_extent(Patient *patient, int extent_no)
 	uint64		start = blob_pages_for(stored->bytes) * BLOB_PAGE_SIZE;
 	uint64		end = patient->mark_pages[extent_no] * BLOB_PAGE_SIZE;
 	XLogRecPtr	since = patient->is_marked_since[extent_no] ? heal->fork : InvalidXLogRecPtr;
+	XLogRecPtr	replayed_to = InvalidXLogRecPtr;
 
+	if (start < end && !may_ask_without_digest(heal, &replayed_to))
+		return psprintf("the extent at page " UINT64_FORMAT " has bytes of other values, "
+						"which only a standby of this server could give",
+						stored->extent.first_page);
 	while (start < end)
 	{
 		uint32		wanted = (uint32) Min(end - start, BLOB_HEAL_PIECE_BYTES);
@@ -467,7 +513,7 @@ prove_extent(Patient *patient, int extent_no)
 		const char *refusal = "it has fewer bytes";
 		int			bytes;
 
-		request(heal, &stored->extent, start, wanted, since, false);
+		request(heal, &stored->extent, start, wanted, since, replayed_to, false);
 		bytes = take_answer(heal, wanted, &data, &refusal);
 		if (bytes <= 0)
 			return psprintf("the extent at page " UINT64_FORMAT " has bytes of other values, "

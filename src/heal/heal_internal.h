@@ -31,6 +31,7 @@ struct BlobHeal
 	char		store_name[BLOB_SOURCE_STORE_BYTES];
 	XLogRecPtr	fork;
 	BlobGeneration common_below;
+	bool		source_is_standby;
 	bool		logs_content;
 	BufFile    *staging;		/* fetched pieces of one value */
 	char	   *piece;			/* BLOB_HEAL_PIECE_BYTES */

@@ -280,11 +280,15 @@ blob_heal_flush(BlobHeal *heal)
 {
 	sync_written(heal);
 	forget_proven(heal);
-	/* Readers of damaged bytes may have offered them since they were written anew. */
+	/*
+	 * Readers of damaged bytes may have offered them since they were written anew.  A frame of such
+	 * bytes stays while others behind them are dirty.
+	 */
 	for (int i = 0; i < heal->written_count; i++)
 	{
 		const BlobHealWritten *written = &heal->written[i];
 
+		blob_buffer_flush_extent(&heal->store, &written->extent);
 		blob_buffer_forget(&heal->store, written->extent.generation,
 						   blob_buffer_chunk_bytes(written->extent.pages), written->start,
 						   written->end - written->start);

@@ -23,8 +23,8 @@
 
 /* Of blobext_source_read(), in the schema of the extension there. */
 #define READ_PARAMETERS "($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint, " \
-	"$7::pg_lsn, $8::integer, $9::boolean, $10::boolean)"
-#define READ_PARAMETER_COUNT 10
+	"$7::pg_lsn, $8::integer, $9::boolean, $10::boolean, $11::pg_lsn)"
+#define READ_PARAMETER_COUNT 11
 
 /* ---- the source ---- */
 
@@ -116,6 +116,9 @@ introduce(BlobHeal *heal)
 	require_same_store(heal, result);
 	heal->fork = blob_fork_find(own_history, column_of(result, "timelines"));
 	compare_generations(heal, query);
+	result = blob_connection_query(heal->connection,
+								   "SELECT pg_catalog.pg_is_in_recovery()", NULL);
+	heal->source_is_standby = strcmp(PQgetvalue(result, 0, 0), "t") == 0;
 	blob_connection_prepare(heal->connection,
 							psprintf("SELECT %s.blobext_source_read" READ_PARAMETERS, schema),
 							READ_PARAMETER_COUNT);

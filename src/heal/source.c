@@ -4,10 +4,20 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
+#include "access/xlogrecovery.h"
 #include "extents/read.h"
 #include "extents/verify.h"
 #include "heal/source.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/latch.h"
 #include "store/store.h"
+#include "utils/timestamp.h"
+
+/* How long replay may stand still while a request waits for it, and how often that is looked at. */
+#define MAX_STILL_MS 1000
+#define POLL_MS 10
 
 void
 blob_source_store_name(const BlobStoreId *id, char *name)
@@ -53,6 +63,36 @@ require_common(const BlobMapEntry *entry, const BlobSourceRequest *request, XLog
 				 errdetail("It was freed there, or is not there yet.")));
 }
 
+/* Wait for replay up to a position, as long as it goes on; ERROR if this server is no standby. */
+static void
+require_replayed(XLogRecPtr position)
+{
+	XLogRecPtr	last = InvalidXLogRecPtr;
+	TimestampTz still_since = 0;
+
+	while (RecoveryInProgress())
+	{
+		XLogRecPtr	replayed = GetXLogReplayRecPtr(NULL);
+		TimestampTz now = GetCurrentTimestamp();
+
+		if (replayed >= position)
+			return;
+		if (replayed != last)
+			still_since = now;
+		else if (TimestampDifferenceExceeds(still_since, now, MAX_STILL_MS))
+			break;
+		last = replayed;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS,
+						 PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("it has not replayed the WAL up to %X/%X", LSN_FORMAT_ARGS(position)),
+			 errdetail("Its bytes may be older than those that the other server has written.")));
+}
+
 uint32
 blob_source_read(const char *store_name, const BlobSourceRequest *request, char *target)
 {
@@ -67,6 +107,8 @@ blob_source_read(const char *store_name, const BlobSourceRequest *request, char 
 	XLogRecPtr	lsn;
 	uint32		length;
 
+	if (request->replayed_to != InvalidXLogRecPtr)
+		require_replayed(request->replayed_to);
 	blob_store_open(&store, AccessShareLock);
 	require_store(&store.id, store_name);
 	entry = blob_map_lookup_lsn(store.map, request->extent.first_page, &lsn);

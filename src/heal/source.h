@@ -22,6 +22,7 @@ typedef struct BlobSourceRequest
 	BlobExtent	extent;			/* with its generation */
 	BlobGeneration common_below;	/* only generations below this one are given */
 	XLogRecPtr	unchanged_since;	/* 0, or the map's block must not be newer */
+	XLogRecPtr	replayed_to;	/* 0, or this server must be a standby that has replayed that */
 	uint64		start;			/* bytes from the extent's start on, a multiple of the page */
 	uint32		length_bytes;	/* at most BLOB_SOURCE_MAX_BYTES */
 } BlobSourceRequest;
@@ -32,7 +33,7 @@ extern void blob_source_store_name(const BlobStoreId *id, char *name);
  * Copy stored bytes of an extent to target, as far as the whole pages below its high-water mark
  * have them.  Returns their number.  ERROR XB001 if the map has another extent there, XB002 if
  * this server lacks its content, XB003 if it lies beyond the fork, 55000 if the store is another
- * one.
+ * one, or if the replay that is asked for stands still.  Waits for replay; can be cancelled.
  */
 extern uint32 blob_source_read(const char *store_name, const BlobSourceRequest *request,
 							   char *target);

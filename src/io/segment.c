@@ -10,8 +10,9 @@
  * answer in shared memory, so no file is written both ways at a time.
  *
  * Descriptors.  Each process keeps up to BLOB_SEGMENT_PINS of them, and closes the least recently
- * used one first.  Before it uses one again, it looks whether the file still has a name (st_nlink).
- * A file without a name was removed or replaced.  Look-ups skip its descriptor, but the descriptor
+ * used one first.  Before it uses one again, it looks whether the file still has a name (st_nlink);
+ * and, if a lost file was to be made anew since, whether that is the segment's name: an
+ * administrator may have set the file aside.  Look-ups skip the descriptor of another file, but it
  * is closed only in its turn, because its user may have I/O in flight there.
  *
  * Locking.  None here: the allocator serialises reservation and removal within a store.
@@ -46,6 +47,7 @@ typedef struct SegmentShared
 {
 	bool		is_direct;		/* set by the postmaster, then constant */
 	pg_atomic_uint64 removals;	/* files removed since the start */
+	pg_atomic_uint64 losses;	/* lost files that were to be made anew */
 } SegmentShared;
 
 /* One cached descriptor. */
@@ -57,6 +59,7 @@ typedef struct OpenSegment
 	BlobStoreId store;
 	uint64		last_use;		/* value of use_clock */
 	bool		name_is_durable;	/* the directory is known to be synced */
+	uint64		losses;			/* that there were when it was seen under its name */
 } OpenSegment;
 
 static SegmentShared *segment_shared = NULL;
@@ -158,6 +161,7 @@ blob_segment_shmem_init(void)
 	{
 		segment_shared->is_direct = decide_direct();
 		pg_atomic_init_u64(&segment_shared->removals, 0);
+		pg_atomic_init_u64(&segment_shared->losses, 0);
 	}
 }
 
@@ -252,6 +256,12 @@ blob_segment_removals(void)
 	return removals;
 }
 
+void
+blob_segment_note_loss(void)
+{
+	pg_atomic_fetch_add_u64(&segment_shared->losses, 1);
+}
+
 /* Close one cached descriptor, and move the last one to its place. */
 static void
 close_entry(OpenSegment *entry)
@@ -269,6 +279,27 @@ blob_segment_release_all(void)
 		close_entry(&open_segments[open_segment_count - 1]);
 }
 
+/* Whether the file of an entry, with this status, is the one that has the segment's name. */
+static bool
+has_its_name(OpenSegment *entry, const struct stat *status)
+{
+	uint64		losses = pg_atomic_read_u64(&segment_shared->losses);
+	char		path[MAXPGPATH];
+	struct stat named;
+
+	if (status->st_nlink == 0)
+		return false;
+	if (entry->losses == losses)
+		return true;
+	pg_read_barrier();
+	blob_segment_path(path, sizeof(path), &entry->store, entry->segment_no);
+	if (stat(path, &named) != 0 || named.st_ino != status->st_ino ||
+		named.st_dev != status->st_dev)
+		return false;
+	entry->losses = losses;
+	return true;
+}
+
 /* The cached entry of the segment, or NULL. */
 static OpenSegment *
 find_entry(const BlobStoreId *store, uint32 segment_no)
@@ -281,7 +312,7 @@ find_entry(const BlobStoreId *store, uint32 segment_no)
 		if (!entry->has_name || entry->segment_no != segment_no ||
 			!blob_store_id_equals(&entry->store, store))
 			continue;
-		if (fstat(entry->fd, &status) == 0 && status.st_nlink > 0)
+		if (fstat(entry->fd, &status) == 0 && has_its_name(entry, &status))
 			return entry;
 		entry->has_name = false;
 		return NULL;
@@ -381,8 +412,10 @@ static OpenSegment *
 add_entry(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissing missing)
 {
 	OpenSegment *entry;
+	uint64		losses = pg_atomic_read_u64(&segment_shared->losses);
 	int			fd = -1;
 
+	pg_read_barrier();
 	make_room();
 	PG_TRY();
 	{
@@ -409,6 +442,7 @@ add_entry(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissing missin
 	entry->store = *store;
 	entry->segment_no = segment_no;
 	entry->name_is_durable = false;
+	entry->losses = losses;
 	return entry;
 }
 

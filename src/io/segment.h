@@ -62,6 +62,12 @@ extern void blob_segment_reserve(const BlobStoreId *store, BlobPageNo first_page
 extern int	blob_segment_open(const BlobStoreId *store, uint32 segment_no,
 							  BlobSegmentMissing missing);
 
+/*
+ * A file that should be there is not, and is about to be made anew.  From now on no process uses a
+ * descriptor of a file that was moved away, unless it has got it before.
+ */
+extern void blob_segment_note_loss(void);
+
 /* Close all cached descriptors; the caller has no I/O in flight on any of them. */
 extern void blob_segment_release_all(void);
 

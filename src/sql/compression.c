@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/table.h"
 #include "assign/compression.h"
@@ -15,10 +16,12 @@
 #include "core/catalog.h"
 #include "core/codec.h"
 #include "executor/spi.h"
+#include "extents/verify.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "gc/holders.h"
 #include "miscadmin.h"
+#include "sql/attempt.h"
 #include "sql/value.h"
 #include "storage/bufmgr.h"
 #include "utils/builtins.h"
@@ -240,7 +243,18 @@ typedef struct Recompression
 	const char *column;
 	int			batch_pages;
 	uint64		changed_rows;
+	ErrorData  *failure;		/* of the first row that could not be read, or NULL */
 } Recompression;
+
+/* The rows of a table from one place to another, in one statement. */
+typedef struct RowRange
+{
+	const Recompression *run;
+	Oid			relid;
+	ItemPointerData from;
+	ItemPointerData to;			/* exclusive */
+	uint64		changed_rows;
+} RowRange;
 
 /* Blocks of a table's main fork, or -1 if the table is gone or has no rows of its own. */
 static int64
@@ -270,6 +284,74 @@ make_update(Oid relid, const char *column)
 					qualified_relation(relid), name, schema, name, schema, schema, name, schema);
 }
 
+/* A BlobAttemptStep: store the values of these rows anew. */
+static void
+update_rows(void *argument)
+{
+	RowRange   *range = argument;
+	AttrNumber	number = get_column(range->relid, range->run->column, false);
+	BlobMethod	method = blob_compression_of_column(range->relid, number);
+	Oid			types[] = {TEXTOID, TIDOID, TIDOID};
+	Datum		values[] = {
+		CStringGetTextDatum(blob_method_name((uint8) method)),
+		PointerGetDatum(&range->from), PointerGetDatum(&range->to)
+	};
+
+	if (SPI_execute_with_args(make_update(range->relid, range->run->column), 3, types, values,
+							  NULL, false, 0) != SPI_OK_UPDATE)
+		elog(ERROR, "values of a table could not be updated");
+	range->changed_rows = SPI_processed;
+}
+
+/* Whether an error says that a value cannot be read, so that others may be. */
+static bool
+is_of_value(int sqlstate)
+{
+	return sqlstate == ERRCODE_DATA_CORRUPTED || sqlstate == ERRCODE_BLOB_STALE ||
+		sqlstate == ERRCODE_BLOB_UNLOGGED || sqlstate == ERRCODE_UNDEFINED_FILE;
+}
+
+/*
+ * Store the values of rows anew; if that is an error about a value, which then is the result, none
+ * of them.  Other errors are thrown.
+ */
+static ErrorData *
+recompress_rows(Recompression *run, Oid relid, int64 block, OffsetNumber offset, int64 to_block,
+				OffsetNumber to_offset)
+{
+	RowRange	range = {.run = run, .relid = relid};
+	ErrorData  *error;
+
+	ItemPointerSet(&range.from, (BlockNumber) block, offset);
+	ItemPointerSet(&range.to, (BlockNumber) Min(to_block, (int64) MaxBlockNumber), to_offset);
+	error = blob_attempt(update_rows, &range);
+	if (error != NULL && !is_of_value(error->sqlerrcode))
+		ReThrowError(error);
+	if (error == NULL)
+		run->changed_rows += range.changed_rows;
+	return error;
+}
+
+/* A row of the block has a value that cannot be read: do the others, one by one. */
+static void
+recompress_one_by_one(Recompression *run, Oid relid, int64 block)
+{
+	for (OffsetNumber offset = 1; offset <= MaxHeapTuplesPerPage; offset++)
+	{
+		ErrorData  *error;
+
+		CHECK_FOR_INTERRUPTS();
+		error = recompress_rows(run, relid, block, offset, block, offset + 1);
+		if (error == NULL)
+			continue;
+		ereport(WARNING,
+				(errmsg("row (%u,%u) of \"%s\" keeps its value: %s", (BlockNumber) block, offset,
+						get_rel_name(relid), error->message)));
+		if (run->failure == NULL)
+			run->failure = error;
+	}
+}
+
 /*
  * Store the values of a range of blocks anew, and commit.  New versions of rows may lie in blocks
  * that are visited later, where nothing is due for them.  The table is looked up each time, because
@@ -278,24 +360,14 @@ make_update(Oid relid, const char *column)
 static bool
 recompress_blocks(Recompression *run, Oid relid, int64 from_block, int64 to_block)
 {
-	Oid			types[] = {TEXTOID, TIDOID, TIDOID};
-	Datum		values[3];
-	ItemPointerData from;
-	ItemPointerData to;
-	BlobMethod	method;
-
 	if (get_rel_name(relid) == NULL)
 		return false;
-	method = blob_compression_of_column(relid, get_column(relid, run->column, false));
-	ItemPointerSet(&from, (BlockNumber) from_block, 0);
-	ItemPointerSet(&to, (BlockNumber) Min(to_block, (int64) MaxBlockNumber), 0);
-	values[0] = CStringGetTextDatum(blob_method_name((uint8) method));
-	values[1] = PointerGetDatum(&from);
-	values[2] = PointerGetDatum(&to);
-	if (SPI_execute_with_args(make_update(relid, run->column), 3, types, values, NULL, false,
-							  0) != SPI_OK_UPDATE)
-		elog(ERROR, "values of a table could not be updated");
-	run->changed_rows += SPI_processed;
+	if (recompress_rows(run, relid, from_block, 0, to_block, 0) != NULL)
+	{
+		for (int64 block = from_block; block < to_block; block++)
+			if (recompress_rows(run, relid, block, 0, block + 1, 0) != NULL)
+				recompress_one_by_one(run, relid, block);
+	}
 	SPI_commit();
 	blob_gc_holders_carry_nothing();
 	return true;
@@ -309,14 +381,15 @@ recompress_table(Recompression *run, Oid relid)
 	for (int64 block = 0; block < blocks; block += run->batch_pages)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!recompress_blocks(run, relid, block, block + run->batch_pages))
+		if (!recompress_blocks(run, relid, block, Min(block + run->batch_pages, blocks)))
 			return;
 	}
 }
 
 /*
  * blobext_recompress(relation, column, batch_pages, INOUT changed): UPDATE, with the rights of the
- * caller, in transactions of some pages of the table each.
+ * caller, in transactions of some pages of the table each.  Values that cannot be read stay as they
+ * are; they are an ERROR when all others are done.
  */
 Datum
 blobext_recompress(PG_FUNCTION_ARGS)
@@ -356,6 +429,9 @@ blobext_recompress(PG_FUNCTION_ARGS)
 	SPI_connect_ext(SPI_OPT_NONATOMIC);
 	foreach(cell, tables)
 		recompress_table(&run, lfirst_oid(cell));
+	/* The other rows are committed. */
+	if (run.failure != NULL)
+		ReThrowError(run.failure);
 	SPI_finish();
 	result[0] = Int64GetDatum((int64) run.changed_rows);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(result_type, result, nulls)));

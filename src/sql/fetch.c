@@ -99,7 +99,8 @@ get_request(FunctionCallInfo fcinfo)
 		},
 		.common_below = get_number(fcinfo, 4),
 		.start = get_number(fcinfo, 5),
-		.unchanged_since = PG_GETARG_LSN(6)
+		.unchanged_since = PG_GETARG_LSN(6),
+		.replayed_to = PG_GETARG_LSN(10)
 	};
 	int32		bytes = PG_GETARG_INT32(7);
 
@@ -116,7 +117,7 @@ get_request(FunctionCallInfo fcinfo)
 
 /*
  * blobext_source_read(store, first_page, pages, generation, common_below, start, unchanged_since,
- * bytes, is_tail, digest): stored bytes of an extent, or their SHA-256.
+ * bytes, is_tail, digest, replayed_to): stored bytes of an extent, or their SHA-256.
  */
 Datum
 blobext_source_read(PG_FUNCTION_ARGS)
@@ -127,7 +128,7 @@ blobext_source_read(PG_FUNCTION_ARGS)
 
 	blob_store_require_preload();
 	request = get_request(fcinfo);
-	result = palloc(VARHDRSZ + request.length_bytes);
+	result = palloc(VARHDRSZ + Max(request.length_bytes, BLOB_DIGEST_BYTES));
 	length = blob_source_read(text_to_cstring(PG_GETARG_TEXT_PP(0)), &request, VARDATA(result));
 	if (PG_GETARG_BOOL(9))
 	{

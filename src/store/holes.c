@@ -360,7 +360,8 @@ punch_some(BlobStore *store, BlobStoreShared *shared, XLogRecPtr completed_redo)
 }
 
 uint64
-blob_store_punch(BlobStore *store, BlobStoreShared *shared)
+blob_store_punch(BlobStore *store, BlobStoreShared *shared, BlobStoreMayGoOn may_go_on,
+				 void *argument)
 {
 	XLogRecPtr	completed_redo;
 	XLogRecPtr	awaited;
@@ -386,7 +387,7 @@ blob_store_punch(BlobStore *store, BlobStoreShared *shared)
 		more = punch_some(store, shared, completed_redo);
 		pages += more;
 		pg_usleep(Min((GetCurrentTimestamp() - started_at) * PAUSE_TIMES, MAX_PAUSE_US));
-	} while (more > 0);
+	} while (more > 0 && may_go_on(argument));
 	return pages;
 }
 
@@ -423,7 +424,8 @@ punch_segment_again(BlobStore *store, BlobStoreShared *shared, uint32 segment_no
 }
 
 void
-blob_store_punch_again(BlobStore *store, BlobStoreShared *shared)
+blob_store_punch_again(BlobStore *store, BlobStoreShared *shared, BlobStoreMayGoOn may_go_on,
+					   void *argument)
 {
 	uint32		segment_count;
 
@@ -435,6 +437,8 @@ blob_store_punch_again(BlobStore *store, BlobStoreShared *shared)
 	for (uint32 segment_no = 0; segment_no < segment_count; segment_no++)
 	{
 		CHECK_FOR_INTERRUPTS();
+		if (!may_go_on(argument))
+			return;
 		punch_segment_again(store, shared, segment_no);
 	}
 	shared->holes_are_checked = true;

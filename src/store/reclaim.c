@@ -238,7 +238,7 @@ blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *extents, int 
 /* ---- space ---- */
 
 int
-blob_store_reclaim(BlobStore *store)
+blob_store_reclaim(BlobStore *store, BlobStoreMayGoOn may_go_on, void *argument)
 {
 	BlobStoreShared *shared = blob_store_shared(&store->id);
 	int			removed;
@@ -249,10 +249,14 @@ blob_store_reclaim(BlobStore *store)
 	if (!shared->loaded)
 		blob_store_load(store, shared);
 	(void) blob_store_mature(&store->id, shared, true);
-	blob_store_punch_again(store, shared);
-	(void) blob_store_punch(store, shared);
+	if (may_go_on != NULL)
+	{
+		blob_store_punch_again(store, shared, may_go_on, argument);
+		(void) blob_store_punch(store, shared, may_go_on, argument);
+	}
 	removed = blob_store_remove_segments(store, shared);
-	if (blob_store_rest(shared) && blob_store_punch(store, shared) > 0)
+	if (may_go_on != NULL && blob_store_rest(shared) &&
+		blob_store_punch(store, shared, may_go_on, argument) > 0)
 		removed += blob_store_remove_segments(store, shared);
 	blob_store_ask_for_checkpoint(shared);
 	return removed;

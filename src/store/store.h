@@ -154,8 +154,13 @@ extern void blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *e
  * of segments in which nothing is allocated, and give blocks of other free pages back to the file
  * system, as far as a completed checkpoint allows (README, "Holes").  The store was opened with
  * RowExclusiveLock.  Returns the number of files removed.  Can be interrupted between files.
+ *
+ * Holes take long, with pauses.  So they are made as long as may_go_on(argument) is true, which is
+ * asked after each few of them; without may_go_on none is made.
  */
-extern PGDLLEXPORT int blob_store_reclaim(BlobStore *store);
+typedef bool (*BlobStoreMayGoOn) (void *argument);
+extern PGDLLEXPORT int blob_store_reclaim(BlobStore *store, BlobStoreMayGoOn may_go_on,
+										  void *argument);
 
 /*
  * Pages that wait for a checkpoint so that their space can go back to the file system, if that is

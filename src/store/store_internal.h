@@ -128,16 +128,18 @@ extern bool blob_store_wake(BlobStoreShared *shared, uint64 needed_pages);
 extern bool blob_store_rest(BlobStoreShared *shared);
 
 /*
- * Punch the resting pages if a completed checkpoint covers them; returns the number of pages.
- * Takes the growth lock.  Can be interrupted.
+ * Punch the resting pages if a completed checkpoint covers them, as long as may_go_on(argument) is
+ * true; returns the number of pages.  Takes the growth lock.  Can be interrupted.
  */
-extern uint64 blob_store_punch(BlobStore *store, BlobStoreShared *shared);
+extern uint64 blob_store_punch(BlobStore *store, BlobStoreShared *shared,
+							   BlobStoreMayGoOn may_go_on, void *argument);
 
 /*
- * Once after each start: make holes again that the map has and the files have not.  Takes the
- * growth lock.  Can be interrupted.
+ * Once after each start: make holes again that the map has and the files have not, as long as
+ * may_go_on(argument) is true.  Takes the growth lock.  Can be interrupted.
  */
-extern void blob_store_punch_again(BlobStore *store, BlobStoreShared *shared);
+extern void blob_store_punch_again(BlobStore *store, BlobStoreShared *shared,
+								   BlobStoreMayGoOn may_go_on, void *argument);
 
 /*
  * Reserve blocks of punched pages again, and put the pages into the free runs: one run of at least

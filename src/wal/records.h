@@ -244,7 +244,7 @@ typedef struct BlobWalRun
  * FETCHED (version 2): content of extents of these generations was lacking, and was fetched from
  * another server; all of it is in CONTENT before this record.  Or the extents were freed before.  A
  * server that notes the generations as unlogged forgets that.  No blocks; data: the ranges of
- * generations.
+ * generations, or nothing.
  */
 typedef struct BlobWalFetched
 {

@@ -160,7 +160,7 @@ INSERT INTO public_may_not SELECT object, 'connects to other servers, and writes
 	'function blobext_fetch(text,regclass,boolean)']) AS object;
 INSERT INTO public_may_not SELECT object, 'gives content of all values: granted by the operator' FROM unnest(ARRAY[
 	'function blobext_source(pg_lsn)',
-	'function blobext_source_read(text,bigint,bigint,bigint,bigint,bigint,pg_lsn,integer,boolean,boolean)']) AS object;
+	'function blobext_source_read(text,bigint,bigint,bigint,bigint,bigint,pg_lsn,integer,boolean,boolean,pg_lsn)']) AS object;
 INSERT INTO public_may_not SELECT object, 'says what others do or have: for pg_monitor' FROM unnest(ARRAY[
 	'function blobext_check_state()', 'view blobext_check_progress',
 	'function blobext_dedup_state()', 'view blobext_dedup_progress',
@@ -269,7 +269,7 @@ SELECT bag_eq(
 		'blobstate(blobstate,integer,boolean)', 'blobext_require_library(text)', 'blobext_create_store(regclass)',
 		'blobext_map_handler(internal)', 'blobext_check(regclass,text)', 'blobext_check_state()',
 		'blobext_fetch(text,regclass,boolean)', 'blobext_fetch_state()', 'blobext_source(pg_lsn)',
-		'blobext_source_read(text,bigint,bigint,bigint,bigint,bigint,pg_lsn,integer,boolean,boolean)',
+		'blobext_source_read(text,bigint,bigint,bigint,bigint,bigint,pg_lsn,integer,boolean,boolean,pg_lsn)',
 		'blobext_repair_bounds(boolean)', 'blobext_stat_counters()',
 		'blobext_database_counters()', 'blobext_store_sizes()',
 		'blobext_space_usage()', 'blobext_files()', 'blobext_gc(boolean)', 'blobext_gc_state()',

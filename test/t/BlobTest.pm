@@ -17,6 +17,7 @@ our @EXPORT = qw(
   fails_with check_is_clean no_page_is_shared no_extents_overlap stat_of store_dir segment_file
   make_values add_values make_traffic values_are_intact power stop_syncer
   why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk
+  start_with_stops hold_at start_waiting let_go
 );
 
 # Return a running server with blobext preloaded and created.  Options: streaming (wal_level replica
@@ -334,6 +335,82 @@ sub stop_syncer
 		kill('CONT', $pid);
 	}
 	die 'the syncer takes nothing';
+}
+
+# Start the server so that its processes can stop at system calls, see test/unit/stop_calls.c.
+my $stop;
+
+sub start_with_stops
+{
+	my ($node) = @_;
+	my $tmp = $PostgreSQL::Test::Utils::tmp_check;
+	my $library = "$tmp/" . $node->name . '_stop_calls.so';
+	my $unit_dir = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run_tap';
+	system('cc', '-O1', '-shared', '-fPIC', '-o', $library, "$unit_dir/stop_calls.c", '-ldl') == 0
+	  or die 'stop_calls.c does not compile';
+	$stop = "$tmp/" . $node->name . '_stop';
+	local $ENV{BLOBEXT_STOP} = $stop;
+	local $ENV{LD_PRELOAD} = $library;
+	$node->start;
+	return;
+}
+
+# Start a statement, and wait until its process stops at this call.  Returns session and process.
+sub hold_at
+{
+	my ($node, $call, $when, $statement) = @_;
+	my $session = $node->background_psql('postgres');
+	my $pid = $session->query_safe('SELECT pg_backend_pid()');
+	unlink "$stop.stopped";
+	append_to_file($stop, "$call $when");
+	chmod 0644, $stop;
+	$session->query_until(qr/sent/, "\\echo sent\n$statement;\n\\echo over\n");
+	until (-e "$stop.stopped" || $session->{stdout} =~ /over/)
+	{
+		usleep(10_000);
+		$session->{run}->pump_nb;
+	}
+	ok(-e "$stop.stopped", "a process stops $when $call");
+	unlink $stop;
+	return ($session, $pid);
+}
+
+# Start a statement in a session of its own, and wait until it waits for something of this kind
+# (LWLock: of the allocator), or is over.  Returns the session, and whether it waits.
+sub start_waiting
+{
+	my ($node, $type, $statement) = @_;
+	my $session = $node->background_psql('postgres');
+	my $pid = $session->query_safe('SELECT pg_backend_pid()');
+	my $event = $type eq 'LWLock' ? " AND wait_event = 'blobext_store'" : '';
+	my $waits = 0;
+	$session->query_until(qr/sent/, "\\echo sent\n$statement;\n\\echo over\n");
+	until ($waits || $session->{stdout} =~ /over/)
+	{
+		usleep(10_000);
+		$session->{run}->pump_nb;
+		$waits = $node->safe_psql('postgres', 'SELECT count(*) FROM pg_stat_activity'
+			. " WHERE pid = $pid AND wait_event_type = '$type'$event");
+	}
+	return ($session, $waits);
+}
+
+# Let a process that stands still go on, and these sessions come to the end of their statements.
+sub let_go
+{
+	my ($pid, @sessions) = @_;
+	kill('CONT', $pid);
+	foreach my $session (@sessions)
+	{
+		until ($session->{stdout} =~ /over/)
+		{
+			usleep(10_000);
+			$session->{run}->pump_nb;
+		}
+		is($session->{stderr}, '', 'a session that goes on has no error');
+		$session->quit;
+	}
+	return;
 }
 
 # Send a command to the root helper that run_tap starts, see power_switch.  Returns its figures.

@@ -171,7 +171,11 @@ cmp_ok($node->safe_psql('restored', $stored), '<', $smaller * 1.2, 'restored val
 # One byte of a frame; the offset of a frame in the segment file by the pages of its extents.
 $node->safe_psql('postgres', q(
 CREATE TABLE victim AS SELECT blob_recompress(content_of(1, 3000000)::blobstate, 'zstd') AS b;
-CREATE TABLE plain AS SELECT content_of(2, 3000000)::blobstate AS b));
+CREATE TABLE plain AS SELECT content_of(2, 3000000)::blobstate AS b;
+CREATE TABLE mixed (id serial, b blobstate);
+INSERT INTO mixed (b) SELECT content_of(i, 100000)::blobstate FROM generate_series(3, 5) AS i;
+INSERT INTO mixed (b) SELECT b FROM plain;
+INSERT INTO mixed (b) SELECT content_of(i, 100000)::blobstate FROM generate_series(6, 8) AS i));
 $node->safe_psql('postgres', 'CHECKPOINT');
 my $file = $node->data_dir . '/' . $node->safe_psql('postgres', 'SELECT file FROM blobext_files() WHERE segment = 0');
 my $page = $node->safe_psql('postgres', 'SELECT first_page FROM victim, blob_extents(b) ORDER BY extent_no DESC LIMIT 1');
@@ -200,6 +204,12 @@ fails_with($node, q(SELECT blobext_set_compression('victim', 'b', 'lz4'); CALL b
 	'XX001', qr/is damaged/, 'a damaged value is not stored anew');
 fails_with($node, q(SELECT blobext_set_compression('plain', 'b', 'zstd'); CALL blobext_recompress('plain', 'b');),
 	'XX001', qr/does not match its SHA-256 digest/, 'a damaged value that no checksum guards is not stored anew');
+# Seen to fail with the error thrown at once.
+fails_with($node, q(SELECT blobext_set_compression('mixed', 'b', 'zstd'); CALL blobext_recompress('mixed', 'b');),
+	'XX001', qr/WARNING:  \S* *row \(0,4\) of "mixed" keeps its value.*does not match its SHA-256 digest/s,
+	'a damaged value among others is an error');
+is($node->safe_psql('postgres', q(SELECT string_agg(blob_compression(b), ' ' ORDER BY id) FROM mixed)),
+	'zstd zstd zstd none zstd zstd zstd', 'the others are stored anew');
 $node->stop;
 flip($_ * 4096 + 100) foreach $page, $plain_page;
 $node->start;

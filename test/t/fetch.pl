@@ -18,6 +18,7 @@ use strict;
 use warnings;
 
 use FindBin;
+use IO::Socket::INET;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -138,6 +139,31 @@ fails_with($new, 'SET ROLE operator; SELECT * FROM blobext_fetch(' . from($old) 
 	qr/password is required/, 'a connection without a password is for superusers');
 fails_with($new, 'SET ROLE operator; SELECT * FROM blobext_fetch(' . from($old, ' password=tell') . ')',
 	'2F003', qr/password is required/, 'the password must be asked for');
+# A role with a password there, and a file with the password that only this server's user can read.
+# Seen to fail without require_password(), which keeps other roles from using that file.
+my $hba = slurp_file($old->data_dir . '/pg_hba.conf');
+my $passwords = "$PostgreSQL::Test::Utils::tmp_check/passwords";
+append_to_file($passwords, "*:*:*:guarded:right\n");
+chmod 0600, $passwords or die $!;
+open(my $rules, '>', $old->data_dir . '/pg_hba.conf') or die $!;
+print $rules "local all guarded scram-sha-256\nhost all guarded all scram-sha-256\n$hba";
+close $rules;
+$old->safe_psql('postgres', q(SET password_encryption = 'scram-sha-256'; CREATE ROLE guarded LOGIN PASSWORD 'right'));
+$old->reload;
+fails_with($new, 'SELECT * FROM blobext_fetch(' . from($old, " user=guarded passfile=$passwords") . ')', '42501',
+	qr/permission denied for function blobext_source/, 'a superuser connects with the password file');
+fails_with($new, 'SET ROLE operator; SELECT * FROM blobext_fetch('
+	. from($old, " user=guarded passfile=$passwords") . ')', '2F003', qr/password is required/,
+	'another role must give the password itself');
+fails_with($new, 'SET ROLE operator; SELECT * FROM blobext_fetch(' . from($old, ' user=guarded password=right') . ')',
+	'42501', qr/permission denied for function blobext_source/, 'another role connects with a password');
+fails_with($new, 'SET ROLE operator; SELECT * FROM blobext_fetch(' . from($old, ' user=guarded password=wrong') . ')',
+	'08006', qr/password authentication failed/, 'a wrong password');
+# A server that accepts and says nothing.  Without the look at connect_timeout this never ends.
+my $silent = IO::Socket::INET->new(Listen => 1, LocalAddr => '127.0.0.1') or die $!;
+fails_with($new, "SELECT * FROM blobext_fetch('host=127.0.0.1 connect_timeout=1 port=" . $silent->sockport . "')",
+	'08006', qr/connect_timeout/, 'a server that does not answer');
+close $silent;
 my (undef, undef, $told) = $new->psql('postgres',
 	"SELECT * FROM blobext_fetch('port=1 password=secret nonsense')");
 like($told, qr/invalid connection string/, 'a connection string that is none');
@@ -146,7 +172,7 @@ fails_with($new, 'BEGIN READ ONLY; SELECT * FROM blobext_fetch(' . from($old) . 
 	qr/read-only/, 'a read-only transaction');
 $old->safe_psql('postgres', q(GRANT EXECUTE ON FUNCTION blobext_source(pg_lsn),
 	blobext_source_read(text, bigint, bigint, bigint, bigint, bigint, pg_lsn, integer, boolean,
-	boolean) TO lender));
+	boolean, pg_lsn) TO lender));
 
 my $copy = standby_of($new, 'copy', backup => 'lacking');
 fails_with($copy, 'SELECT * FROM blobext_fetch(' . from($old) . ')', '25006', qr/recovery/,
@@ -223,7 +249,7 @@ $_->stop foreach ($copy, $new, $old);
 
 # ---- damage of a primary ----
 
-my $primary = blob_cluster('primary', streaming => 1, conf => $calm);
+my $primary = blob_cluster('primary', streaming => 1, conf => $calm . "wal_keep_size = 1GB\n");
 make_values($primary, 'v');
 $primary->safe_psql('postgres', q(CREATE TABLE packed (b blobstate);
 	SELECT blobext_set_compression('packed', 'b', 'lz4');
@@ -266,6 +292,41 @@ is(unlogged($primary), '0', 'no value is noted any more');
 check_is_clean($primary, 'the check finds no problem');
 is($primary->safe_psql('postgres', 'SELECT sha256(b::bytea) = sha256(b) FROM packed'), 't',
 	'a compressed value is right again');
+
+# A file that is set aside while the server runs, and sessions have it open.  Seen to fail without
+# blob_segment_note_loss(): what these sessions store later goes to the old file.
+my $store = q(INSERT INTO v (digest, b) SELECT encode(sha256(c), 'hex'), c
+	FROM (SELECT convert_to(repeat('aside', 20000), 'UTF8') AS c) AS x);
+my $writer = $primary->background_psql('postgres');
+$writer->query_safe($store);
+$primary->wait_for_catchup($standby);
+$primary->safe_psql('postgres', 'CHECKPOINT');
+rename(segment_file($primary), $primary->data_dir . '/aside') or die $!;
+is($primary->safe_psql('postgres', 'SELECT count(*), problem FROM blobext_fetch(' . from($standby)
+	. ') GROUP BY 2') =~ s/^\d+//r, '|', 'all comes back from the standby, into a new file');
+$writer->query_safe($store);
+$writer->quit;
+$primary->restart;
+values_are_intact($primary, 'v', 'the new file has all values');
+check_is_clean($primary, 'the check finds no problem in the new file');
+
+# A value has grown while the buffer has damaged bytes of it.  Seen to fail without
+# blob_buffer_flush_extent() in blob_heal_flush().
+$primary->safe_psql('postgres', q(CREATE TABLE grown (b blobstate);
+	SET blobext.tail_extents = off;
+	INSERT INTO grown SELECT convert_to(repeat('g', 70000), 'UTF8');
+	UPDATE grown SET b = b || convert_to(repeat('h', 50000), 'UTF8')));
+$primary->restart;
+flip($primary, 'SELECT b FROM grown');
+is($primary->safe_psql('postgres', 'SELECT count(b::bytea) FROM grown WHERE sha256(b::bytea) <> sha256(b)'), '1',
+	'the buffer has damaged bytes');
+my $syncer = stop_syncer($primary, 'deferred_pages', sub { $primary->safe_psql('postgres', $store) });
+$primary->safe_psql('postgres', q(UPDATE grown SET b = b || convert_to(repeat('i', 9000), 'UTF8')));
+$primary->wait_for_catchup($standby);
+is(fetch($primary, $standby, ", checked => 'grown'"), '1|', 'the value is repaired');
+kill('CONT', $syncer);
+is($primary->safe_psql('postgres', 'SELECT count(*) FROM grown WHERE sha256(b::bytea) <> sha256(b)'), '0',
+	'the buffer has the right bytes');
 add_values($primary, 'v', 50_000);
 $primary->wait_for_catchup($standby);
 values_are_intact($standby, 'v', 'the standby goes on');

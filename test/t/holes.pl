@@ -329,38 +329,16 @@ end_cluster();
 
 # ---- a crash at each system call ----
 
-my $library = "$tmp/holes_stop_calls.so";
-my $stop = "$tmp/holes_stop";
-system('cc', '-O1', '-shared', '-fPIC', '-o', $library, "$unit_dir/stop_calls.c", '-ldl') == 0
-	or die 'stop_calls.c does not compile';
-$ENV{BLOBEXT_STOP} = $stop;
-
-sub start_with_stops
-{
-	local $ENV{LD_PRELOAD} = $library;
-	$node->start;
-	return;
-}
-
 # Start a statement, and kill everything when its process has come to this call.
 sub stop_at
 {
 	my ($call, $when, $statement) = @_;
-	unlink "$stop.stopped";
-	append_to_file($stop, "$call $when");
-	chmod 0644, $stop;
-	my $session = $node->background_psql('postgres');
-	$session->query_until(qr/sent/, "\\echo sent\n$statement;\n\\echo over\n");
-	until (-e "$stop.stopped" || $session->{stdout} =~ /over/)
-	{
-		usleep(10_000);
-		$session->{run}->pump_nb;
-	}
-	ok(-e "$stop.stopped", "a process stops $when $call");
-	unlink $stop;
+	my ($session) = hold_at($node, $call, $when, $statement);
+	# A commit of another session makes the records of the process durable.
+	sql(q(SELECT pg_logical_emit_message(true, '', '')));
 	kill_everything($node);
 	eval { $session->quit; };
-	start_with_stops();
+	start_with_stops($node);
 	is_whole("killed $when $call");
 	no_page_is_shared($node, "killed $when $call: no page is shared", 'v', 'w');
 	return;
@@ -369,7 +347,7 @@ sub stop_at
 start_cluster('stops', '');
 $standby = standby_of('stops_standby');
 $node->stop;
-start_with_stops();
+start_with_stops($node);
 my $round = 0;
 foreach my $when (qw(before after))
 {
@@ -405,6 +383,51 @@ foreach my $when (qw(before after))
 }
 $node->wait_for_catchup($standby);
 is_whole('standby: all these crashes', $standby);
+
+# ---- others go on while a process stands still ----
+
+# Between PUNCH and the holes.  A checkpoint completes, so that the pages could be filled: then the
+# holes would be made in new values.  Seen to fail without the growth lock in punch_some().
+sql('TRUNCATE v, w', store('v', 1, 50), 'CHECKPOINT');
+thin_out('v');
+gc();
+sql('CHECKPOINT');
+my ($holder, $held) = hold_at($node, 'punch', 'before', 'SELECT reclaim()');
+sql('CHECKPOINT');
+my ($other, $waits) = start_waiting($node, 'LWLock', store('w', 400, 430));
+is($waits, 1, 'a store waits for the holes');
+let_go($held, $holder, $other);
+is_whole('stored while holes were made');
+is(sql('SELECT count(*) FROM w'), 31, 'all rows are there');
+
+# While blocks are reserved.  Seen to fail with give_filled() before blob_segment_fill().
+sql('CHECKPOINT', 'DELETE FROM w');
+($holder, $held) = hold_at($node, 'reserve', 'before', store('w', 500, 530));
+($other, $waits) = start_waiting($node, 'LWLock', store('w', 531, 531));
+is($waits, 1, 'no other process gets pages whose blocks are not reserved yet');
+let_go($held, $holder, $other);
+is_whole('stored while holes were filled');
+
+# Holes take long, with pauses: they are made as long as no other process waits.  Seen to fail with
+# blob_store_punch() to the end.
+sql('TRUNCATE v, w');
+give_back();
+sql(store('v', 1, 160), 'CHECKPOINT', 'DELETE FROM v WHERE id % 2 = 0');
+gc();
+sql('CHECKPOINT');
+$punched = pages_of('punched');
+($holder, $held) = hold_at($node, 'punch', 'before', 'SELECT skipped_reason FROM blobext_gc()');
+($other, $waits) = start_waiting($node, 'Lock', 'BEGIN; LOCK TABLE blobext_map IN SHARE MODE; COMMIT');
+is($waits, 1, 'another process waits for the map');
+kill('CONT', $held);
+$holder->{run}->pump until $holder->{stdout} =~ /over/;
+cmp_ok(pages_of('punched') - $punched, '<', 30 * 256, 'the collector gives way after a few holes');
+let_go($held, $holder, $other);
+gc();
+cmp_ok(pages_of('punched') - $punched, '>', 50 * 256, 'the next round makes the others');
+is_whole('holes in two rounds');
+$node->wait_for_catchup($standby);
+is_whole('standby: others went on', $standby);
 end_cluster($standby);
 
 # ---- settings, and by itself ----
@@ -448,7 +471,7 @@ end_cluster();
 SKIP:
 {
 	my $small = $ENV{BLOBEXT_SMALL_FS};
-	skip 'no small file system: start this test with test/run_tap as root', 10 unless defined $small;
+	skip 'no small file system: start this test with test/run_tap as root', 13 unless defined $small;
 	power('format');
 	mkdir "$small/store", 0700 or die "cannot make $small/store: $!";
 	$node = blob_cluster('full', streaming => 1, conf => "${calm}blobext.min_free_disk = 0\n", start => 0);
@@ -464,6 +487,11 @@ SKIP:
 	system_or_bail('fallocate', '-l', $left->() - 8 * MB, "$small/filler");
 	$before = $left->();
 	$punched = pages_of('punched');
+	# One run that is longer than the free space.  Seen to fail without punch_again().
+	fails_with($node, 'SELECT allocate(2200)', '53100', qr/could not reserve space for blob content/,
+		'no room to fill a hole');
+	cmp_ok($left->(), '>', $before - MB, 'the blocks that were reserved are given back');
+	is(pages_of('punched'), $punched, 'the pages are punched still');
 	fails_with($node, store('w', 1, 40), '53100', qr/could not reserve space for blob content.*Check free disk space/s,
 		'no room to fill the holes');
 	cmp_ok(abs($left->() - $before), '<', 9 * MB, 'the space is given back, but for the values that fitted');

@@ -4,12 +4,13 @@
  *
  * The environment variable BLOBEXT_STOP names a file.  As long as it exists and has two words, the
  * process that comes to the call stops (SIGSTOP): "punch", "reserve" (both are fallocate()),
- * "fsync" or "unlink", "before" it or "after" it.  A file of that name and ".stopped" says that one
- * has.
+ * "write" (of blobext.io_method = sync), "fsync" or "unlink", "before" it or "after" it.  A file of
+ * that name and ".stopped" says that one has.
  */
 #define _GNU_SOURCE
 #include <linux/falloc.h>
 #include <signal.h>
+#include <sys/uio.h>
 
 #include "preload.h"
 
@@ -54,6 +55,52 @@ int
 fallocate64(int fd, int mode, off_t offset, off_t bytes)
 {
 	return fallocate(fd, mode, offset, bytes);
+}
+
+ssize_t
+pwrite(int fd, const void *data, size_t bytes, off_t offset)
+{
+	static ssize_t (*real) (int, const void *, size_t, off_t);
+	int			is_ours = is_segment(fd);
+	ssize_t		result;
+
+	if (real == NULL)
+		real = (ssize_t (*) (int, const void *, size_t, off_t)) dlsym(RTLD_NEXT, "pwrite");
+	if (is_ours)
+		come_to("write", "before");
+	result = real(fd, data, bytes, offset);
+	if (is_ours && result >= 0)
+		come_to("write", "after");
+	return result;
+}
+
+ssize_t
+pwrite64(int fd, const void *data, size_t bytes, off_t offset)
+{
+	return pwrite(fd, data, bytes, offset);
+}
+
+ssize_t
+pwritev(int fd, const struct iovec *vectors, int count, off_t offset)
+{
+	static ssize_t (*real) (int, const struct iovec *, int, off_t);
+	int			is_ours = is_segment(fd);
+	ssize_t		result;
+
+	if (real == NULL)
+		real = (ssize_t (*) (int, const struct iovec *, int, off_t)) dlsym(RTLD_NEXT, "pwritev");
+	if (is_ours)
+		come_to("write", "before");
+	result = real(fd, vectors, count, offset);
+	if (is_ours && result >= 0)
+		come_to("write", "after");
+	return result;
+}
+
+ssize_t
+pwritev64(int fd, const struct iovec *vectors, int count, off_t offset)
+{
+	return pwritev(fd, vectors, count, offset);
 }
 
 int

@@ -85,6 +85,12 @@ unit_store_free(PG_FUNCTION_ARGS)
 	PG_RETURN_LSN(lsn);
 }
 
+static bool
+always(void *argument)
+{
+	return true;
+}
+
 /* Returns the number of files removed. */
 Datum
 unit_store_reclaim(PG_FUNCTION_ARGS)
@@ -93,7 +99,7 @@ unit_store_reclaim(PG_FUNCTION_ARGS)
 	int			removed;
 
 	IN_EXTENSION(blob_store_open) (&store, RowExclusiveLock);
-	removed = IN_EXTENSION(blob_store_reclaim) (&store);
+	removed = IN_EXTENSION(blob_store_reclaim) (&store, always, NULL);
 	IN_EXTENSION(blob_store_close) (&store);
 	PG_RETURN_INT32(removed);
 }
