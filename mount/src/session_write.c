@@ -255,6 +255,17 @@ note_changed_ino(struct writer *writer, uint64_t ino, int64_t snapshot)
 	tree_note_change(writer->mount->tree, ino, snapshot, NULL);
 }
 
+void
+note_entry(struct writer *writer, uint64_t directory, int64_t snapshot,
+		   const struct outcome *outcome)
+{
+	bool		is_known = outcome->has_attributes && snapshot >= 0;
+
+	if (is_known || group_touches(directory, snapshot))
+		tree_note_change(writer->mount->tree, directory, snapshot,
+						 is_known ? &outcome->attributes.ctime : NULL);
+}
+
 /* The inode has no name any more; open files keep their content. */
 static void
 note_removed(struct writer *writer, uint64_t ino, int64_t snapshot)
@@ -420,9 +431,11 @@ make_and_reply(fuse_req_t request, struct node *parent, const char *name, int st
 	if (error == 0)
 		error = writer_call(writer, statement, parameters, &outcome);
 	if (error == 0)
-		error = look_up_made(writer, parent, name, &outcome);
-	if (error == 0)
+		note_entry(writer, parent->attributes.ino, parent->attributes.snapshot, &outcome);
+	if (error == 0 && statement == writer->calls.mkdir)
 		note_changed(parent);
+	if (error == 0)
+		error = look_up_made(writer, parent, name, &outcome);
 	if (error != 0)
 		fuse_reply_err(request, error);
 	else
@@ -906,6 +919,8 @@ make_file(fuse_req_t request, struct node *parent, const char *name, int flags, 
 
 	parameters_of_file(parameters, request, mode);
 	error = writer_call(writer, writer->calls.create, parameters, &outcome);
+	if (error == 0)
+		note_entry(writer, parent->attributes.ino, parent->attributes.snapshot, &outcome);
 	if (error != EEXIST && error != ENOENT)
 		birth_allow(writer, error == 0);
 	if (error == 0 || (error == EEXIST && !(flags & O_EXCL)))
@@ -945,8 +960,6 @@ op_create(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mod
 		fuse_reply_err(request, error);
 		return;
 	}
-	if (!is_unmade)
-		note_changed(parent);
 	node = fill_entry(mount, parent, name, &attributes, &entry);
 	error = copy_acquire(writer, node, &copy);
 	if (error == 0)

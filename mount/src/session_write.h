@@ -159,6 +159,13 @@ void writer_note_commit(struct writer *writer, bool is_durable, uint64_t begun);
 uint64_t writer_begun(struct writer *writer);
 int writer_flush(struct writer *writer);
 
+/*
+ * A name was added to a directory, by a call with this outcome.  The directory has the inode's time
+ * of change then, but in a group its times are written by the first call only.
+ */
+void note_entry(struct writer *writer, uint64_t directory, int64_t snapshot,
+				const struct outcome *outcome);
+
 /* A call outside of working copies, which does not wait for the server's disk. */
 int writer_call(struct writer *writer, int statement, const struct parameters *parameters,
 				struct outcome *outcome);
