@@ -4,7 +4,7 @@
  *	  closed, with their content.  mount/WRITING.md has the argument.
  *
  * Such a file is a working copy with a birth.  The list of births, and the birth of a copy, change
- * under the copy's lock and the writer's, in this order; whoever has one of them may read.
+ * under the copy's lock and the writer's, in this order; a thread that has one of them may read.
  */
 #include "session_write.h"
 
@@ -181,7 +181,7 @@ run_create(struct making *making, struct attributes *attributes)
 	return error;
 }
 
-/* What the kernel would have asked for if the file had been there at open(). */
+/* The kernel would have asked for this right if the file had been there at open(). */
 static bool
 may_write(const struct birth *birth, const struct attributes *attributes)
 {
