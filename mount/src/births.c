@@ -4,7 +4,7 @@
  *	  closed, with their content.  mount/WRITING.md has the argument.
  *
  * Such a file is a working copy with a birth.  The list of births, and the birth of a copy, change
- * under the copy's lock and the writer's, in this order; whoever has one of them may read.
+ * under the copy's lock and the writer's, in this order; a thread that has one of them may read.
  */
 #include "session_write.h"
 
@@ -150,20 +150,6 @@ step_create(struct transaction *transaction, void *context)
 }
 
 /*
- * The directory has the file's time of change, which only the first call of a group writes.
- */
-static void
-note_made(struct writer *writer, uint64_t directory, const struct outcome *outcome,
-		  int64_t snapshot)
-{
-	bool		is_known = outcome->has_attributes && snapshot >= 0;
-
-	if (is_known || group_touches(directory, snapshot))
-		tree_note_change(writer->mount->tree, directory, snapshot,
-						 is_known ? &outcome->attributes.ctime : NULL);
-}
-
-/*
  * Once: 0 and what the server has, or an errno.  After a commit whose answer was lost the birth is
  * over whatever becomes of the question for attributes.
  */
@@ -186,7 +172,7 @@ run_create(struct making *making, struct attributes *attributes)
 		return error;
 	if (pool_bound() == NULL)
 		writer_note_commit(writer, making->is_durable, begun);
-	note_made(writer, copy->birth->parent, &outcome, copy->node->attributes.snapshot);
+	note_entry(writer, copy->birth->parent, copy->node->attributes.snapshot, &outcome);
 	end_birth(writer, copy);
 	if (!outcome.has_attributes)
 		error = source->operations->getattr(source, copy->node, &outcome.attributes);
@@ -195,7 +181,7 @@ run_create(struct making *making, struct attributes *attributes)
 	return error;
 }
 
-/* What the kernel would have asked for if the file had been there at open(). */
+/* The kernel would have asked for this right if the file had been there at open(). */
 static bool
 may_write(const struct birth *birth, const struct attributes *attributes)
 {

@@ -37,14 +37,10 @@ struct cache *
 cache_create(size_t limit_bytes)
 {
 	struct cache *cache = allocate(sizeof(*cache));
-	pthread_condattr_t attributes;
 
 	cache->limit = limit_bytes;
 	pthread_mutex_init(&cache->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&cache->fetched, &attributes);
-	pthread_condattr_destroy(&attributes);
+	init_condition(&cache->fetched);
 	return cache;
 }
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
+#include <time.h>
 
 /* A whole SQLSTATE, or a class: the first two characters. */
 static const struct
@@ -139,6 +140,17 @@ fatal(const char *format, ...)
 	put_message(LOG_ERR, format, arguments);
 	va_end(arguments);
 	exit(1);
+}
+
+void
+init_condition(pthread_cond_t *condition)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(condition, &attributes);
+	pthread_condattr_destroy(&attributes);
 }
 
 void *

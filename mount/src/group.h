@@ -28,9 +28,9 @@ bool group_is_virtual(const struct node *node);
 void group_bind(struct mount *mount, const struct node *node);
 
 /*
- * Nobody else sees a directory that a group has made, so a name that the group has not put there is
- * not in it, and look-ups need not ask.  Noted before the call that makes it; nothing outside of
- * groups.
+ * No other transaction sees a directory that a group has made, so a name that the group has not
+ * put there is not in it, and look-ups need not ask.  Noted before the call that makes it; nothing
+ * outside of groups.
  */
 void group_note_directory(const struct node *parent, int64_t ino);
 void group_note_name(const struct node *parent, const char *name);

@@ -109,7 +109,7 @@ static const char help[] =
 	"    spool=DIRECTORY    where files lie while they are written (/var/tmp)\n"
 	"Both:\n"
 	"    ro                 read-only; a table always is\n"
-	"    snapshot=ID        all as a snapshot has it that pg_export_snapshot() has named; read-only\n"
+	"    snapshot=ID        a snapshot that pg_export_snapshot() has named; read-only\n"
 	"    isolation=snapshot an open file has a transaction of its own from open() to close(): at\n"
 	"                       most connections - 2 open files, then ENFILE; needs ro\n"
 	"    timeout=SECONDS    how long names are trusted (1); 0: not at all\n"

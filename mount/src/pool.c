@@ -56,7 +56,6 @@ struct pool *
 pool_create(const struct options *options)
 {
 	struct pool *pool = allocate(sizeof(*pool));
-	pthread_condattr_t attributes;
 
 	pool->conninfo = copy_string(options->conninfo);
 	pool->timeo = options->timeo;
@@ -69,10 +68,7 @@ pool_create(const struct options *options)
 		pool->connections[i].prepared = allocate(MAX_STATEMENTS);
 	}
 	pthread_mutex_init(&pool->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&pool->given, &attributes);
-	pthread_condattr_destroy(&attributes);
+	init_condition(&pool->given);
 	return pool;
 }
 

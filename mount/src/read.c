@@ -80,7 +80,6 @@ struct reader *
 read_create(struct source *source, struct tree *tree, const struct options *options)
 {
 	struct reader *reader = allocate(sizeof(*reader));
-	pthread_condattr_t attributes;
 
 	reader->source = source;
 	reader->tree = tree;
@@ -89,10 +88,7 @@ read_create(struct source *source, struct tree *tree, const struct options *opti
 	reader->held_limit = (size_t) options->cache_mb << 19;
 	reader->last_kept = &reader->first_kept;
 	pthread_mutex_init(&reader->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&reader->work, &attributes);
-	pthread_condattr_destroy(&attributes);
+	init_condition(&reader->work);
 	return reader;
 }
 

@@ -104,7 +104,7 @@ void session_write_operations(struct mount *mount,
 							  struct fuse_lowlevel_ops *operations) WRITING;
 
 /* Called by session.c: attributes with the working copy's size and times, and a directory's with
- * those of files that were not made yet.  And a read, for nodes with node->working, which replies. */
+ * those of files that were not made yet.  And a read, for nodes with node->working; it replies. */
 void session_write_stat(struct mount *mount, struct node *node, struct stat *stat) WRITING;
 void session_write_read(fuse_req_t request, struct node *node, size_t size, off_t offset,
 						struct fuse_file_info *info) WRITING;
@@ -130,7 +130,7 @@ bool session_write_look_up(struct mount *mount, const struct node *directory, co
 /* Whether the node is that of such a file. */
 bool session_write_is_unmade(struct mount *mount, struct node *node);
 
-/* Before an extended attribute is read: 0, or ENODATA for those of content that is not committed. */
+/* Before an extended attribute is read: ENODATA for those of content that is not committed. */
 int session_write_xattr(struct mount *mount, struct node *node, const char *name);
 
 /* A handle without handle->writing was closed; the node has node->working. */

@@ -21,12 +21,6 @@
 #include "group.h"
 #include "locks.h"
 
-enum
-{
-	/* More versions of one inode than this are never open at once. */
-	MAX_NODES = 256
-};
-
 /* An open file that writes, or that was opened while a working copy was there. */
 struct writing
 {
@@ -251,45 +245,30 @@ note_changed(struct node *node)
 	pthread_mutex_unlock(&node->lock);
 }
 
-/* The nodes of an inode, held, up to count. */
-static int
-find_nodes(struct writer *writer, uint64_t ino, int64_t snapshot, struct node **nodes,
-		   int count)
-{
-	struct tree *tree = writer->mount->tree;
-	uint64_t	ids[MAX_NODES];
-	int			id_count = tree_ids(tree, ino, snapshot, ids, MAX_NODES);
-	int			found = 0;
-
-	for (int i = 0; i < id_count && i < MAX_NODES && found < count; i++)
-	{
-		nodes[found] = tree_find_held(tree, ids[i]);
-		found += nodes[found] != NULL;
-	}
-	return found;
-}
-
 static void
 note_changed_ino(struct writer *writer, uint64_t ino, int64_t snapshot)
 {
 	tree_note_change(writer->mount->tree, ino, snapshot, NULL);
 }
 
+void
+note_entry(struct writer *writer, uint64_t directory, int64_t snapshot,
+		   const struct outcome *outcome)
+{
+	bool		is_known = outcome->has_attributes && snapshot >= 0;
+
+	if (is_known || group_touches(directory, snapshot))
+		tree_note_change(writer->mount->tree, directory, snapshot,
+						 is_known ? &outcome->attributes.ctime : NULL);
+}
+
 /* The inode has no name any more; open files keep their content. */
 static void
 note_removed(struct writer *writer, uint64_t ino, int64_t snapshot)
 {
-	struct node *nodes[MAX_NODES];
-	int			count = find_nodes(writer, ino, snapshot, nodes, MAX_NODES);
 	struct copy *copy = copy_find_ino(writer, ino, snapshot);
 
-	for (int i = 0; i < count; i++)
-	{
-		pthread_mutex_lock(&nodes[i]->lock);
-		nodes[i]->attributes.nlink = 0;
-		pthread_mutex_unlock(&nodes[i]->lock);
-		tree_release(writer->mount->tree, nodes[i]);
-	}
+	tree_note_removed(writer->mount->tree, ino, snapshot);
 	if (copy == NULL)
 		return;
 	pthread_mutex_lock(&copy->lock);
@@ -440,9 +419,11 @@ make_and_reply(fuse_req_t request, struct node *parent, const char *name, int st
 	if (error == 0)
 		error = writer_call(writer, statement, parameters, &outcome);
 	if (error == 0)
-		error = look_up_made(writer, parent, name, &outcome);
-	if (error == 0)
+		note_entry(writer, parent->attributes.ino, parent->attributes.snapshot, &outcome);
+	if (error == 0 && statement == writer->calls.mkdir)
 		note_changed(parent);
+	if (error == 0)
+		error = look_up_made(writer, parent, name, &outcome);
 	if (error != 0)
 		fuse_reply_err(request, error);
 	else
@@ -948,6 +929,8 @@ make_file(fuse_req_t request, struct node *parent, const char *name, int flags, 
 
 	parameters_of_file(parameters, request, mode);
 	error = writer_call(writer, writer->calls.create, parameters, &outcome);
+	if (error == 0)
+		note_entry(writer, parent->attributes.ino, parent->attributes.snapshot, &outcome);
 	if (error != EEXIST && error != ENOENT)
 		birth_allow(writer, error == 0);
 	if (error == 0 || (error == EEXIST && !(flags & O_EXCL)))
@@ -987,8 +970,6 @@ op_create(fuse_req_t request, fuse_ino_t parent_id, const char *name, mode_t mod
 		fuse_reply_err(request, error);
 		return;
 	}
-	if (!is_unmade)
-		note_changed(parent);
 	node = fill_entry(mount, parent, name, &attributes, &entry);
 	error = copy_acquire(writer, node, &copy);
 	if (error == 0)
@@ -1338,7 +1319,6 @@ session_write_create(struct mount *mount)
 {
 	struct writer *writer = allocate(sizeof(*writer));
 	const struct options *options = mount->options;
-	pthread_condattr_t attributes;
 
 	writer->is_async = options->sync != NULL && strcmp(options->sync, "async") == 0;
 	writer->mount = mount;
@@ -1346,10 +1326,7 @@ session_write_create(struct mount *mount)
 	writer->fails_on_conflict = options->conflict && strcmp(options->conflict, "fail") == 0;
 	check_spool(writer->spool);
 	pthread_mutex_init(&writer->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&writer->work, &attributes);
-	pthread_condattr_destroy(&attributes);
+	init_condition(&writer->work);
 	writer->transactions = transactions_create(mount->pool, mount->source->schema,
 											   writer->is_async);
 	add_calls(writer, mount->source->schema, mount->source->blobext);

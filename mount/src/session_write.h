@@ -162,6 +162,13 @@ void writer_note_commit(struct writer *writer, bool is_durable, uint64_t begun);
 uint64_t writer_begun(struct writer *writer);
 int writer_flush(struct writer *writer);
 
+/*
+ * A name was added to a directory, by a call with this outcome.  The directory has the inode's time
+ * of change then, but in a group its times are written by the first call only.
+ */
+void note_entry(struct writer *writer, uint64_t directory, int64_t snapshot,
+				const struct outcome *outcome);
+
 /* A call outside of working copies, which does not wait for the server's disk. */
 int writer_call(struct writer *writer, int statement, const struct parameters *parameters,
 				struct outcome *outcome);
@@ -182,7 +189,7 @@ void copies_find_removed(struct writer *writer);
 bool birth_is_possible(struct writer *writer, const struct node *parent, int flags);
 void birth_allow(struct writer *writer, bool may_defer);
 
-/* The copy, which nobody else knows yet, is that of such a file; under both locks: no more. */
+/* The copy, which no other thread knows yet, is that of such a file; under both locks: no more. */
 void birth_begin(struct writer *writer, struct copy *copy, const struct node *parent,
 				 const char *name, int flags);
 void birth_forget(struct writer *writer, struct copy *copy);
@@ -193,8 +200,8 @@ void birth_forget(struct writer *writer, struct copy *copy);
  */
 int birth_make(struct writer *writer, struct copy *copy, bool with_content, bool is_durable);
 
-/* Whether the node's file is not made yet; if so, its mode and times of change and access are these,
- * unless NULL. */
+/* Whether the node's file is not made yet; if so, its mode and times of change and access are
+ * these, unless NULL. */
 bool birth_set_attributes(struct writer *writer, struct node *node, const mode_t *mode,
 						  const struct timespec *mtime, const struct timespec *atime);
 bool birth_is_of(struct writer *writer, struct node *node);

@@ -431,6 +431,20 @@ tree_set_written(struct tree *tree, struct node *node, bool written)
 }
 
 void
+tree_note_removed(struct tree *tree, uint64_t ino, int64_t snapshot)
+{
+	pthread_mutex_lock(&tree->lock);
+	for (struct node *node = *key_bucket(tree, ino); node != NULL; node = node->next_by_key)
+		if (node->attributes.ino == ino && node->attributes.snapshot == snapshot)
+		{
+			pthread_mutex_lock(&node->lock);
+			node->attributes.nlink = 0;
+			pthread_mutex_unlock(&node->lock);
+		}
+	pthread_mutex_unlock(&tree->lock);
+}
+
+void
 tree_note_change(struct tree *tree, uint64_t ino, int64_t snapshot, const struct timespec *time)
 {
 	pthread_mutex_lock(&tree->lock);

@@ -145,8 +145,11 @@ void tree_set_version(struct tree *tree, struct node *node, const struct version
 /* The node has, or no longer has, a working copy: tree_enter finds it by ino alone. */
 void tree_set_written(struct tree *tree, struct node *node, bool written);
 
-/* Names in a directory, or of an inode, have changed at this time; NULL: its attributes are asked for
- * again. */
+/* The inode has no name any more. */
+void tree_note_removed(struct tree *tree, uint64_t ino, int64_t snapshot);
+
+/* The names in a directory, or of an inode, have changed at this time; NULL: its attributes are
+ * asked for again. */
 void tree_note_change(struct tree *tree, uint64_t ino, int64_t snapshot,
 					  const struct timespec *time);
 

@@ -1,7 +1,10 @@
 """Files that are made when they are closed, with their content in one statement, and changes whose
 answer is lost.
 
-Seen to fail: TODO
+Seen to fail before files were made so: test_one_statement, test_one_statement_in_a_group,
+test_visible, test_attributes, test_program_is_killed; with a mark in each call of a group
+test_mark_once_in_a_group; without note_unknown() test_answer_of_unlink_lost; without getattr() in
+set_attributes() test_answer_of_setattr_lost.
 """
 
 import errno
@@ -50,8 +53,8 @@ class CreateTest(MountTest):
         return self.one("SELECT blobfs.read('docs', %s)::bytea", path)
 
     def is_at_server(self, name):
-        return self.one("SELECT EXISTS (SELECT FROM docs.dentry WHERE name = convert_to(%s, 'UTF8'))",
-                        name)
+        return self.one("SELECT EXISTS (SELECT FROM docs.dentry"
+                        " WHERE name = convert_to(%s, 'UTF8'))", name)
 
     @staticmethod
     def write(path, data):
@@ -381,7 +384,7 @@ class CreateTest(MountTest):
         self.run_with_cut("during")
 
     def test_answer_of_unlink_lost(self):
-        """What is known of the inode is old, and so is what is known of a file without a name."""
+        """Attributes of the inode are old, and an open file may have no name any more."""
         proxy = Proxy()
         with self.mount("timeout=100", proxy.conninfo()) as mount:
             self.write(mount.path("f"), b"content")

@@ -3,9 +3,10 @@
 Seen to fail: without copy_keep_base() in session_write_read() test_base_is_kept; with the offset in
 place of the end in working_write() test_two_mounts_append; with copies that end with the last
 writer test_unlinked_with_an_older_reader; without goes_to_current() test_last_close_wins; without
-the cut of "kept" in working_resize() test_model; without fill() in working_gather()
+the cut of "kept" in working_resize() test_model; without working_fill() in working_gather()
 test_many_ranges; with a tree_enter() that leaves written nodes as they are
-test_links_of_a_working_copy.
+test_links_of_a_working_copy; without node_is_executed() test_truncation_of_a_running_program;
+before a file system had digests test_digest.
 """
 
 import errno
