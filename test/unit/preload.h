@@ -1,6 +1,6 @@
 /*
  * test/unit/preload.h
- *	  What the libraries for LD_PRELOAD share: which files are segments, and how a test controls them.
+ *	  What libraries for LD_PRELOAD share: which files are segments, and how a test controls it.
  *
  * A test controls such a library by a file, whose name is in an environment variable.  For a source
  * that is compiled by itself, so the functions are here.
