@@ -35,7 +35,7 @@ has_password(const char *conninfo)
 	PQconninfoOption *options = PQconninfoParse(conninfo, NULL);
 	bool		found = options == NULL;
 
-	/* libpq marks what is secret by an asterisk. */
+	/* libpq marks secrets by an asterisk. */
 	for (PQconninfoOption *option = options; option != NULL && option->keyword != NULL; option++)
 		if (strchr(option->dispchar, '*') != NULL && option->val != NULL)
 			found = true;

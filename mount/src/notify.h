@@ -20,7 +20,7 @@ void notify_stop(struct mount *mount);
 /* Number of notifications so far. */
 uint64_t notify_count(struct mount *mount);
 
-/* This mount has committed content: what was looked up before may be of the version before. */
+/* This mount has committed content: look-ups before that may have found the version before. */
 void notify_committed(struct mount *mount);
 
 /* The calling thread's names are as old as this number of notifications. */

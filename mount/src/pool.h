@@ -33,7 +33,7 @@ struct connection
 	int			backend;		/* pid of the server's process; atomic */
 	bool		busy;
 	bool		reserved;		/* for threads that are bound to it */
-	unsigned int term;			/* threads that were bound in an earlier one do not get it; atomic */
+	unsigned int term;			/* not for threads that were bound in an earlier one; atomic */
 	bool		was_reserved;	/* at some time; atomic */
 	bool		interruptible;	/* the statement ends when the request is interrupted */
 	uint8_t    *prepared;		/* by statement */

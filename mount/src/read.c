@@ -177,7 +177,7 @@ read_exactly(struct reader *reader, struct node *node, int64_t offset, size_t le
 
 /*
  * Whether the node still has the version of a key.  A commit gives a node another one at any time,
- * so what was asked for by the node's attributes may be that of the next version.
+ * so a statement with the node's attributes may have read the next version.
  */
 static bool
 has_version(struct node *node, const struct content_key *key)

@@ -224,8 +224,8 @@ tree_find_held(struct tree *tree, uint64_t id)
 }
 
 /*
- * Under the lock.  path: of the table view, where two paths may have the same inode number, which is
- * a hash; else NULL.  or_written: if a node of the inode is written, that one.
+ * Under the lock.  path: of the table view, where two paths may have the same inode number, which
+ * is a hash; else NULL.  or_written: if a node of the inode is written, that one.
  */
 static struct node *
 search_key(struct tree *tree, const struct attributes *attributes, const char *path,

@@ -70,7 +70,7 @@ SELECT throws_ok('CREATE TRIGGER t AFTER INSERT OR DELETE ON own FOR EACH ROW EX
 SELECT throws_ok('CREATE TRIGGER t AFTER INSERT OR DELETE ON own FOR EACH ROW EXECUTE FUNCTION fs_priv.quota_settle()',
     '42501', NULL, 'nor by the other function');
 
--- What a superuser would make in the schema would be the superuser's.
+-- Objects that a superuser would make in the schema would be the superuser's.
 RESET ROLE;
 SELECT throws_ok($$SELECT blobfs.upgrade('fs_priv')$$, '42501', NULL, 'upgrade() is for the owner');
 SELECT throws_ok($$SELECT blobfs.set_quota('fs_priv', 9)$$, '42501', NULL, 'and so is set_quota()');

@@ -1,17 +1,17 @@
-"""What happens between two steps of a request, or to a request between two others: a name that is
-given away, an answer that is lost twice, a transaction that ends while others wait for it.
+"""Events between two steps of a request, or between two requests: a name that is given away, an
+answer that is lost twice, a transaction that ends while others wait for it.
 
-Seen to fail: without is_gone() test_name_is_given_away; with whole marks compared in find_out()
-test_answer_is_lost_twice; without is_doubtful test_outcome_is_unknown; without is_term_over()
-test_transaction_is_rolled_back_before_others; with a note of a commit in writer_flush() of a group
-test_sync_in_a_transaction; without is_given_up test_file_of_an_ended_transaction; without
-was_reserved test_own_transaction_is_notified; without the handles that were open before in
-begin_writing() test_reader_beside_a_writer; with session_write_keeps_pages() that is always true
-test_open_after_others; with a search_key() that takes the first node
-test_writer_of_an_old_node; without the path in it test_paths_of_one_hash; without notify_committed() test_look_up_is_overtaken;
-without session_write_closed() in drop_replaced() test_replaced_while_written; without has_version(), and with the compiler's checks of addresses,
-test_version_changes_during_a_read; with a connection string that must have a "=" test_password; without start_command()'s handlers
-test_command_is_interrupted; without idle_session_timeout test_idle_session.
+Seen to fail with the program before it had is_gone() (test_name_is_given_away), the comparison of
+halves of marks in find_out() (test_answer_is_lost_twice), is_doubtful (test_outcome_is_unknown),
+is_term_over() (test_transaction_is_rolled_back_before_others), pool_bound() in writer_flush()
+(test_sync_in_a_transaction), is_given_up (test_file_of_an_ended_transaction), was_reserved
+(test_own_transaction_is_notified), notify_committed() (test_look_up_is_overtaken), is_read in
+begin_writing() (test_reader_beside_a_writer), session_write_keeps_pages()
+(test_open_after_others), session_write_closed() in drop_replaced()
+(test_replaced_while_written), the search for a written node (test_writer_of_an_old_node) and that
+by path (test_paths_of_one_hash) in search_key(), has_version() (with the compiler's checks of
+addresses: test_version_changes_during_a_read), is_connection_string() (test_password),
+start_command() (test_command_is_interrupted), and idle_session_timeout (test_idle_session).
 """
 
 import errno
@@ -82,7 +82,7 @@ class RacesTest(MountTest):
 
     def test_name_is_given_away(self):
         """rename() finds a file behind the new name, which others rename before it: it is not
-        gone, and what is written to it is not lost."""
+        gone, and bytes that are written to it are not lost."""
         with Mount("fs=docs,timeout=0") as mount, psycopg.connect() as other:
             self.write(mount.path("f"), b"old")
             self.write(mount.path("new"), b"other file")
@@ -98,8 +98,8 @@ class RacesTest(MountTest):
             self.assertEqual(self.server_read("/f"), b"other file")
 
     def test_writer_of_an_old_node(self):
-        """A version that is not the row's any more is opened for writing, by its open file: look-ups
-        find its working copy, so the file can be opened by its name, too."""
+        """A version that is not the row's any more is opened for writing, by its open file:
+        look-ups find its working copy, so the file can be opened by its name, too."""
         with Mount("fs=docs,timeout=0") as mount:
             self.put("/f", b"first")
             with open(mount.path("f"), "rb") as reader:
@@ -167,7 +167,7 @@ class RacesTest(MountTest):
     # ---- transactions of many files ----
 
     def test_transaction_is_rolled_back_before_others(self):
-        """Requests that wait for a transaction's connection when it ends are not carried out."""
+        """Requests that wait for a transaction's connection when it ends do nothing."""
         names = [f"d{number}/f" for number in range(8)]
         with Mount("fs=docs,timeout=600") as mount, psycopg.connect() as blocker:
             self.write(mount.path("held"), b"")
@@ -219,7 +219,8 @@ class RacesTest(MountTest):
         proxy.close()
 
     def test_file_of_an_ended_transaction(self):
-        """What is written to an open file after the end of its transaction is not lost silently."""
+        """Bytes that are written to an open file after the end of its transaction are not lost
+        silently."""
         with Mount("fs=docs,timeout=0") as mount:
             for commits in (True, False):
                 tx = mount.path(".blobfs/tx/one")
@@ -316,8 +317,8 @@ class RacesTest(MountTest):
                 os.close(reader)
 
     def test_open_after_others(self):
-        """A file that is open for writing here, and appended to by others, is read at once with what
-        they have added: no zeros of a page that ended before."""
+        """A file that is open for writing here, and appended to by others, is read with their bytes
+        at once: no zeros of a page that ended before."""
         with Mount("fs=docs,timeout=0") as mount:
             self.put("/f", b"")
             content = b""
@@ -335,8 +336,8 @@ class RacesTest(MountTest):
                 self.assertEqual(mount.read("f"), content)
 
     def test_replaced_while_written(self):
-        """A file that is replaced while it is open for writing leaves nothing behind in the program:
-        neither a spool file nor a pin."""
+        """A file that is replaced while it is open for writing leaves nothing behind in the
+        program: neither a spool file nor a pin."""
         with Mount("fs=docs") as mount:
             directory = f"/proc/{mount.process.pid}/fd"
 

@@ -440,6 +440,9 @@ class WriteTest(FileSystemTest):
                 with self.assertRaises(OSError) as raised:
                     os.close(file)
                 self.assertEqual(raised.exception.errno, errno.ENOSPC)
+                # Its release tries once more.
+                support.wait_until(lambda: "what was written is lost" in mount.messages(),
+                                   "the release")
             finally:
                 self.sql.execute("ALTER SYSTEM RESET blobext.min_free_disk")
                 self.sql.execute("SELECT pg_reload_conf()")
