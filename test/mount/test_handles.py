@@ -50,7 +50,7 @@ class HandlesTest(FileSystemTest):
         return file
 
     def look(self, mount, handle):
-        """Where the directory is, and what is in it."""
+        """The path of the directory, and its entries."""
         directory = self.open(mount, handle)
         try:
             path = os.readlink(f"/proc/self/fd/{directory}")
