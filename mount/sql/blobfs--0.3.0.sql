@@ -284,7 +284,8 @@ COMMENT ON FUNCTION blobfs.name_text(bytea) IS
 -- The template of a file system
 --
 -- blobfs.create() and blobfs.upgrade() run these texts, in which @fs@ is the schema, @blobext@ that
--- of the extension blobext, @attr@ the attributes of an inode "i", @now@ microseconds since 1970.
+-- of the extension blobext, @attr@ the attributes of an inode "i", @now@ microseconds since 1970,
+-- @rest_of_change@ the rest of a function that changes content of a known version.
 -- ---------------------------------------------------------------------------
 
 CREATE FUNCTION blobfs.template_tables() RETURNS text
@@ -972,15 +973,8 @@ DECLARE
     result blobfs.result;
 BEGIN
     UPDATE @fs@.inode AS i SET content = coalesce(content, ''),
-        size = coalesce(@blobext@.length(content), 0), version = greatest(i.version + 1, now_us),
-        mtime = coalesce(mtime, now_us * 1000), ctime = now_us * 1000
-    WHERE i.ino = ino AND i.kind = 'f'
-        AND (known IS NULL OR i.version = known OR NOT exact AND i.version > known)
-    RETURNING 0, @attr@ INTO result;
-    IF NOT FOUND THEN
-        RETURN @fs@.refusal(ino, known);
-    END IF;
-    RETURN result;
+        size = coalesce(@blobext@.length(content), 0),
+        @rest_of_change@
 END $blobfs$;
 COMMENT ON FUNCTION @fs@.write(bigint, bigint, boolean, @blobext@.blobstate, bigint) IS
     'replaces the content of a file';
@@ -995,15 +989,7 @@ DECLARE
 BEGIN
     UPDATE @fs@.inode AS i SET content = @blobext@.blob_append(i.content, coalesce(data, '')),
         size = i.size + coalesce(pg_catalog.length(data), 0),
-        version = greatest(i.version + 1, now_us),
-        mtime = coalesce(mtime, now_us * 1000), ctime = now_us * 1000
-    WHERE i.ino = ino AND i.kind = 'f'
-        AND (known IS NULL OR i.version = known OR NOT exact AND i.version > known)
-    RETURNING 0, @attr@ INTO result;
-    IF NOT FOUND THEN
-        RETURN @fs@.refusal(ino, known);
-    END IF;
-    RETURN result;
+        @rest_of_change@
 END $blobfs$;
 COMMENT ON FUNCTION @fs@.append(bigint, bigint, boolean, bytea, bigint) IS
     'adds bytes at the end of a file, as it is now';
@@ -1031,15 +1017,7 @@ DECLARE
 BEGIN
     UPDATE @fs@.inode AS i SET (content, size) = (SELECT p.content, @blobext@.length(p.content)
             FROM @fs@.patched(i.content, keep, offsets, pieces, size) AS p (content)),
-        version = greatest(i.version + 1, now_us),
-        mtime = coalesce(mtime, now_us * 1000), ctime = now_us * 1000
-    WHERE i.ino = ino AND i.kind = 'f'
-        AND (known IS NULL OR i.version = known OR NOT exact AND i.version > known)
-    RETURNING 0, @attr@ INTO result;
-    IF NOT FOUND THEN
-        RETURN @fs@.refusal(ino, known);
-    END IF;
-    RETURN result;
+        @rest_of_change@
 END $blobfs$;
 COMMENT ON FUNCTION @fs@.patch(bigint, bigint, boolean, bigint, bigint[], bytea[], bigint, bigint)
     IS 'cuts a file off, writes ranges of it and sets its size, in one change';
@@ -1053,15 +1031,7 @@ DECLARE
     result blobfs.result;
 BEGIN
     UPDATE @fs@.inode AS i SET content = @blobext@.blob_truncate(i.content, size), size = size,
-        version = greatest(i.version + 1, now_us),
-        mtime = coalesce(mtime, now_us * 1000), ctime = now_us * 1000
-    WHERE i.ino = ino AND i.kind = 'f'
-        AND (known IS NULL OR i.version = known OR NOT exact AND i.version > known)
-    RETURNING 0, @attr@ INTO result;
-    IF NOT FOUND THEN
-        RETURN @fs@.refusal(ino, known);
-    END IF;
-    RETURN result;
+        @rest_of_change@
 END $blobfs$;
 COMMENT ON FUNCTION @fs@.truncate(bigint, bigint, boolean, bigint, bigint) IS
     'cuts a file off, or extends it by zeros';
@@ -1575,6 +1545,16 @@ BEGIN
             ERRCODE = 'invalid_name',
             HINT = 'Choose a name without '', $ and \.';
     END IF;
+    template := replace(template, '@rest_of_change@', $rest$
+        version = greatest(i.version + 1, now_us),
+        mtime = coalesce(mtime, now_us * 1000), ctime = now_us * 1000
+    WHERE i.ino = ino AND i.kind = 'f'
+        AND (known IS NULL OR i.version = known OR NOT exact AND i.version > known)
+    RETURNING 0, @attr@ INTO result;
+    IF NOT FOUND THEN
+        RETURN @fs@.refusal(ino, known);
+    END IF;
+    RETURN result;$rest$);
     template := replace(template, '@now@',
         '(pg_catalog.date_part(''epoch'', pg_catalog.clock_timestamp()) * 1000000)::bigint');
     template := replace(template, '@attr@', 'i.ino, i.kind, i.mode, i.uid, i.gid, i.nlink, '

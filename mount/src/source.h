@@ -96,7 +96,7 @@ struct source_operations
 							 struct buffer *buffer);
 	/* Names, each with NUL */
 	int			(*listxattr) (struct source *source, struct node *node, struct buffer *buffer);
-	/* NULL: inodes are not found by their numbers.  The directory that has the node; ESTALE: none */
+	/* The directory that has the node; ESTALE: none.  NULL: inodes have no lasting numbers */
 	int			(*parent) (struct source *source, const struct node *node,
 						   struct attributes *attributes);
 };

@@ -278,7 +278,7 @@ take_attributes(struct node *node, const struct attributes *attributes)
 }
 
 /*
- * The first version of an inode that the kernel learns of has the inode's number, so that the number
+ * The first version of an inode that the kernel learns of has the inode's number, so that this
  * leads to the inode when both sides have forgotten the node (tree_enter_id).  Not in snapshots and
  * groups, whose inodes have the numbers of others, nor where inodes are found by their paths.
  */

@@ -347,7 +347,7 @@ working_fill(struct working *working, base_reader read_base, void *context)
 	return error;
 }
 
-/* What is neither local nor of the base is zeros, and a hole of the spool file. */
+/* Bytes that are neither local nor of the base are zeros, and a hole of the spool file. */
 int
 working_gather(struct working *working, base_reader read_base, void *context)
 {

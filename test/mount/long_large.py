@@ -49,7 +49,7 @@ def server_processes():
 
 
 class Memory:
-    """What a step needs; a context manager."""
+    """The memory that a step needs; a context manager."""
 
     def __init__(self, mount):
         self.pid = mount.process.pid

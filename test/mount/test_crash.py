@@ -340,7 +340,7 @@ class CrashTest(FileSystemTest):
 
     @staticmethod
     def say_rounds(killed, number):
-        """What a long run that is ended early has done."""
+        """A long run may be ended early: this is how far it came."""
         if ROUNDS > ROUNDS_BETWEEN_CHECKS and number % ROUNDS_BETWEEN_CHECKS == 0:
             print(f"# {killed} killed {number} times, all is there", flush=True)
 

@@ -2,6 +2,8 @@
 
 Only root may open a file by its handle.  Newer kernels (6.11) let the root of a user namespace open
 directories of file systems that were mounted there, so this runs itself again as that.
+
+Seen to fail: with lookup() in place of lookup_any() both tests.
 """
 
 import ctypes
@@ -48,7 +50,7 @@ class HandlesTest(FileSystemTest):
         return file
 
     def look(self, mount, handle):
-        """Where the directory is, and what is in it."""
+        """The path of the directory, and its entries."""
         directory = self.open(mount, handle)
         try:
             path = os.readlink(f"/proc/self/fd/{directory}")
