@@ -59,7 +59,7 @@ class TableTest(MountTest):
 
     def test_compressed(self):
         self.sql.execute("SELECT blobext_set_compression('document', 'content', 'zstd')")
-        content = self.bytes(9_000) * 300 + self.bytes(300_000)
+        content = self.bytes(500) * 6000 + self.bytes(300_000)
         self.put("document", "file", content)
         methods = self.sql.execute("SELECT blob_compression(content) FROM document").fetchall()
         self.assertEqual(methods, [("zstd",)])
