@@ -70,6 +70,8 @@ struct reader
 	int			unpin_count;
 	struct kept *first_kept;	/* in the order of their times */
 	struct kept **last_kept;	/* where the next one is linked */
+	read_expired expired;
+	void	   *expired_context;
 	bool		stopping;
 	pthread_t	threads[AHEAD_THREADS];
 	int			thread_count;
@@ -741,6 +743,13 @@ read_keep(struct reader *reader, struct node *node)
 }
 
 void
+read_on_expiry(struct reader *reader, read_expired expired, void *context)
+{
+	reader->expired = expired;
+	reader->expired_context = context;
+}
+
+void
 read_changed(struct reader *reader, struct node *node)
 {
 	struct content *held;
@@ -795,6 +804,8 @@ drop_kept(struct reader *reader)
 			reader->last_kept = &reader->first_kept;
 		pthread_mutex_unlock(&reader->lock);
 		read_close(reader, kept->node);
+		if (reader->expired != NULL)
+			reader->expired(reader->expired_context, kept->node);
 		tree_release(reader->tree, kept->node);
 		free(kept);
 		pthread_mutex_lock(&reader->lock);

@@ -647,6 +647,16 @@ session_operations(const struct mount *mount, struct fuse_lowlevel_ops *operatio
 	operations->listxattr = listxattr_;
 }
 
+/* A working copy ends with the last that has the node open. */
+static void
+kept_expired(void *context, struct node *node)
+{
+	struct mount *mount = context;
+
+	if (node->working != NULL)
+		session_write_closed(mount, node);
+}
+
 static int
 serve(struct mount *mount)
 {
@@ -656,6 +666,7 @@ serve(struct mount *mount)
 	/* Requests that wait for a connection or for the server must not keep others waiting. */
 	fuse_loop_cfg_set_max_threads(config, 2 * mount->options->connections + IDLE_THREADS);
 	fuse_loop_cfg_set_idle_threads(config, IDLE_THREADS);
+	read_on_expiry(mount->reader, kept_expired, mount);
 	read_start(mount->reader);
 	notify_start(mount);
 	if (mount->writer != NULL)
