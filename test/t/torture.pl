@@ -35,6 +35,8 @@
 #	- marking B-trees: blobext_check() finds keys that refer to freed extents,
 #	- claims, so that both of two versions win the room behind a value: foreign bytes (TT001),
 #
+#	- blob_segment_fill(): blocks are missing in the files,
+#
 # and a minute or two
 #
 #	- without holders (quiesce.c): XB001 where a held cursor or a procedure goes on,
