@@ -34,6 +34,7 @@
 #	- marking arrays and rows: values are lost, XB001 after the round,
 #	- marking B-trees: blobext_check() finds keys that refer to freed extents,
 #	- claims, so that both of two versions win the room behind a value: foreign bytes (TT001),
+#	- blob_segment_fill(): blocks are missing in the files,
 #
 # and a minute or two
 #
