@@ -364,7 +364,7 @@ sub hold_at
 	unlink "$stop.stopped";
 	append_to_file($stop, "$call $when");
 	chmod 0644, $stop;
-	$session->query_until(qr/sent/, "\\echo sent\n$statement;\n\\echo over\n");
+	$session->{stdin} .= "$statement;\n\\echo over\n";
 	until (-e "$stop.stopped" || $session->{stdout} =~ /over/)
 	{
 		usleep(10_000);
@@ -384,7 +384,7 @@ sub start_waiting
 	my $pid = $session->query_safe('SELECT pg_backend_pid()');
 	my $event = $type eq 'LWLock' ? " AND wait_event = 'blobext_store'" : '';
 	my $waits = 0;
-	$session->query_until(qr/sent/, "\\echo sent\n$statement;\n\\echo over\n");
+	$session->{stdin} .= "$statement;\n\\echo over\n";
 	until ($waits || $session->{stdout} =~ /over/)
 	{
 		usleep(10_000);
