@@ -45,7 +45,7 @@ void read_close(struct reader *reader, struct node *node);
 /* read_open() for some seconds, without a handle. */
 int read_keep(struct reader *reader, struct node *node);
 
-/* What is called, without locks, when these seconds are over; set before read_start(). */
+/* A function, called without locks when these seconds are over; set before read_start(). */
 typedef void (*read_expired) (void *context, struct node *node);
 void read_on_expiry(struct reader *reader, read_expired expired, void *context);
 
