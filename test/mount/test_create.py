@@ -7,6 +7,7 @@ test_mark_once_in_a_group; without note_unknown() test_answer_of_unlink_lost; wi
 set_attributes() test_answer_of_setattr_lost.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -418,7 +419,9 @@ class CreateTest(MountTest):
             file = os.open(os.path.join(tx, "f"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.write(file, b"content")
             os.rmdir(tx)
-            os.close(file)
+            with self.assertRaises(OSError) as raised:
+                os.close(file)
+            self.assertEqual(raised.exception.errno, errno.ESTALE)
             os.mkdir(tx)
             file = os.open(os.path.join(tx, "g"), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             os.write(file, b"content")
