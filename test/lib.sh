@@ -168,6 +168,17 @@ test_enter()
 	test_become "$@"
 }
 
+# The sources of the extensions and of the libraries of tests, in a directory that is to be made.
+test_copy_sources()
+{
+	mkdir -p "$1/test" "$1/mount"
+	cp -R "$checkout/Makefile" "$checkout/blobext.control" "$checkout/sql" "$checkout/src" \
+		"$checkout/tools" "$1/"
+	cp -R "$checkout/mount/sql" "$1/mount/"
+	cp -R "$checkout/test/unit" "$checkout/test/lossy_disk.c" "$1/test/"
+	find "$1" '(' -name '*.o' -o -name '*.so' ')' -delete
+}
+
 # A copy of the server, without the extension, in a directory that is to be made; PG_CONFIG is the
 # copy's from here on.  PostgreSQL finds its files from where its programs are: these must be
 # copies, the other files can be links.
