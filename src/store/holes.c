@@ -31,7 +31,7 @@
  * sessions that need the growth lock wait, too.
  */
 #define PUNCH_RUNS 8
-#define PAUSE_TIMES 5
+#define PAUSE_TIMES 15
 #define MAX_PAUSE_US INT64CONST(500000)
 
 StaticAssertDecl(PUNCH_RUNS <= BLOB_MAP_PUNCH_MAX_RUNS, "a batch must fit into a record");
