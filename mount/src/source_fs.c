@@ -392,19 +392,26 @@ fs_read_batch(struct source *source, struct node *node, const char *from,
 	return 0;
 }
 
+/* The one value that a statement gives; ESTALE: no row. */
+static int
+ask_value(struct source *source, int statement, struct parameters *parameters,
+		  struct buffer *buffer)
+{
+	PGresult   *result;
+	int			error = query_run(source->pool, -1, statement, parameters, &result);
+
+	return error != 0 ? error : buffer_from_result(buffer, result, 0);
+}
+
 static int
 fs_readlink(struct source *source, struct node *node, struct buffer *buffer)
 {
 	struct parameters parameters = {0};
 	int			statement = CALL(source, node, readlink, &parameters);
-	PGresult   *result;
 	int			error;
 
 	parameter_int8(&parameters, (int64_t) node->attributes.ino);
-	error = query_run(source->pool, -1, statement, &parameters, &result);
-	if (error != 0)
-		return error;
-	error = buffer_from_result(buffer, result, 0);
+	error = ask_value(source, statement, &parameters, buffer);
 	return error == ESTALE ? EINVAL : error;
 }
 
@@ -470,13 +477,10 @@ get_digest(struct source *source, struct node *node, struct buffer *buffer)
 {
 	struct parameters parameters = {0};
 	int			statement = CALL(source, node, sha256, &parameters);
-	PGresult   *result;
-	int			error;
 
 	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	parameter_int8(&parameters, fs_get_version(&node->attributes.version));
-	error = query_run(source->pool, -1, statement, &parameters, &result);
-	return error != 0 ? error : buffer_from_result(buffer, result, 0);
+	return ask_value(source, statement, &parameters, buffer);
 }
 
 /* Size and digest are in no list: a program that copies attributes could not set them. */
@@ -485,7 +489,6 @@ fs_getxattr(struct source *source, struct node *node, const char *name, struct b
 {
 	struct parameters parameters = {0};
 	int			statement = CALL(source, node, getxattr, &parameters);
-	PGresult   *result;
 	int			error;
 
 	memset(buffer, 0, sizeof(*buffer));
@@ -501,10 +504,7 @@ fs_getxattr(struct source *source, struct node *node, const char *name, struct b
 	}
 	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	parameter_bytes(&parameters, name, strlen(name));
-	error = query_run(source->pool, -1, statement, &parameters, &result);
-	if (error != 0)
-		return error;
-	error = buffer_from_result(buffer, result, 0);
+	error = ask_value(source, statement, &parameters, buffer);
 	return error == ESTALE ? ENODATA : error;
 }
 

@@ -4,6 +4,7 @@ BLOBFS is the program, BLOBEXT_MOUNT_DATA the server's data directory; connectio
 from the environment.
 """
 
+import fcntl
 import hashlib
 import os
 import random
@@ -46,6 +47,15 @@ def file_digest(path):
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() \
             if hasattr(hashlib, "file_digest") else digest(file.read())
+
+
+def can_lock(file):
+    """flock() of the whole file, if nobody else has a lock."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
 
 
 class Mount:

@@ -16,7 +16,7 @@ import threading
 
 import support
 from proxy import Proxy
-from support import Mount, MountTest
+from support import FileSystemTest, Mount
 
 
 class CountingProxy(Proxy):
@@ -35,24 +35,7 @@ class CountingProxy(Proxy):
         return sum(pattern in text for text in self.texts)
 
 
-class CreateTest(MountTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.make_file_system()
-
-    @classmethod
-    def make_file_system(cls):
-        cls.sql.execute("SELECT blobfs.create('docs', %s, %s)", (os.getuid(), os.getgid()))
-
-    def tearDown(self):
-        self.assertEqual(self.sql.execute("SELECT * FROM blobfs.check('docs')").fetchall(), [])
-        self.sql.execute("SELECT blobfs.drop('docs')")
-        self.make_file_system()
-
-    def server_read(self, path):
-        return self.one("SELECT blobfs.read('docs', %s)::bytea", path)
-
+class CreateTest(FileSystemTest):
     def is_at_server(self, name):
         return self.one("SELECT EXISTS (SELECT FROM docs.dentry"
                         " WHERE name = convert_to(%s, 'UTF8'))", name)
@@ -295,16 +278,8 @@ class CreateTest(MountTest):
             with self.assertRaises(BlockingIOError):
                 fcntl.flock(two, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.close(one)
-            support.wait_until(lambda: self.can_lock(two), "the lock")
+            support.wait_until(lambda: support.can_lock(two), "the lock")
             os.close(two)
-
-    @staticmethod
-    def can_lock(file):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            return False
 
     def test_quota(self):
         """EDQUOT at close(), and at open() of the next one."""

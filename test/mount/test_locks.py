@@ -64,15 +64,7 @@ class LocksTest(MountTest):
         self.refuses(fcntl.flock, second, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(other, fcntl.LOCK_UN)
         one.close()
-        support.wait_until(lambda: self.succeeds(second), "the lock of a closed file")
-
-    @staticmethod
-    def succeeds(file):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            return False
+        support.wait_until(lambda: support.can_lock(second), "the lock of a closed file")
 
     def test_fcntl(self):
         one, second = self.open(0), self.open(1)
@@ -114,7 +106,7 @@ class LocksTest(MountTest):
             fcntl.flock(one, fcntl.LOCK_EX)
             self.refuses(fcntl.flock, second, fcntl.LOCK_EX | fcntl.LOCK_NB)
             third.kill()
-            support.wait_until(lambda: self.succeeds(second), "the lock of a killed mount")
+            support.wait_until(lambda: support.can_lock(second), "the lock of a killed mount")
             with self.assertRaises(OSError):
                 os.close(one)
             third.start()

@@ -27,30 +27,10 @@ import psycopg
 
 import support
 from proxy import Proxy
-from support import PROGRAM, Mount, MountTest
+from support import PROGRAM, FileSystemTest, Mount
 
 
-class RacesTest(MountTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.make_file_system()
-
-    @classmethod
-    def make_file_system(cls):
-        cls.sql.execute("SELECT blobfs.create('docs', %s, %s)", (os.getuid(), os.getgid()))
-
-    def tearDown(self):
-        self.assertEqual(self.sql.execute("SELECT * FROM blobfs.check('docs')").fetchall(), [])
-        self.sql.execute("SELECT blobfs.drop('docs')")
-        self.make_file_system()
-
-    def server_read(self, path):
-        return self.one("SELECT blobfs.read('docs', %s)::bytea", path)
-
-    def put(self, path, data):
-        self.sql.execute("SELECT blobfs.write('docs', %s, %s)", (path, data))
-
+class RacesTest(FileSystemTest):
     def put_row(self, table, path, data):
         self.sql.execute(f"INSERT INTO {table} VALUES (%s, %s)", (path, data))
 
