@@ -15,6 +15,7 @@
 
 #include "errors.h"
 #include "group.h"
+#include "sender.h"
 
 enum
 {
@@ -271,6 +272,15 @@ birth_make(struct writer *writer, struct copy *copy, bool with_content, bool is_
 			return error;
 	}
 	return error == 0 && has_atime ? set_atime(writer, copy, &atime, is_durable) : error;
+}
+
+bool
+birth_hand_over(struct writer *writer, struct copy *copy)
+{
+	return copy->birth != NULL && !copy->is_removed &&
+		copy->working.size <= SPOOL_MEMORY_BYTES &&
+		group_has_made(copy->node->attributes.snapshot, copy->birth->parent) &&
+		sender_take(writer->sender, copy);
 }
 
 bool

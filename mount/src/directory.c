@@ -36,6 +36,7 @@ struct directory
 	struct listed *entries;
 	int			count;
 	int			room;
+	struct timespec began;		/* monotonic: when the listing did */
 	uint64_t	notified;		/* number of notifications before the page's statement */
 };
 
@@ -45,14 +46,38 @@ get_directory(struct fuse_file_info *info)
 	return (struct directory *) (uintptr_t) info->fh;
 }
 
+/*
+ * Whether the kernel may list the directory from what it remembers.  Names and attributes came with
+ * the listing.  When they are too old, each would be asked for by itself, so half of the time for
+ * which they are trusted must remain.
+ */
+static bool
+is_fresh(struct mount *mount, struct node *node)
+{
+	struct timespec now;
+	double		age;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	pthread_mutex_lock(&node->lock);
+	age = (double) (now.tv_sec - node->listed_at.tv_sec) +
+		(double) (now.tv_nsec - node->listed_at.tv_nsec) / 1e9;
+	pthread_mutex_unlock(&node->lock);
+	return age < session_timeout(mount) / 2;
+}
+
 void
 directory_open(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
 {
+	struct mount *mount = request_mount(request);
+	struct node *node = request_node(request, id);
 	struct directory *directory = allocate(sizeof(*directory));
 
 	pthread_mutex_init(&directory->lock, NULL);
 	directory->first = DOTS;
 	info->fh = (uint64_t) (uintptr_t) directory;
+	/* Without requests for open files, those for listings would be most of what remains. */
+	info->cache_readdir = mount->options->noopen && !mount->options->notify;
+	info->keep_cache = info->cache_readdir && is_fresh(mount, node);
 	if (fuse_reply_open(request, info) != 0)
 	{
 		pthread_mutex_destroy(&directory->lock);
@@ -71,6 +96,7 @@ clear_page(struct directory *directory)
 static void
 restart(struct directory *directory)
 {
+	clock_gettime(CLOCK_MONOTONIC, &directory->began);
 	clear_page(directory);
 	listing_clear(&directory->position);
 	directory->first = DOTS;
@@ -201,6 +227,15 @@ fill_reply(fuse_req_t request, struct node *node, struct directory *directory, o
 	return used;
 }
 
+/* The listing has come to its end. */
+static void
+note_listed(struct node *node, const struct directory *directory)
+{
+	pthread_mutex_lock(&node->lock);
+	node->listed_at = directory->began;
+	pthread_mutex_unlock(&node->lock);
+}
+
 /* A reply ends at the end of a page, so its names are all as old as the page's statement. */
 static void
 read_directory(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset,
@@ -222,6 +257,8 @@ read_directory(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset,
 	notify_enter(mount);
 	if (error == 0)
 		used = fill_reply(request, node, directory, offset, buffer, size, plus);
+	if (error == 0 && used == 0)
+		note_listed(node, directory);
 	/* After the reply the kernel may release the directory. */
 	pthread_mutex_unlock(&directory->lock);
 	if (error != 0)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "errors.h"
+#include "sender.h"
 
 /* Inode numbers that no inode has; source_fs.c has the one before them. */
 static const uint64_t control_ino = (UINT64_C(1) << 62) + 1;
@@ -34,6 +35,7 @@ struct group
 	int64_t		number;			/* negative: the snapshot of its nodes */
 	struct connection *connection;
 	bool		is_ending;		/* no request gets in any more */
+	int			error;			/* of what was sent after a close() */
 	struct names names;			/* that it has made, and "" in directories that it has made */
 };
 
@@ -92,6 +94,29 @@ group_bind(struct mount *mount, const struct node *node)
 	group = find_group(groups, NULL, node->attributes.snapshot);
 	pool_bind(group && !group->is_ending ? group->connection : NULL);
 	pthread_mutex_unlock(&groups->lock);
+}
+
+void
+group_bind_always(int64_t number)
+{
+	struct group *group;
+
+	pthread_mutex_lock(&the_groups->lock);
+	group = find_group(the_groups, NULL, number);
+	pool_bind(group ? group->connection : NULL);
+	pthread_mutex_unlock(&the_groups->lock);
+}
+
+void
+group_fail(int64_t number, int error)
+{
+	struct group *group;
+
+	pthread_mutex_lock(&the_groups->lock);
+	group = find_group(the_groups, NULL, number);
+	if (group != NULL && group->error == 0)
+		group->error = error;
+	pthread_mutex_unlock(&the_groups->lock);
 }
 
 /* ---- names that a group has made ---- */
@@ -169,6 +194,22 @@ void
 group_note_name(const struct node *parent, const char *name)
 {
 	note_hash(parent->attributes.snapshot, hash_name(parent->attributes.ino, name));
+}
+
+bool
+group_has_made(int64_t number, uint64_t directory)
+{
+	struct group *group;
+	bool		has_made;
+
+	if (number >= 0)
+		return false;
+	pthread_mutex_lock(&the_groups->lock);
+	group = find_group(the_groups, NULL, number);
+	has_made = group != NULL && !group->is_ending &&
+		has_hash(&group->names, hash_name(directory, ""));
+	pthread_mutex_unlock(&the_groups->lock);
+	return has_made;
 }
 
 /* A directory that the group has made has its own times already; no name is "/". */
@@ -333,11 +374,23 @@ group_roll_back(struct mount *mount, const struct node *parent, const char *name
 	if (error != 0)
 		return error;
 	copies_give_up(groups->writer, group->number);
+	sender_wait(groups->writer->sender, group->number);
 	/* A connection that is lost has rolled back. */
 	pool_command("ROLLBACK");
 	transactions_forget_mark(groups->writer->transactions, group->connection);
 	forget_group(groups, group);
 	return 0;
+}
+
+static int
+get_error(struct groups *groups, const struct group *group)
+{
+	int			error;
+
+	pthread_mutex_lock(&groups->lock);
+	error = group->error;
+	pthread_mutex_unlock(&groups->lock);
+	return error;
 }
 
 /*
@@ -359,7 +412,10 @@ group_commit(struct mount *mount, const struct node *parent, const char *name,
 		error = begin_end(groups, name, &group);
 	if (error != 0)
 		return error;
-	error = copies_commit(writer, group->number);
+	sender_wait(writer->sender, group->number);
+	error = get_error(groups, group);
+	if (error == 0)
+		error = copies_commit(writer, group->number);
 	if (error == 0)
 		error = transactions_commit_bound(writer->transactions);
 	else

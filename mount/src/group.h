@@ -27,6 +27,15 @@ bool group_is_virtual(const struct node *node);
 /* Bind the calling thread to the connection of the node's group, if it is of one. */
 void group_bind(struct mount *mount, const struct node *node);
 
+/* Bind the calling thread to the group of a number, also while that is ending. */
+void group_bind_always(int64_t number);
+
+/* The group of a number cannot be committed: its COMMIT returns this error. */
+void group_fail(int64_t number, int error);
+
+/* Whether the group of a number has made this directory, and goes on. */
+bool group_has_made(int64_t number, uint64_t directory);
+
 /*
  * No other transaction sees a directory that a group has made, so a name that the group has not
  * put there is not in it, and look-ups need not ask.  Noted before the call that makes it; nothing

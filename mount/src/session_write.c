@@ -20,6 +20,7 @@
 #include "errors.h"
 #include "group.h"
 #include "locks.h"
+#include "sender.h"
 
 /* An open file that writes, or that was opened while a working copy was there. */
 struct writing
@@ -1096,6 +1097,18 @@ publish(struct writer *writer, struct writing *writing)
 	return error != 0 ? error : writer_flush(writer);
 }
 
+/* Whether a thread sends what was written. */
+static bool
+hand_over(struct writer *writer, struct copy *copy)
+{
+	bool		is_queued;
+
+	pthread_mutex_lock(&copy->lock);
+	is_queued = birth_hand_over(writer, copy);
+	pthread_mutex_unlock(&copy->lock);
+	return is_queued;
+}
+
 static void
 op_flush(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
 {
@@ -1104,7 +1117,7 @@ op_flush(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
 	struct node *node = request_node(request, id);
 	int			error = 0;
 
-	if (writing != NULL && writing->writes)
+	if (writing != NULL && writing->writes && !hand_over(writer, writing->copy))
 		error = publish(writer, writing);
 	locks_closed(writer->mount, node, info);
 	fuse_reply_err(request, error);
@@ -1151,7 +1164,7 @@ session_write_release(struct mount *mount, struct handle *handle)
 
 	group_bind(mount, copy->node);
 	pthread_mutex_lock(&copy->lock);
-	error = writing->writes ? copy_commit(writer, copy, true) : 0;
+	error = writing->writes && !copy->is_queued ? copy_commit(writer, copy, true) : 0;
 	pthread_mutex_unlock(&copy->lock);
 	if (error != 0 && !copy->is_given_up)
 		message("inode %llu: what was written is lost: %s",
@@ -1331,6 +1344,7 @@ session_write_create(struct mount *mount)
 											   writer->is_async);
 	add_calls(writer, mount->source->schema, mount->source->blobext);
 	writer->groups = groups_create(writer);
+	writer->sender = sender_create(mount);
 	if (options->locks && strcmp(options->locks, "db") == 0)
 		writer->locks = locks_create(mount);
 	mount->writer = writer;
@@ -1388,6 +1402,7 @@ session_write_start(struct mount *mount)
 	writer->has_thread = pthread_create(&writer->thread, NULL, run_thread, writer) == 0;
 	if (!writer->has_thread)
 		fatal("no thread: %m");
+	sender_start(writer->sender);
 }
 
 void
@@ -1401,6 +1416,7 @@ session_write_destroy(struct mount *mount)
 	pthread_mutex_unlock(&writer->lock);
 	if (writer->has_thread)
 		pthread_join(writer->thread, NULL);
+	sender_destroy(writer->sender);
 	groups_destroy(writer->groups);
 	if (writer->locks != NULL)
 		locks_destroy(writer->locks);

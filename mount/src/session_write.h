@@ -53,6 +53,7 @@ struct writer
 	struct transactions *transactions;
 	struct calls calls;
 	struct groups *groups;
+	struct sender *sender;
 	struct locks *locks;		/* NULL: the kernel's, for this mount alone */
 	void		(*release) (fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info);
 	const char *spool;
@@ -104,6 +105,7 @@ struct copy
 	struct timespec ctime;		/* of the last write */
 	bool		is_removed;		/* no name leads to the inode, so nothing is committed */
 	bool		is_given_up;	/* the transaction of many files has ended; is_removed, too */
+	bool		is_queued;		/* the sender has it */
 	bool		is_doubtful;	/* a commit has failed that may have been carried out */
 	struct birth *birth;		/* the server does not know the inode yet; see births.c */
 };
@@ -205,6 +207,12 @@ int birth_make(struct writer *writer, struct copy *copy, bool with_content, bool
 bool birth_set_attributes(struct writer *writer, struct node *node, const mode_t *mode,
 						  const struct timespec *mtime, const struct timespec *atime);
 bool birth_is_of(struct writer *writer, struct node *node);
+
+/*
+ * At close(), under the copy's lock: if it is that of such a file, and in a directory that its group
+ * has made, hand it to the sender.
+ */
+bool birth_hand_over(struct writer *writer, struct copy *copy);
 
 /* The attributes of a name if it is that of such a file. */
 bool birth_look_up(struct writer *writer, const struct node *directory, const char *name,

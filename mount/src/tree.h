@@ -74,6 +74,9 @@ struct node
 	int			next_reader;
 	int			slot;			/* connection of the last statement, or -1 */
 
+	/* Directories: when a whole listing began (monotonic). */
+	struct timespec listed_at;
+
 	/* Directories: the name of which the content was asked for last, to see who goes through. */
 	char	   *last_read_name;
 	int			reads_in_order;

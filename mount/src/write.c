@@ -6,10 +6,8 @@
 #include "write.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "errors.h"
 
@@ -111,17 +109,14 @@ void
 working_begin(struct working *working, const char *directory, int64_t base_size)
 {
 	memset(working, 0, sizeof(*working));
-	working->directory = directory;
-	working->spool = -1;
+	spool_begin(&working->spool, directory);
 	working_clean(working, base_size);
 }
 
 void
 working_end(struct working *working)
 {
-	if (working->spool >= 0)
-		close(working->spool);
-	working->spool = -1;
+	spool_end(&working->spool);
 	free(working->local.items);
 	free(working->dirty.items);
 }
@@ -135,79 +130,25 @@ working_committed(struct working *working)
 	working->dirty.count = 0;
 }
 
-/* An empty spool file is kept for the next write; if it cannot be emptied, another one is made. */
+/* An empty spool is kept for the next write; if it cannot be emptied, another one begins. */
 void
 working_clean(struct working *working, int64_t base_size)
 {
 	working->size = working->base_kept = base_size;
 	working->local.count = 0;
 	working_committed(working);
-	if (working->spool >= 0 && ftruncate(working->spool, 0) != 0)
-	{
-		close(working->spool);
-		working->spool = -1;
-	}
-}
-
-static int
-require_spool(struct working *working)
-{
-	if (working->spool < 0)
-		working->spool = open(working->directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	return working->spool < 0 ? errno : 0;
-}
-
-static int
-write_spool(struct working *working, const char *data, size_t length, int64_t offset)
-{
-	while (length > 0)
-	{
-		ssize_t		written = pwrite(working->spool, data, length, offset);
-
-		if (written < 0 && errno == EINTR)
-			continue;
-		if (written < 0)
-			return errno;
-		data += written;
-		length -= written;
-		offset += written;
-	}
-	return 0;
-}
-
-/* Bytes behind the end of the spool file are zeros. */
-static int
-read_spool(struct working *working, int64_t offset, size_t length, char *target)
-{
-	while (length > 0)
-	{
-		ssize_t		bytes = pread(working->spool, target, length, offset);
-
-		if (bytes < 0 && errno == EINTR)
-			continue;
-		if (bytes < 0)
-			return errno;
-		if (bytes == 0)
-		{
-			memset(target, 0, length);
-			return 0;
-		}
-		target += bytes;
-		length -= bytes;
-		offset += bytes;
-	}
-	return 0;
+	if (spool_cut(&working->spool, 0) != 0)
+		spool_end(&working->spool);
 }
 
 int
 working_write(struct working *working, const char *data, size_t length, int64_t offset, bool append)
 {
-	int			error = require_spool(working);
+	int			error;
 
 	if (append)
 		offset = working->size;
-	if (error == 0)
-		error = write_spool(working, data, length, offset);
+	error = spool_write(&working->spool, data, length, offset);
 	if (error != 0)
 		return error;
 	if (length == 0)
@@ -229,10 +170,10 @@ working_zero(struct working *working, int64_t offset, int64_t length)
 {
 	static const char zeros[64 * 1024];
 	int64_t		end = offset + length;
-	int			error = require_spool(working);
+	int			error = 0;
 
 	for (int64_t at = offset; at < min(end, working->size) && error == 0; at += sizeof(zeros))
-		error = write_spool(working, zeros, min(sizeof(zeros), min(end, working->size) - at), at);
+		error = spool_write(&working->spool, zeros, min(sizeof(zeros), min(end, working->size) - at), at);
 	if (error != 0)
 		return error;
 	add_span(&working->local, offset, min(end, working->size));
@@ -246,6 +187,8 @@ working_zero(struct working *working, int64_t offset, int64_t length)
 int
 working_resize(struct working *working, int64_t size)
 {
+	int			error;
+
 	if (size == working->size)
 		return 0;
 	if (size < working->size)
@@ -254,8 +197,9 @@ working_resize(struct working *working, int64_t size)
 		cut_spans(&working->dirty, size);
 		working->base_kept = min(working->base_kept, size);
 		working->kept = min(working->kept, size);
-		if (working->spool >= 0 && ftruncate(working->spool, size) != 0)
-			return errno;
+		error = spool_cut(&working->spool, size);
+		if (error != 0)
+			return error;
 	}
 	working->size = size;
 	working->appended = false;
@@ -295,7 +239,7 @@ working_read(struct working *working, int64_t offset, size_t length, char *targe
 		size_t		bytes = (size_t) (until - offset);
 
 		if (is_local)
-			error = read_spool(working, offset, bytes, target);
+			error = spool_read(&working->spool, offset, bytes, target);
 		else if (is_base)
 			error = read_base(context, offset, bytes, target);
 		else
@@ -309,16 +253,14 @@ working_read(struct working *working, int64_t offset, size_t length, char *targe
 int
 working_read_spool(struct working *working, int64_t offset, size_t length, char *target)
 {
-	int			error = require_spool(working);
-
-	return error != 0 ? error : read_spool(working, offset, length, target);
+	return spool_read(&working->spool, offset, length, target);
 }
 
 int
 working_get_spool(struct working *working, size_t length, char **content)
 {
 	*content = allocate(length);
-	return length > 0 ? working_read_spool(working, 0, length, *content) : 0;
+	return spool_read(&working->spool, 0, length, *content);
 }
 
 int
@@ -326,7 +268,7 @@ working_fill(struct working *working, base_reader read_base, void *context)
 {
 	char	   *content = allocate(STEP_BYTES);
 	int64_t		offset = 0;
-	int			error = require_spool(working);
+	int			error = 0;
 
 	while (offset < working->base_kept && error == 0)
 	{
@@ -338,7 +280,7 @@ working_fill(struct working *working, base_reader read_base, void *context)
 		if (is_base)
 			error = read_base(context, offset, (size_t) (until - offset), content);
 		if (is_base && error == 0)
-			error = write_spool(working, content, (size_t) (until - offset), offset);
+			error = spool_write(&working->spool, content, (size_t) (until - offset), offset);
 		if (is_base && error == 0)
 			add_span(&working->local, offset, until);
 		offset = until;

@@ -3,8 +3,8 @@
  *	  Working copies: a file's content as this mount sees it, with changes that are not
  *	  committed yet.
  *
- * The content is described by what can be read here: bytes that were written lie in a spool file at
- * their own offsets ("local"; the file is sparse, and has no name); of a base, which is a version
+ * The content is described by what can be read here: bytes that were written lie in a spool at
+ * their own offsets ("local"); of a base, which is a version
  * that the server had, the first base_kept bytes are part of the content; all others are zeros.
  *
  * Beside that a working copy has what must be sent: the ranges written since the last commit
@@ -18,6 +18,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "spool.h"
 
 /* Bytes [start, end) of the content. */
 struct span
@@ -41,10 +43,9 @@ enum
 
 struct working
 {
-	const char *directory;		/* of the spool file */
-	int			spool;			/* -1: not made yet */
+	struct spool spool;
 	int64_t		size;
-	struct spans local;			/* in the spool file */
+	struct spans local;			/* in the spool */
 	int64_t		base_kept;		/* bytes of the base, unless they are local */
 
 	/* Since the last commit */
@@ -77,17 +78,17 @@ int working_resize(struct working *working, int64_t size);
 int working_read(struct working *working, int64_t offset, size_t length, char *target,
 				 size_t *found, base_reader read_base, void *context);
 
-/* All bytes from the spool file: those of the base must have been filled in. */
+/* All bytes from the spool: those of the base must have been filled in. */
 int working_read_spool(struct working *working, int64_t offset, size_t length, char *target);
 
 /* The first bytes of them, which the caller frees. */
 int working_get_spool(struct working *working, size_t length, char **content);
 
-/* Fill the base in, so that the whole content is in the spool file. */
+/* Fill the base in, so that the whole content is in the spool. */
 int working_fill(struct working *working, base_reader read_base, void *context);
 
 /*
- * Fill the base in, so that the whole content is in the spool file, as one range, and all of it is
+ * Fill the base in, so that the whole content is in the spool, as one range, and all of it is
  * to be sent.
  */
 int working_gather(struct working *working, base_reader read_base, void *context);
