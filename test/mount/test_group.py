@@ -1,9 +1,11 @@
 """Transactions of many files: directories of .blobfs/tx, and "blobfs tx".
 
 Seen to fail: without group_bind() in request_node() every test here; without copies_commit()
-test_open_files; without the snapshot in search() of copies.c test_one_file_in_two.
+test_open_files; without the snapshot in search() of copies.c test_one_file_in_two; without
+group_fail() test_error_after_close and test_lost_connection_after_close.
 """
 
+import contextlib
 import errno
 import os
 import signal
@@ -132,6 +134,76 @@ class GroupTest(FileSystemTest):
                         os.rename(tx, mount.path(".blobfs/commit/one"))
                 self.assertEqual(os.path.exists(mount.path("d")), is_there, (pattern, moment))
                 self.assertEqual(os.listdir(mount.path(".blobfs/tx")), [])
+        proxy.close()
+
+    def begin_with_directory(self, mount):
+        """A transaction and a directory that it has made; small files there are sent after close()."""
+        with contextlib.suppress(FileExistsError):
+            self.write(mount.path("first"), b"made at once")
+        tx = mount.path(".blobfs/tx/one")
+        os.makedirs(os.path.join(tx, "d"))
+        return tx, os.path.join(tx, "d")
+
+    def test_sent_after_close(self):
+        """What programs do with a file that they have just closed; the last ones are under way at
+        COMMIT, and at rollback."""
+        with Mount("fs=docs,timeout=0") as mount:
+            for commits in False, True:
+                tx, directory = self.begin_with_directory(mount)
+                expected = {}
+                for number in range(300):
+                    name = f"f{number}"
+                    path = os.path.join(directory, name)
+                    expected[name] = self.bytes(self.random.choice([0, 1, 10_000, 100_000, 200_000]))
+                    self.write(path, expected[name])
+                    what = self.random.choice(["", "", "append", "read", "move", "remove", "cut"])
+                    if what == "append":
+                        with open(path, "ab") as file:
+                            file.write(b"more")
+                        expected[name] += b"more"
+                    elif what == "read":
+                        with open(path, "rb") as file:
+                            self.assertEqual(file.read(), expected[name])
+                    elif what == "move":
+                        os.rename(path, path + "x")
+                        expected[name + "x"] = expected.pop(name)
+                    elif what == "remove":
+                        os.unlink(path)
+                        del expected[name]
+                    elif what == "cut":
+                        os.truncate(path, len(expected[name]) // 2)
+                        expected[name] = expected[name][:len(expected[name]) // 2]
+                if commits:
+                    os.rename(tx, mount.path(".blobfs/commit/one"))
+                    found = {name: self.server_read(f"d/{name}") for name in os.listdir(mount.path("d"))}
+                    self.assertEqual(found, expected)
+                else:
+                    os.rmdir(tx)
+                    self.assertFalse(os.path.exists(mount.path("d")))
+
+    def test_error_after_close(self):
+        """An error of what is sent after close() is that of COMMIT, and nothing of it remains."""
+        self.sql.execute("ALTER TABLE docs.dentry ADD CONSTRAINT not_bad CHECK (name <> 'bad')")
+        with Mount("fs=docs,timeout=0") as mount:
+            tx, directory = self.begin_with_directory(mount)
+            for name in "good", "bad":
+                self.write(os.path.join(directory, name), b"x")
+            with self.assertRaises(OSError) as raised:
+                os.rename(tx, mount.path(".blobfs/commit/one"))
+            self.assertEqual(raised.exception.errno, errno.EINVAL)
+            self.assertEqual(os.listdir(mount.directory), ["first"])
+            self.assertEqual(os.listdir(mount.path(".blobfs/tx")), [])
+
+    def test_lost_connection_after_close(self):
+        proxy = Proxy()
+        for moment in "before", "after":
+            with Mount("fs=docs,timeout=0", proxy.conninfo()) as mount:
+                tx, directory = self.begin_with_directory(mount)
+                proxy.cut("docs.create(", moment)
+                self.write(os.path.join(directory, "f"), b"x")
+                with self.assertRaises(OSError):
+                    os.rename(tx, mount.path(".blobfs/commit/one"))
+                self.assertEqual(os.listdir(mount.directory), ["first"])
         proxy.close()
 
     def test_program_is_killed(self):

@@ -336,6 +336,22 @@ class TableTest(MountTest):
                 for path, content in contents.items():
                     self.assertEqual(mount.read(path), content)
 
+    def test_listing_without_open(self):
+        """The kernel lists a directory from its memory, for half of the time of names."""
+        self.put("document", "d/one", b"1")
+        for timeout, names in (60, ["one"]), (0, ["one", "two"]):
+            with Mount(f"{OPTIONS},noopen,timeout={timeout}") as mount:
+                self.assertEqual(os.listdir(mount.path("d")), ["one"])
+                self.put("document", "d/two", b"2")
+                self.assertEqual(sorted(os.listdir(mount.path("d"))), names)
+                self.assertEqual(mount.read("d/two"), b"2")
+            self.sql.execute("DELETE FROM document WHERE path = 'd/two'")
+        with Mount(f"{OPTIONS},noopen,timeout=2") as mount:
+            os.listdir(mount.path("d"))
+            self.put("document", "d/two", b"2")
+            support.wait_until(lambda: sorted(os.listdir(mount.path("d"))) == ["one", "two"],
+                               "the new name")
+
     def test_privileges(self):
         """The mount has the rights of its role, and row security holds."""
         self.sql.execute("DROP ROLE IF EXISTS mount_reader")
