@@ -35,7 +35,7 @@ struct group
 	int64_t		number;			/* negative: the snapshot of its nodes */
 	struct connection *connection;
 	bool		is_ending;		/* no request gets in any more */
-	int			error;			/* of what was sent after a close() */
+	int			error;			/* of a file that was sent after its close() */
 	struct names names;			/* that it has made, and "" in directories that it has made */
 };
 

@@ -2,8 +2,8 @@
  * sender.h
  *	  A thread that makes files of groups after their close().
  *
- * In a directory that a group has made, no name can be taken by others, and nobody sees a file
- * before COMMIT.  So close() of a small file that is not made yet need not wait for the server: it
+ * In a directory that a group has made, no name can be taken by others, and no other transaction
+ * sees a file before COMMIT.  So close() of a small file that is not made yet need not wait for the server: it
  * hands the working copy over, and the thread sends it while the program goes on.  If that fails,
  * the group cannot be committed any more: group_fail().
  */

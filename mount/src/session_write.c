@@ -1097,7 +1097,7 @@ publish(struct writer *writer, struct writing *writing)
 	return error != 0 ? error : writer_flush(writer);
 }
 
-/* Whether a thread sends what was written. */
+/* Whether a thread sends the content. */
 static bool
 hand_over(struct writer *writer, struct copy *copy)
 {

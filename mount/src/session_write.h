@@ -209,8 +209,8 @@ bool birth_set_attributes(struct writer *writer, struct node *node, const mode_t
 bool birth_is_of(struct writer *writer, struct node *node);
 
 /*
- * At close(), under the copy's lock: if it is that of such a file, and in a directory that its group
- * has made, hand it to the sender.
+ * At close(), under the copy's lock: if it is that of such a file, and in a directory that its
+ * group has made, hand it to the sender.
  */
 bool birth_hand_over(struct writer *writer, struct copy *copy);
 

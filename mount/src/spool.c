@@ -47,7 +47,7 @@ spool_end(struct spool *spool)
 
 /* ---- memory ---- */
 
-/* Room for so many bytes; false: there is none. */
+/* Room for this number of bytes; false: there is none. */
 static bool
 reserve_memory(struct spool *spool, size_t bytes)
 {

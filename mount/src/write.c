@@ -173,7 +173,8 @@ working_zero(struct working *working, int64_t offset, int64_t length)
 	int			error = 0;
 
 	for (int64_t at = offset; at < min(end, working->size) && error == 0; at += sizeof(zeros))
-		error = spool_write(&working->spool, zeros, min(sizeof(zeros), min(end, working->size) - at), at);
+		error = spool_write(&working->spool, zeros,
+							min(sizeof(zeros), min(end, working->size) - at), at);
 	if (error != 0)
 		return error;
 	add_span(&working->local, offset, min(end, working->size));

@@ -137,7 +137,8 @@ class GroupTest(FileSystemTest):
         proxy.close()
 
     def begin_with_directory(self, mount):
-        """A transaction and a directory that it has made; small files there are sent after close()."""
+        """A transaction and a directory that it has made: small files there are sent after
+        close()."""
         with contextlib.suppress(FileExistsError):
             self.write(mount.path("first"), b"made at once")
         tx = mount.path(".blobfs/tx/one")
@@ -145,8 +146,8 @@ class GroupTest(FileSystemTest):
         return tx, os.path.join(tx, "d")
 
     def test_sent_after_close(self):
-        """What programs do with a file that they have just closed; the last ones are under way at
-        COMMIT, and at rollback."""
+        """Files are changed right after close(); the last ones are under way at COMMIT, and at
+        rollback."""
         with Mount("fs=docs,timeout=0") as mount:
             for commits in False, True:
                 tx, directory = self.begin_with_directory(mount)
@@ -154,7 +155,8 @@ class GroupTest(FileSystemTest):
                 for number in range(300):
                     name = f"f{number}"
                     path = os.path.join(directory, name)
-                    expected[name] = self.bytes(self.random.choice([0, 1, 10_000, 100_000, 200_000]))
+                    size = self.random.choice([0, 1, 10_000, 100_000, 200_000])
+                    expected[name] = self.bytes(size)
                     self.write(path, expected[name])
                     what = self.random.choice(["", "", "append", "read", "move", "remove", "cut"])
                     if what == "append":
@@ -175,14 +177,15 @@ class GroupTest(FileSystemTest):
                         expected[name] = expected[name][:len(expected[name]) // 2]
                 if commits:
                     os.rename(tx, mount.path(".blobfs/commit/one"))
-                    found = {name: self.server_read(f"d/{name}") for name in os.listdir(mount.path("d"))}
+                    found = {name: self.server_read(f"d/{name}")
+                             for name in os.listdir(mount.path("d"))}
                     self.assertEqual(found, expected)
                 else:
                     os.rmdir(tx)
                     self.assertFalse(os.path.exists(mount.path("d")))
 
     def test_error_after_close(self):
-        """An error of what is sent after close() is that of COMMIT, and nothing of it remains."""
+        """An error after close() is that of COMMIT, and nothing of the transaction remains."""
         self.sql.execute("ALTER TABLE docs.dentry ADD CONSTRAINT not_bad CHECK (name <> 'bad')")
         with Mount("fs=docs,timeout=0") as mount:
             tx, directory = self.begin_with_directory(mount)
