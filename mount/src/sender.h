@@ -3,9 +3,9 @@
  *	  A thread that makes files of groups after their close().
  *
  * In a directory that a group has made, no name can be taken by others, and no other transaction
- * sees a file before COMMIT.  So close() of a small file that is not made yet need not wait for the server: it
- * hands the working copy over, and the thread sends it while the program goes on.  If that fails,
- * the group cannot be committed any more: group_fail().
+ * sees a file before COMMIT.  So close() of a small file that is not made yet need not wait for the
+ * server: it hands the working copy over, and the thread sends it while the program goes on.  If
+ * that fails, the group cannot be committed any more: group_fail().
  */
 #ifndef SENDER_H
 #define SENDER_H
