@@ -139,8 +139,9 @@ class GroupTest(FileSystemTest):
     def begin_with_directory(self, mount):
         """A transaction and a directory that it has made: small files there are sent after
         close()."""
-        with contextlib.suppress(FileExistsError):
-            self.write(mount.path("first"), b"made at once")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(mount.path("first"))
+        self.write(mount.path("first"), b"made at once")
         tx = mount.path(".blobfs/tx/one")
         os.makedirs(os.path.join(tx, "d"))
         return tx, os.path.join(tx, "d")
