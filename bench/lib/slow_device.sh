@@ -3,7 +3,7 @@
 #
 # A file of the machine's disk under a loop device, with ext4, and a limit of the block layer for
 # reads and for writes of this device.  The limit is that of cgroup v1 (blkio.throttle), in the
-# root group, so it holds for whoever submits the I/O: backends, io_uring, the kernel's threads that
+# root group, so it holds for the I/O of all: backends, io_uring, the kernel's threads that
 # write buffered pages back.  No other device has a limit.  (The controller of cgroup v2 has no
 # limit for the root group.)  The disk below must be faster; tell_slow_device() measures what comes
 # out.
@@ -54,7 +54,7 @@ rate_of_dd()
 		for (i = 1; i < NF; i++) if ($i == "copied,") printf "%.0f", $1 / $(i + 1) / 1e6 }'
 }
 
-# What the device does in two seconds.  ERROR if the limit of $1 MB per second is not kept.
+# Prints the rates of the device in two seconds.  ERROR if the limit of $1 MB per second is not kept.
 tell_slow_device()
 {
 	local file=$dir/device/rate written buffered read
