@@ -54,7 +54,7 @@ rate_of_dd()
 		for (i = 1; i < NF; i++) if ($i == "copied,") printf "%.0f", $1 / $(i + 1) / 1e6 }'
 }
 
-# Prints the rates of the device in two seconds.  ERROR if the limit of $1 MB per second is not kept.
+# Prints the rates of the device in two seconds.  ERROR if it is faster than $1 MB per second.
 tell_slow_device()
 {
 	local file=$dir/device/rate written buffered read
@@ -63,7 +63,7 @@ tell_slow_device()
 	buffered=$(rate_of_dd $(($1 * 2)) if=/dev/zero of="$file" conv=notrunc,fdatasync)
 	read=$(rate_of_dd $(($1 * 2)) if="$file" of=/dev/null iflag=direct)
 	rm "$file"
-	echo "# a device of $1 MB/s: direct writes $written, buffered ones $buffered, direct reads $read"
+	echo "# a device of $1 MB/s: direct writes $written, buffered $buffered, direct reads $read"
 	[ $((written * 5)) -le $(($1 * 6)) ] && [ $((buffered * 5)) -le $(($1 * 6)) ] &&
 		[ $((read * 5)) -le $(($1 * 6)) ] || refuse_slow_device 'the limit is not kept'
 }
