@@ -34,8 +34,8 @@ begin_memory_side(Side *side, const char *memory, uint64 size_bytes)
 }
 
 /*
- * A value, which stays where it is until end_side().  What is read from the device does not go
- * into the buffer, where others should not lose theirs for it.  asks_buffer: bytes that the buffer
+ * A value, which stays where it is until end_side().  Bytes that are read from the device do
+ * not go into the buffer, where others should not lose theirs for it.  asks_buffer: bytes that the buffer
  * has are taken from there; otherwise they are those of the files.
  */
 static void
@@ -71,6 +71,7 @@ read_cached(Side *side, uint64 length_bytes)
 	return got;
 }
 
+/* At most STEP_BYTES, from memory, from the buffer or from the device; 0 at the end. */
 static const char *
 next_bytes(Side *side, uint64 *bytes)
 {

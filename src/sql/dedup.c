@@ -6,8 +6,8 @@
  * could have written: SELECT, SELECT ... FOR SHARE, UPDATE.  README.md, "blobext_dedup()", has the
  * argument why no change of others is lost, and why the collector goes on meanwhile.
  *
- * From one transaction to the next it keeps digests and places of rows, and no value.  Within one it
- * keeps the value that rows were compared with last, and its content if that is small.
+ * From one transaction to the next it keeps digests and places of rows, and no value.  Within
+ * one it keeps the value that rows were compared with last, and its content if that is small.
  */
 #include "postgres.h"
 

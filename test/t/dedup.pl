@@ -455,7 +455,7 @@ $node->start;
 	is(sql('SELECT count(*) FROM s.t WHERE id = 9 AND sha256(b::bytea) = want'), '1', 'blob_intern() stores content whose copy is damaged');
 }
 
-# The file of the value that the others would get is damaged, and the buffer has what was stored.
+# The file of the value that the others would get is damaged, and the buffer has the stored bytes.
 clean();
 copies('t', 4, 1);
 sql('CHECKPOINT', 'SELECT count(b::bytea) FROM s.t');
