@@ -34,9 +34,9 @@ begin_memory_side(Side *side, const char *memory, uint64 size_bytes)
 }
 
 /*
- * A value, which stays where it is until end_side().  Bytes that are read from the device do
- * not go into the buffer, where others should not lose theirs for it.  asks_buffer: bytes that the buffer
- * has are taken from there; otherwise they are those of the files.
+ * A value, which stays where it is until end_side().  Bytes that are read from the device do not
+ * go into the buffer, where others should not lose theirs for them.  asks_buffer: bytes that the
+ * buffer has are taken from there; otherwise they are those of the files.
  */
 static void
 begin_side(Side *side, const BlobValue *value, bool asks_buffer)
