@@ -1,11 +1,12 @@
 # bench/lib/own_server.sh: part of bench/compression, bench/holes and bench/dedup: a server of their
-# own in a temporary directory, $dir, which ends with the script.
+# own in a temporary directory, $dir, which ends with the script.  Its files are in $data.
 
 bindir=$("${PG_CONFIG:-pg_config}" --bindir)
 dir=$(mktemp -d "${TMPDIR:-/tmp}/blobext_bench.XXXXXX")
 as=()
 [ "$EUID" -ne 0 ] || as=(runuser -u "${BLOBEXT_BENCH_USER:-postgres}" --)
 own_jobs=()
+data=$dir/data
 
 end_own_server()
 {
@@ -14,7 +15,8 @@ end_own_server()
 	for job in "${own_jobs[@]}"; do
 		kill "$job" 2> /dev/null || true
 	done
-	"${as[@]}" "$bindir/pg_ctl" -D "$dir/data" -s -m immediate stop 2> /dev/null || true
+	"${as[@]}" "$bindir/pg_ctl" -D "$data" -s -m immediate stop 2> /dev/null || true
+	[ "$(type -t end_slow_device)" != function ] || end_slow_device
 	rm -rf "$dir"
 }
 trap end_own_server EXIT
@@ -25,11 +27,11 @@ chmod 755 "$dir"
 start_own_server()
 {
 	[ "$EUID" -ne 0 ] || chown -R "${BLOBEXT_BENCH_USER:-postgres}" "$dir"
-	"${as[@]}" "$bindir/initdb" -D "$dir/data" -A trust -N > /dev/null
+	"${as[@]}" "$bindir/initdb" -D "$data" -A trust -N > /dev/null
 	printf '%s\n' "shared_preload_libraries = 'blobext'" "listen_addresses = ''" \
 		"unix_socket_directories = '$dir'" 'jit = off' "$@" |
-		"${as[@]}" tee -a "$dir/data/postgresql.conf" > /dev/null
-	"${as[@]}" "$bindir/pg_ctl" -D "$dir/data" -s -w -l "$dir/log" start
+		"${as[@]}" tee -a "$data/postgresql.conf" > /dev/null
+	"${as[@]}" "$bindir/pg_ctl" -D "$data" -s -w -l "$dir/log" start
 	sql <<-'END'
 		CREATE EXTENSION blobext;
 		-- Nanoseconds of CPU time of this process.
@@ -38,6 +40,8 @@ start_own_server()
 				' ', 1)::bigint $$;
 	END
 }
+
+restart_own_server() { "${as[@]}" "$bindir/pg_ctl" -D "$data" -s -w -l "$dir/log" restart; }
 
 sql()
 {

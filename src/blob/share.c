@@ -6,79 +6,157 @@
 
 #include "blob/reader.h"
 #include "blob/share.h"
+#include "extents/cached.h"
+#include "miscadmin.h"
 
 /* Content is compared in steps of this size. */
 #define STEP_BYTES (UINT64CONST(1024) * 1024)
 
-/* One of two values: its next bytes. */
+/* One of two contents: its next bytes. */
 typedef struct Side
 {
-	const BlobValue *value;
-	BlobReader	reader;			/* of a value in extents */
+	uint64		size_bytes;
+	uint64		done;
+	const char *memory;			/* where all of it is, or NULL: it is read */
+	BlobReader	reader;
 	char	   *buffer;
-	uint64		done;			/* of an inline value */
+	bool		asks_buffer;
 } Side;
 
+static void
+begin_memory_side(Side *side, const char *memory, uint64 size_bytes)
+{
+	side->size_bytes = size_bytes;
+	side->done = 0;
+	side->memory = memory;
+	side->buffer = NULL;
+	side->asks_buffer = false;
+}
+
 /*
- * Past the buffer: each content is read once, and others should not lose theirs for it.
+ * A value, which stays where it is until end_side().  Bytes that are read from the device do not
+ * go into the buffer, where others should not lose theirs for them.  asks_buffer: bytes that the
+ * buffer has are taken from there; otherwise they are those of the files.
  */
 static void
-begin_side(Side *side, const BlobValue *value)
+begin_side(Side *side, const BlobValue *value, bool asks_buffer)
 {
-	side->value = value;
-	side->buffer = NULL;
-	side->done = 0;
+	begin_memory_side(side, value->is_inline ? value->inline_data : NULL, value->size_bytes);
 	if (value->is_inline)
 		return;
 	side->buffer = palloc(Min(value->size_bytes, STEP_BYTES));
+	side->asks_buffer = asks_buffer && !value->descriptor.is_compressed;
 	blob_reader_begin(&side->reader, value, BLOB_READER_ALL | BLOB_READER_UNCACHED);
 }
 
+/*
+ * Read the next bytes from the buffer, as many as it has; asks it no more when it lacks some.
+ * Returns their number, at most length_bytes.
+ */
+static uint64
+read_cached(Side *side, uint64 length_bytes)
+{
+	uint64		got = 0;
+
+	while (side->asks_buffer && got < length_bytes)
+	{
+		uint64		bytes = Min(length_bytes - got, BLOB_CACHED_MAX_BYTES);
+
+		CHECK_FOR_INTERRUPTS();
+		if (blob_reader_read_cached(&side->reader, side->buffer + got, bytes))
+			got += bytes;
+		else
+			side->asks_buffer = false;
+	}
+	return got;
+}
+
+/* At most STEP_BYTES, from memory, from the buffer or from the device; 0 at the end. */
 static const char *
 next_bytes(Side *side, uint64 *bytes)
 {
-	const char *data;
+	const char *data = side->buffer;
+	uint64		got;
 
-	if (side->value->is_inline)
+	*bytes = Min(STEP_BYTES, side->size_bytes - side->done);
+	if (side->memory != NULL)
+		data = side->memory + side->done;
+	else
 	{
-		data = side->value->inline_data + side->done;
-		*bytes = Min(STEP_BYTES, side->value->size_bytes - side->done);
-		side->done += *bytes;
-		return data;
+		got = read_cached(side, *bytes);
+		if (got < *bytes)
+			(void) blob_reader_next(&side->reader, side->buffer + got, *bytes - got);
 	}
-	*bytes = blob_reader_next(&side->reader, side->buffer, STEP_BYTES);
-	return side->buffer;
+	side->done += *bytes;
+	return data;
 }
 
 static void
 end_side(Side *side)
 {
-	if (side->value->is_inline)
+	if (side->buffer == NULL)
 		return;
 	blob_reader_end(&side->reader);
 	pfree(side->buffer);
 }
 
-bool
-blob_share_is_same(const BlobValue *a, const BlobValue *b)
+static bool
+are_same(Side *a, Side *b)
 {
-	Side		sides[2];
 	uint64		bytes[2];
 	bool		is_same;
 
-	if (a->size_bytes != b->size_bytes)
-		return false;
-	begin_side(&sides[0], a);
-	begin_side(&sides[1], b);
 	do
 	{
-		const char *first = next_bytes(&sides[0], &bytes[0]);
-		const char *second = next_bytes(&sides[1], &bytes[1]);
+		const char *first = next_bytes(a, &bytes[0]);
+		const char *second = next_bytes(b, &bytes[1]);
 
 		is_same = bytes[0] == bytes[1] && memcmp(first, second, bytes[0]) == 0;
 	}
 	while (is_same && bytes[0] > 0);
+	return is_same;
+}
+
+bool
+blob_share_is_same(const BlobValue *stays, const BlobValue *goes)
+{
+	Side		sides[2];
+	bool		is_same;
+
+	if (stays->size_bytes != goes->size_bytes)
+		return false;
+	begin_side(&sides[0], stays, false);
+	begin_side(&sides[1], goes, true);
+	is_same = are_same(&sides[0], &sides[1]);
 	end_side(&sides[0]);
+	end_side(&sides[1]);
+	return is_same;
+}
+
+char *
+blob_share_read(const BlobValue *stays)
+{
+	char	   *content;
+	BlobReader	reader;
+
+	if (stays->is_inline || stays->size_bytes > STEP_BYTES)
+		return NULL;
+	content = palloc(stays->size_bytes);
+	blob_reader_begin(&reader, stays, BLOB_READER_ALL | BLOB_READER_UNCACHED);
+	(void) blob_reader_next(&reader, content, stays->size_bytes);
+	blob_reader_end(&reader);
+	return content;
+}
+
+bool
+blob_share_is_content(const char *content, const BlobValue *goes)
+{
+	Side		sides[2];
+	bool		is_same;
+
+	begin_memory_side(&sides[0], content, goes->size_bytes);
+	begin_side(&sides[1], goes, true);
+	is_same = are_same(&sides[0], &sides[1]);
 	end_side(&sides[1]);
 	return is_same;
 }
@@ -95,7 +173,7 @@ blob_share_is_sound(const BlobValue *value)
 	if (value->is_inline)
 		return true;
 	blob_digest_begin(&digest);
-	begin_side(&side, value);
+	begin_side(&side, value, false);
 	do
 	{
 		const char *data = next_bytes(&side, &bytes);

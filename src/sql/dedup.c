@@ -6,7 +6,8 @@
  * could have written: SELECT, SELECT ... FOR SHARE, UPDATE.  README.md, "blobext_dedup()", has the
  * argument why no change of others is lost, and why the collector goes on meanwhile.
  *
- * From one transaction to the next it keeps digests and places of rows, and no value.
+ * From one transaction to the next it keeps digests and places of rows, and no value.  Within
+ * one it keeps the value that rows were compared with last, and its content if that is small.
  */
 #include "postgres.h"
 
@@ -33,6 +34,7 @@
 #include "store/store.h"
 #include "tcop/pquery.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -75,6 +77,18 @@ typedef struct Candidate
 	BlobDedupDatum datum;
 } Candidate;
 
+/*
+ * The value of a group that a row was compared with last; all of it ends with the batch.  The
+ * candidates of a group follow each other.
+ */
+typedef struct KnownSource
+{
+	struct varlena *datum;		/* NULL: there is none */
+	char	   *content;		/* NULL: not read, or too large */
+	BlobDedupRow row;
+	bool		is_locked;		/* this transaction has the row locked, with this datum */
+} KnownSource;
+
 typedef struct Dedup
 {
 	BlobDedupColumn column;
@@ -82,6 +96,8 @@ typedef struct Dedup
 	int			batch_rows;
 	MemoryContext context;		/* to the end, over commits */
 	MemoryContext row_context;	/* reset for each row, and in each transaction */
+	MemoryContext source_context;	/* of known, reset in each transaction */
+	KnownSource known;
 	BlobDedupGroups *groups;
 	SPIPlanPtr	scan;
 	SPIPlanPtr	fetch;
@@ -127,8 +143,16 @@ begin_batch(Dedup *dedup)
 }
 
 static void
+forget_source(Dedup *dedup)
+{
+	MemoryContextReset(dedup->source_context);
+	dedup->known = (KnownSource) {0};
+}
+
+static void
 next_batch(Dedup *dedup)
 {
+	forget_source(dedup);
 	MemoryContextReset(dedup->row_context);
 	SPI_commit();
 	begin_batch(dedup);
@@ -234,6 +258,7 @@ typedef struct Attempt
 	const Candidate *candidate;
 	bool		is_comparing;	/* an error is one of reading */
 	bool		is_locking_source;
+	bool		has_locked_source;
 	bool		is_sound;		/* set by examine() */
 	uint64		saved_bytes;
 	Outcome		outcome;
@@ -247,30 +272,97 @@ is_of_group(const BlobValue *value, const BlobDedupGroup *group)
 		memcmp(value->descriptor.sha256, group->key.sha256, BLOB_DIGEST_BYTES) == 0;
 }
 
+static bool
+is_same_row(const BlobDedupRow *a, const BlobDedupRow *b)
+{
+	return a->table == b->table && ItemPointerEquals((ItemPointer) &a->tid, (ItemPointer) &b->tid);
+}
+
+/*
+ * The value of the group's row, which is known from now on; NULL if the row is not there.  No
+ * other transaction changes a row that this one has locked.
+ */
+static struct varlena *
+get_source(Dedup *dedup, const BlobDedupRow *row)
+{
+	KnownSource *known = &dedup->known;
+	struct varlena *source;
+	MemoryContext old_context;
+
+	if (known->is_locked && is_same_row(&known->row, row))
+		return known->datum;
+	source = get_value(dedup, dedup->fetch, row);
+	if (source == NULL || known->datum == NULL || !is_same_datum(known->datum, source))
+		forget_source(dedup);
+	if (source == NULL)
+		return NULL;
+	known->row = *row;
+	known->is_locked = false;
+	if (known->datum != NULL)
+		return known->datum;
+	old_context = MemoryContextSwitchTo(dedup->source_context);
+	known->datum = (struct varlena *)
+		DatumGetPointer(datumCopy(PointerGetDatum(source), false, -1));
+	MemoryContextSwitchTo(old_context);
+	return known->datum;
+}
+
+/* Compare the known source with a row's value. */
+static bool
+is_same_content(Dedup *dedup, const BlobValue *source, const BlobValue *target)
+{
+	KnownSource *known = &dedup->known;
+
+	if (known->content == NULL)
+	{
+		MemoryContext old_context = MemoryContextSwitchTo(dedup->source_context);
+
+		known->content = blob_share_read(source);
+		MemoryContextSwitchTo(old_context);
+	}
+	return known->content != NULL ? blob_share_is_content(known->content, target) :
+		blob_share_is_same(source, target);
+}
+
+/* Lock the row of the known source; false if it has another value now, or cannot be locked. */
+static bool
+lock_source(Attempt *attempt)
+{
+	Dedup	   *dedup = attempt->dedup;
+	const KnownSource *known = &dedup->known;
+	struct varlena *locked;
+
+	if (!known->is_locked)
+	{
+		attempt->is_locking_source = true;
+		locked = get_value(dedup, dedup->lock_source, &known->row);
+		attempt->is_locking_source = false;
+		if (locked == NULL || !is_same_datum(locked, known->datum))
+			return false;
+	}
+	attempt->has_locked_source = true;
+	return true;
+}
+
 /*
  * Lock both rows, until the transaction ends, if they still have these values, and exchange the
  * target's.  Never waits for the lock of a row.
  */
 static Outcome
-exchange(Attempt *attempt, struct varlena *source, const struct varlena *target)
+exchange(Attempt *attempt, const BlobValue *source, const struct varlena *target)
 {
 	Dedup	   *dedup = attempt->dedup;
 	const BlobDedupRow *row = &attempt->candidate->row;
 	Datum		values[] = {ObjectIdGetDatum(row->table), PointerGetDatum(&row->tid),
-	PointerGetDatum(source)};
+	PointerGetDatum(dedup->known.datum)};
 	struct varlena *locked;
-	BlobValue	value;
 
-	attempt->is_locking_source = true;
-	locked = get_value(dedup, dedup->lock_source, &attempt->candidate->group->source);
-	attempt->is_locking_source = false;
-	if (locked == NULL || !is_same_datum(locked, source))
+	if (!lock_source(attempt))
 		return SOURCE_REFUSED;
 	locked = get_value(dedup, dedup->lock_target, row);
 	if (locked == NULL || !is_same_datum(locked, target))
 		return SKIPPED;
-	blob_value_unpack(source, &value);
-	blob_require_valid(&value.descriptor);
+	blob_require_valid(&source->descriptor);
 	execute(dedup->update, values, SPI_OK_UPDATE);
 	return SPI_processed > 0 ? SHARED : SKIPPED;
 }
@@ -285,7 +377,7 @@ share(void *argument)
 	Attempt    *attempt = argument;
 	Dedup	   *dedup = attempt->dedup;
 	BlobDedupGroup *group = attempt->candidate->group;
-	struct varlena *source = get_value(dedup, dedup->fetch, &group->source);
+	struct varlena *source = get_source(dedup, &group->source);
 	struct varlena *target = get_value(dedup, dedup->fetch, &attempt->candidate->row);
 	BlobValue	source_value;
 	BlobValue	target_value;
@@ -311,12 +403,12 @@ share(void *argument)
 		attempt->is_comparing = true;
 		attempt->outcome = DIFFERENT;
 		dedup->batch_bytes += source_value.size_bytes;
-		if (!blob_share_is_same(&source_value, &target_value))
+		if (!is_same_content(dedup, &source_value, &target_value))
 			return;
 		count(dedup, BYTES_COMPARED, source_value.size_bytes);
 		attempt->is_comparing = false;
 	}
-	attempt->outcome = exchange(attempt, source, target);
+	attempt->outcome = exchange(attempt, &source_value, target);
 }
 
 static bool
@@ -475,6 +567,11 @@ handle_candidate(Dedup *dedup, const Candidate *candidate)
 	MemoryContextSwitchTo(dedup->row_context);
 	error = blob_attempt(share, &attempt);
 	dedup->batch_done++;
+	/* A lock that the attempt took is the transaction's only if the attempt was not undone. */
+	if (error != NULL)
+		dedup->known.is_locked = false;
+	else if (attempt.has_locked_source)
+		dedup->known.is_locked = true;
 	if (error != NULL)
 		handle_error(&attempt, error);
 	else
@@ -570,10 +667,26 @@ scan_range(Dedup *dedup, BlockNumber first, BlockNumber blocks, RowVisitor visit
 	count(dedup, BLOCKS_DONE, blocks);
 }
 
-/* Values are not kept over a commit, so candidates are places of rows. */
+/* Groups in some order, and the rows of a group in that of the table. */
+static int
+compare_candidates(const void *a, const void *b)
+{
+	const Candidate *first = a;
+	const Candidate *second = b;
+
+	if (first->group != second->group)
+		return first->group < second->group ? -1 : 1;
+	return ItemPointerCompare((ItemPointer) &first->row.tid, (ItemPointer) &second->row.tid);
+}
+
+/*
+ * Values are not kept over a commit, so candidates are places of rows.  Those of a group follow
+ * each other, so that its value is looked up, read and locked once in a batch.
+ */
 static void
 handle_candidates(Dedup *dedup)
 {
+	qsort(dedup->candidates, dedup->candidate_count, sizeof(Candidate), compare_candidates);
 	for (int i = 0; i < dedup->candidate_count; i++)
 		handle_candidate(dedup, &dedup->candidates[i]);
 	dedup->candidate_count = 0;
@@ -713,6 +826,8 @@ blobext_dedup(PG_FUNCTION_ARGS)
 	dedup.context = CurrentMemoryContext;
 	dedup.row_context = AllocSetContextCreate(dedup.context, "blobext dedup row",
 											  ALLOCSET_DEFAULT_SIZES);
+	dedup.source_context = AllocSetContextCreate(dedup.context, "blobext dedup source",
+												 ALLOCSET_DEFAULT_SIZES);
 	blob_dedup_find_column(PG_GETARG_OID(0), text_to_cstring(PG_GETARG_TEXT_PP(1)), NAME,
 						   &dedup.column);
 	blob_dedup_require_privileges(&dedup.column);

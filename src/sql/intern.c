@@ -128,7 +128,7 @@ compare(void *argument)
 {
 	Comparison *comparison = argument;
 
-	comparison->is_same = blob_share_is_same(&comparison->value, &comparison->found);
+	comparison->is_same = blob_share_is_same(&comparison->found, &comparison->value);
 }
 
 /*

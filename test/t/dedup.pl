@@ -9,7 +9,9 @@
 #	  without the lock of the target the call waits for the writer,
 #	- without the second look at the names: the renamed table is not noticed,
 #	- without the comparison: the damage spreads; with another choice of the value that is kept when two differ,
-#	  the other rows of the damaged group keep theirs.
+#	  the other rows of the damaged group keep theirs; if the content that stays may come from the buffer, the
+#	  damage of its file spreads,
+#	- if the lock of the source is taken for granted after an error, or in the next batch: it is deleted meanwhile.
 use strict;
 use warnings;
 
@@ -196,6 +198,39 @@ make_gate('t');
 	is(result($call), '3|98304|2|0', 'rows that change before it is their turn are skipped');
 	is_as_wanted('t', 'rows that changed meanwhile have what they were given');
 }
+
+# The source is locked once for several rows; it has to be locked again after an error, which has undone that, and
+# in each batch.
+clean();
+mostly_shared('t', 8);
+make_gate('t');
+sql('CREATE FUNCTION s.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE division_by_zero; END $$',
+	'CREATE TRIGGER a BEFORE UPDATE ON s.t FOR EACH ROW WHEN (old.id = 2) EXECUTE FUNCTION s.refuse()');
+{
+	my $gate = session('SELECT pg_advisory_lock(i) FROM unnest(ARRAY[3, 5]) AS i');
+	my $call = start_dedup(q(CALL blobext_dedup('s.t', 'b', batch_rows => 3)));
+	foreach my $id (3, 5)
+	{
+		waits_at_gate($id);
+		refuses('SET lock_timeout = 1; DELETE FROM s.t WHERE id = 106', '55P03', qr/lock timeout/,
+			"the row that is shared with is locked when row $id is updated");
+		$gate->query_safe("SELECT pg_advisory_unlock($id)");
+	}
+	is(result($call), '6|196608|0|1', 'a row whose update is refused');
+	is_as_wanted('t', 'a row whose update is refused keeps its value');
+}
+
+# A trigger changes the row that is shared with, in the transaction that has it locked: the rows after that still
+# get its value, which the row before them has.
+clean();
+mostly_shared('t', 8);
+sql('CREATE FUNCTION s.meddle() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN UPDATE s.t SET b = value(9), want = sha256(value(9)) WHERE id > 100; RETURN new; END $$',
+	'CREATE TRIGGER a BEFORE UPDATE ON s.t FOR EACH ROW WHEN (old.id = 3) EXECUTE FUNCTION s.meddle()');
+is(sql(q(CALL blobext_dedup('s.t', 'b'))), '7|229376|0|0', 'a trigger that changes the row that is shared with');
+sql('VACUUM s.t');
+gc();
+is_as_wanted('t', 'contents after that, and a round of the collector');
 
 # The table gets another name in the middle: its plans would find another table.
 clean();
@@ -386,20 +421,24 @@ is_as_wanted('t', 'contents after a round of the collector');
 
 # ---- damage ----
 
+sub damage
+{
+	my ($page) = @_;
+	my $name = segment_file($node, int($page / 262_144));
+	open(my $file, '+<:raw', $name) or die "$name: $!";
+	sysseek($file, ($page % 262_144) * 4096 + 100, 0) or die "$name: $!";
+	syswrite($file, 'damage') == 6 or die "$name: $!";
+	close $file or die "$name: $!";
+	return;
+}
+
 # The second copy of value 0, and the first one of value 1.
 clean();
 copies('t', 6, 2);
 my ($second, $first) = split /\n/, sql('SELECT first_page FROM s.t, blob_extents(b) WHERE extent_no = 0
 	AND id IN (4, 1) ORDER BY id DESC');
 $node->stop;
-foreach my $page ($second, $first)
-{
-	my $name = segment_file($node, int($page / 262_144));
-	open(my $file, '+<:raw', $name) or die "$name: $!";
-	sysseek($file, ($page % 262_144) * 4096 + 100, 0);
-	syswrite($file, 'damage');
-	close $file;
-}
+damage($_) foreach $second, $first;
 $node->start;
 {
 	my $call = start_dedup(q(CALL blobext_dedup('s.t', 'b')));
@@ -415,6 +454,17 @@ $node->start;
 	like($err, qr/WARNING:  a value of the same size and digest is not shared/, 'warns');
 	is(sql('SELECT count(*) FROM s.t WHERE id = 9 AND sha256(b::bytea) = want'), '1', 'blob_intern() stores content whose copy is damaged');
 }
+
+# The file of the value that the others would get is damaged, and the buffer has the stored bytes.
+clean();
+copies('t', 4, 1);
+sql('CHECKPOINT', 'SELECT count(b::bytea) FROM s.t');
+damage(sql('SELECT first_page FROM s.t, blob_extents(b) WHERE extent_no = 0 AND id = 1'));
+is_as_wanted('t', 'the buffer hides the damage of a file');
+is(sql(q(CALL blobext_dedup('s.t', 'b'))), '2|65536|0|1', 'the damaged value is not shared');
+$node->restart;
+is(sql('SELECT string_agg(id::text, $$,$$ ORDER BY id) FROM s.t WHERE sha256(b::bytea) <> want'),
+	'1', 'the hidden damage has not spread');
 
 # ---- a dump ----
 
