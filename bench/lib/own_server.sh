@@ -1,5 +1,5 @@
-# bench/lib/own_server.sh: part of bench/compression, bench/holes and bench/dedup: a server of their
-# own in a temporary directory, $dir, which ends with the script.
+# bench/lib/own_server.sh: part of bench/compression, bench/holes, bench/dedup and bench/upload: a
+# server of their own in a temporary directory, $dir, which ends with the script.
 
 bindir=$("${PG_CONFIG:-pg_config}" --bindir)
 dir=$(mktemp -d "${TMPDIR:-/tmp}/blobext_bench.XXXXXX")
@@ -37,6 +37,13 @@ start_own_server()
 			SELECT split_part(pg_read_file(format('/proc/%s/schedstat', pg_backend_pid()), 0, 100),
 				' ', 1)::bigint $$;
 	END
+}
+
+# Another one can be started then.
+stop_own_server()
+{
+	"${as[@]}" "$bindir/pg_ctl" -D "$dir/data" -s -w -m fast stop
+	rm -rf "$dir/data"
 }
 
 sql()
