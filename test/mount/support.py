@@ -50,7 +50,7 @@ def file_digest(path):
 
 
 def can_lock(file):
-    """flock() of the whole file, if nobody else has a lock."""
+    """flock() of the whole file, if no other process has a lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
