@@ -18,14 +18,16 @@ CREATE VIEW v AS SELECT id, b || '\x0001' AS longer, '\x00' || b AS other, b = '
 	overlay(b::bytea PLACING '\x00' FROM 2) AS laid, substring(b, 2, 3) AS part,
 	trim(BOTH 't' FROM b::bytea) AS trimmed, bit_length(b::bytea) AS bits,
 	encode('\x00', 'hex') AS literal, md5('x') AS md5_of_text, length('x') AS length_of_text,
-	position('b' IN 'abc') AS in_text, 'abc' LIKE 'a%' AS like_text, substring('abc' FROM 2) AS rest,
+	position('b' IN 'abc') AS in_text, 'abc' LIKE 'a%' AS like_text,
+	substring('abc' FROM 2) AS rest,
 	coalesce(b, 'none') AS known, (SELECT string_agg(b::bytea, ',') FROM t) AS joined
 	FROM t;
 CREATE FUNCTION of_sql(bytea) RETURNS text LANGUAGE sql
 	AS $$SELECT encode($1, 'hex') || md5($1) || position('t' IN $1)
 		|| encode(substring($1 FROM 2 FOR 3), 'escape')$$;
 CREATE FUNCTION of_standard_sql(x bytea) RETURNS text LANGUAGE sql
-	RETURN encode(x, 'base64') || get_byte(x, 0) || (x LIKE '%t%') || encode(trim('t' FROM x), 'hex');
+	RETURN encode(x, 'base64') || get_byte(x, 0) || (x LIKE '%t%')
+		|| encode(trim('t' FROM x), 'hex');
 CREATE FUNCTION of_plpgsql(x blobstate) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	copy bytea := x;
