@@ -1,14 +1,21 @@
 #!/usr/bin/env python3
 """Upload one large value over a connection, against a file that is written and synced.
 
-usage: bench/upload.py [--size MB] [--rounds N] [--pieces kB,...] [--dir DIRECTORY] [--dsn DSN]
+usage: bench/upload.py [--size MB] [--rounds N] [--pieces kB,...] [--only NAME,...]
+                       [--dir DIRECTORY] [--dsn DSN]
 
-Contenders of each round, in turn: a file in the same pieces, with fsync; uploads by COPY to
-blob_upload_pieces, as clients/python does it; uploads by statements (blob_upload_begin, _write,
-_end), with a round trip for each piece; appends of 4 MB, each a commit,
-as examples/streaming/transfer.py does it; COPY of pieces to a temporary table, and blob_agg() of
-them.  The table is dropped, the collector run and a checkpoint made before each.  CPU seconds are
-those of this program and of its backend.  Needs psycopg 3, and a superuser's connection to a
+bench/upload makes a server for this program; here it is one that runs.
+
+Contenders: "file", in pieces of 1 MB, with fsync; "copy", uploads by COPY to blob_upload_pieces,
+as clients/python does it; "statements", uploads by blob_upload_begin, _write, _end, with a round
+trip for each piece; "append", appends of 4 MB, each a commit, as examples/streaming/transfer.py
+does it; "aggregate", COPY of pieces to a temporary table, and blob_agg() of them.
+
+They take turns, and another one begins in each round.  A round before, which is not counted, makes
+files of the WAL.  The table is dropped, the collector run and a checkpoint made before each.
+Rates are medians.  "of the file" is the median of the ratios within each round, so it is of
+moments that lie near each other; the smallest and the largest follow.  CPU seconds are those of
+this program and of its backend, the least.  Needs psycopg 3, and a superuser's connection to a
 database in which the extension may be made.
 """
 
@@ -85,60 +92,98 @@ def cpu_seconds(connection):
         return time.process_time(), int(file.read().split()[0]) / 1e9
 
 
-def main():
+def parse_options():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=300, help="MB")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--pieces", default="256,1024,2048", help="kB")
+    parser.add_argument("--pieces", default="256,1024,2048", help="kB, of statements")
+    parser.add_argument("--only", default="copy,statements,append,aggregate",
+                        help="contenders beside the file")
     parser.add_argument("--dir", default=".", help="of the file; on the server's device")
     parser.add_argument("--dsn", default="")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def make_contenders(options, connection, path):
+    """Name to function, the file first."""
     size = options.size * 1024 * 1024
     random = os.urandom(4 * 1024 * 1024)
 
     def pieces(length):
         return [random[:length]] * (size // length)
 
-    path = os.path.join(options.dir, "bench_upload.tmp")
-    connection = psycopg.connect(options.dsn, autocommit=True)
-    contenders = {"file, 1024 kB": lambda: write_file(path, pieces(1024 * 1024))}
-    contenders["upload by COPY, 124 kB"] = (
-        lambda: copy_upload(connection, pieces(124 * 1024), size // 126976 * 126976))
-    for kilobytes in map(int, options.pieces.split(",")):
-        contenders[f"upload, {kilobytes} kB"] = (
-            lambda length=kilobytes * 1024: upload(connection, pieces(length), size))
-    contenders["append, 4096 kB"] = lambda: append(connection, pieces(4096 * 1024))
-    contenders["COPY and blob_agg, 1024 kB"] = (
-        lambda: copy_and_aggregate(connection, pieces(1024 * 1024)))
+    contenders = {"file": lambda: write_file(path, pieces(1024 * 1024))}
+    for name in options.only.split(","):
+        if name == "copy":
+            contenders["copy, 124 kB"] = (
+                lambda: copy_upload(connection, pieces(124 * 1024), size // 126976 * 126976))
+        elif name == "statements":
+            for kilobytes in map(int, options.pieces.split(",")):
+                contenders[f"statements, {kilobytes} kB"] = (
+                    lambda length=kilobytes * 1024: upload(connection, pieces(length), size))
+        elif name == "append":
+            contenders["append, 4096 kB"] = lambda: append(connection, pieces(4096 * 1024))
+        elif name == "aggregate":
+            contenders["aggregate, 1024 kB"] = (
+                lambda: copy_and_aggregate(connection, pieces(1024 * 1024)))
+        else:
+            raise SystemExit(f"upload.py: there is no contender {name}")
+    return contenders
 
-    connection.execute("SET client_min_messages = warning")
-    connection.execute("CREATE EXTENSION IF NOT EXISTS blobext")
-    seconds = {name: [] for name in contenders}
-    cpu = {name: [] for name in contenders}
-    for _ in range(options.rounds):
-        for name, work in contenders.items():
-            connection.execute("DROP TABLE IF EXISTS bench_upload")
-            connection.execute("CREATE TABLE bench_upload (id int, content blobstate)")
-            connection.execute("SELECT * FROM blobext_gc()")
-            connection.execute("CHECKPOINT")
-            start, start_cpu = time.perf_counter(), cpu_seconds(connection)
-            work()
-            seconds[name].append(time.perf_counter() - start)
-            cpu[name].append([now - then for now, then in
-                              zip(cpu_seconds(connection), start_cpu)])
+
+def measure(connection, work):
+    """Seconds, CPU seconds of this program, CPU seconds of the backend."""
+    connection.execute("DROP TABLE IF EXISTS bench_upload")
+    connection.execute("CREATE TABLE bench_upload (id int, content blobstate)")
+    connection.execute("SELECT * FROM blobext_gc()")
+    connection.execute("CHECKPOINT")
+    start, start_cpu = time.perf_counter(), cpu_seconds(connection)
+    work()
+    seconds = time.perf_counter() - start
+    return (seconds, *(now - then for now, then in zip(cpu_seconds(connection), start_cpu)))
+
+
+def measure_rounds(options, connection):
+    """Name to results of measure(), one for each round."""
+    path = os.path.join(options.dir, "bench_upload.tmp")
+    contenders = make_contenders(options, connection, path)
+    names = list(contenders)
+    results = {name: [] for name in names}
+    for number in range(options.rounds + 1):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            result = measure(connection, contenders[name])
+            if number > 0:
+                results[name].append(result)
             if os.path.exists(path):
                 os.unlink(path)
-    connection.execute("DROP TABLE bench_upload")
-    file = statistics.median(seconds["file, 1024 kB"])
+    return results
+
+
+def report(options, connection, results):
     level, = connection.execute("SHOW wal_level").fetchone()
-    print(f"{options.size} MB, median of {options.rounds} rounds, wal_level {level}")
-    for name, times in seconds.items():
-        median = statistics.median(times)
-        print(f"{name:32} {median:6.3f} s {size / 1e6 / median:6.0f} MB/s"
-              f"  {file / median:5.2f} of the file's rate (fastest {min(times):.3f} s);"
-              f" CPU {min(client for client, _ in cpu[name]):.3f}"
-              f" + {min(backend for _, backend in cpu[name]):.3f} s")
+    print(f"{options.size} MB, {options.rounds} rounds, wal_level {level}")
+    print(f"{'':18} {'MB/s':>6} {'fastest':>8}   {'of the file':19} {'CPU s':>6} {'server':>7}")
+    megabytes = options.size * 1.048576
+    for name, rounds in results.items():
+        seconds = [result[0] for result in rounds]
+        ratios = [file[0] / result[0] for file, result in zip(results["file"], rounds)]
+        print(f"{name:18} {megabytes / statistics.median(seconds):6.0f}"
+              f" {megabytes / min(seconds):8.0f}   {statistics.median(ratios):.2f}"
+              f" ({min(ratios):.2f} to {max(ratios):.2f})"
+              f" {min(result[1] for result in rounds):6.2f}"
+              f" {min(result[2] for result in rounds):7.2f}")
+
+
+def main():
+    options = parse_options()
+    with psycopg.connect(options.dsn, autocommit=True) as connection:
+        connection.execute("SET client_min_messages = warning")
+        connection.execute("CREATE EXTENSION IF NOT EXISTS blobext")
+        results = measure_rounds(options, connection)
+        connection.execute("DROP TABLE bench_upload")
+        report(options, connection, results)
 
 
 if __name__ == "__main__":

@@ -218,7 +218,8 @@ unit_wal(PG_FUNCTION_ARGS)
 		(void) blob_wal_log_drop(&store);
 	else
 		elog(ERROR, "unknown record \"%s\"", what);
-	XLogFlush(GetXLogInsertRecPtr());
+	/* Not where the next record begins: behind a page's end that is behind the next header. */
+	XLogFlush(XactLastRecEnd);
 	table_close(map, NoLock);
 	PG_RETURN_VOID();
 }
