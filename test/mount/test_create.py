@@ -85,7 +85,7 @@ class CreateTest(FileSystemTest):
                 os.write(file, content)
                 os.fchmod(file, 0o640)
                 os.close(file)
-            self.assertEqual(proxy.count("docs.create("), 20)
+            support.wait_until(lambda: proxy.count("docs.create(") == 20, "the last file")
             self.assertLess(proxy.count("docs."), 25)
             with self.assertRaises(FileExistsError):
                 os.open(os.path.join(tx, "d/f3"), os.O_WRONLY | os.O_CREAT | os.O_EXCL)

@@ -335,7 +335,7 @@ class RacesTest(FileSystemTest):
             self.write(mount.path("f"), b"old" * 100_000)
             for _ in range(5):
                 with open(mount.path("f"), "r+b", buffering=0) as file:
-                    file.write(b"new")
+                    file.write(b"new" * 50_000)     # more than a copy has in memory
                     self.write(mount.path("g"), b"other" * 100_000)
                     os.rename(mount.path("g"), mount.path("f"))
                     self.assertGreater(count_spools(), 0)
