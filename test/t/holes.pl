@@ -334,8 +334,9 @@ sub stop_at
 {
 	my ($call, $when, $statement) = @_;
 	my ($session) = hold_at($node, $call, $when, $statement);
-	# A commit of another session makes the records of the process durable.
-	sql(q(SELECT pg_logical_emit_message(true, '', '')));
+	# A commit of another session makes the records of the process durable, those that should be it
+	# already excepted: PUNCH.
+	sql(q(SELECT pg_logical_emit_message(true, '', ''))) if $call ne 'punch';
 	kill_everything($node);
 	eval { $session->quit; };
 	start_with_stops($node);
@@ -344,7 +345,8 @@ sub stop_at
 	return;
 }
 
-start_cluster('stops', '');
+# The WAL writer must not flush what the process has not.
+start_cluster('stops', "wal_writer_delay = 10s\n");
 $standby = standby_of('stops_standby');
 $node->stop;
 start_with_stops($node);
@@ -356,6 +358,7 @@ foreach my $when (qw(before after))
 	thin_out('v');
 	gc();
 	sql('CHECKPOINT');
+	# Seen to fail without XLogFlush() in punch_taken().
 	stop_at('punch', $when, 'SELECT reclaim()');
 	cmp_ok(pages_of('punched'), '>', 30 * 256, "killed $when punch: PUNCH is there");
 	# Recovery has made the holes.  Seen to fail without blob_segment_punch() in replay_punch().
@@ -399,6 +402,23 @@ is($waits, 1, 'a store waits for the holes');
 let_go($held, $holder, $other);
 is_whole('stored while holes were made');
 is(sql('SELECT count(*) FROM w'), 31, 'all rows are there');
+
+# A checkpoint has begun and is not complete: a crash would begin with the one before.  Seen to fail
+# with the redo pointer of the one that has begun in blob_store_completed_redo().
+sql('TRUNCATE v, w', store('v', 1, 50), 'CHECKPOINT');
+thin_out('v');
+gc();
+sql('CREATE TABLE dirty AS SELECT i, repeat(i::text, 1000) FROM generate_series(1, 20000) AS i');
+$punched = pages_of('punched');
+($other, $waits) = start_waiting($node, 'IPC', q(SELECT pg_backup_start('spread', false)));
+$node->poll_query_until('postgres', q(SELECT count(*) > 0 FROM pg_stat_activity
+	WHERE backend_type = 'checkpointer' AND wait_event = 'CheckpointWriteDelay'))
+  or die 'the checkpoint does not pause';
+sql('SELECT reclaim()');
+is(pages_of('punched'), $punched, 'a checkpoint that is not complete makes no page ready for holes');
+sql('CHECKPOINT', 'SELECT reclaim()');
+cmp_ok(pages_of('punched') - $punched, '>', 30 * 256, 'one that is complete does');
+let_go($$, $other);
 
 # While blocks are reserved.  Seen to fail with give_filled() before blob_segment_fill().
 sql('CHECKPOINT', 'DELETE FROM w');
