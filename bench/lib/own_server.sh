@@ -1,10 +1,6 @@
-<<<<<<< HEAD
-# bench/lib/own_server.sh: part of bench/compression, bench/holes and bench/dedup: a server of their
-# own in a temporary directory, $dir, which ends with the script.  Its files are in $data.
-=======
 # bench/lib/own_server.sh: part of bench/compression, bench/holes, bench/dedup and bench/upload: a
-# server of their own in a temporary directory, $dir, which ends with the script.
->>>>>>> lane-b
+# server of their own in a temporary directory, $dir, which ends with the script.  Its files are in
+# $data.
 
 bindir=$("${PG_CONFIG:-pg_config}" --bindir)
 dir=$(mktemp -d "${TMPDIR:-/tmp}/blobext_bench.XXXXXX")
@@ -46,16 +42,14 @@ start_own_server()
 	END
 }
 
-<<<<<<< HEAD
 restart_own_server() { "${as[@]}" "$bindir/pg_ctl" -D "$data" -s -w -l "$dir/log" restart; }
-=======
+
 # Another one can be started then.
 stop_own_server()
 {
-	"${as[@]}" "$bindir/pg_ctl" -D "$dir/data" -s -w -m fast stop
-	rm -rf "$dir/data"
+	"${as[@]}" "$bindir/pg_ctl" -D "$data" -s -w -m fast stop
+	rm -rf "$data"
 }
->>>>>>> lane-b
 
 sql()
 {
