@@ -11,6 +11,7 @@
 #include "miscadmin.h"
 #include "store/store_internal.h"
 #include "utils/rel.h"
+#include "wal/insert.h"
 
 /* Nodes that taking a segment from all sets, and giving it back, can use besides its holes. */
 #define SEGMENT_NODES (2 * (3 + 2 * BLOB_PENDING_BATCHES) + 4)
@@ -179,7 +180,7 @@ remove_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, Take
 	PG_CATCH();
 	{
 		/* REMOVE was not logged.  Some of the pages may have waited, so now all of them wait. */
-		put_back(shared, nodes, segment, false, GetXLogInsertRecPtr());
+		put_back(shared, nodes, segment, false, blob_wal_end());
 		blob_free_runs_release(blob_store_area, *nodes);
 		PG_RE_THROW();
 	}
@@ -216,7 +217,7 @@ remove_unused(BlobStore *store, BlobStoreShared *shared, TakenSegment *segment,
 		if (is_removed)
 			remove_taken(store, shared, &nodes, segment, has_many);
 		else
-			put_back(shared, &nodes, segment, true, GetXLogInsertRecPtr());
+			put_back(shared, &nodes, segment, true, blob_wal_end());
 	}
 	blob_free_runs_release(blob_store_area, nodes);
 	return is_removed;

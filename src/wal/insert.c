@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "access/xlog_internal.h"
 #include "access/xloginsert.h"
 #include "storage/bufmgr.h"
 #include "storage/bufpage.h"
@@ -240,6 +241,16 @@ blob_wal_log_drop(const BlobStoreId *store)
 	XLogBeginInsert();
 	register_fixed(&record, BLOB_WAL_DROP);
 	return XLogInsert(BLOB_RMGR_ID, BLOB_WAL_DROP);
+}
+
+XLogRecPtr
+blob_wal_end(void)
+{
+	XLogRecPtr	next = GetXLogInsertRecPtr();
+	uint32		header = XLogSegmentOffset(next, wal_segment_size) < XLOG_BLCKSZ ?
+		SizeOfXLogLongPHD : SizeOfXLogShortPHD;
+
+	return next % XLOG_BLCKSZ == header ? next - header : next;
 }
 
 /*

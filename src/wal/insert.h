@@ -18,6 +18,13 @@
  */
 extern uint32 blob_wal_least_version;
 
+/*
+ * Where the last record ends, of any process: a position that XLogFlush() can reach.
+ * GetXLogInsertRecPtr() says where the next one begins, which at the end of a page is behind the
+ * next page's header, where nothing is to be flushed yet.
+ */
+extern XLogRecPtr blob_wal_end(void);
+
 /* Map pages of one ALLOC record. */
 #define BLOB_WAL_ALLOC_MAX_BLOCKS 32
 
