@@ -7,6 +7,7 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/table.h"
+#include "access/xact.h"
 #include "assign/compression.h"
 #include "blob/mapping.h"
 #include "blob/recompress.h"
@@ -24,6 +25,7 @@
 #include "sql/attempt.h"
 #include "sql/value.h"
 #include "storage/bufmgr.h"
+#include "tcop/pquery.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -313,7 +315,8 @@ is_of_value(int sqlstate)
 
 /*
  * Store the values of rows anew; if that is an error about a value, which then is the result, none
- * of them.  Other errors are thrown.
+ * of them.  Other errors are thrown.  The victim of a deadlock begins anew: its locks on rows are
+ * gone with the subtransaction, so the others go on.
  */
 static ErrorData *
 recompress_rows(Recompression *run, Oid relid, int64 block, OffsetNumber offset, int64 to_block,
@@ -324,7 +327,11 @@ recompress_rows(Recompression *run, Oid relid, int64 block, OffsetNumber offset,
 
 	ItemPointerSet(&range.from, (BlockNumber) block, offset);
 	ItemPointerSet(&range.to, (BlockNumber) Min(to_block, (int64) MaxBlockNumber), to_offset);
-	error = blob_attempt(update_rows, &range);
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		error = blob_attempt(update_rows, &range);
+	} while (error != NULL && error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED);
 	if (error != NULL && !is_of_value(error->sqlerrcode))
 		ReThrowError(error);
 	if (error == NULL)
@@ -353,6 +360,19 @@ recompress_one_by_one(Recompression *run, Oid relid, int64 block)
 }
 
 /*
+ * The next transaction.  Its statements see what others have committed before them, whatever the
+ * session's default is: a row that another transaction changes is waited for, and is no error.
+ */
+static void
+next_batch(void)
+{
+	SPI_commit();
+	blob_gc_holders_carry_nothing();
+	XactIsoLevel = XACT_READ_COMMITTED;
+	EnsurePortalSnapshotExists();
+}
+
+/*
  * Store the values of a range of blocks anew, and commit.  New versions of rows may lie in blocks
  * that are visited later, where nothing is due for them.  The table is looked up each time, because
  * nothing is locked between two transactions.
@@ -368,8 +388,7 @@ recompress_blocks(Recompression *run, Oid relid, int64 from_block, int64 to_bloc
 			if (recompress_rows(run, relid, block, 0, block + 1, 0) != NULL)
 				recompress_one_by_one(run, relid, block);
 	}
-	SPI_commit();
-	blob_gc_holders_carry_nothing();
+	next_batch();
 	return true;
 }
 
@@ -427,6 +446,7 @@ blobext_recompress(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(caller_context);
 
 	SPI_connect_ext(SPI_OPT_NONATOMIC);
+	next_batch();
 	foreach(cell, tables)
 		recompress_table(&run, lfirst_oid(cell));
 	/* The other rows are committed. */

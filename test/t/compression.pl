@@ -152,6 +152,61 @@ SELECT blobext_set_compression('small', 'b', 'zstd')));
 fails_with($node, q(SET ROLE reader; CALL blobext_recompress('small', 'b');), '42501', qr/permission denied/,
 	'a role that may not update a table does not store it anew');
 
+# ---- beside changes of others ----
+
+sub make_beside
+{
+	$node->safe_psql('postgres', q(DROP TABLE IF EXISTS beside; CREATE TABLE beside AS
+		SELECT i AS id, content_of(i, 20000)::blobstate AS b FROM generate_series(1, 3) AS i;
+		SELECT blobext_set_compression('beside', 'b', 'zstd')));
+	return;
+}
+
+sub due_beside
+{
+	return $node->safe_psql('postgres',
+		q(SELECT count(*) FROM beside WHERE blob_recompress_is_due(b, 'zstd')));
+}
+
+# A row is changed while a call waits for it, whatever the default isolation of the session is.  Seen to
+# fail with the level of the session: "could not serialize access due to concurrent update".
+foreach my $level ('read committed', 'repeatable read', 'serializable')
+{
+	make_beside();
+	my $writer = $node->background_psql('postgres');
+	$writer->query_safe('BEGIN; UPDATE beside SET b = content_of(12, 30000) WHERE id = 2');
+	my ($caller, $waits) = start_waiting($node, 'Lock',
+		"SET default_transaction_isolation = '$level';\nCALL blobext_recompress('beside', 'b')");
+	is($waits, 1, "$level: the call waits for a row");
+	$writer->query_safe('COMMIT');
+	$caller->{run}->pump until $caller->{stdout} =~ /over/;
+	is($caller->{stderr}, '', "$level: a row that others change meanwhile is no error");
+	like($caller->query_safe('SHOW transaction_isolation'), qr/^$level\z/m, "$level: the level of later transactions");
+	is(due_beside(), 0, "$level: all rows are as the column says");
+	is($node->safe_psql('postgres',
+			q(SELECT sha256(b) = sha256(content_of(12, 30000)) FROM beside WHERE id = 2)),
+		't', "$level: the change is there");
+	$writer->quit;
+	$caller->quit;
+}
+
+# The victim of a deadlock begins anew.  Seen to fail without that: "deadlock detected".
+make_beside();
+my $writer = $node->background_psql('postgres');
+$writer->query_safe(q(SET deadlock_timeout = '1h'));
+$writer->query_safe('BEGIN; UPDATE beside SET id = 4 WHERE id = 3');
+my ($caller, $waits) = start_waiting($node, 'Lock',
+	"SET deadlock_timeout = '2s';\nCALL blobext_recompress('beside', 'b')");
+is($waits, 1, 'the call waits for the last row');
+$writer->query_safe('UPDATE beside SET id = 5 WHERE id = 1; COMMIT');
+$caller->{run}->pump until $caller->{stdout} =~ /over/;
+is($caller->{stderr}, '', 'a deadlock is no error of the call');
+is($node->safe_psql('postgres', q(SELECT string_agg(id::text, ',' ORDER BY id) FROM beside)), '2,4,5',
+	'the other transaction has done its work');
+is(due_beside(), 0, 'a call that was the victim has done its work');
+$writer->quit;
+$caller->quit;
+
 # ---- dump and restore ----
 
 $node->safe_psql('postgres', q(SELECT blobext_set_compression('doc', 'b', 'zstd');
