@@ -7,7 +7,6 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/table.h"
-#include "access/xact.h"
 #include "assign/compression.h"
 #include "blob/mapping.h"
 #include "blob/recompress.h"
@@ -20,12 +19,11 @@
 #include "extents/verify.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "gc/holders.h"
 #include "miscadmin.h"
 #include "sql/attempt.h"
+#include "sql/batch.h"
 #include "sql/value.h"
 #include "storage/bufmgr.h"
-#include "tcop/pquery.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -360,19 +358,6 @@ recompress_one_by_one(Recompression *run, Oid relid, int64 block)
 }
 
 /*
- * The next transaction.  Its statements see what others have committed before them, whatever the
- * session's default is: a row that another transaction changes is waited for, and is no error.
- */
-static void
-next_batch(void)
-{
-	SPI_commit();
-	blob_gc_holders_carry_nothing();
-	XactIsoLevel = XACT_READ_COMMITTED;
-	EnsurePortalSnapshotExists();
-}
-
-/*
  * Store the values of a range of blocks anew, and commit.  New versions of rows may lie in blocks
  * that are visited later, where nothing is due for them.  The table is looked up each time, because
  * nothing is locked between two transactions.
@@ -388,7 +373,7 @@ recompress_blocks(Recompression *run, Oid relid, int64 from_block, int64 to_bloc
 			if (recompress_rows(run, relid, block, 0, block + 1, 0) != NULL)
 				recompress_one_by_one(run, relid, block);
 	}
-	next_batch();
+	blob_batch_next();
 	return true;
 }
 
@@ -446,7 +431,7 @@ blobext_recompress(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(caller_context);
 
 	SPI_connect_ext(SPI_OPT_NONATOMIC);
-	next_batch();
+	blob_batch_next();
 	foreach(cell, tables)
 		recompress_table(&run, lfirst_oid(cell));
 	/* The other rows are committed. */

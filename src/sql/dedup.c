@@ -13,7 +13,6 @@
 
 #include "access/htup_details.h"
 #include "access/relation.h"
-#include "access/xact.h"
 #include "blob/blob.h"
 #include "blob/share.h"
 #include "catalog/pg_type.h"
@@ -23,16 +22,15 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "gc/holders.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "sql/attempt.h"
+#include "sql/batch.h"
 #include "sql/dedup.h"
 #include "sql/progress.h"
 #include "sql/value.h"
 #include "storage/bufmgr.h"
 #include "store/store.h"
-#include "tcop/pquery.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
@@ -122,26 +120,6 @@ count(Dedup *dedup, int counter, uint64 value)
 
 /* ---- transactions ---- */
 
-/*
- * Each statement sees what others have committed before it, whatever the session's default is: a
- * row that was changed is left out then, and is no error.
- */
-static void
-begin_batch(Dedup *dedup)
-{
-	BlobDedupColumn now;
-
-	blob_gc_holders_carry_nothing();
-	XactIsoLevel = XACT_READ_COMMITTED;
-	EnsurePortalSnapshotExists();
-	dedup->batch_done = 0;
-	dedup->batch_bytes = 0;
-	MemoryContextSwitchTo(dedup->row_context);
-	blob_dedup_find_column(dedup->column.relid, dedup->column.name, NAME, &now);
-	blob_dedup_require_same(&dedup->column, &now);
-	MemoryContextReset(dedup->row_context);
-}
-
 static void
 forget_source(Dedup *dedup)
 {
@@ -149,13 +127,21 @@ forget_source(Dedup *dedup)
 	dedup->known = (KnownSource) {0};
 }
 
+/* The next transaction; ERROR if the names mean something else now. */
 static void
 next_batch(Dedup *dedup)
 {
+	BlobDedupColumn now;
+
 	forget_source(dedup);
 	MemoryContextReset(dedup->row_context);
-	SPI_commit();
-	begin_batch(dedup);
+	blob_batch_next();
+	dedup->batch_done = 0;
+	dedup->batch_bytes = 0;
+	MemoryContextSwitchTo(dedup->row_context);
+	blob_dedup_find_column(dedup->column.relid, dedup->column.name, NAME, &now);
+	blob_dedup_require_same(&dedup->column, &now);
+	MemoryContextReset(dedup->row_context);
 }
 
 /* ---- statements ---- */
