@@ -377,6 +377,15 @@ foreach my $when (qw(before after))
 	}
 	cmp_ok(stat_of($node, 'filled_bytes'), '>', 0, 'pages are filled');
 
+	# RESTORE is not there, or is and the pages are not in the free runs.
+	sql('CHECKPOINT', 'DELETE FROM w');
+	$punched = pages_of('punched');
+	stop_at('restore', $when, store('w', 110, 140));
+	cmp_ok(pages_of('punched'), $when eq 'before' ? '==' : '<', $punched, "killed $when restore: punched pages");
+	sql(store('w', 200 + $round, 209 + $round));
+	is_whole("killed $when restore, then stored");
+	$round += 10;
+
 	# REMOVE of the last segment is flushed.
 	sql('TRUNCATE v, w');
 	stop_at('unlink', $when, 'SELECT * FROM blobext_gc()');
@@ -420,13 +429,20 @@ sql('CHECKPOINT', 'SELECT reclaim()');
 cmp_ok(pages_of('punched') - $punched, '>', 30 * 256, 'one that is complete does');
 let_go($$, $other);
 
-# While blocks are reserved.  Seen to fail with give_filled() before blob_segment_fill().
-sql('CHECKPOINT', 'DELETE FROM w');
-($holder, $held) = hold_at($node, 'reserve', 'before', store('w', 500, 530));
-($other, $waits) = start_waiting($node, 'LWLock', store('w', 531, 531));
-is($waits, 1, 'no other process gets pages whose blocks are not reserved yet');
-let_go($held, $holder, $other);
-is_whole('stored while holes were filled');
+# While blocks are reserved, or before RESTORE is logged.  Seen to fail with give_filled() before
+# blob_segment_fill(), and with give_filled() before log_filled().
+foreach my $call (qw(reserve restore))
+{
+	sql('TRUNCATE v, w', store('v', 1, 50), 'CHECKPOINT');
+	thin_out('v');
+	gc();
+	sql('CHECKPOINT', 'SELECT reclaim()', 'CHECKPOINT');
+	($holder, $held) = hold_at($node, $call, 'before', store('w', 500, 530));
+	($other, $waits) = start_waiting($node, 'LWLock', store('w', 531, 531));
+	is($waits, 1, "no other process gets pages before $call");
+	let_go($held, $holder, $other);
+	is_whole("stored while holes were filled: $call");
+}
 
 # Holes take long, with pauses: they are made as long as no other process waits.  Seen to fail with
 # blob_store_punch() to the end.

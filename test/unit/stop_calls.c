@@ -4,12 +4,14 @@
  *
  * The environment variable BLOBEXT_STOP names a file.  As long as it exists and has two words, the
  * process that comes to the call stops (SIGSTOP): "punch", "reserve" (both are fallocate()),
- * "write" (of blobext.io_method = sync), "fsync" or "unlink", "before" it or "after" it.  A file of
- * that name and ".stopped" says that one has.
+ * "write" (of blobext.io_method = sync), "fsync" or "unlink", "before" it or "after" it; or to a
+ * function of the extension, "restore" (blob_map_fill()).  A file of that name and ".stopped" says
+ * that one has.
  */
 #define _GNU_SOURCE
 #include <linux/falloc.h>
 #include <signal.h>
+#include <stdint.h>
 #include <sys/uio.h>
 
 #include "preload.h"
@@ -134,5 +136,20 @@ unlink(const char *path)
 	result = real(path);
 	if (is_ours && result == 0)
 		come_to("unlink", "after");
+	return result;
+}
+
+/* In place of the extension's function; its declaration needs headers of the server. */
+uint64_t
+blob_map_fill(void *map, uint64_t first_page, uint64_t end_page)
+{
+	static uint64_t (*real) (void *, uint64_t, uint64_t);
+	uint64_t	result;
+
+	if (real == NULL)
+		real = (uint64_t (*) (void *, uint64_t, uint64_t)) dlsym(RTLD_NEXT, "blob_map_fill");
+	come_to("restore", "before");
+	result = real(map, first_page, end_page);
+	come_to("restore", "after");
 	return result;
 }
