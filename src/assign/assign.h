@@ -165,6 +165,9 @@ extern void blob_assign_check_indexes_of_type(Oid row_type);
 /* statistics.c: refuse a statistics object that would store values. */
 extern void blob_assign_check_statistics(Oid oid);
 
+/* The type of a column, which this very command may have made. */
+extern Oid	blob_assign_new_column_type(Oid relid, AttrNumber attnum);
+
 /*
  * Refuse a new column of a composite type if an existing use of the type does not allow blobstate.
  */

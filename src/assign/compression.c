@@ -88,6 +88,17 @@ check_label(const ObjectAddress *object, const char *label)
 }
 
 void
+blob_compression_type_changed(Oid relation, AttrNumber column, Oid type)
+{
+	ObjectAddress object;
+
+	ObjectAddressSubSet(object, RelationRelationId, relation, column);
+	if (OidIsValid(type) && !is_label_type(type) &&
+		GetSecurityLabel(&object, BLOB_LABEL_PROVIDER) != NULL)
+		SetSecurityLabel(&object, BLOB_LABEL_PROVIDER, NULL);
+}
+
+void
 blob_compression_register(void)
 {
 	register_label_provider(BLOB_LABEL_PROVIDER, check_label);

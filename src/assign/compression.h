@@ -19,6 +19,12 @@
 extern void blob_compression_register(void);
 
 /*
+ * A column may have another type now: take its label away if that is one without compression.
+ * pg_dump would write the label, and SECURITY LABEL refuse it.
+ */
+extern void blob_compression_type_changed(Oid relation, AttrNumber column, Oid type);
+
+/*
  * The method of a column, for values that are stored in it now.  Cached; SECURITY LABEL invalidates
  * the table's entry in the relation cache, so a change takes effect as other DDL does.
  */

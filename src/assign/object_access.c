@@ -19,6 +19,7 @@
 #include "catalog/pg_statistic_ext.h"
 
 #include "assign/assign.h"
+#include "assign/compression.h"
 #include "assign/hooks.h"
 
 static void
@@ -47,6 +48,7 @@ relation_altered(Oid relid, AttrNumber attnum)
 		return;
 	}
 	blob_assign_check_attribute(relid, attnum);
+	blob_compression_type_changed(relid, attnum, blob_assign_new_column_type(relid, attnum));
 	blob_assign_note_relation(relid);
 }
 

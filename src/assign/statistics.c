@@ -299,9 +299,8 @@ blob_assign_check_statistics(Oid oid)
 
 /* ---- composite types that come to hold blobstate ---- */
 
-/* The type of a column, which this very command may have made. */
-static Oid
-new_column_type(Oid relid, AttrNumber attnum)
+Oid
+blob_assign_new_column_type(Oid relid, AttrNumber attnum)
 {
 	Relation	attributes = table_open(AttributeRelationId, AccessShareLock);
 	ScanKeyData keys[2];
@@ -398,7 +397,7 @@ blob_assign_check_attribute(Oid relid, AttrNumber attnum)
 	Oid			row_type = get_rel_type_id(relid);
 
 	if (!OidIsValid(row_type) || !is_row_type_used(relid, row_type) ||
-		!blob_walk_type_holds(new_column_type(relid, attnum)))
+		!blob_walk_type_holds(blob_assign_new_column_type(relid, attnum)))
 		return;
 	blob_assign_check_indexes_of_type(row_type);
 	check_statistics_objects(InvalidOid, row_type);

@@ -1,6 +1,6 @@
 -- Compressed values: their stored bytes, reads, changes; the method that applies.
 BEGIN;
-SELECT plan(64);
+SELECT plan(66);
 SET LOCAL blobext.inline_limit = 1024;
 
 -- Text that compresses, and bytes that do not; both without repetition.
@@ -221,6 +221,18 @@ SELECT results_eq($$EXECUTE assign(repeat('abcdefgh', 2000)::bytea)$$, ARRAY['zs
 SELECT blobext_set_compression('method', 'b', NULL);
 SELECT results_eq($$EXECUTE assign(repeat('abcdefgh', 2000)::bytea)$$, ARRAY['lz4'],
 	'a column whose method was taken away has the default');
+
+-- A label goes with the last type that can have one, else a dump could not be restored.
+CREATE TABLE turned (a blobstate, b blobstate, c blobstate, id int) PARTITION BY LIST (id);
+CREATE TABLE turned_1 PARTITION OF turned FOR VALUES IN (1);
+SELECT blobext_set_compression(relation, name, 'zstd')
+FROM unnest(ARRAY['turned', 'turned_1']::regclass[]) relation, unnest(ARRAY['a', 'b', 'c']) name;
+ALTER TABLE turned ALTER a TYPE text USING encode(a::bytea, 'hex'), ALTER b TYPE bytea USING b::bytea, ALTER c SET NOT NULL;
+SELECT results_eq($$SELECT objname COLLATE "default" FROM pg_seclabels WHERE objname LIKE 'turned%' ORDER BY 1$$,
+	ARRAY['turned.b', 'turned.c', 'turned_1.b', 'turned_1.c'], 'a column of text has no label, one of bytea keeps it');
+ALTER TABLE turned ALTER b TYPE blobstate;
+INSERT INTO turned (b, id, c) VALUES (repeat('abcdefgh', 2500)::bytea, 1, '');
+SELECT is(blob_compression(b), 'zstd', 'a column that was bytea for a time') FROM turned;
 
 -- Errors.
 SELECT throws_ok($$SELECT blobext_set_compression('method', 'b', 'gzip')$$, '22023',

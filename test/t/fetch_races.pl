@@ -192,7 +192,7 @@ kill 'CONT', $frozen;
 $session->{stdin} .= "\\q\n";
 $session->{run}->finish;
 like($session->{stdout}, qr/^fetched/m, 'the run ends');
-like($session->{stderr}, qr/NOTICE:  0 values were repaired/, 'and has repaired nothing');
+like($session->{stderr}, qr/NOTICE:  0 values were repaired/, 'a run whose value was freed has repaired nothing');
 check_is_clean($new, 'values that were stored in the pages meanwhile are right');
 $watcher->quit;
 
