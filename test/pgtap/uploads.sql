@@ -64,11 +64,11 @@ SELECT blob_upload_write(:u, bytes(1000003, n::text)) FROM generate_series(1, 16
 SELECT cmp_ok(upload_memory(), '<', 1200000::bigint, 'memory of an upload of 16 MB');
 SELECT blob_upload_write(:u, bytes(1000003, n::text)) FROM generate_series(17, 27) n \g /dev/null
 SELECT cmp_ok(upload_memory(), '>', 2000000::bigint, 'of a longer one: it waits for more');
-SELECT cmp_ok(upload_memory(), '<', 4400000::bigint, 'but not for all');
+SELECT cmp_ok(upload_memory(), '<', 4400000::bigint, 'of a longer one: at most 4 MB and what describes extents');
 INSERT INTO d VALUES ('long', blob_upload_end(:u));
 COMMIT;
 SELECT is(sha256(content), (SELECT sha256(string_agg(bytes(1000003, n::text), '' ORDER BY n))
-		FROM generate_series(1, 27) n), 'its content is that of the pieces')
+		FROM generate_series(1, 27) n), 'the content of a long upload is that of its pieces')
 FROM d WHERE id = 'long';
 
 -- An upload that continues a value.
