@@ -13,6 +13,13 @@
  * bytes and seconds.
  *
  * usage: floor --file path
+ *
+ * With --upload it receives content over a Unix socket, in pieces of 124 kB of another process,
+ * while 16 pieces of 256 kB are in flight to a file with O_DIRECT and are hashed meanwhile; then
+ * fdatasync().  "twice": each piece goes to a second file as well, as to a log.  Prints rounds of
+ * bytes and seconds; the first one, which is not counted, is left out.
+ *
+ * usage: floor --upload directory MB rounds [twice]
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,6 +31,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,6 +42,7 @@
 #define PIECES_IN_FLIGHT 16
 #define AREA_BYTES (1L << 30)
 #define LOG_BYTES (8 * 1024)
+#define SENT_BYTES (124L * 1024)
 
 static struct io_uring ring;
 static char *content;			/* page aligned */
@@ -180,6 +190,113 @@ read_file(const char *path)
 	printf("%ld\t%.6f\n", size_bytes, now() - started);
 }
 
+/* Another process that sends the first bytes of the content; returns the socket to receive from. */
+static int
+start_sender(long bytes)
+{
+	int			sockets[2];
+	pid_t		pid;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0 || (pid = fork()) < 0)
+		fail("sender");
+	if (pid > 0)
+	{
+		close(sockets[1]);
+		return sockets[0];
+	}
+	for (long done = 0, sent; done < bytes; done += sent)
+	{
+		sent = send(sockets[1], content, bytes - done < SENT_BYTES ? bytes - done : SENT_BYTES, 0);
+		if (sent <= 0)
+			_exit(1);
+	}
+	_exit(0);
+}
+
+static void
+receive_piece(int from, char *piece)
+{
+	for (long done = 0, got; done < PIECE_BYTES; done += got)
+	{
+		got = recv(from, piece + done, PIECE_BYTES - done, MSG_WAITALL);
+		if (got <= 0)
+			fail("receive");
+	}
+}
+
+/* Wait until no write of a piece is in flight. */
+static void
+wait_for_piece(int *in_flight, long piece_no)
+{
+	struct io_uring_cqe *cqe;
+
+	while (in_flight[piece_no] > 0)
+	{
+		if (io_uring_wait_cqe(&ring, &cqe) != 0 || cqe->res != PIECE_BYTES)
+			fail("write");
+		in_flight[cqe->user_data]--;
+		io_uring_cqe_seen(&ring, cqe);
+	}
+}
+
+/* Receive, hash and write content, once or twice, and make them durable. */
+static void
+upload(long bytes, int writes)
+{
+	int			fds[2] = {data_fd, log_fd};
+	int			in_flight[PIECES_IN_FLIGHT] = {0};
+	int			from = start_sender(bytes);
+	int			status;
+	unsigned char sha256[SHA256_DIGEST_LENGTH];
+	SHA256_CTX	hash;
+
+	SHA256_Init(&hash);
+	for (long done = 0; done < bytes; done += PIECE_BYTES)
+	{
+		long		piece_no = done / PIECE_BYTES % PIECES_IN_FLIGHT;
+		char	   *piece = content + (PIECES_IN_FLIGHT + piece_no) * PIECE_BYTES;
+
+		wait_for_piece(in_flight, piece_no);
+		receive_piece(from, piece);
+		for (int i = 0; i < writes; i++, in_flight[piece_no]++)
+		{
+			struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+
+			io_uring_prep_write(sqe, fds[i], piece, PIECE_BYTES, done);
+			io_uring_sqe_set_data64(sqe, piece_no);
+		}
+		if (io_uring_submit(&ring) < 0)
+			fail("submit");
+		SHA256_Update(&hash, piece, PIECE_BYTES);
+	}
+	SHA256_Final(sha256, &hash);
+	for (long piece_no = 0; piece_no < PIECES_IN_FLIGHT; piece_no++)
+		wait_for_piece(in_flight, piece_no);
+	for (int i = 0; i < writes; i++)
+	{
+		if (fdatasync(fds[i]) != 0)
+			fail("fdatasync");
+	}
+	close(from);
+	if (wait(&status) < 0 || status != 0)
+		fail("sender");
+}
+
+static void
+measure_uploads(const char *directory, long bytes, long rounds, int writes)
+{
+	data_fd = make_file(directory, "floor.data", O_DIRECT, bytes);
+	log_fd = make_file(directory, "floor.log", O_DIRECT, bytes);
+	for (long round = 0; round <= rounds; round++)
+	{
+		double		started = now();
+
+		upload(bytes, writes);
+		if (round > 0)
+			printf("%ld\t%.6f\n", bytes, now() - started);
+	}
+}
+
 /* Run one kind of work, in rounds. */
 static void
 measure(const char *name, void (*work) (long size_bytes), long size_bytes, long rounds,
@@ -205,7 +322,8 @@ main(int argc, char **argv)
 
 	if (argc < 3)
 	{
-		fprintf(stderr, "usage: floor directory size,rounds,values... | floor --file path\n");
+		fprintf(stderr, "usage: floor directory size,rounds,values... | floor --file path"
+				" | floor --upload directory MB rounds [twice]\n");
 		return 2;
 	}
 	content = mmap(NULL, content_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -219,6 +337,11 @@ main(int argc, char **argv)
 	if (strcmp(argv[1], "--file") == 0)
 	{
 		read_file(argv[2]);
+		return 0;
+	}
+	if (strcmp(argv[1], "--upload") == 0 && argc >= 5)
+	{
+		measure_uploads(argv[2], atol(argv[3]) * 1024 * 1024, atol(argv[4]), argc > 5 ? 2 : 1);
 		return 0;
 	}
 	data_fd = make_file(argv[1], "floor.data", O_DIRECT, AREA_BYTES);

@@ -26,6 +26,10 @@
 #define BUFFER_BYTES (1024 * 1024)
 #define MIN_BUFFER_BYTES (8 * 1024)
 
+/* The same for values of which more than this was written; see "The writer" in README.md. */
+#define LONG_BUFFER_BYTES (4 * 1024 * 1024)
+#define LONG_VALUE_BYTES (16 * 1024 * 1024)
+
 /* Content in memory is written in steps of this many bytes, as extents are allocated. */
 #define STEP_BYTES (UINT64CONST(128) * 1024 * 1024)
 
@@ -83,13 +87,20 @@ keep_remainder(BlobWriter *writer, const BlobSource *source, uint64 consumed, ui
 	writer->buffered_bytes = left;
 }
 
+/* Bytes that are buffered before they are stored. */
+static uint32
+buffer_limit(const BlobWriter *writer)
+{
+	return writer->pages.written_bytes > LONG_VALUE_BYTES ? LONG_BUFFER_BYTES : BUFFER_BYTES;
+}
+
 /* Make room for this number of bytes in the buffer. */
 static void
 enlarge_buffer(BlobWriter *writer, uint64 bytes)
 {
 	if (bytes <= writer->buffer_capacity)
 		return;
-	Assert(bytes <= BUFFER_BYTES);
+	Assert(bytes <= LONG_BUFFER_BYTES);
 	writer->buffer_capacity = pg_nextpower2_32(Max((uint32) bytes, MIN_BUFFER_BYTES));
 	if (writer->buffer == NULL)
 		writer->buffer = MemoryContextAlloc(writer->context, writer->buffer_capacity);
@@ -192,7 +203,7 @@ put_stored(BlobWriter *writer, const char *stored, uint64 length_bytes)
 {
 	if (length_bytes == 0)
 		return;
-	if (writer->buffered_bytes + length_bytes > BUFFER_BYTES)
+	if (writer->buffered_bytes + length_bytes > buffer_limit(writer))
 	{
 		store_in_steps(writer, stored, length_bytes, false);
 		return;

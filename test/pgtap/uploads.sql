@@ -6,7 +6,7 @@
 CREATE SCHEMA uploads;
 SET search_path = uploads, public;
 SET client_min_messages = warning;
-SELECT plan(47);
+SELECT plan(51);
 
 \ir helpers.psql
 CREATE TABLE d (id text PRIMARY KEY, content blobstate);
@@ -53,6 +53,23 @@ SELECT is(content::bytea, bytes(2000000, 'u') || bytes(2000000, 'x'), 'two uploa
 FROM d WHERE id = 'u';
 SELECT is(content::bytea, bytes(2000000, 'v') || bytes(2000000, 'y'), 'two uploads side by side: the other')
 FROM d WHERE id = 'v';
+
+-- A long value: the writer's buffer becomes larger, and no larger than that.  Seen to fail with a limit that
+-- stays 1 MB, and without a limit.
+CREATE FUNCTION upload_memory() RETURNS bigint LANGUAGE sql AS $$
+	SELECT sum(total_bytes)::bigint FROM pg_backend_memory_contexts WHERE name = 'blobext upload' $$;
+BEGIN;
+SELECT blob_upload_begin() AS u \gset
+SELECT blob_upload_write(:u, bytes(1000003, n::text)) FROM generate_series(1, 16) n \g /dev/null
+SELECT cmp_ok(upload_memory(), '<', 1200000::bigint, 'memory of an upload of 16 MB');
+SELECT blob_upload_write(:u, bytes(1000003, n::text)) FROM generate_series(17, 27) n \g /dev/null
+SELECT cmp_ok(upload_memory(), '>', 2000000::bigint, 'of a longer one: it waits for more');
+SELECT cmp_ok(upload_memory(), '<', 4400000::bigint, 'of a longer one: at most 4 MB and what describes extents');
+INSERT INTO d VALUES ('long', blob_upload_end(:u));
+COMMIT;
+SELECT is(sha256(content), (SELECT sha256(string_agg(bytes(1000003, n::text), '' ORDER BY n))
+		FROM generate_series(1, 27) n), 'the content of a long upload is that of its pieces')
+FROM d WHERE id = 'long';
 
 -- An upload that continues a value.
 BEGIN;
