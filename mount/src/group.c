@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "errors.h"
-#include "sender.h"
 
 /* Inode numbers that no inode has; source_fs.c has the one before them. */
 static const uint64_t control_ino = (UINT64_C(1) << 62) + 1;
@@ -35,6 +34,7 @@ struct group
 	int64_t		number;			/* negative: the snapshot of its nodes */
 	struct connection *connection;
 	bool		is_ending;		/* no request gets in any more */
+	bool		is_ended;		/* nor does the sender: COMMIT or ROLLBACK comes next */
 	int			error;			/* of a file that was sent after its close() */
 	struct names names;			/* that it has made, and "" in directories that it has made */
 };
@@ -103,7 +103,7 @@ group_bind_always(int64_t number)
 
 	pthread_mutex_lock(&the_groups->lock);
 	group = find_group(the_groups, NULL, number);
-	pool_bind(group ? group->connection : NULL);
+	pool_bind(group && !group->is_ended ? group->connection : NULL);
 	pthread_mutex_unlock(&the_groups->lock);
 }
 
@@ -275,6 +275,19 @@ begin_end(struct groups *groups, const char *name, struct group **group)
 	return error;
 }
 
+/*
+ * What the sender has for the group gets ESTALE from now on: behind COMMIT or ROLLBACK it would be
+ * a transaction of its own.  A file that the sender has begun with is done before.
+ */
+static void
+end_sending(struct groups *groups, struct group *group)
+{
+	pthread_mutex_lock(&groups->lock);
+	group->is_ended = true;
+	pool_bind_alone(group->connection);
+	pthread_mutex_unlock(&groups->lock);
+}
+
 /* False: there is one of this name. */
 static bool
 add_group(struct groups *groups, struct group *group)
@@ -373,8 +386,8 @@ group_roll_back(struct mount *mount, const struct node *parent, const char *name
 		error = begin_end(groups, name, &group);
 	if (error != 0)
 		return error;
+	end_sending(groups, group);
 	copies_give_up(groups->writer, group->number);
-	sender_wait(groups->writer->sender, group->number);
 	/* A connection that is lost has rolled back. */
 	pool_command("ROLLBACK");
 	transactions_forget_mark(groups->writer->transactions, group->connection);
@@ -394,8 +407,9 @@ get_error(struct groups *groups, const struct group *group)
 }
 
 /*
- * Open files are committed with their present content.  If that fails, or COMMIT does, nothing of
- * the transaction remains.
+ * Open files are committed with their present content, and closed ones that the sender has not
+ * reached: waiting for it would be waiting for other groups.  If that fails, or COMMIT does, nothing
+ * of the transaction remains.
  */
 int
 group_commit(struct mount *mount, const struct node *parent, const char *name,
@@ -404,6 +418,7 @@ group_commit(struct mount *mount, const struct node *parent, const char *name,
 	struct groups *groups = the_groups;
 	struct writer *writer = groups->writer;
 	struct group *group;
+	int			sender_error;
 	int			error = 0;
 
 	if (parent->attributes.ino != tx_ino || new_parent->attributes.ino != commit_ino)
@@ -412,10 +427,12 @@ group_commit(struct mount *mount, const struct node *parent, const char *name,
 		error = begin_end(groups, name, &group);
 	if (error != 0)
 		return error;
-	sender_wait(writer->sender, group->number);
-	error = get_error(groups, group);
-	if (error == 0)
-		error = copies_commit(writer, group->number);
+	error = copies_commit(writer, group->number);
+	end_sending(groups, group);
+	/* The error that came first is the cause of the others. */
+	sender_error = get_error(groups, group);
+	if (sender_error != 0)
+		error = sender_error;
 	if (error == 0)
 		error = transactions_commit_bound(writer->transactions);
 	else

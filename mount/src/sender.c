@@ -2,8 +2,9 @@
  * sender.c
  *	  A thread that makes files of groups after their close(), see sender.h.
  *
- * The queue is bounded, so what the program has closed and the server does not know is little.  The
- * copy stays in the queue until it is sent: sender_wait() looks there.
+ * The queue is bounded, so what the program has closed and the server does not know is little.  It
+ * serves all groups, and a file of one may wait at the server for another group's end.  So nobody
+ * waits for the queue: COMMIT sends what the thread has not begun with.
  *
  * Locks: the sender's is taken last.  The thread takes a copy's lock without it.
  */
@@ -28,7 +29,6 @@ struct sender
 	struct mount *mount;
 	pthread_mutex_t lock;		/* of all below */
 	pthread_cond_t work;
-	pthread_cond_t done;
 	struct copy *queue[QUEUE];
 	int			first;
 	int			count;
@@ -45,7 +45,6 @@ sender_create(struct mount *mount)
 	sender->mount = mount;
 	pthread_mutex_init(&sender->lock, NULL);
 	init_condition(&sender->work);
-	init_condition(&sender->done);
 	return sender;
 }
 
@@ -64,9 +63,10 @@ send_copy(struct sender *sender, struct copy *copy)
 		pool_unbind();
 	}
 	copy->is_queued = false;
-	pthread_mutex_unlock(&copy->lock);
+	/* Who sees under the lock that the file is not made finds the cause, too. */
 	if (error != 0)
 		group_fail(snapshot, error);
+	pthread_mutex_unlock(&copy->lock);
 }
 
 static void *
@@ -78,6 +78,7 @@ run_thread(void *argument)
 	while (sender->count > 0 || !sender->stopping)
 	{
 		struct copy *copy;
+		bool		is_wanted = !sender->stopping;	/* else its group is rolled back */
 
 		if (sender->count == 0)
 		{
@@ -85,13 +86,11 @@ run_thread(void *argument)
 			continue;
 		}
 		copy = sender->queue[sender->first];
-		pthread_mutex_unlock(&sender->lock);
-		send_copy(sender, copy);
-		pthread_mutex_lock(&sender->lock);
 		sender->first = (sender->first + 1) % QUEUE;
 		sender->count--;
-		pthread_cond_broadcast(&sender->done);
 		pthread_mutex_unlock(&sender->lock);
+		if (is_wanted)
+			send_copy(sender, copy);
 		copy_release(mount_writer(sender->mount), copy);
 		pthread_mutex_lock(&sender->lock);
 	}
@@ -138,24 +137,4 @@ sender_take(struct sender *sender, struct copy *copy)
 	pthread_mutex_unlock(&sender->lock);
 	pthread_mutex_unlock(&writer->lock);
 	return has_room;
-}
-
-/* Under the lock. */
-static bool
-has_any(const struct sender *sender, int64_t snapshot)
-{
-	bool		has = false;
-
-	for (int i = 0; i < sender->count && !has; i++)
-		has = sender->queue[(sender->first + i) % QUEUE]->node->attributes.snapshot == snapshot;
-	return has;
-}
-
-void
-sender_wait(struct sender *sender, int64_t snapshot)
-{
-	pthread_mutex_lock(&sender->lock);
-	while (has_any(sender, snapshot))
-		pthread_cond_wait(&sender->done, &sender->lock);
-	pthread_mutex_unlock(&sender->lock);
 }

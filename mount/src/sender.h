@@ -19,6 +19,8 @@ struct sender;
 
 struct sender *sender_create(struct mount *mount);
 void sender_start(struct sender *sender);
+
+/* What is queued is not sent: its groups are rolled back. */
 void sender_destroy(struct sender *sender);
 
 /*
@@ -26,8 +28,5 @@ void sender_destroy(struct sender *sender);
  * no room, and the caller sends it.
  */
 bool sender_take(struct sender *sender, struct copy *copy);
-
-/* Wait until nothing of a group remains to be sent. */
-void sender_wait(struct sender *sender, int64_t snapshot);
 
 #endif							/* SENDER_H */

@@ -2,7 +2,8 @@
 
 Seen to fail: without group_bind() in request_node() every test here; without copies_commit()
 test_open_files; without the snapshot in search() of copies.c test_one_file_in_two; without
-group_fail() test_error_after_close and test_lost_connection_after_close.
+group_fail() test_error_after_close and test_lost_connection_after_close; with a COMMIT that waits
+for the sender's queue test_other_transaction_waits.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import errno
 import os
 import signal
 import subprocess
+import threading
 import time
 
 import support
@@ -209,6 +211,62 @@ class GroupTest(FileSystemTest):
                     os.rename(tx, mount.path(".blobfs/commit/one"))
                 self.assertEqual(os.listdir(mount.directory), ["first"])
         proxy.close()
+
+    def begin_that_waits(self, mount):
+        """A transaction with a closed file that waits in the server for pg_advisory_unlock(7).  Its
+        next requests would wait for the connection."""
+        self.sql.execute("""
+            CREATE FUNCTION wait() RETURNS trigger AS $$
+            BEGIN
+                WHILE NOT pg_try_advisory_xact_lock(7) LOOP PERFORM pg_sleep(0.01); END LOOP;
+                RETURN NEW;
+            END $$ LANGUAGE plpgsql;
+            CREATE TRIGGER waits BEFORE INSERT ON docs.dentry FOR EACH ROW
+            WHEN (NEW.name = 'waits') EXECUTE FUNCTION wait();
+            SELECT pg_advisory_lock(7)""")
+        self.write(mount.path("first"), b"made at once")
+        for directory in "one", "other":
+            os.mkdir(mount.path(directory))
+        tx = mount.path(".blobfs/tx/waiting")
+        os.mkdir(tx)
+        os.mkdir(os.path.join(tx, "one", "w"))
+        self.write(os.path.join(tx, "one", "w", "waits"), b"waited")
+        support.wait_until(lambda: self.one("SELECT count(*) FROM pg_stat_activity"
+                                            " WHERE wait_event = 'PgSleep'") == 1,
+                           "the first file waits")
+        return tx
+
+    def test_other_transaction_waits(self):
+        """One whose files wait at the server delays no other, be it committed or rolled back."""
+        with Mount("fs=docs,timeout=0") as mount:
+            waiting = self.begin_that_waits(mount)
+            try:
+                for ends in "commit", "roll back":
+                    self.end_beside(mount, ends)
+            finally:
+                self.sql.execute("SELECT pg_advisory_unlock(7)")
+            os.rename(waiting, mount.path(".blobfs/commit/waiting"))
+            self.assertEqual(self.server_read("one/w/waits"), b"waited")
+        self.sql.execute("DROP TRIGGER waits ON docs.dentry; DROP FUNCTION wait()")
+
+    def end_beside(self, mount, ends):
+        tx = mount.path(".blobfs/tx/beside")
+        directory = os.path.join(tx, "other", "d")
+        os.mkdir(tx)
+        os.mkdir(directory)
+        for number in range(100):
+            self.write(os.path.join(directory, f"f{number}"), b"%d" % number)
+        if ends == "commit":
+            end = threading.Thread(target=os.rename, args=(tx, mount.path(".blobfs/commit/beside")))
+        else:
+            end = threading.Thread(target=os.rmdir, args=(tx,))
+        end.start()
+        support.wait_until(lambda: not end.is_alive(), ends)
+        self.assertEqual(os.path.exists(mount.path("other/d")), ends == "commit")
+        if ends == "commit":
+            for number in range(100):
+                self.assertEqual(self.server_read(f"other/d/f{number}"), b"%d" % number)
+            self.sql.execute("SELECT blobfs.unlink('docs', 'other/d', true)")
 
     def test_program_is_killed(self):
         with Mount("fs=docs") as mount:
