@@ -276,8 +276,8 @@ begin_end(struct groups *groups, const char *name, struct group **group)
 }
 
 /*
- * What the sender has for the group gets ESTALE from now on: behind COMMIT or ROLLBACK it would be
- * a transaction of its own.  A file that the sender has begun with is done before.
+ * Files of the group in the sender's queue get ESTALE from now on: behind COMMIT or ROLLBACK each
+ * would be a transaction of its own.  A file that the sender has begun with is done before.
  */
 static void
 end_sending(struct groups *groups, struct group *group)
@@ -408,8 +408,8 @@ get_error(struct groups *groups, const struct group *group)
 
 /*
  * Open files are committed with their present content, and closed ones that the sender has not
- * reached: waiting for it would be waiting for other groups.  If that fails, or COMMIT does, nothing
- * of the transaction remains.
+ * reached: waiting for it would be waiting for other groups.  If that fails, or COMMIT does,
+ * nothing of the transaction remains.
  */
 int
 group_commit(struct mount *mount, const struct node *parent, const char *name,

@@ -3,8 +3,8 @@
  *	  A thread that makes files of groups after their close(), see sender.h.
  *
  * The queue is bounded, so what the program has closed and the server does not know is little.  It
- * serves all groups, and a file of one may wait at the server for another group's end.  So nobody
- * waits for the queue: COMMIT sends what the thread has not begun with.
+ * serves all groups, and a file of one may wait at the server for another group's end.  So no
+ * request waits for the queue: COMMIT sends what the thread has not begun with.
  *
  * Locks: the sender's is taken last.  The thread takes a copy's lock without it.
  */
@@ -63,7 +63,7 @@ send_copy(struct sender *sender, struct copy *copy)
 		pool_unbind();
 	}
 	copy->is_queued = false;
-	/* Who sees under the lock that the file is not made finds the cause, too. */
+	/* A thread that sees under the lock that the file is not made finds the cause, too. */
 	if (error != 0)
 		group_fail(snapshot, error);
 	pthread_mutex_unlock(&copy->lock);

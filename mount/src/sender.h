@@ -20,7 +20,7 @@ struct sender;
 struct sender *sender_create(struct mount *mount);
 void sender_start(struct sender *sender);
 
-/* What is queued is not sent: its groups are rolled back. */
+/* Files in the queue are not sent: their groups are rolled back. */
 void sender_destroy(struct sender *sender);
 
 /*

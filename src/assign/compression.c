@@ -78,6 +78,12 @@ check_label(const ObjectAddress *object, const char *label)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("labels of blobext are for columns of type blobstate"),
 				 errhint("A label is the method of compression of a column.")));
+	else if (get_rel_relkind(object->objectId) == RELKIND_VIEW)
+		ereport(level,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("labels of blobext are for columns of tables"),
+				 errdetail("\"%s\" is a view.", get_rel_name(object->objectId)),
+				 errhint("Set the method of the table's column.")));
 	if (!blob_method_from_name(label, &method))
 		ereport(level,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

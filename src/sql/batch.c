@@ -4,11 +4,15 @@
  */
 #include "postgres.h"
 
+#include "access/relation.h"
 #include "access/xact.h"
 #include "executor/spi.h"
 #include "gc/holders.h"
+#include "rewrite/prs2lock.h"
+#include "rewrite/rewriteDefine.h"
 #include "sql/batch.h"
 #include "tcop/pquery.h"
+#include "utils/rel.h"
 
 void
 blob_batch_next(void)
@@ -17,4 +21,33 @@ blob_batch_next(void)
 	blob_gc_holders_carry_nothing();
 	XactIsoLevel = XACT_READ_COMMITTED;
 	EnsurePortalSnapshotExists();
+}
+
+static bool
+has_rule_instead(Relation table)
+{
+	for (int i = 0; table->rd_rules != NULL && i < table->rd_rules->numLocks; i++)
+	{
+		const RewriteRule *rule = table->rd_rules->rules[i];
+
+		if (rule->event == CMD_UPDATE && rule->isInstead && rule->enabled != RULE_DISABLED)
+			return true;
+	}
+	return false;
+}
+
+void
+blob_batch_require_updates(Oid relid)
+{
+	Relation	table = try_relation_open(relid, AccessShareLock);
+
+	if (table == NULL)
+		return;
+	if (has_rule_instead(table))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("rows of \"%s\" cannot be updated", RelationGetRelationName(table)),
+				 errdetail("The table has a rule ON UPDATE DO INSTEAD."),
+				 errhint("Disable the rule: ALTER TABLE ... DISABLE RULE.")));
+	relation_close(table, NoLock);
 }

@@ -14,4 +14,10 @@
  */
 extern void blob_batch_next(void);
 
+/*
+ * ERROR 0A000 for a table whose rows no UPDATE changes, because a rule does something else instead.
+ * Locks the table in mode ACCESS SHARE to the end of the transaction.
+ */
+extern void blob_batch_require_updates(Oid relid);
+
 #endif							/* BLOB_SQL_BATCH_H */

@@ -367,6 +367,7 @@ recompress_blocks(Recompression *run, Oid relid, int64 from_block, int64 to_bloc
 {
 	if (get_rel_name(relid) == NULL)
 		return false;
+	blob_batch_require_updates(relid);
 	if (recompress_rows(run, relid, from_block, 0, to_block, 0) != NULL)
 	{
 		for (int64 block = from_block; block < to_block; block++)

@@ -141,6 +141,7 @@ next_batch(Dedup *dedup)
 	MemoryContextSwitchTo(dedup->row_context);
 	blob_dedup_find_column(dedup->column.relid, dedup->column.name, NAME, &now);
 	blob_dedup_require_same(&dedup->column, &now);
+	blob_batch_require_updates(now.relid);
 	MemoryContextReset(dedup->row_context);
 }
 

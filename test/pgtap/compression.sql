@@ -1,6 +1,6 @@
 -- Compressed values: their stored bytes, reads, changes; the method that applies.
 BEGIN;
-SELECT plan(66);
+SELECT plan(67);
 SET LOCAL blobext.inline_limit = 1024;
 
 -- Text that compresses, and bytes that do not; both without repetition.
@@ -241,6 +241,8 @@ SELECT throws_ok($$SELECT blobext_set_compression('doc', 'id', 'zstd')$$, '42809
 SELECT throws_ok($$SELECT blobext_set_compression('doc', 'nothing', 'zstd')$$, '42703', NULL, 'no such column');
 SELECT throws_ok($$SECURITY LABEL FOR blobext ON COLUMN doc.id IS 'zstd'$$, '42809', NULL,
 	'a label for a column of another type');
+SELECT throws_ok($$SELECT blobext_set_compression('of_spread', 'b', 'zstd')$$, '42809',
+	'labels of blobext are for columns of tables', 'a view: values that go through it have the method of the table');
 SELECT throws_ok($$SECURITY LABEL FOR blobext ON TABLE doc IS 'zstd'$$, '42809', NULL, 'a label for a table');
 SELECT throws_ok($$SECURITY LABEL FOR blobext ON COLUMN doc.content IS 'best'$$, '22023', NULL,
 	'a label that is no method');
