@@ -12,7 +12,7 @@ declare -A test_needs=(
 	[blobfs]='build pgtap psycopg'
 	[checked]='build pgtap pg_regress psycopg binutils'
 	[interrupt]='build tap power' [upgrade]='build git' [rmgr]='build tap power' [violation]=build
-	[grow]=build
+	[grow]=build [spaces]='build pgtap pg_regress'
 	[valgrind]='build pg_regress valgrind'
 	[torture]='build tap power' [all]='')
 
