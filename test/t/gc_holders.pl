@@ -47,6 +47,18 @@ sub sleeps
 	return $count;
 }
 
+# The process that is in the loop.  It sleeps most of the time, but not in each look.
+sub pid_in_loop
+{
+	for (1 .. 6000)
+	{
+		my $pid = sql(q(SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'));
+		return $pid if $pid ne '';
+		usleep(20_000);
+	}
+	die 'no process is in the loop';
+}
+
 # Wait until the collector has looked at the holders that it waits for, or its round has ended.
 sub collector_looks
 {
@@ -76,8 +88,7 @@ sub carried
 	gc_waits_for('process ' . pid($first));
 	my $collector = sql('SELECT pid FROM blobext_gc_status');
 	$step{start}->();
-	poll(q(SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'));
-	my $pid = sql(q(SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'));
+	my $pid = pid_in_loop();
 	sql('TRUNCATE s.t');
 	$first->query_safe('COMMIT');
 	gc_waits_for("process $pid runs a procedure");
@@ -94,7 +105,7 @@ sub carried
 	return;
 }
 
-sub let_go
+sub raise_flag
 {
 	sql('UPDATE s.flag SET go = true');
 	return;
@@ -109,7 +120,7 @@ sub stuck_in_output
 {
 	my ($pid) = @_;
 	$lock = session('BEGIN', 'LOCK TABLE pg_ts_config IN ACCESS EXCLUSIVE MODE');
-	let_go();
+	raise_flag();
 	poll("SELECT wait_event_type = 'Lock' AND query LIKE 'CALL%' FROM pg_stat_activity
 		WHERE pid = $pid");
 	return;
@@ -183,7 +194,7 @@ sub by_cursor
 		start => sub { begin_pipeline($client, $statement) },
 		between => sub {
 			($pid) = @_;
-			let_go();
+			raise_flag();
 			ok(statement_ends($client), "$name: the statement has ended");
 		},
 		finish => sub {
@@ -230,7 +241,7 @@ SKIP:
 			'CREATE TABLE s.t2 (id integer, b blobstate)' ],
 		start => sub { begin_pipeline($client, "DO \$\$ $body \$\$") },
 		between => sub {
-			let_go();
+			raise_flag();
 			ok(statement_ends($client), "$name: the first has ended");
 			begin_pipeline($client, "DO \$\$ DECLARE v blobstate; kept refcursor := 'kept'; BEGIN
 				FETCH kept INTO v; $again INSERT INTO s.t2 VALUES (1, v); END \$\$");
