@@ -17,7 +17,7 @@ our @EXPORT = qw(
   fails_with check_is_clean no_page_is_shared no_extents_overlap stat_of store_dir segment_file
   make_values add_values make_traffic values_are_intact power stop_syncer
   why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk
-  start_with_stops hold_at start_waiting let_go
+  start_with_stops hold_at hold_again start_waiting let_go
 );
 
 # Return a running server with blobext preloaded and created.  Options: streaming (wal_level replica
@@ -355,24 +355,53 @@ sub start_with_stops
 	return;
 }
 
+# The next process that comes to this call shall stop there.
+sub arm_stop
+{
+	my ($call, $when) = @_;
+	unlink "$stop.stopped";
+	append_to_file($stop, "$call $when");
+	chmod 0644, $stop;
+	return;
+}
+
+# Wait until a process stops, or until the statement of the session is over.  Test which.
+sub await_stop
+{
+	my ($session, $name) = @_;
+	until (-e "$stop.stopped" || $session->{stdout} =~ /over/)
+	{
+		usleep(10_000);
+		$session->{run}->pump_nb;
+	}
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok(-e "$stop.stopped", $name);
+	unlink $stop;
+	return;
+}
+
 # Start a statement, and wait until its process stops at this call.  Returns session and process.
 sub hold_at
 {
 	my ($node, $call, $when, $statement) = @_;
 	my $session = $node->background_psql('postgres');
 	my $pid = $session->query_safe('SELECT pg_backend_pid()');
-	unlink "$stop.stopped";
-	append_to_file($stop, "$call $when");
-	chmod 0644, $stop;
+	arm_stop($call, $when);
 	$session->{stdin} .= "$statement;\n\\echo over\n";
-	until (-e "$stop.stopped" || $session->{stdout} =~ /over/)
-	{
-		usleep(10_000);
-		$session->{run}->pump_nb;
-	}
-	ok(-e "$stop.stopped", "a process stops $when $call");
-	unlink $stop;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	await_stop($session, "a process stops $when $call");
 	return ($session, $pid);
+}
+
+# A process that stands still goes on to another call, and stops there.
+sub hold_again
+{
+	my ($session, $pid, $call, $when) = @_;
+	arm_stop($call, $when);
+	kill('CONT', $pid);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	await_stop($session, "it goes on, and stops $when $call");
+	return;
 }
 
 # Start a statement in a session of its own, and wait until it waits for something of this kind
