@@ -462,11 +462,15 @@ let_go($held, $holder, $other);
 gc();
 cmp_ok(pages_of('punched') - $punched, '>', 50 * 256, 'the next round makes the others');
 is_whole('holes in two rounds');
+$node->wait_for_catchup($standby);
+is_whole('standby: others went on', $standby);
+end_cluster($standby);
+
 # A fill that begins in one segment file and ends in the next: both are durable before RESTORE is
 # logged.  Seen to fail without the sync_reservation() between two files in fill_runs().
-sql('TRUNCATE v, w', q(ALTER SYSTEM SET blobext.keep_free = 0), 'SELECT pg_reload_conf()');
-give_back();
-is(sql('SELECT count(*) FROM blobext_files()'), 0, 'the store is empty');
+start_cluster('two_files', "blobext.keep_free = 0\n");
+$node->stop;
+start_with_stops($node);
 my $pages = SEGMENT / 4;
 sql('SELECT allocate(' . (SEGMENT - $pages / 2) . ')', "SELECT allocate($pages)", 'SELECT allocate(1)');
 my $crossing = 'first_page BETWEEN ' . (SEGMENT - $pages) . ' AND ' . (SEGMENT - 1);
@@ -479,10 +483,7 @@ hold_again($holder, $held, 'fsync', 'before');
 hold_again($holder, $held, 'restore', 'before');
 let_go($held, $holder);
 is(sql("SELECT sum(pages) FROM blobext_map WHERE $crossing"), $pages, 'the hole is filled');
-
-$node->wait_for_catchup($standby);
-is_whole('standby: others went on', $standby);
-end_cluster($standby);
+end_cluster();
 
 # ---- settings, and by itself ----
 
