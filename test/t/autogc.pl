@@ -100,6 +100,30 @@ sub intact
 my $status = 'FROM blobext_gc_status';
 my $worker = q(FROM pg_stat_activity WHERE backend_type = 'blobext collector');
 
+# Delete rows, then VACUUM.  A session counts what it deleted when it has been idle for a second, or
+# ends; if that is after VACUUM, the rows count as dead until the next one, and no round is due.
+sub delete_and_vacuum
+{
+	my ($database, $condition) = @_;
+	my $deleted = "SELECT n_tup_del FROM pg_stat_user_tables WHERE relname = 't'";
+	my $before = sql($database, $deleted);
+	my $rows = sql($database, "WITH d AS (DELETE FROM t WHERE $condition RETURNING 1) SELECT count(*) FROM d");
+	$node->poll_query_until($database, "SELECT ($deleted) = $before + $rows")
+	  or die 'deleted rows are not counted';
+	return sql($database, 'VACUUM t');
+}
+
+# The rounds since a number of them; none is right.  Says what they found.
+sub no_round_since
+{
+	my ($rounds, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return if is(rounds(), $rounds, $name);
+	my @found = slurp_file($node->logfile) =~ /(.* automatic collection .*?);/g;
+	diag(join("\n", @found[-3 .. -1], sql('a', "SELECT * FROM pg_stat_user_tables WHERE relname = 't'")));
+	return;
+}
+
 # The values of a database that the last complete round left.
 sub lives_become
 {
@@ -177,21 +201,21 @@ sleep 2.5;
 $rounds = rounds();
 sql('a', "INSERT INTO t SELECT i, $value FROM generate_series(31, 60) AS i");
 sleep 3;
-is(rounds(), $rounds, '1 MB stored: less than 1 MB and half of what lives');
+no_round_since($rounds, '1 MB stored: less than 1 MB and half of what lives');
 sql('a', "INSERT INTO t SELECT i, $value FROM generate_series(61, 90) AS i");
 lives_become('a', 90, '2 MB stored');
 $rounds = rounds();
-sql('a', 'DELETE FROM t WHERE id > 70', 'VACUUM t');
+delete_and_vacuum('a', 'id > 70');
 sleep 3;
-is(rounds(), $rounds, '0.6 MB deleted of 2.9');
-sql('a', 'DELETE FROM t WHERE id > 10', 'VACUUM t');
+no_round_since($rounds, '0.6 MB deleted of 2.9');
+delete_and_vacuum('a', 'id > 10');
 lives_become('a', 10, '2.6 MB deleted');
 set('blobext.autogc' => 'off', %quickly{qw(blobext.autogc_interval blobext.autogc_threshold)});
 sleep 2;
 $rounds = rounds();
-sql('a', 'DELETE FROM t WHERE id > 5', 'VACUUM t');
+delete_and_vacuum('a', 'id > 5');
 sleep 3;
-is(rounds(), $rounds, 'turned off');
+no_round_since($rounds, 'turned off');
 set('blobext.autogc' => 'on');
 lives_become('a', 5, 'turned on again');
 
