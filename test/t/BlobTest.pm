@@ -400,7 +400,7 @@ sub hold_again
 	arm_stop($call, $when);
 	kill('CONT', $pid);
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	await_stop($session, "it goes on, and stops $when $call");
+	await_stop($session, "a process goes on, and stops $when $call");
 	return;
 }
 

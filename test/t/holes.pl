@@ -477,7 +477,7 @@ my $crossing = 'first_page BETWEEN ' . (SEGMENT - $pages) . ' AND ' . (SEGMENT -
 is(sql("SELECT sum(pages) FROM blobext_map WHERE $crossing"), $pages, 'an extent lies in two files');
 sql("SELECT free(array[first_page], array[generation], '0') FROM blobext_map WHERE $crossing",
 	('CHECKPOINT', 'SELECT reclaim()') x 2, 'CHECKPOINT');
-cmp_ok(pages_of('punched'), '>=', $pages, 'so does the hole');
+cmp_ok(pages_of('punched'), '>=', $pages, 'a hole lies in two files');
 ($holder, $held) = hold_at($node, 'fsync', 'before', "SELECT allocate($pages)");
 hold_again($holder, $held, 'fsync', 'before');
 hold_again($holder, $held, 'restore', 'before');
