@@ -48,6 +48,7 @@ struct pool
 };
 
 static __thread struct fuse_req *thread_request;
+static __thread pid_t thread_requester;
 static __thread bool thread_is_bound;
 static __thread struct connection *thread_connection;
 static __thread unsigned int thread_term;	/* of the connection */
@@ -120,7 +121,14 @@ void
 pool_set_request(struct fuse_req *request)
 {
 	thread_request = request;
+	thread_requester = request != NULL ? fuse_req_ctx(request)->pid : 0;
 	pool_unbind();
+}
+
+pid_t
+pool_requester(void)
+{
+	return thread_requester;
 }
 
 bool

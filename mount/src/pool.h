@@ -19,6 +19,7 @@
 #include <libpq-fe.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <time.h>
 
 #include "options.h"
@@ -81,6 +82,9 @@ bool pool_connect(struct pool *pool, char **error);
  */
 int pool_reserve(struct pool *pool, struct connection **connection);
 void pool_unreserve(struct connection *connection);
+
+/* The thread of a program whose request the calling thread serves; 0: unknown, or none. */
+pid_t pool_requester(void);
 
 /* Bind the calling thread, until pool_set_request(); NULL: it gets no connection, but ESTALE. */
 void pool_bind(struct connection *connection);

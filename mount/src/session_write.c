@@ -52,15 +52,16 @@ writer_note_commit(struct writer *writer, bool is_durable, uint64_t begun)
 	pthread_mutex_lock(&writer->lock);
 	if (writer->begun > writer->flushed && writer->epoch != epoch && !writer->is_async)
 	{
-		writer->has_lost = true;
+		losses_all(&writer->losses);
 		writer->flushed = writer->begun;
 	}
 	if (writer->begun == writer->flushed)
 		writer->epoch = epoch;
 	if (!is_durable)
-		writer->begun++;
+		losses_note(&writer->losses, pool_requester(), ++writer->begun);
 	else if (writer->flushed < begun)
 		writer->flushed = begun;
+	losses_flushed(&writer->losses, writer->flushed);
 	pthread_mutex_unlock(&writer->lock);
 }
 
@@ -95,9 +96,7 @@ writer_flush(struct writer *writer)
 	if (!is_flushed && error == 0)
 		writer_note_commit(writer, true, begun);
 	pthread_mutex_lock(&writer->lock);
-	has_lost = error == 0 && writer->has_lost;
-	if (has_lost)
-		writer->has_lost = false;
+	has_lost = error == 0 && losses_tell(&writer->losses, pool_requester());
 	pthread_mutex_unlock(&writer->lock);
 	if (has_lost)
 		message("the server has crashed: changes of names before that may be lost");

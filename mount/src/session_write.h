@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "losses.h"
 #include "session.h"
 #include "transaction.h"
 #include "write.h"
@@ -73,7 +74,7 @@ struct writer
 	uint64_t	begun;
 	uint64_t	flushed;
 	uint64_t	epoch;			/* of the first one that is not flushed */
-	bool		has_lost;		/* some may be lost, and no call has returned that */
+	struct losses losses;		/* threads that have made those that are not */
 
 	/* For a thread: nodes whose pages the kernel shall drop. */
 	pthread_cond_t work;
@@ -157,8 +158,8 @@ void writer_invalidate(struct writer *writer, uint64_t id);
 
 /*
  * Commits that do not wait are noted; fsync and close make them durable.  If the server crashes in
- * between, it may have lost them: the next fsync or close returns EIO.  begun: writer->begun before
- * the durable commit.
+ * between, it may have lost them: fsync and close return EIO, see losses_tell().  begun:
+ * writer->begun before the durable commit.
  */
 void writer_note_commit(struct writer *writer, bool is_durable, uint64_t begun);
 uint64_t writer_begun(struct writer *writer);

@@ -3,7 +3,8 @@ closed or synced are there, whole and once; the tables satisfy their constraints
 
 Seen to fail: with is_committed = false in find_out() test_answer_lost (twice appended); with
 is_committed = true test_not_sent; without the comparison in mark() test_late_transaction;
-with known = 0 in send_changes() test_truncation_taken_back; with synchronous_commit = off for all
+with known = 0 in send_changes() test_truncation_taken_back; without losses_note()
+test_names_taken_back; with synchronous_commit = off for all
 calls test_kill_server.
 """
 
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 
@@ -261,6 +263,46 @@ class CrashTest(FileSystemTest):
             self.assertEqual(raised.exception.errno, errno.ESTALE)
             self.assertEqual(self.server_read("/f"), found)
             support.wait_until(lambda: mount.read("f") == found, "what the server has")
+
+    def test_names_taken_back(self):
+        """A crash takes back what two programs have renamed: each is told by its fsync()."""
+        def sync_directory():
+            directory = os.open(mount.directory, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+
+        def is_renamed(name):
+            return self.one("SELECT count(*) FROM docs.dentry WHERE name = %s", name) == 1
+
+        def set_delay(command):
+            self.sql.execute(f"ALTER SYSTEM {command}")
+            self.sql.execute("SELECT pg_reload_conf()")
+
+        set_delay("SET wal_writer_delay = 10000")
+        self.addCleanup(set_delay, "RESET wal_writer_delay")
+        with Mount("fs=docs") as mount, ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
+            for attempt in range(20):
+                names = [f"{program} {attempt}" for program in ("one", "two")]
+                for program, name in zip((one, two), names):
+                    replace(mount.path(name), b"content")
+                for program, name in zip((one, two), names):
+                    program.submit(os.rename, mount.path(name), mount.path(name + " new")).result()
+                self.crash_server()
+                if all(is_renamed(name.encode()) for name in names):
+                    break
+                for program in (one, two):
+                    program.submit(sync_directory).exception()
+            else:
+                self.skipTest("the crash came after the commits were written, each time")
+            for program in (one, two):
+                with self.assertRaises(OSError) as raised:
+                    program.submit(sync_directory).result()
+                self.assertEqual(raised.exception.errno, errno.EIO)
+            for program in (one, two):
+                program.submit(sync_directory).result()
+            sync_directory()
 
     def check_work(self, directory, workers, since):
         """All that was closed is there: as it was closed, or as something later."""
