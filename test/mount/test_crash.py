@@ -41,17 +41,21 @@ def replace(path, content):
         file.write(content)
 
 
+def sync_directory(path):
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
 def save(path, content):
     """As an editor does: another file, synced and renamed.  The name is durable after fsync()."""
     with open(path + ".new", "wb") as file:
         file.write(content)
         os.fsync(file.fileno())
     os.rename(path + ".new", path)
-    directory = os.open(os.path.dirname(path), os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_directory(os.path.dirname(path))
 
 
 def append_line(path, number):
@@ -264,24 +268,21 @@ class CrashTest(FileSystemTest):
             self.assertEqual(self.server_read("/f"), found)
             support.wait_until(lambda: mount.read("f") == found, "what the server has")
 
-    def test_names_taken_back(self):
-        """A crash takes back what two programs have renamed: each is told by its fsync()."""
-        def sync_directory():
-            directory = os.open(mount.directory, os.O_RDONLY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
-
-        def is_renamed(name):
-            return self.one("SELECT count(*) FROM docs.dentry WHERE name = %s", name) == 1
-
+    def slow_wal_writer(self):
+        """Commits that do not wait are lost by a crash, most of the time."""
         def set_delay(command):
             self.sql.execute(f"ALTER SYSTEM {command}")
             self.sql.execute("SELECT pg_reload_conf()")
 
         set_delay("SET wal_writer_delay = 10000")
         self.addCleanup(set_delay, "RESET wal_writer_delay")
+
+    def test_names_taken_back(self):
+        """A crash takes back what two programs have renamed: each is told by its fsync()."""
+        def is_renamed(name):
+            return self.one("SELECT count(*) FROM docs.dentry WHERE name = %s", name) == 1
+
+        self.slow_wal_writer()
         with Mount("fs=docs") as mount, ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
             for attempt in range(20):
                 names = [f"{program} {attempt}" for program in ("one", "two")]
@@ -293,16 +294,40 @@ class CrashTest(FileSystemTest):
                 if all(is_renamed(name.encode()) for name in names):
                     break
                 for program in (one, two):
-                    program.submit(sync_directory).exception()
+                    program.submit(sync_directory, mount.directory).exception()
             else:
                 self.skipTest("the crash came after the commits were written, each time")
             for program in (one, two):
                 with self.assertRaises(OSError) as raised:
-                    program.submit(sync_directory).result()
+                    program.submit(sync_directory, mount.directory).result()
                 self.assertEqual(raised.exception.errno, errno.EIO)
             for program in (one, two):
-                program.submit(sync_directory).result()
-            sync_directory()
+                program.submit(sync_directory, mount.directory).result()
+            sync_directory(mount.directory)
+
+    def test_saved_again(self):
+        """A crash takes a rename back; the program that is told saves again, at once, while the
+        kernel may have the names of before."""
+        self.slow_wal_writer()
+        with Mount("fs=docs") as mount:
+            for number in range(20):
+                old, new = f"old {number}".encode(), f"new {number}".encode()
+                save(mount.path("f"), old)
+                with open(mount.path("f.new"), "wb") as file:
+                    file.write(new)
+                os.rename(mount.path("f.new"), mount.path("f"))
+                os.stat(mount.path("f"))
+                self.crash_server()
+                was_lost = self.server_read("/f") == old
+                try:
+                    sync_directory(mount.directory)
+                except OSError:
+                    save(mount.path("f"), new)
+                self.assertEqual(self.server_read("/f"), new)
+                if was_lost:
+                    break
+            else:
+                self.skipTest("the crash came after the commit was written, each time")
 
     def check_work(self, directory, workers, since):
         """All that was closed is there: as it was closed, or as something later."""
