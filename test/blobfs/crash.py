@@ -4,6 +4,7 @@ Seen to fail with tables of mounts that are logged (pins and mounts are still th
 not compared (the append is carried out), and with versions that only count (one is drawn again).
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -24,9 +25,11 @@ def crash(*stopped):
     with open(os.path.join(data, "postmaster.pid"), encoding="ascii") as file:
         os.kill(int(file.readline()), signal.SIGQUIT)
     for pid in stopped:
-        while not has_pending(pid, signal.SIGQUIT):
-            time.sleep(0.01)
-        os.kill(pid, signal.SIGCONT)
+        # A worker may have been about to end when it was to be stopped.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            while not has_pending(pid, signal.SIGQUIT):
+                time.sleep(0.01)
+            os.kill(pid, signal.SIGCONT)
     while os.path.exists(os.path.join(data, "postmaster.pid")):
         time.sleep(0.01)
     subprocess.run(["pg_ctl", "-D", data, "-w", "-l", os.environ["BLOBFS_LOG"], "start"],
@@ -45,7 +48,8 @@ def stop_writers(connection):
     pids = [row[0] for row in connection.execute(
         "SELECT pid FROM pg_stat_activity WHERE backend_type <> 'client backend'")]
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
     return pids
 
 
