@@ -36,13 +36,13 @@ forget(struct losses *losses, int i)
 	losses->items[i] = losses->items[--losses->count];
 }
 
-/* Threads that have ended will not ask. */
+/* Processes that have ended will not ask.  Of one that goes on, another thread may. */
 static void
 forget_ended(struct losses *losses)
 {
 	for (int i = losses->count - 1; i >= 0; i--)
 	{
-		if (kill(losses->items[i].thread, 0) != 0 && errno == ESRCH)
+		if (kill(losses->items[i].process, 0) != 0 && errno == ESRCH)
 			forget(losses, i);
 	}
 }

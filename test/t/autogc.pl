@@ -120,7 +120,7 @@ sub no_round_since
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return if is(rounds(), $rounds, $name);
 	my @found = slurp_file($node->logfile) =~ /(.* automatic collection .*?);/g;
-	diag(join("\n", @found[-3 .. -1], sql('a', "SELECT * FROM pg_stat_user_tables WHERE relname = 't'")));
+	diag(join("\n", (grep { defined } @found[-3 .. -1]), sql('a', "SELECT * FROM pg_stat_user_tables WHERE relname = 't'")));
 	return;
 }
 
