@@ -283,8 +283,8 @@ class CrashTest(FileSystemTest):
         self.addCleanup(set_delay, "RESET wal_writer_delay")
 
     def test_names_taken_back(self):
-        """A crash takes back what two threads have renamed: fsync() tells both, whoever else was
-        told before."""
+        """A crash takes back what two threads have renamed: fsync() tells both, though another
+        process was told before."""
         def is_renamed(name):
             return self.one("SELECT count(*) FROM docs.dentry WHERE name = %s", name) == 1
 
