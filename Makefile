@@ -8,7 +8,7 @@ MODULE_big = blobext
 DATA = sql/blobext--0.1.0.sql sql/blobext--0.1.0--0.2.0.sql sql/blobext--0.2.0.sql \
 	sql/blobext--0.2.0--0.3.0.sql mount/sql/blobfs--0.3.0.sql
 OBJS := $(patsubst $(TREE)/%.c,%.o,$(wildcard $(TREE)/src/*.c $(TREE)/src/*/*.c))
-SHLIB_LINK = -luring -lcrypto $(libpq)
+SHLIB_LINK = -luring -lcrypto -pthread $(libpq)
 
 # Methods of compression, where their libraries are; "make LZ4=no ZSTD=no" builds without them.
 NUMBER_SIGN := \#
@@ -110,14 +110,14 @@ check-tests:
 # the modules, because the extension's library need not export them; and uses it (-Bsymbolic),
 # because the extension's library may be loaded first and export them.
 UNIT_MODULES = $(filter $(OBJS), src/core/tier.o src/core/descriptor.o src/core/frame.o \
-	src/core/codec.o src/core/digest.o src/core/settings.o src/core/catalog.o \
+	src/core/codec.o src/core/digest.o src/core/hasher.o src/core/settings.o src/core/catalog.o \
 	src/store/free_runs.o src/store/pending.o src/store/map.o src/blob/compare.o src/blob/frames.o \
 	src/blob/framer.o src/blob/mapping.o src/blob/walk.o \
 	src/blob/sample.o src/wal/insert.o)
 unit-module: $(UNIT_LIBRARY)
 $(UNIT_LIBRARY): $(UNIT_OBJS) $(UNIT_MODULES)
 	$(CC) $(CFLAGS) $(CFLAGS_SL) -shared -Wl,-Bsymbolic -o $@ $(UNIT_OBJS) $(UNIT_MODULES) \
-		$(LDFLAGS) $(filter -lcrypto -llz4 -lzstd,$(SHLIB_LINK))
+		$(LDFLAGS) $(filter -lcrypto -pthread -llz4 -lzstd,$(SHLIB_LINK))
 
 # A disk whose power test/run_tap can cut; a program without libraries.
 LOSSY_DISK = test/lossy_disk

@@ -17,10 +17,12 @@
 #include "blob/page_writer.h"
 #include "blob/reader.h"
 #include "blob/writer.h"
+#include "core/hasher.h"
 #include "core/settings.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
+#include "utils/memutils.h"
 
 /* Bytes are buffered up to this number; blobext.inline_limit is never larger. */
 #define BUFFER_BYTES (1024 * 1024)
@@ -48,8 +50,9 @@ struct BlobWriter
 	BlobReader *base_reader;	/* of a change */
 	uint64		expected_bytes; /* of the whole content; 0: unknown */
 	uint64		size_bytes;		/* content so far */
-	uint64		hashed_bytes;	/* of the content */
+	uint64		hashed_bytes;	/* of the content, those that the digest thread has included */
 	BlobDigest	digest;
+	MemoryContext digest_guard; /* while the thread may look at the buffer */
 	uint8		prefix[BLOB_PREFIX_BYTES];
 	char	   *buffer;			/* the stored bytes behind those in pages */
 	uint32		buffered_bytes;
@@ -94,13 +97,14 @@ buffer_limit(const BlobWriter *writer)
 	return writer->pages.written_bytes > LONG_VALUE_BYTES ? LONG_BUFFER_BYTES : BUFFER_BYTES;
 }
 
-/* Make room for this number of bytes in the buffer. */
+/* Make room for this number of bytes in the buffer, which may move. */
 static void
 enlarge_buffer(BlobWriter *writer, uint64 bytes)
 {
 	if (bytes <= writer->buffer_capacity)
 		return;
 	Assert(bytes <= LONG_BUFFER_BYTES);
+	blob_hasher_wait(&writer->digest);
 	writer->buffer_capacity = pg_nextpower2_32(Max((uint32) bytes, MIN_BUFFER_BYTES));
 	if (writer->buffer == NULL)
 		writer->buffer = MemoryContextAlloc(writer->context, writer->buffer_capacity);
@@ -182,6 +186,9 @@ store_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_la
 		writer->hashed_bytes = Max(writer->hashed_bytes,
 								   buffer_offset(writer) + step.source.total_bytes);
 	blob_page_writer_store(&writer->pages, &step);
+	blob_hasher_wait(&writer->digest);
+	if (writer->digest_guard != NULL && !is_last)
+		blob_hasher_call();
 	if (available > page_bytes)
 		enlarge_buffer(writer, BLOB_PAGE_SIZE);
 	step.source.first = writer->buffer;
@@ -195,6 +202,44 @@ store_in_steps(BlobWriter *writer, const char *data, uint64 length_bytes, bool i
 	for (; length_bytes > STEP_BYTES; data += STEP_BYTES, length_bytes -= STEP_BYTES)
 		store_step(writer, data, STEP_BYTES, false);
 	store_step(writer, data, length_bytes, is_last);
+}
+
+/* Callback of the guard's end, perhaps in the middle of an abort: must not fail. */
+static void
+at_end_of_guard(void *argument)
+{
+	blob_hasher_cancel(argument);
+}
+
+/* Have the thread leave the buffer alone before the writer's memory is given up. */
+static void
+guard_digest(BlobWriter *writer)
+{
+	MemoryContextCallback *callback;
+
+	if (writer->digest_guard != NULL)
+		return;
+	writer->digest_guard = AllocSetContextCreate(writer->context, "blobext digest",
+												 ALLOCSET_SMALL_SIZES);
+	callback = MemoryContextAlloc(writer->digest_guard, sizeof(MemoryContextCallback));
+	callback->func = at_end_of_guard;
+	callback->arg = &writer->digest;
+	MemoryContextRegisterResetCallback(writer->digest_guard, callback);
+}
+
+/* Have content in the buffer hashed while more of it comes. */
+static void
+hash_ahead(BlobWriter *writer)
+{
+	uint64		hashed = writer->hashed_bytes - buffer_offset(writer);
+	uint64		bytes = writer->buffered_bytes - hashed;
+
+	if (writer->framer != NULL || writer->method != BLOB_METHOD_NONE ||
+		!blob_hasher_is_worth(bytes))
+		return;
+	guard_digest(writer);
+	blob_hasher_add(&writer->digest, writer->buffer + hashed, bytes);
+	writer->hashed_bytes += bytes;
 }
 
 /* Add stored bytes; full pages of them may be written at once. */
@@ -211,6 +256,7 @@ put_stored(BlobWriter *writer, const char *stored, uint64 length_bytes)
 	enlarge_buffer(writer, writer->buffered_bytes + length_bytes);
 	memcpy(writer->buffer + writer->buffered_bytes, stored, length_bytes);
 	writer->buffered_bytes += (uint32) length_bytes;
+	hash_ahead(writer);
 }
 
 /* ---- compression ---- */
@@ -666,6 +712,8 @@ void
 blob_writer_abort(BlobWriter *writer)
 {
 	end_framing(writer);
+	if (writer->digest_guard != NULL)
+		MemoryContextDelete(writer->digest_guard);
 	if (writer->base_reader != NULL)
 	{
 		blob_reader_end(writer->base_reader);

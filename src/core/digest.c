@@ -17,23 +17,33 @@
 
 StaticAssertDecl(BLOB_DIGEST_BYTES == SHA256_DIGEST_LENGTH, "digest length");
 
+void
+blob_digest_report_failure(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not compute a SHA-256 digest")));
+}
+
 static void
 check(int success)
 {
 	if (success != 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not compute a SHA-256 digest")));
+		blob_digest_report_failure();
 }
 
 void
 blob_digest_begin(BlobDigest *digest)
 {
 	check(SHA256_Init(&digest->context));
+	digest->last_piece_no = digest->piece_count = 0;
+	digest->has_failed = false;
 }
 
 void
 blob_digest_update(BlobDigest *digest, const void *data, size_t length_bytes)
 {
+	Assert(digest->last_piece_no == 0);
+
 	if (length_bytes > 0)
 		check(SHA256_Update(&digest->context, data, length_bytes));
 }
@@ -55,6 +65,8 @@ blob_digest_update_copy(BlobDigest *digest, const char *data, size_t length_byte
 void
 blob_digest_finish(BlobDigest *digest, uint8 *sha256, uint8 *state)
 {
+	Assert(digest->last_piece_no == 0);
+
 	if (state != NULL)
 	{
 		for (int i = 0; i < 8; i++)

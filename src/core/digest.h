@@ -10,6 +10,8 @@
 
 #include "postgres.h"
 
+#include "core/compat.h"
+
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
 
@@ -19,6 +21,10 @@
 typedef struct BlobDigest
 {
 	SHA256_CTX	context;
+	/* of core/hasher.h: */
+	uint64		last_piece_no;	/* that was handed over; 0: none is under way */
+	uint64		piece_count;	/* of those under way */
+	bool		has_failed;		/* on a piece */
 } BlobDigest;
 
 extern void blob_digest_begin(BlobDigest *digest);
@@ -43,6 +49,9 @@ extern void blob_digest_finish(BlobDigest *digest, uint8 *sha256, uint8 *state);
  */
 extern void blob_digest_resume(BlobDigest *digest, const uint8 *state, uint64 size_bytes,
 							   const void *open_block);
+
+/* ERROR for a failure of OpenSSL. */
+pg_noreturn extern void blob_digest_report_failure(void);
 
 /* Digest of data that are in memory as a whole. */
 extern void blob_digest_bytes(const void *data, size_t length_bytes, uint8 *sha256);

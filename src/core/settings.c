@@ -17,6 +17,7 @@ int			blob_io_method = BLOB_IO_METHOD_AUTO;
 bool		blob_direct_io = true;
 bool		blob_background_sync = true;
 bool		blob_tail_extents = true;
+bool		blob_digest_thread = true;
 bool		blob_verify_reads = false;
 bool		blob_stream_results = true;
 int			blob_client_type = BLOB_CLIENT_TYPE_BYTEA;
@@ -90,6 +91,10 @@ define_store_settings(void)
 							 "Ends values of known size with an extent of exactly fitting size.",
 							 "Without it the last extent has its tier's size and room to grow.",
 							 &blob_tail_extents, true, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("blobext.digest_thread",
+							 "Computes digests of large values in a second thread.",
+							 "Without it a process hashes content between its other steps.",
+							 &blob_digest_thread, true, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("blobext.verify_reads",
 							 "Verifies the SHA-256 digest whenever a whole value is read.",
 							 NULL, &blob_verify_reads, false, PGC_USERSET, 0, NULL, NULL, NULL);

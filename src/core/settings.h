@@ -36,6 +36,7 @@ extern int	blob_io_method;		/* BlobIoMethod */
 extern bool blob_direct_io;
 extern bool blob_background_sync;
 extern bool blob_tail_extents;
+extern bool blob_digest_thread;
 extern bool blob_verify_reads;
 extern bool blob_stream_results;
 extern int	blob_client_type;	/* BlobClientType */

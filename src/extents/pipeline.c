@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include "core/hasher.h"
 #include "extents/durability.h"
 #include "extents/layout.h"
 #include "extents/omissions.h"
@@ -76,6 +77,8 @@ typedef struct Pipeline
 	uint64		done_bytes;		/* of the source */
 	BlobDigest *digest;			/* NULL: nothing is hashed */
 	uint64		skip_bytes;		/* that are hashed already */
+	bool		uses_thread;	/* it hashes the content */
+	uint64		thread_offset;	/* from there on */
 	bool		is_logged;
 	int			piece_count;	/* of pieces[], used in turn */
 	bool		uses_buffer;
@@ -129,7 +132,27 @@ hash_part(const Pipeline *pipeline, const WritePart *part, uint64 offset)
 		blob_digest_update(pipeline->digest, part->memory + skip, part->content_bytes - skip);
 }
 
-/* Copy the content of a piece to its memory, and hash it there, or in one go, or not yet. */
+/* Hand a part of the source over to the thread, where it lies, without bytes that are hashed. */
+static void
+hand_over(const Pipeline *pipeline, uint64 offset, uint32 length)
+{
+	const BlobSource *source = pipeline->source;
+	uint64		end = offset + length;
+	uint64		start = Max(offset, pipeline->skip_bytes);
+
+	if (start < Min(end, source->first_bytes))
+	{
+		uint64		first_end = Min(end, source->first_bytes);
+
+		blob_hasher_add(pipeline->digest, source->first + start, first_end - start);
+		start = first_end;
+	}
+	if (start < end)
+		blob_hasher_add(pipeline->digest, source->second + (start - source->first_bytes),
+						end - start);
+}
+
+/* Copy the content of a piece to its memory, and hash it there, or in one go, or not here. */
 static void
 copy_piece(const Pipeline *pipeline, const WritePiece *piece, bool hashes)
 {
@@ -140,6 +163,11 @@ copy_piece(const Pipeline *pipeline, const WritePiece *piece, bool hashes)
 		const WritePart *part = &piece->parts[i];
 		uint32		bytes = part->content_bytes;
 
+		if (pipeline->uses_thread && offset + bytes > pipeline->thread_offset)
+		{
+			hand_over(pipeline, offset, bytes);
+			hashes = false;
+		}
 		if (!hashes || pipeline->digest == NULL || offset < pipeline->skip_bytes ||
 			!copy_and_hash(pipeline->source, offset, bytes, part->memory, pipeline->digest))
 		{
@@ -412,7 +440,7 @@ store_piece(Pipeline *pipeline, int piece_no)
 	are_frames = place_piece(pipeline, piece_no);
 	defers = are_frames && pipeline->may_defer &&
 		blob_buffer_may_defer(piece->request.length, pipeline->is_logged);
-	is_hashed = defers || !is_last;
+	is_hashed = pipeline->uses_thread || defers || !is_last;
 	copy_piece(pipeline, piece, is_hashed);
 	if (enter_piece(piece) && defers && defer_piece(pipeline, piece, is_last))
 		return false;
@@ -448,6 +476,8 @@ store_pieces(Pipeline *pipeline)
 	}
 	for (int i = 0; i < pipeline->piece_count; i++)
 		finish_write(pipeline, &pieces[(piece_no + i) % pipeline->piece_count], true);
+	if (pipeline->digest != NULL)
+		blob_hasher_wait(pipeline->digest);
 }
 
 /* Segment files to which the runs belong, at most. */
@@ -465,6 +495,26 @@ count_segments(const BlobWriteRun *runs, int run_count)
 	return count;
 }
 
+/*
+ * Choose whether the digest thread hashes the content.  It goes on if it has bytes of this digest;
+ * otherwise the process begins, while the thread wakes up.
+ */
+static void
+choose_hashing(Pipeline *pipeline)
+{
+	uint64		bytes = pipeline->source->total_bytes;
+
+	pipeline->thread_offset = pipeline->skip_bytes;
+	if (pipeline->digest == NULL || bytes <= pipeline->skip_bytes)
+		return;
+	pipeline->uses_thread = pipeline->digest->last_piece_no != 0;
+	if (!pipeline->uses_thread && blob_hasher_is_worth(bytes - pipeline->skip_bytes))
+	{
+		pipeline->uses_thread = true;
+		pipeline->thread_offset += BLOB_HASHER_LEAD_BYTES;
+	}
+}
+
 /* Choose whether content is logged, goes through the buffer, and is left there. */
 static void
 choose_way(Pipeline *pipeline)
@@ -475,6 +525,7 @@ choose_way(Pipeline *pipeline)
 	pipeline->piece_count = pipeline->is_logged ? MAX_LOGGED_PIECES : MAX_PIECES;
 	pipeline->uses_buffer =
 		blob_buffer_use_for(pipeline->source->before_bytes + bytes) == BLOB_BUFFER_KEEP;
+	choose_hashing(pipeline);
 	pipeline->may_defer = pipeline->uses_buffer &&
 		(pipeline->is_logged || bytes <= MAX_UNLOGGED_BYTES);
 }
@@ -508,6 +559,8 @@ blob_pipeline_write(const BlobStoreId *store, const BlobWriteRun *runs, int run_
 		if (blob_io_is_claimed())
 			blob_io_end();
 		blob_buffer_abandon();
+		if (digest != NULL)
+			blob_hasher_cancel(digest);
 	}
 	PG_END_TRY();
 	if (pipeline.is_logged)

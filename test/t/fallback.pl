@@ -1,8 +1,8 @@
 # Every fallback of the I/O layer stores and reads the same values.
 #
 # io_uring refused by the kernel (a seccomp filter, test/unit/refuse_syscalls.c, around the
-# postmaster), and by the setting; O_DIRECT refused and turned off; fallocate() refused; no read
-# cache; no tail extents; a data directory on tmpfs.  Each time values of many sizes are stored,
+# postmaster), and by the setting; O_DIRECT refused and turned off; fallocate() refused; no thread
+# for digests; no read cache; no tail extents; a data directory on tmpfs.  Each time values of many sizes are stored,
 # read in the same run, read after a restart and by ranges, and blobext_check() finds nothing.
 # Which way was taken is seen in /proc (does a backend that read have an io_uring?) and in the
 # counter direct_io; so a fallback that is not taken makes the test fail (it did, when the filter
@@ -72,6 +72,17 @@ WHERE o >= 0 AND blob_read(b, o, n) <> substring(b::bytea, o::int + 1, n::int)))
 	return is($bad, '', $name);
 }
 
+# Threads of a process that has stored a large value.
+sub threads_after_large_store
+{
+	my ($node) = @_;
+	return $node->safe_psql(
+		'postgres', q(
+CREATE TEMP TABLE large (b blobstate);
+INSERT INTO large SELECT convert_to(repeat('a', 1000000), 'UTF8');
+SELECT count(*) FROM pg_ls_dir('/proc/' || pg_backend_pid() || '/task')));
+}
+
 # Options: conf, refused (options of refuse_syscalls), ring and direct (which must be seen).
 sub try_mode
 {
@@ -119,7 +130,11 @@ my ($ring, $direct);
 	$node->clean_node;
 }
 
-try_mode('default', ring => $ring, direct => $direct);
+try_mode('default', ring => $ring, direct => $direct,
+	also => sub {
+		my ($node) = @_;
+		is(threads_after_large_store($node), 2, 'default: a large store has a thread for its digest');
+	});
 try_mode('io_method sync', conf => "blobext.io_method = sync\n", ring => 0, direct => $direct);
 try_mode('direct_io off', conf => "blobext.direct_io = off\n", ring => $ring, direct => 0);
 try_mode('sync and buffered', conf => "blobext.io_method = sync\nblobext.direct_io = off\n",
@@ -161,8 +176,13 @@ SKIP:
 				'O_DIRECT refused: the log says so');
 		});
 	try_mode('fallocate refused', refused => ['--fallocate'], ring => $ring, direct => $direct);
-	try_mode('all refused', refused => [ '--io-uring', '--o-direct', '--fallocate' ], ring => 0,
-		direct => 0);
+	try_mode('threads refused', refused => ['--threads'], ring => $ring, direct => $direct,
+		also => sub {
+			my ($node) = @_;
+			is(threads_after_large_store($node), 1, 'threads refused: a large store has no thread');
+		});
+	try_mode('all refused', refused => [ '--io-uring', '--o-direct', '--fallocate', '--threads' ],
+		ring => 0, direct => 0);
 }
 
 SKIP:

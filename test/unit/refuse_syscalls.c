@@ -2,11 +2,12 @@
  * test/unit/refuse_syscalls.c
  *	  Run a program under a seccomp filter that refuses system calls as some systems do.
  *
- *	refuse_syscalls [--io-uring] [--o-direct] [--fallocate] [--] program [arguments]
+ *	refuse_syscalls [--io-uring] [--o-direct] [--fallocate] [--threads] [--] program [arguments]
  *
  *	--io-uring	io_uring_setup, _enter and _register fail with EPERM
  *	--o-direct	open and openat with O_DIRECT fail with EINVAL
  *	--fallocate	fallocate fails with EOPNOTSUPP
+ *	--threads	clone fails with EAGAIN for a thread, but not for a process
  *
  * Filters are inherited by children and cannot be taken off.  Exit status 125: could not set up
  * the filter; 127: could not run the program.  Build with: gcc -o refuse_syscalls refuse_syscalls.c
@@ -19,6 +20,7 @@
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -149,6 +151,12 @@ main(int argc, char **argv)
 		}
 		else if (strcmp(argv[i], "--fallocate") == 0)
 			emit_refuse(__NR_fallocate, EOPNOTSUPP);
+		else if (strcmp(argv[i], "--threads") == 0)
+		{
+			/* Its flags lie in memory, where a filter cannot look; libc takes clone() instead. */
+			emit_refuse(__NR_clone3, ENOSYS);
+			emit_refuse_bits(__NR_clone, 0, CLONE_THREAD, EAGAIN);
+		}
 		else
 		{
 			fprintf(stderr, "refuse_syscalls: unknown option \"%s\"\n", argv[i]);
@@ -160,7 +168,7 @@ main(int argc, char **argv)
 	if (i >= argc)
 	{
 		fprintf(stderr, "usage: refuse_syscalls [--io-uring] [--o-direct] [--fallocate] "
-				"program ...\n");
+				"[--threads] program ...\n");
 		return 125;
 	}
 

@@ -14,6 +14,7 @@ CREATE FUNCTION unit_compressed_garbage(seed bigint) RETURNS bigint AS :'library
 CREATE FUNCTION unit_inline() RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_toasted_form() RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_digest(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
+CREATE FUNCTION unit_hasher(seed bigint, rounds int) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_free_runs(seed bigint, operations bigint) RETURNS bigint
 	AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_free_runs_large() RETURNS bigint AS :'library' LANGUAGE C;
@@ -26,7 +27,7 @@ CREATE FUNCTION unit_sample_common(seed bigint) RETURNS bigint AS :'library' LAN
 CREATE FUNCTION unit_sample_histogram(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_sample_correlation(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 
-SELECT plan(26);
+SELECT plan(27);
 SELECT diag('seed ' || :seed);
 SELECT cmp_ok(unit_tier_formula(), '>', 100::bigint, 'tier formula, the table of the paper');
 SELECT cmp_ok(unit_tier_waste(), '=', 4::bigint, 'waste, figures of the paper');
@@ -43,6 +44,7 @@ SELECT cmp_ok(unit_compressed_garbage(:seed), '>', 1000::bigint, 'frames of rand
 SELECT cmp_ok(unit_inline(), '>', 600::bigint, 'inline values');
 SELECT cmp_ok(unit_toasted_form(), '=', 9::bigint, 'form of toasted values');
 SELECT cmp_ok(unit_digest(:seed), '>', 2000::bigint, 'digest, resumable');
+SELECT cmp_ok(unit_hasher(:seed, 1500), '>', 100::bigint, 'digests of the thread');
 SELECT cmp_ok(unit_free_runs(:seed, 20000), '>', 60000::bigint, 'free runs against a bitmap');
 SELECT cmp_ok(unit_free_runs(:seed + 1, 20000), '>', 60000::bigint, 'free runs, another seed');
 SELECT cmp_ok(unit_free_runs_large(), '=', 50003::bigint, 'many free runs');

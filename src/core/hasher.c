@@ -1,0 +1,314 @@
+/*
+ * core/hasher.c
+ *	  The thread that computes digests, see core/hasher.h, and "The digest thread" in the README of
+ *	  extents/.
+ *
+ * The thread calls nothing of the server: it takes a piece from the queue, and calls OpenSSL.  It
+ * blocks all signals, so that handlers run in the process' own thread.  The queue is the only data
+ * that both use; its mutex is held for a few instructions.
+ */
+#include "postgres.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include "core/hasher.h"
+#include "core/settings.h"
+#include "port/atomics.h"
+#include "storage/ipc.h"
+
+
+/* The thread needs little, but libraries may put much thread-local data on its stack. */
+#define STACK_BYTES (256 * 1024)
+
+/* How often the process looks whether the thread is ready, before it sleeps: some microseconds. */
+#define SPINS 200
+
+/* The same for the thread that was called, which waits for the first piece. */
+#define CALLED_SPINS 2000
+
+/* After values to whose pieces the thread did not come, up to 2^6 - 1 values do without it. */
+#define MAX_MISS_BITS 6
+
+typedef struct Piece
+{
+	BlobDigest *digest;			/* NULL: cancelled */
+	const void *data;
+	size_t		length_bytes;
+} Piece;
+
+/* Pieces are numbered from 1 on; number n lies in pieces[n % BLOB_HASHER_MAX_PIECES]. */
+typedef struct Hasher
+{
+	pthread_mutex_t mutex;
+	pthread_cond_t has_pieces;	/* for the thread */
+	pthread_cond_t is_done;		/* for the process */
+	Piece		pieces[BLOB_HASHER_MAX_PIECES];
+	uint64		added;			/* the last piece in the queue */
+	uint64		hashed;			/* the last one that is hashed; read without the mutex, too */
+	uint64		awaited;		/* by the process; 0: none */
+	bool		is_called;		/* pieces are about to come */
+	bool		is_hashing;		/* the piece behind "hashed", in either thread */
+	bool		is_awake;		/* the thread */
+} Hasher;
+
+static Hasher hasher = {
+	.mutex = PTHREAD_MUTEX_INITIALIZER,
+	.has_pieces = PTHREAD_COND_INITIALIZER,
+	.is_done = PTHREAD_COND_INITIALIZER
+};
+
+static bool is_started;
+static bool is_refused;			/* no thread can be had */
+
+/* Of the process alone: */
+static int	missed;				/* values, one after the other, that the thread did not come to */
+static int	values_to_skip;
+static uint64 own_pieces;		/* hashed by the process */
+
+/* ---- both threads ---- */
+
+static Piece *
+piece_of(uint64 piece_no)
+{
+	return &hasher.pieces[piece_no % BLOB_HASHER_MAX_PIECES];
+}
+
+/*
+ * Hash the next piece, and take it out of the queue.  With the mutex held, which is released
+ * meanwhile.
+ */
+static void
+hash_next(void)
+{
+	Piece		piece = *piece_of(hasher.hashed + 1);
+
+	if (piece.digest != NULL)
+	{
+		int			success;
+
+		hasher.is_hashing = true;
+		pthread_mutex_unlock(&hasher.mutex);
+		success = SHA256_Update(&piece.digest->context, piece.data, piece.length_bytes);
+		pthread_mutex_lock(&hasher.mutex);
+		hasher.is_hashing = false;
+		piece.digest->has_failed |= success != 1;
+	}
+	__atomic_store_n(&hasher.hashed, hasher.hashed + 1, __ATOMIC_RELEASE);
+	if (hasher.hashed == hasher.awaited)
+		pthread_cond_signal(&hasher.is_done);
+}
+
+/* ---- the thread ---- */
+
+/* Look for the pieces that are about to come.  With the mutex held, which is released meanwhile. */
+static void
+expect_pieces(void)
+{
+	hasher.is_called = false;
+	pthread_mutex_unlock(&hasher.mutex);
+	for (int i = 0; i < CALLED_SPINS; i++)
+	{
+		if (__atomic_load_n(&hasher.added, __ATOMIC_RELAXED) !=
+			__atomic_load_n(&hasher.hashed, __ATOMIC_RELAXED))
+			break;
+		pg_spin_delay();
+	}
+	pthread_mutex_lock(&hasher.mutex);
+}
+
+/* The thread: hash pieces while the queue has any, sleep otherwise, until the process ends. */
+static void *
+run_thread(void *argument)
+{
+	pthread_mutex_lock(&hasher.mutex);
+	for (;;)
+	{
+		if (hasher.is_called)
+			expect_pieces();
+		if (hasher.hashed < hasher.added && !hasher.is_hashing)
+		{
+			hasher.is_awake = true;
+			hash_next();
+			continue;
+		}
+		hasher.is_awake = false;
+		pthread_cond_wait(&hasher.has_pieces, &hasher.mutex);
+	}
+	return NULL;
+}
+
+/* ---- the process: waiting ---- */
+
+/*
+ * Wait until a piece is hashed, or hash it, if the thread does not.  With the mutex held, which is
+ * released meanwhile.
+ */
+static void
+wait_for_piece(uint64 piece_no)
+{
+	while (hasher.hashed < piece_no)
+	{
+		if (hasher.is_hashing || hasher.is_awake)
+		{
+			hasher.awaited = piece_no;
+			pthread_cond_wait(&hasher.is_done, &hasher.mutex);
+		}
+		else
+		{
+			hash_next();
+			own_pieces++;
+		}
+	}
+	hasher.awaited = 0;
+}
+
+/* Give the thread a moment to finish, which takes less time than to sleep and to be woken up. */
+static void
+spin(uint64 piece_no)
+{
+	for (int i = 0; i < SPINS; i++)
+	{
+		if (__atomic_load_n(&hasher.hashed, __ATOMIC_ACQUIRE) >= piece_no ||
+			!__atomic_load_n(&hasher.is_awake, __ATOMIC_RELAXED))
+			return;
+		pg_spin_delay();
+	}
+}
+
+/* Note whether the thread has come to the pieces of a value. */
+static void
+note_value(bool is_missed)
+{
+	missed = is_missed ? Min(missed + 1, MAX_MISS_BITS) : 0;
+	values_to_skip = (1 << missed) - 1;
+}
+
+void
+blob_hasher_wait(BlobDigest *digest)
+{
+	uint64		last = digest->last_piece_no;
+	uint64		own_before = own_pieces;
+
+	if (last == 0)
+		return;
+	spin(last);
+	pthread_mutex_lock(&hasher.mutex);
+	wait_for_piece(last);
+	pthread_mutex_unlock(&hasher.mutex);
+	note_value(own_pieces - own_before >= digest->piece_count);
+	digest->last_piece_no = digest->piece_count = 0;
+	if (digest->has_failed)
+		blob_digest_report_failure();
+}
+
+/* Forget the pieces of a digest (NULL: all), and wait for the one that is being hashed. */
+static void
+forget(const BlobDigest *digest)
+{
+	pthread_mutex_lock(&hasher.mutex);
+	for (uint64 no = hasher.hashed + 1; no <= hasher.added; no++)
+	{
+		if (digest == NULL || piece_of(no)->digest == digest)
+			piece_of(no)->digest = NULL;
+	}
+	if (hasher.is_hashing)
+		wait_for_piece(hasher.hashed + 1);
+	pthread_mutex_unlock(&hasher.mutex);
+}
+
+void
+blob_hasher_cancel(BlobDigest *digest)
+{
+	if (digest->last_piece_no == 0)
+		return;
+	forget(digest);
+	digest->last_piece_no = digest->piece_count = 0;
+}
+
+/* ---- the process: handing over ---- */
+
+void
+blob_hasher_add(BlobDigest *digest, const void *data, size_t length_bytes)
+{
+	bool		is_awake;
+
+	Assert(is_started);
+	if (length_bytes == 0)
+		return;
+	pthread_mutex_lock(&hasher.mutex);
+	if (hasher.added - hasher.hashed == BLOB_HASHER_MAX_PIECES)
+		wait_for_piece(hasher.hashed + 1);
+	*piece_of(hasher.added + 1) = (Piece) {
+		.digest = digest,
+		.data = data,
+		.length_bytes = length_bytes
+	};
+	__atomic_store_n(&hasher.added, hasher.added + 1, __ATOMIC_RELEASE);
+	digest->last_piece_no = hasher.added;
+	digest->piece_count++;
+	is_awake = hasher.is_awake;
+	pthread_mutex_unlock(&hasher.mutex);
+	if (!is_awake)
+		pthread_cond_signal(&hasher.has_pieces);
+}
+
+/*
+ * Before the process ends, and its memory with it.  Registered later than the callback by which the
+ * server ends the transaction, and so called before that.
+ */
+static void
+at_exit(int code, Datum argument)
+{
+	forget(NULL);
+}
+
+/* Start the thread, with all signals blocked, or never try again. */
+static void
+start_thread(void)
+{
+	pthread_attr_t attributes;
+	pthread_t	thread;
+	sigset_t	all;
+	sigset_t	before;
+
+	is_refused = true;
+	if (pthread_attr_init(&attributes) != 0)
+		return;
+	before_shmem_exit(at_exit, 0);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	is_started = pthread_attr_setstacksize(&attributes, STACK_BYTES) == 0 &&
+		pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) == 0 &&
+		pthread_create(&thread, &attributes, run_thread, NULL) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attributes);
+	is_refused = !is_started;
+}
+
+void
+blob_hasher_call(void)
+{
+	if (!is_started)
+		return;
+	pthread_mutex_lock(&hasher.mutex);
+	hasher.is_called = true;
+	pthread_mutex_unlock(&hasher.mutex);
+	pthread_cond_signal(&hasher.has_pieces);
+}
+
+bool
+blob_hasher_is_worth(uint64 length_bytes)
+{
+	if (!blob_digest_thread || length_bytes < BLOB_HASHER_MIN_BYTES || is_refused)
+		return false;
+	if (values_to_skip > 0)
+	{
+		values_to_skip--;
+		return false;
+	}
+	if (!is_started)
+		start_thread();
+	blob_hasher_call();
+	return is_started;
+}

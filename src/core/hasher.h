@@ -1,0 +1,52 @@
+/*
+ * core/hasher.h
+ *	  A thread of this process that computes digests, while the process copies, logs, writes or
+ *	  receives content.
+ *
+ * Content is handed over in pieces.  The thread hashes them in the order in which they came.  If
+ * the processors have other work, so that the thread does not come to it, the process hashes them
+ * itself when it waits for them.
+ *
+ * A piece that was handed over must stay where it is, unchanged, until blob_hasher_wait() or
+ * blob_hasher_cancel() of its digest has returned; so must the digest, and nothing else may use it.
+ */
+#ifndef BLOB_HASHER_H
+#define BLOB_HASHER_H
+
+#include "core/digest.h"
+
+/*
+ * The process hashes this many bytes of a value itself, which takes as long as the thread takes to
+ * wake up; and values that have little more than this.
+ */
+#define BLOB_HASHER_LEAD_BYTES (128 * 1024)
+#define BLOB_HASHER_MIN_BYTES (2 * BLOB_HASHER_LEAD_BYTES)
+
+/*
+ * Whether the end of this many bytes shall be handed over.  Wakes the thread up for that, or starts
+ * it.  False if blobext.digest_thread is off, if no thread can be had, or if the thread did not
+ * come to its last pieces.
+ */
+extern bool blob_hasher_is_worth(uint64 length_bytes);
+
+/* Wake the thread up, if it was started, because pieces are about to come. */
+extern void blob_hasher_call(void);
+
+/* Hand over the next bytes of a digest.  Does not throw. */
+extern void blob_hasher_add(BlobDigest *digest, const void *data, size_t length_bytes);
+
+/*
+ * Wait until all that was handed over for a digest is hashed.  The wait is not interrupted: at most
+ * BLOB_HASHER_MAX_PIECES pieces are under way.  ERROR if a piece could not be hashed.
+ */
+extern void blob_hasher_wait(BlobDigest *digest);
+
+/*
+ * Forget all that was handed over for a digest, which is of no use then.  Returns when none of its
+ * bytes are looked at any more.  Cannot fail: for the end of transactions and of memory.
+ */
+extern void blob_hasher_cancel(BlobDigest *digest);
+
+#define BLOB_HASHER_MAX_PIECES 32
+
+#endif							/* BLOB_HASHER_H */
