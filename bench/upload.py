@@ -20,6 +20,7 @@ database in which the extension may be made.
 """
 
 import argparse
+import glob
 import os
 import statistics
 import struct
@@ -87,9 +88,12 @@ def copy_and_aggregate(connection, pieces):
 
 
 def cpu_seconds(connection):
-    """CPU time of this process and of the backend so far."""
-    with open(f"/proc/{connection.info.backend_pid}/schedstat", encoding="ascii") as file:
-        return time.process_time(), int(file.read().split()[0]) / 1e9
+    """CPU time of this process and of the backend, all its threads, so far."""
+    backend = 0
+    for path in glob.glob(f"/proc/{connection.info.backend_pid}/task/*/schedstat"):
+        with open(path, encoding="ascii") as file:
+            backend += int(file.read().split()[0])
+    return time.process_time(), backend / 1e9
 
 
 def parse_options():

@@ -35,10 +35,11 @@ start_own_server()
 	"${as[@]}" "$bindir/pg_ctl" -D "$data" -s -w -l "$dir/log" start
 	sql <<-'END'
 		CREATE EXTENSION blobext;
-		-- Nanoseconds of CPU time of this process.
+		-- Nanoseconds of CPU time of this process, all its threads.
 		CREATE FUNCTION cpu_ns() RETURNS bigint LANGUAGE sql AS $$
-			SELECT split_part(pg_read_file(format('/proc/%s/schedstat', pg_backend_pid()), 0, 100),
-				' ', 1)::bigint $$;
+			SELECT sum(split_part(pg_read_file(format('/proc/%s/task/%s/schedstat', pg_backend_pid(),
+				thread), 0, 100), ' ', 1)::bigint)::bigint
+			FROM pg_ls_dir(format('/proc/%s/task', pg_backend_pid())) AS thread $$;
 	END
 }
 

@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <glob.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -254,7 +255,22 @@ take_percentiles(double *median, double *p99)
 	*p99 = count > 0 ? all[(count * 99 - 1) / 100] : 0;
 }
 
-/* CPU time of a contender's backends so far, in seconds; 0 where the system does not report it. */
+/* CPU time of a thread so far, in seconds; 0 where the system does not report it. */
+static double
+thread_cpu_seconds(const char *path)
+{
+	unsigned long long nanoseconds = 0;
+	FILE	   *file = fopen(path, "r");
+
+	if (file == NULL)
+		return 0;
+	if (fscanf(file, "%llu", &nanoseconds) != 1)
+		nanoseconds = 0;
+	fclose(file);
+	return nanoseconds / 1e9;
+}
+
+/* CPU time of all threads of a contender's backends so far, in seconds. */
 static double
 backend_cpu_seconds(int contender_no)
 {
@@ -262,18 +278,16 @@ backend_cpu_seconds(int contender_no)
 
 	for (int i = 0; i < options.clients; i++)
 	{
-		char		path[64];
-		unsigned long long nanoseconds = 0;
-		FILE	   *file;
+		char		pattern[64];
+		glob_t		paths;
 
-		snprintf(path, sizeof(path), "/proc/%d/schedstat",
+		snprintf(pattern, sizeof(pattern), "/proc/%d/task/*/schedstat",
 				 all_clients[i].sessions[contender_no].backend);
-		file = fopen(path, "r");
-		if (file != NULL)
+		if (glob(pattern, 0, NULL, &paths) == 0)
 		{
-			if (fscanf(file, "%llu", &nanoseconds) == 1)
-				sum += nanoseconds / 1e9;
-			fclose(file);
+			for (size_t j = 0; j < paths.gl_pathc; j++)
+				sum += thread_cpu_seconds(paths.gl_pathv[j]);
+			globfree(&paths);
 		}
 	}
 	return sum;

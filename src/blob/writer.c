@@ -227,7 +227,7 @@ guard_digest(BlobWriter *writer)
 	MemoryContextRegisterResetCallback(writer->digest_guard, callback);
 }
 
-/* Have content in the buffer hashed while more of it comes. */
+/* Have content in the buffer hashed while more of it comes; not in the first buffer of a value. */
 static void
 hash_ahead(BlobWriter *writer)
 {
@@ -235,7 +235,8 @@ hash_ahead(BlobWriter *writer)
 	uint64		bytes = writer->buffered_bytes - hashed;
 
 	if (writer->framer != NULL || writer->method != BLOB_METHOD_NONE ||
-		!blob_hasher_is_worth(bytes))
+		writer->pages.written_bytes == 0 || bytes < BLOB_HASHER_PIECE_BYTES ||
+		!blob_hasher_is_worth(&writer->digest))
 		return;
 	guard_digest(writer);
 	blob_hasher_add(&writer->digest, writer->buffer + hashed, bytes);

@@ -9,14 +9,16 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "core/hasher.h"
 #include "core/settings.h"
 #include "port/atomics.h"
 #include "storage/ipc.h"
-
 
 /* The thread needs little, but libraries may put much thread-local data on its stack. */
 #define STACK_BYTES (256 * 1024)
@@ -27,7 +29,7 @@
 /* The same for the thread that was called, which waits for the first piece. */
 #define CALLED_SPINS 2000
 
-/* After values to whose pieces the thread did not come, up to 2^6 - 1 values do without it. */
+/* After pieces that the thread did not come to, up to 2^6 - 1 others are not handed over. */
 #define MAX_MISS_BITS 6
 
 typedef struct Piece
@@ -62,8 +64,8 @@ static bool is_started;
 static bool is_refused;			/* no thread can be had */
 
 /* Of the process alone: */
-static int	missed;				/* values, one after the other, that the thread did not come to */
-static int	values_to_skip;
+static int	missed;				/* waits, one after the other, for pieces that it did not come to */
+static int	pieces_to_skip;
 static uint64 own_pieces;		/* hashed by the process */
 
 /* ---- both threads ---- */
@@ -176,12 +178,12 @@ spin(uint64 piece_no)
 	}
 }
 
-/* Note whether the thread has come to the pieces of a value. */
+/* Note whether the thread has come to the pieces that were waited for. */
 static void
-note_value(bool is_missed)
+note_wait(bool is_missed)
 {
 	missed = is_missed ? Min(missed + 1, MAX_MISS_BITS) : 0;
-	values_to_skip = (1 << missed) - 1;
+	pieces_to_skip = (1 << missed) - 1;
 }
 
 void
@@ -196,7 +198,7 @@ blob_hasher_wait(BlobDigest *digest)
 	pthread_mutex_lock(&hasher.mutex);
 	wait_for_piece(last);
 	pthread_mutex_unlock(&hasher.mutex);
-	note_value(own_pieces - own_before >= digest->piece_count);
+	note_wait(own_pieces - own_before >= digest->piece_count);
 	digest->last_piece_no = digest->piece_count = 0;
 	if (digest->has_failed)
 		blob_digest_report_failure();
@@ -297,16 +299,48 @@ blob_hasher_call(void)
 	pthread_cond_signal(&hasher.has_pieces);
 }
 
-bool
-blob_hasher_is_worth(uint64 length_bytes)
+/*
+ * Whether no more threads and processes run, or want to run, than there are processors, according to
+ * the kernel (proc(5), loadavg, the fourth field).
+ */
+static bool
+has_processor(void)
 {
-	if (!blob_digest_thread || length_bytes < BLOB_HASHER_MIN_BYTES || is_refused)
+	static long processors = 0;
+	char		text[64];
+	ssize_t		length;
+	const char *running;
+	int			fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+
+	if (processors == 0)
+		processors = sysconf(_SC_NPROCESSORS_ONLN);
+	if (fd < 0)
 		return false;
-	if (values_to_skip > 0)
+	length = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[Max(length, 0)] = '\0';
+	running = strchr(text, '/');
+	if (running == NULL)
+		return false;
+	while (running > text && isdigit((unsigned char) running[-1]))
+		running--;
+	return strtol(running, NULL, 10) <= processors;
+}
+
+bool
+blob_hasher_is_worth(const BlobDigest *digest)
+{
+	if (digest->last_piece_no != 0)
+		return true;
+	if (!blob_digest_thread || is_refused)
+		return false;
+	if (pieces_to_skip > 0)
 	{
-		values_to_skip--;
+		pieces_to_skip--;
 		return false;
 	}
+	if (!has_processor())
+		return false;
 	if (!is_started)
 		start_thread();
 	blob_hasher_call();

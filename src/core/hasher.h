@@ -1,7 +1,7 @@
 /*
  * core/hasher.h
- *	  A thread of this process that computes digests, while the process copies, logs, writes or
- *	  receives content.
+ *	  A thread of this process that computes digests, while the process receives, copies and writes
+ *	  content.
  *
  * Content is handed over in pieces.  The thread hashes them in the order in which they came.  If
  * the processors have other work, so that the thread does not come to it, the process hashes them
@@ -15,19 +15,15 @@
 
 #include "core/digest.h"
 
-/*
- * The process hashes this many bytes of a value itself, which takes as long as the thread takes to
- * wake up; and values that have little more than this.
- */
-#define BLOB_HASHER_LEAD_BYTES (128 * 1024)
-#define BLOB_HASHER_MIN_BYTES (2 * BLOB_HASHER_LEAD_BYTES)
+/* The smallest piece of a stream for which the thread is worth it. */
+#define BLOB_HASHER_PIECE_BYTES (256 * 1024)
 
 /*
- * Whether the end of this many bytes shall be handed over.  Wakes the thread up for that, or starts
- * it.  False if blobext.digest_thread is off, if no thread can be had, or if the thread did not
- * come to its last pieces.
+ * Whether the next bytes of a digest shall be handed over.  True if some are under way; otherwise if
+ * the processors are not overloaded, and the thread has come to its last pieces.  Then the thread is
+ * woken up, or started.  False if blobext.digest_thread is off, or no thread can be had.
  */
-extern bool blob_hasher_is_worth(uint64 length_bytes);
+extern bool blob_hasher_is_worth(const BlobDigest *digest);
 
 /* Wake the thread up, if it was started, because pieces are about to come. */
 extern void blob_hasher_call(void);

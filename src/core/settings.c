@@ -92,7 +92,7 @@ define_store_settings(void)
 							 "Without it the last extent has its tier's size and room to grow.",
 							 &blob_tail_extents, true, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("blobext.digest_thread",
-							 "Computes digests of large values in a second thread.",
+							 "Computes digests of long streams in a second thread.",
 							 "Without it a process hashes content between its other steps.",
 							 &blob_digest_thread, true, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("blobext.verify_reads",

@@ -77,8 +77,7 @@ typedef struct Pipeline
 	uint64		done_bytes;		/* of the source */
 	BlobDigest *digest;			/* NULL: nothing is hashed */
 	uint64		skip_bytes;		/* that are hashed already */
-	bool		uses_thread;	/* it hashes the content */
-	uint64		thread_offset;	/* from there on */
+	bool		uses_thread;	/* it has content of this digest, and hashes this, too */
 	bool		is_logged;
 	int			piece_count;	/* of pieces[], used in turn */
 	bool		uses_buffer;
@@ -163,11 +162,8 @@ copy_piece(const Pipeline *pipeline, const WritePiece *piece, bool hashes)
 		const WritePart *part = &piece->parts[i];
 		uint32		bytes = part->content_bytes;
 
-		if (pipeline->uses_thread && offset + bytes > pipeline->thread_offset)
-		{
+		if (pipeline->uses_thread)
 			hand_over(pipeline, offset, bytes);
-			hashes = false;
-		}
 		if (!hashes || pipeline->digest == NULL || offset < pipeline->skip_bytes ||
 			!copy_and_hash(pipeline->source, offset, bytes, part->memory, pipeline->digest))
 		{
@@ -441,7 +437,7 @@ store_piece(Pipeline *pipeline, int piece_no)
 	defers = are_frames && pipeline->may_defer &&
 		blob_buffer_may_defer(piece->request.length, pipeline->is_logged);
 	is_hashed = pipeline->uses_thread || defers || !is_last;
-	copy_piece(pipeline, piece, is_hashed);
+	copy_piece(pipeline, piece, is_hashed && !pipeline->uses_thread);
 	if (enter_piece(piece) && defers && defer_piece(pipeline, piece, is_last))
 		return false;
 	start_write(pipeline, piece);
@@ -495,26 +491,6 @@ count_segments(const BlobWriteRun *runs, int run_count)
 	return count;
 }
 
-/*
- * Choose whether the digest thread hashes the content.  It goes on if it has bytes of this digest;
- * otherwise the process begins, while the thread wakes up.
- */
-static void
-choose_hashing(Pipeline *pipeline)
-{
-	uint64		bytes = pipeline->source->total_bytes;
-
-	pipeline->thread_offset = pipeline->skip_bytes;
-	if (pipeline->digest == NULL || bytes <= pipeline->skip_bytes)
-		return;
-	pipeline->uses_thread = pipeline->digest->last_piece_no != 0;
-	if (!pipeline->uses_thread && blob_hasher_is_worth(bytes - pipeline->skip_bytes))
-	{
-		pipeline->uses_thread = true;
-		pipeline->thread_offset += BLOB_HASHER_LEAD_BYTES;
-	}
-}
-
 /* Choose whether content is logged, goes through the buffer, and is left there. */
 static void
 choose_way(Pipeline *pipeline)
@@ -525,7 +501,7 @@ choose_way(Pipeline *pipeline)
 	pipeline->piece_count = pipeline->is_logged ? MAX_LOGGED_PIECES : MAX_PIECES;
 	pipeline->uses_buffer =
 		blob_buffer_use_for(pipeline->source->before_bytes + bytes) == BLOB_BUFFER_KEEP;
-	choose_hashing(pipeline);
+	pipeline->uses_thread = pipeline->digest != NULL && pipeline->digest->last_piece_no != 0;
 	pipeline->may_defer = pipeline->uses_buffer &&
 		(pipeline->is_logged || bytes <= MAX_UNLOGGED_BYTES);
 }
