@@ -37,8 +37,9 @@ start_own_server()
 		CREATE EXTENSION blobext;
 		-- Nanoseconds of CPU time of this process, all its threads.
 		CREATE FUNCTION cpu_ns() RETURNS bigint LANGUAGE sql AS $$
-			SELECT sum(split_part(pg_read_file(format('/proc/%s/task/%s/schedstat', pg_backend_pid(),
-				thread), 0, 100), ' ', 1)::bigint)::bigint
+			SELECT sum(split_part(pg_read_file(
+				format('/proc/%s/task/%s/schedstat', pg_backend_pid(), thread), 0, 100),
+				' ', 1)::bigint)::bigint
 			FROM pg_ls_dir(format('/proc/%s/task', pg_backend_pid())) AS thread $$;
 	END
 }

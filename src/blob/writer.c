@@ -186,7 +186,6 @@ store_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_la
 		writer->hashed_bytes = Max(writer->hashed_bytes,
 								   buffer_offset(writer) + step.source.total_bytes);
 	blob_page_writer_store(&writer->pages, &step);
-	blob_hasher_wait(&writer->digest);
 	if (writer->digest_guard != NULL && !is_last)
 		blob_hasher_call();
 	if (available > page_bytes)

@@ -284,6 +284,8 @@ start_thread(void)
 		pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) == 0 &&
 		pthread_create(&thread, &attributes, run_thread, NULL) == 0;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (is_started)
+		pthread_setname_np(thread, "blobext digest");
 	pthread_attr_destroy(&attributes);
 	is_refused = !is_started;
 }
@@ -300,8 +302,8 @@ blob_hasher_call(void)
 }
 
 /*
- * Whether no more threads and processes run, or want to run, than there are processors, according to
- * the kernel (proc(5), loadavg, the fourth field).
+ * Whether no more threads and processes run, or want to run, than there are processors, according
+ * to the kernel (proc(5), loadavg, the fourth field).
  */
 static bool
 has_processor(void)
@@ -327,19 +329,25 @@ has_processor(void)
 	return strtol(running, NULL, 10) <= processors;
 }
 
-bool
-blob_hasher_is_worth(const BlobDigest *digest)
+/* Whether the thread will come to the next pieces, as far as can be said. */
+static bool
+is_likely_to_run(void)
 {
-	if (digest->last_piece_no != 0)
-		return true;
-	if (!blob_digest_thread || is_refused)
-		return false;
 	if (pieces_to_skip > 0)
 	{
 		pieces_to_skip--;
 		return false;
 	}
-	if (!has_processor())
+	return has_processor();
+}
+
+bool
+blob_hasher_is_worth(const BlobDigest *digest)
+{
+	if (digest->last_piece_no != 0)
+		return true;
+	if (blob_digest_thread == BLOB_DIGEST_THREAD_OFF || is_refused ||
+		(blob_digest_thread == BLOB_DIGEST_THREAD_AUTO && !is_likely_to_run()))
 		return false;
 	if (!is_started)
 		start_thread();

@@ -19,9 +19,8 @@
 #define BLOB_HASHER_PIECE_BYTES (256 * 1024)
 
 /*
- * Whether the next bytes of a digest shall be handed over.  True if some are under way; otherwise if
- * the processors are not overloaded, and the thread has come to its last pieces.  Then the thread is
- * woken up, or started.  False if blobext.digest_thread is off, or no thread can be had.
+ * Whether the next bytes of a digest shall be handed over.  True if some are under way; otherwise
+ * as blobext.digest_thread says, if a thread can be had.  Then it is woken up, or started.
  */
 extern bool blob_hasher_is_worth(const BlobDigest *digest);
 

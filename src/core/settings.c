@@ -17,7 +17,7 @@ int			blob_io_method = BLOB_IO_METHOD_AUTO;
 bool		blob_direct_io = true;
 bool		blob_background_sync = true;
 bool		blob_tail_extents = true;
-bool		blob_digest_thread = true;
+int			blob_digest_thread = BLOB_DIGEST_THREAD_AUTO;
 bool		blob_verify_reads = false;
 bool		blob_stream_results = true;
 int			blob_client_type = BLOB_CLIENT_TYPE_BYTEA;
@@ -51,6 +51,13 @@ static const struct config_enum_entry engine_options[] = {
 	{"auto", BLOB_IO_METHOD_AUTO, false},
 	{"io_uring", BLOB_IO_METHOD_URING, false},
 	{"sync", BLOB_IO_METHOD_SYNC, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry digest_thread_options[] = {
+	{"auto", BLOB_DIGEST_THREAD_AUTO, false},
+	{"on", BLOB_DIGEST_THREAD_ON, false},
+	{"off", BLOB_DIGEST_THREAD_OFF, false},
 	{NULL, 0, false}
 };
 
@@ -91,10 +98,13 @@ define_store_settings(void)
 							 "Ends values of known size with an extent of exactly fitting size.",
 							 "Without it the last extent has its tier's size and room to grow.",
 							 &blob_tail_extents, true, PGC_USERSET, 0, NULL, NULL, NULL);
-	DefineCustomBoolVariable("blobext.digest_thread",
-							 "Computes digests of long streams in a second thread.",
-							 "Without it a process hashes content between its other steps.",
-							 &blob_digest_thread, true, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("blobext.digest_thread",
+							 "Selects whether digests of long streams are computed in a second "
+							 "thread.",
+							 "auto does so while the processors are not overloaded. Otherwise a "
+							 "process hashes content between its other steps.",
+							 &blob_digest_thread, BLOB_DIGEST_THREAD_AUTO, digest_thread_options,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("blobext.verify_reads",
 							 "Verifies the SHA-256 digest whenever a whole value is read.",
 							 NULL, &blob_verify_reads, false, PGC_USERSET, 0, NULL, NULL, NULL);
