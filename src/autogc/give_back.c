@@ -38,9 +38,9 @@ may_make_holes(void *store)
 	return !blob_autogc_schedule_is_hurried() && !blob_gc_store_is_wanted(store);
 }
 
-/* One step; false if the map cannot be locked at once. */
+/* Surplus pages come to rest, and segments go; false if the map cannot be locked at once. */
 static bool
-reclaim(void)
+rest(void)
 {
 	BlobStore	store;
 	bool		exists;
@@ -50,7 +50,7 @@ reclaim(void)
 	is_open = blob_store_try_open(&store, RowExclusiveLock, &exists);
 	if (is_open)
 	{
-		(void) blob_store_reclaim(&store, may_make_holes, &store);
+		(void) blob_store_reclaim_at_rest(&store, may_make_holes, &store);
 		blob_store_close(&store);
 	}
 	CommitTransactionCommand();
@@ -63,7 +63,7 @@ must_give_way(void)
 {
 	bool		is_wanted;
 
-	if (blob_autogc_schedule_is_hurried())
+	if (!blob_autogc || blob_autogc_schedule_is_hurried())
 		return true;
 	StartTransactionCommand();
 	is_wanted = blob_gc_database_is_wanted(MyDatabaseId);
@@ -79,13 +79,14 @@ static bool
 wait_for(const BlobStoreId *id, bool for_checkpoint, int timeout_ms)
 {
 	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+	long		left_ms;
 
-	while (GetCurrentTimestamp() < end)
+	while ((left_ms = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), end)) > 0)
 	{
 		if (for_checkpoint && blob_store_waiting_is_over(id))
 			return true;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE_MS,
-						 PG_WAIT_EXTENSION);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 Min(left_ms, PAUSE_MS), PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
@@ -95,6 +96,56 @@ wait_for(const BlobStoreId *id, bool for_checkpoint, int timeout_ms)
 		}
 		if (must_give_way())
 			return false;
+	}
+	return true;
+}
+
+/*
+ * Holes of about max_pages, in a transaction of their own: none is open in the pauses, and no lock
+ * is held.  0 also if the map cannot be locked at once.
+ */
+static uint64
+punch_some(uint64 max_pages)
+{
+	BlobStore	store;
+	bool		exists;
+	uint64		pages = 0;
+
+	StartTransactionCommand();
+	if (blob_store_try_open(&store, RowExclusiveLock, &exists))
+	{
+		pages = blob_store_punch_some(&store, max_pages);
+		blob_store_close(&store);
+	}
+	CommitTransactionCommand();
+	return pages;
+}
+
+/*
+ * Punch the pages that may be punched by now, spread over some time.  False if the worker must give
+ * way; a few are punched before that.
+ */
+static bool
+make_holes(const BlobStoreId *id)
+{
+	BlobHolePace pace;
+	TimestampTz started_at = GetCurrentTimestamp();
+	TimestampTz batch_at = started_at;
+	TimestampTz now;
+	uint64		done = 0;
+	uint64		pages;
+
+	if (!blob_store_begin_holes(id, &pace))
+		return true;
+	while ((pages = punch_some(blob_hole_pace_batch(&pace))) > 0)
+	{
+		done += pages;
+		now = GetCurrentTimestamp();
+		if (must_give_way() ||
+			!wait_for(id, false, blob_hole_pace_pause_us(&pace, done, now - started_at,
+														 now - batch_at) / 1000))
+			return false;
+		batch_at = GetCurrentTimestamp();
 	}
 	return true;
 }
@@ -121,24 +172,51 @@ demand_since(const BlobStoreId *id, uint64 before)
 	return now > before ? now - before : 0;
 }
 
+/*
+ * Wait for the checkpoint that covers the pages that wait; then let them rest, but for `provided`
+ * ones.  False if it does not come, or the worker must give way.
+ */
+static bool
+await_checkpoint(const BlobStoreId *id, uint64 provided)
+{
+	if (!blob_store_waiting_is_over(id))
+	{
+		blob_store_ask_for_waiting(id);
+		if (!wait_for(id, true, CHECKPOINT_TIMEOUT_MS))
+			return false;
+	}
+	if (!rest())
+		return false;
+	blob_store_wake_pages(id, provided);
+	return true;
+}
+
 void
 blob_autogc_give_back(void)
 {
 	BlobStoreId id;
 	uint64		before;
+	uint64		provided;
 
-	if (!blob_autogc || !find_loaded_store(&id) || !reclaim() ||
-		blob_store_waiting_pages(&id) == 0)
+	if (!blob_autogc || !find_loaded_store(&id) || !rest())
 		return;
+	if (blob_store_waiting_pages(&id) == 0)
+	{
+		/* Some that are left of an earlier look may be too few now for another checkpoint. */
+		(void) make_holes(&id);
+		return;
+	}
 
 	pgstat_report_activity(STATE_RUNNING, "blobext: giving space back");
 	before = blob_store_allocated_pages(&id);
 	if (!wait_for(&id, false, DEMAND_MS))
 		return;
-	blob_store_wake_pages(&id, demand_since(&id, before) * (PROVIDED_MS / DEMAND_MS));
+	provided = demand_since(&id, before) * (PROVIDED_MS / DEMAND_MS);
+	blob_store_wake_pages(&id, provided);
 	if (blob_store_waiting_pages(&id) == 0)
 		return;
-	blob_store_ask_for_waiting(&id);
-	if (wait_for(&id, true, CHECKPOINT_TIMEOUT_MS))
-		(void) reclaim();
+
+	/* At the end segments may be free that were not before. */
+	if (await_checkpoint(&id, provided) && make_holes(&id))
+		(void) rest();
 }

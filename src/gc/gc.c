@@ -166,14 +166,18 @@ may_make_holes(void *context)
 	return false;
 }
 
-/* After a complete round that was no dry one. */
+/*
+ * After a complete round that was no dry one.  After an automatic round the worker makes the holes,
+ * slowly, and with nothing locked in the pauses (autogc/give_back.c).
+ */
 static void
 round_done(BlobGcRound *round)
 {
 	BlobGcResult *result = round->result;
+	BlobStoreMayGoOn may_go_on = round->options.automatic ? NULL : may_make_holes;
 
 	result->dead_key_table_count = blob_gc_keys_tables(round, result->dead_key_tables);
-	result->removed_segments = blob_store_reclaim(&round->store, may_make_holes, round);
+	result->removed_segments = blob_store_reclaim(&round->store, may_go_on, round);
 	blob_stat_count(gc_cycles, 1);
 }
 

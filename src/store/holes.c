@@ -11,6 +11,7 @@
 #include "io/segment.h"
 #include "io/stat.h"
 #include "miscadmin.h"
+#include "store/hole_pace.h"
 #include "store/store_internal.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -25,14 +26,8 @@
 #define MIN_WORTH_PAGES UINT64CONST(4096)
 #define WORTH_PART 16
 
-/*
- * Runs that are punched at a time, and the pause after that, as a multiple of the time that it took
- * and at most.  A file system lets reads and writes of a file wait while it makes a hole in it, and
- * sessions that need the growth lock wait, too.
- */
+/* Runs that are punched at a time. */
 #define PUNCH_RUNS 8
-#define PAUSE_TIMES 15
-#define MAX_PAUSE_US INT64CONST(500000)
 
 StaticAssertDecl(PUNCH_RUNS <= BLOB_MAP_PUNCH_MAX_RUNS, "a batch must fit into a record");
 
@@ -250,21 +245,24 @@ blob_store_waiting_is_over(const BlobStoreId *id)
 
 /*
  * Take resting runs for one PUNCH, each inside of one segment, in page order; returns their number.
- * None if others have come to rest meanwhile that are not covered.
+ * No run is longer than max_pages, and none is taken when the others have that number.  None if
+ * runs have come to rest meanwhile that are not covered.
  */
 static int
-take_resting(BlobStoreShared *shared, XLogRecPtr completed_redo, dsa_pointer *nodes,
-			 BlobPageRun *runs)
+take_resting(BlobStoreShared *shared, XLogRecPtr completed_redo, uint64 max_pages,
+			 dsa_pointer *nodes, BlobPageRun *runs)
 {
+	uint64		taken = 0;
 	int			count = 0;
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	while (count < PUNCH_RUNS && shared->resting_lsn <= completed_redo)
+	while (count < PUNCH_RUNS && taken < max_pages && shared->resting_lsn <= completed_redo)
 	{
 		BlobPageNo	first_page;
 		BlobPageNo	segment_end;
 		uint64		pages = blob_free_runs_take_some(blob_store_area, &shared->resting, 1,
-													 BLOB_SEGMENT_PAGES, &first_page);
+													 Min(max_pages, BLOB_SEGMENT_PAGES),
+													 &first_page);
 
 		if (pages == 0)
 			break;
@@ -277,6 +275,7 @@ take_resting(BlobStoreShared *shared, XLogRecPtr completed_redo, dsa_pointer *no
 		}
 		runs[count].first_page = first_page;
 		runs[count++].pages = pages;
+		taken += pages;
 	}
 	LWLockRelease(&shared->lock);
 	return count;
@@ -340,9 +339,9 @@ punch_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, const
 	return pages;
 }
 
-/* Punch runs of one record; returns the number of pages. */
+/* Punch runs of one record, of about max_pages; returns the number of pages. */
 static uint64
-punch_some(BlobStore *store, BlobStoreShared *shared, XLogRecPtr completed_redo)
+punch_some(BlobStore *store, BlobStoreShared *shared, XLogRecPtr completed_redo, uint64 max_pages)
 {
 	BlobPageRun runs[PUNCH_RUNS];
 	dsa_pointer nodes;
@@ -351,7 +350,7 @@ punch_some(BlobStore *store, BlobStoreShared *shared, XLogRecPtr completed_redo)
 
 	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
 	nodes = blob_free_runs_reserve(blob_store_area, 2 * PUNCH_RUNS);
-	count = take_resting(shared, completed_redo, &nodes, runs);
+	count = take_resting(shared, completed_redo, max_pages, &nodes, runs);
 	if (count > 0)
 		pages = punch_taken(store, shared, &nodes, runs, count);
 	blob_free_runs_release(blob_store_area, nodes);
@@ -359,24 +358,32 @@ punch_some(BlobStore *store, BlobStoreShared *shared, XLogRecPtr completed_redo)
 	return pages;
 }
 
+/* Pages that rest, and may be punched by now; 0 also if it is not known that they may. */
+static uint64
+count_due(BlobStoreShared *shared, XLogRecPtr *completed_redo)
+{
+	XLogRecPtr	awaited;
+	uint64		resting;
+
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	resting = shared->resting.page_count;
+	awaited = shared->resting_lsn;
+	LWLockRelease(&shared->lock);
+	if (resting == 0 || !may_punch(shared) || awaited > GetRedoRecPtr())
+		return 0;
+	*completed_redo = blob_store_completed_redo();
+	return awaited <= *completed_redo ? resting : 0;
+}
+
 uint64
 blob_store_punch(BlobStore *store, BlobStoreShared *shared, BlobStoreMayGoOn may_go_on,
 				 void *argument)
 {
 	XLogRecPtr	completed_redo;
-	XLogRecPtr	awaited;
-	bool		is_any;
 	uint64		pages = 0;
 	uint64		more;
 
-	LWLockAcquire(&shared->lock, LW_SHARED);
-	is_any = shared->resting.page_count > 0;
-	awaited = shared->resting_lsn;
-	LWLockRelease(&shared->lock);
-	if (!is_any || !may_punch(shared) || awaited > GetRedoRecPtr())
-		return 0;
-	completed_redo = blob_store_completed_redo();
-	if (awaited > completed_redo)
+	if (count_due(shared, &completed_redo) == 0)
 		return 0;
 	blob_store_checkpoint_was_seen(shared);
 	do
@@ -384,11 +391,43 @@ blob_store_punch(BlobStore *store, BlobStoreShared *shared, BlobStoreMayGoOn may
 		TimestampTz started_at = GetCurrentTimestamp();
 
 		CHECK_FOR_INTERRUPTS();
-		more = punch_some(store, shared, completed_redo);
+		more = punch_some(store, shared, completed_redo, PG_UINT64_MAX);
 		pages += more;
-		pg_usleep(Min((GetCurrentTimestamp() - started_at) * PAUSE_TIMES, MAX_PAUSE_US));
+		pg_usleep(blob_hole_pace_short_pause_us(GetCurrentTimestamp() - started_at));
 	} while (more > 0 && may_go_on(argument));
 	return pages;
+}
+
+bool
+blob_store_begin_holes(const BlobStoreId *id, BlobHolePace *pace)
+{
+	BlobStoreShared *shared = blob_store_shared_if_loaded(id);
+	XLogRecPtr	completed_redo;
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		pages = shared == NULL ? 0 : count_due(shared, &completed_redo);
+
+	if (pages == 0)
+		return false;
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	blob_hole_pace_begin(pace, pages, Max(shared->holes_end - now, 0));
+	shared->holes_end = now + pace->length_us;
+	LWLockRelease(&shared->lock);
+	return true;
+}
+
+uint64
+blob_store_punch_some(BlobStore *store, uint64 max_pages)
+{
+	BlobStoreShared *shared = blob_store_shared_if_loaded(&store->id);
+	XLogRecPtr	completed_redo;
+
+	Assert(!RecoveryInProgress());
+	Assert(store->lock_mode >= RowExclusiveLock);
+
+	if (shared == NULL || count_due(shared, &completed_redo) == 0)
+		return 0;
+	blob_store_checkpoint_was_seen(shared);
+	return punch_some(store, shared, completed_redo, max_pages);
 }
 
 /*

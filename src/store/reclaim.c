@@ -237,11 +237,11 @@ blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *extents, int 
 
 /* ---- space ---- */
 
-int
-blob_store_reclaim(BlobStore *store, BlobStoreMayGoOn may_go_on, void *argument)
+/* Before any space can be reclaimed: it is loaded, and pages are free that may be. */
+static BlobStoreShared *
+prepare(BlobStore *store)
 {
 	BlobStoreShared *shared = blob_store_shared(&store->id);
-	int			removed;
 
 	Assert(!RecoveryInProgress());
 	Assert(store->lock_mode >= RowExclusiveLock);
@@ -249,6 +249,15 @@ blob_store_reclaim(BlobStore *store, BlobStoreMayGoOn may_go_on, void *argument)
 	if (!shared->loaded)
 		blob_store_load(store, shared);
 	(void) blob_store_mature(&store->id, shared, true);
+	return shared;
+}
+
+int
+blob_store_reclaim(BlobStore *store, BlobStoreMayGoOn may_go_on, void *argument)
+{
+	BlobStoreShared *shared = prepare(store);
+	int			removed;
+
 	if (may_go_on != NULL)
 	{
 		blob_store_punch_again(store, shared, may_go_on, argument);
@@ -258,6 +267,19 @@ blob_store_reclaim(BlobStore *store, BlobStoreMayGoOn may_go_on, void *argument)
 	if (may_go_on != NULL && blob_store_rest(shared) &&
 		blob_store_punch(store, shared, may_go_on, argument) > 0)
 		removed += blob_store_remove_segments(store, shared);
+	blob_store_ask_for_checkpoint(shared);
+	return removed;
+}
+
+int
+blob_store_reclaim_at_rest(BlobStore *store, BlobStoreMayGoOn may_go_on, void *argument)
+{
+	BlobStoreShared *shared = prepare(store);
+	int			removed;
+
+	blob_store_punch_again(store, shared, may_go_on, argument);
+	removed = blob_store_remove_segments(store, shared);
+	(void) blob_store_rest(shared);
 	blob_store_ask_for_checkpoint(shared);
 	return removed;
 }

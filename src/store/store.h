@@ -12,6 +12,7 @@
 #include "core/page.h"
 #include "core/tier.h"
 #include "store/drafts.h"
+#include "store/hole_pace.h"
 #include "store/map.h"
 #include "storage/lockdefs.h"
 #include "utils/relcache.h"
@@ -161,6 +162,26 @@ extern void blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *e
 typedef bool (*BlobStoreMayGoOn) (void *argument);
 extern PGDLLEXPORT int blob_store_reclaim(BlobStore *store, BlobStoreMayGoOn may_go_on,
 										  void *argument);
+
+/*
+ * The same for a caller that makes the holes at its own pace, as blob_store_punch_some(): surplus
+ * pages come to rest, but only those holes are made that the map has and the files lack.
+ */
+extern int	blob_store_reclaim_at_rest(BlobStore *store, BlobStoreMayGoOn may_go_on,
+									   void *argument);
+
+/*
+ * The pace for the pages that rest and that a completed checkpoint allows to punch, which goes on
+ * with that of an earlier process.  False if there are none, or the store was not used since the
+ * start.
+ */
+extern bool blob_store_begin_holes(const BlobStoreId *id, BlobHolePace *pace);
+
+/*
+ * Punch about max_pages of them, in one record.  The store was opened with RowExclusiveLock.
+ * Returns their number; 0 if there are none, or no longer.  Takes the growth lock for that.
+ */
+extern uint64 blob_store_punch_some(BlobStore *store, uint64 max_pages);
 
 /*
  * Pages that wait for a checkpoint so that their space can go back to the file system, if that is

@@ -19,6 +19,7 @@ CREATE FUNCTION unit_free_runs(seed bigint, operations bigint) RETURNS bigint
 	AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_free_runs_large() RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_pending(seed bigint, rounds bigint) RETURNS bigint AS :'library' LANGUAGE C;
+CREATE FUNCTION unit_hole_pace(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_compare(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_compare_shared() RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_sample_groups(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
@@ -27,7 +28,7 @@ CREATE FUNCTION unit_sample_common(seed bigint) RETURNS bigint AS :'library' LAN
 CREATE FUNCTION unit_sample_histogram(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_sample_correlation(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 
-SELECT plan(27);
+SELECT plan(28);
 SELECT diag('seed ' || :seed);
 SELECT cmp_ok(unit_tier_formula(), '>', 100::bigint, 'tier formula, the table of the paper');
 SELECT cmp_ok(unit_tier_waste(), '=', 4::bigint, 'waste, figures of the paper');
@@ -49,6 +50,7 @@ SELECT cmp_ok(unit_free_runs(:seed, 20000), '>', 60000::bigint, 'free runs again
 SELECT cmp_ok(unit_free_runs(:seed + 1, 20000), '>', 60000::bigint, 'free runs, another seed');
 SELECT cmp_ok(unit_free_runs_large(), '=', 50003::bigint, 'many free runs');
 SELECT cmp_ok(unit_pending(:seed, 600), '>', 1000000::bigint, 'freed runs that wait');
+SELECT cmp_ok(unit_hole_pace(:seed), '>', 10000::bigint, 'pace of holes');
 SELECT cmp_ok(unit_compare(:seed), '>=', 3000::bigint, 'comparison, with shared extents');
 SELECT cmp_ok(unit_compare_shared(), '>', 29::bigint, 'comparison does not read shared extents');
 SELECT cmp_ok(unit_sample_groups(:seed), '>', 2::bigint, 'sample: groups of equal values');
