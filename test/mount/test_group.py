@@ -3,7 +3,8 @@
 Seen to fail: without group_bind() in request_node() every test here; without copies_commit()
 test_open_files; without the snapshot in search() of copies.c test_one_file_in_two; without
 group_fail() test_error_after_close and test_lost_connection_after_close; with a COMMIT that waits
-for the sender's queue test_other_transaction_waits.
+for the sender's queue test_other_transaction_waits; with files that are sent one by one
+test_sent_together.
 """
 
 import contextlib
@@ -210,6 +211,68 @@ class GroupTest(FileSystemTest):
                 with self.assertRaises(OSError):
                     os.rename(tx, mount.path(".blobfs/commit/one"))
                 self.assertEqual(os.listdir(mount.directory), ["first"])
+        proxy.close()
+
+    def write_together(self, mount, proxy, directory, moment=None):
+        """Files that the sender has at hand when the answer of the one before arrives.  Then, before
+        all of them are sent, what the moment says happens to the connection."""
+        proxy.holds.clear()
+        proxy.released.clear()
+        proxy.cut("docs.create(", "held")
+        self.write(os.path.join(directory, "held"), b"held")
+        self.assertTrue(proxy.holds.wait(60))
+        if moment is not None:
+            proxy.cut("docs.create(", moment)
+        contents = {f"f{number}": self.bytes(self.random.choice([0, 1, 10_000, 100_000]))
+                    for number in range(20)}
+        for name, content in contents.items():
+            self.write(os.path.join(directory, name), content)
+        return {"held": b"held", **contents}
+
+    def test_sent_together(self):
+        proxy = Proxy()
+        with Mount("fs=docs,timeout=0", proxy.conninfo()) as mount:
+            tx, directory = self.begin_with_directory(mount)
+            contents = self.write_together(mount, proxy, directory)
+            before = proxy.round_trips
+            proxy.release()
+            support.wait_until(lambda: proxy.round_trips > before, "files are sent")
+            os.rename(tx, mount.path(".blobfs/commit/one"))
+            found = {name: self.server_read(f"d/{name}") for name in os.listdir(mount.path("d"))}
+            self.assertEqual(found, contents)
+            self.assertLess(proxy.round_trips - before, 20)
+            self.assertEqual(self.sql.execute("SELECT * FROM blobfs.check('docs')").fetchall(), [])
+        proxy.close()
+
+    def test_error_of_one_of_many(self):
+        """The first error of the server counts, and not that of those that it skips then."""
+        self.sql.execute("ALTER TABLE docs.dentry ADD CONSTRAINT not_bad CHECK (name <> 'f9')")
+        proxy = Proxy()
+        with Mount("fs=docs,timeout=0", proxy.conninfo()) as mount:
+            tx, directory = self.begin_with_directory(mount)
+            self.write_together(mount, proxy, directory)
+            proxy.release()
+            with self.assertRaises(OSError) as raised:
+                os.rename(tx, mount.path(".blobfs/commit/one"))
+            self.assertEqual(raised.exception.errno, errno.EINVAL)
+            self.assertEqual(os.listdir(mount.directory), ["first"])
+            self.write(mount.path("second"), b"goes on")
+            self.assertEqual(self.server_read("second"), b"goes on")
+        proxy.close()
+
+    def test_lost_with_many(self):
+        proxy = Proxy()
+        for moment in "before", "during", "after":
+            with Mount("fs=docs,timeout=0", proxy.conninfo()) as mount:
+                tx, directory = self.begin_with_directory(mount)
+                self.write_together(mount, proxy, directory, moment)
+                proxy.release()
+                with self.assertRaises(OSError):
+                    os.rename(tx, mount.path(".blobfs/commit/one"))
+                self.assertEqual(os.listdir(mount.directory), ["first"])
+                self.write(mount.path("second"), b"goes on")
+                self.assertEqual(self.server_read("second"), b"goes on")
+                os.unlink(mount.path("second"))
         proxy.close()
 
     def begin_that_waits(self, mount):
