@@ -126,33 +126,24 @@ struct making
 	bool		is_durable;
 };
 
-/* Parameters of create(); the content stays the caller's. */
-static void
-parameters_of_birth(struct parameters *parameters, const struct copy *copy, const char *content,
-					size_t size)
-{
-	const struct birth *birth = copy->birth;
-
-	parameter_int8(parameters, (int64_t) copy->node->attributes.ino);
-	parameter_int8(parameters, (int64_t) birth->parent);
-	parameter_bytes(parameters, birth->name, strlen(birth->name));
-	parameter_int4(parameters, (int32_t) birth->mode);
-	parameter_int8(parameters, birth->uid);
-	parameter_int8(parameters, birth->gid);
-	parameter_bytes(parameters, content, size);
-	parameter_int8(parameters, nanoseconds(copy->mtime));
-}
-
 /* transaction_step */
 static int
 step_create(struct transaction *transaction, void *context)
 {
 	const struct making *making = context;
+	struct copy *copy = making->copy;
 	char	   *content;
 	struct parameters parameters = {0};
-	int			error = working_get_spool(&making->copy->working, making->size, &content);
+	int			error = working_get_spool(&copy->working, making->size, &content);
 
-	parameters_of_birth(&parameters, making->copy, content, making->size);
+	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
+	parameter_int8(&parameters, (int64_t) copy->birth->parent);
+	parameter_bytes(&parameters, copy->birth->name, strlen(copy->birth->name));
+	parameter_int4(&parameters, (int32_t) copy->birth->mode);
+	parameter_int8(&parameters, copy->birth->uid);
+	parameter_int8(&parameters, copy->birth->gid);
+	parameter_bytes(&parameters, content, making->size);
+	parameter_int8(&parameters, nanoseconds(copy->mtime));
 	if (error == 0)
 		error = transaction_call(transaction, making->writer->calls.create, &parameters);
 	free(content);
@@ -281,61 +272,6 @@ birth_make(struct writer *writer, struct copy *copy, bool with_content, bool is_
 			return error;
 	}
 	return error == 0 && has_atime ? set_atime(writer, copy, &atime, is_durable) : error;
-}
-
-/* With nothing beside one call. */
-static bool
-is_simple(const struct copy *copy)
-{
-	return copy->birth != NULL && !copy->is_removed && !copy->birth->has_atime &&
-		copy->working.size <= SPOOL_MEMORY_BYTES;
-}
-
-/* The server has made one of many, with its content. */
-static void
-take_made(struct writer *writer, struct copy *copy, struct outcome *outcome)
-{
-	note_entry(writer, copy->birth->parent, copy->node->attributes.snapshot, outcome);
-	end_birth(writer, copy);
-	outcome->attributes.snapshot = copy->node->attributes.snapshot;
-	copy_committed(writer, copy, &outcome->attributes);
-}
-
-int
-births_make_many(struct writer *writer, struct copy **copies, int count)
-{
-	struct parameters *parameters = allocate(count * sizeof(*parameters));
-	struct outcome *outcomes = allocate(count * sizeof(*outcomes));
-	struct copy **sent = allocate(count * sizeof(*sent));
-	char	  **contents = allocate(count * sizeof(*contents));
-	int			sent_count = 0;
-	int			error = 0;
-
-	for (int i = 0; i < count && error == 0; i++)
-	{
-		if (!is_simple(copies[i]))
-			continue;
-		error = working_get_spool(&copies[i]->working, (size_t) copies[i]->working.size,
-								  &contents[sent_count]);
-		parameters_of_birth(&parameters[sent_count], copies[i], contents[sent_count],
-							(size_t) copies[i]->working.size);
-		sent[sent_count++] = copies[i];
-	}
-	if (error == 0 && sent_count > 1)
-	{
-		error = transaction_run_calls(writer->transactions, writer->calls.create, parameters,
-									  sent_count, outcomes);
-		for (int i = 0; i < sent_count && error == 0; i++)
-			if (outcomes[i].status == 0 && outcomes[i].has_attributes)
-				take_made(writer, sent[i], &outcomes[i]);
-	}
-	for (int i = 0; i < sent_count; i++)
-		free(contents[i]);
-	free(contents);
-	free(sent);
-	free(outcomes);
-	free(parameters);
-	return error;
 }
 
 bool

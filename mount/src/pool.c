@@ -642,23 +642,14 @@ receive_result(struct connection *connection, bool interruptible)
 	return result;
 }
 
-static bool
-send_prepared(struct connection *connection, int statement, const struct parameters *parameters)
+int
+query_on(struct connection *connection, int statement, const struct parameters *parameters,
+		 PGresult **result, char *sqlstate)
 {
 	static const int binary[MAX_PARAMETERS] = {
 		1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
 	};
 	char		name[16];
-
-	snprintf(name, sizeof(name), "s%d", statement);
-	return PQsendQueryPrepared(connection->pg, name, parameters->count, parameters->values,
-							   parameters->lengths, binary, 1) == 1;
-}
-
-int
-query_on(struct connection *connection, int statement, const struct parameters *parameters,
-		 PGresult **result, char *sqlstate)
-{
 	PGresult   *answer;
 	int			error;
 
@@ -668,7 +659,9 @@ query_on(struct connection *connection, int statement, const struct parameters *
 	error = prepare(connection, statement, sqlstate);
 	if (error != 0)
 		return error;
-	answer = send_prepared(connection, statement, parameters) ?
+	snprintf(name, sizeof(name), "s%d", statement);
+	answer = PQsendQueryPrepared(connection->pg, name, parameters->count, parameters->values,
+								 parameters->lengths, binary, 1) ?
 		receive_result(connection, connection->interruptible) : NULL;
 	if (connection->pg == NULL)
 		return EINTR;
@@ -677,79 +670,6 @@ query_on(struct connection *connection, int statement, const struct parameters *
 		*result = answer;
 	else
 		PQclear(answer);
-	return error;
-}
-
-/* Statements, and what ends them.  False: the connection is of no use any more. */
-static bool
-send_many(struct connection *connection, int statement, const struct parameters *parameters,
-		  int count)
-{
-	bool		sent = PQenterPipelineMode(connection->pg) == 1;
-
-	for (int i = 0; i < count && sent; i++)
-		sent = send_prepared(connection, statement, &parameters[i]);
-	return sent && PQpipelineSync(connection->pg) == 1;
-}
-
-/*
- * The results of send_many(), in their order, each followed by NULL.  Behind an error the server
- * skips all statements up to the end of them.
- */
-static int
-receive_many(struct connection *connection, int count, PGresult **results, char *sqlstate)
-{
-	PGresult   *end;
-	bool		is_complete;
-	int			error = 0;
-
-	for (int i = 0; i < count && connection->pg != NULL; i++)
-	{
-		PGresult   *result = PQgetResult(connection->pg);
-
-		if (error == 0)
-			error = judge(connection, result, sqlstate);
-		if (error == 0)
-			results[i] = result;
-		else
-			PQclear(result);
-		if (connection->pg != NULL)
-			PQclear(PQgetResult(connection->pg));
-	}
-	if (connection->pg == NULL)
-		return error;
-	end = PQgetResult(connection->pg);
-	is_complete = PQresultStatus(end) == PGRES_PIPELINE_SYNC;
-	PQclear(end);
-	if (is_complete && PQexitPipelineMode(connection->pg) == 1)
-		return error;
-	pool_lose(connection);
-	return ERROR_LOST;
-}
-
-int
-query_many_on(struct connection *connection, int statement, const struct parameters *parameters,
-			  int count, PGresult **results, char *sqlstate)
-{
-	int			error;
-
-	memset(results, 0, count * sizeof(*results));
-	sqlstate[0] = '\0';
-	error = prepare(connection, statement, sqlstate);
-	if (error != 0)
-		return error;
-	if (send_many(connection, statement, parameters, count))
-		error = receive_many(connection, count, results, sqlstate);
-	else
-	{
-		pool_lose(connection);
-		error = ERROR_LOST;
-	}
-	for (int i = 0; i < count && error != 0; i++)
-	{
-		PQclear(results[i]);
-		results[i] = NULL;
-	}
 	return error;
 }
 

@@ -137,14 +137,6 @@ void pool_lose(struct connection *connection);
 int query_on(struct connection *connection, int statement, const struct parameters *parameters,
 			 PGresult **result, char *sqlstate);
 
-/*
- * One statement many times, sent together, within a transaction, which an error aborts: 0 and the
- * results, which the caller clears, or the first error, as query_on(), and no results.
- */
-int query_many_on(struct connection *connection, int statement,
-				  const struct parameters *parameters, int count, PGresult **results,
-				  char *sqlstate);
-
 /* A command without parameters or result, such as BEGIN. */
 int query_command(struct connection *connection, const char *sql);
 

@@ -20,10 +20,6 @@
 enum
 {
 	QUEUE = 64,
-	/* Files that are sent together. */
-	BATCH = 16,
-	/* How long the thread waits for so many. */
-	GATHER_NANOSECONDS = 1000000,
 	/* A group that begins to end lets waits for its connection end: then once more. */
 	ATTEMPTS = 3
 };
@@ -52,7 +48,6 @@ sender_create(struct mount *mount)
 	return sender;
 }
 
-/* Under the copy's lock. */
 static void
 send_copy(struct sender *sender, struct copy *copy)
 {
@@ -60,115 +55,18 @@ send_copy(struct sender *sender, struct copy *copy)
 	int64_t		snapshot = copy->node->attributes.snapshot;
 	int			error = ESTALE;
 
+	pthread_mutex_lock(&copy->lock);
 	for (int attempt = 0; attempt < ATTEMPTS && error == ESTALE; attempt++)
 	{
 		group_bind_always(snapshot);
 		error = copy_commit(writer, copy, true);
 		pool_unbind();
 	}
+	copy->is_queued = false;
 	/* A thread that sees under the lock that the file is not made finds the cause, too. */
 	if (error != 0)
 		group_fail(snapshot, error);
-}
-
-/*
- * Several of one group, under the locks of all.  First those that can be sent together; what
- * remains is sent alone.  After an error of the server the transaction is aborted, so that error is
- * the one that counts.
- */
-static void
-send_copies(struct sender *sender, struct copy **copies, int count)
-{
-	int64_t		snapshot = copies[0]->node->attributes.snapshot;
-	int			error;
-
-	group_bind_always(snapshot);
-	error = births_make_many(mount_writer(sender->mount), copies, count);
-	pool_unbind();
-	if (error != 0 && error != ESTALE && error != EAGAIN)
-		group_fail(snapshot, error);
-	for (int i = 0; i < count; i++)
-	{
-		send_copy(sender, copies[i]);
-		copies[i]->is_queued = false;
-		pthread_mutex_unlock(&copies[i]->lock);
-	}
-}
-
-/*
- * Let the queue grow for a moment: to wake the thread for each file costs the program that closes
- * it as much as all else here.
- */
-static void
-gather(struct sender *sender)
-{
-	struct timespec until;
-	int			error = 0;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += GATHER_NANOSECONDS;
-	if (until.tv_nsec >= 1000000000)
-	{
-		until.tv_nsec -= 1000000000;
-		until.tv_sec++;
-	}
-	while (sender->count < BATCH && !sender->stopping && error == 0)
-		error = pthread_cond_timedwait(&sender->work, &sender->lock, &until);
-}
-
-/* Under the lock: the first of the queue is that of the group, and no thread works with it. */
-static bool
-takes_next(struct sender *sender, int64_t snapshot)
-{
-	struct copy *copy = sender->queue[sender->first];
-
-	return sender->count > 0 && copy->node->attributes.snapshot == snapshot &&
-		pthread_mutex_trylock(&copy->lock) == 0;
-}
-
-/* Under the lock. */
-static struct copy *
-take_first(struct sender *sender)
-{
-	struct copy *copy = sender->queue[sender->first];
-
-	sender->first = (sender->first + 1) % QUEUE;
-	sender->count--;
-	return copy;
-}
-
-/*
- * The first of the queue, and those behind it that are at hand.  Under the sender's lock, which is
- * given up meanwhile.  The lock of the first copy is waited for, while no other is held.
- */
-static void
-serve_queue(struct sender *sender)
-{
-	struct copy *copies[BATCH];
-	int			count = 1;
-
-	copies[0] = take_first(sender);
-	pthread_mutex_unlock(&sender->lock);
-	pthread_mutex_lock(&copies[0]->lock);
-	pthread_mutex_lock(&sender->lock);
-	while (count < BATCH && takes_next(sender, copies[0]->node->attributes.snapshot))
-		copies[count++] = take_first(sender);
-	pthread_mutex_unlock(&sender->lock);
-	send_copies(sender, copies, count);
-	for (int i = 0; i < count; i++)
-		copy_release(mount_writer(sender->mount), copies[i]);
-	pthread_mutex_lock(&sender->lock);
-}
-
-/* Without sending it: its group is rolled back. */
-static void
-drop_first(struct sender *sender)
-{
-	struct copy *copy = take_first(sender);
-
-	pthread_mutex_unlock(&sender->lock);
-	copy_release(mount_writer(sender->mount), copy);
-	pthread_mutex_lock(&sender->lock);
+	pthread_mutex_unlock(&copy->lock);
 }
 
 static void *
@@ -179,15 +77,22 @@ run_thread(void *argument)
 	pthread_mutex_lock(&sender->lock);
 	while (sender->count > 0 || !sender->stopping)
 	{
+		struct copy *copy;
+		bool		is_wanted = !sender->stopping;	/* else its group is rolled back */
+
 		if (sender->count == 0)
-			pthread_cond_wait(&sender->work, &sender->lock);
-		else if (sender->stopping)
-			drop_first(sender);
-		else
 		{
-			gather(sender);
-			serve_queue(sender);
+			pthread_cond_wait(&sender->work, &sender->lock);
+			continue;
 		}
+		copy = sender->queue[sender->first];
+		sender->first = (sender->first + 1) % QUEUE;
+		sender->count--;
+		pthread_mutex_unlock(&sender->lock);
+		if (is_wanted)
+			send_copy(sender, copy);
+		copy_release(mount_writer(sender->mount), copy);
+		pthread_mutex_lock(&sender->lock);
 	}
 	pthread_mutex_unlock(&sender->lock);
 	return NULL;
@@ -227,8 +132,7 @@ sender_take(struct sender *sender, struct copy *copy)
 		copy->users++;
 		copy->is_queued = true;
 		sender->queue[(sender->first + sender->count++) % QUEUE] = copy;
-		if (sender->count == 1 || sender->count == BATCH)
-			pthread_cond_signal(&sender->work);
+		pthread_cond_signal(&sender->work);
 	}
 	pthread_mutex_unlock(&sender->lock);
 	pthread_mutex_unlock(&writer->lock);

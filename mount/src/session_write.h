@@ -203,14 +203,6 @@ void birth_forget(struct writer *writer, struct copy *copy);
  */
 int birth_make(struct writer *writer, struct copy *copy, bool with_content, bool is_durable);
 
-/*
- * Under the locks of all these copies, by a thread that is bound to their group: make those of them
- * that one call can make, with calls that are sent together.  0: what the server did not make has
- * its birth still, and its cause is found by copy_commit(); or an errno, as
- * transaction_run_calls().
- */
-int births_make_many(struct writer *writer, struct copy **copies, int count);
-
 /* Whether the node's file is not made yet; if so, its mode and times of change and access are
  * these, unless NULL. */
 bool birth_set_attributes(struct writer *writer, struct node *node, const mode_t *mode,

@@ -456,33 +456,6 @@ transaction_run_call(struct transactions *transactions, int statement,
 	return transaction_run(transactions, step_call, &call, is_durable, true, outcome);
 }
 
-int
-transaction_run_calls(struct transactions *transactions, int statement,
-					  const struct parameters *parameters, int count, struct outcome *outcomes)
-{
-	PGresult  **results = allocate(count * sizeof(*results));
-	struct connection *connection;
-	char		sqlstate[6];
-	int			error = pool_take(transactions->pool, -1, &connection);
-
-	if (error == 0)
-	{
-		error = transactions->marks[connection->slot].is_taken ?
-			query_many_on(connection, statement + 1, parameters, count, results, sqlstate) : EAGAIN;
-		pool_give(connection);
-	}
-	for (int i = 0; i < count; i++)
-	{
-		if (error == 0 && PQntuples(results[i]) != 1)
-			error = EIO;
-		if (error == 0)
-			read_outcome(results[i], &outcomes[i]);
-		PQclear(results[i]);
-	}
-	free(results);
-	return error == ERROR_LOST ? EIO : error;
-}
-
 static int
 step_flush(struct transaction *transaction, void *context)
 {

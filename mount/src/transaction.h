@@ -79,15 +79,6 @@ int transaction_run_call(struct transactions *transactions, int statement,
 						 struct outcome *outcome);
 
 /*
- * In the transaction of a bound thread, whose mark is set: a call many times, sent together.  0 and
- * the outcomes; EAGAIN: the mark is not set, and nothing was sent; or an errno: ESTALE if nothing
- * was sent because the transaction ends or its connection is lost, otherwise it is aborted.
- */
-int transaction_run_calls(struct transactions *transactions, int statement,
-						  const struct parameters *parameters, int count,
-						  struct outcome *outcomes);
-
-/*
  * A thread that is bound to a connection (pool.h) is within a transaction: transaction_run()
  * neither begins nor commits nor repeats.  This commits: 0 or an errno.
  */

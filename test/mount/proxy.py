@@ -63,8 +63,6 @@ class Session:
             name, text = content.split(b"\0")[:2]
             self.statements[name] = text
         text = b""
-        if kind in (b"S", b"Q"):
-            self.proxy.round_trips += 1
         if kind == b"B":
             text = self.statements.get(content.split(b"\0")[1], b"")
         elif kind == b"Q":
@@ -127,7 +125,6 @@ class Proxy:
         self.lock = threading.Lock()
         self.rules = []
         self.cuts = 0
-        self.round_trips = 0
         self.holds = threading.Event()      # an answer
         self.released = threading.Event()
         threading.Thread(target=self.run, daemon=True).start()

@@ -3,8 +3,7 @@
 Seen to fail: without group_bind() in request_node() every test here; without copies_commit()
 test_open_files; without the snapshot in search() of copies.c test_one_file_in_two; without
 group_fail() test_error_after_close and test_lost_connection_after_close; with a COMMIT that waits
-for the sender's queue test_other_transaction_waits; with files that are sent one by one
-test_sent_together.
+for the sender's queue test_other_transaction_waits.
 """
 
 import contextlib
@@ -213,9 +212,9 @@ class GroupTest(FileSystemTest):
                 self.assertEqual(os.listdir(mount.directory), ["first"])
         proxy.close()
 
-    def write_together(self, mount, proxy, directory, moment=None):
-        """Files that the sender has at hand when the answer of the one before arrives.  Then, before
-        all of them are sent, what the moment says happens to the connection."""
+    def write_many(self, mount, proxy, directory, moment=None):
+        """Files that wait for the sender, which waits for the server's answer until release().  While
+        they are sent, what the moment says happens to the connection."""
         proxy.holds.clear()
         proxy.released.clear()
         proxy.cut("docs.create(", "held")
@@ -227,30 +226,14 @@ class GroupTest(FileSystemTest):
                     for number in range(20)}
         for name, content in contents.items():
             self.write(os.path.join(directory, name), content)
-        return {"held": b"held", **contents}
-
-    def test_sent_together(self):
-        proxy = Proxy()
-        with Mount("fs=docs,timeout=0", proxy.conninfo()) as mount:
-            tx, directory = self.begin_with_directory(mount)
-            contents = self.write_together(mount, proxy, directory)
-            before = proxy.round_trips
-            proxy.release()
-            support.wait_until(lambda: proxy.round_trips > before, "files are sent")
-            os.rename(tx, mount.path(".blobfs/commit/one"))
-            found = {name: self.server_read(f"d/{name}") for name in os.listdir(mount.path("d"))}
-            self.assertEqual(found, contents)
-            self.assertLess(proxy.round_trips - before, 20)
-            self.assertEqual(self.sql.execute("SELECT * FROM blobfs.check('docs')").fetchall(), [])
-        proxy.close()
 
     def test_error_of_one_of_many(self):
-        """The first error of the server counts, and not that of those that it skips then."""
+        """The first error of the server counts, and not those that follow from it."""
         self.sql.execute("ALTER TABLE docs.dentry ADD CONSTRAINT not_bad CHECK (name <> 'f9')")
         proxy = Proxy()
         with Mount("fs=docs,timeout=0", proxy.conninfo()) as mount:
             tx, directory = self.begin_with_directory(mount)
-            self.write_together(mount, proxy, directory)
+            self.write_many(mount, proxy, directory)
             proxy.release()
             with self.assertRaises(OSError) as raised:
                 os.rename(tx, mount.path(".blobfs/commit/one"))
@@ -265,7 +248,7 @@ class GroupTest(FileSystemTest):
         for moment in "before", "during", "after":
             with Mount("fs=docs,timeout=0", proxy.conninfo()) as mount:
                 tx, directory = self.begin_with_directory(mount)
-                self.write_together(mount, proxy, directory, moment)
+                self.write_many(mount, proxy, directory, moment)
                 proxy.release()
                 with self.assertRaises(OSError):
                     os.rename(tx, mount.path(".blobfs/commit/one"))
