@@ -357,7 +357,7 @@ read_small(struct reader *reader, struct node *node, int64_t offset, size_t leng
 
 /*
  * Whether the range goes on where others have, several times; notes its end.  The kernel begins
- * with so much at the beginning of a file only if its program reads in large pieces.
+ * with so much at the beginning of a file only if its program reads in large pieces, or maps it.
  */
 static bool
 is_sequential(struct node *node, int64_t offset, int64_t end)
