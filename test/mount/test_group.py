@@ -212,52 +212,6 @@ class GroupTest(FileSystemTest):
                 self.assertEqual(os.listdir(mount.directory), ["first"])
         proxy.close()
 
-    def write_many(self, mount, proxy, directory, moment=None):
-        """Files that wait for the sender, which waits for the server's answer until release().  While
-        they are sent, what the moment says happens to the connection."""
-        proxy.holds.clear()
-        proxy.released.clear()
-        proxy.cut("docs.create(", "held")
-        self.write(os.path.join(directory, "held"), b"held")
-        self.assertTrue(proxy.holds.wait(60))
-        if moment is not None:
-            proxy.cut("docs.create(", moment)
-        contents = {f"f{number}": self.bytes(self.random.choice([0, 1, 10_000, 100_000]))
-                    for number in range(20)}
-        for name, content in contents.items():
-            self.write(os.path.join(directory, name), content)
-
-    def test_error_of_one_of_many(self):
-        """The first error of the server counts, and not those that follow from it."""
-        self.sql.execute("ALTER TABLE docs.dentry ADD CONSTRAINT not_bad CHECK (name <> 'f9')")
-        proxy = Proxy()
-        with Mount("fs=docs,timeout=0", proxy.conninfo()) as mount:
-            tx, directory = self.begin_with_directory(mount)
-            self.write_many(mount, proxy, directory)
-            proxy.release()
-            with self.assertRaises(OSError) as raised:
-                os.rename(tx, mount.path(".blobfs/commit/one"))
-            self.assertEqual(raised.exception.errno, errno.EINVAL)
-            self.assertEqual(os.listdir(mount.directory), ["first"])
-            self.write(mount.path("second"), b"goes on")
-            self.assertEqual(self.server_read("second"), b"goes on")
-        proxy.close()
-
-    def test_lost_with_many(self):
-        proxy = Proxy()
-        for moment in "before", "during", "after":
-            with Mount("fs=docs,timeout=0", proxy.conninfo()) as mount:
-                tx, directory = self.begin_with_directory(mount)
-                self.write_many(mount, proxy, directory, moment)
-                proxy.release()
-                with self.assertRaises(OSError):
-                    os.rename(tx, mount.path(".blobfs/commit/one"))
-                self.assertEqual(os.listdir(mount.directory), ["first"])
-                self.write(mount.path("second"), b"goes on")
-                self.assertEqual(self.server_read("second"), b"goes on")
-                os.unlink(mount.path("second"))
-        proxy.close()
-
     def begin_that_waits(self, mount):
         """A transaction with a closed file that waits in the server for pg_advisory_unlock(7).  Its
         next requests would wait for the connection."""
