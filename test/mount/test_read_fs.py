@@ -1,8 +1,8 @@
 """The reading side of a file system that blobfs.create() has made, changed by SQL.
 
 Seen to fail: without the snapshot in search_key() test_snapshots, with another inode in process()
-of notify.c test_notify, without keep_looked_up() test_replaced_before_open, without drop_served() or
-without chunks from the beginning test_read_in_chunks.
+of notify.c test_notify, without keep_looked_up() test_replaced_before_open, without drop_served()
+or without chunks from the beginning test_read_in_chunks.
 """
 
 import errno
