@@ -19,7 +19,9 @@ enum
 	BUCKETS = 16384,
 	WAIT_NANOSECONDS = 100000000,
 	/* Waits before an interrupt counts: one second. */
-	PATIENT_WAITS = 10
+	PATIENT_WAITS = 10,
+	/* Entries that will hardly be used again; their memory goes to the next ones. */
+	SERVED_KEPT = 4
 };
 
 struct cache
@@ -120,18 +122,32 @@ remove_from_bucket(struct cache *cache, struct content *content)
 }
 
 static void
+drop(struct cache *cache, struct content *content)
+{
+	remove_from_order(cache, content);
+	remove_from_bucket(cache, content);
+	cache->bytes -= content->buffer.length;
+	buffer_free(&content->buffer);
+	free(content);
+}
+
+static void
 evict(struct cache *cache)
 {
 	while (cache->bytes > cache->limit && cache->oldest != NULL)
-	{
-		struct content *content = cache->oldest;
+		drop(cache, cache->oldest);
+}
 
-		remove_from_order(cache, content);
-		remove_from_bucket(cache, content);
-		cache->bytes -= content->buffer.length;
-		buffer_free(&content->buffer);
-		free(content);
-	}
+/* One was added: those that came last are at the end of the order. */
+static void
+drop_served(struct cache *cache)
+{
+	struct content *content = cache->oldest;
+
+	for (int i = 0; i < SERVED_KEPT && content != NULL && content->is_served; i++)
+		content = content->newer;
+	if (content != NULL && content->is_served)
+		drop(cache, content);
 }
 
 static struct content *
@@ -191,6 +207,9 @@ give_locked(struct cache *cache, struct content *content, bool last)
 		return;
 	}
 	add_to_order(cache, content, last);
+	content->is_served = last;
+	if (last)
+		drop_served(cache);
 	evict(cache);
 }
 

@@ -36,6 +36,7 @@ struct content
 	}			state;
 	int			error;
 	int			users;
+	bool		is_served;		/* cache_give(): given with "last" */
 	struct content *next;		/* in its bucket */
 	struct content *newer;		/* in the order of use, without users only */
 	struct content *older;
@@ -63,7 +64,11 @@ int cache_wait(struct cache *cache, struct content *content);
 void cache_fill(struct cache *cache, struct content *content, struct buffer *buffer);
 void cache_fail(struct cache *cache, struct content *content, int error);
 
-/* last: it will hardly be used again, and leaves first. */
+/*
+ * last: it will hardly be used again, and leaves first.  Only a few such entries are kept, for
+ * requests that come in another order than a program makes them: a reader goes on with the memory
+ * of those that it has read, where other memory would be zeroed by the kernel.
+ */
 void cache_give(struct cache *cache, struct content *content, bool last);
 
 /* Bytes of all entries. */

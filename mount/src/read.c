@@ -34,6 +34,8 @@ enum
 	STREAM_SLACK_BYTES = 256 * 1024,
 	/* Ranges that go on where another one has ended, before chunks are read. */
 	STREAM_AFTER = 2,
+	/* Chunks that are asked for before their reader needs them. */
+	CHUNKS_AHEAD = 2,
 	/* Number of files of a directory, one after the other, after which a batch is read. */
 	BATCH_AFTER = 2,
 	KEEP_SECONDS = 3
@@ -353,7 +355,10 @@ read_small(struct reader *reader, struct node *node, int64_t offset, size_t leng
 
 /* ---- larger values ---- */
 
-/* Whether the range goes on where others have, several times; notes its end. */
+/*
+ * Whether the range goes on where others have, several times; notes its end.  The kernel begins
+ * with so much at the beginning of a file only if its program reads in large pieces, or maps it.
+ */
 static bool
 is_sequential(struct node *node, int64_t offset, int64_t end)
 {
@@ -374,8 +379,9 @@ is_sequential(struct node *node, int64_t offset, int64_t end)
 	}
 	if (ranges < 0)
 	{
+		ranges = offset == 0 && end > BLOCK_BYTES ? STREAM_AFTER : 0;
 		node->readers[node->next_reader].end = end;
-		node->readers[node->next_reader].ranges = 0;
+		node->readers[node->next_reader].ranges = ranges;
 		node->next_reader = (node->next_reader + 1) % count;
 	}
 	pthread_mutex_unlock(&node->lock);
@@ -532,7 +538,8 @@ read_large(struct reader *reader, struct node *node, int64_t offset, size_t leng
 
 	if (!is_sequential(node, offset, offset + (int64_t) length))
 		return read_alone(reader, node, offset, length, range);
-	ask_ahead(reader, node, last + 1);
+	for (int i = 1; i <= CHUNKS_AHEAD; i++)
+		ask_ahead(reader, node, last + i);
 	if (chunk != last)
 		return join_chunks(reader, node, offset, length, range);
 	error = get_chunk(reader, node, chunk, &content);

@@ -167,3 +167,19 @@ class Proxy:
         self.listener.close()
         os.unlink(os.path.join(self.directory, f".s.PGSQL.{os.environ['PGPORT']}"))
         os.rmdir(self.directory)
+
+
+class CountingProxy(Proxy):
+    """Notes the statements that pass."""
+
+    def __init__(self):
+        self.texts = []
+        super().__init__()
+
+    def match(self, text):
+        if text:
+            self.texts.append(text.decode())
+        return super().match(text)
+
+    def count(self, pattern):
+        return sum(pattern in text for text in self.texts)

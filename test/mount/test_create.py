@@ -15,24 +15,8 @@ import subprocess
 import threading
 
 import support
-from proxy import Proxy
+from proxy import CountingProxy, Proxy
 from support import FileSystemTest, Mount
-
-
-class CountingProxy(Proxy):
-    """Notes the statements that pass."""
-
-    def __init__(self):
-        self.texts = []
-        super().__init__()
-
-    def match(self, text):
-        if text:
-            self.texts.append(text.decode())
-        return super().match(text)
-
-    def count(self, pattern):
-        return sum(pattern in text for text in self.texts)
 
 
 class CreateTest(FileSystemTest):

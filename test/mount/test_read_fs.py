@@ -1,7 +1,8 @@
 """The reading side of a file system that blobfs.create() has made, changed by SQL.
 
 Seen to fail: without the snapshot in search_key() test_snapshots, with another inode in process()
-of notify.c test_notify, without keep_looked_up() test_replaced_before_open.
+of notify.c test_notify, without keep_looked_up() test_replaced_before_open, without drop_served()
+or without chunks from the beginning test_read_in_chunks.
 """
 
 import errno
@@ -11,7 +12,7 @@ import stat
 import psycopg
 
 import support
-from proxy import Proxy
+from proxy import CountingProxy, Proxy
 from support import Mount, MountTest, digest, refused
 
 
@@ -44,6 +45,17 @@ class ReadFileSystemTest(MountTest):
     def call(self, name, *arguments):
         marks = ", ".join(["%s"] * len(arguments))
         return self.one(f"SELECT blobfs.{name}('docs', {marks})", *arguments)
+
+    def test_read_in_chunks(self):
+        """A program that begins with a large piece gets chunks, and their memory is used again."""
+        content = self.bytes(40_000_000)
+        self.write("/file", content)
+        proxy = CountingProxy()
+        with Mount("fs=docs,ro", proxy.conninfo()) as mount:
+            self.assertEqual(support.file_digest(mount.path("file")), digest(content))
+            self.assertLessEqual(proxy.count("docs.read("), 40)
+            self.assertLess(mount.memory_kb(), 36_000)
+        proxy.close()
 
     def test_tree(self):
         contents = {"a/b/file": self.bytes(3_000_000), "a/small": b"small", "empty": b"",
