@@ -30,7 +30,7 @@ find_major()
 }
 
 PG_MAJOR=${PG_MAJOR:-$(find_major)}
-BUILD_PACKAGES=(build-essential pkg-config "postgresql-$PG_MAJOR" "postgresql-server-dev-$PG_MAJOR"
+BUILD_PACKAGES=(build-essential pkgconf "postgresql-$PG_MAJOR" "postgresql-server-dev-$PG_MAJOR"
 	liburing-dev libssl-dev liblz4-dev libzstd-dev)
 TEST_PACKAGES=("postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl
 	python3-psycopg e2fsprogs mount ca-certificates git fuse3 libfuse3-dev libpq-dev)
