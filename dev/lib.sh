@@ -236,7 +236,8 @@ stop_cluster()
 	if [ -d "$cluster/mounted" ] && mountpoint -q "$cluster/mounted"; then
 		fusermount3 -u -z "$cluster/mounted" || true
 	fi
-	if as_cluster_user test -f "$cluster/data/postmaster.pid"; then
+	# The server's file is there, too, after it ended with its machine.
+	if as_cluster_user "$bindir/pg_ctl" -D "$cluster/data" status > /dev/null 2>&1; then
 		quietly as_cluster_user "$bindir/pg_ctl" -D "$cluster/data" -m fast -w stop
 	fi
 }
