@@ -15,7 +15,8 @@ import jobs    # noqa: E402
 # Lines of suites, and the reason that the end of all must show; None: no reason.
 LINES = [
     ("ok 1 # skip no lossy disk", "no lossy disk"),
-    ("1..0 # SKIP package postgresql-NN-pglogical", "package postgresql-NN-pglogical"),
+    ("t/pglogical.pl .. skipped: package postgresql-NN-pglogical",
+     "package postgresql-NN-pglogical"),
     ("# skipped: the lossy disk needs root", "the lossy disk needs root"),
     ("# left out: asyncpg: no module", "asyncpg: no module"),
     ("test_page (__main__.Page) ... skipped 'no chromium'", "no chromium"),
