@@ -30,7 +30,7 @@ find_major()
 }
 
 PG_MAJOR=${PG_MAJOR:-$(find_major)}
-BUILD_PACKAGES=(build-essential pkg-config "postgresql-$PG_MAJOR" "postgresql-server-dev-$PG_MAJOR"
+BUILD_PACKAGES=(build-essential pkgconf "postgresql-$PG_MAJOR" "postgresql-server-dev-$PG_MAJOR"
 	liburing-dev libssl-dev liblz4-dev libzstd-dev)
 TEST_PACKAGES=("postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl
 	python3-psycopg e2fsprogs mount ca-certificates git fuse3 libfuse3-dev libpq-dev)
@@ -236,7 +236,8 @@ stop_cluster()
 	if [ -d "$cluster/mounted" ] && mountpoint -q "$cluster/mounted"; then
 		fusermount3 -u -z "$cluster/mounted" || true
 	fi
-	if as_cluster_user test -f "$cluster/data/postmaster.pid"; then
+	# The server's file is there, too, after it ended with its machine.
+	if as_cluster_user "$bindir/pg_ctl" -D "$cluster/data" status > /dev/null 2>&1; then
 		quietly as_cluster_user "$bindir/pg_ctl" -D "$cluster/data" -m fast -w stop
 	fi
 }

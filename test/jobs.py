@@ -25,7 +25,10 @@ DURATIONS = pathlib.Path(__file__).resolve().parent / "durations"
 UNKNOWN_SECONDS = 20
 FAILURE = re.compile(
     rb"not ok|Failed test|FAILED|^ERROR|^FATAL|^PANIC|Traceback|: error:|died|^# guard: ")
-SKIPPED = re.compile(r"# skip(?:ped:?)? *(.*)", re.I)
+# Of TAP; of prove, if all of a test is skipped; of the scripts of this directory; of unittest.
+SKIPPED = re.compile(
+    r"# skip(?:ped:?)? *(.*)|^t/\S+ \.\. skipped: (.*)|^# left out: (.*)|"
+    r"\.\.\. skipped (['\"])(.*)\4$", re.I | re.M)
 
 
 def read_durations():
@@ -96,8 +99,8 @@ class Job:
         return self.took or time.monotonic() - self.started
 
     def reasons_of_skips(self):
-        found = SKIPPED.findall(self.log.read_text(errors="replace"))
-        return list(dict.fromkeys(found))
+        found = SKIPPED.finditer(self.log.read_text(errors="replace"))
+        return list(dict.fromkeys(one[1] or one[2] or one[3] or one[5] for one in found))
 
 
 class Run:

@@ -137,7 +137,7 @@ need_power()
 # The program blobfs, and what mounts for users.
 need_fuse()
 {
-	need pkg-config pkg-config have_command pkg-config
+	need pkg-config pkgconf have_command pkg-config
 	need "libfuse 3" libfuse3-dev pkg-config --exists fuse3
 	need libpq-fe.h libpq-dev have_libpq
 	need fusermount3 fuse3 have_command fusermount3

@@ -12,6 +12,7 @@
 #include "miscadmin.h"
 #include "store/map.h"
 #include "store/store.h"
+#include "utils/lsyscache.h"
 
 /*
  * Whether the map says that a page has no file.  The entry that says so is that of the first of the

@@ -16,9 +16,7 @@
 #include "catalog/pg_type_d.h"
 #include "client/array_parameters.h"
 #include "core/catalog.h"
-#include "core/compat.h"
 #include "core/settings.h"
-#include "parser/analyze.h"
 #include "parser/parse_param.h"
 #include "parser/parser.h"
 #include "tcop/pquery.h"
@@ -153,7 +151,7 @@ try_to_analyze(const char *source, const Oid *types, int count, QueryEnvironment
  * functions name the types of their parameters.
  */
 void
-blob_array_parameters_choose(ParseState *pstate, Query *query, JumbleState **jstate)
+blob_array_parameters_choose(ParseState *pstate, Query *query, BLOB_JUMBLE_STATE **jstate)
 {
 	const VariableParameters *parameters;
 	Query	   *exchanged;

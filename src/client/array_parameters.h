@@ -7,10 +7,10 @@
 
 #include "postgres.h"
 
+#include "core/compat.h"
 #include "nodes/parsenodes.h"
+#include "parser/analyze.h"
 #include "parser/parse_node.h"
-
-struct JumbleState;
 
 /*
  * After parse analysis: if the client has sent the statement to be prepared (Parse), and leaves to
@@ -19,6 +19,6 @@ struct JumbleState;
  * parse analysis in cases that do not depend on the statement (a cancel, lack of memory).
  */
 extern void blob_array_parameters_choose(ParseState *pstate, Query *query,
-										 struct JumbleState **jstate);
+										 BLOB_JUMBLE_STATE **jstate);
 
 #endif							/* BLOB_ARRAY_PARAMETERS_H */

@@ -15,6 +15,7 @@
 #include "miscadmin.h"
 #include "postmaster/bgwriter.h"
 #include "storage/lmgr.h"
+#include "storage/lock.h"
 #include "store/store.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"

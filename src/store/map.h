@@ -160,9 +160,11 @@ extern void blob_map_join_punched(Relation map, BlobPageNo first_page, BlobPageN
 
 /*
  * Note that punched pages, from the first one of an entry on, have blocks again, which are durable;
- * logs RESTORE.  Ends with the entry, or at end_page if that comes first; returns where.
+ * logs RESTORE.  Ends with the entry, or at end_page if that comes first; returns where.  Exported,
+ * so that test/unit/stop_calls.c can take its place.
  */
-extern BlobPageNo blob_map_fill(Relation map, BlobPageNo first_page, BlobPageNo end_page);
+extern PGDLLEXPORT BlobPageNo blob_map_fill(Relation map, BlobPageNo first_page,
+											BlobPageNo end_page);
 
 /* Copy one block of the map.  Takes a share lock on its buffer. */
 extern void blob_map_copy_block(Relation map, BlockNumber block, BufferAccessStrategy strategy,
