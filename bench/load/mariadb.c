@@ -81,8 +81,9 @@ mariadb_open(Session *session)
 
 	mariadb->connection = mysql_init(NULL);
 	mysql_optionsv(mariadb->connection, MYSQL_OPT_MAX_ALLOWED_PACKET, &packet_bytes);
+	/* An UPDATE counts the rows that it finds, also if one gets the content that it has. */
 	if (mysql_real_connect(mariadb->connection, NULL, "root", NULL, "bench", 0, options.socket,
-						   0) == NULL)
+						   CLIENT_FOUND_ROWS) == NULL)
 		fail("innodb: %s", mysql_error(mariadb->connection));
 	if (session->client_no == 0)
 		command(mariadb, "CREATE TABLE IF NOT EXISTS %s (id BIGINT PRIMARY KEY, "
