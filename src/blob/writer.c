@@ -55,6 +55,7 @@ struct BlobWriter
 	MemoryContext digest_guard; /* while the thread may look at the buffer */
 	uint8		prefix[BLOB_PREFIX_BYTES];
 	char	   *buffer;			/* the stored bytes behind those in pages */
+	char	   *buffer_memory;	/* the allocation that it lies in */
 	uint32		buffered_bytes;
 	uint32		buffer_capacity;
 };
@@ -97,19 +98,31 @@ buffer_limit(const BlobWriter *writer)
 	return writer->pages.written_bytes > LONG_VALUE_BYTES ? LONG_BUFFER_BYTES : BUFFER_BYTES;
 }
 
+/* The buffer begins at a page, so that the pipeline can write from it without another copy. */
+static char *
+align(char *memory)
+{
+	return (char *) TYPEALIGN(BLOB_PAGE_SIZE, memory);
+}
+
 /* Make room for this number of bytes in the buffer, which may move. */
 static void
 enlarge_buffer(BlobWriter *writer, uint64 bytes)
 {
+	char	   *memory;
+
 	if (bytes <= writer->buffer_capacity)
 		return;
 	Assert(bytes <= LONG_BUFFER_BYTES);
 	blob_hasher_wait(&writer->digest);
 	writer->buffer_capacity = pg_nextpower2_32(Max((uint32) bytes, MIN_BUFFER_BYTES));
-	if (writer->buffer == NULL)
-		writer->buffer = MemoryContextAlloc(writer->context, writer->buffer_capacity);
-	else
-		writer->buffer = repalloc(writer->buffer, writer->buffer_capacity);
+	memory = MemoryContextAlloc(writer->context, writer->buffer_capacity + BLOB_PAGE_SIZE);
+	if (writer->buffered_bytes > 0)
+		memcpy(align(memory), writer->buffer, writer->buffered_bytes);
+	if (writer->buffer_memory != NULL)
+		pfree(writer->buffer_memory);
+	writer->buffer_memory = memory;
+	writer->buffer = align(memory);
 }
 
 bool
@@ -345,16 +358,17 @@ static void
 decide_method(BlobWriter *writer)
 {
 	char	   *content = writer->buffer;
+	char	   *memory = writer->buffer_memory;
 	uint32		bytes = writer->buffered_bytes;
 	bool		is_framed = is_compressible(writer->method, content, bytes);
 
 	if (is_framed)
 	{
 		begin_framing(writer);
-		writer->buffer = NULL;
+		writer->buffer = writer->buffer_memory = NULL;
 		writer->buffered_bytes = writer->buffer_capacity = 0;
 		add_framed(writer, content, bytes);
-		pfree(content);
+		pfree(memory);
 	}
 	writer->method = BLOB_METHOD_NONE;
 }
@@ -389,23 +403,25 @@ static bool
 frame_buffer(BlobWriter *writer)
 {
 	char	   *content = writer->buffer;
+	char	   *memory = writer->buffer_memory;
 	uint32		bytes = writer->buffered_bytes;
 	uint32		capacity = writer->buffer_capacity;
 	bool		is_framed;
 
-	writer->buffer = NULL;
+	writer->buffer = writer->buffer_memory = NULL;
 	writer->buffered_bytes = writer->buffer_capacity = 0;
 	is_framed = frame_whole(writer, content, bytes);
 	if (!is_framed)
 	{
-		if (writer->buffer != NULL)
-			pfree(writer->buffer);
+		if (writer->buffer_memory != NULL)
+			pfree(writer->buffer_memory);
 		writer->buffer = content;
+		writer->buffer_memory = memory;
 		writer->buffered_bytes = bytes;
 		writer->buffer_capacity = capacity;
 	}
 	else
-		pfree(content);
+		pfree(memory);
 	return is_framed;
 }
 
@@ -719,8 +735,8 @@ blob_writer_abort(BlobWriter *writer)
 		blob_reader_end(writer->base_reader);
 		pfree(writer->base_reader);
 	}
-	if (writer->buffer != NULL)
-		pfree(writer->buffer);
+	if (writer->buffer_memory != NULL)
+		pfree(writer->buffer_memory);
 	blob_page_writer_end(&writer->pages);
 	pfree(writer);
 }

@@ -6,7 +6,7 @@
  * write can be left to others becomes dirty there, and is logged at once.  Another piece is handed
  * to the kernel, from the frames, so that the device works while the next piece is hashed; where
  * content is logged, it is logged after its write has completed.  If no frames can be had, a piece
- * goes through a buffer of the I/O engine.
+ * is written from where it lies, or goes through a buffer of the I/O engine.
  *
  * The last piece is hashed after its write was started, so that its hash and its write overlap,
  * too.
@@ -49,6 +49,7 @@ typedef struct WritePart
 	uint32		content_bytes;
 	char	   *memory;
 	int			write_no;		/* of the buffer, or -1 */
+	bool		is_in_place;	/* the memory is the source's */
 } WritePart;
 
 /* Pages that are adjacent in one segment file, and their content. */
@@ -164,10 +165,12 @@ copy_piece(const Pipeline *pipeline, const WritePiece *piece, bool hashes)
 
 		if (pipeline->uses_thread)
 			hand_over(pipeline, offset, bytes);
-		if (!hashes || pipeline->digest == NULL || offset < pipeline->skip_bytes ||
+		if (part->is_in_place || !hashes || pipeline->digest == NULL ||
+			offset < pipeline->skip_bytes ||
 			!copy_and_hash(pipeline->source, offset, bytes, part->memory, pipeline->digest))
 		{
-			copy_source(pipeline->source, offset, bytes, part->memory);
+			if (!part->is_in_place)
+				copy_source(pipeline->source, offset, bytes, part->memory);
 			if (hashes)
 				hash_part(pipeline, part, offset);
 		}
@@ -247,6 +250,26 @@ take_piece(Pipeline *pipeline, WritePiece *piece)
 		;
 }
 
+/*
+ * Where the source has the content of a part, if it can be written from there: whole pages in one
+ * place, which begin at a multiple of a page, as direct I/O wants it.  Otherwise NULL.
+ */
+static char *
+find_in_place(const BlobSource *source, uint64 offset, const WritePart *part)
+{
+	const char *start;
+
+	if (part->content_bytes < part->length)
+		return NULL;
+	if (offset >= source->first_bytes)
+		start = source->second + (offset - source->first_bytes);
+	else if (offset + part->length <= source->first_bytes)
+		start = source->first + offset;
+	else
+		return NULL;
+	return (uintptr_t) start % BLOB_PAGE_SIZE == 0 ? (char *) start : NULL;
+}
+
 static void
 claim_engine(void)
 {
@@ -255,8 +278,8 @@ claim_engine(void)
 }
 
 /*
- * Find memory for the parts of a piece: frames of the buffer, or the engine's buffer of the same
- * number.  True if all are frames.
+ * Find memory for the parts of a piece: frames of the buffer; or the source's, or the engine's
+ * buffer of the same number.  True if all are frames.
  */
 static bool
 place_piece(Pipeline *pipeline, int piece_no)
@@ -269,6 +292,7 @@ place_piece(Pipeline *pipeline, int piece_no)
 	{
 		WritePart  *part = &piece->parts[i];
 
+		part->is_in_place = false;
 		part->write_no = !pipeline->uses_buffer ? -1 :
 			blob_buffer_begin_write(pipeline->store, part->extent, part->extent_offset,
 									part->length);
@@ -278,7 +302,10 @@ place_piece(Pipeline *pipeline, int piece_no)
 		{
 			are_frames = false;
 			claim_engine();
-			part->memory = blob_io_buffer(piece_no) + offset;
+			part->memory = find_in_place(pipeline->source, pipeline->done_bytes + offset, part);
+			part->is_in_place = part->memory != NULL;
+			if (!part->is_in_place)
+				part->memory = blob_io_buffer(piece_no) + offset;
 		}
 		offset += part->length;
 	}
