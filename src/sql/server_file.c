@@ -29,8 +29,14 @@
 PG_FUNCTION_INFO_V1(blob_import);
 PG_FUNCTION_INFO_V1(blob_export);
 
-/* Bytes that are read or written at a time, and how far files are read ahead. */
+/* Bytes that an export writes at a time. */
 #define STEP_BYTES (4 * 1024 * 1024)
+
+/*
+ * Bytes that an import reads at a time, and how far the file is read ahead: the writer gathers them
+ * in a buffer of its own.
+ */
+#define IMPORT_STEP_BYTES (1024 * 1024)
 
 /* So much of a file that is written may wait for the device: fsync must not take long. */
 #define DIRTY_BYTES ((uint64) 16 * 1024 * 1024)
@@ -92,12 +98,12 @@ read_step(int fd, const char *path, char *buffer)
 {
 	size_t		done_bytes = 0;
 
-	while (done_bytes < STEP_BYTES)
+	while (done_bytes < IMPORT_STEP_BYTES)
 	{
 		ssize_t		read_bytes;
 
 		pgstat_report_wait_start(WAIT_EVENT_COPY_FILE_READ);
-		read_bytes = read(fd, buffer + done_bytes, STEP_BYTES - done_bytes);
+		read_bytes = read(fd, buffer + done_bytes, IMPORT_STEP_BYTES - done_bytes);
 		pgstat_report_wait_end();
 		if (read_bytes < 0 && errno != EINTR)
 			ereport(ERROR,
@@ -128,15 +134,16 @@ blob_import(PG_FUNCTION_ARGS)
 	fd = open_to_read(path, &size_bytes);
 	(void) posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	builder = blob_builder_begin(size_bytes);
-	buffer = palloc(STEP_BYTES);
+	buffer = palloc(IMPORT_STEP_BYTES);
 	do
 	{
 		/* The kernel reads the next step while this one is hashed and written. */
-		(void) posix_fadvise(fd, (off_t) (offset + STEP_BYTES), STEP_BYTES, POSIX_FADV_WILLNEED);
+		(void) posix_fadvise(fd, (off_t) (offset + IMPORT_STEP_BYTES), IMPORT_STEP_BYTES,
+							 POSIX_FADV_WILLNEED);
 		step_bytes = read_step(fd, path, buffer);
 		blob_builder_add(builder, buffer, step_bytes);
 		offset += step_bytes;
-	} while (step_bytes == STEP_BYTES);
+	} while (step_bytes == IMPORT_STEP_BYTES);
 	pfree(buffer);
 	if (CloseTransientFile(fd) != 0)
 		ereport(ERROR,
