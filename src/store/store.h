@@ -193,14 +193,18 @@ extern uint64 blob_store_waiting_pages(const BlobStoreId *id);
 extern bool blob_store_is_loaded(const BlobStoreId *id);
 
 /*
- * Of resting pages, give this number back to the free runs, because they will be needed; and all if
- * the others are not worth a checkpoint.
+ * Give resting pages back to the free runs, until these have this number beyond those that the
+ * store keeps, because they will be needed; and all if the others are not worth a checkpoint.
  */
 extern void blob_store_wake_pages(const BlobStoreId *id, uint64 pages);
 
-/* Ask for the checkpoint that they wait for; and whether it is complete. */
+/*
+ * The position that the checkpoint must be past for which pages wait now, invalid if none does; ask
+ * for such a checkpoint; and whether one is complete.
+ */
+extern XLogRecPtr blob_store_waiting_lsn(const BlobStoreId *id);
 extern void blob_store_ask_for_waiting(const BlobStoreId *id);
-extern bool blob_store_waiting_is_over(const BlobStoreId *id);
+extern bool blob_store_checkpoint_is_past(XLogRecPtr lsn);
 
 /*
  * Pages given out since the start of the server, less those of abandoned drafts that were freed; 0
