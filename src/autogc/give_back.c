@@ -72,7 +72,7 @@ must_give_way(void)
 	return is_wanted;
 }
 
-/* By a clock that nobody sets: a worker must not wait for an hour because it was set back. */
+/* By a clock that cannot be set: a worker must not wait for an hour because the other was set back. */
 static long
 milliseconds_since(instr_time started_at)
 {
@@ -188,13 +188,13 @@ demand_since(const BlobStoreId *id, uint64 before)
 }
 
 /*
- * Wait for the checkpoint that covers the pages that wait; then let them rest, but for `provided`
- * ones.  False if it does not come, or the worker must give way.
+ * Wait for the checkpoint that covers the pages that wait, for some time; then let them rest, but
+ * for `provided` ones.  False if the worker must give way, or the map cannot be locked at once.
  */
 static bool
 await_checkpoint(const BlobStoreId *id, uint64 provided)
 {
-	/* What is freed from now on waits for another one. */
+	/* Pages that are freed from now on wait for another one. */
 	XLogRecPtr	lsn = blob_store_waiting_lsn(id);
 
 	if (!blob_store_checkpoint_is_past(lsn))

@@ -446,8 +446,9 @@ blob_store_begin_holes(const BlobStoreId *id, BlobHolePace *pace)
 	if (pages == 0)
 		return false;
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	blob_hole_pace_begin(pace, pages, Max(shared->holes_end - now, 0));
-	shared->holes_end = now + pace->length_us;
+	blob_hole_pace_begin(&shared->holes_pace, pages, Max(shared->holes_end - now, 0));
+	shared->holes_end = now + shared->holes_pace.length_us;
+	*pace = shared->holes_pace;
 	LWLockRelease(&shared->lock);
 	return true;
 }

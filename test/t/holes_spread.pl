@@ -1,4 +1,5 @@
-# A worker that spreads its holes over time is in nobody's way, and is not stopped by those who store.
+# A worker that spreads its holes over time is not in the way of other processes, and sessions that
+# store and free do not stop it.
 #
 # Extents come from the allocator itself, with nothing written, so that many pages cost no time.
 # "Seen to fail" names what was taken out.
@@ -102,7 +103,7 @@ becomes_punched('d', 0, 'the only worker makes holes');
 sql('other', 'SELECT allocate(' . EXTENT . ') FROM generate_series(1, 20)');
 ok($node->poll_query_until('other', q(SELECT coalesce(bool_or(pid IS NULL AND skipped_reason IS NULL AND started_at IS NOT NULL), false) FROM blobext_gc_status)),
 	'a round of another database that cannot wait');
-cmp_ok(pages_of('d', 'punched'), '<', SURPLUS, 'it has not waited for all of the holes');
+cmp_ok(pages_of('d', 'punched'), '<', SURPLUS, 'the round has not waited for all of the holes');
 becomes_punched('d', SURPLUS - 64 * 90, 'all of them are made');
 sql('postgres', 'DROP DATABASE other');
 sql('postgres', 'DROP DATABASE d');
@@ -135,7 +136,7 @@ foreach my $wal_level (qw(replica minimal))
 	my $writer = $node->background_psql('d');
 	$writer->{stdin} .= $write;
 	$writer->{run}->pump_nb;
-	# What is freed after the checkpoint must not make the others wait for another one.  Seen to fail
+	# Pages that are freed after the checkpoint must not make the others wait for another one.  Seen to fail
 	# without must_punch_first(), and (minimal) with freed_lsn at each look in wait_for().
 	becomes_punched('d', SURPLUS / 4, "$wal_level: holes are made while others free");
 	my $pid = sql('postgres', q(SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE backend_type = 'blobext collector'));
