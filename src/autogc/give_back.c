@@ -16,6 +16,7 @@
 #include "gc/gc.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "portability/instr_time.h"
 #include "postmaster/interrupt.h"
 #include "storage/latch.h"
 #include "store/store.h"
@@ -71,19 +72,31 @@ must_give_way(void)
 	return is_wanted;
 }
 
+/* By a clock that cannot be set: a worker must not wait for an hour because the other was set back. */
+static long
+milliseconds_since(instr_time started_at)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, started_at);
+	return (long) INSTR_TIME_GET_MILLISEC(now);
+}
+
 /*
- * Sleep until the time is over, or the checkpoint is complete, if that is waited for.  False if the
- * worker must give way.
+ * Sleep until the time is over, or a checkpoint past this position is complete, if it is valid.
+ * False if the worker must give way.
  */
 static bool
-wait_for(const BlobStoreId *id, bool for_checkpoint, int timeout_ms)
+wait_for(XLogRecPtr lsn, int timeout_ms)
 {
-	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+	instr_time	started_at;
 	long		left_ms;
 
-	while ((left_ms = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), end)) > 0)
+	INSTR_TIME_SET_CURRENT(started_at);
+	while ((left_ms = timeout_ms - milliseconds_since(started_at)) > 0)
 	{
-		if (for_checkpoint && blob_store_waiting_is_over(id))
+		if (lsn != InvalidXLogRecPtr && blob_store_checkpoint_is_past(lsn))
 			return true;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 Min(left_ms, PAUSE_MS), PG_WAIT_EXTENSION);
@@ -102,10 +115,10 @@ wait_for(const BlobStoreId *id, bool for_checkpoint, int timeout_ms)
 
 /*
  * Holes of about max_pages, in a transaction of their own: none is open in the pauses, and no lock
- * is held.  0 also if the map cannot be locked at once.
+ * is held.  0 also if the map cannot be locked at once, or is that of another store by now.
  */
 static uint64
-punch_some(uint64 max_pages)
+punch_some(const BlobStoreId *id, uint64 max_pages)
 {
 	BlobStore	store;
 	bool		exists;
@@ -114,7 +127,9 @@ punch_some(uint64 max_pages)
 	StartTransactionCommand();
 	if (blob_store_try_open(&store, RowExclusiveLock, &exists))
 	{
-		pages = blob_store_punch_some(&store, max_pages);
+		/* The extension may have been dropped and created: another store has a pace of its own. */
+		if (store.id.incarnation == id->incarnation)
+			pages = blob_store_punch_some(&store, max_pages);
 		blob_store_close(&store);
 	}
 	CommitTransactionCommand();
@@ -137,13 +152,13 @@ make_holes(const BlobStoreId *id)
 
 	if (!blob_store_begin_holes(id, &pace))
 		return true;
-	while ((pages = punch_some(blob_hole_pace_batch(&pace))) > 0)
+	while ((pages = punch_some(id, blob_hole_pace_batch(&pace))) > 0)
 	{
 		done += pages;
 		now = GetCurrentTimestamp();
 		if (must_give_way() ||
-			!wait_for(id, false, blob_hole_pace_pause_us(&pace, done, now - started_at,
-														 now - batch_at) / 1000))
+			!wait_for(InvalidXLogRecPtr, blob_hole_pace_pause_us(&pace, done, now - started_at,
+																 now - batch_at) / 1000))
 			return false;
 		batch_at = GetCurrentTimestamp();
 	}
@@ -173,16 +188,19 @@ demand_since(const BlobStoreId *id, uint64 before)
 }
 
 /*
- * Wait for the checkpoint that covers the pages that wait; then let them rest, but for `provided`
- * ones.  False if it does not come, or the worker must give way.
+ * Wait for the checkpoint that covers the pages that wait, for some time; then let them rest, but
+ * for `provided` ones.  False if the worker must give way, or the map cannot be locked at once.
  */
 static bool
 await_checkpoint(const BlobStoreId *id, uint64 provided)
 {
-	if (!blob_store_waiting_is_over(id))
+	/* Pages that are freed from now on wait for another one. */
+	XLogRecPtr	lsn = blob_store_waiting_lsn(id);
+
+	if (!blob_store_checkpoint_is_past(lsn))
 	{
 		blob_store_ask_for_waiting(id);
-		if (!wait_for(id, true, CHECKPOINT_TIMEOUT_MS))
+		if (!wait_for(lsn, CHECKPOINT_TIMEOUT_MS))
 			return false;
 	}
 	if (!rest())
@@ -202,14 +220,18 @@ blob_autogc_give_back(void)
 		return;
 	if (blob_store_waiting_pages(&id) == 0)
 	{
-		/* Some that are left of an earlier look may be too few now for another checkpoint. */
-		(void) make_holes(&id);
+		/*
+		 * Some that are left of an earlier look may be too few now for another checkpoint.  Others
+		 * may have had to wait for these.
+		 */
+		if (make_holes(&id))
+			(void) rest();
 		return;
 	}
 
 	pgstat_report_activity(STATE_RUNNING, "blobext: giving space back");
 	before = blob_store_allocated_pages(&id);
-	if (!wait_for(&id, false, DEMAND_MS))
+	if (!wait_for(InvalidXLogRecPtr, DEMAND_MS))
 		return;
 	provided = demand_since(&id, before) * (PROVIDED_MS / DEMAND_MS);
 	blob_store_wake_pages(&id, provided);

@@ -373,6 +373,7 @@ start_workers(void)
 		}
 		database->wants_look = false;
 	}
+	blob_autogc_schedule_set_crowded(slot == NULL && next_database() != NULL);
 }
 
 /* ---- the process ---- */

@@ -73,6 +73,7 @@ typedef struct ScheduleEntry
 typedef struct ScheduleHead
 {
 	Latch	   *launcher;		/* NULL until it has started; it may have ended since */
+	bool		is_crowded;		/* a database that wants a look has no worker, for want of one */
 	bool		is_urgent;		/* the launcher shall look now */
 	TimestampTz urgent_at;		/* when that was so last */
 } ScheduleHead;
@@ -197,6 +198,14 @@ blob_autogc_schedule_is_urgent(void)
 	head->is_urgent = false;
 	LWLockRelease(table.lock);
 	return is_urgent;
+}
+
+void
+blob_autogc_schedule_set_crowded(bool is_crowded)
+{
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
+	head->is_crowded = is_crowded;
+	LWLockRelease(table.lock);
 }
 
 void
@@ -579,6 +588,20 @@ blob_autogc_schedule_hurry(void)
 		SetLatch(launcher);
 }
 
+/* Of any database. */
+static bool
+is_any_hurried(void)
+{
+	for (int i = 0; i < blob_max_databases; i++)
+	{
+		const ScheduleEntry *entry = blob_database_table_entry(&table, i);
+
+		if (OidIsValid(entry->database) && entry->next_look == 0)
+			return true;
+	}
+	return false;
+}
+
 bool
 blob_autogc_schedule_is_hurried(void)
 {
@@ -587,7 +610,8 @@ blob_autogc_schedule_is_hurried(void)
 
 	LWLockAcquire(table.lock, LW_SHARED);
 	entry = find_entry(MyDatabaseId);
-	is_hurried = entry != NULL && entry->next_look == 0;
+	is_hurried = (entry != NULL && entry->next_look == 0) ||
+		(head->is_crowded && is_any_hurried());
 	LWLockRelease(table.lock);
 	return is_hurried;
 }

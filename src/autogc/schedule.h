@@ -56,6 +56,9 @@ extern void blob_autogc_schedule_wake(void);
 /* The launcher's: the latch that wakes it. */
 extern void blob_autogc_schedule_set_latch(struct Latch *latch);
 
+/* The launcher's: whether a database that wants a look has no worker because all are in use. */
+extern void blob_autogc_schedule_set_crowded(bool is_crowded);
+
 /* The launcher's: whether so much was allocated since the last call that a look cannot wait. */
 extern bool blob_autogc_schedule_is_urgent(void);
 
@@ -105,7 +108,7 @@ extern void blob_autogc_schedule_hurry(void);
 
 /*
  * A worker's, whose look was successful: whether another look cannot wait, for which this worker
- * should end.
+ * should end.  It is one at this database, or, if workers are crowded, at any.
  */
 extern bool blob_autogc_schedule_is_hurried(void);
 

@@ -37,14 +37,17 @@ blob_hole_pace_short_pause_us(int64 busy_us)
 void
 blob_hole_pace_begin(BlobHolePace *pace, uint64 pages, int64 left_us)
 {
-	pace->pages = pages;
-	pace->length_us = LENGTH_US;
-	if (pages < MIN_PAGES_PER_SECOND * (LENGTH_US / USECS_PER_SEC))
-		pace->length_us = (int64) (pages * USECS_PER_SEC / MIN_PAGES_PER_SECOND);
+	int64		length_us = LENGTH_US;
 
-	/* More may have come to rest meanwhile. */
+	if (pages < MIN_PAGES_PER_SECOND * (LENGTH_US / USECS_PER_SEC))
+		length_us = (int64) (pages * USECS_PER_SEC / MIN_PAGES_PER_SECOND);
+
+	/* Not what is left of the time: more may have come to rest, which must not go in less. */
 	if (left_us > 0)
-		pace->length_us = Min(pace->length_us, Max(left_us, LENGTH_US / 10));
+		length_us = (int64) Min((double) length_us,
+								(double) pace->length_us * pages / pace->pages);
+	pace->pages = pages;
+	pace->length_us = length_us;
 }
 
 uint64

@@ -20,7 +20,10 @@ typedef struct BlobHolePace
 	int64		length_us;
 } BlobHolePace;
 
-/* left_us: of a time that began before, or 0 if none did. */
+/*
+ * *pace is that of an earlier number of pages, whose time has left_us still: these go at least as
+ * fast.  If it is over, 0, *pace need not be set.
+ */
 extern void blob_hole_pace_begin(BlobHolePace *pace, uint64 pages, int64 left_us);
 
 /* How many of them are punched at a time, about. */

@@ -129,6 +129,30 @@ rest_some(BlobStoreShared *shared, uint64 *surplus)
 	return moved == BLOB_STORE_MOVE_RUNS;
 }
 
+/*
+ * Do pages rest that a completed checkpoint has covered, while one of the free pages may not be
+ * covered?  All that rest are punched together, so these would wait for another checkpoint; and if
+ * sessions free all the time, for one after the other.
+ */
+static bool
+must_punch_first(BlobStoreShared *shared)
+{
+	XLogRecPtr	resting_lsn;
+	XLogRecPtr	freed_lsn;
+	XLogRecPtr	completed_redo;
+	bool		is_any;
+
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	is_any = shared->resting.page_count > 0;
+	resting_lsn = shared->resting_lsn;
+	freed_lsn = shared->freed_lsn;
+	LWLockRelease(&shared->lock);
+	if (!is_any || resting_lsn >= freed_lsn || resting_lsn > GetRedoRecPtr())
+		return false;			/* this spares reading the file */
+	completed_redo = blob_store_completed_redo();
+	return resting_lsn <= completed_redo && completed_redo < freed_lsn;
+}
+
 bool
 blob_store_rest(BlobStoreShared *shared)
 {
@@ -151,7 +175,7 @@ blob_store_rest(BlobStoreShared *shared)
 		return false;
 	}
 	surplus = free_pages > kept ? free_pages - kept : 0;
-	if (resting + surplus >= worth)
+	if (resting + surplus >= worth && !must_punch_first(shared))
 	{
 		while (surplus >= MIN_HOLE_PAGES && rest_some(shared, &surplus))
 			CHECK_FOR_INTERRUPTS();
@@ -204,11 +228,18 @@ void
 blob_store_wake_pages(const BlobStoreId *id, uint64 pages)
 {
 	BlobStoreShared *shared = blob_store_shared_if_loaded(id);
+	uint64		wanted;
+	uint64		free_pages;
 	bool		is_left;
 
 	if (shared == NULL || pages == 0)
 		return;
-	(void) wake(shared, PG_UINT64_MAX, pages);
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	wanted = blob_store_kept_pages(shared) + pages;
+	free_pages = shared->free_runs.page_count;
+	LWLockRelease(&shared->lock);
+	if (free_pages < wanted)
+		(void) wake(shared, PG_UINT64_MAX, wanted - free_pages);
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	is_left = shared->resting.page_count >= worth_pages(shared);
 	LWLockRelease(&shared->lock);
@@ -225,20 +256,26 @@ blob_store_ask_for_waiting(const BlobStoreId *id)
 		blob_store_ask_for_checkpoint_now(shared);
 }
 
-bool
-blob_store_waiting_is_over(const BlobStoreId *id)
+XLogRecPtr
+blob_store_waiting_lsn(const BlobStoreId *id)
 {
 	BlobStoreShared *shared = blob_store_shared_if_loaded(id);
-	XLogRecPtr	awaited;
+	XLogRecPtr	lsn;
 
 	if (shared == NULL)
-		return true;
+		return InvalidXLogRecPtr;
 	LWLockAcquire(&shared->lock, LW_SHARED);
-	awaited = shared->freed_lsn;
+	lsn = shared->freed_lsn;
 	if (blob_store_frees_after_flush())
-		awaited = shared->resting.page_count > 0 ? shared->resting_lsn : InvalidXLogRecPtr;
+		lsn = shared->resting.page_count > 0 ? shared->resting_lsn : InvalidXLogRecPtr;
 	LWLockRelease(&shared->lock);
-	return awaited <= GetRedoRecPtr() && awaited <= blob_store_completed_redo();
+	return lsn;
+}
+
+bool
+blob_store_checkpoint_is_past(XLogRecPtr lsn)
+{
+	return lsn <= GetRedoRecPtr() && lsn <= blob_store_completed_redo();
 }
 
 /* ---- punching ---- */
@@ -409,8 +446,9 @@ blob_store_begin_holes(const BlobStoreId *id, BlobHolePace *pace)
 	if (pages == 0)
 		return false;
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	blob_hole_pace_begin(pace, pages, Max(shared->holes_end - now, 0));
-	shared->holes_end = now + pace->length_us;
+	blob_hole_pace_begin(&shared->holes_pace, pages, Max(shared->holes_end - now, 0));
+	shared->holes_end = now + shared->holes_pace.length_us;
+	*pace = shared->holes_pace;
 	LWLockRelease(&shared->lock);
 	return true;
 }

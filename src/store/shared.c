@@ -145,6 +145,7 @@ blob_store_shared(const BlobStoreId *id)
 		blob_free_runs_init(&shared->resting);
 		shared->resting_lsn = shared->freed_lsn = InvalidXLogRecPtr;
 		shared->holes_end = 0;
+		shared->holes_pace = (BlobHolePace) {0};
 		blob_free_runs_init(&shared->punched);
 		blob_pending_init(&shared->punched_pending);
 		shared->knows_no_holes = false;

@@ -171,8 +171,8 @@ extern int	blob_store_reclaim_at_rest(BlobStore *store, BlobStoreMayGoOn may_go_
 									   void *argument);
 
 /*
- * The pace for the pages that rest and that a completed checkpoint allows to punch, which goes on
- * with that of an earlier process.  False if there are none, or the store was not used since the
+ * The pace for the pages that rest and that a completed checkpoint allows to punch: at least that
+ * of an earlier process, until its time is over.  False if there are none, or the store was not used since the
  * start.
  */
 extern bool blob_store_begin_holes(const BlobStoreId *id, BlobHolePace *pace);
@@ -193,14 +193,18 @@ extern uint64 blob_store_waiting_pages(const BlobStoreId *id);
 extern bool blob_store_is_loaded(const BlobStoreId *id);
 
 /*
- * Of resting pages, give this number back to the free runs, because they will be needed; and all if
- * the others are not worth a checkpoint.
+ * Give resting pages back to the free runs, until these have this number beyond those that the
+ * store keeps, because they will be needed; and all if the others are not worth a checkpoint.
  */
 extern void blob_store_wake_pages(const BlobStoreId *id, uint64 pages);
 
-/* Ask for the checkpoint that they wait for; and whether it is complete. */
+/*
+ * The position that the checkpoint must be past for which pages wait now, invalid if none does; ask
+ * for such a checkpoint; and whether one is complete.
+ */
+extern XLogRecPtr blob_store_waiting_lsn(const BlobStoreId *id);
 extern void blob_store_ask_for_waiting(const BlobStoreId *id);
-extern bool blob_store_waiting_is_over(const BlobStoreId *id);
+extern bool blob_store_checkpoint_is_past(XLogRecPtr lsn);
 
 /*
  * Pages given out since the start of the server, less those of abandoned drafts that were freed; 0

@@ -29,6 +29,7 @@ typedef struct BlobStoreShared
 	BlobFreeRuns resting;		/* free, taken out of free_runs to be punched */
 	XLogRecPtr	resting_lsn;	/* they are punched when a completed checkpoint is past it */
 	TimestampTz holes_end;		/* when a worker means to have punched them */
+	BlobHolePace holes_pace;	/* until then */
 	XLogRecPtr	freed_lsn;		/* of the last FREE or TRIM since the load */
 	BlobFreeRuns punched;		/* without blocks, as map entries say */
 	BlobPending punched_pending;	/* the same; they must not be filled yet */

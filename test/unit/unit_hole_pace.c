@@ -103,18 +103,27 @@ check_clock(void)
 		  "more pages than expected");
 }
 
-/* A process that goes on with the pages of another one ends when that would have. */
+/*
+ * A process that goes on with the pages of another one does so at that pace, also with more of them,
+ * or late.
+ */
 static void
 check_going_on(void)
 {
 	BlobHolePace pace;
 
-	blob_hole_pace_begin(&pace, 1000 * MB_PAGES, 7 * USECS_PER_SEC);
+	blob_hole_pace_begin(&pace, 1000 * MB_PAGES, 0);
+	blob_hole_pace_begin(&pace, 350 * MB_PAGES, 7 * USECS_PER_SEC);
 	CHECK(pace.length_us == 7 * USECS_PER_SEC, INT64_FORMAT " us", pace.length_us);
-	blob_hole_pace_begin(&pace, 1000 * MB_PAGES, 1);
-	CHECK(pace.length_us == 2 * USECS_PER_SEC, "at the end: " INT64_FORMAT " us", pace.length_us);
-	blob_hole_pace_begin(&pace, 32 * MB_PAGES, 7 * USECS_PER_SEC);
+	blob_hole_pace_begin(&pace, 50 * MB_PAGES, 7 * USECS_PER_SEC);
 	CHECK(pace.length_us == USECS_PER_SEC, "few pages: " INT64_FORMAT " us", pace.length_us);
+	blob_hole_pace_begin(&pace, 800 * MB_PAGES, 1);
+	CHECK(pace.length_us == 16 * USECS_PER_SEC, "others: " INT64_FORMAT " us", pace.length_us);
+	blob_hole_pace_begin(&pace, 4000 * MB_PAGES, 1);
+	CHECK(pace.length_us == 20 * USECS_PER_SEC, "many others: " INT64_FORMAT " us",
+		  pace.length_us);
+	blob_hole_pace_begin(&pace, 1000 * MB_PAGES, 0);
+	CHECK(pace.length_us == 20 * USECS_PER_SEC, "over: " INT64_FORMAT " us", pace.length_us);
 	blob_hole_pace_begin(&pace, 1000 * MB_PAGES, PG_INT64_MAX);
 	CHECK(pace.length_us == 20 * USECS_PER_SEC, "another clock: " INT64_FORMAT " us",
 		  pace.length_us);
