@@ -72,7 +72,7 @@ must_give_way(void)
 	return is_wanted;
 }
 
-/* By a clock that cannot be set: a worker must not wait for an hour because the other was set back. */
+/* By a clock that cannot be set back: a worker must not wait for an hour. */
 static long
 milliseconds_since(instr_time started_at)
 {

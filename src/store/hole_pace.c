@@ -42,7 +42,7 @@ blob_hole_pace_begin(BlobHolePace *pace, uint64 pages, int64 left_us)
 	if (pages < MIN_PAGES_PER_SECOND * (LENGTH_US / USECS_PER_SEC))
 		length_us = (int64) (pages * USECS_PER_SEC / MIN_PAGES_PER_SECOND);
 
-	/* Not what is left of the time: more may have come to rest, which must not go in less. */
+	/* Not the rest of the time: more pages may have come to rest, which must not go in less. */
 	if (left_us > 0)
 		length_us = (int64) Min((double) length_us,
 								(double) pace->length_us * pages / pace->pages);

@@ -172,8 +172,8 @@ extern int	blob_store_reclaim_at_rest(BlobStore *store, BlobStoreMayGoOn may_go_
 
 /*
  * The pace for the pages that rest and that a completed checkpoint allows to punch: at least that
- * of an earlier process, until its time is over.  False if there are none, or the store was not used since the
- * start.
+ * of an earlier process, until its time is over.  False if there are none, or the store was not
+ * used since the start.
  */
 extern bool blob_store_begin_holes(const BlobStoreId *id, BlobHolePace *pace);
 

@@ -104,8 +104,8 @@ check_clock(void)
 }
 
 /*
- * A process that goes on with the pages of another one does so at that pace, also with more of them,
- * or late.
+ * A process that goes on with the pages of another one does so at that pace, also with more of
+ * them, or late.
  */
 static void
 check_going_on(void)
