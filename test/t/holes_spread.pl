@@ -136,8 +136,8 @@ foreach my $wal_level (qw(replica minimal))
 	my $writer = $node->background_psql('d');
 	$writer->{stdin} .= $write;
 	$writer->{run}->pump_nb;
-	# Pages that are freed after the checkpoint must not make the others wait for another one.  Seen to fail
-	# without must_punch_first(), and (minimal) with freed_lsn at each look in wait_for().
+	# Pages that are freed after the checkpoint must not make the others wait for another one.  Seen to
+	# fail (replica) without must_punch_first().
 	becomes_punched('d', SURPLUS / 4, "$wal_level: holes are made while others free");
 	my $pid = sql('postgres', q(SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE backend_type = 'blobext collector'));
 	ok($node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid"),
