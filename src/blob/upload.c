@@ -9,6 +9,7 @@
 #include "blob/writer.h"
 #include "core/settings.h"
 #include "extents/durability.h"
+#include "extents/pipeline.h"
 #include "lib/ilist.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -228,6 +229,22 @@ blob_upload_write(int64 upload_no, const void *data, uint64 length_bytes)
 	upload->size_bytes += length_bytes;
 	upload->is_broken = false;
 	return upload->size_bytes;
+}
+
+void
+blob_upload_begin_stream(void)
+{
+	blob_pipeline_begin_trailing();
+}
+
+/*
+ * The uploads whose writes have failed need no mark: the error is one of the transaction that wrote
+ * them.
+ */
+void
+blob_upload_end_stream(bool is_after_error)
+{
+	blob_pipeline_end_trailing(is_after_error);
 }
 
 /* The writer makes the result in the upload's memory, where it can be had again. */

@@ -31,6 +31,14 @@ pg_noreturn extern void blob_upload_refuse_null(void);
 extern uint64 blob_upload_write(int64 upload_no, const void *data, uint64 length_bytes);
 
 /*
+ * Between these two, writes go on when blob_upload_write() has returned.  No other function of this
+ * library, and no code of users, may run meanwhile.  blob_upload_end_stream() waits for the writes:
+ * ERROR if one has failed.  An error in between must not pass it by: it does not throw after one.
+ */
+extern void blob_upload_begin_stream(void);
+extern void blob_upload_end_stream(bool is_after_error);
+
+/*
  * Complete the value.  The datum is in the current context.  Another call in the same transaction
  * returns the same value; nothing can be added any more.
  */

@@ -58,6 +58,8 @@ struct BlobWriter
 	char	   *buffer_memory;	/* the allocation that it lies in */
 	uint32		buffered_bytes;
 	uint32		buffer_capacity;
+	char	   *other_memory;	/* of LONG_BUFFER_BYTES; its writes may trail */
+	uint64		other_piece_no; /* the last one in it that is to be hashed */
 };
 
 /*
@@ -161,7 +163,8 @@ plan_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_las
 			.first = writer->buffer,
 			.first_bytes = writer->buffered_bytes,
 			.second = data,
-			.before_bytes = writer->pages.written_bytes
+			.before_bytes = writer->pages.written_bytes,
+			.may_trail = !is_last
 		}
 	};
 
@@ -255,10 +258,62 @@ hash_ahead(BlobWriter *writer)
 	writer->hashed_bytes += bytes;
 }
 
+/*
+ * Have the other buffer filled while the writes of this one, which is stored, trail.  Those of the
+ * other one do not, since the pipeline has waited for them.
+ */
+static void
+exchange_buffers(BlobWriter *writer)
+{
+	char	   *memory = writer->other_memory;
+
+	Assert(writer->buffered_bytes == 0 && writer->buffer_capacity == LONG_BUFFER_BYTES);
+	blob_hasher_wait_for_piece(&writer->digest, writer->other_piece_no);
+	writer->other_piece_no = writer->digest.last_piece_no;
+	if (memory == NULL)
+		memory = MemoryContextAlloc(writer->context, LONG_BUFFER_BYTES + BLOB_PAGE_SIZE);
+	writer->other_memory = writer->buffer_memory;
+	writer->buffer_memory = memory;
+	writer->buffer = align(memory);
+}
+
+/*
+ * Add stored bytes where writes may trail: the buffer is filled to its end and stored alone, so that
+ * it can be written from where it lies.  Returns how many bytes were added, so that the others do
+ * not fill the buffer.
+ */
+static uint64
+put_trailing(BlobWriter *writer, const char *stored, uint64 length_bytes)
+{
+	uint64		done = 0;
+
+	enlarge_buffer(writer, LONG_BUFFER_BYTES);
+	while (length_bytes - done >= LONG_BUFFER_BYTES - writer->buffered_bytes)
+	{
+		uint32		bytes = LONG_BUFFER_BYTES - writer->buffered_bytes;
+
+		memcpy(writer->buffer + writer->buffered_bytes, stored + done, bytes);
+		writer->buffered_bytes += bytes;
+		done += bytes;
+		hash_ahead(writer);
+		store_step(writer, NULL, 0, false);
+		if (blob_pipeline_trails())
+			exchange_buffers(writer);
+	}
+	return done;
+}
+
 /* Add stored bytes; full pages of them may be written at once. */
 static void
 put_stored(BlobWriter *writer, const char *stored, uint64 length_bytes)
 {
+	if (blob_pipeline_may_trail() && buffer_limit(writer) == LONG_BUFFER_BYTES)
+	{
+		uint64		done = put_trailing(writer, stored, length_bytes);
+
+		stored += done;
+		length_bytes -= done;
+	}
 	if (length_bytes == 0)
 		return;
 	if (writer->buffered_bytes + length_bytes > buffer_limit(writer))
@@ -737,6 +792,8 @@ blob_writer_abort(BlobWriter *writer)
 	}
 	if (writer->buffer_memory != NULL)
 		pfree(writer->buffer_memory);
+	if (writer->other_memory != NULL)
+		pfree(writer->other_memory);
 	blob_page_writer_end(&writer->pages);
 	pfree(writer);
 }
@@ -753,6 +810,7 @@ complete(BlobWriter *writer)
 	const BlobFrame *frames = NULL;
 	struct varlena *datum;
 
+	blob_hasher_wait(&writer->digest);
 	if (writer->hashed_bytes < writer->size_bytes)
 		blob_digest_update(&writer->digest,
 						   writer->buffer + (writer->hashed_bytes - buffer_offset(writer)),

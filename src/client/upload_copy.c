@@ -361,14 +361,17 @@ receive_rows(void)
 
 	copy.slice = palloc(SLICE_BYTES);
 	send_copy_in_response();
+	blob_upload_begin_stream();
 	PG_TRY();
 	{
 		read_header(&copy);
 		while (read_row(&copy))
 			copy.rows++;
+		blob_upload_end_stream(false);
 	}
 	PG_CATCH();
 	{
+		blob_upload_end_stream(true);
 		if (!copy.is_lost)
 			skip_message_after_error(&copy);
 		PG_RE_THROW();

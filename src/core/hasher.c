@@ -186,22 +186,48 @@ note_wait(bool is_missed)
 	pieces_to_skip = (1 << missed) - 1;
 }
 
+/* Wait until a piece is hashed.  Returns how many the process had to hash itself. */
+static uint64
+await_piece(uint64 piece_no)
+{
+	uint64		own_before = own_pieces;
+
+	spin(piece_no);
+	pthread_mutex_lock(&hasher.mutex);
+	wait_for_piece(piece_no);
+	pthread_mutex_unlock(&hasher.mutex);
+	return own_pieces - own_before;
+}
+
 void
 blob_hasher_wait(BlobDigest *digest)
 {
-	uint64		last = digest->last_piece_no;
-	uint64		own_before = own_pieces;
-
-	if (last == 0)
+	if (digest->last_piece_no == 0)
 		return;
-	spin(last);
-	pthread_mutex_lock(&hasher.mutex);
-	wait_for_piece(last);
-	pthread_mutex_unlock(&hasher.mutex);
-	note_wait(own_pieces - own_before >= digest->piece_count);
+	note_wait(await_piece(digest->last_piece_no) >= digest->piece_count);
 	digest->last_piece_no = digest->piece_count = 0;
 	if (digest->has_failed)
 		blob_digest_report_failure();
+}
+
+/*
+ * If the thread came to none of the pieces, it is given up for the others, too: as long as some are
+ * under way, blob_hasher_is_worth() cannot say no.
+ */
+void
+blob_hasher_wait_for_piece(BlobDigest *digest, uint64 piece_no)
+{
+	uint64		later;
+	uint64		awaited;
+
+	if (digest->last_piece_no == 0 || piece_no == 0)
+		return;
+	later = Min(digest->last_piece_no - piece_no, digest->piece_count);
+	awaited = digest->piece_count - later;
+	if (await_piece(piece_no) >= awaited && awaited > 0)
+		blob_hasher_wait(digest);
+	else
+		digest->piece_count = later;
 }
 
 /* Forget the pieces of a digest (NULL: all), and wait for the one that is being hashed. */

@@ -8,7 +8,8 @@
  * itself when it waits for them.
  *
  * A piece that was handed over must stay where it is, unchanged, until blob_hasher_wait() or
- * blob_hasher_cancel() of its digest has returned; so must the digest, and nothing else may use it.
+ * blob_hasher_cancel() of its digest has returned, or blob_hasher_wait_for_piece() for it or a
+ * later one; the digest until one of the first two has, and nothing else may use it.
  */
 #ifndef BLOB_HASHER_H
 #define BLOB_HASHER_H
@@ -35,6 +36,13 @@ extern void blob_hasher_add(BlobDigest *digest, const void *data, size_t length_
  * BLOB_HASHER_MAX_PIECES pieces are under way.  ERROR if a piece could not be hashed.
  */
 extern void blob_hasher_wait(BlobDigest *digest);
+
+/*
+ * The same for the pieces up to one of them, which was the last one when digest->last_piece_no had
+ * this value: later ones may stay under way.  A piece that could not be hashed is reported by
+ * blob_hasher_wait().
+ */
+extern void blob_hasher_wait_for_piece(BlobDigest *digest, uint64 piece_no);
 
 /*
  * Forget all that was handed over for a digest, which is of no use then.  Returns when none of its

@@ -10,6 +10,8 @@
  *
  * The last piece is hashed after its write was started, so that its hash and its write overlap,
  * too.
+ *
+ * Where the caller allows it, a call returns while its writes are in flight: they trail.
  */
 #include "postgres.h"
 
@@ -66,6 +68,13 @@ typedef struct WritePiece
 /* Static, like the buffers: the kernel may still look at a request after an error. */
 static WritePiece pieces[MAX_PIECES];
 
+StaticAssertDecl(MAX_PIECES <= BLOB_IO_MAX_TRAILING, "all pieces may trail");
+
+/* Pieces that trail. */
+static bool may_trail;
+static bool trails;
+static BlobStoreId trailing_store;	/* that all of them belong to */
+
 /* A call of blob_pipeline_write(). */
 typedef struct Pipeline
 {
@@ -84,6 +93,7 @@ typedef struct Pipeline
 	bool		uses_buffer;
 	bool		may_defer;
 	bool		has_deferred;	/* a piece that is not logged */
+	bool		trails;			/* its writes may trail */
 } Pipeline;
 
 /* ---- the content of a piece ---- */
@@ -389,33 +399,14 @@ report_write_error(const BlobStoreId *store, BlobPageNo page, int error)
 			 errmsg("could not write content to file \"%s\": %m", path)));
 }
 
-/*
- * Wait for the write of a piece, if there is one, then log it where content is logged.  is_last:
- * the commit may come next.  ERROR if the write has failed.
- */
+/* Hand a piece to the kernel; is_ahead: as a request that goes on when the claim has ended. */
 static void
-finish_write(const Pipeline *pipeline, WritePiece *piece, bool is_last)
-{
-	if (!piece->is_pending)
-		return;
-	blob_io_wait(&piece->request);
-	piece->is_pending = false;
-	if (piece->request.error != 0)
-		report_write_error(pipeline->store, piece->first_page, piece->request.error);
-	if (pipeline->is_logged)
-		log_content(pipeline, piece, !is_last);
-	release_piece(piece);
-}
-
-/* Hand a piece to the kernel. */
-static void
-start_write(Pipeline *pipeline, WritePiece *piece)
+start_write(const BlobStoreId *store, WritePiece *piece, bool is_ahead)
 {
 	BlobIoRequest *request = &piece->request;
 
-	claim_engine();
 	request->is_write = true;
-	request->fd = blob_segment_open(pipeline->store, blob_segment_of(piece->first_page),
+	request->fd = blob_segment_open(store, blob_segment_of(piece->first_page),
 									BLOB_SEGMENT_MUST_EXIST);
 	request->file_offset = blob_layout_file_offset(piece->first_page);
 	request->buffer_no = 0;
@@ -425,10 +416,115 @@ start_write(Pipeline *pipeline, WritePiece *piece)
 		request->vectors[i].iov_base = piece->parts[i].memory;
 		request->vectors[i].iov_len = piece->parts[i].length;
 	}
-	blob_io_start(request);
+	if (is_ahead)
+		blob_io_start_ahead(request);
+	else
+		blob_io_start(request);
 	piece->is_pending = true;
 	blob_io_submit();
 }
+
+/*
+ * Wait for the write of a piece.  The engine does not go on with a request ahead that was cut short,
+ * because it does not know whether its file is still open: such a piece is written again.
+ */
+static void
+await_write(const BlobStoreId *store, WritePiece *piece)
+{
+	blob_io_wait(&piece->request);
+	if (piece->request.error == EAGAIN)
+	{
+		start_write(store, piece, false);
+		blob_io_wait(&piece->request);
+	}
+	piece->is_pending = false;
+}
+
+/*
+ * Wait for the write of a piece, if there is one, then log it where content is logged.  is_last:
+ * the commit may come next.  ERROR if the write has failed.
+ */
+static void
+finish_write(const Pipeline *pipeline, WritePiece *piece, bool is_last)
+{
+	if (!piece->is_pending)
+		return;
+	await_write(pipeline->store, piece);
+	if (piece->request.error != 0)
+		report_write_error(pipeline->store, piece->first_page, piece->request.error);
+	if (pipeline->is_logged)
+		log_content(pipeline, piece, !is_last);
+	release_piece(piece);
+}
+
+/* ---- trailing writes ---- */
+
+void
+blob_pipeline_begin_trailing(void)
+{
+	may_trail = true;
+}
+
+bool
+blob_pipeline_may_trail(void)
+{
+	return may_trail;
+}
+
+bool
+blob_pipeline_trails(void)
+{
+	return trails;
+}
+
+/*
+ * Wait for the writes that trail; they have no frames, and are not logged.  After an error only the
+ * kernel is waited for: the pages are of a value that will never become complete.  Otherwise returns
+ * a piece that was not written, or NULL, and may throw.
+ */
+static const WritePiece *
+await_trailing(bool is_after_error)
+{
+	const WritePiece *failed = NULL;
+
+	blob_io_begin_vectors();
+	for (int i = 0; i < MAX_PIECES; i++)
+	{
+		if (!pieces[i].is_pending)
+			continue;
+		if (is_after_error)
+			blob_io_wait(&pieces[i].request);
+		else
+			await_write(&trailing_store, &pieces[i]);
+		pieces[i].is_pending = false;
+		if (pieces[i].request.error != 0)
+			failed = &pieces[i];
+	}
+	blob_io_end();
+	trails = false;
+	return failed;
+}
+
+static void
+finish_trailing(void)
+{
+	const WritePiece *failed = trails ? await_trailing(false) : NULL;
+
+	if (failed != NULL)
+		report_write_error(&trailing_store, failed->first_page, failed->request.error);
+}
+
+void
+blob_pipeline_end_trailing(bool is_after_error)
+{
+	may_trail = false;
+	if (!is_after_error)
+		finish_trailing();
+	else if (trails)
+		(void) await_trailing(true);
+}
+
+/* ---- the call ---- */
 
 /*
  * Log the pieces whose writes have completed meanwhile, from the oldest on.  So the WAL is flushed
@@ -467,7 +563,14 @@ store_piece(Pipeline *pipeline, int piece_no)
 	copy_piece(pipeline, piece, is_hashed && !pipeline->uses_thread);
 	if (enter_piece(piece) && defers && defer_piece(pipeline, piece, is_last))
 		return false;
-	start_write(pipeline, piece);
+	claim_engine();
+	pipeline->trails = pipeline->trails && blob_io_is_asynchronous();
+	if (pipeline->trails)
+	{
+		trails = true;
+		trailing_store = *pipeline->store;
+	}
+	start_write(pipeline->store, piece, pipeline->trails);
 	if (!is_hashed)
 		hash_piece(pipeline, piece);
 	return true;
@@ -497,6 +600,8 @@ store_pieces(Pipeline *pipeline)
 			oldest = finish_completed(pipeline, oldest,
 									  pipeline->done_bytes == pipeline->source->total_bytes);
 	}
+	if (trails)
+		return;
 	for (int i = 0; i < pipeline->piece_count; i++)
 		finish_write(pipeline, &pieces[(piece_no + i) % pipeline->piece_count], true);
 	if (pipeline->digest != NULL)
@@ -518,7 +623,16 @@ count_segments(const BlobWriteRun *runs, int run_count)
 	return count;
 }
 
-/* Choose whether content is logged, goes through the buffer, and is left there. */
+/* Whether the source can be written from where it lies, as a whole, and stays there. */
+static bool
+stays_in_place(const BlobSource *source)
+{
+	return source->may_trail && source->total_bytes <= source->first_bytes &&
+		source->total_bytes % BLOB_PAGE_SIZE == 0 &&
+		(uintptr_t) source->first % BLOB_PAGE_SIZE == 0;
+}
+
+/* Choose whether content is logged, goes through the buffer, is left there, and trails. */
 static void
 choose_way(Pipeline *pipeline)
 {
@@ -531,6 +645,21 @@ choose_way(Pipeline *pipeline)
 	pipeline->uses_thread = pipeline->digest != NULL && pipeline->digest->last_piece_no != 0;
 	pipeline->may_defer = pipeline->uses_buffer &&
 		(pipeline->is_logged || bytes <= MAX_UNLOGGED_BYTES);
+	pipeline->trails = may_trail && !pipeline->is_logged && !pipeline->uses_buffer &&
+		stays_in_place(pipeline->source);
+}
+
+/* Nothing of this call may be in flight, or be hashed, any more; cannot fail. */
+static void
+end_failed_call(BlobDigest *digest)
+{
+	if (trails)
+		(void) await_trailing(true);
+	if (blob_io_is_claimed())
+		blob_io_end();
+	blob_buffer_abandon();
+	if (digest != NULL)
+		blob_hasher_cancel(digest);
 }
 
 void
@@ -546,6 +675,7 @@ blob_pipeline_write(const BlobStoreId *store, const BlobWriteRun *runs, int run_
 		.skip_bytes = skip_bytes
 	};
 
+	finish_trailing();
 	blob_durability_prepare(count_segments(runs, run_count));
 	blob_omissions_prepare(run_count);
 	choose_way(&pipeline);
@@ -557,18 +687,17 @@ blob_pipeline_write(const BlobStoreId *store, const BlobWriteRun *runs, int run_
 	{
 		store_pieces(&pipeline);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
-		if (blob_io_is_claimed())
-			blob_io_end();
-		blob_buffer_abandon();
-		if (digest != NULL)
-			blob_hasher_cancel(digest);
+		end_failed_call(digest);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	if (blob_io_is_claimed())
+		blob_io_end();
 	if (pipeline.is_logged)
 		return;
-	if (pipeline.has_deferred)
+	if (pipeline.has_deferred || trails)
 		blob_omissions_note(store, runs, run_count);
 	else
 		blob_omissions_log(store, runs, run_count);

@@ -28,8 +28,9 @@
 #define BLOB_IO_BUFFER_BYTES (256 * 1024)
 #define BLOB_IO_BUFFER_COUNT 16
 
-/* Requests ahead that one process can have in flight. */
+/* Requests ahead that one process can have in flight: reads (readahead.c), writes (pipeline.c). */
 #define BLOB_IO_MAX_AHEAD 32
+#define BLOB_IO_MAX_TRAILING BLOB_IO_BUFFER_COUNT
 
 /* Vectors that one request can have. */
 #define BLOB_IO_MAX_VECTORS 16
@@ -98,9 +99,9 @@ extern void blob_io_drain(void);
 extern void blob_io_abandon(void);
 
 /*
- * Start a request ahead: a read into vectors that goes on when the claim has ended.  It reaches the
- * kernel before this returns.  Only where blob_io_is_asynchronous(); at most BLOB_IO_MAX_AHEAD at a
- * time.  Never throws.
+ * Start a request ahead: one with vectors that goes on when the claim has ended.  It reaches the
+ * kernel before this returns.  Only where blob_io_is_asynchronous(); at most BLOB_IO_MAX_AHEAD
+ * reads and BLOB_IO_MAX_TRAILING writes at a time.  Never throws.
  *
  * The memory of the vectors belongs to the request until that is done, whatever happens, and the
  * request itself must live as long.  blob_io_drain() and blob_io_abandon() do not wait for it.  A

@@ -35,7 +35,8 @@
 #include "storage/ipc.h"
 
 /* Requests in flight at most: two for each buffer, as a caller may split one; and those ahead. */
-#define SLOT_COUNT (2 * BLOB_IO_BUFFER_COUNT + BLOB_IO_MAX_AHEAD)
+#define MAX_AHEAD (BLOB_IO_MAX_AHEAD + BLOB_IO_MAX_TRAILING)
+#define SLOT_COUNT (2 * BLOB_IO_BUFFER_COUNT + MAX_AHEAD)
 
 /* user_data of the trial run */
 #define TRIAL_USER_DATA UINT64CONST(0xB10B)
@@ -376,7 +377,7 @@ void
 blob_uring_drain(void)
 {
 	if (ring_is_mine())
-		drain_slots(BLOB_IO_MAX_AHEAD);
+		drain_slots(MAX_AHEAD);
 }
 
 /* Forget the owners of the requests, then wait for them. */
@@ -390,5 +391,5 @@ blob_uring_abandon(void)
 		if (!slots[i].is_ahead)
 			slots[i].owner = NULL;
 	}
-	drain_slots(BLOB_IO_MAX_AHEAD);
+	drain_slots(MAX_AHEAD);
 }
