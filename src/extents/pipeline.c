@@ -569,6 +569,7 @@ store_piece(Pipeline *pipeline, int piece_no)
 	{
 		trails = true;
 		trailing_store = *pipeline->store;
+		blob_stat_count(trailing_write_bytes, piece->request.length);
 	}
 	start_write(pipeline->store, piece, pipeline->trails);
 	if (!is_hashed)

@@ -73,6 +73,7 @@ blob_stat_shmem_init(void)
 	pg_atomic_init_u64(&blob_stat->ahead_bytes, 0);
 	pg_atomic_init_u64(&blob_stat->io_writes, 0);
 	pg_atomic_init_u64(&blob_stat->io_write_bytes, 0);
+	pg_atomic_init_u64(&blob_stat->trailing_write_bytes, 0);
 	pg_atomic_init_u64(&blob_stat->cache_hits, 0);
 	pg_atomic_init_u64(&blob_stat->cache_misses, 0);
 	pg_atomic_init_u64(&blob_stat->syncs, 0);

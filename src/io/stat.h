@@ -21,6 +21,7 @@ typedef struct BlobStat
 	pg_atomic_uint64 ahead_bytes;	/* part of io_read_bytes, read ahead */
 	pg_atomic_uint64 io_writes;
 	pg_atomic_uint64 io_write_bytes;
+	pg_atomic_uint64 trailing_write_bytes;	/* part of io_write_bytes */
 	pg_atomic_uint64 cache_hits;	/* chunks served by the buffer */
 	pg_atomic_uint64 cache_misses;
 	pg_atomic_uint64 syncs;			/* fdatasync calls on segments */

@@ -123,6 +123,7 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	put_row(result, "read_ahead_bytes", pg_atomic_read_u64(&blob_stat->ahead_bytes));
 	PUT_COUNTER(io_writes);
 	PUT_COUNTER(io_write_bytes);
+	PUT_COUNTER(trailing_write_bytes);
 	PUT_COUNTER(syncs);
 	PUT_COUNTER(shared_syncs);
 	PUT_COUNTER(syncs_handed_over);

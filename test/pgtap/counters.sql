@@ -11,7 +11,7 @@ SELECT plan(42);
 
 SELECT bag_eq($$SELECT name FROM blobext_stat$$, ARRAY['stored_blobs', 'stored_bytes',
 	'content_reads', 'content_read_bytes', 'streamed_bytes', 'content_comparisons', 'io_reads', 'io_read_bytes', 'read_ahead_bytes', 'io_writes',
-	'io_write_bytes', 'syncs', 'shared_syncs', 'syncs_handed_over',
+	'io_write_bytes', 'trailing_write_bytes', 'syncs', 'shared_syncs', 'syncs_handed_over',
 	'background_syncs', 'deferred_pages', 'deferred_page_reads', 'deferred_writes', 'wal_content_bytes', 'stale_reads', 'gc_cycles', 'gc_freed_blobs',
 	'gc_freed_bytes', 'abandoned_freed_bytes', 'punched_bytes', 'filled_bytes', 'cache_hits',
 	'cache_misses', 'cache_used_bytes', 'cache_bytes', 'direct_io', 'wal_logs_content',

@@ -5,8 +5,9 @@
  * The environment variable BLOBEXT_FAULT names a file.  As long as it exists, writes to files below
  * pg_blobext fail with the error that it names, EIO or ENOSPC; with "sync" in the place of these
  * fdatasync() fails with EIO; with "hold" blocking writes wait until the file is gone, and a file
- * of that name and ".held" says that one does.  A number after that is the only process that is
- * affected.
+ * of that name and ".held" says that one does; with "late20" writes by io_uring are begun, and read
+ * the memory that they write, 20 ms after they were submitted; with "short" they write the first of
+ * their vectors only.  A number after that is the only process that is affected.
  *
  * Requests of io_uring are handed to a file that fails all writes with that error.
  */
@@ -17,23 +18,42 @@
 
 #include "preload.h"
 
+/* The word in the file that controls this process; empty if there is none. */
+static void
+read_control(char word[16])
+{
+	FILE	   *file = open_control("BLOBEXT_FAULT");
+	long		pid = 0;
+	int			fields;
+
+	word[0] = '\0';
+	if (file == NULL)
+		return;
+	fields = fscanf(file, "%15s %ld", word, &pid);
+	fclose(file);
+	if (fields < 1 || (fields == 2 && pid != getpid()))
+		word[0] = '\0';
+}
+
 /* The error that writes of this process are to have; -1: its syncs; -2: they wait; 0: none. */
 static int
 wanted_error(void)
 {
-	FILE	   *file = open_control("BLOBEXT_FAULT");
-	char		word[16] = "";
-	long		pid = 0;
-	int			fields;
+	char		word[16];
 
-	if (file == NULL)
-		return 0;
-	fields = fscanf(file, "%15s %ld", word, &pid);
-	fclose(file);
-	if (fields < 1 || (fields == 2 && pid != getpid()))
-		return 0;
+	read_control(word);
 	return strcmp(word, "EIO") == 0 ? EIO : strcmp(word, "ENOSPC") == 0 ? ENOSPC :
 		strcmp(word, "sync") == 0 ? -1 : strcmp(word, "hold") == 0 ? -2 : 0;
+}
+
+/* Whether writes of this process are to be cut short. */
+static int
+is_cut(void)
+{
+	char		word[16];
+
+	read_control(word);
+	return strcmp(word, "short") == 0;
 }
 
 /* Wait until the file that asks for that is gone. */
@@ -105,7 +125,15 @@ fdatasync(int fd)
 	return real(fd);
 }
 
-/* Have the writes that are about to be submitted go to a file that refuses them. */
+/* Whether a request is a write to a segment. */
+static int
+is_write(const struct io_uring_sqe *sqe)
+{
+	return (sqe->opcode == IORING_OP_WRITE || sqe->opcode == IORING_OP_WRITEV) &&
+		is_segment(sqe->fd);
+}
+
+/* Have the writes that are about to be submitted go to a file that refuses them, or cut them. */
 static void
 divert(struct io_uring *ring)
 {
@@ -116,8 +144,11 @@ divert(struct io_uring *ring)
 		struct io_uring_sqe *sqe = &ring->sq.sqes[i & *ring->sq.kring_mask];
 		int			which;
 
-		if ((sqe->opcode != IORING_OP_WRITE && sqe->opcode != IORING_OP_WRITEV) ||
-			!fails(sqe->fd))
+		if (!is_write(sqe))
+			continue;
+		if (sqe->opcode == IORING_OP_WRITEV && is_cut())
+			sqe->len = 1;
+		if (!fails(sqe->fd))
 			continue;
 		/* Offset 0 of a process is mapped nowhere. */
 		which = errno == ENOSPC;
@@ -130,6 +161,51 @@ divert(struct io_uring *ring)
 	}
 }
 
+/* How late the writes of this process are, in milliseconds. */
+static int
+wanted_delay(void)
+{
+	char		word[16];
+	int			delay_ms = 0;
+
+	read_control(word);
+	return sscanf(word, "late%d", &delay_ms) == 1 ? delay_ms : 0;
+}
+
+/*
+ * Put a timeout before each write that is about to be submitted, linked with it.  The timeout itself
+ * is not seen: its success completes nothing.
+ */
+static void
+delay(struct io_uring *ring)
+{
+	static struct __kernel_timespec times[128];
+	static int	next_time;
+	unsigned	end = ring->sq.sqe_tail;
+	int			delay_ms = end != ring->sq.sqe_head ? wanted_delay() : 0;
+
+	for (unsigned i = ring->sq.sqe_head; delay_ms > 0 && i != end; i++)
+	{
+		struct io_uring_sqe *sqe = &ring->sq.sqes[i & *ring->sq.kring_mask];
+		struct io_uring_sqe write = *sqe;
+		struct __kernel_timespec *time = &times[next_time++ % 128];
+
+		if (!is_write(sqe))
+			continue;
+		/* Linked requests must follow each other. */
+		if (i + 1 != end)
+			abort();
+		time->tv_sec = delay_ms / 1000;
+		time->tv_nsec = delay_ms % 1000 * 1000000L;
+		io_uring_prep_timeout(sqe, time, 0, IORING_TIMEOUT_ETIME_SUCCESS);
+		sqe->flags |= IOSQE_IO_LINK | IOSQE_CQE_SKIP_SUCCESS;
+		sqe = io_uring_get_sqe(ring);
+		if (sqe == NULL)
+			abort();
+		*sqe = write;
+	}
+}
+
 int
 io_uring_submit(struct io_uring *ring)
 {
@@ -138,6 +214,7 @@ io_uring_submit(struct io_uring *ring)
 	if (real == NULL)
 		real = (int (*) (struct io_uring *)) dlsym(RTLD_NEXT, "io_uring_submit");
 	divert(ring);
+	delay(ring);
 	return real(ring);
 }
 
@@ -149,5 +226,6 @@ io_uring_submit_and_wait(struct io_uring *ring, unsigned count)
 	if (real == NULL)
 		real = (int (*) (struct io_uring *, unsigned)) dlsym(RTLD_NEXT, "io_uring_submit_and_wait");
 	divert(ring);
+	delay(ring);
 	return real(ring, count);
 }

@@ -1,0 +1,296 @@
+# Writes that trail: an upload by COPY receives the next bytes while those before them are written.
+#
+# A library that is loaded before others (test/unit/fail_writes.c) has these writes begin late, so that
+# they read the writer's memory late; or cut short, or fail.  Parts:
+#
+#	- several uploads in one COPY, in pieces of random sizes, with and without the digest thread, also
+#	  compressed: content is what was sent,
+#	- a write fails that has trailed: the COPY fails, whether another one follows or not, and the
+#	  upload cannot go on,
+#	- COPY ends by an error, the session is ended, the transaction is rolled back to a savepoint: the
+#	  writes end before, so that they do not damage a later value in the same pages,
+#	- a value is committed while its last writes would still trail, and the server is killed.
+#
+# Seen to fail: the first part without exchange_buffers(), without blob_hasher_wait_for_piece() in it,
+# and with the digest not waited for in complete() (src/blob/writer.c); the second part with
+# errors that await_trailing() (src/extents/pipeline.c) does not return; the third part without the wait in
+# await_trailing() after an error; the last part with blob_upload_end_stream() that does not wait.
+use strict;
+use warnings;
+
+use Digest::SHA qw(sha256_hex);
+use FindBin;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use lib $FindBin::RealBin;
+use BlobTest;
+use RawClient;
+
+my $mega = 1024 * 1024;
+my $seed = $ENV{BLOBEXT_TEST_SEED} // time;
+srand($seed);
+note "seed $seed";
+
+my $unit_dir = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run_tap';
+my $tmp = $PostgreSQL::Test::Utils::tmp_check;
+my $library = "$tmp/trailing.so";
+system('cc', '-O1', '-shared', '-fPIC', '-o', $library, "$unit_dir/fail_writes.c", '-ldl') == 0
+	or die 'fail_writes.c does not compile';
+my $fault = "$tmp/trailing_fault";
+$ENV{BLOBEXT_FAULT} = $fault;
+
+# Values of more than an eighth of the cache are written from where they lie; so are these.
+my $node = blob_cluster('main', start => 0, conf => "wal_level = minimal\nmax_wal_senders = 0\n" .
+	  "checkpoint_timeout = 1h\nmax_wal_size = 4GB\nautovacuum = off\nblobext.digest_thread = on\n");
+
+sub start
+{
+	local $ENV{LD_PRELOAD} = $library;
+	$node->start;
+	return;
+}
+
+# From now on the writes of a process are late, or fail.
+sub begin_fault
+{
+	my ($what, $client) = @_;
+	open(my $file, '>', "$fault.new") or die $!;
+	print $file "$what $client->{pid}";
+	close $file;
+	rename("$fault.new", $fault) or die $!;
+	return;
+}
+
+sub end_fault
+{
+	unlink($fault) == 1 or die $!;
+	return;
+}
+
+# ---- a client that uploads ----
+
+# The only value of a query; dies of an error.
+sub ask
+{
+	my ($client, $query) = @_;
+	my ($rows, $error) = $client->query($query);
+	die $error if defined $error;
+	return @$rows ? $rows->[0][0] : undef;
+}
+
+sub begin_copy
+{
+	my ($client) = @_;
+	$client->send('Q', "COPY blob_upload_pieces FROM STDIN (FORMAT binary)\0");
+	my ($type) = $client->message;
+	die 'no COPY' if $type ne 'G';
+	$client->send('d', "PGCOPY\n\377\r\n\0" . pack('NN', 0, 0));
+	return;
+}
+
+sub send_piece
+{
+	my ($client, $number, $piece) = @_;
+	$client->send('d', pack('nNq>N', 2, 8, $number, length $piece) . $piece);
+	return;
+}
+
+# End the COPY; returns the error's text, or undef.
+sub end_copy
+{
+	my ($client) = @_;
+	$client->send('d', pack('n', 0xffff));
+	$client->send('c', '');
+	my (undef, $error) = $client->finish;
+	return $error;
+}
+
+# Wait until the server has received all that was sent, and waits for more.
+sub await_receiver
+{
+	my ($client) = @_;
+	$node->poll_query_until('postgres', "SELECT wait_event = 'ClientRead' FROM pg_stat_activity
+		WHERE pid = $client->{pid}") or die 'the server does not receive';
+	return;
+}
+
+# Begin an upload, and a COPY that has sent its content.  From 18 MB on, where buffers of 4 MB are
+# written, with a fault; the last buffer ends at 25 MB.
+sub send_upload
+{
+	my ($client, $content, $what) = @_;
+	my $number = ask($client, 'SELECT blob_upload_begin()');
+	begin_copy($client);
+	send_piece($client, $number, substr($content, 0, 18 * $mega));
+	await_receiver($client);
+	begin_fault($what, $client) if defined $what;
+	send_piece($client, $number, substr($content, 18 * $mega));
+	await_receiver($client);
+	return $number;
+}
+
+sub store_upload
+{
+	my ($client, $id, $number, $content) = @_;
+	my $digest = sha256_hex($content);
+	ask($client, "INSERT INTO t SELECT $id, '$digest', blob_upload_end($number)");
+	return;
+}
+
+sub is_whole
+{
+	my ($count, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is($node->safe_psql('postgres', q(SELECT count(*),
+		count(*) FILTER (WHERE encode(sha256(b::bytea), 'hex') <> digest OR
+			encode(sha256(b), 'hex') <> digest) FROM t)), "$count|0", $name);
+}
+
+start();
+$node->safe_psql('postgres', q(
+CREATE EXTENSION blobext;
+CREATE TABLE t (id int, digest text, b blobstate);
+));
+my $has_lz4 = $node->safe_psql('postgres', q(SELECT count(*) FROM pg_settings
+	WHERE name = 'blobext.default_compression' AND 'lz4' = ANY (enumvals)));
+my ($is_refused) = $node->psql('postgres', q(SET blobext.io_method = io_uring;
+	SELECT length(repeat('x', 10000000)::bytea::blobstate)));
+
+# ---- content ----
+
+# Uploads in turns.  The second one ends where a full buffer does: 4 MB each behind 17 MB.
+sub upload_together
+{
+	my ($name, $settings, $what, $repeats) = @_;
+	my $client = RawClient->new($node, 'postgres');
+	my @sizes = (24 * $mega + int(rand(9 * $mega)), 29 * $mega);
+	my @contents = map { content("$name $_", $sizes[$_] * $repeats, $repeats) } 0 .. 1;
+	my @numbers;
+	my @sent = map { 0 } @contents;
+
+	ask($client, $settings) if $settings ne '';
+	ask($client, 'BEGIN');
+	@numbers = map { ask($client, 'SELECT blob_upload_begin()') } @contents;
+	begin_fault($what, $client);
+	begin_copy($client);
+	while (my @left = grep { $sent[$_] < length $contents[$_] } 0 .. $#contents)
+	{
+		my $which = $left[rand @left];
+		my $bytes = 1 + int(rand(rand() < 0.2 ? 6 * $mega : $mega));
+		my $piece = substr($contents[$which], $sent[$which], $bytes);
+		send_piece($client, $numbers[$which], $piece);
+		$sent[$which] += length $piece;
+	}
+	is(end_copy($client), undef, "$name: sent");
+	end_fault();
+	store_upload($client, $_, $numbers[$_], $contents[$_]) for 0 .. $#contents;
+	ask($client, 'COMMIT');
+	$client->close;
+	is_whole(2, "$name: content is what was sent");
+	$node->safe_psql('postgres', 'TRUNCATE t');
+	return;
+}
+
+my $trailed = stat_of($node, 'trailing_write_bytes');
+upload_together('the thread', '', 'late20', 1);
+SKIP:
+{
+	skip 'no io_uring', 1 if $is_refused;
+	cmp_ok(stat_of($node, 'trailing_write_bytes') - $trailed, '>', 8 * $mega, 'writes have trailed');
+}
+upload_together('at once', '', 'nothing', 1);
+upload_together('no thread', 'SET blobext.digest_thread = off', 'late20', 1);
+upload_together('cut short', '', 'short', 1);
+upload_together('blocking', 'SET blobext.io_method = sync', 'late20', 1);
+SKIP:
+{
+	skip 'no lz4', 2 if !$has_lz4;
+	upload_together('compressed', 'SET blobext.default_compression = lz4', 'late20', 2);
+}
+
+# ---- failures ----
+
+for my $after (0, 4 * $mega)
+{
+	my $client = RawClient->new($node, 'postgres');
+	my $content = content('failed', 22 * $mega);
+	ask($client, 'BEGIN');
+	ask($client, 'SAVEPOINT s');
+	my $number = send_upload($client, $content, 'EIO');
+	end_fault();
+	send_piece($client, $number, content('more', $after)) if $after > 0;
+	like(end_copy($client), qr/could not write content to file/, "a write that trailed has failed, $after bytes follow");
+	ask($client, 'ROLLBACK TO SAVEPOINT s');
+	my (undef, $error) = $client->query("SELECT blob_upload_end($number)");
+	like($error, qr/there is no upload/, 'its upload went with the savepoint');
+	ask($client, 'ROLLBACK');
+	$client->close;
+}
+
+# ---- writes of values that never become complete ----
+
+# After $end, another session stores in the pages that become free, without the fault.
+sub is_not_damaged
+{
+	my ($id, $name, $end) = @_;
+	my $client = RawClient->new($node, 'postgres');
+	my $content = content("lost $id", 26 * $mega);
+	my $other = content("kept $id", 26 * $mega);
+	ask($client, 'BEGIN');
+	send_upload($client, $content, 'late1500');
+	$end->($client);
+	end_fault();
+
+	# Pages that are not logged are given out after a checkpoint.
+	$node->safe_psql('postgres', 'SELECT blobext_gc()');
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	my $second = RawClient->new($node, 'postgres');
+	ask($second, 'BEGIN');
+	my $number = send_upload($second, $other);
+	is(end_copy($second), undef, "$name: another value is sent");
+	store_upload($second, $id, $number, $other);
+	ask($second, 'COMMIT');
+	$second->close;
+	sleep 2;
+	is_whole($id, "$name: it is whole when all writes have ended");
+	return;
+}
+
+is_not_damaged(1, 'error in COPY', sub {
+	my ($client) = @_;
+	$client->send('f', "not more\0");
+	like(($client->finish)[1], qr/not more/, 'COPY fails');
+	ask($client, 'ROLLBACK');
+});
+is_not_damaged(2, 'session ended', sub {
+	my ($client) = @_;
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend($client->{pid}, 10000)");
+	$client->close;
+});
+is_not_damaged(3, 'connection lost', sub {
+	my ($client) = @_;
+	$client->close;
+	$node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity
+		WHERE pid = $client->{pid}") or die;
+});
+
+# ---- a commit ----
+
+my $client = RawClient->new($node, 'postgres');
+my $content = content('committed', 26 * $mega);
+ask($client, 'BEGIN');
+my $number = send_upload($client, $content, 'late1500');
+is(end_copy($client), undef, 'the last value is sent');
+store_upload($client, 4, $number, $content);
+ask($client, 'COMMIT');
+kill_everything($node);
+end_fault();
+unlink $node->data_dir . '/postmaster.pid';
+start();
+is_whole(4, 'a value that is committed is whole after a crash');
+check_is_clean($node, 'blobext_check() finds nothing');
+
+$node->stop;
+done_testing();
