@@ -231,6 +231,21 @@ for my $after (0, 4 * $mega)
 
 # ---- writes of values that never become complete ----
 
+# Pages that are not logged are given out again after a checkpoint.
+sub make_room
+{
+	$node->safe_psql('postgres', 'SELECT blobext_gc()');
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	return;
+}
+
+# Pages that were never used, behind those that were.
+sub unused_pages
+{
+	return $node->safe_psql('postgres', q(SELECT sum(pages) FROM blobext_space
+		WHERE state = 'absent'));
+}
+
 # After $end, another session stores in the pages that become free, without the fault.
 sub is_not_damaged
 {
@@ -238,14 +253,14 @@ sub is_not_damaged
 	my $client = RawClient->new($node, 'postgres');
 	my $content = content("lost $id", 26 * $mega);
 	my $other = content("kept $id", 26 * $mega);
+	make_room();
 	ask($client, 'BEGIN');
 	send_upload($client, $content, 'late1500');
+	my $unused = unused_pages();
 	$end->($client);
 	end_fault();
 
-	# Pages that are not logged are given out after a checkpoint.
-	$node->safe_psql('postgres', 'SELECT blobext_gc()');
-	$node->safe_psql('postgres', 'CHECKPOINT');
+	make_room();
 	my $second = RawClient->new($node, 'postgres');
 	ask($second, 'BEGIN');
 	my $number = send_upload($second, $other);
@@ -254,6 +269,7 @@ sub is_not_damaged
 	ask($second, 'COMMIT');
 	$second->close;
 	sleep 2;
+	is(unused_pages(), $unused, "$name: in pages of the first one");
 	is_whole($id, "$name: it is whole when all writes have ended");
 	return;
 }
@@ -279,7 +295,7 @@ is_not_damaged(3, 'connection lost', sub {
 # ---- a commit ----
 
 my $client = RawClient->new($node, 'postgres');
-my $content = content('committed', 26 * $mega);
+my $content = content('committed', 25 * $mega);
 ask($client, 'BEGIN');
 my $number = send_upload($client, $content, 'late1500');
 is(end_copy($client), undef, 'the last value is sent');
