@@ -3,18 +3,20 @@
 # A library that is loaded before others (test/unit/fail_writes.c) has these writes begin late, so that
 # they read the writer's memory late; or cut short, or fail.  Parts:
 #
-#	- several uploads in one COPY, in pieces of random sizes, with and without the digest thread, also
-#	  compressed: content is what was sent,
+#	- several uploads in one COPY, in pieces of random sizes, with the digest thread, which may be slow,
+#	  and without; also compressed: content is what was sent,
 #	- a write fails that has trailed: the COPY fails, whether another one follows or not, and the
 #	  upload cannot go on,
 #	- COPY ends by an error, the session is ended, the transaction is rolled back to a savepoint: the
 #	  writes end before, so that they do not damage a later value in the same pages,
-#	- a value is committed while its last writes would still trail, and the server is killed.
+#	- a value is committed while its last writes would still trail, and the server is killed; another
+#	  one is, before its last pieces are hashed.
 #
-# Seen to fail: the first part without exchange_buffers(), without blob_hasher_wait_for_piece() in it,
-# and with the digest not waited for in complete() (src/blob/writer.c); the second part with
+# Seen to fail: the first part without exchange_buffers(), and without blob_hasher_wait_for_piece() in
+# it (src/blob/writer.c); the second part with
 # errors that await_trailing() (src/extents/pipeline.c) does not return; the third part without the wait in
-# await_trailing() after an error; the last part with blob_upload_end_stream() that does not wait.
+# await_trailing() after an error; the last part with
+# blob_upload_end_stream() that does not wait, or with complete() that does not (src/blob/writer.c).
 use strict;
 use warnings;
 
@@ -48,6 +50,9 @@ my $node = blob_cluster('main', start => 0, conf => "wal_level = minimal\nmax_wa
 sub start
 {
 	local $ENV{LD_PRELOAD} = $library;
+	# Memory that is given up stays mapped, as a device would still read it.
+	local $ENV{MALLOC_MMAP_MAX_} = 0;
+	local $ENV{MALLOC_TRIM_THRESHOLD_} = 1024 * $mega;
 	$node->start;
 	return;
 }
@@ -117,7 +122,9 @@ sub await_receiver
 }
 
 # Begin an upload, and a COPY that has sent its content.  From 18 MB on, where buffers of 4 MB are
-# written, with a fault; the last buffer ends at 25 MB.
+# written, with a fault.  Received in slices of 128 kB, the content fills one at $full_bytes.
+my $full_bytes = (15 * 9 + 2 * 32) * 128 * 1024;
+
 sub send_upload
 {
 	my ($client, $content, $what) = @_;
@@ -200,7 +207,7 @@ SKIP:
 	skip 'no io_uring', 1 if $is_refused;
 	cmp_ok(stat_of($node, 'trailing_write_bytes') - $trailed, '>', 8 * $mega, 'writes have trailed');
 }
-upload_together('at once', '', 'nothing', 1);
+upload_together('slow thread', '', 'hash20', 1);
 upload_together('no thread', 'SET blobext.digest_thread = off', 'late20', 1);
 upload_together('cut short', '', 'short', 1);
 upload_together('blocking', 'SET blobext.io_method = sync', 'late20', 1);
@@ -292,20 +299,24 @@ is_not_damaged(3, 'connection lost', sub {
 		WHERE pid = $client->{pid}") or die;
 });
 
-# ---- a commit ----
+# ---- commits ----
 
-my $client = RawClient->new($node, 'postgres');
-my $content = content('committed', 25 * $mega);
-ask($client, 'BEGIN');
-my $number = send_upload($client, $content, 'late1500');
-is(end_copy($client), undef, 'the last value is sent');
-store_upload($client, 4, $number, $content);
-ask($client, 'COMMIT');
+for my $what ('hash20', 'late1500')
+{
+	my $client = RawClient->new($node, 'postgres');
+	my $content = content($what, $full_bytes);
+	ask($client, 'BEGIN');
+	my $number = send_upload($client, $content, $what);
+	is(end_copy($client), undef, "$what: sent");
+	store_upload($client, 4, $number, $content);
+	ask($client, 'COMMIT');
+	end_fault() if $what eq 'hash20';
+}
 kill_everything($node);
 end_fault();
 unlink $node->data_dir . '/postmaster.pid';
 start();
-is_whole(4, 'a value that is committed is whole after a crash');
+is_whole(5, 'values that are committed are whole after a crash');
 check_is_clean($node, 'blobext_check() finds nothing');
 
 $node->stop;

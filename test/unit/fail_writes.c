@@ -7,7 +7,8 @@
  * fdatasync() fails with EIO; with "hold" blocking writes wait until the file is gone, and a file
  * of that name and ".held" says that one does; with "late20" writes by io_uring are begun, and read
  * the memory that they write, 20 ms after they were submitted; with "short" they write the first of
- * their vectors only.  A number after that is the only process that is affected.
+ * their vectors only; with "hash20" another thread than the first takes 20 ms more for each part that
+ * it hashes.  A number after that is the only process that is affected.
  *
  * Requests of io_uring are handed to a file that fails all writes with that error.
  */
@@ -161,15 +162,27 @@ divert(struct io_uring *ring)
 	}
 }
 
-/* How late the writes of this process are, in milliseconds. */
+/* How late this process is to be, in milliseconds: "late" with writes, "hash" with digests. */
 static int
-wanted_delay(void)
+wanted_delay(const char *what)
 {
 	char		word[16];
-	int			delay_ms = 0;
+	size_t		length = strlen(what);
 
 	read_control(word);
-	return sscanf(word, "late%d", &delay_ms) == 1 ? delay_ms : 0;
+	return strncmp(word, what, length) == 0 ? atoi(word + length) : 0;
+}
+
+int
+SHA256_Update(void *context, const void *data, size_t bytes)
+{
+	static int	(*real) (void *, const void *, size_t);
+
+	if (real == NULL)
+		real = (int (*) (void *, const void *, size_t)) dlsym(RTLD_NEXT, "SHA256_Update");
+	if (gettid() != getpid())
+		usleep(wanted_delay("hash") * 1000);
+	return real(context, data, bytes);
 }
 
 /*
@@ -182,7 +195,7 @@ delay(struct io_uring *ring)
 	static struct __kernel_timespec times[128];
 	static int	next_time;
 	unsigned	end = ring->sq.sqe_tail;
-	int			delay_ms = end != ring->sq.sqe_head ? wanted_delay() : 0;
+	int			delay_ms = end != ring->sq.sqe_head ? wanted_delay("late") : 0;
 
 	for (unsigned i = ring->sq.sqe_head; delay_ms > 0 && i != end; i++)
 	{
