@@ -122,8 +122,12 @@ sub await_receiver
 }
 
 # Begin an upload, and a COPY that has sent its content.  From 18 MB on, where buffers of 4 MB are
-# written, with a fault.  Received in slices of 128 kB, the content fills one at $full_bytes.
-my $full_bytes = (15 * 9 + 2 * 32) * 128 * 1024;
+# written, with a fault.  Received in slices of 128 kB, content of this size fills the last one.
+sub full_bytes
+{
+	my ($buffers) = @_;
+	return (15 * 9 + $buffers * 32) * 128 * 1024;
+}
 
 sub send_upload
 {
@@ -277,10 +281,14 @@ sub is_not_damaged
 	$second->close;
 	sleep 2;
 	is(unused_pages(), $unused, "$name: in pages of the first one");
-	is_whole($id, "$name: it is whole when all writes have ended");
+	is_whole(1 + $id, "$name: it is whole when all writes have ended");
 	return;
 }
 
+# The file stays, since there is another value.
+my $kept = content('kept', 100_000);
+$node->safe_psql('postgres', 'INSERT INTO t VALUES (0, ' . "'" . sha256_hex($kept) . "', " .
+	  literal($kept) . '::bytea)');
 is_not_damaged(1, 'error in COPY', sub {
 	my ($client) = @_;
 	$client->send('f', "not more\0");
@@ -304,11 +312,11 @@ is_not_damaged(3, 'connection lost', sub {
 for my $what ('hash20', 'late1500')
 {
 	my $client = RawClient->new($node, 'postgres');
-	my $content = content($what, $full_bytes);
+	my $content = content($what, full_bytes($what eq 'hash20' ? 5 : 2));
 	ask($client, 'BEGIN');
 	my $number = send_upload($client, $content, $what);
 	is(end_copy($client), undef, "$what: sent");
-	store_upload($client, 4, $number, $content);
+	store_upload($client, 3, $number, $content);
 	ask($client, 'COMMIT');
 	end_fault() if $what eq 'hash20';
 }
@@ -316,7 +324,7 @@ kill_everything($node);
 end_fault();
 unlink $node->data_dir . '/postmaster.pid';
 start();
-is_whole(5, 'values that are committed are whole after a crash');
+is_whole(6, 'values that are committed are whole after a crash');
 check_is_clean($node, 'blobext_check() finds nothing');
 
 $node->stop;
