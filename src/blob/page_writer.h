@@ -3,8 +3,8 @@
  *	  The extents of a value that is being written: allocates and claims pages, and writes stored
  *	  bytes to them.  Part of a writer (blob/writer.h), which decides what these bytes are.
  *
- * Memory of its owner, and nothing else.  Between two calls no request is in flight, and no lock is
- * held.
+ * Memory of its owner, and nothing else.  Between two calls no lock is held, and no request is in
+ * flight but writes that trail (extents/pipeline.h).
  */
 #ifndef BLOB_PAGE_WRITER_H
 #define BLOB_PAGE_WRITER_H

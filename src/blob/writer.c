@@ -278,9 +278,9 @@ exchange_buffers(BlobWriter *writer)
 }
 
 /*
- * Add stored bytes where writes may trail: the buffer is filled to its end and stored alone, so that
- * it can be written from where it lies.  Returns how many bytes were added, so that the others do
- * not fill the buffer.
+ * Add stored bytes where writes may trail: the buffer is filled to its end and stored alone, so
+ * that it can be written from where it lies.  Returns how many bytes were added; the others do not
+ * fill the buffer.
  */
 static uint64
 put_trailing(BlobWriter *writer, const char *stored, uint64 length_bytes)

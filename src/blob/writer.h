@@ -4,10 +4,11 @@
  *	  folder.
  *
  * A writer is memory of the context that was current when it was begun, and nothing else.  Between
- * two calls no request is in flight, the I/O engine is free, and no lock is held.  So a writer may
- * live across calls (the state of an aggregate), and reads and other writers may come in between.
- * It holds at most 1 MiB of buffered bytes.  If it is aborted, an error is thrown, or its context
- * is deleted, a later statement of the process frees the extents that it has allocated
+ * two calls no request is in flight but writes that trail (extents/pipeline.h), the I/O engine is
+ * free, and no lock is held.  So a writer may live across calls (the state of an aggregate), and
+ * reads and other writers may come in between.  It has a buffer of at most 1 MiB, of 4 MiB once it
+ * has written 16, and two of these where writes trail.  If it is aborted, an error is thrown, or
+ * its context is deleted, a later statement of the process frees the extents that it has allocated
  * (blob/abandoned.h).
  *
  * All functions that write raise ERROR 25006 where extents cannot be allocated (read-only

@@ -425,8 +425,8 @@ start_write(const BlobStoreId *store, WritePiece *piece, bool is_ahead)
 }
 
 /*
- * Wait for the write of a piece.  The engine does not go on with a request ahead that was cut short,
- * because it does not know whether its file is still open: such a piece is written again.
+ * Wait for the write of a piece.  The engine does not go on with a request ahead that was cut
+ * short, because it does not know whether its file is still open: such a piece is written again.
  */
 static void
 await_write(const BlobStoreId *store, WritePiece *piece)
@@ -479,8 +479,8 @@ blob_pipeline_trails(void)
 
 /*
  * Wait for the writes that trail; they have no frames, and are not logged.  After an error only the
- * kernel is waited for: the pages are of a value that will never become complete.  Otherwise returns
- * a piece that was not written, or NULL, and may throw.
+ * kernel is waited for: the pages are of a value that will never become complete.  Otherwise
+ * returns a piece that was not written, or NULL, and may throw.
  */
 static const WritePiece *
 await_trailing(bool is_after_error)

@@ -34,9 +34,12 @@
 #include "storage/fd.h"
 #include "storage/ipc.h"
 
-/* Requests in flight at most: two for each buffer, as a caller may split one; and those ahead. */
+/*
+ * Requests in flight at most: two for each buffer, as a caller may split one; and reads ahead.
+ * Writes ahead are rare, and use slots of these: take_slot() waits if none is free.
+ */
+#define SLOT_COUNT (2 * BLOB_IO_BUFFER_COUNT + BLOB_IO_MAX_AHEAD)
 #define MAX_AHEAD (BLOB_IO_MAX_AHEAD + BLOB_IO_MAX_TRAILING)
-#define SLOT_COUNT (2 * BLOB_IO_BUFFER_COUNT + MAX_AHEAD)
 
 /* user_data of the trial run */
 #define TRIAL_USER_DATA UINT64CONST(0xB10B)

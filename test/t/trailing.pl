@@ -4,7 +4,7 @@
 # they read the writer's memory late; or cut short, or fail.  Parts:
 #
 #	- several uploads in one COPY, in pieces of random sizes, with the digest thread, which may be slow,
-#	  and without; also compressed: content is what was sent,
+#	  and without; also compressed: content equals the bytes that were sent,
 #	- a write fails that has trailed: the COPY fails, whether another one follows or not, and the
 #	  upload cannot go on,
 #	- COPY ends by an error, the session is ended, the transaction is rolled back to a savepoint: the
@@ -25,6 +25,7 @@ use FindBin;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(sleep);
 
 use lib $FindBin::RealBin;
 use BlobTest;
@@ -199,7 +200,7 @@ sub upload_together
 	store_upload($client, $_, $numbers[$_], $contents[$_]) for 0 .. $#contents;
 	ask($client, 'COMMIT');
 	$client->close;
-	is_whole(2, "$name: content is what was sent");
+	is_whole(2, "$name: content equals the bytes sent");
 	$node->safe_psql('postgres', 'TRUNCATE t');
 	return;
 }
@@ -235,7 +236,7 @@ for my $after (0, 4 * $mega)
 	like(end_copy($client), qr/could not write content to file/, "a write that trailed has failed, $after bytes follow");
 	ask($client, 'ROLLBACK TO SAVEPOINT s');
 	my (undef, $error) = $client->query("SELECT blob_upload_end($number)");
-	like($error, qr/there is no upload/, 'its upload went with the savepoint');
+	like($error, qr/there is no upload/, 'the upload of a failed COPY went with the savepoint');
 	ask($client, 'ROLLBACK');
 	$client->close;
 }
@@ -266,7 +267,7 @@ sub is_not_damaged
 	my $other = content("kept $id", 26 * $mega);
 	make_room();
 	ask($client, 'BEGIN');
-	send_upload($client, $content, 'late1500');
+	send_upload($client, $content, 'late1000');
 	my $unused = unused_pages();
 	$end->($client);
 	end_fault();
@@ -279,7 +280,7 @@ sub is_not_damaged
 	store_upload($second, $id, $number, $other);
 	ask($second, 'COMMIT');
 	$second->close;
-	sleep 2;
+	sleep 1.3;
 	is(unused_pages(), $unused, "$name: in pages of the first one");
 	is_whole(1 + $id, "$name: it is whole when all writes have ended");
 	return;
@@ -309,7 +310,7 @@ is_not_damaged(3, 'connection lost', sub {
 
 # ---- commits ----
 
-for my $what ('hash20', 'late1500')
+for my $what ('hash20', 'late1000')
 {
 	my $client = RawClient->new($node, 'postgres');
 	my $content = content($what, full_bytes($what eq 'hash20' ? 5 : 2));

@@ -7,8 +7,8 @@
  * fdatasync() fails with EIO; with "hold" blocking writes wait until the file is gone, and a file
  * of that name and ".held" says that one does; with "late20" writes by io_uring are begun, and read
  * the memory that they write, 20 ms after they were submitted; with "short" they write the first of
- * their vectors only; with "hash20" another thread than the first takes 20 ms more for each part that
- * it hashes.  A number after that is the only process that is affected.
+ * their vectors only; with "hash20" another thread than the first takes 20 ms more for each part
+ * that it hashes.  A number after that is the only process that is affected.
  *
  * Requests of io_uring are handed to a file that fails all writes with that error.
  */
@@ -186,8 +186,8 @@ SHA256_Update(void *context, const void *data, size_t bytes)
 }
 
 /*
- * Put a timeout before each write that is about to be submitted, linked with it.  The timeout itself
- * is not seen: its success completes nothing.
+ * Put a timeout before each write that is about to be submitted, linked with it.  The timeout
+ * itself is not seen: its success completes nothing.
  */
 static void
 delay(struct io_uring *ring)
