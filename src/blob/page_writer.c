@@ -329,6 +329,8 @@ blob_page_writer_store(BlobPageWriter *writer, const BlobPageStep *step)
 	BlobStore	store;
 
 	(void) GetTopTransactionId();
+	/* Before the store grows: some kernels let fallocate() wait for such writes, and never end. */
+	blob_pipeline_finish_trailing();
 	open_store(writer, &store);
 	writer->run_count = 0;
 	take_pages(writer, &store, step->pages, step->is_last);

@@ -164,7 +164,7 @@ plan_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_las
 			.first_bytes = writer->buffered_bytes,
 			.second = data,
 			.before_bytes = writer->pages.written_bytes,
-			.may_trail = !is_last
+			.may_trail = !is_last && data == NULL
 		}
 	};
 
@@ -185,8 +185,29 @@ plan_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_las
 }
 
 /*
+ * Have the other buffer filled while the writes of this one, which is stored as a whole, trail.
+ * Those of the other one do not, since the pipeline has waited for them.
+ */
+static void
+exchange_buffers(BlobWriter *writer)
+{
+	char	   *memory = writer->other_memory;
+
+	Assert(writer->buffer_capacity == LONG_BUFFER_BYTES);
+	blob_hasher_wait_for_piece(&writer->digest, writer->other_piece_no);
+	writer->other_piece_no = writer->digest.last_piece_no;
+	if (memory == NULL)
+		memory = MemoryContextAlloc(writer->context, LONG_BUFFER_BYTES + BLOB_PAGE_SIZE);
+	writer->other_memory = writer->buffer_memory;
+	writer->buffer_memory = memory;
+	writer->buffer = align(memory);
+	writer->buffered_bytes = 0;
+}
+
+/*
  * Store the bytes of the buffer, and data behind them.  Bytes that are not stored become the
- * buffer.
+ * buffer.  Without data, but in the last step, these are whole pages, whose writes may trail: then
+ * the buffer becomes another one.
  */
 static void
 store_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_last)
@@ -204,6 +225,11 @@ store_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_la
 	blob_page_writer_store(&writer->pages, &step);
 	if (writer->digest_guard != NULL && !is_last)
 		blob_hasher_call();
+	if (blob_pipeline_trails())
+	{
+		exchange_buffers(writer);
+		return;
+	}
 	if (available > page_bytes)
 		enlarge_buffer(writer, BLOB_PAGE_SIZE);
 	step.source.first = writer->buffer;
@@ -259,25 +285,6 @@ hash_ahead(BlobWriter *writer)
 }
 
 /*
- * Have the other buffer filled while the writes of this one, which is stored, trail.  Those of the
- * other one do not, since the pipeline has waited for them.
- */
-static void
-exchange_buffers(BlobWriter *writer)
-{
-	char	   *memory = writer->other_memory;
-
-	Assert(writer->buffered_bytes == 0 && writer->buffer_capacity == LONG_BUFFER_BYTES);
-	blob_hasher_wait_for_piece(&writer->digest, writer->other_piece_no);
-	writer->other_piece_no = writer->digest.last_piece_no;
-	if (memory == NULL)
-		memory = MemoryContextAlloc(writer->context, LONG_BUFFER_BYTES + BLOB_PAGE_SIZE);
-	writer->other_memory = writer->buffer_memory;
-	writer->buffer_memory = memory;
-	writer->buffer = align(memory);
-}
-
-/*
  * Add stored bytes where writes may trail: the buffer is filled to its end and stored alone, so
  * that it can be written from where it lies.  Returns how many bytes were added; the others do not
  * fill the buffer.
@@ -297,8 +304,6 @@ put_trailing(BlobWriter *writer, const char *stored, uint64 length_bytes)
 		done += bytes;
 		hash_ahead(writer);
 		store_step(writer, NULL, 0, false);
-		if (blob_pipeline_trails())
-			exchange_buffers(writer);
 	}
 	return done;
 }

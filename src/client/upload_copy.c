@@ -23,6 +23,7 @@
 #include "miscadmin.h"
 #include "port/pg_bswap.h"
 #include "storage/lmgr.h"
+#include "storage/lwlock.h"
 #include "utils/acl.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -116,12 +117,16 @@ skip_message(Copy *copy)
 		(void) receive_payload(copy, copy->slice, SLICE_BYTES);
 }
 
-/* The same after an error, which has allowed cancels again. */
+/*
+ * The same after an error, which has allowed cancels again.  The client may take its time: locks
+ * that the abort would release must not be held until it has sent the rest.
+ */
 static void
 skip_message_after_error(Copy *copy)
 {
 	if (!copy->in_message)
 		return;
+	LWLockReleaseAll();
 	HOLD_CANCEL_INTERRUPTS();
 	skip_message(copy);
 }

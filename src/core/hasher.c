@@ -224,10 +224,9 @@ blob_hasher_wait_for_piece(BlobDigest *digest, uint64 piece_no)
 		return;
 	later = Min(digest->last_piece_no - piece_no, digest->piece_count);
 	awaited = digest->piece_count - later;
+	digest->piece_count = later;
 	if (await_piece(piece_no) >= awaited && awaited > 0)
 		blob_hasher_wait(digest);
-	else
-		digest->piece_count = later;
 }
 
 /* Forget the pieces of a digest (NULL: all), and wait for the one that is being hashed. */

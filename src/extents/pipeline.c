@@ -26,6 +26,7 @@
 #include "io/segment.h"
 #include "io/stat.h"
 #include "miscadmin.h"
+#include "utils/memutils.h"
 #include "wal/insert.h"
 
 #define PIECE_PAGES (BLOB_IO_BUFFER_BYTES / BLOB_PAGE_SIZE)
@@ -74,6 +75,9 @@ StaticAssertDecl(MAX_PIECES <= BLOB_IO_MAX_TRAILING, "all pieces may trail");
 static bool may_trail;
 static bool trails;
 static BlobStoreId trailing_store;	/* that all of them belong to */
+static BlobWriteRun *trailing_runs; /* of their call */
+static int	trailing_run_count;
+static int	trailing_run_capacity;
 
 /* A call of blob_pipeline_write(). */
 typedef struct Pipeline
@@ -505,13 +509,41 @@ await_trailing(bool is_after_error)
 	return failed;
 }
 
-static void
-finish_trailing(void)
+/*
+ * OMITTED is inserted here, and not before the commit: until the end of the COPY its lock keeps
+ * others from dropping the store.
+ */
+void
+blob_pipeline_finish_trailing(void)
 {
-	const WritePiece *failed = trails ? await_trailing(false) : NULL;
+	const WritePiece *failed;
 
+	if (!trails)
+		return;
+	failed = await_trailing(false);
 	if (failed != NULL)
 		report_write_error(&trailing_store, failed->first_page, failed->request.error);
+	blob_omissions_log(&trailing_store, trailing_runs, trailing_run_count);
+}
+
+/* Keep the runs of a call whose writes may trail; before they are started. */
+static void
+keep_runs(const Pipeline *pipeline)
+{
+	if (pipeline->run_count > trailing_run_capacity)
+	{
+		int			capacity = Max(pipeline->run_count, 2 * trailing_run_capacity);
+
+		if (trailing_runs != NULL)
+			pfree(trailing_runs);
+		trailing_runs = NULL;
+		trailing_run_capacity = 0;
+		trailing_runs = MemoryContextAlloc(TopMemoryContext, capacity * sizeof(*trailing_runs));
+		trailing_run_capacity = capacity;
+	}
+	memcpy(trailing_runs, pipeline->runs, pipeline->run_count * sizeof(*trailing_runs));
+	trailing_run_count = pipeline->run_count;
+	trailing_store = *pipeline->store;
 }
 
 void
@@ -519,7 +551,7 @@ blob_pipeline_end_trailing(bool is_after_error)
 {
 	may_trail = false;
 	if (!is_after_error)
-		finish_trailing();
+		blob_pipeline_finish_trailing();
 	else if (trails)
 		(void) await_trailing(true);
 }
@@ -568,7 +600,6 @@ store_piece(Pipeline *pipeline, int piece_no)
 	if (pipeline->trails)
 	{
 		trails = true;
-		trailing_store = *pipeline->store;
 		blob_stat_count(trailing_write_bytes, piece->request.length);
 	}
 	start_write(pipeline->store, piece, pipeline->trails);
@@ -676,12 +707,14 @@ blob_pipeline_write(const BlobStoreId *store, const BlobWriteRun *runs, int run_
 		.skip_bytes = skip_bytes
 	};
 
-	finish_trailing();
+	blob_pipeline_finish_trailing();
 	blob_durability_prepare(count_segments(runs, run_count));
 	blob_omissions_prepare(run_count);
 	choose_way(&pipeline);
 	if (pipeline.is_logged)
 		blob_disk_room_require_for_wal(source->total_bytes);
+	if (pipeline.trails)
+		keep_runs(&pipeline);
 	for (int i = 0; i < MAX_PIECES; i++)
 		pieces[i].is_pending = false;
 	PG_TRY();
@@ -696,9 +729,9 @@ blob_pipeline_write(const BlobStoreId *store, const BlobWriteRun *runs, int run_
 	PG_END_TRY();
 	if (blob_io_is_claimed())
 		blob_io_end();
-	if (pipeline.is_logged)
+	if (pipeline.is_logged || trails)
 		return;
-	if (pipeline.has_deferred || trails)
+	if (pipeline.has_deferred)
 		blob_omissions_note(store, runs, run_count);
 	else
 		blob_omissions_log(store, runs, run_count);

@@ -26,7 +26,8 @@ typedef struct BlobSource
  * digest is updated with all bytes but the first skip_bytes; if it is NULL, nothing is hashed.
  *
  * On return all writes have completed, or their pages are dirty in the buffer (io/dirty.h).
- * CONTENT has been inserted; or OMITTED, or it will be before the commit (extents/durability.h).
+ * CONTENT has been inserted; or OMITTED, or it will be before the commit (extents/durability.h), or
+ * when the writes that trail have been waited for.
  * Claims the I/O engine until it returns or throws; nothing is in flight then, unless writes trail.
  * ERROR if a write fails, or one that has trailed.  Serves interrupts.
  */
@@ -45,6 +46,12 @@ extern void blob_pipeline_write(const BlobStoreId *store, const BlobWriteRun *ru
  */
 extern void blob_pipeline_begin_trailing(void);
 extern void blob_pipeline_end_trailing(bool is_after_error);
+
+/*
+ * Wait for the writes that trail, and insert OMITTED for them.  ERROR if one has failed.  Other
+ * code that must not meet them calls this; while they trail, their process has no lock for them.
+ */
+extern void blob_pipeline_finish_trailing(void);
 
 /* Whether writes may trail now; whether those of the last call do. */
 extern bool blob_pipeline_may_trail(void);

@@ -12,8 +12,8 @@
 #	- a value is committed while its last writes would still trail, and the server is killed; another
 #	  one is, before its last pieces are hashed.
 #
-# Seen to fail: the first part without exchange_buffers(), and without blob_hasher_wait_for_piece() in
-# it (src/blob/writer.c); the second part with
+# Seen to fail: the first part without exchange_buffers(), without blob_hasher_wait_for_piece() in it,
+# and with other steps than those without data that may trail (src/blob/writer.c); the second part with
 # errors that await_trailing() (src/extents/pipeline.c) does not return; the third part without the wait in
 # await_trailing() after an error; the last part with
 # blob_upload_end_stream() that does not wait, or with complete() that does not (src/blob/writer.c).
@@ -220,6 +220,25 @@ SKIP:
 {
 	skip 'no lz4', 2 if !$has_lz4;
 	upload_together('compressed', 'SET blobext.default_compression = lz4', 'late20', 2);
+}
+
+# A buffer of 1 MB is full, and the next slice has less than a page: the rest becomes the buffer.
+for my $before (2 * 9, 14 * 9)
+{
+	my $client = RawClient->new($node, 'postgres');
+	my @pieces = map { content("rest $before $_", $_) } $before * 128 * 1024, $mega, 1000, 2 * $mega;
+	ask($client, 'BEGIN');
+	my $number = ask($client, 'SELECT blob_upload_begin()');
+	begin_copy($client);
+	begin_fault('late20', $client);
+	send_piece($client, $number, $_) for @pieces;
+	is(end_copy($client), undef, "a rest behind $before slices: sent");
+	end_fault();
+	store_upload($client, 1, $number, join('', @pieces));
+	ask($client, 'COMMIT');
+	$client->close;
+	is_whole(1, "a rest behind $before slices: content equals the bytes sent");
+	$node->safe_psql('postgres', 'TRUNCATE t');
 }
 
 # ---- failures ----
