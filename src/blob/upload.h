@@ -31,8 +31,8 @@ pg_noreturn extern void blob_upload_refuse_null(void);
 extern uint64 blob_upload_write(int64 upload_no, const void *data, uint64 length_bytes);
 
 /*
- * Between these two, writes go on when blob_upload_write() has returned.  No other function of this
- * library, and no code of users, may run meanwhile.  blob_upload_end_stream() waits for the writes:
+ * Between these two, writes go on when blob_upload_write() has returned.  Nothing but that function
+ * may be called meanwhile, and no code of users may run.  blob_upload_end_stream() waits for them:
  * ERROR if one has failed.  An error in between must not pass it by: it does not throw after one.
  */
 extern void blob_upload_begin_stream(void);
