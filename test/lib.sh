@@ -79,7 +79,7 @@ test_make()
 }
 
 # Write an archive of the sources of a tree to standard output.  Other suites may build in the tree
-# meanwhile: folders change (status 1 of tar), and what is built comes and goes, but it is left out.
+# meanwhile: folders change (status 1 of tar), and objects come and go, which are left out.
 test_pack_sources()
 {
 	tar -C "$1" --warning=no-file-changed --exclude=./.git --exclude='*.o' --exclude='*.d' \
