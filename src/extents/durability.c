@@ -84,6 +84,7 @@ at_transaction_event(XactEvent event, void *context)
 		case XACT_EVENT_PRE_PREPARE:
 			begin_process();
 			blob_durability_make_crash_safe();
+			blob_omissions_log_all();
 			is_late = true;
 			break;
 		case XACT_EVENT_COMMIT:

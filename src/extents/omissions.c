@@ -31,6 +31,9 @@ typedef struct NotedRun
 	BlobGeneration generation;
 } NotedRun;
 
+static Oid	(*lock_store) (const BlobStoreId *store);
+static void (*unlock_store) (Oid lock);
+
 static NotedRun *noted;
 static int	noted_count;
 static int	noted_capacity;
@@ -135,19 +138,70 @@ blob_omissions_log(const BlobStoreId *store, const BlobWriteRun *runs, int run_c
 	pfree(omission);
 }
 
-/* If logging is an error, the runs stay noted: a server may learn twice what it lacks. */
+void
+blob_omissions_set_locks(Oid (*lock) (const BlobStoreId *store), void (*unlock) (Oid lock))
+{
+	lock_store = lock;
+	unlock_store = unlock;
+}
+
+/* How many runs from the first one on are of one store. */
+static int
+count_of_store(const NotedRun *runs, int count)
+{
+	int			same = 1;
+
+	while (same < count && blob_store_id_equals(&runs[same].store, &runs[0].store))
+		same++;
+	return same;
+}
+
+/*
+ * Log runs of one store, while it is locked: OMITTED must not come behind the DROP of a store, which
+ * a server that replays it takes for damage then.  False, and nothing done, if it is not there.
+ */
+static bool
+log_store(const NotedRun *runs, int count)
+{
+	Oid			lock = lock_store(&runs[0].store);
+	Omission   *omission;
+
+	if (!OidIsValid(lock))
+		return false;
+	omission = palloc0(sizeof(Omission));
+	for (int i = 0; i < count; i++)
+		add_run(omission, &runs[i]);
+	log_omission(omission);
+	pfree(omission);
+	unlock_store(lock);
+	return true;
+}
+
+/*
+ * If logging is an error, the runs stay noted: a server may learn twice what it lacks.  So do those
+ * of a store that this transaction has dropped, for it may roll that back.
+ */
 void
 blob_omissions_log_noted(void)
 {
-	Omission   *omission;
+	int			kept = 0;
+	int			count;
 
-	if (noted_count == 0)
-		return;
-	omission = palloc0(sizeof(Omission));
-	for (int i = 0; i < noted_count; i++)
-		add_run(omission, &noted[i]);
-	log_omission(omission);
-	pfree(omission);
+	for (int i = 0; i < noted_count; i += count)
+	{
+		count = count_of_store(&noted[i], noted_count - i);
+		if (log_store(&noted[i], count))
+			continue;
+		memmove(&noted[kept], &noted[i], count * sizeof(*noted));
+		kept += count;
+	}
+	noted_count = kept;
+}
+
+void
+blob_omissions_log_all(void)
+{
+	blob_omissions_log_noted();
 	noted_count = 0;
 }
 

@@ -24,9 +24,19 @@ extern void blob_omissions_log(const BlobStoreId *store, const BlobWriteRun *run
 
 /*
  * Log all runs that were noted.  To be called when their segments have been synced, before the
- * process returns the values, or commits.
+ * process returns the values, or commits.  Runs of a store that is not there stay noted.
  */
 extern void blob_omissions_log_noted(void);
+
+/* The same before a commit, by which the stores are dropped that are not there. */
+extern void blob_omissions_log_all(void);
+
+/*
+ * Functions of a higher layer.  lock_store() waits for the lock that a drop of this store excludes,
+ * and returns what unlock_store() takes; InvalidOid if the store is not there, or another one is.
+ */
+extern void blob_omissions_set_locks(Oid (*lock_store) (const BlobStoreId *store),
+									 void (*unlock_store) (Oid lock));
 
 /* Whether any are noted. */
 extern bool blob_omissions_are_noted(void);

@@ -129,6 +129,28 @@ blob_store_try_open(BlobStore *store, LOCKMODE lock_mode, bool *exists)
 	return true;
 }
 
+Oid
+blob_store_lock(const BlobStoreId *store)
+{
+	Oid			oid = blob_catalog_map_relation_if_any();
+	Relation	map = OidIsValid(oid) ? try_relation_open(oid, RowExclusiveLock) : NULL;
+	BlobStoreId present;
+	bool		is_same;
+
+	if (map == NULL)
+		return InvalidOid;
+	present = blob_map_store_id(map);
+	is_same = blob_store_id_equals(store, &present);
+	relation_close(map, is_same ? NoLock : RowExclusiveLock);
+	return is_same ? oid : InvalidOid;
+}
+
+void
+blob_store_unlock(Oid map)
+{
+	UnlockRelationOid(map, RowExclusiveLock);
+}
+
 void
 blob_store_close(BlobStore *store)
 {

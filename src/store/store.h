@@ -48,7 +48,14 @@ extern PGDLLEXPORT void blob_store_open(BlobStore *store, LOCKMODE lock_mode);
 extern PGDLLEXPORT void blob_store_close(BlobStore *store);
 
 /*
- * The same without waiting: false if the map is locked, or was moved by this transaction, or does
+ * Lock this store as one that is written to, if it is that of this database, and not dropped;
+ * waits.  Returns the map's OID for blob_store_unlock(), else InvalidOid.
+ */
+extern Oid	blob_store_lock(const BlobStoreId *store);
+extern void blob_store_unlock(Oid map);
+
+/*
+ * The same as blob_store_open() without waiting: false if the map is locked, or was moved by this transaction, or does
  * not exist (*exists is false then).
  */
 extern bool blob_store_try_open(BlobStore *store, LOCKMODE lock_mode, bool *exists);

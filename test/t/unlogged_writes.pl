@@ -9,14 +9,16 @@
 #	- prepared transactions,
 #	- sessions that store at once, each some values and some that it rolls back,
 #	- a base backup while pages are dirty: the copy must know what it lacks,
-#	- content that is not logged, behind content in the same frame that is logged and dirty.
+#	- content that is not logged, behind content in the same frame that is logged and dirty,
+#	- a session that has rolled back, and commits again when the store is gone: a standby goes on.
 #
 # Seen to fail: with MAX_UNLOGGED_BYTES of 0, and with a vector for each frame in add_memory(), the
 # number of requests; without blob_dirty_write_segment() in blob_segment_sync(), all parts; with a list
 # of written segments that an abort clears, the values that are carried; without PRE_PREPARE in
 # at_transaction_event(), the prepared transactions; with OMITTED before the write (blob_omissions_log()
 # in the place of blob_omissions_note()), and without blob_omissions_log_noted(), the base backup; with
-# frame->dirty_seq in the place of added_seq in matches(), the frame that two transactions share.
+# frame->dirty_seq in the place of added_seq in matches(), the frame that two transactions share; with
+# noted runs that are logged without a look at the store, the standby.
 use strict;
 use warnings;
 
@@ -24,6 +26,7 @@ use FindBin;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(sleep);
 
 use lib $FindBin::RealBin;
 use BlobTest;
@@ -216,6 +219,28 @@ my ($result, $stdout, $stderr) = $standby->psql('postgres', join("\n", '\set VER
 is($stdout, '', 'the copy returns no bytes of values that it lacks');
 is(scalar(() = $stderr =~ /ERROR:  XB002:/g), 1000, 'the copy says so for each of them');
 is(sql('SELECT count(*) FROM t WHERE b::bytea = o'), '1000', 'the primary has all of them');
+
+# ---- a store that is gone ----
+
+# The session has noted what it must log before it commits the next time.
+$session = $node->background_psql('postgres');
+$session->query_safe('BEGIN');
+$session->query_safe("INSERT INTO t VALUES (0, bytes(15000, 0), bytes(15000, 0))");
+$session->query_safe('ROLLBACK');
+my $directory = store_dir($node);
+sql(q(ALTER SYSTEM SET blobext.autogc = on; ALTER SYSTEM SET blobext.autogc_naptime = '1s';
+	SELECT pg_reload_conf()));
+sql('DROP EXTENSION blobext CASCADE');
+for (my $i = 0; -d $directory && $i < 600; $i++)
+{
+	sleep 0.1;
+}
+ok(!-d $directory, 'the dropped store is gone');
+$session->query_safe('CREATE TABLE after_drop (id int)');
+$session->quit;
+$node->wait_for_catchup($standby);
+is($standby->safe_psql('postgres', 'SELECT count(*) FROM after_drop'), '0',
+	'the standby goes on after a commit behind the drop');
 $_->stop foreach ($standby, $node);
 
 # ---- a frame that is dirty already ----
