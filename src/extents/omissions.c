@@ -157,8 +157,8 @@ count_of_store(const NotedRun *runs, int count)
 }
 
 /*
- * Log runs of one store, while it is locked: OMITTED must not come behind the DROP of a store, which
- * a server that replays it takes for damage then.  False, and nothing done, if it is not there.
+ * Log runs of one store, while it is locked: OMITTED must not come behind the DROP of a store, as a
+ * server that replays it takes that for damage.  False, and nothing done, if it is not there.
  */
 static bool
 log_store(const NotedRun *runs, int count)

@@ -55,8 +55,8 @@ extern Oid	blob_store_lock(const BlobStoreId *store);
 extern void blob_store_unlock(Oid map);
 
 /*
- * The same as blob_store_open() without waiting: false if the map is locked, or was moved by this transaction, or does
- * not exist (*exists is false then).
+ * The same as blob_store_open() without waiting: false if the map is locked, or was moved by this
+ * transaction, or does not exist (*exists is false then).
  */
 extern bool blob_store_try_open(BlobStore *store, LOCKMODE lock_mode, bool *exists);
 
