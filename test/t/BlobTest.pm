@@ -17,7 +17,7 @@ our @EXPORT = qw(
   fails_with check_is_clean no_page_is_shared no_extents_overlap stat_of store_dir segment_file
   make_values add_values make_traffic values_are_intact power stop_syncer
   why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk
-  start_with_stops hold_at hold_again start_waiting let_go
+  preload_library start_with_stops hold_at hold_again start_waiting let_go
 );
 
 # Return a running server with blobext preloaded and created.  Options: streaming (wal_level replica
@@ -337,18 +337,26 @@ sub stop_syncer
 	die 'the syncer takes nothing';
 }
 
+# Compile a library for LD_PRELOAD from its source in test/unit, once for a test, and return its path.
+sub preload_library
+{
+	my ($source) = @_;
+	my $unit_dir = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run_tap';
+	my $library = "$PostgreSQL::Test::Utils::tmp_check/" . ($source =~ s/\.c$/.so/r);
+	return $library if -e $library;
+	system('cc', '-O1', '-shared', '-fPIC', '-o', $library, "$unit_dir/$source", '-ldl') == 0
+	  or die "$source does not compile";
+	return $library;
+}
+
 # Start the server so that its processes can stop at system calls, see test/unit/stop_calls.c.
 my $stop;
 
 sub start_with_stops
 {
 	my ($node) = @_;
-	my $tmp = $PostgreSQL::Test::Utils::tmp_check;
-	my $library = "$tmp/" . $node->name . '_stop_calls.so';
-	my $unit_dir = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run_tap';
-	system('cc', '-O1', '-shared', '-fPIC', '-o', $library, "$unit_dir/stop_calls.c", '-ldl') == 0
-	  or die 'stop_calls.c does not compile';
-	$stop = "$tmp/" . $node->name . '_stop';
+	my $library = preload_library('stop_calls.c');
+	$stop = $PostgreSQL::Test::Utils::tmp_check . '/' . $node->name . '_stop';
 	local $ENV{BLOBEXT_STOP} = $stop;
 	local $ENV{LD_PRELOAD} = $library;
 	$node->start;

@@ -29,12 +29,8 @@ use Time::HiRes qw(sleep);
 use lib $FindBin::RealBin;
 use BlobTest;
 
-my $unit_dir = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run_tap';
-my $tmp = $PostgreSQL::Test::Utils::tmp_check;
-my $library = "$tmp/failed_writes.so";
-system('cc', '-O1', '-shared', '-fPIC', '-o', $library, "$unit_dir/fail_writes.c", '-ldl') == 0
-	or die 'fail_writes.c does not compile';
-my $fault = "$tmp/failed_writes_fault";
+my $library = preload_library('fail_writes.c');
+my $fault = "$PostgreSQL::Test::Utils::tmp_check/failed_writes_fault";
 $ENV{BLOBEXT_FAULT} = $fault;
 my $node;
 my $last_id;					# of the rows of t

@@ -217,10 +217,7 @@ start_cluster('wait', "${logged}blobext.io_method = sync\n");
 my $tmp = $PostgreSQL::Test::Utils::tmp_check;
 my $held = "$tmp/reuse_fault.held";
 {
-	my $source = "$FindBin::RealBin/../unit/fail_writes.c";
-	system('cc', '-O1', '-shared', '-fPIC', '-o', "$tmp/reuse_fail_writes.so", $source, '-ldl') == 0
-		or die 'fail_writes.c does not compile';
-	local $ENV{LD_PRELOAD} = "$tmp/reuse_fail_writes.so";
+	local $ENV{LD_PRELOAD} = preload_library('fail_writes.c');
 	local $ENV{BLOBEXT_FAULT} = "$tmp/reuse_fault";
 	$node->restart;
 }

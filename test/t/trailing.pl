@@ -36,15 +36,11 @@ my $seed = $ENV{BLOBEXT_TEST_SEED} // time;
 srand($seed);
 note "seed $seed";
 
-my $unit_dir = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run_tap';
-my $tmp = $PostgreSQL::Test::Utils::tmp_check;
-my $library = "$tmp/trailing.so";
-system('cc', '-O1', '-shared', '-fPIC', '-o', $library, "$unit_dir/fail_writes.c", '-ldl') == 0
-	or die 'fail_writes.c does not compile';
-my $fault = "$tmp/trailing_fault";
+my $library = preload_library('fail_writes.c');
+my $fault = "$PostgreSQL::Test::Utils::tmp_check/trailing_fault";
 $ENV{BLOBEXT_FAULT} = $fault;
 
-# Values of more than an eighth of the cache are written from where they lie; so are these.
+# Values of more than a quarter of the cache are written from where they lie; so are these.
 my $node = blob_cluster('main', start => 0, conf => "wal_level = minimal\nmax_wal_senders = 0\n" .
 	  "checkpoint_timeout = 1h\nmax_wal_size = 4GB\nautovacuum = off\nblobext.digest_thread = on\n");
 
