@@ -277,7 +277,7 @@ hash_ahead(BlobWriter *writer)
 
 	if (writer->framer != NULL || writer->method != BLOB_METHOD_NONE ||
 		writer->pages.written_bytes == 0 || bytes < BLOB_HASHER_PIECE_BYTES ||
-		!blob_hasher_is_worth(&writer->digest))
+		!blob_hasher_is_worth(&writer->digest, 0))
 		return;
 	guard_digest(writer);
 	blob_hasher_add(&writer->digest, writer->buffer + hashed, bytes);

@@ -11,6 +11,7 @@
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -327,11 +328,11 @@ blob_hasher_call(void)
 }
 
 /*
- * Whether no more threads and processes run, or want to run, than there are processors, according
- * to the kernel (proc(5), loadavg, the fourth field).
+ * How many processors have nothing to do, according to the kernel (proc(5), loadavg, the fourth
+ * field): negative, if more threads and processes run, or want to run, than there are processors.
  */
-static bool
-has_processor(void)
+static long
+count_idle_processors(void)
 {
 	static long processors = 0;
 	char		text[64];
@@ -342,37 +343,37 @@ has_processor(void)
 	if (processors == 0)
 		processors = sysconf(_SC_NPROCESSORS_ONLN);
 	if (fd < 0)
-		return false;
+		return LONG_MIN;
 	length = read(fd, text, sizeof(text) - 1);
 	close(fd);
 	text[Max(length, 0)] = '\0';
 	running = strchr(text, '/');
 	if (running == NULL)
-		return false;
+		return LONG_MIN;
 	while (running > text && isdigit((unsigned char) running[-1]))
 		running--;
-	return strtol(running, NULL, 10) <= processors;
+	return processors - strtol(running, NULL, 10);
 }
 
 /* Whether the thread will come to the next pieces, as far as can be said. */
 static bool
-is_likely_to_run(void)
+is_likely_to_run(int idle_processors)
 {
 	if (pieces_to_skip > 0)
 	{
 		pieces_to_skip--;
 		return false;
 	}
-	return has_processor();
+	return count_idle_processors() >= idle_processors;
 }
 
 bool
-blob_hasher_is_worth(const BlobDigest *digest)
+blob_hasher_is_worth(const BlobDigest *digest, int idle_processors)
 {
 	if (digest->last_piece_no != 0)
 		return true;
 	if (blob_digest_thread == BLOB_DIGEST_THREAD_OFF || is_refused ||
-		(blob_digest_thread == BLOB_DIGEST_THREAD_AUTO && !is_likely_to_run()))
+		(blob_digest_thread == BLOB_DIGEST_THREAD_AUTO && !is_likely_to_run(idle_processors)))
 		return false;
 	if (!is_started)
 		start_thread();

@@ -22,8 +22,9 @@
 /*
  * Whether the next bytes of a digest shall be handed over.  True if some are under way; otherwise
  * as blobext.digest_thread says, if a thread can be had.  Then it is woken up, or started.
+ * idle_processors:  With "auto", at least this number of processors must have nothing to do.
  */
-extern bool blob_hasher_is_worth(const BlobDigest *digest);
+extern bool blob_hasher_is_worth(const BlobDigest *digest, int idle_processors);
 
 /* Wake the thread up, if it was started, because pieces are about to come. */
 extern void blob_hasher_call(void);

@@ -41,6 +41,10 @@
 /* Content that is not logged is written at once, unless it is as small as this. */
 #define MAX_UNLOGGED_BYTES (128 * 1024)
 
+/* Values in memory that are hashed by the thread: to wake it up takes as long as to hash 80 kB. */
+#define MIN_OVERLAP_BYTES (512 * 1024)
+#define MIN_LOGGED_OVERLAP_BYTES (192 * 1024)
+
 StaticAssertDecl(BLOB_IO_BUFFER_BYTES <= BLOB_WAL_CONTENT_MAX_BYTES, "a piece fits one record");
 StaticAssertDecl(MAX_PARTS <= BLOB_WAL_CONTENT_MAX_PARTS, "its parts fit one record");
 
@@ -91,7 +95,8 @@ typedef struct Pipeline
 	uint64		done_bytes;		/* of the source */
 	BlobDigest *digest;			/* NULL: nothing is hashed */
 	uint64		skip_bytes;		/* that are hashed already */
-	bool		uses_thread;	/* it has content of this digest, and hashes this, too */
+	bool		uses_thread;	/* it hashes the content of this call */
+	bool		overlaps;		/* it hashes values in memory, so the WAL is written meanwhile */
 	bool		is_logged;
 	int			piece_count;	/* of pieces[], used in turn */
 	bool		uses_buffer;
@@ -355,8 +360,10 @@ log_content(const Pipeline *pipeline, const WritePiece *piece, bool flush_soon)
 		parts[i].length_bytes = piece->parts[i].content_bytes;
 	}
 	blob_wal_log_content(pipeline->store, piece->first_page, parts, piece->part_count,
-						 flush_soon);
+						 flush_soon && !pipeline->overlaps);
 	blob_stat_count(wal_content_bytes, piece->content_bytes);
+	if (pipeline->overlaps)
+		blob_wal_write_early(flush_soon);
 }
 
 /* Give up the frames of a piece, which was written or left to others. */
@@ -664,6 +671,20 @@ stays_in_place(const BlobSource *source)
 		(uintptr_t) source->first % BLOB_PAGE_SIZE == 0;
 }
 
+/*
+ * Whether a value in memory shall be hashed by the thread.  Its client waits, so the thread needs a
+ * processor that has nothing to do: others would only take turns.
+ */
+static bool
+overlaps_digest(const Pipeline *pipeline)
+{
+	uint64		bytes = pipeline->source->total_bytes;
+
+	return pipeline->digest != NULL && pipeline->digest->last_piece_no == 0 &&
+		bytes >= (pipeline->is_logged ? MIN_LOGGED_OVERLAP_BYTES : MIN_OVERLAP_BYTES) &&
+		blob_hasher_is_worth(pipeline->digest, 1);
+}
+
 /* Choose whether content is logged, goes through the buffer, is left there, and trails. */
 static void
 choose_way(Pipeline *pipeline)
@@ -674,11 +695,13 @@ choose_way(Pipeline *pipeline)
 	pipeline->piece_count = pipeline->is_logged ? MAX_LOGGED_PIECES : MAX_PIECES;
 	pipeline->uses_buffer =
 		blob_buffer_use_for(pipeline->source->before_bytes + bytes) == BLOB_BUFFER_KEEP;
-	pipeline->uses_thread = pipeline->digest != NULL && pipeline->digest->last_piece_no != 0;
 	pipeline->may_defer = pipeline->uses_buffer &&
 		(pipeline->is_logged || bytes <= MAX_UNLOGGED_BYTES);
 	pipeline->trails = may_trail && !pipeline->is_logged && !pipeline->uses_buffer &&
 		stays_in_place(pipeline->source);
+	pipeline->overlaps = !pipeline->trails && overlaps_digest(pipeline);
+	pipeline->uses_thread = pipeline->overlaps ||
+		(pipeline->digest != NULL && pipeline->digest->last_piece_no != 0);
 }
 
 /* Nothing of this call may be in flight, or be hashed, any more; cannot fail. */

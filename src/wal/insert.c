@@ -7,15 +7,29 @@
  */
 #include "postgres.h"
 
+#include <fcntl.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
 #include "access/xloginsert.h"
+#include "postmaster/walwriter.h"
 #include "storage/bufmgr.h"
 #include "storage/bufpage.h"
+#include "storage/fd.h"
+#include "storage/lwlock.h"
 #include "wal/insert.h"
 
 /* A backend that inserts content flushes the WAL itself when more than this is not flushed. */
 #define MAX_UNFLUSHED_BYTES (UINT64CONST(8) * 1024 * 1024)
+
+/* How often the transaction that logs many values asks for a flush. */
+#define FLUSH_INTERVAL_BYTES (UINT64CONST(1024) * 1024)
+
+/* A write that is started early has at least so much, unless it is the last one of a value. */
+#define MIN_EARLY_BYTES (384 * 1024)
 
 uint32		blob_wal_least_version = BLOB_WAL_VERSION_1;
 
@@ -253,6 +267,14 @@ blob_wal_end(void)
 	return next % XLOG_BLCKSZ == header ? next - header : next;
 }
 
+/* Flush the WAL if too much of it, up to lsn, is not flushed. */
+static void
+bound_unflushed(XLogRecPtr lsn)
+{
+	if (lsn > MAX_UNFLUSHED_BYTES && GetFlushRecPtr(NULL) < lsn - MAX_UNFLUSHED_BYTES)
+		XLogFlush(lsn - MAX_UNFLUSHED_BYTES);
+}
+
 /*
  * Have content flushed up to lsn while the caller prepares the next piece: by the WAL writer, or by
  * the caller if the WAL writer does not keep up.  See "Flushing content early" in the README.
@@ -261,8 +283,87 @@ static void
 flush_early(XLogRecPtr lsn)
 {
 	XLogSetAsyncXactLSN(lsn);
-	if (lsn > MAX_UNFLUSHED_BYTES && GetFlushRecPtr(NULL) < lsn - MAX_UNFLUSHED_BYTES)
-		XLogFlush(lsn - MAX_UNFLUSHED_BYTES);
+	bound_unflushed(lsn);
+}
+
+/*
+ * Write the complete pages of the WAL to the kernel, without a sync.  The server has one function
+ * that can, which is the WAL writer's: it syncs as the settings of the WAL writer say, so these say
+ * "never" meanwhile.  It cannot throw: it either succeeds, or ends the server.
+ */
+static void
+write_without_sync(void)
+{
+	int			saved_delay = WalWriterDelay;
+	int			saved_flush_after = WalWriterFlushAfter;
+
+	WalWriterDelay = INT_MAX;
+	WalWriterFlushAfter = INT_MAX;
+	(void) XLogBackgroundFlush();
+	WalWriterDelay = saved_delay;
+	WalWriterFlushAfter = saved_flush_after;
+}
+
+/* Have the device begin to write a range of the WAL, as far as it is in the last segment of it. */
+static void
+start_writeback(XLogRecPtr start, XLogRecPtr end)
+{
+	XLogSegNo	segment;
+	char		path[MAXPGPATH];
+	int			fd;
+
+	XLByteToPrevSeg(end, segment, wal_segment_size);
+	start = Max(start, segment * (XLogRecPtr) wal_segment_size);
+	XLogFilePath(path, GetWALInsertionTimeLine(), segment, wal_segment_size);
+	fd = BasicOpenFile(path, O_RDONLY | PG_BINARY);
+	if (fd < 0)
+		return;
+	pg_flush_data(fd, XLogSegmentOffset(start, wal_segment_size), end - start);
+	close(fd);
+}
+
+void
+blob_wal_write_early(bool more_comes)
+{
+	XLogRecPtr	end = GetXLogInsertRecPtr();
+	XLogRecPtr	written = GetXLogWriteRecPtr();
+	XLogRecPtr	written_before = written;
+
+	if (end < written + (more_comes ? MIN_EARLY_BYTES : XLOG_BLCKSZ))
+		return;
+	/* A process that has the lock writes or syncs, and this one would have to wait for it. */
+	if (LWLockConditionalAcquire(WALWriteLock, LW_EXCLUSIVE))
+	{
+		LWLockRelease(WALWriteLock);
+		write_without_sync();
+		written = GetXLogWriteRecPtr();
+		if (written > written_before)
+			start_writeback(written_before, written);
+	}
+	else if (more_comes)
+		XLogSetAsyncXactLSN(end);
+	bound_unflushed(end);
+}
+
+/*
+ * Whether a transaction of many values, each of which leaves its flush to the commit, has logged so
+ * much since it last asked for a flush that it shall ask again.
+ */
+static bool
+is_flush_due(uint32 length_bytes)
+{
+	static TransactionId last_xid = InvalidTransactionId;
+	static uint64 logged_bytes;
+	TransactionId xid = GetTopTransactionIdIfAny();
+
+	if (xid != last_xid)
+		logged_bytes = 0;
+	last_xid = xid;
+	logged_bytes += length_bytes;
+	if (logged_bytes < FLUSH_INTERVAL_BYTES)
+		return false;
+	logged_bytes = 0;
+	return true;
 }
 
 void
@@ -286,7 +387,7 @@ blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page,
 	for (int i = 0; i < part_count; i++)
 		XLogRegisterData((char *) parts[i].data, parts[i].length_bytes);
 	lsn = XLogInsert(BLOB_RMGR_ID, BLOB_WAL_CONTENT);
-	if (flush_soon)
+	if (is_flush_due(record.length_bytes) || flush_soon)
 		flush_early(lsn);
 }
 

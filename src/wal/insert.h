@@ -124,4 +124,11 @@ extern void blob_wal_log_omitted(const BlobStoreId *store, const BlobWalOmitted 
 extern XLogRecPtr blob_wal_log_fetched(const BlobStoreId *store, const BlobGenerationRange *ranges,
 									   int range_count);
 
+/*
+ * Have the device begin to write the WAL up to here, without waiting for it, so that the commit has
+ * less to wait for.  more_comes:  The caller is about to insert more content, and calls again.  See
+ * "Writing early" in the README.
+ */
+extern void blob_wal_write_early(bool more_comes);
+
 #endif							/* BLOB_WAL_INSERT_H */

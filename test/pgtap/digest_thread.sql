@@ -5,7 +5,7 @@
 CREATE SCHEMA digest_thread;
 SET search_path = digest_thread, public;
 SET client_min_messages = warning;
-SELECT plan(8);
+SELECT plan(9);
 
 \ir helpers.psql
 
@@ -18,8 +18,10 @@ SELECT is(threads(), 0::bigint, 'a process begins without the thread');
 -- Also while the processors are overloaded.
 SET blobext.digest_thread = on;
 CREATE TABLE short (b blobstate);
-INSERT INTO short VALUES (bytes(3000000, 'short'));
-SELECT is(threads(), 0::bigint, 'a value that comes in one piece makes no thread');
+INSERT INTO short VALUES (bytes(192 * 1024 - 1, 'short'));
+SELECT is(threads(), 0::bigint, 'a short value makes no thread');
+INSERT INTO short VALUES (bytes(512 * 1024, 'short'));
+SELECT is(threads(), 1::bigint, 'a longer one does');
 
 -- Sizes around those at which a value, or a piece of a stream, is handed over; stored at once and in pieces.
 CREATE FUNCTION uploaded(content bytea, piece int) RETURNS blobstate LANGUAGE plpgsql AS $$
@@ -32,7 +34,7 @@ BEGIN
 	RETURN blob_upload_end(u);
 END $$;
 CREATE TABLE source AS SELECT n, bytes(n, n::text) AS content
-	FROM unnest(ARRAY[131072, 262143, 262144, 262145, 327681, 1048575, 1048577, 1400000, 5000000, 20000000]) AS n;
+	FROM unnest(ARRAY[131072, 196607, 196608, 196609, 262143, 262144, 262145, 327681, 524287, 524288, 1048575, 1048577, 1400000, 5000000, 20000000]) AS n;
 CREATE TABLE stored (n int, way text, b blobstate);
 INSERT INTO stored SELECT n, 'at once', content FROM source;
 INSERT INTO stored SELECT n, 'pieces of ' || p, uploaded(content, p)
@@ -48,7 +50,7 @@ SELECT is_empty('SELECT n, way FROM stored JOIN source USING (n) WHERE sha256(b)
 	'digests of all sizes and ways');
 SELECT is_empty('SELECT n, way FROM stored JOIN source USING (n) WHERE b::bytea <> content',
 	'content of all sizes and ways');
-SELECT is(threads(), 1::bigint, 'streams have made one thread');
+SELECT is(threads(), 1::bigint, 'streams have made no other one');
 
 -- Streams that are given up while pieces of them may be under way: their memory is used for others.
 DO $$

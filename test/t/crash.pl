@@ -47,6 +47,7 @@ max_wal_senders = 0
 ),
 	replica => q(wal_level = replica
 wal_compression = on
+blobext.digest_thread = on
 ),
 	partial => q(wal_level = replica
 full_page_writes = off

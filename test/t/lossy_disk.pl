@@ -12,7 +12,8 @@
 #	wal		the WAL; the data directory loses nothing, not even data that was never synced,
 #	store	the extent store alone: no sync of PostgreSQL's own files helps it.
 #
-# The servers take turns with io_uring and blocking I/O, direct and buffered.  After each cut
+# The servers take turns with io_uring and blocking I/O, direct and buffered, and with digests of long
+# values by a thread, while the WAL is written.  After each cut
 #
 #	- the file system's journal is replayed, and finds no error,
 #	- every committed value reads with the SHA-256 of the bytes sent, and is the only thing there,
@@ -53,7 +54,7 @@ my %settings = (
 	minimal => "wal_level = minimal\nmax_wal_senders = 0\n",
 	unlogged => "wal_level = replica\nblobext.wal_content = off\nblobext.tail_extents = off\n");
 my @io = (
-	[ 'auto', 'on' ], [ 'auto', 'off' ], [ 'sync', 'on' ], [ 'sync', 'off' ]);
+	[ 'auto', 'on', 'on' ], [ 'auto', 'off', 'auto' ], [ 'sync', 'on', 'auto' ], [ 'sync', 'off', 'on' ]);
 my @indexes = qw(shared_b t1_b);
 # Place -> figure -> sum.
 my %total;
@@ -160,8 +161,9 @@ sub run_round
 	elsif ($dice < 0.8) { wait_for_flush(); }
 	cut($node);
 	waitpid($housekeeper, 0);
-	my ($method, $direct) = @{ $io[ $round % @io ] };
-	$node->append_conf('postgresql.conf', "blobext.io_method = $method\nblobext.direct_io = $direct\n");
+	my ($method, $direct, $thread) = @{ $io[ $round % @io ] };
+	$node->append_conf('postgresql.conf', "blobext.io_method = $method\nblobext.direct_io = $direct\n" .
+		"blobext.digest_thread = $thread\n");
 	system_or_bail('sync', $node->data_dir . '/postgresql.conf');
 	@$states = end_load($node, $load, $label, sub {
 		cut_in_recovery($node) if rand() < 0.25;

@@ -8,7 +8,8 @@
 #
 # That it can fail: with blobext.wal_content = off the standby's values are missing (wal_modes.pl); a
 # library that begins with generation 1 again after a start fails the promotion; one that leaves
-# early flushes to the WAL writer alone leaves all 15 MB to the commit.
+# early flushes to the WAL writer alone leaves all 15 MB to the commit; one that writes early by the
+# settings of the WAL writer syncs 1 MB before the commit.
 use strict;
 use warnings;
 
@@ -161,6 +162,24 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 	kill('CONT', $walwriter);
 	cmp_ok($inserted, '>', 15 * 1024 * 1024, "$inserted bytes of WAL");
 	cmp_ok($left, '<', 9 * 1024 * 1024, "$left of them are left to the commit");
+
+	# While the digest thread hashes, the backend writes the WAL, and syncs none of it but at its first call.
+	foreach my $thread ('on', 'off')
+	{
+		kill('STOP', $walwriter);
+		my ($written, $flushed) = split /\|/, $node->safe_psql('postgres', qq(SET blobext.digest_thread = $thread;
+			INSERT INTO t SELECT convert_to(repeat('y', 1024 * 1024), 'UTF8');
+			SELECT pg_switch_wal() \\gset
+			BEGIN;
+			CREATE TEMPORARY TABLE start2 AS SELECT pg_current_wal_flush_lsn() AS lsn;
+			INSERT INTO t SELECT convert_to(repeat('z', 1024 * 1024), 'UTF8');
+			SELECT pg_current_wal_lsn() - lsn, pg_current_wal_flush_lsn() - lsn FROM start2;
+			COMMIT));
+		kill('CONT', $walwriter);
+		cmp_ok($written, $thread eq 'on' ? '>' : '<', 1000 * 1024,
+			"digest thread $thread: $written bytes are written before the commit");
+		cmp_ok($flushed, '<', 300 * 1024, "digest thread $thread: $flushed bytes are synced before the commit");
+	}
 	$node->stop;
 	$node->clean_node;
 }

@@ -86,9 +86,9 @@ UNIT_TEST(unit_hasher)
 	pg_prng_seed(&random, (uint64) PG_GETARG_INT64(0));
 	blob_digest_begin(&digest);
 	blob_digest_thread = BLOB_DIGEST_THREAD_OFF;
-	CHECK(!blob_hasher_is_worth(&digest), "no thread is wanted");
+	CHECK(!blob_hasher_is_worth(&digest, 0), "no thread is wanted");
 	blob_digest_thread = BLOB_DIGEST_THREAD_ON;
-	CHECK(blob_hasher_is_worth(&digest), "a thread");
+	CHECK(blob_hasher_is_worth(&digest, 0), "a thread");
 	for (int i = 0; i < DIGESTS; i++)
 	{
 		all[i].data = palloc((Size) MAX_PIECE_BYTES * MAX_PIECES_OF_ONE);
