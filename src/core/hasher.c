@@ -200,6 +200,12 @@ await_piece(uint64 piece_no)
 	return own_pieces - own_before;
 }
 
+bool
+blob_hasher_is_busy(const BlobDigest *digest)
+{
+	return __atomic_load_n(&hasher.hashed, __ATOMIC_ACQUIRE) < digest->last_piece_no;
+}
+
 void
 blob_hasher_wait(BlobDigest *digest)
 {

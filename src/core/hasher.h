@@ -32,6 +32,9 @@ extern void blob_hasher_call(void);
 /* Hand over the next bytes of a digest.  Does not throw. */
 extern void blob_hasher_add(BlobDigest *digest, const void *data, size_t length_bytes);
 
+/* Whether content of a digest is under way, so that blob_hasher_wait() would wait. */
+extern bool blob_hasher_is_busy(const BlobDigest *digest);
+
 /*
  * Wait until all that was handed over for a digest is hashed.  The wait is not interrupted: at most
  * BLOB_HASHER_MAX_PIECES pieces are under way.  ERROR if a piece could not be hashed.

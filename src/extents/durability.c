@@ -222,6 +222,17 @@ blob_durability_make_crash_safe(void)
 	blob_omissions_log_noted();
 }
 
+void
+blob_durability_use_wait(void)
+{
+	static uint64 last_transaction_no = 0;
+
+	if (last_transaction_no == transaction_no)
+		return;
+	last_transaction_no = transaction_no;
+	blob_durability_make_crash_safe();
+}
+
 /* Whether an entry has content that is not in the WAL, so that a sync is needed anyway. */
 static bool
 must_sync(void)

@@ -36,6 +36,12 @@ extern void blob_durability_note(const BlobStoreId *store, uint32 segment_no, bo
  */
 extern void blob_durability_make_crash_safe(void);
 
+/*
+ * The same while the caller has nothing else to do, so that the commit need not: if no value of
+ * this transaction has done so before, since each sync costs the device the same, and others wait.
+ */
+extern void blob_durability_use_wait(void);
+
 /* Whether a noted segment is not crash-safe yet. */
 extern bool blob_durability_is_pending(void);
 

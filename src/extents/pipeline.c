@@ -296,6 +296,13 @@ claim_engine(void)
 		blob_io_begin();
 }
 
+static void
+end_claim(void)
+{
+	if (blob_io_is_claimed())
+		blob_io_end();
+}
+
 /*
  * Find memory for the parts of a piece: frames of the buffer; or the source's, or the engine's
  * buffer of the same number.  True if all are frames.
@@ -643,8 +650,12 @@ store_pieces(Pipeline *pipeline)
 		return;
 	for (int i = 0; i < pipeline->piece_count; i++)
 		finish_write(pipeline, &pieces[(piece_no + i) % pipeline->piece_count], true);
-	if (pipeline->digest != NULL)
-		blob_hasher_wait(pipeline->digest);
+	end_claim();
+	if (pipeline->digest == NULL)
+		return;
+	if (pipeline->overlaps && !pipeline->is_logged && blob_hasher_is_busy(pipeline->digest))
+		blob_durability_use_wait();
+	blob_hasher_wait(pipeline->digest);
 }
 
 /* Segment files to which the runs belong, at most. */
@@ -710,8 +721,7 @@ end_failed_call(BlobDigest *digest)
 {
 	if (trails)
 		(void) await_trailing(true);
-	if (blob_io_is_claimed())
-		blob_io_end();
+	end_claim();
 	blob_buffer_abandon();
 	if (digest != NULL)
 		blob_hasher_cancel(digest);
@@ -750,8 +760,7 @@ blob_pipeline_write(const BlobStoreId *store, const BlobWriteRun *runs, int run_
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	if (blob_io_is_claimed())
-		blob_io_end();
+	end_claim();
 	if (pipeline.is_logged || trails)
 		return;
 	if (pipeline.has_deferred)
