@@ -48,6 +48,7 @@ struct BlobWriter
 	BlobFramer *framer;			/* NULL: the stored bytes are the content */
 	bool		is_appending;	/* to a compressed value, whose open frame goes on */
 	BlobReader *base_reader;	/* of a change */
+	bool		is_whole;		/* it is stored by one call */
 	uint64		expected_bytes; /* of the whole content; 0: unknown */
 	uint64		size_bytes;		/* content so far */
 	uint64		hashed_bytes;	/* of the content, those that the digest thread has included */
@@ -164,6 +165,8 @@ plan_step(BlobWriter *writer, const char *data, uint64 length_bytes, bool is_las
 			.first_bytes = writer->buffered_bytes,
 			.second = data,
 			.before_bytes = writer->pages.written_bytes,
+			.is_whole = writer->is_whole || (is_last && writer->pages.written_bytes == 0),
+			.is_last = is_last,
 			.may_trail = !is_last && data == NULL
 		}
 	};
@@ -881,6 +884,7 @@ blob_writer_store(const char *data, uint64 size_bytes, BlobMethod method)
 
 	Assert(size_bytes > 0);
 	blob_writer_require_allocation();
+	writer->is_whole = true;
 	writer->size_bytes = size_bytes;
 	memcpy(writer->prefix, data, Min(size_bytes, BLOB_PREFIX_BYTES));
 	if (frame_whole(writer, data, size_bytes))

@@ -83,6 +83,13 @@
 
 /* ---- 17 ---- */
 
+/* access/xlog.h: how the WAL is synced */
+#if PG_VERSION_NUM < 170000
+#define wal_sync_method sync_method
+#define WAL_SYNC_METHOD_OPEN SYNC_METHOD_OPEN
+#define WAL_SYNC_METHOD_OPEN_DSYNC SYNC_METHOD_OPEN_DSYNC
+#endif
+
 /* storage/procnumber.h: no backend */
 #if PG_VERSION_NUM < 170000
 #define INVALID_PROC_NUMBER InvalidBackendId

@@ -99,10 +99,11 @@ define_store_settings(void)
 							 "Without it the last extent has its tier's size and room to grow.",
 							 &blob_tail_extents, true, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("blobext.digest_thread",
-							 "Selects whether digests of long streams are computed in a second "
+							 "Selects whether digests of long values are computed in a second "
 							 "thread.",
-							 "auto does so while the processors are not overloaded. Otherwise a "
-							 "process hashes content between its other steps.",
+							 "auto does so while the processors are not overloaded, or for a value "
+							 "in memory while one has nothing to do. Otherwise a process hashes "
+							 "content between its other steps.",
 							 &blob_digest_thread, BLOB_DIGEST_THREAD_AUTO, digest_thread_options,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("blobext.verify_reads",

@@ -15,6 +15,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "core/hasher.h"
 #include "extents/durability.h"
 #include "extents/layout.h"
@@ -40,6 +41,9 @@
 
 /* Content that is not logged is written at once, unless it is as small as this. */
 #define MAX_UNLOGGED_BYTES (128 * 1024)
+
+/* How often a transaction of many values asks for a flush of the WAL. */
+#define FLUSH_INTERVAL_BYTES (1024 * 1024)
 
 /* Values in memory that are hashed by the thread: to wake it up takes as long as to hash 80 kB. */
 #define MIN_OVERLAP_BYTES (512 * 1024)
@@ -356,10 +360,32 @@ enter_piece(const WritePiece *piece)
 
 /* ---- the end of a piece ---- */
 
+/*
+ * Whether to ask for a flush of the WAL: more of this value comes, or the values of a transaction
+ * have logged much since it last asked, because each of them left its end to the commit.
+ */
+static bool
+is_flush_due(uint32 content_bytes, bool more_comes)
+{
+	static TransactionId last_xid = InvalidTransactionId;
+	static uint64 logged_bytes;
+	TransactionId xid = GetTopTransactionIdIfAny();
+	bool		is_due;
+
+	if (xid != last_xid)
+		logged_bytes = 0;
+	last_xid = xid;
+	is_due = more_comes || logged_bytes >= FLUSH_INTERVAL_BYTES;
+	logged_bytes = is_due ? 0 : logged_bytes + content_bytes;
+	return is_due;
+}
+
+/* more_comes: the call is about to log more. */
 static void
-log_content(const Pipeline *pipeline, const WritePiece *piece, bool flush_soon)
+log_content(const Pipeline *pipeline, const WritePiece *piece, bool more_comes)
 {
 	BlobWalContentPart parts[MAX_PARTS];
+	bool		flush_soon = !pipeline->overlaps && is_flush_due(piece->content_bytes, more_comes);
 
 	for (int i = 0; i < piece->part_count; i++)
 	{
@@ -367,10 +393,10 @@ log_content(const Pipeline *pipeline, const WritePiece *piece, bool flush_soon)
 		parts[i].length_bytes = piece->parts[i].content_bytes;
 	}
 	blob_wal_log_content(pipeline->store, piece->first_page, parts, piece->part_count,
-						 flush_soon && !pipeline->overlaps);
+						 flush_soon);
 	blob_stat_count(wal_content_bytes, piece->content_bytes);
 	if (pipeline->overlaps)
-		blob_wal_write_early(flush_soon);
+		blob_wal_write_early(more_comes);
 }
 
 /* Give up the frames of a piece, which was written or left to others. */
@@ -653,7 +679,8 @@ store_pieces(Pipeline *pipeline)
 	end_claim();
 	if (pipeline->digest == NULL)
 		return;
-	if (pipeline->overlaps && !pipeline->is_logged && blob_hasher_is_busy(pipeline->digest))
+	if (pipeline->overlaps && pipeline->source->is_last && !pipeline->is_logged &&
+		blob_hasher_is_busy(pipeline->digest))
 		blob_durability_use_wait();
 	blob_hasher_wait(pipeline->digest);
 }
@@ -691,7 +718,8 @@ overlaps_digest(const Pipeline *pipeline)
 {
 	uint64		bytes = pipeline->source->total_bytes;
 
-	return pipeline->digest != NULL && pipeline->digest->last_piece_no == 0 &&
+	return pipeline->source->is_whole && pipeline->digest != NULL &&
+		pipeline->digest->last_piece_no == 0 &&
 		bytes >= (pipeline->is_logged ? MIN_LOGGED_OVERLAP_BYTES : MIN_OVERLAP_BYTES) &&
 		blob_hasher_is_worth(pipeline->digest, 1);
 }

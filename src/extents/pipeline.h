@@ -18,6 +18,8 @@ typedef struct BlobSource
 	const char *second;
 	uint64		total_bytes;
 	uint64		before_bytes;	/* that were written for the same value before */
+	bool		is_whole;		/* all content of the value is in memory now */
+	bool		is_last;		/* the value ends here */
 	bool		may_trail;		/* the first place stays as it is while the writes trail */
 } BlobSource;
 

@@ -11,10 +11,11 @@
 #include <limits.h>
 #include <unistd.h>
 
-#include "access/xact.h"
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
 #include "access/xloginsert.h"
+#include "core/compat.h"
+#include "miscadmin.h"
 #include "postmaster/walwriter.h"
 #include "storage/bufmgr.h"
 #include "storage/bufpage.h"
@@ -24,9 +25,6 @@
 
 /* A backend that inserts content flushes the WAL itself when more than this is not flushed. */
 #define MAX_UNFLUSHED_BYTES (UINT64CONST(8) * 1024 * 1024)
-
-/* How often the transaction that logs many values asks for a flush. */
-#define FLUSH_INTERVAL_BYTES (UINT64CONST(1024) * 1024)
 
 /* A write that is started early has at least so much, unless it is the last one of a value. */
 #define MIN_EARLY_BYTES (384 * 1024)
@@ -304,31 +302,53 @@ write_without_sync(void)
 	WalWriterFlushAfter = saved_flush_after;
 }
 
-/* Have the device begin to write a range of the WAL, as far as it is in the last segment of it. */
+/*
+ * Have the device begin to write a range of the WAL, as far as it is in the last segment of it.  No
+ * result counts: an error of write-back stays for the server's sync to report, because nothing is
+ * waited for here.  (pg_flush_data() ends the server at any error.)
+ */
 static void
 start_writeback(XLogRecPtr start, XLogRecPtr end)
 {
+#ifdef HAVE_SYNC_FILE_RANGE
 	XLogSegNo	segment;
 	char		path[MAXPGPATH];
 	int			fd;
 
+	if (!enableFsync)
+		return;
 	XLByteToPrevSeg(end, segment, wal_segment_size);
 	start = Max(start, segment * (XLogRecPtr) wal_segment_size);
 	XLogFilePath(path, GetWALInsertionTimeLine(), segment, wal_segment_size);
-	fd = BasicOpenFile(path, O_RDONLY | PG_BINARY);
+	fd = BasicOpenFile(path, O_RDONLY | O_CLOEXEC | PG_BINARY);
 	if (fd < 0)
 		return;
-	pg_flush_data(fd, XLogSegmentOffset(start, wal_segment_size), end - start);
-	close(fd);
+	(void) sync_file_range(fd, XLogSegmentOffset(start, wal_segment_size), end - start,
+						   SYNC_FILE_RANGE_WRITE);
+	(void) close(fd);
+#endif
+}
+
+/* Whether a write to the WAL waits for the device. */
+static bool
+is_synced_by_writing(void)
+{
+	return wal_sync_method == WAL_SYNC_METHOD_OPEN || wal_sync_method == WAL_SYNC_METHOD_OPEN_DSYNC;
 }
 
 void
 blob_wal_write_early(bool more_comes)
 {
-	XLogRecPtr	end = GetXLogInsertRecPtr();
+	XLogRecPtr	end = blob_wal_end();
 	XLogRecPtr	written = GetXLogWriteRecPtr();
 	XLogRecPtr	written_before = written;
 
+	if (is_synced_by_writing())
+	{
+		if (more_comes)
+			flush_early(end);
+		return;
+	}
 	if (end < written + (more_comes ? MIN_EARLY_BYTES : XLOG_BLCKSZ))
 		return;
 	/* A process that has the lock writes or syncs, and this one would have to wait for it. */
@@ -343,27 +363,6 @@ blob_wal_write_early(bool more_comes)
 	else if (more_comes)
 		XLogSetAsyncXactLSN(end);
 	bound_unflushed(end);
-}
-
-/*
- * Whether a transaction of many values, each of which leaves its flush to the commit, has logged so
- * much since it last asked for a flush that it shall ask again.
- */
-static bool
-is_flush_due(uint32 length_bytes)
-{
-	static TransactionId last_xid = InvalidTransactionId;
-	static uint64 logged_bytes;
-	TransactionId xid = GetTopTransactionIdIfAny();
-
-	if (xid != last_xid)
-		logged_bytes = 0;
-	last_xid = xid;
-	logged_bytes += length_bytes;
-	if (logged_bytes < FLUSH_INTERVAL_BYTES)
-		return false;
-	logged_bytes = 0;
-	return true;
 }
 
 void
@@ -387,7 +386,7 @@ blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page,
 	for (int i = 0; i < part_count; i++)
 		XLogRegisterData((char *) parts[i].data, parts[i].length_bytes);
 	lsn = XLogInsert(BLOB_RMGR_ID, BLOB_WAL_CONTENT);
-	if (is_flush_due(record.length_bytes) || flush_soon)
+	if (flush_soon)
 		flush_early(lsn);
 }
 
