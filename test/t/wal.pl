@@ -163,6 +163,35 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 	cmp_ok($inserted, '>', 15 * 1024 * 1024, "$inserted bytes of WAL");
 	cmp_ok($left, '<', 9 * 1024 * 1024, "$left of them are left to the commit");
 
+	# Many values, each of which leaves its flush to the commit.
+	$node->safe_psql('postgres', 'SELECT pg_switch_wal()');
+	kill('STOP', $walwriter);
+	$left = $node->safe_psql('postgres', q(BEGIN;
+		INSERT INTO t SELECT convert_to(repeat('m', 100000), 'UTF8') FROM generate_series(1, 150);
+		SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn();
+		COMMIT));
+	kill('CONT', $walwriter);
+	cmp_ok($left, '<', 10 * 1024 * 1024, "$left of 15,000,000 bytes are left to the commit of many values");
+
+	# Where a write is a sync, the backend writes nothing early, and values are the same.
+	$node->safe_psql('postgres', 'ALTER SYSTEM SET wal_sync_method = open_datasync');
+	$node->reload;
+	kill('STOP', $walwriter);
+	my ($early, $same) = split /\|/, $node->safe_psql('postgres', q(SET blobext.digest_thread = on;
+		SELECT pg_switch_wal() \gset
+		BEGIN;
+		CREATE TEMPORARY TABLE start3 AS SELECT pg_current_wal_lsn() AS lsn;
+		INSERT INTO t SELECT convert_to(repeat('w', 1024 * 1024), 'UTF8');
+		SELECT pg_current_wal_lsn() - lsn,
+			(SELECT sha256(b) = sha256(convert_to(repeat('w', 1024 * 1024), 'UTF8'))
+				FROM t WHERE length(b) = 1024 * 1024 ORDER BY ctid DESC LIMIT 1) FROM start3;
+		COMMIT));
+	kill('CONT', $walwriter);
+	cmp_ok($early, '<', 1000 * 1024, "open_datasync: $early bytes are written before the commit");
+	is($same, 't', 'open_datasync: content');
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET wal_sync_method');
+	$node->reload;
+
 	# While the digest thread hashes, the backend writes the WAL, and syncs none of it but at its first call.
 	foreach my $thread ('on', 'off')
 	{

@@ -87,8 +87,10 @@ UNIT_TEST(unit_hasher)
 	blob_digest_begin(&digest);
 	blob_digest_thread = BLOB_DIGEST_THREAD_OFF;
 	CHECK(!blob_hasher_is_worth(&digest, 0), "no thread is wanted");
+	blob_digest_thread = BLOB_DIGEST_THREAD_AUTO;
+	CHECK(!blob_hasher_is_worth(&digest, 1000000), "so many processors are never idle");
 	blob_digest_thread = BLOB_DIGEST_THREAD_ON;
-	CHECK(blob_hasher_is_worth(&digest, 0), "a thread");
+	CHECK(blob_hasher_is_worth(&digest, 1000000), "a thread");
 	for (int i = 0; i < DIGESTS; i++)
 	{
 		all[i].data = palloc((Size) MAX_PIECE_BYTES * MAX_PIECES_OF_ONE);
