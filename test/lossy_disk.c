@@ -13,7 +13,8 @@
  * a FLUSH) makes the writes durable that were answered before the FLUSH arrived; a write that was
  * not answered by then may be lost in spite of it.  Therefore some writes are answered late.  When
  * the power is cut, each write that is not durable is kept with a probability, or torn (each of its
- * sectors is kept or not), or lost; which one does not depend on the order of the writes.
+ * sectors is kept or not), or lost; which one does not depend on the order of the writes.  ext4's
+ * superblock, two sectors, is never torn: its checksum is verified before the journal is replayed.
  *
  * FILE is opened with FOPEN_DIRECT_IO, so that no page cache is between the loop device and this
  * process.  Two sparse files in DIRECTORY hold the bytes: lossy.now as reads see them,
@@ -61,6 +62,8 @@
 #endif
 
 #define SECTOR_BYTES 512
+#define SUPERBLOCK_AT 1024
+#define SUPERBLOCK_BYTES 1024
 #define MAX_WRITE (1024 * 1024)
 #define MAX_PAGES (MAX_WRITE / 4096)
 #define MAX_REQUEST (MAX_WRITE + 4096)	/* with headers */
@@ -326,25 +329,35 @@ end_held_writes(int error)
 	held_write_count = 0;
 }
 
+/* Length of the piece at this offset of the disk that a cut keeps or loses as a whole. */
+static uint32_t
+whole_bytes(uint64_t offset)
+{
+	return offset == SUPERBLOCK_AT ? SUPERBLOCK_BYTES : SECTOR_BYTES;
+}
+
 /* Returns false if no sector, or each, was kept. */
 static bool
 keep_some_sectors(const Write *write, uint64_t *state)
 {
 	bool		has_kept = false;
 	bool		has_lost = false;
+	uint32_t	length;
 
-	for (uint32_t at = 0; at < write->length; at += SECTOR_BYTES)
+	for (uint32_t at = 0; at < write->length; at += length)
 	{
 		uint32_t	left = write->length - at;
 
+		length = whole_bytes(write->offset + at);
+		if (length > left)
+			length = left;
 		if (!is_hit(state, 500))
 		{
 			has_lost = true;
 			continue;
 		}
 		has_kept = true;
-		write_at(durable_fd, write->data + at, left < SECTOR_BYTES ? left : SECTOR_BYTES,
-				 write->offset + at);
+		write_at(durable_fd, write->data + at, length, write->offset + at);
 	}
 	return has_kept && has_lost;
 }
