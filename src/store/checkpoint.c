@@ -18,8 +18,8 @@
  * The time from one request for a checkpoint to the next, as a multiple of the time that the
  * checkpoint took, and its bounds.
  */
-#define CHECKPOINT_PAUSE_TIMES 5
-#define MIN_CHECKPOINT_PAUSE_MS 250
+#define CHECKPOINT_PAUSE_TIMES 3
+#define MIN_CHECKPOINT_PAUSE_MS 100
 #define MAX_CHECKPOINT_PAUSE_MS (60 * 1000)
 
 /* The checkpoint, or restartpoint, from which recovery would start after a crash now. */
@@ -85,7 +85,7 @@ blob_store_covered(void)
 
 /*
  * A checkpoint is asked for at full speed.  It has a price for all other sessions.  So those asked
- * for take a fifth of the time at most.  If a checkpoint is running, but spread over time, the
+ * for take a third of the time at most.  If a checkpoint is running, but spread over time, the
  * request hurries it.
  */
 bool

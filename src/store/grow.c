@@ -454,6 +454,8 @@ blob_store_ask_for_checkpoint(BlobStoreShared *shared)
 {
 	Situation	now;
 
+	if (blob_store_frees_after_flush())
+		return;
 	look(shared, &now);
 	if (now.free_pages < now.pending_pages && wants_checkpoint(shared, &now))
 		ask_for_checkpoint(&now, CHECKPOINT_FAST);

@@ -36,8 +36,12 @@
 #define PIECES_PART 32
 #define SCATTER_PART 8
 
-/* The allocation hook is called each time that this number of pages has been allocated. */
+/*
+ * The allocation hook is called each time that HOOK_PAGES have been allocated.  While a checkpoint
+ * is awaited, a process looks each AWAITED_PAGES whether it is complete.
+ */
 #define HOOK_PAGES UINT64CONST(4096)	/* 16 MiB */
+#define AWAITED_PAGES UINT64CONST(512)	/* 2 MiB */
 
 /*
  * How long, and how often, a reader that holds a buffer lock tries to lock the map, see lock_map().
@@ -358,16 +362,29 @@ record_allocation(BlobStore *store, BlobStoreShared *shared, BlobDraft *draft,
 	PG_END_TRY();
 }
 
+/* Whether the last `pages` of a sum have made it pass a multiple of this step. */
+static bool
+has_passed(uint64 sum, uint64 pages, uint64 step)
+{
+	return sum / step != (sum - pages) / step;
+}
+
 /*
- * If the sum of allocated pages has passed a multiple of HOOK_PAGES, make covered pages available
- * and call the hook.
+ * From time to time make covered pages available; and at multiples of HOOK_PAGES ask for a
+ * checkpoint, if that is due, and call the hook.
  */
 static void
 at_allocation(BlobStore *store, BlobStoreShared *shared, uint64 pages, uint64 allocated_pages)
 {
-	if (allocated_pages / HOOK_PAGES == (allocated_pages - pages) / HOOK_PAGES)
+	bool		calls_hook = has_passed(allocated_pages, pages, HOOK_PAGES);
+
+	/* checkpoint_awaited is read without a lock: if it is wrong, the next look comes sooner or later. */
+	if (calls_hook ||
+		(shared->checkpoint_awaited && has_passed(allocated_pages, pages, AWAITED_PAGES)))
+		(void) blob_store_mature(&store->id, shared, false);
+	if (!calls_hook)
 		return;
-	(void) blob_store_mature(&store->id, shared, false);
+	blob_store_ask_for_checkpoint(shared);
 	if (blob_store_allocation_hook != NULL)
 		blob_store_allocation_hook(&store->id, allocated_pages);
 }

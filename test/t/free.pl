@@ -504,6 +504,35 @@ foreach my $is_crash (0, 1)
 	$node->clean_node;
 }
 
+# It does so while pages are free, so that it need not grow.  Seen to fail without
+# blob_store_ask_for_checkpoint() in at_allocation().
+{
+	my $node = blob_cluster('early', conf => $calm);
+	make_functions($node);
+	my ($few, $many) = (4 * 4096, 6 * 4096);
+	my $first = allocate($node, $few);
+	my $second = allocate($node, $many);
+	fill($node);
+	free_pages($node, $second, $second + $many);
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	free_pages($node, $first, $first + $few);
+	is(held($node, 'free') . ' ' . held($node, 'pending'), "$many $few", 'more is free than pending');
+	my $pages = 'SELECT sum(pages) FROM held';
+	my $held = $node->safe_psql('postgres', $pages);
+	my $offset = -s $node->logfile;
+	allocate($node, 4096) for 1 .. 4;
+	for (my $i = 0; $i < 3_000 && !$node->log_contains('checkpoint complete', $offset); $i++)
+	{
+		usleep(10_000);
+	}
+	ok($node->log_contains('checkpoint complete', $offset),
+		'the store asks for a checkpoint when less is free than pending');
+	allocate($node, 4096) for 5 .. 10;
+	is($node->safe_psql('postgres', $pages), $held, 'the store has not grown');
+	$node->stop;
+	$node->clean_node;
+}
+
 # A full disk: better wait for a checkpoint than fail.  Seen to fail with *may_wait false.
 SKIP:
 {
