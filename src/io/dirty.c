@@ -50,6 +50,12 @@
  */
 #define SPARE_PARTS 4
 
+/*
+ * The syncer writes pages that are not logged when there is as much of them: their transactions
+ * wait for these writes before they commit.  It is as much as four batches.
+ */
+#define MANY_UNLOGGED_BYTES (UINT64CONST(4) * 1024 * 1024)
+
 /* Frames that one look at the list collects. */
 #define MAX_ITEMS 4096
 
@@ -70,6 +76,7 @@ typedef struct DirtyShared
 	pg_atomic_uint64 next_seq;	/* changed under list_lock, which protects the rest */
 	uint32		frame_count;
 	pg_atomic_uint64 dirty_bytes;	/* read without the lock as a hint */
+	pg_atomic_uint64 unlogged_bytes;	/* of these in frames that are not logged; likewise */
 	pg_atomic_uint64 frame_bytes;	/* memory of the frames; likewise */
 	BufferFrame *list[FLEXIBLE_ARRAY_MEMBER];
 } DirtyShared;
@@ -104,6 +111,7 @@ typedef struct DirtyFilter
 	uint64		end_seq;		/* frames that became dirty before */
 	bool		must_succeed;	/* report failures of pages that are not logged, too */
 	bool		only_logged;	/* others could not be written, and are left alone */
+	bool		only_unlogged;	/* frames without a logged page */
 } DirtyFilter;
 
 static DirtyShared *shared = NULL;
@@ -138,6 +146,7 @@ blob_dirty_shmem_init(void)
 	shared->limit_bytes = Min(buffer_bytes / LIMIT_PARTS, MAX_LIMIT_BYTES);
 	pg_atomic_init_u64(&shared->next_seq, 1);
 	pg_atomic_init_u64(&shared->dirty_bytes, 0);
+	pg_atomic_init_u64(&shared->unlogged_bytes, 0);
 	pg_atomic_init_u64(&shared->frame_bytes, 0);
 }
 
@@ -149,11 +158,22 @@ dirty_bytes_of(const BufferFrame *frame)
 	return frame->dirty_end - frame->dirty_start;
 }
 
+/* Count the dirty bytes of a frame, or no longer. */
+static void
+count_frame(const BufferFrame *frame, int sign)
+{
+	int64		bytes = sign * (int64) dirty_bytes_of(frame);
+
+	pg_atomic_fetch_add_u64(&shared->dirty_bytes, bytes);
+	if (!frame->is_logged)
+		pg_atomic_fetch_add_u64(&shared->unlogged_bytes, bytes);
+}
+
 /* Set the dirty range; readers look at it without the lock, see readable_bytes() in buffer.c. */
 static void
 set_range(BufferFrame *frame, uint32 start, uint32 end)
 {
-	pg_atomic_fetch_sub_u64(&shared->dirty_bytes, dirty_bytes_of(frame));
+	count_frame(frame, -1);
 	if (end == 0)
 	{
 		frame->dirty_end = 0;
@@ -164,7 +184,7 @@ set_range(BufferFrame *frame, uint32 start, uint32 end)
 		frame->dirty_start = start;
 		frame->dirty_end = end;
 	}
-	pg_atomic_fetch_add_u64(&shared->dirty_bytes, dirty_bytes_of(frame));
+	count_frame(frame, 1);
 }
 
 /* Put a range into the list.  A frame that is there already gets a longer range. */
@@ -179,7 +199,9 @@ add_range(const BlobDirtyRange *range, bool is_logged)
 		if (range->start_bytes < frame->dirty_end && range->end_bytes > frame->dirty_start)
 			elog(ERROR, "page " UINT64_FORMAT " is written twice",
 				 range->page + range->start_bytes / BLOB_PAGE_SIZE);
+		count_frame(frame, -1);
 		frame->is_logged |= is_logged;
+		count_frame(frame, 1);
 		frame->added_seq = seq;
 		/* Pages between the two ranges have been written, and may be written again. */
 		set_range(frame, Min(frame->dirty_start, range->start_bytes),
@@ -239,7 +261,7 @@ bool
 blob_dirty_add(const BlobDirtyRange *ranges, int count, bool is_logged)
 {
 	uint64		bytes = 0;
-	bool		was_filling = blob_dirty_is_filling();
+	bool		was_due = blob_dirty_is_filling() || blob_dirty_has_many_unlogged();
 	bool		is_added;
 
 	for (int i = 0; i < count; i++)
@@ -256,7 +278,7 @@ blob_dirty_add(const BlobDirtyRange *ranges, int count, bool is_logged)
 		return false;
 
 	blob_stat_count(deferred_pages, bytes / BLOB_PAGE_SIZE);
-	if (!was_filling && blob_dirty_is_filling())
+	if (!was_due && (blob_dirty_is_filling() || blob_dirty_has_many_unlogged()))
 		blob_syncer_wake();
 	return true;
 }
@@ -277,7 +299,8 @@ matches(const BufferFrame *frame, const DirtyFilter *filter)
 	BlobStoreId store;
 
 	if (frame->dirty_seq >= filter->end_seq || frame->added_seq < filter->start_seq ||
-		(filter->only_logged && !frame->is_logged))
+		(filter->only_logged && !frame->is_logged) ||
+		(filter->only_unlogged && frame->is_logged))
 		return false;
 	if (filter->store == NULL)
 		return true;
@@ -668,6 +691,14 @@ blob_dirty_write_all(BlobDirtyFailure *failure)
 	return write_matching(&filter, failure);
 }
 
+bool
+blob_dirty_write_unlogged(BlobDirtyFailure *failure)
+{
+	DirtyFilter filter = {.store = NULL, .only_unlogged = true, .must_succeed = true};
+
+	return write_matching(&filter, failure);
+}
+
 /* ---- freed pages ---- */
 
 /* Whether a frame of the list lies in one of the runs, which are in order. */
@@ -795,4 +826,11 @@ blob_dirty_is_filling(void)
 {
 	return shared != NULL && pg_atomic_read_u64(&shared->frame_bytes) >=
 		shared->limit_bytes - shared->limit_bytes / SPARE_PARTS;
+}
+
+bool
+blob_dirty_has_many_unlogged(void)
+{
+	return shared != NULL &&
+		pg_atomic_read_u64(&shared->unlogged_bytes) >= MANY_UNLOGGED_BYTES;
 }

@@ -69,6 +69,12 @@ extern void blob_dirty_write_extent(const BlobStoreId *store, const BlobExtent *
 extern bool blob_dirty_write_all(BlobDirtyFailure *failure);
 
 /*
+ * The same for pages that are not logged, of which there are many.  False if some could not be
+ * written; they stay dirty.
+ */
+extern bool blob_dirty_write_unlogged(BlobDirtyFailure *failure);
+
+/*
  * Forget the dirty pages of these runs, which are in ascending order and do not overlap.  The
  * extents to which the pages belonged have been freed, durably, and no process but the caller may
  * give the pages out.  On return no page of them is dirty, and no write of one is under way: none
@@ -92,8 +98,12 @@ extern void blob_dirty_end_removal(const BlobStoreId *store, uint32 segment_no);
 extern void blob_dirty_open(void);
 extern void blob_dirty_close(void);
 
-/* The number of dirty pages; and whether that is large enough to write them soon. */
+/*
+ * The number of dirty pages; whether that is large enough to write them soon; and whether there are
+ * so many that are not logged that these are written.  Take no lock.
+ */
 extern uint64 blob_dirty_page_count(void);
 extern bool blob_dirty_is_filling(void);
+extern bool blob_dirty_has_many_unlogged(void);
 
 #endif							/* BLOB_DIRTY_H */

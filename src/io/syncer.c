@@ -322,13 +322,27 @@ sync_listed(void)
 	return is_done;
 }
 
-/* Write dirty pages if there are many.  A failure is reported when a checkpoint has to wait. */
-static void
-write_if_filling(void)
+/* Whether there are many dirty pages, so that they are to be written now. */
+static bool
+is_write_due(void)
 {
-	if (!blob_dirty_is_filling() || GetCurrentTimestamp() < next_attempt)
+	return blob_dirty_is_filling() || blob_dirty_has_many_unlogged();
+}
+
+/*
+ * Write dirty pages if there are many.  A failure is reported when a checkpoint has to wait; that
+ * of pages which are not logged, by their transaction.
+ */
+static void
+write_if_due(void)
+{
+	bool		are_written;
+
+	if (!is_write_due() || GetCurrentTimestamp() < next_attempt)
 		return;
-	if (!blob_dirty_write_all(&failure))
+	are_written = blob_dirty_is_filling() ? blob_dirty_write_all(&failure) :
+		blob_dirty_write_unlogged(&failure);
+	if (!are_written)
 		next_attempt = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), RETRY_MS);
 }
 
@@ -471,8 +485,8 @@ sleep_until_wanted(void)
 	LWLockRelease(shared->lock);
 	while (sleeps)
 	{
-		wait_for_latch(blob_dirty_is_filling() ? RETRY_MS : -1);
-		write_if_filling();
+		wait_for_latch(is_write_due() ? RETRY_MS : -1);
+		write_if_due();
 		LWLockAcquire(shared->lock, LW_SHARED);
 		sleeps = shared->sleeps;
 		LWLockRelease(shared->lock);
@@ -568,7 +582,7 @@ hold_once(void)
 	do
 	{
 		wait_for_latch(POLL_MS);
-		write_if_filling();
+		write_if_due();
 	} while (may_go_on(start, redo) && is_wanted(false));
 	end_holding();
 }

@@ -15,7 +15,7 @@ use Time::HiRes qw(usleep);
 our @EXPORT = qw(
   blob_cluster content literal kill_everything wait_for_end kill_in_recovery
   fails_with check_is_clean no_page_is_shared no_extents_overlap stat_of store_dir segment_file
-  make_values add_values make_traffic values_are_intact power stop_syncer
+  make_values add_values make_traffic values_are_intact power stop_syncer few_are_dirty
   why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk
   preload_library start_with_stops hold_at hold_again start_waiting let_go
 );
@@ -335,6 +335,18 @@ sub stop_syncer
 		kill('CONT', $pid);
 	}
 	die 'the syncer takes nothing';
+}
+
+# Whether fewer than $limit pages are dirty, within half a minute.
+sub few_are_dirty
+{
+	my ($node, $limit) = @_;
+	for (1 .. 300)
+	{
+		return 1 if stat_of($node, 'pending_deferred_pages') < $limit;
+		usleep(100_000);
+	}
+	return 0;
 }
 
 # Compile a library for LD_PRELOAD from its source in test/unit, once for a test, and return its path.

@@ -14,6 +14,7 @@
 #	- the syncer is terminated, it sleeps; the server is stopped, all processes are killed,
 #	- the files are taken away, and brought back,
 #	- sequences, with requests ahead,
+#	- pages that are not logged, of a transaction that goes on, and of one that is rolled back,
 #	- power cuts: after a checkpoint; after a commit that synced by itself, and a checkpoint; before
 #	  the syncer has written, which it then cannot do.
 #
@@ -28,7 +29,8 @@
 # that has lost its files; without blob_invalid_segments_removed() in replay_drop(), the start after
 # the dropped store; without blob_dirty_write_segment() in blob_segment_sync(), the second power cut;
 # without blob_dirty_close() in at_exit() and end_holding(), the pages that are left to a syncer that
-# has ended, or sleeps.
+# has ended, or sleeps; without blob_dirty_write_unlogged() in write_if_due(), or without only_unlogged
+# in matches(), the pages that are not logged.
 use strict;
 use warnings;
 
@@ -486,6 +488,49 @@ SKIP:
 }
 is_whole('the sequence is whole when it is read again, from the cache');
 kill('CONT', $pid);
+$node->stop;
+
+# ---- pages that are not logged ----
+
+# The syncer writes them when there are 4 MB, while it sleeps, and while it holds checkpoints up.
+start_cluster('unlogged', "blobext.wal_content = off\nblobext.cache_size = 64MB");
+sql('CREATE TABLE made AS SELECT i, bytes(30000, i) AS o FROM generate_series(1, 400) i');
+my $store = 'INSERT INTO t SELECT i, o, o FROM made';
+my $open = $node->background_psql('postgres');
+foreach my $end ('ROLLBACK', 'COMMIT')
+{
+	my $deferred = counter('deferred_pages');
+	$open->query_safe("BEGIN; $store");
+	is(counter('deferred_pages') - $deferred, 400 * 8, "pages before a $end");
+	ok(few_are_dirty($node, 1024), 'the syncer does not wait for the commit');
+	is(sql(q(SELECT state FROM pg_stat_activity WHERE backend_type = 'blobext syncer')), 'idle',
+		'and sleeps on');
+	$open->query_safe($end);
+}
+is_whole('written before the commit');
+kill_everything($node);
+unlink $node->data_dir . '/postmaster.pid';
+$node->start;
+is(sql('SELECT count(*) FROM t'), 400, 'durable with the commit');
+is_whole('written before the commit, after a crash');
+check_is_clean($node, 'the check finds nothing');
+$node->stop;
+
+# What is logged stays dirty beside it.
+start_cluster('mixed', "wal_level = minimal\nblobext.cache_size = 64MB");
+sql('CREATE TABLE made AS SELECT i, bytes(30000, i) AS o FROM generate_series(1, 400) i');
+sql("CALL store($_, 20000)") foreach (1001 .. 1030);
+my $logged = counter('pending_deferred_pages');
+cmp_ok($logged, '>', 100, 'logged pages are dirty');
+$open = $node->background_psql('postgres');
+$open->query_safe("BEGIN; $store");
+ok(few_are_dirty($node, 1024 + $logged), 'the syncer writes what is not logged');
+cmp_ok(counter('pending_deferred_pages'), '>=', $logged, 'and leaves alone what is logged');
+$open->query_safe('COMMIT');
+is_whole('both');
+$node->stop('immediate');
+$node->start;
+is_whole('both, after a crash');
 $node->stop;
 
 # ---- power cuts ----

@@ -9,7 +9,8 @@
 #	  checkpoint completes, and nothing is lost when all processes are killed,
 #	- no process can write: statements that store fail, all others go on,
 #	- a shutdown during the fault ends, with a PANIC, and the next start has all content,
-#	- pages that are not logged hold up no process but the commit of their transaction,
+#	- pages that are not logged hold up no process but the commit of their transaction; the syncer
+#	  that cannot write many of them tries again, at its pace,
 #	- a failed fdatasync() is a PANIC, of the syncer and of a backend.
 #
 # Seen to fail: with sync_listed() that goes on after a failed write, or with finish_items() that takes
@@ -293,6 +294,26 @@ ok(!$node->log_contains('PANIC', $offset), 'a shutdown does not need pages of no
 ok($node->log_contains('database system is shut down', $offset), 'the shutdown is a clean one');
 start();
 is_whole($last_id, 'after the shutdown');
+
+# The syncer cannot write many of them before the commit.
+$idle->{run}->kill_kill;
+start_cluster('many', "blobext.wal_content = off\nblobext.cache_size = 64MB\n");
+$syncer = sql(q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'blobext syncer'));
+begin_fault('EIO', $syncer);
+$idle = $node->background_psql('postgres');
+$idle->query_safe('BEGIN; INSERT INTO t SELECT i, x, x FROM generate_series(1, 400) i, bytes(16000, i) x');
+is(stat_of($node, 'pending_deferred_pages'), 400 * 4, 'the syncer cannot write the pages of a transaction');
+my $tried = stat_of($node, 'deferred_writes');
+sleep(1);
+$tried = stat_of($node, 'deferred_writes') - $tried;
+cmp_ok($tried, '>=', 400 * 4 / 64, 'it tries again');
+cmp_ok($tried, '<=', 15 * 400 * 4 / 40, 'ten times a second');
+$idle->query_safe('COMMIT');
+is(stat_of($node, 'pending_deferred_pages'), 0, 'the commit writes them');
+end_fault();
+restart_after_kill();
+is_whole(400, 'they are durable');
+$idle->{run}->kill_kill;
 $node->stop;
 
 done_testing();

@@ -7,7 +7,8 @@
 #
 #	- the disk itself: writes without a FLUSH are lost, or kept, or torn, as it was told; writes before
 #	  a FLUSH never are,
-#	- a commit whose content is not in the WAL,
+#	- a commit whose content is not in the WAL, of single values and of many, which the syncer has
+#	  written before,
 #	- the end of crash recovery, which no redo pointer lies before,
 #	- a checkpoint while the syncer has content that it has not made durable, because no FLUSH is
 #	  answered: a cut while the checkpoint waits; and another one right after it has completed,
@@ -185,6 +186,18 @@ sub commit_and_cut
 	cut();
 	$node->start;
 	is_whole('a commit after recovery', 2 * @sizes);
+	# The syncer has written most of these, and synced none.
+	my $session = $node->background_psql('postgres');
+	$session->query_safe(q(BEGIN; INSERT INTO v (digest, b)
+		SELECT encode(sha256(x), 'hex'), x FROM generate_series(1, 400) i, LATERAL (
+			SELECT string_agg(sha256(int4send(i) || int4send(j)), NULL) AS x
+			FROM generate_series(1, 1000) j) s));
+	ok(few_are_dirty($node, 1024), 'most is written before the commit');
+	$session->query_safe('COMMIT');
+	cut();
+	$session->{run}->kill_kill;
+	$node->start;
+	is_whole('a commit of much that was written before', 2 * @sizes + 400);
 	end_cluster();
 	return;
 }
