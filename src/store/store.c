@@ -378,7 +378,7 @@ at_allocation(BlobStore *store, BlobStoreShared *shared, uint64 pages, uint64 al
 {
 	bool		calls_hook = has_passed(allocated_pages, pages, HOOK_PAGES);
 
-	/* checkpoint_awaited is read without a lock: if it is wrong, the next look comes sooner or later. */
+	/* checkpoint_awaited is read without a lock: if it is wrong, the look comes 2 MiB later. */
 	if (calls_hook ||
 		(shared->checkpoint_awaited && has_passed(allocated_pages, pages, AWAITED_PAGES)))
 		(void) blob_store_mature(&store->id, shared, false);

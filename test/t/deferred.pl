@@ -504,7 +504,7 @@ foreach my $end ('ROLLBACK', 'COMMIT')
 	is(counter('deferred_pages') - $deferred, 400 * 8, "pages before a $end");
 	ok(few_are_dirty($node, 1024), 'the syncer does not wait for the commit');
 	is(sql(q(SELECT state FROM pg_stat_activity WHERE backend_type = 'blobext syncer')), 'idle',
-		'and sleeps on');
+		'the syncer holds up no checkpoint for that');
 	$open->query_safe($end);
 }
 is_whole('written before the commit');
@@ -516,7 +516,7 @@ is_whole('written before the commit, after a crash');
 check_is_clean($node, 'the check finds nothing');
 $node->stop;
 
-# What is logged stays dirty beside it.
+# Logged pages beside them stay dirty.
 start_cluster('mixed', "wal_level = minimal\nblobext.cache_size = 64MB");
 sql('CREATE TABLE made AS SELECT i, bytes(30000, i) AS o FROM generate_series(1, 400) i');
 sql("CALL store($_, 20000)") foreach (1001 .. 1030);
@@ -525,7 +525,7 @@ cmp_ok($logged, '>', 100, 'logged pages are dirty');
 $open = $node->background_psql('postgres');
 $open->query_safe("BEGIN; $store");
 ok(few_are_dirty($node, 1024 + $logged), 'the syncer writes what is not logged');
-cmp_ok(counter('pending_deferred_pages'), '>=', $logged, 'and leaves alone what is logged');
+cmp_ok(counter('pending_deferred_pages'), '>=', $logged, 'logged pages stay dirty');
 $open->query_safe('COMMIT');
 is_whole('both');
 $node->stop('immediate');

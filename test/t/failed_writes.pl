@@ -306,13 +306,13 @@ is(stat_of($node, 'pending_deferred_pages'), 400 * 4, 'the syncer cannot write t
 my $tried = stat_of($node, 'deferred_writes');
 sleep(1);
 $tried = stat_of($node, 'deferred_writes') - $tried;
-cmp_ok($tried, '>=', 400 * 4 / 64, 'it tries again');
-cmp_ok($tried, '<=', 15 * 400 * 4 / 40, 'ten times a second');
+cmp_ok($tried, '>=', 400 * 4 / 64, 'the syncer tries again');
+cmp_ok($tried, '<=', 15 * 400 * 4 / 40, 'the syncer tries ten times a second');
 $idle->query_safe('COMMIT');
 is(stat_of($node, 'pending_deferred_pages'), 0, 'the commit writes them');
 end_fault();
 restart_after_kill();
-is_whole(400, 'they are durable');
+is_whole(400, 'pages that the commit has written are durable');
 $idle->{run}->kill_kill;
 $node->stop;
 
