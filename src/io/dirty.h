@@ -99,8 +99,8 @@ extern void blob_dirty_open(void);
 extern void blob_dirty_close(void);
 
 /*
- * The number of dirty pages; whether that is large enough to write them soon; and whether those that
- * are not logged are to be written (4 MB).  Take no lock.
+ * The number of dirty pages; whether that is large enough to write them soon; and whether those
+ * that are not logged are to be written (4 MB).  Take no lock.
  */
 extern uint64 blob_dirty_page_count(void);
 extern bool blob_dirty_is_filling(void);
