@@ -158,22 +158,15 @@ dirty_bytes_of(const BufferFrame *frame)
 	return frame->dirty_end - frame->dirty_start;
 }
 
-/* Count the dirty bytes of a frame, or no longer. */
-static void
-count_frame(const BufferFrame *frame, int sign)
-{
-	int64		bytes = sign * (int64) dirty_bytes_of(frame);
-
-	pg_atomic_fetch_add_u64(&shared->dirty_bytes, bytes);
-	if (!frame->is_logged)
-		pg_atomic_fetch_add_u64(&shared->unlogged_bytes, bytes);
-}
-
-/* Set the dirty range; readers look at it without the lock, see readable_bytes() in buffer.c. */
+/*
+ * Set the dirty range; readers look at it without the lock, see readable_bytes() in buffer.c.  Each
+ * sum changes in one step: a process that reads a zero in between would take its pages for written.
+ */
 static void
 set_range(BufferFrame *frame, uint32 start, uint32 end)
 {
-	count_frame(frame, -1);
+	int64		change = -(int64) dirty_bytes_of(frame);
+
 	if (end == 0)
 	{
 		frame->dirty_end = 0;
@@ -184,7 +177,19 @@ set_range(BufferFrame *frame, uint32 start, uint32 end)
 		frame->dirty_start = start;
 		frame->dirty_end = end;
 	}
-	count_frame(frame, 1);
+	change += dirty_bytes_of(frame);
+	pg_atomic_fetch_add_u64(&shared->dirty_bytes, change);
+	if (!frame->is_logged)
+		pg_atomic_fetch_add_u64(&shared->unlogged_bytes, change);
+}
+
+/* A frame that is in the list gets logged pages. */
+static void
+set_logged(BufferFrame *frame)
+{
+	if (!frame->is_logged)
+		pg_atomic_fetch_sub_u64(&shared->unlogged_bytes, dirty_bytes_of(frame));
+	frame->is_logged = true;
 }
 
 /* Put a range into the list.  A frame that is there already gets a longer range. */
@@ -199,9 +204,8 @@ add_range(const BlobDirtyRange *range, bool is_logged)
 		if (range->start_bytes < frame->dirty_end && range->end_bytes > frame->dirty_start)
 			elog(ERROR, "page " UINT64_FORMAT " is written twice",
 				 range->page + range->start_bytes / BLOB_PAGE_SIZE);
-		count_frame(frame, -1);
-		frame->is_logged |= is_logged;
-		count_frame(frame, 1);
+		if (is_logged)
+			set_logged(frame);
 		frame->added_seq = seq;
 		/* Pages between the two ranges have been written, and may be written again. */
 		set_range(frame, Min(frame->dirty_start, range->start_bytes),
@@ -261,7 +265,8 @@ bool
 blob_dirty_add(const BlobDirtyRange *ranges, int count, bool is_logged)
 {
 	uint64		bytes = 0;
-	bool		was_due = blob_dirty_is_filling() || blob_dirty_has_many_unlogged();
+	bool		was_due;
+	bool		is_due;
 	bool		is_added;
 
 	for (int i = 0; i < count; i++)
@@ -270,15 +275,17 @@ blob_dirty_add(const BlobDirtyRange *ranges, int count, bool is_logged)
 		return false;
 
 	LWLockAcquire(shared->list_lock, LW_EXCLUSIVE);
+	was_due = blob_dirty_is_write_due();
 	is_added = blob_dirty_has_room(bytes, is_logged);
 	for (int i = 0; i < count && is_added; i++)
 		add_range(&ranges[i], is_logged);
+	is_due = blob_dirty_is_write_due();
 	LWLockRelease(shared->list_lock);
 	if (!is_added)
 		return false;
 
 	blob_stat_count(deferred_pages, bytes / BLOB_PAGE_SIZE);
-	if (!was_due && (blob_dirty_is_filling() || blob_dirty_has_many_unlogged()))
+	if (!was_due && is_due)
 		blob_syncer_wake();
 	return true;
 }
@@ -829,8 +836,8 @@ blob_dirty_is_filling(void)
 }
 
 bool
-blob_dirty_has_many_unlogged(void)
+blob_dirty_is_write_due(void)
 {
-	return shared != NULL &&
-		pg_atomic_read_u64(&shared->unlogged_bytes) >= MANY_UNLOGGED_BYTES;
+	return shared != NULL && (blob_dirty_is_filling() ||
+							  pg_atomic_read_u64(&shared->unlogged_bytes) >= MANY_UNLOGGED_BYTES);
 }

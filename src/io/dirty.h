@@ -99,11 +99,11 @@ extern void blob_dirty_open(void);
 extern void blob_dirty_close(void);
 
 /*
- * The number of dirty pages; whether that is large enough to write them soon; and whether those
- * that are not logged are to be written (4 MB).  Take no lock.
+ * The number of dirty pages; whether that is large enough to write all of them soon; and whether
+ * some are to be written soon: all, or those that are not logged (4 MB).  Take no lock.
  */
 extern uint64 blob_dirty_page_count(void);
 extern bool blob_dirty_is_filling(void);
-extern bool blob_dirty_has_many_unlogged(void);
+extern bool blob_dirty_is_write_due(void);
 
 #endif							/* BLOB_DIRTY_H */

@@ -322,13 +322,6 @@ sync_listed(void)
 	return is_done;
 }
 
-/* Whether there are many dirty pages, so that they are to be written now. */
-static bool
-is_write_due(void)
-{
-	return blob_dirty_is_filling() || blob_dirty_has_many_unlogged();
-}
-
 /*
  * Write dirty pages if there are many.  A failure is reported when a checkpoint has to wait; that
  * of pages which are not logged, by their transaction.
@@ -338,7 +331,7 @@ write_if_due(void)
 {
 	bool		are_written;
 
-	if (!is_write_due() || GetCurrentTimestamp() < next_attempt)
+	if (!blob_dirty_is_write_due() || GetCurrentTimestamp() < next_attempt)
 		return;
 	are_written = blob_dirty_is_filling() ? blob_dirty_write_all(&failure) :
 		blob_dirty_write_unlogged(&failure);
@@ -485,7 +478,7 @@ sleep_until_wanted(void)
 	LWLockRelease(shared->lock);
 	while (sleeps)
 	{
-		wait_for_latch(is_write_due() ? RETRY_MS : -1);
+		wait_for_latch(blob_dirty_is_write_due() ? RETRY_MS : -1);
 		write_if_due();
 		LWLockAcquire(shared->lock, LW_SHARED);
 		sleeps = shared->sleeps;
