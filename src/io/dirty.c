@@ -548,8 +548,8 @@ matters(const DirtyRequest *request, const DirtyFilter *filter)
 }
 
 /*
- * End the requests of a batch.  False if one has failed that matters.  If another one has, the
- * caller goes on without pages that are not logged, for it would find them again.
+ * End the requests of a batch.  False if one has failed that matters.  If another one has, a caller
+ * that need not succeed goes on without pages that are not logged, for it would find them again.
  */
 static bool
 finish_batch(int request_count, DirtyFilter *filter, BlobDirtyFailure *failure)
@@ -567,7 +567,8 @@ finish_batch(int request_count, DirtyFilter *filter, BlobDirtyFailure *failure)
 			continue;
 		if (!matters(request, filter))
 		{
-			filter->only_logged = true;
+			/* A caller that must succeed finds them again, or waits for the process that writes them. */
+			filter->only_logged = !filter->must_succeed;
 			continue;
 		}
 		are_written = false;
@@ -831,7 +832,8 @@ blob_dirty_page_count(void)
 bool
 blob_dirty_is_filling(void)
 {
-	return shared != NULL && pg_atomic_read_u64(&shared->frame_bytes) >=
+	return shared != NULL && shared->limit_bytes > 0 &&
+		pg_atomic_read_u64(&shared->frame_bytes) >=
 		shared->limit_bytes - shared->limit_bytes / SPARE_PARTS;
 }
 

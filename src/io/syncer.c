@@ -64,6 +64,9 @@
 #define RETRY_MS 100
 #define REPORT_MS 10000
 
+/* How long it waits at most before it tries again to write many dirty pages, in ms. */
+#define MAX_ATTEMPT_PAUSE_MS 10000
+
 /* How often it writes and syncs before it stops accepting, and does so for the last time. */
 #define OPEN_PASSES 2
 
@@ -92,8 +95,12 @@ static SyncerShared *shared;
 /* In the syncer: why sync_listed() has returned false. */
 static BlobDirtyFailure failure;
 
-/* In the syncer: no page is written before this time, because a write has failed. */
+/*
+ * In the syncer: when it tries again to write many dirty pages, because a write has failed, and how
+ * long it waited for that, in ms.
+ */
 static TimestampTz next_attempt;
+static int	attempt_pause_ms;
 
 Size
 blob_syncer_shmem_size(void)
@@ -322,21 +329,44 @@ sync_listed(void)
 	return is_done;
 }
 
+/* Whether the syncer waits after a write that has failed.  The clock may have been set back. */
+static bool
+waits_for_attempt(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	return now < next_attempt &&
+		!TimestampDifferenceExceeds(now, next_attempt, MAX_ATTEMPT_PAUSE_MS);
+}
+
 /*
  * Write dirty pages if there are many.  A failure is reported when a checkpoint has to wait; that
- * of pages which are not logged, by their transaction.
+ * of pages which are not logged, by their transaction, if it commits.
  */
 static void
 write_if_due(void)
 {
 	bool		are_written;
 
-	if (!blob_dirty_is_write_due() || GetCurrentTimestamp() < next_attempt)
+	if (!blob_dirty_is_write_due() || waits_for_attempt())
 		return;
 	are_written = blob_dirty_is_filling() ? blob_dirty_write_all(&failure) :
 		blob_dirty_write_unlogged(&failure);
-	if (!are_written)
-		next_attempt = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), RETRY_MS);
+	attempt_pause_ms = are_written ? 0 :
+		Min(Max(2 * attempt_pause_ms, RETRY_MS), MAX_ATTEMPT_PAUSE_MS);
+	next_attempt = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), attempt_pause_ms);
+}
+
+/*
+ * How long the syncer may sleep, in ms; -1: until it is woken up.  Pages that are not logged have
+ * all been tried if the buffer is filling, and may be there still.
+ */
+static int
+sleep_ms(void)
+{
+	if (!blob_dirty_is_write_due())
+		return -1;
+	return blob_dirty_is_filling() || waits_for_attempt() ? RETRY_MS : 0;
 }
 
 static void
@@ -478,7 +508,7 @@ sleep_until_wanted(void)
 	LWLockRelease(shared->lock);
 	while (sleeps)
 	{
-		wait_for_latch(blob_dirty_is_write_due() ? RETRY_MS : -1);
+		wait_for_latch(sleep_ms());
 		write_if_due();
 		LWLockAcquire(shared->lock, LW_SHARED);
 		sleeps = shared->sleeps;

@@ -85,13 +85,14 @@ blob_store_covered(void)
 
 /*
  * A checkpoint is asked for at full speed.  It has a price for all other sessions.  So those asked
- * for take a third of the time at most.  If a checkpoint is running, but spread over time, the
- * request hurries it.
+ * for by one store take a third of the time at most.  If a checkpoint is running, but spread over
+ * time, the request hurries it; the one that was asked for comes after it.
  */
 bool
 blob_store_may_ask(BlobStoreShared *shared)
 {
 	TimestampTz time = GetCurrentTimestamp();
+	XLogRecPtr	lsn = GetXLogInsertRecPtr();
 	bool		wants;
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
@@ -101,6 +102,7 @@ blob_store_may_ask(BlobStoreShared *shared)
 	if (wants)
 	{
 		shared->checkpoint_request = time;
+		shared->checkpoint_lsn = lsn;
 		shared->checkpoint_awaited = true;
 	}
 	LWLockRelease(&shared->lock);
@@ -115,12 +117,12 @@ blob_store_ask_for_checkpoint_now(BlobStoreShared *shared)
 }
 
 void
-blob_store_checkpoint_was_seen(BlobStoreShared *shared)
+blob_store_checkpoint_was_seen(BlobStoreShared *shared, XLogRecPtr completed_redo)
 {
 	long		took_ms;
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	if (shared->checkpoint_awaited)
+	if (shared->checkpoint_awaited && shared->checkpoint_lsn <= completed_redo)
 	{
 		took_ms = TimestampDifferenceMilliseconds(shared->checkpoint_request,
 												  GetCurrentTimestamp());

@@ -492,10 +492,10 @@ blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, 
 		uint64		pages = growth_pages(&now, needed_pages);
 
 		blob_disk_room_require_for_segments(pages * BLOB_PAGE_SIZE);
-		wants = wants_checkpoint(shared, &now);
 		if (!blob_store_fill(store, shared, needed_pages, pages) &&
 			!grow_inside(store, shared, needed_pages, pages))
 			grow_end(store, shared, now.end_page, pages);
+		wants = wants_checkpoint(shared, &now);
 	}
 	LWLockRelease(&shared->growth_lock);
 

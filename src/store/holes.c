@@ -422,7 +422,7 @@ blob_store_punch(BlobStore *store, BlobStoreShared *shared, BlobStoreMayGoOn may
 
 	if (count_due(shared, &completed_redo) == 0)
 		return 0;
-	blob_store_checkpoint_was_seen(shared);
+	blob_store_checkpoint_was_seen(shared, completed_redo);
 	do
 	{
 		TimestampTz started_at = GetCurrentTimestamp();
@@ -464,7 +464,7 @@ blob_store_punch_some(BlobStore *store, uint64 max_pages)
 
 	if (shared == NULL || count_due(shared, &completed_redo) == 0)
 		return 0;
-	blob_store_checkpoint_was_seen(shared);
+	blob_store_checkpoint_was_seen(shared, completed_redo);
 	return punch_some(store, shared, completed_redo, max_pages);
 }
 

@@ -84,6 +84,7 @@ blob_store_mature(const BlobStoreId *store, BlobStoreShared *shared, bool flush)
 	XLogRecPtr	newest;
 	XLogRecPtr	oldest_absent;
 	XLogRecPtr	oldest_punched;
+	XLogRecPtr	awaited;
 	bool		after_flush = blob_store_frees_after_flush();
 	bool		moved = false;
 
@@ -92,6 +93,7 @@ blob_store_mature(const BlobStoreId *store, BlobStoreShared *shared, bool flush)
 	newest = blob_pending_newest(&shared->pending);
 	oldest_absent = blob_pending_oldest(&shared->absent_pending);
 	oldest_punched = blob_pending_oldest(&shared->punched_pending);
+	awaited = shared->checkpoint_awaited ? shared->checkpoint_lsn : InvalidXLogRecPtr;
 	LWLockRelease(&shared->lock);
 
 	if (after_flush && newest != InvalidXLogRecPtr)
@@ -103,15 +105,13 @@ blob_store_mature(const BlobStoreId *store, BlobStoreShared *shared, bool flush)
 	/* If no such checkpoint has begun, none is complete.  This spares reading the file. */
 	if ((after_flush || !may_be_covered(oldest, started_redo)) &&
 		!may_be_covered(oldest_absent, started_redo) &&
-		!may_be_covered(oldest_punched, started_redo))
+		!may_be_covered(oldest_punched, started_redo) && !may_be_covered(awaited, started_redo))
 		return moved;
 
 	completed_redo = blob_store_completed_redo();
+	blob_store_checkpoint_was_seen(shared, completed_redo);
 	if (!after_flush && release(store, shared, completed_redo))
-	{
 		moved = true;
-		blob_store_checkpoint_was_seen(shared);
-	}
 	move_covered(shared, &shared->absent_pending, &shared->absent, completed_redo);
 	move_covered(shared, &shared->punched_pending, &shared->punched, completed_redo);
 	return moved;

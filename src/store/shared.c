@@ -151,6 +151,7 @@ blob_store_shared(const BlobStoreId *id)
 		shared->knows_no_holes = false;
 		shared->holes_are_checked = false;
 		shared->checkpoint_request = 0;
+		shared->checkpoint_lsn = InvalidXLogRecPtr;
 		shared->checkpoint_awaited = false;
 		shared->checkpoint_pause_ms = 0;
 		shared->reserved_pages = 0;

@@ -36,12 +36,8 @@
 #define PIECES_PART 32
 #define SCATTER_PART 8
 
-/*
- * The allocation hook is called each time that HOOK_PAGES have been allocated.  While a checkpoint
- * is awaited, a process looks each AWAITED_PAGES whether it is complete.
- */
-#define HOOK_PAGES UINT64CONST(4096)	/* 16 MiB */
-#define AWAITED_PAGES UINT64CONST(512)	/* 2 MiB */
+/* The allocation hook is called each time that this number of pages has been allocated. */
+#define HOOK_PAGES UINT64CONST(1024)	/* 4 MiB */
 
 /*
  * How long, and how often, a reader that holds a buffer lock tries to lock the map, see lock_map().
@@ -362,28 +358,16 @@ record_allocation(BlobStore *store, BlobStoreShared *shared, BlobDraft *draft,
 	PG_END_TRY();
 }
 
-/* Whether the last `pages` of a sum have made it pass a multiple of this step. */
-static bool
-has_passed(uint64 sum, uint64 pages, uint64 step)
-{
-	return sum / step != (sum - pages) / step;
-}
-
 /*
- * From time to time make covered pages available; and at multiples of HOOK_PAGES ask for a
- * checkpoint, if that is due, and call the hook.
+ * If the sum of allocated pages has passed a multiple of HOOK_PAGES, make covered pages available,
+ * ask for a checkpoint if that is due, and call the hook.
  */
 static void
 at_allocation(BlobStore *store, BlobStoreShared *shared, uint64 pages, uint64 allocated_pages)
 {
-	bool		calls_hook = has_passed(allocated_pages, pages, HOOK_PAGES);
-
-	/* checkpoint_awaited is read without a lock: if it is wrong, the look comes 2 MiB later. */
-	if (calls_hook ||
-		(shared->checkpoint_awaited && has_passed(allocated_pages, pages, AWAITED_PAGES)))
-		(void) blob_store_mature(&store->id, shared, false);
-	if (!calls_hook)
+	if (allocated_pages / HOOK_PAGES == (allocated_pages - pages) / HOOK_PAGES)
 		return;
+	(void) blob_store_mature(&store->id, shared, false);
 	blob_store_ask_for_checkpoint(shared);
 	if (blob_store_allocation_hook != NULL)
 		blob_store_allocation_hook(&store->id, allocated_pages);

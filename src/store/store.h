@@ -239,7 +239,7 @@ typedef struct BlobStoreUsage
 extern int	blob_store_usages(BlobStoreUsage **usages);
 
 /*
- * A hook that the allocating process calls each time that this number has passed another 16 MiB,
+ * A hook that the allocating process calls each time that this number has passed another 4 MiB,
  * without holding a lock of blobext but that on the map.  The hook must not fail, nor wait for more
  * than a moment.
  */

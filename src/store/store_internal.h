@@ -39,6 +39,7 @@ typedef struct BlobStoreShared
 	BlobGeneration next_generation;
 	BlobGeneration generation_limit;
 	TimestampTz checkpoint_request; /* when a checkpoint was asked for last */
+	XLogRecPtr	checkpoint_lsn; /* where the WAL ended then: its redo pointer is not before */
 	bool		checkpoint_awaited; /* and not seen to be complete yet */
 	int			checkpoint_pause_ms;	/* from one request to the next */
 	uint64		allocated_pages;	/* given out, less freed abandoned ones */
@@ -90,7 +91,7 @@ extern void blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 ne
  * took says when the next one may be asked for.
  */
 extern void blob_store_ask_for_checkpoint(BlobStoreShared *shared);
-extern void blob_store_checkpoint_was_seen(BlobStoreShared *shared);
+extern void blob_store_checkpoint_was_seen(BlobStoreShared *shared, XLogRecPtr completed_redo);
 
 /* Make sure that `count` more generations can be drawn.  Takes the growth lock. */
 extern void blob_store_reserve_generations(BlobStore *store, BlobStoreShared *shared, int count);
