@@ -567,7 +567,7 @@ finish_batch(int request_count, DirtyFilter *filter, BlobDirtyFailure *failure)
 			continue;
 		if (!matters(request, filter))
 		{
-			/* A caller that must succeed finds them again, or waits for the process that writes them. */
+			/* A caller that must succeed finds them again, or waits for their writer. */
 			filter->only_logged = !filter->must_succeed;
 			continue;
 		}
