@@ -86,9 +86,10 @@ extern void blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 ne
 							bool *may_wait);
 
 /*
- * After freeing: ask for a checkpoint if more pages wait for one than are free, and it is worth its
- * price.  The second function is called when a checkpoint is seen to be complete: the time that it
- * took says when the next one may be asked for.
+ * After freeing, and from time to time while pages are allocated: ask for a checkpoint if more
+ * pages wait for one than are free, and it is worth its price.  The second function is called when
+ * the completed checkpoint was looked up, with its redo pointer: if it is the one that was asked
+ * for, the time that it took says when the next one may be.
  */
 extern void blob_store_ask_for_checkpoint(BlobStoreShared *shared);
 extern void blob_store_checkpoint_was_seen(BlobStoreShared *shared, XLogRecPtr completed_redo);
