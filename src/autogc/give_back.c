@@ -11,16 +11,14 @@
 #include "access/xact.h"
 #include "autogc/give_back.h"
 #include "autogc/orphans.h"
+#include "autogc/process.h"
 #include "autogc/schedule.h"
 #include "core/settings.h"
 #include "gc/gc.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
-#include "postmaster/interrupt.h"
-#include "storage/latch.h"
 #include "store/store.h"
-#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 /* How long the demand is measured, and for how long a demand of that rate is provided for. */
@@ -62,25 +60,7 @@ rest(void)
 static bool
 must_give_way(void)
 {
-	bool		is_wanted;
-
-	if (!blob_autogc || blob_autogc_schedule_is_hurried())
-		return true;
-	StartTransactionCommand();
-	is_wanted = blob_gc_database_is_wanted(MyDatabaseId);
-	CommitTransactionCommand();
-	return is_wanted;
-}
-
-/* By a clock that cannot be set back: a worker must not wait for an hour. */
-static long
-milliseconds_since(instr_time started_at)
-{
-	instr_time	now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, started_at);
-	return (long) INSTR_TIME_GET_MILLISEC(now);
+	return !blob_autogc || blob_autogc_schedule_is_hurried() || blob_autogc_database_is_wanted();
 }
 
 /*
@@ -94,19 +74,11 @@ wait_for(XLogRecPtr lsn, int timeout_ms)
 	long		left_ms;
 
 	INSTR_TIME_SET_CURRENT(started_at);
-	while ((left_ms = timeout_ms - milliseconds_since(started_at)) > 0)
+	while ((left_ms = timeout_ms - blob_autogc_milliseconds_since(started_at)) > 0)
 	{
 		if (lsn != InvalidXLogRecPtr && blob_store_checkpoint_is_past(lsn))
 			return true;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Min(left_ms, PAUSE_MS), PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-		if (ConfigReloadPending)
-		{
-			ConfigReloadPending = false;
-			ProcessConfigFile(PGC_SIGHUP);
-		}
+		blob_autogc_process_pause(Min(left_ms, PAUSE_MS));
 		if (must_give_way())
 			return false;
 	}

@@ -10,6 +10,7 @@
 #include "access/relation.h"
 #include "access/xact.h"
 #include "autogc/orphans.h"
+#include "autogc/process.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "core/catalog.h"
@@ -80,13 +81,8 @@ wait_for_transactions(const VirtualTransactionId *transactions, int count)
 	{
 		while (blob_gc_transaction_runs(transactions[i], &pid))
 		{
-			bool		is_wanted;
-
 			CHECK_FOR_INTERRUPTS();
-			StartTransactionCommand();
-			is_wanted = blob_gc_database_is_wanted(MyDatabaseId);
-			CommitTransactionCommand();
-			if (is_wanted || GetCurrentTimestamp() >= end)
+			if (blob_autogc_database_is_wanted() || GetCurrentTimestamp() >= end)
 				return false;
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE_MS,
 							 PG_WAIT_EXTENSION);
@@ -160,15 +156,15 @@ seems_left(const BlobStoreId *stores, int count, bool *is_known)
 	return false;
 }
 
-bool
-blob_autogc_remove_orphans(void)
+/* Steps 2 to 4 of README.md; true if nothing of the list is left that is orphaned. */
+static bool
+remove_orphaned(const BlobStoreId *stores, int count)
 {
-	BlobStoreId *stores;
-	int			count = list_directories(&stores);
 	VirtualTransactionId *transactions;
 	int			transaction_count;
 	bool		is_known;
 	bool		is_left;
+	bool		have_ended;
 
 	StartTransactionCommand();
 	is_left = seems_left(stores, count, &is_known);
@@ -178,11 +174,24 @@ blob_autogc_remove_orphans(void)
 
 	transactions = GetCurrentVirtualXIDs(InvalidTransactionId, false, false, PROC_IN_VACUUM,
 										 &transaction_count);
-	if (!wait_for_transactions(transactions, transaction_count) || prepared_transactions_exist())
+	have_ended = wait_for_transactions(transactions, transaction_count);
+	pfree(transactions);
+	if (!have_ended || prepared_transactions_exist())
 		return false;
 
 	StartTransactionCommand();
 	is_left = !remove_listed(stores, count);
 	CommitTransactionCommand();
 	return !is_left;
+}
+
+bool
+blob_autogc_remove_orphans(void)
+{
+	BlobStoreId *stores;
+	int			count = list_directories(&stores);
+	bool		is_clean = remove_orphaned(stores, count);
+
+	pfree(stores);				/* the process may look for hours */
+	return is_clean;
 }

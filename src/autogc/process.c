@@ -7,10 +7,14 @@
 #include "access/xact.h"
 #include "autogc/process.h"
 #include "core/settings.h"
+#include "gc/gc.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "storage/latch.h"
 #include "tcop/tcopprot.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 
 /* How long a worker waits for a lock; others have to get along with it meanwhile. */
@@ -52,6 +56,41 @@ blob_autogc_process_begin(const char *name, Oid database)
 	fix_settings(name);
 	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "blobext process",
 												ALLOCSET_DEFAULT_SIZES));
+}
+
+void
+blob_autogc_process_pause(long timeout_ms)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms,
+					 PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+}
+
+long
+blob_autogc_milliseconds_since(instr_time started_at)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, started_at);
+	return (long) INSTR_TIME_GET_MILLISEC(now);
+}
+
+bool
+blob_autogc_database_is_wanted(void)
+{
+	bool		is_wanted;
+
+	StartTransactionCommand();
+	is_wanted = blob_gc_database_is_wanted(MyDatabaseId);
+	CommitTransactionCommand();
+	return is_wanted;
 }
 
 void

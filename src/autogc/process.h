@@ -7,11 +7,25 @@
 
 #include "postgres.h"
 
+#include "portability/instr_time.h"
+
 /*
  * Handlers of signals, a connection to a database (InvalidOid: to none), the settings that a
  * process of ours shall see whatever the configuration says, and a memory context to stay in.
  */
 extern void blob_autogc_process_begin(const char *name, Oid database);
+
+/*
+ * Sleep for this time, or until the latch is set.  Serves interrupts, and reads a new configuration.
+ * Outside of a transaction.
+ */
+extern void blob_autogc_process_pause(long timeout_ms);
+
+/* By a clock that cannot be set back: a worker must not wait for an hour. */
+extern long blob_autogc_milliseconds_since(instr_time started_at);
+
+/* blob_gc_database_is_wanted() for the database of this process, in a transaction of its own. */
+extern bool blob_autogc_database_is_wanted(void);
 
 /*
  * From a PG_CATCH: report the error, abort the transaction.  The process may go on: a cancel that

@@ -51,6 +51,7 @@ typedef struct ScheduleEntry
 	bool		look_again;
 	uint64		seen_allocated_pages;
 	int64		seen_changed_rows;
+	Latch	   *worker;			/* of the worker that takes the next look, or NULL: the launcher */
 
 	/* The last complete round; at first, when the entry was made. */
 	bool		is_known;		/* there was one */
@@ -146,20 +147,28 @@ blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 chan
 	return wants;
 }
 
+/* The lock is held exclusively. */
+static void
+begin_look(ScheduleEntry *entry, TimestampTz now)
+{
+	int64		pause_ms = (int64) blob_autogc_naptime_s * 1000;
+
+	entry->looked_at = now;
+	entry->next_look = now + (pause_ms << Min(entry->failures, MAX_DOUBLINGS)) * 1000;
+	entry->failures++;
+}
+
 void
 blob_autogc_schedule_look_begins(Oid database, uint64 allocated_pages, int64 changed_rows,
 								 TimestampTz now)
 {
 	ScheduleEntry *entry;
-	int64		pause_ms = (int64) blob_autogc_naptime_s * 1000;
 
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = find_entry(database);
 	if (entry != NULL)
 	{
-		entry->looked_at = now;
-		entry->next_look = now + (pause_ms << Min(entry->failures, MAX_DOUBLINGS)) * 1000;
-		entry->failures++;
+		begin_look(entry, now);
 		entry->seen_allocated_pages = allocated_pages;
 		entry->seen_changed_rows = changed_rows;
 	}
@@ -329,7 +338,7 @@ void
 blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	Latch	   *launcher = NULL;
+	Latch	   *latch = NULL;
 	ScheduleEntry *entry;
 
 	if (!blob_autogc)
@@ -344,13 +353,13 @@ blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
 	{
 		entry->next_look = 0;
 		entry->look_again = true;
-		head->is_urgent = true;
+		head->is_urgent = entry->worker == NULL;
 		head->urgent_at = now;
-		launcher = head->launcher;
+		latch = entry->worker != NULL ? entry->worker : head->launcher;
 	}
 	LWLockRelease(table.lock);
-	if (launcher != NULL)
-		SetLatch(launcher);
+	if (latch != NULL)
+		SetLatch(latch);
 }
 
 bool
@@ -391,8 +400,47 @@ blob_autogc_schedule_succeeded(bool look_again)
 		entry->look_again = look_again;
 		entry->next_look = TimestampTzPlusMilliseconds(entry->looked_at,
 													   blob_autogc_naptime_s * 1000);
+		entry->worker = MyLatch;
 	}
 	LWLockRelease(table.lock);
+}
+
+/* A look that cannot wait has its time set to 0. */
+bool
+blob_autogc_schedule_take_look(void)
+{
+	ScheduleEntry *entry;
+	bool		takes;
+
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
+	entry = find_entry(MyDatabaseId);
+	takes = entry != NULL && entry->worker == MyLatch && entry->next_look == 0;
+	if (takes)
+		begin_look(entry, GetCurrentTimestamp());
+	LWLockRelease(table.lock);
+	return takes;
+}
+
+void
+blob_autogc_schedule_take_no_more(void)
+{
+	ScheduleEntry *entry;
+	Latch	   *launcher = NULL;
+
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
+	entry = find_entry(MyDatabaseId);
+	if (entry != NULL && entry->worker == MyLatch)
+	{
+		entry->worker = NULL;
+		if (entry->next_look == 0)
+		{
+			head->is_urgent = true;
+			launcher = head->launcher;
+		}
+	}
+	LWLockRelease(table.lock);
+	if (launcher != NULL)
+		SetLatch(launcher);
 }
 
 /* Reasons that differ in numbers (processes, WAL positions) are the same one. */
@@ -614,6 +662,17 @@ blob_autogc_schedule_is_hurried(void)
 		(head->is_crowded && is_any_hurried());
 	LWLockRelease(table.lock);
 	return is_hurried;
+}
+
+bool
+blob_autogc_schedule_is_crowded(void)
+{
+	bool		is_crowded;
+
+	LWLockAcquire(table.lock, LW_SHARED);
+	is_crowded = head->is_crowded;
+	LWLockRelease(table.lock);
+	return is_crowded;
 }
 
 /* Take the tables over that a round has found.  Those that were there before keep their history. */

@@ -63,8 +63,8 @@ extern void blob_autogc_schedule_set_crowded(bool is_crowded);
 extern bool blob_autogc_schedule_is_urgent(void);
 
 /*
- * Called by a backend that allocates: wakes the launcher up if the allocated pages alone make a
- * round due.  A hook of store/store.h.
+ * Called by a backend that allocates: wakes up the worker that stays, or the launcher, if the
+ * allocated pages alone make a round due.  A hook of store/store.h.
  */
 extern void blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages);
 
@@ -77,7 +77,18 @@ extern void blob_autogc_schedule_files_checked(void);
 
 /* A worker's, for its database. */
 extern void blob_autogc_schedule_judge(const BlobAutogcChurn *churn, BlobAutogcVerdict *verdict);
+
+/* The look was successful.  From now on a look that cannot wait wakes this worker up. */
 extern void blob_autogc_schedule_succeeded(bool look_again);
+
+/* A worker's whose last look was successful: begins another one, if one cannot wait. */
+extern bool blob_autogc_schedule_take_look(void);
+
+/*
+ * This worker takes no more looks: before it vacuums, and at the end of the process at the latest.
+ * If one cannot wait, the launcher is woken up for it.
+ */
+extern void blob_autogc_schedule_take_no_more(void);
 
 /*
  * A worker is about to vacuum, from when on it counts as none that collects.  False if it must not:
@@ -111,6 +122,9 @@ extern void blob_autogc_schedule_hurry(void);
  * should end.  It is one at this database, or, if workers are crowded, at any.
  */
 extern bool blob_autogc_schedule_is_hurried(void);
+
+/* Whether any database that wants a look has no worker because all are in use. */
+extern bool blob_autogc_schedule_is_crowded(void);
 
 /* Whether a reason for freeing nothing is worth a line in the log: it is new, or an hour old. */
 extern bool blob_autogc_schedule_is_news(const char *reason);

@@ -171,6 +171,18 @@ leave_at_exit(int code, Datum arg)
 	blob_autogc_schedule_vacuum_leave();
 }
 
+/* Whether the process may vacuum now; it leaves at its end at the latest. */
+static bool
+enter(void)
+{
+	static bool is_registered = false;
+
+	if (!is_registered)
+		before_shmem_exit(leave_at_exit, (Datum) 0);
+	is_registered = true;
+	return blob_autogc_schedule_vacuum_enter();
+}
+
 bool
 blob_autogc_vacuum_tables(void)
 {
@@ -178,11 +190,9 @@ blob_autogc_vacuum_tables(void)
 	int			count = blob_autogc_schedule_vacuums(tables);
 	bool		is_any_done = false;
 
-	if (count == 0)
+	if (count == 0 || !enter())
 		return false;
-	before_shmem_exit(leave_at_exit, (Datum) 0);
-	if (!blob_autogc_schedule_vacuum_enter())
-		return false;
+	blob_autogc_schedule_take_no_more();
 	vacuum_context = AllocSetContextCreate(TopMemoryContext, "blobext vacuum",
 										   ALLOCSET_DEFAULT_SIZES);
 	PortalContext = vacuum_context; /* VACUUM keeps there what it needs across transactions */
@@ -195,5 +205,7 @@ blob_autogc_vacuum_tables(void)
 	}
 	pass_for_autovacuum(false);
 	blob_autogc_schedule_vacuum_leave();
-	return is_any_done;
+	if (is_any_done)
+		blob_autogc_schedule_hurry();
+	return true;
 }

@@ -8,8 +8,9 @@
 #include "postgres.h"
 
 /*
- * Vacuum the tables that are due for it, for the dead keys of their indexes.  Outside of a
- * transaction; the last thing that a process of ours does.  True if one was vacuumed.
+ * Vacuum the tables that are due for it, for the dead keys of their indexes, and let another worker
+ * free what that has set free.  Outside of a transaction.  True if it has begun with one: then it is
+ * the last thing that the process does, since functions of users may have run.
  */
 extern bool blob_autogc_vacuum_tables(void);
 

@@ -1,6 +1,9 @@
 /*
  * autogc/worker.c
  *	  A worker: looks at one database, collects there if it should, vacuums, and ends.
+ *
+ * Where a store is written fast, looks follow each other within a fraction of a second.  So a worker
+ * that has collected stays for a moment, to take the next one.  See README.md, "Urgent looks".
  */
 #include "postgres.h"
 
@@ -20,6 +23,7 @@
 #include "core/settings.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "portability/instr_time.h"
 #include "storage/ipc.h"
 #include "store/store.h"
 #include "utils/pg_rusage.h"
@@ -27,6 +31,10 @@
 #include "utils/timestamp.h"
 
 #define NAME "blobext collector"
+
+/* How long a worker stays, and how often it looks whether it is in the way meanwhile. */
+#define STAY_MS 1000
+#define PAUSE_MS 100
 
 bool
 blob_autogc_worker_start(Oid database, BackgroundWorkerHandle **handle)
@@ -136,10 +144,11 @@ collect(void)
 /*
  * One look, outside of a transaction: after a start, see whether files are missing; collect if a
  * round is due, remove orphaned directories, give space back, vacuum.  A round that freed nothing
- * ends the look, which then counts as failed.
+ * ends the look, which then counts as failed.  Returns whether the worker may take another one;
+ * *has_collected: there was a round.
  */
-static void
-look(void)
+static bool
+look(bool *has_collected)
 {
 	BlobAutogcVerdict verdict;
 	bool		is_clean;
@@ -148,10 +157,11 @@ look(void)
 	if (blob_autogc_schedule_wants_file_check())
 		blob_autogc_check_files();
 	decide(&verdict);
+	*has_collected = verdict.is_due;
 	if (verdict.is_due)
 	{
 		if (!collect())
-			return;				/* counts as failed: come again, but not too often */
+			return false;		/* counts as failed: come again, but not too often */
 
 		/* Rows were deleted while it ran, and VACUUM has not removed others. */
 		decide(&verdict);
@@ -163,18 +173,46 @@ look(void)
 	/* May wait, and takes new settings over, which VACUUM must follow. */
 	blob_autogc_give_back();
 
-	/* Last, because functions of users may run in it; so another worker frees the space. */
-	if (blob_autogc_vacuum_tables())
-		blob_autogc_schedule_hurry();
+	/* Last, because functions of users may run in it. */
+	return !blob_autogc_vacuum_tables() && is_clean;
+}
+
+/* Wait for another look that cannot wait, while nothing else needs this process or the database. */
+static bool
+stay(void)
+{
+	instr_time	started_at;
+
+	pgstat_report_activity(STATE_IDLE, NULL);
+	INSTR_TIME_SET_CURRENT(started_at);
+	while (blob_autogc_milliseconds_since(started_at) < STAY_MS && blob_autogc &&
+		   !blob_autogc_schedule_is_crowded() && !blob_autogc_database_is_wanted())
+	{
+		if (blob_autogc_schedule_take_look())
+			return true;
+		blob_autogc_process_pause(PAUSE_MS);
+	}
+	return false;
+}
+
+static void
+take_no_more_at_exit(int code, Datum arg)
+{
+	blob_autogc_schedule_take_no_more();
 }
 
 void
 blob_autogc_worker_main(Datum argument)
 {
+	bool		has_collected;
+
 	blob_autogc_process_begin(NAME, DatumGetObjectId(argument));
+	before_shmem_exit(take_no_more_at_exit, (Datum) 0);
 	PG_TRY();
 	{
-		look();
+		while (look(&has_collected) &&
+			   (blob_autogc_schedule_take_look() || (has_collected && stay())))
+			;
 	}
 	PG_CATCH();
 	{

@@ -181,7 +181,8 @@ like(slurp_file($node->logfile),
 
 # Where nothing changes, no round runs.  Fails without: blob_gc_schedule_wants_look() comparing
 # counters.
-sub rounds { return sql('a', "SELECT completed_rounds $status") }
+sub rounds_in { return sql($_[0], "SELECT completed_rounds $status") }
+sub rounds { return rounds_in('a') }
 sleep 2.5;
 my $rounds = rounds();
 my $offset = -s $node->logfile;
@@ -233,6 +234,22 @@ sleep 2.5;
 is(sql('h', "SELECT live_blobs $status"), 40, 'the launcher sleeps while naptime is long');
 sql('h', "INSERT INTO t SELECT i, $value FROM generate_series(1, 600) AS i");
 lives_become('h', 600, 'a look is hurried');
+
+# A worker stays for a second, so looks that follow each other do not need a process each.  Fails
+# without: stay() in worker.c, take_look() in schedule.c.
+set('blobext.autogc_scale_factor' => '0', 'log_min_messages' => 'debug1');
+$offset = -s $node->logfile;
+my $bursts = 8;
+for my $burst (1 .. $bursts)
+{
+	my $before = rounds_in('h');
+	sleep 0.2;					# looks are a tenth of a second apart
+	sql('h', "INSERT INTO t SELECT i, $value FROM generate_series(1, 500) AS i");
+	becomes('h', "SELECT completed_rounds > $before $status", "burst $burst: a round comes");
+}
+@started = slurp_file($node->logfile, $offset) =~ /starting background worker process "blobext collector"/g;
+cmp_ok(scalar @started, '<', $bursts, 'a worker makes several rounds');
+set('blobext.autogc_scale_factor' => '0.5', 'log_min_messages' => 'warning');
 set('blobext.autogc_naptime' => '1s', %quickly{qw(blobext.autogc_interval blobext.autogc_threshold)});
 sql('postgres', 'DROP DATABASE h');
 
