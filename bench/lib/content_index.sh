@@ -50,15 +50,17 @@ build_cold()		# contender, round, documents
 	build_index index-cold "$1" "$2" "$3"
 }
 
-look_up()		# documents
+# Prints the lines of some rounds of look-ups.
+look_up()		# label, documents
 {
 	local name arguments=()
 
 	for name in $(chosen blobstate bytea | tr , ' '); do
 		arguments+=("$name" "${look_up_of[$name]}")
 	done
-	as_user "$work/documents" query "$1" 0.5 "$rounds" $(($(nproc) - 1)) "${arguments[@]}" |
-		awk -F '\t' -v OFS='\t' '{ print "look-up", "libpq", 8000, 1, $1, $2, $3, $4, $6 }'
+	as_user "$work/documents" query "$2" 0.5 "$rounds" $(($(nproc) - 1)) "${arguments[@]}" |
+		awk -F '\t' -v OFS='\t' -v label="$1" \
+			'{ print label, "libpq", 8000, 1, $1, $2, $3, $4, $6 }'
 }
 
 index_cells()		# level
@@ -70,12 +72,18 @@ index_cells()		# level
 	note "$1: indexes on the content of $documents documents"
 	begin_cell documents
 	fill_documents $documents
+	for name in $(chosen blobstate bytea | tr , ' '); do
+		build_index warm-up "$name" 0 $documents > /dev/null
+	done
+	look_up look-up $documents | record "$1"
+
+	# After the restarts the buffer has what builds have read: the beginnings of values.
 	for ((round = 0; round < rounds; round++)); do
 		for name in $(chosen blobstate bytea | tr , ' '); do
 			[ $round -gt 2 ] || build_cold "$name" $round $documents
 			build_index index-build "$name" $round $documents
 		done
 	done | record "$1"
-	look_up $documents | record "$1"
+	look_up look-up-restart $documents | record "$1"
 	end_cell
 }

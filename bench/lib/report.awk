@@ -165,7 +165,8 @@ function print_level(level) {
 	print_rates("append", level, "Append")
 	print_rates("index-build", level, "Build of the content index (documents per second)")
 	print_rates("index-cold", level, "Build of the content index after a restart")
-	print_rates("look-up", level, "Look-up by content")
+	print_rates("look-up", level, "Look-up by content, just stored")
+	print_rates("look-up-restart", level, "Look-up by content that was not read since a restart")
 	print_rates("cached", level, "Read, cached")
 	print_rates("cold", level, "Read, cold: first read after a restart, caches dropped")
 	print_figures("device", level,

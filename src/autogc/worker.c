@@ -177,19 +177,25 @@ look(bool *has_collected)
 	return !blob_autogc_vacuum_tables() && is_clean;
 }
 
-/* Wait for another look that cannot wait, while nothing else needs this process or the database. */
+/*
+ * Wait this long for another look that cannot wait, unless something else needs this process or the
+ * database.  True if there is one, which has begun.
+ */
 static bool
-stay(void)
+stay(int milliseconds)
 {
 	instr_time	started_at;
 
 	pgstat_report_activity(STATE_IDLE, NULL);
+	(void) pgstat_report_stat(true);	/* as at the end of the process */
 	INSTR_TIME_SET_CURRENT(started_at);
-	while (blob_autogc_milliseconds_since(started_at) < STAY_MS && blob_autogc &&
-		   !blob_autogc_schedule_is_crowded() && !blob_autogc_database_is_wanted())
+	while (blob_autogc && !blob_autogc_schedule_is_crowded() &&
+		   !blob_autogc_database_is_wanted())
 	{
 		if (blob_autogc_schedule_take_look())
 			return true;
+		if (blob_autogc_milliseconds_since(started_at) >= milliseconds)
+			return false;
 		blob_autogc_process_pause(PAUSE_MS);
 	}
 	return false;
@@ -210,8 +216,7 @@ blob_autogc_worker_main(Datum argument)
 	before_shmem_exit(take_no_more_at_exit, (Datum) 0);
 	PG_TRY();
 	{
-		while (look(&has_collected) &&
-			   (blob_autogc_schedule_take_look() || (has_collected && stay())))
+		while (look(&has_collected) && stay(has_collected ? STAY_MS : 0))
 			;
 	}
 	PG_CATCH();
