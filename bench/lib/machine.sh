@@ -79,6 +79,9 @@ build()
 	build_load
 	cc -O2 -Wall -Wextra -Wno-deprecated-declarations -o "$work/floor" "$here/floor.c" \
 		-luring -lcrypto
+	cc -O2 -Wall -Wextra -Wno-deprecated-declarations -Wno-unused-parameter -Wno-sign-compare \
+		-Wno-missing-field-initializers -fPIC -shared -I"$("$PG_CONFIG" --includedir-server)" \
+		-o "$work/direct.so" "$here/direct.c" -luring -lcrypto
 	cc -O2 -Wall -Wextra -o "$work/hold" "$here/hold.c"
 	cc -O2 -Wall -Wextra -I"$("$PG_CONFIG" --includedir)" -o "$work/documents" \
 		"$here/documents.c" -L"$("$PG_CONFIG" --libdir)" -lpq -lm

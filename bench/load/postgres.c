@@ -1,10 +1,11 @@
 /*
  * bench/load/postgres.c
- *	  Contenders in PostgreSQL, over libpq: "blobstate", "bytea", "lo", "receive" and "log".
+ *	  Contenders in PostgreSQL, over libpq: "blobstate", "bytea", "lo", "receive", "log", "direct".
  *
  * blobstate and bytea (STORAGE EXTERNAL) are columns of tables; lo is a table that refers to large
  * objects.  receive sends the value to a statement that discards it.  The statement of log hashes
- * the value and writes it to the WAL, which the commit flushes, but stores nothing.
+ * the value and writes it to the WAL, which the commit flushes, but stores nothing.  direct keeps
+ * digests in a table; its function (../direct.c) hashes the value and writes it to a file.
  */
 #define _GNU_SOURCE
 #include <endian.h>
@@ -82,7 +83,8 @@ static void
 create_table(PGconn *connection, const char *contender)
 {
 	const char *prefix = options.prefix;
-	const char *type = strcmp(contender, "lo") == 0 ? "oid" : contender;
+	const char *type = strcmp(contender, "lo") == 0 ? "oid" :
+		strcmp(contender, "direct") == 0 ? "bytea" : contender;
 
 	command(connection, "SET client_min_messages = warning");
 	command(connection, "CREATE TABLE IF NOT EXISTS %s_%s (id bigint PRIMARY KEY, v %s)", prefix,
@@ -134,6 +136,13 @@ prepare_large_objects(PGconn *connection, const char *prefix)
 }
 
 static void
+prepare_direct(PGconn *connection, const char *prefix)
+{
+	prepare(connection, "store", "INSERT INTO %s_direct VALUES ($1, write_direct($2))", prefix);
+	prepare(connection, "replace", "UPDATE %s_direct SET v = write_direct($2) WHERE id = $1", prefix);
+}
+
+static void
 prepare_column(PGconn *connection, const char *prefix, const char *contender)
 {
 	prepare(connection, "store", "INSERT INTO %s_%s VALUES ($1, $2)", prefix, contender);
@@ -162,6 +171,8 @@ postgres_open(Session *session)
 		create_table(connection, session->contender);
 	if (strcmp(session->contender, "lo") == 0)
 		prepare_large_objects(connection, options.prefix);
+	else if (strcmp(session->contender, "direct") == 0)
+		prepare_direct(connection, options.prefix);
 	else
 		prepare_column(connection, options.prefix, session->contender);
 	if (options.is_server)

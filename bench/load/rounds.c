@@ -53,6 +53,7 @@ static const struct
 	{"lo", &postgres_driver},
 	{"receive", &postgres_driver},
 	{"log", &postgres_driver},
+	{"direct", &postgres_driver},
 	{"file", &file_driver},
 #ifdef WITH_MARIADB
 	{"innodb", &innodb_driver},

@@ -367,7 +367,11 @@ start_workers(void)
 		if (!is_wanted)
 		{
 			if (!start_worker(slot, database->oid))
+			{
+				/* Workers that stay have the slots. */
+				blob_autogc_schedule_set_crowded(true);
 				return;
+			}
 			blob_autogc_schedule_look_begins(database->oid, database->allocated_pages,
 											 database->changed_rows, tick_at);
 		}

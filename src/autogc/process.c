@@ -12,6 +12,7 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "storage/ipc.h"
 #include "storage/latch.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
@@ -64,6 +65,8 @@ blob_autogc_process_pause(long timeout_ms)
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms,
 					 PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
+	if (ProcDiePending)
+		proc_exit(0);			/* without the line that CHECK_FOR_INTERRUPTS would log */
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)
 	{

@@ -16,8 +16,8 @@
 extern void blob_autogc_process_begin(const char *name, Oid database);
 
 /*
- * Sleep for this time, or until the latch is set.  Serves interrupts, and reads a new configuration.
- * Outside of a transaction.
+ * Sleep for this time, or until the latch is set.  Serves interrupts, ends the process without a
+ * message if it is to be terminated, and reads a new configuration.  Outside of a transaction.
  */
 extern void blob_autogc_process_pause(long timeout_ms);
 

@@ -331,6 +331,16 @@ blob_autogc_schedule_judge(const BlobAutogcChurn *churn, BlobAutogcVerdict *verd
 }
 
 /*
+ * Whether the launcher may be woken up for a database.  The worker of a database need not ask: its
+ * looks keep no other database waiting.
+ */
+static bool
+may_wake_launcher(TimestampTz now)
+{
+	return !head->is_urgent && TimestampDifferenceExceeds(head->urgent_at, now, URGENT_MS);
+}
+
+/*
  * Looks are a naptime apart, but a store that is written fast would grow by all that is written
  * meanwhile.  A look that fails, or is not done yet, is not hurried.
  */
@@ -345,17 +355,21 @@ blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
 		return;
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = make_entry(store->dboid);
-	if (entry != NULL && entry->failures == 0 && !head->is_urgent &&
-		TimestampDifferenceExceeds(head->urgent_at, now, URGENT_MS) &&
+	if (entry != NULL && entry->failures == 0 &&
+		(entry->worker != NULL ? entry->next_look != 0 : may_wake_launcher(now)) &&
 		TimestampDifferenceExceeds(entry->looked_at, now, URGENT_MS) &&
 		(double) growth_of(entry, allocated_pages) * BLOB_PAGE_SIZE >=
 		due_bytes(entry))
 	{
 		entry->next_look = 0;
 		entry->look_again = true;
-		head->is_urgent = entry->worker == NULL;
-		head->urgent_at = now;
-		latch = entry->worker != NULL ? entry->worker : head->launcher;
+		latch = entry->worker;
+		if (latch == NULL)
+		{
+			head->is_urgent = true;
+			head->urgent_at = now;
+			latch = head->launcher;
+		}
 	}
 	LWLockRelease(table.lock);
 	if (latch != NULL)
@@ -636,7 +650,7 @@ blob_autogc_schedule_hurry(void)
 		SetLatch(launcher);
 }
 
-/* Of any database. */
+/* Of any database without a worker that will take the look. */
 static bool
 is_any_hurried(void)
 {
@@ -644,7 +658,7 @@ is_any_hurried(void)
 	{
 		const ScheduleEntry *entry = blob_database_table_entry(&table, i);
 
-		if (OidIsValid(entry->database) && entry->next_look == 0)
+		if (OidIsValid(entry->database) && entry->worker == NULL && entry->next_look == 0)
 			return true;
 	}
 	return false;

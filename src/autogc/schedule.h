@@ -114,16 +114,16 @@ extern int	blob_autogc_schedule_vacuums(BlobGcDeadKeys *tables);
 extern void blob_autogc_schedule_vacuum_begins(Oid relid);
 extern void blob_autogc_schedule_vacuum_done(Oid relid);
 
-/* This database wants another look as soon as its worker has ended. */
+/* This database wants another look as soon as its worker has ended, or takes it. */
 extern void blob_autogc_schedule_hurry(void);
 
 /*
  * A worker's, whose look was successful: whether another look cannot wait, for which this worker
- * should end.  It is one at this database, or, if workers are crowded, at any.
+ * should stop what it does.  It is one at this database, or, if workers are crowded, at any.
  */
 extern bool blob_autogc_schedule_is_hurried(void);
 
-/* Whether any database that wants a look has no worker because all are in use. */
+/* Whether a database that wants a look has no worker because all, or all processes, are in use. */
 extern bool blob_autogc_schedule_is_crowded(void);
 
 /* Whether a reason for freeing nothing is worth a line in the log: it is new, or an hour old. */

@@ -1,9 +1,10 @@
 /*
  * autogc/worker.c
- *	  A worker: looks at one database, collects there if it should, vacuums, and ends.
+ *	  A worker: looks at one database, collects there if it should, vacuums.
  *
  * Where a store is written fast, looks follow each other within a fraction of a second.  So a worker
- * that has collected stays for a moment, to take the next one.  See README.md, "Urgent looks".
+ * that has collected stays for a moment, to take the next one.  See README.md, "Looks that follow
+ * each other".
  */
 #include "postgres.h"
 
@@ -32,9 +33,15 @@
 
 #define NAME "blobext collector"
 
-/* How long a worker stays, and how often it looks whether it is in the way meanwhile. */
+/*
+ * How long a worker stays, and how often it looks whether it is in the way meanwhile.  It takes no
+ * look after a minute: settings of the database are read by new processes only.
+ */
 #define STAY_MS 1000
 #define PAUSE_MS 100
+#define MAX_AGE_MS (60 * 1000)
+
+static instr_time begun_at;
 
 bool
 blob_autogc_worker_start(Oid database, BackgroundWorkerHandle **handle)
@@ -153,6 +160,8 @@ look(bool *has_collected)
 	BlobAutogcVerdict verdict;
 	bool		is_clean;
 
+	blob_autogc_process_pause(0);	/* settings that are new */
+	SetCurrentStatementStartTimestamp();	/* the time of the transactions of this look */
 	pgstat_report_activity(STATE_RUNNING, "blobext: looking for changes");
 	if (blob_autogc_schedule_wants_file_check())
 		blob_autogc_check_files();
@@ -189,8 +198,8 @@ stay(int milliseconds)
 	pgstat_report_activity(STATE_IDLE, NULL);
 	(void) pgstat_report_stat(true);	/* as at the end of the process */
 	INSTR_TIME_SET_CURRENT(started_at);
-	while (blob_autogc && !blob_autogc_schedule_is_crowded() &&
-		   !blob_autogc_database_is_wanted())
+	while (blob_autogc && blob_autogc_milliseconds_since(begun_at) < MAX_AGE_MS &&
+		   !blob_autogc_schedule_is_crowded() && !blob_autogc_database_is_wanted())
 	{
 		if (blob_autogc_schedule_take_look())
 			return true;
@@ -212,6 +221,7 @@ blob_autogc_worker_main(Datum argument)
 {
 	bool		has_collected;
 
+	INSTR_TIME_SET_CURRENT(begun_at);
 	blob_autogc_process_begin(NAME, DatumGetObjectId(argument));
 	before_shmem_exit(take_no_more_at_exit, (Datum) 0);
 	PG_TRY();
