@@ -8,6 +8,7 @@
  * remember, no buffer, and no collector.  Each process has a file of its own, of AREA_BYTES, in the
  * data directory, which it writes around.
  */
+#define _GNU_SOURCE
 #include "postgres.h"
 
 #include <fcntl.h>

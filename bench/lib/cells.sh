@@ -55,7 +55,7 @@ store_cells()		# level
 		for count in $clients; do
 			for via in $ways; do
 				note "$1: store $size, $count client(s), $via"
-				names=$(chosen blobstate bytea lo innodb sqlite file receive log direct)
+				names=$(chosen $all_contenders)
 				[ $via = libpq ] || names=$(chosen blobstate bytea)
 				values=$(values_of "$bytes")
 				[ "$count" -eq 1 ] || values=$(((values + 1) / 2))
@@ -76,7 +76,7 @@ empty_cells()		# level
 		for count in $clients; do
 			note "$1: store $size into an empty table, $count client(s)"
 			values=$(($(values_of "$bytes") / count + 1))
-			measure "$1" "$(chosen blobstate bytea lo innodb sqlite file receive log direct)" --op store \
+			measure "$1" "$(chosen $all_contenders)" --op store \
 				--label empty --empty --size "$bytes" --clients "$count" --values "$values"
 		done
 	done
@@ -92,7 +92,7 @@ bulk_cells()		# level
 		note "$1: bulk $size"
 		values=$((100 * 1048576 / bytes))
 		[ $values -le 1000 ] || values=1000
-		measure "$1" "$(chosen blobstate bytea lo innodb sqlite file receive log direct)" --op store \
+		measure "$1" "$(chosen $all_contenders)" --op store \
 			--label bulk --size "$bytes" --values $values --batch $values
 	done
 }
@@ -104,7 +104,7 @@ tree_cells()		# level
 
 	[ -z "$is_quick" ] || { tree_rounds=3; values=4000; }
 	note "$1: source tree, $((tree_rounds * values)) files"
-	measure "$1" "$(chosen blobstate bytea lo innodb sqlite file receive log direct)" --op store \
+	measure "$1" "$(chosen $all_contenders)" --op store \
 		--label tree --tree --size 15000 --values $values --batch 1000 --rounds $tree_rounds
 }
 

@@ -78,7 +78,7 @@ replace_cells()		# level
 {
 	local size name count pass passes=$(((rounds + 2) / 3)) names
 
-	names=$(chosen blobstate bytea lo innodb sqlite file receive log direct)
+	names=$(chosen $all_contenders)
 
 	# bytea at its best: vacuum keeps up, and its table stays in the buffers.
 	change_settings 'autovacuum = on' 'autovacuum_naptime = 1' 'autovacuum_vacuum_cost_delay = 0'

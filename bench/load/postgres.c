@@ -139,7 +139,8 @@ static void
 prepare_direct(PGconn *connection, const char *prefix)
 {
 	prepare(connection, "store", "INSERT INTO %s_direct VALUES ($1, write_direct($2))", prefix);
-	prepare(connection, "replace", "UPDATE %s_direct SET v = write_direct($2) WHERE id = $1", prefix);
+	prepare(connection, "replace", "UPDATE %s_direct SET v = write_direct($2) WHERE id = $1",
+			prefix);
 }
 
 static void

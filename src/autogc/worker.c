@@ -2,9 +2,9 @@
  * autogc/worker.c
  *	  A worker: looks at one database, collects there if it should, vacuums.
  *
- * Where a store is written fast, looks follow each other within a fraction of a second.  So a worker
- * that has collected stays for a moment, to take the next one.  See README.md, "Looks that follow
- * each other".
+ * Where a store is written fast, looks follow each other within a fraction of a second.  So a
+ * worker that has collected stays for a moment, to take the next one.  See README.md, "Looks that
+ * follow each other".
  */
 #include "postgres.h"
 
