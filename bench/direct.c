@@ -1,10 +1,10 @@
 /*
  * bench/direct.c
- *	  The contender "direct": a floor for stores whose content is not in the WAL.
+ *	  The contender "direct": a floor for stores that hash.
  *
- * write_direct(bytea) does in the server what cannot be left out: it copies the value, piece by
- * piece, to memory that direct I/O can take, hashes it while the device writes the pieces to a file
- * whose blocks exist, syncs the file, and returns the digest.  There is no space to find or to
+ * write_direct(value bytea, syncs boolean) does in the server what cannot be left out: it copies
+ * the value, piece by piece, to memory that direct I/O can take, hashes it while the device writes
+ * the pieces to a file whose blocks exist, syncs the file if that is wanted, and returns the digest.  There is no space to find or to
  * remember, no buffer, and no collector.  Each process has a file of its own, of AREA_BYTES, in the
  * data directory, which it writes around.
  */
@@ -141,7 +141,7 @@ write_direct(PG_FUNCTION_ARGS)
 	SHA256_Final((unsigned char *) VARDATA(result), &hash);
 	await_pieces(pieces);
 	area_at += TYPEALIGN64(PAGE_BYTES, size);
-	if (fdatasync(area) != 0)
+	if (PG_GETARG_BOOL(1) && fdatasync(area) != 0)
 		fail("fdatasync");
 	PG_RETURN_BYTEA_P(result);
 }

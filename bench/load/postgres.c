@@ -5,7 +5,8 @@
  * blobstate and bytea (STORAGE EXTERNAL) are columns of tables; lo is a table that refers to large
  * objects.  receive sends the value to a statement that discards it.  The statement of log hashes
  * the value and writes it to the WAL, which the commit flushes, but stores nothing.  direct keeps
- * digests in a table; its function (../direct.c) hashes the value and writes it to a file.
+ * digests in a table; its function (../direct.c) hashes the value and writes it to a file; with
+ * wal_level above minimal the value goes to the WAL as well.
  */
 #define _GNU_SOURCE
 #include <endian.h>
@@ -135,12 +136,19 @@ prepare_large_objects(PGconn *connection, const char *prefix)
 	prepare(connection, "read", "SELECT lo_get(v) FROM %s_lo WHERE id = $1", prefix);
 }
 
+/* Where the WAL has the content, the file need not be durable at the commit. */
 static void
 prepare_direct(PGconn *connection, const char *prefix)
 {
-	prepare(connection, "store", "INSERT INTO %s_direct VALUES ($1, write_direct($2))", prefix);
-	prepare(connection, "replace", "UPDATE %s_direct SET v = write_direct($2) WHERE id = $1",
-			prefix);
+	PGresult   *result = expect(connection, PQexec(connection, "SHOW wal_level"), PGRES_TUPLES_OK);
+	bool		is_logged = strcmp(PQgetvalue(result, 0, 0), "minimal") != 0;
+	const char *digest = is_logged ? "write_direct($2, false)" : "write_direct($2, true)";
+	const char *log = is_logged ? "pg_logical_emit_message(true, 'log', $2::bytea)" : "(SELECT) AS q";
+
+	PQclear(result);
+	prepare(connection, "store", "INSERT INTO %s_direct SELECT $1, %s FROM %s", prefix, digest, log);
+	prepare(connection, "replace", "UPDATE %s_direct SET v = %s FROM %s WHERE id = $1", prefix,
+			digest, log);
 }
 
 static void
