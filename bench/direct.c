@@ -5,9 +5,8 @@
  * write_direct(value bytea, syncs boolean) does in the server what cannot be left out: it copies
  * the value, piece by piece, to memory that direct I/O can take, hashes it while the device writes
  * the pieces to a file whose blocks exist, syncs the file if that is wanted, and returns the
- * digest.  There is no space to find or to
- * remember, no buffer, and no collector.  Each process has a file of its own, of AREA_BYTES, in the
- * data directory, which it writes around.
+ * digest.  No space is found or remembered, and nothing is buffered or collected.  Each process has
+ * a file of its own, of AREA_BYTES, in the data directory, which it writes around.
  */
 #define _GNU_SOURCE
 #include "postgres.h"
