@@ -192,6 +192,6 @@ blob_autogc_remove_orphans(void)
 	int			count = list_directories(&stores);
 	bool		is_clean = remove_orphaned(stores, count);
 
-	pfree(stores);				/* the process may look for hours */
+	pfree(stores);				/* a worker may look many times */
 	return is_clean;
 }
