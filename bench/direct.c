@@ -94,6 +94,7 @@ write_piece(int64 at, int64 bytes)
 	int64		length = TYPEALIGN64(PAGE_BYTES, bytes);
 
 	io_uring_prep_write(sqe, area, memory + at, length, area_at + at);
+	io_uring_sqe_set_data(sqe, (void *) length);
 	if (io_uring_submit(&ring) < 0)
 		fail("submit");
 }
@@ -105,7 +106,7 @@ await_pieces(int count)
 	{
 		struct io_uring_cqe *cqe;
 
-		if (io_uring_wait_cqe(&ring, &cqe) != 0 || cqe->res <= 0)
+		if (io_uring_wait_cqe(&ring, &cqe) != 0 || cqe->res != (int64) io_uring_cqe_get_data(cqe))
 			fail("write");
 		io_uring_cqe_seen(&ring, cqe);
 	}

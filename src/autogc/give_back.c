@@ -78,7 +78,7 @@ wait_for(XLogRecPtr lsn, int timeout_ms)
 	{
 		if (lsn != InvalidXLogRecPtr && blob_store_checkpoint_is_past(lsn))
 			return true;
-		blob_autogc_process_pause(Min(left_ms, PAUSE_MS));
+		(void) blob_autogc_process_pause(Min(left_ms, PAUSE_MS), 0);
 		if (must_give_way())
 			return false;
 	}

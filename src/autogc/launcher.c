@@ -27,14 +27,11 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
-#include "postmaster/interrupt.h"
-#include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
 #include "storage/procsignal.h"
 #include "store/store.h"
 #include "tcop/tcopprot.h"
-#include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -388,18 +385,8 @@ wait_for_tick(TimestampTz next_tick)
 {
 	long		timeout_ms = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next_tick);
 
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms,
-					 PG_WAIT_EXTENSION);
-	ResetLatch(MyLatch);
-	if (ProcDiePending)
-		proc_exit(1);			/* without the line that CHECK_FOR_INTERRUPTS would log */
-	CHECK_FOR_INTERRUPTS();
-	if (ConfigReloadPending)
-	{
-		ConfigReloadPending = false;
-		ProcessConfigFile(PGC_SIGHUP);
+	if (blob_autogc_process_pause(timeout_ms, 1))
 		blob_autogc_schedule_wake();
-	}
 }
 
 void

@@ -59,20 +59,20 @@ blob_autogc_process_begin(const char *name, Oid database)
 												ALLOCSET_DEFAULT_SIZES));
 }
 
-void
-blob_autogc_process_pause(long timeout_ms)
+bool
+blob_autogc_process_pause(long timeout_ms, int exit_code)
 {
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms,
 					 PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
 	if (ProcDiePending)
-		proc_exit(0);			/* without the line that CHECK_FOR_INTERRUPTS would log */
+		proc_exit(exit_code);	/* without the line that CHECK_FOR_INTERRUPTS would log */
 	CHECK_FOR_INTERRUPTS();
-	if (ConfigReloadPending)
-	{
-		ConfigReloadPending = false;
-		ProcessConfigFile(PGC_SIGHUP);
-	}
+	if (!ConfigReloadPending)
+		return false;
+	ConfigReloadPending = false;
+	ProcessConfigFile(PGC_SIGHUP);
+	return true;
 }
 
 long

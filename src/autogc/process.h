@@ -18,8 +18,10 @@ extern void blob_autogc_process_begin(const char *name, Oid database);
 /*
  * Sleep for this time, or until the latch is set.  Serves interrupts, ends the process without a
  * message if it is to be terminated, and reads a new configuration.  Outside of a transaction.
+ * exit_code: of a process that is terminated; 0 of one that shall not be started again.  Returns
+ * whether there was a new configuration.
  */
-extern void blob_autogc_process_pause(long timeout_ms);
+extern bool blob_autogc_process_pause(long timeout_ms, int exit_code);
 
 /* By a clock that cannot be set back: a worker must not wait for an hour. */
 extern long blob_autogc_milliseconds_since(instr_time started_at);

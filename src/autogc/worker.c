@@ -160,7 +160,7 @@ look(bool *has_collected)
 	BlobAutogcVerdict verdict;
 	bool		is_clean;
 
-	blob_autogc_process_pause(0);	/* settings that are new */
+	(void) blob_autogc_process_pause(0, 0);	/* settings that are new */
 	SetCurrentStatementStartTimestamp();	/* the time of the transactions of this look */
 	pgstat_report_activity(STATE_RUNNING, "blobext: looking for changes");
 	if (blob_autogc_schedule_wants_file_check())
@@ -205,7 +205,7 @@ stay(int milliseconds)
 			return true;
 		if (blob_autogc_milliseconds_since(started_at) >= milliseconds)
 			return false;
-		blob_autogc_process_pause(PAUSE_MS);
+		(void) blob_autogc_process_pause(PAUSE_MS, 0);
 	}
 	return false;
 }
