@@ -100,7 +100,7 @@ typedef struct Pipeline
 	BlobDigest *digest;			/* NULL: nothing is hashed */
 	uint64		skip_bytes;		/* that are hashed already */
 	bool		uses_thread;	/* it hashes the content of this call */
-	bool		overlaps;		/* it hashes values in memory, so the WAL is written meanwhile */
+	bool		overlaps;		/* it hashes a value in memory, and the process waits for it */
 	bool		is_logged;
 	int			piece_count;	/* of pieces[], used in turn */
 	bool		uses_buffer;
@@ -385,7 +385,8 @@ static void
 log_content(const Pipeline *pipeline, const WritePiece *piece, bool more_comes)
 {
 	BlobWalContentPart parts[MAX_PARTS];
-	bool		flush_soon = !pipeline->overlaps && is_flush_due(piece->content_bytes, more_comes);
+	bool		writes_early = pipeline->source->is_whole && (more_comes || pipeline->overlaps);
+	bool		flush_soon = !writes_early && is_flush_due(piece->content_bytes, more_comes);
 
 	for (int i = 0; i < piece->part_count; i++)
 	{
@@ -395,7 +396,7 @@ log_content(const Pipeline *pipeline, const WritePiece *piece, bool more_comes)
 	blob_wal_log_content(pipeline->store, piece->first_page, parts, piece->part_count,
 						 flush_soon);
 	blob_stat_count(wal_content_bytes, piece->content_bytes);
-	if (pipeline->overlaps)
+	if (writes_early)
 		blob_wal_write_early(more_comes);
 }
 

@@ -360,8 +360,6 @@ blob_wal_write_early(bool more_comes)
 		if (written > written_before)
 			start_writeback(written_before, written);
 	}
-	else if (more_comes)
-		XLogSetAsyncXactLSN(end);
 	bound_unflushed(end);
 }
 
