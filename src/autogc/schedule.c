@@ -10,6 +10,7 @@
 #include <ctype.h>
 
 #include "autogc/schedule.h"
+#include "core/clock.h"
 #include "core/page.h"
 #include "core/settings.h"
 #include "gc/database_table.h"
@@ -136,7 +137,7 @@ blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 chan
 
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = make_entry(database);
-	if (entry != NULL && now >= entry->next_look)
+	if (entry != NULL && (now >= entry->next_look || now < entry->looked_at))
 	{
 		wants = entry->failures > 0 || entry->look_again || has_waiting ||
 			entry->seen_allocated_pages != allocated_pages ||
@@ -265,9 +266,10 @@ due_bytes(const ScheduleEntry *entry)
 static bool
 is_overdue(const ScheduleEntry *entry, int doublings)
 {
-	int64		interval_us = blob_autogc_interval_s * USECS_PER_SEC;
+	int64		interval_ms = (int64) blob_autogc_interval_s * 1000;
 
-	return GetCurrentTimestamp() - entry->completed_at >= interval_us << doublings;
+	return blob_clock_has_passed(entry->completed_at, GetCurrentTimestamp(),
+								 interval_ms << doublings);
 }
 
 /* Do workers vacuum, here and now?  Where autovacuum is off, the administrator has other plans. */
@@ -337,7 +339,7 @@ blob_autogc_schedule_judge(const BlobAutogcChurn *churn, BlobAutogcVerdict *verd
 static bool
 may_wake_launcher(TimestampTz now)
 {
-	return !head->is_urgent && TimestampDifferenceExceeds(head->urgent_at, now, URGENT_MS);
+	return !head->is_urgent && blob_clock_has_passed(head->urgent_at, now, URGENT_MS);
 }
 
 /*
@@ -357,7 +359,7 @@ blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
 	entry = make_entry(store->dboid);
 	if (entry != NULL && entry->failures == 0 &&
 		(entry->worker != NULL ? entry->next_look != 0 : may_wake_launcher(now)) &&
-		TimestampDifferenceExceeds(entry->looked_at, now, URGENT_MS) &&
+		blob_clock_has_passed(entry->looked_at, now, URGENT_MS) &&
 		(double) growth_of(entry, allocated_pages) * BLOB_PAGE_SIZE >=
 		due_bytes(entry))
 	{
@@ -488,7 +490,7 @@ blob_autogc_schedule_is_news(const char *reason)
 	if (entry != NULL)
 	{
 		is_news = !same_reason(entry->reason, reason) ||
-			TimestampDifferenceExceeds(entry->reported_at, now, REPEAT_REASON_MS);
+			blob_clock_has_passed(entry->reported_at, now, REPEAT_REASON_MS);
 		if (is_news)
 		{
 			entry->reported_at = now;
@@ -519,14 +521,14 @@ find_dead_keys(ScheduleEntry *entry, Oid relid)
 static bool
 is_vacuum_due(const ScheduleEntry *entry, const DeadKeys *keys)
 {
-	int64		interval_us = blob_autogc_interval_s * USECS_PER_SEC;
+	int64		interval_ms = (int64) blob_autogc_interval_s * 1000;
 	int			doublings = Min(keys->fruitless, MAX_INTERVAL_DOUBLINGS);
 
 	if (keys->is_vacuumed)
 		return false;			/* a round has to look first */
 	if (keys->fruitless == 0 && (double) keys->found.bytes >= due_bytes(entry))
 		return true;
-	return GetCurrentTimestamp() - keys->since >= interval_us << doublings;
+	return blob_clock_has_passed(keys->since, GetCurrentTimestamp(), interval_ms << doublings);
 }
 
 int

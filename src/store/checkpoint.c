@@ -6,6 +6,7 @@
 
 #include "access/xlog.h"
 #include "common/controldata_utils.h"
+#include "core/clock.h"
 #include "core/compat.h"
 #include "core/settings.h"
 #include "miscadmin.h"
@@ -96,9 +97,9 @@ blob_store_may_ask(BlobStoreShared *shared)
 	bool		wants;
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	wants = TimestampDifferenceExceeds(shared->checkpoint_request, time,
-									   shared->checkpoint_awaited ? MAX_CHECKPOINT_PAUSE_MS :
-									   shared->checkpoint_pause_ms);
+	wants = blob_clock_has_passed(shared->checkpoint_request, time,
+								  shared->checkpoint_awaited ? MAX_CHECKPOINT_PAUSE_MS :
+								  shared->checkpoint_pause_ms);
 	if (wants)
 	{
 		shared->checkpoint_request = time;

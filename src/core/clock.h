@@ -1,0 +1,20 @@
+/*
+ * core/clock.h
+ *	  Times of the day that are compared across processes.
+ */
+#ifndef BLOB_CLOCK_H
+#define BLOB_CLOCK_H
+
+#include "utils/timestamp.h"
+
+/*
+ * Whether a number of milliseconds has passed since a time.  If the clock was set back behind that
+ * time, it has: nothing shall wait until the clock is there again.
+ */
+static inline bool
+blob_clock_has_passed(TimestampTz since, TimestampTz now, int64 milliseconds)
+{
+	return now < since || now - since >= milliseconds * 1000;
+}
+
+#endif							/* BLOB_CLOCK_H */
