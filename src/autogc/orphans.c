@@ -14,6 +14,7 @@
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "core/catalog.h"
+#include "core/clock.h"
 #include "core/settings.h"
 #include "gc/gc.h"
 #include "gc/holders.h"
@@ -82,7 +83,8 @@ wait_for_transactions(const VirtualTransactionId *transactions, int count)
 		while (blob_gc_transaction_runs(transactions[i], &pid))
 		{
 			CHECK_FOR_INTERRUPTS();
-			if (blob_autogc_database_is_wanted() || GetCurrentTimestamp() >= end)
+			if (blob_autogc_database_is_wanted() ||
+				!blob_clock_is_before(GetCurrentTimestamp(), end, blob_gc_wait_timeout_ms))
 				return false;
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE_MS,
 							 PG_WAIT_EXTENSION);

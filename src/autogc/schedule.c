@@ -137,7 +137,7 @@ blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 chan
 
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = make_entry(database);
-	if (entry != NULL && (now >= entry->next_look || now < entry->looked_at))
+	if (entry != NULL && (now >= entry->next_look || GetCurrentTimestamp() < entry->looked_at))
 	{
 		wants = entry->failures > 0 || entry->look_again || has_waiting ||
 			entry->seen_allocated_pages != allocated_pages ||
@@ -349,13 +349,14 @@ may_wake_launcher(TimestampTz now)
 void
 blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
 {
-	TimestampTz now = GetCurrentTimestamp();
 	Latch	   *latch = NULL;
 	ScheduleEntry *entry;
+	TimestampTz now;
 
 	if (!blob_autogc)
 		return;
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);
+	now = GetCurrentTimestamp();
 	entry = make_entry(store->dboid);
 	if (entry != NULL && entry->failures == 0 &&
 		(entry->worker != NULL ? entry->next_look != 0 : may_wake_launcher(now)) &&

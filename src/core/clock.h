@@ -17,4 +17,14 @@ blob_clock_has_passed(TimestampTz since, TimestampTz now, int64 milliseconds)
 	return now < since || now - since >= milliseconds * 1000;
 }
 
+/*
+ * Whether a time is still to come that was set at most this number of milliseconds ahead.  If the
+ * clock was set back since, it is not.
+ */
+static inline bool
+blob_clock_is_before(TimestampTz now, TimestampTz end, int64 milliseconds)
+{
+	return now < end && end - now <= milliseconds * 1000;
+}
+
 #endif							/* BLOB_CLOCK_H */

@@ -27,6 +27,8 @@
 #include "io/segment.h"
 #include "io/stat.h"
 #include "miscadmin.h"
+#include "replication/syncrep.h"
+#include "replication/walsender.h"
 #include "utils/memutils.h"
 #include "wal/insert.h"
 
@@ -44,6 +46,9 @@
 
 /* How often a transaction of many values asks for a flush of the WAL. */
 #define FLUSH_INTERVAL_BYTES (1024 * 1024)
+
+/* The commit of a transaction that has logged more than this is not expected soon. */
+#define NEAR_COMMIT_BYTES (16 * 1024 * 1024)
 
 /* Values in memory that are hashed by the thread: to wake it up takes as long as to hash 80 kB. */
 #define MIN_OVERLAP_BYTES (512 * 1024)
@@ -360,24 +365,47 @@ enter_piece(const WritePiece *piece)
 
 /* ---- the end of a piece ---- */
 
+/* Content that the transaction has logged. */
+typedef struct LoggedContent
+{
+	TransactionId xid;
+	uint64		bytes;
+	uint64		bytes_flushed;	/* of these, before the last request for a flush, or early write */
+} LoggedContent;
+
+static LoggedContent logged;
+
+static void
+count_logged(uint32 content_bytes)
+{
+	TransactionId xid = GetTopTransactionIdIfAny();
+
+	if (xid != logged.xid)
+		logged = (LoggedContent) {.xid = xid};
+	logged.bytes += content_bytes;
+}
+
+/*
+ * Whether the commit comes soon, as far as can be said, and its own sync is all that it waits for.
+ * A standby gets only WAL that is flushed, so a commit that waits for one wants it flushed early.
+ */
+static bool
+is_commit_near(void)
+{
+	bool		waits_for_standby = SyncRepRequested() && SyncRepStandbyNames != NULL &&
+		SyncRepStandbyNames[0] != '\0';
+
+	return logged.bytes <= NEAR_COMMIT_BYTES && !waits_for_standby;
+}
+
 /*
  * Whether to ask for a flush of the WAL: more of this value comes, or the values of a transaction
  * have logged much since it last asked, because each of them left its end to the commit.
  */
 static bool
-is_flush_due(uint32 content_bytes, bool more_comes)
+is_flush_due(bool more_comes)
 {
-	static TransactionId last_xid = InvalidTransactionId;
-	static uint64 logged_bytes;
-	TransactionId xid = GetTopTransactionIdIfAny();
-	bool		is_due;
-
-	if (xid != last_xid)
-		logged_bytes = 0;
-	last_xid = xid;
-	is_due = more_comes || logged_bytes >= FLUSH_INTERVAL_BYTES;
-	logged_bytes = is_due ? 0 : logged_bytes + content_bytes;
-	return is_due;
+	return more_comes || logged.bytes - logged.bytes_flushed > FLUSH_INTERVAL_BYTES;
 }
 
 /* more_comes: the call is about to log more. */
@@ -385,9 +413,14 @@ static void
 log_content(const Pipeline *pipeline, const WritePiece *piece, bool more_comes)
 {
 	BlobWalContentPart parts[MAX_PARTS];
-	bool		writes_early = pipeline->source->is_whole && (more_comes || pipeline->overlaps);
-	bool		flush_soon = !writes_early && is_flush_due(piece->content_bytes, more_comes);
+	bool		is_near;
+	bool		writes_early;
+	bool		flush_soon;
 
+	count_logged(piece->content_bytes);
+	is_near = is_commit_near();
+	writes_early = pipeline->overlaps || (pipeline->source->is_whole && more_comes && is_near);
+	flush_soon = !writes_early && is_flush_due(more_comes);
 	for (int i = 0; i < piece->part_count; i++)
 	{
 		parts[i].data = piece->parts[i].memory;
@@ -397,7 +430,9 @@ log_content(const Pipeline *pipeline, const WritePiece *piece, bool more_comes)
 						 flush_soon);
 	blob_stat_count(wal_content_bytes, piece->content_bytes);
 	if (writes_early)
-		blob_wal_write_early(more_comes);
+		blob_wal_write_early(more_comes, !is_near);
+	if (writes_early || flush_soon)
+		logged.bytes_flushed = logged.bytes;
 }
 
 /* Give up the frames of a piece, which was written or left to others. */
@@ -600,8 +635,8 @@ blob_pipeline_end_trailing(bool is_after_error)
 /* ---- the call ---- */
 
 /*
- * Log the pieces whose writes have completed meanwhile, from the oldest on.  So the WAL is flushed
- * in the background while later pieces are hashed and written.  Returns the oldest piece in use.
+ * Log the pieces whose writes have completed meanwhile, from the oldest on.  So the WAL is written
+ * while later pieces are hashed and written.  Returns the oldest piece in use.
  */
 static int
 finish_completed(const Pipeline *pipeline, int oldest, bool is_last)

@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_database.h"
+#include "core/clock.h"
 #include "core/compat.h"
 #include "core/settings.h"
 #include "gc/gc_internal.h"
@@ -83,7 +84,7 @@ blob_gc_wait_more(BlobGcRound *round, BlobGcWait *wait, const char *format,...)
 	blob_gc_status_waiting(what);
 	if (!blob_gc_may_go_on(round))
 		return false;
-	if (GetCurrentTimestamp() >= wait->end)
+	if (!blob_clock_is_before(GetCurrentTimestamp(), wait->end, blob_gc_wait_timeout_ms))
 	{
 		round->result->skipped_reason = what;
 		return false;
@@ -192,7 +193,7 @@ blob_gc_may_go_on(BlobGcRound *round)
 
 	if (!follow_settings(round))
 		return false;
-	if (now < round->next_yield_check)
+	if (blob_clock_is_before(now, round->next_yield_check, YIELD_CHECK_INTERVAL_MS))
 		return true;
 	round->next_yield_check = TimestampTzPlusMilliseconds(now, YIELD_CHECK_INTERVAL_MS);
 	if (round->options.automatic && blob_gc_database_is_wanted(MyDatabaseId))

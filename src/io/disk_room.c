@@ -12,6 +12,7 @@
 
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
+#include "core/clock.h"
 #include "core/settings.h"
 #include "io/disk_room.h"
 #include "io/io_internal.h"
@@ -22,7 +23,7 @@
 #include "utils/timestamp.h"
 
 /* How long a look at the WAL's file system is good for, since others use the disk, too. */
-#define LOOK_INTERVAL_US (100 * 1000)
+#define LOOK_INTERVAL_MS 100
 
 /* What a store logs besides its content, in records of the map and of rows. */
 #define RECORDS_BYTES 4096
@@ -189,14 +190,16 @@ look_at_wal(uint64 bytes, uint64 counted_bytes)
 	}
 	room = Min(room - kept_for_wal_bytes(), PG_INT64_MAX);
 	pg_atomic_write_u64(&room_shared->limit_bytes, taken + room - counted_bytes);
-	pg_atomic_write_u64(&room_shared->good_until, GetCurrentTimestamp() + LOOK_INTERVAL_US);
+	pg_atomic_write_u64(&room_shared->good_until, GetCurrentTimestamp() + LOOK_INTERVAL_MS * 1000);
 }
 
 static bool
 is_within_last_look(uint64 taken)
 {
 	return taken <= pg_atomic_read_u64(&room_shared->limit_bytes) &&
-		(uint64) GetCurrentTimestamp() < pg_atomic_read_u64(&room_shared->good_until);
+		blob_clock_is_before(GetCurrentTimestamp(),
+							 (TimestampTz) pg_atomic_read_u64(&room_shared->good_until),
+							 LOOK_INTERVAL_MS);
 }
 
 void

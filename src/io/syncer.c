@@ -17,6 +17,7 @@
 #include "catalog/pg_control.h"
 #include "common/controldata_utils.h"
 #include "core/background.h"
+#include "core/clock.h"
 #include "core/compat.h"
 #include "core/settings.h"
 #include "io/dirty.h"
@@ -329,14 +330,11 @@ sync_listed(void)
 	return is_done;
 }
 
-/* Whether the syncer waits after a write that has failed.  The clock may have been set back. */
+/* Whether the syncer waits after a write that has failed. */
 static bool
 waits_for_attempt(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
-
-	return now < next_attempt &&
-		!TimestampDifferenceExceeds(now, next_attempt, MAX_ATTEMPT_PAUSE_MS);
+	return blob_clock_is_before(GetCurrentTimestamp(), next_attempt, MAX_ATTEMPT_PAUSE_MS);
 }
 
 /*

@@ -92,11 +92,14 @@ blob_store_covered(void)
 bool
 blob_store_may_ask(BlobStoreShared *shared)
 {
-	TimestampTz time = GetCurrentTimestamp();
-	XLogRecPtr	lsn = GetXLogInsertRecPtr();
+	TimestampTz time;
+	XLogRecPtr	lsn;
 	bool		wants;
 
+	/* A time from before the lock may be earlier than that of another request. */
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	time = GetCurrentTimestamp();
+	lsn = GetXLogInsertRecPtr();
 	wants = blob_clock_has_passed(shared->checkpoint_request, time,
 								  shared->checkpoint_awaited ? MAX_CHECKPOINT_PAUSE_MS :
 								  shared->checkpoint_pause_ms);

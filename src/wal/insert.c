@@ -337,8 +337,9 @@ is_synced_by_writing(void)
 }
 
 void
-blob_wal_write_early(bool more_comes)
+blob_wal_write_early(bool more_comes, bool asks)
 {
+	uint64		buffer_bytes = (uint64) XLOGbuffers * XLOG_BLCKSZ;
 	XLogRecPtr	end = blob_wal_end();
 	XLogRecPtr	written = GetXLogWriteRecPtr();
 	XLogRecPtr	written_before = written;
@@ -349,10 +350,10 @@ blob_wal_write_early(bool more_comes)
 			flush_early(end);
 		return;
 	}
-	if (end < written + (more_comes ? MIN_EARLY_BYTES : XLOG_BLCKSZ))
-		return;
 	/* A process that has the lock writes or syncs, and this one would have to wait for it. */
-	if (LWLockConditionalAcquire(WALWriteLock, LW_EXCLUSIVE))
+	if (end < written + (more_comes ? Min(MIN_EARLY_BYTES, buffer_bytes / 4) : XLOG_BLCKSZ))
+		;
+	else if (LWLockConditionalAcquire(WALWriteLock, LW_EXCLUSIVE))
 	{
 		LWLockRelease(WALWriteLock);
 		write_without_sync();
@@ -360,6 +361,8 @@ blob_wal_write_early(bool more_comes)
 		if (written > written_before)
 			start_writeback(written_before, written);
 	}
+	else if (more_comes && (asks || end - written > buffer_bytes / 2))
+		XLogSetAsyncXactLSN(end);
 	bound_unflushed(end);
 }
 

@@ -126,9 +126,11 @@ extern XLogRecPtr blob_wal_log_fetched(const BlobStoreId *store, const BlobGener
 
 /*
  * Have the device begin to write the WAL up to here, without waiting for it, so that the commit has
- * less to wait for.  more_comes: the caller is about to insert more content, and calls again.
- * Nothing is done if another process writes or syncs WAL.  See "Writing early" in the README.
+ * less to wait for.  more_comes: the caller is about to insert more content, and calls again.  If
+ * another process writes or syncs WAL, that is left out; the WAL writer is asked to go on after it
+ * if the caller wishes (asks), or half of the server's WAL buffers is full.  See "Writing early" in
+ * the README.
  */
-extern void blob_wal_write_early(bool more_comes);
+extern void blob_wal_write_early(bool more_comes, bool asks);
 
 #endif							/* BLOB_WAL_INSERT_H */

@@ -3,12 +3,13 @@
 # A library that is loaded before others (test/unit/shift_clock.c) has the time of the server earlier by as
 # many seconds as a file says.  Parts:
 #
-#	- the launcher looks at a database, and a round is overdue,
+#	- the launcher looks at a database, and a round is overdue, which is due by its age only,
 #	- a look that cannot wait is made, while the naptime is long,
 #	- where content is not logged, the store asks for a checkpoint.
 #
-# Seen to fail, one after the other: without "now < entry->looked_at" in wants_look(); with
-# TimestampDifferenceExceeds() in blob_autogc_schedule_allocated(); with the same in blob_store_may_ask().
+# Seen to fail, one after the other: without the test of looked_at in wants_look(); with a difference of times in
+# is_overdue(); with TimestampDifferenceExceeds() in blob_autogc_schedule_allocated(); with the same in
+# blob_store_may_ask().
 use strict;
 use warnings;
 
@@ -74,7 +75,7 @@ my $store = q(INSERT INTO t SELECT i, convert_to(repeat(md5(i::text), 3000), 'UT
 # ---- the collector ----
 
 start('collector', "blobext.autogc = on\nblobext.autogc_naptime = 1s\nblobext.autogc_interval = 1s\n" .
-	  "blobext.autogc_threshold = 0\nblobext.autogc_cost_delay = 0\n");
+	  "blobext.autogc_threshold = 1GB\nblobext.autogc_cost_delay = 0\n");
 $node->safe_psql('postgres', $store);
 becomes('', "SELECT live_blobs = 100 $status", 'a round');
 set_clock_back();

@@ -9,7 +9,9 @@
 # That it can fail: with blobext.wal_content = off the standby's values are missing (wal_modes.pl); a
 # library that begins with generation 1 again after a start fails the promotion; one that leaves
 # early flushes to the WAL writer alone leaves all 15 MB to the commit; one that writes early by the
-# settings of the WAL writer syncs 1 MB before the commit.
+# settings of the WAL writer syncs 1 MB before the commit; one that asks the WAL writer for each value
+# without the digest thread writes nothing before the commit; one for which each commit is near has
+# written all but the last piece of 22 MB.
 use strict;
 use warnings;
 
@@ -147,7 +149,7 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 # All of the WAL lies in one file, since the server syncs a file when it is full.
 {
 	my $node = blob_cluster('early',
-		conf => "wal_level = replica\nautovacuum = off\n");
+		conf => "wal_level = replica\nautovacuum = off\nwal_buffers = 16MB\n");
 	$node->safe_psql('postgres', 'CREATE TABLE t (b blobstate)');
 	$node->safe_psql('postgres', 'SELECT pg_switch_wal()');
 	my $walwriter = $node->safe_psql('postgres',
@@ -192,7 +194,8 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 	$node->safe_psql('postgres', 'ALTER SYSTEM RESET wal_sync_method');
 	$node->reload;
 
-	# While the digest thread hashes, the backend writes the WAL, and syncs none of it but at its first call.
+	# The backend writes the WAL, and syncs none of it but at its first call.  It leaves the last piece to the
+	# commit, unless the digest thread hashes.
 	foreach my $thread ('on', 'off')
 	{
 		kill('STOP', $walwriter);
@@ -207,8 +210,21 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 		kill('CONT', $walwriter);
 		cmp_ok($written, $thread eq 'on' ? '>' : '<', 1000 * 1024,
 			"digest thread $thread: $written bytes are written before the commit");
+		cmp_ok($written, '>', 500 * 1024, "digest thread $thread: $written bytes are more than half");
 		cmp_ok($flushed, '<', 300 * 1024, "digest thread $thread: $flushed bytes are synced before the commit");
 	}
+
+	# After 16 MB of a transaction, it is left to the WAL writer.
+	kill('STOP', $walwriter);
+	my $unwritten = $node->safe_psql('postgres', q(SET blobext.digest_thread = off;
+		INSERT INTO t SELECT convert_to(repeat('f', 1024 * 1024), 'UTF8');
+		SELECT pg_switch_wal() \gset
+		BEGIN;
+		INSERT INTO t SELECT convert_to(repeat('f', 22 * 1024 * 1024), 'UTF8');
+		SELECT pg_current_wal_insert_lsn() - pg_current_wal_lsn();
+		COMMIT));
+	kill('CONT', $walwriter);
+	cmp_ok($unwritten, '>', 3 * 1024 * 1024, "a far commit: $unwritten bytes are not written");
 	$node->stop;
 	$node->clean_node;
 }

@@ -1,6 +1,7 @@
 -- C modules tested by functions of a library of its own; the variable library names it.
 CREATE FUNCTION unit_tier_formula() RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_tier_waste() RETURNS bigint AS :'library' LANGUAGE C;
+CREATE FUNCTION unit_clock() RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_tier_table() RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_tier_plan(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_descriptor(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
@@ -28,7 +29,7 @@ CREATE FUNCTION unit_sample_common(seed bigint) RETURNS bigint AS :'library' LAN
 CREATE FUNCTION unit_sample_histogram(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_sample_correlation(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 
-SELECT plan(28);
+SELECT plan(29);
 SELECT diag('seed ' || :seed);
 SELECT cmp_ok(unit_tier_formula(), '>', 100::bigint, 'tier formula, the table of the paper');
 SELECT cmp_ok(unit_tier_waste(), '=', 4::bigint, 'waste, figures of the paper');
@@ -58,4 +59,5 @@ SELECT cmp_ok(unit_sample_distinct(:seed), '>', 2::bigint, 'sample: distinct val
 SELECT cmp_ok(unit_sample_common(:seed), '>', 2::bigint, 'sample: common values');
 SELECT cmp_ok(unit_sample_histogram(:seed), '>', 2::bigint, 'sample: histogram');
 SELECT cmp_ok(unit_sample_correlation(:seed), '>', 2::bigint, 'sample: correlation');
+SELECT cmp_ok(unit_clock(), '=', 9::bigint, 'times, where the clock is set back, too');
 SELECT * FROM finish();

@@ -1,6 +1,6 @@
 /*
  * unit_core.c
- *	  Tests of src/core: tier table, descriptor, digest.
+ *	  Tests of src/core: tier table, descriptor, digest, clock.
  */
 #include "unit.h"
 
@@ -8,6 +8,7 @@
 #include "access/toast_compression.h"
 #include "access/toast_internals.h"
 #include "common/pg_prng.h"
+#include "core/clock.h"
 #include "core/descriptor.h"
 #include "core/digest.h"
 #include "core/tier.h"
@@ -477,4 +478,23 @@ UNIT_TEST(unit_digest)
 		resume(state, data, cut - cut % BLOB_DIGEST_BLOCK_BYTES, LENGTH, sha256);
 		CHECK(memcmp(sha256, expected, sizeof(sha256)) == 0, "resumed at %zu", cut);
 	}
+}
+
+/* ---- clock ---- */
+
+/* Times before and after another one, by a second or more, and a clock that was set back. */
+UNIT_TEST(unit_clock)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz hour = USECS_PER_HOUR;
+
+	CHECK(blob_clock_has_passed(0, now, 1000), "never before");
+	CHECK(blob_clock_has_passed(now - 1000000, now, 1000), "just passed");
+	CHECK(!blob_clock_has_passed(now - 999999, now, 1000), "not yet");
+	CHECK(!blob_clock_has_passed(now, now, 1), "at once");
+	CHECK(blob_clock_has_passed(now, now - hour, 1000), "set back");
+	CHECK(blob_clock_is_before(now, now + 1000000, 1000), "just set");
+	CHECK(blob_clock_is_before(now, now + 1, 1000), "almost over");
+	CHECK(!blob_clock_is_before(now, now, 1000), "over");
+	CHECK(!blob_clock_is_before(now - hour, now + 1000000, 1000), "set back while it lasts");
 }
