@@ -336,13 +336,32 @@ is_synced_by_writing(void)
 	return wal_sync_method == WAL_SYNC_METHOD_OPEN || wal_sync_method == WAL_SYNC_METHOD_OPEN_DSYNC;
 }
 
+/*
+ * Write the WAL from `written` on, and have the device begin with that; false if a process has the
+ * lock: it writes or syncs, and this one would have to wait for it.
+ */
+static bool
+write_if_free(XLogRecPtr written)
+{
+	XLogRecPtr	written_now;
+
+	if (!LWLockConditionalAcquire(WALWriteLock, LW_EXCLUSIVE))
+		return false;
+	LWLockRelease(WALWriteLock);
+	write_without_sync();
+	written_now = GetXLogWriteRecPtr();
+	if (written_now > written)
+		start_writeback(written, written_now);
+	return true;
+}
+
 void
 blob_wal_write_early(bool more_comes, bool asks)
 {
 	uint64		buffer_bytes = (uint64) XLOGbuffers * XLOG_BLCKSZ;
+	uint64		enough_bytes = more_comes ? Min(MIN_EARLY_BYTES, buffer_bytes / 4) : XLOG_BLCKSZ;
 	XLogRecPtr	end = blob_wal_end();
 	XLogRecPtr	written = GetXLogWriteRecPtr();
-	XLogRecPtr	written_before = written;
 
 	if (is_synced_by_writing())
 	{
@@ -350,18 +369,8 @@ blob_wal_write_early(bool more_comes, bool asks)
 			flush_early(end);
 		return;
 	}
-	/* A process that has the lock writes or syncs, and this one would have to wait for it. */
-	if (end < written + (more_comes ? Min(MIN_EARLY_BYTES, buffer_bytes / 4) : XLOG_BLCKSZ))
-		;
-	else if (LWLockConditionalAcquire(WALWriteLock, LW_EXCLUSIVE))
-	{
-		LWLockRelease(WALWriteLock);
-		write_without_sync();
-		written = GetXLogWriteRecPtr();
-		if (written > written_before)
-			start_writeback(written_before, written);
-	}
-	else if (more_comes && (asks || end - written > buffer_bytes / 2))
+	if (end >= written + enough_bytes && !write_if_free(written) &&
+		more_comes && (asks || end - written > buffer_bytes / 2))
 		XLogSetAsyncXactLSN(end);
 	bound_unflushed(end);
 }

@@ -11,7 +11,7 @@
 # early flushes to the WAL writer alone leaves all 15 MB to the commit; one that writes early by the
 # settings of the WAL writer syncs 1 MB before the commit; one that asks the WAL writer for each value
 # without the digest thread writes nothing before the commit; one for which each commit is near has
-# written all but the last piece of 22 MB.
+# written all but the last piece of 22 MB, and one that ignores standbys all but that of 1 MB.
 use strict;
 use warnings;
 
@@ -149,7 +149,7 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 # All of the WAL lies in one file, since the server syncs a file when it is full.
 {
 	my $node = blob_cluster('early',
-		conf => "wal_level = replica\nautovacuum = off\nwal_buffers = 16MB\n");
+		conf => "wal_level = replica\nmax_wal_senders = 1\nautovacuum = off\nwal_buffers = 16MB\n");
 	$node->safe_psql('postgres', 'CREATE TABLE t (b blobstate)');
 	$node->safe_psql('postgres', 'SELECT pg_switch_wal()');
 	my $walwriter = $node->safe_psql('postgres',
@@ -225,6 +225,28 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 		COMMIT));
 	kill('CONT', $walwriter);
 	cmp_ok($unwritten, '>', 3 * 1024 * 1024, "a far commit: $unwritten bytes are not written");
+
+	# So is WAL that commits want to be on a standby.  Here the transactions are rolled back, and wait for none.
+	foreach my $standby ('', 'a standby')
+	{
+		$node->safe_psql('postgres', "ALTER SYSTEM SET synchronous_standby_names = '\"$standby\"'") if $standby ne '';
+		$node->reload;
+		$node->poll_query_until('postgres', "SELECT current_setting('synchronous_standby_names') = '" .
+			($standby eq '' ? '' : "\"$standby\"") . "'") or die 'the setting does not come';
+		kill('STOP', $walwriter);
+		my $written = $node->safe_psql('postgres', q(SET blobext.digest_thread = off;
+			BEGIN;
+			INSERT INTO t SELECT convert_to(repeat('s', 1024 * 1024), 'UTF8');
+			SELECT pg_switch_wal() \gset
+			SELECT pg_current_wal_lsn() AS start \gset
+			INSERT INTO t SELECT convert_to(repeat('t', 1024 * 1024), 'UTF8');
+			SELECT pg_current_wal_lsn() - :'start';
+			ROLLBACK));
+		kill('CONT', $walwriter);
+		cmp_ok($written, $standby eq '' ? '>' : '<', 500 * 1024,
+			"$written bytes are written before a commit that waits for '$standby'");
+	}
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET synchronous_standby_names');
 	$node->stop;
 	$node->clean_node;
 }
