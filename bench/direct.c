@@ -2,11 +2,15 @@
  * bench/direct.c
  *	  The contender "direct": a floor for stores that hash.
  *
- * write_direct(value bytea, syncs boolean) does in the server what cannot be left out: it copies
- * the value, piece by piece, to memory that direct I/O can take, hashes it while the device writes
- * the pieces to a file whose blocks exist, syncs the file if that is wanted, and returns the
- * digest.  No space is found or remembered, and nothing is buffered or collected.  Each process has
- * a file of its own, of AREA_BYTES, in the data directory, which it writes around.
+ * write_direct(value bytea, grows boolean, syncs boolean) does in the server what cannot be left
+ * out: it copies the value, piece by piece, to memory that direct I/O can take, hashes it while the
+ * device writes the pieces to a file, syncs the file if that is wanted, and returns the digest.
+ * No space is found or remembered, and nothing is buffered or collected.
+ *
+ * Each process has two files of its own in the data directory, which it writes around.  One has
+ * AREA_BYTES, all of them written before: what a replacement finds, whose blocks are used again.
+ * With grows it is the other one, whose blocks are reserved in steps, as those of a new value: the
+ * file system has to note for each of them that it was written.
  */
 #define _GNU_SOURCE
 #include "postgres.h"
@@ -23,15 +27,24 @@
 PG_MODULE_MAGIC;
 
 #define AREA_BYTES (INT64CONST(256) * 1024 * 1024)
+#define GROWN_BYTES (INT64CONST(1024) * 1024 * 1024)
+#define STEP_BYTES (16 * 1024 * 1024)	/* as blobext reserves them */
 #define PIECE_BYTES (256 * 1024)
 #define PAGE_BYTES 4096
 #define MAX_VALUE_BYTES (64 * 1024 * 1024)
 #define MAX_PROCESSES 100
 
+typedef struct Area
+{
+	int			fd;
+	int64		at;				/* of the next value, bytes */
+	int64		end;			/* blocks are reserved up to here, bytes */
+} Area;
+
 static struct io_uring ring;
 static char *memory;			/* of a value, page aligned; NULL: not begun */
-static int	area = -1;
-static int64 area_at;
+static Area written_area = {.fd = -1};
+static Area grown_area = {.fd = -1};
 
 static void pg_attribute_noreturn()
 fail(const char *what)
@@ -45,32 +58,48 @@ fill_area(void)
 {
 	struct stat status;
 
-	if (fstat(area, &status) != 0)
+	if (fstat(written_area.fd, &status) != 0)
 		fail("fstat");
 	for (int64 done = status.st_size; done < AREA_BYTES; done += PIECE_BYTES)
 	{
-		if (pwrite(area, memory, PIECE_BYTES, done) != PIECE_BYTES)
+		if (pwrite(written_area.fd, memory, PIECE_BYTES, done) != PIECE_BYTES)
 			fail("write");
 	}
-	if (fsync(area) != 0)
+	if (fsync(written_area.fd) != 0)
 		fail("fsync");
+	written_area.end = AREA_BYTES;
 }
 
-/* The first file that no other process has locked. */
+/* Without any block, as at the beginning. */
 static void
-take_area(void)
+empty_area(Area *area)
+{
+	if (ftruncate(area->fd, 0) != 0)
+		fail("truncate");
+	area->at = area->end = 0;
+}
+
+/* The first files that no other process has locked. */
+static void
+take_areas(void)
 {
 	char		path[MAXPGPATH];
 
 	for (int i = 0; i < MAX_PROCESSES; i++)
 	{
 		snprintf(path, sizeof(path), "direct.%d", i);
-		area = open(path, O_RDWR | O_CREAT | O_DIRECT, 0600);
-		if (area < 0)
+		written_area.fd = open(path, O_RDWR | O_CREAT | O_DIRECT, 0600);
+		if (written_area.fd < 0)
 			fail("open");
-		if (flock(area, LOCK_EX | LOCK_NB) == 0)
+		if (flock(written_area.fd, LOCK_EX | LOCK_NB) == 0)
+		{
+			snprintf(path, sizeof(path), "direct.%d.grown", i);
+			grown_area.fd = open(path, O_RDWR | O_CREAT | O_DIRECT, 0600);
+			if (grown_area.fd < 0)
+				fail("open");
 			return;
-		close(area);
+		}
+		close(written_area.fd);
 	}
 	fail("flock");
 }
@@ -82,18 +111,39 @@ begin(void)
 		posix_memalign((void **) &memory, PAGE_BYTES, MAX_VALUE_BYTES) != 0)
 		fail("memory");
 	memset(memory, 0, MAX_VALUE_BYTES);
-	take_area();
+	take_areas();
 	fill_area();
+	empty_area(&grown_area);
+}
+
+/* Where the value is written. */
+static void
+find_place(Area *area, int64 length)
+{
+	if (area == &written_area)
+	{
+		if (area->at + length > area->end)
+			area->at = 0;
+		return;
+	}
+	if (area->at + length > GROWN_BYTES)
+		empty_area(area);
+	while (area->at + length > area->end)
+	{
+		if (fallocate(area->fd, 0, area->end, STEP_BYTES) != 0)
+			fail("fallocate");
+		area->end += STEP_BYTES;
+	}
 }
 
 /* Start the write of a piece, whose bytes are in memory. */
 static void
-write_piece(int64 at, int64 bytes)
+write_piece(const Area *area, int64 at, int64 bytes)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
 	int64		length = TYPEALIGN64(PAGE_BYTES, bytes);
 
-	io_uring_prep_write(sqe, area, memory + at, length, area_at + at);
+	io_uring_prep_write(sqe, area->fd, memory + at, length, area->at + at);
 	io_uring_sqe_set_data(sqe, (void *) length);
 	if (io_uring_submit(&ring) < 0)
 		fail("submit");
@@ -105,8 +155,12 @@ await_pieces(int count)
 	for (; count > 0; count--)
 	{
 		struct io_uring_cqe *cqe;
+		int			result;
 
-		if (io_uring_wait_cqe(&ring, &cqe) != 0 || cqe->res != (int64) io_uring_cqe_get_data(cqe))
+		while ((result = io_uring_wait_cqe(&ring, &cqe)) == -EINTR)
+			;
+		errno = result < 0 ? -result : cqe->res < 0 ? -cqe->res : ENOSPC;
+		if (result < 0 || cqe->res != (int64) io_uring_cqe_get_data(cqe))
 			fail("write");
 		io_uring_cqe_seen(&ring, cqe);
 	}
@@ -119,30 +173,30 @@ write_direct(PG_FUNCTION_ARGS)
 	struct varlena *value = PG_GETARG_VARLENA_PP(0);
 	const char *content = VARDATA_ANY(value);
 	int64		size = VARSIZE_ANY_EXHDR(value);
+	Area	   *area = PG_GETARG_BOOL(1) ? &grown_area : &written_area;
 	bytea	   *result = palloc(VARHDRSZ + SHA256_DIGEST_LENGTH);
 	SHA256_CTX	hash;
 	int			pieces = 0;
 
-	if (memory == NULL)
-		begin();
 	if (size > MAX_VALUE_BYTES)
 		elog(ERROR, "write_direct: the value is too large");
-	if (area_at + TYPEALIGN64(PAGE_BYTES, size) > AREA_BYTES)
-		area_at = 0;
+	if (memory == NULL)
+		begin();
+	find_place(area, TYPEALIGN64(PAGE_BYTES, size));
 	SHA256_Init(&hash);
 	for (int64 at = 0; at < size; at += PIECE_BYTES, pieces++)
 	{
 		int64		bytes = Min(PIECE_BYTES, size - at);
 
 		memcpy(memory + at, content + at, bytes);
-		write_piece(at, bytes);
+		write_piece(area, at, bytes);
 		SHA256_Update(&hash, memory + at, bytes);
 	}
 	SET_VARSIZE(result, VARHDRSZ + SHA256_DIGEST_LENGTH);
 	SHA256_Final((unsigned char *) VARDATA(result), &hash);
 	await_pieces(pieces);
-	area_at += TYPEALIGN64(PAGE_BYTES, size);
-	if (PG_GETARG_BOOL(1) && fdatasync(area) != 0)
+	area->at += TYPEALIGN64(PAGE_BYTES, size);
+	if (PG_GETARG_BOOL(2) && fdatasync(area->fd) != 0)
 		fail("fdatasync");
 	PG_RETURN_BYTEA_P(result);
 }

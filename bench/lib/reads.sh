@@ -22,12 +22,13 @@ data_values()		# bytes
 	echo $most
 }
 
-# Values that fit into the caches, whatever their size.
-hot_values()		# bytes
+# Values that fit into the caches, if one for each client does.
+hot_values()		# bytes, clients
 {
 	local hot=$((100 * 1048576 / $1)) all
 
 	all=$(data_values "$1")
+	[ $hot -ge "$2" ] || hot=$2
 	[ $hot -le 200 ] || hot=200
 	[ $hot -le "$all" ] || hot=$all
 	echo $hot
@@ -65,7 +66,7 @@ read_cell()		# level, cold or cached, size, clients, way
 		data_values=$(data_values "$bytes")
 	else
 		values=$(values_of "$bytes")
-		data_values=$(hot_values "$bytes")
+		data_values=$(hot_values "$bytes" "$4")
 	fi
 	load --op "$2" --via "$5" --size "$bytes" --clients "$4" --rounds "$rounds" \
 		--values "$values" --data-values "$data_values" --prefix "read_$bytes" \

@@ -29,7 +29,7 @@ watch_peak()		# contender
 	echo $peak
 }
 
-# Contenders that store nothing have nothing to fill; direct has files that never grow.
+# Contenders that store nothing have nothing to fill; direct writes its files around.
 stores_values() { [ "$1" != receive ] && [ "$1" != log ]; }
 has_space() { stores_values "$1" && [ "$1" != direct ]; }
 

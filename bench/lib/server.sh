@@ -167,8 +167,8 @@ begin_cell()		# name
 	PGDATABASE=postgres sql -c "CREATE DATABASE $1"
 	export PGDATABASE=$1
 	sql -c 'CREATE EXTENSION blobext'
-	! has_contender direct || sql -c "CREATE FUNCTION write_direct(bytea, boolean) RETURNS bytea
-		LANGUAGE C STRICT AS '$work/direct.so'"
+	! has_contender direct || sql -c "CREATE FUNCTION write_direct(bytea, boolean, boolean)
+		RETURNS bytea LANGUAGE C STRICT AS '$work/direct.so'"
 	[ -z "$mariadb_pid" ] || mariadb_sql 'CREATE DATABASE bench'
 }
 

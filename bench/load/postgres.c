@@ -142,15 +142,17 @@ prepare_direct(PGconn *connection, const char *prefix)
 {
 	PGresult   *result = expect(connection, PQexec(connection, "SHOW wal_level"), PGRES_TUPLES_OK);
 	bool		is_logged = strcmp(PQgetvalue(result, 0, 0), "minimal") != 0;
-	const char *digest = is_logged ? "write_direct($2, false)" : "write_direct($2, true)";
+	const char *syncs = is_logged ? "false" : "true";
 	const char *log = is_logged ? "pg_logical_emit_message(true, 'log', $2::bytea)" :
 		"(SELECT) AS q";
 
 	PQclear(result);
-	prepare(connection, "store", "INSERT INTO %s_direct SELECT $1, %s FROM %s", prefix, digest,
+	prepare(connection, "store",
+			"INSERT INTO %s_direct SELECT $1, write_direct($2, true, %s) FROM %s", prefix, syncs,
 			log);
-	prepare(connection, "replace", "UPDATE %s_direct SET v = %s FROM %s WHERE id = $1", prefix,
-			digest, log);
+	prepare(connection, "replace",
+			"UPDATE %s_direct SET v = write_direct($2, false, %s) FROM %s WHERE id = $1", prefix,
+			syncs, log);
 }
 
 static void
