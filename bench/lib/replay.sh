@@ -77,14 +77,15 @@ replay_until()		# position of the stores, of the checkpoint
 	awk -v started="$started" -v ended="$ended" 'BEGIN { printf "%.3f", ended - started }'
 }
 
-# Stores by four clients, then replay, of one contender.
+# Stores by four clients, then replay, of one contender.  Ids of clients are a million apart, and
+# those of rounds a tenth of it, so each size has tables of its own.
 replay_round()		# contender, bytes, round
 {
 	local values=$((replay_mb * 1048576 / $2 / 4)) position end seconds first_file
 
 	first_file=$(sql -c "SELECT pg_walfile_name(redo_lsn) FROM pg_control_checkpoint()")
 	load --op store --label replay-store --contenders "$1" --size "$2" --clients 4 \
-		--values "$values" --first-id $(($3 * 100000)) --first-round "$3"
+		--values "$values" --first-id $(($3 * 100000)) --first-round "$3" --prefix "replay_$2"
 	position=$(sql -c 'SELECT pg_current_wal_flush_lsn()')
 	sql -c CHECKPOINT
 	end=$(sql -c 'SELECT pg_current_wal_flush_lsn()')
@@ -99,13 +100,14 @@ replay_round()		# contender, bytes, round
 
 replay_cells()		# level
 {
-	local size name round number=0
+	local size name round number
 
 	[ "$1" = replica ] || return 0
 	change_settings "wal_keep_size = '$((replay_mb * 4))MB'"
 	begin_cell replay
 	make_standby
 	for size in ${sizes:-100kB 10MB}; do
+		number=0
 		for ((round = 0; round < (rounds + 1) / 2; round++)); do
 			for name in $(chosen blobstate bytea | tr , ' '); do
 				note "$1: replay $size, $name"
