@@ -31,7 +31,7 @@ PG_MODULE_MAGIC;
 #define STEP_BYTES (16 * 1024 * 1024)	/* as blobext reserves them */
 #define PIECE_BYTES (256 * 1024)
 #define PAGE_BYTES 4096
-#define MAX_VALUE_BYTES (64 * 1024 * 1024)
+#define MAX_VALUE_BYTES (128 * 1024 * 1024)
 #define MAX_PROCESSES 100
 
 typedef struct Area
