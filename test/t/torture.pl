@@ -267,12 +267,22 @@ sub check_leaks
 	return;
 }
 
+# The second of each round in which its servers crash, undef for a round that goes to its end.  Rounds
+# that all crash in their first seconds give the collector no time to free anything, so one of them
+# goes to its end unless all are to crash.
+sub choose_crashes
+{
+	my ($count) = @_;
+	my @crashes = map { rand(100) < $kills ? rand($round_seconds) : undef } 1 .. $count;
+	$crashes[rand(@crashes)] = undef if $kills < 100 && !grep { !defined } @crashes;
+	return @crashes;
+}
+
 sub run_round
 {
-	my ($node, $name, $round, $style) = @_;
+	my ($node, $name, $round, $style, $crashes_at) = @_;
 	my $label = "$name $round, $style";
 	my $cuts_power = $name eq 'power';
-	my $crashes_at = rand(100) < $kills ? rand($round_seconds) : undef;
 
 	run_load($node, $label, $round, $style, $crashes_at, $cuts_power);
 	if (defined $crashes_at)
@@ -303,9 +313,11 @@ my $started = time();
 $ENV{PGOPTIONS} = '-c lock_timeout=60s';	# no other session is there when we check
 note("seed $seed, $seconds s of load in rounds of $round_seconds s, $clients clients");
 @names = grep { $_ ne 'power' || $small } @names;
+my $share = POSIX::ceil($seconds / @names / $round_seconds);	# rounds of each setting
+srand($seed);
+my @crashes = choose_crashes($share * @names);
 foreach my $name (@names)
 {
-	srand($seed);
 	local $PostgreSQL::Test::Utils::tmp_check = $PostgreSQL::Test::Utils::tmp_check;
 	if ($name eq 'power')
 	{
@@ -324,8 +336,7 @@ blobext.keep_free = 0
 	%counted = ();
 	$node->safe_psql('postgres', slurp_file("$FindBin::RealBin/torture.sql"));
 	system('sync') if $name eq 'power';
-	my $share = POSIX::ceil($seconds / @names / $round_seconds);
-	run_round($node, $name, $_, $styles[$_ % @styles]) for (1 .. $share);
+	run_round($node, $name, $_, $styles[$_ % @styles], shift @crashes) for (1 .. $share);
 	push @styles, shift @styles;	# few rounds of two settings: all styles
 	$node->stop;
 	# Without power a sync fails, which is a PANIC.
