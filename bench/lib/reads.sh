@@ -11,10 +11,14 @@ cold_values()		# bytes, clients
 	echo $values
 }
 
+# Many more small values than cold reads take: the kernel reads ahead of each that it reads from a
+# file, on some devices by megabytes, and would bring in the others.
 data_values()		# bytes
 {
-	local count most=0 wanted
+	local count most wanted
 
+	most=$((data_mb * 1048576 / $1))
+	[ $most -le 50000 ] || most=50000
 	for count in $clients; do
 		wanted=$((1 + $(cold_values "$1" "$count") * count * rounds))
 		[ $wanted -le $most ] || most=$wanted
