@@ -249,13 +249,16 @@ bool
 blob_durability_wants_log(uint64 bytes)
 {
 	if (blob_wal_logs_content() || blob_store_replays_predecessor())
+	{
+		(void) blob_syncer_want();
 		return true;
+	}
 	if (blob_wal_content != BLOB_WAL_CONTENT_AUTO || bytes > SPARE_MAX_BYTES || must_sync())
 		return false;
 	if (!is_late && !(must_be_durable && must_be_durable()) &&
 		spared_bytes + bytes > SPARE_MAX_BYTES)
 		return false;
-	if (!blob_syncer_is_ready())
+	if (!blob_syncer_want())
 		return false;
 	spared_bytes += bytes;
 	return true;

@@ -55,7 +55,7 @@
 #define SHORT_HOLD_MS 400
 #define LONG_HOLD_MS 10000
 
-/* The syncer goes to sleep when no segment was handed over for so long, in ms. */
+/* The syncer goes to sleep when no backend has wanted it for so long, in ms. */
 #define IDLE_MS 2000
 
 /*
@@ -84,7 +84,7 @@ typedef struct SyncerShared
 	XLogRecPtr	held_redo;		/* redo pointer, read after the flag was set */
 	bool		sleeps;			/* the syncer waits until a backend wakes it */
 	Latch	   *latch;
-	uint64		handed_over;	/* segments, since the start */
+	pg_atomic_uint64 wanted;	/* how often backends have wanted the syncer, since the start */
 	int			listed_count;
 	ListedSegment listed[MAX_LISTED + 1];	/* the first one has waited longest */
 	bool		is_syncing;		/* syncing was taken from the list; not removed since */
@@ -119,6 +119,7 @@ blob_syncer_shmem_init(void)
 	if (found)
 		return;
 	memset(shared, 0, blob_syncer_shmem_size());
+	pg_atomic_init_u64(&shared->wanted, 0);
 	shared->lock = &GetNamedLWLockTranche(BLOB_SYNCER_TRANCHE)->lock;
 }
 
@@ -184,13 +185,12 @@ blob_syncer_hand_over(const BlobStoreId *store, uint32 segment_no, XLogRecPtr re
 
 	if (!enableFsync || !blob_background_sync)
 		return false;
+	pg_atomic_fetch_add_u64(&shared->wanted, 1);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	if (!shared->accepts)
 		wake();
 	else if (shared->held_redo <= redo && blob_segment_removals() == removals)
 		is_listed = list(store, segment_no, MAX_LISTED);
-	if (is_listed)
-		shared->handed_over++;
 	LWLockRelease(shared->lock);
 	if (is_listed)
 		blob_stat_count(syncs_handed_over, 1);
@@ -198,12 +198,13 @@ blob_syncer_hand_over(const BlobStoreId *store, uint32 segment_no, XLogRecPtr re
 }
 
 bool
-blob_syncer_is_ready(void)
+blob_syncer_want(void)
 {
 	bool		accepts;
 
 	if (!enableFsync || !blob_background_sync)
 		return false;
+	pg_atomic_fetch_add_u64(&shared->wanted, 1);
 	LWLockAcquire(shared->lock, LW_SHARED);
 	accepts = shared->accepts;
 	if (!accepts)
@@ -514,21 +515,9 @@ sleep_until_wanted(void)
 	}
 }
 
-/* Counts the segments that backends have handed over.  Takes the lock. */
-static uint64
-count_handed_over(void)
-{
-	uint64		count;
-
-	LWLockAcquire(shared->lock, LW_SHARED);
-	count = shared->handed_over;
-	LWLockRelease(shared->lock);
-	return count;
-}
-
 /*
- * Whether segments were handed over lately.  The first call since the syncer has slept begins to
- * measure the time.
+ * Whether a backend has wanted the syncer lately.  The first call since the syncer has slept begins
+ * to measure the time.
  */
 static bool
 is_wanted(bool was_asleep)
@@ -536,7 +525,7 @@ is_wanted(bool was_asleep)
 	static uint64 seen;
 	static TimestampTz seen_at;
 	TimestampTz now = GetCurrentTimestamp();
-	uint64		count = count_handed_over();
+	uint64		count = pg_atomic_read_u64(&shared->wanted);
 
 	/* The clock may have been set back. */
 	if (was_asleep || count != seen || now < seen_at)
@@ -590,7 +579,7 @@ may_go_on(TimestampTz start, XLogRecPtr redo)
 
 /*
  * Hold one virtual transaction.  It ends soon after a checkpoint has begun.  It also ends after a
- * time, see may_go_on(), and when no backend has handed over a segment for a while.
+ * time, see may_go_on(), and when no backend has wanted the syncer for a while.
  */
 static void
 hold_once(void)
@@ -609,8 +598,8 @@ hold_once(void)
 }
 
 /*
- * The syncer's main function.  It holds one virtual transaction after the other while backends hand
- * segments over, and sleeps when none has done so for a while.
+ * The syncer's main function.  It holds one virtual transaction after the other while backends want
+ * it, and sleeps when none has done so for a while.
  */
 void
 blob_syncer_main(Datum argument)

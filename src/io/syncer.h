@@ -36,9 +36,12 @@ extern bool blob_syncer_hand_over(const BlobStoreId *store, uint32 segment_no, X
 extern void blob_syncer_forget(const BlobStoreId *store, uint32 segment_no);
 
 /*
- * Whether a segment that is handed over soon is likely to be accepted.  If not, wakes the syncer.
+ * Say that this process stores logged content, or would if the syncer accepted its segment.  If the
+ * syncer sleeps, it wakes up; and it stays awake for some seconds, so that the writes of a long
+ * transaction are deferred, too.  True if a segment that is handed over soon is likely to be
+ * accepted.  Takes an LWLock; never throws.
  */
-extern bool blob_syncer_is_ready(void);
+extern bool blob_syncer_want(void);
 
 /* Wake the syncer, so that it looks at the dirty pages. */
 extern void blob_syncer_wake(void);

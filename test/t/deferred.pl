@@ -354,7 +354,10 @@ sub nothing_is_left
 kill('CONT', stop_now());
 ok($node->poll_query_until('postgres', q(SELECT state = 'idle' AND xact_start IS NULL
 	FROM pg_stat_activity WHERE backend_type = 'blobext syncer')), 'the syncer goes to sleep');
-nothing_is_left('one that sleeps gets nothing');
+$pid = sql(q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'blobext syncer'));
+kill('STOP', $pid);
+nothing_is_left('one that sleeps, and does not wake up, gets nothing');
+kill('CONT', $pid);
 
 $pid = stop_now();
 sql('CALL store(4, 9000)');

@@ -9,12 +9,14 @@
 #	- a transaction that has stored before a checkpoint began, and commits after it, syncs by itself,
 #	- a checkpoint that completes, a shutdown, the end of the syncer: each has synced the list,
 #	- without the syncer, and with the setting off, backends sync,
+#	- a transaction of some seconds wakes the syncer, and keeps it awake,
 #	- small stores and appends beside checkpoints in a loop, then a power cut: all acknowledged
 #	  content is there, and whole.  Rounds: BLOBEXT_CRASH_ROUNDS (1).
 #
 # Seen to fail: without DELAY_CHKPT_START the first part; without the comparison with held_redo in
 # blob_syncer_hand_over() the second; with end_holding() that does not sync its list the third;
-# at_exit() likewise.
+# at_exit() likewise; where logged content is stored without blob_syncer_want(), the transaction of some
+# seconds.
 use strict;
 use warnings;
 
@@ -80,6 +82,21 @@ sub store
 	return ($handed_after - $handed, $syncs_after - $syncs);
 }
 
+# One transaction that stores values, and sleeps after each of them for the seconds given.  Of each store
+# but the first, whether its write was left to the syncer; then, whether the commit left it the sync.
+sub stores_of_transaction
+{
+	my (@seconds) = @_;
+	my $deferred = q(SELECT value FROM blobext_stat WHERE name = 'deferred_pages');
+	my $handed = q(SELECT value FROM blobext_stat WHERE name = 'syncs_handed_over');
+	my $insert = sub { 'INSERT INTO t SELECT ' . ++$last_id . ", 1, piece($last_id, 1)" };
+	my @rows = split /\n/, sql(join ';', 'BEGIN', (map { $insert->(), $deferred,
+		"DO 'BEGIN PERFORM pg_sleep($_); END'" } @seconds), $insert->(), $deferred, $handed,
+		'COMMIT', $handed);
+	my @results = map { $rows[$_] > $rows[ $_ - 1 ] ? 1 : 0 } 1 .. @seconds;
+	return (@results, $rows[-1] > $rows[-2] ? 1 : 0);
+}
+
 sub syncer_pid
 {
 	return sql(q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'blobext syncer'));
@@ -142,7 +159,13 @@ sub is_whole
 # ---- one step at a time ----
 
 start_cluster('steps', "wal_level = replica\nblobext.direct_io = off");
-is((store())[1], 1, 'a sleeping syncer takes nothing: the commit syncs');
+my $sleeps = q(SELECT state = 'idle' AND xact_start IS NULL
+	FROM pg_stat_activity WHERE backend_type = 'blobext syncer');
+ok($node->poll_query_until('postgres', $sleeps), 'the syncer sleeps');
+my $pid = syncer_pid();
+kill('STOP', $pid);
+is_deeply([ store() ], [ 0, 1 ], 'one that does not wake up takes nothing: the commit syncs');
+kill('CONT', $pid);
 is_handed_over('one that is awake does: no sync in the commit');
 cut_power();
 is_whole('nothing synced but the WAL');
@@ -186,7 +209,7 @@ sql('CHECKPOINT');
 cut_power();
 is_whole('a checkpoint');
 
-my $pid = stop_now();
+$pid = stop_now();
 is_deeply([ store() ], [ 1, 0 ], 'handed over');
 my $offset = -s $node->logfile;
 my $postmaster = $node->{_pid};
@@ -221,14 +244,14 @@ is_whole('prepared transactions');
 
 # A syncer that goes to sleep does not hold checkpoints up.
 wake();
-my $sleeps = q(SELECT state = 'idle' AND xact_start IS NULL
-	FROM pg_stat_activity WHERE backend_type = 'blobext syncer');
 ok($node->poll_query_until('postgres', $sleeps), 'after some seconds it sleeps');
 $pid = syncer_pid();
 kill('STOP', $pid);
 sql('CHECKPOINT');
 kill('CONT', $pid);
 pass('no checkpoint waits for a sleeping syncer');
+is_deeply([ stores_of_transaction((0.7) x 6) ], [ (1) x 7 ],
+	'a transaction wakes it with its first store, and keeps it awake with the others');
 
 wake();
 sql('ALTER SYSTEM SET blobext.background_sync = off');
