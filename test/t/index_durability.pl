@@ -133,7 +133,9 @@ $node->stop;
 # ---- logical replication ----
 
 my $publisher = blob_cluster('publisher', streaming => 'logical');
-my $subscriber = blob_cluster('subscriber', conf => "blobext.background_sync = off\n");
+# One table is copied after the other: two workers that meet would share a sync.
+my $subscriber = blob_cluster('subscriber',
+	conf => "blobext.background_sync = off\nmax_sync_workers_per_subscription = 1\n");
 foreach my $server ($publisher, $subscriber)
 {
 	$server->safe_psql('postgres', $setup . q(
