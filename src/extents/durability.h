@@ -18,7 +18,7 @@ extern void blob_durability_prepare(int segment_count);
  * Whether a write of this many bytes is to be logged (CONTENT).  It is, where content is logged
  * anyway, on a promoted server until its first checkpoint is complete, and where that is cheaper
  * than a sync.  Ask once for each write, since the answer counts against the bytes that a
- * transaction may log in place of a sync.  May read catalogs and throw.
+ * transaction may log in place of a sync, and wakes the syncer.  May read catalogs and throw.
  */
 extern bool blob_durability_wants_log(uint64 bytes);
 
