@@ -29,9 +29,9 @@ watch_peak()		# contender
 	echo $peak
 }
 
-# Contenders that store nothing have nothing to fill; direct writes its files around.
-stores_values() { [ "$1" != receive ] && [ "$1" != log ]; }
-has_space() { stores_values "$1" && [ "$1" != direct ]; }
+# Contenders that store nothing have nothing to fill; those that write files write around in them.
+stores_values() { [[ $1 != @(receive|hash|log) ]]; }
+has_space() { stores_values "$1" && [[ $1 != @(behind|direct) ]]; }
 
 # Checkpoints since the end of the log had a number of lines: all that were requested, and of these
 # those that were not requested because of the size of the WAL.

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define MAX_CONTENDERS 9
+#define MAX_CONTENDERS 11
 #define MAX_CLIENTS 64
 
 /* Each value starts at another byte of the payload, so that all values differ. */
@@ -112,6 +112,10 @@ extern const Driver sqlite_driver;
 extern void __attribute__((noreturn, format(printf, 1, 2))) fail(const char *format, ...);
 extern double now(void);
 extern long largest_bytes(void);
+
+/* behind.c */
+extern void start_behind(void); /* by one client, before the others */
+extern void write_behind(long bytes);
 
 /* rounds.c */
 extern void set_up_rounds(void);

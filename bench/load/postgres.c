@@ -1,12 +1,14 @@
 /*
  * bench/load/postgres.c
- *	  Contenders in PostgreSQL, over libpq: "blobstate", "bytea", "lo", "receive", "log", "direct".
+ *	  Contenders in PostgreSQL, over libpq: "blobstate", "bytea", "lo", "receive", "hash", "log",
+ *	  "behind", "direct".
  *
  * blobstate and bytea (STORAGE EXTERNAL) are columns of tables; lo is a table that refers to large
- * objects.  receive sends the value to a statement that discards it.  The statement of log hashes
- * the value and writes it to the WAL, which the commit flushes, but stores nothing.  direct keeps
- * digests in a table; its function (../direct.c) hashes the value and writes it to a file; with
- * wal_level above minimal the value goes to the WAL as well.
+ * objects.  receive sends the value to a statement that discards it; that of hash computes its
+ * digest.  The statement of log hashes the value and writes it to the WAL, which the commit
+ * flushes, but stores nothing.  behind does the same, with a row for each value, while behind.c
+ * writes.  direct keeps digests in a table; its function (../direct.c) hashes the value and writes
+ * it to a file; with wal_level above minimal the value goes to the WAL as well.
  */
 #define _GNU_SOURCE
 #include <endian.h>
@@ -73,10 +75,18 @@ statement_of(const char *contender)
 {
 	if (strcmp(contender, "receive") == 0)
 		return "SELECT octet_length($2::bytea) + $1::bigint";
+	if (strcmp(contender, "hash") == 0)
+		return "SELECT sha256($2::bytea), $1::bigint";
 	if (strcmp(contender, "log") == 0)
 		return "SELECT sha256($2::bytea), pg_logical_emit_message(true, 'log', $2::bytea), "
 			"$1::bigint";
 	return NULL;
+}
+
+static bool
+is_behind(const char *contender)
+{
+	return strcmp(contender, "behind") == 0;
 }
 
 /* The tables are made by the first client. */
@@ -85,7 +95,7 @@ create_table(PGconn *connection, const char *contender)
 {
 	const char *prefix = options.prefix;
 	const char *type = strcmp(contender, "lo") == 0 ? "oid" :
-		strcmp(contender, "direct") == 0 ? "bytea" : contender;
+		strcmp(contender, "direct") == 0 || is_behind(contender) ? "bytea" : contender;
 
 	command(connection, "SET client_min_messages = warning");
 	command(connection, "CREATE TABLE IF NOT EXISTS %s_%s (id bigint PRIMARY KEY, v %s)", prefix,
@@ -155,6 +165,17 @@ prepare_direct(PGconn *connection, const char *prefix)
 			syncs, log);
 }
 
+/* Rows with digests; the content is in the WAL, and written by start_behind()'s thread. */
+static void
+prepare_behind(PGconn *connection, const char *prefix)
+{
+	static const char *const log = "pg_logical_emit_message(true, 'log', $2::bytea)";
+
+	prepare(connection, "store", "INSERT INTO %s_behind SELECT $1, sha256($2) FROM %s", prefix, log);
+	prepare(connection, "replace", "UPDATE %s_behind SET v = sha256($2) FROM %s WHERE id = $1",
+			prefix, log);
+}
+
 static void
 prepare_column(PGconn *connection, const char *prefix, const char *contender)
 {
@@ -186,6 +207,11 @@ postgres_open(Session *session)
 		prepare_large_objects(connection, options.prefix);
 	else if (strcmp(session->contender, "direct") == 0)
 		prepare_direct(connection, options.prefix);
+	else if (is_behind(session->contender))
+	{
+		prepare_behind(connection, options.prefix);
+		start_behind();
+	}
 	else
 		prepare_column(connection, options.prefix, session->contender);
 	if (options.is_server)
@@ -229,12 +255,16 @@ static void
 postgres_store(Session *session, long id, const char *value, long size_bytes)
 {
 	change(session, execute(session, "store", id, value, size_bytes, 2, 0), id);
+	if (is_behind(session->contender))
+		write_behind(size_bytes);
 }
 
 static void
 postgres_replace(Session *session, long id, const char *value, long size_bytes)
 {
 	change(session, execute(session, "replace", id, value, size_bytes, 2, 0), id);
+	if (is_behind(session->contender))
+		write_behind(size_bytes);
 }
 
 static void

@@ -52,7 +52,9 @@ static const struct
 	{"bytea", &postgres_driver},
 	{"lo", &postgres_driver},
 	{"receive", &postgres_driver},
+	{"hash", &postgres_driver},
 	{"log", &postgres_driver},
+	{"behind", &postgres_driver},
 	{"direct", &postgres_driver},
 	{"file", &file_driver},
 #ifdef WITH_MARIADB
