@@ -86,7 +86,8 @@ class ClientTest(unittest.TestCase):
                            " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
 
     def extents(self):
-        return self.admin.execute("SELECT count(*) FROM blobext_map").fetchone()[0]
+        return set(self.admin.execute(
+            "SELECT first_page, generation FROM blobext_map").fetchall())
 
 
 class ReaderTest(ClientTest):
@@ -186,7 +187,8 @@ class WriterTest(ClientTest):
         self.assertTrue(file.closed)
         self.assertFalse(self.has(1))
         self.connection.execute("SELECT 1")
-        self.assertEqual(self.extents(), before, "its space is free again")
+        # The collector may have freed what other tests have left.
+        self.assertLessEqual(self.extents(), before, "its space is free again")
         file = blobext.open(self.connection, self.value(1), "wb")
         file.write(self.data)
         del file

@@ -385,17 +385,32 @@ sub arm_stop
 	return;
 }
 
-# Wait until a process stops, or until the statement of the session is over.  Test which.
+sub is_stopped
+{
+	my ($pid) = @_;
+	open(my $file, '<', "/proc/$pid/stat") or return 0;
+	my $line = <$file> // '';
+	return $line =~ /\) T /;
+}
+
+# Wait until a process stops, or until the statement of the session is over.  Test which.  The process
+# says that it comes to the call before it stops there: a SIGCONT that came first would be lost.
 sub await_stop
 {
 	my ($session, $name) = @_;
-	until (-e "$stop.stopped" || $session->{stdout} =~ /over/)
+	until (-s "$stop.stopped" || $session->{stdout} =~ /over/)
 	{
 		usleep(10_000);
 		$session->{run}->pump_nb;
 	}
+	my $is_told = -s "$stop.stopped";
+	if ($is_told)
+	{
+		my ($pid) = slurp_file("$stop.stopped") =~ /(\d+)/;
+		usleep(1_000) until is_stopped($pid);
+	}
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	ok(-e "$stop.stopped", $name);
+	ok($is_told, $name);
 	unlink $stop;
 	return;
 }

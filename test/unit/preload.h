@@ -40,16 +40,18 @@ open_control(const char *variable)
 	return control != NULL ? fopen(control, "re") : NULL;
 }
 
-/* Make a file of that name and the suffix, for the test to see. */
+/* Make a file of that name and the suffix, with the number of this process, for the test to see. */
 static void
 tell(const char *variable, const char *suffix)
 {
 	char		path[4096];
+	char		number[16];
+	int			length = snprintf(number, sizeof(number), "%d\n", (int) getpid());
 	int			fd;
 
 	snprintf(path, sizeof(path), "%s%s", getenv(variable), suffix);
 	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-	if (fd < 0)
+	if (fd < 0 || write(fd, number, length) != length)
 		abort();
 	close(fd);
 }
