@@ -9,9 +9,9 @@
  * the backends, and the median and the 99th percentile of the seconds that a transaction took.
  *
  * Contenders: blobstate, bytea, lo (tables <prefix>_<contender>), receive (the server gets the
- * value and discards it: the cost of libpq alone), hash (and computes its digest), log (it hashes the
- * value and writes it to the WAL), behind (the same, with a row and a writer), direct, file, and, where
- * compiled in, innodb and sqlite.
+ * value and discards it: the cost of libpq alone), hash (and computes its digest), log (it hashes
+ * the value and writes it to the WAL), behind (the same, with a row and a writer), direct, file,
+ * and, where compiled in, innodb and sqlite.
  *
  * Over libpq: prepared statements, binary parameters and results.  Inside the server: PL/pgSQL,
  * whose clock is taken, so that neither the transfer nor the making of the payload counts.

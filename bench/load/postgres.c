@@ -171,7 +171,8 @@ prepare_behind(PGconn *connection, const char *prefix)
 {
 	static const char *const log = "pg_logical_emit_message(true, 'log', $2::bytea)";
 
-	prepare(connection, "store", "INSERT INTO %s_behind SELECT $1, sha256($2) FROM %s", prefix, log);
+	prepare(connection, "store", "INSERT INTO %s_behind SELECT $1, sha256($2) FROM %s", prefix,
+			log);
 	prepare(connection, "replace", "UPDATE %s_behind SET v = sha256($2) FROM %s WHERE id = $1",
 			prefix, log);
 }
