@@ -16,7 +16,7 @@ our @EXPORT = qw(
   blob_cluster content literal kill_everything wait_for_end kill_in_recovery
   fails_with check_is_clean no_page_is_shared no_extents_overlap stat_of store_dir segment_file
   make_values add_values make_traffic values_are_intact power stop_syncer few_are_dirty
-  why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk
+  why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk sync_cluster
   preload_library start_with_stops hold_at hold_again start_waiting let_go
 );
 
@@ -123,12 +123,13 @@ sub children
 sub wait_for_end
 {
 	my @pids = @_;
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
 	foreach my $pid (@pids)
 	{
-		for (my $i = 0; $i < 30_000; $i++)
+		while (-e "/proc/$pid")
 		{
+			die "process $pid does not end" if time > $end;
 			waitpid($pid, POSIX::WNOHANG());
-			last unless -e "/proc/$pid";
 			usleep(1_000);
 		}
 	}
@@ -533,6 +534,19 @@ sub put_store_on_lossy_disk
 	else { mkdir $to, 0700 or die "$to: $!"; }
 	symlink($to, $from) or die "$from: $!";
 	system_or_bail('sync', '-f', $ENV{BLOBEXT_LOSSY_FS});
+	return;
+}
+
+# Make a cluster durable: initdb has synced nothing.  Only its file systems, since others may be on disks
+# of tests that run beside this one.
+sub sync_cluster
+{
+	my ($node) = @_;
+	foreach my $dir ('', '/pg_wal', '/pg_blobext')
+	{
+		my $path = $node->data_dir . $dir;
+		system_or_bail('sync', '-f', $path) if -d $path;
+	}
 	return;
 }
 

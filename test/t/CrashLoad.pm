@@ -454,7 +454,7 @@ sub check_after_restart
 sub wait_until_up
 {
 	my ($node) = @_;
-	for (1 .. 600)
+	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 	{
 		return if system_log('pg_isready', '-q', '-d', $node->connstr('postgres')) == 0;
 		sleep(0.1);

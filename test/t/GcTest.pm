@@ -13,6 +13,7 @@ use Test::More;
 our @EXPORT = qw(
   gc_use sql gc frees frees_nothing start_gc gc_result gc_waits_for session pid forget_sessions
   clean table intact poll start_gc_to_stop stopped_gc moved_in_time
+  cancel_when
 );
 
 my $node;
@@ -108,6 +109,22 @@ sub pid
 {
 	my ($session) = @_;
 	return $session->query_safe('SELECT pg_backend_pid()');
+}
+
+# Start a statement that has several transactions, and cancel it when it waits for others in a state.
+sub cancel_when
+{
+	my ($name, $state, $statement) = @_;
+	my $error = '';
+	my $run = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', $statement ],
+		'<', \undef, '2>', \$error);
+	poll($state);
+	my $waiting = 'FROM pg_stat_activity WHERE wait_event_type = \'Lock\' AND query = $q$' . $statement . '$q$';
+	poll("SELECT count(*) = 1 $waiting");
+	sql("SELECT pg_cancel_backend(pid) $waiting");
+	$run->finish;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return like($error, qr/canceling statement due to user request/, $name);
 }
 
 # End the sessions that session() has begun; those that died are only forgotten.

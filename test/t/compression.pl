@@ -196,7 +196,7 @@ my $writer = $node->background_psql('postgres');
 $writer->query_safe(q(SET deadlock_timeout = '1h'));
 $writer->query_safe('BEGIN; UPDATE beside SET id = 4 WHERE id = 3');
 my ($caller, $waits) = start_waiting($node, 'Lock',
-	"SET deadlock_timeout = '2s';\nCALL blobext_recompress('beside', 'b')");
+	"SET deadlock_timeout = '15s';\nCALL blobext_recompress('beside', 'b')");
 is($waits, 1, 'the call waits for the last row');
 $writer->query_safe('UPDATE beside SET id = 5 WHERE id = 1; COMMIT');
 $caller->{run}->pump until $caller->{stdout} =~ /over/;

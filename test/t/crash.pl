@@ -173,7 +173,7 @@ checkpoint_timeout = 30s
 max_wal_size = 96MB
 ));
 	# The cluster is durable from here on; initdb has not synced it.
-	system('sync') if $cuts_power;
+	sync_cluster($node) if $cuts_power;
 	create_tables($node);
 	my @states = new_states();
 

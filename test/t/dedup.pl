@@ -278,7 +278,7 @@ make_slow('t', 0.3);
 # Procedures and DO blocks that call it may have values: then the round waits for their end.
 clean();
 mostly_shared('t', 40);
-make_slow('t', 0.1);
+make_slow('t', 0.3);
 {
 	my $block = start_dedup(q(DO $$ DECLARE x blobstate; r bigint; BEGIN
 		SELECT b INTO x FROM s.t WHERE id = 2;

@@ -70,8 +70,10 @@ my $lacking = unlogged();
 
 # ---- the source stands still: cancel; a second run; the source dies ----
 
+my $watcher = $old->background_psql('postgres');
 my $session = begin_fetch(1);
-my $frozen = source_pid();
+my $frozen = $watcher->query_safe(q(SELECT pid FROM pg_stat_activity WHERE application_name = 'blobext_fetch'));
+$watcher->quit;
 isnt($frozen, '', 'the source has a session');
 kill 'STOP', $frozen;
 my $pid = $new->safe_psql('postgres', 'SELECT pid FROM blobext_fetch_progress');
@@ -172,7 +174,7 @@ foreach my $run (split /\n/, $new->safe_psql('postgres', 'SELECT first_page, pag
 	is(syswrite($file, "\0" x ($pages * 4096)), $pages * 4096, 'an extent is damaged');
 	close $file;
 }
-my $watcher = $old->background_psql('postgres');
+$watcher = $old->background_psql('postgres');
 $session = begin_fetch(1, $fetch =~ s/false/true/r);
 kill 'STOP', $watcher->query_safe(
 	q(SELECT pid FROM pg_stat_activity WHERE application_name = 'blobext_fetch'));

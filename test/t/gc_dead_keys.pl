@@ -318,7 +318,7 @@ sql('CREATE TABLE s.source (b blobstate)', 'INSERT INTO s.source VALUES (value(1
 	'CREATE TABLE s.f (id integer, b blobstate)', 'CREATE INDEX i ON s.f (s.of_source(id))',
 	'INSERT INTO s.f VALUES (1)', 'TRUNCATE s.source');
 becomes('SELECT dead_key_bytes > 0 FROM blobext_gc_status', 'a key that no row holds');
-becomes(q(SELECT vacuum_count = 1 FROM pg_stat_user_tables WHERE relid = 's.f'::regclass), 'a first VACUUM');
+becomes(q(SELECT vacuum_count >= 1 FROM pg_stat_user_tables WHERE relid = 's.f'::regclass), 'a first VACUUM');
 sleep 12;
 cmp_ok(vacuums('s.f'), '<=', 4, 'less and less often');
 cmp_ok(vacuums('s.f'), '>=', 2, 'VACUUM is tried again for a key that no row holds');

@@ -153,6 +153,8 @@ sub round
 	my $load = IPC::Run::start(
 		[ 'pgbench', '-n', '-c', '4', '-T', '60', '-f', $script, '--max-tries=100',
 			'-d', $node->connstr('postgres') ], '<', \undef, '>', \$out, '2>', \$error);
+	$node->poll_query_until('postgres', 'SELECT count(*) > 0 FROM g WHERE id > 20')
+	  or die 'there is no work';
 	sleep(2 + rand(3));
 	$load->pump_nb;
 	power('off') if $cuts_power;
@@ -193,7 +195,7 @@ foreach my $name (split / /, $ENV{BLOBEXT_GROWTH_SETTINGS} // join(' ', sort key
 		two_sessions($node) if $name eq 'minimal';
 		claims_survive($node, $name);
 	}
-	system('sync') if $cuts_power;
+	sync_cluster($node) if $cuts_power;
 	round($node, "$name, round $_", $cuts_power) foreach 1 .. $rounds;
 	$node->stop;
 	$node->clean_node;

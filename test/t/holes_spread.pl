@@ -54,8 +54,9 @@ sub make_database
 	return;
 }
 
-# The surplus of databases.  After a start no page was allocated, so that no round is due.
-sub free_surplus
+# The surplus of databases, with rounds off.  After a start no page was allocated, so that no round is
+# due when they are on.
+sub free_extents
 {
 	my (@databases) = @_;
 	set('blobext.autogc', 'off');
@@ -67,6 +68,12 @@ sub free_surplus
 			FROM blobext_map JOIN e ON page = first_page WHERE i % 10 <> 0));
 		die "$database: not all extents were there: $freed" if $freed !~ /^90[|]/;
 	}
+	return;
+}
+
+sub free_surplus
+{
+	free_extents(@_);
 	set('blobext.autogc', 'on');
 	return;
 }
@@ -139,11 +146,15 @@ make_database('d');
 foreach my $wal_level (qw(replica minimal))
 {
 	$node->append_conf('postgresql.conf', "wal_level = $wal_level\nmax_wal_senders = 0\n");
-	free_surplus('d');
+	free_extents('d');
 	$punched = pages_of('d', 'punched');
 	my $writer = $node->background_psql('d');
 	$writer->{stdin} .= $write;
 	$writer->{run}->pump_nb;
+	# Demand is measured in the first 3 s.
+	$node->poll_query_until('postgres', q(SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'PgSleep'))
+	  or die 'nobody stores';
+	set('blobext.autogc', 'on');
 	# Pages that are freed after the checkpoint must not make the others wait for another one.  Seen to
 	# fail (replica) without must_punch_first().
 	becomes_punched('d', $punched + SURPLUS / 4, "$wal_level: holes are made while others free");

@@ -283,7 +283,7 @@ foreach my $name (split / /, $ENV{BLOBEXT_CRASH_SETTINGS} // 'kill power_minimal
 	my $node = blob_cluster($name, conf => "$settings{$name}autovacuum = off\n");
 	$node->safe_psql('postgres', $schema);
 	# The cluster is durable from here on; initdb has not synced it.
-	system('sync') if $cuts_power;
+	sync_cluster($node) if $cuts_power;
 	run_round($node, $_, $cuts_power) for (1 .. $rounds);
 	$node->stop;
 	$node->clean_node;

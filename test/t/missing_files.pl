@@ -43,7 +43,7 @@ sub wait_for_log
 sub stop_new_syncer
 {
 	my ($node) = @_;
-	$node->safe_psql('postgres', q(SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+	$node->safe_psql('postgres', q(SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
 		WHERE backend_type = 'blobext syncer'));
 	return stop_syncer($node, 'deferred_pages', sub { add_values($node, 't', 5_000) });
 }

@@ -92,6 +92,20 @@ CREATE TABLE spgist (id int); CREATE INDEX ON spgist USING spgist (point_of(id))
 CREATE TABLE brin (id int); INSERT INTO brin VALUES (0);
 CREATE INDEX ON brin USING brin (key_of(id));
 ));
+# Every 15 s it would log a record that is not content, and replay would wait there.
+sub stop_bgwriter
+{
+	my $idle = q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'background writer'
+		AND wait_event ~ '^(BgWriter|Bgwriter)');
+	for (1 .. 600)
+	{
+		my $pid = $primary->safe_psql('postgres', $idle);
+		return kill('STOP', $pid) && $pid if $pid ne '';
+		usleep(100_000);
+	}
+	die 'the background writer is never idle';
+}
+my $bgwriter = stop_bgwriter();
 $primary->backup('base');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'base', has_streaming => 1);
@@ -103,6 +117,13 @@ END
 {
 	local $?;
 	eval { power('lossy release'); };
+}
+
+# Writes of the file system's journal count, too; it has none to make then.
+sub hold_writes
+{
+	system_or_bail('sync', '-f', $ENV{BLOBEXT_LOSSY_FS});
+	return power('lossy hold_writes');
 }
 
 sub held_writes
@@ -289,7 +310,7 @@ is(() = $log =~ /the early redo function/g, () = $log =~ /the late redo function
 SKIP:
 {
 	skip 'io_uring is refused', 8 if !$has_ring;
-	power('lossy hold_writes');
+	hold_writes();
 	$primary->safe_psql('postgres', join(' ', map { log_sql(10 * $_, 2, 'f') } 1 .. 5));
 	my $end = flushed();
 	ok($standby->poll_query_until('postgres', "SELECT pg_last_wal_replay_lsn() >= '$end'"),
@@ -305,7 +326,7 @@ SKIP:
 	is_deeply([ map { bytes_at(10 * $_, 2) } 1 .. 5 ], [ ('f') x 5 ], 'five writes are carried out');
 
 	# Without an end to the writes the process cannot leave.
-	power('lossy hold_writes');
+	hold_writes();
 	$primary->safe_psql('postgres', join(' ', map { log_sql(10 * $_, 2, 's') } 1 .. 5));
 	$primary->wait_for_catchup($standby, 'replay', flushed());
 	is(await_held(5), 5, 'five writes are in flight before a shutdown');
@@ -322,7 +343,7 @@ SKIP:
 
 # Both writes would be in flight, and the disk is free to carry them out in any order.
 follow();
-power('lossy hold_writes');
+hold_writes();
 $primary->safe_psql('postgres', log_sql(100, 4, 'a') . log_sql(102, 4, 'b'));
 my $end = flushed();
 waits_at_or_replays($end);
@@ -522,9 +543,7 @@ SKIP:
 }
 $primary->safe_psql('postgres', 'SELECT txid_current()');
 $replayed->();
-# Writes of the file system's journal count, too; it has none to make now.
-system_or_bail('sync', '-f', $ENV{BLOBEXT_LOSSY_FS});
-power('lossy hold_writes');
+hold_writes();
 $primary->safe_psql('postgres', log_sql(40, 2, 'x')
 	  . q(SELECT unit_wal('blobext_map', 1, 'META', 1 << 20);) . log_sql(50, 2, 'x'));
 usleep(1_000) until held_writes() > 0;
@@ -549,6 +568,7 @@ is(join('', map { bytes_at(10 * $_, 2) } 0 .. 2), join('', @letters),
 
 add_values($primary, 'v', 20_000, 1_000_000);
 follow();
+kill('CONT', $bgwriter);
 $primary->stop('immediate');	# a shutdown would log a checkpoint
 $standby->promote;
 $standby->safe_psql('postgres', 'CHECKPOINT');

@@ -205,14 +205,16 @@ $primary->poll_query_until('postgres',
 	q(SELECT backend_xmin IS NOT NULL FROM pg_stat_replication WHERE application_name = 'sync'));
 $reader = hold_snapshot($sync);
 sleep 2;						# one round of feedback
-$primary->safe_psql('postgres', 'DELETE FROM scratch WHERE id BETWEEN 6 AND 10');
+my $deleter = $primary->safe_psql('postgres',
+	'BEGIN; DELETE FROM scratch WHERE id BETWEEN 6 AND 10; SELECT txid_current(); COMMIT');
 is(collect(), '0', 'with feedback: nothing is freed');
 catch_up($sync);
 is($reader->query(q(SELECT count(octet_length(b::bytea)) FROM scratch)), '15',
 	'with feedback: the query on the standby still reads the values');
 $reader->query('COMMIT');
 $reader->quit;
-sleep 2;
+$primary->poll_query_until('postgres', "SELECT backend_xmin::text::bigint > $deleter FROM pg_stat_replication
+	WHERE application_name = 'sync'");
 cmp_ok(collect(), '>=', 5, 'with feedback: freed once the query has ended');
 
 $sync->append_conf('postgresql.conf', "hot_standby_feedback = off\n");

@@ -59,7 +59,7 @@ if ($why_not eq '')
 	put_store_on_lossy_disk($standby);
 }
 else { note("the extent store is not on a lossy disk: $why_not"); }
-system('sync');
+sync_cluster($standby);
 $standby->start;
 
 my $script = "$PostgreSQL::Test::Utils::tmp_check/traffic.sql";
@@ -120,7 +120,7 @@ foreach my $round (1 .. $rounds)
 {
 	# Writes of the page cache are lost in other ways than those past it.
 	$standby->append_conf('postgresql.conf', 'blobext.direct_io = ' . ($round % 2 ? 'on' : 'off'));
-	system('sync');
+	sync_cluster($standby);
 	$standby->restart;
 	my $output = '';
 	my $traffic = IPC::Run::start([ 'pgbench', '-n', '-c', 3, '-T', 1000, '-f', $script, '-h',
@@ -140,6 +140,7 @@ foreach my $round (1 .. $rounds)
 	if ($round % 2 == 0)
 	{
 		system_log('pg_ctl', '-W', '-D', $standby->data_dir, '-l', $standby->logfile, 'start');
+		usleep(1_000) until -s $standby->data_dir . '/postmaster.pid';
 		sleep(0.3 + rand(0.5));
 		($standby->{_pid}) = split /\n/, slurp_file($standby->data_dir . '/postmaster.pid');
 		cut();

@@ -157,6 +157,7 @@ my %cancelled = (
 
 $node->safe_psql('postgres', 'CREATE TABLE result (operation text, timeout_ms int, sqlstate text,
 	seconds float8, is_intact bool); CREATE TABLE after (id serial, b blobstate)');
+# RESET has that timeout, too: the last of three is not cancelled as well.
 my $cancels = q(SELECT count(*) AS nothing FROM pg_class \gset
 	INSERT INTO after (b) VALUES (bytes('first'));
 	SELECT b FROM after \g /dev/null
@@ -176,7 +177,7 @@ foreach my $operation (sort keys %cancelled)
 			$cancelled{$operation} \\g /dev/null
 			\\set state :SQLSTATE
 			$after
-			RESET statement_timeout;
+			RESET statement_timeout; RESET statement_timeout; RESET statement_timeout;
 			SELECT extract(epoch FROM clock_timestamp() - :'started') AS seconds \\gset
 			COPY open_file FROM PROGRAM 'ls -l /proc/\$PPID/fd | grep -e /big -e /.blobext -e /cancelled || true';
 			INSERT INTO after (b) VALUES (bytes('$operation $timeout_ms'));
@@ -191,8 +192,9 @@ unlike($err =~ s/ERROR:  canceling statement due to (statement timeout|user requ
 is($node->safe_psql('postgres', 'SELECT count(*) FROM result'), 3 * keys %cancelled, 'all were tried');
 is($node->safe_psql('postgres', q(SELECT operation FROM result GROUP BY 1
 	HAVING bool_and(sqlstate <> '57014'))), '', 'each was cancelled at least once');
-is($node->safe_psql('postgres', q(SELECT * FROM result
-	WHERE sqlstate = '57014' AND seconds > timeout_ms / 1000.0 + 1)), '', 'within a second');
+# An operation that does not look for cancels is slow each time.
+is($node->safe_psql('postgres', q(SELECT operation, min(seconds) FROM result WHERE sqlstate = '57014'
+	GROUP BY 1 HAVING bool_and(seconds > timeout_ms / 1000.0 + 1))), '', 'within a second');
 note('slowest: ' . $node->safe_psql('postgres',
 		q(SELECT operation, max(seconds - timeout_ms / 1000.0) FROM result WHERE sqlstate = '57014'
 		GROUP BY 1 ORDER BY 2 DESC LIMIT 3)));

@@ -335,7 +335,7 @@ blobext.keep_free = 0
 ));
 	%counted = ();
 	$node->safe_psql('postgres', slurp_file("$FindBin::RealBin/torture.sql"));
-	system('sync') if $name eq 'power';
+	sync_cluster($node) if $name eq 'power';
 	run_round($node, $name, $_, $styles[$_ % @styles], shift @crashes) for (1 .. $share);
 	push @styles, shift @styles;	# few rounds of two settings: all styles
 	$node->stop;

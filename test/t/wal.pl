@@ -143,6 +143,20 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 	$node->clean_node;
 }
 
+# Stop the WAL writer while it waits: it must not stand still with a lock.  No process of an earlier session
+# is left, which would write WAL at its end.  Returns its pid.
+sub stop_walwriter
+{
+	my ($node) = @_;
+	$node->poll_query_until('postgres', q(SELECT count(*) FILTER (WHERE backend_type = 'client backend') = 1
+		AND bool_or(wait_event = 'WalWriterMain') FROM pg_stat_activity))
+	  or die 'the WAL writer is never idle';
+	my $pid = $node->safe_psql('postgres',
+		q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'));
+	kill('STOP', $pid);
+	return $pid;
+}
+
 # ---- content is flushed early ----
 
 # A backend flushes what it has inserted when the WAL writer does not and more than 8 MB are left.
@@ -152,9 +166,7 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 		conf => "wal_level = replica\nmax_wal_senders = 1\nautovacuum = off\nwal_buffers = 16MB\n");
 	$node->safe_psql('postgres', 'CREATE TABLE t (b blobstate)');
 	$node->safe_psql('postgres', 'SELECT pg_switch_wal()');
-	my $walwriter = $node->safe_psql('postgres',
-		q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'));
-	kill('STOP', $walwriter);
+	my $walwriter = stop_walwriter($node);
 	my ($inserted, $left) = split /\|/, $node->safe_psql('postgres', q(BEGIN;
 		CREATE TEMPORARY TABLE start AS SELECT pg_current_wal_insert_lsn() AS lsn;
 		INSERT INTO t SELECT convert_to(repeat('x', 15 * 1024 * 1024), 'UTF8');
@@ -167,7 +179,7 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 
 	# Many values, each of which leaves its flush to the commit.
 	$node->safe_psql('postgres', 'SELECT pg_switch_wal()');
-	kill('STOP', $walwriter);
+	stop_walwriter($node);
 	$left = $node->safe_psql('postgres', q(BEGIN;
 		INSERT INTO t SELECT convert_to(repeat('m', 100000), 'UTF8') FROM generate_series(1, 150);
 		SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn();
@@ -178,7 +190,7 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 	# Where a write is a sync, the backend writes nothing early, and values are the same.
 	$node->safe_psql('postgres', 'ALTER SYSTEM SET wal_sync_method = open_datasync');
 	$node->reload;
-	kill('STOP', $walwriter);
+	stop_walwriter($node);
 	my ($early, $same) = split /\|/, $node->safe_psql('postgres', q(SET blobext.digest_thread = on;
 		SELECT pg_switch_wal() \gset
 		BEGIN;
@@ -198,7 +210,7 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 	# commit, unless the digest thread hashes.
 	foreach my $thread ('on', 'off')
 	{
-		kill('STOP', $walwriter);
+		stop_walwriter($node);
 		my ($written, $flushed) = split /\|/, $node->safe_psql('postgres', qq(SET blobext.digest_thread = $thread;
 			INSERT INTO t SELECT convert_to(repeat('y', 1024 * 1024), 'UTF8');
 			SELECT pg_switch_wal() \\gset
@@ -215,7 +227,7 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 	}
 
 	# After 16 MB of a transaction, it is left to the WAL writer.
-	kill('STOP', $walwriter);
+	stop_walwriter($node);
 	my $unwritten = $node->safe_psql('postgres', q(SET blobext.digest_thread = off;
 		INSERT INTO t SELECT convert_to(repeat('f', 1024 * 1024), 'UTF8');
 		SELECT pg_switch_wal() \gset
@@ -233,7 +245,7 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 		$node->reload;
 		$node->poll_query_until('postgres', "SELECT current_setting('synchronous_standby_names') = '" .
 			($standby eq '' ? '' : "\"$standby\"") . "'") or die 'the setting does not come';
-		kill('STOP', $walwriter);
+		stop_walwriter($node);
 		my $written = $node->safe_psql('postgres', q(SET blobext.digest_thread = off;
 			BEGIN;
 			INSERT INTO t SELECT convert_to(repeat('s', 1024 * 1024), 'UTF8');
