@@ -17,6 +17,7 @@
 
 #include "access/xact.h"
 #include "core/hasher.h"
+#include "core/settings.h"
 #include "extents/durability.h"
 #include "extents/layout.h"
 #include "extents/omissions.h"
@@ -26,6 +27,7 @@
 #include "io/engine.h"
 #include "io/segment.h"
 #include "io/stat.h"
+#include "io/syncer.h"
 #include "miscadmin.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
@@ -50,9 +52,12 @@
 /* The commit of a transaction that has logged more than this is not expected soon. */
 #define NEAR_COMMIT_BYTES (16 * 1024 * 1024)
 
-/* Values in memory that are hashed by the thread: to wake it up takes as long as to hash 80 kB. */
+/*
+ * Values in memory that are hashed by the thread: to wake it up takes as long as to hash 80 kB.  The
+ * second limit is that of logged content while no other process stores.
+ */
 #define MIN_OVERLAP_BYTES (512 * 1024)
-#define MIN_LOGGED_OVERLAP_BYTES (192 * 1024)
+#define MIN_ALONE_OVERLAP_BYTES (192 * 1024)
 
 StaticAssertDecl(BLOB_IO_BUFFER_BYTES <= BLOB_WAL_CONTENT_MAX_BYTES, "a piece fits one record");
 StaticAssertDecl(MAX_PARTS <= BLOB_WAL_CONTENT_MAX_PARTS, "its parts fit one record");
@@ -746,6 +751,20 @@ stays_in_place(const BlobSource *source)
 }
 
 /*
+ * The smallest value in memory that the thread hashes.  Where other processes store, a processor that
+ * has nothing to do is soon needed by one of them.
+ */
+static uint64
+min_overlap_bytes(const Pipeline *pipeline)
+{
+	bool		others_store = blob_syncer_others_want();
+
+	if (!pipeline->is_logged || (others_store && blob_digest_thread == BLOB_DIGEST_THREAD_AUTO))
+		return MIN_OVERLAP_BYTES;
+	return MIN_ALONE_OVERLAP_BYTES;
+}
+
+/*
  * Whether a value in memory shall be hashed by the thread.  Its client waits, so the thread needs a
  * processor that has nothing to do: others would only take turns.
  */
@@ -756,7 +775,7 @@ overlaps_digest(const Pipeline *pipeline)
 
 	return pipeline->source->is_whole && pipeline->digest != NULL &&
 		pipeline->digest->last_piece_no == 0 &&
-		bytes >= (pipeline->is_logged ? MIN_LOGGED_OVERLAP_BYTES : MIN_OVERLAP_BYTES) &&
+		bytes >= min_overlap_bytes(pipeline) &&
 		blob_hasher_is_worth(pipeline->digest, 1);
 }
 

@@ -362,4 +362,31 @@ unlike(slurp_file($standby->logfile), qr/PANIC|terminated by signal/, 'no PANIC 
 $standby->clean_node;
 $primary->clean_node;
 
+# ---- the digest thread ----
+
+# A logged value of 256 kB is hashed by the thread if a processor has nothing to do, and no other process
+# stores.  Seen to fail (one thread) without blob_syncer_others_want().
+{
+	my $node = blob_cluster('threads', streaming => 1, conf => "autovacuum = off\n");
+	$node->safe_psql('postgres', q(CREATE TABLE t (b blobstate);
+CREATE FUNCTION threads() RETURNS bigint LANGUAGE sql AS $$
+	SELECT count(*) FROM pg_ls_dir('/proc/' || pg_backend_pid() || '/task') AS t
+	WHERE pg_read_file('/proc/' || pg_backend_pid() || '/task/' || t || '/comm', 0, 20, true) = E'blobext digest\n' $$));
+	my $session = $node->background_psql('postgres');
+	my $other = $node->background_psql('postgres');
+	my $store = sub { return "INSERT INTO t SELECT convert_to(repeat('x', $_[0]), 'UTF8')" };
+	foreach (1 .. 100)
+	{
+		$other->query_safe($store->(5000));
+		$session->query_safe($store->(262_144));
+	}
+	is($session->query_safe('SELECT threads()'), '0', 'while others store there is no thread');
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	do { $session->query_safe($store->(262_144)) } until time > $end || $session->query_safe('SELECT threads()') > 0;
+	is($session->query_safe('SELECT threads()'), '1', 'while none does there is one');
+	is($session->query_safe(q(SELECT count(*) FROM t WHERE sha256(b) <> sha256(b::bytea))), '0', 'digests');
+	$_->quit foreach ($session, $other);
+	$node->stop;
+}
+
 done_testing();
