@@ -53,8 +53,8 @@
 #define NEAR_COMMIT_BYTES (16 * 1024 * 1024)
 
 /*
- * Values in memory that are hashed by the thread: to wake it up takes as long as to hash 80 kB.  The
- * second limit is that of logged content while no other process stores.
+ * Values in memory that are hashed by the thread: to wake it up takes as long as to hash 80 kB.
+ * The second limit is that of logged content while no other process stores.
  */
 #define MIN_OVERLAP_BYTES (512 * 1024)
 #define MIN_ALONE_OVERLAP_BYTES (192 * 1024)
@@ -751,8 +751,8 @@ stays_in_place(const BlobSource *source)
 }
 
 /*
- * The smallest value in memory that the thread hashes.  Where other processes store, a processor that
- * has nothing to do is soon needed by one of them.
+ * The smallest value in memory that the thread hashes.  Where other processes store, a processor
+ * that has nothing to do is soon needed by one of them.
  */
 static uint64
 min_overlap_bytes(const Pipeline *pipeline)
