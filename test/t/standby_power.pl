@@ -21,7 +21,7 @@ use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(sleep);
+use Time::HiRes qw(sleep usleep);
 
 use lib $FindBin::RealBin;
 use BlobTest;
