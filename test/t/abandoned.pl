@@ -435,7 +435,7 @@ BEGIN
 		allocated := coalesce((SELECT sum(pages) * 4096 FROM blobext_map), 0);
 		written := (SELECT value FROM blobext_stat WHERE name = 'io_write_bytes');
 		excess := greatest(excess, allocated - (128 * 1024 * 1024 + 1.5 * written)::bigint);
-		EXIT WHEN allocated > 400 * 1024 * 1024;
+		EXIT WHEN allocated > 1200 * 1024 * 1024;
 		PERFORM pg_sleep(0.001);
 	END LOOP;
 	PERFORM pg_cancel_backend($pid), set_config('test.excess', excess::text, false);
