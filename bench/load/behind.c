@@ -91,3 +91,12 @@ write_behind(long bytes)
 		pthread_cond_signal(&has_work);
 	pthread_mutex_unlock(&lock);
 }
+
+void
+settle_behind(void)
+{
+	pthread_mutex_lock(&lock);
+	while (pending_bytes >= REQUEST_BYTES)
+		pthread_cond_wait(&has_room, &lock);
+	pthread_mutex_unlock(&lock);
+}

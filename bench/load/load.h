@@ -116,6 +116,7 @@ extern long largest_bytes(void);
 /* behind.c */
 extern void start_behind(void); /* by one client, before the others */
 extern void write_behind(long bytes);
+extern void settle_behind(void);	/* waits for the writes */
 
 /* rounds.c */
 extern void set_up_rounds(void);

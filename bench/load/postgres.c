@@ -325,6 +325,8 @@ postgres_empty(Session *session)
 static void
 postgres_settle(Session *session)
 {
+	if (is_behind(session->contender))
+		settle_behind();
 	command(session->state, "CHECKPOINT");
 }
 

@@ -387,6 +387,7 @@ CREATE FUNCTION threads() RETURNS bigint LANGUAGE sql AS $$
 	is($session->query_safe(q(SELECT count(*) FROM t WHERE sha256(b) <> sha256(b::bytea))), '0', 'digests');
 	$_->quit foreach ($session, $other);
 	$node->stop;
+	$node->clean_node;
 }
 
 done_testing();
