@@ -148,13 +148,19 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 sub stop_walwriter
 {
 	my ($node) = @_;
-	$node->poll_query_until('postgres', q(SELECT count(*) FILTER (WHERE backend_type = 'client backend') = 1
-		AND bool_or(wait_event = 'WalWriterMain') FROM pg_stat_activity))
-	  or die 'the WAL writer is never idle';
 	my $pid = $node->safe_psql('postgres',
 		q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'));
-	kill('STOP', $pid);
-	return $pid;
+	for (1 .. 600)
+	{
+		$node->poll_query_until('postgres',
+			q(SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'client backend'))
+		  or die 'another session does not end';
+		kill('STOP', $pid);
+		# Its state tells where it stands.
+		return $pid if $node->safe_psql('postgres', "SELECT wait_event FROM pg_stat_activity WHERE pid = $pid") eq 'WalWriterMain';
+		kill('CONT', $pid);
+	}
+	die 'the WAL writer is never idle';
 }
 
 # ---- content is flushed early ----
