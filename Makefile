@@ -6,7 +6,8 @@ TREE := $(patsubst %/,%,$(dir $(firstword $(MAKEFILE_LIST))))
 EXTENSION = blobext mount/sql/blobfs
 MODULE_big = blobext
 DATA = sql/blobext--0.1.0.sql sql/blobext--0.1.0--0.2.0.sql sql/blobext--0.2.0.sql \
-	sql/blobext--0.2.0--0.3.0.sql mount/sql/blobfs--0.3.0.sql
+	sql/blobext--0.2.0--0.3.0.sql sql/blobext--0.3.0--0.4.0.sql \
+	mount/sql/blobfs--0.3.0.sql mount/sql/blobfs--0.3.0--0.4.0.sql
 OBJS := $(patsubst $(TREE)/%.c,%.o,$(wildcard $(TREE)/src/*.c $(TREE)/src/*/*.c))
 SHLIB_LINK = -luring -lcrypto -pthread $(libpq)
 

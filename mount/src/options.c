@@ -18,7 +18,7 @@
 #include "errors.h"
 
 #ifndef BLOBFS_VERSION
-#define BLOBFS_VERSION "0.3.0"
+#define BLOBFS_VERSION "0.4.0"
 #endif
 
 enum

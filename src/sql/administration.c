@@ -26,7 +26,7 @@
  * Versions of the SQL objects that this library can be used with, its own one last.  Older ones
  * work between the restart that loads a new library and ALTER EXTENSION UPDATE.
  */
-static const char *const sql_versions[] = {"0.1.0", "0.2.0", "0.3.0"};
+static const char *const sql_versions[] = {"0.1.0", "0.2.0", "0.3.0", "0.4.0"};
 
 #define LIBRARY_VERSION (sql_versions[lengthof(sql_versions) - 1])
 

@@ -329,7 +329,7 @@ SELECT results_eq(
 	'properties of the type');
 SELECT results_eq(
 	$$SELECT extversion COLLATE "C", extrelocatable FROM pg_extension WHERE extname = 'blobext'$$,
-	$$VALUES ('0.3.0'::text COLLATE "C", false)$$,
+	$$VALUES ('0.4.0'::text COLLATE "C", false)$$,
 	'the extension');
 
 -- Without any privilege of its own, a role can use the type, and the functions that the server

@@ -1,9 +1,10 @@
 # ALTER EXTENSION UPDATE, and formats of another version.
 #
-# A database whose extension has the SQL objects of 0.1.0 works with this library, and has the same
-# objects as a new one after the update: definitions, comments, privileges, dependencies.  (Stores
-# of the library of an older version are read by test/run_upgrade, which builds one.)  A store, a
-# value or WAL of an unknown format is refused in words, and nothing is lost.
+# A database whose extension has the SQL objects of 0.1.0 works with this library.  One of each
+# released version has the same objects as a new one after the update: definitions, comments,
+# privileges, dependencies.  (Stores of the library of an older version are read by
+# test/run_upgrade, which builds one.)  A store, a value or WAL of an unknown format is refused in
+# words, and nothing is lost.
 #
 # Seen to fail: with any statement taken out of the update's script; without the test of the version
 # in check_meta() of map.c and store_of() of recovery.c (wrong errors, or none).
@@ -27,12 +28,15 @@ my $share = $node->config_data('--sharedir') . '/extension';
 # ---- released scripts stay as they are ----
 
 my %released = (
-	'0.1.0' => '71767c431cb62aef0016fa003644c23a55ea2f1cae45c1a37159595e3283ab41',
-	'0.2.0' => 'e36dc497b60f7046aa21f699516e6cd1326a242465cc3c6e725dac56ecbf2674');
-foreach my $version (sort keys %released)
+	'blobext--0.1.0' => '71767c431cb62aef0016fa003644c23a55ea2f1cae45c1a37159595e3283ab41',
+	'blobext--0.1.0--0.2.0' => '30e7634b0da290804b49cbfd6cb5966e0395272ede0b74b1599af99c9e212a15',
+	'blobext--0.2.0' => 'e36dc497b60f7046aa21f699516e6cd1326a242465cc3c6e725dac56ecbf2674',
+	'blobext--0.2.0--0.3.0' => '0d035055ea8afc06f84ec33f312d3d623eb93ec90af3bf4857d589ae5380e53d',
+	'blobfs--0.3.0' => 'f3971cd3469f84489c98291658118fdd322d7245940033a7b0bf40e791b2b73b');
+foreach my $script (sort keys %released)
 {
-	is(sha256_hex(slurp_file("$share/blobext--$version.sql")), $released{$version},
-		"the script of $version is as it was");
+	is(sha256_hex(slurp_file("$share/$script.sql")), $released{$script},
+		"the script $script.sql is as it was released");
 }
 
 # ---- update ----
@@ -46,7 +50,7 @@ sub definitions
 		$node->host, '-p', $node->port, $database ]);
 	die $errors if $dump eq '';
 	my %statements = map { $_ => 1 }
-	  grep { !/binary_upgrade|^\s*$/ && !/\\(un)?restrict/ }
+	  grep { !/binary_upgrade|relfrozenxid|^\s*$/ && !/\\(un)?restrict/ }
 	  map { s/^--.*$//mgr =~ s/\A\s+//r } split /;\n/, $dump;
 	return %statements;
 }
@@ -59,13 +63,13 @@ FROM pg_init_privs AS p JOIN pg_depend AS e ON e.classid = p.classoid AND e.obji
 	LEFT JOIN pg_class AS c ON p.classoid = 'pg_class'::regclass AND p.objoid = c.oid
 	LEFT JOIN pg_proc AS f ON p.classoid = 'pg_proc'::regclass AND p.objoid = f.oid
 WHERE e.deptype = 'e' AND e.refclassid = 'pg_extension'::regclass AND e.refobjid =
-	(SELECT oid FROM pg_extension WHERE extname = 'blobext')
+	ANY (SELECT oid FROM pg_extension WHERE extname IN ('blobext', 'blobfs'))
 UNION ALL
 SELECT pg_describe_object(d.classid, d.objid, 0), d.deptype,
 	pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid)
 FROM pg_depend AS e JOIN pg_depend AS d USING (classid, objid)
 WHERE e.deptype = 'e' AND e.refclassid = 'pg_extension'::regclass AND e.refobjid =
-	(SELECT oid FROM pg_extension WHERE extname = 'blobext') ORDER BY 1, 2, 3);
+	ANY (SELECT oid FROM pg_extension WHERE extname IN ('blobext', 'blobfs')) ORDER BY 1, 2, 3);
 
 foreach my $database ('old', 'new')
 {
@@ -131,11 +135,41 @@ $node->safe_psql('old', 'DROP TABLE public.v, public.w; DROP DOMAIN public.image
 
 is($node->safe_psql('old', q(SELECT extversion FROM pg_extension WHERE extname = 'blobext')), $default,
 	'the version');
-my %old = (definitions('old'), map { $_ => 1 } split /\n/, $node->safe_psql('old', $members));
-my %new = (definitions('new'), map { $_ => 1 } split /\n/, $node->safe_psql('new', $members));
-cmp_ok(scalar keys %new, '>', 400, 'there are definitions');
-is(join("\n", grep { !$new{$_} } sort keys %old), '', 'nothing is there that a new one has not');
-is(join("\n", grep { !$old{$_} } sort keys %new), '', 'nothing is missing that a new one has');
+sub all_objects
+{
+	my ($database) = @_;
+	return (definitions($database), map { $_ => 1 } split /\n/, $node->safe_psql($database, $members));
+}
+
+# $updated has the objects of $new, and no others.
+sub same_objects
+{
+	my ($updated, $new, $from) = @_;
+	my %updated = all_objects($updated);
+	my %new = all_objects($new);
+	cmp_ok(scalar keys %new, '>', 400, "$from: there are definitions to compare");
+	is(join("\n", grep { !$new{$_} } sort keys %updated), '',
+		"updated from $from: nothing is there that a new installation has not");
+	is(join("\n", grep { !$updated{$_} } sort keys %new), '',
+		"updated from $from: nothing is missing that a new installation has");
+}
+same_objects('old', 'new', '0.1.0');
+
+# Each other version, and file systems, which came with 0.3.0.
+foreach my $database ('new_fs', 'from_0.2.0', 'from_0.3.0')
+{
+	my ($version) = $database =~ /from_(.*)/;
+	my $clause = $version ? "VERSION '$version'" : '';
+	$node->safe_psql('postgres', qq(CREATE DATABASE "$database" TEMPLATE template0));
+	$node->safe_psql($database, qq(CREATE SCHEMA "Odd schema";
+		CREATE EXTENSION blobext SCHEMA "Odd schema" $clause));
+	$node->safe_psql($database, q(CREATE EXTENSION blobfs VERSION '0.3.0')) if $database eq 'from_0.3.0';
+	$node->safe_psql($database, q(CREATE EXTENSION blobfs)) if $database eq 'new_fs';
+	next if !$version;
+	$node->safe_psql($database, 'ALTER EXTENSION blobext UPDATE');
+	$node->safe_psql($database, 'ALTER EXTENSION blobfs UPDATE') if $version eq '0.3.0';
+	same_objects($database, $version eq '0.3.0' ? 'new_fs' : 'new', $version);
+}
 
 # ---- a store of another format ----
 
