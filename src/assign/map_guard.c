@@ -1,9 +1,11 @@
 /*
  * assign/map_guard.c
- *	  Refuses DDL that would damage the extent map, and the map's access method for other relations.
+ *	  Refuses DDL that would damage the extent map or hide it, and the map's access method for other
+ *	  relations.
  *
  * Every descriptor depends on the map's file and on its name.  Changes of its tablespace, its owner
- * and its storage parameters are harmless.
+ * and its storage parameters are harmless.  The map and the type count as members of the extension
+ * only (core/catalog.h), so they cannot be taken from it.
  */
 #include "postgres.h"
 
@@ -15,7 +17,9 @@
 #include "catalog/pg_class.h"
 #include "core/catalog.h"
 #include "miscadmin.h"
+#include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
+#include "parser/parse_type.h"
 #include "store/map.h"
 #include "assign/assign.h"
 #include "utils/fmgroids.h"
@@ -74,9 +78,51 @@ would_damage(Node *statement)
 	}
 }
 
+/* Is this blobstate?  The grammar has a name, or a list of its parts. */
+static bool
+is_type(Node *object)
+{
+	TypeName   *name = IsA(object, TypeName) ? (TypeName *) object :
+		makeTypeNameFromNameList(castNode(List, object));
+
+	return LookupTypeNameOid(NULL, name, true) == blob_catalog_type();
+}
+
+/*
+ * Would other processes not find the type or the map any more: taken from the extension, or under
+ * another name?  The extension's own scripts may do so.
+ */
+static bool
+would_hide(Node *statement)
+{
+	if (IsA(statement, RenameStmt))
+		return ((RenameStmt *) statement)->renameType == OBJECT_TYPE &&
+			is_type(((RenameStmt *) statement)->object);
+	if (IsA(statement, AlterObjectSchemaStmt))
+		return ((AlterObjectSchemaStmt *) statement)->objectType == OBJECT_TYPE &&
+			is_type(((AlterObjectSchemaStmt *) statement)->object);
+	if (IsA(statement, AlterExtensionContentsStmt))
+	{
+		AlterExtensionContentsStmt *alter = (AlterExtensionContentsStmt *) statement;
+
+		if (alter->action >= 0 || strcmp(alter->extname, "blobext") != 0)
+			return false;
+		return alter->objtype == OBJECT_TYPE ? is_type(alter->object) :
+			alter->objtype == OBJECT_TABLE &&
+			is_map(makeRangeVarFromNameList(castNode(List, alter->object)));
+	}
+	return false;
+}
+
 void
 blob_assign_guard_map(Node *statement)
 {
+	if (would_hide(statement) && !blob_catalog_in_script())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot rename type blobstate, or take it or the extent map from extension "
+						"\"blobext\""),
+				 errdetail("Values of type blobstate depend on them.")));
 	if (would_damage(statement))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

@@ -45,6 +45,7 @@
 #include "utils/syscache.h"
 
 #include "blob/walk.h"
+#include "core/catalog.h"
 #include "core/descriptor.h"
 #include "assign/assign.h"
 
@@ -73,7 +74,7 @@ static bool
 is_of_user(Oid function, void *context)
 {
 	if (function < FirstNormalObjectId || language_of(function) == INTERNALlanguageId ||
-		getExtensionOfObject(ProcedureRelationId, function) == get_extension_oid("blobext", true))
+		blob_catalog_is_member(ProcedureRelationId, function))
 		return false;
 	*(Oid *) context = function;
 	return true;

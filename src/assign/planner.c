@@ -52,7 +52,10 @@ store_function(const StoreFunctions *functions)
 	return OidIsValid(functions->store_in_column) ? functions->store_in_column : functions->store;
 }
 
-/* A call of blob_store() for a value of type blobstate. */
+/*
+ * A call of blob_store() for a value of type blobstate.  ERROR 55000 if the extension has no such
+ * function: without it a value would be stored whose descriptor was not verified.
+ */
 static Expr *
 make_store(Expr *value, const StoreColumn *column)
 {
@@ -65,6 +68,7 @@ make_store(Expr *value, const StoreColumn *column)
 										 ObjectIdGetDatum(column->relation), false, true),
 							   makeConst(INT2OID, -1, InvalidOid, sizeof(int16),
 										 Int16GetDatum(column->number), false, true));
+	blob_catalog_require(store_function(functions), "function blob_store(blobstate)");
 	return (Expr *) makeFuncExpr(store_function(functions), functions->type, arguments,
 								 InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
 }
@@ -320,11 +324,11 @@ blob_assign_prepare_query(Query *query)
 		return false;
 	if (query->commandType != CMD_SELECT || query->hasModifyingCTE)
 	{
-		functions.store = blob_catalog_store_function();
-		functions.store_in_column = blob_catalog_store_in_column_function();
-		functions.coerce = blob_catalog_coerce_function();
-		if (OidIsValid(functions.store) && OidIsValid(functions.coerce))
-			wrap_query(query, &functions);
+		functions.store = blob_catalog_function(BLOB_FUNCTION_STORE);
+		functions.store_in_column =
+			blob_catalog_function(BLOB_FUNCTION_STORE_IN_COLUMN);
+		functions.coerce = blob_catalog_function(BLOB_FUNCTION_COERCE);
+		wrap_query(query, &functions);
 	}
 	return true;
 }

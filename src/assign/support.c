@@ -47,13 +47,13 @@ static Node *
 store_of_cast(const FuncExpr *call)
 {
 	FuncExpr   *cast = linitial(call->args);
-	bool		has_column = call->funcid == blob_catalog_store_in_column_function();
-	Oid			store = has_column ? blob_catalog_store_bytea_in_column_function() :
-		blob_catalog_store_bytea_function();
+	bool		has_column = call->funcid == blob_catalog_function(BLOB_FUNCTION_STORE_IN_COLUMN);
+	Oid			store = blob_catalog_function(has_column ? BLOB_FUNCTION_STORE_BYTEA_IN_COLUMN :
+											  BLOB_FUNCTION_STORE_BYTEA);
 	List	   *arguments;
 
 	if (!IsA(cast, FuncExpr) || !OidIsValid(store) ||
-		cast->funcid != blob_catalog_cast_function())
+		cast->funcid != blob_catalog_function(BLOB_FUNCTION_CAST))
 		return NULL;
 	arguments = list_make1(linitial(cast->args));
 	if (has_column)

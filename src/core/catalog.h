@@ -2,9 +2,10 @@
  * core/catalog.h
  *	  OIDs of the extension's own objects in the current database, cached per backend.
  *
- * Answers, negative ones too, are kept until a TYPEOID or NAMESPACEOID invalidation arrives.  So a
- * look-up is cheap enough for every statement, also in databases without the extension.  The
- * functions need a transaction.
+ * An object is the extension's own if it is a member of it, whatever its name is: the schema may
+ * belong to any role.  Answers are kept, but for negative ones where the extension is installed
+ * (catalog.c says why).  So a look-up is cheap enough for every statement, also in databases
+ * without the extension.  The functions need a transaction.
  */
 #ifndef BLOB_CATALOG_H
 #define BLOB_CATALOG_H
@@ -15,18 +16,29 @@
 extern Oid	blob_catalog_schema(void);	/* schema of the extension's objects */
 extern Oid	blob_catalog_type(void);	/* type blobstate */
 extern Oid	blob_catalog_array_type(void);	/* type blobstate[] */
-extern Oid	blob_catalog_store_function(void);	/* blob_store(blobstate) returns blobstate */
 
-/*
- * The same for a column: blob_store(blobstate, regclass, smallint), and that of bytea.  InvalidOid
- * also where the SQL objects are older than 0.3.0.
- */
-extern Oid	blob_catalog_store_in_column_function(void);
-extern Oid	blob_catalog_store_bytea_in_column_function(void);
+typedef enum BlobFunction
+{
+	BLOB_FUNCTION_STORE,		/* blob_store(blobstate) returns blobstate */
+	BLOB_FUNCTION_STORE_IN_COLUMN,	/* blob_store(blobstate, regclass, smallint), since 0.3.0 */
+	BLOB_FUNCTION_STORE_BYTEA,	/* blob_store(bytea) returns blobstate */
+	BLOB_FUNCTION_STORE_BYTEA_IN_COLUMN,	/* blob_store(bytea, regclass, smallint), since 0.3.0 */
+	BLOB_FUNCTION_COERCE,		/* blobstate(blobstate, integer, boolean) */
+	BLOB_FUNCTION_CAST,			/* blobstate(bytea) */
+	BLOB_FUNCTION_MAP_HANDLER,
+	BLOB_FUNCTION_STORAGE,		/* from here on: in SQL that the library sends */
+	BLOB_FUNCTION_COMPRESSION,
+	BLOB_FUNCTION_LENGTH,
+	BLOB_FUNCTION_STORED_LENGTH,
+	BLOB_FUNCTION_EXTENTS,
+	BLOB_FUNCTION_SUMMARY,
+	BLOB_FUNCTION_RECOMPRESS,	/* blob_recompress(blobstate, text) */
+	BLOB_FUNCTION_RECOMPRESS_IS_DUE,
+	BLOB_FUNCTION_COUNT
+} BlobFunction;
 
-extern Oid	blob_catalog_coerce_function(void); /* blobstate(blobstate, integer, boolean) */
-extern Oid	blob_catalog_cast_function(void);	/* blobstate(bytea) */
-extern Oid	blob_catalog_store_bytea_function(void);	/* blob_store(bytea) returns blobstate */
+/* A function of the extension; InvalidOid also where the SQL objects are older than it. */
+extern Oid	blob_catalog_function(BlobFunction function);
 
 /* Operator family blobstate_digest_ops for btree. */
 extern Oid	blob_catalog_digest_family(void);
@@ -43,5 +55,24 @@ extern Oid	blob_catalog_map_relation(void);
 
 /* Is this access method blobext_map, or another one with its handler? */
 extern bool blob_catalog_is_map_method(Oid access_method);
+
+/* Is a script of the extension running?  Other extensions have scripts, too. */
+extern bool blob_catalog_in_script(void);
+
+/* Is this object a member of the extension? */
+extern bool blob_catalog_is_member(Oid class_id, Oid object);
+
+/* ERROR 55000 with a hint if there is no object; the description completes "has no …". */
+extern void blob_catalog_require(Oid object, const char *description);
+
+/*
+ * Names for SQL that the library sends or stores, qualified and quoted; the operator as
+ * OPERATOR(schema.=).  ERROR 55000 unless it is a member.  The name finds the member alone if the
+ * arguments have its very types: a domain over blobstate must be cast, because its owner may make a
+ * function or an operator for it that fits better.
+ */
+extern char *blob_catalog_function_name(BlobFunction function);
+extern char *blob_catalog_type_name(void);
+extern char *blob_catalog_equality_name(void);
 
 #endif							/* BLOB_CATALOG_H */

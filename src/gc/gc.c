@@ -148,6 +148,7 @@ begin_round(BlobGcRound *round, const BlobGcOptions *options, BlobGcResult *resu
 											   ALLOCSET_DEFAULT_SIZES);
 	blob_store_open(&round->store, RowExclusiveLock);
 	round->blob_type = blob_catalog_type();
+	blob_catalog_require(round->blob_type, "type blobstate");
 	round->strategy = GetAccessStrategy(BAS_BULKREAD);
 }
 

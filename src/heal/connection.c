@@ -304,7 +304,8 @@ blob_connection_query(BlobConnection *connection, const char *sql, const char *p
 	if (PQntuples(result) != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the other server has no extension blobext in that database")));
+				 errmsg("the other server has no extension blobext of version 0.3.0 or newer "
+						"in that database")));
 	return result;
 }
 

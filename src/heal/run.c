@@ -22,24 +22,51 @@
 #include "utils/memutils.h"
 #include "utils/pg_lsn.h"
 
-/* Of blobext_source_read(), in the schema of the extension there. */
-#define READ_PARAMETERS "($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint, " \
-	"$7::pg_lsn, $8::integer, $9::boolean, $10::boolean, $11::pg_lsn)"
 #define READ_PARAMETER_COUNT 11
 
 /* ---- the source ---- */
 
-/* The schema of the extension on the other server, quoted. */
+/* Each with its very types, so that no overload fits better. */
+#define SOURCE "blobext_source($1::pg_catalog.pg_lsn)"
+#define SOURCE_TYPES "pg_lsn"
+#define READ "blobext_source_read($1::pg_catalog.text, $2::pg_catalog.int8, " \
+	"$3::pg_catalog.int8, $4::pg_catalog.int8, $5::pg_catalog.int8, $6::pg_catalog.int8, " \
+	"$7::pg_catalog.pg_lsn, $8::pg_catalog.int4, $9::pg_catalog.bool, $10::pg_catalog.bool, " \
+	"$11::pg_catalog.pg_lsn)"
+#define READ_TYPES "text, bigint, bigint, bigint, bigint, bigint, pg_lsn, integer, boolean, " \
+	"boolean, pg_lsn"
+
+#define CATALOG_OID(name) "'pg_catalog." name "'::pg_catalog.regclass::pg_catalog.oid"
+
+/* A condition: the extension e has a function as a member. */
+#define HAS_MEMBER(name, types) \
+	"EXISTS (SELECT FROM pg_catalog.pg_depend AS d" \
+	" JOIN pg_catalog.pg_proc AS p ON p.oid OPERATOR(pg_catalog.=) d.objid" \
+	" WHERE d.refclassid OPERATOR(pg_catalog.=) " CATALOG_OID("pg_extension") \
+	" AND d.refobjid OPERATOR(pg_catalog.=) e.oid" \
+	" AND d.classid OPERATOR(pg_catalog.=) " CATALOG_OID("pg_proc") \
+	" AND d.deptype OPERATOR(pg_catalog.=) 'e'::pg_catalog.\"char\"" \
+	" AND p.pronamespace OPERATOR(pg_catalog.=) e.extnamespace" \
+	" AND p.proname OPERATOR(pg_catalog.=) '" name "'::pg_catalog.name" \
+	" AND pg_catalog.oidvectortypes(p.proargtypes) OPERATOR(pg_catalog.=) '" types \
+	"'::pg_catalog.text)"
+
+/*
+ * The extension's schema on the other server, quoted, if both functions that this server calls
+ * there are members of the extension: the owner of the schema may have made others of their names.
+ */
+#define FIND_SCHEMA \
+	"SELECT pg_catalog.quote_ident(n.nspname)" \
+	" FROM pg_catalog.pg_extension AS e" \
+	" JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace" \
+	" WHERE e.extname OPERATOR(pg_catalog.=) 'blobext'::pg_catalog.name" \
+	" AND " HAS_MEMBER("blobext_source", SOURCE_TYPES) \
+	" AND " HAS_MEMBER("blobext_source_read", READ_TYPES)
+
 static char *
 find_schema(BlobConnection *connection)
 {
-	PGresult   *result = blob_connection_query(connection,
-											   "SELECT pg_catalog.quote_ident(n.nspname)"
-											   " FROM pg_catalog.pg_extension e"
-											   " JOIN pg_catalog.pg_namespace n"
-											   " ON n.oid OPERATOR(pg_catalog.=) e.extnamespace"
-											   " WHERE e.extname OPERATOR(pg_catalog.=) 'blobext'",
-											   NULL);
+	PGresult   *result = blob_connection_query(connection, FIND_SCHEMA, NULL);
 
 	return pstrdup(PQgetvalue(result, 0, 0));
 }
@@ -104,7 +131,7 @@ static void
 introduce(BlobHeal *heal)
 {
 	char	   *schema = find_schema(heal->connection);
-	char	   *query = psprintf("SELECT * FROM %s.blobext_source($1::pg_lsn)", schema);
+	char	   *query = psprintf("SELECT * FROM %s." SOURCE, schema);
 	char	   *own_history = blob_fork_history();
 	PGresult   *result;
 
@@ -121,7 +148,7 @@ introduce(BlobHeal *heal)
 								   "SELECT pg_catalog.pg_is_in_recovery()", NULL);
 	heal->source_is_standby = strcmp(PQgetvalue(result, 0, 0), "t") == 0;
 	blob_connection_prepare(heal->connection,
-							psprintf("SELECT %s.blobext_source_read" READ_PARAMETERS, schema),
+							psprintf("SELECT %s." READ, schema),
 							READ_PARAMETER_COUNT);
 }
 

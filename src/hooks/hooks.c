@@ -18,6 +18,7 @@
 #include "client/array_parameters.h"
 #include "client/rows.h"
 #include "client/upload_copy.h"
+#include "core/catalog.h"
 #include "core/compat.h"
 #include "executor/executor.h"
 #include "gc/holders.h"
@@ -234,6 +235,22 @@ process_utility_end(BlobGcHolderStatement *holder, BlobAssignTarget *target,
 }
 
 /*
+ * An error context callback, for statements of the extension's scripts: an object that is in the
+ * way is never taken into the extension: its owner, or the operator, decides about it.
+ */
+static void
+explain_object_in_the_way(void *argument)
+{
+	int			code = geterrcode();
+
+	if (code == ERRCODE_DUPLICATE_FUNCTION || code == ERRCODE_DUPLICATE_OBJECT ||
+		code == ERRCODE_DUPLICATE_TABLE)
+		errhint("The schema of extension \"blobext\" has an object of that name that does not "
+				"belong to it.  Find out who made it and why, rename or drop it, and run the "
+				"command again.");
+}
+
+/*
  * The order:
  *
  * 1. Holders: a procedure is registered with the collector before it can have a value, and until
@@ -253,9 +270,15 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 	BlobGcHolderStatement holder = {0};
 	BlobAssignTarget target = {0};
 	BlobAssignStatement statement = {0};
+	ErrorContextCallback explain = {
+		.previous = error_context_stack,
+		.callback = explain_object_in_the_way
+	};
 
 	PG_TRY();
 	{
+		if (blob_catalog_in_script())
+			error_context_stack = &explain;
 		blob_gc_holders_statement_begin(&holder, pstmt, context);
 		blob_assign_enter_utility(&target, pstmt->utilityStmt);
 		blob_abandoned_free();
@@ -265,6 +288,7 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 								 dest, qc);
 		blob_assign_statement_done(&statement);
 		blob_assign_leave_target(&target);
+		error_context_stack = explain.previous;
 	}
 	PG_CATCH();
 	{

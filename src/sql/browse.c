@@ -3,7 +3,8 @@
  *	  blobext_browse(): a view of a table with summaries in place of its values.
  *
  * The view is made by SQL, with the rights of the caller, so it is the caller's; it reads the table
- * with the rights of the role that queries it.  All names in that SQL are qualified and quoted.
+ * with the rights of the role that queries it.  All names in that SQL are qualified and quoted,
+ * and values are cast to blobstate: a function for a domain over it is not called.
  */
 #include "postgres.h"
 
@@ -67,16 +68,17 @@ static ViewColumn
 append_column(StringInfo query, const FormData_pg_attribute *attribute)
 {
 	const char *name = quote_identifier(NameStr(attribute->attname));
-	const char *summary = qualified(blob_catalog_schema(), "blob_summary");
+	const char *summary = blob_catalog_function_name(BLOB_FUNCTION_SUMMARY);
+	const char *type = blob_catalog_type_name();
 	ViewColumn	column = {NameStr(attribute->attname), TEXTOID, -1, DEFAULT_COLLATION_OID};
 
 	if (is_blobstate(attribute->atttypid))
-		appendStringInfo(query, "%s(%s) AS %s", summary, name, name);
+		appendStringInfo(query, "%s(%s::%s) AS %s", summary, name, type, name);
 	else if (is_blobstate(get_element_type(getBaseType(attribute->atttypid))))
 	{
-		appendStringInfo(query, "CASE WHEN %s IS NOT NULL THEN ARRAY(SELECT %s(element) FROM "
+		appendStringInfo(query, "CASE WHEN %s IS NOT NULL THEN ARRAY(SELECT %s(element::%s) FROM "
 						 "pg_catalog.unnest(%s) WITH ORDINALITY AS one(element, number) "
-						 "ORDER BY number) END AS %s", name, summary, name, name);
+						 "ORDER BY number) END AS %s", name, summary, type, name, name);
 		column.type = TEXTARRAYOID;
 	}
 	else

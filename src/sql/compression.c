@@ -177,33 +177,41 @@ blobext_set_compression(PG_FUNCTION_ARGS)
 
 /*
  * The query of blobext_space(): a CTE with the values, their sizes, and their extents, each once.
- * All names are qualified.
+ * All names are qualified; USING would look for operators in the caller's search_path.
  */
 static char *
 make_space_query(Oid relid, const char *column)
 {
-	const char *s = quote_identifier(get_namespace_name(blob_catalog_schema()));
 	const char *name = quote_identifier(column);
+	const char *compression = blob_catalog_function_name(BLOB_FUNCTION_COMPRESSION);
 	StringInfoData query;
 
 	initStringInfo(&query);
-	appendStringInfo(&query, "WITH value AS MATERIALIZED (SELECT tableoid::pg_catalog.regclass AS "
-					 "part, %s::%s.blobstate AS b FROM %s WHERE %s IS NOT NULL), ", name, s,
-					 qualified_relation(relid), name);
-	appendStringInfo(&query, "size AS (SELECT part, %s.blob_storage(b) AS storage, "
-					 "%s.blob_compression(b) AS compression, pg_catalog.count(*) AS rows, "
-					 "pg_catalog.sum(%s.length(b))::pg_catalog.int8 AS content_bytes, "
-					 "pg_catalog.sum(%s.blob_stored_length(b))::pg_catalog.int8 AS stored_bytes "
-					 "FROM value GROUP BY 1, 2, 3), ", s, s, s, s);
+	appendStringInfo(&query, "WITH value AS MATERIALIZED (SELECT tableoid AS part, "
+					 "%s::%s AS b FROM %s WHERE %s IS NOT NULL), ", name,
+					 blob_catalog_type_name(), qualified_relation(relid), name);
+	appendStringInfo(&query, "size AS (SELECT part, %s(b) AS storage, "
+					 "%s(b) AS compression, pg_catalog.count(*) AS rows, "
+					 "pg_catalog.sum(%s(b))::pg_catalog.int8 AS content_bytes, "
+					 "pg_catalog.sum(%s(b))::pg_catalog.int8 AS stored_bytes "
+					 "FROM value GROUP BY 1, 2, 3), ",
+					 blob_catalog_function_name(BLOB_FUNCTION_STORAGE), compression,
+					 blob_catalog_function_name(BLOB_FUNCTION_LENGTH),
+					 blob_catalog_function_name(BLOB_FUNCTION_STORED_LENGTH));
 	appendStringInfo(&query, "extent AS (SELECT part, compression, pg_catalog.sum(pages)::"
 					 "pg_catalog.int8 AS pages FROM (SELECT DISTINCT part, "
-					 "%s.blob_compression(b) AS compression, first_page, pages "
-					 "FROM value, %s.blob_extents(b)) AS e GROUP BY 1, 2) ", s, s);
-	appendStringInfo(&query, "SELECT part, storage, compression, rows, content_bytes, "
-					 "stored_bytes, CASE WHEN storage OPERATOR(pg_catalog.=) 'extents' "
+					 "%s(b) AS compression, first_page, pages "
+					 "FROM value, %s(b)) AS e GROUP BY 1, 2) ", compression,
+					 blob_catalog_function_name(BLOB_FUNCTION_EXTENTS));
+	appendStringInfo(&query, "SELECT size.part::pg_catalog.regclass, storage, size.compression, "
+					 "rows, content_bytes, stored_bytes, "
+					 "CASE WHEN storage OPERATOR(pg_catalog.=) 'extents'::pg_catalog.text "
 					 "THEN pages OPERATOR(pg_catalog.*) %d::pg_catalog.int8 END "
-					 "FROM size LEFT JOIN extent USING (part, compression) "
-					 "ORDER BY part::pg_catalog.text, storage, compression", BLOB_PAGE_SIZE);
+					 "FROM size LEFT JOIN extent "
+					 "ON size.part OPERATOR(pg_catalog.=) extent.part AND "
+					 "size.compression OPERATOR(pg_catalog.=) extent.compression "
+					 "ORDER BY size.part::pg_catalog.regclass::pg_catalog.text, storage, "
+					 "size.compression", BLOB_PAGE_SIZE);
 	return query.data;
 }
 
@@ -275,13 +283,15 @@ count_blocks(Oid relid)
 static char *
 make_update(Oid relid, const char *column)
 {
-	const char *schema = quote_identifier(get_namespace_name(blob_catalog_schema()));
+	const char *type = blob_catalog_type_name();
 	const char *name = quote_identifier(column);
 
-	return psprintf("UPDATE ONLY %s SET %s = %s.blob_recompress(%s::%s.blobstate, $1) "
+	return psprintf("UPDATE ONLY %s SET %s = %s(%s::%s, $1) "
 					"WHERE ctid OPERATOR(pg_catalog.>=) $2 AND ctid OPERATOR(pg_catalog.<) $3 "
-					"AND %s.blob_recompress_is_due(%s::%s.blobstate, $1)",
-					qualified_relation(relid), name, schema, name, schema, schema, name, schema);
+					"AND %s(%s::%s, $1)",
+					qualified_relation(relid), name,
+					blob_catalog_function_name(BLOB_FUNCTION_RECOMPRESS), name, type,
+					blob_catalog_function_name(BLOB_FUNCTION_RECOMPRESS_IS_DUE), name, type);
 }
 
 /* A BlobAttemptStep: store the values of these rows anew. */

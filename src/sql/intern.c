@@ -61,12 +61,14 @@ make_lookup(FmgrInfo *function)
 static char *
 make_query(const BlobDedupColumn *column)
 {
-	const char *schema = quote_identifier(get_namespace_name(blob_catalog_schema()));
+	const char *type = blob_catalog_type_name();
 
-	return psprintf("SELECT %s FROM %s WHERE %s OPERATOR(%s.=) $1 AND %s.blob_storage(%s) "
-					"OPERATOR(pg_catalog.=) 'extents' LIMIT 1 FOR SHARE SKIP LOCKED",
-					column->column, column->table, column->column, schema, schema,
-					column->column);
+	return psprintf("SELECT %s FROM %s WHERE %s::%s %s $1 AND %s(%s::%s) "
+					"OPERATOR(pg_catalog.=) 'extents'::pg_catalog.text LIMIT 1 "
+					"FOR SHARE SKIP LOCKED",
+					column->column, column->table, column->column, type,
+					blob_catalog_equality_name(),
+					blob_catalog_function_name(BLOB_FUNCTION_STORAGE), column->column, type);
 }
 
 /* The statement for a column, prepared; the column may be another one than in the last call. */

@@ -25,7 +25,6 @@
 #include "catalog/index.h"
 #include "catalog/storage.h"
 #include "catalog/storage_xlog.h"
-#include "commands/extension.h"
 #include "core/catalog.h"
 #include "core/compat.h"
 #include "fmgr.h"
@@ -72,18 +71,13 @@ refuse(Relation relation, const char *command)
 /* ---- relations that may have the method ---- */
 
 /*
- * Whether this is the map itself, which CREATE EXTENSION blobext makes.  creating_extension is also
- * set in scripts of other extensions, and in event triggers that run within ours.
+ * Whether this is the map itself, which CREATE EXTENSION blobext makes.  Event triggers run within
+ * its script, too.
  */
 bool
 blob_map_is_being_created(Form_pg_class class)
 {
-	char	   *extension;
-
-	if (!creating_extension)
-		return false;
-	extension = get_extension_name(CurrentExtensionObject);
-	return extension != NULL && strcmp(extension, "blobext") == 0 &&
+	return blob_catalog_in_script() &&
 		strcmp(NameStr(class->relname), "blobext_map") == 0 &&
 		class->relnamespace == blob_catalog_schema();
 }
