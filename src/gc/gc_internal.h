@@ -55,6 +55,7 @@ typedef struct BlobGcRound
 	BlobGcRoot *root;
 	uint64	   *key_pages;		/* counts pages of extents that are marked first now, or NULL */
 	LOCKMODE	lock_mode;
+	TransactionId horizon;		/* of removable tuples, when the scan of a table began */
 	int			column_count;
 	BlobGcColumn *columns;
 } BlobGcRound;

@@ -50,6 +50,18 @@ mark_tuple(BlobGcRound *round, HeapTuple tuple)
 	}
 }
 
+/* A tuple on a page, or on a copy of it. */
+static void
+set_tuple(HeapTuple tuple, BlobGcRound *round, Page page, BlockNumber block, OffsetNumber offset)
+{
+	ItemId		item = PageGetItemId(page, offset);
+
+	tuple->t_len = ItemIdGetLength(item);
+	tuple->t_tableOid = RelationGetRelid(round->relation);
+	tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);
+	ItemPointerSet(&tuple->t_self, block, offset);
+}
+
 /* ---- tuples with values in TOAST ---- */
 
 /*
@@ -144,11 +156,7 @@ mark_page(BlobGcRound *round, BlockNumber block, Page page, TupleMarker mark)
 
 		if (!ItemIdIsNormal(item))
 			continue;
-		tuple.t_len = ItemIdGetLength(item);
-		tuple.t_tableOid = RelationGetRelid(round->relation);
-		tuple.t_data = (HeapTupleHeader) PageGetItem(page, item);
-		ItemPointerSet(&tuple.t_self, block, offset);
-
+		set_tuple(&tuple, round, page, block, offset);
 		old_context = MemoryContextSwitchTo(round->row_context);
 		if (HeapTupleHasExternal(&tuple))
 			mark_toasted_tuple(round, &tuple, mark);
@@ -160,21 +168,58 @@ mark_page(BlobGcRound *round, BlockNumber block, Page page, TupleMarker mark)
 }
 
 /*
+ * Whether a row of the page was inserted by a transaction that did not commit.  Such rows are dead
+ * to all, whatever the horizon is; but PostgreSQL notes on a page only deletions, for pruning.
+ * Rows whose inserter is known to have committed, nearly all, are passed over without a look into
+ * the commit log.
+ */
+static bool
+has_aborted_row(BlobGcRound *round, BlockNumber block, Buffer buffer)
+{
+	Page		page = BufferGetPage(buffer);
+	bool		found = false;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	for (OffsetNumber offset = FirstOffsetNumber;
+		 !PageIsNew(page) && !found && offset <= PageGetMaxOffsetNumber(page); offset++)
+	{
+		ItemId		item = PageGetItemId(page, offset);
+		TransactionId deleter;
+		HeapTupleData tuple;
+
+		if (!ItemIdIsNormal(item))
+			continue;
+		set_tuple(&tuple, round, page, block, offset);
+		found = !HeapTupleHeaderXminCommitted(tuple.t_data) &&
+			HeapTupleSatisfiesVacuumHorizon(&tuple, buffer, &deleter) == HEAPTUPLE_DEAD;
+	}
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	return found;
+}
+
+/*
  * Remove versions of rows that no snapshot sees any more, so that their values need not wait for
  * VACUUM.  A reader does the same to a page that is nearly full, under the same horizon; so make it
- * look full, by a hint that an UPDATE leaves, too, which did not find room there.
+ * look full, by a hint that an UPDATE leaves, too, which did not find room there.  Where rows of
+ * aborted transactions are to go, and nothing else, the page is also given the hint that something
+ * can be removed by now.  Pruning makes both hints exact.
  */
 static void
-prune(BlobGcRound *round, Buffer buffer)
+prune(BlobGcRound *round, BlockNumber block, Buffer buffer)
 {
 	Page		page = BufferGetPage(buffer);
 	TransactionId oldest = ((PageHeader) page)->pd_prune_xid;
 
 	/* Looked at without a lock, as readers do.  A tuple that S1 keeps cannot be removed. */
-	if (!TransactionIdIsValid(oldest) ||
-		!TransactionIdPrecedes(oldest, round->snapshot->xmin))
-		return;
+	if (!TransactionIdIsValid(oldest) || !TransactionIdPrecedes(oldest, round->horizon))
+	{
+		if (!has_aborted_row(round, block, buffer))
+			return;
+		oldest = round->horizon;
+		TransactionIdRetreat(oldest);
+	}
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	PageSetPrunable(page, oldest);
 	PageSetFull(page);
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	blob_prune_page(round->relation, buffer);
@@ -187,13 +232,14 @@ scan(BlobGcRound *round, TupleMarker mark, bool may_prune)
 	BlockNumber block_count = RelationGetNumberOfBlocks(round->relation);
 	PGAlignedBlock copy;
 
+	round->horizon = GetOldestNonRemovableTransactionId(round->relation);
 	for (BlockNumber block = 0; block < block_count; block++)
 	{
 		Buffer		buffer = ReadBufferExtended(round->relation, MAIN_FORKNUM, block, RBM_NORMAL,
 												round->strategy);
 
 		if (may_prune)
-			prune(round, buffer);
+			prune(round, block, buffer);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
 		UnlockReleaseBuffer(buffer);
