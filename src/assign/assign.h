@@ -50,6 +50,13 @@ extern Datum blob_assign_bound_content(Datum datum, void *context);
  */
 extern char *blob_assign_partition_key_problem(Oid relid);
 
+/*
+ * rewrite.c: store a value, or content, that is assigned, as blob_externalize() and
+ * blob_from_bytes() do.  ALTER TABLE stores equal content once.
+ */
+extern Datum blob_assign_store(Datum datum, BlobMethod method);
+extern Datum blob_assign_store_bytes(const char *data, uint64 size_bytes, BlobMethod method);
+
 /* May an input or receive function return a descriptor here?  See input.c. */
 extern bool blob_assign_input_may_externalize(void);
 
@@ -90,6 +97,32 @@ extern void blob_assign_label_statement(Node *statement);
 
 /* bounds.c: does this statement evaluate partition bounds? */
 extern bool blob_assign_evaluates_bounds(Node *statement);
+
+/*
+ * The last values that an ALTER TABLE in progress has stored.  As many as it may assign to one row
+ * in turn: new columns with defaults, elements of arrays.
+ */
+#define BLOB_KEPT_VALUES 16
+
+typedef struct BlobKeptValue
+{
+	struct varlena *descriptor; /* NULL: none */
+	BlobMethod	method;			/* that it was to be stored by */
+} BlobKeptValue;
+
+typedef struct BlobAssignRewrite
+{
+	MemoryContext context;		/* of the statement */
+	BlobKeptValue kept[BLOB_KEPT_VALUES];
+	int			next;			/* which one is replaced next */
+} BlobAssignRewrite;
+
+/*
+ * rewrite.c: set the ALTER TABLE that is in progress, or NULL; returns the previous one.  Is there
+ * one?
+ */
+extern BlobAssignRewrite *blob_assign_set_rewrite(BlobAssignRewrite *rewrite);
+extern bool blob_assign_is_rewriting(void);
 
 /*
  * Notes are lists of the OIDs of relations that a statement makes or changes.  They are taken while

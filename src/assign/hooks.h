@@ -95,6 +95,9 @@ typedef struct BlobAssignStatement
 	Oid			refreshed;		/* materialized view that is refreshed, or InvalidOid */
 	BlobAssignNotes notes;
 	BlobAssignNotes *outer_notes;
+	bool		is_rewrite;		/* may assign values to all rows of a table */
+	BlobAssignRewrite rewrite;
+	BlobAssignRewrite *outer_rewrite;
 } BlobAssignStatement;
 
 extern void blob_assign_statement_begin(BlobAssignStatement *state, PlannedStmt **pstmt,

@@ -59,6 +59,7 @@ prepare_statement(Node *statement, const char *query_string, BlobAssignStatement
 	{
 		blob_assign_label_statement(statement);
 		state->bounding = blob_assign_evaluates_bounds(statement);
+		state->is_rewrite = IsA(statement, AlterTableStmt);
 	}
 }
 
@@ -77,6 +78,8 @@ set_state(BlobAssignStatement *state)
 	state->bounding = blob_assign_set_bounding(bounding);
 	state->view_source = blob_assign_set_view_source(view_source);
 	state->refreshed = blob_assign_set_refreshed(state->refreshed);
+	state->rewrite.context = CurrentMemoryContext;
+	state->outer_rewrite = blob_assign_set_rewrite(state->is_rewrite ? &state->rewrite : NULL);
 	state->is_set = true;
 }
 
@@ -107,8 +110,8 @@ blob_assign_statement_begin(BlobAssignStatement *state, PlannedStmt **pstmt,
 		prepare_statement((*pstmt)->utilityStmt, query_string, state);
 	}
 
-	/* Any statement within one with partition bounds must not see that one's state. */
-	if (prepare || blob_assign_suppressed())
+	/* Any statement within one with partition bounds, or a rewrite, must not see its state. */
+	if (prepare || blob_assign_suppressed() || blob_assign_is_rewriting())
 		set_state(state);
 }
 
@@ -131,4 +134,5 @@ blob_assign_statement_end(BlobAssignStatement *state)
 	blob_assign_set_bounding(state->bounding);
 	blob_assign_set_view_source(state->view_source);
 	(void) blob_assign_set_refreshed(state->refreshed);
+	(void) blob_assign_set_rewrite(state->outer_rewrite);
 }

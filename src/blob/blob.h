@@ -21,6 +21,9 @@
  */
 extern Datum blob_externalize(Datum datum, BlobMethod method);
 
+/* Would blob_externalize() move this inline value to extents? */
+extern bool blob_is_to_be_moved(Datum datum);
+
 /*
  * The reverse: a descriptor becomes an inline value of any size, in the current context; an inline
  * value is returned unchanged.  ERROR 54000 if the content is too large for a datum.  Also throws

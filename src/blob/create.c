@@ -25,12 +25,11 @@ blob_from_bytes(const char *data, uint64 size_bytes, bool may_externalize, BlobM
 }
 
 /*
- * Whether an inline value is to be moved to extents.  Its size is taken from its TOAST form, so
- * content that stays inline is not fetched: in a wide row it may be small and out of line all the
- * same.
+ * The size is taken from the TOAST form, so content that stays inline is not fetched: in a wide row
+ * it may be small and out of line all the same.
  */
-static bool
-is_to_be_moved(Datum datum)
+bool
+blob_is_to_be_moved(Datum datum)
 {
 	Size		size_bytes = toast_raw_datum_size(datum) - VARHDRSZ - BLOB_FORM_BYTES;
 
@@ -45,7 +44,7 @@ blob_externalize(Datum datum, BlobMethod method)
 	BlobValue	value;
 	Datum		result = datum;
 
-	if (is_inline && !is_to_be_moved(datum))
+	if (is_inline && !blob_is_to_be_moved(datum))
 		return datum;
 	plain = PG_DETOAST_DATUM_PACKED(datum);
 	blob_value_unpack(plain, &value);

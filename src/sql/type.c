@@ -148,7 +148,7 @@ blobstate_typmod_out(PG_FUNCTION_ARGS)
 static Datum
 store_assigned(Datum blobstate, BlobMethod method)
 {
-	return blob_assign_suppressed() ? blobstate : blob_externalize(blobstate, method);
+	return blob_assign_suppressed() ? blobstate : blob_assign_store(blobstate, method);
 }
 
 /* The method of the column that is the second and third argument of blob_store(). */
@@ -190,8 +190,9 @@ blob_store_in_column(PG_FUNCTION_ARGS)
 static Datum
 store_bytes(bytea *content, BlobMethod method)
 {
-	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
-						   !blob_assign_suppressed(), method);
+	if (blob_assign_suppressed())
+		return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), false, method);
+	return blob_assign_store_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), method);
 }
 
 /* blob_store(bytea): the same for content, see assign/support.c. */

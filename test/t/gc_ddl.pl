@@ -124,6 +124,36 @@ frees(0, 'rolled back: the next round');
 intact($all, 2 * @kinds, 'rolled back: all values are still there');
 check_is_clean($node, 'rolled back: the check finds nothing');
 
+# ---- a value that a rewrite keeps from row to row ----
+# ALTER TABLE stores the default of a new column before the first row, and stops within that row: no
+# tuple has the value yet.  A round that begins then waits for the statement, and frees nothing.
+# Seen to fail with a copy for each row (20 values).
+
+clean();
+sql('CREATE TABLE s.t2 (id integer)', 'INSERT INTO s.t2 SELECT generate_series(1, 20)',
+	'CREATE FUNCTION s.stop() RETURNS integer VOLATILE LANGUAGE plpgsql AS $$
+		BEGIN PERFORM pg_advisory_xact_lock_shared(2); RETURN 1; END $$');
+my $stopper = session('SELECT pg_advisory_lock(2)');
+my $rewrite = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c',
+		'ALTER TABLE s.t2 ADD b blobstate DEFAULT value(7), ADD stopped integer DEFAULT s.stop()' ],
+	'>', \my $rewrite_out, '2>', \my $rewrite_err);
+poll(q(SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'ALTER TABLE s.t2%'
+	AND wait_event = 'advisory'));
+is(sql('SELECT count(*) FROM blobext_map'), 4, 'rewrite: the value is stored');
+my $beside_rewrite = start_gc();
+ok(gc_waits_for('process ' . sql(q(SELECT pid FROM pg_stat_activity
+	WHERE query LIKE 'ALTER TABLE s.t2%' AND wait_event = 'advisory'))),
+	'rewrite: the collector waits for the statement');
+$stopper->query_safe('SELECT pg_advisory_unlock(2)');
+$rewrite->finish;
+is($rewrite_err, '', 'rewrite: the statement succeeds');
+is(join('|', gc_result($beside_rewrite)), '0|', 'rewrite: the round frees nothing');
+is(sql('SELECT count(*), count(DISTINCT sha256(b)), count(DISTINCT (SELECT first_page FROM blob_extents(b)
+	WHERE extent_no = 0)), bool_and(b = value(7)) FROM s.t2'), '20|1|1|t',
+	'rewrite: all rows share the value');
+frees(0, 'rewrite: the next round');
+check_is_clean($node, 'rewrite: the check finds nothing');
+
 # ---- DETACH PARTITION CONCURRENTLY ----
 # Between its two transactions the partition is neither in nor out, for as long as others run.
 # After a cancel the partition stays in that state.
