@@ -19,6 +19,15 @@ SELECT @extschema@.blobext_require_library('0.4.0');
 -- Operators
 -- ---------------------------------------------------------------------------
 
+-- Equality reads no content and raises no error that depends on it, as that of bytea.  So indexes
+-- serve it behind row security and security barriers.  Order reads content: it is not LEAKPROOF.
+ALTER FUNCTION @extschema@.blob_eq(@extschema@.blobstate, @extschema@.blobstate) LEAKPROOF;
+ALTER FUNCTION @extschema@.blob_eq(@extschema@.blobstate, pg_catalog.bytea) LEAKPROOF;
+ALTER FUNCTION @extschema@.blob_eq(pg_catalog.bytea, @extschema@.blobstate) LEAKPROOF;
+ALTER FUNCTION @extschema@.blob_ne(@extschema@.blobstate, @extschema@.blobstate) LEAKPROOF;
+ALTER FUNCTION @extschema@.blob_ne(@extschema@.blobstate, pg_catalog.bytea) LEAKPROOF;
+ALTER FUNCTION @extschema@.blob_ne(pg_catalog.bytea, @extschema@.blobstate) LEAKPROOF;
+
 -- ---------------------------------------------------------------------------
 -- Streaming
 -- ---------------------------------------------------------------------------

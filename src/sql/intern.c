@@ -3,9 +3,9 @@
  *	  blob_intern(): the value of a row that has the same content already.
  *
  * The row is looked for with the rights of the caller, by a statement that the caller could have
- * written.  Neither the comparison nor blob_storage() is leakproof.  So PostgreSQL evaluates them,
- * and uses indexes for them, only on rows that policies let the caller see: rows that the caller
- * may not see take the same time, whether they are equal or not.
+ * written.  Where a policy applies, the comparison is part of an expression that is not leakproof.
+ * So PostgreSQL evaluates it only on rows that policies let the caller see, and uses no index for
+ * it: rows that the caller may not see take the same time, whether they are equal or not.
  */
 #include "postgres.h"
 
@@ -23,6 +23,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/rls.h"
 
 PG_FUNCTION_INFO_V1(blob_intern);
 PG_FUNCTION_INFO_V1(blob_intern_bytea);
@@ -58,17 +59,20 @@ make_lookup(FmgrInfo *function)
 	return lookup;
 }
 
+/* blob_storage() is not leakproof, so neither is a CASE that calls it. */
 static char *
 make_query(const BlobDedupColumn *column)
 {
 	const char *type = blob_catalog_type_name();
+	bool		is_secured = check_enable_rls(column->relid, InvalidOid, true) == RLS_ENABLED;
 
-	return psprintf("SELECT %s FROM %s WHERE %s::%s %s $1 AND %s(%s::%s) "
-					"OPERATOR(pg_catalog.=) 'extents'::pg_catalog.text LIMIT 1 "
+	return psprintf("SELECT %s FROM %s WHERE %s%s(%s::%s) OPERATOR(pg_catalog.=) "
+					"'extents'::pg_catalog.text %s %s::%s %s $1%s LIMIT 1 "
 					"FOR SHARE SKIP LOCKED",
-					column->column, column->table, column->column, type,
-					blob_catalog_equality_name(),
-					blob_catalog_function_name(BLOB_FUNCTION_STORAGE), column->column, type);
+					column->column, column->table, is_secured ? "CASE WHEN " : "",
+					blob_catalog_function_name(BLOB_FUNCTION_STORAGE), column->column, type,
+					is_secured ? "THEN" : "AND", column->column, type,
+					blob_catalog_equality_name(), is_secured ? " END" : "");
 }
 
 /* The statement for a column, prepared; the column may be another one than in the last call. */
