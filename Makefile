@@ -138,6 +138,17 @@ install-mount: mount
 	$(MAKE) -C $(TREE)/mount install PG_CONFIG="$(PG_CONFIG)" DESTDIR="$(DESTDIR)"
 
 # ---------------------------------------------------------------------------
+# The transform for PL/Python, see plpython/README.md: nothing above needs Python.
+# ---------------------------------------------------------------------------
+
+.PHONY: plpython install-plpython
+plpython:
+	$(MAKE) -C $(TREE)/plpython PG_CONFIG="$(PG_CONFIG)"
+
+install-plpython: plpython
+	$(MAKE) -C $(TREE)/plpython install PG_CONFIG="$(PG_CONFIG)" DESTDIR="$(DESTDIR)"
+
+# ---------------------------------------------------------------------------
 # The files of a release: what the last commit has, see docs/release.md.
 # ---------------------------------------------------------------------------
 

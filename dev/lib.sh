@@ -34,11 +34,13 @@ BUILD_PACKAGES=(build-essential pkgconf "postgresql-$PG_MAJOR" "postgresql-serve
 	liburing-dev libssl-dev liblz4-dev libzstd-dev)
 TEST_PACKAGES=("postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-perl libipc-run-perl
 	python3-psycopg e2fsprogs mount ca-certificates git fuse3 libfuse3-dev libpq-dev)
-# Drivers of clients, tools for backups, pglogical, a browser: dev/test goes on where they cannot be
-# had, and the tests that need them are left out.
+LANGUAGE_PACKAGES=("postgresql-plpython3-$PG_MAJOR" "postgresql-plperl-$PG_MAJOR"
+	"postgresql-pltcl-$PG_MAJOR" libpython3-dev)
+# Drivers of clients, tools for backups, pglogical, languages, a browser: dev/test goes on where
+# they cannot be had, and the tests that need them are left out.
 OPTIONAL_PACKAGES=(python3-psycopg2 python3-asyncpg python3-pg8000 python3-sqlalchemy
 	python3-django odbc-postgresql python3-pyodbc libpostgresql-jdbc-java pgbouncer pgbackrest
-	barman rsync "postgresql-$PG_MAJOR-pglogical" chromium)
+	barman rsync "postgresql-$PG_MAJOR-pglogical" chromium "${LANGUAGE_PACKAGES[@]}")
 command -v javac > /dev/null || OPTIONAL_PACKAGES+=(default-jdk-headless)
 
 say()

@@ -1,8 +1,8 @@
 # test/names.sh: names of suites and of the tests in them; to be sourced, after needs.sh.
 
 # The suites that run_all runs without arguments; it starts them in another order.
-test_suites=(unit tidy regress pgtap blobfs examples docs dump interrupt tap python mount drivers
-	collecting fuzz datums checked spaces)
+test_suites=(unit tidy regress pgtap blobfs examples docs dump interrupt tap python languages mount
+	drivers collecting fuzz datums checked spaces)
 
 # Where the tests of a suite are, if they can be named; nothing for another suite.
 test_pattern()
@@ -11,6 +11,7 @@ test_pattern()
 		regress) echo 'sql/*.sql' ;;
 		pgtap) echo 'pgtap/*.sql' ;;
 		blobfs) echo 'blobfs/*.*' ;;
+		languages) echo 'languages/*.sql' ;;
 		tap) echo 't/*.pl' ;;
 		python) echo 'python/test_*.py' ;;
 		mount) echo 'mount/test_*.py' ;;

@@ -9,7 +9,7 @@ declare -A test_needs=(
 	[examples]='build pgtap' [docs]='build psycopg' [dump]=build [tap]='build tap power'
 	[python]='build psycopg' [mount]='build psycopg fuse' [drivers]='build psycopg'
 	[fuzz]='build psycopg' [collecting]='build pg_regress psycopg' [datums]='build psycopg'
-	[blobfs]='build pgtap psycopg'
+	[blobfs]='build pgtap psycopg' [languages]='build pgtap languages'
 	[checked]='build pgtap pg_regress psycopg binutils'
 	[interrupt]='build tap power' [upgrade]='build git' [rmgr]='build tap power' [violation]=build
 	[grow]=build [spaces]='build pgtap pg_regress'
@@ -56,6 +56,22 @@ have_header()
 	echo "#include <$1>" | "${CC:-cc}" -E -o /dev/null -
 }
 
+# An extension of the server, by name.
+have_extension()
+{
+	test -f "$("$PG_CONFIG" --sharedir)/extension/$1.control"
+}
+
+# Of the Python that the server was built with.
+have_python_header()
+{
+	local makefile
+
+	makefile=$(dirname "$("$PG_CONFIG" --pgxs)")/../Makefile.global
+	echo '#include <Python.h>' | "${CC:-cc}" -E -o /dev/null \
+		$(sed -n 's/^python_includespec[[:space:]]*= //p' "$makefile") -
+} > /dev/null 2>&1
+
 # Beside the headers of the server; a copy of the server (test_copy_server) has only these.
 have_libpq()
 {
@@ -95,6 +111,16 @@ need_pgtap()
 	[ -n "$server_is_there" ] || return 0
 	need "the extension pgtap of the server" "postgresql-$major-pgtap" \
 		test -f "$("$PG_CONFIG" --sharedir)/extension/pgtap.control"
+}
+
+# Procedural languages, each in a package of its own.
+need_languages()
+{
+	[ -n "$server_is_there" ] && [ -z "${BLOBEXT_TEST_MAY_SKIP:-}" ] || return 0
+	need PL/Python "postgresql-plpython3-$major" have_extension plpython3u
+	need PL/Perl "postgresql-plperl-$major" have_extension plperl
+	need PL/Tcl "postgresql-pltcl-$major" have_extension pltcl
+	need "the headers of Python" libpython3-dev have_python_header
 }
 
 need_pg_regress()

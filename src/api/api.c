@@ -10,9 +10,11 @@
 
 #include "api/blobext.h"
 #include "api/api.h"
+#include "blob/blob.h"
 #include "blob/reader.h"
 #include "core/catalog.h"
 #include "miscadmin.h"
+#include "utils/memutils.h"
 
 /* Neither the reader nor the value it reads may move. */
 struct BlobextBlob
@@ -71,6 +73,21 @@ read_blob(const BlobextBlob *blob, uint64 offset, void *buffer, size_t length)
 	return (size_t) blob_reader_next(reader, buffer, length);
 }
 
+/* Content alone makes the value: a caller cannot give a descriptor. */
+static Datum
+make_blob(const void *content, size_t length)
+{
+	const size_t max_bytes = MaxAllocSize - VARHDRSZ - BLOB_FORM_BYTES;
+
+	if (length > max_bytes)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("content of %zu bytes is too large for one datum", length),
+				 errdetail("A datum holds at most %zu bytes of content.", max_bytes),
+				 errhint("Build the value from pieces, with blob_append() or an upload.")));
+	return blob_from_bytes(content, length, false, BLOB_METHOD_NONE);
+}
+
 static const BlobextApi api = {
 	.version = BLOBEXT_API_VERSION,
 	.size_bytes = sizeof(BlobextApi),
@@ -80,6 +97,7 @@ static const BlobextApi api = {
 	.sha256 = get_sha256,
 	.read = read_blob,
 	.type_oid = blob_catalog_type,
+	.make = make_blob,
 };
 
 void

@@ -1,6 +1,6 @@
 /*
  * api/blobext.h
- *	  Reading blobstate values from C functions of other extensions.
+ *	  Reading and making blobstate values in C functions of other extensions.
  *
  * "make install" puts this file where PGXS finds it: #include "extension/blobext/blobext.h", after
  * postgres.h.  Nothing is linked: blobext registers a table of functions in a rendezvous variable
@@ -56,6 +56,7 @@ typedef struct BlobextApi
 	void		(*sha256) (const BlobextBlob *blob, uint8 *digest);
 	size_t		(*read) (const BlobextBlob *blob, uint64 offset, void *buffer, size_t length);
 	Oid			(*type_oid) (void);
+	Datum		(*make) (const void *content, size_t length);
 } BlobextApi;
 
 /* The table; ERROR 55000 where the server did not preload blobext, or one that does not fit. */
@@ -138,6 +139,17 @@ static inline Oid
 blobext_type_oid(void)
 {
 	return blobext_api()->type_oid();
+}
+
+/*
+ * A new value with this content, in the current memory context; ERROR 54000 if no datum can be
+ * that large.  The datum holds the content itself, whatever its size.  A large one moves to extents
+ * where it is assigned to a column.
+ */
+static inline Datum
+blobext_make(const void *content, size_t length)
+{
+	return blobext_api()->make(content, length);
 }
 
 #endif							/* BLOBEXT_H */

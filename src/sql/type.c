@@ -13,6 +13,7 @@
 #include "fmgr.h"
 #include "libpq/pqformat.h"
 #include "sql/error_detail.h"
+#include "sql/language.h"
 #include "sql/value.h"
 #include "store/store.h"
 #include "assign/assign.h"
@@ -78,6 +79,7 @@ blobstate_in(PG_FUNCTION_ARGS)
 	bytea	   *content;
 
 	blob_store_require_preload();
+	blob_language_check_input(PG_GETARG_CSTRING(0));
 	content = DatumGetByteaPP(DirectFunctionCall1(byteain, PG_GETARG_DATUM(0)));
 	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
 						   blob_assign_input_may_externalize(), blob_assign_input_method());

@@ -4,10 +4,11 @@ CREATE FUNCTION probe_size(blobstate) RETURNS bigint AS :'probe' LANGUAGE C STRI
 CREATE FUNCTION probe_sha256(blobstate) RETURNS bytea AS :'probe' LANGUAGE C STRICT;
 CREATE FUNCTION probe_read(blobstate, bigint, bigint) RETURNS bytea AS :'probe' LANGUAGE C STRICT;
 CREATE FUNCTION probe_type_oid() RETURNS oid AS :'probe' LANGUAGE C STRICT;
+CREATE FUNCTION probe_make(bytea) RETURNS blobstate AS :'probe' LANGUAGE C STRICT PARALLEL SAFE;
 CREATE FUNCTION probe_two(blobstate, blobstate) RETURNS bigint AS :'probe' LANGUAGE C STRICT;
 CREATE FUNCTION probe_pretend(integer, integer) RETURNS void AS :'probe' LANGUAGE C STRICT;
 
-SELECT plan(14);
+SELECT plan(17);
 
 -- Another interface than the one that the library was compiled with.  First, because a process
 -- looks for the interface until it has found it.
@@ -60,6 +61,14 @@ SELECT results_eq($$
 	SELECT probe_two(x.b, overlay(x.content PLACING '\xff00' FROM 2000000 FOR 2)::blobstate) IN
 		(1999999, 2000000) FROM api_value x WHERE id = 3000001$$, ARRAY[true],
 	'two values open at once, different');
+
+SELECT is_empty('SELECT id FROM api_value WHERE probe_make(content)::bytea <> content',
+	'values that are made have their content');
+CREATE TABLE made AS SELECT id, probe_make(content) AS b, content FROM api_value;
+SELECT is_empty('SELECT id FROM made WHERE b::bytea <> content', 'values that are made are stored');
+SELECT is_empty($$SELECT id FROM made WHERE blob_storage(b) <>
+	CASE WHEN length(content) <= 1024 THEN 'inline' ELSE 'extents' END$$,
+	'values that are made go to extents where they are stored');
 
 -- Values that were stored by this very transaction, and are not durable.
 BEGIN;

@@ -18,6 +18,7 @@ PG_FUNCTION_INFO_V1(probe_size);
 PG_FUNCTION_INFO_V1(probe_sha256);
 PG_FUNCTION_INFO_V1(probe_read);
 PG_FUNCTION_INFO_V1(probe_type_oid);
+PG_FUNCTION_INFO_V1(probe_make);
 PG_FUNCTION_INFO_V1(probe_two);
 PG_FUNCTION_INFO_V1(probe_in_worker);
 PG_FUNCTION_INFO_V1(probe_pretend);
@@ -74,6 +75,15 @@ Datum
 probe_type_oid(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_OID(blobext_type_oid());
+}
+
+/* probe_make(bytea) returns blobstate */
+Datum
+probe_make(PG_FUNCTION_ARGS)
+{
+	bytea	   *content = PG_GETARG_BYTEA_PP(0);
+
+	PG_RETURN_DATUM(blobext_make(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content)));
 }
 
 /* probe_two(blobstate, blobstate) returns bigint: offset of the first difference, or -1 */

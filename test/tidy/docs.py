@@ -11,7 +11,8 @@ import subprocess
 from tree import SKIPPED_DIRECTORIES
 
 # Folders that may begin a path in a document.
-FOLDERS = ("bench", "dev", "docs", "examples", "expected", "mount", "sql", "src", "test", "tools")
+FOLDERS = ("bench", "dev", "docs", "examples", "expected", "mount", "plpython", "sql", "src",
+           "test", "tools")
 # Where the paths of a document may begin, besides the top and the folder of the document.
 BASES = ("mount", "src", "test", "test/t", "test/pgtap", "test/sql", "docs")
 # What a build or a run makes, and names with a placeholder.

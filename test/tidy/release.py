@@ -150,6 +150,7 @@ def check_meta(tree):
 # Files that say the version, as the first group.
 VERSIONS = [("blobext.control", r"^default_version = '(.*)'$"),
             ("mount/sql/blobfs.control", r"^default_version = '(.*)'$"),
+            ("plpython/sql/blobext_plpython3u.control", r"^default_version = '(.*)'$"),
             ("CHANGELOG.md", r"^## \[([^]]+)\] - (?:\d{4}-\d\d-\d\d|Unreleased)$"),
             ("debian/changelog", r"\Ablobext \((.*)-[^-]+\) "),
             ("SECURITY.md", r"^\| (\d+\.\d+)\b.*\| yes \|$")]

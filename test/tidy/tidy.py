@@ -56,6 +56,8 @@ FOUND_BY_NAME = [
     ("clients/python/src/blobext", "*.py"),  # its wheel
     ("mount/sql", "*.sql"),     # its Makefile
     ("mount/src", "*.c"),       # its Makefile
+    ("plpython", "*.c"),        # its Makefile
+    ("plpython/sql", "*.sql"),
     ("src", "*.c"),             # Makefile
     ("src/*", "*.c"),
     ("expected", "*.out"),
@@ -63,6 +65,7 @@ FOUND_BY_NAME = [
     ("examples/*", "*.c"),      # the example's Makefile
     ("test/blobfs", "*.*"),     # run_blobfs
     ("test/examples", "*.c"),   # its Makefile
+    ("test/languages", "*.sql"),    # run_languages
     ("test/mount", "*.py"),     # run_mount
     ("test/pgtap", "*.sql"),    # run_pgtap
     ("test/python", "test_*.py"),   # run_python
@@ -106,7 +109,7 @@ def check_function_lengths(tree):
 def check_columns(tree):
     for name, text in tree.files.items():
         if name.endswith((".md", ".json")) or \
-                re.match(r"test/(sql/|pgtap/|t/|(blobfs|examples)/.*\.sql$)", name):
+                re.match(r"test/(sql/|pgtap/|t/|(blobfs|examples|languages)/.*\.sql$)", name):
             continue
         for number, line in enumerate(text.split("\n")):
             if len(line.expandtabs(TAB_COLUMNS)) > MAX_COLUMNS:
