@@ -32,6 +32,33 @@ ALTER FUNCTION @extschema@.blob_ne(pg_catalog.bytea, @extschema@.blobstate) LEAK
 -- Streaming
 -- ---------------------------------------------------------------------------
 
+-- READ_ONLY: a state takes more input after its final function has run, so these are window
+-- functions, too.
+CREATE OR REPLACE AGGREGATE @extschema@.blob_agg(bytea) (
+    SFUNC = @extschema@.blob_agg_bytea_transfn,
+    STYPE = internal,
+    SSPACE = 65536,
+    FINALFUNC = @extschema@.blob_agg_finalfn,
+    FINALFUNC_MODIFY = READ_ONLY,
+    PARALLEL = UNSAFE
+);
+CREATE OR REPLACE AGGREGATE @extschema@.blob_agg(@extschema@.blobstate) (
+    SFUNC = @extschema@.blob_agg_blobstate_transfn,
+    STYPE = internal,
+    SSPACE = 65536,
+    FINALFUNC = @extschema@.blob_agg_finalfn,
+    FINALFUNC_MODIFY = READ_ONLY,
+    PARALLEL = UNSAFE
+);
+CREATE OR REPLACE AGGREGATE @extschema@.string_agg(@extschema@.blobstate_operand, bytea) (
+    SFUNC = @extschema@.blob_string_agg_transfn,
+    STYPE = internal,
+    SSPACE = 65536,
+    FINALFUNC = @extschema@.blob_agg_finalfn,
+    FINALFUNC_MODIFY = READ_ONLY,
+    PARALLEL = UNSAFE
+);
+
 -- ---------------------------------------------------------------------------
 -- Values
 -- ---------------------------------------------------------------------------

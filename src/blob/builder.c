@@ -20,11 +20,12 @@
 struct BlobBuilder
 {
 	MemoryContext context;
-	BlobWriter *writer;			/* NULL: the content is in memory */
+	bool		is_in_memory;
+	BlobWriter *writer;			/* NULL in memory, and while the value is complete */
 	struct varlena *datum;		/* in memory: inline, with used_bytes of content */
 	uint64		used_bytes;
 	uint64		capacity_bytes;
-	struct varlena *result;		/* once complete */
+	struct varlena *result;		/* while the value is complete */
 };
 
 BlobBuilder *
@@ -33,7 +34,8 @@ blob_builder_begin(uint64 expected_bytes)
 	BlobBuilder *builder = palloc0(sizeof(BlobBuilder));
 
 	builder->context = CurrentMemoryContext;
-	if (blob_may_allocate())
+	builder->is_in_memory = !blob_may_allocate();
+	if (!builder->is_in_memory)
 		builder->writer = blob_writer_begin(expected_bytes, blob_default_method());
 	return builder;
 }
@@ -75,10 +77,28 @@ enlarge_datum(BlobBuilder *builder, uint64 needed_bytes)
 	builder->capacity_bytes = capacity;
 }
 
+/* Go on where a complete value ends: one in extents grows, and the next one shares them with it. */
+static void
+resume(BlobBuilder *builder)
+{
+	if (!builder->is_in_memory)
+	{
+		MemoryContext old = MemoryContextSwitchTo(builder->context);
+		BlobValue	value;
+
+		blob_value_unpack(builder->result, &value);
+		builder->writer = blob_writer_grow(&value, value.size_bytes, 0);
+		pfree(builder->result);
+		MemoryContextSwitchTo(old);
+	}
+	builder->result = NULL;
+}
+
 void
 blob_builder_add(BlobBuilder *builder, const void *data, uint64 length_bytes)
 {
-	Assert(builder->result == NULL);
+	if (builder->result != NULL)
+		resume(builder);
 	if (builder->writer != NULL)
 	{
 		blob_writer_write(builder->writer, data, length_bytes);
@@ -117,8 +137,11 @@ blob_builder_finish(BlobBuilder *builder)
 	if (builder->result != NULL)
 		return builder->result;
 	old = MemoryContextSwitchTo(builder->context);
-	if (builder->writer != NULL)
+	if (!builder->is_in_memory)
+	{
 		builder->result = blob_writer_finish(builder->writer);
+		builder->writer = NULL;
+	}
 	else
 	{
 		enlarge_datum(builder, builder->used_bytes);

@@ -30,8 +30,9 @@ extern void blob_builder_add(BlobBuilder *builder, const void *data, uint64 leng
 extern void blob_builder_add_value(BlobBuilder *builder, const BlobValue *value);
 
 /*
- * Complete the value.  The datum is in the builder's context.  Another call returns the same datum;
- * nothing can be added any more.
+ * Complete the value.  The datum is in the builder's context, and another call returns the same
+ * one.  If more is added afterwards, the datum goes; a copy of it stays what it is.  The next value
+ * then shares extents with this one, so no content is written again.
  */
 extern struct varlena *blob_builder_finish(BlobBuilder *builder);
 

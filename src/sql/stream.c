@@ -13,6 +13,7 @@
 #include "fmgr.h"
 #include "store/store.h"
 #include "sql/value.h"
+#include "utils/datum.h"
 #include "utils/memutils.h"
 
 PG_FUNCTION_INFO_V1(blob_chunk_count);
@@ -120,13 +121,20 @@ blob_string_agg_transfn(PG_FUNCTION_ARGS)
 	return return_state(fcinfo, state);
 }
 
-/* Runs again on the same state where a hash table of groups is scanned again. */
+/*
+ * Runs again on the same state where a hash table of groups is scanned again.  A window function
+ * adds to the state afterwards, where a frame only gets longer: so it gets a copy.
+ */
 Datum
 blob_agg_finalfn(PG_FUNCTION_ARGS)
 {
 	BlobBuilder *state = get_state(fcinfo, false);
+	struct varlena *result;
 
 	if (state == NULL)
 		PG_RETURN_NULL();
-	PG_RETURN_POINTER(blob_builder_finish(state));
+	result = blob_builder_finish(state);
+	if (AggCheckCallContext(fcinfo, NULL) == AGG_CONTEXT_WINDOW)
+		PG_RETURN_DATUM(datumCopy(PointerGetDatum(result), false, -1));
+	PG_RETURN_POINTER(result);
 }
