@@ -17,7 +17,7 @@
  *	  cursor fetches are computed directly under PL/Python's callback, because SPI pushes none
  *	  there, and so are triggers that a commit fires.
  *
- * Where the stack cannot be read, the text is taken, as it is everywhere else.
+ * Where the stack cannot be read, the first one decides: an error is better than a wrong value.
  */
 #include "postgres.h"
 
@@ -106,33 +106,30 @@ python_library(const void *code)
 	return strcmp(name, PYTHON_LIBRARY) == 0 ? info.dli_fbase : NULL;
 }
 
-/* Called for each frame, from the innermost on. */
+/* Called for each frame, from the innermost on, up to that of a query or of PL/Python. */
 static _Unwind_Reason_Code
 look_at_frame(struct _Unwind_Context *context, void *argument)
 {
-	bool	   *is_python = argument;
+	bool	   *runs_query = argument;
 	const void *function = (const void *) _Unwind_GetRegionStart(context);
 
 	for (int i = 0; i < (int) lengthof(query_functions); i++)
-	{
-		if (function == query_functions[i])
-			return _URC_END_OF_STACK;
-	}
-	*is_python = function != NULL && python_library(function) != NULL;
-	return *is_python ? _URC_END_OF_STACK : _URC_NO_REASON;
+		*runs_query = *runs_query || function == query_functions[i];
+	return *runs_query || (function != NULL && python_library(function) != NULL) ?
+		_URC_END_OF_STACK : _URC_NO_REASON;
 }
 
 /* Does PL/Python itself convert an object? */
 static bool
 is_called_by_python(void)
 {
-	bool		is_python = false;
+	bool		runs_query = false;
 
 	if (error_context_stack == NULL ||
 		python_library((const void *) error_context_stack->callback) == NULL)
 		return false;
-	_Unwind_Backtrace(look_at_frame, &is_python);
-	return is_python;
+	_Unwind_Backtrace(look_at_frame, &runs_query);
+	return !runs_query;
 }
 
 void
