@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "blob/sound.h"
 #include "blob/walk.h"
 #include "catalog/pg_type.h"
 #include "core/catalog.h"
@@ -77,6 +78,14 @@ blob_walk_type_holds(Oid type)
 	return blob_walk_type_reaches(type, blob_catalog_type());
 }
 
+/* Nothing is taken apart whose lengths lead out of it. */
+static void
+require_sound(const char *problem)
+{
+	if (problem != NULL)
+		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED), errmsg_internal("%s", problem)));
+}
+
 /* Visit the blobstate values in the elements of an array, those of nested types included. */
 static void
 walk_array(Datum datum, Oid element, BlobWalkVisitor visit, void *context)
@@ -90,6 +99,7 @@ walk_array(Datum datum, Oid element, BlobWalkVisitor visit, void *context)
 	int			count;
 
 	get_typlenbyvalalign(element, &length, &by_value, &alignment);
+	require_sound(blob_sound_array(array, length, alignment));
 	deconstruct_array(array, element, length, by_value, alignment, &values, &nulls, &count);
 	for (int i = 0; i < count; i++)
 	{
@@ -106,16 +116,22 @@ static void
 walk_row(Datum datum, BlobWalkVisitor visit, void *context)
 {
 	HeapTupleHeader header = DatumGetHeapTupleHeader(datum);
-	TupleDesc	row_type = lookup_rowtype_tupdesc_copy(HeapTupleHeaderGetTypeId(header),
-													   HeapTupleHeaderGetTypMod(header));
 	HeapTupleData tuple = {
 		.t_len = HeapTupleHeaderGetDatumLength(header),
 		.t_tableOid = InvalidOid,
 		.t_data = header
 	};
-	Datum	   *values = palloc(sizeof(Datum) * row_type->natts);
-	bool	   *nulls = palloc(sizeof(bool) * row_type->natts);
+	TupleDesc	row_type;
+	Datum	   *values;
+	bool	   *nulls;
 
+	if (tuple.t_len < SizeofHeapTupleHeader)
+		require_sound("a row is shorter than its header");
+	row_type = lookup_rowtype_tupdesc_copy(HeapTupleHeaderGetTypeId(header),
+										   HeapTupleHeaderGetTypMod(header));
+	require_sound(blob_sound_row(header, tuple.t_len, row_type));
+	values = palloc(sizeof(Datum) * row_type->natts);
+	nulls = palloc(sizeof(bool) * row_type->natts);
 	ItemPointerSetInvalid(&tuple.t_self);
 	heap_deform_tuple(&tuple, row_type, values, nulls);
 	for (int i = 0; i < row_type->natts; i++)
@@ -128,13 +144,13 @@ walk_row(Datum datum, BlobWalkVisitor visit, void *context)
 }
 
 static void
-walk_range(RangeType *range, BlobWalkVisitor visit, void *context)
+walk_range(RangeType *range, TypeCacheEntry *type, BlobWalkVisitor visit, void *context)
 {
-	TypeCacheEntry *type = lookup_type_cache(RangeTypeGetOid(range), TYPECACHE_RANGE_INFO);
 	RangeBound	lower;
 	RangeBound	upper;
 	bool		is_empty;
 
+	require_sound(blob_sound_range(range, type));
 	range_deserialize(type, range, &lower, &upper, &is_empty);
 	if (!is_empty && !lower.infinite)
 		blob_walk_datum(lower.val, type->rngelemtype->type_id, visit, context);
@@ -143,17 +159,17 @@ walk_range(RangeType *range, BlobWalkVisitor visit, void *context)
 }
 
 static void
-walk_multirange(Datum datum, BlobWalkVisitor visit, void *context)
+walk_multirange(Datum datum, Oid type_id, BlobWalkVisitor visit, void *context)
 {
 	MultirangeType *multirange = DatumGetMultirangeTypeP(datum);
-	TypeCacheEntry *type = lookup_type_cache(MultirangeTypeGetOid(multirange),
-											 TYPECACHE_MULTIRANGE_INFO);
+	TypeCacheEntry *type = lookup_type_cache(type_id, TYPECACHE_MULTIRANGE_INFO);
 	RangeType **ranges;
 	int32		count;
 
+	require_sound(blob_sound_multirange(multirange, type));
 	multirange_deserialize(type->rngtype, multirange, &count, &ranges);
 	for (int i = 0; i < count; i++)
-		walk_range(ranges[i], visit, context);
+		walk_range(ranges[i], type->rngtype, visit, context);
 }
 
 void
@@ -182,10 +198,11 @@ blob_walk_datum(Datum datum, Oid type, BlobWalkVisitor visit, void *context)
 			walk_row(datum, visit, context);
 			break;
 		case TYPTYPE_RANGE:
-			walk_range(DatumGetRangeTypeP(datum), visit, context);
+			walk_range(DatumGetRangeTypeP(datum),
+					   lookup_type_cache(type, TYPECACHE_RANGE_INFO), visit, context);
 			break;
 		case TYPTYPE_MULTIRANGE:
-			walk_multirange(datum, visit, context);
+			walk_multirange(datum, type, visit, context);
 			break;
 		default:
 			break;

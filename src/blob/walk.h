@@ -22,7 +22,8 @@ extern bool blob_walk_row_holds(TupleDesc row_type);
 
 /*
  * Call visit for every blobstate in a value, which may be toasted.  Works in the current memory
- * context and leaves its garbage there.
+ * context and leaves its garbage there.  XX001 where an array, row or range is damaged: nothing is
+ * read behind it.  The datum itself has a sound header (blob/sound.h), as one in memory has.
  */
 typedef void (*BlobWalkVisitor) (Datum blobstate, void *context);
 extern void blob_walk_datum(Datum datum, Oid type, BlobWalkVisitor visit, void *context);

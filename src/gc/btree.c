@@ -10,6 +10,7 @@
 
 #include "access/itup.h"
 #include "access/nbtree.h"
+#include "blob/sound.h"
 #include "gc/gc_internal.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -21,11 +22,38 @@ read_page(BlobGcRound *round, BlockNumber block, Page copy)
 {
 	Buffer		buffer = ReadBufferExtended(round->relation, MAIN_FORKNUM, block, RBM_NORMAL,
 											round->strategy);
+	ItemPointerData place;
+	char	   *problem;
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	_bt_checkpage(round->relation, buffer);
 	memcpy(copy, BufferGetPage(buffer), BLCKSZ);
 	UnlockReleaseBuffer(buffer);
+	problem = blob_sound_btree_page(copy);
+	if (problem != NULL)
+	{
+		ItemPointerSet(&place, block, InvalidOffsetNumber);
+		blob_gc_report_damage(round, &place, problem);
+	}
+}
+
+/* The tuple of an item that has storage; an ERROR names the item if the tuple leaves it. */
+static IndexTuple
+tuple_of(BlobGcRound *round, BlockNumber block, Page page, OffsetNumber offset)
+{
+	ItemId		item = PageGetItemId(page, offset);
+	IndexTuple	tuple = (IndexTuple) PageGetItem(page, item);
+	char	   *problem = blob_sound_line(page, item, sizeof(IndexTupleData));
+	ItemPointerData place;
+
+	if (problem == NULL)
+		problem = blob_sound_key(tuple, ItemIdGetLength(item), round->relation);
+	if (problem != NULL)
+	{
+		ItemPointerSet(&place, block, offset);
+		blob_gc_report_damage(round, &place, problem);
+	}
+	return tuple;
 }
 
 static void
@@ -66,7 +94,6 @@ find_leftmost(BlobGcRound *round, BlockNumber root, uint32 level)
 		PGAlignedBlock copy;
 		Page		page = (Page) copy.data;
 		BTPageOpaque opaque;
-		ItemId		item;
 
 		CHECK_FOR_INTERRUPTS();
 		read_page(round, block, page);
@@ -83,20 +110,24 @@ find_leftmost(BlobGcRound *round, BlockNumber root, uint32 level)
 		if (opaque->btpo_level < level ||
 			PageGetMaxOffsetNumber(page) < P_FIRSTDATAKEY(opaque))
 			report_broken_index(round, block);
-		item = PageGetItemId(page, P_FIRSTDATAKEY(opaque));
-		block = BTreeTupleGetDownLink((IndexTuple) PageGetItem(page, item));
+		block = BTreeTupleGetDownLink(tuple_of(round, block, page, P_FIRSTDATAKEY(opaque)));
 	}
 }
 
-/* A key, with as many attributes as it has.  pages: counts what nothing has marked before. */
+/* A key, and where it is. */
+typedef struct Key
+{
+	IndexTuple	tuple;
+	ItemPointerData place;
+} Key;
+
+/* The columns that the key has, and that can hold values. */
 static void
-mark_key(BlobGcRound *round, IndexTuple tuple, uint64 *pages)
+mark_columns(BlobGcRound *round, IndexTuple tuple)
 {
 	TupleDesc	row_type = RelationGetDescr(round->relation);
 	int			attribute_count = BTreeTupleGetNAtts(tuple, round->relation);
-	MemoryContext old_context = MemoryContextSwitchTo(round->row_context);
 
-	round->key_pages = pages;
 	for (int i = 0; i < round->column_count; i++)
 	{
 		bool		is_null;
@@ -108,9 +139,48 @@ mark_key(BlobGcRound *round, IndexTuple tuple, uint64 *pages)
 		if (!is_null)
 			blob_gc_mark(round, datum, round->columns[i].type);
 	}
+}
+
+/*
+ * A key, with as many attributes as it has.  pages: counts what nothing has marked before.  An
+ * error of its content becomes one that names the key.
+ */
+static void
+mark_key(BlobGcRound *round, Key *key, uint64 *pages)
+{
+	MemoryContext old_context = MemoryContextSwitchTo(round->row_context);
+
+	round->key_pages = pages;
+	PG_TRY();
+	{
+		mark_columns(round, key->tuple);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(old_context);
+		error = CopyErrorData();
+		if (!blob_gc_is_content_error(error->sqlerrcode))
+			PG_RE_THROW();
+		FlushErrorState();
+		blob_gc_report_damage(round, &key->place, error->message);
+	}
+	PG_END_TRY();
 	round->key_pages = NULL;
 	MemoryContextSwitchTo(old_context);
 	MemoryContextReset(round->row_context);
+}
+
+/* The high key of the page to the left, if it was kept. */
+static void
+mark_high_key(BlobGcRound *round, Key *high_key)
+{
+	if (high_key->tuple == NULL)
+		return;
+	mark_key(round, high_key, &round->root->high_key_pages);
+	pfree(high_key->tuple);
+	high_key->tuple = NULL;
 }
 
 /*
@@ -119,66 +189,69 @@ mark_key(BlobGcRound *round, IndexTuple tuple, uint64 *pages)
  * VACUUM removes, a high key is marked after these: the copy is kept in *high_key until then.
  */
 static void
-mark_page(BlobGcRound *round, Page page, IndexTuple *high_key)
+mark_page(BlobGcRound *round, BlockNumber block, Page page, Key *high_key)
 {
 	BTPageOpaque opaque = BTPageGetOpaque(page);
 	bool		is_leaf = P_ISLEAF(opaque);
-	IndexTuple	next_high_key = NULL;
+	Key			next_high_key = {NULL};
 
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= PageGetMaxOffsetNumber(page); offset++)
 	{
-		ItemId		item = PageGetItemId(page, offset);
-		IndexTuple	tuple;
+		Key			key;
 
-		if (!ItemIdHasStorage(item))
+		if (!ItemIdHasStorage(PageGetItemId(page, offset)))
 			continue;
-		tuple = (IndexTuple) PageGetItem(page, item);
+		key.tuple = tuple_of(round, block, page, offset);
+		ItemPointerSet(&key.place, block, offset);
 		if (!is_leaf)
-			mark_key(round, tuple, &round->root->high_key_pages);
-		else if (offset < P_FIRSTDATAKEY(opaque))
-			next_high_key = CopyIndexTuple(tuple);
+			mark_key(round, &key, &round->root->high_key_pages);
+		else if (offset >= P_FIRSTDATAKEY(opaque))
+			mark_key(round, &key, &round->root->dead_key_pages);
 		else
-			mark_key(round, tuple, &round->root->dead_key_pages);
+		{
+			next_high_key = key;
+			next_high_key.tuple = CopyIndexTuple(key.tuple);
+		}
 	}
-	if (*high_key != NULL)
-	{
-		mark_key(round, *high_key, &round->root->high_key_pages);
-		pfree(*high_key);
-	}
+	mark_high_key(round, high_key);
 	*high_key = next_high_key;
 }
 
 /*
  * Mark a level from its leftmost page along the links to the right.  A share lock on one page at a
- * time, for the time of a copy.  False ends the round; a page of another level is an ERROR.
+ * time, for the time of a copy.  False ends the round; a page of another level, and links that come
+ * back to where they were, are an ERROR.
  */
 static bool
 mark_level(BlobGcRound *round, BlockNumber leftmost, uint32 level)
 {
 	BlockNumber block = leftmost;
-	IndexTuple	high_key = NULL;	/* of the leaf to the left, not marked yet */
+	BlockNumber count = 0;
+	BlockNumber limit = 0;		/* pages of the index when that was last asked */
+	Key			high_key = {NULL};	/* of the leaf to the left, not marked yet */
 
 	while (block != P_NONE)
 	{
 		PGAlignedBlock copy;
 		BTPageOpaque opaque;
 
+		/* No page comes twice. */
+		if (++count > limit)
+			limit = RelationGetNumberOfBlocks(round->relation);
+		if (count > limit)
+			report_broken_index(round, block);
 		read_page(round, block, (Page) copy.data);
 		opaque = BTPageGetOpaque((Page) copy.data);
 		if (opaque->btpo_level != level)
 			report_broken_index(round, block);
 		if (!P_ISDELETED(opaque))	/* a deleted page has no items */
-			mark_page(round, (Page) copy.data, &high_key);
+			mark_page(round, block, (Page) copy.data, &high_key);
 		block = opaque->btpo_next;
 		if (!blob_gc_page_done(round))
 			return false;
 	}
 	/* The last page has none; should it be a deleted one, this is its left neighbour's. */
-	if (high_key != NULL)
-	{
-		mark_key(round, high_key, &round->root->high_key_pages);
-		pfree(high_key);
-	}
+	mark_high_key(round, &high_key);
 	return true;
 }
 

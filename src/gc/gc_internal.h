@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/htup.h"
+#include "core/compat.h"
 #include "gc/gc.h"
 #include "gc/roots.h"
 #include "gc/status.h"
@@ -110,6 +111,14 @@ extern bool blob_gc_is_marked(const BlobGcMarks *marks, BlobPageNo first_page);
 
 /* Mark the extents of all values in a datum.  Leaves garbage in the current memory context. */
 extern void blob_gc_mark(BlobGcRound *round, Datum datum, Oid type);
+
+/*
+ * mark.c: errors that what a tuple has can cause; what can be wrong with a tuple or page of the
+ * relation that is scanned is an ERROR that names the place.
+ */
+extern bool blob_gc_is_content_error(int sqlstate);
+pg_noreturn extern void blob_gc_report_damage(BlobGcRound *round, ItemPointer place,
+											  const char *problem);
 
 /* scan.c: step 8, all of it. */
 extern bool blob_gc_mark_roots(BlobGcRound *round);

@@ -14,6 +14,7 @@
 #include "access/tupdesc_details.h"
 #include "access/xact.h"
 #include "blob/bound.h"
+#include "blob/sound.h"
 #include "blob/walk.h"
 #include "core/compat.h"
 #include "catalog/pg_class.h"
@@ -50,19 +51,7 @@ mark_tuple(BlobGcRound *round, HeapTuple tuple)
 	}
 }
 
-/* A tuple on a page, or on a copy of it. */
-static void
-set_tuple(HeapTuple tuple, BlobGcRound *round, Page page, BlockNumber block, OffsetNumber offset)
-{
-	ItemId		item = PageGetItemId(page, offset);
-
-	tuple->t_len = ItemIdGetLength(item);
-	tuple->t_tableOid = RelationGetRelid(round->relation);
-	tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);
-	ItemPointerSet(&tuple->t_self, block, offset);
-}
-
-/* ---- tuples with values in TOAST ---- */
+/* ---- tuples that cannot be read ---- */
 
 /*
  * Whether the tuple of which this is a copy is gone, or VACUUM would take it for dead.  A tuple
@@ -88,113 +77,169 @@ is_dead(BlobGcRound *round, HeapTuple copy)
 			.t_data = (HeapTupleHeader) PageGetItem(page, item)
 		};
 
-		if (HeapTupleHeaderGetRawXmin(tuple.t_data) == HeapTupleHeaderGetRawXmin(copy->t_data))
+		if (blob_sound_line(page, item, SizeofHeapTupleHeader) != NULL)
+			dead = false;		/* nothing says so */
+		else if (HeapTupleHeaderGetRawXmin(tuple.t_data) == HeapTupleHeaderGetRawXmin(copy->t_data))
 			dead = HeapTupleSatisfiesVacuum(&tuple, horizon, buffer) == HEAPTUPLE_DEAD;
 	}
 	UnlockReleaseBuffer(buffer);
 	return dead;
 }
 
-/* Only what a tuple's content can cause is put down to the tuple. */
-static bool
-is_content_error(int sqlstate)
+/* Where a page's items are marked: the tuple is a copy on the copied page. */
+typedef struct PageMark
 {
-	return sqlstate == ERRCODE_DATA_CORRUPTED || sqlstate == ERRCODE_INTERNAL_ERROR;
+	BlobGcRound *round;
+	Page		page;
+	TupleMarker mark;
+	OffsetNumber offset;		/* of the item that comes next, or has failed */
+	HeapTupleData tuple;
+	bool		is_tuple;		/* whether the line pointer leads to one */
+} PageMark;
+
+static void
+refuse(const char *problem)
+{
+	if (problem != NULL)
+		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED), errmsg_internal("%s", problem)));
 }
 
-/*
- * TOAST chunks of a dead tuple may be gone, or belong to another value by now.  The subtransaction
- * cleans up after the error.
- */
+/* Mark one normal item; ERROR if its lengths lead out of it, or its values cannot be read. */
 static void
-mark_toasted_tuple(BlobGcRound *round, HeapTuple tuple, TupleMarker mark)
+mark_item(PageMark *mark, ItemId item)
+{
+	BlobGcRound *round = mark->round;
+
+	mark->is_tuple = false;
+	refuse(blob_sound_line(mark->page, item, SizeofHeapTupleHeader));
+	mark->tuple.t_len = ItemIdGetLength(item);
+	mark->tuple.t_data = (HeapTupleHeader) PageGetItem(mark->page, item);
+	mark->is_tuple = true;
+	refuse(blob_sound_row(mark->tuple.t_data, mark->tuple.t_len,
+						  RelationGetDescr(round->relation)));
+	mark->mark(round, &mark->tuple);
+}
+
+/* Mark the normal items from mark->offset on.  The memory of each is reset. */
+static void
+mark_items(PageMark *mark)
+{
+	for (; mark->offset <= PageGetMaxOffsetNumber(mark->page); mark->offset++)
+	{
+		ItemId		item = PageGetItemId(mark->page, mark->offset);
+		MemoryContext old_context;
+
+		if (!ItemIdIsNormal(item))
+			continue;
+		ItemPointerSetOffsetNumber(&mark->tuple.t_self, mark->offset);
+		old_context = MemoryContextSwitchTo(mark->round->row_context);
+		mark_item(mark, item);
+		MemoryContextSwitchTo(old_context);
+		MemoryContextReset(mark->round->row_context);
+	}
+}
+
+/* Mark items until one fails with an error of its content, which is returned; NULL at the end. */
+static ErrorData *
+try_items(PageMark *mark)
 {
 	MemoryContext old_context = CurrentMemoryContext;
 	ResourceOwner old_owner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(old_context);
 	PG_TRY();
 	{
-		mark(round, tuple);
+		mark_items(mark);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
 	{
-		ErrorData  *error;
-
 		MemoryContextSwitchTo(old_context);
 		error = CopyErrorData();
-		if (!is_content_error(error->sqlerrcode))
+		if (!blob_gc_is_content_error(error->sqlerrcode))
 			PG_RE_THROW();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(old_context);
-		CurrentResourceOwner = old_owner;
-		if (!is_dead(round, tuple))
-			ReThrowError(error);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(old_context);
 	CurrentResourceOwner = old_owner;
+	return error;
 }
 
 /* ---- pages ---- */
 
 /*
- * Mark all normal items of a copy of a page, whatever their visibility.  The memory of each tuple
- * is reset.  A tuple that cannot be read is an ERROR, unless it is dead and has values in TOAST.
+ * Mark all normal items of a copy of a page, whatever their visibility.  One that cannot be read
+ * ends the round, unless it is dead: its values in TOAST may be gone, or belong to another value by
+ * now, and a transaction that rolled back may have had other columns.
  */
 static void
 mark_page(BlobGcRound *round, BlockNumber block, Page page, TupleMarker mark)
 {
+	PageMark	state = {.round = round, .page = page, .mark = mark, .offset = FirstOffsetNumber};
+	ErrorData  *error;
+	char	   *problem = blob_sound_page(page);
+
+	state.tuple.t_tableOid = RelationGetRelid(round->relation);
+	ItemPointerSet(&state.tuple.t_self, block, FirstOffsetNumber);
+	if (problem != NULL)
+		blob_gc_report_damage(round, &state.tuple.t_self, problem);
+	while ((error = try_items(&state)) != NULL)
+	{
+		if (!state.is_tuple || !is_dead(round, &state.tuple))
+			blob_gc_report_damage(round, &state.tuple.t_self, error->message);
+		FreeErrorData(error);
+		MemoryContextReset(round->row_context);
+		state.offset++;
+	}
+}
+
+/* PostgreSQL's pruning relies on this: a line pointer out of the page would be a PANIC there. */
+static bool
+are_lines_sound(Page page)
+{
+	if (PageIsNew(page) || blob_sound_page(page) != NULL)
+		return false;
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= PageGetMaxOffsetNumber(page); offset++)
 	{
 		ItemId		item = PageGetItemId(page, offset);
-		MemoryContext old_context;
-		HeapTupleData tuple;
 
-		if (!ItemIdIsNormal(item))
-			continue;
-		set_tuple(&tuple, round, page, block, offset);
-		old_context = MemoryContextSwitchTo(round->row_context);
-		if (HeapTupleHasExternal(&tuple))
-			mark_toasted_tuple(round, &tuple, mark);
-		else
-			mark(round, &tuple);
-		MemoryContextSwitchTo(old_context);
-		MemoryContextReset(round->row_context);
+		if (ItemIdIsNormal(item) && blob_sound_line(page, item, SizeofHeapTupleHeader) != NULL)
+			return false;
 	}
+	return true;
 }
 
 /*
  * Whether a row of the page was inserted by a transaction that did not commit.  Such rows are dead
  * to all, whatever the horizon is; but PostgreSQL notes on a page only deletions, for pruning.
  * Rows whose inserter is known to have committed, nearly all, are passed over without a look into
- * the commit log.
+ * the commit log.  The page is locked, and its lines are sound.
  */
 static bool
-has_aborted_row(BlobGcRound *round, BlockNumber block, Buffer buffer)
+has_aborted_row(BlobGcRound *round, Buffer buffer)
 {
 	Page		page = BufferGetPage(buffer);
-	bool		found = false;
 
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	for (OffsetNumber offset = FirstOffsetNumber;
-		 !PageIsNew(page) && !found && offset <= PageGetMaxOffsetNumber(page); offset++)
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= PageGetMaxOffsetNumber(page); offset++)
 	{
 		ItemId		item = PageGetItemId(page, offset);
+		HeapTupleData tuple = {.t_tableOid = RelationGetRelid(round->relation)};
 		TransactionId deleter;
-		HeapTupleData tuple;
 
 		if (!ItemIdIsNormal(item))
 			continue;
-		set_tuple(&tuple, round, page, block, offset);
-		found = !HeapTupleHeaderXminCommitted(tuple.t_data) &&
-			HeapTupleSatisfiesVacuumHorizon(&tuple, buffer, &deleter) == HEAPTUPLE_DEAD;
+		tuple.t_len = ItemIdGetLength(item);
+		tuple.t_data = (HeapTupleHeader) PageGetItem(page, item);
+		ItemPointerSet(&tuple.t_self, BufferGetBlockNumber(buffer), offset);
+		if (!HeapTupleHeaderXminCommitted(tuple.t_data) &&
+			HeapTupleSatisfiesVacuumHorizon(&tuple, buffer, &deleter) == HEAPTUPLE_DEAD)
+			return true;
 	}
-	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-	return found;
+	return false;
 }
 
 /*
@@ -205,19 +250,26 @@ has_aborted_row(BlobGcRound *round, BlockNumber block, Buffer buffer)
  * can be removed by now.  Pruning makes both hints exact.
  */
 static void
-prune(BlobGcRound *round, BlockNumber block, Buffer buffer)
+prune(BlobGcRound *round, Buffer buffer)
 {
 	Page		page = BufferGetPage(buffer);
-	TransactionId oldest = ((PageHeader) page)->pd_prune_xid;
+	TransactionId oldest;
+	bool		is_due;
 
-	/* Looked at without a lock, as readers do.  A tuple that S1 keeps cannot be removed. */
-	if (!TransactionIdIsValid(oldest) || !TransactionIdPrecedes(oldest, round->horizon))
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	oldest = ((PageHeader) page)->pd_prune_xid;
+	is_due = TransactionIdIsValid(oldest) && TransactionIdPrecedes(oldest, round->horizon);
+	if (!are_lines_sound(page))
+		is_due = false;
+	else if (!is_due && has_aborted_row(round, buffer))
 	{
-		if (!has_aborted_row(round, block, buffer))
-			return;
 		oldest = round->horizon;
 		TransactionIdRetreat(oldest);
+		is_due = true;
 	}
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	if (!is_due)
+		return;
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	PageSetPrunable(page, oldest);
 	PageSetFull(page);
@@ -239,7 +291,7 @@ scan(BlobGcRound *round, TupleMarker mark, bool may_prune)
 												round->strategy);
 
 		if (may_prune)
-			prune(round, block, buffer);
+			prune(round, buffer);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
 		UnlockReleaseBuffer(buffer);
@@ -282,8 +334,10 @@ static void
 mark_any_array(BlobGcRound *round, Datum datum)
 {
 	ArrayType  *array = DatumGetArrayTypeP(datum);
-	Oid			element = ARR_ELEMTYPE(array);
+	Oid			element;
 
+	refuse(blob_sound_array_header(array));
+	element = ARR_ELEMTYPE(array);
 	if (blob_walk_type_holds(element))
 		blob_gc_mark(round, PointerGetDatum(array), get_array_type(element));
 }
@@ -314,10 +368,12 @@ mark_expressions(BlobGcRound *round, Datum datum)
 {
 	ArrayType  *array = DatumGetArrayTypeP(datum);
 	Relation	catalog = table_open(StatisticRelationId, AccessShareLock);
-	ArrayIterator iterator = array_create_iterator(array, 0, NULL);
+	ArrayIterator iterator;
 	Datum		element;
 	bool		is_null;
 
+	refuse(blob_sound_array(array, -1, TYPALIGN_DOUBLE));
+	iterator = array_create_iterator(array, 0, NULL);
 	while (array_iterate(iterator, &element, &is_null))
 	{
 		HeapTupleHeader header;
@@ -330,6 +386,7 @@ mark_expressions(BlobGcRound *round, Datum datum)
 		tuple.t_tableOid = InvalidOid;
 		tuple.t_data = header;
 		ItemPointerSetInvalid(&tuple.t_self);
+		refuse(blob_sound_row(header, tuple.t_len, RelationGetDescr(catalog)));
 		mark_statistics(round, &tuple, RelationGetDescr(catalog));
 	}
 	array_free_iterator(iterator);

@@ -7,7 +7,10 @@
 #include "blob/walk.h"
 #include "core/descriptor.h"
 #include "gc/gc_internal.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 
 void
 blob_gc_marks_begin(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_page)
@@ -85,4 +88,45 @@ blob_gc_mark(BlobGcRound *round, Datum datum, Oid type)
 		mark_value(datum, round);
 	else
 		blob_walk_datum(datum, type, mark_value, round);
+}
+
+/*
+ * Damaged lengths and TOAST; types that damaged bytes name; what the bytes of another type look
+ * like, where a column was added, rolled back, and another one has its number now.
+ */
+bool
+blob_gc_is_content_error(int sqlstate)
+{
+	switch (sqlstate)
+	{
+		case ERRCODE_DATA_CORRUPTED:
+		case ERRCODE_INTERNAL_ERROR:
+		case ERRCODE_UNDEFINED_OBJECT:
+		case ERRCODE_WRONG_OBJECT_TYPE:
+		case ERRCODE_FEATURE_NOT_SUPPORTED:
+		case ERRCODE_PROGRAM_LIMIT_EXCEEDED:
+			return true;
+		default:
+			return false;
+	}
+}
+
+void
+blob_gc_report_damage(BlobGcRound *round, ItemPointer place, const char *problem)
+{
+	Relation	relation = round->relation;
+	bool		is_index = relation->rd_index != NULL;
+	char	   *schema = get_namespace_name(RelationGetNamespace(relation));
+
+	ereport(ERROR,
+			(errcode(is_index ? ERRCODE_INDEX_CORRUPTED : ERRCODE_DATA_CORRUPTED),
+			 errmsg("%s (%u,%u) of %s cannot be read: %s", is_index ? "key" : "row",
+					ItemPointerGetBlockNumberNoCheck(place),
+					ItemPointerGetOffsetNumberNoCheck(place),
+					quote_qualified_identifier(schema, RelationGetRelationName(relation)),
+					problem),
+			 errdetail("Values that it refers to are not known, so nothing is freed in this "
+					   "database."),
+			 is_index ? errhint("Please REINDEX the index.") :
+			 errhint("blobext_check() lists what cannot be read.")));
 }

@@ -22,6 +22,7 @@
 #include "access/xlog.h"
 #include "blob/blob.h"
 #include "blob/reader.h"
+#include "blob/sound.h"
 #include "blob/walk.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
@@ -69,6 +70,8 @@ typedef struct RowCheck
 	Relation	relation;
 	ItemPointer tid;
 	const char *column;
+	Datum		container;		/* the column's value, which may hold several */
+	Oid			type;
 	Datum		datum;			/* the value */
 	bool		is_unpacked;
 	BlobValue	value;
@@ -162,13 +165,50 @@ check_value(Datum datum, void *context)
 		blob_check_report(check, RelationGetRelid(row->relation), row->tid, row->column, problem);
 }
 
+/* A BlobCheckFinder: checks the values of a column, and reports them by itself. */
+static char *
+walk_column(void *context)
+{
+	RowCheck   *row = context;
+
+	blob_walk_datum(row->container, row->type, check_value, row);
+	return NULL;
+}
+
+/*
+ * The problem with the lengths of a row of a heap, or NULL.  Nothing else keeps a reader within its
+ * bytes; other access methods give values that they have taken apart.
+ */
+static char *
+find_bad_length(Relation relation, TupleTableSlot *slot)
+{
+	HeapTuple	tuple;
+	Page		page;
+
+	if (!TTS_IS_BUFFERTUPLE(slot))
+		return NULL;
+	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+	page = BufferGetPage(((BufferHeapTupleTableSlot *) slot)->buffer);
+	if ((char *) tuple->t_data + tuple->t_len > (char *) page + BLCKSZ)
+		return pstrdup("its line pointer leaves the page");
+	return blob_sound_row(tuple->t_data, tuple->t_len, RelationGetDescr(relation));
+}
+
 /* All values of a row, in containers too; works in a context that is reset for each row. */
 static void
 check_row(BlobCheck *check, Relation relation, TupleTableSlot *slot)
 {
 	TupleDesc	row_type = RelationGetDescr(relation);
 	RowCheck	row = {.check = check, .relation = relation, .tid = &slot->tts_tid};
+	char	   *problem;
 
+	problem = find_bad_length(relation, slot);
+	if (problem != NULL)
+	{
+		blob_check_report(check, RelationGetRelid(relation), row.tid, NULL,
+						  psprintf("the row cannot be read: %s", problem));
+		return;
+	}
 	slot_getallattrs(slot);
 	for (int i = 0; i < row_type->natts; i++)
 	{
@@ -178,7 +218,17 @@ check_row(BlobCheck *check, Relation relation, TupleTableSlot *slot)
 			!blob_walk_type_holds(column->atttypid))
 			continue;
 		row.column = NameStr(column->attname);
-		blob_walk_datum(slot->tts_values[i], column->atttypid, check_value, &row);
+		row.container = slot->tts_values[i];
+		row.type = column->atttypid;
+		if (row.type == blob_catalog_type())
+		{
+			check_value(row.container, &row);
+			continue;
+		}
+		problem = blob_check_find(walk_column, &row);
+		if (problem != NULL)
+			blob_check_report(check, RelationGetRelid(relation), row.tid, row.column,
+							  psprintf("the value cannot be read: %s", problem));
 	}
 }
 

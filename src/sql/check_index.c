@@ -14,6 +14,7 @@
 #include "access/genam.h"
 #include "access/itup.h"
 #include "access/nbtree.h"
+#include "blob/sound.h"
 #include "blob/walk.h"
 #include "catalog/pg_am.h"
 #include "miscadmin.h"
@@ -78,9 +79,27 @@ check_key(Datum datum, void *context)
 		fetch_key(index_check, &value);
 }
 
+/* A value of a key, or what contains values. */
+typedef struct KeyValue
+{
+	IndexCheck *index_check;
+	Datum		datum;
+	Oid			type;
+} KeyValue;
+
+/* A BlobCheckFinder. */
+static char *
+walk_key(void *context)
+{
+	KeyValue   *key = context;
+
+	blob_walk_datum(key->datum, key->type, check_key, key->index_check);
+	return NULL;
+}
+
 /* All values of one index tuple; inner tuples may have fewer attributes. */
 static void
-check_item(IndexCheck *index_check, IndexTuple item)
+check_values(IndexCheck *index_check, IndexTuple item)
 {
 	TupleDesc	row_type = RelationGetDescr(index_check->index);
 	int			attribute_count = BTreeTupleGetNAtts(item, index_check->index);
@@ -88,14 +107,33 @@ check_item(IndexCheck *index_check, IndexTuple item)
 	for (int i = 0; i < attribute_count; i++)
 	{
 		Form_pg_attribute column = TupleDescAttr(row_type, i);
+		KeyValue	key = {.index_check = index_check, .type = column->atttypid};
 		bool		is_null;
-		Datum		datum = index_getattr(item, i + 1, row_type, &is_null);
+		char	   *problem;
 
+		key.datum = index_getattr(item, i + 1, row_type, &is_null);
 		if (is_null || !blob_walk_type_holds(column->atttypid))
 			continue;
 		index_check->current.column = NameStr(column->attname);
-		blob_walk_datum(datum, column->atttypid, check_key, index_check);
+		problem = blob_check_find(walk_key, &key);
+		if (problem != NULL)
+			note_problem(index_check, psprintf("the key cannot be read: %s", problem));
 	}
+}
+
+/* One item: its lengths first, since nothing else keeps a reader within it. */
+static void
+check_item(IndexCheck *index_check, Page page, ItemId item)
+{
+	IndexTuple	tuple = (IndexTuple) PageGetItem(page, item);
+	char	   *problem = blob_sound_line(page, item, sizeof(IndexTupleData));
+
+	if (problem == NULL)
+		problem = blob_sound_key(tuple, ItemIdGetLength(item), index_check->index);
+	if (problem == NULL)
+		check_values(index_check, tuple);
+	else
+		note_problem(index_check, psprintf("the key cannot be read: %s", problem));
 }
 
 /* A page of items; meta, new and deleted ones have none. */
@@ -103,10 +141,19 @@ static void
 check_page(IndexCheck *index_check, Page page, BlockNumber block)
 {
 	BTPageOpaque opaque;
+	char	   *problem;
 
 	index_check->problems = NIL;
 	if (PageIsNew(page))
 		return;
+	index_check->current.column = NULL;
+	ItemPointerSet(&index_check->current.place, block, InvalidOffsetNumber);
+	problem = blob_sound_btree_page(page);
+	if (problem != NULL)
+	{
+		note_problem(index_check, problem);
+		return;
+	}
 	opaque = BTPageGetOpaque(page);
 	if (P_ISMETA(opaque) || P_ISDELETED(opaque))
 		return;
@@ -117,7 +164,8 @@ check_page(IndexCheck *index_check, Page page, BlockNumber block)
 		if (!ItemIdHasStorage(item))
 			continue;
 		ItemPointerSet(&index_check->current.place, block, offset);
-		check_item(index_check, (IndexTuple) PageGetItem(page, item));
+		index_check->current.column = NULL;
+		check_item(index_check, page, item);
 	}
 }
 
