@@ -4,11 +4,16 @@
  *
  * The process waits for its latch and for the socket, and serves interrupts.  libpq itself never
  * waits, except for the look-up of a host name.
+ *
+ * Nothing that the other server sends is believed: rows come one at a time, more than one is an
+ * error, and each field is looked at before it is used.  libpq keeps a message whole, however long
+ * the server says it is; that is all that an answer can make this process keep.
  */
 #include "postgres.h"
 
 #include "core/compat.h"
 #include "heal/connection.h"
+#include "libpq-fe.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -18,11 +23,15 @@
 
 #define STATEMENT "blobext"
 
+/* Limits of a row, which is more than any request asks for, and of a message. */
+#define MAX_ROW_BYTES (4 * 1024 * 1024)
+#define MAX_TEXT_BYTES 1000
+
 struct BlobConnection
 {
 	PGconn	   *conn;
 	bool		has_descriptor; /* AcquireExternalFD() */
-	PGresult   *result;			/* that the caller has */
+	PGresult   *result;			/* of the last request: its row, error, or end without a row */
 	int			parameter_count;
 	int			outstanding;	/* requests without an answer yet */
 	MemoryContextCallback callback;
@@ -30,15 +39,44 @@ struct BlobConnection
 
 /* ---- errors ---- */
 
+/* Text that the other server may have made: of this database's encoding, and not too long. */
+static char *
+clean_text(const char *text)
+{
+	int			length = strnlen(text, MAX_TEXT_BYTES + 1);
+
+	if (length > MAX_TEXT_BYTES)
+		length = pg_mbcliplen(text, length, MAX_TEXT_BYTES);
+	if (!pg_verifymbstr(text, length, true))
+		return pstrdup("(The message has a wrong encoding.)");
+	return pnstrdup(text, length);
+}
+
 /* libpq's message about a connection; it has host, port and user, but no password. */
 pg_noreturn static void
 report_broken(BlobConnection *connection, const char *what)
 {
-	char	   *detail = pchomp(PQerrorMessage(connection->conn));
+	char	   *detail = clean_text(pchomp(PQerrorMessage(connection->conn)));
 
 	ereport(ERROR,
 			(errcode(ERRCODE_CONNECTION_FAILURE), errmsg("%s", what),
 			 detail[0] == '\0' ? 0 : errdetail_internal("%s", detail)));
+}
+
+/* ERROR for an answer that no server of this extension gives; it ends the run. */
+pg_noreturn static void
+report_nonsense(const char *what)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROTOCOL_VIOLATION),
+			 errmsg("the other server sent an invalid answer"),
+			 errdetail_internal("%s", what)));
+}
+
+/* A PQnoticeReceiver: libpq would write them to the server's log. */
+static void
+ignore_notice(void *context, const PGresult *result)
+{
 }
 
 /* ---- waiting ---- */
@@ -82,15 +120,31 @@ flush(BlobConnection *connection)
 		report_broken(connection, "lost the connection to the other server");
 }
 
-/* The next result of libpq; NULL at the end of a command. */
+/* libpq keeps notifications until they are asked for. */
+static void
+forget_notifications(BlobConnection *connection)
+{
+	PGnotify   *notification;
+
+	while ((notification = PQnotifies(connection->conn)) != NULL)
+		PQfreemem(notification);
+}
+
+/*
+ * The next result of libpq; NULL at the end of a command.  Serves interrupts also when the server
+ * sends without a pause.
+ */
 static PGresult *
 next_result(BlobConnection *connection)
 {
 	PGresult   *result;
 
+	CHECK_FOR_INTERRUPTS();
 	while (PQisBusy(connection->conn))
 	{
+		forget_notifications(connection);
 		wait_for_socket(connection, WL_SOCKET_READABLE);
+		CHECK_FOR_INTERRUPTS();
 		if (!PQconsumeInput(connection->conn))
 			report_broken(connection, "lost the connection to the other server");
 	}
@@ -108,6 +162,62 @@ keep_result(BlobConnection *connection, PGresult *result)
 {
 	PQclear(connection->result);
 	connection->result = result;
+}
+
+static bool
+has_row(const PGresult *result)
+{
+	return result != NULL && PQresultStatus(result) == PGRES_SINGLE_TUPLE;
+}
+
+static void
+check_row_size(const PGresult *result)
+{
+	uint64		bytes = 0;
+
+	for (int i = 0; i < PQnfields(result); i++)
+		bytes += PQgetlength(result, 0, i);
+	if (bytes > MAX_ROW_BYTES)
+		report_nonsense(psprintf("A row has " UINT64_FORMAT " bytes.", bytes));
+}
+
+/*
+ * A result that belongs to the current answer: its row, its end, or an error, which counts more
+ * than what came before.
+ */
+static void
+take_result(BlobConnection *connection, PGresult *result)
+{
+	switch (PQresultStatus(result))
+	{
+		case PGRES_SINGLE_TUPLE:
+			if (connection->result != NULL)
+			{
+				PQclear(result);
+				report_nonsense("It has more than one row.");
+			}
+			keep_result(connection, result);
+			check_row_size(result);
+			return;
+		case PGRES_TUPLES_OK:
+		case PGRES_COMMAND_OK:
+			if (connection->result == NULL)
+			{
+				keep_result(connection, result);
+				return;
+			}
+			PQclear(result);
+			if (!has_row(connection->result))
+				report_nonsense("It has more than one end.");
+			return;
+		case PGRES_FATAL_ERROR:
+			keep_result(connection, result);
+			return;
+		default:
+			/* COPY, for instance, from which libpq does not come back by itself. */
+			PQclear(result);
+			report_nonsense("It is no row.");
+	}
 }
 
 /* ---- connecting ---- */
@@ -240,6 +350,7 @@ blob_connection_open(const char *conninfo)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
 	if (PQstatus(connection->conn) == CONNECTION_BAD)
 		report_broken(connection, "could not connect to the other server");
+	(void) PQsetNoticeReceiver(connection->conn, ignore_notice, NULL);
 	poll_until_connected(connection);
 	if (PQsetnonblocking(connection->conn, 1) != 0)
 		report_broken(connection, "could not connect to the other server");
@@ -260,66 +371,83 @@ blob_connection_close(BlobConnection *connection)
 
 /* ---- queries ---- */
 
-/* ERROR with the message of the other server. */
-pg_noreturn static void
-report_refused(const PGresult *result)
+/* The server's own message of an answer that is an error. */
+static char *
+message_of(const PGresult *result)
 {
-	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 
+	return message == NULL ? pstrdup("unknown error") : clean_text(message);
+}
+
+/* The SQLSTATE of an error of the other server; codes that are none of an error are replaced. */
+static int
+state_of(const PGresult *result)
+{
+	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+
+	if (state == NULL || strlen(state) != 5 ||
+		strspn(state, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") != 5 ||
+		(state[0] == '0' && state[1] <= '2'))
+		return ERRCODE_CONNECTION_EXCEPTION;
+	return MAKE_SQLSTATE(state[0], state[1], state[2], state[3], state[4]);
+}
+
+/* ERROR with the message of the other server, unless the last answer has this status. */
+static void
+require_status(BlobConnection *connection, bool is_right)
+{
+	PGresult   *result = connection->result;
+
+	if (is_right)
+		return;
+	if (result == NULL || PQresultStatus(result) != PGRES_FATAL_ERROR)
+		report_nonsense("It is none to this request.");
 	ereport(ERROR,
-			(errcode(state != NULL && strlen(state) == 5 ?
-					 MAKE_SQLSTATE(state[0], state[1], state[2], state[3], state[4]) :
-					 ERRCODE_CONNECTION_EXCEPTION),
+			(errcode(state_of(result)),
 			 errmsg("the other server refused a request"),
-			 message == NULL ? 0 : errdetail_internal("%s", message),
+			 errdetail_internal("%s", message_of(result)),
 			 errhint("It needs blobext 0.3.0 or later in that database, and the role must be "
 					 "allowed to execute blobext_source() and blobext_source_read().")));
 }
 
-/* Take in the results of a command up to its end; the first one is kept. */
-static PGresult *
+/* Take in the results of a command up to its end. */
+static void
 finish_command(BlobConnection *connection)
 {
 	PGresult   *result;
 
+	keep_result(connection, NULL);
 	flush(connection);
-	keep_result(connection, next_result(connection));
 	while ((result = next_result(connection)) != NULL)
-		PQclear(result);
-	return connection->result;
+		take_result(connection, result);
 }
 
-PGresult *
+void
 blob_connection_query(BlobConnection *connection, const char *sql, const char *parameter)
 {
-	PGresult   *result;
-
 	if (!PQsendQueryParams(connection->conn, sql, parameter != NULL ? 1 : 0, NULL, &parameter,
-						   NULL, NULL, 0))
+						   NULL, NULL, 0) ||
+		!PQsetSingleRowMode(connection->conn))
 		report_broken(connection, "could not send a request to the other server");
-	result = finish_command(connection);
-	if (PQresultStatus(result) != PGRES_TUPLES_OK)
-		report_refused(result);
-	if (PQntuples(result) != 1)
+	finish_command(connection);
+	if (connection->result != NULL && PQresultStatus(connection->result) == PGRES_TUPLES_OK)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the other server has no extension blobext of version 0.3.0 or newer "
 						"in that database")));
-	return result;
+	require_status(connection, has_row(connection->result));
 }
 
 void
 blob_connection_prepare(BlobConnection *connection, const char *sql, int count)
 {
-	PGresult   *result;
-
 	connection->parameter_count = count;
 	if (!PQsendPrepare(connection->conn, STATEMENT, sql, 0, NULL))
 		report_broken(connection, "could not send a request to the other server");
-	result = finish_command(connection);
-	if (PQresultStatus(result) != PGRES_COMMAND_OK)
-		report_refused(result);
+	finish_command(connection);
+	require_status(connection, connection->result != NULL &&
+				   PQresultStatus(connection->result) == PGRES_COMMAND_OK);
 	if (!PQenterPipelineMode(connection->conn))
 		report_broken(connection, "could not send a request to the other server");
 }
@@ -336,32 +464,94 @@ blob_connection_send(BlobConnection *connection, const char *const *values)
 	flush(connection);
 }
 
-PGresult *
-blob_connection_receive(BlobConnection *connection)
+bool
+blob_connection_receive(BlobConnection *connection, char **refusal)
 {
-	PGresult   *result;
-	ExecStatusType status;
+	int			end_count = 0;
 
 	Assert(connection->outstanding > 0);
 	keep_result(connection, NULL);
-	do
+	/* Of the oldest request, of which nothing has been looked at. */
+	if (!PQsetSingleRowMode(connection->conn))
+		report_nonsense("It came before the request.");
+	for (;;)
 	{
-		result = next_result(connection);
-		status = result == NULL ? PGRES_COMMAND_OK : PQresultStatus(result);
-		if (status == PGRES_PIPELINE_SYNC)
+		PGresult   *result = next_result(connection);
+
+		if (result == NULL)
+		{
+			/* Of the request; libpq would say that without end if its sync were gone. */
+			if (++end_count > 2)
+				report_nonsense("It does not end.");
+			continue;
+		}
+		if (PQresultStatus(result) == PGRES_PIPELINE_SYNC)
+		{
 			PQclear(result);
-		else if (result != NULL && connection->result == NULL)
-			connection->result = result;
-		else
-			PQclear(result);
-	} while (status != PGRES_PIPELINE_SYNC);
+			break;
+		}
+		take_result(connection, result);
+	}
 	connection->outstanding--;
-	return connection->result;
+	if (connection->result != NULL && PQresultStatus(connection->result) == PGRES_FATAL_ERROR)
+	{
+		*refusal = message_of(connection->result);
+		return false;
+	}
+	return true;
 }
 
 void
 blob_connection_drain(BlobConnection *connection)
 {
+	char	   *refusal;
+
 	while (connection->outstanding > 0)
-		(void) blob_connection_receive(connection);
+		(void) blob_connection_receive(connection, &refusal);
+}
+
+/* ---- answers ---- */
+
+/* The number of a column of the last answer, which has one row and a value there. */
+static int
+find_column(const BlobConnection *connection, const char *name)
+{
+	const PGresult *result = connection->result;
+	int			column;
+
+	if (!has_row(result))
+		report_nonsense("It has no row.");
+	column = name == NULL ? (PQnfields(result) == 1 ? 0 : -1) : PQfnumber(result, name);
+	if (column < 0 || column >= PQnfields(result))
+		report_nonsense(name == NULL ? "It has not one column." :
+						psprintf("It has no column \"%s\".", name));
+	if (PQgetisnull(result, 0, column))
+		report_nonsense("A value is null.");
+	return column;
+}
+
+int
+blob_connection_bytes(const BlobConnection *connection, uint32 max_bytes, const char **data)
+{
+	int			column = find_column(connection, NULL);
+	int			bytes = PQgetlength(connection->result, 0, column);
+
+	if (bytes < 0 || (uint32) bytes > max_bytes)
+		report_nonsense("It has a wrong length.");
+	*data = PQgetvalue(connection->result, 0, column);
+	return bytes;
+}
+
+char *
+blob_connection_text(const BlobConnection *connection, const char *name, int max_bytes)
+{
+	int			column = find_column(connection, name);
+	int			bytes = PQgetlength(connection->result, 0, column);
+	const char *text = PQgetvalue(connection->result, 0, column);
+
+	if (bytes < 0 || bytes > max_bytes || strnlen(text, bytes) != (size_t) bytes)
+		report_nonsense("A text has a wrong length.");
+	if (!pg_verifymbstr(text, bytes, true))
+		report_nonsense("A text has a wrong encoding.");
+	return pnstrdup(text, bytes);
 }

@@ -2,15 +2,14 @@
  * heal/connection.h
  *	  A connection to another server by libpq.  All waits can be cancelled.
  *
- * A server that is not there, or goes away, is an ERROR of class 08, for the whole run; what it
- * answers to a request is the caller's to judge.  No message has the connection string.
+ * A server that is not there, or goes away, is an ERROR of class 08, for the whole run.  So is an
+ * answer that no server of this extension gives, however it is made: the other server may be a
+ * hostile one.  No message has the connection string.
  */
 #ifndef BLOB_HEAL_CONNECTION_H
 #define BLOB_HEAL_CONNECTION_H
 
 #include "postgres.h"
-
-#include "libpq-fe.h"
 
 typedef struct BlobConnection BlobConnection;
 
@@ -21,9 +20,12 @@ typedef struct BlobConnection BlobConnection;
 extern BlobConnection *blob_connection_open(const char *conninfo);
 extern void blob_connection_close(BlobConnection *connection);
 
-/* Run a query, whose result has one row; ERROR if it fails.  Valid until the next call. */
-extern PGresult *blob_connection_query(BlobConnection *connection, const char *sql,
-									   const char *parameter);
+/*
+ * Run a query, whose answer has one row; ERROR if it fails.  The answer is that of the connection
+ * until the next call.
+ */
+extern void blob_connection_query(BlobConnection *connection, const char *sql,
+								  const char *parameter);
 
 /* Prepare the statement that requests execute; they come in a pipeline from then on. */
 extern void blob_connection_prepare(BlobConnection *connection, const char *sql, int count);
@@ -32,12 +34,22 @@ extern void blob_connection_prepare(BlobConnection *connection, const char *sql,
 extern void blob_connection_send(BlobConnection *connection, const char *const *values);
 
 /*
- * The answer to the oldest request, which may be an error of the server; binary.  Valid until the
- * next call.
+ * Take the answer to the oldest request; it is that of the connection until the next call.  False
+ * if it is an error, with the server's message.
  */
-extern PGresult *blob_connection_receive(BlobConnection *connection);
+extern bool blob_connection_receive(BlobConnection *connection, char **refusal);
 
 /* Take in, and forget, the answers to requests that an error left behind. */
 extern void blob_connection_drain(BlobConnection *connection);
+
+/*
+ * Values of the answer's row.  ERROR 08P01 unless there is one row, with such a column (of bytes:
+ * with one column, whatever its name), and a value of at most max_bytes in it.  Bytes live until
+ * the next call; they are not looked at.  Text is a copy, in this database's encoding.
+ */
+extern int	blob_connection_bytes(const BlobConnection *connection, uint32 max_bytes,
+								  const char **data);
+extern char *blob_connection_text(const BlobConnection *connection, const char *name,
+								  int max_bytes);
 
 #endif							/* BLOB_HEAL_CONNECTION_H */

@@ -237,25 +237,13 @@ request(BlobHeal *heal, const BlobExtent *extent, uint64 start, uint32 bytes, XL
  * reason.
  */
 static int
-take_answer(BlobHeal *heal, uint32 max_bytes, const char **data, const char **refusal)
+take_answer(BlobHeal *heal, uint32 max_bytes, const char **data, char **refusal)
 {
-	PGresult   *result = blob_connection_receive(heal->connection);
 	int			bytes;
 
-	if (result == NULL || PQresultStatus(result) != PGRES_TUPLES_OK)
-	{
-		*refusal = result == NULL ? NULL :
-			PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
-		if (*refusal == NULL)
-			*refusal = "unknown error";
+	if (!blob_connection_receive(heal->connection, refusal))
 		return -1;
-	}
-	bytes = PQgetlength(result, 0, 0);
-	if (PQntuples(result) != 1 || (uint32) bytes > max_bytes)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROTOCOL_VIOLATION),
-				 errmsg("the other server sent an answer of a wrong length")));
-	*data = PQgetvalue(result, 0, 0);
+	bytes = blob_connection_bytes(heal->connection, max_bytes, data);
 	heal->totals.fetched_bytes += bytes;
 	heal->is_tracked(bytes);
 	return bytes;
@@ -275,7 +263,7 @@ exchange(Patient *patient, bool wanted, AnswerTaker take)
 	{
 		Piece	   *piece = &patient->pieces[taken];
 		const char *data = NULL;
-		const char *refusal = NULL;
+		char	   *refusal = NULL;
 		int			bytes;
 
 		if (piece->is_wanted != wanted)
@@ -294,7 +282,7 @@ exchange(Patient *patient, bool wanted, AnswerTaker take)
 							&refusal);
 		under_way--;
 		if (bytes < 0 && patient->refusal == NULL)
-			patient->refusal = pstrdup(refusal);
+			patient->refusal = refusal;
 		take(patient, piece, data, bytes);
 	}
 }
@@ -510,7 +498,7 @@ prove_extent(Patient *patient, int extent_no)
 	{
 		uint32		wanted = (uint32) Min(end - start, BLOB_HEAL_PIECE_BYTES);
 		const char *data = NULL;
-		const char *refusal = "it has fewer bytes";
+		char	   *refusal = "it has fewer bytes";
 		int			bytes;
 
 		request(heal, &stored->extent, start, wanted, since, replayed_to, false);
@@ -519,6 +507,11 @@ prove_extent(Patient *patient, int extent_no)
 			return psprintf("the extent at page " UINT64_FORMAT " has bytes of other values, "
 							"which the other server does not give: %s",
 							stored->extent.first_page, refusal);
+		if (bytes % BLOB_PAGE_SIZE != 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_PROTOCOL_VIOLATION),
+					 errmsg("the other server sent an invalid answer"),
+					 errdetail("It has parts of a page.")));
 		memcpy(heal->piece, data, bytes);
 		if (!blob_restore_write(heal, &stored->extent, start, heal->piece, bytes))
 			return report_gone(&stored->extent);

@@ -24,6 +24,10 @@
 
 #define READ_PARAMETER_COUNT 11
 
+/* Limits of texts of the other server: a number, and a history of some 40,000 timelines. */
+#define NUMBER_BYTES 20
+#define HISTORY_BYTES (1024 * 1024)
+
 /* ---- the source ---- */
 
 /* Each with its very types, so that no overload fits better. */
@@ -66,43 +70,32 @@
 static char *
 find_schema(BlobConnection *connection)
 {
-	PGresult   *result = blob_connection_query(connection, FIND_SCHEMA, NULL);
-
-	return pstrdup(PQgetvalue(result, 0, 0));
-}
-
-/* A column of blobext_source(). */
-static const char *
-column_of(const PGresult *result, const char *name)
-{
-	int			column = PQfnumber(result, name);
-
-	if (column < 0 || PQgetisnull(result, 0, column))
-		ereport(ERROR,
-				(errcode(ERRCODE_PROTOCOL_VIOLATION),
-				 errmsg("the other server does not say what it has")));
-	return PQgetvalue(result, 0, column);
+	blob_connection_query(connection, FIND_SCHEMA, NULL);
+	return blob_connection_text(connection, NULL, 2 * NAMEDATALEN + 2);
 }
 
 /* ERROR unless the other server has the same store, in a copy of the same cluster. */
 static void
-require_same_store(BlobHeal *heal, const PGresult *result)
+require_same_store(BlobHeal *heal)
 {
+	char	   *other_system = blob_connection_text(heal->connection, "system_identifier",
+													NUMBER_BYTES);
+	char	   *other_store = blob_connection_text(heal->connection, "store",
+												   BLOB_SOURCE_STORE_BYTES);
 	char		system[24];
 
 	snprintf(system, sizeof(system), UINT64_FORMAT, GetSystemIdentifier());
-	if (strcmp(column_of(result, "system_identifier"), system) != 0)
+	if (strcmp(other_system, system) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the other server is no copy of this one, nor its original"),
 				 errdetail("The system identifiers are %s and %s.",
-						   column_of(result, "system_identifier"), system)));
-	if (strcmp(column_of(result, "store"), heal->store_name) != 0)
+						   other_system, system)));
+	if (strcmp(other_store, heal->store_name) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the other server has another extent store in this database"),
-				 errdetail("The stores are %s and %s.", column_of(result, "store"),
-						   heal->store_name),
+				 errdetail("The stores are %s and %s.", other_store, heal->store_name),
 				 errhint("Name the same database in the connection string.")));
 }
 
@@ -111,7 +104,6 @@ static void
 compare_generations(BlobHeal *heal, const char *query)
 {
 	char		lsn[24];
-	PGresult   *result;
 	BlobGeneration there;
 	BlobStore	store;
 
@@ -119,8 +111,9 @@ compare_generations(BlobHeal *heal, const char *query)
 	if (heal->fork == BLOB_NO_FORK)
 		return;
 	snprintf(lsn, sizeof(lsn), "%X/%X", LSN_FORMAT_ARGS(heal->fork));
-	result = blob_connection_query(heal->connection, query, lsn);
-	there = strtou64(column_of(result, "common_below"), NULL, 10);
+	blob_connection_query(heal->connection, query, lsn);
+	there = strtou64(blob_connection_text(heal->connection, "common_below", NUMBER_BYTES), NULL,
+					 10);
 	blob_store_open(&store, AccessShareLock);
 	heal->common_below = Max(there, blob_fork_common_below(&store, heal->fork));
 	blob_store_close(&store);
@@ -133,20 +126,20 @@ introduce(BlobHeal *heal)
 	char	   *schema = find_schema(heal->connection);
 	char	   *query = psprintf("SELECT * FROM %s." SOURCE, schema);
 	char	   *own_history = blob_fork_history();
-	PGresult   *result;
 
 	/* A check of much content may leave the session idle for long. */
-	(void) blob_connection_query(heal->connection,
-								 "SELECT pg_catalog.set_config('idle_session_timeout', '0', false)",
-								 NULL);
+	blob_connection_query(heal->connection,
+						  "SELECT pg_catalog.set_config('idle_session_timeout', '0', false)",
+						  NULL);
 	/* The fork is not known yet: its position is that of the beginning. */
-	result = blob_connection_query(heal->connection, query, "0/0");
-	require_same_store(heal, result);
-	heal->fork = blob_fork_find(own_history, column_of(result, "timelines"));
+	blob_connection_query(heal->connection, query, "0/0");
+	require_same_store(heal);
+	heal->fork = blob_fork_find(own_history,
+								blob_connection_text(heal->connection, "timelines",
+													 HISTORY_BYTES));
 	compare_generations(heal, query);
-	result = blob_connection_query(heal->connection,
-								   "SELECT pg_catalog.pg_is_in_recovery()", NULL);
-	heal->source_is_standby = strcmp(PQgetvalue(result, 0, 0), "t") == 0;
+	blob_connection_query(heal->connection, "SELECT pg_catalog.pg_is_in_recovery()", NULL);
+	heal->source_is_standby = strcmp(blob_connection_text(heal->connection, NULL, 1), "t") == 0;
 	blob_connection_prepare(heal->connection,
 							psprintf("SELECT %s." READ, schema),
 							READ_PARAMETER_COUNT);
