@@ -71,6 +71,48 @@ CREATE OR REPLACE AGGREGATE @extschema@.string_agg(@extschema@.blobstate_operand
 -- Collector, views and statistics
 -- ---------------------------------------------------------------------------
 
+CREATE FUNCTION blobext_gc_kept(OUT datid oid, OUT kept_blobs bigint, OUT kept_bytes bigint,
+        OUT kept_by text)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 10;
+REVOKE ALL ON FUNCTION blobext_gc_kept() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_gc_kept() TO pg_monitor;
+COMMENT ON FUNCTION blobext_gc_kept() IS
+    'behind the views blobext_gc_status and blobext_gc_databases';
+
+CREATE OR REPLACE VIEW @extschema@.blobext_gc_status AS
+    SELECT s.pid, s.phase, s.automatic, s.dry_run, s.started_at, s.ended_at, s.waiting_for,
+        s.relations_done, s.relations_total, s.pages_done, s.pages_total, s.freed_blobs,
+        s.freed_bytes, s.live_blobs, s.live_bytes, s.skipped_reason, s.completed_rounds,
+        s.skipped_rounds, s.completed_at, s.dead_key_bytes, s.dead_key_index, s.dead_key_command,
+        s.high_key_bytes, s.high_key_index, s.high_key_command,
+        k.kept_blobs, k.kept_bytes, k.kept_by
+    FROM @extschema@.blobext_gc_state() AS s
+        JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) s.datid
+        LEFT JOIN @extschema@.blobext_gc_kept() AS k ON k.datid OPERATOR(pg_catalog.=) s.datid
+    WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
+COMMENT ON COLUMN @extschema@.blobext_gc_status.kept_blobs IS
+    'values that only deleted rows hold which old snapshots may see, as a complete round found';
+COMMENT ON COLUMN @extschema@.blobext_gc_status.kept_bytes IS 'bytes of these values';
+COMMENT ON COLUMN @extschema@.blobext_gc_status.kept_by IS
+    'what may see these rows: the oldest process, slot, standby or prepared transaction';
+
+CREATE OR REPLACE VIEW @extschema@.blobext_gc_databases AS
+    SELECT d.datname, s.pid, s.phase, s.automatic, s.dry_run, s.started_at, s.ended_at,
+        s.waiting_for, s.relations_done, s.relations_total, s.pages_done, s.pages_total,
+        s.freed_blobs, s.freed_bytes, s.live_blobs, s.live_bytes, s.skipped_reason,
+        s.completed_rounds, s.skipped_rounds, s.completed_at, s.dead_key_bytes, s.dead_key_index,
+        s.dead_key_command, s.high_key_bytes, s.high_key_index, s.high_key_command,
+        k.kept_blobs, k.kept_bytes, k.kept_by
+    FROM @extschema@.blobext_gc_state() AS s
+        JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) s.datid
+        LEFT JOIN @extschema@.blobext_gc_kept() AS k ON k.datid OPERATOR(pg_catalog.=) s.datid;
+COMMENT ON COLUMN @extschema@.blobext_gc_databases.kept_blobs IS
+    'values that only deleted rows hold which old snapshots may see, as a complete round found';
+COMMENT ON COLUMN @extschema@.blobext_gc_databases.kept_bytes IS 'bytes of these values';
+COMMENT ON COLUMN @extschema@.blobext_gc_databases.kept_by IS
+    'what may see these rows: the oldest process, slot, standby or prepared transaction';
+
 -- ---------------------------------------------------------------------------
 -- Content from another server
 -- ---------------------------------------------------------------------------

@@ -60,7 +60,7 @@ typedef struct ScheduleEntry
 	BlobAutogcChurn churn;
 	uint64		live_blobs;
 	uint64		live_bytes;
-	int			fruitless;		/* complete rounds in a row that freed nothing */
+	int			fruitless;		/* complete rounds in a row that freed nothing, and kept nothing */
 	int			dead_key_count;
 	DeadKeys	dead_keys[BLOB_GC_DEAD_KEY_TABLES];
 	int			vacuum_pid;		/* the worker that vacuums, or 0 */
@@ -732,7 +732,9 @@ blob_autogc_schedule_round_done(const BlobAutogcChurn *churn, const BlobGcResult
 		entry->churn = *churn;
 		entry->live_blobs = result->live_blobs;
 		entry->live_bytes = result->live_bytes;
-		entry->fruitless = result->freed_bytes > 0 ? 0 : entry->fruitless + 1;
+		/* The keeper of rows may end at any time, and moves no counter. */
+		entry->fruitless = result->freed_bytes > 0 || result->kept.bytes > 0 ? 0 :
+			entry->fruitless + 1;
 		entry->reason[0] = '\0';
 		take_over_dead_keys(entry, result->dead_key_tables, result->dead_key_table_count);
 	}

@@ -88,10 +88,13 @@ decide(BlobAutogcVerdict *verdict)
 
 /* ---- the round ---- */
 
+/* If the round took long enough.  The detail is for rounds that freed less than was deleted. */
 static void
 log_complete(const char *database, const BlobGcResult *result, const PGRUsage *usage,
 			 TimestampTz started_at)
 {
+	const BlobGcKept *kept = &result->kept;
+
 	if (blob_log_autogc_min_duration_ms < 0 ||
 		!TimestampDifferenceExceeds(started_at, GetCurrentTimestamp(),
 									blob_log_autogc_min_duration_ms))
@@ -101,7 +104,11 @@ log_complete(const char *database, const BlobGcResult *result, const PGRUsage *u
 					" values, " UINT64_FORMAT " bytes; remain: " UINT64_FORMAT " values, "
 					UINT64_FORMAT " bytes; segments removed: %d; system usage: %s",
 					database, result->freed_blobs, result->freed_bytes, result->live_blobs,
-					result->live_bytes, result->removed_segments, pg_rusage_show(usage))));
+					result->live_bytes, result->removed_segments, pg_rusage_show(usage)),
+			 kept->bytes == 0 ? 0 :
+			 errdetail("Deleted rows that may still be seen keep " UINT64_FORMAT " values, "
+					   UINT64_FORMAT " bytes: %s.", kept->blobs, kept->bytes,
+					   kept->by[0] == '\0' ? "what could see them has ended" : kept->by)));
 }
 
 static void

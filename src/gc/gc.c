@@ -116,7 +116,7 @@ collect(BlobGcRound *round)
 {
 	BlobMapMeta meta;
 	int			memory_kb = blob_gc_work_mem_kb < 0 ? maintenance_work_mem : blob_gc_work_mem_kb;
-	uint64		range_pages = (uint64) memory_kb * 1024 * 8;
+	uint64		range_pages = (uint64) memory_kb * 1024 * 8 / 2;	/* two bits for each */
 
 	if (!prepare(round))
 		return false;
@@ -182,6 +182,7 @@ round_done(BlobGcRound *round)
 	blob_stat_count(gc_cycles, 1);
 }
 
+/* From the first step to the last one that could be done; the reason is in the result. */
 static void
 run_round(BlobGcRound *round)
 {
@@ -190,6 +191,7 @@ run_round(BlobGcRound *round)
 	if (collect(round))
 	{
 		blob_gc_keys_report(round);
+		blob_gc_kept_report(round);
 		if (!round->options.dry_run)
 			round_done(round);
 	}

@@ -7,6 +7,7 @@
 
 #include "postgres.h"
 
+#include "gc/status.h"
 #include "store/store.h"
 
 struct BlobGcRoots;
@@ -47,6 +48,7 @@ typedef struct BlobGcResult
 	uint64		freed_bytes;
 	uint64		live_blobs;
 	uint64		live_bytes;
+	BlobGcKept	kept;			/* of these, what only deleted rows refer to */
 	int			removed_segments;
 
 	/* Of a complete round that was no dry run: tables that VACUUM would help, most bytes first. */

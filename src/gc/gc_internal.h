@@ -7,7 +7,7 @@
 
 #include "postgres.h"
 
-#include "access/htup.h"
+#include "access/htup_details.h"
 #include "core/compat.h"
 #include "gc/gc.h"
 #include "gc/roots.h"
@@ -24,6 +24,7 @@ typedef struct BlobGcMarks
 	BlobPageNo	first_page;
 	BlobPageNo	end_page;
 	uint8	   *bits;
+	uint8	   *kept_bits;		/* of rows that are kept; NULL if there was none */
 } BlobGcMarks;
 
 /* A column that can hold blobstate. */
@@ -48,6 +49,8 @@ typedef struct BlobGcRound
 	BufferAccessStrategy strategy;
 	MemoryContext context;		/* of the round: data that is kept between steps */
 	MemoryContext row_context;	/* reset for each tuple */
+	TransactionId newest_deleter;	/* of rows that are kept, or invalid */
+	bool		keeps_catalog_rows; /* some are of a table that logical decoding reads */
 	TimestampTz next_yield_check;
 	int			delay_balance;	/* pages since the last sleep */
 
@@ -55,6 +58,8 @@ typedef struct BlobGcRound
 	Relation	relation;
 	BlobGcRoot *root;
 	uint64	   *key_pages;		/* counts pages of extents that are marked first now, or NULL */
+	bool		keeps[MaxHeapTuplesPerPage + 1];	/* by offset: rows of a page that are kept */
+	bool		is_kept;		/* of the row that is being marked */
 	LOCKMODE	lock_mode;
 	TransactionId horizon;		/* of removable tuples, when the scan of a table began */
 	int			column_count;
@@ -109,6 +114,9 @@ extern void blob_gc_marks_begin(BlobGcRound *round, BlobPageNo first_page, BlobP
 extern void blob_gc_marks_end(BlobGcRound *round);
 extern bool blob_gc_is_marked(const BlobGcMarks *marks, BlobPageNo first_page);
 
+/* Is it marked, and do only rows refer to it that were deleted, and are kept? */
+extern bool blob_gc_is_kept(const BlobGcMarks *marks, BlobPageNo first_page);
+
 /* Mark the extents of all values in a datum.  Leaves garbage in the current memory context. */
 extern void blob_gc_mark(BlobGcRound *round, Datum datum, Oid type);
 
@@ -136,6 +144,9 @@ extern bool blob_gc_mark_catalogs(BlobGcRound *round);
 extern void blob_gc_keys_note(BlobGcRound *round);
 extern void blob_gc_keys_report(BlobGcRound *round);
 extern int	blob_gc_keys_tables(BlobGcRound *round, BlobGcDeadKeys *tables);
+
+/* kept.c: in the end, find what keeps rows, and tell the view. */
+extern void blob_gc_kept_report(BlobGcRound *round);
 
 /* sweep.c: step 11, for the range of the marks; false ends the round. */
 extern bool blob_gc_sweep(BlobGcRound *round);

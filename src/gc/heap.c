@@ -32,6 +32,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
+#include "utils/snapmgr.h"
 
 /* Mark the values of one tuple; ERROR where it cannot be read. */
 typedef void (*TupleMarker) (BlobGcRound *round, HeapTuple tuple);
@@ -132,6 +133,8 @@ mark_items(PageMark *mark)
 		if (!ItemIdIsNormal(item))
 			continue;
 		ItemPointerSetOffsetNumber(&mark->tuple.t_self, mark->offset);
+		mark->round->is_kept = mark->offset <= MaxHeapTuplesPerPage &&
+			mark->round->keeps[mark->offset];
 		old_context = MemoryContextSwitchTo(mark->round->row_context);
 		mark_item(mark, item);
 		MemoryContextSwitchTo(old_context);
@@ -195,13 +198,15 @@ mark_page(BlobGcRound *round, BlockNumber block, Page page, TupleMarker mark)
 		MemoryContextReset(round->row_context);
 		state.offset++;
 	}
+	round->is_kept = false;
 }
 
 /* PostgreSQL's pruning relies on this: a line pointer out of the page would be a PANIC there. */
 static bool
 are_lines_sound(Page page)
 {
-	if (PageIsNew(page) || blob_sound_page(page) != NULL)
+	if (PageIsNew(page) || blob_sound_page(page) != NULL ||
+		PageGetMaxOffsetNumber(page) > MaxHeapTuplesPerPage)
 		return false;
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= PageGetMaxOffsetNumber(page); offset++)
 	{
@@ -211,6 +216,19 @@ are_lines_sound(Page page)
 			return false;
 	}
 	return true;
+}
+
+/* A tuple on a locked page, whose lines are sound. */
+static void
+set_tuple(HeapTuple tuple, BlobGcRound *round, Buffer buffer, OffsetNumber offset)
+{
+	Page		page = BufferGetPage(buffer);
+	ItemId		item = PageGetItemId(page, offset);
+
+	tuple->t_len = ItemIdGetLength(item);
+	tuple->t_tableOid = RelationGetRelid(round->relation);
+	tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);
+	ItemPointerSet(&tuple->t_self, BufferGetBlockNumber(buffer), offset);
 }
 
 /*
@@ -226,15 +244,12 @@ has_aborted_row(BlobGcRound *round, Buffer buffer)
 
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= PageGetMaxOffsetNumber(page); offset++)
 	{
-		ItemId		item = PageGetItemId(page, offset);
-		HeapTupleData tuple = {.t_tableOid = RelationGetRelid(round->relation)};
+		HeapTupleData tuple;
 		TransactionId deleter;
 
-		if (!ItemIdIsNormal(item))
+		if (!ItemIdIsNormal(PageGetItemId(page, offset)))
 			continue;
-		tuple.t_len = ItemIdGetLength(item);
-		tuple.t_data = (HeapTupleHeader) PageGetItem(page, item);
-		ItemPointerSet(&tuple.t_self, BufferGetBlockNumber(buffer), offset);
+		set_tuple(&tuple, round, buffer, offset);
 		if (!HeapTupleHeaderXminCommitted(tuple.t_data) &&
 			HeapTupleSatisfiesVacuumHorizon(&tuple, buffer, &deleter) == HEAPTUPLE_DEAD)
 			return true;
@@ -277,9 +292,40 @@ prune(BlobGcRound *round, Buffer buffer)
 	blob_prune_page(round->relation, buffer);
 }
 
-/* may_prune: an ordinary table. */
+/*
+ * Note which rows of a locked page, whose lines are sound, were deleted before the round, as S1 sees
+ * it, and may not be removed yet.  It is a matter of counting: they are marked as all others are.
+ */
+static void
+note_kept_rows(BlobGcRound *round, Buffer buffer)
+{
+	Page		page = BufferGetPage(buffer);
+
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= PageGetMaxOffsetNumber(page); offset++)
+	{
+		TransactionId deleter;
+		HeapTupleData tuple;
+
+		if (!ItemIdIsNormal(PageGetItemId(page, offset)))
+			continue;
+		set_tuple(&tuple, round, buffer, offset);
+		if ((tuple.t_data->t_infomask & HEAP_XMAX_INVALID) != 0 ||
+			HeapTupleSatisfiesVacuumHorizon(&tuple, buffer, &deleter) != HEAPTUPLE_RECENTLY_DEAD ||
+			TransactionIdPrecedes(deleter, round->horizon) ||
+			XidInMVCCSnapshot(deleter, round->snapshot))
+			continue;
+		round->keeps[offset] = true;
+		if (!TransactionIdIsValid(round->newest_deleter) ||
+			TransactionIdFollows(deleter, round->newest_deleter))
+			round->newest_deleter = deleter;
+		if (RelationIsUsedAsCatalogTable(round->relation))
+			round->keeps_catalog_rows = true;
+	}
+}
+
+/* All pages of the relation; is_table: one of users, not a catalog.  False ends the round. */
 static bool
-scan(BlobGcRound *round, TupleMarker mark, bool may_prune)
+scan(BlobGcRound *round, TupleMarker mark, bool is_table)
 {
 	BlockNumber block_count = RelationGetNumberOfBlocks(round->relation);
 	PGAlignedBlock copy;
@@ -290,9 +336,12 @@ scan(BlobGcRound *round, TupleMarker mark, bool may_prune)
 		Buffer		buffer = ReadBufferExtended(round->relation, MAIN_FORKNUM, block, RBM_NORMAL,
 												round->strategy);
 
-		if (may_prune)
+		if (is_table && !round->options.dry_run)
 			prune(round, buffer);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		memset(round->keeps, 0, sizeof(round->keeps));
+		if (is_table && are_lines_sound(BufferGetPage(buffer)))
+			note_kept_rows(round, buffer);
 		memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
 		UnlockReleaseBuffer(buffer);
 		if (!PageIsNew((Page) copy.data))
@@ -324,7 +373,7 @@ bool
 blob_gc_mark_heap(BlobGcRound *round)
 {
 	mark_missing_values(round);
-	return scan(round, mark_tuple, !round->options.dry_run);
+	return scan(round, mark_tuple, true);
 }
 
 /* ---- statistics ---- */

@@ -1,6 +1,7 @@
 /*
  * gc/mark.c
- *	  The mark set: one bit for each page, set for the first pages of extents that are referred to.
+ *	  The mark set: one bit for each page, set for the first pages of extents that are referred to;
+ *	  and another one for what rows refer to that are kept though they were deleted.
  */
 #include "postgres.h"
 
@@ -12,16 +13,23 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
+static uint8 *
+make_bits(BlobGcRound *round)
+{
+	Size		bytes = (round->marks.end_page - round->marks.first_page) / 8 + 1;
+
+	return MemoryContextAllocExtended(round->context, bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+}
+
 void
 blob_gc_marks_begin(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_page)
 {
 	BlobGcMarks *marks = &round->marks;
-	Size		bytes = (end_page - first_page) / 8 + 1;
 
 	marks->first_page = first_page;
 	marks->end_page = end_page;
-	marks->bits = MemoryContextAllocExtended(round->context, bytes,
-											 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	marks->bits = make_bits(round);
+	marks->kept_bits = NULL;
 }
 
 void
@@ -29,34 +37,61 @@ blob_gc_marks_end(BlobGcRound *round)
 {
 	pfree(round->marks.bits);
 	round->marks.bits = NULL;
+	if (round->marks.kept_bits != NULL)
+		pfree(round->marks.kept_bits);
+	round->marks.kept_bits = NULL;
+}
+
+static bool
+is_set(const BlobGcMarks *marks, const uint8 *bits, BlobPageNo first_page)
+{
+	uint64		bit = first_page - marks->first_page;
+
+	Assert(first_page >= marks->first_page && first_page < marks->end_page);
+	return (bits[bit / 8] >> (bit % 8) & 1) != 0;
 }
 
 bool
 blob_gc_is_marked(const BlobGcMarks *marks, BlobPageNo first_page)
 {
-	uint64		bit = first_page - marks->first_page;
+	return is_set(marks, marks->bits, first_page) ||
+		(marks->kept_bits != NULL && is_set(marks, marks->kept_bits, first_page));
+}
 
-	Assert(first_page >= marks->first_page && first_page < marks->end_page);
-	return (marks->bits[bit / 8] >> (bit % 8) & 1) != 0;
+bool
+blob_gc_is_kept(const BlobGcMarks *marks, BlobPageNo first_page)
+{
+	return marks->kept_bits != NULL && is_set(marks, marks->kept_bits, first_page) &&
+		!is_set(marks, marks->bits, first_page);
 }
 
 /*
  * An extent is known by its first page.  A reference whose extent was freed and given to another
  * value (only dead tuples have such) marks the extent that is there now, or nothing: that keeps too
- * much, for a round.  generation: of the value; a new value may be in a row that was not seen.
+ * much, for a round.  generation: of the value; a new value may be in a row that was not seen.  The
+ * key of a row that is kept is no other reference: it goes after the row.
  */
 static void
 mark_extent(BlobGcRound *round, const BlobExtent *extent, BlobGeneration generation)
 {
 	BlobGcMarks *marks = &round->marks;
 	uint64		bit = extent->first_page - marks->first_page;
+	uint8	   *bits = marks->bits;
 
 	if (extent->first_page < marks->first_page || extent->first_page >= marks->end_page)
+		return;
+	if (round->key_pages != NULL && blob_gc_is_kept(marks, extent->first_page))
 		return;
 	if (round->key_pages != NULL && generation <= round->cutoff &&
 		!blob_gc_is_marked(marks, extent->first_page))
 		*round->key_pages += extent->pages;
-	marks->bits[bit / 8] |= 1 << (bit % 8);
+	if (round->is_kept)
+	{
+		if (marks->kept_bits == NULL)
+			marks->kept_bits = make_bits(round);
+		bits = marks->kept_bits;
+	}
+	bits[bit / 8] |= 1 << (bit % 8);
 }
 
 /* Mark the extents of one value.  An inline value is recognised without fetching it from TOAST. */

@@ -70,6 +70,7 @@ blob_gc_status_begin(bool dry_run, bool automatic)
 		uint64		skipped_rounds = entry->skipped_rounds;
 		TimestampTz completed_at = entry->completed_at;
 		BlobGcKeys	keys = entry->keys;
+		BlobGcKept	kept = entry->kept;
 
 		memset(entry, 0, sizeof(*entry));
 		entry->database = MyDatabaseId;
@@ -82,6 +83,7 @@ blob_gc_status_begin(bool dry_run, bool automatic)
 		entry->skipped_rounds = skipped_rounds;
 		entry->completed_at = completed_at;
 		entry->keys = keys;
+		entry->kept = kept;
 	}
 	LWLockRelease(table.lock);
 	own = entry;				/* without one the round goes unrecorded */
@@ -172,6 +174,16 @@ blob_gc_status_keys(const BlobGcKeys *keys)
 		return;
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	own->keys = *keys;
+	LWLockRelease(table.lock);
+}
+
+void
+blob_gc_status_kept(const BlobGcKept *kept)
+{
+	if (own == NULL)
+		return;
+	LWLockAcquire(table.lock, LW_EXCLUSIVE);
+	own->kept = *kept;
 	LWLockRelease(table.lock);
 }
 

@@ -14,6 +14,9 @@
 /* Schema and name, each in quotes and with all of its characters doubled at worst. */
 #define BLOB_GC_NAME_BYTES (2 * (2 * NAMEDATALEN + 2))
 
+/* A prepared transaction has the longest name, of 200 bytes. */
+#define BLOB_GC_KEEPER_BYTES 256
+
 typedef enum BlobGcPhase
 {
 	BLOB_GC_IDLE,
@@ -37,6 +40,18 @@ typedef struct BlobGcKeys
 	char		high_index[BLOB_GC_NAME_BYTES];
 	bool		high_is_exclusion;	/* cannot be rebuilt concurrently */
 } BlobGcKeys;
+
+/*
+ * Values that only rows hold which were deleted before the round, and which PostgreSQL may not
+ * remove yet, as the last complete round has found, a dry one or not.
+ */
+typedef struct BlobGcKept
+{
+	bool		is_known;		/* there was such a round */
+	uint64		blobs;
+	uint64		bytes;
+	char		by[BLOB_GC_KEEPER_BYTES];	/* what keeps the rows; empty: it has ended */
+} BlobGcKept;
 
 typedef struct BlobGcStatus
 {
@@ -62,6 +77,7 @@ typedef struct BlobGcStatus
 	char		skipped_reason[BLOB_GC_REASON_BYTES];	/* empty: nothing kept it from freeing */
 
 	BlobGcKeys	keys;
+	BlobGcKept	kept;
 
 	/* Since the start of the server, dry runs left out. */
 	uint64		rounds;			/* complete ones */
@@ -84,6 +100,7 @@ extern void blob_gc_status_page_done(void);
 extern void blob_gc_status_show(const char *format,...) pg_attribute_printf(1, 2);
 
 extern void blob_gc_status_keys(const BlobGcKeys *keys);
+extern void blob_gc_status_kept(const BlobGcKept *kept);
 
 /*
  * counted: the two figures of live blobs are known.  reason: why it freed nothing, or NULL.  Takes

@@ -63,6 +63,11 @@ sweep_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 	{
 		result->live_blobs += begins_value(entry);
 		result->live_bytes += bytes;
+		if (generation <= round->cutoff && blob_gc_is_kept(&round->marks, first_page))
+		{
+			result->kept.blobs += begins_value(entry);
+			result->kept.bytes += bytes;
+		}
 		return;
 	}
 	result->freed_blobs += begins_value(entry);

@@ -1,6 +1,6 @@
 /*
  * sql/collect.c
- *	  blobext_gc() and the view blobext_gc_status.
+ *	  blobext_gc() and the views blobext_gc_status and blobext_gc_databases.
  */
 #include "postgres.h"
 
@@ -28,6 +28,7 @@
 
 PG_FUNCTION_INFO_V1(blobext_gc);
 PG_FUNCTION_INFO_V1(blobext_gc_state);
+PG_FUNCTION_INFO_V1(blobext_gc_kept);
 
 /*
  * Is this a statement of the client's, and not part of a function or of a DO block?  All of
@@ -179,6 +180,20 @@ check_caller(Oid collector)
 				 errhint("Use SELECT * FROM blobext_gc().")));
 }
 
+/* A complete round frees nothing of this, and is no less complete: so it is no reason. */
+static void
+notice_kept(const BlobGcKept *kept)
+{
+	if (kept->bytes == 0)
+		return;
+	ereport(NOTICE,
+			(errmsg("the collector keeps " UINT64_FORMAT " bytes of " UINT64_FORMAT
+					" values of deleted rows", kept->bytes, kept->blobs),
+			 kept->by[0] == '\0' ? 0 :
+			 errdetail("These rows may be visible to %s.", kept->by),
+			 errhint("The next round frees what no snapshot can see any more.")));
+}
+
 /*
  * blobext_gc(dry_run boolean): one round in this session; a row of counts, and the reason why the
  * round was not completed.  Live extents are counted by a complete round only.
@@ -215,6 +230,7 @@ blobext_gc(PG_FUNCTION_ARGS)
 		values[4] = CStringGetTextDatum(result.skipped_reason);
 		nulls[4] = false;
 	}
+	notice_kept(&result.kept);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(row_type, values, nulls)));
 }
 
@@ -308,5 +324,31 @@ blobext_gc_state(PG_FUNCTION_ARGS)
 	count = blob_gc_status_get(&statuses);
 	for (int i = 0; i < count; i++)
 		put_status((ReturnSetInfo *) fcinfo->resultinfo, &statuses[i]);
+	return (Datum) 0;
+}
+
+/* Rows (datid, kept_blobs, kept_bytes, kept_by), for the same views. */
+Datum
+blobext_gc_kept(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	BlobGcStatus *statuses;
+	int			count;
+
+	blob_store_require_preload();
+	InitMaterializedSRF(fcinfo, 0);
+	count = blob_gc_status_get(&statuses);
+	for (int i = 0; i < count; i++)
+	{
+		const BlobGcKept *kept = &statuses[i].kept;
+		Datum		values[4] = {ObjectIdGetDatum(statuses[i].database)};
+		bool		nulls[4] = {false};
+
+		values[1] = Int64GetDatum((int64) kept->blobs);
+		values[2] = Int64GetDatum((int64) kept->bytes);
+		nulls[1] = nulls[2] = !kept->is_known;
+		put_name("", kept->by, &values[3], &nulls[3]);
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
 	return (Datum) 0;
 }

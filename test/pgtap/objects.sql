@@ -166,7 +166,7 @@ INSERT INTO public_may_not SELECT object, 'says what others do or have: for pg_m
 	'function blobext_dedup_state()', 'view blobext_dedup_progress',
 	'function blobext_fetch_state()', 'view blobext_fetch_progress',
 	'function blobext_space_usage()', 'view blobext_space', 'function blobext_files()',
-	'function blobext_gc_state()', 'view blobext_gc_status', 'view blobext_gc_databases',
+	'function blobext_gc_state()', 'function blobext_gc_kept()', 'view blobext_gc_status', 'view blobext_gc_databases',
 	'function blobext_database_counters()', 'function blobext_store_sizes()', 'view blobext_databases']) AS object;
 INSERT INTO public_may_not VALUES
 	('function blob_upload_piece()', 'the trigger of view blob_upload_pieces, which runs it'),
@@ -234,7 +234,7 @@ SELECT bag_eq(
 	$$SELECT signature, grantee::regrole::text FROM function, aclexplode(proacl)
 		WHERE grantee NOT IN (0, proowner)$$,
 	$$VALUES ('blobext_check_state()', 'pg_monitor'), ('blobext_dedup_state()', 'pg_monitor'),
-		('blobext_fetch_state()', 'pg_monitor'), ('blobext_gc_state()', 'pg_monitor'), ('blobext_space_usage()', 'pg_monitor'),
+		('blobext_fetch_state()', 'pg_monitor'), ('blobext_gc_state()', 'pg_monitor'), ('blobext_gc_kept()', 'pg_monitor'), ('blobext_space_usage()', 'pg_monitor'),
 		('blobext_files()', 'pg_monitor'), ('blobext_database_counters()', 'pg_monitor'),
 		('blobext_store_sizes()', 'pg_monitor'),
 		('blob_import(text)', 'pg_read_server_files'),
@@ -277,7 +277,7 @@ SELECT bag_eq(
 		'blobext_source_read(text,bigint,bigint,bigint,bigint,bigint,pg_lsn,integer,boolean,boolean,pg_lsn)',
 		'blobext_repair_bounds(boolean)', 'blobext_stat_counters()',
 		'blobext_database_counters()', 'blobext_store_sizes()',
-		'blobext_space_usage()', 'blobext_files()', 'blobext_gc(boolean)', 'blobext_gc_state()',
+		'blobext_space_usage()', 'blobext_files()', 'blobext_gc(boolean)', 'blobext_gc_state()', 'blobext_gc_kept()',
 		'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
 		'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
 		'blob_insert(blobstate,bigint,bytea)', 'blob_delete(blobstate,bigint,bigint)',
