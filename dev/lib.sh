@@ -39,8 +39,9 @@ LANGUAGE_PACKAGES=("postgresql-plpython3-$PG_MAJOR" "postgresql-plperl-$PG_MAJOR
 # Drivers of clients, tools for backups, pglogical, languages, a browser: dev/test goes on where
 # they cannot be had, and the tests that need them are left out.
 OPTIONAL_PACKAGES=(python3-psycopg2 python3-asyncpg python3-pg8000 python3-sqlalchemy
-	python3-django odbc-postgresql python3-pyodbc libpostgresql-jdbc-java pgbouncer pgbackrest
-	barman rsync "postgresql-$PG_MAJOR-pglogical" chromium "${LANGUAGE_PACKAGES[@]}")
+	python3-django odbc-postgresql python3-pyodbc libpostgresql-jdbc-java pgbouncer
+	ruby-activerecord ruby-pg pgbackrest barman rsync "postgresql-$PG_MAJOR-pglogical" chromium
+	"${LANGUAGE_PACKAGES[@]}")
 command -v javac > /dev/null || OPTIONAL_PACKAGES+=(default-jdk-headless)
 
 say()
