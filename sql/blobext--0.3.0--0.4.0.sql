@@ -28,6 +28,271 @@ ALTER FUNCTION @extschema@.blob_ne(@extschema@.blobstate, @extschema@.blobstate)
 ALTER FUNCTION @extschema@.blob_ne(@extschema@.blobstate, pg_catalog.bytea) LEAKPROOF;
 ALTER FUNCTION @extschema@.blob_ne(pg_catalog.bytea, @extschema@.blobstate) LEAKPROOF;
 
+-- PostgreSQL finds the operators of NULLIF, IS DISTINCT FROM, CASE x WHEN, USING, NATURAL, BETWEEN,
+-- IN, LIKE and of rows by the search_path alone, which pg_dump, postgres_fdw and the workers of
+-- logical replication set empty.  So operators that SQL finds by their names are in pg_catalog, as
+-- those of bytea are.  They are moved, not made anew: indexes, views and operator families have
+-- their OIDs.
+ALTER OPERATOR @extschema@.= (@extschema@.blobstate, @extschema@.blobstate)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.<> (@extschema@.blobstate, @extschema@.blobstate)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.< (@extschema@.blobstate, @extschema@.blobstate)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.<= (@extschema@.blobstate, @extschema@.blobstate)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.> (@extschema@.blobstate, @extschema@.blobstate)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.>= (@extschema@.blobstate, @extschema@.blobstate)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.= (@extschema@.blobstate, pg_catalog.bytea)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.<> (@extschema@.blobstate, pg_catalog.bytea)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.< (@extschema@.blobstate, pg_catalog.bytea)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.<= (@extschema@.blobstate, pg_catalog.bytea)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.> (@extschema@.blobstate, pg_catalog.bytea)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.>= (@extschema@.blobstate, pg_catalog.bytea)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.= (pg_catalog.bytea, @extschema@.blobstate)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.<> (pg_catalog.bytea, @extschema@.blobstate)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.< (pg_catalog.bytea, @extschema@.blobstate)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.<= (pg_catalog.bytea, @extschema@.blobstate)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.> (pg_catalog.bytea, @extschema@.blobstate)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.>= (pg_catalog.bytea, @extschema@.blobstate)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.|| (@extschema@.blobstate, @extschema@.blobstate)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.|| (@extschema@.blobstate, pg_catalog.bytea)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.|| (pg_catalog.bytea, @extschema@.blobstate)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.~~ (@extschema@.blobstate, pg_catalog.bytea)
+    SET SCHEMA pg_catalog;
+ALTER OPERATOR @extschema@.!~~ (@extschema@.blobstate, pg_catalog.bytea)
+    SET SCHEMA pg_catalog;
+
+-- Dumps of older versions, and statements of users, name them with the schema of the extension:
+-- OPERATOR(public.=).  For these there is a second operator of each, of the same function.  Nothing
+-- of the planner knows it: the library puts that of pg_catalog in its place
+-- (src/sql/named_operators.c).
+CREATE OPERATOR @extschema@.= (LEFTARG = @extschema@.blobstate, RIGHTARG = @extschema@.blobstate,
+    FUNCTION = @extschema@.blob_eq,
+    COMMUTATOR = OPERATOR(@extschema@.=), NEGATOR = OPERATOR(@extschema@.<>),
+    RESTRICT = pg_catalog.eqsel, JOIN = pg_catalog.eqjoinsel);
+CREATE OPERATOR @extschema@.<> (LEFTARG = @extschema@.blobstate, RIGHTARG = @extschema@.blobstate,
+    FUNCTION = @extschema@.blob_ne,
+    COMMUTATOR = OPERATOR(@extschema@.<>), NEGATOR = OPERATOR(@extschema@.=),
+    RESTRICT = pg_catalog.neqsel, JOIN = pg_catalog.neqjoinsel);
+CREATE OPERATOR @extschema@.< (LEFTARG = @extschema@.blobstate, RIGHTARG = @extschema@.blobstate,
+    FUNCTION = @extschema@.blob_lt,
+    COMMUTATOR = OPERATOR(@extschema@.>), NEGATOR = OPERATOR(@extschema@.>=),
+    RESTRICT = pg_catalog.scalarltsel, JOIN = pg_catalog.scalarltjoinsel);
+CREATE OPERATOR @extschema@.<= (LEFTARG = @extschema@.blobstate, RIGHTARG = @extschema@.blobstate,
+    FUNCTION = @extschema@.blob_le,
+    COMMUTATOR = OPERATOR(@extschema@.>=), NEGATOR = OPERATOR(@extschema@.>),
+    RESTRICT = pg_catalog.scalarlesel, JOIN = pg_catalog.scalarlejoinsel);
+CREATE OPERATOR @extschema@.> (LEFTARG = @extschema@.blobstate, RIGHTARG = @extschema@.blobstate,
+    FUNCTION = @extschema@.blob_gt,
+    COMMUTATOR = OPERATOR(@extschema@.<), NEGATOR = OPERATOR(@extschema@.<=),
+    RESTRICT = pg_catalog.scalargtsel, JOIN = pg_catalog.scalargtjoinsel);
+CREATE OPERATOR @extschema@.>= (LEFTARG = @extschema@.blobstate, RIGHTARG = @extschema@.blobstate,
+    FUNCTION = @extschema@.blob_ge,
+    COMMUTATOR = OPERATOR(@extschema@.<=), NEGATOR = OPERATOR(@extschema@.<),
+    RESTRICT = pg_catalog.scalargesel, JOIN = pg_catalog.scalargejoinsel);
+COMMENT ON OPERATOR @extschema@.= (@extschema@.blobstate, @extschema@.blobstate) IS
+    'equal contents (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.<> (@extschema@.blobstate, @extschema@.blobstate) IS
+    'different contents (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.< (@extschema@.blobstate, @extschema@.blobstate) IS
+    'order of contents: less (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.<= (@extschema@.blobstate, @extschema@.blobstate) IS
+    'order of contents: less or equal (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.> (@extschema@.blobstate, @extschema@.blobstate) IS
+    'order of contents: greater (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.>= (@extschema@.blobstate, @extschema@.blobstate) IS
+    'order of contents: greater or equal (by the name with this schema)';
+CREATE OPERATOR @extschema@.= (LEFTARG = @extschema@.blobstate, RIGHTARG = pg_catalog.bytea,
+    FUNCTION = @extschema@.blob_eq,
+    COMMUTATOR = OPERATOR(@extschema@.=), NEGATOR = OPERATOR(@extschema@.<>),
+    RESTRICT = pg_catalog.eqsel, JOIN = pg_catalog.eqjoinsel);
+CREATE OPERATOR @extschema@.<> (LEFTARG = @extschema@.blobstate, RIGHTARG = pg_catalog.bytea,
+    FUNCTION = @extschema@.blob_ne,
+    COMMUTATOR = OPERATOR(@extschema@.<>), NEGATOR = OPERATOR(@extschema@.=),
+    RESTRICT = pg_catalog.neqsel, JOIN = pg_catalog.neqjoinsel);
+CREATE OPERATOR @extschema@.< (LEFTARG = @extschema@.blobstate, RIGHTARG = pg_catalog.bytea,
+    FUNCTION = @extschema@.blob_lt,
+    COMMUTATOR = OPERATOR(@extschema@.>), NEGATOR = OPERATOR(@extschema@.>=),
+    RESTRICT = pg_catalog.scalarltsel, JOIN = pg_catalog.scalarltjoinsel);
+CREATE OPERATOR @extschema@.<= (LEFTARG = @extschema@.blobstate, RIGHTARG = pg_catalog.bytea,
+    FUNCTION = @extschema@.blob_le,
+    COMMUTATOR = OPERATOR(@extschema@.>=), NEGATOR = OPERATOR(@extschema@.>),
+    RESTRICT = pg_catalog.scalarlesel, JOIN = pg_catalog.scalarlejoinsel);
+CREATE OPERATOR @extschema@.> (LEFTARG = @extschema@.blobstate, RIGHTARG = pg_catalog.bytea,
+    FUNCTION = @extschema@.blob_gt,
+    COMMUTATOR = OPERATOR(@extschema@.<), NEGATOR = OPERATOR(@extschema@.<=),
+    RESTRICT = pg_catalog.scalargtsel, JOIN = pg_catalog.scalargtjoinsel);
+CREATE OPERATOR @extschema@.>= (LEFTARG = @extschema@.blobstate, RIGHTARG = pg_catalog.bytea,
+    FUNCTION = @extschema@.blob_ge,
+    COMMUTATOR = OPERATOR(@extschema@.<=), NEGATOR = OPERATOR(@extschema@.<),
+    RESTRICT = pg_catalog.scalargesel, JOIN = pg_catalog.scalargejoinsel);
+COMMENT ON OPERATOR @extschema@.= (@extschema@.blobstate, pg_catalog.bytea) IS
+    'equal contents (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.<> (@extschema@.blobstate, pg_catalog.bytea) IS
+    'different contents (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.< (@extschema@.blobstate, pg_catalog.bytea) IS
+    'order of contents: less (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.<= (@extschema@.blobstate, pg_catalog.bytea) IS
+    'order of contents: less or equal (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.> (@extschema@.blobstate, pg_catalog.bytea) IS
+    'order of contents: greater (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.>= (@extschema@.blobstate, pg_catalog.bytea) IS
+    'order of contents: greater or equal (by the name with this schema)';
+CREATE OPERATOR @extschema@.= (LEFTARG = pg_catalog.bytea, RIGHTARG = @extschema@.blobstate,
+    FUNCTION = @extschema@.blob_eq,
+    COMMUTATOR = OPERATOR(@extschema@.=), NEGATOR = OPERATOR(@extschema@.<>),
+    RESTRICT = pg_catalog.eqsel, JOIN = pg_catalog.eqjoinsel);
+CREATE OPERATOR @extschema@.<> (LEFTARG = pg_catalog.bytea, RIGHTARG = @extschema@.blobstate,
+    FUNCTION = @extschema@.blob_ne,
+    COMMUTATOR = OPERATOR(@extschema@.<>), NEGATOR = OPERATOR(@extschema@.=),
+    RESTRICT = pg_catalog.neqsel, JOIN = pg_catalog.neqjoinsel);
+CREATE OPERATOR @extschema@.< (LEFTARG = pg_catalog.bytea, RIGHTARG = @extschema@.blobstate,
+    FUNCTION = @extschema@.blob_lt,
+    COMMUTATOR = OPERATOR(@extschema@.>), NEGATOR = OPERATOR(@extschema@.>=),
+    RESTRICT = pg_catalog.scalarltsel, JOIN = pg_catalog.scalarltjoinsel);
+CREATE OPERATOR @extschema@.<= (LEFTARG = pg_catalog.bytea, RIGHTARG = @extschema@.blobstate,
+    FUNCTION = @extschema@.blob_le,
+    COMMUTATOR = OPERATOR(@extschema@.>=), NEGATOR = OPERATOR(@extschema@.>),
+    RESTRICT = pg_catalog.scalarlesel, JOIN = pg_catalog.scalarlejoinsel);
+CREATE OPERATOR @extschema@.> (LEFTARG = pg_catalog.bytea, RIGHTARG = @extschema@.blobstate,
+    FUNCTION = @extschema@.blob_gt,
+    COMMUTATOR = OPERATOR(@extschema@.<), NEGATOR = OPERATOR(@extschema@.<=),
+    RESTRICT = pg_catalog.scalargtsel, JOIN = pg_catalog.scalargtjoinsel);
+CREATE OPERATOR @extschema@.>= (LEFTARG = pg_catalog.bytea, RIGHTARG = @extschema@.blobstate,
+    FUNCTION = @extschema@.blob_ge,
+    COMMUTATOR = OPERATOR(@extschema@.<=), NEGATOR = OPERATOR(@extschema@.<),
+    RESTRICT = pg_catalog.scalargesel, JOIN = pg_catalog.scalargejoinsel);
+COMMENT ON OPERATOR @extschema@.= (pg_catalog.bytea, @extschema@.blobstate) IS
+    'equal contents (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.<> (pg_catalog.bytea, @extschema@.blobstate) IS
+    'different contents (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.< (pg_catalog.bytea, @extschema@.blobstate) IS
+    'order of contents: less (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.<= (pg_catalog.bytea, @extschema@.blobstate) IS
+    'order of contents: less or equal (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.> (pg_catalog.bytea, @extschema@.blobstate) IS
+    'order of contents: greater (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.>= (pg_catalog.bytea, @extschema@.blobstate) IS
+    'order of contents: greater or equal (by the name with this schema)';
+CREATE OPERATOR @extschema@.|| (LEFTARG = @extschema@.blobstate, RIGHTARG = pg_catalog.bytea,
+    FUNCTION = @extschema@.blob_append);
+COMMENT ON OPERATOR @extschema@.|| (@extschema@.blobstate, pg_catalog.bytea) IS
+    'append (by the name with this schema); takes space of the store until the collector '
+    'finds that nothing refers to it';
+CREATE OPERATOR @extschema@.|| (LEFTARG = @extschema@.blobstate, RIGHTARG = @extschema@.blobstate,
+    FUNCTION = @extschema@.blob_concat);
+COMMENT ON OPERATOR @extschema@.|| (@extschema@.blobstate, @extschema@.blobstate) IS
+    'concatenate (by the name with this schema); takes space of the store until the collector '
+    'finds that nothing refers to it';
+CREATE OPERATOR @extschema@.|| (LEFTARG = pg_catalog.bytea, RIGHTARG = @extschema@.blobstate,
+    FUNCTION = @extschema@.blob_prepend);
+COMMENT ON OPERATOR @extschema@.|| (pg_catalog.bytea, @extschema@.blobstate) IS
+    'prepend (by the name with this schema); takes space of the store until the collector '
+    'finds that nothing refers to it';
+CREATE OPERATOR @extschema@.~~ (LEFTARG = @extschema@.blobstate, RIGHTARG = pg_catalog.bytea,
+    FUNCTION = @extschema@.blob_like, NEGATOR = OPERATOR(@extschema@.!~~),
+    RESTRICT = pg_catalog.likesel, JOIN = pg_catalog.likejoinsel);
+CREATE OPERATOR @extschema@.!~~ (LEFTARG = @extschema@.blobstate, RIGHTARG = pg_catalog.bytea,
+    FUNCTION = @extschema@.blob_not_like, NEGATOR = OPERATOR(@extschema@.~~),
+    RESTRICT = pg_catalog.nlikesel, JOIN = pg_catalog.nlikejoinsel);
+COMMENT ON OPERATOR @extschema@.~~ (@extschema@.blobstate, pg_catalog.bytea) IS
+    'matches LIKE expression (by the name with this schema)';
+COMMENT ON OPERATOR @extschema@.!~~ (@extschema@.blobstate, pg_catalog.bytea) IS
+    'does not match LIKE expression (by the name with this schema)';
+
+-- The parser takes a comparison of rows, and ORDER BY ... USING, only by operators of a family.
+CREATE OPERATOR FAMILY @extschema@.blobstate_named_ops USING btree;
+COMMENT ON OPERATOR FAMILY @extschema@.blobstate_named_ops USING btree IS
+    'order by content, of the operators that are named with this schema';
+ALTER OPERATOR FAMILY @extschema@.blobstate_named_ops USING btree ADD
+    OPERATOR 1 @extschema@.< (@extschema@.blobstate, @extschema@.blobstate),
+    OPERATOR 2 @extschema@.<= (@extschema@.blobstate, @extschema@.blobstate),
+    OPERATOR 3 @extschema@.= (@extschema@.blobstate, @extschema@.blobstate),
+    OPERATOR 4 @extschema@.>= (@extschema@.blobstate, @extschema@.blobstate),
+    OPERATOR 5 @extschema@.> (@extschema@.blobstate, @extschema@.blobstate),
+    FUNCTION 1 (@extschema@.blobstate, @extschema@.blobstate)
+        @extschema@.blob_cmp(@extschema@.blobstate, @extschema@.blobstate),
+    OPERATOR 1 @extschema@.< (@extschema@.blobstate, pg_catalog.bytea),
+    OPERATOR 2 @extschema@.<= (@extschema@.blobstate, pg_catalog.bytea),
+    OPERATOR 3 @extschema@.= (@extschema@.blobstate, pg_catalog.bytea),
+    OPERATOR 4 @extschema@.>= (@extschema@.blobstate, pg_catalog.bytea),
+    OPERATOR 5 @extschema@.> (@extschema@.blobstate, pg_catalog.bytea),
+    FUNCTION 1 (@extschema@.blobstate, pg_catalog.bytea)
+        @extschema@.blob_cmp(@extschema@.blobstate, pg_catalog.bytea),
+    OPERATOR 1 @extschema@.< (pg_catalog.bytea, @extschema@.blobstate),
+    OPERATOR 2 @extschema@.<= (pg_catalog.bytea, @extschema@.blobstate),
+    OPERATOR 3 @extschema@.= (pg_catalog.bytea, @extschema@.blobstate),
+    OPERATOR 4 @extschema@.>= (pg_catalog.bytea, @extschema@.blobstate),
+    OPERATOR 5 @extschema@.> (pg_catalog.bytea, @extschema@.blobstate),
+    FUNCTION 1 (pg_catalog.bytea, @extschema@.blobstate)
+        @extschema@.blob_cmp(pg_catalog.bytea, @extschema@.blobstate);
+
+-- Where no hook of the library sees the expression, the planner asks the function behind it.
+CREATE FUNCTION @extschema@.blob_operator_support(internal) RETURNS internal
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.blob_operator_support(internal) IS
+    'puts the operator of pg_catalog in the place of its function (planner support)';
+-- Only the server calls it, and checks no privilege.
+REVOKE ALL ON FUNCTION @extschema@.blob_operator_support(internal) FROM PUBLIC;
+ALTER FUNCTION @extschema@.blob_eq(@extschema@.blobstate, @extschema@.blobstate)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_ne(@extschema@.blobstate, @extschema@.blobstate)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_lt(@extschema@.blobstate, @extschema@.blobstate)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_le(@extschema@.blobstate, @extschema@.blobstate)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_gt(@extschema@.blobstate, @extschema@.blobstate)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_ge(@extschema@.blobstate, @extschema@.blobstate)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_eq(@extschema@.blobstate, pg_catalog.bytea)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_ne(@extschema@.blobstate, pg_catalog.bytea)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_lt(@extschema@.blobstate, pg_catalog.bytea)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_le(@extschema@.blobstate, pg_catalog.bytea)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_gt(@extschema@.blobstate, pg_catalog.bytea)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_ge(@extschema@.blobstate, pg_catalog.bytea)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_eq(pg_catalog.bytea, @extschema@.blobstate)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_ne(pg_catalog.bytea, @extschema@.blobstate)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_lt(pg_catalog.bytea, @extschema@.blobstate)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_le(pg_catalog.bytea, @extschema@.blobstate)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_gt(pg_catalog.bytea, @extschema@.blobstate)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_ge(pg_catalog.bytea, @extschema@.blobstate)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_like(@extschema@.blobstate, pg_catalog.bytea)
+    SUPPORT @extschema@.blob_operator_support;
+ALTER FUNCTION @extschema@.blob_not_like(@extschema@.blobstate, pg_catalog.bytea)
+    SUPPORT @extschema@.blob_operator_support;
+
 -- ---------------------------------------------------------------------------
 -- Streaming
 -- ---------------------------------------------------------------------------

@@ -23,9 +23,11 @@
 #include "executor/executor.h"
 #include "gc/holders.h"
 #include "hooks/hooks.h"
+#include "optimizer/plancat.h"
 #include "optimizer/planner.h"
 #include "parser/analyze.h"
 #include "recovery/replay_origin.h"
+#include "sql/named_operators.h"
 
 /* As in libpq/auth.h, which needs the headers of GSSAPI where PostgreSQL was built with it. */
 struct Port;
@@ -34,6 +36,7 @@ extern PGDLLIMPORT AuthenticationHook ClientAuthentication_hook;
 
 static post_parse_analyze_hook_type previous_post_parse_analyze;
 static planner_hook_type previous_planner;
+static get_relation_info_hook_type previous_relation_info;
 static ExecutorRun_hook_type previous_executor_run;
 static ExecutorFinish_hook_type previous_executor_finish;
 static ProcessUtility_hook_type previous_process_utility;
@@ -79,6 +82,7 @@ plan(Query *parse, const char *query_string, int cursor_options,
 
 	if (!blob_assign_prepare_query(parse))
 		return plan_next(parse, query_string, cursor_options, params BLOB_PLAN_EXTRA_ARGUMENT);
+	blob_named_operators_replace(parse);
 
 	was_planning = blob_assign_set_planning(true);
 	PG_TRY();
@@ -91,6 +95,15 @@ plan(Query *parse, const char *query_string, int cursor_options,
 	}
 	PG_END_TRY();
 	return result;
+}
+
+/* Other extensions may add indexes, or change those that there are. */
+static void
+relation_info(PlannerInfo *root, Oid relation, bool is_parent, RelOptInfo *info)
+{
+	if (previous_relation_info)
+		previous_relation_info(root, relation, is_parent, info);
+	blob_named_operators_replace_in_relation(root, info);
 }
 
 /* ---- running ---- */
@@ -258,8 +271,9 @@ explain_object_in_the_way(void *argument)
  * 2. The target is entered before the statement can insert a key: pending content is made
  *	  crash-safe.
  * 3. Extents of stores that failed are freed before the statement allocates more.
- * 4. The statement's tree is next to the server, because it may be exchanged for a copy.  The
- *	  checks of its result (bounds, keys, statistics) still belong to the target and the holder.
+ * 4. The statement's tree is next to the server, because it may be exchanged for a copy, which
+ *	  may be changed.  The checks of its result (bounds, keys, statistics) still belong to the
+ *	  target and the holder.
  * 5. COPY of pieces to uploads takes the place of the server's COPY.
  */
 static void
@@ -283,6 +297,8 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 		blob_assign_enter_utility(&target, pstmt->utilityStmt);
 		blob_abandoned_free();
 		blob_assign_statement_begin(&statement, &pstmt, query_string, &read_only_tree, context);
+		if (!read_only_tree)
+			blob_named_operators_replace_in_statement(pstmt->utilityStmt);
 		if (!blob_upload_copy(pstmt, context, qc))
 			process_utility_next(pstmt, query_string, read_only_tree, context, params, query_env,
 								 dest, qc);
@@ -328,6 +344,8 @@ blob_hooks_install(void)
 	post_parse_analyze_hook = post_parse_analyze;
 	previous_planner = planner_hook;
 	planner_hook = plan;
+	previous_relation_info = get_relation_info_hook;
+	get_relation_info_hook = relation_info;
 	previous_executor_run = ExecutorRun_hook;
 	ExecutorRun_hook = executor_run;
 	previous_executor_finish = ExecutorFinish_hook;

@@ -76,6 +76,7 @@ INSERT INTO public_may SELECT object, 'reads a value that the caller has' FROM u
 	'function get_byte(blobstate,bigint)', 'function get_bit(blobstate,numeric)',
 	'function "position"(blobstate_operand,bytea)', 'function blob_like(blobstate,bytea)',
 	'function blob_not_like(blobstate,bytea)', 'operator ~~(blobstate,bytea)', 'operator !~~(blobstate,bytea)',
+	'operator public.~~(blobstate,bytea)', 'operator public.!~~(blobstate,bytea)',
 	'function substr(blobstate,bigint)', 'function substr(blobstate,bigint,bigint)',
 	'function blob_chunks(blobstate,integer)', 'function blob_summary(blobstate)']) AS object;
 INSERT INTO public_may SELECT object, 'makes a value of what the caller has; takes space, as whoever may '
@@ -89,7 +90,9 @@ INSERT INTO public_may SELECT object, 'makes a value of what the caller has; tak
 	'function "overlay"(blobstate,bytea,bigint)', 'function "overlay"(blobstate,bytea,bigint,bigint)',
 	'function btrim(blobstate_operand,bytea)', 'function ltrim(blobstate_operand,bytea)',
 	'function rtrim(blobstate_operand,bytea)', 'function string_agg(blobstate_operand,bytea)',
-	'operator ||(blobstate,bytea)', 'operator ||(blobstate,blobstate)', 'operator ||(bytea,blobstate)'])
+	'operator ||(blobstate,bytea)', 'operator ||(blobstate,blobstate)', 'operator ||(bytea,blobstate)',
+	'operator public.||(blobstate,bytea)', 'operator public.||(blobstate,blobstate)',
+	'operator public.||(bytea,blobstate)'])
 	AS object;
 INSERT INTO public_may SELECT object, 'an upload of the same role in the same transaction only; takes '
 		'space, as whoever may make a table can' FROM unnest(ARRAY[
@@ -102,9 +105,9 @@ INSERT INTO public_may SELECT format('function blob_%s(%s,%s)', name, t1, t2),
 		'compares values that the caller has; behind an operator, GREATEST, ORDER BY'
 	FROM unnest(ARRAY['eq', 'ne', 'lt', 'le', 'gt', 'ge', 'cmp']) AS name,
 		(VALUES ('blobstate', 'blobstate'), ('blobstate', 'bytea'), ('bytea', 'blobstate')) AS t (t1, t2);
-INSERT INTO public_may SELECT format('operator %s(%s,%s)', name, t1, t2),
+INSERT INTO public_may SELECT format('operator %s%s(%s,%s)', schema, name, t1, t2),
 		'compares values that the caller has'
-	FROM unnest(ARRAY['=', '<>', '<', '<=', '>', '>=']) AS name,
+	FROM unnest(ARRAY['', 'public.']) AS schema, unnest(ARRAY['=', '<>', '<', '<=', '>', '>=']) AS name,
 		(VALUES ('blobstate', 'blobstate'), ('blobstate', 'bytea'), ('bytea', 'blobstate')) AS t (t1, t2);
 INSERT INTO public_may SELECT object, 'compares digests of values that the caller has' FROM unnest(ARRAY[
 	'function blob_digest_lt(blobstate,blobstate)', 'function blob_digest_le(blobstate,blobstate)',
@@ -127,7 +130,8 @@ INSERT INTO public_may SELECT object, 'indexes of the caller''s own tables' FROM
 	'operator class blobstate_digest_ops for access method btree',
 	'operator family blobstate_ops for access method btree',
 	'operator family blobstate_ops for access method hash',
-	'operator family blobstate_digest_ops for access method btree']) AS object;
+	'operator family blobstate_digest_ops for access method btree',
+	'operator family blobstate_named_ops for access method btree']) AS object;
 INSERT INTO public_may VALUES
 	('access method blobext_map', 'has no privileges; refuses any table but the map by itself'),
 	('function blobext_set_compression(regclass,text,text)', 'runs SECURITY LABEL with the rights of its caller'),
@@ -146,7 +150,8 @@ INSERT INTO public_may_not SELECT object, 'part of CREATE EXTENSION' FROM unnest
 	'function blobext_require_library(text)', 'function blobext_create_store(regclass)']) AS object;
 INSERT INTO public_may_not SELECT object, 'the server calls it, and asks nobody whether it may'
 	FROM unnest(ARRAY[
-	'function blob_store_support(internal)', 'function blobstate_typanalyze(internal)',
+	'function blob_store_support(internal)', 'function blob_operator_support(internal)',
+	'function blobstate_typanalyze(internal)',
 	'function blobstate_sortsupport(internal)', 'function blobext_map_handler(internal)']) AS object;
 INSERT INTO public_may_not SELECT object, 'the aggregate runs it as its owner' FROM unnest(ARRAY[
 	'function blob_agg_bytea_transfn(internal,bytea)',
@@ -226,7 +231,8 @@ SELECT bag_eq(
 			AND (provolatile = 'v' OR prokind = 'a')
 			AND proname <> 'blob_intern'	-- gives back what it is given, or what a row has
 		UNION ALL VALUES ('operator ||(blobstate,bytea)'), ('operator ||(blobstate,blobstate)'),
-			('operator ||(bytea,blobstate)'), ('cast from blobstate to blobstate')$$,
+			('operator ||(bytea,blobstate)'), ('operator public.||(blobstate,bytea)'),
+			('operator public.||(blobstate,blobstate)'), ('operator public.||(bytea,blobstate)'), ('cast from blobstate to blobstate')$$,
 	'what takes space says so');
 
 -- As COPY has it; the owner may in any case.

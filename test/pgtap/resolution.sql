@@ -84,6 +84,7 @@ RESET client_min_messages;
 SELECT string_agg(expression || E'\t' || coalesce(pg_temp.resolved(expression), ''), E'\n') AS plain FROM call \gset
 SELECT count(*) AS left_over FROM pg_depend WHERE refclassid = 'pg_type'::regclass AND refobjid >= 16384
 	AND refobjid NOT IN (SELECT oid FROM pg_type) \gset
+SELECT count(*) + :left_over AS left_over FROM pg_operator WHERE oid >= 16384 \gset
 SELECT count(*) + :left_over AS left_over FROM pg_proc WHERE oid >= 16384 AND pronamespace = 'pg_catalog'::regnamespace \gset
 ROLLBACK TO SAVEPOINT with_extension;
 SELECT is(:left_over, 0, 'DROP EXTENSION leaves nothing in pg_catalog');

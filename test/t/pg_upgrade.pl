@@ -129,6 +129,17 @@ SELECT blobext_set_compression('packed', 'b', 'zstd');
 INSERT INTO packed SELECT i, convert_to(repeat(i || ' packed ', i * 10000), 'UTF8') FROM generate_series(1, 30) AS i;
 UPDATE packed SET b = blob_insert(b, 100, 'more') WHERE id % 2 = 0)) if $has_compression;
 
+# Operators in pg_catalog, and those that are named with the schema.  (Where they are only there, pg_upgrade
+# cannot restore the first view.)
+my $by_path = $old->safe_psql('postgres', q(SELECT count(*) FROM pg_operator
+	WHERE oprnamespace = 'pg_catalog'::regnamespace AND oprright = 'blobstate'::regtype));
+$old->safe_psql('postgres', q(
+CREATE VIEW by_path AS SELECT k.id, nullif(k.b, '\x00') AS n, CASE k.b WHEN l.b THEN 1 END AS c,
+	k.b IS DISTINCT FROM l.b AS d, (k.id, k.b) < (l.id, l.b) AS r FROM kept AS k JOIN kept AS l USING (b)
+UNION ALL
+SELECT id, b, NULL, NULL, b OPERATOR(public.>) '\x80' FROM kept WHERE b OPERATOR(public.~~) '%')) if $by_path;
+my $by_path_sum = q(SELECT count(*), md5(string_agg(v::text, '' ORDER BY v::text)) FROM by_path AS v);
+
 # A store with holes, whose rows share values.
 my $shared_sum = 'SELECT count(*), count(DISTINCT first_page), bool_and(sha256(b::bytea) = digest)
 	FROM v, blob_extents(b) WHERE extent_no = 0';
@@ -186,6 +197,7 @@ my $parts_sum = "$path SELECT md5(string_agg(encode(sha256(b::bytea), 'hex') ||
 my $parts = $old->safe_psql($other, $parts_sum);
 my $as_bytea_sum = "SELECT count(*), md5(string_agg(v::text, '' ORDER BY id)) FROM as_bytea AS v";
 my $as_bytea = $old->safe_psql('postgres', $as_bytea_sum);
+$by_path &&= $old->safe_psql('postgres', $by_path_sum);
 is($old->safe_psql('postgres', 'SELECT count(*) FROM blobext_files() WHERE file_bytes >= bytes'),
 	$old->safe_psql('postgres', 'SELECT count(*) FROM blobext_files()'),
 	'old: files are there, by blobext_files()');
@@ -317,6 +329,8 @@ sub new_is_whole
 	}
 	is($new->safe_psql($other, $parts_sum), $parts, "$name: partitions, domains, arrays");
 	is($new->safe_psql('postgres', $as_bytea_sum), $as_bytea, "$name: functions in pg_catalog");
+	is($new->safe_psql('postgres', $by_path_sum), $by_path, "$name: operators in pg_catalog and by their names")
+	  if $by_path;
 	is( $new->safe_psql('postgres', q(
 		INSERT INTO packed SELECT 31, convert_to(repeat('31 packed ', 310000), 'UTF8');
 		SELECT count(*), bool_and(sha256(b::bytea) = sha256(b)), bool_and(blob_compression(b) = 'zstd') FROM packed)),
