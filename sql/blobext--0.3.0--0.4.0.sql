@@ -324,6 +324,21 @@ CREATE OR REPLACE AGGREGATE @extschema@.string_agg(@extschema@.blobstate_operand
     PARALLEL = UNSAFE
 );
 
+-- The calls of older scripts were not exact: generate_series(integer, bigint) of the schema's owner
+-- fitted better than PostgreSQL's function, and is part of blob_chunks() then.  Here all names have
+-- a schema, and all arguments the very types.
+CREATE OR REPLACE FUNCTION blob_chunks(content blobstate, chunk_size integer DEFAULT 1048576)
+    RETURNS TABLE (chunk_no bigint, "offset" bigint, data bytea)
+    LANGUAGE SQL IMMUTABLE PARALLEL SAFE ROWS 100 COST 100
+BEGIN ATOMIC
+    SELECT n, n OPERATOR(pg_catalog.*) chunk_size::pg_catalog.int8,
+        @extschema@.blob_read(content, n OPERATOR(pg_catalog.*) chunk_size::pg_catalog.int8,
+            chunk_size::pg_catalog.int8)
+    FROM pg_catalog.generate_series(0::pg_catalog.int8,
+        @extschema@.blob_chunk_count(content, chunk_size) OPERATOR(pg_catalog.-) 1::pg_catalog.int8)
+        AS n;
+END;
+
 -- ---------------------------------------------------------------------------
 -- Values
 -- ---------------------------------------------------------------------------

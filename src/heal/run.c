@@ -30,15 +30,14 @@
 
 /* ---- the source ---- */
 
-/* Each with its very types, so that no overload fits better. */
+/* Each with its very types, so that no overload fits better; the OIDs of these types. */
 #define SOURCE "blobext_source($1::pg_catalog.pg_lsn)"
-#define SOURCE_TYPES "pg_lsn"
+#define SOURCE_TYPES "3220"
 #define READ "blobext_source_read($1::pg_catalog.text, $2::pg_catalog.int8, " \
 	"$3::pg_catalog.int8, $4::pg_catalog.int8, $5::pg_catalog.int8, $6::pg_catalog.int8, " \
 	"$7::pg_catalog.pg_lsn, $8::pg_catalog.int4, $9::pg_catalog.bool, $10::pg_catalog.bool, " \
 	"$11::pg_catalog.pg_lsn)"
-#define READ_TYPES "text, bigint, bigint, bigint, bigint, bigint, pg_lsn, integer, boolean, " \
-	"boolean, pg_lsn"
+#define READ_TYPES "25 20 20 20 20 20 3220 23 16 16 3220"
 
 #define CATALOG_OID(name) "'pg_catalog." name "'::pg_catalog.regclass::pg_catalog.oid"
 
@@ -52,8 +51,7 @@
 	" AND d.deptype OPERATOR(pg_catalog.=) 'e'::pg_catalog.\"char\"" \
 	" AND p.pronamespace OPERATOR(pg_catalog.=) e.extnamespace" \
 	" AND p.proname OPERATOR(pg_catalog.=) '" name "'::pg_catalog.name" \
-	" AND pg_catalog.oidvectortypes(p.proargtypes) OPERATOR(pg_catalog.=) '" types \
-	"'::pg_catalog.text)"
+	" AND p.proargtypes OPERATOR(pg_catalog.=) '" types "'::pg_catalog.oidvector)"
 
 /*
  * The extension's schema on the other server, quoted, if both functions that this server calls
