@@ -477,8 +477,46 @@ may_ask_without_digest(BlobHeal *heal, XLogRecPtr *replayed_to)
 }
 
 /*
+ * Pages of the extent that this server has written since the fork: they are right as they are.
+ * Copies of this server will hear that they have all of the extent (FETCHED), and may lack these
+ * pages, if their content was not logged.  So log them.  Returns the problem, or NULL.
+ */
+static char *
+keep_own_pages(Patient *patient, int extent_no, uint64 start, uint64 end)
+{
+	BlobHeal   *heal = patient->heal;
+	const BlobExtent *extent = &patient->stored.extents[extent_no].extent;
+	BlobStoredExtent own = {.extent = *extent, .bytes = end};
+	BlobStored	pages = {
+		.extents = &own,
+		.count = 1,
+		.max_generation = extent->generation,
+		.total_bytes = end,
+		.value_bytes = end,
+		.may_lack = true
+	};
+
+	if (!heal->logs_content)
+		return NULL;
+	/* What a writer is about to write there must not be overwritten with what was there before. */
+	(void) position_behind_claims(heal);
+	while (start < end)
+	{
+		uint32		bytes = (uint32) Min(end - start, BLOB_HEAL_PIECE_BYTES);
+
+		blob_stored_read(&pages, NULL, false, start, bytes, heal->piece);
+		if (!blob_restore_write(heal, extent, start, heal->piece, bytes))
+			return report_gone(extent);
+		start += bytes;
+	}
+	return NULL;
+}
+
+/*
  * The pages of a lacking extent behind those of the value, up to the mark: from a source that must
- * have them as this server had them.  Returns the problem, or NULL.
+ * have them as this server had them.  Where its block of the map has not changed since the fork,
+ * its mark is that of the fork, and this server has written the pages behind it.  Returns the
+ * problem, or NULL.
  */
 static char *
 prove_extent(Patient *patient, int extent_no)
@@ -489,6 +527,7 @@ prove_extent(Patient *patient, int extent_no)
 	uint64		end = patient->mark_pages[extent_no] * BLOB_PAGE_SIZE;
 	XLogRecPtr	since = patient->is_marked_since[extent_no] ? heal->fork : InvalidXLogRecPtr;
 	XLogRecPtr	replayed_to = InvalidXLogRecPtr;
+	char	   *problem;
 
 	if (start < end && !may_ask_without_digest(heal, &replayed_to))
 		return psprintf("the extent at page " UINT64_FORMAT " has bytes of other values, "
@@ -503,6 +542,13 @@ prove_extent(Patient *patient, int extent_no)
 
 		request(heal, &stored->extent, start, wanted, since, replayed_to, false);
 		bytes = take_answer(heal, wanted, &data, &refusal);
+		if (bytes == 0 && since != InvalidXLogRecPtr)
+		{
+			problem = keep_own_pages(patient, extent_no, start, end);
+			if (problem != NULL)
+				return problem;
+			break;
+		}
 		if (bytes <= 0)
 			return psprintf("the extent at page " UINT64_FORMAT " has bytes of other values, "
 							"which the other server does not give: %s",

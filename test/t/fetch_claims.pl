@@ -167,4 +167,54 @@ like(fetch($copy, $original, 'seen'), qr/^1\|.*only a standby/, 'pages behind th
 is(states($copy), "missing\nmissing", 'no value is wrong');
 $_->stop foreach ($copy, $original);
 
+# ---- claims of a promoted copy ----
+
+# The copy has appended to values that it lacks: rolled back, deleted, and kept.  What it wrote
+# there without logging it, its own standby must get.  Seen to fail without keep_own_pages(), with
+# proofs that go up to the mark: none of these values was ever fetched.
+my $old = blob_cluster('old', streaming => 1, conf => $calm . "blobext.wal_content = off\n");
+my $new = standby_of($old, 'new');
+make_objects($old);
+$old->safe_psql('postgres', q(CREATE TABLE many (id integer, b blobstate);
+	SET blobext.tail_extents = off;
+	INSERT INTO many SELECT i, convert_to(repeat('g', 70000 + i), 'UTF8') FROM generate_series(1, 15) AS i;
+	UPDATE many SET b = b || convert_to(repeat('h', 50000), 'UTF8')));
+$old->wait_for_catchup($new);
+$new->promote;
+my $append = q(SET blobext.tail_extents = off; UPDATE many SET b = b || convert_to(repeat('n', 20000), 'UTF8') WHERE id);
+$new->safe_psql('postgres', "BEGIN; $append <= 5; ROLLBACK");
+$new->safe_psql('postgres', "BEGIN; SAVEPOINT s; $append = 6; ROLLBACK TO s; COMMIT");
+grow($new, 'n');
+$new->safe_psql('postgres', q(SET blobext.tail_extents = off;
+	CREATE TABLE longer AS SELECT id, b || convert_to(repeat('n', 20000), 'UTF8') AS b FROM many WHERE id > 6));
+is($new->safe_psql('postgres', 'SELECT count(*) FROM many, longer, LATERAL
+	(SELECT max(first_page) AS page FROM blob_extents(many.b)) AS m, blob_extents(longer.b) AS l
+	WHERE many.id = longer.id AND l.first_page = m.page'), '9', 'longer values use the room of the extents');
+$new->safe_psql('postgres', 'DELETE FROM longer WHERE id <= 10; VACUUM longer');
+my $heir = standby_of($new, 'heir');
+my $all = 'SELECT state_of(b), count(*) FROM (SELECT b FROM many UNION ALL SELECT b FROM longer
+	UNION ALL SELECT b FROM seen UNION ALL SELECT b FROM other) AS v GROUP BY 1';
+is($new->safe_psql('postgres', $all), 'missing|22', 'all these values are missing before');
+$new->append_conf('postgresql.conf', "blobext.wal_content = auto\n");
+$new->restart;
+my %problems = map { reverse split /\|/, $_, 2 } split /\n/, fetch($new, $old);
+is(join(', ', keys %problems), '', 'all these values are fetched, or others bring them');
+is($new->safe_psql('postgres', $all), 'right|22', 'all these values are right');
+check_is_clean($new, 'the check finds no problem on the promoted copy');
+$new->wait_for_catchup($heir);
+is($heir->safe_psql('postgres', $all), 'right|22', 'all these values are right on the standby of the copy');
+check_is_clean($heir, 'the check finds no problem on the standby of the copy');
+kill_everything($new);
+$new->start;
+is($new->safe_psql('postgres', $all), 'right|22', 'all these values are right after a crash');
+
+# A source that has changed its map since says nothing about the mark.
+$new->stop;
+unlink(segment_file($new)) or die $!;
+$new->start;
+$old->safe_psql('postgres', q(SET blobext.tail_extents = off; UPDATE seen SET b = b || convert_to(repeat('o', 20000), 'UTF8')));
+unlike(fetch($new, $old, 'seen'), qr/^1\|$/, 'a source whose map has changed since does not prove pages behind its mark');
+is($new->safe_psql('postgres', 'SELECT state_of(b) FROM other'), 'missing', 'the longer value is not taken for whole');
+$_->stop foreach ($heir, $new, $old);
+
 done_testing();
