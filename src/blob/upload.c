@@ -28,8 +28,14 @@ typedef struct Upload
 	struct varlena *result;		/* once complete */
 } Upload;
 
-/* Those of the current transaction. */
+/*
+ * Those of the current transaction: they have memory of a writer until they have ended, and then a
+ * datum.  Of those that have ended the last ones can be ended again.
+ */
 static dlist_head uploads = DLIST_STATIC_INIT(uploads);
+
+#define MAX_OPEN 100
+#define MAX_ENDED 1000
 
 /* Numbers are not used again, so that no call meets an upload that it does not mean. */
 static int64 last_upload_no = 0;
@@ -126,6 +132,53 @@ register_callbacks(void)
 	is_registered = true;
 }
 
+/* ---- limits ---- */
+
+static bool
+has_ended(const Upload *upload)
+{
+	return upload->result != NULL;
+}
+
+/*
+ * Forget the oldest upload that has ended if there are too many, and return the number of the
+ * others.  So memory and the time of a search have a limit.
+ */
+static int
+tidy_up(void)
+{
+	Upload	   *oldest = NULL;
+	int			open = 0;
+	int			ended = 0;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &uploads)
+	{
+		Upload	   *upload = dlist_container(Upload, node, iter.cur);
+
+		if (!has_ended(upload))
+			open++;
+		else if (ended++ == 0)
+			oldest = upload;
+	}
+	if (ended > MAX_ENDED)
+		discard(oldest);
+	return open;
+}
+
+static void
+require_room(void)
+{
+	if (tidy_up() < MAX_OPEN)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("a transaction cannot have more than %d uploads at a time", MAX_OPEN),
+			 errdetail("Each of them has memory until it is ended or given up."),
+			 errhint("Call blob_upload_end() or blob_upload_abort() for uploads that are "
+					 "complete or not needed.")));
+}
+
 /* ---- calls ---- */
 
 int64
@@ -136,6 +189,7 @@ blob_upload_begin(const BlobValue *base, uint64 expected_bytes)
 	Upload	   *upload;
 
 	blob_writer_require_allocation();
+	require_room();
 	register_callbacks();
 	context = AllocSetContextCreate(TopTransactionContext, "blobext upload", ALLOCSET_SMALL_SIZES);
 	old = MemoryContextSwitchTo(context);

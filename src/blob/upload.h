@@ -20,7 +20,8 @@
 /*
  * Begin an upload and return its number, which this session has not used before.  base: the value
  * whose content comes first, or NULL.  expected_bytes: how many bytes will be written, as far as
- * known, else 0.  ERROR 25006 where extents cannot be allocated; errors of blob_writer_grow().
+ * known, else 0.  ERROR 25006 where extents cannot be allocated, 54000 if the transaction has 100
+ * uploads that have not ended; errors of blob_writer_grow().
  */
 extern int64 blob_upload_begin(const BlobValue *base, uint64 expected_bytes);
 
@@ -40,7 +41,7 @@ extern void blob_upload_end_stream(bool is_after_error);
 
 /*
  * Complete the value.  The datum is in the current context.  Another call in the same transaction
- * returns the same value; nothing can be added any more.
+ * returns the same value, for the last 1,000 that were ended; nothing can be added any more.
  */
 extern struct varlena *blob_upload_end(int64 upload_no);
 

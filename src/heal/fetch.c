@@ -498,7 +498,7 @@ keep_own_pages(Patient *patient, int extent_no, uint64 start, uint64 end)
 
 	if (!heal->logs_content)
 		return NULL;
-	/* What a writer is about to write there must not be overwritten with what was there before. */
+	/* Content that a writer is about to write there must not be overwritten with older bytes. */
 	(void) position_behind_claims(heal);
 	while (start < end)
 	{

@@ -329,12 +329,26 @@ check_relations(BlobCheck *check, List *relations)
 	}
 }
 
+/* ERROR 42P01 for a number that is no relation's: nothing is checked by that. */
+static void
+require_relation(Oid relid)
+{
+	Relation	relation = try_relation_open(relid, AccessShareLock);
+
+	if (relation == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relid)));
+	relation_close(relation, AccessShareLock);
+}
+
 /* The map with the files, and all relations; or a table with all its partitions and children. */
 static void
 check_all(BlobCheck *check, Oid relid)
 {
 	if (OidIsValid(relid))
 	{
+		require_relation(relid);
 		check_relations(check, find_all_inheritors(relid, AccessShareLock, NULL));
 		return;
 	}

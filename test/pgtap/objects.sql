@@ -3,7 +3,7 @@
 -- Seen to fail when PUBLIC could execute functions of type internal, when no comment spoke of space, and
 -- with any object left out of the lists.
 BEGIN;
-SELECT plan(22);
+SELECT plan(25);
 
 CREATE TEMP VIEW member AS
 	SELECT classid, objid, pg_describe_object(classid, objid, 0) AS object
@@ -369,6 +369,40 @@ SELECT results_eq(
 		FROM public.of_nobody$$,
 	$$VALUES ('extents', 10000::bigint, false, 52::bigint, 51::bigint, true, 52::bigint)$$,
 	'aggregates, sorts, indexes and statistics of an ordinary role');
+
+-- A number that is no relation's, for each function that takes one.  Seen to fail: blobext_check() and
+-- blobext_check(repair) ended with an internal error.
+RESET ROLE;
+CREATE FUNCTION pg_temp.state_of(statement text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE statement;
+	RETURN '00000';
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE;
+END $$;
+CREATE FUNCTION pg_temp.call_of(called oid) RETURNS text LANGUAGE sql AS $$
+	SELECT format('SELECT %s(%s)', called::regproc, string_agg(CASE type
+		WHEN 'regclass'::regtype THEN '4294967295::regclass'
+		WHEN 'oid'::regtype THEN '4294967295::oid'
+		WHEN 'text'::regtype THEN quote_literal('b') || '::text'
+		WHEN 'boolean'::regtype THEN 'true'
+		ELSE format('%L::%s', '1', type::regtype) END, ', ' ORDER BY n))
+	FROM pg_proc, unnest(proargtypes::oid[]) WITH ORDINALITY AS a (type, n) WHERE pg_proc.oid = called
+$$;
+CREATE TEMP TABLE takes_relation AS
+	SELECT p.oid FROM pg_proc AS p JOIN pg_depend AS d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass
+	JOIN pg_extension AS e ON e.oid = d.refobjid AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+	WHERE e.extname = 'blobext' AND p.prokind = 'f' AND 2281 <> ALL (p.proargtypes::oid[]) AND
+		2275 <> ALL (p.proargtypes::oid[]) AND
+		('regclass'::regtype = ANY (p.proargtypes::oid[]) OR 'oid'::regtype = ANY (p.proargtypes::oid[]));
+SELECT is_empty($$SELECT oid::regprocedure, pg_temp.state_of(pg_temp.call_of(oid)) FROM takes_relation
+	WHERE pg_temp.state_of(pg_temp.call_of(oid)) LIKE 'XX%'$$, 'no function has an internal error for a number that is no relation''s');
+SELECT cmp_ok((SELECT count(*) FROM takes_relation), '>', 9::bigint, 'there are functions that take a relation');
+SELECT is((SELECT array_agg(DISTINCT pg_temp.state_of(call)) FROM unnest(ARRAY[
+	'SELECT * FROM blobext_check(4294967295)', 'SELECT * FROM blobext_check(4294967295, NULL)',
+	$$SELECT * FROM blobext_space(4294967295, 'b')$$, $$SELECT blobext_set_compression(4294967295, 'b', 'zstd')$$,
+	$$SELECT blobext_browse(4294967295)$$, $$SELECT blob_intern(4294967295, 'b', ''::bytea)$$]) AS call), ARRAY['42P01'],
+	'functions say that there is no such relation');
 
 SELECT * FROM finish();
 ROLLBACK;

@@ -6,7 +6,7 @@
 CREATE SCHEMA uploads;
 SET search_path = uploads, public;
 SET client_min_messages = warning;
-SELECT plan(51);
+SELECT plan(58);
 
 \ir helpers.psql
 CREATE TABLE d (id text PRIMARY KEY, content blobstate);
@@ -268,6 +268,32 @@ SELECT blob_upload_write(:u, bytes(6000000, 'left'));
 COMMIT;
 SET client_min_messages = warning;
 SELECT is((SELECT count(*) FROM blobext_map), :extents::bigint, 'COMMIT without an end leaves no extent');
+
+--
+-- How many
+--
+-- Seen to fail without require_room(): the number and the memory of uploads had no limit.
+BEGIN;
+SELECT array_agg(blob_upload_begin()) AS us FROM generate_series(1, 100) \gset
+SAVEPOINT s;
+SELECT throws_ok('SELECT blob_upload_begin()', '54000', 'a transaction cannot have more than 100 uploads at a time',
+	'a transaction cannot have uploads without end');
+SELECT throws_ok('SELECT blob_upload_resume(''x'')', '54000', NULL, 'an upload that continues a value counts, too');
+SELECT blob_upload_abort((:'us'::bigint[])[1]);
+SELECT lives_ok('SELECT blob_upload_begin()', 'an upload that is given up makes room');
+SELECT blob_upload_write((:'us'::bigint[])[2], 'two');
+SELECT is(blob_upload_end((:'us'::bigint[])[2]), 'two', 'an upload among many is found');
+SELECT lives_ok('SELECT blob_upload_begin()', 'an upload that is ended makes room');
+ROLLBACK;
+BEGIN;
+SELECT blob_upload_begin() AS u \gset
+SELECT blob_upload_write(:u, 'first');
+SELECT blob_upload_end(:u);
+SELECT count(blob_upload_end(n)) FROM (SELECT blob_upload_begin() AS n FROM generate_series(1, 900)) AS v;
+SELECT is(blob_upload_end(:u), 'first', 'an upload can be ended again while there are few after it');
+SELECT count(blob_upload_end(n)) FROM (SELECT blob_upload_begin() AS n FROM generate_series(1, 200)) AS v;
+SELECT throws_ok(format('SELECT blob_upload_end(%s)', :u), '42704', NULL, 'an upload of long ago is forgotten');
+ROLLBACK;
 
 SELECT is_empty('SELECT * FROM blobext_check()', 'all values are sound');
 SELECT * FROM finish();

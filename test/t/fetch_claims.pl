@@ -169,8 +169,8 @@ $_->stop foreach ($copy, $original);
 
 # ---- claims of a promoted copy ----
 
-# The copy has appended to values that it lacks: rolled back, deleted, and kept.  What it wrote
-# there without logging it, its own standby must get.  Seen to fail without keep_own_pages(), with
+# The copy has appended to values that it lacks: rolled back, deleted, and kept.  It wrote content
+# there without logging it, which its own standby must get.  Seen to fail without keep_own_pages(), with
 # proofs that go up to the mark: none of these values was ever fetched.
 my $old = blob_cluster('old', streaming => 1, conf => $calm . "blobext.wal_content = off\n");
 my $new = standby_of($old, 'new');
