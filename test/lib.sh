@@ -181,7 +181,7 @@ test_copy_sources()
 {
 	mkdir -p "$1/test" "$1/mount"
 	cp -R "$checkout/Makefile" "$checkout/blobext.control" "$checkout/sql" "$checkout/src" \
-		"$checkout/tools" "$1/"
+		"$checkout/tools" "$checkout/plpython" "$1/"
 	cp -R "$checkout/mount/sql" "$1/mount/"
 	cp -R "$checkout/test/unit" "$checkout/test/lossy_disk.c" "$1/test/"
 	find "$1" '(' -name '*.o' -o -name '*.so' ')' -delete
