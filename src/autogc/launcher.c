@@ -69,6 +69,7 @@ static int	database_count;
 static TimestampTz tick_at;
 
 static bool is_out_of_workers;	/* and the log says so */
+static int	warned_of;			/* a number of databases that are too many, as the log says */
 
 void
 blob_autogc_launcher_register(void)
@@ -160,11 +161,11 @@ keep_stores(const BlobStoreId *stores, int store_count)
 }
 
 /*
- * Remove the directory of a database that is not there.  Its OID is locked meanwhile, so that
- * no session can connect to a new database of that OID.
+ * Remove the store of a database that is not there: its directory, if it has one.  The OID is locked
+ * meanwhile, so that no session can connect to a new database of that OID.
  */
 static void
-remove_directory(const BlobStoreId *store)
+remove_store(const BlobStoreId *store)
 {
 	LOCKTAG		tag;
 
@@ -175,10 +176,11 @@ remove_directory(const BlobStoreId *store)
 		AcceptInvalidationMessages();
 		if (!SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(store->dboid)))
 		{
-			ereport(LOG,
-					(errmsg("blobext: removing directory " BLOB_STORE_DIR "/%u.%016llx of a "
-							"dropped database", store->dboid,
-							(unsigned long long) store->incarnation)));
+			if (blob_segment_dir_exists(store))
+				ereport(LOG,
+						(errmsg("blobext: removing directory " BLOB_STORE_DIR "/%u.%016llx of a "
+								"dropped database", store->dboid,
+								(unsigned long long) store->incarnation)));
 			(void) blob_store_drop(store);
 			blob_stat_forget_database(store->dboid);
 		}
@@ -198,7 +200,18 @@ remove_dropped(const BlobStoreId *stores, int store_count)
 	for (int i = 0; i < store_count; i++)
 	{
 		if (find_database(stores[i].dboid) == NULL)
-			remove_directory(&stores[i]);
+			remove_store(&stores[i]);
+	}
+}
+
+/* Of stores that have no directory, because a value of theirs could not be stored. */
+static void
+remove_dropped_entries(const BlobStoreId *entries, int count)
+{
+	for (int i = 0; i < count; i++)
+	{
+		if (find_database(entries[i].dboid) == NULL && blob_store_has_entry(&entries[i]))
+			remove_store(&entries[i]);
 	}
 }
 
@@ -211,6 +224,41 @@ forget_dropped(void)
 		oids[i] = databases[i].oid;
 	blob_autogc_schedule_keep(oids, database_count);
 	blob_gc_status_keep(oids, database_count);
+}
+
+/* Counters of databases that are gone, of which some had no store. */
+static void
+forget_counters(const Oid *counted, int count)
+{
+	for (int i = 0; i < count; i++)
+	{
+		if (find_database(counted[i]) == NULL)
+			blob_stat_forget_database(counted[i]);
+	}
+}
+
+/*
+ * More databases have a store than blobext.max_databases says: it was lowered, or stores came by
+ * replay.  Said once, and when their number has changed.
+ */
+static void
+warn_of_limit(void)
+{
+	int			room = blob_segment_database_room();
+
+	if (database_count <= blob_max_databases || database_count == warned_of)
+	{
+		warned_of = database_count;
+		return;
+	}
+	warned_of = database_count;
+	ereport(WARNING,
+			(errmsg("blobext: %d databases have an extent store, and blobext.max_databases is %d",
+					database_count, blob_max_databases),
+			 database_count > room ?
+			 errdetail("Only %d of them are collected, until the server is restarted.", room) :
+			 errdetail("They are used and collected, and others cannot store."),
+			 errhint("Increase blobext.max_databases and restart the server.")));
 }
 
 static void
@@ -230,22 +278,40 @@ judge_databases(void)
 	}
 }
 
-/* One pass over all databases.  Directories are listed first, see remove_dropped(). */
+/*
+ * One pass over all databases.  Directories, entries and counters are listed first: only processes
+ * of a database make these, see remove_dropped().
+ */
 static void
 tick(void)
 {
 	BlobStoreId *stores;
+	BlobStoreId *entries;
+	Oid		   *counted;
 	int			store_count;
+	int			entry_count;
+	int			counted_count;
+	bool		is_full;
 
 	MemoryContextReset(tick_context);
 	MemoryContextSwitchTo(tick_context);
 	pgstat_report_activity(STATE_RUNNING, "blobext: looking for databases");
 
 	store_count = blob_segment_list_stores(&stores);
+	entry_count = blob_store_list(&entries);
+	counted_count = blob_stat_list_databases(&counted);
 	read_databases();
 	remove_dropped(stores, store_count);
-	forget_dropped();
+	remove_dropped_entries(entries, entry_count);
+	forget_counters(counted, counted_count);
+	/* Those without a store may have entries, as long as there are enough. */
+	is_full = database_count > blob_segment_database_room();
+	if (!is_full)
+		forget_dropped();
 	keep_stores(stores, store_count);
+	if (is_full)
+		forget_dropped();
+	warn_of_limit();
 	judge_databases();
 	pgstat_report_activity(STATE_IDLE, NULL);
 }

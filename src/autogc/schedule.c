@@ -16,6 +16,7 @@
 #include "gc/database_table.h"
 #include "gc/gc.h"
 #include "gc/status.h"
+#include "io/segment.h"
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"
 #include "storage/latch.h"
@@ -180,7 +181,7 @@ void
 blob_autogc_schedule_wake(void)
 {
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);
-	for (int i = 0; i < blob_max_databases; i++)
+	for (int i = 0; i < blob_segment_database_room(); i++)
 	{
 		ScheduleEntry *entry = blob_database_table_entry(&table, i);
 
@@ -559,7 +560,7 @@ blob_autogc_schedule_vacuum_enter(void)
 	bool		may_enter;
 
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);
-	for (int i = 0; i < blob_max_databases; i++)
+	for (int i = 0; i < blob_segment_database_room(); i++)
 	{
 		const ScheduleEntry *other = blob_database_table_entry(&table, i);
 
@@ -657,7 +658,7 @@ blob_autogc_schedule_hurry(void)
 static bool
 is_any_hurried(void)
 {
-	for (int i = 0; i < blob_max_databases; i++)
+	for (int i = 0; i < blob_segment_database_room(); i++)
 	{
 		const ScheduleEntry *entry = blob_database_table_entry(&table, i);
 

@@ -22,7 +22,7 @@ bool		blob_verify_reads = false;
 bool		blob_stream_results = true;
 int			blob_client_type = BLOB_CLIENT_TYPE_BYTEA;
 int			blob_cache_kb = -1;
-int			blob_max_databases = 64;
+int			blob_max_databases = 1000;
 int			blob_min_free_disk_mb = 128;
 int			blob_keep_free_mb = 1024;
 int			blob_gc_wait_timeout_ms = 60 * 1000;
@@ -151,7 +151,7 @@ define_server_settings(void)
 							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("blobext.max_databases",
 							"Sets how many databases of the cluster can hold an extent store.",
-							NULL, &blob_max_databases, 64, 1, 100000, PGC_POSTMASTER, 0,
+							NULL, &blob_max_databases, 1000, 1, 100000, PGC_POSTMASTER, 0,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("blobext.min_free_disk",
 							"Sets the disk space that stores leave to the rest of the server.",

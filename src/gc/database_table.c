@@ -4,8 +4,8 @@
  */
 #include "postgres.h"
 
-#include "core/settings.h"
 #include "gc/database_table.h"
+#include "io/segment.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
@@ -19,7 +19,7 @@ head_bytes(const BlobDatabaseTable *table)
 static Size
 table_bytes(const BlobDatabaseTable *table)
 {
-	return add_size(head_bytes(table), mul_size(blob_max_databases, table->entry_bytes));
+	return add_size(head_bytes(table), mul_size(blob_segment_database_room(), table->entry_bytes));
 }
 
 void
@@ -50,7 +50,7 @@ database_of(void *entry)
 void *
 blob_database_table_find(const BlobDatabaseTable *table, Oid database)
 {
-	for (int i = 0; i < blob_max_databases; i++)
+	for (int i = 0; i < blob_segment_database_room(); i++)
 	{
 		void	   *entry = blob_database_table_entry(table, i);
 
@@ -91,7 +91,7 @@ blob_database_table_keep(const BlobDatabaseTable *table, const Oid *databases, i
 						 bool (*is_in_use) (const void *entry))
 {
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < blob_max_databases; i++)
+	for (int i = 0; i < blob_segment_database_room(); i++)
 	{
 		void	   *entry = blob_database_table_entry(table, i);
 		Oid		   *database = database_of(entry);

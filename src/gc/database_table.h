@@ -1,6 +1,6 @@
 /*
  * gc/database_table.h
- *	  A table in shared memory with an entry for each database, at most blobext.max_databases.
+ *	  A table in shared memory with an entry for each database that has a store.
  *
  * An entry begins with the database's OID, which is invalid while the entry is free.  Entries are
  * found by a linear search, never move, and go with their database.  One lock protects the table.
@@ -29,7 +29,7 @@ typedef struct BlobDatabaseTable
 extern void blob_database_table_request(const BlobDatabaseTable *table);
 extern void blob_database_table_init(BlobDatabaseTable *table);
 
-/* The entry of this number, from 0 to blob_max_databases - 1, whether it is free or not. */
+/* The entry of this number, below blob_segment_database_room(), whether it is free or not. */
 static inline void *
 blob_database_table_entry(const BlobDatabaseTable *table, int number)
 {

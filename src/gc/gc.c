@@ -110,6 +110,9 @@ collect_range(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_page)
 /*
  * The steps of README.md.  If the mark set of the whole store does not fit into
  * blobext.gc_work_mem, steps 8 to 11 are repeated for one range of its pages after the other.
+ *
+ * A database in which nothing was ever stored has nothing to free.  Its store is not opened
+ * further: that would take one of the places of blobext.max_databases.
  */
 static bool
 collect(BlobGcRound *round)
@@ -118,7 +121,11 @@ collect(BlobGcRound *round)
 	int			memory_kb = blob_gc_work_mem_kb < 0 ? maintenance_work_mem : blob_gc_work_mem_kb;
 	uint64		range_pages = (uint64) memory_kb * 1024 * 8 / 2;	/* two bits for each */
 
-	if (!prepare(round))
+	blob_map_read_meta(round->store.map, &meta);
+	round->is_empty = meta.reserved_pages == 0;
+	if (round->is_empty)
+		round->roots = blob_gc_list_roots(round->context);
+	else if (!prepare(round))
 		return false;
 	if (round->options.before_marking != NULL)
 		round->options.before_marking(round->roots, round->allocated_pages,
@@ -126,7 +133,7 @@ collect(BlobGcRound *round)
 
 	/* Pages that are reserved later are allocated after the cutoff. */
 	blob_map_read_meta(round->store.map, &meta);
-	for (BlobPageNo page = 0; page < meta.reserved_pages; page += range_pages)
+	for (BlobPageNo page = 0; !round->is_empty && page < meta.reserved_pages; page += range_pages)
 	{
 		if (!collect_range(round, page, Min(page + range_pages, meta.reserved_pages)))
 			return false;
@@ -192,7 +199,7 @@ run_round(BlobGcRound *round)
 	{
 		blob_gc_keys_report(round);
 		blob_gc_kept_report(round);
-		if (!round->options.dry_run)
+		if (!round->options.dry_run && !round->is_empty)
 			round_done(round);
 	}
 	if (round->snapshot != NULL)

@@ -45,6 +45,7 @@ typedef struct BlobGcRound
 	BlobGcRoots *roots;
 	XLogRecPtr	slot_position;	/* W */
 	uint64		allocated_pages;	/* counter at the cutoff */
+	bool		is_empty;		/* nothing was ever stored here */
 	BlobGcMarks marks;
 	BufferAccessStrategy strategy;
 	MemoryContext context;		/* of the round: data that is kept between steps */

@@ -7,9 +7,9 @@
  */
 #include "postgres.h"
 
-#include "core/settings.h"
 #include "gc/database_table.h"
 #include "gc/status.h"
+#include "io/segment.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/ipc.h"
@@ -233,9 +233,9 @@ blob_gc_status_get(BlobGcStatus **statuses)
 {
 	int			count = 0;
 
-	*statuses = palloc(mul_size(blob_max_databases, sizeof(BlobGcStatus)));
+	*statuses = palloc(mul_size(blob_segment_database_room(), sizeof(BlobGcStatus)));
 	LWLockAcquire(table.lock, LW_SHARED);
-	for (int i = 0; i < blob_max_databases; i++)
+	for (int i = 0; i < blob_segment_database_room(); i++)
 	{
 		const BlobGcStatus *entry = blob_database_table_entry(&table, i);
 

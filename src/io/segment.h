@@ -139,6 +139,13 @@ extern bool blob_segment_dir_exists(const BlobStoreId *store);
 extern int	blob_segment_list_stores(BlobStoreId **stores);
 
 /*
+ * How many databases the tables in shared memory have room for: as many as blobext.max_databases
+ * says, or as had a store when the server started, if these are more.  Never changes after the
+ * first call, which is the postmaster's.
+ */
+extern int	blob_segment_database_room(void);
+
+/*
  * Wait for writes to the file that are in flight in the kernel, whichever process started them.  A
  * killed process can leave some behind.  They must have ended before the pages are given to other
  * values after a restart.  A missing file is no error here.

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "access/xlogutils.h"
+#include "core/settings.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
 #include "miscadmin.h"
@@ -53,6 +54,21 @@ blob_segment_list_stores(BlobStoreId **stores)
 	}
 	FreeDir(directory);
 	return count;
+}
+
+int
+blob_segment_database_room(void)
+{
+	static int	room = 0;
+
+	if (room == 0)
+	{
+		BlobStoreId *stores;
+
+		room = Max(blob_max_databases, blob_segment_list_stores(&stores));
+		pfree(stores);
+	}
+	return room;
 }
 
 bool

@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "core/settings.h"
+#include "io/segment.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "storage/shmem.h"
@@ -18,7 +18,7 @@ BlobDatabaseStat *blob_database_stats = NULL;
 static Size
 database_stats_bytes(void)
 {
-	return mul_size(blob_max_databases, sizeof(BlobDatabaseStat));
+	return mul_size(blob_segment_database_room(), sizeof(BlobDatabaseStat));
 }
 
 Size
@@ -47,7 +47,7 @@ init_database_stats(void)
 										  &found);
 	if (found)
 		return;
-	for (int i = 0; i < blob_max_databases; i++)
+	for (int i = 0; i < blob_segment_database_room(); i++)
 		init_database_stat(&blob_database_stats[i]);
 }
 
@@ -104,7 +104,7 @@ blob_stat_of_database(void)
 		return mine;
 	if (OidIsValid(MyDatabaseId))
 	{
-		for (int i = 0; i < blob_max_databases; i++)
+		for (int i = 0; i < blob_segment_database_room(); i++)
 		{
 			BlobDatabaseStat *stat = &blob_database_stats[i];
 			uint32		database = InvalidOid;
@@ -119,10 +119,26 @@ blob_stat_of_database(void)
 	return mine = &uncounted;
 }
 
+int
+blob_stat_list_databases(Oid **databases)
+{
+	int			count = 0;
+
+	*databases = palloc(mul_size(blob_segment_database_room(), sizeof(Oid)));
+	for (int i = 0; i < blob_segment_database_room(); i++)
+	{
+		Oid			database = pg_atomic_read_u32(&blob_database_stats[i].database);
+
+		if (OidIsValid(database))
+			(*databases)[count++] = database;
+	}
+	return count;
+}
+
 void
 blob_stat_forget_database(Oid database)
 {
-	for (int i = 0; i < blob_max_databases; i++)
+	for (int i = 0; i < blob_segment_database_room(); i++)
 	{
 		BlobDatabaseStat *stat = &blob_database_stats[i];
 

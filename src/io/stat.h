@@ -57,7 +57,7 @@ typedef struct BlobDatabaseStat
 
 extern BlobStat *blob_stat;
 
-/* An array of blob_max_databases entries. */
+/* An array of blob_segment_database_room() entries. */
 extern BlobDatabaseStat *blob_database_stats;
 
 /*
@@ -67,8 +67,14 @@ extern BlobDatabaseStat *blob_database_stats;
 extern BlobDatabaseStat *blob_stat_of_database(void);
 
 /*
- * Free the entries of a dropped database.  The caller has locked the database and found that it is
- * gone, so no process has a pointer to them.
+ * The databases that have entries, in palloc'd memory; a database may be there twice.  Each was
+ * committed before the call, since a process of it has made the entry.  Returns their number.
+ */
+extern int	blob_stat_list_databases(Oid **databases);
+
+/*
+ * Free the entries of a dropped database.  The caller has found that it is gone, so no process has
+ * a pointer to them.
  */
 extern void blob_stat_forget_database(Oid database);
 

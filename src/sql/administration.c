@@ -158,7 +158,7 @@ blobext_database_counters(PG_FUNCTION_ARGS)
 
 	blob_store_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
-	for (int i = 0; i < blob_max_databases; i++)
+	for (int i = 0; i < blob_segment_database_room(); i++)
 	{
 		BlobDatabaseStat *stat = &blob_database_stats[i];
 		Oid			database = pg_atomic_read_u32(&stat->database);

@@ -287,12 +287,14 @@ blob_store_reclaim_at_rest(BlobStore *store, BlobStoreMayGoOn may_go_on, void *a
 uint64
 blob_store_pending_pages(BlobStore *store, BlobPageNo first_page, BlobPageNo end_page)
 {
-	BlobStoreShared *shared = blob_store_shared(&store->id);
+	BlobStoreShared *shared;
 	XLogRecPtr	covered;
 	uint64		pages;
 
-	if (RecoveryInProgress())
+	/* A view shall not make a store. */
+	if (RecoveryInProgress() || !blob_segment_dir_exists(&store->id))
 		return 0;
+	shared = blob_store_shared(&store->id);
 	if (!shared->loaded)
 		blob_store_load(store, shared);
 	covered = blob_store_covered();

@@ -6,6 +6,7 @@
 
 #include "core/compat.h"
 #include "core/settings.h"
+#include "io/segment.h"
 #include "miscadmin.h"
 #include "store/store_internal.h"
 #include "storage/ipc.h"
@@ -38,7 +39,8 @@ void
 blob_store_shmem_request(void)
 {
 	RequestAddinShmemSpace(control_bytes());
-	RequestAddinShmemSpace(hash_estimate_size(blob_max_databases, sizeof(BlobStoreShared)));
+	RequestAddinShmemSpace(hash_estimate_size(blob_segment_database_room(),
+											  sizeof(BlobStoreShared)));
 	RequestNamedLWLockTranche(TRANCHE_NAME, 1);
 }
 
@@ -63,7 +65,7 @@ blob_store_shmem_init(void)
 		dsa_pin(created);
 		dsa_detach(created);
 	}
-	store_table = blob_shmem_init_hash("blobext store table", blob_max_databases, &info,
+	store_table = blob_shmem_init_hash("blobext store table", blob_segment_database_room(), &info,
 									   HASH_ELEM | HASH_BLOBS);
 }
 
@@ -108,6 +110,70 @@ find_shared(const BlobStoreId *id)
 	return hash_search(store_table, &key, HASH_FIND, NULL);
 }
 
+/* ---- the number of stores ---- */
+
+static int
+compare_oids(const void *a, const void *b)
+{
+	Oid			left = *(const Oid *) a;
+	Oid			right = *(const Oid *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+/*
+ * Other databases than this one that have a store: a directory, or an entry, because the directory
+ * comes with the first segment.  The caller holds table_lock, so that none is added meanwhile.
+ */
+static int
+count_other_databases(Oid database)
+{
+	BlobStoreId *stores;
+	int			store_count = blob_segment_list_stores(&stores);
+	Oid		   *others = palloc(sizeof(Oid) *
+								(store_count + hash_get_num_entries(store_table) + 1));
+	int			count = 0;
+	int			distinct = 0;
+	HASH_SEQ_STATUS scan;
+	BlobStoreShared *shared;
+
+	for (int i = 0; i < store_count; i++)
+		others[count++] = stores[i].dboid;
+	hash_seq_init(&scan, store_table);
+	while ((shared = hash_seq_search(&scan)) != NULL)
+		others[count++] = shared->id.dboid;
+	qsort(others, count, sizeof(Oid), compare_oids);
+	for (int i = 0; i < count; i++)
+	{
+		if (others[i] != database && (i == 0 || others[i] != others[i - 1]))
+			distinct++;
+	}
+	pfree(others);
+	pfree(stores);
+	return distinct;
+}
+
+/*
+ * ERROR if the store is a new one, and as many databases have one as blobext.max_databases says.
+ * A store that has files is let in, whatever the number is.  The caller holds table_lock.
+ */
+static void
+require_place(const BlobStoreId *id)
+{
+	int			count;
+
+	if (blob_segment_dir_exists(id))
+		return;
+	count = count_other_databases(id->dboid);
+	if (count >= blob_max_databases)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many databases hold an extent store"),
+				 errdetail("%d other databases of this server have one, and blobext.max_databases "
+						   "is %d.", count, blob_max_databases),
+				 errhint("Increase blobext.max_databases and restart the server.")));
+}
+
 BlobStoreShared *
 blob_store_shared(const BlobStoreId *id)
 {
@@ -127,12 +193,15 @@ blob_store_shared(const BlobStoreId *id)
 		return shared;
 
 	LWLockAcquire(control->table_lock, LW_EXCLUSIVE);
+	if (find_shared(id) == NULL)
+		require_place(id);
 	shared = hash_search(store_table, &key, HASH_ENTER_NULL, &found);
-	if (shared == NULL)
+	if (shared == NULL)			/* stores came by replay, and no memory is to spare for them */
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("too many databases hold an extent store"),
-				 errhint("Increase blobext.max_databases and restart the server.")));
+				 errmsg("the table of extent stores is full"),
+				 errhint("Restart the server: the table has room for all stores that it finds at "
+						 "its start.")));
 	if (!found)
 	{
 		LWLockInitialize(&shared->lock, control->table_lock->tranche);
@@ -187,18 +256,45 @@ blob_store_usages(BlobStoreUsage **usages)
 	int			count = 0;
 
 	attach_area();
-	*usages = palloc0(blob_max_databases * sizeof(BlobStoreUsage));
 	LWLockAcquire(control->table_lock, LW_SHARED);
+	*usages = palloc0((hash_get_num_entries(store_table) + 1) * sizeof(BlobStoreUsage));
 	hash_seq_init(&scan, store_table);
 	while ((shared = hash_seq_search(&scan)) != NULL)
 	{
 		LWLockAcquire(&shared->lock, LW_SHARED);
-		if (shared->loaded && count < blob_max_databases)
+		if (shared->loaded)
 			fill_usage(shared, covered, &(*usages)[count++]);
 		LWLockRelease(&shared->lock);
 	}
 	LWLockRelease(control->table_lock);
 	return count;
+}
+
+int
+blob_store_list(BlobStoreId **ids)
+{
+	HASH_SEQ_STATUS scan;
+	BlobStoreShared *shared;
+	int			count = 0;
+
+	LWLockAcquire(control->table_lock, LW_SHARED);
+	*ids = palloc((hash_get_num_entries(store_table) + 1) * sizeof(BlobStoreId));
+	hash_seq_init(&scan, store_table);
+	while ((shared = hash_seq_search(&scan)) != NULL)
+		(*ids)[count++] = shared->id;
+	LWLockRelease(control->table_lock);
+	return count;
+}
+
+bool
+blob_store_has_entry(const BlobStoreId *id)
+{
+	bool		has_entry;
+
+	LWLockAcquire(control->table_lock, LW_SHARED);
+	has_entry = find_shared(id) != NULL;
+	LWLockRelease(control->table_lock);
+	return has_entry;
 }
 
 BlobStoreShared *

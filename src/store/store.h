@@ -233,6 +233,13 @@ typedef struct BlobStoreUsage
 } BlobStoreUsage;
 
 /*
+ * The stores that have an entry in shared memory, in palloc'd *ids; returns their number.  An entry is
+ * made by a process of the database, and mostly, not always, the store has a directory.
+ */
+extern int	blob_store_list(BlobStoreId **ids);
+extern bool blob_store_has_entry(const BlobStoreId *id);
+
+/*
  * The stores that have been written to since the start of the server, in palloc'd *usages; returns
  * their number.  For any process; takes the lock of the table and, under it, those of the stores.
  */

@@ -51,7 +51,10 @@ typedef struct BlobStoreShared
  */
 extern PGDLLEXPORT dsa_area *blob_store_area;
 
-/* The shared part of a store, made on first use.  ERROR if blobext.max_databases stores exist. */
+/*
+ * The shared part of a store, made on first use.  ERROR if the store has no files yet, and
+ * blobext.max_databases databases have a store.
+ */
 extern PGDLLEXPORT BlobStoreShared *blob_store_shared(const BlobStoreId *id);
 
 /*

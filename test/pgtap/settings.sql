@@ -32,7 +32,7 @@ SELECT results_eq(
 		('blobext.io_method', 'enum', 'user', 'auto', NULL, NULL, NULL),
 		('blobext.keep_free', 'integer', 'sighup', '1024', '-1', '2147483647', 'MB'),
 		('blobext.log_autogc_min_duration', 'integer', 'sighup', '600000', '-1', '2147483647', 'ms'),
-		('blobext.max_databases', 'integer', 'postmaster', '64', '1', '100000', NULL),
+		('blobext.max_databases', 'integer', 'postmaster', '1000', '1', '100000', NULL),
 		('blobext.min_free_disk', 'integer', 'sighup', '128', '0', '2147483647', 'MB'),
 		('blobext.stream_results', 'bool', 'user', 'on', NULL, NULL, NULL),
 		('blobext.tail_extents', 'bool', 'user', 'on', NULL, NULL, NULL),
