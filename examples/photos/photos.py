@@ -134,10 +134,13 @@ class Handler(BaseHTTPRequestHandler):
         self.route({r"/photo/(\d{1,18})": self.remove_photo})
 
     def route(self, routes):
-        url = urllib.parse.urlsplit(self.path)
-        self.query = dict(urllib.parse.parse_qsl(url.query))
         self.headers_sent = False
         try:
+            try:
+                url = urllib.parse.urlsplit(self.path)
+            except ValueError:
+                raise Refused(400, "no such address") from None
+            self.query = dict(urllib.parse.parse_qsl(url.query))
             for pattern, action in routes.items():
                 match = re.fullmatch(pattern, url.path, re.ASCII)
                 if match:

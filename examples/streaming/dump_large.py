@@ -39,15 +39,28 @@ class DumpError(Exception):
 
 
 def connect(dsn):
-    """A connection that finds the extension's functions, in whatever schema, and nothing else."""
+    """A connection that finds PostgreSQL's objects and those of the extension's schema."""
     connection = psycopg.connect(dsn, autocommit=True)
+    connection.execute("SET search_path = pg_catalog, pg_temp")
     row = connection.execute("SELECT extnamespace::regnamespace::text FROM pg_extension"
                              " WHERE extname = 'blobext'").fetchone()
     if row is None:
         raise DumpError("the database does not have the extension blobext")
-    connection.execute(f"SET search_path = pg_catalog, {row[0]}")
+    connection.execute(f"SET search_path = pg_catalog, {row[0]}, pg_temp")
     connection.execute("SET row_security = off")
     return connection
+
+
+def content(column):
+    """A column of blobstate, or of a domain over it, as an argument.  Together with casts of all
+    others it has the types of the extension's functions: others of the same names, which other
+    roles may have made in their schema, are never a closer match."""
+    return sql.SQL("({}::blobstate)").format(sql.Identifier(column))
+
+
+def escaped(part, connection):
+    """A part of a statement with parameters: a % in a name is no placeholder."""
+    return sql.SQL(part.as_string(connection).replace("%", "%%"))
 
 
 def copy_out(connection, query, path):
@@ -70,11 +83,12 @@ def names(columns):
 
 def dump_value(connection, table, tid, column, path):
     """Write a value to a file; return its size and digest, which are verified."""
+    value, table = escaped(content(column), connection), escaped(table, connection)
     size, expected = connection.execute(
         sql.SQL("SELECT length({0}), sha256({0}) FROM ONLY {1} WHERE ctid = %s::tid").format(
-            sql.Identifier(column), table), (tid,), binary=True).fetchone()
-    query = sql.SQL("SELECT blob_read({}, %s, %s) FROM ONLY {} WHERE ctid = %s::tid").format(
-        sql.Identifier(column), table)
+            value, table), (tid,), binary=True).fetchone()
+    query = sql.SQL("SELECT blob_read({}, %s::bigint, %s::bigint) FROM ONLY {}"
+                    " WHERE ctid = %s::tid").format(value, table)
     digest = hashlib.sha256()
     with open(path, "wb") as file:
         for offset in range(0, size, PIECE_BYTES):
@@ -91,8 +105,8 @@ def dump_value(connection, table, tid, column, path):
 
 def dump_table(connection, directory, oid, table, columns, blob_columns, limit):
     """Write the rows of a table; return how to restore them, None if no value is large."""
-    is_large = {column: sql.SQL("coalesce(length({}) > {}, false)").format(
-        sql.Identifier(column), limit) for column in blob_columns}
+    is_large = {column: sql.SQL("coalesce(length({}) > {}::bigint, false)").format(
+        content(column), limit) for column in blob_columns}
     any_large = sql.SQL(" OR ").join(is_large.values())
     large = connection.execute(
         sql.SQL("SELECT ctid::text, ARRAY[{}] FROM ONLY {} WHERE {} ORDER BY ctid").format(
@@ -144,16 +158,17 @@ def dump(dsn, directory, limit, jobs=1):
 
 def restore_value(connection, value, path):
     """Append a file to a column of the one row of the temporary table."""
-    append = sql.SQL("UPDATE pg_temp.large SET {0} = blob_append({0}, %b)").format(
-        sql.Identifier(value["column"]))
+    append = sql.SQL("UPDATE pg_temp.large SET {} = blob_append({}, %b::bytea)").format(
+        escaped(sql.Identifier(value["column"]), connection),
+        escaped(content(value["column"]), connection))
     connection.execute(sql.SQL("UPDATE pg_temp.large SET {} = ''").format(
         sql.Identifier(value["column"])))
     with open(path, "rb") as file:
         while piece := file.read(PIECE_BYTES):
             connection.execute(append, (piece,))
-    found = connection.execute(sql.SQL("SELECT length({0}), encode(sha256({0}), 'hex')"
+    found = connection.execute(sql.SQL("SELECT length({0}), encode(sha256({0}), 'hex'::text)"
                                        " FROM pg_temp.large").format(
-                                           sql.Identifier(value["column"]))).fetchone()
+                                           content(value["column"]))).fetchone()
     if found != (value["size"], value["sha256"]):
         raise DumpError(f"{path}: the file is not what was dumped")
 
@@ -163,8 +178,11 @@ def restore_row(connection, directory, table, columns, row):
     with connection.transaction():
         connection.execute(sql.SQL("CREATE TEMPORARY TABLE large ON COMMIT DROP AS"
                                    " SELECT {} FROM {} WITH NO DATA").format(names(columns), table))
-        copy_in(connection, sql.SQL("pg_temp.large ({})").format(names(row["columns"])),
-                os.path.join(directory, row["file"]))
+        if row["columns"]:
+            copy_in(connection, sql.SQL("pg_temp.large ({})").format(names(row["columns"])),
+                    os.path.join(directory, row["file"]))
+        else:
+            connection.execute("INSERT INTO pg_temp.large DEFAULT VALUES")
         for value in row["values"]:
             restore_value(connection, value, os.path.join(directory, value["file"]))
         connection.execute(sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {}"

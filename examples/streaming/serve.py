@@ -22,6 +22,19 @@ class Unsatisfiable(Exception):
     pass
 
 
+def number(digits):
+    """A decimal number of any length.  int() refuses some thousand digits, which are no error here;
+    what counts is that such a number is larger than any size."""
+    digits = digits.lstrip("0") or "0"
+    return int(digits) if len(digits) < 30 else 10 ** len(digits)
+
+
+def is_less(a, b):
+    """Order of two decimal numbers of any length."""
+    a, b = a.lstrip("0"), b.lstrip("0")
+    return (len(a), a) < (len(b), b)
+
+
 def parse_range(header, size):
     """First byte and length of the range of a Range header; None if the header is to be ignored:
     another unit, several ranges, malformed.  Unsatisfiable: the value has no byte of the range."""
@@ -30,16 +43,17 @@ def parse_range(header, size):
         return None
     first, last = match.groups()
     if first == "":
-        length = min(int(last), size)
+        length = min(number(last), size)
         if length == 0:
             raise Unsatisfiable
         return size - length, length
-    if last and int(last) < int(first):
+    if last and is_less(last, first):
         return None
-    if int(first) >= size:
+    start = number(first)
+    if start >= size:
         raise Unsatisfiable
-    end = min(int(last), size - 1) if last else size - 1
-    return int(first), end - int(first) + 1
+    end = min(number(last), size - 1) if last else size - 1
+    return start, end - start + 1
 
 
 def has_tag(header, tag):
@@ -59,7 +73,12 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(is_head=True)
 
     def answer(self, is_head):
-        name = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).removeprefix("/")
+        try:
+            path = urllib.parse.urlsplit(self.path).path
+        except ValueError:
+            self.send_error(400)
+            return
+        name = urllib.parse.unquote(path).removeprefix("/")
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             row = None
             if "\0" not in name:

@@ -14,8 +14,10 @@ import importlib.metadata
 import io
 import os
 import random
+import tarfile
 import tempfile
 import unittest
+import zipfile
 
 import psycopg
 
@@ -104,7 +106,6 @@ class ReaderTest(ClientTest):
             self.assertEqual(file.seek(7, io.SEEK_CUR), 3_000_007)
             self.assertEqual(file.read(1), self.data[3_000_007:3_000_008])
             self.assertFalse(file.writable())
-            self.assertRaises(ValueError, file.seek, -1)
         self.assertRaises(ValueError, file.read)
 
     def test_raw(self):
@@ -116,6 +117,62 @@ class ReaderTest(ClientTest):
             self.assertEqual(file.read_range(SIZE + 3, 100), b"")
             self.assertEqual(file.tell(), 0)
             self.assertEqual(file.read(), self.data)
+
+    def test_seek_as_a_file(self):
+        """Results and errors are those of a file with this content, raw and buffered."""
+        def outcome(file, *arguments):
+            try:
+                return file.seek(*arguments), file.tell()
+            except Exception as error:
+                return type(error), getattr(error, "errno", None), file.tell()
+
+        self.put(1, self.data)
+        positions = [0, 1, -1, 5, -5, SIZE, SIZE + 1, -SIZE - 1, 2 ** 40, 2 ** 63, -2 ** 63, 1.5,
+                     "x"]
+        for buffering in (0, 4096):
+            with (open(self.path, "rb", buffering) as file,
+                  blobext.open(self.connection, self.value(1), "rb", buffering) as blob):
+                for whence in (0, 1, 2, 9):
+                    for position in positions:
+                        arguments = (position, whence)
+                        self.assertEqual(outcome(blob, *arguments), outcome(file, *arguments),
+                                         (buffering, arguments))
+                        self.assertEqual(blob.read(3), file.read(3), (buffering, arguments))
+                        self.assertEqual(outcome(blob, 10), outcome(file, 10))
+
+        async def work():
+            async with await psycopg.AsyncConnection.connect() as connection:
+                async with await aio.open(connection, self.value(1)) as blob:
+                    with open(self.path, "rb", 0) as file:
+                        for whence in (0, 1, 2, 9):
+                            for position in positions:
+                                self.assertEqual(outcome(blob, position, whence),
+                                                 outcome(file, position, whence))
+
+        asyncio.run(work())
+
+    def test_archives(self):
+        """Values that are shorter than an archive's end are none."""
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr("name", "content")
+        for content, expected in ((b"", False), (b"short", False), (b"x" * 100, False),
+                                  (archive.getvalue(), True)):
+            self.put(1, content)
+            for buffering in (0, 4096):
+                with blobext.open(self.connection, self.value(1), buffering=buffering) as file:
+                    self.assertEqual(zipfile.is_zipfile(file), expected, len(content))
+                    if expected:
+                        self.assertEqual(zipfile.ZipFile(file).read("name"), b"content")
+                with blobext.open(self.connection, self.value(1), buffering=buffering) as file:
+                    self.assertFalse(tarfile.is_tarfile(file))
+            self.connection.rollback()
+
+    def test_ranges(self):
+        self.put(1, b"content")
+        with blobext.open(self.connection, self.value(1), buffering=0) as file:
+            self.assertRaises(ValueError, file.read_range, -1, 1)
+            self.assertRaises(ValueError, file.read_range, 0, -1)
 
     def test_iterate(self):
         self.put(1, self.data)

@@ -9,6 +9,7 @@ import hashlib
 import http.client
 import io
 import os
+import socket
 import random
 import subprocess
 import sys
@@ -297,6 +298,27 @@ class ServeTest(StreamingTest):
             status, headers, body = self.request(Range=header)
             self.assertEqual((status, headers["Content-Range"], body),
                              (416, f"bytes */{SIZE}", b""), header)
+
+    def test_numbers_of_any_length(self):
+        """Python's int() takes 4,300 digits; they are an answer, not the end of the connection."""
+        many = "9" * 5000
+        for header in (f"bytes={many}-", f"bytes={many}-{many}", f"bytes=1{many}-2{many}"):
+            status, headers, body = self.request(Range=header)
+            self.assertEqual((status, headers["Content-Range"], body),
+                             (416, f"bytes */{SIZE}", b""), header[:20])
+        self.check_range(f"bytes={SIZE - 9}-{many}", SIZE - 9, self.end[-9:])
+        self.check_range("bytes=" + "0" * 5000 + "-" + "0" * 5000 + "4", 0, self.beginning[:5])
+        self.check_whole(*self.request(Range=f"bytes=2{many}-1{many}"))
+        status, headers, body = self.request(Range=f"bytes=-{many}")
+        self.assertEqual((status, headers["Content-Range"]), (206, f"bytes 0-{SIZE - 1}/{SIZE}"))
+        self.assertEqual(hashlib.sha256(body).digest(), self.digest)
+
+    def test_no_address(self):
+        """A target that is no address is an answer, too."""
+        with socket.create_connection((self.connection.host, self.connection.port)) as client:
+            client.sendall(b"GET http://[/f HTTP/1.1\r\nHost: x\r\n\r\n")
+            self.assertRegex(client.makefile("rb").readline(), rb"^HTTP/1.1 400 ")
+        self.assertEqual(self.request(path="http://host/f", Range="bytes=0-0")[0], 206)
 
     def test_empty(self):
         self.admin.execute("INSERT INTO file (name) VALUES ('empty')")

@@ -7,33 +7,81 @@ import hashlib
 import io
 import os
 import time
+import weakref
 from typing import Any, BinaryIO, Callable, Iterator, Optional, Union
 
 import psycopg
 
-from ._common import (BEGIN, COPY, COPY_BEGIN, COPY_BYTES, COPY_END, PAUSES, PIECE_BYTES,
-                      SECTION_BYTES, WRITE, BlobChanged, BlobMismatch, BlobMissing, FirstError,
-                      Progress, Stage, Summary, Value, check, copy_row, flush, hash_beginning,
-                      is_lost, read_piece, remaining_size)
+from ._common import (COPY_BEGIN, COPY_BYTES, COPY_END, FIND_EQUALITY, FIND_MEMBERS, PAUSES,
+                      PIECE_BYTES, SECTION_BYTES, BlobChanged, BlobMismatch, BlobMissing,
+                      BlobUnexpected, FirstError, Members, Progress, RowLimit, Stage, Statements,
+                      Summary, Value, check, copy_row, equality, equality_parameters, flush,
+                      hash_beginning, is_lost, new_position, range_in, read_piece, remaining_size,
+                      take, take_piece, take_size, take_summary)
 
 Connection = psycopg.Connection[Any]
 Connect = Union[str, Callable[[], Connection]]
 Path = Union[str, "os.PathLike[str]"]
 
 
+# Facts about a connection's database: the members of the extension, and how the columns of keys
+# are compared.
+_members: "weakref.WeakKeyDictionary[Connection, Members]" = weakref.WeakKeyDictionary()
+_equality: ("weakref.WeakKeyDictionary[Connection, dict[Any, dict[str, str]]]"
+            ) = weakref.WeakKeyDictionary()
+
+
+def _rows(connection: Connection, query: Any, parameters: Any) -> "list[tuple[Any, ...]]":
+    """The rows of a statement, which are few.  They come one by one: a server that gives them
+    without end costs its connection, and no memory."""
+    rows: "list[tuple[Any, ...]]" = []
+    limit = RowLimit()
+    with connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
+        for row in cursor.stream(query, parameters, binary=True):
+            limit.count(row)
+            if limit.is_reached:
+                connection.close()
+                raise BlobUnexpected("the server gives rows without end")
+            rows.append(row)
+    return rows
+
+
 def _row(connection: Connection, query: Any, parameters: Any) -> Any:
     """The first row of a statement as a tuple, or None."""
-    with connection.cursor(binary=True, row_factory=psycopg.rows.tuple_row) as cursor:
-        cursor.execute(query, parameters)
-        return cursor.fetchone()
+    rows = _rows(connection, query, parameters)
+    return rows[0] if rows else None
+
+
+def _run(connection: Connection, query: Any, parameters: Any) -> None:
+    _rows(connection, query, parameters)
+
+
+def _find_members(connection: Connection) -> Members:
+    members = _members.get(connection)
+    if members is None:
+        members = Members(_rows(connection, FIND_MEMBERS, None))
+        _members[connection] = members
+    return members
+
+
+def _statements(connection: Connection, value: Value) -> Statements:
+    """The statements for a value on this connection."""
+    members = _find_members(connection)
+    parameters = equality_parameters(value)
+    known = _equality.setdefault(connection, {})
+    key = (parameters["table"], *parameters["names"])
+    if key not in known:
+        known[key] = equality(_rows(connection, FIND_EQUALITY, parameters))
+    return Statements(value, members, known[key])
 
 
 def stat(connection: Connection, value: Value) -> Summary:
     """Size and digest of a value; BlobMissing if there is none.  Reads no content."""
-    row = _row(connection, value.stat_query(), value.parameters())
+    statements = _statements(connection, value)
+    row = _row(connection, statements.stat(), value.parameters())
     if row is None or row[0] is None:
         raise BlobMissing(f"{value.table} has no value of {dict(value.key)}")
-    return Summary(*row)
+    return take_summary(row)
 
 
 class BlobReader(io.RawIOBase):
@@ -67,12 +115,7 @@ class BlobReader(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._require_open()
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}.get(whence)
-        if base is None:
-            raise ValueError(f"whence must be 0, 1 or 2, not {whence}")
-        if base + offset < 0:
-            raise ValueError("the position must not be negative")
-        self._position = base + offset
+        self._position = new_position(self._position, self.size, offset, whence)
         return self._position
 
     def readinto(self, buffer: Any) -> int:
@@ -89,15 +132,16 @@ class BlobReader(io.RawIOBase):
     def read_range(self, offset: int, length: int) -> bytes:
         """Bytes from an offset on, fewer at the end.  Does not move the position."""
         self._require_open()
-        length = min(length, max(self.size - offset, 0))
+        length = range_in(self.size, offset, length)
         if length == 0:
             return b""
-        row = _row(self._connection, self._value.read_query(),
+        statements = _statements(self._connection, self._value)
+        row = _row(self._connection, statements.read(),
                    self._value.parameters(offset=offset, length=length,
                                           sha256=self.summary.sha256))
         if row is None:
             raise BlobChanged("the value was changed or removed since it was opened")
-        return bytes(row[0])
+        return take_piece(row, length)
 
     def _require_open(self) -> None:
         if self.closed:
@@ -113,19 +157,24 @@ class _Upload:
         self._stack.enter_context(connection.transaction())
         try:
             self.size, self.sha256 = 0, hashlib.sha256().digest()
+            self._members = _find_members(connection)
             if base is None:
-                self.number = _row(connection, BEGIN, (expected,))[0]
+                row = _row(connection, self._members.begin, (expected,))
+                self.number = take(row or (), 1, 0, int)
             else:
-                row = _row(connection, base.resume_query(), base.parameters(expected=expected))
+                row = _row(connection, _statements(connection, base).resume(),
+                           base.parameters(expected=expected))
                 if row is None or row[0] is None:
                     raise BlobMissing(f"{base.table} has no value of {dict(base.key)}")
-                self.number, self.size, self.sha256 = row
+                self.number = take(row, 3, 0, int)
+                summary = take_summary(row, 1)
+                self.size, self.sha256 = summary.size, summary.sha256
         except BaseException as error:
             self._leave(error)
             raise
 
     def write(self, data: Any) -> None:
-        self._connection.execute(WRITE, (self.number, data), binary=True)
+        _run(self._connection, self._members.write, (self.number, data))
         self.size += len(data)
 
     def write_all(self, pieces: Iterator[bytes], done: Callable[[bytes], None]) -> None:
@@ -139,7 +188,8 @@ class _Upload:
         pgconn = self._connection.pgconn
         first = FirstError()
         with first.outside():
-            with self._connection.cursor() as cursor, cursor.copy(COPY) as copy:
+            with self._connection.cursor() as cursor, cursor.copy(
+                    self._members.copy) as copy:
                 with first.inside():
                     copy.write(COPY_BEGIN)
                     for piece in pieces:
@@ -151,12 +201,12 @@ class _Upload:
 
     def end(self, target: Value) -> Summary:
         """Store the value in the row, or in a new one.  The caller calls leave()."""
-        row = _row(self._connection, target.update_query(),
-                   target.parameters(upload=self.number))
+        statements = _statements(self._connection, target)
+        row = _row(self._connection, statements.update(), target.parameters(upload=self.number))
         if row is None:
-            row = _row(self._connection, target.insert_query(),
-                       target.insert_parameters(self.number))
-        return Summary(*row)
+            row = _row(self._connection, statements.insert(),
+                       target.insert_parameters(upload=self.number))
+        return take_summary(row or ())
 
     def leave(self) -> None:
         """Commit, or release the savepoint."""
@@ -295,11 +345,11 @@ def iterate(connection: Connection, value: Value, offset: int = 0, length: Optio
 
 def write_range(connection: Connection, value: Value, offset: int, data: bytes) -> int:
     """Overwrite a range of a value, in a statement.  Returns its size; zeros fill a gap."""
-    row = _row(connection, value.write_query(),
+    row = _row(connection, _statements(connection, value).write(),
                value.parameters(offset=offset, data=psycopg.Binary(data)))
     if row is None or row[0] is None:
         raise BlobMissing(f"{value.table} has no value of {dict(value.key)}")
-    return int(row[0])
+    return take_size(row, 1, 0)
 
 
 class _Session:
@@ -369,7 +419,7 @@ def _send_section(connection: Connection, stage: Stage, source: BinaryIO, start:
     The stage says where to go on.  Its digest tells whether it has the beginning of this file: the
     commit of a section may have been done although its answer was lost.
     """
-    connection.execute(stage.begin_query(), (stage.name,))
+    _run(connection, _statements(connection, stage.value).stage_begin(), stage.parameters)
     with _upload(connection, 0, stage.value) as upload:
         source.seek(start)
         before = upload.size
@@ -390,15 +440,16 @@ def _send_section(connection: Connection, stage: Stage, source: BinaryIO, start:
 def _move(connection: Connection, stage: Stage, target: Value, staged: Summary) -> Summary:
     """Give the staged value to its target, and remove the stage, in one transaction.  If the stage
     is gone, that transaction was committed before."""
-    parameters = stage.move_parameters(target)
+    parameters = target.insert_parameters(**stage.parameters)
+    staging = _statements(connection, stage.value)
     with connection.transaction():
-        for query in stage.move_queries(target):
+        for query in _statements(connection, target).move(staging):
             row = _row(connection, query, parameters)
             if row is not None:
-                connection.execute(stage.end_query(), (stage.name,))
+                _run(connection, staging.stage_end(), stage.parameters)
                 break
-    return check(Summary(*row) if row is not None else stat(connection, target), staged.size,
-                 staged.sha256)
+    return check(take_summary(row) if row is not None else stat(connection, target),
+                 staged.size, staged.sha256)
 
 
 def upload(connect: Union[Connect, Connection], target: Value, source: Union[Path, BinaryIO],
@@ -480,14 +531,16 @@ def download(connect: Union[Connect, Connection], value: Value, path: Path,
             if progress is not None:
                 progress(done, summary.size)
             while done < summary.size:
+                length = min(piece_bytes, summary.size - done)
                 row = run(lambda connection: _row(
-                    connection, value.read_query(),
-                    value.parameters(offset=done, length=piece_bytes, sha256=summary.sha256)))
+                    connection, _statements(connection, value).read(),
+                    value.parameters(offset=done, length=length, sha256=summary.sha256)))
                 if row is None:
                     raise BlobChanged("the value was changed or removed meanwhile")
-                file.write(row[0])
-                digest.update(row[0])
-                done += len(row[0])
+                piece = take_piece(row, length)
+                file.write(piece)
+                digest.update(piece)
+                done += length
                 if progress is not None:
                     progress(done, summary.size)
             file.flush()

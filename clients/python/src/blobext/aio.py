@@ -10,37 +10,86 @@ import contextlib
 import hashlib
 import io
 import os
+import weakref
 from typing import Any, AsyncIterator, Awaitable, BinaryIO, Callable, Iterator, Optional, Union
 
 import psycopg
 
-from ._common import (BEGIN, COPY, COPY_BEGIN, COPY_END, PAUSES, PIECE_BYTES, SECTION_BYTES, WRITE,
-                      BlobChanged, BlobError, BlobMismatch, BlobMissing, FirstError, Progress,
-                      Stage, Summary, Value, check, copy_row, flush, hash_beginning, is_lost,
-                      remaining_size)
+from ._common import (COPY_BEGIN, COPY_END, FIND_EQUALITY, FIND_MEMBERS, PAUSES,
+                      PIECE_BYTES, SECTION_BYTES, BlobChanged, BlobError, BlobMismatch,
+                      BlobMissing, BlobUnexpected, FirstError, Members, Progress, RowLimit, Stage,
+                      Statements, Summary, Value, check, copy_row, equality, equality_parameters,
+                      flush, hash_beginning, is_lost, new_position, range_in, remaining_size, take,
+                      take_piece, take_size, take_summary)
 from ._sync import _pieces, _resume_file
 
-__all__ = ["BlobChanged", "BlobError", "BlobMismatch", "BlobMissing", "BlobReader", "BlobWriter",
-           "Progress", "Stage", "Summary", "Value", "download", "iterate", "open", "stat",
-           "upload", "write_range"]
+__all__ = ["BlobChanged", "BlobError", "BlobMismatch", "BlobMissing", "BlobReader",
+           "BlobUnexpected", "BlobWriter", "Progress", "Stage", "Summary", "Value", "download",
+           "iterate", "open", "stat", "upload", "write_range"]
 
 Connection = psycopg.AsyncConnection[Any]
 Connect = Union[str, Callable[[], Awaitable[Connection]]]
 Path = Union[str, "os.PathLike[str]"]
 
 
+# Facts about a connection's database: the members of the extension, and how the columns of keys
+# are compared.
+_members: "weakref.WeakKeyDictionary[Connection, Members]" = weakref.WeakKeyDictionary()
+_equality: ("weakref.WeakKeyDictionary[Connection, dict[Any, dict[str, str]]]"
+            ) = weakref.WeakKeyDictionary()
+
+
+async def _rows(connection: Connection, query: Any, parameters: Any) -> "list[tuple[Any, ...]]":
+    """The rows of a statement, which are few.  They come one by one: a server that gives them
+    without end costs its connection, and no memory."""
+    rows: "list[tuple[Any, ...]]" = []
+    limit = RowLimit()
+    async with connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
+        async for row in cursor.stream(query, parameters, binary=True):
+            limit.count(row)
+            if limit.is_reached:
+                await connection.close()
+                raise BlobUnexpected("the server gives rows without end")
+            rows.append(row)
+    return rows
+
+
 async def _row(connection: Connection, query: Any, parameters: Any) -> Any:
-    async with connection.cursor(binary=True, row_factory=psycopg.rows.tuple_row) as cursor:
-        await cursor.execute(query, parameters)
-        return await cursor.fetchone()
+    """The first row of a statement as a tuple, or None."""
+    rows = await _rows(connection, query, parameters)
+    return rows[0] if rows else None
+
+
+async def _run(connection: Connection, query: Any, parameters: Any) -> None:
+    await _rows(connection, query, parameters)
+
+
+async def _find_members(connection: Connection) -> Members:
+    members = _members.get(connection)
+    if members is None:
+        members = Members(await _rows(connection, FIND_MEMBERS, None))
+        _members[connection] = members
+    return members
+
+
+async def _statements(connection: Connection, value: Value) -> Statements:
+    """The statements for a value on this connection."""
+    members = await _find_members(connection)
+    parameters = equality_parameters(value)
+    known = _equality.setdefault(connection, {})
+    key = (parameters["table"], *parameters["names"])
+    if key not in known:
+        known[key] = equality(await _rows(connection, FIND_EQUALITY, parameters))
+    return Statements(value, members, known[key])
 
 
 async def stat(connection: Connection, value: Value) -> Summary:
     """Size and digest of a value; BlobMissing if there is none.  Reads no content."""
-    row = await _row(connection, value.stat_query(), value.parameters())
+    statements = await _statements(connection, value)
+    row = await _row(connection, statements.stat(), value.parameters())
     if row is None or row[0] is None:
         raise BlobMissing(f"{value.table} has no value of {dict(value.key)}")
-    return Summary(*row)
+    return take_summary(row)
 
 
 class BlobReader:
@@ -61,12 +110,7 @@ class BlobReader:
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}.get(whence)
-        if base is None:
-            raise ValueError(f"whence must be 0, 1 or 2, not {whence}")
-        if base + offset < 0:
-            raise ValueError("the position must not be negative")
-        self._position = base + offset
+        self._position = new_position(self._position, self.size, offset, whence)
         return self._position
 
     async def read(self, length: int = -1) -> bytes:
@@ -83,15 +127,16 @@ class BlobReader:
 
     async def read_range(self, offset: int, length: int) -> bytes:
         """Bytes from an offset on, fewer at the end.  Does not move the position."""
-        length = min(length, max(self.size - offset, 0))
+        length = range_in(self.size, offset, length)
         if length == 0:
             return b""
-        row = await _row(self._connection, self._value.read_query(),
+        statements = await _statements(self._connection, self._value)
+        row = await _row(self._connection, statements.read(),
                          self._value.parameters(offset=offset, length=length,
                                                 sha256=self.summary.sha256))
         if row is None:
             raise BlobChanged("the value was changed or removed since it was opened")
-        return bytes(row[0])
+        return take_piece(row, length)
 
     async def __aenter__(self) -> "BlobReader":
         return self
@@ -114,20 +159,25 @@ class _Upload:
     async def begin(self, expected: int, base: Optional[Value]) -> None:
         await self._stack.enter_async_context(self._connection.transaction())
         try:
+            self._members = await _find_members(self._connection)
             if base is None:
-                self.number = (await _row(self._connection, BEGIN, (expected,)))[0]
+                row = await _row(self._connection, self._members.begin, (expected,))
+                self.number = take(row or (), 1, 0, int)
                 return
-            row = await _row(self._connection, base.resume_query(),
+            statements = await _statements(self._connection, base)
+            row = await _row(self._connection, statements.resume(),
                              base.parameters(expected=expected))
             if row is None or row[0] is None:
                 raise BlobMissing(f"{base.table} has no value of {dict(base.key)}")
-            self.number, self.size, self.sha256 = row
+            self.number = take(row, 3, 0, int)
+            summary = take_summary(row, 1)
+            self.size, self.sha256 = summary.size, summary.sha256
         except BaseException:
             await self.roll_back()
             raise
 
     async def write(self, data: bytes) -> None:
-        await self._connection.execute(WRITE, (self.number, data), binary=True)
+        await _run(self._connection, self._members.write, (self.number, data))
         self.size += len(data)
 
     async def write_all(self, pieces: Iterator[bytes], done: Callable[[bytes], None]) -> None:
@@ -135,7 +185,8 @@ class _Upload:
         pgconn = self._connection.pgconn
         first = FirstError()
         with first.outside():
-            async with self._connection.cursor() as cursor, cursor.copy(COPY) as copy:
+            async with self._connection.cursor() as cursor, cursor.copy(
+                    self._members.copy) as copy:
                 with first.inside():
                     await copy.write(COPY_BEGIN)
                     for piece in pieces:
@@ -146,12 +197,13 @@ class _Upload:
                     await copy.write(COPY_END)
 
     async def end(self, target: Value) -> Summary:
-        row = await _row(self._connection, target.update_query(),
+        statements = await _statements(self._connection, target)
+        row = await _row(self._connection, statements.update(),
                          target.parameters(upload=self.number))
         if row is None:
-            row = await _row(self._connection, target.insert_query(),
-                             target.insert_parameters(self.number))
-        return Summary(*row)
+            row = await _row(self._connection, statements.insert(),
+                             target.insert_parameters(upload=self.number))
+        return take_summary(row or ())
 
     async def leave(self) -> None:
         await self._stack.aclose()
@@ -265,11 +317,12 @@ async def iterate(connection: Connection, value: Value, offset: int = 0,
 
 async def write_range(connection: Connection, value: Value, offset: int, data: bytes) -> int:
     """Overwrite a range of a value, in a statement.  Returns its size; zeros fill a gap."""
-    row = await _row(connection, value.write_query(),
+    statements = await _statements(connection, value)
+    row = await _row(connection, statements.write(),
                      value.parameters(offset=offset, data=psycopg.Binary(data)))
     if row is None or row[0] is None:
         raise BlobMissing(f"{value.table} has no value of {dict(value.key)}")
-    return int(row[0])
+    return take_size(row, 1, 0)
 
 
 class _Session:
@@ -326,7 +379,8 @@ async def _send_at_once(connection: Connection, target: Value, source: BinaryIO,
 async def _send_section(connection: Connection, stage: Stage, source: BinaryIO, start: int,
                         total: Optional[int], section_bytes: int,
                         progress: Optional[Progress]) -> "tuple[Summary, bool]":
-    await connection.execute(stage.begin_query(), (stage.name,))
+    staging = await _statements(connection, stage.value)
+    await _run(connection, staging.stage_begin(), stage.parameters)
     async with _upload(connection, 0, stage.value) as upload:
         source.seek(start)
         before = upload.size
@@ -345,14 +399,16 @@ async def _send_section(connection: Connection, stage: Stage, source: BinaryIO, 
 
 
 async def _move(connection: Connection, stage: Stage, target: Value, staged: Summary) -> Summary:
-    parameters = stage.move_parameters(target)
+    parameters = target.insert_parameters(**stage.parameters)
+    staging = await _statements(connection, stage.value)
+    statements = await _statements(connection, target)
     async with connection.transaction():
-        for query in stage.move_queries(target):
+        for query in statements.move(staging):
             row = await _row(connection, query, parameters)
             if row is not None:
-                await connection.execute(stage.end_query(), (stage.name,))
+                await _run(connection, staging.stage_end(), stage.parameters)
                 break
-    return check(Summary(*row) if row is not None else await stat(connection, target),
+    return check(take_summary(row) if row is not None else await stat(connection, target),
                  staged.size, staged.sha256)
 
 
@@ -390,6 +446,13 @@ async def upload(connect: Union[Connect, Connection], target: Value,
         await session.close()
 
 
+async def _read(connection: Connection, value: Value, offset: int, length: int,
+                summary: Summary) -> Any:
+    statements = await _statements(connection, value)
+    return await _row(connection, statements.read(),
+                      value.parameters(offset=offset, length=length, sha256=summary.sha256))
+
+
 async def download(connect: Union[Connect, Connection], value: Value, path: Path,
                    progress: Optional[Progress] = None, piece_bytes: int = 4 * PIECE_BYTES,
                    pauses: tuple[float, ...] = PAUSES) -> Summary:
@@ -404,14 +467,15 @@ async def download(connect: Union[Connect, Connection], value: Value, path: Path
             if progress is not None:
                 progress(done, summary.size)
             while done < summary.size:
-                row = await session.run(lambda connection: _row(
-                    connection, value.read_query(),
-                    value.parameters(offset=done, length=piece_bytes, sha256=summary.sha256)))
+                length = min(piece_bytes, summary.size - done)
+                row = await session.run(lambda connection: _read(
+                    connection, value, done, length, summary))
                 if row is None:
                     raise BlobChanged("the value was changed or removed meanwhile")
-                file.write(row[0])
-                digest.update(row[0])
-                done += len(row[0])
+                piece = take_piece(row, length)
+                file.write(piece)
+                digest.update(piece)
+                done += length
                 if progress is not None:
                     progress(done, summary.size)
             file.flush()
