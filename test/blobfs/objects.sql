@@ -3,7 +3,7 @@
 -- Seen to fail with a comment left out, without SET search_path at a function, and with a privilege on the
 -- table of pins.
 SET client_min_messages = warning;
-SELECT plan(12);
+SELECT plan(14);
 SELECT blobfs.create('fs_objects');
 
 CREATE TEMP VIEW member AS
@@ -58,6 +58,10 @@ INSERT INTO definer VALUES
     ('blobfs.pinned(bigint,uuid,bigint)', 'the same; asks for the key'),
     ('blobfs.unpin(bigint,uuid,bigint[])', 'the same; asks for the key'),
     ('blobfs.mounts()', 'shows mounts of all roles to pg_monitor'),
+    ('fs_objects.mount_begin(bigint,integer)', 'no role has privileges on the table of marks; the number is a secret'),
+    ('fs_objects.mark(bigint,integer,bigint,integer)', 'the same'),
+    ('fs_objects.mount_recover(bigint,integer)', 'the same'),
+    ('fs_objects.mount_end(bigint)', 'the same'),
     ('fs_objects.quota_note()', 'a trigger: writers may not change the usage'),
     ('fs_objects.quota_settle()', 'a trigger: the same');
 SELECT set_eq($$SELECT oid::regprocedure::text FROM pg_proc
@@ -74,5 +78,14 @@ SELECT set_eq($$SELECT oid::regprocedure::text FROM pg_proc
 SELECT set_eq($$SELECT oid::regprocedure::text FROM pg_proc
     WHERE pronamespace = 'blobfs'::regnamespace AND proconfig IS NULL AND proname NOT LIKE 'template%'$$,
     ARRAY['blobfs.is_name(bytea)', 'blobfs.write(name,text,bytea)'], 'functions without a search_path of their own');
+-- Those of a file system set it, or were parsed when they were made.
+SELECT set_eq($$SELECT oid::regprocedure::text FROM pg_proc
+    WHERE pronamespace = 'fs_objects'::regnamespace AND prosqlbody IS NULL
+        AND proconfig IS DISTINCT FROM ARRAY['search_path=pg_catalog, pg_temp']$$,
+    ARRAY['fs_objects.inode_size()'], 'functions of a file system that search_path could change');
+SELECT set_eq($$SELECT oid::regprocedure::text FROM pg_proc
+    WHERE pronamespace = 'fs_objects'::regnamespace AND NOT has_function_privilege('public', oid, 'EXECUTE')$$,
+    $$SELECT signature FROM definer WHERE signature LIKE 'fs_objects.%'$$,
+    'PUBLIC may not execute functions of a file system that have the rights of its owner');
 SELECT blobfs.drop('fs_objects');
 SELECT * FROM finish();

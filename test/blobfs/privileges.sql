@@ -4,7 +4,7 @@
 -- names of functions in the templates that are not qualified, with triggers for all roles, and without
 -- require_owner().
 SET client_min_messages = warning;
-SELECT plan(51);
+SELECT plan(71);
 CREATE ROLE fs_owner;
 CREATE ROLE fs_reader;
 CREATE ROLE fs_writer;
@@ -53,17 +53,41 @@ SELECT lives_ok($$SELECT blobfs.write('fs_priv', '/g', 'x'), blobfs.mkdir('fs_pr
 SELECT lives_ok($$SELECT blobfs.rename('fs_priv', '/d', '/e/d'), blobfs.unlink('fs_priv', '/g')$$,
     'a writer moves directories and unlinks');
 SELECT lives_ok($$SELECT fs_priv.mount_begin(1, 1), fs_priv.mark(1, 1, 1), fs_priv.mount_end(1)$$, 'a writer has marks');
+SELECT lives_ok('SELECT fs_priv.mount_begin(777, 0)', 'a mount makes its mark');
+SELECT throws_ok(statement, '42501', NULL, 'a writer neither reads nor changes marks of others: ' || statement)
+    FROM unnest(ARRAY['SELECT * FROM fs_priv.mount', 'UPDATE fs_priv.mount SET mark = 9', 'DELETE FROM fs_priv.mount',
+        'SELECT FROM fs_priv.mount FOR UPDATE', 'INSERT INTO fs_priv.mount VALUES (777, 1, 5)',
+        'TRUNCATE fs_priv.mount', 'LOCK TABLE fs_priv.mount IN ACCESS SHARE MODE']) AS statement;
+SELECT throws_ok('SELECT fs_priv.mark(778, 0, 1)', 'BF125', NULL, 'a number that is no mount''s has no mark');
+SELECT is((SELECT r.committed FROM fs_priv.mount_recover(777, 0) AS r), 0::bigint, 'who knows the number has the mark');
 SELECT throws_ok($$SELECT blobfs.set_quota('fs_priv', 1)$$, '42501', NULL, 'a writer sets no quota');
 SELECT throws_ok('UPDATE fs_priv.superblock SET quota_bytes = 5', '42501', NULL, 'also not directly');
 SELECT throws_ok($$SELECT blobfs.drop('fs_priv')$$, '42501', NULL, 'a writer does not drop');
 
--- A quota holds for writers.  They cannot change the usage.
+-- The channel of notifications is for those who may read the superblock.
+SELECT blobfs.channel('fs_priv') AS channel, to_regclass('fs_priv.dentry')::oid AS dentry \gset
+SELECT isnt(:'channel', 'blobfs_' || :'dentry', 'the channel cannot be guessed from the catalogs');
+SET ROLE fs_nobody;
+SELECT throws_ok($$SELECT blobfs.channel('fs_priv')$$, '42501', NULL, 'who may not read the file system does not learn it');
+
+-- A quota holds for writers.  They cannot change the usage, nor sizes.
 SET ROLE fs_owner;
 SELECT blobfs.set_quota('fs_priv', 100);
 SET ROLE fs_writer;
 SELECT lives_ok($$SELECT blobfs.write('fs_priv', '/q', repeat('x', 50)::bytea)$$, 'a writer below the quota');
 SELECT throws_ok($$SELECT blobfs.write('fs_priv', '/r', repeat('x', 60)::bytea)$$, 'BF122', NULL, 'a writer over it');
 SELECT throws_ok('DELETE FROM fs_priv.usage_change', '42501', NULL, 'a writer does not change the usage');
+UPDATE fs_priv.inode SET size = -1000 WHERE kind = 'f';
+SELECT is((SELECT size FROM blobfs.stat('fs_priv', '/q')), 50::bigint, 'a size that is set by hand is that of the content');
+SELECT throws_ok($$INSERT INTO fs_priv.inode (ino, version, size, mtime, ctime, atime, uid, gid, mode, nlink, kind, content)
+    VALUES (99, 1, -1, 0, 0, 0, 0, 0, 0, 1, 'f', repeat('x', 60)::bytea::blobstate)$$, 'BF122', NULL,
+    'a row by hand counts with its content');
+SELECT throws_ok($$UPDATE fs_priv.inode SET size = 0, version = version + 1, content = repeat('x', 200)::bytea::blobstate
+    WHERE kind = 'f'$$, 'BF122', NULL, 'and so does a change by hand');
+SELECT throws_ok($$UPDATE fs_priv.inode SET target = repeat('x', 5000)::bytea$$, '23514', NULL,
+    'what no quota counts has a limit: targets');
+SELECT throws_ok($$UPDATE fs_priv.inode SET xattr = ARRAY['n', repeat('x', 2000000)::bytea]$$, '23514', NULL,
+    'extended attributes');
 CREATE TEMP TABLE own (size bigint);
 SELECT throws_ok('CREATE TRIGGER t AFTER INSERT OR DELETE ON own FOR EACH ROW EXECUTE FUNCTION fs_priv.quota_note()',
     '42501', NULL, 'also not by a trigger of its own');
@@ -74,6 +98,13 @@ SELECT throws_ok('CREATE TRIGGER t AFTER INSERT OR DELETE ON own FOR EACH ROW EX
 RESET ROLE;
 SELECT throws_ok($$SELECT blobfs.upgrade('fs_priv')$$, '42501', NULL, 'upgrade() is for the owner');
 SELECT throws_ok($$SELECT blobfs.set_quota('fs_priv', 9)$$, '42501', NULL, 'and so is set_quota()');
+
+-- Functions of a file system would run with the rights of a role that has more than their owner.
+RESET ROLE;
+SELECT throws_ok(call, '42501', 'functions of file system "fs_priv" would run with the rights of role "postgres"',
+        'a superuser does not call ' || call)
+    FROM unnest(ARRAY['SELECT blobfs.read(''fs_priv'', ''/f'')', 'SELECT * FROM blobfs.check(''fs_priv'')',
+        'SELECT blobfs.snapshot(''fs_priv'', ''s'')']) AS call;
 
 -- Row security: files of group 7 only
 SET ROLE fs_owner;
