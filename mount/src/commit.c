@@ -216,9 +216,10 @@ query_number(struct transaction *transaction, int statement, const struct parame
 
 	if (error != 0)
 		return error;
-	*number = PQntuples(result) == 1 ? field_int8(result, 0, column) : 0;
+	*number = field_int8(result, 0, column);
+	error = field_has_length(result, 0, column, sizeof(*number)) ? 0 : EIO;
 	PQclear(result);
-	return 0;
+	return error;
 }
 
 /* Send the bytes from an offset on, piece by piece. */
@@ -301,12 +302,14 @@ step_append_upload(struct transaction *transaction, void *context)
 	if (error != 0)
 		return error;
 	transaction->outcome->status = field_int4(result, 0, 0);
-	transaction->outcome->has_version = !PQgetisnull(result, 0, 1);
+	transaction->outcome->has_version = !field_is_null(result, 0, 1);
+	if (!field_has_length(result, 0, 0, 4))
+		error = EIO;
 	rest.known = field_int8(result, 0, 1);
 	rest.is_exact = true;
 	PQclear(result);
-	if (transaction->outcome->status != 0)
-		return 0;
+	if (error != 0 || transaction->outcome->status != 0)
+		return error;
 	parameter_int8(&resume, (int64_t) copy->node->attributes.ino);
 	parameter_int8(&resume, copy->working.size - copy->working.server_size);
 	error = query_number(transaction, commit->writer->calls.upload_resume, &resume, 0, &upload);

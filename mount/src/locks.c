@@ -481,16 +481,17 @@ locks_create(struct mount *mount)
 	locks->mount = mount;
 	pthread_mutex_init(&locks->lock, NULL);
 	locks->take[MODE_SHARED] = pool_add_statement(
-		mount->pool, "SELECT pg_catalog.pg_try_advisory_lock_shared($1)");
+		mount->pool, "SELECT pg_catalog.pg_try_advisory_lock_shared($1::bigint)", 1, 1);
 	locks->take[MODE_EXCLUSIVE] = pool_add_statement(
-		mount->pool, "SELECT pg_catalog.pg_try_advisory_lock($1)");
+		mount->pool, "SELECT pg_catalog.pg_try_advisory_lock($1::bigint)", 1, 1);
 	locks->give[MODE_SHARED] = pool_add_statement(
-		mount->pool, "SELECT pg_catalog.pg_advisory_unlock_shared($1)");
+		mount->pool, "SELECT pg_catalog.pg_advisory_unlock_shared($1::bigint)", 1, 1);
 	locks->give[MODE_EXCLUSIVE] = pool_add_statement(
-		mount->pool, "SELECT pg_catalog.pg_advisory_unlock($1)");
+		mount->pool, "SELECT pg_catalog.pg_advisory_unlock($1::bigint)", 1, 1);
 	locks->schema_oid = pool_add_statement(
-		mount->pool, "SELECT oid::bigint FROM pg_catalog.pg_namespace"
-		" WHERE pg_catalog.quote_ident(nspname) = $1");
+		mount->pool, "SELECT n.oid::bigint FROM pg_catalog.pg_namespace AS n"
+		" WHERE pg_catalog.quote_ident(n.nspname) OPERATOR(pg_catalog.=) $1::pg_catalog.text",
+		1, 1);
 	parameter_text(&parameters, mount->source->schema);
 	if (query_run(mount->pool, -1, locks->schema_oid, &parameters, &result) != 0)
 		fatal("the schema of the file system is not found");

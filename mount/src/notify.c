@@ -269,7 +269,7 @@ listen_now(struct notifier *notifier)
 	PQfinish(notifier->connection);
 	notifier->connection = pool_connect_apart(notifier->mount->pool, &error);
 	if (notifier->connection != NULL)
-		result = PQexec(notifier->connection, sql);
+		result = query_text(notifier->connection, sql, 1);
 	else
 		free(error);
 	good = PQresultStatus(result) == PGRES_COMMAND_OK;

@@ -30,14 +30,20 @@ struct pins
 	int			remove_statement;
 };
 
-/* One statement on a connection that no pool has checked yet. */
+/* One statement on a connection that is not in use yet. */
 static PGresult *
 execute(struct connection *connection, const char *sql, const struct parameters *parameters)
 {
 	static const int binary[3] = {1, 1, 1};
+	struct query query = {
+		.count = parameters->count,
+		.values = parameters->values,
+		.lengths = parameters->lengths,
+		.formats = binary,
+		.is_binary = true
+	};
 
-	return PQexecParams(connection->pg, sql, parameters->count, NULL, parameters->values,
-						parameters->lengths, binary, 1);
+	return query_once(connection->pg, sql, &query);
 }
 
 /* Under the lock. */
@@ -45,15 +51,15 @@ static bool
 attach(struct pins *pins, struct connection *connection)
 {
 	struct parameters parameters = {0};
-	PGresult   *result = execute(connection, "SELECT mount, key FROM blobfs.attach('blobfs')",
-								 &parameters);
-	bool		attached = PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1 &&
-		PQgetlength(result, 0, 1) == KEY_BYTES;
+	PGresult   *result = execute(connection, "SELECT a.mount, a.key FROM"
+								 " blobfs.attach('blobfs'::pg_catalog.text) AS a", &parameters);
+	bool		attached = field_has_length(result, 0, 0, sizeof(pins->mount)) &&
+		field_has_length(result, 0, 1, KEY_BYTES);
 
 	if (attached)
 	{
 		pins->mount = field_int8(result, 0, 0);
-		memcpy(pins->key, PQgetvalue(result, 0, 1), KEY_BYTES);
+		memcpy(pins->key, field_text(result, 0, 1), KEY_BYTES);
 		pins->epoch++;
 	}
 	else
@@ -71,8 +77,9 @@ join_or_attach(struct pins *pins, struct connection *connection)
 
 	parameter_int8(&parameters, pins->mount);
 	parameter_bytes(&parameters, pins->key, KEY_BYTES);
-	result = execute(connection, "SELECT blobfs.join($1, $2)", &parameters);
-	if (PQresultStatus(result) == PGRES_TUPLES_OK && !field_bool(result, 0, 0))
+	result = execute(connection, "SELECT blobfs.join($1::bigint, $2::pg_catalog.uuid)",
+					 &parameters);
+	if (field_has_length(result, 0, 0, 1) && !field_bool(result, 0, 0))
 	{
 		message("the server has lost what it kept of replaced files that are open here");
 		attach(pins, connection);
@@ -80,11 +87,9 @@ join_or_attach(struct pins *pins, struct connection *connection)
 	PQclear(result);
 }
 
-/* pool_greeting.  Without pins the mount can still be read. */
-static bool
-join(struct connection *connection, void *context)
+bool
+pins_join(struct source *source, struct connection *connection)
 {
-	struct source *source = context;
 	struct pins *pins = source->pins;
 
 	if (pins == NULL)
@@ -97,19 +102,19 @@ join(struct connection *connection, void *context)
 
 /* Whether there are pins for this role, on this server. */
 static bool
-are_available(struct connection *connection)
+are_available(struct source *source, struct connection *connection)
 {
 	struct parameters parameters = {0};
-	PGresult   *result = execute(connection,
-								 "SELECT NOT pg_catalog.pg_is_in_recovery()"
-								 " AND pg_catalog.count(*) = 1 FROM pg_catalog.pg_proc p"
-								 " JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace"
-								 " WHERE n.nspname = 'blobfs' AND p.proname = 'attach'"
-								 " AND pg_catalog.has_schema_privilege(p.pronamespace, 'USAGE')"
-								 " AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')",
-								 &parameters);
-	bool		available = PQresultStatus(result) == PGRES_TUPLES_OK && field_bool(result, 0, 0);
+	PGresult   *result;
+	bool		available;
 
+	if (!source->members.has_blobfs)
+		return false;
+	result = execute(connection, "SELECT NOT pg_catalog.pg_is_in_recovery()"
+					 " AND pg_catalog.has_schema_privilege('blobfs'::pg_catalog.text, 'USAGE')"
+					 " AND pg_catalog.has_function_privilege("
+					 "'blobfs.attach(pg_catalog.text)'::pg_catalog.text, 'EXECUTE')", &parameters);
+	available = field_bool(result, 0, 0);
 	PQclear(result);
 	return available;
 }
@@ -128,7 +133,7 @@ pins_create(struct source *source)
 		return;
 	}
 	pthread_mutex_init(&pins->lock, NULL);
-	if (!are_available(connection))
+	if (!are_available(source, connection))
 		debug("no pins: the extension blobfs is not there, or not for this role");
 	else if (attach(pins, connection))
 		source->has_pins = true;
@@ -139,14 +144,13 @@ pins_create(struct source *source)
 		return;
 	}
 	sql = format_string("SELECT %s.blob_read(p, $4::bigint, $5::bigint)"
-						" FROM blobfs.pinned($1::bigint, $2::uuid, $3::bigint) AS p"
+						" FROM blobfs.pinned($1::bigint, $2::pg_catalog.uuid, $3::bigint) AS p"
 						" WHERE p IS NOT NULL", source->blobext);
-	pins->read_statement = pool_add_statement(source->pool, sql);
+	pins->read_statement = pool_add_statement(source->pool, sql, 1, 1);
 	free(sql);
-	sql = "SELECT blobfs.unpin($1::bigint, $2::uuid, $3::bigint[])";
-	pins->remove_statement = pool_add_statement(source->pool, sql);
+	sql = "SELECT blobfs.unpin($1::bigint, $2::pg_catalog.uuid, $3::bigint[])";
+	pins->remove_statement = pool_add_statement(source->pool, sql, 1, 1);
 	source->pins = pins;
-	pool_set_greeting(source->pool, join, source);
 }
 
 void
@@ -164,7 +168,8 @@ pins_destroy(struct source *source)
 
 		parameter_int8(&parameters, pins->mount);
 		parameter_bytes(&parameters, pins->key, KEY_BYTES);
-		PQclear(execute(connection, "SELECT blobfs.detach($1, $2)", &parameters));
+		PQclear(execute(connection, "SELECT blobfs.detach($1::bigint, $2::pg_catalog.uuid)",
+						&parameters));
 		pool_give(connection);
 	}
 	source->pins = NULL;

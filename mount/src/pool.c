@@ -26,7 +26,18 @@ enum
 	/* How often a wait looks whether its request was interrupted. */
 	WAIT_MILLISECONDS = 100,
 	/* Waits that are shorter are not ended: signals come for many reasons. */
-	PATIENCE_MILLISECONDS = 1000
+	PATIENCE_MILLISECONDS = 1000,
+	/* Of an answer of many rows: more than any that is asked for has. */
+	ANSWER_BYTES = 64 << 20,
+	/* Results of one command string. */
+	MAX_RESULTS = 16
+};
+
+struct statement
+{
+	char	   *sql;
+	int			columns;		/* that its answer has */
+	int			rows;			/* that its answer has at most */
 };
 
 struct pool
@@ -35,7 +46,7 @@ struct pool
 	double		timeo;
 	int			size;
 	struct connection *connections;
-	char	   *statements[MAX_STATEMENTS];
+	struct statement statements[MAX_STATEMENTS];
 	int			statement_count;
 	const char *settings;
 	const char *snapshot;		/* NULL: each statement is a transaction */
@@ -82,7 +93,7 @@ pool_destroy(struct pool *pool)
 		free(pool->connections[i].prepared);
 	}
 	for (int i = 0; i < pool->statement_count; i++)
-		free(pool->statements[i]);
+		free(pool->statements[i].sql);
 	free(pool->connections);
 	free(pool->conninfo);
 	free(pool);
@@ -95,23 +106,12 @@ pool_set_greeting(struct pool *pool, pool_greeting greeting, void *context)
 	pool->greeting_context = context;
 }
 
-void
-pool_set_settings(struct pool *pool, struct connection *connection, const char *sql)
-{
-	PGresult   *result = PQexec(connection->pg, sql);
-
-	if (PQresultStatus(result) != PGRES_COMMAND_OK)
-		fatal("%s", PQresultErrorMessage(result));
-	PQclear(result);
-	pool->settings = sql;
-}
-
 int
-pool_add_statement(struct pool *pool, const char *sql)
+pool_add_statement(struct pool *pool, const char *sql, int columns, int rows)
 {
 	if (pool->statement_count == MAX_STATEMENTS)
 		fatal("too many statements");
-	pool->statements[pool->statement_count] = copy_string(sql);
+	pool->statements[pool->statement_count] = (struct statement) {copy_string(sql), columns, rows};
 	return pool->statement_count++;
 }
 
@@ -175,6 +175,124 @@ query_wait_again(struct pool *pool, struct timespec *started, int attempt)
 	return 0;
 }
 
+/* ---- answers ---- */
+
+/* One more row behind those of an answer, whose memory libpq counts. */
+static bool
+add_row(PGresult *answer, const PGresult *part)
+{
+	int			row = PQntuples(answer);
+
+	if (PQnfields(part) != PQnfields(answer) || PQresultMemorySize(answer) > ANSWER_BYTES)
+		return false;
+	for (int column = 0; column < PQnfields(part); column++)
+		if (!PQsetvalue(answer, row, column, PQgetvalue(part, 0, column),
+						PQgetisnull(part, 0, column) ? -1 : PQgetlength(part, 0, column)))
+			return false;
+	return true;
+}
+
+/* Wait for the next result; false if the request was interrupted meanwhile. */
+static bool
+wait_for_result(PGconn *pg, bool interruptible)
+{
+	struct pollfd poll_fd = {PQsocket(pg), POLLIN, 0};
+	PGnotify   *notification;
+	int			waited = 0;
+
+	while (PQisBusy(pg))
+	{
+		int			ready = poll(&poll_fd, 1, interruptible ? WAIT_MILLISECONDS : -1);
+
+		if (ready < 0 && errno != EINTR)
+			return false;
+		if (ready > 0 && !PQconsumeInput(pg))
+			break;				/* PQgetResult() has the error */
+		if (ready == 0 && (waited += WAIT_MILLISECONDS) >= PATIENCE_MILLISECONDS &&
+			pool_is_interrupted())
+			return false;
+		/* No thread listens here, and libpq would keep them. */
+		while ((notification = PQnotifies(pg)) != NULL)
+			PQfreemem(notification);
+	}
+	return true;
+}
+
+/*
+ * The answer to a statement: its rows in one result, or an error; of several commands that of the
+ * last one.  The rows come one by one, and not more of them than are allowed, nor more bytes than
+ * ANSWER_BYTES, but for one row, which libpq has as a whole in its memory.  NULL: interrupted, or
+ * an answer that no server of PostgreSQL gives; the connection is of no use any more.
+ */
+static PGresult *
+receive_answer(PGconn *pg, int rows, bool interruptible)
+{
+	PGresult   *answer = NULL;
+	PGresult   *part;
+	int			results = 0;
+	bool		good = PQsetSingleRowMode(pg) && wait_for_result(pg, interruptible);
+
+	while (good && (part = PQgetResult(pg)) != NULL)
+	{
+		ExecStatusType status = PQresultStatus(part);
+		bool		has_rows = PQresultStatus(answer) == PGRES_SINGLE_TUPLE;
+
+		if (status == PGRES_SINGLE_TUPLE && has_rows)
+			good = PQntuples(answer) < rows && add_row(answer, part);
+		else if (status == PGRES_SINGLE_TUPLE)
+			good = rows > 0;
+		else
+			good = (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK ||
+					status == PGRES_FATAL_ERROR || status == PGRES_EMPTY_QUERY) &&
+				++results <= MAX_RESULTS;
+		/* Behind its rows an answer has an empty result. */
+		if (has_rows && (status == PGRES_SINGLE_TUPLE || status == PGRES_TUPLES_OK))
+			PQclear(part);
+		else
+		{
+			PQclear(answer);
+			answer = part;
+		}
+		good = good && wait_for_result(pg, interruptible);
+	}
+	if (good)
+		return answer;
+	PQclear(answer);
+	return NULL;
+}
+
+PGresult *
+query_once(PGconn *pg, const char *sql, const struct query *query)
+{
+	static const struct query none;
+
+	if (query == NULL)
+		query = &none;
+	if (!PQsendQueryParams(pg, sql, query->count, NULL, query->values, query->lengths,
+						   query->formats, query->is_binary))
+		return NULL;
+	return receive_answer(pg, query->rows > 0 ? query->rows : 1, false);
+}
+
+PGresult *
+query_text(PGconn *pg, const char *sql, int rows)
+{
+	return PQsendQuery(pg, sql) ? receive_answer(pg, rows, false) : NULL;
+}
+
+/* Commands, also several, some of which may give a row or two, which are not needed. */
+static bool
+run_commands(PGconn *pg, const char *sql)
+{
+	PGresult   *result = query_text(pg, sql, MAX_RESULTS);
+	ExecStatusType status = PQresultStatus(result);
+	bool		good = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ||
+		status == PGRES_SINGLE_TUPLE;
+
+	PQclear(result);
+	return good;
+}
+
 /* ---- connections ---- */
 
 /* Notices and warnings of the server are for debugging. */
@@ -203,10 +321,8 @@ begin_snapshot(struct connection *connection, const char *snapshot)
 	char	   *sql = format_string("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;"
 									"SET TRANSACTION SNAPSHOT %s; SAVEPOINT begun",
 									literal ? literal : "''");
-	PGresult   *result = PQexec(connection->pg, sql);
-	bool		good = PQresultStatus(result) == PGRES_COMMAND_OK;
+	bool		good = run_commands(connection->pg, sql);
 
-	PQclear(result);
 	PQfreemem(literal);
 	free(sql);
 	return good;
@@ -220,7 +336,7 @@ static bool
 connect_now(struct connection *connection)
 {
 	struct pool *pool = connection->pool;
-	PGresult   *result;
+	const char *encoding;
 	char	   *sql;
 	bool		good;
 
@@ -231,23 +347,19 @@ connect_now(struct connection *connection)
 		return false;
 	__atomic_store_n(&connection->backend, PQbackendPID(connection->pg), __ATOMIC_RELAXED);
 	PQsetNoticeProcessor(connection->pg, receive_notice, NULL);
-	sql = format_string("SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings"
-						" WHERE name IN ('idle_session_timeout', 'transaction_timeout');"
+	encoding = PQparameterStatus(connection->pg, "server_encoding");
+	sql = format_string("SELECT pg_catalog.set_config(s.name, '0', false)"
+						" FROM pg_catalog.pg_settings AS s WHERE s.name OPERATOR(pg_catalog.=)"
+						" ANY (ARRAY['idle_session_timeout', 'transaction_timeout']);"
 						"SET client_encoding = '%s'; SET bytea_output = hex;"
 						"SET plan_cache_mode = auto; SET default_transaction_isolation = "
 						"'read committed'; SET idle_in_transaction_session_timeout = 0;"
 						"SET statement_timeout = 0; SET lock_timeout = '30s'",
-						PQparameterStatus(connection->pg, "server_encoding"));
-	result = PQexec(connection->pg, sql);
+						encoding ? encoding : "UTF8");
+	good = run_commands(connection->pg, sql);
 	free(sql);
-	good = PQresultStatus(result) == PGRES_COMMAND_OK;
-	PQclear(result);
 	if (good && pool->settings)
-	{
-		result = PQexec(connection->pg, pool->settings);
-		good = PQresultStatus(result) == PGRES_COMMAND_OK;
-		PQclear(result);
-	}
+		good = run_commands(connection->pg, pool->settings);
 	if (good && pool->greeting)
 		good = pool->greeting(connection, pool->greeting_context);
 	if (good && pool->snapshot && !begin_snapshot(connection, pool->snapshot))
@@ -276,6 +388,14 @@ pool_set_snapshot(struct pool *pool, const char *snapshot, char **error)
 	}
 	pool->snapshot = snapshot;
 	return good;
+}
+
+void
+pool_set_settings(struct pool *pool, struct connection *connection, const char *sql)
+{
+	if (!run_commands(connection->pg, sql))
+		fatal("%s", PQerrorMessage(connection->pg));
+	pool->settings = sql;
 }
 
 PGconn *
@@ -565,6 +685,7 @@ judge(struct connection *connection, const PGresult *result, char *sqlstate)
 
 	switch (PQresultStatus(result))
 	{
+		case PGRES_SINGLE_TUPLE:
 		case PGRES_TUPLES_OK:
 		case PGRES_COMMAND_OK:
 			return 0;
@@ -587,21 +708,24 @@ judge(struct connection *connection, const PGresult *result, char *sqlstate)
 	else
 		debug("error of the server: %s %s", state, PQresultErrorMessage(result));
 	if (connection->pool->snapshot != NULL)
-		PQclear(PQexec(connection->pg, "ROLLBACK TO SAVEPOINT begun"));
+		PQclear(query_text(connection->pg, "ROLLBACK TO SAVEPOINT begun", 1));
 	return error;
 }
 
 static int
 prepare(struct connection *connection, int statement, char *sqlstate)
 {
-	char		name[16];
 	PGresult   *result;
+	char	   *sql;
 	int			error;
 
 	if (connection->prepared[statement])
 		return 0;
-	snprintf(name, sizeof(name), "s%d", statement);
-	result = PQprepare(connection->pg, name, connection->pool->statements[statement], 0, NULL);
+	/* By SQL: libpq collects all rows of an answer to PQsendPrepare(). */
+	sql = format_string("PREPARE s%d AS %s", statement,
+						connection->pool->statements[statement].sql);
+	result = query_text(connection->pg, sql, 1);
+	free(sql);
 	error = judge(connection, result, sqlstate);
 	PQclear(result);
 	if (error == 0)
@@ -609,37 +733,12 @@ prepare(struct connection *connection, int statement, char *sqlstate)
 	return error;
 }
 
-/*
- * The only result of a statement that was sent.  NULL: the connection broke, or the request was
- * interrupted; then the connection is closed, which ends the statement at the server, too.
- */
-static PGresult *
-receive_result(struct connection *connection, bool interruptible)
+/* A server that is not ours, or functions of a file system that are not those of the extension. */
+static int
+refuse_answer(const struct statement *asked, const char *fault)
 {
-	struct pollfd poll_fd = {PQsocket(connection->pg), POLLIN, 0};
-	PGresult   *result;
-	PGresult   *next;
-	int			waited = 0;
-
-	while (PQisBusy(connection->pg))
-	{
-		int			ready = poll(&poll_fd, 1, interruptible ? WAIT_MILLISECONDS : -1);
-
-		if (ready < 0 && errno != EINTR)
-			return NULL;
-		if (ready > 0 && !PQconsumeInput(connection->pg))
-			break;
-		if (ready == 0 && (waited += WAIT_MILLISECONDS) >= PATIENCE_MILLISECONDS &&
-			pool_is_interrupted())
-		{
-			pool_lose(connection);
-			return NULL;
-		}
-	}
-	result = PQgetResult(connection->pg);
-	while ((next = PQgetResult(connection->pg)) != NULL)
-		PQclear(next);
-	return result;
+	message("the server has answered with %s: %s", fault, asked->sql);
+	return EIO;
 }
 
 int
@@ -649,6 +748,7 @@ query_on(struct connection *connection, int statement, const struct parameters *
 	static const int binary[MAX_PARAMETERS] = {
 		1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
 	};
+	const struct statement *asked = &connection->pool->statements[statement];
 	char		name[16];
 	PGresult   *answer;
 	int			error;
@@ -662,10 +762,18 @@ query_on(struct connection *connection, int statement, const struct parameters *
 	snprintf(name, sizeof(name), "s%d", statement);
 	answer = PQsendQueryPrepared(connection->pg, name, parameters->count, parameters->values,
 								 parameters->lengths, binary, 1) ?
-		receive_result(connection, connection->interruptible) : NULL;
-	if (connection->pg == NULL)
-		return EINTR;
+		receive_answer(connection->pg, asked->rows, connection->interruptible) : NULL;
+	/* Closing it ends the statement at the server, too. */
+	if (answer == NULL && PQstatus(connection->pg) == CONNECTION_OK)
+	{
+		bool		is_interrupted = connection->interruptible && pool_is_interrupted();
+
+		pool_lose(connection);
+		return is_interrupted ? EINTR : refuse_answer(asked, "more than was asked for");
+	}
 	error = judge(connection, answer, sqlstate);
+	if (error == 0 && PQnfields(answer) != asked->columns)
+		error = refuse_answer(asked, "other columns than were asked for");
 	if (error == 0)
 		*result = answer;
 	else
@@ -676,7 +784,7 @@ query_on(struct connection *connection, int statement, const struct parameters *
 int
 query_command(struct connection *connection, const char *sql)
 {
-	PGresult   *result = PQexec(connection->pg, sql);
+	PGresult   *result = query_text(connection->pg, sql, 1);
 	int			error = judge(connection, result, NULL);
 
 	PQclear(result);
@@ -821,32 +929,64 @@ array_of_int8(char *array, const int64_t *values, int count)
 	}
 }
 
+bool
+field_is_null(const PGresult *result, int row, int column)
+{
+	return row >= PQntuples(result) || column >= PQnfields(result) ||
+		PQgetisnull(result, row, column);
+}
+
+const char *
+field_bytes(const PGresult *result, int row, int column, size_t *length)
+{
+	*length = 0;
+	if (field_is_null(result, row, column))
+		return "";
+	*length = (size_t) PQgetlength(result, row, column);
+	return PQgetvalue(result, row, column);
+}
+
+const char *
+field_text(const PGresult *result, int row, int column)
+{
+	size_t		length;
+
+	return field_bytes(result, row, column, &length);
+}
+
+bool
+field_has_length(const PGresult *result, int row, int column, size_t expected)
+{
+	size_t		length;
+
+	field_bytes(result, row, column, &length);
+	return length == expected;
+}
+
 int64_t
 field_int8(const PGresult *result, int row, int column)
 {
-	uint64_t	network;
+	uint64_t	network = 0;
 
-	if (PQgetlength(result, row, column) != 8)
-		return 0;
-	memcpy(&network, PQgetvalue(result, row, column), 8);
+	if (field_has_length(result, row, column, sizeof(network)))
+		memcpy(&network, PQgetvalue(result, row, column), sizeof(network));
 	return (int64_t) be64toh(network);
 }
 
 int32_t
 field_int4(const PGresult *result, int row, int column)
 {
-	uint32_t	network;
+	uint32_t	network = 0;
 
-	if (PQgetlength(result, row, column) != 4)
-		return 0;
-	memcpy(&network, PQgetvalue(result, row, column), 4);
+	if (field_has_length(result, row, column, sizeof(network)))
+		memcpy(&network, PQgetvalue(result, row, column), sizeof(network));
 	return (int32_t) ntohl(network);
 }
 
 bool
 field_bool(const PGresult *result, int row, int column)
 {
-	return PQgetlength(result, row, column) == 1 && *PQgetvalue(result, row, column) != 0;
+	return field_has_length(result, row, column, 1) && *field_text(result, row, column) != 0;
 }
 
 /* Times before 1970 have nanoseconds above their seconds, as all others. */

@@ -109,8 +109,29 @@ PGconn	   *pool_connect_apart(struct pool *pool, char **error);
  */
 bool pool_has_backend(struct pool *pool, int pid);
 
-/* A statement of SQL by number; before threads run.  The text is copied. */
-int pool_add_statement(struct pool *pool, const char *sql);
+/*
+ * A statement of SQL by number; before threads run.  The text is copied.  Another number of
+ * columns, or more rows, are an error: answers of a hostile server take no memory without end, and
+ * are not taken for others.  (One row libpq keeps as a whole: up to 2 GB on each connection.)
+ */
+int pool_add_statement(struct pool *pool, const char *sql, int columns, int rows);
+
+/*
+ * A statement that is not prepared, on a connection that no other thread has: its rows, at most as
+ * many as are said (0: one), or an error; NULL: the connection is of no use any more.  query NULL:
+ * no parameters, text.  query_text(): also several commands, of which the last one answers.
+ */
+struct query
+{
+	int			count;
+	const char *const *values;
+	const int  *lengths;
+	const int  *formats;
+	bool		is_binary;		/* the answer */
+	int			rows;
+};
+PGresult   *query_once(PGconn *pg, const char *sql, const struct query *query);
+PGresult   *query_text(PGconn *pg, const char *sql, int rows);
 
 /* The request of the calling thread; NULL for none. */
 struct fuse_req;
@@ -162,7 +183,14 @@ void parameter_null(struct parameters *parameters);
 #define ARRAY_INT8_BYTES(count) (20 + 12 * (size_t) (count))
 void array_of_int8(char *array, const int64_t *values, int count);
 
-/* Binary fields of a result; a field that is NULL is 0. */
+/*
+ * Fields of a result, in binary.  They are read by these functions only: a row, a column or a
+ * length that is not there, and NULL, is 0 or the empty string.
+ */
+bool field_is_null(const PGresult *result, int row, int column);
+const char *field_bytes(const PGresult *result, int row, int column, size_t *length);
+const char *field_text(const PGresult *result, int row, int column);
+bool field_has_length(const PGresult *result, int row, int column, size_t expected);
 int64_t field_int8(const PGresult *result, int row, int column);
 int32_t field_int4(const PGresult *result, int row, int column);
 bool field_bool(const PGresult *result, int row, int column);

@@ -110,13 +110,13 @@ int
 buffer_from_result(struct buffer *buffer, PGresult *result, int column)
 {
 	memset(buffer, 0, sizeof(*buffer));
-	if (PQntuples(result) == 0 || PQgetisnull(result, 0, column))
+	if (field_is_null(result, 0, column))
 	{
 		PQclear(result);
 		return ESTALE;
 	}
-	buffer->data = PQgetvalue(result, 0, column);
-	buffer->length = (size_t) PQgetlength(result, 0, column);
+	/* The result's own bytes, which are only read. */
+	buffer->data = (char *) field_bytes(result, 0, column, &buffer->length);
 	buffer->result = result;
 	return 0;
 }

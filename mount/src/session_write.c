@@ -1270,10 +1270,10 @@ op_removexattr(fuse_req_t request, fuse_ino_t id, const char *name)
 /* ---- beginning and end ---- */
 
 static int
-add_query(struct writer *writer, const char *format, const char *schema)
+add_query(struct writer *writer, const char *format, const char *schema, int columns, int rows)
 {
 	char	   *sql = format_string(format, schema);
-	int			statement = pool_add_statement(writer->mount->pool, sql);
+	int			statement = pool_add_statement(writer->mount->pool, sql, columns, rows);
 
 	free(sql);
 	return statement;
@@ -1284,7 +1284,8 @@ add_calls(struct writer *writer, const char *fs, const char *blobext)
 {
 	struct transactions *all = writer->transactions;
 	struct calls *calls = &writer->calls;
-	char	   *upload = format_string("write($1, $2, $3, %s.blob_upload_end($4), $5)", blobext);
+	char	   *upload = format_string("write($1, $2, $3, %s.blob_upload_end($4::bigint), $5)",
+									   blobext);
 
 	calls->create = transactions_add(all, "create($1, $2, $3, $4, $5, $6, $7, $8)", 8);
 	calls->mkdir = transactions_add(all, "mkdir($1, $2, $3, $4, $5, $6)", 6);
@@ -1303,14 +1304,18 @@ add_calls(struct writer *writer, const char *fs, const char *blobext)
 	calls->setxattr = transactions_add(all, "setxattr($1, $2, $3, $4)", 4);
 	calls->removexattr = transactions_add(all, "removexattr($1, $2)", 2);
 	free(upload);
-	calls->reserve = add_query(writer, "SELECT n FROM %s.reserve($1) AS n", fs);
+	calls->reserve = add_query(writer, "SELECT n FROM %s.reserve($1) AS n", fs, 1,
+							   RESERVED_NUMBERS);
 	calls->lock_row = add_query(writer, "SELECT r.status, r.version FROM"
-								" %s.append($1, $2, $3, ''::pg_catalog.bytea, NULL) AS r", fs);
-	calls->upload_begin = add_query(writer, "SELECT %s.blob_upload_begin($1)", blobext);
-	calls->upload_write = add_query(writer, "SELECT %s.blob_upload_write($1, $2)", blobext);
-	upload = format_string("SELECT %s.blob_upload_resume(c, $2) FROM %s.content($1, NULL) AS c",
-						   blobext, fs);
-	calls->upload_resume = pool_add_statement(writer->mount->pool, upload);
+								" %s.append($1, $2, $3, ''::pg_catalog.bytea, NULL) AS r", fs, 2,
+								1);
+	calls->upload_begin = add_query(writer, "SELECT %s.blob_upload_begin($1::bigint)", blobext, 1,
+									1);
+	calls->upload_write = add_query(writer, "SELECT %s.blob_upload_write($1::bigint,"
+									" $2::pg_catalog.bytea)", blobext, 1, 1);
+	upload = format_string("SELECT %s.blob_upload_resume(c::%s.blobstate, $2::bigint)"
+						   " FROM %s.content($1, NULL) AS c", blobext, blobext, fs);
+	calls->upload_resume = pool_add_statement(writer->mount->pool, upload, 1, 1);
 	free(upload);
 }
 

@@ -12,6 +12,7 @@
 #include <libpq-fe.h>
 #include <sys/statvfs.h>
 
+#include "members.h"
 #include "options.h"
 #include "pool.h"
 #include "tree.h"
@@ -62,7 +63,9 @@ struct source
 	bool		writable;		/* the source has functions that write (file system) */
 	bool		has_pins;
 	struct pins *pins;
-	const char *blobext;		/* schema of the extension blobext, quoted; NULL: not there */
+	struct members members;		/* of the extensions; the same on each connection */
+	const char *blobext;		/* members.blobext */
+	const char *relation;		/* a view, whose functions run: its OID; NULL: none */
 	bool		with_paths;		/* nodes need their path */
 	char	   *schema;			/* of the file system, quoted */
 	char	   *channel;		/* for LISTEN: notify.c */
@@ -105,8 +108,11 @@ struct source_operations
  * pins.c: pins of the mount, at the server.
  */
 
-/* Look for the extension blobfs and attach; sets source->has_pins. */
+/* Attach if the extension blobfs is there; sets source->has_pins. */
 void pins_create(struct source *source);
+
+/* On a new connection; false: it is lost.  Without pins the mount can still be read. */
+bool pins_join(struct source *source, struct connection *connection);
 void pins_destroy(struct source *source);
 
 /* Which life of the server's pins this is: it changes when a crash of the server has lost them. */
@@ -124,14 +130,27 @@ int pins_read(struct source *source, struct node *node, int64_t offset, size_t l
 			  struct buffer *buffer);
 int pins_remove(struct source *source, const int64_t *handles, int count);
 
+/*
+ * trust.c: find out what the extensions have, now and on each connection that is made later, which
+ * must have the same.  Ends the program with a message if functions of a role that the session's
+ * role need not trust would run: of the file system, or of source->relation.
+ */
+void trust_begin(struct source *source, struct connection *connection);
+void trust_owner(struct source *source, struct connection *connection);
+
+/* The same of a table: its owner may make a view of that name while it is mounted.  A server that
+ * can do so is told not to read views. */
+void trust_table_only(struct source *source, struct connection *connection, const char *relation);
+
 /* Check the options against the server, and end the program with a message if they are wrong. */
 struct source *source_table_create(struct pool *pool, const struct options *options);
 struct source *source_fs_create(struct pool *pool, const struct options *options);
 
 /*
- * source_fs.c: a row of blobfs.attr, from a column on.  Without the snapshot's number.
+ * source_fs.c: a row of blobfs.attr, from a column on.  Without the snapshot's number.  0, or EIO
+ * if the row is none.
  */
-void fs_attributes(const PGresult *result, int row, int column, struct attributes *attributes);
+int fs_attributes(const PGresult *result, int row, int column, struct attributes *attributes);
 void fs_set_version(struct version *version, int64_t number);
 int64_t fs_get_version(const struct version *version);
 

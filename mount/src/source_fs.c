@@ -30,7 +30,8 @@ enum
 	BATCH_FILE_BYTES = 128 * 1024,
 	NAME_BYTES = 255,
 	/* Of blobfs.attr, behind which the content comes; blobfs.entry has the name before it. */
-	ATTRIBUTE_COLUMNS = 12
+	ATTRIBUTE_COLUMNS = 12,
+	MAX_NAMES = 100000			/* of snapshots, of extended attributes */
 };
 
 /* Statements of the current state, and of a snapshot, whose number is their first parameter. */
@@ -60,7 +61,7 @@ struct fs_source
 
 static const char settings[] =
 	"SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;"
-	"SET enable_bitmapscan = off; SET jit = off; SET search_path = pg_catalog";
+	"SET enable_bitmapscan = off; SET jit = off; SET search_path = pg_catalog, pg_temp";
 
 /* ---- attributes ---- */
 
@@ -118,12 +119,18 @@ fs_get_version(const struct version *version)
 	return (int64_t) be64toh(network);
 }
 
-void
+/* Lengths of the columns in binary. */
+static const uint8_t attribute_lengths[ATTRIBUTE_COLUMNS] = {8, 1, 4, 8, 8, 4, 8, 8, 8, 8, 8, 8};
+
+int
 fs_attributes(const PGresult *result, int row, int column, struct attributes *attributes)
 {
 	memset(attributes, 0, sizeof(*attributes));
+	for (int i = 0; i < ATTRIBUTE_COLUMNS; i++)
+		if (!field_has_length(result, row, column + i, attribute_lengths[i]))
+			return EIO;
 	attributes->ino = (uint64_t) field_int8(result, row, column);
-	attributes->mode = type_of_kind(*PQgetvalue(result, row, column + 1)) |
+	attributes->mode = type_of_kind(*field_text(result, row, column + 1)) |
 		((mode_t) field_int4(result, row, column + 2) & 07777);
 	attributes->uid = (uid_t) field_int8(result, row, column + 3);
 	attributes->gid = (gid_t) field_int8(result, row, column + 4);
@@ -131,11 +138,13 @@ fs_attributes(const PGresult *result, int row, int column, struct attributes *at
 	attributes->size = field_int8(result, row, column + 6);
 	attributes->mtime = field_nanoseconds(result, row, column + 7);
 	attributes->ctime = field_nanoseconds(result, row, column + 8);
-	attributes->atime = PQgetisnull(result, row, column + 9) ? attributes->mtime :
-		field_nanoseconds(result, row, column + 9);
+	attributes->atime = field_nanoseconds(result, row, column + 9);
 	attributes->rdev = (dev_t) field_int8(result, row, column + 10);
 	if (S_ISREG(attributes->mode))
 		fs_set_version(&attributes->version, field_int8(result, row, column + 11));
+	if (attributes->ino == 0 || attributes->ino >= snapshots_ino || attributes->size < 0)
+		return EIO;
+	return 0;
 }
 
 static void
@@ -182,7 +191,7 @@ find_snapshot(struct source *source, const char *name, struct attributes *attrib
 	error = query_run(source->pool, -1, fs->snapshots, &parameters, &result);
 	if (error != 0)
 		return error;
-	error = PQntuples(result) > 0 ? 0 : ENOENT;
+	error = field_has_length(result, 0, 0, 8) ? 0 : ENOENT;
 	if (error == 0)
 		root.attributes.snapshot = field_int8(result, 0, 0);
 	PQclear(result);
@@ -214,10 +223,7 @@ fs_lookup(struct source *source, struct node *parent, const char *name,
 	error = query_run(source->pool, -1, statement, &parameters, &result);
 	if (error != 0)
 		return error;
-	if (PQntuples(result) == 0)
-		error = ENOENT;
-	else
-		fs_attributes(result, 0, 0, attributes);
+	error = PQntuples(result) == 0 ? ENOENT : fs_attributes(result, 0, 0, attributes);
 	attributes->snapshot = parent->attributes.snapshot;
 	PQclear(result);
 	return error;
@@ -240,13 +246,20 @@ fs_getattr(struct source *source, struct node *node, struct attributes *attribut
 	error = query_run(source->pool, -1, statement, &parameters, &result);
 	if (error != 0)
 		return error;
-	if (PQntuples(result) == 0)
-		error = ESTALE;
-	else
-		fs_attributes(result, 0, 0, attributes);
+	error = PQntuples(result) == 0 ? ESTALE : fs_attributes(result, 0, 0, attributes);
 	attributes->snapshot = node->attributes.snapshot;
 	PQclear(result);
 	return error;
+}
+
+/* The first bytes of a longer one, which no server of ours sends. */
+static void
+copy_name(const PGresult *result, int row, int column, char *name)
+{
+	size_t		length;
+	const char *bytes = field_bytes(result, row, column, &length);
+
+	snprintf(name, NAME_BYTES + 1, "%.*s", (int) length, bytes);
 }
 
 /* All at once: snapshots are few. */
@@ -267,12 +280,12 @@ list_snapshots(struct source *source, struct listing_position *position, entry_r
 	{
 		struct node root = {.attributes = {.ino = 1, .snapshot = field_int8(result, row, 0)}};
 		struct directory_entry entry;
-		char	   *name = strndup(PQgetvalue(result, row, 1), PQgetlength(result, row, 1));
+		char		name[NAME_BYTES + 1];
 
+		copy_name(result, row, 1, name);
 		entry.name = name;
 		if (fs_getattr(source, &root, &entry.attributes) == 0)
 			receive(context, &entry);
-		free(name);
 	}
 	PQclear(result);
 	position->complete = true;
@@ -297,25 +310,28 @@ fs_list(struct source *source, struct node *node, struct listing_position *posit
 	error = query_run(source->pool, -1, statement, &parameters, &result);
 	if (error != 0)
 		return error;
-	for (int row = 0; row < PQntuples(result); row++)
+	for (int row = 0; row < PQntuples(result) && error == 0; row++)
 	{
 		struct directory_entry entry = {name};
 
-		snprintf(name, sizeof(name), "%.*s", PQgetlength(result, row, 0),
-				 PQgetvalue(result, row, 0));
-		fs_attributes(result, row, 1, &entry.attributes);
+		copy_name(result, row, 0, name);
+		error = fs_attributes(result, row, 1, &entry.attributes);
 		entry.attributes.snapshot = node->attributes.snapshot;
-		receive(context, &entry);
+		if (error == 0)
+			receive(context, &entry);
 	}
 	position->complete = PQntuples(result) < LIST_ROWS;
-	if (!position->complete)
+	/* A listing that does not get on would not end. */
+	if (!position->complete && position->after != NULL && strcmp(name, position->after) <= 0)
+		error = EIO;
+	if (!position->complete && error == 0)
 	{
 		free(position->after);
 		position->after = copy_string(name);
 		position->after_length = strlen(name);
 	}
 	PQclear(result);
-	return 0;
+	return error;
 }
 
 /* Streams stay on one connection: the server reads ahead for each by itself. */
@@ -380,16 +396,19 @@ fs_read_batch(struct source *source, struct node *node, const char *from,
 	for (int row = 0; row < PQntuples(result); row++)
 	{
 		struct directory_entry entry = {""};
-		int			content = 1 + ATTRIBUTE_COLUMNS;
+		int			column = 1 + ATTRIBUTE_COLUMNS;
+		size_t		length;
+		const char *content = field_bytes(result, row, column, &length);
 
-		fs_attributes(result, row, 1, &entry.attributes);
+		error = fs_attributes(result, row, 1, &entry.attributes);
+		if (error != 0)
+			break;
 		entry.attributes.snapshot = node->attributes.snapshot;
-		if (S_ISREG(entry.attributes.mode) && !PQgetisnull(result, row, content))
-			receive(context, &entry, PQgetvalue(result, row, content),
-					(size_t) PQgetlength(result, row, content));
+		if (S_ISREG(entry.attributes.mode) && !field_is_null(result, row, column))
+			receive(context, &entry, content, length);
 	}
 	PQclear(result);
-	return 0;
+	return error;
 }
 
 /* The one value that a statement gives; ESTALE: no row. */
@@ -443,6 +462,14 @@ fs_pin(struct source *source, struct node *node, int64_t handle)
 	return error;
 }
 
+static uint64_t
+field_amount(const PGresult *result, int column)
+{
+	int64_t		amount = field_int8(result, 0, column);
+
+	return amount > 0 ? (uint64_t) amount : 0;
+}
+
 /* In blocks, as the server counts bytes. */
 static int
 fs_statfs(struct source *source, struct statvfs *statvfs)
@@ -459,12 +486,12 @@ fs_statfs(struct source *source, struct statvfs *statvfs)
 	memset(statvfs, 0, sizeof(*statvfs));
 	statvfs->f_bsize = statvfs->f_frsize = 4096;
 	statvfs->f_namemax = NAME_BYTES;
-	total = (uint64_t) field_int8(result, 0, 0) / 4096;
-	used = ((uint64_t) field_int8(result, 0, 1) + 4095) / 4096;
+	total = field_amount(result, 0) / 4096;
+	used = (field_amount(result, 1) + 4095) / 4096;
 	statvfs->f_blocks = total > used ? total : used;
 	statvfs->f_bfree = statvfs->f_bavail = statvfs->f_blocks - used;
-	total = (uint64_t) field_int8(result, 0, 2);
-	used = (uint64_t) field_int8(result, 0, 3);
+	total = field_amount(result, 2);
+	used = field_amount(result, 3);
 	statvfs->f_files = total > used ? total : used;
 	statvfs->f_ffree = statvfs->f_favail = statvfs->f_files - used;
 	PQclear(result);
@@ -514,6 +541,7 @@ fs_listxattr(struct source *source, struct node *node, struct buffer *buffer)
 	struct parameters parameters = {0};
 	int			statement = CALL(source, node, listxattr, &parameters);
 	PGresult   *result;
+	size_t		length;
 	char	   *to;
 	int			error;
 
@@ -525,12 +553,17 @@ fs_listxattr(struct source *source, struct node *node, struct buffer *buffer)
 	if (error != 0)
 		return error;
 	for (int row = 0; row < PQntuples(result); row++)
-		buffer->length += (size_t) PQgetlength(result, row, 0) + 1;
+	{
+		field_bytes(result, row, 0, &length);
+		buffer->length += length + 1;
+	}
 	to = buffer->data = allocate(buffer->length);
 	for (int row = 0; row < PQntuples(result); row++)
 	{
-		memcpy(to, PQgetvalue(result, row, 0), (size_t) PQgetlength(result, row, 0));
-		to += PQgetlength(result, row, 0) + 1;
+		const char *name = field_bytes(result, row, 0, &length);
+
+		memcpy(to, name, length);
+		to += length + 1;
 	}
 	PQclear(result);
 	return 0;
@@ -549,10 +582,7 @@ fs_parent(struct source *source, const struct node *node, struct attributes *att
 		error = query_run(source->pool, -1, fs->parent, &parameters, &result);
 	if (error != 0)
 		return error;
-	if (PQntuples(result) == 0)
-		error = ESTALE;
-	else
-		fs_attributes(result, 0, 0, attributes);
+	error = PQntuples(result) == 0 ? ESTALE : fs_attributes(result, 0, 0, attributes);
 	PQclear(result);
 	return error;
 }
@@ -573,9 +603,11 @@ static const struct source_operations operations = {
 
 /* ---- the start ---- */
 
-/* SELECT * FROM a function of the schema, with a number of parameters. */
+/* SELECT * FROM a function of the schema, with a number of parameters; columns and rows of the
+ * answer. */
 static int
-add_call(struct fs_source *fs, const char *prefix, const char *function, int parameters)
+add_call(struct fs_source *fs, const char *prefix, const char *function, int parameters,
+		 int columns, int rows)
 {
 	char		list[MAX_PARAMETERS * 5] = "";
 	size_t		length = 0;
@@ -586,8 +618,9 @@ add_call(struct fs_source *fs, const char *prefix, const char *function, int par
 	for (int i = 1; i <= parameters; i++)
 		length += (size_t) snprintf(list + length, sizeof(list) - length, "%s$%d",
 									i > 1 ? ", " : "", i);
-	sql = format_string("SELECT * FROM %s.%s%s(%s)", fs->source.schema, prefix, function, list);
-	statement = pool_add_statement(fs->source.pool, sql);
+	sql = format_string("SELECT * FROM %s.%s%s(%s)%s", fs->source.schema, prefix, function, list,
+						rows == 1 ? " LIMIT 1" : "");
+	statement = pool_add_statement(fs->source.pool, sql, columns, rows);
 	free(sql);
 	return statement;
 }
@@ -595,25 +628,29 @@ add_call(struct fs_source *fs, const char *prefix, const char *function, int par
 static void
 add_calls(struct fs_source *fs, const char *prefix, struct calls *calls)
 {
-	const char *content = *prefix != '\0' ? "$4, $5, $6" : "$4, $5";
-	char	   *sql = format_string("SELECT blobfs.pin($1, $2, $3, c) FROM %s.%scontent(%s) AS c",
-									fs->source.schema, prefix, content);
-	char	   *digest = format_string("SELECT pg_catalog.encode(%s.sha256(c), 'hex')"
-									   " FROM %s.%scontent(%s) AS c", fs->source.blobext,
-									   fs->source.schema, prefix,
-									   *prefix != '\0' ? "$1, $2, $3" : "$1, $2");
+	const char *schema = fs->source.schema;
+	const char *blobext = fs->source.blobext;
+	bool		in_snapshot = *prefix != '\0';
+	char	   *sql = format_string("SELECT blobfs.pin($1::bigint, $2::pg_catalog.uuid, $3::bigint,"
+									" c::%s.blobstate) FROM %s.%scontent(%s) AS c LIMIT 1",
+									blobext, schema, prefix,
+									in_snapshot ? "$4, $5, $6" : "$4, $5");
+	char	   *digest = format_string("SELECT pg_catalog.encode(%s.sha256(c::%s.blobstate), 'hex')"
+									   " FROM %s.%scontent(%s) AS c LIMIT 1", blobext, blobext,
+									   schema, prefix, in_snapshot ? "$1, $2, $3" : "$1, $2");
 
-	calls->lookup = add_call(fs, prefix, "lookup", 2);
-	calls->getattr = add_call(fs, prefix, "getattr", 1);
-	calls->readdir = add_call(fs, prefix, "readdir", 3);
-	calls->readdir_content = add_call(fs, prefix, "readdir_content", 4);
-	calls->read = add_call(fs, prefix, "read", 4);
-	calls->readlink = add_call(fs, prefix, "readlink", 1);
-	calls->getxattr = add_call(fs, prefix, "getxattr", 2);
-	calls->listxattr = add_call(fs, prefix, "listxattr", 1);
-	calls->sha256 = pool_add_statement(fs->source.pool, digest);
+	calls->lookup = add_call(fs, prefix, "lookup", 2, ATTRIBUTE_COLUMNS, 1);
+	calls->getattr = add_call(fs, prefix, "getattr", 1, ATTRIBUTE_COLUMNS, 1);
+	calls->readdir = add_call(fs, prefix, "readdir", 3, 1 + ATTRIBUTE_COLUMNS, LIST_ROWS);
+	calls->readdir_content = add_call(fs, prefix, "readdir_content", 4, 1 + ATTRIBUTE_COLUMNS + 1,
+									  BATCH_FILES);
+	calls->read = add_call(fs, prefix, "read", 4, 1, 1);
+	calls->readlink = add_call(fs, prefix, "readlink", 1, 1, 1);
+	calls->getxattr = add_call(fs, prefix, "getxattr", 2, 1, 1);
+	calls->listxattr = add_call(fs, prefix, "listxattr", 1, 1, MAX_NAMES);
+	calls->sha256 = pool_add_statement(fs->source.pool, digest, 1, 1);
 	if (fs->source.has_pins)
-		calls->pin = pool_add_statement(fs->source.pool, sql);
+		calls->pin = pool_add_statement(fs->source.pool, sql, 1, 1);
 	free(digest);
 	free(sql);
 }
@@ -622,15 +659,11 @@ add_calls(struct fs_source *fs, const char *prefix, struct calls *calls)
 static char *
 ask(struct connection *connection, const char *sql, const char *parameter)
 {
-	PGresult   *result = PQexecParams(connection->pg, sql, parameter ? 1 : 0, NULL, &parameter,
-									  NULL, NULL, 0);
-	char	   *answer = NULL;
+	char	   *error = NULL;
+	char	   *answer = ask_once(connection->pg, sql, parameter ? 1 : 0, &parameter, &error);
 
-	if (PQresultStatus(result) != PGRES_TUPLES_OK)
-		fatal("%s", PQresultErrorMessage(result));
-	if (PQntuples(result) > 0 && !PQgetisnull(result, 0, 0))
-		answer = copy_string(PQgetvalue(result, 0, 0));
-	PQclear(result);
+	if (error != NULL)
+		fatal("%s", error);
 	return answer;
 }
 
@@ -638,41 +671,60 @@ static void
 check_file_system(struct fs_source *fs, struct connection *connection,
 				  const struct options *options)
 {
-	char	   *answer = ask(connection, "SELECT true FROM pg_catalog.pg_extension"
-							 " WHERE extname = 'blobfs'", NULL);
+	const struct members *members = &fs->source.members;
+	char	   *answer;
 
-	if (answer == NULL)
-		fatal("this database has no extension blobfs: CREATE EXTENSION blobfs CASCADE");
-	free(answer);
-	fs->source.schema = ask(connection, "SELECT pg_catalog.quote_ident($1)", options->fs);
-	answer = ask(connection, "SELECT true FROM pg_catalog.pg_class c"
-				 " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-				 " WHERE n.nspname = $1 AND c.relname = 'dentry'", options->fs);
-	if (answer == NULL)
+	if (members->blobext == NULL || !members->has_blobfs)
+		fatal("this database has no extension blobfs, or not all of it for this program:"
+			  " CREATE EXTENSION blobfs CASCADE");
+	if (members->lacks != NULL)
+		fatal("the extension blobext of this database lacks %s: ALTER EXTENSION blobext UPDATE",
+			  members->lacks);
+	fs->source.schema = ask(connection, "SELECT pg_catalog.quote_ident($1::pg_catalog.text)",
+							options->fs);
+	answer = ask(connection, "SELECT true FROM pg_catalog.pg_class AS c"
+				 " JOIN pg_catalog.pg_namespace AS n"
+				 " ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
+				 " WHERE n.nspname OPERATOR(pg_catalog.=) $1::pg_catalog.name"
+				 " AND c.relname OPERATOR(pg_catalog.=) 'dentry'::pg_catalog.name", options->fs);
+	if (answer == NULL || fs->source.schema == NULL)
 		fatal("there is no file system \"%s\": SELECT blobfs.create('%s') makes one", options->fs,
 			  options->fs);
 	free(answer);
-	answer = ask(connection, "SELECT true WHERE pg_catalog.has_schema_privilege($1, 'USAGE')",
-				 options->fs);
+	answer = ask(connection, "SELECT true WHERE pg_catalog.has_schema_privilege("
+				 "$1::pg_catalog.text, 'USAGE')", options->fs);
 	if (answer == NULL)
 		fatal("this role may not use schema \"%s\"", options->fs);
 	free(answer);
-	fs->source.blobext = ask(connection, "SELECT pg_catalog.quote_ident(n.nspname)"
-							 " FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n"
-							 " ON n.oid = e.extnamespace WHERE e.extname = 'blobext'", NULL);
+	trust_owner(&fs->source, connection);
+	answer = ask(connection, "SELECT true WHERE pg_catalog.to_regprocedure(pg_catalog.concat("
+				 "pg_catalog.quote_ident($1::pg_catalog.text), '.channel()')) IS NULL",
+				 options->fs);
+	if (answer != NULL)
+		message("file system \"%s\" has functions of an earlier version: ALTER EXTENSION blobfs"
+				" UPDATE; SELECT blobfs.upgrade('%s')", options->fs, options->fs);
+	free(answer);
 }
 
 static void
-check_notify(struct connection *connection, const struct options *options)
+find_channel(struct fs_source *fs, struct connection *connection, const struct options *options)
 {
-	char	   *answer = ask(connection, "SELECT true FROM pg_catalog.pg_trigger"
-							 " WHERE tgname = 'notify_dentry' AND tgrelid = pg_catalog.to_regclass("
-							 "pg_catalog.format('%I.dentry', $1::text))", options->fs);
+	char	   *answer;
 
-	if (answer == NULL && options->notify)
+	if (!options->notify)
+		return;
+	answer = ask(connection, "SELECT true FROM pg_catalog.pg_trigger AS t"
+				 " WHERE t.tgname OPERATOR(pg_catalog.=) 'notify_dentry'::pg_catalog.name"
+				 " AND t.tgrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass(pg_catalog.concat("
+				 "pg_catalog.quote_ident($1::pg_catalog.text), '.dentry'))::pg_catalog.oid",
+				 options->fs);
+	if (answer == NULL)
 		fatal("file system \"%s\" does not notify of changes: SELECT blobfs.set_notify('%s', true)",
 			  options->fs, options->fs);
 	free(answer);
+	fs->source.channel = ask(connection, "SELECT blobfs.channel($1::pg_catalog.name)", options->fs);
+	if (fs->source.channel == NULL)
+		fatal("file system \"%s\" has no channel for notifications", options->fs);
 }
 
 /* The root's attributes, or a message: the library is missing, privileges are. */
@@ -681,7 +733,7 @@ find_root(struct fs_source *fs, const struct options *options)
 {
 	struct source *source = &fs->source;
 	struct node root = {.attributes.ino = 1};
-	char	   *sql = format_string("SELECT true FROM %s.getattr(1)", source->schema);
+	char	   *sql = format_string("SELECT true FROM %s.getattr(1) LIMIT 1", source->schema);
 	struct connection *connection;
 	int			error;
 
@@ -703,15 +755,16 @@ static void
 add_others(struct fs_source *fs)
 {
 	char	   *sql = format_string("SELECT s.snapshot, s.name FROM %s.snapshots() AS s"
-									" WHERE $1::bytea IS NULL OR s.name = $1::bytea",
+									" WHERE $1::pg_catalog.bytea IS NULL"
+									" OR s.name OPERATOR(pg_catalog.=) $1::pg_catalog.bytea",
 									fs->source.schema);
 
-	fs->snapshots = pool_add_statement(fs->source.pool, sql);
+	fs->snapshots = pool_add_statement(fs->source.pool, sql, 2, MAX_NAMES);
 	free(sql);
-	fs->statfs = add_call(fs, "", "statfs", 0);
-	sql = format_string("SELECT a.* FROM %s.names($1) AS n, %s.getattr(n.parent) AS a",
+	fs->statfs = add_call(fs, "", "statfs", 0, 5, 1);
+	sql = format_string("SELECT a.* FROM %s.names($1) AS n, %s.getattr(n.parent) AS a LIMIT 1",
 						fs->source.schema, fs->source.schema);
-	fs->parent = pool_add_statement(fs->source.pool, sql);
+	fs->parent = pool_add_statement(fs->source.pool, sql, ATTRIBUTE_COLUMNS, 1);
 	free(sql);
 }
 
@@ -728,10 +781,10 @@ source_fs_create(struct pool *pool, const struct options *options)
 	source->writable = options->at == NULL;
 	if (pool_take(pool, 0, &connection) != 0)
 		fatal("no connection");
-	check_file_system(fs, connection, options);
-	source->channel = ask(connection, "SELECT blobfs.channel($1)", options->fs);
-	check_notify(connection, options);
 	pool_set_settings(pool, connection, settings);
+	trust_begin(source, connection);
+	check_file_system(fs, connection, options);
+	find_channel(fs, connection, options);
 	pool_give(connection);
 	pins_create(source);
 	add_calls(fs, "", &fs->current);

@@ -33,8 +33,20 @@ enum
 	BATCH_FILE_BYTES = 128 * 1024,
 	NAME_BYTES = 255,
 	/* OID of the table, place of the row, transaction */
-	ROW_VERSION_BYTES = 4 + 6 + 4
+	ROW_VERSION_BYTES = 4 + 6 + 4,
+	FILE_COLUMNS = 4,			/* size, version, mtime, mode */
+	MAX_PLAN_LINES = 10000,
+	/* OIDs of types, which are the same on all servers; those of roles are higher. */
+	TYPE_BYTEA = 17,
+	TYPE_NAME = 19,
+	TYPE_TEXT = 25,
+	TYPE_BPCHAR = 1042,
+	TYPE_VARCHAR = 1043,
+	FIRST_NORMAL_OID = 16384
 };
+
+/* The search_path is the role's, for the user's condition; all else is qualified. */
+#define EQ " OPERATOR(pg_catalog.=) "
 
 struct table_source
 {
@@ -60,96 +72,131 @@ struct table_source
 static char *
 ask(struct connection *connection, const char *sql, int count, const char *const *parameters)
 {
-	PGresult   *result = PQexecParams(connection->pg, sql, count, NULL, parameters, NULL, NULL, 0);
-	char	   *answer = NULL;
+	char	   *error = NULL;
+	char	   *answer = ask_once(connection->pg, sql, count, parameters, &error);
 
-	if (PQresultStatus(result) != PGRES_TUPLES_OK)
-		fatal("%s", PQresultErrorMessage(result));
-	if (PQntuples(result) > 0 && !PQgetisnull(result, 0, 0))
-		answer = copy_string(PQgetvalue(result, 0, 0));
-	PQclear(result);
+	if (error != NULL)
+		fatal("%s", error);
 	return answer;
 }
 
-/* The table's OID, as text. */
+/* The same where a server always has an answer. */
 static char *
-find_table(struct connection *connection, const char *table)
+must_ask(struct connection *connection, const char *sql, int count, const char *const *parameters)
 {
-	char	   *oid = ask(connection, "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid", 1,
-						  &table);
+	char	   *answer = ask(connection, sql, count, parameters);
+
+	if (answer == NULL)
+		fatal("the server has not answered: %s", sql);
+	return answer;
+}
+
+/* The table's OID, as text; *kind: as in pg_class. */
+static char *
+find_table(struct connection *connection, const char *table, char *kind)
+{
+	char	   *oid = ask(connection, "SELECT pg_catalog.to_regclass($1::pg_catalog.text)"
+						  "::pg_catalog.oid", 1, &table);
 	const char *parameter = oid;
-	char	   *kind;
+	char	   *answer;
 
 	if (oid == NULL)
 		fatal("there is no table or view \"%s\" (names are written as in SQL; the role's "
 			  "search_path counts)", table);
-	kind = ask(connection, "SELECT relkind FROM pg_catalog.pg_class"
-			   " WHERE oid = $1::pg_catalog.oid AND relkind IN ('r', 'p', 'v', 'm', 'f')",
-			   1, &parameter);
-	if (kind == NULL)
+	answer = ask(connection, "SELECT c.relkind FROM pg_catalog.pg_class AS c"
+				 " WHERE c.oid" EQ "$1::pg_catalog.oid"
+				 " AND c.relkind" EQ "ANY ('{r,p,v,m,f}'::\"char\"[])", 1, &parameter);
+	if (answer == NULL)
 		fatal("\"%s\" is no table and no view", table);
-	free(kind);
+	*kind = *answer;
+	free(answer);
 	return oid;
 }
 
-/* The base type of a column; the program ends if there is no such column. */
-static char *
+/*
+ * The OID of the type of a column, or of that below its domains; the program ends if there is no
+ * such column.  Names of types say nothing: any role can make a type "text", with casts.
+ */
+static unsigned long
 find_column(struct connection *connection, const char *oid, const char *table, const char *option,
 			const char *column)
 {
 	const char *parameters[] = {oid, column};
-	char	   *type;
 	char	   *columns;
+	char	   *answer;
+	unsigned long type;
 
-	type = ask(connection, "SELECT CASE WHEN b.oid IS NULL THEN t.typname ELSE b.typname END"
-			   " FROM pg_catalog.pg_attribute a"
-			   " JOIN pg_catalog.pg_type t ON t.oid = a.atttypid"
-			   " LEFT JOIN pg_catalog.pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype"
-			   " WHERE a.attrelid = $1::pg_catalog.oid AND a.attname = $2 AND a.attnum > 0"
-			   " AND NOT a.attisdropped", 2, parameters);
-	if (type != NULL)
+	answer = ask(connection, "WITH RECURSIVE base (oid, typtype, typbasetype) AS ("
+				 "SELECT t.oid, t.typtype, t.typbasetype FROM pg_catalog.pg_attribute AS a"
+				 " JOIN pg_catalog.pg_type AS t ON t.oid" EQ "a.atttypid"
+				 " WHERE a.attrelid" EQ "$1::pg_catalog.oid AND a.attname" EQ "$2::pg_catalog.name"
+				 " AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped"
+				 " UNION ALL SELECT t.oid, t.typtype, t.typbasetype FROM base AS b"
+				 " JOIN pg_catalog.pg_type AS t ON t.oid" EQ "b.typbasetype"
+				 " WHERE b.typtype" EQ "'d')"
+				 " SELECT b.oid FROM base AS b WHERE b.typtype OPERATOR(pg_catalog.<>) 'd'",
+				 2, parameters);
+	if (answer != NULL)
+	{
+		type = strtoul(answer, NULL, 10);
+		free(answer);
 		return type;
-	columns = ask(connection, "SELECT pg_catalog.string_agg(attname, ', ' ORDER BY attnum)"
-				  " FROM pg_catalog.pg_attribute WHERE attrelid = $1::pg_catalog.oid"
-				  " AND attnum > 0 AND NOT attisdropped", 1, parameters);
+	}
+	columns = ask(connection, "SELECT pg_catalog.string_agg(a.attname::pg_catalog.text,"
+				  " ', '::pg_catalog.text ORDER BY a.attnum) FROM pg_catalog.pg_attribute AS a"
+				  " WHERE a.attrelid" EQ "$1::pg_catalog.oid"
+				  " AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped", 1, parameters);
 	fatal("option \"%s\": table \"%s\" has no column \"%s\"; it has: %s", option, table, column,
 		  columns ? columns : "none");
+}
+
+/* The name of a type, for messages. */
+static char *
+type_name(struct connection *connection, unsigned long type)
+{
+	char	   *oid = format_string("%lu", type);
+	const char *parameter = oid;
+	char	   *name = must_ask(connection, "SELECT pg_catalog.format_type($1::pg_catalog.oid,"
+								" NULL)", 1, &parameter);
+
+	free(oid);
+	return name;
 }
 
 static char *
 quote(struct connection *connection, const char *identifier)
 {
-	return ask(connection, "SELECT pg_catalog.quote_ident($1)", 1, &identifier);
+	return must_ask(connection, "SELECT pg_catalog.quote_ident($1::pg_catalog.text)", 1,
+					&identifier);
 }
 
 /* The expression of a row's version, and whether its content is a bytea. */
 static char *
-version_expression(struct table_source *table, struct connection *connection, const char *oid,
-				   const char *type, const char *content)
+version_expression(struct table_source *table, struct connection *connection, char kind,
+				   unsigned long type, const char *content)
 {
-	char	   *kind;
-	char	   *expression;
+	const struct members *members = &table->source.members;
+	bool		has_place = kind == 'r' || kind == 'p' || kind == 'm';
 
-	if (strcmp(type, "blobstate") == 0)
+	if (members->blobstate != NULL && type == strtoul(members->blobstate, NULL, 10))
 	{
-		if (table->source.blobext == NULL)
-			fatal("this database has no extension blobext: CREATE EXTENSION blobext");
+		if (members->lacks != NULL)
+			fatal("the extension blobext of this database lacks %s: ALTER EXTENSION blobext UPDATE",
+				  members->lacks);
 		table->source.version_bytes = sizeof(struct version);
-		return format_string("%s.sha256(t.%s)", table->source.blobext, content);
+		return format_string("%s.sha256(t.%s::%s.blobstate)", members->blobext, content,
+							 members->blobext);
 	}
-	if (strcmp(type, "bytea") != 0)
-		fatal("option \"content\": column %s is of type %s, not blobstate or bytea", content, type);
+	if (type != TYPE_BYTEA)
+		fatal("option \"content\": column %s is of type %s, not blobstate or bytea", content,
+			  type_name(connection, type));
 	table->bytea = true;
-	kind = ask(connection, "SELECT relkind FROM pg_catalog.pg_class"
-			   " WHERE oid = $1::pg_catalog.oid AND relkind IN ('r', 'p', 'm')", 1, &oid);
-	if (kind != NULL)
-		expression = copy_string("pg_catalog.oidsend(t.tableoid) || pg_catalog.tidsend(t.ctid)"
-								 " || pg_catalog.xidsend(t.xmin)");
-	else
-		expression = format_string("pg_catalog.sha256(t.%s)", content);
-	table->source.version_bytes = kind ? ROW_VERSION_BYTES : sizeof(struct version);
-	free(kind);
-	return expression;
+	table->source.version_bytes = has_place ? ROW_VERSION_BYTES : sizeof(struct version);
+	return has_place ?
+		copy_string("pg_catalog.oidsend(t.tableoid) OPERATOR(pg_catalog.||)"
+					" pg_catalog.tidsend(t.ctid) OPERATOR(pg_catalog.||)"
+					" pg_catalog.xidsend(t.xmin)") :
+		format_string("pg_catalog.sha256(t.%s::pg_catalog.bytea)", content);
 }
 
 /* "t.column::type", or NULL of the type. */
@@ -157,12 +204,17 @@ static char *
 optional_column(struct connection *connection, const char *oid, const struct options *options,
 				const char *option, const char *column, const char *type)
 {
+	unsigned long column_type;
 	char	   *quoted;
 	char	   *expression;
 
 	if (column == NULL)
 		return format_string("NULL::%s", type);
-	free(find_column(connection, oid, options->table, option, column));
+	column_type = find_column(connection, oid, options->table, option, column);
+	/* A cast of another role's type would be that role's function. */
+	if (column_type >= FIRST_NORMAL_OID)
+		fatal("option \"%s\": column \"%s\" is of type %s, not one of the server's own", option,
+			  column, type_name(connection, column_type));
 	quoted = quote(connection, column);
 	expression = format_string("t.%s::%s", quoted, type);
 	free(quoted);
@@ -170,53 +222,74 @@ optional_column(struct connection *connection, const char *oid, const struct opt
 }
 
 static void
-check_path_type(const char *type, const char *column)
+check_path_type(struct connection *connection, unsigned long type, const char *column)
 {
-	static const char *const types[] = {"text", "varchar", "bpchar", "name"};
-
-	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
-		if (strcmp(type, types[i]) == 0)
-			return;
-	fatal("option \"path\": column \"%s\" is of type %s, not text", column, type);
+	if (type != TYPE_TEXT && type != TYPE_VARCHAR && type != TYPE_BPCHAR && type != TYPE_NAME)
+		fatal("option \"path\": column \"%s\" is of type %s, not text", column,
+			  type_name(connection, type));
 }
 
-/* Columns path, content, size, version, mtime, mode of all rows that may be files. */
+/*
+ * A view's functions run with the rights of this role.  A table has none.  A condition of the
+ * user's own may need views.
+ */
+static void
+check_owner(struct table_source *table, struct connection *connection, const char *oid, char kind,
+			const struct options *options)
+{
+	if (kind == 'v')
+	{
+		table->source.relation = copy_string(oid);
+		trust_owner(&table->source, connection);
+	}
+	else if (options->where == NULL)
+		trust_table_only(&table->source, connection, oid);
+}
+
+/*
+ * Columns path, content, size, version, mtime, mode of all rows that may be files.  The condition
+ * is the user's SQL, for which the role's search_path counts; all else is qualified.
+ */
 static void
 make_base(struct table_source *table, struct connection *connection, const struct options *options)
 {
-	char	   *oid = find_table(connection, options->table);
-	char	   *path_type = find_column(connection, oid, options->table, "path", options->path);
-	char	   *content_type = find_column(connection, oid, options->table, "content",
-										   options->content);
+	char		kind;
+	char	   *oid = find_table(connection, options->table, &kind);
+	unsigned long path_type = find_column(connection, oid, options->table, "path", options->path);
+	unsigned long content_type = find_column(connection, oid, options->table, "content",
+											 options->content);
 	char	   *path = quote(connection, options->path);
 	char	   *content = quote(connection, options->content);
 	char	   *mtime = optional_column(connection, oid, options, "mtime", options->mtime,
-										"timestamptz");
-	char	   *mode = optional_column(connection, oid, options, "mode", options->mode, "int4");
-	char	   *name = ask(connection, "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname)"
-						   " FROM pg_catalog.pg_class c"
-						   " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-						   " WHERE c.oid = $1::pg_catalog.oid", 1, (const char *const *) &oid);
-	char	   *version = version_expression(table, connection, oid, content_type, content);
-	char	   *size = table->bytea ?
-		format_string("pg_catalog.octet_length(t.%s)::int8", content) :
-		format_string("%s.length(t.%s)", table->source.blobext, content);
+										"pg_catalog.timestamptz");
+	char	   *mode = optional_column(connection, oid, options, "mode", options->mode, "integer");
+	char	   *name = must_ask(connection, "SELECT pg_catalog.concat(pg_catalog.quote_ident("
+								"n.nspname), '.', pg_catalog.quote_ident(c.relname))"
+								" FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n"
+								" ON n.oid" EQ "c.relnamespace WHERE c.oid" EQ
+								"$1::pg_catalog.oid", 1, (const char *const *) &oid);
+	char	   *version = version_expression(table, connection, kind, content_type, content);
+	const char *blobext = table->source.blobext;
+	char	   *value = table->bytea ? format_string("t.%s::pg_catalog.bytea", content) :
+		format_string("t.%s::%s.blobstate", content, blobext);
+	char	   *size = table->bytea ? format_string("pg_catalog.octet_length(%s)::bigint", value) :
+		format_string("%s.length(%s)", blobext, value);
 
-	check_path_type(path_type, options->path);
-	table->base = format_string("(SELECT t.%s::text AS path, t.%s AS content, %s AS size,"
-								" %s AS version, %s AS mtime, %s AS mode FROM %s t"
+	check_path_type(connection, path_type, options->path);
+	check_owner(table, connection, oid, kind, options);
+	table->base = format_string("(SELECT t.%s::pg_catalog.text AS path, %s AS content, %s AS size,"
+								" %s AS version, %s AS mtime, %s AS mode FROM %s AS t"
 								" WHERE t.%s IS NOT NULL AND t.%s IS NOT NULL AND (%s\n))",
-								path, content, size, version, mtime, mode, name, path, content,
+								path, value, size, version, mtime, mode, name, path, content,
 								options->where ? options->where : "true");
 	free(oid);
-	free(path_type);
-	free(content_type);
 	free(path);
 	free(content);
 	free(mtime);
 	free(mode);
 	free(name);
 	free(version);
+	free(value);
 	free(size);
 }
 
@@ -229,18 +302,24 @@ find_collation(struct table_source *table, struct connection *connection,
 			   const struct options *options)
 {
 	const char *parameters[] = {options->table, options->path};
-	char	   *bytewise = ask(connection, "SELECT true FROM pg_catalog.pg_attribute a"
-							   " JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation"
-							   " JOIN pg_catalog.pg_database d"
-							   " ON d.datname = pg_catalog.current_database()"
-							   " WHERE a.attrelid = pg_catalog.to_regclass($1) AND a.attname = $2"
-							   " AND (c.collcollate IN ('C', 'POSIX') OR (c.collprovider = 'd'"
-							   " AND d.datlocprovider = 'c' AND d.datcollate IN ('C', 'POSIX')))",
+	char	   *bytewise = ask(connection, "SELECT true FROM pg_catalog.pg_attribute AS a"
+							   " JOIN pg_catalog.pg_collation AS c ON c.oid" EQ "a.attcollation"
+							   " JOIN pg_catalog.pg_database AS d"
+							   " ON d.datname" EQ "pg_catalog.current_database()"
+							   " WHERE a.attrelid" EQ "pg_catalog.to_regclass($1::pg_catalog.text)"
+							   "::pg_catalog.oid AND a.attname" EQ "$2::pg_catalog.name"
+							   " AND (c.collcollate" EQ "ANY ('{C,POSIX}'::pg_catalog.text[])"
+							   " OR (c.collprovider" EQ "'d' AND d.datlocprovider" EQ "'c'"
+							   " AND d.datcollate" EQ "ANY ('{C,POSIX}'::pg_catalog.text[])))",
 							   2, parameters);
 
-	table->collate = copy_string(bytewise ? "" : " COLLATE \"C\"");
+	table->collate = copy_string(bytewise ? "" : " COLLATE pg_catalog.\"C\"");
 	free(bytewise);
 }
+
+/* The part of f.path behind the directory $n. */
+#define REST(directory) "pg_catalog.substr(f.path, pg_catalog.length(" directory \
+	"::pg_catalog.text) OPERATOR(pg_catalog.+) 1)"
 
 /* Rows of a directory in order; with an upper bound or without.  $1 lower bound, inclusive; $2
  * rows; $3 the directory's path with its slash; $4 upper bound. */
@@ -250,14 +329,16 @@ ordered_listing(const struct table_source *table, bool bounded)
 	const char *c = table->collate;
 
 	return format_string("SELECT f.path, f.size, f.version, f.mtime, f.mode,"
-						 " CASE WHEN pg_catalog.strpos(pg_catalog.substr(f.path,"
-						 "pg_catalog.length($3::text) + 1), '/') = 0"
-						 " THEN EXISTS (SELECT FROM %s g WHERE g.path%s > f.path || '/'"
-						 " AND g.path%s < f.path || '0') END"
-						 " FROM %s f WHERE f.path%s >= $1::text %s%s%s"
-						 " ORDER BY f.path%s LIMIT $2::int8", table->base, c, c, table->base, c,
-						 bounded ? "AND f.path" : "", bounded ? c : "",
-						 bounded ? " < $4::text" : "", c);
+						 " CASE WHEN pg_catalog.strpos(" REST("$3") ", '/')" EQ "0"
+						 " THEN EXISTS (SELECT FROM %s AS g WHERE g.path%s OPERATOR(pg_catalog.>)"
+						 " (f.path OPERATOR(pg_catalog.||) '/'::pg_catalog.text)"
+						 " AND g.path%s OPERATOR(pg_catalog.<)"
+						 " (f.path OPERATOR(pg_catalog.||) '0'::pg_catalog.text)) END"
+						 " FROM %s AS f WHERE f.path%s OPERATOR(pg_catalog.>=)"
+						 " $1::pg_catalog.text %s%s%s ORDER BY f.path%s LIMIT $2::bigint",
+						 table->base, c, c, table->base, c, bounded ? "AND f.path" : "",
+						 bounded ? c : "",
+						 bounded ? " OPERATOR(pg_catalog.<) $4::pg_catalog.text" : "", c);
 }
 
 /* Names in a directory, grouped.  $1 the name before the first, $2 rows, $3 the directory. */
@@ -265,51 +346,64 @@ static char *
 grouped_listing(const struct table_source *table)
 {
 	return format_string("SELECT DISTINCT ON (y.name) y.name, y.size, y.version, y.mtime, y.mode,"
-						 " y.below FROM (SELECT pg_catalog.split_part(x.rest, '/', 1) COLLATE \"C\""
-						 " AS name, pg_catalog.strpos(x.rest, '/') > 0 AS below, x.* FROM"
-						 " (SELECT pg_catalog.substr(f.path, pg_catalog.length($3::text) + 1)"
-						 " AS rest, f.* FROM %s f"
-						 " WHERE pg_catalog.starts_with(f.path, $3::text)) x) y"
-						 " WHERE y.name > $1::text COLLATE \"C\""
-						 " ORDER BY y.name, y.below DESC, y.version LIMIT $2::int8", table->base);
+						 " y.below FROM (SELECT pg_catalog.split_part(x.rest, '/', 1)"
+						 " COLLATE pg_catalog.\"C\" AS name, pg_catalog.strpos(x.rest, '/')"
+						 " OPERATOR(pg_catalog.>) 0 AS below, x.* FROM"
+						 " (SELECT " REST("$3") " AS rest, f.* FROM %s AS f"
+						 " WHERE pg_catalog.starts_with(f.path, $3::pg_catalog.text)) AS x) AS y"
+						 " WHERE y.name OPERATOR(pg_catalog.>)"
+						 " ($1::pg_catalog.text COLLATE pg_catalog.\"C\")"
+						 " ORDER BY y.name, y.below DESC, y.version LIMIT $2::bigint",
+						 table->base);
+}
+
+/* A condition on a row f: the path, and the version. */
+#define IS_VERSION(path, version) " WHERE f.path" EQ path "::pg_catalog.text AND f.version" EQ \
+	version "::pg_catalog.bytea LIMIT 1"
+
+/* A statement whose text is freed. */
+static int
+add_statement(struct table_source *table, char *sql, int columns, int rows)
+{
+	int			statement = pool_add_statement(table->source.pool, sql, columns, rows);
+
+	free(sql);
+	return statement;
 }
 
 static void
 prepare_statements(struct table_source *table)
 {
-	struct pool *pool = table->source.pool;
 	const char *blobext = table->source.blobext;
 	const char *c = table->collate;
 	const char *b = table->base;
+	bool		ordered = table->ordered;
+	int			rows = ordered ? LIST_ROWS : GROUP_ROWS;
 	char	   *sql;
 
-	sql = format_string("SELECT EXISTS (SELECT FROM %s g WHERE g.path%s > $2::text"
-						" AND g.path%s < $3::text), f.size, f.version, f.mtime, f.mode"
-						" FROM (SELECT 1) one LEFT JOIN (SELECT * FROM %s h WHERE h.path = $1::text"
-						" AND h.path%s = $1::text ORDER BY h.version LIMIT 1) f ON true",
-						b, c, c, b, c);
-	table->lookup = pool_add_statement(pool, sql);
-	free(sql);
+	sql = format_string("SELECT EXISTS (SELECT FROM %s AS g WHERE g.path%s OPERATOR(pg_catalog.>)"
+						" $2::pg_catalog.text AND g.path%s OPERATOR(pg_catalog.<)"
+						" $3::pg_catalog.text), f.size, f.version, f.mtime, f.mode"
+						" FROM (SELECT 1) AS one LEFT JOIN (SELECT * FROM %s AS h WHERE h.path" EQ
+						"$1::pg_catalog.text AND h.path%s" EQ "$1::pg_catalog.text"
+						" ORDER BY h.version LIMIT 1) AS f ON true", b, c, c, b, c);
+	table->lookup = add_statement(table, sql, 1 + FILE_COLUMNS, 1);
 	sql = table->bytea ?
-		format_string("SELECT pg_catalog.substring(f.content, ($3::int8 + 1)::int4, $4::int8::int4)"
-					  " FROM %s f WHERE f.path = $1::text AND f.version = $2::bytea LIMIT 1", b) :
-		format_string("SELECT %s.blob_read(f.content, $3::int8, $4::int8)"
-					  " FROM %s f WHERE f.path = $1::text AND f.version = $2::bytea LIMIT 1",
-					  blobext, b);
-	table->read = pool_add_statement(pool, sql);
-	free(sql);
-	sql = table->ordered ? ordered_listing(table, true) : grouped_listing(table);
-	table->list_below = pool_add_statement(pool, sql);
-	free(sql);
-	sql = table->ordered ? ordered_listing(table, false) : grouped_listing(table);
-	table->list_all = pool_add_statement(pool, sql);
-	free(sql);
+		format_string("SELECT pg_catalog.substring(f.content, ($3::bigint OPERATOR(pg_catalog.+)"
+					  " 1)::integer, $4::bigint::integer) FROM %s AS f" IS_VERSION("$1", "$2"),
+					  b) :
+		format_string("SELECT %s.blob_read(f.content, $3::bigint, $4::bigint) FROM %s AS f"
+					  IS_VERSION("$1", "$2"), blobext, b);
+	table->read = add_statement(table, sql, 1, 1);
+	sql = ordered ? ordered_listing(table, true) : grouped_listing(table);
+	table->list_below = add_statement(table, sql, 2 + FILE_COLUMNS, rows);
+	sql = ordered ? ordered_listing(table, false) : grouped_listing(table);
+	table->list_all = add_statement(table, sql, 2 + FILE_COLUMNS, rows);
 	if (table->source.has_pins)
 	{
-		sql = format_string("SELECT blobfs.pin($1::int8, $2::uuid, $3::int8, f.content) FROM %s f"
-							" WHERE f.path = $4::text AND f.version = $5::bytea LIMIT 1", b);
-		table->pin = pool_add_statement(pool, sql);
-		free(sql);
+		sql = format_string("SELECT blobfs.pin($1::bigint, $2::pg_catalog.uuid, $3::bigint,"
+							" f.content) FROM %s AS f" IS_VERSION("$4", "$5"), b);
+		table->pin = add_statement(table, sql, 1, 1);
 	}
 }
 
@@ -319,19 +413,19 @@ static int
 prepare_batch(struct table_source *table, bool bounded)
 {
 	const char *c = table->collate;
-	char	   *bound = bounded ? format_string("AND g.path%s < $6::text", c) : copy_string("");
+	char	   *bound = bounded ?
+		format_string("AND g.path%s OPERATOR(pg_catalog.<) $6::pg_catalog.text", c) :
+		copy_string("");
 	char	   *sql = format_string("SELECT f.path, f.size, f.version, f.mtime, f.mode, f.content"
-									" FROM (SELECT * FROM %s g WHERE g.path%s >= $1::text %s"
-									" ORDER BY g.path%s LIMIT $4::int8) f"
-									" WHERE f.size <= $5::int8"
-									" AND pg_catalog.strpos(pg_catalog.substr(f.path,"
-									"pg_catalog.length($2::text) + 1), '/') = 0"
-									" LIMIT $3::int8", table->base, c, bound, c);
-	int			statement = pool_add_statement(table->source.pool, sql);
+									" FROM (SELECT * FROM %s AS g WHERE g.path%s"
+									" OPERATOR(pg_catalog.>=) $1::pg_catalog.text %s"
+									" ORDER BY g.path%s LIMIT $4::bigint) AS f"
+									" WHERE f.size OPERATOR(pg_catalog.<=) $5::bigint"
+									" AND pg_catalog.strpos(" REST("$2") ", '/')" EQ "0"
+									" LIMIT $3::bigint", table->base, c, bound, c);
 
-	free(sql);
 	free(bound);
-	return statement;
+	return add_statement(table, sql, 2 + FILE_COLUMNS, BATCH_FILES);
 }
 
 /* Whether rows in the order of paths come without a sort, which a plan without sequential scans
@@ -344,16 +438,16 @@ find_order(struct table_source *table, struct connection *connection)
 									" SET LOCAL enable_bitmapscan = off;"
 									" PREPARE blobfs_listing AS %s; EXPLAIN (COSTS OFF)"
 									" EXECUTE blobfs_listing('a', 100, '')", listing);
-	PGresult   *result = PQexec(connection->pg, sql);
+	PGresult   *result = query_text(connection->pg, sql, MAX_PLAN_LINES);
 	bool		ordered = true;
 
-	if (PQresultStatus(result) != PGRES_TUPLES_OK)
-		fatal("%s", PQresultErrorMessage(result));
+	if (PQntuples(result) == 0)
+		fatal("%s", PQerrorMessage(connection->pg));
 	for (int row = 0; row < PQntuples(result); row++)
-		if (strstr(PQgetvalue(result, row, 0), "Sort") != NULL)
+		if (strstr(field_text(result, row, 0), "Sort") != NULL)
 			ordered = false;
 	PQclear(result);
-	PQclear(PQexec(connection->pg, "ROLLBACK; DEALLOCATE blobfs_listing"));
+	PQclear(query_text(connection->pg, "ROLLBACK; DEALLOCATE blobfs_listing", 1));
 	free(listing);
 	free(sql);
 	return ordered;
@@ -364,7 +458,7 @@ static void
 try_base(struct table_source *table, struct connection *connection)
 {
 	char	   *sql = format_string("SELECT f.path, f.size, f.version, f.mtime, f.mode%s%s%s"
-									" FROM %s f LIMIT 1", table->bytea ? "" : ", ",
+									" FROM %s AS f LIMIT 1", table->bytea ? "" : ", ",
 									table->bytea ? "" : table->source.blobext,
 									table->bytea ? "" : ".blob_read(f.content, 0, 1)", table->base);
 
@@ -375,9 +469,9 @@ try_base(struct table_source *table, struct connection *connection)
 static void
 warn(struct table_source *table, struct connection *connection, const struct options *options)
 {
-	char	   *sql = format_string("SELECT true FROM %s f"
-									" WHERE pg_catalog.starts_with(f.path, '/') LIMIT 1",
-									table->base);
+	char	   *sql = format_string("SELECT true FROM %s AS f"
+									" WHERE pg_catalog.starts_with(f.path, '/'::pg_catalog.text)"
+									" LIMIT 1", table->base);
 	char	   *absolute = options->prefix ? NULL : ask(connection, sql, 0, NULL);
 
 	if (absolute != NULL)
@@ -395,16 +489,20 @@ find_channel(struct table_source *table, struct connection *connection,
 			 const struct options *options)
 {
 	const char *parameter = options->table;
-	char	   *answer = ask(connection, "SELECT true FROM pg_catalog.pg_trigger"
-							 " WHERE tgname = 'blobfs_notify'"
-							 " AND tgrelid = pg_catalog.to_regclass($1)", 1, &parameter);
+	char	   *answer;
 
-	if (answer == NULL && options->notify)
+	if (!options->notify)
+		return;
+	answer = ask(connection, "SELECT true FROM pg_catalog.pg_trigger AS t"
+				 " WHERE t.tgname" EQ "'blobfs_notify'::pg_catalog.name AND t.tgrelid" EQ
+				 "pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid", 1, &parameter);
+	if (answer == NULL)
 		fatal("table \"%s\" does not notify of changes: SELECT blobfs.notify_table('%s', true)",
 			  options->table, options->table);
 	free(answer);
-	table->source.channel = ask(connection, "SELECT 'blobfs_' || pg_catalog.to_regclass($1)"
-								"::pg_catalog.oid", 1, &parameter);
+	table->source.channel = must_ask(connection, "SELECT pg_catalog.concat('blobfs_',"
+									 " pg_catalog.to_regclass($1::pg_catalog.text)"
+									 "::pg_catalog.oid)", 1, &parameter);
 }
 
 /* ---- attributes ---- */
@@ -445,29 +543,31 @@ directory_attributes(const struct table_source *table, const char *directory, co
 	set_owner(table, attributes);
 }
 
-/* Of the columns size, version, mtime, mode, from "column" on. */
-static void
+/* Of the columns size, version, mtime, mode, from "column" on.  0, or EIO if they are none. */
+static int
 file_attributes(const struct table_source *table, const PGresult *result, int row, int column,
 				const char *directory, const char *name, struct attributes *attributes)
 {
-	int			length = PQgetlength(result, row, column + 1);
 	struct timespec mtime = field_time(result, row, column + 2);
 
 	memset(attributes, 0, sizeof(*attributes));
+	if (!field_has_length(result, row, column, 8) ||
+		!field_has_length(result, row, column + 1, table->source.version_bytes))
+		return EIO;
 	attributes->ino = hash_path(directory, name);
-	attributes->mode = S_IFREG | (PQgetisnull(result, row, column + 3) ? 0444 :
+	attributes->mode = S_IFREG | (field_is_null(result, row, column + 3) ? 0444 :
 								  ((mode_t) field_int4(result, row, column + 3) & 07777));
 	attributes->nlink = 1;
 	attributes->size = field_int8(result, row, column);
-	if (length > (int) sizeof(attributes->version))
-		length = sizeof(attributes->version);
-	memcpy(attributes->version.bytes, PQgetvalue(result, row, column + 1), (size_t) length);
+	memcpy(attributes->version.bytes, field_text(result, row, column + 1),
+		   table->source.version_bytes);
 	/* Also for times that are infinite. */
-	if (PQgetisnull(result, row, column + 2) || mtime.tv_sec > INT64_C(1) << 40 ||
+	if (field_is_null(result, row, column + 2) || mtime.tv_sec > INT64_C(1) << 40 ||
 		mtime.tv_sec < -(INT64_C(1) << 40))
 		mtime = table->mounted;
 	attributes->mtime = attributes->ctime = attributes->atime = mtime;
 	set_owner(table, attributes);
+	return attributes->size < 0 ? EIO : 0;
 }
 
 /* ---- operations ---- */
@@ -501,10 +601,10 @@ table_lookup(struct source *source, struct node *parent, const char *name,
 	{
 		if (field_bool(result, 0, 0))
 			directory_attributes(table, directory, name, attributes);
-		else if (!PQgetisnull(result, 0, 2))
-			file_attributes(table, result, 0, 1, directory, name, attributes);
-		else
+		else if (field_is_null(result, 0, 2))
 			error = ENOENT;
+		else
+			error = file_attributes(table, result, 0, 1, directory, name, attributes);
 		PQclear(result);
 	}
 	free(directory);
@@ -560,7 +660,7 @@ receive_row(const struct table_source *table, const PGresult *result, int row,
 			const char *directory, struct listing_position *position, entry_receiver receive,
 			void *context, int *unusable)
 {
-	const char *path = PQgetvalue(result, row, 0);
+	const char *path = field_text(result, row, 0);
 	size_t		length = strlen(directory);
 	const char *slash;
 	struct directory_entry entry;
@@ -587,8 +687,9 @@ receive_row(const struct table_source *table, const PGresult *result, int row,
 	entry.name = name;
 	if (is_entry && slash)
 		directory_attributes(table, directory, name, &entry.attributes);
-	else if (is_entry)
-		file_attributes(table, result, row, 1, directory, name, &entry.attributes);
+	else if (is_entry &&
+			 file_attributes(table, result, row, 1, directory, name, &entry.attributes) != 0)
+		is_entry = false;
 	if (is_entry)
 		receive(context, &entry);
 	free(name);
@@ -670,6 +771,7 @@ list_grouped(struct table_source *table, const char *directory, struct listing_p
 {
 	struct parameters parameters = {0};
 	int			unusable = 0;
+	char	   *before;
 	PGresult   *result;
 	int			error;
 
@@ -679,25 +781,31 @@ list_grouped(struct table_source *table, const char *directory, struct listing_p
 	error = query_run(table->source.pool, -1, table->list_all, &parameters, &result);
 	if (error != 0)
 		return error;
+	before = copy_string(position->after ? position->after : "");
 	for (int row = 0; row < PQntuples(result); row++)
 	{
-		struct directory_entry entry = {PQgetvalue(result, row, 0)};
+		struct directory_entry entry = {field_text(result, row, 0)};
 
 		if (!is_name(entry.name, &unusable))
 			continue;
 		if (field_bool(result, row, 5))
 			directory_attributes(table, directory, entry.name, &entry.attributes);
-		else
-			file_attributes(table, result, row, 1, directory, entry.name, &entry.attributes);
+		else if (file_attributes(table, result, row, 1, directory, entry.name,
+								 &entry.attributes) != 0)
+			continue;
 		receive(context, &entry);
 	}
 	if (PQntuples(result) < GROUP_ROWS)
 		position->complete = true;
 	else
-		set_position(position, copy_string(PQgetvalue(result, PQntuples(result) - 1, 0)));
+		set_position(position, copy_string(field_text(result, PQntuples(result) - 1, 0)));
+	/* A listing that does not get on would not end. */
+	if (!position->complete && strcmp(position->after, before) <= 0)
+		error = EIO;
+	free(before);
 	PQclear(result);
 	report_unusable(directory, unusable);
-	return 0;
+	return error;
 }
 
 static int
@@ -771,12 +879,15 @@ table_read_batch(struct source *source, struct node *node, const char *from,
 	}
 	for (int row = 0; error == 0 && row < PQntuples(result); row++)
 	{
-		struct directory_entry entry = {PQgetvalue(result, row, 0) + strlen(directory)};
+		struct directory_entry entry = {0};
+		size_t		length;
+		const char *content = field_bytes(result, row, 5, &length);
 
-		if (strncmp(PQgetvalue(result, row, 0), directory, strlen(directory)) != 0)
+		if (strncmp(field_text(result, row, 0), directory, strlen(directory)) != 0)
 			break;
-		file_attributes(table, result, row, 1, directory, entry.name, &entry.attributes);
-		receive(context, &entry, PQgetvalue(result, row, 5), (size_t) PQgetlength(result, row, 5));
+		entry.name = field_text(result, row, 0) + strlen(directory);
+		if (file_attributes(table, result, row, 1, directory, entry.name, &entry.attributes) == 0)
+			receive(context, &entry, content, length);
 	}
 	if (error == 0)
 		PQclear(result);
@@ -890,9 +1001,7 @@ source_table_create(struct pool *pool, const struct options *options)
 	clock_gettime(CLOCK_REALTIME, &table->mounted);
 	if (pool_take(pool, 0, &connection) != 0)
 		fatal("no connection");
-	source->blobext = ask(connection, "SELECT pg_catalog.quote_ident(n.nspname)"
-						  " FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n"
-						  " ON n.oid = e.extnamespace WHERE e.extname = 'blobext'", 0, NULL);
+	trust_begin(source, connection);
 	make_base(table, connection, options);
 	find_collation(table, connection, options);
 	try_base(table, connection);

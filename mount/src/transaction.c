@@ -13,10 +13,12 @@
 
 enum
 {
+	MAX_ERRNO = 200,			/* and more than any */
 	/* Of blobfs.result: a status, then a row of blobfs.attr. */
 	COLUMN_STATUS = 0,
 	COLUMN_ATTRIBUTES = 1,
-	COLUMN_VERSION = 12
+	COLUMN_VERSION = 12,
+	RESULT_COLUMNS = 13
 };
 
 /* The mark of a connection; belongs to the holder of the connection. */
@@ -51,10 +53,10 @@ draw_id(void)
 }
 
 static int
-add_statement(struct transactions *transactions, const char *format)
+add_statement(struct transactions *transactions, const char *format, int columns)
 {
 	char	   *sql = format_string(format, transactions->fs);
-	int			statement = pool_add_statement(transactions->pool, sql);
+	int			statement = pool_add_statement(transactions->pool, sql, columns, 1);
 
 	free(sql);
 	return statement;
@@ -70,11 +72,11 @@ transactions_create(struct pool *pool, const char *fs, bool is_async)
 	transactions->is_async = is_async;
 	transactions->id = draw_id();
 	transactions->marks = allocate(pool_size(pool) * sizeof(struct mark));
-	transactions->begin = add_statement(transactions, "SELECT %s.mount_begin($1, $2)");
-	transactions->recover = add_statement(transactions,
-										  "SELECT committed, mark FROM %s.mount_recover($1, $2)");
-	transactions->end = add_statement(transactions, "SELECT %s.mount_end($1)");
-	transactions->flush = add_statement(transactions, "SELECT %s.mark($1, $2, $3)");
+	transactions->begin = add_statement(transactions, "SELECT %s.mount_begin($1, $2)", 1);
+	transactions->recover = add_statement(
+		transactions, "SELECT r.committed, r.mark FROM %s.mount_recover($1, $2) AS r", 2);
+	transactions->end = add_statement(transactions, "SELECT %s.mount_end($1)", 1);
+	transactions->flush = add_statement(transactions, "SELECT %s.mark($1, $2, $3)", 1);
 	return transactions;
 }
 
@@ -109,26 +111,32 @@ transactions_add(struct transactions *transactions, const char *call, int parame
 		" coalesce($%d, pg_catalog.current_setting('synchronous_commit')), true) FROM %s.%s AS r",
 		transactions->fs, parameter_count + 1, parameter_count + 2, parameter_count + 3,
 		parameter_count + 4, transactions->fs, call);
-	int			statement = pool_add_statement(transactions->pool, sql);
+	int			statement = pool_add_statement(transactions->pool, sql, RESULT_COLUMNS + 2, 1);
 
 	free(sql);
 	sql = format_string("SELECT r.* FROM %s.%s AS r", transactions->fs, call);
-	pool_add_statement(transactions->pool, sql);
+	pool_add_statement(transactions->pool, sql, RESULT_COLUMNS, 1);
 	free(sql);
 	return statement;
 }
 
 /* ---- outcomes ---- */
 
-static void
+/* 0, or EIO if the answer is none: a call that has changed something returns attributes. */
+static int
 read_outcome(const PGresult *result, struct outcome *outcome)
 {
 	memset(outcome, 0, sizeof(*outcome));
+	if (!field_has_length(result, 0, COLUMN_STATUS, 4))
+		return EIO;
 	outcome->status = field_int4(result, 0, COLUMN_STATUS);
-	outcome->has_attributes = !PQgetisnull(result, 0, COLUMN_ATTRIBUTES);
-	outcome->has_version = !PQgetisnull(result, 0, COLUMN_VERSION);
+	if (outcome->status < 0 || outcome->status >= MAX_ERRNO)
+		outcome->status = EIO;
+	outcome->has_attributes = !field_is_null(result, 0, COLUMN_ATTRIBUTES);
+	outcome->has_version = !field_is_null(result, 0, COLUMN_VERSION);
 	if (outcome->has_attributes)
-		fs_attributes(result, 0, COLUMN_ATTRIBUTES, &outcome->attributes);
+		return fs_attributes(result, 0, COLUMN_ATTRIBUTES, &outcome->attributes);
+	return outcome->status != 0 ? 0 : EIO;
 }
 
 /* ---- marks ---- */
@@ -151,7 +159,7 @@ query_mark(struct transaction *transaction, int statement, int *rows, int64_t *f
 	*rows = PQntuples(result);
 	if (*rows > 0)
 		*first = field_int8(result, 0, 0);
-	if (*rows > 0 && PQnfields(result) > 1)
+	if (*rows > 0)
 		*second = field_int8(result, 0, 1);
 	PQclear(result);
 	return 0;
@@ -234,7 +242,7 @@ query_commit(struct connection *connection)
 		query_command(connection, "ROLLBACK");
 		return EIO;
 	}
-	result = PQexec(connection->pg, "COMMIT");
+	result = query_text(connection->pg, "COMMIT", 1);
 	if (PQresultStatus(result) != PGRES_COMMAND_OK)
 	{
 		const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
@@ -277,10 +285,7 @@ transaction_call(struct transaction *transaction, int statement,
 	error = query_on(transaction->connection, statement, &all, &result, transaction->sqlstate);
 	if (error != 0)
 		return error;
-	if (PQntuples(result) != 1)
-		error = EIO;
-	else
-		read_outcome(result, transaction->outcome);
+	error = read_outcome(result, transaction->outcome);
 	PQclear(result);
 	return error;
 }

@@ -8,6 +8,17 @@ during   the statement is sent on, and both connections are closed at once: only
 held     nothing is cut: the answer is passed on when release() is called
 
 The client's other statements pass.  Each rule cuts once.
+
+An answer with rows can be changed, by its number among those of all connections, as a server would
+that is not ours (mangle):
+
+columns  its rows have no columns
+nulls    each field is NULL
+lengths  each field has three bytes
+long     each field has a million bytes
+rows     its first row comes again and again, without an end
+none     there is no row
+copy     it is the beginning of a COPY
 """
 
 import os
@@ -39,6 +50,10 @@ def receive_message(connection):
     return head[:1], head + receive(connection, struct.unpack("!I", head[1:])[0] - 4)
 
 
+def message_of(kind, content):
+    return kind + struct.pack("!I", len(content) + 4) + content
+
+
 class Session:
     def __init__(self, proxy, client):
         self.proxy = proxy
@@ -48,6 +63,7 @@ class Session:
         self.statements = {}
         self.cut_answer = False
         self.holds_answer = False
+        self.how = None                     # the answer of this moment is changed
 
     def close(self):
         for connection in (self.client, self.server):
@@ -59,12 +75,12 @@ class Session:
     def send_on(self, message):
         """Messages of the client; False: the connection was cut."""
         kind, content = message[:1], message[5:]
-        if kind == b"P":
-            name, text = content.split(b"\0")[:2]
-            self.statements[name] = text
         text = b""
         if kind == b"B":
             text = self.statements.get(content.split(b"\0")[1], b"")
+        elif kind == b"Q" and content.startswith(b"PREPARE "):
+            name, statement = content[len(b"PREPARE "):].split(b" AS ", 1)
+            self.statements[name] = statement
         elif kind == b"Q":
             text = content
         moment = self.proxy.match(text)
@@ -94,6 +110,29 @@ class Session:
         self.close()
         self.client.close()
 
+    def mangle(self, kind, message):
+        if kind == b"T":
+            self.how = self.proxy.count_answer()
+            if self.how == "columns":
+                return message_of(b"T", struct.pack("!H", 0))
+            if self.how == "copy":
+                return message_of(b"H", struct.pack("!bH", 0, 0))
+        elif kind == b"Z":
+            self.how = None
+        elif kind == b"D" and self.how is not None:
+            count, = struct.unpack("!H", message[5:7])
+            while self.how == "rows":
+                self.client.sendall(message * 100)
+            field = {"columns": None, "nulls": struct.pack("!i", -1),
+                     "lengths": struct.pack("!i", 3) + b"abc",
+                     "long": struct.pack("!i", 1000000) + b"x" * 1000000}.get(self.how, b"")
+            if self.how in ("none", "copy"):
+                return b""
+            if field is None:
+                return message_of(b"D", struct.pack("!H", 0))
+            return message_of(b"D", struct.pack("!H", count) + field * count)
+        return message
+
     def run_server(self):
         try:
             while True:
@@ -105,7 +144,7 @@ class Session:
                     self.proxy.released.wait()
                     self.holds_answer = False
                 if not self.cut_answer:
-                    self.client.sendall(message)
+                    self.client.sendall(self.mangle(kind, message))
         except (Closed, OSError):
             pass
         self.close()
@@ -125,6 +164,8 @@ class Proxy:
         self.lock = threading.Lock()
         self.rules = []
         self.cuts = 0
+        self.answers = 0
+        self.mangled = (0, None)            # number of the answer, how
         self.holds = threading.Event()      # an answer
         self.released = threading.Event()
         threading.Thread(target=self.run, daemon=True).start()
@@ -136,6 +177,12 @@ class Proxy:
     def cut(self, pattern, moment):
         with self.lock:
             self.rules.append((pattern.encode(), moment))
+
+    def count_answer(self):
+        """How the answer that begins is changed; None: not at all."""
+        with self.lock:
+            self.answers += 1
+            return self.mangled[1] if self.answers == self.mangled[0] else None
 
     def release(self):
         self.released.set()

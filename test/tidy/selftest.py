@@ -10,6 +10,7 @@ import language
 import measure
 import prose
 import release
+import sqltext
 import targets
 import tidy
 
@@ -312,6 +313,18 @@ def test_meta():
         else:
             place[path[-1]] = value
         check(list(release.meta_complaints(meta, files)), f"META.json, {path}: {value}")
+
+
+def test_sql_strings():
+    for sql, fault in (
+            ("SELECT a.b FROM pg_catalog.t AS a WHERE a.b OPERATOR(pg_catalog.=) 'x = y'", None),
+            ("SELECT coalesce(t.c, $1::bigint)::%s.blobstate FROM %s AS t LIMIT 1", None),
+            ("SELECT a.b = 1", "operator"), ("SELECT a || 'b' WHERE true", "operator"),
+            ("SELECT 1 WHERE a IN (1)", "operator"), ("SELECT $1::int8 WHERE true", "type"),
+            ("SELECT length($1) WHERE true", "function"), ("SELECT x FROM pg_class AS c", "table")):
+        source = 'f("' + sql[:10] + '" EQ\n\t"' + sql[10:] + '");'
+        equal([what for _, part in sqltext.statements(source) for what, _ in sqltext.faults(part)],
+              [fault] if fault else [], sql)
 
 
 def test_switch():

@@ -12,6 +12,7 @@ import sys
 
 import docs
 import release
+import sqltext
 import targets
 from tree import Tree
 
@@ -249,8 +250,8 @@ def check_symbols(tree):
 
 RULES = [check_layers, check_function_lengths, check_columns, check_white_space, check_words,
          check_mapping, check_versions, check_headers, check_test_names, check_references,
-         check_scripts, check_symbols, release.check_meta, release.check_release_version,
-         *targets.RULES, *docs.RULES]
+         check_scripts, check_symbols, sqltext.check_sql_strings, release.check_meta,
+         release.check_release_version, *targets.RULES, *docs.RULES]
 
 
 def main():
