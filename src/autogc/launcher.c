@@ -161,8 +161,8 @@ keep_stores(const BlobStoreId *stores, int store_count)
 }
 
 /*
- * Remove the store of a database that is not there: its directory, if it has one.  The OID is locked
- * meanwhile, so that no session can connect to a new database of that OID.
+ * Remove the store of a database that is not there: its directory, if it has one.  The OID is
+ * locked meanwhile, so that no session can connect to a new database of that OID.
  */
 static void
 remove_store(const BlobStoreId *store)

@@ -293,8 +293,9 @@ prune(BlobGcRound *round, Buffer buffer)
 }
 
 /*
- * Note which rows of a locked page, whose lines are sound, were deleted before the round, as S1 sees
- * it, and may not be removed yet.  It is a matter of counting: they are marked as all others are.
+ * Note which rows of a locked page, whose lines are sound, were deleted before the round, as S1
+ * sees it, and may not be removed yet.  It is a matter of counting: they are marked as all others
+ * are.
  */
 static void
 note_kept_rows(BlobGcRound *round, Buffer buffer)

@@ -233,8 +233,8 @@ typedef struct BlobStoreUsage
 } BlobStoreUsage;
 
 /*
- * The stores that have an entry in shared memory, in palloc'd *ids; returns their number.  An entry is
- * made by a process of the database, and mostly, not always, the store has a directory.
+ * The stores that have an entry in shared memory, in palloc'd *ids; returns their number.  An entry
+ * is made by a process of the database, and mostly, not always, the store has a directory.
  */
 extern int	blob_store_list(BlobStoreId **ids);
 extern bool blob_store_has_entry(const BlobStoreId *id);
