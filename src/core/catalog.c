@@ -2,10 +2,10 @@
  * core/catalog.c
  *	  OIDs of the extension's objects, see core/catalog.h.
  *
- * The extension's schema is read from pg_extension, and an object of it counts only if pg_depend
- * says that it is a member of the extension.  The schema may belong to any role: the objects that
- * its owner makes there are no members, and none is used in the place of one that the SQL objects
- * of an older version lack.
+ * The extension's schema is read from pg_extension, where only a superuser makes this row: the
+ * extension is not trusted.  An object of it counts only if pg_depend says that it is a member of
+ * the extension.  The schema may belong to any role: the objects that its owner makes there are no
+ * members, and none is used in the place of one that the SQL objects of an older version lack.
  *
  * Members are added by ALTER EXTENSION, too, with which pg_upgrade makes them so one by one.  That
  * changes no row for which there is an invalidation.  So an object that is not a member is looked
