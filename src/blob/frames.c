@@ -328,6 +328,27 @@ copy_part(const BlobFrameCursor *cursor, uint32 offset, uint32 length, char *tar
 }
 
 void
+blob_frames_read_remainder(const BlobDescriptor *descriptor, const BlobMappingSource *source,
+						   uint32 offset_bytes, uint32 length_bytes, char *target)
+{
+	const BlobCompression *compression = &descriptor->compression;
+	char		page[BLOB_PAGE_SIZE];
+
+	if (!compression->has_remainder_crc)
+	{
+		source->fetch(source->context, compression->stored_bytes + offset_bytes, length_bytes,
+					  false, target);
+		return;
+	}
+	source->fetch(source->context, compression->stored_bytes, descriptor->remainder_bytes, false,
+				  page);
+	if (blob_frame_checksum(page, descriptor->remainder_bytes) != compression->remainder_crc)
+		report_damage(descriptor, "The remainder has another checksum than its value says.",
+					  compression->stored_bytes);
+	memcpy(target, page + offset_bytes, length_bytes);
+}
+
+void
 blob_frames_read(const BlobDescriptor *descriptor, const BlobMappingSource *source,
 				 uint64 offset_bytes, uint64 length_bytes, char *target)
 {

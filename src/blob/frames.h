@@ -74,6 +74,11 @@ extern bool blob_frame_cursor_next(BlobFrameCursor *cursor);
 extern void blob_frames_read(const BlobDescriptor *descriptor, const BlobMappingSource *source,
 							 uint64 offset_bytes, uint64 length_bytes, char *target);
 
+/* The same of a remainder in a page.  ERROR XX001 if it has a checksum, and that is wrong. */
+extern void blob_frames_read_remainder(const BlobDescriptor *descriptor,
+									   const BlobMappingSource *source, uint32 offset_bytes,
+									   uint32 length_bytes, char *target);
+
 /*
  * Read the page of a node of the directory, and check it.  The entry above, or the datum, says what
  * is below the node.

@@ -36,8 +36,8 @@ read_compressed(const BlobDescriptor *descriptor, uint64 offset_bytes, uint64 le
 	if (descriptor->remainder != NULL)
 		memcpy(target, descriptor->remainder + at_remainder, length_bytes);
 	else
-		source->fetch(source->context, descriptor->compression.stored_bytes + at_remainder,
-					  length_bytes, false, target);
+		blob_frames_read_remainder(descriptor, source, (uint32) at_remainder,
+								   (uint32) length_bytes, target);
 }
 
 void

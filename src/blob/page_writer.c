@@ -429,6 +429,12 @@ blob_page_writer_complete(BlobPageWriter *writer, BlobDescriptor *descriptor,
 	descriptor->has_remainder_page = writer->has_remainder_page;
 	descriptor->remainder_page = writer->remainder_page;
 	descriptor->compression.stored_bytes = writer->stored_bytes;
+	if (descriptor->is_compressed && descriptor->has_remainder_page)
+	{
+		descriptor->compression.has_remainder_crc = true;
+		descriptor->compression.remainder_crc =
+			blob_frame_checksum(descriptor->remainder, descriptor->remainder_bytes);
+	}
 	for (int i = 0; i < writer->extent_count; i++)
 	{
 		if (writer->extents[i].used_pages == 0)

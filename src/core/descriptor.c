@@ -40,7 +40,7 @@ enum
 	AT_OPEN_OFFSET = 172,
 	AT_OPEN_BYTES = 178,
 	AT_OPEN_CRC = 184,
-	AT_ZEROS = 188,
+	AT_REMAINDER_CRC = 188,
 	AT_COMPRESSED_EXTENT_STARTS = 192
 };
 
@@ -49,7 +49,7 @@ StaticAssertDecl(AT_TAIL_FIRST_PAGE == AT_PREFIX + BLOB_PREFIX_BYTES, "descripto
 StaticAssertDecl(AT_EXTENT_STARTS == BLOB_DESCRIPTOR_FIXED_BYTES, "descriptor layout");
 StaticAssertDecl(AT_REMAINDER_EXTENT_STARTS == BLOB_DESCRIPTOR_REMAINDER_FIXED_BYTES,
 				 "descriptor layout");
-StaticAssertDecl(AT_ZEROS + 4 == AT_COMPRESSED_EXTENT_STARTS, "descriptor layout");
+StaticAssertDecl(AT_REMAINDER_CRC + 4 == AT_COMPRESSED_EXTENT_STARTS, "descriptor layout");
 StaticAssertDecl(AT_COMPRESSED_EXTENT_STARTS == BLOB_DESCRIPTOR_COMPRESSED_FIXED_BYTES,
 				 "descriptor layout");
 
@@ -222,9 +222,13 @@ check_compression(const uint8 *data, const BlobDescriptor *descriptor)
 	const BlobCompression *compression = &descriptor->compression;
 	uint64		in_frames;
 
-	if (data[AT_ZERO] != 0 || blob_load_integer(data + AT_ZEROS, 4) != 0 ||
-		(data[AT_FLAGS] & ~(BLOB_FLAG_TAIL | BLOB_FLAG_REMAINDER_PAGE)) != 0)
+	if (data[AT_ZERO] != 0 ||
+		(data[AT_FLAGS] & ~(BLOB_FLAG_TAIL | BLOB_FLAG_REMAINDER_PAGE |
+							BLOB_FLAG_REMAINDER_CRC)) != 0)
 		report_corrupt_datum("Reserved bytes are not zero.");
+	if (compression->has_remainder_crc ? !descriptor->has_remainder_page :
+		compression->remainder_crc != 0)
+		report_corrupt_datum("The checksum of the remainder contradicts its place.");
 	if (compression->frame_bits < BLOB_FRAME_MIN_BITS ||
 		compression->frame_bits > BLOB_FRAME_MAX_BITS ||
 		compression->level > BLOB_NODE_MAX_LEVEL ||
@@ -271,6 +275,8 @@ unpack_compressed(const uint8 *data, size_t length_bytes, BlobDescriptor *descri
 	compression->open_offset = blob_load_integer(data + AT_OPEN_OFFSET, 6);
 	compression->open_bytes = blob_load_integer(data + AT_OPEN_BYTES, 6);
 	compression->open_crc = (uint32) blob_load_integer(data + AT_OPEN_CRC, 4);
+	compression->has_remainder_crc = (data[AT_FLAGS] & BLOB_FLAG_REMAINDER_CRC) != 0;
+	compression->remainder_crc = (uint32) blob_load_integer(data + AT_REMAINDER_CRC, 4);
 	expected = unpack_remainder(data, AT_COMPRESSED_EXTENT_STARTS,
 								inline_count * BLOB_FRAME_ENTRY_BYTES, descriptor);
 	if (length_bytes != expected)
@@ -506,6 +512,11 @@ pack_compression(uint8 *data, const BlobCompression *compression, const BlobFram
 	blob_store_integer(data + AT_OPEN_OFFSET, 6, compression->open_offset);
 	blob_store_integer(data + AT_OPEN_BYTES, 6, compression->open_bytes);
 	blob_store_integer(data + AT_OPEN_CRC, 4, compression->open_crc);
+	if (compression->has_remainder_crc)
+	{
+		data[AT_FLAGS] |= BLOB_FLAG_REMAINDER_CRC;
+		blob_store_integer(data + AT_REMAINDER_CRC, 4, compression->remainder_crc);
+	}
 	if (compression->level > 0)
 	{
 		blob_store_integer(data + AT_ROOT_OFFSET, 6, compression->root_offset);

@@ -43,6 +43,7 @@
  *
  *	  offset bytes
  *		   0     1  form, BLOB_FORM_COMPRESSED_V1
+ *		   1     1  flags, BLOB_FLAG_TAIL, BLOB_FLAG_REMAINDER_PAGE, BLOB_FLAG_REMAINDER_CRC
  *		 130     6  tail extent: pages of it that are stored bytes of this value
  *		 144     8  stored bytes: those of the extents from the first on, whole pages
  *		 152     1  method for frames to come, BlobMethod
@@ -55,10 +56,14 @@
  *		 172     6  open frame: offset in the stored bytes
  *		 178     6  open frame: bytes, whole pages, at most as many as a frame may have
  *		 184     4  open frame: CRC-32C of its bytes; 0 if it is empty
- *		 188     4  zero
+ *		 188     4  CRC-32C of the remainder, with BLOB_FLAG_REMAINDER_CRC; else zero
  *		 192   6 n  first page of each extent of tier size
  *		 ...  24 f  level 0: entries of frames
  *		 ...     r  remainder, if it has no page
+ *
+ * The CRC is that of a remainder in a page.  Values that libraries before 0.4 have made lack it;
+ * those libraries refuse a value that has it, because the flag and the bytes were reserved.  It is
+ * not that of the open frame continued: a remainder is read by itself.
  *
  * Forms.  0x0_ is content in the datum.  0x1_ is a descriptor whose extents hold the content, 0x2_
  * one whose stored bytes have to be decompressed.  Reserved: 0x02 for compressed content in the
@@ -84,6 +89,7 @@
 
 #define BLOB_FLAG_TAIL 0x01
 #define BLOB_FLAG_REMAINDER_PAGE 0x02
+#define BLOB_FLAG_REMAINDER_CRC 0x04	/* compressed, with a page */
 
 #define BLOB_PREFIX_BYTES 32
 #define BLOB_EXTENT_START_BYTES 6
@@ -116,6 +122,8 @@ typedef struct BlobCompression
 	uint64		open_offset;
 	uint64		open_bytes;
 	uint32		open_crc;
+	bool		has_remainder_crc;	/* only if the remainder has a page */
+	uint32		remainder_crc;
 	const uint8 *frames;		/* level 0: the entries, in the datum */
 } BlobCompression;
 

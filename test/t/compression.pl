@@ -287,6 +287,40 @@ delete $problems{none};		# between frames
 is(join("\n", keys %problems), '', 'a flipped bit causes no other problem');
 check_is_clean($node, 'the value is sound after all');
 
+# A remainder with a page, which no frame has.  Seen to fail without its checksum: wrong bytes came
+# back, and an append stored them.
+$node->safe_psql('postgres', q(
+CREATE TABLE tailed AS SELECT blob_recompress(content_of(11, 3000000)::blobstate, 'zstd') AS b;
+UPDATE tailed SET b = b || content_of(12, 3000);
+CHECKPOINT));
+my ($tail_page, $tail_bytes) = split /\|/, $node->safe_psql('postgres',
+	'SELECT first_page, bytes FROM tailed, blob_extents(b) ORDER BY extent_no DESC LIMIT 1');
+is($tail_bytes, '3000', 'the remainder has a page');
+my $tailed = q(SELECT blob_read(b, 3000000, 3000) = content_of(12, 3000) AND blob_read(b, 3002000, 10) = substring(content_of(12, 3000) FROM 2001 FOR 10)
+	AND b = content_of(11, 3000000) || content_of(12, 3000) FROM tailed);
+is($node->safe_psql('postgres', $tailed), 't', 'a remainder with a page is read, whole and in parts');
+$node->stop;
+flip($tail_page * 4096 + 2900);
+$node->start;
+fails_with($node, $_->[1], 'XX001', qr/The remainder has another checksum than its value says.* lies in page $tail_page,/,
+	"$_->[0] where a remainder is damaged")
+  foreach ([ 'damaged bytes are not read', 'SELECT blob_read(b, 3002800, 200) FROM tailed' ],
+	[ 'bytes beside the damage are not read', 'SELECT blob_read(b, 3000000, 10) FROM tailed' ],
+	[ 'the value is not cast', 'SELECT length(b::bytea) FROM tailed' ],
+	[ 'nothing is appended', q(UPDATE tailed SET b = b || '\x00') ]);
+is($node->safe_psql('postgres', 'SELECT blob_read(b, 0, 2000000) = substring(content_of(11, 3000000) FOR 2000000) FROM tailed'),
+	't', 'a damaged remainder: what lies before it is read');
+like($node->safe_psql('postgres', q(SELECT problem FROM blobext_check('tailed'))), qr/compressed content .* is damaged/,
+	'a damaged remainder: blobext_check() finds it');
+$node->stop;
+flip($tail_page * 4096 + 2900);
+$node->start;
+is($node->safe_psql('postgres', $tailed), 't', 'the remainder is sound again');
+$node->safe_psql('postgres', q(UPDATE tailed SET b = b || content_of(13, 5000)));
+is($node->safe_psql('postgres', 'SELECT b = content_of(11, 3000000) || content_of(12, 3000) || content_of(13, 5000) FROM tailed'),
+	't', 'a value goes on from a remainder with a page');
+check_is_clean($node, 'values with a remainder are sound');
+
 # ---- rules ----
 
 # Seen to fail without blob_batch_require_updates(): "values of a table could not be updated".

@@ -119,6 +119,8 @@ make_sample(pg_prng_state *random, int level, int frame_count, int tier_count, i
 	descriptor->remainder = sample->remainder;
 	descriptor->has_remainder_page = has_page;
 	descriptor->remainder_page = has_page ? 77 : 0;
+	compression->has_remainder_crc = has_page && pg_prng_uint32(random) % 2 == 0;
+	compression->remainder_crc = compression->has_remainder_crc ? pg_prng_uint32(random) | 1 : 0;
 	descriptor->size_bytes += compression->open_bytes + remainder_bytes;
 	sample->datum = blob_compressed_pack(descriptor, sample->frames, sample->extents,
 										 sample->extent_count);
@@ -178,6 +180,9 @@ check_sample(const Sample *sample)
 	CHECK(memcmp(found->prefix, expected->prefix, BLOB_PREFIX_BYTES) == 0, "prefix");
 	CHECK(found->remainder_bytes == expected->remainder_bytes, "remainder");
 	CHECK(found->has_remainder_page == expected->has_remainder_page, "page of the remainder");
+	CHECK(found->compression.has_remainder_crc == expected->compression.has_remainder_crc &&
+		  found->compression.remainder_crc == expected->compression.remainder_crc,
+		  "checksum of the remainder");
 	CHECK(blob_descriptor_inline_bytes(found) == 0 ||
 		  memcmp(found->remainder, sample->remainder, found->remainder_bytes) == 0, "remainder");
 	CHECK(blob_descriptor_extent_count(found) ==
@@ -352,6 +357,9 @@ static void
 damage_lengths_and_bits(struct varlena *sound)
 {
 	uint32		length = VARSIZE(sound);
+	uint8		flags = ((uint8 *) VARDATA(sound))[1];
+	bool		has_crc = (flags & BLOB_FLAG_REMAINDER_CRC) != 0;
+	bool		may_have_crc = (flags & BLOB_FLAG_REMAINDER_PAGE) != 0 && !has_crc;
 	struct varlena *longer = palloc0(length + 100);
 
 	memcpy(longer, sound, length);
@@ -367,7 +375,8 @@ damage_lengths_and_bits(struct varlena *sound)
 		bool		refused = is_refused(with_field(sound, at, 1, byte));
 
 		/* A change of these fields must be refused with any values of the others. */
-		if (at == 155 || (at >= 188 && at < 192) || (at == 1 && bit % 8 > 1) ||
+		if (at == 155 || (at >= 188 && at < 192 && !has_crc) ||
+			(at == 1 && bit % 8 > (may_have_crc ? 2 : 1)) ||
 			(at >= 2 && at < 4) || (at >= 144 && at < 152))
 			CHECK(refused, "bit %u of byte %u", bit % 8, at);
 	}
