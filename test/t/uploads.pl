@@ -13,6 +13,7 @@ use Test::More;
 use lib $FindBin::RealBin;
 use BlobTest;
 use GcTest;
+use RawClient;
 
 # Content does not go to the WAL, so each value must be durable in its file when it is committed.
 my $node = blob_cluster('main', conf => "autovacuum = off\nwal_level = minimal\nmax_wal_senders = 0\n");
@@ -107,6 +108,39 @@ sql('CREATE TABLE s.u (id integer, b blobstate)');
 	like($err, qr/ERROR: +there is no upload 1 in this transaction/, 'PREPARE TRANSACTION ends an upload');
 	sql(q(COMMIT PREPARED 'q'));
 	frees(0, 'the session has freed the extents of the upload');
+}
+
+# ---- a client that stalls in the middle of a message ----
+
+# A cancel waits for the end of the message, as in every COPY; the end of the session does not.
+sub start_stalled_copy
+{
+	my $client = RawClient->new($node, 'postgres');
+	$client->query('BEGIN');
+	my ($rows) = $client->query('SELECT blob_upload_begin()');
+	$client->{row_limit} = 0;
+	$client->send('Q', "COPY blob_upload_pieces FROM STDIN (FORMAT binary)\0");
+	my ($type) = $client->message;
+	die 'no COPY' if $type ne 'G';
+	my $piece = pack('n N q> N', 2, 8, $rows->[0][0], 50_000) . 'p' x 50_000;
+	my $data = "PGCOPY\n\377\r\n\0" . pack('NN', 0, 0) . $piece;
+	$client->write('d' . pack('N', 4 + length $data) . substr($data, 0, 20_000));
+	poll("SELECT wait_event = 'ClientRead' AND query LIKE 'COPY%' FROM pg_stat_activity WHERE pid = $client->{pid}");
+	return ($client, substr($data, 20_000));
+}
+
+{
+	my ($client, $rest) = start_stalled_copy();
+	is(sql("SELECT pg_cancel_backend($client->{pid})"), 't', 'a COPY that stalls in a message is cancelled');
+	$client->write($rest);
+	my ($rows, $error) = $client->finish;
+	like($error // '', qr/C57014/, 'a COPY that stalled in a message serves the cancel at its end');
+	($rows, $error) = $client->query('ROLLBACK');
+	is($error, undef, 'a COPY that stalled and was cancelled: the session goes on');
+	$client->close;
+	($client) = start_stalled_copy();
+	is(sql("SELECT pg_terminate_backend($client->{pid}, 180000)"), 't', 'a session that stalls in a message of COPY can be ended');
+	$client->close;
 }
 
 $node->stop;
