@@ -68,9 +68,9 @@ SELECT throws_ok(format('SELECT made(%L)', expression), state, message,
             ($$5$$, '42804', 'cannot convert Python type "int" to type blobstate'),
             ($$[104, 101]$$, '42804', 'cannot convert Python type "list" to type blobstate'),
             ($$io.BytesIO(b'')$$, '42804',
-                'cannot convert Python type "_io.BytesIO" to type blobstate'),
+                'cannot convert Python type "BytesIO" to type blobstate'),
             ($$Failing()$$, '38000', 'could not get the bytes of a Python object'),
-            ($$released()$$, '38000', 'could not read the bytes of a Python object'))
+            ($$released()$$, '38000', 'could not get the bytes of a Python object'))
         AS t(expression, state, message);
 
 -- ---- arrays, rows, domains, sets, procedures ----
