@@ -217,6 +217,71 @@ fill(2_000, (map { $_ + 100 } @more), 5_000_000);
 kill_everything($subscriber);
 $subscriber->start;
 agree('subscriber killed');
+
+# ---- row filters ----
+# PostgreSQL refuses user-defined types, operators and functions in them.  Columns of its own types
+# that say something about the content serve: a stored generated one where only INSERT is
+# published, one that a trigger sets where it is to be part of the replica identity.
+
+$subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION sub');
+$publisher->safe_psql('postgres', 'DROP PUBLICATION pub');
+foreach my $node ($publisher, $subscriber)
+{
+	$node->safe_psql('postgres', q(
+		CREATE TABLE loaded (id int PRIMARY KEY, b blobstate,
+			bytes bigint GENERATED ALWAYS AS (length(b)) STORED);
+		CREATE TABLE routed (id int PRIMARY KEY, b blobstate, bytes bigint NOT NULL);
+		CREATE UNIQUE INDEX routed_identity ON routed (id, bytes);
+		ALTER TABLE routed REPLICA IDENTITY USING INDEX routed_identity;
+		CREATE FUNCTION set_bytes() RETURNS trigger LANGUAGE plpgsql AS $$
+			BEGIN NEW.bytes := length(NEW.b); RETURN NEW; END $$;
+		CREATE TRIGGER set_bytes BEFORE INSERT OR UPDATE ON routed
+			FOR EACH ROW EXECUTE FUNCTION set_bytes()));
+}
+foreach my $filter ("b = '\\x01'", 'length(b) < 10000', 'b IS NOT NULL', 'b::bytea IS NOT NULL')
+{
+	my ($code, undef, $error) = $publisher->psql('postgres', "\\set VERBOSITY verbose
+		CREATE PUBLICATION refused FOR TABLE loaded WHERE ($filter)");
+	like($error, qr/0A000: invalid publication WHERE expression/, "row filter $filter is refused");
+}
+$publisher->safe_psql('postgres', q(
+	CREATE PUBLICATION loaded FOR TABLE loaded WHERE (bytes < 10000) WITH (publish = 'insert');
+	CREATE PUBLICATION routed FOR TABLE routed WHERE (bytes < 10000);
+	INSERT INTO loaded SELECT i, convert_to(repeat('a', i * 1000), 'UTF8') FROM generate_series(1, 15) i;
+	INSERT INTO routed SELECT i, convert_to(repeat('a', i * 1000), 'UTF8'), 0 FROM generate_series(1, 15) i));
+$subscriber->safe_psql('postgres', "CREATE SUBSCRIPTION filtered CONNECTION '" . $publisher->connstr .
+	" dbname=postgres' PUBLICATION loaded, routed");
+$subscriber->wait_for_subscription_sync($publisher, 'filtered');
+
+sub filtered
+{
+	my ($name) = @_;
+	$publisher->wait_for_catchup('filtered');
+	foreach my $table ('loaded', 'routed')
+	{
+		my $rows = "SELECT id, bytes, encode(sha256(b), 'hex') FROM $table WHERE bytes < 10000 ORDER BY id";
+		is($subscriber->safe_psql('postgres', $rows), $publisher->safe_psql('postgres', $rows),
+			"row filter, $name: $table has the rows that pass");
+		is($subscriber->safe_psql('postgres', "SELECT count(*) FROM $table WHERE bytes >= 10000"), '0',
+			"row filter, $name: $table has no other rows");
+	}
+	return;
+}
+filtered('initial copy');
+$publisher->safe_psql('postgres', q(
+	INSERT INTO loaded SELECT i, convert_to(repeat('b', i * 900), 'UTF8') FROM generate_series(101, 115) i;
+	INSERT INTO loaded VALUES (201, 'short'), (202, convert_to(repeat('c', 5000), 'UTF8'));
+	INSERT INTO routed VALUES (201, 'short', 0), (202, convert_to(repeat('c', 5000), 'UTF8'), 0);
+	UPDATE routed SET b = b || 'more' WHERE id = 3;
+	UPDATE routed SET b = b || convert_to(repeat('d', 20000), 'UTF8') WHERE id = 4;
+	UPDATE routed SET b = 'short now' WHERE id = 14;
+	DELETE FROM routed WHERE id IN (5, 15)));
+filtered('changes');
+is($subscriber->safe_psql('postgres', 'SELECT count(*) FROM routed WHERE id IN (3, 14)'), '2',
+	'a row that a change brings into the filter arrives');
+is($subscriber->safe_psql('postgres', 'SELECT count(*) FROM routed WHERE id IN (4, 5)'), '0',
+	'a row that a change takes out of the filter goes');
+$subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION filtered');
 $subscriber->stop;
 $publisher->stop;
 
