@@ -5,13 +5,16 @@
 # The same where only the WAL, or only the store, is on that file system.  Recycled segments of the
 # WAL count as room.  Recovery and the collector are never refused.
 #
-# Without a limit, the WAL fills the disk: the server ends with a PANIC, and does not start again.
-# The second half goes the two ways out that "The WAL fills the disk" in docs/operations.md
-# describes, with the commands of that section.
+# Without a limit, the WAL fills the disk: the server crashes with a PANIC.  Then it ends, and does
+# not start again; or recovers, if the crash has made room.  The second half goes the two ways out
+# that "The WAL fills the disk" in docs/operations.md describes, in both cases, with the commands of
+# that section, read from the document.
 #
 # Seen to fail: without the calls of blob_disk_room_require_for_segments(),
 # blob_disk_room_require_for_wal() and blob_disk_room_take_for_wal(), the clients that store beside
-# each other are not refused, and the server ends.
+# each other are not refused, and the server ends.  With commands that did not look whether the
+# server runs, and were not joined, its WAL was moved beside it, and moved back: "could not locate a
+# valid checkpoint record".
 use strict;
 use warnings;
 
@@ -101,7 +104,9 @@ my $node;
 {
 	local $PostgreSQL::Test::Utils::tmp_check = $small;
 	# Recycled segments would be room for the WAL, see below.
-	$node = blob_cluster('whole', conf => $conf . "wal_recycle = off\n");
+	# restart_after_crash: PostgreSQL's default, not that of its test clusters.
+	$node = blob_cluster('whole',
+		conf => $conf . "wal_recycle = off\nrestart_after_crash = on\n");
 }
 $node->safe_psql('postgres', 'CREATE TABLE t (id serial PRIMARY KEY, b blobstate)');
 make_values($node, 'v');
@@ -156,19 +161,29 @@ $node->append_conf('postgresql.conf', "blobext.min_free_disk = 0\n");
 $node->restart;
 my $intact = $node->safe_psql('postgres', 'SELECT count(*) FROM v');
 
-# Fill the WAL until the server has ended, and test that it does not start again.
+# Fill the WAL until a PANIC.
 sub fill_wal
 {
 	my ($name) = @_;
-	my $postmaster = $node->{_pid};
 	my $offset = -s $node->logfile;
 
 	for (1 .. 100) { last if (write_wal($node, 64))[0] != 0; }
+	ok($node->wait_for_log(qr/PANIC:  could not write to file "pg_wal.*No space left/, $offset),
+		"$name: without a limit, WAL that does not fit is a PANIC");
+	return;
+}
+
+# The same, until the server has ended, and test that it does not start again.
+sub fill_wal_to_the_end
+{
+	my ($name) = @_;
+	my $postmaster = $node->{_pid};
+	my $offset;
+
+	fill_wal($name);
 	# It tries to recover, by default, and ends when that fails.
 	wait_for_end($postmaster);
 	$node->{_pid} = undef;
-	ok($node->log_contains(qr/PANIC:  could not write to file "pg_wal.*No space left/, $offset),
-		"$name: without a limit, WAL that does not fit is a PANIC");
 	unlink $node->data_dir . '/postmaster.pid';
 	$offset = -s $node->logfile;
 	ok(!$node->start(fail_ok => 1), "$name: the server does not start");
@@ -177,13 +192,43 @@ sub fill_wal
 	return;
 }
 
-# Commands of the guide.
-sub shell
+# A session whose temporary file takes room, which comes back when the server crashes.
+sub start_sort
 {
-	my ($commands) = @_;
+	my $sort = $node->background_psql('postgres', on_error_die => 1);
+
+	$sort->query_safe(q(SET work_mem = '1MB'; BEGIN; DECLARE c CURSOR FOR
+		SELECT repeat('x', 1000) FROM generate_series(1, 100000) AS i ORDER BY i DESC; FETCH 1 FROM c));
+	cmp_ok($node->safe_psql('postgres', 'SELECT sum(size) FROM pg_ls_tmpdir()'), '>', 80 * MB,
+		'a temporary file of a session');
+	return $sort;
+}
+
+# The blocks of commands of a section of the operator's guide.
+sub blocks_of_guide
+{
+	my ($heading) = @_;
+	my ($section) = slurp_file("$FindBin::RealBin/../docs/operations.md") =~
+	  /^\#+ \Q$heading\E\n(.*?)(?=^\#+ )/ms or die "no section \"$heading\"";
+	return $section =~ /^```sh\n(.*?)^```$/msg;
+}
+
+# Runs a block of the guide, as it is, in a shell as the reader has it; $1: where it says /mnt.
+# Returns whether its last command has succeeded.
+sub run_block
+{
+	my ($elsewhere, $block) = @_;
 	local $ENV{PGDATA} = $node->data_dir;
-	system_or_bail('bash', '-eu', '-c', $commands);
-	return;
+	local $ENV{PGCONF} = $node->data_dir;
+	my $log = $node->logfile . '.block';
+
+	$block =~ s{/mnt\b}{$elsewhere}g;
+	# The server's log goes where this test looks for it.
+	$block =~ s{(?: -l \S+)? start\b}{" -l '" . $node->logfile . "' start"}ge;
+	my $status = system('bash', '-c', "exec > '$log' 2>&1\n$block");
+	note(slurp_file($log));
+	$node->_update_pid(-1);
+	return $status == 0;
 }
 
 # The server runs again: all is there, and space comes back.
@@ -202,31 +247,59 @@ sub goes_on
 	return;
 }
 
-fill_wal('reserve');
-shell("rm '$small/ballast'");
+fill_wal_to_the_end('reserve');
+unlink "$small/ballast";
 $node->start;
 goes_on('reserve');
 
+my @blocks = blocks_of_guide('The WAL fills the disk');
+is(scalar @blocks, 2, 'the guide has two blocks: to move the WAL, and to move it back');
+my $wal = $node->data_dir . '/pg_wal';
+
+# Moves the WAL elsewhere and back, by the guide.
+sub move_wal
+{
+	my ($name) = @_;
+	my $elsewhere = PostgreSQL::Test::Utils::tempdir();
+
+	ok(run_block($elsewhere, $blocks[0]), "$name: the block that moves the WAL succeeds");
+	is(readlink $wal, "$elsewhere/wal", "$name: the WAL is elsewhere");
+	ok(!-e "$wal.full", "$name: its old place is empty");
+	goes_on($name);
+	unlink "$small/filler";
+	ok(run_block($elsewhere, $blocks[1]), "$name: the block that moves it back succeeds");
+	ok(-d $wal && !-l $wal, "$name: the WAL is back in its place");
+	ok(!-e "$elsewhere/wal", "$name: it is nowhere else");
+	values_are_intact($node, 'v', "$name: values with the WAL back in its place");
+	check_is_clean($node, "$name: the check finds nothing with the WAL back in its place");
+	return;
+}
+
 $node->safe_psql('postgres', 'CHECKPOINT');
 fill_up_to(40);
-fill_wal('move');
-my $elsewhere = PostgreSQL::Test::Utils::tempdir();
-shell(qq(cp -a "\$PGDATA/pg_wal" '$elsewhere/wal'
-sync -f '$elsewhere/wal'
-mv "\$PGDATA/pg_wal" "\$PGDATA/pg_wal.full"
-ln -s '$elsewhere/wal' "\$PGDATA/pg_wal"));
-$node->start;
-shell(q(rm -r "$PGDATA/pg_wal.full"));
-goes_on('move');
-$node->stop;
-unlink "$small/filler";
-shell(qq(rm "\$PGDATA/pg_wal"
-cp -a '$elsewhere/wal' "\$PGDATA/pg_wal"
-sync -f "\$PGDATA"));
-$node->start;
-values_are_intact($node, 'v', 'values with the WAL back in its place');
-check_is_clean($node, 'the check finds nothing with the WAL back in its place');
-$node->stop;
+fill_wal_to_the_end('move');
+move_wal('move');
+
+# The same, but the crash makes room: the server runs when the commands come.
+$node->safe_psql('postgres', 'CHECKPOINT');
+fill_up_to(200);
+my $sort = start_sort();
+my $postmaster = $node->{_pid};
+fill_wal('recovered');
+ok($node->poll_query_until('postgres', 'SELECT true'), 'recovered: the server runs again');
+eval { $sort->quit };
+move_wal('recovered');
+isnt($node->{_pid}, $postmaster, 'recovered: the server was stopped');
+
+# Where a command fails, those after it are not run: the name is taken, or the server does not start.
+my $taken = PostgreSQL::Test::Utils::tempdir();
+mkdir "$taken/wal" or die "$taken/wal: $!";
+ok(!run_block($taken, $blocks[0]), 'a block that cannot copy fails');
+ok(-d $wal && !-l $wal && !-e "$wal.full", 'the WAL is where it was');
+rmdir "$taken/wal" or die "$taken/wal: $!";
+append_to_file($node->data_dir . '/postgresql.conf', "port = nonsense\n");
+ok(!run_block($taken, $blocks[0]), 'a block whose server does not start fails');
+ok(-d "$wal.full" && -d "$taken/wal", 'no copy of the WAL is removed if the server does not start');
 $node->clean_node;
 
 # ---- only the WAL on the small file system ----
