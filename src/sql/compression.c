@@ -6,6 +6,7 @@
 
 #include "access/htup_details.h"
 #include "access/relation.h"
+#include "access/sysattr.h"
 #include "access/table.h"
 #include "assign/compression.h"
 #include "blob/mapping.h"
@@ -20,14 +21,19 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "sql/attempt.h"
 #include "sql/batch.h"
 #include "sql/value.h"
 #include "storage/bufmgr.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(blob_stored_length);
@@ -246,12 +252,23 @@ blobext_column_space(PG_FUNCTION_ARGS)
 
 /* ---- all values of a column ---- */
 
+/* A row that another transaction had locked. */
+typedef struct LockedRow
+{
+	Oid			relid;
+	ItemPointerData tid;
+} LockedRow;
+
 typedef struct Recompression
 {
 	const char *column;
 	int			batch_pages;
 	uint64		changed_rows;
 	ErrorData  *failure;		/* of the first row that could not be read, or NULL */
+	MemoryContext context;		/* outlives transactions */
+	LockedRow  *locked;
+	int			locked_count;
+	int			locked_room;
 } Recompression;
 
 /* The rows of a table from one place to another, in one statement. */
@@ -279,7 +296,32 @@ count_blocks(Oid relid)
 	return blocks;
 }
 
-/* The statement that stores the values of some blocks anew; all names are qualified. */
+/* Does an UPDATE of the column need the lock of a row that foreign keys of others conflict with? */
+static bool
+is_key_column(Oid relid, AttrNumber number)
+{
+	Relation	relation = relation_open(relid, AccessShareLock);
+	Bitmapset  *keys = RelationGetIndexAttrBitmap(relation, INDEX_ATTR_BITMAP_KEY);
+	bool		is_key = bms_is_member(number - FirstLowInvalidHeapAttributeNumber, keys);
+
+	relation_close(relation, NoLock);
+	return is_key;
+}
+
+/* The statement that locks the rows of a range whose values are due; all names are qualified. */
+static char *
+make_lock(Oid relid, const char *column, bool is_key)
+{
+	return psprintf("SELECT ctid FROM ONLY %s "
+					"WHERE ctid OPERATOR(pg_catalog.>=) $2 AND ctid OPERATOR(pg_catalog.<) $3 "
+					"AND %s(%s::%s, $1) FOR %s NOWAIT",
+					qualified_relation(relid),
+					blob_catalog_function_name(BLOB_FUNCTION_RECOMPRESS_IS_DUE),
+					quote_identifier(column), blob_catalog_type_name(),
+					is_key ? "UPDATE" : "NO KEY UPDATE");
+}
+
+/* The statement that stores the values of these rows anew. */
 static char *
 make_update(Oid relid, const char *column)
 {
@@ -287,28 +329,52 @@ make_update(Oid relid, const char *column)
 	const char *name = quote_identifier(column);
 
 	return psprintf("UPDATE ONLY %s SET %s = %s(%s::%s, $1) "
-					"WHERE ctid OPERATOR(pg_catalog.>=) $2 AND ctid OPERATOR(pg_catalog.<) $3 "
-					"AND %s(%s::%s, $1)",
+					"WHERE ctid OPERATOR(pg_catalog.=) ANY ($2)",
 					qualified_relation(relid), name,
-					blob_catalog_function_name(BLOB_FUNCTION_RECOMPRESS), name, type,
-					blob_catalog_function_name(BLOB_FUNCTION_RECOMPRESS_IS_DUE), name, type);
+					blob_catalog_function_name(BLOB_FUNCTION_RECOMPRESS), name, type);
 }
 
-/* A BlobAttemptStep: store the values of these rows anew. */
+/* The places of rows that a statement has returned. */
+static Datum
+make_places(void)
+{
+	Datum	   *places = palloc(sizeof(Datum) * Max(SPI_processed, 1));
+	bool		is_null;
+
+	for (uint64 i = 0; i < SPI_processed; i++)
+		places[i] = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &is_null);
+	return PointerGetDatum(construct_array(places, (int) SPI_processed, TIDOID,
+										   sizeof(ItemPointerData), false, TYPALIGN_SHORT));
+}
+
+/*
+ * A BlobAttemptStep: store the values of these rows anew.  The rows are locked without waiting, and
+ * only these are updated: so a transaction of a user may wait for this one, and never the other way
+ * round, or PostgreSQL could take that for the victim of a deadlock.
+ */
 static void
 update_rows(void *argument)
 {
 	RowRange   *range = argument;
-	AttrNumber	number = get_column(range->relid, range->run->column, false);
+	const char *column = range->run->column;
+	AttrNumber	number = get_column(range->relid, column, false);
 	BlobMethod	method = blob_compression_of_column(range->relid, number);
 	Oid			types[] = {TEXTOID, TIDOID, TIDOID};
+	Oid			update_types[] = {TEXTOID, TIDARRAYOID};
 	Datum		values[] = {
 		CStringGetTextDatum(blob_method_name((uint8) method)),
 		PointerGetDatum(&range->from), PointerGetDatum(&range->to)
 	};
 
-	if (SPI_execute_with_args(make_update(range->relid, range->run->column), 3, types, values,
-							  NULL, false, 0) != SPI_OK_UPDATE)
+	range->changed_rows = 0;
+	if (SPI_execute_with_args(make_lock(range->relid, column, is_key_column(range->relid, number)),
+							  3, types, values, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "rows of a table could not be locked");
+	if (SPI_processed == 0)
+		return;
+	values[1] = make_places();
+	if (SPI_execute_with_args(make_update(range->relid, column), 2, update_types, values, NULL,
+							  false, 0) != SPI_OK_UPDATE)
 		elog(ERROR, "values of a table could not be updated");
 	range->changed_rows = SPI_processed;
 }
@@ -322,9 +388,9 @@ is_of_value(int sqlstate)
 }
 
 /*
- * Store the values of rows anew; if that is an error about a value, which then is the result, none
- * of them.  Other errors are thrown.  The victim of a deadlock begins anew: its locks on rows are
- * gone with the subtransaction, so the others go on.
+ * Store the values of rows anew; if that is an error about a value, or if a row is locked, which
+ * then is the result, none of them.  Other errors are thrown.  A trigger may wait for other rows:
+ * the victim of a deadlock begins anew, without its locks, so the others go on.
  */
 static ErrorData *
 recompress_rows(Recompression *run, Oid relid, int64 block, OffsetNumber offset, int64 to_block,
@@ -340,30 +406,59 @@ recompress_rows(Recompression *run, Oid relid, int64 block, OffsetNumber offset,
 		CHECK_FOR_INTERRUPTS();
 		error = blob_attempt(update_rows, &range);
 	} while (error != NULL && error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED);
-	if (error != NULL && !is_of_value(error->sqlerrcode))
+	if (error != NULL && !is_of_value(error->sqlerrcode) &&
+		error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
 		ReThrowError(error);
 	if (error == NULL)
 		run->changed_rows += range.changed_rows;
 	return error;
 }
 
-/* A row of the block has a value that cannot be read: do the others, one by one. */
+static void
+note_locked_row(Recompression *run, Oid relid, int64 block, OffsetNumber offset)
+{
+	LockedRow  *row;
+
+	if (run->locked_count == run->locked_room)
+	{
+		run->locked_room = Max(run->locked_room * 2, 64);
+		run->locked = run->locked == NULL ?
+			MemoryContextAlloc(run->context, sizeof(LockedRow) * run->locked_room) :
+			repalloc_huge(run->locked, sizeof(LockedRow) * run->locked_room);
+	}
+	row = &run->locked[run->locked_count++];
+	row->relid = relid;
+	ItemPointerSet(&row->tid, (BlockNumber) block, offset);
+}
+
+/* A row that is locked is noted, for later; one whose value cannot be read keeps it. */
+static void
+recompress_row(Recompression *run, Oid relid, int64 block, OffsetNumber offset)
+{
+	ErrorData  *error = recompress_rows(run, relid, block, offset, block, offset + 1);
+
+	if (error == NULL)
+		return;
+	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+	{
+		note_locked_row(run, relid, block, offset);
+		return;
+	}
+	ereport(WARNING,
+			(errmsg("row (%u,%u) of \"%s\" keeps its value: %s", (BlockNumber) block, offset,
+					get_rel_name(relid), error->message)));
+	if (run->failure == NULL)
+		run->failure = error;
+}
+
+/* A row of the block has a value that cannot be read, or is locked: do the others, one by one. */
 static void
 recompress_one_by_one(Recompression *run, Oid relid, int64 block)
 {
 	for (OffsetNumber offset = 1; offset <= MaxHeapTuplesPerPage; offset++)
 	{
-		ErrorData  *error;
-
 		CHECK_FOR_INTERRUPTS();
-		error = recompress_rows(run, relid, block, offset, block, offset + 1);
-		if (error == NULL)
-			continue;
-		ereport(WARNING,
-				(errmsg("row (%u,%u) of \"%s\" keeps its value: %s", (BlockNumber) block, offset,
-						get_rel_name(relid), error->message)));
-		if (run->failure == NULL)
-			run->failure = error;
+		recompress_row(run, relid, block, offset);
 	}
 }
 
@@ -401,6 +496,58 @@ recompress_table(Recompression *run, Oid relid)
 	}
 }
 
+/* Wait this long with no row locked.  No other process waits for the end of the pause. */
+static void
+wait_for_locks(long milliseconds)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, milliseconds,
+					 PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
+ * Rows that were locked, each in a transaction of its own, until none is locked in its place; or an
+ * ERROR, when no lock was released for lock_timeout.
+ */
+static void
+recompress_locked_rows(Recompression *run)
+{
+	TimestampTz since = GetCurrentTimestamp();
+	long		milliseconds = 10;
+
+	while (run->locked_count > 0)
+	{
+		LockedRow  *rows = run->locked;
+		int			count = run->locked_count;
+
+		if (LockTimeout > 0 &&
+			TimestampDifferenceExceeds(since, GetCurrentTimestamp(), LockTimeout))
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("rows that other transactions keep locked have their old values: %d",
+							count),
+					 errdetail("No lock was released for lock_timeout. All other rows are done."),
+					 errhint("Call blobext_recompress() again later.")));
+		wait_for_locks(milliseconds);
+		milliseconds = Min(milliseconds * 2, 1000);
+		run->locked = NULL;
+		run->locked_count = run->locked_room = 0;
+		for (int i = 0; i < count; i++)
+		{
+			if (get_rel_name(rows[i].relid) == NULL)
+				continue;
+			blob_batch_require_updates(rows[i].relid);
+			recompress_row(run, rows[i].relid, ItemPointerGetBlockNumber(&rows[i].tid),
+						   ItemPointerGetOffsetNumber(&rows[i].tid));
+			blob_batch_next();
+		}
+		if (run->locked_count < count)
+			since = GetCurrentTimestamp();
+		pfree(rows);
+	}
+}
+
 /*
  * blobext_recompress(relation, column, batch_pages, INOUT changed): UPDATE, with the rights of the
  * caller, in transactions of some pages of the table each.  Values that cannot be read stay as they
@@ -420,6 +567,7 @@ blobext_recompress(PG_FUNCTION_ARGS)
 	TupleDesc	result_type;
 	Datum		result[1];
 	bool		nulls[1] = {false};
+	bool		has_locked;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2) || PG_GETARG_INT32(2) < 1)
 		ereport(ERROR,
@@ -433,6 +581,7 @@ blobext_recompress(PG_FUNCTION_ARGS)
 	relid = PG_GETARG_OID(0);
 	run.column = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	run.batch_pages = PG_GETARG_INT32(2);
+	run.context = context;
 	require_relation(relid);
 	(void) get_column(relid, run.column, false);
 	tables = find_all_inheritors(relid, NoLock, NULL);
@@ -443,8 +592,14 @@ blobext_recompress(PG_FUNCTION_ARGS)
 
 	SPI_connect_ext(SPI_OPT_NONATOMIC);
 	blob_batch_next();
-	foreach(cell, tables)
-		recompress_table(&run, lfirst_oid(cell));
+	do
+	{
+		foreach(cell, tables)
+			recompress_table(&run, lfirst_oid(cell));
+		/* A row that was locked may have a new version by now, in any place. */
+		has_locked = run.locked_count > 0;
+		recompress_locked_rows(&run);
+	} while (has_locked);
 	/* The other rows are committed. */
 	if (run.failure != NULL)
 		ReThrowError(run.failure);
