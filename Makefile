@@ -8,6 +8,9 @@ MODULE_big = blobext
 DATA = sql/blobext--0.1.0.sql sql/blobext--0.1.0--0.2.0.sql sql/blobext--0.2.0.sql \
 	sql/blobext--0.2.0--0.3.0.sql sql/blobext--0.3.0--0.4.0.sql \
 	mount/sql/blobfs--0.3.0.sql mount/sql/blobfs--0.3.0--0.4.0.sql
+# CREATE EXTENSION blobfs makes the present version at once, see below.
+DATA_built = $(BLOBFS_SCRIPT)
+BLOBFS_SCRIPT = mount/sql/blobfs--0.4.0.sql
 OBJS := $(patsubst $(TREE)/%.c,%.o,$(wildcard $(TREE)/src/*.c $(TREE)/src/*/*.c))
 SHLIB_LINK = -luring -lcrypto -pthread $(libpq)
 
@@ -82,7 +85,7 @@ src/.built_of: FORCE
 
 # A VPATH build has no directories yet.
 ifneq ($(TREE),.)
-$(shell mkdir -p $(sort src/ test/ $(dir $(ALL_OBJS))))
+$(shell mkdir -p $(sort src/ test/ $(dir $(ALL_OBJS) $(BLOBFS_SCRIPT))))
 endif
 
 .PHONY: FORCE
@@ -125,6 +128,20 @@ LOSSY_DISK = test/lossy_disk
 lossy-disk: $(LOSSY_DISK)
 $(LOSSY_DISK): $(TREE)/test/lossy_disk.c $(BUILT_FOR)
 	$(CC) $(filter-out -MMD -MP,$(CPPFLAGS)) $(CFLAGS) -o $@ $<
+
+# ---------------------------------------------------------------------------
+# The script of blobfs: that of 0.3.0, which is frozen, with the update.  One operator of it is not
+# exact, so the owner of the schema of blobext could supply another one, which CREATE EXTENSION
+# would run as its caller: oid = regnamespace.
+# ---------------------------------------------------------------------------
+
+BLOBFS_PARTS = $(TREE)/mount/sql/blobfs--0.3.0.sql $(TREE)/mount/sql/blobfs--0.3.0--0.4.0.sql
+$(BLOBFS_SCRIPT): $(BLOBFS_PARTS) $(firstword $(MAKEFILE_LIST))
+	sed "s/= 'blobfs'::pg_catalog\.regnamespace)/= 'blobfs'::pg_catalog.regnamespace::pg_catalog.oid)/" \
+		$< > $@.part
+	grep -q 'regnamespace::pg_catalog\.oid' $@.part
+	sed '/^\\echo/d' $(word 2,$^) >> $@.part
+	mv $@.part $@
 
 # ---------------------------------------------------------------------------
 # The file mount, see mount/README.md: nothing above needs its libraries.

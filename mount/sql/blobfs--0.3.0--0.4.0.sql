@@ -3,7 +3,8 @@
 -- complain if the script is sourced in psql, rather than via CREATE EXTENSION or ALTER EXTENSION
 \echo Use "CREATE EXTENSION blobfs" or "ALTER EXTENSION blobfs UPDATE" to load this file. \quit
 
--- CREATE EXTENSION runs the script of 0.3.0 first, so new objects are written here only.
+-- The script for CREATE EXTENSION is made of that of 0.3.0 and of this one (Makefile), so new
+-- objects are written here only.
 
 -- ---------------------------------------------------------------------------
 -- Names

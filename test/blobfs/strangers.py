@@ -7,7 +7,7 @@ All functions of schema blobfs and of a file system are called, which the test p
 server's counts, and by the text of its calls for those in SQL, which the server does not count.
 
 Seen to fail without each of the two replacements of blobfs.instance() (statfs() and lookup() of a
-file system run operators of the stranger), and so do functions of 0.3.0, see test_upgraded.
+file system run operators of the stranger), and so do functions of 0.3.0, see test_upgraded.  So does the script of 0.3.0, see test_installation.
 """
 
 import time
@@ -180,6 +180,19 @@ class Case(unittest.TestCase):
         with psycopg.connect(autocommit=True) as connection:
             connection.execute(f"DROP DATABASE {DATABASE} (FORCE)")
             connection.execute("DROP ROLE stranger, stranger_reader")
+
+    def test_installation(self):
+        """An operator in the schema of blobext that fits better does not run as the installer."""
+        self.plain.execute("DROP EXTENSION blobext; CREATE EXTENSION blobext SCHEMA stranger")
+        self.plain.execute("""
+            CREATE FUNCTION stranger.equal(oid, regnamespace) RETURNS boolean LANGUAGE plpgsql AS
+                $$BEGIN RAISE EXCEPTION 'a function of the stranger runs as %', current_user; END$$;
+            CREATE OPERATOR stranger.= (FUNCTION = stranger.equal, LEFTARG = oid,
+                RIGHTARG = regnamespace);
+            CREATE SCHEMA blobfs""")
+        with self.assertRaisesRegex(psycopg.Error, "a function of the stranger runs"):
+            self.plain.execute("SET search_path = stranger; CREATE EXTENSION blobfs VERSION '0.3.0'")
+        self.plain.execute("RESET search_path; CREATE EXTENSION blobfs")
 
     def call_all(self, sql):
         for statement, parameters in CALLS:
