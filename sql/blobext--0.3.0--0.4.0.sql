@@ -293,6 +293,13 @@ ALTER FUNCTION @extschema@.blob_like(@extschema@.blobstate, pg_catalog.bytea)
 ALTER FUNCTION @extschema@.blob_not_like(@extschema@.blobstate, pg_catalog.bytea)
     SUPPORT @extschema@.blob_operator_support;
 
+-- The cast of bytea is implicit, so that COALESCE, CASE, GREATEST, ARRAY, VALUES, UNION and IN have
+-- a common type of both.  That of blobstate is none: it would fetch values of any size unseen.
+DROP CAST (pg_catalog.bytea AS @extschema@.blobstate);
+CREATE CAST (pg_catalog.bytea AS @extschema@.blobstate)
+    WITH FUNCTION @extschema@.blobstate(pg_catalog.bytea) AS IMPLICIT;
+COMMENT ON CAST (pg_catalog.bytea AS @extschema@.blobstate) IS 'implicit: content as it is';
+
 -- ---------------------------------------------------------------------------
 -- Streaming
 -- ---------------------------------------------------------------------------

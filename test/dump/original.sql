@@ -58,3 +58,12 @@ CREATE VIEW of_bytea AS SELECT id, OVERLAY(b PLACING '\x4142' FROM 3 FOR 1) AS o
 	set_byte(b, 0, 1) AS set, b LIKE '%ext%' AS matches, sha512(b) AS sha512,
 	(SELECT string_agg(b, '\x2c') FROM as_bytea) AS joined
 	FROM as_bytea WHERE length(b) > 0;
+
+-- bytea and blobstate have a common type; a foreign key from the one to the other.
+CREATE TABLE as_key (b blobstate PRIMARY KEY);
+CREATE TABLE of_key (b bytea REFERENCES as_key);
+INSERT INTO as_key SELECT s.bytes(i * 700, i) FROM generate_series(0, 5) AS i;
+INSERT INTO of_key SELECT b FROM as_key WHERE length(b) > 1000;
+CREATE VIEW common AS SELECT b, COALESCE(k.b, o.b) AS first,
+	CASE WHEN length(k.b) > 2000 THEN o.b ELSE k.b END AS one
+	FROM as_key AS k NATURAL LEFT JOIN of_key AS o;

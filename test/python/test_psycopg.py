@@ -80,6 +80,38 @@ class PsycopgTest(unittest.TestCase):
                          (row_id, content(size, row_id)))
         self.check_rows()
 
+    def test_beside_values_of_the_column(self):
+        """A parameter of type bytea and a blobstate have a common type.
+
+        Seen to fail with an explicit cast: COALESCE could not convert type bytea to blobstate.
+        """
+        stored, other = content(70_000, 0), content(70_000, 1)
+        self.execute("INSERT INTO t VALUES (0, %s, %s), (1, NULL, %s)", (stored, other, other))
+        smaller, larger = sorted((stored, other))
+        for query, expected in {
+                "SELECT COALESCE(b, {}) FROM t": [stored, other],
+                "SELECT COALESCE({}, b) FROM t": [other, other],
+                "SELECT CASE WHEN id = 0 THEN b ELSE {} END FROM t": [stored, other],
+                "SELECT CASE WHEN id = 1 THEN {} ELSE b END FROM t": [stored, other],
+                "SELECT GREATEST(b, {}) FROM t": [larger, other],
+                "SELECT LEAST({}, b) FROM t": [smaller, other],
+                "SELECT (ARRAY[{}, b])[1] FROM t": [other, other],
+                "SELECT (ARRAY[b, {}])[1] FROM t": [stored, None],
+                "SELECT b FROM t WHERE id = 0 UNION ALL SELECT {}": [stored, other],
+                "SELECT {} UNION ALL SELECT b FROM t WHERE id = 0": [other, stored],
+                "SELECT x FROM t, LATERAL (VALUES ({}), (b)) AS v (x) WHERE id = 0":
+                    [other, stored],
+                "UPDATE t SET b = COALESCE(b, {}) RETURNING b": [stored, other],
+                "SELECT b FROM t WHERE b NOT IN (o, {})": [stored]}.items():
+            for placeholder in ("%b", "%t"):
+                for prepare in (False, True):
+                    with self.subTest(query, placeholder=placeholder, prepare=prepare):
+                        self.execute("SAVEPOINT before")
+                        rows = self.execute(query.format(placeholder), (other,), binary=True,
+                                            prepare=prepare).fetchall()
+                        self.assertEqual([row[0] for row in rows], expected)
+                        self.execute("ROLLBACK TO before")
+
     def test_null(self):
         self.execute("INSERT INTO t (id, b) VALUES (1, %s)", (None,))
         self.assertEqual(self.one("SELECT b, length(b) FROM t", binary=True), (None, None))

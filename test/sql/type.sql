@@ -42,7 +42,7 @@ SELECT length('\x1100000000000000000000000000'::blobstate);
 SELECT 'a'::blobstate(1);
 
 --
--- Casts: on assignment only
+-- Casts: of bytea implicit, others on assignment only
 --
 SELECT castsource::regtype, casttarget::regtype, castcontext, castfunc::regprocedure
 	FROM pg_cast WHERE 'blobstate'::regtype IN (castsource, casttarget) ORDER BY 1, 2;
