@@ -5,7 +5,7 @@
 # operators.  Also from a server that has the objects of 0.3.0, and names them with their schema.
 #
 # Seen to fail: with the operators in the schema of the extension ("operator does not exist", of
-# NULLIF, IS DISTINCT FROM and CASE; and in the trigger).
+# NULLIF, IS DISTINCT FROM and CASE, by postgres_fdw).
 use strict;
 use warnings;
 
