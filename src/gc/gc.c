@@ -92,7 +92,7 @@ collect_range(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_page)
 	blob_gc_status_phase(BLOB_GC_CHECKING);
 	blob_gc_status_show("blobext: checking tables and slots");
 	if (!blob_gc_roots_equal(round->roots, blob_gc_list_roots(round->context)))
-		return blob_gc_skip(round, "a table was created or changed meanwhile");
+		return blob_gc_skip_now(round, "a table was created or changed meanwhile");
 
 	/* Step 10. */
 	if (!blob_gc_wait_for_slots(round))

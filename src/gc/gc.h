@@ -43,6 +43,7 @@ typedef struct BlobGcDeadKeys
 typedef struct BlobGcResult
 {
 	char	   *skipped_reason; /* why nothing (more) was freed; NULL: the round was complete */
+	bool		is_passing;		/* that goes by itself: a round that begins now may be complete */
 	bool		counted;		/* the figures below are known */
 	uint64		freed_blobs;	/* of a dry run: that would have been freed */
 	uint64		freed_bytes;

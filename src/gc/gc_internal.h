@@ -70,6 +70,10 @@ typedef struct BlobGcRound
 /* yield.c: note why the round ends; always false. */
 extern bool blob_gc_skip(BlobGcRound *round, const char *format,...) pg_attribute_printf(2, 3);
 
+/* The same for a reason that goes by itself: a command, a slot that is being created. */
+#define blob_gc_skip_now(round, ...) \
+	((round)->result->is_passing = true, blob_gc_skip((round), __VA_ARGS__))
+
 /*
  * yield.c: bounded waiting.  Sleeps a moment, and shows what for; serves interrupts.  False, with
  * that as the reason noted, when time is over, or when another process waits for us.

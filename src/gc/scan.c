@@ -57,14 +57,14 @@ mark_root(BlobGcRound *round, BlobGcRoot *root)
 	if (round->relation == NULL)
 	{
 		UnlockRelationOid(root->relid, mode);
-		return blob_gc_skip(round, "relation %u was dropped meanwhile", root->relid);
+		return blob_gc_skip_now(round, "relation %u was dropped meanwhile", root->relid);
 	}
 	blob_gc_status_show("blobext: marking %s.%s",
 						get_namespace_name(RelationGetNamespace(round->relation)),
 						RelationGetRelationName(round->relation));
 	if (!matches_root(round, root))
-		done = blob_gc_skip(round, "relation \"%s\" was changed meanwhile",
-							RelationGetRelationName(round->relation));
+		done = blob_gc_skip_now(round, "relation \"%s\" was changed meanwhile",
+								RelationGetRelationName(round->relation));
 	else
 	{
 		blob_gc_keys_note(round);

@@ -67,8 +67,8 @@ check_slots(BlobGcRound *round, int *count)
 		if (!copy_slot(i, &slot))
 			continue;
 		if (is_being_created(&slot))
-			return blob_gc_skip(round, "logical replication slot \"%s\" is being created",
-								NameStr(slot.name));
+			return blob_gc_skip_now(round, "logical replication slot \"%s\" is being created",
+									NameStr(slot.name));
 		(*count)++;
 	}
 	return true;

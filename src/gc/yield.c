@@ -160,17 +160,26 @@ follow_settings(BlobGcRound *round)
 	return blob_autogc || blob_gc_skip(round, "blobext.autogc was turned off");
 }
 
-/* A process that waits for a lock that this round holds, or 0. */
+/*
+ * A process that waits for a lock that this round holds, or 0.  *for_transaction: a process waits
+ * for the end of our transaction, so the end of the round does not help it.
+ */
 static int
-find_waiting(const BlobGcRound *round)
+find_waiting(const BlobGcRound *round, bool *for_transaction)
 {
 	LockData   *locks = GetLockStatusData();
 	int			waiting_pid = 0;
 
+	*for_transaction = false;
 	for (int i = 0; i < locks->nelements; i++)
 	{
-		if (waits_for_us(round, &locks->locks[i]))
-			waiting_pid = locks->locks[i].pid;
+		const LockInstanceData *lock = &locks->locks[i];
+
+		if (!waits_for_us(round, lock))
+			continue;
+		waiting_pid = lock->pid;
+		if (lock->locktag.locktag_type == LOCKTAG_VIRTUALTRANSACTION)
+			*for_transaction = true;
 	}
 	pfree(locks->locks);
 	pfree(locks);
@@ -181,8 +190,9 @@ bool
 blob_gc_store_is_wanted(const BlobStore *store)
 {
 	BlobGcRound round = {.store = *store};
+	bool		for_transaction;
 
-	return blob_gc_database_is_wanted(MyDatabaseId) || find_waiting(&round) != 0;
+	return blob_gc_database_is_wanted(MyDatabaseId) || find_waiting(&round, &for_transaction) != 0;
 }
 
 bool
@@ -190,6 +200,7 @@ blob_gc_may_go_on(BlobGcRound *round)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	int			waiting_pid;
+	bool		for_transaction;
 
 	if (!follow_settings(round))
 		return false;
@@ -198,9 +209,10 @@ blob_gc_may_go_on(BlobGcRound *round)
 	round->next_yield_check = TimestampTzPlusMilliseconds(now, YIELD_CHECK_INTERVAL_MS);
 	if (round->options.automatic && blob_gc_database_is_wanted(MyDatabaseId))
 		return blob_gc_skip(round, "gave way to a command that needs the database for itself");
-	waiting_pid = find_waiting(round);
+	waiting_pid = find_waiting(round, &for_transaction);
 	if (waiting_pid == 0)
 		return true;
+	round->result->is_passing = !for_transaction;
 	return blob_gc_skip(round, "gave way to process %d, which waits for a lock", waiting_pid);
 }
 

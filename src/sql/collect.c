@@ -13,11 +13,15 @@
 #include "funcapi.h"
 #include "utils/tuplestore.h"
 #include "autogc/round.h"
+#include "core/clock.h"
+#include "core/settings.h"
 #include "gc/status.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/params.h"
 #include "nodes/plannodes.h"
+#include "pgstat.h"
+#include "storage/latch.h"
 #include "store/store.h"
 #include "tcop/pquery.h"
 #include "tcop/utility.h"
@@ -195,7 +199,38 @@ notice_kept(const BlobGcKept *kept)
 }
 
 /*
- * blobext_gc(dry_run boolean): one round in this session; a row of counts, and the reason why the
+ * Rounds, until one is complete, or has a reason that does not go by itself, or
+ * blobext.gc_wait_timeout has passed.  A round never queues for a lock, and gives way to all that
+ * do, so commands that come one after the other could end each.  Returns the number of rounds.
+ */
+static int
+collect(BlobGcOptions *options, BlobGcResult *result)
+{
+	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), blob_gc_wait_timeout_ms);
+	int			rounds = 0;
+
+	for (;;)
+	{
+		blob_autogc_run(options, result);
+		rounds++;
+		if (result->skipped_reason == NULL || !result->is_passing ||
+			(result->freed_bytes > 0 && !options->dry_run) ||
+			!blob_clock_is_before(GetCurrentTimestamp(), end, blob_gc_wait_timeout_ms))
+			return rounds;
+		if (rounds == 1)
+			ereport(NOTICE,
+					(errmsg("the collector starts again: %s", result->skipped_reason)));
+
+		/* A process that waits for a lock gets it now. */
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 Min(10 * rounds, 100), PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
+ * blobext_gc(dry_run boolean): a round in this session; a row of counts, and the reason why the
  * round was not completed.  Live extents are counted by a complete round only.
  */
 Datum
@@ -206,6 +241,7 @@ blobext_gc(PG_FUNCTION_ARGS)
 	TupleDesc	row_type;
 	Datum		values[5] = {0};
 	bool		nulls[5] = {false, false, true, true, true};
+	int			rounds;
 
 	blob_store_require_preload();
 	check_caller(fcinfo->flinfo->fn_oid);
@@ -214,7 +250,7 @@ blobext_gc(PG_FUNCTION_ARGS)
 	row_type = BlessTupleDesc(row_type);
 
 	blob_gc_options_take_pace(&options);
-	blob_autogc_run(&options, &result);
+	rounds = collect(&options, &result);
 	values[0] = Int64GetDatum((int64) result.freed_blobs);
 	values[1] = Int64GetDatum((int64) result.freed_bytes);
 	if (result.counted)
@@ -225,8 +261,9 @@ blobext_gc(PG_FUNCTION_ARGS)
 	}
 	if (result.skipped_reason != NULL)
 	{
-		ereport(NOTICE, (errmsg("the collector did not complete its round: %s",
-								result.skipped_reason)));
+		ereport(NOTICE,
+				(errmsg("the collector did not complete its round: %s", result.skipped_reason),
+				 rounds == 1 ? 0 : errdetail("It has begun %d times.", rounds)));
 		values[4] = CStringGetTextDatum(result.skipped_reason);
 		nulls[4] = false;
 	}

@@ -67,7 +67,8 @@ sub frees_nothing
 	return;
 }
 
-# Start a round in the background, with settings; gc_result() waits for its end.
+# Start a round in the background, with settings; gc_result() waits for its end.  A round that gave way has begun again: then
+# the reason is why the first one, which had freed nothing, had ended.
 sub start_gc
 {
 	my (@settings) = @_;
@@ -85,6 +86,7 @@ sub gc_result
 	my ($handle) = @_;
 	IPC::Run::finish($handle->{run});
 	chomp $handle->{out};
+	return ('0', $1) if $handle->{err} =~ /NOTICE:  the collector starts again: (.*)/ && !$handle->{all};
 	return $handle->{out} ne '' ? split(/\|/, $handle->{out}, 2) : ('', $handle->{err});
 }
 

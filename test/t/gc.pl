@@ -414,6 +414,8 @@ $node->poll_query_until('postgres', q(SELECT phase = 'marking' AND pages_total >
 like((gc())[2], qr/process \d+ collects in this database already/, 'one at a time');
 sql('ALTER TABLE s.t ADD COLUMN other integer');
 like((gc_result($gc))[1], qr/gave way to process \d+/, 'the collector gives way to ALTER TABLE');
+is($gc->{out}, '4|', 'the collector begins again after ALTER TABLE');
+sql('DELETE FROM s.t WHERE id BETWEEN 5 AND 8', 'VACUUM s.t');
 $gc = start_gc(@slowly);
 $node->poll_query_until('postgres', q(SELECT phase = 'marking' AND pages_total > 80
 	FROM blobext_gc_status));
