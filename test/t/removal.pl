@@ -6,8 +6,8 @@
 # extension is gone; indexes that bytea can have are there again, the others are named with the
 # reason.  Where something else stands in the way, nothing changes.
 #
-# Seen to fail: ALTER TABLE … TYPE bytea alone, as the guide had it, ends at the operator class of a
-# digest, and without that with "index row requires … bytes".
+# Seen to fail: where indexes were not dropped before, as in the guide until then, ALTER TABLE ended
+# at the first of them, and no column was bytea.
 use strict;
 use warnings;
 
