@@ -137,8 +137,7 @@ $(LOSSY_DISK): $(TREE)/test/lossy_disk.c $(BUILT_FOR)
 
 BLOBFS_PARTS = $(TREE)/mount/sql/blobfs--0.3.0.sql $(TREE)/mount/sql/blobfs--0.3.0--0.4.0.sql
 $(BLOBFS_SCRIPT): $(BLOBFS_PARTS) $(firstword $(MAKEFILE_LIST))
-	sed "s/'blobfs'::pg_catalog\.regnamespace)/'blobfs'::pg_catalog.regnamespace::pg_catalog.oid)/" \
-		$< > $@.part
+	sed "s/= \('blobfs'::pg_catalog\.regnamespace\))/= \1::pg_catalog.oid)/" $< > $@.part
 	grep -q 'regnamespace::pg_catalog\.oid' $@.part
 	sed '/^\\echo/d' $(word 2,$^) >> $@.part
 	mv $@.part $@
