@@ -365,6 +365,7 @@ update_rows(void *argument)
 		CStringGetTextDatum(blob_method_name((uint8) method)),
 		PointerGetDatum(&range->from), PointerGetDatum(&range->to)
 	};
+	char	   *update = make_update(range->relid, column);
 
 	range->changed_rows = 0;
 	if (SPI_execute_with_args(make_lock(range->relid, column, is_key_column(range->relid, number)),
@@ -373,8 +374,7 @@ update_rows(void *argument)
 	if (SPI_processed == 0)
 		return;
 	values[1] = make_places();
-	if (SPI_execute_with_args(make_update(range->relid, column), 2, update_types, values, NULL,
-							  false, 0) != SPI_OK_UPDATE)
+	if (SPI_execute_with_args(update, 2, update_types, values, NULL, false, 0) != SPI_OK_UPDATE)
 		elog(ERROR, "values of a table could not be updated");
 	range->changed_rows = SPI_processed;
 }
