@@ -190,8 +190,8 @@ foreach my $level ('read committed', 'repeatable read', 'serializable')
 	$caller->quit;
 }
 
-# A call never waits with a row locked, so no transaction that changes several rows is the victim of a deadlock.  Seen to
-# fail with an UPDATE that waits: "deadlock detected" in the other transaction, whose deadlock_timeout was shorter.
+# A call never waits with a row locked, so no transaction that changes several rows is the victim of a deadlock. Seen to
+# fail without NOWAIT: the call waits for a lock with others held, and not in a pause.
 make_beside();
 my $writer = $node->background_psql('postgres');
 $writer->query_safe(q(SET deadlock_timeout = '10ms'));
