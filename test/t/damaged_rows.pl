@@ -4,7 +4,7 @@
 # overwritten in the file; data checksums are off, so nothing finds that before the collector and
 # the check come to it.  Each time the server must stay up, the round must free nothing and name
 # the place, and the check must name it, too, and go on.  Seen to fail without blob/sound.c: most
-# of these damages ended the server with SIGSEGV.
+# of these damages ended the server with SIGSEGV; without are_lines_sound() one is a PANIC.
 use strict;
 use warnings;
 
