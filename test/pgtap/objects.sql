@@ -370,8 +370,7 @@ SELECT results_eq(
 	$$VALUES ('extents', 10000::bigint, false, 52::bigint, 51::bigint, true, 52::bigint)$$,
 	'aggregates, sorts, indexes and statistics of an ordinary role');
 
--- A number that is no relation's, for each function that takes one.  Seen to fail: blobext_check() and
--- blobext_check(repair) ended with an internal error.
+-- A number that is no relation's, for each function that takes one.
 RESET ROLE;
 CREATE FUNCTION pg_temp.state_of(statement text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN

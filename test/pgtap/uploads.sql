@@ -272,7 +272,7 @@ SELECT is((SELECT count(*) FROM blobext_map), :extents::bigint, 'COMMIT without 
 --
 -- How many
 --
--- Seen to fail without require_room(): the number and the memory of uploads had no limit.
+-- Each upload has memory, so their number has a limit.
 BEGIN;
 SELECT array_agg(blob_upload_begin()) AS us FROM generate_series(1, 100) \gset
 SAVEPOINT s;

@@ -318,8 +318,7 @@ delete $problems{none};		# between frames
 is(join("\n", keys %problems), '', 'a flipped bit causes no other problem');
 check_is_clean($node, 'the value is sound after all');
 
-# A remainder with a page, which no frame has.  Seen to fail without its checksum: wrong bytes came
-# back, and an append stored them.
+# A remainder with a page, which no frame has: it has a checksum of its own.
 $node->safe_psql('postgres', q(
 CREATE TABLE tailed AS SELECT blob_recompress(content_of(11, 3000000)::blobstate, 'zstd') AS b;
 UPDATE tailed SET b = b || content_of(12, 3000);
