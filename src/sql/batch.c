@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "access/sysattr.h"
 #include "access/xact.h"
 #include "executor/spi.h"
 #include "gc/holders.h"
@@ -12,6 +13,7 @@
 #include "rewrite/rewriteDefine.h"
 #include "sql/batch.h"
 #include "tcop/pquery.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 void
@@ -50,4 +52,16 @@ blob_batch_require_updates(Oid relid)
 				 errdetail("The table has a rule ON UPDATE DO INSTEAD."),
 				 errhint("Disable the rule: ALTER TABLE ... DISABLE RULE.")));
 	relation_close(table, NoLock);
+}
+
+const char *
+blob_batch_row_lock(Oid relid, const char *column)
+{
+	Relation	relation = relation_open(relid, AccessShareLock);
+	Bitmapset  *keys = RelationGetIndexAttrBitmap(relation, INDEX_ATTR_BITMAP_KEY);
+	AttrNumber	number = get_attnum(relid, column);
+	bool		is_key = bms_is_member(number - FirstLowInvalidHeapAttributeNumber, keys);
+
+	relation_close(relation, NoLock);
+	return is_key ? "UPDATE" : "NO KEY UPDATE";
 }

@@ -20,4 +20,11 @@ extern void blob_batch_next(void);
  */
 extern void blob_batch_require_updates(Oid relid);
 
+/*
+ * The lock of a row that an UPDATE of the column takes, as SELECT ... FOR has it: UPDATE if the
+ * column is part of a key, because a foreign key of others may refer to it.  A statement that has
+ * locked rows so without waiting does not wait when it updates them.
+ */
+extern const char *blob_batch_row_lock(Oid relid, const char *column);
+
 #endif							/* BLOB_SQL_BATCH_H */

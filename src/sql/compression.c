@@ -296,21 +296,9 @@ count_blocks(Oid relid)
 	return blocks;
 }
 
-/* Does an UPDATE of the column need the lock of a row that foreign keys of others conflict with? */
-static bool
-is_key_column(Oid relid, AttrNumber number)
-{
-	Relation	relation = relation_open(relid, AccessShareLock);
-	Bitmapset  *keys = RelationGetIndexAttrBitmap(relation, INDEX_ATTR_BITMAP_KEY);
-	bool		is_key = bms_is_member(number - FirstLowInvalidHeapAttributeNumber, keys);
-
-	relation_close(relation, NoLock);
-	return is_key;
-}
-
 /* The statement that locks the rows of a range whose values are due; all names are qualified. */
 static char *
-make_lock(Oid relid, const char *column, bool is_key)
+make_lock(Oid relid, const char *column)
 {
 	return psprintf("SELECT ctid FROM ONLY %s "
 					"WHERE ctid OPERATOR(pg_catalog.>=) $2 AND ctid OPERATOR(pg_catalog.<) $3 "
@@ -318,7 +306,7 @@ make_lock(Oid relid, const char *column, bool is_key)
 					qualified_relation(relid),
 					blob_catalog_function_name(BLOB_FUNCTION_RECOMPRESS_IS_DUE),
 					quote_identifier(column), blob_catalog_type_name(),
-					is_key ? "UPDATE" : "NO KEY UPDATE");
+					blob_batch_row_lock(relid, column));
 }
 
 /* The statement that stores the values of these rows anew. */
@@ -368,8 +356,8 @@ update_rows(void *argument)
 	char	   *update = make_update(range->relid, column);
 
 	range->changed_rows = 0;
-	if (SPI_execute_with_args(make_lock(range->relid, column, is_key_column(range->relid, number)),
-							  3, types, values, NULL, false, 0) != SPI_OK_SELECT)
+	if (SPI_execute_with_args(make_lock(range->relid, column), 3, types, values, NULL, false, 0) !=
+		SPI_OK_SELECT)
 		elog(ERROR, "rows of a table could not be locked");
 	if (SPI_processed == 0)
 		return;

@@ -147,6 +147,23 @@ next_batch(Dedup *dedup)
 
 /* ---- statements ---- */
 
+/* The lock of a row that an UPDATE takes: the strongest one that some table needs. */
+static const char *
+row_lock(const BlobDedupColumn *column)
+{
+	const char *lock = blob_batch_row_lock(column->relid, column->name);
+	ListCell   *table;
+
+	foreach(table, blob_dedup_list_tables(column))
+	{
+		const char *needed = blob_batch_row_lock(lfirst_oid(table), column->name);
+
+		if (strlen(needed) < strlen(lock))
+			lock = needed;
+	}
+	return lock;
+}
+
 /* The statements of a call; all names in them are qualified and quoted. */
 static void
 prepare(Dedup *dedup)
@@ -166,7 +183,7 @@ prepare(Dedup *dedup)
 	dedup->fetch = blob_dedup_prepare(fetch, 2, types);
 	dedup->lock_source = blob_dedup_prepare(psprintf("%s FOR SHARE NOWAIT", fetch), 2, types);
 	dedup->lock_target =
-		blob_dedup_prepare(psprintf("%s FOR NO KEY UPDATE SKIP LOCKED", fetch), 2, types);
+		blob_dedup_prepare(psprintf("%s FOR %s SKIP LOCKED", fetch, row_lock(column)), 2, types);
 	dedup->update =
 		blob_dedup_prepare(psprintf("UPDATE %s SET %s = $3 WHERE %s", column->table,
 									column->column, place), 3, types);

@@ -6,7 +6,7 @@
 #	- if the procedure is not registered anew (blob_gc_holders_carry_nothing()): no round is complete; if it
 #	  always is: the round beside the DO block frees values,
 #	- without the lock of the source, or of the row that blob_intern() has found: they are deleted meanwhile;
-#	  without the lock of the target the call waits for the writer,
+#	  without the lock of the target the call waits for the writer, with a weaker one for the foreign key,
 #	- without the second look at the names: the renamed table is not noticed,
 #	- without the comparison: the damage spreads; with another choice of the value that is kept when two differ,
 #	  the other rows of the damaged group keep theirs; if the content that stays may come from the buffer, the
@@ -182,6 +182,21 @@ make_gate('t');
 	$session = session('BEGIN', 'UPDATE s.t SET want = want WHERE id = 5');
 	is(sql(q(SELECT blob_storage(blob_intern('s.t', 'b', value(9))))), 'inline', 'a row that is being changed is passed over');
 	forget_sessions();
+}
+
+# A column that is part of a key: the update of its value conflicts with a foreign key's lock of the row.  A call that
+# waited for that, with other rows locked, could make the other transaction the victim of a deadlock.
+clean();
+copies('keyed', 4, 1);
+sql('ALTER TABLE s.keyed ADD PRIMARY KEY (id)', 'ALTER TABLE s.keyed ADD UNIQUE (id, b)',
+	'CREATE TABLE s.child (id integer REFERENCES s.keyed)');
+{
+	my $child = session('BEGIN', 'INSERT INTO s.child VALUES (3)');
+	is(sql(q(SET lock_timeout = '1s'; CALL blobext_dedup('s.keyed', 'b'))), '2|65536|1|0',
+		'a row that a foreign key has locked is skipped, where the column is part of a key');
+	$child->query_safe('COMMIT');
+	is_as_wanted('keyed', 'rows of the table with keys have what they were given');
+	sql('DROP TABLE s.child, s.keyed');
 }
 
 # A row changes after it was found, and before it is its turn; so does the row that is shared with.
