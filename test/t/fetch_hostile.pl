@@ -21,7 +21,8 @@ use Test::More;
 use lib $FindBin::RealBin;
 use BlobTest;
 
-my $node = blob_cluster('main', conf => "autovacuum = off\n");
+# What is text in no encoding depends on that of the database.
+my $node = blob_cluster('main', init => ['--encoding=UTF8'], conf => "autovacuum = off\n");
 $node->safe_psql('postgres', q(
 CREATE TABLE t (id integer, b blobstate);
 INSERT INTO t SELECT i, convert_to(repeat(md5(i::text), 3000), 'UTF8') FROM generate_series(1, 2) AS i));

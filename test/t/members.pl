@@ -235,8 +235,11 @@ foreach my $name (sort keys %kinds)
 	my $session = $node->background_psql('taken', on_error_stop => 0);
 	$session->query_safe("INSERT INTO v (b) VALUES ($large); SELECT * FROM blobext_gc(true)");
 	$before = $node->safe_psql('taken', $values);
-	$node->safe_psql('taken', "SET allow_system_table_mods = on; DELETE FROM pg_depend WHERE deptype = 'e' AND
-		objid = " . ($kind eq 'TYPE' ? "'$name'::regtype AND classid = 'pg_type'::regclass" : "'$name'::regclass"));
+	# With the row type and the array type, which ALTER EXTENSION takes along from PostgreSQL 17 on.
+	my $type = $kind eq 'TYPE' ? "'$name'::regtype" : "(SELECT reltype FROM pg_class WHERE oid = '$name'::regclass)";
+	my $table = $kind eq 'TYPE' ? '' : "OR classid = 'pg_class'::regclass AND objid = '$name'::regclass";
+	$node->safe_psql('taken', "SET allow_system_table_mods = on; DELETE FROM pg_depend WHERE deptype = 'e' AND (
+		classid = 'pg_type'::regclass AND objid IN ($type, (SELECT typarray FROM pg_type WHERE oid = $type)) $table)");
 	# Nothing but pg_depend changed: this invalidates what the session has kept.
 	$node->safe_psql('taken', 'CREATE TYPE another AS (i int); DROP TYPE another');
 	is(scalar $session->query('SELECT freed_blobs FROM blobext_gc()'), '0',

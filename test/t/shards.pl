@@ -93,7 +93,7 @@ all_intact('copied between shards');
 
 # Operations that the shards run.
 like(sql(q(EXPLAIN (VERBOSE, COSTS off) SELECT id FROM document WHERE content = 'needle'::blobstate)),
-	qr/Remote SQL: .*WHERE .*content OPERATOR\(public\.=\)/, 'equality is decided on the shards');
+	qr/Remote SQL: .*WHERE \(\(content = /, 'equality is decided on the shards');
 is(sql(q(SELECT count(*) FROM document WHERE content = (SELECT content FROM here
 	WHERE length(content) = 262145))), '2', 'a long value is found');
 
