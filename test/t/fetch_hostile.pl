@@ -21,7 +21,7 @@ use Test::More;
 use lib $FindBin::RealBin;
 use BlobTest;
 
-# What is text in no encoding depends on that of the database.
+# The encoding of the database decides which bytes are text.
 my $node = blob_cluster('main', init => ['--encoding=UTF8'], conf => "autovacuum = off\n");
 $node->safe_psql('postgres', q(
 CREATE TABLE t (id integer, b blobstate);
