@@ -13,7 +13,7 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 our @EXPORT = qw(
-  blob_cluster content literal kill_everything wait_for_end kill_in_recovery
+  blob_cluster content literal kill_everything wait_until_back wait_for_end kill_in_recovery
   fails_with check_is_clean no_page_is_shared no_extents_overlap stat_of store_dir segment_file
   make_values add_values make_traffic values_are_intact power stop_syncer few_are_dirty
   why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk sync_cluster
@@ -134,6 +134,17 @@ sub wait_for_end
 		}
 	}
 	return;
+}
+
+# Wait until the server is back after the crash of a process: $offset, the end of its log before.
+# A connection could be accepted before the postmaster knows of the crash.  No query is sent: where
+# the server refuses the connection, psql ends, and writing to it would end this test (EPIPE).
+sub wait_until_back
+{
+	my ($node, $offset) = @_;
+
+	$node->wait_for_log(qr/all server processes terminated; reinitializing/, $offset);
+	return $node->poll_query_until('postgres', undef, '');
 }
 
 # Kill the postmaster and all its children at one moment.  Each child is a process group of its

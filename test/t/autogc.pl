@@ -500,8 +500,7 @@ $node->start;
 slow_round('a', 'kill -9 of the worker');
 $offset = -s $node->logfile;
 kill('KILL', sql('a', "SELECT pid $status"));
-usleep(100_000) until $node->log_contains('all server processes terminated; reinitializing', $offset);
-ok($node->poll_query_until('postgres', undef, ''), 'the server comes back');
+ok(wait_until_back($node, $offset), 'the server comes back');
 normal_speed();
 sql('a', 'DELETE FROM t WHERE id > 9000');
 

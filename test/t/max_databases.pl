@@ -109,7 +109,7 @@ sql('d5', insert());
 is_collected("d$_", 'with a higher limit') foreach 1, 2, 4, 5;
 my $offset = -s $node->logfile;
 set(1);
-ok($node->poll_query_until('postgres', 'SELECT true'), 'the server starts with more stores than the limit');
+ok($node->poll_query_until('postgres', undef, ''), 'the server starts with more stores than the limit');
 $node->wait_for_log(qr/WARNING:  blobext: 4 databases have an extent store, and blobext.max_databases is 1/, $offset);
 like(slurp_file($node->logfile, $offset), qr/DETAIL:  They are used and collected.*\n.*HINT:  Increase blobext.max_databases/,
 	'the launcher warns of them');
@@ -120,9 +120,10 @@ fails_with($node, insert(), '53400', qr/4 other databases .* is 1\./, 'a new sto
 # After a crash of a process, too: the memory is made anew, without another look at the files.
 sql('postgres', 'ALTER SYSTEM SET restart_after_crash = on', 'SELECT pg_reload_conf()');
 my $victim = $node->background_psql('d1');
+$offset = -s $node->logfile;
 kill('KILL', $victim->query_safe('SELECT pg_backend_pid()'));
 eval { $victim->quit };
-ok($node->poll_query_until('postgres', 'SELECT true'), 'the server comes back');
+ok(wait_until_back($node, $offset), 'the server comes back');
 is_collected("d$_", 'after a crash') foreach 1, 2, 4, 5;
 
 # ---- counters ----
@@ -137,7 +138,6 @@ foreach my $round (1 .. 8)
 		'SELECT * FROM blobext_gc()');
 	sql('postgres', 'DROP DATABASE short');
 }
-$node->poll_query_until('postgres', 'SELECT true');
 sql('d6', insert());
 is_collected('d6', 'after many databases that had no store');
 my $gone = 'SELECT count(*) FROM blobext_database_counters() AS c WHERE NOT EXISTS (SELECT FROM pg_database AS d WHERE d.oid = c.datid)';

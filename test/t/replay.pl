@@ -496,7 +496,7 @@ SKIP:
 	waits_in_kernel_or_replays(flushed(), $offset);
 	power('lossy release');
 	$standby->_update_pid(1);
-	$standby->poll_query_until('postgres', 'SELECT true');
+	$standby->poll_query_until('postgres', undef, '');
 	follow();
 	is(bytes_at(120, 1), 'n', 'a write that a killed process has left does not come last');
 }
