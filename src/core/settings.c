@@ -50,6 +50,7 @@ static const struct config_enum_entry wal_content_options[] = {
 static const struct config_enum_entry engine_options[] = {
 	{"auto", BLOB_IO_METHOD_AUTO, false},
 	{"io_uring", BLOB_IO_METHOD_URING, false},
+	{"aio", BLOB_IO_METHOD_AIO, false},
 	{"sync", BLOB_IO_METHOD_SYNC, false},
 	{NULL, 0, false}
 };
@@ -134,7 +135,8 @@ define_server_settings(void)
 							 PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("blobext.io_method",
 							 "Selects how extents are read and written.",
-							 "auto takes io_uring where the kernel allows it.",
+							 "auto takes io_uring, or else aio, or else blocking calls (sync), "
+							 "whichever the kernel allows first.",
 							 &blob_io_method, BLOB_IO_METHOD_AUTO, engine_options,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("blobext.direct_io",

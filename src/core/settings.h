@@ -20,6 +20,7 @@ typedef enum BlobIoMethod
 {
 	BLOB_IO_METHOD_AUTO,
 	BLOB_IO_METHOD_URING,
+	BLOB_IO_METHOD_AIO,
 	BLOB_IO_METHOD_SYNC
 } BlobIoMethod;
 

@@ -1,14 +1,14 @@
 /*
  * io/engine.c
- *	  The engine's front: buffers, choice of the back end, counters.
+ *	  The engine's front: buffers, choice of the way to the kernel.
  *
  * The buffers are one mapping per process, made at the first claim and kept for its life.  The
  * kernel may be asked to write there at any time, so no other code must ever own this memory.
  * Touching fresh pages is dear (each may have to come from the host), so they are touched once, in
  * huge pages where the system allows.
  *
- * The back end is chosen at each claim, by blobext.io_method.  Requests that an error left in the
- * ring are waited for before anything else happens to buffers or ring.
+ * The way is chosen at each claim, by blobext.io_method and by the kernel's refusals.  Requests that
+ * an error left are waited for before anything else happens to buffers or rings.
  */
 #include "postgres.h"
 
@@ -18,18 +18,35 @@
 #include "core/settings.h"
 #include "io/engine_internal.h"
 #include "io/io_internal.h"
+#include "io/segment.h"
 #include "io/stat.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/ipc.h"
+#include "storage/shmem.h"
+#include "utils/guc.h"
 
 #define REGION_BYTES ((Size) BLOB_IO_BUFFER_COUNT * BLOB_IO_BUFFER_BYTES)
 
 /* Huge pages must be aligned like this to be used. */
 #define REGION_ALIGNMENT ((Size) 2 * 1024 * 1024)
 
+/* In the order in which they are tried; a choice is a number of one of them, or BLOCKING. */
+static const BlobIoRing *const rings[] = {&blob_uring, &blob_aio};
+#define BLOCKING ((int) lengthof(rings))
+
+typedef struct EngineShared
+{
+	int			choice;			/* when the server started */
+	pg_atomic_flag is_told;		/* a process has told of a worse one */
+} EngineShared;
+
+static EngineShared *engine_shared = NULL;
+static int	refusals[lengthof(rings)];	/* errno of each ring in this process; 0: none so far */
+
 static char *buffer_region = NULL;
-static bool use_ring = false;	/* back end of the current claim */
 static volatile sig_atomic_t is_claimed = false;	/* signal handlers look at it */
-static bool refusal_logged = false;
 
 /* Map the buffers; ERROR if there is no memory. */
 static void
@@ -62,13 +79,6 @@ make_buffers(void)
 	buffer_region = region;
 }
 
-char *
-blob_io_buffer_region(void)
-{
-	Assert(buffer_region != NULL);
-	return buffer_region;
-}
-
 /* ERROR if there is no memory, but only before the first claim of the process. */
 char *
 blob_io_buffer(int buffer_no)
@@ -80,43 +90,116 @@ blob_io_buffer(int buffer_no)
 	return buffer_region + (Size) buffer_no * BLOB_IO_BUFFER_BYTES;
 }
 
-/*
- * Whether this claim goes through the ring.  ERROR if the setting demands a ring that is refused.
- */
-static bool
-choose_ring(void)
+/* Open a ring, unless it is open.  Returns 0, or the errno of the refusal. */
+static int
+open_ring(const BlobIoRing *ring)
 {
-	static pid_t refused_pid = 0;
-	int			error;
+	if (ring->needs_direct && !blob_segment_is_direct())
+		return EOPNOTSUPP;
+	return ring->open();
+}
 
+static bool
+is_wanted(const BlobIoRing *ring)
+{
+	return blob_io_method == BLOB_IO_METHOD_AUTO || blob_io_method == ring->method;
+}
+
+/* Find the first ring that is wanted and can be opened.  Never throws. */
+static int
+find_ring(void)
+{
+	for (int i = 0; i < BLOCKING; i++)
+	{
+		/* A refusal holds for the life of the process, unless the setting demands the ring. */
+		if (!is_wanted(rings[i]) || (blob_io_method == BLOB_IO_METHOD_AUTO && refusals[i] != 0))
+			continue;
+		refusals[i] = open_ring(rings[i]);
+		if (refusals[i] == 0)
+			return i;
+	}
+	return BLOCKING;
+}
+
+/* Choose how requests of this claim go to the kernel.  Never throws. */
+static int
+choose(void)
+{
+	int			choice = find_ring();
+
+	blob_engine_process_begins();
+	blob_slots_use(choice != BLOCKING ? rings[choice] : NULL);
+	return choice;
+}
+
+static const char *
+get_name(int choice)
+{
+	return choice != BLOCKING ? rings[choice]->name : "blocking I/O";
+}
+
+/* Why the rings that are wanted are not used, up to this choice; or NULL. */
+static char *
+describe_refusals(int choice)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
 	if (blob_io_method == BLOB_IO_METHOD_SYNC)
-		return false;
-	/* A refusal holds for the life of the process, unless the setting demands the ring. */
-	if (blob_io_method == BLOB_IO_METHOD_AUTO && refused_pid == MyProcPid)
-		return false;
+		appendStringInfoString(&text, "blobext.io_method is \"sync\".");
+	for (int i = 0; i < choice; i++)
+	{
+		if (!is_wanted(rings[i]))
+			continue;
+		if (text.len > 0)
+			appendStringInfoChar(&text, ' ');
+		if (rings[i]->needs_direct && !blob_segment_is_direct())
+			appendStringInfo(&text, "%s needs direct I/O.", rings[i]->name);
+		else
+			appendStringInfo(&text, "%s is refused: %s.", rings[i]->name, strerror(refusals[i]));
+	}
+	return text.len > 0 ? text.data : NULL;
+}
 
-	error = blob_uring_open();
-	if (error == 0)
-		return true;
+/* Whether a ring that the setting demands is refused. */
+static bool
+lacks_ring(int choice)
+{
+	return choice == BLOCKING && blob_io_method != BLOB_IO_METHOD_AUTO &&
+		blob_io_method != BLOB_IO_METHOD_SYNC;
+}
 
-	refused_pid = MyProcPid;
-	errno = error;
-	/* Recovery cannot wait for a better setting. */
-	if (blob_io_method == BLOB_IO_METHOD_URING && !InRecovery)
+/* Recovery cannot wait for a better setting. */
+static void
+require_ring(int choice)
+{
+	if (lacks_ring(choice) && !InRecovery)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("io_uring is not available: %m"),
+				 errmsg("%s is not available",
+						GetConfigOption("blobext.io_method", false, false)),
+				 errdetail_internal("%s", describe_refusals(choice)),
 				 errhint("Set blobext.io_method to \"auto\" or \"sync\".")));
-	if (!refusal_logged)
-		ereport(DEBUG1,
-				(errmsg_internal("blobext uses synchronous I/O, io_uring is refused: %m")));
-	refusal_logged = true;
-	return false;
+}
+
+/* Log once that a process does I/O in a worse way than was possible when the server started. */
+static void
+tell_choice(int choice)
+{
+	if (choice > engine_shared->choice && blob_io_method == BLOB_IO_METHOD_AUTO &&
+		pg_atomic_test_set_flag(&engine_shared->is_told))
+		ereport(LOG,
+				(errmsg("blobext uses %s in this process", get_name(choice)),
+				 errdetail_internal("%s", describe_refusals(choice)),
+				 errhint("This is logged once.  blobext_stat counts the requests of all "
+						 "processes.")));
 }
 
 void
 blob_io_begin(void)
 {
+	int			choice;
+
 	if (blob_stat == NULL)
 		blob_io_not_preloaded();
 
@@ -124,7 +207,12 @@ blob_io_begin(void)
 	is_claimed = false;
 	if (buffer_region == NULL)
 		make_buffers();
-	use_ring = choose_ring();
+	is_claimed = true;
+	pg_compiler_barrier();
+	choice = choose();
+	is_claimed = false;
+	require_ring(choice);
+	tell_choice(choice);
 	is_claimed = true;
 	pg_compiler_barrier();
 }
@@ -133,9 +221,9 @@ void
 blob_io_begin_vectors(void)
 {
 	blob_io_abandon();
-	use_ring = blob_io_method != BLOB_IO_METHOD_SYNC && blob_uring_open() == 0;
 	is_claimed = true;
 	pg_compiler_barrier();
+	(void) choose();
 }
 
 /* All requests should be done by now; if not (an early return), wait for them. */
@@ -171,47 +259,47 @@ prepare_request(BlobIoRequest *request)
 void
 blob_io_start(BlobIoRequest *request)
 {
-	Assert(request->buffer_no >= 0 && request->buffer_no < BLOB_IO_BUFFER_COUNT);
+	BlobIoRequest work;
 
 	prepare_request(request);
-	if (use_ring)
-		blob_uring_start(request, false);
-	else
+	work = *request;
+	if (work.vector_count == 0)
 	{
-		blob_sync_transfer(request);
-		request->in_flight = false;
-		blob_io_count(request);
+		work.vectors[0].iov_base = blob_io_buffer(request->buffer_no);
+		work.vectors[0].iov_len = request->length;
+		work.vector_count = 1;
 	}
+	blob_slots_start(&work, request, false);
 }
 
 bool
 blob_io_is_asynchronous(void)
 {
-	return use_ring;
+	return blob_slots_are_asynchronous();
 }
 
 void
 blob_io_start_ahead(BlobIoRequest *request)
 {
-	Assert(use_ring);
+	Assert(blob_io_is_asynchronous());
 	Assert(request->vector_count > 0);
 
 	prepare_request(request);
-	blob_uring_start(request, true);
-	blob_uring_submit();
+	blob_slots_start(request, request, true);
+	blob_slots_submit();
 }
 
 void
 blob_io_submit(void)
 {
-	blob_uring_submit();
+	blob_slots_submit();
 }
 
 void
 blob_io_wait(BlobIoRequest *request)
 {
 	if (request->in_flight)
-		blob_uring_wait(request);
+		blob_slots_wait(request);
 	Assert(!request->in_flight);
 }
 
@@ -220,8 +308,8 @@ blob_io_poll(BlobIoRequest *request)
 {
 	if (request->in_flight)
 	{
-		blob_uring_submit();
-		blob_uring_reap();
+		blob_slots_submit();
+		blob_slots_reap();
 	}
 	return !request->in_flight;
 }
@@ -229,7 +317,7 @@ blob_io_poll(BlobIoRequest *request)
 void
 blob_io_drain(void)
 {
-	blob_uring_drain();
+	blob_slots_drain();
 }
 
 /* May be called outside of a claim.  is_claimed keeps signal handlers away meanwhile. */
@@ -240,22 +328,71 @@ blob_io_abandon(void)
 
 	is_claimed = true;
 	pg_compiler_barrier();
-	blob_uring_abandon();
+	blob_slots_abandon();
 	pg_compiler_barrier();
 	is_claimed = was_claimed;
 }
 
-void
-blob_io_count(const BlobIoRequest *request)
+static void
+close_rings(void)
 {
-	if (request->is_write)
-	{
-		blob_stat_count(io_writes, 1);
-		blob_stat_count(io_write_bytes, request->transferred);
-	}
-	else
-	{
-		blob_stat_count(io_reads, 1);
-		blob_stat_count(io_read_bytes, request->transferred);
-	}
+	for (int i = 0; i < BLOCKING; i++)
+		rings[i]->close();
+}
+
+/* before_shmem_exit callback: otherwise the kernel would go on writing for a dead process. */
+static void
+end_requests(int code, Datum arg)
+{
+	blob_slots_abandon();
+	blob_slots_use(NULL);
+	close_rings();
+}
+
+void
+blob_engine_process_begins(void)
+{
+	static bool is_registered = false;
+
+	if (is_registered)
+		return;
+	is_registered = true;
+	before_shmem_exit(end_requests, (Datum) 0);
+}
+
+Size
+blob_engine_shmem_size(void)
+{
+	return MAXALIGN(sizeof(EngineShared));
+}
+
+/* Log how the server does I/O when it starts, and why. */
+static void
+log_choice(int choice)
+{
+	char	   *reasons = describe_refusals(choice);
+
+	ereport(lacks_ring(choice) ? WARNING : LOG,
+			(errmsg("blobext uses %s, %s", get_name(choice),
+					blob_segment_is_direct() ? "direct" : "buffered"),
+			 reasons != NULL ? errdetail_internal("%s", reasons) : 0));
+}
+
+/*
+ * Called under AddinShmemInitLock, when it is known whether I/O is direct.  The postmaster tries
+ * rings, and keeps none: each process makes its own.
+ */
+void
+blob_engine_shmem_init(void)
+{
+	bool		found;
+
+	engine_shared = ShmemInitStruct("blobext I/O engine", sizeof(EngineShared), &found);
+	if (found)
+		return;
+	engine_shared->choice = find_ring();
+	pg_atomic_init_flag(&engine_shared->is_told);
+	log_choice(engine_shared->choice);
+	close_rings();
+	memset(refusals, 0, sizeof(refusals));
 }

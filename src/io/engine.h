@@ -1,6 +1,6 @@
 /*
  * io/engine.h
- *	  Asynchronous page I/O with two back ends: io_uring, and preadv/pwritev.
+ *	  Page I/O, asynchronous through io_uring or the kernel's older interface (aio), or blocking.
  *
  * Contract.  Buffers come from blob_io_buffer(): page aligned, one set per process, never freed.
  * So if an error is thrown while requests are in flight, the kernel cannot write into memory that
@@ -54,15 +54,15 @@ typedef struct BlobIoRequest
 
 /*
  * Claim the engine.  Waits for requests that an error left behind, makes buffers and ring on first
- * use, and chooses the back end.  ERROR if there is no memory, or if blobext.io_method demands a
- * ring that the kernel refuses.  blob_io_end() waits for requests that are still in flight, except
+ * use, and chooses the ring.  ERROR if there is no memory, or if blobext.io_method demands a ring
+ * that is refused.  blob_io_end() waits for requests that are still in flight, except
  * those ahead.
  */
 extern void blob_io_begin(void);
 
 /*
- * The same for requests that have vectors and need no buffer.  Never throws: if the kernel refuses
- * a ring, requests are blocking.
+ * The same for requests that have vectors and need no buffer.  Never throws: if no ring can be had,
+ * requests are blocking.
  */
 extern void blob_io_begin_vectors(void);
 extern void blob_io_end(void);

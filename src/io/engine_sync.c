@@ -1,7 +1,7 @@
 /*
  * io/engine_sync.c
- *	  Blocking transfers: the back end where io_uring is refused or not wanted.  The other back end
- *	  finishes short transfers by them.
+ *	  Blocking transfers, where the kernel refuses both rings, or where they are not wanted.  Short
+ *	  transfers of rings are finished by them.
  */
 #include "postgres.h"
 #include "utils/wait_event.h"
@@ -19,7 +19,7 @@
  * transferred ends at a page.
  */
 static ssize_t
-transfer_vectors(const BlobIoRequest *request)
+transfer_missing(const BlobIoRequest *request)
 {
 	struct iovec missing[BLOB_IO_MAX_VECTORS];
 	size_t		done_bytes = request->transferred;
@@ -42,27 +42,6 @@ transfer_vectors(const BlobIoRequest *request)
 	return preadv(request->fd, missing, count, offset);
 }
 
-/* The same for a request whose memory is its buffer. */
-static ssize_t
-transfer_buffer(const BlobIoRequest *request)
-{
-	char	   *start = blob_io_buffer_region() +
-		(Size) request->buffer_no * BLOB_IO_BUFFER_BYTES + request->transferred;
-	size_t		missing_bytes = request->length - request->transferred;
-	off_t		offset = request->file_offset + request->transferred;
-
-	if (request->is_write)
-		return pwrite(request->fd, start, missing_bytes, offset);
-	return pread(request->fd, start, missing_bytes, offset);
-}
-
-/* A process without buffers, such as the syncer, transfers vectors only. */
-static ssize_t
-transfer_once(const BlobIoRequest *request)
-{
-	return request->vector_count > 0 ? transfer_vectors(request) : transfer_buffer(request);
-}
-
 /*
  * A transfer is continued from a page boundary only, as O_DIRECT demands: a part of a page counts
  * as nothing.  No progress means the end of the file, or of the disk.
@@ -75,7 +54,7 @@ blob_sync_transfer(BlobIoRequest *request)
 	pgstat_report_wait_start(PG_WAIT_EXTENSION);
 	while (request->error == 0 && request->transferred < request->length)
 	{
-		ssize_t		moved = transfer_once(request);
+		ssize_t		moved = transfer_missing(request);
 
 		if (moved < 0 && errno == EINTR)
 			continue;

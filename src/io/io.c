@@ -58,6 +58,7 @@ blob_io_shmem_request(void)
 	bytes = add_size(bytes, blob_syncer_shmem_size());
 	bytes = add_size(bytes, blob_dirty_shmem_size());
 	bytes = add_size(bytes, blob_disk_room_shmem_size());
+	bytes = add_size(bytes, blob_engine_shmem_size());
 	RequestAddinShmemSpace(bytes);
 
 	RequestNamedLWLockTranche(BLOB_SYNC_TRANCHE, BLOB_SYNC_SLOTS);
@@ -78,11 +79,12 @@ blob_io_shmem_init(void)
 	blob_syncer_shmem_init();
 	blob_dirty_shmem_init();
 	blob_disk_room_shmem_init();
+	blob_engine_shmem_init();
 }
 
 void
 blob_io_process_begins(void)
 {
-	blob_uring_process_begins();
+	blob_engine_process_begins();
 	blob_buffer_process_begins();
 }

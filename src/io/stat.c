@@ -68,6 +68,8 @@ blob_stat_shmem_init(void)
 	pg_atomic_init_u64(&blob_stat->content_read_bytes, 0);
 	pg_atomic_init_u64(&blob_stat->streamed_bytes, 0);
 	pg_atomic_init_u64(&blob_stat->content_comparisons, 0);
+	for (int i = 0; i <= BLOB_IO_METHOD_SYNC; i++)
+		pg_atomic_init_u64(&blob_stat->io_requests[i], 0);
 	pg_atomic_init_u64(&blob_stat->io_reads, 0);
 	pg_atomic_init_u64(&blob_stat->io_read_bytes, 0);
 	pg_atomic_init_u64(&blob_stat->ahead_bytes, 0);

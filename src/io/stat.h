@@ -6,6 +6,7 @@
 #ifndef BLOB_STAT_H
 #define BLOB_STAT_H
 
+#include "core/settings.h"
 #include "port/atomics.h"
 
 typedef struct BlobStat
@@ -16,6 +17,7 @@ typedef struct BlobStat
 	pg_atomic_uint64 content_read_bytes;	/* bytes they returned */
 	pg_atomic_uint64 streamed_bytes;	/* part of content_read_bytes, sent while read */
 	pg_atomic_uint64 content_comparisons;	/* comparisons that needed content of extents */
+	pg_atomic_uint64 io_requests[BLOB_IO_METHOD_SYNC + 1];	/* by BlobIoMethod, both below */
 	pg_atomic_uint64 io_reads;		/* requests to the kernel */
 	pg_atomic_uint64 io_read_bytes;
 	pg_atomic_uint64 ahead_bytes;	/* part of io_read_bytes, read ahead */

@@ -632,7 +632,7 @@ blob_syncer_main(Datum argument)
 	blob_settings_fix("transaction_timeout", "0");
 
 	/* Callbacks of this come after the next one, which writes. */
-	blob_uring_process_begins();
+	blob_engine_process_begins();
 
 	/* This callback is called before the server's own, which abort the transaction. */
 	before_shmem_exit(at_exit, (Datum) 0);

@@ -98,6 +98,8 @@ put_row(ReturnSetInfo *result, const char *name, uint64 value)
 }
 
 #define PUT_COUNTER(member) put_row(result, #member, pg_atomic_read_u64(&blob_stat->member))
+#define PUT_REQUESTS(name, method) \
+	put_row(result, name, pg_atomic_read_u64(&blob_stat->io_requests[method]))
 
 /* Rows (name, value) since the start of the server. */
 Datum
@@ -124,6 +126,9 @@ blobext_stat_counters(PG_FUNCTION_ARGS)
 	PUT_COUNTER(io_writes);
 	PUT_COUNTER(io_write_bytes);
 	PUT_COUNTER(trailing_write_bytes);
+	PUT_REQUESTS("io_uring_requests", BLOB_IO_METHOD_URING);
+	PUT_REQUESTS("aio_requests", BLOB_IO_METHOD_AIO);
+	PUT_REQUESTS("blocking_requests", BLOB_IO_METHOD_SYNC);
 	PUT_COUNTER(syncs);
 	PUT_COUNTER(shared_syncs);
 	PUT_COUNTER(syncs_handed_over);

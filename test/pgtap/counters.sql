@@ -14,7 +14,7 @@ SELECT bag_eq($$SELECT name FROM blobext_stat$$, ARRAY['stored_blobs', 'stored_b
 	'io_write_bytes', 'trailing_write_bytes', 'syncs', 'shared_syncs', 'syncs_handed_over',
 	'background_syncs', 'deferred_pages', 'deferred_page_reads', 'deferred_writes', 'wal_content_bytes', 'stale_reads', 'gc_cycles', 'gc_freed_blobs',
 	'gc_freed_bytes', 'abandoned_freed_bytes', 'punched_bytes', 'filled_bytes', 'cache_hits',
-	'cache_misses', 'cache_used_bytes', 'cache_bytes', 'direct_io', 'wal_logs_content',
+	'io_uring_requests', 'aio_requests', 'blocking_requests', 'cache_misses', 'cache_used_bytes', 'cache_bytes', 'direct_io', 'wal_logs_content',
 	'pending_deferred_pages', 'unlogged_extents'],
 	'counters of blobext_stat');
 SELECT cmp_ok((SELECT value FROM blobext_stat WHERE name = 'cache_bytes'), '>=', 30000000::bigint,

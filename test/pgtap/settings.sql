@@ -63,10 +63,10 @@ BEGIN
 	RETURN blob_storage(stored) || ' ' || (stored::bytea = content)
 		|| (blob_read(stored, 100000, 70000) = substring(content FROM 100001 FOR 70000));
 EXCEPTION WHEN system_error OR feature_not_supported OR object_not_in_prerequisite_state THEN
-	RETURN CASE method WHEN 'io_uring' THEN 'extents truetrue' ELSE SQLERRM END;
+	RETURN CASE WHEN method IN ('io_uring', 'aio') THEN 'extents truetrue' ELSE SQLERRM END;
 END $$;
 SELECT is(string_agg(DISTINCT by_method(method), ', '), 'extents truetrue', 'every I/O method')
-	FROM unnest(ARRAY['auto', 'sync', 'io_uring']) method;
+	FROM unnest(ARRAY['auto', 'sync', 'aio', 'io_uring', 'aio']) method;
 
 SELECT * FROM finish();
 ROLLBACK;

@@ -1,12 +1,14 @@
 # Every fallback of the I/O layer stores and reads the same values.
 #
-# io_uring refused by the kernel (a seccomp filter, test/unit/refuse_syscalls.c, around the
+# io_uring and aio refused by the kernel (a seccomp filter, test/unit/refuse_syscalls.c, around the
 # postmaster), and by the setting; O_DIRECT refused and turned off; fallocate() refused; no thread
 # for digests; no read cache; no tail extents; a data directory on tmpfs.  Each time values of many sizes are stored,
 # read in the same run, read after a restart and by ranges, and blobext_check() finds nothing.
-# Which way was taken is seen in /proc (does a backend that read have an io_uring?) and in the
-# counter direct_io; so a fallback that is not taken makes the test fail (it did, when the filter
-# was left out).
+# Which way was taken is seen in /proc (does a backend that read have an io_uring, or the memory of an
+# aio context?), in the counters of requests, in direct_io and in the log; so a fallback that is not taken makes
+# the test fail (it did, when the filter was left out).
+#
+# Seen to fail with the library before aio: all modes that take it, and the log of each mode.
 use strict;
 use warnings;
 
@@ -23,8 +25,9 @@ my $refuse = "$PostgreSQL::Test::Utils::tmp_check/refuse_syscalls";
 my $compiled = system('cc', '-O1', '-o', $refuse, "$unit_dir/refuse_syscalls.c") == 0;
 my $can_refuse = $compiled && system($refuse, '--io-uring', '--', 'true') == 0;
 
-# Does a session that has just read a value hold an io_uring, and a descriptor opened with O_DIRECT?
-sub descriptors_of_reader
+# What does a session that has just read a value do I/O with, and does it have a descriptor that was
+# opened with O_DIRECT?
+sub io_of_reader
 {
 	my ($node) = @_;
 	my $session = $node->background_psql('postgres', on_error_stop => 1);
@@ -33,18 +36,18 @@ sub descriptors_of_reader
 	$session->query_safe('INSERT INTO v (digest, b) SELECT digest, b::bytea
 		FROM v WHERE length(b) = 8193');
 
-	my ($has_ring, $is_direct) = (0, 0);
+	my ($method, $is_direct) = (slurp_file("/proc/$pid/maps") =~ m{/\[aio\]} ? 'aio' : 'sync', 0);
 	foreach my $fd (glob "/proc/$pid/fd/*")
 	{
 		my $target = readlink($fd) // next;
-		$has_ring = 1 if $target =~ /^anon_inode:.*io_uring/;
+		$method = 'io_uring' if $target =~ /^anon_inode:.*io_uring/;
 		next unless $target =~ m{/pg_blobext/};
 		my ($no) = $fd =~ /(\d+)$/;
 		my ($flags) = slurp_file("/proc/$pid/fdinfo/$no") =~ /^flags:\s+(\d+)/m;
 		$is_direct = 1 if oct($flags) & 040000;
 	}
 	$session->quit;
-	return ($has_ring, $is_direct);
+	return ($method, $is_direct);
 }
 
 # Start the server, under a filter if one is wanted.
@@ -87,7 +90,25 @@ WHERE pg_read_file('/proc/' || pg_backend_pid() || '/task/' || t || '/comm', 0, 
 	= E'blobext digest\n'));
 }
 
-# Options: conf, refused (options of refuse_syscalls), ring and direct (which must be seen).
+# The methods by which there were requests.
+sub methods_counted
+{
+	my ($node) = @_;
+	my %counter = (aio => 'aio_requests', io_uring => 'io_uring_requests', sync => 'blocking_requests');
+	return join(' ', grep { stat_of($node, $counter{$_}) > 0 } sort keys %counter);
+}
+
+# What the server has logged at its start, and why.
+sub logged_method
+{
+	my ($node) = @_;
+	my ($method, $reasons) = slurp_file($node->logfile) =~
+	  /LOG:  blobext uses (.*)\n(?:.*DETAIL:  (.*)\n)?/ or return 'nothing';
+	return $method . (defined $reasons ? ". $reasons" : '');
+}
+
+# Options: conf, refused (options of refuse_syscalls), method and direct (which must be seen), and why
+# the server says that it does not take a better method.
 sub try_mode
 {
 	my ($name, %mode) = @_;
@@ -104,8 +125,12 @@ sub try_mode
 	start($node, $refused);
 	values_are_intact($node, 'v', "$name: values are read after a restart");
 	ranges_are_right($node, "$name: ranges");
-	my ($has_ring, $is_direct) = descriptors_of_reader($node);
-	is($has_ring, $mode{ring}, "$name: io_uring is " . ($mode{ring} ? 'used' : 'not used'));
+	my ($method, $is_direct) = io_of_reader($node);
+	is($method, $mode{method}, "$name: a session uses $mode{method}");
+	is(methods_counted($node), $mode{method}, "$name: requests are counted as those of $mode{method}");
+	is(logged_method($node), ($mode{method} eq 'sync' ? 'blocking I/O' : $mode{method}) . ', '
+		  . ($mode{direct} ? 'direct' : 'buffered') . (defined $mode{why} ? ". $mode{why}" : ''),
+		"$name: the log says what is used, and why");
 	is($is_direct, $mode{direct},
 		"$name: files are opened " . ($mode{direct} ? 'with' : 'without') . ' O_DIRECT');
 	is(stat_of($node, 'direct_io'), $mode{direct}, "$name: counter direct_io");
@@ -122,35 +147,58 @@ sub try_mode
 }
 
 # The features of this system when nothing is refused.
-my ($ring, $direct);
+my ($best, $aio, $direct, $why);
 {
 	my $node = blob_cluster('as_is');
 	make_values($node, 'v', 10_000, 8193);
-	$node->restart;				# cached content is read without a ring
-	($ring, $direct) = descriptors_of_reader($node);
-	note('this system: io_uring ' . ($ring ? 'works' : 'is refused') . ', O_DIRECT '
-		  . ($direct ? 'works' : 'is refused'));
+	$node->restart;				# cached content is read without I/O
+	($best, $direct) = io_of_reader($node);
+	(undef, $why) = split /\. /, logged_method($node), 2;
+	$aio = $direct ? 'aio' : 'sync';
+	note("this system: $best, O_DIRECT " . ($direct ? 'works' : 'is refused'));
 	$node->stop;
 	$node->clean_node;
 }
+my $no_uring = 'io_uring is refused: Operation not permitted.';
+my ($no_uring_here) = ($why // '') =~ /^(io_uring is refused: [^.]*\.)/;
+my $not_direct = 'aio needs direct I/O.';
 
-try_mode('default', ring => $ring, direct => $direct,
+# Where files are buffered, what is best does not change, unless it is aio.
+my $best_buffered = $best eq 'io_uring' ? 'io_uring' : 'sync';
+my $why_buffered = $best eq 'io_uring' ? undef : "$no_uring_here $not_direct";
+
+sub is_unavailable
+{
+	my ($node, $name, $method, $detail) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	fails_with($node, "SET blobext.io_method = $method; SELECT sum(octet_length(b::bytea)) FROM v",
+		'0A000', qr/$method is not available\nDETAIL:  \Q$detail\E\nHINT:  Set blobext.io_method/,
+		"$name: demanding $method is an error with a reason and a hint");
+	fails_with($node, "SET blobext.io_method = $method; INSERT INTO v (b) SELECT b::bytea FROM v",
+		'0A000', qr/$method is not available/, "$name: demanding $method is an error also in a store");
+	return;
+}
+
+try_mode('default', method => $best, direct => $direct, why => $why,
 	also => sub {
 		my ($node) = @_;
 		is(threads_after_stream($node), 1, 'default: a long stream has a thread for its digest');
 	});
-try_mode('io_method sync', conf => "blobext.io_method = sync\n", ring => 0, direct => $direct);
-try_mode('direct_io off', conf => "blobext.direct_io = off\n", ring => $ring, direct => 0);
+try_mode('io_method sync', conf => "blobext.io_method = sync\n", method => 'sync', direct => $direct,
+	why => 'blobext.io_method is "sync".');
+try_mode('io_method aio', conf => "blobext.io_method = aio\n", method => 'aio', direct => 1) if $direct;
+try_mode('direct_io off', conf => "blobext.direct_io = off\n", method => $best_buffered, direct => 0,
+	why => $why_buffered, also => sub { is_unavailable($_[0], 'direct_io off', 'aio', $not_direct); });
 try_mode('sync and buffered', conf => "blobext.io_method = sync\nblobext.direct_io = off\n",
-	ring => 0, direct => 0);
-try_mode('cache_size 0', conf => "blobext.cache_size = 0\n", ring => $ring, direct => $direct,
-	also => sub {
+	method => 'sync', direct => 0, why => 'blobext.io_method is "sync".');
+try_mode('cache_size 0', conf => "blobext.cache_size = 0\n", method => $best, direct => $direct,
+	why => $why, also => sub {
 		my ($node) = @_;
 		is(stat_of($node, 'cache_hits') + stat_of($node, 'cache_bytes'), 0,
 			'cache_size 0: no hits');
 	});
-try_mode('tail_extents off', conf => "blobext.tail_extents = off\n", ring => $ring,
-	direct => $direct,
+try_mode('tail_extents off', conf => "blobext.tail_extents = off\n", method => $best,
+	direct => $direct, why => $why,
 	also => sub {
 		my ($node) = @_;
 		is($node->safe_psql('postgres', 'SELECT count(*) FROM v, blob_extents(b) WHERE is_tail'),
@@ -161,32 +209,33 @@ SKIP:
 {
 	skip 'no seccomp filters here', 1 unless $can_refuse;
 
-	try_mode('io_uring refused', refused => ['--io-uring'], ring => 0, direct => $direct,
-		also => sub {
-			my ($node) = @_;
-			fails_with($node, "SET blobext.io_method = io_uring;
-				SELECT sum(octet_length(b::bytea)) FROM v",
-				'0A000', qr/io_uring is not available.*HINT:  Set blobext.io_method/s,
-				'io_uring refused: demanding it is an error with a hint');
-			fails_with($node, "SET blobext.io_method = io_uring;
-				INSERT INTO v (b) SELECT b::bytea FROM v",
-				'0A000', qr/io_uring is not available/, 'io_uring refused: also in a store');
-		});
-	try_mode('O_DIRECT refused', refused => ['--o-direct'], ring => $ring, direct => 0,
+	try_mode('io_uring refused', refused => ['--io-uring'], method => $aio, direct => $direct,
+		why => $no_uring . ($direct ? '' : " $not_direct"),
+		also => sub { is_unavailable($_[0], 'io_uring refused', 'io_uring', $no_uring); });
+	try_mode('both refused', refused => [ '--io-uring', '--aio' ], method => 'sync', direct => $direct,
+		why => "$no_uring " . ($direct ? 'aio is refused: Resource temporarily unavailable.' : $not_direct),
+		also => sub { is_unavailable($_[0], 'both refused', 'aio',
+			$direct ? 'aio is refused: Resource temporarily unavailable.' : $not_direct); });
+	try_mode('io_submit refused', refused => [ '--io-uring', '--io-submit' ], method => 'sync',
+		direct => $direct,
+		why => "$no_uring " . ($direct ? 'aio is refused: Operation not permitted.' : $not_direct));
+	try_mode('O_DIRECT refused', refused => ['--o-direct'], method => $best_buffered, direct => 0,
+		why => $why_buffered,
 		also => sub {
 			my ($node) = @_;
 			like(slurp_file($node->logfile),
 				qr/direct I\/O is not supported for .*"pg_blobext".*blobext uses buffered I\/O/s,
 				'O_DIRECT refused: the log says so');
 		});
-	try_mode('fallocate refused', refused => ['--fallocate'], ring => $ring, direct => $direct);
-	try_mode('threads refused', refused => ['--threads'], ring => $ring, direct => $direct,
+	try_mode('fallocate refused', refused => ['--fallocate'], method => $best, direct => $direct,
+		why => $why);
+	try_mode('threads refused', refused => ['--threads'], method => $best, direct => $direct, why => $why,
 		also => sub {
 			my ($node) = @_;
 			is(threads_after_stream($node), 0, 'threads refused: a long stream has no thread');
 		});
 	try_mode('all refused', refused => [ '--io-uring', '--o-direct', '--fallocate', '--threads' ],
-		ring => 0, direct => 0);
+		method => 'sync', direct => 0, why => "$no_uring $not_direct");
 }
 
 SKIP:
@@ -200,7 +249,8 @@ SKIP:
 	system("dd if=/dev/zero of=$probe bs=4096 count=1 oflag=direct 2>/dev/null");
 	my $tmpfs_direct = $? == 0 ? 1 : 0;
 	note('O_DIRECT on tmpfs: ' . ($tmpfs_direct ? 'works' : 'is refused'));
-	try_mode('tmpfs', ring => $ring, direct => $tmpfs_direct);
+	try_mode('tmpfs', method => $tmpfs_direct ? $best : $best_buffered, direct => $tmpfs_direct,
+		why => $tmpfs_direct ? $why : $why_buffered);
 	system_log('rm', '-rf', "$directory/blobext_tap.$$");
 }
 

@@ -2,9 +2,12 @@
  * test/unit/refuse_syscalls.c
  *	  Run a program under a seccomp filter that refuses system calls as some systems do.
  *
- *	refuse_syscalls [--io-uring] [--o-direct] [--fallocate] [--threads] [--] program [arguments]
+ *	refuse_syscalls [--io-uring] [--aio] [--io-submit] [--o-direct] [--fallocate] [--threads] [--]
+ *		program [arguments]
  *
  *	--io-uring	io_uring_setup, _enter and _register fail with EPERM
+ *	--aio		io_setup fails with EAGAIN, as if fs.aio-max-nr were used up
+ *	--io-submit	io_submit fails with EPERM
  *	--o-direct	open and openat with O_DIRECT fail with EINVAL
  *	--fallocate	fallocate fails with EOPNOTSUPP
  *	--threads	clone fails with EAGAIN for a thread, but not for a process
@@ -142,6 +145,10 @@ main(int argc, char **argv)
 			emit_refuse(__NR_io_uring_enter, EPERM);
 			emit_refuse(__NR_io_uring_register, EPERM);
 		}
+		else if (strcmp(argv[i], "--aio") == 0)
+			emit_refuse(__NR_io_setup, EAGAIN);
+		else if (strcmp(argv[i], "--io-submit") == 0)
+			emit_refuse(__NR_io_submit, EPERM);
 		else if (strcmp(argv[i], "--o-direct") == 0)
 		{
 #ifdef __NR_open
@@ -167,8 +174,8 @@ main(int argc, char **argv)
 
 	if (i >= argc)
 	{
-		fprintf(stderr, "usage: refuse_syscalls [--io-uring] [--o-direct] [--fallocate] "
-				"[--threads] program ...\n");
+		fprintf(stderr, "usage: refuse_syscalls [--io-uring] [--aio] [--io-submit] [--o-direct] "
+				"[--fallocate] [--threads] program ...\n");
 		return 125;
 	}
 
