@@ -162,7 +162,7 @@ blob_readahead_process_begins(void)
 
 /*
  * Handler of the timer; runs as a signal handler.  It makes atomic stores, and system calls for the
- * io_uring.  It takes no lock, allocates no memory, throws no error, and does nothing while it may
+ * ring.  It takes no lock, allocates no memory, throws no error, and does nothing while it may
  * have interrupted other code that does the same.
  */
 static void

@@ -7,8 +7,8 @@
  * Touching fresh pages is dear (each may have to come from the host), so they are touched once, in
  * huge pages where the system allows.
  *
- * The way is chosen at each claim, by blobext.io_method and by the kernel's refusals.  Requests that
- * an error left are waited for before anything else happens to buffers or rings.
+ * The way is chosen at each claim, by blobext.io_method and by the kernel's refusals.  Requests
+ * that an error left are waited for before anything else happens to buffers or rings.
  */
 #include "postgres.h"
 
@@ -135,7 +135,7 @@ choose(void)
 static const char *
 get_name(int choice)
 {
-	return choice != BLOCKING ? rings[choice]->name : "blocking I/O";
+	return choice != BLOCKING ? rings[choice]->name : "blocking calls";
 }
 
 /* Why the rings that are wanted are not used, up to this choice; or NULL. */
@@ -373,7 +373,7 @@ log_choice(int choice)
 	char	   *reasons = describe_refusals(choice);
 
 	ereport(lacks_ring(choice) ? WARNING : LOG,
-			(errmsg("blobext uses %s, %s", get_name(choice),
+			(errmsg("blobext uses %s and %s I/O", get_name(choice),
 					blob_segment_is_direct() ? "direct" : "buffered"),
 			 reasons != NULL ? errdetail_internal("%s", reasons) : 0));
 }

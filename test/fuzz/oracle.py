@@ -68,7 +68,7 @@ SETTINGS = [
     ("blobext.inline_limit", [0, 1, 64, 100, 1024, 1024, 4096, 100_000]),
     ("blobext.tail_extents", ["on", "off"]),
     ("blobext.default_compression", ["none", "lz4", "zstd", "zstd"]),
-    ("blobext.io_method", ["auto", "io_uring", "sync"]),
+    ("blobext.io_method", ["auto", "io_uring", "aio", "sync"]),
     ("blobext.verify_reads", ["on", "off"]),
     ("bytea_output", ["hex", "escape"]),
     ("plan_cache_mode", ["auto", "force_generic_plan", "force_custom_plan"]),
@@ -124,14 +124,16 @@ class Oracle:
         self.committed_ids = []
         self.savepoint_ids = None
         self.connect()
-        # a kernel or sandbox may refuse io_uring; then nothing can demand it
-        try:
-            self.execute("SET blobext.io_method = io_uring")
-            self.execute("CREATE TEMP TABLE probe AS SELECT %s::bytea::blobstate", (bytes(5000),))
-        except psycopg.Error as error:
-            print(f"# without io_uring: {error}".strip())
-            dict(SETTINGS)["blobext.io_method"].remove("io_uring")
-        self.connection.rollback()
+        # a kernel or sandbox may refuse io_uring or aio; then nothing can demand it
+        for method in ("io_uring", "aio"):
+            try:
+                self.execute(f"SET blobext.io_method = {method}")
+                self.execute("CREATE TEMP TABLE probe AS SELECT %s::bytea::blobstate",
+                             (bytes(5000),))
+            except psycopg.Error as error:
+                print(f"# without {method}: {error}".strip())
+                dict(SETTINGS)["blobext.io_method"].remove(method)
+            self.connection.rollback()
 
     def connect(self):
         self.connection = psycopg.connect()

@@ -3,7 +3,7 @@
 -- behind the value.
 CREATE SCHEMA readahead;
 SET search_path = readahead, public;
-SELECT plan(32);
+SELECT plan(35);
 
 \ir nothing_deferred.psql
 
@@ -130,6 +130,36 @@ SELECT is((SELECT sha256(string_agg(data, '' ORDER BY chunk_no)) FROM v, blob_ch
 RESET blobext.io_method;
 SELECT cmp_ok(ahead, '>', 3000000::bigint, 'io_uring reads ahead again after the blocking engine')
 FROM cost($$SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 15$$);
+
+-- A cursor's requests are in flight when the next statement demands another engine.
+SELECT CASE value WHEN 1 THEN 'aio' ELSE 'auto' END AS aio FROM blobext_stat WHERE name = 'direct_io' \gset
+INSERT INTO v VALUES (50, bytes(9000000, 6)), (51, bytes(4001792, 7)), (52, bytes(4001792, 8));
+SELECT digest AS digest50 FROM (SELECT sha256(b) AS digest FROM v WHERE id = 50) s \gset
+\ir cold_buffer.psql
+BEGIN;
+DECLARE c CURSOR FOR SELECT data FROM v, blob_chunks(b, 1048576) WHERE id = 50;
+CREATE TEMP TABLE parts (part int, data bytea) ON COMMIT DROP;
+CREATE FUNCTION fetch_part(n int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	source refcursor := 'c';
+	bytes bytea;
+BEGIN
+	FETCH source INTO bytes;
+	INSERT INTO parts VALUES (n, bytes);
+END $$;
+SELECT fetch_part(n) FROM generate_series(1, 3) n \g /dev/null
+SET LOCAL blobext.io_method = :'aio';
+SELECT cmp_ok(ahead, '>', 3000000::bigint, 'aio reads ahead, beside requests of io_uring')
+FROM cost($$SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 51$$);
+SELECT fetch_part(n) FROM generate_series(4, 5) n \g /dev/null
+SET LOCAL blobext.io_method = 'sync';
+SELECT is(ahead, 0::bigint, 'the blocking engine reads nothing ahead beside requests of aio')
+FROM cost($$SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 52$$);
+SET LOCAL blobext.io_method = 'auto';
+SELECT fetch_part(n) FROM generate_series(6, 9) n \g /dev/null
+SELECT is((SELECT sha256(string_agg(data, '' ORDER BY part)) FROM parts), :'digest50'::bytea,
+	'a value that was read by three engines in turn is whole');
+COMMIT;
 
 SELECT * FROM finish();
 DROP SCHEMA readahead CASCADE;

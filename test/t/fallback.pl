@@ -98,7 +98,7 @@ sub methods_counted
 	return join(' ', grep { stat_of($node, $counter{$_}) > 0 } sort keys %counter);
 }
 
-# What the server has logged at its start, and why.
+# The method that the server has logged at its start, and why.
 sub logged_method
 {
 	my ($node) = @_;
@@ -128,8 +128,8 @@ sub try_mode
 	my ($method, $is_direct) = io_of_reader($node);
 	is($method, $mode{method}, "$name: a session uses $mode{method}");
 	is(methods_counted($node), $mode{method}, "$name: requests are counted as those of $mode{method}");
-	is(logged_method($node), ($mode{method} eq 'sync' ? 'blocking I/O' : $mode{method}) . ', '
-		  . ($mode{direct} ? 'direct' : 'buffered') . (defined $mode{why} ? ". $mode{why}" : ''),
+	is(logged_method($node), ($mode{method} eq 'sync' ? 'blocking calls' : $mode{method}) . ' and '
+		  . ($mode{direct} ? 'direct' : 'buffered') . ' I/O' . (defined $mode{why} ? ". $mode{why}" : ''),
 		"$name: the log says what is used, and why");
 	is($is_direct, $mode{direct},
 		"$name: files are opened " . ($mode{direct} ? 'with' : 'without') . ' O_DIRECT');
@@ -163,7 +163,7 @@ my $no_uring = 'io_uring is refused: Operation not permitted.';
 my ($no_uring_here) = ($why // '') =~ /^(io_uring is refused: [^.]*\.)/;
 my $not_direct = 'aio needs direct I/O.';
 
-# Where files are buffered, what is best does not change, unless it is aio.
+# Where files are buffered, the best method is the same, unless it is aio.
 my $best_buffered = $best eq 'io_uring' ? 'io_uring' : 'sync';
 my $why_buffered = $best eq 'io_uring' ? undef : "$no_uring_here $not_direct";
 

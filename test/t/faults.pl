@@ -40,11 +40,25 @@ check_is_clean($node, 'no damage yet');
 # New sessions are used for every query, so no descriptor is kept open.
 my $read_z = 'SELECT sum(octet_length(b::bytea)) FROM z';
 
+# A read fails alike with each I/O method that can be had here.
+my @methods = grep {
+	my ($result) = $node->psql('postgres', "SET blobext.io_method = $_; $read_z");
+	$result == 0 || $_ eq 'sync';
+} ('sync', 'aio', 'io_uring');
+note("I/O methods: @methods");
+
+sub read_fails
+{
+	my ($sqlstate, $like, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	fails_with($node, "SET blobext.io_method = $_; $read_z", $sqlstate, $like, "$name, $_") foreach @methods;
+	return;
+}
+
 # ---- missing ----
 
 rename($segments[1], "$segments[1].away") or die $!;
-fails_with($node, $read_z, '58P01', qr{pg_blobext/.*/00000001": No such file or directory},
-	'missing segment: read');
+read_fails('58P01', qr{pg_blobext/.*/00000001": No such file or directory}, 'missing segment: read');
 values_are_intact($node, 'a', 'missing segment: other values');
 is($node->safe_psql('postgres', 'SELECT sum(length(b)) FROM z'), '3307000',
 	'missing segment: size and digest need no content');
@@ -65,8 +79,7 @@ my $size = -s $segments[1];
 my $first_page = $node->safe_psql('postgres', 'SELECT max(first_page) FROM z, blob_extents(b)');
 system_log('cp', '--sparse=always', $segments[1], "$segments[1].copy");
 truncate($segments[1], ($first_page - 262144) * 4096 + 4096) or die $!;
-fails_with($node, $read_z, 'XX001', qr/too short.*HINT:  Restore the file/s,
-	'truncated segment: read');
+read_fails('XX001', qr/too short.*HINT:  Restore the file/s, 'truncated segment: read');
 is($node->safe_psql('postgres', 'SELECT encode(sha256(b::bytea), $$hex$$) = digest FROM z
 	WHERE length(b) = 2000'), 't', 'truncated segment: a value before the end');
 values_are_intact($node, 'a', 'truncated segment: other values');

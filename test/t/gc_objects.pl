@@ -316,7 +316,7 @@ item_keeps('descending', 'CREATE INDEX ON s.t (b DESC NULLS FIRST)');
 # VACUUM is the first statement of its session that reads content, in comparisons, when it removes a
 # page of an index.  Fails without: begin_process() in extents/durability.c (its exit callback is then not
 # the latest any more, which PostgreSQL refuses).
-foreach my $method ('auto', 'sync')
+foreach my $method ('auto', 'sync', stat_of($node, 'direct_io') ? 'aio' : ())
 {
 	clean();
 	sql('CREATE FUNCTION s.key(i integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$

@@ -12,7 +12,7 @@
 #	wal		the WAL; the data directory loses nothing, not even data that was never synced,
 #	store	the extent store alone: no sync of PostgreSQL's own files helps it.
 #
-# The servers take turns with io_uring and blocking I/O, direct and buffered, and with digests of long
+# The servers take turns with io_uring, aio and blocking I/O, direct and buffered, and with digests of long
 # values by a thread, while the WAL is written.  After each cut
 #
 #	- the file system's journal is replayed, and finds no error,
@@ -54,7 +54,8 @@ my %settings = (
 	minimal => "wal_level = minimal\nmax_wal_senders = 0\n",
 	unlogged => "wal_level = replica\nblobext.wal_content = off\nblobext.tail_extents = off\n");
 my @io = (
-	[ 'auto', 'on', 'on' ], [ 'auto', 'off', 'auto' ], [ 'sync', 'on', 'auto' ], [ 'sync', 'off', 'on' ]);
+	[ 'auto', 'on', 'on' ], [ 'auto', 'off', 'auto' ], [ 'sync', 'on', 'auto' ], [ 'sync', 'off', 'on' ],
+	[ 'aio', 'on', 'on' ]);
 my @indexes = qw(shared_b t1_b);
 # Place -> figure -> sum.
 my %total;

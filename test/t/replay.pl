@@ -307,37 +307,43 @@ is(() = $log =~ /the early redo function/g, () = $log =~ /the late redo function
 
 # ---- writes in flight ----
 
-SKIP:
+foreach my $method ('io_uring', 'aio')
 {
-	skip 'io_uring is refused', 8 if !$has_ring;
+	next if $method eq 'io_uring' && !$has_ring;
+	$standby->stop;
+	$standby->append_conf('postgresql.conf', "blobext.io_method = $method\n");
+	$standby->start;
+	follow();
 	hold_writes();
 	$primary->safe_psql('postgres', join(' ', map { log_sql(10 * $_, 2, 'f') } 1 .. 5));
 	my $end = flushed();
 	ok($standby->poll_query_until('postgres', "SELECT pg_last_wal_replay_lsn() >= '$end'"),
-		'replay goes on while writes are in flight');
-	is(await_held(5), 5, 'five writes are in flight');
+		"$method: replay goes on while writes are in flight");
+	is(await_held(5), 5, "$method: five writes are in flight");
 	is($standby->safe_psql('postgres', q(SELECT wait_event_type FROM pg_stat_activity
-		WHERE backend_type = 'startup')), 'Activity', 'a startup process without work has writes in flight');
-	values_are_intact($standby, 'v', 'values can be read while writes are in flight');
+		WHERE backend_type = 'startup')), 'Activity', "$method: a startup process without work has writes in flight");
+	values_are_intact($standby, 'v', "$method: values can be read while writes are in flight");
 	$standby->safe_psql('postgres', 'SELECT pg_wal_replay_pause(); SELECT pg_wal_replay_resume()');
 	$standby->safe_psql('postgres', 'CHECKPOINT');
 	power('lossy release');
 	follow();
-	is_deeply([ map { bytes_at(10 * $_, 2) } 1 .. 5 ], [ ('f') x 5 ], 'five writes are carried out');
+	is_deeply([ map { bytes_at(10 * $_, 2) } 1 .. 5 ], [ ('f') x 5 ], "$method: five writes are carried out");
 
 	# Without an end to the writes the process cannot leave.
 	hold_writes();
 	$primary->safe_psql('postgres', join(' ', map { log_sql(10 * $_, 2, 's') } 1 .. 5));
 	$primary->wait_for_catchup($standby, 'replay', flushed());
-	is(await_held(5), 5, 'five writes are in flight before a shutdown');
+	is(await_held(5), 5, "$method: five writes are in flight before a shutdown");
+	my $offset = -s $standby->logfile;
 	my $stop = IPC::Run::start([ 'pg_ctl', '-D', $standby->data_dir, '-m', 'fast', '-w', 'stop' ],
 		'>', '/dev/null');
-	usleep(1_000) until $standby->log_contains('received fast shutdown request');
+	usleep(1_000) until $standby->log_contains('received fast shutdown request', $offset);
 	power('lossy release');
-	ok($stop->finish, 'a standby with writes in flight is stopped');
+	ok($stop->finish, "$method: a standby with writes in flight is stopped");
 	$standby->_update_pid(0);
 	is_deeply([ map { bytes_at(10 * $_, 2) } 1 .. 5 ], [ ('s') x 5 ],
-		'writes in flight are complete after a shutdown');
+		"$method: writes in flight are complete after a shutdown");
+	$standby->append_conf('postgresql.conf', "blobext.io_method = auto\n");
 	$standby->start;
 }
 

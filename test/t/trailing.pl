@@ -166,6 +166,8 @@ my $has_lz4 = $node->safe_psql('postgres', q(SELECT count(*) FROM pg_settings
 my ($is_refused) = $node->psql('postgres', q(SET blobext.io_method = io_uring;
 	SELECT length(repeat('x', 10000000)::bytea::blobstate)));
 
+my $has_aio = stat_of($node, 'direct_io');
+
 # ---- content ----
 
 # Uploads in turns.  The second one ends where a full buffer does: 4 MB each behind 17 MB.
@@ -212,6 +214,13 @@ upload_together('slow thread', '', 'hash20', 1);
 upload_together('no thread', 'SET blobext.digest_thread = off', 'late20', 1);
 upload_together('cut short', '', 'short', 1);
 upload_together('blocking', 'SET blobext.io_method = sync', 'late20', 1);
+if ($has_aio)
+{
+	$trailed = stat_of($node, 'trailing_write_bytes');
+	upload_together('aio', 'SET blobext.io_method = aio', 'late20', 1);
+	cmp_ok(stat_of($node, 'trailing_write_bytes') - $trailed, '>', 8 * $mega, 'aio: writes have trailed');
+	upload_together('aio, cut short', 'SET blobext.io_method = aio', 'short', 1);
+}
 SKIP:
 {
 	skip 'no lz4', 2 if !$has_lz4;
@@ -239,16 +248,19 @@ for my $before (2 * 9, 14 * 9)
 
 # ---- failures ----
 
-for my $after (0, 4 * $mega)
+for my $case ([ 'auto', 0 ], [ 'auto', 4 * $mega ], $has_aio ? [ 'aio', 4 * $mega ] : ())
 {
+	my ($method, $after) = @$case;
 	my $client = RawClient->new($node, 'postgres');
 	my $content = content('failed', 22 * $mega);
+	ask($client, "SET blobext.io_method = $method");
 	ask($client, 'BEGIN');
 	ask($client, 'SAVEPOINT s');
 	my $number = send_upload($client, $content, 'EIO');
 	end_fault();
 	send_piece($client, $number, content('more', $after)) if $after > 0;
-	like(end_copy($client), qr/could not write content to file/, "a write that trailed has failed, $after bytes follow");
+	like(end_copy($client), qr/could not write content to file/,
+		"$method: a write that trailed has failed, $after bytes follow");
 	ask($client, 'ROLLBACK TO SAVEPOINT s');
 	my (undef, $error) = $client->query("SELECT blob_upload_end($number)");
 	like($error, qr/there is no upload/, 'the upload of a failed COPY went with the savepoint');
@@ -276,11 +288,12 @@ sub unused_pages
 # After $end, another session stores in the pages that become free, without the fault.
 sub is_not_damaged
 {
-	my ($id, $name, $end) = @_;
+	my ($id, $name, $method, $end) = @_;
 	my $client = RawClient->new($node, 'postgres');
 	my $content = content("lost $id", 26 * $mega);
 	my $other = content("kept $id", 26 * $mega);
 	make_room();
+	ask($client, "SET blobext.io_method = $method");
 	ask($client, 'BEGIN');
 	send_upload($client, $content, 'late1000');
 	my $unused = unused_pages();
@@ -305,23 +318,39 @@ sub is_not_damaged
 my $kept = content('kept', 100_000);
 $node->safe_psql('postgres', 'INSERT INTO t VALUES (0, ' . "'" . sha256_hex($kept) . "', " .
 	  literal($kept) . '::bytea)');
-is_not_damaged(1, 'error in COPY', sub {
+is_not_damaged(1, 'error in COPY', 'auto', sub {
 	my ($client) = @_;
 	$client->send('f', "not more\0");
 	like(($client->finish)[1], qr/not more/, 'COPY fails');
 	ask($client, 'ROLLBACK');
 });
-is_not_damaged(2, 'session ended', sub {
+is_not_damaged(2, 'session ended', 'auto', sub {
 	my ($client) = @_;
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($client->{pid}, 10000)");
 	$client->close;
 });
-is_not_damaged(3, 'connection lost', sub {
+is_not_damaged(3, 'connection lost', 'auto', sub {
 	my ($client) = @_;
 	$client->close;
 	$node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity
 		WHERE pid = $client->{pid}") or die;
 });
+
+if ($has_aio)
+{
+	is_not_damaged(4, 'aio, error in COPY', 'aio', sub {
+		my ($client) = @_;
+		$client->send('f', "not more\0");
+		like(($client->finish)[1], qr/not more/, 'aio: COPY fails');
+		ask($client, 'ROLLBACK');
+	});
+	is_not_damaged(5, 'aio, session ended', 'aio', sub {
+		my ($client) = @_;
+		$node->safe_psql('postgres', "SELECT pg_terminate_backend($client->{pid}, 10000)");
+		$client->close;
+	});
+}
+my $count = $node->safe_psql('postgres', 'SELECT count(*) FROM t');
 
 # ---- commits ----
 
@@ -340,7 +369,7 @@ kill_everything($node);
 end_fault();
 unlink $node->data_dir . '/postmaster.pid';
 start();
-is_whole(6, 'values that are committed are whole after a crash');
+is_whole($count + 2, 'values that are committed are whole after a crash');
 check_is_clean($node, 'blobext_check() finds nothing');
 
 $node->stop;

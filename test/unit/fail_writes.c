@@ -5,16 +5,22 @@
  * The environment variable BLOBEXT_FAULT names a file.  As long as it exists, writes to files below
  * pg_blobext fail with the error that it names, EIO or ENOSPC; with "sync" in the place of these
  * fdatasync() fails with EIO; with "hold" blocking writes wait until the file is gone, and a file
- * of that name and ".held" says that one does; with "late20" writes by io_uring are begun, and read
- * the memory that they write, 20 ms after they were submitted; with "short" they write the first of
- * their vectors only; with "hash20" another thread than the first takes 20 ms more for each part
- * that it hashes.  A number after that is the only process that is affected.
+ * of that name and ".held" says that one does; with "late20" writes by io_uring or aio are begun,
+ * and read the memory that they write, 20 ms after they were submitted; with "short" they write the
+ * first of their vectors only; with "hash20" another thread than the first takes 20 ms more for
+ * each part that it hashes.  A number after that is the only process that is affected.
  *
- * Requests of io_uring are handed to a file that fails all writes with that error.
+ * Requests of io_uring are handed to a file that fails all writes with that error.  Those of aio
+ * are handed to /dev/null, and their completions are changed.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <liburing.h>
+#include <linux/aio_abi.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include "preload.h"
@@ -241,4 +247,139 @@ io_uring_submit_and_wait(struct io_uring *ring, unsigned count)
 	divert(ring);
 	delay(ring);
 	return real(ring, count);
+}
+
+/* ---- aio ---- */
+
+#define MAX_DATA 256			/* numbers of requests are smaller */
+#define MAX_VECTORS 64
+
+typedef struct LateWrite
+{
+	aio_context_t context;
+	struct iocb block;
+	struct iovec vectors[MAX_VECTORS];
+	int			delay_ms;
+} LateWrite;
+
+static long (*real_syscall) (long, ...);
+static int	errors[MAX_DATA];	/* that completions are to have */
+
+/* A thread that submits a write late. */
+static void *
+submit_late(void *argument)
+{
+	LateWrite  *late = argument;
+	struct iocb *block = &late->block;
+
+	usleep(late->delay_ms * 1000);
+	if (real_syscall(__NR_io_submit, late->context, 1L, &block) != 1)
+		abort();
+	free(late);
+	return NULL;
+}
+
+/* The kernel reads the vectors when a request is submitted, and what they point to later. */
+static void
+begin_late(aio_context_t context, const struct iocb *block, int delay_ms)
+{
+	LateWrite  *late = malloc(sizeof(LateWrite));
+	sigset_t	all;
+	sigset_t	before;
+	pthread_t	thread;
+
+	if (late == NULL || block->aio_nbytes > MAX_VECTORS)
+		abort();
+	late->context = context;
+	late->block = *block;
+	late->delay_ms = delay_ms;
+	memcpy(late->vectors, (void *) (uintptr_t) block->aio_buf,
+		   block->aio_nbytes * sizeof(struct iovec));
+	late->block.aio_buf = (uintptr_t) late->vectors;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	if (pthread_create(&thread, NULL, submit_late, late) != 0)
+		abort();
+	pthread_detach(thread);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Have a write that is about to be submitted fail, or cut it. */
+static void
+divert_block(struct iocb *block)
+{
+	static int	null_fd = -1;
+
+	if (block->aio_data >= MAX_DATA)
+		abort();
+	if (is_cut())
+		block->aio_nbytes = 1;
+	if (!fails(block->aio_fildes))
+		return;
+	if (null_fd < 0)
+		null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	if (null_fd < 0)
+		abort();
+	errors[block->aio_data] = wanted_error();
+	block->aio_fildes = null_fd;
+}
+
+static long
+submit_blocks(aio_context_t context, long count, struct iocb **blocks)
+{
+	int			delay_ms = count > 0 ? wanted_delay("late") : 0;
+	long		left = 0;
+	struct iocb *others[MAX_DATA];
+
+	for (long i = 0; i < count; i++)
+	{
+		int			is_ours = blocks[i]->aio_lio_opcode == IOCB_CMD_PWRITEV &&
+			is_segment(blocks[i]->aio_fildes);
+
+		if (is_ours)
+			divert_block(blocks[i]);
+		if (is_ours && delay_ms > 0)
+			begin_late(context, blocks[i], delay_ms);
+		else
+			others[left++] = blocks[i];
+	}
+	/* All are accepted, as otherwise those that are late would be submitted again. */
+	if (left > 0 && delay_ms > 0 && real_syscall(__NR_io_submit, context, left, others) != left)
+		abort();
+	return delay_ms > 0 ? count : real_syscall(__NR_io_submit, context, count, blocks);
+}
+
+static long
+get_events(long context, long min, long max, struct io_event *events, long timeout)
+{
+	long		count = real_syscall(__NR_io_getevents, context, min, max, events, timeout);
+
+	for (long i = 0; i < count; i++)
+	{
+		if (errors[events[i].data] != 0)
+			events[i].res = -errors[events[i].data];
+		errors[events[i].data] = 0;
+	}
+	return count;
+}
+
+long
+syscall(long number, ...)
+{
+	long		arguments[6];
+	va_list		list;
+
+	va_start(list, number);
+	for (int i = 0; i < 6; i++)
+		arguments[i] = va_arg(list, long);
+	va_end(list);
+	if (real_syscall == NULL)
+		real_syscall = (long (*) (long, ...)) dlsym(RTLD_NEXT, "syscall");
+	if (number == __NR_io_submit)
+		return submit_blocks(arguments[0], arguments[1], (struct iocb **) arguments[2]);
+	if (number == __NR_io_getevents)
+		return get_events(arguments[0], arguments[1], arguments[2],
+						  (struct io_event *) arguments[3], arguments[4]);
+	return real_syscall(number, arguments[0], arguments[1], arguments[2], arguments[3],
+						arguments[4], arguments[5]);
 }
