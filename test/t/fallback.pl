@@ -179,6 +179,31 @@ sub is_unavailable
 	return;
 }
 
+# Contexts of aio are all taken when a process asks for one, and were not when the server started.
+sub try_room_for_aio
+{
+	my $control = "$PostgreSQL::Test::Utils::tmp_check/no_room";
+	my $node = blob_cluster('room', start => 0);
+	{
+		local $ENV{LD_PRELOAD} = preload_library('fail_writes.c');
+		local $ENV{BLOBEXT_FAULT} = $control;
+		start($node, ['--io-uring']);
+	}
+	$node->safe_psql('postgres', 'CREATE EXTENSION blobext');
+	make_values($node, 'v', 10_000, 8193);
+	append_to_file($control, "aio\n");
+	is((io_of_reader($node))[0], 'sync', 'no room for aio: a session makes blocking calls') for 1, 2;
+	is(methods_counted($node), 'aio sync', 'no room for aio: requests of both kinds are counted');
+	is(() = slurp_file($node->logfile) =~
+		  /LOG:  blobext uses blocking calls in this process\n.*DETAIL:  \Q$no_uring\E aio is refused: Resource temporarily unavailable\.$/mg,
+		1, 'no room for aio: the log says so once, with the reasons');
+	unlink $control or die $!;
+	is((io_of_reader($node))[0], 'aio', 'there is room again: a session uses aio');
+	values_are_intact($node, 'v', 'no room for aio: values are stored and read');
+	$node->stop;
+	return;
+}
+
 try_mode('default', method => $best, direct => $direct, why => $why,
 	also => sub {
 		my ($node) = @_;
@@ -219,6 +244,7 @@ SKIP:
 	try_mode('io_submit refused', refused => [ '--io-uring', '--io-submit' ], method => 'sync',
 		direct => $direct,
 		why => "$no_uring " . ($direct ? 'aio is refused: Operation not permitted.' : $not_direct));
+	try_room_for_aio() if $direct;
 	try_mode('O_DIRECT refused', refused => ['--o-direct'], method => $best_buffered, direct => 0,
 		why => $why_buffered,
 		also => sub {

@@ -8,7 +8,9 @@
  * of that name and ".held" says that one does; with "late20" writes by io_uring or aio are begun,
  * and read the memory that they write, 20 ms after they were submitted; with "short" they write the
  * first of their vectors only; with "hash20" another thread than the first takes 20 ms more for
- * each part that it hashes.  A number after that is the only process that is affected.
+ * each part that it hashes; with "aio" processes get no context for it, as if all were taken; with
+ * "refuse" io_submit() refuses writes with EAGAIN.  A number after that is the only process that is
+ * affected.
  *
  * Requests of io_uring are handed to a file that fails all writes with that error.  Those of aio
  * are handed to /dev/null, and their completions are changed.
@@ -53,14 +55,14 @@ wanted_error(void)
 		strcmp(word, "sync") == 0 ? -1 : strcmp(word, "hold") == 0 ? -2 : 0;
 }
 
-/* Whether writes of this process are to be cut short. */
+/* Whether the file that controls the library has this word, for this process. */
 static int
-is_cut(void)
+is_wanted(const char *wanted)
 {
 	char		word[16];
 
 	read_control(word);
-	return strcmp(word, "short") == 0;
+	return strcmp(word, wanted) == 0;
 }
 
 /* Wait until the file that asks for that is gone. */
@@ -153,7 +155,7 @@ divert(struct io_uring *ring)
 
 		if (!is_write(sqe))
 			continue;
-		if (sqe->opcode == IORING_OP_WRITEV && is_cut())
+		if (sqe->opcode == IORING_OP_WRITEV && is_wanted("short"))
 			sqe->len = 1;
 		if (!fails(sqe->fd))
 			continue;
@@ -312,7 +314,7 @@ divert_block(struct iocb *block)
 
 	if (block->aio_data >= MAX_DATA)
 		abort();
-	if (is_cut())
+	if (is_wanted("short"))
 		block->aio_nbytes = 1;
 	if (!fails(block->aio_fildes))
 		return;
@@ -324,6 +326,12 @@ divert_block(struct iocb *block)
 	block->aio_fildes = null_fd;
 }
 
+static int
+is_block_to_change(const struct iocb *block)
+{
+	return block->aio_lio_opcode == IOCB_CMD_PWRITEV && is_segment(block->aio_fildes);
+}
+
 static long
 submit_blocks(aio_context_t context, long count, struct iocb **blocks)
 {
@@ -331,10 +339,17 @@ submit_blocks(aio_context_t context, long count, struct iocb **blocks)
 	long		left = 0;
 	struct iocb *others[MAX_DATA];
 
+	/* The kernel begins requests up to one that it refuses; an error is that of the first. */
+	if (count > 0 && is_wanted("refuse"))
+	{
+		if (!is_block_to_change(blocks[0]))
+			return real_syscall(__NR_io_submit, context, 1L, blocks);
+		errno = EAGAIN;
+		return -1;
+	}
 	for (long i = 0; i < count; i++)
 	{
-		int			is_ours = blocks[i]->aio_lio_opcode == IOCB_CMD_PWRITEV &&
-			is_segment(blocks[i]->aio_fildes);
+		int			is_ours = is_block_to_change(blocks[i]);
 
 		if (is_ours)
 			divert_block(blocks[i]);
@@ -375,6 +390,11 @@ syscall(long number, ...)
 	va_end(list);
 	if (real_syscall == NULL)
 		real_syscall = (long (*) (long, ...)) dlsym(RTLD_NEXT, "syscall");
+	if (number == __NR_io_setup && is_wanted("aio"))
+	{
+		errno = EAGAIN;
+		return -1;
+	}
 	if (number == __NR_io_submit)
 		return submit_blocks(arguments[0], arguments[1], (struct iocb **) arguments[2]);
 	if (number == __NR_io_getevents)
