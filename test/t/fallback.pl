@@ -8,7 +8,7 @@
 # aio context?), in the counters of requests, in direct_io and in the log; so a fallback that is not taken makes
 # the test fail (it did, when the filter was left out).
 #
-# Seen to fail with the library before aio: all modes that take it, and the log of each mode.
+# Seen to fail with the library before aio: the modes that take or demand it, log and counters of each mode.
 use strict;
 use warnings;
 
@@ -183,7 +183,7 @@ sub is_unavailable
 sub try_room_for_aio
 {
 	my $control = "$PostgreSQL::Test::Utils::tmp_check/no_room";
-	my $node = blob_cluster('room', start => 0);
+	my $node = blob_cluster('room', start => 0, conf => "blobext.cache_size = 0\n");
 	{
 		local $ENV{LD_PRELOAD} = preload_library('fail_writes.c');
 		local $ENV{BLOBEXT_FAULT} = $control;

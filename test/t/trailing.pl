@@ -4,7 +4,8 @@
 # they read the writer's memory late; or cut short, or fail.  Parts:
 #
 #	- several uploads in one COPY, in pieces of random sizes, with the digest thread, which may be slow,
-#	  and without; also compressed: content equals the bytes that were sent,
+#	  and without; with io_uring, aio and blocking calls; also compressed: content equals the bytes that
+#	  were sent,
 #	- a write fails that has trailed: the COPY fails, whether another one follows or not, and the
 #	  upload cannot go on,
 #	- COPY ends by an error, the session is ended, the transaction is rolled back to a savepoint: the
@@ -12,7 +13,8 @@
 #	- a value is committed while its last writes would still trail, and the server is killed; another
 #	  one is, before its last pieces are hashed.
 #
-# Seen to fail: the first part without exchange_buffers(), without blob_hasher_wait_for_piece() in it,
+# Seen to fail: the first part with a request that io_submit() refuses and that counts as done
+# (src/io/engine_aio.c), without exchange_buffers(), without blob_hasher_wait_for_piece() in it,
 # and with other steps than those without data that may trail (src/blob/writer.c); the second part with
 # errors that await_trailing() (src/extents/pipeline.c) does not return; the third part without the wait in
 # await_trailing() after an error; the last part with
