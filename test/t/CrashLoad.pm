@@ -94,7 +94,7 @@ sub new_state
 {
 	my ($no) = @_;
 	return {
-		no => $no, next_id => $no * 1_000_000 + 1, rows => {}, prepared => {},
+		no => $no, next_id => $no * 1_000_000 + 1, rows => {}, prepared => {}, history => [],
 		is_async => $no == $clients, table => "t$no", is_wide => 0
 	};
 }
