@@ -8,8 +8,8 @@
 
 #include "blob/blob.h"
 #include "blob/walk.h"
+#include "core/attempt.h"
 #include "gc/roots.h"
-#include "sql/attempt.h"
 #include "sql/check.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"

@@ -11,12 +11,12 @@
 
 #include "blob/blob.h"
 #include "blob/share.h"
+#include "core/attempt.h"
 #include "core/catalog.h"
 #include "core/settings.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "sql/attempt.h"
 #include "sql/dedup.h"
 #include "sql/value.h"
 #include "store/store.h"

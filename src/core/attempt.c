@@ -1,11 +1,11 @@
 /*
- * sql/attempt.c
- *	  A step that may fail without its statement, see sql/attempt.h.
+ * core/attempt.c
+ *	  A step that may fail without its statement, see core/attempt.h.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "sql/attempt.h"
+#include "core/attempt.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 

@@ -1,9 +1,9 @@
 /*
- * sql/attempt.h
+ * core/attempt.h
  *	  A step that may fail without its statement.
  */
-#ifndef BLOB_SQL_ATTEMPT_H
-#define BLOB_SQL_ATTEMPT_H
+#ifndef BLOB_CORE_ATTEMPT_H
+#define BLOB_CORE_ATTEMPT_H
 
 #include "postgres.h"
 
@@ -17,4 +17,4 @@
 typedef void (*BlobAttemptStep) (void *argument);
 extern ErrorData *blob_attempt(BlobAttemptStep step, void *argument);
 
-#endif							/* BLOB_SQL_ATTEMPT_H */
+#endif							/* BLOB_CORE_ATTEMPT_H */
