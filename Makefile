@@ -117,7 +117,7 @@ UNIT_MODULES = $(filter $(OBJS), src/core/tier.o src/core/descriptor.o src/core/
 	src/core/codec.o src/core/digest.o src/core/hasher.o src/core/settings.o src/core/catalog.o \
 	src/store/free_runs.o src/store/pending.o src/store/hole_pace.o src/store/map.o \
 	src/blob/compare.o src/blob/frames.o src/blob/framer.o src/blob/mapping.o src/blob/sound.o \
-	src/blob/walk.o src/blob/sample.o src/wal/insert.o)
+	src/blob/walk.o src/blob/sample.o src/wal/insert.o src/core/attempt.o src/gc/methods.o)
 unit-module: $(UNIT_LIBRARY)
 $(UNIT_LIBRARY): $(UNIT_OBJS) $(UNIT_MODULES)
 	$(CC) $(CFLAGS) $(CFLAGS_SL) -shared -Wl,-Bsymbolic -o $@ $(UNIT_OBJS) $(UNIT_MODULES) \

@@ -14,15 +14,13 @@
 #include "access/transam.h"
 #include "blob/walk.h"
 #include "catalog/namespace.h"
-#include "catalog/pg_am.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
-#include "commands/defrem.h"
 #include "common/hashfn.h"
-#include "core/catalog.h"
 #include "core/compat.h"
+#include "gc/methods.h"
 #include "gc/roots.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
@@ -266,29 +264,6 @@ is_foreign_temporary(Listing *listing, Form_pg_class class)
 										qualified_name(class)));
 	}
 	return true;
-}
-
-static char *
-strange_method(Oid access_method, const char *strangeness)
-{
-	char	   *name = get_am_name(access_method);
-
-	return name == NULL ?
-		psprintf("has access method %u, %s", access_method, strangeness) :
-		psprintf("has access method \"%s\", %s", name, strangeness);
-}
-
-char *
-blob_gc_find_strangeness(Form_pg_class class, bool holds)
-{
-	Oid			known = class->relkind == RELKIND_INDEX ? BTREE_AM_OID : HEAP_TABLE_AM_OID;
-
-	if (!has_storage(class) || class->relam == known)
-		return NULL;
-	if (class->relkind != RELKIND_INDEX && blob_catalog_is_map_method(class->relam))
-		return class->oid == blob_catalog_map_relation_if_any() ? NULL :
-			strange_method(class->relam, "which is for the extent map only");
-	return holds ? strange_method(class->relam, "which the collector does not know") : NULL;
 }
 
 static void

@@ -8,7 +8,6 @@
 #include "postgres.h"
 
 #include "access/attnum.h"
-#include "catalog/pg_class.h"
 #include "storage/block.h"
 
 /* A relation whose rows or row type can hold blobstate, as the catalogs show it. */
@@ -57,12 +56,5 @@ extern bool blob_gc_columns_were_made(const BlobGcRoots *since);
 
 /* One column's part of BlobGcRoot.columns. */
 extern uint64 blob_gc_hash_column(AttrNumber number, Oid type, bool is_dropped);
-
-/*
- * Null, or why a relation's access method is strange, to be put behind the relation's name: the
- * collector cannot read the relation, though its columns can hold values (holds), or the method is
- * the map's.  Only the first keeps the collector from freeing anything.
- */
-extern char *blob_gc_find_strangeness(Form_pg_class class, bool holds);
 
 #endif							/* BLOB_GC_ROOTS_H */

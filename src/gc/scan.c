@@ -8,13 +8,17 @@
 #include "blob/walk.h"
 #include "catalog/pg_class.h"
 #include "gc/gc_internal.h"
+#include "gc/methods.h"
 #include "pgstat.h"
 #include "storage/lmgr.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* Whether the relation is still what the list says; lists its columns. */
+/*
+ * Whether the relation is still what the list says; lists its columns.  Its routine counts, not
+ * what the handler has returned for the list: the pages are read as heap's.
+ */
 static bool
 matches_root(BlobGcRound *round, const BlobGcRoot *root)
 {
@@ -36,6 +40,7 @@ matches_root(BlobGcRound *round, const BlobGcRoot *root)
 	}
 	return hash == root->columns && round->relation->rd_rel->relfilenode == root->file &&
 		round->relation->rd_rel->reltablespace == root->tablespace &&
+		(root->kind == RELKIND_INDEX || blob_gc_is_heap(round->relation->rd_tableam)) &&
 		(round->relation->rd_index == NULL || round->relation->rd_index->indisready);
 }
 

@@ -9,7 +9,7 @@
 #include "blob/blob.h"
 #include "blob/walk.h"
 #include "core/attempt.h"
-#include "gc/roots.h"
+#include "gc/methods.h"
 #include "sql/check.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"

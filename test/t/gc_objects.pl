@@ -244,16 +244,6 @@ session('CREATE TEMPORARY VIEW v AS SELECT * FROM s.t',
 is(frees(0, 'relations without storage'), '4', 'do not hinder');
 sql('DROP FOREIGN DATA WRAPPER s_fdw CASCADE');
 
-# Fails without: check_access_method().
-sql('CREATE ACCESS METHOD s_heap TYPE TABLE HANDLER heap_tableam_handler',
-	'CREATE TABLE s.am (id integer, b blobstate) USING s_heap',
-	'INSERT INTO s.am VALUES (1, value(1))');
-frees_nothing(qr/table s\.am has access method "s_heap", which the collector does not know/, 'access method');
-sql('ALTER TABLE s.am SET ACCESS METHOD heap');
-frees(0, 'access method changed');
-intact('SELECT * FROM s.am', 1, 'access method changed');
-sql('DROP ACCESS METHOD s_heap');
-
 # Unlogged tables, temporary tables of a session that a crash has ended.
 # Fails without: TEMP_NAMESPACE_IN_USE in is_foreign_temporary() (other sessions' always count).
 clean();

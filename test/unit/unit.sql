@@ -28,8 +28,9 @@ CREATE FUNCTION unit_sample_distinct(seed bigint) RETURNS bigint AS :'library' L
 CREATE FUNCTION unit_sample_common(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_sample_histogram(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_sample_correlation(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
+CREATE FUNCTION unit_methods() RETURNS bigint AS :'library' LANGUAGE C;
 
-SELECT plan(29);
+SELECT plan(30);
 SELECT diag('seed ' || :seed);
 SELECT cmp_ok(unit_tier_formula(), '>', 100::bigint, 'tier formula, the table of the paper');
 SELECT cmp_ok(unit_tier_waste(), '=', 4::bigint, 'waste, figures of the paper');
@@ -59,5 +60,7 @@ SELECT cmp_ok(unit_sample_distinct(:seed), '>', 2::bigint, 'sample: distinct val
 SELECT cmp_ok(unit_sample_common(:seed), '>', 2::bigint, 'sample: common values');
 SELECT cmp_ok(unit_sample_histogram(:seed), '>', 2::bigint, 'sample: histogram');
 SELECT cmp_ok(unit_sample_correlation(:seed), '>', 2::bigint, 'sample: correlation');
+SELECT cmp_ok(unit_methods(), '>', 40::bigint,
+	'only heap''s functions see rows in what passes for heap');
 SELECT cmp_ok(unit_clock(), '=', 9::bigint, 'times, where the clock is set back, too');
 SELECT * FROM finish();
