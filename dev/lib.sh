@@ -36,11 +36,12 @@ TEST_PACKAGES=("postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-pe
 	python3-psycopg e2fsprogs mount ca-certificates git fuse3 libfuse3-dev libpq-dev)
 LANGUAGE_PACKAGES=("postgresql-plpython3-$PG_MAJOR" "postgresql-plperl-$PG_MAJOR"
 	"postgresql-pltcl-$PG_MAJOR" libpython3-dev)
-# Drivers of clients, tools for backups, pglogical, languages, a browser: dev/test goes on where
-# they cannot be had, and the tests that need them are left out.
+# Drivers of clients, tools for backups, pglogical, output plugins, languages, a browser: dev/test
+# goes on where they cannot be had, and the tests that need them are left out.
 OPTIONAL_PACKAGES=(python3-psycopg2 python3-asyncpg python3-pg8000 python3-sqlalchemy
 	python3-django odbc-postgresql python3-pyodbc libpostgresql-jdbc-java pgbouncer
 	ruby-activerecord ruby-pg pgbackrest barman rsync "postgresql-$PG_MAJOR-pglogical" chromium
+	"postgresql-$PG_MAJOR-wal2json" "postgresql-$PG_MAJOR-decoderbufs"
 	"${LANGUAGE_PACKAGES[@]}")
 command -v javac > /dev/null || OPTIONAL_PACKAGES+=(default-jdk-headless)
 

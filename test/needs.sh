@@ -130,6 +130,12 @@ need_pg_regress()
 		test -x "$(dirname "$("$PG_CONFIG" --pgxs)")/../test/regress/pg_regress"
 }
 
+# Of any of the interpreters that t/cdc.pl tries.
+have_psycopg2()
+{
+	"$python" -c 'import psycopg2' || /usr/bin/python3 -c 'import psycopg2'
+}
+
 need_tap()
 {
 	need prove perl have_command prove
@@ -137,9 +143,14 @@ need_tap()
 	[ -n "$server_is_there" ] || return 0
 	need PostgreSQL::Test::Cluster "postgresql-server-dev-$major" \
 		test -f "$(dirname "$("$PG_CONFIG" --pgxs)")/../test/perl/PostgreSQL/Test/Cluster.pm"
-	[ -n "${BLOBEXT_TEST_MAY_SKIP:-}" ] ||
-		need "the extension pglogical" "postgresql-$major-pglogical" \
-			test -f "$("$PG_CONFIG" --sharedir)/extension/pglogical.control"
+	if [ -z "${BLOBEXT_TEST_MAY_SKIP:-}" ]; then
+		need "the extension pglogical" "postgresql-$major-pglogical" have_extension pglogical
+		for plugin in wal2json decoderbufs; do
+			need "the output plugin $plugin" "postgresql-$major-$plugin" \
+				test -f "$("$PG_CONFIG" --pkglibdir)/$plugin.so"
+		done
+		need psycopg2 python3-psycopg2 have_psycopg2
+	fi
 	need psql "postgresql-client-$major" test -x "$("$PG_CONFIG" --bindir)/psql"
 }
 
