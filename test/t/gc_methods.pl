@@ -60,7 +60,9 @@ foreach my $method ('h2', 'copied')
 {
 	keeps($method, 'a table', [ 'CREATE TABLE s.t (id integer, b blobstate)', "INSERT INTO s.t $fill" ],
 		'SELECT * FROM s.t', ['DELETE FROM s.t WHERE id = 2']);
-	keeps($method, 'a partition', [ 'CREATE TABLE s.t (id integer, b blobstate) PARTITION BY LIST (id)',
+	# A partitioned table has no rows; from 17 on it may have an access method.
+	my $using = $node->pg_version >= 17 ? " USING $method" : '';
+	keeps($method, 'a partition', [ "CREATE TABLE s.t (id integer, b blobstate) PARTITION BY LIST (id)$using",
 			'CREATE TABLE s.t1 PARTITION OF s.t FOR VALUES IN (1)', 'CREATE TABLE s.t2 PARTITION OF s.t DEFAULT',
 			"INSERT INTO s.t $fill" ],
 		'SELECT * FROM s.t', ['DELETE FROM s.t WHERE id = 2']);
