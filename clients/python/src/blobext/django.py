@@ -2,15 +2,16 @@
 
     content = BlobField()
 
-Content goes and comes as ``bytea``, by casts in SQL.  Use ``defer("content")`` in lists, and read
-large values with ``blobext.open()``.
+Clients are told ``bytea``, so nothing is cast: content comes in a stream, and functions of SQL get
+the column.  Use ``defer("content")`` in lists, and read large values with ``blobext.open()``.
 """
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 from django.db import models
+from django.db.models.expressions import Col
 
 __all__ = ["BlobField"]
 
@@ -23,11 +24,9 @@ class BlobField(models.BinaryField):  # type: ignore[misc]
     def db_type(self, connection: Any) -> str:
         return "blobstate"
 
-    def get_placeholder(self, value: Any, compiler: Any, connection: Any) -> str:
-        return "%s::bytea"
-
-    def select_format(self, compiler: Any, sql: str, params: Any) -> Any:
-        return f"({sql})::bytea", params
-
-    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Optional[bytes]:
-        return None if value is None else bytes(value)
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        """Transforms have this field, too, and give what they give: SHA256() is text.  For the
+        column drivers give text where ``blobext.client_type`` is ``blobstate``."""
+        if isinstance(value, str) and isinstance(expression, Col):
+            raise TypeError("text for a blobstate: blobext.client_type must be bytea")
+        return bytes(value) if isinstance(value, memoryview) else value

@@ -2,35 +2,45 @@
 
     content: Mapped[bytes] = mapped_column(Blobstate, deferred=True)
 
-Content goes and comes as ``bytea``, by casts in SQL, so it works with every driver.  Defer large
-columns, and read them with ``blobext.open()``.
+Clients are told ``bytea``, so nothing is cast.  Reflection finds the type where this module was
+imported.  Migrations of alembic need ``include_name``.  Defer large columns, and read them with
+``blobext.open()``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
-from sqlalchemy import cast, type_coerce
 from sqlalchemy.dialects.postgresql import BYTEA
-from sqlalchemy.types import UserDefinedType
+from sqlalchemy.dialects.postgresql.base import ischema_names
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.types import TypeDecorator
 
-__all__ = ["Blobstate"]
+__all__ = ["Blobstate", "include_name"]
 
 
-class Blobstate(UserDefinedType[bytes]):
+class Blobstate(TypeDecorator):  # type: ignore[type-arg,unused-ignore]
     """The type ``blobstate``.  Comparison with bytes uses indexes."""
 
+    impl = BYTEA
     cache_ok = True
 
-    def get_col_spec(self, **options: Any) -> str:
-        return "blobstate"
+    def process_result_value(self, value: Any, dialect: Any) -> Any:
+        """Drivers give hex text where ``blobext.client_type`` is ``blobstate``."""
+        if isinstance(value, str):
+            raise TypeError("text for a blobstate: blobext.client_type must be bytea")
+        return value
 
-    @property
-    def python_type(self) -> type[bytes]:
-        return bytes
 
-    def bind_expression(self, bindvalue: Any) -> Any:
-        return cast(type_coerce(bindvalue, BYTEA), BYTEA)
+@compiles(Blobstate)  # type: ignore[no-untyped-call,untyped-decorator,unused-ignore]
+def _in_ddl(type_: Blobstate, compiler: Any, **options: Any) -> str:
+    return "blobstate"
 
-    def column_expression(self, column: Any) -> Any:
-        return cast(type_coerce(column, BYTEA), BYTEA)
+
+ischema_names["blobstate"] = Blobstate
+
+
+def include_name(name: Optional[str], type_: str, parent_names: Any) -> bool:
+    """For ``context.configure()`` in alembic's env.py: without it, autogenerate drops the table of
+    the extension, which the server refuses."""
+    return not (type_ == "table" and name == "blobext_map")
