@@ -39,7 +39,8 @@ LANGUAGE_PACKAGES=("postgresql-plpython3-$PG_MAJOR" "postgresql-plperl-$PG_MAJOR
 # Drivers of clients, tools for backups, pglogical, output plugins, languages, a browser: dev/test
 # goes on where they cannot be had, and the tests that need them are left out.
 OPTIONAL_PACKAGES=(python3-psycopg2 python3-asyncpg python3-pg8000 python3-sqlalchemy
-	python3-django odbc-postgresql python3-pyodbc libpostgresql-jdbc-java pgbouncer
+	python3-alembic python3-django python3-peewee python3-sqlmodel odbc-postgresql python3-pyodbc
+	libpostgresql-jdbc-java pgbouncer
 	ruby-activerecord ruby-pg pgbackrest barman rsync "postgresql-$PG_MAJOR-pglogical" chromium
 	"postgresql-$PG_MAJOR-wal2json" "postgresql-$PG_MAJOR-decoderbufs"
 	"${LANGUAGE_PACKAGES[@]}")

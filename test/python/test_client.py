@@ -1,5 +1,4 @@
-"""The package of clients/python, as it is imported: files, uploads, downloads, resumption,
-asyncio, SQLAlchemy, Django.
+"""The package of clients/python, as it is imported: files, uploads, downloads, resumption, asyncio.
 
 Connection parameters come from the environment.  Seen to fail: with a stage that is moved by
 "SET content = (SELECT ...)" test_moved_twice (NULL), without the digest in read_query
@@ -9,7 +8,6 @@ test_writer_discards.
 
 import asyncio
 import hashlib
-import importlib
 import importlib.metadata
 import io
 import os
@@ -25,17 +23,6 @@ import blobext
 from blobext import aio
 
 SIZE = 5_000_003
-
-
-def need(name, least):
-    """An optional package: without it, or with an older one, the test is skipped by name."""
-    try:
-        module = importlib.import_module(name)
-    except ImportError:
-        raise unittest.SkipTest(f"package {name} is missing") from None
-    if tuple(int(part) for part in module.__version__.split(".")[:2]) < least:
-        raise unittest.SkipTest(f"package {name} is older than {least[0]}.{least[1]}")
-    return module
 
 
 class ClientTest(unittest.TestCase):
@@ -470,80 +457,6 @@ class AsyncTest(ClientTest):
 
 
 class OrmTest(ClientTest):
-    def test_sqlalchemy(self):
-        sqlalchemy = need("sqlalchemy", (2, 0))
-        orm = importlib.import_module("sqlalchemy.orm")
-        from blobext.sqlalchemy import Blobstate
-
-        class Base(orm.DeclarativeBase):
-            pass
-
-        class Document(Base):
-            __tablename__ = "orm_document"
-            id = orm.mapped_column(sqlalchemy.Integer, primary_key=True)
-            content = orm.mapped_column(Blobstate, nullable=True)
-
-        content = bytes(range(256)) * 1000
-        engine = sqlalchemy.create_engine("postgresql+psycopg://")
-        self.addCleanup(engine.dispose)
-        Base.metadata.drop_all(engine)
-        Base.metadata.create_all(engine)
-        with orm.Session(engine) as session:
-            session.add_all([Document(id=1, content=content), Document(id=2, content=b""),
-                             Document(id=3, content=None)])
-            session.commit()
-        with orm.Session(engine) as session:
-            self.assertEqual([document.content for document in session.scalars(
-                sqlalchemy.select(Document).order_by(Document.id))], [content, b"", None])
-            self.assertEqual(session.scalars(sqlalchemy.select(Document.id).where(
-                Document.content == content)).all(), [1])
-            self.assertEqual(session.scalars(sqlalchemy.select(Document.id).where(
-                Document.content.in_([content, b""])).order_by(Document.id)).all(), [1, 2])
-            session.get(Document, 1).content = b"a\\b"
-            session.commit()
-        self.assertEqual(self.admin.execute("SELECT content::bytea, pg_typeof(content)::text FROM"
-                                            " orm_document WHERE id = 1", binary=True).fetchone(),
-                         (b"a\\b", "blobstate"))
-
-    def test_django(self):
-        django = need("django", (4, 2))
-        from django.conf import settings
-        settings.configure(
-            DATABASES={"default": {"ENGINE": "django.db.backends.postgresql",
-                                   "NAME": os.environ["PGDATABASE"],
-                                   "USER": os.environ["PGUSER"], "HOST": os.environ["PGHOST"],
-                                   "PORT": os.environ["PGPORT"]}},
-            DEFAULT_AUTO_FIELD="django.db.models.BigAutoField")
-        django.setup()
-        from django.db import connection, models
-
-        from blobext.django import BlobField
-
-        class Document(models.Model):
-            name = models.TextField()
-            content = BlobField(null=True)
-
-            class Meta:
-                app_label = "test"
-
-        self.addCleanup(connection.close)
-        self.admin.execute("DROP TABLE IF EXISTS test_document")
-        with connection.schema_editor() as editor:
-            editor.create_model(Document)
-        content = bytes(range(256)) * 1000
-        Document.objects.create(name="bytes", content=content)
-        Document.objects.bulk_create([Document(name="empty", content=b""),
-                                      Document(name="null", content=None)])
-        self.assertEqual([document.content for document in Document.objects.order_by("id")],
-                         [content, b"", None])
-        self.assertEqual(Document.objects.get(content=content).name, "bytes")
-        Document.objects.filter(name="bytes").update(content=b"a\\b")
-        self.assertEqual(list(Document.objects.values_list("content", flat=True).order_by("id")),
-                         [b"", None, b"a\\b"][2:] + [b"", None])
-        self.assertEqual(Document._meta.get_field("content").deconstruct()[1],
-                         "blobext.django.BlobField")
-        self.assertEqual(self.admin.execute("SELECT DISTINCT pg_typeof(content)::text FROM"
-                                            " test_document").fetchall(), [("blobstate",)])
 
 
 class PackageTest(unittest.TestCase):

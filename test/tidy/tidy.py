@@ -65,6 +65,7 @@ FOUND_BY_NAME = [
     ("bench", "*.py"),          # by hand
     ("examples/*", "*.c"),      # the example's Makefile
     ("test/blobfs", "*.*"),     # run_blobfs
+    ("test/drivers/orms/python", "*.py"),   # run_drivers
     ("test/examples", "*.c"),   # its Makefile
     ("test/languages", "*.sql"),    # run_languages
     ("test/mount", "*.py"),     # run_mount

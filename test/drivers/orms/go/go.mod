@@ -1,0 +1,3 @@
+module orms
+
+go 1.21

@@ -1,0 +1,1 @@
+CREATE TABLE document (id integer PRIMARY KEY, content blobstate);
