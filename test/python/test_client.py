@@ -456,9 +456,6 @@ class AsyncTest(ClientTest):
                           aio.download("", self.value(2), self.copy))
 
 
-class OrmTest(ClientTest):
-
-
 class PackageTest(unittest.TestCase):
     def test_typed(self):
         directory = os.path.dirname(blobext.__file__)
