@@ -48,7 +48,9 @@ func (o bunORM) update(id int, content []byte) {
 	must(o.db.NewUpdate().Model(&bunDocument{ID: id, Content: content}).WherePK().Exec(ctx))
 }
 
-func (o bunORM) equal(content []byte) []int { return o.ids(o.documents().Where("content = ?", content)) }
+func (o bunORM) equal(content []byte) []int {
+	return o.ids(o.documents().Where("content = ?", content))
+}
 
 func (o bunORM) among(contents [][]byte) []int {
 	return o.ids(o.documents().Where("content IN (?)", bun.In(contents)))

@@ -22,7 +22,7 @@ type orm interface {
 	among(contents [][]byte) []int
 	ordered() []int
 	distinct() int
-	reflect() any // the type that it finds: "[]byte"
+	reflect() any // the type that it finds
 }
 
 // An answer of an ORM that has no such thing.
@@ -98,5 +98,5 @@ func main() {
 	check("ORDER BY", o.ordered(), append(ids, last+1))
 	o.insert(last+2, values[last-1])
 	check("count distinct", o.distinct(), last)
-	check("reflect", o.reflect(), "[]byte")
+	check("reflect", o.reflect(), "[]uint8") // which is []byte
 }

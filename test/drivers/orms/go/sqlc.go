@@ -53,8 +53,5 @@ func (o sqlcORM) distinct() int { return int(must(o.queries.CountDistinct(ctx)))
 // The member that it has made from the schema.
 func (o sqlcORM) reflect() any {
 	field, _ := reflect.TypeOf(queries.Document{}).FieldByName("Content")
-	if field.Type == reflect.TypeOf([]byte{}) {
-		return "[]byte"
-	}
 	return field.Type.String()
 }
