@@ -1,7 +1,7 @@
 # dev/lib.sh: what the scripts of this directory share; to be sourced.
 #
 #   $checkout     the source tree
-#   $bindir       PostgreSQL's programs, once dev_install_packages has run
+#   $bindir       PostgreSQL's programs, once dev_find_server has run
 #   $PG_CONFIG    which PostgreSQL to use; by default Debian's of version $PG_MAJOR
 #   $PG_MAJOR     its major version; by default that of $PG_CONFIG, or of this Debian, or 15
 #
@@ -36,8 +36,8 @@ TEST_PACKAGES=("postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-pe
 	python3-psycopg e2fsprogs mount ca-certificates git fuse3 libfuse3-dev libpq-dev)
 LANGUAGE_PACKAGES=("postgresql-plpython3-$PG_MAJOR" "postgresql-plperl-$PG_MAJOR"
 	"postgresql-pltcl-$PG_MAJOR" libpython3-dev)
-# Drivers of clients, tools for backups, pglogical, output plugins, languages, a browser: dev/test
-# goes on where they cannot be had, and the tests that need them are left out.
+# Drivers of clients, a JDK, tools for backups, pglogical, output plugins, languages, a browser:
+# dev/test installs them if it is asked to, and the tests that need a missing one are left out.
 OPTIONAL_PACKAGES=(python3-psycopg2 python3-asyncpg python3-pg8000 python3-sqlalchemy
 	python3-alembic python3-django python3-peewee python3-sqlmodel odbc-postgresql python3-pyodbc
 	libpostgresql-jdbc-java pgbouncer
@@ -60,11 +60,17 @@ fail()
 # Whether as_root can work, and what it would need; $1: what for.
 require_root()
 {
+	local said
+
 	[ "$EUID" -ne 0 ] || return 0
 	command -v sudo > /dev/null ||
 		fail "$1 must be done by root, and there is no sudo here: run this as root"
-	# Without a terminal sudo cannot ask for a password.
-	sudo -n true 2> /dev/null || { [ -t 0 ] && sudo -v; } ||
+	said=$(sudo -n true 2>&1) && return 0
+	# sudo asks for a password on the terminal, whatever standard input is.
+	{ : < /dev/tty; } 2> /dev/null ||
+		fail "$1 must be done by root, and sudo, which has no terminal here, says \"$said\":" \
+			"run this in a terminal, or as root"
+	sudo -v ||
 		fail "$1 must be done by root, and sudo does not let $(id -un): run this as root"
 }
 
@@ -145,16 +151,24 @@ apt_get()
 	done
 }
 
-# Install those of the named packages that are missing; no other package is changed or upgraded.
-dev_install_packages()
+missing_packages()
 {
 	local package missing=()
 
-	command -v dpkg-query > /dev/null || fail "this script installs Debian packages; README.md" \
-		"says how to build by hand"
 	for package in "$@"; do
 		is_installed "$package" || missing+=("$package")
 	done
+	echo "${missing[*]}"
+}
+
+# Install those of the named packages that are missing; no other package is changed or upgraded.
+dev_install_packages()
+{
+	local missing
+
+	command -v dpkg-query > /dev/null || fail "this script installs Debian packages; README.md" \
+		"says how to build by hand"
+	read -r -a missing <<< "$(missing_packages "$@")"
 	if [ ${#missing[@]} -gt 0 ]; then
 		require_root "installing packages (${missing[*]})"
 		say "Installing ${missing[*]}"
@@ -163,7 +177,10 @@ dev_install_packages()
 		PROGRESS=1 apt_get -y install --no-install-recommends "${missing[@]}" ||
 			fail "apt-get install failed"
 	fi
+}
 
+dev_find_server()
+{
 	if [ -z "${PG_CONFIG:-}" ]; then
 		PG_CONFIG=/usr/lib/postgresql/$PG_MAJOR/bin/pg_config
 		[ -x "$PG_CONFIG" ] || PG_CONFIG=$(command -v pg_config) || fail "pg_config not found"
@@ -172,6 +189,7 @@ dev_install_packages()
 	bindir=$("$PG_CONFIG" --bindir)
 }
 
+# The server is to be found before.
 dev_build_and_install()
 {
 	require_root "\"make install\""

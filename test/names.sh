@@ -2,7 +2,7 @@
 
 # The suites that run_all runs without arguments; it starts them in another order.
 test_suites=(unit tidy regress pgtap blobfs examples docs dump interrupt tap python languages mount
-	drivers collecting fuzz datums checked spaces)
+	drivers collecting fuzz datums checked spaces scripts)
 
 # Where the tests of a suite are, if they can be named; nothing for another suite.
 test_pattern()
