@@ -151,6 +151,20 @@ apt_get()
 	done
 }
 
+# What the version of packages ends with: those of a release come after those of the one before, so
+# that apt changes them when Debian is upgraded.  $1: os-release of another system
+package_suffix()
+{
+	(
+		VERSION_ID= VERSION_CODENAME= ID=
+		. "${1:-/etc/os-release}"
+		# Testing has no number yet.
+		[ "$VERSION_CODENAME" != forky ] || VERSION_ID=14
+		[ "$ID" != debian ] || ID=deb
+		echo "${VERSION_ID:+~$ID${VERSION_ID}u1}"
+	)
+}
+
 missing_packages()
 {
 	local package missing=()

@@ -8,6 +8,7 @@ Each test was seen to fail with the scripts of version 0.3.0.
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -38,6 +39,15 @@ def processes_with(text):
             continue
         if text.encode() in command and path.parent.name != str(os.getpid()):
             found.append(int(path.parent.name))
+    return found
+
+
+def dead_links(directory):
+    found = []
+    for path in directory.glob("**/*.md"):
+        for target in re.findall(r"\]\(([^():#]+)(?:#[^()]*)?\)", path.read_text()):
+            if not (path.parent / target).exists():
+                found.append((path.name, target))
     return found
 
 
@@ -152,6 +162,30 @@ class Dev(unittest.TestCase):
         installed, said = self.dev_test("unit")
         self.assertEqual(installed, "")
         self.assertNotIn("left out", said)
+
+    def test_versions_of_packages(self):
+        """apt changes packages when Debian is upgraded, and takes those of sid for the newest."""
+        versions = []
+        for text in ("ID=debian\nVERSION_ID=12\nVERSION_CODENAME=bookworm",
+                     "ID=debian\nVERSION_ID=13\nVERSION_CODENAME=trixie",
+                     "ID=debian\nVERSION_CODENAME=forky", "ID=debian\n"):
+            (self.directory / "os-release").write_text(text)
+            versions.append("1-1" + self.run_script(
+                ["bash", "-c", f". {TREE}/dev/lib.sh; package_suffix {self.directory}/os-release"]
+            ).stdout.strip())
+        for older, newer in zip(versions, versions[1:]):
+            subprocess.run(["dpkg", "--compare-versions", older, "lt", newer], check=True)
+
+    def test_documents_of_packages(self):
+        doc = self.directory / "doc"
+        doc.mkdir()
+        subprocess.run(["cp", "-R", "README.md", "SECURITY.md", "docs", "examples", "monitoring",
+                        doc], cwd=TREE, check=True)
+        self.assertTrue(dead_links(doc))
+        subprocess.run([TREE / "debian/documents", doc], check=True)
+        self.assertEqual(dead_links(doc), [])
+        self.assertIn("(src/io/README.md in the source)", (doc / "README.md").read_text())
+        self.assertIn("](docs/reference.md)", (doc / "README.md").read_text())
 
     def start_release(self):
         """dev/releases with a Debian that is made already, whose chroot is a program of ours."""
