@@ -1,24 +1,37 @@
-# Debian's PostgreSQL 15 with blobext: docs/packages.md says how to build and run it.
-FROM debian:bookworm AS build
-RUN apt-get update \
-	&& apt-get install -y --no-install-recommends \
-		build-essential postgresql-server-dev-15 liburing-dev libssl-dev liblz4-dev libzstd-dev
-COPY . /usr/local/src/blobext
-RUN make -C /usr/local/src/blobext -j"$(nproc)" PG_CONFIG=/usr/lib/postgresql/15/bin/pg_config \
-	&& make -C /usr/local/src/blobext install DESTDIR=/out \
-		PG_CONFIG=/usr/lib/postgresql/15/bin/pg_config
+# Debian's PostgreSQL with the packages of this source: docs/packages.md says how to build and run
+# it.  PG_MAJOR is 15, 17 or 18.  The target "extension" has the files of the extension alone, for
+# operators on Kubernetes: docs/kubernetes.md.
+ARG PG_MAJOR=15
+FROM debian:bookworm AS debian-15
+FROM debian:trixie AS debian-17
+FROM debian:forky AS debian-18
 
-FROM debian:bookworm
+FROM debian-$PG_MAJOR AS package
+ARG PG_MAJOR
+COPY . /usr/local/src/blobext
+RUN DEB_BUILD_OPTIONS=nocheck DEB_BUILD_PROFILES=nocheck \
+	/usr/local/src/blobext/dev/package /packages
+
+FROM package AS layout
+RUN /usr/local/src/blobext/docker/extension /layout /packages/postgresql-$PG_MAJOR-blobext_*.deb \
+	&& rm /layout/Dockerfile /layout/.dockerignore
+
+FROM scratch AS extension
+COPY --from=layout /layout/ /
+
+FROM debian-$PG_MAJOR
+ARG PG_MAJOR
+COPY --from=package /packages/postgresql-$PG_MAJOR-blobext_*.deb /packages/
 # No cluster of the package's: the entry point makes one in the volume.
 RUN apt-get update \
-	&& mkdir -p /etc/postgresql-common \
+	&& mkdir -p /etc/postgresql-common /docker-entrypoint-initdb.d \
 	&& echo 'create_main_cluster = false' > /etc/postgresql-common/createcluster.conf \
-	&& apt-get install -y --no-install-recommends postgresql-15 liburing2 libssl3 liblz4-1 libzstd1 \
-	&& rm -rf /var/lib/apt/lists/* \
+	&& DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+		postgresql-$PG_MAJOR xz-utils zstd /packages/*.deb \
+	&& rm -rf /var/lib/apt/lists/* /packages \
 	&& install -d -m 700 -o postgres -g postgres /var/lib/postgresql/data
-COPY --from=build /out/ /
 COPY docker/entrypoint /usr/local/bin/blobext-entrypoint
-ENV PATH=/usr/lib/postgresql/15/bin:/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8
+ENV PATH=/usr/lib/postgresql/$PG_MAJOR/bin:/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8
 USER postgres
 VOLUME /var/lib/postgresql/data
 EXPOSE 5432
