@@ -3,6 +3,8 @@
 -- Seen to fail with triggers that keep a copy (OLD.content || '', and OLD.content::bytea): bytes are
 -- stored, and the WAL has them; without begin_version() (a document of two versions of one moment);
 -- without keep_all_versions() (TRUNCATE leaves no history).
+CREATE SCHEMA history_test;
+SET search_path = history_test, public;
 SELECT plan(27);
 
 CREATE FUNCTION large(n integer, bytes bigint) RETURNS bytea LANGUAGE sql AS
