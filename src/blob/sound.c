@@ -107,7 +107,7 @@ align_packed(Span *span, int16 length, char alignment)
 
 /* The n-th bit says whether the n-th value is there; NULL: all are. */
 static bool
-is_there(const bits8 *bits, int n)
+is_there(const uint8 *bits, int n)
 {
 	return bits == NULL || !att_isnull(n, bits);
 }
@@ -117,7 +117,7 @@ is_there(const bits8 *bits, int n)
  * variable length are there; without that PostgreSQL would not look for them.
  */
 static char *
-check_attributes(Span span, const bits8 *bits, TupleDesc row_type, int count, bool knows_lengths)
+check_attributes(Span span, const uint8 *bits, TupleDesc row_type, int count, bool knows_lengths)
 {
 	for (int i = 0; i < count; i++)
 	{
@@ -174,7 +174,7 @@ blob_sound_line(Page page, ItemId item, Size minimum)
 char *
 blob_sound_row(HeapTupleHeader header, Size length, TupleDesc row_type)
 {
-	const bits8 *bits = NULL;
+	const uint8 *bits = NULL;
 	Size		header_bytes = SizeofHeapTupleHeader;
 	int			count;
 	Span		span;
@@ -219,7 +219,7 @@ blob_sound_key(IndexTuple tuple, Size length, Relation index)
 		span.end = (const char *) tuple + BTreeTupleGetPostingOffset(tuple);
 	}
 	return check_attributes(span, !IndexTupleHasNulls(tuple) ? NULL :
-							(bits8 *) ((char *) tuple + sizeof(IndexTupleData)),
+							(uint8 *) ((char *) tuple + sizeof(IndexTupleData)),
 							RelationGetDescr(index), count, IndexTupleHasVarwidths(tuple));
 }
 

@@ -222,6 +222,27 @@
 #define BLOB_PLAN_EXTRA_ARGUMENT
 #endif
 
+/*
+ * optimizer/pathnode.h, before 19 optimizer/plancat.h: the planner has looked a table up, for one
+ * reference to it.  BLOB_RELATION_INFO_HOOK is the hook, of type blob_relation_info_hook_type, with
+ * BLOB_RELATION_INFO_PARAMETERS and BLOB_RELATION_INFO_ARGUMENTS; from 19 on it is called for
+ * subqueries, functions and the like, too, for which blob_is_relation_info() is false.
+ */
+#if PG_VERSION_NUM >= 190000
+#define BLOB_RELATION_INFO_HOOK build_simple_rel_hook
+#define blob_relation_info_hook_type build_simple_rel_hook_type
+#define BLOB_RELATION_INFO_PARAMETERS PlannerInfo *root, RelOptInfo *info, RangeTblEntry *entry
+#define BLOB_RELATION_INFO_ARGUMENTS root, info, entry
+#define blob_is_relation_info() (entry->rtekind == RTE_RELATION)
+#else
+#define BLOB_RELATION_INFO_HOOK get_relation_info_hook
+#define blob_relation_info_hook_type get_relation_info_hook_type
+#define BLOB_RELATION_INFO_PARAMETERS \
+	PlannerInfo *root, Oid relation, bool is_parent, RelOptInfo *info
+#define BLOB_RELATION_INFO_ARGUMENTS root, relation, is_parent, info
+#define blob_is_relation_info() true
+#endif
+
 /* access/tableam.h, access/heapam.h, storage/bufmgr.h: a scan of all rows; prune a page */
 #if PG_VERSION_NUM >= 190000
 #define blob_table_beginscan(relation, snapshot) table_beginscan((relation), (snapshot), 0, NULL, 0)
@@ -256,6 +277,16 @@
 #define BLOB_ANALYZE_TUPLE_EXTRA_PARAMETER TransactionId oldest_xmin,
 #endif
 
+/*
+ * replication/slot.h: entries of ReplicationSlotCtl->replication_slots.  Those of REPACK
+ * (CONCURRENTLY) come last, and a setting of their own says how many they are.
+ */
+#if PG_VERSION_NUM >= 190000
+#define blob_slot_count() (max_replication_slots + max_repack_replication_slots)
+#else
+#define blob_slot_count() max_replication_slots
+#endif
+
 /* pgstat.h: statistics of a table of this database, or NULL */
 #if PG_VERSION_NUM >= 190000
 #define blob_stat_of_table(relid) pgstat_fetch_stat_tabentry_ext(false, (relid), NULL)
@@ -283,11 +314,11 @@
 
 /*
  * access/xlog_internal.h: blob_replace_redo(resource manager, function) puts another redo function
- * into RmgrTable.  Up to 18 that table is writable, because RegisterCustomRmgr() copies into it.
+ * into RmgrTable.  Up to 19 that table is writable, because RegisterCustomRmgr() copies into it.
  * Before a later release is added, look whether it still is.
  */
 #ifndef BLOB_CAN_REPLACE_REDO
-#define BLOB_CAN_REPLACE_REDO (PG_VERSION_NUM < 190000)
+#define BLOB_CAN_REPLACE_REDO (PG_VERSION_NUM < 200000)
 #endif
 #if BLOB_CAN_REPLACE_REDO
 #define blob_replace_redo(rmid, function) (RmgrTable[rmid].rm_redo = (function))

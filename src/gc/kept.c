@@ -24,6 +24,7 @@
 #include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
 
 /*
  * In the order in which one is named if several are equally old: a transaction makes all snapshots
@@ -100,7 +101,7 @@ static void
 see_slots(Keeper *oldest, bool catalogs)
 {
 	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
-	for (int i = 0; i < max_replication_slots; i++)
+	for (int i = 0; i < blob_slot_count(); i++)
 	{
 		ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[i];
 		Keeper		candidate = {.kind = KEEPER_SLOT};

@@ -60,7 +60,7 @@ static bool
 check_slots(BlobGcRound *round, int *count)
 {
 	*count = 0;
-	for (int i = 0; i < max_replication_slots; i++)
+	for (int i = 0; i < blob_slot_count(); i++)
 	{
 		ReplicationSlotPersistentData slot;
 
@@ -151,7 +151,7 @@ durable_position(const char *name)
 static void
 save_slots(void)
 {
-	for (int i = 0; i < max_replication_slots; i++)
+	for (int i = 0; i < blob_slot_count(); i++)
 	{
 		ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[i];
 
@@ -191,7 +191,7 @@ all_are_ahead(BlobGcRound *round)
 	bool		ahead = true;
 
 	LWLockAcquire(ReplicationSlotAllocationLock, LW_SHARED);
-	for (int i = 0; i < max_replication_slots && ahead; i++)
+	for (int i = 0; i < blob_slot_count() && ahead; i++)
 	{
 		ReplicationSlotPersistentData slot;
 
@@ -212,7 +212,7 @@ blob_gc_wait_for_slots(BlobGcRound *round)
 	blob_gc_wait_begin(&wait);
 	do
 	{
-		for (int i = 0; i < max_replication_slots; i++)
+		for (int i = 0; i < blob_slot_count(); i++)
 		{
 			ReplicationSlotPersistentData slot;
 

@@ -23,6 +23,7 @@
 #include "executor/executor.h"
 #include "gc/holders.h"
 #include "hooks/hooks.h"
+#include "optimizer/pathnode.h"
 #include "optimizer/plancat.h"
 #include "optimizer/planner.h"
 #include "parser/analyze.h"
@@ -36,7 +37,7 @@ extern PGDLLIMPORT AuthenticationHook ClientAuthentication_hook;
 
 static post_parse_analyze_hook_type previous_post_parse_analyze;
 static planner_hook_type previous_planner;
-static get_relation_info_hook_type previous_relation_info;
+static blob_relation_info_hook_type previous_relation_info;
 static ExecutorRun_hook_type previous_executor_run;
 static ExecutorFinish_hook_type previous_executor_finish;
 static ProcessUtility_hook_type previous_process_utility;
@@ -99,11 +100,12 @@ plan(Query *parse, const char *query_string, int cursor_options,
 
 /* Other extensions may add indexes, or change those that there are. */
 static void
-relation_info(PlannerInfo *root, Oid relation, bool is_parent, RelOptInfo *info)
+relation_info(BLOB_RELATION_INFO_PARAMETERS)
 {
 	if (previous_relation_info)
-		previous_relation_info(root, relation, is_parent, info);
-	blob_named_operators_replace_in_relation(root, info);
+		previous_relation_info(BLOB_RELATION_INFO_ARGUMENTS);
+	if (blob_is_relation_info())
+		blob_named_operators_replace_in_relation(root, info);
 }
 
 /* ---- running ---- */
@@ -344,8 +346,8 @@ blob_hooks_install(void)
 	post_parse_analyze_hook = post_parse_analyze;
 	previous_planner = planner_hook;
 	planner_hook = plan;
-	previous_relation_info = get_relation_info_hook;
-	get_relation_info_hook = relation_info;
+	previous_relation_info = BLOB_RELATION_INFO_HOOK;
+	BLOB_RELATION_INFO_HOOK = relation_info;
 	previous_executor_run = ExecutorRun_hook;
 	ExecutorRun_hook = executor_run;
 	previous_executor_finish = ExecutorFinish_hook;

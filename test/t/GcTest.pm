@@ -175,10 +175,11 @@ sub intact
 
 # Start a round that stops when it comes to the table s.stop: a transaction that the collector does not
 # wait for, as it began later, has locked that.  $waiting is called while the round still waits for older
-# transactions.  Returns the round and the session with the lock.
+# transactions.  A mode of SHARE gives that transaction no id.  Returns the round and the session with the
+# lock.
 sub start_gc_to_stop
 {
-	my ($waiting) = @_;
+	my ($waiting, $mode) = @_;
 	my $first = session('BEGIN', 'SELECT 1');
 	my $gc = start_gc();
 	gc_waits_for('process ' . pid($first));
@@ -186,7 +187,7 @@ sub start_gc_to_stop
 	my $second_pid = pid($second);
 	$first->query_safe('COMMIT');
 	gc_waits_for("process $second_pid");
-	my $lock = session('BEGIN', 'LOCK TABLE s.stop IN ACCESS EXCLUSIVE MODE');
+	my $lock = session('BEGIN', 'LOCK TABLE s.stop IN ' . ($mode // 'ACCESS EXCLUSIVE') . ' MODE');
 	$waiting->() if $waiting;
 	$second->query_safe('COMMIT');
 	return ($gc, $lock);

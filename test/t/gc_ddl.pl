@@ -50,6 +50,7 @@ my @kinds = (
 		ALTER TABLE s.parent ATTACH PARTITION s.%1$s FOR VALUES FROM (0) TO (1000)' ],
 	[ 'DETACH PARTITION', 'ALTER TABLE s.parent2 DETACH PARTITION s.%s' ],
 	[ 'VACUUM FULL', undef ]);
+push @kinds, [ 'REPACK', 'REPACK s.%s' ] if sql('SHOW server_version_num') >= 190_000;
 
 clean();
 table('t2', 0);
