@@ -27,8 +27,8 @@ CREATE FUNCTION plan(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE line text;
 BEGIN
 	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
-		IF line !~ '^ *Disabled: true$' THEN
-			RETURN NEXT regexp_replace(line, ' \(returns .*\)$', '');
+		IF line !~ '^ *(Disabled: true|Replaces: MinMaxAggregate)$' THEN
+			RETURN NEXT regexp_replace(line, 'InitPlan (minmax_)?1( \(returns .*\))?$', 'InitPlan 1');
 		END IF;
 	END LOOP;
 END$$;
