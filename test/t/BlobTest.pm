@@ -17,7 +17,7 @@ our @EXPORT = qw(
   fails_with check_is_clean no_page_is_shared no_extents_overlap stat_of store_dir segment_file
   make_values add_values make_traffic values_are_intact power stop_syncer few_are_dirty
   why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk sync_cluster
-  preload_library start_with_stops hold_at hold_again start_waiting let_go
+  preload_library start_with_stops hold_at hold_again start_waiting let_go promote_before_checkpoint
 );
 
 # Return a running server with blobext preloaded and created.  Options: streaming (wal_level replica
@@ -438,6 +438,21 @@ sub hold_at
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	await_stop($session, "a process stops $when $call");
 	return ($session, $pid);
+}
+
+# Promote a standby that start_with_stops() has started.  Its first checkpoint, for which no process waits, stops
+# before it writes, until the checkpointer, whose pid is returned, gets a SIGCONT.  (A checkpointer that stands still
+# sooner would be waited for by the promotion of PostgreSQL 19.)
+sub promote_before_checkpoint
+{
+	my ($standby) = @_;
+	arm_stop('checkpoint', 'before');
+	$standby->promote;
+	usleep(10_000) until -s "$stop.stopped";
+	my ($pid) = slurp_file("$stop.stopped") =~ /(\d+)/;
+	usleep(1_000) until is_stopped($pid);
+	unlink $stop;
+	return $pid;
 }
 
 # A process that stands still goes on to another call, and stops there.

@@ -243,7 +243,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	my $standby = PostgreSQL::Test::Cluster->new('new_primary');
 	$standby->init_from_backup($primary, 'base', has_streaming => 1);
 	$standby->append_conf('postgresql.conf', "blobext.wal_content = off\nbgwriter_delay = 10s\n");
-	$standby->start;
+	start_with_stops($standby);
 
 	# Behind the backup, so that replay of the standby starts before it.
 	$primary->safe_psql('postgres', q(
@@ -256,10 +256,7 @@ my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n" .
 	free_pages($primary, $first, $end);
 	$primary->wait_for_catchup($standby);
 	$primary->stop('immediate');
-	# The checkpoint of the promotion, for which no process waits, does not begin.
-	kill 'STOP', $standby->safe_psql('postgres',
-		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'");
-	$standby->promote;
+	promote_before_checkpoint($standby);
 	make_values($standby, 'new', (100_000) x 20, 5_000_000);
 	is($standby->safe_psql('postgres', "SELECT count(*) FROM new, blob_extents(b) AS e
 		WHERE e.first_page < $end AND e.first_page + e.pages > $first"), '0',

@@ -49,7 +49,7 @@ sub standby_of
 	my $node = PostgreSQL::Test::Cluster->new($name);
 	$node->init_from_backup($primary, 'base', has_streaming => 1);
 	$node->append_conf('postgresql.conf', $conf);
-	$node->start;
+	start_with_stops($node);
 	return $node;
 }
 
@@ -75,27 +75,12 @@ sub fill
 	return;
 }
 
-# A server that does not allow queries before its promotion cannot be asked for it.
-sub checkpointer_of
-{
-	my ($node) = @_;
-	foreach my $pid (BlobTest::children($node->{_pid}))
-	{
-		return $pid if slurp_file("/proc/$pid/cmdline") =~ /checkpointer/;
-	}
-	die 'there is no checkpointer';
-}
-
-# Stop the primary and promote the standby.  The checkpoint of the promotion, for which no process
-# waits, does not begin before the checkpointer, whose pid is returned, gets a SIGCONT.
+# Stop the primary and promote the standby.  Returns the checkpointer, which stands still.
 sub promote_over
 {
 	my ($primary, $standby) = @_;
-	my $checkpointer = checkpointer_of($standby);
 	$primary->stop('immediate');
-	kill 'STOP', $checkpointer;
-	$standby->promote;
-	return $checkpointer;
+	return promote_before_checkpoint($standby);
 }
 
 sub redo_of
@@ -149,7 +134,8 @@ foreach my $mode (sort keys %settings)
 	# And to one that ends in pages whose part of the map says nothing about FREE: an extent has its
 	# entry, and leaves its LSN, where it begins.
 	$primary->safe_psql('postgres', 'SELECT allocate(2100)');
-	$primary->wait_for_catchup($standby);
+	# By its name: PostgreSQL 19 would ask a standby that lets no queries in.
+	$primary->wait_for_catchup($standby->name);
 	my $before = extents($primary, 'grown');
 	my $checkpointer = promote_over($primary, $standby);
 	is($standby->safe_psql('postgres', "SELECT '" . redo_of($standby) . "'::pg_lsn < '$freed'"),
@@ -203,7 +189,7 @@ foreach my $mode (sort keys %settings)
 	fill($primary);
 	# It ends in pages that leave no trace of REMOVE and RESTORE in their part of the map.
 	is($primary->safe_psql('postgres', 'SELECT allocate(600)'), SEGMENT, 'the segment is restored');
-	$primary->wait_for_catchup($standby);
+	$primary->wait_for_catchup($standby->name);
 	promote_over($primary, $standby);
 	make_values($standby, 'new', 3_000_000);
 	is($standby->safe_psql('postgres', 'SELECT min(first_page) >= ' . SEGMENT . '

@@ -5,10 +5,11 @@
  * The environment variable BLOBEXT_STOP names a file.  As long as it exists and has two words, the
  * process that comes to the call stops (SIGSTOP): "punch", "reserve" (both are fallocate()),
  * "write" (of blobext.io_method = sync), "fsync" or "unlink", "before" it or "after" it; or to a
- * function of the extension, "restore" (blob_map_fill()).  A file of that name and ".stopped" says
- * that one has.
+ * function of the extension, "restore" (blob_map_fill()); or to a "checkpoint", "before" it writes.
+ * A file of that name and ".stopped" says that one has.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <linux/falloc.h>
 #include <signal.h>
 #include <stdint.h>
@@ -120,6 +121,19 @@ fsync(int fd)
 	if (is_ours && result == 0)
 		come_to("fsync", "after");
 	return result;
+}
+
+/* Each checkpoint reads this directory, before it writes pages. */
+DIR *
+opendir(const char *path)
+{
+	static DIR *(*real) (const char *);
+
+	if (real == NULL)
+		real = (DIR *(*) (const char *)) dlsym(RTLD_NEXT, "opendir");
+	if (strcmp(path, "pg_logical/snapshots") == 0)
+		come_to("checkpoint", "before");
+	return real(path);
 }
 
 int
