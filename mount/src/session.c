@@ -564,6 +564,10 @@ reply_xattr(fuse_req_t request, int error, struct buffer *buffer, size_t size)
 	buffer_free(buffer);
 }
 
+/*
+ * Others than "user." are none of ours.  The kernel asks for security.capability before each
+ * write(), and "ls -l" for two more of each file, so the server must not be asked.
+ */
 static void
 getxattr_(fuse_req_t request, fuse_ino_t id, const char *name, size_t size)
 {
@@ -579,7 +583,9 @@ getxattr_(fuse_req_t request, fuse_ino_t id, const char *name, size_t size)
 		fuse_reply_err(request, ENOSYS);
 		return;
 	}
-	if (mount->writer != NULL)
+	if (strncmp(name, "user.", 5) != 0)
+		error = EOPNOTSUPP;
+	else if (mount->writer != NULL)
 		error = session_write_xattr(mount, node, name);
 	if (error == 0)
 		error = operations->getxattr(mount->source, node, name, &buffer);

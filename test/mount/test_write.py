@@ -6,7 +6,8 @@ writer test_unlinked_with_an_older_reader; without goes_to_current() test_last_c
 the cut of "kept" in working_resize() test_model; without working_fill() in working_gather()
 test_many_ranges; with a tree_enter() that leaves written nodes as they are
 test_links_of_a_working_copy; without node_is_executed() test_truncation_of_a_running_program;
-before a file system had digests test_digest.
+before a file system had digests test_digest; with questions for all attributes
+test_other_xattrs.
 """
 
 import errno
@@ -485,6 +486,25 @@ class WriteTest(FileSystemTest):
                 os.setxattr(path, "user.sha256", b"x")
             os.removexattr(path, "user.a")
             self.assertNotIn("user.a", os.listxattr(path))
+
+    def test_other_xattrs(self):
+        """The server is not asked for attributes other than "user.", which the kernel wants to know
+        before each write()."""
+        self.put("/f", b"old")
+        with Mount("fs=docs,xattr") as mount, open(mount.path("f"), "r+b") as file:
+            self.sql.execute("ALTER FUNCTION docs.getxattr(bigint, bytea) RENAME TO absent")
+            try:
+                for name in ("security.capability", "security.selinux"):
+                    with self.assertRaises(OSError) as raised:
+                        os.getxattr(mount.path("f"), name)
+                    self.assertEqual(raised.exception.errno, errno.EOPNOTSUPP)
+                with self.assertRaises(OSError) as raised:
+                    os.getxattr(mount.path("f"), "user.a")
+                self.assertEqual(raised.exception.errno, errno.EIO)
+                file.write(b"content")
+                file.flush()
+            finally:
+                self.sql.execute("ALTER FUNCTION docs.absent(bigint, bytea) RENAME TO getxattr")
 
     def test_digest(self):
         """That of the content that is committed, where the file has no other."""
