@@ -1,0 +1,33 @@
+"""File servers on a mount that need more than Debian's packages, or root.
+
+By hand; a server that is not there is left out:
+
+    GOBIN=/usr/local/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+    GOBIN=/usr/local/bin go install github.com/rclone/rclone@latest        # 1.65 or later
+    RCLONE=/usr/local/bin/rclone test/run_mount long_gateways
+
+S3 needs python3-boto3.  NFS is tested by "bench/gateways --test", which is root.
+"""
+
+import os
+import unittest
+
+import gateways
+import support
+
+
+class RcloneS3Test(gateways.S3Cases, support.FileSystemTest):
+    gateway = gateways.RcloneS3
+
+
+class VersityTest(gateways.S3Cases, support.FileSystemTest):
+    gateway = gateways.Versity
+
+
+@unittest.skipUnless(os.getuid() == 0, "opening files by handles is for root: bench/gateways")
+class NfsTest(gateways.Cases, support.FileSystemTest):
+    gateway = gateways.Nfs
+
+
+if __name__ == "__main__":
+    support.main()
