@@ -354,9 +354,20 @@ class Nfs(Gateway):
         for name, result in (("nfs_init_context", ctypes.c_void_p),
                              ("nfs_get_error", ctypes.c_char_p), ("nfs_opendir", ctypes.c_int)):
             getattr(self.library, name).restype = result
+        wait_until(self.mount, "the registration with rpcbind")
+
+    def mount(self):
+        """False: rpcbind does not know the server yet."""
         self.context = ctypes.c_void_p(self.library.nfs_init_context())
         self.library.nfs_set_version(self.context, 3)
-        self.call("mount", b"127.0.0.1", os.fsencode(self.directory))
+        try:
+            self.call("mount", b"127.0.0.1", os.fsencode(self.directory))
+            return True
+        except OSError as error:
+            if "not available" not in str(error):
+                raise
+            self.library.nfs_destroy_context(self.context)
+            return False
 
     def call(self, name, *arguments):
         result = getattr(self.library, "nfs_" + name)(self.context, *arguments)
