@@ -42,7 +42,7 @@ OPTIONAL_PACKAGES=(python3-psycopg2 python3-asyncpg python3-pg8000 python3-sqlal
 	python3-alembic python3-django python3-peewee python3-sqlmodel odbc-postgresql python3-pyodbc
 	libpostgresql-jdbc-java pgbouncer
 	ruby-activerecord ruby-pg pgbackrest barman rsync "postgresql-$PG_MAJOR-pglogical" chromium
-	"postgresql-$PG_MAJOR-wal2json" "postgresql-$PG_MAJOR-decoderbufs"
+	"postgresql-$PG_MAJOR-wal2json" "postgresql-$PG_MAJOR-decoderbufs" rclone
 	"${LANGUAGE_PACKAGES[@]}")
 command -v javac > /dev/null || OPTIONAL_PACKAGES+=(default-jdk-headless)
 

@@ -479,7 +479,7 @@ class Cases:
         return value
 
     def test_content(self):
-        """The tables have the whole content when put() returns; clients get it, and ranges of it."""
+        """Content is in the tables when put() returns; clients get it, and ranges of it."""
         self.serve()
         for size in (0, 1, 10_000, LARGE_BYTES + 12_345):
             data = self.bytes(size)

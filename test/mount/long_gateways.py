@@ -23,6 +23,20 @@ class RcloneS3Test(gateways.S3Cases, support.FileSystemTest):
 class VersityTest(gateways.S3Cases, support.FileSystemTest):
     gateway = gateways.Versity
 
+    def test_metadata(self):
+        """Metadata and tags of objects are extended attributes, which a copy has, too."""
+        self.serve()
+        client = self.server.client
+        client.put_object(Bucket="bucket", Key="a", Body=b"content", ContentType="text/x",
+                          Metadata={"colour": "red"})
+        client.put_object_tagging(Bucket="bucket", Key="a",
+                                  Tagging={"TagSet": [{"Key": "k", "Value": "v"}]})
+        self.server.copy("a", "b")
+        head = client.head_object(Bucket="bucket", Key="b")
+        self.assertEqual((head["ContentType"], head["Metadata"]), ("text/x", {"colour": "red"}))
+        self.assertEqual(client.get_object_tagging(Bucket="bucket", Key="b")["TagSet"],
+                         [{"Key": "k", "Value": "v"}])
+
 
 @unittest.skipUnless(os.getuid() == 0, "opening files by handles is for root: bench/gateways")
 class NfsTest(gateways.Cases, support.FileSystemTest):
