@@ -18,7 +18,7 @@ import tempfile
 import urllib.parse
 import xml.etree.ElementTree
 
-from support import Mount, digest, wait_until
+from support import PATIENCE_SECONDS, Mount, digest, wait_until
 
 LARGE_BYTES = 12 << 20
 MANY = 10_000
@@ -47,6 +47,8 @@ class Gateway:
 
     program = None
     environment = {}
+    # Of the mount.
+    options = "fs=docs"
 
     def __init__(self, directory):
         self.directory = pathlib.Path(directory)
@@ -185,7 +187,7 @@ class Smb(Gateway):
     def run(self, *commands):
         done = subprocess.run(
             [find_program("smbclient"), "-s", self.configuration, "-p", str(self.port), "-N", "-E",
-             "//127.0.0.1/files", "-c", "; ".join(commands)],
+             "--timeout", str(PATIENCE_SECONDS), "//127.0.0.1/files", "-c", "; ".join(commands)],
             text=True, capture_output=True, check=False, cwd=self.work)
         if done.returncode != 0 or "NT_STATUS_" in done.stderr + done.stdout:
             raise OSError(f"{commands}: {done.stderr} {done.stdout[-500:]}")
@@ -299,6 +301,7 @@ class RcloneS3(S3):
 
 class Versity(S3):
     program = "versitygw"
+    options = "fs=docs,xattr"
     needed = ("versitygw", "boto3")
     environment = {"ROOT_ACCESS_KEY": "access", "ROOT_SECRET_KEY": "secret-of-tests"}
 
@@ -468,7 +471,7 @@ class Cases:
             self.skipTest("not on this machine: " + ", ".join(lacking))
 
     def serve(self, options=""):
-        self.mount = self.enterContext(Mount("fs=docs,xattr" + options))
+        self.mount = self.enterContext(Mount(self.gateway.options + options))
         os.mkdir(self.mount.path("served"))
         self.server = self.enterContext(self.gateway(self.mount.path("served")))
 
