@@ -21,7 +21,6 @@ import psycopg
 
 MB = 1024 * 1024
 SECTION = 64 * MB
-HUGE = 2048 * MB
 MAX_RESIDENT_KB = 64 * 1024
 LEAST_RATE = 0.8
 EMPTY = hashlib.sha256().hexdigest()
@@ -249,6 +248,12 @@ class Adapter:
     def forget_peak(self):
         with open(f"/proc/{self.process.pid}/clear_refs", "w", encoding="ascii") as file:
             file.write("5")
+
+    def processor_seconds(self):
+        """Of the client alone."""
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def peak_kb(self):
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as file:
@@ -550,9 +555,9 @@ class Cases:
                             ("upload", 1, path, "-", "-")):
                 adapter.fails("unexpected", *command)
 
-    def huge(self, other):
+    def huge(self, size, other, turns):
         """Memory, and rates beside another adapter's, in alternation."""
-        path, expected = self.file(HUGE)
+        path, expected = self.file(size)
         commands = (("write", 1, path, "-"), ("upload", 1, path, "-", "-"),
                     ("upload", 1, path, "stage", "-"), ("download", 1, self.path("copy"), "-"))
         rates = {}
@@ -561,20 +566,22 @@ class Cases:
             if other is not None:
                 adapters.append(stack.enter_context(self.adapter(other)))
             adapter.ok("write", 1, self.file(1)[0], "-")
-            for turn in range(1 if other is None else 3):
+            for _ in range(turns):
                 for command in commands:
                     for each in adapters:
                         with contextlib.suppress(FileNotFoundError):
                             os.unlink(self.path("copy"))
                         each.forget_peak()
-                        started = time.monotonic()
+                        before, started = each.processor_seconds(), time.monotonic()
                         same(each.ok(*command), expected)
-                        rate = HUGE / MB / (time.monotonic() - started)
+                        rate = size / MB / (time.monotonic() - started)
                         peak = each.peak_kb()
+                        seconds = each.processor_seconds() - before
                         name = " ".join(str(field) for field in command if field in
                                         ("write", "upload", "stage", "download"))
                         rates.setdefault((name, each is adapter), []).append(rate)
-                        print(f"# {name}: {rate:.0f} MB/s, {peak / 1024:.0f} MB resident"
+                        print(f"# {name}: {rate:.0f} MB/s, {seconds:.1f} s of the processor,"
+                              f" {peak / 1024:.0f} MB resident"
                               + ("" if each is adapter else " (the other)"), flush=True)
                         if each is adapter:
                             check(peak < MAX_RESIDENT_KB, name, f"{peak} kB resident")
@@ -617,8 +624,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--case", action="append", default=[])
     parser.add_argument("--megabytes", type=int, default=300)
-    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--large", type=int, metavar="MEGABYTES")
     parser.add_argument("--compare")
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     if not arguments.command:
@@ -632,10 +640,11 @@ def main():
         if unknown:
             parser.error(f"no case {', '.join(unknown)}; there are: {', '.join(names)}")
         results = [cases.run(name, getattr(cases, f"case_{name}")) for name in names
-                   if (name in arguments.case if arguments.case else not arguments.large)]
-        if arguments.large:
+                   if (name in arguments.case if arguments.case else arguments.large is None)]
+        if arguments.large is not None:
             other = arguments.compare.split() if arguments.compare else None
-            results.append(cases.run("large", cases.huge, other))
+            results.append(cases.run("large", cases.huge, arguments.large * MB,
+                                     other, arguments.turns))
         cases.server.connection.close()
         cases.server.drop()
     print(f"# conformance: {results.count(True)} of {len(results)} cases passed")

@@ -38,12 +38,16 @@ type Reader struct {
 // Open opens a value to read.  All reads are under ctx.
 func (s *Store) Open(ctx context.Context, v Value) (*Reader, error) {
 	r := &Reader{ctx: ctx, store: s, hash: sha256.New()}
-	return r, s.retry(ctx, func() (err error) {
+	err := s.retry(ctx, func() (err error) {
 		if r.target, err = s.target(ctx, v); err == nil {
 			r.Summary, err = r.target.summary(ctx, s.db, stat, r.target.key)
 		}
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // fetch reads exactly length bytes, which the value has.
@@ -171,7 +175,10 @@ func (s *Store) begin(ctx context.Context, v Value, how string, expected int64) 
 		reader.CloseWithError(err)
 		w.copied <- err
 	}()
-	return w, w.put(append([]byte("PGCOPY\n\xff\r\n\x00"), make([]byte, 8)...))
+	if err = w.put(append([]byte("PGCOPY\n\xff\r\n\x00"), make([]byte, 8)...)); err != nil {
+		return nil, err
+	}
+	return w, nil
 }
 
 func (w *Writer) put(message []byte) error {

@@ -5,13 +5,14 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 
 	"github.com/jackc/pgx/v5"
 )
 
 // Stage is a row that keeps an unfinished upload.  Its table has the columns "name text PRIMARY
-// KEY" and "content blobstate NOT NULL DEFAULT ''".
+// KEY" and "content blobstate NOT NULL", by default empty.
 type Stage struct {
 	Table pgx.Identifier
 	Name  string
@@ -22,6 +23,7 @@ type Stage struct {
 // also in another run of the program.
 func (s *Store) Upload(ctx context.Context, v Value, source io.ReadSeeker, stage *Stage) (
 	summary Summary, err error) {
+	var seen hash.Hash // of what the stage has, if this call has sent it
 	for more := true; more && err == nil; {
 		err = s.retry(ctx, func() error {
 			end, err := source.Seek(0, io.SeekEnd)
@@ -32,7 +34,7 @@ func (s *Store) Upload(ctx context.Context, v Value, source io.ReadSeeker, stage
 				return err
 			}
 			if stage != nil {
-				summary, more, err = s.section(ctx, v, source, end, stage)
+				summary, more, err = s.section(ctx, v, source, end, stage, &seen)
 				return err
 			}
 			w, err := s.Create(ctx, v, end)
@@ -57,8 +59,8 @@ func (w *Writer) finish(source io.Reader) (summary Summary, more bool, err error
 // section sends what fits into a transaction, and says whether there is more.  The digest of the
 // stage tells whether it has the beginning of the source: the commit of a section may have been
 // done although its answer was lost.  The last one is stored in v, and the stage removed.
-func (s *Store) section(ctx context.Context, v Value, source io.Reader, end int64, stage *Stage) (
-	summary Summary, more bool, err error) {
+func (s *Store) section(ctx context.Context, v Value, source io.ReadSeeker, end int64, stage *Stage,
+	seen *hash.Hash) (summary Summary, more bool, err error) {
 	base := Value{Table: stage.Table, Key: map[string]any{"name": stage.Name}}
 	staging, err := s.target(ctx, base)
 	if err == nil {
@@ -72,8 +74,14 @@ func (s *Store) section(ctx context.Context, v Value, source io.Reader, end int6
 		return summary, false, err
 	}
 	defer w.Discard()
-	w.hash = sha256.New()
-	if _, err = io.CopyN(w.hash, source, w.summary.Size); err != nil && err != io.EOF {
+	w.hash, *seen = *seen, nil
+	if w.hash != nil && [32]byte(w.hash.Sum(nil)) == w.summary.SHA256 {
+		_, err = source.Seek(w.summary.Size, io.SeekStart)
+	} else {
+		w.hash = sha256.New()
+		_, err = io.CopyN(w.hash, source, w.summary.Size)
+	}
+	if err != nil && err != io.EOF {
 		return summary, false, err
 	}
 	if w.summary.Size > end || [32]byte(w.hash.Sum(nil)) != w.summary.SHA256 {
@@ -85,6 +93,9 @@ func (s *Store) section(ctx context.Context, v Value, source io.Reader, end int6
 	}
 	if err == nil {
 		summary, _, err = w.finish(io.LimitReader(source, sectionBytes))
+	}
+	if err == nil {
+		*seen = w.hash
 	}
 	return summary, more, err
 }

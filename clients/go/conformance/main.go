@@ -101,8 +101,11 @@ func run(ctx context.Context, fields []string) (string, error) {
 		return summary(s), err
 	case "open":
 		r, err := store.Open(ctx, value(fields[1]))
+		if err != nil {
+			return "", err
+		}
 		reader = r
-		return fmt.Sprintf("ok\t%d", r.Size), err
+		return fmt.Sprintf("ok\t%d", r.Size), nil
 	case "seek":
 		whence := map[string]int{"start": io.SeekStart, "current": io.SeekCurrent, "end": io.SeekEnd}
 		position, err := reader.Seek(number(fields[1]), whence[fields[2]])

@@ -174,6 +174,7 @@ pub struct Writer {
     pub(crate) hash: Option<Sha256>, // of all content; None if the beginning was not seen
     pub(crate) summary: Summary,
     closing: Option<Work<Summary>>,
+    is_stored: bool,
 }
 
 impl Store {
@@ -206,8 +207,8 @@ impl Store {
         sink.feed(Bytes::from_static(b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0")).await?;
         let (sink, row) = (Some(sink), BytesMut::new());
         let hash = (!resume).then(Sha256::new);
-        let (staging, closing) = (None, None);
-        Ok(Writer { client, target, staging, number, sink, row, hash, summary, closing })
+        let (staging, closing, is_stored) = Default::default();
+        Ok(Writer { client, target, staging, number, sink, row, hash, summary, closing, is_stored })
     }
 }
 
@@ -238,7 +239,7 @@ impl Writer {
         let mut sink = self.sink.take()?;
         let (client, target) = (self.client.clone(), self.target.clone());
         let (staging, number, size) = (self.staging.take(), self.number, self.summary.size);
-        let digest = self.hash.take().map(|hash| hash.finalize());
+        let digest = self.hash.clone().map(|hash| hash.finalize());
         Some(Box::pin(async move {
             sink.feed(Bytes::from_static(b"\xff\xff")).await?;
             sink.as_mut().finish().await?;
@@ -289,7 +290,7 @@ impl AsyncWrite for Writer {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.closing.is_none() {
+        if self.closing.is_none() && !self.is_stored {
             ready!(self.poll_send(context))?;
             self.closing = self.finish();
         }
@@ -297,6 +298,7 @@ impl AsyncWrite for Writer {
             let result = ready!(work.as_mut().poll(context));
             self.closing = None;
             self.summary = result?;
+            self.is_stored = true;
         }
         Poll::Ready(Ok(()))
     }

@@ -28,8 +28,9 @@ impl Store {
         S: AsyncRead + AsyncSeek + Send + Unpin,
     {
         let mut retry = Retry::default();
+        let mut seen = None;
         loop {
-            match self.section(value, source, stage).await {
+            match self.section(value, source, stage, &mut seen).await {
                 Ok((summary, false)) => return Ok(summary),
                 Ok((_, true)) => retry = Retry::default(),
                 Err(error) => retry.after(error).await?,
@@ -41,7 +42,7 @@ impl Store {
     /// tells whether it has the beginning of the source: the commit of a section may have been done
     /// although its answer was lost.  The last one is stored in the target, and the stage removed.
     async fn section<S>(
-        &self, value: &Value, source: &mut S, stage: Option<&Stage>,
+        &self, value: &Value, source: &mut S, stage: Option<&Stage>, seen: &mut Option<Sha256>,
     ) -> Result<(Summary, bool)>
     where
         S: AsyncRead + AsyncSeek + Send + Unpin,
@@ -57,7 +58,13 @@ impl Store {
                 staging.rows(&client, INSERT_STAGE, &[]).await?;
                 let mut writer = self.append(stage, 0).await?;
                 let Summary { size, sha256 } = writer.summary;
-                let hash = hash(source, size).await?;
+                let hash = match seen.take() {
+                    Some(seen) if seen.clone().finalize()[..] == sha256 => {
+                        source.seek(SeekFrom::Start(size)).await?;
+                        seen
+                    }
+                    _ => hash(source, size).await?,
+                };
                 if size > end || hash.clone().finalize()[..] != sha256 {
                     return Err(Error::Mismatch);
                 }
@@ -73,6 +80,7 @@ impl Store {
         let length = if stage.is_some() { SECTION_BYTES } else { u64::MAX };
         tokio::io::copy(&mut source.take(length), &mut writer).await?;
         writer.shutdown().await?;
+        *seen = writer.hash.take();
         Ok((writer.summary, !is_last))
     }
 }
