@@ -136,11 +136,12 @@ func (s *Store) target(ctx context.Context, v Value) (*target, error) {
 			}
 		}
 		if parts[name] == "" {
-			return nil, fmt.Errorf("%w: the extension blobext is missing, or older than 0.3.0", ErrUnexpected)
+			return nil, fmt.Errorf("%w: the extension is missing, or older than 0.3.0", ErrUnexpected)
 		}
 	}
 	parts["content"] = content + parts["blobstate"] // it may have a domain over that
-	parts["summary"] = fmt.Sprintf("%s(%s), %s(%[2]s)", parts["length"], parts["content"], parts["sha256"])
+	parts["summary"] = strings.NewReplacer("L", parts["length"], "S", parts["sha256"],
+		"C", parts["content"]).Replace("L(C), S(C)")
 	var pairs []string
 	for name, part := range parts {
 		pairs = append(pairs, "{"+name+"}", part)
@@ -236,7 +237,7 @@ func (s *Store) retry(ctx context.Context, work func() error) error {
 	return work()
 }
 
-// IsLost says whether a connection was lost, or could not be made, so that another attempt may help.
+// IsLost says whether a connection was lost, or not made, so that another attempt may help.
 func IsLost(err error) bool {
 	var server *pgconn.PgError
 	var network net.Error

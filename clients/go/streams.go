@@ -151,8 +151,10 @@ func (s *Store) Append(ctx context.Context, v Value, expected int64) (*Writer, e
 	return s.begin(ctx, v, resume, expected)
 }
 
-func (s *Store) begin(ctx context.Context, v Value, how string, expected int64) (w *Writer, err error) {
-	w = &Writer{ctx: ctx, copied: make(chan error, 1), row: make([]byte, headerBytes, headerBytes+rowBytes)}
+func (s *Store) begin(ctx context.Context, v Value, how string, expected int64) (
+	w *Writer, err error) {
+	w = &Writer{ctx: ctx, copied: make(chan error, 1),
+		row: make([]byte, headerBytes, headerBytes+rowBytes)}
 	if w.target, err = s.target(ctx, v); err != nil {
 		return nil, err
 	}

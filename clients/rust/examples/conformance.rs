@@ -7,11 +7,16 @@ use std::io::{self, BufRead, SeekFrom, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::fs::File;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, AsyncWrite, AsyncWriteExt, ReadBuf,
+};
 
 fn value(id: &str) -> Value {
     let key: i64 = id.parse().unwrap();
-    Value::new([r#"Odd "Schema""#, "Odd Name"]).key("id", key).key("Kind", "a'b").column("my content")
+    Value::new([r#"Odd "Schema""#, "Odd Name"])
+        .key("id", key)
+        .key("Kind", "a'b")
+        .column("my content")
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -32,7 +37,8 @@ fn position(text: &str) -> Result<u64, Error> {
 
 fn line() -> Option<String> {
     let mut line = String::new();
-    (io::stdin().lock().read_line(&mut line).unwrap() > 0).then(|| line.trim_end_matches('\n').into())
+    (io::stdin().lock().read_line(&mut line).unwrap() > 0)
+        .then(|| line.trim_end_matches('\n').into())
 }
 
 fn print(text: &str) {
@@ -160,7 +166,8 @@ async fn run(
         }
         ["upload", id, path, stage, at] => {
             let mut file = Pause::new(File::open(path).await?, at, cancel);
-            let stage = (*stage != "-").then(|| Stage::new([r#"Odd "Schema""#, "blob_stage"], stage));
+            let stage =
+                (*stage != "-").then(|| Stage::new([r#"Odd "Schema""#, "blob_stage"], stage));
             Ok(summary(store.upload(&value(id), &mut file, stage.as_ref()).await?))
         }
         _ => Ok("error\tunknown".into()),
@@ -177,7 +184,11 @@ fn describe(error: Error) -> String {
         Error::Position => "position",
         Error::Postgres(cause) => {
             state = cause.code().map_or(state, |code| code.code().into());
-            if error.is_lost() { "lost" } else { "server" }
+            if error.is_lost() {
+                "lost"
+            } else {
+                "server"
+            }
         }
         _ => "io",
     };

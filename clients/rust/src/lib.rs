@@ -1,7 +1,7 @@
 //! Values of the PostgreSQL extension blobext as streams, on tokio-postgres.
 //!
-//! A [`Reader`] is `AsyncRead + AsyncSeek` over one version of a value, a [`Writer`] is `AsyncWrite`
-//! for a new one.  Both have a piece of the content in memory, whatever its size.
+//! A [`Reader`] is `AsyncRead + AsyncSeek` over one version of a value, a [`Writer`] is
+//! `AsyncWrite` for a new one.  Both have a piece of the content in memory, whatever its size.
 
 mod streams;
 mod upload;
@@ -151,8 +151,14 @@ pub struct Store(Arc<Inner>);
 
 /// What is used of the extension; T is the type blobstate.
 const MEMBERS: [&str; 8] = [
-    "blobstate", "blob_upload_pieces", "length(T)", "sha256(T)", "blob_read(T,bigint,bigint)",
-    "blob_upload_begin(bigint)", "blob_upload_resume(T,bigint)", "blob_upload_end(bigint)",
+    "blobstate",
+    "blob_upload_pieces",
+    "length(T)",
+    "sha256(T)",
+    "blob_read(T,bigint,bigint)",
+    "blob_upload_begin(bigint)",
+    "blob_upload_resume(T,bigint)",
+    "blob_upload_end(bigint)",
 ];
 
 // Statements, see Target.
@@ -297,7 +303,8 @@ impl Store {
         let facts = match known {
             Some(facts) => facts,
             None => {
-                let rows = client.query(include_str!("../find.sql"), &[&value.table, &names]).await?;
+                let rows =
+                    client.query(include_str!("../find.sql"), &[&value.table, &names]).await?;
                 let pair = |row| Ok::<_, Error>((column(row, 0)?, column(row, 1)?));
                 let facts = Arc::new(rows.iter().map(pair).collect::<Result<Vec<_>>>()?);
                 let mut all = self.0.facts.lock().unwrap_or_else(|e| e.into_inner());
@@ -324,7 +331,9 @@ impl Retry {
     /// Returns when work that may be done twice is to be done again, or with its error.
     async fn after(&mut self, error: Error) -> Result<()> {
         match Self::PAUSES.get(self.0) {
-            Some(pause) if error.is_lost() => tokio::time::sleep(Duration::from_millis(*pause)).await,
+            Some(pause) if error.is_lost() => {
+                tokio::time::sleep(Duration::from_millis(*pause)).await
+            }
             _ => return Err(error),
         }
         self.0 += 1;

@@ -19,8 +19,8 @@ const HEADER_BYTES: usize = 2 + 4 + 8 + 4;
 
 type Work<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
-/// One version of a value.  Reads fail with [`Error::Changed`] once it is replaced: two versions are
-/// never mixed.  Content that is read from beginning to end is compared with the digest.
+/// One version of a value.  Reads fail with [`Error::Changed`] once it is replaced: two versions
+/// are never mixed.  Content that is read from beginning to end is compared with the digest.
 pub struct Reader {
     store: Store,
     target: Arc<Target>,
@@ -162,8 +162,8 @@ impl AsyncSeek for Reader {
     }
 }
 
-/// A new value.  It has a connection in a transaction, in a COPY, until `shutdown()` stores the value
-/// and commits.  Dropped before, it gives the value up: the row stays as it is.
+/// A new value.  It has a connection in a transaction, in a COPY, until `shutdown()` stores the
+/// value and commits.  Dropped before, it gives the value up: the row stays as it is.
 pub struct Writer {
     client: Arc<Client>,
     pub(crate) target: Arc<Target>,
@@ -224,7 +224,8 @@ impl Writer {
         if self.row.len() > HEADER_BYTES {
             ready!(sink.as_mut().poll_ready(context)).map_err(Error::from)?;
             let length = self.row.len() - HEADER_BYTES;
-            self.row[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&(length as u32).to_be_bytes());
+            self.row[HEADER_BYTES - 4..HEADER_BYTES]
+                .copy_from_slice(&(length as u32).to_be_bytes());
             self.summary.size += length as u64;
             if let Some(hash) = &mut self.hash {
                 hash.update(&self.row[HEADER_BYTES..]);
@@ -284,7 +285,9 @@ impl AsyncWrite for Writer {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_send(context))?;
         match &mut self.sink {
-            Some(sink) => Poll::Ready(Ok(ready!(sink.as_mut().poll_flush(context)).map_err(Error::from)?)),
+            Some(sink) => {
+                Poll::Ready(Ok(ready!(sink.as_mut().poll_flush(context)).map_err(Error::from)?))
+            }
             None => Poll::Ready(Ok(())),
         }
     }

@@ -11,7 +11,8 @@ const SECTION_BYTES: u64 = 64 << 20;
 pub struct Stage(Value);
 
 impl Stage {
-    /// The table has the columns `name text PRIMARY KEY` and `content blobstate NOT NULL DEFAULT ''`.
+    /// The table has the columns `name text PRIMARY KEY` and `content blobstate NOT NULL`, by
+    /// default empty.
     pub fn new<const N: usize>(table: [&str; N], name: &str) -> Self {
         Stage(Value::new(table).key("name", name.to_string()))
     }

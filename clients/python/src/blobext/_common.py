@@ -496,6 +496,21 @@ def hash_beginning(source: BinaryIO, length: int) -> "hashlib._Hash":
     return digest
 
 
+def hash_stage(source: BinaryIO, start: int, stage: Stage, kept: Summary,
+               seen: "list[hashlib._Hash]") -> "hashlib._Hash":
+    """SHA-256 of what a stage has, up to where the file is positioned: that in ``seen``, if this
+    upload has sent it, or else of the file's beginning.  BlobMismatch if the stage has another."""
+    digest = seen.pop() if seen else None
+    if digest is not None and digest.digest() == kept.sha256:
+        source.seek(start + kept.size)
+        return digest
+    source.seek(start)
+    digest = hash_beginning(source, kept.size)
+    if digest.digest() != kept.sha256:
+        raise BlobMismatch(f"stage {stage.name!r} has not the beginning of this file")
+    return digest
+
+
 def check(summary: Summary, size: int, digest: bytes) -> Summary:
     """BlobMismatch unless the server has the bytes that were sent."""
     if (summary.size, summary.sha256) != (size, digest):

@@ -16,8 +16,8 @@ from ._common import (COPY_BEGIN, COPY_BYTES, COPY_END, FIND_EQUALITY, FIND_MEMB
                       PIECE_BYTES, SECTION_BYTES, BlobChanged, BlobMismatch, BlobMissing,
                       BlobUnexpected, FirstError, Members, Progress, RowLimit, Stage, Statements,
                       Summary, Value, check, copy_row, equality, equality_parameters, flush,
-                      hash_beginning, is_lost, new_position, range_in, read_piece, remaining_size,
-                      take, take_piece, take_size, take_summary)
+                      hash_beginning, hash_stage, is_lost, new_position, range_in, read_piece,
+                      remaining_size, take, take_piece, take_size, take_summary)
 
 Connection = psycopg.Connection[Any]
 Connect = Union[str, Callable[[], Connection]]
@@ -411,8 +411,8 @@ def _send_at_once(connection: Connection, target: Value, source: BinaryIO, total
 
 
 def _send_section(connection: Connection, stage: Stage, source: BinaryIO, start: int,
-                  total: Optional[int], section_bytes: int,
-                  progress: Optional[Progress]) -> "tuple[Summary, bool]":
+                  total: Optional[int], section_bytes: int, progress: Optional[Progress],
+                  seen: "list[Any]") -> "tuple[Summary, bool]":
     """Add a section to the stage, in a transaction.  Returns the stage's state, and whether that
     was the end of the file.
 
@@ -421,11 +421,8 @@ def _send_section(connection: Connection, stage: Stage, source: BinaryIO, start:
     """
     _run(connection, _statements(connection, stage.value).stage_begin(), stage.parameters)
     with _upload(connection, 0, stage.value) as upload:
-        source.seek(start)
         before = upload.size
-        digest = hash_beginning(source, before)
-        if digest.digest() != upload.sha256:
-            raise BlobMismatch(f"stage {stage.name!r} has not the beginning of this file")
+        digest = hash_stage(source, start, stage, Summary(before, upload.sha256), seen)
 
         def done(piece: bytes) -> None:
             digest.update(piece)
@@ -434,6 +431,7 @@ def _send_section(connection: Connection, stage: Stage, source: BinaryIO, start:
 
         upload.write_all(_pieces(source, section_bytes), done)
         summary = check(upload.end(stage.value), upload.size, digest.digest())
+        seen.append(digest)
         return summary, upload.size < before + section_bytes
 
 
@@ -489,9 +487,10 @@ def upload(connect: Union[Connect, Connection], target: Value, source: Union[Pat
             return result
         where = stage
         is_end = False
+        seen: "list[Any]" = []
         while not is_end:
             staged, is_end = run(lambda connection: _send_section(
-                connection, where, source, start, total, section_bytes, progress))
+                connection, where, source, start, total, section_bytes, progress, seen))
         result = run(lambda connection: _move(connection, where, target, staged))
         return result
     finally:

@@ -19,8 +19,8 @@ from ._common import (COPY_BEGIN, COPY_END, FIND_EQUALITY, FIND_MEMBERS, PAUSES,
                       PIECE_BYTES, SECTION_BYTES, BlobChanged, BlobError, BlobMismatch,
                       BlobMissing, BlobUnexpected, FirstError, Members, Progress, RowLimit, Stage,
                       Statements, Summary, Value, check, copy_row, equality, equality_parameters,
-                      flush, hash_beginning, is_lost, new_position, range_in, remaining_size, take,
-                      take_piece, take_size, take_summary)
+                      flush, hash_beginning, hash_stage, is_lost, new_position, range_in,
+                      remaining_size, take, take_piece, take_size, take_summary)
 from ._sync import _pieces, _resume_file
 
 __all__ = ["BlobChanged", "BlobError", "BlobMismatch", "BlobMissing", "BlobReader",
@@ -377,16 +377,13 @@ async def _send_at_once(connection: Connection, target: Value, source: BinaryIO,
 
 
 async def _send_section(connection: Connection, stage: Stage, source: BinaryIO, start: int,
-                        total: Optional[int], section_bytes: int,
-                        progress: Optional[Progress]) -> "tuple[Summary, bool]":
+                        total: Optional[int], section_bytes: int, progress: Optional[Progress],
+                        seen: "list[Any]") -> "tuple[Summary, bool]":
     staging = await _statements(connection, stage.value)
     await _run(connection, staging.stage_begin(), stage.parameters)
     async with _upload(connection, 0, stage.value) as upload:
-        source.seek(start)
         before = upload.size
-        digest = hash_beginning(source, before)
-        if digest.digest() != upload.sha256:
-            raise BlobMismatch(f"stage {stage.name!r} has not the beginning of this file")
+        digest = hash_stage(source, start, stage, Summary(before, upload.sha256), seen)
 
         def done(piece: bytes) -> None:
             digest.update(piece)
@@ -395,6 +392,7 @@ async def _send_section(connection: Connection, stage: Stage, source: BinaryIO, 
 
         await upload.write_all(_pieces(source, section_bytes), done)
         summary = check(await upload.end(stage.value), upload.size, digest.digest())
+        seen.append(digest)
         return summary, upload.size < before + section_bytes
 
 
@@ -437,9 +435,10 @@ async def upload(connect: Union[Connect, Connection], target: Value,
             return result
         where = stage
         is_end = False
+        seen: "list[Any]" = []
         while not is_end:
             staged, is_end = await session.run(lambda connection: _send_section(
-                connection, where, source, start, total, section_bytes, progress))
+                connection, where, source, start, total, section_bytes, progress, seen))
         result = await session.run(lambda connection: _move(connection, where, target, staged))
         return result
     finally:
