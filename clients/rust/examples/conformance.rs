@@ -153,14 +153,15 @@ async fn run(
         ["download", id, path, at] => {
             let mut reader = store.open(&value(id)).await?;
             let mut file = Pause::new(File::create(path).await?, at, cancel);
-            tokio::io::copy(&mut reader, &mut file).await?;
+            tokio::io::copy_buf(&mut reader, &mut file).await?;
             file.flush().await?;
             Ok(summary(reader.summary()))
         }
         ["write", id, path, at] => {
-            let mut file = Pause::new(File::open(path).await?, at, cancel);
+            let file = Pause::new(File::open(path).await?, at, cancel);
+            let mut file = tokio::io::BufReader::with_capacity(1 << 18, file);
             let mut writer = store.create(&value(id), 0).await?;
-            tokio::io::copy(&mut file, &mut writer).await?;
+            tokio::io::copy_buf(&mut file, &mut writer).await?;
             writer.shutdown().await?;
             Ok(summary(writer.summary()))
         }

@@ -8,13 +8,13 @@ use std::io::{self, SeekFrom};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{ready, Context, Poll};
-use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 use tokio_postgres::{Client, CopyInSink, Row};
 
 /// A read: a message of this size costs little beside its bytes, and memory a few times it.
 const PIECE_BYTES: u64 = 2 << 20;
 /// Of a row of COPY: the server works on one while the next is made.
-const ROW_BYTES: usize = 128 << 10;
+pub(crate) const ROW_BYTES: usize = 128 << 10;
 const HEADER_BYTES: usize = 2 + 4 + 8 + 4;
 
 type Work<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
@@ -26,7 +26,7 @@ pub struct Reader {
     target: Arc<Target>,
     summary: Summary,
     position: u64,
-    piece: Option<(u64, Row)>, // content from an offset on
+    piece: Option<(u64, u64, Row)>, // content: its offset and length
     fetching: Option<(u64, Work<Row>)>,
     hash: Sha256, // of the first hashed bytes
     hashed: u64,
@@ -104,43 +104,56 @@ impl AsyncRead for Reader {
     fn poll_read(
         mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        loop {
-            let Summary { size, sha256 } = this.summary;
-            if this.position >= size {
-                if this.hashed == size && this.hash.clone().finalize()[..] != sha256 {
-                    return Poll::Ready(Err(Error::Mismatch.into()));
-                }
-                return Poll::Ready(Ok(()));
+        let content = ready!(self.as_mut().poll_fill_buf(context))?;
+        let length = content.len().min(into.remaining());
+        into.put_slice(&content[..length]);
+        self.consume(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Pieces as they come from the server: `tokio::io::copy_buf()` makes no copy of them.
+impl AsyncBufRead for Reader {
+    fn poll_fill_buf(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        let this = self.get_mut();
+        let Summary { size, sha256 } = this.summary;
+        if this.position >= size {
+            if this.hashed == size && this.hash.clone().finalize()[..] != sha256 {
+                return Poll::Ready(Err(Error::Mismatch.into()));
             }
-            if let Some((start, row)) = &this.piece {
-                let content = column::<&[u8]>(row, 0)?;
-                let skip = this.position.checked_sub(*start).filter(|n| *n < content.len() as u64);
-                if let Some(skip) = skip {
-                    let rest = &content[skip as usize..];
-                    let rest = &rest[..rest.len().min(into.remaining())];
-                    into.put_slice(rest);
-                    this.position += rest.len() as u64;
-                    return Poll::Ready(Ok(()));
-                }
-            }
+            return Poll::Ready(Ok(&[]));
+        }
+        let position = this.position;
+        let has = matches!(&this.piece, Some((start, length, _))
+            if position >= *start && position - start < *length);
+        if !has {
             this.piece = None;
             if this.fetching.is_none() {
-                let length = PIECE_BYTES.min(size - this.position);
-                this.fetching = Some((this.position, this.fetch(this.position, length)));
+                let length = PIECE_BYTES.min(size - position);
+                this.fetching = Some((position, this.fetch(position, length)));
             }
             if let Some((start, work)) = &mut this.fetching {
                 let (start, result) = (*start, ready!(work.as_mut().poll(context)));
                 this.fetching = None;
                 let row = result?;
+                let content = column::<&[u8]>(&row, 0)?;
                 if this.hashed == start {
-                    let content = column::<&[u8]>(&row, 0)?;
                     this.hash.update(content);
                     this.hashed += content.len() as u64;
                 }
-                this.piece = Some((start, row));
+                this.piece = Some((start, content.len() as u64, row));
             }
         }
+        match &this.piece {
+            Some((start, _, row)) => {
+                Poll::Ready(Ok(&column::<&[u8]>(row, 0)?[(position - start) as usize..]))
+            }
+            None => Poll::Ready(Ok(&[])),
+        }
+    }
+
+    fn consume(mut self: Pin<&mut Self>, length: usize) {
+        self.position += length as u64;
     }
 }
 

@@ -1,7 +1,8 @@
+use crate::streams::ROW_BYTES;
 use crate::{Error, Result, Retry, Store, Summary, Value, INSERT_STAGE};
 use sha2::{Digest, Sha256};
 use std::io::SeekFrom;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, AsyncWriteExt, BufReader};
 
 /// An upload with a stage commits after so many bytes.
 const SECTION_BYTES: u64 = 64 << 20;
@@ -79,7 +80,8 @@ impl Store {
             }
         };
         let length = if stage.is_some() { SECTION_BYTES } else { u64::MAX };
-        tokio::io::copy(&mut source.take(length), &mut writer).await?;
+        let mut source = BufReader::with_capacity(ROW_BYTES, source.take(length));
+        tokio::io::copy_buf(&mut source, &mut writer).await?;
         writer.shutdown().await?;
         *seen = writer.hash.take();
         Ok((writer.summary, !is_last))
@@ -89,7 +91,7 @@ impl Store {
 /// SHA-256 of the first bytes of a source, which is read up to there.
 async fn hash<S: AsyncRead + Unpin>(source: &mut S, length: u64) -> Result<Sha256> {
     let (mut hash, mut beginning) = (Sha256::new(), source.take(length));
-    let mut buffer = vec![0; 1 << 16];
+    let mut buffer = vec![0; 1 << 20];
     loop {
         match beginning.read(&mut buffer).await? {
             0 => return Ok(hash),
