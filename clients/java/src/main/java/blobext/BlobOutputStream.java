@@ -1,0 +1,201 @@
+package blobext;
+
+import blobext.BlobException.Kind;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.nio.ByteBuffer;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.sql.ResultSet;
+import java.sql.SQLException;
+import java.sql.Statement;
+import java.util.HexFormat;
+import java.util.Objects;
+import org.postgresql.PGConnection;
+import org.postgresql.copy.CopyIn;
+
+/**
+ * A new value, written in one transaction. store() stores it; close() without store() gives it up, so that an
+ * exception never leaves a part of a value. Meanwhile the connection is busy. In a transaction of the caller this
+ * is a savepoint. Not for use by several threads at the same time.
+ */
+public final class BlobOutputStream extends OutputStream {
+    private static final int PIECE_BYTES = 128 * 1024;
+    /** Number of columns, and two columns' lengths with the first column. */
+    private static final int ROW_HEADER_BYTES = 2 + 4 + 8 + 4;
+    private static final byte[] COPY_BEGIN = HexFormat.of().parseHex("5047434f50590aff0d0a000000000000000000");
+    private static final byte[] COPY_END = {-1, -1};
+
+    private final Session session;
+    private final boolean ownsSession;
+    private final BlobValue value;
+    private final ByteBuffer row = ByteBuffer.allocate(ROW_HEADER_BYTES + PIECE_BYTES);
+    private Transaction transaction;
+    private CopyIn copy;
+    private long number;
+    private MessageDigest digest = sha256();
+    private BlobSummary summary = new BlobSummary(0, hex(digest));
+    private long position;
+
+    /** Resuming goes on at the end of the value that the row has. */
+    BlobOutputStream(Session session, boolean ownsSession, BlobValue value, boolean resumes, long expectedBytes)
+            throws IOException {
+        this.session = session;
+        this.ownsSession = ownsSession;
+        this.value = value;
+        boolean isDone = false;
+        try {
+            Session.run(() -> begin(resumes, expectedBytes));
+            isDone = true;
+        } finally {
+            if (!isDone)
+                close();
+        }
+    }
+
+    static MessageDigest sha256() {
+        try {
+            return MessageDigest.getInstance("SHA-256");
+        } catch (NoSuchAlgorithmException error) {
+            throw new AssertionError(error);    // Every Java has it.
+        }
+    }
+
+    /** The digest so far. */
+    static String hex(MessageDigest digest) {
+        try {
+            return HexFormat.of().formatHex(((MessageDigest) digest.clone()).digest());
+        } catch (CloneNotSupportedException error) {
+            throw new AssertionError(error);
+        }
+    }
+
+    private Void begin(boolean resumes, long expectedBytes) throws IOException, SQLException {
+        transaction = new Transaction(session.connection());
+        String query = "SELECT " + session.member("blob_upload_begin") + '(' + expectedBytes + "::pg_catalog.int8)";
+        if (resumes) {
+            Session.Row at = session.row(value);
+            String from = " FROM " + at.table() + " WHERE " + at.where() + " FOR UPDATE";
+            summary = session.summary("SELECT " + at.summary() + from);
+            if (summary == null)
+                throw new BlobException(Kind.MISSING, value.table() + " has no value of " + value.key());
+            position = summary.size();
+            query = "SELECT " + session.member("blob_upload_resume") + '(' + at.content() + ", 0::pg_catalog.int8)" + from;
+        }
+        try (Statement statement = session.connection().createStatement();
+                ResultSet set = statement.executeQuery(query)) {
+            if (!set.next())
+                throw new BlobException(Kind.MISSING, value.table() + " has no value of " + value.key());
+            number = set.getLong(1);
+        }
+        copy = session.connection().unwrap(PGConnection.class).getCopyAPI().copyIn(
+            "COPY " + session.member("blob_upload_pieces") + " FROM STDIN (FORMAT binary)");
+        copy.writeToCopy(COPY_BEGIN, 0, COPY_BEGIN.length);
+        row.putShort((short) 2).putInt(8).putLong(number).putInt(0);
+        return null;
+    }
+
+    /** Bytes that the value has so far. */
+    public long position() {
+        return position;
+    }
+
+    /** Of the stored value; before store(), of what this began with. */
+    public BlobSummary summary() {
+        return summary;
+    }
+
+    /** Goes on with the digest of what this began with. */
+    void setDigest(MessageDigest beginning) {
+        digest = beginning;
+    }
+
+    @Override
+    public void write(int one) throws IOException {
+        write(new byte[] {(byte) one}, 0, 1);
+    }
+
+    @Override
+    public void write(byte[] bytes, int offset, int length) throws IOException {
+        Objects.checkFromIndexSize(offset, length, bytes.length);
+        requireOpen();
+        for (int done = 0, count; done < length; done += count) {
+            count = Math.min(length - done, row.remaining());
+            row.put(bytes, offset + done, count);
+            position += count;
+            if (!row.hasRemaining())
+                send();
+        }
+    }
+
+    private void send() throws IOException {
+        int length = row.position() - ROW_HEADER_BYTES;
+        row.putInt(ROW_HEADER_BYTES - 4, length);
+        digest.update(row.array(), ROW_HEADER_BYTES, length);
+        attempt(() -> {
+            copy.writeToCopy(row.array(), 0, row.position());
+            return null;
+        });
+        row.position(ROW_HEADER_BYTES);
+    }
+
+    /** Sends nothing yet: errors of the server come with later pieces, or with store(). */
+    @Override
+    public void flush() throws IOException {
+        requireOpen();
+    }
+
+    /** Stores the value in its row, or in a new one, and commits, unless the transaction is the caller's. */
+    public BlobSummary store() throws IOException {
+        requireOpen();
+        if (row.position() > ROW_HEADER_BYTES)
+            send();
+        return attempt(() -> {
+            copy.writeToCopy(COPY_END, 0, COPY_END.length);
+            copy.endCopy();
+            copy = null;
+            BlobSummary stored = session.put(value, session.member("blob_upload_end") + '(' + number + "::pg_catalog.int8)");
+            if (!new BlobSummary(position, hex(digest)).equals(stored))
+                throw new BlobException(Kind.MISMATCH, "the server has stored other bytes than were sent");
+            transaction.commit();
+            summary = stored;
+            close();
+            return stored;
+        });
+    }
+
+    /** After an error the value is given up. */
+    private <T> T attempt(Session.Work<T> work) throws IOException {
+        boolean isDone = false;
+        try {
+            T result = Session.run(work);
+            isDone = true;
+            return result;
+        } finally {
+            if (!isDone)
+                close();
+        }
+    }
+
+    /** Gives the value up, unless it is stored: the row stays as it is. */
+    @Override
+    public void close() {
+        try {
+            if (copy != null && copy.isActive())
+                copy.cancelCopy();
+        } catch (SQLException cancelled) {
+            // The server says that the COPY has failed, which is what was asked for.
+        }
+        copy = null;
+        if (transaction != null)
+            transaction.close();
+        transaction = null;
+        if (ownsSession)
+            session.close();
+    }
+
+    private void requireOpen() throws IOException {
+        if (copy == null)
+            throw new IOException("the stream is closed");
+    }
+}

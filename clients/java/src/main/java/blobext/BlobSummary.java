@@ -1,0 +1,5 @@
+package blobext;
+
+/** Size in bytes and SHA-256 (64 lower-case digits) of a value, which the server has without reading it. */
+public record BlobSummary(long size, String sha256) {
+}

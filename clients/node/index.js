@@ -1,0 +1,582 @@
+'use strict';
+
+/** Values of the PostgreSQL extension blobext as streams of node-postgres; index.d.ts says what each does. */
+
+const { createHash } = require('node:crypto');
+const { Readable, Writable } = require('node:stream');
+const { setTimeout: pause } = require('node:timers/promises');
+
+const PIECE_BYTES = 512 * 1024;
+const SECTION_BYTES = 64 * 1024 * 1024;
+const PAUSES = [100, 500, 1000, 2000, 5000, 10000, 20000, 30000];
+const NETWORK_ERRORS = new Set(['ECONNREFUSED', 'ECONNRESET', 'ECONNABORTED', 'EPIPE', 'ETIMEDOUT',
+  'EHOSTUNREACH', 'ENETUNREACH', 'EAI_AGAIN', 'ENOTFOUND', 'ERR_STREAM_DESTROYED']);
+
+/** No operator of the search path is called. */
+const sql = (text) => text.replaceAll(' = ', ' OPERATOR(pg_catalog.=) ');
+
+const MEMBERS = sql(`
+  SELECT i.identity FROM pg_catalog.pg_extension AS e
+    JOIN pg_catalog.pg_depend AS d ON d.refobjid = e.oid AND d.deptype = 'e'
+      AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass::pg_catalog.oid
+    CROSS JOIN LATERAL pg_catalog.pg_identify_object(d.classid, d.objid, 0) AS i
+  WHERE e.extname = 'blobext'`);
+const WANTED = ['.blobstate', '.length(TYPE)', '.sha256(TYPE)', '.blob_read(TYPE,bigint,bigint)',
+  '.blob_upload_begin(bigint)', '.blob_upload_resume(TYPE,bigint)', '.blob_upload_end(bigint)',
+  '.blob_upload_pieces'];
+
+/** For each column of a key: its name, the equality of its type, its value as a literal of the type. */
+const KEY = sql(`
+  WITH RECURSIVE base (name, type) AS (
+    SELECT a.attname, a.atttypid FROM pg_catalog.pg_attribute AS a
+    WHERE a.attrelid = $1::pg_catalog.text::pg_catalog.regclass::pg_catalog.oid
+      AND NOT a.attisdropped
+    UNION ALL SELECT b.name, t.typbasetype FROM base AS b
+      JOIN pg_catalog.pg_type AS t ON t.oid = b.type AND t.typtype = 'd')
+  SELECT pg_catalog.format('%I', b.name) AS name, pg_catalog.format('OPERATOR(%I.%s)',
+      COALESCE(n.nspname, 'pg_catalog'), COALESCE(o.oprname, '=')) AS equals,
+    pg_catalog.format('%L::%I.%I', k.value, s.nspname, t.typname) AS value
+  FROM ROWS FROM (pg_catalog.unnest($2::pg_catalog.text[]),
+      pg_catalog.unnest($3::pg_catalog.text[])) AS k (name, value)
+    JOIN base AS b ON b.name = k.name
+    JOIN pg_catalog.pg_type AS t ON t.oid = b.type AND t.typbasetype = 0::pg_catalog.oid
+    JOIN pg_catalog.pg_namespace AS s ON s.oid = t.typnamespace
+    LEFT JOIN pg_catalog.pg_opclass AS c ON c.opcintype = t.oid AND c.opcdefault
+      AND c.opcmethod = 403::pg_catalog.oid
+    LEFT JOIN pg_catalog.pg_amop AS a ON a.amopfamily = c.opcfamily
+      AND a.amopstrategy = 3::pg_catalog.int2 AND a.amoplefttype = t.oid
+      AND a.amoprighttype = t.oid
+    LEFT JOIN pg_catalog.pg_operator AS o ON o.oid = a.amopopr
+    LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = o.oprnamespace`);
+
+class BlobError extends Error {
+  constructor(code, message) {
+    super(message);
+    this.name = 'BlobError';
+    this.code = code;
+  }
+}
+
+const changed = () => new BlobError('BLOB_CHANGED',
+  'the value was replaced or removed since it was opened');
+const unexpected = (what) => new BlobError('BLOB_UNEXPECTED', what);
+const quote = (name) => '"' + name.replaceAll('"', '""') + '"';
+const isLost = (error) => NETWORK_ERRORS.has(error.code) || /^(08...|57P0[123])$/.test(error.code)
+  || /^Connection terminated|not queryable/.test(error.message);
+
+/** A COPY by node-postgres' interface for queries. */
+class Copy {
+  constructor(text, take) {
+    this.text = text;
+    this.take = take;
+    this.began = new Promise((resolve) => { this.begin = resolve; });
+    this.done = new Promise((resolve, reject) => { this.resolve = resolve; this.reject = reject; });
+    this.done.catch((error) => { this.error = error; this.begin(); });
+  }
+
+  submit(connection) { connection.query(this.text); }
+
+  handleCopyInResponse(connection) {
+    this.connection = connection;
+    this.begin();
+  }
+
+  handleCopyData(message) { this.take(message.chunk); }
+
+  handleError(error) { this.reject(error); }
+
+  handleReadyForQuery() { this.resolve(); }
+
+  handleCommandComplete() {}
+
+  handleRowDescription() {}
+
+  /** Resolves when the socket has taken these buffers, as one message. */
+  send(buffers, length) {
+    const { stream } = this.connection;
+    const header = Buffer.alloc(5, 'd');
+    header.writeInt32BE(length + 4, 1);
+    return new Promise((resolve, reject) => {
+      stream.cork();
+      [header, ...buffers.slice(0, -1)].forEach((buffer) => stream.write(buffer));
+      stream.write(buffers.at(-1), (error) => (error ? reject(error) : resolve()));
+      stream.uncork();
+    });
+  }
+}
+
+/** A client of a pool, replaced when it is lost; or the caller's client. */
+class Session {
+  constructor(source) {
+    this.pool = 'totalCount' in source ? source : null;
+    this.client = this.pool ? null : source;
+    this.rows = new Map();
+    this.closing = new AbortController();
+    this.onError = () => { this.isLost = true; };
+  }
+
+  async open() {
+    if (!this.client) {
+      this.isLost = false;
+      this.client = await this.pool.connect();
+      this.client.on('error', this.onError);
+    }
+    return this.client;
+  }
+
+  /** Gives the pool its client back; one with an error is ended. */
+  release(error) {
+    this.members = undefined;
+    this.rows.clear();
+    if (!this.pool || !this.client)
+      return;
+    this.client.off('error', this.onError);
+    if (error || this.isLost)
+      this.client.once('error', () => {});
+    this.client.release(error || this.isLost);
+    this.client = null;
+  }
+
+  close() {
+    this.closing.abort();
+    this.release();
+  }
+
+  /** Does work that may be done again, if a client of the pool is lost meanwhile. */
+  async retry(work) {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return await work();
+      } catch (error) {
+        if (!this.pool || attempt === PAUSES.length || !isLost(error))
+          throw error;
+        this.release(error);
+      }
+      await pause(PAUSES[attempt], undefined, { signal: this.closing.signal });
+    }
+  }
+
+  async query(text, values) {
+    return (await (await this.open()).query(text, values)).rows;
+  }
+
+  async copy(text, take) {
+    const copy = new Copy(text, take);
+    (await this.open()).query(copy);
+    return copy;
+  }
+
+  /** Qualified names of the extension's objects. Others of these names count for nothing. */
+  async findMembers() {
+    const found = (await this.query(MEMBERS)).map((row) => row.identity);
+    const members = {};
+    for (const wanted of WANTED) {
+      const end = wanted.replace('TYPE', members.blobstate);
+      const identity = found.find((candidate) => candidate.endsWith(end));
+      if (!identity)
+        throw unexpected(`the extension blobext is missing, or older than this package: no ${end.slice(1)}`);
+      const [name, args] = /^\.(\w+)(.*)$/s.exec(end).slice(1);
+      members[name] = identity.slice(0, identity.length - args.length);
+    }
+    return members;
+  }
+
+  /** Parts of statements for a value; all that is not the caller's own is qualified. */
+  async row(value) {
+    this.members ??= await this.findMembers();
+    const { members: m } = this;
+    const { schema, table: name, key, column = 'content' } = value;
+    if (!this.rows.has(value)) {
+      const table = (schema === undefined ? '' : quote(schema) + '.') + quote(name);
+      const names = Object.keys(key);
+      if (names.length === 0 || Object.values(key).some((each) => each === null || each === undefined))
+        throw new TypeError('the key must have columns, and no null');
+      const columns = await this.query(KEY, [table, names, Object.values(key)]);
+      if (columns.length !== names.length)
+        throw Object.assign(new Error(`a column of the key does not exist: ${names}`), { code: '42703' });
+      const content = `(${quote(column)})::${m.blobstate}`;
+      this.rows.set(value, {
+        m, table, content, column: quote(column),
+        summary: `${m.length}(${content})::pg_catalog.text AS size, ${m.sha256}(${content}) AS sha256`,
+        names: columns.map((each) => each.name).join(', '),
+        values: columns.map((each) => each.value).join(', '),
+        where: columns.map((each) => `${each.name} ${each.equals} ${each.value}`).join(' AND '),
+      });
+    }
+    return this.rows.get(value);
+  }
+
+  /** Size and digest of a statement's first row; undefined without a value. */
+  async summary(text) {
+    const [row] = await this.query(text);
+    if (!row || row.size === null)
+      return undefined;
+    if (!/^\d{1,15}$/.test(row.size) || row.sha256?.length !== 32)
+      throw unexpected("the server's answer is none of blobext's");
+    return { size: Number(row.size), sha256: Buffer.from(row.sha256).toString('hex') };
+  }
+
+  async stat(value, suffix = '') {
+    const { summary, table, where } = await this.row(value);
+    const found = await this.summary(`SELECT ${summary} FROM ${table} WHERE ${where}${suffix}`);
+    if (!found)
+      throw new BlobError('BLOB_MISSING', `${value.table} has no value of {${Object.entries(value.key).map((each) => each.join(': ')).join(', ')}}`);
+    return found;
+  }
+
+  /** Gives a row a value, or makes the row. */
+  async put(value, content) {
+    const { table, column, where, names, values, summary } = await this.row(value);
+    return await this.summary(`UPDATE ${table} SET ${column} = ${content} WHERE ${where} RETURNING ${summary}`)
+      ?? this.summary(`INSERT INTO ${table} (${names}, ${column}) VALUES (${values}, ${content})`
+        + ` RETURNING ${summary}`);
+  }
+
+  /** Begins a transaction, or a savepoint in that of the caller's client; returns what ends it. */
+  async begin() {
+    await this.open();
+    const isNested = !this.pool && await this.query('SAVEPOINT blobext').then(() => true, (error) => {
+      if (error.code !== '25P01')
+        throw error;
+      return false;
+    });
+    if (!isNested)
+      await this.query('BEGIN');
+    return {
+      commit: () => this.query(isNested ? 'RELEASE blobext' : 'COMMIT'),
+      rollBack: () => this.query(isNested ? 'ROLLBACK TO blobext; RELEASE blobext' : 'ROLLBACK')
+        .catch((error) => this.release(error)),
+    };
+  }
+}
+
+/** One upload of the server, in a transaction of its own. */
+class Upload {
+  constructor(session, value) {
+    this.session = session;
+    this.value = value;
+    this.position = 0;
+    this.hash = createHash('sha256');
+  }
+
+  /** Resuming goes on at the end of the value that the row has; returns what that is. */
+  async begin(expected, resumes) {
+    const { session, value } = this;
+    this.transaction = await session.begin();
+    try {
+      const { m, content, table, where } = await session.row(value);
+      const beginning = resumes ? await session.stat(value, ' FOR UPDATE')
+        : { size: 0, sha256: this.hash.copy().digest('hex') };
+      const call = resumes ? `${m.blob_upload_resume}(${content}, ` : `${m.blob_upload_begin}(`;
+      const [row] = await session.query(`SELECT (${call}$1::pg_catalog.int8))::pg_catalog.text AS number`
+        + (resumes ? ` FROM ${table} WHERE ${where}` : ''), [expected]);
+      this.end = `${m.blob_upload_end}(${BigInt(row.number)}::pg_catalog.int8)`;
+      this.copy = await session.copy(`COPY ${m.blob_upload_pieces} FROM STDIN (FORMAT binary)`);
+      await this.copy.began;
+      this.rowHeader = Buffer.alloc(18);
+      this.rowHeader.writeInt16BE(2, 0);
+      this.rowHeader.writeInt32BE(8, 2);
+      this.rowHeader.writeBigInt64BE(BigInt(row.number), 6);
+      await this.send([Buffer.from('PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0', 'latin1')], 19);
+      this.position = beginning.size;
+      return beginning;
+    } catch (error) {
+      await this.discard();
+      throw error;
+    }
+  }
+
+  async send(buffers, length) {
+    try {
+      if (!this.copy.error)
+        await this.copy.send(buffers, length);
+    } catch (error) {
+      await this.copy.done;    // The reason that node-postgres gives.
+      throw error;
+    }
+    if (this.copy.error)
+      throw this.copy.error;
+  }
+
+  /** Adds bytes, in rows of COPY of a bounded size. */
+  async write(bytes) {
+    for (let at = 0; at < bytes.length; at += PIECE_BYTES) {
+      const piece = bytes.subarray(at, at + PIECE_BYTES);
+      this.rowHeader.writeInt32BE(piece.length, 14);
+      await this.send([this.rowHeader, piece], 18 + piece.length);
+      this.hash.update(piece);
+      this.position += piece.length;
+    }
+  }
+
+  /** Stores the value in its row, or in a new one, and commits. */
+  async store() {
+    await this.send([Buffer.from([0xff, 0xff])], 2);
+    this.copy.connection.endCopyFrom();
+    await this.copy.done;
+    const stored = await this.session.put(this.value, this.end);
+    if (stored?.size !== this.position || stored.sha256 !== this.hash.copy().digest('hex'))
+      throw new BlobError('BLOB_MISMATCH', 'the server has stored other bytes than were sent');
+    await this.transaction.commit();
+    this.transaction = null;
+    return stored;
+  }
+
+  /** Gives the value up, unless it is stored. */
+  async discard() {
+    const { transaction, copy } = this;
+    this.transaction = null;
+    if (!transaction)
+      return;
+    if (copy?.connection && !copy.error)
+      copy.connection.sendCopyFail('given up');
+    await copy?.done.catch(() => {});
+    await transaction.rollBack();
+  }
+}
+
+/** One version of a value; reads go on after a lost connection. */
+class BlobReader {
+  constructor(session, value, summary) {
+    Object.assign(this, { session, value, size: summary.size, sha256: summary.sha256 });
+  }
+
+  async read(offset, length) {
+    if (offset < 0 || length < 0)
+      throw new RangeError('offset and length must not be negative');
+    const end = Math.min(offset + length, this.size);
+    const pieces = [];
+    for (let at = offset; at < end; at += PIECE_BYTES)
+      pieces.push(await this.readPiece(at, Math.min(PIECE_BYTES, end - at)));
+    return pieces.length === 1 ? pieces[0] : Buffer.concat(pieces);
+  }
+
+  /** By COPY: node-postgres has no binary results. */
+  readPiece(offset, length) {
+    const begin = 11 + 8 + 2 + 4;    // The header of COPY, and of a row.
+    return this.session.retry(async () => {
+      const { m, content, table, where } = await this.session.row(this.value);
+      const answer = Buffer.allocUnsafeSlow(begin + length + 2);
+      let size = 0;
+      const copy = await this.session.copy(`COPY (SELECT ${m.blob_read}(${content},
+          ${BigInt(offset)}::pg_catalog.int8, ${BigInt(length)}::pg_catalog.int8) FROM ${table}
+        WHERE ${where} AND ${m.sha256}(${content}) OPERATOR(pg_catalog.=)
+          pg_catalog.decode('${this.sha256}', 'hex')) TO STDOUT (FORMAT binary)`, (chunk) => {
+        chunk.copy(answer, size);
+        size += chunk.length;
+      });
+      await copy.done;
+      if (size === 11 + 8 + 2)
+        throw changed();
+      if (size !== answer.length || answer.readInt32BE(begin - 4) !== length)
+        throw unexpected(`the server does not give ${length} bytes`);
+      return answer.subarray(begin, begin + length);
+    });
+  }
+
+  createReadStream(options) { return new BlobReadStream(async () => this, false, options); }
+
+  close() { this.session.close(); }
+}
+
+class BlobReadStream extends Readable {
+  constructor(open, ownsReader, { start = 0, end = Infinity, ...options } = {}) {
+    if (!(start >= 0 && end >= start - 1))
+      throw new RangeError(`no range: ${start} to ${end}`);
+    super({ highWaterMark: PIECE_BYTES, ...options });
+    Object.assign(this, { open, ownsReader, position: start, end, hashed: 0 });
+    this.hash = createHash('sha256');
+  }
+
+  _construct(callback) {
+    this.pending = this.open().then((reader) => {
+      this.reader = reader;
+      this.summary = { size: reader.size, sha256: reader.sha256 };
+      this.end = Math.min(this.end + 1, reader.size);
+    });
+    this.pending.then(() => callback(), callback);
+  }
+
+  _read() {
+    this.pending = this.readNext();
+    this.pending.then((piece) => this.push(piece), (error) => this.destroy(error));
+  }
+
+  async readNext() {
+    const { position, end, summary } = this;
+    if (position >= end)
+      return null;
+    const piece = await this.reader.readPiece(position, Math.min(PIECE_BYTES, end - position));
+    this.position += piece.length;
+    if (this.hashed === position) {
+      this.hash.update(piece);
+      this.hashed += piece.length;
+      if (this.hashed === summary.size && this.hash.digest('hex') !== summary.sha256)
+        throw new BlobError('BLOB_MISMATCH', 'what was read has another digest than the value');
+    }
+    return piece;
+  }
+
+  async _destroy(error, callback) {
+    await Promise.resolve(this.pending).catch(() => {});
+    if (this.ownsReader)
+      this.reader?.close();
+    callback(error);
+  }
+}
+
+class BlobWriteStream extends Writable {
+  constructor(session, value, { expected = 0, ...options } = {}) {
+    super({ highWaterMark: 256 * 1024, ...options });
+    Object.assign(this, { session, expected, upload: new Upload(session, value) });
+  }
+
+  /** What destroy() waits for. */
+  run(work, callback) {
+    this.pending = work.then(() => callback(), callback);
+  }
+
+  _construct(callback) { this.run(this.upload.begin(this.expected, false), callback); }
+
+  _write(chunk, encoding, callback) { this.run(this.upload.write(chunk), callback); }
+
+  _writev(chunks, callback) {
+    this.run(this.upload.write(Buffer.concat(chunks.map((each) => each.chunk))), callback);
+  }
+
+  _final(callback) {
+    this.run(this.upload.store().then((summary) => { this.summary = summary; }), callback);
+  }
+
+  async _destroy(error, callback) {
+    await this.pending;
+    await this.upload.discard();
+    this.session.close();
+    callback(error);
+  }
+}
+
+/** Content that is read from its beginning as often as needed, with the digest of what was read. */
+class Input {
+  constructor(open, signal) { Object.assign(this, { open, signal, isAtEnd: false }); }
+
+  /** Goes to the end of what the server has, which must be the beginning of this content. */
+  async goTo(beginning) {
+    if (this.position !== beginning.size) {
+      await this.close();
+      this.iterator = this.open()[Symbol.asyncIterator]();
+      Object.assign(this, { isAtEnd: false, position: 0, rest: Buffer.alloc(0), hash: createHash('sha256') });
+      for (let piece; (piece = await this.read(beginning.size - this.position));)
+        this.hash.update(piece);
+    }
+    if (this.position !== beginning.size || this.hash.copy().digest('hex') !== beginning.sha256)
+      throw new BlobError('BLOB_MISMATCH', 'the stage does not have the beginning of this content');
+  }
+
+  /** Some bytes, as many as limit at most; null at the end or without a limit. */
+  async read(limit) {
+    this.signal?.throwIfAborted();
+    if (limit === 0)
+      return null;
+    while (this.rest.length === 0) {
+      const { done, value } = await this.iterator.next();
+      if (done) {
+        this.isAtEnd = true;
+        return null;
+      }
+      this.rest = Buffer.from(value.buffer ?? value, value.byteOffset, value.byteLength);
+    }
+    const piece = this.rest.subarray(0, limit);
+    this.rest = this.rest.subarray(limit);
+    this.position += piece.length;
+    return piece;
+  }
+
+  async close() { await this.iterator?.return?.(); }
+}
+
+class Blobs {
+  constructor(source) { this.source = source; }
+
+  async stat(value) {
+    const session = new Session(this.source);
+    try {
+      return await session.retry(() => session.stat(value));
+    } finally {
+      session.close();
+    }
+  }
+
+  async open(value) {
+    const session = new Session(this.source);
+    try {
+      return new BlobReader(session, value, await session.retry(() => session.stat(value)));
+    } catch (error) {
+      session.close();
+      throw error;
+    }
+  }
+
+  createReadStream(value, options) {
+    return new BlobReadStream(() => this.open(value), true, options);
+  }
+
+  createWriteStream(value, options) {
+    return new BlobWriteStream(new Session(this.source), value, options);
+  }
+
+  async upload(value, open, { stage, signal } = {}) {
+    const session = new Session(this.source);
+    const input = new Input(open, signal);
+    const send = async (target, resumes, limit) => {
+      const upload = new Upload(session, target);
+      try {
+        await input.goTo(await upload.begin(0, resumes));
+        upload.hash = input.hash;
+        for (let left = limit, piece; (piece = await input.read(left)); left -= piece.length)
+          await upload.write(piece);
+        return await upload.store();
+      } finally {
+        await upload.discard();
+      }
+    };
+    try {
+      if (!stage)
+        return await session.retry(() => send(value, false, Infinity));
+      let staged;
+      do {
+        staged = await session.retry(async () => {
+          const { table, names, values } = await session.row(stage);
+          await session.query(`INSERT INTO ${table} (${names}) VALUES (${values}) ON CONFLICT DO NOTHING`);
+          return send(stage, true, SECTION_BYTES);
+        });
+      } while (!input.isAtEnd);
+      return await session.retry(() => move(session, stage, value, staged));
+    } finally {
+      await input.close();
+      session.close();
+    }
+  }
+}
+
+/** Gives a staged value to its row. If the stage is gone, that was committed before. */
+async function move(session, stage, value, staged) {
+  const transaction = await session.begin();
+  try {
+    const { table, where, summary, content } = await session.row(stage);
+    const from = ` FROM ${table} WHERE ${where}`;
+    const isThere = await session.summary(`SELECT ${summary}${from} FOR UPDATE`);
+    const stored = isThere ? await session.put(value, `(SELECT ${content}${from})`)
+      : await session.stat(value);
+    if (stored?.size !== staged.size || stored.sha256 !== staged.sha256)
+      throw new BlobError('BLOB_MISMATCH', 'the row has another value than was uploaded');
+    await session.query(`DELETE${from}`);
+    await transaction.commit();
+    return stored;
+  } catch (error) {
+    await transaction.rollBack();
+    throw error;
+  }
+}
+
+module.exports = { BlobError, Blobs };
