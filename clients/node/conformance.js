@@ -126,9 +126,10 @@ async function main() {
       print(...(Object.hasOwn(commands, name) ? ['ok', ...await commands[name](...fields)]
         : ['error', 'unknown']));
     } catch (error) {
-      const isServer = /^[0-9A-Z]{5}$/.test(error.code);
+      const isServer = /^(?=.*[0-9])[0-9A-Z]{5}$/.test(error.code);
       print('error', error.name === 'AbortError' ? 'cancelled'
-        : error instanceof RangeError ? 'position' : KINDS[error.code] ?? (LOST.test(error.code) || /^Connection terminated/.test(error.message)
+        : error instanceof RangeError ? 'position'
+          : KINDS[error.code] ?? (LOST.test(error.code) || /^Connection term/.test(error.message)
             ? 'lost' : 'server'), isServer ? error.code : '-', error.message.replace(/\s+/g, ' '));
     }
   }

@@ -1,10 +1,11 @@
 'use strict';
 
-/** Values of the PostgreSQL extension blobext as streams of node-postgres; index.d.ts says what each does. */
+/** Values of the PostgreSQL extension blobext as streams; index.d.ts says what each does. */
 
 const { createHash } = require('node:crypto');
 const { Readable, Writable } = require('node:stream');
 const { setTimeout: pause } = require('node:timers/promises');
+const { inspect } = require('node:util');
 
 const PIECE_BYTES = 512 * 1024;
 const SECTION_BYTES = 64 * 1024 * 1024;
@@ -25,7 +26,7 @@ const WANTED = ['.blobstate', '.length(TYPE)', '.sha256(TYPE)', '.blob_read(TYPE
   '.blob_upload_begin(bigint)', '.blob_upload_resume(TYPE,bigint)', '.blob_upload_end(bigint)',
   '.blob_upload_pieces'];
 
-/** For each column of a key: its name, the equality of its type, its value as a literal of the type. */
+/** For each column of a key: its name, its equality, its value as a literal of its type. */
 const KEY = sql(`
   WITH RECURSIVE base (name, type) AS (
     SELECT a.attname, a.atttypid FROM pg_catalog.pg_attribute AS a
@@ -174,7 +175,7 @@ class Session {
       const end = wanted.replace('TYPE', members.blobstate);
       const identity = found.find((candidate) => candidate.endsWith(end));
       if (!identity)
-        throw unexpected(`the extension blobext is missing, or older than this package: no ${end.slice(1)}`);
+        throw unexpected(`blobext is missing, or older than this package: no ${wanted.slice(1)}`);
       const [name, args] = /^\.(\w+)(.*)$/s.exec(end).slice(1);
       members[name] = identity.slice(0, identity.length - args.length);
     }
@@ -189,15 +190,17 @@ class Session {
     if (!this.rows.has(value)) {
       const table = (schema === undefined ? '' : quote(schema) + '.') + quote(name);
       const names = Object.keys(key);
-      if (names.length === 0 || Object.values(key).some((each) => each === null || each === undefined))
+      if (names.length === 0 || Object.values(key).some((each) => (each ?? null) === null))
         throw new TypeError('the key must have columns, and no null');
       const columns = await this.query(KEY, [table, names, Object.values(key)]);
       if (columns.length !== names.length)
-        throw Object.assign(new Error(`a column of the key does not exist: ${names}`), { code: '42703' });
+        throw Object.assign(new Error(`not all columns of the key exist: ${names}`),
+          { code: '42703' });
       const content = `(${quote(column)})::${m.blobstate}`;
       this.rows.set(value, {
         m, table, content, column: quote(column),
-        summary: `${m.length}(${content})::pg_catalog.text AS size, ${m.sha256}(${content}) AS sha256`,
+        summary: `${m.length}(${content})::pg_catalog.text AS size,
+          ${m.sha256}(${content}) AS sha256`,
         names: columns.map((each) => each.name).join(', '),
         values: columns.map((each) => each.value).join(', '),
         where: columns.map((each) => `${each.name} ${each.equals} ${each.value}`).join(' AND '),
@@ -220,14 +223,15 @@ class Session {
     const { summary, table, where } = await this.row(value);
     const found = await this.summary(`SELECT ${summary} FROM ${table} WHERE ${where}${suffix}`);
     if (!found)
-      throw new BlobError('BLOB_MISSING', `${value.table} has no value of {${Object.entries(value.key).map((each) => each.join(': ')).join(', ')}}`);
+      throw new BlobError('BLOB_MISSING', `${value.table} has no value of ${inspect(value.key)}`);
     return found;
   }
 
   /** Gives a row a value, or makes the row. */
   async put(value, content) {
     const { table, column, where, names, values, summary } = await this.row(value);
-    return await this.summary(`UPDATE ${table} SET ${column} = ${content} WHERE ${where} RETURNING ${summary}`)
+    return await this.summary(`UPDATE ${table} SET ${column} = ${content} WHERE ${where}
+        RETURNING ${summary}`)
       ?? this.summary(`INSERT INTO ${table} (${names}, ${column}) VALUES (${values}, ${content})`
         + ` RETURNING ${summary}`);
   }
@@ -235,11 +239,12 @@ class Session {
   /** Begins a transaction, or a savepoint in that of the caller's client; returns what ends it. */
   async begin() {
     await this.open();
-    const isNested = !this.pool && await this.query('SAVEPOINT blobext').then(() => true, (error) => {
-      if (error.code !== '25P01')
-        throw error;
-      return false;
-    });
+    const isNested = !this.pool && await this.query('SAVEPOINT blobext').then(() => true,
+      (error) => {
+        if (error.code !== '25P01')    // It is in no transaction.
+          throw error;
+        return false;
+      });
     if (!isNested)
       await this.query('BEGIN');
     return {
@@ -268,8 +273,8 @@ class Upload {
       const beginning = resumes ? await session.stat(value, ' FOR UPDATE')
         : { size: 0, sha256: this.hash.copy().digest('hex') };
       const call = resumes ? `${m.blob_upload_resume}(${content}, ` : `${m.blob_upload_begin}(`;
-      const [row] = await session.query(`SELECT (${call}$1::pg_catalog.int8))::pg_catalog.text AS number`
-        + (resumes ? ` FROM ${table} WHERE ${where}` : ''), [expected]);
+      const [row] = await session.query(`SELECT (${call}$1::pg_catalog.int8))::pg_catalog.text
+          AS number` + (resumes ? ` FROM ${table} WHERE ${where}` : ''), [expected]);
       this.end = `${m.blob_upload_end}(${BigInt(row.number)}::pg_catalog.int8)`;
       this.copy = await session.copy(`COPY ${m.blob_upload_pieces} FROM STDIN (FORMAT binary)`);
       await this.copy.began;
@@ -314,6 +319,7 @@ class Upload {
     await this.send([Buffer.from([0xff, 0xff])], 2);
     this.copy.connection.endCopyFrom();
     await this.copy.done;
+    this.copy = null;
     const stored = await this.session.put(this.value, this.end);
     if (stored?.size !== this.position || stored.sha256 !== this.hash.copy().digest('hex'))
       throw new BlobError('BLOB_MISMATCH', 'the server has stored other bytes than were sent');
@@ -465,7 +471,8 @@ class Input {
     if (this.position !== beginning.size) {
       await this.close();
       this.iterator = this.open()[Symbol.asyncIterator]();
-      Object.assign(this, { isAtEnd: false, position: 0, rest: Buffer.alloc(0), hash: createHash('sha256') });
+      Object.assign(this, { isAtEnd: false, position: 0, rest: Buffer.alloc(0) });
+      this.hash = createHash('sha256');
       for (let piece; (piece = await this.read(beginning.size - this.position));)
         this.hash.update(piece);
     }
@@ -547,7 +554,8 @@ class Blobs {
       do {
         staged = await session.retry(async () => {
           const { table, names, values } = await session.row(stage);
-          await session.query(`INSERT INTO ${table} (${names}) VALUES (${values}) ON CONFLICT DO NOTHING`);
+          await session.query(`INSERT INTO ${table} (${names}) VALUES (${values})
+            ON CONFLICT DO NOTHING`);
           return send(stage, true, SECTION_BYTES);
         });
       } while (!input.isAtEnd);

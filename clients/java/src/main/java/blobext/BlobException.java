@@ -15,7 +15,7 @@ public final class BlobException extends IOException {
         CHANGED,
         /** Bytes that were stored or read have another digest than they should have. */
         MISMATCH,
-        /** The extension is missing or older than this package, or the answer is none of blobext's. */
+        /** The extension is missing or too old, or the server's answer is none of blobext's. */
         UNEXPECTED,
         /** An error of the server, with its SQLSTATE and its SQLException as cause. */
         SERVER,

@@ -7,15 +7,15 @@ import java.security.MessageDigest;
 import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
-import java.util.HexFormat;
+import java.sql.SQLException;
 import java.util.Objects;
 import org.postgresql.PGStatement;
 
 /**
- * One version of a value, or a range of it. Each piece is a statement, which asks for this version: if another
- * session replaces the value meanwhile, reads throw BlobException, kind CHANGED. After a lost connection reads go on
- * where they were, if the connection is not the caller's. The digest is verified when all has been read in order.
- * Not for use by several threads at the same time.
+ * One version of a value, or a range of it. Each piece is a statement, which asks for this version:
+ * if another session replaces the value meanwhile, reads throw BlobException, kind CHANGED. After a
+ * lost connection reads go on where they were, if the connection is not the caller's. The digest is
+ * verified when all has been read in order. Not for several threads at the same time.
  */
 public final class BlobInputStream extends InputStream {
     private static final int LEAST_PIECE = 64 * 1024;
@@ -112,9 +112,10 @@ public final class BlobInputStream extends InputStream {
         piece = new byte[0];
         byte[] bytes = session.retry(() -> readPiece(length));
         if (bytes == null)
-            throw new BlobException(Kind.CHANGED, "the value was replaced or removed since it was opened");
+            throw new BlobException(Kind.CHANGED, "the value was replaced or removed meanwhile");
         if (bytes.length != length)
-            throw new BlobException(Kind.UNEXPECTED, "the server gives " + bytes.length + " bytes in place of " + length);
+            throw new BlobException(Kind.UNEXPECTED, "the server gives " + bytes.length
+                + " bytes in place of " + length);
         if (position == hashedBytes)
             verify(bytes);
         piece = bytes;
@@ -124,18 +125,18 @@ public final class BlobInputStream extends InputStream {
     private void verify(byte[] bytes) throws BlobException {
         digest.update(bytes);
         hashedBytes += bytes.length;
-        if (hashedBytes == summary.size() && !HexFormat.of().formatHex(digest.digest()).equals(summary.sha256()))
-            throw new BlobException(Kind.MISMATCH, "what was read has another digest than the value");
+        if (hashedBytes == summary.size() && !BlobOutputStream.hex(digest).equals(summary.sha256()))
+            throw new BlobException(Kind.MISMATCH, "the bytes have another digest than the value");
     }
 
     /** The bytes at the position; null if there is no row with this version. */
-    private byte[] readPiece(int length) throws IOException, java.sql.SQLException {
+    private byte[] readPiece(int length) throws IOException, SQLException {
         if (prepared != session.connection()) {
             Session.Row row = session.row(value);
             prepared = session.connection();
             statement = prepared.prepareStatement("SELECT " + session.member("blob_read") + '('
-                + row.content() + ", ?::pg_catalog.int8, ?::pg_catalog.int8) FROM " + row.table() + " WHERE "
-                + row.where() + " AND " + session.member("sha256") + '(' + row.content()
+                + row.content() + ", ?::pg_catalog.int8, ?::pg_catalog.int8)" + row.from()
+                + " AND " + session.member("sha256") + '(' + row.content()
                 + ") OPERATOR(pg_catalog.=) pg_catalog.decode('" + summary.sha256() + "', 'hex')");
             PGStatement postgres = statement.unwrap(PGStatement.class);
             if (postgres.getPrepareThreshold() > 0)

@@ -15,15 +15,16 @@ import org.postgresql.PGConnection;
 import org.postgresql.copy.CopyIn;
 
 /**
- * A new value, written in one transaction. store() stores it; close() without store() gives it up, so that an
- * exception never leaves a part of a value. Meanwhile the connection is busy. In a transaction of the caller this
- * is a savepoint. Not for use by several threads at the same time.
+ * A new value, written in one transaction. store() stores it; close() without store() gives it up,
+ * so that an exception never leaves a part of a value. Meanwhile the connection is busy. In a
+ * transaction of the caller this is a savepoint. Not for several threads at the same time.
  */
 public final class BlobOutputStream extends OutputStream {
     private static final int PIECE_BYTES = 128 * 1024;
     /** Number of columns, and two columns' lengths with the first column. */
     private static final int ROW_HEADER_BYTES = 2 + 4 + 8 + 4;
-    private static final byte[] COPY_BEGIN = HexFormat.of().parseHex("5047434f50590aff0d0a000000000000000000");
+    private static final byte[] COPY_BEGIN =
+        HexFormat.of().parseHex("5047434f50590aff0d0a000000000000000000");
     private static final byte[] COPY_END = {-1, -1};
 
     private final Session session;
@@ -38,8 +39,8 @@ public final class BlobOutputStream extends OutputStream {
     private long position;
 
     /** Resuming goes on at the end of the value that the row has. */
-    BlobOutputStream(Session session, boolean ownsSession, BlobValue value, boolean resumes, long expectedBytes)
-            throws IOException {
+    BlobOutputStream(Session session, boolean ownsSession, BlobValue value, boolean resumes,
+            long expectedBytes) throws IOException {
         this.session = session;
         this.ownsSession = ownsSession;
         this.value = value;
@@ -72,20 +73,21 @@ public final class BlobOutputStream extends OutputStream {
 
     private Void begin(boolean resumes, long expectedBytes) throws IOException, SQLException {
         transaction = new Transaction(session.connection());
-        String query = "SELECT " + session.member("blob_upload_begin") + '(' + expectedBytes + "::pg_catalog.int8)";
+        String query = "SELECT " + session.member("blob_upload_begin") + '(' + expectedBytes
+            + "::pg_catalog.int8)";
         if (resumes) {
             Session.Row at = session.row(value);
-            String from = " FROM " + at.table() + " WHERE " + at.where() + " FOR UPDATE";
-            summary = session.summary("SELECT " + at.summary() + from);
+            summary = session.summary("SELECT " + at.summary() + at.from() + " FOR UPDATE");
             if (summary == null)
-                throw new BlobException(Kind.MISSING, value.table() + " has no value of " + value.key());
+                throw Session.missing(value);
             position = summary.size();
-            query = "SELECT " + session.member("blob_upload_resume") + '(' + at.content() + ", 0::pg_catalog.int8)" + from;
+            query = "SELECT " + session.member("blob_upload_resume") + '(' + at.content()
+                + ", 0::pg_catalog.int8)" + at.from();
         }
         try (Statement statement = session.connection().createStatement();
                 ResultSet set = statement.executeQuery(query)) {
             if (!set.next())
-                throw new BlobException(Kind.MISSING, value.table() + " has no value of " + value.key());
+                throw Session.missing(value);
             number = set.getLong(1);
         }
         copy = session.connection().unwrap(PGConnection.class).getCopyAPI().copyIn(
@@ -145,7 +147,7 @@ public final class BlobOutputStream extends OutputStream {
         requireOpen();
     }
 
-    /** Stores the value in its row, or in a new one, and commits, unless the transaction is the caller's. */
+    /** Stores the value in its row, or a new one. Commits, but not a transaction of the caller. */
     public BlobSummary store() throws IOException {
         requireOpen();
         if (row.position() > ROW_HEADER_BYTES)
@@ -154,9 +156,10 @@ public final class BlobOutputStream extends OutputStream {
             copy.writeToCopy(COPY_END, 0, COPY_END.length);
             copy.endCopy();
             copy = null;
-            BlobSummary stored = session.put(value, session.member("blob_upload_end") + '(' + number + "::pg_catalog.int8)");
+            BlobSummary stored = session.put(value, session.member("blob_upload_end") + '('
+                + number + "::pg_catalog.int8)");
             if (!new BlobSummary(position, hex(digest)).equals(stored))
-                throw new BlobException(Kind.MISMATCH, "the server has stored other bytes than were sent");
+                throw new BlobException(Kind.MISMATCH, "the server has other bytes than were sent");
             transaction.commit();
             summary = stored;
             close();

@@ -1,5 +1,5 @@
 package blobext;
 
-/** Size in bytes and SHA-256 (64 lower-case digits) of a value, which the server has without reading it. */
+/** Size in bytes and SHA-256 (64 lower-case digits) of a value. */
 public record BlobSummary(long size, String sha256) {
 }

@@ -6,6 +6,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.security.MessageDigest;
 import java.sql.Connection;
+import java.sql.SQLException;
 import java.util.Objects;
 import javax.sql.DataSource;
 
@@ -23,7 +24,7 @@ public final class Blobs {
         connection = null;
     }
 
-    /** All is done on this connection, in its transaction if it has one (autocommit is off). Nothing is tried again. */
+    /** Works on this connection, in its transaction if autocommit is off. Does not reconnect. */
     public Blobs(Connection connection) {
         source = null;
         this.connection = Objects.requireNonNull(connection);
@@ -60,7 +61,7 @@ public final class Blobs {
         return create(value, 0);
     }
 
-    /** The same; the number of bytes, as far as known, makes the server allocate extents side by side. */
+    /** The same; with a number of bytes the server allocates extents side by side. */
     public BlobOutputStream create(BlobValue value, long expectedBytes) throws IOException {
         return new BlobOutputStream(session(), true, value, false, expectedBytes);
     }
@@ -73,17 +74,18 @@ public final class Blobs {
     }
 
     /**
-     * Stores content in transactions of 64 MB each, in a stage first. After a lost connection, also in another
-     * process, it goes on with what the stage has. The row gets its value, and the stage is removed, at the end.
+     * Stores content in a stage, in transactions of 64 MB each, and then in its row. After a lost
+     * connection, also in another process, it goes on with what the stage has.
      */
-    public BlobSummary upload(BlobValue value, Content content, BlobValue stage) throws IOException {
+    public BlobSummary upload(BlobValue value, Content content, BlobValue stage)
+            throws IOException {
         try (Session session = session(); Input input = new Input(content)) {
             BlobSummary[] staged = {null};
             while (!input.isAtEnd) {
                 staged[0] = session.retry(() -> {
                     Session.Row row = session.row(stage);
-                    session.execute("INSERT INTO " + row.table() + " (" + row.names() + ") VALUES (" + row.values()
-                        + ") ON CONFLICT DO NOTHING");
+                    session.execute("INSERT INTO " + row.table() + " (" + row.names()
+                        + ") VALUES (" + row.values() + ") ON CONFLICT DO NOTHING");
                     return send(session, stage, true, input, SECTION_BYTES);
                 });
             }
@@ -91,8 +93,8 @@ public final class Blobs {
         }
     }
 
-    private static BlobSummary send(Session session, BlobValue target, boolean resumes, Input input, long limit)
-            throws IOException {
+    private static BlobSummary send(Session session, BlobValue target, boolean resumes, Input input,
+            long limit) throws IOException {
         try (BlobOutputStream output = new BlobOutputStream(session, false, target, resumes, 0)) {
             input.goTo(output.summary());
             output.setDigest(input.digest);
@@ -102,16 +104,16 @@ public final class Blobs {
     }
 
     /** If the stage is gone, this was committed before, and the answer was lost. */
-    private static BlobSummary move(Session session, BlobValue stage, BlobValue value, BlobSummary staged)
-            throws IOException, java.sql.SQLException {
+    private static BlobSummary move(Session session, BlobValue stage, BlobValue value,
+            BlobSummary staged) throws IOException, SQLException {
         try (Transaction transaction = new Transaction(session.connection())) {
             Session.Row row = session.row(stage);
-            String from = " FROM " + row.table() + " WHERE " + row.where();
-            BlobSummary stored = session.summary("SELECT " + row.summary() + from + " FOR UPDATE") == null
-                ? session.stat(value) : session.put(value, "(SELECT " + row.content() + from + ')');
+            String query = "SELECT " + row.summary() + row.from() + " FOR UPDATE";
+            BlobSummary stored = session.summary(query) == null ? session.stat(value)
+                : session.put(value, "(SELECT " + row.content() + row.from() + ')');
             if (!staged.equals(stored))
-                throw new BlobException(Kind.MISMATCH, "the row has another value than was uploaded");
-            session.execute("DELETE" + from);
+                throw new BlobException(Kind.MISMATCH, "the row has other bytes than the stage");
+            session.execute("DELETE" + row.from());
             transaction.commit();
             return stored;
         }
@@ -142,11 +144,12 @@ public final class Blobs {
                     digest.update(buffer, 0, count);
             }
             if (!new BlobSummary(position, BlobOutputStream.hex(digest)).equals(beginning))
-                throw new BlobException(Kind.MISMATCH, "the stage does not have the beginning of this content");
+                throw new BlobException(Kind.MISMATCH, "the stage has another beginning");
         }
 
         private int read(long limit) throws IOException {
-            int count = limit == 0 ? 0 : stream.read(buffer, 0, (int) Math.min(limit, buffer.length));
+            int most = (int) Math.min(limit, buffer.length);
+            int count = most == 0 ? 0 : stream.read(buffer, 0, most);
             isAtEnd = count < 0;
             position += Math.max(count, 0);
             return count;

@@ -16,7 +16,7 @@ import java.util.List;
 import java.util.Map;
 import javax.sql.DataSource;
 
-/** A connection, which is made again when it is lost unless it is the caller's; and its statements. */
+/** A connection, made again when it is lost unless it is the caller's; and its statements. */
 final class Session implements Closeable {
     /** Milliseconds between attempts to connect again. */
     private static final int[] PAUSES = {100, 500, 1000, 2000, 5000, 10000, 20000, 30000};
@@ -32,7 +32,7 @@ final class Session implements Closeable {
         ".sha256(TYPE)", ".blob_read(TYPE,bigint,bigint)", ".blob_upload_begin(bigint)",
         ".blob_upload_resume(TYPE,bigint)", ".blob_upload_end(bigint)", ".blob_upload_pieces");
 
-    /** For each column of a key: its name, the equality of its type, its value as a literal of the type. */
+    /** For each column of a key: its name, its equality, its value as a literal of its type. */
     private static final String KEY = sql("""
         WITH RECURSIVE base (name, type) AS (
             SELECT a.attname, a.atttypid FROM pg_catalog.pg_attribute AS a
@@ -58,6 +58,9 @@ final class Session implements Closeable {
     /** Parts of statements for a value. */
     record Row(String table, String column, String content, String summary, String names,
         String values, String where) {
+        String from() {
+            return " FROM " + table + " WHERE " + where;
+        }
     }
 
     @FunctionalInterface
@@ -92,7 +95,7 @@ final class Session implements Closeable {
         return connection;
     }
 
-    /** Does work that may be done again, if a connection of this session's own is lost meanwhile. */
+    /** Does work that may be done again if the connection is lost, unless that is the caller's. */
     <T> T retry(Work<T> work) throws IOException {
         for (int attempt = 0;; attempt++) {
             try {
@@ -144,16 +147,18 @@ final class Session implements Closeable {
                     found.add(set.getString(1));
             }
             String type = "";
+            Map<String, String> names = new HashMap<>();
             for (String wanted : WANTED) {
                 String end = wanted.replace("TYPE", type);
                 String identity = found.stream().filter(i -> i.endsWith(end)).findAny().orElseThrow(
-                    () -> new BlobException(Kind.UNEXPECTED, "the extension blobext is missing, or older"
-                        + " than this package: no" + end.replaceAll(".*[.]", " ")));
+                    () -> new BlobException(Kind.UNEXPECTED, "the extension blobext is missing, or"
+                        + " older than this package: no" + wanted.replace('.', ' ')));
                 String qualified = identity.substring(0, identity.length()
                     - (end.contains("(") ? end.length() - end.indexOf('(') : 0));
                 type = type.isEmpty() ? qualified : type;
-                members.put(wanted.substring(1).replaceAll("[(].*", ""), qualified);
+                names.put(wanted.substring(1).replaceAll("[(].*", ""), qualified);
             }
+            members.putAll(names);
         }
         return members.get(name);
     }
@@ -166,8 +171,11 @@ final class Session implements Closeable {
 
     private Row find(BlobValue value) throws IOException, SQLException {
         String type = member("blobstate");
-        String table = (value.schema() == null ? "" : quote(value.schema()) + '.') + quote(value.table());
-        List<String> names = new ArrayList<>(), values = new ArrayList<>(), where = new ArrayList<>();
+        String table = (value.schema() == null ? "" : quote(value.schema()) + '.')
+            + quote(value.table());
+        List<String> names = new ArrayList<>();
+        List<String> values = new ArrayList<>();
+        List<String> where = new ArrayList<>();
         try (PreparedStatement statement = connection().prepareStatement(KEY)) {
             statement.setString(1, table);
             statement.setArray(2, connection.createArrayOf("text", value.key().keySet().toArray()));
@@ -181,7 +189,8 @@ final class Session implements Closeable {
             }
         }
         if (names.size() != value.key().size())
-            throw new SQLException("a column of the key does not exist: " + value.key().keySet(), "42703");
+            throw new SQLException("not all columns of the key exist: " + value.key().keySet(),
+                "42703");
         String content = '(' + quote(value.column()) + ")::" + type;
         Row row = new Row(table, quote(value.column()), content,
             member("length") + '(' + content + "), " + member("sha256") + '(' + content + ')',
@@ -190,7 +199,7 @@ final class Session implements Closeable {
         return row;
     }
 
-    /** Size and digest of a statement's first row, and what comes before them as a number; null without a row. */
+    /** Size and digest of a statement's first row; null without a value. */
     BlobSummary summary(String query) throws IOException, SQLException {
         try (Statement statement = connection().createStatement();
                 ResultSet set = statement.executeQuery(query)) {
@@ -198,9 +207,13 @@ final class Session implements Closeable {
                 return null;
             byte[] digest = set.getBytes(2);
             if (digest == null || digest.length != 32 || set.getLong(1) < 0)
-                throw new BlobException(Kind.UNEXPECTED, "the server's answer is none of blobext's");
+                throw new BlobException(Kind.UNEXPECTED, "this is no answer of blobext");
             return new BlobSummary(set.getLong(1), HexFormat.of().formatHex(digest));
         }
+    }
+
+    static BlobException missing(BlobValue value) {
+        return new BlobException(Kind.MISSING, value.table() + " has no value of " + value.key());
     }
 
     void execute(String text) throws SQLException {
@@ -212,18 +225,19 @@ final class Session implements Closeable {
     /** Size and digest of a value; an error if there is none. */
     BlobSummary stat(BlobValue value) throws IOException, SQLException {
         Row row = row(value);
-        BlobSummary summary = summary("SELECT " + row.summary() + " FROM " + row.table() + " WHERE " + row.where());
+        BlobSummary summary = summary("SELECT " + row.summary() + row.from());
         if (summary == null)
-            throw new BlobException(Kind.MISSING, value.table() + " has no value of " + value.key());
+            throw missing(value);
         return summary;
     }
 
     /** Gives a row a value, or makes the row. */
     BlobSummary put(BlobValue value, String content) throws IOException, SQLException {
         Row row = row(value);
-        BlobSummary summary = summary("UPDATE " + row.table() + " SET " + row.column() + " = " + content
-            + " WHERE " + row.where() + " RETURNING " + row.summary());
-        return summary != null ? summary : summary("INSERT INTO " + row.table() + " (" + row.names() + ", "
-            + row.column() + ") VALUES (" + row.values() + ", " + content + ") RETURNING " + row.summary());
+        BlobSummary summary = summary("UPDATE " + row.table() + " SET " + row.column() + " = "
+            + content + " WHERE " + row.where() + " RETURNING " + row.summary());
+        return summary != null ? summary : summary("INSERT INTO " + row.table() + " (" + row.names()
+            + ", " + row.column() + ") VALUES (" + row.values() + ", " + content
+            + ") RETURNING " + row.summary());
     }
 }

@@ -4,7 +4,7 @@ import java.sql.Connection;
 import java.sql.SQLException;
 import java.sql.Savepoint;
 
-/** A transaction, or a savepoint within one of the caller's. It is rolled back unless commit() was called. */
+/** A transaction, or a savepoint within one of the caller's: rolled back unless committed. */
 final class Transaction implements AutoCloseable {
     private final Connection connection;
     private final Savepoint savepoint;
