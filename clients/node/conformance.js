@@ -3,6 +3,7 @@
 /** The adapter of this package for clients/conformance, whose README.md says what it does. */
 
 const { createHash } = require('node:crypto');
+const { once } = require('node:events');
 const fs = require('node:fs');
 const readline = require('node:readline');
 const { pipeline } = require('node:stream/promises');
@@ -97,8 +98,13 @@ const commands = {
     await new Promise((resolve, reject) => {    // There is no file if there is no value.
       source.once('readable', resolve).once('error', reject);
     });
-    await pipeline(source, pauseAt(where, controller), fs.createWriteStream(path),
-      { signal: controller.signal });
+    const file = fs.createWriteStream(path);
+    const closed = once(file, 'close');    // Until then a write may be under way.
+    try {
+      await pipeline(source, pauseAt(where, controller), file, { signal: controller.signal });
+    } finally {
+      await closed;
+    }
     return describe(source.summary);
   },
 

@@ -7,7 +7,8 @@ const { Readable, Writable } = require('node:stream');
 const { setTimeout: pause } = require('node:timers/promises');
 const { inspect } = require('node:util');
 
-const PIECE_BYTES = 512 * 1024;
+const PIECE_BYTES = 4 * 1024 * 1024;
+const ROW_BYTES = 256 * 1024;
 const SECTION_BYTES = 64 * 1024 * 1024;
 const PAUSES = [100, 500, 1000, 2000, 5000, 10000, 20000, 30000];
 const NETWORK_ERRORS = new Set(['ECONNREFUSED', 'ECONNRESET', 'ECONNABORTED', 'EPIPE', 'ETIMEDOUT',
@@ -82,7 +83,13 @@ class Copy {
     this.begin();
   }
 
-  handleCopyData(message) { this.take(message.chunk); }
+  handleCopyData(message) {
+    try {
+      this.take(message.chunk);
+    } catch (error) {
+      this.problem ??= error;
+    }
+  }
 
   handleError(error) { this.reject(error); }
 
@@ -108,11 +115,11 @@ class Copy {
 
 /** A client of a pool, replaced when it is lost; or the caller's client. */
 class Session {
-  constructor(source) {
+  constructor(source, closing = new AbortController()) {
     this.pool = 'totalCount' in source ? source : null;
     this.client = this.pool ? null : source;
     this.rows = new Map();
-    this.closing = new AbortController();
+    this.closing = closing;
     this.onError = () => { this.isLost = true; };
   }
 
@@ -305,8 +312,8 @@ class Upload {
 
   /** Adds bytes, in rows of COPY of a bounded size. */
   async write(bytes) {
-    for (let at = 0; at < bytes.length; at += PIECE_BYTES) {
-      const piece = bytes.subarray(at, at + PIECE_BYTES);
+    for (let at = 0; at < bytes.length; at += ROW_BYTES) {
+      const piece = bytes.subarray(at, at + ROW_BYTES);
       this.rowHeader.writeInt32BE(piece.length, 14);
       await this.send([this.rowHeader, piece], 18 + piece.length);
       this.hash.update(piece);
@@ -357,40 +364,65 @@ class BlobReader {
     return pieces.length === 1 ? pieces[0] : Buffer.concat(pieces);
   }
 
-  /** By COPY: node-postgres has no binary results. */
+  /** By COPY, because node-postgres has no binary results; rows with offset and content. */
   readPiece(offset, length) {
-    const begin = 11 + 8 + 2 + 4;    // The header of COPY, and of a row.
     return this.session.retry(async () => {
       const { m, content, table, where } = await this.session.row(this.value);
-      const answer = Buffer.allocUnsafeSlow(begin + length + 2);
+      const piece = Buffer.allocUnsafeSlow(length);
+      let isFirst = true;
       let size = 0;
-      const copy = await this.session.copy(`COPY (SELECT ${m.blob_read}(${content},
-          ${BigInt(offset)}::pg_catalog.int8, ${BigInt(length)}::pg_catalog.int8) FROM ${table}
+      const take = (message) => {
+        const row = message.subarray(isFirst ? 11 + 4 + 4 : 0);
+        isFirst = false;
+        if (row.readInt16BE(0) === -1)    // The end.
+          return;
+        const header = 2 + 4 + 8 + 4;
+        if (row.readBigInt64BE(2 + 4) !== BigInt(offset + size)
+            || row.length - header !== Math.min(ROW_BYTES, length - size))
+          throw unexpected('the server does not give this range');
+        size += row.copy(piece, size, header);
+      };
+      const copy = await this.session.copy(`COPY (SELECT blobext_offset,
+          ${m.blob_read}(${content}, blobext_offset, pg_catalog.int8smaller(${ROW_BYTES},
+            ${BigInt(offset + length)} OPERATOR(pg_catalog.-) blobext_offset))
+        FROM ${table}, pg_catalog.generate_series(${BigInt(offset)}::pg_catalog.int8,
+          ${BigInt(offset + length - 1)}::pg_catalog.int8, ${ROW_BYTES}::pg_catalog.int8)
+          AS blobext_series (blobext_offset)
         WHERE ${where} AND ${m.sha256}(${content}) OPERATOR(pg_catalog.=)
-          pg_catalog.decode('${this.sha256}', 'hex')) TO STDOUT (FORMAT binary)`, (chunk) => {
-        chunk.copy(answer, size);
-        size += chunk.length;
-      });
+          pg_catalog.decode('${this.sha256}', 'hex')) TO STDOUT (FORMAT binary)`, take);
       await copy.done;
-      if (size === 11 + 8 + 2)
+      if (copy.problem)
+        throw copy.problem;
+      if (size === 0)
         throw changed();
-      if (size !== answer.length || answer.readInt32BE(begin - 4) !== length)
-        throw unexpected(`the server does not give ${length} bytes`);
-      return answer.subarray(begin, begin + length);
+      if (size !== length)
+        throw unexpected(`the server gives ${size} bytes in place of ${length}`);
+      return piece;
     });
   }
 
-  createReadStream(options) { return new BlobReadStream(async () => this, false, options); }
+  createReadStream(options) { return new BlobReadStream(async () => this, null, options); }
 
   close() { this.session.close(); }
 }
 
+async function openReader(source, value, closing) {
+  const session = new Session(source, closing);
+  try {
+    return new BlobReader(session, value, await session.retry(() => session.stat(value)));
+  } catch (error) {
+    session.close();
+    throw error;
+  }
+}
+
 class BlobReadStream extends Readable {
-  constructor(open, ownsReader, { start = 0, end = Infinity, ...options } = {}) {
+  /** Closing is set if the reader is this stream's own: it ends the attempts to connect again. */
+  constructor(open, closing, { start = 0, end = Infinity, ...options } = {}) {
     if (!(start >= 0 && end >= start - 1))
       throw new RangeError(`no range: ${start} to ${end}`);
     super({ highWaterMark: PIECE_BYTES, ...options });
-    Object.assign(this, { open, ownsReader, position: start, end, hashed: 0 });
+    Object.assign(this, { open, closing, position: start, end, hashed: 0 });
     this.hash = createHash('sha256');
   }
 
@@ -424,8 +456,9 @@ class BlobReadStream extends Readable {
   }
 
   async _destroy(error, callback) {
+    this.closing?.abort();
     await Promise.resolve(this.pending).catch(() => {});
-    if (this.ownsReader)
+    if (this.closing)
       this.reader?.close();
     callback(error);
   }
@@ -514,18 +547,11 @@ class Blobs {
     }
   }
 
-  async open(value) {
-    const session = new Session(this.source);
-    try {
-      return new BlobReader(session, value, await session.retry(() => session.stat(value)));
-    } catch (error) {
-      session.close();
-      throw error;
-    }
-  }
+  open(value) { return openReader(this.source, value, new AbortController()); }
 
   createReadStream(value, options) {
-    return new BlobReadStream(() => this.open(value), true, options);
+    const closing = new AbortController();
+    return new BlobReadStream(() => openReader(this.source, value, closing), closing, options);
   }
 
   createWriteStream(value, options) {
@@ -535,6 +561,8 @@ class Blobs {
   async upload(value, open, { stage, signal } = {}) {
     const session = new Session(this.source);
     const input = new Input(open, signal);
+    const abort = () => session.closing.abort();
+    signal?.addEventListener('abort', abort);
     const send = async (target, resumes, limit) => {
       const upload = new Upload(session, target);
       try {
@@ -561,6 +589,7 @@ class Blobs {
       } while (!input.isAtEnd);
       return await session.retry(() => move(session, stage, value, staged));
     } finally {
+      signal?.removeEventListener('abort', abort);
       await input.close();
       session.close();
     }

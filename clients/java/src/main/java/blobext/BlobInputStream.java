@@ -3,34 +3,37 @@ package blobext;
 import blobext.BlobException.Kind;
 import java.io.IOException;
 import java.io.InputStream;
+import java.nio.ByteBuffer;
 import java.security.MessageDigest;
-import java.sql.Connection;
-import java.sql.PreparedStatement;
-import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.util.Objects;
-import org.postgresql.PGStatement;
+import org.postgresql.PGConnection;
+import org.postgresql.copy.CopyOut;
 
 /**
- * One version of a value, or a range of it. Each piece is a statement, which asks for this version:
- * if another session replaces the value meanwhile, reads throw BlobException, kind CHANGED. After a
+ * One version of a value, or a range of it. A statement reads up to 4 MB, and asks for the version: if
+ * another session replaces the value meanwhile, reads throw BlobException, kind CHANGED. After a
  * lost connection reads go on where they were, if the connection is not the caller's. The digest is
  * verified when all has been read in order. Not for several threads at the same time.
  */
 public final class BlobInputStream extends InputStream {
-    private static final int LEAST_PIECE = 64 * 1024;
-    private static final int LARGEST_PIECE = 1024 * 1024;
+    private static final int ROW_BYTES = 256 * 1024;
+    private static final int LEAST_SPAN = 64 * 1024;
+    private static final int LARGEST_SPAN = 4 * 1024 * 1024;
+    private static final int COPY_HEADER_BYTES = 11 + 4 + 4;
 
     private final Session session;
     private final BlobValue value;
     private final BlobSummary summary;
     private final long end;
     private long position;
-    private byte[] piece = {};
-    private long pieceStart;
-    private int nextBytes = LEAST_PIECE;
-    private PreparedStatement statement;
-    private Connection prepared;
+    private CopyOut copy;
+    private int spanBytes = LEAST_SPAN / 2;
+    private long spanEnd;
+    /** The row that was read last; its content is at its end. */
+    private byte[] message;
+    private long rowStart;
+    private int rowBytes;
     private final MessageDigest digest = BlobOutputStream.sha256();
     private long hashedBytes;
     private boolean isOpen = true;
@@ -91,68 +94,91 @@ public final class BlobInputStream extends InputStream {
             return 0;
         if (position >= end)
             return -1;
-        if (!isInPiece())
+        if (message == null || position < rowStart || position >= rowStart + rowBytes)
             fetch();
-        int start = (int) (position - pieceStart);
-        int count = (int) Math.min(Math.min(length, piece.length - start), end - position);
-        System.arraycopy(piece, start, buffer, offset, count);
+        int start = (int) (position - rowStart);
+        int count = Math.min(length, rowBytes - start);
+        System.arraycopy(message, message.length - rowBytes + start, buffer, offset, count);
         position += count;
         return count;
     }
 
-    private boolean isInPiece() {
-        return position >= pieceStart && position - pieceStart < piece.length;
-    }
-
-    /** Small pieces after a seek, larger ones in order. */
+    /** One more row: of the statement under way if it comes to that, else of another one. */
     private void fetch() throws IOException {
-        boolean isNext = position == pieceStart + piece.length;
-        nextBytes = isNext ? Math.min(2 * nextBytes, LARGEST_PIECE) : LEAST_PIECE;
-        int length = (int) Math.min(nextBytes, end - position);
-        piece = new byte[0];
-        byte[] bytes = session.retry(() -> readPiece(length));
-        if (bytes == null)
-            throw new BlobException(Kind.CHANGED, "the value was replaced or removed meanwhile");
-        if (bytes.length != length)
-            throw new BlobException(Kind.UNEXPECTED, "the server gives " + bytes.length
-                + " bytes in place of " + length);
-        if (position == hashedBytes)
-            verify(bytes);
-        piece = bytes;
-        pieceStart = position;
+        if (position != rowStart + rowBytes) {
+            finish();
+            spanBytes = LEAST_SPAN / 2;
+        }
+        message = null;
+        byte[] bytes = session.retry(this::nextRow);
+        rowStart = position;
+        if (rowStart == hashedBytes) {
+            digest.update(bytes, bytes.length - rowBytes, rowBytes);
+            hashedBytes += rowBytes;
+            String read = hashedBytes == summary.size() ? BlobOutputStream.hex(digest) : null;
+            if (read != null && !read.equals(summary.sha256()))
+                throw new BlobException(Kind.MISMATCH, "the bytes have another digest");
+        }
+        message = bytes;
     }
 
-    private void verify(byte[] bytes) throws BlobException {
-        digest.update(bytes);
-        hashedBytes += bytes.length;
-        if (hashedBytes == summary.size() && !BlobOutputStream.hex(digest).equals(summary.sha256()))
-            throw new BlobException(Kind.MISMATCH, "the bytes have another digest than the value");
+    /** A message of COPY is a row: number of columns; offset and content with their lengths. */
+    private byte[] nextRow() throws IOException, SQLException {
+        boolean isDone = false;
+        try {
+            boolean isFirst = copy == null;
+            if (isFirst)
+                begin();
+            byte[] bytes = copy.readFromCopy();
+            rowBytes = (int) Math.min(ROW_BYTES, spanEnd - position);
+            int headerBytes = (isFirst ? COPY_HEADER_BYTES : 0) + 2 + 4 + 8 + 4;
+            if (isFirst && bytes != null && bytes.length == COPY_HEADER_BYTES + 2)
+                throw new BlobException(Kind.CHANGED, "the value was replaced or removed");
+            if (bytes == null || bytes.length != headerBytes + rowBytes
+                    || ByteBuffer.wrap(bytes).getLong(headerBytes - 12) != position)
+                throw new BlobException(Kind.UNEXPECTED, "the server does not give this range");
+            if (position + rowBytes == spanEnd)
+                finish();
+            isDone = true;
+            return bytes;
+        } finally {
+            if (!isDone)
+                finish();
+        }
     }
 
-    /** The bytes at the position; null if there is no row with this version. */
-    private byte[] readPiece(int length) throws IOException, SQLException {
-        if (prepared != session.connection()) {
-            Session.Row row = session.row(value);
-            prepared = session.connection();
-            statement = prepared.prepareStatement("SELECT " + session.member("blob_read") + '('
-                + row.content() + ", ?::pg_catalog.int8, ?::pg_catalog.int8)" + row.from()
-                + " AND " + session.member("sha256") + '(' + row.content()
-                + ") OPERATOR(pg_catalog.=) pg_catalog.decode('" + summary.sha256() + "', 'hex')");
-            PGStatement postgres = statement.unwrap(PGStatement.class);
-            if (postgres.getPrepareThreshold() > 0)
-                postgres.setPrepareThreshold(-1);    // binary from the first time on
+    /** Spans grow while they are read in order. Between reads a caller's connection is free. */
+    private void begin() throws IOException, SQLException {
+        Session.Row row = session.row(value);
+        spanBytes = Math.min(2 * spanBytes, session.isOwner() ? LARGEST_SPAN : ROW_BYTES);
+        spanEnd = Math.min(position + spanBytes, end);
+        String query = String.format("COPY (SELECT blobext_offset, %s(%s, blobext_offset,"
+            + " pg_catalog.int8smaller(%d, %d OPERATOR(pg_catalog.-) blobext_offset)) FROM %s,"
+            + " pg_catalog.generate_series(%d::pg_catalog.int8, %d::pg_catalog.int8,"
+            + " %d::pg_catalog.int8) AS blobext_series (blobext_offset)"
+            + " WHERE %s AND %s(%s) OPERATOR(pg_catalog.=) pg_catalog.decode('%s', 'hex'))"
+            + " TO STDOUT (FORMAT binary)", session.member("blob_read"), row.content(), ROW_BYTES,
+            spanEnd, row.table(), position, spanEnd - 1, ROW_BYTES, row.where(),
+            session.member("sha256"), row.content(), summary.sha256());
+        copy = session.connection().unwrap(PGConnection.class).getCopyAPI().copyOut(query);
+    }
+
+    /** Takes what comes yet of a statement, at most a span. */
+    private void finish() {
+        try {
+            while (copy != null && copy.isActive() && copy.readFromCopy() != null)
+                continue;
+        } catch (SQLException lost) {
+            // The next statement says so.
         }
-        statement.setLong(1, position);
-        statement.setLong(2, length);
-        try (ResultSet rows = statement.executeQuery()) {
-            return rows.next() ? Objects.requireNonNullElse(rows.getBytes(1), new byte[0]) : null;
-        }
+        copy = null;
     }
 
     @Override
     public void close() {
         isOpen = false;
-        piece = new byte[0];
+        message = null;
+        finish();
         session.close();
     }
 

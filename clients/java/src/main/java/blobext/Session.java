@@ -87,6 +87,10 @@ final class Session implements Closeable {
         return '"' + name.replace("\"", "\"\"") + '"';
     }
 
+    boolean isOwner() {
+        return source != null;
+    }
+
     Connection connection() throws SQLException {
         if (connection == null) {
             connection = source.getConnection();
