@@ -11,7 +11,7 @@ import org.postgresql.PGConnection;
 import org.postgresql.copy.CopyOut;
 
 /**
- * One version of a value, or a range of it. A statement reads up to 4 MB, and asks for the version: if
+ * One version of a value, or a range of it. A statement reads up to 4 MB of this version: if
  * another session replaces the value meanwhile, reads throw BlobException, kind CHANGED. After a
  * lost connection reads go on where they were, if the connection is not the caller's. The digest is
  * verified when all has been read in order. Not for several threads at the same time.
