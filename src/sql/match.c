@@ -44,6 +44,8 @@ typedef struct Pattern
 	bool		is_all_any;		/* it has nothing else */
 	bool		is_last;		/* no % comes behind it */
 	bool		has_open_escape;	/* it ends with an escape character, which escapes nothing */
+	uint64		run_from;		/* where the run of % and _ before it begins, at the first % */
+	uint64		run_bytes;		/* of the content, one for each _ of the run */
 } Pattern;
 
 static void
@@ -97,8 +99,8 @@ find(const BlobValue *value, const Pattern *pattern, uint64 from, uint64 last)
 
 /*
  * The pattern ends with an open escape.  ERROR 22025 if there is a byte that it would be compared
- * with, as for bytea; otherwise there is no match.  Directly behind % the escape is looked at if
- * there was a byte for % and one for each _ in between.
+ * with, as for bytea; otherwise there is no match.  Directly behind a run of % and _ the escape is
+ * looked at if there was a byte at the first %, and one for each _ after it.
  */
 static void
 require_no_byte_for_escape(const BlobValue *value, Pattern *pattern, uint64 from, bool is_first)
@@ -106,7 +108,8 @@ require_no_byte_for_escape(const BlobValue *value, Pattern *pattern, uint64 from
 	bool		is_reached;
 
 	if (!is_first && pattern->is_all_any)
-		is_reached = value->size_bytes - from >= Max(pattern->length_bytes, 1);
+		is_reached = value->size_bytes - pattern->run_from >=
+			Max(pattern->run_bytes + pattern->length_bytes, 1);
 	else
 	{
 		add_to_segment(pattern, 0, true);
@@ -148,6 +151,13 @@ matches(const BlobValue *value, Pattern *pattern)
 		if (offset == BLOB_NOT_FOUND)
 			return false;
 		from = offset + pattern->length_bytes;
+		if (!is_first && pattern->is_all_any)
+			pattern->run_bytes += pattern->length_bytes;
+		else
+		{
+			pattern->run_from = from;
+			pattern->run_bytes = 0;
+		}
 	}
 }
 

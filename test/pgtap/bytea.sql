@@ -8,13 +8,14 @@
 -- Seen to fail: with the objects of 0.2.0, 101 of the expressions that are equal now differ; with pieces of
 -- encode() that are no whole lines of base64, windows of the search that do not overlap, a search that
 -- compares only the head of a long needle, a character between two pieces of convert_from() taken for invalid,
--- and an escape character behind % that is looked at where no byte is left.
+-- and an escape character behind % that is looked at where no byte is left.  All short patterns of LIKE: an
+-- escape character behind more than one % with _ between them that was not looked at ('%_%\' is an error).
 BEGIN;
 CREATE SCHEMA plain;
 CREATE SCHEMA blobs;
 CREATE EXTENSION pgcrypto;
 SET search_path = public;
-SELECT plan(7);
+SELECT plan(8);
 
 CREATE FUNCTION public.bytes(n int) RETURNS bytea LANGUAGE sql AS $$
 	SELECT substring(string_agg(sha256(convert_to(i::text, 'UTF8')), NULL ORDER BY i) FROM 1 FOR n)
@@ -187,6 +188,29 @@ SELECT bag_eq($$SELECT sql FROM outcome WHERE of_bytea ~ '^\S{5} '
 		('OVERLAY(c PLACING ''\x4142'' FROM 0)'), ('OVERLAY(c PLACING ''\x4142'' FROM -5 FOR 2)'),
 		('OVERLAY(c PLACING ''\x4142'' FROM 2147483646)')$$,
 	'expressions that are errors for each value');
+
+-- Every pattern of up to five of the bytes that mean something, on short contents.
+CREATE FUNCTION pg_temp.like_bytea(c bytea, pattern bytea) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN c LIKE pattern;
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE;
+END $$;
+CREATE FUNCTION pg_temp.like_blobstate(c blobstate, pattern bytea) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN c LIKE pattern;
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE;
+END $$;
+SELECT is_empty($$
+	WITH RECURSIVE pattern (bytes) AS (
+		SELECT ''::bytea
+		UNION ALL SELECT bytes || byte FROM pattern, (VALUES ('%'::bytea), ('_'), ('\\'), ('a')) AS b (byte) WHERE length(bytes) < 5)
+	SELECT content, bytes, pg_temp.like_bytea(content, bytes), pg_temp.like_blobstate(content, bytes)
+	FROM pattern, (VALUES (''::bytea), ('a'), ('b'), ('aa'), ('ba'), ('\\a'), ('aba')) AS c (content)
+	WHERE pg_temp.like_bytea(content, bytes) IS DISTINCT FROM pg_temp.like_blobstate(content, bytes)$$,
+	'LIKE with every short pattern is that of bytea');
+
 SELECT is_empty($$SELECT * FROM blobext_check()$$, 'blobext_check() has no complaint');
 
 SELECT * FROM finish();
