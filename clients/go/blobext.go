@@ -5,10 +5,14 @@
 package blobext
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"maps"
@@ -23,20 +27,25 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+const (
+	pieceBytes   = 2 << 20   // of a read: a message costs little beside it, memory a few times it
+	rowBytes     = 128 << 10 // of COPY: the server works on a row while the next is made
+	sectionBytes = 64 << 20  // an upload with a stage commits after so many
+)
+
 // Errors of this package.  Those of the server stay *pgconn.PgError.
 var (
 	ErrMissing    = fmt.Errorf("blobext: no such row, or its value is NULL: %w", fs.ErrNotExist)
 	ErrChanged    = errors.New("blobext: the value was replaced or removed since it was opened")
 	ErrMismatch   = errors.New("blobext: the content does not have the expected digest")
-	ErrUnexpected = errors.New("blobext: the server's objects or answers are none of the extension's")
-	ErrPosition   = fmt.Errorf("blobext: a position before the beginning: %w", fs.ErrInvalid)
+	ErrUnexpected = errors.New("blobext: the extension is missing, or older than 0.3.0")
 )
 
 // DB is a *pgxpool.Pool, a *pgx.Conn, or a pgx.Tx, in which a Writer is a savepoint.  With a pool,
 // what a lost connection interrupts goes on over another one.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 // Value says where a value is.  Names are spelled as in the catalogs.
@@ -55,199 +64,350 @@ type Summary struct {
 // Store gives streams of the values of one database, to as many goroutines as may use its DB.
 type Store struct {
 	db    DB
-	found *sync.Map // for a table and columns: answers of find.sql
+	known *sync.Map // statements of a table, a column and a key
 }
 
 // New makes a Store.  It asks the server for nothing yet.
 func New(db DB) *Store { return &Store{db, &sync.Map{}} }
 
 // On is the Store over another connection to the same database, for example a transaction.
-func (s *Store) On(db DB) *Store { return &Store{db, s.found} }
+func (s *Store) On(db DB) *Store { return &Store{db, s.known} }
 
-//go:embed find.sql
-var find string
+//go:embed statements.sql
+var sources string
 
-// What is used of the extension; T is the type blobstate.
-var members = []string{"blobstate", "blob_upload_pieces", "length(T)", "sha256(T)",
-	"blob_read(T,bigint,bigint)", "blob_upload_begin(bigint)", "blob_upload_resume(T,bigint)",
-	"blob_upload_end(bigint)"}
-
-// Statements, see target.
-const (
-	stat = "SELECT {summary} FROM {table} WHERE {where}"
-	read = "SELECT {blob_read}({content}, {1}::pg_catalog.int8, {2}::pg_catalog.int8) FROM {table}" +
-		" WHERE {where} AND {sha256}({content}) OPERATOR(pg_catalog.=) {3}::pg_catalog.bytea"
-	begin  = "SELECT {blob_upload_begin}($1::pg_catalog.int8)"
-	resume = "SELECT {summary}, {blob_upload_resume}({content}, {1}::pg_catalog.int8) FROM {table}" +
-		" WHERE {where} FOR UPDATE"
-	pieces = "COPY {blob_upload_pieces} FROM STDIN (FORMAT binary)"
-	update = "UPDATE {table} SET {column} = {blob_upload_end}({1}::pg_catalog.int8) WHERE {where}" +
-		" RETURNING {summary}"
-	insert = "INSERT INTO {table} ({keys}, {column}) VALUES ({values}," +
-		" {blob_upload_end}({1}::pg_catalog.int8)) RETURNING {summary}"
-	insertStage = "INSERT INTO {table} ({keys}) VALUES ({values}) ON CONFLICT DO NOTHING"
-	deleteStage = "DELETE FROM {table} WHERE {where}"
-)
-
-// target makes the statements for a value.  All names are qualified, and arguments have the types
-// of the functions' parameters: nothing of another role is called.  Parameters are the values of
-// the key, and then {1}, {2}, {3}.
+// target has the statements of a value.  Parameters are those of the key, then others.
 type target struct {
-	*strings.Replacer
-	key []any
+	stat, read, begin, resume, pieces, update, insert, stage, unstage string
+	key                                                               []any
 }
 
 func (s *Store) target(ctx context.Context, v Value) (*target, error) {
 	if len(v.Key) == 0 || len(v.Table) == 0 {
 		return nil, errors.New("blobext: a Value needs a table and a key")
 	}
-	if v.Column == "" {
-		v.Column = "content"
-	}
-	names, table := slices.Sorted(maps.Keys(v.Key)), v.Table.Sanitize()
-	found, err := s.find(ctx, table, names)
-	if err != nil {
-		return nil, err
-	}
-	t := &target{}
-	var keys, values, where []string
-	for i, name := range names {
-		operator := "OPERATOR(pg_catalog.=)"
-		for _, row := range found {
-			if row.Column == name {
-				operator = row.Name
-			}
+	names, column := slices.Sorted(maps.Keys(v.Key)), cmp.Or(v.Column, "content")
+	t, about := target{}, fmt.Sprintf("%q %q %q", v.Table, column, names)
+	if known, ok := s.known.Load(about); ok {
+		t = known.(target)
+	} else {
+		err := s.db.QueryRow(ctx, sources, v.Table.Sanitize(), column, names).Scan(&t.stat, &t.read,
+			&t.begin, &t.resume, &t.pieces, &t.update, &t.insert, &t.stage, &t.unstage)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = ErrUnexpected
 		}
+		if err != nil {
+			return nil, err
+		}
+		s.known.Store(about, t)
+	}
+	for _, name := range names {
 		t.key = append(t.key, v.Key[name])
-		keys = append(keys, pgx.Identifier{name}.Sanitize())
-		values = append(values, fmt.Sprintf("$%d", i+1))
-		where = append(where, keys[i]+" "+operator+" "+values[i])
 	}
-	column := pgx.Identifier{v.Column}.Sanitize()
-	content := "(" + column + ")::"
-	parts := map[string]string{"table": table, "column": column, "keys": strings.Join(keys, ", "),
-		"values": strings.Join(values, ", "), "where": strings.Join(where, " AND ")}
-	for _, member := range members {
-		name, _, _ := strings.Cut(member, "(")
-		end := "." + strings.ReplaceAll(member, "T", parts["blobstate"])
-		for _, row := range found {
-			if row.Column == "" && strings.HasSuffix(row.Name, end) {
-				parts[name] = strings.TrimSuffix(row.Name, end) + "." + name
-			}
-		}
-		if parts[name] == "" {
-			return nil, fmt.Errorf("%w: the extension is missing, or older than 0.3.0", ErrUnexpected)
-		}
-	}
-	parts["content"] = content + parts["blobstate"] // it may have a domain over that
-	parts["summary"] = strings.NewReplacer("L", parts["length"], "S", parts["sha256"],
-		"C", parts["content"]).Replace("L(C), S(C)")
-	var pairs []string
-	for name, part := range parts {
-		pairs = append(pairs, "{"+name+"}", part)
-	}
-	for i := range 3 {
-		pairs = append(pairs, fmt.Sprintf("{%d}", i+1), fmt.Sprintf("$%d", len(keys)+i+1))
-	}
-	t.Replacer = strings.NewReplacer(pairs...)
-	return t, nil
+	return &t, nil
 }
 
-type fact struct{ Column, Name string } // a member of the extension has no Column
-
-func (s *Store) find(ctx context.Context, table string, names []string) ([]fact, error) {
-	about := fmt.Sprintf("%q %q", table, names)
-	if known, ok := s.found.Load(about); ok {
-		return known.([]fact), nil
-	}
-	rows, err := s.db.Query(ctx, find, table, names)
-	if err != nil {
-		return nil, err
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[fact])
-	if err == nil {
-		s.found.Store(about, found)
-	}
-	return found, err
-}
-
-func (t *target) args(more ...any) []any { return append(slices.Clone(t.key), more...) }
-
-// row scans the first row of a statement; ErrMissing if there is none.
-func (t *target) row(ctx context.Context, db DB, sql string, args []any, into ...any) error {
-	rows, err := db.Query(ctx, t.Replace(sql), args...)
-	if err != nil {
-		return err
-	}
-	found := rows.Next()
-	if found {
-		err = rows.Scan(into...)
-	}
-	rows.Close()
-	if err = errors.Join(err, rows.Err()); err == nil && !found {
-		return ErrMissing
-	}
-	return err
-}
+func (t *target) args(own ...any) []any { return append(slices.Clone(t.key), own...) }
 
 // summary takes the row of a statement whose first columns are a summary.
-func (t *target) summary(ctx context.Context, db DB, sql string, args []any, into ...any) (
-	summary Summary, err error) {
-	var size *int64
+func summary(row pgx.Row, more ...any) (s Summary, err error) {
 	var digest []byte
-	err = t.row(ctx, db, sql, args, append([]any{&size, &digest}, into...)...)
-	if err == nil && size == nil {
+	err = row.Scan(append([]any{&s.Size, &digest}, more...)...)
+	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrMissing
 	}
-	if err != nil {
-		return summary, err
-	}
-	if *size < 0 || len(digest) != 32 {
-		return summary, ErrUnexpected
-	}
-	return Summary{*size, [32]byte(digest)}, nil
+	copy(s.SHA256[:], digest)
+	return s, err
 }
 
-// Stat has the size and the digest of a value; ErrMissing if there is none.
-func (s *Store) Stat(ctx context.Context, v Value) (Summary, error) {
-	r, err := s.Open(ctx, v)
-	if err != nil {
-		return Summary{}, err
-	}
-	return r.Summary, nil
+// content is the digest and the size of what it was given.
+type content struct {
+	hash.Hash
+	size int64
 }
 
-// Milliseconds between attempts after a connection was lost.
-var pauses = []time.Duration{100, 500, 1000, 2000, 5000, 10000, 20000, 30000}
+func (c *content) Write(p []byte) (int, error) {
+	c.size += int64(len(p))
+	return c.Hash.Write(p)
+}
+
+func (c *content) summary() Summary { return Summary{c.size, [32]byte(c.Sum(nil))} }
 
 // retry does work again that may be done twice, if a pool can give another connection.
 func (s *Store) retry(ctx context.Context, work func() error) error {
 	_, pooled := s.db.(*pgxpool.Pool)
-	for _, pause := range pauses {
+	for pause := 100 * time.Millisecond; ; pause *= 2 {
 		err := work()
-		if err == nil || !pooled || !IsLost(err) {
+		if !pooled || !IsLost(err) || pause > 30*time.Second {
 			return err
 		}
 		select {
-		case <-time.After(pause * time.Millisecond):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	return work()
 }
 
 // IsLost says whether a connection was lost, or not made, so that another attempt may help.
 func IsLost(err error) bool {
 	var server *pgconn.PgError
-	var network net.Error
-	var connect *pgconn.ConnectError
-	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return false
-	case errors.As(err, &server):
+	if errors.As(err, &server) {
 		return strings.HasPrefix(server.Code, "08") || strings.HasPrefix(server.Code, "57P0")
 	}
-	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err)
+	var network net.Error
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) &&
+		(errors.As(err, &network) || errors.Is(err, net.ErrClosed) ||
+			errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err))
+}
+
+// Reader is one version of a value: reads fail with ErrChanged once it is replaced, so versions are
+// never mixed.  Content that is read from beginning to end is compared with the digest.
+type Reader struct {
+	*io.SectionReader // Read, Seek, ReadAt, Size
+	Summary           Summary
+	ctx               context.Context
+	cancel            context.CancelFunc
+	store             *Store
+	target            *target
+	mutex             sync.Mutex
+	piece             []byte // content from start on
+	start             int64
+	seen              content // the beginning, as far as it was read without a gap
+}
+
+// Open opens a value to read.  It asks for the summary; all reads are under ctx, too.
+func (s *Store) Open(ctx context.Context, v Value) (*Reader, error) {
+	r := &Reader{store: s, seen: content{Hash: sha256.New()}}
+	err := s.retry(ctx, func() (err error) {
+		if r.target, err = s.target(ctx, v); err == nil {
+			r.Summary, err = summary(s.db.QueryRow(ctx, r.target.stat, r.target.key...))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.ctx, r.cancel = context.WithCancel(ctx)
+	r.SectionReader = io.NewSectionReader((*pieces)(r), 0, r.Summary.Size)
+	return r, nil
+}
+
+// Close ends reads, also those that wait for the server.
+func (r *Reader) Close() error {
+	r.cancel()
+	return nil
+}
+
+// pieces is what a Reader reads from.
+type pieces Reader
+
+func (r *pieces) ReadAt(p []byte, offset int64) (n int, err error) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	for n < len(p) && err == nil {
+		var piece []byte
+		piece, err = r.at(offset+int64(n), int64(len(p)-n))
+		n += copy(p[n:], piece)
+	}
+	return n, err
+}
+
+// at is what there is from an offset on: of the last piece, or of the next one, which has what is
+// wanted, or more if it follows the last one.
+func (r *pieces) at(offset, wanted int64) ([]byte, error) {
+	next := r.start + int64(len(r.piece))
+	if offset >= r.start && offset < next && r.ctx.Err() == nil {
+		return r.piece[offset-r.start:], nil
+	}
+	if wanted > pieceBytes || offset == next {
+		wanted = pieceBytes
+	}
+	wanted = min(wanted, r.Summary.Size-offset)
+	var piece []byte
+	err := r.store.retry(r.ctx, func() error {
+		args := r.target.args(offset, wanted, r.Summary.SHA256[:])
+		return r.store.db.QueryRow(r.ctx, r.target.read, args...).Scan(&piece)
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, ErrChanged
+	case err != nil:
+		return nil, err
+	case int64(len(piece)) != wanted:
+		return nil, ErrUnexpected
+	case r.seen.size == offset:
+		r.seen.Write(piece)
+	}
+	if r.seen.size == r.Summary.Size && r.seen.summary() != r.Summary {
+		return nil, ErrMismatch
+	}
+	r.start, r.piece = offset, piece
+	return piece, nil
+}
+
+// Writer is a new value.  Its connection is in a transaction, in a COPY, until Close stores the
+// value and commits; Discard gives it up.  "defer w.Discard()" does nothing after Close.
+type Writer struct {
+	Summary Summary // of the stored value, after Close
+	ctx     context.Context
+	tx      pgx.Tx
+	target  *target
+	stage   *target // to remove with the commit, or nil
+	number  int64   // of the upload
+	pipe    *io.PipeWriter
+	copied  chan error // the end of the COPY
+	row     []byte
+	seen    *content
+	isWhole bool // seen has the digest of all content
+}
+
+// Create begins a value that replaces that of the row, or is in a new row.  expected says how many
+// bytes will come, or 0.  The transaction ends if ctx does.
+func (s *Store) Create(ctx context.Context, v Value, expected int64) (*Writer, error) {
+	return s.begin(ctx, v, nil, false, expected)
+}
+
+// Append begins with the content that the row has, which is not written again.
+func (s *Store) Append(ctx context.Context, v Value, expected int64) (*Writer, error) {
+	return s.begin(ctx, v, nil, true, expected)
+}
+
+func (s *Store) begin(ctx context.Context, v Value, stage *Value, resume bool, expected int64) (
+	w *Writer, err error) {
+	w = &Writer{ctx: ctx, copied: make(chan error, 1), isWhole: !resume}
+	if w.target, err = s.target(ctx, v); err == nil && stage != nil {
+		w.stage, err = s.target(ctx, *stage)
+	}
+	if err == nil {
+		w.tx, err = s.db.Begin(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	sql, args := w.target.begin, []any{expected}
+	if resume {
+		from := cmp.Or(w.stage, w.target)
+		sql, args = from.resume, from.args(expected)
+	}
+	if w.stage != nil {
+		_, err = w.tx.Exec(ctx, w.stage.stage, w.stage.key...)
+	}
+	if err == nil {
+		w.Summary, err = summary(w.tx.QueryRow(ctx, sql, args...), &w.number)
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.tx.Rollback(context.WithoutCancel(ctx)))
+	}
+	w.seen = &content{sha256.New(), w.Summary.Size}
+	rows, pipe := io.Pipe()
+	w.pipe, sql = pipe, w.target.pieces
+	go func() {
+		header := strings.NewReader("PGCOPY\n\xff\r\n\x00" + strings.Repeat("\x00", 8))
+		all := io.MultiReader(header, rows, strings.NewReader("\xff\xff"))
+		_, err := w.tx.Conn().PgConn().CopyFrom(ctx, all, sql)
+		rows.CloseWithError(err)
+		w.copied <- err
+		close(w.copied)
+	}()
+	return w, nil
+}
+
+// Write sends rows without waiting for an answer: an error of the server may come later.
+func (w *Writer) Write(p []byte) (n int, err error) {
+	for content := range slices.Chunk(p, rowBytes) {
+		w.row = append(w.row[:0], 0, 2, 0, 0, 0, 8)
+		w.row = binary.BigEndian.AppendUint64(w.row, uint64(w.number))
+		w.row = binary.BigEndian.AppendUint32(w.row, uint32(len(content)))
+		w.row = append(w.row, content...)
+		if _, err := w.pipe.Write(w.row); err != nil {
+			return n, err
+		}
+		w.seen.Write(content)
+		n += len(content)
+	}
+	return n, nil
+}
+
+// ReadFrom makes io.Copy send rows of a good size.  Before smaller writes use a bufio.Writer.
+func (w *Writer) ReadFrom(source io.Reader) (int64, error) {
+	return io.CopyBuffer(struct{ io.Writer }{w}, source, make([]byte, rowBytes))
+}
+
+// Discard gives the value up unless it is stored: the row stays as it is.
+func (w *Writer) Discard() {
+	w.pipe.CloseWithError(fs.ErrClosed)
+	<-w.copied
+	w.tx.Rollback(context.WithoutCancel(w.ctx)) // fails after a commit, and without a connection
+}
+
+// Close stores the value in the row, or in a new one, and commits.  If the server has received
+// another content than was written, it stores nothing: ErrMismatch.
+func (w *Writer) Close() error {
+	defer w.Discard()
+	w.pipe.Close()
+	args := w.target.args(w.number)
+	err := <-w.copied
+	if err == nil {
+		w.Summary, err = summary(w.tx.QueryRow(w.ctx, w.target.update, args...))
+	}
+	if errors.Is(err, ErrMissing) {
+		w.Summary, err = summary(w.tx.QueryRow(w.ctx, w.target.insert, args...))
+	}
+	if err == nil && (w.Summary.Size != w.seen.size || w.isWhole && w.Summary != w.seen.summary()) {
+		err = ErrMismatch
+	}
+	if err == nil && w.stage != nil {
+		_, err = w.tx.Exec(w.ctx, w.stage.unstage, w.stage.key...)
+	}
+	if err == nil {
+		err = w.tx.Commit(w.ctx)
+	}
+	return err
+}
+
+// Upload stores so many bytes of a source.  Over a pool it goes on after a lost connection: without
+// a stage from the beginning, in one transaction; with one from the last section of 64 MB, also in
+// another run of the program.  A stage is a row that keeps an unfinished upload.
+//
+// The digest of the stage tells whether it has the beginning of the source: the commit of a section
+// may have been done although its answer was lost.  The last one is stored in the row of the value.
+func (s *Store) Upload(ctx context.Context, v Value, source io.ReaderAt, size int64, stage *Value) (
+	stored Summary, err error) {
+	expected, section := size, size
+	if stage != nil {
+		expected, section = 0, sectionBytes
+	}
+	seen := &content{Hash: sha256.New()}
+	send := func() error {
+		w, err := s.begin(ctx, v, stage, stage != nil, expected)
+		if err != nil {
+			return err
+		}
+		defer w.Discard()
+		if seen.size != w.Summary.Size {
+			*seen = content{Hash: sha256.New()}
+			_, err = io.Copy(seen, io.NewSectionReader(source, 0, min(w.Summary.Size, size)))
+		}
+		if err == nil && seen.summary() != w.Summary {
+			err = fmt.Errorf("%w: the stage has another beginning", ErrMismatch)
+		}
+		if err != nil {
+			return err
+		}
+		w.seen, w.isWhole = seen, true
+		length := min(size-seen.size, section)
+		if seen.size+length < size {
+			w.target, w.stage = w.stage, nil
+		}
+		_, err = io.CopyN(w, io.NewSectionReader(source, seen.size, length), length)
+		if err == nil {
+			err = w.Close()
+		}
+		stored = w.Summary
+		return err
+	}
+	for err = s.retry(ctx, send); err == nil && stored.Size < size; err = s.retry(ctx, send) {
+	}
+	return stored, err
 }

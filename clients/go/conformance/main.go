@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -67,6 +68,12 @@ func (p *pause) Read(into []byte) (int, error) {
 	return n, err
 }
 
+func (p *pause) ReadAt(into []byte, offset int64) (int, error) {
+	n, err := p.File.ReadAt(into, offset)
+	p.count(n)
+	return n, err
+}
+
 func (p *pause) Write(data []byte) (int, error) {
 	n, err := p.File.Write(data)
 	p.count(n)
@@ -97,18 +104,24 @@ func run(ctx context.Context, fields []string) (string, error) {
 	}
 	switch fields[0] {
 	case "stat":
-		s, err := store.Stat(ctx, value(fields[1]))
-		return summary(s), err
+		r, err := store.Open(ctx, value(fields[1]))
+		if err != nil {
+			return "", err
+		}
+		return summary(r.Summary), r.Close()
 	case "open":
 		r, err := store.Open(ctx, value(fields[1]))
 		if err != nil {
 			return "", err
 		}
 		reader = r
-		return fmt.Sprintf("ok\t%d", r.Size), nil
+		return fmt.Sprintf("ok\t%d", r.Size()), nil
 	case "seek":
 		whence := map[string]int{"start": io.SeekStart, "current": io.SeekCurrent, "end": io.SeekEnd}
 		position, err := reader.Seek(number(fields[1]), whence[fields[2]])
+		if err != nil { // The only one of a SectionReader.
+			err = fs.ErrInvalid
+		}
 		return fmt.Sprintf("ok\t%d", position), err
 	case "next":
 		data, err := io.ReadAll(io.LimitReader(reader, number(fields[1])))
@@ -122,7 +135,7 @@ func run(ctx context.Context, fields []string) (string, error) {
 		}
 		offset, length := number(fields[2]), number(fields[3])
 		if length < 0 || offset < 0 {
-			return "", blobext.ErrPosition
+			return "", fs.ErrInvalid
 		}
 		data, err := io.ReadAll(io.NewSectionReader(r, offset, length))
 		return content(data), err
@@ -152,18 +165,23 @@ func run(ctx context.Context, fields []string) (string, error) {
 			return "", err
 		}
 		err = w.Close()
-		return summary(w.Summary()), err
+		return summary(w.Summary), err
 	case "upload":
 		f, err := file(os.Open, fields[2], fields[4])
 		if err != nil {
 			return "", err
 		}
 		defer f.Close()
-		var stage *blobext.Stage
-		if fields[3] != "-" {
-			stage = &blobext.Stage{Table: []string{`Odd "Schema"`, "blob_stage"}, Name: fields[3]}
+		info, err := f.Stat()
+		if err != nil {
+			return "", err
 		}
-		s, err := store.Upload(ctx, value(fields[1]), f, stage)
+		var stage *blobext.Value
+		if fields[3] != "-" {
+			stage = &blobext.Value{Table: []string{`Odd "Schema"`, "blob_stage"},
+				Key: map[string]any{"name": fields[3]}}
+		}
+		s, err := store.Upload(ctx, value(fields[1]), f, info.Size(), stage)
 		return summary(s), err
 	}
 	return "error\tunknown", nil
@@ -186,7 +204,7 @@ func describe(err error) string {
 		kind = "mismatch"
 	case errors.Is(err, blobext.ErrUnexpected):
 		kind = "unexpected"
-	case errors.Is(err, blobext.ErrPosition):
+	case errors.Is(err, fs.ErrInvalid):
 		kind = "position"
 	case blobext.IsLost(err):
 		kind = "lost"
