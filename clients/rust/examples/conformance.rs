@@ -1,6 +1,6 @@
 //! The adapter of this crate for clients/conformance, whose README.md says what it does.
 
-use blobext::{Error, Reader, Stage, Store, Summary, Value};
+use blobext::{Error, Reader, Store, Summary, Value};
 use sha2::{Digest, Sha256};
 use std::env::var;
 use std::io::{self, BufRead, SeekFrom, Write};
@@ -10,6 +10,7 @@ use tokio::fs::File;
 use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, AsyncWrite, AsyncWriteExt, ReadBuf,
 };
+use tokio_postgres::NoTls;
 
 fn value(id: &str) -> Value {
     let key: i64 = id.parse().unwrap();
@@ -123,7 +124,7 @@ async fn run(
     cancel: tokio::sync::oneshot::Sender<()>,
 ) -> Result<String, Error> {
     match fields {
-        ["stat", id] => Ok(summary(store.stat(&value(id)).await?)),
+        ["stat", id] => Ok(summary(store.open(&value(id)).await?.summary())),
         ["open", id] => {
             let opened = reader.insert(store.open(&value(id)).await?);
             Ok(format!("ok\t{}", opened.summary().size))
@@ -147,7 +148,7 @@ async fn run(
             Ok("ok".into())
         }
         ["range", id, offset, length] => {
-            let reader = store.open(&value(id)).await?;
+            let mut reader = store.open(&value(id)).await?;
             Ok(content(&reader.read_range(position(offset)?, position(length)?).await?))
         }
         ["download", id, path, at] => {
@@ -163,12 +164,12 @@ async fn run(
             let mut writer = store.create(&value(id), 0).await?;
             tokio::io::copy_buf(&mut file, &mut writer).await?;
             writer.shutdown().await?;
-            Ok(summary(writer.summary()))
+            Ok(summary(writer.summary().unwrap()))
         }
         ["upload", id, path, stage, at] => {
             let mut file = Pause::new(File::open(path).await?, at, cancel);
-            let stage =
-                (*stage != "-").then(|| Stage::new([r#"Odd "Schema""#, "blob_stage"], stage));
+            let row = Value::new([r#"Odd "Schema""#, "blob_stage"]).key("name", stage.to_string());
+            let stage = (*stage != "-").then_some(row);
             Ok(summary(store.upload(&value(id), &mut file, stage.as_ref()).await?))
         }
         _ => Ok("error\tunknown".into()),
@@ -181,7 +182,7 @@ fn describe(error: Error) -> String {
         Error::Missing => "missing",
         Error::Changed => "changed",
         Error::Mismatch => "mismatch",
-        Error::Unexpected(_) => "unexpected",
+        Error::Unexpected => "unexpected",
         Error::Position => "position",
         Error::Postgres(cause) => {
             state = cause.code().map_or(state, |code| code.code().into());
@@ -204,7 +205,7 @@ async fn main() {
     config.host(var("PGHOST").unwrap()).port(var("PGPORT").unwrap().parse().unwrap());
     config.user(var("PGUSER").unwrap()).dbname(var("PGDATABASE").unwrap());
     config.application_name(var("PGAPPNAME").unwrap());
-    let store = Store::from_config(config);
+    let store = Store::new(config, NoTls);
     let mut reader = None;
     while let Some(command) = line() {
         let fields: Vec<&str> = command.split('\t').collect();
