@@ -12,10 +12,10 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/tupdesc_details.h"
-#include "access/xact.h"
 #include "blob/bound.h"
 #include "blob/sound.h"
 #include "blob/walk.h"
+#include "core/attempt.h"
 #include "core/compat.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_statistic.h"
@@ -31,7 +31,6 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
 /* Mark the values of one tuple; ERROR where it cannot be read. */
@@ -123,8 +122,10 @@ mark_item(PageMark *mark, ItemId item)
 
 /* Mark the normal items from mark->offset on.  The memory of each is reset. */
 static void
-mark_items(PageMark *mark)
+mark_items(void *argument)
 {
+	PageMark   *mark = argument;
+
 	for (; mark->offset <= PageGetMaxOffsetNumber(mark->page); mark->offset++)
 	{
 		ItemId		item = PageGetItemId(mark->page, mark->offset);
@@ -146,29 +147,10 @@ mark_items(PageMark *mark)
 static ErrorData *
 try_items(PageMark *mark)
 {
-	MemoryContext old_context = CurrentMemoryContext;
-	ResourceOwner old_owner = CurrentResourceOwner;
-	ErrorData  *volatile error = NULL;
+	ErrorData  *error = blob_attempt(mark_items, mark);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(old_context);
-	PG_TRY();
-	{
-		mark_items(mark);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(old_context);
-		error = CopyErrorData();
-		if (!blob_gc_is_content_error(error->sqlerrcode))
-			PG_RE_THROW();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(old_context);
-	CurrentResourceOwner = old_owner;
+	if (error != NULL && !blob_gc_is_content_error(error->sqlerrcode))
+		ReThrowError(error);
 	return error;
 }
 
