@@ -19,6 +19,8 @@
 /* Memory for free runs that exists from the start; more comes from DSM segments. */
 #define DSA_INITIAL_BYTES (256 * 1024)
 
+#define SPARE_STORES 64
+
 typedef struct StoreControl
 {
 	LWLock	   *table_lock;		/* protects the hash table; its entries never move */
@@ -35,12 +37,22 @@ control_bytes(void)
 	return add_size(offsetof(StoreControl, dsa_place), DSA_INITIAL_BYTES);
 }
 
+/*
+ * How many stores the table has room for.  The spare entries are for stores of dropped extensions
+ * beside the new ones of their databases, and for those that come by replay: from PostgreSQL 19 on
+ * a table takes no more memory than it was made with.
+ */
+static int
+table_room(void)
+{
+	return blob_segment_database_room() + SPARE_STORES;
+}
+
 void
 blob_store_shmem_request(void)
 {
 	RequestAddinShmemSpace(control_bytes());
-	RequestAddinShmemSpace(hash_estimate_size(blob_segment_database_room(),
-											  sizeof(BlobStoreShared)));
+	RequestAddinShmemSpace(hash_estimate_size(table_room(), sizeof(BlobStoreShared)));
 	RequestNamedLWLockTranche(TRANCHE_NAME, 1);
 }
 
@@ -65,7 +77,7 @@ blob_store_shmem_init(void)
 		dsa_pin(created);
 		dsa_detach(created);
 	}
-	store_table = blob_shmem_init_hash("blobext store table", blob_segment_database_room(), &info,
+	store_table = blob_shmem_init_hash("blobext store table", table_room(), &info,
 									   HASH_ELEM | HASH_BLOBS);
 }
 
@@ -196,7 +208,7 @@ blob_store_shared(const BlobStoreId *id)
 	if (find_shared(id) == NULL)
 		require_place(id);
 	shared = hash_search(store_table, &key, HASH_ENTER_NULL, &found);
-	if (shared == NULL)			/* stores came by replay, and no memory is to spare for them */
+	if (shared == NULL)			/* more came by replay or DROP EXTENSION than there is room for */
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("the table of extent stores is full"),
