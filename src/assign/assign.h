@@ -144,8 +144,8 @@ extern void blob_assign_note_keys(void);	/* all: a row type now holds blobstate 
 extern void blob_assign_finish_notes(const BlobAssignNotes *notes);
 
 /*
- * partition_key.c: refuse a CHECK constraint that contains a descriptor.  DETACH CONCURRENTLY makes
- * one from a partition's constraint, as the relation cache has folded it.
+ * partition_key.c: refuse a CHECK constraint that contains a descriptor.  Until PostgreSQL 18,
+ * DETACH CONCURRENTLY makes one from a partition's constraint, as the relation cache has folded it.
  */
 extern void blob_assign_check_constraint(Oid constraint);
 

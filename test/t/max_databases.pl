@@ -2,8 +2,7 @@
 # go on working and are collected, whatever the limit is after the next start.
 #
 # Seen to fail without require_place() in src/store/shared.c: a fourth database stores. (On the code before, nine did with a limit of four,
-# and five were never collected.) On PostgreSQL 19 without SPARE_STORES there: the extension cannot be made anew, and
-# a promoted standby does not store.
+# and five were never collected.) On PostgreSQL 19 without SPARE_STORES there: the extension cannot be made anew.
 use strict;
 use warnings;
 
