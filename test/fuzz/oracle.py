@@ -124,8 +124,11 @@ class Oracle:
         self.committed_ids = []
         self.savepoint_ids = None
         self.connect()
+        # without direct I/O aio reads nothing, although it stores
+        if self.execute("SHOW blobext.direct_io").fetchone()[0] == "off":
+            dict(SETTINGS)["blobext.io_method"].remove("aio")
         # a kernel or sandbox may refuse io_uring or aio; then nothing can demand it
-        for method in ("io_uring", "aio"):
+        for method in [m for m in ("io_uring", "aio") if m in dict(SETTINGS)["blobext.io_method"]]:
             try:
                 self.execute(f"SET blobext.io_method = {method}")
                 self.execute("CREATE TEMP TABLE probe AS SELECT %s::bytea::blobstate",
