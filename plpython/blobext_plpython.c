@@ -17,6 +17,7 @@
 #include "utils/memutils.h"
 
 #include "api/blobext.h"
+#include "core/compat.h"
 
 PG_MODULE_MAGIC;
 
@@ -37,10 +38,11 @@ extern void _PG_init(void);
 void
 _PG_init(void)
 {
-	AssertVariableIsOfType(&PLy_elog_impl, PLy_elog_impl_t);
+	StaticAssertVariableIsOfType(&PLy_elog_impl, PLy_elog_impl_t);
+	StaticAssertVariableIsOfType(&PLyObject_AsString, PLyObject_AsString_t);
+
 	PLy_elog_impl_p = (PLy_elog_impl_t)
 		load_external_function("$libdir/" PLPYTHON_LIBNAME, "PLy_elog_impl", true, NULL);
-	AssertVariableIsOfType(&PLyObject_AsString, PLyObject_AsString_t);
 	PLyObject_AsString_p = (PLyObject_AsString_t)
 		load_external_function("$libdir/" PLPYTHON_LIBNAME, "PLyObject_AsString", true, NULL);
 }

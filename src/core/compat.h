@@ -189,11 +189,12 @@
 
 /* ---- 19 ---- */
 
-/* access/xlog.h, port.h, nodes/nodes.h */
+/* access/xlog.h, port.h, nodes/nodes.h, c.h: the last is a declaration in 19, before a statement */
 #if PG_VERSION_NUM < 190000
 #define CHECKPOINT_FAST CHECKPOINT_IMMEDIATE
 #define PG_SIG_IGN SIG_IGN
 #define T_RepackStmt T_ClusterStmt
+#define StaticAssertVariableIsOfType AssertVariableIsOfType
 #endif
 
 /*
