@@ -31,7 +31,8 @@ RUN apt-get update \
 	&& rm -rf /var/lib/apt/lists/* /packages \
 	&& install -d -m 700 -o postgres -g postgres /var/lib/postgresql/data
 COPY docker/entrypoint /usr/local/bin/blobext-entrypoint
-ENV PATH=/usr/lib/postgresql/$PG_MAJOR/bin:/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8
+ENV PATH=/usr/lib/postgresql/$PG_MAJOR/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+	LANG=C.UTF-8
 USER postgres
 VOLUME /var/lib/postgresql/data
 EXPOSE 5432
