@@ -133,12 +133,16 @@ func (c *content) Write(p []byte) (int, error) {
 
 func (c *content) summary() Summary { return Summary{c.size, [32]byte(c.Sum(nil))} }
 
+func (s *Store) isPool() bool {
+	_, is := s.db.(*pgxpool.Pool)
+	return is
+}
+
 // retry does work again that may be done twice, if a pool can give another connection.
 func (s *Store) retry(ctx context.Context, work func() error) error {
-	_, pooled := s.db.(*pgxpool.Pool)
 	for pause := 100 * time.Millisecond; ; pause *= 2 {
 		err := work()
-		if !pooled || !IsLost(err) || pause > 30*time.Second {
+		if !s.isPool() || !IsLost(err) || pause > 30*time.Second {
 			return err
 		}
 		select {
@@ -166,19 +170,20 @@ func IsLost(err error) bool {
 type Reader struct {
 	*io.SectionReader // Read, Seek, ReadAt, Size
 	Summary           Summary
-	ctx               context.Context
+	ctx, opened       context.Context // until Close; that of Open
 	cancel            context.CancelFunc
 	store             *Store
 	target            *target
 	mutex             sync.Mutex
-	piece             []byte // content from start on
+	piece, spare      buffer // content from start on; memory of the one before
 	start             int64
-	seen              content // the beginning, as far as it was read without a gap
+	ahead             <-chan fetched // of the piece that follows, or nil
+	seen              content        // the beginning, as far as it was read without a gap
 }
 
 // Open opens a value to read.  It asks for the summary; all reads are under ctx, too.
 func (s *Store) Open(ctx context.Context, v Value) (*Reader, error) {
-	r := &Reader{store: s, seen: content{Hash: sha256.New()}}
+	r := &Reader{store: s, opened: ctx, seen: content{Hash: sha256.New()}}
 	err := s.retry(ctx, func() (err error) {
 		if r.target, err = s.target(ctx, v); err == nil {
 			r.Summary, err = summary(s.db.QueryRow(ctx, r.target.stat, r.target.key...))
@@ -213,37 +218,77 @@ func (r *pieces) ReadAt(p []byte, offset int64) (n int, err error) {
 	return n, err
 }
 
+type buffer []byte
+
+// ScanBytes takes the memory that the buffer has.
+func (b *buffer) ScanBytes(v []byte) error {
+	*b = append((*b)[:0], v...)
+	return nil
+}
+
+type fetched struct {
+	piece buffer
+	err   error
+}
+
+func (r *pieces) fetch(ctx context.Context, offset, length int64) <-chan fetched {
+	result, f := make(chan fetched, 1), fetched{piece: r.spare}
+	r.spare = nil
+	go func() {
+		f.err = r.store.retry(ctx, func() error {
+			args := r.target.args(offset, length, r.Summary.SHA256[:])
+			return r.store.db.QueryRow(ctx, r.target.read, args...).Scan(&f.piece)
+		})
+		if errors.Is(f.err, pgx.ErrNoRows) {
+			f.err = ErrChanged
+		} else if f.err == nil && int64(len(f.piece)) != length {
+			f.err = ErrUnexpected
+		}
+		result <- f
+	}()
+	return result
+}
+
 // at is what there is from an offset on: of the last piece, or of the next one, which has what is
-// wanted, or more if it follows the last one.
+// wanted, or more if it follows the last one.  Then over a pool the one behind it is requested, too,
+// so that the server works while the program does.  Close leaves that request to its end: a cancel
+// would cost the connection.
 func (r *pieces) at(offset, wanted int64) ([]byte, error) {
 	next := r.start + int64(len(r.piece))
-	if offset >= r.start && offset < next && r.ctx.Err() == nil {
+	switch {
+	case r.ctx.Err() != nil:
+		return nil, r.ctx.Err()
+	case offset >= r.start && offset < next:
 		return r.piece[offset-r.start:], nil
-	}
-	if wanted > pieceBytes || offset == next {
+	case offset == next || wanted > pieceBytes:
 		wanted = pieceBytes
 	}
-	wanted = min(wanted, r.Summary.Size-offset)
-	var piece []byte
-	err := r.store.retry(r.ctx, func() error {
-		args := r.target.args(offset, wanted, r.Summary.SHA256[:])
-		return r.store.db.QueryRow(r.ctx, r.target.read, args...).Scan(&piece)
-	})
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil, ErrChanged
-	case err != nil:
-		return nil, err
-	case int64(len(piece)) != wanted:
-		return nil, ErrUnexpected
-	case r.seen.size == offset:
-		r.seen.Write(piece)
+	request, closed := r.ahead, r.ctx.Done()
+	if r.ahead = nil; request == nil || offset != next {
+		request, closed = r.fetch(r.ctx, offset, min(wanted, r.Summary.Size-offset)), nil
+	}
+	var f fetched
+	select {
+	case f = <-request:
+	case <-closed:
+		f.err = r.ctx.Err()
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	if r.seen.size == offset {
+		r.seen.Write(f.piece)
 	}
 	if r.seen.size == r.Summary.Size && r.seen.summary() != r.Summary {
 		return nil, ErrMismatch
 	}
-	r.start, r.piece = offset, piece
-	return piece, nil
+	isSequence := offset == next && offset > 0
+	r.spare, r.start, r.piece = r.piece, offset, f.piece
+	next = offset + int64(len(r.piece))
+	if isSequence && next < r.Summary.Size && r.store.isPool() {
+		r.ahead = r.fetch(r.opened, next, min(pieceBytes, r.Summary.Size-next))
+	}
+	return r.piece, nil
 }
 
 // Writer is a new value.  Its connection is in a transaction, in a COPY, until Close stores the

@@ -1,10 +1,12 @@
-use crate::{Content, Error, Result, Store, Summary, Target, Value, Work};
+use crate::{Content, Error, Result, Store, Summary, Target, Value};
+use std::future::Future;
 use std::io::{self, SeekFrom};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{ready, Context, Poll};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncSeek, ReadBuf};
-use tokio_postgres::Client;
+use tokio::task::JoinSet;
+use tokio_postgres::{Client, Row};
 
 /// A read: a message of this size costs little beside its bytes, and memory a few times it.
 const PIECE_BYTES: u64 = 2 << 20;
@@ -16,10 +18,12 @@ pub struct Reader {
     target: Target,
     summary: Summary,
     position: u64,
-    piece: Vec<u8>, // content from start on
+    piece: Option<Row>, // content from start to end
     start: u64,
-    fetching: Option<Work<Vec<u8>>>, // the piece at the position
-    seen: Content,                   // the beginning, as far as it was read without a gap
+    end: u64,
+    fetching: JoinSet<Result<Row>>, // of the piece at fetched; it ends when it is dropped
+    fetched: u64,
+    seen: Content, // the beginning, as far as it was read without a gap
 }
 
 impl Store {
@@ -32,8 +36,9 @@ impl Store {
                 Ok((target, Summary::of(&row.ok_or(Error::Missing)?)?))
             })
             .await?;
-        let (position, piece, start, fetching, seen) = Default::default();
-        Ok(Reader { store: self.clone(), target, summary, position, piece, start, fetching, seen })
+        let (piece, fetching, seen) = Default::default();
+        let (store, [position, start, end, fetched]) = (self.clone(), [0; 4]);
+        Ok(Reader { store, target, summary, position, piece, start, end, fetching, fetched, seen })
     }
 }
 
@@ -43,20 +48,29 @@ impl Reader {
         self.summary
     }
 
-    fn fetch(&self, offset: u64, length: u64) -> Work<Vec<u8>> {
+    /// Requests a piece: a row whose first column has as many bytes as are wanted, and exist.
+    fn fetch(&self, offset: u64, length: u64) -> impl Future<Output = Result<Row>> + 'static {
         let (store, target, sha256) =
             (self.store.clone(), self.target.clone(), self.summary.sha256.to_vec());
         let length = length.min(PIECE_BYTES).min(self.summary.size - offset);
-        Box::pin(async move {
+        async move {
             let (from, count) = (offset as i64, length as i64);
             let read = |client: Arc<Client>| {
                 let (target, sha256) = (&target, &sha256);
                 async move { target.row(&client, "read", &[&from, &count, sha256]).await }
             };
             let row = store.retry(read).await?.ok_or(Error::Changed)?;
-            let piece: Vec<u8> = row.try_get(0)?;
-            (piece.len() as u64 == length).then_some(piece).ok_or(Error::Unexpected)
-        })
+            let is_whole = row.try_get::<_, &[u8]>(0)?.len() as u64 == length;
+            is_whole.then_some(row).ok_or(Error::Unexpected)
+        }
+    }
+
+    /// Requests the piece at an offset, in place of another one.
+    fn request(&mut self, offset: u64) {
+        let piece = self.fetch(offset, PIECE_BYTES);
+        self.fetching = JoinSet::new();
+        self.fetching.spawn(piece);
+        self.fetched = offset;
     }
 
     /// A range, fewer bytes at the end.  It does not move the position.
@@ -65,7 +79,7 @@ impl Reader {
         let mut content = Vec::new();
         let mut at = offset;
         while at < end {
-            content.append(&mut self.fetch(at, end - at).await?);
+            content.extend_from_slice(self.fetch(at, end - at).await?.try_get(0)?);
             at = offset + content.len() as u64;
         }
         Ok(content)
@@ -84,26 +98,35 @@ impl AsyncRead for Reader {
     }
 }
 
-/// Pieces as they come from the server: `tokio::io::copy_buf()` makes no copy of them.
+/// Pieces as they come from the server: `tokio::io::copy_buf()` makes no copy of them.  When one
+/// follows the one before, the next is requested, so that the server works while the program does.
 impl AsyncBufRead for Reader {
     fn poll_fill_buf(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
         let this = self.get_mut();
-        let has = this.start..this.start + this.piece.len() as u64;
-        if this.position < this.summary.size && !has.contains(&this.position) {
-            let work = this.fetching.take();
-            let work = work.unwrap_or_else(|| this.fetch(this.position, PIECE_BYTES));
-            let result = ready!(this.fetching.insert(work).as_mut().poll(context));
-            this.fetching = None;
-            (this.piece, this.start) = (result?, this.position);
-            if this.seen.size == this.start {
-                this.seen.update(&this.piece);
+        let (position, size) = (this.position, this.summary.size);
+        if position < size && !(this.start..this.end).contains(&position) {
+            if this.fetching.is_empty() || this.fetched != position {
+                this.request(position);
+            }
+            let done = ready!(this.fetching.poll_join_next(context));
+            let row = done.ok_or(Error::Unexpected)?.map_err(io::Error::other)??;
+            let piece: &[u8] = row.try_get(0).map_err(Error::Postgres)?;
+            let is_next = position > 0 && position == this.end;
+            (this.start, this.end) = (position, position + piece.len() as u64);
+            if this.seen.size == position {
+                this.seen.update(piece);
+            }
+            this.piece = Some(row);
+            if is_next && this.end < size {
+                this.request(this.end);
             }
         }
-        if this.seen.size == this.summary.size && this.seen.summary() != this.summary {
+        if this.seen.size == size && this.seen.summary() != this.summary {
             return Poll::Ready(Err(Error::Mismatch.into()));
         }
-        let at = usize::try_from(this.position - this.start).unwrap_or(usize::MAX);
-        Poll::Ready(Ok(this.piece.get(at..).unwrap_or_default()))
+        let at = usize::try_from(position - this.start).unwrap_or(usize::MAX);
+        let piece = this.piece.as_ref().and_then(|row| row.get::<_, &[u8]>(0).get(at..));
+        Poll::Ready(Ok(piece.unwrap_or_default()))
     }
 
     fn consume(mut self: Pin<&mut Self>, length: usize) {
@@ -120,7 +143,6 @@ impl AsyncSeek for Reader {
             SeekFrom::End(offset) => self.summary.size.checked_add_signed(offset),
         };
         self.position = position.ok_or(Error::Position)?;
-        self.fetching = None;
         Ok(())
     }
 
