@@ -276,17 +276,18 @@ func (r *pieces) at(offset, wanted int64) ([]byte, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	if r.seen.size == offset {
-		r.seen.Write(f.piece)
-	}
-	if r.seen.size == r.Summary.Size && r.seen.summary() != r.Summary {
-		return nil, ErrMismatch
-	}
 	isSequence := offset == next && offset > 0
 	r.spare, r.start, r.piece = r.piece, offset, f.piece
 	next = offset + int64(len(r.piece))
 	if isSequence && next < r.Summary.Size && r.store.isPool() {
 		r.ahead = r.fetch(r.opened, next, min(pieceBytes, r.Summary.Size-next))
+	}
+	if r.seen.size == offset {
+		r.seen.Write(r.piece)
+	}
+	if r.seen.size == r.Summary.Size && r.seen.summary() != r.Summary {
+		r.piece = nil
+		return nil, ErrMismatch
 	}
 	return r.piece, nil
 }

@@ -113,13 +113,13 @@ impl AsyncBufRead for Reader {
             let piece: &[u8] = row.try_get(0).map_err(Error::Postgres)?;
             let is_next = position > 0 && position == this.end;
             (this.start, this.end) = (position, position + piece.len() as u64);
+            if is_next && this.end < size {
+                this.request(this.end);
+            }
             if this.seen.size == position {
                 this.seen.update(piece);
             }
             this.piece = Some(row);
-            if is_next && this.end < size {
-                this.request(this.end);
-            }
         }
         if this.seen.size == size && this.seen.summary() != this.summary {
             return Poll::Ready(Err(Error::Mismatch.into()));
