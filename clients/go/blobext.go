@@ -352,6 +352,9 @@ func (s *Store) begin(ctx context.Context, v Value, stage *Value, resume bool, e
 		header := strings.NewReader("PGCOPY\n\xff\r\n\x00" + strings.Repeat("\x00", 8))
 		all := io.MultiReader(header, rows, strings.NewReader("\xff\xff"))
 		_, err := w.tx.Conn().PgConn().CopyFrom(ctx, all, sql)
+		if err != nil { // A cancel may be seen as a closed connection.
+			err = errors.Join(ctx.Err(), err)
+		}
 		rows.CloseWithError(err)
 		w.copied <- err
 		close(w.copied)

@@ -154,8 +154,9 @@ async fn run(
         ["download", id, path, at] => {
             let mut reader = store.open(&value(id)).await?;
             let mut file = Pause::new(File::create(path).await?, at, cancel);
-            tokio::io::copy_buf(&mut reader, &mut file).await?;
-            file.flush().await?;
+            let copied = tokio::io::copy_buf(&mut reader, &mut file).await;
+            file.flush().await?; // A write of tokio's goes on after an error, too.
+            copied?;
             Ok(summary(reader.summary()))
         }
         ["write", id, path, at] => {
