@@ -3,44 +3,237 @@
 /** Values of the PostgreSQL extension blobext as streams; index.d.ts says what each does. */
 
 const { createHash } = require('node:crypto');
+const { readFileSync } = require('node:fs');
+const { join } = require('node:path');
 const { Readable, Writable } = require('node:stream');
-const { BlobError, Session, unexpected } = require('./session.js');
+const { setTimeout: pause } = require('node:timers/promises');
+const { inspect } = require('node:util');
 
-const PIECE_BYTES = 4 * 1024 * 1024;
-const ROW_BYTES = 256 * 1024;
+const ROW_BYTES = 128 * 1024;
+const SPAN_BYTES = 512 * 1024;
 const SECTION_BYTES = 64 * 1024 * 1024;
+const PAUSES = [100, 500, 1000, 2000, 5000, 10000, 20000, 30000];
+const LOST = new RegExp('^(08...|57P0[123]|ECONN(REFUSED|RESET|ABORTED)|EPIPE|ETIMEDOUT'
+  + '|E(HOST|NET)UNREACH|EAI_AGAIN|ENOTFOUND|ERR_STREAM_DESTROYED)$');
+const COPY_BEGIN = Buffer.from('PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0', 'latin1');
+const COPY_END = Buffer.from([0xff, 0xff]);
 
-const changed = () => new BlobError('BLOB_CHANGED',
-  'the value was replaced or removed since it was opened');
+/** The statements for a value, and the values of its key as literals. */
+const STATEMENTS = `SELECT s.*, ARRAY(SELECT pg_catalog.quote_literal(k)
+    FROM pg_catalog.unnest($4::pg_catalog.text[]) AS k) AS key
+  FROM (${readFileSync(join(__dirname, 'statements.sql'), 'utf8')}) AS s`;
+
+class BlobError extends Error {
+  constructor(code, message) {
+    super(message);
+    this.name = 'BlobError';
+    this.code = code;
+  }
+}
+
+const unexpected = (what) => new BlobError('BLOB_UNEXPECTED', what);
+const quote = (name) => '"' + name.replaceAll('"', '""') + '"';
+const int8 = (number) => `'${BigInt(number)}'`;
+
+/** Terms for the parameters of a statement, because COPY has none. A name may have a "$1". */
+const fill = (text, terms) => text.replace(/"(?:[^"]|"")*"|\$(\d+)/g,
+  (found, number) => (number ? terms[number - 1] : found));
+
+/**
+ * V8 frees Buffers when its young heap is full, where one of any size has some 100 bytes. This
+ * takes a part of the size of content there, so that Buffers are freed as fast as content comes.
+ */
+const weigh = (bytes) => new Array(Math.ceil(bytes / 12));
+
+/** A COPY by node-postgres' interface for queries. */
+class Copy {
+  constructor(text, take) {
+    this.text = text;
+    this.take = take;
+    this.began = new Promise((resolve) => { this.handleCopyInResponse = resolve; });
+    this.done = new Promise((resolve, reject) => {
+      this.handleReadyForQuery = resolve;
+      this.handleError = reject;
+    });
+    this.done.catch((error) => {
+      this.error = error;
+      this.handleCopyInResponse();
+    });
+  }
+
+  submit(connection) {
+    this.connection = connection;
+    connection.query(this.text);
+  }
+
+  handleCopyData({ chunk }) {
+    try {
+      this.take(chunk);
+    } catch (error) {
+      this.problem ??= error;
+    }
+  }
+
+  handleCommandComplete() {}
+
+  handleRowDescription() {}
+
+  /** Resolves when the socket has taken both. */
+  async send(header, bytes) {
+    const { stream } = this.connection;
+    const problem = this.error ?? await new Promise((resolve) => {
+      stream.cork();
+      stream.write(header);
+      stream.write(bytes, resolve);
+      stream.uncork();
+    });
+    if (problem || this.error)
+      await this.done;    // Rejects with the reason that node-postgres gives.
+  }
+}
+
+/** A client of a pool, replaced when it is lost; or the caller's client. */
+class Session {
+  constructor(source, closing = new AbortController()) {
+    this.pool = 'totalCount' in source ? source : null;
+    this.client = this.pool ? null : source;
+    this.known = new Map();
+    this.closing = closing;
+    this.onError = () => { this.isLost = true; };
+  }
+
+  async open() {
+    if (!this.client) {
+      this.isLost = false;
+      this.client = await this.pool.connect();
+      this.client.on('error', this.onError);
+    }
+    return this.client;
+  }
+
+  /** Gives the pool its client back; one with an error is ended. */
+  release(error) {
+    this.known.clear();
+    if (!this.pool || !this.client)
+      return;
+    this.client.off('error', this.onError);
+    if (error || this.isLost)
+      this.client.once('error', () => {});
+    this.client.release(error || this.isLost);
+    this.client = null;
+  }
+
+  close() {
+    this.closing.abort();
+    this.release();
+  }
+
+  /** Does work that may be done again, if a client of the pool is lost meanwhile. */
+  async retry(work) {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return await work();
+      } catch (error) {
+        if (!this.pool || attempt === PAUSES.length || !(LOST.test(error.code)
+            || /^Connection terminated|not queryable/.test(error.message)))
+          throw error;
+        this.release(error);
+      }
+      await pause(PAUSES[attempt], undefined, { signal: this.closing.signal });
+    }
+  }
+
+  async query(text, values) { return (await (await this.open()).query(text, values)).rows; }
+
+  async copy(text, take) {
+    const copy = new Copy(text, take);
+    (await this.open()).query(copy);
+    return copy;
+  }
+
+  async statements(value) {
+    const { schema, table: name, key, column = 'content' } = value;
+    if (!this.known.has(value)) {
+      const table = (schema === undefined ? '' : quote(schema) + '.') + quote(name);
+      const [names, values] = [Object.keys(key), Object.values(key)];
+      if (names.length === 0 || values.some((each) => (each ?? null) === null))
+        throw new TypeError('the key must have columns, and no null');
+      const [found] = await this.query(STATEMENTS, [table, column, names, values]);
+      if (!found)
+        throw unexpected('the extension blobext is missing, or older than this package');
+      this.known.set(value, found);
+    }
+    return this.known.get(value);
+  }
+
+  /** The first row of a statement for a value: a summary, and one more column. */
+  async first(value, name, ...own) {
+    const statements = await this.statements(value);
+    const terms = name === 'begin' ? own : [...statements.key, ...own];
+    const [row] = await this.query({ text: fill(statements[name], terms), rowMode: 'array' });
+    if (row && !(/^\d{1,15}$/.test(row[0]) && row[1]?.length === 32))
+      throw unexpected("the server's answer is none of blobext's");
+    return row && { size: Number(row[0]), sha256: row[1].toString('hex'), number: row[2] };
+  }
+
+  async stat(value, name = 'stat', ...terms) {
+    const found = await this.first(value, name, ...terms);
+    if (!found)
+      throw new BlobError('BLOB_MISSING', `${value.table} has no value of ${inspect(value.key)}`);
+    return found;
+  }
+
+  async run(value, name) {
+    const statements = await this.statements(value);
+    await this.query(fill(statements[name], statements.key));
+  }
+
+  /** Begins a transaction, or a savepoint in that of the caller's client; returns what ends it. */
+  async begin() {
+    await this.open();
+    const isNested = !this.pool && await this.query('SAVEPOINT blobext').then(() => true,
+      (error) => {
+        if (error.code !== '25P01')    // It is in no transaction.
+          throw error;
+        return false;
+      });
+    if (!isNested)
+      await this.query('BEGIN');
+    return {
+      commit: () => this.query(isNested ? 'RELEASE blobext' : 'COMMIT'),
+      rollBack: () => this.query(isNested ? 'ROLLBACK TO blobext; RELEASE blobext' : 'ROLLBACK')
+        .catch((error) => this.release(error)),
+    };
+  }
+}
+
+const describe = ({ size, sha256 }) => ({ size, sha256 });
+const areSame = (one, other) => one?.size === other.size && one.sha256 === other.sha256;
 
 /** One upload of the server, in a transaction of its own. */
 class Upload {
-  constructor(session, value) {
+  constructor(session) {
     this.session = session;
-    this.value = value;
     this.position = 0;
     this.hash = createHash('sha256');
   }
 
-  /** Resuming goes on at the end of the value that the row has; returns what that is. */
-  async begin(expected, resumes) {
-    const { session, value } = this;
+  /** With a stage it goes on at the end of what that has; returns what that is. */
+  async begin(value, expected, stage) {
+    const { session } = this;
+    const { pieces } = await session.statements(value);
     this.transaction = await session.begin();
     try {
-      const { m, content, table, where } = await session.row(value);
-      const beginning = resumes ? await session.stat(value, ' FOR UPDATE')
-        : { size: 0, sha256: this.hash.copy().digest('hex') };
-      const call = resumes ? `${m.blob_upload_resume}(${content}, ` : `${m.blob_upload_begin}(`;
-      const [row] = await session.query(`SELECT (${call}$1::pg_catalog.int8))::pg_catalog.text
-          AS number` + (resumes ? ` FROM ${table} WHERE ${where}` : ''), [expected]);
-      this.end = `${m.blob_upload_end}(${BigInt(row.number)}::pg_catalog.int8)`;
-      this.copy = await session.copy(`COPY ${m.blob_upload_pieces} FROM STDIN (FORMAT binary)`);
+      const beginning = stage ? await session.stat(stage, 'resume', int8(0))
+        : await session.first(value, 'begin', int8(expected));
+      this.number = int8(beginning.number);
+      this.header = Buffer.from('d....\0\x02\0\0\0\b........----', 'latin1');
+      this.header.writeBigInt64BE(BigInt(beginning.number), 11);
+      this.copy = await session.copy(pieces);
       await this.copy.began;
-      this.rowHeader = Buffer.alloc(18);
-      this.rowHeader.writeInt16BE(2, 0);
-      this.rowHeader.writeInt32BE(8, 2);
-      this.rowHeader.writeBigInt64BE(BigInt(row.number), 6);
-      await this.send([Buffer.from('PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0', 'latin1')], 19);
+      if (this.copy.error)
+        throw this.copy.error;
+      this.copy.connection.sendCopyFromChunk(COPY_BEGIN);
       this.position = beginning.size;
       return beginning;
     } catch (error) {
@@ -49,41 +242,36 @@ class Upload {
     }
   }
 
-  async send(buffers, length) {
-    try {
-      if (!this.copy.error)
-        await this.copy.send(buffers, length);
-    } catch (error) {
-      await this.copy.done;    // The reason that node-postgres gives.
-      throw error;
-    }
-    if (this.copy.error)
-      throw this.copy.error;
-  }
-
-  /** Adds bytes, in rows of COPY of a bounded size. */
+  /** Adds bytes, in rows of COPY of a bounded size, each a message. */
   async write(bytes) {
     for (let at = 0; at < bytes.length; at += ROW_BYTES) {
       const piece = bytes.subarray(at, at + ROW_BYTES);
-      this.rowHeader.writeInt32BE(piece.length, 14);
-      await this.send([this.rowHeader, piece], 18 + piece.length);
+      this.header.writeInt32BE(piece.length + this.header.length - 1, 1);
+      this.header.writeInt32BE(piece.length, 19);
+      await this.copy.send(this.header, piece);
       this.hash.update(piece);
+      this.weight = weigh(piece.length);
       this.position += piece.length;
     }
   }
 
-  /** Stores the value in its row, or in a new one, and commits. */
-  async store() {
-    await this.send([Buffer.from([0xff, 0xff])], 2);
+  /** Stores the value in its row, or in a new one, and commits; a stage is removed then. */
+  async store(value, stage) {
+    if (this.copy.error)
+      throw this.copy.error;
+    this.copy.connection.sendCopyFromChunk(COPY_END);
     this.copy.connection.endCopyFrom();
     await this.copy.done;
     this.copy = null;
-    const stored = await this.session.put(this.value, this.end);
-    if (stored?.size !== this.position || stored.sha256 !== this.hash.copy().digest('hex'))
+    const stored = await this.session.first(value, 'update', this.number)
+      ?? await this.session.first(value, 'insert', this.number);
+    if (!areSame(stored, { size: this.position, sha256: this.hash.copy().digest('hex') }))
       throw new BlobError('BLOB_MISMATCH', 'the server has stored other bytes than were sent');
+    if (stage)
+      await this.session.run(stage, 'unstage');
     await this.transaction.commit();
     this.transaction = null;
-    return stored;
+    return describe(stored);
   }
 
   /** Gives the value up, unless it is stored. */
@@ -101,54 +289,56 @@ class Upload {
 
 /** One version of a value; reads go on after a lost connection. */
 class BlobReader {
-  constructor(session, value, summary) {
-    Object.assign(this, { session, value, size: summary.size, sha256: summary.sha256 });
+  constructor(session, value, { size, sha256 }) {
+    Object.assign(this, { session, value, size, sha256 });
   }
 
   async read(offset, length) {
     if (offset < 0 || length < 0)
       throw new RangeError('offset and length must not be negative');
-    const end = Math.min(offset + length, this.size);
     const pieces = [];
-    for (let at = offset; at < end; at += PIECE_BYTES)
-      pieces.push(await this.readPiece(at, Math.min(PIECE_BYTES, end - at)));
+    for (let at = offset, end = Math.min(offset + length, this.size); at < end; at += SPAN_BYTES)
+      pieces.push(...await this.readPieces(at, Math.min(at + SPAN_BYTES, end)));
     return pieces.length === 1 ? pieces[0] : Buffer.concat(pieces);
   }
 
   /** By COPY, because node-postgres has no binary results; rows with offset and content. */
-  readPiece(offset, length) {
+  readPieces(start, end) {
     return this.session.retry(async () => {
-      const { m, content, table, where } = await this.session.row(this.value);
-      const piece = Buffer.allocUnsafeSlow(length);
+      const { read, key } = await this.session.statements(this.value);
+      const pieces = [];
       let isFirst = true;
-      let size = 0;
+      let at = start;
       const take = (message) => {
         const row = message.subarray(isFirst ? 11 + 4 + 4 : 0);
         isFirst = false;
         if (row.readInt16BE(0) === -1)    // The end.
           return;
-        const header = 2 + 4 + 8 + 4;
-        if (row.readBigInt64BE(2 + 4) !== BigInt(offset + size)
-            || row.length - header !== Math.min(ROW_BYTES, length - size))
+        const piece = Buffer.from(row.subarray(2 + 4 + 8 + 4));
+        if (row.readBigInt64BE(2 + 4) !== BigInt(at)
+            || piece.length !== Math.min(ROW_BYTES, end - at))
           throw unexpected('the server does not give this range');
-        size += row.copy(piece, size, header);
+        pieces.push(piece);
+        at += piece.length;
+        this.weight = weigh(piece.length);
       };
-      const copy = await this.session.copy(`COPY (SELECT blobext_offset,
-          ${m.blob_read}(${content}, blobext_offset, pg_catalog.int8smaller(${ROW_BYTES},
-            ${BigInt(offset + length)} OPERATOR(pg_catalog.-) blobext_offset))
-        FROM ${table}, pg_catalog.generate_series(${BigInt(offset)}::pg_catalog.int8,
-          ${BigInt(offset + length - 1)}::pg_catalog.int8, ${ROW_BYTES}::pg_catalog.int8)
-          AS blobext_series (blobext_offset)
-        WHERE ${where} AND ${m.sha256}(${content}) OPERATOR(pg_catalog.=)
-          pg_catalog.decode('${this.sha256}', 'hex')) TO STDOUT (FORMAT binary)`, take);
+      const part = 'blobext_part.start';
+      const content = fill(read, [...key, part,
+        `pg_catalog.int8smaller(${ROW_BYTES}, ${int8(end)} OPERATOR(pg_catalog.-) ${part})`,
+        `'\\x${this.sha256}'`]);
+      const copy = await this.session.copy(`COPY (SELECT ${part}, blobext_read.content
+        FROM pg_catalog.generate_series(${int8(start)}::pg_catalog.int8,
+          ${int8(end - 1)}::pg_catalog.int8, ${ROW_BYTES}::pg_catalog.int8) AS blobext_part (start)
+        CROSS JOIN LATERAL (${content}) AS blobext_read (content))
+        TO STDOUT (FORMAT binary)`, take);
       await copy.done;
       if (copy.problem)
         throw copy.problem;
-      if (size === 0)
-        throw changed();
-      if (size !== length)
-        throw unexpected(`the server gives ${size} bytes in place of ${length}`);
-      return piece;
+      if (at === start)
+        throw new BlobError('BLOB_CHANGED', 'the value was replaced or removed meanwhile');
+      if (at !== end)
+        throw unexpected(`the server gives ${at - start} bytes in place of ${end - start}`);
+      return pieces;
     });
   }
 
@@ -172,15 +362,15 @@ class BlobReadStream extends Readable {
   constructor(open, closing, { start = 0, end = Infinity, ...options } = {}) {
     if (!(start >= 0 && end >= start - 1))
       throw new RangeError(`no range: ${start} to ${end}`);
-    super({ highWaterMark: PIECE_BYTES, ...options });
-    Object.assign(this, { open, closing, position: start, end, hashed: 0 });
+    super({ highWaterMark: ROW_BYTES, ...options });
+    Object.assign(this, { open, closing, position: start, end, hashed: 0, pieces: [] });
     this.hash = createHash('sha256');
   }
 
   _construct(callback) {
     this.pending = this.open().then((reader) => {
       this.reader = reader;
-      this.summary = { size: reader.size, sha256: reader.sha256 };
+      this.summary = describe(reader);
       this.end = Math.min(this.end + 1, reader.size);
     });
     this.pending.then(() => callback(), callback);
@@ -195,7 +385,9 @@ class BlobReadStream extends Readable {
     const { position, end, summary } = this;
     if (position >= end)
       return null;
-    const piece = await this.reader.readPiece(position, Math.min(PIECE_BYTES, end - position));
+    if (this.pieces.length === 0)
+      this.pieces = await this.reader.readPieces(position, Math.min(position + SPAN_BYTES, end));
+    const piece = this.pieces.shift();
     this.position += piece.length;
     if (this.hashed === position) {
       this.hash.update(piece);
@@ -217,8 +409,8 @@ class BlobReadStream extends Readable {
 
 class BlobWriteStream extends Writable {
   constructor(session, value, { expected = 0, ...options } = {}) {
-    super({ highWaterMark: 256 * 1024, ...options });
-    Object.assign(this, { session, expected, upload: new Upload(session, value) });
+    super({ highWaterMark: 64 * 1024, ...options });
+    Object.assign(this, { session, value, expected, upload: new Upload(session) });
   }
 
   /** What destroy() waits for. */
@@ -226,7 +418,7 @@ class BlobWriteStream extends Writable {
     this.pending = work.then(() => callback(), callback);
   }
 
-  _construct(callback) { this.run(this.upload.begin(this.expected, false), callback); }
+  _construct(callback) { this.run(this.upload.begin(this.value, this.expected), callback); }
 
   _write(chunk, encoding, callback) { this.run(this.upload.write(chunk), callback); }
 
@@ -235,7 +427,8 @@ class BlobWriteStream extends Writable {
   }
 
   _final(callback) {
-    this.run(this.upload.store().then((summary) => { this.summary = summary; }), callback);
+    const keep = (summary) => { this.summary = summary; };
+    this.run(this.upload.store(this.value).then(keep), callback);
   }
 
   async _destroy(error, callback) {
@@ -260,7 +453,7 @@ class Input {
       for (let piece; (piece = await this.read(beginning.size - this.position));)
         this.hash.update(piece);
     }
-    if (this.position !== beginning.size || this.hash.copy().digest('hex') !== beginning.sha256)
+    if (!areSame(beginning, { size: this.position, sha256: this.hash.copy().digest('hex') }))
       throw new BlobError('BLOB_MISMATCH', 'the stage does not have the beginning of this content');
   }
 
@@ -292,7 +485,7 @@ class Blobs {
   async stat(value) {
     const session = new Session(this.source);
     try {
-      return await session.retry(() => session.stat(value));
+      return describe(await session.retry(() => session.stat(value)));
     } finally {
       session.close();
     }
@@ -309,61 +502,45 @@ class Blobs {
     return new BlobWriteStream(new Session(this.source), value, options);
   }
 
+  /** With a stage: sections go into that; then an upload of nothing more goes into the row. */
   async upload(value, open, { stage, signal } = {}) {
     const session = new Session(this.source);
     const input = new Input(open, signal);
     const abort = () => session.closing.abort();
     signal?.addEventListener('abort', abort);
-    const send = async (target, resumes, limit) => {
-      const upload = new Upload(session, target);
+    const send = async (target, limit, finished) => {
+      const upload = new Upload(session);
       try {
-        await input.goTo(await upload.begin(0, resumes));
+        await input.goTo(await upload.begin(target, 0, stage));
         upload.hash = input.hash;
         for (let left = limit, piece; (piece = await input.read(left)); left -= piece.length)
           await upload.write(piece);
-        return await upload.store();
+        return await upload.store(target, finished);
       } finally {
         await upload.discard();
       }
     };
     try {
       if (!stage)
-        return await session.retry(() => send(value, false, Infinity));
+        return await session.retry(() => send(value, Infinity));
       let staged;
       do {
         staged = await session.retry(async () => {
-          const { table, names, values } = await session.row(stage);
-          await session.query(`INSERT INTO ${table} (${names}) VALUES (${values})
-            ON CONFLICT DO NOTHING`);
-          return send(stage, true, SECTION_BYTES);
+          await session.run(stage, 'stage');
+          return send(stage, SECTION_BYTES);
         });
       } while (!input.isAtEnd);
-      return await session.retry(() => move(session, stage, value, staged));
+      return await session.retry(() => send(value, 0, stage).catch(async (error) => {
+        // If the stage is gone, an attempt whose answer was lost has committed.
+        if (error.code !== 'BLOB_MISSING' || !areSame(await session.stat(value), staged))
+          throw error;
+        return staged;
+      }));
     } finally {
       signal?.removeEventListener('abort', abort);
       await input.close();
       session.close();
     }
-  }
-}
-
-/** Gives a staged value to its row. If the stage is gone, that was committed before. */
-async function move(session, stage, value, staged) {
-  const transaction = await session.begin();
-  try {
-    const { table, where, summary, content } = await session.row(stage);
-    const from = ` FROM ${table} WHERE ${where}`;
-    const isThere = await session.summary(`SELECT ${summary}${from} FOR UPDATE`);
-    const stored = isThere ? await session.put(value, `(SELECT ${content}${from})`)
-      : await session.stat(value);
-    if (stored?.size !== staged.size || stored.sha256 !== staged.sha256)
-      throw new BlobError('BLOB_MISMATCH', 'the row has another value than was uploaded');
-    await session.query(`DELETE${from}`);
-    await transaction.commit();
-    return stored;
-  } catch (error) {
-    await transaction.rollBack();
-    throw error;
   }
 }
 

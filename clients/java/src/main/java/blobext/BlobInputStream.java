@@ -7,7 +7,6 @@ import java.nio.ByteBuffer;
 import java.security.MessageDigest;
 import java.sql.SQLException;
 import java.util.Objects;
-import org.postgresql.PGConnection;
 import org.postgresql.copy.CopyOut;
 
 /**
@@ -34,7 +33,7 @@ public final class BlobInputStream extends InputStream {
     private byte[] message;
     private long rowStart;
     private int rowBytes;
-    private final MessageDigest digest = BlobOutputStream.sha256();
+    private final MessageDigest digest = Session.sha256();
     private long hashedBytes;
     private boolean isOpen = true;
 
@@ -45,7 +44,7 @@ public final class BlobInputStream extends InputStream {
         this.value = value;
         BlobSummary found = null;
         try {
-            found = session.retry(() -> session.stat(value));
+            found = session.retry(() -> session.stat(value, "stat").summary());
         } finally {
             if (found == null)
                 session.close();
@@ -115,7 +114,7 @@ public final class BlobInputStream extends InputStream {
         if (rowStart == hashedBytes) {
             digest.update(bytes, bytes.length - rowBytes, rowBytes);
             hashedBytes += rowBytes;
-            String read = hashedBytes == summary.size() ? BlobOutputStream.hex(digest) : null;
+            String read = hashedBytes == summary.size() ? Session.hex(digest) : null;
             if (read != null && !read.equals(summary.sha256()))
                 throw new BlobException(Kind.MISMATCH, "the bytes have another digest");
         }
@@ -149,18 +148,17 @@ public final class BlobInputStream extends InputStream {
 
     /** Spans grow while they are read in order. Between reads a caller's connection is free. */
     private void begin() throws IOException, SQLException {
-        Session.Row row = session.row(value);
         spanBytes = Math.min(2 * spanBytes, session.isOwner() ? LARGEST_SPAN : ROW_BYTES);
         spanEnd = Math.min(position + spanBytes, end);
-        String query = String.format("COPY (SELECT blobext_offset, %s(%s, blobext_offset,"
-            + " pg_catalog.int8smaller(%d, %d OPERATOR(pg_catalog.-) blobext_offset)) FROM %s,"
-            + " pg_catalog.generate_series(%d::pg_catalog.int8, %d::pg_catalog.int8,"
-            + " %d::pg_catalog.int8) AS blobext_series (blobext_offset)"
-            + " WHERE %s AND %s(%s) OPERATOR(pg_catalog.=) pg_catalog.decode('%s', 'hex'))"
-            + " TO STDOUT (FORMAT binary)", session.member("blob_read"), row.content(), ROW_BYTES,
-            spanEnd, row.table(), position, spanEnd - 1, ROW_BYTES, row.where(),
-            session.member("sha256"), row.content(), summary.sha256());
-        copy = session.connection().unwrap(PGConnection.class).getCopyAPI().copyOut(query);
+        String part = "blobext_part.start";
+        String content = session.statement(value, "read", part, "pg_catalog.int8smaller("
+            + ROW_BYTES + ", '" + spanEnd + "' OPERATOR(pg_catalog.-) " + part + ')',
+            "'\\x" + summary.sha256() + '\'');
+        copy = session.copies().copyOut(String.format("COPY (SELECT %s, blobext_read.content"
+            + " FROM pg_catalog.generate_series('%d'::pg_catalog.int8, '%d'::pg_catalog.int8,"
+            + " %d::pg_catalog.int8) AS blobext_part (start) CROSS JOIN LATERAL (%s)"
+            + " AS blobext_read (content)) TO STDOUT (FORMAT binary)", part, position, spanEnd - 1,
+            ROW_BYTES, content));
     }
 
     /** Takes what comes yet of a statement, at most a span. */

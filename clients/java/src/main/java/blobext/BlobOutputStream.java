@@ -5,13 +5,9 @@ import java.io.IOException;
 import java.io.OutputStream;
 import java.nio.ByteBuffer;
 import java.security.MessageDigest;
-import java.security.NoSuchAlgorithmException;
-import java.sql.ResultSet;
 import java.sql.SQLException;
-import java.sql.Statement;
 import java.util.HexFormat;
 import java.util.Objects;
-import org.postgresql.PGConnection;
 import org.postgresql.copy.CopyIn;
 
 /**
@@ -31,22 +27,21 @@ public final class BlobOutputStream extends OutputStream {
     private final boolean ownsSession;
     private final BlobValue value;
     private final ByteBuffer row = ByteBuffer.allocate(ROW_HEADER_BYTES + PIECE_BYTES);
-    private Transaction transaction;
     private CopyIn copy;
     private long number;
-    private MessageDigest digest = sha256();
-    private BlobSummary summary = new BlobSummary(0, hex(digest));
+    private MessageDigest digest = Session.sha256();
+    private BlobSummary summary;
     private long position;
 
-    /** Resuming goes on at the end of the value that the row has. */
-    BlobOutputStream(Session session, boolean ownsSession, BlobValue value, boolean resumes,
+    /** With a stage, unless that is null, it goes on at the end of what that has. */
+    BlobOutputStream(Session session, boolean ownsSession, BlobValue value, BlobValue stage,
             long expectedBytes) throws IOException {
         this.session = session;
         this.ownsSession = ownsSession;
         this.value = value;
         boolean isDone = false;
         try {
-            Session.run(() -> begin(resumes, expectedBytes));
+            Session.run(() -> begin(stage, expectedBytes));
             isDone = true;
         } finally {
             if (!isDone)
@@ -54,44 +49,15 @@ public final class BlobOutputStream extends OutputStream {
         }
     }
 
-    static MessageDigest sha256() {
-        try {
-            return MessageDigest.getInstance("SHA-256");
-        } catch (NoSuchAlgorithmException error) {
-            throw new AssertionError(error);    // Every Java has it.
-        }
-    }
-
-    /** The digest so far. */
-    static String hex(MessageDigest digest) {
-        try {
-            return HexFormat.of().formatHex(((MessageDigest) digest.clone()).digest());
-        } catch (CloneNotSupportedException error) {
-            throw new AssertionError(error);
-        }
-    }
-
-    private Void begin(boolean resumes, long expectedBytes) throws IOException, SQLException {
-        transaction = new Transaction(session.connection());
-        String query = "SELECT " + session.member("blob_upload_begin") + '(' + expectedBytes
-            + "::pg_catalog.int8)";
-        if (resumes) {
-            Session.Row at = session.row(value);
-            summary = session.summary("SELECT " + at.summary() + at.from() + " FOR UPDATE");
-            if (summary == null)
-                throw Session.missing(value);
-            position = summary.size();
-            query = "SELECT " + session.member("blob_upload_resume") + '(' + at.content()
-                + ", 0::pg_catalog.int8)" + at.from();
-        }
-        try (Statement statement = session.connection().createStatement();
-                ResultSet set = statement.executeQuery(query)) {
-            if (!set.next())
-                throw Session.missing(value);
-            number = set.getLong(1);
-        }
-        copy = session.connection().unwrap(PGConnection.class).getCopyAPI().copyIn(
-            "COPY " + session.member("blob_upload_pieces") + " FROM STDIN (FORMAT binary)");
+    private Void begin(BlobValue stage, long expectedBytes) throws IOException, SQLException {
+        String pieces = session.statement(value, "pieces");
+        session.begin();
+        Session.Found beginning = stage != null ? session.stat(stage, "resume", "'0'")
+            : session.first(value, "begin", "'" + expectedBytes + '\'');
+        summary = beginning.summary();
+        position = summary.size();
+        number = beginning.number();
+        copy = session.copies().copyIn(pieces);
         copy.writeToCopy(COPY_BEGIN, 0, COPY_BEGIN.length);
         row.putShort((short) 2).putInt(8).putLong(number).putInt(0);
         return null;
@@ -149,6 +115,11 @@ public final class BlobOutputStream extends OutputStream {
 
     /** Stores the value in its row, or a new one. Commits, but not a transaction of the caller. */
     public BlobSummary store() throws IOException {
+        return store(null);
+    }
+
+    /** The same, and removes a stage, unless that is null. */
+    BlobSummary store(BlobValue stage) throws IOException {
         requireOpen();
         if (row.position() > ROW_HEADER_BYTES)
             send();
@@ -156,14 +127,17 @@ public final class BlobOutputStream extends OutputStream {
             copy.writeToCopy(COPY_END, 0, COPY_END.length);
             copy.endCopy();
             copy = null;
-            BlobSummary stored = session.put(value, session.member("blob_upload_end") + '('
-                + number + "::pg_catalog.int8)");
-            if (!new BlobSummary(position, hex(digest)).equals(stored))
+            Session.Found stored = session.first(value, "update", "'" + number + '\'');
+            if (stored == null)
+                stored = session.stat(value, "insert", "'" + number + '\'');
+            if (!new BlobSummary(position, Session.hex(digest)).equals(stored.summary()))
                 throw new BlobException(Kind.MISMATCH, "the server has other bytes than were sent");
-            transaction.commit();
-            summary = stored;
+            if (stage != null)
+                session.execute(session.statement(stage, "unstage"));
+            session.commit();
+            summary = stored.summary();
             close();
-            return stored;
+            return summary;
         });
     }
 
@@ -190,9 +164,7 @@ public final class BlobOutputStream extends OutputStream {
             // The server says that the COPY has failed, which is what was asked for.
         }
         copy = null;
-        if (transaction != null)
-            transaction.close();
-        transaction = null;
+        session.rollBack();
         if (ownsSession)
             session.close();
     }

@@ -43,7 +43,7 @@ public final class Blobs {
     /** Size and digest, without a read of content. */
     public BlobSummary stat(BlobValue value) throws IOException {
         try (Session session = session()) {
-            return session.retry(() -> session.stat(value));
+            return session.retry(() -> session.stat(value, "stat").summary());
         }
     }
 
@@ -63,13 +63,13 @@ public final class Blobs {
 
     /** The same; with a number of bytes the server allocates extents side by side. */
     public BlobOutputStream create(BlobValue value, long expectedBytes) throws IOException {
-        return new BlobOutputStream(session(), true, value, false, expectedBytes);
+        return new BlobOutputStream(session(), true, value, null, expectedBytes);
     }
 
     /** Stores content in one transaction; after a lost connection it begins again. */
     public BlobSummary upload(BlobValue value, Content content) throws IOException {
         try (Session session = session(); Input input = new Input(content)) {
-            return session.retry(() -> send(session, value, false, input, Long.MAX_VALUE));
+            return session.retry(() -> send(session, value, null, input, Long.MAX_VALUE));
         }
     }
 
@@ -83,39 +83,35 @@ public final class Blobs {
             BlobSummary[] staged = {null};
             while (!input.isAtEnd) {
                 staged[0] = session.retry(() -> {
-                    Session.Row row = session.row(stage);
-                    session.execute("INSERT INTO " + row.table() + " (" + row.names()
-                        + ") VALUES (" + row.values() + ") ON CONFLICT DO NOTHING");
-                    return send(session, stage, true, input, SECTION_BYTES);
+                    session.execute(session.statement(stage, "stage"));
+                    return send(session, stage, stage, input, SECTION_BYTES);
                 });
             }
-            return session.retry(() -> move(session, stage, value, staged[0]));
+            return session.retry(() -> move(session, stage, value, input, staged[0]));
         }
     }
 
-    private static BlobSummary send(Session session, BlobValue target, boolean resumes, Input input,
+    /** One transaction. What is not for the stage itself removes it. */
+    private static BlobSummary send(Session session, BlobValue target, BlobValue stage, Input input,
             long limit) throws IOException {
-        try (BlobOutputStream output = new BlobOutputStream(session, false, target, resumes, 0)) {
+        try (BlobOutputStream output = new BlobOutputStream(session, false, target, stage, 0)) {
             input.goTo(output.summary());
             output.setDigest(input.digest);
             input.copyTo(output, limit);
-            return output.store();
+            return output.store(target.equals(stage) ? null : stage);
         }
     }
 
     /** If the stage is gone, this was committed before, and the answer was lost. */
-    private static BlobSummary move(Session session, BlobValue stage, BlobValue value,
+    private static BlobSummary move(Session session, BlobValue stage, BlobValue value, Input input,
             BlobSummary staged) throws IOException, SQLException {
-        try (Transaction transaction = new Transaction(session.connection())) {
-            Session.Row row = session.row(stage);
-            String query = "SELECT " + row.summary() + row.from() + " FOR UPDATE";
-            BlobSummary stored = session.summary(query) == null ? session.stat(value)
-                : session.put(value, "(SELECT " + row.content() + row.from() + ')');
-            if (!staged.equals(stored))
-                throw new BlobException(Kind.MISMATCH, "the row has other bytes than the stage");
-            session.execute("DELETE" + row.from());
-            transaction.commit();
-            return stored;
+        try {
+            return send(session, value, stage, input, 0);
+        } catch (BlobException error) {
+            if (error.getKind() != Kind.MISSING
+                    || !staged.equals(session.stat(value, "stat").summary()))
+                throw error;
+            return staged;
         }
     }
 
@@ -139,11 +135,11 @@ public final class Blobs {
                 stream = content.open();
                 position = 0;
                 isAtEnd = false;
-                digest = BlobOutputStream.sha256();
+                digest = Session.sha256();
                 for (int count; (count = read(beginning.size() - position)) > 0;)
                     digest.update(buffer, 0, count);
             }
-            if (!new BlobSummary(position, BlobOutputStream.hex(digest)).equals(beginning))
+            if (!new BlobSummary(position, Session.hex(digest)).equals(beginning))
                 throw new BlobException(Kind.MISMATCH, "the stage has another beginning");
         }
 

@@ -1,66 +1,46 @@
 package blobext;
 
 import blobext.BlobException.Kind;
-import java.io.Closeable;
 import java.io.IOException;
+import java.io.InputStream;
 import java.io.InterruptedIOException;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
 import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
+import java.sql.Savepoint;
 import java.sql.Statement;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import javax.sql.DataSource;
+import org.postgresql.PGConnection;
+import org.postgresql.copy.CopyManager;
 
 /** A connection, made again when it is lost unless it is the caller's; and its statements. */
-final class Session implements Closeable {
+final class Session implements AutoCloseable {
     /** Milliseconds between attempts to connect again. */
     private static final int[] PAUSES = {100, 500, 1000, 2000, 5000, 10000, 20000, 30000};
+    /** A name may have a "$1". */
+    private static final Pattern PARAMETER = Pattern.compile("\"(?:[^\"]|\"\")*\"|\\$(\\d+)");
+    /** The statements for a value, and the values of its key as literals. */
+    private static final String STATEMENTS = "SELECT s.*, ARRAY(SELECT"
+        + " pg_catalog.quote_literal(k) FROM pg_catalog.unnest(?::pg_catalog.text[]) AS k) AS key"
+        + " FROM (" + resource("statements.sql") + ") AS s";
 
-    private static final String MEMBERS = sql("""
-        SELECT i.identity FROM pg_catalog.pg_extension AS e
-            JOIN pg_catalog.pg_depend AS d ON d.refobjid = e.oid AND d.deptype = 'e'
-                AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass::pg_catalog.oid
-            CROSS JOIN LATERAL pg_catalog.pg_identify_object(d.classid, d.objid, 0) AS i
-        WHERE e.extname = 'blobext'""");
+    private record Statements(Map<String, String> texts, List<String> key) {
+    }
 
-    private static final List<String> WANTED = List.of(".blobstate", ".length(TYPE)",
-        ".sha256(TYPE)", ".blob_read(TYPE,bigint,bigint)", ".blob_upload_begin(bigint)",
-        ".blob_upload_resume(TYPE,bigint)", ".blob_upload_end(bigint)", ".blob_upload_pieces");
-
-    /** For each column of a key: its name, its equality, its value as a literal of its type. */
-    private static final String KEY = sql("""
-        WITH RECURSIVE base (name, type) AS (
-            SELECT a.attname, a.atttypid FROM pg_catalog.pg_attribute AS a
-            WHERE a.attrelid = ?::pg_catalog.regclass::pg_catalog.oid AND NOT a.attisdropped
-            UNION ALL SELECT b.name, t.typbasetype FROM base AS b
-                JOIN pg_catalog.pg_type AS t ON t.oid = b.type AND t.typtype = 'd')
-        SELECT pg_catalog.format('%I', b.name), pg_catalog.format('OPERATOR(%I.%s)',
-                COALESCE(n.nspname, 'pg_catalog'), COALESCE(o.oprname, '=')),
-            pg_catalog.format('%L::%I.%I', k.value, s.nspname, t.typname)
-        FROM ROWS FROM (pg_catalog.unnest(?::pg_catalog.text[]),
-                pg_catalog.unnest(?::pg_catalog.text[])) AS k (name, value)
-            JOIN base AS b ON b.name = k.name
-            JOIN pg_catalog.pg_type AS t ON t.oid = b.type AND t.typbasetype = 0::pg_catalog.oid
-            JOIN pg_catalog.pg_namespace AS s ON s.oid = t.typnamespace
-            LEFT JOIN pg_catalog.pg_opclass AS c ON c.opcintype = t.oid AND c.opcdefault
-                AND c.opcmethod = 403::pg_catalog.oid
-            LEFT JOIN pg_catalog.pg_amop AS a ON a.amopfamily = c.opcfamily
-                AND a.amopstrategy = 3::pg_catalog.int2 AND a.amoplefttype = t.oid
-                AND a.amoprighttype = t.oid
-            LEFT JOIN pg_catalog.pg_operator AS o ON o.oid = a.amopopr
-            LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = o.oprnamespace""");
-
-    /** Parts of statements for a value. */
-    record Row(String table, String column, String content, String summary, String names,
-        String values, String where) {
-        String from() {
-            return " FROM " + table + " WHERE " + where;
-        }
+    /** A summary, and the number of an upload that begins with it. */
+    record Found(BlobSummary summary, long number) {
     }
 
     @FunctionalInterface
@@ -70,21 +50,40 @@ final class Session implements Closeable {
 
     private final DataSource source;
     private Connection connection;
-    private final Map<String, String> members = new HashMap<>();
-    private final Map<BlobValue, Row> rows = new HashMap<>();
+    private boolean isInTransaction;
+    private Savepoint savepoint;
+    private final Map<BlobValue, Statements> known = new HashMap<>();
 
     Session(DataSource source, Connection connection) {
         this.source = source;
         this.connection = connection;
     }
 
-    /** No operator of the search path is called. */
-    private static String sql(String text) {
-        return text.replace(" = ", " OPERATOR(pg_catalog.=) ");
+    private static String resource(String name) {
+        try (InputStream stream = Session.class.getResourceAsStream(name)) {
+            return new String(stream.readAllBytes(), StandardCharsets.UTF_8)
+                .replaceFirst("SELECT \\$1(::[\\w.]+), \\$2(::[\\w.]+), \\$3(?=::)",
+                    "SELECT ?$1, ?$2, ?");
+        } catch (IOException error) {
+            throw new ExceptionInInitializerError(error);
+        }
     }
 
-    static String quote(String name) {
-        return '"' + name.replace("\"", "\"\"") + '"';
+    static MessageDigest sha256() {
+        try {
+            return MessageDigest.getInstance("SHA-256");
+        } catch (NoSuchAlgorithmException error) {
+            throw new AssertionError(error);    // Every Java has it.
+        }
+    }
+
+    /** The digest so far. */
+    static String hex(MessageDigest digest) {
+        try {
+            return HexFormat.of().formatHex(((MessageDigest) digest.clone()).digest());
+        } catch (CloneNotSupportedException error) {
+            throw new AssertionError(error);
+        }
     }
 
     boolean isOwner() {
@@ -97,6 +96,10 @@ final class Session implements Closeable {
             connection.setAutoCommit(true);
         }
         return connection;
+    }
+
+    CopyManager copies() throws SQLException {
+        return connection().unwrap(PGConnection.class).getCopyAPI();
     }
 
     /** Does work that may be done again if the connection is lost, unless that is the caller's. */
@@ -129,95 +132,51 @@ final class Session implements Closeable {
     /** Gives a connection of its own back. */
     @Override
     public void close() {
-        members.clear();
-        rows.clear();
-        if (source == null || connection == null)
-            return;
+        known.clear();
         try {
-            connection.close();
+            if (source != null && connection != null)
+                connection.close();
         } catch (SQLException lost) {
             // Nothing depends on it any more.
         }
-        connection = null;
+        if (source != null)
+            connection = null;
     }
 
-    /** The qualified name of an object of the extension. Others of its name count for nothing. */
-    String member(String name) throws IOException, SQLException {
-        if (members.isEmpty()) {
-            List<String> found = new ArrayList<>();
-            try (Statement statement = connection().createStatement();
-                    ResultSet set = statement.executeQuery(MEMBERS)) {
-                while (set.next())
-                    found.add(set.getString(1));
-            }
-            String type = "";
-            Map<String, String> names = new HashMap<>();
-            for (String wanted : WANTED) {
-                String end = wanted.replace("TYPE", type);
-                String identity = found.stream().filter(i -> i.endsWith(end)).findAny().orElseThrow(
-                    () -> new BlobException(Kind.UNEXPECTED, "the extension blobext is missing, or"
-                        + " older than this package: no" + wanted.replace('.', ' ')));
-                String qualified = identity.substring(0, identity.length()
-                    - (end.contains("(") ? end.length() - end.indexOf('(') : 0));
-                type = type.isEmpty() ? qualified : type;
-                names.put(wanted.substring(1).replaceAll("[(].*", ""), qualified);
-            }
-            members.putAll(names);
-        }
-        return members.get(name);
-    }
-
-    /** How SQL names a row; all that is not the caller's own is qualified. */
-    Row row(BlobValue value) throws IOException, SQLException {
-        Row row = rows.get(value);
-        return row != null ? row : find(value);
-    }
-
-    private Row find(BlobValue value) throws IOException, SQLException {
-        String type = member("blobstate");
+    private Statements find(BlobValue value) throws IOException, SQLException {
         String table = (value.schema() == null ? "" : quote(value.schema()) + '.')
             + quote(value.table());
-        List<String> names = new ArrayList<>();
-        List<String> values = new ArrayList<>();
-        List<String> where = new ArrayList<>();
-        try (PreparedStatement statement = connection().prepareStatement(KEY)) {
-            statement.setString(1, table);
-            statement.setArray(2, connection.createArrayOf("text", value.key().keySet().toArray()));
-            statement.setArray(3, connection.createArrayOf("text", value.key().values().toArray()));
-            try (ResultSet set = statement.executeQuery()) {
-                while (set.next()) {
-                    names.add(set.getString(1));
-                    values.add(set.getString(3));
-                    where.add(set.getString(1) + ' ' + set.getString(2) + ' ' + set.getString(3));
-                }
-            }
-        }
-        if (names.size() != value.key().size())
-            throw new SQLException("not all columns of the key exist: " + value.key().keySet(),
-                "42703");
-        String content = '(' + quote(value.column()) + ")::" + type;
-        Row row = new Row(table, quote(value.column()), content,
-            member("length") + '(' + content + "), " + member("sha256") + '(' + content + ')',
-            String.join(", ", names), String.join(", ", values), String.join(" AND ", where));
-        rows.put(value, row);
-        return row;
-    }
-
-    /** Size and digest of a statement's first row; null without a value. */
-    BlobSummary summary(String query) throws IOException, SQLException {
-        try (Statement statement = connection().createStatement();
-                ResultSet set = statement.executeQuery(query)) {
-            if (!set.next() || set.getObject(1) == null)
-                return null;
-            byte[] digest = set.getBytes(2);
-            if (digest == null || digest.length != 32 || set.getLong(1) < 0)
-                throw new BlobException(Kind.UNEXPECTED, "this is no answer of blobext");
-            return new BlobSummary(set.getLong(1), HexFormat.of().formatHex(digest));
+        try (PreparedStatement statement = connection().prepareStatement(STATEMENTS)) {
+            statement.setArray(1, connection.createArrayOf("text", value.key().values().toArray()));
+            statement.setString(2, table);
+            statement.setString(3, value.column());
+            statement.setArray(4, connection.createArrayOf("text", value.key().keySet().toArray()));
+            ResultSet set = statement.executeQuery();
+            if (!set.next())
+                throw new BlobException(Kind.UNEXPECTED,
+                    "the extension blobext is missing, or older than this package");
+            Map<String, String> texts = new HashMap<>();
+            int columns = set.getMetaData().getColumnCount();
+            for (int column = 1; column < columns; column++)
+                texts.put(set.getMetaData().getColumnName(column), set.getString(column));
+            return new Statements(texts, List.of((String[]) set.getArray(columns).getArray()));
         }
     }
 
-    static BlobException missing(BlobValue value) {
-        return new BlobException(Kind.MISSING, value.table() + " has no value of " + value.key());
+    private static String quote(String name) {
+        return '"' + name.replace("\"", "\"\"") + '"';
+    }
+
+    /** A statement for a value, with terms for its parameters beside the key. */
+    String statement(BlobValue value, String name, String... own) throws IOException, SQLException {
+        Statements of = known.get(value);
+        if (of == null)
+            known.put(value, of = find(value));
+        List<String> terms = new ArrayList<>(name.equals("begin") ? List.of() : of.key());
+        Collections.addAll(terms, own);
+        return PARAMETER.matcher(of.texts().get(name)).replaceAll(found ->
+            Matcher.quoteReplacement(found.group(1) == null ? found.group()
+                : terms.get(Integer.parseInt(found.group(1)) - 1)));
     }
 
     void execute(String text) throws SQLException {
@@ -226,22 +185,64 @@ final class Session implements Closeable {
         }
     }
 
-    /** Size and digest of a value; an error if there is none. */
-    BlobSummary stat(BlobValue value) throws IOException, SQLException {
-        Row row = row(value);
-        BlobSummary summary = summary("SELECT " + row.summary() + row.from());
-        if (summary == null)
-            throw missing(value);
-        return summary;
+    /** The first row of a statement for a value; null without one. */
+    Found first(BlobValue value, String name, String... own) throws IOException, SQLException {
+        String text = statement(value, name, own);
+        try (Statement statement = connection().createStatement();
+                ResultSet set = statement.executeQuery(text)) {
+            if (!set.next())
+                return null;
+            byte[] digest = set.getBytes(2);
+            if (digest == null || digest.length != 32 || set.getLong(1) < 0)
+                throw new BlobException(Kind.UNEXPECTED, "this is no answer of blobext");
+            return new Found(new BlobSummary(set.getLong(1), HexFormat.of().formatHex(digest)),
+                set.getMetaData().getColumnCount() > 2 ? set.getLong(3) : 0);
+        }
     }
 
-    /** Gives a row a value, or makes the row. */
-    BlobSummary put(BlobValue value, String content) throws IOException, SQLException {
-        Row row = row(value);
-        BlobSummary summary = summary("UPDATE " + row.table() + " SET " + row.column() + " = "
-            + content + " WHERE " + row.where() + " RETURNING " + row.summary());
-        return summary != null ? summary : summary("INSERT INTO " + row.table() + " (" + row.names()
-            + ", " + row.column() + ") VALUES (" + row.values() + ", " + content
-            + ") RETURNING " + row.summary());
+    /** The same, of a value that must be there. */
+    Found stat(BlobValue value, String name, String... own) throws IOException, SQLException {
+        Found found = first(value, name, own);
+        if (found == null)
+            throw new BlobException(Kind.MISSING, value.table() + " has no value of "
+                + value.key());
+        return found;
+    }
+
+    /** Begins a transaction, or a savepoint within one of the caller's. */
+    void begin() throws SQLException {
+        boolean isNested = !connection().getAutoCommit();
+        if (!isNested)
+            connection.setAutoCommit(false);
+        savepoint = isNested ? connection.setSavepoint() : null;
+        isInTransaction = true;
+    }
+
+    void commit() throws SQLException {
+        if (savepoint != null)
+            connection.releaseSavepoint(savepoint);
+        else
+            connection.commit();
+        end();
+    }
+
+    /** Of what is not committed. */
+    void rollBack() {
+        try {
+            if (isInTransaction && savepoint != null)
+                connection.rollback(savepoint);
+            else if (isInTransaction)
+                connection.rollback();
+            if (isInTransaction)
+                end();
+        } catch (SQLException lost) {
+            isInTransaction = false;    // The server rolls back.
+        }
+    }
+
+    private void end() throws SQLException {
+        isInTransaction = false;
+        if (savepoint == null)
+            connection.setAutoCommit(true);
     }
 }
