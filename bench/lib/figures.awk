@@ -21,8 +21,10 @@ BEGIN {
 		seen[cell] = 1
 		cells[++cell_count] = cell
 	}
-	if ($2 == "device" || $2 == "wal" || $2 == "allocated")
+	if ($2 ~ /^(device|wal|allocated|.*-device)$/)
 		add(cell, $6, $9 / ($8 * $4))	# bytes for each byte of payload
+	else if ($2 == "scan-hits")
+		add(cell, $6, $8 ? 100 * $9 / $8 : 0)	# percent
 	else if ($2 == "checkpoints" || $2 == "forced")
 		add(cell, $6, $9)
 	else

@@ -123,7 +123,7 @@ drop_caches()
 		is_dropped='caches of the kernel dropped'
 	else
 		# Without root: file by file.
-		find "$work/data" "$work/read" -type f -size +0 \
+		find "$work/data" "$work/read" "$work/files" -type f -size +0 \
 			-exec dd of=/dev/null oflag=nocache conv=notrunc,fdatasync count=0 status=none if={} \
 			iflag=nocache \;
 		is_dropped='files dropped from the page cache (not root)'

@@ -169,6 +169,19 @@ function print_level(level) {
 	print_rates("look-up-restart", level, "Look-up by content that was not read since a restart")
 	print_rates("cached", level, "Read, cached")
 	print_rates("cold", level, "Read, cold: first read after a restart, caches dropped")
+	print_rates("scan-cold", level, "Scan, cold: all values after a restart, caches dropped")
+	print_figures("scan-cold-device", level, "Bytes read for each byte, cold scan", "%.2f",
+		"median")
+	print_rates("scan-warm", level, "Scan, warm")
+	print_rates("random-cold", level, "Random reads of one value, cold")
+	print_figures("random-cold-device", level, "Bytes read for each byte, random reads", "%.2f",
+		"median")
+	print_rates("random-warm", level, "Random reads of one value, warm")
+	print_rates("dump-cold", level, "pg_dump, cold")
+	print_figures("dump-cold-device", level, "Bytes read for each byte, pg_dump", "%.2f",
+		"median")
+	print_figures("scan-hits", level,
+		"Hits of the second pass over 0.95 of the buffer, percent of chunks", "%.1f", "median")
 	print_figures("device", level,
 		"Bytes to the device for each byte of payload, least of the rounds", "%.3f", "least")
 	print_figures("wal", level, "Bytes of WAL for each byte of payload", "%.5f", "median")

@@ -122,7 +122,8 @@ mariadb_settings()
 		--pid-file="$work/mariadb.pid" --skip-networking --skip-log-bin \
 		--innodb-buffer-pool-size="${buffers_mb}M" --innodb-flush-log-at-trx-commit=1 \
 		--innodb-log-file-size=${wal_mb}M --innodb-log-buffer-size=64M \
-		--innodb-io-capacity=10000 --innodb-io-capacity-max=20000 --max-allowed-packet=1G
+		--innodb-io-capacity=10000 --innodb-io-capacity-max=20000 --max-allowed-packet=1G \
+		--skip-innodb-buffer-pool-load-at-startup
 }
 
 start_mariadb()
@@ -130,13 +131,21 @@ start_mariadb()
 	local settings
 
 	has_contender innodb || return 0
-	note 'starting MariaDB'
+	note 'new MariaDB'
 	mapfile -t settings < <(mariadb_settings)
 	as_user mariadb-install-db "${settings[0]}" --auth-root-authentication-method=normal \
 		--skip-test-db "${settings[@]:1}" > "$work/mariadb.log" 2>&1 ||
 		{ tail -n 20 "$work/mariadb.log" >&2; exit 1; }
 	dd if="$work/mariadb/ib_logfile0" of="$work/mariadb/ib_logfile0" bs=1M conv=notrunc \
 		status=none
+	run_mariadb
+}
+
+run_mariadb()
+{
+	local settings
+
+	mapfile -t settings < <(mariadb_settings)
 	as_user "${keep_memory[@]}" mariadbd "${settings[@]}" > "$work/mariadb.log" 2>&1 &
 	mariadb_pid=$!
 	until mariadb_sql 'SELECT 1' > /dev/null 2>&1; do

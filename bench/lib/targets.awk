@@ -81,6 +81,27 @@ function read_targets() {
 	both("cached", "server", kb, 1, 0.95, 0.95)
 }
 
+# Ratios of times are at most 1.3 (cold scan), 1.2 (warm), 1.1 (random), 1.5 (dump).
+function scan_targets(    sizes, i, level, cell) {
+	both("scan-cold", "libpq", 1600, 1, 0.5, 0.5)
+	for (i = split(4 * kb " " 8 * kb " " 16 * kb " " 64 * kb, sizes, " "); i > 0; i--)
+		both("scan-cold", "libpq", sizes[i], 1, 0.77, 0.77)
+	both("scan-cold", "libpq", 256 * kb, 1, 3.3, 3.3)
+	for (i = split(1600 " " 4 * kb " " 8 * kb " " 16 * kb " " 64 * kb " " 256 * kb, sizes, " ");
+		i > 0; i--) {
+		both("scan-warm", "libpq", sizes[i], 1, 0.83, 0.83)
+		both("random-cold", "libpq", sizes[i], 1, 0.91, 0.91)
+		for (level = 0; level <= 1; level++) {
+			cell = cell_name(level ? "minimal" : "replica", "scan-hits", "libpq", sizes[i], 1)
+			if (has(cell, "blobstate"))
+				target_line("hits of a second pass, percent, " size_name(sizes[i]),
+					level ? "minimal" : "replica", "90",
+					sprintf("%.1f", median(cell, "blobstate")), median(cell, "blobstate") >= 90)
+		}
+	}
+	both("dump-cold", "libpq", 4 * kb, 1, 0.67, 0.67)
+}
+
 function other_targets(level,    cell, sizes, i, size, a, b) {
 	for (i = split(256 * kb " " mb " " 10 * mb " " 100 * mb, sizes, " "); i > 0; i--) {
 		size = sizes[i]
@@ -131,6 +152,7 @@ END {
 	store_targets()
 	change_targets()
 	read_targets()
+	scan_targets()
 	other_targets("replica")
 	other_targets("minimal")
 	cluster_targets()

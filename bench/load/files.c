@@ -164,16 +164,14 @@ file_append(Session *session, long id, long offset, const char *piece)
 	sync_file(fd);
 }
 
+/* Returns the size. */
 static long
-file_read(Session *session, long id)
+read_file(Files *files, const char *name)
 {
-	Files	   *files = session->state;
-	char		name[32];
 	long		done = 0;
 	ssize_t		got;
 	int			fd;
 
-	snprintf(name, sizeof(name), "%ld", id);
 	fd = openat(files->directory_fd, name, O_RDONLY);
 	if (fd < 0)
 		fail("could not open file %s: %s", name, strerror(errno));
@@ -185,15 +183,56 @@ file_read(Session *session, long id)
 	return done;
 }
 
+static long
+file_read(Session *session, long id)
+{
+	char		name[32];
+
+	snprintf(name, sizeof(name), "%ld", id);
+	return read_file(session->state, name);
+}
+
+static void
+file_fill(Session *session, const char *payload, long value_count)
+{
+	file_begin(session);
+	for (long id = 0; id < value_count; id++)
+		file_store(session, id, payload + payload_offset(id, 0), options.size_bytes);
+	file_commit(session);
+}
+
+static DIR *
+open_directory(Files *files)
+{
+	DIR		   *directory = fdopendir(openat(files->directory_fd, ".", O_RDONLY | O_DIRECTORY));
+
+	if (directory == NULL)
+		fail("could not read the directory: %s", strerror(errno));
+	return directory;
+}
+
+/* In the order of the directory. */
+static long
+file_scan(Session *session)
+{
+	Files	   *files = session->state;
+	DIR		   *directory = open_directory(files);
+	struct dirent *entry;
+	long		count = 0;
+
+	while ((entry = readdir(directory)) != NULL)
+		count += entry->d_name[0] != '.' && read_file(files, entry->d_name) == options.size_bytes;
+	closedir(directory);
+	return count;
+}
+
 static void
 file_empty(Session *session)
 {
 	Files	   *files = session->state;
-	DIR		   *directory = fdopendir(openat(files->directory_fd, ".", O_RDONLY | O_DIRECTORY));
+	DIR		   *directory = open_directory(files);
 	struct dirent *entry;
 
-	if (directory == NULL)
-		fail("could not read the directory: %s", strerror(errno));
 	while ((entry = readdir(directory)) != NULL)
 	{
 		if (entry->d_name[0] != '.' && unlinkat(files->directory_fd, entry->d_name, 0) != 0)
@@ -212,5 +251,7 @@ const Driver file_driver = {
 	.replace = file_replace,
 	.append = file_append,
 	.read = file_read,
+	.fill = file_fill,
+	.scan = file_scan,
 	.empty = file_empty,
 };

@@ -30,7 +30,10 @@ typedef enum Operation
 	OP_CACHED,					/* reads of existing values, again and again */
 	OP_COLD,					/* reads of existing values, each once */
 	OP_FRESH,					/* reads of the values that the same round has stored */
-	OP_APPEND					/* appends to one value */
+	OP_APPEND,					/* appends to one value */
+	OP_FILL,					/* all existing values, by one statement where there is one */
+	OP_SCAN,					/* all existing values, in the order of storage */
+	OP_RANDOM					/* reads of existing values by id, in random order, each once */
 } Operation;
 
 typedef struct Options
@@ -41,6 +44,7 @@ typedef struct Options
 	bool		is_tree;		/* sizes of the files of a source tree */
 	bool		settle;			/* write out what is deferred before each round */
 	bool		is_empty;		/* each round begins with an empty table */
+	bool		is_cold;		/* the warm-up reads a value or a few, not all */
 	long		size_bytes;
 	long		piece_bytes;	/* of an append */
 	int			clients;
@@ -97,6 +101,9 @@ struct Driver
 	void		(*replace) (Session *session, long id, const char *value, long size_bytes);
 	void		(*append) (Session *session, long id, long offset, const char *piece);
 	long		(*read) (Session *session, long id);	/* returns the size */
+	/* Values 0 to value_count - 1; content i begins at byte payload_offset(i, 0) of payload. */
+	void		(*fill) (Session *session, const char *payload, long value_count);
+	long		(*scan) (Session *session); /* of all values; returns how many */
 	void		(*empty) (Session *session);	/* removes all values */
 	void		(*settle) (Session *session);	/* writes out what is deferred */
 	/* Stores or reads inside the server; returns seconds by its clock. */
@@ -119,6 +126,7 @@ extern void write_behind(long bytes);
 extern void settle_behind(void);	/* waits for the writes */
 
 /* rounds.c */
+extern long payload_offset(long id, long version);
 extern void set_up_rounds(void);
 extern void *run_client(void *argument);
 extern void open_sessions(int client_no);

@@ -68,7 +68,8 @@ largest_bytes(void)
 enum
 {
 	OP, LABEL, VIA, SIZE, TREE, PIECE, CLIENTS, ROUNDS, FIRST_ROUND, VALUES, BATCH, CONTENDERS,
-	PREFIX, DIRECTORY, MARIADB, BUFFER, PAYLOAD, FIRST_ID, DATA_VALUES, CPU, SETTLE, EMPTY, SECONDS
+	PREFIX, DIRECTORY, MARIADB, BUFFER, PAYLOAD, FIRST_ID, DATA_VALUES, CPU, SETTLE, EMPTY, SECONDS,
+	COLD
 };
 
 static const struct option option_names[] = {
@@ -79,17 +80,17 @@ static const struct option option_names[] = {
 	{"prefix", 1, NULL, PREFIX}, {"directory", 1, NULL, DIRECTORY}, {"mariadb", 1, NULL, MARIADB},
 	{"buffer", 1, NULL, BUFFER}, {"payload", 1, NULL, PAYLOAD}, {"first-id", 1, NULL, FIRST_ID},
 	{"data-values", 1, NULL, DATA_VALUES}, {"cpu", 1, NULL, CPU}, {"settle", 0, NULL, SETTLE},
-	{"empty", 0, NULL, EMPTY}, {"seconds", 1, NULL, SECONDS}, {0}
+	{"empty", 0, NULL, EMPTY}, {"seconds", 1, NULL, SECONDS}, {"cold", 0, NULL, COLD}, {0}
 };
 
 static void
 set_operation(const char *name)
 {
 	static const char *const names[] = {
-		"store", "replace", "mixed", "cached", "cold", "fresh", "append"
+		"store", "replace", "mixed", "cached", "cold", "fresh", "append", "fill", "scan", "random"
 	};
 
-	for (int i = 0; i <= OP_APPEND; i++)
+	for (int i = 0; i <= OP_RANDOM; i++)
 	{
 		if (strcmp(name, names[i]) != 0)
 			continue;
@@ -135,6 +136,9 @@ set_word(int option, char *value)
 			return true;
 		case EMPTY:
 			options.is_empty = true;
+			return true;
+		case COLD:
+			options.is_cold = true;
 			return true;
 		case CONTENDERS:
 			add_contenders(value);
@@ -190,7 +194,9 @@ parse_options(int argc, char **argv)
 			set_number(option, optarg);
 	}
 	needs_data = options.operation == OP_REPLACE || options.operation == OP_MIXED ||
-		options.operation == OP_CACHED || options.operation == OP_COLD;
+		options.operation == OP_CACHED || options.operation == OP_COLD ||
+		options.operation == OP_FILL || options.operation == OP_SCAN ||
+		options.operation == OP_RANDOM;
 	if (options.size_bytes <= 0 || options.clients < 1 || options.clients > MAX_CLIENTS ||
 		options.batch < 1 || options.directory == NULL || options.payload_path == NULL ||
 		options.contender_count == 0 || (needs_data && options.data_values < options.clients) ||

@@ -16,7 +16,7 @@
 
 typedef enum Statement
 {
-	STORE, REPLACE, APPEND, READ, STATEMENTS
+	STORE, REPLACE, APPEND, READ, FILL, STATEMENTS
 } Statement;
 
 typedef struct Mariadb
@@ -187,6 +187,43 @@ mariadb_append(Session *session, long id, long offset, const char *piece)
 	update(session, APPEND, id, piece, options.piece_bytes);
 }
 
+/* One INSERT, from the storage engine that has sequences as tables. */
+static void
+mariadb_fill(Session *session, const char *payload, long value_count)
+{
+	Mariadb    *mariadb = session->state;
+	unsigned long length = options.size_bytes + SHIFT_BYTES;
+	MYSQL_BIND	bind = {0};
+
+	prepare(mariadb, FILL, "INSERT INTO %s SELECT seq, SUBSTRING(?, 1 + seq * 4099 %% %d, %ld) "
+			"FROM seq_0_to_%ld", options.prefix, SHIFT_BYTES, options.size_bytes, value_count - 1);
+	bind_value(&bind, payload, &length);
+	execute(mariadb->statements[FILL], &bind);
+	if (mysql_stmt_affected_rows(mariadb->statements[FILL]) != (my_ulonglong) value_count)
+		fail("innodb: values are missing");
+}
+
+/* The values are sent to the client, which discards them one by one. */
+static long
+mariadb_scan(Session *session)
+{
+	Mariadb    *mariadb = session->state;
+	MYSQL_RES  *result;
+	MYSQL_ROW	row;
+	long		count = 0;
+
+	command(mariadb, "SELECT id, v FROM %s", options.prefix);
+	result = mysql_use_result(mariadb->connection);
+	if (result == NULL)
+		fail("innodb: %s", mysql_error(mariadb->connection));
+	while ((row = mysql_fetch_row(result)) != NULL)
+		count += (long) mysql_fetch_lengths(result)[1] == options.size_bytes;
+	if (mysql_errno(mariadb->connection) != 0)
+		fail("innodb: %s", mysql_error(mariadb->connection));
+	mysql_free_result(result);
+	return count;
+}
+
 static long
 mariadb_read(Session *session, long id)
 {
@@ -231,6 +268,8 @@ const Driver innodb_driver = {
 	.replace = mariadb_replace,
 	.append = mariadb_append,
 	.read = mariadb_read,
+	.fill = mariadb_fill,
+	.scan = mariadb_scan,
 	.empty = mariadb_empty,
 	.settle = mariadb_settle,
 };

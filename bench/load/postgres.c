@@ -187,6 +187,12 @@ prepare_column(PGconn *connection, const char *prefix, const char *contender)
 	prepare(connection, "read", "SELECT v FROM %s_%s WHERE id = $1", prefix, contender);
 }
 
+static bool
+is_large_object(const Session *session)
+{
+	return strcmp(session->contender, "lo") == 0;
+}
+
 static void
 postgres_open(Session *session)
 {
@@ -204,7 +210,7 @@ postgres_open(Session *session)
 	}
 	if (session->client_no == 0)
 		create_table(connection, session->contender);
-	if (strcmp(session->contender, "lo") == 0)
+	if (is_large_object(session))
 		prepare_large_objects(connection, options.prefix);
 	else if (strcmp(session->contender, "direct") == 0)
 		prepare_direct(connection, options.prefix);
@@ -271,7 +277,7 @@ postgres_replace(Session *session, long id, const char *value, long size_bytes)
 static void
 postgres_append(Session *session, long id, long offset, const char *piece)
 {
-	int			count = strcmp(session->contender, "lo") == 0 ? 3 : 2;
+	int			count = is_large_object(session) ? 3 : 2;
 
 	change(session, execute(session, "append", id, piece, options.piece_bytes, count, offset), id);
 }
@@ -285,6 +291,43 @@ postgres_read(Session *session, long id)
 
 	PQclear(result);
 	return size_bytes;
+}
+
+/* One INSERT; then hint bits are set, so that no scan writes. */
+static void
+postgres_fill(Session *session, const char *payload, long value_count)
+{
+	bool		is_lo = is_large_object(session);
+	char		text[1024];
+	const int	length = (int) (options.size_bytes + SHIFT_BYTES);
+	const int	format = 1;
+
+	snprintf(text, sizeof(text), "INSERT INTO %s_%s SELECT i, %s(%ssubstring($1::bytea, "
+			 "1 + (i * 4099 %% %d)::int, %ld)) FROM generate_series(0, %ld::bigint) AS i",
+			 options.prefix, session->contender, is_lo ? "lo_from_bytea" : "",
+			 is_lo ? "0, " : "", SHIFT_BYTES, options.size_bytes, value_count - 1);
+	PQclear(expect(session->state, PQexecParams(session->state, text, 1, NULL, &payload, &length,
+												&format, 1), PGRES_COMMAND_OK));
+	command(session->state, "VACUUM ANALYZE %s_%s", options.prefix, session->contender);
+	if (is_lo)
+		command(session->state, "VACUUM ANALYZE pg_largeobject");
+}
+
+/* Inside the server, up to the functions that make the binary format. */
+static long
+postgres_scan(Session *session)
+{
+	char		text[1024];
+	PGresult   *result;
+	long		count;
+
+	snprintf(text, sizeof(text), is_large_object(session) ?
+			 "COPY (SELECT id, lo_get(v) FROM %s_%s) TO '/dev/null' (FORMAT binary)" :
+			 "COPY %s_%s TO '/dev/null' (FORMAT binary)", options.prefix, session->contender);
+	result = expect(session->state, PQexec(session->state, text), PGRES_COMMAND_OK);
+	count = atol(PQcmdTuples(result));
+	PQclear(result);
+	return count;
 }
 
 static double
@@ -312,7 +355,7 @@ postgres_empty(Session *session)
 {
 	if (statement_of(session->contender) != NULL)
 		return;
-	if (strcmp(session->contender, "lo") == 0)
+	if (is_large_object(session))
 	{
 		PQclear(expect(session->state, PQexec(session->state,
 											  "SELECT lo_unlink(oid) FROM pg_largeobject_metadata"),
@@ -339,6 +382,8 @@ const Driver postgres_driver = {
 	.replace = postgres_replace,
 	.append = postgres_append,
 	.read = postgres_read,
+	.fill = postgres_fill,
+	.scan = postgres_scan,
 	.empty = postgres_empty,
 	.settle = postgres_settle,
 	.run = postgres_run,

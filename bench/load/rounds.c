@@ -42,6 +42,7 @@ static char *payload;			/* the largest value + SHIFT_BYTES random bytes */
 static pthread_barrier_t barrier;
 static int	directory_fd;
 static Choice choice;			/* of reads of existing values */
+static long *shuffled;			/* their ids in random order, for OP_RANDOM */
 
 static const struct
 {
@@ -101,10 +102,16 @@ value_bytes(long id)
 		bytes > TREE_MAX_BYTES ? TREE_MAX_BYTES : (long) bytes;
 }
 
+long
+payload_offset(long id, long version)
+{
+	return (id * 4099 + version * 8191) % SHIFT_BYTES;
+}
+
 static const char *
 payload_of(long id, long version)
 {
-	return payload + (id * 4099 + version * 8191) % SHIFT_BYTES;
+	return payload + payload_offset(id, version);
 }
 
 /* The first id that a client stores; clients store different ids. */
@@ -134,6 +141,22 @@ choose_values(void)
 		choice = (Choice) {1, 7919, options.data_values - 1};
 	else
 		choice = (Choice) {0, 1, options.data_values};
+}
+
+/* The same order in each run. */
+static void
+shuffle_values(void)
+{
+	uint64_t	state = 1;
+
+	shuffled = malloc(sizeof(long) * options.data_values);
+	for (long i = 0; i < options.data_values; i++)
+	{
+		long		other = (long) (draw(&state) % (uint64_t) (i + 1));
+
+		shuffled[i] = shuffled[other];
+		shuffled[other] = i;
+	}
 }
 
 /* ---- operations ---- */
@@ -185,11 +208,41 @@ do_operation(Client *client, Session *session, long number, const Choice *values
 									(number - client->stored) * options.piece_bytes,
 									payload_of(number, 0));
 			break;
+		case OP_RANDOM:
+			read_value(session, shuffled[id % options.data_values]);
+			break;
+		case OP_FILL:
+		case OP_SCAN:			/* all at once, but for the warm-up */
 		case OP_CACHED:
 		case OP_COLD:
 			read_value(session, values->base + number * values->stride % values->modulus);
 			break;
 	}
+}
+
+/* An operation that takes all existing values at once. */
+static bool
+is_whole(long value_count)
+{
+	return (options.operation == OP_FILL || options.operation == OP_SCAN) &&
+		value_count == options.data_values;
+}
+
+static void
+do_whole(Client *client, Session *session)
+{
+	double		started = now();
+
+	if (options.operation == OP_FILL)
+		session->driver->fill(session, payload, options.data_values);
+	else
+	{
+		long		count = session->driver->scan(session);
+
+		if (count != options.data_values)
+			fail("%s: a scan found %ld values", session->contender, count);
+	}
+	client->latencies[client->latency_count++] = now() - started;
 }
 
 /* Operations first, first + 1, ... of one client, and their times. */
@@ -210,6 +263,11 @@ do_values(Client *client, Session *session, long first, long value_count, const 
 														  value_count, values);
 		else
 			client->server_seconds = session->driver->run(session, first, value_count, values);
+		return;
+	}
+	if (is_whole(value_count))
+	{
+		do_whole(client, session);
 		return;
 	}
 	for (long done = 0; done < value_count;)
@@ -296,6 +354,29 @@ backend_cpu_seconds(int contender_no)
 	return sum;
 }
 
+/*
+ * Bytes that the process which serves the first client has had read from the device so far, by
+ * itself or by the kernel's read-ahead for it; -1 where the system does not tell.
+ */
+static long
+device_read_bytes(int contender_no)
+{
+	pid_t		pid = all_clients[0].sessions[contender_no].backend;
+	char		path[64];
+	char		text[64];
+	long		bytes = -1;
+	FILE	   *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/io", pid != 0 ? pid : getpid());
+	file = fopen(path, "r");
+	if (file == NULL)
+		return -1;
+	while (bytes < 0 && fgets(text, sizeof(text), file) != NULL)
+		sscanf(text, "read_bytes: %ld", &bytes);
+	fclose(file);
+	return bytes;
+}
+
 /* Writes that a round has deferred must not disturb the next round. */
 static void
 settle(Client *client, Session *session)
@@ -334,9 +415,9 @@ prepare_round(Client *client, Session *session)
 		settle(client, session);
 }
 
-/* The line of a round. */
+/* The line of a round, and of a cold one another with the bytes that were read. */
 static void
-print_round(int contender_no, int round, double seconds, double cpu_seconds)
+print_round(int contender_no, int round, double seconds, double cpu_seconds, long read_bytes)
 {
 	const Session *session = &all_clients[0].sessions[contender_no];
 	double		median;
@@ -354,6 +435,10 @@ print_round(int contender_no, int round, double seconds, double cpu_seconds)
 		   options.operation == OP_APPEND ? options.piece_bytes : options.size_bytes,
 		   options.clients, session->contender, options.first_round + round,
 		   options.values * options.clients, seconds, cpu_seconds, median, p99);
+	if (options.is_cold && read_bytes >= 0)
+		printf("%s-device\tlibpq\t%ld\t%d\t%s\t%d\t%ld\t%ld\n", options.label,
+			   options.size_bytes, options.clients, session->contender,
+			   options.first_round + round, options.values, read_bytes);
 	fflush(stdout);
 }
 
@@ -364,6 +449,7 @@ run_round(Client *client, int contender_no, int round)
 	Session    *session = &client->sessions[contender_no];
 	double		started;
 	double		cpu_seconds = 0;
+	long		read_bytes = 0;
 	long		first = client->stored;
 
 	if (options.operation == OP_COLD)
@@ -371,7 +457,10 @@ run_round(Client *client, int contender_no, int round)
 	prepare_round(client, session);
 	pthread_barrier_wait(&barrier);
 	if (client->number == 0)
+	{
 		cpu_seconds = -backend_cpu_seconds(contender_no);
+		read_bytes = -device_read_bytes(contender_no);
+	}
 	started = now();
 	do_values(client, session, first, options.values, &choice);
 	pthread_barrier_wait(&barrier);
@@ -380,7 +469,8 @@ run_round(Client *client, int contender_no, int round)
 		double		seconds = now() - started;
 
 		print_round(contender_no, round, seconds,
-					cpu_seconds + backend_cpu_seconds(contender_no));
+					cpu_seconds + backend_cpu_seconds(contender_no),
+					read_bytes + device_read_bytes(contender_no));
 	}
 	settle(client, session);
 }
@@ -390,11 +480,16 @@ static void
 warm_up(Client *client)
 {
 	static const Choice only_first = {0, 1, 1};
+	bool		is_cold = options.operation == OP_COLD || options.is_cold;
+	bool		is_all = options.operation == OP_CACHED || options.operation == OP_SCAN ||
+		options.operation == OP_RANDOM;
 	long		values = WARM_UP_VALUES;
 
-	if (options.operation == OP_COLD)
+	if (options.operation == OP_FILL)
+		return;
+	if (is_cold && options.operation != OP_RANDOM)
 		values = 1;				/* loads catalogs and index roots */
-	else if (options.operation == OP_CACHED && options.data_values > WARM_UP_VALUES)
+	else if (is_all && !is_cold && options.data_values > WARM_UP_VALUES)
 		values = options.data_values;
 	for (int i = 0; i < options.contender_count; i++)
 	{
@@ -408,7 +503,7 @@ warm_up(Client *client)
 		else if (options.operation == OP_APPEND)
 			prepare_round(client, session);
 		do_values(client, session, client->stored, values,
-				  options.operation == OP_COLD ? &only_first : &choice);
+				  is_cold ? &only_first : &choice);
 		settle(client, session);
 	}
 	if (options.operation != OP_COLD)
@@ -446,7 +541,7 @@ run_client(void *argument)
 	for (int round = 0; round < options.rounds; round++)
 	{
 		for (int i = 0; i < options.contender_count; i++)
-			run_round(client, (round + i) % options.contender_count, round);
+			run_round(client, (options.first_round + round + i) % options.contender_count, round);
 		client->stored += options.values;
 	}
 	return NULL;
@@ -481,6 +576,8 @@ void
 set_up_rounds(void)
 {
 	choose_values();
+	if (options.operation == OP_RANDOM)
+		shuffle_values();
 	read_payload();
 	directory_fd = open(options.directory, O_RDONLY | O_DIRECTORY);
 	if (directory_fd < 0)

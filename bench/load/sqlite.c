@@ -141,6 +141,42 @@ sqlite_read(Session *session, long id)
 	return size_bytes;
 }
 
+/* One INSERT. */
+static void
+sqlite_fill(Session *session, const char *payload, long value_count)
+{
+	Sqlite	   *sqlite = session->state;
+	sqlite3_stmt *statement = prepare(sqlite, "INSERT INTO %s WITH RECURSIVE n(i) AS "
+									  "(SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %ld) "
+									  "SELECT i, substr(?1, 1 + i * 4099 %% %d, %ld) FROM n",
+									  options.prefix, value_count - 1, SHIFT_BYTES,
+									  options.size_bytes);
+
+	if (sqlite3_bind_blob64(statement, 1, payload, options.size_bytes + SHIFT_BYTES,
+							SQLITE_STATIC) != SQLITE_OK ||
+		sqlite3_step(statement) != SQLITE_DONE ||
+		sqlite3_changes(sqlite->database) != value_count)
+		fail("sqlite: values are missing: %s", sqlite3_errmsg(sqlite->database));
+	sqlite3_finalize(statement);
+}
+
+static long
+sqlite_scan(Session *session)
+{
+	Sqlite	   *sqlite = session->state;
+	sqlite3_stmt *statement = prepare(sqlite, "SELECT id, v FROM %s", options.prefix);
+	long		count = 0;
+	int			result;
+
+	while ((result = sqlite3_step(statement)) == SQLITE_ROW)
+		count += sqlite3_column_blob(statement, 1) != NULL &&
+			sqlite3_column_bytes(statement, 1) == options.size_bytes;
+	if (result != SQLITE_DONE)
+		fail("sqlite: %s", sqlite3_errmsg(sqlite->database));
+	sqlite3_finalize(statement);
+	return count;
+}
+
 /* The file gets short, so that the next round extends it. */
 static void
 sqlite_empty(Session *session)
@@ -165,6 +201,8 @@ const Driver sqlite_driver = {
 	.store = sqlite_store,
 	.replace = sqlite_replace,
 	.read = sqlite_read,
+	.fill = sqlite_fill,
+	.scan = sqlite_scan,
 	.empty = sqlite_empty,
 	.settle = sqlite_settle,
 };

@@ -34,6 +34,15 @@ BYTES = [line(label, contender, 0, 10, 10 * MB * factor, level)
              ("device", "blobstate", 1.01, "minimal"), ("device", "bytea", 3, "minimal"),
              ("wal", "blobstate", 0.001, "minimal"), ("wal", "bytea", 1.07, "minimal"),
              ("wal", "file", 0, "minimal"), ("device", "blobstate", 2, "minimal")]]
+SCAN = [line(label, contender, number, 1000, seconds, size=size)
+        for label, size, contender, figures in [
+            ("scan-cold", 4096, "bytea", (1, 2, 9)), ("scan-cold", 4096, "blobstate", (3, 4, 5)),
+            ("scan-warm", 4096, "bytea", (1,)), ("scan-warm", 4096, "blobstate", (0.8,)),
+            ("random-cold", 1600, "bytea", (1,)), ("random-cold", 1600, "file", (2,)),
+            ("dump-cold", 4096, "bytea", (5,)), ("dump-cold", 4096, "blobstate", (8,))]
+        for number, seconds in enumerate(figures)] + \
+       [line("scan-cold-device", "blobstate", 0, 1000, 0, size=4096),
+        line("scan-hits", "blobstate", 0, 0, 0, size=4096)]
 REPLACE = [line("replace", "blobstate", 0, 1000, 2), line("replace", "bytea", 0, 1000, 4),
            line("allocated", "blobstate", 0, 100, 125 * MB),
            line("allocated", "bytea", 0, 100, 300 * MB)]
@@ -103,6 +112,17 @@ class PlotTest(unittest.TestCase):
         words = self.words(self.pictures(REPLACE)["replace.svg"])
         for word in ("524", "262", "1.25", "3.00"):
             self.assertIn(word, words)
+
+    def test_scan(self):
+        """Scans, random reads and dumps are panels of one picture, in this order."""
+        pictures = self.pictures(SCAN)
+        self.assertEqual(set(pictures), {"scan.svg"})
+        words = self.words(pictures["scan.svg"])
+        for word in ("0.50", "1.25", "0.62", "500 per s", "1600 B"):
+            self.assertIn(word, words)
+        titles = [word for word in words if word.endswith("old, 1 client")]
+        self.assertEqual(titles, ["Scan, cold, 1 client", "Random reads, cold, 1 client",
+                                  "pg_dump, cold, 1 client"])
 
     def test_aging(self):
         words = self.words(self.pictures(AGING)["aging.svg"])
