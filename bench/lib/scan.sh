@@ -17,7 +17,19 @@ scan_values()		# bytes
 	local values=$((scan_mb * 1048576 / $1))
 
 	[ $values -le 50000 ] || values=50000
+	[ $values -ge 16 ] || values=16
 	echo $values
+}
+
+# Of a round of cold random reads: no value is read twice, the six of the warm-up included.
+random_values()		# bytes, values
+{
+	local few most=$((($2 - 6) / rounds))
+
+	few=$(cold_values "$1" 1)
+	[ "$few" -le $most ] || few=$most
+	[ "$few" -ge 1 ] || few=1
+	echo "$few"
 }
 
 # ---- dumps ----
@@ -131,7 +143,7 @@ scan_cells()		# level
 			--contenders "$names" --rounds "$rounds"
 		restart_cold
 		load_existing "$1" random random-cold "$bytes" "$values" --cold \
-			--values "$(cold_values "$bytes" 1)" --contenders "$names" --rounds "$rounds"
+			--values "$(random_values "$bytes" "$values")" --contenders "$names" --rounds "$rounds"
 		load_existing "$1" random random-warm "$bytes" "$values" \
 			--values "$(values_of "$bytes")" --contenders "$names" --rounds "$rounds"
 		dump_cells "$1" "$bytes" "$values"
