@@ -13,7 +13,7 @@
 #include "access/xlog.h"
 #include "extents/durability.h"
 #include "extents/omissions.h"
-#include "extents/readahead.h"
+#include "extents/ahead.h"
 #include "core/settings.h"
 #include "io/dirty.h"
 #include "io/io.h"
@@ -68,7 +68,7 @@ begin_process(void)
 		return;
 	begun_pid = MyProcPid;
 	blob_io_process_begins();
-	blob_readahead_process_begins();
+	blob_ahead_process_begins();
 }
 
 /*

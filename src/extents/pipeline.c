@@ -28,6 +28,7 @@
 #include "io/segment.h"
 #include "io/stat.h"
 #include "io/syncer.h"
+#include "io/write_counts.h"
 #include "miscadmin.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
@@ -37,7 +38,7 @@
 #define PIECE_PAGES (BLOB_IO_BUFFER_BYTES / BLOB_PAGE_SIZE)
 
 /* Parts of a piece: each lies in one chunk of the buffer. */
-#define MAX_PARTS BLOB_IO_MAX_VECTORS
+#define MAX_PARTS BLOB_WAL_CONTENT_MAX_PARTS
 
 /* Writes in flight: of content that is logged, fewer, since flushes of the WAL must get through. */
 #define MAX_PIECES BLOB_IO_BUFFER_COUNT
@@ -60,7 +61,7 @@
 #define MIN_ALONE_OVERLAP_BYTES (192 * 1024)
 
 StaticAssertDecl(BLOB_IO_BUFFER_BYTES <= BLOB_WAL_CONTENT_MAX_BYTES, "a piece fits one record");
-StaticAssertDecl(MAX_PARTS <= BLOB_WAL_CONTENT_MAX_PARTS, "its parts fit one record");
+StaticAssertDecl(MAX_PARTS <= BLOB_IO_MAX_VECTORS, "its parts fit one request");
 
 typedef struct WritePart
 {
@@ -510,8 +511,9 @@ start_write(const BlobStoreId *store, WritePiece *piece, bool is_ahead)
 }
 
 /*
- * Wait for the write of a piece.  The engine does not go on with a request ahead that was cut
- * short, because it does not know whether its file is still open: such a piece is written again.
+ * Wait for the write of a piece, and count it, since frames of neighbours may have older bytes.
+ * The engine does not go on with a request ahead that was cut short, because it does not know
+ * whether its file is still open: such a piece is written again.
  */
 static void
 await_write(const BlobStoreId *store, WritePiece *piece)
@@ -522,6 +524,7 @@ await_write(const BlobStoreId *store, WritePiece *piece)
 		start_write(store, piece, false);
 		blob_io_wait(&piece->request);
 	}
+	blob_write_counts_add(store, piece->first_page, piece->request.length / BLOB_PAGE_SIZE);
 	piece->is_pending = false;
 }
 

@@ -13,8 +13,10 @@
 #include "postgres.h"
 
 #include "core/memory.h"
+#include "extents/ahead.h"
 #include "extents/cached.h"
 #include "extents/layout.h"
+#include "extents/neighbours.h"
 #include "extents/read.h"
 #include "extents/verify.h"
 #include "io/buffer.h"
@@ -306,7 +308,7 @@ read_extent(ReadState *state, const BlobStoredExtent *stored, uint64 offset, uin
 		uint32		got;
 
 		/* More requests ahead may have arrived with this one: start others at once. */
-		if (state->use != BLOB_BUFFER_BYPASS && blob_readahead_await(&state->store.id, page))
+		if (state->use != BLOB_BUFFER_BYPASS && blob_ahead_await(&state->store.id, page))
 			blob_readahead_start(&state->store, state->stored, state->window);
 		got = blob_buffer_get(&state->store.id, stored->extent.generation, chunk_bytes, offset,
 							  wanted, state->use, target, &device_bytes);
@@ -391,18 +393,27 @@ read_verified(ReadState *state, uint64 offset, uint64 length, char *target)
 		report_read_error(&state->store.id, state->error_page, state->error);
 }
 
+/* Where a stored offset lies. */
+static BlobPageNo
+page_of(const BlobStored *stored, uint64 offset)
+{
+	const BlobStoredExtent *extent = &stored->extents[blob_stored_find(stored, offset)];
+
+	return extent->extent.first_page + (offset - extent->start) / BLOB_PAGE_SIZE;
+}
+
 /*
  * Whether the beginning of a range may be copied from the buffer, if it is there, without a
- * claim of the engine.  Requests ahead, those there are and those to be started, need the claim.
+ * claim of the engine.  Requests ahead that have it, and those to be started, need the claim.
  */
 static bool
-may_copy_first(const ReadState *state, uint64 length)
+may_copy_first(const ReadState *state, uint64 offset, uint64 length)
 {
 	const BlobAheadWindow *window = state->window;
 
 	return state->use == BLOB_BUFFER_KEEP && length <= BLOB_CACHED_MAX_BYTES &&
 		(window == NULL || (!window->is_open && !window->is_expected)) &&
-		blob_readahead_is_idle();
+		!blob_ahead_covers(&state->store.id, page_of(state->stored, offset));
 }
 
 void
@@ -419,10 +430,12 @@ blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_cache, ui
 	Assert(offset_bytes + length_bytes <= blob_stored_known_end(stored));
 
 	blob_store_open(&state.store, AccessShareLock);
-	if (may_copy_first(&state, length_bytes))
+	if (may_copy_first(&state, offset_bytes, length_bytes))
 		copied = blob_cached_copy(&state.store, stored, offset_bytes, length_bytes, target);
 	if (copied < length_bytes)
 		read_verified(&state, offset_bytes + copied, length_bytes - copied, target + copied);
+	if (state.use == BLOB_BUFFER_KEEP)
+		blob_neighbours_note(&state.store, stored, length_bytes);
 	blob_store_close(&state.store);
 
 	blob_stat_count_in_database(content_reads, 1);

@@ -28,9 +28,6 @@ typedef struct BlobAheadWindow
 	bool		is_expected;	/* the current read was requested ahead itself */
 } BlobAheadWindow;
 
-/* Like blob_io_process_begins(), and called after it: registers callbacks of this process. */
-extern void blob_readahead_process_begins(void);
-
 /*
  * Make an empty window.  is_whole: all of the value is going to be read, from its beginning, so the
  * first read requests ahead as much as later ones do.
@@ -50,11 +47,7 @@ extern uint64 blob_readahead_reach(const BlobAheadWindow *window);
 /*
  * Start the requests that are due now, within a claim of the I/O engine.  A read calls this again
  * while it goes on; the call is cheap if nothing is due.  If window is NULL or not open, nothing is
- * due.  The requests fill frames of the cache.  blob_readahead_await() waits for them; so does the
- * end of the resource owner that is current now (the end of the query, the cursor or the
- * transaction), and the end of the process.  A timer finishes requests to which no read comes, some
- * ms after they have arrived.  No request raises an error: a chunk that cannot be read ahead is
- * left to the read.
+ * due.
  */
 extern void blob_readahead_start(BlobStore *store, const BlobStored *stored,
 								 BlobAheadWindow *window);
@@ -66,14 +59,5 @@ extern void blob_readahead_start(BlobStore *store, const BlobStored *stored,
  * cached, or cannot be read ahead, are left out.  The extents up to end are known.
  */
 extern void blob_readahead_request(BlobStore *store, const BlobStored *stored, uint64 end);
-
-/* Whether this process has no requests ahead: nothing that a read of its own could await. */
-extern bool blob_readahead_is_idle(void);
-
-/*
- * Wait for the request ahead that covers a page.  Returns false if there is none, or if it had
- * arrived before.  Never throws.
- */
-extern bool blob_readahead_await(const BlobStoreId *store, BlobPageNo page);
 
 #endif							/* BLOB_READAHEAD_H */

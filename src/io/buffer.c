@@ -41,6 +41,9 @@
  * claimed, and has a miss.  So the end of such a fill needs no lock, only a few stores and one
  * atomic exchange.  A signal handler can do that, whatever locks the interrupted process has taken.
  *
+ * A fill of a neighbour may bring pages that have yet to be written.  The README of this folder has
+ * the argument why no reader takes them for content ("Neighbours").
+ *
  * A process that is killed during a claim takes the whole cluster through a restart, as with any
  * LWLock.
  */
@@ -53,6 +56,7 @@
 #include "io/engine.h"
 #include "io/io_internal.h"
 #include "io/stat.h"
+#include "io/write_counts.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
@@ -217,6 +221,13 @@ readable_bytes(const BufferFrame *frame, uint32 start, bool only_dirty, uint32 *
 	return 0;
 }
 
+/* Whether a pinned or claimed frame has bytes of a neighbour that may have been written since. */
+static bool
+is_outdated(const BufferFrame *frame)
+{
+	return frame->is_neighbour && blob_write_count(frame->count_no) != frame->count_seen;
+}
+
 uint32
 blob_buffer_get(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
 				uint64 offset_bytes, uint32 length_bytes, BlobBufferUse use, char *dst,
@@ -235,6 +246,11 @@ blob_buffer_get(const BlobStoreId *store, BlobGeneration generation, uint32 chun
 
 	make_key(&key, store, generation, chunk_bytes, offset_bytes);
 	frame = find_and_pin(&key);
+	if (frame != NULL && is_outdated(frame))
+	{
+		blob_frame_unpin(frame);
+		frame = NULL;
+	}
 	if (frame != NULL)
 	{
 		copied = Min(readable_bytes(frame, start, use == BLOB_BUFFER_BYPASS, device_bytes),
@@ -261,13 +277,19 @@ blob_buffer_get(const BlobStoreId *store, BlobGeneration generation, uint32 chun
 
 /*
  * Add bytes to a claimed frame that holds a part of the same chunk.  If the new range neither
- * overlaps nor touches the present one, the longer of the two is kept.
+ * overlaps nor touches the present one, the longer of the two is kept.  Nothing is kept of a frame
+ * that is outdated.
  */
 static void
 merge_range(BufferFrame *frame, uint32 start, const char *data, uint32 length_bytes)
 {
 	uint32		end = start + length_bytes;
 
+	if (is_outdated(frame))
+	{
+		frame->is_neighbour = false;
+		frame->valid_start = frame->valid_end = start;
+	}
 	if (start >= frame->valid_start && end <= frame->valid_end)
 		return;
 	if (start <= frame->valid_end && end >= frame->valid_start)
@@ -547,16 +569,25 @@ blob_buffer_begin_fill(const BlobStoreId *store, BlobGeneration generation, uint
 }
 
 int
-blob_buffer_begin_ahead(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
-						uint64 offset_bytes, BlobBufferUse use)
+blob_buffer_begin_ahead(const BlobStoreId *store, const BlobExtent *extent, uint64 offset_bytes,
+						bool is_neighbour, BlobBufferUse use)
 {
-	int			fill_no = begin_fill(store, generation, chunk_bytes, offset_bytes, use,
+	uint32		chunk_bytes = blob_buffer_chunk_bytes(extent->pages);
+	int			fill_no = begin_fill(store, extent->generation, chunk_bytes, offset_bytes, use,
 									 BLOB_BUFFER_MAX_CLAIMS, lengthof(claims));
 	BufferClaim *fill;
 
 	if (fill_no < 0)
 		return -1;
 	fill = &claims[fill_no];
+	if (is_neighbour)
+	{
+		fill->frame->is_neighbour = true;
+		fill->frame->count_no =
+			blob_write_count_no(store, extent->first_page + offset_bytes / BLOB_PAGE_SIZE);
+		fill->frame->count_seen = blob_write_count(fill->frame->count_no);
+	}
+	/* Its lock is a barrier: the request comes after the count was read. */
 	if (enter(fill->frame, &fill->key, fill->hash))
 		return fill_no;
 	blob_frame_disclaim(fill->frame);
@@ -605,7 +636,7 @@ begin_addition(BufferClaim *write)
 
 	if (frame == NULL)
 		return false;
-	if (frame->valid_end != write->start_bytes)
+	if (frame->valid_end != write->start_bytes || frame->is_neighbour)
 	{
 		blob_frame_unpin(frame);
 		return false;

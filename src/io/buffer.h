@@ -114,9 +114,13 @@ extern int	blob_buffer_begin_fill(const BlobStoreId *store, BlobGeneration gener
  * leaves such fills alone, and their chunks count as used only when they are read.  Meanwhile no
  * other process begins a fill of the same chunk.  A signal handler may end such fills, if it has
  * not interrupted another of these functions.
+ *
+ * is_neighbour: no value is known to which the pages belong, so they may have yet to be written.
+ * Readers use such a frame until a write of content near it completes (io/write_counts.h); so the
+ * fill may end with all bytes that the map says belong to values.
  */
-extern int	blob_buffer_begin_ahead(const BlobStoreId *store, BlobGeneration generation,
-									uint32 chunk_bytes, uint64 offset_bytes, BlobBufferUse use);
+extern int	blob_buffer_begin_ahead(const BlobStoreId *store, const BlobExtent *extent,
+									uint64 offset_bytes, bool is_neighbour, BlobBufferUse use);
 extern char *blob_buffer_fill_memory(int fill_no);
 extern void blob_buffer_end_fill(int fill_no, uint32 start_bytes, uint32 length_bytes);
 extern void blob_buffer_abandon(void);

@@ -246,6 +246,7 @@ evict_key(BufferFrame *frame, void (*evict) (BufferFrame *frame))
 	if (frame->key.generation != BLOB_INVALID_GENERATION)
 		evict(frame);
 	memset(&frame->key, 0, sizeof(BufferKey));
+	frame->is_neighbour = false;
 }
 
 /* Split a group whose head is claimed and has no key; the head stays claimed. */

@@ -37,6 +37,11 @@ typedef struct BufferFrame
 								 * a writer with a pin */
 	BufferKey	key;			/* written by the claimant, read by it or with a pin */
 
+	/* Of a frame that a fill of a neighbour has filled; as the key. */
+	bool		is_neighbour;
+	uint32		count_no;		/* see io/write_counts.h */
+	uint64		count_seen;		/* before the fill */
+
 	/*
 	 * Of a dirty frame, which has a pin for that; changed under the list lock of dirty.c.  Readers
 	 * with a pin look at the range without that lock.

@@ -281,7 +281,6 @@ blob_io_is_asynchronous(void)
 void
 blob_io_start_ahead(BlobIoRequest *request)
 {
-	Assert(blob_io_is_asynchronous());
 	Assert(request->vector_count > 0);
 
 	prepare_request(request);

@@ -33,7 +33,7 @@
 #define BLOB_IO_MAX_TRAILING BLOB_IO_BUFFER_COUNT
 
 /* Vectors that one request can have. */
-#define BLOB_IO_MAX_VECTORS 16
+#define BLOB_IO_MAX_VECTORS 64
 
 typedef struct BlobIoRequest
 {
@@ -100,8 +100,8 @@ extern void blob_io_abandon(void);
 
 /*
  * Start a request ahead: one with vectors that goes on when the claim has ended.  It reaches the
- * kernel before this returns.  Only where blob_io_is_asynchronous(); at most BLOB_IO_MAX_AHEAD
- * reads and BLOB_IO_MAX_TRAILING writes at a time.  Never throws.
+ * kernel before this returns; unless blob_io_is_asynchronous(), it has ended then.  At most
+ * BLOB_IO_MAX_AHEAD reads and BLOB_IO_MAX_TRAILING writes at a time.  Never throws.
  *
  * The memory of the vectors belongs to the request until that is done, whatever happens, and the
  * request itself must live as long.  blob_io_drain() and blob_io_abandon() do not wait for it.  A

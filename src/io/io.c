@@ -15,6 +15,7 @@
 #include "io/segment.h"
 #include "io/stat.h"
 #include "io/syncer.h"
+#include "io/write_counts.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
@@ -54,6 +55,7 @@ blob_io_shmem_request(void)
 	bytes = add_size(bytes, blob_segment_shmem_size());
 	bytes = add_size(bytes, blob_segment_sync_shmem_size());
 	bytes = add_size(bytes, blob_buffer_shmem_size());
+	bytes = add_size(bytes, blob_write_counts_shmem_size());
 	bytes = add_size(bytes, blob_unlogged_shmem_size());
 	bytes = add_size(bytes, blob_syncer_shmem_size());
 	bytes = add_size(bytes, blob_dirty_shmem_size());
@@ -75,6 +77,7 @@ blob_io_shmem_init(void)
 	blob_segment_shmem_init();
 	blob_segment_sync_shmem_init();
 	blob_buffer_shmem_init();
+	blob_write_counts_shmem_init();
 	blob_unlogged_shmem_init();
 	blob_syncer_shmem_init();
 	blob_dirty_shmem_init();

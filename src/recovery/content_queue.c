@@ -11,6 +11,7 @@
 
 #include "io/engine.h"
 #include "io/segment.h"
+#include "io/write_counts.h"
 #include "recovery/content_queue.h"
 #include "recovery/invalid_segments.h"
 
@@ -37,7 +38,7 @@ static bool has_claim = false;	/* of the I/O engine */
 static BlobSegmentId sync_list[SYNC_LIST_SIZE];
 static int	sync_count = 0;
 
-/* Wait for one write.  PANIC if it has failed. */
+/* Wait for one write, and count it.  PANIC if it has failed. */
 static void
 finish_write(QueuedWrite *write)
 {
@@ -53,6 +54,7 @@ finish_write(QueuedWrite *write)
 				 errmsg("could not replay content of page " UINT64_FORMAT ": %m",
 						write->first_page)));
 	}
+	blob_write_counts_add(&write->store, write->first_page, write->end_page - write->first_page);
 }
 
 void
