@@ -27,7 +27,7 @@
 #include "core/page.h"
 
 #define BLOB_BUFFER_CHUNK_BYTES (64 * 1024)
-#define BLOB_BUFFER_SMALL_CHUNK_BYTES (8 * 1024)
+#define BLOB_BUFFER_SMALL_CHUNK_BYTES BLOB_PAGE_SIZE
 
 /* One value gets at most one of this number of shares of the buffer. */
 #define BLOB_BUFFER_SHARES 4

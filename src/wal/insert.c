@@ -391,6 +391,7 @@ blob_wal_log_content(const BlobStoreId *store, BlobPageNo first_page,
 		record.length_bytes += parts[i].length_bytes;
 	Assert(record.length_bytes <= BLOB_WAL_CONTENT_MAX_BYTES);
 
+	XLogEnsureRecordSpace(0, part_count + 1);
 	XLogBeginInsert();
 	register_fixed(&record, BLOB_WAL_CONTENT);
 	for (int i = 0; i < part_count; i++)

@@ -92,7 +92,7 @@ extern void blob_wal_log_segment(const BlobStoreId *store, Buffer meta_buffer,
 extern XLogRecPtr blob_wal_log_drop(const BlobStoreId *store);
 
 /* From how many places in memory the content of one record can be gathered. */
-#define BLOB_WAL_CONTENT_MAX_PARTS 16
+#define BLOB_WAL_CONTENT_MAX_PARTS 32
 
 typedef struct BlobWalContentPart
 {
