@@ -22,7 +22,7 @@
 #define MAX_WINDOW_PAGES (BLOB_IO_BUFFER_BYTES / BLOB_PAGE_SIZE)
 
 /* At most one of this number of parts of the buffer is requested at once. */
-#define CACHE_PARTS 16
+#define CACHE_PARTS 32
 
 /* A scan is certain after this many values. */
 #define MIN_VALUES 3
@@ -110,6 +110,7 @@ find_due(BlobPageNo *first_page, BlobPageNo *end_page)
 typedef struct Request
 {
 	const BlobStoreId *store;
+	BlobBufferUse use;
 	BlobAheadRead *read;
 } Request;
 
@@ -146,16 +147,28 @@ add_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 		if (!are_in_one_region(first_page + offset / BLOB_PAGE_SIZE, pages))
 			continue;
 		request->read = blob_ahead_add(request->read, request->store, &extent, offset,
-									   (uint32) (pages * BLOB_PAGE_SIZE), true, BLOB_BUFFER_KEEP);
+									   (uint32) (pages * BLOB_PAGE_SIZE), true, request->use);
 	}
 	scan.requested_pages += blob_pages_for(bytes);
+}
+
+/*
+ * A scan has a share of the buffer, as a large value has.  Beyond that it takes free memory, and
+ * then few frames again and again.
+ */
+static BlobBufferUse
+get_use(void)
+{
+	if (!blob_buffer_is_full())
+		return BLOB_BUFFER_KEEP;
+	return blob_buffer_use_for(scan.requested_pages * BLOB_PAGE_SIZE);
 }
 
 /* Request the extents that begin in a range of pages. */
 static void
 request_pages(BlobStore *store, BlobPageNo first_page, BlobPageNo end_page)
 {
-	Request		request = {.store = &store->id};
+	Request		request = {.store = &store->id, .use = get_use()};
 
 	blob_ahead_process_begins();
 	blob_io_begin_vectors();

@@ -99,11 +99,12 @@ static BufferClaim claims[BLOB_BUFFER_MAX_CLAIMS + BLOB_BUFFER_MAX_AHEAD_FILLS];
 static pid_t exit_registered_pid = 0;
 
 /*
- * Frames that scans of this process have taken last.  They are taken again, so that a value as
- * large as the buffer does not evict all other content.  There are as many as a read-ahead window
- * and a read of the same size need, and at most a part of the buffer.
+ * Frames that scans of this process have taken last, in rings by their size.  They are taken again,
+ * so that content larger than the buffer does not evict all other.  There are as many as requests
+ * ahead need, and the reads of those that have arrived, and at most a part of the buffer.
  */
-#define MAX_SCAN_FRAMES 128
+#define MAX_WHOLE_SCAN_FRAMES 128
+#define MAX_SMALL_SCAN_FRAMES 256
 #define SCAN_PARTS 8
 
 typedef struct ScanFrame
@@ -112,8 +113,17 @@ typedef struct ScanFrame
 	BufferKey	key;			/* that the scan gave it */
 } ScanFrame;
 
-static ScanFrame scan_frames[MAX_SCAN_FRAMES];
-static int	next_scan_frame = 0;
+typedef struct ScanRing
+{
+	uint64		next;
+	ScanFrame	frames[MAX_SMALL_SCAN_FRAMES];
+} ScanRing;
+
+/* The buffer is full when less than one of this number of parts is free. */
+#define FULL_PARTS 16
+
+static ScanRing whole_ring;
+static ScanRing small_ring;
 
 static BufferShared *buffer_shared = NULL;
 static HTAB *buffer_table = NULL;
@@ -506,19 +516,35 @@ blob_buffer_use_for(uint64 value_bytes)
 		BLOB_BUFFER_KEEP;
 }
 
+bool
+blob_buffer_is_full(void)
+{
+	return buffer_table == NULL || pg_atomic_read_u64(&buffer_shared->used_bytes) >
+		buffer_shared->total_bytes - buffer_shared->total_bytes / FULL_PARTS;
+}
+
+/* The place in a ring whose frame a scan takes next. */
+static ScanFrame *
+next_scan_frame(uint32 chunk_bytes)
+{
+	bool		is_whole = chunk_bytes == BLOB_BUFFER_CHUNK_BYTES;
+	ScanRing   *ring = is_whole ? &whole_ring : &small_ring;
+	uint64		count = Min(buffer_shared->total_bytes / chunk_bytes / SCAN_PARTS,
+							is_whole ? MAX_WHOLE_SCAN_FRAMES : MAX_SMALL_SCAN_FRAMES);
+
+	return &ring->frames[ring->next++ % Max(count, 1)];
+}
+
 /* Claim a frame for a key: for a scan one that a scan of this process has used before. */
 static BufferFrame *
 take_frame(const BufferKey *key, BlobBufferUse use)
 {
-	ScanFrame  *scan = &scan_frames[next_scan_frame];
+	ScanFrame  *scan;
 	BufferFrame *frame = NULL;
-	int			count;
 
-	if (use != BLOB_BUFFER_SCAN || key->chunk_bytes != BLOB_BUFFER_CHUNK_BYTES)
+	if (use != BLOB_BUFFER_SCAN)
 		return blob_frame_take(key->chunk_bytes, evict);
-	count = (int) Min(buffer_shared->total_bytes / BLOB_BUFFER_CHUNK_BYTES / SCAN_PARTS,
-					  MAX_SCAN_FRAMES);
-	next_scan_frame = (next_scan_frame + 1) % Max(count, 1);
+	scan = next_scan_frame(key->chunk_bytes);
 	if (scan->frame != NULL)
 		frame = blob_frame_take_again(scan->frame, &scan->key, evict);
 	if (frame == NULL)

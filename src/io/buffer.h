@@ -59,6 +59,9 @@ typedef enum BlobBufferUse
 /* The use for a sequence of reads of a value of this size. */
 extern BlobBufferUse blob_buffer_use_for(uint64 value_bytes);
 
+/* Whether more content would mostly take the place of other content. */
+extern bool blob_buffer_is_full(void);
+
 /*
  * Copy bytes of an extent to dst, from offset_bytes on (inside the extent; the range must lie
  * inside one chunk), as far as the buffer has them.  Returns how many were copied, at most

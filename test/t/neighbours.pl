@@ -84,6 +84,23 @@ is($node->safe_psql('postgres', q(SELECT blob_read(b, 0, 64) = substr(c, 1, 64) 
 ($reads, $ahead) = read_values($node, 'v', 'SELECT generate_series(1, 150)');
 is("$reads $ahead", '0 0', 'a second scan reads nothing');
 
+# ---- a scan of more than the buffer ----
+
+$node->safe_psql('postgres', q(CREATE TABLE wide (id int PRIMARY KEY, b blobstate);
+	INSERT INTO wide SELECT i, repeat(md5(i::text), 128)::bytea FROM generate_series(1, 5000) i));
+$node->restart;
+read_values($node, 'v', "SELECT generate_series(1, $values)") for 1 .. 2;
+foreach my $pass (1, 2)
+{
+	$reads = stat_of($node, 'io_read_bytes');
+	is($node->safe_psql('postgres', q(SELECT count(*) FROM wide WHERE b::bytea <> repeat(md5(id::text), 128)::bytea)),
+		'0', "pass $pass over values of more than the buffer");
+	$reads = stat_of($node, 'io_read_bytes') - $reads;
+}
+cmp_ok($reads, '<', 5000 * 4096 * 0.95, "the second pass finds some of them: $reads bytes read");
+($reads, $ahead) = read_values($node, 'v', "SELECT generate_series(1, $values)");
+cmp_ok($reads, '<', $values / 10, "other values are in the buffer still: $reads requests");
+
 # ---- pages that have yet to be written ----
 
 # Scan the values before the last ones of the table, so that what lies behind is requested.
