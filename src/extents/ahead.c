@@ -244,7 +244,7 @@ blob_ahead_start(BlobAheadRead *read)
 	request->vector_count = read->part_count;
 	request->file_offset = blob_layout_file_offset(read->first_page);
 	request->fd = blob_segment_open(&read->store, blob_segment_of(read->first_page),
-									BLOB_SEGMENT_MISSING_OK);
+									BLOB_SEGMENT_TRY);
 	if (request->fd < 0)
 	{
 		finish_ahead(read);

@@ -15,6 +15,7 @@
 #include "extents/ahead.h"
 #include "extents/neighbours.h"
 #include "io/engine.h"
+#include "io/unlogged.h"
 #include "io/write_counts.h"
 #include "store/map.h"
 
@@ -136,8 +137,9 @@ add_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 		.is_tail = blob_map_entry_state(entry) == BLOB_MAP_TAIL
 	};
 
-	/* Reads of larger ones have large requests of their own. */
-	if (extent.pages > MAX_WINDOW_PAGES)
+	/* Reads of larger ones have large requests of their own; unlogged content is not read. */
+	if (extent.pages > MAX_WINDOW_PAGES ||
+		blob_unlogged_contains(request->store, extent.generation))
 		return;
 	chunk_bytes = blob_buffer_chunk_bytes(extent.pages);
 	for (uint64 offset = 0; offset < bytes; offset += chunk_bytes)

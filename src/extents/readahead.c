@@ -15,6 +15,7 @@
 #include "extents/readahead.h"
 #include "extents/verify.h"
 #include "io/engine.h"
+#include "io/unlogged.h"
 
 /* Nothing is read ahead before this many bytes were read in sequence. */
 #define MIN_SEQUENCE_BYTES (2 * BLOB_BUFFER_CHUNK_BYTES)
@@ -109,7 +110,7 @@ add_extent(BlobAheadRead *read, const BlobStoreId *store, const BlobExtent *exte
 /*
  * Start requests for the stored bytes [first, end); sets *ahead_end as add_extent() does.  Chunks
  * are kept under the generation that the map shows now, since extents behind the read need not have
- * been verified.
+ * been verified.  Unlogged content is left out: its frames would outlive its replacement.
  */
 static void
 request_range(BlobStore *store, const BlobStored *stored, uint64 first, uint64 end,
@@ -124,7 +125,8 @@ request_range(BlobStore *store, const BlobStored *stored, uint64 first, uint64 e
 		BlobExtent	extent = next->extent;
 
 		if (next->start >= end ||
-			!blob_verify_extent(store->map, &extent, stored->max_generation))
+			!blob_verify_extent(store->map, &extent, stored->max_generation) ||
+			blob_unlogged_contains(&store->id, extent.generation))
 			break;
 		read = add_extent(read, &store->id, &extent, next, first, end,
 						  blob_buffer_use_for(stored->value_bytes), ahead_end);

@@ -13,6 +13,7 @@
 #include "io/engine.h"
 #include "io/segment.h"
 #include "io/unlogged.h"
+#include "io/write_counts.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "store/store.h"
@@ -75,6 +76,8 @@ write_locked(BlobHeal *heal, Relation map, const BlobExtent *extent, BlobPageNo 
 	{
 		write_all(fd, heal->aligned, (size_t) pages * BLOB_PAGE_SIZE,
 				  blob_layout_file_offset(page), blob_segment_of(page));
+		/* An error may come before the pages are forgotten. */
+		blob_write_counts_add(&heal->store, page, pages);
 		if (heal->logs_content)
 			blob_wal_log_content(&heal->store, page, &part, 1, false);
 	}
