@@ -8,6 +8,7 @@
 #include "extents/cached.h"
 #include "extents/verify.h"
 #include "io/buffer.h"
+#include "io/unlogged.h"
 #include "store/map.h"
 
 /* Extents of one copy; tier sizes grow, so a range that may be copied mostly has fewer. */
@@ -48,6 +49,7 @@ blob_cached_copy(const BlobStore *store, BlobStored *stored, uint64 offset_bytes
 	int			first_no = blob_stored_find(stored, offset_bytes);
 	int			end_no = first_no;
 	BlobGeneration seen[MAX_EXTENTS];
+	uint64		unlogged_version = blob_unlogged_version();
 	Buffer		buffer = InvalidBuffer;
 
 	while (copied < length && end_no - first_no < MAX_EXTENTS)
@@ -75,5 +77,6 @@ blob_cached_copy(const BlobStore *store, BlobStored *stored, uint64 offset_bytes
 		if (!blob_verify_note(store, stored, i, seen[i - first_no]))
 			return stored->extents[i].start - Min(stored->extents[i].start, offset_bytes);
 	}
-	return copied;
+	/* Content that was fetched meanwhile was unlogged when it was copied, and no more now. */
+	return blob_unlogged_version() == unlogged_version ? copied : 0;
 }

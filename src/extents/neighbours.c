@@ -78,28 +78,30 @@ note_value(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo end_page)
 
 /*
  * Set the pages that are to be requested now; false if none are.  Up to two windows are requested
- * ahead of the scan: while it reads one, the device brings the other.
+ * ahead of the scan: while it reads one, the device brings the other.  They lie in the map block of
+ * the last value: a damaged one fails no read of values that have their entries elsewhere.
  */
 static bool
 find_due(BlobPageNo *first_page, BlobPageNo *end_page)
 {
 	uint64		window = Min(2 * scan.read_pages, MAX_WINDOW_PAGES);
+	BlockNumber block = blob_map_block_of(scan.first_page);
 	uint64		distance;
 
 	window = Min(window, blob_buffer_bytes() / BLOB_PAGE_SIZE / CACHE_PARTS);
 	if (scan.direction > 0)
 	{
 		*first_page = Max(scan.ahead_page, scan.end_page);
-		*end_page = *first_page + window;
+		*end_page = Min(*first_page + window, blob_map_page_at(block + 1, 0));
 		distance = *first_page - scan.end_page;
 	}
 	else
 	{
 		*end_page = Min(scan.ahead_page, scan.first_page);
-		*first_page = *end_page - Min(window, *end_page);
+		*first_page = Max(*end_page - Min(window, *end_page), blob_map_page_at(block, 0));
 		distance = scan.first_page - *end_page;
 	}
-	if (distance >= window || *first_page == *end_page ||
+	if (distance >= window || *first_page >= *end_page ||
 		scan.requested_pages > MAX_REQUESTED * scan.read_pages)
 		return false;
 	scan.ahead_page = scan.direction > 0 ? *end_page : *first_page;

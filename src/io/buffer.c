@@ -554,6 +554,20 @@ take_frame(const BufferKey *key, BlobBufferUse use)
 	return frame;
 }
 
+/* Take the frame of a key out of the table if it is outdated; false if it stays. */
+static bool
+drop_outdated(const BufferKey *key)
+{
+	BufferFrame *frame = find_and_pin(key);
+	bool		is_dropped;
+
+	if (frame == NULL)
+		return false;
+	is_dropped = is_outdated(frame);
+	blob_frame_unpin(frame);
+	return is_dropped && forget_chunk(key);
+}
+
 /* Begin a fill that gets one of the numbers from first_no to end_no - 1, or -1. */
 static int
 begin_fill(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
@@ -567,7 +581,7 @@ begin_fill(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_byt
 	fill = &claims[fill_no];
 	make_key(&fill->key, store, generation, chunk_bytes, offset_bytes);
 	fill->hash = get_hash_value(buffer_table, &fill->key);
-	if (has_frame(&fill->key, fill->hash))
+	if (has_frame(&fill->key, fill->hash) && !drop_outdated(&fill->key))
 		return -1;
 	fill->frame = take_frame(&fill->key, use);
 	if (fill->frame == NULL)

@@ -51,7 +51,7 @@ typedef struct Copy
 	BlobGenerationRange last_slot;
 } Copy;
 
-/* Counts changes of any store's file, from 1 on. */
+/* Counts changes of any store's file, from 1 on; a removal counts twice. */
 static pg_atomic_uint64 *unlogged_version = NULL;
 static Copy copy;
 
@@ -220,6 +220,17 @@ blob_unlogged_contains(const BlobStoreId *store, BlobGeneration generation)
 }
 
 uint64
+blob_unlogged_version(void)
+{
+	uint64		version;
+
+	pg_memory_barrier();
+	version = pg_atomic_read_u64(unlogged_version);
+	pg_memory_barrier();
+	return version;
+}
+
+uint64
 blob_unlogged_count(const BlobStoreId *store)
 {
 	uint64		count = 0;
@@ -364,13 +375,17 @@ subtract_range(BlobGenerationRange range)
 	}
 }
 
-/* Write the changed copy to the file, and let all processes see it. */
+/*
+ * Write the changed copy to the file, and let all processes see it.  The version moves before that,
+ * too, since a process that has no copy reads the file whatever the version is.
+ */
 static void
 publish(const BlobStoreId *store)
 {
 	char		path[MAXPGPATH];
 
 	file_path(path, sizeof(path), store);
+	pg_atomic_fetch_add_u64(unlogged_version, 1);
 	rewrite_file(path, ERROR);
 	copy.version = pg_atomic_add_fetch_u64(unlogged_version, 1);
 	copy.is_loaded = true;

@@ -40,6 +40,13 @@ extern int	blob_unlogged_ranges(const BlobStoreId *store, BlobGenerationRange **
 /* Whether content of the extent of this generation is unlogged.  May read the file "missing". */
 extern bool blob_unlogged_contains(const BlobStoreId *store, BlobGeneration generation);
 
+/*
+ * Moves before and after a range is removed; a full barrier.  If it is the same before bytes are
+ * copied and after blob_unlogged_contains() was asked about them, the answer is true of the moment
+ * of the copy.
+ */
+extern uint64 blob_unlogged_version(void);
+
 /* How many generations are unlogged. */
 extern uint64 blob_unlogged_count(const BlobStoreId *store);
 
