@@ -103,7 +103,7 @@ _PG_init(void)
 	blob_gc_holders_register();
 	blob_gc_constants_register();
 
-	/* Functions of higher folders that lower ones call. */
+	/* Functions that other folders call without including their headers. */
 	blob_durability_set_rule(blob_assign_is_strict);
 	blob_omissions_set_locks(blob_store_lock, blob_store_unlock);
 	blob_assign_watch_content_indexes(blob_assign_content_index_changed);

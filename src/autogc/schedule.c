@@ -24,7 +24,7 @@
 /* The time between looks is doubled after each failure in a row, at most this many times. */
 #define MAX_DOUBLINGS 3
 
-/* So often the interval is doubled where only dead rows are left that rounds do not get at. */
+/* An interval is doubled after each fruitless round or VACUUM in a row, at most this many times. */
 #define MAX_INTERVAL_DOUBLINGS 6
 
 /* How soon after a look another one that cannot wait. */

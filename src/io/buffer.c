@@ -360,7 +360,7 @@ evict(BufferFrame *frame)
 
 /*
  * Take a key out of the table.  False if its frame is in use, and clean: the caller tries again.
- * The lock is exclusive, so that no process pins the frame between its claim and its removal.
+ * The look-up needs the key's lock in shared mode only: no process pins a frame that is claimed.
  */
 static bool
 forget_chunk(const BufferKey *key)
