@@ -33,7 +33,8 @@ extern void blob_omissions_log_all(void);
 
 /*
  * Functions that src/blobext.c registers.  lock_store() waits for the lock that a drop of this
- * store excludes, and returns what unlock_store() takes; InvalidOid if the store is not there, or another one is.
+ * store excludes, and returns what unlock_store() takes; InvalidOid if the store is not there, or
+ * another one is.
  */
 extern void blob_omissions_set_locks(Oid (*lock_store) (const BlobStoreId *store),
 									 void (*unlock_store) (Oid lock));
