@@ -5,6 +5,7 @@ import pathlib
 import sys
 
 import csource
+import docs
 import graph
 import language
 import measure
@@ -291,6 +292,16 @@ def test_readme():
           "a README")
     equal(len(list(targets.check_readme_length(Fixture({"README.md": "x\n" * limit})))), 1,
           "a long README")
+
+
+def test_document_columns():
+    longest = "x" * docs.MAX_DOCUMENT_COLUMNS
+    for name, text, count in (
+            ("src/a/README.md", longest, 0), ("src/a/README.md", "a\n" + longest + "x", 1),
+            ("src/a/README.md", "|" + longest, 0), ("docs/a.md", longest + "x", 0),
+            ("src/a/README.md", "```\n" + longest + "x\n```\n", 0)):
+        equal(len(list(docs.check_document_columns(Fixture({name: text})))), count,
+              f"columns of {name}: {text[:9]}")
 
 
 def test_old_words():
