@@ -159,6 +159,35 @@ dirty_bytes_of(const BufferFrame *frame)
 }
 
 /*
+ * The list has each dirty frame in its place, and the sums are those of its frames.  The caller
+ * holds list_lock in any mode.
+ */
+static void
+assert_list(void)
+{
+#ifdef USE_ASSERT_CHECKING
+	uint64		dirty = 0;
+	uint64		unlogged = 0;
+	uint64		memory = 0;
+
+	for (uint32 i = 0; i < shared->frame_count; i++)
+	{
+		const BufferFrame *frame = shared->list[i];
+
+		Assert(frame->dirty_no == i);
+		Assert(frame->dirty_start < frame->dirty_end &&
+			   frame->dirty_end <= frame->key.chunk_bytes);
+		dirty += dirty_bytes_of(frame);
+		unlogged += frame->is_logged ? 0 : dirty_bytes_of(frame);
+		memory += frame->key.chunk_bytes;
+	}
+	Assert(dirty == pg_atomic_read_u64(&shared->dirty_bytes));
+	Assert(unlogged == pg_atomic_read_u64(&shared->unlogged_bytes));
+	Assert(memory == pg_atomic_read_u64(&shared->frame_bytes));
+#endif
+}
+
+/*
  * Set the dirty range; readers look at it without the lock, see readable_bytes() in buffer.c.  Each
  * sum changes in one step: a process that reads a zero in between would take its pages for written.
  */
@@ -199,6 +228,8 @@ add_range(const BlobDirtyRange *range, bool is_logged)
 	BufferFrame *frame = range->frame;
 	uint64		seq = pg_atomic_fetch_add_u64(&shared->next_seq, 1);
 
+	/* Logged pages only while checkpoints wait for the syncer. */
+	Assert(!is_logged || shared->is_open);
 	if (frame->dirty_end > 0)
 	{
 		if (range->start_bytes < frame->dirty_end && range->end_bytes > frame->dirty_start)
@@ -344,6 +375,7 @@ collect(const DirtyFilter *filter, bool *is_busy)
 
 	*is_busy = false;
 	LWLockAcquire(shared->list_lock, LW_SHARED);
+	assert_list();
 	for (uint32 i = 0; i < shared->frame_count && count < MAX_ITEMS; i++)
 	{
 		BufferFrame *frame = shared->list[i];
@@ -476,6 +508,7 @@ is_unchanged(const DirtyItem *item)
 static bool
 mark(DirtyRequest *request)
 {
+	Assert(LWLockHeldByMe(shared->removal_lock));	/* so the file is there until the end */
 	for (int i = 0; i < request->item_count; i++)
 	{
 		if (!is_unchanged(&request->items[i]))
@@ -518,6 +551,8 @@ finish_items(const DirtyRequest *request)
 		BufferFrame *frame = request->items[i].frame;
 		uint32		end = request->items[i].end_bytes;
 
+		/* No other process has written this, or dropped it. */
+		Assert(frame->is_writing && frame->dirty_seq == request->items[i].seq);
 		frame->is_writing = false;
 		if (request->io.error != 0)
 			continue;
@@ -773,6 +808,40 @@ blob_dirty_drop(const BlobStoreId *store, const BlobPageRun *runs, int run_count
 	RESUME_INTERRUPTS();
 }
 
+#ifdef USE_ASSERT_CHECKING
+
+/* The runs are in order, as for blob_dirty_drop(). */
+void
+blob_dirty_check_none(const BlobStoreId *store, const BlobPageRun *runs, int run_count)
+{
+	DirtyFilter filter = {
+		.store = store,
+		.segment_no = BLOB_ALL_SEGMENTS,
+		.end_seq = PG_UINT64_MAX
+	};
+
+	if (shared == NULL)
+		return;
+	LWLockAcquire(shared->list_lock, LW_SHARED);
+	assert_list();
+	for (uint32 i = 0; i < shared->frame_count; i++)
+		Assert(!matches(shared->list[i], &filter) ||
+			   !is_in_runs(shared->list[i], runs, run_count));
+	LWLockRelease(shared->list_lock);
+}
+
+void
+blob_dirty_check_written(void)
+{
+	LWLockAcquire(shared->list_lock, LW_SHARED);
+	Assert(!shared->is_open);
+	for (uint32 i = 0; i < shared->frame_count; i++)
+		Assert(!shared->list[i]->is_logged);
+	LWLockRelease(shared->list_lock);
+}
+
+#endif							/* USE_ASSERT_CHECKING */
+
 /* ---- removal of files ---- */
 
 void
@@ -788,6 +857,7 @@ blob_dirty_end_removal(const BlobStoreId *store, uint32 segment_no)
 {
 	DirtyFilter filter = {.store = store, .segment_no = segment_no, .end_seq = PG_UINT64_MAX};
 
+	Assert(LWLockHeldByMeInMode(shared->removal_lock, LW_EXCLUSIVE));
 	if (store != NULL)
 	{
 		LWLockAcquire(shared->list_lock, LW_EXCLUSIVE);

@@ -99,6 +99,19 @@ extern void blob_dirty_open(void);
 extern void blob_dirty_close(void);
 
 /*
+ * Assert that no page of the runs is dirty; and that no logged page is, nor will be before
+ * blob_dirty_open().  Take the list lock.
+ */
+#ifdef USE_ASSERT_CHECKING
+extern void blob_dirty_check_none(const BlobStoreId *store, const BlobPageRun *runs,
+								  int run_count);
+extern void blob_dirty_check_written(void);
+#else
+#define blob_dirty_check_none(store, runs, run_count) ((void) 0)
+#define blob_dirty_check_written() ((void) 0)
+#endif
+
+/*
  * The number of dirty pages; whether that is large enough to write all of them soon; and whether
  * some are to be written soon: all, or those that are not logged (4 MB).  Take no lock.
  */

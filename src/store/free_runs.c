@@ -507,3 +507,41 @@ blob_free_runs_longest(dsa_area *area, const BlobFreeRuns *runs)
 {
 	return longest_at(area, runs->root);
 }
+
+#ifdef USE_ASSERT_CHECKING
+
+/* *seen is the set of the runs before a subtree, *end_page the end of the last of them. */
+static void
+check_subtree(dsa_area *area, dsa_pointer pointer, BlobFreeRuns *seen, BlobPageNo *end_page)
+{
+	Run		   *run;
+
+	if (!DsaPointerIsValid(pointer))
+		return;
+	run = run_at(area, pointer);
+	for (int side = BELOW; side <= ABOVE; side++)
+		Assert(!DsaPointerIsValid(run->child[side]) ||
+			   run_at(area, run->child[side])->priority <= run->priority);
+	check_subtree(area, run->child[BELOW], seen, end_page);
+	Assert(run->pages > 0);
+	Assert(seen->run_count == 0 || run->first_page > *end_page);
+	Assert(run->longest == Max(run->pages, Max(longest_at(area, run->child[BELOW]),
+											   longest_at(area, run->child[ABOVE]))));
+	seen->run_count++;
+	seen->page_count += run->pages;
+	*end_page = run->first_page + run->pages;
+	check_subtree(area, run->child[ABOVE], seen, end_page);
+}
+
+void
+blob_free_runs_check(dsa_area *area, const BlobFreeRuns *runs)
+{
+	BlobFreeRuns seen;
+	BlobPageNo	end_page = 0;
+
+	blob_free_runs_init(&seen);
+	check_subtree(area, runs->root, &seen, &end_page);
+	Assert(seen.run_count == runs->run_count && seen.page_count == runs->page_count);
+}
+
+#endif							/* USE_ASSERT_CHECKING */

@@ -86,4 +86,11 @@ extern uint64 blob_free_runs_cut(dsa_area *area, BlobFreeRuns *runs, dsa_pointer
 /* Length of the longest run, in pages. */
 extern uint64 blob_free_runs_longest(dsa_area *area, const BlobFreeRuns *runs);
 
+/* Assert that the tree is in order, neighbours are merged, and lengths and counts are right. */
+#ifdef USE_ASSERT_CHECKING
+extern void blob_free_runs_check(dsa_area *area, const BlobFreeRuns *runs);
+#else
+#define blob_free_runs_check(area, runs) ((void) 0)
+#endif
+
 #endif							/* BLOB_FREE_RUNS_H */

@@ -49,6 +49,7 @@ typedef struct LoadState
 	XLogRecPtr	started_redo;
 	BlobPageNo	next_page;		/* pages below it are dealt with */
 	XLogRecPtr	run_lsn;		/* largest LSN of the present free run's blocks */
+	uint64		extent_pages;	/* of the extents so far */
 } LoadState;
 
 static void
@@ -103,6 +104,8 @@ load_entry(LoadState *state, BlobPageNo first_page, const BlobMapEntry *entry, X
 	if (first_page < state->next_page || end_page > state->shared->reserved_pages)
 		report_overlap(first_page);
 	load_free(state, first_page);
+	if (blob_map_entry_is_extent(entry))
+		state->extent_pages += blob_map_entry_pages(entry);
 	if (blob_map_entry_state(entry) == BLOB_MAP_PUNCHED)
 		load_pages(state, &state->shared->punched, &state->shared->punched_pending, first_page,
 				   end_page, lsn);
@@ -228,6 +231,7 @@ load(BlobStore *store, BlobStoreShared *shared)
 	load_map(store->map, &state);
 	for (BlobPageNo page = 0; page < meta.reserved_pages; page += BLOB_SEGMENT_PAGES)
 		remove_orphan(&store->id, shared, blob_segment_of(page));
+	blob_sets_check_loaded(shared, state.extent_pages);
 }
 
 void
@@ -327,6 +331,25 @@ growth_pages(const Situation *now, uint64 needed_pages)
 	return pages;
 }
 
+/* Files have the pages that the map is about to promise; they were synced with them. */
+static void
+assert_reserved(BlobStore *store, BlobPageNo first_page, BlobPageNo end_page)
+{
+#ifdef USE_ASSERT_CHECKING
+	Assert(!RecoveryInProgress());
+	while (first_page < end_page)
+	{
+		uint32		segment_no = blob_segment_of(first_page);
+		BlobPageNo	segment_start = segment_no * BLOB_SEGMENT_PAGES;
+		BlobPageNo	stop = Min(end_page, segment_start + BLOB_SEGMENT_PAGES);
+
+		Assert(blob_segment_file_bytes(&store->id, segment_no) >=
+			   (int64) ((stop - segment_start) * BLOB_PAGE_SIZE));
+		first_page = stop;
+	}
+#endif
+}
+
 /*
  * Reserve the absent pages from *restored to end_page again, segment by segment.  *restored
  * advances with them.  It is changed through its address only, so that its value survives an error.
@@ -340,6 +363,7 @@ restore_files(BlobStore *store, BlobPageNo end_page, BlobPageNo *restored)
 		BlobPageNo	stop = Min(end_page, segment_end);
 
 		blob_segment_reserve(&store->id, *restored, stop);
+		assert_reserved(store, *restored, stop);
 		blob_map_set_restored(store->map, *restored, stop);
 		*restored = stop;
 	}
@@ -354,11 +378,19 @@ give_restored(BlobStoreShared *shared, dsa_pointer nodes, BlobPageNo first_page,
 {
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	if (restored > first_page)
+	{
 		blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, &nodes, first_page,
 									 restored - first_page);
+		blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_FREE, first_page,
+							 restored - first_page);
+	}
 	if (end_page > restored)
+	{
 		blob_free_runs_give_reserved(blob_store_area, &shared->absent, &nodes, restored,
 									 end_page - restored);
+		blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_ABSENT, restored,
+							 end_page - restored);
+	}
 	LWLockRelease(&shared->lock);
 	blob_free_runs_release(blob_store_area, nodes);
 }
@@ -377,6 +409,8 @@ grow_inside(BlobStore *store, BlobStoreShared *shared, uint64 min_pages, uint64 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	pages = blob_free_runs_take_some(blob_store_area, &shared->absent, min_pages, max_pages,
 									 &first_page);
+	if (pages > 0)
+		blob_sets_check_move(shared, BLOB_PAGE_ABSENT, BLOB_PAGE_HELD, first_page, pages);
 	LWLockRelease(&shared->lock);
 	if (pages == 0)
 	{
@@ -413,6 +447,7 @@ grow_end(BlobStore *store, BlobStoreShared *shared, BlobPageNo first_page, uint6
 	PG_TRY();
 	{
 		blob_segment_reserve(&store->id, first_page, first_page + pages);
+		assert_reserved(store, first_page, first_page + pages);
 		blob_map_set_reserved(store->map, first_page + pages);
 	}
 	PG_CATCH();
@@ -425,6 +460,7 @@ grow_end(BlobStore *store, BlobStoreShared *shared, BlobPageNo first_page, uint6
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	shared->reserved_pages = first_page + pages;
 	blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, &nodes, first_page, pages);
+	blob_sets_check_move(shared, BLOB_PAGE_NEW, BLOB_PAGE_FREE, first_page, pages);
 	LWLockRelease(&shared->lock);
 }
 

@@ -91,6 +91,7 @@ wake(BlobStoreShared *shared, uint64 needed_pages, uint64 pages)
 			LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 		}
 	}
+	blob_sets_check(shared);
 	LWLockRelease(&shared->lock);
 	return is_any;
 }
@@ -121,6 +122,7 @@ rest_some(BlobStoreShared *shared, uint64 *surplus)
 		if (pages == 0)
 			break;
 		blob_free_runs_give_reserved(blob_store_area, &shared->resting, &nodes, first_page, pages);
+		blob_sets_check_move(shared, BLOB_PAGE_FREE, BLOB_PAGE_RESTING, first_page, pages);
 		*surplus -= pages;
 	}
 	shared->resting_lsn = Max(shared->resting_lsn, shared->freed_lsn);
@@ -303,11 +305,14 @@ take_resting(BlobStoreShared *shared, XLogRecPtr completed_redo, uint64 max_page
 
 		if (pages == 0)
 			break;
+		blob_sets_check_move(shared, BLOB_PAGE_RESTING, BLOB_PAGE_HELD, first_page, pages);
 		segment_end = (blob_segment_of(first_page) + 1) * BLOB_SEGMENT_PAGES;
 		if (first_page + pages > segment_end)
 		{
 			blob_free_runs_give_reserved(blob_store_area, &shared->resting, nodes, segment_end,
 										 first_page + pages - segment_end);
+			blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_RESTING, segment_end,
+								 first_page + pages - segment_end);
 			pages = segment_end - first_page;
 		}
 		runs[count].first_page = first_page;
@@ -334,6 +339,8 @@ give_runs(BlobStoreShared *shared, dsa_pointer *nodes, const BlobPageRun *runs, 
 		else
 			blob_pending_give(blob_store_area, &shared->punched_pending, nodes, lsn, started_redo,
 							  runs[i].first_page, runs[i].pages);
+		blob_sets_check_move(shared, BLOB_PAGE_HELD, lsn == InvalidXLogRecPtr ? BLOB_PAGE_FREE :
+							 BLOB_PAGE_PUNCHED_PENDING, runs[i].first_page, runs[i].pages);
 	}
 	LWLockRelease(&shared->lock);
 }
@@ -542,6 +549,8 @@ take_punched(BlobStoreShared *shared, uint64 min_pages, uint64 max_pages, BlobPa
 
 		if (pages == 0)
 			break;
+		blob_sets_check_move(shared, BLOB_PAGE_PUNCHED, BLOB_PAGE_HELD, runs[count].first_page,
+							 pages);
 		taken += pages;
 		runs[count++].pages = pages;
 	}
@@ -589,11 +598,18 @@ give_filled(BlobStoreShared *shared, dsa_pointer nodes, const BlobPageRun *runs,
 		uint64		part = Min(filled, runs[i].pages);
 
 		if (part > 0)
+		{
 			blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, &nodes,
 										 runs[i].first_page, part);
+			blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_FREE, runs[i].first_page, part);
+		}
 		if (part < runs[i].pages)
+		{
 			blob_free_runs_give_reserved(blob_store_area, &shared->punched, &nodes,
 										 runs[i].first_page + part, runs[i].pages - part);
+			blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_PUNCHED,
+								 runs[i].first_page + part, runs[i].pages - part);
+		}
 		filled -= part;
 	}
 	LWLockRelease(&shared->lock);

@@ -181,6 +181,35 @@ blob_map_page_init(Page page)
 	((PageHeader) page)->pd_lower = MAXALIGN(SizeOfPageHeaderData);
 }
 
+/*
+ * Which entry may follow which, in the map and in its replay: an extent becomes another one only by
+ * way of a free page, so that a look at its generation tells; its high-water mark never falls.
+ */
+static inline void
+blob_map_entry_assert_follows(const BlobMapEntry *old, const BlobMapEntry *entry)
+{
+#ifdef USE_ASSERT_CHECKING
+	BlobMapState from = blob_map_entry_state(old);
+	BlobMapState to = blob_map_entry_state(entry);
+	bool		is_same = blob_map_entry_generation(old) == blob_map_entry_generation(entry);
+
+	Assert(to <= BLOB_MAP_PUNCHED);
+	Assert(blob_map_entry_is_extent(entry) ==
+		   (blob_map_entry_generation(entry) != BLOB_INVALID_GENERATION));
+	if (blob_map_entry_is_extent(entry) && blob_map_entry_is_extent(old))
+		Assert(is_same && (to == BLOB_MAP_TAIL ?
+						   blob_map_entry_pages(entry) < blob_map_entry_pages(old) :
+						   from == BLOB_MAP_TIER && entry->measure >= old->measure &&
+						   blob_map_entry_pages(entry) == blob_map_entry_pages(old)));
+	else if (blob_map_entry_is_extent(entry))
+		Assert(from == BLOB_MAP_FREE);
+	else if (blob_map_entry_is_extent(old))
+		Assert(to == BLOB_MAP_FREE);
+	else
+		Assert(from != BLOB_MAP_ABSENT || to != BLOB_MAP_PUNCHED);
+#endif
+}
+
 /* Set one entry; keeps pd_lower above the last entry that was set. */
 static inline void
 blob_map_page_set(Page page, uint32 slot, const BlobMapEntry *entry)
@@ -189,6 +218,7 @@ blob_map_page_set(Page page, uint32 slot, const BlobMapEntry *entry)
 	uint32		end = MAXALIGN(SizeOfPageHeaderData) + (slot + 1) * sizeof(BlobMapEntry);
 
 	Assert(slot < BLOB_MAP_ENTRIES);
+	blob_map_entry_assert_follows(&blob_map_page_entries(page)[slot], entry);
 	blob_map_page_entries(page)[slot] = *entry;
 	header->pd_lower = Max(header->pd_lower, end);
 }

@@ -33,6 +33,7 @@ move_covered(BlobStoreShared *shared, BlobPending *from, BlobFreeRuns *to,
 	{
 		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 		moved = blob_pending_move(blob_store_area, from, completed_redo, to, MOVE_RUNS);
+		blob_sets_check(shared);
 		LWLockRelease(&shared->lock);
 	} while (moved == MOVE_RUNS);
 }
@@ -49,20 +50,28 @@ release(const BlobStoreId *store, BlobStoreShared *shared, XLogRecPtr covered)
 	BlobFreeRuns taken;
 	bool		moved_any = false;
 	int			moved;
+	int			count;
 
+	Assert(covered <= blob_store_covered());
 	blob_free_runs_init(&taken);
 	do
 	{
 		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 		moved = blob_pending_move(blob_store_area, &shared->pending, covered, &taken, MOVE_RUNS);
+		if (moved > 0)
+			blob_sets_count_move(shared, BLOB_PAGE_PENDING, BLOB_PAGE_HELD, taken.page_count);
 		LWLockRelease(&shared->lock);
 		if (moved == 0)
 			break;
 		moved_any = true;
-		blob_dirty_drop(store, list, blob_free_runs_list(blob_store_area, &taken, list));
+		count = blob_free_runs_list(blob_store_area, &taken, list);
+		blob_dirty_drop(store, list, count);
+		blob_dirty_check_none(store, list, count);
 		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+		blob_sets_count_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_FREE, taken.page_count);
 		while (blob_free_runs_move_one(blob_store_area, &taken, &shared->free_runs))
 			;
+		blob_sets_check(shared);
 		LWLockRelease(&shared->lock);
 	} while (moved == MOVE_RUNS);
 	return moved_any;
@@ -148,12 +157,35 @@ free_batch(BlobStore *store, BlobStoreShared *shared, const BlobFreedExtent *ext
 	{
 		blob_pending_give(blob_store_area, &shared->pending, &nodes, lsn, started_redo,
 						  extents[i].first_page, pages[i]);
+		blob_sets_check_move(shared, BLOB_PAGE_EXTENT, BLOB_PAGE_PENDING, extents[i].first_page,
+							 pages[i]);
 		*freed_pages += pages[i];
 	}
 	shared->freed_lsn = Max(shared->freed_lsn, lsn);
 	LWLockRelease(&shared->lock);
 	pfree(pages);
 	return lsn;
+}
+
+static void
+freeing_tag(LOCKTAG *tag, const BlobStore *store)
+{
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, RelationRelationId, RelationGetRelid(store->map),
+					   BLOB_STORE_FREEING_LOCK);
+}
+
+/* The caller's look at the map holds until FREE: it is the sweep, or keeps the sweep out. */
+static void
+assert_may_free(const BlobStore *store)
+{
+#ifdef USE_ASSERT_CHECKING
+	LOCKTAG		tag;
+
+	freeing_tag(&tag, store);
+	Assert(blob_lock_is_held(&tag, ExclusiveLock) || blob_lock_is_held(&tag, ShareLock));
+	Assert(!RecoveryInProgress());
+	Assert(store->lock_mode >= RowExclusiveLock);
+#endif
 }
 
 XLogRecPtr
@@ -163,9 +195,7 @@ blob_store_free(BlobStore *store, const BlobFreedExtent *extents, int count,
 	BlobStoreShared *shared = blob_store_shared(&store->id);
 	XLogRecPtr	lsn = InvalidXLogRecPtr;
 
-	Assert(!RecoveryInProgress());
-	Assert(store->lock_mode >= RowExclusiveLock);
-
+	assert_may_free(store);
 	*freed_pages = 0;
 	if (!shared->loaded)
 		blob_store_load(store, shared);
@@ -193,13 +223,6 @@ blob_store_release(BlobStore *store, XLogRecPtr end)
 	Assert(shared->loaded);
 	XLogFlush(end);
 	(void) blob_store_mature(&store->id, shared, true);
-}
-
-static void
-freeing_tag(LOCKTAG *tag, const BlobStore *store)
-{
-	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, RelationRelationId, RelationGetRelid(store->map),
-					   BLOB_STORE_FREEING_LOCK);
 }
 
 bool

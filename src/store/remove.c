@@ -100,6 +100,8 @@ take_segment(BlobStoreShared *shared, dsa_pointer *nodes, TakenSegment *segment)
 		(void) blob_free_runs_cut(area, &shared->absent, nodes, first_page, end_page);
 		(void) blob_pending_cut(area, &shared->absent_pending, nodes, first_page, end_page);
 		segment->absent_page = end_page - use.absent;
+		blob_sets_check_move(shared, BLOB_PAGE_SEGMENT, BLOB_PAGE_HELD, first_page,
+							 segment->reserved_end - first_page);
 	}
 	LWLockRelease(&shared->lock);
 	return is_ours;
@@ -129,16 +131,27 @@ put_back(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *segmen
 		else if (stop > page)
 			blob_pending_give(blob_store_area, &shared->pending, nodes, lsn, started_redo, page,
 							  stop - page);
+		if (stop > page)
+			blob_sets_check_move(shared, BLOB_PAGE_HELD,
+								 is_resting ? BLOB_PAGE_RESTING : BLOB_PAGE_PENDING, page,
+								 stop - page);
 		page = stop;
 		if (i == segment->hole_count)
 			break;
 		blob_pending_give(blob_store_area, &shared->punched_pending, nodes, lsn, started_redo,
 						  page, hole->pages);
+		blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_PUNCHED_PENDING, page,
+							 hole->pages);
 		page += hole->pages;
 	}
 	if (segment->absent_page < segment->end_page)
+	{
 		blob_pending_give(blob_store_area, &shared->absent_pending, nodes, lsn, started_redo,
 						  segment->absent_page, segment->end_page - segment->absent_page);
+		blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_ABSENT_PENDING,
+							 segment->absent_page, segment->end_page - segment->absent_page);
+	}
+	blob_sets_check_empty_hands();
 	if (is_resting)
 		shared->resting_lsn = Max(shared->resting_lsn, shared->freed_lsn);
 	else
@@ -157,6 +170,13 @@ put_removed(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *seg
 	shared->reserved_pages = Max(shared->reserved_pages, segment->end_page);
 	blob_pending_give(blob_store_area, &shared->absent_pending, nodes, lsn, started_redo,
 					  segment->first_page, segment->end_page - segment->first_page);
+	if (segment->reserved_end < segment->end_page)
+		blob_sets_count_move(shared, BLOB_PAGE_NEW, BLOB_PAGE_ABSENT_PENDING,
+							 segment->end_page - segment->reserved_end);
+	blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_ABSENT_PENDING, segment->first_page,
+						 segment->reserved_end - segment->first_page);
+	blob_sets_check_empty_hands();
+	blob_sets_check(shared);
 	LWLockRelease(&shared->lock);
 }
 

@@ -238,6 +238,9 @@ blob_store_shared(const BlobStoreId *id)
 		shared->reserved_pages = 0;
 		shared->next_generation = shared->generation_limit = 0;
 		shared->allocated_pages = 0;
+#ifdef USE_ASSERT_CHECKING
+		shared->extent_pages = shared->held_pages = shared->lost_pages = 0;
+#endif
 	}
 	LWLockRelease(control->table_lock);
 	return shared;

@@ -158,15 +158,22 @@ blob_store_close(BlobStore *store)
 	store->map = NULL;
 }
 
-/* Give the pages of extents that were not logged back, after a failed allocation. */
+/*
+ * Give extents back that were taken.  That needs memory; if there is none, the pages are lost until
+ * the next start.  Under the lock.
+ */
 static void
-give_back(BlobStoreShared *shared, const BlobExtent *extents, int extent_count)
+untake(BlobStoreShared *shared, const BlobExtent *extents, int count)
 {
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < extent_count; i++)
+	for (int i = 0; i < count; i++)
+		blob_sets_count_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_LOST, extents[i].pages);
+	for (int i = 0; i < count; i++)
+	{
 		blob_free_runs_give(blob_store_area, &shared->free_runs, extents[i].first_page,
 							extents[i].pages);
-	LWLockRelease(&shared->lock);
+		blob_sets_check_move(shared, BLOB_PAGE_LOST, BLOB_PAGE_FREE, extents[i].first_page,
+							 extents[i].pages);
+	}
 }
 
 /* Set the sizes of the plan's extents; returns their number. */
@@ -197,24 +204,13 @@ take_side_by_side(BlobStoreShared *shared, uint64 total_pages, BlobExtent *exten
 
 	if (!blob_free_runs_take(blob_store_area, &shared->free_runs, total_pages, &page))
 		return false;
+	blob_sets_check_move(shared, BLOB_PAGE_FREE, BLOB_PAGE_HELD, page, total_pages);
 	for (int i = 0; i < count; i++)
 	{
 		extents[i].first_page = page;
 		page += extents[i].pages;
 	}
 	return true;
-}
-
-/*
- * Give extents back that were taken.  That needs memory; if there is none, the pages are lost until
- * the next start.
- */
-static void
-untake(BlobStoreShared *shared, const BlobExtent *extents, int count)
-{
-	for (int i = 0; i < count; i++)
-		blob_free_runs_give(blob_store_area, &shared->free_runs, extents[i].first_page,
-							extents[i].pages);
 }
 
 /*
@@ -256,7 +252,11 @@ take_one_by_one(BlobStoreShared *shared, BlobExtent *extents, int count)
 	{
 		if (blob_free_runs_take(blob_store_area, &shared->free_runs, extents[i].pages,
 								&extents[i].first_page))
+		{
+			blob_sets_check_move(shared, BLOB_PAGE_FREE, BLOB_PAGE_HELD, extents[i].first_page,
+								 extents[i].pages);
 			continue;
+		}
 		untake(shared, extents + i + 1, count - i - 1);
 		return false;
 	}
@@ -284,9 +284,12 @@ take_scattered(BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents,
 	return free_pages >= store_pages / SCATTER_PART && take_one_by_one(shared, extents, count);
 }
 
+/* Under the lock: no number is drawn twice, nor one that a start could give out again. */
 static void
 draw_generations(BlobStoreShared *shared, BlobExtent *extents, int count)
 {
+	Assert(LWLockHeldByMeInMode(&shared->lock, LW_EXCLUSIVE));
+	Assert(shared->next_generation + count <= shared->generation_limit);
 	for (int i = 0; i < count; i++)
 		extents[i].generation = shared->next_generation++;
 }
@@ -332,6 +335,17 @@ take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *
 	}
 }
 
+/* The first logged_count of the extents that were taken are in the map; give the others back. */
+static void
+settle(BlobStoreShared *shared, const BlobExtent *extents, int count, int logged_count)
+{
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < logged_count; i++)
+		blob_sets_count_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_EXTENT, extents[i].pages);
+	untake(shared, extents + logged_count, count - logged_count);
+	LWLockRelease(&shared->lock);
+}
+
 /*
  * Enter extents that were taken in memory in the map, and log them.  On failure, give back those
  * that are not in the map.  The draft has the extents before, so that no error leaves extents in
@@ -352,10 +366,13 @@ record_allocation(BlobStore *store, BlobStoreShared *shared, BlobDraft *draft,
 	}
 	PG_CATCH();
 	{
-		give_back(shared, extents + logged_count, count - logged_count);
+		settle(shared, extents, count, logged_count);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+#ifdef USE_ASSERT_CHECKING
+	settle(shared, extents, count, count);
+#endif
 }
 
 /*
@@ -383,9 +400,11 @@ blob_store_allocate(BlobStore *store, const BlobTierPlan *plan, uint64 size_byte
 
 	Assert(!RecoveryInProgress());	/* replay changes the map behind our back */
 	Assert(TransactionIdIsValid(GetTopTransactionIdIfAny()));
+	blob_sets_check_empty_hands();
 
 	allocated_pages = take(store, shared, plan->total_pages, extents, count);
 	record_allocation(store, shared, draft, extents, count, plan->first_extent_no, size_bytes);
+	blob_sets_check_empty_hands();
 	at_allocation(store, shared, plan->total_pages, allocated_pages);
 	return count;
 }
@@ -425,6 +444,8 @@ blob_store_trim(BlobStore *store, BlobExtent *extent, uint64 pages)
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, &nodes,
 								 extent->first_page + pages, extent->pages - pages);
+	blob_sets_check_move(shared, BLOB_PAGE_EXTENT, BLOB_PAGE_FREE, extent->first_page + pages,
+						 extent->pages - pages);
 	shared->freed_lsn = Max(shared->freed_lsn, XactLastRecEnd);
 	LWLockRelease(&shared->lock);
 	blob_free_runs_release(blob_store_area, nodes);

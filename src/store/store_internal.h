@@ -1,7 +1,7 @@
 /*
  * store/store_internal.h
  *	  Declarations that the files of the allocator share: store.c, shared.c, checkpoint.c,
- *	  grow.c, reclaim.c, holes.c, remove.c.
+ *	  grow.c, reclaim.c, holes.c, remove.c, sets.c.
  */
 #ifndef BLOB_STORE_INTERNAL_H
 #define BLOB_STORE_INTERNAL_H
@@ -14,7 +14,7 @@
 
 /*
  * One per store.  Each page below reserved_pages is in an allocated extent, in one of the sets, or
- * in the hands of one process that moves it from one to another.
+ * in the hands of one process that moves it from one to another (sets.c).
  */
 typedef struct BlobStoreShared
 {
@@ -43,6 +43,12 @@ typedef struct BlobStoreShared
 	bool		checkpoint_awaited; /* and not seen to be complete yet */
 	int			checkpoint_pause_ms;	/* from one request to the next */
 	uint64		allocated_pages;	/* given out, less freed abandoned ones */
+#ifdef USE_ASSERT_CHECKING
+	/* Pages below reserved_pages that are in no set, see sets.c. */
+	uint64		extent_pages;
+	uint64		held_pages;
+	uint64		lost_pages;
+#endif
 } BlobStoreShared;
 
 /*
@@ -187,5 +193,63 @@ extern XLogRecPtr blob_store_covered(void);
  * store.
  */
 extern bool blob_store_mature(const BlobStoreId *store, BlobStoreShared *shared, bool flush);
+
+/*
+ * sets.c: the states of a page, and that each page is in one of them; asserted at each move.
+ * Without assertions all of this is nothing.
+ */
+#ifdef USE_ASSERT_CHECKING
+
+/* See "States of a page" in the README of this folder. */
+typedef enum BlobPageState
+{
+	BLOB_PAGE_FREE,				/* the first seven have sets of these names */
+	BLOB_PAGE_RESTING,
+	BLOB_PAGE_PENDING,
+	BLOB_PAGE_PUNCHED_PENDING,
+	BLOB_PAGE_PUNCHED,
+	BLOB_PAGE_ABSENT_PENDING,
+	BLOB_PAGE_ABSENT,
+	BLOB_PAGE_SEGMENT,			/* only to move from: any of these, of a segment without extents */
+	BLOB_PAGE_HELD,				/* in the hands of one process */
+	BLOB_PAGE_EXTENT,
+	BLOB_PAGE_LOST,				/* until the next start: there was no memory to give them back */
+	BLOB_PAGE_NEW				/* only to move from: reserved now */
+} BlobPageState;
+
+#define BLOB_PAGE_STATES (BLOB_PAGE_NEW + 1)
+
+/*
+ * A run has been moved: it was in the one state, is in the other, and in no set besides.  The
+ * caller holds the store's lock exclusively.
+ */
+extern void blob_sets_check_move(BlobStoreShared *shared, BlobPageState from, BlobPageState to,
+								 BlobPageNo first_page, uint64 pages);
+
+/* The same for pages of unknown runs; blob_sets_check() comes next. */
+extern void blob_sets_count_move(BlobStoreShared *shared, BlobPageState from, BlobPageState to,
+								 uint64 pages);
+
+/*
+ * All sets are sound trees, have no page in common, and lie in the store.  The caller holds the
+ * store's lock.  Takes time in proportion to the number of runs.
+ */
+extern void blob_sets_check(const BlobStoreShared *shared);
+
+/* The same for sets that were filled from the map, which has this number of pages in extents. */
+extern void blob_sets_check_loaded(BlobStoreShared *shared, uint64 extent_pages);
+
+/* This process has no pages in its hands: it begins something, or has ended it. */
+extern void blob_sets_check_empty_hands(void);
+
+#else
+
+#define blob_sets_check_move(shared, from, to, first_page, pages) ((void) 0)
+#define blob_sets_count_move(shared, from, to, pages) ((void) 0)
+#define blob_sets_check(shared) ((void) 0)
+#define blob_sets_check_loaded(shared, extent_pages) ((void) 0)
+#define blob_sets_check_empty_hands() ((void) 0)
+
+#endif							/* USE_ASSERT_CHECKING */
 
 #endif							/* BLOB_STORE_INTERNAL_H */
