@@ -94,6 +94,7 @@ blob_assign_store_bytes(const char *data, uint64 size_bytes, BlobMethod method)
 	const BlobKeptValue *kept = NULL;
 	Datum		stored;
 
+	Assert(!blob_assign_suppressed());
 	if (current == NULL || size_bytes <= (uint64) blob_inline_limit_bytes)
 		return blob_from_bytes(data, size_bytes, true, method);
 	kept = find_kept(data, size_bytes, method);
@@ -112,6 +113,7 @@ blob_assign_store(Datum datum, BlobMethod method)
 	BlobKey		key;
 	Datum		stored;
 
+	Assert(!blob_assign_suppressed());
 	if (current == NULL || !blob_datum_is_inline(datum) || !blob_is_to_be_moved(datum))
 		return blob_externalize(datum, method);
 	plain = PG_DETOAST_DATUM_PACKED(datum);

@@ -154,6 +154,7 @@ blob_assign_content_index_changed(void)
 static void
 enter(BlobAssignTarget *target)
 {
+	Assert(!target->is_entered && target != innermost);
 	target->outer = innermost;
 	target->is_entered = true;
 	innermost = target;
@@ -209,6 +210,8 @@ blob_assign_leave_target(BlobAssignTarget *target)
 {
 	if (!target->is_entered)
 		return;
+	Assert(innermost == target);
+	Assert(!target->is_strict || !blob_durability_is_pending());
 	innermost = target->outer;
 	sync_if_strict();
 }

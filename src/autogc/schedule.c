@@ -414,6 +414,8 @@ blob_autogc_schedule_succeeded(bool look_again)
 	entry = find_entry(MyDatabaseId);
 	if (entry != NULL)
 	{
+		/* No other worker takes the next look. */
+		Assert(entry->worker == NULL || entry->worker == MyLatch);
 		entry->failures = 0;
 		entry->look_again = look_again;
 		entry->next_look = TimestampTzPlusMilliseconds(entry->looked_at,
@@ -611,6 +613,8 @@ note_vacuum(Oid relid, bool is_done)
 
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = find_entry(MyDatabaseId);
+	/* This worker alone vacuums here, and takes no more looks. */
+	Assert(entry == NULL || (entry->vacuum_pid == MyProcPid && entry->worker != MyLatch));
 	keys = entry == NULL ? NULL : find_dead_keys(entry, relid);
 	if (keys != NULL && is_done)
 		keys->is_vacuumed = true;
@@ -724,6 +728,7 @@ blob_autogc_schedule_round_done(const BlobAutogcChurn *churn, const BlobGcResult
 {
 	ScheduleEntry *entry;
 
+	Assert(result->counted && result->skipped_reason == NULL);
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = make_entry(MyDatabaseId);
 	if (entry != NULL)

@@ -164,6 +164,13 @@
 #define blob_analyze_target(stats) ((stats)->attr->attstattarget)
 #endif
 
+/* storage/lock.h: does this process hold the lock in this mode? */
+#if PG_VERSION_NUM >= 170000
+#define blob_lock_is_held(tag, mode) LockHeldByMe((tag), (mode), false)
+#else
+#define blob_lock_is_held(tag, mode) LockHeldByMe((tag), (mode))
+#endif
+
 /* ---- 18 ---- */
 
 /* c.h: begins the declaration of a function that does not return */

@@ -16,12 +16,51 @@
 #include "io/stat.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "store/map.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+
+#ifdef USE_ASSERT_CHECKING
+
+/* What holds from the end of step 7 on: nothing can have a value that the scan will not see. */
+static void
+assert_quiet(BlobGcRound *round)
+{
+	int			pid;
+
+	Assert(round->roots != NULL && round->roots->obstacle == NULL);
+	Assert(!blob_gc_older_snapshot_exists(round, &pid));
+}
+
+/*
+ * A step of README.md begins: the one before it has ended, and what it has found holds still.  4
+ * follows 6 when tables have changed; 8 follows 11 for the next range of the store.
+ */
+static void
+assert_step(BlobGcRound *round, int step)
+{
+	Assert(step == round->step + 1 || (step == 4 && round->step == 6) ||
+		   (step == 8 && round->step == 11));
+	Assert(blob_gc_round_is_locked(round));
+	Assert(round->store.lock_mode == RowExclusiveLock &&
+		   CheckRelationLockedByMe(round->store.map, RowExclusiveLock, true));
+	if (step > 1)
+		Assert(round->cutoff <= blob_store_cutoff(&round->store));
+	if (step > 2)
+		Assert(round->snapshot != NULL);
+	if (step > 7)
+		assert_quiet(round);
+	Assert((round->marks.bits != NULL) == (step > 8));
+	round->step = step;
+}
+
+#else
+#define assert_step(round, step) ((void) 0)
+#endif							/* USE_ASSERT_CHECKING */
 
 /*
  * Steps 4 to 6, and before them steps 5 and 3 once more, for constants and for snapshots that were
@@ -38,11 +77,14 @@ settle_roots(BlobGcRound *round)
 	blob_gc_wait_begin(&wait);
 	for (;;)
 	{
+		assert_step(round, 4);
 		round->roots = blob_gc_list_roots(round->context);
 		if (round->roots->obstacle != NULL)
 			return blob_gc_skip(round, "%s", round->roots->obstacle);
+		assert_step(round, 5);
 		if (!blob_gc_wait_for_transactions(round, true))
 			return false;
+		assert_step(round, 6);
 		again = blob_gc_list_roots(round->context);
 		if (again->obstacle != NULL)
 			return blob_gc_skip(round, "%s", again->obstacle);
@@ -67,38 +109,41 @@ prepare(BlobGcRound *round)
 	blob_gc_status_phase(BLOB_GC_WAITING);
 	blob_gc_status_show("blobext: waiting for transactions");
 
-	/* Step 1. */
+	assert_step(round, 1);
 	round->allocated_pages = blob_store_allocated_pages(&round->store.id);
 	round->cutoff = blob_store_cutoff(&round->store);
 
-	/* Step 2. */
+	assert_step(round, 2);
 	round->snapshot = RegisterSnapshot(GetLatestSnapshot());
-	return blob_gc_no_slot_begins(round) &&
-		blob_gc_wait_for_snapshots(round) &&	/* step 3 */
-		settle_roots(round) &&	/* steps 4 to 6 */
-		blob_gc_note_slots(round);	/* step 7 */
+	if (!blob_gc_no_slot_begins(round))
+		return false;
+	assert_step(round, 3);
+	if (!blob_gc_wait_for_snapshots(round) || !settle_roots(round))
+		return false;
+	assert_step(round, 7);
+	return blob_gc_note_slots(round);
 }
 
 /* Steps 8 to 11 for the pages of one range. */
 static bool
 collect_range(BlobGcRound *round, BlobPageNo first_page, BlobPageNo end_page)
 {
-	/* Step 8. */
+	assert_step(round, 8);
 	blob_gc_marks_begin(round, first_page, end_page);
 	if (!blob_gc_mark_roots(round))
 		return false;
 
-	/* Step 9. */
+	assert_step(round, 9);
 	blob_gc_status_phase(BLOB_GC_CHECKING);
 	blob_gc_status_show("blobext: checking tables and slots");
 	if (!blob_gc_roots_equal(round->roots, blob_gc_list_roots(round->context)))
 		return blob_gc_skip_now(round, "a table was created or changed meanwhile");
 
-	/* Step 10. */
+	assert_step(round, 10);
 	if (!blob_gc_wait_for_slots(round))
 		return false;
 
-	/* Step 11. */
+	assert_step(round, 11);
 	blob_gc_status_phase(BLOB_GC_SWEEPING);
 	blob_gc_status_show("blobext: sweeping");
 	if (!blob_gc_sweep(round))

@@ -54,6 +54,9 @@ typedef struct BlobGcRound
 	bool		keeps_catalog_rows; /* some are of a table that logical decoding reads */
 	TimestampTz next_yield_check;
 	int			delay_balance;	/* pages since the last sleep */
+#ifdef USE_ASSERT_CHECKING
+	int			step;			/* of README.md: the last one that has begun */
+#endif
 
 	/* The relation being scanned. */
 	Relation	relation;
@@ -101,12 +104,16 @@ extern bool blob_gc_page_done(BlobGcRound *round);
  */
 extern bool blob_gc_lock_round(BlobGcRound *round);
 extern bool blob_gc_lock_relation(BlobGcRound *round, Oid relid, LOCKMODE mode);
+#ifdef USE_ASSERT_CHECKING
+extern bool blob_gc_round_is_locked(const BlobGcRound *round);
+#endif
 
 /*
  * quiesce.c: steps 3 and 5.  give_up_constants: caches give up constants before the moment L,
  * however often that is chosen anew.
  */
 extern bool blob_gc_wait_for_snapshots(BlobGcRound *round);
+extern bool blob_gc_older_snapshot_exists(const BlobGcRound *round, int *pid);
 extern bool blob_gc_wait_for_transactions(BlobGcRound *round, bool give_up_constants);
 
 /* slots.c: steps 2, 7 and 10 */

@@ -33,33 +33,38 @@ typedef struct Blocker
 	const char *what;
 } Blocker;
 
+/* Is there a snapshot older than S1?  *pid: a process that has one. */
+bool
+blob_gc_older_snapshot_exists(const BlobGcRound *round, int *pid)
+{
+	TransactionId limit = round->snapshot->xmin;
+	VirtualTransactionId *found;
+	int			count;
+
+	TransactionIdRetreat(limit);
+	found = GetCurrentVirtualXIDs(limit, true, false, PROC_IN_VACUUM, &count);
+	/* Prepared transactions have no xmin. */
+	*pid = 0;
+	if (count > 0)
+		blob_gc_transaction_runs(found[0], pid);
+	pfree(found);
+	return count > 0;
+}
+
 bool
 blob_gc_wait_for_snapshots(BlobGcRound *round)
 {
-	TransactionId limit = round->snapshot->xmin;
 	BlobGcWait	wait;
+	int			pid;
 
-	TransactionIdRetreat(limit);
 	blob_gc_wait_begin(&wait);
-	for (;;)
+	while (blob_gc_older_snapshot_exists(round, &pid))
 	{
-		int			count;
-		int			pid = 0;
-		VirtualTransactionId *found = GetCurrentVirtualXIDs(limit, true, false, PROC_IN_VACUUM,
-															&count);
-
-		/* Prepared transactions have no xmin. */
-		if (count > 0)
-			blob_gc_transaction_runs(found[0], &pid);
-		pfree(found);
-		if (count == 0)
-		{
-			blob_gc_status_waiting(NULL);
-			return true;
-		}
 		if (!blob_gc_wait_more(round, &wait, "process %d holds an older snapshot", pid))
 			return false;
 	}
+	blob_gc_status_waiting(NULL);
+	return true;
 }
 
 /* Is the first transaction of a holder at most the given one, of the same backend? */

@@ -35,6 +35,10 @@ free_batch(Sweep *sweep)
 
 	if (sweep->count == 0)
 		return;
+	Assert(!sweep->round->options.dry_run);
+	for (int i = 0; i < sweep->count; i++)
+		Assert(sweep->batch[i].generation <= sweep->round->cutoff &&
+			   !blob_gc_is_marked(&sweep->round->marks, sweep->batch[i].first_page));
 	end = blob_store_free(&sweep->round->store, sweep->batch, sweep->count, sweep->horizon, &pages);
 	sweep->end_of_wal = Max(sweep->end_of_wal, end);
 	blob_stat_count(gc_freed_bytes, pages * BLOB_PAGE_SIZE);
@@ -94,6 +98,7 @@ conflict_horizon(BlobGcRound *round)
 	if (TransactionIdFollows(horizon, round->snapshot->xmin))
 		horizon = round->snapshot->xmin;
 	TransactionIdRetreat(horizon);
+	Assert(TransactionIdPrecedes(horizon, round->snapshot->xmin));
 	return horizon;
 }
 

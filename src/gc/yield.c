@@ -270,13 +270,30 @@ blob_gc_lock_relation(BlobGcRound *round, Oid relid, LOCKMODE mode)
 }
 
 /* One collector per database: only rounds lock this object. */
+static void
+round_tag(LOCKTAG *tag, const BlobGcRound *round)
+{
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, RelationRelationId, RelationGetRelid(round->store.map),
+					   BLOB_STORE_ROUND_LOCK);
+}
+
+#ifdef USE_ASSERT_CHECKING
+bool
+blob_gc_round_is_locked(const BlobGcRound *round)
+{
+	LOCKTAG		tag;
+
+	round_tag(&tag, round);
+	return blob_lock_is_held(&tag, ExclusiveLock);
+}
+#endif
+
 bool
 blob_gc_lock_round(BlobGcRound *round)
 {
 	LOCKTAG		tag;
 
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, RelationGetRelid(round->store.map),
-					   BLOB_STORE_ROUND_LOCK);
+	round_tag(&tag, round);
 	if (LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL)
 		return true;
 	return blob_gc_skip(round, "%s collects in this database already",

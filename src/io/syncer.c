@@ -156,6 +156,27 @@ is_of(const ListedSegment *entry, const BlobStoreId *store, uint32 segment_no)
 }
 
 /*
+ * The states of the list.  Backends add to it only while the syncer accepts, which it does only
+ * while checkpoints wait for it; it sleeps only when it does not accept.  No segment is listed
+ * twice.  The caller holds the lock.
+ */
+static void
+assert_list(void)
+{
+#ifdef USE_ASSERT_CHECKING
+	Assert(LWLockHeldByMe(shared->lock));
+	Assert(!(shared->accepts && shared->sleeps));
+	Assert(shared->listed_count >= 0 && shared->listed_count <= MAX_LISTED + 1);
+	for (int i = 0; i < shared->listed_count; i++)
+	{
+		for (int other = 0; other < i; other++)
+			Assert(!is_of(&shared->listed[other], &shared->listed[i].store,
+						  shared->listed[i].segment_no));
+	}
+#endif
+}
+
+/*
  * List a segment, if it is not listed yet; false if there would be more than limit.  The caller
  * holds the lock exclusively.
  */
@@ -174,6 +195,7 @@ list(const BlobStoreId *store, uint32 segment_no, int limit)
 	entry = &shared->listed[shared->listed_count++];
 	entry->store = *store;
 	entry->segment_no = segment_no;
+	assert_list();
 	return true;
 }
 
@@ -256,6 +278,7 @@ blob_syncer_forget(const BlobStoreId *store, uint32 segment_no)
 			shared->listed[kept++] = shared->listed[i];
 	}
 	shared->listed_count = kept;
+	assert_list();
 	if (is_of(&shared->syncing, store, segment_no))
 		shared->is_syncing = false;
 	LWLockRelease(shared->lock);
@@ -452,11 +475,22 @@ wait_for_files(void)
 	} while (!sync_listed());
 }
 
+/* Checkpoints wait for this process. */
+static void
+assert_holding(void)
+{
+	Assert(IsTransactionState() && (MyProc->delayChkptFlags & DELAY_CHKPT_START) != 0);
+}
+
 static void
 set_accepts(bool accepts)
 {
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	assert_holding();
+	Assert(shared->accepts != accepts);
+	Assert(!accepts || shared->listed_count == 0);
 	shared->accepts = accepts;
+	assert_list();
 	shared->held_redo = GetRedoRecPtr();
 	LWLockRelease(shared->lock);
 }
@@ -469,6 +503,20 @@ begin_holding(void)
 	MyProc->delayChkptFlags |= DELAY_CHKPT_START;
 	set_accepts(true);			/* the lock is a barrier */
 	blob_dirty_open();
+}
+
+/* Nothing that is logged is left to this process, and nothing can come: checkpoints may go on. */
+static void
+assert_all_is_durable(void)
+{
+#ifdef USE_ASSERT_CHECKING
+	LWLockAcquire(shared->lock, LW_SHARED);
+	assert_list();
+	assert_holding();
+	Assert(!shared->accepts && shared->listed_count == 0);
+	LWLockRelease(shared->lock);
+	blob_dirty_check_written();
+#endif
 }
 
 /*
@@ -488,6 +536,7 @@ end_holding(void)
 	blob_dirty_close();
 	if (!is_done || !sync_listed())
 		wait_for_files();
+	assert_all_is_durable();
 	CommitTransactionCommand();
 }
 
@@ -523,7 +572,9 @@ sleep_until_wanted(void)
 
 	pgstat_report_activity(STATE_IDLE, NULL);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	Assert(shared->listed_count == 0);
 	shared->sleeps = true;
+	assert_list();
 	LWLockRelease(shared->lock);
 	while (sleeps)
 	{

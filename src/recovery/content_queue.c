@@ -134,6 +134,51 @@ finish_overlapping(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo e
 	}
 }
 
+/*
+ * A write in flight has a claim of the engine, and a segment that is synced afterwards; no two of
+ * them have a page in common, for then the device would choose the order.
+ */
+static void
+assert_queue(void)
+{
+#ifdef USE_ASSERT_CHECKING
+	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
+	{
+		const QueuedWrite *write = &writes[i];
+		bool		is_listed = false;
+
+		if (!write->is_pending)
+			continue;
+		for (int k = 0; k < sync_count; k++)
+			is_listed |= is_of(&sync_list[k], &write->store, blob_segment_of(write->first_page));
+		Assert(has_claim && is_listed);
+		for (int k = 0; k < i; k++)
+			Assert(!writes[k].is_pending ||
+				   !blob_store_id_equals(&writes[k].store, &write->store) ||
+				   writes[k].first_page >= write->end_page ||
+				   write->first_page >= writes[k].end_page);
+	}
+#endif
+}
+
+#ifdef USE_ASSERT_CHECKING
+
+void
+blob_content_queue_check_complete(void)
+{
+	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
+		Assert(!writes[i].is_pending);
+}
+
+void
+blob_content_queue_check_durable(void)
+{
+	blob_content_queue_check_complete();
+	Assert(sync_count == 0);
+}
+
+#endif							/* USE_ASSERT_CHECKING */
+
 /* The engine's next buffer, which no write uses, and the write that will. */
 static QueuedWrite *
 take_buffer(char **buffer)
@@ -174,5 +219,6 @@ blob_content_queue_write(const BlobStoreId *store, BlobPageNo first_page, const 
 	write->request.length = page_bytes;
 	blob_io_start(&write->request);
 	write->is_pending = true;
+	assert_queue();
 	blob_io_submit();
 }

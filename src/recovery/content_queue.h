@@ -31,4 +31,13 @@ extern void blob_content_queue_sync(void);
 /* A segment, or with BLOB_ALL_SEGMENTS the store, was removed: it needs no sync any more. */
 extern void blob_content_queue_forget(const BlobStoreId *store, uint32 segment_no);
 
+/* Assert that no write is in flight; and that all content that was replayed is durable. */
+#ifdef USE_ASSERT_CHECKING
+extern void blob_content_queue_check_complete(void);
+extern void blob_content_queue_check_durable(void);
+#else
+#define blob_content_queue_check_complete() ((void) 0)
+#define blob_content_queue_check_durable() ((void) 0)
+#endif
+
 #endif							/* BLOB_CONTENT_QUEUE_H */

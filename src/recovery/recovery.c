@@ -162,6 +162,8 @@ finish_block(XLogReaderState *record, Buffer buffer, bool is_changed)
 {
 	if (is_changed)
 	{
+		/* A change is made once, by the page's LSN. */
+		Assert(PageGetLSN(BufferGetPage(buffer)) < record->EndRecPtr);
 		PageSetLSN(BufferGetPage(buffer), record->EndRecPtr);
 		MarkBufferDirty(buffer);
 	}
@@ -375,6 +377,16 @@ replay_map_blocks(XLogReaderState *record)
 		replay_map_block(record, (uint8) block_id);
 }
 
+/*
+ * Files are about to be changed, which cannot be undone: a recovery that begins anew goes on past
+ * `end` before it lets queries in.
+ */
+static void
+assert_past(XLogRecPtr end)
+{
+	Assert(!XLogNeedsFlush(end));
+}
+
 /* Remove the file of a segment.  minRecoveryPoint is moved before, as for content after a FREE. */
 static void
 replay_remove(XLogReaderState *record)
@@ -386,6 +398,7 @@ replay_remove(XLogReaderState *record)
 	store = store_of(&absence.header);
 	XLogFlush(record->EndRecPtr);
 	replay_map_blocks(record);
+	assert_past(record->EndRecPtr);
 	(void) blob_segment_remove(&store, blob_segment_of(absence.first_page));
 	blob_invalid_segments_removed(&store, blob_segment_of(absence.first_page));
 	blob_content_queue_forget(&store, blob_segment_of(absence.first_page));
@@ -435,6 +448,7 @@ replay_punch(XLogReaderState *record)
 	store = store_of(&punch.header);
 	XLogFlush(record->EndRecPtr);
 	replay_map_blocks(record);
+	assert_past(record->EndRecPtr);
 	for (uint32 i = 0; i < punch.run_count; i++)
 	{
 		BlobWalRun	run = load_run(record, data, i);
@@ -465,6 +479,7 @@ replay_drop(XLogReaderState *record)
 	}
 	store = store_of(&drop.header);
 	XLogFlush(record->EndRecPtr);
+	assert_past(record->EndRecPtr);
 	(void) blob_segment_remove_dir(&store);
 	blob_invalid_segments_removed(&store, BLOB_ALL_SEGMENTS);
 	blob_content_queue_forget(&store, BLOB_ALL_SEGMENTS);
@@ -497,6 +512,7 @@ replay_content(XLogReaderState *record)
 											  end_page * BLOB_PAGE_SIZE))
 		{
 			make_freed_crash_safe();
+			assert_past(last_free_lsn);
 			blob_content_queue_write(&store, page, data, bytes);
 		}
 		page += blob_pages_for(bytes);
@@ -549,6 +565,24 @@ replay_fetched(XLogReaderState *record)
 }
 
 /*
+ * Records change pages, files and notes that content depends on, so the content before them is in
+ * the files: but for CONTENT, which comes next to it, and ALLOC, whose extents no value has yet.
+ */
+static void
+assert_may_redo(XLogReaderState *record)
+{
+#ifdef USE_ASSERT_CHECKING
+	uint8		op = XLogRecGetInfo(record) & BLOB_WAL_OP_MASK;
+
+	Assert(InRecovery && CurrentMemoryContext == replay_context);
+	if (!has_redo_hooks)
+		blob_content_queue_check_durable();
+	else if (op != BLOB_WAL_CONTENT && op != BLOB_WAL_ALLOC)
+		blob_content_queue_check_complete();
+#endif
+}
+
+/*
  * Replay one record: the redo function of the resource manager.  Files that it makes are durable on
  * return, writes of content may be in flight.  PANIC, before any change, if this library does not
  * know the record or its version.
@@ -559,6 +593,7 @@ redo(XLogReaderState *record)
 	MemoryContext old_context = MemoryContextSwitchTo(replay_context);
 
 	require_known_record(record);
+	assert_may_redo(record);
 	switch (XLogRecGetInfo(record) & BLOB_WAL_OP_MASK)
 	{
 		case BLOB_WAL_META:
@@ -623,6 +658,7 @@ static void
 clean_up(void)
 {
 	blob_content_queue_sync();
+	blob_content_queue_check_durable();
 	blob_invalid_segments_check();
 	blob_segment_release_all();
 	MemoryContextDelete(replay_context);

@@ -53,6 +53,8 @@ redo_any(XLogReaderState *record)
 		blob_content_queue_sync();
 	else if (needs_complete_content(record))
 		blob_content_queue_wait();
+	if (moves_redo_pointer(record))
+		blob_content_queue_check_durable();
 	original_redo[XLogRecGetRmid(record)] (record);
 }
 
