@@ -10,7 +10,7 @@ declare -A test_needs=(
 	[python]='build psycopg' [mount]='build psycopg fuse' [drivers]='build psycopg'
 	[fuzz]='build psycopg' [collecting]='build pg_regress psycopg' [datums]='build psycopg'
 	[blobfs]='build pgtap psycopg' [languages]='build pgtap languages'
-	[checked]='build pgtap pg_regress psycopg binutils'
+	[checked]='build pgtap pg_regress psycopg binutils tap power'
 	[interrupt]='build tap power' [upgrade]='build git' [rmgr]='build tap power' [violation]=build
 	[scripts]=python [grow]=build [spaces]='build pgtap pg_regress'
 	[valgrind]='build pg_regress valgrind'

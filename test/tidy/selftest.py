@@ -304,6 +304,15 @@ def test_document_columns():
               f"columns of {name}: {text[:9]}")
 
 
+def test_invariants():
+    source = "void\na(void)\n{\n\tAssert(true);\n}\n\nvoid\nb(void)\n{\n}\n"
+    for text, complaints in (("*Asserted:* `a()`.", 0), ("*Not asserted:* it is a rule.", 0),
+                             ("*Asserted:* `b()`.", 1), ("*Asserted:* by all.", 1), ("`a()`.", 1)):
+        readme = f"## Invariants\n\n1. **One**: x.\n   {text}\n\n## Locks\n"
+        equal(len(list(targets.check_invariants(Fixture({
+            "src/README.md": readme, "src/a/a.c": source})))), complaints, text)
+
+
 def test_old_words():
     text = "/* Content is secured; security. */\nint\tblob_behind_put(void);\n"
     equal(list(language.old_words({"src/a/a.h": text})),

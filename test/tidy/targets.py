@@ -3,6 +3,7 @@
 import posixpath
 import re
 
+import csource
 import graph
 import language
 import measure
@@ -84,4 +85,35 @@ def check_language(tree):
             yield f"{name}:{line}: {found} ({language.PATTERNS[pattern][1]})"
 
 
-RULES = [check_language, check_function_comments, check_circles, check_readme_length]
+# An invariant's last sentence; a function that asserts is one whose body has Assert().
+PROOF = re.compile(r"\*(Asserted|Not asserted):\* (.*)", re.S)
+
+
+def asserting_functions(tree):
+    for source in in_src(tree):
+        for function in source.functions:
+            body = source.code_lines[function.brace_line - 1:function.last_line]
+            if any("Assert(" in line for line in body):
+                yield function.name
+
+
+def check_invariants(tree):
+    """Each numbered invariant of src/README.md names what asserts it, or says why nothing does."""
+    section = tree.files["src/README.md"].partition("## Invariants")[2].partition("\n## ")[0]
+    invariants = re.split(r"^(\d+)\. ", section, flags=re.M)[1:]
+    asserting = set(asserting_functions(tree))
+    for number, text in zip(invariants[::2], invariants[1::2]):
+        proof = PROOF.search(text)
+        if proof is None:
+            yield f"src/README.md: invariant {number} does not say what asserts it"
+            continue
+        names = re.findall(r"`(\w+)\(\)`", proof.group(2))
+        if proof.group(1) == "Asserted" and not names:
+            yield f"src/README.md: invariant {number} names no function that asserts it"
+        for name in names:
+            if name not in asserting:
+                yield f"src/README.md: invariant {number}: {name}() asserts nothing"
+
+
+RULES = [check_language, check_function_comments, check_circles, check_readme_length,
+         check_invariants]
