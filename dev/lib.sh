@@ -151,17 +151,61 @@ apt_get()
 	done
 }
 
-# What the version of packages ends with: those of a release come after those of the one before, so
-# that apt changes them when Debian is upgraded.  $1: os-release of another system
+# The release of Debian where os-release has no number, since that is the same in testing, unstable
+# and with packages of experimental: apt is asked where its packages come from, and those of
+# PostgreSQL.  Prints "experimental", "unstable", or the codename; nothing if apt does not know.
+# $1: codename in os-release
+unnumbered_release()
+{
+	local packages
+
+	mapfile -t packages < <(dpkg-query -W -f '${db:Status-Status} ${source:Package} ${Package}\n' |
+		sed -n 's/^installed postgresql-[0-9]* //p')
+	if [ ${#packages[@]} -gt 0 ] && apt-cache policy "${packages[@]}" | awk '
+		$1 == "***" { installed = 1 }
+		NF == 2 && $2 !~ /\// { installed = 0 }		# another version, or the next package
+		installed && $3 ~ /^(experimental|rc-buggy)\// { found = 1 }
+		END { exit !found }'
+	then
+		echo experimental
+		return
+	fi
+	apt-cache policy | awk -v codename="$1" '
+		$1 ~ /^-?[0-9]+$/ { priority = $1 }
+		sub(/^ *release /, ",") {
+			line = $0 ","
+			if (index(line, ",o=Debian,") == 0) next
+			if (index(line, ",a=unstable,") > 0 && priority > unstable) unstable = priority
+			if (index(line, ",n=" codename ",") > 0 && priority > testing) testing = priority
+		}
+		END {
+			if (unstable > 0 && unstable >= testing) print "unstable"
+			else if (testing > 0) print codename
+		}'
+}
+
+# What the version of packages ends with.  No two releases share one, and apt changes the packages
+# when a system goes on to the next: those of a release come after those of the one before, those of
+# unstable, which end with nothing, after all of them, and those for a server of experimental, which
+# is added to unstable, after these.  $1: os-release of another system
 package_suffix()
 {
 	(
 		VERSION_ID= VERSION_CODENAME= ID=
 		. "${1:-/etc/os-release}"
-		# Testing has no number yet.
-		[ "$VERSION_CODENAME" != forky ] || VERSION_ID=14
+		if [ "$ID" = debian ] && [ -z "$VERSION_ID" ]; then
+			release=$(unnumbered_release "$VERSION_CODENAME")
+			case $release in
+				experimental) echo +exp1; exit ;;
+				unstable) exit ;;
+				forky) VERSION_ID=14 ;;
+				duke) VERSION_ID=15 ;;
+				'') fail "apt does not know which release of Debian this is: run apt-get update" ;;
+				*) fail "package_suffix in dev/lib.sh does not know the number of $release" ;;
+			esac
+		fi
 		[ "$ID" != debian ] || ID=deb
-		echo "${VERSION_ID:+~$ID${VERSION_ID}u1}"
+		echo "~$ID${VERSION_ID}u1"
 	)
 }
 
