@@ -159,9 +159,9 @@ unnumbered_release()
 {
 	local packages
 
-	mapfile -t packages < <(dpkg-query -W -f '${db:Status-Status} ${source:Package} ${Package}\n' |
+	packages=$(dpkg-query -W -f '${db:Status-Status} ${source:Package} ${Package}\n' |
 		sed -n 's/^installed postgresql-[0-9]* //p')
-	if [ ${#packages[@]} -gt 0 ] && apt-cache policy "${packages[@]}" | awk '
+	if [ -n "$packages" ] && apt-cache policy $packages | awk '
 		$1 == "***" { installed = 1 }
 		NF == 2 && $2 !~ /\// { installed = 0 }		# another version, or the next package
 		installed && $3 ~ /^(experimental|rc-buggy)\// { found = 1 }
