@@ -36,14 +36,15 @@ TEST_PACKAGES=("postgresql-$PG_MAJOR-pgtap" libtap-parser-sourcehandler-pgtap-pe
 	python3-psycopg e2fsprogs mount ca-certificates git fuse3 libfuse3-dev libpq-dev)
 LANGUAGE_PACKAGES=("postgresql-plpython3-$PG_MAJOR" "postgresql-plperl-$PG_MAJOR"
 	"postgresql-pltcl-$PG_MAJOR" libpython3-dev)
+# For pglogical.pl and cdc.pl, which follow the changes of a server.
+CHANGES_PACKAGES=("postgresql-$PG_MAJOR-pglogical" "postgresql-$PG_MAJOR-wal2json"
+	"postgresql-$PG_MAJOR-decoderbufs" python3-psycopg2)
 # Drivers of clients, a JDK, tools for backups, pglogical, output plugins, languages, a browser:
 # dev/test installs them if it is asked to, and the tests that need a missing one are left out.
-OPTIONAL_PACKAGES=(python3-psycopg2 python3-asyncpg python3-pg8000 python3-sqlalchemy
+OPTIONAL_PACKAGES=("${CHANGES_PACKAGES[@]}" python3-asyncpg python3-pg8000 python3-sqlalchemy
 	python3-alembic python3-django python3-peewee python3-sqlmodel odbc-postgresql python3-pyodbc
-	libpostgresql-jdbc-java pgbouncer
-	ruby-activerecord ruby-pg pgbackrest barman rsync "postgresql-$PG_MAJOR-pglogical" chromium
-	"postgresql-$PG_MAJOR-wal2json" "postgresql-$PG_MAJOR-decoderbufs" rclone
-	"${LANGUAGE_PACKAGES[@]}")
+	libpostgresql-jdbc-java pgbouncer ruby-activerecord ruby-pg pgbackrest barman rsync chromium
+	rclone "${LANGUAGE_PACKAGES[@]}")
 command -v javac > /dev/null || OPTIONAL_PACKAGES+=(default-jdk-headless)
 
 say()
@@ -219,22 +220,51 @@ missing_packages()
 	echo "${missing[*]}"
 }
 
+# Before packages are installed: their names, and apt's lists.
+begin_installation()
+{
+	command -v dpkg-query > /dev/null || fail "this script installs Debian packages; README.md" \
+		"says how to build by hand"
+	require_root "installing packages ($*)"
+	say "Installing $*"
+	echo "This takes 1 to 10 minutes, as fast as packages come."
+	PROGRESS=1 apt_get update || fail "apt-get update failed"
+}
+
+install_packages()
+{
+	PROGRESS=1 apt_get -y install --no-install-recommends "$@" || fail "apt-get install failed"
+}
+
 # Install those of the named packages that are missing; no other package is changed or upgraded.
 dev_install_packages()
 {
 	local missing
 
-	command -v dpkg-query > /dev/null || fail "this script installs Debian packages; README.md" \
-		"says how to build by hand"
 	read -r -a missing <<< "$(missing_packages "$@")"
-	if [ ${#missing[@]} -gt 0 ]; then
-		require_root "installing packages (${missing[*]})"
-		say "Installing ${missing[*]}"
-		echo "This takes 1 to 10 minutes, as fast as packages come."
-		PROGRESS=1 apt_get update || fail "apt-get update failed"
-		PROGRESS=1 apt_get -y install --no-install-recommends "${missing[@]}" ||
-			fail "apt-get install failed"
-	fi
+	[ ${#missing[@]} -gt 0 ] || return 0
+	begin_installation "${missing[@]}"
+	install_packages "${missing[@]}"
+}
+
+# The same for packages that are not needed: those that this Debian does not have keep no others
+# away.  They are named, and the result is 1.
+dev_install_optional()
+{
+	local package missing known=() unknown=()
+
+	read -r -a missing <<< "$(missing_packages "$@")"
+	[ ${#missing[@]} -gt 0 ] || return 0
+	begin_installation "${missing[@]}"
+	for package in "${missing[@]}"; do
+		if apt-cache show "$package" > /dev/null 2>&1; then
+			known+=("$package")
+		else
+			unknown+=("$package")
+		fi
+	done
+	[ ${#known[@]} -eq 0 ] || install_packages "${known[@]}"
+	[ ${#unknown[@]} -eq 0 ] || { say "There are no packages ${unknown[*]} here"; return 1; }
 }
 
 dev_find_server()

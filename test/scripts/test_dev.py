@@ -145,14 +145,23 @@ class Dev(unittest.TestCase):
             self.assertIn(text, result.stdout)
             self.assertIn("run this in a terminal, or as root", result.stdout)
 
-    def dev_test(self, *arguments):
-        """Packages that dev/test would install, and what it prints, up to the tests themselves."""
+    def dev_test(self, *arguments, unknown=("postgresql-none",)):
+        """Packages that dev/test would install, and what it prints, up to the tests themselves.
+
+        apt-get fails as soon as one of the packages is unknown.
+        """
         installed = self.directory / "installed"
         installed.write_text("")
         optional = "chromium|default-jdk-headless|barman|pgbackrest|*pglogical|*python3-1?|ruby-*"
         self.program("dpkg-query", f'case ${{!#}} in {optional}) echo no;; *) echo installed; esac')
         self.program("javac", "exit 1")
-        self.program("apt-get", f'[[ $* != *install* ]] || echo "$@" >> {installed}')
+        self.program("apt-get", f'''[[ $* == *install* ]] || exit 0
+for name in {" ".join(unknown)}; do
+    [[ " $* " != *" $name "* ]] || exit 100
+done
+echo "$@" >> {installed}''')
+        self.program("apt-cache",
+                     f'[[ " {" ".join(unknown)} " != *" ${{!#}} "* ]] || exit 100')
         tree = self.directory / "tree"
         tree.mkdir(exist_ok=True)
         for name, text in (("dev/test", None), ("dev/lib.sh", None),
@@ -193,6 +202,14 @@ class Dev(unittest.TestCase):
         esac""")
         return self.run_script(
             ["bash", "-c", f". {TREE}/dev/lib.sh; package_suffix {self.directory}/os-release"])
+
+    def test_unknown_packages(self):
+        """As in a Debian with a server to come, which few packages are built for."""
+        self.environment["PG_MAJOR"] = "99"
+        installed, said = self.dev_test("--optional", unknown=("postgresql-99-pglogical",))
+        self.assertIn("chromium", installed)
+        self.assertNotIn("pglogical", installed)
+        self.assertRegex(said, r"no packages postgresql-99-pglogical here")
 
     def test_versions_of_packages(self):
         """No two releases share a version, and apt changes packages when Debian is upgraded.
