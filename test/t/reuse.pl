@@ -327,7 +327,7 @@ sql(q(UPDATE grown SET b = blob_append(b, convert_to(repeat('b', 50000), 'UTF8')
 $node->wait_for_catchup($standby);
 values_are_intact($standby, $_, "standby: table $_") foreach ('v', 'new', 'grown');
 kill_everything($standby);
-$standby->start;
+start_with_stops($standby);
 $node->wait_for_catchup($standby);
 values_are_intact($standby, $_, "standby, crashed: table $_") foreach ('v', 'new', 'grown');
 check_is_clean($standby, 'standby, crashed: the check finds nothing');
@@ -335,9 +335,7 @@ check_is_clean($standby, 'standby, crashed: the check finds nothing');
 sql('DELETE FROM new; ' . free_sql($first, $end));
 $node->wait_for_catchup($standby);
 $node->stop('immediate');
-kill('STOP', $standby->safe_psql('postgres',
-	"SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'"));
-$standby->promote;
+promote_before_checkpoint($standby);
 ($node, my $primary) = ($standby, $node);
 sql(q(UPDATE grown SET b = blob_append(b, convert_to(repeat('c', 90000), 'UTF8'));
 	UPDATE grown SET digest = encode(sha256(b), 'hex')));
