@@ -383,6 +383,15 @@ class Cases:
                 adapter.ok("next", 64 * 1024)
             adapter.ok("close")
 
+    def case_ahead_download(self):
+        path, expected = self.file(self.large)
+        with self.adapter() as adapter:
+            adapter.ok("write", 1, path, "-")
+            before = self.server.counter("content_read_bytes")
+            adapter.pause("download", 1, self.path("copy"), 16 * MB)
+            self.server.wait_for_counter("content_read_bytes", before + 16 * MB + 256 * 1024)
+            same(adapter.end_ok(adapter.go()), expected)
+
     def case_missing(self):
         self.server.put(1, None)
         with self.adapter() as adapter:
@@ -653,7 +662,7 @@ class Cases:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--case", action="append", default=[])
-    parser.add_argument("--ahead", action="store_true")
+    parser.add_argument("--ahead", choices=("download", "all"))
     parser.add_argument("--megabytes", type=int, default=300)
     parser.add_argument("--large", type=int, metavar="MEGABYTES")
     parser.add_argument("--compare")
@@ -667,8 +676,10 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         cases = Cases(arguments.command, directory, arguments.megabytes * MB)
         names = [name.removeprefix("case_") for name in vars(Cases) if name.startswith("case_")]
-        if not arguments.ahead:
+        if arguments.ahead != "all":
             names.remove("ahead")
+        if arguments.ahead is None:
+            names.remove("ahead_download")
         unknown = set(arguments.case).difference(names)
         if unknown:
             parser.error(f"no case {', '.join(unknown)}; there are: {', '.join(names)}")

@@ -14,6 +14,7 @@ import os
 import random
 import tarfile
 import tempfile
+import time
 import unittest
 import zipfile
 
@@ -73,6 +74,10 @@ class ClientTest(unittest.TestCase):
     def terminate_others(self):
         self.admin.execute("SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity"
                            " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+
+    def read_bytes(self):
+        return self.admin.execute(
+            "SELECT value FROM blobext_stat WHERE name = 'content_read_bytes'").fetchone()[0]
 
     def extents(self):
         return set(self.admin.execute(
@@ -401,6 +406,20 @@ class TransferTest(ClientTest):
         self.assertTrue(broken)
         with open(self.copy, "rb") as file:
             self.assertEqual(file.read(), self.data)
+
+    def is_read_ahead(self, done, total):
+        """Returns when the server has read more than the program has used."""
+        end = time.monotonic() + 60
+        while 0 < done < total and self.read_bytes() <= self.read_before + done:
+            self.assertLess(time.monotonic(), end, f"no request beyond {done} bytes")
+
+    def test_ahead(self):
+        """A piece is requested before the one before it is used.  Seen to fail without that."""
+        self.put(1, self.data)
+        for run, module in ((lambda summary: summary, blobext), (asyncio.run, aio)):
+            with self.subTest(module.__name__):
+                self.read_before = self.read_bytes()
+                run(module.download("", self.value(1), self.copy, self.is_read_ahead, 1_000_000))
 
     def test_part(self):
         self.put(1, self.data)

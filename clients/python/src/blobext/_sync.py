@@ -8,6 +8,7 @@ import io
 import os
 import time
 import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO, Callable, Iterator, Optional, Union
 
 import psycopg
@@ -506,12 +507,24 @@ def _resume_file(file: BinaryIO, summary: Summary) -> "tuple[int, Any]":
     return done, hash_beginning(file, done)
 
 
+def _piece(connection: Connection, value: Value, summary: Summary, offset: int,
+           piece_bytes: int) -> bytes:
+    """The next bytes of a version of a value, as many as a piece has, or are left."""
+    length = min(piece_bytes, summary.size - offset)
+    row = _row(connection, _statements(connection, value).read(),
+               value.parameters(offset=offset, length=length, sha256=summary.sha256))
+    if row is None:
+        raise BlobChanged("the value was changed or removed meanwhile")
+    return take_piece(row, length)
+
+
 def download(connect: Union[Connect, Connection], value: Value, path: Path,
-             progress: Optional[Progress] = None, piece_bytes: int = 4 * PIECE_BYTES,
+             progress: Optional[Progress] = None, piece_bytes: int = 2 * PIECE_BYTES,
              pauses: tuple[float, ...] = PAUSES) -> Summary:
     """Write a value to a file, which is called path.part until it is complete, and durable then.
 
     A download that was broken off goes on at the end of path.part.  ``connect`` as for upload().
+    A thread receives a piece while this one works on the piece before it.
     """
     part = os.fspath(path) + ".part"
     owned = None if isinstance(connect, psycopg.Connection) else _Session(connect, pauses)
@@ -524,22 +537,28 @@ def download(connect: Union[Connect, Connection], value: Value, path: Path,
 
     try:
         summary: Summary = run(lambda connection: stat(connection, value))
-        with io.open(part, "ab+") as file:
+        with io.open(part, "ab+") as file, ThreadPoolExecutor(1) as thread:
+            ahead: "list[Future[bytes]]" = []
+
+            def request(connection: Connection) -> None:
+                ahead.append(thread.submit(_piece, connection, value, summary, done, piece_bytes))
+
+            def receive(connection: Connection) -> bytes:
+                if not ahead:
+                    request(connection)
+                return ahead.pop().result()
+
             done, digest = _resume_file(file, summary)
             file.truncate(done)
             if progress is not None:
                 progress(done, summary.size)
             while done < summary.size:
-                length = min(piece_bytes, summary.size - done)
-                row = run(lambda connection: _row(
-                    connection, _statements(connection, value).read(),
-                    value.parameters(offset=done, length=length, sha256=summary.sha256)))
-                if row is None:
-                    raise BlobChanged("the value was changed or removed meanwhile")
-                piece = take_piece(row, length)
+                piece = run(receive)
+                done += len(piece)
+                if done < summary.size:
+                    run(request)
                 file.write(piece)
                 digest.update(piece)
-                done += length
                 if progress is not None:
                     progress(done, summary.size)
             file.flush()

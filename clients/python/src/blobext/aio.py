@@ -445,36 +445,52 @@ async def upload(connect: Union[Connect, Connection], target: Value,
         await session.close()
 
 
-async def _read(connection: Connection, value: Value, offset: int, length: int,
-                summary: Summary) -> Any:
+async def _piece(connection: Connection, value: Value, summary: Summary, offset: int,
+                 piece_bytes: int) -> bytes:
+    """The next bytes of a version of a value, as many as a piece has, or are left."""
+    length = min(piece_bytes, summary.size - offset)
     statements = await _statements(connection, value)
-    return await _row(connection, statements.read(),
-                      value.parameters(offset=offset, length=length, sha256=summary.sha256))
+    row = await _row(connection, statements.read(),
+                     value.parameters(offset=offset, length=length, sha256=summary.sha256))
+    if row is None:
+        raise BlobChanged("the value was changed or removed meanwhile")
+    return take_piece(row, length)
 
 
 async def download(connect: Union[Connect, Connection], value: Value, path: Path,
-                   progress: Optional[Progress] = None, piece_bytes: int = 4 * PIECE_BYTES,
+                   progress: Optional[Progress] = None, piece_bytes: int = 2 * PIECE_BYTES,
                    pauses: tuple[float, ...] = PAUSES) -> Summary:
-    """Write a value to a file, see ``blobext.download()``."""
+    """Write a value to a file, see ``blobext.download()``.  A task receives the next piece."""
     part = os.fspath(path) + ".part"
     session = _Session(connect, pauses)
+    ahead: "list[asyncio.Future[bytes]]" = []
     try:
         summary: Summary = await session.run(lambda connection: stat(connection, value))
         with io.open(part, "ab+") as file:
+            async def request(connection: Connection) -> None:
+                ahead.append(asyncio.ensure_future(_piece(connection, value, summary, done,
+                                                          piece_bytes)))
+                await asyncio.sleep(0)    # It is sent.
+
+            async def receive(connection: Connection) -> bytes:
+                if not ahead:
+                    await request(connection)
+                try:
+                    return await ahead[0]
+                finally:
+                    ahead.clear()
+
             done, digest = _resume_file(file, summary)
             file.truncate(done)
             if progress is not None:
                 progress(done, summary.size)
             while done < summary.size:
-                length = min(piece_bytes, summary.size - done)
-                row = await session.run(lambda connection: _read(
-                    connection, value, done, length, summary))
-                if row is None:
-                    raise BlobChanged("the value was changed or removed meanwhile")
-                piece = take_piece(row, length)
+                piece = await session.run(receive)
+                done += len(piece)
+                if done < summary.size:
+                    await session.run(request)
                 file.write(piece)
                 digest.update(piece)
-                done += length
                 if progress is not None:
                     progress(done, summary.size)
             file.flush()
@@ -485,4 +501,7 @@ async def download(connect: Union[Connect, Connection], value: Value, path: Path
         os.replace(part, path)
         return summary
     finally:
+        for task in ahead:
+            task.cancel()
+        await asyncio.gather(*ahead, return_exceptions=True)
         await session.close()
