@@ -54,10 +54,7 @@ impl From<io::Error> for Error {
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        match error {
-            Error::Io(error) => error,
-            error => io::Error::other(error),
-        }
+        io::Error::other(error)
     }
 }
 
