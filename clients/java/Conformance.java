@@ -5,12 +5,13 @@ import blobext.BlobSummary;
 import blobext.BlobValue;
 import blobext.Blobs;
 import java.io.BufferedReader;
-import java.io.FilterInputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.io.PrintStream;
+import java.nio.ByteBuffer;
+import java.nio.channels.SeekableByteChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -96,23 +97,66 @@ public final class Conformance {
         }
     }
 
-    private InputStream open(Path path) throws IOException {
-        return new FilterInputStream(Files.newInputStream(path)) {
-            private long total;
+    /** A file that pauses where the script wants it. */
+    private final class Paused implements SeekableByteChannel {
+        private final SeekableByteChannel file;
+        private long total;
 
-            @Override
-            public int read(byte[] bytes, int offset, int length) throws IOException {
-                pause(total);
-                int count = super.read(bytes, offset, length);
-                total += Math.max(count, 0);
-                return count;
-            }
-        };
+        Paused(Path path) throws IOException {
+            file = Files.newByteChannel(path);
+        }
+
+        @Override
+        public int read(ByteBuffer bytes) throws IOException {
+            pause(total);
+            int count = file.read(bytes);
+            total += Math.max(count, 0);
+            return count;
+        }
+
+        @Override
+        public int write(ByteBuffer bytes) throws IOException {
+            return file.write(bytes);
+        }
+
+        @Override
+        public long position() throws IOException {
+            return file.position();
+        }
+
+        @Override
+        public SeekableByteChannel position(long newPosition) throws IOException {
+            file.position(newPosition);
+            return this;
+        }
+
+        @Override
+        public long size() throws IOException {
+            return file.size();
+        }
+
+        @Override
+        public SeekableByteChannel truncate(long size) throws IOException {
+            file.truncate(size);
+            return this;
+        }
+
+        @Override
+        public boolean isOpen() {
+            return file.isOpen();
+        }
+
+        @Override
+        public void close() throws IOException {
+            file.close();
+        }
     }
 
     private String upload(BlobValue value, Path path, String stage) throws IOException {
-        return describe(stage.equals("-") ? blobs.upload(value, () -> open(path))
-            : blobs.upload(value, () -> open(path), BlobValue.stage(stage).withSchema(SCHEMA)));
+        BlobValue row = stage.equals("-") ? null : BlobValue.stage(stage).withSchema(SCHEMA);
+        try (SeekableByteChannel file = new Paused(path)) {
+            return describe(blobs.upload(value, file, row));
+        }
     }
 
     private long seek(long offset, String whence) throws IOException {

@@ -4,52 +4,50 @@ import blobext.BlobException.Kind;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.ByteBuffer;
-import java.security.MessageDigest;
 import java.sql.SQLException;
 import java.util.Objects;
 import org.postgresql.copy.CopyOut;
 
 /**
- * One version of a value, or a range of it. A statement reads up to 4 MB of this version: if
- * another session replaces the value meanwhile, reads throw BlobException, kind CHANGED. After a
- * lost connection reads go on where they were, if the connection is not the caller's. The digest is
- * verified when all has been read in order. Not for several threads at the same time.
+ * One version of a value, or a range of it. If another session replaces the value meanwhile, reads
+ * throw BlobException, kind CHANGED. After a lost connection reads go on where they were, if the
+ * connection is not the caller's. The digest is verified when all has been read in order. Not for
+ * several threads at the same time.
  */
 public final class BlobInputStream extends InputStream {
     private static final int ROW_BYTES = 256 * 1024;
-    private static final int LEAST_SPAN = 64 * 1024;
-    private static final int LARGEST_SPAN = 4 * 1024 * 1024;
+    /** Of a COPY in a sequence of reads: the server makes rows while the program uses others. */
+    private static final int ROWS = 16;
     private static final int COPY_HEADER_BYTES = 11 + 4 + 4;
+    /** Number of columns; offset and content with their lengths. */
+    private static final int ROW_HEADER_BYTES = 2 + 4 + 8 + 4;
 
     private final Session session;
-    private final BlobValue value;
     private final BlobSummary summary;
     private final long end;
+    private Session.Target target;
     private long position;
     private CopyOut copy;
-    private int spanBytes = LEAST_SPAN / 2;
-    private long spanEnd;
-    /** The row that was read last; its content is at its end. */
-    private byte[] message;
+    private long copyEnd;
+    /** The content of the last row, from rowStart on. */
+    private ByteBuffer row = ByteBuffer.allocate(0);
     private long rowStart;
-    private int rowBytes;
-    private final MessageDigest digest = Session.sha256();
-    private long hashedBytes;
+    private final Content seen = new Content();
     private boolean isOpen = true;
 
     BlobInputStream(Session session, BlobValue value, long offset, long length) throws IOException {
         if (offset < 0 || length < 0)
             throw new IllegalArgumentException("offset and length must not be negative");
         this.session = session;
-        this.value = value;
-        BlobSummary found = null;
         try {
-            found = session.retry(() -> session.stat(value, "stat").summary());
-        } finally {
-            if (found == null)
-                session.close();
+            summary = session.retry(() -> {
+                target = session.target(value);
+                return session.find(target, "stat").summary();
+            });
+        } catch (IOException | RuntimeException error) {
+            session.close();
+            throw error;
         }
-        summary = found;
         end = length < summary.size() - offset ? offset + length : summary.size();
         position = offset;
     }
@@ -64,16 +62,14 @@ public final class BlobInputStream extends InputStream {
     }
 
     /** Sets the position in the value; beyond the end there is nothing to read. */
-    public void seek(long newPosition) throws IOException {
-        requireOpen();
+    public void seek(long newPosition) {
         if (newPosition < 0)
             throw new IllegalArgumentException("negative position: " + newPosition);
         position = newPosition;
     }
 
     @Override
-    public long skip(long count) throws IOException {
-        requireOpen();
+    public long skip(long count) {
         long skipped = Math.max(0, Math.min(count, end - position));
         position += skipped;
         return skipped;
@@ -87,81 +83,71 @@ public final class BlobInputStream extends InputStream {
 
     @Override
     public int read(byte[] buffer, int offset, int length) throws IOException {
-        requireOpen();
         Objects.checkFromIndexSize(offset, length, buffer.length);
-        if (length == 0)
-            return 0;
-        if (position >= end)
-            return -1;
-        if (message == null || position < rowStart || position >= rowStart + rowBytes)
+        if (!isOpen)
+            throw new IOException("the stream is closed");
+        if (length == 0 || position >= end)
+            return length == 0 ? 0 : -1;
+        if (position < rowStart || position >= rowStart + row.capacity())
             fetch();
         int start = (int) (position - rowStart);
-        int count = Math.min(length, rowBytes - start);
-        System.arraycopy(message, message.length - rowBytes + start, buffer, offset, count);
+        int count = Math.min(length, row.capacity() - start);
+        row.get(start, buffer, offset, count);
         position += count;
         return count;
     }
 
-    /** One more row: of the statement under way if it comes to that, else of another one. */
     private void fetch() throws IOException {
-        if (position != rowStart + rowBytes) {
+        boolean isNext = position == rowStart + row.capacity();
+        if (!isNext)
             finish();
-            spanBytes = LEAST_SPAN / 2;
-        }
-        message = null;
-        byte[] bytes = session.retry(this::nextRow);
+        // Between reads a connection of the caller is free.
+        int rows = isNext && session.isOwner() ? ROWS : 1;
+        ByteBuffer next = session.retry(() -> nextRow(rows));
+        if (position == seen.size())
+            seen.update(next.duplicate());
+        if (seen.size() == summary.size() && !seen.summary().equals(summary))
+            throw new BlobException(Kind.MISMATCH, "the bytes have another digest");
+        row = next;
         rowStart = position;
-        if (rowStart == hashedBytes) {
-            digest.update(bytes, bytes.length - rowBytes, rowBytes);
-            hashedBytes += rowBytes;
-            String read = hashedBytes == summary.size() ? Session.hex(digest) : null;
-            if (read != null && !read.equals(summary.sha256()))
-                throw new BlobException(Kind.MISMATCH, "the bytes have another digest");
-        }
-        message = bytes;
     }
 
-    /** A message of COPY is a row: number of columns; offset and content with their lengths. */
-    private byte[] nextRow() throws IOException, SQLException {
-        boolean isDone = false;
+    /** One more row: of the COPY under way if there is one, else of another one. */
+    private ByteBuffer nextRow(int rows) throws IOException, SQLException {
         try {
-            boolean isFirst = copy == null;
-            if (isFirst)
-                begin();
+            int headerBytes = ROW_HEADER_BYTES;
+            if (copy == null) {
+                begin(rows);
+                headerBytes += COPY_HEADER_BYTES;
+            }
+            int length = (int) Math.min(ROW_BYTES, copyEnd - position);
             byte[] bytes = copy.readFromCopy();
-            rowBytes = (int) Math.min(ROW_BYTES, spanEnd - position);
-            int headerBytes = (isFirst ? COPY_HEADER_BYTES : 0) + 2 + 4 + 8 + 4;
-            if (isFirst && bytes != null && bytes.length == COPY_HEADER_BYTES + 2)
+            if (bytes != null && bytes.length == COPY_HEADER_BYTES + 2)
                 throw new BlobException(Kind.CHANGED, "the value was replaced or removed");
-            if (bytes == null || bytes.length != headerBytes + rowBytes
+            if (bytes == null || bytes.length != headerBytes + length
                     || ByteBuffer.wrap(bytes).getLong(headerBytes - 12) != position)
                 throw new BlobException(Kind.UNEXPECTED, "the server does not give this range");
-            if (position + rowBytes == spanEnd)
+            if (position + length == copyEnd)
                 finish();
-            isDone = true;
-            return bytes;
-        } finally {
-            if (!isDone)
-                finish();
+            return ByteBuffer.wrap(bytes, headerBytes, length).slice();
+        } catch (IOException | SQLException error) {
+            finish();
+            throw error;
         }
     }
 
-    /** Spans grow while they are read in order. Between reads a caller's connection is free. */
-    private void begin() throws IOException, SQLException {
-        spanBytes = Math.min(2 * spanBytes, session.isOwner() ? LARGEST_SPAN : ROW_BYTES);
-        spanEnd = Math.min(position + spanBytes, end);
-        String part = "blobext_part.start";
-        String content = session.statement(value, "read", part, "pg_catalog.int8smaller("
-            + ROW_BYTES + ", '" + spanEnd + "' OPERATOR(pg_catalog.-) " + part + ')',
+    private void begin(int rows) throws SQLException {
+        copyEnd = Math.min(position + (long) rows * ROW_BYTES, end);
+        String content = target.sql("read", "part.start", String.format("pg_catalog.int8smaller("
+            + "%d, '%d' OPERATOR(pg_catalog.-) part.start)", ROW_BYTES, copyEnd),
             "'\\x" + summary.sha256() + '\'');
-        copy = session.copies().copyOut(String.format("COPY (SELECT %s, blobext_read.content"
+        copy = session.copies().copyOut(String.format("COPY (SELECT part.start, got.content"
             + " FROM pg_catalog.generate_series('%d'::pg_catalog.int8, '%d'::pg_catalog.int8,"
-            + " %d::pg_catalog.int8) AS blobext_part (start) CROSS JOIN LATERAL (%s)"
-            + " AS blobext_read (content)) TO STDOUT (FORMAT binary)", part, position, spanEnd - 1,
-            ROW_BYTES, content));
+            + " %d::pg_catalog.int8) AS part (start) CROSS JOIN LATERAL (%s) AS got (content))"
+            + " TO STDOUT (FORMAT binary)", position, copyEnd - 1, ROW_BYTES, content));
     }
 
-    /** Takes what comes yet of a statement, at most a span. */
+    /** Takes what comes yet of a COPY. */
     private void finish() {
         try {
             while (copy != null && copy.isActive() && copy.readFromCopy() != null)
@@ -175,13 +161,7 @@ public final class BlobInputStream extends InputStream {
     @Override
     public void close() {
         isOpen = false;
-        message = null;
         finish();
         session.close();
-    }
-
-    private void requireOpen() throws IOException {
-        if (!isOpen)
-            throw new IOException("the stream is closed");
     }
 }

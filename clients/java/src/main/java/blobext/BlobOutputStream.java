@@ -4,7 +4,6 @@ import blobext.BlobException.Kind;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.nio.ByteBuffer;
-import java.security.MessageDigest;
 import java.sql.SQLException;
 import java.util.HexFormat;
 import java.util.Objects;
@@ -24,58 +23,54 @@ public final class BlobOutputStream extends OutputStream {
     private static final byte[] COPY_END = {-1, -1};
 
     private final Session session;
-    private final boolean ownsSession;
-    private final BlobValue value;
     private final ByteBuffer row = ByteBuffer.allocate(ROW_HEADER_BYTES + PIECE_BYTES);
+    private Session.Target target;
+    private Session.Target stage;
+    private Session.Found upload;
+    private Content content = new Content();
+    private boolean isInTransaction;
     private CopyIn copy;
-    private long number;
-    private MessageDigest digest = Session.sha256();
-    private BlobSummary summary;
-    private long position;
 
     /** With a stage, unless that is null, it goes on at the end of what that has. */
-    BlobOutputStream(Session session, boolean ownsSession, BlobValue value, BlobValue stage,
-            long expectedBytes) throws IOException {
+    BlobOutputStream(Session session, BlobValue value, BlobValue stage, long expectedBytes)
+            throws IOException {
         this.session = session;
-        this.ownsSession = ownsSession;
-        this.value = value;
-        boolean isDone = false;
         try {
-            Session.run(() -> begin(stage, expectedBytes));
-            isDone = true;
-        } finally {
-            if (!isDone)
-                close();
+            Session.run(() -> begin(value, stage, expectedBytes));
+        } catch (IOException | RuntimeException error) {
+            close();
+            throw error;
         }
     }
 
-    private Void begin(BlobValue stage, long expectedBytes) throws IOException, SQLException {
-        String pieces = session.statement(value, "pieces");
+    private Void begin(BlobValue value, BlobValue stage, long expectedBytes)
+            throws IOException, SQLException {
+        target = session.target(value);
         session.begin();
-        Session.Found beginning = stage != null ? session.stat(stage, "resume", "'0'")
-            : session.first(value, "begin", "'" + expectedBytes + '\'');
-        summary = beginning.summary();
-        position = summary.size();
-        number = beginning.number();
-        copy = session.copies().copyIn(pieces);
+        isInTransaction = true;
+        if (stage == null) {
+            upload = session.find(target, "begin", "'" + expectedBytes + '\'');
+        } else {
+            this.stage = session.target(stage);
+            session.execute(this.stage.sql("stage"));
+            upload = session.find(this.stage, "resume", "'0'");
+        }
+        copy = session.copies().copyIn(target.sql("pieces"));
         copy.writeToCopy(COPY_BEGIN, 0, COPY_BEGIN.length);
-        row.putShort((short) 2).putInt(8).putLong(number).putInt(0);
+        row.putShort((short) 2).putInt(8).putLong(upload.number()).putInt(0);
         return null;
-    }
-
-    /** Bytes that the value has so far. */
-    public long position() {
-        return position;
     }
 
     /** Of the stored value; before store(), of what this began with. */
     public BlobSummary summary() {
-        return summary;
+        return upload.summary();
     }
 
-    /** Goes on with the digest of what this began with. */
-    void setDigest(MessageDigest beginning) {
-        digest = beginning;
+    /** Goes on with the digest of what this began with; if there is more to come, in the stage. */
+    void goOn(Content beginning, boolean isInStage) {
+        content = beginning;
+        target = isInStage ? stage : target;
+        stage = isInStage ? null : stage;
     }
 
     @Override
@@ -90,68 +85,52 @@ public final class BlobOutputStream extends OutputStream {
         for (int done = 0, count; done < length; done += count) {
             count = Math.min(length - done, row.remaining());
             row.put(bytes, offset + done, count);
-            position += count;
             if (!row.hasRemaining())
-                send();
+                Session.run(this::send);
         }
     }
 
-    private void send() throws IOException {
+    private Void send() throws SQLException {
         int length = row.position() - ROW_HEADER_BYTES;
         row.putInt(ROW_HEADER_BYTES - 4, length);
-        digest.update(row.array(), ROW_HEADER_BYTES, length);
-        attempt(() -> {
-            copy.writeToCopy(row.array(), 0, row.position());
-            return null;
-        });
+        content.update(row.duplicate().flip().position(ROW_HEADER_BYTES));
+        copy.writeToCopy(row.array(), 0, row.position());
         row.position(ROW_HEADER_BYTES);
-    }
-
-    /** Sends nothing yet: errors of the server come with later pieces, or with store(). */
-    @Override
-    public void flush() throws IOException {
-        requireOpen();
+        return null;
     }
 
     /** Stores the value in its row, or a new one. Commits, but not a transaction of the caller. */
     public BlobSummary store() throws IOException {
-        return store(null);
+        requireOpen();
+        try {
+            upload = Session.run(this::end);
+            isInTransaction = false;
+            return summary();
+        } finally {
+            close();
+        }
     }
 
-    /** The same, and removes a stage, unless that is null. */
-    BlobSummary store(BlobValue stage) throws IOException {
-        requireOpen();
+    private Session.Found end() throws IOException, SQLException {
         if (row.position() > ROW_HEADER_BYTES)
             send();
-        return attempt(() -> {
-            copy.writeToCopy(COPY_END, 0, COPY_END.length);
-            copy.endCopy();
-            copy = null;
-            Session.Found stored = session.first(value, "update", "'" + number + '\'');
-            if (stored == null)
-                stored = session.stat(value, "insert", "'" + number + '\'');
-            if (!new BlobSummary(position, Session.hex(digest)).equals(stored.summary()))
-                throw new BlobException(Kind.MISMATCH, "the server has other bytes than were sent");
-            if (stage != null)
-                session.execute(session.statement(stage, "unstage"));
-            session.commit();
-            summary = stored.summary();
-            close();
-            return summary;
-        });
-    }
-
-    /** After an error the value is given up. */
-    private <T> T attempt(Session.Work<T> work) throws IOException {
-        boolean isDone = false;
+        copy.writeToCopy(COPY_END, 0, COPY_END.length);
+        copy.endCopy();
+        Session.Found stored;
+        String number = "'" + upload.number() + '\'';
         try {
-            T result = Session.run(work);
-            isDone = true;
-            return result;
-        } finally {
-            if (!isDone)
-                close();
+            stored = session.find(target, "update", number);
+        } catch (BlobException error) {
+            if (error.getKind() != Kind.MISSING)
+                throw error;
+            stored = session.find(target, "insert", number);
         }
+        if (!stored.summary().equals(content.summary()))
+            throw new BlobException(Kind.MISMATCH, "the server has other bytes than were sent");
+        if (stage != null)
+            session.execute(stage.sql("unstage"));
+        session.commit();
+        return stored;
     }
 
     /** Gives the value up, unless it is stored: the row stays as it is. */
@@ -164,9 +143,10 @@ public final class BlobOutputStream extends OutputStream {
             // The server says that the COPY has failed, which is what was asked for.
         }
         copy = null;
-        session.rollBack();
-        if (ownsSession)
-            session.close();
+        if (isInTransaction)
+            session.rollBack();
+        isInTransaction = false;
+        session.close();
     }
 
     private void requireOpen() throws IOException {

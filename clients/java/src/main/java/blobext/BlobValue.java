@@ -1,6 +1,6 @@
 package blobext;
 
-import java.util.LinkedHashMap;
+import java.util.HashMap;
 import java.util.Map;
 
 /**
@@ -9,7 +9,7 @@ import java.util.Map;
  */
 public record BlobValue(String schema, String table, String column, Map<String, String> key) {
     public BlobValue {
-        key = Map.copyOf(new LinkedHashMap<>(key));    // refuses null
+        key = Map.copyOf(key);    // refuses null
         if (key.isEmpty())
             throw new IllegalArgumentException("the key has no column");
     }
@@ -34,7 +34,7 @@ public record BlobValue(String schema, String table, String column, Map<String, 
 
     /** One more column of the key. */
     public BlobValue withKey(String name, Object value) {
-        Map<String, String> more = new LinkedHashMap<>(key);
+        Map<String, String> more = new HashMap<>(key);
         more.put(name, value.toString());
         return new BlobValue(schema, table, column, more);
     }
