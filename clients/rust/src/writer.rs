@@ -128,7 +128,8 @@ impl Store {
         let size = source.seek(SeekFrom::End(0)).await?;
         let state = &tokio::sync::Mutex::new((source, Content::default()));
         loop {
-            let section = |_| async { self.section(value, stage, size, &mut *state.lock().await).await };
+            let section =
+                |_| async { self.section(value, stage, size, &mut *state.lock().await).await };
             match self.retry(section).await? {
                 stored if stored.size == size => return Ok(stored),
                 _ => continue,
