@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "errors.h"
-#include "session.h"
+#include "common/errors.h"
+#include "requests/session.h"
 #include "tx.h"
 
 enum

@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "errors.h"
+#include "common/errors.h"
 
 enum
 {

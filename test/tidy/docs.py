@@ -14,7 +14,7 @@ from tree import SKIPPED_DIRECTORIES
 FOLDERS = ("bench", "dev", "docs", "examples", "expected", "mount", "plpython", "sql", "src",
            "test", "tools")
 # Where the paths of a document may begin, besides the top and the folder of the document.
-BASES = ("mount", "src", "test", "test/t", "test/pgtap", "test/sql", "docs")
+BASES = ("mount", "mount/src", "src", "test", "test/t", "test/pgtap", "test/sql", "docs")
 # What a build or a run makes, and names with a placeholder.
 FOREIGN = re.compile(r"(^dev/cluster|SHA256_CTX\.h|--[A-Z](--[A-Z])?\.sql)$")
 # History names what was there.

@@ -57,6 +57,7 @@ FOUND_BY_NAME = [
     ("clients/python/src/blobext", "*.py"),  # its wheel
     ("mount/sql", "*.sql"),     # its Makefile
     ("mount/src", "*.c"),       # its Makefile
+    ("mount/src/*", "*.c"),
     ("plpython", "*.c"),        # its Makefile
     ("plpython/sql", "*.sql"),
     ("src", "*.c"),             # Makefile

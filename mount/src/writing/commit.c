@@ -1,0 +1,475 @@
+/*
+ * writing/commit.c
+ *	  Commits of working copies, see mount/README.md, "Commits".
+ *
+ * The changes become one transaction: all content at once, or streamed; only the new bytes
+ * if they were appended; else a patch of the changed ranges.  It is first sent for the version that
+ * the working copy is based on.  If the row has another one, a commit is sent for the row as it is
+ * now ("last close wins"), and the mount begins anew with what the row has then.
+ */
+#include "writing/writer.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/errors.h"
+#include "kernel/notify.h"
+
+enum
+{
+	/* Up to this, content is a parameter of one statement. */
+	STATEMENT_BYTES = 8 * 1024 * 1024,
+	/* More in a patch than this, and the whole content is sent. */
+	PATCH_BYTES = 32 * 1024 * 1024,
+	/* More bytes or ranges in the spool file than this are dropped after a commit. */
+	SPOOL_BYTES = 256 * 1024 * 1024,
+	SPOOL_SPANS = WORKING_SPANS / 10,
+	PIECE_BYTES = 1024 * 1024,
+	OID_BYTEA = 17,
+	OID_INT8 = 20,
+	ARRAY_HEADER_BYTES = 20
+};
+
+static int64_t
+min(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+struct commit
+{
+	struct writer *writer;
+	struct copy *copy;
+	bool		is_exact;		/* for the base's version only */
+	int64_t		known;			/* 0: whatever the row has */
+	int64_t		resumed;		/* the version that an upload goes on from */
+};
+
+/* ---- parameters ---- */
+
+static void
+parameter_known(struct parameters *parameters, const struct commit *commit)
+{
+	if (commit->known != 0)
+		parameter_int8(parameters, commit->known);
+	else
+		parameter_null(parameters);
+	parameter_bool(parameters, commit->is_exact);
+}
+
+/* An array of one dimension, in the server's binary form; elements are added behind it. */
+static char *
+begin_array(char *target, uint32_t type, uint32_t count)
+{
+	uint32_t	header[5] = {htonl(1), 0, htonl(type), htonl(count), htonl(1)};
+
+	memcpy(target, header, sizeof(header));
+	return target + sizeof(header);
+}
+
+static char *
+add_length(char *target, uint32_t length)
+{
+	uint32_t	network = htonl(length);
+
+	memcpy(target, &network, sizeof(network));
+	return target + sizeof(network);
+}
+
+/* The offsets and the pieces of a patch; the caller frees both. */
+static int
+make_arrays(const struct commit *commit, char **offsets, size_t *offsets_length, char **pieces,
+			size_t *pieces_length)
+{
+	const struct spans *changes = &commit->copy->working.dirty;
+	char	   *offset;
+	char	   *piece;
+	int			error = 0;
+
+	*offsets_length = ARRAY_HEADER_BYTES + (size_t) changes->count * 12;
+	*pieces_length = ARRAY_HEADER_BYTES + (size_t) changes->count * 4 +
+		(size_t) spans_bytes(changes);
+	*offsets = allocate(*offsets_length);
+	*pieces = allocate(*pieces_length);
+	offset = begin_array(*offsets, OID_INT8, (uint32_t) changes->count);
+	piece = begin_array(*pieces, OID_BYTEA, (uint32_t) changes->count);
+	for (int i = 0; i < changes->count && error == 0; i++)
+	{
+		const struct span *span = &changes->items[i];
+		size_t		length = (size_t) (span->end - span->start);
+		uint64_t	network = htobe64((uint64_t) span->start);
+
+		offset = add_length(offset, sizeof(network));
+		memcpy(offset, &network, sizeof(network));
+		offset += sizeof(network);
+		piece = add_length(piece, (uint32_t) length);
+		error = working_read_spool(&commit->copy->working, span->start, length, piece);
+		piece += length;
+	}
+	return error;
+}
+
+/* ---- the four kinds of a commit; each is a transaction_step ---- */
+
+static int
+step_whole(struct transaction *transaction, void *context)
+{
+	struct commit *commit = context;
+	struct copy *copy = commit->copy;
+	size_t		size = (size_t) copy->working.size;
+	char	   *content;
+	struct parameters parameters = {0};
+	int			error = working_get_spool(&copy->working, size, &content);
+
+	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
+	parameter_known(&parameters, commit);
+	parameter_bytes(&parameters, content, size);
+	parameter_int8(&parameters, nanoseconds(copy->mtime));
+	if (error == 0)
+		error = transaction_call(transaction, commit->writer->calls.write, &parameters);
+	free(content);
+	return error;
+}
+
+static int
+step_append(struct transaction *transaction, void *context)
+{
+	struct commit *commit = context;
+	struct copy *copy = commit->copy;
+	size_t		size = (size_t) (copy->working.size - copy->working.server_size);
+	char	   *data = allocate(size);
+	struct parameters parameters = {0};
+	int			error = working_read_spool(&copy->working, copy->working.server_size, size,
+										   data);
+
+	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
+	parameter_known(&parameters, commit);
+	parameter_bytes(&parameters, data, size);
+	parameter_int8(&parameters, nanoseconds(copy->mtime));
+	if (error == 0)
+		error = transaction_call(transaction, commit->writer->calls.append, &parameters);
+	free(data);
+	return error;
+}
+
+static int
+step_patch(struct transaction *transaction, void *context)
+{
+	struct commit *commit = context;
+	struct copy *copy = commit->copy;
+	struct parameters parameters = {0};
+	char	   *offsets;
+	char	   *pieces;
+	size_t		offsets_length;
+	size_t		pieces_length;
+	int			error = make_arrays(commit, &offsets, &offsets_length, &pieces, &pieces_length);
+
+	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
+	parameter_known(&parameters, commit);
+	if (copy->working.kept < copy->working.server_size)
+		parameter_int8(&parameters, copy->working.kept);
+	else
+		parameter_null(&parameters);
+	parameter_bytes(&parameters, offsets, offsets_length);
+	parameter_bytes(&parameters, pieces, pieces_length);
+	/* Ranges inside of a file leave the size as it is, which may have grown meanwhile. */
+	if (copy->working.size == copy->working.server_size &&
+		copy->working.kept == copy->working.server_size)
+		parameter_null(&parameters);
+	else
+		parameter_int8(&parameters, copy->working.size);
+	parameter_int8(&parameters, nanoseconds(copy->mtime));
+	if (error == 0)
+		error = transaction_call(transaction, commit->writer->calls.patch, &parameters);
+	free(offsets);
+	free(pieces);
+	return error;
+}
+
+static int
+step_truncate(struct transaction *transaction, void *context)
+{
+	struct commit *commit = context;
+	struct copy *copy = commit->copy;
+	struct parameters parameters = {0};
+
+	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
+	parameter_known(&parameters, commit);
+	parameter_int8(&parameters, copy->working.size);
+	parameter_int8(&parameters, nanoseconds(copy->mtime));
+	return transaction_call(transaction, commit->writer->calls.truncate, &parameters);
+}
+
+/* ---- content that is streamed ---- */
+
+/* A statement whose one field is a number. */
+static int
+query_number(struct transaction *transaction, int statement, const struct parameters *parameters,
+			 int column, int64_t *number)
+{
+	PGresult   *result;
+	int			error = query_on(transaction->connection, statement, parameters, &result,
+								 transaction->sqlstate);
+
+	if (error != 0)
+		return error;
+	*number = field_int8(result, 0, column);
+	error = field_has_length(result, 0, column, sizeof(*number)) ? 0 : EIO;
+	PQclear(result);
+	return error;
+}
+
+/* Send the bytes from an offset on, piece by piece. */
+static int
+send_content(struct transaction *transaction, struct commit *commit, int64_t upload, int64_t offset)
+{
+	struct working *working = &commit->copy->working;
+	char	   *piece = allocate(PIECE_BYTES);
+	int			error = 0;
+
+	while (offset < working->size && error == 0)
+	{
+		int64_t		rest = working->size - offset;
+		size_t		length = (size_t) (rest < PIECE_BYTES ? rest : PIECE_BYTES);
+		struct parameters parameters = {0};
+		int64_t		sent;
+
+		error = working_read_spool(working, offset, length, piece);
+		parameter_int8(&parameters, upload);
+		parameter_bytes(&parameters, piece, length);
+		if (error == 0)
+			error = query_number(transaction, commit->writer->calls.upload_write, &parameters, 0,
+								 &sent);
+		offset += (int64_t) length;
+	}
+	free(piece);
+	return error;
+}
+
+/* The upload becomes the content of the row. */
+static int
+end_upload(struct transaction *transaction, struct commit *commit, int64_t upload)
+{
+	struct parameters parameters = {0};
+
+	parameter_int8(&parameters, (int64_t) commit->copy->node->attributes.ino);
+	parameter_known(&parameters, commit);
+	parameter_int8(&parameters, upload);
+	parameter_int8(&parameters, nanoseconds(commit->copy->mtime));
+	return transaction_call(transaction, commit->writer->calls.write_upload, &parameters);
+}
+
+static int
+step_upload(struct transaction *transaction, void *context)
+{
+	struct commit *commit = context;
+	struct parameters parameters = {0};
+	int64_t		upload;
+	int			error;
+
+	parameter_int8(&parameters, commit->copy->working.size);
+	error = query_number(transaction, commit->writer->calls.upload_begin, &parameters, 0, &upload);
+	if (error == 0)
+		error = send_content(transaction, commit, upload, 0);
+	if (error == 0)
+		error = end_upload(transaction, commit, upload);
+	return error;
+}
+
+/*
+ * Lock the row by an append of nothing, which compares its version, and go on from the content that
+ * it has.
+ */
+static int
+step_append_upload(struct transaction *transaction, void *context)
+{
+	struct commit *commit = context;
+	struct copy *copy = commit->copy;
+	struct commit rest = *commit;
+	struct parameters lock = {0};
+	struct parameters resume = {0};
+	PGresult   *result;
+	int64_t		upload;
+	int			error;
+
+	parameter_int8(&lock, (int64_t) copy->node->attributes.ino);
+	parameter_known(&lock, commit);
+	error = query_on(transaction->connection, commit->writer->calls.lock_row, &lock, &result,
+					 transaction->sqlstate);
+	if (error != 0)
+		return error;
+	transaction->outcome->status = field_int4(result, 0, 0);
+	transaction->outcome->has_version = !field_is_null(result, 0, 1);
+	if (!field_has_length(result, 0, 0, 4))
+		error = EIO;
+	rest.known = field_int8(result, 0, 1);
+	rest.is_exact = true;
+	PQclear(result);
+	if (error != 0 || transaction->outcome->status != 0)
+		return error;
+	parameter_int8(&resume, (int64_t) copy->node->attributes.ino);
+	parameter_int8(&resume, copy->working.size - copy->working.server_size);
+	error = query_number(transaction, commit->writer->calls.upload_resume, &resume, 0, &upload);
+	if (error == 0)
+		error = send_content(transaction, &rest, upload, copy->working.server_size);
+	if (error == 0)
+		error = end_upload(transaction, &rest, upload);
+	return error;
+}
+
+/* ---- the commit ---- */
+
+static bool
+is_append(const struct working *working)
+{
+	return working->appended && working->kept == working->server_size &&
+		working->size > working->server_size && working->dirty.count == 1 &&
+		working->dirty.items[0].start == working->server_size;
+}
+
+/*
+ * How to send the changes.  NULL: the base must be in the spool file first, because so much has
+ * changed that all content is sent.
+ */
+static transaction_step
+choose_step(const struct commit *commit)
+{
+	const struct working *working = &commit->copy->working;
+	bool		is_small = working->size - working->server_size <= STATEMENT_BYTES;
+
+	if (is_append(working))
+		return is_small ? step_append : step_append_upload;
+	if (working->kept == 0 && working->size <= STATEMENT_BYTES)
+		return step_whole;
+	if (working->kept == 0)
+		return step_upload;
+	if (working->dirty.count == 0 && working->kept >= min(working->size, working->server_size))
+		return step_truncate;
+	if (spans_bytes(&working->dirty) <= PATCH_BYTES)
+		return step_patch;
+	return NULL;
+}
+
+/*
+ * Whether a commit for a row of another version may replace or change that one.  A row that is
+ * older than the version that the mount knows has lost changes in a crash of the server: only all
+ * content may go there.  The other version may be that of an earlier attempt whose outcome is
+ * unknown: then bytes that were appended may be in it.
+ */
+static bool
+goes_to_current(const struct commit *commit, const struct outcome *outcome, transaction_step step)
+{
+	if (commit->copy->is_doubtful && (step == step_append || step == step_append_upload))
+		return false;
+	if (outcome->status == EBUSY)
+		return !commit->writer->fails_on_conflict;
+	return outcome->status == ESTALE && outcome->has_version &&
+		(step == step_whole || step == step_upload);
+}
+
+static int
+send_changes(struct commit *commit, bool is_durable, struct outcome *outcome, bool *is_mixed)
+{
+	struct writer *writer = commit->writer;
+	transaction_step step = choose_step(commit);
+	bool		is_single = step == step_whole || step == step_append || step == step_patch ||
+		step == step_truncate;
+	int			error = 0;
+
+	*is_mixed = false;
+	if (step == NULL)
+	{
+		error = working_gather(&commit->copy->working, copy_read_base, commit->copy);
+		step = step_upload;
+	}
+	commit->known = commit->copy->version;
+	commit->is_exact = true;
+	if (error == 0)
+		error = transaction_run(writer->transactions, step, commit, is_durable, is_single, outcome);
+	if (error == 0 && goes_to_current(commit, outcome, step))
+	{
+		if (outcome->status == ESTALE)
+			commit->known = 0;
+		commit->is_exact = false;
+		*is_mixed = step != step_whole && step != step_upload;
+		error = transaction_run(writer->transactions, step, commit, is_durable, is_single, outcome);
+	}
+	if (error == 0 && outcome->status == EBUSY)
+		return EIO;				/* conflict=fail, or doubtful */
+	return error != 0 ? error : outcome->status;
+}
+
+/*
+ * The commit was carried out, and its answer was lost.  The row may have changed again since, so
+ * the mount begins anew with what it has.
+ */
+static int
+look_again(struct commit *commit, struct outcome *outcome, bool *is_mixed)
+{
+	struct mount *mount = commit->writer->mount;
+
+	if (outcome->has_attributes)
+		return 0;
+	*is_mixed = true;
+	return mount->source->operations->getattr(mount->source, commit->copy->node,
+											  &outcome->attributes);
+}
+
+/* The copy goes on after its commit, with what the row has then. */
+static void
+take_outcome(struct commit *commit, struct outcome *outcome, bool is_mixed)
+{
+	struct writer *writer = commit->writer;
+	struct copy *copy = commit->copy;
+	bool		was_open = copy->base_is_open;
+
+	if (!is_mixed && copy->working.local.count <= SPOOL_SPANS &&
+		spans_bytes(&copy->working.local) <= SPOOL_BYTES)
+	{
+		copy_committed(writer, copy, &outcome->attributes);
+		return;
+	}
+	copy_set_base(writer, copy, &outcome->attributes);
+	if (is_mixed)
+		writer_invalidate(writer, copy->node->id);
+	if (was_open && copy_keep_base(copy) != 0)
+		debug("inode %llu: the new version is gone already",
+			  (unsigned long long) outcome->attributes.ino);
+}
+
+int
+copy_commit(struct writer *writer, struct copy *copy, bool is_durable)
+{
+	struct commit commit = {.writer = writer, .copy = copy};
+	struct outcome outcome = {0};
+	uint64_t	begun = writer_begun(writer);
+	bool		is_mixed;
+	int			error;
+
+	if (copy->is_removed)
+		return copy->is_given_up && (copy->working.changed || copy->birth != NULL) ? ESTALE : 0;
+	if (copy->birth != NULL)
+	{
+		error = birth_make(writer, copy, copy->working.size <= STATEMENT_BYTES, is_durable);
+		if (error != 0)
+			return error;
+	}
+	if (!copy->working.changed)
+		return 0;
+	error = send_changes(&commit, is_durable, &outcome, &is_mixed);
+	if (error == 0 && pool_bound() == NULL)
+		writer_note_commit(writer, is_durable, begun);
+	outcome.attributes.snapshot = copy->node->attributes.snapshot;
+	if (error == 0)
+		notify_committed(writer->mount);
+	copy->is_doubtful |= error == 0 || outcome.is_unknown;
+	if (error == 0)
+		error = look_again(&commit, &outcome, &is_mixed);
+	if (error == 0)
+		take_outcome(&commit, &outcome, is_mixed);
+	copy->is_doubtful &= error != 0;
+	return error;
+}
