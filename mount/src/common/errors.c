@@ -142,17 +142,6 @@ fatal(const char *format, ...)
 	exit(1);
 }
 
-void
-init_condition(pthread_cond_t *condition)
-{
-	pthread_condattr_t attributes;
-
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(condition, &attributes);
-	pthread_condattr_destroy(&attributes);
-}
-
 void *
 allocate(size_t size)
 {

@@ -1,11 +1,10 @@
 /*
  * common/errors.h
- *	  Errors of the server as errno, and messages of the program; memory and conditions.
+ *	  Errors of the server as errno, and messages of the program; memory.
  */
 #ifndef ERRORS_H
 #define ERRORS_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -30,9 +29,6 @@ void debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* A message, and the end of the program with status 1. */
 void fatal(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
-
-/* A condition whose times are those of CLOCK_MONOTONIC. */
-void init_condition(pthread_cond_t *condition);
 
 /* Memory, or the end of the program. */
 void *allocate(size_t size);

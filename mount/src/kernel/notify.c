@@ -35,6 +35,7 @@
 #include <unistd.h>
 
 #include "common/errors.h"
+#include "connections/answer.h"
 #include "requests/session.h"
 
 enum

@@ -12,14 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/errors.h"
+#include "connections/request.h"
 
 enum
 {
 	BUCKETS = 16384,
-	WAIT_NANOSECONDS = 100000000,
-	/* Waits before an interrupt counts: one second. */
-	PATIENT_WAITS = 10,
 	/* Entries that will hardly be used again; their memory goes to the next ones. */
 	SERVED_KEPT = 4
 };
@@ -225,22 +224,17 @@ int
 cache_wait(struct cache *cache, struct content *content)
 {
 	int			error = 0;
-	int			waits = 0;
+	int			waited = 0;
 
 	pthread_mutex_lock(&cache->lock);
 	while (content->state == CONTENT_FETCHED && error == 0)
 	{
-		struct timespec until;
+		struct timespec until = deadline(WAIT_MILLISECONDS);
 
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_nsec += WAIT_NANOSECONDS;
-		if (until.tv_nsec >= 1000000000)
-		{
-			until.tv_nsec -= 1000000000;
-			until.tv_sec++;
-		}
 		pthread_cond_timedwait(&cache->fetched, &cache->lock, &until);
-		if (content->state == CONTENT_FETCHED && ++waits > PATIENT_WAITS && pool_is_interrupted())
+		waited += WAIT_MILLISECONDS;	/* at most */
+		if (content->state == CONTENT_FETCHED && waited > PATIENCE_MILLISECONDS &&
+			request_is_interrupted())
 			error = EINTR;
 	}
 	if (error == 0 && content->state == CONTENT_FAILED)

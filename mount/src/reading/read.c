@@ -22,8 +22,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reading/cache.h"
+#include "common/clock.h"
 #include "common/errors.h"
+#include "connections/request.h"
+#include "connections/values.h"
+#include "reading/cache.h"
 
 enum
 {
@@ -331,7 +334,7 @@ get_small(struct reader *reader, struct node *node, struct content **content)
 				break;
 		}
 		error = cache_wait(reader->cache, *content);
-		if (error != EINTR || pool_is_interrupted())
+		if (error != EINTR || request_is_interrupted())
 			return error;
 		*content = NULL;
 	}
@@ -468,7 +471,7 @@ get_chunk(struct reader *reader, struct node *node, int64_t chunk, struct conten
 	{
 		*content = cache_get(reader->cache, &key, &fetch);
 		error = fetch ? fill_chunk(reader, node, *content) : cache_wait(reader->cache, *content);
-	} while (error == EINTR && !fetch && !pool_is_interrupted());
+	} while (error == EINTR && !fetch && !request_is_interrupted());
 	return error;
 }
 
@@ -732,7 +735,6 @@ int
 read_keep(struct reader *reader, struct node *node)
 {
 	struct kept *kept;
-	struct timespec now;
 	int			error = read_open(reader, node);
 
 	if (error != 0)
@@ -740,8 +742,7 @@ read_keep(struct reader *reader, struct node *node)
 	tree_hold(reader->tree, node);
 	kept = allocate(sizeof(*kept));
 	kept->node = node;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	kept->until = now.tv_sec + KEEP_SECONDS;
+	kept->until = monotonic_seconds() + KEEP_SECONDS;
 	pthread_mutex_lock(&reader->lock);
 	*reader->last_kept = kept;
 	reader->last_kept = &kept->next;
@@ -800,11 +801,10 @@ remove_pins(struct reader *reader)
 static void
 drop_kept(struct reader *reader)
 {
+	time_t		now = monotonic_seconds();
 	struct kept *kept;
-	struct timespec now;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	while ((kept = reader->first_kept) != NULL && kept->until <= now.tv_sec)
+	while ((kept = reader->first_kept) != NULL && kept->until <= now)
 	{
 		reader->first_kept = kept->next;
 		if (reader->first_kept == NULL)
@@ -849,8 +849,7 @@ run_thread(void *argument)
 			serve_queue(reader);
 			continue;
 		}
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_sec++;
+		until = deadline(1000);
 		if (pthread_cond_timedwait(&reader->work, &reader->lock, &until) == ETIMEDOUT &&
 			reader->unpin_count > 0)
 			remove_pins(reader);

@@ -17,7 +17,10 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/errors.h"
+#include "connections/query.h"
+#include "connections/request.h"
 #include "writing/group.h"
 #include "writing/locks.h"
 #include "writing/sender.h"
@@ -36,12 +39,6 @@ mount_writer(struct mount *mount)
 	return mount->writer;
 }
 
-int64_t
-nanoseconds(struct timespec time)
-{
-	return (int64_t) time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 /* ---- commits ---- */
 
 void
@@ -58,7 +55,7 @@ writer_note_commit(struct writer *writer, bool is_durable, uint64_t begun)
 	if (writer->begun == writer->flushed)
 		writer->epoch = epoch;
 	if (!is_durable)
-		losses_note(&writer->losses, pool_requester(), ++writer->begun);
+		losses_note(&writer->losses, request_thread(), ++writer->begun);
 	else if (writer->flushed < begun)
 		writer->flushed = begun;
 	losses_flushed(&writer->losses, writer->flushed);
@@ -96,7 +93,7 @@ writer_flush(struct writer *writer)
 	if (!is_flushed && error == 0)
 		writer_note_commit(writer, true, begun);
 	pthread_mutex_lock(&writer->lock);
-	has_lost = error == 0 && losses_tell(&writer->losses, pool_requester());
+	has_lost = error == 0 && losses_tell(&writer->losses, request_thread());
 	pthread_mutex_unlock(&writer->lock);
 	if (has_lost)
 		message("the server has crashed: changes of names before that may be lost");
@@ -192,10 +189,8 @@ run_thread(void *argument)
 	pthread_mutex_lock(&writer->lock);
 	while (!writer->stopping)
 	{
-		struct timespec until;
+		struct timespec until = deadline(1000);
 
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_sec++;
 		if (writer->stale_count == 0)
 			pthread_cond_timedwait(&writer->work, &writer->lock, &until);
 		drop_pages(writer);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/errors.h"
 #include "kernel/notify.h"
 
@@ -54,13 +55,10 @@ get_directory(struct fuse_file_info *info)
 static bool
 is_fresh(struct mount *mount, struct node *node)
 {
-	struct timespec now;
 	double		age;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
 	pthread_mutex_lock(&node->lock);
-	age = (double) (now.tv_sec - node->listed_at.tv_sec) +
-		(double) (now.tv_nsec - node->listed_at.tv_nsec) / 1e9;
+	age = seconds_since(&node->listed_at);
 	pthread_mutex_unlock(&node->lock);
 	return age < session_timeout(mount) / 2;
 }

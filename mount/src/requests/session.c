@@ -14,9 +14,11 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "requests/directory.h"
+#include "common/clock.h"
 #include "common/errors.h"
+#include "connections/query.h"
 #include "kernel/notify.h"
+#include "requests/directory.h"
 
 enum
 {
@@ -106,15 +108,6 @@ reply_entry(fuse_req_t request, struct node *parent, const char *name,
 }
 
 /* ---- versions that change between look-up and open ---- */
-
-static time_t
-monotonic_seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec;
-}
 
 static void
 note_race(struct mount *mount, const struct node *node)
@@ -390,7 +383,7 @@ begin_transaction(struct mount *mount, struct node *node, struct connection **tr
 		return error == EAGAIN ? ENFILE : error;
 	}
 	pool_bind(*transaction);
-	error = pool_command("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY");
+	error = query_bound("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY");
 	if (error == 0 && node->attributes.size > 0)
 		error = mount->source->operations->read(mount->source, node, 0, 1, &buffer);
 	if (error == 0 && node->attributes.size > 0)
@@ -407,7 +400,7 @@ end_transaction(struct connection *transaction)
 	if (transaction == NULL)
 		return;
 	pool_bind(transaction);
-	if (pool_command("COMMIT") != 0)
+	if (query_bound("COMMIT") != 0)
 		debug("the transaction of an open file was not committed");
 	pool_unbind();
 	pool_unreserve(transaction);

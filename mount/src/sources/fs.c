@@ -16,6 +16,7 @@
 #include <sys/sysmacros.h>
 
 #include "common/errors.h"
+#include "connections/query.h"
 #include "sources/source.h"
 
 #define SNAPSHOTS_NAME ".snapshots"

@@ -16,7 +16,9 @@
 #include <string.h>
 
 #include "common/errors.h"
+#include "connections/answer.h"
 #include "connections/pool.h"
+#include "connections/values.h"
 
 /* "@" is the schema of blobext. */
 #define READS "blob_read(@.blobstate,bigint,bigint);sha256(@.blobstate);length(@.blobstate)"

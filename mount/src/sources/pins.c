@@ -13,6 +13,8 @@
 #include <string.h>
 
 #include "common/errors.h"
+#include "connections/answer.h"
+#include "connections/query.h"
 #include "sources/source.h"
 
 enum

@@ -15,6 +15,7 @@
 #include "sources/members.h"
 #include "common/options.h"
 #include "connections/pool.h"
+#include "connections/values.h"
 #include "common/tree.h"
 
 /* Bytes that belong to a result of libpq, or to malloc. */

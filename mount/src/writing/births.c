@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/errors.h"
+#include "connections/values.h"
 #include "writing/group.h"
 #include "writing/sender.h"
 
@@ -40,15 +42,6 @@ struct birth
 	struct timespec atime;
 	time_t		due;			/* monotonic; when others shall see it */
 };
-
-static time_t
-monotonic_seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec;
-}
 
 /* ---- beginning and end ---- */
 

@@ -15,7 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/errors.h"
+#include "connections/query.h"
 #include "kernel/notify.h"
 
 enum

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/errors.h"
+#include "connections/query.h"
 
 /* Inode numbers that no inode has; sources/fs.c has the one before them. */
 static const uint64_t control_ino = (UINT64_C(1) << 62) + 1;
@@ -367,7 +368,7 @@ group_begin(struct mount *mount, const struct node *parent, const char *name,
 		return EEXIST;
 	}
 	pool_bind(group->connection);
-	error = pool_command("BEGIN");
+	error = query_bound("BEGIN");
 	if (error != 0)
 		forget_group(groups, group);
 	else
@@ -389,7 +390,7 @@ group_roll_back(struct mount *mount, const struct node *parent, const char *name
 	end_sending(groups, group);
 	copies_give_up(groups->writer, group->number);
 	/* A connection that is lost has rolled back. */
-	pool_command("ROLLBACK");
+	query_bound("ROLLBACK");
 	transactions_forget_mark(groups->writer->transactions, group->connection);
 	forget_group(groups, group);
 	return 0;
@@ -436,7 +437,7 @@ group_commit(struct mount *mount, const struct node *parent, const char *name,
 	if (error == 0)
 		error = transactions_commit_bound(writer->transactions);
 	else
-		pool_command("ROLLBACK");
+		query_bound("ROLLBACK");
 	copies_give_up(writer, group->number);
 	transactions_forget_mark(writer->transactions, group->connection);
 	forget_group(groups, group);

@@ -19,13 +19,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <time.h>
 
+#include "common/clock.h"
 #include "common/errors.h"
+#include "connections/query.h"
+#include "connections/request.h"
 
 enum
 {
-	WAIT_MILLISECONDS = 20,
+	FIRST_WAIT_MILLISECONDS = 20,
 	MAX_WAIT_MILLISECONDS = 200
 };
 
@@ -307,12 +309,11 @@ try_lock(struct locks *locks, struct locked_inode *inode, const struct lock *wan
 static int
 take_lock(struct locks *locks, uint64_t ino, const struct lock *wanted, bool waits)
 {
-	int			milliseconds = WAIT_MILLISECONDS;
+	int			milliseconds = FIRST_WAIT_MILLISECONDS;
 	int			error;
 
 	for (;;)
 	{
-		struct timespec time = {0, (long) milliseconds * 1000000};
 		struct locked_inode *inode;
 
 		pthread_mutex_lock(&locks->lock);
@@ -322,9 +323,9 @@ take_lock(struct locks *locks, uint64_t ino, const struct lock *wanted, bool wai
 		pthread_mutex_unlock(&locks->lock);
 		if (error != EAGAIN || !waits)
 			return error;
-		if (pool_is_interrupted())
+		if (request_is_interrupted())
 			return EINTR;
-		nanosleep(&time, NULL);
+		sleep_milliseconds(milliseconds);
 		if (milliseconds < MAX_WAIT_MILLISECONDS)
 			milliseconds *= 2;
 	}

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/clock.h"
 #include "common/errors.h"
 #include "writing/group.h"
 #include "writing/writer.h"

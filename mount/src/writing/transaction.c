@@ -10,6 +10,8 @@
 #include <sys/random.h>
 
 #include "common/errors.h"
+#include "connections/answer.h"
+#include "connections/query.h"
 
 enum
 {
@@ -224,7 +226,7 @@ decide(struct transaction *transaction, bool *is_committed)
 		if (error != ERROR_LOST && !(error != 0 && (error_is_retried(transaction->sqlstate) ||
 													strcmp(transaction->sqlstate, "55P03") == 0)))
 			return error;
-		error = query_wait_again(transaction->transactions->pool, &started, attempt);
+		error = pool_wait_again(transaction->transactions->pool, &started, attempt);
 		if (error != 0)
 			return error;
 	}
@@ -352,7 +354,7 @@ run_on(struct transaction *transaction, transaction_step step, void *context, bo
 		}
 		else if (!error_is_retried(transaction->sqlstate))
 			break;
-		waited = query_wait_again(transaction->transactions->pool, &started, attempt);
+		waited = pool_wait_again(transaction->transactions->pool, &started, attempt);
 		if (waited != 0)
 			return waited;
 	}

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "connections/pool.h"
+#include "connections/values.h"
 #include "sources/source.h"
 #include "common/tree.h"
 

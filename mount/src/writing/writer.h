@@ -234,6 +234,4 @@ void births_make_all(struct writer *writer, int64_t snapshot);
 void births_make_node(struct writer *writer, struct node *node);
 void births_make_due(struct writer *writer);
 
-int64_t nanoseconds(struct timespec time);
-
 #endif							/* WRITER_H */

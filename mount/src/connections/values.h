@@ -1,0 +1,53 @@
+/*
+ * connections/values.h
+ *	  Parameters of statements, and fields of their answers, in the server's binary form.
+ */
+#ifndef VALUES_H
+#define VALUES_H
+
+#include <libpq-fe.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+enum
+{
+	MAX_PARAMETERS = 24
+};
+
+/* Parameters of a statement.  Bytes and text are not copied. */
+struct parameters
+{
+	int			count;
+	const char *values[MAX_PARAMETERS];
+	int			lengths[MAX_PARAMETERS];
+	uint64_t	numbers[MAX_PARAMETERS];	/* in network order */
+};
+
+void parameter_int8(struct parameters *parameters, int64_t value);
+void parameter_int4(struct parameters *parameters, int32_t value);
+void parameter_bool(struct parameters *parameters, bool value);
+void parameter_bytes(struct parameters *parameters, const void *data, size_t length);
+void parameter_text(struct parameters *parameters, const char *text);
+void parameter_null(struct parameters *parameters);
+
+/* The binary form of a bigint[], for parameter_bytes(): ARRAY_INT8_BYTES(count) bytes. */
+#define ARRAY_INT8_BYTES(count) (20 + 12 * (size_t) (count))
+void array_of_int8(char *array, const int64_t *values, int count);
+
+/*
+ * Fields of a result, in binary.  They are read by these functions only: a row, a column or a
+ * length that is not there, and NULL, is 0 or the empty string.
+ */
+bool field_is_null(const PGresult *result, int row, int column);
+const char *field_bytes(const PGresult *result, int row, int column, size_t *length);
+const char *field_text(const PGresult *result, int row, int column);
+bool field_has_length(const PGresult *result, int row, int column, size_t expected);
+int64_t field_int8(const PGresult *result, int row, int column);
+int32_t field_int4(const PGresult *result, int row, int column);
+bool field_bool(const PGresult *result, int row, int column);
+
+/* Seconds of a timestamptz since 1970. */
+struct timespec field_time(const PGresult *result, int row, int column);
+
+#endif							/* VALUES_H */
