@@ -36,6 +36,7 @@
 
 #include "common/errors.h"
 #include "connections/answer.h"
+#include "connections/pool.h"
 #include "requests/session.h"
 
 enum

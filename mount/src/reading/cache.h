@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sources/source.h"
 #include "common/tree.h"
+#include "sources/source.h"
 
 struct cache;
 

@@ -27,6 +27,7 @@
 #include "connections/request.h"
 #include "connections/values.h"
 #include "reading/cache.h"
+#include "sources/pins.h"
 
 enum
 {
@@ -97,31 +98,6 @@ read_create(struct source *source, struct tree *tree, const struct options *opti
 	pthread_mutex_init(&reader->lock, NULL);
 	init_condition(&reader->work);
 	return reader;
-}
-
-void
-buffer_free(struct buffer *buffer)
-{
-	if (buffer->result != NULL)
-		PQclear(buffer->result);
-	else
-		free(buffer->data);
-	memset(buffer, 0, sizeof(*buffer));
-}
-
-int
-buffer_from_result(struct buffer *buffer, PGresult *result, int column)
-{
-	memset(buffer, 0, sizeof(*buffer));
-	if (field_is_null(result, 0, column))
-	{
-		PQclear(result);
-		return ESTALE;
-	}
-	/* The result's own bytes, which are only read. */
-	buffer->data = (char *) field_bytes(result, 0, column, &buffer->length);
-	buffer->result = result;
-	return 0;
 }
 
 /* ---- bytes of a version, wherever they still are ---- */

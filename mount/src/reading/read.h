@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sources/source.h"
 #include "common/tree.h"
+#include "sources/source.h"
 
 enum
 {

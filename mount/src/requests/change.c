@@ -6,6 +6,15 @@
  * for the server's disk.  Content goes to working copies (copies.c), which fsync() and close()
  * commit (commit.c); these wait, and earlier commits are on the disk then, too.
  */
+#include "common/clock.h"
+#include "common/errors.h"
+#include "connections/query.h"
+#include "connections/request.h"
+#include "sources/fs_row.h"
+#include "sources/pins.h"
+#include "writing/group.h"
+#include "writing/locks.h"
+#include "writing/sender.h"
 #include "writing/writer.h"
 
 #include <errno.h>
@@ -16,14 +25,6 @@
 #include <string.h>
 #include <sys/xattr.h>
 #include <unistd.h>
-
-#include "common/clock.h"
-#include "common/errors.h"
-#include "connections/query.h"
-#include "connections/request.h"
-#include "writing/group.h"
-#include "writing/locks.h"
-#include "writing/sender.h"
 
 /* An open file that writes, or that was opened while a working copy was there. */
 struct writing

@@ -12,9 +12,9 @@
 #include <fuse_lowlevel.h>
 
 #include "common/options.h"
+#include "common/tree.h"
 #include "reading/read.h"
 #include "sources/source.h"
-#include "common/tree.h"
 
 enum
 {

@@ -9,144 +9,19 @@
  * snapshot is a directory, the root of the file system as it was.  An inode of a snapshot has the
  * snapshot's number beside its own.  With "-o at=NAME" the mount's root is that of a snapshot.
  */
-#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sysmacros.h>
 
 #include "common/errors.h"
 #include "connections/query.h"
-#include "sources/source.h"
+#include "sources/fs_row.h"
+#include "sources/fs_source.h"
+#include "sources/pins.h"
 
 #define SNAPSHOTS_NAME ".snapshots"
 
-/* An inode number that no inode has. */
-static const uint64_t snapshots_ino = UINT64_C(1) << 62;
-
-enum
-{
-	LIST_ROWS = 1000,
-	BATCH_FILES = 64,
-	BATCH_FILE_BYTES = 128 * 1024,
-	NAME_BYTES = 255,
-	/* Of blobfs.attr, behind which the content comes; blobfs.entry has the name before it. */
-	ATTRIBUTE_COLUMNS = 12,
-	MAX_NAMES = 100000			/* of snapshots, of extended attributes */
-};
-
-/* Statements of the current state, and of a snapshot, whose number is their first parameter. */
-struct calls
-{
-	int			lookup;
-	int			getattr;
-	int			readdir;
-	int			readdir_content;
-	int			read;
-	int			readlink;
-	int			getxattr;
-	int			listxattr;
-	int			sha256;
-	int			pin;
-};
-
-struct fs_source
-{
-	struct source source;
-	struct calls current;
-	struct calls snapshot;
-	int			snapshots;
-	int			statfs;
-	int			parent;
-};
-
-static const char settings[] =
-	"SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;"
-	"SET enable_bitmapscan = off; SET jit = off; SET search_path = pg_catalog, pg_temp";
-
-/* ---- attributes ---- */
-
-static struct timespec
-field_nanoseconds(const PGresult *result, int row, int column)
-{
-	int64_t		number = field_int8(result, row, column);
-	struct timespec time = {number / 1000000000, number % 1000000000};
-
-	if (time.tv_nsec < 0)
-	{
-		time.tv_nsec += 1000000000;
-		time.tv_sec--;
-	}
-	return time;
-}
-
-static mode_t
-type_of_kind(char kind)
-{
-	switch (kind)
-	{
-		case 'd':
-			return S_IFDIR;
-		case 'l':
-			return S_IFLNK;
-		case 'p':
-			return S_IFIFO;
-		case 's':
-			return S_IFSOCK;
-		case 'c':
-			return S_IFCHR;
-		case 'b':
-			return S_IFBLK;
-		default:
-			return S_IFREG;
-	}
-}
-
-void
-fs_set_version(struct version *version, int64_t number)
-{
-	uint64_t	network = htobe64((uint64_t) number);
-
-	memset(version, 0, sizeof(*version));
-	memcpy(version->bytes, &network, sizeof(network));
-}
-
-int64_t
-fs_get_version(const struct version *version)
-{
-	uint64_t	network;
-
-	memcpy(&network, version->bytes, sizeof(network));
-	return (int64_t) be64toh(network);
-}
-
-/* Lengths of the columns in binary. */
-static const uint8_t attribute_lengths[ATTRIBUTE_COLUMNS] = {8, 1, 4, 8, 8, 4, 8, 8, 8, 8, 8, 8};
-
-int
-fs_attributes(const PGresult *result, int row, int column, struct attributes *attributes)
-{
-	memset(attributes, 0, sizeof(*attributes));
-	for (int i = 0; i < ATTRIBUTE_COLUMNS; i++)
-		if (!field_has_length(result, row, column + i, attribute_lengths[i]))
-			return EIO;
-	attributes->ino = (uint64_t) field_int8(result, row, column);
-	attributes->mode = type_of_kind(*field_text(result, row, column + 1)) |
-		((mode_t) field_int4(result, row, column + 2) & 07777);
-	attributes->uid = (uid_t) field_int8(result, row, column + 3);
-	attributes->gid = (gid_t) field_int8(result, row, column + 4);
-	attributes->nlink = (uint32_t) field_int4(result, row, column + 5);
-	attributes->size = field_int8(result, row, column + 6);
-	attributes->mtime = field_nanoseconds(result, row, column + 7);
-	attributes->ctime = field_nanoseconds(result, row, column + 8);
-	attributes->atime = field_nanoseconds(result, row, column + 9);
-	attributes->rdev = (dev_t) field_int8(result, row, column + 10);
-	if (S_ISREG(attributes->mode))
-		fs_set_version(&attributes->version, field_int8(result, row, column + 11));
-	if (attributes->ino == 0 || attributes->ino >= snapshots_ino || attributes->size < 0)
-		return EIO;
-	return 0;
-}
+static const uint64_t snapshots_ino = FS_FIRST_FOREIGN_INO;
 
 static void
 snapshots_attributes(const struct source *source, struct attributes *attributes)
@@ -165,7 +40,7 @@ choose_call(struct source *source, const struct node *node, size_t offset,
 			struct parameters *parameters)
 {
 	struct fs_source *fs = (struct fs_source *) source;
-	const struct calls *calls = &fs->current;
+	const struct fs_calls *calls = &fs->current;
 
 	if (node->attributes.snapshot > 0)
 	{
@@ -176,7 +51,23 @@ choose_call(struct source *source, const struct node *node, size_t offset,
 }
 
 #define CALL(source, node, member, parameters) \
-	choose_call(source, node, offsetof(struct calls, member), parameters)
+	choose_call(source, node, offsetof(struct fs_calls, member), parameters)
+
+/* Run a statement whose row is an inode of a snapshot's number; absent: the error without a row. */
+static int
+ask_attributes(struct source *source, int statement, const struct parameters *parameters,
+			   int64_t snapshot, int absent, struct attributes *attributes)
+{
+	PGresult   *result;
+	int			error = query_run(source->pool, -1, statement, parameters, &result);
+
+	if (error != 0)
+		return error;
+	error = PQntuples(result) == 0 ? absent : fs_attributes(result, 0, 0, attributes);
+	attributes->snapshot = snapshot;
+	PQclear(result);
+	return error;
+}
 
 /* The root of a snapshot. */
 static int
@@ -204,9 +95,7 @@ fs_lookup(struct source *source, struct node *parent, const char *name,
 		  struct attributes *attributes)
 {
 	struct parameters parameters = {0};
-	PGresult   *result;
-	int			statement;
-	int			error;
+	int			statement = CALL(source, parent, lookup, &parameters);
 
 	if (parent->attributes.ino == snapshots_ino)
 		return find_snapshot(source, name, attributes);
@@ -218,16 +107,10 @@ fs_lookup(struct source *source, struct node *parent, const char *name,
 	}
 	if (strlen(name) > NAME_BYTES)
 		return ENAMETOOLONG;
-	statement = CALL(source, parent, lookup, &parameters);
 	parameter_int8(&parameters, (int64_t) parent->attributes.ino);
 	parameter_bytes(&parameters, name, strlen(name));
-	error = query_run(source->pool, -1, statement, &parameters, &result);
-	if (error != 0)
-		return error;
-	error = PQntuples(result) == 0 ? ENOENT : fs_attributes(result, 0, 0, attributes);
-	attributes->snapshot = parent->attributes.snapshot;
-	PQclear(result);
-	return error;
+	return ask_attributes(source, statement, &parameters, parent->attributes.snapshot, ENOENT,
+						  attributes);
 }
 
 static int
@@ -235,8 +118,6 @@ fs_getattr(struct source *source, struct node *node, struct attributes *attribut
 {
 	struct parameters parameters = {0};
 	int			statement = CALL(source, node, getattr, &parameters);
-	PGresult   *result;
-	int			error;
 
 	if (node->attributes.ino == snapshots_ino)
 	{
@@ -244,13 +125,8 @@ fs_getattr(struct source *source, struct node *node, struct attributes *attribut
 		return 0;
 	}
 	parameter_int8(&parameters, (int64_t) node->attributes.ino);
-	error = query_run(source->pool, -1, statement, &parameters, &result);
-	if (error != 0)
-		return error;
-	error = PQntuples(result) == 0 ? ESTALE : fs_attributes(result, 0, 0, attributes);
-	attributes->snapshot = node->attributes.snapshot;
-	PQclear(result);
-	return error;
+	return ask_attributes(source, statement, &parameters, node->attributes.snapshot, ESTALE,
+						  attributes);
 }
 
 /* The first bytes of a longer one, which no server of ours sends. */
@@ -335,14 +211,6 @@ fs_list(struct source *source, struct node *node, struct listing_position *posit
 	return error;
 }
 
-/* Streams stay on one connection: the server reads ahead for each by itself. */
-static int
-slot_of(const struct source *source, const struct node *node)
-{
-	return node->attributes.size > BATCH_FILE_BYTES ?
-		(int) (node->id % source->options->connections) : -1;
-}
-
 static int
 fs_read(struct source *source, struct node *node, int64_t offset, size_t length,
 		struct buffer *buffer)
@@ -356,7 +224,7 @@ fs_read(struct source *source, struct node *node, int64_t offset, size_t length,
 	parameter_int8(&parameters, fs_get_version(&node->attributes.version));
 	parameter_int8(&parameters, offset);
 	parameter_int8(&parameters, (int64_t) length);
-	error = query_run(source->pool, slot_of(source, node), statement, &parameters, &result);
+	error = query_run(source->pool, source_slot(source, node), statement, &parameters, &result);
 	return error != 0 ? error : buffer_from_result(buffer, result, 0);
 }
 
@@ -438,29 +306,12 @@ fs_readlink(struct source *source, struct node *node, struct buffer *buffer)
 static int
 fs_pin(struct source *source, struct node *node, int64_t handle)
 {
-	int			error = EAGAIN;
+	struct parameters version = {0};
+	int			statement = CALL(source, node, pin, &version);
 
-	for (int attempt = 0; attempt < 3 && error == EAGAIN; attempt++)
-	{
-		struct fs_source *fs = (struct fs_source *) source;
-		struct parameters parameters = {0};
-		bool		in_snapshot = node->attributes.snapshot > 0;
-		PGresult   *result;
-
-		pins_parameters(source, &parameters, handle);
-		if (in_snapshot)
-			parameter_int8(&parameters, node->attributes.snapshot);
-		parameter_int8(&parameters, (int64_t) node->attributes.ino);
-		parameter_int8(&parameters, fs_get_version(&node->attributes.version));
-		error = query_run(source->pool, -1, in_snapshot ? fs->snapshot.pin : fs->current.pin,
-						  &parameters, &result);
-		if (error == 0)
-		{
-			error = pins_judge(source, result);
-			PQclear(result);
-		}
-	}
-	return error;
+	parameter_int8(&version, (int64_t) node->attributes.ino);
+	parameter_int8(&version, fs_get_version(&node->attributes.version));
+	return pins_pin(source, statement, &version, handle);
 }
 
 static uint64_t
@@ -575,17 +426,11 @@ fs_parent(struct source *source, const struct node *node, struct attributes *att
 {
 	struct fs_source *fs = (struct fs_source *) source;
 	struct parameters parameters = {0};
-	PGresult   *result;
-	int			error = node->attributes.snapshot == 0 ? 0 : ESTALE;
 
+	if (node->attributes.snapshot != 0)
+		return ESTALE;
 	parameter_int8(&parameters, (int64_t) node->attributes.ino);
-	if (error == 0)
-		error = query_run(source->pool, -1, fs->parent, &parameters, &result);
-	if (error != 0)
-		return error;
-	error = PQntuples(result) == 0 ? ESTALE : fs_attributes(result, 0, 0, attributes);
-	PQclear(result);
-	return error;
+	return ask_attributes(source, fs->parent, &parameters, 0, ESTALE, attributes);
 }
 
 static const struct source_operations operations = {
@@ -604,130 +449,6 @@ static const struct source_operations operations = {
 
 /* ---- the start ---- */
 
-/* SELECT * FROM a function of the schema, with a number of parameters; columns and rows of the
- * answer. */
-static int
-add_call(struct fs_source *fs, const char *prefix, const char *function, int parameters,
-		 int columns, int rows)
-{
-	char		list[MAX_PARAMETERS * 5] = "";
-	size_t		length = 0;
-	char	   *sql;
-	int			statement;
-
-	parameters += *prefix != '\0';
-	for (int i = 1; i <= parameters; i++)
-		length += (size_t) snprintf(list + length, sizeof(list) - length, "%s$%d",
-									i > 1 ? ", " : "", i);
-	sql = format_string("SELECT * FROM %s.%s%s(%s)%s", fs->source.schema, prefix, function, list,
-						rows == 1 ? " LIMIT 1" : "");
-	statement = pool_add_statement(fs->source.pool, sql, columns, rows);
-	free(sql);
-	return statement;
-}
-
-static void
-add_calls(struct fs_source *fs, const char *prefix, struct calls *calls)
-{
-	const char *schema = fs->source.schema;
-	const char *blobext = fs->source.blobext;
-	bool		in_snapshot = *prefix != '\0';
-	char	   *sql = format_string("SELECT blobfs.pin($1::bigint, $2::pg_catalog.uuid, $3::bigint,"
-									" c::%s.blobstate) FROM %s.%scontent(%s) AS c LIMIT 1",
-									blobext, schema, prefix,
-									in_snapshot ? "$4, $5, $6" : "$4, $5");
-	char	   *digest = format_string("SELECT pg_catalog.encode(%s.sha256(c::%s.blobstate), 'hex')"
-									   " FROM %s.%scontent(%s) AS c LIMIT 1", blobext, blobext,
-									   schema, prefix, in_snapshot ? "$1, $2, $3" : "$1, $2");
-
-	calls->lookup = add_call(fs, prefix, "lookup", 2, ATTRIBUTE_COLUMNS, 1);
-	calls->getattr = add_call(fs, prefix, "getattr", 1, ATTRIBUTE_COLUMNS, 1);
-	calls->readdir = add_call(fs, prefix, "readdir", 3, 1 + ATTRIBUTE_COLUMNS, LIST_ROWS);
-	calls->readdir_content = add_call(fs, prefix, "readdir_content", 4, 1 + ATTRIBUTE_COLUMNS + 1,
-									  BATCH_FILES);
-	calls->read = add_call(fs, prefix, "read", 4, 1, 1);
-	calls->readlink = add_call(fs, prefix, "readlink", 1, 1, 1);
-	calls->getxattr = add_call(fs, prefix, "getxattr", 2, 1, 1);
-	calls->listxattr = add_call(fs, prefix, "listxattr", 1, 1, MAX_NAMES);
-	calls->sha256 = pool_add_statement(fs->source.pool, digest, 1, 1);
-	if (fs->source.has_pins)
-		calls->pin = pool_add_statement(fs->source.pool, sql, 1, 1);
-	free(digest);
-	free(sql);
-}
-
-/* The first field of a query with one parameter or none, copied; NULL: no row, or NULL. */
-static char *
-ask(struct connection *connection, const char *sql, const char *parameter)
-{
-	char	   *error = NULL;
-	char	   *answer = ask_once(connection->pg, sql, parameter ? 1 : 0, &parameter, &error);
-
-	if (error != NULL)
-		fatal("%s", error);
-	return answer;
-}
-
-static void
-check_file_system(struct fs_source *fs, struct connection *connection,
-				  const struct options *options)
-{
-	const struct members *members = &fs->source.members;
-	char	   *answer;
-
-	if (members->blobext == NULL || !members->has_blobfs)
-		fatal("this database has no extension blobfs, or not all of it for this program:"
-			  " CREATE EXTENSION blobfs CASCADE");
-	if (members->lacks != NULL)
-		fatal("the extension blobext of this database lacks %s: ALTER EXTENSION blobext UPDATE",
-			  members->lacks);
-	fs->source.schema = ask(connection, "SELECT pg_catalog.quote_ident($1::pg_catalog.text)",
-							options->fs);
-	answer = ask(connection, "SELECT true FROM pg_catalog.pg_class AS c"
-				 " JOIN pg_catalog.pg_namespace AS n"
-				 " ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
-				 " WHERE n.nspname OPERATOR(pg_catalog.=) $1::pg_catalog.name"
-				 " AND c.relname OPERATOR(pg_catalog.=) 'dentry'::pg_catalog.name", options->fs);
-	if (answer == NULL || fs->source.schema == NULL)
-		fatal("there is no file system \"%s\": SELECT blobfs.create('%s') makes one", options->fs,
-			  options->fs);
-	free(answer);
-	answer = ask(connection, "SELECT true WHERE pg_catalog.has_schema_privilege("
-				 "$1::pg_catalog.text, 'USAGE')", options->fs);
-	if (answer == NULL)
-		fatal("this role may not use schema \"%s\"", options->fs);
-	free(answer);
-	trust_owner(&fs->source, connection);
-	answer = ask(connection, "SELECT true WHERE pg_catalog.to_regprocedure(pg_catalog.concat("
-				 "pg_catalog.quote_ident($1::pg_catalog.text), '.channel()')) IS NULL",
-				 options->fs);
-	if (answer != NULL)
-		message("file system \"%s\" has functions of an earlier version: ALTER EXTENSION blobfs"
-				" UPDATE; SELECT blobfs.upgrade('%s')", options->fs, options->fs);
-	free(answer);
-}
-
-static void
-find_channel(struct fs_source *fs, struct connection *connection, const struct options *options)
-{
-	char	   *answer;
-
-	if (!options->notify)
-		return;
-	answer = ask(connection, "SELECT true FROM pg_catalog.pg_trigger AS t"
-				 " WHERE t.tgname OPERATOR(pg_catalog.=) 'notify_dentry'::pg_catalog.name"
-				 " AND t.tgrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass(pg_catalog.concat("
-				 "pg_catalog.quote_ident($1::pg_catalog.text), '.dentry'))::pg_catalog.oid",
-				 options->fs);
-	if (answer == NULL)
-		fatal("file system \"%s\" does not notify of changes: SELECT blobfs.set_notify('%s', true)",
-			  options->fs, options->fs);
-	free(answer);
-	fs->source.channel = ask(connection, "SELECT blobfs.channel($1::pg_catalog.name)", options->fs);
-	if (fs->source.channel == NULL)
-		fatal("file system \"%s\" has no channel for notifications", options->fs);
-}
-
 /* The root's attributes, or a message: the library is missing, privileges are. */
 static void
 find_root(struct fs_source *fs, const struct options *options)
@@ -740,7 +461,7 @@ find_root(struct fs_source *fs, const struct options *options)
 
 	if (pool_take(source->pool, 0, &connection) != 0)
 		fatal("no connection");
-	free(ask(connection, sql, NULL));
+	free(source_ask(connection, sql, 0, NULL));
 	pool_give(connection);
 	free(sql);
 	error = options->at ? find_snapshot(source, options->at, &source->root) :
@@ -749,24 +470,6 @@ find_root(struct fs_source *fs, const struct options *options)
 		fatal("file system \"%s\" has no snapshot \"%s\"", options->fs, options->at);
 	if (error != 0)
 		fatal("file system \"%s\" has no root: %s", options->fs, strerror(error));
-}
-
-/* The number of a snapshot by its name, $1, or of all, with their names; the parent of an inode. */
-static void
-add_others(struct fs_source *fs)
-{
-	char	   *sql = format_string("SELECT s.snapshot, s.name FROM %s.snapshots() AS s"
-									" WHERE $1::pg_catalog.bytea IS NULL"
-									" OR s.name OPERATOR(pg_catalog.=) $1::pg_catalog.bytea",
-									fs->source.schema);
-
-	fs->snapshots = pool_add_statement(fs->source.pool, sql, 2, MAX_NAMES);
-	free(sql);
-	fs->statfs = add_call(fs, "", "statfs", 0, 5, 1);
-	sql = format_string("SELECT a.* FROM %s.names($1) AS n, %s.getattr(n.parent) AS a LIMIT 1",
-						fs->source.schema, fs->source.schema);
-	fs->parent = pool_add_statement(fs->source.pool, sql, ATTRIBUTE_COLUMNS, 1);
-	free(sql);
 }
 
 struct source *
@@ -782,15 +485,10 @@ source_fs_create(struct pool *pool, const struct options *options)
 	source->writable = options->at == NULL;
 	if (pool_take(pool, 0, &connection) != 0)
 		fatal("no connection");
-	pool_set_settings(pool, connection, settings);
-	trust_begin(source, connection);
-	check_file_system(fs, connection, options);
-	find_channel(fs, connection, options);
+	fs_source_begin(fs, connection);
 	pool_give(connection);
 	pins_create(source);
-	add_calls(fs, "", &fs->current);
-	add_calls(fs, "snapshot_", &fs->snapshot);
-	add_others(fs);
+	fs_source_prepare(fs);
 	find_root(fs, options);
 	return source;
 }

@@ -7,6 +7,8 @@
  * lives.  After a crash of the server the table is empty: joining fails, the mount attaches again,
  * and its epoch is another one.
  */
+#include "sources/pins.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,11 +17,12 @@
 #include "common/errors.h"
 #include "connections/answer.h"
 #include "connections/query.h"
-#include "sources/source.h"
 
 enum
 {
-	KEY_BYTES = 16
+	KEY_BYTES = 16,
+	/* The mount may be forgotten again. */
+	PIN_ATTEMPTS = 3
 };
 
 struct pins
@@ -148,8 +151,7 @@ pins_create(struct source *source)
 	sql = format_string("SELECT %s.blob_read(p, $4::bigint, $5::bigint)"
 						" FROM blobfs.pinned($1::bigint, $2::pg_catalog.uuid, $3::bigint) AS p"
 						" WHERE p IS NOT NULL", source->blobext);
-	pins->read_statement = pool_add_statement(source->pool, sql, 1, 1);
-	free(sql);
+	pins->read_statement = source_add_statement(source, sql, 1, 1);
 	sql = "SELECT blobfs.unpin($1::bigint, $2::pg_catalog.uuid, $3::bigint[])";
 	pins->remove_statement = pool_add_statement(source->pool, sql, 1, 1);
 	source->pins = pins;
@@ -191,10 +193,12 @@ pins_epoch(struct source *source)
 	return epoch;
 }
 
-/* The key is not copied: it changes with the epoch only, and then the statement fails or pins under
- * the new one. */
-void
-pins_parameters(struct source *source, struct parameters *parameters, int64_t handle)
+/*
+ * Parameters 1 to 3 of a statement: mount, key, handle.  The key is not copied: it changes with the
+ * epoch only, and then the statement fails or pins under the new one.
+ */
+static void
+add_mount(struct source *source, struct parameters *parameters, int64_t handle)
 {
 	struct pins *pins = source->pins;
 
@@ -205,8 +209,10 @@ pins_parameters(struct source *source, struct parameters *parameters, int64_t ha
 	parameter_int8(parameters, handle);
 }
 
-int
-pins_judge(struct source *source, const PGresult *result)
+/* The answer of a statement that pins.  The server may have forgotten the mount, which attaches
+ * again then: EAGAIN. */
+static int
+judge(struct source *source, const PGresult *result)
 {
 	struct connection *connection;
 	int			error;
@@ -227,6 +233,29 @@ pins_judge(struct source *source, const PGresult *result)
 }
 
 int
+pins_pin(struct source *source, int statement, const struct parameters *version, int64_t handle)
+{
+	int			error = EAGAIN;
+
+	for (int attempt = 0; attempt < PIN_ATTEMPTS && error == EAGAIN; attempt++)
+	{
+		struct parameters parameters = {0};
+		PGresult   *result;
+
+		add_mount(source, &parameters, handle);
+		for (int i = 0; i < version->count; i++)
+			parameter_bytes(&parameters, version->values[i], (size_t) version->lengths[i]);
+		error = query_run(source->pool, -1, statement, &parameters, &result);
+		if (error == 0)
+		{
+			error = judge(source, result);
+			PQclear(result);
+		}
+	}
+	return error;
+}
+
+int
 pins_read(struct source *source, struct node *node, int64_t offset, size_t length,
 		  struct buffer *buffer)
 {
@@ -236,7 +265,7 @@ pins_read(struct source *source, struct node *node, int64_t offset, size_t lengt
 
 	if (source->pins == NULL)
 		return ESTALE;
-	pins_parameters(source, &parameters, node->pin);
+	add_mount(source, &parameters, node->pin);
 	parameter_int8(&parameters, offset);
 	parameter_int8(&parameters, (int64_t) length);
 	error = query_run(source->pool, -1, source->pins->read_statement, &parameters, &result);
@@ -253,7 +282,7 @@ pins_remove(struct source *source, const int64_t *handles, int count)
 	int			error;
 
 	array_of_int8(array, handles, count);
-	pins_parameters(source, &parameters, 0);
+	add_mount(source, &parameters, 0);
 	parameters.count--;
 	parameter_bytes(&parameters, array, size);
 	error = query_run(source->pool, -1, source->pins->remove_statement, &parameters, &result);

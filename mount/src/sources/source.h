@@ -12,11 +12,19 @@
 #include <libpq-fe.h>
 #include <sys/statvfs.h>
 
-#include "sources/members.h"
 #include "common/options.h"
+#include "common/tree.h"
 #include "connections/pool.h"
 #include "connections/values.h"
-#include "common/tree.h"
+#include "sources/members.h"
+
+enum
+{
+	/* Files of a batch, and the bytes of each, at most. */
+	BATCH_FILES = 64,
+	BATCH_FILE_BYTES = 128 * 1024,
+	NAME_BYTES = 255
+};
 
 /* Bytes that belong to a result of libpq, or to malloc. */
 struct buffer
@@ -48,6 +56,8 @@ struct listing_position
 };
 
 void listing_clear(struct listing_position *position);
+
+struct pins;
 
 typedef void (*entry_receiver) (void *context, const struct directory_entry *entry);
 
@@ -105,54 +115,19 @@ struct source_operations
 						   struct attributes *attributes);
 };
 
-/*
- * pins.c: pins of the mount, at the server.
- */
+/* The first field of a query at the start, copied; NULL: no row, or NULL.  Ends the program with a
+ * message after an error. */
+char	   *source_ask(struct connection *connection, const char *sql, int count,
+					   const char *const *values);
 
-/* Attach if the extension blobfs is there; sets source->has_pins. */
-void pins_create(struct source *source);
+/* A statement whose text is freed. */
+int			source_add_statement(struct source *source, char *sql, int columns, int rows);
 
-/* On a new connection; false: it is lost.  Without pins the mount can still be read. */
-bool pins_join(struct source *source, struct connection *connection);
-void pins_destroy(struct source *source);
-
-/* Which life of the server's pins this is: it changes when a crash of the server has lost them. */
-uint64_t pins_epoch(struct source *source);
-
-/* Parameters 1 to 3 of a statement that pins: mount, key, handle. */
-void pins_parameters(struct source *source, struct parameters *parameters, int64_t handle);
-
-/* Answer of such a statement, a boolean in the first row; ESTALE without a row.  Attaches again if
- * the server has forgotten the mount: EAGAIN. */
-int pins_judge(struct source *source, const PGresult *result);
-
-/* A range of a pinned value; ESTALE: it is gone. */
-int pins_read(struct source *source, struct node *node, int64_t offset, size_t length,
-			  struct buffer *buffer);
-int pins_remove(struct source *source, const int64_t *handles, int count);
-
-/*
- * trust.c: find out what the extensions have, now and on each connection that is made later, which
- * must have the same.  Ends the program with a message if functions of a role that the session's
- * role need not trust would run: of the file system, or of source->relation.
- */
-void trust_begin(struct source *source, struct connection *connection);
-void trust_owner(struct source *source, struct connection *connection);
-
-/* The same of a table: its owner may make a view of that name while it is mounted.  A server that
- * can do so is told not to read views. */
-void trust_table_only(struct source *source, struct connection *connection, const char *relation);
+/* Larger values stay on one connection, for the server reads ahead for each by itself; -1: any. */
+int			source_slot(const struct source *source, const struct node *node);
 
 /* Check the options against the server, and end the program with a message if they are wrong. */
 struct source *source_table_create(struct pool *pool, const struct options *options);
 struct source *source_fs_create(struct pool *pool, const struct options *options);
-
-/*
- * sources/fs.c: a row of blobfs.attr, from a column on.  Without the snapshot's number.  0, or EIO
- * if the row is none.
- */
-int fs_attributes(const PGresult *result, int row, int column, struct attributes *attributes);
-void fs_set_version(struct version *version, int64_t number);
-int64_t fs_get_version(const struct version *version);
 
 #endif							/* SOURCE_H */

@@ -3,11 +3,15 @@
  *	  Whose functions the statements of the program run: asked on each connection, for the database
  *	  may have changed since the last one.
  */
+#include "sources/trust.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/errors.h"
-#include "sources/source.h"
+#include "connections/pool.h"
+#include "sources/members.h"
+#include "sources/pins.h"
 
 static bool
 is_same(const char *one, const char *other)

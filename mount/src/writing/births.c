@@ -6,18 +6,18 @@
  * Such a file is a working copy with a birth.  The list of births, and the birth of a copy, change
  * under the copy's lock and the writer's, in this order; a thread that has one of them may read.
  */
+#include "common/clock.h"
+#include "common/errors.h"
+#include "connections/pool.h"
+#include "connections/values.h"
+#include "writing/group.h"
+#include "writing/sender.h"
 #include "writing/writer.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "common/clock.h"
-#include "common/errors.h"
-#include "connections/values.h"
-#include "writing/group.h"
-#include "writing/sender.h"
 
 enum
 {

@@ -7,6 +7,10 @@
  * the working copy is based on.  If the row has another one, a commit is sent for the row as it is
  * now ("last close wins"), and the mount begins anew with what the row has then.
  */
+#include "common/clock.h"
+#include "common/errors.h"
+#include "connections/query.h"
+#include "kernel/notify.h"
 #include "writing/writer.h"
 
 #include <arpa/inet.h>
@@ -14,11 +18,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "common/clock.h"
-#include "common/errors.h"
-#include "connections/query.h"
-#include "kernel/notify.h"
 
 enum
 {

@@ -2,13 +2,13 @@
  * writing/copies.c
  *	  Working copies by inode: their users, and their bases.
  */
+#include "common/errors.h"
+#include "sources/fs_row.h"
 #include "writing/writer.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "common/errors.h"
 
 /* That of a node whose pages have changes that were lost: no version of a row. */
 static const struct version lost_version = {.bytes = {[8] = 1}};

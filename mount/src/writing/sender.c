@@ -15,6 +15,7 @@
 
 #include "common/clock.h"
 #include "common/errors.h"
+#include "connections/pool.h"
 #include "writing/group.h"
 #include "writing/writer.h"
 

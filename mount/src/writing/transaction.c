@@ -12,6 +12,7 @@
 #include "common/errors.h"
 #include "connections/answer.h"
 #include "connections/query.h"
+#include "sources/fs_row.h"
 
 enum
 {

@@ -14,10 +14,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/tree.h"
 #include "connections/pool.h"
 #include "connections/values.h"
 #include "sources/source.h"
-#include "common/tree.h"
 
 struct transactions;
 

@@ -7,8 +7,8 @@
 
 #include <pthread.h>
 
-#include "writing/losses.h"
 #include "requests/session.h"
+#include "writing/losses.h"
 #include "writing/transaction.h"
 #include "writing/working.h"
 
