@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "common/errors.h"
+#include "common/tree.h"
 #include "connections/pool.h"
+#include "reading/reader.h"
 #include "requests/session.h"
 #include "sources/pins.h"
 #include "tx.h"

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <poll.h>
 
-#include "common/clock.h"
 #include "connections/request.h"
 
 enum

@@ -35,6 +35,7 @@
 #include <unistd.h>
 
 #include "common/errors.h"
+#include "common/tree.h"
 #include "connections/answer.h"
 #include "connections/pool.h"
 #include "requests/session.h"

@@ -8,8 +8,11 @@
  */
 #include "common/clock.h"
 #include "common/errors.h"
+#include "common/tree.h"
 #include "connections/query.h"
 #include "connections/request.h"
+#include "reading/open.h"
+#include "reading/range.h"
 #include "sources/fs_row.h"
 #include "sources/pins.h"
 #include "writing/group.h"

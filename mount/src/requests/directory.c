@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/errors.h"
+#include "common/tree.h"
 #include "kernel/notify.h"
 
 enum

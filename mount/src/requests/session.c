@@ -16,8 +16,12 @@
 
 #include "common/clock.h"
 #include "common/errors.h"
+#include "common/tree.h"
 #include "connections/query.h"
 #include "kernel/notify.h"
+#include "reading/open.h"
+#include "reading/range.h"
+#include "reading/reader.h"
 #include "requests/directory.h"
 
 enum

@@ -13,7 +13,8 @@
 
 #include "common/options.h"
 #include "common/tree.h"
-#include "reading/read.h"
+#include "reading/open.h"
+#include "reading/range.h"
 #include "sources/source.h"
 
 enum

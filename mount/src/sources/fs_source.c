@@ -9,7 +9,6 @@
 
 #include "common/errors.h"
 #include "connections/pool.h"
-#include "connections/values.h"
 #include "sources/fs_row.h"
 #include "sources/trust.h"
 

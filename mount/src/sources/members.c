@@ -17,7 +17,6 @@
 
 #include "common/errors.h"
 #include "connections/answer.h"
-#include "connections/pool.h"
 #include "connections/values.h"
 
 /* "@" is the schema of blobext. */

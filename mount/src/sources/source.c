@@ -9,7 +9,8 @@
 #include <string.h>
 
 #include "common/errors.h"
-#include "connections/query.h"
+#include "connections/pool.h"
+#include "connections/values.h"
 #include "sources/members.h"
 
 void

@@ -3,6 +3,9 @@
  *	  Working copies by inode: their users, and their bases.
  */
 #include "common/errors.h"
+#include "common/tree.h"
+#include "reading/open.h"
+#include "reading/range.h"
 #include "sources/fs_row.h"
 #include "writing/writer.h"
 
