@@ -11,6 +11,7 @@
 #include "common/errors.h"
 #include "common/tree.h"
 #include "connections/pool.h"
+#include "kernel/notify.h"
 #include "reading/reader.h"
 #include "requests/session.h"
 #include "sources/pins.h"
@@ -90,6 +91,8 @@ main(int argc, char **argv)
 		fatal("snapshot \"%s\": %s", options.snapshot, error);
 	mount.tree = tree_create(mount.source->with_paths, &mount.source->root);
 	mount.reader = read_create(mount.source, mount.tree, &options);
+	if (options.notify)
+		mount.notifier = notify_create(mount.pool, mount.tree, mount.source->channel);
 	if (session_write_create == NULL)
 		mount.source->writable = false;
 	if (!options.read_only && mount.source->writable)

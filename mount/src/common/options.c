@@ -6,7 +6,6 @@
  */
 #include "common/options.h"
 
-#define FUSE_USE_VERSION 312
 #include <fuse_lowlevel.h>
 #include <libpq-fe.h>
 #include <stddef.h>

@@ -4,7 +4,6 @@
  */
 #include "connections/request.h"
 
-#define FUSE_USE_VERSION 312
 #include <fuse_lowlevel.h>
 
 static __thread struct fuse_req *thread_request;

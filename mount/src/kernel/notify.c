@@ -28,6 +28,7 @@
 #include "kernel/notify.h"
 
 #include <errno.h>
+#include <fuse_lowlevel.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -38,7 +39,6 @@
 #include "common/tree.h"
 #include "connections/answer.h"
 #include "connections/pool.h"
-#include "requests/session.h"
 
 enum
 {
@@ -62,8 +62,10 @@ struct known_name
 
 struct notifier
 {
-	struct mount *mount;
-	char	   *channel;
+	struct fuse_session *session;
+	struct pool *pool;
+	struct tree *tree;
+	const char *channel;
 	PGconn	   *connection;
 	pthread_t	thread;
 	int			wake[2];		/* a pipe; closed at the end */
@@ -87,16 +89,16 @@ hash_ino(uint64_t ino)
 }
 
 uint64_t
-notify_count(struct mount *mount)
+notify_count(struct notifier *notifier)
 {
-	return mount->notifier ? __atomic_load_n(&mount->notifier->count, __ATOMIC_ACQUIRE) : 0;
+	return notifier ? __atomic_load_n(&notifier->count, __ATOMIC_ACQUIRE) : 0;
 }
 
 void
-notify_committed(struct mount *mount)
+notify_committed(struct notifier *notifier)
 {
-	if (mount->notifier != NULL)
-		__atomic_add_fetch(&mount->notifier->count, 1, __ATOMIC_RELEASE);
+	if (notifier != NULL)
+		__atomic_add_fetch(&notifier->count, 1, __ATOMIC_RELEASE);
 }
 
 void
@@ -106,31 +108,30 @@ notify_begin(uint64_t count)
 }
 
 void
-notify_enter(struct mount *mount)
+notify_enter(struct notifier *notifier)
 {
-	if (mount->notifier != NULL)
-		pthread_rwlock_rdlock(&mount->notifier->replies);
+	if (notifier != NULL)
+		pthread_rwlock_rdlock(&notifier->replies);
 }
 
 void
-notify_leave(struct mount *mount)
+notify_leave(struct notifier *notifier)
 {
-	if (mount->notifier != NULL)
-		pthread_rwlock_unlock(&mount->notifier->replies);
+	if (notifier != NULL)
+		pthread_rwlock_unlock(&notifier->replies);
 }
 
 double
-notify_timeout(struct mount *mount, const struct node *parent, const char *name,
-			   const struct attributes *attributes)
+notify_timeout(struct notifier *notifier, const struct node *parent, const char *name,
+			   const struct attributes *attributes, double timeout)
 {
-	struct notifier *notifier = mount->notifier;
 	struct known_name *known;
 	size_t		parent_hash = hash_ino(parent->attributes.ino);
 	size_t		ino_hash = hash_ino(attributes->ino);
 
 	if (notifier == NULL || !__atomic_load_n(&notifier->listening, __ATOMIC_ACQUIRE) ||
-		notify_count(mount) != begun_at)
-		return session_timeout(mount);
+		notify_count(notifier) != begun_at)
+		return timeout;
 	known = allocate(sizeof(*known) + strlen(name) + 1);
 	known->parent_id = parent->id;
 	known->parent_ino = parent->attributes.ino;
@@ -215,7 +216,7 @@ drop_names(struct notifier *notifier, const struct change *change)
 	{
 		struct known_name *next = taken->next_by_parent;
 
-		fuse_lowlevel_notify_inval_entry(notifier->mount->session, taken->parent_id, taken->name,
+		fuse_lowlevel_notify_inval_entry(notifier->session, taken->parent_id, taken->name,
 										 strlen(taken->name));
 		free(taken);
 		taken = next;
@@ -227,10 +228,10 @@ static void
 drop_attributes(struct notifier *notifier, uint64_t ino)
 {
 	uint64_t	ids[64];
-	int			count = tree_ids(notifier->mount->tree, ino, 0, ids, 64);
+	int			count = tree_ids(notifier->tree, ino, 0, ids, 64);
 
 	for (int i = 0; i < count && i < 64; i++)
-		fuse_lowlevel_notify_inval_inode(notifier->mount->session, ids[i], -1, 0);
+		fuse_lowlevel_notify_inval_inode(notifier->session, ids[i], -1, 0);
 }
 
 static void
@@ -249,7 +250,7 @@ process(struct notifier *notifier, const PGnotify *notification)
 	struct change change = {0};
 	unsigned long long number;
 
-	if (pool_has_backend(notifier->mount->pool, notification->be_pid))
+	if (pool_has_backend(notifier->pool, notification->be_pid))
 		return;
 	debug("notified: %s", notification->extra);
 	if (sscanf(notification->extra, "e %llu ", &number) == 1)
@@ -270,7 +271,7 @@ listen_now(struct notifier *notifier)
 	bool		good;
 
 	PQfinish(notifier->connection);
-	notifier->connection = pool_connect_apart(notifier->mount->pool, &error);
+	notifier->connection = pool_connect_apart(notifier->pool, &error);
 	if (notifier->connection != NULL)
 		result = query_text(notifier->connection, sql, 1);
 	else
@@ -328,43 +329,37 @@ run_thread(void *argument)
 	return NULL;
 }
 
-void
-notify_start(struct mount *mount)
+struct notifier *
+notify_create(struct pool *pool, struct tree *tree, const char *channel)
 {
-	struct notifier *notifier;
+	struct notifier *notifier = allocate(sizeof(*notifier));
 
-	if (!mount->options->notify)
-		return;
-	notifier = allocate(sizeof(*notifier));
-	notifier->mount = mount;
-	notifier->channel = mount->source->channel;
+	notifier->pool = pool;
+	notifier->tree = tree;
+	notifier->channel = channel;
 	pthread_mutex_init(&notifier->lock, NULL);
 	pthread_rwlock_init(&notifier->replies, NULL);
-	if (pipe(notifier->wake) != 0 ||
-		pthread_create(&notifier->thread, NULL, run_thread, notifier) != 0)
-		fatal("no thread for notifications: %m");
-	mount->notifier = notifier;
+	return notifier;
 }
 
 void
-notify_stop(struct mount *mount)
+notify_start(struct notifier *notifier, struct fuse_session *session)
 {
-	struct notifier *notifier = mount->notifier;
-	struct change all = {0};
+	if (notifier == NULL)
+		return;
+	notifier->session = session;
+	if (pipe(notifier->wake) != 0 ||
+		pthread_create(&notifier->thread, NULL, run_thread, notifier) != 0)
+		fatal("no thread for notifications: %m");
+}
 
+void
+notify_stop(struct notifier *notifier)
+{
 	if (notifier == NULL)
 		return;
 	close(notifier->wake[1]);
 	pthread_join(notifier->thread, NULL);
 	close(notifier->wake[0]);
 	PQfinish(notifier->connection);
-	mount->notifier = NULL;
-	for (struct known_name *known = take_names(notifier, &all); known != NULL;)
-	{
-		struct known_name *next = known->next_by_parent;
-
-		free(known);
-		known = next;
-	}
-	free(notifier);
 }

@@ -11,6 +11,7 @@
 #include "common/tree.h"
 #include "connections/query.h"
 #include "connections/request.h"
+#include "kernel/pages.h"
 #include "reading/open.h"
 #include "reading/range.h"
 #include "sources/fs_row.h"
@@ -116,39 +117,11 @@ writer_call(struct writer *writer, int statement, const struct parameters *param
 	return error != 0 ? error : outcome->status;
 }
 
-/* ---- the thread ---- */
-
-void
-writer_invalidate(struct writer *writer, uint64_t id)
+/* Files that are open for long are made, so that others see them. */
+static void
+make_due(void *context)
 {
-	pthread_mutex_lock(&writer->lock);
-	if (writer->stale_count == writer->stale_room)
-	{
-		writer->stale_room = writer->stale_room > 0 ? 2 * writer->stale_room : 64;
-		writer->stale = realloc(writer->stale, writer->stale_room * sizeof(uint64_t));
-		if (writer->stale == NULL)
-			fatal("out of memory");
-	}
-	writer->stale[writer->stale_count++] = id;
-	pthread_cond_signal(&writer->work);
-	pthread_mutex_unlock(&writer->lock);
-}
-
-/* False: the thread has not come to it that tells the kernel to drop pages of the node. */
-bool
-session_write_keeps_pages(struct mount *mount, const struct node *node)
-{
-	struct writer *writer = mount_writer(mount);
-	bool		keeps;
-
-	if (writer == NULL)
-		return true;
-	pthread_mutex_lock(&writer->lock);
-	keeps = writer->dropping != node->id;
-	for (int i = 0; i < writer->stale_count && keeps; i++)
-		keeps = writer->stale[i] != node->id;
-	pthread_mutex_unlock(&writer->lock);
-	return keeps;
+	births_make_due(context);
 }
 
 /*
@@ -166,44 +139,6 @@ keep_replaced(struct mount *mount, const struct attributes *attributes)
 	if (read_keep(mount->reader, node) != 0)
 		debug("inode %llu is not kept", (unsigned long long) attributes->ino);
 	tree_release(mount->tree, node);
-}
-
-/* Under the writer's lock, which it gives up meanwhile. */
-static void
-drop_pages(struct writer *writer)
-{
-	while (writer->stale_count > 0 && !writer->stopping)
-	{
-		uint64_t	id = writer->stale[--writer->stale_count];
-
-		writer->dropping = id;
-		pthread_mutex_unlock(&writer->lock);
-		fuse_lowlevel_notify_inval_inode(writer->mount->session, id, 0, 0);
-		pthread_mutex_lock(&writer->lock);
-		writer->dropping = 0;
-	}
-}
-
-/* The kernel may wait for a request while it drops pages, so no request may do this. */
-static void *
-run_thread(void *argument)
-{
-	struct writer *writer = argument;
-
-	pthread_mutex_lock(&writer->lock);
-	while (!writer->stopping)
-	{
-		struct timespec until = deadline(1000);
-
-		if (writer->stale_count == 0)
-			pthread_cond_timedwait(&writer->work, &writer->lock, &until);
-		drop_pages(writer);
-		pthread_mutex_unlock(&writer->lock);
-		births_make_due(writer);
-		pthread_mutex_lock(&writer->lock);
-	}
-	pthread_mutex_unlock(&writer->lock);
-	return NULL;
 }
 
 /* ---- numbers of inodes ---- */
@@ -333,7 +268,7 @@ session_write_seen(struct mount *mount, struct node *node, const struct attribut
 		fs_get_version(&attributes->version) > copy->version)
 	{
 		copy_set_base(writer, copy, attributes);
-		writer_invalidate(writer, node->id);
+		pages_drop(writer->pages, node->id);
 	}
 	pthread_mutex_unlock(&copy->lock);
 	copy_release(writer, copy);
@@ -876,7 +811,7 @@ session_write_open(fuse_req_t request, struct node *node, struct fuse_file_info 
 		copy_acquire(writer, node, &copy);
 
 	/* The look-up before may have found another version: the kernel drops the pages at open(). */
-	info->keep_cache = session_write_keeps_pages(mount, node);
+	info->keep_cache = pages_are_right(writer->pages, node->id);
 	if (error == 0)
 	{
 		error = begin_writing(writer, copy, info->flags);
@@ -1036,7 +971,7 @@ op_write(fuse_req_t request, fuse_ino_t id, const char *data, size_t size, off_t
 		copy_touch(copy);
 	pthread_mutex_unlock(&copy->lock);
 	if (moved)
-		writer_invalidate(writer, id);
+		pages_drop(writer->pages, id);
 	if (error != 0)
 		fuse_reply_err(request, error);
 	else
@@ -1342,7 +1277,7 @@ session_write_create(struct mount *mount)
 	writer->fails_on_conflict = options->conflict && strcmp(options->conflict, "fail") == 0;
 	check_spool(writer->spool);
 	pthread_mutex_init(&writer->lock, NULL);
-	init_condition(&writer->work);
+	writer->pages = pages_create(make_due, writer);
 	writer->transactions = transactions_create(mount->pool, mount->source->schema,
 											   writer->is_async);
 	add_calls(writer, mount->source->schema, mount->source->blobext);
@@ -1402,9 +1337,7 @@ session_write_start(struct mount *mount)
 {
 	struct writer *writer = mount_writer(mount);
 
-	writer->has_thread = pthread_create(&writer->thread, NULL, run_thread, writer) == 0;
-	if (!writer->has_thread)
-		fatal("no thread: %m");
+	pages_start(writer->pages, mount->session);
 	sender_start(writer->sender);
 }
 
@@ -1413,18 +1346,12 @@ session_write_destroy(struct mount *mount)
 {
 	struct writer *writer = mount_writer(mount);
 
-	pthread_mutex_lock(&writer->lock);
-	writer->stopping = true;
-	pthread_cond_signal(&writer->work);
-	pthread_mutex_unlock(&writer->lock);
-	if (writer->has_thread)
-		pthread_join(writer->thread, NULL);
+	pages_stop(writer->pages);
 	sender_destroy(writer->sender);
 	groups_destroy(writer->groups);
 	if (writer->locks != NULL)
 		locks_destroy(writer->locks);
 	transactions_destroy(writer->transactions);
-	free(writer->stale);
 	free(writer);
 	mount->writer = NULL;
 }

@@ -152,7 +152,7 @@ find_entry(struct mount *mount, struct node *node, struct directory *directory, 
 			session_write_make(mount, node);
 		clear_page(directory);
 		directory->first = next;
-		directory->notified = notify_count(mount);
+		directory->notified = notify_count(mount->notifier);
 		*error = source->operations->list(source, node, &directory->position, receive_entry,
 										  directory);
 		if (*error != 0)
@@ -253,7 +253,7 @@ read_directory(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset,
 	if (offset >= DOTS)
 		find_entry(mount, node, directory, offset, &error);
 	notify_begin(directory->notified);
-	notify_enter(mount);
+	notify_enter(mount->notifier);
 	if (error == 0)
 		used = fill_reply(request, node, directory, offset, buffer, size, plus);
 	if (error == 0 && used == 0)
@@ -264,7 +264,7 @@ read_directory(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset,
 		fuse_reply_err(request, error);
 	else
 		fuse_reply_buf(request, buffer, used);
-	notify_leave(mount);
+	notify_leave(mount->notifier);
 	free(buffer);
 }
 

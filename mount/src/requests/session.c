@@ -19,10 +19,12 @@
 #include "common/tree.h"
 #include "connections/query.h"
 #include "kernel/notify.h"
+#include "kernel/pages.h"
 #include "reading/open.h"
 #include "reading/range.h"
 #include "reading/reader.h"
 #include "requests/directory.h"
+#include "writing/writer.h"
 
 enum
 {
@@ -48,7 +50,7 @@ request_node(fuse_req_t request, fuse_ino_t id)
 	struct node *node;
 
 	pool_set_request(request);
-	notify_begin(notify_count(mount));
+	notify_begin(notify_count(mount->notifier));
 	node = tree_find(mount->tree, id);
 	if (node != NULL && mount->writer != NULL)
 		session_write_bind(mount, node);
@@ -88,7 +90,8 @@ fill_entry(struct mount *mount, struct node *parent, const char *name,
 
 	memset(entry, 0, sizeof(*entry));
 	entry->ino = node->id;
-	entry->entry_timeout = notify_timeout(mount, parent, name, attributes);
+	entry->entry_timeout = notify_timeout(mount->notifier, parent, name, attributes,
+										  session_timeout(mount));
 	entry->attr_timeout = attributes_timeout(mount);
 	if (node->working != NULL)
 		session_write_seen(mount, node, attributes);
@@ -104,11 +107,11 @@ reply_entry(fuse_req_t request, struct node *parent, const char *name,
 	struct fuse_entry_param entry;
 	uint64_t	id;
 
-	notify_enter(mount);
+	notify_enter(mount->notifier);
 	id = fill_entry(mount, parent, name, attributes, &entry)->id;
 	if (fuse_reply_entry(request, &entry) != 0)
 		tree_forget(mount->tree, id, 1);
-	notify_leave(mount);
+	notify_leave(mount->notifier);
 }
 
 /* ---- versions that change between look-up and open ---- */
@@ -490,7 +493,7 @@ open_(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
 	handle = handle_create(mount, node, info->flags);
 	handle->transaction = transaction;
 	info->fh = (uint64_t) (uintptr_t) handle;
-	info->keep_cache = session_write_keeps_pages(mount, node);
+	info->keep_cache = mount->writer == NULL || pages_are_right(mount_writer(mount)->pages, node->id);
 	if (fuse_reply_open(request, info) != 0)
 	{
 		pool_set_request(NULL);
@@ -671,12 +674,12 @@ serve(struct mount *mount)
 	fuse_loop_cfg_set_idle_threads(config, IDLE_THREADS);
 	read_on_expiry(mount->reader, kept_expired, mount);
 	read_start(mount->reader);
-	notify_start(mount);
+	notify_start(mount->notifier, mount->session);
 	if (mount->writer != NULL)
 		session_write_start(mount);
 	status = fuse_session_loop_mt(mount->session, config);
 	fuse_loop_cfg_destroy(config);
-	notify_stop(mount);
+	notify_stop(mount->notifier);
 	return status;
 }
 

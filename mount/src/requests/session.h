@@ -8,7 +8,6 @@
 #ifndef SESSION_H
 #define SESSION_H
 
-#define FUSE_USE_VERSION 312
 #include <fuse_lowlevel.h>
 
 #include "common/options.h"
@@ -117,9 +116,6 @@ void session_write_open(fuse_req_t request, struct node *node,
 /* The source says this of a node with node->working, which may be based on an older version. */
 void session_write_seen(struct mount *mount, struct node *node,
 						const struct attributes *attributes);
-
-/* Whether the kernel has no pages of the node but those of its content: not while it is told. */
-bool session_write_keeps_pages(struct mount *mount, const struct node *node);
 
 /* Before a directory is listed: files in it that were not made yet are. */
 void session_write_make(struct mount *mount, const struct node *directory);

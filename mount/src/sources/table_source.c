@@ -14,6 +14,7 @@
 #include "common/errors.h"
 #include "connections/answer.h"
 #include "connections/values.h"
+#include "kernel/notify.h"
 #include "sources/trust.h"
 
 enum

@@ -11,6 +11,7 @@
 #include "common/errors.h"
 #include "connections/query.h"
 #include "kernel/notify.h"
+#include "kernel/pages.h"
 #include "writing/writer.h"
 
 #include <arpa/inet.h>
@@ -435,7 +436,7 @@ take_outcome(struct commit *commit, struct outcome *outcome, bool is_mixed)
 	}
 	copy_set_base(writer, copy, &outcome->attributes);
 	if (is_mixed)
-		writer_invalidate(writer, copy->node->id);
+		pages_drop(writer->pages, copy->node->id);
 	if (was_open && copy_keep_base(copy) != 0)
 		debug("inode %llu: the new version is gone already",
 			  (unsigned long long) outcome->attributes.ino);
@@ -465,7 +466,7 @@ copy_commit(struct writer *writer, struct copy *copy, bool is_durable)
 		writer_note_commit(writer, is_durable, begun);
 	outcome.attributes.snapshot = copy->node->attributes.snapshot;
 	if (error == 0)
-		notify_committed(writer->mount);
+		notify_committed(writer->mount->notifier);
 	copy->is_doubtful |= error == 0 || outcome.is_unknown;
 	if (error == 0)
 		error = look_again(&commit, &outcome, &is_mixed);

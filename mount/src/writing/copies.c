@@ -4,6 +4,7 @@
  */
 #include "common/errors.h"
 #include "common/tree.h"
+#include "kernel/pages.h"
 #include "reading/open.h"
 #include "reading/range.h"
 #include "sources/fs_row.h"
@@ -155,7 +156,7 @@ static void
 end_copy(struct writer *writer, struct copy *copy)
 {
 	if (copy->working.changed)
-		writer_invalidate(writer, copy->node->id);
+		pages_drop(writer->pages, copy->node->id);
 	close_base(writer, copy);
 	working_end(&copy->working);
 	tree_release(writer->mount->tree, copy->node);

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "kernel/pages.h"
 #include "requests/session.h"
 #include "writing/losses.h"
 #include "writing/transaction.h"
@@ -53,6 +54,7 @@ struct writer
 	struct mount *mount;
 	struct transactions *transactions;
 	struct calls calls;
+	struct pages *pages;
 	struct groups *groups;
 	struct sender *sender;
 	struct locks *locks;		/* NULL: the kernel's, for this mount alone */
@@ -76,15 +78,6 @@ struct writer
 	uint64_t	epoch;			/* of the first one that is not flushed */
 	struct losses losses;		/* threads that have made those that are not */
 
-	/* For a thread: nodes whose pages the kernel shall drop. */
-	pthread_cond_t work;
-	uint64_t   *stale;
-	int			stale_count;
-	int			stale_room;
-	uint64_t	dropping;		/* the one whose pages are being dropped */
-	bool		stopping;
-	pthread_t	thread;
-	bool		has_thread;
 };
 
 /*
@@ -152,9 +145,6 @@ int copy_keep_base(struct copy *copy);
 
 /* base_reader of working_read(); context: the copy. */
 int copy_read_base(void *context, int64_t offset, size_t length, char *target);
-
-/* The kernel shall drop the pages of a node. */
-void writer_invalidate(struct writer *writer, uint64_t id);
 
 /*
  * Commits that do not wait are noted; fsync and close make them durable.  If the server crashes in
