@@ -9,13 +9,12 @@
 #include <string.h>
 
 #include "common/errors.h"
-#include "common/tree.h"
-#include "connections/pool.h"
 #include "kernel/notify.h"
 #include "reading/reader.h"
 #include "requests/session.h"
 #include "sources/pins.h"
 #include "tx.h"
+#include "writing/start.h"
 
 enum
 {
@@ -66,6 +65,7 @@ add_kernel_options(struct fuse_args *arguments, const struct options *options)
 	free(name);
 }
 
+/* The parts are made from the lowest on, and end in the opposite order. */
 int
 main(int argc, char **argv)
 {
@@ -93,13 +93,12 @@ main(int argc, char **argv)
 	mount.reader = read_create(mount.source, mount.tree, &options);
 	if (options.notify)
 		mount.notifier = notify_create(mount.pool, mount.tree, mount.source->channel);
-	if (session_write_create == NULL)
-		mount.source->writable = false;
 	if (!options.read_only && mount.source->writable)
-		session_write_create(&mount);
+		mount.writer = writer_create(mount.source, mount.tree, mount.reader, mount.notifier);
 	status = session_run(&mount, &arguments);
 	if (mount.writer != NULL)
-		session_write_destroy(&mount);
+		writer_destroy(mount.writer);
+	mount.writer = NULL;
 	read_stop(mount.reader);
 	pins_destroy(mount.source);
 	pool_destroy(mount.pool);

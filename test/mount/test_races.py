@@ -6,8 +6,8 @@ halves of marks in find_out() (test_answer_is_lost_twice), is_doubtful (test_out
 is_term_over() (test_transaction_is_rolled_back_before_others), pool_bound() in writer_flush()
 (test_sync_in_a_transaction), is_given_up (test_file_of_an_ended_transaction), was_reserved
 (test_own_transaction_is_notified), notify_committed() (test_look_up_is_overtaken), is_read in
-begin_writing() (test_reader_beside_a_writer), session_write_keeps_pages()
-(test_open_after_others), session_write_closed() in drop_replaced()
+begin_writing() (test_reader_beside_a_writer), pages_are_right()
+(test_open_after_others), copy_closed() in kept_expired()
 (test_replaced_while_written), the search for a written node (test_writer_of_an_old_node) and that
 by path (test_paths_of_one_hash) in search_key(), has_version() (with the compiler's checks of
 addresses: test_version_changes_during_a_read), is_connection_string() (test_password),

@@ -1,6 +1,6 @@
 """A file system that is written: what files are, for this mount, for others and for SQL.
 
-Seen to fail: without copy_keep_base() in session_write_read() test_base_is_kept; with the offset in
+Seen to fail: without copy_keep_base() in write_read() test_base_is_kept; with the offset in
 place of the end in working_write() test_two_mounts_append; with copies that end with the last
 writer test_unlinked_with_an_older_reader; without goes_to_current() test_last_close_wins; without
 the cut of "kept" in working_resize() test_model; without working_fill() in working_gather()

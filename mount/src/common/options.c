@@ -28,7 +28,6 @@ enum
 	KEY_DEBUG,
 	KEY_READ_ONLY,
 	KEY_READ_WRITE,
-	KEY_ALLOW_OTHER,
 	KEY_TIMEOUT,
 	KEY_TIMEO,
 	KEY_IGNORED
@@ -54,9 +53,7 @@ static const struct fuse_opt specification[] = {
 	OPTION("xattr", xattr, 1),
 	OPTION("notify", notify, 1),
 	OPTION("nopin", nopin, 1),
-	OPTION("uid=", has_uid, 1),
 	OPTION("uid=%u", uid, 0),
-	OPTION("gid=", has_gid, 1),
 	OPTION("gid=%u", gid, 0),
 	OPTION("umask=", has_umask, 1),
 	OPTION("umask=%o", umask, 0),
@@ -75,7 +72,6 @@ static const struct fuse_opt specification[] = {
 	FUSE_OPT_KEY("debug", KEY_DEBUG),
 	FUSE_OPT_KEY("ro", KEY_READ_ONLY),
 	FUSE_OPT_KEY("rw", KEY_READ_WRITE),
-	FUSE_OPT_KEY("allow_other", KEY_ALLOW_OTHER),
 	/* Words of fstab that are for other programs. */
 	FUSE_OPT_KEY("_netdev", KEY_IGNORED),
 	FUSE_OPT_KEY("nofail", KEY_IGNORED),
@@ -176,9 +172,6 @@ process_option(void *data, const char *argument, int key, struct fuse_args *argu
 		case KEY_READ_WRITE:
 		case KEY_IGNORED:
 			return 0;
-		case KEY_ALLOW_OTHER:
-			options->allow_other = true;
-			return 1;
 		case KEY_TIMEOUT:
 			options->timeout = parse_seconds(argument);
 			return 0;
@@ -227,6 +220,7 @@ check_table_options(const struct options *options)
 	require_file_system("spool", options->spool);
 }
 
+/* Ends the program with a message if an option is for tables only, or has an unknown value. */
 static void
 check_file_system_options(const struct options *options)
 {

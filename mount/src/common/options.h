@@ -40,8 +40,6 @@ struct options
 	int			xattr;
 	int			notify;
 	int			nopin;
-	int			has_uid;
-	int			has_gid;
 	int			has_umask;
 	unsigned	uid;
 	unsigned	gid;
@@ -53,7 +51,6 @@ struct options
 
 	bool		read_only;
 	bool		opens_transactions;	/* isolation=snapshot */
-	bool		allow_other;
 	bool		foreground;
 	bool		debug;
 };

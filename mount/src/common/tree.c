@@ -81,6 +81,7 @@ unlink_node(struct tree *tree, struct node *node)
 	*link = node->next_by_key;
 }
 
+/* Under the lock: twice as many buckets. */
 static void
 grow(struct tree *tree)
 {
@@ -111,7 +112,6 @@ allocate_node(uint64_t id, const struct attributes *attributes)
 
 	node->id = id;
 	node->attributes = *attributes;
-	node->slot = -1;
 	pthread_mutex_init(&node->lock, NULL);
 	clock_gettime(CLOCK_MONOTONIC, &node->attributes_at);
 	return node;
@@ -166,25 +166,6 @@ tree_create(bool with_paths, const struct attributes *root)
 	if (with_paths)
 		tree->root->path = copy_string("");
 	return tree;
-}
-
-void
-tree_destroy(struct tree *tree)
-{
-	for (size_t i = 0; i < tree->buckets; i++)
-	{
-		struct node *next;
-
-		for (struct node *node = tree->by_id[i]; node != NULL; node = next)
-		{
-			next = node->next_by_id;
-			free_node(node);
-		}
-	}
-	free(tree->by_id);
-	free(tree->by_key);
-	pthread_mutex_destroy(&tree->lock);
-	free(tree);
 }
 
 static struct node *

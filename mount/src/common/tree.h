@@ -72,7 +72,6 @@ struct node
 		int			ranges;		/* that went on before */
 	}			readers[4];
 	int			next_reader;
-	int			slot;			/* connection of the last statement, or -1 */
 
 	/* Directories: when a whole listing began (monotonic). */
 	struct timespec listed_at;
@@ -99,7 +98,6 @@ enum
 
 /* with_paths: nodes know their path. */
 struct tree *tree_create(bool with_paths, const struct attributes *root);
-void tree_destroy(struct tree *tree);
 
 /* The node of an id; the kernel must know it.  NULL if it does not. */
 struct node *tree_find(struct tree *tree, uint64_t id);

@@ -36,6 +36,7 @@ struct connection
 	uint8_t    *prepared;		/* by statement */
 };
 
+/* No connection is made yet. */
 struct pool *pool_create(const struct options *options);
 void pool_destroy(struct pool *pool);
 

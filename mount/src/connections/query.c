@@ -48,6 +48,7 @@ judge(struct connection *connection, const PGresult *result, char *sqlstate)
 	return error;
 }
 
+/* Once on each connection.  By SQL: libpq collects all rows of an answer to PQsendPrepare(). */
 static int
 prepare(struct connection *connection, int statement, char *sqlstate)
 {
@@ -57,7 +58,6 @@ prepare(struct connection *connection, int statement, char *sqlstate)
 
 	if (connection->prepared[statement])
 		return 0;
-	/* By SQL: libpq collects all rows of an answer to PQsendPrepare(). */
 	sql = format_string("PREPARE s%d AS %s", statement,
 						pool_statement(connection->pool, statement)->sql);
 	result = query_text(connection->pg, sql, 1);

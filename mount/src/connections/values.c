@@ -69,31 +69,33 @@ parameter_null(struct parameters *parameters)
 	add_parameter(parameters, NULL, 0);
 }
 
-static char *
-put_int4(char *to, uint32_t value)
+/* Dimensions, no NULLs, type, length and lower bound. */
+char *
+array_begin(char *to, uint32_t type, uint32_t count)
 {
-	value = htonl(value);
-	memcpy(to, &value, 4);
-	return to + 4;
+	uint32_t	header[] = {htonl(1), 0, htonl(type), htonl(count), htonl(1)};
+
+	memcpy(to, header, sizeof(header));
+	return to + sizeof(header);
 }
 
-/* Dimensions, no NULLs, type bigint, length and lower bound; length and value of each element. */
-void
-array_of_int8(char *array, const int64_t *values, int count)
+char *
+array_add(char *to, uint32_t length)
 {
-	array = put_int4(array, 1);
-	array = put_int4(array, 0);
-	array = put_int4(array, 20);
-	array = put_int4(array, (uint32_t) count);
-	array = put_int4(array, 1);
-	for (int i = 0; i < count; i++)
-	{
-		uint64_t	value = htobe64((uint64_t) values[i]);
+	uint32_t	network = htonl(length);
 
-		array = put_int4(array, 8);
-		memcpy(array, &value, 8);
-		array += 8;
-	}
+	memcpy(to, &network, sizeof(network));
+	return to + sizeof(network);
+}
+
+char *
+array_add_int8(char *to, int64_t value)
+{
+	uint64_t	network = htobe64((uint64_t) value);
+
+	to = array_add(to, sizeof(network));
+	memcpy(to, &network, sizeof(network));
+	return to + sizeof(network);
 }
 
 bool

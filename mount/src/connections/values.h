@@ -12,7 +12,10 @@
 
 enum
 {
-	MAX_PARAMETERS = 24
+	MAX_PARAMETERS = 24,
+	/* OIDs of types, which are the same on all servers. */
+	OID_BYTEA = 17,
+	OID_INT8 = 20
 };
 
 /* Parameters of a statement.  Bytes and text are not copied. */
@@ -31,9 +34,14 @@ void parameter_bytes(struct parameters *parameters, const void *data, size_t len
 void parameter_text(struct parameters *parameters, const char *text);
 void parameter_null(struct parameters *parameters);
 
-/* The binary form of a bigint[], for parameter_bytes(): ARRAY_INT8_BYTES(count) bytes. */
-#define ARRAY_INT8_BYTES(count) (20 + 12 * (size_t) (count))
-void array_of_int8(char *array, const int64_t *values, int count);
+/*
+ * The binary form of an array of one dimension, for parameter_bytes(); bytes: of all elements.
+ * Each returns where the next one goes.  Behind array_add() the caller puts the element's bytes.
+ */
+#define ARRAY_BYTES(count, bytes) (20 + 4 * (size_t) (count) + (size_t) (bytes))
+char	   *array_begin(char *to, uint32_t type, uint32_t count);
+char	   *array_add(char *to, uint32_t length);
+char	   *array_add_int8(char *to, int64_t value);
 
 /*
  * Fields of a result, in binary.  They are read by these functions only: a row, a column or a

@@ -262,6 +262,8 @@ process(struct notifier *notifier, const PGnotify *notification)
 		drop_attributes(notifier, change.parent_ino | change.ino);
 }
 
+/* Connect, and listen; false: the server is away.  Names that were told before may have changed
+ * meanwhile, so all are dropped. */
 static bool
 listen_now(struct notifier *notifier)
 {
@@ -280,7 +282,6 @@ listen_now(struct notifier *notifier)
 	PQclear(result);
 	free(sql);
 	__atomic_store_n(&notifier->listening, good, __ATOMIC_RELEASE);
-	/* Names that were told before may have changed meanwhile. */
 	drop_all(notifier);
 	return good;
 }
@@ -296,6 +297,8 @@ wait_for_server(struct notifier *notifier, bool connected)
 	return polled[0].revents == 0;
 }
 
+/* A connection that is lost may have lost notifications, too: until it listens again, names are
+ * trusted for the ordinary time, and those that the kernel has are dropped. */
 static void *
 run_thread(void *argument)
 {

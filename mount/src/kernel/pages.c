@@ -67,6 +67,7 @@ pages_are_right(struct pages *pages, uint64_t id)
 	return are_right;
 }
 
+/* No lock is held while the kernel drops pages, because it may wait for a request then. */
 static void *
 run_thread(void *argument)
 {

@@ -269,14 +269,3 @@ cache_fail(struct cache *cache, struct content *content, int error)
 	give_locked(cache, content, false);
 	pthread_mutex_unlock(&cache->lock);
 }
-
-size_t
-cache_bytes(struct cache *cache)
-{
-	size_t		bytes;
-
-	pthread_mutex_lock(&cache->lock);
-	bytes = cache->bytes;
-	pthread_mutex_unlock(&cache->lock);
-	return bytes;
-}

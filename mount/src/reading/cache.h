@@ -71,7 +71,4 @@ void cache_fail(struct cache *cache, struct content *content, int error);
  */
 void cache_give(struct cache *cache, struct content *content, bool last);
 
-/* Bytes of all entries. */
-size_t cache_bytes(struct cache *cache);
-
 #endif							/* CACHE_H */

@@ -20,7 +20,7 @@
 #include "common/errors.h"
 #include "connections/request.h"
 #include "reading/state.h"
-#include "reading/version.h"
+#include "sources/pins.h"
 
 enum
 {
@@ -33,6 +33,92 @@ enum
 	/* Number of files of a directory, one after the other, after which a batch is read. */
 	BATCH_AFTER = 2
 };
+
+/* ---- bytes of a version, wherever they still are ---- */
+
+/* After a crash of the server pins are gone.  If the row still has the version, pin it again. */
+static void
+renew_pin(struct source *source, struct node *node)
+{
+	uint64_t	epoch = pins_epoch(source);
+	int64_t		pin;
+
+	pthread_mutex_lock(&node->lock);
+	pin = node->pin_epoch != epoch ? node->pin : 0;
+	node->pin_epoch = epoch;
+	pthread_mutex_unlock(&node->lock);
+	if (pin != 0 && source->operations->pin(source, node, pin) != 0)
+		debug("node %llu: not pinned again", (unsigned long long) node->id);
+}
+
+/* From the row; from the pin, if the row has another version. */
+static int
+read_version(struct source *source, struct node *node, int64_t offset, size_t length,
+			 struct buffer *buffer)
+{
+	bool		replaced;
+	bool		pinned;
+	int			error = ESTALE;
+
+	pthread_mutex_lock(&node->lock);
+	replaced = node->replaced;
+	pinned = node->pin != 0;
+	pthread_mutex_unlock(&node->lock);
+	if (!replaced || !pinned)
+		error = source->operations->read(source, node, offset, length, buffer);
+	if (error == 0 && pinned)
+		renew_pin(source, node);
+	if (error != ESTALE || !pinned)
+		return error;
+	error = pins_read(source, node, offset, length, buffer);
+	pthread_mutex_lock(&node->lock);
+	node->replaced = error == 0;
+	pthread_mutex_unlock(&node->lock);
+	return error;
+}
+
+/* All of a range, or an error: the kernel would fill missing bytes with zeros. */
+static int
+read_exactly(struct source *source, struct node *node, int64_t offset, size_t length,
+			 struct buffer *buffer)
+{
+	int			error = read_version(source, node, offset, length, buffer);
+
+	if (error != 0 || buffer->length == length)
+		return error;
+	message("%zu bytes at %lld of inode %llu are %zu", length, (long long) offset,
+			(unsigned long long) node->attributes.ino, buffer->length);
+	buffer_free(buffer);
+	return EIO;
+}
+
+/*
+ * Whether the node still has the version of a key.  A commit gives a node another one at any time,
+ * so a statement with the node's attributes may have read the next version.
+ */
+static bool
+has_version(struct node *node, const struct content_key *key)
+{
+	bool		has;
+
+	pthread_mutex_lock(&node->lock);
+	has = memcmp(&node->attributes.version, &key->version, sizeof(struct version)) == 0;
+	pthread_mutex_unlock(&node->lock);
+	return has;
+}
+
+/* Bytes of the node's version as the key has it, for the cache. */
+static int
+read_keyed(struct source *source, struct node *node, const struct content_key *key, int64_t offset,
+		   size_t length, struct buffer *buffer)
+{
+	int			error = read_exactly(source, node, offset, length, buffer);
+
+	if (error != 0 || has_version(node, key))
+		return error;
+	buffer_free(buffer);
+	return ESTALE;
+}
 
 /* A part of content that is in the cache; ESTALE: it is shorter, and so of another version. */
 static int
@@ -158,7 +244,7 @@ get_small(struct reader *reader, struct node *node, struct content **content)
 			return error;
 		*content = NULL;
 	}
-	error = version_read_keyed(reader->source, node, &key, 0, (size_t) node->attributes.size, &buffer);
+	error = read_keyed(reader->source, node, &key, 0, (size_t) node->attributes.size, &buffer);
 	if (error == 0)
 		cache_fill(reader->cache, *content, &buffer);
 	else
@@ -211,33 +297,17 @@ is_sequential(struct node *node, int64_t offset, int64_t end)
 	return ranges >= STREAM_AFTER;
 }
 
-static size_t
-chunk_length(const struct node *node, int64_t chunk)
-{
-	int64_t		rest = node->attributes.size - chunk * CHUNK_BYTES;
-
-	return (size_t) (rest < CHUNK_BYTES ? rest : CHUNK_BYTES);
-}
-
 /* Blocks have keys of their own: the number of block n is -n - 1. */
-static size_t
-block_length(const struct node *node, int64_t block)
-{
-	int64_t		rest = node->attributes.size - block * BLOCK_BYTES;
-
-	return (size_t) (rest < BLOCK_BYTES ? rest : BLOCK_BYTES);
-}
-
 int
 fill_chunk(struct reader *reader, struct node *node, struct content *content)
 {
 	int64_t		chunk = content->key.chunk;
+	int64_t		unit = chunk >= 0 ? CHUNK_BYTES : BLOCK_BYTES;
+	int64_t		offset = (chunk >= 0 ? chunk : -chunk - 1) * unit;
+	int64_t		rest = node->attributes.size - offset;
 	struct buffer buffer;
-	int			error = chunk >= 0 ?
-		version_read_keyed(reader->source, node, &content->key, chunk * CHUNK_BYTES, chunk_length(node, chunk),
-				   &buffer) :
-		version_read_keyed(reader->source, node, &content->key, (-chunk - 1) * BLOCK_BYTES,
-				   block_length(node, -chunk - 1), &buffer);
+	int			error = read_keyed(reader->source, node, &content->key, offset,
+								   (size_t) (rest < unit ? rest : unit), &buffer);
 
 	if (error == 0)
 		cache_fill(reader->cache, content, &buffer);
@@ -340,7 +410,7 @@ read_alone(struct reader *reader, struct node *node, int64_t offset, size_t leng
 
 	if (length >= BLOCK_BYTES || (offset + (int64_t) length - 1) / BLOCK_BYTES != block)
 	{
-		error = version_read(reader->source, node, offset, length, &range->buffer);
+		error = read_exactly(reader->source, node, offset, length, &range->buffer);
 		range->data = range->buffer.data;
 		range->length = range->buffer.length;
 		return error;
@@ -350,6 +420,7 @@ read_alone(struct reader *reader, struct node *node, int64_t offset, size_t leng
 		take_part(reader, content, (size_t) (offset % BLOCK_BYTES), length, range);
 }
 
+/* Chunks for a reader that goes on where it was, with the next ones under way; else a block. */
 static int
 read_large(struct reader *reader, struct node *node, int64_t offset, size_t length,
 		   struct range *range)
@@ -400,7 +471,7 @@ read_range(struct reader *reader, struct node *node, int64_t offset, size_t leng
 		cache_key(&key, &node->attributes, 0);
 		pthread_mutex_unlock(&node->lock);
 		error = try_range(reader, node, offset, length, range);
-	} while ((error == ESTALE || error == EIO) && !version_is(node, &key));
+	} while ((error == ESTALE || error == EIO) && !has_version(node, &key));
 	return error;
 }
 

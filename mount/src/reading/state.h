@@ -64,9 +64,4 @@ int get_small(struct reader *reader, struct node *node, struct content **content
 /* range.c: fetch a chunk or a block for the entry that the caller has got from the cache. */
 int fill_chunk(struct reader *reader, struct node *node, struct content *content);
 
-/* open.c: under the reader's lock, which they give up meanwhile.  Drop pins of files that are
- * closed; those kept versions whose time is over. */
-void remove_pins(struct reader *reader);
-void drop_kept(struct reader *reader);
-
 #endif							/* STATE_H */

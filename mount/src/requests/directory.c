@@ -7,8 +7,6 @@
  * and 1 are "." and "..".  An offset before the page, after seekdir(), reads the directory from its
  * beginning.  rewinddir() reads the directory again.
  */
-#include "requests/directory.h"
-
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -16,8 +14,10 @@
 
 #include "common/clock.h"
 #include "common/errors.h"
-#include "common/tree.h"
 #include "kernel/notify.h"
+#include "requests/entry.h"
+#include "requests/operations.h"
+#include "writing/making.h"
 
 enum
 {
@@ -61,11 +61,12 @@ is_fresh(struct mount *mount, struct node *node)
 	pthread_mutex_lock(&node->lock);
 	age = seconds_since(&node->listed_at);
 	pthread_mutex_unlock(&node->lock);
-	return age < session_timeout(mount) / 2;
+	return age < mount->options->timeout / 2;
 }
 
-void
-directory_open(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
+/* Without requests for open files, those for listings would be most of what remains. */
+static void
+open_directory(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
 {
 	struct mount *mount = request_mount(request);
 	struct node *node = request_node(request, id);
@@ -74,7 +75,6 @@ directory_open(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
 	pthread_mutex_init(&directory->lock, NULL);
 	directory->first = DOTS;
 	info->fh = (uint64_t) (uintptr_t) directory;
-	/* Without requests for open files, those for listings would be most of what remains. */
 	info->cache_readdir = mount->options->noopen && !mount->options->notify;
 	info->keep_cache = info->cache_readdir && is_fresh(mount, node);
 	if (fuse_reply_open(request, info) != 0)
@@ -101,8 +101,8 @@ restart(struct directory *directory)
 	directory->first = DOTS;
 }
 
-void
-directory_release(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
+static void
+release_directory(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info)
 {
 	struct directory *directory = get_directory(info);
 
@@ -149,7 +149,7 @@ find_entry(struct mount *mount, struct node *node, struct directory *directory, 
 		if (directory->position.complete)
 			return NULL;
 		if (mount->writer != NULL)
-			session_write_make(mount, node);
+			births_make(mount->writer, node, NULL);
 		clear_page(directory);
 		directory->first = next;
 		directory->notified = notify_count(mount->notifier);
@@ -268,16 +268,25 @@ read_directory(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset,
 	free(buffer);
 }
 
-void
-directory_read(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset,
-			   struct fuse_file_info *info)
+static void
+read_names(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset,
+		   struct fuse_file_info *info)
 {
 	read_directory(request, id, size, offset, info, false);
 }
 
-void
-directory_read_plus(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset,
-					struct fuse_file_info *info)
+static void
+read_nodes(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset,
+		   struct fuse_file_info *info)
 {
 	read_directory(request, id, size, offset, info, true);
+}
+
+void
+directory_operations(struct fuse_lowlevel_ops *operations)
+{
+	operations->opendir = open_directory;
+	operations->readdir = read_names;
+	operations->readdirplus = read_nodes;
+	operations->releasedir = release_directory;
 }

@@ -34,7 +34,7 @@ snapshots_attributes(const struct source *source, struct attributes *attributes)
 
 /* ---- operations ---- */
 
-/* The statement for a node, whose snapshot becomes the first parameter. */
+/* The statement for a node, whose snapshot, if any, and number become the first parameters. */
 static int
 choose_call(struct source *source, const struct node *node, size_t offset,
 			struct parameters *parameters)
@@ -47,6 +47,7 @@ choose_call(struct source *source, const struct node *node, size_t offset,
 		calls = &fs->snapshot;
 		parameter_int8(parameters, node->attributes.snapshot);
 	}
+	parameter_int8(parameters, (int64_t) node->attributes.ino);
 	return *(const int *) ((const char *) calls + offset);
 }
 
@@ -90,6 +91,7 @@ find_snapshot(struct source *source, const char *name, struct attributes *attrib
 	return error != 0 ? error : source->operations->getattr(source, &root, attributes);
 }
 
+/* The root has a name that no row has: the directory of snapshots. */
 static int
 fs_lookup(struct source *source, struct node *parent, const char *name,
 		  struct attributes *attributes)
@@ -107,7 +109,6 @@ fs_lookup(struct source *source, struct node *parent, const char *name,
 	}
 	if (strlen(name) > NAME_BYTES)
 		return ENAMETOOLONG;
-	parameter_int8(&parameters, (int64_t) parent->attributes.ino);
 	parameter_bytes(&parameters, name, strlen(name));
 	return ask_attributes(source, statement, &parameters, parent->attributes.snapshot, ENOENT,
 						  attributes);
@@ -124,7 +125,6 @@ fs_getattr(struct source *source, struct node *node, struct attributes *attribut
 		snapshots_attributes(source, attributes);
 		return 0;
 	}
-	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	return ask_attributes(source, statement, &parameters, node->attributes.snapshot, ESTALE,
 						  attributes);
 }
@@ -169,6 +169,7 @@ list_snapshots(struct source *source, struct listing_position *position, entry_r
 	return 0;
 }
 
+/* The next LIST_ROWS names, in the order of their bytes. */
 static int
 fs_list(struct source *source, struct node *node, struct listing_position *position,
 		entry_receiver receive, void *context)
@@ -181,7 +182,6 @@ fs_list(struct source *source, struct node *node, struct listing_position *posit
 
 	if (node->attributes.ino == snapshots_ino)
 		return list_snapshots(source, position, receive, context);
-	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	parameter_bytes(&parameters, position->after, position->after_length);
 	parameter_int4(&parameters, LIST_ROWS);
 	error = query_run(source->pool, -1, statement, &parameters, &result);
@@ -220,7 +220,6 @@ fs_read(struct source *source, struct node *node, int64_t offset, size_t length,
 	PGresult   *result;
 	int			error;
 
-	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	parameter_int8(&parameters, fs_get_version(&node->attributes.version));
 	parameter_int8(&parameters, offset);
 	parameter_int8(&parameters, (int64_t) length);
@@ -245,6 +244,7 @@ name_before(const char *from, char *before)
 	return NAME_BYTES;
 }
 
+/* Files behind the name before "from": the function of the schema takes the name to go on from. */
 static int
 fs_read_batch(struct source *source, struct node *node, const char *from,
 			  content_receiver receive, void *context)
@@ -255,7 +255,6 @@ fs_read_batch(struct source *source, struct node *node, const char *from,
 	PGresult   *result;
 	int			error;
 
-	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	parameter_bytes(&parameters, before, name_before(from, before));
 	parameter_int4(&parameters, BATCH_FILES);
 	parameter_int8(&parameters, BATCH_FILE_BYTES);
@@ -298,7 +297,6 @@ fs_readlink(struct source *source, struct node *node, struct buffer *buffer)
 	int			statement = CALL(source, node, readlink, &parameters);
 	int			error;
 
-	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	error = ask_value(source, statement, &parameters, buffer);
 	return error == ESTALE ? EINVAL : error;
 }
@@ -309,7 +307,6 @@ fs_pin(struct source *source, struct node *node, int64_t handle)
 	struct parameters version = {0};
 	int			statement = CALL(source, node, pin, &version);
 
-	parameter_int8(&version, (int64_t) node->attributes.ino);
 	parameter_int8(&version, fs_get_version(&node->attributes.version));
 	return pins_pin(source, statement, &version, handle);
 }
@@ -357,7 +354,6 @@ get_digest(struct source *source, struct node *node, struct buffer *buffer)
 	struct parameters parameters = {0};
 	int			statement = CALL(source, node, sha256, &parameters);
 
-	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	parameter_int8(&parameters, fs_get_version(&node->attributes.version));
 	return ask_value(source, statement, &parameters, buffer);
 }
@@ -381,12 +377,12 @@ fs_getxattr(struct source *source, struct node *node, const char *name, struct b
 		buffer->length = strlen(buffer->data);
 		return 0;
 	}
-	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	parameter_bytes(&parameters, name, strlen(name));
 	error = ask_value(source, statement, &parameters, buffer);
 	return error == ESTALE ? ENODATA : error;
 }
 
+/* All names at once, as the kernel takes them. */
 static int
 fs_listxattr(struct source *source, struct node *node, struct buffer *buffer)
 {
@@ -400,7 +396,6 @@ fs_listxattr(struct source *source, struct node *node, struct buffer *buffer)
 	memset(buffer, 0, sizeof(*buffer));
 	if (node->attributes.ino == snapshots_ino)
 		return 0;
-	parameter_int8(&parameters, (int64_t) node->attributes.ino);
 	error = query_run(source->pool, -1, statement, &parameters, &result);
 	if (error != 0)
 		return error;

@@ -25,6 +25,7 @@ field_nanoseconds(const PGresult *result, int row, int column)
 	return time;
 }
 
+/* A kind that this program does not know is shown as a file. */
 static mode_t
 type_of_kind(char kind)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "common/errors.h"
-#include "connections/pool.h"
+#include "connections/values.h"
 #include "sources/fs_row.h"
 #include "sources/trust.h"
 
@@ -42,6 +42,7 @@ add_call(struct fs_source *fs, const char *prefix, const char *function, int par
 	return source_add_statement(&fs->source, sql, columns, rows);
 }
 
+/* The statements of the current state (prefix ""), or those of snapshots. */
 static void
 add_calls(struct fs_source *fs, const char *prefix, struct fs_calls *calls)
 {
@@ -98,19 +99,31 @@ fs_source_prepare(struct fs_source *fs)
 
 /* ---- the start ---- */
 
-/* A query with one parameter. */
+/* A query about a name, the option "fs". */
 static char *
-ask(struct connection *connection, const char *sql, const char *parameter)
+ask(struct connection *connection, const char *sql, const char *name)
 {
-	return source_ask(connection, sql, 1, &parameter);
+	return source_ask(connection, sql, 1, &name);
 }
 
+/* Whether such a query has an answer. */
+static bool
+is_answered(struct connection *connection, const char *sql, const char *name)
+{
+	char	   *answer = ask(connection, sql, name);
+	bool		is_there = answer != NULL;
+
+	free(answer);
+	return is_there;
+}
+
+/* The extensions, the schema, the rights of this role, and those of its owner.  Each lack has a
+ * message that says what to do. */
 static void
 check_file_system(struct fs_source *fs, struct connection *connection,
 				  const struct options *options)
 {
 	const struct members *members = &fs->source.members;
-	char	   *answer;
 
 	if (members->blobext == NULL || !members->has_blobfs)
 		fatal("this database has no extension blobfs, or not all of it for this program:"
@@ -120,46 +133,39 @@ check_file_system(struct fs_source *fs, struct connection *connection,
 			  members->lacks);
 	fs->source.schema = ask(connection, "SELECT pg_catalog.quote_ident($1::pg_catalog.text)",
 							options->fs);
-	answer = ask(connection, "SELECT true FROM pg_catalog.pg_class AS c"
-				 " JOIN pg_catalog.pg_namespace AS n"
-				 " ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
-				 " WHERE n.nspname OPERATOR(pg_catalog.=) $1::pg_catalog.name"
-				 " AND c.relname OPERATOR(pg_catalog.=) 'dentry'::pg_catalog.name", options->fs);
-	if (answer == NULL || fs->source.schema == NULL)
+	if (fs->source.schema == NULL ||
+		!is_answered(connection, "SELECT true FROM pg_catalog.pg_class AS c"
+					 " JOIN pg_catalog.pg_namespace AS n"
+					 " ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
+					 " WHERE n.nspname OPERATOR(pg_catalog.=) $1::pg_catalog.name"
+					 " AND c.relname OPERATOR(pg_catalog.=) 'dentry'::pg_catalog.name",
+					 options->fs))
 		fatal("there is no file system \"%s\": SELECT blobfs.create('%s') makes one", options->fs,
 			  options->fs);
-	free(answer);
-	answer = ask(connection, "SELECT true WHERE pg_catalog.has_schema_privilege("
-				 "$1::pg_catalog.text, 'USAGE')", options->fs);
-	if (answer == NULL)
+	if (!is_answered(connection, "SELECT true WHERE pg_catalog.has_schema_privilege("
+					 "$1::pg_catalog.text, 'USAGE')", options->fs))
 		fatal("this role may not use schema \"%s\"", options->fs);
-	free(answer);
 	trust_owner(&fs->source, connection);
-	answer = ask(connection, "SELECT true WHERE pg_catalog.to_regprocedure(pg_catalog.concat("
-				 "pg_catalog.quote_ident($1::pg_catalog.text), '.channel()')) IS NULL",
-				 options->fs);
-	if (answer != NULL)
+	if (is_answered(connection, "SELECT true WHERE pg_catalog.to_regprocedure(pg_catalog.concat("
+					"pg_catalog.quote_ident($1::pg_catalog.text), '.channel()')) IS NULL",
+					options->fs))
 		message("file system \"%s\" has functions of an earlier version: ALTER EXTENSION blobfs"
 				" UPDATE; SELECT blobfs.upgrade('%s')", options->fs, options->fs);
-	free(answer);
 }
 
+/* With the option "notify": the triggers must be there. */
 static void
 find_channel(struct fs_source *fs, struct connection *connection, const struct options *options)
 {
-	char	   *answer;
-
 	if (!options->notify)
 		return;
-	answer = ask(connection, "SELECT true FROM pg_catalog.pg_trigger AS t"
-				 " WHERE t.tgname OPERATOR(pg_catalog.=) 'notify_dentry'::pg_catalog.name"
-				 " AND t.tgrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass(pg_catalog.concat("
-				 "pg_catalog.quote_ident($1::pg_catalog.text), '.dentry'))::pg_catalog.oid",
-				 options->fs);
-	if (answer == NULL)
+	if (!is_answered(connection, "SELECT true FROM pg_catalog.pg_trigger AS t"
+					 " WHERE t.tgname OPERATOR(pg_catalog.=) 'notify_dentry'::pg_catalog.name"
+					 " AND t.tgrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass("
+					 "pg_catalog.concat(pg_catalog.quote_ident($1::pg_catalog.text),"
+					 " '.dentry'))::pg_catalog.oid", options->fs))
 		fatal("file system \"%s\" does not notify of changes: SELECT blobfs.set_notify('%s', true)",
 			  options->fs, options->fs);
-	free(answer);
 	fs->source.channel = ask(connection, "SELECT blobfs.channel($1::pg_catalog.name)", options->fs);
 	if (fs->source.channel == NULL)
 		fatal("file system \"%s\" has no channel for notifications", options->fs);

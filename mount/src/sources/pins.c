@@ -276,12 +276,14 @@ int
 pins_remove(struct source *source, const int64_t *handles, int count)
 {
 	struct parameters parameters = {0};
-	size_t		size = ARRAY_INT8_BYTES(count);
+	size_t		size = ARRAY_BYTES(count, count * sizeof(*handles));
 	char	   *array = allocate(size);
+	char	   *to = array_begin(array, OID_INT8, (uint32_t) count);
 	PGresult   *result;
 	int			error;
 
-	array_of_int8(array, handles, count);
+	for (int i = 0; i < count; i++)
+		to = array_add_int8(to, handles[i]);
 	add_mount(source, &parameters, 0);
 	parameters.count--;
 	parameter_bytes(&parameters, array, size);

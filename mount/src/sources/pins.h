@@ -5,6 +5,7 @@
 #ifndef PINS_H
 #define PINS_H
 
+#include "connections/values.h"
 #include "sources/source.h"
 
 /* Attach if the extension blobfs is there; sets source->has_pins. */

@@ -9,9 +9,7 @@
 #include <string.h>
 
 #include "common/errors.h"
-#include "connections/pool.h"
 #include "connections/values.h"
-#include "sources/members.h"
 
 void
 buffer_free(struct buffer *buffer)

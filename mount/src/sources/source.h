@@ -15,7 +15,6 @@
 #include "common/options.h"
 #include "common/tree.h"
 #include "connections/pool.h"
-#include "connections/values.h"
 #include "sources/members.h"
 
 enum

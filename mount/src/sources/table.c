@@ -102,6 +102,7 @@ directory_path(const struct table_source *table, const struct node *directory)
 						 *directory->path == '\0' ? "" : "/");
 }
 
+/* One statement says whether the path is a directory, and if not, what file it is. */
 static int
 table_lookup(struct source *source, struct node *parent, const char *name,
 			 struct attributes *attributes)
@@ -245,6 +246,7 @@ upper_bound(const char *directory)
 	return bound;
 }
 
+/* The next rows in the order of paths; the position moves behind what they became. */
 static int
 list_ordered(struct table_source *table, const char *directory, struct listing_position *position,
 			 entry_receiver receive, void *context)
@@ -280,6 +282,7 @@ list_ordered(struct table_source *table, const char *directory, struct listing_p
 	return error;
 }
 
+/* The next names, grouped by the server, in the order of names. */
 static int
 list_grouped(struct table_source *table, const char *directory, struct listing_position *position,
 			 entry_receiver receive, void *context)
@@ -364,6 +367,7 @@ table_read(struct source *source, struct node *node, int64_t offset, size_t leng
 	return error != 0 ? error : buffer_from_result(buffer, result, 0);
 }
 
+/* Only where an index has the order of paths: else each batch would read all rows. */
 static int
 table_read_batch(struct source *source, struct node *node, const char *from,
 				 content_receiver receive, void *context)
@@ -435,6 +439,7 @@ table_statfs(struct source *source, struct statvfs *statvfs)
 	return 0;
 }
 
+/* What the version tells: no statement is run. */
 static int
 table_getxattr(struct source *source, struct node *node, const char *name, struct buffer *buffer)
 {

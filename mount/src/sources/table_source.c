@@ -14,7 +14,6 @@
 #include "common/errors.h"
 #include "connections/answer.h"
 #include "connections/values.h"
-#include "kernel/notify.h"
 #include "sources/trust.h"
 
 enum
@@ -23,7 +22,6 @@ enum
 	ROW_VERSION_BYTES = 4 + 6 + 4,
 	MAX_PLAN_LINES = 10000,
 	/* OIDs of types, which are the same on all servers; those of roles are higher. */
-	TYPE_BYTEA = 17,
 	TYPE_NAME = 19,
 	TYPE_TEXT = 25,
 	TYPE_BPCHAR = 1042,
@@ -143,7 +141,7 @@ version_expression(struct table_source *table, struct connection *connection, ch
 		return format_string("%s.sha256(t.%s::%s.blobstate)", members->blobext, content,
 							 members->blobext);
 	}
-	if (type != TYPE_BYTEA)
+	if (type != OID_BYTEA)
 		fatal("option \"content\": column %s is of type %s, not blobstate or bytea", content,
 			  type_name(connection, type));
 	table->bytea = true;
@@ -319,6 +317,8 @@ grouped_listing(const struct table_source *table)
 #define IS_VERSION(path, version) " WHERE f.path" EQ path "::pg_catalog.text AND f.version" EQ \
 	version "::pg_catalog.bytea LIMIT 1"
 
+/* All but those of batches.  A look-up compares the path in both collations, so that an index of
+ * either serves. */
 static void
 prepare_statements(struct table_source *table)
 {
@@ -442,6 +442,7 @@ warn(struct table_source *table, struct connection *connection, const struct opt
 	free(sql);
 }
 
+/* With the option "notify": the trigger must be there. */
 static void
 find_channel(struct table_source *table, struct connection *connection,
 			 const struct options *options)

@@ -9,8 +9,6 @@
 #include <string.h>
 
 #include "common/errors.h"
-#include "connections/pool.h"
-#include "sources/members.h"
 #include "sources/pins.h"
 
 static bool

@@ -7,18 +7,18 @@
  * the working copy is based on.  If the row has another one, a commit is sent for the row as it is
  * now ("last close wins"), and the mount begins anew with what the row has then.
  */
+#include "writing/commit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "common/clock.h"
 #include "common/errors.h"
 #include "connections/query.h"
 #include "kernel/notify.h"
-#include "kernel/pages.h"
-#include "writing/writer.h"
-
-#include <arpa/inet.h>
-#include <endian.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include "writing/copies.h"
+#include "writing/making.h"
 
 enum
 {
@@ -29,17 +29,8 @@ enum
 	/* More bytes or ranges in the spool file than this are dropped after a commit. */
 	SPOOL_BYTES = 256 * 1024 * 1024,
 	SPOOL_SPANS = WORKING_SPANS / 10,
-	PIECE_BYTES = 1024 * 1024,
-	OID_BYTEA = 17,
-	OID_INT8 = 20,
-	ARRAY_HEADER_BYTES = 20
+	PIECE_BYTES = 1024 * 1024
 };
-
-static int64_t
-min(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
 
 struct commit
 {
@@ -52,33 +43,16 @@ struct commit
 
 /* ---- parameters ---- */
 
+/* The first three of each call: the inode, the version that its row shall have, and how exactly. */
 static void
-parameter_known(struct parameters *parameters, const struct commit *commit)
+begin_parameters(struct parameters *parameters, const struct commit *commit)
 {
+	parameter_int8(parameters, (int64_t) commit->copy->node->attributes.ino);
 	if (commit->known != 0)
 		parameter_int8(parameters, commit->known);
 	else
 		parameter_null(parameters);
 	parameter_bool(parameters, commit->is_exact);
-}
-
-/* An array of one dimension, in the server's binary form; elements are added behind it. */
-static char *
-begin_array(char *target, uint32_t type, uint32_t count)
-{
-	uint32_t	header[5] = {htonl(1), 0, htonl(type), htonl(count), htonl(1)};
-
-	memcpy(target, header, sizeof(header));
-	return target + sizeof(header);
-}
-
-static char *
-add_length(char *target, uint32_t length)
-{
-	uint32_t	network = htonl(length);
-
-	memcpy(target, &network, sizeof(network));
-	return target + sizeof(network);
 }
 
 /* The offsets and the pieces of a patch; the caller frees both. */
@@ -91,23 +65,19 @@ make_arrays(const struct commit *commit, char **offsets, size_t *offsets_length,
 	char	   *piece;
 	int			error = 0;
 
-	*offsets_length = ARRAY_HEADER_BYTES + (size_t) changes->count * 12;
-	*pieces_length = ARRAY_HEADER_BYTES + (size_t) changes->count * 4 +
-		(size_t) spans_bytes(changes);
+	*offsets_length = ARRAY_BYTES(changes->count, changes->count * sizeof(int64_t));
+	*pieces_length = ARRAY_BYTES(changes->count, spans_bytes(changes));
 	*offsets = allocate(*offsets_length);
 	*pieces = allocate(*pieces_length);
-	offset = begin_array(*offsets, OID_INT8, (uint32_t) changes->count);
-	piece = begin_array(*pieces, OID_BYTEA, (uint32_t) changes->count);
+	offset = array_begin(*offsets, OID_INT8, (uint32_t) changes->count);
+	piece = array_begin(*pieces, OID_BYTEA, (uint32_t) changes->count);
 	for (int i = 0; i < changes->count && error == 0; i++)
 	{
 		const struct span *span = &changes->items[i];
 		size_t		length = (size_t) (span->end - span->start);
-		uint64_t	network = htobe64((uint64_t) span->start);
 
-		offset = add_length(offset, sizeof(network));
-		memcpy(offset, &network, sizeof(network));
-		offset += sizeof(network);
-		piece = add_length(piece, (uint32_t) length);
+		offset = array_add_int8(offset, span->start);
+		piece = array_add(piece, (uint32_t) length);
 		error = working_read_spool(&commit->copy->working, span->start, length, piece);
 		piece += length;
 	}
@@ -116,6 +86,7 @@ make_arrays(const struct commit *commit, char **offsets, size_t *offsets_length,
 
 /* ---- the four kinds of a commit; each is a transaction_step ---- */
 
+/* All content, for nothing of the base is kept. */
 static int
 step_whole(struct transaction *transaction, void *context)
 {
@@ -126,8 +97,7 @@ step_whole(struct transaction *transaction, void *context)
 	struct parameters parameters = {0};
 	int			error = working_get_spool(&copy->working, size, &content);
 
-	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
-	parameter_known(&parameters, commit);
+	begin_parameters(&parameters, commit);
 	parameter_bytes(&parameters, content, size);
 	parameter_int8(&parameters, nanoseconds(copy->mtime));
 	if (error == 0)
@@ -136,6 +106,7 @@ step_whole(struct transaction *transaction, void *context)
 	return error;
 }
 
+/* The new bytes, which go to the end of the content that the row has. */
 static int
 step_append(struct transaction *transaction, void *context)
 {
@@ -147,8 +118,7 @@ step_append(struct transaction *transaction, void *context)
 	int			error = working_read_spool(&copy->working, copy->working.server_size, size,
 										   data);
 
-	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
-	parameter_known(&parameters, commit);
+	begin_parameters(&parameters, commit);
 	parameter_bytes(&parameters, data, size);
 	parameter_int8(&parameters, nanoseconds(copy->mtime));
 	if (error == 0)
@@ -157,6 +127,7 @@ step_append(struct transaction *transaction, void *context)
 	return error;
 }
 
+/* The ranges, at their offsets; how much of the base is kept; the size. */
 static int
 step_patch(struct transaction *transaction, void *context)
 {
@@ -169,8 +140,7 @@ step_patch(struct transaction *transaction, void *context)
 	size_t		pieces_length;
 	int			error = make_arrays(commit, &offsets, &offsets_length, &pieces, &pieces_length);
 
-	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
-	parameter_known(&parameters, commit);
+	begin_parameters(&parameters, commit);
 	if (copy->working.kept < copy->working.server_size)
 		parameter_int8(&parameters, copy->working.kept);
 	else
@@ -198,8 +168,7 @@ step_truncate(struct transaction *transaction, void *context)
 	struct copy *copy = commit->copy;
 	struct parameters parameters = {0};
 
-	parameter_int8(&parameters, (int64_t) copy->node->attributes.ino);
-	parameter_known(&parameters, commit);
+	begin_parameters(&parameters, commit);
 	parameter_int8(&parameters, copy->working.size);
 	parameter_int8(&parameters, nanoseconds(copy->mtime));
 	return transaction_call(transaction, commit->writer->calls.truncate, &parameters);
@@ -257,8 +226,7 @@ end_upload(struct transaction *transaction, struct commit *commit, int64_t uploa
 {
 	struct parameters parameters = {0};
 
-	parameter_int8(&parameters, (int64_t) commit->copy->node->attributes.ino);
-	parameter_known(&parameters, commit);
+	begin_parameters(&parameters, commit);
 	parameter_int8(&parameters, upload);
 	parameter_int8(&parameters, nanoseconds(commit->copy->mtime));
 	return transaction_call(transaction, commit->writer->calls.write_upload, &parameters);
@@ -297,8 +265,7 @@ step_append_upload(struct transaction *transaction, void *context)
 	int64_t		upload;
 	int			error;
 
-	parameter_int8(&lock, (int64_t) copy->node->attributes.ino);
-	parameter_known(&lock, commit);
+	begin_parameters(&lock, commit);
 	error = query_on(transaction->connection, commit->writer->calls.lock_row, &lock, &result,
 					 transaction->sqlstate);
 	if (error != 0)
@@ -348,7 +315,8 @@ choose_step(const struct commit *commit)
 		return step_whole;
 	if (working->kept == 0)
 		return step_upload;
-	if (working->dirty.count == 0 && working->kept >= min(working->size, working->server_size))
+	if (working->dirty.count == 0 &&
+		(working->kept >= working->size || working->kept >= working->server_size))
 		return step_truncate;
 	if (spans_bytes(&working->dirty) <= PATCH_BYTES)
 		return step_patch;
@@ -372,8 +340,12 @@ goes_to_current(const struct commit *commit, const struct outcome *outcome, tran
 		(step == step_whole || step == step_upload);
 }
 
+/*
+ * Send them for the version of the base; if the row has another one, for what it has, where that is
+ * right.  *is_mixed: the row has other content than the copy then.  The copy's lock is held.
+ */
 static int
-send_changes(struct commit *commit, bool is_durable, struct outcome *outcome, bool *is_mixed)
+send_changes(struct commit *commit, struct outcome *outcome, bool *is_mixed)
 {
 	struct writer *writer = commit->writer;
 	transaction_step step = choose_step(commit);
@@ -390,14 +362,14 @@ send_changes(struct commit *commit, bool is_durable, struct outcome *outcome, bo
 	commit->known = commit->copy->version;
 	commit->is_exact = true;
 	if (error == 0)
-		error = transaction_run(writer->transactions, step, commit, is_durable, is_single, outcome);
+		error = transaction_run(writer->transactions, step, commit, true, is_single, outcome);
 	if (error == 0 && goes_to_current(commit, outcome, step))
 	{
 		if (outcome->status == ESTALE)
 			commit->known = 0;
 		commit->is_exact = false;
 		*is_mixed = step != step_whole && step != step_upload;
-		error = transaction_run(writer->transactions, step, commit, is_durable, is_single, outcome);
+		error = transaction_run(writer->transactions, step, commit, true, is_single, outcome);
 	}
 	if (error == 0 && outcome->status == EBUSY)
 		return EIO;				/* conflict=fail, or doubtful */
@@ -411,13 +383,12 @@ send_changes(struct commit *commit, bool is_durable, struct outcome *outcome, bo
 static int
 look_again(struct commit *commit, struct outcome *outcome, bool *is_mixed)
 {
-	struct mount *mount = commit->writer->mount;
+	struct source *source = commit->writer->source;
 
 	if (outcome->has_attributes)
 		return 0;
 	*is_mixed = true;
-	return mount->source->operations->getattr(mount->source, commit->copy->node,
-											  &outcome->attributes);
+	return source->operations->getattr(source, commit->copy->node, &outcome->attributes);
 }
 
 /* The copy goes on after its commit, with what the row has then. */
@@ -443,7 +414,7 @@ take_outcome(struct commit *commit, struct outcome *outcome, bool is_mixed)
 }
 
 int
-copy_commit(struct writer *writer, struct copy *copy, bool is_durable)
+copy_commit(struct writer *writer, struct copy *copy)
 {
 	struct commit commit = {.writer = writer, .copy = copy};
 	struct outcome outcome = {0};
@@ -455,23 +426,45 @@ copy_commit(struct writer *writer, struct copy *copy, bool is_durable)
 		return copy->is_given_up && (copy->working.changed || copy->birth != NULL) ? ESTALE : 0;
 	if (copy->birth != NULL)
 	{
-		error = birth_make(writer, copy, copy->working.size <= STATEMENT_BYTES, is_durable);
+		error = birth_make(writer, copy, copy->working.size <= STATEMENT_BYTES, true);
 		if (error != 0)
 			return error;
 	}
 	if (!copy->working.changed)
 		return 0;
-	error = send_changes(&commit, is_durable, &outcome, &is_mixed);
+	error = send_changes(&commit, &outcome, &is_mixed);
 	if (error == 0 && pool_bound() == NULL)
-		writer_note_commit(writer, is_durable, begun);
+		writer_note_commit(writer, true, begun);
 	outcome.attributes.snapshot = copy->node->attributes.snapshot;
 	if (error == 0)
-		notify_committed(writer->mount->notifier);
+		notify_committed(writer->notifier);
 	copy->is_doubtful |= error == 0 || outcome.is_unknown;
 	if (error == 0)
 		error = look_again(&commit, &outcome, &is_mixed);
 	if (error == 0)
 		take_outcome(&commit, &outcome, is_mixed);
 	copy->is_doubtful &= error != 0;
+	return error;
+}
+
+/* Read without the copy's lock: writers that come now are late. */
+static bool
+is_changed(const struct copy *copy)
+{
+	return (copy->working.changed || copy->birth != NULL) && !copy->is_removed;
+}
+
+int
+copies_commit(struct writer *writer, int64_t snapshot)
+{
+	struct copy *copy;
+	int			error = 0;
+
+	while (error == 0 && (copy = copies_next(writer, snapshot, is_changed)) != NULL)
+	{
+		pthread_mutex_lock(&copy->lock);
+		error = copy_commit(writer, copy);
+		copy_unlock(writer, copy);
+	}
 	return error;
 }

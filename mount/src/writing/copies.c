@@ -2,17 +2,17 @@
  * writing/copies.c
  *	  Working copies by inode: their users, and their bases.
  */
-#include "common/errors.h"
-#include "common/tree.h"
-#include "kernel/pages.h"
-#include "reading/open.h"
-#include "reading/range.h"
-#include "sources/fs_row.h"
-#include "writing/writer.h"
+#include "writing/copies.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/errors.h"
+#include "reading/range.h"
+#include "reading/reader.h"
+#include "sources/fs_row.h"
+#include "writing/births.h"
 
 /* That of a node whose pages have changes that were lost: no version of a row. */
 static const struct version lost_version = {.bytes = {[8] = 1}};
@@ -46,6 +46,7 @@ search(struct writer *writer, uint64_t ino, int64_t snapshot)
 	return copy;
 }
 
+/* Under the writer's lock.  The base is a node of its own, with the node's present attributes. */
 static struct copy *
 make_copy(struct writer *writer, struct node *node)
 {
@@ -56,15 +57,15 @@ make_copy(struct writer *writer, struct node *node)
 	pthread_mutex_lock(&node->lock);
 	attributes = node->attributes;
 	pthread_mutex_unlock(&node->lock);
-	tree_hold(writer->mount->tree, node);
-	tree_set_written(writer->mount->tree, node, true);
+	tree_hold(writer->tree, node);
+	tree_set_written(writer->tree, node, true);
 	pthread_mutex_init(&copy->lock, NULL);
 	copy->writer = writer;
 	copy->node = node;
 	copy->mtime = attributes.mtime;
 	copy->version = fs_get_version(&attributes.version);
 	copy->is_removed = attributes.nlink == 0;
-	copy->base = tree_make_private(writer->mount->tree, &attributes);
+	copy->base = tree_make_private(writer->tree, &attributes);
 	working_begin(&copy->working, writer->spool, attributes.size);
 	copy->next = *bucket;
 	*bucket = copy;
@@ -103,15 +104,12 @@ copy_find(struct writer *writer, struct node *node)
 }
 
 struct copy *
-copy_find_ino(struct writer *writer, uint64_t ino, int64_t snapshot)
+copy_lock(struct writer *writer, struct node *node)
 {
-	struct copy *copy;
+	struct copy *copy = copy_find(writer, node);
 
-	pthread_mutex_lock(&writer->lock);
-	copy = search(writer, ino, snapshot);
 	if (copy != NULL)
-		copy->users++;
-	pthread_mutex_unlock(&writer->lock);
+		pthread_mutex_lock(&copy->lock);
 	return copy;
 }
 
@@ -126,7 +124,7 @@ static void
 unlink_copy(struct writer *writer, struct copy *copy)
 {
 	struct copy **link = copy_bucket(writer, copy->node->attributes.ino);
-	struct tree *tree = writer->mount->tree;
+	struct tree *tree = writer->tree;
 
 	while (*link != copy)
 		link = &(*link)->next;
@@ -147,9 +145,9 @@ static void
 close_base(struct writer *writer, struct copy *copy)
 {
 	if (copy->base_is_open)
-		read_close(writer->mount->reader, copy->base);
+		read_close(writer->reader, copy->base);
 	copy->base_is_open = false;
-	tree_release(writer->mount->tree, copy->base);
+	tree_release(writer->tree, copy->base);
 }
 
 static void
@@ -159,7 +157,7 @@ end_copy(struct writer *writer, struct copy *copy)
 		pages_drop(writer->pages, copy->node->id);
 	close_base(writer, copy);
 	working_end(&copy->working);
-	tree_release(writer->mount->tree, copy->node);
+	tree_release(writer->tree, copy->node);
 	pthread_mutex_destroy(&copy->lock);
 	free(copy);
 }
@@ -188,9 +186,24 @@ copy_release(struct writer *writer, struct copy *copy)
 		end_copy(writer, copy);
 }
 
-/* A copy of a group, with one more user, that was not seen; NULL: there is none. */
-static struct copy *
-next_of_group(struct writer *writer, int64_t snapshot, bool (*is_wanted) (const struct copy *copy))
+void
+copy_unlock(struct writer *writer, struct copy *copy)
+{
+	pthread_mutex_unlock(&copy->lock);
+	copy_release(writer, copy);
+}
+
+void
+copy_closed(struct writer *writer, struct node *node)
+{
+	struct copy *copy = copy_find(writer, node);
+
+	if (copy != NULL)
+		copy_release(writer, copy);
+}
+
+struct copy *
+copies_next(struct writer *writer, int64_t snapshot, bool (*is_wanted) (const struct copy *copy))
 {
 	struct copy *found = NULL;
 
@@ -210,39 +223,16 @@ next_of_group(struct writer *writer, int64_t snapshot, bool (*is_wanted) (const 
 	return found;
 }
 
-/* Read without the copy's lock: writers that come now are late. */
-static bool
-is_changed(const struct copy *copy)
-{
-	return (copy->working.changed || copy->birth != NULL) && !copy->is_removed;
-}
-
 static bool
 is_named(const struct copy *copy)
 {
 	return !copy->is_removed;
 }
 
-int
-copies_commit(struct writer *writer, int64_t snapshot)
-{
-	struct copy *copy;
-	int			error = 0;
-
-	while (error == 0 && (copy = next_of_group(writer, snapshot, is_changed)) != NULL)
-	{
-		pthread_mutex_lock(&copy->lock);
-		error = copy_commit(writer, copy, true);
-		pthread_mutex_unlock(&copy->lock);
-		copy_release(writer, copy);
-	}
-	return error;
-}
-
 void
 copies_find_removed(struct writer *writer)
 {
-	struct source *source = writer->mount->source;
+	struct source *source = writer->source;
 	struct copy **copies;
 	int			count = 0;
 
@@ -268,27 +258,21 @@ copies_find_removed(struct writer *writer)
 		if (copies[i]->birth == NULL && !copies[i]->is_removed &&
 			source->operations->getattr(source, copies[i]->node, &now) == ESTALE)
 			copies[i]->is_removed = true;
-		pthread_mutex_unlock(&copies[i]->lock);
-		copy_release(writer, copies[i]);
+		copy_unlock(writer, copies[i]);
 	}
 	free(copies);
 }
 
-/*
- * Nothing is sent for them any more.  Open handles go on with the copies; close() of one that has
- * written since, or whose changes were rolled back, returns ESTALE.
- */
 void
 copies_give_up(struct writer *writer, int64_t snapshot)
 {
 	struct copy *copy;
 
-	while ((copy = next_of_group(writer, snapshot, is_named)) != NULL)
+	while ((copy = copies_next(writer, snapshot, is_named)) != NULL)
 	{
 		pthread_mutex_lock(&copy->lock);
 		copy->is_removed = copy->is_given_up = true;
-		pthread_mutex_unlock(&copy->lock);
-		copy_release(writer, copy);
+		copy_unlock(writer, copy);
 	}
 }
 
@@ -306,7 +290,7 @@ int
 copy_read_base(void *context, int64_t offset, size_t length, char *target)
 {
 	struct copy *copy = context;
-	struct reader *reader = copy->writer->mount->reader;
+	struct reader *reader = copy->writer->reader;
 	struct range range;
 	int			error = 0;
 
@@ -333,7 +317,7 @@ copy_keep_base(struct copy *copy)
 
 	if (copy->base_is_open || copy->working.base_kept == 0 || copy->base->attributes.snapshot < 0)
 		return 0;
-	error = read_open(copy->writer->mount->reader, copy->base);
+	error = read_open(copy->writer->reader, copy->base);
 	copy->base_is_open = error == 0;
 	return error;
 }
@@ -345,7 +329,7 @@ copy_keep_base(struct copy *copy)
 void
 copy_committed(struct writer *writer, struct copy *copy, const struct attributes *attributes)
 {
-	struct tree *tree = writer->mount->tree;
+	struct tree *tree = writer->tree;
 
 	if (!copy->base_is_open)
 	{
@@ -356,14 +340,14 @@ copy_committed(struct writer *writer, struct copy *copy, const struct attributes
 	copy->version = fs_get_version(&attributes->version);
 	working_committed(&copy->working);
 	tree_set_attributes(tree, copy->node, attributes);
-	read_changed(writer->mount->reader, copy->node);
+	read_changed(writer->reader, copy->node);
 }
 
 /* Nothing of that inode's content is kept: there is none, or the file was opened with O_TRUNC. */
 void
 copy_made(struct writer *writer, struct copy *copy, const struct attributes *attributes)
 {
-	struct tree *tree = writer->mount->tree;
+	struct tree *tree = writer->tree;
 
 	close_base(writer, copy);
 	copy->base = tree_make_private(tree, attributes);
@@ -387,7 +371,7 @@ copy_move(struct writer *writer, struct copy *copy, uint64_t ino)
 		while (*link != copy)
 			link = &(*link)->next;
 		*link = copy->next;
-		tree_set_ino(writer->mount->tree, copy->node, ino);
+		tree_set_ino(writer->tree, copy->node, ino);
 		link = copy_bucket(writer, ino);
 		copy->next = *link;
 		*link = copy;
@@ -399,7 +383,7 @@ copy_move(struct writer *writer, struct copy *copy, uint64_t ino)
 void
 copy_set_base(struct writer *writer, struct copy *copy, const struct attributes *attributes)
 {
-	struct tree *tree = writer->mount->tree;
+	struct tree *tree = writer->tree;
 
 	close_base(writer, copy);
 	copy->base = tree_make_private(tree, attributes);
@@ -407,5 +391,60 @@ copy_set_base(struct writer *writer, struct copy *copy, const struct attributes 
 	copy->mtime = attributes->mtime;
 	working_clean(&copy->working, attributes->size);
 	tree_set_attributes(tree, copy->node, attributes);
-	read_changed(writer->mount->reader, copy->node);
+	read_changed(writer->reader, copy->node);
+}
+
+/* ---- what others are told ---- */
+
+void
+copy_stat(struct writer *writer, struct node *node, struct stat *stat)
+{
+	struct copy *copy = copy_lock(writer, node);
+
+	if (S_ISDIR(stat->st_mode))
+		births_stat(writer, node, stat);
+	if (copy == NULL)
+		return;
+	stat->st_size = copy->working.size;
+	stat->st_blocks = (copy->working.size + 511) / 512;
+	stat->st_mtim = copy->mtime;
+	if (copy->working.changed)
+		stat->st_ctim = copy->ctime;
+	if (copy->is_removed)
+		stat->st_nlink = 0;
+	copy_unlock(writer, copy);
+}
+
+void
+copy_seen(struct writer *writer, struct node *node, const struct attributes *attributes)
+{
+	struct copy *copy = copy_lock(writer, node);
+
+	if (copy == NULL)
+		return;
+	if (!copy->working.changed && !copy->is_removed &&
+		fs_get_version(&attributes->version) > copy->version)
+	{
+		copy_set_base(writer, copy, attributes);
+		pages_drop(writer->pages, node->id);
+	}
+	copy_unlock(writer, copy);
+}
+
+/* Open files keep their content. */
+void
+copy_removed(struct writer *writer, uint64_t ino, int64_t snapshot)
+{
+	struct copy *copy;
+
+	pthread_mutex_lock(&writer->lock);
+	copy = search(writer, ino, snapshot);
+	if (copy != NULL)
+		copy->users++;
+	pthread_mutex_unlock(&writer->lock);
+	if (copy == NULL)
+		return;
+	pthread_mutex_lock(&copy->lock);
+	copy->is_removed = true;
+	copy_unlock(writer, copy);
 }

@@ -39,16 +39,6 @@ enum mode
 	MODE_EXCLUSIVE
 };
 
-struct lock
-{
-	struct lock *next;
-	uint64_t	owner;
-	bool		is_flock;
-	bool		is_exclusive;
-	int64_t		start;
-	int64_t		end;			/* behind the last byte */
-};
-
 struct locked_inode
 {
 	struct locked_inode *next;
@@ -59,7 +49,7 @@ struct locked_inode
 
 struct locks
 {
-	struct mount *mount;
+	struct pool *pool;
 	pthread_mutex_t lock;		/* of all below, and of the connection */
 	struct locked_inode *first;
 	struct connection *connection;	/* reserved; NULL before the first lock */
@@ -68,8 +58,6 @@ struct locks
 	int			take[3];		/* by mode */
 	int			give[3];
 };
-
-static struct locks *the_locks;
 
 /* ---- the server's locks ---- */
 
@@ -93,7 +81,7 @@ run_statement(struct locks *locks, int statement, uint64_t ino, bool *is_true)
 
 	parameter_int8(&parameters, key_of(locks, ino));
 	pool_bind(locks->connection);
-	error = pool_take(locks->mount->pool, -1, &taken);
+	error = pool_take(locks->pool, -1, &taken);
 	if (error == 0)
 	{
 		error = query_on(taken, statement, &parameters, &result, NULL);
@@ -143,7 +131,7 @@ connect_again(struct locks *locks)
 		pool_unreserve(locks->connection);
 	locks->connection = NULL;
 	pool_unbind();
-	error = pool_reserve(locks->mount->pool, &locks->connection);
+	error = pool_reserve(locks->pool, &locks->connection);
 	if (error != 0)
 		locks->connection = NULL;
 	if (bound != NULL)
@@ -172,7 +160,7 @@ set_mode(struct locks *locks, struct locked_inode *inode, enum mode mode, bool *
 	*got = true;
 	if (mode == inode->mode)
 		return 0;
-	for (int attempt = 0; attempt <= pool_size(locks->mount->pool) + 1; attempt++)
+	for (int attempt = 0; attempt <= pool_size(locks->pool) + 1; attempt++)
 	{
 		if (error == ESTALE)
 			error = connect_again(locks);
@@ -306,8 +294,8 @@ try_lock(struct locks *locks, struct locked_inode *inode, const struct lock *wan
 	return 0;
 }
 
-static int
-take_lock(struct locks *locks, uint64_t ino, const struct lock *wanted, bool waits)
+int
+locks_take(struct locks *locks, uint64_t ino, const struct lock *wanted, bool waits)
 {
 	int			milliseconds = FIRST_WAIT_MILLISECONDS;
 	int			error;
@@ -332,8 +320,8 @@ take_lock(struct locks *locks, uint64_t ino, const struct lock *wanted, bool wai
 }
 
 /* The server's lock may stay longer than needed if it is away. */
-static void
-give_lock(struct locks *locks, uint64_t ino, const struct lock *range)
+void
+locks_give(struct locks *locks, uint64_t ino, const struct lock *range)
 {
 	struct locked_inode *inode;
 	bool		got;
@@ -350,155 +338,50 @@ give_lock(struct locks *locks, uint64_t ino, const struct lock *range)
 	pthread_mutex_unlock(&locks->lock);
 }
 
-/* ---- requests ---- */
-
-/*
- * A program that has waited for a lock reads the content that the last holder has written.  The
- * kernel waits for nothing else while it asks for a lock, so it can drop pages now.
- */
-static void
-see_changes(struct mount *mount, struct node *node)
+bool
+locks_find(struct locks *locks, uint64_t ino, struct lock *wanted)
 {
-	struct attributes now;
-
-	if (node->working == NULL ||
-		mount->source->operations->getattr(mount->source, node, &now) != 0)
-		return;
-	session_write_seen(mount, node, &now);
-	fuse_lowlevel_notify_inval_inode(mount->session, node->id, 0, 0);
-}
-
-static struct lock
-lock_of(const struct flock *flock, uint64_t owner)
-{
-	struct lock lock = {
-		.owner = owner,
-		.is_exclusive = flock->l_type == F_WRLCK,
-		.start = flock->l_start,
-		.end = flock->l_len == 0 ? INT64_MAX : flock->l_start + flock->l_len
-	};
-
-	return lock;
-}
-
-static void
-op_getlk(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info, struct flock *flock)
-{
-	struct node *node = request_node(request, id);
-	struct lock wanted = lock_of(flock, info->lock_owner);
 	struct locked_inode *inode;
 	const struct lock *conflict;
 
-	pthread_mutex_lock(&the_locks->lock);
-	inode = get_inode(the_locks, node->attributes.ino);
-	conflict = find_conflict(inode, &wanted);
-	flock->l_type = F_UNLCK;
+	pthread_mutex_lock(&locks->lock);
+	inode = get_inode(locks, ino);
+	conflict = find_conflict(inode, wanted);
 	if (conflict != NULL)
-	{
-		flock->l_type = conflict->is_exclusive ? F_WRLCK : F_RDLCK;
-		flock->l_start = conflict->start;
-		flock->l_len = conflict->end == INT64_MAX ? 0 : conflict->end - conflict->start;
-	}
-	forget_if_free(the_locks, inode);
-	pthread_mutex_unlock(&the_locks->lock);
-	fuse_reply_lock(request, flock);
-}
-
-static void
-op_setlk(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info, struct flock *flock,
-		 int waits)
-{
-	struct node *node = request_node(request, id);
-	struct lock wanted = lock_of(flock, info->lock_owner);
-	int			error = 0;
-
-	births_make_node(mount_writer(the_locks->mount), node);
-	if (flock->l_type == F_UNLCK)
-		give_lock(the_locks, node->attributes.ino, &wanted);
-	else
-		error = take_lock(the_locks, node->attributes.ino, &wanted, waits);
-	if (error == 0 && flock->l_type != F_UNLCK)
-		see_changes(the_locks->mount, node);
-	fuse_reply_err(request, error);
-}
-
-static void
-op_flock(fuse_req_t request, fuse_ino_t id, struct fuse_file_info *info, int operation)
-{
-	struct node *node = request_node(request, id);
-	struct lock wanted = {
-		.owner = info->lock_owner,
-		.is_flock = true,
-		.is_exclusive = (operation & LOCK_EX) != 0,
-		.end = INT64_MAX
-	};
-	int			error = 0;
-
-	births_make_node(mount_writer(the_locks->mount), node);
-	if (operation & LOCK_UN)
-		give_lock(the_locks, node->attributes.ino, &wanted);
-	else
-		error = take_lock(the_locks, node->attributes.ino, &wanted, !(operation & LOCK_NB));
-	if (error == 0 && !(operation & LOCK_UN))
-		see_changes(the_locks->mount, node);
-	fuse_reply_err(request, error == EAGAIN ? EWOULDBLOCK : error);
-}
-
-void
-locks_closed(struct mount *mount, const struct node *node, const struct fuse_file_info *info)
-{
-	struct lock all = {.owner = info->lock_owner, .end = INT64_MAX};
-
-	if (the_locks != NULL)
-		give_lock(the_locks, node->attributes.ino, &all);
-}
-
-void
-locks_released(struct mount *mount, const struct node *node, const struct fuse_file_info *info)
-{
-	struct lock all = {.owner = info->lock_owner, .is_flock = true, .end = INT64_MAX};
-
-	if (the_locks != NULL && info->flock_release)
-		give_lock(the_locks, node->attributes.ino, &all);
-}
-
-void
-locks_operations(struct fuse_lowlevel_ops *operations)
-{
-	operations->getlk = op_getlk;
-	operations->setlk = op_setlk;
-	operations->flock = op_flock;
+		*wanted = *conflict;
+	forget_if_free(locks, inode);
+	pthread_mutex_unlock(&locks->lock);
+	return conflict != NULL;
 }
 
 /* ---- beginning and end ---- */
 
 struct locks *
-locks_create(struct mount *mount)
+locks_create(struct source *source)
 {
 	struct locks *locks = allocate(sizeof(*locks));
 	struct parameters parameters = {0};
 	PGresult   *result;
 
-	locks->mount = mount;
+	locks->pool = source->pool;
 	pthread_mutex_init(&locks->lock, NULL);
 	locks->take[MODE_SHARED] = pool_add_statement(
-		mount->pool, "SELECT pg_catalog.pg_try_advisory_lock_shared($1::bigint)", 1, 1);
+		source->pool, "SELECT pg_catalog.pg_try_advisory_lock_shared($1::bigint)", 1, 1);
 	locks->take[MODE_EXCLUSIVE] = pool_add_statement(
-		mount->pool, "SELECT pg_catalog.pg_try_advisory_lock($1::bigint)", 1, 1);
+		source->pool, "SELECT pg_catalog.pg_try_advisory_lock($1::bigint)", 1, 1);
 	locks->give[MODE_SHARED] = pool_add_statement(
-		mount->pool, "SELECT pg_catalog.pg_advisory_unlock_shared($1::bigint)", 1, 1);
+		source->pool, "SELECT pg_catalog.pg_advisory_unlock_shared($1::bigint)", 1, 1);
 	locks->give[MODE_EXCLUSIVE] = pool_add_statement(
-		mount->pool, "SELECT pg_catalog.pg_advisory_unlock($1::bigint)", 1, 1);
+		source->pool, "SELECT pg_catalog.pg_advisory_unlock($1::bigint)", 1, 1);
 	locks->schema_oid = pool_add_statement(
-		mount->pool, "SELECT n.oid::bigint FROM pg_catalog.pg_namespace AS n"
+		source->pool, "SELECT n.oid::bigint FROM pg_catalog.pg_namespace AS n"
 		" WHERE pg_catalog.quote_ident(n.nspname) OPERATOR(pg_catalog.=) $1::pg_catalog.text",
 		1, 1);
-	parameter_text(&parameters, mount->source->schema);
-	if (query_run(mount->pool, -1, locks->schema_oid, &parameters, &result) != 0)
+	parameter_text(&parameters, source->schema);
+	if (query_run(source->pool, -1, locks->schema_oid, &parameters, &result) != 0)
 		fatal("the schema of the file system is not found");
 	locks->key = (uint64_t) field_int8(result, 0, 0) << 32;
 	PQclear(result);
-	the_locks = locks;
 	return locks;
 }
 
@@ -508,6 +391,5 @@ locks_destroy(struct locks *locks)
 {
 	if (locks->connection != NULL)
 		pool_unreserve(locks->connection);
-	the_locks = NULL;
 	free(locks);
 }

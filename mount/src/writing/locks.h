@@ -5,19 +5,31 @@
 #ifndef LOCKS_H
 #define LOCKS_H
 
-#include "writing/writer.h"
+#include "sources/source.h"
 
 struct locks;
 
-struct locks *locks_create(struct mount *mount);
+struct lock
+{
+	struct lock *next;
+	uint64_t	owner;
+	bool		is_flock;
+	bool		is_exclusive;
+	int64_t		start;
+	int64_t		end;			/* behind the last byte */
+};
+
+/* Ends the program with a message if the server does not answer. */
+struct locks *locks_create(struct source *source);
 void locks_destroy(struct locks *locks);
 
-/* Put the requests for locks into the table. */
-void locks_operations(struct fuse_lowlevel_ops *operations);
+/* Take a lock of an inode; waits: until it can be had, else EAGAIN.  EINTR. */
+int locks_take(struct locks *locks, uint64_t ino, const struct lock *wanted, bool waits);
 
-/* A descriptor was closed: the locks of its process are gone.  The last one: those of flock(). */
-void locks_closed(struct mount *mount, const struct node *node, const struct fuse_file_info *info);
-void locks_released(struct mount *mount, const struct node *node,
-					const struct fuse_file_info *info);
+/* The owner has no lock in this range any more. */
+void locks_give(struct locks *locks, uint64_t ino, const struct lock *range);
+
+/* Whether this mount has a lock that is in the way, which replaces the wanted one. */
+bool locks_find(struct locks *locks, uint64_t ino, struct lock *wanted);
 
 #endif							/* LOCKS_H */

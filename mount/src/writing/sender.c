@@ -15,9 +15,10 @@
 
 #include "common/clock.h"
 #include "common/errors.h"
-#include "connections/pool.h"
+#include "writing/births.h"
+#include "writing/commit.h"
+#include "writing/copies.h"
 #include "writing/group.h"
-#include "writing/writer.h"
 
 enum
 {
@@ -28,7 +29,7 @@ enum
 
 struct sender
 {
-	struct mount *mount;
+	struct writer *writer;
 	pthread_mutex_t lock;		/* of all below */
 	pthread_cond_t work;
 	struct copy *queue[QUEUE];
@@ -40,20 +41,20 @@ struct sender
 };
 
 struct sender *
-sender_create(struct mount *mount)
+sender_create(struct writer *writer)
 {
 	struct sender *sender = allocate(sizeof(*sender));
 
-	sender->mount = mount;
+	sender->writer = writer;
 	pthread_mutex_init(&sender->lock, NULL);
 	init_condition(&sender->work);
 	return sender;
 }
 
+/* As close() would; an error dooms the group. */
 static void
 send_copy(struct sender *sender, struct copy *copy)
 {
-	struct writer *writer = mount_writer(sender->mount);
 	int64_t		snapshot = copy->node->attributes.snapshot;
 	int			error = ESTALE;
 
@@ -61,7 +62,7 @@ send_copy(struct sender *sender, struct copy *copy)
 	for (int attempt = 0; attempt < ATTEMPTS && error == ESTALE; attempt++)
 	{
 		group_bind_always(snapshot);
-		error = copy_commit(writer, copy, true);
+		error = copy_commit(sender->writer, copy);
 		pool_unbind();
 	}
 	copy->is_queued = false;
@@ -71,6 +72,7 @@ send_copy(struct sender *sender, struct copy *copy)
 	pthread_mutex_unlock(&copy->lock);
 }
 
+/* The copies of a queue that is given up are released, and not sent. */
 static void *
 run_thread(void *argument)
 {
@@ -93,7 +95,7 @@ run_thread(void *argument)
 		pthread_mutex_unlock(&sender->lock);
 		if (is_wanted)
 			send_copy(sender, copy);
-		copy_release(mount_writer(sender->mount), copy);
+		copy_release(sender->writer, copy);
 		pthread_mutex_lock(&sender->lock);
 	}
 	pthread_mutex_unlock(&sender->lock);
@@ -120,13 +122,13 @@ sender_destroy(struct sender *sender)
 	free(sender);
 }
 
-bool
-sender_take(struct sender *sender, struct copy *copy)
+/* Under the copy's lock. */
+static bool
+add_copy(struct sender *sender, struct copy *copy)
 {
-	struct writer *writer = mount_writer(sender->mount);
 	bool		has_room;
 
-	pthread_mutex_lock(&writer->lock);
+	pthread_mutex_lock(&sender->writer->lock);
 	pthread_mutex_lock(&sender->lock);
 	has_room = sender->has_thread && sender->count < QUEUE && !copy->is_queued;
 	if (has_room)
@@ -137,6 +139,20 @@ sender_take(struct sender *sender, struct copy *copy)
 		pthread_cond_signal(&sender->work);
 	}
 	pthread_mutex_unlock(&sender->lock);
-	pthread_mutex_unlock(&writer->lock);
+	pthread_mutex_unlock(&sender->writer->lock);
 	return has_room;
+}
+
+bool
+sender_take(struct sender *sender, struct copy *copy)
+{
+	bool		is_taken;
+
+	pthread_mutex_lock(&copy->lock);
+	is_taken = copy->birth != NULL && !copy->is_removed &&
+		copy->working.size <= SPOOL_MEMORY_BYTES &&
+		group_has_made(copy->node->attributes.snapshot, copy->birth->parent) &&
+		add_copy(sender, copy);
+	pthread_mutex_unlock(&copy->lock);
+	return is_taken;
 }

@@ -14,18 +14,18 @@
 #include <stdint.h>
 
 struct copy;
-struct mount;
 struct sender;
+struct writer;
 
-struct sender *sender_create(struct mount *mount);
+struct sender *sender_create(struct writer *writer);
 void sender_start(struct sender *sender);
 
 /* Files in the queue are not sent: their groups are rolled back. */
 void sender_destroy(struct sender *sender);
 
 /*
- * Under the copy's lock, by a user of the copy: hand it over, with one more user.  False: there is
- * no room, and the caller sends it.
+ * At close(), by a user of the copy: if it is that of a file that is not made yet, in a directory
+ * that its group has made, hand it over, with one more user.  False: the caller sends it.
  */
 bool sender_take(struct sender *sender, struct copy *copy);
 

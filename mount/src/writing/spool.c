@@ -137,6 +137,7 @@ require_file(struct spool *spool)
 	return 0;
 }
 
+/* Bytes behind the end of the file are zeros. */
 static int
 read_file(int file, int64_t offset, size_t length, char *target)
 {

@@ -331,6 +331,8 @@ runs_again(struct transaction *transaction, int *error)
 	return *error != 0 && error_is_retried(transaction->sqlstate);
 }
 
+/* On one connection, which no other thread has, until it is known how the transaction ended; for at
+ * most "timeo" seconds without a server. */
 static int
 run_on(struct transaction *transaction, transaction_step step, void *context, bool is_single)
 {

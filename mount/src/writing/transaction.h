@@ -15,7 +15,6 @@
 #include <stdint.h>
 
 #include "common/tree.h"
-#include "connections/pool.h"
 #include "connections/values.h"
 #include "sources/source.h"
 

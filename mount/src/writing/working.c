@@ -264,8 +264,9 @@ working_get_spool(struct working *working, size_t length, char **content)
 	return spool_read(&working->spool, 0, length, *content);
 }
 
-int
-working_fill(struct working *working, base_reader read_base, void *context)
+/* Fill the base in, so that the whole content is in the spool, step by step: of any size. */
+static int
+fill(struct working *working, base_reader read_base, void *context)
 {
 	char	   *content = allocate(STEP_BYTES);
 	int64_t		offset = 0;
@@ -294,7 +295,7 @@ working_fill(struct working *working, base_reader read_base, void *context)
 int
 working_gather(struct working *working, base_reader read_base, void *context)
 {
-	int			error = working_fill(working, read_base, context);
+	int			error = fill(working, read_base, context);
 
 	if (error != 0)
 		return error;

@@ -84,9 +84,6 @@ int working_read_spool(struct working *working, int64_t offset, size_t length, c
 /* The first bytes of them, which the caller frees. */
 int working_get_spool(struct working *working, size_t length, char **content);
 
-/* Fill the base in, so that the whole content is in the spool. */
-int working_fill(struct working *working, base_reader read_base, void *context);
-
 /*
  * Fill the base in, so that the whole content is in the spool, as one range, and all of it is
  * to be sent.
