@@ -53,7 +53,7 @@ def stem(name):
 def resolve(name, included, names):
     """The file that an #include of a file means, if it is one of these."""
     folder = posixpath.dirname(name)
-    top = name.split("/")[0]
+    top = "mount/src" if name.startswith("mount/src/") else name.split("/")[0]
     for candidate in (posixpath.normpath(posixpath.join(folder, included)), included,
                       f"{top}/{included}", f"{top}/include/{included}"):
         if candidate in names:

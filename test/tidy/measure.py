@@ -13,7 +13,9 @@ import graph
 import language
 from tree import Tree
 
+ROOTS = ("src/", "mount/src/")
 LONG_FUNCTION_LINES = 70
+LONG_FILE_LINES = 600
 COMMENTED_FUNCTION_LINES = 15   # longer ones have a comment
 MIN_SENTENCE_WORDS = 3
 SENTENCE_END = re.compile(r"[.!?](?:\s+(?=[A-Z])|$)")
@@ -89,6 +91,10 @@ def rows(files):
     needed = sum(length > COMMENTED_FUNCTION_LINES for length in lengths)
     words = sentence_lengths(sources)
     yield ".c files: median / max lines", f"{median(lines)} / {max(lines, default=0)}", []
+    yield ".c and .h files: lines", str(sum(len(source.starts) - 1 for source in sources)), []
+    long_files = [f"{source.name}: {len(source.starts) - 1} lines" for source in sources
+                  if source.name.endswith(".c") and len(source.starts) - 1 > LONG_FILE_LINES]
+    yield f".c files over {LONG_FILE_LINES} lines", str(len(long_files)), long_files
     yield ("functions: median / p90 / max lines",
            f"{median(lengths)} / {quantile(lengths, 0.9)} / {max(lengths, default=0)}", [])
     too_long = [f"{source.name}:{function.brace_line}: {function.name}, {function.lines} lines"
@@ -117,15 +123,17 @@ def rows(files):
                [circle_line(circle) for circle in circles])
 
 
-def print_table(files, shows_details):
-    print("| criterion | value |\n|---|---|")
-    table = list(rows(files))
-    for criterion, value, _ in table:
-        print(f"| {criterion} | {value} |")
+def print_table(parts, shows_details):
+    """A column for each part of the tree: its name, and its files."""
+    tables = [list(rows(files)) for files in parts.values()]
+    print(f"| criterion | {' | '.join(parts)} |\n|---|{'---|' * len(parts)}")
+    for lines in zip(*tables):
+        print(f"| {lines[0][0]} | {' | '.join(value for _, value, _ in lines)} |")
     if shows_details:
-        for criterion, _, details in table:
+        for lines in zip(*tables):
+            details = [detail for _, _, details in lines for detail in details]
             if details:
-                print(f"\n{criterion}:")
+                print(f"\n{lines[0][0]}:")
                 print("\n".join(details))
 
 
@@ -203,15 +211,18 @@ def main():
     arguments = parser.parse_args()
     root = pathlib.Path(arguments.tree or pathlib.Path(__file__).parents[2]).resolve()
     files = Tree(root).files
-    in_src = {name: text for name, text in files.items() if name.startswith("src/")}
+    parts = {root.rstrip("/"): {name: text for name, text in files.items()
+                                if name.startswith(root)} for root in ROOTS}
+    parts = {root: part for root, part in parts.items() if part} or {"value": files}
     if arguments.language:
         print_language(files, arguments.list)
     elif arguments.words:
         print_words(files)
     elif arguments.circles:
-        print_circles(in_src or files)
+        for part in parts.values():
+            print_circles(part)
     else:
-        print_table(in_src or files, arguments.list)
+        print_table(parts, arguments.list)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import release
 import sqltext
 import targets
 import tidy
+from tree import Tree
 
 # Sentences by pattern; each must be found as that, and as nothing else.
 FOUND = {
@@ -165,6 +166,8 @@ failures = 0
 class Fixture:
     """A tree in memory."""
 
+    matching = Tree.matching
+
     def __init__(self, files, root="/nonexistent"):
         self.files = files
         self.root = pathlib.Path(root)
@@ -263,6 +266,30 @@ def test_circles():
           "a circle by includes")
     ring = {"1": {"2"}, "2": {"3"}, "3": {"1", "4"}, "4": {"5"}, "5": {"4"}, "6": {"6", "1"}}
     equal(graph.circles(ring), [["1", "2", "3"], ["4", "5"]], "circles of a graph")
+
+
+def test_mount():
+    """The rules of src hold in mount/src, whose includes begin there."""
+    def tree(**files):
+        return Fixture({f"mount/src/{name.replace('__', '/')}.{suffix}": text
+                        for name, (suffix, text) in files.items()})
+
+    sources = measure.sources_of(tree(
+        reading__a=("c", '#include "reading/b.h"\n'), reading__b=("h", '#include "common/c.h"\n'),
+        common__c=("h", "")).files)
+    equal(graph.include_edges(sources)["mount/src/reading/a"], {"mount/src/reading/b"}, "includes")
+    equal([complaint.partition(": ")[2] for complaint in tidy.check_layers(tree(
+        common__a=("c", '#include "requests/b.h"\n#include "c.h"\n'),
+        requests__b=("c", '#include "common/a.h"\n'), other__a=("c", ""),
+        main=("c", '#include "requests/b.h"\n')))],
+          ["layer common includes requests, which is above it", "c.h is in no layer",
+           "folder other has no place in the order of layers"], "layers")
+    long = "\n" * (tidy.MAX_FILE_LINES + 1)
+    equal(len(list(tidy.check_file_lengths(tree(common__a=("c", long),
+                                                common__b=("c", long[1:]))))), 1,
+          "lengths of files")
+    equal(len(list(targets.check_function_comments(Fixture({
+        "mount/src/common/a.c": SMALL_TREE["src/a/a.c"]})))), 2, "function_comments")
 
 
 def complaints_of_list(circles, line):

@@ -13,14 +13,14 @@ CIRCLES = "test/tidy/circles.txt"
 CIRCLE_LINE = re.compile(r"(calls|includes) (\S+): (\S.*\S) -- (\S.*)$")
 
 
-def in_src(tree):
+def in_root(tree, root):
     return measure.sources_of({name: text for name, text in tree.files.items()
-                               if name.startswith("src/")})
+                               if name.startswith(root)})
 
 
 def check_function_comments(tree):
     """A function of more than some lines has a comment, or its prototype in a header has."""
-    for name, line, function, lines in measure.without_comment(in_src(tree)):
+    for name, line, function, lines in measure.without_comment(in_root(tree, measure.ROOTS)):
         yield f"{name}:{line}: {function}, {lines} lines, has no comment"
 
 
@@ -65,11 +65,11 @@ def check_circles(tree):
     complaints = []
     path = tree.root / CIRCLES
     known = read_circles(path.read_text() if path.exists() else "", complaints)
-    sources = in_src(tree)
     yield from complaints
-    for kind, edges in (("calls", graph.call_edges(sources)),
-                        ("includes", graph.include_edges(sources))):
-        yield from compare_circles(kind, graph.folder_circles(edges), known)
+    for kind, edges_of in (("calls", graph.call_edges), ("includes", graph.include_edges)):
+        circles = [circle for root in measure.ROOTS
+                   for circle in graph.folder_circles(edges_of(in_root(tree, root)))]
+        yield from compare_circles(kind, circles, known)
 
 
 def check_readme_length(tree):

@@ -20,11 +20,16 @@ from tree import Tree
 # rule leaves the set when the tree meets it.
 NOT_YET = set()
 
-# A folder of src is a layer: it may include its own headers and those of folders before it.
-LAYERS = ["core", "io", "wal", "store", "extents", "blob", "assign", "client", "recovery", "gc",
-          "heal", "autogc", "sql", "api", "hooks"]
+# A folder of src, or of mount/src, is a layer: it may include its own headers and those of folders
+# before it.
+LAYERS = {
+    "src/": ["core", "io", "wal", "store", "extents", "blob", "assign", "client", "recovery", "gc",
+             "heal", "autogc", "sql", "api", "hooks"],
+    "mount/src/": ["common", "connections", "sources", "kernel", "reading", "writing", "requests"],
+}
 
 MAX_FUNCTION_LINES = 70
+MAX_FILE_LINES = 600
 MAX_COLUMNS = 100
 TAB_COLUMNS = 4
 
@@ -79,19 +84,23 @@ FOUND_BY_NAME = [
 
 def check_layers(tree):
     """Includes point down or sideways, never up."""
-    for name, text in tree.matching(".c", ".h", under="src/"):
-        parts = name.split("/")
-        if len(parts) == 2:
-            continue                # src/blobext.c is above all layers
-        layer = parts[1]
-        if layer not in LAYERS:
-            yield f"{name}: folder {layer} has no place in the order of layers"
-            continue
-        for included in re.findall(r'^\s*#\s*include\s+"(\w+)/[^"]+"', text, re.M):
-            if included in LAYERS and LAYERS.index(included) > LAYERS.index(layer):
-                yield f"{name}: layer {layer} includes {included}, which is above it"
-            if included == "recovery" and layer not in {"recovery", "hooks"}:
-                yield f"{name}: only src/blobext.c and hooks may include recovery"
+    for root, layers in LAYERS.items():
+        for name, text in tree.matching(".c", ".h", under=root):
+            layer, _, rest = name.removeprefix(root).partition("/")
+            if not rest:
+                continue                # src/blobext.c is above all layers
+            if layer not in layers:
+                yield f"{name}: folder {layer} has no place in the order of layers"
+                continue
+            for included in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.M):
+                folder, _, file = included.partition("/")
+                if not file or folder not in layers:
+                    if root == "mount/src/":
+                        yield f"{name}: {included} is in no layer"
+                elif layers.index(folder) > layers.index(layer):
+                    yield f"{name}: layer {layer} includes {folder}, which is above it"
+                if folder == "recovery" and layer not in {"recovery", "hooks"}:
+                    yield f"{name}: only src/blobext.c and hooks may include recovery"
 
 
 def check_function_lengths(tree):
@@ -107,6 +116,13 @@ def check_function_lengths(tree):
                 if length > MAX_FUNCTION_LINES:
                     yield f"{name}:{start + 1}: function of {length} lines"
                 start = None
+
+
+def check_file_lengths(tree):
+    """Files of the mount."""
+    for name, text in tree.matching(".c", ".h", under="mount/src/"):
+        if text.count("\n") > MAX_FILE_LINES:
+            yield f"{name}: {text.count(chr(10))} lines, more than {MAX_FILE_LINES}"
 
 
 def check_columns(tree):
@@ -172,11 +188,14 @@ def check_versions(tree):
 
 def check_headers(tree):
     """A source file begins with a comment that names it; a header is guarded."""
-    for name, text in tree.matching(".c", ".h", under="src/"):
-        short = name.removeprefix("src/")
+    sources = [item for root in LAYERS for item in tree.matching(".c", ".h", under=root)]
+    for name, text in sources:
+        short = name.removeprefix("mount/").removeprefix("src/")
         if not text.startswith(f"/*\n * {short}\n *\t"):
             yield f'{name}: does not begin with a comment of the form "/*\\n * {short}\\n *\\t  …"'
-    for name, text in tree.matching(".h", under="src/"):
+    for name, text in sources:
+        if name.endswith(".c"):
+            continue
         guard = re.search(r"^#ifndef (\w+_H)\n#define \1\n", text, re.M)
         if not guard or not text.rstrip().endswith(f"#endif\t\t\t\t\t\t\t/* {guard.group(1)} */"):
             yield f"{name}: no include guard"
@@ -214,8 +233,8 @@ def check_references(tree):
                 f"import {path.stem}\n" in text or f"from {path.stem} import" in text
                 for text in texts.values()):
             continue
-        if path.suffix == ".h" and name.startswith("src/"):
-            word = f'"{name.removeprefix("src/")}"'
+        if path.suffix == ".h" and name.startswith(tuple(LAYERS)):
+            word = f'"{name.removeprefix("mount/").removeprefix("src/")}"'
         if not any(word in text for other, text in texts.items() if other != name):
             yield f"{name}: referenced nowhere"
     for expected in sorted((tree.root / "expected").glob("*.out")):
@@ -250,10 +269,11 @@ def check_symbols(tree):
             yield f"{library}: exports {name}"
 
 
-RULES = [check_layers, check_function_lengths, check_columns, check_white_space, check_words,
-         check_mapping, check_versions, check_headers, check_test_names, check_references,
-         check_scripts, check_symbols, sqltext.check_sql_strings, release.check_meta,
-         release.check_release_version, *targets.RULES, *docs.RULES]
+RULES = [check_layers, check_function_lengths, check_file_lengths, check_columns,
+         check_white_space, check_words, check_mapping, check_versions, check_headers,
+         check_test_names, check_references, check_scripts, check_symbols,
+         sqltext.check_sql_strings, release.check_meta, release.check_release_version,
+         *targets.RULES, *docs.RULES]
 
 
 def main():
