@@ -14,7 +14,6 @@
 #include "client/wire.h"
 #include "core/settings.h"
 #include "extents/durability.h"
-#include "extents/omissions.h"
 #include "fmgr.h"
 #include "gc/constants.h"
 #include "gc/holders.h"
@@ -105,7 +104,6 @@ _PG_init(void)
 
 	/* Functions that other folders call without including their headers. */
 	blob_durability_set_rule(blob_assign_is_strict);
-	blob_omissions_set_locks(blob_store_lock, blob_store_unlock);
 	blob_assign_watch_content_indexes(blob_assign_content_index_changed);
 	blob_store_allocation_hook = blob_autogc_schedule_allocated;
 

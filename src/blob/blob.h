@@ -35,8 +35,9 @@ extern Datum blob_internalize(Datum datum);
 extern Datum blob_from_bytes(const char *data, uint64 size_bytes, bool may_externalize,
 							 BlobMethod method);
 
-/* Whether this backend may allocate extents now. */
+/* Whether this backend may allocate extents now; ERROR 25006 if not. */
 extern bool blob_may_allocate(void);
+extern void blob_require_allocation(void);
 
 /*
  * Copy the bytes [offset, offset + length) of a value to target.  The caller has checked that they

@@ -110,6 +110,27 @@ blob_builder_add(BlobBuilder *builder, const void *data, uint64 length_bytes)
 }
 
 void
+blob_builder_add_from(BlobBuilder *builder, BlobFill fill, void *source)
+{
+	uint64		bytes;
+
+	if (builder->result != NULL)
+		resume(builder);
+	if (builder->writer != NULL)
+	{
+		(void) blob_writer_write_from(builder->writer, fill, source);
+		return;
+	}
+	do
+	{
+		enlarge_datum(builder, builder->used_bytes + 1);
+		bytes = fill(source, blob_inline_content(builder->datum) + builder->used_bytes,
+					 builder->capacity_bytes - builder->used_bytes);
+		builder->used_bytes += bytes;
+	} while (bytes > 0);
+}
+
+void
 blob_builder_add_value(BlobBuilder *builder, const BlobValue *value)
 {
 	BlobReader	reader;

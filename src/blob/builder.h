@@ -13,7 +13,7 @@
 #ifndef BLOB_BUILDER_H
 #define BLOB_BUILDER_H
 
-#include "core/descriptor.h"
+#include "blob/writer.h"
 
 typedef struct BlobBuilder BlobBuilder;
 
@@ -25,6 +25,9 @@ extern BlobBuilder *blob_builder_begin(uint64 expected_bytes);
 
 /* Add bytes at the end. */
 extern void blob_builder_add(BlobBuilder *builder, const void *data, uint64 length_bytes);
+
+/* Add all bytes of a source, see blob_writer_write_from(). */
+extern void blob_builder_add_from(BlobBuilder *builder, BlobFill fill, void *source);
 
 /* Add the whole content of a value, read in steps. */
 extern void blob_builder_add_value(BlobBuilder *builder, const BlobValue *value);

@@ -179,6 +179,7 @@ typedef struct Overwrite
 	BlobDescriptor descriptor;	/* of the new value */
 	BlobDraft  *draft;			/* its new extents */
 	BlobStoreId store;
+	BlobPipeline pipeline;
 } Overwrite;
 
 /* The first piece that ends behind an offset, or the number of all. */
@@ -318,15 +319,20 @@ replace_remainder_page(Overwrite *overwrite, BlobStore *store)
 
 /* Write content that lies in touched extents which follow each other. */
 static void
-write_runs(const Overwrite *overwrite, const BlobWriteRun *runs, int count, const char *content,
+write_runs(Overwrite *overwrite, const BlobWriteRun *runs, int count, const char *content,
 		   uint64 bytes)
 {
-	BlobSource	source = {.first = content, .first_bytes = bytes, .total_bytes = bytes};
+	BlobPut		put = {
+		.store = &overwrite->store,
+		.runs = runs,
+		.run_count = count,
+		.first = content,
+		.first_bytes = bytes,
+		.total_bytes = bytes
+	};
 
-	if (count == 0)
-		return;
-	blob_pipeline_write(&overwrite->store, runs, count, &source, NULL, 0);
-	blob_stat_count_in_database(stored_bytes, bytes);
+	if (count > 0)
+		blob_pipeline_put(&overwrite->pipeline, &put);
 }
 
 /* Write the parts of a step that lie in touched extents. */
@@ -450,7 +456,7 @@ overwrite_inside(const BlobValue *value, const BlobPiece *pieces, int count)
 	BlobStore	store;
 	struct varlena *datum;
 
-	blob_writer_require_allocation();
+	blob_require_allocation();
 	/*
 	 * Check the old value before extents are allocated by its sizes.  The check that readers rely
 	 * on is that of blob_complete().
@@ -476,6 +482,7 @@ overwrite_inside(const BlobValue *value, const BlobPiece *pieces, int count)
 	datum = pack_overwrite(&overwrite);
 	blob_draft_complete(overwrite.draft);
 	blob_stat_count_in_database(stored_blobs, 1);
+	blob_stat_count_in_database(stored_bytes, overwrite.pipeline.put_bytes);
 	pfree(overwrite.extents);
 	if (remainder != NULL)
 		pfree(remainder);

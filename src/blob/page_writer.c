@@ -8,7 +8,9 @@
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "blob/blob.h"
 #include "blob/complete.h"
 #include "blob/mapping.h"
@@ -17,6 +19,7 @@
 #include "core/settings.h"
 #include "io/buffer.h"
 #include "io/disk_room.h"
+#include "miscadmin.h"
 #include "store/store.h"
 
 /* Stored bytes are copied in steps of this number. */
@@ -28,6 +31,24 @@
  */
 #define STEP_BYTES (UINT64CONST(128) * 1024 * 1024)
 #define STEP_PAGES (STEP_BYTES / BLOB_PAGE_SIZE)
+
+bool
+blob_may_allocate(void)
+{
+	return !XactReadOnly && !RecoveryInProgress() && !IsParallelWorker() &&
+		(!IsInParallelMode() || TransactionIdIsValid(GetTopTransactionIdIfAny()));
+}
+
+void
+blob_require_allocation(void)
+{
+	if (!blob_may_allocate())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot make a large blobstate value here"),
+				 errdetail("Content over blobext.inline_limit is written to extents, which a "
+						   "read-only transaction, a standby or a parallel worker cannot do.")));
+}
 
 void
 blob_page_writer_begin(BlobPageWriter *writer, MemoryContext context)
@@ -211,13 +232,23 @@ copy_last_extent(BlobPageWriter *writer, BlobStore *store, uint64 more_pages)
 	blob_store_allocate(store, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, copy);
 	for (uint64 done = 0; done < bytes; done += step)
 	{
-		BlobSource	source = {.first = content, .first_bytes = Min(step, bytes - done)};
-		BlobWriteRun run = {.extent = copy[0], .page_in_extent = done / BLOB_PAGE_SIZE};
+		uint64		step_bytes = Min(step, bytes - done);
+		BlobWriteRun run = {
+			.extent = copy[0],
+			.page_in_extent = done / BLOB_PAGE_SIZE,
+			.pages = step_bytes / BLOB_PAGE_SIZE
+		};
+		BlobPut		put = {
+			.store = &store->id,
+			.runs = &run,
+			.run_count = 1,
+			.first = content,
+			.first_bytes = step_bytes,
+			.total_bytes = step_bytes
+		};
 
-		source.total_bytes = source.first_bytes;
-		run.pages = source.first_bytes / BLOB_PAGE_SIZE;
-		blob_reader_read_stored(&reader, start + done, source.first_bytes, content);
-		blob_pipeline_write(&store->id, &run, 1, &source, NULL, 0);
+		blob_reader_read_stored(&reader, start + done, step_bytes, content);
+		blob_pipeline_put(&writer->pipeline, &put);
 	}
 	blob_reader_end(&reader);
 	pfree(content);
@@ -225,7 +256,6 @@ copy_last_extent(BlobPageWriter *writer, BlobStore *store, uint64 more_pages)
 	last->claimed_pages = claimed;
 	last->is_shared = false;
 	writer->generation = Max(writer->generation, copy[0].generation);
-	writer->written_bytes += bytes;
 }
 
 /*
@@ -324,23 +354,25 @@ take_remainder_page(BlobPageWriter *writer, BlobStore *store)
 }
 
 void
-blob_page_writer_store(BlobPageWriter *writer, const BlobPageStep *step)
+blob_page_writer_store(BlobPageWriter *writer, BlobPageStep *step)
 {
 	BlobStore	store;
 
+	blob_require_allocation();
 	(void) GetTopTransactionId();
 	/* Before the store grows: some kernels let fallocate() wait for such writes, and never end. */
-	blob_pipeline_finish_trailing();
+	blob_pipeline_wait(&writer->pipeline);
 	open_store(writer, &store);
 	writer->run_count = 0;
 	take_pages(writer, &store, step->pages, step->is_last);
 	if (step->wants_remainder_page)
 		take_remainder_page(writer, &store);
-	if (step->source.total_bytes > 0)
-		blob_pipeline_write(&store.id, writer->runs, writer->run_count, &step->source,
-							step->digest, step->skip_bytes);
+	step->put.store = &store.id;
+	step->put.runs = writer->runs;
+	step->put.run_count = writer->run_count;
+	if (step->put.total_bytes > 0)
+		blob_pipeline_put(&writer->pipeline, &step->put);
 	blob_store_close(&store);
-	writer->written_bytes += step->source.total_bytes;
 	writer->stored_bytes += step->pages * BLOB_PAGE_SIZE;
 }
 

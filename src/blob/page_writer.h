@@ -4,7 +4,7 @@
  *	  bytes to them.  Part of a writer (blob/writer.h), which decides what these bytes are.
  *
  * Memory of its owner, and nothing else.  Between two calls no lock is held, and no request is in
- * flight but writes that trail (extents/pipeline.h).
+ * flight but writes that trail, if a put allows that (extents/pipeline.h).
  */
 #ifndef BLOB_PAGE_WRITER_H
 #define BLOB_PAGE_WRITER_H
@@ -34,7 +34,7 @@ typedef struct BlobPageWriter
 	bool		has_room;		/* the store had room for expected_bytes when asked */
 	uint64		expected_bytes; /* owner's: all stored bytes; 0: unknown */
 	uint64		stored_bytes;	/* in extents: where the next page goes */
-	uint64		written_bytes;	/* by this writer, for statistics */
+	BlobPipeline pipeline;
 	BlobGeneration generation;	/* the largest */
 	BlobValue	base;			/* owner's: the value that this one shares extents with */
 	BlobWriterExtent *extents;
@@ -54,9 +54,7 @@ typedef struct BlobPageStep
 	uint64		pages;			/* of extents, without the page of the remainder */
 	bool		wants_remainder_page;
 	bool		is_last;
-	BlobSource	source;
-	BlobDigest *digest;			/* of the source's bytes but the first skip_bytes; or NULL */
-	uint64		skip_bytes;
+	BlobPut		put;			/* without store and runs */
 } BlobPageStep;
 
 /* Begin with zeroed memory.  Extents, and what describes them, are allocated in the context. */
@@ -73,7 +71,7 @@ extern bool blob_page_writer_ends_behind_tail(const BlobPageWriter *writer, uint
  * Locks the map in RowExclusive mode meanwhile.  Assigns an XID, so that the commit writes a
  * record, which comes after the content.
  */
-extern void blob_page_writer_store(BlobPageWriter *writer, const BlobPageStep *step);
+extern void blob_page_writer_store(BlobPageWriter *writer, BlobPageStep *step);
 
 /*
  * Make the datum of the value, whose writes have completed, and complete its draft.  descriptor has

@@ -5,11 +5,11 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "blob/blob.h"
 #include "blob/upload.h"
 #include "blob/writer.h"
 #include "core/settings.h"
 #include "extents/durability.h"
-#include "extents/pipeline.h"
 #include "lib/ilist.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -188,7 +188,7 @@ blob_upload_begin(const BlobValue *base, uint64 expected_bytes)
 	MemoryContext old;
 	Upload	   *upload;
 
-	blob_writer_require_allocation();
+	blob_require_allocation();
 	require_room();
 	register_callbacks();
 	context = AllocSetContextCreate(TopTransactionContext, "blobext upload", ALLOCSET_SMALL_SIZES);
@@ -267,8 +267,8 @@ blob_upload_refuse_null(void)
  * Whichever error comes, the upload is broken then.  An error that leaves the transaction alive is
  * one of a subtransaction.
  */
-uint64
-blob_upload_write(int64 upload_no, const void *data, uint64 length_bytes)
+static Upload *
+begin_write(int64 upload_no)
 {
 	Upload	   *upload = find_sound_upload(upload_no);
 
@@ -279,6 +279,14 @@ blob_upload_write(int64 upload_no, const void *data, uint64 length_bytes)
 				 errhint("blob_upload_resume() begins an upload that continues a value.")));
 	upload->is_broken = true;
 	upload->written_in = GetCurrentSubTransactionId();
+	return upload;
+}
+
+uint64
+blob_upload_write(int64 upload_no, const void *data, uint64 length_bytes)
+{
+	Upload	   *upload = begin_write(upload_no);
+
 	blob_writer_write(upload->writer, data, length_bytes);
 	upload->size_bytes += length_bytes;
 	upload->is_broken = false;
@@ -286,19 +294,12 @@ blob_upload_write(int64 upload_no, const void *data, uint64 length_bytes)
 }
 
 void
-blob_upload_begin_stream(void)
+blob_upload_write_from(int64 upload_no, BlobFill fill, void *source)
 {
-	blob_pipeline_begin_trailing();
-}
+	Upload	   *upload = begin_write(upload_no);
 
-/*
- * The uploads whose writes have failed need no mark: the error is one of the transaction that wrote
- * them.
- */
-void
-blob_upload_end_stream(bool is_after_error)
-{
-	blob_pipeline_end_trailing(is_after_error);
+	upload->size_bytes += blob_writer_write_from(upload->writer, fill, source);
+	upload->is_broken = false;
 }
 
 /* The writer makes the result in the upload's memory, where it can be had again. */

@@ -14,6 +14,7 @@
 #ifndef BLOB_UPLOAD_H
 #define BLOB_UPLOAD_H
 
+#include "blob/writer.h"
 #include "core/compat.h"
 #include "core/descriptor.h"
 
@@ -31,13 +32,8 @@ pg_noreturn extern void blob_upload_refuse_null(void);
 /* Add bytes at the end.  Returns the size of the content so far. */
 extern uint64 blob_upload_write(int64 upload_no, const void *data, uint64 length_bytes);
 
-/*
- * Between these two, writes go on when blob_upload_write() has returned.  Nothing but that function
- * may be called meanwhile, and no code of users may run.  blob_upload_end_stream() waits for them:
- * ERROR if one has failed.  An error in between must not pass it by: it does not throw after one.
- */
-extern void blob_upload_begin_stream(void);
-extern void blob_upload_end_stream(bool is_after_error);
+/* Add all bytes of a source at the end. */
+extern void blob_upload_write_from(int64 upload_no, BlobFill fill, void *source);
 
 /*
  * Complete the value.  The datum is in the current context.  Another call in the same transaction

@@ -4,12 +4,11 @@
  *	  folder.
  *
  * A writer is memory of the context that was current when it was begun, and nothing else.  Between
- * two calls no request is in flight but writes that trail (extents/pipeline.h), the I/O engine is
- * free, and no lock is held.  So a writer may live across calls (the state of an aggregate), and
- * reads and other writers may come in between.  It has a buffer of at most 1 MiB, of 4 MiB once it
- * has written 16, and two of these where writes trail.  If it is aborted, an error is thrown, or
- * its context is deleted, a later statement of the process frees the extents that it has allocated
- * (blob/abandoned.h).
+ * two calls no request is in flight, the I/O engine is free, and no lock is held.  So a writer may
+ * live across calls (the state of an aggregate), and reads and other writers may come in between.
+ * It has a buffer of at most 1 MiB, of 4 MiB once it has written 16, and two of these after
+ * blob_writer_write_from().  If it is aborted, an error is thrown, or its context is deleted, a
+ * later statement of the process frees the extents that it has allocated (blob/abandoned.h).
  *
  * All functions that write raise ERROR 25006 where extents cannot be allocated (read-only
  * transaction, recovery, parallel worker).  A value of up to blobext.inline_limit needs none.  They
@@ -65,6 +64,18 @@ extern void blob_writer_keep(BlobWriter *writer, uint64 from, uint64 to);
 extern void blob_writer_write(BlobWriter *writer, const void *data, uint64 length_bytes);
 
 /*
+ * Gives the next bytes of a source, at most this number; 0 at its end.  It may throw, and wait for
+ * a client or a file, but run no code of users, and end no transaction.
+ */
+typedef uint64 (*BlobFill) (void *source, char *memory, uint64 bytes);
+
+/*
+ * Add all bytes of a source.  Returns how many came.  While the source is asked for the next bytes,
+ * those before them may be on their way to the device.
+ */
+extern uint64 blob_writer_write_from(BlobWriter *writer, BlobFill fill, void *source);
+
+/*
  * Complete the value and free the writer.  Returns a datum in the current context: inline if its
  * size is at most blobext.inline_limit, else a descriptor.  All writes of the value have completed,
  * so the descriptor may be stored or used.
@@ -80,8 +91,5 @@ extern void blob_writer_abort(BlobWriter *writer);
  * size_bytes > 0.
  */
 extern struct varlena *blob_writer_store(const char *data, uint64 size_bytes, BlobMethod method);
-
-/* ERROR 25006 unless this backend may allocate extents now. */
-extern void blob_writer_require_allocation(void);
 
 #endif							/* BLOB_WRITER_H */

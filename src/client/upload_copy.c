@@ -28,8 +28,8 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
-/* So much is received, and hashed and copied while it is in the CPU's cache. */
-#define SLICE_BYTES (128 * 1024)
+/* Memory for bytes that are skipped, and for the client's reason of a failure. */
+#define SCRAP_BYTES 8192
 
 #define HEADER_BYTES 5			/* of a message: type and length */
 #define COLUMNS 2				/* of the view: upload, data */
@@ -40,12 +40,15 @@ static const char signature[] = "PGCOPY\n\377\r\n\0";
 /* The copy in progress. */
 typedef struct Copy
 {
-	char	   *slice;			/* SLICE_BYTES */
+	char		scrap[SCRAP_BYTES];
 	Size		left_bytes;		/* of the message in progress */
 	bool		in_message;
 	bool		is_done;		/* CopyDone has come */
 	bool		is_lost;		/* the connection */
-	uint64		rows;
+	bool		in_row;			/* its data have yet to come, or the first of them */
+	int64		upload_no;		/* of the row */
+	Size		left_in_row;	/* bytes of its data */
+	uint64		rows;			/* that have begun */
 } Copy;
 
 /* ---- the connection ---- */
@@ -114,7 +117,7 @@ static void
 skip_message(Copy *copy)
 {
 	while (copy->in_message)
-		(void) receive_payload(copy, copy->slice, SLICE_BYTES);
+		(void) receive_payload(copy, copy->scrap, SCRAP_BYTES);
 }
 
 /*
@@ -165,15 +168,15 @@ begin_message(Copy *copy, char *type)
 static void
 report_failure(Copy *copy)
 {
-	Size		length = copy->left_bytes < SLICE_BYTES ? copy->left_bytes : SLICE_BYTES;
+	Size		length = copy->left_bytes < SCRAP_BYTES ? copy->left_bytes : SCRAP_BYTES;
 
 	if (length > 0)
-		(void) receive_payload(copy, copy->slice, length);
-	copy->slice[length > 0 ? length - 1 : 0] = '\0';
+		(void) receive_payload(copy, copy->scrap, length);
+	copy->scrap[length > 0 ? length - 1 : 0] = '\0';
 	skip_message(copy);
 	ereport(ERROR,
 			(errcode(ERRCODE_QUERY_CANCELED),
-			 errmsg("COPY from stdin failed: %s", copy->slice)));
+			 errmsg("COPY from stdin failed: %s", copy->scrap)));
 }
 
 /* Have a message with payload; false after CopyDone. */
@@ -286,37 +289,12 @@ read_upload_no(Copy *copy)
 	return (int64) pg_ntoh64(number);
 }
 
-/* The piece is added as it comes in, so it may be larger than memory. */
-static void
-read_data(Copy *copy, int64 upload_no)
-{
-	int32		left = read_int32(copy);
-
-	if (left == -1)
-		blob_upload_refuse_null();
-	if (left < 0)
-		bad_format("invalid field size");
-	if (left == 0)
-		blob_upload_write(upload_no, "", 0);
-	while (left > 0)
-	{
-		Size		wanted = Min((Size) left, SLICE_BYTES);
-		Size		got;
-
-		if (!require_payload(copy))
-			bad_format("unexpected EOF in COPY data");
-		got = receive_payload(copy, copy->slice, wanted);
-		blob_upload_write(upload_no, copy->slice, got);
-		left -= (int32) got;
-	}
-}
-
-/* One row; false at the end. */
+/* Read a row up to its data; false at the end. */
 static bool
-read_row(Copy *copy)
+begin_row(Copy *copy)
 {
 	uint16		count;
-	int64		upload_no;
+	int32		length;
 
 	if (!read_if_any(copy, (char *) &count, sizeof(count)))
 		return false;
@@ -333,9 +311,39 @@ read_row(Copy *copy)
 		ereport(ERROR,
 				(errcode(ERRCODE_BAD_COPY_FILE_FORMAT),
 				 errmsg("row field count is %d, expected %d", (int16) count, COLUMNS)));
-	upload_no = read_upload_no(copy);
-	read_data(copy, upload_no);
+	copy->upload_no = read_upload_no(copy);
+	length = read_int32(copy);
+	if (length == -1)
+		blob_upload_refuse_null();
+	if (length < 0)
+		bad_format("invalid field size");
+	copy->left_in_row = length;
+	copy->rows++;
 	return true;
+}
+
+/*
+ * A BlobFill: data of the row, and of the next ones, as long as they are of the same upload.  A
+ * piece is added as it comes in, so it may be larger than memory.
+ */
+static uint64
+fill(void *source, char *memory, uint64 bytes)
+{
+	Copy	   *copy = source;
+	int64		upload_no = copy->upload_no;
+	Size		got;
+
+	while (copy->left_in_row == 0)
+	{
+		copy->in_row = begin_row(copy);
+		if (!copy->in_row || copy->upload_no != upload_no)
+			return 0;
+	}
+	if (!require_payload(copy))
+		bad_format("unexpected EOF in COPY data");
+	got = receive_payload(copy, memory, Min(bytes, copy->left_in_row));
+	copy->left_in_row -= got;
+	return got;
 }
 
 /* ---- the statement ---- */
@@ -364,25 +372,21 @@ receive_rows(void)
 {
 	Copy		copy = {0};
 
-	copy.slice = palloc(SLICE_BYTES);
 	send_copy_in_response();
-	blob_upload_begin_stream();
 	PG_TRY();
 	{
 		read_header(&copy);
-		while (read_row(&copy))
-			copy.rows++;
-		blob_upload_end_stream(false);
+		copy.in_row = begin_row(&copy);
+		while (copy.in_row)
+			blob_upload_write_from(copy.upload_no, fill, &copy);
 	}
 	PG_CATCH();
 	{
-		blob_upload_end_stream(true);
 		if (!copy.is_lost)
 			skip_message_after_error(&copy);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	pfree(copy.slice);
 	return copy.rows;
 }
 

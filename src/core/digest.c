@@ -35,7 +35,7 @@ void
 blob_digest_begin(BlobDigest *digest)
 {
 	check(SHA256_Init(&digest->context));
-	digest->last_piece_no = digest->piece_count = 0;
+	digest->last_piece_no = 0;
 	digest->has_failed = false;
 }
 

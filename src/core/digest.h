@@ -23,7 +23,6 @@ typedef struct BlobDigest
 	SHA256_CTX	context;
 	/* of core/hasher.h: */
 	uint64		last_piece_no;	/* that was handed over; 0: none is under way */
-	uint64		piece_count;	/* of those under way */
 	bool		has_failed;		/* on a piece */
 } BlobDigest;
 

@@ -9,12 +9,8 @@
  */
 #include "postgres.h"
 
-#include <ctype.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include "core/hasher.h"
 #include "core/settings.h"
@@ -29,9 +25,6 @@
 
 /* The same for the thread that was called, which waits for the first piece. */
 #define CALLED_SPINS 2000
-
-/* After pieces that the thread did not come to, up to 2^6 - 1 others are not handed over. */
-#define MAX_MISS_BITS 6
 
 typedef struct Piece
 {
@@ -63,11 +56,6 @@ static Hasher hasher = {
 
 static bool is_started;
 static bool is_refused;			/* no thread can be had */
-
-/* Of the process alone: */
-static int	missed;				/* waits, one after the other, for pieces that it did not come to */
-static int	pieces_to_skip;
-static uint64 own_pieces;		/* hashed by the process */
 
 /* ---- both threads ---- */
 
@@ -158,10 +146,7 @@ wait_for_piece(uint64 piece_no)
 			pthread_cond_wait(&hasher.is_done, &hasher.mutex);
 		}
 		else
-		{
 			hash_next();
-			own_pieces++;
-		}
 	}
 	hasher.awaited = 0;
 }
@@ -179,25 +164,13 @@ spin(uint64 piece_no)
 	}
 }
 
-/* Note whether the thread has come to the pieces that were waited for. */
 static void
-note_wait(bool is_missed)
-{
-	missed = is_missed ? Min(missed + 1, MAX_MISS_BITS) : 0;
-	pieces_to_skip = (1 << missed) - 1;
-}
-
-/* Wait until a piece is hashed.  Returns how many the process had to hash itself. */
-static uint64
 await_piece(uint64 piece_no)
 {
-	uint64		own_before = own_pieces;
-
 	spin(piece_no);
 	pthread_mutex_lock(&hasher.mutex);
 	wait_for_piece(piece_no);
 	pthread_mutex_unlock(&hasher.mutex);
-	return own_pieces - own_before;
 }
 
 bool
@@ -209,31 +182,18 @@ blob_hasher_is_busy(const BlobDigest *digest)
 void
 blob_hasher_wait(BlobDigest *digest)
 {
-	if (digest->last_piece_no == 0)
+	if (!blob_hasher_has(digest))
 		return;
-	note_wait(await_piece(digest->last_piece_no) >= digest->piece_count);
-	digest->last_piece_no = digest->piece_count = 0;
+	await_piece(digest->last_piece_no);
+	digest->last_piece_no = 0;
 	if (digest->has_failed)
 		blob_digest_report_failure();
 }
 
-/*
- * If the thread came to none of the pieces, it is given up for the others, too: as long as some are
- * under way, blob_hasher_is_worth() cannot say no.
- */
 void
-blob_hasher_wait_for_piece(BlobDigest *digest, uint64 piece_no)
+blob_hasher_wait_for_piece(uint64 piece_no)
 {
-	uint64		later;
-	uint64		awaited;
-
-	if (digest->last_piece_no == 0 || piece_no == 0)
-		return;
-	later = Min(digest->last_piece_no - piece_no, digest->piece_count);
-	awaited = digest->piece_count - later;
-	digest->piece_count = later;
-	if (await_piece(piece_no) >= awaited && awaited > 0)
-		blob_hasher_wait(digest);
+	await_piece(piece_no);
 }
 
 /* Forget the pieces of a digest (NULL: all), and wait for the one that is being hashed. */
@@ -254,10 +214,10 @@ forget(const BlobDigest *digest)
 void
 blob_hasher_cancel(BlobDigest *digest)
 {
-	if (digest->last_piece_no == 0)
+	if (!blob_hasher_has(digest))
 		return;
 	forget(digest);
-	digest->last_piece_no = digest->piece_count = 0;
+	digest->last_piece_no = 0;
 }
 
 /* ---- the process: handing over ---- */
@@ -280,7 +240,6 @@ blob_hasher_add(BlobDigest *digest, const void *data, size_t length_bytes)
 	};
 	__atomic_store_n(&hasher.added, hasher.added + 1, __ATOMIC_RELEASE);
 	digest->last_piece_no = hasher.added;
-	digest->piece_count++;
 	is_awake = hasher.is_awake;
 	pthread_mutex_unlock(&hasher.mutex);
 	if (!is_awake)
@@ -322,67 +281,18 @@ start_thread(void)
 	is_refused = !is_started;
 }
 
-void
+bool
 blob_hasher_call(void)
 {
+	if (!blob_digest_thread || is_refused)
+		return false;
 	if (!is_started)
-		return;
+		start_thread();
+	if (!is_started)
+		return false;
 	pthread_mutex_lock(&hasher.mutex);
 	hasher.is_called = true;
 	pthread_mutex_unlock(&hasher.mutex);
 	pthread_cond_signal(&hasher.has_pieces);
-}
-
-/*
- * How many processors have nothing to do, according to the kernel (proc(5), loadavg, the fourth
- * field): negative, if more threads and processes run, or want to run, than there are processors.
- */
-static long
-count_idle_processors(void)
-{
-	static long processors = 0;
-	char		text[64];
-	ssize_t		length;
-	const char *running;
-	int			fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
-
-	if (processors == 0)
-		processors = sysconf(_SC_NPROCESSORS_ONLN);
-	if (fd < 0)
-		return LONG_MIN;
-	length = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	text[Max(length, 0)] = '\0';
-	running = strchr(text, '/');
-	if (running == NULL)
-		return LONG_MIN;
-	while (running > text && isdigit((unsigned char) running[-1]))
-		running--;
-	return processors - strtol(running, NULL, 10);
-}
-
-/* Whether the thread will come to the next pieces, as far as can be said. */
-static bool
-is_likely_to_run(int idle_processors)
-{
-	if (pieces_to_skip > 0)
-	{
-		pieces_to_skip--;
-		return false;
-	}
-	return count_idle_processors() >= idle_processors;
-}
-
-bool
-blob_hasher_is_worth(const BlobDigest *digest, int idle_processors)
-{
-	if (digest->last_piece_no != 0)
-		return true;
-	if (blob_digest_thread == BLOB_DIGEST_THREAD_OFF || is_refused ||
-		(blob_digest_thread == BLOB_DIGEST_THREAD_AUTO && !is_likely_to_run(idle_processors)))
-		return false;
-	if (!is_started)
-		start_thread();
-	blob_hasher_call();
-	return is_started;
+	return true;
 }

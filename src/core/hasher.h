@@ -20,14 +20,17 @@
 #define BLOB_HASHER_PIECE_BYTES (256 * 1024)
 
 /*
- * Whether the next bytes of a digest shall be handed over.  True if some are under way; otherwise
- * as blobext.digest_thread says, if a thread can be had.  Then it is woken up, or started.
- * idle_processors:  With "auto", at least this number of processors must have nothing to do.
+ * Wake the thread up, because pieces are about to come; start it if need be.  False if there is
+ * none: blobext.digest_thread is off, or the process can have no thread.
  */
-extern bool blob_hasher_is_worth(const BlobDigest *digest, int idle_processors);
+extern bool blob_hasher_call(void);
 
-/* Wake the thread up, if it was started, because pieces are about to come. */
-extern void blob_hasher_call(void);
+/* Whether pieces of a digest are under way: then the next ones must be handed over, too. */
+static inline bool
+blob_hasher_has(const BlobDigest *digest)
+{
+	return digest->last_piece_no != 0;
+}
 
 /* Hand over the next bytes of a digest.  Does not throw. */
 extern void blob_hasher_add(BlobDigest *digest, const void *data, size_t length_bytes);
@@ -46,7 +49,7 @@ extern void blob_hasher_wait(BlobDigest *digest);
  * this value: later ones may stay under way.  A piece that could not be hashed is reported by
  * blob_hasher_wait().
  */
-extern void blob_hasher_wait_for_piece(BlobDigest *digest, uint64 piece_no);
+extern void blob_hasher_wait_for_piece(uint64 piece_no);
 
 /*
  * Forget all that was handed over for a digest, which is of no use then.  Returns when none of its

@@ -17,7 +17,7 @@ int			blob_io_method = BLOB_IO_METHOD_AUTO;
 bool		blob_direct_io = true;
 bool		blob_background_sync = true;
 bool		blob_tail_extents = true;
-int			blob_digest_thread = BLOB_DIGEST_THREAD_AUTO;
+int			blob_digest_thread = 1;
 bool		blob_verify_reads = false;
 bool		blob_stream_results = true;
 int			blob_client_type = BLOB_CLIENT_TYPE_BYTEA;
@@ -55,10 +55,11 @@ static const struct config_enum_entry engine_options[] = {
 	{NULL, 0, false}
 };
 
+/* "auto" was a rule of its own in 0.3. */
 static const struct config_enum_entry digest_thread_options[] = {
-	{"auto", BLOB_DIGEST_THREAD_AUTO, false},
-	{"on", BLOB_DIGEST_THREAD_ON, false},
-	{"off", BLOB_DIGEST_THREAD_OFF, false},
+	{"on", 1, false},
+	{"auto", 1, true},
+	{"off", 0, false},
 	{NULL, 0, false}
 };
 
@@ -102,10 +103,8 @@ define_store_settings(void)
 	DefineCustomEnumVariable("blobext.digest_thread",
 							 "Selects whether digests of long values are computed in a second "
 							 "thread.",
-							 "auto does so while the processors are not overloaded, or for a value "
-							 "in memory while one has nothing to do. Otherwise a process hashes "
-							 "content between its other steps.",
-							 &blob_digest_thread, BLOB_DIGEST_THREAD_AUTO, digest_thread_options,
+							 "Otherwise a process hashes content between its other steps.",
+							 &blob_digest_thread, 1, digest_thread_options,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("blobext.verify_reads",
 							 "Verifies the SHA-256 digest whenever a whole value is read.",

@@ -24,13 +24,6 @@ typedef enum BlobIoMethod
 	BLOB_IO_METHOD_SYNC
 } BlobIoMethod;
 
-typedef enum BlobDigestThread
-{
-	BLOB_DIGEST_THREAD_AUTO,
-	BLOB_DIGEST_THREAD_ON,
-	BLOB_DIGEST_THREAD_OFF
-} BlobDigestThread;
-
 typedef enum BlobClientType
 {
 	BLOB_CLIENT_TYPE_BYTEA,
@@ -44,7 +37,7 @@ extern int	blob_io_method;		/* BlobIoMethod */
 extern bool blob_direct_io;
 extern bool blob_background_sync;
 extern bool blob_tail_extents;
-extern int	blob_digest_thread; /* BlobDigestThread */
+extern int	blob_digest_thread; /* 0: off */
 extern bool blob_verify_reads;
 extern bool blob_stream_results;
 extern int	blob_client_type;	/* BlobClientType */

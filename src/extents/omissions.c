@@ -7,7 +7,9 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "extents/omissions.h"
+#include "store/store.h"
 #include "utils/memutils.h"
 #include "wal/insert.h"
 
@@ -30,9 +32,6 @@ typedef struct NotedRun
 	uint64		pages;
 	BlobGeneration generation;
 } NotedRun;
-
-static Oid	(*lock_store) (const BlobStoreId *store);
-static void (*unlock_store) (Oid lock);
 
 static NotedRun *noted;
 static int	noted_count;
@@ -123,28 +122,6 @@ add_run(Omission *omission, const NotedRun *run)
 	}
 }
 
-void
-blob_omissions_log(const BlobStoreId *store, const BlobWriteRun *runs, int run_count)
-{
-	Omission   *omission = palloc0(sizeof(Omission));
-
-	for (int i = 0; i < run_count; i++)
-	{
-		NotedRun	run = make_run(store, &runs[i]);
-
-		add_run(omission, &run);
-	}
-	log_omission(omission);
-	pfree(omission);
-}
-
-void
-blob_omissions_set_locks(Oid (*lock) (const BlobStoreId *store), void (*unlock) (Oid lock))
-{
-	lock_store = lock;
-	unlock_store = unlock;
-}
-
 /* How many runs from the first one on are of one store. */
 static int
 count_of_store(const NotedRun *runs, int count)
@@ -163,23 +140,26 @@ count_of_store(const NotedRun *runs, int count)
 static bool
 log_store(const NotedRun *runs, int count)
 {
-	Oid			lock = lock_store(&runs[0].store);
+	Oid			map = blob_store_lock(&runs[0].store);
 	Omission   *omission;
 
-	if (!OidIsValid(lock))
+	if (!OidIsValid(map))
 		return false;
 	omission = palloc0(sizeof(Omission));
 	for (int i = 0; i < count; i++)
 		add_run(omission, &runs[i]);
 	log_omission(omission);
 	pfree(omission);
-	unlock_store(lock);
+	blob_store_unlock(map);
 	return true;
 }
 
 /*
  * If logging is an error, the runs stay noted: a server may learn twice what it lacks.  So do those
  * of a store that this transaction has dropped, for it may roll that back.
+ *
+ * A transaction without an XID makes nothing visible to others, and must not wait for a lock
+ * because an earlier one has failed to store.
  */
 void
 blob_omissions_log_noted(void)
@@ -187,6 +167,8 @@ blob_omissions_log_noted(void)
 	int			kept = 0;
 	int			count;
 
+	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		return;
 	for (int i = 0; i < noted_count; i += count)
 	{
 		count = count_of_store(&noted[i], noted_count - i);
@@ -202,7 +184,8 @@ void
 blob_omissions_log_all(void)
 {
 	blob_omissions_log_noted();
-	noted_count = 0;
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		noted_count = 0;
 }
 
 bool

@@ -1,62 +1,44 @@
 /*
  * extents/pipeline.h
- *	  The write pipeline: puts content into the buffer or writes it, while it hashes it.  The writer
- *	  uses it, and so does an overwrite in the middle of a value.
+ *	  The write pipeline: the way of content to the device, to the WAL and into a digest.
+ *
+ * A BlobPipeline writes the stored bytes of one value.  Its owner, a writer or an overwrite in the
+ * middle of a value, puts bytes into it any number of times.  It is memory of its owner and nothing
+ * else; but while a put is under way, or has left writes in flight, the process has one such
+ * pipeline, and its pieces are static.
  */
 #ifndef BLOB_PIPELINE_H
 #define BLOB_PIPELINE_H
 
-#include "core/digest.h"
-#include "core/page.h"
-#include "extents/layout.h"
+#include "extents/put.h"
 
-/* The bytes to write: total_bytes from two places in memory, one after the other. */
-typedef struct BlobSource
+/* All zero: nothing was put. */
+typedef struct BlobPipeline
 {
-	const char *first;
-	uint64		first_bytes;
-	const char *second;
-	uint64		total_bytes;
-	uint64		before_bytes;	/* that were written for the same value before */
-	bool		is_whole;		/* all content of the value is in memory now */
-	bool		is_last;		/* the value ends here */
-	bool		may_trail;		/* the first place stays as it is while the writes trail */
-} BlobSource;
+	uint64		put_bytes;		/* so far; set by pipeline.c */
+} BlobPipeline;
 
 /*
- * Write a source to runs of pages.  The part of the last page behind the source becomes zero.
- * digest is updated with all bytes but the first skip_bytes; if it is NULL, nothing is hashed.
+ * Write bytes.  On return each of their pages was written, or is dirty in the buffer (io/dirty.h);
+ * CONTENT was inserted where content is logged, and OMITTED is noted otherwise
+ * (extents/omissions.h).  The digest includes them.
  *
- * On return all writes have completed, or their pages are dirty in the buffer (io/dirty.h).
- * CONTENT has been inserted; or OMITTED, or it will be before the commit (extents/durability.h), or
- * when the writes that trail have been waited for.
- * Claims the I/O engine until it returns or throws; nothing is in flight then, unless writes trail.
- * ERROR if a write fails, or one that has trailed.  Serves interrupts.
- */
-extern void blob_pipeline_write(const BlobStoreId *store, const BlobWriteRun *runs, int run_count,
-								const BlobSource *source, BlobDigest *digest, uint64 skip_bytes);
-
-/*
- * Writes *trail* if the call that started them has returned.  They do so only between these two
- * functions, only if the source says that they may, and only until the next call of the pipeline,
- * which waits for them.  While they trail, the digest may have pieces under way, too
- * (core/hasher.h).
+ * With may_trail, writes from memory that is `first` alone may be in flight on return, and the
+ * digest may have pieces under way (core/hasher.h).  Then the memory must stay as it is, and no
+ * code but the caller's may run, before blob_pipeline_wait() or blob_pipeline_abandon().
  *
- * Between the two nothing runs but uploads (blob/upload.h), so that no transaction ends, and no
- * memory is freed, while writes trail.  blob_pipeline_end_trailing() waits for them.  ERROR if a
- * write has failed.  An error in between must not pass it by: it does not throw after one.
+ * Claims the I/O engine until it returns or throws.  ERROR if a write fails; nothing of this
+ * pipeline is in flight then.  Serves interrupts.
  */
-extern void blob_pipeline_begin_trailing(void);
-extern void blob_pipeline_end_trailing(bool is_after_error);
+extern void blob_pipeline_put(BlobPipeline *pipeline, const BlobPut *put);
 
-/*
- * Wait for the writes that trail, and insert OMITTED for them.  ERROR if one has failed.  Other
- * code that must not meet them calls this; while they trail, their process has no lock for them.
- */
-extern void blob_pipeline_finish_trailing(void);
+/* Whether writes are in flight between two calls. */
+extern bool blob_pipeline_trails(const BlobPipeline *pipeline);
 
-/* Whether writes may trail now; whether those of the last call do. */
-extern bool blob_pipeline_may_trail(void);
-extern bool blob_pipeline_trails(void);
+/* Wait for them, and log their content where it is logged.  ERROR if one has failed. */
+extern void blob_pipeline_wait(BlobPipeline *pipeline);
+
+/* Wait for the kernel, since the value will never become complete.  Cannot fail. */
+extern void blob_pipeline_abandon(BlobPipeline *pipeline);
 
 #endif							/* BLOB_PIPELINE_H */

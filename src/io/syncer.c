@@ -93,10 +93,6 @@ typedef struct SyncerShared
 
 static SyncerShared *shared;
 
-/* In a backend: its part of `wanted`, and the part of others when it asked last. */
-static uint64 own_wants;
-static uint64 seen_wants;
-
 /* In the syncer: why sync_listed() has returned false. */
 static BlobDirtyFailure failure;
 
@@ -199,13 +195,6 @@ list(const BlobStoreId *store, uint32 segment_no, int limit)
 	return true;
 }
 
-static void
-count_want(void)
-{
-	pg_atomic_fetch_add_u64(&shared->wanted, 1);
-	own_wants++;
-}
-
 /*
  * No segment is listed whose file has been removed: if the count is the same under the lock, a
  * removal that has begun has yet to come to blob_syncer_forget().
@@ -218,7 +207,7 @@ blob_syncer_hand_over(const BlobStoreId *store, uint32 segment_no, XLogRecPtr re
 
 	if (!enableFsync || !blob_background_sync)
 		return false;
-	count_want();
+	pg_atomic_fetch_add_u64(&shared->wanted, 1);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	if (!shared->accepts)
 		wake();
@@ -237,22 +226,13 @@ blob_syncer_want(void)
 
 	if (!enableFsync || !blob_background_sync)
 		return false;
-	count_want();
+	pg_atomic_fetch_add_u64(&shared->wanted, 1);
 	LWLockAcquire(shared->lock, LW_SHARED);
 	accepts = shared->accepts;
 	if (!accepts)
 		wake();
 	LWLockRelease(shared->lock);
 	return accepts;
-}
-
-bool
-blob_syncer_others_want(void)
-{
-	uint64		before = seen_wants;
-
-	seen_wants = pg_atomic_read_u64(&shared->wanted) - own_wants;
-	return seen_wants != before;
 }
 
 void

@@ -43,12 +43,6 @@ extern void blob_syncer_forget(const BlobStoreId *store, uint32 segment_no);
  */
 extern bool blob_syncer_want(void);
 
-/*
- * Whether other processes have wanted the syncer since this one called this function before: they
- * store, too.  False if blobext.background_sync is off.
- */
-extern bool blob_syncer_others_want(void);
-
 /* Wake the syncer, so that it looks at the dirty pages. */
 extern void blob_syncer_wake(void);
 

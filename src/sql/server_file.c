@@ -32,11 +32,8 @@ PG_FUNCTION_INFO_V1(blob_export);
 /* Bytes that an export writes at a time. */
 #define STEP_BYTES (4 * 1024 * 1024)
 
-/*
- * Bytes that an import reads at a time, and how far the file is read ahead: the writer gathers them
- * in a buffer of its own.
- */
-#define IMPORT_STEP_BYTES (1024 * 1024)
+/* How far an import has the kernel read ahead. */
+#define AHEAD_BYTES (1024 * 1024)
 
 /* So much of a file that is written may wait for the device: fsync must not take long. */
 #define DIRTY_BYTES ((uint64) 16 * 1024 * 1024)
@@ -92,66 +89,59 @@ open_to_read(const char *path, uint64 *size_bytes)
 	return fd;
 }
 
-/* Fill the buffer, or read to the end of the file. */
-static size_t
-read_step(int fd, const char *path, char *buffer)
+typedef struct Import
 {
-	size_t		done_bytes = 0;
+	int			fd;
+	const char *path;
+	uint64		offset;			/* of the next byte */
+	uint64		ahead;			/* so far the kernel was asked to read */
+} Import;
 
-	while (done_bytes < IMPORT_STEP_BYTES)
+/* A BlobFill: the next bytes of the file, which the kernel has read while others were written. */
+static uint64
+read_file(void *source, char *memory, uint64 bytes)
+{
+	Import	   *import = source;
+	ssize_t		count;
+
+	if (import->offset >= import->ahead)
 	{
-		ssize_t		read_bytes;
-
-		pgstat_report_wait_start(WAIT_EVENT_COPY_FILE_READ);
-		read_bytes = read(fd, buffer + done_bytes, IMPORT_STEP_BYTES - done_bytes);
-		pgstat_report_wait_end();
-		if (read_bytes < 0 && errno != EINTR)
-			ereport(ERROR,
-					(errcode_for_file_access(),
-					 errmsg("could not read file \"%s\": %m", path)));
-		if (read_bytes == 0)
-			break;
-		done_bytes += Max(read_bytes, 0);
-		CHECK_FOR_INTERRUPTS();
+		import->ahead = import->offset + AHEAD_BYTES;
+		(void) posix_fadvise(import->fd, (off_t) import->ahead, AHEAD_BYTES, POSIX_FADV_WILLNEED);
 	}
-	return done_bytes;
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		pgstat_report_wait_start(WAIT_EVENT_COPY_FILE_READ);
+		count = read(import->fd, memory, bytes);
+		pgstat_report_wait_end();
+	} while (count < 0 && errno == EINTR);
+	if (count < 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read file \"%s\": %m", import->path)));
+	import->offset += count;
+	return count;
 }
 
 /* blob_import(path): relative to the data directory, as for COPY FROM. */
 Datum
 blob_import(PG_FUNCTION_ARGS)
 {
-	char	   *path = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	Import		import = {.path = text_to_cstring(PG_GETARG_TEXT_PP(0))};
 	uint64		size_bytes;
-	uint64		offset = 0;
-	size_t		step_bytes;
-	int			fd;
-	char	   *buffer;
 	BlobBuilder *builder;
-	struct varlena *datum;
 
 	blob_store_require_preload();
-	fd = open_to_read(path, &size_bytes);
-	(void) posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+	import.fd = open_to_read(import.path, &size_bytes);
+	(void) posix_fadvise(import.fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	builder = blob_builder_begin(size_bytes);
-	buffer = palloc(IMPORT_STEP_BYTES);
-	do
-	{
-		/* The kernel reads the next step while this one is hashed and written. */
-		(void) posix_fadvise(fd, (off_t) (offset + IMPORT_STEP_BYTES), IMPORT_STEP_BYTES,
-							 POSIX_FADV_WILLNEED);
-		step_bytes = read_step(fd, path, buffer);
-		blob_builder_add(builder, buffer, step_bytes);
-		offset += step_bytes;
-	} while (step_bytes == IMPORT_STEP_BYTES);
-	pfree(buffer);
-	if (CloseTransientFile(fd) != 0)
+	blob_builder_add_from(builder, read_file, &import);
+	if (CloseTransientFile(import.fd) != 0)
 		ereport(ERROR,
 				(errcode_for_file_access(),
-				 errmsg("could not close file \"%s\": %m", path)));
-
-	datum = blob_builder_finish(builder);
-	PG_RETURN_POINTER(datum);
+				 errmsg("could not close file \"%s\": %m", import.path)));
+	PG_RETURN_POINTER(blob_builder_finish(builder));
 }
 
 /* ---- export ---- */

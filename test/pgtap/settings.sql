@@ -22,7 +22,7 @@ SELECT results_eq(
 			'-1' COLLATE "C", '-1' COLLATE "C", '2147483647' COLLATE "C", 'kB' COLLATE "C"),
 		('blobext.client_type', 'enum', 'user', 'bytea', NULL, NULL, NULL),
 		('blobext.default_compression', 'enum', 'user', 'none', NULL, NULL, NULL),
-		('blobext.digest_thread', 'enum', 'user', 'auto', NULL, NULL, NULL),
+		('blobext.digest_thread', 'enum', 'user', 'on', NULL, NULL, NULL),
 		('blobext.direct_io', 'bool', 'postmaster', 'on', NULL, NULL, NULL),
 		('blobext.gc_cost_delay', 'real', 'user', '0', '0', '1000', 'ms'),
 		('blobext.gc_cost_limit', 'integer', 'user', '200', '1', '2147483647', NULL),

@@ -14,11 +14,11 @@
 #	  one is, before its last pieces are hashed.
 #
 # Seen to fail: the first part with a request that io_submit() refuses and that counts as done
-# (src/io/engine_aio.c), without exchange_buffers(), without blob_hasher_wait_for_piece() in it,
-# and with other steps than those without data that may trail (src/blob/writer.c); the second part with
-# errors that await_trailing() (src/extents/pipeline.c) does not return; the third part without the wait in
-# await_trailing() after an error; the last part with
-# blob_upload_end_stream() that does not wait, or with complete() that does not (src/blob/writer.c).
+# (src/io/engine_aio.c), without exchange_buffers(), without blob_hasher_wait_for_piece() in it, and
+# with puts that may trail without a buffer that is exchanged (src/blob/write_buffer.c); the second part with
+# errors that blob_piece_await_write() (src/extents/piece.c) does not report; the third part without
+# blob_pipeline_abandon() in blob_writer_write_from(); the last part with blob_writer_write_from() that does
+# not wait, or with blob_write_buffer_finish_digest() that does not.
 use strict;
 use warnings;
 
