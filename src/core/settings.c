@@ -10,7 +10,13 @@
 #include "core/settings.h"
 #include "utils/guc.h"
 
-int			blob_inline_limit_bytes = 1024;
+/*
+ * About the size up to which bytea stays in its row: with a few other columns, four such rows fill
+ * a page.  With three of them a quarter of the page would be lost.
+ */
+#define DEFAULT_INLINE_LIMIT_BYTES 1900
+
+int			blob_inline_limit_bytes = DEFAULT_INLINE_LIMIT_BYTES;
 int			blob_default_compression = BLOB_METHOD_NONE;
 int			blob_wal_content = BLOB_WAL_CONTENT_AUTO;
 int			blob_io_method = BLOB_IO_METHOD_AUTO;
@@ -88,7 +94,7 @@ define_store_settings(void)
 	DefineCustomIntVariable("blobext.inline_limit",
 							"Sets the size up to which values stay in the row.",
 							"Larger values are stored in extents.",
-							&blob_inline_limit_bytes, 1024, 0, 1024 * 1024,
+							&blob_inline_limit_bytes, DEFAULT_INLINE_LIMIT_BYTES, 0, 1024 * 1024,
 							PGC_USERSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
 	DefineCustomEnumVariable("blobext.default_compression",
 							 "Sets how new values in extents are compressed, where their column "

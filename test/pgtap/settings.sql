@@ -28,7 +28,7 @@ SELECT results_eq(
 		('blobext.gc_cost_limit', 'integer', 'user', '200', '1', '2147483647', NULL),
 		('blobext.gc_wait_timeout', 'integer', 'user', '60000', '0', '2147483647', 'ms'),
 		('blobext.gc_work_mem', 'integer', 'user', '-1', '-1', '2147483647', 'kB'),
-		('blobext.inline_limit', 'integer', 'user', '1024', '0', '1048576', 'B'),
+		('blobext.inline_limit', 'integer', 'user', '1900', '0', '1048576', 'B'),
 		('blobext.io_method', 'enum', 'user', 'auto', NULL, NULL, NULL),
 		('blobext.keep_free', 'integer', 'sighup', '1024', '-1', '2147483647', 'MB'),
 		('blobext.log_autogc_min_duration', 'integer', 'sighup', '600000', '-1', '2147483647', 'ms'),
