@@ -16,7 +16,7 @@ CREATE TABLE original AS SELECT * FROM document;
 ALTER TABLE document ALTER COLUMN content TYPE blobstate USING content::blobstate;
 SELECT is_empty('SELECT id FROM document JOIN original o USING (id) WHERE document.content::bytea IS DISTINCT FROM o.content
 	OR sha256(document.content) IS DISTINCT FROM sha256(o.content)', 'the content is the same');
-SELECT is_empty($$SELECT id FROM document WHERE blob_storage(content) <> CASE WHEN length(content) > 1024 THEN 'extents'
+SELECT is_empty($$SELECT id FROM document WHERE blob_storage(content) <> CASE WHEN length(content) > 1900 THEN 'extents'
 	ELSE 'inline' END$$, 'values over the limit are in extents');
 SELECT results_eq('SELECT count(*), count(content) FROM document', 'SELECT count(*), count(content) FROM original',
 	'nulls stay nulls');
@@ -32,7 +32,7 @@ ALTER TABLE batches ADD COLUMN new_content blobstate;
 SELECT format('UPDATE batches SET new_content = content WHERE id BETWEEN %s AND %s AND new_content IS NULL',
 	n * 1000 + 1, n * 1000 + 1000) FROM generate_series(0, 5) n \gexec
 SELECT is_empty($$SELECT id FROM batches WHERE new_content::bytea IS DISTINCT FROM content
-	OR blob_storage(new_content) <> CASE WHEN length(content) > 1024 THEN 'extents' ELSE 'inline' END$$, 'in batches');
+	OR blob_storage(new_content) <> CASE WHEN length(content) > 1900 THEN 'extents' ELSE 'inline' END$$, 'in batches');
 
 -- Into another table; a partitioned one.
 CREATE TABLE part (id int, content blobstate) PARTITION BY HASH (id);
@@ -40,7 +40,7 @@ CREATE TABLE part_0 PARTITION OF part FOR VALUES WITH (MODULUS 2, REMAINDER 0);
 CREATE TABLE part_1 PARTITION OF part FOR VALUES WITH (MODULUS 2, REMAINDER 1);
 INSERT INTO part SELECT id, content FROM original;
 SELECT is_empty($$SELECT id FROM part JOIN original o USING (id) WHERE part.content::bytea IS DISTINCT FROM o.content
-	OR blob_storage(part.content) <> CASE WHEN length(o.content) > 1024 THEN 'extents' ELSE 'inline' END$$, 'INSERT ... SELECT');
+	OR blob_storage(part.content) <> CASE WHEN length(o.content) > 1900 THEN 'extents' ELSE 'inline' END$$, 'INSERT ... SELECT');
 ALTER TABLE part ALTER COLUMN content TYPE bytea USING content::bytea;
 SELECT is_empty('SELECT * FROM part EXCEPT SELECT * FROM original', 'a partitioned table');
 

@@ -18,7 +18,7 @@ CREATE FUNCTION left_behind() RETURNS SETOF text LANGUAGE sql AS $$
 $$;
 
 CREATE TABLE v (n int, b blobstate);
-INSERT INTO v SELECT n, bytes(n, n::text) FROM unnest(ARRAY[0, 1, 1024, 1025, 4096, 4097, 262144,
+INSERT INTO v SELECT n, bytes(n, n::text) FROM unnest(ARRAY[0, 1, 1900, 1901, 4096, 4097, 262144,
 	4194303, 4194304, 4194305, 9000000]) n;
 
 --
@@ -29,11 +29,11 @@ SELECT results_eq('SELECT n, blob_export(b, file(n::text)) FROM v', 'SELECT n, n
 SELECT is_empty('SELECT n FROM v WHERE pg_read_binary_file(file(n::text)) <> b', 'the files have the content');
 CREATE TABLE imported AS SELECT n, blob_import(file(n::text)) AS b FROM v;
 SELECT is_empty('SELECT n FROM imported JOIN v USING (n) WHERE imported.b::bytea <> v.b OR sha256(imported.b) <>
-	sha256(v.b::bytea) OR blob_storage(imported.b) <> CASE WHEN n > 1024 THEN ''extents'' ELSE ''inline'' END',
+	sha256(v.b::bytea) OR blob_storage(imported.b) <> CASE WHEN n > 1900 THEN ''extents'' ELSE ''inline'' END',
 	'blob_import() reads it back');
 SELECT is_empty('SELECT name FROM pg_ls_dir(file('''')) name
 	WHERE NOT sha256(blob_import(file(name)))::text = sha256(pg_read_binary_file(file(name)))::text', 'SHA-256');
-SELECT results_eq($$SELECT blob_import('server_files/1025') = b FROM v WHERE n = 1025$$, ARRAY[true],
+SELECT results_eq($$SELECT blob_import('server_files/1901') = b FROM v WHERE n = 1901$$, ARRAY[true],
 	'a path relative to the data directory');
 SELECT results_eq($$SELECT length(blob_import('/proc/self/status')) > 100$$, ARRAY[true],
 	'a file whose size is not known is read to its end');
@@ -50,9 +50,9 @@ COMMIT;
 --
 SELECT is((SELECT blob_export(bytes(5000, 'new')::blobstate, file('4097'))), 5000::bigint, 'a file is replaced');
 SELECT is(pg_read_binary_file(file('4097')), bytes(5000, 'new'), 'by the new content');
-\! ln -s "$DIR/1025" "$DIR/link"; ln -s "$DIR/nowhere" "$DIR/dangling"; mkfifo "$DIR/pipe"; umask 0; touch "$DIR/mode"
+\! ln -s "$DIR/1901" "$DIR/link"; ln -s "$DIR/nowhere" "$DIR/dangling"; mkfifo "$DIR/pipe"; umask 0; touch "$DIR/mode"
 SELECT is(blob_export(bytes(2000, 'link')::blobstate, file('link')), 2000::bigint, 'a symbolic link is replaced');
-SELECT is(pg_read_binary_file(file('1025')), bytes(1025, '1025'), 'what it leads to is not touched');
+SELECT is(pg_read_binary_file(file('1901')), bytes(1901, '1901'), 'what it leads to is not touched');
 SELECT is(blob_export(bytes(2000, 'link')::blobstate, file('dangling')), 2000::bigint, 'a symbolic link that leads nowhere is replaced');
 SELECT is((pg_stat_file(file('nowhere'), true)).size, NULL, 'nothing is made there');
 SELECT lives_ok($$SELECT blob_export('\x00', file('mode'))$$, 'a file is replaced');

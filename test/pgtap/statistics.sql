@@ -32,13 +32,13 @@ $$;
 CREATE TABLE source AS
 	SELECT i, kind, CASE kind
 		WHEN 'unique_small' THEN bytes(100, i::text)
-		WHEN 'unique_large' THEN bytes(1500, i::text)
+		WHEN 'unique_large' THEN bytes(2500, i::text)
 		WHEN 'common_prefix' THEN bytes(40, (i % 10)::text) || bytes(1200, i::text)
 		WHEN 'few_small' THEN bytes(100, (i % 7)::text)
-		WHEN 'few_large' THEN bytes(1500, (i % 7)::text)
+		WHEN 'few_large' THEN bytes(2500, (i % 7)::text)
 		WHEN 'skewed_small' THEN bytes(100, CASE WHEN i % 10 < 5 THEN 'x' ELSE i::text END)
-		WHEN 'nulls' THEN CASE WHEN i % 10 = 0 THEN bytes(1500, i::text) END
-		WHEN 'mixed' THEN bytes(CASE WHEN i % 2000 % 3 = 0 THEN 100 ELSE 1500 END, (i % 2000)::text)
+		WHEN 'nulls' THEN CASE WHEN i % 10 = 0 THEN bytes(2500, i::text) END
+		WHEN 'mixed' THEN bytes(CASE WHEN i % 2000 % 3 = 0 THEN 100 ELSE 2500 END, (i % 2000)::text)
 		WHEN 'only_nulls' THEN NULL
 		END AS v
 	FROM generate_series(0, 2999) i, unnest(ARRAY['unique_small', 'unique_large', 'common_prefix',

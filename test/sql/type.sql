@@ -72,7 +72,7 @@ CREATE FUNCTION bytes(n bigint, seed int DEFAULT 0) RETURNS bytea LANGUAGE sql I
 $$;
 CREATE TABLE sizes (n bigint PRIMARY KEY, content bytea, b blobstate);
 INSERT INTO sizes SELECT n, bytes(n), bytes(n)
-	FROM unnest(ARRAY[0, 1, 2, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 8191,
+	FROM unnest(ARRAY[0, 1, 2, 31, 32, 33, 63, 64, 65, 1899, 1900, 1901, 4095, 4096, 4097, 8191,
 		8192, 8193, 65535, 65536, 65537, 262143, 262144, 262145, 1000000]) n;
 SELECT n, blob_storage(b), length(b) = n AND octet_length(b) = n AS length,
 	sha256(b) = sha256(content) AS sha256, blob_prefix(b) = substring(content FROM 1 FOR 32) AS prefix,
