@@ -10,9 +10,9 @@ const { setTimeout: pause } = require('node:timers/promises');
 const { inspect } = require('node:util');
 
 const ROW_BYTES = 128 * 1024;
-const SPAN_BYTES = 512 * 1024;
+const PIECE_BYTES = 128 * 1024;
 const SECTION_BYTES = 64 * 1024 * 1024;
-const PAUSES = [100, 500, 1000, 2000, 5000, 10000, 20000, 30000];
+const LAST_PAUSE_MS = 30_000;
 const LOST = new RegExp('^(08...|57P0[123]|ECONN(REFUSED|RESET|ABORTED)|EPIPE|ETIMEDOUT'
   + '|E(HOST|NET)UNREACH|EAI_AGAIN|ENOTFOUND|ERR_STREAM_DESTROYED)$');
 const COPY_BEGIN = Buffer.from('PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0', 'latin1');
@@ -47,18 +47,14 @@ const weigh = (bytes) => new Array(Math.ceil(bytes / 12));
 
 /** A COPY by node-postgres' interface for queries. */
 class Copy {
-  constructor(text, take) {
+  constructor(text) {
     this.text = text;
-    this.take = take;
     this.began = new Promise((resolve) => { this.handleCopyInResponse = resolve; });
     this.done = new Promise((resolve, reject) => {
       this.handleReadyForQuery = resolve;
       this.handleError = reject;
     });
-    this.done.catch((error) => {
-      this.error = error;
-      this.handleCopyInResponse();
-    });
+    this.done.catch((error) => { this.error = error; });
   }
 
   submit(connection) {
@@ -66,13 +62,8 @@ class Copy {
     connection.query(this.text);
   }
 
-  handleCopyData({ chunk }) {
-    try {
-      this.take(chunk);
-    } catch (error) {
-      this.problem ??= error;
-    }
-  }
+  /** The first message has the first row. Its memory is used again. */
+  handleCopyData({ chunk }) { this.row ??= Buffer.from(chunk); }
 
   handleCommandComplete() {}
 
@@ -92,13 +83,13 @@ class Copy {
   }
 }
 
-/** A client of a pool, replaced when it is lost; or the caller's client. */
+/** A client of a pool, replaced when it is lost, unless a signal says no; or the caller's client. */
 class Session {
-  constructor(source, closing = new AbortController()) {
+  constructor(source, signal) {
     this.pool = 'totalCount' in source ? source : null;
     this.client = this.pool ? null : source;
     this.known = new Map();
-    this.closing = closing;
+    this.signal = signal;
     this.onError = () => { this.isLost = true; };
   }
 
@@ -123,33 +114,24 @@ class Session {
     this.client = null;
   }
 
-  close() {
-    this.closing.abort();
-    this.release();
-  }
-
   /** Does work that may be done again, if a client of the pool is lost meanwhile. */
   async retry(work) {
-    for (let attempt = 0; ; attempt++) {
+    for (let milliseconds = 100; ; milliseconds *= 2) {
       try {
         return await work();
       } catch (error) {
-        if (!this.pool || attempt === PAUSES.length || !(LOST.test(error.code)
+        if (!this.pool || milliseconds > LAST_PAUSE_MS || !(LOST.test(error.code)
             || /^Connection terminated|not queryable/.test(error.message)))
           throw error;
         this.release(error);
       }
-      await pause(PAUSES[attempt], undefined, { signal: this.closing.signal });
+      await pause(milliseconds, undefined, { signal: this.signal });
     }
   }
 
   async query(text, values) { return (await (await this.open()).query(text, values)).rows; }
 
-  async copy(text, take) {
-    const copy = new Copy(text, take);
-    (await this.open()).query(copy);
-    return copy;
-  }
+  async copy(text) { return (await this.open()).query(new Copy(text)); }
 
   async statements(value) {
     const { schema, table: name, key, column = 'content' } = value;
@@ -166,21 +148,18 @@ class Session {
     return this.known.get(value);
   }
 
-  /** The first row of a statement for a value: a summary, and one more column. */
-  async first(value, name, ...own) {
+  /** The first row that one of some statements for a value gives: a summary, one more column. */
+  async first(value, names, ...own) {
     const statements = await this.statements(value);
-    const terms = name === 'begin' ? own : [...statements.key, ...own];
-    const [row] = await this.query({ text: fill(statements[name], terms), rowMode: 'array' });
-    if (row && !(/^\d{1,15}$/.test(row[0]) && row[1]?.length === 32))
-      throw unexpected("the server's answer is none of blobext's");
-    return row && { size: Number(row[0]), sha256: row[1].toString('hex'), number: row[2] };
-  }
-
-  async stat(value, name = 'stat', ...terms) {
-    const found = await this.first(value, name, ...terms);
-    if (!found)
-      throw new BlobError('BLOB_MISSING', `${value.table} has no value of ${inspect(value.key)}`);
-    return found;
+    for (const name of names) {
+      const terms = name === 'begin' ? own : [...statements.key, ...own];
+      const [row] = await this.query({ text: fill(statements[name], terms), rowMode: 'array' });
+      if (row && !(/^\d{1,15}$/.test(row[0]) && row[1]?.length === 32))
+        throw unexpected("the server's answer is none of blobext's");
+      if (row)
+        return { size: Number(row[0]), sha256: row[1].toString('hex'), number: row[2] };
+    }
+    throw new BlobError('BLOB_MISSING', `${value.table} has no value of ${inspect(value.key)}`);
   }
 
   async run(value, name) {
@@ -191,12 +170,10 @@ class Session {
   /** Begins a transaction, or a savepoint in that of the caller's client; returns what ends it. */
   async begin() {
     await this.open();
-    const isNested = !this.pool && await this.query('SAVEPOINT blobext').then(() => true,
-      (error) => {
-        if (error.code !== '25P01')    // It is in no transaction.
-          throw error;
-        return false;
-      });
+    const isNested = !this.pool && await this.query('SAVEPOINT blobext').catch((error) => {
+      if (error.code !== '25P01')    // It is in no transaction.
+        throw error;
+    });
     if (!isNested)
       await this.query('BEGIN');
     return {
@@ -208,13 +185,13 @@ class Session {
 }
 
 const describe = ({ size, sha256 }) => ({ size, sha256 });
-const areSame = (one, other) => one?.size === other.size && one.sha256 === other.sha256;
+const isOf = ({ size, sha256 }, bytes, hash) => size === bytes
+  && sha256 === hash.copy().digest('hex');
 
 /** One upload of the server, in a transaction of its own. */
 class Upload {
   constructor(session) {
     this.session = session;
-    this.position = 0;
     this.hash = createHash('sha256');
   }
 
@@ -224,15 +201,15 @@ class Upload {
     const { pieces } = await session.statements(value);
     this.transaction = await session.begin();
     try {
-      const beginning = stage ? await session.stat(stage, 'resume', int8(0))
-        : await session.first(value, 'begin', int8(expected));
+      if (stage)
+        await session.run(stage, 'stage');
+      const beginning = stage ? await session.first(stage, ['resume'], int8(0))
+        : await session.first(value, ['begin'], int8(expected));
       this.number = int8(beginning.number);
       this.header = Buffer.from('d....\0\x02\0\0\0\b........----', 'latin1');
       this.header.writeBigInt64BE(BigInt(beginning.number), 11);
       this.copy = await session.copy(pieces);
-      await this.copy.began;
-      if (this.copy.error)
-        throw this.copy.error;
+      await Promise.race([this.copy.began, this.copy.done]);
       this.copy.connection.sendCopyFromChunk(COPY_BEGIN);
       this.position = beginning.size;
       return beginning;
@@ -263,9 +240,8 @@ class Upload {
     this.copy.connection.endCopyFrom();
     await this.copy.done;
     this.copy = null;
-    const stored = await this.session.first(value, 'update', this.number)
-      ?? await this.session.first(value, 'insert', this.number);
-    if (!areSame(stored, { size: this.position, sha256: this.hash.copy().digest('hex') }))
+    const stored = await this.session.first(value, ['update', 'insert'], this.number);
+    if (!isOf(stored, this.position, this.hash))
       throw new BlobError('BLOB_MISMATCH', 'the server has stored other bytes than were sent');
     if (stage)
       await this.session.run(stage, 'unstage');
@@ -289,90 +265,69 @@ class Upload {
 
 /** One version of a value; reads go on after a lost connection. */
 class BlobReader {
-  constructor(session, value, { size, sha256 }) {
-    Object.assign(this, { session, value, size, sha256 });
+  constructor(source, value) {
+    this.closing = new AbortController();
+    this.session = new Session(source, this.closing.signal);
+    this.value = value;
+  }
+
+  async open() {
+    const found = await this.session.retry(() => this.session.first(this.value, ['stat']))
+      .catch((error) => {
+        this.close();
+        throw error;
+      });
+    return Object.assign(this, describe(found));
   }
 
   async read(offset, length) {
     if (offset < 0 || length < 0)
       throw new RangeError('offset and length must not be negative');
     const pieces = [];
-    for (let at = offset, end = Math.min(offset + length, this.size); at < end; at += SPAN_BYTES)
-      pieces.push(...await this.readPieces(at, Math.min(at + SPAN_BYTES, end)));
+    for (let at = offset, end = Math.min(offset + length, this.size); at < end; at += PIECE_BYTES)
+      pieces.push(await this.readPiece(at, end));
     return pieces.length === 1 ? pieces[0] : Buffer.concat(pieces);
   }
 
-  /** By COPY, because node-postgres has no binary results; rows with offset and content. */
-  readPieces(start, end) {
+  /** Up to an end, or of a bounded size. By COPY: node-postgres has no binary results. */
+  readPiece(start, end) {
+    const length = Math.min(PIECE_BYTES, end - start);
     return this.session.retry(async () => {
       const { read, key } = await this.session.statements(this.value);
-      const pieces = [];
-      let isFirst = true;
-      let at = start;
-      const take = (message) => {
-        const row = message.subarray(isFirst ? 11 + 4 + 4 : 0);
-        isFirst = false;
-        if (row.readInt16BE(0) === -1)    // The end.
-          return;
-        const piece = Buffer.from(row.subarray(2 + 4 + 8 + 4));
-        if (row.readBigInt64BE(2 + 4) !== BigInt(at)
-            || piece.length !== Math.min(ROW_BYTES, end - at))
-          throw unexpected('the server does not give this range');
-        pieces.push(piece);
-        at += piece.length;
-        this.weight = weigh(piece.length);
-      };
-      const part = 'blobext_part.start';
-      const content = fill(read, [...key, part,
-        `pg_catalog.int8smaller(${ROW_BYTES}, ${int8(end)} OPERATOR(pg_catalog.-) ${part})`,
-        `'\\x${this.sha256}'`]);
-      const copy = await this.session.copy(`COPY (SELECT ${part}, blobext_read.content
-        FROM pg_catalog.generate_series(${int8(start)}::pg_catalog.int8,
-          ${int8(end - 1)}::pg_catalog.int8, ${ROW_BYTES}::pg_catalog.int8) AS blobext_part (start)
-        CROSS JOIN LATERAL (${content}) AS blobext_read (content))
-        TO STDOUT (FORMAT binary)`, take);
+      const content = fill(read, [...key, int8(start), int8(length), `'\\x${this.sha256}'`]);
+      const copy = await this.session.copy(`COPY (${content}) TO STDOUT (FORMAT binary)`);
       await copy.done;
-      if (copy.problem)
-        throw copy.problem;
-      if (at === start)
+      if (copy.row?.length === COPY_BEGIN.length + COPY_END.length)
         throw new BlobError('BLOB_CHANGED', 'the value was replaced or removed meanwhile');
-      if (at !== end)
-        throw unexpected(`the server gives ${at - start} bytes in place of ${end - start}`);
-      return pieces;
+      if (copy.row?.length !== COPY_BEGIN.length + 2 + 4 + length)
+        throw unexpected('the server does not give this range');
+      this.weight = weigh(length);
+      return copy.row.subarray(-length);
     });
   }
 
-  createReadStream(options) { return new BlobReadStream(async () => this, null, options); }
+  createReadStream(options) { return new BlobReadStream(this, false, options); }
 
-  close() { this.session.close(); }
-}
-
-async function openReader(source, value, closing) {
-  const session = new Session(source, closing);
-  try {
-    return new BlobReader(session, value, await session.retry(() => session.stat(value)));
-  } catch (error) {
-    session.close();
-    throw error;
+  close() {
+    this.closing.abort();
+    this.session.release();
   }
 }
 
 class BlobReadStream extends Readable {
-  /** Closing is set if the reader is this stream's own: it ends the attempts to connect again. */
-  constructor(open, closing, { start = 0, end = Infinity, ...options } = {}) {
+  constructor(reader, isOwner, { start = 0, end = Infinity, ...options } = {}) {
     if (!(start >= 0 && end >= start - 1))
       throw new RangeError(`no range: ${start} to ${end}`);
-    super({ highWaterMark: ROW_BYTES, ...options });
-    Object.assign(this, { open, closing, position: start, end, hashed: 0, pieces: [] });
+    super({ highWaterMark: 2 * PIECE_BYTES, ...options });
+    Object.assign(this, { reader, isOwner, position: start, end, hashed: 0 });
     this.hash = createHash('sha256');
   }
 
   _construct(callback) {
-    this.pending = this.open().then((reader) => {
-      this.reader = reader;
-      this.summary = describe(reader);
-      this.end = Math.min(this.end + 1, reader.size);
-    });
+    this.pending = (async () => {
+      this.summary = describe(this.isOwner ? await this.reader.open() : this.reader);
+      this.end = Math.min(this.end + 1, this.summary.size);
+    })();
     this.pending.then(() => callback(), callback);
   }
 
@@ -382,12 +337,10 @@ class BlobReadStream extends Readable {
   }
 
   async readNext() {
-    const { position, end, summary } = this;
+    const { reader, position, end, summary } = this;
     if (position >= end)
       return null;
-    if (this.pieces.length === 0)
-      this.pieces = await this.reader.readPieces(position, Math.min(position + SPAN_BYTES, end));
-    const piece = this.pieces.shift();
+    const piece = await reader.readPiece(position, end);
     this.position += piece.length;
     if (this.hashed === position) {
       this.hash.update(piece);
@@ -399,10 +352,11 @@ class BlobReadStream extends Readable {
   }
 
   async _destroy(error, callback) {
-    this.closing?.abort();
+    if (this.isOwner)
+      this.reader.closing.abort();
     await Promise.resolve(this.pending).catch(() => {});
-    if (this.closing)
-      this.reader?.close();
+    if (this.isOwner)
+      this.reader.close();
     callback(error);
   }
 }
@@ -434,7 +388,7 @@ class BlobWriteStream extends Writable {
   async _destroy(error, callback) {
     await this.pending;
     await this.upload.discard();
-    this.session.close();
+    this.session.release();
     callback(error);
   }
 }
@@ -453,7 +407,7 @@ class Input {
       for (let piece; (piece = await this.read(beginning.size - this.position));)
         this.hash.update(piece);
     }
-    if (!areSame(beginning, { size: this.position, sha256: this.hash.copy().digest('hex') }))
+    if (!isOf(beginning, this.position, this.hash))
       throw new BlobError('BLOB_MISMATCH', 'the stage does not have the beginning of this content');
   }
 
@@ -464,10 +418,9 @@ class Input {
       return null;
     while (this.rest.length === 0) {
       const { done, value } = await this.iterator.next();
-      if (done) {
-        this.isAtEnd = true;
+      this.isAtEnd = done;
+      if (done)
         return null;
-      }
       this.rest = Buffer.from(value.buffer ?? value, value.byteOffset, value.byteLength);
     }
     const piece = this.rest.subarray(0, limit);
@@ -483,63 +436,47 @@ class Blobs {
   constructor(source) { this.source = source; }
 
   async stat(value) {
-    const session = new Session(this.source);
-    try {
-      return describe(await session.retry(() => session.stat(value)));
-    } finally {
-      session.close();
-    }
+    const reader = await this.open(value);
+    reader.close();
+    return describe(reader);
   }
 
-  open(value) { return openReader(this.source, value, new AbortController()); }
+  open(value) { return new BlobReader(this.source, value).open(); }
 
   createReadStream(value, options) {
-    const closing = new AbortController();
-    return new BlobReadStream(() => openReader(this.source, value, closing), closing, options);
+    return new BlobReadStream(new BlobReader(this.source, value), true, options);
   }
 
   createWriteStream(value, options) {
     return new BlobWriteStream(new Session(this.source), value, options);
   }
 
-  /** With a stage: sections go into that; then an upload of nothing more goes into the row. */
+  /** With a stage: a section that does not reach the end goes into that, the last into the row. */
   async upload(value, open, { stage, signal } = {}) {
-    const session = new Session(this.source);
+    const session = new Session(this.source, signal);
     const input = new Input(open, signal);
-    const abort = () => session.closing.abort();
-    signal?.addEventListener('abort', abort);
-    const send = async (target, limit, finished) => {
+    const send = async () => {
       const upload = new Upload(session);
       try {
-        await input.goTo(await upload.begin(target, 0, stage));
+        await input.goTo(await upload.begin(value, 0, stage));
         upload.hash = input.hash;
+        const limit = stage ? SECTION_BYTES : Infinity;
         for (let left = limit, piece; (piece = await input.read(left)); left -= piece.length)
           await upload.write(piece);
-        return await upload.store(target, finished);
+        return await (input.isAtEnd ? upload.store(value, stage) : upload.store(stage));
       } finally {
         await upload.discard();
       }
     };
     try {
-      if (!stage)
-        return await session.retry(() => send(value, Infinity));
-      let staged;
-      do {
-        staged = await session.retry(async () => {
-          await session.run(stage, 'stage');
-          return send(stage, SECTION_BYTES);
-        });
-      } while (!input.isAtEnd);
-      return await session.retry(() => send(value, 0, stage).catch(async (error) => {
-        // If the stage is gone, an attempt whose answer was lost has committed.
-        if (error.code !== 'BLOB_MISSING' || !areSame(await session.stat(value), staged))
-          throw error;
-        return staged;
-      }));
+      let stored;
+      do
+        stored = await session.retry(send);
+      while (!input.isAtEnd);
+      return stored;
     } finally {
-      signal?.removeEventListener('abort', abort);
       await input.close();
-      session.close();
+      session.release();
     }
   }
 }
