@@ -3,7 +3,8 @@
 Seen to fail: without group_bind() in request_node() every test here; without copies_commit()
 test_open_files; without the snapshot in search() of copies.c test_one_file_in_two; without
 group_fail() test_error_after_close and test_lost_connection_after_close; with a COMMIT that waits
-for the sender's queue test_other_transaction_waits.
+for the sender's queue test_other_transaction_waits; without is_queued in make_now(), on a loaded
+machine, test_sent_after_close, in about every third run.
 """
 
 import contextlib

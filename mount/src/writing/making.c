@@ -226,8 +226,11 @@ birth_set_attributes(struct writer *writer, struct node *node, const mode_t *mod
 
 /* ---- making before a request ---- */
 
-/* The caller is a user of the copy, and then no more.  An error shows in the request for which this
- * is done, or at the file's close. */
+/*
+ * The caller is a user of the copy, and then no more.  An error shows in the request for which this
+ * is done, or at the file's close.  A file that waits for the sender is made with its content: were
+ * that sent later, the request, such as unlink(), could come before it.
+ */
 static void
 make_now(struct writer *writer, struct copy *copy)
 {
@@ -235,7 +238,8 @@ make_now(struct writer *writer, struct copy *copy)
 
 	pthread_mutex_lock(&copy->lock);
 	if (copy->birth != NULL && !copy->is_removed)
-		error = birth_make(writer, copy, false, false);
+		error = birth_make(writer, copy, copy->is_queued &&
+						   copy->working.size <= SPOOL_MEMORY_BYTES, false);
 	pthread_mutex_unlock(&copy->lock);
 	if (error != 0)
 		debug("inode %llu is not made: %s", (unsigned long long) copy->node->attributes.ino,
