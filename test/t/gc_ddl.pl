@@ -90,7 +90,7 @@ foreach my $no (0 .. $#kinds)
 	my $command = $kinds[$no][1];
 	if (defined $command)
 	{
-		push @sessions, session('BEGIN', "INSERT INTO s.t2 SELECT * FROM s.k$no",
+		$sessions[$no] = session('BEGIN', "INSERT INTO s.t2 SELECT * FROM s.k$no",
 			"DELETE FROM s.k$no", sprintf($command, "k$no"), 'SELECT 1');
 		next;
 	}
