@@ -14,6 +14,11 @@
  *
  * usage: floor --file path
  *
+ * With --pages it reads some of the first pages of such a file at random, one at a time, by pread(),
+ * and prints their number and seconds.
+ *
+ * usage: floor --pages path pages count
+ *
  * With --upload it receives content over a Unix socket, in pieces of 124 kB of another process,
  * while 16 pieces of 256 kB are in flight to a file with O_DIRECT and are hashed meanwhile; then
  * fdatasync().  "twice": each piece goes to a second file as well, as to a log.  Prints rounds of
@@ -190,6 +195,24 @@ read_file(const char *path)
 	printf("%ld\t%.6f\n", size_bytes, now() - started);
 }
 
+/* Read some of the first pages of a file at random, and print their number and seconds. */
+static void
+read_pages(const char *path, long pages, long count)
+{
+	double		started;
+
+	data_fd = open(path, O_RDONLY | O_DIRECT);
+	if (data_fd < 0)
+		fail(path);
+	started = now();
+	for (long n = 0; n < count; n++)
+	{
+		if (pread(data_fd, content, PAGE_BYTES, random() % pages * PAGE_BYTES) != PAGE_BYTES)
+			fail("read");
+	}
+	printf("%ld\t%.6f\n", count, now() - started);
+}
+
 /* Another process that sends the first bytes of the content; returns the socket to receive from. */
 static int
 start_sender(long bytes)
@@ -317,26 +340,32 @@ measure(const char *name, void (*work) (long size_bytes), long size_bytes, long 
 int
 main(int argc, char **argv)
 {
-	FILE	   *random = fopen("/dev/urandom", "r");
+	FILE	   *noise = fopen("/dev/urandom", "r");
 	long		content_bytes = MAX_PIECES * PIECE_BYTES;
 
 	if (argc < 3)
 	{
 		fprintf(stderr, "usage: floor directory size,rounds,values... | floor --file path"
-				" | floor --upload directory MB rounds [twice]\n");
+				" | floor --pages path pages count | floor --upload directory MB rounds [twice]\n");
 		return 2;
 	}
 	content = mmap(NULL, content_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (content != MAP_FAILED)
 		madvise(content, content_bytes, MADV_HUGEPAGE);
-	if (content == MAP_FAILED || random == NULL ||
-		fread(content, 1, content_bytes, random) != (size_t) content_bytes)
+	if (content == MAP_FAILED || noise == NULL ||
+		fread(content, 1, content_bytes, noise) != (size_t) content_bytes)
 		fail("content");
 	if (io_uring_queue_init(MAX_PIECES, &ring, 0) != 0)
 		fail("io_uring");
 	if (strcmp(argv[1], "--file") == 0)
 	{
 		read_file(argv[2]);
+		return 0;
+	}
+	if (strcmp(argv[1], "--pages") == 0 && argc >= 5)
+	{
+		srandom((unsigned) getpid());
+		read_pages(argv[2], atol(argv[3]), atol(argv[4]));
 		return 0;
 	}
 	if (strcmp(argv[1], "--upload") == 0 && argc >= 5)

@@ -188,7 +188,8 @@ function print_level(level) {
 }
 
 END {
-	name_count = split("blobstate lo innodb sqlite file receive hash log behind direct", names, " ")
+	name_count = split("blobstate lo innodb sqlite file receive hash log behind direct pread",
+		names, " ")
 	print "Rates are medians of rounds; the percentage is how far half of the rounds lie from them."
 	print "The columns of contenders are ratios to bytea.  CPU us: time of the server process on a"
 	print "CPU for each value, of blobstate and of bytea; it varies less than rates do."

@@ -32,6 +32,21 @@ random_values()		# bytes, values
 	echo "$few"
 }
 
+# The floor of random cold reads: pages of the file that has the values of blobstate, one for each.
+pread_rounds()		# level, bytes, all values, values
+{
+	local round pages=$((($2 + 4095) / 4096 * $3)) oid
+
+	has_contender blobstate || return 0
+	[ $pages -le 262144 ] || pages=262144
+	oid=$(sql -c 'SELECT oid FROM pg_database WHERE datname = current_database()')
+	for ((round = 0; round < rounds; round++)); do
+		as_user "$work/floor" --pages "$work/data/pg_blobext/$oid".*/00000000 $pages "$4" |
+			awk -v OFS='\t' -v bytes="$2" -v round="$round" \
+				'{ print "random-cold", "libpq", bytes, 1, "pread", round, $1, $2 }' | record "$1"
+	done
+}
+
 # ---- dumps ----
 
 # CPU seconds, and bytes read from the device, of the server's processes that have ended, once those
@@ -144,6 +159,7 @@ scan_cells()		# level
 		restart_cold
 		load_existing "$1" random random-cold "$bytes" "$values" --cold \
 			--values "$(random_values "$bytes" "$values")" --contenders "$names" --rounds "$rounds"
+		pread_rounds "$1" "$bytes" "$values" "$(random_values "$bytes" "$values")"
 		load_existing "$1" random random-warm "$bytes" "$values" \
 			--values "$(values_of "$bytes")" --contenders "$names" --rounds "$rounds"
 		dump_cells "$1" "$bytes" "$values"
