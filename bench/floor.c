@@ -14,8 +14,8 @@
  *
  * usage: floor --file path
  *
- * With --pages it reads some of the first pages of such a file at random, one at a time, by pread(),
- * and prints their number and seconds.
+ * With --pages it reads some of the first pages of such a file at random, one at a time, by
+ * pread(), and prints their number and seconds.
  *
  * usage: floor --pages path pages count
  *

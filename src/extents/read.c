@@ -67,6 +67,7 @@ typedef struct ReadState
 	BlobStored *stored;
 	BlobAheadWindow *window;	/* NULL: nothing is read ahead */
 	BlobBufferUse use;
+	uint32		rewrites;		/* of the buffer, before the read */
 	int			error;			/* first errno seen, or 0, and where */
 	BlobPageNo	error_page;
 	int			current;		/* request that is being filled, not yet started */
@@ -123,7 +124,7 @@ finish_part(const ReadState *state, const ReadPart *part, bool is_failed)
 							 is_failed ? 0 : part->valid);
 	else if (state->use == BLOB_BUFFER_KEEP && !is_failed)
 		blob_buffer_put(&state->store.id, part->generation, part->chunk_bytes, part->extent_offset,
-						part->memory, part->valid);
+						part->memory, part->valid, state->rewrites);
 }
 
 /* Wait for the request of a buffer, if there is one, and finish its parts. */
@@ -361,6 +362,7 @@ static void
 read_in_claim(ReadState *state, int first_no, uint64 offset, uint64 length, char *target)
 {
 	blob_io_begin();
+	state->rewrites = blob_buffer_rewrites();
 	for (int i = 0; i < BLOB_IO_BUFFER_COUNT; i++)
 		pending[i].part_count = 0;
 	PG_TRY();

@@ -40,9 +40,10 @@ extern bool blob_verify_locked(Buffer buffer, const BlobStored *stored, int exte
 /*
  * Note the generation of an extent's first look, unless there is one already.  False, and nothing
  * is noted, if the extent has unlogged content.  May read a file, so no buffer should be locked.
+ * Exported, so that test/unit/stop_calls.c can take its place.
  */
-extern bool blob_verify_note(const BlobStore *store, BlobStored *stored, int extent_no,
-							 BlobGeneration generation);
+extern PGDLLEXPORT bool blob_verify_note(const BlobStore *store, BlobStored *stored, int extent_no,
+										 BlobGeneration generation);
 
 /* ERROR XB001: the extent_no-th extent of a value of value_bytes bytes has been freed or reused. */
 pg_noreturn extern void blob_verify_report_stale(int extent_no, uint64 value_bytes);

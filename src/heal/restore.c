@@ -13,7 +13,6 @@
 #include "io/engine.h"
 #include "io/segment.h"
 #include "io/unlogged.h"
-#include "io/write_counts.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "store/store.h"
@@ -28,9 +27,12 @@
 
 /* ---- writing ---- */
 
-/* Write bytes at an offset of a file, in as many calls as that takes. */
-static void
-write_all(int fd, const char *data, size_t bytes, off_t offset, uint32 segment_no)
+/*
+ * Write bytes at an offset of a file, in as many calls as that takes.  Returns 0, or the errno of a
+ * call that failed: a part may have been written.
+ */
+static int
+write_all(int fd, const char *data, size_t bytes, off_t offset)
 {
 	while (bytes > 0)
 	{
@@ -39,27 +41,24 @@ write_all(int fd, const char *data, size_t bytes, off_t offset, uint32 segment_n
 		if (written < 0 && errno == EINTR)
 			continue;
 		if (written <= 0)
-		{
-			if (written == 0)
-				errno = ENOSPC;
-			ereport(ERROR,
-					(errcode_for_file_access(),
-					 errmsg("could not write content to segment %u: %m", segment_no)));
-		}
+			return written < 0 ? errno : ENOSPC;
 		data += written;
 		bytes -= written;
 		offset += written;
 	}
+	return 0;
 }
 
 /*
  * Write heal->aligned to pages of one segment, if the map still has the extent.  FREE needs the
  * lock that is held meanwhile: no page is written after it was freed, and CONTENT precedes FREE.
+ * Frames of the pages are outdated as soon as one may have been written, also if the write fails.
  */
 static bool
 write_locked(BlobHeal *heal, Relation map, const BlobExtent *extent, BlobPageNo page,
 			 uint32 pages, uint32 length_bytes)
 {
+	Size		bytes = (Size) pages * BLOB_PAGE_SIZE;
 	int			fd = blob_segment_open(&heal->store, blob_segment_of(page),
 									   BLOB_SEGMENT_MUST_EXIST);
 	BlobWalContentPart part = {heal->aligned, length_bytes};
@@ -74,10 +73,18 @@ write_locked(BlobHeal *heal, Relation map, const BlobExtent *extent, BlobPageNo 
 		blob_map_entry_generation(&entry) == extent->generation;
 	if (is_same)
 	{
-		write_all(fd, heal->aligned, (size_t) pages * BLOB_PAGE_SIZE,
-				  blob_layout_file_offset(page), blob_segment_of(page));
-		/* An error may come before the pages are forgotten. */
-		blob_write_counts_add(&heal->store, page, pages);
+		int			error = write_all(fd, heal->aligned, bytes, blob_layout_file_offset(page));
+
+		blob_buffer_outdate(&heal->store, extent->generation,
+							blob_buffer_chunk_bytes(extent->pages),
+							(page - extent->first_page) * BLOB_PAGE_SIZE, bytes);
+		if (error != 0)
+		{
+			errno = error;
+			ereport(ERROR,
+					(errcode_for_file_access(),
+					 errmsg("could not write content to segment %u: %m", blob_segment_of(page))));
+		}
 		if (heal->logs_content)
 			blob_wal_log_content(&heal->store, page, &part, 1, false);
 	}
@@ -85,7 +92,7 @@ write_locked(BlobHeal *heal, Relation map, const BlobExtent *extent, BlobPageNo 
 	return is_same;
 }
 
-/* Remember pages for the buffer and for the sync. */
+/* Remember pages for the sync. */
 static void
 note_written(BlobHeal *heal, const BlobExtent *extent, uint64 start, uint64 end)
 {
@@ -140,8 +147,6 @@ blob_restore_write(BlobHeal *heal, const BlobExtent *extent, uint64 start, const
 	blob_store_close(&store);
 	if (heal->logs_content)
 		XLogSetAsyncXactLSN(XactLastRecEnd);
-	blob_buffer_forget(&heal->store, extent->generation, blob_buffer_chunk_bytes(extent->pages),
-					   start, length_bytes);
 	return is_same;
 }
 
@@ -283,19 +288,6 @@ blob_heal_flush(BlobHeal *heal)
 {
 	sync_written(heal);
 	forget_proven(heal);
-	/*
-	 * Readers of damaged bytes may have offered them since they were written anew.  A frame of such
-	 * bytes stays while others behind them are dirty.
-	 */
-	for (int i = 0; i < heal->written_count; i++)
-	{
-		const BlobHealWritten *written = &heal->written[i];
-
-		blob_buffer_flush_extent(&heal->store, &written->extent);
-		blob_buffer_forget(&heal->store, written->extent.generation,
-						   blob_buffer_chunk_bytes(written->extent.pages), written->start,
-						   written->end - written->start);
-	}
 	heal->written_count = 0;
 	heal->batch_bytes = 0;
 }

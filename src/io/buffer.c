@@ -42,7 +42,8 @@
  * atomic exchange.  A signal handler can do that, whatever locks the interrupted process has taken.
  *
  * A fill of a neighbour may bring pages that have yet to be written.  The README of this folder has
- * the argument why no reader takes them for content ("Neighbours").
+ * the argument why no reader takes them for content ("Neighbours"), and why none keeps the bytes of
+ * pages that a repair has written anew ("Rewritten pages").
  *
  * A process that is killed during a claim takes the whole cluster through a restart, as with any
  * LWLock.
@@ -69,10 +70,15 @@ typedef struct BufferEntry
 	uint32		frame_no;
 } BufferEntry;
 
+/* Chunks share counts of rewrites by their hash. */
+#define REWRITE_COUNTS 4096
+
 typedef struct BufferShared
 {
 	pg_atomic_uint64 used_bytes;
 	uint64		total_bytes;
+	pg_atomic_uint32 rewrites;	/* of pages that were written anew: raised before a count is */
+	pg_atomic_uint32 rewrite_counts[REWRITE_COUNTS];
 } BufferShared;
 
 /* How this process holds a frame. */
@@ -161,6 +167,9 @@ blob_buffer_shmem_init(void)
 	{
 		pg_atomic_init_u64(&buffer_shared->used_bytes, 0);
 		buffer_shared->total_bytes = (uint64) frame_count * BLOB_BUFFER_SMALL_CHUNK_BYTES;
+		pg_atomic_init_u32(&buffer_shared->rewrites, 0);
+		for (int i = 0; i < REWRITE_COUNTS; i++)
+			pg_atomic_init_u32(&buffer_shared->rewrite_counts[i], 0);
 	}
 	blob_frames_shmem_init();
 
@@ -190,11 +199,16 @@ partition_lock(uint32 hash)
 	return &buffer_locks[hash % BLOB_BUFFER_PARTITIONS].lock;
 }
 
+static pg_atomic_uint32 *
+rewrite_count(uint32 hash)
+{
+	return &buffer_shared->rewrite_counts[hash % REWRITE_COUNTS];
+}
+
 /* Find the key and pin its frame; NULL if it is not cached.  Takes the partition lock shared. */
 static BufferFrame *
-find_and_pin(const BufferKey *key)
+find_and_pin(const BufferKey *key, uint32 hash)
 {
-	uint32		hash = get_hash_value(buffer_table, key);
 	LWLock	   *lock = partition_lock(hash);
 	BufferFrame *frame = NULL;
 	BufferEntry *entry;
@@ -231,11 +245,15 @@ readable_bytes(const BufferFrame *frame, uint32 start, bool only_dirty, uint32 *
 	return 0;
 }
 
-/* Whether a pinned or claimed frame has bytes of a neighbour that may have been written since. */
+/*
+ * Whether pages of a pinned or claimed frame may have been written since it was filled: those of a
+ * neighbour, or those that a repair has written anew.  Its dirty pages are right all the same.
+ */
 static bool
-is_outdated(const BufferFrame *frame)
+is_outdated(const BufferFrame *frame, uint32 hash)
 {
-	return frame->is_neighbour && blob_write_count(frame->count_no) != frame->count_seen;
+	return pg_atomic_read_u32(rewrite_count(hash)) != frame->rewrites_seen ||
+		(frame->is_neighbour && blob_write_count(frame->count_no) != frame->count_seen);
 }
 
 uint32
@@ -245,6 +263,7 @@ blob_buffer_get(const BlobStoreId *store, BlobGeneration generation, uint32 chun
 {
 	uint32		start = offset_bytes % chunk_bytes;
 	BufferKey	key;
+	uint32		hash;
 	BufferFrame *frame;
 	uint32		copied = 0;
 
@@ -255,16 +274,13 @@ blob_buffer_get(const BlobStoreId *store, BlobGeneration generation, uint32 chun
 		return 0;
 
 	make_key(&key, store, generation, chunk_bytes, offset_bytes);
-	frame = find_and_pin(&key);
-	if (frame != NULL && is_outdated(frame))
-	{
-		blob_frame_unpin(frame);
-		frame = NULL;
-	}
+	hash = get_hash_value(buffer_table, &key);
+	frame = find_and_pin(&key, hash);
 	if (frame != NULL)
 	{
-		copied = Min(readable_bytes(frame, start, use == BLOB_BUFFER_BYPASS, device_bytes),
-					 length_bytes);
+		bool		only_dirty = use == BLOB_BUFFER_BYPASS || is_outdated(frame, hash);
+
+		copied = Min(readable_bytes(frame, start, only_dirty, device_bytes), length_bytes);
 		if (copied > 0)
 		{
 			memcpy(dst, blob_frame_content(frame) + start, copied);
@@ -285,21 +301,36 @@ blob_buffer_get(const BlobStoreId *store, BlobGeneration generation, uint32 chun
 	return copied;
 }
 
+/* Bytes that are offered to the buffer. */
+typedef struct Offer
+{
+	BufferKey	key;
+	uint32		hash;
+	uint32		start;			/* in the chunk */
+	uint32		length;
+	const char *data;
+	uint32		rewrites_seen;	/* the count of the chunk, from before the bytes were read */
+} Offer;
+
 /*
  * Add bytes to a claimed frame that holds a part of the same chunk.  If the new range neither
  * overlaps nor touches the present one, the longer of the two is kept.  Nothing is kept of a frame
- * that is outdated.
+ * that is outdated, nor of bytes that are.
  */
 static void
-merge_range(BufferFrame *frame, uint32 start, const char *data, uint32 length_bytes)
+merge_range(BufferFrame *frame, const Offer *offer)
 {
-	uint32		end = start + length_bytes;
+	uint32		start = offer->start;
+	uint32		end = start + offer->length;
 
-	if (is_outdated(frame))
+	if (is_outdated(frame, offer->hash))
 	{
 		frame->is_neighbour = false;
+		frame->rewrites_seen = offer->rewrites_seen;
 		frame->valid_start = frame->valid_end = start;
 	}
+	else if (frame->rewrites_seen != offer->rewrites_seen)
+		return;
 	if (start >= frame->valid_start && end <= frame->valid_end)
 		return;
 	if (start <= frame->valid_end && end >= frame->valid_start)
@@ -307,14 +338,14 @@ merge_range(BufferFrame *frame, uint32 start, const char *data, uint32 length_by
 		frame->valid_start = Min(frame->valid_start, start);
 		frame->valid_end = Max(frame->valid_end, end);
 	}
-	else if (length_bytes > frame->valid_end - frame->valid_start)
+	else if (offer->length > frame->valid_end - frame->valid_start)
 	{
 		frame->valid_start = start;
 		frame->valid_end = end;
 	}
 	else
 		return;
-	memcpy(blob_frame_content(frame) + start, data, length_bytes);
+	memcpy(blob_frame_content(frame) + start, offer->data, offer->length);
 }
 
 /*
@@ -322,16 +353,15 @@ merge_range(BufferFrame *frame, uint32 start, const char *data, uint32 length_by
  * entry stays in the table; readers that find the frame claimed have a miss.
  */
 static bool
-refresh_existing(const BufferKey *key, uint32 hash, uint32 start, const char *data,
-				 uint32 length_bytes)
+refresh_existing(const Offer *offer)
 {
-	LWLock	   *lock = partition_lock(hash);
+	LWLock	   *lock = partition_lock(offer->hash);
 	BufferFrame *frame = NULL;
 	BufferEntry *entry;
 	bool		is_cached;
 
 	LWLockAcquire(lock, LW_SHARED);
-	entry = hash_search_with_hash_value(buffer_table, key, hash, HASH_FIND, NULL);
+	entry = hash_search_with_hash_value(buffer_table, &offer->key, offer->hash, HASH_FIND, NULL);
 	is_cached = (entry != NULL);
 	if (is_cached && blob_frame_claim(blob_frame(entry->frame_no)))
 		frame = blob_frame(entry->frame_no);
@@ -339,7 +369,7 @@ refresh_existing(const BufferKey *key, uint32 hash, uint32 start, const char *da
 
 	if (frame != NULL)
 	{
-		merge_range(frame, start, data, length_bytes);
+		merge_range(frame, offer);
 		blob_frame_disclaim(frame);
 	}
 	return is_cached;
@@ -359,32 +389,23 @@ evict(BufferFrame *frame)
 }
 
 /*
- * Take a key out of the table.  False if its frame is in use, and clean: the caller tries again.
- * The look-up needs the key's lock in shared mode only: no process pins a frame that is claimed.
+ * Take a key out of the table.  False if its frame is in use.  The look-up needs the key's lock in
+ * shared mode only: no process pins a frame that is claimed.
  */
 static bool
-forget_chunk(const BufferKey *key)
+forget_chunk(const BufferKey *key, uint32 hash)
 {
-	uint32		hash = get_hash_value(buffer_table, key);
 	LWLock	   *lock = partition_lock(hash);
 	BufferFrame *frame = NULL;
 	BufferEntry *entry;
-	bool		is_done = true;
 
 	LWLockAcquire(lock, LW_SHARED);
 	entry = hash_search_with_hash_value(buffer_table, key, hash, HASH_FIND, NULL);
-	if (entry != NULL)
-	{
+	if (entry != NULL && blob_frame_claim(blob_frame(entry->frame_no)))
 		frame = blob_frame(entry->frame_no);
-		if (!blob_frame_claim(frame))
-		{
-			is_done = frame->dirty_end > frame->dirty_start;
-			frame = NULL;
-		}
-	}
 	LWLockRelease(lock);
 	if (frame == NULL)
-		return is_done;
+		return entry == NULL;
 	evict(frame);
 	blob_frame_set_unused(frame);
 	frame->key.generation = BLOB_INVALID_GENERATION;
@@ -393,25 +414,29 @@ forget_chunk(const BufferKey *key)
 }
 
 void
-blob_buffer_forget(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
-				   uint64 offset_bytes, uint64 length_bytes)
+blob_buffer_outdate(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
+					uint64 offset_bytes, uint64 length_bytes)
 {
 	uint64		end = offset_bytes + length_bytes;
 
 	if (buffer_table == NULL)
 		return;
+	/* First: bytes that were read before are not offered under the new count, see put. */
+	pg_atomic_fetch_add_u32(&buffer_shared->rewrites, 1);
 	for (uint64 offset = offset_bytes / chunk_bytes * chunk_bytes; offset < end;
 		 offset += chunk_bytes)
 	{
 		BufferKey	key;
 
 		make_key(&key, store, generation, chunk_bytes, offset);
-		while (!forget_chunk(&key))
-		{
-			CHECK_FOR_INTERRUPTS();
-			pg_usleep(1000);
-		}
+		pg_atomic_fetch_add_u32(rewrite_count(get_hash_value(buffer_table, &key)), 1);
 	}
+}
+
+uint32
+blob_buffer_rewrites(void)
+{
+	return buffer_table != NULL ? pg_atomic_read_u32(&buffer_shared->rewrites) : 0;
 }
 
 /*
@@ -449,30 +474,35 @@ enter_in_table(BufferFrame *frame, const BufferKey *key, uint32 hash)
 
 void
 blob_buffer_put(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_bytes,
-				uint64 offset_bytes, const char *data, uint32 length_bytes)
+				uint64 offset_bytes, const char *data, uint32 length_bytes, uint32 rewrites)
 {
-	uint32		start = offset_bytes % chunk_bytes;
-	BufferKey	key;
+	Offer		offer = {
+		.start = offset_bytes % chunk_bytes,
+		.length = length_bytes,
+		.data = data
+	};
 	BufferFrame *frame;
-	uint32		hash;
 
-	Assert((uint64) start + length_bytes <= chunk_bytes);
+	Assert((uint64) offer.start + length_bytes <= chunk_bytes);
 
 	if (buffer_table == NULL || length_bytes == 0)
 		return;
 
-	make_key(&key, store, generation, chunk_bytes, offset_bytes);
-	hash = get_hash_value(buffer_table, &key);
-	if (refresh_existing(&key, hash, start, data, length_bytes))
+	make_key(&offer.key, store, generation, chunk_bytes, offset_bytes);
+	offer.hash = get_hash_value(buffer_table, &offer.key);
+	offer.rewrites_seen = pg_atomic_read_u32(rewrite_count(offer.hash));
+	pg_read_barrier();
+	if (blob_buffer_rewrites() != rewrites || refresh_existing(&offer))
 		return;
 
 	frame = blob_frame_take(chunk_bytes, evict);
 	if (frame == NULL)
 		return;
-	memcpy(blob_frame_content(frame) + start, data, length_bytes);
-	frame->valid_start = start;
-	frame->valid_end = start + length_bytes;
-	enter_in_table(frame, &key, hash);
+	memcpy(blob_frame_content(frame) + offer.start, data, length_bytes);
+	frame->valid_start = offer.start;
+	frame->valid_end = offer.start + length_bytes;
+	frame->rewrites_seen = offer.rewrites_seen;
+	enter_in_table(frame, &offer.key, offer.hash);
 }
 
 /* A process that ends in the middle of a read still owns frames; the kernel may write to them. */
@@ -554,18 +584,18 @@ take_frame(const BufferKey *key, BlobBufferUse use)
 	return frame;
 }
 
-/* Take the frame of a key out of the table if it is outdated; false if it stays. */
+/* Whether a key has no frame.  An outdated one is taken out of the table, if that is possible. */
 static bool
-drop_outdated(const BufferKey *key)
+has_no_frame(const BufferKey *key, uint32 hash)
 {
-	BufferFrame *frame = find_and_pin(key);
-	bool		is_dropped;
+	BufferFrame *frame = find_and_pin(key, hash);
+	bool		is_useless;
 
 	if (frame == NULL)
-		return false;
-	is_dropped = is_outdated(frame);
+		return !has_frame(key, hash);
+	is_useless = is_outdated(frame, hash);
 	blob_frame_unpin(frame);
-	return is_dropped && forget_chunk(key);
+	return is_useless && forget_chunk(key, hash);
 }
 
 /* Begin a fill that gets one of the numbers from first_no to end_no - 1, or -1. */
@@ -581,11 +611,12 @@ begin_fill(const BlobStoreId *store, BlobGeneration generation, uint32 chunk_byt
 	fill = &claims[fill_no];
 	make_key(&fill->key, store, generation, chunk_bytes, offset_bytes);
 	fill->hash = get_hash_value(buffer_table, &fill->key);
-	if (has_frame(&fill->key, fill->hash) && !drop_outdated(&fill->key))
+	if (!has_no_frame(&fill->key, fill->hash))
 		return -1;
 	fill->frame = take_frame(&fill->key, use);
 	if (fill->frame == NULL)
 		return -1;
+	fill->frame->rewrites_seen = pg_atomic_read_u32(rewrite_count(fill->hash));
 	fill->kind = CLAIM_WHOLE;
 	return fill_no;
 }
@@ -672,11 +703,12 @@ blob_buffer_end_fill(int fill_no, uint32 start_bytes, uint32 length_bytes)
 static bool
 begin_addition(BufferClaim *write)
 {
-	BufferFrame *frame = find_and_pin(&write->key);
+	BufferFrame *frame = find_and_pin(&write->key, write->hash);
 
 	if (frame == NULL)
 		return false;
-	if (frame->valid_end != write->start_bytes || frame->is_neighbour)
+	if (frame->valid_end != write->start_bytes || frame->is_neighbour ||
+		is_outdated(frame, write->hash))
 	{
 		blob_frame_unpin(frame);
 		return false;
@@ -723,6 +755,7 @@ blob_buffer_begin_write(const BlobStoreId *store, const BlobExtent *extent, uint
 	write->frame = blob_frame_take(chunk_bytes, evict);
 	if (write->frame == NULL)
 		return -1;
+	write->frame->rewrites_seen = pg_atomic_read_u32(rewrite_count(write->hash));
 	write->kind = CLAIM_WHOLE;
 	return write_no;
 }

@@ -8,7 +8,8 @@
  *
  * The key of a chunk is the store, the extent's *generation* and the chunk's number inside the
  * extent.  A generation is never drawn twice, and bytes of an extent that belong to a returned
- * value never change.  So an entry can be useless but never wrong, and needs no invalidation.
+ * value never change.  So an entry can be useless but never wrong, and needs no invalidation (but
+ * for those of damaged pages that are written anew, see blob_buffer_outdate()).
  *
  * A chunk may be there in part: reads of ranges need not read all of it.  Bytes that belong to no
  * value yet must not be offered, because the extent may grow there.
@@ -75,21 +76,22 @@ extern uint32 blob_buffer_get(const BlobStoreId *store, BlobGeneration generatio
 							  BlobBufferUse use, char *dst, uint32 *device_bytes);
 
 /*
- * Offer bytes of an extent that will not change: those of a returned value, or those that this
- * process has just written.  data holds length_bytes from offset_bytes on (inside the extent; the
- * range must lie inside one chunk).  A chunk keeps one contiguous range, and bytes that touch it
- * lengthen it.  The buffer may ignore the offer (memory in use, no buffer).
+ * Offer bytes of an extent that will not change: those of a returned value.  data holds
+ * length_bytes from offset_bytes on (inside the extent; the range must lie inside one chunk).
+ * rewrites: blob_buffer_rewrites() from before they were read.  A chunk keeps one contiguous range,
+ * and bytes that touch it lengthen it.  The buffer may ignore the offer (memory in use, no buffer).
  */
 extern void blob_buffer_put(const BlobStoreId *store, BlobGeneration generation,
 							uint32 chunk_bytes, uint64 offset_bytes, const char *data,
-							uint32 length_bytes);
+							uint32 length_bytes, uint32 rewrites);
+extern uint32 blob_buffer_rewrites(void);
 
 /*
- * Take bytes of an extent out of the buffer: pages of a damaged file were written anew.  Dirty
- * pages stay.  Waits for processes that copy from a frame or fill it; can be cancelled.
+ * Pages of an extent were written anew, in whole or in part: from now on no read gets what the
+ * buffer has of them, but for dirty pages, nor what a process has read before and offers later.
  */
-extern void blob_buffer_forget(const BlobStoreId *store, BlobGeneration generation,
-							   uint32 chunk_bytes, uint64 offset_bytes, uint64 length_bytes);
+extern void blob_buffer_outdate(const BlobStoreId *store, BlobGeneration generation,
+								uint32 chunk_bytes, uint64 offset_bytes, uint64 length_bytes);
 
 /*
  * Filling a chunk by the device itself, without a copy.

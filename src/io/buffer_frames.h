@@ -36,6 +36,7 @@ typedef struct BufferFrame
 	uint32		valid_end;		/* by the claimant, read by readers with a pin; raised by
 								 * a writer with a pin */
 	BufferKey	key;			/* written by the claimant, read by it or with a pin */
+	uint32		rewrites_seen;	/* by repairs, before the frame was filled; as the key */
 
 	/* Of a frame that a fill of a neighbour has filled; as the key. */
 	bool		is_neighbour;

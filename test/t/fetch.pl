@@ -310,8 +310,7 @@ $primary->restart;
 values_are_intact($primary, 'v', 'the new file has all values');
 check_is_clean($primary, 'the check finds no problem in the new file');
 
-# A value has grown while the buffer has damaged bytes of it.  Seen to fail without
-# blob_buffer_flush_extent() in blob_heal_flush().
+# A value has grown while the buffer has damaged bytes of it.  Seen to fail without blob_buffer_outdate().
 $primary->safe_psql('postgres', q(CREATE TABLE grown (b blobstate);
 	SET blobext.tail_extents = off;
 	INSERT INTO grown SELECT convert_to(repeat('g', 70000), 'UTF8');

@@ -3,15 +3,17 @@
  *	  A library for LD_PRELOAD: a process stops at a system call on a segment file.
  *
  * The environment variable BLOBEXT_STOP names a file.  As long as it exists and has two words, the
- * process that comes to the call stops (SIGSTOP): "punch", "reserve" (both are fallocate()),
- * "write" (of blobext.io_method = sync), "fsync" or "unlink", "before" it or "after" it; or to a
- * function of the extension, "restore" (blob_map_fill()); or to a "checkpoint", "before" it writes.
+ * process that comes to the call stops (SIGSTOP): "punch", "reserve" (both are fallocate()), "read"
+ * or "write" (of blobext.io_method = sync), "fsync" or "unlink", "before" it or "after" it; or to a
+ * function of the extension, "restore" (blob_map_fill()) or "verify" (blob_verify_note()); or to a
+ * "checkpoint", "before" it writes.
  * A file of that name and ".stopped" says that one has.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <linux/falloc.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/uio.h>
 
@@ -106,6 +108,29 @@ pwritev64(int fd, const struct iovec *vectors, int count, off_t offset)
 	return pwritev(fd, vectors, count, offset);
 }
 
+ssize_t
+preadv(int fd, const struct iovec *vectors, int count, off_t offset)
+{
+	static ssize_t (*real) (int, const struct iovec *, int, off_t);
+	int			is_ours = is_segment(fd);
+	ssize_t		result;
+
+	if (real == NULL)
+		real = (ssize_t (*) (int, const struct iovec *, int, off_t)) dlsym(RTLD_NEXT, "preadv");
+	if (is_ours)
+		come_to("read", "before");
+	result = real(fd, vectors, count, offset);
+	if (is_ours && result >= 0)
+		come_to("read", "after");
+	return result;
+}
+
+ssize_t
+preadv64(int fd, const struct iovec *vectors, int count, off_t offset)
+{
+	return preadv(fd, vectors, count, offset);
+}
+
 int
 fsync(int fd)
 {
@@ -153,7 +178,19 @@ unlink(const char *path)
 	return result;
 }
 
-/* In place of the extension's function; its declaration needs headers of the server. */
+/* In place of the extension's functions; their declarations need headers of the server. */
+bool
+blob_verify_note(const void *store, void *stored, int extent_no, uint64_t generation)
+{
+	static bool (*real) (const void *, void *, int, uint64_t);
+
+	if (real == NULL)
+		real = (bool (*) (const void *, void *, int, uint64_t)) dlsym(RTLD_NEXT,
+																	  "blob_verify_note");
+	come_to("verify", "before");
+	return real(store, stored, extent_no, generation);
+}
+
 uint64_t
 blob_map_fill(void *map, uint64_t first_page, uint64_t end_page)
 {
