@@ -7,6 +7,10 @@
  * fewer of the pages that were requested are read, and beyond MAX_REQUESTED of them for each page
  * no more are requested.
  *
+ * Requests begin when a value was missing in the buffer, and end when one has found nothing to
+ * bring: a scan of what the buffer has looks for nothing, and one that follows a scan of another
+ * process, which has requested its values, leaves that to it.
+ *
  * A request has whatever extents the map shows in its range: those of other tables, and those of
  * values that are not complete.  io/README.md has the argument ("Neighbours").
  */
@@ -41,6 +45,7 @@ typedef struct Scan
 	uint64		read_pages;
 	uint64		requested_pages;
 	BlobPageNo	ahead_page;		/* requested from the last value up, or down, to here */
+	bool		is_missing;		/* the buffer lacks values of it, as far as is known */
 } Scan;
 
 static Scan scan;
@@ -174,12 +179,16 @@ request_pages(BlobStore *store, BlobPageNo first_page, BlobPageNo end_page)
 {
 	Request		request = {.store = &store->id, .use = get_use()};
 
+	uint64		unfinished;
+
 	blob_ahead_process_begins();
 	blob_io_begin_vectors();
 	PG_TRY();
 	{
 		blob_ahead_make_room();
+		unfinished = blob_ahead_unfinished_bytes();
 		blob_map_visit_range(store->map, first_page, end_page, NULL, add_extent, &request);
+		scan.is_missing = blob_ahead_unfinished_bytes() > unfinished;
 		blob_ahead_start(request.read);
 		if (!blob_io_is_asynchronous())
 			blob_ahead_finish_arrived();
@@ -197,7 +206,8 @@ request_pages(BlobStore *store, BlobPageNo first_page, BlobPageNo end_page)
  * next one.
  */
 void
-blob_neighbours_note(BlobStore *store, const BlobStored *stored, uint64 length_bytes)
+blob_neighbours_note(BlobStore *store, const BlobStored *stored, uint64 length_bytes,
+					 bool is_missing)
 {
 	const BlobExtent *extent = &stored->extents[0].extent;
 	BlobPageNo	first_page = extent->first_page;
@@ -208,6 +218,7 @@ blob_neighbours_note(BlobStore *store, const BlobStored *stored, uint64 length_b
 		return;
 	is_certain = note_value(&store->id, first_page, end_page);
 	scan.read_pages += blob_pages_for(length_bytes);
-	if (is_certain && find_due(&first_page, &end_page))
+	scan.is_missing |= is_missing;
+	if (is_certain && scan.is_missing && find_due(&first_page, &end_page))
 		request_pages(store, first_page, end_page);
 }

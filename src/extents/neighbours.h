@@ -13,10 +13,11 @@
 #include "store/store.h"
 
 /*
- * Note that stored bytes of a value were read, and request what comes next, if a scan is certain.
- * Then it claims the I/O engine.  Requests end as extents/ahead.h says.  The caller has the map
- * open (AccessShareLock).
+ * Note that stored bytes of a value were read, and whether the buffer lacked some; request what
+ * comes next, if a scan is certain.  Then it claims the I/O engine.  Requests end as
+ * extents/ahead.h says.  The caller has the map open (AccessShareLock).
  */
-extern void blob_neighbours_note(BlobStore *store, const BlobStored *stored, uint64 length_bytes);
+extern void blob_neighbours_note(BlobStore *store, const BlobStored *stored, uint64 length_bytes,
+								 bool is_missing);
 
 #endif							/* BLOB_NEIGHBOURS_H */

@@ -437,7 +437,7 @@ blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_cache, ui
 	if (copied < length_bytes)
 		read_verified(&state, offset_bytes + copied, length_bytes - copied, target + copied);
 	if (state.use == BLOB_BUFFER_KEEP)
-		blob_neighbours_note(&state.store, stored, length_bytes);
+		blob_neighbours_note(&state.store, stored, length_bytes, copied < length_bytes);
 	blob_store_close(&state.store);
 
 	blob_stat_count_in_database(content_reads, 1);

@@ -79,6 +79,20 @@ cmp_ok($ahead, '<', $live / 4, 'few bytes are read ahead');
 is($ahead, 0, 'one value again and again: nothing is read ahead');
 is($node->safe_psql('postgres', q(SELECT blob_read(b, 0, 64) = substr(c, 1, 64) FROM v WHERE id = 5)), 't', 'a range');
 
+# Several sessions at once: what one has requested, the others do not bring again.
+$node->restart;
+$node->safe_psql('postgres', 'SELECT count(c) FROM v');
+my @sessions = map { $node->background_psql('postgres') } (1 .. 4);
+$_->{stdin} .= "SELECT bool_and(b::bytea = c) FROM v;\n\\echo over\n" foreach (@sessions);
+foreach my $session (@sessions)
+{
+	$session->{run}->pump_nb until $session->{stdout} =~ /over/;
+	like($session->{stdout}, qr/^t$/m, 'one of four sessions that scan at once');
+	$session->quit;
+}
+my $read_bytes = stat_of($node, 'io_read_bytes');
+cmp_ok($read_bytes, '<', 2 * ($live + $values * 4096), "four sessions that scan at once: $read_bytes bytes read");
+
 # The server as it is after a scan: what lies in the buffer is found there.
 ($reads, $ahead) = requests("SELECT generate_series(1, 150)");
 ($reads, $ahead) = read_values($node, 'v', 'SELECT generate_series(1, 150)');
