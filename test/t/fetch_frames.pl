@@ -2,10 +2,9 @@
 #
 # A run is cancelled after a write; a reader has read damaged bytes before the write and offers them after it; it
 # has read them without a frame; frames have pages that have yet to be written; a reader has copied a frame of
-# missing content before all of it is fetched.  Each was seen to fail: without blob_buffer_outdate(), all but
-# the last one; without the sum of rewrites in blob_buffer_put(), the third; if dirty pages of an outdated frame are
-# not read (only_dirty in blob_buffer_get()), the fourth; without blob_unlogged_version() in blob_cached_copy(),
-# the last.
+# missing content before all of it is fetched.  Seen to fail: with blob_buffer_forget() in place of
+# blob_buffer_outdate(), the first two; if dirty pages of an outdated frame are not read (blob_buffer_get()), the
+# fourth; without blob_unlogged_version() in blob_cached_copy(), the last.
 use strict;
 use warnings;
 
