@@ -22,7 +22,7 @@ $$;
 CREATE TABLE lines (id integer GENERATED ALWAYS AS IDENTITY, content bytea, b blobstate);
 -- Around the sizes of pages, cached chunks and the example's pieces.
 INSERT INTO lines (content) SELECT random_bytes(size, size)
-	FROM unnest(ARRAY[0, 1, 2, 500, 1024, 1025, 4095, 4096, 4097, 65536, 300000,
+	FROM unnest(ARRAY[0, 1, 2, 500, 1900, 1901, 4095, 4096, 4097, 65536, 300000,
 		1048575, 1048576, 1048577, 2500000]) AS size;
 -- Line feeds at the first and last bytes of a piece.
 INSERT INTO lines (content)

@@ -23,7 +23,7 @@ SELECT is(probe_size('\x00'), 1::bigint, 'the right one');
 
 CREATE TABLE api_value (id integer, content bytea, b blobstate);
 INSERT INTO api_value
-	SELECT size, bytes, bytes FROM unnest(ARRAY[0, 1, 31, 32, 33, 1000, 1024, 1025, 4095, 4096,
+	SELECT size, bytes, bytes FROM unnest(ARRAY[0, 1, 31, 32, 33, 1000, 1900, 1901, 4095, 4096,
 		4097, 65535, 65536, 65537, 262144, 1000000, 3000001]) AS size,
 		LATERAL (SELECT random_bytes(size, size) AS bytes) AS r;
 -- An inline value that is larger than usual, so compressed or in the TOAST table.
@@ -67,7 +67,7 @@ SELECT is_empty('SELECT id FROM api_value WHERE probe_make(content)::bytea <> co
 CREATE TABLE made AS SELECT id, probe_make(content) AS b, content FROM api_value;
 SELECT is_empty('SELECT id FROM made WHERE b::bytea <> content', 'values that are made are stored');
 SELECT is_empty($$SELECT id FROM made WHERE blob_storage(b) <>
-	CASE WHEN length(content) <= 1024 THEN 'inline' ELSE 'extents' END$$,
+	CASE WHEN length(content) <= 1900 THEN 'inline' ELSE 'extents' END$$,
 	'values that are made go to extents where they are stored');
 
 -- Values that were stored by this very transaction, and are not durable.

@@ -135,7 +135,7 @@ class DumpLargeTest(unittest.TestCase):
             self.assertEqual(connection.execute(
                 "SELECT count(*) FROM plain WHERE encode(sha256(b), 'hex') <> encode(sha256("
                 "(SELECT blob_agg(data ORDER BY chunk_no) FROM blob_chunks(b))), 'hex')"
-                " OR blob_storage(b) <> CASE WHEN length(b) > 1024 THEN 'extents' ELSE 'inline' END"
+                " OR blob_storage(b) <> CASE WHEN length(b) > 1900 THEN 'extents' ELSE 'inline' END"
             ).fetchone(), (0,))
             # Constraints, the identity and the trigger are there.
             with self.assertRaises(psycopg.errors.UniqueViolation):

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 from psycopg.types.composite import CompositeInfo, register_composite
 
-SIZES = [0, 1, 255, 1023, 1024, 1025, 4095, 4096, 4097, 65536, 65537, 300_001, 5_000_000]
+SIZES = [0, 1, 255, 1899, 1900, 1901, 4095, 4096, 4097, 65536, 65537, 300_001, 5_000_000]
 
 # psycopg 3.1.7, which Debian 12 has, waits forever in a pipeline (executemany() uses one) when the
 # socket takes no more, whatever the type: it does not wait until it can write.  These fit into
@@ -53,7 +53,7 @@ class PsycopgTest(unittest.TestCase):
                 self.assertEqual(value, expected)
                 self.assertEqual(digest, hashlib.sha256(expected).digest())
                 self.assertEqual(length, size)
-                self.assertEqual(storage, "extents" if size > 1024 else "inline")
+                self.assertEqual(storage, "extents" if size > 1900 else "inline")
 
     def test_parameters(self):
         """Plain bytes, as they are."""

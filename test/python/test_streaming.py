@@ -94,7 +94,7 @@ class TransferTest(StreamingTest):
         self.check_value()
 
     def test_small_and_empty(self):
-        for size in (0, 1, 1024, 1025):
+        for size in (0, 1, 1900, 1901):
             with open(self.copy, "wb") as file:
                 file.write(bytes(size))
             transfer.upload("", str(size), self.copy)

@@ -21,13 +21,13 @@ DECLARE
 BEGIN
 	EXECUTE format('SELECT count(*) FROM %s WHERE (%2$s::bytea = bytes(%3$s, %4$s)
 			AND sha256(%2$s) = sha256(bytes(%3$s, %4$s))
-			AND blob_storage(%2$s) = CASE WHEN %3$s > 1024 THEN ''extents'' ELSE ''inline'' END)
+			AND blob_storage(%2$s) = CASE WHEN %3$s > 1900 THEN ''extents'' ELSE ''inline'' END)
 		IS NOT TRUE', relation, expression, n, id)
 		INTO result;
 	RETURN result;
 END $$;
 CREATE TABLE source (id int PRIMARY KEY, n int, content bytea);
-INSERT INTO source SELECT id, n, bytes(n, id::int) FROM unnest(ARRAY[0, 1, 100, 1024, 1025, 4096, 5000,
+INSERT INTO source SELECT id, n, bytes(n, id::int) FROM unnest(ARRAY[0, 1, 100, 1900, 1901, 4096, 5000,
 	20000, 65537, 200000]) WITH ORDINALITY s (n, id);
 
 --
@@ -69,7 +69,7 @@ UPDATE containers SET bodies[3] = bodies[9], bodies[11] = bytes(3000, 11), one.b
 SELECT length(bodies[3]), bodies[11]::bytea = bytes(3000, 11), array_length(bodies, 1) FROM containers;
 UPDATE containers SET bodies = bodies || bytes(2000, 12)::blobstate, many[1].body = bytes(2000, 13);
 SELECT bodies[12]::bytea = bytes(2000, 12), (many[1]).body::bytea = bytes(2000, 13) FROM containers;
-SELECT bodies[5:6]::bytea[] = ARRAY[bytes(1025, 5), bytes(4096, 6)] FROM containers;
+SELECT bodies[5:6]::bytea[] = ARRAY[bytes(1901, 5), bytes(4096, 6)] FROM containers;
 INSERT INTO containers (large) VALUES (bytes(1024));
 CREATE TABLE of_small (b small_blob);
 INSERT INTO of_small VALUES (NULL);

@@ -256,7 +256,7 @@ sub segment_file
 # Make a table with values of many sizes: id, expected digest, b.  The sizes include all special
 # ones: empty, inline limit, page, buffer and chunk sizes, sums of tiers.
 our @special_sizes = (
-	0, 1, 32, 33, 1023, 1024, 1025, 4095, 4096, 4097, 8191, 8192, 8193,
+	0, 1, 32, 33, 1899, 1900, 1901, 4095, 4096, 4097, 8191, 8192, 8193,
 	7 * 4096, 7 * 4096 + 1, 65_536, 65_537, 262_143, 262_144, 262_145, 1_048_575, 1_048_577,
 	4_190_208, 4_200_001);
 

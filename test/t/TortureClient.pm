@@ -127,7 +127,7 @@ sub one_of { return $_[ rand @_ ]; }
 sub random_size
 {
 	my $dice = rand();
-	return one_of(0, 1, 1024, 1025, 4096, 4097, 8192, 28_672, 262_144) if $dice < 0.1;
+	return one_of(0, 1, 1900, 1901, 4096, 4097, 8192, 28_672, 262_144) if $dice < 0.1;
 	return int(rand(1_500)) if $dice < 0.2;
 	return int(rand(30_000)) if $dice < 0.96;
 	return int(rand(200_000)) if $dice < 0.996;

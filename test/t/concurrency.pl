@@ -61,7 +61,7 @@ sub reserved
 	return $bytes;
 }
 
-my $small = script('small', '\set size random(1025, 20000)
+my $small = script('small', '\set size random(1901, 20000)
 INSERT INTO t (expected, b) SELECT sha256(c), c FROM content(:size) AS c;
 ');
 my $large = script('large', '\set size random(100000, 1500000)
@@ -133,7 +133,7 @@ ALTER TABLE ddl_:client_id ALTER i TYPE integer;
 CREATE TYPE type_:client_id AS (i integer);
 DROP TYPE type_:client_id;
 ');
-my $stored = script('stored', '\set size random(1025, 9000)
+my $stored = script('stored', '\set size random(1901, 9000)
 INSERT INTO t (expected, b) SELECT sha256(c), c FROM content(:size) AS c;
 ');
 $node->command_ok([ 'pgbench', '-n', '-C', '-c', 6, '-j', '2', '-t', '60', '-f', "$ddl\@2", '-f',

@@ -90,7 +90,7 @@ foreach my $format (sort keys %dumps)
 	{
 		is($node->safe_psql($format, qq(SELECT count(*) FROM $table WHERE digest IS NULL
 			OR encode(sha256(b), 'hex') <> digest OR encode(sha256(b::bytea), 'hex') <> digest
-			OR blob_storage(b) <> CASE WHEN length(b) > 1024 THEN 'extents' ELSE 'inline' END)),
+			OR blob_storage(b) <> CASE WHEN length(b) > 1900 THEN 'extents' ELSE 'inline' END)),
 			'0', "$format: content of $table");
 		next if $table eq 'busy';
 		is($node->safe_psql($format, "SELECT id, digest, length(b) FROM $table ORDER BY id"),

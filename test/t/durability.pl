@@ -41,7 +41,7 @@ sub survives
 	$node->start;
 	is($node->safe_psql('postgres', 'SELECT count(*),
 		count(*) FILTER (WHERE sha256(b::bytea) <> expected OR sha256(b) <> expected),
-		count(*) FILTER (WHERE length(b) > 1024 AND blob_storage(b) <> $$extents$$)
+		count(*) FILTER (WHERE length(b) > 1900 AND blob_storage(b) <> $$extents$$)
 		FROM t'), "$rows|0|0", "$name: $rows rows, all intact, after a kill");
 	check_is_clean($node, "$name: the check finds nothing");
 	return;

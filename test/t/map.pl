@@ -142,7 +142,7 @@ is($node->safe_psql('restored', 'SELECT id, digest, sha256(b::bytea) FROM v ORDE
 	$node->safe_psql('postgres', 'SELECT id, digest, sha256(b::bytea) FROM v ORDER BY id'),
 		'the restored values');
 is($node->safe_psql('restored',
-	q(SELECT count(*) FROM v WHERE length(b) > 1024 AND blob_storage(b) <> 'extents')),
+	q(SELECT count(*) FROM v WHERE length(b) > 1900 AND blob_storage(b) <> 'extents')),
 	'0', 'are in extents');
 check_is_clean($node, 'the check of the restored database finds nothing', 'restored');
 

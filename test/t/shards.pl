@@ -54,7 +54,7 @@ sub all_intact
 	{
 		is($shard->safe_psql('postgres', q(SELECT count(*) FROM document_shard
 			WHERE encode(sha256(content::bytea), 'hex') <> name
-				OR blob_storage(content) <> CASE WHEN length(content) > 1024 THEN 'extents'
+				OR blob_storage(content) <> CASE WHEN length(content) > 1900 THEN 'extents'
 					ELSE 'inline' END)), '0', "$name: " . $shard->name);
 		check_is_clean($shard, "$name: the check of " . $shard->name);
 	}
@@ -70,7 +70,7 @@ note("extents on the coordinator, on their way: $kept");
 # A local table, and back.
 sql('CREATE TABLE here AS SELECT * FROM document', 'TRUNCATE document');
 is(sql('SELECT count(*) FROM document'), '0', 'nothing is left on the shards');
-is(sql(q(SELECT count(*) FROM here WHERE length(content) > 1024
+is(sql(q(SELECT count(*) FROM here WHERE length(content) > 1900
 	AND blob_storage(content) <> 'extents')), '0', 'values from the shards are in extents here');
 sql('INSERT INTO document SELECT * FROM here');
 all_intact('from a local table');

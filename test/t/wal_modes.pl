@@ -114,7 +114,7 @@ like(slurp_file($primary->logfile),
 	qr/WARNING:  a copy of this server is made without the content of blobext/,
 	'the primary warns when a copy is made');
 
-make_values($primary, 'new', 1_025, 5_000, 70_000, 300_000, 3_000_000);
+make_values($primary, 'new', 1_901, 5_000, 70_000, 300_000, 3_000_000);
 $primary->safe_psql('postgres', qq(
 	UPDATE room SET b = blob_append(b, decode(repeat(md5('more'), 600), 'hex'));
 	UPDATE room SET digest = encode(sha256(b), 'hex');
