@@ -3,7 +3,8 @@
 # A run is cancelled after a write; a reader has read damaged bytes before the write and offers them after it; it
 # has read them without a frame; frames have pages that have yet to be written; a reader has copied a frame of
 # missing content before all of it is fetched.  Seen to fail: with blob_buffer_forget() in place of
-# blob_buffer_outdate(), the first two; if dirty pages of an outdated frame are not read (blob_buffer_get()), the
+# blob_buffer_outdate(), the first two; without the sum of rewrites in blob_buffer_put(), the third; if dirty pages of an
+# outdated frame are not read (blob_buffer_get()), the
 # fourth; without blob_unlogged_version() in blob_cached_copy(), the last.
 use strict;
 use warnings;
@@ -28,7 +29,7 @@ INSERT INTO v SELECT 2, convert_to(repeat('g', 70000), 'UTF8'), convert_to(repea
 UPDATE v SET b = b || convert_to(repeat('h', 50000), 'UTF8') WHERE id = 2;
 RESET blobext.tail_extents;
 INSERT INTO v SELECT i, c, c FROM (SELECT i, (SELECT string_agg(sha256(convert_to(i || '.' || j, 'UTF8')), '')
-	FROM generate_series(1, CASE WHEN i = 1 THEN 100000 ELSE 150 END) j) AS c FROM generate_series(1, 52) i WHERE i <> 2) s
+	FROM generate_series(1, CASE WHEN i = 1 THEN 60000 ELSE 150 END) j) AS c FROM generate_series(1, 52) i WHERE i <> 2) s
 	ORDER BY i));
 $old->backup('base');
 my $new = PostgreSQL::Test::Cluster->new('new');
