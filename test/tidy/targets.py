@@ -90,7 +90,7 @@ PROOF = re.compile(r"\*(Asserted|Not asserted):\* (.*)", re.S)
 
 
 def asserting_functions(tree):
-    for source in in_src(tree):
+    for source in in_root(tree, "src/"):
         for function in source.functions:
             body = source.code_lines[function.brace_line - 1:function.last_line]
             if any("Assert(" in line for line in body):
