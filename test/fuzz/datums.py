@@ -54,7 +54,7 @@ SETTINGS = "SET statement_timeout = '120s'; SET client_min_messages = error"
 
 # Longer than the inline limit, and short enough for many calls; from 64 kB on a value is sent while
 # it is read (src/client).
-SIZES = [1025, 4096, 4097, 3 * 4096, 30_000, 7 * 4096, 100_000, 300_000]
+SIZES = [1901, 4096, 4097, 3 * 4096, 30_000, 7 * 4096, 100_000, 300_000]
 
 # The number of rows of blob_chunks() grows with the size; they are counted before the first one is
 # read.
