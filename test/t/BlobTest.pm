@@ -317,7 +317,7 @@ sub values_are_intact
 {
 	my ($node, $table, $name) = @_;
 	my $limit = $node->safe_psql('postgres',
-		q(SELECT pg_size_bytes(current_setting('blobext.inline_limit'))));
+		q(SELECT setting FROM pg_settings WHERE name = 'blobext.inline_limit'));
 	my $bad = $node->safe_psql(
 		'postgres', qq(
 SELECT id, length(b), blob_storage(b) FROM $table
