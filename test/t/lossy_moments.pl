@@ -40,7 +40,7 @@ plan skip_all => $why_not if $why_not ne '';
 my $lossy = $ENV{BLOBEXT_LOSSY_FS};
 
 # Values whose pages are left to the syncer, and one that bypasses the buffer.
-my @sizes = (1_500, 5_000, 20_000, 100_000, 3_000_000);
+my @sizes = (2_500, 5_000, 20_000, 100_000, 3_000_000);
 
 # ---- the disk ----
 
