@@ -164,7 +164,7 @@ else
 	# ---- one with a larger map and little change ----
 
 	$node->safe_psql('postgres', q{CREATE TABLE many AS SELECT id, encode(sha256(x), 'hex') AS digest,
-		x::blobstate AS b FROM (SELECT id, decode(repeat(md5(id::text), 100), 'hex')
+		x::blobstate AS b FROM (SELECT id, decode(repeat(md5(id::text), 130), 'hex')
 		FROM generate_series(1, 3000) AS id) AS s (id, x)});
 	$node->safe_psql('postgres', 'VACUUM FULL blobext_map; DELETE FROM kept WHERE id % 3 = 1');
 	collect($node);

@@ -39,7 +39,7 @@ my $node;
 my $schema = q(
 -- The k-th piece of a value.
 CREATE FUNCTION piece(id int, k int) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
-	SELECT decode(repeat(md5(id || '.' || k), 70 + abs(hashint4(id * 1000 + k)) % 500), 'hex') $$;
+	SELECT decode(repeat(md5(id || '.' || k), 130 + abs(hashint4(id * 1000 + k)) % 500), 'hex') $$;
 CREATE FUNCTION whole(id int, n int) RETURNS bytea LANGUAGE sql AS $$
 	SELECT string_agg(piece(id, k), '' ORDER BY k) FROM generate_series(1, n) k $$;
 CREATE TABLE t (id int PRIMARY KEY, n int DEFAULT 1, b blobstate);
