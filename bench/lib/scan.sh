@@ -40,6 +40,8 @@ pread_rounds()		# level, bytes, all values, values
 	has_contender blobstate || return 0
 	[ $pages -le 262144 ] || pages=262144
 	oid=$(sql -c 'SELECT oid FROM pg_database WHERE datname = current_database()')
+	# Values in rows have no file.
+	compgen -G "$work/data/pg_blobext/$oid.*/00000000" > /dev/null || return 0
 	for ((round = 0; round < rounds; round++)); do
 		as_user "$work/floor" --pages "$work/data/pg_blobext/$oid".*/00000000 $pages "$4" |
 			awk -v OFS='\t' -v bytes="$2" -v round="$round" \
