@@ -61,8 +61,8 @@ UNION ALL SELECT id FROM w
 
 # Sizes and offsets at which something ends: lines of the prefix, blocks of the digest, pages,
 # chunks of the cache, I/O buffers, extents.
-BORDERS = [0, 1, 32, 64, 100, 127, 128, 1024, 1900, 4096, 8192, 3 * 4096, 7 * 4096, 15 * 4096, 65536,
-           31 * 4096, 63 * 4096, 262144, 127 * 4096, 255 * 4096, 1048576, 16 * 65536 + 4096]
+BORDERS = [0, 1, 32, 64, 100, 127, 128, 1024, 1900, 4096, 8192, 3 * 4096, 7 * 4096, 15 * 4096,
+           65536, 31 * 4096, 63 * 4096, 262144, 127 * 4096, 255 * 4096, 1048576, 16 * 65536 + 4096]
 
 SETTINGS = [
     ("blobext.inline_limit", [0, 1, 64, 100, 1024, 1900, 1900, 4096, 100_000]),
