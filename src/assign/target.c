@@ -211,7 +211,7 @@ blob_assign_leave_target(BlobAssignTarget *target)
 	if (!target->is_entered)
 		return;
 	Assert(innermost == target);
-	Assert(!target->is_strict || !blob_durability_is_pending());
+	Assert(!target->is_strict || !blob_durability_is_unsafe());
 	innermost = target->outer;
 	sync_if_strict();
 }

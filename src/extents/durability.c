@@ -265,9 +265,15 @@ blob_durability_wants_log(uint64 bytes)
 }
 
 bool
+blob_durability_is_unsafe(void)
+{
+	return written_count > 0;
+}
+
+bool
 blob_durability_is_pending(void)
 {
-	return written_count > 0 || blob_omissions_are_noted();
+	return blob_durability_is_unsafe() || blob_omissions_are_noted();
 }
 
 void

@@ -42,7 +42,8 @@ extern void blob_durability_make_crash_safe(void);
  */
 extern void blob_durability_use_wait(void);
 
-/* Whether a noted segment is not crash-safe yet. */
+/* Whether a noted segment is not crash-safe yet; whether that is so, or OMITTED has yet to come. */
+extern bool blob_durability_is_unsafe(void);
 extern bool blob_durability_is_pending(void);
 
 /*

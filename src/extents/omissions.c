@@ -16,6 +16,9 @@
 /* Ranges that one record has at most. */
 #define MAX_RANGES 1024
 
+/* More runs than these are not kept: 500 kB. */
+#define MAX_NOTED 10000
+
 /* What one record says: ranges of one store. */
 typedef struct Omission
 {
@@ -36,6 +39,7 @@ typedef struct NotedRun
 static NotedRun *noted;
 static int	noted_count;
 static int	noted_capacity;
+static int	unlogged_count;		/* of these, the first ones: their store was not there */
 
 void
 blob_omissions_prepare(int run_count)
@@ -177,7 +181,7 @@ blob_omissions_log_noted(void)
 		memmove(&noted[kept], &noted[i], count * sizeof(*noted));
 		kept += count;
 	}
-	noted_count = kept;
+	noted_count = unlogged_count = kept;
 }
 
 void
@@ -185,11 +189,17 @@ blob_omissions_log_all(void)
 {
 	blob_omissions_log_noted();
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
-		noted_count = 0;
+		noted_count = unlogged_count = 0;
 }
 
 bool
 blob_omissions_are_noted(void)
 {
 	return noted_count > 0;
+}
+
+bool
+blob_omissions_are_many(void)
+{
+	return noted_count - unlogged_count >= MAX_NOTED;
 }

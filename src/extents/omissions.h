@@ -26,7 +26,8 @@ extern void blob_omissions_log_noted(void);
 /* The same before a commit, by which the stores are dropped that are not there. */
 extern void blob_omissions_log_all(void);
 
-/* Whether any are noted. */
+/* Whether any are noted; whether that are 10,000 or more, to be logged before others come. */
 extern bool blob_omissions_are_noted(void);
+extern bool blob_omissions_are_many(void);
 
 #endif							/* BLOB_OMISSIONS_H */

@@ -342,6 +342,9 @@ blob_pipeline_put(BlobPipeline *pipeline, const BlobPut *put)
 	Putting		putting = {.put = put};
 
 	Assert(trailing == NULL);
+	/* A transaction, or failed ones in a row, may put any number of values. */
+	if (blob_omissions_are_many())
+		blob_durability_make_crash_safe();
 	blob_durability_prepare(count_segments(put->runs, put->run_count));
 	blob_omissions_prepare(put->run_count);
 	putting.is_logged = blob_durability_wants_log(put->total_bytes);

@@ -15,8 +15,8 @@
 # Seen to fail: with MAX_UNLOGGED_BYTES of 0, and with a vector for each frame in add_memory(), the
 # number of requests; without blob_dirty_write_segment() in blob_segment_sync(), all parts; with a list
 # of written segments that an abort clears, the values that are carried; without PRE_PREPARE in
-# at_transaction_event(), the prepared transactions; with OMITTED before the write (blob_omissions_log()
-# in the place of blob_omissions_note()), and without blob_omissions_log_noted(), the base backup; with
+# at_transaction_event(), the prepared transactions; with OMITTED before the write (logged
+# where blob_pipeline_put() notes it), and without blob_omissions_log_noted(), the base backup; with
 # frame->dirty_seq in the place of added_seq in matches(), the frame that two transactions share; with
 # noted runs that are logged without a look at the store, the standby.
 use strict;

@@ -122,6 +122,21 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 		my $bytes = $node->safe_psql('postgres', "SELECT pg_current_wal_insert_lsn() - '$from'");
 		cmp_ok($bytes, '<', 200_000, "$name: $bytes bytes of WAL for $total bytes of content");
 	}
+	if ($setting eq 'off' && $level eq 'replica')
+	{
+		# Seen to fail (no record) without blob_omissions_are_many().
+		my $session = $node->background_psql('postgres');
+		my $omitted = sub { return scalar(grep { $_->[0] eq 'OMITTED' } records($node, $_[0])) };
+		my $start = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
+		$session->query_safe(q(BEGIN; INSERT INTO t SELECT convert_to(repeat('o', 2500), 'UTF8') FROM generate_series(1, 9000)));
+		$node->safe_psql('postgres', 'CREATE TABLE flushes_it_again ()');
+		is($omitted->($start), 0, "$name: OMITTED waits for the commit");
+		$session->query_safe(q(INSERT INTO t SELECT convert_to(repeat('o', 2500), 'UTF8') FROM generate_series(1, 1001)));
+		$node->safe_psql('postgres', 'CREATE TABLE flushes_it_once_more ()');
+		cmp_ok($omitted->($start), '>', 0, "$name: of ten thousand values it does not");
+		$session->query_safe('ROLLBACK');
+		$session->quit;
+	}
 
 	# Content that is in the WAL comes back by replay.
 	if ($logs)
