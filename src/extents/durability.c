@@ -72,6 +72,68 @@ begin_process(void)
 }
 
 /*
+ * The file of a segment is gone: ERROR if this transaction wrote to it.  No process can have freed
+ * what this transaction wrote, so the file was taken away, and the transaction must not commit.  If
+ * only an earlier transaction wrote there and did not commit, its extents may have been found
+ * unreferenced, and the file removed with them.  The present transaction loses nothing then: values
+ * that a procedure carries over its ROLLBACK are not freed while it runs.
+ */
+static void
+report_missing(const WrittenSegment *segment)
+{
+	char		path[MAXPGPATH];
+
+	if (segment->transaction_no != transaction_no)
+		return;
+	blob_segment_path(path, sizeof(path), &segment->store, segment->segment_no);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_FILE),
+			 errmsg("segment file \"%s\" has disappeared", path),
+			 errdetail("Content that was written to it cannot be made durable.")));
+}
+
+/*
+ * Make one segment crash-safe; returns false if its file does not exist.  The file is looked up
+ * also if the segment is logged: for the syncer, a file must be there unless the collector removed
+ * it.
+ */
+static bool
+make_crash_safe(const WrittenSegment *segment)
+{
+	uint64		removals = blob_segment_removals();
+
+	if (segment->is_logged &&
+		blob_segment_open(&segment->store, segment->segment_no, BLOB_SEGMENT_MISSING_OK) < 0)
+		return false;
+	if (segment->is_logged &&
+		blob_syncer_hand_over(&segment->store, segment->segment_no, segment->redo, removals))
+		return true;
+	return blob_segment_sync(&segment->store, segment->segment_no, segment->start_time);
+}
+
+static void
+make_segments_crash_safe(void)
+{
+	while (written_count > 0)
+	{
+		WrittenSegment last = written[written_count - 1];
+		bool		exists = make_crash_safe(&last);
+
+		/* After an error the entry stays: its content is not crash-safe. */
+		if (!exists)
+			report_missing(&last);
+		written_count--;
+	}
+}
+
+void
+blob_durability_make_crash_safe(void)
+{
+	make_segments_crash_safe();
+	blob_omissions_log_noted();
+}
+
+/*
  * Transaction callback.  Makes noted segments crash-safe before the commit or prepare record, and
  * may throw there.  At the end of the transaction it only resets variables, which cannot fail.
  */
@@ -83,8 +145,13 @@ at_transaction_event(XactEvent event, void *context)
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
 			begin_process();
-			blob_durability_make_crash_safe();
-			blob_omissions_log_all();
+			make_segments_crash_safe();
+			/*
+			 * A transaction without an XID makes nothing visible to others, and must not wait for a
+			 * lock because an earlier one has failed to store.
+			 */
+			if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+				blob_omissions_log_all();
 			is_late = true;
 			break;
 		case XACT_EVENT_COMMIT:
@@ -164,62 +231,6 @@ blob_durability_give_up(const BlobStoreId *store, uint32 segment_no)
 			blob_store_id_equals(&written[i].store, store))
 			written[i].transaction_no = 0;
 	}
-}
-
-/*
- * The file of a segment is gone: ERROR if this transaction wrote to it.  No process can have freed
- * what this transaction wrote, so the file was taken away, and the transaction must not commit.  If
- * only an earlier transaction wrote there and did not commit, its extents may have been found
- * unreferenced, and the file removed with them.  The present transaction loses nothing then: values
- * that a procedure carries over its ROLLBACK are not freed while it runs.
- */
-static void
-report_missing(const WrittenSegment *segment)
-{
-	char		path[MAXPGPATH];
-
-	if (segment->transaction_no != transaction_no)
-		return;
-	blob_segment_path(path, sizeof(path), &segment->store, segment->segment_no);
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_FILE),
-			 errmsg("segment file \"%s\" has disappeared", path),
-			 errdetail("Content that was written to it cannot be made durable.")));
-}
-
-/*
- * Make one segment crash-safe; returns false if its file does not exist.  The file is looked up
- * also if the segment is logged: for the syncer, a file must be there unless the collector removed
- * it.
- */
-static bool
-make_crash_safe(const WrittenSegment *segment)
-{
-	uint64		removals = blob_segment_removals();
-
-	if (segment->is_logged &&
-		blob_segment_open(&segment->store, segment->segment_no, BLOB_SEGMENT_MISSING_OK) < 0)
-		return false;
-	if (segment->is_logged &&
-		blob_syncer_hand_over(&segment->store, segment->segment_no, segment->redo, removals))
-		return true;
-	return blob_segment_sync(&segment->store, segment->segment_no, segment->start_time);
-}
-
-void
-blob_durability_make_crash_safe(void)
-{
-	while (written_count > 0)
-	{
-		WrittenSegment last = written[written_count - 1];
-		bool		exists = make_crash_safe(&last);
-
-		/* After an error the entry stays: its content is not crash-safe. */
-		if (!exists)
-			report_missing(&last);
-		written_count--;
-	}
-	blob_omissions_log_noted();
 }
 
 void

@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "extents/omissions.h"
 #include "store/store.h"
 #include "utils/memutils.h"
@@ -161,18 +160,12 @@ log_store(const NotedRun *runs, int count)
 /*
  * If logging is an error, the runs stay noted: a server may learn twice what it lacks.  So do those
  * of a store that this transaction has dropped, for it may roll that back.
- *
- * A transaction without an XID makes nothing visible to others, and must not wait for a lock
- * because an earlier one has failed to store.
  */
 void
 blob_omissions_log_noted(void)
 {
 	int			kept = 0;
 	int			count;
-
-	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()))
-		return;
 	for (int i = 0; i < noted_count; i += count)
 	{
 		count = count_of_store(&noted[i], noted_count - i);
@@ -188,8 +181,7 @@ void
 blob_omissions_log_all(void)
 {
 	blob_omissions_log_noted();
-	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
-		noted_count = unlogged_count = 0;
+	noted_count = unlogged_count = 0;
 }
 
 bool
