@@ -13,6 +13,7 @@ RUN DEB_BUILD_OPTIONS=nocheck DEB_BUILD_PROFILES=nocheck \
 	/usr/local/src/blobext/dev/package /packages
 
 FROM package AS layout
+ARG PG_MAJOR
 RUN /usr/local/src/blobext/docker/extension /layout /packages/postgresql-$PG_MAJOR-blobext_*.deb \
 	&& rm /layout/Dockerfile /layout/.dockerignore
 
@@ -22,8 +23,12 @@ COPY --from=layout /layout/ /
 FROM debian-$PG_MAJOR
 ARG PG_MAJOR
 COPY --from=package /packages/postgresql-$PG_MAJOR-blobext_*.deb /packages/
-# No cluster of the package's: the entry point makes one in the volume.
-RUN apt-get update \
+# No cluster of the package's: the entry point makes one in the volume.  Its files belong to the same
+# numbers in the images of all versions.
+RUN groupadd --system --gid 102 postgres \
+	&& useradd --system --uid 100 --gid 102 --home-dir /var/lib/postgresql --shell /bin/bash \
+		postgres \
+	&& apt-get update \
 	&& mkdir -p /etc/postgresql-common /docker-entrypoint-initdb.d \
 	&& echo 'create_main_cluster = false' > /etc/postgresql-common/createcluster.conf \
 	&& DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \

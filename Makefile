@@ -11,7 +11,8 @@ DATA = sql/blobext--0.1.0.sql sql/blobext--0.1.0--0.2.0.sql sql/blobext--0.2.0.s
 # CREATE EXTENSION blobfs makes the present version at once, see below.
 DATA_built = $(BLOBFS_SCRIPT)
 BLOBFS_SCRIPT = mount/sql/blobfs--0.4.0.sql
-OBJS := $(patsubst $(TREE)/%.c,%.o,$(wildcard $(TREE)/src/*.c $(TREE)/src/*/*.c))
+OBJS := $(patsubst $(TREE)/%.c,%.o,\
+	$(wildcard $(TREE)/src/*.c $(TREE)/src/*/*.c $(TREE)/src/*/*/*.c))
 SHLIB_LINK = -luring -lcrypto -pthread $(libpq)
 
 # Methods of compression, where their libraries are; "make LZ4=no ZSTD=no" builds without them.
@@ -47,8 +48,8 @@ PG_CFLAGS = -Wall -Wextra $(WERROR) -Wno-unused-parameter -Wno-missing-field-ini
 REGRESS = $(patsubst $(TREE)/expected/%.out,%,$(wildcard $(TREE)/expected/*.out))
 
 # Those of files that are gone, too.
-EXTRA_CLEAN = $(wildcard $(addsuffix .[od],src/* src/*/* test/unit/*)) $(UNIT_LIBRARY) \
-	$(LOSSY_DISK) src/.built_for src/.built_of
+EXTRA_CLEAN = $(wildcard $(addsuffix .[od],src/* src/*/* src/*/*/* test/unit/*)) $(UNIT_LIBRARY) \
+	$(LOSSY_DISK) $(VERIFY) src/.built_for src/.built_of
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
@@ -66,6 +67,8 @@ include $(PGXS)
 
 # A library that tests the C modules, see "Tests"; its objects are built as the extension's are.
 UNIT_LIBRARY = test/unit/blobext_unit$(DLSUFFIX)
+# A program, see below.
+VERIFY = tools/verify/blobext_verify
 UNIT_OBJS := $(patsubst $(TREE)/%.c,%.o,$(wildcard $(TREE)/test/unit/unit_*.c))
 ALL_OBJS := $(OBJS) $(UNIT_OBJS)
 DEPENDENCIES = $(ALL_OBJS:.o=.d)
@@ -85,7 +88,7 @@ src/.built_of: FORCE
 
 # A VPATH build has no directories yet.
 ifneq ($(TREE),.)
-$(shell mkdir -p $(sort src/ test/ $(dir $(ALL_OBJS) $(BLOBFS_SCRIPT))))
+$(shell mkdir -p $(sort src/ test/ $(dir $(ALL_OBJS) $(BLOBFS_SCRIPT) $(VERIFY))))
 endif
 
 .PHONY: FORCE
@@ -97,37 +100,65 @@ FORCE:
 # one; see test/README.md.
 # ---------------------------------------------------------------------------
 
-# "make installcheck" runs the tests of REGRESS by test/run_regress, not in a server that is there.
+# "make installcheck" runs the tests of REGRESS by test/run regress, not in a server that is there.
 export PG_CONFIG
 installcheck: export BLOBEXT_TEST_INSTALLED = 1
-pg_regress_installcheck = $(TREE)/test/run_regress
+pg_regress_installcheck = $(TREE)/test/run regress
 installcheck: check-tests
 
 .PHONY: test check-tests unit-module lossy-disk
 test:
-	$(TREE)/test/run_all
+	$(TREE)/test/run all
 
 check-tests:
 	@test -n "$(REGRESS)" || { echo "no tests found" >&2; exit 1; }
 
-# SQL functions that test the C modules; test/run_unit loads them.  The library has its own copy of
+# SQL functions that test the C modules; test/run unit loads them.  The library has its own copy of
 # the modules, because the extension's library need not export them; and uses it (-Bsymbolic),
 # because the extension's library may be loaded first and export them.
 UNIT_MODULES = $(filter $(OBJS), src/core/tier.o src/core/descriptor.o src/core/frame.o \
-	src/core/codec.o src/core/digest.o src/core/hasher.o src/core/settings.o src/core/catalog.o \
+	src/core/codec.o src/core/digest.o src/extents/hasher.o src/core/settings.o src/core/catalog.o \
 	src/store/free_runs.o src/store/pending.o src/store/hole_pace.o src/store/map.o \
-	src/blob/compare.o src/blob/frames.o src/blob/framer.o src/blob/mapping.o src/blob/sound.o \
-	src/blob/walk.o src/blob/sample.o src/wal/insert.o src/core/attempt.o src/gc/methods.o)
+	src/store/map_meta.o src/store/map_holes.o src/store/map_sums.o src/store/page_sums.o \
+	src/blob/compare.o src/blob/compare_content.o \
+	src/blob/frames.o src/blob/framer.o src/blob/mapping.o src/containers/sound.o \
+	src/containers/walk.o src/sql/operators/sample.o src/wal/insert.o src/core/attempt.o \
+	src/gc/methods.o)
 unit-module: $(UNIT_LIBRARY)
 $(UNIT_LIBRARY): $(UNIT_OBJS) $(UNIT_MODULES)
 	$(CC) $(CFLAGS) $(CFLAGS_SL) -shared -Wl,-Bsymbolic -o $@ $(UNIT_OBJS) $(UNIT_MODULES) \
 		$(LDFLAGS) $(filter -lcrypto -pthread -llz4 -lzstd,$(SHLIB_LINK))
 
-# A disk whose power test/run_tap can cut; a program without libraries.
+# A disk whose power test/run tap can cut; a program without libraries.
 LOSSY_DISK = test/lossy_disk
 lossy-disk: $(LOSSY_DISK)
 $(LOSSY_DISK): $(TREE)/test/lossy_disk.c $(BUILT_FOR)
 	$(CC) $(filter-out -MMD -MP,$(CPPFLAGS)) $(CFLAGS) -o $@ $<
+
+# ---------------------------------------------------------------------------
+# The program that verifies stores while the server is down.  PGXS knows no program beside a
+# library.  Files that both share are compiled again, as PostgreSQL does for its programs.
+# ---------------------------------------------------------------------------
+
+VERIFY_SOURCES := $(wildcard $(TREE)/tools/verify/*.c) \
+	$(TREE)/src/core/tier.c $(TREE)/src/store/page_sums.c
+VERIFY_HEADERS := $(wildcard $(TREE)/tools/verify/*.h $(TREE)/src/core/*.h \
+	$(TREE)/src/io/segment.h $(TREE)/src/store/*.h)
+
+.PHONY: install-verify uninstall-verify
+all: $(VERIFY)
+$(VERIFY): $(VERIFY_SOURCES) $(VERIFY_HEADERS) $(BUILT_FOR) $(TREE)/blobext.control
+	$(CC) -DFRONTEND -DBLOBEXT_VERSION='"$(DIST_VERSION)"' -I$(TREE)/tools/verify \
+		$(filter-out -MMD -MP,$(CPPFLAGS)) $(CFLAGS) -o $@ $(VERIFY_SOURCES) \
+		-L$(pkglibdir) $(LDFLAGS) $(LDFLAGS_EX) -lpgcommon -lpgport
+
+install: install-verify
+install-verify: $(VERIFY) installdirs
+	$(INSTALL_PROGRAM) $(VERIFY) '$(DESTDIR)$(bindir)/blobext_verify'
+
+uninstall: uninstall-verify
+uninstall-verify:
+	rm -f '$(DESTDIR)$(bindir)/blobext_verify'
 
 # ---------------------------------------------------------------------------
 # The script of blobfs: that of 0.3.0, which is frozen, with the update.  One operator of it is not

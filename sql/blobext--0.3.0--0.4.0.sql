@@ -83,7 +83,7 @@ ALTER OPERATOR @extschema@.!~~ (@extschema@.blobstate, pg_catalog.bytea)
 -- Dumps of older versions, and statements of users, name them with the schema of the extension:
 -- OPERATOR(public.=).  For these there is a second operator of each, of the same function.  Nothing
 -- of the planner knows it: the library puts that of pg_catalog in its place
--- (src/sql/named_operators.c).
+-- (src/sql/operators/named_operators.c).
 CREATE OPERATOR @extschema@.= (LEFTARG = @extschema@.blobstate, RIGHTARG = @extschema@.blobstate,
     FUNCTION = @extschema@.blob_eq,
     COMMUTATOR = OPERATOR(@extschema@.=), NEGATOR = OPERATOR(@extschema@.<>),
@@ -354,6 +354,113 @@ END;
 -- Administration
 -- ---------------------------------------------------------------------------
 
+CREATE FUNCTION blobext_enable_checksums() RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION blobext_enable_checksums() FROM PUBLIC;
+COMMENT ON FUNCTION blobext_enable_checksums() IS
+    'values that are stored from now on get checksums of their pages; returns whether they got '
+    'none before. Standbys need blobext 0.4 or later then';
+
+CREATE PROCEDURE blobext_add_checksums(relation regclass DEFAULT NULL,
+        INOUT values_read bigint DEFAULT NULL, INOUT pages_added bigint DEFAULT NULL,
+        INOUT values_failed bigint DEFAULT NULL)
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+REVOKE ALL ON PROCEDURE blobext_add_checksums(regclass, bigint, bigint, bigint) FROM PUBLIC;
+COMMENT ON PROCEDURE blobext_add_checksums(regclass, bigint, bigint, bigint) IS
+    'reads the values of a table, or of all, whose pages lack checksums, compares them with their '
+    'SHA-256, and adds the checksums; changes no rows, and commits after each batch';
+
+CREATE FUNCTION blobext_add_checksums_state(OUT pid integer, OUT relation regclass,
+        OUT relations_done bigint, OUT relations_total bigint, OUT blocks_done bigint,
+        OUT blocks_total bigint, OUT bytes_read bigint, OUT values_read bigint,
+        OUT pages_added bigint, OUT values_failed bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1;
+REVOKE ALL ON FUNCTION blobext_add_checksums_state() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_add_checksums_state() TO pg_monitor;
+COMMENT ON FUNCTION blobext_add_checksums_state() IS 'behind view blobext_add_checksums_progress';
+CREATE VIEW blobext_add_checksums_progress AS
+    SELECT * FROM @extschema@.blobext_add_checksums_state();
+GRANT SELECT ON blobext_add_checksums_progress TO pg_monitor;
+COMMENT ON VIEW blobext_add_checksums_progress IS
+    'blobext_add_checksums() as it runs in this database';
+COMMENT ON COLUMN blobext_add_checksums_progress.pid IS 'process that works';
+COMMENT ON COLUMN blobext_add_checksums_progress.relation IS 'table whose values are read';
+COMMENT ON COLUMN blobext_add_checksums_progress.relations_done IS
+    'tables and materialized views that are done';
+COMMENT ON COLUMN blobext_add_checksums_progress.relations_total IS
+    'tables and materialized views to be done, those without values included';
+COMMENT ON COLUMN blobext_add_checksums_progress.blocks_done IS 'blocks of the table that are done';
+COMMENT ON COLUMN blobext_add_checksums_progress.blocks_total IS
+    'blocks that the table had at the beginning';
+COMMENT ON COLUMN blobext_add_checksums_progress.bytes_read IS
+    'content of the values that lacked checksums';
+COMMENT ON COLUMN blobext_add_checksums_progress.values_read IS
+    'values that lacked checksums, and have been proven';
+COMMENT ON COLUMN blobext_add_checksums_progress.pages_added IS
+    'pages of 4 kB that have got checksums';
+COMMENT ON COLUMN blobext_add_checksums_progress.values_failed IS
+    'values that cannot be read, or do not match their SHA-256';
+
+CREATE FUNCTION blob_footprint(blobstate, OUT value_id bigint, OUT runs bigint,
+        OUT natural_runs bigint, OUT extent_bytes bigint, OUT dead_bytes bigint)
+    RETURNS record
+    AS 'MODULE_PATHNAME', 'blob_footprint_sql' LANGUAGE C STABLE STRICT PARALLEL UNSAFE COST 100;
+COMMENT ON FUNCTION blob_footprint(blobstate) IS
+    'how a value lies in the store: a number that copies of it share, runs of adjacent pages, one '
+    'run for each started megabyte, bytes of its extents, those that hold nothing of it';
+CREATE FUNCTION blobext_fragmentation(relation regclass, column_name text,
+        max_dead_ratio double precision DEFAULT 0.05, max_extra_runs integer DEFAULT 1,
+        OUT part regclass, OUT rows bigint, OUT distinct_values bigint, OUT runs bigint,
+        OUT max_runs bigint, OUT content_bytes bigint, OUT extent_bytes bigint,
+        OUT dead_bytes bigint, OUT shared_values bigint, OUT unreadable_values bigint,
+        OUT due_values bigint, OUT due_bytes bigint, OUT due_runs bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL UNSAFE ROWS 10;
+COMMENT ON FUNCTION blobext_fragmentation(regclass, text, double precision, integer) IS
+    'by table or partition, how the values of a column lie in the store: runs of adjacent pages, '
+    'dead bytes, and which of them blobext_defragment() would write anew';
+CREATE PROCEDURE blobext_defragment(relation regclass, column_name text,
+        max_dead_ratio double precision DEFAULT 0.05, max_extra_runs integer DEFAULT 1,
+        batch_rows integer DEFAULT 50, rate integer DEFAULT 0,
+        INOUT values_written bigint DEFAULT NULL, INOUT bytes_written bigint DEFAULT NULL,
+        INOUT rows_changed bigint DEFAULT NULL, INOUT rows_skipped bigint DEFAULT NULL,
+        INOUT rows_failed bigint DEFAULT NULL)
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON PROCEDURE blobext_defragment(regclass, text, double precision, integer, integer, integer,
+    bigint, bigint, bigint, bigint, bigint) IS
+    'writes values anew that have more dead bytes than max_dead_ratio of their live ones, or more '
+    'runs than one for each started megabyte and max_extra_runs; updates rows in batches, and '
+    'commits after each; rate: megabytes a second, 0: no limit';
+
+CREATE FUNCTION blobext_defragment_state(OUT pid integer, OUT relation regclass,
+        OUT rows_done bigint, OUT rows_total bigint, OUT values_written bigint,
+        OUT bytes_written bigint, OUT rows_changed bigint, OUT rows_skipped bigint,
+        OUT rows_failed bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1;
+REVOKE ALL ON FUNCTION blobext_defragment_state() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_defragment_state() TO pg_monitor;
+COMMENT ON FUNCTION blobext_defragment_state() IS 'behind view blobext_defragment_progress';
+CREATE VIEW blobext_defragment_progress AS SELECT * FROM @extschema@.blobext_defragment_state();
+GRANT SELECT ON blobext_defragment_progress TO pg_monitor;
+COMMENT ON VIEW blobext_defragment_progress IS
+    'blobext_defragment() as it runs in this database';
+COMMENT ON COLUMN blobext_defragment_progress.pid IS 'process that works';
+COMMENT ON COLUMN blobext_defragment_progress.relation IS 'table whose values are written anew';
+COMMENT ON COLUMN blobext_defragment_progress.rows_done IS 'rows that are done';
+COMMENT ON COLUMN blobext_defragment_progress.rows_total IS
+    'rows to be done; 0 while it looks for them';
+COMMENT ON COLUMN blobext_defragment_progress.values_written IS
+    'values that were written anew; copies share one';
+COMMENT ON COLUMN blobext_defragment_progress.bytes_written IS
+    'content that was written, that of rows which had changed meanwhile included';
+COMMENT ON COLUMN blobext_defragment_progress.rows_changed IS 'rows that have a new value';
+COMMENT ON COLUMN blobext_defragment_progress.rows_skipped IS
+    'rows that have changed, or are locked';
+COMMENT ON COLUMN blobext_defragment_progress.rows_failed IS
+    'rows whose value cannot be read, or whose update was refused';
+
 -- ---------------------------------------------------------------------------
 -- Collector, views and statistics
 -- ---------------------------------------------------------------------------
@@ -400,6 +507,89 @@ COMMENT ON COLUMN @extschema@.blobext_gc_databases.kept_bytes IS 'bytes of these
 COMMENT ON COLUMN @extschema@.blobext_gc_databases.kept_by IS
     'what may see these rows: the oldest process, slot, standby or prepared transaction';
 
+CREATE FUNCTION blobext_scrub_results(OUT datid oid, OUT segment integer,
+        OUT last_pass timestamptz, OUT verified_pages bigint, OUT pages_without_checksums bigint,
+        OUT damaged_pages bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
+REVOKE ALL ON FUNCTION blobext_scrub_results() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_scrub_results() TO pg_monitor;
+COMMENT ON FUNCTION blobext_scrub_results() IS 'behind the view blobext_scrub';
+
+CREATE VIEW @extschema@.blobext_scrub AS
+    SELECT d.datname, s.segment, s.last_pass, s.verified_pages, s.pages_without_checksums,
+        s.damaged_pages
+    FROM @extschema@.blobext_scrub_results() AS s
+        JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) s.datid;
+GRANT SELECT ON @extschema@.blobext_scrub TO pg_monitor;
+COMMENT ON VIEW @extschema@.blobext_scrub IS
+    'segments whose pages the scrubber has compared with their checksums, in all databases';
+COMMENT ON COLUMN @extschema@.blobext_scrub.datname IS 'database';
+COMMENT ON COLUMN @extschema@.blobext_scrub.segment IS
+    'number of the segment, a file of up to 1 GiB';
+COMMENT ON COLUMN @extschema@.blobext_scrub.last_pass IS
+    'end of the last pass over the whole segment';
+COMMENT ON COLUMN @extschema@.blobext_scrub.verified_pages IS
+    'pages that had their checksums in that pass';
+COMMENT ON COLUMN @extschema@.blobext_scrub.pages_without_checksums IS
+    'pages with content that have none';
+COMMENT ON COLUMN @extschema@.blobext_scrub.damaged_pages IS
+    'pages of values in rows that did not have their checksums, or could not be read';
+
+CREATE FUNCTION blobext_space_state(
+        OUT segment integer, OUT state text, OUT tier integer, OUT extents bigint,
+        OUT pages bigint, OUT bytes bigint, OUT checksummed_bytes bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'blobext_space_usage' LANGUAGE C VOLATILE PARALLEL SAFE;
+REVOKE ALL ON FUNCTION blobext_space_state() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_space_state() TO pg_monitor;
+COMMENT ON FUNCTION blobext_space_state() IS 'behind view blobext_space';
+CREATE OR REPLACE VIEW @extschema@.blobext_space AS
+    SELECT segment, state, tier, extents, pages, bytes, checksummed_bytes
+    FROM @extschema@.blobext_space_state();
+COMMENT ON COLUMN @extschema@.blobext_space.checksummed_bytes IS
+    'those of the bytes that belong to extents with checksums; null where there are no extents';
+DROP FUNCTION @extschema@.blobext_space_usage();
+
 -- ---------------------------------------------------------------------------
 -- Content from another server
 -- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blobext_damage_state(OUT datid oid, OUT file text, OUT file_offset bigint,
+        OUT page bigint, OUT relation text, OUT column_name text, OUT found_by text,
+        OUT first_found timestamptz, OUT last_found timestamptz, OUT found_count bigint,
+        OUT state text, OUT attempts integer, OUT last_attempt timestamptz, OUT last_error text)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 10;
+REVOKE ALL ON FUNCTION blobext_damage_state() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_damage_state() TO pg_monitor;
+COMMENT ON FUNCTION blobext_damage_state() IS 'behind view blobext_damaged_pages';
+
+CREATE VIEW blobext_damaged_pages AS
+    SELECT d.datname, s.file, s.file_offset, s.page, s.relation, s.column_name, s.found_by,
+        s.first_found, s.last_found, s.found_count, s.state, s.attempts, s.last_attempt,
+        s.last_error
+    FROM @extschema@.blobext_damage_state() AS s
+        JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) s.datid;
+GRANT SELECT ON blobext_damaged_pages TO pg_monitor;
+COMMENT ON VIEW @extschema@.blobext_check_progress IS
+    'blobext_check(), and the search of a repair, as they run in this database';
+COMMENT ON VIEW blobext_damaged_pages IS
+    'pages of content that did not have their checksum, in all databases, since the start';
+COMMENT ON COLUMN blobext_damaged_pages.datname IS 'name of the database';
+COMMENT ON COLUMN blobext_damaged_pages.file IS 'segment file, in the data directory';
+COMMENT ON COLUMN blobext_damaged_pages.file_offset IS 'where the page begins in it, in bytes';
+COMMENT ON COLUMN blobext_damaged_pages.page IS 'number of the page in the store';
+COMMENT ON COLUMN blobext_damaged_pages.relation IS
+    'table that has a value in the page, or index; null until one was found';
+COMMENT ON COLUMN blobext_damaged_pages.column_name IS 'column of that value';
+COMMENT ON COLUMN blobext_damaged_pages.found_by IS
+    'read: of a value; scrub: the scrubber; check: blobext_check()';
+COMMENT ON COLUMN blobext_damaged_pages.first_found IS 'when the damage was found';
+COMMENT ON COLUMN blobext_damaged_pages.last_found IS 'when it was found for the last time';
+COMMENT ON COLUMN blobext_damaged_pages.found_count IS 'how often it was found';
+COMMENT ON COLUMN blobext_damaged_pages.state IS
+    'found; repairing; repaired; right: when it was read again; failed: last_error says why';
+COMMENT ON COLUMN blobext_damaged_pages.attempts IS 'attempts of the worker to repair it';
+COMMENT ON COLUMN blobext_damaged_pages.last_attempt IS 'when the last one began; null: none did';
+COMMENT ON COLUMN blobext_damaged_pages.last_error IS 'why the last one did not succeed';

@@ -13,6 +13,7 @@
 #include "client/descriptions.h"
 #include "client/wire.h"
 #include "core/settings.h"
+#include "extents/damaged_pages.h"
 #include "extents/durability.h"
 #include "fmgr.h"
 #include "gc/constants.h"
@@ -24,7 +25,7 @@
 #include "miscadmin.h"
 #include "recovery/recovery.h"
 #include "recovery/replay_origin.h"
-#include "sql/progress.h"
+#include "sql/maintenance/progress.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "store/store.h"
@@ -43,6 +44,7 @@ request_shared_memory(void)
 		previous_shmem_request_hook();
 	blob_io_shmem_request();
 	blob_store_shmem_request();
+	blob_damaged_pages_shmem_request();
 	blob_gc_holders_shmem_request();
 	blob_gc_status_shmem_request();
 	blob_autogc_schedule_shmem_request();
@@ -57,6 +59,7 @@ initialize_shared_memory(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	blob_io_shmem_init();
 	blob_store_shmem_init();
+	blob_damaged_pages_shmem_init();
 	blob_gc_holders_shmem_init();
 	blob_gc_status_shmem_init();
 	blob_autogc_schedule_shmem_init();

@@ -10,7 +10,7 @@ servers overwrite the first two.
 After a signal that can be caught nothing may be left when the command has ended.  After SIGKILL
 the keeper (see guard) has to clean up, which may take a while.
 
-That it can fail: all cases of SIGKILL and of run_tap fail for the scripts of version 0.2.0.
+That it can fail: all cases of SIGKILL and of TAP tests fail for the scripts of version 0.2.0.
 """
 
 import os
@@ -25,12 +25,12 @@ import time
 PATIENCE_SECONDS = 180
 
 CASES = [
-    ("run_tap", ["test/run_tap", "lossy_disk.pl"], signal.SIGTERM, False, "lossy_disk"),
-    ("run_tap", ["test/run_tap", "lossy_disk.pl"], signal.SIGINT, True, "lossy_disk"),
-    ("run_tap", ["test/run_tap", "crash.pl", "stale.pl"], signal.SIGKILL, False, "postgres"),
-    ("run_pgtap", ["test/run_pgtap"], signal.SIGKILL, False, "postgres"),
-    ("run_regress", ["test/run_regress"], signal.SIGINT, True, "postgres"),
-    ("run_all", ["test/run_all", "regress", "dump"], signal.SIGTERM, False, "postgres"),
+    ("run tap", ["test/run", "tap", "lossy_disk.pl"], signal.SIGTERM, False, "lossy_disk"),
+    ("run tap", ["test/run", "tap", "lossy_disk.pl"], signal.SIGINT, True, "lossy_disk"),
+    ("run tap", ["test/run", "tap", "crash.pl", "stale.pl"], signal.SIGKILL, False, "postgres"),
+    ("run pgtap", ["test/run", "pgtap"], signal.SIGKILL, False, "postgres"),
+    ("run regress", ["test/run", "regress"], signal.SIGINT, True, "postgres"),
+    ("run all", ["test/run", "all", "regress", "dump"], signal.SIGTERM, False, "postgres"),
     ("dev/test", ["dev/test", "tap", "crash.pl"], signal.SIGTERM, False, "postgres"),
 ]
 

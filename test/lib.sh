@@ -1,32 +1,33 @@
-# test/lib.sh: functions that the scripts of this directory share; to be sourced.
+# test/lib.sh: functions that the suites share; to be sourced.
 #
-# A script calls test_enter first.  Its parts can be called one by one:
+# A suite calls test_enter first.  Its parts can be called one by one:
 #
-#   test_guard      names missing prerequisites; runs the script again under test/guard, in a
-#                   temporary directory that is removed however the script ends
+#   test_guard      names missing prerequisites; runs the suite again under test/guard, in a
+#                   temporary directory that is removed however the suite ends
 #   test_install    makes the server to be tested: a copy of the installed one, in that directory,
 #                   with the extension as this tree builds it
-#   test_become     runs the script again as another user
+#   test_become     runs the suite again as another user
 #
-# A script that another one runs shares the directory and the server of that one.
+# A suite that another one runs shares the directory and the server of that one.
 #
 # Servers refuse to run as root, and their user may not be able to read the checkout.  So
-# test_become copies test/ to a temporary directory and runs the script again from there, as user
+# test_become copies test/ to a temporary directory and runs the suite again from there, as user
 # postgres (or $BLOBEXT_TEST_USER) when called by root.  Everything a test writes is in that
 # directory.
 #
+#   $suite        its name, and $here, the directory of test/run, which sets both
 #   $checkout     the source tree (only before the run as another user: it may not be readable)
-#   $work         the temporary directory of this script, in $BLOBEXT_TEST_TMP
+#   $work         the temporary directory of this suite, in $BLOBEXT_TEST_TMP
 #   $test_dir     the copy of test/ in it, with expected/ beside test/sql
 #   $bindir       PostgreSQL's programs
-#   test_prepare  a script may define it; runs before the copy changes hands, as the caller
+#   test_prepare  a suite may define it; runs before the copy changes hands, as the caller
 #
 # BLOBEXT_TEST_INSTALLED=1 tests the installed extension instead; PG_CONFIG says where.
 # BLOBEXT_TEST_KEEP=1 keeps the temporary directory.  BLOBEXT_TEST_CONFIG holds further lines for
 # the configuration of the servers, BLOBEXT_TEST_INITDB one option of initdb (pg_regress takes it
 # from 17 on).
 #
-# Between scripts: BLOBEXT_TEST_TMP, the directory of test/guard; BLOBEXT_TEST_PG_CONFIG, the
+# Between suites: BLOBEXT_TEST_TMP, the directory of test/guard; BLOBEXT_TEST_PG_CONFIG, the
 # PG_CONFIG of the caller, with which the tree is built; BLOBEXT_TEST_TREE, where it is built.
 
 set -euo pipefail
@@ -52,11 +53,9 @@ test_find_python
 
 test_guard()
 {
-	local script
-	script=$(basename "$0")
 	if [ -z "${BLOBEXT_TEST_TMP:-}" ]; then
-		test_need "${script#run_}"
-		exec "$python" -B "$checkout/test/guard" bash "$(cd "$(dirname "$0")" && pwd)/$script" "$@"
+		test_need "$suite"
+		exec "$python" -B "$checkout/test/guard" bash "$here/run" "$suite" "$@"
 	fi
 	# With its path, for PATH may change.
 	export BLOBEXT_TEST_PG_CONFIG=${BLOBEXT_TEST_PG_CONFIG:-$(command -v "$PG_CONFIG")}
@@ -138,7 +137,7 @@ test_become()
 {
 	local as_user=() user=${BLOBEXT_TEST_USER:-postgres} name
 
-	work=$(mktemp -d "$BLOBEXT_TEST_TMP/$(basename "$0" | sed 's/^run_//').XXXXXX")
+	work=$(mktemp -d "$BLOBEXT_TEST_TMP/$suite.XXXXXX")
 	trap test_leave EXIT
 	cp -R "$checkout/test" "$work/test"
 	cp -R "$checkout/expected" "$work/test/expected"	# where pg_regress looks for them
@@ -156,7 +155,7 @@ test_become()
 	export PG_TEST_INITDB_EXTRA_OPTS=${BLOBEXT_TEST_INITDB:-}
 	cd "$work"
 	"${as_user[@]}" env BLOBEXT_TEST_WORK="$work" HOME="$work" \
-		bash "$work/test/$(basename "$0")" "$@"
+		bash "$work/test/run" "$suite" "$@"
 	exit
 }
 
@@ -201,7 +200,8 @@ test_copy_server()
 	done
 	mkdir -p "$prefix$bindir"
 	cp -L "$bindir"/* "$prefix$bindir/"
-	rm -rf "$prefix$("$PG_CONFIG" --pkglibdir)/blobext.so" "$prefix$bindir/blobext_upgrade" \
+	rm -rf "$prefix$("$PG_CONFIG" --pkglibdir)/blobext.so" \
+		"$prefix$bindir"/blobext_{upgrade,verify} \
 		"$prefix$("$PG_CONFIG" --sharedir)"/extension/blob{ext,fs}* \
 		"$prefix$("$PG_CONFIG" --includedir-server)/extension/blobext"
 	PG_CONFIG=$prefix$bindir/pg_config
@@ -252,7 +252,7 @@ test_start_server()
 }
 
 # No test that uses this crashes a backend on purpose.  "runtime error" is the report of the
-# compiler's checks, see run_checked.
+# compiler's checks, see test/run checked.
 test_look_at_log()
 {
 	if grep -E -A 12 'PANIC|TRAP:|was terminated by signal|runtime error: ' "$1"; then

@@ -1,6 +1,6 @@
 # test/names.sh: names of suites and of the tests in them; to be sourced, after needs.sh.
 
-# The suites that run_all runs without arguments; it starts them in another order.
+# The suites that "test/run all" runs without arguments; it starts them in another order.
 test_suites=(unit tidy regress pgtap blobfs examples docs dump interrupt tap python languages mount
 	drivers collecting fuzz datums checked spaces scripts)
 

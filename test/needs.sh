@@ -3,7 +3,7 @@
 #   test_need SUITE ...   names missing prerequisites, with the Debian package of each, and ends
 #   test_fail MESSAGE     ends with a message
 
-# Kinds of needs, by suite.  run_all adds up those of the suites that it runs.
+# Kinds of needs, by suite.  "test/run all" adds up those of the suites that it runs.
 declare -A test_needs=(
 	[unit]='build pgtap' [tidy]='python binutils' [regress]='build pg_regress' [pgtap]='build pgtap'
 	[examples]='build pgtap' [docs]='build psycopg' [dump]=build [tap]='build tap power'
@@ -12,13 +12,13 @@ declare -A test_needs=(
 	[blobfs]='build pgtap psycopg' [languages]='build pgtap languages'
 	[checked]='build pgtap pg_regress psycopg binutils tap power'
 	[interrupt]='build tap power' [upgrade]='build git' [rmgr]='build tap power' [violation]=build
-	[scripts]=python [grow]=build [spaces]='build pgtap pg_regress'
+	[scripts]=python [spaces]='build pgtap pg_regress'
 	[valgrind]='build pg_regress valgrind'
 	[torture]='build tap power' [all]='')
 
 test_fail()
 {
-	printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+	printf '%s: %s\n' "$(basename "$0")${suite:+ $suite}" "$*" >&2
 	exit 2
 }
 
@@ -186,7 +186,7 @@ need_psycopg()
 assert tuple(map(int, psycopg.__version__.split(".")[:2])) >= (3, 1)'
 }
 
-# Of docs/backup.md, which run_docs leaves out without them.
+# Of docs/backup.md, which test/run docs leaves out without them.
 have_backup_tools()
 {
 	have_command pgbackrest && have_command barman && have_command rsync

@@ -8,6 +8,7 @@ the server, and an adapter says by "paused" where it is, so none depends on spee
 import argparse
 import contextlib
 import hashlib
+import operator
 import os
 import signal
 import statistics
@@ -76,6 +77,15 @@ SET ROLE conformance;
 CREATE TABLE "Odd ""Schema"""."Odd Name" (id bigint, "Kind" text, "my content" bytea,
     PRIMARY KEY (id, "Kind"));
 '''
+# As from PostgreSQL 17 on: there the row types of views and tables are members, too.  Seen to fail
+# with clients that counted members by their names.
+ROW_TYPES = '''
+RESET ROLE;
+INSERT INTO pg_depend SELECT 'pg_type'::regclass, c.reltype, 0, d.refclassid, d.refobjid, 0, 'e'
+    FROM pg_depend AS d JOIN pg_class AS c ON c.oid = d.objid AND c.reltype <> 0
+    WHERE d.classid = 'pg_class'::regclass AND d.deptype = 'e' AND NOT EXISTS (SELECT
+        FROM pg_depend WHERE classid = 'pg_type'::regclass AND objid = c.reltype AND deptype = 'e')
+'''
 TABLE = '"Odd ""Schema"""."Odd Name"'
 KEY = '"Kind" = $$a\'b$$ AND id = %s'
 
@@ -109,7 +119,7 @@ class Server:
         self.drop()
         for database in ("conformance", "conformance_empty"):
             self.run("postgres", f"CREATE DATABASE {database}")
-        self.run("conformance", OBJECTS)
+        self.run("conformance", OBJECTS, ROW_TYPES)
         for schema, traps in (("trap", TRAPS + EXACT_TRAPS), ('"Blob Ext"', TRAPS)):
             for name, arguments, result in traps:
                 self.run("conformance", 'SET search_path = "Blob Ext"; SET ROLE'
@@ -367,6 +377,10 @@ class Cases:
                 same(adapter.ok("range", 1, offset, length),
                      (len(piece), hashlib.sha256(piece).hexdigest()), offset, length)
             same(adapter.ok("range", 2, 0, 10), (0, EMPTY))
+            before = self.server.counter("content_read_bytes")
+            adapter.ok("range", 1, 4 * MB, 100)
+            read = self.server.counter("content_read_bytes") - before
+            check(100 <= read <= MB, f"{read} bytes were read for 100")
             adapter.fails("position", "range", 1, -1, 5)
             adapter.fails("position", "range", 1, 0, -1)
 
@@ -630,8 +644,9 @@ class Cases:
                         self.server.collect()
         if other is not None:
             for name in dict.fromkeys(name for name, _ in rates):
-                ratio = (statistics.median(rates[name, True])
-                         / statistics.median(rates[name, False]))
+                # Of turns: other work on the machine changes both rates of one.
+                ratio = statistics.median(map(operator.truediv, rates[name, True],
+                                              rates[name, False]))
                 print(f"# {name}: {ratio:.2f} of the other's rate", flush=True)
                 check(ratio >= LEAST_RATE, name, f"{ratio:.2f} of the other's rate")
 

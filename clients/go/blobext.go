@@ -305,23 +305,18 @@ type Writer struct {
 	copied  chan error // the end of the COPY
 	row     []byte
 	seen    *content
-	isWhole bool // seen has the digest of all content
 }
 
 // Create begins a value that replaces that of the row, or is in a new row.  expected says how many
 // bytes will come, or 0.  The transaction ends if ctx does.
 func (s *Store) Create(ctx context.Context, v Value, expected int64) (*Writer, error) {
-	return s.begin(ctx, v, nil, false, expected)
+	return s.begin(ctx, v, nil, expected)
 }
 
-// Append begins with the content that the row has, which is not written again.
-func (s *Store) Append(ctx context.Context, v Value, expected int64) (*Writer, error) {
-	return s.begin(ctx, v, nil, true, expected)
-}
-
-func (s *Store) begin(ctx context.Context, v Value, stage *Value, resume bool, expected int64) (
+// begin goes on at the end of what a stage has, if there is one; Summary says what that is.
+func (s *Store) begin(ctx context.Context, v Value, stage *Value, expected int64) (
 	w *Writer, err error) {
-	w = &Writer{ctx: ctx, copied: make(chan error, 1), isWhole: !resume}
+	w = &Writer{ctx: ctx, copied: make(chan error, 1), seen: &content{Hash: sha256.New()}}
 	if w.target, err = s.target(ctx, v); err == nil && stage != nil {
 		w.stage, err = s.target(ctx, *stage)
 	}
@@ -332,11 +327,8 @@ func (s *Store) begin(ctx context.Context, v Value, stage *Value, resume bool, e
 		return nil, err
 	}
 	sql, args := w.target.begin, []any{expected}
-	if resume {
-		from := cmp.Or(w.stage, w.target)
-		sql, args = from.resume, from.args(expected)
-	}
 	if w.stage != nil {
+		sql, args = w.stage.resume, w.stage.args(expected)
 		_, err = w.tx.Exec(ctx, w.stage.stage, w.stage.key...)
 	}
 	if err == nil {
@@ -345,7 +337,6 @@ func (s *Store) begin(ctx context.Context, v Value, stage *Value, resume bool, e
 	if err != nil {
 		return nil, errors.Join(err, w.tx.Rollback(context.WithoutCancel(ctx)))
 	}
-	w.seen = &content{sha256.New(), w.Summary.Size}
 	rows, pipe := io.Pipe()
 	w.pipe, sql = pipe, w.target.pieces
 	go func() {
@@ -403,7 +394,7 @@ func (w *Writer) Close() error {
 	if errors.Is(err, ErrMissing) {
 		w.Summary, err = summary(w.tx.QueryRow(w.ctx, w.target.insert, args...))
 	}
-	if err == nil && (w.Summary.Size != w.seen.size || w.isWhole && w.Summary != w.seen.summary()) {
+	if err == nil && w.Summary != w.seen.summary() {
 		err = ErrMismatch
 	}
 	if err == nil && w.stage != nil {
@@ -429,7 +420,7 @@ func (s *Store) Upload(ctx context.Context, v Value, source io.ReaderAt, size in
 	}
 	seen := &content{Hash: sha256.New()}
 	send := func() error {
-		w, err := s.begin(ctx, v, stage, stage != nil, expected)
+		w, err := s.begin(ctx, v, stage, expected)
 		if err != nil {
 			return err
 		}
@@ -444,7 +435,7 @@ func (s *Store) Upload(ctx context.Context, v Value, source io.ReaderAt, size in
 		if err != nil {
 			return err
 		}
-		w.seen, w.isWhole = seen, true
+		w.seen = seen
 		length := min(size-seen.size, section)
 		if seen.size+length < size {
 			w.target, w.stage = w.stage, nil

@@ -6,7 +6,8 @@
 -- another role is called, here and in the statements.
 WITH RECURSIVE given (place, name, key) AS (
     SELECT $1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.text[]),
--- Its schema, if all that is called is a member: others with these names count for nothing.
+-- Its schema, if all that is called is a member: others with these names count for nothing.  From
+-- PostgreSQL 17 on the row type of a view, which has the view's name, is a member, too.
 extension (x) AS (
     SELECT i.schema FROM pg_catalog.pg_extension AS e
         JOIN pg_catalog.pg_depend AS d ON d.refobjid OPERATOR(pg_catalog.=) e.oid
@@ -19,7 +20,7 @@ extension (x) AS (
             %1$s.blob_upload_end(bigint), %1$s.blob_upload_pieces}'::pg_catalog.text[]) AS m (name)
             ON i.identity OPERATOR(pg_catalog.=) pg_catalog.format(m.name, i.schema)
     WHERE e.extname OPERATOR(pg_catalog.=) 'blobext'
-    GROUP BY i.schema HAVING pg_catalog.count(*) OPERATOR(pg_catalog.=) 8),
+    GROUP BY i.schema HAVING pg_catalog.count(DISTINCT m.name) OPERATOR(pg_catalog.=) 8),
 -- A column is compared by the operator of its type's B-tree, one without by that of pg_catalog.
 base (name, type) AS (
     SELECT a.attname, a.atttypid FROM given AS g JOIN pg_catalog.pg_attribute AS a

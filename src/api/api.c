@@ -13,7 +13,6 @@
 #include "blob/blob.h"
 #include "blob/reader.h"
 #include "core/catalog.h"
-#include "miscadmin.h"
 #include "utils/memutils.h"
 
 /* Neither the reader nor the value it reads may move. */
@@ -57,10 +56,7 @@ get_size(const BlobextBlob *blob)
 static void
 get_sha256(const BlobextBlob *blob, uint8 *digest)
 {
-	if (blob->value.is_inline)
-		blob_digest_bytes(blob->value.inline_data, blob->value.size_bytes, digest);
-	else
-		memcpy(digest, blob->value.descriptor.sha256, BLOB_DIGEST_BYTES);
+	blob_value_digest(&blob->value, digest);
 }
 
 /* The interface calls the value constant: what its reader remembers is not to be seen. */

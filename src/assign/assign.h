@@ -13,7 +13,7 @@
 #include "postgres.h"
 
 #include "access/tupdesc.h"
-#include "blob/rebuild.h"
+#include "containers/rebuild.h"
 #include "core/compat.h"
 #include "core/frame.h"
 #include "executor/executor.h"
@@ -35,9 +35,9 @@
 extern bool blob_assign_suppressed(void);
 
 /*
- * Replace each blobstate in a partition's bound (blob/rebuild.h), if the relation has a bound; was
- * any replaced?  The caller holds at least ShareUpdateExclusiveLock on the partition and its
- * parent.
+ * Replace each blobstate in a partition's bound (containers/rebuild.h), if the relation has a
+ * bound; was any replaced?  The caller holds at least ShareUpdateExclusiveLock on the partition and
+ * its parent.
  */
 extern bool blob_assign_rebuild_bound(Oid relid, BlobReplacer replace, void *context);
 

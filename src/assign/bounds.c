@@ -31,8 +31,8 @@
 #include "utils/syscache.h"
 
 #include "blob/blob.h"
-#include "blob/bound.h"
 #include "assign/assign.h"
+#include "containers/bound.h"
 
 /*
  * The text form has at least two characters for a byte, a row of pg_class must fit into a page, and

@@ -15,15 +15,12 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/table.h"
 #include "catalog/index.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_opclass.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -31,8 +28,9 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
-#include "blob/walk.h"
+#include "containers/walk.h"
 #include "core/catalog.h"
+#include "core/catalog_scan.h"
 #include "assign/assign.h"
 
 /* Entries before the cache is emptied: every entry is visited at every invalidation. */
@@ -174,19 +172,14 @@ is_content_index(HeapTuple tuple, TupleDesc description)
 static bool
 has_content_index(Oid relid)
 {
-	Relation	catalog = table_open(IndexRelationId, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
+	BlobCatalogScan scan = blob_catalog_scan_oid(IndexRelationId, NULL, IndexIndrelidIndexId,
+												 Anum_pg_index_indrelid, relid);
 	HeapTuple	tuple;
 	bool		found = false;
 
-	ScanKeyInit(&key, Anum_pg_index_indrelid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(relid));
-	scan = systable_beginscan(catalog, IndexIndrelidIndexId, true, NULL, 1, &key);
-	while (!found && HeapTupleIsValid(tuple = systable_getnext(scan)))
-		found = is_content_index(tuple, RelationGetDescr(catalog));
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
+	while (!found && (tuple = blob_catalog_scan_next(&scan)) != NULL)
+		found = is_content_index(tuple, RelationGetDescr(scan.catalog));
+	blob_catalog_scan_end(&scan);
 	return found;
 }
 

@@ -11,10 +11,7 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/table.h"
-#include "catalog/indexing.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
@@ -23,13 +20,14 @@
 #include "commands/defrem.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-#include "blob/walk.h"
+#include "containers/walk.h"
+#include "core/catalog_scan.h"
 #include "assign/assign.h"
+#include "containers/walk.h"
 
 static void
 refuse(Form_pg_class index, const char *column_name, Oid type)
@@ -49,17 +47,12 @@ refuse(Form_pg_class index, const char *column_name, Oid type)
 static Oid
 indexed_type(Oid index, AttrNumber attnum)
 {
-	Relation	indexes = table_open(IndexRelationId, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
+	BlobCatalogScan scan = blob_catalog_scan_oid(IndexRelationId, SnapshotSelf, IndexRelidIndexId,
+												 Anum_pg_index_indexrelid, index);
+	HeapTuple	tuple = blob_catalog_scan_next(&scan);
 	Oid			type = InvalidOid;
 
-	ScanKeyInit(&key, Anum_pg_index_indexrelid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(index));
-	scan = systable_beginscan(indexes, IndexRelidIndexId, true, SnapshotSelf, 1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
+	if (tuple != NULL)
 	{
 		Form_pg_index form = (Form_pg_index) GETSTRUCT(tuple);
 		const int16 *keys = form->indkey.values;
@@ -70,7 +63,7 @@ indexed_type(Oid index, AttrNumber attnum)
 		{
 			bool		isnull;
 			Datum		datum = heap_getattr(tuple, Anum_pg_index_indexprs,
-											 RelationGetDescr(indexes), &isnull);
+											 RelationGetDescr(scan.catalog), &isnull);
 			int			expression_no = 0;
 
 			for (int i = 0; i < attnum - 1; i++)
@@ -78,8 +71,7 @@ indexed_type(Oid index, AttrNumber attnum)
 			type = exprType(list_nth(stringToNode(TextDatumGetCString(datum)), expression_no));
 		}
 	}
-	systable_endscan(scan);
-	table_close(indexes, AccessShareLock);
+	blob_catalog_scan_end(&scan);
 	return type;
 }
 
@@ -93,15 +85,12 @@ indexed_type(Oid index, AttrNumber attnum)
 static void
 check_columns(Form_pg_class index, Oid inner)
 {
-	Relation	attributes = table_open(AttributeRelationId, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
+	BlobCatalogScan scan = blob_catalog_scan_oid(AttributeRelationId, SnapshotSelf,
+												 AttributeRelidNumIndexId,
+												 Anum_pg_attribute_attrelid, index->oid);
 	HeapTuple	tuple;
 
-	ScanKeyInit(&key, Anum_pg_attribute_attrelid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(index->oid));
-	scan = systable_beginscan(attributes, AttributeRelidNumIndexId, true, SnapshotSelf, 1, &key);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	while ((tuple = blob_catalog_scan_next(&scan)) != NULL)
 	{
 		Form_pg_attribute column = (Form_pg_attribute) GETSTRUCT(tuple);
 		Oid			type = column->atttypid;
@@ -114,23 +103,19 @@ check_columns(Form_pg_class index, Oid inner)
 		if (blob_walk_type_reaches(type, inner))
 			refuse(index, NameStr(column->attname), type);
 	}
-	systable_endscan(scan);
-	table_close(attributes, AccessShareLock);
 }
 
 /* Check the relation with this OID, if it is an index; or all indexes, if it is InvalidOid. */
 static void
 check_indexes(Oid relid, Oid inner)
 {
-	Relation	classes = table_open(RelationRelationId, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
+	BlobCatalogScan scan = OidIsValid(relid) ?
+		blob_catalog_scan_oid(RelationRelationId, SnapshotSelf, ClassOidIndexId,
+							  Anum_pg_class_oid, relid) :
+		blob_catalog_scan(RelationRelationId, SnapshotSelf);
 	HeapTuple	tuple;
 
-	ScanKeyInit(&key, Anum_pg_class_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
-	scan = systable_beginscan(classes, ClassOidIndexId, OidIsValid(relid), SnapshotSelf,
-							  OidIsValid(relid) ? 1 : 0, &key);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	while ((tuple = blob_catalog_scan_next(&scan)) != NULL)
 	{
 		Form_pg_class relation = (Form_pg_class) GETSTRUCT(tuple);
 
@@ -139,8 +124,6 @@ check_indexes(Oid relid, Oid inner)
 			relation->relam != BTREE_AM_OID && relation->relam != HASH_AM_OID)
 			check_columns(relation, inner);
 	}
-	systable_endscan(scan);
-	table_close(classes, AccessShareLock);
 }
 
 void

@@ -9,20 +9,17 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/table.h"
-#include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "core/catalog.h"
+#include "core/catalog_scan.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
 #include "parser/parse_type.h"
-#include "store/map.h"
+#include "store/map_relation.h"
 #include "assign/assign.h"
-#include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
 
 /* Subcommands of ALTER TABLE that leave the map's file, columns and name as they are. */
@@ -152,14 +149,11 @@ may_have_method(Form_pg_class class)
 void
 blob_assign_check_map_method(Oid relid, bool is_new)
 {
-	Relation	classes = table_open(RelationRelationId, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
+	BlobCatalogScan scan = blob_catalog_scan_oid(RelationRelationId, SnapshotSelf, ClassOidIndexId,
+												 Anum_pg_class_oid, relid);
 	HeapTuple	tuple;
 
-	ScanKeyInit(&key, Anum_pg_class_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
-	scan = systable_beginscan(classes, ClassOidIndexId, true, SnapshotSelf, 1, &key);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	while ((tuple = blob_catalog_scan_next(&scan)) != NULL)
 	{
 		Form_pg_class class = (Form_pg_class) GETSTRUCT(tuple);
 
@@ -167,6 +161,4 @@ blob_assign_check_map_method(Oid relid, bool is_new)
 		if (!may_have_method(class) && (is_new || class->relkind == RELKIND_PARTITIONED_TABLE))
 			blob_map_refuse_relation();
 	}
-	systable_endscan(scan);
-	table_close(classes, AccessShareLock);
 }

@@ -17,9 +17,7 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/table.h"
 #include "access/transam.h"
 #include "catalog/dependency.h"
 #include "catalog/pg_class.h"
@@ -29,7 +27,6 @@
 #include "catalog/pg_partitioned_table.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
-#include "commands/extension.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -44,8 +41,9 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
-#include "blob/walk.h"
+#include "containers/walk.h"
 #include "core/catalog.h"
+#include "core/catalog_scan.h"
 #include "core/descriptor.h"
 #include "assign/assign.h"
 
@@ -223,28 +221,23 @@ blob_assign_check_partition_key(Oid relid)
 static char *
 constraint_expression(Oid constraint, char **name)
 {
-	Relation	catalog = table_open(ConstraintRelationId, AccessShareLock);
+	BlobCatalogScan scan = blob_catalog_scan_oid(ConstraintRelationId, SnapshotSelf,
+												 ConstraintOidIndexId, Anum_pg_constraint_oid,
+												 constraint);
+	HeapTuple	tuple = blob_catalog_scan_next(&scan);
 	char	   *expression = NULL;
 	bool		is_null = true;
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
 
-	ScanKeyInit(&key, Anum_pg_constraint_oid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(constraint));
-	scan = systable_beginscan(catalog, ConstraintOidIndexId, true, SnapshotSelf, 1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
+	if (tuple != NULL)
 	{
 		Datum		datum = heap_getattr(tuple, Anum_pg_constraint_conbin,
-										 RelationGetDescr(catalog), &is_null);
+										 RelationGetDescr(scan.catalog), &is_null);
 
 		*name = pstrdup(NameStr(((Form_pg_constraint) GETSTRUCT(tuple))->conname));
 		if (!is_null)
 			expression = TextDatumGetCString(datum);
 	}
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
+	blob_catalog_scan_end(&scan);
 	return expression;
 }
 
@@ -266,18 +259,17 @@ blob_assign_check_constraint(Oid constraint)
 List *
 blob_assign_partition_keys_using(Oid function)
 {
-	Relation	depend = table_open(DependRelationId, AccessShareLock);
 	List	   *relations = NIL;
 	ScanKeyData keys[2];
-	SysScanDesc scan;
+	BlobCatalogScan scan;
 	HeapTuple	tuple;
 
 	ScanKeyInit(&keys[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber, F_OIDEQ,
 				ObjectIdGetDatum(ProcedureRelationId));
 	ScanKeyInit(&keys[1], Anum_pg_depend_refobjid, BTEqualStrategyNumber, F_OIDEQ,
 				ObjectIdGetDatum(function));
-	scan = systable_beginscan(depend, DependReferenceIndexId, true, NULL, 2, keys);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	scan = blob_catalog_scan_keys(DependRelationId, NULL, DependReferenceIndexId, 2, keys);
+	while ((tuple = blob_catalog_scan_next(&scan)) != NULL)
 	{
 		Form_pg_depend form = (Form_pg_depend) GETSTRUCT(tuple);
 
@@ -285,27 +277,22 @@ blob_assign_partition_keys_using(Oid function)
 			get_rel_relkind(form->objid) == RELKIND_PARTITIONED_TABLE)
 			relations = lappend_oid(relations, form->objid);
 	}
-	systable_endscan(scan);
-	table_close(depend, AccessShareLock);
 	return relations;
 }
 
 List *
 blob_assign_partition_keys(void)
 {
-	Relation	catalog = table_open(PartitionedRelationId, AccessShareLock);
-	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
+	BlobCatalogScan scan = blob_catalog_scan(PartitionedRelationId, NULL);
 	List	   *relations = NIL;
 	HeapTuple	tuple;
 
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	while ((tuple = blob_catalog_scan_next(&scan)) != NULL)
 	{
 		if (!heap_attisnull(tuple, Anum_pg_partitioned_table_partexprs,
-							RelationGetDescr(catalog)))
+							RelationGetDescr(scan.catalog)))
 			relations = lappend_oid(relations,
 									((Form_pg_partitioned_table) GETSTRUCT(tuple))->partrelid);
 	}
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
 	return relations;
 }

@@ -14,15 +14,12 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
-#include "access/htup_details.h"
-#include "access/table.h"
 #include "catalog/pg_namespace_d.h"
 #include "catalog/pg_type_d.h"
-#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+#include "core/catalog_scan.h"
 #include "assign/assign.h"
 
 #define LOGICALRELID 1			/* number of the column */
@@ -33,20 +30,15 @@ blob_assign_is_distributed(Oid relation)
 {
 	/* Negative answers are in the catalog cache: a look-up costs little where Citus is not. */
 	Oid			partitions = get_relname_relid("pg_dist_partition", PG_CATALOG_NAMESPACE);
-	Oid			index;
-	Relation	catalog;
-	SysScanDesc scan;
-	ScanKeyData key;
+	BlobCatalogScan scan;
 	bool		is_found;
 
 	if (!OidIsValid(partitions) || get_atttype(partitions, LOGICALRELID) != REGCLASSOID)
 		return false;
-	index = get_relname_relid("pg_dist_partition_logical_relid_index", PG_CATALOG_NAMESPACE);
-	ScanKeyInit(&key, LOGICALRELID, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relation));
-	catalog = table_open(partitions, AccessShareLock);
-	scan = systable_beginscan(catalog, index, OidIsValid(index), NULL, 1, &key);
-	is_found = HeapTupleIsValid(systable_getnext(scan));
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
+	scan = blob_catalog_scan_oid(partitions, NULL,
+								 get_relname_relid("pg_dist_partition_logical_relid_index",
+												   PG_CATALOG_NAMESPACE), LOGICALRELID, relation);
+	is_found = blob_catalog_scan_next(&scan) != NULL;
+	blob_catalog_scan_end(&scan);
 	return is_found;
 }

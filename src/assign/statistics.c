@@ -2,20 +2,17 @@
  * assign/statistics.c
  *	  Keep descriptors out of the statistics that ANALYZE stores.
  *
- * The type's own typanalyze (sql/analyze.c) stores content only.  PostgreSQL's functions for
- * arrays, rows and ranges store values as they find them in the sample.  So columns of such types
- * get the statistics target 0, which means no statistics.  They get it at the end of the statement
- * that makes the column, since no DDL could set it earlier.  Statistics objects that would store
- * values are refused.
+ * The type's own typanalyze (sql/operators/analyze.c) stores content only.  PostgreSQL's functions
+ * for arrays, rows and ranges store values as they find them in the sample.  So columns of such
+ * types get the statistics target 0, which means no statistics.  They get it at the end of the
+ * statement that makes the column, since no DDL could set it earlier.  Statistics objects that
+ * would store values are refused.
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/table.h"
 #include "access/transam.h"
 #include "access/xact.h"
-#include "catalog/indexing.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_depend.h"
@@ -35,7 +32,8 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
-#include "blob/walk.h"
+#include "containers/walk.h"
+#include "core/catalog_scan.h"
 #include "core/compat.h"
 #include "assign/assign.h"
 
@@ -276,19 +274,14 @@ check_statistics_object(HeapTuple tuple, TupleDesc row_type, Oid inner)
 static void
 check_statistics_objects(Oid oid, Oid inner)
 {
-	Relation	objects = table_open(StatisticExtRelationId, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
+	BlobCatalogScan scan = OidIsValid(oid) ?
+		blob_catalog_scan_oid(StatisticExtRelationId, SnapshotSelf, StatisticExtOidIndexId,
+							  Anum_pg_statistic_ext_oid, oid) :
+		blob_catalog_scan(StatisticExtRelationId, SnapshotSelf);
 	HeapTuple	tuple;
 
-	ScanKeyInit(&key, Anum_pg_statistic_ext_oid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(oid));
-	scan = systable_beginscan(objects, StatisticExtOidIndexId, OidIsValid(oid), SnapshotSelf,
-							  OidIsValid(oid) ? 1 : 0, &key);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-		check_statistics_object(tuple, RelationGetDescr(objects), inner);
-	systable_endscan(scan);
-	table_close(objects, AccessShareLock);
+	while ((tuple = blob_catalog_scan_next(&scan)) != NULL)
+		check_statistics_object(tuple, RelationGetDescr(scan.catalog), inner);
 }
 
 void
@@ -302,9 +295,8 @@ blob_assign_check_statistics(Oid oid)
 Oid
 blob_assign_new_column_type(Oid relid, AttrNumber attnum)
 {
-	Relation	attributes = table_open(AttributeRelationId, AccessShareLock);
 	ScanKeyData keys[2];
-	SysScanDesc scan;
+	BlobCatalogScan scan;
 	HeapTuple	tuple;
 	Oid			type = InvalidOid;
 
@@ -312,12 +304,12 @@ blob_assign_new_column_type(Oid relid, AttrNumber attnum)
 				ObjectIdGetDatum(relid));
 	ScanKeyInit(&keys[1], Anum_pg_attribute_attnum, BTEqualStrategyNumber, F_INT2EQ,
 				Int16GetDatum(attnum));
-	scan = systable_beginscan(attributes, AttributeRelidNumIndexId, true, SnapshotSelf, 2, keys);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
+	scan = blob_catalog_scan_keys(AttributeRelationId, SnapshotSelf, AttributeRelidNumIndexId, 2,
+								  keys);
+	tuple = blob_catalog_scan_next(&scan);
+	if (tuple != NULL)
 		type = ((Form_pg_attribute) GETSTRUCT(tuple))->atttypid;
-	systable_endscan(scan);
-	table_close(attributes, AccessShareLock);
+	blob_catalog_scan_end(&scan);
 	return type;
 }
 
@@ -328,9 +320,8 @@ blob_assign_new_column_type(Oid relid, AttrNumber attnum)
 static bool
 is_used(Oid catalog, Oid object)
 {
-	Relation	depend = table_open(DependRelationId, AccessShareLock);
 	ScanKeyData keys[3];
-	SysScanDesc scan;
+	BlobCatalogScan scan;
 	HeapTuple	tuple;
 	bool		is_used = false;
 
@@ -340,11 +331,10 @@ is_used(Oid catalog, Oid object)
 				ObjectIdGetDatum(object));
 	ScanKeyInit(&keys[2], Anum_pg_depend_refobjsubid, BTEqualStrategyNumber, F_INT4EQ,
 				Int32GetDatum(0));
-	scan = systable_beginscan(depend, DependReferenceIndexId, true, NULL, 3, keys);
-	while (!is_used && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	scan = blob_catalog_scan_keys(DependRelationId, NULL, DependReferenceIndexId, 3, keys);
+	while (!is_used && (tuple = blob_catalog_scan_next(&scan)) != NULL)
 		is_used = ((Form_pg_depend) GETSTRUCT(tuple))->deptype != DEPENDENCY_INTERNAL;
-	systable_endscan(scan);
-	table_close(depend, AccessShareLock);
+	blob_catalog_scan_end(&scan);
 	return is_used;
 }
 
@@ -355,11 +345,10 @@ is_used(Oid catalog, Oid object)
 static void
 note_relations_of_type(Oid row_type)
 {
-	Relation	attributes = table_open(AttributeRelationId, AccessShareLock);
-	SysScanDesc scan = systable_beginscan(attributes, InvalidOid, false, NULL, 0, NULL);
+	BlobCatalogScan scan = blob_catalog_scan(AttributeRelationId, NULL);
 	HeapTuple	tuple;
 
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	while ((tuple = blob_catalog_scan_next(&scan)) != NULL)
 	{
 		Form_pg_attribute column = (Form_pg_attribute) GETSTRUCT(tuple);
 
@@ -370,8 +359,6 @@ note_relations_of_type(Oid row_type)
 			blob_assign_announce_content_index(column->attrelid);
 		}
 	}
-	systable_endscan(scan);
-	table_close(attributes, AccessShareLock);
 }
 
 /*

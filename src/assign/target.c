@@ -27,6 +27,7 @@
 #include "commands/copyfrom_internal.h"
 #include "miscadmin.h"
 #include "parser/parsetree.h"
+#include "storage/ipc.h"
 #include "utils/rel.h"
 
 #include "extents/durability.h"
@@ -124,14 +125,17 @@ sync_if_strict(void)
 
 /*
  * Called from the relation cache, where an error would keep the message from other caches of this
- * process.  So if the sync fails, this session ends.  During an abort no row is on its way.
+ * process.  So if the sync fails, this session ends.  During an abort no row is on its way.  A
+ * process that writes without a statement, see base_is_strict(), has deferred syncs in the initial
+ * copy of a subscription.
  */
 void
 blob_assign_content_index_changed(void)
 {
 	MemoryContext context = CurrentMemoryContext;
+	bool		writes = innermost != NULL || MyBackendType != B_BACKEND;
 
-	if (innermost == NULL || !blob_durability_is_pending() || !IsTransactionState())
+	if (!writes || !blob_durability_is_pending() || !IsTransactionState())
 		return;
 	PG_TRY();
 	{
@@ -148,6 +152,27 @@ blob_assign_content_index_changed(void)
 	PG_END_TRY();
 }
 
+#ifdef USE_ASSERT_CHECKING
+/* A statement that fails has left the stack before its transaction ends. */
+static void
+assert_left(XactEvent event, void *context)
+{
+	Assert(event != XACT_EVENT_ABORT || innermost == NULL || proc_exit_inprogress);
+}
+
+static void
+watch_aborts(void)
+{
+	static bool is_watching = false;
+
+	if (!is_watching)
+		RegisterXactCallback(assert_left, NULL);
+	is_watching = true;
+}
+#else
+#define watch_aborts() ((void) 0)
+#endif
+
 /*
  * The target is on the stack before anything can fail, so the caller takes it off after an error.
  */
@@ -155,6 +180,7 @@ static void
 enter(BlobAssignTarget *target)
 {
 	Assert(!target->is_entered && target != innermost);
+	watch_aborts();
 	target->outer = innermost;
 	target->is_entered = true;
 	innermost = target;

@@ -15,38 +15,19 @@
 #include "utils/lsyscache.h"
 
 /*
- * Whether the map says that a page has no file.  The entry that says so is that of the first of the
- * absent pages, which last to the end of their segment.
- */
-static bool
-is_absent(const BlobStore *store, BlobPageNo page)
-{
-	BlobPageNo	first_page = page - page % BLOB_SEGMENT_PAGES;
-
-	for (;; page--)
-	{
-		BlobMapEntry entry = blob_map_lookup(store->map, page);
-
-		if (blob_map_entry_state(&entry) == BLOB_MAP_ABSENT)
-			return true;
-		if (page == first_page)
-			return false;
-	}
-}
-
-/*
  * Whether a segment's file lacks pages below reserved_pages that are not absent.  The file is
  * looked at before the map: a segment that is removed meanwhile is absent in the map by then.
  */
 static bool
-lacks_pages(const BlobStore *store, uint32 segment_no, BlobPageNo reserved_pages)
+lacks_pages(BlobStore *store, uint32 segment_no, BlobPageNo reserved_pages)
 {
 	BlobPageNo	first_page = segment_no * BLOB_SEGMENT_PAGES;
 	uint64		pages = Min(BLOB_SEGMENT_PAGES, reserved_pages - first_page);
 	int64		file_bytes = blob_segment_file_bytes(&store->id, segment_no);
 	uint64		file_pages = Max(file_bytes, 0) / BLOB_PAGE_SIZE;
 
-	return file_pages < pages && !is_absent(store, first_page + file_pages);
+	return file_pages < pages &&
+		file_pages < Min(pages, blob_store_segment_pages(store, segment_no));
 }
 
 static void
@@ -66,7 +47,7 @@ report(const BlobStoreId *store, uint32 lacking, uint32 first_lacking, uint32 se
 
 /* Look at all segments; one WARNING for those that lack pages. */
 static void
-check_store(const BlobStore *store)
+check_store(BlobStore *store)
 {
 	BlobMapMeta meta;
 	uint32		segments;

@@ -15,7 +15,6 @@
 #include "autogc/schedule.h"
 #include "core/settings.h"
 #include "gc/gc.h"
-#include "miscadmin.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
 #include "store/store.h"
@@ -150,25 +149,29 @@ find_loaded_store(BlobStoreId *id)
 	return is_found;
 }
 
-/* Pages allocated since the number was `before`; the number falls where failed stores are freed. */
-static uint64
-demand_since(const BlobStoreId *id, uint64 before)
-{
-	uint64		now = blob_store_allocated_pages(id);
-
-	return now > before ? now - before : 0;
-}
-
 /*
- * Wait for the checkpoint that covers the pages that wait, for some time; then let them rest, but
- * for `provided` ones.  False if the worker must give way, or the map cannot be locked at once.
+ * Make the pages that wait due: see how many are needed, and wait for a checkpoint that covers the
+ * others, for some time; then let those rest that it has set free.  False if none is left, the
+ * worker must give way, or the map cannot be locked at once.
  */
 static bool
-await_checkpoint(const BlobStoreId *id, uint64 provided)
+await_checkpoint(const BlobStoreId *id)
 {
-	/* Pages that are freed from now on wait for another one. */
-	XLogRecPtr	lsn = blob_store_waiting_lsn(id);
+	uint64		before = blob_store_allocated_pages(id);
+	uint64		now;
+	uint64		provided;
+	XLogRecPtr	lsn;
 
+	pgstat_report_activity(STATE_RUNNING, "blobext: giving space back");
+	if (!wait_for(InvalidXLogRecPtr, DEMAND_MS))
+		return false;
+	now = blob_store_allocated_pages(id);	/* falls where failed stores are freed */
+	provided = (now > before ? now - before : 0) * (PROVIDED_MS / DEMAND_MS);
+	blob_store_wake_pages(id, provided);
+	if (blob_store_waiting_pages(id) == 0)
+		return false;
+
+	lsn = blob_store_waiting_lsn(id);	/* pages that are freed from now on wait for another one */
 	if (!blob_store_checkpoint_is_past(lsn))
 	{
 		blob_store_ask_for_waiting(id);
@@ -181,36 +184,16 @@ await_checkpoint(const BlobStoreId *id, uint64 provided)
 	return true;
 }
 
+/*
+ * If nothing waits, pages may be due still that an earlier look has left.  At the end segments may
+ * be free, and others may rest, that had to wait for these.
+ */
 void
 blob_autogc_give_back(void)
 {
 	BlobStoreId id;
-	uint64		before;
-	uint64		provided;
 
-	if (!blob_autogc || !find_loaded_store(&id) || !rest())
-		return;
-	if (blob_store_waiting_pages(&id) == 0)
-	{
-		/*
-		 * Some that are left of an earlier look may be too few now for another checkpoint.  Others
-		 * may have had to wait for these.
-		 */
-		if (make_holes(&id))
-			(void) rest();
-		return;
-	}
-
-	pgstat_report_activity(STATE_RUNNING, "blobext: giving space back");
-	before = blob_store_allocated_pages(&id);
-	if (!wait_for(InvalidXLogRecPtr, DEMAND_MS))
-		return;
-	provided = demand_since(&id, before) * (PROVIDED_MS / DEMAND_MS);
-	blob_store_wake_pages(&id, provided);
-	if (blob_store_waiting_pages(&id) == 0)
-		return;
-
-	/* At the end segments may be free that were not before. */
-	if (await_checkpoint(&id, provided) && make_holes(&id))
+	if (blob_autogc && find_loaded_store(&id) && rest() &&
+		(blob_store_waiting_pages(&id) == 0 || await_checkpoint(&id)) && make_holes(&id))
 		(void) rest();
 }

@@ -8,18 +8,20 @@
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
-#include "access/table.h"
-#include "access/tableam.h"
 #include "access/xact.h"
 #include "autogc/launcher.h"
 #include "autogc/process.h"
+#include "autogc/repair.h"
 #include "autogc/schedule.h"
+#include "autogc/scrub_results.h"
+#include "autogc/scrub_worker.h"
 #include "autogc/worker.h"
 #include "catalog/pg_database.h"
 #include "core/background.h"
+#include "core/catalog_scan.h"
 #include "core/compat.h"
 #include "core/settings.h"
+#include "extents/damaged_pages.h"
 #include "gc/gc.h"
 #include "gc/status.h"
 #include "io/segment.h"
@@ -27,11 +29,10 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
-#include "storage/latch.h"
 #include "storage/lock.h"
 #include "storage/procsignal.h"
 #include "store/store.h"
-#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -44,9 +45,9 @@
 /* A database with a store. */
 typedef struct Database
 {
-	Oid			oid;
+	Oid			oid;			/* first, for oid_cmp() */
 	bool		can_connect;	/* false: DROP DATABASE was interrupted */
-	bool		wants_look;
+	BlobAutogcWish wish;
 	bool		has_waiting;	/* space waits to be given back */
 	uint64		allocated_pages;
 	int64		changed_rows;
@@ -68,6 +69,11 @@ static Database *databases;
 static int	database_count;
 static TimestampTz tick_at;
 
+/* The scrubber: one at a time, of one database after the other. */
+static BackgroundWorkerHandle *scrubber;	/* NULL: none */
+static Oid	scrubbed_database;	/* the last one that had it */
+static TimestampTz scrubber_started_at; /* the tick */
+
 static bool is_out_of_workers;	/* and the log says so */
 static int	warned_of;			/* a number of databases that are too many, as the log says */
 
@@ -79,21 +85,10 @@ blob_autogc_launcher_register(void)
 
 /* ---- what there is ---- */
 
-static int
-compare_databases(const void *a, const void *b)
-{
-	Oid			left = ((const Database *) a)->oid;
-	Oid			right = ((const Database *) b)->oid;
-
-	return left < right ? -1 : left > right;
-}
-
 static Database *
 find_database(Oid oid)
 {
-	Database	key = {.oid = oid};
-
-	return bsearch(&key, databases, database_count, sizeof(Database), compare_databases);
+	return bsearch(&oid, databases, database_count, sizeof(Database), oid_cmp);
 }
 
 /* All of the cluster, with a fresh snapshot; ordered. */
@@ -101,8 +96,7 @@ static void
 read_databases(void)
 {
 	int			room = 64;
-	Relation	catalog;
-	TableScanDesc scan;
+	BlobCatalogScan scan;
 	Snapshot	snapshot;
 	HeapTuple	tuple;
 
@@ -110,9 +104,8 @@ read_databases(void)
 	database_count = 0;
 	StartTransactionCommand();
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	catalog = table_open(DatabaseRelationId, AccessShareLock);
-	scan = blob_table_beginscan(catalog, snapshot);
-	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	scan = blob_catalog_scan(DatabaseRelationId, snapshot);
+	while ((tuple = blob_catalog_scan_next(&scan)) != NULL)
 	{
 		Form_pg_database row = (Form_pg_database) GETSTRUCT(tuple);
 
@@ -126,12 +119,10 @@ read_databases(void)
 		databases[database_count].can_connect = !database_is_invalid_form(row);
 		database_count++;
 	}
-	table_endscan(scan);
-	table_close(catalog, AccessShareLock);
 	UnregisterSnapshot(snapshot);
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(tick_context);
-	qsort(databases, database_count, sizeof(Database), compare_databases);
+	qsort(databases, database_count, sizeof(Database), oid_cmp);
 }
 
 /* Only those that have a store; sums up the pages that were allocated there. */
@@ -271,10 +262,11 @@ judge_databases(void)
 
 		if (statistics != NULL)
 			database->changed_rows = blob_stat_changed_rows(statistics);
-		database->wants_look = database->can_connect &&
-			blob_autogc_schedule_wants_look(database->oid, database->allocated_pages,
-											database->changed_rows, database->has_waiting, tick_at,
-											&database->looked_at);
+		if (database->can_connect)
+			database->wish = blob_autogc_schedule_wish(database->oid, database->allocated_pages,
+													   database->changed_rows,
+													   database->has_waiting, tick_at,
+													   &database->looked_at);
 	}
 }
 
@@ -300,6 +292,7 @@ tick(void)
 	store_count = blob_segment_list_stores(&stores);
 	entry_count = blob_store_list(&entries);
 	counted_count = blob_stat_list_databases(&counted);
+	blob_damaged_pages_keep(stores, store_count);
 	read_databases();
 	remove_dropped(stores, store_count);
 	remove_dropped_entries(entries, entry_count);
@@ -311,27 +304,13 @@ tick(void)
 	keep_stores(stores, store_count);
 	if (is_full)
 		forget_dropped();
+	blob_scrub_results_keep(stores, store_count);
 	warn_of_limit();
 	judge_databases();
 	pgstat_report_activity(STATE_IDLE, NULL);
 }
 
 /* ---- workers ---- */
-
-static void
-reap_workers(void)
-{
-	pid_t		pid;
-
-	for (size_t i = 0; i < lengthof(workers); i++)
-	{
-		if (workers[i].handle == NULL ||
-			GetBackgroundWorkerPid(workers[i].handle, &pid) != BGWH_STOPPED)
-			continue;
-		pfree(workers[i].handle);
-		workers[i].handle = NULL;
-	}
-}
 
 /*
  * Does this worker look, or collect?  One that vacuums counts as none: VACUUM may take long, and
@@ -374,6 +353,23 @@ has_worker(Oid database)
 	return false;
 }
 
+/* The postmaster wakes us up when one ends. */
+static void
+reap_workers(void)
+{
+	pid_t		pid;
+
+	for (size_t i = 0; i < lengthof(workers); i++)
+	{
+		if (workers[i].handle == NULL ||
+			GetBackgroundWorkerPid(workers[i].handle, &pid) != BGWH_STOPPED)
+			continue;
+		pfree(workers[i].handle);
+		workers[i].handle = NULL;
+		blob_autogc_schedule_worker_ended(workers[i].database, has_worker(workers[i].database));
+	}
+}
+
 /* False if all slots for processes are in use, which is logged once. */
 static bool
 start_worker(Worker *slot, Oid database)
@@ -402,16 +398,29 @@ next_database(void)
 
 	for (int i = 0; i < database_count; i++)
 	{
-		if (databases[i].wants_look && !has_worker(databases[i].oid) &&
+		if (databases[i].wish != BLOB_AUTOGC_NO_LOOK && !has_worker(databases[i].oid) &&
 			(next == NULL || databases[i].looked_at < next->looked_at))
 			next = &databases[i];
 	}
 	return next;
 }
 
+static BlobAutogcWish
+strongest_wish(void)
+{
+	BlobAutogcWish wish = BLOB_AUTOGC_NO_LOOK;
+
+	for (int i = 0; i < database_count; i++)
+	{
+		if (databases[i].wish > wish && !has_worker(databases[i].oid))
+			wish = databases[i].wish;
+	}
+	return wish;
+}
+
 /*
- * Start workers while there are free slots and databases that want a look.  A database that a
- * command wants for itself is left for the next tick.
+ * Start workers while there are free slots and databases that want a look; those that stay leave
+ * for the others.  A database that a command wants for itself is left for the next tick.
  */
 static void
 start_workers(void)
@@ -430,17 +439,79 @@ start_workers(void)
 		if (!is_wanted)
 		{
 			if (!start_worker(slot, database->oid))
-			{
-				/* Workers that stay have the slots. */
-				blob_autogc_schedule_set_crowded(true);
-				return;
-			}
+				break;
 			blob_autogc_schedule_look_begins(database->oid, database->allocated_pages,
 											 database->changed_rows, tick_at);
 		}
-		database->wants_look = false;
+		database->wish = BLOB_AUTOGC_NO_LOOK;
 	}
-	blob_autogc_schedule_set_crowded(slot == NULL && next_database() != NULL);
+	blob_autogc_schedule_set_crowd(strongest_wish());
+}
+
+/* Whether a process can have a database to itself: it has a store, and no command wants it. */
+static bool
+may_have(Oid oid)
+{
+	Database   *database = find_database(oid);
+	bool		is_wanted;
+
+	if (database == NULL || !database->can_connect)
+		return false;
+	StartTransactionCommand();
+	is_wanted = blob_gc_database_is_wanted(oid);
+	CommitTransactionCommand();
+	return !is_wanted;
+}
+
+/* ---- the scrubber ---- */
+
+/* The next database in turn, in the order of their OIDs; or NULL. */
+static Database *
+next_to_scrub(void)
+{
+	Database   *first = NULL;
+
+	for (int i = 0; i < database_count; i++)
+	{
+		if (!databases[i].can_connect)
+			continue;
+		if (databases[i].oid > scrubbed_database)
+			return &databases[i];
+		if (first == NULL)
+			first = &databases[i];
+	}
+	return first;
+}
+
+/*
+ * See whether the scrubber has ended, and start the one of the next database, once in a tick at
+ * most.  A want of slots is logged when the collector has it.
+ */
+static void
+look_after_scrubber(void)
+{
+	MemoryContext old_context;
+	Database   *database;
+	pid_t		pid;
+
+	if (scrubber != NULL && GetBackgroundWorkerPid(scrubber, &pid) == BGWH_STOPPED)
+	{
+		pfree(scrubber);
+		scrubber = NULL;
+	}
+	if (blob_scrub_rate_mb == 0 || scrubber != NULL || scrubber_started_at == tick_at)
+		return;
+	scrubber_started_at = tick_at;
+	database = next_to_scrub();
+	if (database == NULL)
+		return;
+	scrubbed_database = database->oid;
+	if (!may_have(scrubbed_database))
+		return;
+	old_context = MemoryContextSwitchTo(TopMemoryContext);
+	if (!blob_scrub_worker_start(scrubbed_database, &scrubber))
+		scrubber = NULL;
+	MemoryContextSwitchTo(old_context);
 }
 
 /* ---- the process ---- */
@@ -461,7 +532,7 @@ blob_autogc_launcher_main(Datum argument)
 	blob_autogc_process_begin(NAME, InvalidOid);
 	tick_context = AllocSetContextCreate(TopMemoryContext, "blobext launcher",
 										 ALLOCSET_DEFAULT_SIZES);
-	blob_autogc_schedule_set_latch(MyLatch);
+	blob_autogc_schedule_launcher_begins(MyLatch);
 	for (;;)
 	{
 		TimestampTz now = GetCurrentTimestamp();
@@ -473,9 +544,11 @@ blob_autogc_launcher_main(Datum argument)
 		{
 			tick_at = now;
 			tick();
+			blob_autogc_repair_start(may_have);
 			continue;
 		}
 		start_workers();
+		look_after_scrubber();
 		wait_for_tick(next_tick);
 	}
 }

@@ -16,12 +16,9 @@
 #include "core/catalog.h"
 #include "core/clock.h"
 #include "core/settings.h"
-#include "gc/gc.h"
 #include "gc/holders.h"
 #include "io/segment.h"
 #include "miscadmin.h"
-#include "pgstat.h"
-#include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
@@ -82,13 +79,10 @@ wait_for_transactions(const VirtualTransactionId *transactions, int count)
 	{
 		while (blob_gc_transaction_runs(transactions[i], &pid))
 		{
-			CHECK_FOR_INTERRUPTS();
 			if (blob_autogc_database_is_wanted() ||
 				!blob_clock_is_before(GetCurrentTimestamp(), end, blob_gc_wait_timeout_ms))
 				return false;
-			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE_MS,
-							 PG_WAIT_EXTENSION);
-			ResetLatch(MyLatch);
+			blob_clock_sleep(PAUSE_MS);
 		}
 	}
 	return true;

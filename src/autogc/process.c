@@ -10,10 +10,13 @@
 #include "gc/gc.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "postmaster/autovacuum.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -73,6 +76,28 @@ blob_autogc_process_pause(long timeout_ms, int exit_code)
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
 	return true;
+}
+
+void
+blob_autogc_process_pass_for_autovacuum(bool on)
+{
+	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
+	if (on)
+		MyProc->statusFlags |= PROC_IS_AUTOVACUUM;
+	else
+		MyProc->statusFlags &= ~PROC_IS_AUTOVACUUM;
+	ProcGlobal->statusFlags[MyProc->pgxactoff] = MyProc->statusFlags;
+	LWLockRelease(ProcArrayLock);
+}
+
+/* -1 there means VACUUM's own, which is what we have anyway. */
+void
+blob_autogc_process_take_autovacuum_pace(void)
+{
+	if (autovacuum_vac_cost_delay >= 0)
+		blob_settings_fix("vacuum_cost_delay", psprintf("%g", autovacuum_vac_cost_delay));
+	if (autovacuum_vac_cost_limit > 0)
+		blob_settings_fix("vacuum_cost_limit", psprintf("%d", autovacuum_vac_cost_limit));
 }
 
 long

@@ -23,6 +23,18 @@ extern void blob_autogc_process_begin(const char *name, Oid database);
  */
 extern bool blob_autogc_process_pause(long timeout_ms, int exit_code);
 
+/*
+ * Be taken for autovacuum: a session that waits for a lock of this process cancels it, and a
+ * command that wants the database for itself ends it.  Nothing else depends on that flag.
+ */
+extern void blob_autogc_process_pass_for_autovacuum(bool on);
+
+/*
+ * Go at autovacuum's pace: in VACUUM, and from blob_begin_pace() on wherever blob_delay_point() is
+ * called.
+ */
+extern void blob_autogc_process_take_autovacuum_pace(void);
+
 /* By a clock that cannot be set back: a worker must not wait for an hour. */
 extern long blob_autogc_milliseconds_since(instr_time started_at);
 

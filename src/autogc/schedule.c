@@ -53,7 +53,7 @@ typedef struct ScheduleEntry
 	bool		look_again;
 	uint64		seen_allocated_pages;
 	int64		seen_changed_rows;
-	Latch	   *worker;			/* of the worker that takes the next look, or NULL: the launcher */
+	bool		has_worker;		/* that looks, or stays to take the next look */
 
 	/* The last complete round; at first, when the entry was made. */
 	bool		is_known;		/* there was one */
@@ -76,7 +76,7 @@ typedef struct ScheduleEntry
 typedef struct ScheduleHead
 {
 	Latch	   *launcher;		/* NULL until it has started; it may have ended since */
-	bool		is_crowded;		/* a database that wants a look has no worker, for want of one */
+	BlobAutogcWish crowd;		/* of databases that have no worker, for want of one */
 	bool		is_urgent;		/* the launcher shall look now */
 	TimestampTz urgent_at;		/* when that was so last */
 } ScheduleHead;
@@ -105,10 +105,11 @@ blob_autogc_schedule_shmem_init(void)
 	head = table.head;
 }
 
-/* The caller holds the lock. */
+/* Lock the table; the entry may be NULL. */
 static ScheduleEntry *
-find_entry(Oid database)
+lock_entry(Oid database, LWLockMode mode)
 {
+	LWLockAcquire(table.lock, mode);
 	return blob_database_table_find(&table, database);
 }
 
@@ -129,24 +130,25 @@ make_entry(Oid database)
 
 /* ---- the launcher's ---- */
 
-bool
-blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages, int64 changed_rows,
-								bool has_waiting, TimestampTz now, TimestampTz *looked_at)
+BlobAutogcWish
+blob_autogc_schedule_wish(Oid database, uint64 allocated_pages, int64 changed_rows,
+						  bool has_waiting, TimestampTz now, TimestampTz *looked_at)
 {
 	ScheduleEntry *entry;
-	bool		wants = false;
+	BlobAutogcWish wish = BLOB_AUTOGC_NO_LOOK;
 
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	entry = make_entry(database);
 	if (entry != NULL && (now >= entry->next_look || GetCurrentTimestamp() < entry->looked_at))
 	{
-		wants = entry->failures > 0 || entry->look_again || has_waiting ||
+		if (entry->failures > 0 || entry->look_again || has_waiting ||
 			entry->seen_allocated_pages != allocated_pages ||
-			entry->seen_changed_rows != changed_rows;
+			entry->seen_changed_rows != changed_rows)
+			wish = entry->next_look == 0 ? BLOB_AUTOGC_LOOK_NOW : BLOB_AUTOGC_LOOK;
 		*looked_at = entry->looked_at;
 	}
 	LWLockRelease(table.lock);
-	return wants;
+	return wish;
 }
 
 /* The lock is held exclusively. */
@@ -164,13 +166,12 @@ void
 blob_autogc_schedule_look_begins(Oid database, uint64 allocated_pages, int64 changed_rows,
 								 TimestampTz now)
 {
-	ScheduleEntry *entry;
+	ScheduleEntry *entry = lock_entry(database, LW_EXCLUSIVE);
 
-	LWLockAcquire(table.lock, LW_EXCLUSIVE);
-	entry = find_entry(database);
 	if (entry != NULL)
 	{
 		begin_look(entry, now);
+		entry->has_worker = true;
 		entry->seen_allocated_pages = allocated_pages;
 		entry->seen_changed_rows = changed_rows;
 	}
@@ -192,11 +193,37 @@ blob_autogc_schedule_wake(void)
 }
 
 void
-blob_autogc_schedule_set_latch(Latch *latch)
+blob_autogc_schedule_worker_ended(Oid database, bool has_another)
+{
+	ScheduleEntry *entry = lock_entry(database, LW_EXCLUSIVE);
+
+	if (entry != NULL)
+	{
+		entry->has_worker = has_another;
+		if (!has_another && entry->next_look == 0)
+			head->is_urgent = true;
+	}
+	LWLockRelease(table.lock);
+}
+
+/* Workers of a launcher that has ended stay on, but this one does not see their end. */
+void
+blob_autogc_schedule_launcher_begins(Latch *latch)
 {
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	head->launcher = latch;
+	for (int i = 0; i < blob_segment_database_room(); i++)
+		((ScheduleEntry *) blob_database_table_entry(&table, i))->has_worker = false;
 	LWLockRelease(table.lock);
+}
+
+/* Under the lock, by any process. */
+static void
+call_launcher(void)
+{
+	head->is_urgent = true;
+	if (head->launcher != NULL)
+		SetLatch(head->launcher);
 }
 
 bool
@@ -212,10 +239,10 @@ blob_autogc_schedule_is_urgent(void)
 }
 
 void
-blob_autogc_schedule_set_crowded(bool is_crowded)
+blob_autogc_schedule_set_crowd(BlobAutogcWish crowd)
 {
 	LWLockAcquire(table.lock, LW_EXCLUSIVE);
-	head->is_crowded = is_crowded;
+	head->crowd = crowd;
 	LWLockRelease(table.lock);
 }
 
@@ -323,34 +350,22 @@ judge(const ScheduleEntry *entry, const BlobAutogcChurn *churn, BlobAutogcVerdic
 void
 blob_autogc_schedule_judge(const BlobAutogcChurn *churn, BlobAutogcVerdict *verdict)
 {
-	ScheduleEntry *entry;
+	ScheduleEntry *entry = lock_entry(MyDatabaseId, LW_SHARED);
 
 	memset(verdict, 0, sizeof(*verdict));
-	LWLockAcquire(table.lock, LW_SHARED);
-	entry = find_entry(MyDatabaseId);
 	if (entry != NULL)
 		judge(entry, churn, verdict);
 	LWLockRelease(table.lock);
 }
 
 /*
- * Whether the launcher may be woken up for a database.  The worker of a database need not ask: its
- * looks keep no other database waiting.
- */
-static bool
-may_wake_launcher(TimestampTz now)
-{
-	return !head->is_urgent && blob_clock_has_passed(head->urgent_at, now, URGENT_MS);
-}
-
-/*
  * Looks are a naptime apart, but a store that is written fast would grow by all that is written
- * meanwhile.  A look that fails, or is not done yet, is not hurried.
+ * meanwhile.  A look that fails, or is not done yet, is not hurried.  The launcher is called where
+ * no worker is, and not too often: each time it reads the list of databases.
  */
 void
 blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
 {
-	Latch	   *latch = NULL;
 	ScheduleEntry *entry;
 	TimestampTz now;
 
@@ -360,34 +375,26 @@ blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages)
 	now = GetCurrentTimestamp();
 	entry = make_entry(store->dboid);
 	if (entry != NULL && entry->failures == 0 &&
-		(entry->worker != NULL ? entry->next_look != 0 : may_wake_launcher(now)) &&
 		blob_clock_has_passed(entry->looked_at, now, URGENT_MS) &&
-		(double) growth_of(entry, allocated_pages) * BLOB_PAGE_SIZE >=
-		due_bytes(entry))
+		(double) growth_of(entry, allocated_pages) * BLOB_PAGE_SIZE >= due_bytes(entry))
 	{
 		entry->next_look = 0;
 		entry->look_again = true;
-		latch = entry->worker;
-		if (latch == NULL)
+		if (!entry->has_worker && blob_clock_has_passed(head->urgent_at, now, URGENT_MS))
 		{
-			head->is_urgent = true;
 			head->urgent_at = now;
-			latch = head->launcher;
+			call_launcher();
 		}
 	}
 	LWLockRelease(table.lock);
-	if (latch != NULL)
-		SetLatch(latch);
 }
 
 bool
 blob_autogc_schedule_wants_file_check(void)
 {
-	ScheduleEntry *entry;
+	ScheduleEntry *entry = lock_entry(MyDatabaseId, LW_SHARED);
 	bool		wants;
 
-	LWLockAcquire(table.lock, LW_SHARED);
-	entry = find_entry(MyDatabaseId);
 	wants = entry != NULL && !entry->files_checked;
 	LWLockRelease(table.lock);
 	return wants;
@@ -396,10 +403,8 @@ blob_autogc_schedule_wants_file_check(void)
 void
 blob_autogc_schedule_files_checked(void)
 {
-	ScheduleEntry *entry;
+	ScheduleEntry *entry = lock_entry(MyDatabaseId, LW_EXCLUSIVE);
 
-	LWLockAcquire(table.lock, LW_EXCLUSIVE);
-	entry = find_entry(MyDatabaseId);
 	if (entry != NULL)
 		entry->files_checked = true;
 	LWLockRelease(table.lock);
@@ -408,59 +413,31 @@ blob_autogc_schedule_files_checked(void)
 void
 blob_autogc_schedule_succeeded(bool look_again)
 {
-	ScheduleEntry *entry;
+	ScheduleEntry *entry = lock_entry(MyDatabaseId, LW_EXCLUSIVE);
 
-	LWLockAcquire(table.lock, LW_EXCLUSIVE);
-	entry = find_entry(MyDatabaseId);
 	if (entry != NULL)
 	{
-		/* No other worker takes the next look. */
-		Assert(entry->worker == NULL || entry->worker == MyLatch);
 		entry->failures = 0;
 		entry->look_again = look_again;
 		entry->next_look = TimestampTzPlusMilliseconds(entry->looked_at,
 													   blob_autogc_naptime_s * 1000);
-		entry->worker = MyLatch;
 	}
 	LWLockRelease(table.lock);
 }
 
 /* A look that cannot wait has its time set to 0. */
 bool
-blob_autogc_schedule_take_look(void)
+blob_autogc_schedule_take_look(bool *is_crowded)
 {
-	ScheduleEntry *entry;
+	ScheduleEntry *entry = lock_entry(MyDatabaseId, LW_EXCLUSIVE);
 	bool		takes;
 
-	LWLockAcquire(table.lock, LW_EXCLUSIVE);
-	entry = find_entry(MyDatabaseId);
-	takes = entry != NULL && entry->worker == MyLatch && entry->next_look == 0;
+	*is_crowded = head->crowd != BLOB_AUTOGC_NO_LOOK;
+	takes = !*is_crowded && entry != NULL && entry->next_look == 0;
 	if (takes)
 		begin_look(entry, GetCurrentTimestamp());
 	LWLockRelease(table.lock);
 	return takes;
-}
-
-void
-blob_autogc_schedule_take_no_more(void)
-{
-	ScheduleEntry *entry;
-	Latch	   *launcher = NULL;
-
-	LWLockAcquire(table.lock, LW_EXCLUSIVE);
-	entry = find_entry(MyDatabaseId);
-	if (entry != NULL && entry->worker == MyLatch)
-	{
-		entry->worker = NULL;
-		if (entry->next_look == 0)
-		{
-			head->is_urgent = true;
-			launcher = head->launcher;
-		}
-	}
-	LWLockRelease(table.lock);
-	if (launcher != NULL)
-		SetLatch(launcher);
 }
 
 /* Reasons that differ in numbers (processes, WAL positions) are the same one. */
@@ -485,12 +462,10 @@ same_reason(const char *left, const char *right)
 bool
 blob_autogc_schedule_is_news(const char *reason)
 {
-	ScheduleEntry *entry;
+	ScheduleEntry *entry = lock_entry(MyDatabaseId, LW_EXCLUSIVE);
 	TimestampTz now = GetCurrentTimestamp();
 	bool		is_news = true;
 
-	LWLockAcquire(table.lock, LW_EXCLUSIVE);
-	entry = find_entry(MyDatabaseId);
 	if (entry != NULL)
 	{
 		is_news = !same_reason(entry->reason, reason) ||
@@ -543,8 +518,7 @@ blob_autogc_schedule_vacuums(BlobGcDeadKeys *tables)
 
 	if (!vacuum_is_on())
 		return 0;
-	LWLockAcquire(table.lock, LW_SHARED);
-	entry = find_entry(MyDatabaseId);
+	entry = lock_entry(MyDatabaseId, LW_SHARED);
 	for (int i = 0; entry != NULL && i < entry->dead_key_count; i++)
 	{
 		if (is_vacuum_due(entry, &entry->dead_keys[i]))
@@ -557,11 +531,10 @@ blob_autogc_schedule_vacuums(BlobGcDeadKeys *tables)
 bool
 blob_autogc_schedule_vacuum_enter(void)
 {
-	ScheduleEntry *entry;
+	ScheduleEntry *entry = lock_entry(MyDatabaseId, LW_EXCLUSIVE);
 	int			count = 0;
 	bool		may_enter;
 
-	LWLockAcquire(table.lock, LW_EXCLUSIVE);
 	for (int i = 0; i < blob_segment_database_room(); i++)
 	{
 		const ScheduleEntry *other = blob_database_table_entry(&table, i);
@@ -569,10 +542,14 @@ blob_autogc_schedule_vacuum_enter(void)
 		if (OidIsValid(other->database) && other->vacuum_pid != 0)
 			count++;
 	}
-	entry = find_entry(MyDatabaseId);
 	may_enter = entry != NULL && entry->vacuum_pid == 0 && count < blob_autogc_max_workers;
 	if (may_enter)
+	{
 		entry->vacuum_pid = MyProcPid;
+		entry->has_worker = false;
+		if (entry->next_look == 0)
+			call_launcher();
+	}
 	LWLockRelease(table.lock);
 	return may_enter;
 }
@@ -580,23 +557,26 @@ blob_autogc_schedule_vacuum_enter(void)
 void
 blob_autogc_schedule_vacuum_leave(void)
 {
-	ScheduleEntry *entry;
+	ScheduleEntry *entry = lock_entry(MyDatabaseId, LW_EXCLUSIVE);
 
-	LWLockAcquire(table.lock, LW_EXCLUSIVE);
-	entry = find_entry(MyDatabaseId);
 	if (entry != NULL && entry->vacuum_pid == MyProcPid)
+	{
 		entry->vacuum_pid = 0;
+		if (is_any_vacuumed(entry))
+		{
+			entry->look_again = true;
+			entry->next_look = 0;
+		}
+	}
 	LWLockRelease(table.lock);
 }
 
 int
 blob_autogc_schedule_vacuum_pid(Oid database)
 {
-	ScheduleEntry *entry;
+	ScheduleEntry *entry = lock_entry(database, LW_SHARED);
 	int			pid;
 
-	LWLockAcquire(table.lock, LW_SHARED);
-	entry = find_entry(database);
 	pid = entry == NULL ? 0 : entry->vacuum_pid;
 	LWLockRelease(table.lock);
 	return pid;
@@ -608,13 +588,10 @@ blob_autogc_schedule_vacuum_pid(Oid database)
 static void
 note_vacuum(Oid relid, bool is_done)
 {
-	ScheduleEntry *entry;
+	ScheduleEntry *entry = lock_entry(MyDatabaseId, LW_EXCLUSIVE);
 	DeadKeys   *keys;
 
-	LWLockAcquire(table.lock, LW_EXCLUSIVE);
-	entry = find_entry(MyDatabaseId);
-	/* This worker alone vacuums here, and takes no more looks. */
-	Assert(entry == NULL || (entry->vacuum_pid == MyProcPid && entry->worker != MyLatch));
+	Assert(entry == NULL || entry->vacuum_pid == MyProcPid);	/* it alone vacuums here */
 	keys = entry == NULL ? NULL : find_dead_keys(entry, relid);
 	if (keys != NULL && is_done)
 		keys->is_vacuumed = true;
@@ -638,63 +615,16 @@ blob_autogc_schedule_vacuum_done(Oid relid)
 	note_vacuum(relid, true);
 }
 
-void
-blob_autogc_schedule_hurry(void)
-{
-	Latch	   *launcher;
-	ScheduleEntry *entry;
-
-	LWLockAcquire(table.lock, LW_EXCLUSIVE);
-	entry = find_entry(MyDatabaseId);
-	if (entry != NULL)
-	{
-		entry->look_again = true;
-		entry->next_look = 0;
-	}
-	head->is_urgent = true;
-	launcher = head->launcher;
-	LWLockRelease(table.lock);
-	if (launcher != NULL)
-		SetLatch(launcher);
-}
-
-/* Of any database without a worker that will take the look. */
-static bool
-is_any_hurried(void)
-{
-	for (int i = 0; i < blob_segment_database_room(); i++)
-	{
-		const ScheduleEntry *entry = blob_database_table_entry(&table, i);
-
-		if (OidIsValid(entry->database) && entry->worker == NULL && entry->next_look == 0)
-			return true;
-	}
-	return false;
-}
-
 bool
 blob_autogc_schedule_is_hurried(void)
 {
-	ScheduleEntry *entry;
+	ScheduleEntry *entry = lock_entry(MyDatabaseId, LW_SHARED);
 	bool		is_hurried;
 
-	LWLockAcquire(table.lock, LW_SHARED);
-	entry = find_entry(MyDatabaseId);
 	is_hurried = (entry != NULL && entry->next_look == 0) ||
-		(head->is_crowded && is_any_hurried());
+		head->crowd == BLOB_AUTOGC_LOOK_NOW;
 	LWLockRelease(table.lock);
 	return is_hurried;
-}
-
-bool
-blob_autogc_schedule_is_crowded(void)
-{
-	bool		is_crowded;
-
-	LWLockAcquire(table.lock, LW_SHARED);
-	is_crowded = head->is_crowded;
-	LWLockRelease(table.lock);
-	return is_crowded;
 }
 
 /* Take the tables over that a round has found.  Those that were there before keep their history. */

@@ -31,17 +31,25 @@ typedef struct BlobAutogcVerdict
 	bool		look_again;		/* even if the counters of the launcher stand still */
 } BlobAutogcVerdict;
 
+/* Does a database want a look, and how much?  In this order. */
+typedef enum BlobAutogcWish
+{
+	BLOB_AUTOGC_NO_LOOK,
+	BLOB_AUTOGC_LOOK,
+	BLOB_AUTOGC_LOOK_NOW		/* one that cannot wait: sessions have stored much */
+} BlobAutogcWish;
+
 extern void blob_autogc_schedule_shmem_request(void);
 extern void blob_autogc_schedule_shmem_init(void);
 
 /*
  * The launcher's: does a database want a look by a worker?  allocated_pages, changed_rows:
  * counters of its stores, of its tables.  has_waiting: space waits to be given back.  looked_at:
- * when the last one began.  False if there is no room for one more database.
+ * when the last one began.  None if there is no room for one more database.
  */
-extern bool blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages,
-											int64 changed_rows, bool has_waiting,
-											TimestampTz now, TimestampTz *looked_at);
+extern BlobAutogcWish blob_autogc_schedule_wish(Oid database, uint64 allocated_pages,
+												int64 changed_rows, bool has_waiting,
+												TimestampTz now, TimestampTz *looked_at);
 
 /*
  * A worker is started.  Until it calls blob_autogc_schedule_succeeded(), the look counts as failed,
@@ -50,21 +58,27 @@ extern bool blob_autogc_schedule_wants_look(Oid database, uint64 allocated_pages
 extern void blob_autogc_schedule_look_begins(Oid database, uint64 allocated_pages,
 											 int64 changed_rows, TimestampTz now);
 
+/* One has ended; has_another: beside one that vacuumed, another one looks. */
+extern void blob_autogc_schedule_worker_ended(Oid database, bool has_another);
+
 /* Look at all databases soon: settings have changed. */
 extern void blob_autogc_schedule_wake(void);
 
-/* The launcher's: the latch that wakes it. */
-extern void blob_autogc_schedule_set_latch(struct Latch *latch);
+/* The launcher's, at its start: the latch that wakes it. */
+extern void blob_autogc_schedule_launcher_begins(struct Latch *latch);
 
-/* The launcher's: whether a database that wants a look has no worker because all are in use. */
-extern void blob_autogc_schedule_set_crowded(bool is_crowded);
+/*
+ * The launcher's: the strongest wish of the databases that have no worker, because all, or all
+ * processes, are in use.
+ */
+extern void blob_autogc_schedule_set_crowd(BlobAutogcWish crowd);
 
 /* The launcher's: whether so much was allocated since the last call that a look cannot wait. */
 extern bool blob_autogc_schedule_is_urgent(void);
 
 /*
- * Called by a backend that allocates: wakes up the worker that stays, or the launcher, if the
- * allocated pages alone make a round due.  A hook of store/store.h.
+ * Called by a backend that allocates: if the allocated pages alone make a round due, a look cannot
+ * wait, for which the launcher is woken up where no worker stays.  A hook of store/store.h.
  */
 extern void blob_autogc_schedule_allocated(const BlobStoreId *store, uint64 allocated_pages);
 
@@ -78,22 +92,19 @@ extern void blob_autogc_schedule_files_checked(void);
 /* A worker's, for its database. */
 extern void blob_autogc_schedule_judge(const BlobAutogcChurn *churn, BlobAutogcVerdict *verdict);
 
-/* The look was successful.  From now on a look that cannot wait wakes this worker up. */
+/* The look was successful. */
 extern void blob_autogc_schedule_succeeded(bool look_again);
 
-/* A worker's whose last look was successful: begins another one, if one cannot wait. */
-extern bool blob_autogc_schedule_take_look(void);
-
 /*
- * This worker takes no more looks: before it vacuums, and at the end of the process at the latest.
- * If one cannot wait, the launcher is woken up for it.
+ * A worker's whose last look was successful: begins another one, if one cannot wait, and no other
+ * database needs this process.
  */
-extern void blob_autogc_schedule_take_no_more(void);
+extern bool blob_autogc_schedule_take_look(bool *is_crowded);
 
 /*
- * A worker is about to vacuum, from when on it counts as none that collects.  False if it must not:
+ * A worker is about to vacuum, from when on it counts as none that looks.  False if it must not:
  * another one does so in this database, or autogc_max_workers do so in others.  leave: at the end
- * of the process at the latest.
+ * of the process at the latest.  If a table was vacuumed, a look cannot wait after that.
  */
 extern bool blob_autogc_schedule_vacuum_enter(void);
 extern void blob_autogc_schedule_vacuum_leave(void);
@@ -114,17 +125,11 @@ extern int	blob_autogc_schedule_vacuums(BlobGcDeadKeys *tables);
 extern void blob_autogc_schedule_vacuum_begins(Oid relid);
 extern void blob_autogc_schedule_vacuum_done(Oid relid);
 
-/* This database wants another look as soon as its worker has ended, or takes it. */
-extern void blob_autogc_schedule_hurry(void);
-
 /*
  * A worker's, whose look was successful: whether another look cannot wait, for which this worker
- * should stop what it does.  It is one at this database, or, if workers are crowded, at any.
+ * should stop what it does.  It is one at this database, or at one that has no worker.
  */
 extern bool blob_autogc_schedule_is_hurried(void);
-
-/* Whether a database that wants a look has no worker because all, or all processes, are in use. */
-extern bool blob_autogc_schedule_is_crowded(void);
 
 /* Whether a reason for freeing nothing is worth a line in the log: it is new, or an hour old. */
 extern bool blob_autogc_schedule_is_news(const char *reason);

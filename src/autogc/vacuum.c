@@ -14,6 +14,7 @@
 #include "autogc/vacuum.h"
 #include "commands/dbcommands.h"
 #include "commands/vacuum.h"
+#include "core/catalog.h"
 #include "core/settings.h"
 #include "gc/gc.h"
 #include "miscadmin.h"
@@ -24,9 +25,6 @@
 #include "postmaster/autovacuum.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
-#include "storage/lwlock.h"
-#include "storage/proc.h"
-#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/pg_rusage.h"
@@ -35,32 +33,6 @@
 #define COMMAND "VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF)"
 
 static MemoryContext vacuum_context;	/* of one table, across its transactions */
-
-/*
- * Be taken for autovacuum: a session that waits for a lock that we hold cancels us, and a command
- * that wants the database for itself ends us.  Nothing else depends on this flag.
- */
-static void
-pass_for_autovacuum(bool on)
-{
-	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
-	if (on)
-		MyProc->statusFlags |= PROC_IS_AUTOVACUUM;
-	else
-		MyProc->statusFlags &= ~PROC_IS_AUTOVACUUM;
-	ProcGlobal->statusFlags[MyProc->pgxactoff] = MyProc->statusFlags;
-	LWLockRelease(ProcArrayLock);
-}
-
-/* At autovacuum's pace; -1 there means VACUUM's own, which is what we have anyway. */
-static void
-take_autovacuum_pace(void)
-{
-	if (autovacuum_vac_cost_delay >= 0)
-		blob_settings_fix("vacuum_cost_delay", psprintf("%g", autovacuum_vac_cost_delay));
-	if (autovacuum_vac_cost_limit > 0)
-		blob_settings_fix("vacuum_cost_limit", psprintf("%d", autovacuum_vac_cost_limit));
-}
 
 /* The table's name; NULL if it was dropped, or if a lock keeps VACUUM away from it. */
 static char *
@@ -72,12 +44,10 @@ find_table(Oid relid, char **database)
 	if (!blob_gc_database_is_wanted(MyDatabaseId) &&
 		ConditionalLockRelationOid(relid, ShareUpdateExclusiveLock))
 	{
-		char	   *relation = get_rel_name(relid);
-		char	   *schema = get_namespace_name(get_rel_namespace(relid));
+		char	   *relation = blob_catalog_relation_name(relid);
 
-		if (relation != NULL && schema != NULL)
-			name = MemoryContextStrdup(vacuum_context,
-									   quote_qualified_identifier(schema, relation));
+		if (relation != NULL)
+			name = MemoryContextStrdup(vacuum_context, relation);
 		*database = MemoryContextStrdup(vacuum_context, get_database_name(MyDatabaseId));
 	}
 	CommitTransactionCommand();
@@ -138,31 +108,28 @@ run_statement(VacuumStmt *statement, const char *name)
 
 /*
  * VACUUM of one table.  It is noted as one that did not help before it begins, so that one which
- * kills the process is not repeated at once.  True if it was done.
+ * kills the process is not repeated at once.
  */
-static bool
+static void
 vacuum_table(const BlobGcDeadKeys *keys)
 {
 	TimestampTz started_at = GetCurrentTimestamp();
 	PGRUsage	usage;
 	char	   *database;
 	char	   *name = find_table(keys->table, &database);
-	bool		is_done;
 
 	if (name == NULL)
-		return false;			/* the next look will try again */
+		return;					/* the next look will try again */
 	pg_rusage_init(&usage);
 	MemoryContextSwitchTo(vacuum_context);
 	pgstat_report_activity(STATE_RUNNING, psprintf("blobext: " COMMAND " %s", name));
 	blob_autogc_schedule_vacuum_begins(keys->table);
-	is_done = run_statement(make_statement(keys->table), name);
-	if (is_done)
+	if (run_statement(make_statement(keys->table), name))
 	{
 		blob_autogc_schedule_vacuum_done(keys->table);
 		log_vacuum(name, database, keys->bytes, &usage, started_at);
 	}
 	MemoryContextReset(vacuum_context);
-	return is_done;
 }
 
 static void
@@ -188,24 +155,16 @@ blob_autogc_vacuum_tables(void)
 {
 	BlobGcDeadKeys tables[BLOB_GC_DEAD_KEY_TABLES];
 	int			count = blob_autogc_schedule_vacuums(tables);
-	bool		is_any_done = false;
 
 	if (count == 0 || !enter())
 		return false;
-	blob_autogc_schedule_take_no_more();
 	vacuum_context = AllocSetContextCreate(TopMemoryContext, "blobext vacuum",
 										   ALLOCSET_DEFAULT_SIZES);
 	PortalContext = vacuum_context; /* VACUUM keeps there what it needs across transactions */
-	take_autovacuum_pace();
-	pass_for_autovacuum(true);
+	blob_autogc_process_take_autovacuum_pace();
+	blob_autogc_process_pass_for_autovacuum(true);
 	for (int i = 0; i < count; i++)
-	{
-		if (vacuum_table(&tables[i]))
-			is_any_done = true;
-	}
-	pass_for_autovacuum(false);
-	blob_autogc_schedule_vacuum_leave();
-	if (is_any_done)
-		blob_autogc_schedule_hurry();
-	return true;
+		vacuum_table(&tables[i]);
+	blob_autogc_process_pass_for_autovacuum(false);
+	return true;				/* and leaves at its end */
 }

@@ -3,13 +3,12 @@
  *	  A worker: looks at one database, collects there if it should, vacuums.
  *
  * Where a store is written fast, looks follow each other within a fraction of a second.  So a
- * worker that has collected stays for a moment, to take the next one.  See README.md, "Looks that
- * follow each other".
+ * worker that has collected stays for a moment, to take the next one.  See README.md, "The
+ * launcher".
  */
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "utils/lsyscache.h"
 #include "autogc/churn.h"
 #include "autogc/files.h"
 #include "autogc/give_back.h"
@@ -27,6 +26,7 @@
 #include "portability/instr_time.h"
 #include "storage/ipc.h"
 #include "store/store.h"
+#include "utils/lsyscache.h"
 #include "utils/pg_rusage.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -34,11 +34,12 @@
 #define NAME "blobext collector"
 
 /*
- * How long a worker stays, and how often it looks whether it is in the way meanwhile.  It takes no
- * look after a minute: settings of the database are read by new processes only.
+ * How long a worker stays after a round, and how often it sees whether a look cannot wait, or it is
+ * in the way.  It takes no look after a minute: settings of the database are read by new processes
+ * only.
  */
 #define STAY_MS 1000
-#define PAUSE_MS 100
+#define PAUSE_MS 20
 #define MAX_AGE_MS (60 * 1000)
 
 static instr_time begun_at;
@@ -201,26 +202,21 @@ static bool
 stay(int milliseconds)
 {
 	instr_time	started_at;
+	bool		is_crowded;
 
 	pgstat_report_activity(STATE_IDLE, NULL);
 	(void) pgstat_report_stat(true);	/* as at the end of the process */
 	INSTR_TIME_SET_CURRENT(started_at);
 	while (blob_autogc && blob_autogc_milliseconds_since(begun_at) < MAX_AGE_MS &&
-		   !blob_autogc_schedule_is_crowded() && !blob_autogc_database_is_wanted())
+		   !blob_autogc_database_is_wanted())
 	{
-		if (blob_autogc_schedule_take_look())
+		if (blob_autogc_schedule_take_look(&is_crowded))
 			return true;
-		if (blob_autogc_milliseconds_since(started_at) >= milliseconds)
+		if (is_crowded || blob_autogc_milliseconds_since(started_at) >= milliseconds)
 			return false;
 		(void) blob_autogc_process_pause(PAUSE_MS, 0);
 	}
 	return false;
-}
-
-static void
-take_no_more_at_exit(int code, Datum arg)
-{
-	blob_autogc_schedule_take_no_more();
 }
 
 void
@@ -230,7 +226,6 @@ blob_autogc_worker_main(Datum argument)
 
 	INSTR_TIME_SET_CURRENT(begun_at);
 	blob_autogc_process_begin(NAME, DatumGetObjectId(argument));
-	before_shmem_exit(take_no_more_at_exit, (Datum) 0);
 	PG_TRY();
 	{
 		while (look(&has_collected) && stay(has_collected ? STAY_MS : 0))

@@ -11,6 +11,7 @@
 #ifndef BLOB_COMPARE_H
 #define BLOB_COMPARE_H
 
+#include "blob/compare_content.h"
 #include "core/descriptor.h"
 
 /* The key of content that is in no blobstate datum. */
@@ -34,17 +35,8 @@ extern int	blob_compare(const BlobKey *a, const BlobKey *b);
  * beginnings of values.  *memory starts as NULL.  It is allocated in context (6 MiB) when content
  * is read for the first time, and is freed with that context.
  */
-typedef struct BlobSortMemory BlobSortMemory;
 extern int	blob_compare_in_sort(const BlobKey *a, const BlobKey *b, BlobSortMemory **memory,
 								 MemoryContext context);
-
-/*
- * A value is going to be compared in a sort with another one of the same prefix.  If the buffer
- * has the first bytes behind the prefix, they are kept; else they are requested.  For values in
- * extents only.  Not to be called under a buffer lock.
- */
-extern void blob_compare_expect(const BlobKey *key, BlobSortMemory **memory,
-								MemoryContext context);
 
 /* Whether sizes and contents are the same.  Never reads content of extents. */
 extern bool blob_equal(const BlobKey *a, const BlobKey *b);

@@ -9,9 +9,26 @@
 #include "blob/mapping.h"
 #include "extents/durability.h"
 #include "extents/verify.h"
+#include "store/map_sums.h"
 #include "store/store.h"
 
 #ifdef USE_ASSERT_CHECKING
+
+/* SUMS precedes every reference: the map has a checksum of each page of an extent that has them. */
+static void
+assert_sums(const BlobStore *store, const BlobStoredExtent *stored)
+{
+	uint64		pages = blob_pages_for(stored->bytes);
+
+	for (uint64 done = 0; done < pages && stored->extent.has_sums; done += BLOB_SUMS_MAX_PAGES)
+	{
+		uint32		sums[BLOB_SUMS_MAX_PAGES];
+
+		Assert(blob_map_get_sums(store->map, &stored->extent, done,
+								 Min(pages - done, BLOB_SUMS_MAX_PAGES), sums) ==
+			   BLOB_SUMS_FOUND);
+	}
+}
 
 /*
  * The map has each new extent as the value's own, and a claim covers its bytes.  Shared ones were
@@ -36,6 +53,7 @@ assert_own_extents(const BlobDescriptor *descriptor, const bool *is_shared)
 
 			Assert(blob_verify_extent(store.map, &stored.extent, descriptor->generation));
 			Assert(blob_map_entry_high_water(&entry) >= stored.bytes);
+			assert_sums(&store, &stored);
 		}
 	}
 	blob_store_close(&store);

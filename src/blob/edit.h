@@ -11,6 +11,7 @@
 #ifndef BLOB_EDIT_H
 #define BLOB_EDIT_H
 
+#include "blob/overwrite.h"
 #include "core/descriptor.h"
 
 /* The value with bytes behind it. */
@@ -43,20 +44,13 @@ extern struct varlena *blob_edit_replace(const BlobValue *value, uint64 kept_byt
 extern struct varlena *blob_edit_overwrite(const BlobValue *value, uint64 offset, const void *data,
 										   uint64 length_bytes);
 
-/* Bytes that replace those of a value from an offset on. */
-typedef struct BlobPiece
-{
-	uint64		offset;
-	uint64		bytes;
-	const char *data;
-} BlobPiece;
-
 /*
  * The value with each piece in place of the bytes that were there, as several calls of
  * blob_edit_overwrite() would make it, but hashed once.  Each piece has bytes, and begins where the
  * one before it ends or later.
  */
-extern struct varlena *blob_edit_patch(const BlobValue *value, const BlobPiece *pieces, int count);
+extern struct varlena *blob_edit_patch(const BlobValue *value, const BlobPatchPiece *pieces,
+									   int count);
 
 /* The first size_bytes of the value, or the value with zeros behind it. */
 extern struct varlena *blob_edit_resize(const BlobValue *value, uint64 size_bytes);

@@ -12,6 +12,11 @@
 /* After failures a method is tried on every second frame, every fourth, up to every 16th. */
 #define MAX_TRY_BITS 4
 
+/* Parts of a content that are tried before it is compressed: their number and their distance. */
+#define MAX_TRIED_PARTS 8
+#define TRIED_PART_BYTES BLOB_PAGE_SIZE
+#define BYTES_PER_TRIED_PART (64 * 1024)
+
 /* Of a level above 1, without its page. */
 typedef struct FramerNode
 {
@@ -491,4 +496,23 @@ blob_framer_free(BlobFramer *framer)
 	pfree(framer->content);
 	pfree(framer->packed);
 	pfree(framer);
+}
+
+bool
+blob_framer_is_worth(BlobMethod method, const char *data, uint64 length_bytes)
+{
+	uint64		parts = Min(MAX_TRIED_PARTS, length_bytes / BYTES_PER_TRIED_PART + 1);
+	uint64		part_bytes = Min(TRIED_PART_BYTES, length_bytes);
+
+	if (length_bytes <= BLOB_PAGE_SIZE)
+		return false;
+	for (uint64 i = 0; i < parts; i++)
+	{
+		uint64		offset = (length_bytes - part_bytes) / parts * i +
+			(length_bytes - part_bytes) / parts / 2;
+
+		if (blob_codec_is_promising(method, data + offset, (uint32) part_bytes))
+			return true;
+	}
+	return false;
 }

@@ -80,4 +80,10 @@ extern const BlobFrame *blob_framer_describe(const BlobFramer *framer,
 
 extern void blob_framer_free(BlobFramer *framer);
 
+/*
+ * Whether content is worth compressing by a method, by parts of it, of which one suffices.  Content
+ * that was compressed by a program costs next to nothing more than without a method.
+ */
+extern bool blob_framer_is_worth(BlobMethod method, const char *data, uint64 length_bytes);
+
 #endif							/* BLOB_FRAMER_H */

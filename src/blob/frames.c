@@ -174,7 +174,7 @@ seek_open(BlobFrameCursor *cursor, uint64 content_offset)
 
 	if (content_offset >= blob_frames_content_bytes(cursor->descriptor))
 		return false;
-	cursor->entry_count = 0;
+	cursor->entry_no = cursor->entry_count = 0;
 	cursor->content_start = blob_frames_closed_bytes(cursor->descriptor);
 	cursor->frame.content_bytes = (uint32) compression->open_bytes;
 	cursor->frame.stored_bytes = (uint32) compression->open_bytes;
@@ -188,9 +188,9 @@ void
 blob_frame_cursor_begin(BlobFrameCursor *cursor, const BlobDescriptor *descriptor,
 						const BlobMappingSource *source)
 {
+	memset(cursor, 0, offsetof(BlobFrameCursor, page));
 	cursor->descriptor = descriptor;
 	cursor->source = source;
-	cursor->entry_count = 0;
 }
 
 bool
@@ -284,7 +284,7 @@ is_kept(const KeptFrame *kept, const BlobFrameCursor *cursor)
 static const KeptFrame *
 find_kept(const BlobFrameCursor *cursor)
 {
-	if (cursor->source->is_uncached)
+	if (cursor->source->is_past_buffer)
 		return NULL;
 	for (int i = 0; i < KEPT_FRAMES; i++)
 	{
@@ -307,7 +307,7 @@ keep_frame(const BlobFrameCursor *cursor)
 	memcpy(kept->sha256, cursor->descriptor->sha256, BLOB_DIGEST_BYTES);
 	kept->content_start = cursor->content_start;
 	kept->frame = cursor->frame;
-	kept->is_valid = !cursor->source->is_uncached;
+	kept->is_valid = !cursor->source->is_past_buffer;
 	return kept;
 }
 

@@ -28,7 +28,7 @@ typedef struct BlobMappingSource
 {
 	BlobMappingFetch fetch;
 	void	   *context;
-	bool		is_uncached;	/* frames in memory do not count, nor are they kept */
+	bool		is_past_buffer;	/* frames in memory do not count, nor are they kept */
 } BlobMappingSource;
 
 /*

@@ -18,7 +18,7 @@
  * - blob_mapping_is_shared() says which extents of two values need not be compared;
  * - blob_mapping_content_of() says which content an extent holds.
  *
- * test/run_tidy looks for calls that pass this module by.
+ * test/run tidy looks for calls that pass this module by.
  */
 #ifndef BLOB_MAPPING_H
 #define BLOB_MAPPING_H

@@ -18,8 +18,8 @@
 #include "blob/reader.h"
 #include "core/settings.h"
 #include "io/buffer.h"
-#include "io/disk_room.h"
 #include "miscadmin.h"
+#include "store/disk_room.h"
 #include "store/store.h"
 
 /* Stored bytes are copied in steps of this number. */
@@ -56,25 +56,18 @@ blob_page_writer_begin(BlobPageWriter *writer, MemoryContext context)
 	writer->context = context;
 }
 
-/*
- * Open the store to write, and begin the draft.  Locks the map in RowExclusive mode until the store
- * is closed.  Between two calls nothing is locked.  So the extension may have been dropped and
- * created again: then the pages of this value belong to other values of another store.  ERROR 55000
- * if that is so.
- */
+/* Open the store to write, and begin the draft. */
 static void
 open_store(BlobPageWriter *writer, BlobStore *store)
 {
-	blob_store_open(store, RowExclusiveLock);
-	if (writer->draft == NULL)
+	if (writer->draft != NULL)
 	{
-		writer->draft = blob_draft_begin(writer->context);
-		writer->store = store->id;
+		blob_store_open_same(store, RowExclusiveLock, &writer->store);
+		return;
 	}
-	if (!blob_store_id_equals(&writer->store, &store->id))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("extension \"blobext\" was created again while a value was being stored")));
+	blob_store_open(store, RowExclusiveLock);
+	writer->draft = blob_draft_begin(writer->context);
+	writer->store = store->id;
 }
 
 /* Add a last extent, all zero.  The array grows in the writer's context. */
@@ -228,7 +221,7 @@ copy_last_extent(BlobPageWriter *writer, BlobStore *store, uint64 more_pages)
 	char	   *content = palloc(Max(step, 1));
 	BlobReader	reader;
 
-	blob_reader_begin(&reader, &writer->base, BLOB_READER_UNCACHED);
+	blob_reader_begin(&reader, &writer->base, BLOB_READER_PAST_BUFFER);
 	blob_store_allocate(store, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, copy);
 	for (uint64 done = 0; done < bytes; done += step)
 	{
@@ -240,6 +233,7 @@ copy_last_extent(BlobPageWriter *writer, BlobStore *store, uint64 more_pages)
 		};
 		BlobPut		put = {
 			.store = &store->id,
+			.map = store->map,
 			.runs = &run,
 			.run_count = 1,
 			.first = content,
@@ -368,6 +362,7 @@ blob_page_writer_store(BlobPageWriter *writer, BlobPageStep *step)
 	if (step->wants_remainder_page)
 		take_remainder_page(writer, &store);
 	step->put.store = &store.id;
+	step->put.map = store.map;
 	step->put.runs = writer->runs;
 	step->put.run_count = writer->run_count;
 	if (step->put.total_bytes > 0)

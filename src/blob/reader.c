@@ -7,9 +7,10 @@
 #include "blob/blob.h"
 #include "blob/reader.h"
 #include "core/settings.h"
-#include "extents/cached.h"
+#include "extents/buffered.h"
 #include "extents/read.h"
 #include "miscadmin.h"
+#include "store/map_sums.h"
 
 void
 blob_reader_begin(BlobReader *reader, const BlobValue *value, int flags)
@@ -19,8 +20,7 @@ blob_reader_begin(BlobReader *reader, const BlobValue *value, int flags)
 	reader->value = value;
 	reader->position = 0;
 	reader->flags = flags;
-	reader->stored.extents = reader->extents;
-	reader->stored.count = 0;
+	reader->stored = (BlobStored) {.extents = reader->extents};
 	reader->capacity = BLOB_READER_EXTENTS;
 	reader->context = CurrentMemoryContext;
 	if (value->is_inline)
@@ -28,8 +28,53 @@ blob_reader_begin(BlobReader *reader, const BlobValue *value, int flags)
 	reader->stored.max_generation = descriptor->generation;
 	reader->stored.total_bytes = blob_mapping_stored_bytes(descriptor);
 	reader->stored.value_bytes = descriptor->size_bytes;
-	reader->stored.may_lack = false;
+	reader->stored.notes_damage = (flags & BLOB_READER_NOTES_DAMAGE) != 0;
+	Assert(!reader->stored.notes_damage || (flags & BLOB_READER_PAST_BUFFER) != 0);
 	blob_readahead_window_init(&reader->window, (flags & BLOB_READER_ALL) != 0);
+}
+
+bool
+blob_reader_has_damage(const BlobReader *reader, BlobPageNo *page)
+{
+	*page = reader->stored.damaged_page;
+	return reader->stored.has_damage;
+}
+
+/* The same of a page of an extent. */
+static bool
+sum_fits(BlobReader *reader, const BlobStoredExtent *stored, BlobPageNo page)
+{
+	uint64		page_no = page - stored->extent.first_page;
+	uint64		start = page_no * BLOB_PAGE_SIZE;
+	char	   *data = palloc0(BLOB_PAGE_SIZE);
+	BlobStore	store;
+	bool		fits;
+	uint32		sum;
+	uint32		expected;
+
+	blob_reader_read_stored(reader, stored->start + start,
+							Min(stored->bytes - start, BLOB_PAGE_SIZE), data);
+	blob_page_sums(stored->extent.generation, page, data, 1, &sum);
+	blob_store_open(&store, AccessShareLock);
+	fits = blob_map_get_sums(store.map, &stored->extent, page_no, 1, &expected) ==
+		BLOB_SUMS_FOUND && sum == expected;
+	blob_store_close(&store);
+	pfree(data);
+	return fits;
+}
+
+bool
+blob_reader_sum_fits(BlobReader *reader, BlobPageNo page)
+{
+	for (int i = 0; i < reader->stored.count; i++)
+	{
+		const BlobStoredExtent *stored = &reader->stored.extents[i];
+
+		if (page >= stored->extent.first_page &&
+			page < stored->extent.first_page + blob_pages_for(stored->bytes))
+			return sum_fits(reader, stored, page);
+	}
+	return false;
 }
 
 void
@@ -37,8 +82,7 @@ blob_reader_end(BlobReader *reader)
 {
 	if (reader->stored.extents != reader->extents)
 		pfree(reader->stored.extents);
-	reader->stored.extents = reader->extents;
-	reader->stored.count = 0;
+	reader->stored = (BlobStored) {.extents = reader->extents};
 	reader->capacity = BLOB_READER_EXTENTS;
 }
 
@@ -88,19 +132,19 @@ static void
 fetch(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node, char *target)
 {
 	BlobReader *reader = context;
-	bool		use_cache = (reader->flags & BLOB_READER_UNCACHED) == 0;
+	bool		use_buffer = (reader->flags & BLOB_READER_PAST_BUFFER) == 0;
 	BlobAheadWindow *window = NULL;
 	uint64		end = stored_offset + length_bytes;
 
 	/* The most frequent read, of the whole value at once, has nothing to read ahead. */
-	if (use_cache && !is_node && length_bytes < reader->stored.total_bytes)
+	if (use_buffer && !is_node && length_bytes < reader->stored.total_bytes)
 	{
 		window = &reader->window;
 		blob_readahead_note(window, stored_offset, length_bytes);
 		end = Max(end, blob_readahead_reach(window));
 	}
 	know_extents(reader, end);
-	blob_stored_read(&reader->stored, window, use_cache, stored_offset, length_bytes, target);
+	blob_stored_read(&reader->stored, window, use_buffer, stored_offset, length_bytes, target);
 }
 
 void
@@ -116,46 +160,46 @@ blob_reader_source(BlobReader *reader)
 	BlobMappingSource source = {
 		.fetch = fetch,
 		.context = reader,
-		.is_uncached = (reader->flags & BLOB_READER_UNCACHED) != 0
+		.is_past_buffer = (reader->flags & BLOB_READER_PAST_BUFFER) != 0
 	};
 
 	return source;
 }
 
-typedef struct CachedFetch
+typedef struct BufferedFetch
 {
 	BlobReader *reader;
 	bool		is_complete;
-} CachedFetch;
+} BufferedFetch;
 
 /* A BlobMappingFetch that asks the buffer alone. */
 static void
-fetch_cached(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node, char *target)
+fetch_buffered(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node, char *target)
 {
-	CachedFetch *cached = context;
-	BlobReader *reader = cached->reader;
+	BufferedFetch *buffered = context;
+	BlobReader *reader = buffered->reader;
 	BlobStore	store;
 
 	know_extents(reader, stored_offset + length_bytes);
 	blob_store_open(&store, AccessShareLock);
-	if (blob_cached_copy(&store, &reader->stored, stored_offset, length_bytes,
-						 target) < length_bytes)
-		cached->is_complete = false;
+	if (blob_buffered_copy(&store, &reader->stored, stored_offset, length_bytes,
+						   target) < length_bytes)
+		buffered->is_complete = false;
 	blob_store_close(&store);
 }
 
 bool
-blob_reader_read_cached(BlobReader *reader, char *buffer, uint64 length_bytes)
+blob_reader_read_buffered(BlobReader *reader, char *buffer, uint64 length_bytes)
 {
-	CachedFetch cached = {reader, true};
-	BlobMappingSource source = {.fetch = fetch_cached, .context = &cached};
+	BufferedFetch buffered = {reader, true};
+	BlobMappingSource source = {.fetch = fetch_buffered, .context = &buffered};
 
-	Assert(length_bytes <= BLOB_CACHED_MAX_BYTES && !reader->value->descriptor.is_compressed);
+	Assert(length_bytes <= BLOB_BUFFERED_MAX_BYTES && !reader->value->descriptor.is_compressed);
 	blob_mapping_read(&reader->value->descriptor, reader->position, length_bytes, buffer,
 					  &source);
-	if (cached.is_complete)
+	if (buffered.is_complete)
 		reader->position += length_bytes;
-	return cached.is_complete;
+	return buffered.is_complete;
 }
 
 void

@@ -3,7 +3,7 @@
  *	  A reader of one value: the twin of blob/writer.h.
  *
  * A reader is memory of its owner, and nothing else.  Between two calls it holds no relation, no
- * lock and no claim of the I/O engine.  So it may live as long as its value does: in the state of a
+ * lock and no use of the I/O engine.  So it may live as long as its value does: in the state of a
  * function, over waits for a slow client, beside other readers and writers.  (Its requests ahead
  * end by themselves, see extents/readahead.h.)  It verifies each extent before it reads the extent
  * for the first time, and remembers the generation that it saw.  It verifies the extents of each
@@ -13,7 +13,7 @@
  * for damaged files and frames, 0A000 for a method of compression that is not built in; with
  * blobext.verify_reads, XX001 for a read of the whole content that does not match the digest.
  * After an error the reader may be used again, or just forgotten.  Each read takes AccessShareLock
- * on the extent map and claims the I/O engine until it returns.
+ * on the extent map and takes the I/O engine until it returns.
  *
  * Comparisons read under buffer locks.  So a reader allocates memory only for values of more than
  * BLOB_READER_EXTENTS extents.
@@ -34,7 +34,10 @@
 #define BLOB_READER_ALL 0x01
 
 /* Read the bytes of the files, not of the buffer, where they are there; nothing is read ahead. */
-#define BLOB_READER_UNCACHED 0x02
+#define BLOB_READER_PAST_BUFFER 0x02
+
+/* With it: a page that does not have its checksum is no error, see blob_reader_has_damage(). */
+#define BLOB_READER_NOTES_DAMAGE 0x04
 
 /*
  * The owner provides the memory, and does not move it.  Only this module uses the members.  But a
@@ -66,7 +69,7 @@ extern void blob_reader_seek(BlobReader *reader, uint64 offset_bytes);
 extern uint64 blob_reader_read(BlobReader *reader, void *buffer, uint64 length_bytes);
 
 /*
- * blob_reader_read() for loops over pieces: serves interrupts first, since a read from the cache
+ * blob_reader_read() for loops over pieces: serves interrupts first, since a read from the buffer
  * alone does not.
  *
  *		while ((bytes = blob_reader_next(&reader, buffer, sizeof(buffer))) > 0)
@@ -74,12 +77,12 @@ extern uint64 blob_reader_read(BlobReader *reader, void *buffer, uint64 length_b
 extern uint64 blob_reader_next(BlobReader *reader, void *buffer, uint64 length_bytes);
 
 /*
- * Copy the next bytes, at most BLOB_CACHED_MAX_BYTES, if the buffer has all of them, and go on
+ * Copy the next bytes, at most BLOB_BUFFERED_MAX_BYTES, if the buffer has all of them, and go on
  * behind them.  Otherwise the result is false, the reader stays where it is, and the buffer's
  * content is undefined; also if the value may be stale.  For callers that can do without the
  * content.  Does no I/O but for the map.  The bytes exist, and the value is not compressed.
  */
-extern bool blob_reader_read_cached(BlobReader *reader, char *buffer, uint64 length_bytes);
+extern bool blob_reader_read_buffered(BlobReader *reader, char *buffer, uint64 length_bytes);
 
 /*
  * Request the beginning of the content, up to an offset, into the buffer: it will be read soon.
@@ -100,6 +103,15 @@ extern BlobMappingSource blob_reader_source(BlobReader *reader);
  * once they have begun to read.
  */
 extern void blob_reader_require_readable(BlobReader *reader);
+
+/* Whether a page that was read did not have its checksum; sets *page to the first one. */
+extern bool blob_reader_has_damage(const BlobReader *reader, BlobPageNo *page);
+
+/*
+ * Whether the map's checksum of a page, one that was read, is that of the page's stored bytes with
+ * zeros behind them.  So it says whether damage is in the map or in the page.
+ */
+extern bool blob_reader_sum_fits(BlobReader *reader, BlobPageNo page);
 
 /* Free the memory that the reader has allocated, if any. */
 extern void blob_reader_end(BlobReader *reader);

@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "blob/blob.h"
+#include "blob/footprint.h"
 #include "blob/mapping.h"
 #include "blob/reader.h"
 #include "blob/recompress.h"
@@ -18,16 +19,14 @@
 /* Parts of a value that are tried, one page each. */
 #define TRIED_PARTS 8
 
-/* Stored bytes of a value that was compressed at once, at most, besides those of its frames. */
+/*
+ * Stored bytes of a value that was compressed at once, at most, besides those of its frames.  A
+ * node begins at a page, behind frames that do not end with one.
+ */
 static uint64
 expected_overhead_bytes(uint64 frame_count)
 {
-	uint64		nodes = frame_count > BLOB_FRAMES_INLINE ? 1 : 0;
-
-	for (uint64 count = frame_count; count > BLOB_NODE_ENTRIES; count /= BLOB_NODE_ENTRIES)
-		nodes += count / BLOB_NODE_ENTRIES + 1;
-	/* A node begins at a page, behind frames that do not end with one. */
-	return (2 * nodes + 1) * BLOB_PAGE_SIZE;
+	return (2 * blob_footprint_nodes(frame_count) + 1) * BLOB_PAGE_SIZE;
 }
 
 /*
@@ -127,7 +126,7 @@ require_same_digest(const BlobDescriptor *original, const struct varlena *copy)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("content does not match its SHA-256 digest"),
-				 errdetail("The value of " UINT64_FORMAT " bytes was not compressed again.",
+				 errdetail("The value of " UINT64_FORMAT " bytes was not stored anew.",
 						   original->size_bytes),
 				 errhint("Restore the value from a backup; blobext_check() lists the affected "
 						 "values.")));

@@ -6,7 +6,7 @@
 
 #include "blob/reader.h"
 #include "blob/share.h"
-#include "extents/cached.h"
+#include "extents/buffered.h"
 #include "miscadmin.h"
 
 /* Content is compared in steps of this size. */
@@ -46,7 +46,7 @@ begin_side(Side *side, const BlobValue *value, bool asks_buffer)
 		return;
 	side->buffer = palloc(Min(value->size_bytes, STEP_BYTES));
 	side->asks_buffer = asks_buffer && !value->descriptor.is_compressed;
-	blob_reader_begin(&side->reader, value, BLOB_READER_ALL | BLOB_READER_UNCACHED);
+	blob_reader_begin(&side->reader, value, BLOB_READER_ALL | BLOB_READER_PAST_BUFFER);
 }
 
 /*
@@ -54,16 +54,16 @@ begin_side(Side *side, const BlobValue *value, bool asks_buffer)
  * Returns their number, at most length_bytes.
  */
 static uint64
-read_cached(Side *side, uint64 length_bytes)
+read_buffered(Side *side, uint64 length_bytes)
 {
 	uint64		got = 0;
 
 	while (side->asks_buffer && got < length_bytes)
 	{
-		uint64		bytes = Min(length_bytes - got, BLOB_CACHED_MAX_BYTES);
+		uint64		bytes = Min(length_bytes - got, BLOB_BUFFERED_MAX_BYTES);
 
 		CHECK_FOR_INTERRUPTS();
-		if (blob_reader_read_cached(&side->reader, side->buffer + got, bytes))
+		if (blob_reader_read_buffered(&side->reader, side->buffer + got, bytes))
 			got += bytes;
 		else
 			side->asks_buffer = false;
@@ -83,7 +83,7 @@ next_bytes(Side *side, uint64 *bytes)
 		data = side->memory + side->done;
 	else
 	{
-		got = read_cached(side, *bytes);
+		got = read_buffered(side, *bytes);
 		if (got < *bytes)
 			(void) blob_reader_next(&side->reader, side->buffer + got, *bytes - got);
 	}
@@ -142,7 +142,7 @@ blob_share_read(const BlobValue *stays)
 	if (stays->is_inline || stays->size_bytes > STEP_BYTES)
 		return NULL;
 	content = palloc(stays->size_bytes);
-	blob_reader_begin(&reader, stays, BLOB_READER_ALL | BLOB_READER_UNCACHED);
+	blob_reader_begin(&reader, stays, BLOB_READER_ALL | BLOB_READER_PAST_BUFFER);
 	(void) blob_reader_next(&reader, content, stays->size_bytes);
 	blob_reader_end(&reader);
 	return content;

@@ -6,7 +6,7 @@
 #include "postgres.h"
 
 #include "blob/write_buffer.h"
-#include "core/hasher.h"
+#include "extents/hasher.h"
 #include "port/pg_bitutils.h"
 #include "utils/memutils.h"
 
@@ -130,8 +130,8 @@ exchange_buffers(BlobWriteBuffer *buffer)
 	char	   *memory = buffer->other_memory;
 
 	Assert(buffer->capacity == LONG_BUFFER_BYTES);
-	blob_hasher_wait_for_piece(buffer->other_piece_no);
-	buffer->other_piece_no = buffer->digest.last_piece_no;
+	blob_hasher_wait_for_job(buffer->other_job_no);
+	buffer->other_job_no = buffer->digest.last_job_no;
 	if (memory == NULL)
 		memory = MemoryContextAlloc(buffer->context, LONG_BUFFER_BYTES + BLOB_PAGE_SIZE);
 	buffer->other_memory = buffer->memory;
@@ -213,7 +213,7 @@ hash_ahead(BlobWriteBuffer *buffer)
 	uint64		bytes = buffer->used_bytes - hashed;
 
 	if (!buffer->is_content || buffer->pages.pipeline.put_bytes == 0 ||
-		bytes < BLOB_HASHER_PIECE_BYTES ||
+		bytes < BLOB_HASHER_JOB_BYTES ||
 		!(blob_hasher_has(&buffer->digest) || blob_hasher_call()))
 		return;
 	guard_digest(buffer);

@@ -30,7 +30,7 @@ typedef struct BlobWriteBuffer
 	uint32		used_bytes;
 	uint32		capacity;
 	char	   *other_memory;	/* the other buffer, whose writes may trail */
-	uint64		other_piece_no; /* the last one in it that is to be hashed */
+	uint64		other_job_no;	/* the last one in it that is to be hashed */
 } BlobWriteBuffer;
 
 /* Begin with zeroed memory.  Memory is allocated in the context. */

@@ -21,11 +21,6 @@
 /* So much is taken from a source at once, and hashed and copied while it is in the CPU's cache. */
 #define SLICE_BYTES (128 * 1024)
 
-/* Parts of a content that are tried before it is compressed: their number and their distance. */
-#define MAX_TRIED_PARTS 8
-#define TRIED_PART_BYTES BLOB_PAGE_SIZE
-#define BYTES_PER_TRIED_PART (64 * 1024)
-
 struct BlobWriter
 {
 	MemoryContext context;
@@ -76,29 +71,6 @@ add_framed(BlobWriter *writer, const char *data, uint64 length_bytes)
 	}
 }
 
-/*
- * Whether content is worth compressing, by parts of it, of which one suffices.  Content that was
- * compressed by a program costs next to nothing more than without a method.
- */
-static bool
-is_compressible(BlobMethod method, const char *data, uint64 length_bytes)
-{
-	uint64		parts = Min(MAX_TRIED_PARTS, length_bytes / BYTES_PER_TRIED_PART + 1);
-	uint64		part_bytes = Min(TRIED_PART_BYTES, length_bytes);
-
-	if (method == BLOB_METHOD_NONE || length_bytes <= BLOB_PAGE_SIZE)
-		return false;
-	for (uint64 i = 0; i < parts; i++)
-	{
-		uint64		offset = (length_bytes - part_bytes) / parts * i +
-			(length_bytes - part_bytes) / parts / 2;
-
-		if (blob_codec_is_promising(method, data + offset, (uint32) part_bytes))
-			return true;
-	}
-	return false;
-}
-
 static void
 set_framer(BlobWriter *writer, BlobFramer *framer)
 {
@@ -131,7 +103,7 @@ end_framing(BlobWriter *writer)
 static void
 decide_method(BlobWriter *writer)
 {
-	if (is_compressible(writer->method, writer->stored.bytes, writer->stored.used_bytes))
+	if (blob_framer_is_worth(writer->method, writer->stored.bytes, writer->stored.used_bytes))
 	{
 		BlobTakenBytes content = blob_write_buffer_take(&writer->stored);
 
@@ -151,7 +123,8 @@ frame_whole(BlobWriter *writer, const char *content, uint64 size_bytes)
 {
 	const char *remainder;
 
-	if (!is_compressible(writer->method, content, size_bytes))
+	if (writer->method == BLOB_METHOD_NONE ||
+		!blob_framer_is_worth(writer->method, content, size_bytes))
 		return false;
 	begin_framing(writer);
 	add_framed(writer, content, size_bytes);

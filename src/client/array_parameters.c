@@ -21,7 +21,6 @@
 #include "parser/parser.h"
 #include "tcop/pquery.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
 #include "utils/resowner.h"
 
 /* What parser/parse_param.c keeps in p_ref_hook_state for parameters of variable type. */

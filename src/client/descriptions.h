@@ -7,7 +7,6 @@
 
 #include "postgres.h"
 
-#include "fmgr.h"
 
 /*
  * Put a function of ours before the server's one that sends messages; once, from _PG_init, before

@@ -3,7 +3,7 @@
  *	  The message of a row whose large values are streamed, see client/row_message.h.
  *
  * The server builds the message of a row in memory before it sends the first byte.  A value is
- * copied from the cache to the result of its output function, from there to the message, and from
+ * copied from the buffer to the result of its output function, from there to the message, and from
  * there, in small parts, to the connection.  Here the message's length is computed from the sizes
  * of the values, and content is read and sent in pieces; see README.md in this folder.
  */

@@ -9,7 +9,6 @@
 /* GSSAPI's headers may be missing; struct Port has the same layout without them. */
 #undef ENABLE_GSS
 
-#include "access/xact.h"
 #include "blob/upload.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"

@@ -6,7 +6,6 @@
 
 #include "access/xact.h"
 #include "core/attempt.h"
-#include "utils/memutils.h"
 #include "utils/resowner.h"
 
 ErrorData *

@@ -19,10 +19,8 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/stratnum.h"
-#include "access/table.h"
 #include "access/xact.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
@@ -35,6 +33,7 @@
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "core/catalog.h"
+#include "core/catalog_scan.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -69,6 +68,7 @@ static const struct
 	[BLOB_FUNCTION_SUMMARY] = {"blob_summary", 1, {SELF}},
 	[BLOB_FUNCTION_RECOMPRESS] = {"blob_recompress", 2, {SELF, TEXTOID}},
 	[BLOB_FUNCTION_RECOMPRESS_IS_DUE] = {"blob_recompress_is_due", 2, {SELF, TEXTOID}},
+	[BLOB_FUNCTION_FOOTPRINT] = {"blob_footprint", 1, {SELF}},
 };
 
 typedef struct CatalogCache
@@ -123,22 +123,20 @@ register_invalidation(void)
 static void
 look_up_extension(void)
 {
-	Relation	relation = table_open(ExtensionRelationId, AccessShareLock);
 	ScanKeyData key;
-	SysScanDesc scan;
+	BlobCatalogScan scan;
 	HeapTuple	tuple;
 
 	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
 				CStringGetDatum("blobext"));
-	scan = systable_beginscan(relation, ExtensionNameIndexId, true, NULL, 1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
+	scan = blob_catalog_scan_keys(ExtensionRelationId, NULL, ExtensionNameIndexId, 1, &key);
+	tuple = blob_catalog_scan_next(&scan);
+	if (tuple != NULL)
 	{
 		cache.extension = ((Form_pg_extension) GETSTRUCT(tuple))->oid;
 		cache.schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
 	}
-	systable_endscan(scan);
-	table_close(relation, AccessShareLock);
+	blob_catalog_scan_end(&scan);
 }
 
 /* The object, if it is a member of the extension, else InvalidOid. */
@@ -395,4 +393,14 @@ blob_catalog_equality_name(void)
 					NameStr(operator->oprname));
 	ReleaseSysCache(tuple);
 	return name;
+}
+
+char *
+blob_catalog_relation_name(Oid relid)
+{
+	char	   *relation = get_rel_name(relid);
+	char	   *schema = get_namespace_name(get_rel_namespace(relid));
+
+	return relation == NULL || schema == NULL ? NULL :
+		quote_qualified_identifier(schema, relation);
 }

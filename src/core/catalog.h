@@ -34,6 +34,7 @@ typedef enum BlobFunction
 	BLOB_FUNCTION_SUMMARY,
 	BLOB_FUNCTION_RECOMPRESS,	/* blob_recompress(blobstate, text) */
 	BLOB_FUNCTION_RECOMPRESS_IS_DUE,
+	BLOB_FUNCTION_FOOTPRINT,	/* blob_footprint(blobstate), since 0.4.0 */
 	BLOB_FUNCTION_COUNT
 } BlobFunction;
 
@@ -74,5 +75,8 @@ extern void blob_catalog_require(Oid object, const char *description);
 extern char *blob_catalog_function_name(BlobFunction function);
 extern char *blob_catalog_type_name(void);
 extern char *blob_catalog_equality_name(void);
+
+/* The name of any relation, qualified and quoted; NULL if it is gone. */
+extern char *blob_catalog_relation_name(Oid relid);
 
 #endif							/* BLOB_CATALOG_H */

@@ -171,6 +171,13 @@
 #define blob_lock_is_held(tag, mode) LockHeldByMe((tag), (mode))
 #endif
 
+/* commands/vacuum.h: from here on delay points sleep as vacuum_cost_delay says */
+#if PG_VERSION_NUM >= 160000
+#define blob_begin_pace() VacuumUpdateCosts()
+#else
+#define blob_begin_pace() (VacuumCostBalance = 0, VacuumCostActive = VacuumCostDelay > 0)
+#endif
+
 /* ---- 18 ---- */
 
 /* c.h: begins the declaration of a function that does not return */
@@ -178,11 +185,13 @@
 #define pg_noreturn pg_attribute_noreturn()
 #endif
 
-/* commands/vacuum.h: may sleep, within ANALYZE */
+/* commands/vacuum.h: serves interrupts, and may sleep; the first one within ANALYZE */
 #if PG_VERSION_NUM >= 180000
 #define blob_analyze_delay_point() vacuum_delay_point(true)
+#define blob_delay_point() vacuum_delay_point(false)
 #else
 #define blob_analyze_delay_point() vacuum_delay_point()
+#define blob_delay_point() vacuum_delay_point()
 #endif
 
 /* executor/executor.h: parameter of ExecutorRun hooks after the row count */
@@ -251,9 +260,11 @@
 #define blob_is_relation_info() true
 #endif
 
-/* access/tableam.h, access/heapam.h, storage/bufmgr.h: a scan of all rows; prune a page */
+/* access/tableam.h, access/heapam.h, storage/bufmgr.h: a scan of all rows, or some; prune a page */
 #if PG_VERSION_NUM >= 190000
 #define blob_table_beginscan(relation, snapshot) table_beginscan((relation), (snapshot), 0, NULL, 0)
+#define blob_table_beginscan_tidrange(relation, snapshot, first, last) \
+	table_beginscan_tidrange((relation), (snapshot), (first), (last), 0)
 #define blob_prune_page(relation, buffer) \
 	do { \
 		Buffer		visibility_buffer = InvalidBuffer; \
@@ -263,6 +274,8 @@
 	} while (0)
 #else
 #define blob_table_beginscan(relation, snapshot) table_beginscan((relation), (snapshot), 0, NULL)
+#define blob_table_beginscan_tidrange(relation, snapshot, first, last) \
+	table_beginscan_tidrange((relation), (snapshot), (first), (last))
 #define blob_prune_page(relation, buffer) heap_page_prune_opt((relation), (buffer))
 #endif
 

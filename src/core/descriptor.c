@@ -408,6 +408,15 @@ blob_value_unpack(const struct varlena *datum, BlobValue *value)
 	value->size_bytes = value->descriptor.size_bytes;
 }
 
+void
+blob_value_digest(const BlobValue *value, uint8 *sha256)
+{
+	if (value->is_inline)
+		blob_digest_bytes(value->inline_data, value->size_bytes, sha256);
+	else
+		memcpy(sha256, value->descriptor.sha256, BLOB_DIGEST_BYTES);
+}
+
 /*
  * A pointer to a TOAST table has a header of one byte, too, so VARATT_IS_SHORT() alone does not
  * tell that the value is here.  (A value out of the row that lz4 has compressed is fetched whole.)

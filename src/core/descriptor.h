@@ -75,7 +75,6 @@
 #ifndef BLOB_DESCRIPTOR_H
 #define BLOB_DESCRIPTOR_H
 
-#include "core/compat.h"
 #include "core/digest.h"
 #include "core/frame.h"
 #include "core/page.h"
@@ -210,6 +209,16 @@ blob_descriptor_inline_bytes(const BlobDescriptor *descriptor)
  * does not know or lengths that contradict each other.
  */
 extern void blob_value_unpack(const struct varlena *datum, BlobValue *value);
+
+/* The SHA-256 of a value's content: the descriptor has it, of an inline value it is computed. */
+extern void blob_value_digest(const BlobValue *value, uint8 *sha256);
+
+/* The beginning of the content, BLOB_PREFIX_BYTES or all of it. */
+static inline const void *
+blob_value_prefix(const BlobValue *value)
+{
+	return value->is_inline ? (const void *) value->inline_data : value->descriptor.prefix;
+}
 
 /*
  * Is this datum inline content?  It may be toasted in any way; no more of it is fetched or

@@ -35,14 +35,14 @@ void
 blob_digest_begin(BlobDigest *digest)
 {
 	check(SHA256_Init(&digest->context));
-	digest->last_piece_no = 0;
+	digest->last_job_no = 0;
 	digest->has_failed = false;
 }
 
 void
 blob_digest_update(BlobDigest *digest, const void *data, size_t length_bytes)
 {
-	Assert(digest->last_piece_no == 0);
+	Assert(digest->last_job_no == 0);
 
 	if (length_bytes > 0)
 		check(SHA256_Update(&digest->context, data, length_bytes));
@@ -65,7 +65,7 @@ blob_digest_update_copy(BlobDigest *digest, const char *data, size_t length_byte
 void
 blob_digest_finish(BlobDigest *digest, uint8 *sha256, uint8 *state)
 {
-	Assert(digest->last_piece_no == 0);
+	Assert(digest->last_job_no == 0);
 
 	if (state != NULL)
 	{

@@ -21,9 +21,9 @@
 typedef struct BlobDigest
 {
 	SHA256_CTX	context;
-	/* of core/hasher.h: */
-	uint64		last_piece_no;	/* that was handed over; 0: none is under way */
-	bool		has_failed;		/* on a piece */
+	/* of extents/hasher.h: */
+	uint64		last_job_no;	/* that was handed over; 0: none is under way */
+	bool		has_failed;		/* on a job */
 } BlobDigest;
 
 extern void blob_digest_begin(BlobDigest *digest);

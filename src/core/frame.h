@@ -2,7 +2,7 @@
  * core/frame.h
  *	  Frames of compressed values, and the directory that finds them.
  *
- * A compressed value is a sequence of frames.  A frame is a piece of the content that was
+ * A compressed value is a sequence of frames.  A frame is a part of the content that was
  * compressed by itself.  To read a range of the content, a reader decompresses the frames that the
  * range touches.  The extents of the value are one stream of stored bytes.  A frame lies anywhere
  * in it, and need not begin at a page.  Stored bytes of a value that has been returned are never

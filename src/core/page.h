@@ -68,6 +68,7 @@ typedef struct BlobExtent
 	uint64		pages;
 	BlobGeneration generation;
 	bool		is_tail;		/* exact last extent, not of a tier size */
+	bool		has_sums;		/* the map has checksums of its pages; set with the generation */
 } BlobExtent;
 
 /* Pages one after the other, through any number of segments. */
@@ -95,6 +96,13 @@ static inline uint32
 blob_segment_of(BlobPageNo page)
 {
 	return (uint32) (page / BLOB_SEGMENT_PAGES);
+}
+
+/* The end of the segment of a page. */
+static inline BlobPageNo
+blob_segment_end(BlobPageNo page)
+{
+	return page - page % BLOB_SEGMENT_PAGES + BLOB_SEGMENT_PAGES;
 }
 
 #endif							/* BLOB_PAGE_H */

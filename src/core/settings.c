@@ -8,6 +8,7 @@
 
 #include "access/xlog.h"
 #include "core/settings.h"
+#include "libpq-fe.h"
 #include "utils/guc.h"
 
 /*
@@ -22,12 +23,14 @@ int			blob_wal_content = BLOB_WAL_CONTENT_AUTO;
 int			blob_io_method = BLOB_IO_METHOD_AUTO;
 bool		blob_direct_io = true;
 bool		blob_background_sync = true;
+bool		blob_page_checksums = true;
+int			blob_scrub_rate_mb = 0;
 bool		blob_tail_extents = true;
 int			blob_digest_thread = 1;
 bool		blob_verify_reads = false;
 bool		blob_stream_results = true;
 int			blob_client_type = BLOB_CLIENT_TYPE_BYTEA;
-int			blob_cache_kb = -1;
+int			blob_buffer_kb = -1;
 int			blob_max_databases = 1000;
 int			blob_min_free_disk_mb = 128;
 int			blob_keep_free_mb = 1024;
@@ -45,6 +48,7 @@ double		blob_autogc_cost_delay_ms = 20;
 int			blob_autogc_cost_limit_pages = -1;
 int			blob_log_autogc_min_duration_ms = 10 * 60 * 1000;
 int			blob_gc_work_mem_kb = -1;
+char	   *blob_heal_conninfo = "";
 
 static const struct config_enum_entry wal_content_options[] = {
 	{"auto", BLOB_WAL_CONTENT_AUTO, false},
@@ -147,6 +151,10 @@ define_server_settings(void)
 	DefineCustomBoolVariable("blobext.direct_io",
 							 "Bypasses the kernel's page cache where the file system allows it.",
 							 NULL, &blob_direct_io, true, PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("blobext.page_checksums",
+							 "New stores have checksums of all pages of content.",
+							 "Standbys need blobext 0.4 or later then.",
+							 &blob_page_checksums, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("blobext.background_sync",
 							 "Leaves syncing of content in the WAL to a background process.",
 							 "Commits then wait for the WAL only, as they do for rows.",
@@ -154,7 +162,7 @@ define_server_settings(void)
 	DefineCustomIntVariable("blobext.cache_size",
 							"Sets the size of the shared buffer for content of extents.",
 							"-1 takes a quarter of shared_buffers, at least 64 MB; 0 turns it off.",
-							&blob_cache_kb, -1, -1, INT_MAX,
+							&blob_buffer_kb, -1, -1, INT_MAX,
 							PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("blobext.max_databases",
 							"Sets how many databases of the cluster can hold an extent store.",
@@ -171,6 +179,12 @@ define_server_settings(void)
 							"It keeps an eighth of what is in use at most. More goes back to the "
 							"file system. -1 leaves all free space in the files.",
 							&blob_keep_free_mb, 1024, -1, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.scrub_rate",
+							"Sets how much content is compared with its checksums in a second.",
+							"A background process reads the segment files of one database after "
+							"the other. 0: none does.",
+							&blob_scrub_rate_mb, 0, 0, 1000000, PGC_SIGHUP, GUC_UNIT_MB,
 							NULL, NULL, NULL);
 }
 
@@ -204,7 +218,7 @@ define_collector_settings(void)
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("blobext.gc_work_mem",
 							"Sets the memory of the collector for what it has found in use.",
-							"1 kB is good for 32 MB of the store. If the store is larger, tables "
+							"1 kB is good for 16 MB of the store. If the store is larger, tables "
 							"and indexes are read several times. -1 takes maintenance_work_mem.",
 							&blob_gc_work_mem_kb, -1, -1, MAX_KILOBYTES, PGC_USERSET,
 							GUC_UNIT_KB, check_work_mem, NULL, NULL);
@@ -268,6 +282,45 @@ define_launcher_settings(void)
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 }
 
+/*
+ * A connection string without a database: each worker connects to that of its own name.  Messages
+ * have no part of the string, which may have a password; so the server's own must not be used.
+ */
+static bool
+check_conninfo(char **value, void **extra, GucSource source)
+{
+	PQconninfoOption *options = PQconninfoParse(*value, NULL);
+	bool		has_database = false;
+
+	if (options == NULL)
+	{
+		GUC_check_errmsg("invalid connection string in parameter \"blobext.heal_conninfo\"");
+		return false;
+	}
+	for (PQconninfoOption *option = options; option->keyword != NULL; option++)
+	{
+		if (strcmp(option->keyword, "dbname") == 0 && option->val != NULL)
+			has_database = true;
+	}
+	PQconninfoFree(options);
+	if (!has_database)
+		return true;
+	GUC_check_errmsg("parameter \"blobext.heal_conninfo\" must not name a database");
+	GUC_check_errdetail("Each database is repaired from that of the same name.");
+	GUC_check_errhint("Remove \"dbname\" from the connection string.");
+	return false;
+}
+
+static void
+define_repair_settings(void)
+{
+	DefineCustomStringVariable("blobext.heal_conninfo",
+							   "Sets the server from which damaged pages of content are repaired.",
+							   "A connection string without a database. Empty: none is repaired.",
+							   &blob_heal_conninfo, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY,
+							   check_conninfo, NULL, NULL);
+}
+
 void
 blob_settings_define(void)
 {
@@ -275,6 +328,7 @@ blob_settings_define(void)
 	define_server_settings();
 	define_collector_settings();
 	define_launcher_settings();
+	define_repair_settings();
 	MarkGUCPrefixReserved("blobext");
 }
 

@@ -35,13 +35,15 @@ extern int	blob_default_compression;	/* BlobMethod */
 extern int	blob_wal_content;	/* BlobWalContentMode */
 extern int	blob_io_method;		/* BlobIoMethod */
 extern bool blob_direct_io;
+extern bool blob_page_checksums;
+extern int	blob_scrub_rate_mb;	/* per second; 0: off */
 extern bool blob_background_sync;
 extern bool blob_tail_extents;
 extern int	blob_digest_thread; /* 0: off */
 extern bool blob_verify_reads;
 extern bool blob_stream_results;
 extern int	blob_client_type;	/* BlobClientType */
-extern int	blob_cache_kb;
+extern int	blob_buffer_kb;
 extern int	blob_max_databases;
 extern int	blob_min_free_disk_mb;	/* 0: no limit */
 extern int	blob_keep_free_mb;	/* -1: all */
@@ -58,6 +60,7 @@ extern int	blob_autogc_max_workers;
 extern double blob_autogc_cost_delay_ms;	/* -1: blob_gc_cost_delay_ms */
 extern int	blob_autogc_cost_limit_pages;	/* -1: blob_gc_cost_limit_pages */
 extern int	blob_log_autogc_min_duration_ms;	/* -1: never */
+extern char *blob_heal_conninfo;	/* empty: damaged pages are not repaired */
 
 /* Largest blob_autogc_max_workers. */
 #define BLOB_AUTOGC_WORKER_LIMIT 64

@@ -2,22 +2,22 @@
  * extents/ahead.c
  *	  Requests ahead, see extents/ahead.h.
  *
- * The bytes of a request need no other check than all bytes in the cache: a chunk is kept under the
- * generation that the map showed before the request was started, and a reader accepts it only while
- * the map shows the same.
+ * The bytes of a request need no other check than all bytes in the buffer: a chunk is kept under
+ * the generation that the map showed before the request was started, and a reader accepts it only
+ * while the map shows the same.
  *
- * Memory.  The device writes to frames of the cache, which stay claimed until the request is
+ * Memory.  The device writes to slabs of the buffer, which stay owned until the request is
  * finished; the requests are static.  So the device never writes to memory that an error, a cancel
  * or the end of a query frees.  When the resource owner is released under which requests were
  * started, the process waits for those in flight.  That takes as long as the device needs for
  * the largest window.
  *
- * Claims.  No other process can use a claimed frame.  So a claim ends soon after the device is
+ * Ownership.  No other process can use an owned slab.  So ownership ends soon after the device is
  * done, whatever the process does until its next read: it may wait for a client that does not read,
- * for the next FETCH, or for a lock.  Most of these waits offer no hook, so a timer ends the claims
- * (harvest()).  It runs in a signal handler.  The end of a request ahead consists only of steps
- * that are allowed there, and the handler does nothing if it may have interrupted the same steps.
- * The README of this folder has the argument.
+ * for the next FETCH, or for a lock.  Most of these waits offer no hook, so a timer ends the
+ * ownership (harvest()).  It runs in a signal handler.  The end of a request ahead consists only of
+ * steps that are allowed there, and the handler does nothing if it may have interrupted the same
+ * steps.  The README of this folder has the argument.
  */
 #include "postgres.h"
 
@@ -27,6 +27,7 @@
 #include "io/segment.h"
 #include "io/stat.h"
 #include "miscadmin.h"
+#include "store/map_sums.h"
 #include "storage/ipc.h"
 #include "utils/resowner.h"
 #include "utils/timeout.h"
@@ -50,6 +51,8 @@ struct BlobAheadRead
 	int			part_count;		/* 0: not in use */
 	int			fill_nos[BLOB_IO_MAX_VECTORS];
 	uint32		valid_bytes[BLOB_IO_MAX_VECTORS];	/* content, from the chunk's start */
+	BlobGeneration generations[BLOB_IO_MAX_VECTORS];	/* of extents with checksums, or 0 */
+	uint32		sums[BLOB_SUMS_MAX_PAGES];	/* of the pages of the request, as the map has them */
 };
 
 static BlobAheadRead reads[BLOB_IO_MAX_AHEAD];
@@ -57,8 +60,8 @@ static int	reads_in_use = 0;
 static uint64 in_flight_bytes = 0;	/* of reads in use */
 
 /*
- * The variables above, and the fills of the cache, belong to the harvest (a signal handler) while
- * this process has not claimed the engine and this flag is not set.
+ * The variables above, and the fills of the buffer, belong to the harvest (a signal handler) while
+ * this process has not taken the engine and this flag is not set.
  */
 static volatile sig_atomic_t is_finishing = false;
 
@@ -67,20 +70,40 @@ static pid_t harvest_pid = 0;	/* the process that has registered it */
 
 /* ---- the end of requests ---- */
 
-/* Finish a request: wait for it, and make its chunks available.  Never throws. */
+/* Whether a chunk of a request that has arrived has its checksums. */
+static bool
+is_intact(const BlobAheadRead *read, int part_no, uint32 page_no)
+{
+	return read->generations[part_no] == BLOB_INVALID_GENERATION ||
+		blob_sums_find_damage(read->generations[part_no], read->first_page + page_no,
+							  read->request.vectors[part_no].iov_base,
+							  (uint32) (read->request.vectors[part_no].iov_len / BLOB_PAGE_SIZE),
+							  read->sums + page_no) < 0;
+}
+
+/*
+ * Finish a request: wait for it, and make its chunks available, but for damaged ones, which the
+ * read that comes to them reports.  Never throws.
+ */
 static void
 finish_ahead(BlobAheadRead *read)
 {
+	uint32		page_no = 0;
+
 	blob_io_wait(&read->request);
 	in_flight_bytes -= read->request.length;
 	for (int i = 0; i < read->part_count; i++)
-		blob_buffer_end_fill(read->fill_nos[i], 0,
-							 read->request.error != 0 ? 0 : read->valid_bytes[i]);
+	{
+		bool		is_good = read->request.error == 0 && is_intact(read, i, page_no);
+
+		blob_buffer_end_fill(read->fill_nos[i], 0, is_good ? read->valid_bytes[i] : 0);
+		page_no += (uint32) (read->request.vectors[i].iov_len / BLOB_PAGE_SIZE);
+	}
 	read->part_count = 0;
 	reads_in_use--;
 }
 
-/* Finish the requests that have arrived: their frames and numbers are free again.  Never throws. */
+/* Finish the requests that have arrived: their slabs and numbers are free again.  Never throws. */
 void
 blob_ahead_finish_arrived(void)
 {
@@ -93,7 +116,7 @@ blob_ahead_finish_arrived(void)
 
 /*
  * Finish the requests that were started under an owner; NULL: all.  Waits for the device.  Not to
- * be called within a claim of the engine.  Never throws.
+ * be called within a use of the engine.  Never throws.
  */
 static void
 finish_of_owner(ResourceOwner owner)
@@ -148,7 +171,7 @@ blob_ahead_process_begins(void)
 static void
 harvest(void)
 {
-	if (!is_finishing && !blob_io_is_claimed())
+	if (!is_finishing && !blob_io_is_used())
 		blob_ahead_finish_arrived();
 	if (reads_in_use > 0)
 		enable_timeout_after(harvest_timeout, HARVEST_MS);
@@ -232,7 +255,7 @@ take_read(const BlobStoreId *store, BlobPageNo first_page)
 	return NULL;
 }
 
-/* Without a file to read from, the frames are given back. */
+/* Without a file to read from, the slabs are given back. */
 void
 blob_ahead_start(BlobAheadRead *read)
 {
@@ -266,30 +289,41 @@ continues(const BlobAheadRead *read, BlobPageNo first_page, uint32 length)
 }
 
 BlobAheadRead *
-blob_ahead_add(BlobAheadRead *read, const BlobStoreId *store, const BlobExtent *extent,
+blob_ahead_add(BlobAheadRead *read, const BlobStore *store, const BlobExtent *extent,
 			   uint64 offset, uint32 valid_bytes, bool is_neighbour, BlobBufferUse use)
 {
 	BlobPageNo	page = extent->first_page + offset / BLOB_PAGE_SIZE;
 	uint32		length = (uint32) blob_pages_for(valid_bytes) * BLOB_PAGE_SIZE;
+	uint32		sums[BLOB_SUMS_MAX_PAGES];
+	BlobSumsLook look;
 	int			fill_no;
 
-	/* A chunk that crosses the end of a segment is left to the read. */
+	/* A chunk that crosses the end of a segment, or lacks checksums, is left to the read. */
 	if (length > blob_layout_pages_left_in_segment(page) * BLOB_PAGE_SIZE)
+		return read;
+	look = blob_map_get_sums(store->map, extent, offset / BLOB_PAGE_SIZE, length / BLOB_PAGE_SIZE,
+							 sums);
+	if (look == BLOB_SUMS_DAMAGED)
 		return read;
 	if (!continues(read, page, length))
 	{
 		blob_ahead_start(read);
-		read = take_read(store, page);
+		read = take_read(&store->id, page);
 		if (read == NULL)
 			return NULL;
 	}
-	fill_no = blob_buffer_begin_ahead(store, extent, offset, is_neighbour, use);
+	fill_no = blob_buffer_begin_ahead(&store->id, extent, offset, is_neighbour, use);
 	if (fill_no < 0)
 		return read;
 	if (read->part_count == 0)
 		reads_in_use++;
 	read->fill_nos[read->part_count] = fill_no;
 	read->valid_bytes[read->part_count] = valid_bytes;
+	read->generations[read->part_count] = look == BLOB_SUMS_FOUND ? extent->generation :
+		BLOB_INVALID_GENERATION;
+	if (look == BLOB_SUMS_FOUND)
+		memcpy(read->sums + read->request.length / BLOB_PAGE_SIZE, sums,
+			   length / BLOB_PAGE_SIZE * sizeof(uint32));
 	read->request.vectors[read->part_count].iov_base = blob_buffer_fill_memory(fill_no);
 	read->request.vectors[read->part_count++].iov_len = length;
 	read->request.length += length;

@@ -11,6 +11,7 @@
 #define BLOB_AHEAD_H
 
 #include "io/buffer.h"
+#include "store/store.h"
 
 /* A request that is being filled, or in flight. */
 typedef struct BlobAheadRead BlobAheadRead;
@@ -22,10 +23,10 @@ extern void blob_ahead_process_begins(void);
  * Add the chunk of an extent that begins at an offset to a request, whose chunks follow each other
  * in one file; valid_bytes of the chunk belong to values.  NULL, or a request that the chunk does
  * not continue, is started first, and another one begun.  Returns the request that is being filled,
- * or NULL if there is none.  is_neighbour: see blob_buffer_begin_ahead().  Within a claim of the
+ * or NULL if there is none.  is_neighbour: see blob_buffer_begin_ahead().  Within a use of the
  * I/O engine, as the following two.
  */
-extern BlobAheadRead *blob_ahead_add(BlobAheadRead *read, const BlobStoreId *store,
+extern BlobAheadRead *blob_ahead_add(BlobAheadRead *read, const BlobStore *store,
 									 const BlobExtent *extent, uint64 offset, uint32 valid_bytes,
 									 bool is_neighbour, BlobBufferUse use);
 

@@ -126,11 +126,22 @@ make_segments_crash_safe(void)
 	}
 }
 
+/* OMITTED follows the writes, and the syncs.  All: also what may have to be said again. */
+static void
+log_omissions(bool all)
+{
+	Assert(written_count == 0);
+	if (all)
+		blob_omissions_log_all();
+	else
+		blob_omissions_log_noted();
+}
+
 void
 blob_durability_make_crash_safe(void)
 {
 	make_segments_crash_safe();
-	blob_omissions_log_noted();
+	log_omissions(false);
 }
 
 /*
@@ -151,12 +162,14 @@ at_transaction_event(XactEvent event, void *context)
 			 * lock because an earlier one has failed to store.
 			 */
 			if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
-				blob_omissions_log_all();
+				log_omissions(true);
 			is_late = true;
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
+			/* The record of a commit or prepare is behind all that makes content crash-safe. */
+			Assert(event == XACT_EVENT_ABORT || written_count == 0);
 			is_late = false;
 			transaction_no++;
 			spared_bytes = 0;

@@ -19,15 +19,15 @@
 #include "extents/ahead.h"
 #include "extents/neighbours.h"
 #include "io/engine.h"
-#include "io/unlogged.h"
 #include "io/write_counts.h"
 #include "store/map.h"
+#include "store/unlogged.h"
 
 /* The largest request and value, and how far the next value of a scan may lie from the last one. */
 #define MAX_WINDOW_PAGES (BLOB_IO_BUFFER_BYTES / BLOB_PAGE_SIZE)
 
 /* At most one of this number of parts of the buffer is requested at once. */
-#define CACHE_PARTS 32
+#define BUFFER_PARTS 32
 
 /* A scan is certain after this many values. */
 #define MIN_VALUES 3
@@ -93,7 +93,7 @@ find_due(BlobPageNo *first_page, BlobPageNo *end_page)
 	BlockNumber block = blob_map_block_of(scan.first_page);
 	uint64		distance;
 
-	window = Min(window, blob_buffer_bytes() / BLOB_PAGE_SIZE / CACHE_PARTS);
+	window = Min(window, blob_buffer_bytes() / BLOB_PAGE_SIZE / BUFFER_PARTS);
 	if (scan.direction > 0)
 	{
 		*first_page = Max(scan.ahead_page, scan.end_page);
@@ -117,7 +117,7 @@ find_due(BlobPageNo *first_page, BlobPageNo *end_page)
 
 typedef struct Request
 {
-	const BlobStoreId *store;
+	const BlobStore *store;
 	BlobBufferUse use;
 	BlobAheadRead *read;
 } Request;
@@ -135,18 +135,20 @@ static void
 add_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 {
 	Request    *request = context;
-	uint64		bytes = blob_map_entry_high_water(entry);
+	uint64		bytes = Min(blob_map_entry_high_water(entry),
+							blob_map_entry_pages(entry) * BLOB_PAGE_SIZE);	/* damaged: more */
 	uint32		chunk_bytes;
 	BlobExtent	extent = {
 		.first_page = first_page,
 		.pages = blob_map_entry_pages(entry),
 		.generation = blob_map_entry_generation(entry),
-		.is_tail = blob_map_entry_state(entry) == BLOB_MAP_TAIL
+		.is_tail = blob_map_entry_state(entry) == BLOB_MAP_TAIL,
+		.has_sums = blob_map_entry_has_sums(entry)
 	};
 
 	/* Reads of larger ones have large requests of their own; unlogged content is not read. */
 	if (extent.pages > MAX_WINDOW_PAGES ||
-		blob_unlogged_contains(request->store, extent.generation))
+		blob_unlogged_contains(&request->store->id, extent.generation))
 		return;
 	chunk_bytes = blob_buffer_chunk_bytes(extent.pages);
 	for (uint64 offset = 0; offset < bytes; offset += chunk_bytes)
@@ -163,7 +165,7 @@ add_extent(BlobPageNo first_page, const BlobMapEntry *entry, void *context)
 
 /*
  * A scan has a share of the buffer, as a large value has.  Beyond that it takes free memory, and
- * then few frames again and again.
+ * then few slabs again and again.
  */
 static BlobBufferUse
 get_use(void)
@@ -177,7 +179,7 @@ get_use(void)
 static void
 request_pages(BlobStore *store, BlobPageNo first_page, BlobPageNo end_page)
 {
-	Request		request = {.store = &store->id, .use = get_use()};
+	Request		request = {.store = store, .use = get_use()};
 
 	uint64		unfinished;
 

@@ -14,7 +14,7 @@
 
 /*
  * Note that stored bytes of a value were read, and whether the buffer lacked some; request what
- * comes next, if a scan is certain.  Then it claims the I/O engine.  Requests end as
+ * comes next, if a scan is certain.  Then it takes the I/O engine.  Requests end as
  * extents/ahead.h says.  The caller has the map open (AccessShareLock).
  */
 extern void blob_neighbours_note(BlobStore *store, const BlobStored *stored, uint64 length_bytes,

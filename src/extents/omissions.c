@@ -106,14 +106,10 @@ add_run(Omission *omission, const NotedRun *run)
 	BlobGeneration generation = run->generation;
 	BlobGenerationRange *last;
 
-	if (record->range_count == MAX_RANGES ||
-		!blob_store_id_equals(&omission->store, &run->store))
+	if (record->range_count == MAX_RANGES)
 		log_omission(omission);
 	if (record->range_count == 0)
-	{
-		omission->store = run->store;
 		record->first_page = run->first_page;
-	}
 	last = record->range_count > 0 ? &omission->ranges[record->range_count - 1] : NULL;
 	record->page_count += run->pages;
 	if (last != NULL && generation >= last->first && generation <= last->last + 1)
@@ -125,56 +121,59 @@ add_run(Omission *omission, const NotedRun *run)
 	}
 }
 
-/* How many runs from the first one on are of one store. */
-static int
-count_of_store(const NotedRun *runs, int count)
+static void
+log_runs(const BlobStoreId *store)
 {
-	int			same = 1;
+	Omission   *omission = palloc0(sizeof(Omission));
 
-	while (same < count && blob_store_id_equals(&runs[same].store, &runs[0].store))
-		same++;
-	return same;
-}
-
-/*
- * Log runs of one store, while it is locked: OMITTED must not come behind the DROP of a store, as a
- * server that replays it takes that for damage.  False, and nothing done, if it is not there.
- */
-static bool
-log_store(const NotedRun *runs, int count)
-{
-	Oid			map = blob_store_lock(&runs[0].store);
-	Omission   *omission;
-
-	if (!OidIsValid(map))
-		return false;
-	omission = palloc0(sizeof(Omission));
-	for (int i = 0; i < count; i++)
-		add_run(omission, &runs[i]);
+	omission->store = *store;
+	for (int i = 0; i < noted_count; i++)
+	{
+		if (blob_store_id_equals(&noted[i].store, store))
+			add_run(omission, &noted[i]);
+	}
 	log_omission(omission);
 	pfree(omission);
-	blob_store_unlock(map);
-	return true;
+}
+
+static void
+forget_runs(const BlobStoreId *store)
+{
+	int			kept = 0;
+
+	for (int i = 0; i < noted_count; i++)
+	{
+		if (!blob_store_id_equals(&noted[i].store, store))
+			noted[kept++] = noted[i];
+	}
+	noted_count = kept;
 }
 
 /*
- * If logging is an error, the runs stay noted: a server may learn twice what it lacks.  So do those
- * of a store that this transaction has dropped, for it may roll that back.
+ * The store is locked meanwhile: OMITTED must not come behind the DROP of a store, as a server that
+ * replays it takes that for damage.  If logging is an error, the runs stay noted: a server may
+ * learn twice what it lacks.  So do those of a store that this transaction has dropped, for it may
+ * roll that back.
+ *
+ * The lock of the map comes first.  It may receive an invalidation by which the relation cache
+ * calls this function again (blob_assign_content_index_changed()), which changes the list.
  */
 void
 blob_omissions_log_noted(void)
 {
-	int			kept = 0;
-	int			count;
-	for (int i = 0; i < noted_count; i += count)
+	BlobStoreId store;
+	Oid			map;
+
+	if (noted_count == 0)
+		return;
+	map = blob_store_lock(&store);
+	if (OidIsValid(map))
 	{
-		count = count_of_store(&noted[i], noted_count - i);
-		if (log_store(&noted[i], count))
-			continue;
-		memmove(&noted[kept], &noted[i], count * sizeof(*noted));
-		kept += count;
+		log_runs(&store);
+		forget_runs(&store);
+		blob_store_unlock(map);
 	}
-	noted_count = unlogged_count = kept;
+	unlogged_count = noted_count;
 }
 
 void

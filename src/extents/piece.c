@@ -33,11 +33,11 @@ assert_piece(const BlobWritePiece *piece, BlobPieceState next)
 			Assert(piece->content_bytes > 0 && piece->content_bytes <= piece->request.length);
 			break;
 		case BLOB_PIECE_DIRTY:
-			Assert(state == BLOB_PIECE_FILLED && blob_piece_has_frames(piece));
+			Assert(state == BLOB_PIECE_FILLED && blob_piece_has_slabs(piece));
 			break;
 		case BLOB_PIECE_WRITING:
 			Assert(state == BLOB_PIECE_FILLED || state == BLOB_PIECE_WRITING);
-			Assert(blob_io_is_claimed());
+			Assert(blob_io_is_used());
 			break;
 		case BLOB_PIECE_WRITTEN:
 			Assert(state == BLOB_PIECE_WRITING);
@@ -99,9 +99,9 @@ blob_piece_add(BlobWritePiece *piece, const BlobExtent *extent, uint64 page_in_e
 	return (uint32) pages;
 }
 
-/* Have a frame of the buffer for a part; false if there is none for it. */
+/* Have a slab of the buffer for a part; false if there is none for it. */
 static bool
-take_frame(const BlobWritePiece *piece, BlobPiecePart *part)
+take_slab(const BlobWritePiece *piece, BlobPiecePart *part)
 {
 	part->write_no = blob_buffer_begin_write(&piece->store, part->extent, part->extent_offset,
 											 part->length);
@@ -124,9 +124,9 @@ find_in_place(const BlobPut *put, uint64 offset, const BlobPiecePart *part)
 }
 
 static void
-claim_engine(void)
+take_engine(void)
 {
-	if (!blob_io_is_claimed())
+	if (!blob_io_is_used())
 		blob_io_begin();
 }
 
@@ -142,9 +142,9 @@ blob_piece_place(BlobWritePiece *piece, int buffer_no, const BlobPut *put, uint6
 
 		part->is_in_place = false;
 		part->write_no = -1;
-		if (!uses_buffer || !take_frame(piece, part))
+		if (!uses_buffer || !take_slab(piece, part))
 		{
-			claim_engine();
+			take_engine();
 			part->memory = find_in_place(put, offset, part);
 			part->is_in_place = part->memory != NULL;
 			if (!part->is_in_place)
@@ -156,7 +156,7 @@ blob_piece_place(BlobWritePiece *piece, int buffer_no, const BlobPut *put, uint6
 }
 
 bool
-blob_piece_has_frames(const BlobWritePiece *piece)
+blob_piece_has_slabs(const BlobWritePiece *piece)
 {
 	for (int i = 0; i < piece->part_count; i++)
 	{
@@ -212,7 +212,7 @@ blob_piece_start_write(BlobWritePiece *piece)
 {
 	BlobIoRequest *request = &piece->request;
 
-	claim_engine();
+	take_engine();
 	request->is_write = true;
 	request->fd = blob_segment_open(&piece->store, blob_segment_of(piece->first_page),
 									BLOB_SEGMENT_MUST_EXIST);
@@ -235,7 +235,7 @@ blob_piece_start_write(BlobWritePiece *piece)
 /*
  * The engine does not go on with a request ahead that was cut short, because it does not know
  * whether its file is still open: such a piece is written again.  The write is counted, since
- * frames of neighbours may have older bytes.
+ * slabs of neighbours may have older bytes.
  */
 void
 blob_piece_await_write(BlobWritePiece *piece)

@@ -64,24 +64,24 @@ extern uint32 blob_piece_add(BlobWritePiece *piece, const BlobExtent *extent,
 							 uint64 page_in_extent, uint64 max_pages, uint32 max_bytes);
 
 /*
- * Find memory for the parts: frames of the buffer, if it is to be used; or the put's, from this
- * offset on; or the engine's buffer of this number.  Claims the engine unless all are frames.
+ * Find memory for the parts: slabs of the buffer, if it is to be used; or the put's, from this
+ * offset on; or the engine's buffer of this number.  Takes the engine unless all are slabs.
  */
 extern void blob_piece_place(BlobWritePiece *piece, int buffer_no, const BlobPut *put,
 							 uint64 offset, bool uses_buffer);
 
-/* Whether all of its memory are frames; is the put's. */
-extern bool blob_piece_has_frames(const BlobWritePiece *piece);
+/* Whether all of its memory are slabs; is the put's. */
+extern bool blob_piece_has_slabs(const BlobWritePiece *piece);
 extern bool blob_piece_is_in_place(const BlobWritePiece *piece);
 
-/* Enter the frames of a piece in the table of the buffer; false if not all parts are there. */
+/* Enter the slabs of a piece in the table of the buffer; false if not all parts are there. */
 extern bool blob_piece_enter(const BlobWritePiece *piece);
 
 /* Leave the write of a piece that was entered to others; false if that is not possible now. */
 extern bool blob_piece_leave_dirty(BlobWritePiece *piece);
 
 /*
- * Hand a piece to the kernel; if it trails, as a request ahead.  Claims the engine.  ERROR if its
+ * Hand a piece to the kernel; if it trails, as a request ahead.  Takes the engine.  ERROR if its
  * file cannot be opened.
  */
 extern void blob_piece_start_write(BlobWritePiece *piece);
@@ -89,7 +89,7 @@ extern void blob_piece_start_write(BlobWritePiece *piece);
 /* Wait for the write of a piece.  ERROR if it has failed. */
 extern void blob_piece_await_write(BlobWritePiece *piece);
 
-/* Give its frames back; it is free. */
+/* Give its slabs back; it is free. */
 extern void blob_piece_release(BlobWritePiece *piece);
 
 #endif							/* BLOB_PIECE_H */

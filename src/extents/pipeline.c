@@ -9,17 +9,18 @@
  */
 #include "postgres.h"
 
-#include "core/hasher.h"
 #include "extents/content_log.h"
 #include "extents/durability.h"
+#include "extents/hasher.h"
 #include "extents/omissions.h"
 #include "extents/piece.h"
 #include "extents/pipeline.h"
 #include "io/buffer.h"
-#include "io/disk_room.h"
 #include "io/engine.h"
 #include "io/stat.h"
 #include "miscadmin.h"
+#include "store/disk_room.h"
+#include "store/map_sums.h"
 
 #define PIECE_PAGES (BLOB_IO_BUFFER_BYTES / BLOB_PAGE_SIZE)
 
@@ -60,6 +61,8 @@ typedef struct Putting
 	bool		is_logged;
 	bool		uses_buffer;
 	int			piece_count;	/* of pieces[], used in turn */
+	uint32	   *sums;			/* checksums of the pages of the runs; NULL: they get none */
+	uint64		done_pages;
 } Putting;
 
 /*
@@ -99,18 +102,18 @@ take_piece(Putting *putting, BlobWritePiece *piece)
 
 typedef enum Way
 {
-	LEFT_DIRTY,					/* others write the pages, from their frames */
+	LEFT_DIRTY,					/* others write the pages, from their slabs */
 	WRITTEN_HERE,				/* the put waits for the write */
 	WRITTEN_TRAILING			/* the caller of the put does, later */
 } Way;
 
 /*
- * The rule.  Pages are left dirty in the buffer if all of them have frames, the list of dirty pages
+ * The rule.  Pages are left dirty in the buffer if all of them have slabs, the list of dirty pages
  * has room, and their content is logged or a few; otherwise they are written here, from whichever
  * memory they have.  Such a write trails if the caller allows it and all of the memory is the
- * caller's: a piece that waits for a client must not keep frames.
+ * caller's: a piece that waits for a client must not keep slabs.
  *
- * A piece has frames if its value is to have a share of the buffer, and the buffer some to spare.
+ * A piece has slabs if its value is to have a share of the buffer, and the buffer some to spare.
  */
 static Way
 choose_way(const Putting *putting, const BlobWritePiece *piece)
@@ -118,7 +121,7 @@ choose_way(const Putting *putting, const BlobWritePiece *piece)
 	const BlobPut *put = putting->put;
 
 	if ((piece->is_logged || put->total_bytes <= MAX_UNLOGGED_BYTES) &&
-		blob_piece_has_frames(piece) &&
+		blob_piece_has_slabs(piece) &&
 		blob_buffer_may_defer(piece->request.length, piece->is_logged))
 		return LEFT_DIRTY;
 	if (put->may_trail && blob_piece_is_in_place(piece) && blob_io_is_asynchronous())
@@ -129,9 +132,9 @@ choose_way(const Putting *putting, const BlobWritePiece *piece)
 /* ---- the end of a piece ---- */
 
 static void
-end_claim(void)
+end_use(void)
 {
-	if (blob_io_is_claimed())
+	if (blob_io_is_used())
 		blob_io_end();
 }
 
@@ -151,7 +154,7 @@ log_piece(const Putting *putting, BlobWritePiece *piece, bool more_comes)
 }
 
 /*
- * See a piece to its end: it is written or dirty, logged where content is, and has no frames.
+ * See a piece to its end: it is written or dirty, logged where content is, and has no slabs.
  * more_comes: the put is about to log more.
  */
 static void
@@ -174,11 +177,11 @@ abandon_pieces(void)
 	{
 		if (pieces[i].state != BLOB_PIECE_WRITING)
 			continue;
-		if (!blob_io_is_claimed())
+		if (!blob_io_is_used())
 			blob_io_begin_vectors();
 		blob_io_wait(&pieces[i].request);
 	}
-	end_claim();
+	end_use();
 	blob_buffer_abandon();
 	for (int i = 0; i < MAX_PIECES; i++)
 		pieces[i].state = BLOB_PIECE_FREE;
@@ -187,11 +190,24 @@ abandon_pieces(void)
 
 /* ---- the call ---- */
 
+/* Compute the checksums of a filled part, whose first page is the page_no-th of the put. */
+static void
+sum_part(const Putting *putting, const BlobPiecePart *part, uint64 page_no)
+{
+	BlobPageNo	page = part->extent->first_page + part->extent_offset / BLOB_PAGE_SIZE;
+
+	if (putting->sums == NULL || !part->extent->has_sums)
+		return;
+	blob_page_sums(part->extent->generation, page, part->memory, part->length / BLOB_PAGE_SIZE,
+				   putting->sums + page_no);
+}
+
 /* Copy the content of a piece to its memory, and hash it there, if it is to be hashed now. */
 static void
 fill_piece(const Putting *putting, BlobWritePiece *piece, bool is_hashed_now)
 {
 	uint64		offset = putting->done_bytes;
+	uint64		page_no = putting->done_pages;
 
 	if (putting->hashing == HASHED_BY_THREAD)
 		blob_put_hash(putting->put, offset, piece->content_bytes, true);
@@ -207,7 +223,9 @@ fill_piece(const Putting *putting, BlobWritePiece *piece, bool is_hashed_now)
 		else if (!part->is_in_place)
 			blob_put_copy(putting->put, offset, bytes, part->memory);
 		memset(part->memory + bytes, 0, part->length - bytes);
+		sum_part(putting, part, page_no);
 		offset += bytes;
+		page_no += part->length / BLOB_PAGE_SIZE;
 	}
 	blob_piece_set_state(piece, BLOB_PIECE_FILLED);
 }
@@ -231,6 +249,7 @@ send_piece(Putting *putting, int piece_no)
 	/* The device works meanwhile. */
 	is_hashed_late = putting->hashing == HASHED_HERE && is_last && way != LEFT_DIRTY;
 	fill_piece(putting, piece, putting->hashing == HASHED_HERE && !is_hashed_late);
+	putting->done_pages += piece->request.length / BLOB_PAGE_SIZE;
 	if (blob_piece_enter(piece) && way == LEFT_DIRTY && blob_piece_leave_dirty(piece))
 	{
 		finish_piece(putting, piece, !is_last);
@@ -293,7 +312,50 @@ send_pieces(BlobPipeline *pipeline, Putting *putting)
 		else
 			finish_piece(putting, piece, false);
 	}
-	end_claim();
+	end_use();
+}
+
+/* Room for the checksums of all pages of a put, if an extent of it has any. */
+static uint32 *
+make_sums(const BlobPut *put)
+{
+	uint64		pages = 0;
+	bool		has_sums = false;
+
+	for (int i = 0; i < put->run_count; i++)
+	{
+		pages += put->runs[i].pages;
+		has_sums |= put->runs[i].extent.has_sums;
+	}
+	return has_sums ? MemoryContextAllocHuge(CurrentMemoryContext, pages * sizeof(uint32)) : NULL;
+}
+
+/* Set and log the checksums of the pages of a put: nothing refers to them yet. */
+static void
+log_sums(const Putting *putting)
+{
+	const BlobPut *put = putting->put;
+	BlobSumRun *runs = palloc(put->run_count * sizeof(BlobSumRun));
+	int			count = 0;
+	uint64		done = 0;
+
+	for (int i = 0; i < put->run_count; i++)
+	{
+		const BlobWriteRun *run = &put->runs[i];
+
+		if (run->extent.has_sums)
+			runs[count++] = (BlobSumRun) {
+				.extent = run->extent,
+				.page_no = run->page_in_extent,
+				.count = run->pages,
+				.sums = putting->sums + done
+			};
+		done += run->pages;
+	}
+	Assert(done == putting->done_pages);
+	blob_map_set_sums(put->map, runs, count);
+	pfree(runs);
+	pfree(putting->sums);
 }
 
 /* Wait for the thread; make segments crash-safe meanwhile, if the commit would have to. */
@@ -336,12 +398,24 @@ choose_hashing(const BlobPut *put)
 	return HASHED_HERE;
 }
 
+/* Between two puts nothing is under way but what trails. */
+static void
+assert_none_is_left(void)
+{
+#ifdef USE_ASSERT_CHECKING
+	for (int i = 0; i < MAX_PIECES; i++)
+		Assert(pieces[i].state == BLOB_PIECE_FREE ||
+			   (trailing != NULL && pieces[i].state == BLOB_PIECE_WRITING && pieces[i].trails));
+#endif
+}
+
 void
 blob_pipeline_put(BlobPipeline *pipeline, const BlobPut *put)
 {
 	Putting		putting = {.put = put};
 
 	Assert(trailing == NULL);
+	assert_none_is_left();
 	/* A transaction, or failed ones in a row, may put any number of values. */
 	if (blob_omissions_are_many())
 		blob_durability_make_crash_safe();
@@ -352,11 +426,14 @@ blob_pipeline_put(BlobPipeline *pipeline, const BlobPut *put)
 	putting.uses_buffer =
 		blob_buffer_use_for(pipeline->put_bytes + put->total_bytes) == BLOB_BUFFER_KEEP;
 	putting.hashing = choose_hashing(put);
+	putting.sums = make_sums(put);
 	if (putting.is_logged)
 		blob_disk_room_require_for_wal(put->total_bytes);
 	PG_TRY();
 	{
 		send_pieces(pipeline, &putting);
+		if (putting.sums != NULL)
+			log_sums(&putting);
 		if (trailing == NULL)
 			finish_digest(&putting);
 	}
@@ -368,6 +445,7 @@ blob_pipeline_put(BlobPipeline *pipeline, const BlobPut *put)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	assert_none_is_left();
 	pipeline->put_bytes += put->total_bytes;
 	if (!putting.is_logged)
 		blob_omissions_note(put->store, put->runs, put->run_count);

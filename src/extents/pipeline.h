@@ -24,10 +24,10 @@ typedef struct BlobPipeline
  * (extents/omissions.h).  The digest includes them.
  *
  * With may_trail, writes from memory that is `first` alone may be in flight on return, and the
- * digest may have pieces under way (core/hasher.h).  Then the memory must stay as it is, and no
+ * digest may have pieces under way (extents/hasher.h).  Then the memory must stay as it is, and no
  * code but the caller's may run, before blob_pipeline_wait() or blob_pipeline_abandon().
  *
- * Claims the I/O engine until it returns or throws.  ERROR if a write fails; nothing of this
+ * Takes the I/O engine until it returns or throws.  ERROR if a write fails; nothing of this
  * pipeline is in flight then.  Serves interrupts.
  */
 extern void blob_pipeline_put(BlobPipeline *pipeline, const BlobPut *put);

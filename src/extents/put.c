@@ -4,7 +4,7 @@
  */
 #include "postgres.h"
 
-#include "core/hasher.h"
+#include "extents/hasher.h"
 #include "extents/put.h"
 
 const char *

@@ -9,11 +9,13 @@
 #include "core/digest.h"
 #include "core/page.h"
 #include "extents/layout.h"
+#include "utils/relcache.h"
 
 /* Bytes from two places in memory, one after the other, and the pages that they go to. */
 typedef struct BlobPut
 {
 	const BlobStoreId *store;
+	Relation	map;			/* the store's, which gets the checksums of the pages */
 	const BlobWriteRun *runs;
 	int			run_count;
 	const char *first;
@@ -33,8 +35,8 @@ extern const char *blob_put_address(const BlobPut *put, uint64 offset, uint32 le
 extern void blob_put_copy(const BlobPut *put, uint64 offset, uint32 length, char *target);
 
 /*
- * Hash a range, the next one, where it lies; by the thread: hand it over (core/hasher.h).  ERROR of
- * OpenSSL.
+ * Hash a range, the next one, where it lies; by the thread: hand it over (extents/hasher.h).  ERROR
+ * of OpenSSL.
  */
 extern void blob_put_hash(const BlobPut *put, uint64 offset, uint32 length, bool by_thread);
 

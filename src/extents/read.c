@@ -14,16 +14,19 @@
 
 #include "core/memory.h"
 #include "extents/ahead.h"
-#include "extents/cached.h"
+#include "extents/buffered.h"
+#include "extents/damaged_pages.h"
 #include "extents/layout.h"
 #include "extents/neighbours.h"
 #include "extents/read.h"
+#include "extents/read_error.h"
 #include "extents/verify.h"
 #include "io/buffer.h"
 #include "io/engine.h"
 #include "io/segment.h"
 #include "io/stat.h"
 #include "miscadmin.h"
+#include "store/map_sums.h"
 
 /* Chunks, or parts of them, that one request can cover. */
 #define MAX_PARTS BLOB_IO_MAX_VECTORS
@@ -33,6 +36,9 @@
  * the host, which is dear compared with a request.
  */
 #define SUBMIT_BATCH 4
+
+StaticAssertDecl(BLOB_SUMS_MAX_PAGES == BLOB_IO_BUFFER_BYTES / BLOB_PAGE_SIZE,
+				 "a request has room for the checksums of its pages");
 
 /* The part of a request that lies in one chunk of one extent. */
 typedef struct ReadPart
@@ -44,8 +50,10 @@ typedef struct ReadPart
 	uint32		skip;			/* bytes before the wanted ones */
 	uint32		wanted;
 	uint32		chunk_bytes;	/* of the buffer, for this extent */
+	bool		has_sums;		/* the request has the checksums of its pages */
+	bool		lacks_sums;		/* it has none, and should: no reader gets the bytes */
 	char	   *target;
-	char	   *memory;			/* where the device puts it: in the I/O buffer, or in a frame */
+	char	   *memory;			/* where the device puts it: in the I/O buffer, or in a slab */
 	int			fill_no;		/* of the buffer, or -1 */
 } ReadPart;
 
@@ -55,6 +63,7 @@ typedef struct PendingRead
 	BlobPageNo	first_page;
 	int			part_count;		/* 0: not in use */
 	ReadPart	parts[MAX_PARTS];
+	uint32		sums[BLOB_SUMS_MAX_PAGES];	/* of the pages of the request, as the map has them */
 } PendingRead;
 
 /* Static, like the buffers: the kernel may still look at a request after an error. */
@@ -70,32 +79,14 @@ typedef struct ReadState
 	uint32		rewrites;		/* of the buffer, before the read */
 	int			error;			/* first errno seen, or 0, and where */
 	BlobPageNo	error_page;
+	BlobGeneration error_generation;	/* of the damaged page's extent */
+	bool		has_damage;		/* of a reader that notes it: a page without its checksum */
+	BlobPageNo	damaged_page;	/* the first one */
 	int			current;		/* request that is being filled, not yet started */
 	int			started;		/* requests so far */
 } ReadState;
 
 /* ---- requests ---- */
-
-/* ERROR for the errno of a read at a page; ENODATA: the file ends before it. */
-static void
-report_read_error(const BlobStoreId *store, BlobPageNo page, int error)
-{
-	char		path[MAXPGPATH];
-
-	blob_segment_path(path, sizeof(path), store, blob_segment_of(page));
-	if (error == ENODATA)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("could not read content from file \"%s\": the file is too short", path),
-				 errdetail("Content is expected at byte " UINT64_FORMAT ".",
-						   blob_layout_file_offset(page)),
-				 errhint("Restore the file from a backup; blobext_check() lists the affected "
-						 "values.")));
-	errno = error;
-	ereport(ERROR,
-			(errcode_for_file_access(),
-			 errmsg("could not read content from file \"%s\": %m", path)));
-}
 
 /*
  * Note an error of the device.  It is reported after the second look: an extent that was freed
@@ -108,6 +99,35 @@ note_error(ReadState *state, BlobPageNo page, int error)
 		return;
 	state->error = error;
 	state->error_page = page;
+}
+
+/* A page does not have its checksum, or the map has none: an error, unless the reader notes it. */
+static bool
+accept_damage(ReadState *state, BlobPageNo page, int error)
+{
+	if (!state->stored->notes_damage)
+	{
+		note_error(state, page, error);
+		return false;
+	}
+	if (!state->has_damage)
+		state->damaged_page = page;
+	state->has_damage = true;
+	return true;
+}
+
+/* Whether the pages of a part have their checksums, or may be taken without. */
+static bool
+is_intact(ReadState *state, const PendingRead *read, const ReadPart *part, BlobPageNo page,
+		  uint32 first_page_no)
+{
+	int			page_no;
+
+	if (!part->has_sums)
+		return !part->lacks_sums;
+	page_no = blob_sums_find_damage(part->generation, page, part->memory,
+									part->length / BLOB_PAGE_SIZE, read->sums + first_page_no);
+	return page_no < 0 || accept_damage(state, page + page_no, EBADMSG);
 }
 
 /*
@@ -127,21 +147,35 @@ finish_part(const ReadState *state, const ReadPart *part, bool is_failed)
 						part->memory, part->valid, state->rewrites);
 }
 
+/* An errno of the device, but for those that mean checksums here. */
+static int
+device_error(int error)
+{
+	return error == EBADMSG || error == EILSEQ ? EIO : error;
+}
+
 /* Wait for the request of a buffer, if there is one, and finish its parts. */
 static void
 finish_read(ReadState *state, int buffer_no)
 {
 	PendingRead *read = &pending[buffer_no];
 	int			part_count = read->part_count;
+	uint32		page_no = 0;
 
 	if (part_count == 0)
 		return;
 	blob_io_wait(&read->request);
 	read->part_count = 0;
 	if (read->request.error != 0)
-		note_error(state, read->first_page, read->request.error);
+		note_error(state, read->first_page, device_error(read->request.error));
 	for (int i = 0; i < part_count; i++)
-		finish_part(state, &read->parts[i], read->request.error != 0);
+	{
+		ReadPart   *part = &read->parts[i];
+
+		finish_part(state, part, read->request.error != 0 ||
+					!is_intact(state, read, part, read->first_page + page_no, page_no));
+		page_no += part->length / BLOB_PAGE_SIZE;
+	}
 }
 
 /* Map the memory to which the parts of a request will be copied, while the device works. */
@@ -201,7 +235,7 @@ continues(const PendingRead *read, BlobPageNo first_page, const ReadPart *part)
 }
 
 /*
- * Choose where the device puts a part: in a frame of the buffer, from which it is copied out, or at
+ * Choose where the device puts a part: in a slab of the buffer, from which it is copied out, or at
  * its place in the buffer.
  */
 static void
@@ -219,9 +253,33 @@ place_part(const ReadState *state, ReadPart *part, uint32 buffer_offset)
 		part->memory = blob_io_buffer(state->current) + buffer_offset;
 }
 
+/*
+ * Get the checksums of a part's pages from the map.  An extent that was freed since the first look
+ * may have lost them: that counts after the second look only, as damage does.
+ */
+static void
+get_sums(ReadState *state, const BlobExtent *extent, ReadPart *part, uint32 *sums)
+{
+	uint64		page_no = part->extent_offset / BLOB_PAGE_SIZE;
+	BlobSumsLook look = blob_map_get_sums(state->store.map, extent, page_no,
+										  part->length / BLOB_PAGE_SIZE, sums);
+
+	part->has_sums = look == BLOB_SUMS_FOUND;
+	if (look == BLOB_SUMS_DAMAGED)
+		part->lacks_sums = !accept_damage(state, extent->first_page + page_no, EILSEQ);
+}
+
+/* Content that is lacking has other checksums: heal/ sorts that out. */
+static bool
+compares(const ReadState *state)
+{
+	return !state->stored->skips_sums &&
+		(!state->stored->may_lack || state->stored->notes_damage);
+}
+
 /* Add a part to the request that is being filled, or begin another one with it. */
 static void
-add_part(ReadState *state, BlobPageNo first_page, const ReadPart *part)
+add_part(ReadState *state, BlobPageNo first_page, const BlobExtent *extent, const ReadPart *part)
 {
 	PendingRead *read = &pending[state->current];
 	ReadPart   *added;
@@ -235,6 +293,8 @@ add_part(ReadState *state, BlobPageNo first_page, const ReadPart *part)
 	}
 	added = &read->parts[read->part_count];
 	*added = *part;
+	if (compares(state))
+		get_sums(state, extent, added, read->sums + read->request.length / BLOB_PAGE_SIZE);
 	place_part(state, added, read->request.length);
 	read->request.vectors[read->part_count].iov_base = added->memory;
 	read->request.vectors[read->part_count].iov_len = added->length;
@@ -283,7 +343,7 @@ request_part(ReadState *state, const BlobStoredExtent *stored, uint64 offset, ui
 		part.wanted = Min(part.wanted, part.length - part.skip);
 	}
 	part.valid = (uint32) Min(part.length, stored->bytes - part.extent_offset);
-	add_part(state, stored->extent.first_page + offset / BLOB_PAGE_SIZE, &part);
+	add_part(state, stored->extent.first_page + offset / BLOB_PAGE_SIZE, &stored->extent, &part);
 	return part.wanted;
 }
 
@@ -355,11 +415,11 @@ read_range(ReadState *state, int first_no, uint64 offset, uint64 length, char *t
 }
 
 /*
- * Read a range within a claim of the engine.  No request of the range is in flight when this
+ * Read a range within a use of the engine.  No request of the range is in flight when this
  * returns or throws.
  */
 static void
-read_in_claim(ReadState *state, int first_no, uint64 offset, uint64 length, char *target)
+read_in_use(ReadState *state, int first_no, uint64 offset, uint64 length, char *target)
 {
 	blob_io_begin();
 	state->rewrites = blob_buffer_rewrites();
@@ -378,6 +438,48 @@ read_in_claim(ReadState *state, int first_no, uint64 offset, uint64 length, char
 	PG_END_TRY();
 }
 
+/* Whether a page did not have its checksum. */
+static bool
+found_damage(const ReadState *state)
+{
+	return state->has_damage || state->error == EBADMSG || state->error == EILSEQ;
+}
+
+/* Whether values can have a page of an extent: one behind the mark only a forged value names. */
+static bool
+can_have_content(const ReadState *state, const BlobExtent *extent, BlobPageNo page)
+{
+	BlobMapEntry entry = blob_map_lookup(state->store.map, extent->first_page);
+
+	return page >= extent->first_page && page < extent->first_page + extent->pages &&
+		(page - extent->first_page) * BLOB_PAGE_SIZE < blob_map_entry_high_water(&entry);
+}
+
+/*
+ * A page did not have its checksum, twice, and all extents of [first_no, end_no) were looked up
+ * since: it comes into the list.  For heal/ the content may be lacking.
+ */
+static void
+list_damage(ReadState *state, int first_no, int end_no)
+{
+	BlobStored *stored = state->stored;
+	BlobPageNo	page = state->has_damage ? state->damaged_page : state->error_page;
+
+	for (int i = first_no; i < end_no && !stored->may_lack; i++)
+	{
+		const BlobExtent *extent = &stored->extents[i].extent;
+
+		if (!can_have_content(state, extent, page))
+			continue;
+		state->error_generation = extent->generation;
+		blob_damaged_page_note(&state->store.id, extent, page,
+							   stored->notes_damage ? BLOB_DAMAGE_CHECK : BLOB_DAMAGE_READ);
+	}
+	if (state->has_damage && !stored->has_damage)
+		stored->damaged_page = page;
+	stored->has_damage |= state->has_damage;
+}
+
 /* Read a range with a look into the map before and after that. */
 static void
 read_verified(ReadState *state, uint64 offset, uint64 length, char *target)
@@ -389,10 +491,21 @@ read_verified(ReadState *state, uint64 offset, uint64 length, char *target)
 	while (end_no < stored->count && stored->extents[end_no].start < offset + length)
 		end_no++;
 	blob_verify_before(&state->store, stored, first_no, end_no);
-	read_in_claim(state, first_no, offset, length, target);
+	read_in_use(state, first_no, offset, length, target);
 	blob_verify_after(&state->store, stored, first_no, end_no);
+	if (found_damage(state))
+	{
+		/* A page that is being repaired, or came wrong over a cable, is right the second time. */
+		state->error = 0;
+		state->has_damage = false;
+		read_in_use(state, first_no, offset, length, target);
+		blob_verify_after(&state->store, stored, first_no, end_no);
+	}
+	if (found_damage(state))
+		list_damage(state, first_no, end_no);
 	if (state->error != 0)
-		report_read_error(&state->store.id, state->error_page, state->error);
+		blob_read_report_error(&state->store.id, state->error_page, state->error_generation,
+							   state->error);
 }
 
 /* Where a stored offset lies. */
@@ -405,27 +518,27 @@ page_of(const BlobStored *stored, uint64 offset)
 }
 
 /*
- * Whether the beginning of a range may be copied from the buffer, if it is there, without a
- * claim of the engine.  Requests ahead that have it, and those to be started, need the claim.
+ * Whether the beginning of a range may be copied from the buffer, if it is there, without a use of
+ * the engine.  Requests ahead that have it, and those to be started, need the use.
  */
 static bool
 may_copy_first(const ReadState *state, uint64 offset, uint64 length)
 {
 	const BlobAheadWindow *window = state->window;
 
-	return state->use == BLOB_BUFFER_KEEP && length <= BLOB_CACHED_MAX_BYTES &&
+	return state->use == BLOB_BUFFER_KEEP && length <= BLOB_BUFFERED_MAX_BYTES &&
 		(window == NULL || (!window->is_open && !window->is_expected)) &&
 		!blob_ahead_covers(&state->store.id, page_of(state->stored, offset));
 }
 
 void
-blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_cache, uint64 offset_bytes,
+blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_buffer, uint64 offset_bytes,
 				 uint64 length_bytes, char *target)
 {
 	ReadState	state = {
 		.stored = stored,
 		.window = window,
-		.use = use_cache ? blob_buffer_use_for(stored->value_bytes) : BLOB_BUFFER_BYPASS
+		.use = use_buffer ? blob_buffer_use_for(stored->value_bytes) : BLOB_BUFFER_BYPASS
 	};
 	uint64		copied = 0;
 
@@ -433,7 +546,7 @@ blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_cache, ui
 
 	blob_store_open(&state.store, AccessShareLock);
 	if (may_copy_first(&state, offset_bytes, length_bytes))
-		copied = blob_cached_copy(&state.store, stored, offset_bytes, length_bytes, target);
+		copied = blob_buffered_copy(&state.store, stored, offset_bytes, length_bytes, target);
 	if (copied < length_bytes)
 		read_verified(&state, offset_bytes + copied, length_bytes - copied, target + copied);
 	if (state.use == BLOB_BUFFER_KEEP)
@@ -459,9 +572,9 @@ require_files(const BlobStoreId *store, const BlobStoredExtent *stored)
 		int64		bytes = blob_segment_file_bytes(store, blob_segment_of(page));
 
 		if (bytes < 0)
-			report_read_error(store, page, ENOENT);
+			blob_read_report_error(store, page, BLOB_INVALID_GENERATION, ENOENT);
 		if ((uint64) bytes < blob_layout_file_offset(page) + pages * BLOB_PAGE_SIZE)
-			report_read_error(store, page, ENODATA);
+			blob_read_report_error(store, page, BLOB_INVALID_GENERATION, ENODATA);
 		page += pages;
 		left -= pages;
 	}

@@ -17,15 +17,15 @@
  * An extent is looked up in the map before it is read for the first time, which leaves its
  * generation in *stored.  After the read all extents of the range are looked up again.  So no byte
  * is returned that was not verified.  window: that of the reader, or NULL to read nothing ahead.
- * use_cache: if false, the read bypasses the buffer, dirty pages excepted, and returns the bytes of
- * the files.
+ * use_buffer: if false, the read bypasses the buffer, dirty pages excepted, and returns the bytes
+ * of the files.
  *
  * ERROR XB001 if an extent is stale, XB002 if it has unlogged content, XX001 or 58P01 if a file is
  * too short or cannot be read.  After an error *stored and *window may be used again.  Takes
- * AccessShareLock on the map and claims the I/O engine, both until it returns or throws.  Serves
+ * AccessShareLock on the map and takes the I/O engine, both until it returns or throws.  Serves
  * interrupts between requests.
  */
-extern void blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_cache,
+extern void blob_stored_read(BlobStored *stored, BlobAheadWindow *window, bool use_buffer,
 							 uint64 offset_bytes, uint64 length_bytes, char *target);
 
 /*

@@ -15,14 +15,14 @@
 #include "extents/readahead.h"
 #include "extents/verify.h"
 #include "io/engine.h"
-#include "io/unlogged.h"
+#include "store/unlogged.h"
 
 /* Nothing is read ahead before this many bytes were read in sequence. */
 #define MIN_SEQUENCE_BYTES (2 * BLOB_BUFFER_CHUNK_BYTES)
 
-/* The largest window; at most one of CACHE_PARTS parts of the cache. */
+/* The largest window; at most one of BUFFER_PARTS parts of the buffer. */
 #define MAX_WINDOW_BYTES (4 * 1024 * 1024)
-#define CACHE_PARTS 8
+#define BUFFER_PARTS 8
 
 /* Windows up to this size are requested as a whole. */
 #define WHOLE_WINDOW_BYTES (1024 * 1024)
@@ -60,7 +60,7 @@ get_window_bytes(const BlobAheadWindow *window)
 {
 	uint64		bytes = Min(window->sequence_bytes, MAX_WINDOW_BYTES);
 
-	return Min(bytes, blob_buffer_bytes() / CACHE_PARTS);
+	return Min(bytes, blob_buffer_bytes() / BUFFER_PARTS);
 }
 
 uint64
@@ -91,7 +91,7 @@ find_due(const BlobAheadWindow *window, const BlobStored *stored, uint64 *start,
  * end, or to end if that is larger.
  */
 static BlobAheadRead *
-add_extent(BlobAheadRead *read, const BlobStoreId *store, const BlobExtent *extent,
+add_extent(BlobAheadRead *read, const BlobStore *store, const BlobExtent *extent,
 		   const BlobStoredExtent *stored, uint64 first, uint64 end, BlobBufferUse use,
 		   uint64 *ahead_end)
 {
@@ -110,7 +110,7 @@ add_extent(BlobAheadRead *read, const BlobStoreId *store, const BlobExtent *exte
 /*
  * Start requests for the stored bytes [first, end); sets *ahead_end as add_extent() does.  Chunks
  * are kept under the generation that the map shows now, since extents behind the read need not have
- * been verified.  Unlogged content is left out: its frames would outlive its replacement.
+ * been verified.  Unlogged content is left out: its slabs would outlive its replacement.
  */
 static void
 request_range(BlobStore *store, const BlobStored *stored, uint64 first, uint64 end,
@@ -128,7 +128,7 @@ request_range(BlobStore *store, const BlobStored *stored, uint64 first, uint64 e
 			!blob_verify_extent(store->map, &extent, stored->max_generation) ||
 			blob_unlogged_contains(&store->id, extent.generation))
 			break;
-		read = add_extent(read, &store->id, &extent, next, first, end,
+		read = add_extent(read, store, &extent, next, first, end,
 						  blob_buffer_use_for(stored->value_bytes), ahead_end);
 	}
 	blob_ahead_start(read);

@@ -4,9 +4,9 @@
  *
  * A process that reads a value from front to back in pieces (blob_chunks(), blob_export(), a client
  * that calls blob_read() again and again) would leave the device idle between two pieces.  So a
- * reader notices that its reads follow each other, and the next bytes are read into the shared
- * cache, without waiting.  Never more is requested ahead than was read in sequence before, unless
- * the reader was told that it will read the whole value.
+ * reader notices that its reads follow each other, and the next bytes are read into the buffer,
+ * without waiting.  Never more is requested ahead than was read in sequence before, unless the
+ * reader was told that it will read the whole value.
  */
 #ifndef BLOB_READAHEAD_H
 #define BLOB_READAHEAD_H
@@ -45,7 +45,7 @@ extern void blob_readahead_note(BlobAheadWindow *window, uint64 offset_bytes,
 extern uint64 blob_readahead_reach(const BlobAheadWindow *window);
 
 /*
- * Start the requests that are due now, within a claim of the I/O engine.  A read calls this again
+ * Start the requests that are due now, within a use of the I/O engine.  A read calls this again
  * while it goes on; the call is cheap if nothing is due.  If window is NULL or not open, nothing is
  * due.
  */
@@ -54,9 +54,9 @@ extern void blob_readahead_start(BlobStore *store, const BlobStored *stored,
 
 /*
  * Request the stored bytes up to end, for a value that is no sequence: one of many whose beginnings
- * will be read soon.  Claims the I/O engine.  If as many requests are in flight as there can be, it
+ * will be read soon.  Takes the I/O engine.  If as many requests are in flight as there can be, it
  * waits for one of them.  Ends as the requests of blob_readahead_start() do; chunks that are
- * cached, or cannot be read ahead, are left out.  The extents up to end are known.
+ * kept, or cannot be read ahead, are left out.  The extents up to end are known.
  */
 extern void blob_readahead_request(BlobStore *store, const BlobStored *stored, uint64 end);
 

@@ -31,6 +31,10 @@ typedef struct BlobStored
 	uint64		total_bytes;	/* in all extents, known or not */
 	uint64		value_bytes;	/* size of the content; for messages only */
 	bool		may_lack;		/* heal/: unlogged content is read as it is */
+	bool		skips_sums;		/* heal/: pages are read as they are, compared with nothing */
+	bool		notes_damage;	/* pages without their checksum are noted, and read as they are */
+	bool		has_damage;		/* the reader may take that back */
+	BlobPageNo	damaged_page;	/* the first one */
 } BlobStored;
 
 /* Stored offset up to which the extents are known. */

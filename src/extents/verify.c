@@ -6,8 +6,8 @@
 
 #include "extents/verify.h"
 #include "io/stat.h"
-#include "io/unlogged.h"
 #include "store/map.h"
+#include "store/unlogged.h"
 
 /* Whether an entry of the map is that of the extent; sets extent->generation. */
 static bool
@@ -16,6 +16,7 @@ is_entry_of(const BlobMapEntry *entry, BlobExtent *extent, BlobGeneration max_ge
 	BlobMapState expected = extent->is_tail ? BLOB_MAP_TAIL : BLOB_MAP_TIER;
 
 	extent->generation = blob_map_entry_generation(entry);
+	extent->has_sums = blob_map_entry_has_sums(entry);
 	return blob_map_entry_state(entry) == expected &&
 		blob_map_entry_pages(entry) == extent->pages &&
 		extent->generation <= max_generation;
@@ -30,16 +31,16 @@ blob_verify_extent(Relation map, BlobExtent *extent, BlobGeneration max_generati
 }
 
 bool
-blob_verify_locked(Buffer buffer, const BlobStored *stored, int extent_no,
-				   BlobGeneration *generation)
+blob_verify_locked(Buffer buffer, BlobStored *stored, int extent_no, BlobGeneration *generation)
 {
-	const BlobExtent *seen = &stored->extents[extent_no].extent;
+	BlobExtent *seen = &stored->extents[extent_no].extent;
 	BlobExtent	now = *seen;
 	BlobMapEntry entry = blob_map_locked_entry(buffer, now.first_page);
 
 	if (!is_entry_of(&entry, &now, stored->max_generation))
 		return false;
 	*generation = now.generation;
+	seen->has_sums = now.has_sums;
 	return seen->generation == BLOB_INVALID_GENERATION || seen->generation == now.generation;
 }
 
@@ -119,6 +120,7 @@ blob_verify_before(BlobStore *store, BlobStored *stored, int first_no, int end_n
 			continue;
 		if (!blob_verify_extent(store->map, &seen, stored->max_generation))
 			blob_verify_report_stale(i, stored->value_bytes);
+		stored->extents[i].extent.has_sums = seen.has_sums;
 		if (!blob_verify_note(store, stored, i, seen.generation))
 			report_unlogged(stored->value_bytes);
 	}

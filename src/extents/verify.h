@@ -34,7 +34,7 @@ extern bool blob_verify_extent(Relation map, BlobExtent *extent, BlobGeneration 
  * after it.  So if the extent was looked up before, it must have the same generation as then.
  * Never throws.
  */
-extern bool blob_verify_locked(Buffer buffer, const BlobStored *stored, int extent_no,
+extern bool blob_verify_locked(Buffer buffer, BlobStored *stored, int extent_no,
 							   BlobGeneration *generation);
 
 /*

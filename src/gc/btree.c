@@ -10,7 +10,7 @@
 
 #include "access/itup.h"
 #include "access/nbtree.h"
-#include "blob/sound.h"
+#include "containers/sound.h"
 #include "gc/gc_internal.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"

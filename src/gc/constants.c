@@ -15,16 +15,15 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/parallel.h"
-#include "access/table.h"
 #include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_partitioned_table.h"
+#include "core/catalog_scan.h"
 #include "core/compat.h"
 #include "gc/constants.h"
 #include "miscadmin.h"
@@ -32,7 +31,6 @@
 #include "storage/sinval.h"
 #include "storage/standby.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -178,26 +176,23 @@ column_has_call(HeapTuple tuple, TupleDesc row_type, AttrNumber column)
 
 /* The relations that rows of a catalog are about, if one of two columns has such a call. */
 static List *
-list_relations(List *found, Oid catalog_oid, AttrNumber relid_column, AttrNumber first_column,
+list_relations(List *found, Oid catalog, AttrNumber relid_column, AttrNumber first_column,
 			   AttrNumber second_column)
 {
-	Relation	catalog = table_open(catalog_oid, AccessShareLock);
-	TupleDesc	row_type = RelationGetDescr(catalog);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, snapshot, 0, NULL);
+	BlobCatalogScan scan = blob_catalog_scan(catalog, snapshot);
+	TupleDesc	row_type = RelationGetDescr(scan.catalog);
 	HeapTuple	tuple;
 	bool		is_null;
 
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	while ((tuple = blob_catalog_scan_next(&scan)) != NULL)
 	{
 		if (column_has_call(tuple, row_type, first_column) ||
 			column_has_call(tuple, row_type, second_column))
 			found = lappend_oid(found, DatumGetObjectId(heap_getattr(tuple, relid_column,
 																	 row_type, &is_null)));
 	}
-	systable_endscan(scan);
 	UnregisterSnapshot(snapshot);
-	table_close(catalog, AccessShareLock);
 	return found;
 }
 

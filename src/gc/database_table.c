@@ -6,9 +6,8 @@
 
 #include "gc/database_table.h"
 #include "io/segment.h"
-#include "miscadmin.h"
-#include "storage/ipc.h"
 #include "storage/shmem.h"
+#include "utils/builtins.h"
 
 static Size
 head_bytes(const BlobDatabaseTable *table)
@@ -77,15 +76,6 @@ blob_database_table_make(const BlobDatabaseTable *table, Oid database, bool *is_
 	return entry;
 }
 
-static int
-compare_oids(const void *a, const void *b)
-{
-	Oid			left = *(const Oid *) a;
-	Oid			right = *(const Oid *) b;
-
-	return left < right ? -1 : left > right;
-}
-
 void
 blob_database_table_keep(const BlobDatabaseTable *table, const Oid *databases, int count,
 						 bool (*is_in_use) (const void *entry))
@@ -97,7 +87,7 @@ blob_database_table_keep(const BlobDatabaseTable *table, const Oid *databases, i
 		Oid		   *database = database_of(entry);
 
 		if (OidIsValid(*database) && (is_in_use == NULL || !is_in_use(entry)) &&
-			bsearch(database, databases, count, sizeof(Oid), compare_oids) == NULL)
+			bsearch(database, databases, count, sizeof(Oid), oid_cmp) == NULL)
 			*database = InvalidOid;
 	}
 	LWLockRelease(table->lock);

@@ -35,7 +35,7 @@ typedef struct BlobGcOptions
 /* A table, and the bytes that a round has found only dead keys of its indexes to hold. */
 typedef struct BlobGcDeadKeys
 {
-	Oid			table;
+	Oid			table;			/* first, for oid_cmp() */
 	uint64		bytes;
 } BlobGcDeadKeys;
 

@@ -7,15 +7,15 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/tupdesc_details.h"
-#include "blob/bound.h"
-#include "blob/sound.h"
-#include "blob/walk.h"
+#include "containers/bound.h"
+#include "containers/sound.h"
+#include "containers/walk.h"
 #include "core/attempt.h"
+#include "core/catalog_scan.h"
 #include "core/compat.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_statistic.h"
@@ -51,6 +51,19 @@ mark_tuple(BlobGcRound *round, HeapTuple tuple)
 	}
 }
 
+/* A tuple on a locked page. */
+static void
+set_tuple(HeapTuple tuple, BlobGcRound *round, Buffer buffer, OffsetNumber offset)
+{
+	Page		page = BufferGetPage(buffer);
+	ItemId		item = PageGetItemId(page, offset);
+
+	tuple->t_len = ItemIdGetLength(item);
+	tuple->t_tableOid = RelationGetRelid(round->relation);
+	tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);
+	ItemPointerSet(&tuple->t_self, BufferGetBlockNumber(buffer), offset);
+}
+
 /* ---- tuples that cannot be read ---- */
 
 /*
@@ -69,15 +82,10 @@ is_dead(BlobGcRound *round, HeapTuple copy)
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	if (offset <= PageGetMaxOffsetNumber(page) && ItemIdIsNormal(PageGetItemId(page, offset)))
 	{
-		ItemId		item = PageGetItemId(page, offset);
-		HeapTupleData tuple = {
-			.t_len = ItemIdGetLength(item),
-			.t_self = copy->t_self,
-			.t_tableOid = RelationGetRelid(round->relation),
-			.t_data = (HeapTupleHeader) PageGetItem(page, item)
-		};
+		HeapTupleData tuple;
 
-		if (blob_sound_line(page, item, SizeofHeapTupleHeader) != NULL)
+		set_tuple(&tuple, round, buffer, offset);
+		if (blob_sound_line(page, PageGetItemId(page, offset), SizeofHeapTupleHeader) != NULL)
 			dead = false;		/* nothing says so */
 		else if (HeapTupleHeaderGetRawXmin(tuple.t_data) == HeapTupleHeaderGetRawXmin(copy->t_data))
 			dead = HeapTupleSatisfiesVacuum(&tuple, horizon, buffer) == HEAPTUPLE_DEAD;
@@ -198,19 +206,6 @@ are_lines_sound(Page page)
 			return false;
 	}
 	return true;
-}
-
-/* A tuple on a locked page, whose lines are sound. */
-static void
-set_tuple(HeapTuple tuple, BlobGcRound *round, Buffer buffer, OffsetNumber offset)
-{
-	Page		page = BufferGetPage(buffer);
-	ItemId		item = PageGetItemId(page, offset);
-
-	tuple->t_len = ItemIdGetLength(item);
-	tuple->t_tableOid = RelationGetRelid(round->relation);
-	tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);
-	ItemPointerSet(&tuple->t_self, BufferGetBlockNumber(buffer), offset);
 }
 
 /*
@@ -490,16 +485,15 @@ mark_bound_value(Datum datum, void *context)
 static void
 mark_bounds(BlobGcRound *round)
 {
-	Relation	catalog = table_open(RelationRelationId, AccessShareLock);
-	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
+	BlobCatalogScan scan = blob_catalog_scan(RelationRelationId, NULL);
 	HeapTuple	tuple;
 
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	while ((tuple = blob_catalog_scan_next(&scan)) != NULL)
 	{
 		MemoryContext old_context = MemoryContextSwitchTo(round->row_context);
 		bool		is_null;
 		Datum		datum = heap_getattr(tuple, Anum_pg_class_relpartbound,
-										 RelationGetDescr(catalog), &is_null);
+										 RelationGetDescr(scan.catalog), &is_null);
 
 		CHECK_FOR_INTERRUPTS();
 		if (!is_null)
@@ -507,8 +501,6 @@ mark_bounds(BlobGcRound *round)
 		MemoryContextSwitchTo(old_context);
 		MemoryContextReset(round->row_context);
 	}
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
 }
 
 bool

@@ -9,9 +9,9 @@
 #include "postgres.h"
 
 #include "catalog/pg_class.h"
+#include "core/catalog.h"
 #include "gc/gc_internal.h"
 #include "utils/builtins.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 /* May autovacuum vacuum this table, indexes included, as far as the table's own options say? */
@@ -42,15 +42,14 @@ blob_gc_keys_note(BlobGcRound *round)
 		root->may_vacuum = may_vacuum(relation);
 }
 
-/* Qualified and quoted; empty if it is gone. */
+/* Empty if it is gone. */
 static void
 put_name(char *name, Oid relid)
 {
-	char	   *relation = get_rel_name(relid);
-	char	   *schema = get_namespace_name(get_rel_namespace(relid));
+	char	   *relation = blob_catalog_relation_name(relid);
 
-	if (relation != NULL && schema != NULL)
-		strlcpy(name, quote_qualified_identifier(schema, relation), BLOB_GC_NAME_BYTES);
+	if (relation != NULL)
+		strlcpy(name, relation, BLOB_GC_NAME_BYTES);
 }
 
 void
@@ -88,21 +87,12 @@ blob_gc_keys_report(BlobGcRound *round)
 
 /* ---- tables that VACUUM would help ---- */
 
-static int
-compare_relids(const void *key, const void *element)
-{
-	Oid			relid = *(const Oid *) key;
-	Oid			other = ((const BlobGcRoot *) element)->relid;
-
-	return relid < other ? -1 : relid > other;
-}
-
 /* The table's entry in the list, if it is there and may be vacuumed. */
 static const BlobGcRoot *
 find_table(const BlobGcRoots *roots, Oid table)
 {
 	const BlobGcRoot *root = bsearch(&table, roots->items, roots->count, sizeof(BlobGcRoot),
-									 compare_relids);
+									 oid_cmp);
 
 	return root != NULL && root->may_vacuum ? root : NULL;
 }
@@ -114,15 +104,6 @@ compare_bytes(const void *a, const void *b)
 	uint64		right = ((const BlobGcDeadKeys *) b)->bytes;
 
 	return left > right ? -1 : left < right;
-}
-
-static int
-compare_tables(const void *a, const void *b)
-{
-	Oid			left = ((const BlobGcDeadKeys *) a)->table;
-	Oid			right = ((const BlobGcDeadKeys *) b)->table;
-
-	return left < right ? -1 : left > right;
 }
 
 int
@@ -144,7 +125,7 @@ blob_gc_keys_tables(BlobGcRound *round, BlobGcDeadKeys *tables)
 	}
 
 	/* Indexes of one table are added up. */
-	qsort(all, index_count, sizeof(BlobGcDeadKeys), compare_tables);
+	qsort(all, index_count, sizeof(BlobGcDeadKeys), oid_cmp);
 	for (int i = 0; i < index_count; i++)
 	{
 		if (count > 0 && all[count - 1].table == all[i].table)

@@ -5,7 +5,7 @@
  */
 #include "postgres.h"
 
-#include "blob/walk.h"
+#include "containers/walk.h"
 #include "core/descriptor.h"
 #include "gc/gc_internal.h"
 #include "utils/builtins.h"

@@ -8,17 +8,15 @@
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
-#include "access/table.h"
-#include "access/tableam.h"
 #include "access/transam.h"
-#include "blob/walk.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
+#include "containers/walk.h"
+#include "core/catalog_scan.h"
 #include "core/compat.h"
 #include "gc/methods.h"
 #include "gc/roots.h"
@@ -28,9 +26,7 @@
 #include "storage/procarray.h"
 #include "storage/sinvaladt.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
-#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
@@ -150,11 +146,10 @@ make_table(const char *name, Size entry_bytes)
 static void
 check_types(Listing *listing, Snapshot snapshot)
 {
-	Relation	catalog = table_open(TypeRelationId, AccessShareLock);
-	TableScanDesc scan = blob_table_beginscan(catalog, snapshot);
+	BlobCatalogScan scan = blob_catalog_scan(TypeRelationId, snapshot);
 	HeapTuple	tuple;
 
-	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	while ((tuple = blob_catalog_scan_next(&scan)) != NULL)
 	{
 		Form_pg_type type = (Form_pg_type) GETSTRUCT(tuple);
 
@@ -164,8 +159,6 @@ check_types(Listing *listing, Snapshot snapshot)
 											"own", NameStr(type->typname),
 											format_type_be(type->typelem)));
 	}
-	table_endscan(scan);
-	table_close(catalog, AccessShareLock);
 }
 
 /*
@@ -175,11 +168,10 @@ check_types(Listing *listing, Snapshot snapshot)
 static void
 read_columns(Listing *listing, Snapshot snapshot)
 {
-	Relation	catalog = table_open(AttributeRelationId, AccessShareLock);
-	TableScanDesc scan = blob_table_beginscan(catalog, snapshot);
+	BlobCatalogScan scan = blob_catalog_scan(AttributeRelationId, snapshot);
 	HeapTuple	tuple;
 
-	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	while ((tuple = blob_catalog_scan_next(&scan)) != NULL)
 	{
 		Form_pg_attribute column = (Form_pg_attribute) GETSTRUCT(tuple);
 		RelationEntry *entry;
@@ -199,8 +191,6 @@ read_columns(Listing *listing, Snapshot snapshot)
 		if (!column->attisdropped && type_holds(listing, column->atttypid))
 			entry->holds = true;
 	}
-	table_endscan(scan);
-	table_close(catalog, AccessShareLock);
 }
 
 /*
@@ -211,11 +201,10 @@ read_columns(Listing *listing, Snapshot snapshot)
 static void
 read_indexes(Listing *listing, Snapshot snapshot)
 {
-	Relation	catalog = table_open(IndexRelationId, AccessShareLock);
-	TableScanDesc scan = blob_table_beginscan(catalog, snapshot);
+	BlobCatalogScan scan = blob_catalog_scan(IndexRelationId, snapshot);
 	HeapTuple	tuple;
 
-	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	while ((tuple = blob_catalog_scan_next(&scan)) != NULL)
 	{
 		Form_pg_index index = (Form_pg_index) GETSTRUCT(tuple);
 		RelationEntry *entry = hash_search(listing->relations, &index->indexrelid, HASH_FIND,
@@ -224,8 +213,6 @@ read_indexes(Listing *listing, Snapshot snapshot)
 		if (entry != NULL)
 			entry->not_ready = !index->indisready;
 	}
-	table_endscan(scan);
-	table_close(catalog, AccessShareLock);
 }
 
 static char *
@@ -308,11 +295,10 @@ add_root(Listing *listing, Form_pg_class class, const RelationEntry *entry)
 static void
 read_relations(Listing *listing, Snapshot snapshot)
 {
-	Relation	catalog = table_open(RelationRelationId, AccessShareLock);
-	TableScanDesc scan = blob_table_beginscan(catalog, snapshot);
+	BlobCatalogScan scan = blob_catalog_scan(RelationRelationId, snapshot);
 	HeapTuple	tuple;
 
-	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	while ((tuple = blob_catalog_scan_next(&scan)) != NULL)
 	{
 		Form_pg_class class = (Form_pg_class) GETSTRUCT(tuple);
 		RelationEntry *entry = hash_search(listing->relations, &class->oid, HASH_FIND, NULL);
@@ -323,17 +309,6 @@ read_relations(Listing *listing, Snapshot snapshot)
 		check_access_method(listing, class);
 		add_root(listing, class, entry);
 	}
-	table_endscan(scan);
-	table_close(catalog, AccessShareLock);
-}
-
-static int
-compare_roots(const void *a, const void *b)
-{
-	Oid			left = ((const BlobGcRoot *) a)->relid;
-	Oid			right = ((const BlobGcRoot *) b)->relid;
-
-	return left < right ? -1 : left > right;
 }
 
 BlobGcRoots *
@@ -363,7 +338,7 @@ blob_gc_list_roots(MemoryContext context)
 	listing.roots->snapshot = palloc(EstimateSnapshotSpace(snapshot));
 	SerializeSnapshot(snapshot, listing.roots->snapshot);
 	UnregisterSnapshot(snapshot);
-	qsort(listing.roots->items, listing.roots->count, sizeof(BlobGcRoot), compare_roots);
+	qsort(listing.roots->items, listing.roots->count, sizeof(BlobGcRoot), oid_cmp);
 	hash_destroy(listing.types);
 	hash_destroy(listing.relations);
 	MemoryContextSwitchTo(old_context);
@@ -422,12 +397,11 @@ blob_gc_columns_were_made(const BlobGcRoots *since)
 {
 	Snapshot	snapshot = RestoreSnapshot(since->snapshot);
 	Listing		listing = {.types = make_table("blobext collector types", sizeof(TypeEntry))};
-	Relation	catalog = table_open(AttributeRelationId, AccessShareLock);
-	TableScanDesc scan = blob_table_beginscan(catalog, SnapshotAny);
+	BlobCatalogScan scan = blob_catalog_scan(AttributeRelationId, SnapshotAny);
 	HeapTuple	tuple;
 	bool		found = false;
 
-	while (!found && (tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	while (!found && (tuple = blob_catalog_scan_next(&scan)) != NULL)
 	{
 		Form_pg_attribute column = (Form_pg_attribute) GETSTRUCT(tuple);
 
@@ -436,8 +410,7 @@ blob_gc_columns_were_made(const BlobGcRoots *since)
 			was_committed_since(tuple->t_data, snapshot) &&
 			type_may_hold(&listing, column->atttypid);
 	}
-	table_endscan(scan);
-	table_close(catalog, AccessShareLock);
+	blob_catalog_scan_end(&scan);
 	hash_destroy(listing.types);
 	pfree(snapshot);
 	return found;

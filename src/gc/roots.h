@@ -13,7 +13,7 @@
 /* A relation whose rows or row type can hold blobstate, as the catalogs show it. */
 typedef struct BlobGcRoot
 {
-	Oid			relid;
+	Oid			relid;			/* first, for oid_cmp() */
 	Oid			file;			/* pg_class.relfilenode */
 	Oid			tablespace;
 	Oid			access_method;

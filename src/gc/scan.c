@@ -5,8 +5,8 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "blob/walk.h"
 #include "catalog/pg_class.h"
+#include "containers/walk.h"
 #include "gc/gc_internal.h"
 #include "gc/methods.h"
 #include "pgstat.h"

@@ -5,7 +5,6 @@
 #include "postgres.h"
 
 #include "access/transam.h"
-#include "access/xlog.h"
 #include "gc/constants.h"
 #include "gc/gc_internal.h"
 #include "io/stat.h"

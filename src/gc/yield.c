@@ -14,9 +14,7 @@
 #include "gc/gc_internal.h"
 #include "gc/holders.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "postmaster/interrupt.h"
-#include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
@@ -52,15 +50,6 @@ blob_gc_skip(BlobGcRound *round, const char *format,...)
 
 /* ---- waiting ---- */
 
-static void
-sleep_ms(long milliseconds)
-{
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, milliseconds,
-					 PG_WAIT_EXTENSION);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
-}
-
 void
 blob_gc_wait_begin(BlobGcWait *wait)
 {
@@ -90,7 +79,7 @@ blob_gc_wait_more(BlobGcRound *round, BlobGcWait *wait, const char *format,...)
 		return false;
 	}
 	pfree(what);
-	sleep_ms(wait->sleep_ms);
+	blob_clock_sleep(wait->sleep_ms);
 	/* A fifth of the whole wait or so: rounds shall not last much longer than transactions do. */
 	wait->sleep_ms = Min(wait->sleep_ms + Max(wait->sleep_ms / 4, 1), MAX_PAUSE_MS);
 	return true;
@@ -226,7 +215,7 @@ blob_gc_page_done(BlobGcRound *round)
 	if (options->cost_delay_ms > 0 && ++round->delay_balance >= options->cost_limit_pages)
 	{
 		round->delay_balance = 0;
-		sleep_ms(Max(1, (long) options->cost_delay_ms));
+		blob_clock_sleep(Max(1, (long) options->cost_delay_ms));
 	}
 	return blob_gc_may_go_on(round);
 }

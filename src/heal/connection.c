@@ -27,9 +27,17 @@
 #define MAX_ROW_BYTES (4 * 1024 * 1024)
 #define MAX_TEXT_BYTES 1000
 
+/*
+ * Limits of a worker, which no user cancels: to connect, unless the connection string has
+ * connect_timeout; and of silence after that, as a multiple of it.
+ */
+#define CONNECT_TIMEOUT_S "30"
+#define PATIENCE 4
+
 struct BlobConnection
 {
 	PGconn	   *conn;
+	long		patience_ms;	/* -1: without end */
 	bool		has_descriptor; /* AcquireExternalFD() */
 	PGresult   *result;			/* of the last request: its row, error, or end without a row */
 	int			parameter_count;
@@ -101,7 +109,10 @@ wait_for_socket_until(BlobConnection *connection, int event, long timeout_ms)
 static void
 wait_for_socket(BlobConnection *connection, int event)
 {
-	(void) wait_for_socket_until(connection, event, -1);
+	if (!wait_for_socket_until(connection, event, connection->patience_ms))
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("the other server does not answer")));
 }
 
 /* Hand queued requests to the kernel, taking in answers meanwhile. */
@@ -327,13 +338,31 @@ end_connection(void *argument)
 	blob_connection_close(argument);
 }
 
-BlobConnection *
-blob_connection_open(const char *conninfo)
+/*
+ * Of parameters that are given twice, the last one counts: the string counts more than what stands
+ * before it.  Only the first dbname is taken for a connection string.
+ */
+static PGconn *
+start(const char *conninfo, const char *database)
 {
-	const char *const keywords[] = {"dbname", "client_encoding", "fallback_application_name", NULL};
-	const char *const values[] = {conninfo, GetDatabaseEncodingName(), "blobext_fetch", NULL};
+	const char *const keywords[] = {
+		"connect_timeout", "dbname", "client_encoding", "fallback_application_name",
+		database == NULL ? NULL : "dbname", NULL
+	};
+	const char *const values[] = {
+		database == NULL ? NULL : CONNECT_TIMEOUT_S, conninfo, GetDatabaseEncodingName(),
+		"blobext_fetch", database, NULL
+	};
+
+	return PQconnectStartParams(keywords, values, 1);
+}
+
+BlobConnection *
+blob_connection_open(const char *conninfo, const char *database)
+{
 	BlobConnection *connection = palloc0(sizeof(BlobConnection));
 
+	connection->patience_ms = -1;
 	check_conninfo(conninfo);
 	connection->callback.func = end_connection;
 	connection->callback.arg = connection;
@@ -345,7 +374,7 @@ blob_connection_open(const char *conninfo)
 				 errdetail("There are too many open files on the local server."),
 				 errhint("Raise the server's max_files_per_process and/or \"ulimit -n\" limits.")));
 	connection->has_descriptor = true;
-	connection->conn = PQconnectStartParams(keywords, values, 1);
+	connection->conn = start(conninfo, database);
 	if (connection->conn == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
 	if (PQstatus(connection->conn) == CONNECTION_BAD)
@@ -354,6 +383,8 @@ blob_connection_open(const char *conninfo)
 	poll_until_connected(connection);
 	if (PQsetnonblocking(connection->conn, 1) != 0)
 		report_broken(connection, "could not connect to the other server");
+	if (database != NULL && connect_timeout_s(connection) > 0)
+		connection->patience_ms = connect_timeout_s(connection) * PATIENCE * 1000L;
 	return connection;
 }
 

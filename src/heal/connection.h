@@ -14,10 +14,12 @@
 typedef struct BlobConnection BlobConnection;
 
 /*
- * Connect.  A role without SUPERUSER must give a password, and the server must ask for it.
- * The result lives in the current memory context; the connection ends with it.
+ * Connect.  database: in place of that of the string, or NULL; with it, for a worker, which no user
+ * cancels, a server that does not answer is given up.  A role without SUPERUSER must give a
+ * password, and the server must ask for it.  The result lives in the current memory context; the
+ * connection ends with it.
  */
-extern BlobConnection *blob_connection_open(const char *conninfo);
+extern BlobConnection *blob_connection_open(const char *conninfo, const char *database);
 extern void blob_connection_close(BlobConnection *connection);
 
 /*

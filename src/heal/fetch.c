@@ -12,8 +12,8 @@
 #include "extents/read.h"
 #include "extents/verify.h"
 #include "heal/heal_internal.h"
-#include "io/unlogged.h"
 #include "miscadmin.h"
+#include "store/unlogged.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -25,8 +25,8 @@
 /* Parameters of blobext_source_read(). */
 #define PARAMETER_COUNT 11
 
-/* A part of an extent, of at most BLOB_HEAL_PIECE_BYTES. */
-typedef struct Piece
+/* A part of an extent, of at most BLOB_HEAL_SECTION_BYTES. */
+typedef struct Section
 {
 	int			extent_no;
 	uint64		offset;			/* bytes in the extent */
@@ -34,7 +34,7 @@ typedef struct Piece
 	bool		is_wanted;		/* it differs, or cannot be read here */
 	bool		is_staged;
 	uint64		staged_at;		/* offset in the temporary file */
-} Piece;
+} Section;
 
 /* A value that is being healed. */
 typedef struct Patient
@@ -45,53 +45,13 @@ typedef struct Patient
 	bool	   *is_lacking;		/* of each extent */
 	uint64	   *mark_pages;		/* that values of each extent had before the source was asked */
 	bool	   *is_marked_since;	/* whether that mark may have been raised after the fork */
-	Piece	   *pieces;
-	int			piece_count;
+	Section    *sections;
+	int 		section_count;
 	uint64		staged_bytes;
 	char	   *refusal;		/* the first one of the source, or NULL */
 } Patient;
 
-static bool
-is_noted(const BlobHeal *heal, BlobGeneration generation)
-{
-	return blob_unlogged_contains(&heal->store, generation);
-}
-
-/* Whether the value has a noted extent that this run has brought already, or has not. */
-static bool
-has_noted(BlobHeal *heal, const BlobDescriptor *descriptor, bool is_brought)
-{
-	bool		found = false;
-	BlobStore	store;
-
-	if (blob_unlogged_count(&heal->store) == 0)
-		return false;
-	blob_store_open(&store, AccessShareLock);
-	for (int i = 0; i < blob_descriptor_extent_count(descriptor) && !found; i++)
-	{
-		BlobExtent	extent = blob_descriptor_extent(descriptor, i);
-
-		found = blob_verify_extent(store.map, &extent, descriptor->generation) &&
-			is_noted(heal, extent.generation) &&
-			blob_restore_is_proven(heal, extent.generation) == is_brought;
-	}
-	blob_store_close(&store);
-	return found;
-}
-
-bool
-blob_heal_lacks(BlobHeal *heal, const BlobDescriptor *descriptor)
-{
-	return has_noted(heal, descriptor, false);
-}
-
-bool
-blob_heal_is_unfinished(BlobHeal *heal, const BlobDescriptor *descriptor)
-{
-	return has_noted(heal, descriptor, true);
-}
-
-/* ---- extents and pieces ---- */
+/* ---- extents and sections ---- */
 
 /* Look all extents of the value up.  Returns the problem, or NULL. */
 static char *
@@ -124,7 +84,8 @@ look_up(Patient *patient)
 		}
 		patient->mark_pages[i] = blob_pages_for(blob_map_entry_high_water(&entry));
 		patient->is_marked_since[i] = lsn > patient->heal->fork;
-		patient->is_lacking[i] = is_noted(patient->heal, extent->extent.generation) &&
+		patient->is_lacking[i] = blob_unlogged_contains(&patient->heal->store,
+														extent->extent.generation) &&
 			!blob_restore_is_proven(patient->heal, extent->extent.generation);
 		start += extent->bytes;
 	}
@@ -133,28 +94,29 @@ look_up(Patient *patient)
 	stored->max_generation = descriptor->generation;
 	stored->total_bytes = stored->value_bytes = start;
 	stored->may_lack = true;
+	stored->notes_damage = true;
 	return NULL;
 }
 
-/* Cut all extents into pieces.  Those of lacking extents are wanted in any case. */
+/* Cut all extents into sections.  Those of lacking extents are wanted in any case. */
 static void
-make_pieces(Patient *patient)
+make_sections(Patient *patient)
 {
 	const BlobStored *stored = &patient->stored;
 	Size		count = 0;
 
 	for (int i = 0; i < stored->count; i++)
-		count += (stored->extents[i].bytes + BLOB_HEAL_PIECE_BYTES - 1) / BLOB_HEAL_PIECE_BYTES;
-	patient->pieces = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(Piece) * (count + 1));
+		count += (stored->extents[i].bytes + BLOB_HEAL_SECTION_BYTES - 1) / BLOB_HEAL_SECTION_BYTES;
+	patient->sections = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(Section) * (count + 1));
 	for (int i = 0; i < stored->count; i++)
 	{
 		for (uint64 offset = 0; offset < stored->extents[i].bytes;
-			 offset += BLOB_HEAL_PIECE_BYTES)
+			 offset += BLOB_HEAL_SECTION_BYTES)
 		{
-			patient->pieces[patient->piece_count++] = (Piece) {
+			patient->sections[patient->section_count++] = (Section) {
 				.extent_no = i,
 				.offset = offset,
-				.bytes = (uint32) Min(stored->extents[i].bytes - offset, BLOB_HEAL_PIECE_BYTES),
+				.bytes = (uint32) Min(stored->extents[i].bytes - offset, BLOB_HEAL_SECTION_BYTES),
 				.is_wanted = patient->is_lacking[i]
 			};
 		}
@@ -162,9 +124,9 @@ make_pieces(Patient *patient)
 }
 
 static uint64
-stored_start(const Patient *patient, const Piece *piece)
+stored_start(const Patient *patient, const Section *section)
 {
-	return patient->stored.extents[piece->extent_no].start + piece->offset;
+	return patient->stored.extents[section->extent_no].start + section->offset;
 }
 
 /* ---- bytes of this server ---- */
@@ -177,7 +139,10 @@ is_of_this_session(int sqlstate)
 		ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK;
 }
 
-/* Read stored bytes as the file has them, lacking or not; false if it cannot be read. */
+/*
+ * Read stored bytes as the file has them, lacking or not; false if it cannot be read.  Whether all
+ * pages had their checksums is in patient->stored.
+ */
 static bool
 try_read(Patient *patient, uint64 stored_offset, uint64 length, char *target)
 {
@@ -185,6 +150,7 @@ try_read(Patient *patient, uint64 stored_offset, uint64 length, char *target)
 	ResourceOwner old_owner = CurrentResourceOwner;
 	volatile bool is_read = true;
 
+	patient->stored.has_damage = false;
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(old_context);
 	PG_TRY();
@@ -245,32 +211,33 @@ take_answer(BlobHeal *heal, uint32 max_bytes, const char **data, char **refusal)
 		return -1;
 	bytes = blob_connection_bytes(heal->connection, max_bytes, data);
 	heal->totals.fetched_bytes += bytes;
-	heal->is_tracked(bytes);
+	if (heal->is_tracked != NULL)
+		heal->is_tracked(bytes);
 	return bytes;
 }
 
-/* Called for each answer, in the order of the pieces; bytes -1: refused. */
-typedef void (*AnswerTaker) (Patient *patient, Piece *piece, const char *data, int bytes);
+/* Called for each answer, in the order of the sections; bytes -1: refused. */
+typedef void (*AnswerTaker) (Patient *patient, Section *section, const char *data, int bytes);
 
-/* Request all pieces that are wanted, or not, several at a time. */
+/* Request all sections that are wanted, or not, several at a time. */
 static void
 exchange(Patient *patient, bool wanted, AnswerTaker take)
 {
 	int			sent = 0;
 	int			under_way = 0;
 
-	for (int taken = 0; taken < patient->piece_count; taken++)
+	for (int taken = 0; taken < patient->section_count; taken++)
 	{
-		Piece	   *piece = &patient->pieces[taken];
+		Section    *section = &patient->sections[taken];
 		const char *data = NULL;
 		char	   *refusal = NULL;
 		int			bytes;
 
-		if (piece->is_wanted != wanted)
+		if (section->is_wanted != wanted)
 			continue;
-		for (; sent < patient->piece_count && under_way < WINDOW; sent++)
+		for (; sent < patient->section_count && under_way < WINDOW; sent++)
 		{
-			Piece	   *next = &patient->pieces[sent];
+			Section    *next = &patient->sections[sent];
 
 			if (next->is_wanted != wanted)
 				continue;
@@ -278,30 +245,33 @@ exchange(Patient *patient, bool wanted, AnswerTaker take)
 					next->bytes, InvalidXLogRecPtr, InvalidXLogRecPtr, !wanted);
 			under_way++;
 		}
-		bytes = take_answer(patient->heal, wanted ? piece->bytes : BLOB_DIGEST_BYTES, &data,
+		bytes = take_answer(patient->heal, wanted ? section->bytes : BLOB_DIGEST_BYTES, &data,
 							&refusal);
 		under_way--;
 		if (bytes < 0 && patient->refusal == NULL)
 			patient->refusal = refusal;
-		take(patient, piece, data, bytes);
+		take(patient, section, data, bytes);
 	}
 }
 
 /*
- * An AnswerTaker: a digest.  Whether the piece is wanted is noted as staged_at first, since
+ * An AnswerTaker: a digest.  Whether the section is wanted is noted as staged_at first, since
  * exchange() goes by is_wanted.
  */
 static void
-compare_digest(Patient *patient, Piece *piece, const char *data, int bytes)
+compare_digest(Patient *patient, Section *section, const char *data, int bytes)
 {
 	uint8		sha256[BLOB_DIGEST_BYTES];
 
-	piece->staged_at = 1;
-	if (!try_read(patient, stored_start(patient, piece), piece->bytes, patient->heal->piece))
+	section->staged_at = 1;
+	if (!try_read(patient, stored_start(patient, section), section->bytes, patient->heal->section))
 		return;
-	blob_digest_bytes(patient->heal->piece, piece->bytes, sha256);
+	/* Right bytes with wrong checksums are written, too: that sets the checksums. */
+	if (patient->stored.has_damage)
+		return;
+	blob_digest_bytes(patient->heal->section, section->bytes, sha256);
 	if (bytes == BLOB_DIGEST_BYTES && memcmp(sha256, data, sizeof(sha256)) == 0)
-		piece->staged_at = 0;
+		section->staged_at = 0;
 }
 
 static void
@@ -313,41 +283,41 @@ stage(Patient *patient, const char *data, uint32 bytes)
 
 /* An AnswerTaker: bytes.  The rest, which the source does not have, is read here if it can be. */
 static void
-stage_piece(Patient *patient, Piece *piece, const char *data, int bytes)
+stage_section(Patient *patient, Section *section, const char *data, int bytes)
 {
 	uint32		got = (uint32) Max(bytes, 0);
-	char	   *rest = patient->heal->piece;
+	char	   *rest = patient->heal->section;
 
-	if (got < piece->bytes &&
-		!try_read(patient, stored_start(patient, piece) + got, piece->bytes - got, rest))
-		memset(rest, 0, piece->bytes - got);
-	piece->is_staged = true;
-	piece->staged_at = patient->staged_bytes;
+	if (got < section->bytes &&
+		!try_read(patient, stored_start(patient, section) + got, section->bytes - got, rest))
+		memset(rest, 0, section->bytes - got);
+	section->is_staged = true;
+	section->staged_at = patient->staged_bytes;
 	if (got > 0)
 		stage(patient, data, got);
-	if (got < piece->bytes)
-		stage(patient, rest, piece->bytes - got);
+	if (got < section->bytes)
+		stage(patient, rest, section->bytes - got);
 }
 
 /* ---- verification ---- */
 
-/* Pieces are sorted by their place among the stored bytes. */
-static const Piece *
-find_piece(const Patient *patient, uint64 stored_offset)
+/* Sections are sorted by their place among the stored bytes. */
+static const Section *
+find_section(const Patient *patient, uint64 stored_offset)
 {
 	int			low = 0;
-	int			high = patient->piece_count - 1;
+	int 		high = patient->section_count - 1;
 
 	while (low < high)
 	{
 		int			middle = high - (high - low) / 2;
 
-		if (stored_start(patient, &patient->pieces[middle]) <= stored_offset)
+		if (stored_start(patient, &patient->sections[middle]) <= stored_offset)
 			low = middle;
 		else
 			high = middle - 1;
 	}
-	return &patient->pieces[low];
+	return &patient->sections[low];
 }
 
 static void
@@ -369,12 +339,12 @@ fetch_assembled(void *context, uint64 stored_offset, uint64 length_bytes, bool i
 
 	while (length_bytes > 0)
 	{
-		const Piece *piece = find_piece(patient, stored_offset);
-		uint64		skip = stored_offset - stored_start(patient, piece);
-		uint32		bytes = (uint32) Min(length_bytes, piece->bytes - skip);
+		const Section *section = find_section(patient, stored_offset);
+		uint64		skip = stored_offset - stored_start(patient, section);
+		uint32		bytes = (uint32) Min(length_bytes, section->bytes - skip);
 
-		if (piece->is_staged)
-			read_staged(patient->heal, piece->staged_at + skip, target, bytes);
+		if (section->is_staged)
+			read_staged(patient->heal, section->staged_at + skip, target, bytes);
 		else
 			blob_stored_read(&patient->stored, NULL, false, stored_offset, bytes, target);
 		stored_offset += bytes;
@@ -392,17 +362,17 @@ has_digest(Patient *patient)
 	uint8		state[BLOB_DIGEST_BYTES];
 	BlobDigest	digest;
 	BlobMappingSource source = {
-		.fetch = fetch_assembled, .context = patient, .is_uncached = true
+		.fetch = fetch_assembled, .context = patient, .is_past_buffer = true
 	};
 
 	blob_digest_begin(&digest);
 	for (uint64 done = 0; done < descriptor->size_bytes;)
 	{
-		uint64		bytes = Min(descriptor->size_bytes - done, BLOB_HEAL_PIECE_BYTES);
+		uint64		bytes = Min(descriptor->size_bytes - done, BLOB_HEAL_SECTION_BYTES);
 
 		CHECK_FOR_INTERRUPTS();
-		blob_mapping_read(descriptor, done, bytes, patient->heal->piece, &source);
-		blob_digest_update(&digest, patient->heal->piece, bytes);
+		blob_mapping_read(descriptor, done, bytes, patient->heal->section, &source);
+		blob_digest_update(&digest, patient->heal->section, bytes);
 		done += bytes;
 	}
 	blob_digest_finish(&digest, sha256, state);
@@ -418,21 +388,22 @@ report_gone(const BlobExtent *extent)
 					extent->first_page);
 }
 
-/* Write the fetched pieces, and all of lacking extents.  Returns the problem, or NULL. */
+/* Write the fetched sections, and all of lacking extents.  Returns the problem, or NULL. */
 static char *
-write_pieces(Patient *patient)
+write_sections(Patient *patient)
 {
 	BlobHeal   *heal = patient->heal;
 
-	for (int i = 0; i < patient->piece_count; i++)
+	for (int i = 0; i < patient->section_count; i++)
 	{
-		const Piece *piece = &patient->pieces[i];
-		const BlobExtent *extent = &patient->stored.extents[piece->extent_no].extent;
+		const Section *section = &patient->sections[i];
+		const BlobExtent *extent = &patient->stored.extents[section->extent_no].extent;
 
-		if (!piece->is_staged)
+		if (!section->is_staged)
 			continue;
-		read_staged(heal, piece->staged_at, heal->piece, piece->bytes);
-		if (!blob_restore_write(heal, extent, piece->offset, heal->piece, piece->bytes))
+		read_staged(heal, section->staged_at, heal->section, section->bytes);
+		if (!blob_restore_write(heal, extent, section->offset, heal->section, section->bytes,
+								true))
 			return report_gone(extent);
 	}
 	return NULL;
@@ -502,10 +473,10 @@ keep_own_pages(Patient *patient, int extent_no, uint64 start, uint64 end)
 	(void) position_behind_claims(heal);
 	while (start < end)
 	{
-		uint32		bytes = (uint32) Min(end - start, BLOB_HEAL_PIECE_BYTES);
+		uint32		bytes = (uint32) Min(end - start, BLOB_HEAL_SECTION_BYTES);
 
-		blob_stored_read(&pages, NULL, false, start, bytes, heal->piece);
-		if (!blob_restore_write(heal, extent, start, heal->piece, bytes))
+		blob_stored_read(&pages, NULL, false, start, bytes, heal->section);
+		if (!blob_restore_write(heal, extent, start, heal->section, bytes, false))
 			return report_gone(extent);
 		start += bytes;
 	}
@@ -535,7 +506,7 @@ prove_extent(Patient *patient, int extent_no)
 						stored->extent.first_page);
 	while (start < end)
 	{
-		uint32		wanted = (uint32) Min(end - start, BLOB_HEAL_PIECE_BYTES);
+		uint32		wanted = (uint32) Min(end - start, BLOB_HEAL_SECTION_BYTES);
 		const char *data = NULL;
 		char	   *refusal = "it has fewer bytes";
 		int			bytes;
@@ -558,8 +529,8 @@ prove_extent(Patient *patient, int extent_no)
 					(errcode(ERRCODE_PROTOCOL_VIOLATION),
 					 errmsg("the other server sent an invalid answer"),
 					 errdetail("It has parts of a page.")));
-		memcpy(heal->piece, data, bytes);
-		if (!blob_restore_write(heal, &stored->extent, start, heal->piece, bytes))
+		memcpy(heal->section, data, bytes);
+		if (!blob_restore_write(heal, &stored->extent, start, heal->section, bytes, false))
 			return report_gone(&stored->extent);
 		start += bytes;
 	}
@@ -570,7 +541,7 @@ prove_extent(Patient *patient, int extent_no)
 static char *
 repair(Patient *patient)
 {
-	char	   *problem = write_pieces(patient);
+	char	   *problem = write_sections(patient);
 
 	for (int i = 0; i < patient->stored.count && problem == NULL; i++)
 		if (patient->is_lacking[i])
@@ -586,15 +557,15 @@ treat(Patient *patient)
 
 	if (problem != NULL)
 		return problem;
-	make_pieces(patient);
+	make_sections(patient);
 	if (BufFileSeek(patient->heal->staging, 0, 0, SEEK_SET) != 0)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not write to a temporary file: %m")));
 	exchange(patient, false, compare_digest);
-	for (int i = 0; i < patient->piece_count; i++)
-		patient->pieces[i].is_wanted |= patient->pieces[i].staged_at != 0;
-	exchange(patient, true, stage_piece);
+	for (int i = 0; i < patient->section_count; i++)
+		patient->sections[i].is_wanted |= patient->sections[i].staged_at != 0;
+	exchange(patient, true, stage_section);
 	if (!has_digest(patient))
 		return patient->refusal == NULL ?
 			pstrdup("the content of the other server does not match the SHA-256 digest") :

@@ -17,14 +17,21 @@ typedef struct BlobHealTotals
 	uint64		remade_files;
 } BlobHealTotals;
 
+typedef struct BlobHealOptions
+{
+	const char *conninfo;
+	const char *database;		/* of the other server; NULL: conninfo says it */
+	bool		keeps_files;	/* lost files are not made anew */
+	void		(*is_tracked) (uint64 bytes);	/* called when bytes have come; or NULL */
+} BlobHealOptions;
+
 /*
  * Begin a run: connect to the other server, compare histories, make lost files anew.  ERROR in
  * recovery, in a read-only transaction, if another run is in progress in this database, or if the
  * other server cannot be a source.  May request a checkpoint.  The result lives in the current
- * memory context; files belong to the current resource owner.  is_tracked is called when bytes have
- * come.
+ * memory context; files belong to the current resource owner.
  */
-extern BlobHeal *blob_heal_begin(const char *conninfo, void (*is_tracked) (uint64 bytes));
+extern BlobHeal *blob_heal_begin(const BlobHealOptions *options);
 
 /* Make all repairs durable, and end the run.  It also ends with its memory context. */
 extern void blob_heal_end(BlobHeal *heal);

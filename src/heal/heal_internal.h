@@ -13,7 +13,7 @@
 #include "utils/hsearch.h"
 
 /* The unit of requests, and of comparison. */
-#define BLOB_HEAL_PIECE_BYTES BLOB_SOURCE_MAX_BYTES
+#define BLOB_HEAL_SECTION_BYTES BLOB_SOURCE_MAX_BYTES
 
 /* Pages of an extent that were written, for the buffer. */
 typedef struct BlobHealWritten
@@ -33,8 +33,8 @@ struct BlobHeal
 	BlobGeneration common_below;
 	bool		source_is_standby;
 	bool		logs_content;
-	BufFile    *staging;		/* fetched pieces of one value */
-	char	   *piece;			/* BLOB_HEAL_PIECE_BYTES */
+	BufFile    *staging;		/* fetched sections of one value */
+	char	   *section;		/* BLOB_HEAL_SECTION_BYTES */
 	char	   *aligned;		/* BLOB_IO_BUFFER_BYTES for direct I/O */
 	void		(*is_tracked) (uint64 bytes);
 	BlobHealTotals totals;
@@ -51,10 +51,12 @@ struct BlobHeal
 
 /*
  * Write whole pages of an extent, whose last page is filled up with zeros, and log them if content
- * is logged.  False, with nothing more written, if the extent is not in the map any more.
+ * is logged.  has_digest: SHA-256 says that they are right, so the map gets their checksums, which
+ * may be damaged; others keep theirs.  False, with nothing more written, if the extent is not in
+ * the map any more.
  */
 extern bool blob_restore_write(BlobHeal *heal, const BlobExtent *extent, uint64 start,
-							   const char *data, uint32 length_bytes);
+							   const char *data, uint32 length_bytes, bool has_digest);
 
 /* All bytes of the extent that a value may have are written: it does not lack them any more. */
 extern void blob_restore_prove(BlobHeal *heal, const BlobExtent *extent);

@@ -6,9 +6,9 @@
 
 #include "heal/heal_internal.h"
 #include "io/segment.h"
-#include "io/unlogged.h"
 #include "miscadmin.h"
 #include "store/store.h"
+#include "store/unlogged.h"
 #include "utils/memutils.h"
 
 /* Pages that have no file, and the generations of the extents there. */

@@ -6,16 +6,19 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "extents/damaged_pages.h"
 #include "extents/layout.h"
+#include "extents/verify.h"
 #include "heal/heal_internal.h"
 #include "io/buffer.h"
-#include "io/disk_room.h"
 #include "io/engine.h"
 #include "io/segment.h"
-#include "io/unlogged.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "store/disk_room.h"
+#include "store/map_sums.h"
 #include "store/store.h"
+#include "store/unlogged.h"
 #include "wal/insert.h"
 
 /* A batch is made durable when it has this many extents, or bytes. */
@@ -52,7 +55,7 @@ write_all(int fd, const char *data, size_t bytes, off_t offset)
 /*
  * Write heal->aligned to pages of one segment, if the map still has the extent.  FREE needs the
  * lock that is held meanwhile: no page is written after it was freed, and CONTENT precedes FREE.
- * Frames of the pages are outdated as soon as one may have been written, also if the write fails.
+ * Slabs of the pages are outdated as soon as one may have been written, also if the write fails.
  */
 static bool
 write_locked(BlobHeal *heal, Relation map, const BlobExtent *extent, BlobPageNo page,
@@ -115,9 +118,23 @@ note_written(BlobHeal *heal, const BlobExtent *extent, uint64 start, uint64 end)
 	heal->written[heal->written_count++] = (BlobHealWritten) {*extent, start, end};
 }
 
+/* Set the checksums of pages that were written, if the map has others. */
+static bool
+repair_sums(const BlobHeal *heal, Relation map, const BlobExtent *extent, BlobPageNo page,
+			uint32 pages)
+{
+	uint32		sums[BLOB_SUMS_MAX_PAGES];
+	BlobSumRun	run = {*extent, page - extent->first_page, pages, sums};
+
+	if (!extent->has_sums && !blob_map_hides_sums(map, extent))
+		return true;
+	blob_page_sums(extent->generation, page, heal->aligned, pages, sums);
+	return blob_map_repair_sums(map, &run);
+}
+
 bool
 blob_restore_write(BlobHeal *heal, const BlobExtent *extent, uint64 start, const char *data,
-				   uint32 length_bytes)
+				   uint32 length_bytes, bool has_digest)
 {
 	BlobStore	store;
 	uint32		done = 0;
@@ -130,7 +147,7 @@ blob_restore_write(BlobHeal *heal, const BlobExtent *extent, uint64 start, const
 		blob_disk_room_take_for_wal(length_bytes);
 	}
 	note_written(heal, extent, start, start + length_bytes);
-	blob_store_open(&store, AccessShareLock);
+	blob_store_open(&store, RowExclusiveLock);
 	while (done < length_bytes && is_same)
 	{
 		BlobPageNo	page = extent->first_page + (start + done) / BLOB_PAGE_SIZE;
@@ -141,7 +158,8 @@ blob_restore_write(BlobHeal *heal, const BlobExtent *extent, uint64 start, const
 		CHECK_FOR_INTERRUPTS();
 		memcpy(heal->aligned, data + done, bytes);
 		memset(heal->aligned + bytes, 0, pages * BLOB_PAGE_SIZE - bytes);
-		is_same = write_locked(heal, store.map, extent, page, pages, bytes);
+		is_same = write_locked(heal, store.map, extent, page, pages, bytes) &&
+			(!has_digest || repair_sums(heal, store.map, extent, page, pages));
 		done += bytes;
 	}
 	blob_store_close(&store);
@@ -283,11 +301,63 @@ forget_proven(BlobHeal *heal)
 		(void) hash_search(heal->proven, entry, HASH_REMOVE, NULL);
 }
 
+/* The pages of the batch are right, and durable: say so in the list of damaged ones. */
+static void
+note_repaired(const BlobHeal *heal)
+{
+	for (int i = 0; i < heal->written_count; i++)
+	{
+		const BlobHealWritten *written = &heal->written[i];
+		BlobPageNo	first = written->extent.first_page;
+
+		blob_damaged_pages_repaired(&heal->store, &written->extent,
+									first + written->start / BLOB_PAGE_SIZE,
+									first + blob_pages_for(written->end));
+	}
+}
+
 void
 blob_heal_flush(BlobHeal *heal)
 {
 	sync_written(heal);
 	forget_proven(heal);
+	note_repaired(heal);
 	heal->written_count = 0;
 	heal->batch_bytes = 0;
+}
+
+/* ---- what the note has ---- */
+
+/* Whether the value has a noted extent that this run has brought already, or has not. */
+static bool
+has_noted(BlobHeal *heal, const BlobDescriptor *descriptor, bool is_brought)
+{
+	bool		found = false;
+	BlobStore	store;
+
+	if (blob_unlogged_count(&heal->store) == 0)
+		return false;
+	blob_store_open(&store, AccessShareLock);
+	for (int i = 0; i < blob_descriptor_extent_count(descriptor) && !found; i++)
+	{
+		BlobExtent	extent = blob_descriptor_extent(descriptor, i);
+
+		found = blob_verify_extent(store.map, &extent, descriptor->generation) &&
+			blob_unlogged_contains(&heal->store, extent.generation) &&
+			blob_restore_is_proven(heal, extent.generation) == is_brought;
+	}
+	blob_store_close(&store);
+	return found;
+}
+
+bool
+blob_heal_lacks(BlobHeal *heal, const BlobDescriptor *descriptor)
+{
+	return has_noted(heal, descriptor, false);
+}
+
+bool
+blob_heal_is_unfinished(BlobHeal *heal, const BlobDescriptor *descriptor)
+{
+	return has_noted(heal, descriptor, true);
 }

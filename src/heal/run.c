@@ -11,12 +11,12 @@
 #include "core/settings.h"
 #include "heal/heal_internal.h"
 #include "io/engine.h"
-#include "io/unlogged.h"
 #include "miscadmin.h"
 #include "postmaster/bgwriter.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "store/store.h"
+#include "store/unlogged.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -183,14 +183,14 @@ allocate(BlobHeal *heal)
 	heal->proven = make_proven(heal->context);
 	heal->written_capacity = 1024;
 	heal->written = palloc(sizeof(*heal->written) * heal->written_capacity);
-	heal->piece = palloc(BLOB_HEAL_PIECE_BYTES);
+	heal->section = palloc(BLOB_HEAL_SECTION_BYTES);
 	heal->aligned = (char *) TYPEALIGN(BLOB_PAGE_SIZE,
 									   palloc(BLOB_IO_BUFFER_BYTES + BLOB_PAGE_SIZE));
 	heal->staging = BufFileCreateTemp(false);
 }
 
 BlobHeal *
-blob_heal_begin(const char *conninfo, void (*is_tracked) (uint64 bytes))
+blob_heal_begin(const BlobHealOptions *options)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "blobext fetch",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -200,16 +200,17 @@ blob_heal_begin(const char *conninfo, void (*is_tracked) (uint64 bytes))
 	PreventCommandDuringRecovery("blobext_fetch()");
 	PreventCommandIfReadOnly("blobext_fetch()");
 	heal->context = context;
-	heal->is_tracked = is_tracked;
+	heal->is_tracked = options->is_tracked;
 	heal->logs_content = blob_wal_logs_content();
 	lock_run(heal);
-	heal->connection = blob_connection_open(conninfo);
+	heal->connection = blob_connection_open(options->conninfo, options->database);
 	introduce(heal);
 	allocate(heal);
 	/* A crash before the end of that checkpoint would replay what the predecessor wrote. */
 	if (blob_store_replays_predecessor())
 		RequestCheckpoint(CHECKPOINT_FAST | CHECKPOINT_FORCE | CHECKPOINT_WAIT);
-	blob_lost_files_remake(heal);
+	if (!options->keeps_files)
+		blob_lost_files_remake(heal);
 	MemoryContextSwitchTo(old_context);
 	return heal;
 }

@@ -101,7 +101,8 @@ blob_source_read(const char *store_name, const BlobSourceRequest *request, char 
 	BlobStored	stored = {
 		.extents = &stored_extent,
 		.count = 1,
-		.max_generation = request->extent.generation
+		.max_generation = request->extent.generation,
+		.skips_sums = true
 	};
 	BlobMapEntry entry;
 	XLogRecPtr	lsn;
@@ -120,7 +121,12 @@ blob_source_read(const char *store_name, const BlobSourceRequest *request, char 
 	if (request->start >= stored_extent.bytes)
 		return 0;
 	length = (uint32) Min(request->length_bytes, stored_extent.bytes - request->start);
-	/* Looks the extent up again: it has this generation, or the read fails. */
+	/*
+	 * Looks the extent up again: it has this generation, or the read fails.  Pages that a writer
+	 * has claimed, and not written, have no checksum, and are asked for with others.  So all are
+	 * given as they are.  The other server compares them with a digest, or leaves them to its own
+	 * checksums.
+	 */
 	stored_extent.extent.generation = BLOB_INVALID_GENERATION;
 	blob_stored_read(&stored, NULL, false, request->start, length, target);
 	return length;

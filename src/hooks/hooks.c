@@ -28,7 +28,7 @@
 #include "optimizer/planner.h"
 #include "parser/analyze.h"
 #include "recovery/replay_origin.h"
-#include "sql/named_operators.h"
+#include "sql/operators/named_operators.h"
 
 /* As in libpq/auth.h, which needs the headers of GSSAPI where PostgreSQL was built with it. */
 struct Port;

@@ -3,8 +3,7 @@
  *	  The buffer: shared memory for content of extents, read and written.
  *
  * Direct I/O bypasses the kernel's page cache, so hot values would be read from the device every
- * time.  The buffer keeps chunks of extents.  The size of a chunk depends on that of its extent
- * (blob_buffer_chunk_bytes): small extents shall not waste memory.
+ * time.  The buffer keeps chunks of extents (io/chunk.h).
  *
  * The key of a chunk is the store, the extent's *generation* and the chunk's number inside the
  * extent.  A generation is never drawn twice, and bytes of an extent that belong to a returned
@@ -14,7 +13,7 @@
  * A chunk may be there in part: reads of ranges need not read all of it.  Bytes that belong to no
  * value yet must not be offered, because the extent may grow there.
  *
- * A frame is clean, or dirty: then it has pages that have yet to be written to their file
+ * A slab is clean, or dirty: then it has pages that have yet to be written to their file
  * (io/dirty.h).  For every process a dirty page is a page of its file whose write has completed.
  * So a process that reads pages from the device has to look here first.
  *
@@ -25,24 +24,10 @@
 #ifndef BLOB_BUFFER_H
 #define BLOB_BUFFER_H
 
-#include "core/page.h"
-
-#define BLOB_BUFFER_CHUNK_BYTES (64 * 1024)
-#define BLOB_BUFFER_SMALL_CHUNK_BYTES BLOB_PAGE_SIZE
+#include "io/chunk.h"
 
 /* One value gets at most one of this number of shares of the buffer. */
 #define BLOB_BUFFER_SHARES 4
-
-/* Extents up to this size are cached in small chunks. */
-#define BLOB_BUFFER_SMALL_EXTENT_PAGES (BLOB_BUFFER_CHUNK_BYTES / 2 / BLOB_PAGE_SIZE)
-
-/* Chunk size of an extent.  All functions below expect it for content of that extent. */
-static inline uint32
-blob_buffer_chunk_bytes(uint64 extent_pages)
-{
-	return extent_pages <= BLOB_BUFFER_SMALL_EXTENT_PAGES ? BLOB_BUFFER_SMALL_CHUNK_BYTES :
-		BLOB_BUFFER_CHUNK_BYTES;
-}
 
 extern Size blob_buffer_shmem_size(void);
 extern void blob_buffer_shmem_init(void);
@@ -53,7 +38,7 @@ typedef enum BlobBufferUse
 {
 	BLOB_BUFFER_KEEP,			/* content is wanted there */
 	BLOB_BUFFER_LOOK,			/* the same; if the buffer lacks it, the caller will ask again */
-	BLOB_BUFFER_SCAN,			/* more content than the buffer should hold: it takes few frames */
+	BLOB_BUFFER_SCAN,			/* more content than the buffer should hold: it takes few slabs */
 	BLOB_BUFFER_BYPASS			/* content is read from the device wherever that is possible */
 } BlobBufferUse;
 
@@ -96,19 +81,19 @@ extern void blob_buffer_outdate(const BlobStoreId *store, BlobGeneration generat
 /*
  * Filling a chunk by the device itself, without a copy.
  *
- * blob_buffer_begin_fill() claims a frame for the chunk that offset_bytes lies in, and returns the
- * number of the fill.  It returns -1 if the chunk has a frame already, or if no frame can be had;
+ * blob_buffer_begin_fill() takes a slab for the chunk that offset_bytes lies in, and returns the
+ * number of the fill.  It returns -1 if the chunk has a slab already, or if no slab can be had;
  * then the caller reads elsewhere and may offer the bytes.
  *
  * Until blob_buffer_end_fill() the chunk's memory, from blob_buffer_fill_memory() on, belongs to
  * the caller.  The caller must not end the fill while a request for that memory is in flight.
  * blob_buffer_end_fill() says which bytes of the chunk were read and belong to a returned value;
- * length 0 gives the frame back unused.
+ * length 0 gives the slab back unused.
  *
  * blob_buffer_abandon() ends the fills and writes that an error left behind, except those ahead.
  * All requests for them must have ended before.
  */
-#define BLOB_BUFFER_MAX_CLAIMS 64
+#define BLOB_BUFFER_MAX_HOLDS 64
 #define BLOB_BUFFER_MAX_AHEAD_FILLS 128
 
 extern int	blob_buffer_begin_fill(const BlobStoreId *store, BlobGeneration generation,
@@ -121,7 +106,7 @@ extern int	blob_buffer_begin_fill(const BlobStoreId *store, BlobGeneration gener
  * not interrupted another of these functions.
  *
  * is_neighbour: no value is known to which the pages belong, so they may have yet to be written.
- * Readers use such a frame until a write of content near it completes (io/write_counts.h); so the
+ * Readers use such a slab until a write of content near it completes (io/write_counts.h); so the
  * fill may end with all bytes that the map says belong to values.
  */
 extern int	blob_buffer_begin_ahead(const BlobStoreId *store, const BlobExtent *extent,
@@ -133,9 +118,9 @@ extern void blob_buffer_abandon(void);
 /*
  * Writing pages that this process has allocated or claimed, and that were never written.
  *
- * blob_buffer_begin_write() takes a frame for pages of an extent, from offset_bytes on, a multiple
+ * blob_buffer_begin_write() takes a slab for pages of an extent, from offset_bytes on, a multiple
  * of the page; the range must lie inside one chunk.  It returns a number, or -1 if there is no
- * frame for them: then the caller writes them from other memory.  The caller fills
+ * slab for them: then the caller writes them from other memory.  The caller fills
  * blob_buffer_write_memory() with the content, and with zeros up to the end of the page, and calls
  * blob_buffer_enter_write(): from then on the bytes are found under their key.  It returns false if
  * they are not; then the memory is the caller's until the end of the write, and no longer.

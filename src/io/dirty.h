@@ -1,6 +1,6 @@
 /*
  * io/dirty.h
- *	  Dirty frames of the buffer: pages that have yet to be written to their files; see "Deferred
+ *	  Dirty slabs of the buffer: pages that have yet to be written to their files; see "Deferred
  *	  writes" in the README of this folder.
  *
  * For every process a dirty page is a page of its file whose write has completed.
@@ -13,13 +13,13 @@
 extern Size blob_dirty_shmem_size(void);
 extern void blob_dirty_shmem_init(void);
 
-struct BufferFrame;
+struct BufferSlab;
 
-/* Pages of a pinned frame that become dirty; the frame is in the table of the buffer. */
+/* Pages of a pinned slab that become dirty; the slab is in the table of the buffer. */
 typedef struct BlobDirtyRange
 {
-	struct BufferFrame *frame;
-	BlobPageNo	page;			/* where the frame's chunk begins */
+	struct BufferSlab *slab;
+	BlobPageNo	page;			/* where the slab's chunk begins */
 	uint32		start_bytes;	/* in the chunk, multiples of the page */
 	uint32		end_bytes;
 } BlobDirtyRange;
@@ -30,11 +30,13 @@ typedef struct BlobDirtyRange
  *
  * Logged pages (is_logged) are written by the syncer, before it lets a checkpoint go on; the caller
  * inserts CONTENT afterwards.  Other pages may be written by the syncer at any time, and are
- * written at the latest when the caller's transaction syncs their segment (io/segment.h).
+ * written at the latest when the caller's transaction syncs their segment (io/segment.h).  *is_due:
+ * since these pages some are to be written soon, so the caller wakes the syncer.
  *
- * Takes the list lock, an LWLock.  ERROR for a page that is dirty already.
+ * Takes the list lock, an LWLock.  ERROR for a page that is dirty already, or that lies before one
+ * of its slab that is.
  */
-extern bool blob_dirty_add(const BlobDirtyRange *ranges, int count, bool is_logged);
+extern bool blob_dirty_add(const BlobDirtyRange *ranges, int count, bool is_logged, bool *is_due);
 
 /* Whether this number of bytes would be accepted now; without a lock, so only a hint. */
 extern bool blob_dirty_has_room(uint64 bytes, bool is_logged);
@@ -52,7 +54,7 @@ extern uint64 blob_dirty_time(void);
 
 /*
  * Write all pages of a segment that have become dirty since start_time (of blob_dirty_time()) and
- * are dirty at the call, and wait for that.  Pages of the same frames that became dirty earlier are
+ * are dirty at the call, and wait for that.  Pages of the same slabs that became dirty earlier are
  * written with them.  ERROR if a write fails; its pages stay dirty.  If the file is missing, the
  * result is false.
  */
@@ -100,15 +102,20 @@ extern void blob_dirty_close(void);
 
 /*
  * Assert that no page of the runs is dirty; and that no logged page is, nor will be before
- * blob_dirty_open().  Take the list lock.
+ * blob_dirty_open().  Take the list lock.  Or that this process is removing a file, so that no
+ * dirty page is being written; and has counted that.
  */
 #ifdef USE_ASSERT_CHECKING
 extern void blob_dirty_check_none(const BlobStoreId *store, const BlobPageRun *runs,
 								  int run_count);
 extern void blob_dirty_check_written(void);
+extern void blob_dirty_check_removing(void);
+extern void blob_dirty_check_counted(void);
 #else
 #define blob_dirty_check_none(store, runs, run_count) ((void) 0)
 #define blob_dirty_check_written() ((void) 0)
+#define blob_dirty_check_removing() ((void) 0)
+#define blob_dirty_check_counted() ((void) 0)
 #endif
 
 /*

@@ -2,12 +2,12 @@
  * io/engine.c
  *	  The engine's front: buffers, choice of the way to the kernel.
  *
- * The buffers are one mapping per process, made at the first claim and kept for its life.  The
+ * The buffers are one mapping per process, made at the first use and kept for its life.  The
  * kernel may be asked to write there at any time, so no other code must ever own this memory.
  * Touching fresh pages is dear (each may have to come from the host), so they are touched once, in
  * huge pages where the system allows.
  *
- * The way is chosen at each claim, by blobext.io_method and by the kernel's refusals.  Requests
+ * The way is chosen at each use, by blobext.io_method and by the kernel's refusals.  Requests
  * that an error left are waited for before anything else happens to buffers or rings.
  */
 #include "postgres.h"
@@ -16,6 +16,7 @@
 
 #include "access/xlogutils.h"
 #include "core/settings.h"
+#include "io/engine.h"
 #include "io/engine_internal.h"
 #include "io/io_internal.h"
 #include "io/segment.h"
@@ -46,7 +47,7 @@ static EngineShared *engine_shared = NULL;
 static int	refusals[lengthof(rings)];	/* errno of each ring in this process; 0: none so far */
 
 static char *buffer_region = NULL;
-static volatile sig_atomic_t is_claimed = false;	/* signal handlers look at it */
+static volatile sig_atomic_t is_used = false;	/* signal handlers look at it */
 
 /* Map the buffers; ERROR if there is no memory. */
 static void
@@ -79,7 +80,7 @@ make_buffers(void)
 	buffer_region = region;
 }
 
-/* ERROR if there is no memory, but only before the first claim of the process. */
+/* ERROR if there is no memory, but only before the first use of the process. */
 char *
 blob_io_buffer(int buffer_no)
 {
@@ -121,7 +122,7 @@ find_ring(void)
 	return BLOCKING;
 }
 
-/* Choose how requests of this claim go to the kernel.  Never throws. */
+/* Choose how requests of this use go to the kernel.  Never throws. */
 static int
 choose(void)
 {
@@ -204,16 +205,16 @@ blob_io_begin(void)
 		blob_io_not_preloaded();
 
 	blob_io_abandon();
-	is_claimed = false;
+	is_used = false;
 	if (buffer_region == NULL)
 		make_buffers();
-	is_claimed = true;
+	is_used = true;
 	pg_compiler_barrier();
 	choice = choose();
-	is_claimed = false;
+	is_used = false;
 	require_ring(choice);
 	tell_choice(choice);
-	is_claimed = true;
+	is_used = true;
 	pg_compiler_barrier();
 }
 
@@ -221,7 +222,7 @@ void
 blob_io_begin_vectors(void)
 {
 	blob_io_abandon();
-	is_claimed = true;
+	is_used = true;
 	pg_compiler_barrier();
 	(void) choose();
 }
@@ -232,20 +233,20 @@ blob_io_end(void)
 {
 	blob_io_drain();
 	pg_compiler_barrier();
-	is_claimed = false;
+	is_used = false;
 }
 
 bool
-blob_io_is_claimed(void)
+blob_io_is_used(void)
 {
-	return is_claimed;
+	return is_used;
 }
 
 /* Check a request that is about to be started, and reset its results. */
 static void
 prepare_request(BlobIoRequest *request)
 {
-	Assert(is_claimed);
+	Assert(is_used);
 	Assert(request->length > 0 && request->length <= BLOB_IO_BUFFER_BYTES);
 	Assert(request->length % BLOB_PAGE_SIZE == 0);
 	Assert(request->file_offset % BLOB_PAGE_SIZE == 0);
@@ -319,17 +320,17 @@ blob_io_drain(void)
 	blob_slots_drain();
 }
 
-/* May be called outside of a claim.  is_claimed keeps signal handlers away meanwhile. */
+/* May be called outside of a use.  is_used keeps signal handlers away meanwhile. */
 void
 blob_io_abandon(void)
 {
-	bool		was_claimed = is_claimed;
+	bool		was_used = is_used;
 
-	is_claimed = true;
+	is_used = true;
 	pg_compiler_barrier();
 	blob_slots_abandon();
 	pg_compiler_barrier();
-	is_claimed = was_claimed;
+	is_used = was_used;
 }
 
 static void

@@ -4,56 +4,26 @@
  *
  * Contract.  Buffers come from blob_io_buffer(): page aligned, one set per process, never freed.
  * So if an error is thrown while requests are in flight, the kernel cannot write into memory that
- * other code uses.  Requests may use other memory (vectors), if it is as safe: frames of the
- * buffer, which stay claimed or pinned until the requests have ended.  A user of the engine claims
- * it (blob_io_begin), starts requests, waits for them, and ends the claim (blob_io_end).  Claims do
- * not nest: there is one set of buffers.
+ * other code uses.  Requests may use other memory (vectors), if it is as safe: slabs of the
+ * buffer, which stay owned or pinned until the requests have ended.  A user of the engine takes it
+ * (blob_io_begin), starts requests, waits for them, and ends the use (blob_io_end).  Uses do not
+ * nest: there is one set of buffers.
  *
  * Errors.  The engine works on copies of the requests.  Once a request has been abandoned, the
  * engine does not write to the caller's copy, whose stack frame may be gone.  blob_io_begin()
  * abandons the requests that an error left behind, and waits for the kernel to finish them.  A
- * PG_CATCH/PG_FINALLY block calls blob_io_drain() if the requests are in its own frame or in
- * longer-lived memory, and blob_io_abandon() if they are in frames of functions that it called.  No
+ * PG_CATCH/PG_FINALLY block calls blob_io_drain() if the requests are in its own slab or in
+ * longer-lived memory, and blob_io_abandon() if they are in slabs of functions that it called.  No
  * function here throws while a request of the caller is in flight.  blob_io_begin() may throw; it
  * runs before any.
  */
 #ifndef BLOB_ENGINE_H
 #define BLOB_ENGINE_H
 
-#include <sys/uio.h>
-
-#include "core/page.h"
-
-/* Buffers of one process; 4 MiB in all. */
-#define BLOB_IO_BUFFER_BYTES (256 * 1024)
-#define BLOB_IO_BUFFER_COUNT 16
-
-/* Requests ahead that one process can have in flight: reads (readahead.c), writes (pipeline.c). */
-#define BLOB_IO_MAX_AHEAD 32
-#define BLOB_IO_MAX_TRAILING BLOB_IO_BUFFER_COUNT
-
-/* Vectors that one request can have. */
-#define BLOB_IO_MAX_VECTORS 64
-
-typedef struct BlobIoRequest
-{
-	/* set by the caller */
-	bool		is_write;
-	int			fd;
-	uint64		file_offset;	/* bytes, multiple of BLOB_PAGE_SIZE */
-	int			buffer_no;		/* 0 .. BLOB_IO_BUFFER_COUNT - 1; ignored with vectors */
-	uint32		length;			/* bytes, multiple of BLOB_PAGE_SIZE */
-	int			vector_count;	/* 0: the buffer is used; else: */
-	struct iovec vectors[BLOB_IO_MAX_VECTORS];	/* page-aligned, length bytes in all */
-	/* result, valid once the request is done */
-	int			error;			/* errno, or 0; a read past the end of the file is ENODATA */
-	/* private to the engine */
-	uint32		transferred;	/* short transfers are continued by the engine */
-	bool		in_flight;
-} BlobIoRequest;
+#include "io/request.h"
 
 /*
- * Claim the engine.  Waits for requests that an error left behind, makes buffers and ring on first
+ * Take the engine.  Waits for requests that an error left behind, makes buffers and ring on first
  * use, and chooses the ring.  ERROR if there is no memory, or if blobext.io_method demands a ring
  * that is refused.  blob_io_end() waits for requests that are still in flight, except
  * those ahead.
@@ -67,8 +37,8 @@ extern void blob_io_begin(void);
 extern void blob_io_begin_vectors(void);
 extern void blob_io_end(void);
 
-/* Whether this process has claimed the engine: a signal handler must leave it alone then. */
-extern bool blob_io_is_claimed(void);
+/* Whether this process has taken the engine: a signal handler must leave it alone then. */
+extern bool blob_io_is_used(void);
 
 extern char *blob_io_buffer(int buffer_no);
 
@@ -99,7 +69,7 @@ extern void blob_io_drain(void);
 extern void blob_io_abandon(void);
 
 /*
- * Start a request ahead: one with vectors that goes on when the claim has ended.  It reaches the
+ * Start a request ahead: one with vectors that goes on when the use has ended.  It reaches the
  * kernel before this returns; unless blob_io_is_asynchronous(), it has ended then.  At most
  * BLOB_IO_MAX_AHEAD reads and BLOB_IO_MAX_TRAILING writes at a time.  Never throws.
  *
@@ -109,7 +79,7 @@ extern void blob_io_abandon(void);
  */
 extern void blob_io_start_ahead(BlobIoRequest *request);
 
-/* Whether requests of this claim go on while the caller does other work. */
+/* Whether requests of this use go on while the caller does other work. */
 extern bool blob_io_is_asynchronous(void);
 
 #endif							/* BLOB_ENGINE_H */

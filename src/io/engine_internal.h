@@ -6,7 +6,7 @@
 #define BLOB_ENGINE_INTERNAL_H
 
 #include "core/settings.h"
-#include "io/engine.h"
+#include "io/request.h"
 
 /*
  * Requests in flight at most: two for each buffer, as a caller may split one; and reads ahead.

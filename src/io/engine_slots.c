@@ -26,7 +26,7 @@
 typedef struct IoSlot
 {
 	bool		in_use;
-	bool		is_ahead;		/* not of the current claim */
+	bool		is_ahead;		/* not of the current use */
 	BlobIoRequest work;			/* the engine's copy */
 	BlobIoRequest *owner;		/* the caller's, or NULL once abandoned */
 } IoSlot;

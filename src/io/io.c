@@ -7,11 +7,9 @@
 #include "core/settings.h"
 #include "io/buffer.h"
 #include "io/dirty.h"
-#include "io/disk_room.h"
 #include "io/engine_internal.h"
 #include "io/io.h"
 #include "io/io_internal.h"
-#include "io/unlogged.h"
 #include "io/segment.h"
 #include "io/stat.h"
 #include "io/syncer.h"
@@ -32,17 +30,17 @@ choose_buffer_size(void)
 	int64		kb = Max((int64) NBuffers * (BLCKSZ / 1024) / 4, 64 * 1024);
 	char		text[32];
 
-	if (blob_cache_kb != -1)
+	if (blob_buffer_kb != -1)
 		return;
 	snprintf(text, sizeof(text), "%dkB", (int) Min(kb, INT_MAX));
 	SetConfigOption("blobext.cache_size", text, PGC_POSTMASTER, PGC_S_DYNAMIC_DEFAULT);
 	/* A value of the configuration file takes precedence, even if it is the same as the default. */
-	if (blob_cache_kb == -1)
+	if (blob_buffer_kb == -1)
 		SetConfigOption("blobext.cache_size", text, PGC_POSTMASTER, PGC_S_OVERRIDE);
 }
 
 /*
- * Ask for shared memory and locks.  The cache's tranche is requested even where the cache is off,
+ * Ask for shared memory and locks.  The buffer's tranche is requested even where the buffer is off,
  * so that the list of tranches does not depend on a setting.
  */
 void
@@ -56,10 +54,8 @@ blob_io_shmem_request(void)
 	bytes = add_size(bytes, blob_segment_sync_shmem_size());
 	bytes = add_size(bytes, blob_buffer_shmem_size());
 	bytes = add_size(bytes, blob_write_counts_shmem_size());
-	bytes = add_size(bytes, blob_unlogged_shmem_size());
 	bytes = add_size(bytes, blob_syncer_shmem_size());
 	bytes = add_size(bytes, blob_dirty_shmem_size());
-	bytes = add_size(bytes, blob_disk_room_shmem_size());
 	bytes = add_size(bytes, blob_engine_shmem_size());
 	RequestAddinShmemSpace(bytes);
 
@@ -78,10 +74,8 @@ blob_io_shmem_init(void)
 	blob_segment_sync_shmem_init();
 	blob_buffer_shmem_init();
 	blob_write_counts_shmem_init();
-	blob_unlogged_shmem_init();
 	blob_syncer_shmem_init();
 	blob_dirty_shmem_init();
-	blob_disk_room_shmem_init();
 	blob_engine_shmem_init();
 }
 

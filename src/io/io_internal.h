@@ -23,8 +23,8 @@ pg_noreturn extern void blob_io_not_preloaded(void);
 /* segment.c: fsync() a directory, PANIC on failure. */
 extern void blob_segment_sync_directory(const char *path);
 
-/* segment.c: count the removal of a file, see blob_segment_removals(); a full barrier. */
-extern void blob_segment_count_removal(void);
+/* segment.c: count the removal of this file, see blob_segment_removals(); a full barrier. */
+extern void blob_segment_count_removal(const char *path);
 
 /* segment_sync.c */
 extern Size blob_segment_sync_shmem_size(void);

@@ -1,6 +1,6 @@
 /*
  * io/segment.c
- *	  Segment files of the extent store: names, reservation, descriptors.
+ *	  Segment files of the extent store: names, descriptors, direct or buffered I/O.
  *
  * Layout.  $PGDATA/pg_blobext/<dboid>.<incarnation>/<segment>, each file at most 1 GiB.  A file is
  * made empty, then its directory is synced, and only then does the file get a size.  So a file of a
@@ -23,7 +23,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "access/xlogutils.h"
 #include "common/file_perm.h"
 #include "utils/wait_event.h"
 #include "core/settings.h"
@@ -36,12 +35,6 @@
 #include "storage/shmem.h"
 
 #define PROBE_PATH BLOB_STORE_DIR "/direct_io_probe"
-
-/* Bytes that one write() of zeros covers, where fallocate() is not supported. */
-#define ZERO_BYTES (256 * 1024)
-
-/* The unit of st_blocks, whatever the file system. */
-#define STAT_BLOCK_BYTES 512
 
 typedef struct SegmentShared
 {
@@ -69,8 +62,8 @@ static OpenSegment open_segments[BLOB_SEGMENT_PINS];
 static int	open_segment_count = 0;
 static uint64 use_clock = 0;
 
-/* Never written: its pages stay the kernel's zero page. */
-static char zero_bytes[ZERO_BYTES] __attribute__((aligned(BLOB_PAGE_SIZE)));
+/* Never written. */
+static char zero_page[BLOB_PAGE_SIZE] __attribute__((aligned(BLOB_PAGE_SIZE)));
 
 Size
 blob_segment_shmem_size(void)
@@ -94,7 +87,7 @@ probe_direct_write(void)
 	else
 	{
 		errno = 0;
-		written = pwrite(fd, zero_bytes, BLOB_PAGE_SIZE, 0);
+		written = pwrite(fd, zero_page, BLOB_PAGE_SIZE, 0);
 		if (written != BLOB_PAGE_SIZE)
 			error = errno ? errno : ENOSPC;
 		close(fd);
@@ -241,8 +234,9 @@ blob_segment_make_dir(const BlobStoreId *store)
 }
 
 void
-blob_segment_count_removal(void)
+blob_segment_count_removal(const char *path)
 {
+	Assert(access(path, F_OK) != 0);
 	pg_atomic_fetch_add_u64(&segment_shared->removals, 1);
 }
 
@@ -465,349 +459,4 @@ blob_segment_open(const BlobStoreId *store, uint32 segment_no, BlobSegmentMissin
 	if (missing == BLOB_SEGMENT_CREATE && !entry->name_is_durable)
 		make_name_durable(entry);
 	return entry->fd;
-}
-
-/*
- * Lengthen the file with zeros to end_bytes; returns 0 or the errno.  Bytes below the present end
- * may be content, and are left alone.
- */
-static int
-write_zeros(int fd, uint64 end_bytes)
-{
-	struct stat status;
-	uint64		offset;
-
-	if (fstat(fd, &status) != 0)
-		return errno;
-
-	offset = TYPEALIGN64(BLOB_PAGE_SIZE, (uint64) status.st_size);
-	while (offset < end_bytes)
-	{
-		ssize_t		written;
-
-		written = pwrite(fd, zero_bytes, Min(ZERO_BYTES, end_bytes - offset), offset);
-		if (written < 0 && errno == EINTR)
-			continue;
-		if (written < 0)
-			return errno;
-		/* Less than a page was written, directly or not: the disk is about to be full. */
-		written -= written % BLOB_PAGE_SIZE;
-		if (written == 0)
-			return ENOSPC;
-		offset += written;
-	}
-	return 0;
-}
-
-/* Reserve bytes in an open file; returns 0 or the errno. */
-static int
-allocate_bytes(int fd, uint64 offset_bytes, uint64 length_bytes)
-{
-	int			result;
-
-	do
-	{
-		result = fallocate(fd, 0, offset_bytes, length_bytes);
-	} while (result != 0 && errno == EINTR);
-
-	if (result == 0)
-		return 0;
-	if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL)
-		return write_zeros(fd, offset_bytes + length_bytes);
-	return errno;
-}
-
-/* Reserve bytes of an open segment file. */
-static void
-reserve_bytes(int fd, const BlobStoreId *store, uint32 segment_no, uint64 offset_bytes,
-			  uint64 length_bytes)
-{
-	char		path[MAXPGPATH];
-	int			error;
-
-	blob_segment_path(path, sizeof(path), store, segment_no);
-	pgstat_report_wait_start(PG_WAIT_EXTENSION);
-	error = allocate_bytes(fd, offset_bytes, length_bytes);
-	pgstat_report_wait_end();
-	if (error != 0)
-	{
-		bool		is_full = (error == ENOSPC || error == EDQUOT);
-
-		errno = error;
-		ereport(ERROR,
-				(is_full ? errcode(ERRCODE_DISK_FULL) : errcode_for_file_access(),
-				 errmsg("could not reserve space for blob content: %m"),
-				 errdetail("Extending blob segment file \"%s\" by %llu bytes failed.",
-						   path, (unsigned long long) length_bytes),
-				 is_full ? errhint("Check free disk space and quotas.") : 0));
-	}
-}
-
-/* Make a reservation durable. */
-static void
-sync_reservation(int fd, const BlobStoreId *store, uint32 segment_no)
-{
-	char		path[MAXPGPATH];
-	int			error;
-
-	blob_segment_path(path, sizeof(path), store, segment_no);
-	pgstat_report_wait_start(PG_WAIT_EXTENSION);
-	error = pg_fsync(fd) != 0 ? errno : 0;
-	pgstat_report_wait_end();
-	if (error != 0)
-	{
-		/*
-		 * The error may concern content of returned values in this file, and is reported only once.
-		 */
-		errno = error;
-		ereport(PANIC,
-				(errcode_for_file_access(),
-				 errmsg("could not fsync blob segment file \"%s\": %m", path)));
-	}
-}
-
-/* Reserve bytes of one segment file, durably. */
-static void
-reserve_in_segment(const BlobStoreId *store, uint32 segment_no,
-				   uint64 offset_bytes, uint64 length_bytes)
-{
-	/* Syncs the directory of a new file. */
-	int			fd = blob_segment_open(store, segment_no, BLOB_SEGMENT_CREATE);
-
-	reserve_bytes(fd, store, segment_no, offset_bytes, length_bytes);
-	sync_reservation(fd, store, segment_no);
-}
-
-/*
- * Give back the space that a failed reservation took.  Otherwise a value that was too large would
- * leave a full disk behind, which would stop the server's WAL.  Beyond the size that a file had
- * before there is no content, because reservations are serialised.  Best effort, never throws.
- */
-static void
-give_back(const BlobStoreId *store, uint32 first_segment_no, const int64 *bytes_before, int count)
-{
-	for (int i = 0; i < count; i++)
-	{
-		char		path[MAXPGPATH];
-		struct stat status;
-
-		blob_segment_path(path, sizeof(path), store, first_segment_no + i);
-		if (stat(path, &status) == 0 && status.st_size > bytes_before[i] &&
-			truncate(path, bytes_before[i]) != 0)
-			ereport(LOG,
-					(errcode_for_file_access(),
-					 errmsg("could not truncate blob segment file \"%s\": %m", path)));
-	}
-}
-
-/*
- * The bytes that were reserved before must be there: making the file anew would turn an error of
- * its readers into zeros.  Replay makes this check by itself (recovery/invalid_segments.h).
- */
-static void
-check_reserved_before(const BlobStoreId *store, uint32 segment_no, int64 file_bytes,
-					  uint64 reserved_bytes)
-{
-	char		path[MAXPGPATH];
-
-	if (InRecovery || Max(file_bytes, 0) >= (int64) reserved_bytes)
-		return;
-	blob_segment_path(path, sizeof(path), store, segment_no);
-	ereport(ERROR,
-			(errcode(file_bytes < 0 ? ERRCODE_UNDEFINED_FILE : ERRCODE_DATA_CORRUPTED),
-			 file_bytes < 0 ? errmsg("blob segment file \"%s\" is missing", path) :
-			 errmsg("blob segment file \"%s\" is too short", path),
-			 errhint("Restore the file from a backup; blobext_check() lists the affected "
-					 "values.")));
-}
-
-void
-blob_segment_reserve(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo end_page)
-{
-	uint32		first_segment_no = blob_segment_of(first_page);
-	int64	   *bytes_before;
-	volatile int count = 0;
-
-	Assert(end_page <= BLOB_MAX_PAGE_NO + 1);
-	if (first_page >= end_page)
-		return;
-
-	bytes_before = palloc(sizeof(int64) *
-						  (blob_segment_of(end_page - 1) - first_segment_no + 1));
-	PG_TRY();
-	{
-		for (BlobPageNo page = first_page; page < end_page;)
-		{
-			uint32		segment_no = blob_segment_of(page);
-			BlobPageNo	segment_start = segment_no * BLOB_SEGMENT_PAGES;
-			BlobPageNo	stop = Min(end_page, segment_start + BLOB_SEGMENT_PAGES);
-			int64		file_bytes = blob_segment_file_bytes(store, segment_no);
-
-			check_reserved_before(store, segment_no, file_bytes,
-								  (page - segment_start) * BLOB_PAGE_SIZE);
-			bytes_before[count] = file_bytes > 0 ? file_bytes : 0;
-			count++;
-			reserve_in_segment(store, segment_no,
-							   (page - segment_start) * BLOB_PAGE_SIZE,
-							   (stop - page) * BLOB_PAGE_SIZE);
-			page = stop;
-		}
-	}
-	PG_CATCH();
-	{
-		give_back(store, first_segment_no, bytes_before, count);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	pfree(bytes_before);
-}
-
-int64
-blob_segment_file_bytes(const BlobStoreId *store, uint32 segment_no)
-{
-	char		path[MAXPGPATH];
-	struct stat status;
-
-	blob_segment_path(path, sizeof(path), store, segment_no);
-	if (stat(path, &status) == 0)
-		return (int64) status.st_size;
-	if (errno != ENOENT)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not stat blob segment file \"%s\": %m", path)));
-	return -1;
-}
-
-int64
-blob_segment_disk_bytes(const BlobStoreId *store, uint32 segment_no)
-{
-	char		path[MAXPGPATH];
-	struct stat status;
-
-	blob_segment_path(path, sizeof(path), store, segment_no);
-	if (stat(path, &status) == 0)
-		return (int64) status.st_blocks * STAT_BLOCK_BYTES;
-	return -1;
-}
-
-/*
- * fallocate() waits for direct writes in flight before it looks at anything.  It does not change
- * blocks that are allocated.
- */
-void
-blob_segment_settle(const BlobStoreId *store, uint32 segment_no)
-{
-	int			fd = blob_segment_open(store, segment_no, BLOB_SEGMENT_MISSING_OK);
-	int			result;
-
-	if (fd < 0)
-		return;
-	pgstat_report_wait_start(PG_WAIT_EXTENSION);
-	do
-		result = fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, BLOB_PAGE_SIZE);
-	while (result != 0 && errno == EINTR);
-	pgstat_report_wait_end();
-
-	/* A file system without fallocate() has no asynchronous direct writes either. */
-	if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not wait for writes to blob segment %u: %m", segment_no)));
-}
-
-bool
-blob_segment_punch(const BlobStoreId *store, BlobPageNo first_page, BlobPageNo end_page)
-{
-	uint32		segment_no = blob_segment_of(first_page);
-	int			fd = blob_segment_open(store, segment_no, BLOB_SEGMENT_TRY);
-	int			result = -1;
-
-	if (fd >= 0)
-	{
-		pgstat_report_wait_start(PG_WAIT_EXTENSION);
-		do
-			result = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-							   (first_page % BLOB_SEGMENT_PAGES) * BLOB_PAGE_SIZE,
-							   (end_page - first_page) * BLOB_PAGE_SIZE);
-		while (result != 0 && errno == EINTR);
-		pgstat_report_wait_end();
-	}
-	if (result == 0 || errno == ENOENT)
-		return true;
-	if (errno == EOPNOTSUPP || errno == ENOSYS)
-		return false;
-	ereport(LOG,
-			(errcode_for_file_access(),
-			 errmsg("could not give blocks of blob segment %u back to the file system: %m",
-					segment_no)));
-	return true;
-}
-
-/* The part of a run that lies in the segment of its page `page`. */
-static uint64
-pages_in_segment(const BlobPageRun *run, BlobPageNo page)
-{
-	BlobPageNo	segment_end = (blob_segment_of(page) + 1) * BLOB_SEGMENT_PAGES;
-
-	return Min(segment_end, run->first_page + run->pages) - page;
-}
-
-/* Make the holes of runs again, after an error. */
-static void
-punch_again(const BlobStoreId *store, const BlobPageRun *runs, int count)
-{
-	for (int i = 0; i < count; i++)
-	{
-		BlobPageNo	end_page = runs[i].first_page + runs[i].pages;
-
-		for (BlobPageNo page = runs[i].first_page; page < end_page;
-			 page += pages_in_segment(&runs[i], page))
-			(void) blob_segment_punch(store, page, page + pages_in_segment(&runs[i], page));
-	}
-}
-
-/* Reserve the blocks of holes; each file is synced once, when the next run is in another one. */
-static void
-fill_runs(const BlobStoreId *store, const BlobPageRun *runs, int count)
-{
-	int			fd = -1;
-	uint32		segment_no = 0;
-
-	for (int i = 0; i < count; i++)
-	{
-		BlobPageNo	end_page = runs[i].first_page + runs[i].pages;
-		BlobPageNo	page = runs[i].first_page;
-
-		while (page < end_page)
-		{
-			uint64		pages = pages_in_segment(&runs[i], page);
-
-			if (fd < 0 || segment_no != blob_segment_of(page))
-			{
-				if (fd >= 0)
-					sync_reservation(fd, store, segment_no);
-				segment_no = blob_segment_of(page);
-				fd = blob_segment_open(store, segment_no, BLOB_SEGMENT_MUST_EXIST);
-			}
-			reserve_bytes(fd, store, segment_no, (page % BLOB_SEGMENT_PAGES) * BLOB_PAGE_SIZE,
-						  pages * BLOB_PAGE_SIZE);
-			page += pages;
-		}
-	}
-	sync_reservation(fd, store, segment_no);
-}
-
-void
-blob_segment_fill(const BlobStoreId *store, const BlobPageRun *runs, int count)
-{
-	PG_TRY();
-	{
-		fill_runs(store, runs, count);
-	}
-	PG_CATCH();
-	{
-		punch_again(store, runs, count);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
 }

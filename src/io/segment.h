@@ -37,6 +37,15 @@ extern void blob_segment_path(char *path, size_t path_bytes, const BlobStoreId *
 /* Make the store's directory, durably; no error when it exists. */
 extern void blob_segment_make_dir(const BlobStoreId *store);
 
+/* Free pages of one segment that are to get blocks. */
+typedef struct BlobSegmentPart
+{
+	BlobPageNo	first_page;
+	uint64		pages;
+	bool		is_hole;		/* of a file; else the file ends where they begin, or before */
+	int64		bytes_before;	/* of the file, -1: none; set by the functions below */
+} BlobSegmentPart;
+
 /*
  * Reserve the pages [first_page, end_page) with fallocate(), making files where needed.  Files,
  * sizes and directory are durable on return.  The caller serialises reservations of one store.
@@ -48,6 +57,12 @@ extern void blob_segment_make_dir(const BlobStoreId *store);
  */
 extern void blob_segment_reserve(const BlobStoreId *store, BlobPageNo first_page,
 								 BlobPageNo end_page);
+
+/*
+ * The same for parts, in page order: holes that are filled, and pages behind the end of a file.  If
+ * a hole is not inside of its file, that is an ERROR.  After an error the holes are made again.
+ */
+extern void blob_segment_fill(const BlobStoreId *store, BlobSegmentPart *parts, int count);
 
 /*
  * An open descriptor of the segment file, opened with O_DIRECT where the cluster's store allows it
@@ -87,7 +102,7 @@ extern bool blob_segment_is_direct(void);
  */
 extern bool blob_segment_sync(const BlobStoreId *store, uint32 segment_no, uint64 start_time);
 
-/* The same for completed writes; dirty pages are left alone. */
+/* The same for completed writes, also with fsync = off; dirty pages are left alone. */
 extern bool blob_segment_sync_written(const BlobStoreId *store, uint32 segment_no);
 
 /*
@@ -110,12 +125,6 @@ extern bool blob_segment_remove(const BlobStoreId *store, uint32 segment_no);
  */
 extern bool blob_segment_punch(const BlobStoreId *store, BlobPageNo first_page,
 							   BlobPageNo end_page);
-
-/*
- * Reserve the blocks of punched pages again, durably.  The runs are in page order.  ERROR as for
- * blob_segment_reserve(); then the holes are made again.
- */
-extern void blob_segment_fill(const BlobStoreId *store, const BlobPageRun *runs, int count);
 
 /*
  * Remove a whole store, durably; true if it is gone.  Failures are WARNINGs.  Can be cancelled

@@ -2,7 +2,7 @@
  * io/segment_remove.c
  *	  Removal of segment files and of the directories of stores.
  *
- * The syncer and the list of dirty frames must not mistake a removed file for a missing one:
+ * The syncer and the list of dirty slabs must not mistake a removed file for a missing one:
  * see "Removed files and missing files" in the README of this folder.
  */
 #include "postgres.h"
@@ -17,9 +17,18 @@
 #include "miscadmin.h"
 #include "storage/fd.h"
 
+/* Take a name away; true if it is gone, otherwise errno says why.  No process writes meanwhile. */
+static bool
+take_name(const char *path)
+{
+	blob_dirty_check_removing();
+	return unlink(path) == 0 || errno == ENOENT;
+}
+
 /*
  * The order of steps matters: see "Removed files and missing files" in the README.  The count is a
- * full barrier: a process that sees the new count finds the name gone.
+ * full barrier: a process that sees the new count finds the name gone.  Dirty pages are of no use
+ * any more also if the name stays: written later, they would replace those of the pages' next life.
  */
 static bool
 unlink_segment(const BlobStoreId *store, uint32 segment_no, const char *path)
@@ -29,14 +38,14 @@ unlink_segment(const BlobStoreId *store, uint32 segment_no, const char *path)
 	int			fd = BasicOpenFile(path, O_RDWR | O_CLOEXEC | PG_BINARY);
 
 	blob_dirty_begin_removal();
-	is_gone = unlink(path) == 0 || errno == ENOENT;
+	is_gone = take_name(path);
 	error = errno;
 	if (is_gone)
 	{
-		blob_segment_count_removal();
+		blob_segment_count_removal(path);
 		blob_syncer_forget(store, segment_no);
 	}
-	blob_dirty_end_removal(is_gone ? store : NULL, segment_no);
+	blob_dirty_end_removal(store, segment_no);
 	if (fd >= 0)
 	{
 		/* Other processes may keep the file open for long; its space is wanted now. */
@@ -74,7 +83,7 @@ blob_segment_remove(const BlobStoreId *store, uint32 segment_no)
 }
 
 /*
- * Remove the files of a store, and have the syncer and the list of dirty frames forget them.
+ * Remove the files of a store, and have the syncer and the list of dirty slabs forget them.
  * False if one of them is still there.
  */
 static bool

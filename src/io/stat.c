@@ -93,6 +93,9 @@ blob_stat_shmem_init(void)
 	pg_atomic_init_u64(&blob_stat->punched_bytes, 0);
 	pg_atomic_init_u64(&blob_stat->filled_bytes, 0);
 	pg_atomic_init_u64(&blob_stat->stale_reads, 0);
+	pg_atomic_init_u64(&blob_stat->damaged_pages, 0);
+	pg_atomic_init_u64(&blob_stat->damage_unlisted, 0);
+	pg_atomic_init_u64(&blob_stat->repaired_pages, 0);
 }
 
 /* Free entries have zeros: no process of a database that is gone counts any more. */

@@ -41,10 +41,13 @@ typedef struct BlobStat
 	pg_atomic_uint64 punched_bytes; /* of free pages, given back to the file system */
 	pg_atomic_uint64 filled_bytes;	/* of such pages, taken again */
 	pg_atomic_uint64 stale_reads;	/* reads refused because an extent was reused */
+	pg_atomic_uint64 damaged_pages; /* pages without their checksum that came into the list */
+	pg_atomic_uint64 damage_unlisted;	/* findings of such pages while the list was full */
+	pg_atomic_uint64 repaired_pages;	/* listed pages that were written anew */
 } BlobStat;
 
 /*
- * What a database adds to the counters of the same names.  Entries are claimed by compare-and-swap
+ * What a database adds to the counters of the same names.  Entries are taken by compare-and-swap
  * and read without a lock.  A database may have two of them: their sum counts.
  */
 typedef struct BlobDatabaseStat

@@ -42,8 +42,12 @@
 #define NAME "blobext syncer"
 #define RESTART_S 1
 
-/* Room on the list.  A backend that finds the list full syncs the segment itself. */
+/*
+ * Room on the list.  A backend that finds the list full syncs the segment itself.  Of those that
+ * the syncer has taken some may be left, when it takes as many as there can be once more.
+ */
 #define MAX_LISTED 256
+#define MAX_TAKEN (2 * MAX_LISTED)
 
 /* While the syncer holds up checkpoints: how often it looks whether one has begun, in ms. */
 #define POLL_MS 10
@@ -75,7 +79,15 @@ typedef struct ListedSegment
 {
 	BlobStoreId store;
 	uint32		segment_no;
+	uint64		time;			/* of blob_dirty_time(), when it was handed over last */
 } ListedSegment;
+
+/* Segments, each of them once. */
+typedef struct SegmentList
+{
+	int			count;
+	ListedSegment segments[MAX_TAKEN];
+} SegmentList;
 
 typedef struct SyncerShared
 {
@@ -85,10 +97,8 @@ typedef struct SyncerShared
 	bool		sleeps;			/* the syncer waits until a backend wakes it */
 	Latch	   *latch;
 	pg_atomic_uint64 wanted;	/* how often backends have wanted the syncer, since the start */
-	int			listed_count;
-	ListedSegment listed[MAX_LISTED + 1];	/* the first one has waited longest */
-	bool		is_syncing;		/* syncing was taken from the list; not removed since */
-	ListedSegment syncing;
+	SegmentList listed;			/* by backends */
+	SegmentList taken;			/* from it by the syncer; not synced, nor removed since */
 } SyncerShared;
 
 static SyncerShared *shared;
@@ -151,47 +161,67 @@ is_of(const ListedSegment *entry, const BlobStoreId *store, uint32 segment_no)
 		blob_store_id_equals(&entry->store, store);
 }
 
+/* The place of a segment on a list, or -1. */
+static int
+find(const SegmentList *list, const BlobStoreId *store, uint32 segment_no)
+{
+	for (int i = 0; i < list->count; i++)
+	{
+		if (is_of(&list->segments[i], store, segment_no))
+			return i;
+	}
+	return -1;
+}
+
 /*
- * The states of the list.  Backends add to it only while the syncer accepts, which it does only
- * while checkpoints wait for it; it sleeps only when it does not accept.  No segment is listed
- * twice.  The caller holds the lock.
+ * The states of the lists.  Backends add to theirs only while the syncer accepts, which it does
+ * only while checkpoints wait for it; it sleeps only when it does not accept.  No segment is twice
+ * on a list.  The caller holds the lock.
  */
 static void
-assert_list(void)
+assert_lists(void)
 {
 #ifdef USE_ASSERT_CHECKING
+	const SegmentList *lists[] = {&shared->listed, &shared->taken};
+
 	Assert(LWLockHeldByMe(shared->lock));
 	Assert(!(shared->accepts && shared->sleeps));
-	Assert(shared->listed_count >= 0 && shared->listed_count <= MAX_LISTED + 1);
-	for (int i = 0; i < shared->listed_count; i++)
+	Assert(shared->listed.count <= MAX_LISTED && shared->taken.count <= MAX_TAKEN);
+	for (int no = 0; no < (int) lengthof(lists); no++)
 	{
-		for (int other = 0; other < i; other++)
-			Assert(!is_of(&shared->listed[other], &shared->listed[i].store,
-						  shared->listed[i].segment_no));
+		for (int i = 0; i < lists[no]->count; i++)
+			Assert(find(lists[no], &lists[no]->segments[i].store,
+						lists[no]->segments[i].segment_no) == i);
 	}
 #endif
 }
 
-/*
- * List a segment, if it is not listed yet; false if there would be more than limit.  The caller
- * holds the lock exclusively.
- */
-static bool
-list(const BlobStoreId *store, uint32 segment_no, int limit)
+/* Add a segment to a list, or raise its time.  The caller holds the lock exclusively. */
+static void
+add(SegmentList *list, const ListedSegment *segment)
 {
-	ListedSegment *entry;
+	int			place = find(list, &segment->store, segment->segment_no);
 
-	for (int i = 0; i < shared->listed_count; i++)
-	{
-		if (is_of(&shared->listed[i], store, segment_no))
-			return true;
-	}
-	if (shared->listed_count >= limit)
+	if (place < 0)
+		list->segments[list->count++] = *segment;
+	else
+		list->segments[place].time = segment->time;
+}
+
+/* List a segment that is handed over; false if there is no room.  As above. */
+static bool
+list(const BlobStoreId *store, uint32 segment_no)
+{
+	ListedSegment segment = {
+		.store = *store,
+		.segment_no = segment_no,
+		.time = blob_dirty_time()
+	};
+
+	if (shared->listed.count == MAX_LISTED && find(&shared->listed, store, segment_no) < 0)
 		return false;
-	entry = &shared->listed[shared->listed_count++];
-	entry->store = *store;
-	entry->segment_no = segment_no;
-	assert_list();
+	add(&shared->listed, &segment);
+	assert_lists();
 	return true;
 }
 
@@ -212,7 +242,7 @@ blob_syncer_hand_over(const BlobStoreId *store, uint32 segment_no, XLogRecPtr re
 	if (!shared->accepts)
 		wake();
 	else if (shared->held_redo <= redo && blob_segment_removals() == removals)
-		is_listed = list(store, segment_no, MAX_LISTED);
+		is_listed = list(store, segment_no);
 	LWLockRelease(shared->lock);
 	if (is_listed)
 		blob_stat_count(syncs_handed_over, 1);
@@ -246,111 +276,141 @@ blob_syncer_wake(void)
 
 /* ---- for the removal of files ---- */
 
-void
-blob_syncer_forget(const BlobStoreId *store, uint32 segment_no)
+/* Take segments off a list.  The caller holds the lock exclusively. */
+static void
+forget(SegmentList *list, const BlobStoreId *store, uint32 segment_no)
 {
 	int			kept = 0;
 
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < shared->listed_count; i++)
+	for (int i = 0; i < list->count; i++)
 	{
-		if (!is_of(&shared->listed[i], store, segment_no))
-			shared->listed[kept++] = shared->listed[i];
+		if (!is_of(&list->segments[i], store, segment_no))
+			list->segments[kept++] = list->segments[i];
 	}
-	shared->listed_count = kept;
-	assert_list();
-	if (is_of(&shared->syncing, store, segment_no))
-		shared->is_syncing = false;
+	list->count = kept;
+}
+
+void
+blob_syncer_forget(const BlobStoreId *store, uint32 segment_no)
+{
+	blob_dirty_check_counted();
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	forget(&shared->listed, store, segment_no);
+	forget(&shared->taken, store, segment_no);
+	assert_lists();
 	LWLockRelease(shared->lock);
 }
 
 /* ---- the process ---- */
 
-/* Take the first of the list; false if there is none. */
-static bool
-take_first(ListedSegment *first)
+/* Take all segments from the list. */
+static void
+take_listed(void)
 {
-	bool		is_taken;
-
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	is_taken = shared->listed_count > 0;
-	if (is_taken)
+	for (int i = 0; i < shared->listed.count; i++)
+		add(&shared->taken, &shared->listed.segments[i]);
+	shared->listed.count = 0;
+	assert_lists();
+	LWLockRelease(shared->lock);
+}
+
+static int
+count_taken(void)
+{
+	int			count;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	count = shared->taken.count;
+	LWLockRelease(shared->lock);
+	return count;
+}
+
+/* The segment at this place of those that were taken; false if they are fewer by now. */
+static bool
+get_taken(int place, ListedSegment *segment)
+{
+	bool		is_there;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	is_there = place < shared->taken.count;
+	if (is_there)
+		*segment = shared->taken.segments[place];
+	LWLockRelease(shared->lock);
+	return is_there;
+}
+
+/*
+ * A segment that was taken has been synced, or its file was not there.  False if the file is
+ * missing: then the segment stays.  It does not, if blob_syncer_forget() was called for it.
+ */
+static bool
+finish_taken(const ListedSegment *segment, bool is_synced)
+{
+	bool		is_missing;
+
+	if (!is_synced)
 	{
-		*first = shared->listed[0];
-		shared->listed_count--;
-		memmove(&shared->listed[0], &shared->listed[1],
-				shared->listed_count * sizeof(ListedSegment));
-		shared->syncing = *first;
-		shared->is_syncing = true;
+		/* A process that has removed the file may not have come to that call yet: wait for it. */
+		blob_dirty_begin_removal();
+		blob_dirty_end_removal(NULL, 0);
 	}
-	LWLockRelease(shared->lock);
-	return is_taken;
-}
-
-/*
- * Put a segment that was taken back on the list.  False if that is not wanted, because
- * blob_syncer_forget() was called for it.
- */
-static bool
-put_back(const ListedSegment *taken)
-{
-	bool		is_wanted;
-
-	/* A process that has removed the file may not have come to that call yet: wait for it. */
-	blob_dirty_begin_removal();
-	blob_dirty_end_removal(NULL, 0);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	is_wanted = shared->is_syncing;
-	if (is_wanted)				/* there is room for one more than backends may list */
-		(void) list(&taken->store, taken->segment_no, MAX_LISTED + 1);
+	is_missing = !is_synced && find(&shared->taken, &segment->store, segment->segment_no) >= 0;
+	if (!is_missing)
+		forget(&shared->taken, &segment->store, segment->segment_no);
 	LWLockRelease(shared->lock);
-	return is_wanted;
+	return !is_missing;
 }
 
 /*
- * Sync the first segment of the list, if there is one.  False if its file is missing: then it stays
- * on the list.
+ * Sync a segment that was taken, whose pages were written up to this time.  False if its file is
+ * missing.
  */
 static bool
-sync_first(void)
+sync_taken(const ListedSegment *segment, uint64 written_until)
 {
-	ListedSegment first;
 	bool		exists;
 
-	if (!take_first(&first))
-		return true;
+	/* A page that is written after the sync of its segment would not be durable. */
+	Assert(segment->time <= written_until);
+	/* A backend with fsync = on relies on the sync: so it comes also if that is off by now. */
 	blob_stat_count(background_syncs, 1);
 	START_CRIT_SECTION();
-	exists = blob_segment_sync_written(&first.store, first.segment_no);
+	exists = blob_segment_sync_written(&segment->store, segment->segment_no);
 	END_CRIT_SECTION();
-	if (exists || !put_back(&first))
+	if (finish_taken(segment, exists))
 		return true;
-	failure.store = first.store;
-	failure.segment_no = first.segment_no;
+	failure.store = segment->store;
+	failure.segment_no = segment->segment_no;
 	failure.error = ENOENT;
 	return false;
 }
 
 /*
- * Write the dirty pages, and sync the segments that are on the list now.  A failed sync is a PANIC,
- * and recovery writes from the WAL: the kernel reports the error only once.  False if pages could
- * not be written, or a file is missing, that is not there although no process has removed it.  Then
- * the pages are dirty still, and the segments on the list.
+ * Take the segments from the list, write the dirty pages, and sync these segments, in this order: a
+ * segment that is handed over again meanwhile, with other pages, is on the list again.  A failed
+ * sync is a PANIC, and recovery writes from the WAL: the kernel reports the error only once.  False
+ * if pages could not be written, or a file is missing, that is not there although no process has
+ * removed it.  Then the pages are dirty still, and the segments are taken.
  */
 static bool
 sync_listed(void)
 {
+	ListedSegment segment;
+	uint64		time;
 	bool		is_done = true;
-	int			count;
 
-	LWLockAcquire(shared->lock, LW_SHARED);
-	count = shared->listed_count;
-	LWLockRelease(shared->lock);
-
+	take_listed();
+	time = blob_dirty_time();
 	if (!blob_dirty_write_all(&failure))
 		return false;
-	while (count-- > 0)
-		is_done &= sync_first();
+	/* From the last one on: a removal moves those behind it. */
+	for (int place = count_taken() - 1; place >= 0; place--)
+	{
+		if (get_taken(place, &segment))
+			is_done &= sync_taken(&segment, time);
+	}
 	return is_done;
 }
 
@@ -468,9 +528,9 @@ set_accepts(bool accepts)
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	assert_holding();
 	Assert(shared->accepts != accepts);
-	Assert(!accepts || shared->listed_count == 0);
+	Assert(!accepts || (shared->listed.count == 0 && shared->taken.count == 0));
 	shared->accepts = accepts;
-	assert_list();
+	assert_lists();
 	shared->held_redo = GetRedoRecPtr();
 	LWLockRelease(shared->lock);
 }
@@ -491,9 +551,9 @@ assert_all_is_durable(void)
 {
 #ifdef USE_ASSERT_CHECKING
 	LWLockAcquire(shared->lock, LW_SHARED);
-	assert_list();
+	assert_lists();
 	assert_holding();
-	Assert(!shared->accepts && shared->listed_count == 0);
+	Assert(!shared->accepts && shared->listed.count == 0 && shared->taken.count == 0);
 	LWLockRelease(shared->lock);
 	blob_dirty_check_written();
 #endif
@@ -552,9 +612,9 @@ sleep_until_wanted(void)
 
 	pgstat_report_activity(STATE_IDLE, NULL);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	Assert(shared->listed_count == 0);
+	Assert(shared->listed.count == 0);
 	shared->sleeps = true;
-	assert_list();
+	assert_lists();
 	LWLockRelease(shared->lock);
 	while (sleeps)
 	{

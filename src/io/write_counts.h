@@ -2,13 +2,13 @@
  * io/write_counts.h
  *	  Counts of writes of content, by the region of the store in which they lie.
  *
- * A process that fills a frame with pages of which it knows no value notes the count of their
- * region before the fill.  A process that has written pages of content, other than from frames that
+ * A process that fills a slab with pages of which it knows no value notes the count of their
+ * region before the fill.  A process that has written pages of content, other than from slabs that
  * are in the table of the buffer, raises the counts before the pages belong to a complete value.
  * So a reader of a value, which finds the count unchanged, knows that the value's pages had been
  * written when the fill began.  See "Neighbours" in the README of this folder.
  *
- * Regions share counts; that outdates more frames than necessary.
+ * Regions share counts; that outdates more slabs than necessary.
  */
 #ifndef BLOB_WRITE_COUNTS_H
 #define BLOB_WRITE_COUNTS_H

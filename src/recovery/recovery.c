@@ -22,15 +22,17 @@
 #include "core/compat.h"
 #include "io/engine.h"
 #include "io/segment.h"
-#include "io/unlogged.h"
 #include "recovery/content_queue.h"
 #include "recovery/invalid_segments.h"
+#include "recovery/record.h"
 #include "recovery/recovery.h"
 #include "recovery/redo_hooks.h"
 #include "recovery/replay_origin.h"
 #include "store/map_page.h"
+#include "store/map_sums.h"
 #include "storage/bufmgr.h"
 #include "storage/standby.h"
+#include "store/unlogged.h"
 #include "utils/memutils.h"
 #include "wal/records.h"
 
@@ -46,165 +48,62 @@ static bool has_redo_hooks = false;
 static XLogRecPtr last_free_lsn;
 static XLogRecPtr crash_safe_lsn;
 
-static BlobStoreId
-store_of(const BlobWalHeader *header)
-{
-	BlobStoreId store = {.dboid = header->dboid, .incarnation = header->incarnation};
-
-	return store;
-}
-
-/* No part of the record has been carried out: a library that knows it goes on from it. */
-static int
-hint_newer(void)
-{
-	return errhint("Recover with the version of blobext that wrote the WAL, or a later one. "
-				   "Nothing is lost until then.");
-}
-
-static void
-require_known_version(const BlobWalHeader *header)
-{
-	if (header->version < BLOB_WAL_VERSION_1 || header->version > BLOB_WAL_NEWEST_VERSION)
-		ereport(PANIC,
-				(errmsg("blobext cannot replay WAL of format version %u", header->version),
-				 errdetail("This library reads versions %d to %d.", BLOB_WAL_VERSION_1,
-						   BLOB_WAL_NEWEST_VERSION),
-				 hint_newer()));
-}
-
-/* Only a later library can find the files of another place. */
-static void
-require_known_place(uint32 place)
-{
-	if (place != BLOB_DEFAULT_PLACE)
-		ereport(PANIC,
-				(errmsg("blobext cannot replay WAL of storage place %u", place),
-				 errdetail("This library knows the default place only."),
-				 hint_newer()));
-}
+/* Change a page of the map as the data of the record's block say; these may be unaligned. */
+typedef void (*PageChange) (Page page, const void *data, size_t length);
 
 /*
- * PANIC unless is_right: the record is damaged, or its version of the format has no such record.
- * "what" names the problem in the message.
+ * Change a block of the map, by the page's LSN once; a new one is initialised.  Returns its buffer,
+ * which is locked, or InvalidBuffer if the map has it no longer.
  */
-static void
-require_format(XLogReaderState *record, bool is_right, const char *what)
+static Buffer
+change_block(XLogReaderState *record, uint8 block_id, PageChange change)
 {
-	if (!is_right)
-		elog(PANIC, "blobext: %s record at %X/%X: %s",
-			 blob_wal_identify(XLogRecGetInfo(record)), LSN_FORMAT_ARGS(record->ReadRecPtr), what);
-}
+	bool		is_new = (XLogRecGetBlock(record, block_id)->flags & BKPBLOCK_WILL_INIT) != 0;
+	bool		needs_redo = true;
+	Buffer		buffer;
 
-/* PANIC unless this library knows kind and version of the record, and the fixed part is whole. */
-static void
-require_known_record(XLogReaderState *record)
-{
-	const BlobWalHeader *header = (BlobWalHeader *) XLogRecGetData(record);
-	size_t		bytes;
-
-	if (blob_wal_identify(XLogRecGetInfo(record)) == NULL)
-		elog(PANIC, "blobext: unknown WAL record %u", XLogRecGetInfo(record));
-	require_format(record, XLogRecGetDataLen(record) >= sizeof(*header), "too short");
-	require_known_version(header);
-	bytes = blob_wal_fixed_bytes(XLogRecGetInfo(record) & BLOB_WAL_OP_MASK, header->version);
-	require_format(record, bytes > 0, "its version has no such record");
-	require_format(record, XLogRecGetDataLen(record) >= bytes, "too short");
-}
-
-/*
- * Copy the fixed part of a record; fields that its version does not have become zero.  Returns the
- * data that follows the fixed part, which may be unaligned, and its length.
- */
-static const char *
-load_record(XLogReaderState *record, void *fixed, size_t struct_bytes, size_t *data_bytes)
-{
-	const BlobWalHeader *header = (BlobWalHeader *) XLogRecGetData(record);
-	size_t		bytes = blob_wal_fixed_bytes(XLogRecGetInfo(record) & BLOB_WAL_OP_MASK,
-											 header->version);
-
-	Assert(bytes <= struct_bytes);
-	memset(fixed, 0, struct_bytes);
-	memcpy(fixed, header, bytes);
-	*data_bytes = XLogRecGetDataLen(record) - bytes;
-	return (const char *) header + bytes;
-}
-
-/* SEGMENT, REMOVE and RESTORE. */
-static void
-load_segment(XLogReaderState *record, BlobWalSegment *segment)
-{
-	size_t		data_bytes;
-
-	(void) load_record(record, segment, sizeof(*segment), &data_bytes);
-	require_format(record, data_bytes == 0, "too long");
-	require_format(record, segment->reserved == 0, "reserved bytes are not zero");
-	require_known_place(segment->place);
-}
-
-/*
- * Read and lock a map block; a new one is initialised.  True if the record's change has yet to be
- * made.  Either way finish_block() comes next.
- */
-static bool
-lock_block(XLogReaderState *record, uint8 block_id, Buffer *buffer)
-{
-	if ((XLogRecGetBlock(record, block_id)->flags & BKPBLOCK_WILL_INIT) == 0)
-		return XLogReadBufferForRedo(record, block_id, buffer) == BLK_NEEDS_REDO;
-
-	*buffer = XLogInitBufferForRedo(record, block_id);
-	blob_map_page_init(BufferGetPage(*buffer));
-	return true;
-}
-
-static void
-finish_block(XLogReaderState *record, Buffer buffer, bool is_changed)
-{
-	if (is_changed)
+	if (is_new)
 	{
-		/* A change is made once, by the page's LSN. */
-		Assert(PageGetLSN(BufferGetPage(buffer)) < record->EndRecPtr);
-		PageSetLSN(BufferGetPage(buffer), record->EndRecPtr);
+		buffer = XLogInitBufferForRedo(record, block_id);
+		blob_map_page_init(BufferGetPage(buffer));
+	}
+	else
+		needs_redo = XLogReadBufferForRedo(record, block_id, &buffer) == BLK_NEEDS_REDO;
+	if (needs_redo)
+	{
+		Page		page = BufferGetPage(buffer);
+		Size		length;
+		const char *data = XLogRecGetBlockData(record, block_id, &length);
+
+		Assert(PageGetLSN(page) < record->EndRecPtr);
+		change(page, data, length);
+		PageSetLSN(page, record->EndRecPtr);
 		MarkBufferDirty(buffer);
 	}
+	return buffer;
+}
+
+static void
+replay_block(XLogReaderState *record, uint8 block_id, PageChange change)
+{
+	Buffer		buffer = change_block(record, block_id, change);
+
 	if (BufferIsValid(buffer))
 		UnlockReleaseBuffer(buffer);
 }
 
-/*
- * PANIC if the meta page in a record has a wrong length.  It may be in a full-page image instead.
- */
+/* All blocks of a record; a query of a standby sees none of the changes, or all of them. */
 static void
-require_meta_page(XLogReaderState *record)
+replay_blocks(XLogReaderState *record, PageChange change)
 {
-	const BlobWalHeader *header = (BlobWalHeader *) XLogRecGetData(record);
-	Size		length;
-	const char *data;
+	Buffer		buffers[XLR_MAX_BLOCK_ID + 1];
+	int			count = XLogRecMaxBlockId(record) + 1;
 
-	require_format(record, XLogRecHasBlockRef(record, 0), "no meta page");
-	data = XLogRecGetBlockData(record, 0, &length);
-	require_format(record, data == NULL || (header->version == BLOB_WAL_VERSION_1 ?
-											length == sizeof(BlobMapMeta) :
-											length >= sizeof(BlobMapMeta) &&
-											length <= BLOB_MAP_META_MAX_BYTES),
-				   "a meta page of another length");
-}
-
-/* META and SEGMENT: the meta page gets the content in the record. */
-static void
-replay_meta_page(XLogReaderState *record)
-{
-	Buffer		buffer;
-	bool		needs_redo = lock_block(record, 0, &buffer);
-
-	if (needs_redo)
-	{
-		Size		length;
-		char	   *data = XLogRecGetBlockData(record, 0, &length);
-
-		blob_map_page_set_meta(BufferGetPage(buffer), data, length);
-	}
-	finish_block(record, buffer, needs_redo);
+	for (int i = 0; i < count; i++)
+		buffers[i] = change_block(record, (uint8) i, change);
+	for (int i = 0; i < count; i++)
+		if (BufferIsValid(buffers[i]))
+			UnlockReleaseBuffer(buffers[i]);
 }
 
 /*
@@ -244,63 +143,69 @@ replay_segment(XLogReaderState *record)
 	BlobWalSegment segment;
 	BlobStoreId store;
 
-	load_segment(record, &segment);
-	require_meta_page(record);
-	store = store_of(&segment.header);
+	blob_record_load_segment(record, &segment);
+	blob_record_require_meta_page(record);
+	store = blob_record_store(&segment.header);
 	replay_reservation(&store, segment.first_page, segment.end_page);
-	replay_meta_page(record);
+	replay_block(record, 0, blob_map_page_set_meta);
 }
 
-/* Set the changed entries of one map page, unless the page has them by its LSN. */
-static void
-replay_map_block(XLogReaderState *record, uint8 block_id)
+/* A change of an entry, of those that the data are. */
+static BlobWalMapChange
+load_change(const void *data, size_t change_no)
 {
-	Buffer		buffer;
-	bool		needs_redo = lock_block(record, block_id, &buffer);
+	BlobWalMapChange change;
 
-	if (needs_redo)
-	{
-		Size		length;
-		char	   *data = XLogRecGetBlockData(record, block_id, &length);
-
-		for (Size i = 0; i < length / sizeof(BlobWalMapChange); i++)
-		{
-			BlobWalMapChange change;
-			BlobMapEntry entry;
-
-			memcpy(&change, data + i * sizeof(change), sizeof(change)); /* may be unaligned */
-			entry.generation_state = change.generation_state;
-			entry.measure = change.measure;
-			blob_map_page_set(BufferGetPage(buffer), change.slot, &entry);
-		}
-	}
-	finish_block(record, buffer, needs_redo);
+	memcpy(&change, (const char *) data + change_no * sizeof(change), sizeof(change));
+	return change;
 }
 
-/* The high-water mark of one extent grows.  PANIC if the map has another extent there. */
 static void
-replay_claim(XLogReaderState *record)
+set_entries(Page page, const void *data, size_t length)
 {
-	Buffer		buffer;
-	bool		needs_redo = lock_block(record, 0, &buffer);
-
-	if (needs_redo)
+	for (size_t i = 0; i < length / sizeof(BlobWalMapChange); i++)
 	{
-		Page		page = BufferGetPage(buffer);
-		Size		length;
-		char	   *data = XLogRecGetBlockData(record, 0, &length);
-		BlobWalMapChange change;
-		BlobMapEntry entry;
+		BlobWalMapChange change = load_change(data, i);
+		BlobMapEntry entry = {change.generation_state, change.measure};
 
-		memcpy(&change, data, sizeof(change));	/* may be unaligned */
-		entry = blob_map_page_entries(page)[change.slot];
-		if (entry.generation_state != change.generation_state)
-			elog(PANIC, "blobext: CLAIM of an extent that is not in the map");
-		/* Both have the tier in their upper bits. */
-		entry.measure = Max(entry.measure, change.measure);
 		blob_map_page_set(page, change.slot, &entry);
 	}
-	finish_block(record, buffer, needs_redo);
+}
+
+/* CLAIM: the high-water mark of one extent grows.  PANIC if the map has another extent there. */
+static void
+raise_mark(Page page, const void *data, size_t length)
+{
+	BlobWalMapChange change = load_change(data, 0);
+	BlobMapEntry entry = blob_map_page_entries(page)[change.slot];
+
+	if (entry.generation_state != change.generation_state)
+		elog(PANIC, "blobext: CLAIM of an extent that is not in the map");
+	blob_map_entry_raise_high_water(&entry, change.measure);
+	blob_map_page_set(page, change.slot, &entry);
+}
+
+/* FREE: these entries go. */
+static void
+clear_entries(Page page, const void *data, size_t length)
+{
+	static const BlobMapEntry no_entry;
+
+	for (size_t i = 0; i < length / sizeof(uint16); i++)
+	{
+		uint16		slot;
+
+		memcpy(&slot, (const char *) data + i * sizeof(slot), sizeof(slot));
+		blob_map_page_set(page, slot, &no_entry);
+	}
+}
+
+/* SUMS: checksums of pages.  PANIC if the map has no place for them where the record says. */
+static void
+set_sums(Page page, const void *data, size_t length)
+{
+	if (!blob_map_page_apply_sums(page, data, length))
+		elog(PANIC, "blobext: SUMS that the map has no place for");
 }
 
 /* Cancel a standby's queries whose snapshots see horizon as running. */
@@ -324,32 +229,12 @@ replay_free(XLogReaderState *record)
 	BlobWalFree freed;
 	size_t		data_bytes;
 
-	(void) load_record(record, &freed, sizeof(freed), &data_bytes);
-	require_format(record, freed.reserved == 0, "reserved bytes are not zero");
-	require_format(record, freed.reuse <= BLOB_REUSE_AFTER_FLUSH, "unknown reuse class");
+	(void) blob_record_load(record, &freed, sizeof(freed), &data_bytes);
+	blob_record_require(record, freed.reserved == 0, "reserved bytes are not zero");
+	blob_record_require(record, freed.reuse <= BLOB_REUSE_AFTER_FLUSH, "unknown reuse class");
 	if (InHotStandby)
 		resolve_conflict(record, freed.horizon);
-	for (int block_id = 0; block_id <= XLogRecMaxBlockId(record); block_id++)
-	{
-		static const BlobMapEntry no_entry;
-		Buffer		buffer;
-		bool		needs_redo = lock_block(record, (uint8) block_id, &buffer);
-
-		if (needs_redo)
-		{
-			Size		length;
-			char	   *data = XLogRecGetBlockData(record, block_id, &length);
-
-			for (Size i = 0; i < length / sizeof(uint16); i++)
-			{
-				uint16		slot;
-
-				memcpy(&slot, data + i * sizeof(slot), sizeof(slot));	/* may be unaligned */
-				blob_map_page_set(BufferGetPage(buffer), slot, &no_entry);
-			}
-		}
-		finish_block(record, buffer, needs_redo);
-	}
+	replay_blocks(record, clear_entries);
 	last_free_lsn = record->EndRecPtr;
 }
 
@@ -370,13 +255,6 @@ make_freed_crash_safe(void)
 	crash_safe_lsn = last_free_lsn;
 }
 
-static void
-replay_map_blocks(XLogReaderState *record)
-{
-	for (int block_id = 0; block_id <= XLogRecMaxBlockId(record); block_id++)
-		replay_map_block(record, (uint8) block_id);
-}
-
 /*
  * Files are about to be changed, which cannot be undone: a recovery that begins anew goes on past
  * `end` before it lets queries in.
@@ -394,10 +272,10 @@ replay_remove(XLogReaderState *record)
 	BlobWalAbsence absence;
 	BlobStoreId store;
 
-	load_segment(record, &absence);
-	store = store_of(&absence.header);
+	blob_record_load_segment(record, &absence);
+	store = blob_record_store(&absence.header);
 	XLogFlush(record->EndRecPtr);
-	replay_map_blocks(record);
+	replay_blocks(record, set_entries);
 	assert_past(record->EndRecPtr);
 	(void) blob_segment_remove(&store, blob_segment_of(absence.first_page));
 	blob_invalid_segments_removed(&store, blob_segment_of(absence.first_page));
@@ -410,23 +288,10 @@ replay_restore(XLogReaderState *record)
 	BlobWalAbsence absence;
 	BlobStoreId store;
 
-	load_segment(record, &absence);
-	store = store_of(&absence.header);
+	blob_record_load_segment(record, &absence);
+	store = blob_record_store(&absence.header);
 	replay_reservation(&store, absence.first_page, absence.end_page);
-	replay_map_blocks(record);
-}
-
-/* A run of PUNCH; the record has it unaligned.  PANIC if the run is not inside of a segment. */
-static BlobWalRun
-load_run(XLogReaderState *record, const char *data, uint32 run_no)
-{
-	BlobWalRun	run;
-
-	memcpy(&run, data + run_no * sizeof(run), sizeof(run));
-	require_format(record, run.first_page <= BLOB_MAX_PAGE_NO && run.pages > 0 &&
-				   run.pages <= BLOB_SEGMENT_PAGES - run.first_page % BLOB_SEGMENT_PAGES,
-				   "a run that is not inside of a segment");
-	return run;
+	replay_blocks(record, set_entries);
 }
 
 /*
@@ -439,19 +304,20 @@ replay_punch(XLogReaderState *record)
 	BlobWalPunch punch;
 	BlobStoreId store;
 	size_t		data_bytes;
-	const char *data = load_record(record, &punch, sizeof(punch), &data_bytes);
+	const char *data = blob_record_load(record, &punch, sizeof(punch), &data_bytes);
 
-	require_known_place(punch.place);
-	require_format(record, data_bytes == punch.run_count * sizeof(BlobWalRun), "runs are missing");
+	blob_record_require_known_place(punch.place);
+	blob_record_require(record, data_bytes == punch.run_count * sizeof(BlobWalRun),
+						"runs are missing");
 	for (uint32 i = 0; i < punch.run_count; i++)
-		(void) load_run(record, data, i);
-	store = store_of(&punch.header);
+		(void) blob_record_load_run(record, data, i);
+	store = blob_record_store(&punch.header);
 	XLogFlush(record->EndRecPtr);
-	replay_map_blocks(record);
+	replay_blocks(record, set_entries);
 	assert_past(record->EndRecPtr);
 	for (uint32 i = 0; i < punch.run_count; i++)
 	{
-		BlobWalRun	run = load_run(record, data, i);
+		BlobWalRun	run = blob_record_load_run(record, data, i);
 		uint64		end_bytes = (run.first_page % BLOB_SEGMENT_PAGES + run.pages) * BLOB_PAGE_SIZE;
 
 		if (!blob_invalid_segments_is_lacking(&store, blob_segment_of(run.first_page), end_bytes))
@@ -466,18 +332,19 @@ replay_drop(XLogReaderState *record)
 	BlobWalDrop drop;
 	BlobStoreId store;
 	size_t		data_bytes;
-	const char *data = load_record(record, &drop, sizeof(drop), &data_bytes);
+	const char *data = blob_record_load(record, &drop, sizeof(drop), &data_bytes);
 
-	require_format(record, drop.reserved == 0, "reserved bytes are not zero");
-	require_format(record, data_bytes == drop.place_count * sizeof(uint32), "places are missing");
+	blob_record_require(record, drop.reserved == 0, "reserved bytes are not zero");
+	blob_record_require(record, data_bytes == drop.place_count * sizeof(uint32),
+						"places are missing");
 	for (uint32 i = 0; i < drop.place_count; i++)
 	{
 		uint32		place;
 
 		memcpy(&place, data + i * sizeof(place), sizeof(place));	/* may be unaligned */
-		require_known_place(place);
+		blob_record_require_known_place(place);
 	}
-	store = store_of(&drop.header);
+	store = blob_record_store(&drop.header);
 	XLogFlush(record->EndRecPtr);
 	assert_past(record->EndRecPtr);
 	(void) blob_segment_remove_dir(&store);
@@ -494,13 +361,13 @@ replay_content(XLogReaderState *record)
 {
 	BlobWalContent content;
 	size_t		data_bytes;
-	const char *data = load_record(record, &content, sizeof(content), &data_bytes);
-	BlobStoreId store = store_of(&content.header);
+	const char *data = blob_record_load(record, &content, sizeof(content), &data_bytes);
+	BlobStoreId store = blob_record_store(&content.header);
 	BlobPageNo	page = content.first_page;
 	uint32		left_bytes = content.length_bytes;
 
-	require_known_place(content.place);
-	require_format(record, data_bytes == left_bytes, "bytes are missing");
+	blob_record_require_known_place(content.place);
+	blob_record_require(record, data_bytes == left_bytes, "bytes are missing");
 	while (left_bytes > 0)
 	{
 		uint64		segment_bytes = (BLOB_SEGMENT_PAGES - page % BLOB_SEGMENT_PAGES) *
@@ -523,22 +390,30 @@ replay_content(XLogReaderState *record)
 		blob_content_queue_sync();
 }
 
+/* The ranges behind the fixed part of OMITTED and FETCHED. */
+static BlobGenerationRange *
+load_ranges(XLogReaderState *record, const char *data, size_t data_bytes, uint32 count)
+{
+	BlobGenerationRange *ranges = palloc(data_bytes);
+
+	blob_record_require(record, data_bytes == count * sizeof(BlobGenerationRange),
+						"ranges are missing");
+	memcpy(ranges, data, data_bytes);	/* may be unaligned */
+	return ranges;
+}
+
 /* Note the unlogged content of another server.  This server's own content is in its files. */
 static void
 replay_omitted(XLogReaderState *record)
 {
 	BlobWalOmitted omitted;
 	size_t		data_bytes;
-	const char *data = load_record(record, &omitted, sizeof(omitted), &data_bytes);
-	BlobStoreId store = store_of(&omitted.header);
-	BlobGenerationRange *ranges = palloc(data_bytes);
+	const char *data = blob_record_load(record, &omitted, sizeof(omitted), &data_bytes);
+	BlobStoreId store = blob_record_store(&omitted.header);
+	BlobGenerationRange *ranges = load_ranges(record, data, data_bytes, omitted.range_count);
 
-	require_format(record, data_bytes == omitted.range_count * sizeof(BlobGenerationRange),
-				   "ranges are missing");
-	if (!blob_replay_is_foreign() || blob_invalid_segments_lacks_directory(&store))
-		return;
-	memcpy(ranges, data, data_bytes);	/* may be unaligned */
-	blob_unlogged_add(&store, ranges, omitted.range_count);
+	if (blob_replay_is_foreign() && !blob_invalid_segments_lacks_directory(&store))
+		blob_unlogged_add(&store, ranges, omitted.range_count);
 }
 
 /*
@@ -550,16 +425,13 @@ replay_fetched(XLogReaderState *record)
 {
 	BlobWalFetched fetched;
 	size_t		data_bytes;
-	const char *data = load_record(record, &fetched, sizeof(fetched), &data_bytes);
-	BlobStoreId store = store_of(&fetched.header);
-	BlobGenerationRange *ranges = palloc(data_bytes);
+	const char *data = blob_record_load(record, &fetched, sizeof(fetched), &data_bytes);
+	BlobStoreId store = blob_record_store(&fetched.header);
+	BlobGenerationRange *ranges = load_ranges(record, data, data_bytes, fetched.range_count);
 
-	require_format(record, fetched.reserved == 0, "reserved bytes are not zero");
-	require_format(record, data_bytes == fetched.range_count * sizeof(BlobGenerationRange),
-				   "ranges are missing");
+	blob_record_require(record, fetched.reserved == 0, "reserved bytes are not zero");
 	if (blob_invalid_segments_lacks_directory(&store))
 		return;
-	memcpy(ranges, data, data_bytes);	/* may be unaligned */
 	blob_content_queue_sync();
 	blob_unlogged_remove(&store, ranges, fetched.range_count);
 }
@@ -577,7 +449,7 @@ assert_may_redo(XLogReaderState *record)
 	Assert(InRecovery && CurrentMemoryContext == replay_context);
 	if (!has_redo_hooks)
 		blob_content_queue_check_durable();
-	else if (op != BLOB_WAL_CONTENT && op != BLOB_WAL_ALLOC)
+	else if (op != BLOB_WAL_CONTENT && op != BLOB_WAL_ALLOC && op != BLOB_WAL_SUMS)
 		blob_content_queue_check_complete();
 #endif
 }
@@ -592,23 +464,26 @@ redo(XLogReaderState *record)
 {
 	MemoryContext old_context = MemoryContextSwitchTo(replay_context);
 
-	require_known_record(record);
+	blob_record_require_known(record);
 	assert_may_redo(record);
 	switch (XLogRecGetInfo(record) & BLOB_WAL_OP_MASK)
 	{
 		case BLOB_WAL_META:
-			require_meta_page(record);
-			replay_meta_page(record);
+			blob_record_require_meta_page(record);
+			replay_block(record, 0, blob_map_page_set_meta);
 			break;
 		case BLOB_WAL_SEGMENT:
 			replay_segment(record);
 			break;
 		case BLOB_WAL_ALLOC:
 		case BLOB_WAL_TRIM:
-			replay_map_blocks(record);
+			replay_blocks(record, set_entries);
 			break;
 		case BLOB_WAL_CLAIM:
-			replay_claim(record);
+			replay_block(record, 0, raise_mark);
+			break;
+		case BLOB_WAL_SUMS:
+			replay_blocks(record, set_sums);
 			break;
 		case BLOB_WAL_FREE:
 			replay_free(record);

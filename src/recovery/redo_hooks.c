@@ -22,7 +22,7 @@ static RedoFunction original_redo[RM_MAX_ID + 1];
 
 /*
  * Without hot standby no query runs in recovery: then the records of other resource managers need
- * no content.  ALLOC changes entries of the map that no descriptor names yet.
+ * no content.  ALLOC and SUMS change entries of the map that no descriptor names yet.
  */
 static bool
 needs_complete_content(XLogReaderState *record)
@@ -30,7 +30,7 @@ needs_complete_content(XLogReaderState *record)
 	uint8		op = XLogRecGetInfo(record) & BLOB_WAL_OP_MASK;
 
 	if (XLogRecGetRmid(record) == BLOB_RMGR_ID)
-		return op != BLOB_WAL_CONTENT && op != BLOB_WAL_ALLOC;
+		return op != BLOB_WAL_CONTENT && op != BLOB_WAL_ALLOC && op != BLOB_WAL_SUMS;
 	return standbyState != STANDBY_DISABLED;
 }
 

@@ -1,16 +1,16 @@
 /*
  * store/grow.c
  *	  Growth: loading the free space from the map, reserving more of the disk, reserving
- *	  generations; all under the growth lock.
+ *	  generations; all under the growth lock.  (holes.c fills hollow pages.)
  */
 #include "postgres.h"
 
 #include "access/xlog.h"
 #include "core/compat.h"
-#include "io/disk_room.h"
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "postmaster/bgwriter.h"
+#include "store/disk_room.h"
 #include "store/limits.h"
 #include "store/store_internal.h"
 #include "storage/bufmgr.h"
@@ -50,6 +50,10 @@ typedef struct LoadState
 	BlobPageNo	next_page;		/* pages below it are dealt with */
 	XLogRecPtr	run_lsn;		/* largest LSN of the present free run's blocks */
 	uint64		extent_pages;	/* of the extents so far */
+	uint64		damaged_count;	/* damaged entries */
+	BlobPageNo	damaged_page;	/* the first one */
+	bool		is_in_doubt;	/* pages from next_page on may be an extent with a damaged entry */
+	uint64		lost_pages;		/* that were */
 } LoadState;
 
 static void
@@ -88,6 +92,12 @@ load_free(LoadState *state, BlobPageNo end_page)
 	end_page = Min(end_page, state->shared->reserved_pages);
 	if (end_page <= state->next_page)
 		return;
+	if (state->is_in_doubt)
+	{
+		state->lost_pages += end_page - state->next_page;
+		state->next_page = end_page;
+		return;
+	}
 	if (state->run_lsn > state->completed_redo)
 		state->shared->freed_lsn = Max(state->shared->freed_lsn, state->run_lsn);
 	load_pages(state, &state->shared->free_runs, &state->shared->pending, state->next_page,
@@ -104,15 +114,31 @@ load_entry(LoadState *state, BlobPageNo first_page, const BlobMapEntry *entry, X
 	if (first_page < state->next_page || end_page > state->shared->reserved_pages)
 		report_overlap(first_page);
 	load_free(state, first_page);
+	state->is_in_doubt = false;
 	if (blob_map_entry_is_extent(entry))
 		state->extent_pages += blob_map_entry_pages(entry);
-	if (blob_map_entry_state(entry) == BLOB_MAP_PUNCHED)
-		load_pages(state, &state->shared->punched, &state->shared->punched_pending, first_page,
+	if (blob_map_entry_is_hollow(entry))
+		load_pages(state, &state->shared->hollow, &state->shared->hollow_pending, first_page,
 				   end_page, lsn);
 	if (blob_map_entry_state(entry) == BLOB_MAP_ABSENT)
-		load_pages(state, &state->shared->absent, &state->shared->absent_pending, first_page,
-				   end_page, lsn);
+		state->shared->removed_lsn = Max(state->shared->removed_lsn, lsn);
 	state->next_page = end_page;
+}
+
+/*
+ * A damaged entry.  Inside of an extent, or of hollow pages, it had checksums at most.  Elsewhere
+ * it may have been an extent, which ends where the next entry begins: those pages are not given
+ * out.
+ */
+static void
+load_damaged(LoadState *state, BlobPageNo page)
+{
+	if (state->damaged_count++ == 0)
+		state->damaged_page = page;
+	if (page < state->next_page)
+		return;
+	load_free(state, page);
+	state->is_in_doubt = true;
 }
 
 /* Deal with all pages of one block of the map. */
@@ -128,7 +154,9 @@ load_block(LoadState *state, BlockNumber block, Page page)
 	{
 		const BlobMapEntry *entry = &blob_map_page_entries(page)[slot];
 
-		if (blob_map_entry_state(entry) == BLOB_MAP_FREE)
+		if (blob_map_entry_is_damaged(entry))
+			load_damaged(state, blob_map_page_at(block, slot));
+		if (blob_map_entry_is_vacant(entry) || blob_map_entry_is_damaged(entry))
 			continue;
 		load_entry(state, blob_map_page_at(block, slot), entry, lsn);
 		/* The next run begins here, or in a later block. */
@@ -137,6 +165,7 @@ load_block(LoadState *state, BlockNumber block, Page page)
 	load_free(state, end_page);
 }
 
+/* Deal with all blocks; the log says which entries are damaged. */
 static void
 load_map(Relation map, LoadState *state)
 {
@@ -152,6 +181,16 @@ load_map(Relation map, LoadState *state)
 	}
 	load_free(state, state->shared->reserved_pages);
 	FreeAccessStrategy(strategy);
+	if (state->damaged_count > 0)
+		ereport(LOG,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("blobext: %llu entries of the extent map are damaged",
+						(unsigned long long) state->damaged_count),
+				 errdetail("The first one is that of page %llu. %llu bytes that may belong to "
+						   "values are not given out.",
+						   (unsigned long long) state->damaged_page,
+						   (unsigned long long) (state->lost_pages * BLOB_PAGE_SIZE)),
+				 errhint("Run blobext_check() to see which values are affected.")));
 }
 
 /*
@@ -159,17 +198,11 @@ load_map(Relation map, LoadState *state)
  * ended before it removed the file.
  */
 static void
-remove_orphan(const BlobStoreId *store, BlobStoreShared *shared, uint32 segment_no)
+remove_orphan(const BlobStore *store, uint32 segment_no)
 {
-	BlobPageNo	first_page = segment_no * BLOB_SEGMENT_PAGES;
-	BlobPageNo	end_page = first_page + BLOB_SEGMENT_PAGES;
-	uint64		absent_pages;
-
-	absent_pages = blob_free_runs_count(blob_store_area, &shared->absent, first_page, end_page,
-										NULL) +
-		blob_pending_count(blob_store_area, &shared->absent_pending, first_page, end_page, NULL);
-	if (absent_pages == BLOB_SEGMENT_PAGES && blob_segment_file_bytes(store, segment_no) >= 0)
-		(void) blob_segment_remove(store, segment_no);
+	if (blob_map_is_absent(store->map, segment_no) &&
+		blob_segment_file_bytes(&store->id, segment_no) >= 0)
+		(void) blob_segment_remove(&store->id, segment_no);
 }
 
 /*
@@ -209,15 +242,10 @@ load(BlobStore *store, BlobStoreShared *shared)
 	meta_lsn = blob_map_read_meta_lsn(store->map, &meta);
 	require_directory(&store->id, &meta);
 	blob_limits_note(&store->id, meta_lsn, meta.generation_limit);
-	blob_free_runs_clear(blob_store_area, &shared->free_runs);
-	blob_pending_clear(blob_store_area, &shared->pending);
-	blob_free_runs_clear(blob_store_area, &shared->absent);
-	blob_pending_clear(blob_store_area, &shared->absent_pending);
-	blob_free_runs_clear(blob_store_area, &shared->resting);
-	blob_free_runs_clear(blob_store_area, &shared->punched);
-	blob_pending_clear(blob_store_area, &shared->punched_pending);
-	shared->freed_lsn = shared->resting_lsn = InvalidXLogRecPtr;
+	blob_store_clear_sets(shared);
+	shared->freed_lsn = shared->resting_lsn = shared->removed_lsn = InvalidXLogRecPtr;
 	shared->reserved_pages = meta.reserved_pages;
+	shared->has_sums = meta.version >= BLOB_MAP_VERSION_3;
 	/* Generations below the limit may have been drawn before a crash. */
 	shared->next_generation = shared->generation_limit = meta.generation_limit;
 
@@ -230,8 +258,8 @@ load(BlobStore *store, BlobStoreShared *shared)
 
 	load_map(store->map, &state);
 	for (BlobPageNo page = 0; page < meta.reserved_pages; page += BLOB_SEGMENT_PAGES)
-		remove_orphan(&store->id, shared, blob_segment_of(page));
-	blob_sets_check_loaded(shared, state.extent_pages);
+		remove_orphan(store, blob_segment_of(page));
+	blob_sets_check_loaded(shared, state.extent_pages, state.lost_pages);
 }
 
 void
@@ -248,6 +276,26 @@ blob_store_load(BlobStore *store, BlobStoreShared *shared)
 		LWLockRelease(&shared->lock);
 	}
 	LWLockRelease(&shared->growth_lock);
+}
+
+/* The argument is in the README of this folder, "Checksums of values that exist". */
+bool
+blob_store_enable_sums(BlobStore *store)
+{
+	bool		is_new = blob_map_raise_format(store->map, BLOB_MAP_VERSION_3);
+	BlobStoreShared *shared = blob_store_lock_table(&store->id);
+	BlobMapMeta meta;
+
+	blob_store_unlock_table();
+	XLogFlush(blob_map_read_meta_lsn(store->map, &meta));
+	if (shared != NULL)
+	{
+		/* A process that loads the store may have read the meta page before. */
+		LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
+		shared->has_sums = true;
+		LWLockRelease(&shared->growth_lock);
+	}
+	return is_new;
 }
 
 /* ---- growing ---- */
@@ -272,8 +320,7 @@ look(BlobStoreShared *shared, Situation *now)
 	now->pending_pages = blob_pending_pages(&shared->pending);
 	now->oldest_pending = blob_pending_oldest(&shared->pending);
 	now->end_page = shared->reserved_pages;
-	now->store_pages = shared->reserved_pages - blob_store_absent_count(shared) -
-		blob_store_punched_count(shared);
+	now->store_pages = blob_store_file_pages(shared);
 	LWLockRelease(&shared->lock);
 }
 
@@ -331,108 +378,6 @@ growth_pages(const Situation *now, uint64 needed_pages)
 	return pages;
 }
 
-/* Files have the pages that the map is about to promise; they were synced with them. */
-static void
-assert_reserved(BlobStore *store, BlobPageNo first_page, BlobPageNo end_page)
-{
-#ifdef USE_ASSERT_CHECKING
-	Assert(!RecoveryInProgress());
-	while (first_page < end_page)
-	{
-		uint32		segment_no = blob_segment_of(first_page);
-		BlobPageNo	segment_start = segment_no * BLOB_SEGMENT_PAGES;
-		BlobPageNo	stop = Min(end_page, segment_start + BLOB_SEGMENT_PAGES);
-
-		Assert(blob_segment_file_bytes(&store->id, segment_no) >=
-			   (int64) ((stop - segment_start) * BLOB_PAGE_SIZE));
-		first_page = stop;
-	}
-#endif
-}
-
-/*
- * Reserve the absent pages from *restored to end_page again, segment by segment.  *restored
- * advances with them.  It is changed through its address only, so that its value survives an error.
- */
-static void
-restore_files(BlobStore *store, BlobPageNo end_page, BlobPageNo *restored)
-{
-	while (*restored < end_page)
-	{
-		BlobPageNo	segment_end = (blob_segment_of(*restored) + 1) * BLOB_SEGMENT_PAGES;
-		BlobPageNo	stop = Min(end_page, segment_end);
-
-		blob_segment_reserve(&store->id, *restored, stop);
-		assert_reserved(store, *restored, stop);
-		blob_map_set_restored(store->map, *restored, stop);
-		*restored = stop;
-	}
-}
-
-/*
- * Add the pages that were restored to the free runs, and put the others back among the absent ones.
- */
-static void
-give_restored(BlobStoreShared *shared, dsa_pointer nodes, BlobPageNo first_page,
-			  BlobPageNo restored, BlobPageNo end_page)
-{
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	if (restored > first_page)
-	{
-		blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, &nodes, first_page,
-									 restored - first_page);
-		blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_FREE, first_page,
-							 restored - first_page);
-	}
-	if (end_page > restored)
-	{
-		blob_free_runs_give_reserved(blob_store_area, &shared->absent, &nodes, restored,
-									 end_page - restored);
-		blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_ABSENT, restored,
-							 end_page - restored);
-	}
-	LWLockRelease(&shared->lock);
-	blob_free_runs_release(blob_store_area, nodes);
-}
-
-/*
- * Grow where segments were removed, lowest first; false if no run of absent pages is long enough.
- */
-static bool
-grow_inside(BlobStore *store, BlobStoreShared *shared, uint64 min_pages, uint64 max_pages)
-{
-	dsa_pointer nodes = blob_free_runs_reserve(blob_store_area, 2);
-	BlobPageNo	first_page;
-	BlobPageNo	restored;
-	uint64		pages;
-
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	pages = blob_free_runs_take_some(blob_store_area, &shared->absent, min_pages, max_pages,
-									 &first_page);
-	if (pages > 0)
-		blob_sets_check_move(shared, BLOB_PAGE_ABSENT, BLOB_PAGE_HELD, first_page, pages);
-	LWLockRelease(&shared->lock);
-	if (pages == 0)
-	{
-		blob_free_runs_release(blob_store_area, nodes);
-		return false;
-	}
-
-	restored = first_page;
-	PG_TRY();
-	{
-		restore_files(store, first_page + pages, &restored);
-	}
-	PG_CATCH();
-	{
-		give_restored(shared, nodes, first_page, restored, first_page + pages);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	give_restored(shared, nodes, first_page, restored, first_page + pages);
-	return true;
-}
-
 /* Extend the store at its end.  ERROR if the map cannot address more pages. */
 static void
 grow_end(BlobStore *store, BlobStoreShared *shared, BlobPageNo first_page, uint64 pages)
@@ -447,7 +392,6 @@ grow_end(BlobStore *store, BlobStoreShared *shared, BlobPageNo first_page, uint6
 	PG_TRY();
 	{
 		blob_segment_reserve(&store->id, first_page, first_page + pages);
-		assert_reserved(store, first_page, first_page + pages);
 		blob_map_set_reserved(store->map, first_page + pages);
 	}
 	PG_CATCH();
@@ -504,10 +448,11 @@ blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, 
 	int			flags = CHECKPOINT_FAST;
 	bool		wants;
 
+	Assert(!RecoveryInProgress());
 	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
 	look(shared, &now);
 	/* Resting pages cost nothing; the caller tries again. */
-	if (now.longest_pages >= needed_pages || blob_store_wake(shared, needed_pages))
+	if (now.longest_pages >= needed_pages || blob_store_wake(shared, needed_pages, PG_UINT64_MAX))
 	{
 		LWLockRelease(&shared->growth_lock);
 		return;
@@ -528,8 +473,7 @@ blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, 
 		uint64		pages = growth_pages(&now, needed_pages);
 
 		blob_disk_room_require_for_segments(pages * BLOB_PAGE_SIZE);
-		if (!blob_store_fill(store, shared, needed_pages, pages) &&
-			!grow_inside(store, shared, needed_pages, pages))
+		if (!blob_store_fill(store, shared, needed_pages, pages))
 			grow_end(store, shared, now.end_page, pages);
 		wants = wants_checkpoint(shared, &now);
 	}

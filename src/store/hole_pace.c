@@ -35,15 +35,14 @@ blob_hole_pace_short_pause_us(int64 busy_us)
 }
 
 void
-blob_hole_pace_begin(BlobHolePace *pace, uint64 pages, int64 left_us)
+blob_hole_pace_begin(BlobHolePace *pace, uint64 pages)
 {
 	int64		length_us = LENGTH_US;
 
 	if (pages < MIN_PAGES_PER_SECOND * (LENGTH_US / USECS_PER_SEC))
 		length_us = (int64) (pages * USECS_PER_SEC / MIN_PAGES_PER_SECOND);
 
-	/* Not the rest of the time: more pages may have come to rest, which must not go in less. */
-	if (left_us > 0)
+	if (pace->pages > 0)
 		length_us = (int64) Min((double) length_us,
 								(double) pace->length_us * pages / pace->pages);
 	pace->pages = pages;

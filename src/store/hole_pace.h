@@ -21,10 +21,10 @@ typedef struct BlobHolePace
 } BlobHolePace;
 
 /*
- * *pace is that of an earlier number of pages, whose time has left_us still: these go at least as
- * fast.  If it is over, 0, *pace need not be set.
+ * The pace of this number of pages.  If *pace is that of an earlier number, of which these are the
+ * rest, and others perhaps, they go at least as fast.
  */
-extern void blob_hole_pace_begin(BlobHolePace *pace, uint64 pages, int64 left_us);
+extern void blob_hole_pace_begin(BlobHolePace *pace, uint64 pages);
 
 /* How many of them are punched at a time, about. */
 extern uint64 blob_hole_pace_batch(const BlobHolePace *pace);

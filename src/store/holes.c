@@ -8,6 +8,7 @@
 
 #include "access/xlog.h"
 #include "core/settings.h"
+#include "io/dirty.h"
 #include "io/segment.h"
 #include "io/stat.h"
 #include "miscadmin.h"
@@ -31,7 +32,7 @@
 
 StaticAssertDecl(PUNCH_RUNS <= BLOB_MAP_PUNCH_MAX_RUNS, "a batch must fit into a record");
 
-/* Punched runs that are filled at a time. */
+/* Hollow runs that are filled at a time. */
 #define FILL_RUNS 64
 
 #define PAGES_PER_MB (1024 * 1024 / BLOB_PAGE_SIZE)
@@ -42,8 +43,7 @@ StaticAssertDecl(PUNCH_RUNS <= BLOB_MAP_PUNCH_MAX_RUNS, "a batch must fit into a
 static uint64
 allocated_now(const BlobStoreShared *shared)
 {
-	return shared->reserved_pages - blob_store_absent_count(shared) -
-		blob_store_punched_count(shared) - shared->free_runs.page_count -
+	return blob_store_file_pages(shared) - shared->free_runs.page_count -
 		shared->resting.page_count - blob_pending_pages(&shared->pending);
 }
 
@@ -67,11 +67,27 @@ may_punch(const BlobStoreShared *shared)
 	return blob_keep_free_mb >= 0 && !shared->knows_no_holes;
 }
 
+/* Pages that rest, and may be punched by now; 0 also if it is not known that they may. */
+static uint64
+count_due(BlobStoreShared *shared, XLogRecPtr *completed_redo)
+{
+	XLogRecPtr	awaited;
+	uint64		resting;
+
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	resting = shared->resting.page_count;
+	awaited = shared->resting_lsn;
+	LWLockRelease(&shared->lock);
+	if (resting == 0 || !may_punch(shared) || awaited > GetRedoRecPtr())
+		return 0;
+	*completed_redo = blob_store_completed_redo();
+	return awaited <= *completed_redo ? resting : 0;
+}
+
 /* ---- resting ---- */
 
-/* Move resting runs back, until this number of pages is back or a free run has needed_pages. */
-static bool
-wake(BlobStoreShared *shared, uint64 needed_pages, uint64 pages)
+bool
+blob_store_wake(BlobStoreShared *shared, uint64 needed_pages, uint64 pages)
 {
 	uint64		left;
 	uint64		end;
@@ -96,12 +112,6 @@ wake(BlobStoreShared *shared, uint64 needed_pages, uint64 pages)
 	return is_any;
 }
 
-bool
-blob_store_wake(BlobStoreShared *shared, uint64 needed_pages)
-{
-	return wake(shared, needed_pages, PG_UINT64_MAX);
-}
-
 /*
  * Move runs from the end of the free runs to the resting ones, up to *surplus pages.  Returns
  * whether there may be more.
@@ -113,6 +123,8 @@ rest_some(BlobStoreShared *shared, uint64 *surplus)
 	int			moved = 0;
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	if (shared->resting.page_count == 0)
+		shared->pace.pages = 0;
 	for (; moved < BLOB_STORE_MOVE_RUNS; moved++)
 	{
 		BlobPageNo	first_page;
@@ -139,20 +151,16 @@ rest_some(BlobStoreShared *shared, uint64 *surplus)
 static bool
 must_punch_first(BlobStoreShared *shared)
 {
-	XLogRecPtr	resting_lsn;
-	XLogRecPtr	freed_lsn;
 	XLogRecPtr	completed_redo;
-	bool		is_any;
+	bool		is_behind = false;
 
-	LWLockAcquire(&shared->lock, LW_SHARED);
-	is_any = shared->resting.page_count > 0;
-	resting_lsn = shared->resting_lsn;
-	freed_lsn = shared->freed_lsn;
-	LWLockRelease(&shared->lock);
-	if (!is_any || resting_lsn >= freed_lsn || resting_lsn > GetRedoRecPtr())
-		return false;			/* this spares reading the file */
-	completed_redo = blob_store_completed_redo();
-	return resting_lsn <= completed_redo && completed_redo < freed_lsn;
+	if (count_due(shared, &completed_redo) > 0)
+	{
+		LWLockAcquire(&shared->lock, LW_SHARED);
+		is_behind = completed_redo < shared->freed_lsn;
+		LWLockRelease(&shared->lock);
+	}
+	return is_behind;
 }
 
 bool
@@ -173,7 +181,7 @@ blob_store_rest(BlobStoreShared *shared)
 
 	if (!may_punch(shared))
 	{
-		(void) blob_store_wake(shared, PG_UINT64_MAX);
+		(void) blob_store_wake(shared, PG_UINT64_MAX, PG_UINT64_MAX);
 		return false;
 	}
 	surplus = free_pages > kept ? free_pages - kept : 0;
@@ -241,12 +249,12 @@ blob_store_wake_pages(const BlobStoreId *id, uint64 pages)
 	free_pages = shared->free_runs.page_count;
 	LWLockRelease(&shared->lock);
 	if (free_pages < wanted)
-		(void) wake(shared, PG_UINT64_MAX, wanted - free_pages);
+		(void) blob_store_wake(shared, PG_UINT64_MAX, wanted - free_pages);
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	is_left = shared->resting.page_count >= worth_pages(shared);
 	LWLockRelease(&shared->lock);
 	if (!is_left)
-		(void) blob_store_wake(shared, PG_UINT64_MAX);
+		(void) blob_store_wake(shared, PG_UINT64_MAX, PG_UINT64_MAX);
 }
 
 void
@@ -306,7 +314,7 @@ take_resting(BlobStoreShared *shared, XLogRecPtr completed_redo, uint64 max_page
 		if (pages == 0)
 			break;
 		blob_sets_check_move(shared, BLOB_PAGE_RESTING, BLOB_PAGE_HELD, first_page, pages);
-		segment_end = (blob_segment_of(first_page) + 1) * BLOB_SEGMENT_PAGES;
+		segment_end = blob_segment_end(first_page);
 		if (first_page + pages > segment_end)
 		{
 			blob_free_runs_give_reserved(blob_store_area, &shared->resting, nodes, segment_end,
@@ -323,7 +331,7 @@ take_resting(BlobStoreShared *shared, XLogRecPtr completed_redo, uint64 max_page
 	return count;
 }
 
-/* Put runs into the free runs, or with an lsn into punched_pending. */
+/* Put runs into the free runs, or with an lsn into hollow_pending. */
 static void
 give_runs(BlobStoreShared *shared, dsa_pointer *nodes, const BlobPageRun *runs, int count,
 		  XLogRecPtr lsn)
@@ -337,10 +345,10 @@ give_runs(BlobStoreShared *shared, dsa_pointer *nodes, const BlobPageRun *runs, 
 			blob_free_runs_give_reserved(blob_store_area, &shared->free_runs, nodes,
 										 runs[i].first_page, runs[i].pages);
 		else
-			blob_pending_give(blob_store_area, &shared->punched_pending, nodes, lsn, started_redo,
+			blob_pending_give(blob_store_area, &shared->hollow_pending, nodes, lsn, started_redo,
 							  runs[i].first_page, runs[i].pages);
 		blob_sets_check_move(shared, BLOB_PAGE_HELD, lsn == InvalidXLogRecPtr ? BLOB_PAGE_FREE :
-							 BLOB_PAGE_PUNCHED_PENDING, runs[i].first_page, runs[i].pages);
+							 BLOB_PAGE_HOLLOW_PENDING, runs[i].first_page, runs[i].pages);
 	}
 	LWLockRelease(&shared->lock);
 }
@@ -358,7 +366,7 @@ punch_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, const
 
 	PG_TRY();
 	{
-		blob_map_raise_format(store->map);
+		(void) blob_map_raise_format(store->map, BLOB_MAP_VERSION_2);
 		lsn = blob_map_punch(store->map, runs, count);
 	}
 	PG_CATCH();
@@ -402,23 +410,6 @@ punch_some(BlobStore *store, BlobStoreShared *shared, XLogRecPtr completed_redo,
 	return pages;
 }
 
-/* Pages that rest, and may be punched by now; 0 also if it is not known that they may. */
-static uint64
-count_due(BlobStoreShared *shared, XLogRecPtr *completed_redo)
-{
-	XLogRecPtr	awaited;
-	uint64		resting;
-
-	LWLockAcquire(&shared->lock, LW_SHARED);
-	resting = shared->resting.page_count;
-	awaited = shared->resting_lsn;
-	LWLockRelease(&shared->lock);
-	if (resting == 0 || !may_punch(shared) || awaited > GetRedoRecPtr())
-		return 0;
-	*completed_redo = blob_store_completed_redo();
-	return awaited <= *completed_redo ? resting : 0;
-}
-
 uint64
 blob_store_punch(BlobStore *store, BlobStoreShared *shared, BlobStoreMayGoOn may_go_on,
 				 void *argument)
@@ -447,15 +438,13 @@ blob_store_begin_holes(const BlobStoreId *id, BlobHolePace *pace)
 {
 	BlobStoreShared *shared = blob_store_shared_if_loaded(id);
 	XLogRecPtr	completed_redo;
-	TimestampTz now = GetCurrentTimestamp();
 	uint64		pages = shared == NULL ? 0 : count_due(shared, &completed_redo);
 
 	if (pages == 0)
 		return false;
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	blob_hole_pace_begin(&shared->holes_pace, pages, Max(shared->holes_end - now, 0));
-	shared->holes_end = now + shared->holes_pace.length_us;
-	*pace = shared->holes_pace;
+	blob_hole_pace_begin(&shared->pace, pages);
+	*pace = shared->pace;
 	LWLockRelease(&shared->lock);
 	return true;
 }
@@ -482,21 +471,21 @@ blob_store_punch_some(BlobStore *store, uint64 max_pages)
 static void
 punch_segment_again(BlobStore *store, BlobStoreShared *shared, uint32 segment_no)
 {
-	BlobPageNo	first_page = segment_no * BLOB_SEGMENT_PAGES;
 	BlobPageRun *runs;
-	uint64		punched = 0;
+	BlobPageNo	file_end;
+	uint64		hollow = 0;
 	int64		file_bytes;
 	bool		are_many;
 	int			count;
 
 	/* No page of these is being filled meanwhile. */
 	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
-	count = blob_map_list_punched(store->map, first_page, first_page + BLOB_SEGMENT_PAGES, &runs,
-								  &are_many);
-	for (int i = 0; i < count; i++)
-		punched += runs[i].pages;
+	count = blob_map_list_hollow(store->map, segment_no, &runs, &are_many);
 	file_bytes = blob_segment_file_bytes(&store->id, segment_no);
-	if (blob_segment_disk_bytes(&store->id, segment_no) + (int64) (punched * BLOB_PAGE_SIZE) >
+	file_end = segment_no * BLOB_SEGMENT_PAGES + Max(file_bytes, 0) / BLOB_PAGE_SIZE;
+	for (int i = 0; i < count && runs[i].first_page < file_end; i++)
+		hollow += Min(runs[i].pages, file_end - runs[i].first_page);
+	if (blob_segment_disk_bytes(&store->id, segment_no) + (int64) (hollow * BLOB_PAGE_SIZE) >
 		file_bytes + file_bytes / WORTH_PART)
 	{
 		for (int i = 0; i < count; i++)
@@ -531,11 +520,10 @@ blob_store_punch_again(BlobStore *store, BlobStoreShared *shared, BlobStoreMayGo
 /* ---- filling ---- */
 
 /*
- * Take punched runs: the first of at least min_pages, up to max_pages in all; returns their
- * number.
+ * Take hollow runs: the first of at least min_pages, up to max_pages in all; returns their number.
  */
 static int
-take_punched(BlobStoreShared *shared, uint64 min_pages, uint64 max_pages, BlobPageRun *runs)
+take_hollow(BlobStoreShared *shared, uint64 min_pages, uint64 max_pages, BlobPageRun *runs)
 {
 	uint64		taken = 0;
 	int			count = 0;
@@ -543,13 +531,13 @@ take_punched(BlobStoreShared *shared, uint64 min_pages, uint64 max_pages, BlobPa
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	while (count < FILL_RUNS && taken < max_pages)
 	{
-		uint64		pages = blob_free_runs_take_some(blob_store_area, &shared->punched,
+		uint64		pages = blob_free_runs_take_some(blob_store_area, &shared->hollow,
 													 count == 0 ? min_pages : 1, max_pages - taken,
 													 &runs[count].first_page);
 
 		if (pages == 0)
 			break;
-		blob_sets_check_move(shared, BLOB_PAGE_PUNCHED, BLOB_PAGE_HELD, runs[count].first_page,
+		blob_sets_check_move(shared, BLOB_PAGE_HOLLOW, BLOB_PAGE_HELD, runs[count].first_page,
 							 pages);
 		taken += pages;
 		runs[count++].pages = pages;
@@ -567,26 +555,75 @@ compare_runs(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-/* Log that the runs have blocks.  *filled advances with the pages. */
-static void
-log_filled(BlobStore *store, const BlobPageRun *runs, int count, volatile uint64 *filled)
+/* The parts of files that runs are: the map says which are holes. */
+typedef struct Parts
 {
+	int			count;
+	int			room;
+	BlobSegmentPart *parts;
+	uint64		hole_pages;
+} Parts;
+
+/* Add pages of one entry, to the last part if they continue it. */
+static void
+add_part(Parts *list, BlobPageNo first_page, uint64 pages, bool is_hole)
+{
+	BlobSegmentPart *last = list->count > 0 ? &list->parts[list->count - 1] : NULL;
+
+	if (is_hole)
+		list->hole_pages += pages;
+	if (last != NULL && last->is_hole == is_hole && last->first_page + last->pages == first_page &&
+		blob_segment_of(last->first_page) == blob_segment_of(first_page))
+	{
+		last->pages += pages;
+		return;
+	}
+	if (list->count == list->room)
+	{
+		list->room *= 2;
+		list->parts = repalloc(list->parts, sizeof(BlobSegmentPart) * list->room);
+	}
+	list->parts[list->count++] = (BlobSegmentPart) {first_page, pages, is_hole, 0};
+}
+
+/* Look the parts of the runs up in the map.  ERROR (data corrupted) if it has no such pages. */
+static void
+find_parts(BlobStore *store, const BlobPageRun *runs, int count, Parts *list)
+{
+	*list = (Parts) {.room = FILL_RUNS, .parts = palloc(sizeof(BlobSegmentPart) * FILL_RUNS)};
 	for (int i = 0; i < count; i++)
 	{
 		BlobPageNo	end_page = runs[i].first_page + runs[i].pages;
 
-		for (BlobPageNo page = runs[i].first_page; page < end_page;)
+		for (BlobPageNo page = runs[i].first_page, next; page < end_page; page = next)
 		{
-			BlobPageNo	next_page = blob_map_fill(store->map, page, end_page);
+			BlobMapEntry entry = blob_map_hollow_entry(store->map, page);
 
-			*filled += next_page - page;
-			page = next_page;
+			next = Min(page + blob_map_entry_pages(&entry), end_page);
+			add_part(list, page, next - page, blob_map_entry_state(&entry) == BLOB_MAP_PUNCHED);
+		}
+	}
+}
+
+/* Log that the parts have blocks, in page order.  *filled advances with the pages. */
+static void
+log_filled(BlobStore *store, const Parts *list, volatile uint64 *filled)
+{
+	for (int i = 0; i < list->count; i++)
+	{
+		BlobPageNo	page = list->parts[i].first_page;
+		BlobPageNo	end_page = page + list->parts[i].pages;
+
+		for (BlobPageNo next; page < end_page; page = next)
+		{
+			next = blob_map_fill(store->map, page, end_page);
+			*filled += next - page;
 		}
 	}
 }
 
 /*
- * Put the first `filled` pages of the runs into the free runs, the others back among the punched.
+ * Put the first `filled` pages of the runs into the free runs, the others back among the hollow.
  */
 static void
 give_filled(BlobStoreShared *shared, dsa_pointer nodes, const BlobPageRun *runs, int count,
@@ -605,9 +642,9 @@ give_filled(BlobStoreShared *shared, dsa_pointer nodes, const BlobPageRun *runs,
 		}
 		if (part < runs[i].pages)
 		{
-			blob_free_runs_give_reserved(blob_store_area, &shared->punched, &nodes,
+			blob_free_runs_give_reserved(blob_store_area, &shared->hollow, &nodes,
 										 runs[i].first_page + part, runs[i].pages - part);
-			blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_PUNCHED,
+			blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_HOLLOW,
 								 runs[i].first_page + part, runs[i].pages - part);
 		}
 		filled -= part;
@@ -616,17 +653,19 @@ give_filled(BlobStoreShared *shared, dsa_pointer nodes, const BlobPageRun *runs,
 	blob_free_runs_release(blob_store_area, nodes);
 }
 
-/* Fill runs that were taken.  On an error, those that are not in the WAL are punched still. */
+/* Fill runs that were taken.  On an error, those that are not in the WAL are hollow still. */
 static void
 fill_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer nodes, const BlobPageRun *runs,
 		   int count)
 {
 	volatile uint64 filled = 0;
+	Parts		list;
 
 	PG_TRY();
 	{
-		blob_segment_fill(&store->id, runs, count);
-		log_filled(store, runs, count, &filled);
+		find_parts(store, runs, count, &list);
+		blob_segment_fill(&store->id, list.parts, list.count);
+		log_filled(store, &list, &filled);
 	}
 	PG_CATCH();
 	{
@@ -635,7 +674,8 @@ fill_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer nodes, const B
 	}
 	PG_END_TRY();
 	give_filled(shared, nodes, runs, count, filled);
-	blob_stat_count(filled_bytes, filled * BLOB_PAGE_SIZE);
+	blob_stat_count(filled_bytes, list.hole_pages * BLOB_PAGE_SIZE);
+	pfree(list.parts);
 }
 
 bool
@@ -643,7 +683,7 @@ blob_store_fill(BlobStore *store, BlobStoreShared *shared, uint64 min_pages, uin
 {
 	BlobPageRun runs[FILL_RUNS];
 	dsa_pointer nodes = blob_free_runs_reserve(blob_store_area, FILL_RUNS + 1);
-	int			count = take_punched(shared, min_pages, max_pages, runs);
+	int			count = take_hollow(shared, min_pages, max_pages, runs);
 
 	if (count == 0)
 	{
@@ -651,6 +691,7 @@ blob_store_fill(BlobStore *store, BlobStoreShared *shared, uint64 min_pages, uin
 		return false;
 	}
 	qsort(runs, count, sizeof(BlobPageRun), compare_runs);
+	blob_dirty_check_none(&store->id, runs, count);
 	fill_taken(store, shared, nodes, runs, count);
 	return true;
 }

@@ -8,7 +8,6 @@
 #ifndef BLOB_MAP_H
 #define BLOB_MAP_H
 
-#include "catalog/pg_class.h"
 #include "core/compat.h"
 #include "store/map_page.h"
 #include "storage/bufmgr.h"
@@ -27,12 +26,8 @@ extern XLogRecPtr blob_map_read_meta_lsn(Relation map, BlobMapMeta *meta);
 /* The store's identity, cached with the relation. */
 extern BlobStoreId blob_map_store_id(Relation map);
 
-/*
- * map_am.c: whether this row of pg_class is that of the map in the script that makes it; and the
- * error for any other relation that asks for the map's access method.
- */
-extern bool blob_map_is_being_created(Form_pg_class class);
-pg_noreturn extern void blob_map_refuse_relation(void);
+/* Whether the map has format 3.  (New extents get checksums as shared memory says, store.c.) */
+extern bool blob_map_has_sums(Relation map);
 
 /* Note that generations below limit may have been drawn; logs META. */
 extern void blob_map_set_generation_limit(Relation map, BlobGeneration limit);
@@ -92,11 +87,11 @@ extern BlobClaimResult blob_map_claim(Relation map, BlobExtent *extent,
 									  uint64 to_bytes);
 
 /*
- * Make an extent a tail of `pages` pages, fewer than it has, and log TRIM.  Only the extent's
- * allocator may do that, before a descriptor names it.  ERROR (data corrupted) if the map has
- * another extent.
+ * Make an extent a tail of `pages` pages, fewer than it has, and log TRIM; sum: the checksum that
+ * its entry has then (of one page), or 0.  Only the extent's allocator may do that, before a
+ * descriptor names it.  ERROR (data corrupted) if the map has another extent.
  */
-extern void blob_map_trim(Relation map, const BlobExtent *extent, uint64 pages);
+extern void blob_map_trim(Relation map, const BlobExtent *extent, uint64 pages, uint32 sum);
 
 /* An extent to be freed, and the generation that it must have. */
 typedef struct BlobFreedExtent
@@ -120,29 +115,32 @@ extern XLogRecPtr blob_map_free(Relation map, const BlobFreedExtent *extents, in
 								TransactionId horizon, BlobWalReuse reuse, uint64 *pages);
 
 /*
- * Mark all pages of a segment as absent and log REMOVE; returns the record's end.  absent_page is
- * where the segment's absent pages began before, or the segment's end if it had none.  If the
- * segment is the last one, all of it counts as reserved from then on.  Its punched entries go; they
- * are not too many (blob_map_list_punched).
+ * Whether a segment has no file: all of its pages are absent.  And where its absent pages begin, or
+ * its end.
  */
-extern XLogRecPtr blob_map_set_absent(Relation map, uint32 segment_no, BlobPageNo absent_page);
+extern bool blob_map_is_absent(Relation map, uint32 segment_no);
+extern BlobPageNo blob_map_absent_page(Relation map, uint32 segment_no);
 
 /*
- * Note that pages of a segment, from its first absent one on, have a file again, which is durable;
- * logs RESTORE.
+ * Mark all pages of a segment as absent and log REMOVE; returns the record's end.  If the segment
+ * is the last one, all of it counts as reserved from then on.  The entries of its hollow pages go;
+ * they are not too many (blob_map_list_hollow).
  */
-extern void blob_map_set_restored(Relation map, BlobPageNo first_page, BlobPageNo end_page);
+extern XLogRecPtr blob_map_set_absent(Relation map, uint32 segment_no);
 
 /*
- * List the punched runs of a range as the entries have them, in *runs, which is palloc'd and has
+ * List the hollow runs of a segment as the entries have them, in *runs, which is palloc'd and has
  * room for one more; returns their number.  *are_many: their entries lie in too many blocks for one
  * record.
  */
-extern int	blob_map_list_punched(Relation map, BlobPageNo first_page, BlobPageNo end_page,
-								  BlobPageRun **runs, bool *are_many);
+extern int	blob_map_list_hollow(Relation map, uint32 segment_no, BlobPageRun **runs,
+								 bool *are_many);
 
-/* The map gets format 2, unless it has it.  Before the first PUNCH. */
-extern void blob_map_raise_format(Relation map);
+/*
+ * The map gets this format, unless it has it or a later one; logs META, and does not flush it.
+ * Before the first use of the format.  Returns whether the format was an older one.
+ */
+extern bool blob_map_raise_format(Relation map, uint32 version);
 
 /* Runs of one PUNCH. */
 #define BLOB_MAP_PUNCH_MAX_RUNS 31
@@ -154,12 +152,16 @@ extern void blob_map_raise_format(Relation map);
 extern XLogRecPtr blob_map_punch(Relation map, const BlobPageRun *runs, int count);
 
 /*
- * Join the entries of a range, all of whose pages are punched, so that few are left; logs PUNCH.
+ * Join the punched entries of a segment, all of whose pages are hollow, so that few are left; logs
+ * PUNCH.
  */
-extern void blob_map_join_punched(Relation map, BlobPageNo first_page, BlobPageNo end_page);
+extern void blob_map_join_punched(Relation map, uint32 segment_no);
+
+/* The entry of hollow pages that begins here.  ERROR (data corrupted) if there is none. */
+extern BlobMapEntry blob_map_hollow_entry(Relation map, BlobPageNo first_page);
 
 /*
- * Note that punched pages, from the first one of an entry on, have blocks again, which are durable;
+ * Note that hollow pages, from the first one of an entry on, have blocks again, which are durable;
  * logs RESTORE.  Ends with the entry, or at end_page if that comes first; returns where.  Exported,
  * so that test/unit/stop_calls.c can take its place.
  */

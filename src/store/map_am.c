@@ -8,10 +8,6 @@
  * sequential scan shows the allocated extents, one row each: first page, pages, generation, kind,
  * and for extents of tier size the high-water mark (column fill_bytes).
  *
- * No other relation may have this access method: see "Use of the access method" in the README of
- * this folder.  If one has it all the same, because an older library let it be made, it has no
- * rows.
- *
  * A publication FOR ALL TABLES includes the map, which means nothing to another server.  To a
  * walsender the map looks empty, and a subscriber ignores the rows that it gets.
  */
@@ -25,13 +21,13 @@
 #include "catalog/index.h"
 #include "catalog/storage.h"
 #include "catalog/storage_xlog.h"
-#include "core/catalog.h"
 #include "core/compat.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "replication/logicalworker.h"
 #include "replication/walsender.h"
 #include "store/map.h"
+#include "store/map_relation.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "storage/smgr.h"
@@ -68,80 +64,6 @@ refuse(Relation relation, const char *command)
 			 errdetail("Values of type blobstate depend on it.")));
 }
 
-/* ---- relations that may have the method ---- */
-
-/*
- * Whether this is the map itself, which CREATE EXTENSION blobext makes.  Event triggers run within
- * its script, too.
- */
-bool
-blob_map_is_being_created(Form_pg_class class)
-{
-	return blob_catalog_in_script() &&
-		strcmp(NameStr(class->relname), "blobext_map") == 0 &&
-		class->relnamespace == blob_catalog_schema();
-}
-
-/*
- * Whether this is the relation that make_new_heap() makes for VACUUM FULL, as far as that can be
- * told before there is a catalog row: by its name, its schema, and the lock that its maker holds.
- * A role with the privilege to lock the map could imitate that; blob_assign_check_map_method()
- * looks at the catalog row afterwards.
- */
-static bool
-looks_like_rewrite(Relation relation)
-{
-	Oid			map_oid = blob_catalog_map_relation_if_any();
-	char		name[NAMEDATALEN];
-	Relation	map;
-	bool		result;
-
-	snprintf(name, sizeof(name), "pg_temp_%u", map_oid);
-	if (!OidIsValid(map_oid) || strcmp(RelationGetRelationName(relation), name) != 0)
-		return false;
-	map = RelationIdGetRelation(map_oid);
-	if (map == NULL)
-		return false;
-	result = RelationGetNamespace(relation) == RelationGetNamespace(map) &&
-		CheckRelationLockedByMe(map, AccessExclusiveLock, false);
-	RelationClose(map);
-	return result;
-}
-
-void
-blob_map_refuse_relation(void)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("access method \"blobext_map\" is for the extent map of blobext only"),
-			 errdetail("No other relation with this access method could hold rows."),
-			 errhint("Use another access method, such as heap, in USING, SET ACCESS METHOD or "
-					 "default_table_access_method.")));
-}
-
-static bool
-is_map(Relation relation)
-{
-	return RelationGetRelid(relation) == blob_catalog_map_relation_if_any();
-}
-
-/*
- * A relation with this access method that is not the map cannot have got pages from this library.
- * If it has pages, its access method was changed in the catalog; showing no rows would lose them in
- * a dump.
- */
-static void
-check_has_no_pages(Relation relation)
-{
-	if (RelationGetNumberOfBlocks(relation) > 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("relation \"%s\" is not the extent map of blobext",
-						RelationGetRelationName(relation)),
-				 errdetail("It has access method \"blobext_map\", which cannot read its file."),
-				 errhint("Drop it, or give it back the access method that has written the file.")));
-}
-
 static const TupleTableSlotOps *
 map_slot_callbacks(Relation relation)
 {
@@ -156,7 +78,7 @@ map_scan_begin(Relation relation, Snapshot snapshot, int key_count, struct ScanK
 			   ParallelTableScanDesc parallel_scan, uint32 flags)
 {
 	MapScan    *scan;
-	bool		is_the_map = is_map(relation);
+	bool		is_the_map = blob_map_is_map(relation);
 
 	/*
 	 * ALTER TABLE scans the old table to write its rows to a new one.  For SET ACCESS METHOD the
@@ -167,7 +89,7 @@ map_scan_begin(Relation relation, Snapshot snapshot, int key_count, struct ScanK
 		CheckRelationLockedByMe(relation, AccessExclusiveLock, false))
 		refuse(relation, "rewrite");
 	if (!is_the_map)
-		check_has_no_pages(relation);
+		blob_map_check_has_no_pages(relation);
 
 	scan = palloc0(sizeof(*scan));
 	RelationIncrementReferenceCount(relation);
@@ -229,7 +151,7 @@ store_row(TupleTableSlot *slot, BlobPageNo first_page, const BlobMapEntry *entry
 	slot->tts_values[COLUMN_GENERATION] = Int64GetDatum(blob_map_entry_generation(entry));
 	slot->tts_values[COLUMN_KIND] = CStringGetTextDatum(is_tail ? "tail" : "tier");
 	slot->tts_isnull[COLUMN_FILL_BYTES] = is_tail;
-	slot->tts_values[COLUMN_FILL_BYTES] = Int64GetDatum(entry->measure & BLOB_MAP_HIGH_WATER_MASK);
+	slot->tts_values[COLUMN_FILL_BYTES] = Int64GetDatum(blob_map_entry_high_water(entry));
 	ExecStoreVirtualTuple(slot);
 }
 
@@ -420,10 +342,10 @@ map_set_new_filelocator(Relation relation, const RelFileLocator *new_file, char 
 {
 	SMgrRelation storage;
 
-	if (relation->rd_createSubid == InvalidSubTransactionId || is_map(relation))
+	if (relation->rd_createSubid == InvalidSubTransactionId || blob_map_is_map(relation))
 		refuse(relation, "truncate");
 	if (!IsBinaryUpgrade && !blob_map_is_being_created(relation->rd_rel) &&
-		!looks_like_rewrite(relation))
+		!blob_map_looks_like_rewrite(relation))
 		blob_map_refuse_relation();
 	if (persistence != RELPERSISTENCE_PERMANENT)
 		refuse(relation, "make unlogged the");

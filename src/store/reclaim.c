@@ -22,17 +22,17 @@
 /* Runs that are moved while the lock is held once, and dropped from the deferred writes. */
 #define MOVE_RUNS BLOB_STORE_MOVE_RUNS
 
-/* Move all absent, or punched, pages that are covered from the pending set. */
+/* Hollow pages that are covered may be filled. */
 static void
-move_covered(BlobStoreShared *shared, BlobPending *from, BlobFreeRuns *to,
-			 XLogRecPtr completed_redo)
+move_hollow(BlobStoreShared *shared, XLogRecPtr completed_redo)
 {
 	int			moved;
 
 	do
 	{
 		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-		moved = blob_pending_move(blob_store_area, from, completed_redo, to, MOVE_RUNS);
+		moved = blob_pending_move(blob_store_area, &shared->hollow_pending, completed_redo,
+								  &shared->hollow, MOVE_RUNS);
 		blob_sets_check(shared);
 		LWLockRelease(&shared->lock);
 	} while (moved == MOVE_RUNS);
@@ -91,8 +91,7 @@ blob_store_mature(const BlobStoreId *store, BlobStoreShared *shared, bool flush)
 	XLogRecPtr	completed_redo;
 	XLogRecPtr	oldest;
 	XLogRecPtr	newest;
-	XLogRecPtr	oldest_absent;
-	XLogRecPtr	oldest_punched;
+	XLogRecPtr	oldest_hollow;
 	XLogRecPtr	awaited;
 	bool		after_flush = blob_store_frees_after_flush();
 	bool		moved = false;
@@ -100,8 +99,7 @@ blob_store_mature(const BlobStoreId *store, BlobStoreShared *shared, bool flush)
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	oldest = blob_pending_oldest(&shared->pending);
 	newest = blob_pending_newest(&shared->pending);
-	oldest_absent = blob_pending_oldest(&shared->absent_pending);
-	oldest_punched = blob_pending_oldest(&shared->punched_pending);
+	oldest_hollow = blob_pending_oldest(&shared->hollow_pending);
 	awaited = shared->checkpoint_awaited ? shared->checkpoint_lsn : InvalidXLogRecPtr;
 	LWLockRelease(&shared->lock);
 
@@ -113,16 +111,14 @@ blob_store_mature(const BlobStoreId *store, BlobStoreShared *shared, bool flush)
 	}
 	/* If no such checkpoint has begun, none is complete.  This spares reading the file. */
 	if ((after_flush || !may_be_covered(oldest, started_redo)) &&
-		!may_be_covered(oldest_absent, started_redo) &&
-		!may_be_covered(oldest_punched, started_redo) && !may_be_covered(awaited, started_redo))
+		!may_be_covered(oldest_hollow, started_redo) && !may_be_covered(awaited, started_redo))
 		return moved;
 
 	completed_redo = blob_store_completed_redo();
 	blob_store_checkpoint_was_seen(shared, completed_redo);
 	if (!after_flush && release(store, shared, completed_redo))
 		moved = true;
-	move_covered(shared, &shared->absent_pending, &shared->absent, completed_redo);
-	move_covered(shared, &shared->punched_pending, &shared->punched, completed_redo);
+	move_hollow(shared, completed_redo);
 	return moved;
 }
 

@@ -21,19 +21,17 @@ typedef struct SegmentUse
 {
 	uint64		free;			/* resting ones, too */
 	uint64		pending;
-	uint64		punched;
-	uint64		absent;
+	uint64		hollow;
 } SegmentUse;
 
 /* A segment that this process has taken from all sets. */
 typedef struct TakenSegment
 {
 	BlobPageNo	first_page;
-	BlobPageNo	absent_page;	/* where its absent pages begin; or its end */
 	BlobPageNo	reserved_end;	/* its end, or that of the store */
 	BlobPageNo	end_page;
-	BlobPageRun *holes;			/* in page order, as the map's entries say */
-	int			hole_count;
+	BlobPageRun *hollow;		/* in page order, as the map's entries say */
+	int			hollow_count;
 } TakenSegment;
 
 /* Under the lock. */
@@ -46,60 +44,49 @@ count_use(const BlobStoreShared *shared, BlobPageNo first_page, BlobPageNo end_p
 	use->free = blob_free_runs_count(area, &shared->free_runs, first_page, end_page, NULL) +
 		blob_free_runs_count(area, &shared->resting, first_page, end_page, NULL);
 	use->pending = blob_pending_count(area, &shared->pending, first_page, end_page, NULL);
-	use->punched = blob_free_runs_count(area, &shared->punched, first_page, end_page, NULL) +
-		blob_pending_count(area, &shared->punched_pending, first_page, end_page, NULL);
-	use->absent = blob_free_runs_count(area, &shared->absent, first_page, end_page, NULL) +
-		blob_pending_count(area, &shared->absent_pending, first_page, end_page, NULL);
+	use->hollow = blob_free_runs_count(area, &shared->hollow, first_page, end_page, NULL) +
+		blob_pending_count(area, &shared->hollow_pending, first_page, end_page, NULL);
 }
 
 /*
- * May the last segment be removed, although it is reserved in part only?  The next growth would
- * make another one at once if the store kept too little, and each removal uses up a number until a
- * checkpoint is complete.  Under the lock.
+ * Whether a segment has no allocated page.  If it is the last one, reserved in part only, the store
+ * must keep enough without it: else the next growth would make another one at once.  Under the
+ * lock.
  */
-static bool
-may_remove_last(const BlobStoreShared *shared, const SegmentUse *use)
-{
-	return blob_pending_pages(&shared->absent_pending) == 0 &&
-		shared->free_runs.page_count + shared->resting.page_count - use->free >=
-		blob_store_kept_pages(shared);
-}
-
-/* Whether a segment has a file and no allocated page.  Under the lock. */
 static bool
 is_unused(const BlobStoreShared *shared, const TakenSegment *segment, SegmentUse *use)
 {
 	count_use(shared, segment->first_page, segment->end_page, use);
-	return use->absent < segment->reserved_end - segment->first_page &&
-		use->free + use->pending + use->punched + use->absent ==
+	return use->free + use->pending + use->hollow ==
 		segment->reserved_end - segment->first_page &&
-		(segment->reserved_end == segment->end_page || may_remove_last(shared, use));
+		(segment->reserved_end == segment->end_page ||
+		 shared->free_runs.page_count + shared->resting.page_count - use->free >=
+		 blob_store_kept_pages(shared));
 }
 
 /*
  * Take a segment from all sets, if it is still unused.  After that no process can allocate there.
+ * *use is that of now: pages that were free may have been allocated, and freed, since it was
+ * counted, and pending pages must go on waiting.
  */
 static bool
-take_segment(BlobStoreShared *shared, dsa_pointer *nodes, TakenSegment *segment)
+take_segment(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *segment,
+			 SegmentUse *use)
 {
 	BlobPageNo	first_page = segment->first_page;
 	BlobPageNo	end_page = segment->end_page;
 	dsa_area   *area = blob_store_area;
-	SegmentUse	use;
 	bool		is_ours;
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	is_ours = is_unused(shared, segment, &use);
+	is_ours = is_unused(shared, segment, use);
 	if (is_ours)
 	{
 		(void) blob_free_runs_cut(area, &shared->free_runs, nodes, first_page, end_page);
 		(void) blob_free_runs_cut(area, &shared->resting, nodes, first_page, end_page);
 		(void) blob_pending_cut(area, &shared->pending, nodes, first_page, end_page);
-		(void) blob_free_runs_cut(area, &shared->punched, nodes, first_page, end_page);
-		(void) blob_pending_cut(area, &shared->punched_pending, nodes, first_page, end_page);
-		(void) blob_free_runs_cut(area, &shared->absent, nodes, first_page, end_page);
-		(void) blob_pending_cut(area, &shared->absent_pending, nodes, first_page, end_page);
-		segment->absent_page = end_page - use.absent;
+		(void) blob_free_runs_cut(area, &shared->hollow, nodes, first_page, end_page);
+		(void) blob_pending_cut(area, &shared->hollow_pending, nodes, first_page, end_page);
 		blob_sets_check_move(shared, BLOB_PAGE_SEGMENT, BLOB_PAGE_HELD, first_page,
 							 segment->reserved_end - first_page);
 	}
@@ -108,8 +95,8 @@ take_segment(BlobStoreShared *shared, dsa_pointer *nodes, TakenSegment *segment)
 }
 
 /*
- * Put a segment back that could not be removed: its holes into punched_pending, its other pages
- * with blocks into the resting ones (is_resting: none of them was pending), or into pending.
+ * Put a segment back that could not be removed: its hollow pages into hollow_pending, its other
+ * pages into the resting ones (is_resting: none of them was pending), or into pending.
  */
 static void
 put_back(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *segment, bool is_resting,
@@ -117,13 +104,12 @@ put_back(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *segmen
 {
 	XLogRecPtr	started_redo = GetRedoRecPtr();
 	BlobPageNo	page = segment->first_page;
-	BlobPageNo	end_page = Min(segment->absent_page, segment->reserved_end);
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i <= segment->hole_count; i++)
+	for (int i = 0; i <= segment->hollow_count; i++)
 	{
-		const BlobPageRun *hole = &segment->holes[i];
-		BlobPageNo	stop = i < segment->hole_count ? hole->first_page : end_page;
+		const BlobPageRun *hollow = &segment->hollow[i];
+		BlobPageNo	stop = i < segment->hollow_count ? hollow->first_page : segment->reserved_end;
 
 		if (stop > page && is_resting)
 			blob_free_runs_give_reserved(blob_store_area, &shared->resting, nodes, page,
@@ -136,20 +122,13 @@ put_back(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *segmen
 								 is_resting ? BLOB_PAGE_RESTING : BLOB_PAGE_PENDING, page,
 								 stop - page);
 		page = stop;
-		if (i == segment->hole_count)
+		if (i == segment->hollow_count)
 			break;
-		blob_pending_give(blob_store_area, &shared->punched_pending, nodes, lsn, started_redo,
-						  page, hole->pages);
-		blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_PUNCHED_PENDING, page,
-							 hole->pages);
-		page += hole->pages;
-	}
-	if (segment->absent_page < segment->end_page)
-	{
-		blob_pending_give(blob_store_area, &shared->absent_pending, nodes, lsn, started_redo,
-						  segment->absent_page, segment->end_page - segment->absent_page);
-		blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_ABSENT_PENDING,
-							 segment->absent_page, segment->end_page - segment->absent_page);
+		blob_pending_give(blob_store_area, &shared->hollow_pending, nodes, lsn, started_redo,
+						  page, hollow->pages);
+		blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_HOLLOW_PENDING, page,
+							 hollow->pages);
+		page += hollow->pages;
 	}
 	blob_sets_check_empty_hands();
 	if (is_resting)
@@ -159,7 +138,7 @@ put_back(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *segmen
 	LWLockRelease(&shared->lock);
 }
 
-/* All pages of a removed segment are absent. */
+/* All pages of a removed segment are hollow: absent. */
 static void
 put_removed(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *segment,
 			XLogRecPtr lsn)
@@ -168,12 +147,13 @@ put_removed(BlobStoreShared *shared, dsa_pointer *nodes, const TakenSegment *seg
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	shared->reserved_pages = Max(shared->reserved_pages, segment->end_page);
-	blob_pending_give(blob_store_area, &shared->absent_pending, nodes, lsn, started_redo,
+	shared->removed_lsn = lsn;
+	blob_pending_give(blob_store_area, &shared->hollow_pending, nodes, lsn, started_redo,
 					  segment->first_page, segment->end_page - segment->first_page);
 	if (segment->reserved_end < segment->end_page)
-		blob_sets_count_move(shared, BLOB_PAGE_NEW, BLOB_PAGE_ABSENT_PENDING,
+		blob_sets_count_move(shared, BLOB_PAGE_NEW, BLOB_PAGE_HOLLOW_PENDING,
 							 segment->end_page - segment->reserved_end);
-	blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_ABSENT_PENDING, segment->first_page,
+	blob_sets_check_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_HOLLOW_PENDING, segment->first_page,
 						 segment->reserved_end - segment->first_page);
 	blob_sets_check_empty_hands();
 	blob_sets_check(shared);
@@ -194,8 +174,8 @@ remove_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, Take
 	PG_TRY();
 	{
 		if (has_many_holes)
-			blob_map_join_punched(store->map, segment->first_page, segment->absent_page);
-		lsn = blob_map_set_absent(store->map, segment_no, segment->absent_page);
+			blob_map_join_punched(store->map, segment_no);
+		lsn = blob_map_set_absent(store->map, segment_no);
 	}
 	PG_CATCH();
 	{
@@ -208,7 +188,7 @@ remove_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, Take
 
 	put_removed(shared, nodes, segment, lsn);
 	XLogFlush(lsn);
-	/* A file that cannot be removed does no harm; the next load tries again. */
+	/* A file that stays does no harm: its dirty pages are gone.  The next load tries again. */
 	(void) blob_segment_remove(&store->id, segment_no);
 }
 
@@ -218,29 +198,41 @@ remove_taken(BlobStore *store, BlobStoreShared *shared, dsa_pointer *nodes, Take
  * Returns whether it was removed.
  */
 static bool
-remove_unused(BlobStore *store, BlobStoreShared *shared, TakenSegment *segment,
-			  const SegmentUse *use)
+remove_unused(BlobStore *store, BlobStoreShared *shared, TakenSegment *segment, SegmentUse *use)
 {
 	dsa_pointer nodes;
 	bool		has_many = false;
 	bool		is_removed = false;
 
-	if (use->punched > 0)
-		segment->hole_count = blob_map_list_punched(store->map, segment->first_page,
-													segment->end_page, &segment->holes, &has_many);
+	if (use->hollow > 0)
+		segment->hollow_count = blob_map_list_hollow(store->map,
+													 blob_segment_of(segment->first_page),
+													 &segment->hollow, &has_many);
 	if (has_many && use->pending > 0)
 		return false;			/* a later call will see */
-	nodes = blob_free_runs_reserve(blob_store_area, SEGMENT_NODES + 2 * segment->hole_count);
-	if (take_segment(shared, &nodes, segment))
+	nodes = blob_free_runs_reserve(blob_store_area, SEGMENT_NODES + 2 * segment->hollow_count);
+	if (take_segment(shared, &nodes, segment, use))
 	{
-		is_removed = !has_many || use->free == 0;
+		is_removed = !has_many || use->free + use->pending == 0;
 		if (is_removed)
 			remove_taken(store, shared, &nodes, segment, has_many);
 		else
-			put_back(shared, &nodes, segment, true, blob_wal_end());
+			put_back(shared, &nodes, segment, use->pending == 0, blob_wal_end());
 	}
 	blob_free_runs_release(blob_store_area, nodes);
 	return is_removed;
+}
+
+/*
+ * Whether an unused segment has a file that may be removed.  The last segment, reserved in part
+ * only, uses up a number each time; so it waits until a checkpoint covers the REMOVE before.
+ */
+static bool
+may_remove(BlobStore *store, const BlobStoreShared *shared, const TakenSegment *segment)
+{
+	return !blob_map_is_absent(store->map, blob_segment_of(segment->first_page)) &&
+		(segment->reserved_end == segment->end_page ||
+		 blob_store_checkpoint_is_past(shared->removed_lsn));
 }
 
 /* Remove the file of a segment if nothing is allocated there. */
@@ -260,11 +252,11 @@ remove_segment(BlobStore *store, BlobStoreShared *shared, uint32 segment_no)
 	segment.reserved_end = Min(segment.end_page, shared->reserved_pages);
 	is_ours = segment.reserved_end > segment.first_page && is_unused(shared, &segment, &use);
 	LWLockRelease(&shared->lock);
-	if (is_ours)
-		is_ours = remove_unused(store, shared, &segment, &use);
+	is_ours = is_ours && may_remove(store, shared, &segment) &&
+		remove_unused(store, shared, &segment, &use);
 	LWLockRelease(&shared->growth_lock);
-	if (segment.holes != NULL)
-		pfree(segment.holes);
+	if (segment.hollow != NULL)
+		pfree(segment.hollow);
 	return is_ours;
 }
 
@@ -277,7 +269,7 @@ blob_store_remove_segments(BlobStore *store, BlobStoreShared *shared)
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	segment_count = (shared->reserved_pages + BLOB_SEGMENT_PAGES - 1) / BLOB_SEGMENT_PAGES;
 	LWLockRelease(&shared->lock);
-	/* The last one first: it is removed only while no number waits for a checkpoint. */
+	/* The last one first: may_remove() lets it go only while no REMOVE waits for a checkpoint. */
 	while (segment_count-- > 0)
 	{
 		CHECK_FOR_INTERRUPTS();

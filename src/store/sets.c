@@ -20,13 +20,11 @@ static const uint32 may_follow[BLOB_PAGE_STATES] = {
 	[BLOB_PAGE_FREE] = BIT(BLOB_PAGE_RESTING) | BIT(BLOB_PAGE_HELD),
 	[BLOB_PAGE_RESTING] = BIT(BLOB_PAGE_FREE) | BIT(BLOB_PAGE_HELD),
 	[BLOB_PAGE_PENDING] = BIT(BLOB_PAGE_HELD),
-	[BLOB_PAGE_PUNCHED_PENDING] = BIT(BLOB_PAGE_PUNCHED),
-	[BLOB_PAGE_PUNCHED] = BIT(BLOB_PAGE_HELD),
-	[BLOB_PAGE_ABSENT_PENDING] = BIT(BLOB_PAGE_ABSENT),
-	[BLOB_PAGE_ABSENT] = BIT(BLOB_PAGE_HELD),
+	[BLOB_PAGE_HOLLOW_PENDING] = BIT(BLOB_PAGE_HOLLOW),
+	[BLOB_PAGE_HOLLOW] = BIT(BLOB_PAGE_HELD),
 	[BLOB_PAGE_SEGMENT] = BIT(BLOB_PAGE_HELD),
 	[BLOB_PAGE_EXTENT] = BIT(BLOB_PAGE_FREE) | BIT(BLOB_PAGE_PENDING),
-	[BLOB_PAGE_NEW] = BIT(BLOB_PAGE_FREE) | BIT(BLOB_PAGE_ABSENT_PENDING),
+	[BLOB_PAGE_NEW] = BIT(BLOB_PAGE_FREE) | BIT(BLOB_PAGE_HOLLOW_PENDING),
 	[BLOB_PAGE_LOST] = BIT(BLOB_PAGE_FREE),
 };
 
@@ -34,12 +32,11 @@ static const uint32 may_follow[BLOB_PAGE_STATES] = {
 static const uint32 may_follow_held[BLOB_PAGE_STATES] = {
 	[BLOB_PAGE_FREE] = BIT(BLOB_PAGE_EXTENT) | BIT(BLOB_PAGE_LOST),
 	[BLOB_PAGE_RESTING] = BIT(BLOB_PAGE_RESTING) | BIT(BLOB_PAGE_FREE) |
-		BIT(BLOB_PAGE_PUNCHED_PENDING),
+		BIT(BLOB_PAGE_HOLLOW_PENDING),
 	[BLOB_PAGE_PENDING] = BIT(BLOB_PAGE_FREE),
-	[BLOB_PAGE_PUNCHED] = BIT(BLOB_PAGE_PUNCHED) | BIT(BLOB_PAGE_FREE),
-	[BLOB_PAGE_ABSENT] = BIT(BLOB_PAGE_ABSENT) | BIT(BLOB_PAGE_FREE),
+	[BLOB_PAGE_HOLLOW] = BIT(BLOB_PAGE_HOLLOW) | BIT(BLOB_PAGE_FREE),
 	[BLOB_PAGE_SEGMENT] = BIT(BLOB_PAGE_RESTING) | BIT(BLOB_PAGE_PENDING) |
-		BIT(BLOB_PAGE_PUNCHED_PENDING) | BIT(BLOB_PAGE_ABSENT_PENDING),
+		BIT(BLOB_PAGE_HOLLOW_PENDING),
 };
 
 /* The pages in the hands of this process, and the state that it took all of them from. */
@@ -47,7 +44,7 @@ static uint64 own_pages;
 static BlobPageState own_origin;
 
 /* The trees of all sets: those of a pending set are its batches. */
-#define TREE_COUNT (4 + 3 * BLOB_PENDING_BATCHES)
+#define TREE_COUNT (3 + 2 * BLOB_PENDING_BATCHES)
 
 typedef struct Tree
 {
@@ -70,11 +67,9 @@ list_trees(const BlobStoreShared *shared, Tree *trees)
 
 	trees[count++] = (Tree) {&shared->free_runs, BLOB_PAGE_FREE};
 	trees[count++] = (Tree) {&shared->resting, BLOB_PAGE_RESTING};
-	trees[count++] = (Tree) {&shared->punched, BLOB_PAGE_PUNCHED};
-	trees[count++] = (Tree) {&shared->absent, BLOB_PAGE_ABSENT};
+	trees[count++] = (Tree) {&shared->hollow, BLOB_PAGE_HOLLOW};
 	count = add_pending(trees, count, &shared->pending, BLOB_PAGE_PENDING);
-	count = add_pending(trees, count, &shared->punched_pending, BLOB_PAGE_PUNCHED_PENDING);
-	count = add_pending(trees, count, &shared->absent_pending, BLOB_PAGE_ABSENT_PENDING);
+	count = add_pending(trees, count, &shared->hollow_pending, BLOB_PAGE_HOLLOW_PENDING);
 	Assert(count == TREE_COUNT);
 }
 
@@ -108,7 +103,7 @@ counter_of(BlobStoreShared *shared, BlobPageState state)
 
 /*
  * Processes that do I/O between two sets, or that change the store's size, keep others out: they
- * hold the growth lock.  So all that is absent, punched or resting stays as they have seen it.
+ * hold the growth lock.  So all that is hollow or resting stays as they have seen it.
  */
 static bool
 needs_growth_lock(BlobPageState from, BlobPageState to)
@@ -217,10 +212,11 @@ blob_sets_check(const BlobStoreShared *shared)
 }
 
 void
-blob_sets_check_loaded(BlobStoreShared *shared, uint64 extent_pages)
+blob_sets_check_loaded(BlobStoreShared *shared, uint64 extent_pages, uint64 lost_pages)
 {
 	shared->extent_pages = extent_pages;
-	shared->held_pages = shared->lost_pages = 0;
+	shared->lost_pages = lost_pages;
+	shared->held_pages = 0;
 	blob_sets_check(shared);
 }
 

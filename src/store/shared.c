@@ -8,7 +8,9 @@
 #include "core/settings.h"
 #include "io/segment.h"
 #include "miscadmin.h"
+#include "store/disk_room.h"
 #include "store/store_internal.h"
+#include "store/unlogged.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 #include "utils/hsearch.h"
@@ -53,6 +55,8 @@ blob_store_shmem_request(void)
 {
 	RequestAddinShmemSpace(control_bytes());
 	RequestAddinShmemSpace(hash_estimate_size(table_room(), sizeof(BlobStoreShared)));
+	RequestAddinShmemSpace(blob_unlogged_shmem_size());
+	RequestAddinShmemSpace(blob_disk_room_shmem_size());
 	RequestNamedLWLockTranche(TRANCHE_NAME, 1);
 }
 
@@ -79,6 +83,8 @@ blob_store_shmem_init(void)
 	}
 	store_table = blob_shmem_init_hash("blobext store table", table_room(), &info,
 									   HASH_ELEM | HASH_BLOBS);
+	blob_unlogged_shmem_init();
+	blob_disk_room_shmem_init();
 }
 
 bool
@@ -221,16 +227,15 @@ blob_store_shared(const BlobStoreId *id)
 		shared->loaded = false;
 		blob_free_runs_init(&shared->free_runs);
 		blob_pending_init(&shared->pending);
-		blob_free_runs_init(&shared->absent);
-		blob_pending_init(&shared->absent_pending);
 		blob_free_runs_init(&shared->resting);
 		shared->resting_lsn = shared->freed_lsn = InvalidXLogRecPtr;
-		shared->holes_end = 0;
-		shared->holes_pace = (BlobHolePace) {0};
-		blob_free_runs_init(&shared->punched);
-		blob_pending_init(&shared->punched_pending);
+		shared->pace = (BlobHolePace) {0};
+		blob_free_runs_init(&shared->hollow);
+		blob_pending_init(&shared->hollow_pending);
+		shared->removed_lsn = InvalidXLogRecPtr;
 		shared->knows_no_holes = false;
 		shared->holes_are_checked = false;
+		shared->has_sums = false;
 		shared->checkpoint_request = 0;
 		shared->checkpoint_lsn = InvalidXLogRecPtr;
 		shared->checkpoint_awaited = false;
@@ -257,8 +262,7 @@ fill_usage(const BlobStoreShared *shared, XLogRecPtr covered, BlobStoreUsage *us
 	usage->pending_pages = blob_pending_count_after(blob_store_area, &shared->pending, covered, 0,
 													BLOB_MAX_PAGE_NO + 1);
 	usage->free_pages = freed_pages - usage->pending_pages;
-	usage->file_pages = shared->reserved_pages - blob_store_absent_count(shared) -
-		blob_store_punched_count(shared);
+	usage->file_pages = blob_store_file_pages(shared);
 	usage->allocated_pages = usage->file_pages - freed_pages;
 }
 
@@ -356,6 +360,16 @@ blob_store_unlock_table(void)
 }
 
 void
+blob_store_clear_sets(BlobStoreShared *shared)
+{
+	blob_free_runs_clear(blob_store_area, &shared->free_runs);
+	blob_pending_clear(blob_store_area, &shared->pending);
+	blob_free_runs_clear(blob_store_area, &shared->resting);
+	blob_free_runs_clear(blob_store_area, &shared->hollow);
+	blob_pending_clear(blob_store_area, &shared->hollow_pending);
+}
+
+void
 blob_store_forget(const BlobStoreId *id)
 {
 	BlobStoreShared *shared;
@@ -365,13 +379,7 @@ blob_store_forget(const BlobStoreId *id)
 	shared = find_shared(id);
 	if (shared != NULL)
 	{
-		blob_free_runs_clear(blob_store_area, &shared->free_runs);
-		blob_pending_clear(blob_store_area, &shared->pending);
-		blob_free_runs_clear(blob_store_area, &shared->absent);
-		blob_pending_clear(blob_store_area, &shared->absent_pending);
-		blob_free_runs_clear(blob_store_area, &shared->resting);
-		blob_free_runs_clear(blob_store_area, &shared->punched);
-		blob_pending_clear(blob_store_area, &shared->punched_pending);
+		blob_store_clear_sets(shared);
 		hash_search(store_table, &shared->id, HASH_REMOVE, NULL);
 	}
 	LWLockRelease(control->table_lock);

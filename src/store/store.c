@@ -18,6 +18,7 @@
 #include "core/compat.h"
 #include "core/settings.h"
 #include "miscadmin.h"
+#include "store/map_sums.h"
 #include "store/store_internal.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
@@ -28,11 +29,11 @@
 #include "utils/rel.h"
 
 /*
- * An allocation may be divided into at most MAX_PIECES pieces, of PIECE_PAGES on average, if at
+ * An allocation may be divided into at most MAX_RUNS runs, of RUN_PAGES on average, if at
  * least 1/PIECES_PART of the store is free; and into single extents if at least 1/SCATTER_PART is.
  */
-#define PIECE_PAGES 32			/* 128 KiB */
-#define MAX_PIECES 32
+#define RUN_PAGES 32			/* 128 KiB */
+#define MAX_RUNS 32
 #define PIECES_PART 32
 #define SCATTER_PART 8
 
@@ -130,19 +131,16 @@ blob_store_try_open(BlobStore *store, LOCKMODE lock_mode, bool *exists)
 }
 
 Oid
-blob_store_lock(const BlobStoreId *store)
+blob_store_lock(BlobStoreId *store)
 {
 	Oid			oid = blob_catalog_map_relation_if_any();
 	Relation	map = OidIsValid(oid) ? try_relation_open(oid, RowExclusiveLock) : NULL;
-	BlobStoreId present;
-	bool		is_same;
 
 	if (map == NULL)
 		return InvalidOid;
-	present = blob_map_store_id(map);
-	is_same = blob_store_id_equals(store, &present);
-	relation_close(map, is_same ? NoLock : RowExclusiveLock);
-	return is_same ? oid : InvalidOid;
+	*store = blob_map_store_id(map);
+	relation_close(map, NoLock);
+	return oid;
 }
 
 void
@@ -196,6 +194,16 @@ lay_out(const BlobTierPlan *plan, BlobExtent *extents)
 	return count;
 }
 
+void
+blob_store_open_same(BlobStore *store, LOCKMODE lock_mode, const BlobStoreId *id)
+{
+	blob_store_open(store, lock_mode);
+	if (!blob_store_id_equals(&store->id, id))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("extension \"blobext\" was created again while a value was being stored")));
+}
+
 /* Take all extents as one run; false if no run is long enough. */
 static bool
 take_side_by_side(BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
@@ -214,15 +222,15 @@ take_side_by_side(BlobStoreShared *shared, uint64 total_pages, BlobExtent *exten
 }
 
 /*
- * Take the extents in at most max_pieces runs of neighbours, each with as many extents as fit into
+ * Take the extents in at most max_runs runs of neighbours, each with as many extents as fit into
  * the longest run that is free.  False, with nothing taken, if that is not possible.
  */
 static bool
-take_in_pieces(BlobStoreShared *shared, BlobExtent *extents, int count, uint64 max_pieces)
+take_in_runs(BlobStoreShared *shared, BlobExtent *extents, int count, uint64 max_runs)
 {
 	int			taken = 0;
 
-	for (uint64 pieces = 0; taken < count; pieces++)
+	for (uint64 runs = 0; taken < count; runs++)
 	{
 		uint64		longest = blob_free_runs_longest(blob_store_area, &shared->free_runs);
 		uint64		pages = 0;
@@ -230,7 +238,7 @@ take_in_pieces(BlobStoreShared *shared, BlobExtent *extents, int count, uint64 m
 
 		while (taken + fitting < count && pages + extents[taken + fitting].pages <= longest)
 			pages += extents[taken + fitting++].pages;
-		if (fitting == 0 || pieces == max_pieces ||
+		if (fitting == 0 || runs == max_runs ||
 			!take_side_by_side(shared, pages, extents + taken, fitting))
 		{
 			untake(shared, extents, taken);
@@ -242,7 +250,7 @@ take_in_pieces(BlobStoreShared *shared, BlobExtent *extents, int count, uint64 m
 }
 
 /*
- * Take the extents one by one, the largest (last) first: as many pieces as there are extents, but
+ * Take the extents one by one, the largest (last) first: as many runs as there are extents, but
  * none longer than it must be.  False, with nothing taken, if that is not possible.
  */
 static bool
@@ -264,22 +272,21 @@ take_one_by_one(BlobStoreShared *shared, BlobExtent *extents, int count)
 }
 
 /*
- * Take the extents in pieces, if no run is long enough, but so large a part of the store is free
- * that growing it would waste the disk.  Long pieces cost next to nothing when they are read, so a
- * smaller free part is enough for them.
+ * Take the extents in several runs, if no run is long enough, but so large a part of the store is
+ * free that growing it would waste the disk.  Long runs cost next to nothing when they are read, so
+ * a smaller free part is enough for them.
  */
 static bool
 take_scattered(BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
 {
 	uint64		free_pages = shared->free_runs.page_count;
-	uint64		store_pages = shared->reserved_pages - blob_store_absent_count(shared) -
-		blob_store_punched_count(shared);
-	uint64		max_pieces = Min(1 + total_pages / PIECE_PAGES, MAX_PIECES);
+	uint64		store_pages = blob_store_file_pages(shared);
+	uint64		max_runs = Min(1 + total_pages / RUN_PAGES, MAX_RUNS);
 
 	if (free_pages < total_pages)
 		return false;
 	if (free_pages >= store_pages / PIECES_PART &&
-		take_in_pieces(shared, extents, count, max_pieces))
+		take_in_runs(shared, extents, count, max_runs))
 		return true;
 	return free_pages >= store_pages / SCATTER_PART && take_one_by_one(shared, extents, count);
 }
@@ -401,8 +408,9 @@ blob_store_allocate(BlobStore *store, const BlobTierPlan *plan, uint64 size_byte
 	Assert(!RecoveryInProgress());	/* replay changes the map behind our back */
 	Assert(TransactionIdIsValid(GetTopTransactionIdIfAny()));
 	blob_sets_check_empty_hands();
-
 	allocated_pages = take(store, shared, plan->total_pages, extents, count);
+	for (int i = 0; i < count; i++)
+		extents[i].has_sums = shared->has_sums;
 	record_allocation(store, shared, draft, extents, count, plan->first_extent_no, size_bytes);
 	blob_sets_check_empty_hands();
 	at_allocation(store, shared, plan->total_pages, allocated_pages);
@@ -424,15 +432,31 @@ blob_store_claim(BlobStore *store, BlobExtent *extent, BlobGeneration max_genera
 	return blob_map_claim(store->map, extent, max_generation, from_bytes, to_bytes);
 }
 
+/* The checksum that an extent's entry has when it is cut to one page; before it lies elsewhere. */
+static uint32
+own_sum(const BlobStore *store, const BlobExtent *extent, uint64 pages)
+{
+	uint32		sum = 0;
+
+	if (extent->has_sums && pages == 1 &&
+		blob_map_get_sums(store->map, extent, 0, 1, &sum) != BLOB_SUMS_FOUND)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the extent map lacks the checksum of page " UINT64_FORMAT,
+						extent->first_page)));
+	return sum;
+}
+
 void
 blob_store_trim(BlobStore *store, BlobExtent *extent, uint64 pages)
 {
 	BlobStoreShared *shared = blob_store_shared(&store->id);
+	uint32		sum = own_sum(store, extent, pages);
 	dsa_pointer nodes = blob_free_runs_reserve(blob_store_area, 1);
 
 	PG_TRY();
 	{
-		blob_map_trim(store->map, extent, pages);
+		blob_map_trim(store->map, extent, pages, sum);
 	}
 	PG_CATCH();
 	{

@@ -48,10 +48,10 @@ extern PGDLLEXPORT void blob_store_open(BlobStore *store, LOCKMODE lock_mode);
 extern PGDLLEXPORT void blob_store_close(BlobStore *store);
 
 /*
- * Lock this store as one that is written to, if it is that of this database, and not dropped;
- * waits.  Returns the map's OID for blob_store_unlock(), else InvalidOid.
+ * Lock the store of this database as one that is written to, if there is one; waits.  Returns the
+ * map's OID for blob_store_unlock(), else InvalidOid.  The relation cache may call back in it.
  */
-extern Oid	blob_store_lock(const BlobStoreId *store);
+extern Oid	blob_store_lock(BlobStoreId *store);
 extern void blob_store_unlock(Oid map);
 
 /*
@@ -59,6 +59,13 @@ extern void blob_store_unlock(Oid map);
  * transaction, or does not exist (*exists is false then).
  */
 extern bool blob_store_try_open(BlobStore *store, LOCKMODE lock_mode, bool *exists);
+
+/*
+ * Open the store again, of which a value is being written.  Between two calls of the writer nothing
+ * is locked, so the extension may have been dropped and created again: then the pages of the value
+ * belong to other values of another store.  ERROR 55000 if that is so.
+ */
+extern void blob_store_open_same(BlobStore *store, LOCKMODE lock_mode, const BlobStoreId *id);
 
 /*
  * Allocate the extents of plan for size_bytes of content: extents[] gets plan->extent_count entries
@@ -72,6 +79,12 @@ extern bool blob_store_try_open(BlobStore *store, LOCKMODE lock_mode, bool *exis
 extern PGDLLEXPORT int blob_store_allocate(BlobStore *store, const BlobTierPlan *plan,
 										   uint64 size_bytes, BlobDraft *draft,
 										   BlobExtent *extents);
+
+/*
+ * From now on new extents of the store get checksums; durable on return.  Returns whether they did
+ * not before.  The caller has RowExclusiveLock on the map, and is not in recovery.
+ */
+extern bool blob_store_enable_sums(BlobStore *store);
 
 /*
  * ERROR 53100 unless the store and the file system have room for this number of pages now.  A
@@ -270,7 +283,8 @@ extern uint64 blob_store_pending_pages(BlobStore *store, BlobPageNo first_page,
 
 /*
  * Make the file of a segment anew, or lengthen it, so that it has all pages which the map expects.
- * The caller has noted all extents there that lack bytes (io/unlogged.h).  Takes the growth lock.
+ * The caller has noted all extents there that lack bytes (store/unlogged.h).  Takes the growth
+ * lock.
  */
 extern void blob_store_remake_segment(BlobStore *store, uint32 segment_no);
 

@@ -24,17 +24,16 @@ typedef struct BlobStoreShared
 	bool		loaded;			/* changes under both locks; false: see load() */
 	BlobFreeRuns free_runs;
 	BlobPending pending;		/* freed, not to be given out yet */
-	BlobFreeRuns absent;		/* without a file, as map entries say */
-	BlobPending absent_pending; /* the same; the file must not be made anew yet */
 	BlobFreeRuns resting;		/* free, taken out of free_runs to be punched */
 	XLogRecPtr	resting_lsn;	/* they are punched when a completed checkpoint is past it */
-	TimestampTz holes_end;		/* when a worker means to have punched them */
-	BlobHolePace holes_pace;	/* until then */
+	BlobHolePace pace;			/* of a worker that punches them; 0 pages: none has begun */
 	XLogRecPtr	freed_lsn;		/* of the last FREE or TRIM since the load */
-	BlobFreeRuns punched;		/* without blocks, as map entries say */
-	BlobPending punched_pending;	/* the same; they must not be filled yet */
+	BlobFreeRuns hollow;		/* free, without blocks, as map entries say: punched or absent */
+	BlobPending hollow_pending; /* the same; they must not be filled yet */
+	XLogRecPtr	removed_lsn;	/* of the last REMOVE, if a checkpoint may not cover it */
 	bool		knows_no_holes; /* the file system; found by trying */
 	bool		holes_are_checked;	/* since the start; like the one before, read without a lock */
+	bool		has_sums;		/* new extents get checksums; read without lock, stays true */
 	uint64		reserved_pages;
 	BlobGeneration next_generation;
 	BlobGeneration generation_limit;
@@ -73,6 +72,9 @@ extern BlobStoreShared *blob_store_shared_if_loaded(const BlobStoreId *id);
 extern BlobStoreShared *blob_store_lock_table(const BlobStoreId *id);
 extern void blob_store_unlock_table(void);
 
+/* Free all nodes of all sets.  No other process uses them. */
+extern void blob_store_clear_sets(BlobStoreShared *shared);
+
 /*
  * Remove the shared part of a store, if there is one.  No process has a pointer to it: that takes a
  * lock on the map, and the map is gone.
@@ -109,17 +111,12 @@ extern void blob_store_reserve_generations(BlobStore *store, BlobStoreShared *sh
 /* Runs that are moved from set to set while the lock is held once. */
 #define BLOB_STORE_MOVE_RUNS 1000
 
-/* Pages without blocks, and pages without a file.  Under the lock. */
+/* Pages that have blocks in a file.  Under the lock. */
 static inline uint64
-blob_store_punched_count(const BlobStoreShared *shared)
+blob_store_file_pages(const BlobStoreShared *shared)
 {
-	return shared->punched.page_count + blob_pending_pages(&shared->punched_pending);
-}
-
-static inline uint64
-blob_store_absent_count(const BlobStoreShared *shared)
-{
-	return shared->absent.page_count + blob_pending_pages(&shared->absent_pending);
+	return shared->reserved_pages - shared->hollow.page_count -
+		blob_pending_pages(&shared->hollow_pending);
 }
 
 /*
@@ -129,10 +126,10 @@ blob_store_absent_count(const BlobStoreShared *shared)
 extern uint64 blob_store_kept_pages(const BlobStoreShared *shared);
 
 /*
- * Give resting pages back to the free runs, until one has needed_pages, or all are back.  Returns
- * whether there were any.
+ * Give resting pages back to the free runs: `pages` of them, or until a free run has needed_pages.
+ * Returns whether there were any.
  */
-extern bool blob_store_wake(BlobStoreShared *shared, uint64 needed_pages);
+extern bool blob_store_wake(BlobStoreShared *shared, uint64 needed_pages, uint64 pages);
 
 /*
  * Take surplus pages out of the free runs, if punching them is worth it.  Returns whether pages
@@ -155,9 +152,9 @@ extern void blob_store_punch_again(BlobStore *store, BlobStoreShared *shared,
 								   BlobStoreMayGoOn may_go_on, void *argument);
 
 /*
- * Reserve blocks of punched pages again, and put the pages into the free runs: one run of at least
- * min_pages, and others, up to max_pages in all.  False if there is no such run.  The caller has
- * the growth lock.  ERROR 53100 if the disk is full.
+ * Reserve blocks of hollow pages again, lowest first, and put the pages into the free runs: one run
+ * of at least min_pages, and others, up to max_pages in all.  False if there is no such run.  The
+ * caller has the growth lock.  ERROR 53100 if the disk is full.
  */
 extern bool blob_store_fill(BlobStore *store, BlobStoreShared *shared, uint64 min_pages,
 							uint64 max_pages);
@@ -203,17 +200,15 @@ extern bool blob_store_mature(const BlobStoreId *store, BlobStoreShared *shared,
 /* See "States of a page" in the README of this folder. */
 typedef enum BlobPageState
 {
-	BLOB_PAGE_FREE,				/* the first seven have sets of these names */
+	BLOB_PAGE_FREE,				/* the first five have sets of these names */
 	BLOB_PAGE_RESTING,
 	BLOB_PAGE_PENDING,
-	BLOB_PAGE_PUNCHED_PENDING,
-	BLOB_PAGE_PUNCHED,
-	BLOB_PAGE_ABSENT_PENDING,
-	BLOB_PAGE_ABSENT,
+	BLOB_PAGE_HOLLOW_PENDING,
+	BLOB_PAGE_HOLLOW,
 	BLOB_PAGE_SEGMENT,			/* only to move from: any of these, of a segment without extents */
 	BLOB_PAGE_HELD,				/* in the hands of one process */
 	BLOB_PAGE_EXTENT,
-	BLOB_PAGE_LOST,				/* until the next start: there was no memory to give them back */
+	BLOB_PAGE_LOST,				/* no memory to give them back, or a damaged entry before them */
 	BLOB_PAGE_NEW				/* only to move from: reserved now */
 } BlobPageState;
 
@@ -236,8 +231,12 @@ extern void blob_sets_count_move(BlobStoreShared *shared, BlobPageState from, Bl
  */
 extern void blob_sets_check(const BlobStoreShared *shared);
 
-/* The same for sets that were filled from the map, which has this number of pages in extents. */
-extern void blob_sets_check_loaded(BlobStoreShared *shared, uint64 extent_pages);
+/*
+ * The same for sets that were filled from the map, which has these numbers of pages in extents, and
+ * behind damaged entries.
+ */
+extern void blob_sets_check_loaded(BlobStoreShared *shared, uint64 extent_pages,
+								   uint64 lost_pages);
 
 /* This process has no pages in its hands: it begins something, or has ended it. */
 extern void blob_sets_check_empty_hands(void);
@@ -247,7 +246,7 @@ extern void blob_sets_check_empty_hands(void);
 #define blob_sets_check_move(shared, from, to, first_page, pages) ((void) 0)
 #define blob_sets_count_move(shared, from, to, pages) ((void) 0)
 #define blob_sets_check(shared) ((void) 0)
-#define blob_sets_check_loaded(shared, extent_pages) ((void) 0)
+#define blob_sets_check_loaded(shared, extent_pages, lost_pages) ((void) 0)
 #define blob_sets_check_empty_hands() ((void) 0)
 
 #endif							/* USE_ASSERT_CHECKING */

@@ -98,6 +98,7 @@ typedef union FixedPart
 	BlobWalDrop drop;
 	BlobWalPunch punch;
 	BlobWalFetched fetched;
+	BlobWalSums sums;
 } FixedPart;
 
 /* Tools meet WAL of any version: a version that is not known is named, and the record not read. */
@@ -160,6 +161,10 @@ blob_wal_describe(StringInfo out, XLogReaderState *record)
 		case BLOB_WAL_FETCHED:
 			appendStringInfo(out, "; ranges of generations %u", fixed.fetched.range_count);
 			break;
+		case BLOB_WAL_SUMS:
+			appendStringInfo(out, "; checksums " UINT64_FORMAT ", first entry of page "
+							 UINT64_FORMAT, fixed.sums.sum_count, fixed.sums.entry_page);
+			break;
 	}
 }
 
@@ -195,6 +200,8 @@ blob_wal_identify(uint8 info)
 			return "PUNCH";
 		case BLOB_WAL_FETCHED:
 			return "FETCHED";
+		case BLOB_WAL_SUMS:
+			return "SUMS";
 	}
 	return NULL;
 }

@@ -170,6 +170,42 @@ blob_wal_log_claim(const BlobStoreId *store, uint8 info, const BlobWalClaim *rec
 	PageSetLSN(BufferGetPage(buffer), lsn);
 }
 
+void
+blob_wal_prepare_sums(int block_count, int part_count)
+{
+	Assert(block_count <= BLOB_WAL_SUMS_MAX_BLOCKS && part_count <= BLOB_WAL_SUMS_MAX_PARTS);
+
+	XLogEnsureRecordSpace(block_count - 1, 2 * part_count + 4);
+}
+
+void
+blob_wal_log_sums(const BlobStoreId *store, BlobPageNo entry_page, const Buffer *buffers,
+				  const bool *are_new, int block_count, const BlobWalSumsPart *parts,
+				  int part_count)
+{
+	BlobWalSums record = {
+		.header = make_header(store, BLOB_WAL_VERSION_3),
+		.entry_page = entry_page
+	};
+	XLogRecPtr	lsn;
+
+	for (int i = 0; i < part_count; i++)
+		record.sum_count += parts[i].run.sum_count;
+	XLogBeginInsert();
+	register_fixed(&record, BLOB_WAL_SUMS);
+	for (int i = 0; i < block_count; i++)
+		XLogRegisterBuffer(i, buffers[i], block_flags(are_new[i]));
+	for (int i = 0; i < part_count; i++)
+	{
+		XLogRegisterBufData(parts[i].block_no, (char *) &parts[i].run, sizeof(BlobWalSumRun));
+		XLogRegisterBufData(parts[i].block_no, (char *) parts[i].sums,
+							parts[i].run.sum_count * sizeof(uint32));
+	}
+	lsn = XLogInsert(BLOB_RMGR_ID, BLOB_WAL_SUMS);
+	for (int i = 0; i < block_count; i++)
+		PageSetLSN(BufferGetPage(buffers[i]), lsn);
+}
+
 XLogRecPtr
 blob_wal_log_punch(const BlobStoreId *store, const BlobWalRun *runs, int run_count,
 				   const BlobWalMapBlock *blocks, int block_count)
@@ -212,23 +248,25 @@ log_meta_page(uint8 info, void *record, Buffer meta_buffer, bool is_new, const v
 	PageSetLSN(BufferGetPage(meta_buffer), lsn);
 }
 
-/* A map of format 2 has a longer meta page (store/map_page.h). */
-static uint32
-meta_version(uint32 meta_bytes)
-{
-	return meta_bytes == BLOB_WAL_META_PAGE_V1_BYTES ? BLOB_WAL_VERSION_1 : BLOB_WAL_VERSION_2;
-}
-
 void
-blob_wal_log_meta(const BlobStoreId *store, Buffer meta_buffer, bool is_new,
+blob_wal_log_meta(const BlobStoreId *store, Buffer meta_buffer, bool is_new, uint32 map_format,
 				  const void *meta, uint32 meta_bytes, BlobGeneration generation_limit)
 {
 	BlobWalMeta record = {
-		.header = make_header(store, meta_version(meta_bytes)),
+		.header = make_header(store, map_format),
 		.generation_limit = generation_limit
 	};
 
+	StaticAssertStmt(BLOB_WAL_NEWEST_VERSION == 3, "a map of format n has META of version n");
+
 	log_meta_page(BLOB_WAL_META, &record, meta_buffer, is_new, meta, meta_bytes);
+}
+
+/* A map of format 2 has a longer meta page (store/map_page.h). */
+static uint32
+segment_version(uint32 meta_bytes)
+{
+	return meta_bytes == BLOB_WAL_META_PAGE_V1_BYTES ? BLOB_WAL_VERSION_1 : BLOB_WAL_VERSION_2;
 }
 
 void
@@ -236,7 +274,7 @@ blob_wal_log_segment(const BlobStoreId *store, Buffer meta_buffer, const void *m
 					 uint32 meta_bytes, BlobPageNo first_page, BlobPageNo end_page)
 {
 	BlobWalSegment record = {
-		.header = make_header(store, meta_version(meta_bytes)),
+		.header = make_header(store, segment_version(meta_bytes)),
 		.first_page = first_page,
 		.end_page = end_page,
 		.place = BLOB_DEFAULT_PLACE

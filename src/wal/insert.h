@@ -77,13 +77,32 @@ extern XLogRecPtr blob_wal_log_punch(const BlobStoreId *store, const BlobWalRun 
 									 int run_count, const BlobWalMapBlock *blocks,
 									 int block_count);
 
+/* A run of SUMS in one of the blocks of the record. */
+typedef struct BlobWalSumsPart
+{
+	BlobWalSumRun run;
+	int			block_no;		/* in buffers[]; parts are in the order of the blocks */
+	const uint32 *sums;
+} BlobWalSumsPart;
+
+#define BLOB_WAL_SUMS_MAX_PARTS 64
+
+/* Call before the critical section. */
+extern void blob_wal_prepare_sums(int block_count, int part_count);
+
+/* are_new[]: the page had never been initialised: no image needed.  The map has format 3. */
+extern void blob_wal_log_sums(const BlobStoreId *store, BlobPageNo entry_page,
+							  const Buffer *buffers, const bool *are_new, int block_count,
+							  const BlobWalSumsPart *parts, int part_count);
+
 /* info: BLOB_WAL_CLAIM or BLOB_WAL_TRIM; record: all but the header is filled in. */
 extern void blob_wal_log_claim(const BlobStoreId *store, uint8 info, const BlobWalClaim *record,
 							   Buffer buffer, const BlobWalMapChange *change);
 
-/* meta is the page's content (meta_bytes long), which redo copies. */
+/* meta is the page's content (meta_bytes long), which redo copies; map_format: what it says. */
 extern void blob_wal_log_meta(const BlobStoreId *store, Buffer meta_buffer, bool is_new,
-							  const void *meta, uint32 meta_bytes, BlobGeneration generation_limit);
+							  uint32 map_format, const void *meta, uint32 meta_bytes,
+							  BlobGeneration generation_limit);
 extern void blob_wal_log_segment(const BlobStoreId *store, Buffer meta_buffer,
 								 const void *meta, uint32 meta_bytes,
 								 BlobPageNo first_page, BlobPageNo end_page);

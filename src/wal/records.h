@@ -3,7 +3,7 @@
  *	  WAL records of blobext's resource manager.
  *
  * Their layout and the meaning of the info bits are on disk.  The first bytes of every record are
- * a BlobWalHeader, which names the version of the format.  Replay knows both versions below; any
+ * a BlobWalHeader, which names the version of the format.  Replay knows the versions below; any
  * other one is a PANIC.  A change of a layout or of a meaning needs a new version.
  *
  * Version 1: the records of 0.1 and 0.2.
@@ -16,7 +16,9 @@
  *	  DROP				lists the storage places that have a directory of the store
  *	  PUNCH, FETCHED	new
  *
- * The other records are the same in both versions.  Reserved bytes are zero; replay checks that.
+ * Version 3: as version 2, and SUMS.  META has it if the map has format 3.
+ *
+ * The other records are the same in all versions.  Reserved bytes are zero; replay checks that.
  * Padding is zero, too; it is not checked.
  */
 #ifndef BLOB_WAL_RECORDS_H
@@ -37,7 +39,8 @@
 /* Versions of the format that replay knows.  wal/insert.c says which one is written. */
 #define BLOB_WAL_VERSION_1 1
 #define BLOB_WAL_VERSION_2 2
-#define BLOB_WAL_NEWEST_VERSION BLOB_WAL_VERSION_2
+#define BLOB_WAL_VERSION_3 3
+#define BLOB_WAL_NEWEST_VERSION BLOB_WAL_VERSION_3
 
 /* Bits of XLogRecGetInfo() that a resource manager may use: the upper four. */
 #define BLOB_WAL_META 0x00
@@ -53,6 +56,7 @@
 #define BLOB_WAL_DROP 0xA0
 #define BLOB_WAL_PUNCH 0xB0
 #define BLOB_WAL_FETCHED 0xC0
+#define BLOB_WAL_SUMS 0xD0
 #define BLOB_WAL_OP_MASK 0xF0
 
 /* No record holds more content than this. */
@@ -68,7 +72,8 @@ typedef struct BlobWalHeader
 /*
  * META: the map's meta page changed (store created, generations reserved).
  * Block 0: the meta page; its data: all that the page holds, which is BLOB_WAL_META_PAGE_V1_BYTES
- * in version 1 and may be more in version 2 (store/map_page.h).
+ * in version 1 and may be more from version 2 on (store/map_page.h).  The version is the number of
+ * the map's format: where checksums are, a library that does not know them stops here.
  */
 #define BLOB_WAL_META_PAGE_V1_BYTES 56
 
@@ -253,6 +258,28 @@ typedef struct BlobWalFetched
 	uint32		reserved;
 } BlobWalFetched;
 
+/*
+ * SUMS (version 3): checksums of pages of extents whose content is known: nothing refers to it yet,
+ * or it was compared with the digest of a value.  Blocks 0 … n, BLOB_WAL_SUMS_MAX_BLOCKS at most:
+ * map pages; data of each: runs, a BlobWalSumRun and its sums (uint32), one after the other.
+ */
+typedef struct BlobWalSums
+{
+	BlobWalHeader header;
+	uint64		sum_count;
+	BlobPageNo	entry_page;		/* of the first entry, for people who read the WAL */
+} BlobWalSums;
+
+/* Sums of consecutive places of a map page. */
+typedef struct BlobWalSumRun
+{
+	uint16		slot;			/* of the first one */
+	uint16		sum_no;			/* in its entry, or BLOB_SUM_BEGIN, see store/page_sums.h */
+	uint32		sum_count;
+} BlobWalSumRun;
+
+#define BLOB_WAL_SUMS_MAX_BLOCKS 4
+
 StaticAssertDecl(sizeof(BlobWalHeader) == 16, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalMeta) == 24, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalAlloc) == 48, "WAL record layout");
@@ -270,6 +297,8 @@ StaticAssertDecl(sizeof(BlobWalDrop) == 24, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalPunch) == 32, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalRun) == 16, "WAL record layout");
 StaticAssertDecl(sizeof(BlobWalFetched) == 24, "WAL record layout");
+StaticAssertDecl(sizeof(BlobWalSums) == 32, "WAL record layout");
+StaticAssertDecl(sizeof(BlobWalSumRun) == 8, "WAL record layout");
 
 /* Bytes of a record's fixed part; 0 if this version has no such record. */
 static inline size_t
@@ -302,6 +331,8 @@ blob_wal_fixed_bytes(uint8 op, uint32 version)
 			return is_v1 ? 0 : sizeof(BlobWalPunch);
 		case BLOB_WAL_FETCHED:
 			return is_v1 ? 0 : sizeof(BlobWalFetched);
+		case BLOB_WAL_SUMS:
+			return version < BLOB_WAL_VERSION_3 ? 0 : sizeof(BlobWalSums);
 		default:
 			return 0;
 	}

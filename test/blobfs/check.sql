@@ -23,7 +23,7 @@ BEGIN
         RETURN QUERY SELECT unnest(found);
     END;
 END $$;
-SELECT set_eq(format('SELECT pg_temp.problems(%L)', statement), problems, problems[1])
+SELECT set_eq(format('SELECT pg_temp.problems(%L)', statement), problems, 'check() reports the problem: ' || problems[1])
 FROM (VALUES
     ('DELETE FROM fs_check.inode WHERE kind = ''f''', ARRAY['a name of an inode that is not there']),
     ('DELETE FROM fs_check.dentry WHERE name = ''f''', ARRAY['cannot be reached from the root', 'has nlink 1 and 0 names']),
@@ -64,13 +64,13 @@ SELECT blobfs.set_quota('fs_check', 1000, 6);
 SELECT results_eq('SELECT total_bytes, used_bytes, total_inodes, used_inodes, quota FROM fs_check.statfs()',
     'VALUES (1000::bigint, 6::bigint, 6::bigint, 5::bigint, true)', 'statfs() has the quota');
 SELECT throws_ok($$SELECT blobfs.write('fs_check', '/g', repeat('x', 995)::bytea)$$, 'BF122', NULL,
-    'one write that is too much');
-SELECT lives_ok($$SELECT blobfs.write('fs_check', '/g', repeat('x', 994)::bytea)$$, 'one that is not');
-SELECT throws_ok($$SELECT blobfs.append('fs_check', '/g', 'x')$$, 'BF122', NULL, 'a byte more');
-SELECT lives_ok($$SELECT blobfs.truncate('fs_check', '/g', 500)$$, 'fewer bytes');
-SELECT throws_ok($$SELECT blobfs.write('fs_check', '/h', '')$$, 'BF122', NULL, 'an inode more');
-SELECT lives_ok($$SELECT blobfs.unlink('fs_check', '/g')$$, 'a file less');
-SELECT results_eq('SELECT bytes, inodes FROM fs_check.usage', 'VALUES (6::bigint, 5::bigint)', 'the usage follows');
+    'one write that exceeds the quota is refused');
+SELECT lives_ok($$SELECT blobfs.write('fs_check', '/g', repeat('x', 994)::bytea)$$, 'one write up to the quota succeeds');
+SELECT throws_ok($$SELECT blobfs.append('fs_check', '/g', 'x')$$, 'BF122', NULL, 'a byte more than the quota is refused');
+SELECT lives_ok($$SELECT blobfs.truncate('fs_check', '/g', 500)$$, 'a file may lose bytes at the quota');
+SELECT throws_ok($$SELECT blobfs.write('fs_check', '/h', '')$$, 'BF122', NULL, 'an inode more than the quota is refused');
+SELECT lives_ok($$SELECT blobfs.unlink('fs_check', '/g')$$, 'a file may go at the quota');
+SELECT results_eq('SELECT bytes, inodes FROM fs_check.usage', 'VALUES (6::bigint, 5::bigint)', 'the usage follows all these changes');
 -- Within one transaction: each change fits, the sum does not.
 CREATE FUNCTION pg_temp.both() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

@@ -246,6 +246,7 @@ class Notifications(Case):
         self.b.execute(f"LISTEN {channel}")
 
     def test_a_file_system(self):
+        """Changes of a file system are heard on its channel."""
         channel = self.a.execute("SELECT blobfs.channel('fs_two')").fetchone()[0]
         self.listen(channel)
         self.a.execute("SELECT blobfs.write('fs_two', '/before', '')")
@@ -267,6 +268,7 @@ class Notifications(Case):
         self.assertEqual(self.heard(), [])
 
     def test_a_table(self):
+        """Changes of a table are heard until notify_table() ends that."""
         self.a.execute("CREATE TABLE fs_two.document (path text, content public.blobstate)")
         channel = self.a.execute(
             "SELECT blobfs.notify_table('fs_two.document', true)").fetchone()[0]

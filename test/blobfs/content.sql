@@ -25,7 +25,7 @@ SELECT is_empty($$SELECT n, status FROM unnest(ARRAY[0, 1, 1023, 1024, 1025, 409
     WHERE status <> 0 OR size <> n$$, 'create() of all sizes');
 SELECT is_empty($$SELECT n FROM unnest(ARRAY[0, 1, 1023, 1024, 1025, 4096, 4097, 100000]) AS n,
     fs_content.lookup(1, convert_to('s' || n, 'UTF8')) AS l
-    WHERE pg_temp.all_of(l.ino) <> pg_temp.bytes(n, n::text)$$, 'their content is the bytes that were given');
+    WHERE pg_temp.all_of(l.ino) <> pg_temp.bytes(n, n::text)$$, 'the content of created files is the bytes that were given');
 SELECT is_empty($$SELECT n FROM unnest(ARRAY[0, 1, 1023, 1024, 1025, 4096, 4097, 100000]) AS n,
     fs_content.lookup(1, convert_to('s' || n, 'UTF8')) AS l, fs_content.read(l.ino, l.version, n / 2, 5000) AS r
     WHERE r <> substring(pg_temp.bytes(n, n::text) FROM n / 2 + 1 FOR 5000)$$, 'read() of a range');
@@ -39,18 +39,18 @@ SELECT is((SELECT mtime FROM fs_content.getattr(:f)), 5::bigint, 'mtime is that 
 SELECT pg_temp.version(:f) AS v2 \gset
 SELECT cmp_ok(:v2, '>', :v1, 'the version has grown');
 SELECT is_empty(format('SELECT * FROM fs_content.read(%s, %s, 0, 10)', :f, :v1), 'the old version is not read');
-SELECT is_empty(format('SELECT * FROM fs_content.content(%s, %s)', :f, :v1), 'nor returned as a value');
+SELECT is_empty(format('SELECT * FROM fs_content.content(%s, %s)', :f, :v1), 'the old version is not returned as a value');
 SELECT is(status, 0, 'append() to a newer row than known') FROM fs_content.append(:f, :v1, false, '!', NULL);
 SELECT is(status, 16, 'append() with exact: EBUSY') FROM fs_content.append(:f, :v1, true, '?', NULL);
 -- A row that is older than known: a crash has taken the newer one.
 SELECT is(status, 116, 'append() to an older row than known: ESTALE')
     FROM fs_content.append(:f, pg_temp.version(:f) + 1, false, '?', NULL);
-SELECT is(version, pg_temp.version(:f), 'its version is returned')
+SELECT is(version, pg_temp.version(:f), 'append() to an older row than known returns its version')
     FROM fs_content.append(:f, pg_temp.version(:f) + 1, false, '?', NULL);
-SELECT is(status, 116, 'write() likewise') FROM fs_content.write(:f, pg_temp.version(:f) + 1, false, '?', NULL);
-SELECT is(status, 116, 'patch() likewise')
+SELECT is(status, 116, 'write() to an older row than known: ESTALE') FROM fs_content.write(:f, pg_temp.version(:f) + 1, false, '?', NULL);
+SELECT is(status, 116, 'patch() of an older row than known: ESTALE')
     FROM fs_content.patch(:f, pg_temp.version(:f) + 1, false, NULL, '{0}', '{x}', NULL, NULL);
-SELECT is(status, 116, 'truncate() likewise') FROM fs_content.truncate(:f, pg_temp.version(:f) + 1, false, 0, NULL);
+SELECT is(status, 116, 'truncate() of an older row than known: ESTALE') FROM fs_content.truncate(:f, pg_temp.version(:f) + 1, false, 0, NULL);
 SELECT is(pg_temp.all_of(:f), 'hello world!'::bytea, 'none of these has changed anything');
 SELECT ok((status = 116) AND version IS NULL, 'append() to a file that is gone: ESTALE, no version')
     FROM fs_content.append(999, NULL, false, '?', NULL);
@@ -58,8 +58,8 @@ SELECT is(status, 21, 'append() to a directory: EISDIR') FROM fs_content.append(
 SELECT ino AS l FROM fs_content.symlink(NULL, 1, 'l', 'f', 0, 0) \gset
 SELECT is(status, 22, 'write() to a symbolic link: EINVAL') FROM fs_content.write(:l, NULL, false, '?', NULL);
 
-SELECT is(size, 3::bigint, 'write() replaces') FROM fs_content.write(:f, pg_temp.version(:f), true, 'abc', NULL);
-SELECT is(pg_temp.all_of(:f), 'abc'::bytea, 'all of the content');
+SELECT is(size, 3::bigint, 'write() returns the size of the new content') FROM fs_content.write(:f, pg_temp.version(:f), true, 'abc', NULL);
+SELECT is(pg_temp.all_of(:f), 'abc'::bytea, 'write() replaces all of the content');
 SELECT is(size, 0::bigint, 'write() of NULL empties') FROM fs_content.write(:f, NULL, false, NULL, NULL);
 SELECT is(size, 5::bigint, 'truncate() extends by zeros') FROM fs_content.truncate(:f, NULL, false, 5, NULL);
 SELECT is(pg_temp.all_of(:f), '\x0000000000'::bytea, 'these are the zeros');
@@ -73,7 +73,7 @@ SELECT is(pg_temp.all_of(:f), '\x00610000007a'::bytea, 'cut off bytes are zeros'
 SELECT is(size, 3::bigint, 'patch() to a smaller size')
     FROM fs_content.patch(:f, NULL, false, NULL, '{0}', '{q}', 3, NULL);
 SELECT is(pg_temp.all_of(:f), '\x716100'::bytea, 'the beginning is left');
-SELECT is(size, 3::bigint, 'patch() without pieces') FROM fs_content.patch(:f, NULL, false, NULL, '{}', '{}', NULL, NULL);
+SELECT is(size, 3::bigint, 'patch() without pieces leaves the size') FROM fs_content.patch(:f, NULL, false, NULL, '{}', '{}', NULL, NULL);
 SELECT ok(pg_temp.sizes_match(), 'sizes are those of the content');
 
 -- A large file, beside bytea.
@@ -86,7 +86,7 @@ SELECT is(size, 3000100::bigint, 'patch() of a large file')
 SELECT is(sha256(pg_temp.all_of(:g)), sha256(overlay(overlay(overlay(
         pg_temp.bytes(3000000, 'g') || pg_temp.bytes(100, 'x') PLACING 'abc' FROM 11)
         PLACING pg_temp.bytes(70000, 'y') FROM 1000001) PLACING 'defghijklmnopqrs' FROM 2999991)),
-    'its content is what bytea says');
+    'the content of a patched large file is what bytea says');
 SELECT is(length(r), 5000, 'read() of a large file')
     FROM fs_content.read(:g, pg_temp.version(:g), 1500000, 5000) AS r;
 
@@ -122,17 +122,17 @@ SELECT ok(mtime > 1600000000000000000 AND mtime = ctime AND atime = 9, 'the smal
 SELECT is(version, 9000000000000000001, 'setattr() leaves the version')
     FROM fs_content.setattr(:f, 420, NULL, NULL, NULL, NULL);
 SELECT is(status, 116, 'setattr() of nothing: ESTALE') FROM fs_content.setattr(999, 420, NULL, NULL, NULL, NULL);
-SELECT is(status, 0, 'setxattr()') FROM fs_content.setxattr(:f, 'user.a', '1', 0);
+SELECT is(status, 0, 'setxattr() of a new name succeeds') FROM fs_content.setxattr(:f, 'user.a', '1', 0);
 SELECT is(status, 0, 'setxattr() of a second one') FROM fs_content.setxattr(:f, 'user.b', '', 1);
 SELECT is(status, 17, 'XATTR_CREATE of one that is there: EEXIST') FROM fs_content.setxattr(:f, 'user.a', '2', 1);
 SELECT is(status, 61, 'XATTR_REPLACE of one that is not: ENODATA') FROM fs_content.setxattr(:f, 'user.c', '2', 2);
 SELECT is(status, 7, 'a value over 64 kB: E2BIG') FROM fs_content.setxattr(:f, 'user.c', pg_temp.bytes(65537, ''), 0);
-SELECT is(status, 0, 'XATTR_REPLACE') FROM fs_content.setxattr(:f, 'user.a', '3', 2);
+SELECT is(status, 0, 'XATTR_REPLACE of one that is there succeeds') FROM fs_content.setxattr(:f, 'user.a', '3', 2);
 SELECT results_eq(format('SELECT n, v FROM fs_content.listxattr(%s) AS n, fs_content.getxattr(%s, n) AS v ORDER BY n', :f, :f),
-    $$VALUES ('user.a'::bytea, '3'::bytea), ('user.b', '')$$, 'listxattr() and getxattr()');
+    $$VALUES ('user.a'::bytea, '3'::bytea), ('user.b', '')$$, 'listxattr() and getxattr() give what was set');
 SELECT is(status, 61, 'removexattr() of nothing: ENODATA') FROM fs_content.removexattr(:f, 'user.c');
 SELECT is((SELECT count(*) FROM fs_content.removexattr(:f, 'user.a') AS r, fs_content.removexattr(:f, 'user.b') AS s
-    WHERE r.status = 0 AND s.status = 0), 1::bigint, 'removexattr() of both');
-SELECT is((SELECT xattr FROM fs_content.inode WHERE ino = :f), NULL, 'nothing is left of them');
+    WHERE r.status = 0 AND s.status = 0), 1::bigint, 'removexattr() of both names succeeds');
+SELECT is((SELECT xattr FROM fs_content.inode WHERE ino = :f), NULL, 'an inode whose attributes were removed has none');
 SELECT blobfs.drop('fs_content');
 SELECT * FROM finish();

@@ -90,6 +90,7 @@ class Dump(unittest.TestCase):
                 connection.execute("SELECT * FROM blobfs.check('fs_dump')").fetchall(), [])
 
     def test_plain(self):
+        """A plain dump restores all file systems."""
         run("createdb", "plain")
         run("pg_dump", "-d", "original", "-f", "blobfs.sql")
         run("psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", "plain", "-f", "blobfs.sql")

@@ -37,18 +37,18 @@ END $$;
 SELECT pg_temp.again();
 SELECT is(pg_temp.tree(), '/a/3 /a/b/3 /a/b/c/2 /a/g=2 /e/2 /f=1', 'the tree to begin with');
 
-SELECT is(pg_temp.mv('/f', '/h'), 0, 'a file');
-SELECT is(pg_temp.tree(), '/a/3 /a/b/3 /a/b/c/2 /a/g=2 /e/2 /h=1', 'its new name');
-SELECT is(pg_temp.mv('/h', '/e/h'), 0, 'a file to another directory');
-SELECT is(pg_temp.tree(), '/a/3 /a/b/3 /a/b/c/2 /a/g=2 /e/2 /e/h=1', 'it is there');
-SELECT is(pg_temp.mv('/e/h', '/a/g'), 0, 'a file over another one');
+SELECT is(pg_temp.mv('/f', '/h'), 0, 'a file gets another name');
+SELECT is(pg_temp.tree(), '/a/3 /a/b/3 /a/b/c/2 /a/g=2 /e/2 /h=1', 'a renamed file has its new name alone');
+SELECT is(pg_temp.mv('/h', '/e/h'), 0, 'a file moves to another directory');
+SELECT is(pg_temp.tree(), '/a/3 /a/b/3 /a/b/c/2 /a/g=2 /e/2 /e/h=1', 'a moved file is in the other directory');
+SELECT is(pg_temp.mv('/e/h', '/a/g'), 0, 'a file moves over another one');
 SELECT is(pg_temp.tree(), '/a/3 /a/b/3 /a/b/c/2 /a/g=1 /e/2', 'the other one is gone');
-SELECT is((SELECT count(*) FROM fs_rename.inode WHERE kind = 'f'), 1::bigint, 'its inode, too');
-SELECT is(pg_temp.mv('/a/b', '/e/b'), 0, 'a directory to another one');
+SELECT is((SELECT count(*) FROM fs_rename.inode WHERE kind = 'f'), 1::bigint, 'the inode of a replaced file is gone');
+SELECT is(pg_temp.mv('/a/b', '/e/b'), 0, 'a directory moves to another one');
 SELECT is(pg_temp.tree(), '/a/2 /a/g=1 /e/3 /e/b/3 /e/b/c/2', 'nlink of both parents follows');
-SELECT is(pg_temp.mv('/e/b/c', '/e/b/d'), 0, 'a directory within one');
-SELECT is(pg_temp.tree(), '/a/2 /a/g=1 /e/3 /e/b/3 /e/b/d/2', 'nlink stays');
-SELECT is_empty($$SELECT * FROM blobfs.check('fs_rename')$$, 'check() finds nothing');
+SELECT is(pg_temp.mv('/e/b/c', '/e/b/d'), 0, 'a directory gets another name within its parent');
+SELECT is(pg_temp.tree(), '/a/2 /a/g=1 /e/3 /e/b/3 /e/b/d/2', 'nlink stays where a directory is renamed within its parent');
+SELECT is_empty($$SELECT * FROM blobfs.check('fs_rename')$$, 'check() finds nothing after files and directories moved');
 
 SELECT pg_temp.again();
 SELECT is(pg_temp.mv('/e', '/a/b/c'), 0, 'a directory over an empty one');
@@ -60,7 +60,7 @@ SELECT is((SELECT nlink FROM fs_rename.getattr(1)), 3, 'that of the root');
 SELECT is_empty($$SELECT * FROM blobfs.check('fs_rename')$$, 'check() finds nothing after that');
 
 SELECT pg_temp.again();
-SELECT is(pg_temp.mv('/zz', '/y'), 2, 'nothing there: ENOENT');
+SELECT is(pg_temp.mv('/zz', '/y'), 2, 'a name that is not there: ENOENT');
 SELECT is(status, 2, 'to a directory that is not there: ENOENT') FROM fs_rename.rename(1, 'f', 999, 'f', 0);
 SELECT is(status, 20, 'into a file: ENOTDIR')
     FROM fs_rename.rename(1, 'e', pg_temp.ino('/f'), 'x', 0);
@@ -72,24 +72,24 @@ SELECT is(status, 22, 'a directory into itself: EINVAL') FROM fs_rename.rename(1
 SELECT is(pg_temp.mv('/a/b', '/a'), 39, 'over its own parent: ENOTEMPTY');
 SELECT is(status, 36, 'a name of 256 bytes: ENAMETOOLONG')
     FROM fs_rename.rename(1, 'f', 1, convert_to(repeat('x', 256), 'UTF8'), 0);
-SELECT is(status, 22, 'unknown flags: EINVAL') FROM fs_rename.rename(1, 'f', 1, 'x', 3);
+SELECT is(status, 22, 'flags that are unknown: EINVAL') FROM fs_rename.rename(1, 'f', 1, 'x', 3);
 SELECT is(pg_temp.mv('/f', '/f'), 0, 'to its own name');
 SELECT is(pg_temp.tree(), '/a/3 /a/b/3 /a/b/c/2 /a/g=2 /e/2 /f=1', 'nothing of that has changed anything');
 
 SELECT is(pg_temp.mv('/f', '/a/g', 1), 17, 'NOREPLACE over a file: EEXIST');
 SELECT is(pg_temp.mv('/f', '/a/h', 1), 0, 'NOREPLACE to a new name');
-SELECT is(pg_temp.mv('/a/h', '/f', 1), 0, 'NOREPLACE back');
+SELECT is(pg_temp.mv('/a/h', '/f', 1), 0, 'NOREPLACE back to the old name');
 
 SELECT is(pg_temp.mv('/f', '/zz', 2), 2, 'EXCHANGE with nothing: ENOENT');
 SELECT is(pg_temp.mv('/f', '/a/g', 2), 0, 'EXCHANGE of two files');
 SELECT is(pg_temp.tree(), '/a/3 /a/b/3 /a/b/c/2 /a/g=1 /e/2 /f=2', 'each has the name of the other');
 SELECT is(pg_temp.mv('/f', '/a/b', 2), 0, 'EXCHANGE of a file and a directory');
 SELECT is(pg_temp.tree(), '/a/2 /a/b=2 /a/g=1 /e/2 /f/3 /f/c/2', 'nlink of both parents follows the directory');
-SELECT is((SELECT nlink FROM fs_rename.getattr(1)), 5, 'also that of the root');
+SELECT is((SELECT nlink FROM fs_rename.getattr(1)), 5, 'nlink of the root follows the directory');
 SELECT is(pg_temp.mv('/a/b', '/f', 2), 0, 'EXCHANGE back, from the other side');
 SELECT is(pg_temp.tree(), '/a/3 /a/b/3 /a/b/c/2 /a/g=1 /e/2 /f=2', 'all is as before');
 SELECT is(pg_temp.mv('/e', '/a', 2), 0, 'EXCHANGE of two directories');
-SELECT is(pg_temp.tree(), '/a/2 /e/3 /e/b/3 /e/b/c/2 /e/g=1 /f=2', 'also with entries');
+SELECT is(pg_temp.tree(), '/a/2 /e/3 /e/b/3 /e/b/c/2 /e/g=1 /f=2', 'EXCHANGE of two directories moves their entries, too');
 SELECT is(pg_temp.mv('/e', '/e/b/c', 2), 22, 'EXCHANGE with one below: EINVAL');
 SELECT is(pg_temp.mv('/e/b/c', '/e', 2), 22, 'EXCHANGE with one above: EINVAL');
 SELECT is_empty($$SELECT * FROM blobfs.check('fs_rename')$$, 'check() finds nothing after all that');
@@ -97,7 +97,7 @@ SELECT is_empty($$SELECT * FROM blobfs.check('fs_rename')$$, 'check() finds noth
 -- Two names of one inode: nothing happens.
 SELECT blobfs.link('fs_rename', '/f', '/a/f2');
 SELECT is(pg_temp.mv('/f', '/a/f2'), 0, 'over another name of the same inode');
-SELECT is(pg_temp.tree(), '/a/2 /a/f2=2 /e/3 /e/b/3 /e/b/c/2 /e/g=1 /f=2', 'both names stay');
+SELECT is(pg_temp.tree(), '/a/2 /a/f2=2 /e/3 /e/b/3 /e/b/c/2 /e/g=1 /f=2', 'both names of one inode stay');
 SELECT is(pg_temp.mv('/e/g', '/a/f2'), 0, 'over one of two names');
 SELECT is((SELECT nlink FROM fs_rename.getattr(pg_temp.ino('/f'))), 1, 'the inode has one name less');
 

@@ -51,7 +51,7 @@ SELECT is(ino, (:'reserved'::bigint[])[2], 'create() takes a reserved number')
 -- Directories
 SELECT is(nlink, 2, 'a new directory has nlink 2') FROM fs_tree.mkdir(NULL, 1, 'd', 493, 5, 6);
 SELECT ino AS d FROM fs_tree.lookup(1, 'd') \gset
-SELECT is(pg_temp.nlink(1), 3, 'its parent has one more');
+SELECT is(pg_temp.nlink(1), 3, 'the parent of a new directory has one link more');
 SELECT is(status, 17, 'mkdir() of a name that is there: EEXIST') FROM fs_tree.mkdir(NULL, 1, 'd', 493, 5, 6);
 SELECT is(status, 20, 'mkdir() in a file: ENOTDIR') FROM fs_tree.mkdir(NULL, 2, 'd', 493, 5, 6);
 SELECT is(pg_temp.nlink(1), 3, 'a mkdir() that fails leaves nlink');
@@ -64,14 +64,14 @@ SELECT is(status, 0, 'a file in a directory') FROM fs_tree.create(NULL, :d, 'f',
 SELECT is(status, 39, 'rmdir() of a directory with entries: ENOTEMPTY') FROM fs_tree.rmdir(1, 'd');
 SELECT is(nlink, 0, 'unlink() of the only name leaves nlink 0') FROM fs_tree.unlink(:d, 'f');
 SELECT is(nlink, 0, 'rmdir() of an empty directory') FROM fs_tree.rmdir(1, 'd');
-SELECT is_empty(format('SELECT * FROM fs_tree.getattr(%s)', :d), 'its inode is gone');
-SELECT is(pg_temp.nlink(1), 2, 'its parent has one less');
+SELECT is_empty(format('SELECT * FROM fs_tree.getattr(%s)', :d), 'the inode of a removed directory is gone');
+SELECT is(pg_temp.nlink(1), 2, 'the parent of a removed directory has one link less');
 SELECT is(status, 2, 'a directory that is gone takes no entries') FROM fs_tree.create(NULL, :d, 'f', 420, 5, 6, 'x', NULL);
 
 -- Links
 SELECT is(nlink, 2, 'link() gives a second name') FROM fs_tree.link(2, 1, 'hard');
 SELECT results_eq('SELECT parent, name FROM fs_tree.names(2) ORDER BY name',
-    $$VALUES (1::bigint, 'a'::bytea), (1, 'hard')$$, 'names() lists both');
+    $$VALUES (1::bigint, 'a'::bytea), (1, 'hard')$$, 'names() lists both names of an inode');
 SELECT is(status, 17, 'link() over a name: EEXIST') FROM fs_tree.link(2, 1, 'hard');
 SELECT is(status, 1, 'link() of a directory: EPERM') FROM fs_tree.link(1, 1, 'hard2');
 SELECT is(status, 116, 'link() of nothing: ESTALE') FROM fs_tree.link(9999, 1, 'hard2');
@@ -84,7 +84,7 @@ SELECT is_empty('SELECT * FROM fs_tree.getattr(2)', 'the inode goes with its las
 -- Symbolic links and devices
 SELECT is(size, 6::bigint, 'the size of a symbolic link is that of its target')
     FROM fs_tree.symlink(NULL, 1, 's', 'target', 5, 6);
-SELECT is(t, 'target'::bytea, 'readlink()') FROM fs_tree.lookup(1, 's') AS l, fs_tree.readlink(l.ino) AS t;
+SELECT is(t, 'target'::bytea, 'readlink() gives the target of a link') FROM fs_tree.lookup(1, 's') AS l, fs_tree.readlink(l.ino) AS t;
 SELECT is(status, 2, 'an empty target: ENOENT') FROM fs_tree.symlink(NULL, 1, 's2', '', 5, 6);
 SELECT is(status, 36, 'a target of 4096 bytes: ENAMETOOLONG')
     FROM fs_tree.symlink(NULL, 1, 's2', convert_to(repeat('x', 4096), 'UTF8'), 5, 6);
@@ -102,11 +102,11 @@ SELECT results_eq(format('SELECT gid, mode FROM fs_tree.mkdir(NULL, %s, %L, 493,
 
 -- Times of directories
 SELECT pg_temp.mtime(1) AS before \gset
-SELECT is(status, 17, 'EEXIST again') FROM fs_tree.create(NULL, 1, 's', 420, 5, 6, '', NULL);
-SELECT is(status, 2, 'ENOENT again') FROM fs_tree.unlink(1, 'zz');
+SELECT is(status, 17, 'create() of a name that is there: EEXIST') FROM fs_tree.create(NULL, 1, 's', 420, 5, 6, '', NULL);
+SELECT is(status, 2, 'unlink() of a name that is not there: ENOENT') FROM fs_tree.unlink(1, 'zz');
 SELECT is(pg_temp.mtime(1), :before, 'a call that fails leaves the times of the directory');
-SELECT is(status, 0, 'a name goes') FROM fs_tree.unlink(1, 's');
-SELECT cmp_ok(pg_temp.mtime(1), '>', :before, 'a call that succeeds sets them');
+SELECT is(status, 0, 'unlink() of a name succeeds') FROM fs_tree.unlink(1, 's');
+SELECT cmp_ok(pg_temp.mtime(1), '>', :before, 'a call that succeeds sets the times of the directory');
 
 -- Once in a transaction
 BEGIN;
@@ -116,11 +116,11 @@ WHERE c.status = 0 \gset
 SELECT is(:n, 100, 'a hundred files in one transaction');
 COMMIT;
 SELECT is((SELECT count(*) FROM fs_tree.readdir(1, '', 1000) WHERE name > 'many' AND name < 'manz'), 100::bigint,
-    'readdir() lists them');
+    'readdir() lists all files of one transaction');
 SELECT results_eq($$SELECT name FROM fs_tree.readdir(1, 'many98', 2)$$, $$VALUES ('many99'::bytea), ('null')$$,
     'readdir() goes on behind a name, in the order of bytes');
 SELECT results_eq($$SELECT name, content::bytea FROM fs_tree.readdir_content(1, 'hard', 2, 100)
     WHERE name = 'many1'$$, $$VALUES ('many1'::bytea, ''::bytea)$$, 'readdir_content() has the content');
-SELECT is_empty($$SELECT * FROM blobfs.check('fs_tree')$$, 'check() finds nothing');
+SELECT is_empty($$SELECT * FROM blobfs.check('fs_tree')$$, 'check() finds nothing after all these calls');
 SELECT blobfs.drop('fs_tree');
 SELECT * FROM finish();

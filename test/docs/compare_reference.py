@@ -182,7 +182,7 @@ def range_of(cell, unit):
 def range_in_catalog(kind, least, largest, enum_values):
     if kind == "enum":
         return ", ".join(re.findall(r"\w+", enum_values))
-    if kind == "bool":
+    if kind in ("bool", "string"):
         return ""
     # Some count seconds or kB in a number of smaller units.
     limit = "no limit" if float(largest) >= INT_MAX // 1000 else float(largest)

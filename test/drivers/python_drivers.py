@@ -1,4 +1,4 @@
-"""The matrix of test/run_drivers for drivers of Python: values go in and come back bare, as bytes.
+"""The matrix of test/run drivers for drivers of Python: values go in and come back bare, as bytes.
 
     python_drivers.py DRIVER [unittest's options]
 
@@ -339,6 +339,7 @@ class Matrix(unittest.TestCase):
             self.assertTrue(value == VALUES[number], f"value {number}")
 
     def test_insert_and_select(self):
+        """Values that were inserted are read the same."""
         self.insert_all()
         self.check_digests()
         self.check_rows(self.run_sql("SELECT id, content FROM t ORDER BY id"))
@@ -351,15 +352,18 @@ class Matrix(unittest.TestCase):
             self.assertTrue(rows == [[VALUES[4]]])
 
     def test_null(self):
+        """NULL is stored and read as such."""
         self.run_sql("INSERT INTO t (id, content) VALUES ($1, $2)", 1, None)
         self.assertEqual(self.run_sql("SELECT content FROM t"), [[None]])
 
     def test_update(self):
+        """UPDATE replaces a value by a parameter."""
         self.insert_all()
         self.run_sql("UPDATE t SET content = $1 WHERE id = $2", VALUES[3], 0)
         self.assertTrue(self.run_sql("SELECT content FROM t WHERE id = 0") == [[VALUES[3]]])
 
     def test_read_modify_write(self):
+        """A value that was read can be written back."""
         self.insert_all()
         for number, value in enumerate(VALUES):
             read = self.run_sql("SELECT content FROM t WHERE id = $1", number)[0][0]
@@ -367,11 +371,13 @@ class Matrix(unittest.TestCase):
         self.check_digests()
 
     def test_equal(self):
+        """A parameter finds the row with this value."""
         self.insert_all()
         for number, value in enumerate(VALUES):
             self.assertEqual(self.run_sql("SELECT id FROM t WHERE content = $1", value), [[number]])
 
     def test_any(self):
+        """An array parameter finds the rows with these values."""
         if self.driver.array is None:
             self.skipTest("the driver has no arrays of bytes")
         self.insert_all()
@@ -380,6 +386,7 @@ class Matrix(unittest.TestCase):
                                       wanted), [[number] for number in range(1, 9)])
 
     def test_returning(self):
+        """RETURNING gives the value that was inserted."""
         for number, value in enumerate(VALUES):
             rows = self.run_sql("INSERT INTO t (id, content) VALUES ($1, $2) RETURNING content",
                                 number, value)
@@ -393,10 +400,12 @@ class Matrix(unittest.TestCase):
         self.check_digests()
 
     def test_stream(self):
+        """A stream of rows has the values."""
         self.insert_all()
         self.check_rows(self.driver.stream("SELECT id, content FROM t ORDER BY id"))
 
     def test_array_result(self):
+        """A result that is an array has the values."""
         if self.driver.array is None:
             self.skipTest("the driver has no arrays of bytes")
         self.insert_all()
@@ -404,6 +413,7 @@ class Matrix(unittest.TestCase):
         self.assertTrue([bytes(value) for value in rows[0][0]] == VALUES[:9])
 
     def test_upload(self):
+        """An upload by COPY stores the values."""
         if not isinstance(self.driver, Psycopg3):
             self.skipTest("by COPY of psycopg 3")
         for number, value in enumerate(VALUES):
@@ -411,6 +421,7 @@ class Matrix(unittest.TestCase):
         self.check_digests()
 
     def test_copy(self):
+        """COPY gives the values as hex."""
         self.insert_all()
         output = self.driver.copy_out("COPY (SELECT content FROM t ORDER BY id) TO STDOUT")
         if output is None:

@@ -33,12 +33,12 @@ INSERT INTO lines (content) VALUES ('\x0a'), ('\x0a0a'), ('\x0d0a'), ('\x6f6e650
 UPDATE lines SET b = content;
 
 SELECT results_eq('SELECT DISTINCT blob_storage(b) FROM lines ORDER BY 1',
-	ARRAY['extents', 'inline'], 'lines: values of both forms');
+	ARRAY['extents', 'inline'], 'lines: there are values of both forms');
 SELECT is_empty('SELECT id, length(b), line_count(b) FROM lines
 	WHERE line_count(b) IS DISTINCT FROM count_line_feeds(content)', 'lines: as counted over bytea');
 SELECT cmp_ok((SELECT count(DISTINCT line_count(b)) FROM lines), '>', 10::bigint,
-	'lines: many answers');
-SELECT is(line_count(NULL), NULL, 'lines: NULL');
+	'lines: there are more than ten answers');
+SELECT is(line_count(NULL), NULL, 'lines: the count of NULL is NULL');
 
 -- ---- kinds ----
 
@@ -77,10 +77,10 @@ INSERT INTO kinds_stored (kind, b)
 		random_bytes(2, size))::blobstate FROM unnest(ARRAY[10, 10000]) AS size;
 
 SELECT is_empty('SELECT id, head, kind, file_kind(b) FROM kinds_stored
-	WHERE file_kind(b) IS DISTINCT FROM kind', 'kinds: as made');
+	WHERE file_kind(b) IS DISTINCT FROM kind', 'kinds: each value has the kind that it was made of');
 SELECT cmp_ok((SELECT count(*) FROM kinds_stored WHERE blob_storage(b) = 'extents'), '>', 60::bigint,
-	'kinds: values in extents');
-SELECT is(file_kind(NULL), NULL, 'kinds: NULL');
+	'kinds: more than 60 values are in extents');
+SELECT is(file_kind(NULL), NULL, 'kinds: the kind of NULL is NULL');
 
 -- ---- image sizes ----
 
@@ -135,11 +135,11 @@ CREATE TABLE images_stored AS SELECT *, content::blobstate AS b FROM images
 	FROM images WHERE width IS NOT NULL;
 
 SELECT cmp_ok((SELECT count(*) FROM images_stored WHERE blob_storage(b) = 'extents'), '>', 20::bigint,
-	'images: values in extents');
+	'images: more than 20 values are in extents');
 SELECT is_empty('SELECT name, width, height, image_size(b) FROM images_stored
 	WHERE ((image_size(b)).width, (image_size(b)).height) IS DISTINCT FROM (width, height)',
-	'images: as made');
-SELECT is(image_size(NULL), NULL, 'images: NULL');
+	'images: each image has the size that it was made of');
+SELECT is(image_size(NULL), NULL, 'images: the size of NULL is NULL');
 
 -- Cut off anywhere: the size as soon as it is there, never an error.
 CREATE TABLE truncated AS
@@ -150,7 +150,7 @@ CREATE TABLE truncated AS
 SELECT is_empty($$
 	SELECT name, size FROM truncated, LATERAL generate_series(0, length(content)) AS size
 	WHERE (image_size(substr(content, 1, size)::blobstate)).width
-		IS DISTINCT FROM CASE WHEN size >= needed THEN width END$$, 'images: cut off');
+		IS DISTINCT FROM CASE WHEN size >= needed THEN width END$$, 'images: the size is known as soon as its bytes are there');
 
 -- Damaged anywhere: any answer, but no error.
 SELECT cmp_ok((SELECT count((image_size(set_byte(content, at, value)::blobstate)).width)

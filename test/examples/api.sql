@@ -14,12 +14,12 @@ SELECT plan(17);
 -- looks for the interface until it has found it.
 SELECT probe_pretend(2, 0);
 SELECT throws_ok($$SELECT probe_size('\x00')$$, '55000',
-	'the C interface of the loaded blobext does not fit', 'another version');
+	'the C interface of the loaded blobext does not fit', 'an interface of another version is refused');
 SELECT probe_pretend(1, 8);
 SELECT throws_ok($$SELECT probe_size('\x00')$$, '55000',
-	'the C interface of the loaded blobext does not fit', 'fewer functions');
+	'the C interface of the loaded blobext does not fit', 'an interface with fewer functions is refused');
 SELECT probe_pretend(1, 0);
-SELECT is(probe_size('\x00'), 1::bigint, 'the right one');
+SELECT is(probe_size('\x00'), 1::bigint, 'the interface of the right version is used');
 
 CREATE TABLE api_value (id integer, content bytea, b blobstate);
 INSERT INTO api_value
@@ -40,21 +40,21 @@ INSERT INTO api_value SELECT -4, c, c FROM (SELECT convert_to(repeat('too', 2000
 RESET blobext.default_compression;
 
 SELECT results_eq('SELECT DISTINCT blob_compression(b) FROM api_value ORDER BY 1', ARRAY['lz4', 'none', 'zstd'],
-	'values of all methods');
+	'there are values of all methods');
 SELECT results_eq('SELECT DISTINCT blob_storage(b) FROM api_value ORDER BY 1',
-	ARRAY['extents', 'inline'], 'values of both forms');
-SELECT is_empty('SELECT id FROM api_value WHERE probe_size(b) <> length(content)', 'sizes');
-SELECT is_empty('SELECT id FROM api_value WHERE probe_sha256(b) <> sha256(content)', 'digests');
-SELECT is_empty('SELECT id FROM api_value WHERE probe_read(b, 0, 4000000) <> content', 'contents');
+	ARRAY['extents', 'inline'], 'there are values of both forms');
+SELECT is_empty('SELECT id FROM api_value WHERE probe_size(b) <> length(content)', 'sizes are those of the content');
+SELECT is_empty('SELECT id FROM api_value WHERE probe_sha256(b) <> sha256(content)', 'digests are those of the content');
+SELECT is_empty('SELECT id FROM api_value WHERE probe_read(b, 0, 4000000) <> content', 'whole values are the content');
 SELECT is_empty($$
 	SELECT id, start, size FROM api_value,
 		unnest(ARRAY[0, 1, 31, 4095, 4096, 5000, 65530, 999999, 3000000, 3000001]::bigint[]) AS start,
 		unnest(ARRAY[0, 1, 33, 4096, 70000, 2000000]::bigint[]) AS size
 	WHERE probe_read(b, start, size)
-		IS DISTINCT FROM substr(content, start::integer + 1, size::integer)$$, 'ranges');
+		IS DISTINCT FROM substr(content, start::integer + 1, size::integer)$$, 'ranges are those of the content');
 SELECT is((SELECT probe_read(b, 9223372036854775807, 10) FROM api_value WHERE id = 4096), '\x',
-	'a range far behind the end');
-SELECT is(probe_type_oid(), 'blobstate'::regtype::oid, 'the type');
+	'a range far behind the end is empty');
+SELECT is(probe_type_oid(), 'blobstate'::regtype::oid, 'the interface knows the type');
 SELECT is_empty($$SELECT probe_two(b, b) FROM api_value WHERE probe_two(b, b) <> -1$$,
 	'two values open at once, equal');
 SELECT results_eq($$

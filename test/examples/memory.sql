@@ -14,7 +14,7 @@ CREATE TABLE huge AS
 -- Processes of their own, each warmed up with small values.
 \c
 SELECT plan(6);
-SELECT is(current_setting('blobext.cache_size'), '0', 'no read cache');
+SELECT is(current_setting('blobext.cache_size'), '0', 'the server has no cache for content');
 SELECT is((SELECT line_count(content) FROM huge WHERE id = 2), 262144::bigint, 'lines of 1 MB');
 SELECT peak_kb() AS before \gset
 SELECT is((SELECT line_count(content) FROM huge WHERE id = 1), 75000000::bigint, 'lines of 300 MB');

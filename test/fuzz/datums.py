@@ -96,6 +96,9 @@ CREATE FUNCTION raw.datum(bytea, short boolean) RETURNS blobstate
     AS '{library}', 'unit_headed_datum' LANGUAGE C STRICT;
 CREATE FUNCTION raw.bytes(blobstate) RETURNS bytea
     AS '{library}', 'unit_datum_bytes' LANGUAGE C STRICT;
+CREATE FUNCTION raw.wal(regclass, version integer, what text, VARIADIC arguments bigint[])
+    RETURNS void AS '{library}', 'unit_wal' LANGUAGE C STRICT;
+REVOKE EXECUTE ON FUNCTION raw.wal FROM PUBLIC;
 CREATE ROLE fuzzer; CREATE ROLE exporter; CREATE ROLE other;
 GRANT fuzzer, pg_write_server_files TO exporter;
 GRANT USAGE ON SCHEMA raw TO PUBLIC;
@@ -726,9 +729,68 @@ class Fuzzer:
         self.require_stale("claimed page", READ_CONTENT,
                            (young.all_bytes(self.forge.generation),))
 
+    def run_unclaimed(self):
+        """Pages that no value has, in a store with checksums: not read, and no damage.  Seen to
+        fail: such a page came into the list of damaged ones, which has little room."""
+        self.execute("SELECT blobext_enable_checksums()")
+        self.execute("CREATE TABLE unclaimed (b blobstate); SET blobext.tail_extents = off;"
+                     " INSERT INTO unclaimed SELECT convert_to(repeat('x', 9 * 4096), 'UTF8');"
+                     " RESET blobext.tail_extents")
+        datum = self.execute("SELECT raw.bytes(b) FROM unclaimed")[0][0]
+        try:
+            self.read_all_bytes(Parts(datum), 2 ** 56 - 1)
+            raise Failure("pages that no value has were read")
+        except psycopg.Error as error:
+            if error.sqlstate != "XX001":
+                raise Failure(f"unclaimed pages: {error.sqlstate} {error}") from error
+        damaged = self.execute("SELECT * FROM blobext_damaged_pages")
+        if damaged:
+            raise Failure(f"unclaimed pages are listed as damaged: {damaged}")
+
+    def count_damaged(self, condition="true"):
+        return self.execute(
+            f"SELECT count(*) FROM blobext_damaged_pages WHERE {condition}")[0][0]
+
+    def run_failed_claims(self):
+        """Pages that a claim has left without content cannot be told from damaged ones: a role that
+        names hundreds of them fills the list.  A page that another role finds has room in it.  Seen
+        to fail: the list stayed full, and had no such page."""
+        self.execute("CREATE TABLE claimed (b blobstate); SET blobext.tail_extents = off;"
+                     " INSERT INTO claimed SELECT convert_to(repeat('x', 600 * 4096), 'UTF8');"
+                     " RESET blobext.tail_extents; ALTER ROLE fuzzer LOGIN")
+        datum, first_page, tier, pages, filled = self.execute(
+            "SELECT raw.bytes(b), e.first_page, e.extent_no, m.pages, e.bytes FROM claimed,"
+            " blob_extents(b) AS e JOIN blobext_map AS m USING (first_page)"
+            " ORDER BY e.extent_no DESC LIMIT 1")[0]
+        self.execute("SELECT raw.wal('blobext_map', 1, 'CLAIM', %s, %s, %s, %s)",
+                     (first_page, tier, filled, pages * 4096))
+        forged = Parts(datum).all_bytes(2 ** 56 - 1)
+        read = "SELECT blob_read(raw.datum(%s::bytea, false), %s, 10)"
+        unclaimed = range(600, 600 + 300)
+        with psycopg.connect(autocommit=True, user="fuzzer") as session:
+            for page_no in unclaimed:
+                try:
+                    session.execute(read, (forged, page_no * 4096))
+                    raise Failure(f"page {page_no}, which has no content, was read")
+                except psycopg.Error as error:
+                    if error.sqlstate != "XX001":
+                        raise
+        if self.count_damaged() != 256:
+            raise Failure(f"{self.count_damaged()} pages without content are listed")
+        last = f"page = {first_page + pages - 1}"
+        try:
+            self.execute(read, (forged, (unclaimed.start + pages - filled // 4096 - 1) * 4096))
+        except psycopg.Error as error:
+            if error.sqlstate != "XX001":
+                raise
+        if self.count_damaged(last) != 1 or self.count_damaged() != 256:
+            raise Failure("the list has no room for a page that another role has found")
+
     def run(self, rounds):
         self.run_known()
         self.run_claim()
+        self.run_unclaimed()
+        self.run_failed_claims()
         # A call that makes a value of a datum is worth more than another comparison.
         calls = self.calls + 5 * [call for call in self.calls if call.gives_value]
         for number in range(rounds):

@@ -47,7 +47,7 @@ return eval(expression)
 $$;
 SELECT is(seen('\x00ff27'), $$b"\x00\xff'"$$, 'an argument is bytes');
 SELECT is(seen(''), $$b''$$, 'the empty value is empty bytes');
-SELECT is(seen(NULL), 'None', 'NULL is None');
+SELECT is(seen(NULL), 'None', 'the argument NULL is None');
 SELECT is(seen(b, 'hashlib.sha256(b).hexdigest()'), encode(sha256(o), 'hex'),
         'bytes of value ' || id || ' are the content')
     FROM stored WHERE b IS NOT NULL ORDER BY id;

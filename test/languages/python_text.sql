@@ -159,7 +159,7 @@ SELECT is(convert_from(made(format('"%s"', text)), 'UTF8'), text, 'text is conte
             ('<memory'), ('<a>'), ('<memory at 0x>'), ('<p>at 0x12'), (' b''hello'''))
         AS t(text);
 SELECT is(made($$'\\x68656c6c6f'$$), 'hello', 'hex text is bytes');
-SELECT is(made('None'), NULL, 'None is NULL');
+SELECT is(made('None'), NULL, 'the result None is NULL');
 SELECT is(convert_from(made('5'), 'UTF8'), '5', 'a number is its text, as for other types');
 
 -- ---- out: hex text ----

@@ -4,7 +4,7 @@ By hand; a server that is not there is left out:
 
     GOBIN=/usr/local/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
     GOBIN=/usr/local/bin go install github.com/rclone/rclone@latest        # 1.65 or later
-    RCLONE=/usr/local/bin/rclone test/run_mount long_gateways
+    RCLONE=/usr/local/bin/rclone test/run mount long_gateways
 
 S3 needs python3-boto3.  NFS is tested by "bench/gateways --test", which is root.
 """

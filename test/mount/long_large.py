@@ -2,7 +2,7 @@
 
 By hand, for it takes minutes and five times the size of the file on the disk:
 
-    test/run_mount long_large
+    test/run mount long_large
 
 BLOBEXT_MOUNT_LARGE_MB is the size (5120).  Each step prints the program's VmHWM, and the largest
 RssAnon of a process of the server and of all of them, seen every few milliseconds: shared memory,
@@ -138,6 +138,7 @@ class LargeTest(FileSystemTest):
         os.close(file)
 
     def test_large(self):
+        """Memory is bounded while a large file is written, changed and read."""
         print(f"\n# {SIZE >> 20} MB")
         with Mount("fs=docs") as mount:
             self.step(mount, "dd to a new file", lambda: self.write(mount))

@@ -181,12 +181,15 @@ class CrashTest(FileSystemTest):
         proxy.close()
 
     def test_not_sent(self):
+        """A request that was not sent is sent again."""
         self.run_with_cuts("before")
 
     def test_answer_lost(self):
+        """A request whose answer was lost is done once."""
         self.run_with_cuts("after")
 
     def test_lost_in_between(self):
+        """A request that was cut in between is done once."""
         self.run_with_cuts("during")
 
     def test_late_transaction(self):

@@ -43,6 +43,7 @@ class CreateTest(FileSystemTest):
         return file
 
     def test_one_statement(self):
+        """A new file costs one statement and one look-up."""
         proxy = CountingProxy()
         with self.mount("timeout=1", proxy.conninfo()) as mount:
             proxy.texts.clear()
@@ -99,6 +100,7 @@ class CreateTest(FileSystemTest):
         proxy.close()
 
     def test_visible(self):
+        """A new file is seen elsewhere when it is closed or synced."""
         with self.mount() as mount, Mount("fs=docs,timeout=0") as second:
             file = self.open_new(mount)
             self.assertFalse(os.path.exists(second.path("f")))
@@ -187,6 +189,7 @@ class CreateTest(FileSystemTest):
             self.assertEqual(os.getxattr(mount.path("d/xattr"), "user.a"), b"1")
 
     def test_directory_time(self):
+        """A new file changes the time of its directory."""
         with self.mount() as mount:
             os.mkdir(mount.path("d"))
             os.utime(mount.path("d"), ns=(10 ** 18, 10 ** 18))
@@ -228,6 +231,7 @@ class CreateTest(FileSystemTest):
             self.assertEqual((first.read("g"), second.read("g")), (b"", b""))
 
     def test_name_is_taken(self):
+        """close() fails where another session has taken the name."""
         with self.mount() as mount:
             file = self.open_new(mount)
             self.sql.execute("SELECT blobfs.mkdir('docs', '/f')")
@@ -311,6 +315,7 @@ class CreateTest(FileSystemTest):
         self.sql.execute("DROP ROLE reader")
 
     def test_program_is_killed(self):
+        """A new file of a killed program is not there."""
         with self.mount() as mount:
             self.open_new(mount)
             mount.kill()
@@ -335,12 +340,15 @@ class CreateTest(FileSystemTest):
         proxy.close()
 
     def test_not_sent(self):
+        """A new file whose request was not sent is stored."""
         self.run_with_cut("before")
 
     def test_answer_lost(self):
+        """A new file whose answer was lost is stored once."""
         self.run_with_cut("after")
 
     def test_lost_in_between(self):
+        """A new file whose connection was lost in between is stored once."""
         self.run_with_cut("during")
 
     def test_answer_of_unlink_lost(self):

@@ -36,6 +36,7 @@ class GroupTest(FileSystemTest):
             file.write(b" and more")
 
     def test_commit(self):
+        """A transaction is seen elsewhere when it is renamed to commit."""
         with Mount("fs=docs,timeout=0") as mount:
             tx = mount.path(".blobfs/tx/one")
             self.assertNotIn(".blobfs", os.listdir(mount.directory))
@@ -55,6 +56,7 @@ class GroupTest(FileSystemTest):
             os.rmdir(tx)
 
     def test_roll_back(self):
+        """A transaction whose directory is removed has changed nothing."""
         with Mount("fs=docs,timeout=0") as mount:
             self.write(mount.path("f"), b"old")
             tx = mount.path(".blobfs/tx/one")
@@ -92,6 +94,7 @@ class GroupTest(FileSystemTest):
                 self.assertEqual(self.server_read("/f"), b"written")
 
     def test_limits(self):
+        """Transactions are as many as connections allow, and of one name each."""
         with Mount("fs=docs,connections=4") as mount:
             for name in "ab":
                 os.mkdir(mount.path(".blobfs/tx", name))
@@ -270,6 +273,7 @@ class GroupTest(FileSystemTest):
             self.sql.execute("SELECT blobfs.unlink('docs', 'other/d', true)")
 
     def test_program_is_killed(self):
+        """A transaction of a killed program has changed nothing."""
         with Mount("fs=docs") as mount:
             os.mkdir(mount.path(".blobfs/tx/one"))
             self.write(mount.path(".blobfs/tx/one/f"), b"x")
@@ -282,6 +286,7 @@ class GroupTest(FileSystemTest):
                               cwd=mount.directory, check=False, capture_output=True, text=True)
 
     def test_command(self):
+        """A command in a transaction commits, or changes nothing if it fails."""
         with Mount("fs=docs,timeout=0") as mount:
             done = self.run_tx(mount, f"mkdir d; echo hello > {mount.directory}/d/f; cat d/f; ls")
             if "namespace" in done.stderr:

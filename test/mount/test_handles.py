@@ -72,6 +72,7 @@ class HandlesTest(FileSystemTest):
             self.assertEqual(self.look(mount, handles[3]), (".", ["a"]))
 
     def test_changes(self):
+        """A handle leads to a moved directory, and is stale when that is gone."""
         with Mount("fs=docs,timeout=0") as mount:
             os.makedirs(mount.path("a/b"))
             os.mkdir(mount.path("c"))

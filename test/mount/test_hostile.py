@@ -122,9 +122,11 @@ class HostileServerTest(FileSystemTest):
                 self.run_with(options, number, how)
 
     def test_file_system(self):
+        """Answers of a hostile server do no harm to a file system's mount."""
         self.check_all("fs=docs,xattr,locks=db")
 
     def test_table(self):
+        """Answers of a hostile server do no harm to a table's mount."""
         self.make_table("item")
         for name in ("large", "d/1", "d/2", "d/3"):
             size = 3_000_000 if name == "large" else 100

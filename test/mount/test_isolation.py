@@ -34,6 +34,7 @@ class IsolationTest(MountTest):
             self.assertEqual(digest(mount.read(path)), digest(content))
 
     def test_snapshot(self):
+        """A mount of an exported snapshot shows that moment."""
         with psycopg.connect() as exporter:
             exporter.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             name = exporter.execute("SELECT pg_export_snapshot()").fetchone()[0]
@@ -117,6 +118,7 @@ class IsolationTest(MountTest):
                 self.assertEqual(small.read(), b"small")
 
     def test_too_many(self):
+        """Open files beyond the connections are refused until one is closed."""
         with Mount(f"{self.table},connections=4,isolation=snapshot") as mount:
             for _ in range(3):
                 files = []
@@ -143,6 +145,7 @@ class IsolationTest(MountTest):
         return True
 
     def test_options(self):
+        """Options of isolation that do not fit are refused."""
         self.sql.execute("SELECT blobfs.create('docs')")
         self.addCleanup(lambda: self.sql.execute("SELECT blobfs.drop('docs')"))
         self.assertIn('needs "ro"', refused("fs=docs,isolation=snapshot"))

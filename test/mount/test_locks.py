@@ -53,6 +53,7 @@ class LocksTest(MountTest):
         self.assertIn(raised.exception.errno, (errno.EAGAIN, errno.EACCES))
 
     def test_flock(self):
+        """flock() excludes others within a mount and between mounts."""
         one, other, second = self.open(0), self.open(0), self.open(1)
         fcntl.flock(one, fcntl.LOCK_EX)
         self.refuses(fcntl.flock, second, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -67,6 +68,7 @@ class LocksTest(MountTest):
         support.wait_until(lambda: support.can_lock(second), "the lock of a closed file")
 
     def test_fcntl(self):
+        """Ranges exclude within a mount, whole files between mounts."""
         one, second = self.open(0), self.open(1)
         fcntl.lockf(one, fcntl.LOCK_EX, 10, 0)
         # Between mounts a range is the file.
@@ -91,6 +93,7 @@ class LocksTest(MountTest):
         self.assertEqual(int(self.mounts[0].read("f")), 4 * COUNT)
 
     def test_wait(self):
+        """A lock that is waited for comes when it is free."""
         one, second = self.open(0), self.open(1)
         fcntl.flock(one, fcntl.LOCK_EX)
         thread = threading.Thread(target=fcntl.flock, args=(second, fcntl.LOCK_EX))
@@ -100,6 +103,7 @@ class LocksTest(MountTest):
         self.refuses(fcntl.flock, one, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def test_program_is_killed(self):
+        """A killed program loses its locks."""
         second = self.open(1)
         with Mount("fs=docs,locks=db") as third:
             one = os.open(third.path("f"), os.O_RDWR)
@@ -112,6 +116,7 @@ class LocksTest(MountTest):
             third.start()
 
     def test_server_restarts(self):
+        """Locks are held again after a restart of the server."""
         one, second = self.open(0), self.open(1)
         fcntl.flock(one, fcntl.LOCK_EX)
         support.restart_server()

@@ -58,6 +58,7 @@ class ReadFileSystemTest(MountTest):
         proxy.close()
 
     def test_tree(self):
+        """A mount has the files, directories and links of the tree."""
         contents = {"a/b/file": self.bytes(3_000_000), "a/small": b"small", "empty": b"",
                     "a/b/\N{LATIN SMALL LETTER U WITH DIAERESIS}": b"name"}
         self.call("mkdir", "/a/b", True)
@@ -82,6 +83,7 @@ class ReadFileSystemTest(MountTest):
             self.assertEqual(caught.exception.errno, errno.EROFS)
 
     def test_large_directory(self):
+        """A directory of 2,500 files is listed whole."""
         count = 2500
         self.call("mkdir", "/d")
         self.sql.execute("SELECT blobfs.write('docs', '/d/' || n, convert_to(n::text, 'UTF8'))"
@@ -94,6 +96,7 @@ class ReadFileSystemTest(MountTest):
                 self.assertEqual(mount.read("d", name), name.encode())
 
     def test_open_file_survives(self):
+        """An open file keeps content that was replaced or unlinked."""
         large, small = self.bytes(2_000_000), self.bytes(2000)
         self.write("/large", large)
         self.write("/small", small)
@@ -131,6 +134,7 @@ class ReadFileSystemTest(MountTest):
                 self.assertEqual(found.st_mtime_ns, 1000000001)
 
     def test_snapshots(self):
+        """A snapshot has the files of its moment."""
         self.call("mkdir", "/d")
         self.write("/d/file", b"one")
         self.call("snapshot", "first")
@@ -150,6 +154,7 @@ class ReadFileSystemTest(MountTest):
         self.assertIn('no snapshot "third"', refused("fs=docs,at=third"))
 
     def test_notify(self):
+        """A mount that listens drops what has changed."""
         self.assertIn("does not notify", refused("fs=docs,ro,notify"))
         self.sql.execute("SELECT blobfs.set_notify('docs', true)")
         self.call("mkdir", "/d")
@@ -168,6 +173,7 @@ class ReadFileSystemTest(MountTest):
             self.assertEqual(mount.read("d/renamed"), b"another")
 
     def test_xattrs(self):
+        """Extended attributes of a file are read."""
         self.write("/file", b"content")
         self.sql.execute("SELECT * FROM docs.setxattr((SELECT ino FROM docs.dentry"
                          " WHERE name = 'file'), 'user.note', 'text', 0)")
@@ -179,6 +185,7 @@ class ReadFileSystemTest(MountTest):
             self.assertEqual(caught.exception.errno, errno.ENODATA)
 
     def test_restart(self):
+        """An open file is read on after a restart of the server."""
         content = self.bytes(2_000_000)
         self.write("/file", content)
         with Mount("fs=docs,ro") as mount:

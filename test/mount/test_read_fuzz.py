@@ -189,12 +189,15 @@ class FuzzTest(MountTest):
         side.end()
 
     def test_table(self):
+        """Random reads of a table agree with the model."""
         self.run_side(Table(self), ",timeout=0")
 
     def test_table_small_cache(self):
+        """Random reads of a table with a small cache agree with the model."""
         self.run_side(Table(self), ",timeout=0,cache=8,connections=2")
 
     def test_file_system(self):
+        """Random reads of a file system agree with the model."""
         self.run_side(FileSystem(self), ",timeout=0,cache=8")
 
 

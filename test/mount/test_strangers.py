@@ -204,6 +204,7 @@ class PathTest(StrangerTest):
             self.assertNotIn("stranger", mount.messages())
 
     def test_tables(self):
+        """No function of a stranger runs when a table is mounted."""
         self.make_table("public.item")
         self.fill("public.item")
         self.check_table("item")
@@ -217,6 +218,7 @@ class PathTest(StrangerTest):
             self.check_table("item", ",where=1=1")
 
     def test_file_system(self):
+        """No function of a stranger runs when a file system is mounted."""
         self.sql.execute("SELECT blobfs.create('docs', %s, %s), blobfs.set_notify('docs', true)",
                          (os.getuid(), os.getgid()))
         with Mount("fs=docs,xattr,locks=db,notify", self.conninfo) as mount:

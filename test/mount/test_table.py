@@ -35,6 +35,7 @@ class TableTest(MountTest):
         self.make_table("document")
 
     def test_contents(self):
+        """Files have the contents and sizes of the rows."""
         sizes = [0, 1, 100, 8192, 131071, 131072, 131073, 1048575, 1048576, 1048577, 5000003]
         contents = {f"d{size % 3}/{size}": self.bytes(size) for size in sizes}
         for path, content in contents.items():
@@ -46,6 +47,7 @@ class TableTest(MountTest):
             self.assertEqual(set(names_below(mount.directory)[0]), set(contents))
 
     def test_ranges(self):
+        """Ranges of a file are those of the value."""
         content = self.bytes(3_500_000)
         self.put("document", "file", content)
         with Mount(OPTIONS) as mount:
@@ -58,6 +60,7 @@ class TableTest(MountTest):
             os.close(file)
 
     def test_compressed(self):
+        """Compressed values are read as their content."""
         self.sql.execute("SELECT blobext_set_compression('document', 'content', 'zstd')")
         content = self.bytes(500) * 6000 + self.bytes(300_000)
         self.put("document", "file", content)
@@ -74,6 +77,7 @@ class TableTest(MountTest):
             self.assertEqual(digest(mount.read("file")), digest(content))
 
     def test_directory_wins(self):
+        """A path that others make a directory is no file."""
         for path in ["a", "a-b", "a/b", "a.c", "x/y/z", "x/y", "x/y.t"]:
             self.put("document", path, path)
         with Mount(OPTIONS + ",timeout=0") as mount:
@@ -123,6 +127,7 @@ class TableTest(MountTest):
             self.assertNotIn("no index", mount.messages())
 
     def test_prefix_and_condition(self):
+        """A mount shows the rows of its prefix and condition."""
         for path in ["/etc/hosts", "/etc/passwd", "/usr/x", "usr/y"]:
             self.put("document", path, path)
         with Mount(OPTIONS) as mount:
@@ -137,6 +142,7 @@ class TableTest(MountTest):
             self.assertEqual(names_below(mount.directory)[0], {"etc/hosts"})
 
     def test_times_and_modes(self):
+        """Times, modes and owners are those of options and columns."""
         self.sql.execute("ALTER TABLE document ADD changed timestamptz, ADD bits int")
         self.sql.execute("INSERT INTO document VALUES"
                          " ('a', 'x', '2001-02-03 04:05:06.789+00', 384),"
@@ -149,6 +155,7 @@ class TableTest(MountTest):
             self.assertEqual(os.stat(mount.path("c")).st_mtime_ns, -315619199500000000)
 
     def test_read_only(self):
+        """A table's mount refuses each change."""
         self.put("document", "d/file", b"content")
         with Mount(OPTIONS) as mount:
             file = mount.path("d/file")
@@ -320,6 +327,7 @@ class TableTest(MountTest):
             support.wait_until(lambda: mount.read("d/3") == b"after", "the new content")
 
     def test_xattrs(self):
+        """Size and digest are extended attributes with the option alone."""
         self.put("document", "d/file", b"content")
         with Mount(OPTIONS) as mount:
             with self.assertRaises(OSError) as caught:
@@ -334,6 +342,7 @@ class TableTest(MountTest):
             self.assertEqual(os.listxattr(mount.path("d")), [])
 
     def test_without_open(self):
+        """Files are read right with the option noopen."""
         contents = {"small": self.bytes(5000), "large": self.bytes(3_000_000)}
         for path, content in contents.items():
             self.put("document", path, content)
@@ -431,6 +440,7 @@ class ErrorTest(MountTest):
     """Messages at the start."""
 
     def test_messages(self):
+        """Options that do not fit are refused with the reason."""
         self.make_table("document")
         for options, message in [
                 ("table=missing,path=path,content=content", 'no table or view "missing"'),
@@ -451,11 +461,13 @@ class ErrorTest(MountTest):
         self.assertIn("No such file or directory", refused(OPTIONS, "host=/nowhere"))
 
     def test_without_extensions(self):
+        """A database without the extension is refused."""
         self.sql.execute("CREATE DATABASE plain")
         self.addCleanup(self.sql.execute, "DROP DATABASE plain")
         self.assertIn("no extension blobfs", refused("fs=docs", "dbname=plain"))
 
     def test_help(self):
+        """--help has the options, --version the versions."""
         shown = subprocess.run([support.PROGRAM, "--help"], capture_output=True, text=True,
                                check=True).stdout
         for option in ["table=NAME", "fs=NAME", "timeo=", "noopen"]:

@@ -186,6 +186,7 @@ def run_model(directory, seed, steps, others):
 
 class WriteTest(FileSystemTest):
     def test_model(self):
+        """Random changes by three processes agree with the model."""
         with Mount("fs=docs") as mount, Mount("fs=docs,timeout=0") as second:
             processes = []
             for number in range(3):
@@ -197,6 +198,7 @@ class WriteTest(FileSystemTest):
                 self.assertEqual(process.wait(), 0)
 
     def test_published_at_close(self):
+        """Content is seen elsewhere when the file is synced or closed."""
         self.put("/f", b"old")
         with Mount("fs=docs") as mount, Mount("fs=docs,timeout=0") as second:
             with open(mount.path("f"), "wb") as file:
@@ -211,6 +213,7 @@ class WriteTest(FileSystemTest):
             self.assertEqual(self.server_read("/f"), b"new content!")
 
     def test_sql_and_files(self):
+        """Files and SQL see each other's content."""
         with Mount("fs=docs,timeout=0") as mount:
             os.makedirs(mount.path("a/b"))
             with open(mount.path("a/b/f"), "wb") as file:
@@ -335,6 +338,7 @@ class WriteTest(FileSystemTest):
                 self.assertEqual(os.stat(mount.path("f")).st_nlink, 2)
 
     def test_unlinked_while_open(self):
+        """A file that is unlinked while open keeps its content."""
         with Mount("fs=docs") as mount:
             for large in (False, True):
                 content = self.bytes(500_000 if large else 5000)
@@ -370,6 +374,7 @@ class WriteTest(FileSystemTest):
             os.close(reader)
 
     def test_replaced_while_open(self):
+        """A file that is replaced while open keeps its content."""
         with Mount("fs=docs") as mount:
             with open(mount.path("f"), "wb") as file:
                 file.write(b"old" * 100_000)
@@ -396,6 +401,7 @@ class WriteTest(FileSystemTest):
                 self.assertEqual(digest(file.read()), digest(b"new" + content[3:]))
 
     def test_last_close_wins(self):
+        """Of two writers the last one to close wins."""
         with Mount("fs=docs") as first, Mount("fs=docs") as second:
             with open(first.path("f"), "wb") as file:
                 file.write(b"0123456789")
@@ -412,6 +418,7 @@ class WriteTest(FileSystemTest):
             self.assertEqual((first.read("f"), second.read("f")), (b"one", b"one"))
 
     def test_conflict_fails(self):
+        """With conflict=fail the second writer's close fails."""
         with Mount("fs=docs,conflict=fail") as mount:
             with open(mount.path("f"), "wb") as file:
                 file.write(b"0123456789")
@@ -451,6 +458,7 @@ class WriteTest(FileSystemTest):
             support.wait_until(lambda: mount.read("f") == b"old", "the old content")
 
     def test_attributes(self):
+        """Times, modes and sizes that are set are kept."""
         with Mount("fs=docs") as mount:
             path = mount.path("f")
             with open(path, "wb", buffering=0) as file:
@@ -473,6 +481,7 @@ class WriteTest(FileSystemTest):
             self.assertEqual(self.one("SELECT kind::text FROM docs.lookup(1, 'fifo')"), "p")
 
     def test_xattrs(self):
+        """Extended attributes are set, replaced, listed and removed."""
         with Mount("fs=docs,xattr") as mount:
             path = mount.path("f")
             with open(path, "wb") as file:

@@ -11,11 +11,11 @@ CREATE FUNCTION kind(head bytea, size int DEFAULT 100) RETURNS text LANGUAGE sql
 		greatest(size - length(head), 0)))::blobstate), ' ', 3)
 $$;
 
-SELECT is(blob_summary(convert_to('hello', 'UTF8')::blobstate), '5 bytes text/plain sha256:2cf24dba...', 'a line');
-SELECT is(blob_summary(''::blobstate), '0 bytes empty sha256:e3b0c442...', 'an empty value');
-SELECT is(blob_summary(NULL), NULL, 'NULL');
+SELECT is(blob_summary(convert_to('hello', 'UTF8')::blobstate), '5 bytes text/plain sha256:2cf24dba...', 'the summary of a value is one line');
+SELECT is(blob_summary(''::blobstate), '0 bytes empty sha256:e3b0c442...', 'the summary of an empty value says that it is empty');
+SELECT is(blob_summary(NULL), NULL, 'the summary of NULL is NULL');
 
-SELECT is(kind(head), expected, expected || ' ' || encode(substring(head FROM 1 FOR 12), 'escape'))
+SELECT is(kind(head), expected, 'a value is taken for ' || expected || ' by its first bytes: ' || encode(substring(head FROM 1 FOR 12), 'escape'))
 FROM (VALUES ('\x89504e470d0a1a0a'::bytea, 'image/png'), ('\xffd8ffe0', 'image/jpeg'), ('GIF89a', 'image/gif'),
 	('RIFF1234WEBP', 'image/webp'), ('RIFF1234WAVE', 'audio/wav'), ('%PDF-1.7', 'application/pdf'),
 	('\x504b0304', 'application/zip'), ('\x1f8b0800', 'application/gzip'), ('\x28b52ffd', 'application/zstd'),
@@ -40,7 +40,7 @@ SELECT results_eq('SELECT id, split_part(blob_summary(b), '' '', 3) FROM v ORDER
 		(5, 'text/plain'), (6, 'text/plain')$$,
 	'tar at 257, text, a NUL behind the prefix, a character that is cut off at 512');
 SELECT is(blob_summary(b), '9766 kB image/png sha256:' || substring(encode(sha256(b), 'hex') FROM 1 FOR 8) || '...',
-	'10 MB') FROM v WHERE id = 4;
+	'the summary of 10 MB has its size in kB') FROM v WHERE id = 4;
 CREATE FUNCTION read_bytes() RETURNS bigint LANGUAGE sql AS
 	$$ SELECT value FROM blobext_stat WHERE name = 'content_read_bytes' $$;
 SELECT read_bytes() AS before \gset
@@ -61,9 +61,9 @@ INSERT INTO "odd ""name; %s" VALUES (1, 'hello', '', ARRAY['hello', NULL, '']::b
 GRANT SELECT ON v TO browse_a;
 
 SELECT is(blobext_browse('v')::text, 'v_browse', 'the view is named after the table');
-SELECT results_eq('SELECT b FROM v_browse ORDER BY id', 'SELECT blob_summary(b) FROM v ORDER BY id', 'a view');
+SELECT results_eq('SELECT b FROM v_browse ORDER BY id', 'SELECT blob_summary(b) FROM v ORDER BY id', 'the view has the summary of each value');
 SELECT is(blobext_browse('v')::text, 'v_browse', 'a view is replaced');
-SELECT is(blobext_browse('"odd ""name; %s"')::text, '"odd ""name; %s_browse"', 'odd names');
+SELECT is(blobext_browse('"odd ""name; %s"')::text, '"odd ""name; %s_browse"', 'a table with an odd name gets a view');
 SELECT results_eq('SELECT id, "a ""b", c, many, element, t::text FROM "odd ""name; %s_browse" ORDER BY id',
 	$$VALUES (1, '5 bytes text/plain sha256:2cf24dba...', '0 bytes empty sha256:e3b0c442...',
 		ARRAY['5 bytes text/plain sha256:2cf24dba...', NULL, '0 bytes empty sha256:e3b0c442...'], 'e', 't'),
@@ -81,9 +81,9 @@ SELECT throws_ok($$SELECT blobext_browse('v', 'mine')$$, '42710',
 	'relation "mine" exists, and blobext_browse() has not made it', 'a user''s own view stays');
 CREATE TABLE plain (id int);
 SELECT throws_ok($$SELECT blobext_browse('plain')$$, '42809', '"plain" has no column of type blobstate',
-	'a table without values');
-SELECT throws_ok($$SELECT blobext_browse('v_pkey')$$, '42809', '"v_pkey" is not a table or a view', 'an index');
-SELECT throws_ok('SELECT blobext_browse(NULL)', '22004', NULL, 'NULL');
+	'a table without a column of values is refused');
+SELECT throws_ok($$SELECT blobext_browse('v_pkey')$$, '42809', '"v_pkey" is not a table or a view', 'blobext_browse() of an index is refused');
+SELECT throws_ok('SELECT blobext_browse(NULL)', '22004', NULL, 'blobext_browse() of NULL is refused');
 SELECT throws_ok('SELECT blobext_browse(1)', '42P01', NULL, 'a table that is not there');
 
 -- The caller's, with the rights of the role that queries it.

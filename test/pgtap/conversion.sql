@@ -19,7 +19,7 @@ SELECT is_empty('SELECT id FROM document JOIN original o USING (id) WHERE docume
 SELECT is_empty($$SELECT id FROM document WHERE blob_storage(content) <> CASE WHEN length(content) > 1900 THEN 'extents'
 	ELSE 'inline' END$$, 'values over the limit are in extents');
 SELECT results_eq('SELECT count(*), count(content) FROM document', 'SELECT count(*), count(content) FROM original',
-	'nulls stay nulls');
+	'nulls are nulls after a conversion');
 ALTER TABLE document ALTER COLUMN content TYPE bytea USING content::bytea;
 SELECT results_eq('SELECT * FROM document ORDER BY id', 'SELECT * FROM original ORDER BY id', 'a column of bytea made from blobstate has the content');
 ALTER TABLE document ALTER COLUMN content TYPE blobstate;
@@ -32,7 +32,7 @@ ALTER TABLE batches ADD COLUMN new_content blobstate;
 SELECT format('UPDATE batches SET new_content = content WHERE id BETWEEN %s AND %s AND new_content IS NULL',
 	n * 1000 + 1, n * 1000 + 1000) FROM generate_series(0, 5) n \gexec
 SELECT is_empty($$SELECT id FROM batches WHERE new_content::bytea IS DISTINCT FROM content
-	OR blob_storage(new_content) <> CASE WHEN length(content) > 1900 THEN 'extents' ELSE 'inline' END$$, 'in batches');
+	OR blob_storage(new_content) <> CASE WHEN length(content) > 1900 THEN 'extents' ELSE 'inline' END$$, 'values that were converted in batches have the content, where their size says');
 
 -- Into another table; a partitioned one.
 CREATE TABLE part (id int, content blobstate) PARTITION BY HASH (id);
@@ -40,9 +40,9 @@ CREATE TABLE part_0 PARTITION OF part FOR VALUES WITH (MODULUS 2, REMAINDER 0);
 CREATE TABLE part_1 PARTITION OF part FOR VALUES WITH (MODULUS 2, REMAINDER 1);
 INSERT INTO part SELECT id, content FROM original;
 SELECT is_empty($$SELECT id FROM part JOIN original o USING (id) WHERE part.content::bytea IS DISTINCT FROM o.content
-	OR blob_storage(part.content) <> CASE WHEN length(o.content) > 1900 THEN 'extents' ELSE 'inline' END$$, 'INSERT ... SELECT');
+	OR blob_storage(part.content) <> CASE WHEN length(o.content) > 1900 THEN 'extents' ELSE 'inline' END$$, 'values that INSERT ... SELECT converted have the content, where their size says');
 ALTER TABLE part ALTER COLUMN content TYPE bytea USING content::bytea;
-SELECT is_empty('SELECT * FROM part EXCEPT SELECT * FROM original', 'a partitioned table');
+SELECT is_empty('SELECT * FROM part EXCEPT SELECT * FROM original', 'a partitioned table made bytea again has the content');
 
 -- One fdatasync, not one for each row.
 \ir nothing_deferred.psql
@@ -58,13 +58,13 @@ INSERT INTO image VALUES (0, NULL);
 ALTER TABLE image ADD COLUMN content blobstate;
 UPDATE image SET content = blob_from_lo(picture);
 SELECT is_empty('SELECT id FROM image JOIN original o USING (id) WHERE image.content::bytea IS DISTINCT FROM o.content',
-	'from large objects');
-SELECT is((SELECT content FROM image WHERE id = 0), NULL, 'NULL is none');
+	'values made from large objects have their content');
+SELECT is((SELECT content FROM image WHERE id = 0), NULL, 'a row without a large object gets no value');
 SELECT is((SELECT count(lo_unlink(picture)) FROM image), (SELECT count(*) - 1 FROM image), 'large objects can be removed after their conversion');
 UPDATE image SET picture = blob_to_lo(content);
 SELECT is_empty('SELECT id FROM image JOIN original o USING (id) WHERE lo_get(picture) IS DISTINCT FROM o.content',
-	'to large objects');
-SELECT is((SELECT count(*) FROM pg_largeobject_metadata), (SELECT count(*) - 1 FROM image), 'one for each value');
+	'large objects made from values have their content');
+SELECT is((SELECT count(*) FROM pg_largeobject_metadata), (SELECT count(*) - 1 FROM image), 'there is one large object for each value');
 -- A conversion that is rolled back leaves nothing.
 BEGIN;
 UPDATE image SET picture = blob_to_lo(content);

@@ -12,11 +12,12 @@ SELECT plan(42);
 SELECT bag_eq($$SELECT name FROM blobext_stat$$, ARRAY['stored_blobs', 'stored_bytes',
 	'content_reads', 'content_read_bytes', 'streamed_bytes', 'content_comparisons', 'io_reads', 'io_read_bytes', 'read_ahead_bytes', 'io_writes',
 	'io_write_bytes', 'trailing_write_bytes', 'syncs', 'shared_syncs', 'syncs_handed_over',
-	'background_syncs', 'deferred_pages', 'deferred_page_reads', 'deferred_writes', 'wal_content_bytes', 'stale_reads', 'gc_cycles', 'gc_freed_blobs',
+	'background_syncs', 'deferred_pages', 'deferred_page_reads', 'deferred_writes', 'wal_content_bytes', 'stale_reads',
+	'damaged_pages', 'damage_unlisted', 'repaired_pages', 'gc_cycles', 'gc_freed_blobs',
 	'gc_freed_bytes', 'abandoned_freed_bytes', 'punched_bytes', 'filled_bytes', 'cache_hits',
 	'io_uring_requests', 'aio_requests', 'blocking_requests', 'cache_misses', 'cache_used_bytes', 'cache_bytes', 'direct_io', 'wal_logs_content',
 	'pending_deferred_pages', 'unlogged_extents'],
-	'counters of blobext_stat');
+	'blobext_stat has these counters');
 SELECT cmp_ok((SELECT value FROM blobext_stat WHERE name = 'cache_bytes'), '>=', 30000000::bigint,
 	'the cache is on: its size is configured');
 
@@ -28,7 +29,7 @@ INSERT INTO v SELECT id, n, bytes(n, id) FROM (VALUES (1, 3000000), (2, 3000000)
 SELECT is(cost('stored_blobs', $$INSERT INTO v VALUES (20, 50000, bytes(50000, 20))$$), 1::bigint,
 	'a value over the limit is stored once');
 SELECT is(cost('stored_bytes', $$INSERT INTO v VALUES (21, 50000, bytes(50000, 21))$$), 50000::bigint,
-	'stored_bytes counts content');
+	'stored_bytes counts the bytes of content');
 SELECT is(cost('io_write_bytes', $$INSERT INTO v VALUES (22, 50000, bytes(50000, 22))$$),
 	13 * 4096::bigint, 'whole pages are written, each once');
 SELECT is(cost('stored_blobs', $$INSERT INTO v VALUES (23, 100, bytes(100, 23))$$), 0::bigint,
@@ -90,7 +91,7 @@ SELECT is(cost('io_read_bytes', $$SELECT blob_read(b, 20000, 20000) FROM v WHERE
 SELECT is(cost('io_read_bytes', $$SELECT substr(b, 2999999) FROM v WHERE id = 3$$),
 	4096::bigint, 'the last bytes: the last page');
 SELECT is(cost('io_read_bytes', $$SELECT substring(b, 1, 4096) FROM v WHERE id = 4$$),
-	4096::bigint, 'the first page');
+	4096::bigint, 'the first 4096 bytes: the first page');
 SELECT is(cost('content_read_bytes', $$SELECT blob_read(b, 500000, 12345) FROM v WHERE id = 4$$),
 	12345::bigint, 'content_read_bytes counts what was asked for');
 SELECT is(cost('io_read_bytes', $$SELECT length(b::bytea) FROM v WHERE id = 5$$),

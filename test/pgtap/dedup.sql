@@ -120,10 +120,10 @@ BEGIN
 END $$;
 CREATE TRIGGER r BEFORE UPDATE ON many FOR EACH ROW EXECUTE FUNCTION note_range();
 CALL blobext_dedup('many', 'content', batch_rows => 500) \gset
-SELECT is(:rows_shared, 1000, 'ranges of digests');
+SELECT is(:rows_shared, 1000, 'all duplicates are shared when digests come in ranges');
 SELECT results_eq('SELECT done, count(*) > 300 FROM ranges GROUP BY 1 ORDER BY 1', $$VALUES (0::bigint, true), (1, true)$$,
 	'each range has its rows');
-SELECT is(count(DISTINCT place(content)), 8500::bigint, 'all of them') FROM many;
+SELECT is(count(DISTINCT place(content)), 8500::bigint, 'each content has one place after all ranges') FROM many;
 SELECT is_empty($$SELECT changed('many')$$, 'contents are what they were');
 RESET maintenance_work_mem;
 DROP TABLE many;
@@ -141,12 +141,12 @@ CREATE TABLE part31 PARTITION OF part3 DEFAULT;
 INSERT INTO parted SELECT i, value(i % 3) FROM generate_series(0, 29) i;
 SELECT remember('parted');
 CALL blobext_dedup('parted', 'content') \gset
-SELECT is(:rows_shared, 27, 'rows of all partitions');
-SELECT is(count(DISTINCT place(content)), 3::bigint, 'share values with those of others') FROM parted;
+SELECT is(:rows_shared, 27, 'rows of all partitions are shared');
+SELECT is(count(DISTINCT place(content)), 3::bigint, 'rows of partitions share values with those of others') FROM parted;
 SELECT is_empty($$SELECT changed('parted')$$, 'contents are what they were');
 INSERT INTO part2 SELECT value(i % 3), i FROM generate_series(10, 12) i;
 CALL blobext_dedup('part2', 'content') \gset
-SELECT is(:rows_shared, 3, 'one partition');
+SELECT is(:rows_shared, 3, 'rows of one partition alone are shared');
 
 CREATE TABLE by_content (id int, content blobstate) PARTITION BY HASH (content);
 CREATE TABLE by_content0 PARTITION OF by_content FOR VALUES WITH (MODULUS 2, REMAINDER 0);
@@ -162,20 +162,20 @@ CREATE TABLE child (more int) INHERITS (parent);
 INSERT INTO parent VALUES (1, value(1));
 INSERT INTO child VALUES (2, value(1)), (3, value(1));
 CALL blobext_dedup('parent', 'content') \gset
-SELECT is(:rows_shared, 2, 'children');
+SELECT is(:rows_shared, 2, 'rows of children are shared with those of the parent');
 
 CREATE DOMAIN picture AS blobstate CHECK (length(VALUE) > 3);
 CREATE TABLE pictures (id int, content picture NOT NULL,
 	size bigint GENERATED ALWAYS AS (length(content)) STORED);
 INSERT INTO pictures SELECT i, value(1) FROM generate_series(1, 3) i;
 CALL blobext_dedup('pictures', 'content') \gset
-SELECT is(:rows_shared, 2, 'a domain, beside a generated column');
+SELECT is(:rows_shared, 2, 'rows of a domain, beside a generated column, are shared');
 SELECT is(array_agg(DISTINCT size), ARRAY[length(value(1))::bigint], 'a generated column is what it was') FROM pictures;
 
 CREATE TEMP TABLE temporary (id int, content blobstate);
 INSERT INTO temporary SELECT i, value(1) FROM generate_series(1, 3) i;
 CALL blobext_dedup('temporary', 'content') \gset
-SELECT is(:rows_shared, 2, 'a temporary table');
+SELECT is(:rows_shared, 2, 'rows of a temporary table are shared');
 
 -- Indexes of each kind find all rows afterwards, and nothing else.
 CREATE TABLE indexed (id int, content blobstate);
@@ -237,7 +237,7 @@ SELECT is_empty($$SELECT changed('refusing')$$, 'contents are what they were');
 --
 -- Relations and columns that are refused
 --
-SELECT throws_ok($$CALL blobext_dedup('d', 'content')$$, '25001', NULL, 'in a function');
+SELECT throws_ok($$CALL blobext_dedup('d', 'content')$$, '25001', NULL, 'blobext_dedup() is refused in a function');
 CREATE FUNCTION fails(relation text, col text, OUT code text) LANGUAGE plpgsql AS $$
 BEGIN
 	-- It examines the column as blobext_dedup() does, which t/dedup.pl calls.
@@ -248,13 +248,13 @@ CREATE VIEW v AS SELECT * FROM d;
 CREATE MATERIALIZED VIEW m AS SELECT * FROM d;
 CREATE TABLE others (id int, b bytea, a blobstate[], content blobstate,
 	g blobstate GENERATED ALWAYS AS (content) STORED);
-SELECT is(fails('v', 'content'), '42809', 'a view');
-SELECT is(fails('m', 'content'), '42809', 'a materialized view');
-SELECT is(fails('others', 'b'), '42804', 'bytea');
-SELECT is(fails('others', 'a'), '42804', 'an array');
-SELECT is(fails('others', 'g'), '428C9', 'a generated column');
-SELECT is(fails('others', 'nothing'), '42703', 'no such column');
-SELECT is(fails('others', 'ctid'), '42703', 'a system column');
+SELECT is(fails('v', 'content'), '42809', 'blobext_dedup() of a view is refused');
+SELECT is(fails('m', 'content'), '42809', 'blobext_dedup() of a materialized view is refused');
+SELECT is(fails('others', 'b'), '42804', 'blobext_dedup() of a column of bytea is refused');
+SELECT is(fails('others', 'a'), '42804', 'blobext_dedup() of a column of arrays is refused');
+SELECT is(fails('others', 'g'), '428C9', 'blobext_dedup() of a generated column is refused');
+SELECT is(fails('others', 'nothing'), '42703', 'blobext_dedup() of a column that is not there is refused');
+SELECT is(fails('others', 'ctid'), '42703', 'blobext_dedup() of a system column is refused');
 SELECT is(fails('others', 'content'), NULL, 'a column that is not refused');
 --
 -- Privileges and policies; by a query without the caller's rights the first tests fail
@@ -266,11 +266,11 @@ CREATE TABLE secret (id int, owner text, content blobstate);
 INSERT INTO secret SELECT i, CASE WHEN i % 2 = 0 THEN 'dedup_a' ELSE 'dedup_b' END, value(1)
 	FROM generate_series(1, 8) i;
 SET ROLE dedup_a;
-SELECT throws_ok($$SELECT blob_intern('secret', 'content', value(1))$$, '42501', NULL, 'without a privilege');
+SELECT throws_ok($$SELECT blob_intern('secret', 'content', value(1))$$, '42501', NULL, 'blob_intern() without a privilege is refused');
 RESET ROLE;
 GRANT SELECT ON secret TO dedup_a;
 SET ROLE dedup_a;
-SELECT throws_ok($$SELECT blob_intern('secret', 'content', value(1))$$, '42501', NULL, 'with SELECT alone');
+SELECT throws_ok($$SELECT blob_intern('secret', 'content', value(1))$$, '42501', NULL, 'blob_intern() with SELECT alone is refused');
 RESET ROLE;
 GRANT SELECT, UPDATE (content) ON secret TO dedup_a, dedup_b;
 ALTER TABLE secret ENABLE ROW LEVEL SECURITY;
@@ -279,11 +279,11 @@ SELECT remember('secret');
 SET ROLE dedup_a;
 CALL blobext_dedup('secret', 'content') \gset
 RESET ROLE;
-SELECT is(:rows_shared, 3, 'rows that a policy lets the caller see');
-SELECT is(count(DISTINCT place(content)), 1::bigint, 'share a value') FROM secret WHERE owner = 'dedup_a';
-SELECT is(count(DISTINCT place(content)), 4::bigint, 'others do not') FROM secret WHERE owner = 'dedup_b';
+SELECT is(:rows_shared, 3, 'rows that a policy lets the caller see are shared');
+SELECT is(count(DISTINCT place(content)), 1::bigint, 'all rows of the caller share one value') FROM secret WHERE owner = 'dedup_a';
+SELECT is(count(DISTINCT place(content)), 4::bigint, 'rows that a policy hides share no value') FROM secret WHERE owner = 'dedup_b';
 SELECT is_empty($$SELECT place(content) FROM secret WHERE owner = 'dedup_a'
-	INTERSECT SELECT place(content) FROM secret WHERE owner = 'dedup_b'$$, 'nothing is shared beyond it');
+	INTERSECT SELECT place(content) FROM secret WHERE owner = 'dedup_b'$$, 'no value is shared over the border of a policy');
 
 -- Rows that the caller may read and not change: they keep their values, and no row of others gets these.
 CREATE POLICY r ON secret FOR SELECT USING (true);
@@ -305,21 +305,21 @@ INSERT INTO i VALUES (1, value(1)), (2, 'small');
 INSERT INTO i SELECT 3, blob_intern('i', 'content', value(1));
 INSERT INTO i SELECT 4, blob_intern('i', 'content', value(1)::blobstate);
 INSERT INTO i SELECT 5, blob_intern('i', 'content', value(1), verify => false);
-SELECT is(count(DISTINCT place(content)), 1::bigint, 'a value that is there') FROM i WHERE id <> 2;
+SELECT is(count(DISTINCT place(content)), 1::bigint, 'blob_intern() of content that is there shares its value') FROM i WHERE id <> 2;
 INSERT INTO i SELECT 6, blob_intern('i', 'content', value(2));
-SELECT isnt(a.place, b.place, 'one that is not') FROM (SELECT place(content) FROM i WHERE id = 1) a,
+SELECT isnt(a.place, b.place, 'blob_intern() of new content shares nothing') FROM (SELECT place(content) FROM i WHERE id = 1) a,
 	(SELECT place(content) FROM i WHERE id = 6) b;
-SELECT is(content::bytea, value(2), 'has its content') FROM i WHERE id = 6;
+SELECT is(content::bytea, value(2), 'blob_intern() of new content stores it') FROM i WHERE id = 6;
 INSERT INTO i SELECT 10 + n, blob_intern('i', 'content', value(10 + n % 3)) FROM generate_series(1, 9) n;
-SELECT is(count(DISTINCT place(content)), 3::bigint, 'rows of one statement') FROM i WHERE id > 10;
+SELECT is(count(DISTINCT place(content)), 3::bigint, 'blob_intern() shares values among rows of one statement') FROM i WHERE id > 10;
 SELECT is(blob_storage(blob_intern('i', 'content', 'small')), 'inline', 'a small value stays what it is');
-SELECT is(blob_intern('i', 'content', NULL::blobstate), NULL, 'null');
+SELECT is(blob_intern('i', 'content', NULL::blobstate), NULL, 'blob_intern() of NULL is NULL');
 SET enable_seqscan = off;
 INSERT INTO i SELECT 20, blob_intern('i', 'content', value(1));
 RESET enable_seqscan;
-SELECT is(place(a.content), place(b.content), 'by an index') FROM i a, i b WHERE a.id = 1 AND b.id = 20;
+SELECT is(place(a.content), place(b.content), 'blob_intern() finds a value by an index') FROM i a, i b WHERE a.id = 1 AND b.id = 20;
 INSERT INTO parted SELECT 3, blob_intern('parted', 'content', value(2));
-SELECT is(count(DISTINCT place(content)), 3::bigint, 'a partitioned table') FROM parted;
+SELECT is(count(DISTINCT place(content)), 3::bigint, 'blob_intern() finds a value of a partition') FROM parted;
 PREPARE by_parameter AS SELECT place(blob_intern('i', 'content', $1));
 SELECT is(pg_typeof(blob_intern('i', 'content', '\x01'))::text, 'blobstate', 'a literal without a type');
 
@@ -364,7 +364,7 @@ SET ROLE dedup_a;
 SELECT cmp_ok(reads(value(7)), '>', 0::bigint, 'content of a row that the caller sees is compared');
 RESET ROLE;
 
-SELECT is_empty('SELECT * FROM blobext_check()', 'everything is sound');
+SELECT is_empty('SELECT * FROM blobext_check()', 'blobext_check() finds nothing at the end');
 SELECT * FROM finish();
 DROP SCHEMA dedup CASCADE;
 DROP ROLE dedup_a, dedup_b;

@@ -1,4 +1,4 @@
--- Digests that a second thread of the process computes (core/hasher.c), against PostgreSQL's sha256().
+-- Digests that a second thread of the process computes (extents/hasher.c), against PostgreSQL's sha256().
 --
 -- Seen to fail: without the wait of blob_pipeline_write(), by wrong digests; without the cancel at the end of a
 -- writer's memory, by the end of the server in one of two runs (the memory may not be used again yet).

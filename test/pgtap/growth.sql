@@ -96,28 +96,28 @@ INSERT INTO versions SELECT 10, b, o FROM v WHERE id = 6;
 SELECT is(cost('io_write_bytes', $$UPDATE v SET b = blob_truncate(b, 81921) WHERE id = 6$$), 0::bigint,
 	'truncation writes no page');
 UPDATE v SET o = substr(o, 1, 81921) WHERE id = 6;
-SELECT is_whole(6, 'truncated');
+SELECT is_whole(6, 'a value that was truncated has its bytes');
 SELECT grow(6, 20000);
-SELECT is_whole(6, 'truncated, then grown');
-SELECT is(b::bytea, o, 'what it was before is still that') FROM versions WHERE no = 10;
+SELECT is_whole(6, 'a value that was truncated and has grown has its bytes');
+SELECT is(b::bytea, o, 'the version before the truncation has its bytes') FROM versions WHERE no = 10;
 UPDATE v SET b = blob_truncate(b, 100), o = substr(o, 1, 100) WHERE id = 7;
 SELECT is(blob_storage(b), 'inline', 'what is small enough goes back to the row') FROM v WHERE id = 7;
-SELECT is_whole(7, 'truncated to inline');
-SELECT is(blob_truncate('\x01'::blobstate, 3)::bytea, '\x010000', 'longer, with zeros');
+SELECT is_whole(7, 'a value that was truncated to inline has its bytes');
+SELECT is(blob_truncate('\x01'::blobstate, 3)::bytea, '\x010000', 'truncation to a larger size adds zeros');
 
 -- Changes in the middle: untouched extents are shared.
 SELECT is(cost('io_write_bytes', $$UPDATE v SET b = blob_write(b, 5000, '\x0102') WHERE id = 8$$), 8192::bigint,
 	'an overwrite writes the extent that it touches');
 UPDATE v SET o = overlay(o PLACING '\x0102' FROM 5001) WHERE id = 8;
-SELECT is_whole(8, 'overwritten');
+SELECT is_whole(8, 'a value that was overwritten has its bytes');
 SELECT is((SELECT count(*) FROM blob_extents((SELECT b FROM v WHERE id = 8)) x
 	WHERE first_page NOT IN (SELECT first_page FROM blob_extents(
-		(SELECT blob_write(b, 5000, '\x0304') FROM v WHERE id = 8)))), 1::bigint, 'all others are shared');
+		(SELECT blob_write(b, 5000, '\x0304') FROM v WHERE id = 8)))), 1::bigint, 'all extents but the overwritten one are shared');
 UPDATE v SET b = blob_insert(b, 1999999, '\x0102'), o = substr(o, 1, 1999999) || '\x0102' || substr(o, 2000000)
 	WHERE id = 9;
-SELECT is_whole(9, 'inserted');
+SELECT is_whole(9, 'a value after an insertion has its bytes');
 UPDATE v SET b = blob_delete(b, 1000000, 500000), o = substr(o, 1, 1000000) || substr(o, 1500001) WHERE id = 10;
-SELECT is_whole(10, 'deleted');
+SELECT is_whole(10, 'a value after a deletion within has its bytes');
 
 -- Several ranges at once.  Row 8 has extents of 4, 8, 16 ... kB; the pieces touch the first and the third.
 SELECT is(cost('io_write_bytes', $$UPDATE v SET b = blob_patch(b, '{100,15000,20000}',
@@ -125,7 +125,7 @@ SELECT is(cost('io_write_bytes', $$UPDATE v SET b = blob_patch(b, '{100,15000,20
 	'a patch writes the extents that its pieces touch, each once');
 UPDATE v SET o = overlay(overlay(overlay(o PLACING '\x01' FROM 101) PLACING '\x0203' FROM 15001) PLACING '\x04' FROM 20001)
 	WHERE id = 8;
-SELECT is_whole(8, 'patched');
+SELECT is_whole(8, 'a value that was patched has its bytes');
 UPDATE v SET b = blob_patch(b, ARRAY[7, length(b) - 1, length(b) + 5000], ARRAY['\x01', '\x020304', '\x05']::bytea[]),
 	o = overlay(o PLACING '\x01' FROM 8) WHERE id = 8;
 UPDATE v SET o = substr(o, 1, length(o) - 1) || '\x020304' || decode(repeat('00', 4998), 'hex') || '\x05' WHERE id = 8;
@@ -139,9 +139,9 @@ SELECT is(blob_delete('\x010203'::blobstate, 1, 100)::bytea, '\x01', 'what is be
 SELECT is(blob_delete('\x010203'::blobstate, 100, 1)::bytea, '\x010203', 'a range behind the end deletes nothing');
 
 -- Operators with literals and both types.
-SELECT is(('\x01'::blobstate || '\x02')::bytea, '\x0102', 'blobstate || literal');
-SELECT is(('\x01' || '\x02'::blobstate)::bytea, '\x0102', 'literal || blobstate');
-SELECT is(pg_typeof('\x01'::bytea || '\x02'::blobstate)::text, 'blobstate', 'bytea || blobstate');
+SELECT is(('\x01'::blobstate || '\x02')::bytea, '\x0102', 'blobstate || literal appends the bytes of the literal');
+SELECT is(('\x01' || '\x02'::blobstate)::bytea, '\x0102', 'literal || blobstate prepends the bytes of the literal');
+SELECT is(pg_typeof('\x01'::bytea || '\x02'::blobstate)::text, 'blobstate', 'bytea || blobstate is a blobstate');
 SELECT is(pg_typeof('\x01'::bytea || '\x02')::text, 'bytea', 'bytea || literal is what it was');
 
 -- A unique index on a column that grows: remainders never make the item too large.  With
@@ -152,28 +152,40 @@ SELECT lives_ok($test$DO $$ BEGIN FOR i IN 1 .. 40 LOOP
 	UPDATE indexed SET b = b || bytes(1234, i); END LOOP; END $$$test$, 'a column with a unique index grows');
 SELECT throws_ok($$INSERT INTO indexed SELECT 11, b FROM indexed WHERE id = 3$$, '23505', NULL,
 	'a unique index finds a duplicate of a value that has grown');
-SELECT lives_ok($$CREATE UNIQUE INDEX ON indexed (b blobstate_digest_ops)$$, 'digests the same');
+SELECT lives_ok($$CREATE UNIQUE INDEX ON indexed (b blobstate_digest_ops)$$, 'a unique index of digests can be made of values that have grown');
 
 -- Errors.
-SELECT throws_ok($$SELECT blob_write('\x01'::blobstate, -1, '\x01')$$, '22011', 'offset must not be negative');
+SELECT throws_ok($$SELECT blob_write('\x01'::blobstate, -1, '\x01')$$, '22011', 'offset must not be negative',
+	'blob_write() at a negative offset is refused');
 SELECT throws_ok($$SELECT blob_insert('\x01'::blobstate, 2, '\x01')$$, '22003',
-	'offset 2 is behind the end of the value');
-SELECT throws_ok($$SELECT blob_delete('\x01'::blobstate, 0, -1)$$, '22011', 'length must not be negative');
+	'offset 2 is behind the end of the value',
+	'blob_insert() behind the end of a value is refused');
+SELECT throws_ok($$SELECT blob_delete('\x01'::blobstate, 0, -1)$$, '22011', 'length must not be negative',
+	'blob_delete() of a negative length is refused');
 SELECT throws_ok($$SELECT blob_write('\x01'::blobstate, 9223372036854775807, '\x01')$$, '22003',
-	'bigint out of range');
+	'bigint out of range',
+	'blob_write() beyond the largest offset is refused');
 SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{2,1}', '{a,b}')$$, '22023',
-	'piece 2 begins at offset 1, before the end of the piece before it');
+	'piece 2 begins at offset 1, before the end of the piece before it',
+	'blob_patch() with pieces out of order is refused');
 SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{1,2}', '{ab,c}')$$, '22023',
-	'piece 2 begins at offset 2, before the end of the piece before it');
-SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{-1}', '{a}')$$, '22011', 'offset must not be negative');
-SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{1,2}', '{a}')$$, '2202E', 'there must be as many offsets as pieces');
+	'piece 2 begins at offset 2, before the end of the piece before it',
+	'blob_patch() with pieces that overlap is refused');
+SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{-1}', '{a}')$$, '22011', 'offset must not be negative',
+	'blob_patch() at a negative offset is refused');
+SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{1,2}', '{a}')$$, '2202E', 'there must be as many offsets as pieces',
+	'blob_patch() with fewer pieces than offsets is refused');
 SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{{1},{2}}', '{a,b}')$$, '2202E',
-	'offsets must be an array of one dimension');
-SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{1}', '{NULL}')$$, '22004', 'pieces must not contain NULL');
-SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{9223372036854775807}', '{a}')$$, '22003', 'bigint out of range');
+	'offsets must be an array of one dimension',
+	'blob_patch() with offsets of two dimensions is refused');
+SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{1}', '{NULL}')$$, '22004', 'pieces must not contain NULL',
+	'blob_patch() with NULL for a piece is refused');
+SELECT throws_ok($$SELECT blob_patch('hello'::blobstate, '{9223372036854775807}', '{a}')$$, '22003', 'bigint out of range',
+	'blob_patch() beyond the largest offset is refused');
 BEGIN READ ONLY;
 SELECT throws_ok($$SELECT b || '\x00' FROM v WHERE id = 9$$, '25006',
-	'cannot make a large blobstate value here');
+	'cannot make a large blobstate value here',
+	'a large value is not changed in a read-only transaction');
 SELECT is(('\x01'::blobstate || '\x02')::bytea, '\x0102', 'small values change in read-only transactions');
 COMMIT;
 

@@ -82,32 +82,32 @@ FROM kinds ORDER BY name;
 --
 -- Statements
 --
-SELECT is(cost($$UPDATE keyed SET id = id + 1$$), 0::bigint, 'UPDATE of another column');
-SELECT is(cost($$UPDATE keyed SET b = bytes('c' || id) WHERE id IN (3, 4)$$), 2::bigint, 'UPDATE');
+SELECT is(cost($$UPDATE keyed SET id = id + 1$$), 0::bigint, 'UPDATE of another column syncs nothing');
+SELECT is(cost($$UPDATE keyed SET b = bytes('c' || id) WHERE id IN (3, 4)$$), 2::bigint, 'UPDATE of a key syncs for each row');
 SELECT is(cost($$MERGE INTO keyed USING generate_series(4, 4) i ON id = i
 	WHEN MATCHED THEN UPDATE SET b = bytes('d')
-	WHEN NOT MATCHED THEN INSERT VALUES (i, bytes('d'))$$), 1::bigint, 'MERGE');
+	WHEN NOT MATCHED THEN INSERT VALUES (i, bytes('d'))$$), 1::bigint, 'MERGE syncs for the row that it changes');
 SELECT is(cost($$INSERT INTO keyed VALUES (1, bytes('e')) ON CONFLICT DO NOTHING$$), 1::bigint,
-	'ON CONFLICT');
+	'INSERT with ON CONFLICT syncs for its row');
 SELECT is(cost($$WITH i AS (INSERT INTO plain VALUES (1, bytes('f')) RETURNING b)
 	INSERT INTO keyed SELECT 1, b FROM i$$), 1::bigint, 'INSERT of what WITH inserts elsewhere');
 SELECT is(cost($$WITH i AS (INSERT INTO keyed SELECT i, bytes('g' || i) FROM generate_series(1, 2) i)
 	SELECT 1$$), 2::bigint, 'INSERT in WITH, which nobody reads');
 SELECT is(cost($$CREATE TABLE made AS SELECT bytes('h' || i)::blobstate AS b
-	FROM generate_series(1, 2) i$$), 0::bigint, 'CREATE TABLE AS');
+	FROM generate_series(1, 2) i$$), 0::bigint, 'CREATE TABLE AS syncs nothing before its commit');
 SELECT is(cost('CREATE INDEX ON made (b)'), 0::bigint, 'after a commit nothing is left to be synced');
 
 SELECT current_setting('data_directory') || '/index_durability' AS file \gset
 COPY (SELECT 1, bytes('i' || i)::blobstate FROM generate_series(1, 3) i) TO :'file';
-SELECT is(cost(format('COPY plain FROM %L', :'file')), 0::bigint, 'COPY without an index');
-SELECT is(cost(format('COPY keyed FROM %L', :'file')), 3::bigint, 'COPY with one');
+SELECT is(cost(format('COPY plain FROM %L', :'file')), 0::bigint, 'COPY into a table without an index syncs nothing');
+SELECT is(cost(format('COPY keyed FROM %L', :'file')), 3::bigint, 'COPY into a table with an index syncs for each row');
 
 PREPARE early(text) AS INSERT INTO made VALUES (bytes($1));
 DROP TABLE made;
 CREATE TABLE made (b blobstate);
-SELECT is(cost($$EXECUTE early('j')$$), 0::bigint, 'a prepared statement');
+SELECT is(cost($$EXECUTE early('j')$$), 0::bigint, 'a prepared statement on a table without an index syncs nothing');
 CREATE INDEX made_b ON made (b);
-SELECT is(cost($$EXECUTE early('k')$$), 1::bigint, 'after an index was made');
+SELECT is(cost($$EXECUTE early('k')$$), 1::bigint, 'a prepared statement syncs after an index was made');
 DROP INDEX made_b;
 SELECT is(cost($$EXECUTE early('l')$$), 0::bigint, 'after it was dropped');
 
@@ -118,20 +118,20 @@ CREATE TABLE parted (id int, b blobstate) PARTITION BY RANGE (id);
 CREATE TABLE part1 PARTITION OF parted FOR VALUES FROM (0) TO (10);
 CREATE TABLE part2 PARTITION OF parted FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (id);
 CREATE TABLE part21 PARTITION OF part2 FOR VALUES FROM (10) TO (15);
-SELECT is(cost($$INSERT INTO parted VALUES (1, bytes('m'))$$), 0::bigint, 'partitions without indexes');
+SELECT is(cost($$INSERT INTO parted VALUES (1, bytes('m'))$$), 0::bigint, 'INSERT into partitions without indexes syncs nothing');
 CREATE INDEX part21_b ON part21 (b);
-SELECT is(cost($$INSERT INTO parted VALUES (11, bytes('n'))$$), 1::bigint, 'an index of a partition');
+SELECT is(cost($$INSERT INTO parted VALUES (11, bytes('n'))$$), 1::bigint, 'INSERT into a partition with an index syncs');
 SELECT is(cost($$INSERT INTO part1 VALUES (1, bytes('o'))$$), 0::bigint,
-	'an index of another partition');
-SELECT is(cost($$UPDATE part1 SET b = bytes('p')$$), 0::bigint, 'UPDATE there');
+	'an index of another partition causes no sync');
+SELECT is(cost($$UPDATE part1 SET b = bytes('p')$$), 0::bigint, 'UPDATE of a partition without an index syncs nothing');
 SELECT is(cost($$UPDATE parted SET id = id + 10, b = bytes('p' || id) WHERE id < 10$$), 2::bigint,
-	'UPDATE that may move rows');
+	'UPDATE that may move rows to an index syncs for each');
 ALTER TABLE parted DETACH PARTITION part2;
-SELECT is(cost($$INSERT INTO parted VALUES (1, bytes('q'))$$), 0::bigint, 'after DETACH');
+SELECT is(cost($$INSERT INTO parted VALUES (1, bytes('q'))$$), 0::bigint, 'INSERT syncs nothing after the partition with the index was detached');
 SELECT is(cost($$INSERT INTO part1 VALUES (2, bytes('r'))$$,
 	$$ALTER TABLE parted ATTACH PARTITION part2 FOR VALUES FROM (10) TO (20)$$), 0::bigint,
-	'ATTACH builds no index');
-SELECT is(cost($$INSERT INTO parted VALUES (11, bytes('s'))$$), 1::bigint, 'after ATTACH');
+	'ATTACH that builds no index syncs nothing');
+SELECT is(cost($$INSERT INTO parted VALUES (11, bytes('s'))$$), 1::bigint, 'INSERT syncs after the partition with the index was attached');
 CREATE TABLE parent (id int, b blobstate);
 CREATE TABLE child () INHERITS (parent);
 CREATE INDEX ON child (b);
@@ -164,19 +164,19 @@ SELECT is(cost($$INSERT INTO late_made VALUES (2, bytes('later'))$$), 1::bigint,
 -- Deferred content is synced when it meets an index
 --
 SELECT is(cost($$INSERT INTO plain VALUES (50, bytes('u'))$$,
-	$$INSERT INTO keyed SELECT * FROM plain WHERE id = 50$$), 1::bigint, 'INSERT ... SELECT');
+	$$INSERT INTO keyed SELECT * FROM plain WHERE id = 50$$), 1::bigint, 'INSERT ... SELECT of deferred content into an index syncs');
 SELECT is(cost($$INSERT INTO plain VALUES (50, bytes('v'))$$,
 	$$INSERT INTO keyed SELECT * FROM plain WHERE id = 50$$,
-	$$INSERT INTO keyed SELECT * FROM plain WHERE id = 50$$), 0::bigint, 'only once');
+	$$INSERT INTO keyed SELECT * FROM plain WHERE id = 50$$), 0::bigint, 'content that was synced for an index is not synced for it again');
 SELECT make('plain_array', 'b blobstate[]');
 SELECT is(cost($$INSERT INTO plain_array VALUES (1, ARRAY[bytes('v1')::blobstate])$$,
-	'INSERT INTO kind_array TABLE plain_array'), 1::bigint, 'of an array');
+	'INSERT INTO kind_array TABLE plain_array'), 1::bigint, 'INSERT of a deferred array into an index syncs');
 SELECT is(cost($$INSERT INTO plain VALUES (50, bytes('v2'))$$,
 	format('COPY keyed FROM %L', :'file')), 4::bigint, 'COPY: one sync before the first row');
 SELECT is(cost('CREATE TABLE one AS SELECT 1 AS id, bytes($$w$$)::blobstate AS b',
 	'CREATE UNIQUE INDEX one_b ON one (b)'), 1::bigint, 'CREATE INDEX over one row');
 SELECT is(cost($$INSERT INTO plain VALUES (51, bytes('x'))$$, 'REINDEX TABLE one'), 1::bigint,
-	'REINDEX');
+	'REINDEX with deferred content in the transaction syncs once');
 SELECT is(cost('CREATE TABLE two AS SELECT ARRAY[bytes($$y$$)::blobstate] AS b',
 	'ALTER TABLE two ADD UNIQUE (b)'), 1::bigint, 'ALTER TABLE ADD UNIQUE, of an array');
 CREATE TABLE indexed (id int, b blobstate[]) PARTITION BY RANGE (id);
@@ -190,7 +190,7 @@ SELECT is(cost($$INSERT INTO plain VALUES (53, bytes('bb')), (53, bytes('bc'))$$
 	'SELECT (SELECT min(b) FROM plain WHERE id = 53) < (SELECT max(b) FROM plain WHERE id = 53)'),
 	0::bigint, 'comparing what differs in the first bytes');
 SELECT is(cost($$INSERT INTO plain VALUES (54, bytes('same') || '\x00'), (54, bytes('same') || '\x01')$$,
-	'SELECT min(b) FROM plain WHERE id = 54'), 1::bigint, 'comparing content');
+	'SELECT min(b) FROM plain WHERE id = 54'), 1::bigint, 'a comparison that reads deferred content syncs once');
 
 --
 -- Rows that a statement stores and then indexes itself: one sync, after the last row
@@ -198,7 +198,7 @@ SELECT is(cost($$INSERT INTO plain VALUES (54, bytes('same') || '\x00'), (54, by
 CREATE TABLE old (id int, b bytea);
 INSERT INTO old SELECT i, bytes('cc' || i, 2000) FROM generate_series(1, 5) i;
 CREATE INDEX ON old (b);
-SELECT is(cost('ALTER TABLE old ALTER b TYPE blobstate'), 1::bigint, 'ALTER COLUMN TYPE');
+SELECT is(cost('ALTER TABLE old ALTER b TYPE blobstate'), 1::bigint, 'ALTER COLUMN TYPE of an indexed column syncs once');
 SELECT is(cost('ALTER TABLE old ADD c blobstate UNIQUE DEFAULT bytes(random()::text)'), 1::bigint,
 	'ADD COLUMN with a default and an index');
 SELECT is(cost('ALTER TABLE old ADD d blobstate[] UNIQUE DEFAULT
@@ -209,9 +209,9 @@ CREATE MATERIALIZED VIEW view AS
 SELECT is(cost('REFRESH MATERIALIZED VIEW view'), 1::bigint, 'REFRESH, no index: the tables change');
 CREATE UNIQUE INDEX ON view (id);
 CREATE INDEX ON view (a);
-SELECT is(cost('REFRESH MATERIALIZED VIEW view'), 1::bigint, 'REFRESH');
+SELECT is(cost('REFRESH MATERIALIZED VIEW view'), 1::bigint, 'REFRESH of a view with an index syncs once');
 SELECT cmp_ok(cost('REFRESH MATERIALIZED VIEW CONCURRENTLY view'), '<=', 3::bigint,
-	'REFRESH CONCURRENTLY');
+	'REFRESH CONCURRENTLY syncs three times at most');
 
 --
 -- Triggers, functions, variables
@@ -257,14 +257,14 @@ BEGIN
 		FOR EACH ROW EXECUTE FUNCTION fire(%L)', argument);
 END $$;
 SELECT fire_with('assign');
-SELECT is(cost('INSERT INTO fired VALUES (1), (2)'), 2::bigint, 'trigger: NEW.b := ...');
+SELECT is(cost('INSERT INTO fired VALUES (1), (2)'), 2::bigint, 'trigger: an assignment to NEW.b syncs for each row');
 SELECT is(cost(format('COPY fired (id) FROM PROGRAM %L', 'echo 3; echo 4')), 2::bigint,
-	'in COPY');
+	'trigger: an assignment to NEW.b syncs for each row of COPY');
 SELECT fire_with('row');
 SELECT is(cost('INSERT INTO fired VALUES (1), (2)'), 2::bigint,
 	'trigger: NEW := ROW(...) with a value that another table got');
 SELECT is(cost(format('COPY fired (id) FROM PROGRAM %L', 'echo 3; echo 4')), 2::bigint,
-	'in COPY');
+	'trigger: NEW := ROW(...) syncs for each row of COPY');
 SELECT fire_with('record');
 SELECT is(cost('INSERT INTO fired VALUES (5), (6)'), 2::bigint, 'trigger: the row of another table');
 SELECT fire_with('read');
@@ -272,7 +272,7 @@ SELECT is(cost($$INSERT INTO plain VALUES (62, bytes('h1'))$$, 'INSERT INTO fire
 	1::bigint, 'trigger: a row that was there before');
 DELETE FROM plain WHERE id = 62;
 SELECT is(cost($$INSERT INTO plain VALUES (62, bytes('h2'))$$,
-	format('COPY fired (id) FROM PROGRAM %L', 'echo 3; echo 4')), 1::bigint, 'in COPY');
+	format('COPY fired (id) FROM PROGRAM %L', 'echo 3; echo 4')), 1::bigint, 'trigger: a row that was there before syncs once in COPY');
 CREATE TABLE copied (id int, b blobstate);
 CREATE FUNCTION copy_within() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -309,10 +309,10 @@ END $$;
 SELECT is(carried(), 1::bigint, 'a variable with the value of a rolled back statement');
 
 CREATE TABLE generated (src bytea, b blobstate GENERATED ALWAYS AS (src::blobstate) STORED);
-SELECT is(cost($$INSERT INTO generated VALUES (bytes('nn'))$$), 0::bigint, 'a generated column');
+SELECT is(cost($$INSERT INTO generated VALUES (bytes('nn'))$$), 0::bigint, 'a generated column without an index syncs nothing');
 CREATE INDEX ON generated (b);
 SELECT is(cost($$INSERT INTO generated VALUES (bytes('oo')), (bytes('pp'))$$), 2::bigint,
-	'a generated column with an index');
+	'a generated column with an index syncs for each row');
 
 SELECT is((SELECT count(*) FROM keyed WHERE sha256(b::bytea) <> sha256(b)), 0::bigint,
 	'all values that were stored are whole');

@@ -16,9 +16,9 @@ SELECT results_eq($$SELECT length(b), blob_storage(b), blob_read(b, 599999997, 1
 	$$VALUES (600000000::bigint, 'extents', 'def'::bytea)$$, 'a value of 600 MB is stored');
 SELECT throws_ok('SELECT b::text FROM v', '54000',
 	'value of 600000000 bytes is too large for text output',
-	'the text form of 600 MB is too large');
-SELECT throws_ok('COPY v TO PROGRAM ''cat > /dev/null''', '54000', NULL, 'for COPY too');
-SELECT lives_ok('COPY v TO PROGRAM ''cat > /dev/null'' (FORMAT binary)', 'the binary form is not');
+	'the text form of 600 MB is refused as too large');
+SELECT throws_ok('COPY v TO PROGRAM ''cat > /dev/null''', '54000', NULL, 'COPY of 600 MB as text is refused');
+SELECT lives_ok('COPY v TO PROGRAM ''cat > /dev/null'' (FORMAT binary)', 'COPY of 600 MB in binary form succeeds');
 SELECT is((SELECT sha256(b::bytea) = sha256(b) FROM v), true, 'a value of 600 MB can be read as a whole');
 -- As a key: the error names it, although it has no text form.
 CREATE UNIQUE INDEX ON v (b);
@@ -49,12 +49,12 @@ SELECT cmp_ok(reads() - :before, '<=', 2 * 2 * 131072::bigint,
 SELECT results_eq($$SELECT count(*), sum(length(data)) FROM w, blob_chunks(b, 10000000)$$,
 	$$VALUES (120::bigint, 1200000000::bigint)$$, 'a value of 1.2 GB is read in pieces');
 SELECT throws_ok('SELECT b::text FROM w', '54000', 'value of 1200000000 bytes is too large for text output',
-	'text output');
+	'text output of 1.2 GB is refused');
 SELECT throws_ok('SELECT b::bytea FROM w', '54000',
-	'content of 1200000000 bytes does not fit into one value in memory', 'bytea');
+	'content of 1200000000 bytes does not fit into one value in memory', 'a cast of 1.2 GB to bytea is refused');
 SELECT throws_ok('SELECT substring(b, 100) FROM w', '54000',
-	'content of 1199999901 bytes does not fit into one value in memory', 'substring()');
-SELECT throws_ok('COPY w TO PROGRAM ''cat > /dev/null'' (FORMAT binary)', '54000', NULL, 'binary COPY');
+	'content of 1199999901 bytes does not fit into one value in memory', 'substring() of more than 1 GB is refused');
+SELECT throws_ok('COPY w TO PROGRAM ''cat > /dev/null'' (FORMAT binary)', '54000', NULL, 'binary COPY of 1.2 GB is refused');
 BEGIN READ ONLY;
 SELECT throws_ok('SELECT blob_agg(data) FROM w, blob_chunks(b)', '54000', NULL,
 	'where nothing can be allocated it does not fit');

@@ -40,11 +40,14 @@ INSERT INTO public_may SELECT object, 'the type of parameters of functions that 
 INSERT INTO public_may SELECT object, 'row type: says no more than the catalogs do' FROM unnest(ARRAY[
 	'type blobext_map', 'type blobext_map[]', 'type blobext_stat', 'type blobext_stat[]',
 	'type blobext_space', 'type blobext_space[]', 'type blobext_gc_status', 'type blobext_gc_status[]',
-	'type blobext_gc_databases', 'type blobext_gc_databases[]',
+	'type blobext_gc_databases', 'type blobext_gc_databases[]', 'type blobext_scrub', 'type blobext_scrub[]',
 	'type blobext_databases', 'type blobext_databases[]',
 	'type blobext_check_progress', 'type blobext_check_progress[]',
 	'type blobext_dedup_progress', 'type blobext_dedup_progress[]',
 	'type blobext_fetch_progress', 'type blobext_fetch_progress[]',
+	'type blobext_damaged_pages', 'type blobext_damaged_pages[]',
+	'type blobext_add_checksums_progress', 'type blobext_add_checksums_progress[]',
+	'type blobext_defragment_progress', 'type blobext_defragment_progress[]',
 	'type blob_upload_pieces', 'type blob_upload_pieces[]']) AS object;
 INSERT INTO public_may SELECT object, 'type I/O: takes content and gives content, no descriptor'
 	FROM unnest(ARRAY[
@@ -64,7 +67,7 @@ INSERT INTO public_may SELECT object, 'says something of a value that the caller
 	'function bit_length(blobstate)',
 	'function blob_prefix(blobstate)', 'function blob_storage(blobstate)',
 	'function blob_stored_length(blobstate)', 'function blob_compression(blobstate)',
-	'function blob_recompress_is_due(blobstate,text)',
+	'function blob_recompress_is_due(blobstate,text)', 'function blob_footprint(blobstate)',
 	'function blob_extents(blobstate)', 'function blob_chunk_count(blobstate,integer)']) AS object;
 INSERT INTO public_may SELECT object, 'reads a value that the caller has' FROM unnest(ARRAY[
 	'function blob_read(blobstate,bigint,bigint)',
@@ -137,6 +140,10 @@ INSERT INTO public_may VALUES
 	('function blobext_set_compression(regclass,text,text)', 'runs SECURITY LABEL with the rights of its caller'),
 	('function blobext_recompress(regclass,text,integer,bigint)', 'runs UPDATE with the rights of its caller'),
 	('function blobext_space(regclass,text)', 'runs SELECT with the rights of its caller'),
+	('function blobext_fragmentation(regclass,text,double precision,integer)',
+		'runs SELECT with the rights of its caller'),
+	('function blobext_defragment(regclass,text,double precision,integer,integer,integer,bigint,bigint,bigint,bigint,bigint)',
+		'runs SELECT and UPDATE with the rights of its caller'),
 	('function blobext_browse(regclass,text)', 'runs CREATE VIEW with the rights of its caller'),
 	('function blobext_dedup(regclass,text,boolean,integer,bigint,bigint,bigint,bigint)',
 		'runs SELECT and UPDATE with the rights of its caller'),
@@ -160,6 +167,7 @@ INSERT INTO public_may_not SELECT object, 'the aggregate runs it as its owner' F
 	AS object;
 INSERT INTO public_may_not SELECT object, 'reads all values, or waits for all sessions: the owner''s'
 	FROM unnest(ARRAY['function blobext_check(regclass,text)', 'function blobext_gc(boolean)',
+	'function blobext_add_checksums(regclass,bigint,bigint,bigint)',
 	'function blobext_repair_bounds(boolean)']) AS object;
 INSERT INTO public_may_not SELECT object, 'connects to other servers, and writes content' FROM unnest(ARRAY[
 	'function blobext_fetch(text,regclass,boolean)']) AS object;
@@ -170,10 +178,15 @@ INSERT INTO public_may_not SELECT object, 'says what others do or have: for pg_m
 	'function blobext_check_state()', 'view blobext_check_progress',
 	'function blobext_dedup_state()', 'view blobext_dedup_progress',
 	'function blobext_fetch_state()', 'view blobext_fetch_progress',
-	'function blobext_space_usage()', 'view blobext_space', 'function blobext_files()',
+	'function blobext_add_checksums_state()', 'view blobext_add_checksums_progress',
+	'function blobext_defragment_state()', 'view blobext_defragment_progress',
+	'function blobext_damage_state()', 'view blobext_damaged_pages',
+	'function blobext_space_state()', 'view blobext_space', 'function blobext_files()',
 	'function blobext_gc_state()', 'function blobext_gc_kept()', 'view blobext_gc_status', 'view blobext_gc_databases',
+	'function blobext_scrub_results()', 'view blobext_scrub',
 	'function blobext_database_counters()', 'function blobext_store_sizes()', 'view blobext_databases']) AS object;
 INSERT INTO public_may_not VALUES
+	('function blobext_enable_checksums()', 'older standbys stop at what it logs'),
 	('function blob_upload_piece()', 'the trigger of view blob_upload_pieces, which runs it'),
 	('function blob_import(text)', 'reads files of the server: for pg_read_server_files'),
 	('function blob_export(blobstate,text)', 'writes files of the server: for pg_write_server_files'),
@@ -240,9 +253,10 @@ SELECT bag_eq(
 	$$SELECT signature, grantee::regrole::text FROM function, aclexplode(proacl)
 		WHERE grantee NOT IN (0, proowner)$$,
 	$$VALUES ('blobext_check_state()', 'pg_monitor'), ('blobext_dedup_state()', 'pg_monitor'),
-		('blobext_fetch_state()', 'pg_monitor'), ('blobext_gc_state()', 'pg_monitor'), ('blobext_gc_kept()', 'pg_monitor'), ('blobext_space_usage()', 'pg_monitor'),
+		('blobext_fetch_state()', 'pg_monitor'), ('blobext_gc_state()', 'pg_monitor'), ('blobext_gc_kept()', 'pg_monitor'), ('blobext_space_state()', 'pg_monitor'),
+		('blobext_add_checksums_state()', 'pg_monitor'), ('blobext_defragment_state()', 'pg_monitor'), ('blobext_scrub_results()', 'pg_monitor'),
 		('blobext_files()', 'pg_monitor'), ('blobext_database_counters()', 'pg_monitor'),
-		('blobext_store_sizes()', 'pg_monitor'),
+		('blobext_store_sizes()', 'pg_monitor'), ('blobext_damage_state()', 'pg_monitor'),
 		('blob_import(text)', 'pg_read_server_files'),
 		('blob_export(blobstate,text)', 'pg_write_server_files')$$,
 	'privileges of other roles on functions');
@@ -265,9 +279,10 @@ SELECT is_empty($$SELECT signature FROM function
 				'blob_chunks(blobstate,integer)',	-- so that it can be inlined
 				'blob_upload_write(bigint,bytea)',	-- NULL is an error
 				'blobext_set_compression(regclass,text,text)',	-- NULL removes the label
+				'blobext_fragmentation(regclass,text,double precision,integer)',	-- NULL is an error
 				'blobext_browse(regclass,text)')	-- the view may be left out
 			AND pronargs > 0 AND signature NOT LIKE 'blob_agg_finalfn(%'$$,
-	'functions are strict');
+	'functions are strict, but for those that are listed');
 
 -- Where values are stored: never folded, never in a parallel worker.
 SELECT bag_eq(
@@ -278,12 +293,15 @@ SELECT bag_eq(
 		'blobext_set_compression(regclass,text,text)', 'blob_recompress(blobstate,text)',
 		'blobext_recompress(regclass,text,integer,bigint)',
 		'blobstate(blobstate,integer,boolean)', 'blobext_require_library(text)', 'blobext_create_store(regclass)',
-		'blobext_map_handler(internal)', 'blobext_check(regclass,text)', 'blobext_check_state()',
+		'blobext_map_handler(internal)', 'blobext_check(regclass,text)', 'blobext_check_state()', 'blobext_damage_state()',
 		'blobext_fetch(text,regclass,boolean)', 'blobext_fetch_state()', 'blobext_source(pg_lsn)',
 		'blobext_source_read(text,bigint,bigint,bigint,bigint,bigint,pg_lsn,integer,boolean,boolean,pg_lsn)',
 		'blobext_repair_bounds(boolean)', 'blobext_stat_counters()',
 		'blobext_database_counters()', 'blobext_store_sizes()',
-		'blobext_space_usage()', 'blobext_files()', 'blobext_gc(boolean)', 'blobext_gc_state()', 'blobext_gc_kept()',
+		'blobext_scrub_results()',
+		'blobext_space_state()', 'blobext_enable_checksums()', 'blobext_add_checksums(regclass,bigint,bigint,bigint)',
+		'blobext_add_checksums_state()', 'blobext_defragment(regclass,text,double precision,integer,integer,integer,bigint,bigint,bigint,bigint,bigint)',
+		'blobext_defragment_state()', 'blobext_files()', 'blobext_gc(boolean)', 'blobext_gc_state()', 'blobext_gc_kept()',
 		'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
 		'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
 		'blob_insert(blobstate,bigint,bytea)', 'blob_delete(blobstate,bigint,bigint)',
@@ -300,7 +318,7 @@ SELECT bag_eq(
 		'blob_upload_piece()', 'blobext_browse(regclass,text)',
 		'blobext_dedup(regclass,text,boolean,integer,bigint,bigint,bigint,bigint)', 'blobext_dedup_state()',
 		'blob_intern(regclass,text,blobstate,boolean)', 'blob_intern(regclass,text,bytea,boolean)'],
-	'volatile functions');
+	'these functions are volatile, and no others');
 SELECT is_empty(
 	$$SELECT signature FROM function WHERE proparallel <> 'u'
 		AND signature IN ('blobstate_in(cstring,oid,integer)', 'blobstate_recv(internal,oid,integer)',
@@ -328,20 +346,21 @@ SELECT is_empty(
 SELECT bag_eq(
 	$$SELECT signature FROM function WHERE provolatile = 's'$$,
 	ARRAY['blobstate_out(blobstate)', 'blobstate_send(blobstate)', 'blob_recompress_is_due(blobstate,text)',
-		'blobext_space(regclass,text)',
+		'blobext_space(regclass,text)', 'blob_footprint(blobstate)',
+		'blobext_fragmentation(regclass,text,double precision,integer)',
 		'blobstate_typanalyze(internal)'],
-	'stable functions');
+	'these functions are stable, and no others');
 
 -- The type.
 SELECT results_eq(
 	$$SELECT typlen::int, typbyval, typalign::text, typstorage::text, typcategory::text,
 		typispreferred FROM pg_type WHERE oid = 'blobstate'::regtype$$,
 	$$VALUES (-1, false, 'i', 'm', 'U', true)$$,
-	'properties of the type');
+	'the type has these properties');
 SELECT results_eq(
 	$$SELECT extversion COLLATE "C", extrelocatable FROM pg_extension WHERE extname = 'blobext'$$,
 	$$VALUES ('0.4.0'::text COLLATE "C", false)$$,
-	'the extension');
+	'the extension has this version and cannot be relocated');
 
 -- Without any privilege of its own, a role can use the type, and the functions that the server
 -- calls for it.

@@ -69,7 +69,7 @@ BEGIN
 	RETURN result;
 END $$;
 UPDATE answer SET answer = pg_temp.plain_answer(expression);
-SELECT cmp_ok((SELECT count(DISTINCT answer) FROM answer), '>', 10::bigint, 'the answers differ');
+SELECT cmp_ok((SELECT count(DISTINCT answer) FROM answer), '>', 10::bigint, 'the expressions have more than ten different answers');
 SELECT bag_eq($$SELECT expression, pg_temp.answer(expression, '') FROM answer$$, 'SELECT * FROM answer',
 	'with an empty search_path SQL finds the operators, and they answer as those of bytea');
 SELECT bag_eq($$SELECT expression, pg_temp.answer(expression, 'public, pg_catalog') FROM answer$$, 'SELECT * FROM answer',

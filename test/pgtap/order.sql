@@ -35,7 +35,7 @@ SELECT cmp_ok(cost('content_read_bytes', pair('a.b > b.b', 1, 2)), '<=', 2 * 131
 SELECT results_eq(pair('a.b < b.b, a.b > b.b, a.b = b.b', 1, 2), 'VALUES (true, false, false)',
 	'comparisons that read content are right');
 SELECT is(cost('content_reads', pair('a.b = b.b, a.b <> b.b', 1, 2)), 0::bigint,
-	'equality reads nothing');
+	'equality of different values reads nothing');
 SELECT is(cost('content_reads', pair('a.b = b.b, a.b < b.b, a.b >= b.b, blob_cmp(a.b, b.b)', 1, 3)),
 	0::bigint, 'equal values that lie at different places are not read');
 SELECT results_eq(pair('a.b = b.b, a.b < b.b, a.b >= b.b, blob_cmp(a.b, b.b)', 1, 3),
@@ -74,7 +74,7 @@ CREATE TABLE squeezed AS SELECT row_number() OVER () AS id, o, o::blobstate AS b
 SET enable_seqscan = off;
 CREATE INDEX squeezed_b ON squeezed (b);
 SELECT is((SELECT array_agg(id ORDER BY b, id) FROM squeezed),
-	(SELECT array_agg(id ORDER BY o, id) FROM squeezed), 'compressed keys: order');
+	(SELECT array_agg(id ORDER BY o, id) FROM squeezed), 'compressed keys: values sort as their bytes');
 SELECT lives_ok($$SELECT bt_index_check('squeezed_b', true)$$, 'compressed keys: the index is sound');
 SELECT is((SELECT count(*) FROM squeezed x JOIN LATERAL
 		(SELECT id FROM squeezed WHERE b = x.o OFFSET 0) y ON true),
@@ -82,7 +82,7 @@ SELECT is((SELECT count(*) FROM squeezed x JOIN LATERAL
 SELECT is((SELECT sum(n) FROM squeezed x, LATERAL
 		(SELECT count(*) AS n FROM squeezed WHERE b < x.o OFFSET 0) y),
 	(SELECT count(*) FROM squeezed x JOIN squeezed y ON y.o < x.o)::numeric,
-	'compressed keys: ranges');
+	'compressed keys: ranges have as many values as those of bytea');
 RESET enable_seqscan;
 DROP TABLE squeezed;
 
@@ -166,8 +166,8 @@ SELECT fill(:seed, bytes(300000, 1), 0, 1, 7, 8, 9, 31, 32, 33, 64, 1000, 4095, 
 		12287, 12288, 12289, 28672, 61440, 65537, 262144, 300000),
 	fill(:seed, zeros(30000), 0, 8, 31, 32, 33, 4095, 4096, 4097, 12288, 28672);
 
-SELECT is((SELECT count(*) FROM v WHERE b IS DISTINCT FROM o), 0::bigint, 'oracle: contents');
-SELECT is((SELECT count(DISTINCT blob_storage(b)) FROM v), 2::bigint, 'oracle: both forms');
+SELECT is((SELECT count(*) FROM v WHERE b IS DISTINCT FROM o), 0::bigint, 'oracle: each value has its content');
+SELECT is((SELECT count(DISTINCT blob_storage(b)) FROM v), 2::bigint, 'oracle: there are values of both forms');
 SELECT is_empty($$SELECT x.id, y.id FROM v x, v y
 	WHERE sign(blob_cmp(x.b, y.b)) <> CASE WHEN x.o < y.o THEN -1 WHEN x.o = y.o THEN 0 ELSE 1 END
 		OR (x.b = y.b) <> (x.o = y.o)$$, 'oracle: all pairs compare as bytea''s');
@@ -177,7 +177,7 @@ SELECT is_empty($$SELECT x.id, y.id FROM v x, v y WHERE x.id % 7 = 0 AND (
 		OR (x.b = y.o) <> (x.o = y.o) OR (y.o = x.b) <> (x.o = y.o))$$,
 	'oracle: pairs with bytea compare as bytea''s');
 SELECT is((SELECT array_agg(id ORDER BY b, id) FROM v), (SELECT array_agg(id ORDER BY o, id) FROM v),
-	'oracle: order');
+	'oracle: values sort as bytea does');
 SELECT is_empty($$SELECT x.id, y.id FROM v x, v y WHERE x.o = y.o
 	AND (blob_hash(x.b) <> blob_hash(y.o) OR blob_hash_extended(x.b, 0) <> blob_hash_extended(y.b, 0)
 	OR blob_hash_extended(x.b, 5) <> blob_hash_extended(y.o, 5))$$, 'oracle: equal values hash alike');
@@ -199,10 +199,10 @@ ROLLBACK;
 DELETE FROM v WHERE id % 2 = 0 AND id > 0;
 VACUUM (INDEX_CLEANUP on) v;
 INSERT INTO v (b, o) SELECT o, o FROM v WHERE id % 4 = 1;
-SELECT lives_ok(format('SELECT bt_index_check(%L, true)', i), i || ': bt_index_check')
+SELECT lives_ok(format('SELECT bt_index_check(%L, true)', i), i || ': bt_index_check() finds nothing wrong')
 	FROM unnest(ARRAY['v_b', 'v_digest']) i;
 SELECT lives_ok(format('SELECT bt_index_parent_check(%L, true, true)', i),
-	i || ': bt_index_parent_check') FROM unnest(ARRAY['v_b', 'v_digest']) i;
+	i || ': bt_index_parent_check() finds nothing wrong') FROM unnest(ARRAY['v_b', 'v_digest']) i;
 
 CREATE FUNCTION answers(index_name text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE

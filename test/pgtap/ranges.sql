@@ -63,15 +63,15 @@ SELECT pages_read() AS before \gset
 SELECT is(differences($$blob_read(b, p, l) = substring(content FROM p + 1 FOR l)$$), NULL,
 	'blob_read as substring of bytea at offset + 1, cold');
 SELECT cmp_ok(pages_read() - :before, '>=', (SELECT sum((length(b) + 4095) / 4096)::bigint FROM v
-	WHERE blob_storage(b) = 'extents'), 'cold: all pages were read from the device');
+	WHERE blob_storage(b) = 'extents'), 'cold: all pages are read from the device');
 SELECT pages_read() AS before \gset
 SELECT is(differences($$blob_read(b, p, l) = substring(content FROM p + 1 FOR l)$$), NULL,
 	'blob_read as substring of bytea at offset + 1, warm');
-SELECT is(pages_read() - :before, 0::bigint, 'warm: no page was');
+SELECT is(pages_read() - :before, 0::bigint, 'warm: no page is read from the device');
 SELECT is(differences($$substring(b, p, l) = substring(content, p, l)$$), NULL,
-	'substring with length');
+	'substring with a length gives the bytes of bytea''s');
 SELECT is(differences($$substr(b, p, l) = substr(content, p, l)$$), NULL,
-	'substr with length');
+	'substr with a length gives the bytes of bytea''s');
 SELECT is(differences($$l > 2 OR (substring(b, p) = substring(content, p)
 		AND substr(b, p) = substr(content, p))$$), NULL,
 	'substring and substr to the end');
@@ -82,7 +82,7 @@ SELECT is(differences($$p > 70000 OR substring(b, -p) = substring(content, -p)$$
 
 SELECT is((SELECT string_agg(name, ', ') FROM v WHERE blob_read(b, 0, length(b)) <> content
 		OR blob_read(b, 0, 9223372036854775807) <> content OR b::bytea <> content), NULL,
-	'whole values');
+	'whole values are the bytea that was stored');
 
 -- Past the end, and at the limits of bigint, where bytea has only int.
 SELECT is((SELECT string_agg(name || ' ' || o, ', ') FROM v,
@@ -107,14 +107,14 @@ SELECT is((SELECT string_agg(name, ', ') FROM v
 
 -- Errors.
 SELECT throws_ok($$SELECT blob_read(b, -1, 1) FROM v$$, '22023', 'offset must not be negative',
-	'negative offset');
+	'blob_read refuses a negative offset');
 SELECT throws_ok($$SELECT blob_read(b, 0, -1) FROM v$$, '22023', 'length must not be negative',
-	'negative length');
+	'blob_read refuses a negative length');
 SELECT throws_ok($$SELECT blob_read(b, (-9223372036854775808)::bigint, 1) FROM v$$, '22023', NULL,
-	'most negative offset');
-SELECT throws_ok($$SELECT substring(b, 1, -1) FROM v$$, '22011', NULL, 'negative substring length');
+	'blob_read refuses the most negative offset');
+SELECT throws_ok($$SELECT substring(b, 1, -1) FROM v$$, '22011', NULL, 'substring refuses a negative length');
 SELECT throws_ok($$SELECT substr(b, 5, (-9223372036854775808)::bigint) FROM v$$, '22011', NULL,
-	'most negative substring length');
+	'substr refuses the most negative length');
 
 SELECT is_empty($$SELECT * FROM blobext_check()$$, 'blobext_check() has no complaint');
 SELECT * FROM finish();

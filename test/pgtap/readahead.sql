@@ -44,23 +44,23 @@ SELECT results_eq($$SELECT * FROM cost('SELECT blob_read(b, 8192, 100000) FROM v
 SELECT results_eq($$SELECT * FROM cost('SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 2 LIMIT 1')$$,
 	'VALUES (262144::bigint, 0::bigint)', 'LIMIT 1 reads one piece');
 SELECT results_eq($$SELECT * FROM cost('SELECT b::bytea FROM v WHERE id = 3')$$,
-	'VALUES (4001792::bigint, 0::bigint)', 'all at once');
+	'VALUES (4001792::bigint, 0::bigint)', 'a value that is read all at once is not read ahead');
 SELECT results_eq($$SELECT * FROM cost('SELECT b::bytea FROM v WHERE id = 3')$$,
-	'VALUES (0::bigint, 0::bigint)', 'of the cache');
+	'VALUES (0::bigint, 0::bigint)', 'a value in the cache needs no read');
 
 -- Other orders.
 SELECT results_eq($$SELECT sum(ahead) FROM generate_series(9, 0, -1) i,
 	cost(format('SELECT blob_read(b, %s, 262144) FROM v WHERE id = 4', i * 262144))$$,
-	'VALUES (0::numeric)', 'backwards');
+	'VALUES (0::numeric)', 'pieces that are read backwards are not read ahead');
 SELECT results_eq($$SELECT sum(ahead) FROM generate_series(0, 14, 2) i,
 	cost(format('SELECT blob_read(b, %s, 131072) FROM v WHERE id = 5', i * 131072))$$,
-	'VALUES (0::numeric)', 'every other piece');
+	'VALUES (0::numeric)', 'every other piece is read without reading ahead');
 SELECT results_eq($$SELECT sum(ahead) FROM generate_series(0, 14) i,
 	cost(format('SELECT blob_read(b, %s, 131072) FROM v WHERE id = %s', i * 131072, 5 + i % 2))$$,
 	'VALUES (0::numeric)', 'pieces of two values in turn');
 
 -- In sequence: the second piece has twice its size requested ahead; but for a chunk, at times, for
--- which the cache has no frame at hand.
+-- which the cache has no slab at hand.
 SELECT ok(ahead BETWEEN 524288 - 65536 AND 524288
 	AND read BETWEEN 1048576 - 65536 AND 1048576 + 65536, 'never more ahead than was read')
 FROM cost('SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 7 LIMIT 2');
@@ -71,17 +71,17 @@ SELECT is((SELECT sha256(blob_read(b, 786432, 262144)) FROM v WHERE id = 7),
 	sha256(substring(bytes(4000000, 1) FROM 786433 FOR 262144)), 'the piece that was read ahead has the content of its place');
 SELECT cmp_ok(counter('cache_misses') - :misses, '<=', 1::bigint, 'is of the cache');
 
--- All of it.  (A chunk for which the cache has no frame at hand is not read ahead.)
+-- All of it.  (A chunk for which the cache has no slab at hand is not read ahead.)
 SELECT read, ahead FROM cost($$SELECT data FROM v, blob_chunks(b, 262144) WHERE id = 8$$) \gset
 SELECT is(:read::bigint, 4001792::bigint, 'each page of the value is read once, and no other');
 SELECT cmp_ok(:ahead::bigint, '>=', 4001792 - 2 * 262144 - 4 * 65536::bigint,
 	'all ahead, but for the first pieces');
 SELECT is((SELECT sha256(string_agg(data, '' ORDER BY chunk_no)) FROM v, blob_chunks(b, 262144)
-	WHERE id = 8), :'digest'::bytea, 'the content, cached');
+	WHERE id = 8), :'digest'::bytea, 'the content is right in cached pieces');
 SELECT is((SELECT sha256(string_agg(data, '' ORDER BY chunk_no)) FROM v, blob_chunks(b, 10007)
-	WHERE id = 9), :'digest'::bytea, 'in small pieces of odd size');
+	WHERE id = 9), :'digest'::bytea, 'the content is right in small pieces of odd size');
 SELECT is((SELECT sha256(string_agg(data, '' ORDER BY chunk_no)) FROM v, blob_chunks(b, 1500000)
-	WHERE id = 10), :'digest'::bytea, 'in large ones');
+	WHERE id = 10), :'digest'::bytea, 'the content is right in large pieces');
 SELECT read, ahead FROM cost($$SELECT data FROM v, blob_chunks(b, 10007) WHERE id = 11$$) \gset
 SELECT cmp_ok(:read::bigint, '<=', 4001792 + 20 * 4096::bigint, 'small pieces: pages are read once');
 SELECT cmp_ok(:ahead::bigint, '>=', 4001792 - 2 * 10007 - 4 * 65536::bigint,
@@ -95,7 +95,7 @@ SELECT read, ahead FROM cost($$SELECT data FROM grown, blob_chunks(b, 65536)$$) 
 SELECT cmp_ok(:read::bigint, '<=', 3105001 + 4096::bigint, 'extents of tiers: pages are read once');
 SELECT cmp_ok(:ahead::bigint, '>=', 2500000::bigint, 'most of them ahead');
 SELECT is((SELECT string_agg(data, '' ORDER BY chunk_no) FROM grown, blob_chunks(b, 65536)),
-	bytes(5000, 2) || bytes(100000, 3) || bytes(3000001, 4), 'the content');
+	bytes(5000, 2) || bytes(100000, 3) || bytes(3000001, 4), 'the content of a value with extents of tiers is right');
 
 -- A cursor keeps its requests from one FETCH to the next, and its end waits for them.
 INSERT INTO v VALUES (40, bytes(9000000, 5));

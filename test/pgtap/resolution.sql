@@ -54,7 +54,7 @@ INSERT INTO call
 		unnest(ARRAY['NULL', 'NULL::bytea', 'NULL::text', 'NULL::name', 'NULL::integer', 'NULL::text[]']) AS l,
 		unnest(ARRAY['NULL', 'NULL::bytea', 'NULL::text', 'NULL::name', 'NULL::integer', 'NULL::text[]']) AS r
 	WHERE d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'blobext') AND oprname NOT LIKE '*%';
-SELECT cmp_ok((SELECT count(*) FROM call), '>', 600::bigint, 'many calls');
+SELECT cmp_ok((SELECT count(*) FROM call), '>', 600::bigint, 'more than 600 calls are compared');
 
 -- The function or operator of the outermost call, with its schema; null: an error.
 CREATE FUNCTION pg_temp.resolved(expression text) RETURNS text LANGUAGE plpgsql AS $$

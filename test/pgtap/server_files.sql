@@ -32,17 +32,17 @@ SELECT is_empty('SELECT n FROM imported JOIN v USING (n) WHERE imported.b::bytea
 	sha256(v.b::bytea) OR blob_storage(imported.b) <> CASE WHEN n > 1900 THEN ''extents'' ELSE ''inline'' END',
 	'blob_import() reads it back');
 SELECT is_empty('SELECT name FROM pg_ls_dir(file('''')) name
-	WHERE NOT sha256(blob_import(file(name)))::text = sha256(pg_read_binary_file(file(name)))::text', 'SHA-256');
+	WHERE NOT sha256(blob_import(file(name)))::text = sha256(pg_read_binary_file(file(name)))::text', 'imported files have the digest of their bytes');
 SELECT results_eq($$SELECT blob_import('server_files/1901') = b FROM v WHERE n = 1901$$, ARRAY[true],
 	'a path relative to the data directory');
 SELECT results_eq($$SELECT length(blob_import('/proc/self/status')) > 100$$, ARRAY[true],
 	'a file whose size is not known is read to its end');
-SELECT is(blob_import(NULL), NULL, 'NULL');
-SELECT is(blob_export('\x00', NULL), NULL, 'NULL is no path');
+SELECT is(blob_import(NULL), NULL, 'blob_import() of NULL is NULL');
+SELECT is(blob_export('\x00', NULL), NULL, 'blob_export() to the path NULL is NULL');
 BEGIN READ ONLY;
 SELECT is((SELECT sha256(blob_import(file('9000000')))), sha256(bytes(9000000, '9000000')),
 	'import in a read-only transaction: for use in the query');
-SELECT is(blob_export(bytes(10000, 'ro')::blobstate, file('read_only')), 10000::bigint, 'export in one');
+SELECT is(blob_export(bytes(10000, 'ro')::blobstate, file('read_only')), 10000::bigint, 'export in a read-only transaction writes the file');
 COMMIT;
 
 --
@@ -74,17 +74,17 @@ CREATE TABLE line (line text);
 SELECT is(failure(format('SELECT blob_import(%L)', path)), failure(format('COPY line FROM %L', path)), 'import as COPY: ' || path)
 FROM unnest(ARRAY['/no/such/file', 'no_such_file', '', '/', 'base', '/etc/shadow', '/proc/1/mem']) path;
 SELECT is(failure(format('SELECT blob_export(''\x00'', %L)', path)), failure(format('COPY line TO %L', path)),
-	'export as COPY: ' || path)
+	'the error of an export is that of COPY: ' || path)
 FROM unnest(ARRAY['/no/such/file', '/', '/tmp', '/tmp/', '/tmp/.', '/proc/nothing', '/etc/passwd/x']) path;
 SELECT throws_ok(format($$SELECT blob_export('\x00', %L)$$, path), '42602', 'relative path not allowed for blob_export()',
 	'a relative path: ' || path) FROM unnest(ARRAY['file', './file', '']) path;
 SELECT throws_ok(format('SELECT blob_import(%L)', path), '42809', format('"%s" is not a regular file', path),
-	'import of ' || path) FROM unnest(ARRAY['/dev/zero', '/dev/null', file('pipe')]) path;
+	'a special file is not imported: ' || path) FROM unnest(ARRAY['/dev/zero', '/dev/null', file('pipe')]) path;
 SELECT throws_ok(format($$SELECT blob_export('\x00', %L)$$, path), '42809', format('"%s" is not a regular file', path),
-	'export to ' || path) FROM unnest(ARRAY['/dev/null', file('pipe')]) path;
+	'nothing is exported to a special file: ' || path) FROM unnest(ARRAY['/dev/null', file('pipe')]) path;
 SELECT throws_like(format($$SELECT blob_export('\x00', %L)$$, file(repeat('x', 256))), '%File name too long',
 	'a name that is too long');
-SELECT is_empty('SELECT left_behind()', 'no temporary files');
+SELECT is_empty('SELECT left_behind()', 'refused exports leave no temporary files');
 
 --
 -- Privileges
@@ -94,16 +94,16 @@ CREATE ROLE server_files_writer IN ROLE pg_write_server_files;
 GRANT USAGE ON SCHEMA server_files TO server_files_reader, server_files_writer;
 SELECT file('1') AS readable, file('written') AS writable \gset
 SET ROLE server_files_reader;
-SELECT is(length(blob_import(:'readable')), 1::bigint, 'pg_read_server_files may import');
+SELECT is(length(blob_import(:'readable')), 1::bigint, 'a member of pg_read_server_files may import');
 SELECT throws_ok(format($$SELECT blob_export('\x00', %L)$$, :'writable'), '42501',
-	'permission denied for function blob_export', 'pg_read_server_files may not export');
+	'permission denied for function blob_export', 'a member of pg_read_server_files may not export');
 SET ROLE server_files_writer;
-SELECT is(blob_export('\x00', :'writable'), 1::bigint, 'pg_write_server_files may export');
+SELECT is(blob_export('\x00', :'writable'), 1::bigint, 'a member of pg_write_server_files may export');
 SELECT throws_ok(format('SELECT blob_import(%L)', :'readable'), '42501', 'permission denied for function blob_import',
-	'pg_write_server_files may not import');
+	'a member of pg_write_server_files may not import');
 RESET ROLE;
 SELECT is_empty('SELECT * FROM blobext_check()', 'the store is sound');
-SELECT is_empty('SELECT left_behind()', 'no temporary files');
+SELECT is_empty('SELECT left_behind()', 'no temporary files are left at the end');
 
 SELECT * FROM finish();
 SET client_min_messages = warning;

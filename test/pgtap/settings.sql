@@ -28,23 +28,26 @@ SELECT results_eq(
 		('blobext.gc_cost_limit', 'integer', 'user', '200', '1', '2147483647', NULL),
 		('blobext.gc_wait_timeout', 'integer', 'user', '60000', '0', '2147483647', 'ms'),
 		('blobext.gc_work_mem', 'integer', 'user', '-1', '-1', '2147483647', 'kB'),
+		('blobext.heal_conninfo', 'string', 'sighup', '', NULL, NULL, NULL),
 		('blobext.inline_limit', 'integer', 'user', '1900', '0', '1048576', 'B'),
 		('blobext.io_method', 'enum', 'user', 'auto', NULL, NULL, NULL),
 		('blobext.keep_free', 'integer', 'sighup', '1024', '-1', '2147483647', 'MB'),
 		('blobext.log_autogc_min_duration', 'integer', 'sighup', '600000', '-1', '2147483647', 'ms'),
 		('blobext.max_databases', 'integer', 'postmaster', '1000', '1', '100000', NULL),
 		('blobext.min_free_disk', 'integer', 'sighup', '128', '0', '2147483647', 'MB'),
+		('blobext.page_checksums', 'bool', 'sighup', 'on', NULL, NULL, NULL),
+		('blobext.scrub_rate', 'integer', 'sighup', '0', '0', '1000000', 'MB'),
 		('blobext.stream_results', 'bool', 'user', 'on', NULL, NULL, NULL),
 		('blobext.tail_extents', 'bool', 'user', 'on', NULL, NULL, NULL),
 		('blobext.verify_reads', 'bool', 'user', 'off', NULL, NULL, NULL),
 		('blobext.wal_content', 'enum', 'postmaster', 'auto', NULL, NULL, NULL)$$,
-	'all settings');
+	'these are all settings, with kind, context, default, limits and unit');
 SELECT is_empty($$SELECT name FROM pg_settings WHERE name LIKE 'blobext.%'
 		AND (short_desc IS NULL OR short_desc !~ '^[A-Z].*\.$')$$,
 	'settings are described as PostgreSQL describes its own');
-SELECT throws_ok($$SET blobext.no_such_setting = 1$$, '42602', NULL, 'the prefix is reserved');
+SELECT throws_ok($$SET blobext.no_such_setting = 1$$, '42602', NULL, 'a setting with the prefix that is unknown is refused');
 SELECT throws_ok($$SET blobext.io_method = 'none'$$, '22023', NULL, 'an unknown I/O method');
-SELECT throws_ok($$SET blobext.inline_limit = -1$$, '22023', NULL, 'a negative limit');
+SELECT throws_ok($$SET blobext.inline_limit = -1$$, '22023', NULL, 'a negative blobext.inline_limit is refused');
 SELECT throws_ok($$SET blobext.wal_content = off$$, '55P02', NULL,
 	'whether content is logged is fixed at start');
 SELECT lives_ok($$SET LOCAL blobext.inline_limit = '16kB'$$, 'units can be given');
@@ -65,7 +68,7 @@ BEGIN
 EXCEPTION WHEN system_error OR feature_not_supported OR object_not_in_prerequisite_state THEN
 	RETURN CASE WHEN method IN ('io_uring', 'aio') THEN 'extents truetrue' ELSE SQLERRM END;
 END $$;
-SELECT is(string_agg(DISTINCT by_method(method), ', '), 'extents truetrue', 'every I/O method')
+SELECT is(string_agg(DISTINCT by_method(method), ', '), 'extents truetrue', 'every I/O method stores and reads, or is refused as one that is missing')
 	FROM unnest(ARRAY['auto', 'sync', 'aio', 'io_uring', 'aio']) method;
 
 SELECT * FROM finish();

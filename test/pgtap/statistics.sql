@@ -107,7 +107,7 @@ SELECT is_empty(
 		WHERE bound < previous$$,
 	'bounds are in order');
 SELECT cmp_ok((SELECT abs(correlation) FROM statistic WHERE is_blob AND kind = 'unique_large'), '<',
-	0.1::real, 'no correlation');
+	0.1::real, 'values in random order have no correlation');
 CREATE TABLE blob_sorted AS SELECT i, v FROM blob_unique_large ORDER BY v;
 ANALYZE blob_sorted;
 SELECT cmp_ok((SELECT correlation FROM statistic WHERE is_blob AND kind = 'sorted'), '>', 0.999::real,
@@ -140,7 +140,7 @@ SELECT cmp_ok((SELECT count(*) FROM comparison), '=', 72::bigint, 'all that was 
 
 SELECT ok(factor(estimate(format('SELECT FROM blob_%s a JOIN blob_%1$s b USING (v)', kind)),
 		actual(format('SELECT FROM bytea_%s a JOIN bytea_%1$s b USING (v)', kind))) < 2,
-	'join of ' || kind) FROM kind WHERE kind <> 'only_nulls' ORDER BY kind;
+	'the estimate of a join is right within 2: ' || kind) FROM kind WHERE kind <> 'only_nulls' ORDER BY kind;
 SELECT ok(factor(estimate(format('SELECT FROM blob_%s a JOIN bytea_%1$s b ON a.v = b.v', kind)),
 		actual(format('SELECT FROM bytea_%s a JOIN bytea_%1$s b USING (v)', kind))) < 2,
 	'join with bytea, ' || kind) FROM kind WHERE kind LIKE '%small%' ORDER BY kind;
@@ -174,11 +174,11 @@ CREATE DOMAIN content AS blobstate;
 CREATE TABLE blob_domain (v content);
 INSERT INTO blob_domain SELECT v FROM blob_few_large;
 ANALYZE blob_domain;
-SELECT is((SELECT n_distinct FROM statistic WHERE is_blob AND kind = 'domain'), 7::real, 'a domain');
+SELECT is((SELECT n_distinct FROM statistic WHERE is_blob AND kind = 'domain'), 7::real, 'the distinct values of a domain are counted');
 CREATE INDEX expression_index ON blob_few_large ((coalesce(v, v)));
 ANALYZE blob_few_large;
 SELECT is((SELECT n_distinct FROM pg_stats WHERE tablename = 'expression_index'), 7::real,
-	'an expression');
+	'the distinct values of an indexed expression are counted');
 SET LOCAL blobext.inline_limit = '1MB';
 CREATE TABLE blob_wide (v blobstate);
 ALTER TABLE blob_wide ALTER v SET STORAGE EXTERNAL;

@@ -31,7 +31,7 @@ SELECT is((SELECT string_agg(data, '') FROM blob_chunks((SELECT b FROM v WHERE n
 	bytes(4097, '4097'), 'with a subquery as its argument');
 SELECT results_eq('SELECT data, ordinality FROM v, blob_chunks(b, 3000) WITH ORDINALITY WHERE n = 4097',
 	$$VALUES (substring(bytes(4097, '4097') FROM 1 FOR 3000), 1::bigint),
-		(substring(bytes(4097, '4097') FROM 3001), 2)$$, 'with ordinality');
+		(substring(bytes(4097, '4097') FROM 3001), 2)$$, 'blob_chunks() WITH ORDINALITY counts its pieces');
 SELECT is_empty('SELECT * FROM blob_chunks(NULL)', 'NULL has no pieces');
 SELECT is_empty($$SELECT * FROM blob_chunks('\x')$$, 'an empty value has none');
 SELECT is_empty($$SELECT * FROM blob_chunks('\x00', NULL)$$, 'a size of NULL gives none');
@@ -75,24 +75,24 @@ INSERT INTO piece SELECT i % 7, i, CASE WHEN i % 10 > 0 THEN bytes(i * 37 % 9000
 INSERT INTO piece VALUES (100, 1, NULL), (100, 2, NULL), (101, 1, ''), (102, 1, 'a'), (103, 1, bytes(3000000, 'x')),
 	(103, 2, bytes(1, 'y')), (104, 1, bytes(1900, 'z')), (104, 2, NULL), (105, 1, bytes(1900, 'z')), (105, 2, '\x00');
 SELECT results_eq('SELECT g, blob_agg(data ORDER BY i)::bytea FROM piece GROUP BY g ORDER BY g',
-	$$SELECT g, string_agg(data, '' ORDER BY i) FROM piece GROUP BY g ORDER BY g$$, 'is string_agg()');
+	$$SELECT g, string_agg(data, '' ORDER BY i) FROM piece GROUP BY g ORDER BY g$$, 'blob_agg() in order is string_agg()');
 SELECT results_eq('SELECT g, blob_agg(data ORDER BY i DESC)::bytea FROM piece GROUP BY g ORDER BY g',
-	$$SELECT g, string_agg(data, '' ORDER BY i DESC) FROM piece GROUP BY g ORDER BY g$$, 'the other way round');
+	$$SELECT g, string_agg(data, '' ORDER BY i DESC) FROM piece GROUP BY g ORDER BY g$$, 'blob_agg() in descending order is string_agg()');
 SELECT results_eq('SELECT blob_agg(DISTINCT data)::bytea, (blob_agg(data ORDER BY i) FILTER (WHERE g < 3))::bytea FROM piece',
 	$$SELECT string_agg(DISTINCT data, ''), string_agg(data, '' ORDER BY i) FILTER (WHERE g < 3) FROM piece$$,
-	'DISTINCT and FILTER');
-SELECT is((SELECT blob_agg(data) FROM piece WHERE g = 100), NULL, 'only nulls: NULL');
-SELECT is((SELECT blob_agg(data) FROM piece WHERE false), NULL, 'no rows: NULL');
+	'blob_agg() with DISTINCT and with FILTER is string_agg()');
+SELECT is((SELECT blob_agg(data) FROM piece WHERE g = 100), NULL, 'blob_agg() of nulls alone is NULL');
+SELECT is((SELECT blob_agg(data) FROM piece WHERE false), NULL, 'blob_agg() of no rows is NULL');
 SELECT is((SELECT blob_agg(data)::bytea FROM piece WHERE g = 101), '\x'::bytea, 'an empty piece is no NULL');
 SELECT results_eq('SELECT g, blob_storage(blob_agg(data ORDER BY i)) FROM piece WHERE g > 100 GROUP BY g ORDER BY g',
 	$$VALUES (101, 'inline'), (102, 'inline'), (103, 'extents'), (104, 'inline'), (105, 'extents')$$,
 	'extents begin at blobext.inline_limit');
-SELECT is(sha256(blob_agg(data ORDER BY i)), sha256(string_agg(data, '' ORDER BY i)), 'the digest')
+SELECT is(sha256(blob_agg(data ORDER BY i)), sha256(string_agg(data, '' ORDER BY i)), 'the digest of blob_agg() is that of string_agg()')
 FROM piece WHERE g < 7;
 SELECT is((SELECT blob_agg(b ORDER BY id)::bytea FROM v), (SELECT string_agg(o, '' ORDER BY id) FROM v),
-	'of blobstate values');
+	'blob_agg() of blobstate values is string_agg()');
 SELECT is((SELECT sha256(blob_agg(data)) FROM v, blob_chunks(b, 70000) WHERE n = 3000001),
-	(SELECT sha256(o) FROM v WHERE n = 3000001), 'blob_chunks() the other way');
+	(SELECT sha256(o) FROM v WHERE n = 3000001), 'blob_agg() of blob_chunks() gives the value back');
 
 -- Many states at once, interleaved with each other, with reads and with stores.
 SET enable_sort = off;
@@ -145,7 +145,7 @@ RESET enable_mergejoin;
 RESET enable_sort;
 RESET enable_memoize;
 SELECT is((SELECT count(*) FROM (SELECT blob_agg(data ORDER BY i) AS b, string_agg(data, '' ORDER BY i) AS o FROM piece
-	GROUP BY GROUPING SETS ((g), (i % 3), ())) s WHERE b::bytea IS DISTINCT FROM o), 0::bigint, 'grouping sets');
+	GROUP BY GROUPING SETS ((g), (i % 3), ())) s WHERE b::bytea IS DISTINCT FROM o), 0::bigint, 'blob_agg() with grouping sets is string_agg()');
 
 SELECT throws_ok($$SELECT blob_agg(CASE WHEN i < 20 THEN bytes(300000, 'e') ELSE bytes(1 / (i - 20), '') END)
 	FROM generate_series(1, 20) i$$, '22012', NULL, 'an error with a state open');
@@ -164,11 +164,11 @@ COMMIT;
 --
 CREATE TABLE large_object AS SELECT n, lo_from_bytea(0, o) AS lo, blob_to_lo(b) AS made FROM v;
 SELECT is_empty('SELECT n FROM large_object JOIN v USING (n) WHERE blob_from_lo(lo)::bytea <> o OR
-	sha256(blob_from_lo(lo)) <> sha256(o)', 'blob_from_lo()');
-SELECT is_empty('SELECT n FROM large_object JOIN v USING (n) WHERE lo_get(made) <> o', 'blob_to_lo()');
-SELECT is((SELECT blob_storage(blob_from_lo(lo)) FROM large_object WHERE n = 3000001), 'extents', 'into extents');
+	sha256(blob_from_lo(lo)) <> sha256(o)', 'blob_from_lo() gives the content and its digest');
+SELECT is_empty('SELECT n FROM large_object JOIN v USING (n) WHERE lo_get(made) <> o', 'blob_to_lo() makes large objects with the content');
+SELECT is((SELECT blob_storage(blob_from_lo(lo)) FROM large_object WHERE n = 3000001), 'extents', 'blob_from_lo() of a large object stores extents');
 SELECT throws_ok('SELECT blob_from_lo(4294967295)', '42704', 'large object 4294967295 does not exist',
-	'no such large object');
+	'a large object that is not there is refused');
 -- With a hole, and longer than a piece.
 SELECT lo_put(lo, 5000000, 'x') FROM large_object WHERE n = 1;
 SELECT is((SELECT sha256(blob_from_lo(lo)) FROM large_object WHERE n = 1),
@@ -185,15 +185,15 @@ SELECT made AS made FROM large_object WHERE n = 65536 \gset
 SELECT format('GRANT SELECT ON LARGE OBJECT %s TO streaming_guest', :made) \gexec
 SET ROLE streaming_guest;
 SELECT throws_ok(format('SELECT blob_from_lo(%s)', :lo), '42501', format('permission denied for large object %s', :lo),
-	'a large object of somebody else');
-SELECT is(length(blob_from_lo(:made)), 65536::bigint, 'with the privilege');
+	'a large object of another role is refused');
+SELECT is(length(blob_from_lo(:made)), 65536::bigint, 'a large object can be read with the privilege');
 SELECT blob_to_lo('\x010203') AS own \gset
 SELECT is((SELECT lomowner::regrole::text FROM pg_largeobject_metadata WHERE oid = :own), 'streaming_guest',
-	'the caller owns the new one');
+	'the caller owns the large object that blob_to_lo() made');
 RESET ROLE;
 SET lo_compat_privileges = on;
 SET ROLE streaming_guest;
-SELECT is(length(blob_from_lo(:lo)), 65536::bigint, 'lo_compat_privileges');
+SELECT is(length(blob_from_lo(:lo)), 65536::bigint, 'with lo_compat_privileges any large object can be read');
 RESET ROLE;
 RESET lo_compat_privileges;
 SELECT is_empty('SELECT * FROM blobext_check()', 'the store is sound');

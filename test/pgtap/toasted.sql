@@ -64,27 +64,27 @@ CREATE FUNCTION toast_bytes(relation regclass) RETURNS bigint LANGUAGE sql AS $$
 	SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE oid = relation
 $$;
 
-SELECT is(wrong(relation, 'inline'), '', relation || ': inline') FROM kept;
-SELECT cmp_ok(toast_bytes(relation::regclass), '>', 1000000::bigint, relation || ': out of the row')
+SELECT is(wrong(relation, 'inline'), '', relation || ': all values are inline and right') FROM kept;
+SELECT cmp_ok(toast_bytes(relation::regclass), '>', 1000000::bigint, relation || ': values lie out of the row')
 FROM kept;
-SELECT is((SELECT count(pg_column_compression(b)) FROM kept_external), 0::bigint, 'not compressed');
-SELECT cmp_ok((SELECT count(pg_column_compression(b)) FROM kept_extended), '>', 2::bigint, 'compressed');
+SELECT is((SELECT count(pg_column_compression(b)) FROM kept_external), 0::bigint, 'no value of STORAGE EXTERNAL is compressed');
+SELECT cmp_ok((SELECT count(pg_column_compression(b)) FROM kept_extended), '>', 2::bigint, 'values of STORAGE EXTENDED are compressed');
 SELECT cmp_ok((SELECT count(*) FROM kept_main WHERE pg_column_compression(b) IS NOT NULL
-	AND pg_column_size(b) < 8000), '>', 2::bigint, 'compressed in the row');
-SELECT is((SELECT pg_column_size(b) FROM kept_main WHERE id = 1), 102, 'with a short header');
+	AND pg_column_size(b) < 8000), '>', 2::bigint, 'values of STORAGE MAIN are compressed in the row');
+SELECT is((SELECT pg_column_size(b) FROM kept_main WHERE id = 1), 102, 'a value of a hundred bytes has a short header');
 
 --
 -- Statements that modify tables
 --
 CREATE TABLE copied (LIKE kept_main INCLUDING INDEXES);
 SELECT done(format('TRUNCATE copied; INSERT INTO copied SELECT * FROM %s', relation), 'copied',
-	'INSERT SELECT of ' || relation) FROM kept;
+	'values are right after INSERT SELECT of ' || relation) FROM kept;
 SELECT done(format('INSERT INTO copied SELECT * FROM %s WHERE true
-	ON CONFLICT (id) DO UPDATE SET b = excluded.b', relation), 'copied', 'ON CONFLICT of ' || relation)
+	ON CONFLICT (id) DO UPDATE SET b = excluded.b', relation), 'copied', 'values are right after ON CONFLICT of ' || relation)
 FROM kept;
 SELECT done(format('TRUNCATE copied; INSERT INTO copied SELECT id, NULL FROM content; MERGE INTO copied
 	USING %1$s ON copied.id = %1$s.id WHEN MATCHED THEN UPDATE SET b = %1$s.b', relation), 'copied',
-	'MERGE of ' || relation) FROM kept;
+	'values are right after MERGE of ' || relation) FROM kept;
 PREPARE copy_one(int) AS INSERT INTO copied SELECT id, b FROM kept_external WHERE id = $1;
 TRUNCATE copied;
 EXECUTE copy_one(100);
@@ -102,26 +102,26 @@ BEGIN
 END $$;
 TRUNCATE copied;
 SELECT copy_all();
-SELECT is(wrong('copied'), '', 'a function');
+SELECT is(wrong('copied'), '', 'values that a function copied are right');
 CREATE DOMAIN document AS blobstate;
 CREATE TABLE of_domain (id int, b document);
 INSERT INTO of_domain SELECT * FROM kept_external;
-SELECT is(wrong('of_domain'), '', 'a domain');
+SELECT is(wrong('of_domain'), '', 'values that were copied into a domain are right');
 CREATE TABLE parted (id int, b blobstate) PARTITION BY RANGE (id);
 CREATE TABLE parted_low PARTITION OF parted FOR VALUES FROM (MINVALUE) TO (5);
 CREATE TABLE parted_high PARTITION OF parted DEFAULT;
 INSERT INTO parted SELECT * FROM kept_extended;
-SELECT is(wrong('parted'), '', 'partitions');
+SELECT is(wrong('parted'), '', 'values that were copied into partitions are right');
 
 --
 -- Tables made from queries
 --
 SELECT done(format('CREATE TABLE made_of_%1$s AS SELECT * FROM %1$s', relation), 'made_of_' || relation,
-	'CREATE TABLE AS of ' || relation) FROM kept;
+	'values are right after CREATE TABLE AS of ' || relation) FROM kept;
 SELECT * INTO into_of_main FROM kept_main;
-SELECT is(wrong('into_of_main'), '', 'SELECT INTO');
+SELECT is(wrong('into_of_main'), '', 'values that SELECT INTO copied are right');
 SELECT done(format('CREATE MATERIALIZED VIEW view_of_%1$s AS SELECT * FROM %1$s', relation),
-	'view_of_' || relation, 'CREATE MATERIALIZED VIEW of ' || relation) FROM kept;
+	'view_of_' || relation, 'values are right after CREATE MATERIALIZED VIEW of ' || relation) FROM kept;
 CREATE TABLE made_of_array AS SELECT array_agg(b ORDER BY id) AS a FROM kept_external WHERE length(b) > 64;
 SELECT is((SELECT string_agg(DISTINCT blob_storage(e), ', ') FROM made_of_array, unnest(a) AS e), 'extents',
 	'CREATE TABLE AS of an array');
@@ -134,9 +134,9 @@ UPDATE pg_attribute SET atttypmod = -1 WHERE attrelid = 'altered'::regclass AND 
 SET blobext.inline_limit = '1MB';
 INSERT INTO altered SELECT * FROM kept_external;
 SET blobext.inline_limit = 64;
-SELECT is(wrong('altered', 'inline'), '', 'before ALTER TYPE');
+SELECT is(wrong('altered', 'inline'), '', 'values are inline before ALTER TYPE');
 ALTER TABLE altered ALTER b TYPE blobstate;
-SELECT is(wrong('altered'), '', 'ALTER TYPE');
+SELECT is(wrong('altered'), '', 'values are right after ALTER TYPE');
 CREATE TABLE altered_bytea AS SELECT id, o AS b FROM content;
 ALTER TABLE altered_bytea ALTER b SET STORAGE EXTERNAL;
 UPDATE altered_bytea SET b = b || '';
@@ -152,7 +152,7 @@ ALTER TABLE wide ALTER pad SET STORAGE PLAIN, ALTER b SET STORAGE EXTERNAL;
 SET blobext.inline_limit = 1024;
 INSERT INTO wide VALUES (1, repeat('x', 7900), bytes(1000, 'small')),
 	(2, repeat('x', 7900), bytes(5000, 'large'));
-SELECT is((SELECT count(*) FROM wide WHERE pg_column_size(b) > 100), 2::bigint, 'two values');
+SELECT is((SELECT count(*) FROM wide WHERE pg_column_size(b) > 100), 2::bigint, 'both values take more than a hundred bytes');
 SELECT cmp_ok(toast_bytes('wide'), '>', 0::bigint, 'out of their rows');
 CREATE TABLE wide_copied (LIKE wide);
 INSERT INTO wide_copied SELECT * FROM wide;
@@ -175,7 +175,7 @@ COMMIT;
 SELECT is((SELECT blob_storage(b) FROM readonly), 'inline', 'nothing moves in a read-only transaction');
 UPDATE readonly SET b = b;
 SELECT is((SELECT blob_storage(b) || ' ' || length(b) FROM readonly), 'extents 30000000', 'a value that stayed in a read-only transaction moves to extents later');
-SELECT is((SELECT sha256(b) FROM readonly), sha256(:'huge'::bytea), 'with its content');
+SELECT is((SELECT sha256(b) FROM readonly), sha256(:'huge'::bytea), 'a value that moves to extents later keeps its content');
 
 --
 -- The collector reads the beginning of an inline value only.
@@ -188,14 +188,14 @@ $$;
 SELECT toast_reads() AS before \gset
 SELECT coalesce(skipped_reason, 'done') AS outcome FROM blobext_gc() \gset
 SELECT pg_stat_force_next_flush();
-SELECT is(:'outcome'::text, 'done', 'a round');
-SELECT cmp_ok(toast_reads() - :before, '>', 0::bigint, 'that looks into the TOAST tables');
-SELECT cmp_ok(toast_reads() - :before, '<', 40::bigint, 'a little');
+SELECT is(:'outcome'::text, 'done', 'a round with inline values in TOAST is not skipped');
+SELECT cmp_ok(toast_reads() - :before, '>', 0::bigint, 'the round reads blocks of the TOAST tables');
+SELECT cmp_ok(toast_reads() - :before, '<', 40::bigint, 'the round reads fewer than 40 blocks of the TOAST tables');
 
 --
 -- UPDATE moves them where they are.
 --
-SELECT done(format('UPDATE %s SET b = b', relation), relation, 'UPDATE of ' || relation) FROM kept;
+SELECT done(format('UPDATE %s SET b = b', relation), relation, 'values are right after UPDATE of ' || relation) FROM kept;
 VACUUM kept_external, kept_extended, kept_main, kept_lz4;
 SELECT is(toast_bytes(relation::regclass), 0::bigint, relation || ': nothing is left out of the row')
 FROM kept;

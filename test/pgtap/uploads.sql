@@ -77,7 +77,7 @@ SELECT blob_upload_resume(content) AS u FROM d WHERE id = 'u' \gset
 SELECT is(blob_upload_write(:u, bytes(10, 'z')), 4000010::bigint, 'a resumed upload counts the content before');
 UPDATE d SET content = blob_upload_end(:u) WHERE id = 'u';
 COMMIT;
-SELECT is(content::bytea, bytes(2000000, 'u') || bytes(2000000, 'x') || bytes(10, 'z'), 'a resumed upload')
+SELECT is(content::bytea, bytes(2000000, 'u') || bytes(2000000, 'x') || bytes(10, 'z'), 'a resumed upload gives all of the content')
 FROM d WHERE id = 'u';
 
 --
@@ -86,13 +86,13 @@ FROM d WHERE id = 'u';
 SELECT throws_ok('SELECT blob_upload_write(1, NULL)', '22004', 'upload and data must not be null', 'NULL is no piece');
 SELECT throws_ok('SELECT blob_upload_write(NULL, $$a$$)', '22004', 'upload and data must not be null', 'NULL is no upload');
 SELECT throws_ok('SELECT blob_upload_begin(-1)', '22023', 'number of expected bytes must not be negative',
-	'a negative size');
+	'a negative number of expected bytes is refused');
 SELECT throws_ok('SELECT blob_upload_write(0, $$a$$)', '42704', 'there is no upload 0 in this transaction',
-	'a number that nobody gave');
+	'a write to an upload that was not begun is refused');
 SELECT throws_ok('SELECT blob_upload_abort(0)', '42704', 'there is no upload 0 in this transaction',
-	'nothing to abort');
+	'an upload that was not begun cannot be aborted');
 BEGIN READ ONLY;
-SELECT throws_ok('SELECT blob_upload_begin()', '25006', NULL, 'a read-only transaction');
+SELECT throws_ok('SELECT blob_upload_begin()', '25006', NULL, 'an upload is refused in a read-only transaction');
 COMMIT;
 
 -- It ends with the transaction, which warns.
@@ -113,7 +113,7 @@ SELECT throws_ok('SELECT blob_upload_end(' || :w || ')', '42704', NULL, 'an uplo
 BEGIN;
 SELECT blob_upload_begin() AS u \gset
 SELECT blob_upload_write(:u, bytes(100000, 'end'));
-SELECT is(sha256(blob_upload_end(:u)), sha256(bytes(100000, 'end')), 'the end');
+SELECT is(sha256(blob_upload_end(:u)), sha256(bytes(100000, 'end')), 'the end of an upload gives the value');
 SELECT is(sha256(blob_upload_end(:u)), sha256(bytes(100000, 'end')), 'the end again gives the same value');
 SELECT throws_ok('SELECT blob_upload_write(' || :u || ', $$a$$)', '55000', 'upload ' || :u || ' has ended',
 	'a write after the end');
@@ -177,7 +177,7 @@ BEGIN;
 SELECT blob_upload_begin(3000000) AS u \gset
 SELECT blob_upload_write(:u, bytes(3000000, 'e'));
 SAVEPOINT s;
-SELECT throws_ok('INSERT INTO e VALUES (blob_upload_end(' || :u || '))', '23505', NULL, 'a duplicate');
+SELECT throws_ok('INSERT INTO e VALUES (blob_upload_end(' || :u || '))', '23505', NULL, 'an upload that is a duplicate violates the unique index');
 ROLLBACK TO SAVEPOINT s;
 INSERT INTO d VALUES ('duplicate', blob_upload_end(:u));
 COMMIT;

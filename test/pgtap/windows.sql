@@ -38,7 +38,7 @@ END
 $$;
 
 SELECT is_empty(format('SELECT differences(%L, %L, %L)', aggregate, oracle, clause),
-		aggregate || ' over ' || coalesce(nullif(clause, ''), 'all rows'))
+		aggregate || ' is the oracle''s over ' || coalesce(nullif(clause, ''), 'all rows'))
 	FROM (VALUES (1, 'string_agg(b, d)', 'string_agg(o, d)'), (2, 'blob_agg(b)', $$string_agg(o, '')$$),
 			(3, 'blob_agg(o)', $$string_agg(o, '')$$)) AS a(no, aggregate, oracle),
 		(VALUES (1, ''), (2, 'ORDER BY id'), (3, 'PARTITION BY g ORDER BY id ROWS BETWEEN 3 PRECEDING AND 2 FOLLOWING'))

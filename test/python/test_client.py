@@ -86,6 +86,7 @@ class ClientTest(unittest.TestCase):
 
 class ReaderTest(ClientTest):
     def test_file(self):
+        """A reader reads, seeks and tells as a file does."""
         self.put(1, self.data)
         with blobext.open(self.connection, self.value(1)) as file:
             self.assertEqual(file.read(10), self.data[:10])
@@ -101,6 +102,7 @@ class ReaderTest(ClientTest):
         self.assertRaises(ValueError, file.read)
 
     def test_raw(self):
+        """A raw reader has size and digest, and reads ranges beside its position."""
         self.put(1, self.data)
         with blobext.open(self.connection, self.value(1), buffering=0) as file:
             self.assertIsInstance(file, io.RawIOBase)
@@ -161,12 +163,14 @@ class ReaderTest(ClientTest):
             self.connection.rollback()
 
     def test_ranges(self):
+        """A negative offset or length is refused."""
         self.put(1, b"content")
         with blobext.open(self.connection, self.value(1), buffering=0) as file:
             self.assertRaises(ValueError, file.read_range, -1, 1)
             self.assertRaises(ValueError, file.read_range, 0, -1)
 
     def test_iterate(self):
+        """Pieces of a value together are the value, also of a part of it."""
         self.put(1, self.data)
         pieces = list(blobext.iterate(self.connection, self.value(1)))
         self.assertEqual(len(pieces), 5)
@@ -175,6 +179,7 @@ class ReaderTest(ClientTest):
                          self.data[10:110])
 
     def test_missing(self):
+        """A row or a value that is missing raises BlobMissing."""
         self.assertRaises(blobext.BlobMissing, blobext.stat, self.connection, self.value(1))
         self.put(1, None)
         self.assertRaises(blobext.BlobMissing, blobext.open, self.connection, self.value(1))
@@ -183,6 +188,7 @@ class ReaderTest(ClientTest):
         self.assertRaises(ValueError, blobext.open, self.connection, self.value(1), "r+")
 
     def test_replaced(self):
+        """A reader whose value is replaced raises BlobChanged."""
         self.put(1, self.data)
         with blobext.open(self.connection, self.value(1)) as file:
             self.assertEqual(file.read(10), self.data[:10])
@@ -191,6 +197,7 @@ class ReaderTest(ClientTest):
             self.assertRaises(blobext.BlobChanged, file.read, 10)
 
     def test_write_range(self):
+        """A range that is written replaces these bytes alone."""
         self.put(1, self.data)
         with self.connection:
             self.assertEqual(blobext.write_range(self.connection, self.value(1), 100, b"a\\b"),
@@ -200,6 +207,7 @@ class ReaderTest(ClientTest):
 
 class WriterTest(ClientTest):
     def test_new_row(self):
+        """A writer makes the row, whatever the sizes of its pieces."""
         for pieces in (1, 1000, 1_048_576, 3_000_000):
             number = pieces
             with blobext.open(self.connection, self.value(number, note="n"), "wb") as file:
@@ -228,6 +236,7 @@ class WriterTest(ClientTest):
             blobext.open(self.connection, self.value(2), "ab")
 
     def test_writer_discards(self):
+        """A writer that fails or is forgotten stores nothing."""
         before = self.extents()
         with self.assertRaises(ZeroDivisionError):
             with blobext.open(self.connection, self.value(1), "wb") as file:
@@ -244,6 +253,7 @@ class WriterTest(ClientTest):
         self.assertFalse(self.has(1), "a file that was forgotten stores nothing")
 
     def test_in_a_transaction(self):
+        """Writers within a transaction store what its savepoints keep."""
         with self.connection.transaction():
             with blobext.open(self.connection, self.value(1), "wb") as file:
                 file.write(b"one")
@@ -258,6 +268,7 @@ class WriterTest(ClientTest):
         self.assertEqual([self.get(n) for n in (1, 2, 3)], [b"one", None, b"three"])
 
     def test_no_such_table(self):
+        """A table that is not there leaves a usable connection."""
         with self.assertRaises(psycopg.errors.UndefinedTable):
             with blobext.open(self.connection, blobext.Value("none", {"id": 1}), "wb") as file:
                 file.write(b"x")
@@ -267,6 +278,7 @@ class WriterTest(ClientTest):
 
 class TransferTest(ClientTest):
     def test_upload(self):
+        """An upload stores the file, by any kind of connection, and says how far it is."""
         seen = []
         for connect in ("", psycopg.connect, self.connection):
             summary = blobext.upload(connect, self.value(1), self.path,
@@ -278,6 +290,7 @@ class TransferTest(ClientTest):
                                     range(126_976, SIZE + 126_976, 126_976)])
 
     def test_sizes_and_sources(self):
+        """An upload takes any size from the position of a file object."""
         for size in (0, 1, 1048575, 1048576, 1048577, 4194304, 4194305):
             file = io.BytesIO(b"head" + self.data[:size])
             file.seek(4)
@@ -289,6 +302,7 @@ class TransferTest(ClientTest):
             self.assertEqual(self.get(size), self.data[:size])
 
     def test_pipe(self):
+        """An upload takes a source that cannot seek."""
         class Pipe(io.RawIOBase):
             """Gives at most 1000 bytes at once, and cannot seek."""
 
@@ -311,6 +325,7 @@ class TransferTest(ClientTest):
                           stage=blobext.Stage("s"))
 
     def test_broken_upload(self):
+        """An upload goes on after its connection is lost."""
         for stage in (None, blobext.Stage("s")):
             broken = []
 
@@ -328,7 +343,32 @@ class TransferTest(ClientTest):
             blobext.upload(self.connection, self.value(1), self.path,
                            lambda done, total: self.terminate_others())
 
+    def test_fatal_error(self):
+        """A session that the server has ended is lost, also while its socket is open.  Seen to fail
+        without the severity in is_lost()."""
+        severity = {psycopg.pq.DiagnosticField.SEVERITY_NONLOCALIZED: b"FATAL"}
+        tried = []
+
+        def work(connection):
+            tried.append(connection)
+            if len(tried) == 1:
+                raise psycopg.errors.AdminShutdown("terminating connection", info=severity)
+            return "done"
+
+        async def work_later(connection):
+            return work(connection)
+
+        self.assertEqual(blobext._sync._Session("", (0.01,)).run(work), "done")
+        self.assertTrue(tried[0].closed and tried[0] is not tried[1])
+        tried.clear()
+        self.assertEqual(asyncio.run(aio._Session("", (0.01,)).run(work_later)), "done")
+        self.assertTrue(tried[0].closed and tried[0] is not tried[1])
+        with self.assertRaises(psycopg.errors.QueryCanceled):
+            blobext._sync._Session("", (0.01,)).run(lambda c: c.execute(
+                "SET statement_timeout = 1; SELECT pg_sleep(10)"))
+
     def test_resumed_later(self):
+        """An upload that was stopped goes on from its stage."""
         class Stop(Exception):
             pass
 
@@ -366,6 +406,7 @@ class TransferTest(ClientTest):
             self.assertEqual(self.get(1), self.data)
 
     def test_another_file(self):
+        """A stage of another content is refused."""
         stage = blobext.Stage("s")
         self.admin.execute("INSERT INTO blob_stage VALUES ('s', 'another')")
         with self.assertRaises(blobext.BlobMismatch):
@@ -383,6 +424,7 @@ class TransferTest(ClientTest):
             self.assertEqual(self.get(1), b"staged")
 
     def test_download(self):
+        """A download makes the file, and replaces one that is there."""
         self.put(1, self.data)
         seen = []
         for _ in range(2):
@@ -394,6 +436,7 @@ class TransferTest(ClientTest):
         self.assertFalse(os.path.exists(self.copy + ".part"))
 
     def test_broken_download(self):
+        """A download goes on after its connection is lost."""
         self.put(1, self.data)
         broken = []
 
@@ -422,6 +465,7 @@ class TransferTest(ClientTest):
                 run(module.download("", self.value(1), self.copy, self.is_read_ahead, 1_000_000))
 
     def test_part(self):
+        """A download goes on with a part that is right, and removes a wrong one."""
         self.put(1, self.data)
         with open(self.copy + ".part", "wb") as file:
             file.write(self.data[:3_000_000])
@@ -444,6 +488,7 @@ class AsyncTest(ClientTest):
         return asyncio.run(connected())
 
     def test_files(self):
+        """The asynchronous files write, append, read, seek and iterate."""
         async def work(connection):
             async with await aio.open(connection, self.value(1), "wb") as file:
                 await file.write(self.data)
@@ -463,6 +508,7 @@ class AsyncTest(ClientTest):
         self.assertEqual(self.run_async(work), b"\\x" + self.data[2:] + b"more")
 
     def test_discarded(self):
+        """An asynchronous writer that fails stores nothing."""
         async def work(connection):
             async with await aio.open(connection, self.value(1), "wb") as file:
                 await file.write(self.data)
@@ -472,6 +518,7 @@ class AsyncTest(ClientTest):
         self.assertFalse(self.has(1))
 
     def test_transfers(self):
+        """Asynchronous transfers go on after their connections are lost."""
         broken = []
 
         def breaks(done, total):
@@ -495,6 +542,7 @@ class AsyncTest(ClientTest):
 
 class PackageTest(unittest.TestCase):
     def test_typed(self):
+        """The package has types, and the version of its project."""
         directory = os.path.dirname(blobext.__file__)
         self.assertTrue(os.path.exists(os.path.join(directory, "py.typed")))
         project = os.path.join(directory, "../../pyproject.toml")
@@ -506,6 +554,7 @@ class PackageTest(unittest.TestCase):
             self.assertEqual(importlib.metadata.version("blobext"), blobext.__version__)
 
     def test_docstrings(self):
+        """Each name that is exported has a docstring."""
         for name in blobext.__all__:
             if name != "Progress":
                 self.assertTrue(getattr(blobext, name).__doc__, name)

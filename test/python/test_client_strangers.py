@@ -117,6 +117,7 @@ class MembersTest(unittest.TestCase):
                     connection.execute("SELECT " + call + " FROM files")
 
     def test_sync(self):
+        """The client calls no object of a stranger."""
         with self.connect() as connection:
             with blobext.open(connection, self.value, "wb") as file:
                 file.write(DATA)
@@ -140,6 +141,7 @@ class MembersTest(unittest.TestCase):
         self.assertEqual(self.stored(), DATA[1:])
 
     def test_async(self):
+        """The asynchronous client calls no object of a stranger."""
         async def connect():
             connection = await psycopg.AsyncConnection.connect(dbname="strangers",
                                                                autocommit=True)
@@ -224,6 +226,7 @@ class NamesTest(unittest.TestCase):
                 blobext.Stage(name, (name, "blob_stage")))
 
     def test_sync(self):
+        """Names with quotes and odd characters reach their table."""
         for name in self.NAMES:
             with self.subTest(name):
                 value, stage = self.make(name)
@@ -240,6 +243,7 @@ class NamesTest(unittest.TestCase):
                 self.assertEqual(blobext.upload(self.connection, value, io.BytesIO(b"all")).size, 3)
 
     def test_async(self):
+        """Names with quotes and odd characters reach their table asynchronously."""
         async def work(value, stage):
             async with await psycopg.AsyncConnection.connect(autocommit=True) as connection:
                 async with await aio.open(connection, value, "wb") as file:
@@ -255,6 +259,7 @@ class NamesTest(unittest.TestCase):
                 asyncio.run(work(*self.make(name)))
 
     def test_no_name(self):
+        """A name with a NUL is refused."""
         for value in (blobext.Value("a\0b", {"id": 1}), blobext.Value("t", {"i\0d": 1})):
             self.assertRaises(ValueError, blobext.stat, self.connection, value)
 
@@ -376,6 +381,7 @@ class HostileTest(unittest.TestCase):
                                                   piece_bytes=len(DATA))), DATA)
 
     def test_summary(self):
+        """A size and digest that cannot be are not believed."""
         size = struct.pack("!q", 10)
         for types, row in (((INT8,), (size,)), ((INT8, BYTEA, BYTEA), (size, DIGEST, DIGEST)),
                            ((INT8, BYTEA), (size, None)), ((INT8, BYTEA), (size, b"short")),
@@ -406,6 +412,7 @@ class HostileTest(unittest.TestCase):
                         asyncio.run(aio.download(self.dsn, self.value, path))
 
     def test_wrong_content(self):
+        """A download whose content does not have the digest leaves no file."""
         self.server.read = ((BYTEA,), [(bytes(len(DATA)),)])
         with tempfile.TemporaryDirectory() as directory:
             with self.assertRaises(blobext.BlobMismatch):

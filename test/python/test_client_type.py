@@ -88,6 +88,7 @@ class ClientTypeTest(unittest.TestCase):
             name, parameters, [Format.BINARY] * len(parameters), result_format))
 
     def test_columns(self):
+        """Columns of results are described as bytea."""
         for statement, types in {
                 "SELECT b, p, a, ap, id FROM t":
                     [BYTEA, BYTEA, BYTEA_ARRAY, BYTEA_ARRAY, 23],
@@ -131,6 +132,7 @@ class ClientTypeTest(unittest.TestCase):
                          [self.blobstate, self.blobstate_array])
 
     def test_content(self):
+        """Values of columns are their content in both formats."""
         for result_format in Format:
             result = self.pg.exec_params(b"SELECT b FROM client_type.t ORDER BY id", None, None,
                                          None, result_format)
@@ -140,6 +142,7 @@ class ClientTypeTest(unittest.TestCase):
             self.assertEqual(values, [SMALL, LARGE])
 
     def test_parameters(self):
+        """Parameters for values are described as bytea."""
         for statement, types in {
                 "INSERT INTO t (id, b, p) VALUES ($1, $2, $3)": [23, BYTEA, BYTEA],
                 "UPDATE t SET b = $1 WHERE b = $2": [BYTEA, BYTEA],

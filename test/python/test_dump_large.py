@@ -147,6 +147,7 @@ class DumpLargeTest(unittest.TestCase):
                              len(expected["counted"]) + 1)
 
     def test_round_trip(self):
+        """A database that is dumped and restored has the same rows."""
         with connect("original") as connection:
             expected = rows_of(connection)
         self.assertEqual(self.dump(), 10)
@@ -200,6 +201,7 @@ class DumpLargeTest(unittest.TestCase):
 
     @unittest.skipIf(IS_LARGE, "small is enough")
     def test_damaged_file(self):
+        """A file of the dump that was damaged is not restored."""
         self.dump()
         with open(os.path.join(self.directory, "large.json"), encoding="utf-8") as file:
             value = json.load(file)[0]["rows"][0]["values"][0]

@@ -133,9 +133,11 @@ class UploadTest(PhotosTest):
         self.assertEqual(self.ask("GET", f"/photo/{photo}")[2], content)
 
     def test_known_length(self):
+        """A photo whose length is known is stored."""
         self.check_stored(self.put("large.png", LARGE), LARGE)
 
     def test_unknown_length(self):
+        """A photo that comes in chunks is stored."""
         pieces = (LARGE[start:start + 70_000] for start in range(0, len(LARGE), 70_000))
         status, answer = self.json("PUT", "/photo?name=chunks.png", pieces, encode_chunked=True,
                                    headers=[("Transfer-Encoding", "chunked")])
@@ -144,6 +146,7 @@ class UploadTest(PhotosTest):
         self.assertEqual(self.one("SELECT count(*) FROM upload"), (0,))
 
     def test_duplicate(self):
+        """A photo that is there already is not stored again."""
         first = self.put("first.png", LARGE)
         status, answer = self.json("PUT", "/photo?name=second.png", LARGE)
         self.assertEqual((status, answer), (200, {"id": first, "duplicate": True}))
@@ -162,11 +165,13 @@ class UploadTest(PhotosTest):
         self.assertEqual(len({answer["id"] for _, answer in answers}), 1)
 
     def test_no_image(self):
+        """Content that is no image is refused and not stored."""
         for content in (b"", b"text", bytes(3_000_000), b"\x89PNG\r\n\x1a\n"):
             self.assertEqual(self.json("PUT", "/photo?name=x", content)[0], 415)
         self.check_nothing_stored()
 
     def test_bad_requests(self):
+        """Requests that are malformed are refused and store nothing."""
         for path in ("/photo", "/photo?name=", "/photo?name=%00", "/photo?name=" + "x" * 201):
             self.assertEqual(self.json("PUT", path, SMALL)[0], 400, path)
         self.assertEqual(self.json("PUT", "/photos?name=x", SMALL)[0], 404)
@@ -179,6 +184,7 @@ class UploadTest(PhotosTest):
         self.check_nothing_stored()
 
     def test_too_large(self):
+        """A photo over the limit is refused and not stored."""
         limit = photos.MAX_UPLOAD_BYTES
         photos.MAX_UPLOAD_BYTES = len(SMALL) - 1
         self.addCleanup(setattr, photos, "MAX_UPLOAD_BYTES", limit)
@@ -203,6 +209,7 @@ class DownloadTest(PhotosTest):
         self.path = f"/photo/{self.put('large.png', LARGE)}"
 
     def test_ranges(self):
+        """A range of a photo is these bytes, one behind its end is refused."""
         size = len(LARGE)
         for header, first, length in [("bytes=0-99", 0, 100), ("bytes=4000-2004095", 4000, 2000096),
                                       ("bytes=-7", size - 7, 7),
@@ -215,6 +222,7 @@ class DownloadTest(PhotosTest):
         self.assertEqual((status, headers["Content-Range"], body), (416, f"bytes */{size}", b""))
 
     def test_conditions(self):
+        """Conditional requests are answered by the digest."""
         tag = f'"{hashlib.sha256(LARGE).hexdigest()}"'
         status, headers, body = self.ask("HEAD", self.path)
         self.assertEqual((status, headers["ETag"], headers["Content-Length"], body),
@@ -227,12 +235,14 @@ class DownloadTest(PhotosTest):
         self.assertEqual((status, body), (200, LARGE))
 
     def test_not_there(self):
+        """A photo that is not there is not found."""
         for path in ("/photo/999999999999999999", "/photo/x", "/photo/", "/../photos.py"):
             self.assertEqual(self.ask("GET", path)[0], 404, path)
 
 
 class ListTest(PhotosTest):
     def test_list(self):
+        """The list has the photos of at least the width given."""
         self.put("tiny.png", TINY)
         small = self.put("small.png", SMALL)
         self.assertEqual(self.json("GET", "/photos?min_width=9"), (200, [{
@@ -250,6 +260,7 @@ class ListTest(PhotosTest):
         self.assertIn("photo_width", str(plan))
 
     def test_delete(self):
+        """A deleted photo is gone, and leaves nothing."""
         photo = self.put("large.png", LARGE)
         self.assertEqual(self.ask("DELETE", f"/photo/{photo}")[0], 204)
         self.assertEqual(self.ask("GET", f"/photo/{photo}")[0], 404)
@@ -257,6 +268,7 @@ class ListTest(PhotosTest):
         self.check_nothing_stored()
 
     def test_space(self):
+        """The space is that of the photos, and of the store for pg_monitor."""
         self.put("large.png", LARGE)
         self.assertEqual(self.json("GET", "/space"),
                          (200, {"photos": 1, "bytes": len(LARGE)}))
@@ -387,6 +399,7 @@ class PageTest(PhotosTest):
             '[...document.querySelectorAll("figcaption")].map(c => c.firstChild.data)')
 
     def test_page(self):
+        """The page uploads, shows, filters and deletes photos in a browser."""
         self.admin.execute(f"GRANT pg_monitor TO {ROLE}")
         self.addCleanup(self.admin.execute, f"REVOKE pg_monitor FROM {ROLE}")
         self.browser.open(f"http://127.0.0.1:{self.port}/")

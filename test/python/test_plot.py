@@ -125,6 +125,7 @@ class PlotTest(unittest.TestCase):
                                   "pg_dump, cold, 1 client"])
 
     def test_aging(self):
+        """The picture of aging has its figures and its axes."""
         words = self.words(self.pictures(AGING)["aging.svg"])
         for word in ("1.50", "0.75", "storage age (bytes written / live bytes)", "8"):
             self.assertIn(word, words)
@@ -159,6 +160,7 @@ class PlotTest(unittest.TestCase):
         self.assertNotIn("nan", text)
 
     def test_complaints(self):
+        """A file that cannot be drawn is refused with its line."""
         for text, complaint in [
                 ("a\tb\n", "run.tsv:1: not a line of bench/run --out"),
                 (f'{STORES[0]}\n{line("store", "bytea", 0, 1, 0)}\n', "run.tsv:2: not a line"),

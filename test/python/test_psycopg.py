@@ -69,12 +69,14 @@ class PsycopgTest(unittest.TestCase):
         self.check_rows()
 
     def test_other_buffers(self):
+        """Any kind of buffer is stored as bytes."""
         for row_id, wrapper in enumerate((bytes, bytearray, memoryview)):
             self.execute("INSERT INTO t (id, b) VALUES (%s, %s)",
                          (row_id, wrapper(content(2000 + row_id, row_id))))
         self.check_rows([2000, 2001, 2002])
 
     def test_explicit_cast(self):
+        """A parameter with a cast to blobstate is stored."""
         for row_id, size in enumerate(SIZES):
             self.execute("INSERT INTO t (id, b) VALUES (%s, %s::blobstate)",
                          (row_id, content(size, row_id)))
@@ -113,6 +115,7 @@ class PsycopgTest(unittest.TestCase):
                         self.execute("ROLLBACK TO before")
 
     def test_null(self):
+        """NULL is stored and read as None."""
         self.execute("INSERT INTO t (id, b) VALUES (1, %s)", (None,))
         self.assertEqual(self.one("SELECT b, length(b) FROM t", binary=True), (None, None))
 
@@ -125,12 +128,14 @@ class PsycopgTest(unittest.TestCase):
         self.check_rows()
 
     def test_executemany(self):
+        """executemany() stores each of its rows."""
         with self.connection.cursor() as cursor:
             cursor.executemany("INSERT INTO t (id, b) VALUES (%s, %s)",
                                [(i, content(size, i)) for i, size in enumerate(PIPELINE_SIZES)])
         self.check_rows(PIPELINE_SIZES)
 
     def test_pipeline(self):
+        """Statements in a pipeline store and return their rows."""
         with self.connection.pipeline():
             cursors = [self.execute("INSERT INTO t (id, b) VALUES (%s, %s) RETURNING length(b)",
                                     (i, content(size, i))) for i, size in enumerate(PIPELINE_SIZES)]
@@ -144,6 +149,7 @@ class PsycopgTest(unittest.TestCase):
         self.check_rows([70_000])
 
     def test_copy_binary(self):
+        """Binary COPY stores and reads all sizes."""
         with self.connection.cursor() as cursor:
             with cursor.copy("COPY t (id, b) FROM STDIN (FORMAT BINARY)") as copy:
                 copy.set_types(["int4", "bytea"])
@@ -158,6 +164,7 @@ class PsycopgTest(unittest.TestCase):
                                  [(i, content(size, i)) for i, size in enumerate(SIZES)])
 
     def test_copy_text(self):
+        """COPY as text stores all sizes."""
         with self.connection.cursor() as cursor:
             with cursor.copy("COPY t (id, b) FROM STDIN") as copy:
                 for i, size in enumerate(SIZES):
@@ -187,6 +194,7 @@ class PsycopgTest(unittest.TestCase):
             self.execute("DROP TABLE back")
 
     def test_ranges(self):
+        """A range that the server reads is that part of the value."""
         data = content(300_001, 0)
         self.execute("INSERT INTO t (id, b) VALUES (0, %s)", (data,))
         for offset, length in ((0, 1), (4095, 2), (65_535, 70_000), (300_000, 10), (400_000, 1)):
@@ -197,6 +205,7 @@ class PsycopgTest(unittest.TestCase):
                                       binary=True)[0], data[offset:offset + length])
 
     def test_arrays_and_composites(self):
+        """Values in arrays and row types are stored and read."""
         # a list of bytes is bytea[]: the array is cast on assignment, element by element
         values = [content(size, 1) for size in (0, 100, 5000)]
         self.execute("CREATE TEMP TABLE a (v blobstate[])")
@@ -214,6 +223,7 @@ class PsycopgTest(unittest.TestCase):
                          ("name", content(9000), "extents"))
 
     def test_server_side_cursor(self):
+        """A cursor of the server reads values of all sizes."""
         for i, size in enumerate(SIZES):
             self.execute("INSERT INTO t (id, b) VALUES (%s, %s)", (i, content(size, i)))
         with self.connection.cursor("server_side", binary=True) as cursor:

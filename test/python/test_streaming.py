@@ -80,6 +80,7 @@ class StreamingTest(unittest.TestCase):
 
 class TransferTest(StreamingTest):
     def test_up_and_down(self):
+        """A file that goes up comes down the same."""
         self.assertEqual(transfer.upload("", "f", self.path, PIECE), SIZE)
         self.check_value()
         self.assertEqual(transfer.download("", "f", self.copy, PIECE), SIZE)
@@ -94,6 +95,7 @@ class TransferTest(StreamingTest):
         self.check_value()
 
     def test_small_and_empty(self):
+        """Small and empty files go up and come down."""
         for size in (0, 1, 1900, 1901):
             with open(self.copy, "wb") as file:
                 file.write(bytes(size))
@@ -110,12 +112,14 @@ class TransferTest(StreamingTest):
             self.terminate_others()
 
     def test_broken_upload(self):
+        """An upload goes on whenever its connection is lost."""
         self.breaks = 0
         transfer.upload("", "f", self.path, PIECE, self.break_connections)
         self.assertGreaterEqual(self.breaks, 3)
         self.check_value()
 
     def test_broken_download(self):
+        """A download goes on whenever its connection is lost."""
         self.store()
         self.breaks = 0
         transfer.download("", "f", self.copy, PIECE, self.break_connections)
@@ -165,6 +169,7 @@ class TransferTest(StreamingTest):
         self.check_copy()
 
     def test_other_content(self):
+        """A value that is not the beginning of the file is not continued."""
         self.admin.execute("INSERT INTO file VALUES ('f', 'not the beginning')")
         with self.assertRaisesRegex(transfer.TransferError, "not the beginning of the file"):
             self.store()
@@ -174,6 +179,7 @@ class TransferTest(StreamingTest):
             self.store("g")
 
     def test_two_writers(self):
+        """An upload beside another writer of the value fails."""
         def other(done, size):
             if done == PIECE:
                 self.admin.execute("UPDATE file SET content = blob_append(content, 'x')")
@@ -182,6 +188,7 @@ class TransferTest(StreamingTest):
             transfer.upload("", "f", self.path, PIECE, other)
 
     def test_damaged_part(self):
+        """A damaged part is removed, and the next download succeeds."""
         self.store()
         with open(self.copy + ".part", "wb") as file:
             file.write(b"something else")
@@ -191,6 +198,7 @@ class TransferTest(StreamingTest):
         self.check_copy()
 
     def test_changed_while_downloaded(self):
+        """A value that changes meanwhile gives no file."""
         self.store()
 
         def change(done, size):
@@ -202,10 +210,12 @@ class TransferTest(StreamingTest):
         self.assertFalse(os.path.exists(self.copy))
 
     def test_no_such_value(self):
+        """A download of a value that is not there fails."""
         with self.assertRaisesRegex(transfer.TransferError, "no such value"):
             transfer.download("", "f", self.copy)
 
     def test_command(self):
+        """The command goes up and down, and says what is missing."""
         command = [sys.executable, os.path.join(EXAMPLES, "transfer.py")]
         for arguments in (["upload", "f", self.path], ["download", "f", self.copy]):
             result = subprocess.run(command + arguments, capture_output=True, text=True)
@@ -218,6 +228,7 @@ class TransferTest(StreamingTest):
         self.assertIn("no such value", result.stderr)
 
     def test_progress_bar(self):
+        """The bar shows how much of the file is done."""
         stream = io.StringIO()
         bar = transfer.ProgressBar(stream)
         for done in (0, 5_000_000, 10_000_000):
@@ -268,14 +279,17 @@ class ServeTest(StreamingTest):
         self.assertEqual(got, body, header)
 
     def test_whole(self):
+        """A request without a range gets all of the value."""
         self.check_whole(*self.request())
 
     def test_head(self):
+        """HEAD has size and digest and no body."""
         status, headers, body = self.request("HEAD", Range="bytes=0-9")
         self.assertEqual((status, headers["Content-Length"], headers["ETag"], body),
                          (200, str(SIZE), self.tag, b""))
 
     def test_ranges(self):
+        """A range gets these bytes and no others."""
         self.check_range("bytes=0-0", 0, self.beginning[:1])
         self.check_range("bytes=10-99", 10, self.beginning[10:100])
         self.check_range("Bytes = 10 - 99", 10, self.beginning[10:100])
@@ -284,6 +298,7 @@ class ServeTest(StreamingTest):
         self.check_range("bytes=-7", SIZE - 7, self.end[-7:])
 
     def test_long_range(self):
+        """A range of five pieces gets all its bytes."""
         status, headers, body = self.request(Range="bytes=1000-5000999")
         self.assertEqual((status, len(body)), (206, 5_000_000))
         self.assertEqual(body, self.one("SELECT blob_read(content, 1000, 5000000) FROM file")[0])
@@ -294,6 +309,7 @@ class ServeTest(StreamingTest):
         self.assertEqual((status, headers["Content-Range"], body), (206, "bytes 0-2/3", b"abc"))
 
     def test_unsatisfiable(self):
+        """A range that has no byte of the value is refused."""
         for header in (f"bytes={SIZE}-", f"bytes={SIZE + 5}-{SIZE + 6}", "bytes=-0"):
             status, headers, body = self.request(Range=header)
             self.assertEqual((status, headers["Content-Range"], body),
@@ -321,6 +337,7 @@ class ServeTest(StreamingTest):
         self.assertEqual(self.request(path="http://host/f", Range="bytes=0-0")[0], 206)
 
     def test_empty(self):
+        """An empty value is sent, and has no range."""
         self.admin.execute("INSERT INTO file (name) VALUES ('empty')")
         self.assertEqual(self.request(path="/empty")[::2], (200, b""))
         self.assertEqual(self.request(path="/empty", Range="bytes=0-")[0], 416)
@@ -332,17 +349,20 @@ class ServeTest(StreamingTest):
             self.check_whole(*self.request(Range=header))
 
     def test_if_range(self):
+        """A range is sent only if the digest is the one given."""
         status, headers, body = self.request(Range="bytes=0-9", If_Range=self.tag)
         self.assertEqual((status, body), (206, self.beginning[:10]))
         for other in ('"other"', "W/" + self.tag, "Sat, 29 Oct 1994 19:43:31 GMT"):
             self.check_whole(*self.request(Range="bytes=0-9", If_Range=other))
 
     def test_if_none_match(self):
+        """Content that the client has is not sent again."""
         for header in (self.tag, "W/" + self.tag, f'"other", {self.tag}', "*"):
             self.assertEqual(self.request(If_None_Match=header)[0], 304, header)
         self.check_whole(*self.request(If_None_Match='"other"'))
 
     def test_names(self):
+        """Names are decoded, and unknown ones not found."""
         self.admin.execute("INSERT INTO file VALUES ('a b/ü?', 'abc')")
         self.assertEqual(self.request(path="/a%20b/%C3%BC%3F?x=1")[2], b"abc")
         self.assertEqual(self.request(path="/nothing")[0], 404)

@@ -145,6 +145,7 @@ class UploadCopyTest(unittest.TestCase):
                 self.assertIn(hashlib.sha256(content).hexdigest().encode(), answer)
 
     def test_nothing(self):
+        """COPY without a row uploads nothing."""
         self.assertEqual(self.send([]), 0)
         self.assertEqual(self.send([HEADER]), 0)
 
@@ -165,6 +166,7 @@ class UploadCopyTest(unittest.TestCase):
         self.assertEqual(self.connection.execute("SELECT * FROM blob_upload_pieces").fetchall(), [])
 
     def test_errors(self):
+        """Input that is malformed is refused as COPY refuses it."""
         bad = errors.BadCopyFileFormat
         for error, words, stream_of in [
                 (bad, "signature not recognized", lambda number: b"x" * 19),
@@ -256,6 +258,7 @@ class UploadCopyTest(unittest.TestCase):
                     [HEADER, TRAILER])
 
     def test_read_only(self):
+        """COPY to an upload is refused in a read-only transaction."""
         self.connection.execute("SET TRANSACTION READ ONLY")
         self.raises(errors.ReadOnlySqlTransaction, "COPY FROM", [HEADER, TRAILER])
 

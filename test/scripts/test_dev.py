@@ -109,6 +109,7 @@ class Dev(unittest.TestCase):
                               check=False, **options)
 
     def test_stop_before_install(self):
+        """dev/stop says that there is no cluster where PostgreSQL is missing."""
         self.hide_server()
         users = pathlib.Path("/etc/passwd").read_text().splitlines(keepends=True)
         self.hide("/etc/passwd", "".join(u for u in users if not u.startswith("postgres:")))
@@ -134,6 +135,7 @@ class Dev(unittest.TestCase):
                                start_new_session=True)
 
     def test_sudo_without_terminal(self):
+        """The complaint of sudo without a terminal is passed on."""
         if subprocess.run(["runuser", "-u", "nobody", "--", "test", "-r", TREE / "dev/lib.sh"],
                           check=False).returncode != 0:
             self.skipTest("the checkout is not readable for other users")
@@ -165,7 +167,7 @@ echo "$@" >> {installed}''')
         tree = self.directory / "tree"
         tree.mkdir(exist_ok=True)
         for name, text in (("dev/test", None), ("dev/lib.sh", None),
-                           ("test/run_all", 'echo "may skip: ${BLOBEXT_TEST_MAY_SKIP-}"')):
+                           ("test/run", 'echo "may skip: ${BLOBEXT_TEST_MAY_SKIP-}"')):
             (tree / name).parent.mkdir(exist_ok=True)
             (tree / name).write_text(text or (TREE / name).read_text())
         result = self.run_script(["bash", tree / "dev/test", *arguments])
@@ -173,6 +175,7 @@ echo "$@" >> {installed}''')
         return installed.read_text(), result.stdout
 
     def test_optional_packages(self):
+        """Optional packages are installed only where they are asked for."""
         installed, said = self.dev_test()
         self.assertEqual(installed, "")
         self.assertRegex(said, "are left out:.* barman .*chromium")
@@ -242,6 +245,7 @@ echo "$@" >> {installed}''')
             self.assertIn(said, result.stdout)
 
     def test_documents_of_packages(self):
+        """Links of packaged documents lead to files of the package."""
         doc = self.directory / "doc"
         doc.mkdir()
         subprocess.run(["cp", "-R", "README.md", "SECURITY.md", "docs", "examples", "monitoring",
@@ -291,6 +295,7 @@ echo "$@" >> {installed}''')
                 pass
 
     def test_release_is_ended(self):
+        """dev/releases that is terminated leaves no process."""
         process = self.start_release()
         self.addCleanup(self.kill_all_of, process)
         self.assertTrue(self.namespaces_of(process))
@@ -299,6 +304,7 @@ echo "$@" >> {installed}''')
         self.assertEqual(self.namespaces_of(process), [])
 
     def test_release_is_killed(self):
+        """dev/releases that is killed leaves no process."""
         process = self.start_release()
         self.addCleanup(self.kill_all_of, process)
         self.assertTrue(self.namespaces_of(process))

@@ -6,6 +6,7 @@ use warnings;
 
 use Digest::SHA qw(sha256 sha256_hex);
 use Exporter 'import';
+use IO::Handle;
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -17,8 +18,75 @@ our @EXPORT = qw(
   fails_with check_is_clean no_page_is_shared no_extents_overlap stat_of store_dir segment_file
   make_values add_values make_traffic values_are_intact power stop_syncer few_are_dirty
   why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk sync_cluster
-  preload_library start_with_stops hold_at hold_again start_waiting let_go promote_before_checkpoint
+  preload_library start_with_stops hold_at hold_again start_waiting stopped_pid let_go
+  promote_before_checkpoint expect_damage flip_bit map_bit
 );
+
+# A test that damages no page fails when it is done, if one of its servers has said in its log that a
+# page does not have its checksum.  A test that damages pages says so.  (A check that finds nothing is a
+# matter of the test.)
+my $expects_damage = 0;
+my @nodes;
+{
+	no warnings 'redefine';
+	my $new = \&PostgreSQL::Test::Cluster::new;
+	*PostgreSQL::Test::Cluster::new = sub {
+		my $node = &$new;
+		push @nodes, $node;
+		return $node;
+	};
+}
+
+sub expect_damage
+{
+	$expects_damage = 1;
+	return;
+}
+
+# The first lines of the servers' logs that tell of such a page.
+sub false_alarms
+{
+	my @found;
+	foreach my $node ($expects_damage ? () : @nodes)
+	{
+		foreach my $path (grep { -f $_ } "$node->{_logfile_base}.log", glob("$node->{_logfile_base}_[0-9]*.log"))
+		{
+			open(my $log, '<', $path) or die "$path: $!";
+			while (my $line = <$log>)
+			{
+				next if $line !~ /does not have its checksum|(lacks the checksum|no place for the checksums) of/;
+				push @found, "$path:$.: $line" if @found < 10;
+			}
+			close $log;
+		}
+	}
+	return @found;
+}
+
+# A name as it is printed is a sentence, also where a part of it comes from a variable; test/tidy sees
+# the other part.  A test with shorter names goes on, and fails when it is done.
+my @short_names;
+{
+	no warnings 'redefine';
+	my $ok = \&Test::Builder::ok;
+	my $done = \&Test::Builder::done_testing;
+	*Test::Builder::ok = sub {
+		my ($builder, $holds, $name) = @_;
+		my @words = grep { /\w/ } split ' ', $name // '';
+		push @short_names, "@words" if @words < 4;
+		goto &$ok;
+	};
+	*Test::Builder::done_testing = sub {
+		my ($builder) = @_;
+		my @found = splice @short_names;
+		$builder->ok(0, 'each name of a test has four words or more') if @found;
+		$builder->diag("shorter: \"$_\"") foreach @found;
+		my @alarms = false_alarms();
+		$builder->ok(0, 'no server has found a page without its checksum') if @alarms;
+		$builder->diag($_) foreach @alarms;
+		goto &$done;
+	};
+}
 
 # Return a running server with blobext preloaded and created.  Options: streaming (wal_level replica
 # and other settings for a standby), conf (text for postgresql.conf), init (options of initdb), fsync
@@ -191,9 +259,9 @@ sub fails_with
 
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return subtest $name => sub {
-		isnt($result, 0, 'fails');
-		like($stderr, qr/(ERROR|FATAL):  $sqlstate:/, "SQLSTATE $sqlstate");
-		like($stderr, $like, 'text');
+		isnt($result, 0, 'the statement ends with an error');
+		like($stderr, qr/(ERROR|FATAL):  $sqlstate:/, "the error has SQLSTATE $sqlstate");
+		like($stderr, $like, 'the error has the expected text');
 	};
 }
 
@@ -240,10 +308,11 @@ sub stat_of
 	return $node->safe_psql('postgres', "SELECT value FROM blobext_stat WHERE name = '$counter'");
 }
 
+# The store of database "postgres", whose number is the same in all clusters since 15.
 sub store_dir
 {
 	my ($node) = @_;
-	my ($directory) = glob($node->data_dir . '/pg_blobext/*.*');
+	my ($directory) = glob($node->data_dir . '/pg_blobext/5.*');
 	return $directory;
 }
 
@@ -251,6 +320,27 @@ sub segment_file
 {
 	my ($node, $segment_no) = @_;
 	return sprintf('%s/%08x', store_dir($node), $segment_no // 0);
+}
+
+# Flip a bit of a file: while the server is down, or does not have it in memory.
+sub flip_bit
+{
+	my ($path, $bit) = @_;
+	open(my $file, '+<:raw', $path) or die "$path: $!";
+	sysseek($file, int($bit / 8), 0);
+	sysread($file, my $byte, 1) == 1 or die $!;
+	sysseek($file, int($bit / 8), 0);
+	syswrite($file, chr(ord($byte) ^ 1 << $bit % 8)) == 1 or die $!;
+	$file->sync or die $!;
+	close $file or die $!;
+	return;
+}
+
+# The bit of the map's file that is this one of the entry of a page.
+sub map_bit
+{
+	my ($page, $bit) = @_;
+	return ((1 + int($page / 510)) * 8192 + 24 + ($page % 510) * 16) * 8 + $bit;
 }
 
 # Make a table with values of many sizes: id, expected digest, b.  The sizes include all special
@@ -365,7 +455,7 @@ sub few_are_dirty
 sub preload_library
 {
 	my ($source) = @_;
-	my $unit_dir = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run_tap';
+	my $unit_dir = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run tap';
 	my $library = "$PostgreSQL::Test::Utils::tmp_check/" . ($source =~ s/\.c$/.so/r);
 	return $library if -e $library;
 	system('cc', '-O1', '-shared', '-fPIC', '-o', $library, "$unit_dir/$source", '-ldl') == 0
@@ -425,6 +515,13 @@ sub await_stop
 	ok($is_told, $name);
 	unlink $stop;
 	return;
+}
+
+# The process that has stopped, which may be another one than that of the statement.
+sub stopped_pid
+{
+	my ($pid) = slurp_file("$stop.stopped") =~ /(\d+)/;
+	return $pid;
 }
 
 # Start a statement, and wait until its process stops at this call.  Returns session and process.
@@ -504,11 +601,11 @@ sub let_go
 	return;
 }
 
-# Send a command to the root helper that run_tap starts, see power_switch.  Returns its figures.
+# Send a command to the root helper that test/run tap starts, see power_switch.  Returns its figures.
 sub power
 {
 	my ($command) = @_;
-	my $switch = $ENV{BLOBEXT_POWER_SWITCH} // die 'no power switch: use test/run_tap as root';
+	my $switch = $ENV{BLOBEXT_POWER_SWITCH} // die 'no power switch: use test/run tap as root';
 
 	open(my $in, '>', "$switch.in") or die "cannot open $switch.in: $!";
 	open(my $out, '<', "$switch.out") or die "cannot open $switch.out: $!";
@@ -522,7 +619,7 @@ sub power
 # Return '' if there is a disk that loses writes that were not flushed, else the reason.
 sub why_no_lossy_disk
 {
-	return 'not root, or no loop devices, see test/run_tap' if !$ENV{BLOBEXT_POWER_SWITCH};
+	return 'not root, or no loop devices, see test/run tap' if !$ENV{BLOBEXT_POWER_SWITCH};
 	return '' if eval { power('lossy start'); 1; };
 	return $1 if $@ =~ /impossible: (.*)/;
 	die $@;
@@ -555,7 +652,7 @@ sub put_store_on_lossy_disk
 {
 	my ($node) = @_;
 	my $from = $node->data_dir . '/pg_blobext';
-	my $to = "$ENV{BLOBEXT_LOSSY_FS}/store";
+	my $to = "$ENV{BLOBEXT_LOSSY_FS}/pg_blobext";	# a name that test/unit/preload.h knows
 	if (-d $from) { system_or_bail('mv', $from, $to); }
 	else { mkdir $to, 0700 or die "$to: $!"; }
 	symlink($to, $from) or die "$from: $!";

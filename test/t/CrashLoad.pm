@@ -435,12 +435,12 @@ sub check_after_restart
 	my ($node, $states, $load, $label) = @_;
 	my @found = rows_by_owner($node);
 
-	compare($states->[ $_ - 1 ], $load->{before}[ $_ - 1 ], $found[$_], "$label: client $_")
+	compare($states->[ $_ - 1 ], $load->{before}[ $_ - 1 ], $found[$_], "$label: client $_ finds what it has committed")
 	  for (1 .. $clients);
 	end_prepared($node, $states, $label);
 	@found = rows_by_owner($node);
 	my $wrong = join('', map { difference($states->[ $_ - 1 ]{rows}, $found[$_]) } 1 .. $clients);
-	is($wrong, '', "$label: values of prepared transactions");
+	is($wrong, '', "$label: values of prepared transactions are right after their end");
 	check_is_clean($node, "$label: blobext_check() finds nothing");
 	# A value shares extents with its version before an append.
 	no_extents_overlap($node, "$label: no page belongs to two extents", q('\x'::bytea),

@@ -226,7 +226,7 @@ sub moved_in_time
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($freed, '0', "$name: nothing is freed");
 	like($reason, qr/was changed meanwhile|was dropped meanwhile|created or changed meanwhile/,
-		"$name: the reason");
+		"$name: the reason names what was changed meanwhile");
 	intact('SELECT * FROM s.t2', 3, "$name: what was moved is there");
 	return;
 }

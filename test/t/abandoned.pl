@@ -107,22 +107,22 @@ $failing = session();
 	sql('TRUNCATE t');
 	is(freed_by_collector(), 't|', 'the collector frees what was a value');
 
-	fails($failing, $broken, $by_zero, 'again');
+	fails($failing, $broken, $by_zero, 'a second statement fails at its division by zero');
 	$failing->query_safe('CHECKPOINT');
 	is_free('a utility statement');
-	fails($failing, 'BEGIN', qr/^$/, 'a transaction block');
-	fails($failing, $broken, $by_zero, 'that fails');
+	fails($failing, 'BEGIN', qr/^$/, 'a transaction block begins without an error');
+	fails($failing, $broken, $by_zero, 'a statement of the block fails at its division by zero');
 	fails($failing, 'SELECT 1', qr/current transaction is aborted/, 'a transaction block that has failed executes nothing');
-	fails($failing, 'ROLLBACK', qr/^$/, 'is rolled back');
+	fails($failing, 'ROLLBACK', qr/^$/, 'the block that has failed is rolled back without an error');
 	cmp_ok(extents(), '>', 0, 'the ROLLBACK of a transaction block frees nothing');
 	$failing->query_safe('BEGIN READ ONLY; SELECT 1; COMMIT');
 	$failing->query_safe('BEGIN');
 	is_free('the begin of the next one');
-	fails($failing, 'SAVEPOINT s', qr/^$/, 'a savepoint');
-	fails($failing, $broken, $by_zero, 'behind which something fails');
+	fails($failing, 'SAVEPOINT s', qr/^$/, 'a savepoint is set without an error');
+	fails($failing, $broken, $by_zero, 'a statement behind the savepoint fails at its division by zero');
 	$failing->query_safe('ROLLBACK TO s');
 	$failing->query_safe('SELECT 1');
-	is_free('in the same transaction');
+	is_free('after ROLLBACK TO, in the same transaction');
 	$failing->query_safe(q(INSERT INTO t VALUES (1, blob_truncate('', 1000000)); COMMIT));
 	is(sql('SELECT length(b) FROM t'), '1000000', 'a transaction that has rolled back to a savepoint commits');
 	sql('TRUNCATE t');
@@ -138,11 +138,11 @@ $failing = session();
 	fails($failing, q(SELECT length(blob_append(b, convert_to(repeat('x', 100000000), 'UTF8'))) FROM t),
 		qr/statement timeout/, 'a growth that is cancelled');
 	$failing->query_safe('RESET statement_timeout');
-	fails($failing, $broken, $by_zero, 'a store');
+	fails($failing, $broken, $by_zero, 'a statement that stores fails after the timeout, too');
 	fails($failing, q(SELECT length(blob_write(b, 20000000, '\x00')), 1 / (length(b) - 40000000) FROM t),
 		$by_zero, 'a value that was complete when its statement failed');
 	$failing->query_safe('SELECT 1');
-	cmp_ok(extents(), '>', $held, 'is not freed by its session');
+	cmp_ok(extents(), '>', $held, 'a value that was complete when its statement failed is not freed by its session');
 	is(freed_by_collector(), 'f|', 'the collector frees no blob whose first extent is shared');
 	is(extents(), $held, 'the collector frees the other extents of the value');
 	is(sql(qq(SELECT b = convert_to($content, 'UTF8') FROM t)), 't', 'the value that is stored is whole');
@@ -202,7 +202,7 @@ SELECT current_setting('test.counts')));
 	my $alive = extents();
 	cmp_ok($alive, '>', 0, 'a cursor with states that have allocated');
 	$failing->query_safe('SAVEPOINT s');
-	fails($failing, $broken, $by_zero, 'a statement fails');
+	fails($failing, $broken, $by_zero, 'a statement fails while the cursor is open');
 	$failing->query_safe('ROLLBACK TO s');
 	cmp_ok(extents(), '>', $alive, 'a statement that fails while a cursor is open leaves extents');
 	$failing->query_safe('SELECT 1');
@@ -249,9 +249,9 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 	# be used.
 	sql('CHECKPOINT');
 	freed_by_collector();
-	fails($failing, $broken, $by_zero, 'a store');
+	fails($failing, $broken, $by_zero, 'a statement fails before the collector runs');
 	sql('CREATE TABLE was AS SELECT first_page FROM blobext_map');
-	is(freed_by_collector(), 't|', 'the collector frees what it left');
+	is(freed_by_collector(), 't|', 'the collector frees what the failed statement left');
 	sql('CHECKPOINT');
 	freed_by_collector();
 	sql('CREATE TABLE v (id serial, digest text, b blobstate)',
@@ -272,22 +272,22 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 {
 	my $sweeping = session();
 
-	fails($failing, $broken, $by_zero, 'a store');
+	fails($failing, $broken, $by_zero, 'a statement fails before a sweep begins');
 	my $held = extents();
 	$sweeping->query_safe('SELECT lock_freeing(true, true)');
 	$failing->query_safe('SELECT 1');
-	is(extents(), $held, 'a session leaves it for later while a sweep runs');
+	is(extents(), $held, 'a session frees nothing while a sweep runs');
 	$sweeping->query_safe('SELECT lock_freeing(true, false)');
 	# The other way round: the sweep waits for the session.
 	$sweeping->query_safe('SELECT lock_freeing(false, true)');
 	my $collecting = session();
 	$collecting->query_until(qr/begun/, "\\echo begun\nSELECT freed_blobs FROM blobext_gc();\n");
 	ok($node->poll_query_until('postgres', q(SELECT count(*) = 1 FROM pg_locks
-		WHERE locktype = 'object' AND mode = 'ExclusiveLock' AND NOT granted)), 'a sweep waits');
-	is(extents(), $held, 'before it frees');
+		WHERE locktype = 'object' AND mode = 'ExclusiveLock' AND NOT granted)), 'a sweep waits for the session that frees');
+	is(extents(), $held, 'a sweep that waits has freed nothing');
 	$sweeping->query_safe('SELECT lock_freeing(false, false)');
 	like($collecting->query_safe('SELECT 1'), qr/^1\n1$/, 'the sweep frees after it has waited');
-	is_free('both');
+	is_free('after the sweep and the session that freed before it');
 	$failing->query_safe('SELECT 1');
 	$_->quit foreach ($sweeping, $collecting);
 }
@@ -296,11 +296,11 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 {
 	my $locking = session();
 
-	fails($failing, $broken, $by_zero, 'a store');
+	fails($failing, $broken, $by_zero, 'a statement fails before the map is locked');
 	my $held = extents();
 	$locking->query_safe('BEGIN; LOCK TABLE blobext_map IN SHARE MODE');
 	$failing->query_safe('SELECT 1');
-	is(extents(), $held, 'while the map is locked a session leaves it for later');
+	is(extents(), $held, 'a session frees nothing while the map is locked');
 	$locking->query_safe('COMMIT');
 	$failing->query_safe('SELECT 1');
 	is_free('when the map is not locked any more the session frees');
@@ -309,7 +309,7 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 
 # The extension is dropped and made again: the old store has gone as a whole.
 {
-	fails($failing, $broken, $by_zero, 'a store');
+	fails($failing, $broken, $by_zero, 'a statement fails before the extension is dropped');
 	sql('SET client_min_messages = warning', 'DROP TABLE t', 'DROP EXTENSION blobext CASCADE',
 		'CREATE EXTENSION blobext', 'CREATE TABLE t (id int, b blobstate)');
 	make_values($node, 'v', 3 * MB, 50_000);
@@ -319,7 +319,7 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 	values_are_intact($node, 'v', 'the values of the new store are whole');
 	sql('DROP TABLE v');
 	freed_by_collector();
-	fails($failing, $broken, $by_zero, 'a store');
+	fails($failing, $broken, $by_zero, 'a statement fails before a DROP EXTENSION that is rolled back');
 	$failing->query_safe('BEGIN; DROP EXTENSION blobext CASCADE; SELECT 1; ROLLBACK; SELECT 1');
 	is_free('a DROP EXTENSION that is rolled back');
 }
@@ -341,20 +341,20 @@ END $$; COMMIT; RESET enable_sort; DROP TABLE got));
 	eval { $killed->quit };
 	$failing = session();
 	$failing->query_safe('SELECT 1');
-	is(freed_by_collector(), 't|', 'the collector frees them');
-	is(unreferenced(), '0', 'all of them');
+	is(freed_by_collector(), 't|', 'the collector frees the extents of a killed statement');
+	is(unreferenced(), '0', 'no extent of a killed statement is left after the collector\'s round');
 	check_is_clean($node, 'the check finds nothing');
 }
 {
-	fails($failing, $broken, $by_zero, 'a store');
+	fails($failing, $broken, $by_zero, 'a statement fails before the server is killed');
 	$failing->query_safe('SELECT 1');
 	sql(q(INSERT INTO t VALUES (2, convert_to(repeat('flushes the WAL', 10000), 'UTF8'))));
-	is(unreferenced(), '0', 'what it left is free');
+	is(unreferenced(), '0', 'what the failed statement left is free when its session goes on');
 	kill_everything($node);
 	$node->start;
 	is(unreferenced(), '0', 'what the failed store left is still free after a crash');
 	is(sql(q(SELECT bool_and(b = convert_to(repeat('flushes the WAL', 10000), 'UTF8')) FROM t)), 't',
-		'values are whole');
+		'values that were committed before the crash are whole');
 	check_is_clean($node, 'the check finds nothing');
 	eval { $failing->quit };
 }
@@ -399,7 +399,7 @@ $node->stop;
 SKIP:
 {
 	my $small = $ENV{BLOBEXT_SMALL_FS};
-	skip 'no small file system: start this test with test/run_tap as root', 1 unless defined $small;
+	skip 'no small file system: start this test with test/run tap as root', 1 unless defined $small;
 
 	power('format');
 	my $store = "$small/store";
@@ -450,8 +450,8 @@ SELECT current_setting('test.excess')));
 	cmp_ok(extents(), '>', 0, 'the extents of the cancelled statement are there');
 	$failing->query_safe('ROLLBACK TO s');
 	ok(-e segment_file($node, 0), 'the files of the cancelled statement are there');
-	is($failing->query_safe('SELECT 1'), '1', 'the next statement');
-	is_free('without the collector');
+	is($failing->query_safe('SELECT 1'), '1', 'the session goes on after ROLLBACK TO');
+	is_free('after the next statement, without the collector');
 	# Seen to fail ("has disappeared") without blob_durability_give_up().
 	ok(!-e segment_file($node, 0), 'a file without content is removed');
 	$failing->query_safe(q(INSERT INTO t VALUES (0, 'x'); COMMIT));

@@ -106,16 +106,16 @@ sub restore
 sub is_whole
 {
 	my ($restored, $name, @tables) = @_;
-	values_are_intact($restored, $_, "$name: $_") foreach @tables;
+	values_are_intact($restored, $_, "$name: the values of table $_ are whole") foreach @tables;
 	no_page_is_shared($restored, "$name: no page belongs to two values", @tables);
 	make_values($restored, 'own', 2_000, 300_000, (50_000) x 20);
 	$restored->safe_psql('postgres', q(UPDATE kept SET b = blob_append(b, 'own');
 		UPDATE kept SET digest = encode(sha256(b::bytea), 'hex')));
 	kill_everything($restored);
 	$restored->start;
-	values_are_intact($restored, $_, "$name: $_, after new values and a crash") foreach @tables, 'own';
-	no_page_is_shared($restored, "$name: nor then", @tables, 'own');
-	check_is_clean($restored, "$name: nor does the check find anything then");
+	values_are_intact($restored, $_, "$name: the values of table $_ are whole after new values and a crash") foreach @tables, 'own';
+	no_page_is_shared($restored, "$name: no page belongs to two values after new values and a crash", @tables, 'own');
+	check_is_clean($restored, "$name: the check finds nothing after new values and a crash");
 	return;
 }
 
@@ -123,7 +123,7 @@ sub done
 {
 	my ($restored) = @_;
 	$restored->stop;
-	unlike(slurp_file($restored->logfile), qr/PANIC|terminated by signal/, 'no PANIC');
+	unlike(slurp_file($restored->logfile), qr/PANIC|terminated by signal/, 'the restored server met no PANIC and no crash');
 	$restored->clean_node;
 	return;
 }
@@ -131,19 +131,19 @@ sub done
 # ---- backups under load ----
 
 under_traffic(sub { $node->backup('plain') }, 'plain');
-command_ok([ 'pg_verifybackup', $node->backup_dir . '/plain' ], 'plain: pg_verifybackup');
+command_ok([ 'pg_verifybackup', $node->backup_dir . '/plain' ], 'plain: pg_verifybackup finds nothing wrong');
 
 under_traffic(
 	sub {
 		$node->command_ok([ 'pg_basebackup', '-F', 'tar', '-X', 'stream', '-c', 'fast', '--no-sync',
-			'-D', $node->backup_dir . '/tar' ], 'pg_basebackup -F tar');
+			'-D', $node->backup_dir . '/tar' ], 'pg_basebackup makes a backup of tar files');
 	}, 'tar');
 my $unpacked = $node->backup_dir . '/untar';
 mkdir $unpacked, 0700 or die $!;
 system_or_bail('tar', '-C', $unpacked, '-xf', $node->backup_dir . '/tar/base.tar');
 system_or_bail('tar', '-C', "$unpacked/pg_wal", '-xf', $node->backup_dir . '/tar/pg_wal.tar');
 system_or_bail('cp', $node->backup_dir . '/tar/backup_manifest', $unpacked);
-command_ok([ 'pg_verifybackup', $unpacked ], 'tar: pg_verifybackup');
+command_ok([ 'pg_verifybackup', $unpacked ], 'tar: pg_verifybackup finds nothing wrong');
 
 under_traffic(
 	sub {
@@ -174,7 +174,7 @@ foreach my $backup ('plain', 'untar', 'by_hand')
 	my $restored = restore($backup, $backup);
 	is($restored->safe_psql('postgres', 'SELECT id, digest FROM busy ORDER BY id'),
 		$node->safe_psql('postgres', 'SELECT id, digest FROM busy ORDER BY id'),
-		"$backup: the rows");
+		"$backup: all rows are there that the archive has");
 	is_whole($restored, $backup, 'kept', 'busy');
 	done($restored);
 }
@@ -233,11 +233,11 @@ foreach my $moment (@moments)
 {
 	my ($name, $target, $table, $count) = @$moment;
 	my $restored = restore('plain', $name, $target);
-	is($restored->safe_psql('postgres', "SELECT count(*) FROM $table"), $count, "$name: rows");
+	is($restored->safe_psql('postgres', "SELECT count(*) FROM $table"), $count, "$name: table $table has the rows of that moment");
 	ok($name =~ /removed/ ? !-e segment_file($restored, 1) : -e segment_file($restored, 1),
-		"$name: the segment's file")
+		"$name: the segment's file is there unless it was removed")
 	  if $table eq 'behind';
-	values_are_intact($restored, $_, "$name: $_") foreach 'kept', $table;
+	values_are_intact($restored, $_, "$name: the values of table $_ are those of that moment") foreach 'kept', $table;
 	is_whole($restored, $name, 'kept', $table) if $name =~ /reused/;
 	done($restored);
 }

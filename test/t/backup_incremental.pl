@@ -23,6 +23,8 @@ use Test::More;
 use lib $FindBin::RealBin;
 use BlobTest;
 
+expect_damage();
+
 srand($ENV{BLOBEXT_SEED} // 17);
 
 my $node = blob_cluster(
@@ -91,7 +93,7 @@ sub backup
 	my $traffic = start_traffic(6);
 	$node->backup($name, backup_options => \@options);
 	finish_traffic($traffic, "$name: sessions stored meanwhile");
-	command_ok([ 'pg_verifybackup', $node->backup_dir . "/$name" ], "$name: pg_verifybackup");
+	command_ok([ 'pg_verifybackup', $node->backup_dir . "/$name" ], "$name: pg_verifybackup finds nothing wrong");
 	return;
 }
 
@@ -156,7 +158,7 @@ else
 	# ---- an increment: space that the full backup has in use is freed, and used again ----
 
 	$node->safe_psql('postgres', 'DROP TABLE dropped; DELETE FROM kept WHERE id % 3 = 0');
-	cmp_ok(collect($node), '>', 3_000_000, 'the collector frees');
+	cmp_ok(collect($node), '>', 3_000_000, 'the collector frees pages that the full backup has in use');
 	make_values($node, 'later', 1_500_000, map { int(rand(200_000)) } 1 .. 20);
 	backup('middle', 'full');
 	my %in_middle = (kept => count_of('kept'), later => count_of('later'));

@@ -118,11 +118,11 @@ foreach my $kind (sort keys %types)
 	is(outcome("INSERT INTO s.range SELECT n, k::$type FROM s.keep, generate_series(0, 1) AS n
 		WHERE id = 1 RETURNING tableoid::regclass"), "s.range1\ns.range2", "$kind: in a range, too");
 	is(dump_of('s.list*') =~ /XB001|does not exist any more/ ? 'stale' : 'dumped', 'dumped',
-		"$kind: pg_dump");
+		"$kind: pg_dump can read the bounds");
 	is(outcome('ALTER TABLE s.list DETACH PARTITION s.list2;
 		DROP TABLE s.list_rest; ALTER TABLE s.list DETACH PARTITION s.list1 CONCURRENTLY;
-		ALTER TABLE s.range DETACH PARTITION s.range1'), '', "$kind: DETACH");
-	check_is_clean($node, "$kind");
+		ALTER TABLE s.range DETACH PARTITION s.range1'), '', "$kind: partitions can be detached, also concurrently");
+	check_is_clean($node, "$kind: the check finds nothing");
 }
 
 # ---- other ways to a bound ----
@@ -226,11 +226,11 @@ sql('CREATE TABLE s.large (a blobstate[]) PARTITION BY LIST (a)', 'CREATE TABLE 
 		FROM generate_series(1, 1000) AS i) WHERE id = 2));
 like(outcome('ALTER TABLE s.large ATTACH PARTITION s.large1 FOR VALUES IN (s.f_array(1))'),
 	qr/content of 2097152 bytes is too large for a partition bound.*HINT.*bound of partition "large1", to be kept as content/s,
-	'far too large');
+	'a bound of 2 MB of content is refused with its size');
 like(outcome('ALTER TABLE s.large ATTACH PARTITION s.large1 FOR VALUES IN (s.f_array(2))'),
-	qr/row is too big.*bound of partition "large1"/s, 'too large');
+	qr/row is too big.*bound of partition "large1"/s, 'a bound that fits into no row of the catalog is refused');
 is(outcome('ALTER TABLE s.large ATTACH PARTITION s.large1 FOR VALUES IN (s.f_array(3))'), '',
-	'small enough');
+	'a bound that is small enough is kept as content');
 
 # ---- bounds of an older library ----
 # A bound is given back the datum that its function returned, into the text of the catalog.
@@ -301,13 +301,13 @@ is(sql($exprs), $before, 'old bounds can be read');
 # A session that has read the bounds goes on with the new ones.
 my $reader = session('SELECT count(*) FROM s.list', 'INSERT INTO s.list SELECT k::blobstate[] FROM s.keep',
 	'INSERT INTO s.range SELECT id, b::blobstate FROM s.keep');
-is(sql(sprintf($repair, '')), join("\n", map { "$_->[0]|the bound is content now" } @old), 'repaired');
-is(sql(sprintf($repair, 'true')), '', 'all of them');
+is(sql(sprintf($repair, '')), join("\n", map { "$_->[0]|the bound is content now" } @old), 'blobext_repair_bounds() turns all old bounds into content');
+is(sql(sprintf($repair, 'true')), '', 'a second blobext_repair_bounds() finds no bound to repair');
 is(sql($check), '', 'nothing is left to be found');
 is(sql($exprs), $before, 'repaired bounds are equal to the old ones');
 is((gc())[1], '0', 'nothing is left to be kept');
 is($reader->query_safe('WITH list AS (INSERT INTO s.list SELECT k::blobstate[] FROM s.keep
-	RETURNING tableoid::regclass) SELECT * FROM list'), "s.list1\ns.list2\ns.list_rest", 'another session');
+	RETURNING tableoid::regclass) SELECT * FROM list'), "s.list1\ns.list2\ns.list_rest", 'a session that has read the old bounds finds the partitions');
 is($reader->query_safe('WITH range AS (INSERT INTO s.range SELECT id, b::blobstate FROM s.keep
 	RETURNING tableoid::regclass) SELECT * FROM range ORDER BY 1'), "s.range1\ns.range21\ns.range21",
 	'another session finds the partitions below');
@@ -318,10 +318,10 @@ sql(q(SET blobext.inline_limit = 64; UPDATE s.source SET b = (SELECT string_agg(
 	FROM generate_series(1, 1000) AS i) WHERE id = 1));
 set_bound(@$_) foreach [ 's.list1', bound_with('s.list1', 's.f_array(1)') ];
 like(sql(sprintf($repair, '')), qr/^s\.list1\|not changed: row is too big: size \d+, maximum size \d+$/,
-	'too large');
+	'a bound whose content fits into no row is reported and not changed');
 sql('DELETE FROM s.source', 'VACUUM s.source');
 is((gc())[1], '1', 'a bound that is too large to repair stays, and can be read');
-is(outcome('ALTER TABLE s.list DETACH PARTITION s.list1; SELECT count(*) FROM s.list'), '2', 'DETACH');
+is(outcome('ALTER TABLE s.list DETACH PARTITION s.list1; SELECT count(*) FROM s.list'), '2', 'a partition with such a bound can be detached');
 is((gc())[0], '1', 'the content of a detached bound is freed');
 
 # Content that is gone, as the collector of an older library left it.
@@ -343,7 +343,7 @@ is(sql(sprintf($repair, '')), join("\n", 's.list1|not changed: ' . "$gone, "
 	. 'blobext_repair_bounds(detach_lost => true) detaches the partition', 's.list2|the bound is content now',
 	map { "$_|not changed: $gone, blobext_repair_bounds(detach_lost => true) detaches the partition" }
 	qw(s.range1 s.range2)), 'bounds whose content is lost stay as they are');
-is(sql(sprintf($repair, 'detach_lost => true')), join("\n", map { "$_|detached: $gone" } @lost), 'detached');
+is(sql(sprintf($repair, 'detach_lost => true')), join("\n", map { "$_|detached: $gone" } @lost), 'blobext_repair_bounds(detach_lost => true) detaches the partitions whose bounds are lost');
 is(sql($check), '', 'nothing is left to be found');
 is(outcome('SELECT count(*) FROM s.list; SELECT count(*) FROM s.range; SELECT count(*) FROM s.list1;
 	SELECT count(*) FROM s.range2'), "2\n0\n1\n2", 'the rows are there');
@@ -355,8 +355,8 @@ is(outcome(q(DO $$ BEGIN
 		EXECUTE format('ALTER TABLE s.range ATTACH PARTITION s.range2 FOR VALUES FROM (%L) TO (MAXVALUE)',
 			(SELECT b FROM s.keep WHERE id = 2));
 	END $$)), '', 'detached partitions are attached again');
-is(sql($exprs . ' LIMIT 1'), (split /\n/, $before)[0], 'where they were');
-like(outcome(q(BEGIN READ ONLY; SELECT blobext_repair_bounds())), qr/read-only transaction/, 'read only');
+is(sql($exprs . ' LIMIT 1'), (split /\n/, $before)[0], 'a partition that is attached again has the bound that it had');
+like(outcome(q(BEGIN READ ONLY; SELECT blobext_repair_bounds())), qr/read-only transaction/, 'blobext_repair_bounds() is refused in a read-only transaction');
 
 # ---- partition keys ----
 # Seen to fail with the library before: all of these were made; a session that had used such a table
@@ -405,7 +405,7 @@ foreach my $key ('length(b)', 'blob_prefix(b)', q(b = '\x00ff'::bytea::blobstate
 	q(ARRAY[b] = '{"\\\\x00"}'::blobstate[]), 's.span(b, c)', 'ROW(n, b)::s.pair', '(s.counted(n)).m')
 {
 	is(outcome("CREATE TABLE s.keyed $columns PARTITION BY LIST (($key)); DROP TABLE s.keyed"), '',
-		"key ($key)");
+		"the partition key ($key) is allowed");
 }
 
 # A function that is replaced: of the table's own key, and one that no key calls.
@@ -414,9 +414,9 @@ sql('CREATE TABLE s.keyed PARTITION OF s.parent FOR VALUES IN (2) PARTITION BY L
 my $replace = q(CREATE OR REPLACE FUNCTION s.%s(b blobstate) RETURNS integer IMMUTABLE LANGUAGE sql
 	AS 'SELECT blob_cmp($1, s.stored())');
 like(outcome(sprintf($replace, 'bucket')),
-	qr/partition key of table "keyed" could refer to stored content/, 'a function replaced');
-like(sql(q(SELECT prosrc FROM pg_proc WHERE oid = 's.bucket'::regproc)), qr/get_byte/, 'stays');
-is(outcome(sprintf($replace, 'free')), '', 'a function that no key calls');
+	qr/partition key of table "keyed" could refer to stored content/, 'a function of a key is not replaced by one that reads stored content');
+like(sql(q(SELECT prosrc FROM pg_proc WHERE oid = 's.bucket'::regproc)), qr/get_byte/, 'the function whose replacement was refused is what it was');
+is(outcome(sprintf($replace, 'free')), '', 'a function that no key calls can be replaced');
 
 # A row type that comes to hold blobstate, which a function in a key returns.
 sql('CREATE TYPE s.growing AS (n integer)', q(CREATE FUNCTION s.grow(integer) RETURNS s.growing
@@ -424,7 +424,7 @@ sql('CREATE TYPE s.growing AS (n integer)', q(CREATE FUNCTION s.grow(integer) RE
 	'CREATE TABLE s.grown (n integer) PARTITION BY LIST (((s.grow(n)).n))');
 like(outcome('ALTER TYPE s.growing ADD ATTRIBUTE b blobstate'),
 	qr/partition key of table "grown" could refer to stored content/, 'a row type that grows');
-is(outcome('ALTER TYPE s.growing ADD ATTRIBUTE b bytea'), '', 'by something else');
+is(outcome('ALTER TYPE s.growing ADD ATTRIBUTE b bytea'), '', 'a row type of a key can grow by another type than blobstate');
 
 # The check finds a key that has come to refer to stored content; functions of the owner run as the
 # owner there.

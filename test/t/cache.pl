@@ -1,10 +1,10 @@
 # Many readers of a small read cache: no read returns bytes of another value.
 #
-# The cache has room for a few chunks only, so frames are all the time claimed, filled by the
+# The cache has room for a few chunks only, so slabs are all the time owned, filled by the
 # device, joined to groups for large chunks and split for small ones.  Meanwhile clients read whole
 # values and ranges of them, and some are cancelled in the middle.  Every read is compared with the
-# expected content.  Pieces of the large values are read in sequence, too, so that some frames are
-# filled ahead.  (Fails with frames registered before the device has filled them, and with a group
+# expected content.  Pieces of the large values are read in sequence, too, so that some slabs are
+# filled ahead.  (Fails with slabs registered before the device has filled them, and with a group
 # split before the head's content left the table.)
 use strict;
 use warnings;
@@ -63,7 +63,7 @@ cmp_ok(stat_of($node, 'cache_used_bytes'), '<=', 512 * 1024, 'the cache uses no 
 
 cmp_ok(stat_of($node, 'read_ahead_bytes'), '>', 1000 * 1000, 'much was read ahead');
 
-# Sessions that end while frames of theirs are being filled ahead: more of them than there are frames.
+# Sessions that end while slabs of theirs are being filled ahead: more of them than there are slabs.
 foreach my $id (1 .. 12)
 {
 	$node->psql('postgres', qq(BEGIN;
@@ -74,7 +74,7 @@ my $range = 'SELECT count(blob_read(b, 100000, 60000)) FROM t WHERE id = 80';
 $node->safe_psql('postgres', $range);
 my $misses = stat_of($node, 'cache_misses');
 $node->safe_psql('postgres', $range);
-is(stat_of($node, 'cache_misses'), $misses, 'terminated sessions keep no frames');
+is(stat_of($node, 'cache_misses'), $misses, 'terminated sessions keep no slabs');
 
 # A cancel in the middle of a scan.
 $node->psql('postgres', q(SET statement_timeout = 300;

@@ -202,9 +202,10 @@ SKIP:
 	$node->safe_psql('postgres', 'CREATE DATABASE plain');
 	$node->safe_psql('plain', 'CREATE TABLE pair (id int PRIMARY KEY, b bytea, y bytea)');
 	sql("SELECT pg_create_logical_replication_slot('relay', 'pgoutput')");
+	# Changes come to the slot in "plain" once their WAL is flushed, which a subscription waits for only with synchronous_commit.
 	$node->safe_psql('plain', "CREATE SUBSCRIPTION relay CONNECTION '" . $node->connstr .
-		" dbname=postgres' PUBLICATION whole WITH (create_slot = false, slot_name = 'relay')");
-	$node->wait_for_subscription_sync($node, 'relay');
+		" dbname=postgres' PUBLICATION whole WITH (create_slot = false, slot_name = 'relay', synchronous_commit = on)");
+	$node->wait_for_subscription_sync($node, 'relay', 'plain');
 	$node->safe_psql('plain', "SELECT pg_create_logical_replication_slot('relayed', 'wal2json')");
 	sql(sprintf('INSERT INTO pair VALUES (7, %s, NULL)', literal($short)));
 	$node->wait_for_catchup('relay');

@@ -7,9 +7,9 @@
 #	- a look that cannot wait is made, while the naptime is long,
 #	- where content is not logged, the store asks for a checkpoint.
 #
-# Seen to fail, one after the other: without the test of looked_at in wants_look(); with a difference of times in
-# is_overdue(); with TimestampDifferenceExceeds() in blob_autogc_schedule_allocated(); with the same in
-# blob_store_may_ask().
+# Seen to fail, one after the other: without the test of looked_at in blob_autogc_schedule_wish(); with a
+# difference of times in is_overdue(); with TimestampDifferenceExceeds() in blob_autogc_schedule_allocated(); with
+# the same in blob_store_may_ask().
 use strict;
 use warnings;
 
@@ -77,7 +77,7 @@ my $store = q(INSERT INTO t SELECT i, convert_to(repeat(md5(i::text), 3000), 'UT
 start('collector', "blobext.autogc = on\nblobext.autogc_naptime = 1s\nblobext.autogc_interval = 1s\n" .
 	  "blobext.autogc_threshold = 1GB\nblobext.autogc_cost_delay = 0\n");
 $node->safe_psql('postgres', $store);
-becomes('', "SELECT live_blobs = 100 $status", 'a round');
+becomes('', "SELECT live_blobs = 100 $status", 'a round comes before the clock is set back');
 set_clock_back();
 $node->safe_psql('postgres', 'DELETE FROM t');
 becomes('VACUUM t', "SELECT live_blobs = 0 $status", 'a round after the clock was set back');

@@ -45,7 +45,7 @@ sub all_is_well
 	my ($name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM t WHERE sha256(b::bytea) <> expected
-		OR sha256(b) <> expected'), '0', "$name: content");
+		OR sha256(b) <> expected'), '0', "$name: each value has its content and its digest");
 	check_is_clean($node, "$name: the check finds nothing");
 	no_page_is_shared($node, "$name: no page belongs to two values", 't');
 	is($node->safe_psql('postgres',
@@ -155,7 +155,7 @@ $node->poll_query_until('postgres', q(SELECT count(*) >= 6 FROM pg_stat_activity
 	WHERE state = 'active' AND query LIKE 'INSERT%' AND pid <> pg_backend_pid()));
 is($node->safe_psql('postgres', q(SELECT count(pg_terminate_backend(pid)) > 0 FROM pg_stat_activity
 	WHERE state = 'active' AND query LIKE 'INSERT%' AND pid <> pg_backend_pid())), 't',
-		'terminate them');
+		'sessions are terminated while they insert');
 foreach my $handle (@handles) { IPC::Run::finish($handle); }
 all_is_well('after terminated sessions');
 load_runs("$clients clients go on", 5, $small, $large);

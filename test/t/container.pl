@@ -69,8 +69,8 @@ sub refuses
 {
 	my ($variables, $message, $what) = @_;
 	my $runs = start($variables);
-	ok(!$runs && $entry->result(0) != 0, "$what is refused");
-	like($log, $message, "$what: the message");
+	ok(!$runs && $entry->result(0) != 0, "the container does not start with $what");
+	like($log, $message, "$what: the log says what is wrong");
 	ok(!-e "$volume/$major", "$what: there is no cluster");
 	stop() if $runs;
 	return;
@@ -114,6 +114,9 @@ mkdir "$volume/9" or die;
 append_to_file("$volume/9/PG_VERSION", "9\n");
 refuses(\%variables, qr/the volume has a cluster of PostgreSQL 9/, 'a cluster of another version');
 unlink "$volume/9/PG_VERSION";
+chmod 0500, $volume;
+refuses(\%variables, qr/user \S+ \(\d+\) cannot use the volume, which is that of user \d+/, 'a volume of another user');
+chmod 0700, $volume;
 
 script('1.sql', 'CREATE TABLE document (name text, content blobstate);');
 script('2.sh', 'psql -v ON_ERROR_STOP=1 -U "$POSTGRES_USER" -d "$POSTGRES_DB" <<END
@@ -174,7 +177,7 @@ SKIP:
 	starts({ WITHOUT => 'io_uring_setup,io_uring_enter,io_uring_register' }, @profile);
 	is(uses_io_uring(), 'none', 'the profile without these calls refuses it');
 }
-is(query('SELECT * FROM blobext_check()'), '', 'values are sound');
+is(query('SELECT * FROM blobext_check()'), '', 'the check finds nothing under the profile');
 stop();
 
 # ---- commands ----

@@ -4,7 +4,7 @@
 # prepare transactions, with values of all methods of compression; each client records, outside of the
 # server, which transactions were committed and which one was in flight when the connection broke.  Then
 # all server processes are killed with SIGKILL at one moment (or one backend only, so that the postmaster starts over in the
-# same shared memory; or in the middle of recovery once more).  If run_tap was started by root,
+# same shared memory; or in the middle of recovery once more).  If test/run tap was started by root,
 # there are also power cuts: the file system below the cluster is shut down first, so that data that
 # was not synced is lost; a control shows that it is.  After each restart
 #
@@ -156,7 +156,7 @@ foreach my $name (split / /, $ENV{BLOBEXT_CRASH_SETTINGS} // join(' ', sort keys
 	$cuts_power = $name =~ /^power/;
 	if ($cuts_power && !$small)
 	{
-		note("no file system whose power can be cut: \"$name\" left out, see test/run_tap");
+		note("no file system whose power can be cut: \"$name\" left out, see test/run tap");
 		next;
 	}
 	set_up_load(seed => $seed, clients => $clients, cuts_power => $cuts_power);

@@ -43,8 +43,8 @@ sub holds
 {
 	my ($database, $count, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is(sql($database, $intact), $count, "$name: values");
-	return check_is_clean($node, "$name: the check", $database);
+	is(sql($database, $intact), $count, "$name: the values are what was stored");
+	return check_is_clean($node, "$name: the check finds nothing", $database);
 }
 
 # ---- templates ----
@@ -63,7 +63,7 @@ kill_everything($node);
 $node->start;
 foreach my $strategy (@strategies)
 {
-	is(sql($strategy, 'SELECT b::bytea FROM t WHERE id = 0'), '\x73686f7274', "$strategy: inline");
+	is(sql($strategy, 'SELECT b::bytea FROM t WHERE id = 0'), '\x73686f7274', "$strategy: a copied inline value is what it was");
 	holds($strategy, 20, "$strategy, after a crash");
 	is(scalar directories(oid($strategy)), 1, "$strategy: files of its own");
 }
@@ -73,7 +73,7 @@ sql('wal_log', 'CHECKPOINT');
 add('wal_log', 101, 120);
 holds('file_copy', 20, 'another copy does not mind');
 holds('wal_log', 30, 'changed');
-is(scalar directories(oid('empty')), 0, 'the template neither');
+is(scalar directories(oid('empty')), 0, 'the template still has no directory of content');
 
 sub base { return join(' ', sort(glob($node->data_dir . '/base/*'))) }
 
@@ -88,7 +88,7 @@ foreach my $strategy (@strategies)
 	}
 }
 is(base(), $before, 'refused: nothing is left');
-is(sql('postgres', q(SELECT count(*) FROM pg_database WHERE datname = 'refused')), '0', 'no database');
+is(sql('postgres', q(SELECT count(*) FROM pg_database WHERE datname = 'refused')), '0', 'a refused CREATE DATABASE leaves no database');
 sql('postgres', 'CREATE DATABASE plain TEMPLATE template0', 'DROP DATABASE plain', 'CREATE DATABASE plain');
 fails_with($node, 'CREATE DATABASE plain TEMPLATE wal_log', '42P04', qr/already exists/,
 	'other errors come first');
@@ -98,10 +98,10 @@ fails_with($node, 'CREATE DATABASE refused TEMPLATE nowhere', '3D000', qr/does n
 # template1, which is the default, and a template without the extension any more.
 sql('template1', 'CREATE EXTENSION blobext', 'CREATE TABLE t (id integer, b blobstate)');
 add('template1', 1, 3);
-fails_with($node, 'CREATE DATABASE refused', '0A000', qr/cannot copy database "template1"/, 'the default');
+fails_with($node, 'CREATE DATABASE refused', '0A000', qr/cannot copy database "template1"/, 'template1 with values in extents is refused, which is the default');
 sql('template1', 'SET client_min_messages = error', 'DROP EXTENSION blobext CASCADE', 'DROP TABLE t');
 fails_with($node, 'CREATE DATABASE refused', '0A000', qr/files are removed some time/,
-	'files of a dropped extension are still there');
+	'a template is refused while files of its dropped extension are there');
 sql('postgres', q(ALTER SYSTEM SET blobext.autogc_naptime = '1s'), 'SELECT pg_reload_conf()');
 my $template1 = oid('template1');
 for (my $i = 0; directories($template1) && $i < 300; $i++) { sleep 0.1 }

@@ -30,7 +30,8 @@ my $seed = $ENV{BLOBEXT_SEED} // 17;
 srand($seed);
 note("seed $seed");
 
-my $node = blob_cluster('main', streaming => 'logical', conf => "autovacuum = off\n");
+# Without checksums of pages, which would find damaged values before a comparison does.
+my $node = blob_cluster('main', streaming => 'logical', conf => "autovacuum = off\nblobext.page_checksums = off\n");
 gc_use($node);
 
 # A table s.NAME with copies of values, each stored by itself, and what each row must have.
@@ -129,21 +130,21 @@ sql('CREATE TABLE s.kinds (id integer, b bytea, a blobstate[], content blobstate
 	'CREATE FOREIGN DATA WRAPPER nothing', 'CREATE SERVER nowhere FOREIGN DATA WRAPPER nothing',
 	'CREATE FOREIGN TABLE s.foreign_part PARTITION OF s.mixed FOR VALUES IN (1) SERVER nowhere',
 	'CREATE ROLE reader', 'GRANT USAGE ON SCHEMA s TO reader', 'GRANT SELECT ON s.kinds TO reader');
-refuses(q(BEGIN; CALL blobext_dedup('s.kinds', 'content')), '25001', qr/transaction block.*HINT/s, 'in a transaction');
+refuses(q(BEGIN; CALL blobext_dedup('s.kinds', 'content')), '25001', qr/transaction block.*HINT/s, 'a call in a transaction block is refused');
 refuses(q(SELECT 1\; CALL blobext_dedup('s.kinds', 'content')), '25001', qr/commits after each batch/,
-	'in a query of several statements');
-refuses(q(CALL blobext_dedup('s.v', 'content')), '42809', qr/"v" is not a table/, 'a view');
-refuses(q(CALL blobext_dedup('s.foreign_part', 'content')), '42809', qr/is not a table/, 'a foreign table');
+	'a call in a query of several statements is refused');
+refuses(q(CALL blobext_dedup('s.v', 'content')), '42809', qr/"v" is not a table/, 'a call for a view is refused');
+refuses(q(CALL blobext_dedup('s.foreign_part', 'content')), '42809', qr/is not a table/, 'a call for a foreign table is refused');
 refuses(q(CALL blobext_dedup('s.mixed', 'content')), '0A000', qr/foreign table "foreign_part"/,
-	'a partition that is a foreign table');
-refuses(q(CALL blobext_dedup('s.kinds', 'b')), '42804', qr/of type bytea, not blobstate/, 'bytea');
-refuses(q(CALL blobext_dedup('s.kinds', 'a')), '42804', qr/of type blobstate\[\], not/, 'an array');
-refuses(q(CALL blobext_dedup('s.kinds', 'g')), '428C9', qr/is a generated column/, 'a generated column');
-refuses(q(CALL blobext_dedup('s.kinds', 'ctid')), '42703', qr/does not exist/, 'a system column');
-refuses(q(CALL blobext_dedup('s.kinds', NULL)), '22004', qr/must not be null/, 'null');
-refuses(q(CALL blobext_dedup('s.kinds', 'content', batch_rows => 0)), '22023', qr/at least 1/, 'no rows');
+	'a call for a table with a foreign partition is refused');
+refuses(q(CALL blobext_dedup('s.kinds', 'b')), '42804', qr/of type bytea, not blobstate/, 'a call for a column of bytea is refused');
+refuses(q(CALL blobext_dedup('s.kinds', 'a')), '42804', qr/of type blobstate\[\], not/, 'a call for a column of arrays is refused');
+refuses(q(CALL blobext_dedup('s.kinds', 'g')), '428C9', qr/is a generated column/, 'a call for a generated column is refused');
+refuses(q(CALL blobext_dedup('s.kinds', 'ctid')), '42703', qr/does not exist/, 'a call for a system column is refused');
+refuses(q(CALL blobext_dedup('s.kinds', NULL)), '22004', qr/must not be null/, 'a call for the column NULL is refused');
+refuses(q(CALL blobext_dedup('s.kinds', 'content', batch_rows => 0)), '22023', qr/at least 1/, 'a call for batches of no rows is refused');
 refuses(q(SET default_transaction_read_only = on; CALL blobext_dedup('s.kinds', 'content')), '25006',
-	qr/read-only transaction/, 'in a read-only transaction');
+	qr/read-only transaction/, 'a call in a read-only transaction is refused');
 refuses(q(SET ROLE reader; CALL blobext_dedup('s.kinds', 'content')), '42501', qr/permission denied/,
 	'without the privilege to update');
 sql('DROP FOREIGN DATA WRAPPER nothing CASCADE', 'DROP OWNED BY reader', 'DROP ROLE reader');
@@ -258,8 +259,8 @@ make_gate('t');
 	my $rename = start_dedup('ALTER TABLE s.t RENAME TO u');
 	poll(q(SELECT count(*) = 1 FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted));
 	$gate->query_safe('SELECT pg_advisory_unlock(2)');
-	is(result($call), '', 'a table that is renamed');
-	like($call->{err}, qr/ERROR:  relation s\.t was altered meanwhile\n.*HINT/s, 'is an error');
+	is(result($call), '', 'a call whose table is renamed returns no row');
+	like($call->{err}, qr/ERROR:  relation s\.t was altered meanwhile\n.*HINT/s, 'a call whose table is renamed ends with an error and a hint');
 	result($rename);
 	is(distinct('u'), 5, 'what was committed stays');
 }
@@ -304,7 +305,7 @@ make_slow('t', 0.3);
 	is($freed, '0', 'while a DO block calls it, a round frees nothing');
 	like($reason, qr/procedure or DO block|transaction/, 'the round says why it frees nothing');
 	result($block);
-	is($block->{err}, '', 'the block ends');
+	is($block->{err}, '', 'a DO block that calls blobext_dedup() ends without an error');
 	is_as_wanted('t', 'a DO block stores a value that it had before the call');
 }
 
@@ -466,7 +467,7 @@ $node->start;
 	my ($code, $out, $err) = $node->psql('postgres',
 		q(INSERT INTO s.t SELECT 9, blob_intern('s.t', 'b', value(1)), sha256(value(1))));
 	is($code, 0, 'blob_intern() of content whose copy is damaged');
-	like($err, qr/WARNING:  a value of the same size and digest is not shared/, 'warns');
+	like($err, qr/WARNING:  a value of the same size and digest is not shared/, 'blob_intern() warns that content with a damaged copy is not shared');
 	is(sql('SELECT count(*) FROM s.t WHERE id = 9 AND sha256(b::bytea) = want'), '1', 'blob_intern() stores content whose copy is damaged');
 }
 
@@ -492,10 +493,10 @@ sql(q(CALL blobext_dedup('s.t', 'b')));
 	my $count = 'SELECT count(*), count(DISTINCT first_page), bool_and(sha256(b::bytea) = want)
 		FROM s.t, blob_extents(b) WHERE extent_no = 0';
 	is(sql($count), '12|3|t', 'rows that share values, to be dumped');
-	$node->command_ok([ 'pg_dump', '-Fc', '-t', 's.t', '-f', $file, '-d', $node->connstr('postgres') ], 'pg_dump');
+	$node->command_ok([ 'pg_dump', '-Fc', '-t', 's.t', '-f', $file, '-d', $node->connstr('postgres') ], 'pg_dump succeeds with shared values');
 	$node->safe_psql('postgres', 'CREATE DATABASE restored');
 	$node->safe_psql('restored', 'CREATE EXTENSION blobext; CREATE SCHEMA s');
-	$node->command_ok([ 'pg_restore', '-e', '-d', $node->connstr('restored'), $file ], 'pg_restore');
+	$node->command_ok([ 'pg_restore', '-e', '-d', $node->connstr('restored'), $file ], 'pg_restore succeeds with shared values');
 	is($node->safe_psql('restored', $count), '12|12|t', 'restored rows have values of their own');
 	$node->safe_psql('restored', q(CALL blobext_dedup('s.t', 'b')));
 	is($node->safe_psql('restored', $count), '12|3|t', 'until it is called in the new database');

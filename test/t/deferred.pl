@@ -19,18 +19,18 @@
 #	  the syncer has written, which it then cannot do.
 #
 # Seen to fail: with readable_bytes() that ignores dirty ranges, the reads and the load; with dirty
-# frames that have no pin, the reads after make_cold(); without blob_buffer_flush_extent() in
-# fit_last_extent(), the stream; with remove_frame() in mark(), before the write, and with
+# slabs that have no pin, the reads after make_cold(); without blob_buffer_flush_extent() in
+# fit_last_extent(), the stream; with blob_dirty_remove_slab() in mark(), before the write, and with
 # finish_items() that takes pages out of the list that were added meanwhile, the load; without
 # blob_dirty_write_all() in sync_listed(), the restart after the load, the end of the syncer and the
 # shutdown; with blob_dirty_end_removal() that forgets nothing, and without blob_syncer_forget(), the
-# dropped store; with a file that is missing and no error in matters() and sync_first(), the files
+# dropped store; with a file that is missing and no error in matters() and finish_taken(), the files
 # that are taken away; without the call in blob_segment_remove_dir() after the last file, the store
 # that has lost its files; without blob_invalid_segments_removed() in replay_drop(), the start after
 # the dropped store; without blob_dirty_write_segment() in blob_segment_sync(), the second power cut;
 # without blob_dirty_close() in at_exit() and end_holding(), the pages that are left to a syncer that
 # has ended, or sleeps; without blob_dirty_write_unlogged() in write_if_due(), or without only_unlogged
-# in matches(), the pages that are not logged.
+# in blob_dirty_matches(), the pages that are not logged.
 use strict;
 use warnings;
 
@@ -129,24 +129,24 @@ sub reads_are_right
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $export = "$PostgreSQL::Test::Utils::tmp_check/export";
 	return subtest $name => sub {
-		is_whole('whole values');
+		is_whole('whole values read as the bytea beside them');
 		is(sql(q(SELECT id, s, l FROM t, generate_series(0, length(o), 2777) s,
 			unnest('{1, 100, 4096, 9000, 70000}'::int[]) l
-			WHERE blob_read(b, s, l) <> substr(o, s + 1, l))), '', 'ranges');
+			WHERE blob_read(b, s, l) <> substr(o, s + 1, l))), '', 'ranges read as substrings of the bytea beside them');
 		is(sql(q(SELECT id FROM t WHERE (SELECT string_agg(data, '' ORDER BY chunk_no)
-			FROM blob_chunks(b, 10000)) <> o)), '', 'chunks');
+			FROM blob_chunks(b, 10000)) <> o)), '', 'chunks together are the bytea beside them');
 		is(sql(q(SELECT id FROM t WHERE b <> o
 			OR b >= overlay(o PLACING '\xff' FROM length(o)) AND substr(o, length(o)) <> '\xff'
-			OR b <= substr(o, 1, length(o) - 1))), '', 'comparisons');
+			OR b <= substr(o, 1, length(o) - 1))), '', 'values compare as the bytea beside them');
 		is(sql(qq(SELECT id FROM t WHERE id < 10 AND (blob_export(b, '$export.' || id) <> length(o)
-			OR pg_read_binary_file('$export.' || id) <> o))), '', 'exports');
+			OR pg_read_binary_file('$export.' || id) <> o))), '', 'exported files have the bytes of the bytea beside them');
 		is(sql(q(SELECT id FROM t WHERE length(o) >= 5000 AND blob_insert(b, 5000, '\x01')::bytea <>
-			substr(o, 1, 5000) || '\x01' || substr(o, 5001))), '', 'changes in the middle');
-		check_is_clean($node, 'the check');
+			substr(o, 1, 5000) || '\x01' || substr(o, 5001))), '', 'changes in the middle give what the bytea gives');
+		check_is_clean($node, 'the check finds nothing beside the reads');
 	};
 }
 
-# Read other content of several times the buffer's size, so often that frames that are not dirty lose
+# Read other content of several times the buffer's size, so often that slabs that are not dirty lose
 # theirs.
 sub make_cold
 {
@@ -181,9 +181,9 @@ is(counter('deferred_writes'), $written + 1, 'pages of an extent that gets short
 cmp_ok(counter('pending_deferred_pages'), '>', $pages + 290, 'small writes are left to the syncer');
 is(counter('io_writes'), $writes + 1, 'nobody but the syncer writes others');
 my $reads = counter('io_reads');
-is(sql('SELECT b::bytea = o FROM t WHERE id = 4'), 't', 'a deferred value');
-is(counter('io_reads'), $reads, 'is read from memory');
-cmp_ok(counter('deferred_page_reads'), '>=', 3, 'chunk by chunk');
+is(sql('SELECT b::bytea = o FROM t WHERE id = 4'), 't', 'a value that only memory has reads right');
+is(counter('io_reads'), $reads, 'a value that only memory has is read without the device');
+cmp_ok(counter('deferred_page_reads'), '>=', 3, 'dirty pages are read from the buffer chunk by chunk');
 make_cold();
 $reads = counter('io_reads');
 is(sql('SELECT b::bytea = o FROM t WHERE id = 4'), 't', 'a deferred value beside others that are read');
@@ -198,7 +198,7 @@ make_cold();
 reads_are_right('changes of values with deferred pages');
 sql(q(DO $$ BEGIN FOR i IN 20001 .. 21500 LOOP CALL store(i, 4096 + i % 2000);
 	END LOOP; END $$));
-cmp_ok(counter('pending_deferred_pages'), '>', 700, 'most of the dirty frames are dirty in whole');
+cmp_ok(counter('pending_deferred_pages'), '>', 700, 'most of the dirty slabs are dirty in whole');
 cmp_ok(counter('pending_deferred_pages'), '<=', 1024, 'no more than half of the buffer is dirty');
 is_whole('some are written by who stores them');
 $written = counter('deferred_writes');
@@ -208,7 +208,7 @@ cmp_ok(counter('deferred_writes') - $written, '<', 1024 / 4, 'neighbours in one 
 sql('CHECKPOINT');
 make_cold();
 is_whole('all is read from the files');
-reads_are_right('in all ways');
+reads_are_right('after the syncer has written all, values read right in all ways');
 sql('DELETE FROM t WHERE id > 20000');
 
 # ---- readers and writers at once ----
@@ -236,16 +236,16 @@ foreach my $no (1 .. 3)
 	push @clients, start_client("reader$no", map { "SELECT id FROM t WHERE id BETWEEN 30000 AND 31000
 		AND blob_read(b, greatest(0, length(b) - 20000), 20000) <> substr(o, greatest(1, length(o) - 19999));
 		SELECT 'read';\n" } 1 .. 20000);
-	# Frames that are not dirty are soon taken for other content.
+	# Slabs that are not dirty are soon taken for other content.
 	push @clients, start_client("other$no", map { "SELECT sum(octet_length(b::bytea)) FROM filler;\n" } 1 .. 20000);
 }
 sleep(4);
 kill('TERM', @clients);
 waitpid($_, 0) foreach @clients;
 my $found = join('', map { slurp_file("$PostgreSQL::Test::Utils::log_path/reader$_.out") } 1 .. 3);
-cmp_ok(($found =~ s/^read\n//mg), '>', 100, 'readers have read');
+cmp_ok(($found =~ s/^read\n//mg), '>', 100, 'readers have read more than a hundred times');
 is($found, '', 'readers beside the syncer have seen nothing wrong');
-is_whole('load');
+is_whole('values are whole after the load of readers and writers');
 $node->restart;
 is_whole('load, when nothing is in memory any more');
 sql('DELETE FROM t WHERE id > 20000');
@@ -285,9 +285,9 @@ is_whole('aborted deferred writes are not written over new values');
 $pid = stop_now();
 my $unwritten = counter('pending_deferred_pages');
 $node->safe_psql('other', 'CALL store(1, 20000); CALL store(2, 50000)');
-is(counter('pending_deferred_pages'), $unwritten + 5 + 13, 'deferred pages');
+is(counter('pending_deferred_pages'), $unwritten + 5 + 13, 'the store that is to be dropped has deferred pages');
 my $directories = () = glob($node->data_dir . '/pg_blobext/*.*');
-is($directories, 2, 'two stores');
+is($directories, 2, 'there are directories of two stores');
 $node->safe_psql('other', 'DROP EXTENSION blobext CASCADE');
 $node->append_conf('postgresql.conf', "blobext.autogc = on\nblobext.autogc_naptime = 1s");
 $node->reload;
@@ -297,11 +297,11 @@ for (1 .. 100)
 	last if $directories == 1;
 	sleep(0.1);
 }
-is($directories, 1, 'one is removed');
-is(counter('pending_deferred_pages'), $unwritten, 'with its deferred pages');
+is($directories, 1, 'the directory of the dropped store is removed');
+is(counter('pending_deferred_pages'), $unwritten, 'the deferred pages of the dropped store are gone');
 kill('CONT', $pid);
 waits_for_nothing('the syncer does not miss a removed directory that it has listed');
-is_whole('the other store');
+is_whole('values of the other store are whole');
 
 # The same after all its files were lost: then none is left whose removal the syncer could be told.
 sql('CREATE DATABASE emptied');
@@ -312,7 +312,7 @@ $node->safe_psql('emptied', 'CALL store(1, 20000)');
 is(counter('pending_deferred_pages'), $unwritten + 5, 'deferred pages of a store');
 my $oid = sql(q(SELECT oid FROM pg_database WHERE datname = 'emptied'));
 my ($emptied) = glob($node->data_dir . "/pg_blobext/$oid.*");
-is(unlink(glob("$emptied/*")), 1, 'files are deleted');
+is(unlink(glob("$emptied/*")), 1, 'all files of the store are deleted');
 $node->safe_psql('emptied', 'DROP EXTENSION blobext CASCADE');
 for (1 .. 100)
 {
@@ -375,14 +375,14 @@ kill('CONT', $pid);
 wait_for_end($postmaster);
 $node->{_pid} = undef;
 $node->start;
-is_whole('a fast shutdown');
+is_whole('values that were dirty at a fast shutdown are whole');
 
 stop_now();
 sql('CALL store(4, 9000)');
 kill_everything($node);
 unlink $node->data_dir . '/postmaster.pid';
 $node->start;
-is_whole('everything killed');
+is_whole('values that were dirty when all processes were killed are whole');
 check_is_clean($node, 'the check finds nothing');
 
 # ---- the files are taken away, and brought back ----
@@ -414,7 +414,7 @@ sub take_files_away
 	my $offset = -s $node->logfile;
 
 	$pid = stop_new($is_large);
-	is(counter('pending_deferred_pages') > 0, !$is_large, 'deferred pages');
+	is(counter('pending_deferred_pages') > 0, !$is_large, 'pages are deferred unless the store bypasses the buffer');
 	rename($directory, "$directory.away") or die $!;
 	kill('CONT', $pid);
 	for (1 .. 100)
@@ -422,14 +422,14 @@ sub take_files_away
 		last if $node->log_contains('WARNING:  blob segment file', $offset);
 		sleep(0.1);
 	}
-	ok($node->log_contains(qr/WARNING:  blob segment file ".*" is missing/, $offset), 'a warning');
+	ok($node->log_contains(qr/WARNING:  blob segment file ".*" is missing/, $offset), 'the log warns that a segment file is missing');
 	my $checkpoint = begin_checkpoint();
 	sleep(0.5);
-	ok(!$node->log_contains('checkpoint complete', $offset), 'a checkpoint waits');
+	ok(!$node->log_contains('checkpoint complete', $offset), 'a checkpoint waits while the files are away');
 	is(sql(q(SELECT query FROM pg_stat_activity WHERE backend_type = 'blobext syncer')),
-		'blobext: waiting for a segment file that is missing', 'for the syncer');
+		'blobext: waiting for a segment file that is missing', 'the syncer is shown as waiting for a missing segment file');
 	is(sql('CREATE TABLE beside AS SELECT 1; DROP TABLE beside; SELECT min(id) FROM t'), '1',
-		'others go on');
+		'other sessions go on while the files are away');
 	return ($offset, $checkpoint);
 }
 
@@ -449,7 +449,7 @@ foreach my $is_large (0, 1)
 	kill_everything($node);
 	unlink $node->data_dir . '/postmaster.pid';
 	$node->start;
-	is_whole('nothing is lost');
+	is_whole('values are whole after the files came back and the server was killed');
 
 	# A shutdown cannot wait, nor does kill -9; so the server recovers at its next start.
 	foreach my $is_kill (0, 1)
@@ -466,7 +466,7 @@ foreach my $is_large (0, 1)
 			wait_for_end($postmaster);
 			$node->{_pid} = undef;
 			ok($node->log_contains(qr/PANIC:  blob segment file ".*" is missing/, $offset),
-				'a shutdown');
+				'a shutdown while the files are away ends with a PANIC');
 		}
 		$checkpoint->{run}->kill_kill;
 		unlink $node->data_dir . '/postmaster.pid';
@@ -491,11 +491,11 @@ $pid = stop_now();
 sql('DO $$ BEGIN FOR i IN 1 .. 60 LOOP CALL store(7, 3000); END LOOP; END $$');
 my $ahead = counter('read_ahead_bytes');
 is(sql(q(SELECT string_agg(data, '' ORDER BY chunk_no) = o FROM t, blob_chunks(b, 65536)
-	WHERE id = 7 GROUP BY o)), 't', 'a sequence up to deferred pages');
+	WHERE id = 7 GROUP BY o)), 't', 'a sequence of chunks up to deferred pages reads right');
 SKIP:
 {
 	skip 'no io_uring', 1 if counter('read_ahead_bytes') == 0;
-	cmp_ok(counter('read_ahead_bytes'), '>', $ahead, 'was read ahead');
+	cmp_ok(counter('read_ahead_bytes'), '>', $ahead, 'a sequence up to deferred pages is read ahead');
 }
 is_whole('the sequence is whole when it is read again, from the cache');
 kill('CONT', $pid);
@@ -551,10 +551,10 @@ cmp_ok($logged, '>', 100, 'logged pages are dirty');
 ok($are_few, 'the syncer writes what is not logged');
 cmp_ok($left, '>=', $logged, 'logged pages stay dirty');
 $open->query_safe('COMMIT');
-is_whole('both');
+is_whole('pages that are logged and pages that are not are whole');
 $node->stop('immediate');
 $node->start;
-is_whole('both, after a crash');
+is_whole('pages that are logged and pages that are not are whole after a crash');
 $node->stop;
 
 # ---- power cuts ----
@@ -582,7 +582,7 @@ if ($small)
 	$pid = stop_now('other');
 	$pages = counter('deferred_pages');
 	$session->query_safe('BEGIN; INSERT INTO t SELECT 2, x, x FROM bytes(20000, 2) x');
-	is(counter('deferred_pages') - $pages, 5, 'put');
+	is(counter('deferred_pages') - $pages, 5, 'a value of five pages is put into the buffer');
 	my $checkpoint = $node->background_psql('postgres');
 	$checkpoint->query_until(qr/sent/, "\\echo sent\nCHECKPOINT;\n");
 	sleep(0.5);

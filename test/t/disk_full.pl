@@ -1,7 +1,7 @@
 # Disk full in the middle of a store.
 #
 # The store's directory is on a small file system of its own (pg_blobext a symbolic link there,
-# which is for tests only; run_tap makes the file system and needs root for it).  A value that
+# which is for tests only; test/run tap makes the file system and needs root for it).  A value that
 # does not fit fails with SQLSTATE 53100 and a hint, whether it is too large as a whole or the
 # space is used up bit by bit; nothing of it stays behind; the server lives; smaller values still
 # work, earlier ones are intact; once there is space, the same value is stored.
@@ -9,7 +9,7 @@
 # The same with all files, WAL included, on the small file system: the pages that a failed store
 # took are given back, so the rest of the server goes on.
 #
-# That it can fail: with ftruncate() in place of fallocate() in io/segment.c the store fails later,
+# That it can fail: with ftruncate() in place of fallocate() in io/segment_space.c the store fails later,
 # and takes the server with it; the first tests below say so.
 use strict;
 use warnings;
@@ -23,7 +23,7 @@ use lib $FindBin::RealBin;
 use BlobTest;
 
 my $small = $ENV{BLOBEXT_SMALL_FS};
-plan skip_all => 'no small file system: start this test with test/run_tap as root'
+plan skip_all => 'no small file system: start this test with test/run tap as root'
   unless defined $small;
 
 power('format');
@@ -129,7 +129,7 @@ is($node->safe_psql('postgres', qq(SELECT sha256(b::bytea) = sha256($hundred_mb)
 	WHERE length(b) = 104857600)), 't', 'with space made, the value is stored');
 values_are_intact($node, 'v', 'all values at the end');
 check_is_clean($node, 'the check finds nothing at the end');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM v'), $early + 3, 'rows');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM v'), $early + 3, 'each value that was stored with room on the disk has its row');
 $node->stop;
 unlike(slurp_file($node->logfile), qr/PANIC|terminated by signal/, 'no PANIC, no crash in the log');
 

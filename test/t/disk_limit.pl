@@ -28,7 +28,7 @@ use lib $FindBin::RealBin;
 use BlobTest;
 
 my $small = $ENV{BLOBEXT_SMALL_FS};
-plan skip_all => 'no small file system: start this test with test/run_tap as root'
+plan skip_all => 'no small file system: start this test with test/run tap as root'
   unless defined $small;
 
 use constant MB => 1024 * 1024;
@@ -110,7 +110,7 @@ my $node;
 }
 $node->safe_psql('postgres', 'CREATE TABLE t (id serial PRIMARY KEY, b blobstate)');
 make_values($node, 'v');
-is($node->safe_psql('postgres', 'SHOW blobext.min_free_disk'), "${limit_mb}MB", 'the default');
+is($node->safe_psql('postgres', 'SHOW blobext.min_free_disk'), "${limit_mb}MB", 'blobext.min_free_disk has the default that the test computes with');
 fill_up_to(700);
 store_until_refused($node, 'clients that store beside each other are refused with 53100');
 my $stored = $node->safe_psql('postgres', 'SELECT count(*) FROM t');
@@ -140,7 +140,7 @@ $node->safe_psql('postgres', 'CHECKPOINT');
 fill_up_to(400);
 $node->safe_psql('postgres', store(50));
 check_is_clean($node, 'with room made, values are stored again');
-unlike(slurp_file($node->logfile), qr/PANIC/, 'no PANIC');
+unlike(slurp_file($node->logfile), qr/PANIC/, 'a server that refuses at its limit meets no PANIC');
 
 # A value that the WAL has no room for as a whole does not make the store grow.
 $node->safe_psql('postgres', 'CHECKPOINT');
@@ -236,8 +236,8 @@ sub goes_on
 {
 	my ($name) = @_;
 	values_are_intact($node, 'v', "$name: values after the PANIC");
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM v'), $intact, "$name: all of them");
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM t'), $rows, "$name: rows");
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM v'), $intact, "$name: all values of the table v are there");
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM t'), $rows, "$name: all rows that were committed are there");
 	check_is_clean($node, "$name: the check finds nothing");
 	$node->safe_psql('postgres', 'DELETE FROM t; VACUUM (INDEX_CLEANUP ON) t');
 	like($node->safe_psql('postgres', 'SELECT freed_blobs, skipped_reason FROM blobext_gc()'),
@@ -326,7 +326,7 @@ write_wal($node, 300);
 $node->safe_psql('postgres', 'CHECKPOINT');
 my $recycled = $node->safe_psql('postgres', 'SELECT count(*) FROM pg_ls_waldir()
 	WHERE name > pg_walfile_name(pg_current_wal_lsn())');
-cmp_ok($recycled, '>=', 12, "$recycled recycled segments");
+cmp_ok($recycled, '>=', 12, "the WAL has $recycled recycled segments, which are room for it");
 fill_up_to(60);
 $before = free_mb();
 $node->safe_psql('postgres', store(20));

@@ -71,7 +71,7 @@ foreach my $format (sort keys %dumps)
 {
 	my $start = time;
 	$node->command_ok([ 'pg_dump', @{ $dumps{$format} }, '-f', "$directory/$format", 'source' ],
-		"$format: pg_dump");
+		"$format: pg_dump ends without an error");
 	note(sprintf('%s: pg_dump took %.1f s', $format, time - $start));
 }
 ok((grep { $_->pumpable } @others) == 2, 'the others worked on meanwhile');
@@ -84,7 +84,7 @@ foreach my $format (sort keys %dumps)
 	my $start = time;
 	$node->safe_psql('postgres', "CREATE DATABASE $format");
 	$node->command_ok([ 'pg_restore', '-j', '4', '--exit-on-error', '-d', $format,
-		"$directory/$format" ], "$format: pg_restore");
+		"$directory/$format" ], "$format: pg_restore ends without an error");
 	note(sprintf('%s: pg_restore took %.1f s', $format, time - $start));
 	foreach my $table ('many', 'large', 'busy')
 	{

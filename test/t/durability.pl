@@ -58,7 +58,7 @@ sub growth
 
 # ---- when a segment is synced ----
 
-is(growth('syncs', 'CALL add(1, 100000)'), 1, 'a commit syncs');
+is(growth('syncs', 'CALL add(1, 100000)'), 1, 'a commit of a value in extents syncs once');
 is(growth('syncs', 'BEGIN; CALL add(2, 100000); CALL add(3, 5000); CALL add(4, 2000000);
 	COMMIT'), 1,
 	'one transaction with several values syncs once');
@@ -71,18 +71,18 @@ is(growth('syncs', q(UPDATE t SET id = id + 0;
 	'copies of a value need no sync');
 is(growth('syncs', 'BEGIN; CALL add(8, 50000); SAVEPOINT s; CALL add(9, 50000);
 	ROLLBACK TO s; COMMIT'), 1,
-	'savepoints');
+	'a transaction with a savepoint that is rolled back syncs once');
 survives('commits', 13);
 
 # ---- two-phase commit ----
 
 is(growth('syncs', q(BEGIN; CALL add(10, 70000); CALL add(11, 3000000);
 	PREPARE TRANSACTION 'p1')), 1,
-	'PREPARE TRANSACTION syncs');
-is(growth('syncs', q(BEGIN; CALL add(12, 70000); PREPARE TRANSACTION 'p2')), 1, 'again');
+	'PREPARE TRANSACTION with two values syncs once');
+is(growth('syncs', q(BEGIN; CALL add(12, 70000); PREPARE TRANSACTION 'p2')), 1, 'PREPARE TRANSACTION with one value syncs once');
 is(growth('syncs', q(BEGIN; CALL add(13, 900); CALL add(14, 9000); PREPARE TRANSACTION 'p3')), 1,
-	'again');
-is(growth('syncs', q(COMMIT PREPARED 'p1')), 0, 'COMMIT PREPARED need not');
+	'PREPARE TRANSACTION with an inline value and one in extents syncs once');
+is(growth('syncs', q(COMMIT PREPARED 'p1')), 0, 'COMMIT PREPARED needs no sync of its own');
 survives('two-phase commit', 15);
 $node->restart;
 is($node->safe_psql('postgres', 'SELECT gid FROM pg_prepared_xacts ORDER BY 1'), "p2\np3",

@@ -118,7 +118,7 @@ values_are_intact($node, 'v', 'a server that finds blobext by its paths');
 # Workers load the library by the name that the leader knows it by.
 my $parallel = 'SELECT count(DISTINCT sha256(b)) FROM v WHERE sha256(b::bytea) = sha256(b)';
 like($node->safe_psql('postgres', "EXPLAIN (ANALYZE, COSTS off) $parallel"),
-	qr/Workers Launched: [12]/, 'parallel workers run');
+	qr/Workers Launched: [12]/, 'parallel workers of a server with its paths run');
 is($node->safe_psql('postgres', $parallel),
 	$node->safe_psql('postgres', "SET max_parallel_workers_per_gather = 0; $parallel"),
 	'parallel workers read values');
@@ -133,7 +133,7 @@ $node->poll_query_until('postgres', q(SELECT value > 0 FROM blobext_stat WHERE n
 pass('background workers load the library, and collect');
 
 my $dump = "$work/dump";
-$node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, $node->connstr('postgres') ], 'a dump');
+$node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, $node->connstr('postgres') ], 'pg_dump succeeds with extension paths');
 $node->safe_psql('postgres', 'CREATE DATABASE restored');
 $node->command_ok([ 'pg_restore', '--exit-on-error', '-d', $node->connstr('restored'), $dump ],
 	'a dump is restored');
@@ -142,7 +142,7 @@ my $file = q(SELECT sha256(blobfs.read('files', '/a')));
 foreach my $query ($digests, $file)
 {
 	is($node->safe_psql('restored', $query), $node->safe_psql('postgres', $query),
-		"restored: $query");
+		"the restored database gives the same answer to: $query");
 }
 
 $node->backup('backup');
@@ -159,13 +159,13 @@ foreach my $query ($digests, $file)
 
 kill_everything($node);
 $node->start;
-values_are_intact($node, 'v', 'after a crash');
-check_is_clean($node, 'after a crash');
+values_are_intact($node, 'v', 'values are whole after a crash');
+check_is_clean($node, 'the check finds nothing after a crash');
 
 $node->stop;
 $standby->promote;
 $standby->safe_psql('postgres', q(INSERT INTO v (b) VALUES (convert_to(repeat('new', 100000), 'UTF8'))));
-check_is_clean($standby, 'after a promotion');
+check_is_clean($standby, 'the check finds nothing on the promoted standby');
 $standby->stop;
 
 done_testing();

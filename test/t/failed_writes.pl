@@ -131,7 +131,7 @@ sub begin_fault_of_syncer
 	my $pid = stop_syncer($node, 'deferred_pages', sub { sql(store(20_000)) });
 
 	sql(store(50_000) . ';' . store(6_000));
-	cmp_ok(stat_of($node, 'pending_deferred_pages'), '>=', 15, 'pages are dirty');
+	cmp_ok(stat_of($node, 'pending_deferred_pages'), '>=', 15, 'pages are dirty before the fault begins');
 	begin_fault($error, $of_all ? undef : $pid);
 	kill('CONT', $pid);
 	$node->wait_for_log(qr/WARNING:  .*could not write content to file ".*pg_blobext.*"/, $offset);
@@ -150,7 +150,7 @@ sub begin_checkpoint
 	$session->query_until(qr/sent/, "\\echo sent\nCHECKPOINT;\n");
 	$node->wait_for_log(qr/checkpoint starting/, $offset);
 	sleep(1);
-	ok(!$node->log_contains('checkpoint complete', $offset), 'a checkpoint waits');
+	ok(!$node->log_contains('checkpoint complete', $offset), 'a checkpoint waits while the syncer cannot write');
 	return $session;
 }
 
@@ -185,7 +185,7 @@ foreach my $method ('auto', 'sync', 'aio')
 			"$method, $error: the log has the error");
 		my $checkpoint = begin_checkpoint($offset);
 		sql('INSERT INTO other VALUES (1)');
-		is(sql('SELECT count(*) > 0 FROM other'), 't', 'commits go on');
+		is(sql('SELECT count(*) > 0 FROM other'), 't', 'commits go on while the syncer cannot write');
 		ok(!$node->log_contains('checkpoint complete', $offset), 'the checkpoint still waits');
 		end_fault();
 		checkpoint_completes($checkpoint, $offset);
@@ -300,7 +300,7 @@ end_fault();
 ok(!$node->log_contains('PANIC', $offset), 'a shutdown does not need pages of no transaction');
 ok($node->log_contains('database system is shut down', $offset), 'the shutdown is a clean one');
 start();
-is_whole($last_id, 'after the shutdown');
+is_whole($last_id, 'the last value is whole after the shutdown');
 
 # The syncer cannot write many of them before the commit.
 $idle->{run}->kill_kill;

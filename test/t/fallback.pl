@@ -124,7 +124,7 @@ sub try_mode
 
 	start($node, $refused);
 	values_are_intact($node, 'v', "$name: values are read after a restart");
-	ranges_are_right($node, "$name: ranges");
+	ranges_are_right($node, "$name: ranges of values are read right");
 	my ($method, $is_direct) = io_of_reader($node);
 	is($method, $mode{method}, "$name: a session uses $mode{method}");
 	is(methods_counted($node), $mode{method}, "$name: requests are counted as those of $mode{method}");
@@ -133,7 +133,7 @@ sub try_mode
 		"$name: the log says what is used, and why");
 	is($is_direct, $mode{direct},
 		"$name: files are opened " . ($mode{direct} ? 'with' : 'without') . ' O_DIRECT');
-	is(stat_of($node, 'direct_io'), $mode{direct}, "$name: counter direct_io");
+	is(stat_of($node, 'direct_io'), $mode{direct}, "$name: the counter direct_io says how files are opened");
 	$mode{also}->($node) if $mode{also};
 	check_is_clean($node, "$name: the check finds nothing");
 	kill_everything($node);
@@ -141,7 +141,7 @@ sub try_mode
 	values_are_intact($node, 'v', "$name: values are read after a crash");
 	check_is_clean($node, "$name: the check finds nothing after a crash");
 	$node->stop;
-	unlike(slurp_file($node->logfile), qr/PANIC|TRAP|terminated by signal/, "$name: log");
+	unlike(slurp_file($node->logfile), qr/PANIC|TRAP|terminated by signal/, "$name: the server's log has no PANIC and no crash");
 	$node->clean_node;
 	return;
 }

@@ -3,7 +3,8 @@
 # A segment file that is missing, too short, unreadable, not writable; content with a flipped bit.
 # Values whose content is elsewhere stay readable, the server lives, and blobext_check() names
 # relation, tid, column and problem, for every damaged value and for no other.  The store has two
-# segments, and there is no read cache, so that reads meet the files.
+# segments, and there is no read cache, so that reads meet the files.  It has no checksums of pages, which
+# find damaged content before digests do (page_sums.pl).
 use strict;
 use warnings;
 
@@ -16,7 +17,7 @@ use lib $FindBin::RealBin;
 use BlobTest;
 
 my $node = blob_cluster('main', conf => "blobext.cache_size = 0\nblobext.io_method = sync\n" .
-	  "wal_level = replica\nmax_wal_senders = 0\n");
+	  "wal_level = replica\nmax_wal_senders = 0\nblobext.page_checksums = off\n");
 
 # The first table's values are in segment 0.  A large value reaches into segment 1, and the second
 # table's are behind it.
@@ -35,7 +36,7 @@ is($node->safe_psql('postgres', 'SELECT min(first_page) > 262144 FROM z, blob_ex
 	'values of table z are in the second');
 is($node->safe_psql('postgres', 'SELECT max(first_page + pages) < 262144 FROM a, blob_extents(b)'),
 	't', 'values of table a are in the first');
-check_is_clean($node, 'no damage yet');
+check_is_clean($node, 'the check finds nothing before the damage');
 
 # New sessions are used for every query, so no descriptor is kept open.
 my $read_z = 'SELECT sum(octet_length(b::bytea)) FROM z';
@@ -51,7 +52,7 @@ sub read_fails
 {
 	my ($sqlstate, $like, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	fails_with($node, "SET blobext.io_method = $_; $read_z", $sqlstate, $like, "$name, $_") foreach @methods;
+	fails_with($node, "SET blobext.io_method = $_; $read_z", $sqlstate, $like, "$name, read with io_method $_") foreach @methods;
 	return;
 }
 
@@ -163,13 +164,13 @@ check_is_clean($node, 'a flipped bit behind the end of a value is no damage');
 chmod 0400, $segments[1] or die $!;
 fails_with($node, q(INSERT INTO z (b) SELECT b::bytea FROM z), '42501',
 	qr{00000001": Permission denied}, 'no write permission: a store');
-values_are_intact($node, 'a', 'no write permission: other values');
+values_are_intact($node, 'a', 'no write permission: other values are read');
 chmod 0000, $segments[1] or die $!;
-fails_with($node, $read_z, '42501', qr{00000001": Permission denied}, 'no permission: read');
+fails_with($node, $read_z, '42501', qr{00000001": Permission denied}, 'no permission: a read is refused');
 chmod 0600, $segments[1] or die $!;
-values_are_intact($node, 'z', 'permissions are back');
+values_are_intact($node, 'z', 'values are read when permissions are back');
 add_values($node, 'z', 10_000, 1_000_000);
-values_are_intact($node, 'z', 'stores work again');
+values_are_intact($node, 'z', 'values are stored again when permissions are back');
 
 # The directory cannot be written to: a new segment cannot be made, the old ones serve.
 chmod 0500, store_dir($node) or die $!;
@@ -189,7 +190,7 @@ check_is_clean($node, 'the check finds nothing at the end');
 my $directory = store_dir($node);
 $node->safe_psql('postgres', 'CHECKPOINT');
 rename($directory, "$directory.away") or die $!;
-fails_with($node, $read_z, '58P01', qr/No such file or directory/, 'missing directory: read');
+fails_with($node, $read_z, '58P01', qr/No such file or directory/, 'missing directory: a read is refused');
 $node->safe_psql('postgres', 'CREATE TABLE other AS SELECT 1');
 $node->stop;
 $node->start;
@@ -212,20 +213,20 @@ sub does_not_start
 	my $offset = -s $node->logfile;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return subtest $name => sub {
-		ok(!$node->start(fail_ok => 1), 'the server does not start');
+		ok(!$node->start(fail_ok => 1), 'the server does not start without its segment files');
 		ok($node->log_contains(qr/WARNING:  blob segment file ".*" is missing or too short/, $offset),
-			'the file');
+			'the log names the file that is missing');
 		ok($node->log_contains(qr/FATAL:  replay has not found all blob segment files/, $offset),
-			'the reason');
+			'the log says that replay needs all segment files');
 	};
 }
 
 add_values($node, 'a', 20_000);
 kill_everything($node);
 rename($directory, "$directory.away") or die $!;
-does_not_start('missing directory: a crashed server');
-does_not_start('missing directory: again');
-ok(!-e $directory, 'missing directory: nobody makes it anew');
+does_not_start('a crashed server does not start without its directory');
+does_not_start('a crashed server does not start without its directory at a second attempt');
+ok(!-e $directory, 'a failed start does not make the missing directory');
 rename("$directory.away", $directory) or die $!;
 foreach my $segment (@segments)
 {
@@ -238,7 +239,7 @@ rename("$_.copy", $_) or die $! foreach @segments;
 $node->start;
 values_are_intact($node, 'a', 'the files are back: nothing is lost');
 values_are_intact($node, 'z', 'the files are back: nothing of the second table is lost');
-check_is_clean($node, 'the check agrees');
+check_is_clean($node, 'the files are back: the check finds nothing');
 
 # Without the file, if that is wanted.
 add_values($node, 'z', 20_000);

@@ -158,7 +158,7 @@ fails_with($new, 'SET ROLE operator; SELECT * FROM blobext_fetch('
 fails_with($new, 'SET ROLE operator; SELECT * FROM blobext_fetch(' . from($old, ' user=guarded password=right') . ')',
 	'42501', qr/permission denied for function blobext_source/, 'another role connects with a password');
 fails_with($new, 'SET ROLE operator; SELECT * FROM blobext_fetch(' . from($old, ' user=guarded password=wrong') . ')',
-	'08006', qr/password authentication failed/, 'a wrong password');
+	'08006', qr/password authentication failed/, 'a wrong password is refused by the server');
 # A server that accepts and says nothing.  Without the look at connect_timeout this never ends.
 my $silent = IO::Socket::INET->new(Listen => 1, LocalAddr => '127.0.0.1') or die $!;
 fails_with($new, "SELECT * FROM blobext_fetch('host=127.0.0.1 connect_timeout=1 port=" . $silent->sockport . "')",
@@ -169,7 +169,7 @@ my (undef, undef, $told) = $new->psql('postgres',
 like($told, qr/invalid connection string/, 'a connection string that is none');
 unlike($told =~ s/^LINE 1:.*$//mr, qr/secret/, 'no password in the message');
 fails_with($new, 'BEGIN READ ONLY; SELECT * FROM blobext_fetch(' . from($old) . ')', '25006',
-	qr/read-only/, 'a read-only transaction');
+	qr/read-only/, 'a fetch in a read-only transaction is refused');
 $old->safe_psql('postgres', q(GRANT EXECUTE ON FUNCTION blobext_source(pg_lsn),
 	blobext_source_read(text, bigint, bigint, bigint, bigint, bigint, pg_lsn, integer, boolean,
 	boolean, pg_lsn) TO lender));
@@ -206,9 +206,9 @@ $new->safe_psql('postgres', "COMMIT PREPARED 'longer'");
 is($new->safe_psql('postgres', 'SELECT sha256(b::bytea) = sha256(b), length(b) FROM grown WHERE id = 4'),
 	't|124000', 'a longer value that the run did not see');
 is($new->safe_psql('postgres', q(SELECT blob_compression(b), sha256(b::bytea) = sha256(b) FROM packed)),
-	'zstd|t', 'a compressed value');
+	'zstd|t', 'a compressed value that was fetched is right');
 is($new->safe_psql('postgres', q(SELECT count(*) FROM listed, unnest(b) AS e
-	WHERE encode(sha256(e::bytea), 'hex') <> digest)), '0', 'values in arrays');
+	WHERE encode(sha256(e::bytea), 'hex') <> digest)), '0', 'values in arrays that were fetched are right');
 is($new->safe_psql('postgres', q(SET enable_seqscan = off; SELECT count(*) FROM keyed WHERE b > )
 	  . literal(('x' x 9000) . 'b')), '1', 'an index finds its way over the key of a deleted row');
 is(unlogged($new), '0', 'nothing is lacking any more');
@@ -233,6 +233,7 @@ my $common = 0;
 my %there = map { $_ => 1 } split /\n/, $old->safe_psql('postgres', $same);
 $common += $there{$_} // 0 foreach split /\n/, $new->safe_psql('postgres', $same);
 cmp_ok($common, '>', 0, 'extents of both servers have the same pages and numbers');
+expect_damage();
 flip($new, 'SELECT b FROM own WHERE id = 3');
 like(fetch($new, $old), qr/^1\|.*beyond the fork/, 'content of another timeline is refused');
 like($new->safe_psql('postgres', 'SELECT problem FROM blobext_check()'), qr/SHA-256/,
@@ -249,7 +250,9 @@ $_->stop foreach ($copy, $new, $old);
 
 # ---- damage of a primary ----
 
-my $primary = blob_cluster('primary', streaming => 1, conf => $calm . "wal_keep_size = 1GB\n");
+# It has no checksums of pages, so damaged bytes get to the buffer.
+my $primary = blob_cluster('primary', streaming => 1,
+	conf => $calm . "wal_keep_size = 1GB\nblobext.page_checksums = off\n");
 make_values($primary, 'v');
 $primary->safe_psql('postgres', q(CREATE TABLE packed (b blobstate);
 	SELECT blobext_set_compression('packed', 'b', 'lz4');
@@ -264,11 +267,11 @@ flip($primary, 'SELECT b FROM packed');
 # The buffer gets the damaged bytes; it has had the right ones.
 $primary->restart;
 $primary->safe_psql('postgres', 'SELECT count(b::bytea) FROM v WHERE length(b) = 65537');
-like($primary->safe_psql('postgres', 'SELECT count(*) FROM blobext_check()'), qr/^3$/, 'three flipped bits');
+like($primary->safe_psql('postgres', 'SELECT count(*) FROM blobext_check()'), qr/^3$/, 'the check finds the three flipped bits');
 my ($status, $rows, $notice) = $primary->psql('postgres',
 	'SELECT * FROM blobext_check(repair => ' . from($standby) . ')');
-is($rows, '', 'all are repaired');
-like($notice, qr/3 values were repaired, (\d+) bytes/, 'the notice says so');
+is($rows, '', 'the check with repair has nothing left to report');
+like($notice, qr/3 values were repaired, (\d+) bytes/, 'the notice says that three values were repaired');
 my ($bytes) = $notice =~ /repaired, (\d+) bytes/;
 cmp_ok($bytes, '<', 4_000_000, 'only damaged pieces came over the network');
 values_are_intact($primary, 'v', 'the buffer has no damaged bytes');
@@ -281,7 +284,7 @@ $primary->start;
 fails_with($primary, 'SELECT sha256(b::bytea) FROM v WHERE length(b) = 65537', '58P01', qr/./,
 	'the segment file is lost');
 fails_with($primary, "SELECT * FROM blobext_fetch('host=" . $primary->host . " port=1')", '08006',
-	qr/could not connect/, 'no server');
+	qr/could not connect/, 'a server that is not there is an error');
 is(fetch($primary, $standby, ", checked => 'packed'"), '1|', 'one table comes from the standby');
 fails_with($primary, 'SELECT blob_read(b, 60000, 9) FROM v WHERE length(b) = 65537', 'XB002', qr/lost/,
 	'the file has been made anew: other values are missing, not zeros');

@@ -1,11 +1,11 @@
-# Frames of the buffer with bytes of pages that blobext_fetch() writes anew: no read gets them afterwards.
+# Slabs of the buffer with bytes of pages that blobext_fetch() writes anew: no read gets them afterwards.
 #
 # A run is cancelled after a write; a reader has read damaged bytes before the write and offers them after it; it
-# has read them without a frame; frames have pages that have yet to be written; a reader has copied a frame of
+# has read them without a slab; slabs have pages that have yet to be written; a reader has copied a slab of
 # missing content before all of it is fetched.  Seen to fail: with blob_buffer_forget() in place of
 # blob_buffer_outdate(), the first two; without the sum of rewrites in blob_buffer_put(), the third; if dirty pages of an
-# outdated frame are not read (blob_buffer_get()), the
-# fourth; without blob_unlogged_version() in blob_cached_copy(), the last.
+# outdated slab are not read (blob_buffer_get()), the
+# fourth; without blob_unlogged_version() in blob_buffered_copy(), the last.
 use strict;
 use warnings;
 
@@ -18,7 +18,8 @@ use lib $FindBin::RealBin;
 use BlobTest;
 
 my $calm = "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 10GB\n";
-my $old = blob_cluster('old', streaming => 1, conf => $calm, start => 0);
+# Without checksums of pages no damaged byte would be kept from the buffer.
+my $old = blob_cluster('old', streaming => 1, conf => $calm . "blobext.page_checksums = off\n", start => 0);
 start_with_stops($old);
 $old->safe_psql('postgres', q(
 CREATE EXTENSION blobext;
@@ -37,9 +38,9 @@ $new->init_from_backup($old, 'base', has_streaming => 1);
 my $source = $old->connstr('postgres') =~ s/'/''/gr;
 my $fetch = "SELECT count(*), count(problem) FROM blobext_fetch('$source', checked => 'v')";
 
-# ---- missing content: a frame, a copy of it, a whole fetch, the end of the read ----
+# ---- missing content: a slab, a copy of it, a whole fetch, the end of the read ----
 
-# ALLOC comes first, so a scan of the standby fills a frame with pages that have yet to be written.  That their
+# ALLOC comes first, so a scan of the standby fills a slab with pages that have yet to be written.  That their
 # content was not logged it learns later.
 $old->append_conf('postgresql.conf', "blobext.wal_content = off\n");
 $old->stop;
@@ -66,8 +67,8 @@ fails_with($new, $value, 'XB002', qr/missing/, 'the standby lacks the value');
 $new->promote;
 my $hits = stat_of($new, 'cache_hits');
 ($session, $pid) = hold_at($new, 'verify', 'before', $value);
-cmp_ok(stat_of($new, 'cache_hits'), '>', $hits, 'a reader has copied bytes of the frame');
-is($new->safe_psql('postgres', $fetch), '2|0', 'all is fetched');
+cmp_ok(stat_of($new, 'cache_hits'), '>', $hits, 'a reader has copied bytes of the slab');
+is($new->safe_psql('postgres', $fetch), '2|0', 'both values are fetched while a reader has the slab');
 is(stat_of($new, 'unlogged_extents'), '0', 'nothing is missing any more');
 kill('CONT', $pid);
 my $digest = $new->safe_psql('postgres', 'SELECT md5(c) FROM v WHERE id = 53');
@@ -122,7 +123,7 @@ damage($page + 32);
 ($session, $pid) = hold_at($new, 'read', 'after', 'SET blobext.io_method = sync;' . page_of(32));
 is($new->safe_psql('postgres', $fetch), '1|0', 'a page is repaired while a reader has it from the device');
 let_go($pid, $session);
-page_is(32, 't', 'a page whose damaged bytes were read into a frame before');
+page_is(32, 't', 'a page whose damaged bytes were read into a slab before');
 
 # Two pages of a chunk: the buffer has the first one when the other is read.
 page_is(64, 't', 'the buffer gets a page');
@@ -130,7 +131,7 @@ damage($page + 65);
 ($session, $pid) = hold_at($new, 'read', 'after', 'SET blobext.io_method = sync;' . page_of(65));
 is($new->safe_psql('postgres', $fetch), '1|0', 'a page beside it is repaired while a reader has it from the device');
 let_go($pid, $session);
-page_is(65, 't', 'a page whose damaged bytes were read without a frame before');
+page_is(65, 't', 'a page whose damaged bytes were read without a slab before');
 
 # ---- pages that have yet to be written ----
 
@@ -149,7 +150,7 @@ $writer->query_safe('COMMIT');
 $writer->quit;
 kill('CONT', $syncer);
 is($new->safe_psql('postgres', 'SELECT count(*) FROM v WHERE b::bytea <> c'), '0', 'all values are right');
-check_is_clean($new);
+check_is_clean($new, 'the check finds nothing at the end');
 $new->stop;
 $old->stop;
 

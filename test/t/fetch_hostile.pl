@@ -29,6 +29,7 @@ INSERT INTO t SELECT i, convert_to(repeat(md5(i::text), 3000), 'UTF8') FROM gene
 my @source = split /\|/, $node->safe_psql('postgres',
 	q(SELECT system_identifier, store, timelines, common_below FROM blobext_source('0/0')));
 
+expect_damage();
 # Value 2 is damaged, so a fetch asks for its bytes.
 my ($page) = $node->safe_psql('postgres', 'SELECT first_page FROM t, blob_extents(b) WHERE id = 2 ORDER BY pages DESC LIMIT 1');
 open(my $segment, '+<:raw', segment_file($node, 0)) or die $!;

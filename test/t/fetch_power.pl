@@ -42,7 +42,7 @@ END $$));
 $new->stop;
 power('lossy format');
 put_store_on_lossy_disk($new);
-my $lossy_store = "$ENV{BLOBEXT_LOSSY_FS}/store";
+my $lossy_store = "$ENV{BLOBEXT_LOSSY_FS}/pg_blobext";
 my $source = "'" . $old->connstr('postgres') =~ s/'/''/gr . "'";
 
 # Values in each state.

@@ -105,7 +105,7 @@ foreach my $bytes (2_000_000, 20_000_000, 60_000_000)
 	$_->{run}->kill_kill foreach ($session, $observer);
 	undef $observer;
 	$new->start;
-	is($new->safe_psql('postgres', q(SELECT count(*) FROM v WHERE b IS NULL)), '0', 'the server recovers');
+	is($new->safe_psql('postgres', q(SELECT count(*) FROM v WHERE b IS NULL)), '0', 'after recovery no row has lost its value');
 	my ($right, $missing, $wrong) = split /\|/, $new->safe_psql('postgres', q(
 CREATE OR REPLACE FUNCTION state_of(content blobstate, digest text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
@@ -147,8 +147,8 @@ foreach my $round (1 .. 3)
 	$session->{stdin} .= "\\q\n";
 	$session->{run}->finish;
 }
-is($new->safe_psql('postgres', $fetch), '0|0', 'all was fetched');
-is(unlogged(), '0', 'nothing is lacking');
+is($new->safe_psql('postgres', $fetch), '0|0', 'a last run has nothing left to fetch');
+is(unlogged(), '0', 'no extent lacks its content any more');
 is($new->safe_psql('postgres', 'SELECT count(*) FROM own WHERE sha256(b::bytea) <> sha256(b)'), '0',
 	'values that were stored meanwhile are right');
 is($new->safe_psql('postgres', q(SELECT count(*) FROM v WHERE encode(sha256(b::bytea), 'hex') <> digest)), '0',
@@ -160,12 +160,13 @@ no_page_is_shared($new, 'no page has two owners', 'v', 'own');
 
 # The collector waits for the run; the allocator by itself does not.  Seen to fail without the look at
 # the generation in write_locked(): values that were stored meanwhile get content of the old one.
-my $unit_dir = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run_tap';
+my $unit_dir = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run tap';
 $new->safe_psql('postgres', qq(
 CREATE FUNCTION free(pages bigint[], generations bigint[], horizon xid) RETURNS pg_lsn
 	AS '$unit_dir/blobext_unit', 'unit_store_free' LANGUAGE C STRICT;
 CREATE TABLE place AS SELECT m.first_page, m.generation, m.pages FROM v, blob_extents(b) AS e
 	JOIN blobext_map AS m USING (first_page) WHERE v.id = 201));
+expect_damage();
 foreach my $run (split /\n/, $new->safe_psql('postgres', 'SELECT first_page, pages FROM place'))
 {
 	my ($first_page, $pages) = split /\|/, $run;
@@ -193,7 +194,7 @@ cmp_ok($new->safe_psql('postgres', q(SELECT count(*) FROM own, blob_extents(b) J
 kill 'CONT', $frozen;
 $session->{stdin} .= "\\q\n";
 $session->{run}->finish;
-like($session->{stdout}, qr/^fetched/m, 'the run ends');
+like($session->{stdout}, qr/^fetched/m, 'the run that was stopped ends');
 like($session->{stderr}, qr/NOTICE:  0 values were repaired/, 'a run whose value was freed has repaired nothing');
 check_is_clean($new, 'values that were stored in the pages meanwhile are right');
 $watcher->quit;

@@ -31,22 +31,22 @@ sql('CREATE EXTENSION amcheck');
 # ---- extents that are freed ----
 
 table('t', 50);
-is(frees(0, 'a fresh table'), '50', 'all of it lives');
+is(frees(0, 'a round frees nothing of a fresh table'), '50', 'all values of a fresh table live');
 sql('DELETE FROM s.t WHERE id > 20');
 is(join('|', (gc(dry_run => 1))[ 0, 1 ]), '0|50', 'a dry run leaves dead rows alone: they refer to values');
 sql('VACUUM s.t');
-is(join('|', (gc(dry_run => 1))[ 0, 1 ]), '30|20', 'a dry run counts');
+is(join('|', (gc(dry_run => 1))[ 0, 1 ]), '30|20', 'a dry run counts what a round would free');
 is(join('|', (gc(dry_run => 1))[ 0, 1 ]), '30|20', 'a second dry run counts the same, so the first one freed nothing');
-is(frees(30, 'deleted and vacuumed'), '20', 'the others live');
+is(frees(30, 'values of rows that were deleted and vacuumed are freed'), '20', 'values of the other rows live after VACUUM and a round');
 
 # Fails without: prune() in heap.c.
 sql('DELETE FROM s.t WHERE id > 15');
-is(frees(5, 'deleted: the round removes dead rows'), '15', 'the others live');
+is(frees(5, 'a round removes dead rows itself and frees their values'), '15', 'values of the other rows live after a round that removed dead rows');
 sql('UPDATE s.t SET b = value(id + 100) WHERE id > 10');
-is(frees(5, 'updated'), '15', 'the new ones live');
+is(frees(5, 'values of updated rows are freed'), '15', 'the new values of updated rows live');
 sql('UPDATE s.t SET b = value(id) WHERE id > 10');
 sql('INSERT INTO s.t SELECT i, value(i) FROM generate_series(16, 20) AS i');
-is(frees(5, 'updated again'), '20', 'all live');
+is(frees(5, 'values of rows that were updated again are freed'), '20', 'new values and inserted ones live');
 intact('SELECT id, b FROM s.t', 20, 'values are intact after rounds that freed others');
 check_is_clean($node, 'the check finds nothing');
 
@@ -60,16 +60,16 @@ for my $round (1 .. 4)
 	gc();
 	sql('CHECKPOINT');
 }
-is(-s segment_file($node), $size, 'the store does not grow');
-intact('SELECT id, b FROM s.t', 20, 'after the reuse');
+is(-s segment_file($node), $size, 'freed space is used again: the store does not grow');
+intact('SELECT id, b FROM s.t', 20, 'values are intact after space was used again');
 check_is_clean($node, 'the check finds nothing after the reuse');
 
 my $freed_before = stat_of($node, 'gc_freed_blobs');
 sql('BEGIN; INSERT INTO s.t SELECT i, value(i) FROM generate_series(101, 110) AS i; ROLLBACK',
 	'BEGIN; SAVEPOINT p; INSERT INTO s.t VALUES (1, value(111)); ROLLBACK TO p; COMMIT',
 	'VACUUM s.t');
-frees(11, 'rolled back');
-is(stat_of($node, 'gc_freed_blobs') - $freed_before, 11, 'counted');
+frees(11, 'values of transactions and savepoints that were rolled back are freed');
+is(stat_of($node, 'gc_freed_blobs') - $freed_before, 11, 'the counter gc_freed_blobs grows by the freed values');
 session('BEGIN', 'INSERT INTO s.t SELECT i, value(i) FROM generate_series(1, 7) AS i');
 sql('CHECKPOINT');
 kill_everything($node);
@@ -80,28 +80,28 @@ frees(7, 'of a transaction that the server took with it');
 sql('CREATE TABLE s.t2 AS SELECT * FROM s.t', 'TRUNCATE s.t');
 is(frees(0, 'copies share their extents'), '20', 'shared extents live as long as one of the copies');
 sql('DROP TABLE s.t2');
-frees(20, 'dropped');
+frees(20, 'values of dropped tables are freed');
 
 # ---- refused ----
 
-fails_with($node, 'BEGIN; SELECT blobext_gc()', '25001', qr/transaction block/, 'in a block');
+fails_with($node, 'BEGIN; SELECT blobext_gc()', '25001', qr/transaction block/, 'blobext_gc() in a transaction block is refused');
 fails_with($node, 'DO $$ BEGIN PERFORM blobext_gc(); END $$', '25001', qr/from a function/,
-	'in a DO block');
+	'blobext_gc() in a DO block is refused');
 fails_with($node, 'CREATE FUNCTION s.f() RETURNS void LANGUAGE plpgsql AS
 	$$ DECLARE r record; BEGIN r := blobext_gc(); END $$; SELECT s.f()', '25001',
-	qr/from a function/, 'in an expression of a function');
+	qr/from a function/, 'blobext_gc() in an expression of a function is refused');
 fails_with($node, 'CREATE PROCEDURE s.p() LANGUAGE plpgsql AS $$ BEGIN COMMIT; PERFORM blobext_gc();
-	END $$; CALL s.p()', '25001', qr/from a function/, 'in a procedure');
+	END $$; CALL s.p()', '25001', qr/from a function/, 'blobext_gc() in a procedure is refused');
 fails_with($node, 'DECLARE c CURSOR WITH HOLD FOR SELECT blobext_gc()', '25001', qr/in a cursor/,
-	'in a cursor');
+	'blobext_gc() in a cursor is refused');
 fails_with($node, 'CREATE TABLE s.w (b blobstate, n bigint);
 	INSERT INTO s.w SELECT blob_store(value(i)), (SELECT freed_blobs + i - i FROM blobext_gc())
 	FROM generate_series(1, 2) AS i', '25001', qr/statement that writes/,
-	'where the statement has stored something');
+	'blobext_gc() is refused where the statement has stored something');
 fails_with($node, 'SET default_transaction_read_only = on; SELECT blobext_gc()', '25006', qr/read-only/,
-	'read only');
+	'blobext_gc() in a read-only transaction is refused');
 fails_with($node, "CREATE ROLE nobody; SET ROLE nobody; SELECT blobext_gc()", '42501', qr/denied/,
-	'without the privilege');
+	'blobext_gc() without the privilege is refused');
 
 # ---- containers ----
 # Fails without: blob_walk_datum() in mark.c (all but plain columns), is_scanned for 'm', unlogged tables
@@ -131,24 +131,24 @@ cmp_ok(sql(q(SELECT pg_relation_size(reltoastrelid) FROM pg_class
 my $stored = (gc(dry_run => 1))[0] + (gc(dry_run => 1))[1];
 sql('VACUUM');
 gc();
-intact('SELECT id, d FROM s.t', 3, 'domain');
-intact('SELECT id + 10, a[1] FROM s.t', 3, 'array');
-intact('SELECT id + 20, a[2] FROM s.t', 3, 'array, second element');
-intact('SELECT id + 30, da[1] FROM s.t', 3, 'domain over array');
-intact('SELECT id + 40, (c).b FROM s.t', 3, 'row');
-intact('SELECT id + 40, ((cc).c).b FROM s.t', 3, 'row in a row');
-intact('SELECT id + 40, ((cc).a)[1].b FROM s.t', 3, 'row in an array in a row');
-intact('SELECT id, b FROM s.part', 2, 'partition');
-intact('SELECT * FROM s.u', 1, 'unlogged table');
-intact('SELECT * FROM s.m', 1, 'materialized view');
-intact('SELECT i, a[i] FROM s.toasted, generate_series(1, 60) AS i', 60, 'TOAST');
-intact('SELECT 2, other FROM s.dropped', 1, 'beside a dropped column');
+intact('SELECT id, d FROM s.t', 3, 'a domain keeps its value');
+intact('SELECT id + 10, a[1] FROM s.t', 3, 'the first element of an array is kept');
+intact('SELECT id + 20, a[2] FROM s.t', 3, 'the second element of an array is kept');
+intact('SELECT id + 30, da[1] FROM s.t', 3, 'a domain over an array keeps its elements');
+intact('SELECT id + 40, (c).b FROM s.t', 3, 'a row type keeps its value');
+intact('SELECT id + 40, ((cc).c).b FROM s.t', 3, 'a row type in a row type keeps its value');
+intact('SELECT id + 40, ((cc).a)[1].b FROM s.t', 3, 'a row in an array in a row keeps its value');
+intact('SELECT id, b FROM s.part', 2, 'a partition keeps its values');
+intact('SELECT * FROM s.u', 1, 'an unlogged table keeps its value');
+intact('SELECT * FROM s.m', 1, 'a materialized view keeps its value');
+intact('SELECT i, a[i] FROM s.toasted, generate_series(1, 60) AS i', 60, 'an array in a TOAST table keeps its elements');
+intact('SELECT 2, other FROM s.dropped', 1, 'a value beside a dropped column is kept');
 check_is_clean($node, 'the check finds nothing after containers');
 my $live = (gc(dry_run => 1))[1];
 sql('ALTER TABLE s.part DETACH PARTITION s.part1');
-is(frees(0, 'DETACH PARTITION'), $live, 'all live');
+is(frees(0, 'a round after DETACH PARTITION frees nothing'), $live, 'the values of a detached partition live');
 sql('DROP TABLE s.part1');
-frees(2, 'DROP of a partition');
+frees(2, 'the values of a dropped partition are freed');
 
 # A type that keeps blobstate in an unknown form.
 sql(q(CREATE TYPE s.opaque), q(CREATE FUNCTION s.i(cstring) RETURNS s.opaque LANGUAGE internal
@@ -185,7 +185,7 @@ is($statistics, '1', 'statistics of an array can be read');
 is(sql(q(SELECT count(i) FROM pg_statistic_ext_data JOIN pg_statistic_ext ON oid = stxoid,
 	pg_mcv_list_items(stxdmcv) AS i WHERE stxname = 'x')), '3', 'common values of columns can be read from statistics');
 is(sql(q(SELECT count(*) FROM s.t WHERE a @> ARRAY[value(1)::blobstate]),
-	q(SELECT count(*) FROM s.e WHERE b = value(2)::blobstate AND id = 2)), "0\n0", 'planning works');
+	q(SELECT count(*) FROM s.e WHERE b = value(2)::blobstate AND id = 2)), "0\n0", 'queries whose values are in statistics are planned and answered');
 
 # ---- indexes ----
 # Fails without: levels above the leaves, or high keys, in btree.c.
@@ -206,7 +206,7 @@ is(sql('SET enable_seqscan = off', q(SELECT count(*) FROM generate_series(1, 800
 	LATERAL (SELECT FROM s.t WHERE b = s.key(i)::blobstate) AS found)), '816',
 	'the index finds what it should');
 sql('REINDEX INDEX s.i', 'DELETE FROM s.t', 'VACUUM s.t', 'REINDEX INDEX s.i');
-is(frees(500 - 500 + (gc(dry_run => 1))[0], 'after REINDEX'), '500', 'all keys are gone');
+is(frees(500 - 500 + (gc(dry_run => 1))[0], 'a round after REINDEX frees what the keys held'), '500', 'no value of a key lives after REINDEX');
 
 sql(q(CREATE TABLE s.a (a blobstate[])), q(CREATE INDEX ON s.a (a)),
 	q(CREATE TABLE s.x (id integer, b blobstate)), q(CREATE INDEX ON s.x ((ARRAY[b])) INCLUDE (b)),
@@ -237,7 +237,7 @@ like($holder->query_safe('FETCH 1 FROM c'), qr/^\\x/, 'the cursor still has its 
 $holder->query_safe('BEGIN; FETCH 1 FROM c; COMMIT');
 frees_nothing(qr/has an open cursor WITH HOLD/, 'after a FETCH in a transaction');
 $holder->query_safe('CLOSE ALL');
-frees(3, 'after CLOSE');
+frees(3, 'values of a held cursor are freed after CLOSE');
 $holder->query_safe('BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; ROLLBACK');
 frees(0, 'a cursor that was rolled back is none');
 $holder->query_safe('BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; COMMIT');
@@ -277,11 +277,11 @@ sub procedure_carries
 	frees_nothing(qr/runs a procedure or DO block that can commit/, $name);
 	sql('UPDATE s.flag SET go = true');
 	IPC::Run::finish($run);
-	is($err, '', "$name: ends well");
+	is($err, '', "$name: the call ends without an error");
 	intact('SELECT * FROM s.t2', 1, "$name: what it carried is stored");
-	frees(0, "$name: and stays");
+	frees(0, "$name: a stored value is kept after the call");
 	sql('DROP TABLE s.t2');
-	frees(1, "$name: and goes");
+	frees(1, "$name: the value of the dropped table is freed");
 	return;
 }
 
@@ -303,11 +303,11 @@ my $import = session('BEGIN ISOLATION LEVEL REPEATABLE READ', "SET TRANSACTION S
 sql('DELETE FROM s.t', 'VACUUM s.t');
 frees_nothing(qr/process \d+ (holds an older snapshot|has been in a transaction)/, 'old snapshots');
 $export->query_safe('COMMIT');
-is($_->query_safe('SELECT count(*) FROM s.t WHERE b::bytea = value(id)'), '2', 'a reader of old rows')
+is($_->query_safe('SELECT count(*) FROM s.t WHERE b::bytea = value(id)'), '2', 'a reader with an old snapshot still reads the deleted rows')
   foreach $reader, $import;
 $_->query_safe('COMMIT') foreach $reader, $import;
 sql('VACUUM s.t');
-frees(2, 'without them');
+frees(2, 'the values are freed when the old snapshots are gone');
 
 # A transaction without a snapshot. Fails without: excludeXmin0 = false.
 my $idle = session('BEGIN', 'SELECT 1');
@@ -323,7 +323,7 @@ is($temporary->query_safe('SELECT live_blobs, skipped_reason FROM blobext_gc()')
 	'the session itself can collect');
 is($temporary->query_safe('SELECT count(*) FROM mine WHERE b::bytea = value(id)'), '2', 'the values of a temporary table live');
 $temporary->query_safe('DROP TABLE mine');
-frees(2, 'without it');
+frees(2, 'values of a dropped temporary table are freed');
 
 # Fails without: blob_gc_transaction_runs() instead of waiting for locks of virtual transactions.
 sql('CREATE TABLE s.p (id integer, b blobstate)',
@@ -428,9 +428,9 @@ sql('SELECT pg_cancel_backend(pid) FROM blobext_gc_status');
 like((gc_result($gc))[1], qr/canceling statement/, 'the collector can be cancelled');
 like(sql('SELECT phase, pid, skipped_reason FROM blobext_gc_status'),
 	qr/^idle\|\|canceling statement/, 'the status says that the collector was cancelled');
-is((gc(dry_run => 1))[0], '4', 'nothing was freed');
+is((gc(dry_run => 1))[0], '4', 'a cancelled round has freed nothing');
 sql('SET maintenance_work_mem = 1024', 'SELECT 1');
-frees(4, 'the next round does');
+frees(4, 'the round after a cancelled one frees the values');
 
 # ---- logical slots ----
 # Fails without: blob_gc_wait_for_slots().
@@ -459,8 +459,8 @@ sql('DELETE FROM s.u WHERE id > 2', 'VACUUM s.u');
 frees(3, 'right before a crash');
 kill_everything($node);
 $node->start;
-frees(0, 'after the crash they are still free');
-intact('SELECT * FROM s.u', 2, 'after the crash');
+frees(0, 'values that were freed before a crash stay free after it');
+intact('SELECT * FROM s.u', 2, 'values that were not freed before a crash are intact');
 check_is_clean($node, 'the check finds nothing after the crash');
 SKIP:
 {

@@ -49,7 +49,7 @@ sub failing
 	my ($statement, $like) = @_;
 	return sub {
 		my ($result, $out, $error) = $node->psql('postgres', $statement);
-		like($error, $like, 'the statement fails');
+		like($error, $like, 'the statement of the transaction to be aborted fails');
 	};
 }
 
@@ -145,7 +145,7 @@ sql("COMMIT PREPARED 'later'");
 frees(0, 'a prepared transaction that has committed keeps what it has stored');
 intact('SELECT id, b FROM s.t', 30, 'all values that were committed are intact');
 sql('DELETE FROM s.t WHERE id > 100');
-frees(10, 'deleted rows');
+frees(10, 'values of deleted rows are freed beside those of aborted transactions');
 
 # Rows of a running transaction stay; those behind a savepoint that it has rolled back to do not.
 my $running = session('BEGIN', 'INSERT INTO s.t SELECT i, value(i) FROM generate_series(31, 35) AS i',

@@ -57,9 +57,9 @@ sub runs
 	my $before = last_round();
 	my ($result, $out, $error) = $node->psql('postgres', $statement);
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($error, '', $name // $statement);
-	like($out, $like, ($name // $statement) . ': result');
-	isnt(last_round(), $before, ($name // $statement) . ': a round');
+	is($error, '', ($name // $statement) . ': it ends without an error');
+	like($out, $like, ($name // $statement) . ': the result is that of a round');
+	isnt(last_round(), $before, ($name // $statement) . ': a round has run');
 	return;
 }
 
@@ -94,12 +94,12 @@ sub execute_with
 }
 
 my ($rows, $error) = execute_with('SELECT live_blobs FROM blobext_gc($1)', 'true');
-is(($error // '') . $rows->[0][0], '2', 'extended protocol with a parameter');
+is(($error // '') . $rows->[0][0], '2', 'blobext_gc() runs in the extended protocol with a parameter');
 ($rows, $error) = $client->extended('SELECT freed_blobs, live_blobs FROM blobext_gc()', [1], 0);
 is(($error // '') . unpack('H*', join '', @{ $rows->[0] // [] }), '00000000000000000000000000000002',
-	'extended protocol, binary');
+	'blobext_gc() runs in the extended protocol with a binary result');
 ($rows, $error) = $client->extended('SELECT * FROM blobext_gc()', [0], 1);
-is(($error // '') . $rows->[0][2], '2', 'extended protocol, row limit');
+is(($error // '') . $rows->[0][2], '2', 'blobext_gc() runs in the extended protocol with a row limit');
 # PostgreSQL 18 takes the second Execute of a portal for a part of a pipeline, and leaves a transaction open
 # that such a statement has ended: the next one on this connection is an error of the server's.
 $client->close;
@@ -113,8 +113,8 @@ sub refused
 	my $before = last_round();
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	fails_with($node, $statement, $state // '0A000', $like // qr/must be all that its statement does/,
-		$name // $statement);
-	is(last_round(), $before, ($name // $statement) . ': no round');
+		($name // $statement) . ': it is refused');
+	is(last_round(), $before, ($name // $statement) . ': no round has run');
 	return;
 }
 

@@ -173,10 +173,10 @@ cancel_when('DETACH CONCURRENTLY waits, and is cancelled',
 $older->query_safe('COMMIT');
 is(sql(q(SELECT inhdetachpending FROM pg_inherits WHERE inhrelid = 's.p1'::regclass)), 't',
 	'DETACH CONCURRENTLY: half done');
-frees(0, 'half detached');
-intact('SELECT * FROM s.p1', 5, 'half detached: its values');
+frees(0, 'a partition that is half detached loses no value');
+intact('SELECT * FROM s.p1', 5, 'the values of a half detached partition are whole');
 sql('DELETE FROM s.p1 WHERE id < 7', 'VACUUM s.p1');
-frees(2, 'half detached: what was deleted there');
+frees(2, 'what was deleted in a half detached partition is freed');
 
 # It ends, and the partition's values move to a table that has been scanned, while the collector
 # stands between the two.  Fails without: the same; the comparison in mark_root() together with the
@@ -203,9 +203,9 @@ sub detached_in_time
 
 # (FINALIZE waits for old snapshots, so for the collector's.)
 detached_in_time('FINALIZE', qr/^gave way to process/, 'ALTER TABLE s.p DETACH PARTITION s.p1 FINALIZE');
-intact('SELECT * FROM s.p UNION ALL SELECT * FROM s.p1', 8, 'FINALIZE: all values');
+intact('SELECT * FROM s.p UNION ALL SELECT * FROM s.p1', 8, 'FINALIZE beside a round leaves all values whole');
 detached_in_time('DETACH CONCURRENTLY', qr/^$/, 'ALTER TABLE s.p DETACH PARTITION s.p2 CONCURRENTLY');
-intact('SELECT * FROM s.p1 UNION ALL SELECT * FROM s.p2', 8, 'DETACH CONCURRENTLY: all values');
+intact('SELECT * FROM s.p1 UNION ALL SELECT * FROM s.p2', 8, 'DETACH CONCURRENTLY beside a round leaves all values whole');
 detached_in_time('ATTACH', qr/^$/,
 	'ALTER TABLE s.p ATTACH PARTITION s.p1 FOR VALUES FROM (0) TO (10)');
 detached_in_time('DETACH CONCURRENTLY and DROP', qr/was dropped meanwhile|created or changed meanwhile/,
@@ -268,7 +268,7 @@ check_is_clean($node, 'concurrent builds: the check finds nothing');
 
 # ---- rounds by hand begin again ----
 # A round gives way to commands, and a slot that begins ends it; blobext_gc() begins again, until a round is complete, or
-# gc_wait_timeout has passed.  Seen to fail without the loop in collect() of src/sql/collect.c: no round begins again.
+# gc_wait_timeout has passed.  Seen to fail without the loop in collect() of src/sql/administration/collect.c: no round begins again.
 
 clean();
 table('t', 10);

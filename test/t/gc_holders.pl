@@ -277,7 +277,7 @@ sub forgotten
 	{
 		my ($text, $expected) = ref $statement ? @$statement : ($statement, undef);
 		my ($rows, $error) = $client->query($text);
-		like($error // '', $expected // qr/^$/, "$name: $text");
+		like($error // '', $expected // qr/^$/, "$name: the answer to $text is as expected");
 	}
 	sql('DROP TABLE s.t');
 	frees(1, $name);
@@ -285,10 +285,10 @@ sub forgotten
 	return;
 }
 
-forgotten('procedure', 'CALL s.p(NULL)', 'CALL s.p(NULL)');
-forgotten('procedure that fails', [ 'CALL s.fails(NULL)', qr/on purpose/ ]);
-forgotten('procedure whose COMMIT fails', [ 'CALL s.fails_to_commit(NULL)', qr/duplicate key/ ]);
-forgotten('error that is caught', q(DO $$ DECLARE v blobstate; BEGIN CALL s.p(v);
+forgotten('a value that a procedure returned', 'CALL s.p(NULL)', 'CALL s.p(NULL)');
+forgotten('a value of a procedure that fails', [ 'CALL s.fails(NULL)', qr/on purpose/ ]);
+forgotten('a value of a procedure whose COMMIT fails', [ 'CALL s.fails_to_commit(NULL)', qr/duplicate key/ ]);
+forgotten('a value of an error that is caught', q(DO $$ DECLARE v blobstate; BEGIN CALL s.p(v);
 	BEGIN CALL s.fails(v); EXCEPTION WHEN OTHERS THEN NULL; END; COMMIT; END $$));
 forgotten('procedure in a block', 'BEGIN', [ 'CALL s.p(NULL)', qr/invalid transaction termination/ ],
 	'ROLLBACK');

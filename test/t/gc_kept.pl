@@ -68,15 +68,15 @@ sql('CREATE TABLE s.copy AS SELECT * FROM s.t WHERE false', 'INSERT INTO s.copy 
 frees(0, 'a value has a copy');
 is(sql('SELECT kept_blobs FROM blobext_gc_status'), '90', 'a value that another row has is not counted');
 sql('UPDATE s.t SET id = id WHERE id > 100');
-frees(0, 'rows were updated');
+frees(0, 'a round frees nothing whose rows were only updated');
 is(sql('SELECT kept_blobs FROM blobext_gc_status'), '90', 'values that the new versions of rows have are not counted');
 sql('UPDATE s.t SET b = value(id + 1000) WHERE id > 100');
-frees(0, 'values were replaced');
+frees(0, 'a round frees no replaced value that is kept');
 is(sql('SELECT kept_blobs FROM blobext_gc_status'), '95', 'values that were replaced are counted');
 
 # Several passes add up.
-is((gc(settings => [ 'blobext.gc_work_mem = 64' ]))[2], '', 'a round of several passes');
-is(sql('SELECT kept_blobs FROM blobext_gc_status'), '95', 'passes add up');
+is((gc(settings => [ 'blobext.gc_work_mem = 64' ]))[2], '', 'a round of several passes is not skipped');
+is(sql('SELECT kept_blobs FROM blobext_gc_status'), '95', 'several passes count as many kept values as one');
 
 # A read-only role of the monitoring sees it.
 sql('CREATE ROLE watcher IN ROLE pg_monitor', 'CREATE ROLE stranger');

@@ -21,7 +21,7 @@ use lib $FindBin::RealBin;
 use BlobTest;
 use GcTest;
 
-my $unit = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run_tap';
+my $unit = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run tap';
 my $node = blob_cluster('main', conf => "autovacuum = off\n");
 gc_use($node);
 

@@ -37,7 +37,7 @@ sub prepared
 	my $xid = sql('SELECT transaction FROM pg_prepared_xacts');
 	frees_nothing(qr/prepared transaction $xid has created or changed relation \d+/, $name);
 	sql("COMMIT PREPARED 'x'");
-	frees(0, "$name: committed");
+	frees(0, "$name: a round after COMMIT PREPARED frees nothing");
 	intact($query, 1, "$name: the value is there");
 	return;
 }
@@ -58,18 +58,18 @@ sql("BEGIN; CREATE TABLE s.p (id, b) AS SELECT 1, value(1)::blobstate; PREPARE T
 $node->restart;
 frees_nothing(qr/prepared transaction \d+ has created or changed relation/, 'after a restart');
 sql("ROLLBACK PREPARED 'x'");
-frees(1, 'rolled back');
+frees(1, 'the value of a prepared transaction that was rolled back is freed');
 # Fails without: leave_out_recovered() in quiesce.c.
 sql('CREATE TABLE s.t (id integer, b blobstate)',
 	"BEGIN; INSERT INTO s.t VALUES (1, value(1)); PREPARE TRANSACTION 'x'");
 kill_everything($node);
 $node->start;
-is(frees(0, 'a row of a recovered transaction'), '1', 'lives');
+is(frees(0, 'a round frees nothing of a recovered transaction'), '1', 'the value of a recovered transaction lives');
 sql("COMMIT PREPARED 'x'");
-intact('SELECT * FROM s.t', 1, 'a row of a recovered transaction');
+intact('SELECT * FROM s.t', 1, 'the value of a recovered transaction is there after its commit');
 
 # ---- several passes ----
-# A pass is good for 32 MB.  Fails without: the loop of collect() in gc.c going on after the first
+# A pass is good for 32 MB.  Fails without: the loop of collect() in round.c going on after the first
 # range.
 
 clean();
@@ -79,10 +79,10 @@ sql('CREATE FUNCTION s.large(i integer) RETURNS bytea LANGUAGE sql IMMUTABLE AS
 	'INSERT INTO s.t SELECT i, s.large(i) FROM generate_series(1, 18) AS i',
 	'DELETE FROM s.t WHERE id % 3 = 0', 'VACUUM s.t');
 my ($freed, $live, $reason) = gc(settings => ["blobext.gc_work_mem = '1kB'"]);
-is("$freed|$live|$reason", '6|12|', 'several passes');
+is("$freed|$live|$reason", '6|12|', 'a round of several passes frees what one would');
 cmp_ok(sql('SELECT relations_total FROM blobext_gc_status'), '>=', 4 * 3,
-	'each reads all tables and statistics');
-is(sql('SELECT count(*) FROM s.t WHERE b::bytea = s.large(id)'), '12', 'the others are intact');
+	'each of several passes reads all tables and statistics');
+is(sql('SELECT count(*) FROM s.t WHERE b::bytea = s.large(id)'), '12', 'the other values are intact after several passes');
 check_is_clean($node, 'the check finds nothing');
 
 # ---- forms of values ----
@@ -108,13 +108,15 @@ for my $more (100, 3000, 9000, 2500)
 		"BEGIN; UPDATE s.g SET b = blob_append(b, convert_to(repeat('y', 5000), 'UTF8')); ROLLBACK",
 		'VACUUM s.g');
 	my (undef, undef, $why) = gc();
-	is($why, '', "grown by $more");
+	is($why, '', "a round among values grown by $more is not skipped");
 	sql('CHECKPOINT', 'CREATE TABLE s.overwrite AS SELECT value(100 + i)::blobstate AS b
 		FROM generate_series(1, 30) AS i', 'DROP TABLE s.overwrite');
 	grown("grown by $more: all versions");
 }
+# The rest of the last loop goes first.
+gc();
 sql('DELETE FROM s.old', 'VACUUM s.old');
-cmp_ok((gc())[0], '>=', 0, 'old versions go');
+cmp_ok(sql('SELECT freed_bytes FROM blobext_gc()'), '>', 0, 'what only old versions had is freed');
 grown('the last versions stay');
 check_is_clean($node, 'the check finds nothing after growth');
 sql('DROP TABLE s.g, s.old');
@@ -135,21 +137,21 @@ sql('CREATE TABLE s.wide (id integer, ' . join(', ', map { "$_ blobstate" } @col
 	'INSERT INTO s.inline SELECT i, value(i) FROM generate_series(1, 3) AS i');
 my ($chunks) = sql(q(SELECT reltoastrelid::regclass FROM pg_class WHERE oid = 's.wide'::regclass));
 cmp_ok(sql("SELECT count(DISTINCT chunk_id) FROM $chunks"), '>=', 10, 'descriptors are in TOAST');
-frees(0, 'descriptors in TOAST');
+frees(0, 'a round frees nothing whose descriptors are in TOAST');
 intact('SELECT * FROM (VALUES ' . join(', ', map { "($_, (SELECT b$_ FROM s.wide))" } 1 .. 20)
-	. ') AS v', 20, 'descriptors in TOAST');
+	. ') AS v', 20, 'values whose descriptors are in TOAST are intact');
 
 # The chunks of a dead row are gone. Fails without: PG_CATCH in mark_toasted_tuple() (an error).
 sql('UPDATE s.wide SET id = 2, b1 = value(21), b2 = NULL', 'DELETE FROM s.wide', "VACUUM $chunks");
 is(sql("SELECT count(*) FROM $chunks"), '0', 'chunks of a dead row are gone');
 sql('CREATE EXTENSION pageinspect');
 is(sql(q(SELECT count(*) FROM heap_page_items(get_raw_page('s.wide', 0)) WHERE lp_flags = 1)), '2',
-	'the row is not');
+	'the row whose chunks are gone is still there');
 my (undef, undef, $dead_reason) = gc();
-is($dead_reason, '', 'that does not hinder');
+is($dead_reason, '', 'a row whose chunks are gone does not hinder a round');
 sql('VACUUM s.wide');
-frees(0, 'all was freed before');
-is((gc())[1], '0', 'nothing lives');
+frees(0, 'the round before has freed what the row had');
+is((gc())[1], '0', 'no value lives after the row');
 
 # ---- kinds of tables ----
 # Fails without: each of the cases of blob_walk_datum() (domain, range, multirange).
@@ -165,12 +167,12 @@ sql(q(CREATE TYPE s.c AS (n integer, b blobstate)), q(CREATE DOMAIN s.d AS s.c),
 		ARRAY[ROW(2, value(11)::blobstate)::s.c::s.d], value(12), s.r(v.b, v.b, '[]'),
 		s.mr(s.r(w.b, w.b, '[]')) FROM s.v, s.v AS w WHERE v.id = 1 AND w.id = 2),
 	q(DELETE FROM s.v), q(VACUUM s.v));
-is(frees(2, 'domains, ranges'), '5', 'live');
-intact('SELECT id, (d).b FROM s.t', 1, 'domain over a row');
+is(frees(2, 'a round frees only values that no domain and no range holds'), '5', 'values in domains and ranges live');
+intact('SELECT id, (d).b FROM s.t', 1, 'a domain over a row type keeps its value');
 intact('SELECT id + 1, (dd[1]).b FROM s.t', 1, 'domain over an array of domains over rows');
-intact('SELECT id + 2, b FROM s.t', 1, 'domain over a domain');
-intact('SELECT 1, lower(r) FROM s.t', 1, 'range');
-intact('SELECT 2, lower(m) FROM s.t', 1, 'multirange');
+intact('SELECT id + 2, b FROM s.t', 1, 'a domain over a domain keeps its value');
+intact('SELECT 1, lower(r) FROM s.t', 1, 'a bound of a range is kept');
+intact('SELECT 2, lower(m) FROM s.t', 1, 'a bound of a multirange is kept');
 
 # A default of a new column, which old rows get from the catalog. Fails without: mark_missing_values()
 # together with columns that a tuple is too short for in mark_tuple() (either sees them).
@@ -183,9 +185,9 @@ sql(q(CREATE TYPE s.c AS (n integer, b blobstate)), q(CREATE TABLE s.src (c s.c)
 	q(ALTER TABLE s.t ADD COLUMN c s.c DEFAULT s.f()), q(DROP FUNCTION s.f() CASCADE),
 	q(TRUNCATE s.src));
 is(sql(q(SELECT count(*) FROM pg_attribute WHERE attrelid = 's.t'::regclass AND atthasmissing)), '1',
-	'a missing value');
-frees(0, 'a missing value');
-intact('SELECT 1, (c).b FROM s.t', 1, 'a missing value');
+	'the catalog holds the default of a new column as a missing value');
+frees(0, 'a round frees nothing that is a missing value');
+intact('SELECT 1, (c).b FROM s.t', 1, 'the missing value of an old row is intact');
 
 # The default of a column of the type itself: the table is rewritten, the rows share a value, and the
 # catalog has none.  Fails without: mark_tuple() (as much does).
@@ -218,16 +220,16 @@ sql(q(CREATE TABLE s.t (id integer, b blobstate)),
 	q(INSERT INTO s.t SELECT i, value(i) FROM generate_series(1, 4) AS i),
 	q(CREATE MATERIALIZED VIEW s.m AS SELECT * FROM s.t), q(CREATE UNIQUE INDEX ON s.m (id)),
 	q(DELETE FROM s.t WHERE id = 1), q(VACUUM s.t));
-frees(0, 'materialized view');
-intact('SELECT * FROM s.m', 4, 'materialized view');
+frees(0, 'a round frees nothing that a materialized view holds');
+intact('SELECT * FROM s.m', 4, 'a materialized view keeps values whose rows were deleted');
 sql('CREATE INDEX ON s.m (b)', 'REFRESH MATERIALIZED VIEW CONCURRENTLY s.m', 'VACUUM s.m');
-frees(1, 'REFRESH CONCURRENTLY');
-intact('SELECT * FROM s.m', 3, 'REFRESH CONCURRENTLY');
+frees(1, 'a round after REFRESH CONCURRENTLY frees the value that it removed');
+intact('SELECT * FROM s.m', 3, 'a materialized view keeps its values after REFRESH CONCURRENTLY');
 sql('DELETE FROM s.t WHERE id = 2', 'VACUUM s.t', 'REFRESH MATERIALIZED VIEW s.m');
-frees(1, 'REFRESH');
+frees(1, 'a round after REFRESH frees the value that it removed');
 sql('REFRESH MATERIALIZED VIEW s.m WITH NO DATA');
-frees(0, 'WITH NO DATA');
-intact('SELECT * FROM s.t', 2, 'the table');
+frees(0, 'REFRESH WITH NO DATA loses no value that the table has');
+intact('SELECT * FROM s.t', 2, 'the values of the table are intact after REFRESH WITH NO DATA');
 
 # A relation without storage here does not hinder.  Fails without: has_storage() in
 # is_foreign_temporary().
@@ -241,7 +243,7 @@ sql(q(CREATE FOREIGN DATA WRAPPER s_fdw), q(CREATE SERVER s_server FOREIGN DATA 
 	q(INSERT INTO s.part VALUES (1, value(1))));
 session('CREATE TEMPORARY VIEW v AS SELECT * FROM s.t',
 	'CREATE TYPE pg_temp.c AS (b blobstate)');
-is(frees(0, 'relations without storage'), '4', 'do not hinder');
+is(frees(0, 'relations without storage do not hinder a round'), '4', 'values beside relations without storage live');
 sql('DROP FOREIGN DATA WRAPPER s_fdw CASCADE');
 
 # Unlogged tables, temporary tables of a session that a crash has ended.
@@ -255,8 +257,8 @@ sql('CHECKPOINT');
 kill_everything($node);
 $node->start;
 forget_sessions();
-isnt(sql(q(SELECT count(*) FROM pg_class WHERE relname = 'temporary')), '0', 'left over');
-is(frees(8, 'a crash: unlogged and temporary tables'), '0', 'nothing lives');
+isnt(sql(q(SELECT count(*) FROM pg_class WHERE relname = 'temporary')), '0', 'the crashed session has left its temporary table in the catalog');
+is(frees(8, 'values of unlogged and temporary tables are freed after a crash'), '0', 'no value of unlogged and temporary tables lives after a crash');
 my $owner = session('CREATE TEMPORARY TABLE mine (b blobstate)');
 is($owner->query_safe('SELECT count(*) FROM s.u'), '0', 'the schema is taken over');
 $owner->query_safe('DROP TABLE mine');
@@ -281,7 +283,7 @@ sub item_keeps
 	sql("SELECT bt_index_parent_check('$_', true)") foreach @indexes;
 	sql('DELETE FROM s.t WHERE id = 2', 'VACUUM s.t', 'VACUUM s.t');
 	my (undef, undef, $why) = gc();
-	is($why, '', "$name: after VACUUM");
+	is($why, '', "$name: a round after VACUUM is not skipped");
 	is((gc())[1], sql('SELECT count(DISTINCT e.first_page) FROM s.t, blob_extents(b) AS e
 		WHERE extent_no = 0') + sql('SELECT count(DISTINCT e.first_page) FROM s.t,
 		blob_extents(a[1]) AS e WHERE extent_no = 0 AND NOT a[1] IS NULL AND NOT EXISTS (SELECT FROM

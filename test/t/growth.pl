@@ -9,7 +9,7 @@
 # BLOBEXT_GROWTH_ROUNDS (2) rounds for each of BLOBEXT_GROWTH_SETTINGS (all; blanks between).
 #
 # That the test can fail: with a comparison in blob_map_claim() that lets every session win, "two
-# sessions" and all rounds do; with a replay_claim() that does nothing, "a claim that is replayed"
+# sessions" and all rounds do; with a raise_mark() that does nothing, "a claim that is replayed"
 # does.
 use strict;
 use warnings;
@@ -168,7 +168,7 @@ sub round
 	check_is_clean($node, "$name: the check finds nothing");
 	$node->safe_psql('postgres', 'VACUUM g');
 	is($node->safe_psql('postgres', 'SELECT skipped_reason IS NULL FROM blobext_gc()'), 't',
-		"$name: a collection");
+		"$name: a round after the crash is not skipped");
 	is($node->safe_psql('postgres', $different), '', "$name: rows are whole after a collection");
 	check_is_clean($node, "$name: the check after a collection");
 	return;
@@ -179,7 +179,7 @@ foreach my $name (split / /, $ENV{BLOBEXT_GROWTH_SETTINGS} // join(' ', sort key
 	my $cuts_power = $name =~ /^power/;
 	if ($cuts_power && !$small)
 	{
-		note("no file system whose power can be cut: \"$name\" left out, see test/run_tap");
+		note("no file system whose power can be cut: \"$name\" left out, see test/run tap");
 		next;
 	}
 	local $PostgreSQL::Test::Utils::tmp_check = $PostgreSQL::Test::Utils::tmp_check;

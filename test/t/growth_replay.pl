@@ -59,7 +59,7 @@ sub is_whole
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return is($node->safe_psql($database // 'postgres', q(SELECT kind FROM g WHERE b::bytea <> o
 		OR sha256(b) <> sha256(o) OR length(b) <> length(o)
-		OR (SELECT sum(bytes) FROM blob_extents(b)) <> length(o))), '', "$name: values");
+		OR (SELECT sum(bytes) FROM blob_extents(b)) <> length(o))), '', "$name: values are as the bytea beside them");
 }
 
 sub map_of
@@ -91,14 +91,14 @@ foreach my $level ('minimal', 'replica')
 	my $records = $node->safe_psql('postgres', qq(SELECT string_agg(DISTINCT record_type, ' ')
 		FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
 		WHERE resource_manager = 'blobext'));
-	like($records, qr/CLAIM.*TRIM/, "$level: records: $records");
+	like($records, qr/CLAIM.*TRIM/, "$level: the WAL has CLAIM and TRIM: $records");
 	like(rests($node), qr/^[1-9]\d*\|[1-9]\d*$/, "$level: rests in the datum, and on pages");
 	my $map = map_of($node);
 	kill_everything($node);
 	$node->start;
 	is(map_of($node), $map, "$level: the map is the same after a crash");
 	is_whole($node, "$level: after a crash");
-	check_is_clean($node, "$level: the check after a crash");
+	check_is_clean($node, "$level: the check finds nothing after a crash");
 
 	# Pages that were cut off are free, pages that were kept are not.
 	make($node, 'again');
@@ -106,12 +106,12 @@ foreach my $level ('minimal', 'replica')
 	$node->safe_psql('postgres', q(UPDATE g SET b = blob_append(b, x), o = o || x
 		FROM bytes(6000, 'once more') AS x; DELETE FROM g WHERE id % 3 = 0; VACUUM g));
 	is($node->safe_psql('postgres', 'SELECT skipped_reason IS NULL FROM blobext_gc(); CHECKPOINT'),
-		't', "$level: a collection");
+		't', "$level: a round after the crash is not skipped");
 	make($node, 'reused');
 	is_whole($node, "$level: grown once more, collected");
-	check_is_clean($node, "$level: the check after that");
+	check_is_clean($node, "$level: the check finds nothing after space was used again");
 	$node->stop;
-	unlike(slurp_file($node->logfile), qr/PANIC|terminated by signal 1?1|TRAP/, "$level: no PANIC");
+	unlike(slurp_file($node->logfile), qr/PANIC|terminated by signal 1?1|TRAP/, "$level: the server's log has no PANIC and no crash");
 	$node->clean_node;
 }
 
@@ -131,8 +131,8 @@ $primary->safe_psql('postgres', q(UPDATE g SET b = blob_append(b, x), o = o || x
 $primary->wait_for_catchup($standby);
 is_whole($standby, 'standby');
 is(map_of($standby), map_of($primary), 'standby: the map is the same');
-check_is_clean($standby, 'standby: the check');
-is(rests($standby), rests($primary), 'standby: rests');
+check_is_clean($standby, 'standby: the check finds nothing');
+is(rests($standby), rests($primary), 'standby: the rests are those of the primary');
 kill_everything($standby);
 $standby->start;
 make($primary, 'later');
@@ -148,7 +148,7 @@ $standby->safe_psql('postgres', q(UPDATE g SET b = blob_append(b, x), o = o || x
 make($standby, 'promoted');
 is_whole($standby, 'promoted');
 no_page_is_shared($standby, 'promoted: no page is shared', 'g');
-check_is_clean($standby, 'promoted: the check');
+check_is_clean($standby, 'promoted: the check finds nothing');
 
 # ---- a dump ----
 
@@ -156,11 +156,11 @@ my $dump = $standby->basedir . '/dump';
 foreach my $format ('plain', 'custom')
 {
 	$standby->command_ok([ 'pg_dump', "-F$format", '-f', "$dump.$format", '-d',
-			$standby->connstr('postgres') ], "pg_dump, $format");
+			$standby->connstr('postgres') ], "$format: a standby can be dumped");
 	$standby->safe_psql('postgres', "CREATE DATABASE $format");
 	my @restore = $format eq 'plain' ? ('psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-f', "$dump.$format")
 	  : ('pg_restore', '--exit-on-error', "$dump.$format");
-	$standby->command_ok([ @restore, '-d', $standby->connstr($format) ], "restored, $format");
+	$standby->command_ok([ @restore, '-d', $standby->connstr($format) ], "$format: the dump is restored in another database");
 	my $digest = 'SELECT count(*), md5(string_agg(encode(sha256(b), $$hex$$), $$ $$ ORDER BY id)) FROM g';
 	is($standby->safe_psql($format, $digest), $standby->safe_psql('postgres', $digest),
 		"dump, $format: the same values");

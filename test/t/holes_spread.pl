@@ -18,7 +18,7 @@ use BlobTest;
 use constant EXTENT => 2000;	# pages
 use constant SURPLUS => 90 * EXTENT;
 
-my $unit_dir = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run_tap';
+my $unit_dir = $ENV{BLOBEXT_UNIT_DIR} // die 'BLOBEXT_UNIT_DIR: use test/run tap';
 my $node = blob_cluster('spread', streaming => 1, create => 0,
 	conf => "autovacuum = off\ncheckpoint_timeout = 1h\nmax_wal_size = 4GB\nwal_keep_size = 1GB\n"
 	  . "blobext.keep_free = 0\nblobext.autogc_naptime = 1s\nblobext.autogc_interval = 1d\n"

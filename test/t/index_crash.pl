@@ -6,7 +6,7 @@
 # index, VACUUM.  In the second load no transaction that has stored content commits, since its
 # commit would sync the content of all others in the same file.  A transaction without content
 # commits, so that the WAL with their keys is flushed.  In the middle of that all server processes
-# are killed at one moment; or, if run_tap was started by root, the power of the file system is cut,
+# are killed at one moment; or, if test/run tap was started by root, the power of the file system is cut,
 # so that content that was not synced is lost.  After recovery the indexes hold keys of transactions
 # that never ended.  Then
 #
@@ -214,7 +214,7 @@ sub orders_agree
 		"$list (SELECT id FROM $table ORDER BY $bytes OFFSET 0) s");
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($rows{indexscan}, $oracle, "$label: $table by its index, " . (() = $oracle =~ /\d+/g) . ' rows');
-	is($rows{sort}, $oracle, "$label: $table sorted");
+	is($rows{sort}, $oracle, "$label: a sort of $table gives the order of bytea");
 	return;
 }
 
@@ -224,9 +224,9 @@ sub check
 
 	foreach my $index (@indexes)
 	{
-		query_is($node, "SELECT bt_index_check('$index', true)", '', "$label: $index, pages");
+		query_is($node, "SELECT bt_index_check('$index', true)", '', "$label: amcheck finds the pages of $index sound");
 		query_is($node, "SELECT bt_index_parent_check('$index', true, true)", '',
-			"$label: $index, levels");
+			"$label: amcheck finds the levels of $index sound");
 	}
 	orders_agree($node, 'direct', 'b', 'b::bytea', $label);
 	orders_agree($node, 'second', 'g, b', 'g, b::bytea', $label);
@@ -237,7 +237,7 @@ sub check
 	query_is($node, 'SELECT accepted()', '0', "$label: no value is accepted twice");
 	query_is($node, "SELECT count(*) FROM (SELECT b FROM direct UNION ALL SELECT b FROM second
 		UNION ALL SELECT b FROM parts UNION ALL SELECT unnest(b) FROM lists) s
-		WHERE sha256(b::bytea) <> sha256(b)", '0', "$label: contents");
+		WHERE sha256(b::bytea) <> sha256(b)", '0', "$label: each value has the content of its digest");
 	check_is_clean($node, "$label: blobext_check() finds nothing");
 	return;
 }
@@ -249,7 +249,7 @@ sub run_round
 	my $pid = start_clients($node, "${round}_first", '-c', $clients, '-T', 1 + int(rand(2)), write_scripts(%first));
 
 	waitpid($pid, 0);
-	is($?, 0, "$label: load");
+	is($?, 0, "$label: the load before the crash meets no error");
 	my @pids = (
 		start_clients($node, "${round}_last", '-c', $clients, '-T', 60, write_scripts(%last)),
 		start_clients($node, "${round}_ticks", '-c', 1, '-T', 60, write_scripts(%ticks)));
@@ -270,7 +270,7 @@ foreach my $name (split / /, $ENV{BLOBEXT_CRASH_SETTINGS} // 'kill power_minimal
 	my $cuts_power = $name =~ /^power/;
 	if ($cuts_power && !$small)
 	{
-		note("no file system whose power can be cut: \"$name\" left out, see test/run_tap");
+		note("no file system whose power can be cut: \"$name\" left out, see test/run tap");
 		next;
 	}
 	srand($seed);

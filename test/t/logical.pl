@@ -74,7 +74,7 @@ sub agree
 		my $rows = "SELECT id, digest, encode(sha256(b::bytea), 'hex') = digest, octet_length(b)
 			FROM $table ORDER BY id";
 		my $here = $publisher->safe_psql('postgres', $rows);
-		is($subscriber->safe_psql('postgres', $rows), $here, "$name: $table");
+		is($subscriber->safe_psql('postgres', $rows), $here, "$name: the subscriber's $table has the rows of the publisher");
 		unlike($here, qr/\|f\|/, "$name: $table has what was stored");
 		next if $table eq 'to_bytea';
 		is($subscriber->safe_psql('postgres', "SELECT count(*) FROM $table
@@ -203,9 +203,9 @@ foreach my $binary ('false', 'true')
 		my $rows = "SELECT id, encode(sha256(b), 'hex') FROM $table ORDER BY id";
 		my $here = $plain->safe_psql('postgres', $rows);
 		is($subscriber->safe_psql('postgres', $rows), $here, "plain publisher, binary $binary: $table");
-		is(scalar(split /\n/, $here), 67, 'rows');
+		is(scalar(split /\n/, $here), 67, 'the plain publisher has all 67 rows');
 		is($subscriber->safe_psql('postgres',
-			"SELECT count(*) FROM $table WHERE blob_storage(b) <> 'extents'"), '0', 'in extents');
+			"SELECT count(*) FROM $table WHERE blob_storage(b) <> 'extents'"), '0', 'values from a plain publisher are stored in extents');
 		$_->safe_psql('postgres', "TRUNCATE $table") foreach ($plain, $subscriber);
 	}
 	$subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION plain');

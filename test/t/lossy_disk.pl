@@ -139,7 +139,7 @@ sub check_indexes
 	{
 		my ($result, $stdout, $stderr) =
 		  $node->psql('postgres', "SELECT bt_index_parent_check('$index', true, true)");
-		is($stdout . $stderr, '', "$label: index $index");
+		is($stdout . $stderr, '', "$label: amcheck finds the index $index sound");
 	}
 	my ($values, $bytes) = split /\|/, $node->safe_psql('postgres', 'SELECT count(*), sum(length(b)) FROM ('
 		  . join(' UNION ALL ', map { "SELECT b FROM $_" } 'shared', map { "t$_" } 1 .. $clients) . ') s');

@@ -12,6 +12,10 @@
 #	- the end of crash recovery, which no redo pointer lies before,
 #	- a checkpoint while the syncer has content that it has not made durable, because no FLUSH is
 #	  answered: a cut while the checkpoint waits; and another one right after it has completed,
+#	- a checkpoint that began after commits whose segment was on the syncer's list already, while the
+#	  syncer wrote,
+#	- a checkpoint behind a commit that was handed over, where fsync was turned off before the sync,
+#	  and on after the checkpoint,
 #	- a restartpoint of a standby right after it has replayed content,
 #	- the same where content is not in the WAL, and the standby notes what it lacks,
 #	- a commit after the store has grown by new segments.
@@ -20,6 +24,8 @@
 #	without fdatasync() in segment_sync.c: both "a commit", and all others that store;
 #	without blob_segment_sync() in replay_content(): both "crash recovery" and both "a restartpoint";
 #	without DELAY_CHKPT_START in the syncer: both "a slow sync";
+#	with a syncer that takes segments off its list after it has written: "beside the writes";
+#	with a syncer that syncs nothing while fsync is off: "fsync was off";
 #	without pg_fdatasync() in unlogged.c: "notes";
 #	without pg_fsync() in reserve_in_segment(): the server does not start after "growth";
 #	with a lossy_disk that keeps all writes: the disk.
@@ -87,10 +93,10 @@ sub cut_disk
 	power('lossy on');
 	my $name = "$kept of 1000 writes kept, $torn torn";
 	cmp_ok($fate{writes}, '>=', 256, "$name: writes were not durable");
-	is_deeply(letters_of('direct_synced'), { a => 0, b => 2048 }, "$name: synced, written directly");
-	is_deeply(letters_of('buffered_synced'), { a => 0, b => 2048 }, "$name: synced, buffered");
-	is_deeply(letters_of('dsync'), { a => 1984, b => 64 }, "$name: durable at once");
-	is_deeply(letters_of('buffered'), { a => 2048, b => 0 }, "$name: not synced, buffered") if $kept == 0;
+	is_deeply(letters_of('direct_synced'), { a => 0, b => 2048 }, "$name: what was written directly and synced is kept");
+	is_deeply(letters_of('buffered_synced'), { a => 0, b => 2048 }, "$name: what was buffered and synced is kept");
+	is_deeply(letters_of('dsync'), { a => 1984, b => 64 }, "$name: blocks of dd with dsync are durable at once");
+	is_deeply(letters_of('buffered'), { a => 2048, b => 0 }, "$name: what was buffered and not synced is lost") if $kept == 0;
 	return (\%fate, letters_of('direct'));
 }
 
@@ -106,14 +112,14 @@ my ($fate, $letters) = cut_disk(0, 0);
 is($fate->{lost}, $fate->{writes}, 'no write is kept');
 is_deeply($letters, { a => 2048, b => 0 }, 'what was written directly, and not flushed, is lost');
 ($fate, $letters) = cut_disk(1000, 0);
-is($fate->{kept}, $fate->{writes}, 'each write is kept');
+is($fate->{kept}, $fate->{writes}, 'a cut that keeps all writes keeps each');
 is_deeply($letters, { a => 0, b => 2048 }, 'what was written directly, and not flushed, is kept');
 ($fate, $letters) = cut_disk(500, 0);
 is($fate->{kept} + $fate->{lost}, $fate->{writes}, 'each write is kept or lost');
 is_about_half($letters->{a}, 2048, 'about half of what was not flushed is lost');
-is($letters->{a} % 8 + $letters->{b} % 8, 0, 'by whole writes');
+is($letters->{a} % 8 + $letters->{b} % 8, 0, 'a cut without torn writes loses whole writes');
 ($fate, $letters) = cut_disk(0, 1000);
-cmp_ok($fate->{torn}, '>', 200, 'writes are torn');
+cmp_ok($fate->{torn}, '>', 200, 'a cut that tears all writes tears many');
 is_about_half($letters->{a}, 2048, 'about half of the sectors are lost');
 is($letters->{a} + $letters->{b}, 2048, 'a loss of whole sectors tears none of them');
 my ($late) = power('lossy figures') =~ /late=(\d+)/;
@@ -137,7 +143,7 @@ log_checkpoints = on
 	$node->safe_psql('postgres',
 		'CREATE TABLE v (id serial PRIMARY KEY, digest text, b blobstate)');
 	is($node->safe_psql('postgres', q(SELECT setting FROM pg_settings WHERE name = 'blobext.direct_io')),
-		$direct, "$name: blobext.direct_io = $direct");
+		$direct, "$name: the server has blobext.direct_io = $direct");
 	return;
 }
 
@@ -293,6 +299,73 @@ sub sync_slowly
 	return;
 }
 
+# A value whose commit leaves the sync to the syncer.
+sub hand_over
+{
+	my ($size, $name) = @_;
+	my $before = stat_of($node, 'syncs_handed_over');
+	add_values($node, 'v', $size);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(stat_of($node, 'syncs_handed_over') - $before, 1, $name);
+	return;
+}
+
+# A segment is on the syncer's list.  The syncer is writing, and has yet to sync, when another commit
+# hands the same segment over, whose pages are dirty then.  Both times: then the second pass of the
+# syncer leaves them to the last one, which comes when it accepts no more.
+sub store_beside_writes
+{
+	my ($count) = @_;
+	start_cluster("beside_$count", 'on', "wal_level = replica\nblobext.io_method = sync\n");
+	$node->stop;
+	start_with_stops($node);
+	my $syncer = stop_syncer($node, 'syncs_handed_over', sub { add_values($node, 'v', 5_000) });
+	my $session = $node->background_psql('postgres');
+	$session->{stdin} .= "CHECKPOINT;\n\\echo over\n";
+	hold_again($session, $syncer, 'write', 'before');
+	is(stopped_pid(), $syncer, 'the syncer is about to write');
+	hand_over(28_673, 'a commit is handed over while the syncer writes');
+	if ($count > 1)
+	{
+		hold_again($session, $syncer, 'write', 'before');
+		hand_over(20_000, 'a commit is handed over while the syncer writes for the second time');
+	}
+	let_go($syncer, $session);
+	my $lsn = $node->lsn('insert');
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	is($node->safe_psql('postgres', "SELECT redo_lsn >= '$lsn' FROM pg_control_checkpoint()"), 't',
+		'a checkpoint is behind these commits');
+	my $values = $node->safe_psql('postgres', 'SELECT count(*) FROM v');
+	cut();
+	$node->start;
+	is_whole("beside the writes, $count", $values);
+	end_cluster();
+	return;
+}
+
+# The syncer reads that fsync is off before it has synced a segment that was handed over.
+sub turn_fsync_off_and_on
+{
+	start_cluster('fsync', 'on', "wal_level = replica\n");
+	my $syncer = stop_syncer($node, 'syncs_handed_over', sub { add_values($node, 'v', 5_000) });
+	hand_over(28_673, 'a commit is handed over with fsync = on');
+	$node->safe_psql('postgres', 'ALTER SYSTEM SET fsync = off');
+	$node->reload;
+	kill('CONT', $syncer);
+	my $lsn = $node->lsn('insert');
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	is($node->safe_psql('postgres', "SELECT redo_lsn >= '$lsn' FROM pg_control_checkpoint()"), 't',
+		'a checkpoint with fsync = off is behind the commit');
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET fsync');
+	$node->reload;
+	my $values = $node->safe_psql('postgres', 'SELECT count(*) FROM v');
+	cut();
+	$node->start;
+	is_whole('fsync was off for a while', $values);
+	end_cluster();
+	return;
+}
+
 # The record after that position, too: the position may be that of a page's header.
 sub follow
 {
@@ -394,6 +467,8 @@ sub grow_and_cut
 
 note_and_cut();
 grow_and_cut();
+store_beside_writes($_) foreach (1, 2);
+turn_fsync_off_and_on();
 foreach my $direct (qw(on off))
 {
 	($method, $BlobTest::repeats) = $direct eq 'on' ? ('none', 1) : ('zstd', 4);

@@ -43,9 +43,9 @@ sub is_whole
 	my ($name, $before) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is(map_rows(), $before, "$name: the map shows the same extents");
-	values_are_intact($node, 'v', "$name: values");
+	values_are_intact($node, 'v', "$name: the values are whole");
 	add_values($node, 'v', 2_000 + $store_no, 150_000 + $store_no++);
-	values_are_intact($node, 'v', "$name: new values");
+	values_are_intact($node, 'v', "$name: new values are whole, too");
 	check_is_clean($node, "$name: the check finds nothing");
 	return;
 }
@@ -90,7 +90,7 @@ survives_sql('VACUUM FULL blobext_map');
 survives_sql('ALTER TABLE blobext_map SET TABLESPACE pg_default');
 survives_sql('REFRESH MATERIALIZED VIEW m');
 survives('vacuumdb', sub { $node->command_ok([ 'vacuumdb', '--all', '--full', '-q' ],
-	'vacuumdb --full') });
+	'vacuumdb --full of all databases succeeds') });
 survives('clean restart', sub { $node->restart });
 
 # Moving the database itself takes the map along: its files are in the database's tablespace.
@@ -101,10 +101,10 @@ $node->safe_psql('d', 'CREATE EXTENSION blobext; CREATE TABLE t (b blobstate);
 my $digests = $node->safe_psql('d', 'SELECT sha256(b::bytea) FROM t');
 $node->safe_psql('postgres', 'ALTER DATABASE d SET TABLESPACE other');
 is($node->safe_psql('d', 'SELECT sha256(b::bytea) FROM t'), $digests,
-	'ALTER DATABASE SET TABLESPACE');
+	'values are whole after ALTER DATABASE SET TABLESPACE');
 check_is_clean($node, 'ALTER DATABASE SET TABLESPACE: the check finds nothing', 'd');
 $node->safe_psql('postgres', 'ALTER DATABASE d RENAME TO e');
-is($node->safe_psql('e', 'SELECT sha256(b::bytea) FROM t'), $digests, 'ALTER DATABASE RENAME');
+is($node->safe_psql('e', 'SELECT sha256(b::bytea) FROM t'), $digests, 'values are whole after ALTER DATABASE RENAME');
 $node->safe_psql('e', 'CREATE SCHEMA elsewhere; ALTER EXTENSION blobext SET SCHEMA elsewhere')
   if $node->safe_psql('e',
 	q(SELECT extrelocatable FROM pg_extension WHERE extname = 'blobext')) eq 't';
@@ -124,26 +124,26 @@ is($node->safe_psql('postgres', q(SELECT age(datfrozenxid) < 100 FROM pg_databas
 # ---- tools ----
 
 $node->safe_psql('postgres', 'CREATE EXTENSION amcheck');
-$node->command_ok([ 'pg_amcheck', '--all', '--heapallindexed' ], 'pg_amcheck');
+$node->command_ok([ 'pg_amcheck', '--all', '--heapallindexed' ], 'pg_amcheck finds nothing wrong');
 $node->command_like([ 'pg_amcheck', '-d', 'postgres', '-t', 'v' ], qr/^$/,
 	'pg_amcheck of a table with values');
 
 my $dump = "$PostgreSQL::Test::Utils::tmp_check/dump.sql";
 $node->command_ok([ 'pg_dump', '-f', $dump, '-d', $node->connstr('postgres'), '--extension=*', '-T',
 	'holes' ],
-	'pg_dump');
+	'pg_dump of a database with values succeeds');
 unlike(slurp_file($dump), qr/^(COPY|CREATE TABLE) \S*blobext_map/m, 'the dump leaves the map out');
 like(slurp_file($dump), qr/^COPY public\.v /m, 'the dump has the values');
 $node->safe_psql('postgres', 'CREATE DATABASE restored');
 $node->command_ok([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('restored'),
 	'-f', $dump ],
-	'the dump restores');
+	'the dump restores without an error');
 is($node->safe_psql('restored', 'SELECT id, digest, sha256(b::bytea) FROM v ORDER BY id'),
 	$node->safe_psql('postgres', 'SELECT id, digest, sha256(b::bytea) FROM v ORDER BY id'),
-		'the restored values');
+		'the restored values are those that were dumped');
 is($node->safe_psql('restored',
 	q(SELECT count(*) FROM v WHERE length(b) > 1900 AND blob_storage(b) <> 'extents')),
-	'0', 'are in extents');
+	'0', 'restored values are in extents');
 check_is_clean($node, 'the check of the restored database finds nothing', 'restored');
 
 # ---- refused ----
@@ -170,8 +170,8 @@ my %refused = (
 foreach my $sql (sort keys %refused)
 {
 	my ($result, $stdout, $stderr) = $node->psql('postgres', $sql, on_error_stop => 1);
-	isnt($result, 0, "refused: $sql");
-	like($stderr, qr/ERROR: .*($refused{$sql})/, 'text');
+	isnt($result, 0, "a statement that would harm the map is refused: $sql");
+	like($stderr, qr/ERROR: .*($refused{$sql})/, 'the error of a refused statement says why');
 }
 $node->safe_psql('postgres',
 	'CREATE ROLE somebody; GRANT ALL ON ALL TABLES IN SCHEMA public TO somebody');

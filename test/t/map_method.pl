@@ -72,7 +72,7 @@ my @attacks = (
 	'CREATE TABLE s.pg_temp_own PARTITION OF s.parts FOR VALUES FROM (1) TO (2) USING blobext_map');
 
 my $from = sql('SELECT pg_current_wal_insert_lsn()');
-fails_with($node, "SET ROLE ordinary; $_", '0A000', $only, "refused: $_") foreach @attacks;
+fails_with($node, "SET ROLE ordinary; $_", '0A000', $only, "an ordinary role may not: $_") foreach @attacks;
 # The access method that a partitioned table would pass on to its partitions: from 17 on.
 isnt($node->psql('postgres', 'SET ROLE ordinary;
 	CREATE TABLE s.strange (id integer) PARTITION BY RANGE (id) USING blobext_map'), 0,
@@ -91,10 +91,11 @@ sub needs_lock
 {
 	my ($role, $name) = @_;
 	fails_with($node, "SET ROLE $role; BEGIN; LOCK blobext_map IN ACCESS EXCLUSIVE MODE;
-		CREATE TABLE public.pg_temp_$map (b blobstate) USING blobext_map; COMMIT", '0A000', $only, $name);
+		CREATE TABLE public.pg_temp_$map (b blobstate) USING blobext_map; COMMIT", '0A000', $only,
+		"$name may not make another map under its lock");
 	fails_with($node, "SET ROLE $role; DO \$\$ BEGIN LOCK blobext_map IN ACCESS EXCLUSIVE MODE;
 		CREATE TABLE public.pg_temp_$map (a bigint) USING blobext_map; END \$\$", '0A000', $only,
-		"$name, in one statement");
+		"$name may not make another map under its lock, in one statement");
 	only_the_map("$name: nothing is made");
 	return;
 }
@@ -254,7 +255,7 @@ like(check(), qr/\As\.damaged\|\|cannot be read: invalid page in block 0 .*\ns\.
 	'a damaged page: the check goes on');
 damage('s.damaged_key');
 my $found = check();
-like($found, qr/^s\.damaged_key\|\|cannot be read: invalid page in block 0 /m, 'a damaged index');
+like($found, qr/^s\.damaged_key\|\|cannot be read: invalid page in block 0 /m, 'a damaged index: the check reports it');
 like($found, qr/^s\.damaged\|\|cannot be read: /m, 'a damaged index: its damaged table is reported, too');
 like($found, qr/^s\.after\|\|$not_the_map/m, 'a damaged index: what comes after it is checked');
 my ($result, undef, $error) = $node->psql('postgres', 'SELECT * FROM blobext_gc()');

@@ -80,7 +80,7 @@ foreach my $version ('0.1.0', '0.2.0', '0.3.0')
 		as_stranger($database, "CREATE FUNCTION $function RETURNS " .
 			($function =~ /^blob_store\(/ ? 'blobstate' : 'text') . " $body");
 	}
-	is($version eq '0.3.0' ? !@missing : @missing > 5, 1, "$version: functions that it lacks are there as a stranger's");
+	cmp_ok(scalar @missing, '>', $version eq '0.3.0' ? 0 : 5, "$version: functions that it lacks are there as a stranger's");
 	$node->safe_psql($database, "CREATE TABLE v (id serial, b blobstate); CREATE DOMAIN d AS blobstate;
 		CREATE TABLE w (b d); CREATE TABLE x (b blobstate[]);
 		INSERT INTO v (b) VALUES (${large}::blobstate), ($large), ('small'), (convert_from($large, 'UTF8')::blobstate);
@@ -101,7 +101,7 @@ foreach my $version ('0.1.0', '0.2.0', '0.3.0')
 			"$version: COPY to a stranger's view is no upload", database => $database);
 		as_stranger($database, 'DROP VIEW blob_upload_pieces');
 	}
-	if (@missing)
+	if (grep { /^blobext_source\(/ } @missing)
 	{
 		my $host = $node->host;
 		my $port = $node->port;

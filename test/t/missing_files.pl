@@ -36,7 +36,7 @@ sub wait_for_log
 		usleep(100_000);
 	}
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return ok($node->log_contains($pattern, $offset), "log: $pattern");
+	return ok($node->log_contains($pattern, $offset), "the log has a line like $pattern");
 }
 
 # Stop a syncer that has not opened any file yet, while the last value of t is deferred.
@@ -54,7 +54,7 @@ sub stop_new_syncer
 	my $node = blob_cluster('reservation', conf => $conf);
 	$node->safe_psql('postgres', qq(CREATE FUNCTION allocate(pages bigint) RETURNS bigint
 		AS '$library', 'unit_store_allocate' LANGUAGE C STRICT));
-	is($node->safe_psql('postgres', 'SELECT allocate(262144)'), '0', 'a whole segment');
+	is($node->safe_psql('postgres', 'SELECT allocate(262144)'), '0', 'an allocation reserves a whole segment');
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	make_values($node, 't', 5_000);
 	stop_new_syncer($node);
@@ -99,11 +99,11 @@ sub stop_new_syncer
 	ok($standby->log_contains(qr/LOG:  blob segment file ".*" is missing or too short/),
 		'standby: the file is named');
 	ok($standby->log_contains(qr/PANIC:  WAL contains references to invalid pages/),
-		'standby: not consistent');
-	ok(!-e $standby->data_dir . '/global/1', 'standby: no file is left of that');
+		'standby: the start ends with a PANIC about invalid pages');
+	ok(!-e $standby->data_dir . '/global/1', 'standby: the failed start leaves no file');
 	unlink $standby->data_dir . '/postmaster.pid';
 	$primary->safe_psql('postgres', 'CHECKPOINT');
-	ok(!$standby->start(fail_ok => 1), 'standby: nor later');
+	ok(!$standby->start(fail_ok => 1), 'standby: it does not start after a checkpoint of the primary either');
 	unlink $standby->data_dir . '/postmaster.pid';
 	rename("$segment.away", $segment) or die $!;
 	$standby->start;
@@ -201,7 +201,7 @@ sub stop_new_syncer
 	wait_for_log($node, qr/$warning: 1 of [23]\n.*DETAIL:  The first one is "pg_blobext\/.*00000000"/,
 		$offset);
 	my $warnings = () = slurp_file($node->logfile, $offset) =~ /$warning/g;
-	is($warnings, 1, 'start: one warning');
+	is($warnings, 1, 'a start names all missing files in one warning');
 	$node->stop;
 	$node->clean_node;
 }

@@ -4,7 +4,7 @@
 #
 # The exporter, Prometheus and promtool are run by monitoring/try, by hand.  Seen to fail: with a
 # column that is not declared, with a metric in a rule that no query gives, without the GRANTs of
-# view blobext_databases.
+# view blobext_databases, with an entry without metrics, with two entries of one name.
 use strict;
 use warnings;
 
@@ -34,7 +34,10 @@ foreach (split /\n/, $yaml)
 	elsif (/^    ([^ -].*)$/) { $queries{$name}{sql} .= "$1 " }
 	elsif (!/^(#.*|  master: true|  query: >-|  metrics:|)$/) { fail("a line that is understood: $_") }
 }
-cmp_ok(scalar keys %queries, '>=', 4, 'there are queries');
+my @with_metrics = grep { $_->{sql} && @{ $_->{columns} // [] } > @{ $_->{labels} // [] } } values %queries;
+my @entries = $yaml =~ /^\w+:$/mg;
+is(scalar @with_metrics, scalar @entries, 'each entry of the file is a query with a metric, under its own name');
+cmp_ok(scalar @entries, '>', 0, 'the file of queries has entries');
 
 my $node = blob_cluster('primary');
 $node->safe_psql('postgres', q(CREATE ROLE exporter LOGIN IN ROLE pg_monitor));

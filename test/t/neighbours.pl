@@ -4,8 +4,8 @@
 # reads in no order are read one by one.  A request may bring pages that have yet to be written:
 # of a value that another process is storing, of a value that grows, and on a standby those of a
 # value whose WAL is not replayed yet.  Their readers get its bytes all the same.  Seen to
-# fail, each with other tests: a frame is never outdated (is_outdated() of io/buffer.c); a writer
-# adds to a neighbour's frame (begin_addition()); writes of the pipeline, and those of replay, are
+# fail, each with other tests: a slab is never outdated (blob_buffer_is_outdated() of io/buffer.c); a writer
+# adds to a neighbour's slab (begin_addition()); writes of the pipeline, and those of replay, are
 # not counted.
 use strict;
 use warnings;
@@ -74,10 +74,10 @@ cmp_ok($reads, '<', $values / 3, "a scan that skips values: $reads requests");
 cmp_ok($reads, '<', $values / 3, "a scan by blocking calls: $reads requests");
 ($reads, $ahead) = requests("SELECT n FROM generate_series(1, $values) n ORDER BY md5(n::text)");
 cmp_ok($reads, '>', $values / 2, "reads in no order: $reads requests");
-cmp_ok($ahead, '<', $live / 4, 'few bytes are read ahead');
+cmp_ok($ahead, '<', $live / 4, 'reads in no order read few bytes ahead');
 ($reads, $ahead) = requests("SELECT 7 FROM generate_series(1, 20)");
 is($ahead, 0, 'one value again and again: nothing is read ahead');
-is($node->safe_psql('postgres', q(SELECT blob_read(b, 0, 64) = substr(c, 1, 64) FROM v WHERE id = 5)), 't', 'a range');
+is($node->safe_psql('postgres', q(SELECT blob_read(b, 0, 64) = substr(c, 1, 64) FROM v WHERE id = 5)), 't', 'a range of a value that was read is right');
 
 # Several sessions at once: what one has requested, the others do not bring again.
 $node->restart;
@@ -109,7 +109,7 @@ sub scan
 	return;
 }
 
-# A value of more than a quarter of the buffer is not written from its frames.  A small one comes first, since the
+# A value of more than a quarter of the buffer is not written from its slabs.  A small one comes first, since the
 # first store of a server writes to a file of the store itself.
 my $large = 2_500_000;
 $node->stop;
@@ -123,7 +123,7 @@ scan($node);
 let_go($pid, $session);
 is($node->safe_psql('postgres', 'SELECT bool_and(sha256(b::bytea) = digest) FROM l'), 't',
 	'a value that was stored beside the scan');
-# Its writes have outdated frames of the scan.
+# Its writes have outdated slabs of the scan.
 ($reads) = read_values($node, 'v', "SELECT generate_series(1, $values)");
 cmp_ok($reads, '<', $values / 20, "what is outdated is read together again: $reads requests");
 $node->restart;
@@ -147,7 +147,7 @@ UPDATE g SET b = blob_append(b, repeat(md5('x' || id), 300)::bytea), c = c || re
 WHERE id > 30;
 INSERT INTO l SELECT 2, c, sha256(c) FROM source;
 SELECT count(*) FROM g WHERE b::bytea <> c;
-COMMIT;)), '0', 'values that grow beside frames of neighbours, before their pages are written');
+COMMIT;)), '0', 'values that grow beside slabs of neighbours, before their pages are written');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM g WHERE b::bytea <> c'), '0', 'values that have grown there');
 
 # ---- a scan of more than the buffer ----
@@ -167,7 +167,7 @@ cmp_ok($reads, '<', 5000 * 4096 * 0.9, "the second pass finds some of them: $rea
 ($reads, $ahead) = read_values($node, 'v', "SELECT generate_series(1, $values)");
 cmp_ok($reads, '<', $values / 10, "values that are read often are in the buffer still: $reads requests");
 
-check_is_clean($node);
+check_is_clean($node, 'the check finds nothing after all reads');
 $node->stop;
 
 # ---- a standby ----

@@ -160,6 +160,19 @@ if ($has_compression)
 	cmp_ok($punched_pages, '>', 40 * 256, 'old: a store with holes');
 }
 
+# A store without checksums of pages beside those that have them.
+my $has_sums = $old->safe_psql('postgres', q(SELECT count(*) FROM pg_proc WHERE proname = 'blobext_enable_checksums'));
+my $sums = q(SELECT sum(checksummed_bytes), sum(bytes) FROM blobext_space WHERE extents IS NOT NULL);
+if ($has_sums)
+{
+	$old->safe_psql('postgres', $_)
+	  foreach 'ALTER SYSTEM SET blobext.page_checksums = off', 'SELECT pg_reload_conf()', 'CREATE DATABASE bare';
+	$old->safe_psql('bare', q(CREATE EXTENSION blobext; CREATE TABLE t AS SELECT convert_to(repeat('b', 100000), 'UTF8')::blobstate AS b));
+	$old->safe_psql('postgres', $_) foreach 'ALTER SYSTEM RESET blobext.page_checksums', 'SELECT pg_reload_conf()';
+	like($old->safe_psql('postgres', $sums), qr/^([1-9]\d+)\|\1$/, 'old: all extents of a store have checksums');
+	like($old->safe_psql('bare', $sums), qr/^0\|[1-9]/, 'old: no extent of the other store has checksums');
+}
+
 # SQL objects of an older version.
 $old->safe_psql('postgres', 'CREATE DATABASE older');
 $old->safe_psql('older', q(CREATE EXTENSION blobext VERSION '0.1.0'));
@@ -234,7 +247,7 @@ sub upgrade_ok
 	my ($new, @options) = @_;
 	my ($status, $output) = run_pg_upgrade($new, @options);
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($status, 0, "pg_upgrade @options") or diag($output);
+	is($status, 0, "pg_upgrade succeeds with the options (@options)") or diag($output);
 	return;
 }
 
@@ -270,11 +283,11 @@ sub refused
 	my $status = $? >> 8;
 
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return subtest "refused: $name" => sub {
-		is($status, 1, 'exit status');
-		like($stderr, $like, 'message');
-		is(listing(@directories), $before, 'nothing has changed');
-		ok($options{runs} || !-e $new->data_dir . '/postmaster.pid', 'the new server is down');
+	return subtest "the upgrade is refused: $name" => sub {
+		is($status, 1, 'blobext_upgrade ends with exit status 1');
+		like($stderr, $like, 'the message says why it refuses');
+		is(listing(@directories), $before, 'no file of both clusters has changed');
+		ok($options{runs} || !-e $new->data_dir . '/postmaster.pid', 'blobext_upgrade leaves the new server down');
 	};
 }
 
@@ -321,6 +334,16 @@ sub new_is_whole
 	my ($new, $name) = @_;
 
 	$new->start;
+	if ($has_sums)
+	{
+		like($new->safe_psql('postgres', $sums), qr/^([1-9]\d+)\|\1$/, "$name: all extents of a store have checksums");
+		like($new->safe_psql('bare', $sums), qr/^0\|[1-9]/, "$name: no extent of the other store has checksums");
+		is($new->safe_psql('bare', 'SELECT blobext_enable_checksums()'), 't', "$name: the format of the map is what it was");
+		is($new->safe_psql('postgres', 'SELECT blobext_enable_checksums()'), 'f', "$name: the format with checksums, too");
+		$new->safe_psql('bare', 'CALL blobext_add_checksums()');
+		like($new->safe_psql('bare', $sums), qr/^([1-9]\d+)\|\1$/, "$name: a store without checksums gets them");
+		is($new->safe_psql('bare', 'SELECT count(*) FROM t WHERE length(b::bytea) = 100000'), 1, "$name: the value with new checksums");
+	}
 	foreach my $table ('kept', 'grown')
 	{
 		is($new->safe_psql('postgres', "SELECT count(*) FROM $table"),
@@ -337,20 +360,20 @@ sub new_is_whole
 		'31|t|t', "$name: methods of columns, compressed values") if $has_compression;
 	holes_are_whole($new, $name) if $has_compression;
 	is($new->safe_psql('again', "SELECT b = repeat('y', 100000)::bytea FROM t"),
-		't', "$name: extension that was made anew");
+		't', "$name: the value of an extension that was made anew is right");
 	is($new->safe_psql('older', "SELECT b::bytea = repeat('o', 100000)::bytea FROM t"),
-		't', "$name: extension that was updated");
+		't', "$name: the value of an extension that was updated is right");
 	is( $new->safe_psql('postgres',
 			"INSERT INTO defaults (id) VALUES (2);
 			SELECT id, small, encode(b::bytea, 'hex') = '$long' FROM defaults ORDER BY id"),
 		"1|\\x736d616c6c|t\n2|\\x736d616c6c|t",
-		"$name: defaults");
+		"$name: defaults of columns are old and new rows' values");
 	is( $new->safe_psql('postgres', q(SET enable_seqscan = off; SELECT count(*) FROM kept k
 		WHERE NOT EXISTS (SELECT FROM kept o WHERE o.b = k.b AND o.id = k.id))),
-		'0', "$name: found by index");
+		'0', "$name: each value is found by its index");
 	is( $new->safe_psql('postgres', q(CREATE EXTENSION amcheck;
 		SELECT bt_index_check(c, true) FROM unnest('{kept_content,kept_digest}'::regclass[]) c;)),
-		"\n", "$name: amcheck");
+		"\n", "$name: amcheck finds both indexes sound");
 	foreach my $database ('postgres', 'empty', 'again', 'older', $with_large ? 'large' : ())
 	{
 		check_is_clean($new, "$name: check of $database", $database);
@@ -371,7 +394,7 @@ sub new_is_whole
 	check_is_clean($new, "$name: check after new values", $_)
 	  foreach 'postgres', 'empty', $with_large ? 'large' : ();
 	$new->stop;
-	unlike(slurp_file($new->logfile), qr/PANIC|terminated by signal|TRAP/, "$name: no PANIC");
+	unlike(slurp_file($new->logfile), qr/PANIC|terminated by signal|TRAP/, "$name: the server's log has no PANIC and no crash");
 	return;
 }
 
@@ -507,24 +530,24 @@ chmod 0755, "$tmp/fake/cp";
 {
 	local $ENV{PATH} = "$tmp/fake:$ENV{PATH}";
 	run_command(command($new));
-	isnt($?, 0, 'killed while it copies');
+	isnt($?, 0, 'the tool is killed while it copies');
 }
 my @made = map { basename($_) } glob($new->data_dir . '/pg_blobext/*');
 is(scalar(grep { /^upgrade\./ } @made), 1, 'a copy that was killed leaves one directory under way');
 is(scalar(grep { !/^upgrade\./ } @made), 1, 'a copy that was killed leaves one directory that is complete');
 
 my $listing = listing($new->data_dir);
-like(carried($new, 'check alone', args => ['--check']), qr/match/, 'what --check says');
-is(listing($new->data_dir), $listing, '--check changes nothing');
-my $said = carried($new, 'run again, it carries the stores');
+like(carried($new, 'the tool succeeds with --check alone', args => ['--check']), qr/match/, '--check says that stores and databases match');
+is(listing($new->data_dir), $listing, '--check changes no file of the new cluster');
+my $said = carried($new, 'the tool that was killed carries the stores when it is run again');
 like($said, qr/belongs to no database/, 'the tool tells what stays behind');
 is(scalar(grep { basename($_) =~ /^upgrade\./ } glob($new->data_dir . '/pg_blobext/*')),
-	0, 'nothing is left under way');
-like(carried($new, 'run once more'), qr/to copy: 0 \(0 bytes\)/, 'nothing is left to do');
+	0, 'no directory under way is left after the second run');
+like(carried($new, 'the tool can be run once more'), qr/to copy: 0 \(0 bytes\)/, 'a run after a complete one has nothing to copy');
 my ($file) = glob($new->data_dir . "/pg_blobext/$expected/00000000");
 cmp_ok((stat $file)[12] * 512, '>=', -s $file, 'files are copied without holes');
-is((stat $file)[2] & 07777, 0600, 'mode of files');
-new_is_whole($new, 'copied');
+is((stat $file)[2] & 07777, 0600, 'copied files have the mode 0600');
+new_is_whole($new, 'after stores were copied');
 
 $old->start;
 values_are_intact($old, 'kept', 'the old cluster still works');
@@ -537,11 +560,11 @@ remove($new);
 
 $new = new_cluster('mixed');
 upgrade_ok($new);
-like(carried($new, 'segments are linked', args => ['--link']), qr/is disabled/,
-	'the old cluster is disabled');
-is((stat $new->data_dir . "/pg_blobext/$expected/00000000")[3], 2, 'a hard link');
+like(carried($new, 'segments are linked where pg_upgrade has copied', args => ['--link']), qr/is disabled/,
+	'the tool says that the old cluster is disabled');
+is((stat $new->data_dir . "/pg_blobext/$expected/00000000")[3], 2, 'a linked segment has two links');
 ok(!-e $old->data_dir . '/global/pg_control', 'the old cluster has no pg_control');
-carried($new, 'run again', args => ['--link']);
+carried($new, 'the tool can be run again after it has linked', args => ['--link']);
 remove($new);
 # As it says: the new server was not used.
 rename($old->data_dir . '/global/pg_control.old', $old->data_dir . '/global/pg_control');
@@ -550,7 +573,7 @@ rename($old->data_dir . '/global/pg_control.old', $old->data_dir . '/global/pg_c
 
 $new = new_cluster('linked');
 upgrade_ok($new, '--link');
-carried($new, 'segments are linked', args => ['-k']);
+carried($new, 'segments are linked where pg_upgrade has linked', args => ['-k']);
 new_is_whole($new, 'linked');
 
 # ---- by swapping ----
@@ -559,11 +582,11 @@ if ($new_major >= 18)
 {
 	$new = new_cluster('swapped');
 	upgrade_ok($new, $stranger, '--swap');
-	carried($new, 'segments are linked', args => ['-k'], old => $stranger->data_dir);
+	carried($new, 'segments are linked where pg_upgrade has swapped', args => ['-k'], old => $stranger->data_dir);
 	$new->start;
-	values_are_intact($new, 'kept', 'swapped: contents');
+	values_are_intact($new, 'kept', 'swapped: the values are whole');
 	make_values($new, 'fresh', 300_000);
-	check_is_clean($new, 'swapped: check');
+	check_is_clean($new, 'swapped: the check finds nothing');
 	$new->stop;
 }
 

@@ -42,7 +42,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION blobext; CREATE TABLE other (i in
 srand(5);
 make_values($node, 'v');
 $node->safe_psql('postgres', 'CREATE VIEW w AS SELECT id, sha256(b) FROM v');
-values_are_intact($node, 'v', 'with preload');
+values_are_intact($node, 'v', 'values are whole with the library preloaded');
 
 set_preload($node, '');
 my %uses = (
@@ -57,10 +57,10 @@ my %uses = (
 );
 foreach my $use (sort keys %uses)
 {
-	fails_with($node, $uses{$use}, '55000', $hint, "not preloaded: $use");
+	fails_with($node, $uses{$use}, '55000', $hint, "not preloaded: refused is $use");
 }
 fails_with($node, "COPY v (b) FROM STDIN;\n\\\\x" . '00' x 5000 . "\n\\.\n", '55000', $hint,
-	'not preloaded: COPY of a large value');
+	'not preloaded: COPY of a large value is refused');
 
 # Statements that need no extents may work or fail, but must not crash; other tables must work.
 foreach my $statement (
@@ -128,7 +128,7 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM other'), '1',
 	'without the extension: another table');
 $node->safe_psql('postgres', 'CREATE EXTENSION blobext');
 make_values($node, 'v');
-values_are_intact($node, 'v', 'created anew');
+values_are_intact($node, 'v', 'created anew: the values are whole');
 check_is_clean($node, 'created anew: the check finds nothing');
 $node->stop;
 

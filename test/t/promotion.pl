@@ -150,7 +150,7 @@ foreach my $mode (sort keys %settings)
 	cmp_ok($standby->safe_psql('postgres', "SELECT count(*) FROM new, blob_extents(b)
 		WHERE first_page >= $first AND first_page < $end"), '>', 0,
 		"$mode: new values are in such pages");
-	values_are_intact($standby, $_, "$mode: $_") foreach ('grown', 'new');
+	values_are_intact($standby, $_, "$mode: the values of table $_ are whole") foreach ('grown', 'new');
 
 	my $session = $standby->background_psql('postgres', on_error_stop => 1);
 	cmp_ok(logged_by($standby, $session, 'new'), '>=', 210_000, "$mode: content is logged");

@@ -101,18 +101,18 @@ my $values = q(SELECT (SELECT count(*) FROM large WHERE sha256(content::bytea) =
 my $q = '"My blobs"';
 make_database('odd', $q);
 my $path = "SET search_path = public, $q;";
-is($node->safe_psql('odd', $path . $values), '9|9|9|9', 'values before');
+is($node->safe_psql('odd', $path . $values), '9|9|9|9', 'all values are right before the removal');
 my $before = $node->safe_psql('odd', "$path $indexes; $columns");
 $node->safe_psql('odd', "$path CREATE VIEW v AS SELECT content FROM large");
 my ($result, $stdout, $stderr) = remove('odd');
-ok(!$result, 'a view stands in the way');
+ok(!$result, 'the script fails while a view stands in the way');
 like($stderr, qr/cannot alter type of a column used by a view or rule.*view public.v depends on column/s,
 	'the view is named');
-is($node->safe_psql('odd', "$path $indexes; $columns"), $before, 'nothing has changed');
-is($node->safe_psql('odd', "SELECT to_regclass('public.blobext_removed')"), '', 'nothing was made');
+is($node->safe_psql('odd', "$path $indexes; $columns"), $before, 'a script that fails changes no column and no index');
+is($node->safe_psql('odd', "SELECT to_regclass('public.blobext_removed')"), '', 'a script that fails leaves no table of its own');
 $node->safe_psql('odd', "$path DROP VIEW v");
 ($result, $stdout, $stderr) = remove('odd');
-ok(!$result, 'a domain stands in the way');
+ok(!$result, 'the script fails while a domain stands in the way');
 like($stderr, qr/cannot drop extension blobext.*type public.image depends on/s, 'the domain is named');
 is($node->safe_psql('odd', "$path $indexes; $columns"), $before, 'still nothing has changed');
 $node->safe_psql('odd', qq($path ALTER TABLE "Small values" ALTER COLUMN d TYPE blobstate; DROP DOMAIN image));
@@ -176,9 +176,9 @@ $node->safe_psql('postgres', 'CREATE TABLE t (b blobstate); INSERT INTO t VALUES
 	CREATE INDEX ON t (length(b))');
 ($result, $stdout, $stderr) = remove('postgres');
 ok($result, 'without obstacles: the script succeeds') or diag($stderr);
-is($stdout, '', 'nothing is printed');
+is($stdout, '', 'without obstacles: the script prints nothing');
 is($node->safe_psql('postgres', q(SELECT to_regclass('public.blobext_removed'), length(b), pg_typeof(b) FROM t)),
-	'|9000|bytea', 'no table is left behind');
+	'|9000|bytea', 'the column is bytea, and no table is left behind');
 $node->stop;
 
 done_testing();

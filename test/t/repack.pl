@@ -7,7 +7,7 @@
 # that never stops.  Each row has the number that its content was made of.
 #
 # Environment: BLOBEXT_REPACK_VALUES, how many rows the large table has (10,000); the long form is
-# BLOBEXT_REPACK_VALUES=100000 test/run_tap repack.
+# BLOBEXT_REPACK_VALUES=100000 test/run tap repack.
 #
 # Seen to fail with max_replication_slots in place of blob_slot_count(): the slot is not seen while it
 # is made, and another keeper is named where it keeps rows of another database (2 tests).
@@ -163,7 +163,7 @@ is(sql('SELECT live_blobs FROM blobext_gc(true)'),
 	'deleted values are freed, also those that only the change file had');
 all_is_right('after a round');
 sql('REPACK s.t', 'REPACK s.t USING INDEX t_pkey');
-frees(0, 'after REPACK');
+frees(0, 'a round after REPACK frees nothing');
 all_is_right('after REPACK');
 
 # ---- a round that is older than REPACK, whose marking it meets ----
@@ -192,7 +192,7 @@ foreach my $case ([ 'scanned before', 't' ], [ 'scanned after', 'stop' ], [ 'sca
 	}
 	change();
 	$closed->query_safe('SELECT pg_advisory_unlock(1)');
-	ends_well($beside, "$name: REPACK (CONCURRENTLY)");
+	ends_well($beside, "$name: REPACK (CONCURRENTLY) ends without an error");
 	if ($name ne 'scanned beside')
 	{
 		$lock->query_safe('COMMIT');

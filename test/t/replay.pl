@@ -257,7 +257,7 @@ my %statements = (
 	Heap2 => "$log_content COPY plain FROM PROGRAM 'seq 3';",
 	Sequence => "$log_content SELECT setval('numbers', 10);",
 	LogicalMessage => "$log_content SELECT pg_logical_emit_message(false, 'to', 'you'), txid_current();",
-	blobext => "$log_content SELECT unit_wal('blobext_map', 1, 'META', 1 << 20);",
+	blobext => "$log_content SELECT unit_wal('blobext_map', 1, 'META', 1::bigint << 40);",
 	blobext_unit => "$log_content SELECT unit_rmgr_log();",
 	Btree => 'INSERT INTO btree VALUES (1);',
 	Hash => 'INSERT INTO hash VALUES (1);',
@@ -552,7 +552,7 @@ $primary->safe_psql('postgres', 'SELECT txid_current()');
 $replayed->();
 hold_writes();
 $primary->safe_psql('postgres', log_sql(40, 2, 'x')
-	  . q(SELECT unit_wal('blobext_map', 1, 'META', 1 << 20);) . log_sql(50, 2, 'x'));
+	  . q(SELECT unit_wal('blobext_map', 1, 'META', 1::bigint << 41);) . log_sql(50, 2, 'x'));
 usleep(1_000) until held_writes() > 0;
 usleep(200_000);
 is(held_writes(), 1, 'without queries, records of blobext wait for content');

@@ -15,8 +15,9 @@ use lib $FindBin::RealBin;
 use BlobTest;
 use RawClient;
 
+# Without checksums of pages, so that it is the digest that finds damage.
 my $node = blob_cluster('main', init => [ '--encoding=UTF8' ],
-	conf => "blobext.cache_size = '2MB'\nmax_parallel_workers = 4\n");
+	conf => "blobext.cache_size = '2MB'\nblobext.page_checksums = off\nmax_parallel_workers = 4\n");
 
 # Sizes around those where values begin to be streamed, where pieces and buffers end; b as o, c of
 # another size; nulls, and inline values in the row, compressed and toasted.
@@ -95,17 +96,17 @@ foreach my $stream ('on', 'off')
 		{
 			my ($rows, $error) = $client->extended($query, $formats, $row_limit);
 			my $name = "stream $stream, formats @$formats, limit $row_limit";
-			is($error, undef, "$name: no error");
-			is(scalar @$rows, $count, "$name: all rows");
-			check_rows($rows, $formats, "$name: values");
+			is($error, undef, "$name: no error comes");
+			is(scalar @$rows, $count, "$name: all rows come");
+			check_rows($rows, $formats, "$name: the values are right");
 		}
 	}
 	my ($rows) = $client->query($query);
-	check_rows($rows, [0], "stream $stream: simple query");
+	check_rows($rows, [0], "stream $stream: a simple query gives the values");
 	my $bytes = streamed() - $before;
 	if ($stream eq 'on')
 	{
-		cmp_ok($bytes, '>', 13 * 15 * 1000 * 1000, 'values were streamed');
+		cmp_ok($bytes, '>', 13 * 15 * 1000 * 1000, 'the values of all formats were streamed');
 	}
 	else
 	{
@@ -118,26 +119,26 @@ $client->query('RESET blobext.stream_results');
 $client->query('SET client_min_messages = debug5');
 my ($rows, $error) = $client->extended($query, [1], 0);
 $client->query('RESET client_min_messages');
-check_rows($rows, [1], 'with debug messages');
-is(scalar @$rows, $count, 'all rows');
+check_rows($rows, [1], 'values are right with debug messages between rows');
+is(scalar @$rows, $count, 'all rows come with debug messages between them');
 
 # bytea_output = escape, another client encoding, a parallel plan.
 $before = streamed();
 $client->query("SET bytea_output = 'escape'");
 ($rows) = $client->query('SELECT b, o FROM t ORDER BY id');
-is(scalar(grep { $_->[0] ne $_->[1] } @$rows), 0, 'bytea_output = escape');
-is(streamed(), $before, 'is left to the server');
+is(scalar(grep { $_->[0] ne $_->[1] } @$rows), 0, 'values are right with bytea_output = escape');
+is(streamed(), $before, 'a result with bytea_output = escape is left to the server');
 $client->query("RESET bytea_output; SET client_encoding = 'latin1'");
 ($rows) = $client->extended('SELECT b, o, note FROM t WHERE id < 100 ORDER BY id', [ 1, 1, 0 ], 0);
-is(scalar(grep { $_->[0] ne $_->[1] || $_->[2] =~ /[^\xfc]/ } @$rows), 0, 'text is converted');
-is(length($rows->[7]->[2]), 7, 'to one byte for each character');
+is(scalar(grep { $_->[0] ne $_->[1] || $_->[2] =~ /[^\xfc]/ } @$rows), 0, 'text beside values is converted to the client\'s encoding');
+is(length($rows->[7]->[2]), 7, 'converted text has one byte for each character');
 $client->query('RESET client_encoding');
 $client->query("SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;"
 	  . "SET min_parallel_table_scan_size = 0; SET max_parallel_workers_per_gather = 2");
 ($rows) = $client->query("EXPLAIN SELECT $columns FROM t");
-like($rows->[0]->[0], qr/Gather/, 'a parallel plan');
+like($rows->[0]->[0], qr/Gather/, 'the plan of the query is parallel');
 ($rows) = $client->extended("SELECT $columns FROM t", [1], 0);
-is(scalar @$rows, $count, 'gives all rows');
+is(scalar @$rows, $count, 'a parallel plan gives all rows');
 check_rows($rows, [1], 'a parallel plan gives the values of all rows');
 $client->query('RESET ALL');
 
@@ -153,61 +154,61 @@ CREATE INDEX ON parted (id);));
 $client->query('SET enable_sort = off');
 my $merged = "SELECT $columns FROM parted AS t ORDER BY id";
 ($rows) = $client->query("EXPLAIN $merged");
-like($rows->[0]->[0], qr/Merge Append/, 'rows of partitions in turn');
+like($rows->[0]->[0], qr/Merge Append/, 'the plan gives rows of partitions in turn');
 ($rows) = $client->extended($merged, [1], 0);
-is(scalar @$rows, $count, 'all rows');
+is(scalar @$rows, $count, 'all rows of partitions come');
 check_rows($rows, [1], 'rows of partitions in turn: their values');
 $client->query('RESET ALL');
 
 # Results that are sent by another way, or that are left to the server.
 ($rows) = $client->query("BEGIN; DECLARE k CURSOR FOR $query; FETCH ALL FROM k; COMMIT");
-check_rows($rows, [0], 'cursor');
+check_rows($rows, [0], 'a cursor gives the values');
 ($rows) = $client->query("PREPARE p AS $query; EXECUTE p; DEALLOCATE p");
-check_rows($rows, [0], 'prepared statement');
+check_rows($rows, [0], 'a prepared statement gives the values');
 ($rows) = $client->extended("UPDATE t SET n = n RETURNING $columns", [1], 0);
-check_rows($rows, [1], 'RETURNING');
+check_rows($rows, [1], 'RETURNING gives the values');
 $node->safe_psql('postgres', "CREATE FUNCTION all_rows() RETURNS SETOF t LANGUAGE sql AS 'SELECT * FROM t';"
 	  . 'CREATE DOMAIN picture AS blobstate; CREATE VIEW v AS SELECT * FROM t');
 foreach my $from ('all_rows()', 'v', '(SELECT * FROM t UNION ALL SELECT * FROM t WHERE false) AS u')
 {
 	($rows) = $client->extended("SELECT $columns FROM $from ORDER BY id", [1], 0);
-	check_rows($rows, [1], "from $from");
-	is(scalar @$rows, $count, 'all rows');
+	check_rows($rows, [1], "the values are right from $from");
+	is(scalar @$rows, $count, "all rows come from $from");
 }
 ($rows) = $client->extended('SELECT b::picture, ARRAY[b], ROW(b), o FROM t WHERE id < 100 ORDER BY id',
 	[1], 0);
 is(scalar(grep { $_->[0] ne $_->[3] || substr($_->[1], -length($_->[3]) || 1e9) ne $_->[3]
 		|| substr($_->[2], -length($_->[3]) || 1e9) ne $_->[3] } grep { length $_->[3] } @$rows), 0,
-	'domains, arrays, rows');
+	'domains, arrays and rows have the values');
 
 # Long columns before the first value.
 ($rows) = $client->extended("SELECT repeat('x', id * 4000), repeat('y', 300000), b, repeat('z', 20000), c, o"
 	  . ' FROM t WHERE id < 100 ORDER BY id', [1], 0);
 is(scalar(grep { $rows->[$_]->[0] ne 'x' x ($_ * 4000) || $rows->[$_]->[1] ne 'y' x 300_000
 		|| $rows->[$_]->[2] ne $rows->[$_]->[5] || $rows->[$_]->[3] ne 'z' x 20_000 } 0 .. $#sizes), 0,
-	'long columns between values');
+	'long columns between values are right');
 
 # Results of functions, sent from where they lie.
 ($rows) = $client->extended('SELECT b::bytea, o, blob_read(b, 5, 400000), substring(o FROM 6 FOR 400000),'
 	  . ' substring(b, 2, 70000), substring(o FROM 2 FOR 70000) FROM t ORDER BY id', [1], 0);
 is(scalar(grep { $_->[0] ne $_->[1] || $_->[2] ne $_->[3] || $_->[4] ne $_->[5] } @$rows), 0,
-	'results of functions');
+	'results of functions are those of bytea');
 foreach my $piece (65_536, 262_144, 300_000, 1_048_576)
 {
 	($rows) = $client->extended("SELECT id, data FROM t, blob_chunks(b, $piece)", [1], 0);
 	my %joined;
 	$joined{ unpack('N', $_->[0]) } .= $_->[1] foreach @$rows;
 	is(scalar(grep { ($joined{$_} // '') ne content("b$_", $sizes[$_]) } 0 .. $#sizes), 0,
-		"chunks of $piece");
+		"chunks of $piece bytes together are the values");
 }
 
 # Errors before the first byte are ordinary ones.
 ($rows, $error) = $client->extended('SELECT b, 1 / (id - 18) FROM (SELECT * FROM t ORDER BY id OFFSET 0) AS s',
 	[1], 0);
-like($error, qr/division by zero/, 'another column fails');
-is(scalar @$rows, 18, 'after the rows before');
+like($error, qr/division by zero/, 'a column that fails gives its own error');
+is(scalar @$rows, 18, 'the rows before an error come');
 ($rows, $error) = $client->extended('SELECT b FROM t', [7], 0);
-like($error, qr/unsupported format code/, 'unknown format');
+like($error, qr/unsupported format code/, 'an unknown format is refused');
 
 # ---- an encrypted connection ----
 
@@ -225,10 +226,10 @@ IPC::Run::run([ 'psql', '-X', '-A', '-t', '-d', $encrypted, '-c',
 		'SELECT id, b FROM t WHERE id < 100 ORDER BY id' ], '>', \$output, '2>', \$errors)
   or die $errors;
 my ($is_encrypted, @lines) = split(/\n/, $output);
-is($is_encrypted, 't', 'an encrypted connection');
+is($is_encrypted, 't', 'the connection of psql is encrypted');
 is(scalar(grep { $lines[$_] ne "$_|\\x" . unpack('H*', content("b$_", $sizes[$_])) } 0 .. $#sizes), 0,
-	'gives all values');
-cmp_ok(streamed(), '>', $before, 'streamed');
+	'an encrypted connection gives all values');
+cmp_ok(streamed(), '>', $before, 'values are streamed over an encrypted connection');
 
 # ---- memory ----
 
@@ -297,8 +298,8 @@ sub is_begin_of_content
 	my ($reader, $rest, $name) = @_;
 	my $sent = substr($reader->{begin}, 6) . $rest;
 	cmp_ok(length($rest), '<', $reader->{left}, "$name: the message is not completed");
-	ok($sent eq substr($large, 0, length($sent)), 'nothing but content was sent');
-	is(scalar(() = $reader->message), 0, 'the connection ends');
+	ok($sent eq substr($large, 0, length($sent)), "$name: nothing but content was sent");
+	is(scalar(() = $reader->message), 0, "$name: the connection ends without another message");
 	return;
 }
 
@@ -312,14 +313,14 @@ is(length($reader->read($reader->{left})), $reader->{left},
 like($error, qr/canceling statement due to statement timeout/, 'a timeout comes after the message');
 $reader->query('RESET statement_timeout');
 ($rows) = $reader->extended($query, [1], 0);
-check_rows($rows, [1], 'the session goes on');
+check_rows($rows, [1], 'the session goes on after a timeout');
 
 begin_to_read($reader);
-is($node->safe_psql('postgres', "SELECT pg_cancel_backend($reader->{pid})"), 't', 'a cancel');
+is($node->safe_psql('postgres', "SELECT pg_cancel_backend($reader->{pid})"), 't', 'the session that sends gets a cancel');
 sleep(0.2);
 $reader->read($reader->{left});
 ($rows, $error) = $reader->finish;
-like($error, qr/canceling statement due to user request/, 'does likewise');
+like($error, qr/canceling statement due to user request/, 'the error of a cancel comes after the message');
 
 # A session that moves the map does not wait for a client.
 begin_to_read($reader);
@@ -387,7 +388,7 @@ flip();
 $client->query('SET blobext.verify_reads = on');
 ($rows, $error) = $client->extended('SELECT b FROM large', [1], 0);
 like($error, qr/content does not match its SHA-256/, 'verified reads are not streamed');
-is(scalar @$rows, 0, 'nothing is sent');
+is(scalar @$rows, 0, 'no row of a value that does not verify is sent');
 flip();
 
 # The file loses its end while the value is sent: the message cannot be completed.

@@ -107,15 +107,15 @@ sql('DELETE FROM old');
 my $start_lsn = sql('SELECT pg_current_wal_insert_lsn()');
 my $offset = -s $node->logfile;
 my $lsn = sql(free_sql($first, $end));
-is(sql('SELECT longest()'), $end - $first, 'freed pages are free');
-is(sql("SELECT count(*) FROM blobext_space WHERE state = 'pending'"), '0', 'no page waits');
+is(sql('SELECT longest()'), $end - $first, 'freed pages are free at once');
+is(sql("SELECT count(*) FROM blobext_space WHERE state = 'pending'"), '0', 'no freed page is pending');
 make_values($node, 'new', (100_000) x 10, (20_000) x 20);
 is(pages_in('new', $first, $end), sql('SELECT sum(pages) FROM new, blob_extents(b)'),
 	'new values are in freed pages');
 like(sql("SELECT description FROM pg_get_wal_records_info('$start_lsn', '$lsn')
 	WHERE record_type = 'FREE'"), qr/reuse after flush/, 'the record FREE says so');
 ok(!$node->log_contains('checkpoint starting', $offset), 'there was no checkpoint before that');
-values_are_intact($node, 'new', 'new values');
+values_are_intact($node, 'new', 'new values in freed pages are whole');
 kill_and_start();
 values_are_intact($node, 'new', 'new values after a crash');
 check_is_clean($node, 'the check finds nothing after a crash');
@@ -132,7 +132,7 @@ sql("UPDATE grown SET b = blob_append(b, convert_to(repeat('$_', 50000), 'UTF8')
 sql(q(INSERT INTO grown (b) SELECT blob_agg(convert_to(repeat('t', 12345), 'UTF8')) FROM generate_series(1, 200);
 	UPDATE grown SET digest = encode(sha256(b), 'hex')));
 is(sql("SELECT count(*) > 0 FROM pg_get_wal_records_info('$lsn', pg_current_wal_flush_lsn())
-	WHERE record_type = '$_'"), 't', "a $_") foreach ('CLAIM', 'TRIM');
+	WHERE record_type = '$_'"), 't', "growth into freed pages logs a $_ record") foreach ('CLAIM', 'TRIM');
 cmp_ok(pages_in('grown', $first, $end), '>', 500, 'grown values are in freed pages');
 kill_and_start();
 values_are_intact($node, 'grown', 'grown values after a crash');
@@ -188,7 +188,7 @@ foreach my $is_crash (0, 1)
 		'deferred writes of freed pages are dropped, and others are not');
 	make_values($node, 'new', (60_000) x 5, 3_000, 9_000);
 	cmp_ok(pages_in('new', $first, $end), '>=', 75, 'new values are in freed pages');
-	values_are_intact($node, 'new', 'new values');
+	values_are_intact($node, 'new', 'new values beside dropped writes are whole');
 	if ($is_crash)
 	{
 		kill_and_start();
@@ -232,7 +232,7 @@ append_to_file("$tmp/reuse_fault", "hold $syncer");
 chmod 0644, "$tmp/reuse_fault";
 kill('CONT', $syncer);
 for (my $i = 0; $i < 6_000 && !-e $held; $i++) { usleep(30_000); }
-ok(-e $held, 'the syncer writes');
+ok(-e $held, 'the syncer is held in a write');
 sql('DELETE FROM old');
 my $freeing = $node->background_psql('postgres', on_error_stop => 1);
 $freeing->query_until(qr/sent/, "\\echo sent\n" . free_sql($first, $end) . ";\n");
@@ -244,7 +244,7 @@ unlink "$tmp/reuse_fault";
 $freeing->quit;
 is(sql('SELECT longest()'), $end - $first, 'when the write has ended the pages are free');
 make_values($node, 'new', (100_000) x 4);
-values_are_intact($node, 'new', 'new values');
+values_are_intact($node, 'new', 'new values after the late write are whole');
 $node->restart;
 values_are_intact($node, 'new', 'new values after a restart');
 stop_cluster();
@@ -325,7 +325,7 @@ sql(q(CREATE TABLE grown (id int, digest text, b blobstate);
 sql(q(UPDATE grown SET b = blob_append(b, convert_to(repeat('b', 50000), 'UTF8'));
 	UPDATE grown SET digest = encode(sha256(b), 'hex')));
 $node->wait_for_catchup($standby);
-values_are_intact($standby, $_, "standby: table $_") foreach ('v', 'new', 'grown');
+values_are_intact($standby, $_, "standby: the values of table $_ are whole") foreach ('v', 'new', 'grown');
 kill_everything($standby);
 start_with_stops($standby);
 $node->wait_for_catchup($standby);
@@ -357,7 +357,7 @@ sql(q(CREATE TABLE churn (id int, b blobstate);
 for my $round (1 .. 12)
 {
 	sql("UPDATE churn SET b = convert_to(repeat(md5(($round + 100 * id)::text), 31250), 'UTF8')");
-	is(sql('SELECT freed_blobs FROM blobext_gc()'), '20', "round $round: freed") if $round < 3;
+	is(sql('SELECT freed_blobs FROM blobext_gc()'), '20', "round $round: the collector frees the replaced values") if $round < 3;
 	sql('SELECT * FROM blobext_gc()') if $round >= 3;
 	is(sql("SELECT count(*) FROM blobext_space WHERE state = 'pending'"), '0', "round $round: no page waits");
 }
@@ -376,7 +376,7 @@ is(sql(q(SELECT sum(s.bytes) <= (SELECT bytes FROM size) + 48 * 1024 * 1024 FROM
 	'stores that fail take the same pages again');
 ok(!$node->log_contains('checkpoint starting', $offset), 'no checkpoint was asked for');
 is(sql(q(SELECT count(*) FROM churn WHERE b::bytea <> convert_to(repeat(md5((12 + 100 * id)::text), 31250), 'UTF8'))),
-	'0', 'the values');
+	'0', 'the values of the last round are whole');
 check_is_clean($node, 'the check finds nothing');
 stop_cluster();
 

@@ -1,5 +1,5 @@
 # The id of the WAL resource manager is a build option: WAL of one id is not replayed by a library with
-# another one, the server says so, and loses nothing.  test/run_rmgr builds the second library.
+# another one, the server says so, and loses nothing.  test/run rmgr builds the second library.
 #
 # Seen to fail: with a library that was built without the option (both have the same id).
 use strict;
@@ -13,7 +13,7 @@ use Test::More;
 use lib $FindBin::RealBin;
 use BlobTest;
 
-plan skip_all => 'needs libraries with two ids: test/run_rmgr'
+plan skip_all => 'needs libraries with two ids: test/run rmgr'
   unless defined $ENV{BLOBEXT_OTHER_BINDIR} && defined $ENV{RMGR_ID};
 
 my $other = $ENV{BLOBEXT_OTHER_BINDIR};

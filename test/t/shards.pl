@@ -26,7 +26,7 @@ $_->safe_psql('postgres',
 command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $coordinator->connstr('postgres'),
 		(map { ('-v', "host_$_=" . $shards[$_]->host, '-v', "port_$_=" . $shards[$_]->port) } 0, 1),
 		'-v', 'database=postgres', '-f', "$FindBin::RealBin/../examples/sharding.sql" ],
-	'the example');
+	'the example for sharding runs without an error');
 
 sub sql
 {
@@ -55,27 +55,27 @@ sub all_intact
 		is($shard->safe_psql('postgres', q(SELECT count(*) FROM document_shard
 			WHERE encode(sha256(content::bytea), 'hex') <> name
 				OR blob_storage(content) <> CASE WHEN length(content) > 1900 THEN 'extents'
-					ELSE 'inline' END)), '0', "$name: " . $shard->name);
-		check_is_clean($shard, "$name: the check of " . $shard->name);
+					ELSE 'inline' END)), '0', "$name: the rows of " . $shard->name . ' have their content');
+		check_is_clean($shard, "$name: the check finds nothing on " . $shard->name);
 	}
 	return;
 }
 
 all_intact('inserted');
 cmp_ok($_->safe_psql('postgres', 'SELECT count(*) FROM document_shard'), '>', 5,
-	$_->name . ' has rows') foreach @shards;
+	$_->name . ' has more than five rows') foreach @shards;
 my $kept = sql('SELECT count(*) FROM blobext_map');
 note("extents on the coordinator, on their way: $kept");
 
 # A local table, and back.
 sql('CREATE TABLE here AS SELECT * FROM document', 'TRUNCATE document');
-is(sql('SELECT count(*) FROM document'), '0', 'nothing is left on the shards');
+is(sql('SELECT count(*) FROM document'), '0', 'TRUNCATE leaves no row on the shards');
 is(sql(q(SELECT count(*) FROM here WHERE length(content) > 1900
 	AND blob_storage(content) <> 'extents')), '0', 'values from the shards are in extents here');
 sql('INSERT INTO document SELECT * FROM here');
 all_intact('from a local table');
 is(sql('SELECT count(*) FROM document AS d JOIN here AS h USING (id) WHERE d.content = h.content'),
-	scalar(@sizes), 'equal by content');
+	scalar(@sizes), 'values of shards are equal to local ones by content');
 
 # COPY, through a file of the client.
 my $file = "$PostgreSQL::Test::Utils::tmp_check/document.copy";
@@ -99,7 +99,7 @@ is(sql(q(SELECT count(*) FROM document WHERE content = (SELECT content FROM here
 
 # Two-phase safety is PostgreSQL's own: a failed statement leaves nothing visible.
 fails_with($coordinator, q(BEGIN; INSERT INTO document SELECT id + 5000, name, content FROM here;
-	SELECT 1 / 0), '22012', qr/division by zero/, 'a failed transaction');
+	SELECT 1 / 0), '22012', qr/division by zero/, 'a transaction that fails gives its own error');
 all_intact('after a failed transaction');
 foreach my $shard (@shards)
 {

@@ -3,8 +3,8 @@
 #
 # More sessions than the cache has room for windows of each read a large value in sequence, and
 # stop.  Another one reads a value twice: the second time it is all in the cache.  Then the sessions
-# that waited go on, and get the same content as without the wait.  (Seen to fail with frames that
-# stayed claimed from the start of a request ahead to the next read of the same process: the second
+# that waited go on, and get the same content as without the wait.  (Seen to fail with slabs that
+# stayed owned from the start of a request ahead to the next read of the same process: the second
 # read found nothing in the cache, however often it was tried, in each of the ways to wait; and in
 # that after an error, with a timer that is forgotten there.)
 use strict;

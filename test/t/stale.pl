@@ -329,7 +329,7 @@ my $new = session(@settings, @prepare);
 foreach my $i (0 .. $#names)
 {
 	my $expected = $new->query_safe("EXECUTE p$i");
-	is($pooled->query("EXECUTE p$i"), $expected, "caches: $names[$i]");
+	is($pooled->query("EXECUTE p$i"), $expected, "an old plan answers as a new session: $names[$i]");
 }
 $pooled->quit;
 forget_sessions();
@@ -539,7 +539,7 @@ forget_sessions();
 # ---- the extension is created anew ----
 # A procedure has a value of the dropped store in a variable, and reads it by an open cursor, whose
 # function is not looked up again.  In the new store another role has the same pages.
-# Fails without: first_generation() of store/map.c.
+# Fails without: first_generation() of store/map_meta.c.
 
 $node->safe_psql('postgres', 'CREATE DATABASE anew');
 foreach my $reads (0, 3)

@@ -75,9 +75,9 @@ sub is_like_primary
 {
 	my ($name, $node, @tables) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return subtest "$name: " . $node->name => sub {
-		is($node->safe_psql('postgres', $map), $primary->safe_psql('postgres', $map), 'map');
-		values_are_intact($node, $_, $_) foreach @tables;
+	return subtest "$name: " . $node->name . ' is like the primary' => sub {
+		is($node->safe_psql('postgres', $map), $primary->safe_psql('postgres', $map), 'the extent map is the primary\'s');
+		values_are_intact($node, $_, "the values of table \"$_\" are whole") foreach @tables;
 		check_is_clean($node, 'the check finds nothing');
 	};
 }
@@ -168,7 +168,7 @@ foreach my $round (1 .. 4)
 }
 is($wrong, 0, "readers on standbys never saw other bytes ($reads scans)");
 is("@odd", '', 'readers on standbys had no unexpected errors');
-cmp_ok(stat_of($primary, 'gc_freed_blobs'), '>', 0, 'the collector freed');
+cmp_ok(stat_of($primary, 'gc_freed_blobs'), '>', 0, 'the collector freed values during the rounds');
 is_like_primary('after all rounds', $_, 'v', 'busy') foreach @standbys;
 
 # ---- a freed value that a standby query still sees ----
@@ -193,7 +193,7 @@ sub collect
 my $reader = hold_snapshot($sync);
 my $offset = -s $sync->logfile;
 $primary->safe_psql('postgres', 'DELETE FROM scratch WHERE id <= 5');
-cmp_ok(collect(), '>=', 5, 'without feedback: freed');
+cmp_ok(collect(), '>=', 5, 'without feedback: values that the standby still sees are freed');
 catch_up($sync);
 ok($sync->log_contains('canceling statement due to conflict|due to conflict with recovery', $offset),
 	'without feedback: the query on the standby is cancelled');
@@ -232,7 +232,7 @@ $primary->safe_psql('postgres', q(INSERT INTO scratch SELECT i,
 catch_up($async);
 my ($rows, $failed) = $held->query('FETCH ALL FROM c');
 like($held->{stderr}, qr/XB001: stale blobstate value/, 'the cursor gets an error, not other bytes');
-unlike($rows // '', qr/eeeeeeee/, 'indeed');
+unlike($rows // '', qr/eeeeeeee/, 'the cursor shows no byte of the values stored later');
 $held->quit;
 
 # ---- promotion, writes on the new primary, pg_rewind ----
@@ -259,10 +259,10 @@ $primary->safe_psql('postgres', q(
 	DELETE FROM busy WHERE id % 2 = 0; VACUUM busy));
 $primary->safe_psql('postgres', 'VACUUM');
 cmp_ok($primary->safe_psql('postgres', 'SELECT freed_blobs FROM blobext_gc()'), '>', 0,
-	'promoted: it collects');
+	'promoted: the new primary frees deleted values');
 $primary->safe_psql('postgres', 'CHECKPOINT');
 make_values($primary, 'won', (200_000) x 20);
-values_are_intact($primary, $_, "promoted: $_") foreach ('v', 'won', 'busy');
+values_are_intact($primary, $_, "promoted: the values of table $_ are whole") foreach ('v', 'won', 'busy');
 check_is_clean($primary, 'promoted: the check finds nothing');
 no_page_is_shared($primary, 'promoted: no page belongs to two values', 'v', 'won', 'busy');
 catch_up($cascade);
@@ -272,7 +272,7 @@ $old->stop;
 my $stored = -s segment_file($old);
 my ($out, $err) = run_command([ 'pg_rewind', '--progress', '--target-pgdata', $old->data_dir,
 	'--source-server', $primary->connstr('postgres') ]);
-like($err, qr/Done!/, 'pg_rewind');
+like($err, qr/Done!/, 'pg_rewind ends with success');
 my ($copied, $total) = $err =~ /need to copy (\d+) MB \(total source directory size is (\d+) MB\)/;
 note("pg_rewind copied $copied of $total MB; the store has " . int($stored / 1_048_576) . ' MB');
 cmp_ok($copied, '>=', int((-s segment_file($primary)) / 1_048_576), 'pg_rewind copies the store whole');
@@ -314,7 +314,7 @@ no_page_is_shared($old, 'promoted again, crashed: no page belongs to two', 'v', 
 $old->stop;
 foreach my $node ($sync, $async, $cascade, $old)
 {
-	unlike(slurp_file($node->logfile), qr/PANIC|terminated by signal/, $node->name . ': no PANIC');
+	unlike(slurp_file($node->logfile), qr/PANIC|terminated by signal/, $node->name . ': its log has no PANIC and no crash');
 	$node->clean_node;
 }
 

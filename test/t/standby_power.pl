@@ -27,7 +27,7 @@ use lib $FindBin::RealBin;
 use BlobTest;
 
 my $small = $ENV{BLOBEXT_SMALL_FS};
-plan skip_all => 'no file system whose power can be cut, see test/run_tap' if !$small;
+plan skip_all => 'no file system whose power can be cut, see test/run tap' if !$small;
 my $seed = $ENV{BLOBEXT_SEED} // time;
 my $rounds = $ENV{BLOBEXT_CRASH_ROUNDS} // 3;
 srand($seed);
@@ -150,25 +150,25 @@ foreach my $round (1 .. $rounds)
 	unlike($output, qr/ERROR/, "round $round: the primary went on") or diag($output);
 	$standby->start;
 	ok(follow(), "round $round: the standby follows");
-	is($standby->safe_psql('postgres', $map), $primary->safe_psql('postgres', $map), "round $round: map");
-	values_are_intact($standby, $_, "round $round: $_") foreach ('v', 'busy');
-	check_is_clean($standby, "round $round: the check");
+	is($standby->safe_psql('postgres', $map), $primary->safe_psql('postgres', $map), "round $round: the extent map is the primary's");
+	values_are_intact($standby, $_, "round $round: the values of table $_ are whole") foreach ('v', 'busy');
+	check_is_clean($standby, "round $round: the check finds nothing");
 	cut_after_restartpoint($round);
 }
 my @points = slurp_file($standby->logfile) =~ /restartpoint complete/g;
-cmp_ok(scalar @points, '>=', $rounds, 'there were restartpoints');
-cmp_ok(stat_of($primary, 'gc_freed_blobs'), '>', 0, 'the collector freed');
+cmp_ok(scalar @points, '>=', $rounds, 'there was a restartpoint in each round');
+cmp_ok(stat_of($primary, 'gc_freed_blobs'), '>', 0, 'the collector freed values during the rounds');
 is($primary->safe_psql('postgres', 'SELECT count(DISTINCT blob_compression(b)) FROM busy'), 2,
-	'there were compressed values, and others');
+	'the traffic has stored compressed values and others');
 
 cut();
 $standby->start;
-ok(follow(), 'follows once more');
+ok(follow(), 'the standby follows once more after the last cut');
 $primary->stop;
 $standby->promote;
 add_values($standby, 'v', 10_000, 2_000_000);
-values_are_intact($standby, $_, "promoted: $_") foreach ('v', 'busy');
-check_is_clean($standby, 'promoted: the check');
+values_are_intact($standby, $_, "promoted: the values of table $_ are whole") foreach ('v', 'busy');
+check_is_clean($standby, 'promoted: the check finds nothing');
 no_page_is_shared($standby, 'promoted: no page belongs to two values', 'v', 'busy');
 $standby->stop;
 unlike(slurp_file($primary->logfile), qr/PANIC|TRAP:/, 'no PANIC on the primary');

@@ -115,14 +115,14 @@ for (my $i = 0; $i < @operations; $i += 2)
 }
 $node->safe_psql('postgres', $script);
 is($node->safe_psql('postgres', "SELECT operation, kb FROM peak
-	WHERE name = 'big' AND kb > $allowed_kb"), '', 'memory is bounded');
+	WHERE name = 'big' AND kb > $allowed_kb"), '', 'no operation on a big value needs more memory than allowed');
 note($node->safe_psql('postgres',
 		q(SELECT operation, name, kb || ' kB more at the peak' FROM peak WHERE name = 'big')));
 is($node->safe_psql('postgres', q(SELECT DISTINCT encode(sha256(b), 'hex'), length(b) FROM
 		(SELECT b FROM value WHERE name = 'big' UNION ALL SELECT b FROM sink) AS s WHERE length(b) > 100000000)),
 	"$digest{big}|$size", 'import, blob_agg() and blob_from_lo() give the content');
 is($node->safe_psql('postgres', q(SELECT count(*) FROM sink WHERE length(b) > 100000000)), '3',
-	'all of them');
+	'three big values have been stored by streams');
 is(digest_of_file("$dir/big.out"), $digest{big}, 'the exported file has the content');
 unlink "$dir/big.out";
 
@@ -186,15 +186,15 @@ foreach my $operation (sort keys %cancelled)
 	}
 }
 my ($exit, $out, $err) = $node->psql('postgres', $cancels, on_error_stop => 0);
-is($exit, 0, 'the session lives');
+is($exit, 0, 'the session survives all cancelled operations');
 unlike($err =~ s/ERROR:  canceling statement due to (statement timeout|user request)//gr, qr/ERROR|WARNING/,
 	'no other error, and no warning of a leak');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM result'), 3 * keys %cancelled, 'all were tried');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM result'), 3 * keys %cancelled, 'each operation was tried with each timeout');
 is($node->safe_psql('postgres', q(SELECT operation FROM result GROUP BY 1
-	HAVING bool_and(sqlstate <> '57014'))), '', 'each was cancelled at least once');
+	HAVING bool_and(sqlstate <> '57014'))), '', 'each operation was cancelled at least once');
 # An operation that does not look for cancels is slow each time.
 is($node->safe_psql('postgres', q(SELECT operation, min(seconds) FROM result WHERE sqlstate = '57014'
-	GROUP BY 1 HAVING bool_and(seconds > timeout_ms / 1000.0 + 1))), '', 'within a second');
+	GROUP BY 1 HAVING bool_and(seconds > timeout_ms / 1000.0 + 1))), '', 'each operation looks for cancels within a second');
 note('slowest: ' . $node->safe_psql('postgres',
 		q(SELECT operation, max(seconds - timeout_ms / 1000.0) FROM result WHERE sqlstate = '57014'
 		GROUP BY 1 ORDER BY 2 DESC LIMIT 3)));

@@ -31,7 +31,7 @@ use lib $FindBin::RealBin;
 use BlobTest;
 
 my $small = $ENV{BLOBEXT_SMALL_FS};
-plan skip_all => 'no file system whose power can be cut, see test/run_tap' unless $small;
+plan skip_all => 'no file system whose power can be cut, see test/run tap' unless $small;
 my $rounds = $ENV{BLOBEXT_CRASH_ROUNDS} // 1;
 my $clients = 4;
 my $node;
@@ -161,17 +161,17 @@ sub is_whole
 start_cluster('steps', "wal_level = replica\nblobext.direct_io = off");
 my $sleeps = q(SELECT state = 'idle' AND xact_start IS NULL
 	FROM pg_stat_activity WHERE backend_type = 'blobext syncer');
-ok($node->poll_query_until('postgres', $sleeps), 'the syncer sleeps');
+ok($node->poll_query_until('postgres', $sleeps), 'a syncer without work sleeps');
 my $pid = syncer_pid();
 kill('STOP', $pid);
 is_deeply([ store() ], [ 0, 1 ], 'one that does not wake up takes nothing: the commit syncs');
 kill('CONT', $pid);
-is_handed_over('one that is awake does: no sync in the commit');
+is_handed_over('a commit hands its segment over to a syncer that is awake');
 cut_power();
-is_whole('nothing synced but the WAL');
+is_whole('values are whole when only the WAL was synced');
 
 stop_now();
-is_deeply([ store() ], [ 1, 0 ], 'stopped: handed over');
+is_deeply([ store() ], [ 1, 0 ], 'a syncer that stopped awake still gets segments');
 my $session = $node->background_psql('postgres');
 $last_id++;
 $session->query_safe("BEGIN; INSERT INTO t SELECT $last_id, 1, piece($last_id, 1)");
@@ -207,10 +207,10 @@ wake();
 store() for (1 .. 5);
 sql('CHECKPOINT');
 cut_power();
-is_whole('a checkpoint');
+is_whole('values are whole after a checkpoint and a power cut');
 
 $pid = stop_now();
-is_deeply([ store() ], [ 1, 0 ], 'handed over');
+is_deeply([ store() ], [ 1, 0 ], 'a segment is handed over before a fast shutdown');
 my $offset = -s $node->logfile;
 my $postmaster = $node->{_pid};
 system_log('pg_ctl', '-W', '-m', 'fast', '-D', $node->data_dir, 'stop');
@@ -220,16 +220,16 @@ wait_for_end($postmaster);
 $node->{_pid} = undef;
 cut_power();
 unlike(slurp_file($node->logfile, $offset), qr/not properly shut down/, 'the shutdown was clean');
-is_whole('a fast shutdown');
+is_whole('values are whole after a fast shutdown and a power cut');
 
-is_handed_over('handed over');
+is_handed_over('a segment is handed over before the syncer is terminated');
 $pid = syncer_pid();
 sql("SELECT pg_terminate_backend($pid, 10000)");
 sql('CHECKPOINT');
 cut_power();
-is_whole('the syncer is terminated');
+is_whole('values are whole after the syncer was terminated');
 
-is_handed_over('handed over');
+is_handed_over('a segment is handed over before the syncer is terminated once more');
 $pid = syncer_pid();
 sql("SELECT pg_terminate_backend($pid, 10000)");
 wake();
@@ -238,7 +238,7 @@ isnt(syncer_pid(), $pid, 'a syncer that was terminated comes back');
 wake();
 is_deeply([ map { sql("BEGIN; INSERT INTO t SELECT " . ++$last_id . ", 1, piece($last_id, 1);
 	PREPARE TRANSACTION 'p$_'"); sql("COMMIT PREPARED 'p$_'") } 1 .. 3 ], [ '', '', '' ],
-	'prepared transactions');
+	'prepared transactions commit beside a syncer that came back');
 cut_power();
 is_whole('prepared transactions');
 

@@ -10,7 +10,7 @@
 # to share (blobext_dedup()) meanwhile.  The collector and checkpoints run in a loop, so that freed space
 # is used again at once; the rest of it goes back to the file system (blobext.keep_free = 0), and is
 # reserved again for the next large values.
-# At the end of a round the clients end, or all server processes are killed, or, where run_tap was
+# At the end of a round the clients end, or all server processes are killed, or, where test/run tap was
 # started by root, the power of the file system is cut.
 #
 # Each value goes with the digest that its content should have, computed from bytea.  A client that
@@ -25,7 +25,7 @@
 #	  extents that values have are allocated, and none waits,
 #	- the pages that the map calls punched have no blocks in the files, and all others have theirs.
 #
-# See run_torture for the settings.  The seed repeats the choices of a run, not its timing.
+# See test/run torture for the settings.  The seed repeats the choices of a run, not its timing.
 #
 # That it can fail: 30 seconds of load fail without
 #
@@ -148,7 +148,7 @@ sub run_load
 		waitpid($pid, 0);
 		$failed++ if $? != 0;
 	}
-	is($failed, 0, "$label: clients lived");
+	is($failed, 0, "$label: no client has died");
 	my @failures = map { take_results($files{$_}, $_ eq 'gc' ? 'gc ' : '') } sort keys %files;
 	is(join("\n", @failures), '', "$label: clients met no error but those of locks and crashes");
 	return;
@@ -177,7 +177,7 @@ sub tidy_up
 	my $has_extra = $node->safe_psql('postgres', q(SELECT count(*) FROM pg_attribute
 		WHERE attrelid = 'a'::regclass AND attname = 'extra'));
 	is_empty($node, q(SELECT id FROM a WHERE NOT verified(sha256(content('extra', 5000)), extra)
-		AND extra IS NOT NULL), 'the extra column') if $has_extra;
+		AND extra IS NOT NULL), 'the extra column has the contents of its digests') if $has_extra;
 	$node->safe_psql('postgres', 'ALTER TABLE a DROP COLUMN IF EXISTS extra') if $has_extra;
 	return;
 }
@@ -196,7 +196,7 @@ sub check_values
 	my ($result, $stdout, $stderr) =
 	  $node->psql('postgres', 'SELECT count(verified(digest, b)) FROM everything');
 	is($stderr, '', "$label: $stdout values have their contents");
-	is_empty($node, 'SELECT * FROM blobext_check()', "$label: blobext_check()");
+	is_empty($node, 'SELECT * FROM blobext_check()', "$label: blobext_check() finds nothing wrong");
 	foreach my $index (lines($node, q(SELECT i.indexrelid::regclass FROM pg_index AS i, pg_class AS c
 		WHERE c.oid = i.indexrelid AND c.relkind = 'i' AND c.relnamespace = 'public'::regnamespace
 		AND 'btree' = (SELECT amname FROM pg_am WHERE oid = c.relam) ORDER BY 1::text)))
@@ -254,13 +254,13 @@ sub check_leaks
 	for (1 .. 2)
 	{
 		is($node->safe_psql('postgres', 'SET client_min_messages = error;
-			SELECT skipped_reason FROM blobext_gc()'), '', "$label: a quiet round");
+			SELECT skipped_reason FROM blobext_gc()'), '', "$label: a quiet round is not skipped");
 	}
 	$node->safe_psql('postgres', 'CHECKPOINT; SELECT blobext_gc()');
 	is_empty($node, 'SELECT * FROM differences ORDER BY 2',
 		"$label: exactly the extents of values are allocated");
 	is_empty($node, q(SELECT * FROM blobext_space WHERE state = 'pending'),
-		"$label: nothing waits");
+		"$label: no page is pending at the end");
 	check_holes($node, $label);
 	$node->safe_psql('postgres', 'ALTER SYSTEM RESET blobext.autogc');
 	$node->reload;

@@ -14,7 +14,7 @@
 #	  one is, before its last pieces are hashed.
 #
 # Seen to fail: the first part with a request that io_submit() refuses and that counts as done
-# (src/io/engine_aio.c), without exchange_buffers(), without blob_hasher_wait_for_piece() in it, and
+# (src/io/engine_aio.c), without exchange_buffers(), without blob_hasher_wait_for_job() in it, and
 # with puts that may trail without a buffer that is exchanged (src/blob/write_buffer.c); the second part with
 # errors that blob_piece_await_write() (src/extents/piece.c) does not report; the third part without
 # blob_pipeline_abandon() in blob_writer_write_from(); the last part with blob_writer_write_from() that does
@@ -195,7 +195,7 @@ sub upload_together
 		send_piece($client, $numbers[$which], $piece);
 		$sent[$which] += length $piece;
 	}
-	is(end_copy($client), undef, "$name: sent");
+	is(end_copy($client), undef, "$name: both uploads are sent without an error");
 	end_fault();
 	store_upload($client, $_, $numbers[$_], $contents[$_]) for 0 .. $#contents;
 	ask($client, 'COMMIT');
@@ -210,7 +210,7 @@ upload_together('the thread', '', 'late20', 1);
 SKIP:
 {
 	skip 'no io_uring', 1 if $is_refused;
-	cmp_ok(stat_of($node, 'trailing_write_bytes') - $trailed, '>', 8 * $mega, 'writes have trailed');
+	cmp_ok(stat_of($node, 'trailing_write_bytes') - $trailed, '>', 8 * $mega, 'more than 8 MB of writes have trailed');
 }
 upload_together('slow thread', '', 'hash20', 1);
 upload_together('no thread', 'SET blobext.digest_thread = off', 'late20', 1);
@@ -324,7 +324,7 @@ $node->safe_psql('postgres', 'INSERT INTO t VALUES (0, ' . "'" . sha256_hex($kep
 is_not_damaged(1, 'error in COPY', 'auto', sub {
 	my ($client) = @_;
 	$client->send('f', "not more\0");
-	like(($client->finish)[1], qr/not more/, 'COPY fails');
+	like(($client->finish)[1], qr/not more/, 'COPY fails with the client\'s message');
 	ask($client, 'ROLLBACK');
 });
 is_not_damaged(2, 'session ended', 'auto', sub {
@@ -344,7 +344,7 @@ if ($has_aio)
 	is_not_damaged(4, 'aio, error in COPY', 'aio', sub {
 		my ($client) = @_;
 		$client->send('f', "not more\0");
-		like(($client->finish)[1], qr/not more/, 'aio: COPY fails');
+		like(($client->finish)[1], qr/not more/, 'aio: COPY fails with the client\'s message');
 		ask($client, 'ROLLBACK');
 	});
 }
@@ -358,7 +358,7 @@ for my $what ('hash20', 'late1000')
 	my $content = content($what, full_bytes($what eq 'hash20' ? 5 : 2));
 	ask($client, 'BEGIN');
 	my $number = send_upload($client, $content, $what);
-	is(end_copy($client), undef, "$what: sent");
+	is(end_copy($client), undef, "$what: the upload is sent without an error");
 	store_upload($client, 3, $number, $content);
 	ask($client, 'COMMIT');
 	end_fault() if $what eq 'hash20';
@@ -368,7 +368,7 @@ end_fault();
 unlink $node->data_dir . '/postmaster.pid';
 start();
 is_whole($count + 2, 'values that are committed are whole after a crash');
-check_is_clean($node, 'blobext_check() finds nothing');
+check_is_clean($node, 'blobext_check() finds nothing at the end');
 
 $node->stop;
 done_testing();

@@ -9,15 +9,15 @@
 #	- prepared transactions,
 #	- sessions that store at once, each some values and some that it rolls back,
 #	- a base backup while pages are dirty: the copy must know what it lacks,
-#	- content that is not logged, behind content in the same frame that is logged and dirty,
+#	- content that is not logged, behind content in the same slab that is logged and dirty,
 #	- a session that has rolled back, and commits again when the store is gone: a standby goes on.
 #
-# Seen to fail: with MAX_UNLOGGED_BYTES of 0, and with a vector for each frame in add_memory(), the
+# Seen to fail: with MAX_UNLOGGED_BYTES of 0, and with a vector for each slab in add_memory(), the
 # number of requests; without blob_dirty_write_segment() in blob_segment_sync(), all parts; with a list
 # of written segments that an abort clears, the values that are carried; without PRE_PREPARE in
 # at_transaction_event(), the prepared transactions; with OMITTED before the write (logged
 # where blob_pipeline_put() notes it), and without blob_omissions_log_noted(), the base backup; with
-# frame->dirty_seq in the place of added_seq in matches(), the frame that two transactions share; with
+# slab->dirty_seq in the place of added_seq in blob_dirty_matches(), the slab that two transactions share; with
 # noted runs that are logged without a look at the store, the standby.
 use strict;
 use warnings;
@@ -80,7 +80,7 @@ is(stat_of($node, 'wal_logs_content'), 0, 'content is not logged');
 
 # ---- many values, one transaction ----
 
-# A value has extents of 1, 2 and 1 pages, in three frames, two of which are neighbours in memory.  A
+# A value has extents of 1, 2 and 1 pages, in three slabs, two of which are neighbours in memory.  A
 # request has 16 pieces of memory at most, so 32 pages of such values: 125 requests for 4,000 pages.
 my %before = map { $_ => stat_of($node, $_) } qw(io_writes io_write_bytes syncs);
 sql('BEGIN; INSERT INTO t SELECT i, x, x FROM content; COMMIT');
@@ -243,7 +243,7 @@ is($standby->safe_psql('postgres', 'SELECT count(*) FROM after_drop'), '0',
 	'the standby goes on after a commit behind the drop');
 $_->stop foreach ($standby, $node);
 
-# ---- a frame that is dirty already ----
+# ---- a slab that is dirty already ----
 
 # Small content is logged although wal_level is minimal, and stays dirty while the syncer is stopped.  A
 # transaction that syncs anyway logs nothing.  It appends to that content.

@@ -2,8 +2,9 @@
 #
 # A database whose extension has the SQL objects of 0.1.0 works with this library.  One of each
 # released version has the same objects as a new one after the update: definitions, comments,
-# privileges, dependencies.  (Stores of the library of an older version are read by
-# test/run_upgrade, which builds one.)  A store, a value or WAL of an unknown format is refused in
+# privileges, dependencies.  Its store has no checksums of pages, and goes on without; then new
+# values get them, and old ones.  (Stores of the library of an older version are read by
+# test/run upgrade, which builds one.)  A store, a value or WAL of an unknown format is refused in
 # words, and nothing is lost.
 #
 # Seen to fail: with any statement taken out of the update's script; without the test of the version
@@ -71,6 +72,8 @@ FROM pg_depend AS e JOIN pg_depend AS d USING (classid, objid)
 WHERE e.deptype = 'e' AND e.refclassid = 'pg_extension'::regclass AND e.refobjid =
 	ANY (SELECT oid FROM pg_extension WHERE extname IN ('blobext', 'blobfs')) ORDER BY 1, 2, 3);
 
+# The store of an older version has no checksums; "main" gets them.
+$node->safe_psql('postgres', $_) foreach 'ALTER SYSTEM SET blobext.page_checksums = off', 'SELECT pg_reload_conf()';
 foreach my $database ('old', 'new')
 {
 	$node->safe_psql('postgres', "CREATE DATABASE $database TEMPLATE template0");
@@ -80,7 +83,7 @@ foreach my $database ('old', 'new')
 }
 my $default = $node->safe_psql('new', q(SELECT extversion FROM pg_extension WHERE extname = 'blobext'));
 cmp_ok(scalar(split /\n/, $node->safe_psql('new', $members)), '>',
-	scalar(split /\n/, $node->safe_psql('old', $members)) + 50, 'much is new');
+	scalar(split /\n/, $node->safe_psql('old', $members)) + 50, 'the new version has at least 50 objects more');
 
 my $path = q(SET search_path = public, "Odd schema");
 my $make = q(decode(repeat(md5(i::text), i * 37), 'hex'));
@@ -97,44 +100,44 @@ $node->safe_psql('old', qq($path; $fill FROM generate_series(1, 300) AS i;
 	DELETE FROM v WHERE id > 290; UPDATE v SET b = b WHERE id < 10; ANALYZE));
 my $before = $node->safe_psql('old', "$path; $values");
 like($before, qr/^290\|\d+\|287$/, 'SQL of 0.1.0: values are stored');
-is($node->safe_psql('old', "$path; SELECT * FROM blobext_check()"), '', 'SQL of 0.1.0: the check');
+is($node->safe_psql('old', "$path; SELECT * FROM blobext_check()"), '', 'SQL of 0.1.0: the check finds nothing');
 fails_with($node, "$path; CREATE INDEX ON v (b)", '42704', qr/no default operator class/,
-	'SQL of 0.1.0: what it did not have', database => 'old');
+	'SQL of 0.1.0: an index is refused, which it did not have', database => 'old');
 fails_with($node, q(ALTER EXTENSION blobext UPDATE TO '0.0.9'), '22023', qr/no update path/,
-	'an unknown version', database => 'old');
+	'an update to an unknown version is refused', database => 'old');
 fails_with($node, q(SELECT "Odd schema".blobext_require_library('9.9.9')), '55000',
 	qr/library blobext has version \Q$default\E, the SQL script needs 9\.9\.9.*Restart the server/s,
-	'scripts that are newer than the library', database => 'new');
+	'scripts that are newer than the library are refused', database => 'new');
 
 my $session = $node->background_psql('old', on_error_stop => 1);
 $session->query_safe("$path; BEGIN; ALTER EXTENSION blobext UPDATE");
 is($session->query_safe('SELECT count(*) FROM v WHERE b = (SELECT b FROM v WHERE id = 77)'), '1',
-	'updated, within the transaction');
+	'values compare right in the transaction that updates');
 $session->query_safe('ROLLBACK');
-is($session->query_safe($values), $before, 'rolled back');
+is($session->query_safe($values), $before, 'values are what they were after an update that was rolled back');
 $session->query_safe('ALTER EXTENSION blobext UPDATE');
-is($session->query_safe($values), $before, 'updated: the values');
+is($session->query_safe($values), $before, 'updated: the values are what they were');
 
 # In the session that was there, and in a new one.
 $session->query_safe(q(UPDATE v SET b = blob_append(b, '+'), digest =
 	encode(sha256(b::bytea || '+'), 'hex') WHERE id % 3 = 0; CREATE UNIQUE INDEX ON v (b)));
 $session->quit;
 my ($count) = split /\|/, $before;
-like($node->safe_psql('old', "$path; $values"), qr/^$count\|/, 'updated: values that have grown');
+like($node->safe_psql('old', "$path; $values"), qr/^$count\|/, 'updated: values that have grown are right');
 is($node->safe_psql('old', "$path; ANALYZE v; SELECT count(*) FROM pg_stats
 	WHERE tablename = 'v' AND attname = 'b' AND n_distinct = -1 AND histogram_bounds IS NOT NULL"), '1',
-	'updated: statistics');
+	'updated: ANALYZE makes statistics of the column');
 is($node->safe_psql('old', "$path; SET enable_seqscan = off;
-	SELECT id FROM v WHERE b = (SELECT b::bytea FROM v WHERE id = 33)"), '33', 'updated: an index');
+	SELECT id FROM v WHERE b = (SELECT b::bytea FROM v WHERE id = 33)"), '33', 'updated: an index finds a value');
 $node->safe_psql('old', 'VACUUM');
 like($node->safe_psql('old', qq(SELECT * FROM "Odd schema".blobext_gc())), qr/^[1-9]\d*\|.*\|$/,
 	'updated: the collector frees');
-like($node->safe_psql('old', "$path; $values"), qr/^$count\|/, 'updated: the values after it');
-is($node->safe_psql('old', "$path; SELECT * FROM blobext_check()"), '', 'updated: the check');
+like($node->safe_psql('old', "$path; $values"), qr/^$count\|/, 'updated: the values are right after a round');
+is($node->safe_psql('old', "$path; SELECT * FROM blobext_check()"), '', 'updated: the check finds nothing');
 $node->safe_psql('old', 'DROP TABLE public.v, public.w; DROP DOMAIN public.image');
 
 is($node->safe_psql('old', q(SELECT extversion FROM pg_extension WHERE extname = 'blobext')), $default,
-	'the version');
+	'the updated extension has the default version');
 sub all_objects
 {
 	my ($database) = @_;
@@ -171,6 +174,46 @@ foreach my $database ('new_fs', 'from_0.2.0', 'from_0.3.0')
 	same_objects($database, $version eq '0.3.0' ? 'new_fs' : 'new', $version);
 }
 
+# ---- checksums of a store that exists ----
+
+# Bytes of extents with checksums, and all.
+sub sums_of
+{
+	my ($database) = @_;
+	return split /\|/, $node->safe_psql($database, "$path; SELECT coalesce(sum(checksummed_bytes), 0), coalesce(sum(bytes), 0)
+		FROM blobext_space WHERE extents IS NOT NULL");
+}
+
+foreach my $version ('0.1.0', '0.2.0', '0.3.0')
+{
+	my $database = "sums of $version";
+	$node->safe_psql('postgres', qq(CREATE DATABASE "$database" TEMPLATE template0));
+	$node->safe_psql($database, qq(CREATE SCHEMA "Odd schema"; CREATE EXTENSION blobext SCHEMA "Odd schema" VERSION '$version'));
+	$node->safe_psql($database, qq($path; CREATE TABLE v (id int, digest text, b blobstate);
+		$fill FROM generate_series(100, 200) AS i));
+	is($node->safe_psql($database, "$path; SELECT state FROM blobext_space WHERE extents > 0 LIMIT 1") =~ s/tier|tail/extent/r,
+		'extent', "SQL of $version: the view of the space is answered") if $version ne '0.1.0';
+	fails_with($node, "$path; SELECT blobext_enable_checksums()", '42883', qr/does not exist/,
+		"SQL of $version: checksums cannot be enabled", database => $database);
+	$node->safe_psql($database, 'ALTER EXTENSION blobext UPDATE');
+	is((sums_of($database))[0], 0, "updated from $version: no value has checksums");
+	$node->safe_psql($database, "$path; $fill FROM generate_series(201, 220) AS i; UPDATE v SET b = b || '+', digest =
+		encode(sha256(b::bytea || '+'), 'hex') WHERE id % 5 = 0");
+	is((sums_of($database))[0], 0, "updated from $version: new values have none either");
+	is($node->safe_psql($database, "$path; SELECT blobext_enable_checksums()"), 't', "updated from $version: checksums are enabled");
+	$node->safe_psql($database, "$path; $fill FROM generate_series(221, 240) AS i");
+	my ($with, $all) = sums_of($database);
+	ok($with >= 20 * 220 * 37 && $with < $all, "updated from $version: new values have checksums, old ones have not");
+	like($node->safe_psql($database, "$path; $values"), qr/^141\|\d+\|141$/, "updated from $version: all values are right");
+	like($node->safe_psql($database, "$path; CALL blobext_add_checksums('v')"), qr/^1\d\d\|\d{3,}\|0$/,
+		"updated from $version: old values get checksums");
+	$node->safe_psql($database, $_) foreach 'VACUUM', qq(SELECT * FROM "Odd schema".blobext_gc());
+	($with, $all) = sums_of($database);
+	is($with, $all, "updated from $version: all extents have checksums");
+	like($node->safe_psql($database, "$path; $values"), qr/^141\|\d+\|141$/, "updated from $version: all values are right with checksums");
+	is($node->safe_psql($database, "$path; SELECT * FROM blobext_check()"), '', "updated from $version: the check finds nothing");
+}
+
 # ---- a store of another format ----
 
 sub patch
@@ -201,7 +244,7 @@ my %uses = (
 	check => 'SELECT * FROM blobext_check()',
 	collector => 'SELECT * FROM blobext_gc()');
 my %formats = (
-	newer => [ 4, pack('L', 3), '55000', qr/written by an incompatible build of blobext.*Store: format 3,.*library: formats 1 and 2,/s ],
+	newer => [ 4, pack('L', 4), '55000', qr/written by an incompatible build of blobext.*Store: format 4,.*library: formats 1 to 3,/s ],
 	tiers => [ 32, pack('L', 5), '55000', qr/DETAIL:  Store: format 1, .* 5 tiers per level/ ],
 	foreign => [ 0, 'blab', 'XX001', qr/is not an extent map/ ]);
 foreach my $format (sort keys %formats)
@@ -209,7 +252,7 @@ foreach my $format (sort keys %formats)
 	my ($offset, $bytes, $sqlstate, $text) = @{ $formats{$format} };
 	my $was = patch($map, META + $offset, $bytes);
 	$node->start;
-	fails_with($node, $uses{$_}, $sqlstate, $text, "$format: $_") foreach sort keys %uses;
+	fails_with($node, $uses{$_}, $sqlstate, $text, "$format: the use is refused: $_") foreach sort keys %uses;
 	is($node->safe_psql('postgres', 'SELECT count(length(b)) FROM v'), '3', "$format: rows can be read");
 	$node->stop;
 	patch($map, META + $offset, $was);
@@ -281,7 +324,7 @@ foreach my $line (split /\n/, $records)
 	$patched = $record;
 	my $database = pack('L', $node->safe_psql('postgres',
 		q(SELECT oid FROM pg_database WHERE datname = 'postgres')));
-	$patched =~ s/\Q$database\E\x01\0\0\0/${database}\x03\0\0\0/ or next;
+	$patched =~ s/\Q$database\E\x01\0\0\0/${database}\x04\0\0\0/ or next;
 	substr($patched, 20, 4) = pack('L', record_crc($patched));
 	$patched_at = $offset;
 	last;
@@ -291,13 +334,13 @@ kill_everything($node);
 my $was = patch($file, $patched_at, $patched);
 my $offset = -s $node->logfile;
 is($node->start(fail_ok => 1), 0, 'another format in the WAL: the server does not start');
-like(slurp_file($node->logfile, $offset), qr/cannot replay WAL of format version 3.*library reads versions 1 to 2.*HINT:  Recover with the/s, 'another format in the WAL: the log says why');
+like(slurp_file($node->logfile, $offset), qr/cannot replay WAL of format version 4.*library reads versions 1 to 3.*HINT:  Recover with the/s, 'another format in the WAL: the log says why');
 patch($file, $patched_at, $was);
 unlink $node->data_dir . '/postmaster.pid';
 $node->start;
-values_are_intact($node, 'v', 'the right format again: all values');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM v'), '5', 'all of them');
-check_is_clean($node, 'the right format again: the check');
+values_are_intact($node, 'v', 'the right format again: the values are whole');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM v'), '5', 'the right format again: all five values are there');
+check_is_clean($node, 'the right format again: the check finds nothing');
 $node->stop;
 
 done_testing();

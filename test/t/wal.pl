@@ -82,8 +82,8 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 	$node->safe_psql('postgres', 'CREATE TABLE flushes_the_wal ()');
 	my @records = records($node, $from);
 	is(content_bytes(@records), $logs ? $total + 1_901 : 0, "$name: bytes of content in the WAL");
-	is(stat_of($node, 'wal_logs_content'), $logs, "$name: wal_logs_content");
-	is(stat_of($node, 'wal_content_bytes'), $logs ? $total + 1_901 : 0, "$name: wal_content_bytes");
+	is(stat_of($node, 'wal_logs_content'), $logs, "$name: blobext_stat says whether the WAL has content");
+	is(stat_of($node, 'wal_content_bytes'), $logs ? $total + 1_901 : 0, "$name: the counter wal_content_bytes has what the WAL has");
 	if ($setting eq 'off' && $level eq 'replica')
 	{
 		like(slurp_file($node->logfile),
@@ -103,7 +103,7 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 			my @of_type = grep { $_->[0] eq $type } @records;
 			cmp_ok(scalar(@of_type), '>', 0, "there are $type records");
 			is(scalar(grep { $_->[1] !~ $descriptions{$type} } @of_type), 0,
-				"description of $type");
+				"each record of type $type has its description");
 		}
 		is(scalar(grep { $_->[0] eq 'ALLOC' } @records), 5, 'one ALLOC record for each value');
 		my ($max) = sort { $b <=> $a } map { $_->[3] } @records;
@@ -115,7 +115,7 @@ foreach my $mode ([ 'auto', 'minimal', 0 ], [ 'auto', 'replica', 1 ], [ 'on', 'm
 		like($stdout, qr/^rmgr: custom$id/m, 'pg_waldump can read over the records');
 		is($node->safe_psql('postgres', "SELECT count(*)
 			FROM " . to_the_end($node, 'pg_get_wal_stats', $from) . "
-			WHERE \"resource_manager/record_type\" = 'blobext'"), '1', 'pg_get_wal_stats');
+			WHERE \"resource_manager/record_type\" = 'blobext'"), '1', 'pg_get_wal_stats() knows the resource manager');
 	}
 	if ($setting eq 'off' || $setting eq 'auto' && $level eq 'minimal')
 	{
@@ -243,7 +243,7 @@ sub stop_walwriter
 		COMMIT));
 	kill('CONT', $walwriter);
 	cmp_ok($early, '<', 1000 * 1024, "open_datasync: $early bytes are written before the commit");
-	is($same, 't', 'open_datasync: content');
+	is($same, 't', 'open_datasync: the content is right');
 	$node->safe_psql('postgres', 'ALTER SYSTEM RESET wal_sync_method');
 	$node->reload;
 
@@ -319,25 +319,25 @@ values_are_intact($standby, 'v', 'standby: values of the base backup');
 add_values($primary, 'v', 0, 2_000, 4_096, 70_000, 1_000_000, 5_000_000);
 $primary->safe_psql('postgres', 'CREATE TABLE c AS SELECT * FROM v');
 $primary->wait_for_catchup($standby);
-values_are_intact($standby, 'v', 'standby: streamed values');
-values_are_intact($standby, 'c', 'standby: copies');
+values_are_intact($standby, 'v', 'standby: streamed values are whole');
+values_are_intact($standby, 'c', 'standby: copies of values are whole');
 check_is_clean($standby, 'standby: the check finds nothing');
 is($standby->safe_psql('postgres', 'SELECT * FROM blobext_map ORDER BY 1'),
 	$primary->safe_psql('postgres', 'SELECT * FROM blobext_map ORDER BY 1'),
-		'standby: the same map');
+		'standby: the map is the primary\'s');
 is($standby->safe_psql('postgres', 'SELECT
 	blob_read(b, 1000000, 5) = substring(b::bytea, 1000001, 5)
-	FROM v WHERE length(b) = 5000000'), 't', 'standby: ranges');
+	FROM v WHERE length(b) = 5000000'), 't', 'standby: a range is the part of the value');
 fails_with($standby, "INSERT INTO v (b) VALUES (convert_to(repeat('x', 10000), 'UTF8'))", '25006',
-	qr/read-only transaction/, 'standby: INSERT');
+	qr/read-only transaction/, 'standby: INSERT of a value is refused');
 fails_with($standby, q(SELECT blobstate(convert_to(repeat('x', 10000), 'UTF8')) INTO TEMP q),
 	'25006',
-	qr/read-only transaction/, 'standby: SELECT INTO');
+	qr/read-only transaction/, 'standby: SELECT INTO of a value is refused');
 is($standby->safe_psql('postgres', q(SELECT length(blobstate(convert_to(repeat('x', 10000),
 	'UTF8'))))),
-	'10000', 'standby: an expression');
+	'10000', 'standby: an expression gives an inline value');
 fails_with($standby, 'CREATE EXTENSION blobext', '25006', qr/read-only/,
-	'standby: CREATE EXTENSION');
+	'standby: CREATE EXTENSION is refused');
 
 # ---- the standby is killed in the middle of replay ----
 
@@ -383,7 +383,7 @@ $session->{run}->kill_kill;
 $standby->promote;
 my $map_before = $standby->safe_psql('postgres', 'SELECT count(*) FROM blobext_map');
 my $rows_before = $standby->safe_psql('postgres', 'SELECT max(id) FROM v');
-values_are_intact($standby, 'v', 'promoted: values');
+values_are_intact($standby, 'v', 'promoted: the replayed values are whole');
 add_values($standby, 'v', map { int(rand(400_000)) } 1 .. 40);
 values_are_intact($standby, 'v', 'promoted: values and new values');
 check_is_clean($standby, 'promoted: the check finds nothing');
@@ -422,7 +422,7 @@ CREATE FUNCTION threads() RETURNS bigint LANGUAGE sql AS $$
 	$session->query_safe("SET blobext.digest_thread = auto");
 	$session->query_safe($store->(512 * 1024));
 	is($session->query_safe('SELECT threads()'), '1', 'one of 512 kB does, with auto as with on');
-	is($session->query_safe(q(SELECT count(*) FROM t WHERE sha256(b) <> sha256(b::bytea))), '0', 'digests');
+	is($session->query_safe(q(SELECT count(*) FROM t WHERE sha256(b) <> sha256(b::bytea))), '0', 'digests that the thread made are right');
 	$session->quit;
 	$node->stop;
 	$node->clean_node;

@@ -133,7 +133,7 @@ is($primary->safe_psql('postgres', $extents), $extents_before,
 	'values have grown into extents that the backup has');
 $primary->wait_for_catchup($standby);
 reads($primary, $_, $primary->safe_psql('postgres', "SELECT count(*) FROM $_"), 0,
-	"primary: $_") foreach ('old', 'new', 'room', 'grown',
+	"primary: all values of table $_ can be read") foreach ('old', 'new', 'room', 'grown',
 	'edited');
 is(stat_of($primary, 'unlogged_extents'), '0', 'primary: nothing is missing');
 
@@ -143,17 +143,17 @@ sub standby_refuses
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return subtest $name => sub {
 		reads($standby, 'old', 3, 0, 'what the backup has');
-		reads($standby, 'new', 0, 5, 'what was stored since');
-		reads($standby, 'room', 0, 2, 'what has grown into an extent that it has');
-		reads($standby, 'grown', 0, 3, 'what has grown since');
-		reads($standby, 'edited', 0, 3, 'what was changed since');
+		reads($standby, 'new', 0, 5, 'what was stored since the backup cannot be read');
+		reads($standby, 'room', 0, 2, 'what has grown into an extent that the standby has cannot be read');
+		reads($standby, 'grown', 0, 3, 'what has grown since the backup cannot be read');
+		reads($standby, 'edited', 0, 3, 'what was changed since the backup cannot be read');
 	};
 }
 
-standby_refuses('standby');
+standby_refuses('the standby refuses content that the WAL had not');
 is($standby->safe_psql('postgres', 'SELECT bool_and(encode(sha256(b), \'hex\') = digest
 	AND length(b) > 0 AND length(blob_prefix(b)) = 32) FROM new'), 't',
-	'standby: what the descriptor has');
+	'standby: what the descriptor has can be read');
 # A look-up that comes to such a value decides by digest.  Seen to fail where it asked for the value's
 # content in the buffer, and so whether that is missing.
 is($standby->safe_psql('postgres', q(SET enable_seqscan = off;
@@ -163,14 +163,14 @@ $primary->safe_psql('postgres', 'DROP TABLE same');
 $primary->wait_for_catchup($standby);
 fails_with($standby, 'SELECT blob_read(b, 100000, 10) FROM new WHERE length(b) = 300000', 'XB002',
 	qr/content of a blobstate value is missing on this server.*stored by a server that did not/s,
-	'standby: a range');
+	'standby: a range of missing content is refused');
 # Without the last bytes, which are in a page of their own.
 fails_with($standby, 'SELECT blob_read(b, length(b) - 12000, 4000) FROM room', 'XB002', qr/missing/,
-	'standby: a range that has grown into an extent');
+	'standby: a range that has grown into an extent is refused');
 fails_with($standby, 'SELECT n.b < o.b FROM new n, old o, LATERAL (SELECT n.b) x
 	WHERE length(n.b) = 300000 AND length(o.b) = 300000 AND blob_prefix(n.b) < blob_prefix(o.b)
 	UNION ALL SELECT substr(b, 50000, 1) IS NULL FROM new WHERE length(b) = 300000', 'XB002',
-	qr/missing/, 'standby: an expression');
+	qr/missing/, 'standby: an expression over missing content is refused');
 is($standby->safe_psql('postgres', 'SELECT count(*) FROM blobext_check()'), '13',
 	'standby: the check finds all of them');
 cmp_ok(stat_of($standby, 'unlogged_extents'), '>=', 13, 'standby: blobext_stat says so');
@@ -183,7 +183,7 @@ $primary->safe_psql('postgres', 'SELECT * FROM blobext_gc()');
 $primary->safe_psql('postgres', 'CHECKPOINT');
 make_values($primary, 'again', 400_000);
 $primary->wait_for_catchup($standby);
-reads($standby, 'again', 0, 1, 'standby: reused space');
+reads($standby, 'again', 0, 1, 'standby: a value in space that was used again is refused');
 
 # Restartpoints, kills.
 foreach my $round (1 .. 3)
@@ -197,16 +197,16 @@ foreach my $round (1 .. 3)
 	kill_in_recovery($standby, 0.2) if $round > 2;
 	$standby->start;
 	$primary->wait_for_catchup($standby);
-	standby_refuses("standby, killed $round");
-	reads($standby, 'again', 0, 1 + 5 * $round, "standby, killed $round: reused space");
+	standby_refuses("the standby refuses the same content after kill $round");
+	reads($standby, 'again', 0, 1 + 5 * $round, "standby, killed $round: values in space that was used again are refused");
 }
 
 # The primary crashes: all that it stored is its own.
 add_values($primary, 'again', (20_000) x 5);
 kill_everything($primary);
 $primary->start;
-reads($primary, 'new', 5, 0, 'primary, crashed: new');
-reads($primary, 'again', 21, 0, 'primary, crashed: again');
+reads($primary, 'new', 5, 0, 'primary, crashed: all new values can be read');
+reads($primary, 'again', 21, 0, 'primary, crashed: values in space that was used again can be read');
 is(stat_of($primary, 'unlogged_extents'), '0', 'primary, crashed: nothing is missing');
 $primary->wait_for_catchup($standby);
 
@@ -219,11 +219,11 @@ INSERT INTO crowd (digest, b) SELECT encode(sha256(c), 'hex'), c
 FROM convert_to(repeat(md5(:client_id || ' ' || :n), :n / 32), 'UTF8') AS c;
 ));
 $primary->command_ok([ 'pgbench', '-n', '-c', '6', '-t', '50', '-f', $file, 'postgres' ],
-	'six clients store');
+	'six clients store values beside each other');
 $primary->wait_for_catchup($standby);
-reads($primary, 'crowd', 300, 0, 'primary: the crowd');
-reads($standby, 'crowd', 0, 300, 'standby: the crowd');
-reads($standby, 'old', 3, 0, 'standby: what the backup has');
+reads($primary, 'crowd', 300, 0, 'primary: the values of the six clients can be read');
+reads($standby, 'crowd', 0, 300, 'standby: the values of the six clients are refused');
+reads($standby, 'old', 3, 0, 'standby: what the backup has can be read');
 
 # A copy of the copy lacks the same.
 $standby->backup('second');
@@ -243,7 +243,7 @@ $primary->safe_psql('postgres', q(INSERT INTO logged (digest, b)
 	WHERE length(b) = 300000));
 $primary->safe_psql('postgres', q(UPDATE logged SET digest = encode(sha256(b), 'hex')));
 $primary->wait_for_catchup($standby);
-reads($primary, 'logged', 3, 0, 'logged again: primary');
+reads($primary, 'logged', 3, 0, 'logged again: the primary reads all values');
 reads($standby, 'logged', 2, 1, 'logged again: the standby refuses what contains unlogged content');
 $primary->backup('whole');
 my $whole = standby_of($primary, 'whole', 'whole');
@@ -267,13 +267,13 @@ make_values($standby, 'own', 5_000, 300_000, (20_000) x 20);
 kill_everything($standby);		# before or after the first checkpoint: see the control file
 $standby->start;
 reads($standby, 'own', 22, 0, 'promoted, crashed: its own content is there');
-standby_refuses('promoted, crashed');
-reads($standby, 'again', 0, 26, 'promoted, crashed: reused space');
+standby_refuses('promoted, crashed: it refuses content that it has never had');
+reads($standby, 'again', 0, 26, 'promoted, crashed: values in space that was used again are refused');
 $standby->safe_psql('postgres', 'CHECKPOINT');
 kill_everything($standby);
 $standby->start;
 reads($standby, 'own', 22, 0, 'promoted, crashed twice: its own content is there');
-standby_refuses('promoted, crashed twice');
+standby_refuses('promoted, crashed twice: it refuses content that it has never had');
 # Values whose content is not there can be deleted and collected.
 $standby->safe_psql('postgres', 'DROP TABLE new, room, grown, edited, again, crowd, logged');
 is($standby->safe_psql('postgres', 'SELECT skipped_reason FROM blobext_gc()'), '',
@@ -352,14 +352,14 @@ my @levels = ('minimal', 'replica', 'minimal_again', 'replica_again');
 $node->safe_psql('postgres', "CREATE TABLE levels (id serial, digest text, b blobstate)");
 add_values($node, 'levels', 5_000, 300_000);
 $node->command_fails_like([ 'pg_basebackup', '-D', $node->basedir . '/none' ],
-	qr/max_wal_senders|number of requested standby/, 'minimal: pg_basebackup is refused');
+	qr/max_wal_senders|number of requested standby/, 'minimal: pg_basebackup is refused by the server');
 fails_with($node, q(SELECT pg_backup_start('x')), '55000', qr/WAL level not sufficient/,
-	'minimal: so is a backup by hand');
+	'minimal: a backup by hand is refused by the server');
 is(stat_of($node, 'wal_logs_content'), '0', 'minimal: blobext_stat says that content is not logged');
 kill_everything($node);
 $node->append_conf('postgresql.conf', $replica);
 $node->start;
-reads($node, 'levels', 2, 0, 'minimal, crashed, replica');
+reads($node, 'levels', 2, 0, 'minimal, crashed, replica: the values can be read');
 is(stat_of($node, 'wal_logs_content'), '1', 'replica: blobext_stat says that content is logged');
 add_values($node, 'levels', 5_000, 300_000);
 $node->backup('replica');
@@ -372,10 +372,10 @@ restart_with($node, $minimal);
 add_values($node, 'levels', 5_000, 300_000);
 kill_everything($node);
 $node->start;
-reads($node, 'levels', 8, 0, 'minimal again, crashed');
+reads($node, 'levels', 8, 0, 'minimal again, crashed: the values can be read');
 restart_with($node, $replica);
 add_values($node, 'levels', 5_000, 300_000);
-reads($node, 'levels', 10, 0, 'replica again');
+reads($node, 'levels', 10, 0, 'replica again: the values of all modes can be read');
 for (1 .. 300)
 {
 	last if $standby->log_contains('WAL was generated with "?wal_level=minimal');

@@ -1,4 +1,4 @@
-# WAL of version 1 and of version 2 is replayed, every kind of record of both: by crash recovery, by a
+# WAL of versions 1, 2 and 3 is replayed, every kind of record of each: by crash recovery, by a
 # standby, by a standby that is killed and started again.  A record of another version, or with values
 # of the fields of version 2 that have no meaning yet, is refused with a message, and nothing is lost.
 #
@@ -105,16 +105,16 @@ sub is_replayed
 	is(file_bytes($node, 1), 'none', "$name: REMOVE has removed the second file");
 	is(bytes_at($file, 2_000, 9 * PAGE + 100), ord 'x', "$name: CONTENT is there");
 	is(bytes_at($file, 2_009, PAGE), 'other bytes', "$name: CONTENT ends with zeros");
-	is(bytes_at($file, 3_000, 50 * PAGE), $version == 2 ? 0 : ord 'y', "$name: PUNCH has made a hole, and v1 none");
+	is(bytes_at($file, 3_000, 50 * PAGE), $version >= 2 ? 0 : ord 'y', "$name: PUNCH has made a hole, and v1 none");
 	is(bytes_at($file, 3_050, PAGE), ord 'y', "$name: behind the hole");
 	ok(!-d "@{[ $node->data_dir ]}/pg_blobext/$other_dir", "$name: DROP has removed a store");
 	return;
 }
 
-foreach my $version (1, 2)
+foreach my $version (1 .. 3)
 {
 	my $primary = blob_cluster("primary_$version", streaming => 1,
-		conf => "full_page_writes = off\nautovacuum = off\ncheckpoint_timeout = 1h\nwal_keep_size = 1GB\n");
+		conf => "blobext.page_checksums = " . ($version == 3 ? 'on' : 'off') . "\nfull_page_writes = off\nautovacuum = off\ncheckpoint_timeout = 1h\nwal_keep_size = 1GB\n");
 	$primary->safe_psql('postgres', $functions);
 	make_values($primary, 'v', 10, 5_000, 300_000);
 
@@ -141,7 +141,7 @@ foreach my $version (1, 2)
 			"SELECT unit_wal('blobext_map', $version, '$what', VARIADIC ARRAY["
 			  . join(', ', @arguments) . "]::bigint[])");
 	};
-	my $reuse = $version - 1;		# class 1 is new
+	my $reuse = $version > 1 ? 1 : 0;	# class 1 is new
 	$insert->('META', MADE_UP + 10);
 	$insert->('SEGMENT', 2 * SEGMENT);
 	$insert->('ALLOC', 2_000, 10, MADE_UP, -1);
@@ -155,11 +155,12 @@ foreach my $version (1, 2)
 	$insert->('FREE', 2_200, $reuse);
 	$insert->('REMOVE', 1);
 	$insert->('CONTENT', 3_000, 51 * PAGE, ord 'y');
-	if ($version == 2)
+	if ($version >= 2)
 	{
 		$insert->('format', 0);
 		$insert->('PUNCH', 3_000, 50);
 	}
+	$insert->('SUMS', 2_000, 10, MADE_UP, 10) if $version == 3;
 	$insert->('DROP', 0);
 
 	my $map = map_of($primary);
@@ -186,7 +187,7 @@ foreach my $version (1, 2)
 	is(map_of($standby), $map, "version $version, RESTORE: the map is the same on the standby");
 	is(file_bytes($standby, 1), 1_000 * PAGE, "version $version, RESTORE: the file");
 	is(kinds_of($primary, $from), 'ALLOC CLAIM CONTENT DROP FREE META OMITTED '
-		. ($version == 2 ? 'PUNCH ' : '') . 'REMOVE RESTORE SEGMENT TRIM',
+		. ($version >= 2 ? 'PUNCH ' : '') . 'REMOVE RESTORE SEGMENT ' . ($version == 3 ? 'SUMS ' : '') . 'TRIM',
 		"version $version: all kinds of records");
 	kill_everything($primary);
 	$primary->start;
@@ -205,11 +206,11 @@ foreach my $version (1, 2)
 		add_values($node, 'v', 9_000, 400_000);
 		$node->safe_psql('postgres', 'CHECKPOINT; SELECT * FROM blobext_gc(); CHECKPOINT');
 		add_values($node, 'v', 30_000_000);
-		values_are_intact($node, 'v', "$name: values");
-		check_is_clean($node, "$name: the check");
+		values_are_intact($node, 'v', "$name: the values are whole");
+		check_is_clean($node, "$name: the check finds nothing");
 		no_page_is_shared($node, "$name: no page is shared", 'v');
 		is(bytes_at(directory_of($node) . '/00000000', 3_000, 50 * PAGE), 0,
-			"$name: nothing is stored in punched pages") if $version == 2;
+			"$name: nothing is stored in punched pages") if $version >= 2;
 		is($node->safe_psql('postgres', "SELECT count(*) FROM blobext_map WHERE generation BETWEEN
 			@{[ MADE_UP ]} AND @{[ MADE_UP + 3 ]}"), '0', "$name: the collector has freed what was made up");
 	}
@@ -217,8 +218,8 @@ foreach my $version (1, 2)
 	unlike(slurp_file($_->logfile), qr/PANIC|terminated by signal 1?1|TRAP/, "version $version: no PANIC")
 	  foreach ($primary, $standby);
 	$standby->clean_node;
-	$primary->clean_node if $version == 1;
-	if ($version == 2)
+	$primary->clean_node if $version < 3;
+	if ($version == 3)
 	{
 		$primary->start;
 		refusals($primary);
@@ -233,8 +234,8 @@ sub refusals
 	my $zero = pack('Q', 0);
 	my $newer = qr/.*HINT:  Recover with the version of blobext that wrote the WAL, or a later one/s;
 	my @refused = (
-		[ 'version 3', 3, 0xA0, pack('LL', 0, 0), qr/format version 3.*reads versions 1 to 2$newer/s,
-			'unknown format version 3' ],
+		[ 'version 4', 4, 0xA0, pack('LL', 0, 0), qr/format version 4.*reads versions 1 to 3$newer/s,
+			'unknown format version 4' ],
 		[ 'version 0', 0, 0xA0, '', qr/format version 0/ ],
 		[ 'a place of SEGMENT', 2, 0x30, pack('QQLL', 0, 1, 7, 0), qr/storage place 7$newer/s ],
 		[ 'a place of REMOVE', 2, 0x50, pack('QQLL', 0, 1, 8, 0), qr/storage place 8$newer/s ],
@@ -247,7 +248,9 @@ sub refusals
 		[ 'FETCHED in version 1', 1, 0xC0, pack('LL', 0, 0), qr/FETCHED.*no such record/ ],
 		[ 'reserved bytes of FETCHED', 2, 0xC0, pack('LL', 0, 1), qr/reserved bytes are not zero/ ],
 		[ 'FETCHED without its ranges', 2, 0xC0, pack('LL', 2, 0), qr/ranges are missing/ ],
-		[ 'another kind', 2, 0xD0, '', qr/unknown WAL record/ ],
+		[ 'SUMS in version 2', 2, 0xD0, pack('QQ', 0, 0), qr/SUMS.*no such record/ ],
+		[ 'SUMS without its counts', 3, 0xD0, '', qr/SUMS.*too short/ ],
+		[ 'another kind', 2, 0xE0, '', qr/unknown WAL record/ ],
 		[ 'a reuse class', 2, 0x40, pack('LLQQQLL', 0, 0, 0, 0, 0, 2, 0), qr/FREE record.*unknown reuse class/,
 			'unknown reuse class 2' ],
 		[ 'reserved bytes of FREE', 2, 0x40, pack('LLQQQLL', 0, 0, 0, 0, 0, 0, 1), qr/FREE.*reserved bytes/ ],

@@ -13,6 +13,7 @@ import prose
 import release
 import sqltext
 import targets
+import testnames
 import tidy
 from tree import Tree
 
@@ -285,9 +286,12 @@ def test_mount():
           ["layer common includes requests, which is above it", "c.h is in no layer",
            "folder other has no place in the order of layers"], "layers")
     long = "\n" * (tidy.MAX_FILE_LINES + 1)
-    equal(len(list(tidy.check_file_lengths(tree(common__a=("c", long),
-                                                common__b=("c", long[1:]))))), 1,
-          "lengths of files")
+    lengths = tree(common__a=("c", long), common__b=("c", long[1:]))
+    for may_be_long, complaints in (({}, 1), ({"mount/src/common/a.c": "one thing"}, 0),
+                                    ({"mount/src/common/a.c": "", "mount/src/common/b.c": ""}, 1),
+                                    ({"mount/src/common/a.c": "", "src/none.c": ""}, 1)):
+        equal(len(list(tidy.check_file_lengths(lengths, may_be_long))), complaints,
+              f"lengths of files beside {sorted(may_be_long)}")
     equal(len(list(targets.check_function_comments(Fixture({
         "mount/src/common/a.c": SMALL_TREE["src/a/a.c"]})))), 2, "function_comments")
 
@@ -372,6 +376,81 @@ def test_sql_strings():
         source = 'f("' + sql[:10] + '" EQ\n\t"' + sql[10:] + '");'
         equal([what for _, part in sqltext.statements(source) for what, _ in sqltext.faults(part)],
               [fault] if fault else [], sql)
+
+
+# A source, and the names that the rule must find there, as far as the source has them.
+TEST_NAMES = {
+    "test/t/a.pl": ("""sub has { my ($node, $name) = @_; }
+sub is_there
+{
+	my ($count, $name) = @_;
+	return is($count, 1, $name);
+}
+# is(1, 1, 'no');
+my $text = q(is(1, 1, 'no')) . "is(1, 1, 'no')";
+$text =~ s{is(}{ok(1, 'no')};
+is(join(',', (1, 2)), '1,2', 'one');
+ok($text =~ /,|'/ ? 1 : 0,
+	"two $text");
+is_there(1, $_ ? 'three' : 'thr' . 'ee') if $text lt 'x';
+subtest "four: $text->{a}[1]" => sub { pass('five') };
+like(<<'END', qr/'x'/, sprintf('six %s', $text));
+ok(1, 'no');
+END
+fails_with($text, 'a', 'b', qr/c/, 'seven');
+ok(1);
+""", ["one", "two \0", "three", "three", "four: \0", "five", "six \0", "seven", None]),
+    "test/t/A.pm": ("""sub fails_with
+{
+	my ($node, $sql, $state, $like, $name, %options) = @_;
+	return subtest $name => sub { };
+}
+""", []),
+    "test/pgtap/a.sql": ("""-- SELECT ok(true, 'no');
+CREATE FUNCTION holds(value int, name text) RETURNS text LANGUAGE sql AS $$
+	SELECT is(value, 1, name) $$;
+SELECT holds(1, 'one');
+SELECT throws_ok($$SELECT 'ok('$$, '22023', 'not (a name', 'two');
+SELECT throws_ok('SELECT 1', '22023', 'no');
+SELECT is(a, 'x', 'it''s ' || a) FROM (VALUES ('no')) AS t (a);
+CREATE INDEX ON ok (a);
+SELECT is_empty($$SELECT 1$$);
+""", ["one", "two", None, "it's \0", None]),
+    "test/python/test_a.py": ("""class A:
+    def test_short(self):
+        \"\"\"A comment that is a sentence.\"\"\"
+
+    def test_a_name_of_five_words(self):
+        pass
+
+    def test_b(self):
+        pass
+""", ["A comment that is a sentence.", "a name of five words", "b"]),
+    "test/suites/dump.sh": ("""# test/run dump: it.
+same()
+{
+	check "$1" "$2" 3
+}
+check 'one' 1 1
+	same "two $a" 1
+""", ["one", "two \0"]),
+}
+
+
+def test_test_names():
+    tree = Fixture({name: text for name, (text, _) in TEST_NAMES.items()})
+    found = {name: [] for name in TEST_NAMES}
+    for name, _, names in testnames.names_of(tree):
+        found[name] += names or [None]
+    for name, (_, expected) in TEST_NAMES.items():
+        equal(found[name], expected, f"names of tests in {name}")
+    for name, complaints in (("a value is there", 0), ("value is there", 1), ("\0: a value", 1),
+                             ("\0: a value is there", 0), ("a \0 is there", 0),
+                             ("it is there again", 1), ("so.many values are there", 0),
+                             ("... is there once again", 1), ("1 - 2 - 3", 1)):
+        source = f"ok(1, '{name}');\n".replace("\0", "' . $a . '")
+        equal(len(list(testnames.check_test_names(Fixture({"test/t/a.pl": source})))), complaints,
+              f"complaints about {name!r}")
 
 
 def test_switch():

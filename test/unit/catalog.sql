@@ -106,12 +106,14 @@ SELECT is(unit_stored_values(relation, true), 0::bigint, 'no descriptor in ' || 
 	FROM catalog ORDER BY relation::text;
 SELECT cmp_ok(unit_stored_values('pg_statistic', false), '>=', 120::bigint,
 	'inline values in pg_statistic');
-SELECT cmp_ok(unit_stored_values(relation, false), '>', 0::bigint, 'values in ' || relation)
+SELECT cmp_ok(unit_stored_values(relation, false), '>', 0::bigint,
+	'inline values lie in ' || relation)
 	FROM unnest(ARRAY['pg_attrdef', 'pg_constraint', 'pg_index', 'pg_statistic_ext', 'pg_rewrite',
 		'pg_proc', 'pg_type', 'pg_policy', 'pg_trigger', 'pg_attribute']::regclass[]) relation;
 SELECT cmp_ok(unit_stored_values('pg_statistic_ext_data', false), '>', 0::bigint,
 	'values of expressions in pg_statistic_ext_data');
-SELECT cmp_ok(unit_stored_values('pg_class', false), '=', 1::bigint, 'a partition bound');
+SELECT cmp_ok(unit_stored_values('pg_class', false), '=', 1::bigint,
+	'one partition bound lies in pg_class');
 
 -- The same without the statistics target of 0: PostgreSQL stores the values that it finds.
 UPDATE pg_attribute SET attstattarget = -1 WHERE attstattarget = 0 AND attnum > 0

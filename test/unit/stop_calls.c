@@ -5,8 +5,8 @@
  * The environment variable BLOBEXT_STOP names a file.  As long as it exists and has two words, the
  * process that comes to the call stops (SIGSTOP): "punch", "reserve" (both are fallocate()), "read"
  * or "write" (of blobext.io_method = sync), "fsync" or "unlink", "before" it or "after" it; or to a
- * function of the extension, "restore" (blob_map_fill()) or "verify" (blob_verify_note()); or to a
- * "checkpoint", "before" it writes.
+ * function of the extension, "restore" (blob_map_fill()), "verify" (blob_verify_note()) or "sums"
+ * (blob_map_begin_sums()); or to a "checkpoint", "before" it writes.
  * A file of that name and ".stopped" says that one has.
  */
 #define _GNU_SOURCE
@@ -189,6 +189,18 @@ blob_verify_note(const void *store, void *stored, int extent_no, uint64_t genera
 																	  "blob_verify_note");
 	come_to("verify", "before");
 	return real(store, stored, extent_no, generation);
+}
+
+bool
+blob_map_begin_sums(void *map, const void *extent, uint64_t pages, const uint32_t *sums)
+{
+	static bool (*real) (void *, const void *, uint64_t, const uint32_t *);
+
+	if (real == NULL)
+		real = (bool (*) (void *, const void *, uint64_t,
+						  const uint32_t *)) dlsym(RTLD_NEXT, "blob_map_begin_sums");
+	come_to("sums", "before");
+	return real(map, extent, pages, sums);
 }
 
 uint64_t

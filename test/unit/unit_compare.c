@@ -81,7 +81,7 @@ blob_reader_read(BlobReader *reader, void *buffer, uint64 length_bytes)
 
 /* A cache that has every third range, and otherwise leaves rubbish in the buffer. */
 bool
-blob_reader_read_cached(BlobReader *reader, char *buffer, uint64 length_bytes)
+blob_reader_read_buffered(BlobReader *reader, char *buffer, uint64 length_bytes)
 {
 	static int	call_count;
 

@@ -683,7 +683,7 @@ UNIT_TEST(unit_compressed_flips)
 	for (int method = BLOB_METHOD_NONE; method <= BLOB_METHOD_ZSTD; method++)
 	{
 		Stored		stored = {0};
-		BlobMappingSource source = {.fetch = fetch, .context = &stored, .is_uncached = true};
+		BlobMappingSource source = {.fetch = fetch, .context = &stored, .is_past_buffer = true};
 		char	   *content = make_content(&random, size_bytes);
 		BlobDescriptor descriptor;
 		Damaged		damaged = {&descriptor, &source, palloc(size_bytes)};

@@ -8,6 +8,7 @@
 #include "access/toast_compression.h"
 #include "access/toast_internals.h"
 #include "common/pg_prng.h"
+#include "blob/footprint.h"
 #include "core/clock.h"
 #include "core/descriptor.h"
 #include "core/digest.h"
@@ -342,6 +343,48 @@ UNIT_TEST(unit_descriptor_damage)
 		CHECK(unpack_fails(datum) ==
 			  (form != BLOB_FORM_INLINE_V1 && form != BLOB_FORM_DESCRIPTOR_V1), "form %d", form);
 	}
+}
+
+/* The runs of a value of extents 1 and 2 of tier sizes, at these pages, and a tail behind them. */
+static BlobFootprint
+measure(BlobPageNo first, BlobPageNo second, BlobPageNo tail, uint64 tail_pages, uint64 size_bytes)
+{
+	BlobExtent	extents[3] = {{.first_page = first, .pages = blob_tier_pages(0)},
+	{.first_page = second, .pages = blob_tier_pages(1)},
+	{.first_page = tail, .pages = tail_pages, .is_tail = true}};
+	BlobDescriptor descriptor = {.size_bytes = size_bytes, .generation = 1};
+	BlobFootprint footprint;
+	BlobValue	value;
+
+	blob_value_unpack(blob_descriptor_pack(&descriptor, extents, 3), &value);
+	blob_footprint(&value, &footprint);
+	return footprint;
+}
+
+/* Runs end with a segment file, and where the next extent lies elsewhere; extents have an order. */
+UNIT_TEST(unit_footprint)
+{
+	uint64		a = blob_tier_pages(0);
+	uint64		b = blob_tier_pages(1);
+	uint64		all = (a + b + 3) * BLOB_PAGE_SIZE;
+	BlobPageNo	end = BLOB_SEGMENT_PAGES * 7;
+	BlobFootprint footprint;
+
+	footprint = measure(100, 100 + a, 100 + a + b, 3, all);
+	CHECK(footprint.runs == 1, "adjacent");
+	CHECK(footprint.pages == a + b + 3, "all pages");
+	CHECK(blob_footprint_dead_pages(&footprint) == 0, "no page is dead");
+	CHECK(footprint.natural_runs == 1, "less than a megabyte");
+	CHECK(measure(100, 101 + a, 101 + a + b, 3, all).runs == 2, "a gap");
+	CHECK(measure(100 + b, 100, 100 + a + b, 3, all).runs == 3, "adjacent, in another order");
+	CHECK(measure(100, 200, 300, 3, all).runs == 3, "each by itself");
+	CHECK(measure(end - a - b, end - b, end, 3, all).runs == 2, "adjacent, in two files");
+	CHECK(measure(end - a - b - 1, end - b - 1, end - 1, 3, all).runs == 2, "a tail in two files");
+	CHECK(measure(100, 200, end - 1, BLOB_SEGMENT_PAGES + 2,
+				  (a + b + BLOB_SEGMENT_PAGES + 2) * BLOB_PAGE_SIZE).runs == 5,
+		  "a tail in three files");
+	footprint = measure(100, 100 + a, 100 + a + b, 3000, (a + b + 3000) * BLOB_PAGE_SIZE);
+	CHECK(footprint.natural_runs == (a + b + 3000 + 255) / 256, "one for each started megabyte");
 }
 
 /* Inline values. */

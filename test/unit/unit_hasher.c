@@ -1,13 +1,13 @@
 /*
  * unit_hasher.c
- *	  Tests of core/hasher.c: digests that the thread computes, against digests of the same bytes in
- *	  one go.
+ *	  Tests of extents/hasher.c: digests that the thread computes, against digests of the same bytes
+ *	  in one go.
  */
 #include "unit.h"
 
 #include "common/pg_prng.h"
-#include "core/hasher.h"
 #include "core/settings.h"
+#include "extents/hasher.h"
 
 #define DIGESTS 5
 #define MAX_PIECE_BYTES (96 * 1024)

@@ -27,12 +27,12 @@ typedef struct Played
 static Played
 play(uint64 pages, double part, int64 page_ns)
 {
-	BlobHolePace pace;
+	BlobHolePace pace = {0};
 	Played		played = {0};
 	int64		second_at = 0;
 	uint64		second_pages = 0;
 
-	blob_hole_pace_begin(&pace, pages, 0);
+	blob_hole_pace_begin(&pace, pages);
 	for (uint64 done = 0; done < pages;)
 	{
 		uint64		batch = Min(pages - done, Max(1, blob_hole_pace_batch(&pace) * part));
@@ -88,9 +88,9 @@ check_short(uint64 pages, double part)
 static void
 check_clock(void)
 {
-	BlobHolePace pace;
+	BlobHolePace pace = {0};
 
-	blob_hole_pace_begin(&pace, 1000 * MB_PAGES, 0);
+	blob_hole_pace_begin(&pace, 1000 * MB_PAGES);
 	for (int64 jump = 1; jump < PG_INT64_MAX / 4; jump *= 3)
 	{
 		int64		back = blob_hole_pace_pause_us(&pace, 500 * MB_PAGES, -jump, -jump);
@@ -105,27 +105,26 @@ check_clock(void)
 
 /*
  * A process that goes on with the pages of another one does so at that pace, also with more of
- * them, or late.
+ * them.
  */
 static void
 check_going_on(void)
 {
-	BlobHolePace pace;
+	BlobHolePace pace = {0};
 
-	blob_hole_pace_begin(&pace, 1000 * MB_PAGES, 0);
-	blob_hole_pace_begin(&pace, 350 * MB_PAGES, 7 * USECS_PER_SEC);
+	blob_hole_pace_begin(&pace, 1000 * MB_PAGES);
+	blob_hole_pace_begin(&pace, 350 * MB_PAGES);
 	CHECK(pace.length_us == 7 * USECS_PER_SEC, INT64_FORMAT " us", pace.length_us);
-	blob_hole_pace_begin(&pace, 50 * MB_PAGES, 7 * USECS_PER_SEC);
+	blob_hole_pace_begin(&pace, 50 * MB_PAGES);
 	CHECK(pace.length_us == USECS_PER_SEC, "few pages: " INT64_FORMAT " us", pace.length_us);
-	blob_hole_pace_begin(&pace, 800 * MB_PAGES, 1);
+	blob_hole_pace_begin(&pace, 800 * MB_PAGES);
 	CHECK(pace.length_us == 16 * USECS_PER_SEC, "others: " INT64_FORMAT " us", pace.length_us);
-	blob_hole_pace_begin(&pace, 4000 * MB_PAGES, 1);
+	blob_hole_pace_begin(&pace, 4000 * MB_PAGES);
 	CHECK(pace.length_us == 20 * USECS_PER_SEC, "many others: " INT64_FORMAT " us",
 		  pace.length_us);
-	blob_hole_pace_begin(&pace, 1000 * MB_PAGES, 0);
-	CHECK(pace.length_us == 20 * USECS_PER_SEC, "over: " INT64_FORMAT " us", pace.length_us);
-	blob_hole_pace_begin(&pace, 1000 * MB_PAGES, PG_INT64_MAX);
-	CHECK(pace.length_us == 20 * USECS_PER_SEC, "another clock: " INT64_FORMAT " us",
+	pace.pages = 0;
+	blob_hole_pace_begin(&pace, 320 * MB_PAGES);
+	CHECK(pace.length_us == 10 * USECS_PER_SEC, "none is left: " INT64_FORMAT " us",
 		  pace.length_us);
 }
 

@@ -1,13 +1,13 @@
 /*
  * unit_sample.c
- *	  Tests of src/blob/sample.c on random samples of known populations.
+ *	  Tests of src/sql/operators/sample.c on random samples of known populations.
  */
 #include "unit.h"
 
 #include <math.h>
 
-#include "blob/sample.h"
 #include "common/pg_prng.h"
+#include "sql/operators/sample.h"
 
 static pg_prng_state prng;
 

@@ -52,6 +52,14 @@ unit_store_allocate(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(extents[0].first_page);
 }
 
+/* The lock that those who free hold. */
+static void
+freeing_tag(LOCKTAG *tag, const BlobStore *store)
+{
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, RelationRelationId, RelationGetRelid(store->map),
+					   BLOB_STORE_FREEING_LOCK);
+}
+
 /* Arguments: first pages in ascending order, generations, horizon. Returns the record's end. */
 Datum
 unit_store_free(PG_FUNCTION_ARGS)
@@ -64,6 +72,7 @@ unit_store_free(PG_FUNCTION_ARGS)
 	int			generation_count;
 	uint64		freed_pages;
 	XLogRecPtr	lsn;
+	LOCKTAG		tag;
 
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), INT8OID, 8, true, TYPALIGN_DOUBLE, &pages, NULL,
 					  &count);
@@ -78,8 +87,11 @@ unit_store_free(PG_FUNCTION_ARGS)
 		extents[i].generation = DatumGetInt64(generations[i]);
 	}
 	IN_EXTENSION(blob_store_open) (&store, RowExclusiveLock);
+	freeing_tag(&tag, &store);
+	(void) LockAcquire(&tag, ShareLock, false, false);	/* blob_store_free() asserts it */
 	lsn = IN_EXTENSION(blob_store_free) (&store, extents, count, PG_GETARG_TRANSACTIONID(2),
 										 &freed_pages);
+	LockRelease(&tag, ShareLock, false);
 	IN_EXTENSION(blob_store_release) (&store, lsn); /* as the collector does */
 	IN_EXTENSION(blob_store_close) (&store);
 	PG_RETURN_LSN(lsn);
@@ -128,8 +140,7 @@ unit_store_lock_freeing(PG_FUNCTION_ARGS)
 	LOCKTAG		tag;
 
 	IN_EXTENSION(blob_store_open) (&store, AccessShareLock);
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, RelationGetRelid(store.map),
-					   BLOB_STORE_FREEING_LOCK);
+	freeing_tag(&tag, &store);
 	if (PG_GETARG_BOOL(1))
 		(void) LockAcquire(&tag, mode, true, false);
 	else

@@ -18,6 +18,7 @@
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "store/map.h"
+#include "store/map_sums.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
@@ -98,12 +99,13 @@ raise_format(Relation map, const BlobStoreId *store, uint32 place_run_count)
 
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	memcpy(&meta, PageGetContents(BufferGetPage(buffer)), sizeof(meta));
-	meta.v1.version = BLOB_MAP_VERSION_2;
+	meta.v1.version = Max(meta.v1.version, BLOB_MAP_VERSION_2);
 	meta.place_run_count = place_run_count;
 	START_CRIT_SECTION();
 	blob_map_page_set_meta(BufferGetPage(buffer), &meta, sizeof(meta));
 	MarkBufferDirty(buffer);
-	blob_wal_log_meta(store, buffer, false, &meta, sizeof(meta), meta.v1.generation_limit);
+	blob_wal_log_meta(store, buffer, false, meta.v1.version, &meta, sizeof(meta),
+					  meta.v1.generation_limit);
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(buffer);
 }
@@ -131,6 +133,22 @@ punch(Relation map, const BlobStoreId *store, BlobPageNo first_page, uint64 page
 	(void) blob_wal_log_punch(store, &run, 1, &block, 1);
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(block.buffer);
+}
+
+/* Made-up checksums of the first pages of a tail. */
+static void
+set_sums(Relation map, BlobPageNo first_page, uint64 pages, BlobGeneration generation, uint64 count)
+{
+	uint32	   *sums = palloc(count * sizeof(uint32));
+	BlobSumRun	run = {
+		.extent = {first_page, pages, generation, true, true},
+		.count = count,
+		.sums = sums
+	};
+
+	for (uint64 i = 0; i < count; i++)
+		sums[i] = (uint32) (i + 1);
+	blob_map_set_sums(map, &run, 1);
 }
 
 static void
@@ -167,7 +185,7 @@ trim(Relation map, BlobPageNo first_page, uint64 pages, BlobGeneration generatio
 {
 	BlobExtent	extent = {.first_page = first_page,.pages = pages,.generation = generation};
 
-	blob_map_trim(map, &extent, to_pages);
+	blob_map_trim(map, &extent, to_pages, 0);
 }
 
 /*
@@ -206,14 +224,16 @@ unit_wal(PG_FUNCTION_ARGS)
 	else if (strcmp(what, "FREE") == 0)
 		free_extent(map, &store, a[0], (uint32) a[1]);
 	else if (strcmp(what, "REMOVE") == 0)
-		(void) blob_map_set_absent(map, (uint32) a[0], (a[0] + 1) * BLOB_SEGMENT_PAGES);
+		(void) blob_map_set_absent(map, (uint32) a[0]);
 	else if (strcmp(what, "RESTORE") == 0)
 	{
 		lengthen_files(&store, a[1]);
-		blob_map_set_restored(map, a[0], a[1]);
+		(void) blob_map_fill(map, a[0], a[1]);
 	}
 	else if (strcmp(what, "PUNCH") == 0)
 		punch(map, &store, a[0], a[1]);
+	else if (strcmp(what, "SUMS") == 0)
+		set_sums(map, a[0], a[1], a[2], a[3]);
 	else if (strcmp(what, "DROP") == 0)
 		(void) blob_wal_log_drop(&store);
 	else

@@ -149,7 +149,10 @@ async fn run(
         }
         ["range", id, offset, length] => {
             let mut reader = store.open(&value(id)).await?;
-            Ok(content(&reader.read_range(position(offset)?, position(length)?).await?))
+            reader.seek(SeekFrom::Start(position(offset)?)).await?;
+            let mut data = Vec::new();
+            reader.take(position(length)?).read_to_end(&mut data).await?;
+            Ok(content(&data))
         }
         ["download", id, path, at] => {
             let mut reader = store.open(&value(id)).await?;

@@ -10,6 +10,8 @@ use tokio_postgres::{Client, Row};
 
 /// A read: a message of this size costs little beside its bytes, and memory a few times it.
 const PIECE_BYTES: u64 = 2 << 20;
+/// A read elsewhere than behind the last one: what comes with the bytes that are wanted costs little.
+const LEAST_BYTES: u64 = 64 << 10;
 
 /// One version of a value.  Reads fail with [`Error::Changed`] once it is replaced: two versions
 /// are never mixed.  Content that is read from beginning to end is compared with the digest.
@@ -48,13 +50,16 @@ impl Reader {
         self.summary
     }
 
-    /// Requests a piece: a row whose first column has as many bytes as are wanted, and exist.
-    fn fetch(&self, offset: u64, length: u64) -> impl Future<Output = Result<Row>> + 'static {
+    /// Requests the piece at an offset, in place of another one: as many bytes as are wanted, and
+    /// exist.
+    fn request(&mut self, offset: u64, wanted: u64) {
         let (store, target, sha256) =
             (self.store.clone(), self.target.clone(), self.summary.sha256.to_vec());
-        let length = length.min(PIECE_BYTES).min(self.summary.size - offset);
-        async move {
-            let (from, count) = (offset as i64, length as i64);
+        let length = wanted.clamp(LEAST_BYTES, PIECE_BYTES).min(self.summary.size - offset);
+        let (from, count) = (offset as i64, length as i64);
+        self.fetched = offset;
+        self.fetching = JoinSet::new();
+        self.fetching.spawn(async move {
             let read = |client: Arc<Client>| {
                 let (target, sha256) = (&target, &sha256);
                 async move { target.row(&client, "read", &[&from, &count, sha256]).await }
@@ -62,27 +67,37 @@ impl Reader {
             let row = store.retry(read).await?.ok_or(Error::Changed)?;
             let is_whole = row.try_get::<_, &[u8]>(0)?.len() as u64 == length;
             is_whole.then_some(row).ok_or(Error::Unexpected)
-        }
+        });
     }
 
-    /// Requests the piece at an offset, in place of another one.
-    fn request(&mut self, offset: u64) {
-        let piece = self.fetch(offset, PIECE_BYTES);
-        self.fetching = JoinSet::new();
-        self.fetching.spawn(piece);
-        self.fetched = offset;
-    }
-
-    /// A range, fewer bytes at the end.  It does not move the position.
-    pub async fn read_range(&mut self, offset: u64, length: u64) -> Result<Vec<u8>> {
-        let end = offset.saturating_add(length).min(self.summary.size);
-        let mut content = Vec::new();
-        let mut at = offset;
-        while at < end {
-            content.extend_from_slice(self.fetch(at, end - at).await?.try_get(0)?);
-            at = offset + content.len() as u64;
+    /// What there is at the position: of the last piece, or of another one, which has what is
+    /// wanted, or more if it follows the last one.  Then the one behind it is requested, too, so
+    /// that the server works while the program does.
+    fn poll_piece(&mut self, context: &mut Context<'_>, wanted: u64) -> Poll<io::Result<&[u8]>> {
+        let (position, size) = (self.position, self.summary.size);
+        if position < size && !(self.start..self.end).contains(&position) {
+            let is_next = position > 0 && position == self.end;
+            if self.fetching.is_empty() || self.fetched != position {
+                self.request(position, if is_next { PIECE_BYTES } else { wanted });
+            }
+            let done = ready!(self.fetching.poll_join_next(context));
+            let row = done.ok_or(Error::Unexpected)?.map_err(io::Error::other)??;
+            let piece: &[u8] = row.try_get(0).map_err(Error::Postgres)?;
+            (self.start, self.end) = (position, position + piece.len() as u64);
+            if is_next && self.end < size {
+                self.request(self.end, PIECE_BYTES);
+            }
+            if self.seen.size == position {
+                self.seen.update(piece);
+            }
+            self.piece = Some(row);
         }
-        Ok(content)
+        if self.seen.size == size && self.seen.summary() != self.summary {
+            return Poll::Ready(Err(Error::Mismatch.into()));
+        }
+        let at = usize::try_from(position - self.start).unwrap_or(usize::MAX);
+        let piece = self.piece.as_ref().and_then(|row| row.get::<_, &[u8]>(0).get(at..));
+        Poll::Ready(Ok(piece.unwrap_or_default()))
     }
 }
 
@@ -90,7 +105,7 @@ impl AsyncRead for Reader {
     fn poll_read(
         mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let content = ready!(self.as_mut().poll_fill_buf(context))?;
+        let content = ready!(self.poll_piece(context, into.remaining() as u64))?;
         let length = content.len().min(into.remaining());
         into.put_slice(&content[..length]);
         self.consume(length);
@@ -98,35 +113,10 @@ impl AsyncRead for Reader {
     }
 }
 
-/// Pieces as they come from the server: `tokio::io::copy_buf()` makes no copy of them.  When one
-/// follows the one before, the next is requested, so that the server works while the program does.
+/// Pieces as they come from the server: `tokio::io::copy_buf()` makes no copy of them.
 impl AsyncBufRead for Reader {
     fn poll_fill_buf(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
-        let this = self.get_mut();
-        let (position, size) = (this.position, this.summary.size);
-        if position < size && !(this.start..this.end).contains(&position) {
-            if this.fetching.is_empty() || this.fetched != position {
-                this.request(position);
-            }
-            let done = ready!(this.fetching.poll_join_next(context));
-            let row = done.ok_or(Error::Unexpected)?.map_err(io::Error::other)??;
-            let piece: &[u8] = row.try_get(0).map_err(Error::Postgres)?;
-            let is_next = position > 0 && position == this.end;
-            (this.start, this.end) = (position, position + piece.len() as u64);
-            if is_next && this.end < size {
-                this.request(this.end);
-            }
-            if this.seen.size == position {
-                this.seen.update(piece);
-            }
-            this.piece = Some(row);
-        }
-        if this.seen.size == size && this.seen.summary() != this.summary {
-            return Poll::Ready(Err(Error::Mismatch.into()));
-        }
-        let at = usize::try_from(position - this.start).unwrap_or(usize::MAX);
-        let piece = this.piece.as_ref().and_then(|row| row.get::<_, &[u8]>(0).get(at..));
-        Poll::Ready(Ok(piece.unwrap_or_default()))
+        self.get_mut().poll_piece(context, PIECE_BYTES)
     }
 
     fn consume(mut self: Pin<&mut Self>, length: usize) {

@@ -1,13 +1,11 @@
 use crate::{Content, Error, Result, Store, Summary, Target, Value};
-use bytes::{BufMut, Bytes, BytesMut};
-use futures_util::SinkExt;
 use std::io::{self, SeekFrom};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{ready, Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, AsyncWrite, DuplexStream};
 use tokio::{sync::oneshot, task::JoinSet};
-use tokio_postgres::{Client, CopyInSink};
+use tokio_postgres::{binary_copy::BinaryCopyInWriter, types::Type, Client};
 
 /// Of a row of COPY: the server works on one while the next is made.
 const ROW_BYTES: u64 = 128 << 10;
@@ -20,64 +18,53 @@ struct Upload {
     target: Target,
     stage: Option<Target>, // to remove with the commit
     number: i64,
-    sink: Pin<Box<CopyInSink<Bytes>>>,
+    rows: Pin<Box<BinaryCopyInWriter>>,
     seen: Content,
-    is_whole: bool,     // seen has the digest of all content
-    beginning: Summary, // what the row had
 }
 
 impl Upload {
+    /// With a stage it goes on at the end of what that has; returns what that is, too.
     async fn begin(
-        store: &Store, value: &Value, stage: Option<&Value>, resume: bool, expected: u64,
-    ) -> Result<Self> {
+        store: &Store, value: &Value, stage: Option<&Value>, expected: u64,
+    ) -> Result<(Self, Summary)> {
         let client = (store.0.connect)().await?;
         let target = store.target(&client, value).await?;
         client.batch_execute("BEGIN").await?;
-        let mut from = target.clone();
-        if let Some(stage) = stage {
-            from = store.target(&client, stage).await?;
-            from.row(&client, "stage", &[]).await?;
-        }
-        let expected = expected as i64;
-        let row = match resume {
-            true => from.row(&client, "resume", &[&expected]).await?,
-            false => client.query_opt(target.sql("begin"), &[&expected]).await?,
+        let (stage, row) = match stage {
+            None => (None, client.query_opt(target.sql("begin"), &[&(expected as i64)]).await?),
+            Some(stage) => {
+                let stage = store.target(&client, stage).await?;
+                stage.row(&client, "stage", &[]).await?;
+                let row = stage.row(&client, "resume", &[&0_i64]).await?;
+                (Some(stage), row)
+            }
         };
         let row = row.ok_or(Error::Missing)?;
         let (beginning, number) = (Summary::of(&row)?, row.try_get(2)?);
-        let mut sink = Box::pin(client.copy_in(target.sql("pieces")).await?);
-        sink.feed(Bytes::from_static(b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0")).await?;
-        let seen = Content { size: beginning.size, ..Default::default() };
-        let (stage, is_whole) = (stage.map(|_| from), !resume);
-        Ok(Upload { client, target, stage, number, sink, seen, is_whole, beginning })
+        let sink = client.copy_in(target.sql("pieces")).await?;
+        let rows = Box::pin(BinaryCopyInWriter::new(sink, &[Type::INT8, Type::BYTEA]));
+        let seen = Content::default();
+        Ok((Upload { client, target, stage, number, rows, seen }, beginning))
     }
 
     /// Sends a source up to a size, in rows, without waiting for answers.
     async fn send(&mut self, source: &mut (impl AsyncRead + Unpin), size: u64) -> Result<()> {
         while let Some(row) = read(source, size - self.seen.size).await? {
             self.seen.update(&row);
-            let mut header = BytesMut::new();
-            header.put_u16(2);
-            header.put_u32(8);
-            header.put_i64(self.number);
-            header.put_u32(row.len() as u32);
-            self.sink.feed(header.freeze()).await?;
-            self.sink.feed(row).await?;
+            self.rows.as_mut().write(&[&self.number, &row]).await?;
         }
         Ok(())
     }
 
     /// Stores the value in the row, or in a new one, and commits.
     async fn store(&mut self) -> Result<Summary> {
-        self.sink.feed(Bytes::from_static(b"\xff\xff")).await?;
-        self.sink.as_mut().finish().await?;
+        self.rows.as_mut().finish().await?;
         let mut row = self.target.row(&self.client, "update", &[&self.number]).await?;
         if row.is_none() {
             row = self.target.row(&self.client, "insert", &[&self.number]).await?;
         }
         let stored = Summary::of(&row.ok_or(Error::Missing)?)?;
-        let seen = self.seen.summary();
-        if stored.size != seen.size || self.is_whole && stored != seen {
+        if stored != self.seen.summary() {
             return Err(Error::Mismatch);
         }
         if let Some(stage) = &self.stage {
@@ -89,10 +76,10 @@ impl Upload {
 }
 
 /// The next bytes of a source, for a row; None at the end, or without a limit.
-async fn read(source: &mut (impl AsyncRead + Unpin), limit: u64) -> io::Result<Option<Bytes>> {
+async fn read(source: &mut (impl AsyncRead + Unpin), limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::with_capacity(ROW_BYTES as usize);
     source.take(limit.min(ROW_BYTES)).read_to_end(&mut bytes).await?;
-    Ok((!bytes.is_empty()).then_some(bytes.into()))
+    Ok((!bytes.is_empty()).then_some(bytes))
 }
 
 /// A new value.  A task sends it in a transaction, until `shutdown()` stores the value and commits.
@@ -108,12 +95,16 @@ impl Store {
     /// Begins a value that replaces that of the row, or is in a new row.  `expected` says how many
     /// bytes will come, or 0.
     pub async fn create(&self, value: &Value, expected: u64) -> Result<Writer> {
-        Ok(Writer::new(Upload::begin(self, value, None, false, expected).await?))
-    }
-
-    /// Begins with the content that the row has, which is not written again.
-    pub async fn append(&self, value: &Value, expected: u64) -> Result<Writer> {
-        Ok(Writer::new(Upload::begin(self, value, None, true, expected).await?))
+        let (mut upload, _) = Upload::begin(self, value, None, expected).await?;
+        let (pipe, mut content) = tokio::io::duplex(2 * ROW_BYTES as usize);
+        let (commit, is_complete) = oneshot::channel();
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            upload.send(&mut content, u64::MAX).await?;
+            is_complete.await.map_err(io::Error::other)?;
+            upload.store().await
+        });
+        Ok(Writer { task, commit: Some(commit), pipe, summary: None })
     }
 
     /// Stores a source from beginning to end.  It goes on after a lost connection: without a stage
@@ -130,9 +121,9 @@ impl Store {
         loop {
             let section =
                 |_| async { self.section(value, stage, size, &mut *state.lock().await).await };
-            match self.retry(section).await? {
-                stored if stored.size == size => return Ok(stored),
-                _ => continue,
+            let stored = self.retry(section).await?;
+            if stored.size == size {
+                return Ok(stored);
             }
         }
     }
@@ -142,9 +133,7 @@ impl Store {
     async fn section<S: AsyncRead + AsyncSeek + Unpin>(
         &self, value: &Value, stage: Option<&Value>, size: u64, (source, seen): &mut (S, Content),
     ) -> Result<Summary> {
-        let expected = if stage.is_some() { 0 } else { size };
-        let mut upload = Upload::begin(self, value, stage, stage.is_some(), expected).await?;
-        let beginning = upload.beginning;
+        let (mut upload, beginning) = Upload::begin(self, value, stage, size).await?;
         if seen.size != beginning.size {
             *seen = Content::default();
         }
@@ -155,12 +144,11 @@ impl Store {
         if seen.summary() != beginning {
             return Err(Error::Mismatch);
         }
-        (upload.seen, upload.is_whole) = (std::mem::take(seen), true);
+        upload.seen = std::mem::take(seen);
         let mut end = size;
-        if let (Some(stage), true) = (&upload.stage, size > beginning.size + SECTION_BYTES) {
+        if upload.stage.is_some() && size - beginning.size > SECTION_BYTES {
             end = beginning.size + SECTION_BYTES;
-            upload.target = stage.clone();
-            upload.stage = None;
+            upload.target = upload.stage.take().unwrap();
         }
         upload.send(source, end).await?;
         if upload.seen.size < end {
@@ -173,18 +161,6 @@ impl Store {
 }
 
 impl Writer {
-    fn new(mut upload: Upload) -> Self {
-        let (pipe, mut content) = tokio::io::duplex(2 * ROW_BYTES as usize);
-        let (commit, is_complete) = oneshot::channel();
-        let mut task = JoinSet::new();
-        task.spawn(async move {
-            upload.send(&mut content, u64::MAX).await?;
-            is_complete.await.map_err(io::Error::other)?;
-            upload.store().await
-        });
-        Writer { task, commit: Some(commit), pipe, summary: None }
-    }
-
     /// That of the stored value, after `shutdown()`.
     pub fn summary(&self) -> Option<Summary> {
         self.summary

@@ -217,14 +217,11 @@ fs_read(struct source *source, struct node *node, int64_t offset, size_t length,
 {
 	struct parameters parameters = {0};
 	int			statement = CALL(source, node, read, &parameters);
-	PGresult   *result;
-	int			error;
 
 	parameter_int8(&parameters, fs_get_version(&node->attributes.version));
 	parameter_int8(&parameters, offset);
 	parameter_int8(&parameters, (int64_t) length);
-	error = query_run(source->pool, source_slot(source, node), statement, &parameters, &result);
-	return error != 0 ? error : buffer_from_result(buffer, result, 0);
+	return source_ask_value(source, source_slot(source, node), statement, &parameters, buffer);
 }
 
 /*
@@ -279,25 +276,13 @@ fs_read_batch(struct source *source, struct node *node, const char *from,
 	return error;
 }
 
-/* The one value that a statement gives; ESTALE: no row. */
-static int
-ask_value(struct source *source, int statement, struct parameters *parameters,
-		  struct buffer *buffer)
-{
-	PGresult   *result;
-	int			error = query_run(source->pool, -1, statement, parameters, &result);
-
-	return error != 0 ? error : buffer_from_result(buffer, result, 0);
-}
-
 static int
 fs_readlink(struct source *source, struct node *node, struct buffer *buffer)
 {
 	struct parameters parameters = {0};
 	int			statement = CALL(source, node, readlink, &parameters);
-	int			error;
+	int			error = source_ask_value(source, -1, statement, &parameters, buffer);
 
-	error = ask_value(source, statement, &parameters, buffer);
 	return error == ESTALE ? EINVAL : error;
 }
 
@@ -355,7 +340,7 @@ get_digest(struct source *source, struct node *node, struct buffer *buffer)
 	int			statement = CALL(source, node, sha256, &parameters);
 
 	parameter_int8(&parameters, fs_get_version(&node->attributes.version));
-	return ask_value(source, statement, &parameters, buffer);
+	return source_ask_value(source, -1, statement, &parameters, buffer);
 }
 
 /* Size and digest are in no list: a program that copies attributes could not set them. */
@@ -372,13 +357,9 @@ fs_getxattr(struct source *source, struct node *node, const char *name, struct b
 	if (S_ISREG(node->attributes.mode) && strcmp(name, "user.sha256") == 0)
 		return get_digest(source, node, buffer);
 	if (S_ISREG(node->attributes.mode) && strcmp(name, "user.size") == 0)
-	{
-		buffer->data = format_string("%lld", (long long) node->attributes.size);
-		buffer->length = strlen(buffer->data);
-		return 0;
-	}
+		return source_size_text(node, buffer);
 	parameter_bytes(&parameters, name, strlen(name));
-	error = ask_value(source, statement, &parameters, buffer);
+	error = source_ask_value(source, -1, statement, &parameters, buffer);
 	return error == ESTALE ? ENODATA : error;
 }
 

@@ -260,16 +260,13 @@ pins_read(struct source *source, struct node *node, int64_t offset, size_t lengt
 		  struct buffer *buffer)
 {
 	struct parameters parameters = {0};
-	PGresult   *result;
-	int			error;
 
 	if (source->pins == NULL)
 		return ESTALE;
 	add_mount(source, &parameters, node->pin);
 	parameter_int8(&parameters, offset);
 	parameter_int8(&parameters, (int64_t) length);
-	error = query_run(source->pool, -1, source->pins->read_statement, &parameters, &result);
-	return error != 0 ? error : buffer_from_result(buffer, result, 0);
+	return source_ask_value(source, -1, source->pins->read_statement, &parameters, buffer);
 }
 
 int

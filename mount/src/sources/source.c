@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/errors.h"
+#include "connections/query.h"
 #include "connections/values.h"
 
 void
@@ -19,21 +20,6 @@ buffer_free(struct buffer *buffer)
 	else
 		free(buffer->data);
 	memset(buffer, 0, sizeof(*buffer));
-}
-
-int
-buffer_from_result(struct buffer *buffer, PGresult *result, int column)
-{
-	memset(buffer, 0, sizeof(*buffer));
-	if (field_is_null(result, 0, column))
-	{
-		PQclear(result);
-		return ESTALE;
-	}
-	/* The result's own bytes, which are only read. */
-	buffer->data = (char *) field_bytes(result, 0, column, &buffer->length);
-	buffer->result = result;
-	return 0;
 }
 
 void
@@ -61,6 +47,35 @@ source_add_statement(struct source *source, char *sql, int columns, int rows)
 
 	free(sql);
 	return statement;
+}
+
+int
+source_ask_value(struct source *source, int slot, int statement,
+				 const struct parameters *parameters, struct buffer *buffer)
+{
+	PGresult   *result;
+	int			error = query_run(source->pool, slot, statement, parameters, &result);
+
+	if (error != 0)
+		return error;
+	memset(buffer, 0, sizeof(*buffer));
+	if (field_is_null(result, 0, 0))
+	{
+		PQclear(result);
+		return ESTALE;
+	}
+	/* The result's own bytes, which are only read. */
+	buffer->data = (char *) field_bytes(result, 0, 0, &buffer->length);
+	buffer->result = result;
+	return 0;
+}
+
+int
+source_size_text(const struct node *node, struct buffer *buffer)
+{
+	buffer->data = format_string("%lld", (long long) node->attributes.size);
+	buffer->length = strlen(buffer->data);
+	return 0;
 }
 
 int

@@ -35,9 +35,6 @@ struct buffer
 
 void buffer_free(struct buffer *buffer);
 
-/* The first row's field becomes the buffer, which takes the result over; ESTALE without a row. */
-int buffer_from_result(struct buffer *buffer, PGresult *result, int column);
-
 /* An entry of a directory. */
 struct directory_entry
 {
@@ -56,6 +53,7 @@ struct listing_position
 
 void listing_clear(struct listing_position *position);
 
+struct parameters;
 struct pins;
 
 typedef void (*entry_receiver) (void *context, const struct directory_entry *entry);
@@ -124,6 +122,13 @@ int			source_add_statement(struct source *source, char *sql, int columns, int ro
 
 /* Larger values stay on one connection, for the server reads ahead for each by itself; -1: any. */
 int			source_slot(const struct source *source, const struct node *node);
+
+/* Run a statement for the one value that it gives, on a connection of this slot; ESTALE: no row. */
+int			source_ask_value(struct source *source, int slot, int statement,
+							 const struct parameters *parameters, struct buffer *buffer);
+
+/* The length of a file as a text. */
+int			source_size_text(const struct node *node, struct buffer *buffer);
 
 /* Check the options against the server, and end the program with a message if they are wrong. */
 struct source *source_table_create(struct pool *pool, const struct options *options);

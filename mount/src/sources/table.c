@@ -355,16 +355,15 @@ table_read(struct source *source, struct node *node, int64_t offset, size_t leng
 	struct table_source *table = (struct table_source *) source;
 	struct parameters parameters = {0};
 	char	   *path = format_string("%s%s", table->prefix, node->path);
-	PGresult   *result;
 	int			error;
 
 	parameter_text(&parameters, path);
 	version_parameter(table, &parameters, node);
 	parameter_int8(&parameters, offset);
 	parameter_int8(&parameters, (int64_t) length);
-	error = query_run(source->pool, source_slot(source, node), table->read, &parameters, &result);
+	error = source_ask_value(source, source_slot(source, node), table->read, &parameters, buffer);
 	free(path);
-	return error != 0 ? error : buffer_from_result(buffer, result, 0);
+	return error;
 }
 
 /* Only where an index has the order of paths: else each batch would read all rows. */
@@ -450,18 +449,15 @@ table_getxattr(struct source *source, struct node *node, const char *name, struc
 	if (!S_ISREG(node->attributes.mode))
 		return ENODATA;
 	if (strcmp(name, "user.size") == 0)
-		buffer->data = format_string("%lld", (long long) node->attributes.size);
-	else if (strcmp(name, "user.sha256") == 0 && !table->bytea)
-	{
-		buffer->data = allocate(2 * sizeof(struct version) + 1);
-		for (size_t i = 0; i < sizeof(struct version); i++)
-		{
-			buffer->data[2 * i] = digits[node->attributes.version.bytes[i] >> 4];
-			buffer->data[2 * i + 1] = digits[node->attributes.version.bytes[i] & 15];
-		}
-	}
-	else
+		return source_size_text(node, buffer);
+	if (strcmp(name, "user.sha256") != 0 || table->bytea)
 		return ENODATA;
+	buffer->data = allocate(2 * sizeof(struct version) + 1);
+	for (size_t i = 0; i < sizeof(struct version); i++)
+	{
+		buffer->data[2 * i] = digits[node->attributes.version.bytes[i] >> 4];
+		buffer->data[2 * i + 1] = digits[node->attributes.version.bytes[i] & 15];
+	}
 	buffer->length = strlen(buffer->data);
 	return 0;
 }

@@ -1,6 +1,6 @@
 /*
  * writing/commit.c
- *	  Commits of working copies, see mount/README.md, "Commits".
+ *	  Commits of working copies, see mount/WRITING.md, "Commits".
  *
  * The changes become one transaction: all content at once, or streamed; only the new bytes
  * if they were appended; else a patch of the changed ranges.  It is first sent for the version that

@@ -30,7 +30,10 @@ void copy_closed(struct writer *writer, struct node *node);
 /* stat(): the size and times of a copy, and those of a directory with files that were not made. */
 void copy_stat(struct writer *writer, struct node *node, struct stat *stat);
 
-/* The source says this of a node, whose copy may be based on an older version. */
+/*
+ * A statement has brought attributes of the node's inode.  If the copy is based on an older version
+ * and nothing was written to it, it starts from that version, and the kernel drops the pages.
+ */
 void copy_seen(struct writer *writer, struct node *node, const struct attributes *attributes);
 
 /* The inode has no name any more: nothing is committed. */

@@ -1,6 +1,7 @@
 /*
  * writing/transaction.c
- *	  Transactions that change a file system.  mount/README.md, "Commits", has the argument.
+ *	  Transactions that change a file system.  mount/WRITING.md, "Marks: a COMMIT of
+ *	  unknown outcome", has the argument.
  */
 #include "writing/transaction.h"
 

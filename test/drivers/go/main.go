@@ -1,4 +1,4 @@
-// The matrix of test/run_drivers for drivers of Go: lib/pq, pgx, and both through database/sql.
+// The matrix of test/run drivers for drivers of Go: lib/pq, pgx, and both through database/sql.
 //
 //	drivers lib_pq | lib_pq_binary | pgx_sql | pgx
 //

@@ -16,7 +16,7 @@ import org.postgresql.PGConnection;
 import org.postgresql.copy.CopyManager;
 
 /**
- * The matrix of test/run_drivers for pgJDBC. The server is that of PGHOST, PGPORT, PGUSER and
+ * The matrix of test/run drivers for pgJDBC. The server is that of PGHOST, PGPORT, PGUSER and
  * PGDATABASE. Values go in and come back bare, and are compared byte by byte.
  */
 public class Drivers

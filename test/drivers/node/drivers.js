@@ -1,4 +1,4 @@
-// The matrix of test/run_drivers for drivers of JavaScript.
+// The matrix of test/run drivers for drivers of JavaScript.
 //
 //	node drivers.js node_postgres | postgres_js
 //

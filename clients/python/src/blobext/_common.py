@@ -519,7 +519,9 @@ def check(summary: Summary, size: int, digest: bytes) -> Summary:
     return summary
 
 
-def is_lost(connection: Optional[psycopg.BaseConnection[Any]]) -> bool:
+def is_lost(connection: Optional[psycopg.BaseConnection[Any]],
+            error: Optional[psycopg.Error] = None) -> bool:
     """Whether an OperationalError came from a connection that has failed, so that another attempt
-    may help."""
-    return connection is None or connection.closed or connection.broken
+    may help.  A server that ends a session says so before it closes the socket."""
+    return (connection is None or connection.closed or connection.broken
+            or error is not None and error.diag.severity_nonlocalized in ("FATAL", "PANIC"))

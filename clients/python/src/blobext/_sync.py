@@ -373,9 +373,10 @@ class _Session:
         for pause in (*self._pauses, None):
             try:
                 return work(self.get())
-            except psycopg.OperationalError:
-                if pause is None or not is_lost(self.connection):
+            except psycopg.OperationalError as error:
+                if pause is None or not is_lost(self.connection, error):
                     raise
+                self.close()
                 time.sleep(pause)
 
     def close(self) -> None:

@@ -350,9 +350,10 @@ class _Session:
         for pause in (*self._pauses, None):
             try:
                 return await work(await self.get())
-            except psycopg.OperationalError:
-                if pause is None or not is_lost(self.connection):
+            except psycopg.OperationalError as error:
+                if pause is None or not is_lost(self.connection, error):
                     raise
+                await self.close()
                 await asyncio.sleep(pause)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-//! The matrix of test/run_drivers for drivers of Rust.
+//! The matrix of test/run drivers for drivers of Rust.
 //!
 //!     drivers tokio_postgres | sqlx
 //!

@@ -1,0 +1,358 @@
+/*
+ * blob/add_sums.c
+ *	  Checksums for the pages of values that were stored without, see blob/add_sums.h.
+ *
+ * The content is read once.  Each fetch is widened to whole pages, whose checksums are computed
+ * from the very bytes that become content.  If the content has the digest of the value, each page
+ * is proven all of whose stored bytes were fetched, or are zeros beside frames.  The README of this
+ * folder, "Checksums of old values", has the argument.
+ */
+#include "postgres.h"
+
+#include "blob/add_sums.h"
+#include "blob/mapping.h"
+#include "core/digest.h"
+#include "extents/read.h"
+#include "extents/verify.h"
+#include "miscadmin.h"
+#include "store/map_sums.h"
+#include "utils/memutils.h"
+
+/* Content is read in steps of this size. */
+#define STEP_BYTES (UINT64CONST(1024) * 1024)
+
+/* Stored bytes that were fetched, with zeros beside them: [start, end). */
+typedef struct Fetched
+{
+	uint64		start;
+	uint64		end;
+} Fetched;
+
+/*
+ * A value that is read.  All extents but the last one have whole pages of stored bytes, so the
+ * stored page n begins at the stored offset n * BLOB_PAGE_SIZE.
+ */
+typedef struct Proof
+{
+	const BlobValue *value;
+	BlobStored	stored;			/* with the bytes behind the end, in the last page */
+	uint64		stored_bytes;	/* without these */
+	uint32	   *sums;			/* of the stored pages; unknown: not fetched, or not proven */
+	Fetched    *fetched;
+	int64		fetched_count;
+	int64		fetched_room;
+	char	   *memory;			/* for one fetch */
+	uint64		memory_bytes;
+} Proof;
+
+/* All extents of a value, with whole pages; none is looked up. */
+static void
+list_extents(const BlobValue *value, BlobStored *stored)
+{
+	const BlobDescriptor *descriptor = &value->descriptor;
+	int			count = blob_descriptor_extent_count(descriptor);
+
+	memset(stored, 0, sizeof(*stored));
+	stored->max_generation = descriptor->generation;
+	stored->value_bytes = value->size_bytes;
+	stored->notes_damage = true;	/* the digest decides: checksums in the map may be damaged */
+	stored->extents = palloc(sizeof(BlobStoredExtent) * Max(count, 1));
+	for (stored->count = 0; stored->count < count; stored->count++)
+	{
+		BlobStoredExtent *extent = &stored->extents[stored->count];
+
+		Assert(stored->total_bytes % BLOB_PAGE_SIZE == 0);
+		blob_mapping_extent(descriptor, stored->count, stored->total_bytes, extent);
+		extent->bytes = blob_pages_for(extent->bytes) * BLOB_PAGE_SIZE;
+		stored->total_bytes += extent->bytes;
+	}
+}
+
+/* ---- whether ---- */
+
+/* Whether one of the pages of a value in an extent, which has sums, has one that is not known. */
+static bool
+lacks_sum(Relation map, const BlobStoredExtent *stored)
+{
+	uint32		sums[BLOB_SUMS_MAX_PAGES];
+	uint64		pages = stored->bytes / BLOB_PAGE_SIZE;
+
+	for (uint64 page_no = 0; page_no < pages; page_no += BLOB_SUMS_MAX_PAGES)
+	{
+		uint64		count = Min(pages - page_no, BLOB_SUMS_MAX_PAGES);
+
+		CHECK_FOR_INTERRUPTS();
+		if (blob_map_get_sums(map, &stored->extent, page_no, count, sums) != BLOB_SUMS_FOUND)
+			return true;		/* damaged */
+		for (uint64 i = 0; i < count; i++)
+			if (sums[i] == BLOB_SUM_UNKNOWN)
+				return true;
+	}
+	return false;
+}
+
+bool
+blob_add_sums_is_due(const BlobValue *value)
+{
+	BlobStored	stored;
+	BlobStore	store;
+	bool		is_due = false;
+
+	if (value->is_inline)
+		return false;
+	list_extents(value, &stored);
+	blob_store_open(&store, AccessShareLock);
+	for (int i = 0; i < stored.count && !is_due; i++)
+	{
+		BlobExtent *extent = &stored.extents[i].extent;
+
+		if (!blob_verify_extent(store.map, extent, stored.max_generation))
+			blob_verify_report_stale(i, value->size_bytes);
+		is_due = !extent->has_sums || lacks_sum(store.map, &stored.extents[i]);
+	}
+	blob_store_close(&store);
+	pfree(stored.extents);
+	return is_due;
+}
+
+/* ---- reading ---- */
+
+/* Note that stored bytes were fetched, and become content, or are zeros that belong to them. */
+static void
+note_fetched(Proof *proof, uint64 start, uint64 end)
+{
+	Fetched    *last = proof->fetched_count > 0 ? &proof->fetched[proof->fetched_count - 1] : NULL;
+
+	if (last != NULL && start >= last->start && start <= last->end)
+	{
+		last->end = Max(last->end, end);
+		return;
+	}
+	if (proof->fetched_count == proof->fetched_room)
+	{
+		proof->fetched_room = Max(64, proof->fetched_room * 2);
+		proof->fetched = proof->fetched == NULL ?
+			palloc(sizeof(Fetched) * proof->fetched_room) :
+			repalloc_huge(proof->fetched, sizeof(Fetched) * proof->fetched_room);
+	}
+	proof->fetched[proof->fetched_count++] = (Fetched) {start, end};
+}
+
+/* Note the checksums of stored pages, [page_no, page_no + count), all of one extent. */
+static void
+note_sums(Proof *proof, const BlobStoredExtent *stored, uint64 page_no, uint32 count,
+		  const char *data)
+{
+	BlobPageNo	page = stored->extent.first_page + (page_no - stored->start / BLOB_PAGE_SIZE);
+	uint32		sums[BLOB_SUMS_MAX_PAGES];
+
+	blob_page_sums(stored->extent.generation, page, data, count, sums);
+	for (uint32 i = 0; i < count; i++)
+	{
+		uint32	   *known = &proof->sums[page_no + i];
+
+		if (*known != BLOB_SUM_UNKNOWN && *known != sums[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("page " UINT64_FORMAT " was read twice, with different content",
+							page + i)));
+		*known = sums[i];
+	}
+}
+
+/* Note the checksums of stored pages, which may be of several extents. */
+static void
+note_pages(Proof *proof, uint64 page_no, uint64 end_no, const char *data)
+{
+	while (page_no < end_no)
+	{
+		const BlobStoredExtent *stored =
+			&proof->stored.extents[blob_stored_find(&proof->stored, page_no * BLOB_PAGE_SIZE)];
+		uint64		extent_end = (stored->start + stored->bytes) / BLOB_PAGE_SIZE;
+		uint64		count = Min(Min(end_no, extent_end) - page_no, BLOB_SUMS_MAX_PAGES);
+
+		note_sums(proof, stored, page_no, (uint32) count, data);
+		page_no += count;
+		data += count * BLOB_PAGE_SIZE;
+	}
+}
+
+/*
+ * Note that the stored bytes [offset, end) were fetched, with their pages in memory.  Frames of a
+ * compressed value leave zeros in pages that they do not fill.
+ */
+static void
+note_range(Proof *proof, uint64 offset, uint64 end)
+{
+	uint64		pages_start = offset / BLOB_PAGE_SIZE * BLOB_PAGE_SIZE;
+	uint64		pages_end = Min(blob_pages_for(end) * BLOB_PAGE_SIZE, proof->stored_bytes);
+
+	if (proof->value->descriptor.is_compressed)
+	{
+		while (offset > pages_start && proof->memory[offset - 1 - pages_start] == 0)
+			offset--;
+		while (end < pages_end && proof->memory[end - pages_start] == 0)
+			end++;
+	}
+	note_fetched(proof, offset, end);
+}
+
+/* A BlobMappingFetch: read the pages that have these stored bytes; behind the end they are zero. */
+static void
+fetch(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node, char *target)
+{
+	Proof	   *proof = context;
+	uint64		end = stored_offset + length_bytes;
+	uint64		page_no = stored_offset / BLOB_PAGE_SIZE;
+	uint64		end_no = blob_pages_for(end);
+	uint64		bytes = (end_no - page_no) * BLOB_PAGE_SIZE;
+	uint64		read_bytes = Min(bytes, proof->stored_bytes - page_no * BLOB_PAGE_SIZE);
+
+	if (bytes > proof->memory_bytes)
+	{
+		if (proof->memory != NULL)
+			pfree(proof->memory);
+		proof->memory = palloc(bytes);
+		proof->memory_bytes = bytes;
+	}
+	blob_stored_read(&proof->stored, NULL, false, page_no * BLOB_PAGE_SIZE, read_bytes,
+					 proof->memory);
+	memset(proof->memory + read_bytes, 0, bytes - read_bytes);
+	note_pages(proof, page_no, end_no, proof->memory);
+	note_range(proof, stored_offset, end);
+	memcpy(target, proof->memory + (stored_offset - page_no * BLOB_PAGE_SIZE), length_bytes);
+}
+
+/* Read the content, and compare it with its digest. */
+static void
+read_content(Proof *proof)
+{
+	const BlobDescriptor *descriptor = &proof->value->descriptor;
+	BlobMappingSource source = {.fetch = fetch, .context = proof, .is_past_buffer = true};
+	char	   *buffer = palloc(Min(descriptor->size_bytes, STEP_BYTES));
+	uint8		sha256[BLOB_DIGEST_BYTES];
+	uint8		state[BLOB_DIGEST_BYTES];
+	BlobDigest	digest;
+
+	blob_digest_begin(&digest);
+	for (uint64 done = 0; done < descriptor->size_bytes;)
+	{
+		uint64		length = Min(descriptor->size_bytes - done, STEP_BYTES);
+
+		CHECK_FOR_INTERRUPTS();
+		blob_mapping_read(descriptor, done, length, buffer, &source);
+		blob_digest_update(&digest, buffer, length);
+		done += length;
+	}
+	blob_digest_finish(&digest, sha256, state);
+	pfree(buffer);
+	if (memcmp(sha256, descriptor->sha256, sizeof(sha256)) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("content does not match its SHA-256 digest"),
+				 errdetail("The value of " UINT64_FORMAT " bytes got no checksums.",
+						   descriptor->size_bytes),
+				 errhint("Restore the value from a backup; blobext_check() lists the affected "
+						 "values.")));
+}
+
+/* ---- proven pages ---- */
+
+static int
+compare_fetched(const void *a, const void *b)
+{
+	const Fetched *left = a;
+	const Fetched *right = b;
+
+	return left->start < right->start ? -1 : left->start > right->start;
+}
+
+/*
+ * Whether the bytes of the last page behind the end are zero, as all writers leave them.  If the
+ * page has yet to be written, the file may have others there.  Not asked of a page with a checksum:
+ * then its file must not be read before it is written.
+ */
+static bool
+ends_with_zeros(Proof *proof)
+{
+	const BlobStoredExtent *last = &proof->stored.extents[proof->stored.count - 1];
+	uint64		bytes = proof->stored.total_bytes - proof->stored_bytes;
+	char		end[BLOB_PAGE_SIZE];
+
+	if (bytes == 0)
+		return true;
+	if (last->extent.has_sums)
+		return false;
+	blob_stored_read(&proof->stored, NULL, false, proof->stored_bytes, bytes, end);
+	for (uint64 i = 0; i < bytes; i++)
+		if (end[i] != 0)
+			return false;
+	return true;
+}
+
+/* Forget the checksums of pages with stored bytes that did not become content. */
+static void
+keep_proven(Proof *proof)
+{
+	uint64		page_count = proof->stored.total_bytes / BLOB_PAGE_SIZE;
+	uint64		page_no = 0;
+
+	qsort(proof->fetched, proof->fetched_count, sizeof(Fetched), compare_fetched);
+	for (int64 i = 0; i < proof->fetched_count;)
+	{
+		uint64		start = proof->fetched[i].start;
+		uint64		end = proof->fetched[i].end;
+		uint64		first_no = blob_pages_for(start);
+
+		for (i++; i < proof->fetched_count && proof->fetched[i].start <= end; i++)
+			end = Max(end, proof->fetched[i].end);
+		for (; page_no < first_no; page_no++)
+			proof->sums[page_no] = BLOB_SUM_UNKNOWN;
+		page_no = Max(page_no, end == proof->stored_bytes ? page_count : end / BLOB_PAGE_SIZE);
+	}
+	for (; page_no < page_count; page_no++)
+		proof->sums[page_no] = BLOB_SUM_UNKNOWN;
+	if (!ends_with_zeros(proof))
+		proof->sums[page_count - 1] = BLOB_SUM_UNKNOWN;
+}
+
+/* Set the checksums in the map; returns their number.  XB001 if an extent was freed meanwhile. */
+static uint64
+set_sums(const Proof *proof)
+{
+	uint64		added = 0;
+	BlobStore	store;
+
+	blob_store_open(&store, ShareUpdateExclusiveLock);
+	for (int i = 0; i < proof->stored.count; i++)
+	{
+		const BlobStoredExtent *stored = &proof->stored.extents[i];
+
+		if (!blob_map_add_sums(store.map, &stored->extent,
+							   proof->sums + stored->start / BLOB_PAGE_SIZE,
+							   stored->bytes / BLOB_PAGE_SIZE, &added))
+			blob_verify_report_stale(i, proof->value->size_bytes);
+	}
+	blob_store_close(&store);
+	return added;
+}
+
+uint64
+blob_add_sums(const BlobValue *value)
+{
+	Proof		proof = {.value = value};
+	uint64		page_count;
+
+	Assert(!value->is_inline);
+	list_extents(value, &proof.stored);
+	proof.stored_bytes = blob_mapping_stored_bytes(&value->descriptor);
+	page_count = proof.stored.total_bytes / BLOB_PAGE_SIZE;
+	if (page_count == 0)
+		return 0;
+	proof.sums = MemoryContextAllocHuge(CurrentMemoryContext, page_count * sizeof(uint32));
+	for (uint64 i = 0; i < page_count; i++)
+		proof.sums[i] = BLOB_SUM_UNKNOWN;
+	read_content(&proof);
+	keep_proven(&proof);
+	return set_sums(&proof);
+}

@@ -1,0 +1,42 @@
+# test/run fuzz [--seed N] [--operations N]: random operations on blobstate and bytea side by side,
+# in a server of their own, whose settings depend on the seed.  See test/fuzz/oracle.py.
+
+test_enter "$@"
+
+seed=$((RANDOM * 32768 + RANDOM))
+arguments=()
+while [ $# -gt 0 ]; do
+	case $1 in
+		--seed=*) seed=${1#*=} ;;
+		--seed) seed=$2; shift ;;
+		*) arguments+=("$1") ;;
+	esac
+	shift
+done
+
+cache_sizes=(0 512kB 4MB 64MB)
+on_off=(on off)
+wal=('wal_level = minimal' 'wal_level = replica' 'wal_level = logical' "blobext.wal_content = 'off'"
+	"blobext.wal_content = 'on'")
+
+# One of the values $2 ..., chosen by a hash of the seed and the name $1.  So seeds with a common
+# factor, or the same last digits, do not have the same settings for that reason.
+choose()
+{
+	local name=$1 hash
+	shift
+	hash=$(printf '%s %s' "$seed" "$name" | sha256sum)
+	printf '%s' "${@:16#${hash:0:8} % $# + 1:1}"
+}
+
+settings=("$(choose wal "${wal[@]}")" "blobext.cache_size = '$(choose cache "${cache_sizes[@]}")'"
+	"blobext.direct_io = $(choose direct_io "${on_off[@]}")"
+	"fsync = $(choose fsync "${on_off[@]}")" "blobext.keep_free = $(choose keep_free 0 0 1GB)"
+	'max_wal_senders = 0')
+printf '# %s\n' "${settings[@]}"
+printf '%s\n' "${settings[@]}" >> "$test_dir/postgresql.conf"
+
+test_start_server data
+"$bindir/psql" -X -q -v ON_ERROR_STOP=1 -c 'CREATE EXTENSION blobext'
+"$python" -B "$test_dir/fuzz/oracle.py" --seed "$seed" \
+	"${arguments[@]}"
