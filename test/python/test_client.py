@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 import time
 import unittest
+import unittest.mock as mock
 import zipfile
 
 import psycopg
@@ -366,6 +367,47 @@ class TransferTest(ClientTest):
         with self.assertRaises(psycopg.errors.QueryCanceled):
             blobext._sync._Session("", (0.01,)).run(lambda c: c.execute(
                 "SET statement_timeout = 1; SELECT pg_sleep(10)"))
+
+    def test_lost_request_ahead(self):
+        """A piece that was requested on a connection that is lost is requested again on the next
+        one.  Seen to fail where a request ahead does not know its connection."""
+        def check(module, lose):
+            made = []
+
+            def progress(done, total):
+                while done and len(made) == 1:
+                    time.sleep(0.001)
+                while done and not made[1].closed:
+                    time.sleep(0.001)
+
+            with mock.patch.object(module, "_piece", lose(made, module._piece)):
+                result = module.download("", self.value(1), self.path + ".copy", progress, 500_000)
+                return asyncio.run(result) if module is aio else result
+
+        def lose(made, piece):
+            def lost_piece(connection, *arguments):
+                made.append(connection)
+                if len(made) == 2:
+                    connection.close()
+                    raise psycopg.OperationalError("the connection is lost")
+                return piece(connection, *arguments)
+            return lost_piece
+
+        def lose_later(made, piece):
+            async def lost_piece(connection, *arguments):
+                made.append(connection)
+                if len(made) == 2:
+                    await connection.close()
+                    raise psycopg.OperationalError("the connection is lost")
+                return await piece(connection, *arguments)
+            return lost_piece
+
+        blobext.upload("", self.value(1), self.path)
+        for module, way in ((blobext._sync, lose), (aio, lose_later)):
+            self.assertEqual(check(module, way).size, len(self.data))
+            with open(self.path + ".copy", "rb") as file:
+                self.assertEqual(file.read(), self.data)
+            os.unlink(self.path + ".copy")
 
     def test_resumed_later(self):
         """An upload that was stopped goes on from its stage."""

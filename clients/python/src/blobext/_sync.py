@@ -539,15 +539,18 @@ def download(connect: Union[Connect, Connection], value: Value, path: Path,
     try:
         summary: Summary = run(lambda connection: stat(connection, value))
         with io.open(part, "ab+") as file, ThreadPoolExecutor(1) as thread:
-            ahead: "list[Future[bytes]]" = []
+            ahead: "list[tuple[Connection, Future[bytes]]]" = []
 
             def request(connection: Connection) -> None:
-                ahead.append(thread.submit(_piece, connection, value, summary, done, piece_bytes))
+                ahead.append((connection, thread.submit(_piece, connection, value, summary, done,
+                                                        piece_bytes)))
 
             def receive(connection: Connection) -> bytes:
+                if ahead and ahead[0][0] is not connection:
+                    ahead.clear()    # That connection was lost, and the piece with it.
                 if not ahead:
                     request(connection)
-                return ahead.pop().result()
+                return ahead.pop()[1].result()
 
             done, digest = _resume_file(file, summary)
             file.truncate(done)

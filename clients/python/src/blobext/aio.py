@@ -464,20 +464,29 @@ async def download(connect: Union[Connect, Connection], value: Value, path: Path
     """Write a value to a file, see ``blobext.download()``.  A task receives the next piece."""
     part = os.fspath(path) + ".part"
     session = _Session(connect, pauses)
-    ahead: "list[asyncio.Future[bytes]]" = []
+    ahead: "list[tuple[Connection, asyncio.Future[bytes]]]" = []
+
+    async def forget() -> None:
+        for _, task in ahead:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in ahead), return_exceptions=True)
+        ahead.clear()
+
     try:
         summary: Summary = await session.run(lambda connection: stat(connection, value))
         with io.open(part, "ab+") as file:
             async def request(connection: Connection) -> None:
-                ahead.append(asyncio.ensure_future(_piece(connection, value, summary, done,
-                                                          piece_bytes)))
+                ahead.append((connection, asyncio.ensure_future(
+                    _piece(connection, value, summary, done, piece_bytes))))
                 await asyncio.sleep(0)    # It is sent.
 
             async def receive(connection: Connection) -> bytes:
+                if ahead and ahead[0][0] is not connection:
+                    await forget()    # That connection was lost, and the piece with it.
                 if not ahead:
                     await request(connection)
                 try:
-                    return await ahead[0]
+                    return await ahead[0][1]
                 finally:
                     ahead.clear()
 
@@ -502,7 +511,5 @@ async def download(connect: Union[Connect, Connection], value: Value, path: Path
         os.replace(part, path)
         return summary
     finally:
-        for task in ahead:
-            task.cancel()
-        await asyncio.gather(*ahead, return_exceptions=True)
+        await forget()
         await session.close()
