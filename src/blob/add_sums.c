@@ -146,7 +146,7 @@ note_sums(Proof *proof, const BlobStoredExtent *stored, uint64 page_no, uint32 c
 	BlobPageNo	page = stored->extent.first_page + (page_no - stored->start / BLOB_PAGE_SIZE);
 	uint32		sums[BLOB_SUMS_MAX_PAGES];
 
-	blob_page_sums(stored->extent.generation, page, data, count, sums);
+	blob_page_sums(&(BlobSummedPages) {stored->extent.generation, page, data, count}, 1, sums);
 	for (uint32 i = 0; i < count; i++)
 	{
 		uint32	   *known = &proof->sums[page_no + i];

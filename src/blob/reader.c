@@ -54,7 +54,7 @@ sum_fits(BlobReader *reader, const BlobStoredExtent *stored, BlobPageNo page)
 
 	blob_reader_read_stored(reader, stored->start + start,
 							Min(stored->bytes - start, BLOB_PAGE_SIZE), data);
-	blob_page_sums(stored->extent.generation, page, data, 1, &sum);
+	blob_page_sums(&(BlobSummedPages) {stored->extent.generation, page, data, 1}, 1, &sum);
 	blob_store_open(&store, AccessShareLock);
 	fits = blob_map_get_sums(store.map, &stored->extent, page_no, 1, &expected) ==
 		BLOB_SUMS_FOUND && sum == expected;

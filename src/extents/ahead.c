@@ -51,8 +51,9 @@ struct BlobAheadRead
 	int			part_count;		/* 0: not in use */
 	int			fill_nos[BLOB_IO_MAX_VECTORS];
 	uint32		valid_bytes[BLOB_IO_MAX_VECTORS];	/* content, from the chunk's start */
-	BlobGeneration generations[BLOB_IO_MAX_VECTORS];	/* of extents with checksums, or 0 */
-	uint32		sums[BLOB_SUMS_MAX_PAGES];	/* of the pages of the request, as the map has them */
+	BlobSummedPages summed[BLOB_IO_MAX_VECTORS];	/* of each part: those with a sum in the map */
+	uint32		sums[BLOB_SUMS_MAX_PAGES];	/* of all of these, as the map has them */
+	uint32		sum_count;
 };
 
 static BlobAheadRead reads[BLOB_IO_MAX_AHEAD];
@@ -70,17 +71,6 @@ static pid_t harvest_pid = 0;	/* the process that has registered it */
 
 /* ---- the end of requests ---- */
 
-/* Whether a chunk of a request that has arrived has its checksums. */
-static bool
-is_intact(const BlobAheadRead *read, int part_no, uint32 page_no)
-{
-	return read->generations[part_no] == BLOB_INVALID_GENERATION ||
-		blob_sums_find_damage(read->generations[part_no], read->first_page + page_no,
-							  read->request.vectors[part_no].iov_base,
-							  (uint32) (read->request.vectors[part_no].iov_len / BLOB_PAGE_SIZE),
-							  read->sums + page_no) < 0;
-}
-
 /*
  * Finish a request: wait for it, and make its chunks available, but for damaged ones, which the
  * read that comes to them reports.  Never throws.
@@ -88,16 +78,20 @@ is_intact(const BlobAheadRead *read, int part_no, uint32 page_no)
 static void
 finish_ahead(BlobAheadRead *read)
 {
-	uint32		page_no = 0;
+	uint32		sum_no = 0;
+	uint32		now[BLOB_SUMS_MAX_PAGES];
 
 	blob_io_wait(&read->request);
 	in_flight_bytes -= read->request.length;
+	if (read->request.error == 0)
+		blob_page_sums(read->summed, read->part_count, now);
 	for (int i = 0; i < read->part_count; i++)
 	{
-		bool		is_good = read->request.error == 0 && is_intact(read, i, page_no);
+		bool		is_good = read->request.error == 0 &&
+			blob_sums_find_damage(now + sum_no, read->sums + sum_no, read->summed[i].pages) < 0;
 
 		blob_buffer_end_fill(read->fill_nos[i], 0, is_good ? read->valid_bytes[i] : 0);
-		page_no += (uint32) (read->request.vectors[i].iov_len / BLOB_PAGE_SIZE);
+		sum_no += read->summed[i].pages;
 	}
 	read->part_count = 0;
 	reads_in_use--;
@@ -247,6 +241,7 @@ take_read(const BlobStoreId *store, BlobPageNo first_page)
 			reads[i].owner = CurrentResourceOwner;
 			reads[i].request.is_write = false;
 			reads[i].request.length = 0;
+			reads[i].sum_count = 0;
 			reads[i].request.in_flight = false;
 			reads[i].request.error = ECANCELED;
 			return &reads[i];
@@ -319,11 +314,13 @@ blob_ahead_add(BlobAheadRead *read, const BlobStore *store, const BlobExtent *ex
 		reads_in_use++;
 	read->fill_nos[read->part_count] = fill_no;
 	read->valid_bytes[read->part_count] = valid_bytes;
-	read->generations[read->part_count] = look == BLOB_SUMS_FOUND ? extent->generation :
-		BLOB_INVALID_GENERATION;
-	if (look == BLOB_SUMS_FOUND)
-		memcpy(read->sums + read->request.length / BLOB_PAGE_SIZE, sums,
-			   length / BLOB_PAGE_SIZE * sizeof(uint32));
+	read->summed[read->part_count] = (BlobSummedPages) {
+		extent->generation, page, blob_buffer_fill_memory(fill_no),
+		look == BLOB_SUMS_FOUND ? length / BLOB_PAGE_SIZE : 0
+	};
+	memcpy(read->sums + read->sum_count, sums,
+		   read->summed[read->part_count].pages * sizeof(uint32));
+	read->sum_count += read->summed[read->part_count].pages;
 	read->request.vectors[read->part_count].iov_base = blob_buffer_fill_memory(fill_no);
 	read->request.vectors[read->part_count++].iov_len = length;
 	read->request.length += length;

@@ -45,6 +45,17 @@ first_page_of(const BlobFilePart *part)
 	return part->extent.first_page + part->page_no;
 }
 
+/* Whether pages of a part have another checksum than that in the map. */
+static bool
+is_damaged(const BlobFilePart *part, const char *data, const uint32 *sums)
+{
+	BlobSummedPages pages = {part->extent.generation, first_page_of(part), data, part->pages};
+	uint32		now[BLOB_SUMS_MAX_PAGES];
+
+	blob_page_sums(&pages, 1, now);
+	return blob_sums_find_damage(now, sums, part->pages) >= 0;
+}
+
 /* Wait for a request, if there is one, and compare what it has brought. */
 static void
 finish_read(Comparison *comparison, int buffer_no)
@@ -62,9 +73,7 @@ finish_read(Comparison *comparison, int buffer_no)
 		BlobFilePart *part = &comparison->parts[read->first_part + i];
 		const char *data = blob_io_buffer(buffer_no) + (size_t) page_no * BLOB_PAGE_SIZE;
 
-		if (read->request.error != 0 ||
-			blob_sums_find_damage(part->extent.generation, first_page_of(part), data, part->pages,
-								  read->sums + page_no) >= 0)
+		if (read->request.error != 0 || is_damaged(part, data, read->sums + page_no))
 			part->is_suspect = true;
 		page_no += part->pages;
 	}

@@ -194,12 +194,15 @@ abandon_pieces(void)
 static void
 sum_part(const Putting *putting, const BlobPiecePart *part, uint64 page_no)
 {
-	BlobPageNo	page = part->extent->first_page + part->extent_offset / BLOB_PAGE_SIZE;
+	BlobSummedPages pages = {
+		part->extent->generation,
+		part->extent->first_page + part->extent_offset / BLOB_PAGE_SIZE,
+		part->memory,
+		part->length / BLOB_PAGE_SIZE
+	};
 
-	if (putting->sums == NULL || !part->extent->has_sums)
-		return;
-	blob_page_sums(part->extent->generation, page, part->memory, part->length / BLOB_PAGE_SIZE,
-				   putting->sums + page_no);
+	if (putting->sums != NULL && part->extent->has_sums)
+		blob_page_sums(&pages, 1, putting->sums + page_no);
 }
 
 /* Copy the content of a piece to its memory, and hash it there, if it is to be hashed now. */

@@ -50,8 +50,7 @@ typedef struct ReadPart
 	uint32		skip;			/* bytes before the wanted ones */
 	uint32		wanted;
 	uint32		chunk_bytes;	/* of the buffer, for this extent */
-	bool		has_sums;		/* the request has the checksums of its pages */
-	bool		lacks_sums;		/* it has none, and should: no reader gets the bytes */
+	bool		lacks_sums;		/* has no checksums, and should: no reader gets the bytes */
 	char	   *target;
 	char	   *memory;			/* where the device puts it: in the I/O buffer, or in a slab */
 	int			fill_no;		/* of the buffer, or -1 */
@@ -63,7 +62,9 @@ typedef struct PendingRead
 	BlobPageNo	first_page;
 	int			part_count;		/* 0: not in use */
 	ReadPart	parts[MAX_PARTS];
-	uint32		sums[BLOB_SUMS_MAX_PAGES];	/* of the pages of the request, as the map has them */
+	BlobSummedPages summed[MAX_PARTS];	/* of each part: the pages for which the map has a sum */
+	uint32		sums[BLOB_SUMS_MAX_PAGES];	/* of all of these, as the map has them */
+	uint32		sum_count;
 } PendingRead;
 
 /* Static, like the buffers: the kernel may still look at a request after an error. */
@@ -116,18 +117,18 @@ accept_damage(ReadState *state, BlobPageNo page, int error)
 	return true;
 }
 
-/* Whether the pages of a part have their checksums, or may be taken without. */
+/*
+ * Whether pages of a part have their checksums, or may be taken without.  now: the checksums that
+ * they have, sums: those in the map.
+ */
 static bool
-is_intact(ReadState *state, const PendingRead *read, const ReadPart *part, BlobPageNo page,
-		  uint32 first_page_no)
+is_intact(ReadState *state, const ReadPart *part, const BlobSummedPages *pages, const uint32 *now,
+		  const uint32 *sums)
 {
-	int			page_no;
+	int			page_no = blob_sums_find_damage(now, sums, pages->pages);
 
-	if (!part->has_sums)
-		return !part->lacks_sums;
-	page_no = blob_sums_find_damage(part->generation, page, part->memory,
-									part->length / BLOB_PAGE_SIZE, read->sums + first_page_no);
-	return page_no < 0 || accept_damage(state, page + page_no, EBADMSG);
+	return !part->lacks_sums &&
+		(page_no < 0 || accept_damage(state, pages->first_page + page_no, EBADMSG));
 }
 
 /*
@@ -160,7 +161,8 @@ finish_read(ReadState *state, int buffer_no)
 {
 	PendingRead *read = &pending[buffer_no];
 	int			part_count = read->part_count;
-	uint32		page_no = 0;
+	uint32		sum_no = 0;
+	uint32		now[BLOB_SUMS_MAX_PAGES];
 
 	if (part_count == 0)
 		return;
@@ -168,13 +170,16 @@ finish_read(ReadState *state, int buffer_no)
 	read->part_count = 0;
 	if (read->request.error != 0)
 		note_error(state, read->first_page, device_error(read->request.error));
+	else
+		blob_page_sums(read->summed, part_count, now);
 	for (int i = 0; i < part_count; i++)
 	{
 		ReadPart   *part = &read->parts[i];
 
 		finish_part(state, part, read->request.error != 0 ||
-					!is_intact(state, read, part, read->first_page + page_no, page_no));
-		page_no += part->length / BLOB_PAGE_SIZE;
+					!is_intact(state, part, &read->summed[i], now + sum_no,
+							   read->sums + sum_no));
+		sum_no += read->summed[i].pages;
 	}
 }
 
@@ -254,27 +259,28 @@ place_part(const ReadState *state, ReadPart *part, uint32 buffer_offset)
 }
 
 /*
- * Get the checksums of a part's pages from the map.  An extent that was freed since the first look
- * may have lost them: that counts after the second look only, as damage does.
+ * Get the checksums of the last part's pages from the map.  An extent that was freed since the
+ * first look may have lost them: that counts after the second look only, as damage does.
  */
 static void
-get_sums(ReadState *state, const BlobExtent *extent, ReadPart *part, uint32 *sums)
+get_sums(ReadState *state, const BlobExtent *extent, PendingRead *read)
 {
+	ReadPart   *part = &read->parts[read->part_count];
 	uint64		page_no = part->extent_offset / BLOB_PAGE_SIZE;
-	BlobSumsLook look = blob_map_get_sums(state->store.map, extent, page_no,
-										  part->length / BLOB_PAGE_SIZE, sums);
+	uint32		pages = part->length / BLOB_PAGE_SIZE;
+	BlobSumsLook look = BLOB_SUMS_NONE;
 
-	part->has_sums = look == BLOB_SUMS_FOUND;
+	/* Content that is lacking has other checksums: heal/ sorts that out. */
+	if (!state->stored->skips_sums && (!state->stored->may_lack || state->stored->notes_damage))
+		look = blob_map_get_sums(state->store.map, extent, page_no, pages,
+								 read->sums + read->sum_count);
 	if (look == BLOB_SUMS_DAMAGED)
 		part->lacks_sums = !accept_damage(state, extent->first_page + page_no, EILSEQ);
-}
-
-/* Content that is lacking has other checksums: heal/ sorts that out. */
-static bool
-compares(const ReadState *state)
-{
-	return !state->stored->skips_sums &&
-		(!state->stored->may_lack || state->stored->notes_damage);
+	read->summed[read->part_count] = (BlobSummedPages) {
+		part->generation, extent->first_page + page_no, part->memory,
+		look == BLOB_SUMS_FOUND ? pages : 0
+	};
+	read->sum_count += read->summed[read->part_count].pages;
 }
 
 /* Add a part to the request that is being filled, or begin another one with it. */
@@ -290,12 +296,12 @@ add_part(ReadState *state, BlobPageNo first_page, const BlobExtent *extent, cons
 		read = &pending[state->current];
 		read->first_page = first_page;
 		read->request.length = 0;
+		read->sum_count = 0;
 	}
 	added = &read->parts[read->part_count];
 	*added = *part;
-	if (compares(state))
-		get_sums(state, extent, added, read->sums + read->request.length / BLOB_PAGE_SIZE);
 	place_part(state, added, read->request.length);
+	get_sums(state, extent, read);
 	read->request.vectors[read->part_count].iov_base = added->memory;
 	read->request.vectors[read->part_count].iov_len = added->length;
 	read->request.vector_count = ++read->part_count;

@@ -128,7 +128,7 @@ repair_sums(const BlobHeal *heal, Relation map, const BlobExtent *extent, BlobPa
 
 	if (!extent->has_sums && !blob_map_hides_sums(map, extent))
 		return true;
-	blob_page_sums(extent->generation, page, heal->aligned, pages, sums);
+	blob_page_sums(&(BlobSummedPages) {extent->generation, page, heal->aligned, pages}, 1, sums);
 	return blob_map_repair_sums(map, &run);
 }
 

@@ -10,27 +10,29 @@
 /* The sums of an entry: of 32 bits each, the first one behind the state. */
 #define FIRST_SUM_SHIFT 8
 
-/* The beginning of a page's sum: what precedes its bytes. */
+/* Pages whose sums are computed together. */
+#define TOGETHER 3
+
+/* The pages that wait for being summed. */
+typedef struct Together
+{
+	int			count;
+	const char *data[TOGETHER];
+	uint64		inputs[TOGETHER][2];	/* what precedes the bytes: the generation, the page */
+	uint32	   *sums[TOGETHER];
+} Together;
+
 static pg_crc32c
-begin_sum(BlobGeneration generation, BlobPageNo page)
+sum_one(const Together *pages, int i)
 {
 	pg_crc32c	sum;
 
 	INIT_CRC32C(sum);
-	COMP_CRC32C(sum, &generation, sizeof(generation));
-	COMP_CRC32C(sum, &page, sizeof(page));
+	COMP_CRC32C(sum, pages->inputs[i], sizeof(pages->inputs[i]));
+	COMP_CRC32C(sum, pages->data[i], BLOB_PAGE_SIZE);
+	FIN_CRC32C(sum);
 	return sum;
 }
-
-static pg_crc32c
-sum_one(pg_crc32c sum, const char *data)
-{
-	COMP_CRC32C(sum, data, BLOB_PAGE_SIZE);
-	return sum;
-}
-
-/* Pages whose sums are computed together, if the processor can. */
-#define TOGETHER 3
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
@@ -46,25 +48,30 @@ can_sum_together(void)
  */
 __attribute__((target("sse4.2")))
 static void
-sum_together(const char *data, pg_crc32c *sums)
+sum_together(const Together *pages)
 {
-	uint64		first = sums[0];
-	uint64		second = sums[1];
-	uint64		third = sums[2];
+	uint64		sums[TOGETHER];
 
+	for (int i = 0; i < TOGETHER; i++)
+	{
+		INIT_CRC32C(sums[i]);
+		sums[i] = __builtin_ia32_crc32di((uint32) sums[i], pages->inputs[i][0]);
+		sums[i] = __builtin_ia32_crc32di(sums[i], pages->inputs[i][1]);
+	}
 	for (int at = 0; at < BLOB_PAGE_SIZE; at += sizeof(uint64))
 	{
 		uint64		words[TOGETHER];
 
 		for (int i = 0; i < TOGETHER; i++)
-			memcpy(&words[i], data + i * BLOB_PAGE_SIZE + at, sizeof(uint64));
-		first = __builtin_ia32_crc32di(first, words[0]);
-		second = __builtin_ia32_crc32di(second, words[1]);
-		third = __builtin_ia32_crc32di(third, words[2]);
+			memcpy(&words[i], pages->data[i] + at, sizeof(uint64));
+		for (int i = 0; i < TOGETHER; i++)
+			sums[i] = __builtin_ia32_crc32di(sums[i], words[i]);
 	}
-	sums[0] = (pg_crc32c) first;
-	sums[1] = (pg_crc32c) second;
-	sums[2] = (pg_crc32c) third;
+	for (int i = 0; i < TOGETHER; i++)
+	{
+		*pages->sums[i] = (uint32) sums[i];
+		FIN_CRC32C(*pages->sums[i]);
+	}
 }
 
 #else
@@ -76,42 +83,77 @@ can_sum_together(void)
 }
 
 static void
-sum_together(const char *data, pg_crc32c *sums)
+sum_together(const Together *pages)
 {
 	for (int i = 0; i < TOGETHER; i++)
-		sums[i] = sum_one(sums[i], data + i * BLOB_PAGE_SIZE);
+		*pages->sums[i] = sum_one(pages, i);
 }
 
 #endif
 
-void
-blob_page_sums(BlobGeneration generation, BlobPageNo page, const char *data, uint32 count,
-			   uint32 *sums)
+/* Sum the pages that wait, fewer than TOGETHER at the end. */
+static void
+sum_waiting(Together *pages)
 {
+	uint32		unused;
+
+	if (pages->count == 1 || !can_sum_together())
+	{
+		for (int i = 0; i < pages->count; i++)
+			*pages->sums[i] = sum_one(pages, i);
+	}
+	else if (pages->count > 0)
+	{
+		for (int i = pages->count; i < TOGETHER; i++)
+		{
+			pages->data[i] = pages->data[0];
+			memcpy(pages->inputs[i], pages->inputs[0], sizeof(pages->inputs[i]));
+			pages->sums[i] = &unused;
+		}
+		sum_together(pages);
+	}
+	pages->count = 0;
+}
+
+static void
+add_page(Together *pages, BlobGeneration generation, BlobPageNo page, const char *data,
+		 uint32 *sum)
+{
+	int			i = pages->count++;
+
+	pages->data[i] = data;
+	pages->inputs[i][0] = generation;
+	pages->inputs[i][1] = page;
+	pages->sums[i] = sum;
+	if (pages->count == TOGETHER)
+		sum_waiting(pages);
+}
+
+void
+blob_page_sums(const BlobSummedPages *parts, int count, uint32 *sums)
+{
+	Together	together = {0};
 	uint32		done = 0;
 
-	for (uint32 i = 0; i < count; i++)
-		sums[i] = begin_sum(generation, page + i);
-	for (; can_sum_together() && done + TOGETHER <= count; done += TOGETHER)
-		sum_together(data + (size_t) done * BLOB_PAGE_SIZE, sums + done);
-	for (; done < count; done++)
-		sums[done] = sum_one(sums[done], data + (size_t) done * BLOB_PAGE_SIZE);
-	for (uint32 i = 0; i < count; i++)
+	for (int i = 0; i < count; i++)
 	{
-		FIN_CRC32C(sums[i]);
+		const BlobSummedPages *part = &parts[i];
+
+		for (uint32 page_no = 0; page_no < part->pages; page_no++)
+			add_page(&together, part->generation, part->first_page + page_no,
+					 part->data + (size_t) page_no * BLOB_PAGE_SIZE, &sums[done++]);
+	}
+	sum_waiting(&together);
+	for (uint32 i = 0; i < done; i++)
+	{
 		if (sums[i] == BLOB_SUM_UNKNOWN)
 			sums[i] = 0;
 	}
 }
 
 int
-blob_sums_find_damage(BlobGeneration generation, BlobPageNo page, const char *data, uint32 count,
-					  const uint32 *sums)
+blob_sums_find_damage(const uint32 *now, const uint32 *sums, uint32 count)
 {
-	uint32		now[BLOB_SUMS_MAX_PAGES];
-
-	Assert(count <= BLOB_SUMS_MAX_PAGES);
-	blob_page_sums(generation, page, data, count, now);
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (!blob_sum_matches(now[i], sums[i]))

@@ -47,20 +47,29 @@ blob_sum_matches(uint32 now, uint32 sum)
 	return now == sum || sum == BLOB_SUM_UNKNOWN;
 }
 
-/* The sums of pages of an extent, from `page` on; data: their bytes. */
-extern void blob_page_sums(BlobGeneration generation, BlobPageNo page, const char *data,
-						   uint32 count, uint32 *sums);
+/* Pages of an extent, the first one's number, and where their bytes are. */
+typedef struct BlobSummedPages
+{
+	BlobGeneration generation;	/* of the extent */
+	BlobPageNo	first_page;
+	const char *data;
+	uint32		pages;
+} BlobSummedPages;
+
+/*
+ * The sums of all pages of some parts, in their order.  Those of several parts are computed faster
+ * in one call than one by one.  May be called by a signal handler.
+ */
+extern void blob_page_sums(const BlobSummedPages *parts, int count, uint32 *sums);
 
 /* The pages of one request of the device, at most. */
 #define BLOB_SUMS_MAX_PAGES 64
 
 /*
- * Compare pages of an extent, from `page` on, with their sums.  The number of the first that
- * differs, from 0 on, or -1.  A sum that is not known does not differ.  May be called by a signal
- * handler.
+ * Compare sums with those that the map has.  The number of the first page that differs, from 0 on,
+ * or -1.  A sum that is not known does not differ.
  */
-extern int	blob_sums_find_damage(BlobGeneration generation, BlobPageNo page, const char *data,
-								  uint32 count, const uint32 *sums);
+extern int	blob_sums_find_damage(const uint32 *now, const uint32 *sums, uint32 count);
 
 /* The place of the sum of an extent's page_no-th page, from 0 on. */
 static inline BlobSumPlace

@@ -384,6 +384,50 @@ check_mending(void)
 	}
 }
 
+static uint32
+sum_of(BlobGeneration generation, BlobPageNo page, const char *bytes)
+{
+	BlobSummedPages part = {generation, page, bytes, 1};
+	uint32		sum;
+
+	blob_page_sums(&part, 1, &sum);
+	return sum;
+}
+
+/*
+ * Sum seven pages of generation 7, from page 11 on, in parts of any sizes, that lie apart, and may
+ * have no page.
+ */
+static void
+sum_parts(const char *data, pg_prng_state *random, uint32 *sums)
+{
+	BlobSummedPages parts[14];
+	uint32		done = 0;
+	int			count = 0;
+
+	while (count < (int) lengthof(parts) - 1)
+	{
+		uint32		pages = (uint32) pg_prng_uint64_range(random, 0, 7 - done);
+		char	   *copy = palloc(Max(1, pages * BLOB_PAGE_SIZE));
+
+		memcpy(copy, data + done * BLOB_PAGE_SIZE, pages * BLOB_PAGE_SIZE);
+		parts[count++] = (BlobSummedPages) {7, 11 + done, copy, pages};
+		done += pages;
+	}
+	parts[count++] = (BlobSummedPages) {7, 11 + done, data + done * BLOB_PAGE_SIZE, 7 - done};
+	blob_page_sums(parts, count, sums);
+}
+
+static int
+find_damage(const char *data, const uint32 *sums)
+{
+	BlobSummedPages part = {7, 11, data, 7};
+	uint32		now[7];
+
+	blob_page_sums(&part, 1, now);
+	return blob_sums_find_damage(now, sums, 7);
+}
+
 /* A sum is that of one page in one life, and of its bytes; however many are computed together. */
 static void
 check_sums(pg_prng_state *random)
@@ -393,7 +437,7 @@ check_sums(pg_prng_state *random)
 
 	for (size_t i = 0; i < sizeof(data); i++)
 		data[i] = (char) pg_prng_uint32(random);
-	blob_page_sums(7, 11, data, 7, of_all);
+	sum_parts(data, random, of_all);
 	for (uint32 i = 0; i < 7; i++)
 	{
 		BlobGeneration generation = 7;
@@ -402,7 +446,7 @@ check_sums(pg_prng_state *random)
 		uint32		sum;
 		pg_crc32c	expected;
 
-		blob_page_sums(generation, page, bytes, 1, &sum);
+		sum = sum_of(generation, page, bytes);
 		CHECK(sum == of_all[i], "page %u has the same sum alone", i);
 		INIT_CRC32C(expected);
 		COMP_CRC32C(expected, &generation, sizeof(generation));
@@ -410,9 +454,9 @@ check_sums(pg_prng_state *random)
 		COMP_CRC32C(expected, bytes, BLOB_PAGE_SIZE);
 		FIN_CRC32C(expected);
 		CHECK(sum == expected, "the sum of page %u is that of the server's function", i);
-		blob_page_sums(generation + 1, page, bytes, 1, &sum);
+		sum = sum_of(generation + 1, page, bytes);
 		CHECK(sum != of_all[i], "another generation, another sum");
-		blob_page_sums(generation, page + 1, bytes, 1, &sum);
+		sum = sum_of(generation, page + 1, bytes);
 		CHECK(sum != of_all[i], "another page, another sum");
 	}
 	for (int i = 0; i < 1000; i++)
@@ -421,19 +465,19 @@ check_sums(pg_prng_state *random)
 		char		bit = (char) (1 << pg_prng_uint64_range(random, 0, 7));
 
 		data[byte] ^= bit;
-		CHECK(blob_sums_find_damage(7, 11, data, 7, of_all) == byte / BLOB_PAGE_SIZE,
+		CHECK(find_damage(data, of_all) == byte / BLOB_PAGE_SIZE,
 			  "bit of byte %d", byte);
 		data[byte] ^= bit;
 	}
-	CHECK(blob_sums_find_damage(7, 11, data, 7, of_all) < 0, "no damage");
+	CHECK(find_damage(data, of_all) < 0, "no damage");
 	data[3 * BLOB_PAGE_SIZE + 5] ^= 1;
 	data[5 * BLOB_PAGE_SIZE + 5] ^= 1;
 	of_all[3] = BLOB_SUM_UNKNOWN;
-	CHECK(blob_sums_find_damage(7, 11, data, 7, of_all) == 5, "a sum that is unknown matches");
+	CHECK(find_damage(data, of_all) == 5, "a sum that is unknown matches");
 	of_all[5] = BLOB_SUM_UNKNOWN;
-	CHECK(blob_sums_find_damage(7, 11, data, 7, of_all) < 0, "unknown sums match");
+	CHECK(find_damage(data, of_all) < 0, "unknown sums match");
 	of_all[6] = 0;
-	CHECK(blob_sums_find_damage(7, 11, data, 7, of_all) == 6, "zero is not unknown");
+	CHECK(find_damage(data, of_all) == 6, "zero is not unknown");
 }
 
 UNIT_TEST(unit_page_sums)

@@ -276,7 +276,7 @@ compare_pages(StoreCheck *check, uint64 page_no, const char *data, uint32 count)
 	BlobPageNo	page = check->extent.first_page + page_no;
 	uint32		now[BLOB_SUMS_MAX_PAGES];
 
-	blob_page_sums(check->extent.generation, page, data, count, now);
+	blob_page_sums(&(BlobSummedPages) {check->extent.generation, page, data, count}, 1, now);
 	for (uint32 i = 0; i < count; i++)
 	{
 		const char *problem;
