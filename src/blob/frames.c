@@ -350,6 +350,27 @@ copy_part(const BlobFrameCursor *cursor, uint32 offset, uint32 length, char *tar
 }
 
 void
+blob_frames_read_piece(const BlobDescriptor *descriptor, const BlobMappingSource *source,
+					   const BlobFrame *piece, uint32 offset_bytes, uint32 length_bytes,
+					   char *target)
+{
+	BlobFrameCursor cursor;
+	char	   *content;
+
+	blob_frame_cursor_begin(&cursor, descriptor, source);
+	cursor.frame = *piece;
+	if (piece->is_run)
+	{
+		copy_part(&cursor, offset_bytes, length_bytes, target);
+		return;
+	}
+	content = palloc(piece->content_bytes);
+	read_frame(&cursor, content);
+	memcpy(target, content + offset_bytes, length_bytes);
+	pfree(content);
+}
+
+void
 blob_frames_read_remainder(const BlobDescriptor *descriptor, const BlobMappingSource *source,
 						   uint32 offset_bytes, uint32 length_bytes, char *target)
 {

@@ -120,7 +120,8 @@ know_extents(BlobReader *reader, uint64 stored_end)
 			enlarge(reader);
 		blob_mapping_extent(&reader->value->descriptor, stored->count, known_end,
 							&stored->extents[stored->count]);
-		known_end += stored->extents[stored->count++].bytes;
+		stored->count++;
+		known_end = blob_stored_known_end(stored);
 	}
 }
 
@@ -137,7 +138,7 @@ fetch(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node, ch
 	uint64		end = stored_offset + length_bytes;
 
 	/* The most frequent read, of the whole value at once, has nothing to read ahead. */
-	if (use_buffer && !is_node && length_bytes < reader->stored.total_bytes)
+	if (use_buffer && !is_node && !reader->value->descriptor.is_tree && length_bytes < reader->stored.total_bytes)
 	{
 		window = &reader->window;
 		blob_readahead_note(window, stored_offset, length_bytes);

@@ -12,6 +12,7 @@
 #include "blob/framer.h"
 #include "blob/mapping.h"
 #include "blob/reader.h"
+#include "blob/slot_writer.h"
 #include "blob/write_buffer.h"
 #include "blob/writer.h"
 #include "core/settings.h"
@@ -21,6 +22,15 @@
 /* So much is taken from a source at once, and hashed and copied while it is in the CPU's cache. */
 #define SLICE_BYTES (128 * 1024)
 
+/* Content of a base that is kept, or written anew, is read in steps of this size. */
+#define KEPT_STEP_BYTES (UINT64CONST(1024) * 1024)
+
+/* A new extent of a tree has at most one of this number of parts of its content. */
+#define SLOT_ROOM_PARTS 16
+
+/* Stored offsets have 48 bits: a value that nears that is written anew. */
+#define MAX_CHANGED_STORED_BYTES (UINT64CONST(1) << 47)
+
 struct BlobWriter
 {
 	MemoryContext context;
@@ -28,7 +38,10 @@ struct BlobWriter
 	BlobMethod	method;			/* to be tried; none: the content is stored as it is */
 	BlobFramer *framer;			/* NULL: the stored bytes are the content */
 	bool		is_appending;	/* to a compressed value, whose open frame goes on */
+	BlobTree   *tree;			/* of a change; the framer is NULL */
+	BlobCompression tree_fields;	/* once it is finished */
 	BlobReader *base_reader;	/* of a change */
+	BlobMappingSource base_source;
 	uint64		expected_bytes; /* of the whole content; 0: unknown */
 	uint64		size_bytes;		/* content so far */
 	uint8		prefix[BLOB_PREFIX_BYTES];
@@ -293,12 +306,216 @@ take_over_frames(BlobWriter *writer, uint64 keep_bytes)
 	take_digest(writer, keep_bytes, open_block);
 }
 
+/* ---- changes ---- */
+
+bool
+blob_writer_is_change(const BlobWriter *writer)
+{
+	return writer->tree != NULL;
+}
+
+/* Live and dead bytes of a value; of one that is no tree all stored bytes count as live. */
+static void
+count_bytes(const BlobDescriptor *descriptor, uint64 *live_bytes, uint64 *dead_bytes)
+{
+	*live_bytes = *dead_bytes = 0;
+	for (int i = 0; i < descriptor->slot_count && descriptor->is_tree; i++)
+	{
+		BlobSlot	slot = blob_descriptor_slot(descriptor, i);
+
+		*live_bytes += slot.live_bytes;
+		*dead_bytes += slot.bytes - slot.live_bytes;
+	}
+	if (!descriptor->is_tree)
+		*live_bytes = blob_mapping_stored_bytes(descriptor);
+}
+
+bool
+blob_writer_can_change(const BlobValue *value, uint64 kept_bytes, uint64 new_size_bytes)
+{
+	const BlobDescriptor *descriptor = &value->descriptor;
+	uint64		limit = Max((uint64) blob_rewrite_limit_kb * 1024,
+							(uint64) blob_inline_limit_bytes);
+	uint64		live_bytes;
+	uint64		dead_bytes;
+	double		left_bytes;		/* dead bytes that the change leaves, before it adds its own */
+
+	if (value->is_inline || value->size_bytes <= limit || new_size_bytes <= limit ||
+		blob_descriptor_extent_count(descriptor) > BLOB_SLOTS_BEFORE_CHANGE)
+		return false;
+	if (descriptor->is_compressed &&
+		(descriptor->compression.stored_bytes > MAX_CHANGED_STORED_BYTES ||
+		 (!descriptor->is_tree && descriptor->compression.stored_bytes > value->size_bytes)))
+		return false;
+	count_bytes(descriptor, &live_bytes, &dead_bytes);
+	left_bytes = (double) live_bytes * kept_bytes / value->size_bytes;
+	return live_bytes - left_bytes + dead_bytes <=
+		left_bytes * new_size_bytes / Max(kept_bytes, 1) / 2;
+}
+
+/* A BlobTreePut, whose context is the writer. */
+static void
+put_tree(void *context, const char *stored, uint64 length_bytes)
+{
+	BlobWriter *writer = context;
+
+	blob_write_buffer_add(&writer->stored, stored, length_bytes);
+}
+
+/* The bytes that a new extent should have: those after which the value would be written anew. */
+static uint64
+get_slot_room(const BlobDescriptor *descriptor)
+{
+	uint64		live_bytes;
+	uint64		dead_bytes;
+
+	count_bytes(descriptor, &live_bytes, &dead_bytes);
+	return Min(live_bytes / 2 - Min(live_bytes / 2, dead_bytes),
+			   descriptor->size_bytes / SLOT_ROOM_PARTS);
+}
+
+BlobWriter *
+blob_writer_begin_change(const BlobValue *value)
+{
+	BlobWriter *writer = make_writer(0, BLOB_METHOD_NONE);
+	BlobPageWriter *pages = &writer->stored.pages;
+	BlobValue  *base = &pages->base;
+
+	pages->keeps_room = true;
+	blob_value_unpack(blob_descriptor_copy(&value->descriptor), base);
+	blob_slot_writer_begin(pages, get_slot_room(&base->descriptor));
+	writer->stored.is_content = false;
+	writer->base_reader = palloc(sizeof(BlobReader));
+	blob_reader_begin(writer->base_reader, base, BLOB_READER_ALL);
+	writer->base_source = blob_reader_source(writer->base_reader);
+	writer->tree = blob_tree_begin(&base->descriptor, &writer->base_source, pages->first_new,
+								   put_tree, writer);
+	return writer;
+}
+
+/* Hash content of the base, which is the next of the value. */
+static void
+hash_kept(BlobWriter *writer, uint64 from, uint64 to)
+{
+	char	   *content = palloc(Min(to - from, KEPT_STEP_BYTES));
+	uint64		bytes;
+
+	blob_reader_seek(writer->base_reader, from);
+	for (; from < to; from += bytes)
+	{
+		bytes = blob_reader_next(writer->base_reader, content, Min(KEPT_STEP_BYTES, to - from));
+		blob_digest_update(&writer->stored.digest, content, bytes);
+	}
+	pfree(content);
+}
+
+/* Continue the digest of the base, all of whose content is kept. */
+static void
+resume_digest(BlobWriter *writer)
+{
+	const BlobDescriptor *descriptor = &writer->stored.pages.base.descriptor;
+	uint64		open_bytes = descriptor->size_bytes % BLOB_DIGEST_BLOCK_BYTES;
+	char		open_block[BLOB_DIGEST_BLOCK_BYTES];
+
+	blob_reader_seek(writer->base_reader, descriptor->size_bytes - open_bytes);
+	(void) blob_reader_read(writer->base_reader, open_block, open_bytes);
+	blob_digest_resume(&writer->stored.digest, descriptor->state, descriptor->size_bytes,
+					   open_block);
+}
+
+/* Take bytes of the kept content for the prefix of the value. */
+static void
+take_prefix(BlobWriter *writer, uint64 from, uint64 to)
+{
+	uint64		bytes = Min(to - from, BLOB_PREFIX_BYTES - Min(writer->size_bytes,
+															  BLOB_PREFIX_BYTES));
+
+	if (bytes == 0)
+		return;
+	blob_reader_seek(writer->base_reader, from);
+	(void) blob_reader_read(writer->base_reader, writer->prefix + writer->size_bytes, bytes);
+}
+
+void
+blob_writer_keep(BlobWriter *writer, uint64 from, uint64 to)
+{
+	if (from == to)
+		return;
+	take_prefix(writer, from, to);
+	if (writer->size_bytes == 0 && to - from == writer->stored.pages.base.size_bytes)
+		resume_digest(writer);
+	else
+		hash_kept(writer, from, to);
+	blob_tree_keep(writer->tree, from, to);
+	writer->size_bytes += to - from;
+	writer->stored.hashed_bytes += to - from;
+}
+
+/* Hash new content and give it to the tree, in parts that fit into the processor's cache. */
+static void
+add_to_tree(BlobWriter *writer, const char *data, uint64 length_bytes)
+{
+	for (uint64 done = 0; done < length_bytes; done += SLICE_BYTES)
+	{
+		uint64		bytes = Min(SLICE_BYTES, length_bytes - done);
+
+		CHECK_FOR_INTERRUPTS();
+		blob_digest_update(&writer->stored.digest, data + done, bytes);
+		writer->stored.hashed_bytes += bytes;
+		blob_tree_add(writer->tree, data + done, bytes);
+	}
+}
+
+/* ---- growth ---- */
+
+/* Write the beginning of a value, which is read in steps. */
+static void
+copy_beginning(BlobWriter *writer, const BlobValue *value, uint64 length_bytes)
+{
+	char	   *content = palloc(Max(1, Min(length_bytes, KEPT_STEP_BYTES)));
+	BlobReader	reader;
+
+	blob_reader_begin(&reader, value, BLOB_READER_ALL);
+	while (length_bytes > 0)
+	{
+		uint64		bytes = blob_reader_next(&reader, content, Min(KEPT_STEP_BYTES, length_bytes));
+
+		blob_writer_write(writer, content, bytes);
+		length_bytes -= bytes;
+	}
+	blob_reader_end(&reader);
+	pfree(content);
+}
+
+/* Begin with the beginning of a tree. */
+static BlobWriter *
+grow_tree(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes)
+{
+	BlobMethod	method = (BlobMethod) value->descriptor.compression.method;
+	BlobWriter *writer;
+
+	if (blob_writer_can_change(value, keep_bytes, keep_bytes + expected_bytes))
+	{
+		writer = blob_writer_begin_change(value);
+		blob_writer_keep(writer, 0, keep_bytes);
+		return writer;
+	}
+	/* In its natural form. */
+	writer = method != BLOB_METHOD_NONE && keep_bytes > BLOB_FRAME_BYTES ?
+		blob_writer_begin_framed(keep_bytes + expected_bytes, method) :
+		blob_writer_begin(keep_bytes + expected_bytes, method);
+	copy_beginning(writer, value, keep_bytes);
+	return writer;
+}
+
 BlobWriter *
 blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes)
 {
 	BlobWriter *writer;
 
 	Assert(keep_bytes <= value->size_bytes);
+	if (!value->is_inline && value->descriptor.is_tree)
+		return grow_tree(value, keep_bytes, expected_bytes);
 	writer = make_writer(expected_bytes > 0 ? keep_bytes + expected_bytes : 0,
 						 value->is_inline ? blob_default_method() : BLOB_METHOD_NONE);
 	writer->stored.pages.keeps_room = true;
@@ -328,106 +545,6 @@ blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_byte
 	return writer;
 }
 
-/* ---- changes of compressed values ---- */
-
-BlobWriter *
-blob_writer_begin_change(const BlobValue *value)
-{
-	BlobWriter *writer = make_writer(0, BLOB_METHOD_NONE);
-	BlobValue  *base = &writer->stored.pages.base;
-	uint64		stored_bytes;
-
-	Assert(!value->is_inline && value->descriptor.is_compressed);
-	writer->stored.pages.keeps_room = true;
-	blob_value_unpack(blob_descriptor_copy(&value->descriptor), base);
-	stored_bytes = base->descriptor.compression.stored_bytes;
-	blob_page_writer_share(&writer->stored.pages, stored_bytes / BLOB_PAGE_SIZE);
-	set_framer(writer, blob_framer_begin_with(&base->descriptor, stored_bytes, put_framed,
-											  writer));
-	writer->base_reader = palloc(sizeof(BlobReader));
-	blob_reader_begin(writer->base_reader, base, BLOB_READER_ALL);
-	return writer;
-}
-
-/* Hash content of the base, which is the next of the value; frame it unless its frame is shared. */
-static void
-keep_bytes(BlobWriter *writer, uint64 from, uint64 to, bool is_shared)
-{
-	char	   *content = palloc(Max(1, Min(to - from, BLOB_FRAME_BYTES)));
-	uint64		bytes;
-
-	blob_reader_seek(writer->base_reader, from);
-	for (; from < to; from += bytes)
-	{
-		bytes = blob_reader_next(writer->base_reader, content, Min(BLOB_FRAME_BYTES, to - from));
-		if (!is_shared)
-		{
-			blob_writer_write(writer, content, bytes);
-			continue;
-		}
-		if (writer->size_bytes < BLOB_PREFIX_BYTES)
-			memcpy(writer->prefix + writer->size_bytes, content,
-				   Min(bytes, BLOB_PREFIX_BYTES - writer->size_bytes));
-		blob_digest_update(&writer->stored.digest, content, bytes);
-		writer->size_bytes += bytes;
-		writer->stored.hashed_bytes += bytes;
-	}
-	pfree(content);
-}
-
-/*
- * Add a whole frame of the base.  If only few bytes wait before it, they share the content of the
- * frame, for frames would become shorter and shorter otherwise.
- */
-static void
-keep_frame(BlobWriter *writer, const BlobFrameCursor *cursor)
-{
-	uint32		waiting = blob_framer_waiting_bytes(writer->framer);
-	uint32		longest = blob_framer_frame_bytes(writer->framer);
-	uint64		start = cursor->content_start;
-	uint64		end = start + cursor->frame.content_bytes;
-	uint64		middle = end;
-
-	if (waiting == 0 || waiting >= longest / 4)
-	{
-		blob_framer_flush(writer->framer);
-		keep_bytes(writer, start, end, true);
-		blob_framer_add_frame(writer->framer, &cursor->frame);
-		return;
-	}
-	if (waiting + cursor->frame.content_bytes > longest)
-		middle = start + (waiting + cursor->frame.content_bytes) / 2 - waiting;
-	keep_bytes(writer, start, middle, false);
-	blob_framer_flush(writer->framer);
-	keep_bytes(writer, middle, end, false);
-	blob_framer_flush(writer->framer);
-}
-
-void
-blob_writer_keep(BlobWriter *writer, uint64 from, uint64 to)
-{
-	const BlobDescriptor *descriptor = &writer->stored.pages.base.descriptor;
-	BlobMappingSource source = blob_reader_source(writer->base_reader);
-	BlobFrameCursor cursor;
-	bool		goes_on;
-
-	blob_frame_cursor_begin(&cursor, descriptor, &source);
-	goes_on = from < to && blob_frame_cursor_seek(&cursor, from);
-	while (goes_on && from < to)
-	{
-		uint64		end = cursor.content_start + cursor.frame.content_bytes;
-
-		if (from == cursor.content_start && end <= to)
-			keep_frame(writer, &cursor);
-		else
-			keep_bytes(writer, from, Min(end, to), false);
-		from = end;
-		goes_on = from < to && blob_frame_cursor_next(&cursor);
-	}
-	if (from < to)
-		keep_bytes(writer, from, to, false);
-}
-
 /* ---- write ---- */
 
 void
@@ -453,6 +570,8 @@ blob_writer_write(BlobWriter *writer, const void *data, uint64 length_bytes)
 	}
 	if (writer->framer != NULL)
 		add_framed(writer, data, length_bytes);
+	else if (writer->tree != NULL)
+		add_to_tree(writer, data, length_bytes);
 	else
 		blob_write_buffer_add(&writer->stored, data, length_bytes);
 }
@@ -487,6 +606,8 @@ void
 blob_writer_abort(BlobWriter *writer)
 {
 	end_framing(writer);
+	if (writer->tree != NULL)
+		blob_tree_free(writer->tree);
 	if (writer->base_reader != NULL)
 	{
 		blob_reader_end(writer->base_reader);
@@ -498,6 +619,31 @@ blob_writer_abort(BlobWriter *writer)
 
 /* ---- finish ---- */
 
+/* All but the digest of a value whose extents follow each other. */
+static struct varlena *
+complete_pages(BlobWriter *writer, BlobDescriptor *descriptor)
+{
+	const BlobFrame *frames = NULL;
+
+	descriptor->remainder_bytes = writer->stored.used_bytes;
+	descriptor->remainder = writer->stored.bytes;
+	if (writer->framer != NULL)
+	{
+		descriptor->is_compressed = true;
+		frames = blob_framer_describe(writer->framer, &descriptor->compression);
+	}
+	return blob_page_writer_complete(&writer->stored.pages, descriptor, frames);
+}
+
+/* The same of a tree. */
+static struct varlena *
+complete_tree(BlobWriter *writer, BlobDescriptor *descriptor)
+{
+	descriptor->is_compressed = descriptor->is_tree = true;
+	descriptor->compression = writer->tree_fields;
+	return blob_slot_writer_complete(&writer->stored.pages, descriptor, writer->tree);
+}
+
 /*
  * Make the descriptor and free the writer.  All content is written but a remainder for the datum.
  */
@@ -505,20 +651,15 @@ static struct varlena *
 complete(BlobWriter *writer)
 {
 	BlobDescriptor descriptor = {.size_bytes = writer->size_bytes};
-	const BlobFrame *frames = NULL;
 	struct varlena *datum;
 
 	blob_write_buffer_finish_digest(&writer->stored, writer->size_bytes, descriptor.sha256,
 									descriptor.state);
 	memcpy(descriptor.prefix, writer->prefix, BLOB_PREFIX_BYTES);
-	descriptor.remainder_bytes = writer->stored.used_bytes;
-	descriptor.remainder = writer->stored.bytes;
-	if (writer->framer != NULL)
-	{
-		descriptor.is_compressed = true;
-		frames = blob_framer_describe(writer->framer, &descriptor.compression);
-	}
-	datum = blob_page_writer_complete(&writer->stored.pages, &descriptor, frames);
+	if (writer->tree != NULL)
+		datum = complete_tree(writer, &descriptor);
+	else
+		datum = complete_pages(writer, &descriptor);
 	blob_stat_count_in_database(stored_blobs, 1);
 	blob_stat_count_in_database(stored_bytes, writer->stored.pages.pipeline.put_bytes);
 	blob_writer_abort(writer);
@@ -529,11 +670,8 @@ complete(BlobWriter *writer)
 static void
 finish_framing(BlobWriter *writer)
 {
-	bool		is_appending = writer->is_appending ||
-		(writer->base_reader != NULL &&
-		 blob_framer_waiting_bytes(writer->framer) < BLOB_PAGE_SIZE);
 	const char *remainder;
-	uint32		bytes = blob_framer_finish(writer->framer, is_appending, &remainder);
+	uint32		bytes = blob_framer_finish(writer->framer, writer->is_appending, &remainder);
 
 	blob_write_buffer_add(&writer->stored, remainder, bytes);
 	writer->stored.pages.expected_bytes = 0;
@@ -544,7 +682,7 @@ blob_writer_finish(BlobWriter *writer)
 {
 	bool		is_framed = writer->framer != NULL;
 
-	if (!is_framed && writer->stored.pages.stored_bytes == 0 &&
+	if (!is_framed && writer->tree == NULL && writer->stored.pages.stored_bytes == 0 &&
 		writer->size_bytes <= (uint64) blob_inline_limit_bytes)
 	{
 		struct varlena *datum = blob_inline_make(writer->size_bytes);
@@ -557,6 +695,8 @@ blob_writer_finish(BlobWriter *writer)
 	blob_require_allocation();
 	if (is_framed)
 		finish_framing(writer);
+	else if (writer->tree != NULL)
+		blob_tree_finish(writer->tree, &writer->tree_fields);
 	else if (writer->method != BLOB_METHOD_NONE)
 		(void) frame_buffer(writer);
 	blob_write_buffer_store(&writer->stored, NULL, 0, true);
