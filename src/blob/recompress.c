@@ -95,6 +95,14 @@ is_compressible(const BlobValue *value, BlobMethod method)
 	return false;
 }
 
+/* Whether a value has a method; a tree need not. */
+static bool
+has_method(const BlobValue *value)
+{
+	return value->descriptor.is_compressed && !(value->descriptor.is_tree &&
+		value->descriptor.compression.method == BLOB_METHOD_NONE);
+}
+
 bool
 blob_recompress_is_due(const BlobValue *value, BlobMethod method)
 {
@@ -102,9 +110,9 @@ blob_recompress_is_due(const BlobValue *value, BlobMethod method)
 		return value->size_bytes > (uint64) blob_inline_limit_bytes;
 	if (value->size_bytes <= (uint64) blob_inline_limit_bytes)
 		return true;
-	if (!value->descriptor.is_compressed)
+	if (!has_method(value))
 		return is_compressible(value, method);
-	return value->descriptor.compression.method != method || !is_settled(value);
+	return value->descriptor.is_tree || value->descriptor.compression.method != method || !is_settled(value);
 }
 
 /*
@@ -137,7 +145,7 @@ blob_recompress(const BlobValue *value, BlobMethod method)
 {
 	bool		is_framed = method != BLOB_METHOD_NONE &&
 		!value->is_inline && value->size_bytes > BLOB_FRAME_BYTES &&
-		(value->descriptor.is_compressed || is_compressible(value, method));
+		(has_method(value) || is_compressible(value, method));
 	BlobWriter *writer = is_framed ? blob_writer_begin_framed(value->size_bytes, method) :
 		blob_writer_begin(value->size_bytes, method);
 	char	   *content = palloc(Max(1, Min(value->size_bytes, STEP_BYTES)));

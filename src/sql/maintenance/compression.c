@@ -48,11 +48,20 @@ Datum
 blob_stored_length(PG_FUNCTION_ARGS)
 {
 	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
+	uint64		bytes = 0;
+	uint64		start = 0;
 
 	if (value.is_inline)
 		PG_RETURN_INT64((int64) value.size_bytes);
-	PG_RETURN_INT64((int64) (blob_mapping_stored_bytes(&value.descriptor) +
-							 blob_mapping_datum_bytes(&value.descriptor)));
+	for (int i = 0; i < blob_descriptor_extent_count(&value.descriptor); i++)
+	{
+		BlobStoredExtent stored;
+
+		blob_mapping_extent(&value.descriptor, i, start, &stored);
+		start = stored.start + stored.bytes;
+		bytes += stored.bytes;
+	}
+	PG_RETURN_INT64((int64) (bytes + blob_mapping_datum_bytes(&value.descriptor)));
 }
 
 /* blob_compression(blobstate): the name of the method. */

@@ -56,7 +56,8 @@ get_method(const Attempt *attempt, const BlobValue *value)
 {
 	Oid			table = attempt->candidate->row.table;
 
-	if (value->descriptor.is_compressed)
+	if (value->descriptor.is_compressed &&
+		value->descriptor.compression.method != BLOB_METHOD_NONE)
 		return (BlobMethod) value->descriptor.compression.method;
 	return blob_compression_of_name(table, attempt->run->column.name);
 }
