@@ -12,10 +12,7 @@
 void
 blob_used_pages_add(BlobUsedPages *used, uint64 stored_offset, uint64 length_bytes)
 {
-	BlobUsedRange range = {
-		.start = stored_offset / BLOB_PAGE_SIZE,
-		.end = blob_pages_for(stored_offset + length_bytes)
-	};
+	BlobUsedRange range = {stored_offset, stored_offset + length_bytes};
 	BlobUsedRange *last = used->count > 0 ? &used->ranges[used->count - 1] : NULL;
 
 	if (last != NULL && range.start >= last->start && range.start <= last->end)
@@ -62,23 +59,40 @@ blob_used_pages_sort(BlobUsedPages *used)
 	used->count = count + 1;
 }
 
-bool
-blob_used_pages_have(const BlobUsedPages *used, uint64 page_no)
+/* The first range that ends behind a stored offset, or NULL. */
+static const BlobUsedRange *
+find_range(const BlobUsedPages *used, uint64 stored_offset)
 {
 	int64		low = 0;
 	int64		high = used->count;
 
-	/* The first range that ends behind the page. */
 	while (low < high)
 	{
 		int64		middle = low + (high - low) / 2;
 
-		if (used->ranges[middle].end > page_no)
+		if (used->ranges[middle].end > stored_offset)
 			high = middle;
 		else
 			low = middle + 1;
 	}
-	return low < used->count && used->ranges[low].start <= page_no;
+	return low < used->count ? &used->ranges[low] : NULL;
+}
+
+bool
+blob_used_pages_have(const BlobUsedPages *used, uint64 page_no)
+{
+	const BlobUsedRange *range = find_range(used, page_no * BLOB_PAGE_SIZE);
+
+	return range != NULL && range->start < (page_no + 1) * BLOB_PAGE_SIZE;
+}
+
+bool
+blob_used_pages_fill(const BlobUsedPages *used, uint64 page_no)
+{
+	const BlobUsedRange *range = find_range(used, page_no * BLOB_PAGE_SIZE);
+
+	return range != NULL && range->start <= page_no * BLOB_PAGE_SIZE &&
+		range->end >= (page_no + 1) * BLOB_PAGE_SIZE;
 }
 
 /* Add a node of a tree, and all below it. */

@@ -11,7 +11,7 @@
 
 #include "blob/frames.h"
 
-/* Stored pages, [start, end), by their number: the stored offset in pages. */
+/* Stored bytes [start, end). */
 typedef struct BlobUsedRange
 {
 	uint64		start;
@@ -33,10 +33,13 @@ typedef struct BlobUsedPages
 extern void blob_used_pages_list(const BlobDescriptor *descriptor,
 								 const BlobMappingSource *source, BlobUsedPages *used);
 
-/* Whether a stored page is one of them. */
+/* Whether the value has bytes in a stored page, which has its stored offset in pages as number. */
 extern bool blob_used_pages_have(const BlobUsedPages *used, uint64 page_no);
 
-/* For a list that is made by steps: add the pages of stored bytes; sort, when all are there. */
+/* Whether all bytes of a stored page are the value's. */
+extern bool blob_used_pages_fill(const BlobUsedPages *used, uint64 page_no);
+
+/* For a list that is made by steps: add stored bytes; sort, when all are there. */
 extern void blob_used_pages_add(BlobUsedPages *used, uint64 stored_offset, uint64 length_bytes);
 extern void blob_used_pages_sort(BlobUsedPages *used);
 
