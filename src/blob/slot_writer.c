@@ -47,9 +47,13 @@ share_extents(BlobPageWriter *writer)
 		added->is_closed = true;
 		if (stored.extent.is_tail)
 			added->tier = BLOB_SLOT_TAIL;
+		else if (base->is_tree)
+			added->tier = blob_descriptor_slot(base, i).tier;
 		else
-			added->tier = base->is_tree ? blob_descriptor_slot(base, i).tier :
-				(uint8) Min(tier++, BLOB_TIER_COUNT - 1);
+		{
+			added->tier = (uint8) Min(tier, BLOB_TIER_COUNT - 1);
+			tier++;
+		}
 		writer->has_tail |= stored.extent.is_tail;
 	}
 	writer->generation = base->generation;
