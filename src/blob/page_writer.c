@@ -16,7 +16,6 @@
 #include "blob/mapping.h"
 #include "blob/page_writer.h"
 #include "blob/reader.h"
-#include "blob/slot_writer.h"
 #include "core/settings.h"
 #include "io/buffer.h"
 #include "miscadmin.h"
@@ -359,8 +358,8 @@ blob_page_writer_store(BlobPageWriter *writer, BlobPageStep *step)
 	blob_pipeline_wait(&writer->pipeline);
 	open_store(writer, &store);
 	writer->run_count = 0;
-	if (writer->is_tree)
-		blob_slot_writer_take(writer, &store, step->pages);
+	if (writer->take != NULL)
+		writer->take(writer, &store, step->pages);
 	else
 		take_pages(writer, &store, step->pages, step->is_last);
 	if (step->wants_remainder_page)

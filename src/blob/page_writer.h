@@ -27,6 +27,13 @@ typedef struct BlobWriterExtent
 	bool		is_closed;		/* no more pages of it are claimed */
 } BlobWriterExtent;
 
+struct BlobPageWriter;
+struct BlobStore;
+
+/* Chooses the next pages of the value, as runs; allocates and claims as needed. */
+typedef void (*BlobPageTaker) (struct BlobPageWriter *writer, struct BlobStore *store,
+							   uint64 pages);
+
 /* Only page_writer.c changes the members, but those that say so. */
 typedef struct BlobPageWriter
 {
@@ -35,7 +42,7 @@ typedef struct BlobPageWriter
 	BlobStoreId store;			/* of the draft */
 	bool		keeps_room;		/* owner's: ends with a remainder; else the last extent fits */
 	bool		is_estimated;	/* owner's: expected_bytes is a guess */
-	bool		is_tree;		/* extents are slots: blob/slot_writer.h */
+	BlobPageTaker take;			/* of a tree, set by blob/slot_writer.c: extents are slots */
 	bool		has_tail;		/* among the extents */
 	bool		has_room;		/* the store had room for expected_bytes when asked */
 	uint64		expected_bytes; /* owner's: all stored bytes; 0: unknown */

@@ -112,7 +112,8 @@ blob_recompress_is_due(const BlobValue *value, BlobMethod method)
 		return true;
 	if (!has_method(value))
 		return is_compressible(value, method);
-	return value->descriptor.is_tree || value->descriptor.compression.method != method || !is_settled(value);
+	return value->descriptor.is_tree || value->descriptor.compression.method != method ||
+		!is_settled(value);
 }
 
 /*

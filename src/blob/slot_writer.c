@@ -13,6 +13,7 @@
 #include "extents/verify.h"
 #include "io/chunk.h"
 #include "store/disk_room.h"
+#include "store/store.h"
 
 /* The smallest new extent. */
 #define MIN_EXTENT_PAGES 64
@@ -81,39 +82,6 @@ find_mark(const BlobPageWriter *writer, const BlobWriterExtent *last)
 	if (blob_map_entry_high_water(&entry) % BLOB_PAGE_SIZE != 0)
 		return extent.pages;
 	return blob_map_entry_high_water(&entry) / BLOB_PAGE_SIZE;
-}
-
-void
-blob_slot_writer_begin(BlobPageWriter *writer, uint64 room_bytes)
-{
-	BlobWriterExtent *last;
-	uint64		chunk_pages;
-	uint64		mark;
-	uint64		from;			/* page of the last extent that is written first */
-
-	writer->is_tree = true;
-	writer->slot_room = room_bytes;
-	share_extents(writer);
-	writer->current = writer->extent_count - 1;
-	last = &writer->extents[writer->current];
-	chunk_pages = blob_buffer_chunk_bytes(last->extent.pages) / BLOB_PAGE_SIZE;
-	mark = last->extent.is_tail ? last->extent.pages : find_mark(writer, last);
-	from = last->used_pages;
-	/*
-	 * Pages that other versions have claimed may have yet to be written, or never are.  No chunk
-	 * of the buffer has pages of theirs and of this one behind them.
-	 */
-	if (mark > from)
-		from = TYPEALIGN64(chunk_pages, mark);
-	if (mark >= last->used_pages && from < last->extent.pages)
-	{
-		last->is_closed = false;
-		last->claimed_pages = mark;
-	}
-	else
-		from = last->used_pages;
-	writer->stored_bytes = (last->start_pages + from) * BLOB_PAGE_SIZE;
-	writer->first_new = writer->stored_bytes;
 }
 
 /* ---- pages ---- */
@@ -195,8 +163,9 @@ claim(BlobPageWriter *writer, BlobStore *store, uint64 to_pages)
 	elog(ERROR, "extent %d of a value changed its state", writer->current);
 }
 
-void
-blob_slot_writer_take(BlobPageWriter *writer, BlobStore *store, uint64 pages)
+/* A BlobPageTaker. */
+static void
+take_pages(BlobPageWriter *writer, BlobStore *store, uint64 pages)
 {
 	while (pages > 0)
 	{
@@ -221,6 +190,39 @@ blob_slot_writer_take(BlobPageWriter *writer, BlobStore *store, uint64 pages)
 		current->used_pages = in_extent + taken;
 		pages -= taken;
 	}
+}
+
+void
+blob_slot_writer_begin(BlobPageWriter *writer, uint64 room_bytes)
+{
+	BlobWriterExtent *last;
+	uint64		chunk_pages;
+	uint64		mark;
+	uint64		from;			/* page of the last extent that is written first */
+
+	writer->take = take_pages;
+	writer->slot_room = room_bytes;
+	share_extents(writer);
+	writer->current = writer->extent_count - 1;
+	last = &writer->extents[writer->current];
+	chunk_pages = blob_buffer_chunk_bytes(last->extent.pages) / BLOB_PAGE_SIZE;
+	mark = last->extent.is_tail ? last->extent.pages : find_mark(writer, last);
+	from = last->used_pages;
+	/*
+	 * Pages that other versions have claimed may have yet to be written, or never are.  No chunk
+	 * of the buffer has pages of theirs and of this one behind them.
+	 */
+	if (mark > from)
+		from = TYPEALIGN64(chunk_pages, mark);
+	if (mark >= last->used_pages && from < last->extent.pages)
+	{
+		last->is_closed = false;
+		last->claimed_pages = mark;
+	}
+	else
+		from = last->used_pages;
+	writer->stored_bytes = (last->start_pages + from) * BLOB_PAGE_SIZE;
+	writer->first_new = writer->stored_bytes;
 }
 
 /* ---- the end ---- */

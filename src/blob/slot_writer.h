@@ -12,7 +12,6 @@
 
 #include "blob/page_writer.h"
 #include "blob/tree.h"
-#include "store/store.h"
 
 /* Slots that the base of a change may have: there is room for those of the change. */
 #define BLOB_SLOTS_BEFORE_CHANGE 56
@@ -20,12 +19,9 @@
 /*
  * Begin with the extents of the writer's base, of which there are at most this number.  Sets
  * first_new and stored_bytes to the stored offset of the first new byte.  room_bytes: how many a
- * new extent should have.  Looks into the map.  ERROR XB001 if the last extent of the base is stale.
+ * new extent should have.  Looks into the map.  ERROR XB001 if the base's last extent is stale.
  */
 extern void blob_slot_writer_begin(BlobPageWriter *writer, uint64 room_bytes);
-
-/* Choose the next pages of the value, as runs; allocates and claims as needed. */
-extern void blob_slot_writer_take(BlobPageWriter *writer, BlobStore *store, uint64 pages);
 
 /*
  * As blob_page_writer_complete(), for a tree that is finished: descriptor has everything but

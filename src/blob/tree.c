@@ -2,9 +2,9 @@
  * blob/tree.c
  *	  Making trees of pieces, see blob/tree.h.
  *
- * One pass over the base, from its beginning to its end: the walk takes what is kept to the right
- * edge of the new directory, and takes back the live bytes of the rest.  Bytes that are to be put
- * wait until they are enough for a piece.
+ * One pass over the base, from its beginning to its end: the walk takes kept pieces and nodes to the
+ * right edge of the new directory, and takes back the live bytes of the rest.  Bytes that are to be
+ * put wait until they are enough for a piece.
  */
 #include "postgres.h"
 
@@ -70,6 +70,7 @@ wants_try(BlobTree *tree)
 	return false;
 }
 
+/* Put a frame, compressed if that makes it shorter by an eighth. */
 static void
 put_frame(BlobTree *tree, const char *content, uint32 length_bytes)
 {
@@ -200,7 +201,7 @@ note_dropped(BlobTree *tree, uint64 stored_offset, uint64 length_bytes)
 		blob_live_take(&tree->live, stored_offset, length_bytes);
 }
 
-/* Take back what a node of this level, and all below it, has. */
+/* Take back the live bytes of a node of this level, and of all below it. */
 static void
 drop_node(BlobTree *tree, int level, const BlobNodeEntry *entry)
 {
@@ -402,7 +403,7 @@ find_tree_piece(BlobTree *tree, uint64 end, bool is_kept)
 	}
 }
 
-/* Go on to a content offset of the base, and take or leave what is before it. */
+/* Go on to a content offset of the base, and take or leave the content before it. */
 static void
 walk(BlobTree *tree, uint64 end, bool is_kept)
 {

@@ -5,8 +5,8 @@
  *
  * The owner adds ranges of the base's content, in the order of their offsets, and new bytes.
  * Nodes of the base's directory that lie in such a range as a whole are shared, with all below
- * them; pieces that do are entered in new nodes.  What is left out is not looked at but for the
- * nodes above it, whose live bytes are taken back.  No piece becomes shorter than
+ * them; pieces that do are entered in new nodes.  Of content that is
+ * left out only the nodes above it are read, so that its live bytes can be taken back.  No piece becomes shorter than
  * BLOB_PIECE_MIN_BYTES, unless the value is: its content joins that of its neighbours, and is put
  * anew.
  *

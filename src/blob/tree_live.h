@@ -1,7 +1,7 @@
 /*
  * blob/tree_live.h
- *	  Live bytes of a tree that is being made (core/descriptor.h): how many stored bytes of each slot
- *	  its pieces and nodes lie in.
+ *	  Live bytes of a tree that is being made (core/descriptor.h): how many stored bytes of each
+ *	  slot its pieces and nodes lie in.
  *
  * A change knows what it takes from the base, what it leaves, and what it adds.  So the numbers are
  * exact, without a look at the parts of the directory that the new tree shares.
@@ -39,9 +39,9 @@ typedef struct BlobLive
 } BlobLive;
 
 /*
- * Begin with the slots of a base, which has at most BLOB_TREE_MAX_SLOTS extents.  Of a tree all live
- * bytes count until they are taken back; of another value none until they are added.  new_start: a
- * stored offset behind those of the base.  Memory is allocated in the current context.
+ * Begin with the slots of a base, which has at most BLOB_TREE_MAX_SLOTS extents.  Of a tree all
+ * live bytes count until they are taken back; of another value none until they are added.
+ * new_start: a stored offset behind those of the base.  Memory is allocated in the current context.
  */
 extern void blob_live_begin(BlobLive *live, const BlobDescriptor *base, uint64 new_start);
 

@@ -4,7 +4,7 @@
  *
  * A value that is no tree uses all pages that its extents hold of it.  Of a tree these include
  * pages of older versions, pages that other versions have claimed, and pages that were never
- * written: what is in them says nothing about the value.
+ * written: their bytes say nothing about the value.
  */
 #ifndef BLOB_USED_PAGES_H
 #define BLOB_USED_PAGES_H

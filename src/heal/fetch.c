@@ -293,7 +293,7 @@ repair(BlobPatient *patient)
 
 /* ---- trees ---- */
 
-/* Nodes of one level, or what is below them. */
+/* Nodes of one level. */
 typedef struct NodeList
 {
 	BlobNodeEntry *entries;

@@ -101,8 +101,8 @@ SELECT is(blob_compression(b), 'zstd', 'a value of a column with a method is com
 
 SELECT is(is_tree(b), false, 'a fresh value is no tree') FROM v;
 SELECT is(is_tree(blob_write(b, 500000, '\x01')), true, 'a change in the middle makes a tree') FROM v;
-SELECT is(is_tree(blob_append(b, '\x01')), false, 'an append makes none') FROM v;
-SELECT is(is_tree(blob_truncate(b, 500000)), false, 'truncation makes none') FROM v;
+SELECT is(is_tree(blob_append(b, '\x01')), false, 'an append makes no tree') FROM v;
+SELECT is(is_tree(blob_truncate(b, 500000)), false, 'truncation makes no tree') FROM v;
 SELECT is(is_tree(blob_delete(b, 100, 900000)), false, 'a change that keeps little writes the value anew') FROM v;
 SELECT is(is_tree(blob_write(blob_truncate(b, 65536), 100, '\x01')), false, 'a short value is written anew') FROM v;
 SELECT is(is_tree(blob_truncate(blob_write(b, 500000, '\x01'), 65536)), false, 'a tree that becomes short is none any more') FROM v;
