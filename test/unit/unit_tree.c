@@ -304,13 +304,21 @@ make_slots(Model *model, const BlobTree *tree, uint64 new_start, bool goes_on, B
 	return kept;
 }
 
-/* Bytes that a change may write beside its own. */
+/* The shortest piece of a tree. */
+static uint64
+get_min_bytes(const BlobDescriptor *descriptor)
+{
+	return Min(BLOB_PIECE_MIN_BYTES, (UINT64CONST(1) << descriptor->compression.frame_bits) / 4);
+}
+
+/* Bytes that a change may write, with its own ones. */
 static uint64
 get_limit(const BlobDescriptor *descriptor, uint64 new_bytes)
 {
-	uint64		min_bytes = Min(BLOB_PIECE_MIN_BYTES, (1 << descriptor->compression.frame_bits) / 4);
-	uint64		frame_bytes = descriptor->compression.method == BLOB_METHOD_NONE ? min_bytes :
-		1 << descriptor->compression.frame_bits;
+	uint64		frame_bytes = UINT64CONST(1) << descriptor->compression.frame_bits;
+
+	if (descriptor->compression.method == BLOB_METHOD_NONE)
+		frame_bytes = get_min_bytes(descriptor);
 
 	/* At each end of three edits a piece or two, and two paths. */
 	return new_bytes + 6 * (2 * frame_bytes + 3 * BLOB_PAGE_SIZE * descriptor->compression.level) +
@@ -322,8 +330,8 @@ change(Model *model, uint64 max_bytes)
 {
 	BlobMappingSource source = get_source(model);
 	bool		was_tree = model->value.descriptor.is_tree;
-	bool		goes_on = !blob_descriptor_extent(&model->value.descriptor,
-												  blob_descriptor_extent_count(&model->value.descriptor) - 1).is_tail &&
+	int			last_no = blob_descriptor_extent_count(&model->value.descriptor) - 1;
+	bool		goes_on = !blob_descriptor_extent(&model->value.descriptor, last_no).is_tail &&
 		pick(model, 0, 3) > 0;
 	uint64		new_start = blob_pages_for(model->stored_bytes) * BLOB_PAGE_SIZE;
 	BlobDescriptor descriptor = {.is_compressed = true, .is_tree = true};
@@ -433,8 +441,7 @@ check_tree(Model *model)
 	walk->shortest = PG_UINT64_MAX;
 	walk_node(walk, &root, descriptor->compression.level, true);
 	CHECK(walk->pieces == descriptor->compression.frame_count, "number of pieces");
-	CHECK(walk->pieces == 1 || walk->shortest >=
-		  Min(BLOB_PIECE_MIN_BYTES, (1 << descriptor->compression.frame_bits) / 4),
+	CHECK(walk->pieces == 1 || walk->shortest >= get_min_bytes(descriptor),
 		  "a piece of " UINT64_FORMAT " bytes", walk->shortest);
 	for (int i = 0; i < descriptor->slot_count; i++)
 		CHECK(blob_descriptor_slot(descriptor, i).live_bytes == walk->found[i],
@@ -474,11 +481,12 @@ check_copy(Model *model)
 	pfree(copy);
 }
 
-/* Change a value a number of times. */
-static void
+/* Change a value a number of times.  Returns the most levels that it had. */
+static int
 run(uint64 seed, Kind kind, BlobMethod method, uint64 size_bytes, int count)
 {
 	Model		model = {.size_bytes = size_bytes};
+	int			level = 0;
 
 	pg_prng_seed(&model.random, seed);
 	model.content = MemoryContextAllocHuge(CurrentMemoryContext, size_bytes);
@@ -491,6 +499,7 @@ run(uint64 seed, Kind kind, BlobMethod method, uint64 size_bytes, int count)
 		check_tree(&model);
 		check_content(&model);
 		check_copy(&model);
+		level = Max(level, model.value.descriptor.compression.level);
 		if (blob_descriptor_extent_count(&model.value.descriptor) > MAX_SLOTS ||
 			model.size_bytes < size_bytes / 4)
 		{
@@ -507,6 +516,7 @@ run(uint64 seed, Kind kind, BlobMethod method, uint64 size_bytes, int count)
 	pfree(model.content);
 	pfree(model.stored);
 	pfree(model.datum);
+	return level;
 }
 
 /* Arguments: seed, number of changes for each kind of base. */
@@ -515,16 +525,17 @@ UNIT_TEST(unit_tree)
 	uint64		seed = (uint64) PG_GETARG_INT64(0);
 	int			count = (int) PG_GETARG_INT64(1);
 
-	run(seed, KIND_PLAIN, BLOB_METHOD_NONE, 3000000, count);
-	run(seed + 1, KIND_REMAINDER, BLOB_METHOD_NONE, 2999998, count);
-	run(seed + 2, KIND_REMAINDER, BLOB_METHOD_NONE, 40000, count);
-	run(seed + 3, KIND_FRAMES, BLOB_METHOD_NONE, 2000000, count);
+	(void) run(seed, KIND_PLAIN, BLOB_METHOD_NONE, 3000000, count);
+	(void) run(seed + 1, KIND_REMAINDER, BLOB_METHOD_NONE, 2999998, count);
+	(void) run(seed + 2, KIND_REMAINDER, BLOB_METHOD_NONE, 40000, count);
+	(void) run(seed + 3, KIND_FRAMES, BLOB_METHOD_NONE, 2000000, count);
 #ifdef BLOB_WITH_LZ4
-	run(seed + 4, KIND_FRAMES, BLOB_METHOD_LZ4, 2000000, count);
+	(void) run(seed + 4, KIND_FRAMES, BLOB_METHOD_LZ4, 2000000, count);
 #endif
 #ifdef BLOB_WITH_ZSTD
-	run(seed + 5, KIND_FRAMES, BLOB_METHOD_ZSTD, 1000000, count / 2);
+	(void) run(seed + 5, KIND_FRAMES, BLOB_METHOD_ZSTD, 1000000, count / 2);
 #endif
 	/* More than 169 leaves. */
-	run(seed + 6, KIND_SMALL_FRAMES, BLOB_METHOD_NONE, 30000000, count / 4);
+	CHECK(run(seed + 6, KIND_SMALL_FRAMES, BLOB_METHOD_NONE, 31000000, count / 4) == 3,
+		  "three levels");
 }
