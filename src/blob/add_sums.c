@@ -264,6 +264,12 @@ read_content(Proof *proof)
 	uint8		state[BLOB_DIGEST_BYTES];
 	BlobDigest	digest;
 
+	if (descriptor->is_open)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("pages of a value with an open digest have no checksums"),
+				 errdetail("Nothing says whether its content of " UINT64_FORMAT " bytes is right.",
+						   descriptor->size_bytes)));
 	blob_digest_begin(&digest);
 	for (uint64 done = 0; done < descriptor->size_bytes;)
 	{

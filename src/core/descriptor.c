@@ -291,7 +291,7 @@ check_compression(const uint8 *data, const BlobDescriptor *descriptor)
 
 	if (data[AT_ZERO] != 0 ||
 		(data[AT_FLAGS] & ~(BLOB_FLAG_TAIL | BLOB_FLAG_REMAINDER_PAGE |
-							BLOB_FLAG_REMAINDER_CRC)) != 0)
+							BLOB_FLAG_REMAINDER_CRC | BLOB_FLAG_DIGEST_DEFERRED)) != 0)
 		report_corrupt_datum("Reserved bytes are not zero.");
 	if (compression->has_remainder_crc ? !descriptor->has_remainder_page :
 		compression->remainder_crc != 0)
@@ -401,7 +401,9 @@ check_tree(const uint8 *data, const BlobDescriptor *descriptor)
 {
 	const BlobCompression *compression = &descriptor->compression;
 
-	if ((data[AT_FLAGS] & ~BLOB_FLAG_TAIL) != 0 ||
+	if ((data[AT_FLAGS] & ~(BLOB_FLAG_TAIL | BLOB_FLAG_DIGEST_OPEN |
+							BLOB_FLAG_DIGEST_DEFERRED)) != 0 ||
+		(descriptor->is_open && !are_zeros(data, AT_SHA256, AT_PREFIX)) ||
 		((data[AT_FLAGS] & BLOB_FLAG_TAIL) != 0) != (descriptor->tail_pages > 0) ||
 		!are_zeros(data, AT_TAIL_FIRST_PAGE, AT_TAIL_PAGES) ||
 		!are_zeros(data, AT_TREE_ZEROS, AT_METHOD) ||
@@ -471,6 +473,13 @@ get_fixed_bytes(uint8 form)
 	}
 }
 
+/* Whether a descriptor is one of unknown digest: the other forms reserve the flag. */
+static bool
+is_open(const uint8 *data)
+{
+	return data[AT_FORM] == BLOB_FORM_TREE_V1 && (data[AT_FLAGS] & BLOB_FLAG_DIGEST_OPEN) != 0;
+}
+
 /* Unpack a descriptor of any form.  ERROR if lengths and sizes contradict each other. */
 static void
 unpack_descriptor(const uint8 *data, size_t length_bytes, BlobDescriptor *descriptor)
@@ -499,6 +508,8 @@ unpack_descriptor(const uint8 *data, size_t length_bytes, BlobDescriptor *descri
 	descriptor->remainder_page = 0;
 	descriptor->is_compressed = false;
 	descriptor->is_tree = false;
+	descriptor->defers_digest = (data[AT_FLAGS] & BLOB_FLAG_DIGEST_DEFERRED) != 0;
+	descriptor->is_open = is_open(data);
 
 	if (data[AT_FORM] == BLOB_FORM_TREE_V1)
 		expected = unpack_tree(data, length_bytes, descriptor);
@@ -545,7 +556,8 @@ blob_key_load(const struct varlena *datum, BlobKey *key)
 	{
 		key->data = (const char *) data + BLOB_FORM_BYTES;
 		key->size_bytes = length_bytes - BLOB_FORM_BYTES;
-		key->sha256 = NULL;
+		key->kind = BLOB_KEY_INLINE;
+		key->sealed_digest = NULL;
 		return;
 	}
 	if (!is_descriptor(data[AT_FORM]))
@@ -554,7 +566,8 @@ blob_key_load(const struct varlena *datum, BlobKey *key)
 		report_corrupt_datum("The descriptor is too short.");
 	key->data = (const char *) data + AT_PREFIX;
 	key->size_bytes = blob_load_integer(data + AT_SIZE, 8);
-	key->sha256 = data + AT_SHA256;
+	key->kind = is_open(data) ? BLOB_KEY_OPEN : BLOB_KEY_SEALED;
+	key->sealed_digest = key->kind == BLOB_KEY_SEALED ? data + AT_SHA256 : NULL;
 }
 
 void
@@ -582,12 +595,23 @@ blob_value_unpack(const struct varlena *datum, BlobValue *value)
 }
 
 void
-blob_value_digest(const BlobValue *value, uint8 *sha256)
+blob_value_sealed_digest(const BlobValue *value, uint8 *sha256)
 {
+	Assert(value->is_inline || !value->descriptor.is_open);
 	if (value->is_inline)
 		blob_digest_bytes(value->inline_data, value->size_bytes, sha256);
 	else
 		memcpy(sha256, value->descriptor.sha256, BLOB_DIGEST_BYTES);
+}
+
+void
+blob_descriptor_identity(const BlobDescriptor *descriptor, uint8 identity[BLOB_DIGEST_BYTES])
+{
+	memset(identity, 0, BLOB_DIGEST_BYTES);
+	if (descriptor->is_open)
+		blob_store_integer(identity, sizeof(BlobGeneration), descriptor->generation);
+	else
+		memcpy(identity, descriptor->sha256, BLOB_DIGEST_BYTES);
 }
 
 /*
@@ -608,6 +632,44 @@ blob_datum_is_inline(Datum datum)
 	if (start != varlena)
 		pfree(start);
 	return is_inline;
+}
+
+bool
+blob_datum_defers_digest(const struct varlena *datum)
+{
+	const uint8 *data = (const uint8 *) VARDATA_ANY(datum);
+
+	return VARSIZE_ANY_EXHDR(datum) >= BLOB_DESCRIPTOR_FIXED_BYTES && is_descriptor(data[AT_FORM]) &&
+		(data[AT_FLAGS] & BLOB_FLAG_DIGEST_DEFERRED) != 0;
+}
+
+void
+blob_datum_set_defers_digest(struct varlena *datum, bool defers)
+{
+	uint8	   *data = (uint8 *) VARDATA_ANY(datum);
+
+	if (VARSIZE_ANY_EXHDR(datum) < BLOB_DESCRIPTOR_FIXED_BYTES || !is_descriptor(data[AT_FORM]))
+		return;
+	if (defers)
+		data[AT_FLAGS] |= BLOB_FLAG_DIGEST_DEFERRED;
+	else
+		data[AT_FLAGS] &= ~BLOB_FLAG_DIGEST_DEFERRED;
+}
+
+struct varlena *
+blob_descriptor_seal(const struct varlena *datum, const uint8 *sha256, const uint8 *state)
+{
+	size_t		length_bytes = VARSIZE_ANY_EXHDR(datum);
+	struct varlena *sealed = palloc(VARHDRSZ + length_bytes);
+	uint8	   *data = (uint8 *) VARDATA(sealed);
+
+	SET_VARSIZE(sealed, VARHDRSZ + length_bytes);
+	memcpy(data, VARDATA_ANY(datum), length_bytes);
+	Assert(length_bytes >= BLOB_DESCRIPTOR_FIXED_BYTES && is_open(data));
+	data[AT_FLAGS] &= ~(BLOB_FLAG_DIGEST_OPEN | BLOB_FLAG_DIGEST_DEFERRED);
+	memcpy(data + AT_SHA256, sha256, BLOB_DIGEST_BYTES);
+	memcpy(data + AT_STATE, state, BLOB_DIGEST_BYTES);
+	return sealed;
 }
 
 void
@@ -650,6 +712,10 @@ pack_common(uint8 *data, const BlobDescriptor *descriptor, int tier_extent_count
 	memcpy(data + AT_SHA256, descriptor->sha256, BLOB_DIGEST_BYTES);
 	memcpy(data + AT_STATE, descriptor->state, BLOB_DIGEST_BYTES);
 	memcpy(data + AT_PREFIX, descriptor->prefix, BLOB_PREFIX_BYTES);
+	if (descriptor->defers_digest)
+		data[AT_FLAGS] |= BLOB_FLAG_DIGEST_DEFERRED;
+	if (descriptor->is_open)
+		data[AT_FLAGS] |= BLOB_FLAG_DIGEST_OPEN;
 	if (tail == NULL)
 		return;
 	data[AT_FLAGS] |= BLOB_FLAG_TAIL;

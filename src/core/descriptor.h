@@ -74,7 +74,7 @@
  * dead.  As the compressed descriptor, but:
  *
  *		   0     1  form, BLOB_FORM_TREE_V1
- *		   1     1  flags, BLOB_FLAG_TAIL; BLOB_FLAG_DIGEST_OPEN is reserved
+ *		   1     1  flags, BLOB_FLAG_TAIL, BLOB_FLAG_DIGEST_OPEN
  *		   2     2  number of slots, 1 to BLOB_TREE_MAX_SLOTS
  *		 116     6  zero
  *		 122     6  pages of the extent that is a tail, if there is one
@@ -92,8 +92,11 @@
  *				   18     6  live bytes, 1 to those of these pages
  *				   24     1  tier; BLOB_SLOT_TAIL: it is a tail, at most one is
  *
- * BLOB_FLAG_DIGEST_OPEN is for values whose digest has yet to be computed; digest and chaining words
- * are zero.
+ * Digest.  BLOB_FLAG_DIGEST_DEFERRED says that the value came from a column that has opted in, so
+ * that changes need not compute the digest of their result.  Libraries before 0.4 ignore it in the
+ * forms 0x11 and 0x12, and refuse a compressed value that has it.  A value of which nobody has
+ * computed the digest is open (BLOB_FLAG_DIGEST_OPEN, a tree only): digest and chaining words are
+ * zero.  All others are sealed.
  *
  * Forms.  0x0_ is content in the datum.  0x1_ is a descriptor whose extents hold the content, 0x2_
  * one whose stored bytes have to be decompressed.  Reserved: 0x02 for compressed content in the
@@ -120,7 +123,8 @@
 #define BLOB_FLAG_TAIL 0x01
 #define BLOB_FLAG_REMAINDER_PAGE 0x02
 #define BLOB_FLAG_REMAINDER_CRC 0x04	/* compressed, with a page */
-#define BLOB_FLAG_DIGEST_OPEN 0x08	/* tree: reserved */
+#define BLOB_FLAG_DIGEST_OPEN 0x08	/* tree: digest and chaining words are not known, and zero */
+#define BLOB_FLAG_DIGEST_DEFERRED 0x10	/* all: a change may leave the digest open */
 
 #define BLOB_PREFIX_BYTES 32
 #define BLOB_EXTENT_START_BYTES 6
@@ -196,6 +200,8 @@ typedef struct BlobDescriptor
 	bool		is_tree;		/* extents are slots; is_compressed, too */
 	int			slot_count;
 	const uint8 *slots;
+	bool		defers_digest;	/* a change may leave the digest open */
+	bool		is_open;		/* sha256 and state are not known, and zero */
 } BlobDescriptor;
 
 /* A blobstate datum seen through its form; inline_data points into the datum. */
@@ -207,6 +213,13 @@ typedef struct BlobValue
 	BlobDescriptor descriptor;	/* only if not inline */
 } BlobValue;
 
+typedef enum BlobKeyKind
+{
+	BLOB_KEY_INLINE,
+	BLOB_KEY_SEALED,			/* a descriptor with the digest of its content */
+	BLOB_KEY_OPEN				/* a descriptor without */
+} BlobKeyKind;
+
 /*
  * The part of a value that decides most comparisons, without unpacking: for an inline value all of
  * its content, for a descriptor the prefix and the digest.  Pointers point into the datum.
@@ -214,9 +227,10 @@ typedef struct BlobValue
 typedef struct BlobKey
 {
 	const struct varlena *datum;	/* to unpack; NULL for content that is in no blobstate */
-	const char *data;			/* inline: the content; descriptor: the prefix */
+	const char *data;			/* inline: the content; else: the prefix */
 	uint64		size_bytes;
-	const uint8 *sha256;		/* NULL: inline */
+	BlobKeyKind kind;
+	const uint8 *sealed_digest; /* sealed: SHA-256 of the content; else NULL */
 } BlobKey;
 
 /* The key of a detoasted (plain or short header) datum; ERROR XX001 as for blob_value_unpack(). */
@@ -274,8 +288,18 @@ blob_descriptor_inline_bytes(const BlobDescriptor *descriptor)
  */
 extern void blob_value_unpack(const struct varlena *datum, BlobValue *value);
 
-/* The SHA-256 of a value's content: the descriptor has it, of an inline value it is computed. */
-extern void blob_value_digest(const BlobValue *value, uint8 *sha256);
+/*
+ * The SHA-256 of a value's content, unless that is open: the descriptor has it, of an inline value
+ * it is computed.  See blob/seal.h for one that may be open.
+ */
+extern void blob_value_sealed_digest(const BlobValue *value, uint8 *sha256);
+
+/*
+ * What tells one content of a database from others, without reading it: the digest, or if that is
+ * open, the generation with zeros behind it, which an open value has drawn for itself.
+ */
+extern void blob_descriptor_identity(const BlobDescriptor *descriptor,
+									 uint8 identity[BLOB_DIGEST_BYTES]);
 
 /* The beginning of the content, BLOB_PREFIX_BYTES or all of it. */
 static inline const void *
@@ -320,6 +344,20 @@ extern struct varlena *blob_tree_pack(const BlobDescriptor *descriptor, const Bl
 
 /* A datum of its own with the same content. */
 extern struct varlena *blob_descriptor_copy(const BlobDescriptor *descriptor);
+
+/*
+ * Whether a detoasted datum says that changes may leave the digest open; and say so, or not, in a
+ * descriptor that has no other user yet.  An inline value never says it.
+ */
+extern bool blob_datum_defers_digest(const struct varlena *datum);
+extern void blob_datum_set_defers_digest(struct varlena *datum, bool defers);
+
+/*
+ * A copy of the datum of an open value, with digest and chaining words of its content; changes of it
+ * must compute that of their results.
+ */
+extern struct varlena *blob_descriptor_seal(const struct varlena *datum, const uint8 *sha256,
+											const uint8 *state);
 
 /* ERROR 54000 if content of this size cannot be one datum. */
 extern void blob_check_datum_size(uint64 size_bytes);

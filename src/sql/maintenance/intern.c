@@ -218,5 +218,5 @@ blob_intern_bytea(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(choose_value(fcinfo, (struct varlena *)
 								   DatumGetPointer(blob_from_bytes(VARDATA_ANY(content),
 																   VARSIZE_ANY_EXHDR(content),
-																   false, BLOB_METHOD_NONE))));
+																   false, blob_storage_default()))));
 }
