@@ -13,6 +13,7 @@
 #include "extents/verify.h"
 #include "heal/patient.h"
 #include "miscadmin.h"
+#include "store/map_sums.h"
 #include "store/unlogged.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -66,9 +67,58 @@ look_up(BlobPatient *patient)
 	return NULL;
 }
 
-/* Whether the content has the digest of the descriptor. */
+/* Whether the staged pages of a section have the checksums that the map has of them. */
 static bool
-has_digest(BlobPatient *patient)
+has_sums(BlobPatient *patient, Relation map, const BlobHealSection *section)
+{
+	const BlobExtent *extent = &patient->stored.extents[section->extent_no].extent;
+	char	   *data = patient->heal->section;
+	uint64		first_no = section->offset / BLOB_PAGE_SIZE;
+	uint64		pages = blob_pages_for(section->bytes);
+
+	blob_patient_load(patient, section);
+	memset(data + section->bytes, 0, pages * BLOB_PAGE_SIZE - section->bytes);
+	for (uint64 done = 0; done < pages; done += BLOB_SUMS_MAX_PAGES)
+	{
+		uint32		count = (uint32) Min(pages - done, BLOB_SUMS_MAX_PAGES);
+		uint32		sums[BLOB_SUMS_MAX_PAGES];
+		uint32		expected[BLOB_SUMS_MAX_PAGES];
+
+		if (blob_map_get_sums(map, extent, first_no + done, count, expected) != BLOB_SUMS_FOUND)
+			return false;
+		blob_page_sums(extent->generation, extent->first_page + first_no + done,
+					   data + done * BLOB_PAGE_SIZE, count, sums);
+		for (uint32 i = 0; i < count; i++)
+			if (expected[i] == BLOB_SUM_UNKNOWN || sums[i] != expected[i])
+				return false;
+	}
+	return true;
+}
+
+/* The same of all staged sections; those that are not staged had theirs when they were read. */
+static bool
+have_sums(BlobPatient *patient)
+{
+	BlobStore	store;
+	bool		is_right = !patient->stored.has_damage;
+
+	blob_store_open(&store, AccessShareLock);
+	for (int i = 0; i < patient->section_count && is_right; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (patient->sections[i].is_staged)
+			is_right = has_sums(patient, store.map, &patient->sections[i]);
+	}
+	blob_store_close(&store);
+	return is_right;
+}
+
+/*
+ * Whether the content has the digest of the descriptor, or if that is open, all pages have their
+ * checksums.  All of it is read: frames and nodes have checksums of their own.
+ */
+static bool
+is_proven(BlobPatient *patient)
 {
 	const BlobDescriptor *descriptor = patient->descriptor;
 	uint8		sha256[BLOB_DIGEST_BYTES];
@@ -79,6 +129,7 @@ has_digest(BlobPatient *patient)
 	};
 
 	blob_digest_begin(&digest);
+	patient->stored.has_damage = false;
 	for (uint64 done = 0; done < descriptor->size_bytes;)
 	{
 		uint64		bytes = Min(descriptor->size_bytes - done, BLOB_HEAL_SECTION_BYTES);
@@ -89,7 +140,8 @@ has_digest(BlobPatient *patient)
 		done += bytes;
 	}
 	blob_digest_finish(&digest, sha256, state);
-	return memcmp(sha256, descriptor->sha256, sizeof(sha256)) == 0;
+	return descriptor->is_open ? have_sums(patient) :
+		memcmp(sha256, descriptor->sha256, sizeof(sha256)) == 0;
 }
 
 /* ---- repair ---- */
@@ -116,7 +168,7 @@ write_sections(BlobPatient *patient)
 			continue;
 		blob_patient_load(patient, section);
 		if (!blob_restore_write(heal, extent, section->offset, heal->section, section->bytes,
-								true))
+								!patient->descriptor->is_open))
 			return report_gone(extent);
 	}
 	return NULL;
@@ -407,11 +459,13 @@ treat(BlobPatient *patient)
 		blob_patient_add_extents(patient);
 		blob_patient_exchange(patient);
 	}
-	if (!has_digest(patient))
-		return patient->refusal == NULL ?
-			pstrdup("the content of the other server does not match the SHA-256 digest") :
-			psprintf("the other server does not give it: %s", patient->refusal);
-	return repair(patient);
+	if (is_proven(patient))
+		return repair(patient);
+	if (patient->refusal != NULL)
+		return psprintf("the other server does not give it: %s", patient->refusal);
+	return pstrdup(patient->descriptor->is_open ?
+				   "pages of the other server do not have their checksums" :
+				   "the content of the other server does not match the SHA-256 digest");
 }
 
 char *
