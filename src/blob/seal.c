@@ -6,6 +6,7 @@
  */
 #include "postgres.h"
 
+#include "blob/add_sums.h"
 #include "blob/known_digests.h"
 #include "blob/reader.h"
 #include "blob/seal.h"
@@ -115,4 +116,35 @@ blob_seal(const struct varlena *datum)
 	blob_value_unpack(datum, &value);
 	get_seal(&value, &seal);
 	return blob_descriptor_seal(datum, seal.sha256, seal.state);
+}
+
+static bool
+has_store_sums(void)
+{
+	BlobStore	store;
+	bool		has_sums;
+
+	blob_store_open(&store, AccessShareLock);
+	has_sums = blob_map_has_sums(store.map);
+	blob_store_close(&store);
+	return has_sums;
+}
+
+/*
+ * A value may lack sums after they were added: its extents have pages of other versions that none
+ * of its own proves.  Then its digest is not given up.
+ */
+bool
+blob_seal_may_open(const BlobValue *value)
+{
+	if (value->is_inline || !value->descriptor.defers_digest)
+		return false;
+	if (value->descriptor.is_open)
+		return true;
+	if (!has_store_sums())
+		return false;
+	if (!blob_add_sums_is_due(value))
+		return true;
+	(void) blob_add_sums(value);
+	return !blob_add_sums_is_due(value);
 }

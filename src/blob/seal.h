@@ -31,6 +31,14 @@ extern bool blob_seal_known_digest(const BlobValue *value, uint8 *sha256);
 extern struct varlena *blob_seal(const struct varlena *datum);
 
 /*
+ * Whether a change of a value may leave the digest of its result open: the value came from a column
+ * that has opted in, and each of its pages has a checksum.  A sealed value whose pages lack some,
+ * in a store that has checksums, is read once, compared with its digest, and gets them: ERROR XX001
+ * if it is damaged.  An open value may always.  Not in recovery.
+ */
+extern bool blob_seal_may_open(const BlobValue *value);
+
+/*
  * ERROR 55000 if interrupts are held, and the decision of a caller needs more than
  * BLOB_SEAL_HELD_BYTES of an open value: a process that holds a lock on an index page must come to
  * an end.
