@@ -227,6 +227,23 @@ blob_slot_writer_begin(BlobPageWriter *writer, uint64 room_bytes)
 
 /* ---- the end ---- */
 
+/*
+ * One that no other value has, though this one may have allocated nothing: an open value is known
+ * by it ("Open digests").  It is larger than those of all extents.
+ */
+static BlobGeneration
+draw_own_generation(const BlobPageWriter *writer)
+{
+	BlobGeneration generation;
+	BlobStore	store;
+
+	blob_store_open_same(&store, RowExclusiveLock, &writer->store);
+	generation = blob_store_draw_generation(&store);
+	blob_store_close(&store);
+	Assert(generation > writer->generation);
+	return generation;
+}
+
 struct varlena *
 blob_slot_writer_complete(BlobPageWriter *writer, BlobDescriptor *descriptor, const BlobTree *tree)
 {
@@ -254,7 +271,8 @@ blob_slot_writer_complete(BlobPageWriter *writer, BlobDescriptor *descriptor, co
 		base_nos[count] = extent->base_no;
 		slots[count++] = slot;
 	}
-	descriptor->generation = writer->generation;
+	descriptor->generation = descriptor->is_open ? draw_own_generation(writer) :
+		writer->generation;
 	datum = blob_complete_tree(descriptor, slots, count, &writer->base.descriptor, base_nos);
 	blob_page_writer_complete_draft(writer);
 	return datum;

@@ -12,6 +12,7 @@
 #include "blob/framer.h"
 #include "blob/mapping.h"
 #include "blob/reader.h"
+#include "blob/seal.h"
 #include "blob/writer_internal.h"
 #include "core/settings.h"
 #include "io/stat.h"
@@ -203,6 +204,7 @@ take_digest(BlobWriter *writer, uint64 keep_bytes, const char *open_block)
 {
 	const BlobDescriptor *descriptor = &writer->stored.pages.base.descriptor;
 
+	Assert(!descriptor->is_open);
 	writer->size_bytes = writer->stored.hashed_bytes = keep_bytes;
 	memcpy(writer->prefix, descriptor->prefix, Min(keep_bytes, BLOB_PREFIX_BYTES));
 	if (keep_bytes == descriptor->size_bytes)
@@ -287,8 +289,13 @@ blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_byte
 	Assert(keep_bytes <= value->size_bytes);
 	if (!value->is_inline && value->descriptor.is_tree)
 		return blob_writer_grow_tree(value, keep_bytes, expected_bytes);
+	if (keep_bytes < value->size_bytes &&
+		blob_writer_can_change(value, keep_bytes, keep_bytes + expected_bytes) &&
+		blob_seal_may_open(value))
+		return blob_writer_open_beginning(value, keep_bytes);
 	writer = blob_writer_make(expected_bytes > 0 ? keep_bytes + expected_bytes : 0,
-						 value->is_inline ? blob_default_method() : BLOB_METHOD_NONE);
+							  value->is_inline ? blob_default_method() : BLOB_METHOD_NONE);
+	writer->defers_digest = !value->is_inline && value->descriptor.defers_digest;
 	writer->stored.pages.keeps_room = true;
 	if (value->is_inline)
 		blob_writer_write(writer, value->inline_data, keep_bytes);
@@ -412,11 +419,16 @@ complete_pages(BlobWriter *writer, BlobDescriptor *descriptor)
 static struct varlena *
 complete(BlobWriter *writer)
 {
-	BlobDescriptor descriptor = {.size_bytes = writer->size_bytes};
+	BlobDescriptor descriptor = {
+		.size_bytes = writer->size_bytes,
+		.defers_digest = writer->defers_digest,
+		.is_open = writer->is_open
+	};
 	struct varlena *datum;
 
-	blob_write_buffer_finish_digest(&writer->stored, writer->size_bytes, descriptor.sha256,
-									descriptor.state);
+	if (!writer->is_open)
+		blob_write_buffer_finish_digest(&writer->stored, writer->size_bytes, descriptor.sha256,
+										descriptor.state);
 	memcpy(descriptor.prefix, writer->prefix, BLOB_PREFIX_BYTES);
 	if (writer->tree != NULL)
 		datum = blob_writer_complete_tree(writer, &descriptor);

@@ -7,6 +7,7 @@
 
 #include "blob/mapping.h"
 #include "blob/reader.h"
+#include "blob/seal.h"
 #include "blob/slot_writer.h"
 #include "blob/writer_internal.h"
 #include "core/codec.h"
@@ -100,6 +101,8 @@ blob_writer_begin_change(const BlobValue *value)
 
 	pages->keeps_room = true;
 	blob_value_unpack(blob_descriptor_copy(&value->descriptor), base);
+	writer->defers_digest = base->descriptor.defers_digest;
+	writer->is_open = base->descriptor.is_open;
 	blob_slot_writer_begin(pages, get_slot_room(&base->descriptor));
 	writer->stored.is_content = false;
 	writer->base_reader = palloc(sizeof(BlobReader));
@@ -153,16 +156,35 @@ take_prefix(BlobWriter *writer, uint64 from, uint64 to)
 	(void) blob_reader_read(writer->base_reader, writer->prefix + writer->size_bytes, bytes);
 }
 
+/*
+ * The digest of content of the base, which is the next of the value.  An append goes on with that
+ * of its base.  Of another change it stays open, if it may: then none of the content was hashed,
+ * for the first range decides.
+ */
+static void
+take_kept_digest(BlobWriter *writer, uint64 from, uint64 to)
+{
+	const BlobValue *base = &writer->stored.pages.base;
+	bool		is_append = writer->size_bytes == 0 && to - from == base->size_bytes;
+
+	if (!writer->has_kept && !writer->is_open && !is_append)
+		writer->is_open = blob_seal_may_open(base);
+	writer->has_kept = true;
+	if (writer->is_open)
+		return;
+	if (is_append)
+		resume_digest(writer);
+	else
+		hash_kept(writer, from, to);
+}
+
 void
 blob_writer_keep(BlobWriter *writer, uint64 from, uint64 to)
 {
 	if (from == to)
 		return;
 	take_prefix(writer, from, to);
-	if (writer->size_bytes == 0 && to - from == writer->stored.pages.base.size_bytes)
-		resume_digest(writer);
-	else
-		hash_kept(writer, from, to);
+	take_kept_digest(writer, from, to);
 	blob_tree_keep(writer->tree, from, to);
 	writer->size_bytes += to - from;
 	writer->stored.hashed_bytes += to - from;
@@ -177,7 +199,8 @@ blob_writer_add_to_tree(BlobWriter *writer, const char *data, uint64 length_byte
 		uint64		bytes = Min(SLICE_BYTES, length_bytes - done);
 
 		CHECK_FOR_INTERRUPTS();
-		blob_digest_update(&writer->stored.digest, data + done, bytes);
+		if (!writer->is_open)
+			blob_digest_update(&writer->stored.digest, data + done, bytes);
 		writer->stored.hashed_bytes += bytes;
 		blob_tree_add(writer->tree, data + done, bytes);
 	}
@@ -220,7 +243,18 @@ blob_writer_grow_tree(const BlobValue *value, uint64 keep_bytes, uint64 expected
 	writer = method != BLOB_METHOD_NONE && keep_bytes > BLOB_FRAME_BYTES ?
 		blob_writer_begin_framed(keep_bytes + expected_bytes, method) :
 		blob_writer_begin(keep_bytes + expected_bytes, method);
+	writer->defers_digest = value->descriptor.defers_digest;
 	copy_beginning(writer, value, keep_bytes);
+	return writer;
+}
+
+BlobWriter *
+blob_writer_open_beginning(const BlobValue *value, uint64 keep_bytes)
+{
+	BlobWriter *writer = blob_writer_begin_change(value);
+
+	writer->is_open = true;
+	blob_writer_keep(writer, 0, keep_bytes);
 	return writer;
 }
 

@@ -22,6 +22,9 @@ struct BlobWriter
 	BlobCompression tree_fields;	/* once it is finished */
 	BlobReader *base_reader;	/* of a change */
 	BlobMappingSource base_source;
+	bool		has_kept;		/* of a change: content of the base */
+	bool		is_open;		/* of a change: the digest is not computed, blob/seal.h */
+	bool		defers_digest;	/* as the base says */
 	uint64		expected_bytes; /* of the whole content; 0: unknown */
 	uint64		size_bytes;		/* content so far */
 	uint8		prefix[BLOB_PREFIX_BYTES];
@@ -34,7 +37,13 @@ extern BlobWriter *blob_writer_make(uint64 expected_bytes, BlobMethod method);
 extern BlobWriter *blob_writer_grow_tree(const BlobValue *value, uint64 keep_bytes,
 										 uint64 expected_bytes);
 
-/* Hash new content, and give it to the tree. */
+/*
+ * The same for the beginning of a value that is no tree yet.  As one it need not be hashed: its
+ * digest may be open, and it can be changed.
+ */
+extern BlobWriter *blob_writer_open_beginning(const BlobValue *value, uint64 keep_bytes);
+
+/* Hash new content, unless the digest stays open, and give it to the tree. */
 extern void blob_writer_add_to_tree(BlobWriter *writer, const char *data, uint64 length_bytes);
 
 /* The datum of a tree that is finished; descriptor has size, digest and prefix. */
