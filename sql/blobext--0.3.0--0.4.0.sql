@@ -468,7 +468,7 @@ COMMENT ON COLUMN blobext_defragment_progress.rows_failed IS
 CREATE FUNCTION blob_digest_is_open(blobstate) RETURNS boolean
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION blob_digest_is_open(blobstate) IS
-    'whether the value was changed without computing the digest, so that sha256() reads the content';
+    'whether the value was changed without computing the digest: sha256() reads the content';
 CREATE FUNCTION blobext_set_digest(relation regclass, column_name text, digest text)
     RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;

@@ -6,8 +6,8 @@
 
 #include "api/api.h"
 #include "assign/assign.h"
-#include "assign/column_storage.h"
 #include "assign/hooks.h"
+#include "assign/label_provider.h"
 #include "autogc/launcher.h"
 #include "autogc/schedule.h"
 #include "blob/known_digests.h"
@@ -114,7 +114,7 @@ _PG_init(void)
 	blob_store_allocation_hook = blob_autogc_schedule_allocated;
 
 	/* Labels of columns: how their values are stored. */
-	blob_column_storage_register();
+	blob_label_register();
 
 	/* Hooks. */
 	blob_descriptions_init();

@@ -12,15 +12,6 @@
 #include "access/attnum.h"
 #include "blob/blob.h"
 
-/* Register the provider of labels.  Call this once, from _PG_init. */
-extern void blob_column_storage_register(void);
-
-/*
- * A column may have another type now: take its label away if that is one without compression.
- * pg_dump would write the label, and SECURITY LABEL refuse it.
- */
-extern void blob_column_storage_type_changed(Oid relation, AttrNumber column, Oid type);
-
 /*
  * How values are stored in a column now.  Cached; SECURITY LABEL invalidates the table's entry in
  * the relation cache, so a change takes effect as other DDL does.

@@ -19,8 +19,8 @@
 #include "catalog/pg_statistic_ext.h"
 
 #include "assign/assign.h"
-#include "assign/column_storage.h"
 #include "assign/hooks.h"
+#include "assign/label_provider.h"
 #include "assign/open_keys.h"
 
 static void
@@ -50,7 +50,7 @@ relation_altered(Oid relid, AttrNumber attnum)
 		return;
 	}
 	blob_assign_check_attribute(relid, attnum);
-	blob_column_storage_type_changed(relid, attnum, blob_assign_new_column_type(relid, attnum));
+	blob_label_type_changed(relid, attnum, blob_assign_new_column_type(relid, attnum));
 	blob_assign_note_relation(relid);
 }
 

@@ -69,7 +69,7 @@ is_among(const int16 *numbers, int count, Datum expressions, bool has_expression
 	return false;
 }
 
-/* What of a table's indexes has a column as a key, or NULL.  INCLUDE columns are no keys. */
+/* An index of a table that has a column as a key, or NULL.  INCLUDE columns are no keys. */
 static char *
 find_index(Oid table, AttrNumber column)
 {
@@ -134,6 +134,7 @@ is_foreign_key_of(HeapTuple tuple, TupleDesc description, AttrNumber column)
 	return false;
 }
 
+/* A foreign key of a table that has a column, or NULL. */
 static char *
 find_foreign_key(Oid table, AttrNumber column)
 {
@@ -153,7 +154,7 @@ find_foreign_key(Oid table, AttrNumber column)
 	return found;
 }
 
-/* What has a column as a key, for messages, or NULL. */
+/* An object that has a column as a key, for messages, or NULL. */
 static char *
 find_key(Oid table, AttrNumber column)
 {
@@ -227,6 +228,7 @@ refuse_key(Oid table, const char *column, const char *key)
 					 column_literal, quote_identifier(column))));
 }
 
+/* Refuse keys of all columns of a table that may be open. */
 static void
 check_table(Oid table)
 {

@@ -1,7 +1,7 @@
 /*
  * assign/open_keys.h
- *	  Columns whose digests may be open are no keys: of an index on content or digest, of partitions,
- *	  of a foreign key.
+ *	  Columns whose digests may be open are no keys: of an index on content or digest, of
+ *	  partitions, of a foreign key.
  *
  * Nothing would be wrong if one were: comparators and hashes know open values.  But they read the
  * whole content of such a value to place it, under the lock of an index page, where more than some

@@ -37,7 +37,7 @@
 #define PAGE_SETS 256
 #define KEPT_WAYS 2
 
-/* As blob_descriptor_identity() says.  Nobody can find a content whose digest looks so by itself. */
+/* As blob_descriptor_identity() says.  No content is known whose digest is that of an open one. */
 typedef struct Identity
 {
 	uint8		bytes[BLOB_DIGEST_BYTES];

@@ -12,7 +12,7 @@
 #include "core/digest.h"
 #include "core/page.h"
 
-/* What the descriptor of a sealed value has, and that of an open one lacks. */
+/* Digest and state of a content, which the descriptor of an open value lacks. */
 typedef struct BlobSeal
 {
 	uint8		sha256[BLOB_DIGEST_BYTES];

@@ -69,7 +69,8 @@ extern bool blob_writer_is_change(const BlobWriter *writer);
 
 /*
  * Add the content [from, to) of the value that a change was begun with.  Pieces that lie in it are
- * shared, but short ones.  All of it is read and hashed, unless the digest stays open (blob/seal.h).
+ * shared, but short ones.  All of it is read and hashed, unless the digest stays open
+ * (blob/seal.h).
  */
 extern void blob_writer_keep(BlobWriter *writer, uint64 from, uint64 to);
 

@@ -94,8 +94,8 @@
  *
  * Digest.  BLOB_FLAG_DIGEST_DEFERRED says that the value came from a column that has opted in, so
  * that changes need not compute the digest of their result.  Libraries before 0.4 ignore it in the
- * forms 0x11 and 0x12, and refuse a compressed value that has it.  A value of which nobody has
- * computed the digest is open (BLOB_FLAG_DIGEST_OPEN, a tree only): digest and chaining words are
+ * forms 0x11 and 0x12, and refuse a compressed value that has it.  A value whose digest was not
+ * computed is open (BLOB_FLAG_DIGEST_OPEN, a tree only): digest and chaining words are
  * zero.  All others are sealed.
  *
  * Forms.  0x0_ is content in the datum.  0x1_ is a descriptor whose extents hold the content, 0x2_

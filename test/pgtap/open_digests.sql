@@ -49,7 +49,7 @@ SELECT throws_ok($$SELECT blobext_set_digest('doc', 'content', 'later')$$, '2202
 SELECT throws_ok($$SELECT blobext_set_digest('doc', 'original', 'deferred')$$, '42809', NULL, 'a column of bytea has no digests');
 SELECT throws_ok($$SELECT blobext_set_digest('doc', 'none', 'deferred')$$, '42703', NULL, 'a column must be there to be labelled');
 SELECT throws_ok(format($$SECURITY LABEL FOR blobext ON COLUMN doc.content IS '%s'$$, label), '22023', NULL,
-	'no label: ' || label)
+	'this text is refused as a label: ' || label)
 FROM unnest(ARRAY['digest', 'digest deferred, digest sealed', 'zstd, lz4', 'zstd,digest deferred', '', 'deferred']) label;
 SELECT lives_ok($$SECURITY LABEL FOR blobext ON COLUMN doc.content IS 'digest deferred, none'$$,
 	'the parts of a label may have any order');
@@ -57,7 +57,7 @@ SELECT blobext_set_compression('doc', 'content', NULL);
 CREATE TABLE list (id int, content blobstate[]);
 SELECT throws_ok($$SELECT blobext_set_digest('list', 'content', 'deferred')$$, '42809', NULL, 'digests of arrays cannot be deferred');
 SELECT throws_ok($$SECURITY LABEL FOR blobext ON COLUMN list.content IS 'digest deferred'$$, '42809', NULL,
-	'nor by the statement');
+	'digests of arrays cannot be deferred by SECURITY LABEL');
 CREATE TEMP TABLE temporary (content blobstate);
 CREATE UNLOGGED TABLE unlogged (content blobstate);
 SELECT throws_ok(format($$SELECT blobext_set_digest('%s', 'content', 'deferred')$$, name), '42809', NULL,
@@ -75,7 +75,7 @@ INSERT INTO doc SELECT i, bytes(300000, i), bytes(300000, i) FROM generate_serie
 SELECT is(count(*) FILTER (WHERE blob_digest_is_open(content)), 0::bigint, 'new values have their digests') FROM doc;
 SELECT is(count(*), 8::bigint, 'new values have the right digests') FROM doc WHERE sha256(content) = sha256(original);
 
--- Digests, whatever is done to an open value or to a sealed one.
+-- Digests after each kind of change, of a sealed value and of an open one.
 CREATE TABLE work (kind text, round int, content blobstate, original bytea);
 SELECT blobext_set_digest('work', 'content', 'deferred');
 INSERT INTO work SELECT kind, 0, bytes(300000, 1), bytes(300000, 1)
@@ -230,17 +230,17 @@ SELECT ok(blob_digest_is_open(content), 'a partition with a method takes the dig
 SELECT throws_ok('CREATE UNIQUE INDEX ON parted_1 (content)', '55000', NULL, 'a partition of such a table has no key');
 SELECT blobext_set_digest('parted_1', 'content', 'sealed');
 SELECT throws_ok('CREATE UNIQUE INDEX ON parted_1 (content)', '55000', NULL,
-	'nor has one with a label of its own: the table above stores in it');
+	'a partition that is sealed has no key either: the table above stores in it');
 
 -- ---- keys ----
 
-SELECT throws_like(format('CREATE INDEX ON doc %s', definition), '%cannot be a key of a new index%', 'no index: ' || definition)
+SELECT throws_like(format('CREATE INDEX ON doc %s', definition), '%cannot be a key of a new index%', 'the column gets no index: ' || definition)
 FROM unnest(ARRAY['(content)', 'USING hash (content)', '(content blobstate_digest_ops)', '(id, content)']) definition;
-SELECT throws_ok(format('ALTER TABLE doc ADD %s', definition), '55000', NULL, 'no constraint: ' || definition)
+SELECT throws_ok(format('ALTER TABLE doc ADD %s', definition), '55000', NULL, 'the column gets no constraint: ' || definition)
 FROM unnest(ARRAY['UNIQUE (content)', 'PRIMARY KEY (content)', 'EXCLUDE USING btree (content WITH =)',
 	'EXCLUDE USING hash (content WITH =)']) definition;
 CREATE TABLE referenced (content blobstate UNIQUE);
-SELECT throws_ok('ALTER TABLE doc ADD FOREIGN KEY (content) REFERENCES referenced (content)', '55000', NULL, 'no foreign key');
+SELECT throws_ok('ALTER TABLE doc ADD FOREIGN KEY (content) REFERENCES referenced (content)', '55000', NULL, 'the column refers to no other table');
 SELECT throws_ok($$SELECT blobext_set_digest('referenced', 'content', 'deferred')$$, '55000', NULL, 'a key cannot opt in');
 CREATE TABLE referring (content blobstate REFERENCES referenced (content));
 SELECT throws_ok($$SELECT blobext_set_digest('referring', 'content', 'deferred')$$, '55000', NULL, 'a foreign key cannot opt in');
@@ -254,7 +254,7 @@ SELECT throws_ok($$SELECT blobext_set_digest('with_expression', 'content', 'defe
 	'a column of which a key is made cannot opt in');
 SELECT lives_ok('CREATE INDEX ON doc (sha256(content))', 'an index on the digest is possible');
 SELECT lives_ok('CREATE INDEX ON doc (length(content)) INCLUDE (content)', 'a column that an index includes may be open');
-SELECT lives_ok($$CREATE INDEX ON doc (id) WHERE content <> ''$$, 'so may one of a predicate');
+SELECT lives_ok($$CREATE INDEX ON doc (id) WHERE content <> ''$$, 'a column that a predicate reads may be open');
 UPDATE doc SET content = blob_write(content, 2000, 'abc'), original = overlay(original PLACING 'abc' FROM 2001) WHERE id = 3;
 SELECT is((SELECT d.id FROM doc AS d WHERE sha256(d.content) = (SELECT sha256(original) FROM doc WHERE id = 3)), 3,
 	'an open value is found by its digest');
@@ -265,7 +265,7 @@ SELECT blobext_set_digest('ancestor', 'content', 'deferred');
 SELECT throws_ok('ALTER TABLE heir INHERIT ancestor', '55000', NULL, 'a table with a key does not inherit the label');
 CREATE TABLE keyed_2 (id int, content blobstate UNIQUE);
 SELECT throws_ok('ALTER TABLE parted ATTACH PARTITION keyed_2 FOR VALUES IN (2)', '55000', NULL,
-	'nor is it attached as a partition');
+	'a table with a key is not attached as a partition');
 CREATE TABLE above (id int, content blobstate, UNIQUE (id, content)) PARTITION BY LIST (id);
 CREATE TABLE below (id int, content blobstate);
 SELECT blobext_set_digest('below', 'content', 'deferred');
@@ -317,7 +317,7 @@ SELECT blobext_set_digest('doc', 'content', 'sealed');
 CALL blobext_seal('doc', 'content', 1);
 SELECT is(count(*), 0::bigint, 'the procedure is called with a size of batches') FROM doc WHERE blob_digest_is_open(content);
 SELECT lives_ok('CREATE UNIQUE INDEX ON doc (content)', 'the column can become a key after that');
-SELECT throws_ok($$SELECT blobext_set_digest('doc', 'content', 'deferred')$$, '55000', NULL, 'and cannot opt in again');
+SELECT throws_ok($$SELECT blobext_set_digest('doc', 'content', 'deferred')$$, '55000', NULL, 'a column that is a key cannot opt in again');
 SELECT throws_ok($$CALL blobext_seal('doc', 'content')$$, '25001', NULL, 'blobext_seal() is no part of a function');
 SELECT is_empty('SELECT * FROM blobext_check()', 'blobext_check() finds nothing at the end');
 

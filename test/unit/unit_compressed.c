@@ -168,7 +168,7 @@ check_sample(const Sample *sample)
 	CHECK(VARSIZE(sample->datum) < 2032, "%u bytes", (unsigned) VARSIZE(sample->datum));
 	blob_key_load(sample->datum, &key);
 	CHECK(key.size_bytes == expected->size_bytes &&
-		  memcmp(key.sha256, expected->sha256, BLOB_DIGEST_BYTES) == 0 &&
+		  memcmp(key.sealed_digest, expected->sha256, BLOB_DIGEST_BYTES) == 0 &&
 		  memcmp(key.data, expected->prefix, BLOB_PREFIX_BYTES) == 0, "key");
 
 	blob_value_unpack(sample->datum, &value);

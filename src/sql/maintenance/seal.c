@@ -149,7 +149,7 @@ typedef enum Outcome
 {
 	SEALED,
 	SKIPPED,					/* changed, or locked by others, or by a trigger's will */
-	NOT_OPEN					/* somebody else has sealed it */
+	NOT_OPEN					/* another session has sealed it */
 } Outcome;
 
 typedef struct Attempt
@@ -211,6 +211,7 @@ warn(Sealing *sealing, const BlobColumnRow *row, const char *problem)
 		ereport(WARNING, (errmsg("further rows whose digests stay open are only counted")));
 }
 
+/* Seal a row, or not, and count it. */
 static void
 handle_row(Sealing *sealing, const BlobColumnRow *row)
 {
@@ -289,6 +290,7 @@ measure(Sealing *sealing, int *tables)
 	return longest;
 }
 
+/* All rows that the table had at the beginning. */
 static void
 seal_rows(Sealing *sealing)
 {
