@@ -53,6 +53,7 @@ request_shared_memory(void)
 	blob_progress_shmem_request();
 }
 
+/* In the postmaster, at its start and after a crash. */
 static void
 initialize_shared_memory(void)
 {

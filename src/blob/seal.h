@@ -4,8 +4,8 @@
  *	  digests" in the README of this folder.
  *
  * The content is read in steps, through the reader, so each page from the device is compared with
- * its checksum.  Interrupts are served where the caller does not hold them off.  A digest that was computed
- * is remembered (blob/known_digests.h).  Errors are those of blob/reader.h.
+ * its checksum.  Interrupts are served where the caller does not hold them off.  A digest that was
+ * computed is remembered (blob/known_digests.h).  Errors are those of blob/reader.h.
  */
 #ifndef BLOB_SEAL_H
 #define BLOB_SEAL_H

@@ -639,8 +639,8 @@ blob_datum_defers_digest(const struct varlena *datum)
 {
 	const uint8 *data = (const uint8 *) VARDATA_ANY(datum);
 
-	return VARSIZE_ANY_EXHDR(datum) >= BLOB_DESCRIPTOR_FIXED_BYTES && is_descriptor(data[AT_FORM]) &&
-		(data[AT_FLAGS] & BLOB_FLAG_DIGEST_DEFERRED) != 0;
+	return VARSIZE_ANY_EXHDR(datum) >= BLOB_DESCRIPTOR_FIXED_BYTES &&
+		is_descriptor(data[AT_FORM]) && (data[AT_FLAGS] & BLOB_FLAG_DIGEST_DEFERRED) != 0;
 }
 
 void

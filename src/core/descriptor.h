@@ -353,8 +353,8 @@ extern bool blob_datum_defers_digest(const struct varlena *datum);
 extern void blob_datum_set_defers_digest(struct varlena *datum, bool defers);
 
 /*
- * A copy of the datum of an open value, with digest and chaining words of its content; changes of it
- * must compute that of their results.
+ * A copy of the datum of an open value, with digest and chaining words of its content; changes of
+ * it must compute that of their results.
  */
 extern struct varlena *blob_descriptor_seal(const struct varlena *datum, const uint8 *sha256,
 											const uint8 *state);
