@@ -10,7 +10,7 @@ SET search_path = open_digests, public;
 SET client_min_messages = error;
 SET blobext.rewrite_limit = '64kB';
 \ir helpers.psql
-SELECT plan(101);
+SELECT plan(105);
 
 CREATE FUNCTION label(relation regclass, name text) RETURNS text LANGUAGE sql AS $$
 	SELECT l.label FROM pg_seclabel l JOIN pg_attribute a ON a.attrelid = l.objoid AND a.attnum = l.objsubid
@@ -194,6 +194,27 @@ INSERT INTO history SELECT 'was sealed', content FROM sealed WHERE name = 'was s
 UPDATE history SET content = blob_write(content, 5, 'q') WHERE name = 'was sealed';
 SELECT ok(blob_digest_is_open(content), 'a value of another column may be open here') FROM history WHERE name = 'was sealed';
 
+-- A change that was rolled back, and another one in its place.
+CREATE TABLE again (content blobstate, original bytea);
+SELECT blobext_set_digest('again', 'content', 'deferred');
+INSERT INTO again VALUES (bytes(300000, 1), bytes(300000, 1));
+UPDATE again SET content = blob_write(content, 1000, 'a'), original = overlay(original PLACING 'a' FROM 1001);
+CREATE FUNCTION digests() RETURNS TABLE (is_right bool) LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1..5 LOOP
+		BEGIN
+			UPDATE again SET content = blob_write(content, 1000, bytes(5, i)), original = overlay(original PLACING bytes(5, i) FROM 1001);
+			RETURN QUERY SELECT sha256(content) = sha256(original) FROM again;
+			RAISE EXCEPTION 'undo';
+		EXCEPTION WHEN raise_exception THEN
+		END;
+		UPDATE again SET content = blob_write(content, 2000, bytes(5, i + 10)), original = overlay(original PLACING bytes(5, i + 10) FROM 2001);
+		RETURN QUERY SELECT sha256(content) = sha256(original) FROM again;
+	END LOOP;
+END $$;
+SELECT set_eq('SELECT is_right, count(*) FROM digests() GROUP BY 1', $$VALUES (true, 10::bigint)$$,
+	'each change has a digest of its own, also after one that was undone');
+
 -- A value that was there before the column opted in.
 CREATE TABLE late (id int, content blobstate);
 INSERT INTO late VALUES (1, bytes(300000, 1));
@@ -280,6 +301,18 @@ SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
 SELECT is(count(*), 3::bigint, 'an index of another column finds an open value')
 FROM indexed WHERE content = (SELECT content FROM history WHERE name = 'written');
 RESET enable_seqscan; RESET enable_hashjoin; RESET enable_mergejoin;
+
+-- More than 16 MB cannot be read under the lock of an index page.
+CREATE TABLE huge (id int, content blobstate);
+SELECT blobext_set_digest('huge', 'content', 'deferred');
+INSERT INTO huge VALUES (1, convert_to(repeat('0123456789abcdef', 1100000), 'UTF8'));
+UPDATE huge SET content = blob_write(content, 9000000, 'changed');
+INSERT INTO indexed SELECT 'huge', overlay(convert_to(repeat('0123456789abcdef', 1100000), 'UTF8') PLACING 'changed' FROM 9000001);
+SELECT throws_ok($$SELECT name FROM indexed WHERE content = (SELECT content FROM huge)$$, '55000', NULL,
+	'an open value of more than 16 MB is not read under the lock of an index page') FROM set_config('enable_seqscan', 'off', false);
+SELECT is(length(sha256(content)), 32, 'its digest is computed before') FROM huge;
+SELECT is((SELECT name FROM indexed WHERE content = (SELECT content FROM huge)), 'huge', 'a value whose digest is known is found in the index');
+RESET enable_seqscan;
 
 -- ---- values that are rewritten ----
 
