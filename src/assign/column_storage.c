@@ -172,8 +172,7 @@ fill_entry(ColumnEntry *entry)
 		blob_method_require((uint8) label.method);
 	entry->has_method = label.has_method;
 	entry->storage.method = label.method;
-	entry->storage.defers_digest = label.has_digest && label.defers_digest &&
-		get_rel_persistence(entry->key.relation) == RELPERSISTENCE_PERMANENT;
+	entry->storage.defers_digest = label.has_digest && label.defers_digest;
 }
 
 /* The setting may change from one call to the next. */

@@ -4,7 +4,7 @@
  *
  * A partition without a part of the label takes that of the nearest partitioned table above it, by
  * the column's name.  A column without a method has blobext.default_compression; one without the
- * other part, or in a table that is not permanent, has values whose digests are sealed.
+ * other part has values whose digests are sealed.
  */
 #ifndef BLOB_COLUMN_STORAGE_H
 #define BLOB_COLUMN_STORAGE_H

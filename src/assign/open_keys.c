@@ -167,31 +167,18 @@ find_key(Oid table, AttrNumber column)
 
 /* ---- before a column opts in ---- */
 
-static void
-require_deferrable(Oid relation, AttrNumber column)
-{
-	if (getBaseType(get_atttype(relation, column)) != blob_assign_type())
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("digests of column \"%s\" of table \"%s\" cannot be deferred",
-						get_attname(relation, column, false), get_rel_name(relation)),
-				 errdetail("It is not of type blobstate.")));
-	if (get_rel_persistence(relation) != RELPERSISTENCE_PERMANENT)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("digests of column \"%s\" of table \"%s\" cannot be deferred",
-						get_attname(relation, column, false), get_rel_name(relation)),
-				 errdetail("The table is temporary or unlogged."),
-				 errhint("Make it permanent, by ALTER TABLE ... SET LOGGED for instance.")));
-}
-
 void
 blob_open_keys_require_none(Oid relation, AttrNumber column)
 {
 	const char *name = get_attname(relation, column, false);
 	ListCell   *cell;
 
-	require_deferrable(relation, column);
+	if (getBaseType(get_atttype(relation, column)) != blob_assign_type())
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("digests of column \"%s\" of table \"%s\" cannot be deferred", name,
+						get_rel_name(relation)),
+				 errdetail("It is not of type blobstate.")));
 	foreach(cell, find_all_inheritors(relation, NoLock, NULL))
 	{
 		Oid			table = lfirst_oid(cell);

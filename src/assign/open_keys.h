@@ -15,8 +15,8 @@
 #include "access/attnum.h"
 
 /*
- * ERROR 55000 if a column, or that of its name in a table below, is a key; 42809 if it cannot have
- * values whose digests are open, because of its type or because its table is not permanent.
+ * ERROR 55000 if a column, or that of its name in a table below, is a key; 42809 if it is
+ * not of type blobstate.
  */
 extern void blob_open_keys_require_none(Oid relation, AttrNumber column);
 
