@@ -499,6 +499,7 @@ unpack_descriptor(const uint8 *data, size_t length_bytes, BlobDescriptor *descri
 	descriptor->remainder_page = 0;
 	descriptor->is_compressed = false;
 	descriptor->is_tree = false;
+	descriptor->slot_count = 0;
 
 	if (data[AT_FORM] == BLOB_FORM_TREE_V1)
 		expected = unpack_tree(data, length_bytes, descriptor);
