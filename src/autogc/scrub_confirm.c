@@ -112,13 +112,15 @@ is_damaged(const Confirmation *confirmation, const BlobExtent *extent, BlobGener
 }
 
 /*
- * An extent of a value that a row has: are suspect pages of it among the value's bytes?  used: those
- * of a tree, if its directory can be read; otherwise all count.
+ * An extent of a value that a row has: are suspect pages of it among the value's bytes?  used:
+ * those of a tree, if its directory can be read; otherwise all count.
  */
 static void
 see_extent(Confirmation *confirmation, const BlobStoredExtent *stored, BlobGeneration generation,
 		   const BlobUsedPages *used)
 {
+	uint64		first_no = stored->start / BLOB_PAGE_SIZE;
+
 	for (int i = find_suspect(confirmation, stored->extent.first_page);
 		 i < confirmation->count &&
 		 confirmation->suspects[i].extent.first_page == stored->extent.first_page; i++)
@@ -126,8 +128,7 @@ see_extent(Confirmation *confirmation, const BlobStoredExtent *stored, BlobGener
 		BlobScrubSuspect *suspect = &confirmation->suspects[i];
 
 		if (suspect->is_damaged || suspect->page_no >= blob_pages_for(stored->bytes) ||
-			(used != NULL && !blob_used_pages_have(used, stored->start / BLOB_PAGE_SIZE +
-												   suspect->page_no)) ||
+			(used != NULL && !blob_used_pages_have(used, first_no + suspect->page_no)) ||
 			!is_damaged(confirmation, &stored->extent, generation, suspect->page_no))
 			continue;
 		suspect->is_damaged = true;

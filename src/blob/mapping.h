@@ -55,7 +55,8 @@ blob_mapping_datum_offset(const BlobDescriptor *descriptor)
 
 /*
  * The extent_no-th extent of a value.  start: the end of the extent before it, which is its stored
- * offset unless the value is a tree; the result has the stored offset.  Its generation is BLOB_INVALID_GENERATION, since it was not looked up.
+ * offset unless the value is a tree; the result has the stored offset.  Its generation is
+ * BLOB_INVALID_GENERATION, since it was not looked up.
  */
 extern void blob_mapping_extent(const BlobDescriptor *descriptor, int extent_no, uint64 start,
 								BlobStoredExtent *stored);

@@ -142,7 +142,8 @@ fetch(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node, ch
 	 * The most frequent read, of the whole value at once, has nothing to read ahead.  Of a tree
 	 * content is read ahead, not stored bytes.
 	 */
-	if (use_buffer && !is_node && !reader->value->descriptor.is_tree && length_bytes < reader->stored.total_bytes)
+	if (use_buffer && !is_node && !reader->value->descriptor.is_tree &&
+		length_bytes < reader->stored.total_bytes)
 	{
 		window = &reader->window;
 		blob_readahead_note(window, stored_offset, length_bytes);

@@ -2,9 +2,9 @@
  * blob/tree.c
  *	  Making trees of pieces, see blob/tree.h.
  *
- * One pass over the base, from its beginning to its end: the walk takes kept pieces and nodes to the
- * right edge of the new directory, and takes back the live bytes of the rest.  Bytes that are to be
- * put wait until they are enough for a piece.
+ * One pass over the base, from its beginning to its end: the walk takes kept pieces and nodes to
+ * the right edge of the new directory, and takes back the live bytes of the rest.  Bytes that are
+ * to be put wait until they are enough for a piece.
  */
 #include "postgres.h"
 

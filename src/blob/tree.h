@@ -3,10 +3,10 @@
  *	  Makes a tree of pieces (core/descriptor.h) out of parts of a value and new bytes, by copying
  *	  the paths that change.
  *
- * The owner adds ranges of the base's content, in the order of their offsets, and new bytes.
- * Nodes of the base's directory that lie in such a range as a whole are shared, with all below
- * them; pieces that do are entered in new nodes.  Of content that is
- * left out only the nodes above it are read, so that its live bytes can be taken back.  No piece becomes shorter than
+ * The owner adds ranges of the base's content, in the order of their offsets, and new bytes. Nodes
+ * of the base's directory that lie in such a range as a whole are shared, with all below them;
+ * pieces that do are entered in new nodes.  Of content that is left out only the nodes above it
+ * are read, so that its live bytes can be taken back.  No piece becomes shorter than
  * BLOB_PIECE_MIN_BYTES, unless the value is: its content joins that of its neighbours, and is put
  * anew.
  *

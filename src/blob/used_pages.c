@@ -95,6 +95,24 @@ blob_used_pages_fill(const BlobUsedPages *used, uint64 page_no)
 		range->end >= (page_no + 1) * BLOB_PAGE_SIZE;
 }
 
+void
+blob_used_pages_copy(const BlobUsedPages *used, uint64 page_no, const char *from, char *to)
+{
+	uint64		page_start = page_no * BLOB_PAGE_SIZE;
+	const BlobUsedRange *range = find_range(used, page_start);
+
+	if (range == NULL)
+		return;
+	for (; range < used->ranges + used->count && range->start < page_start + BLOB_PAGE_SIZE;
+		 range++)
+	{
+		uint64		start = Max(range->start, page_start) - page_start;
+		uint64		end = Min(range->end - page_start, BLOB_PAGE_SIZE);
+
+		memcpy(to + start, from + start, end - start);
+	}
+}
+
 /* Add a node of a tree, and all below it. */
 static void
 add_node(const BlobDescriptor *descriptor, const BlobMappingSource *source,

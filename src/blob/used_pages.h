@@ -39,6 +39,10 @@ extern bool blob_used_pages_have(const BlobUsedPages *used, uint64 page_no);
 /* Whether all bytes of a stored page are the value's. */
 extern bool blob_used_pages_fill(const BlobUsedPages *used, uint64 page_no);
 
+/* Copy the value's bytes in a stored page from one image of it to another one. */
+extern void blob_used_pages_copy(const BlobUsedPages *used, uint64 page_no, const char *from,
+								 char *to);
+
 /* For a list that is made by steps: add stored bytes; sort, when all are there. */
 extern void blob_used_pages_add(BlobUsedPages *used, uint64 stored_offset, uint64 length_bytes);
 extern void blob_used_pages_sort(BlobUsedPages *used);

@@ -9,17 +9,36 @@
 #include "postgres.h"
 
 #include "blob/blob.h"
+#include "blob/change.h"
 #include "blob/framer.h"
 #include "blob/mapping.h"
 #include "blob/reader.h"
 #include "blob/seal.h"
-#include "blob/writer_internal.h"
+#include "blob/write_buffer.h"
+#include "blob/writer.h"
 #include "core/settings.h"
 #include "io/stat.h"
 #include "miscadmin.h"
 
 /* So much is taken from a source at once, and hashed and copied while it is in the CPU's cache. */
 #define SLICE_BYTES (128 * 1024)
+
+/* Content that is written anew is read in steps of this size. */
+#define COPY_STEP_BYTES (UINT64CONST(1024) * 1024)
+
+struct BlobWriter
+{
+	MemoryContext context;
+	BlobWriteBuffer stored;		/* its stored bytes */
+	BlobMethod	method;			/* to be tried; none: the content is stored as it is */
+	BlobFramer *framer;			/* NULL: the stored bytes are the content */
+	bool		is_appending;	/* to a compressed value, whose open frame goes on */
+	BlobChange *change;			/* NULL: none; else the framer is NULL */
+	bool		defers_digest;	/* as the base says */
+	uint64		expected_bytes; /* of the whole content; 0: unknown */
+	uint64		size_bytes;		/* content so far */
+	uint8		prefix[BLOB_PREFIX_BYTES];
+};
 
 /* ---- compression ---- */
 
@@ -144,8 +163,8 @@ frame_buffer(BlobWriter *writer)
 
 /* ---- begin ---- */
 
-BlobWriter *
-blob_writer_make(uint64 expected_bytes, BlobMethod method)
+static BlobWriter *
+make_writer(uint64 expected_bytes, BlobMethod method)
 {
 	BlobWriter *writer;
 
@@ -162,13 +181,13 @@ blob_writer_make(uint64 expected_bytes, BlobMethod method)
 BlobWriter *
 blob_writer_begin(uint64 expected_bytes, BlobMethod method)
 {
-	return blob_writer_make(expected_bytes, method);
+	return make_writer(expected_bytes, method);
 }
 
 BlobWriter *
 blob_writer_begin_framed(uint64 expected_bytes, BlobMethod method)
 {
-	BlobWriter *writer = blob_writer_make(expected_bytes, method);
+	BlobWriter *writer = make_writer(expected_bytes, method);
 
 	begin_framing(writer);
 	writer->method = BLOB_METHOD_NONE;
@@ -281,6 +300,100 @@ take_over_frames(BlobWriter *writer, uint64 keep_bytes)
 	take_digest(writer, keep_bytes, open_block);
 }
 
+/* ---- changes ---- */
+
+bool
+blob_writer_can_change(const BlobValue *value, uint64 kept_bytes, uint64 new_size_bytes)
+{
+	return blob_change_is_possible(value, kept_bytes, new_size_bytes);
+}
+
+bool
+blob_writer_is_change(const BlobWriter *writer)
+{
+	return writer->change != NULL;
+}
+
+BlobWriter *
+blob_writer_begin_change(const BlobValue *value)
+{
+	BlobWriter *writer = make_writer(0, BLOB_METHOD_NONE);
+
+	writer->change = blob_change_begin(value, &writer->stored);
+	writer->defers_digest = value->descriptor.defers_digest;
+	return writer;
+}
+
+void
+blob_writer_keep(BlobWriter *writer, uint64 from, uint64 to)
+{
+	if (from == to)
+		return;
+	if (writer->size_bytes < BLOB_PREFIX_BYTES)
+		blob_change_read(writer->change, from,
+						 Min(to - from, BLOB_PREFIX_BYTES - writer->size_bytes),
+						 (char *) writer->prefix + writer->size_bytes);
+	blob_change_keep(writer->change, from, to);
+	writer->size_bytes += to - from;
+}
+
+/* ---- growth ---- */
+
+/* Write the beginning of a value, which is read in steps. */
+static void
+copy_beginning(BlobWriter *writer, const BlobValue *value, uint64 length_bytes)
+{
+	char	   *content = palloc(Max(1, Min(length_bytes, COPY_STEP_BYTES)));
+	BlobReader	reader;
+
+	blob_reader_begin(&reader, value, BLOB_READER_ALL);
+	while (length_bytes > 0)
+	{
+		uint64		bytes = blob_reader_next(&reader, content, Min(COPY_STEP_BYTES, length_bytes));
+
+		blob_writer_write(writer, content, bytes);
+		length_bytes -= bytes;
+	}
+	blob_reader_end(&reader);
+	pfree(content);
+}
+
+/* Begin with the beginning of a tree, which is changed, or written anew. */
+static BlobWriter *
+grow_tree(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes)
+{
+	BlobMethod	method = (BlobMethod) value->descriptor.compression.method;
+	BlobWriter *writer;
+
+	if (blob_writer_can_change(value, keep_bytes, keep_bytes + expected_bytes))
+	{
+		writer = blob_writer_begin_change(value);
+		blob_writer_keep(writer, 0, keep_bytes);
+		return writer;
+	}
+	/* In its natural form. */
+	writer = method != BLOB_METHOD_NONE && keep_bytes > BLOB_FRAME_BYTES ?
+		blob_writer_begin_framed(keep_bytes + expected_bytes, method) :
+		blob_writer_begin(keep_bytes + expected_bytes, method);
+	writer->defers_digest = value->descriptor.defers_digest;
+	copy_beginning(writer, value, keep_bytes);
+	return writer;
+}
+
+/*
+ * Begin with the beginning of a value that is no tree yet.  As one it need not be hashed: its digest
+ * may be open.
+ */
+static BlobWriter *
+begin_open_beginning(const BlobValue *value, uint64 keep_bytes)
+{
+	BlobWriter *writer = blob_writer_begin_change(value);
+
+	blob_change_leave_open(writer->change);
+	blob_writer_keep(writer, 0, keep_bytes);
+	return writer;
+}
+
 BlobWriter *
 blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes)
 {
@@ -288,13 +401,13 @@ blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_byte
 
 	Assert(keep_bytes <= value->size_bytes);
 	if (!value->is_inline && value->descriptor.is_tree)
-		return blob_writer_grow_tree(value, keep_bytes, expected_bytes);
+		return grow_tree(value, keep_bytes, expected_bytes);
 	if (keep_bytes < value->size_bytes &&
 		blob_writer_can_change(value, keep_bytes, keep_bytes + expected_bytes) &&
 		blob_seal_may_open(value))
-		return blob_writer_open_beginning(value, keep_bytes);
-	writer = blob_writer_make(expected_bytes > 0 ? keep_bytes + expected_bytes : 0,
-							  value->is_inline ? blob_default_method() : BLOB_METHOD_NONE);
+		return begin_open_beginning(value, keep_bytes);
+	writer = make_writer(expected_bytes > 0 ? keep_bytes + expected_bytes : 0,
+						 value->is_inline ? blob_default_method() : BLOB_METHOD_NONE);
 	writer->defers_digest = !value->is_inline && value->descriptor.defers_digest;
 	writer->stored.pages.keeps_room = true;
 	if (value->is_inline)
@@ -348,8 +461,8 @@ blob_writer_write(BlobWriter *writer, const void *data, uint64 length_bytes)
 	}
 	if (writer->framer != NULL)
 		add_framed(writer, data, length_bytes);
-	else if (writer->tree != NULL)
-		blob_writer_add_to_tree(writer, data, length_bytes);
+	else if (writer->change != NULL)
+		blob_change_add(writer->change, data, length_bytes);
 	else
 		blob_write_buffer_add(&writer->stored, data, length_bytes);
 }
@@ -384,13 +497,8 @@ void
 blob_writer_abort(BlobWriter *writer)
 {
 	end_framing(writer);
-	if (writer->tree != NULL)
-		blob_tree_free(writer->tree);
-	if (writer->base_reader != NULL)
-	{
-		blob_reader_end(writer->base_reader);
-		pfree(writer->base_reader);
-	}
+	if (writer->change != NULL)
+		blob_change_end(writer->change);
 	blob_write_buffer_end(&writer->stored);
 	pfree(writer);
 }
@@ -422,16 +530,16 @@ complete(BlobWriter *writer)
 	BlobDescriptor descriptor = {
 		.size_bytes = writer->size_bytes,
 		.defers_digest = writer->defers_digest,
-		.is_open = writer->is_open
+		.is_open = writer->change != NULL && blob_change_is_open(writer->change)
 	};
 	struct varlena *datum;
 
-	if (!writer->is_open)
+	if (!descriptor.is_open)
 		blob_write_buffer_finish_digest(&writer->stored, writer->size_bytes, descriptor.sha256,
 										descriptor.state);
 	memcpy(descriptor.prefix, writer->prefix, BLOB_PREFIX_BYTES);
-	if (writer->tree != NULL)
-		datum = blob_writer_complete_tree(writer, &descriptor);
+	if (writer->change != NULL)
+		datum = blob_change_complete(writer->change, &descriptor);
 	else
 		datum = complete_pages(writer, &descriptor);
 	blob_stat_count_in_database(stored_blobs, 1);
@@ -456,7 +564,7 @@ blob_writer_finish(BlobWriter *writer)
 {
 	bool		is_framed = writer->framer != NULL;
 
-	if (!is_framed && writer->tree == NULL && writer->stored.pages.stored_bytes == 0 &&
+	if (!is_framed && writer->change == NULL && writer->stored.pages.stored_bytes == 0 &&
 		writer->size_bytes <= (uint64) blob_inline_limit_bytes)
 	{
 		struct varlena *datum = blob_inline_make(writer->size_bytes);
@@ -469,8 +577,8 @@ blob_writer_finish(BlobWriter *writer)
 	blob_require_allocation();
 	if (is_framed)
 		finish_framing(writer);
-	else if (writer->tree != NULL)
-		blob_tree_finish(writer->tree, &writer->tree_fields);
+	else if (writer->change != NULL)
+		blob_change_finish(writer->change);
 	else if (writer->method != BLOB_METHOD_NONE)
 		(void) frame_buffer(writer);
 	blob_write_buffer_store(&writer->stored, NULL, 0, true);
@@ -480,7 +588,7 @@ blob_writer_finish(BlobWriter *writer)
 struct varlena *
 blob_writer_store(const char *data, uint64 size_bytes, BlobMethod method)
 {
-	BlobWriter *writer = blob_writer_make(size_bytes, method);
+	BlobWriter *writer = make_writer(size_bytes, method);
 
 	Assert(size_bytes > 0);
 	blob_require_allocation();

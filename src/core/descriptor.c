@@ -510,6 +510,7 @@ unpack_descriptor(const uint8 *data, size_t length_bytes, BlobDescriptor *descri
 	descriptor->is_tree = false;
 	descriptor->defers_digest = (data[AT_FLAGS] & BLOB_FLAG_DIGEST_DEFERRED) != 0;
 	descriptor->is_open = is_open(data);
+	descriptor->slot_count = 0;
 
 	if (data[AT_FORM] == BLOB_FORM_TREE_V1)
 		expected = unpack_tree(data, length_bytes, descriptor);

@@ -66,12 +66,12 @@
  * not that of the open frame continued: a remainder is read by itself.
  *
  * Tree of pieces: a value that was changed in the middle.  Its stored bytes are pieces and the
- * nodes of their directory, as those of a compressed value.  A piece is a frame, or a run of content
- * as it lies (core/frame.h).  All content is in pieces.  The extents do not follow each other: each
- * has a slot, which says where among the stored offsets its bytes begin.  So an extent of which
- * nothing is left in the value leaves the list, and the entries of all other pieces stay as they
- * are.  Live bytes are those of an extent that pieces and nodes of this value lie in; the others are
- * dead.  As the compressed descriptor, but:
+ * nodes of their directory, as those of a compressed value.  A piece is a frame, or a run of
+ * content as it lies (core/frame.h).  All content is in pieces.  The extents do not follow each
+ * other: each has a slot, which says where among the stored offsets its bytes begin.  So an extent
+ * of which nothing is left in the value leaves the list, and the entries of all other pieces stay
+ * as they are.  Live bytes are those of an extent that pieces and nodes of this value lie in; the
+ * others are dead.  As the compressed descriptor, but:
  *
  *		   0     1  form, BLOB_FORM_TREE_V1
  *		   1     1  flags, BLOB_FLAG_TAIL, BLOB_FLAG_DIGEST_OPEN
@@ -159,7 +159,9 @@ typedef struct BlobSlot
 	uint64		live_bytes;
 } BlobSlot;
 
-/* The fields that only a compressed descriptor, or a tree, has.  Offsets are in the stored bytes. */
+/*
+ * The fields that only a compressed descriptor, or a tree, has.  Offsets are in the stored bytes.
+ */
 typedef struct BlobCompression
 {
 	uint64		stored_bytes;

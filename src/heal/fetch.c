@@ -153,13 +153,80 @@ report_gone(const BlobExtent *extent)
 					extent->first_page);
 }
 
+/* Whether the map has a checksum of a page, and these bytes have it. */
+static bool
+has_sum(BlobPatient *patient, const BlobExtent *extent, uint64 page_no, const char *data)
+{
+	BlobStore	store;
+	uint32		expected = BLOB_SUM_UNKNOWN;
+	uint32		sum;
+	bool		is_known;
+
+	blob_store_open(&store, AccessShareLock);
+	is_known = blob_map_get_sums(store.map, extent, page_no, 1, &expected) == BLOB_SUMS_FOUND &&
+		expected != BLOB_SUM_UNKNOWN;
+	blob_store_close(&store);
+	blob_page_sums(extent->generation, extent->first_page + page_no, data, 1, &sum);
+	return is_known && sum == expected;
+}
+
+/*
+ * Write a page of which a tree uses a part.  The digest says nothing about the rest, which older
+ * versions may have.  So the rest comes from the other server only if the page has the checksum of
+ * the map; otherwise it stays as it is here.
+ */
+static char *
+write_partial_page(BlobPatient *patient, const BlobStoredExtent *stored, uint64 page_no,
+				   const char *fetched)
+{
+	uint64		stored_page_no = stored->start / BLOB_PAGE_SIZE + page_no;
+	bool		is_whole = has_sum(patient, &stored->extent, page_no, fetched);
+	char		page[BLOB_PAGE_SIZE];
+
+	if (is_whole || !blob_patient_try_read(patient, stored_page_no * BLOB_PAGE_SIZE,
+										   BLOB_PAGE_SIZE, page))
+		memcpy(page, fetched, BLOB_PAGE_SIZE);
+	else
+		blob_used_pages_copy(&patient->used, stored_page_no, fetched, page);
+	return blob_restore_write(patient->heal, &stored->extent, page_no * BLOB_PAGE_SIZE, page,
+							  BLOB_PAGE_SIZE, !is_whole) ? NULL : report_gone(&stored->extent);
+}
+
+/* Write a section of a tree, which has whole pages. */
+static char *
+write_tree_section(BlobPatient *patient, const BlobHealSection *section, const char *data)
+{
+	const BlobStoredExtent *stored = &patient->stored.extents[section->extent_no];
+	uint64		first_no = stored->start / BLOB_PAGE_SIZE;
+	uint64		page_no = section->offset / BLOB_PAGE_SIZE;
+	uint64		end_no = page_no + section->bytes / BLOB_PAGE_SIZE;
+	char	   *problem = NULL;
+
+	while (page_no < end_no && problem == NULL)
+	{
+		uint64		from = page_no;
+
+		while (page_no < end_no && blob_used_pages_fill(&patient->used, first_no + page_no))
+			page_no++;
+		if (page_no == from)
+			problem = write_partial_page(patient, stored, page_no++, data);
+		else if (!blob_restore_write(patient->heal, &stored->extent, from * BLOB_PAGE_SIZE, data,
+									 (uint32) ((page_no - from) * BLOB_PAGE_SIZE), true))
+			problem = report_gone(&stored->extent);
+		data += (page_no - from) * BLOB_PAGE_SIZE;
+	}
+	return problem;
+}
+
 /* Write the fetched sections, and all of lacking extents.  Returns the problem, or NULL. */
 static char *
 write_sections(BlobPatient *patient)
 {
 	BlobHeal   *heal = patient->heal;
+	char	   *copy = palloc(BLOB_HEAL_SECTION_BYTES);
+	char	   *problem = NULL;
 
-	for (int i = 0; i < patient->section_count; i++)
+	for (int i = 0; i < patient->section_count && problem == NULL; i++)
 	{
 		const BlobHealSection *section = &patient->sections[i];
 		const BlobExtent *extent = &patient->stored.extents[section->extent_no].extent;
@@ -167,11 +234,15 @@ write_sections(BlobPatient *patient)
 		if (!section->is_staged)
 			continue;
 		blob_patient_load(patient, section);
-		if (!blob_restore_write(heal, extent, section->offset, heal->section, section->bytes,
-								!patient->descriptor->is_open))
-			return report_gone(extent);
+		/* The heal's memory is used for other reads. */
+		memcpy(copy, heal->section, section->bytes);
+		if (patient->descriptor->is_tree)
+			problem = write_tree_section(patient, section, copy);
+		else if (!blob_restore_write(heal, extent, section->offset, copy, section->bytes, true))
+			problem = report_gone(extent);
 	}
-	return NULL;
+	pfree(copy);
+	return problem;
 }
 
 /*

@@ -62,6 +62,13 @@ extern void blob_patient_exchange(BlobPatient *patient);
 extern void blob_patient_fetch(void *context, uint64 stored_offset, uint64 length_bytes,
 							   bool is_node, char *target);
 
+/*
+ * Read stored bytes as the file has them, lacking or not; false if it cannot be read.  Whether all
+ * pages had their checksums is in patient->stored.
+ */
+extern bool blob_patient_try_read(BlobPatient *patient, uint64 stored_offset, uint64 length,
+								  char *target);
+
 /* A fetched section, from the temporary file to heal->section. */
 extern void blob_patient_load(BlobPatient *patient, const BlobHealSection *section);
 

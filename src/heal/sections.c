@@ -150,12 +150,8 @@ is_of_this_session(int sqlstate)
 		ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK;
 }
 
-/*
- * Read stored bytes as the file has them, lacking or not; false if it cannot be read.  Whether all
- * pages had their checksums is in patient->stored.
- */
-static bool
-try_read(BlobPatient *patient, uint64 stored_offset, uint64 length, char *target)
+bool
+blob_patient_try_read(BlobPatient *patient, uint64 stored_offset, uint64 length, char *target)
 {
 	MemoryContext old_context = CurrentMemoryContext;
 	ResourceOwner old_owner = CurrentResourceOwner;
@@ -275,7 +271,7 @@ compare_digest(BlobPatient *patient, BlobHealSection *section, const char *data,
 	uint8		sha256[BLOB_DIGEST_BYTES];
 
 	section->staged_at = 1;
-	if (!try_read(patient, stored_start(patient, section), section->bytes, patient->heal->section))
+	if (!blob_patient_try_read(patient, stored_start(patient, section), section->bytes, patient->heal->section))
 		return;
 	/* Right bytes with wrong checksums are written, too: that sets the checksums. */
 	if (patient->stored.has_damage)
@@ -300,7 +296,7 @@ stage_section(BlobPatient *patient, BlobHealSection *section, const char *data, 
 	char	   *rest = patient->heal->section;
 
 	if (got < section->bytes &&
-		!try_read(patient, stored_start(patient, section) + got, section->bytes - got, rest))
+		!blob_patient_try_read(patient, stored_start(patient, section) + got, section->bytes - got, rest))
 		memset(rest, 0, section->bytes - got);
 	section->is_staged = true;
 	section->staged_at = patient->staged_bytes;
