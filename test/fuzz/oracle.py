@@ -727,6 +727,10 @@ class Oracle:
         method = self.random.choice(["none", "lz4", "zstd", "zstd", None])
         self.execute("SELECT blobext_set_compression('v', 'b', %s)", (method,))
 
+    def set_digest(self):
+        digest = self.random.choice(["deferred", "deferred", "sealed", None])
+        self.execute("SELECT blobext_set_digest('v', 'b', %s)", (digest,))
+
     def recompress(self):
         method = self.random.choice(["none", "lz4", "zstd"])
         self.execute("UPDATE v SET b = blob_recompress(b, %s) WHERE id = %s",
@@ -748,6 +752,7 @@ class Oracle:
                                          "CHECKPOINT", "ANALYZE v", "DISCARD PLANS",
                                          "SELECT * FROM blobext_gc()", "SELECT * FROM blobext_gc()",
                                          "CALL blobext_dedup('v', 'b')",
+                                         "CALL blobext_seal('v', 'b', 3)",
                                          "CALL blobext_recompress('v', 'b', 1)"]))
         self.connection.autocommit = False
 
@@ -774,7 +779,7 @@ class Oracle:
         (change_unstored, 5), (change_and_undo, 5), (keep_snapshot, 1), (read_snapshot, 2),
         (change_elsewhere, 10), (grow_elsewhere, 4), (read_ranges, 20),
         (read_before_start, 4), (read_whole, 4), (compare_all, 1), (commit, 8), (rollback, 3),
-        (set_compression, 2), (recompress, 6),
+        (set_compression, 2), (set_digest, 2), (recompress, 6),
         (savepoint, 5), (rollback_to_savepoint, 4), (prepare_transaction, 1), (change_setting, 6),
         (reconnect, 0.5), (vacuum, 1), (shrink, 4),
     ]
