@@ -67,7 +67,7 @@ BORDERS = [0, 1, 32, 64, 100, 127, 128, 1024, 1900, 4096, 8192, 3 * 4096, 7 * 40
 
 SETTINGS = [
     ("blobext.inline_limit", [0, 1, 64, 100, 1024, 1900, 1900, 4096, 100_000]),
-    ("blobext.rewrite_limit", ["32kB", "32kB", "200kB", "1MB"]),
+    ("blobext.rewrite_limit", [32, 32, 200, 1024]),
     ("blobext.tail_extents", ["on", "off"]),
     ("blobext.default_compression", ["none", "lz4", "zstd", "zstd"]),
     ("blobext.io_method", ["auto", "io_uring", "aio", "sync"]),
