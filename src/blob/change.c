@@ -85,16 +85,26 @@ put_tree(void *context, const char *stored, uint64 length_bytes)
 	blob_write_buffer_add(change->stored, stored, length_bytes);
 }
 
-/* The bytes that a new extent should have: those after which the value would be written anew. */
+/*
+ * The bytes that a new extent should have: at most those after which the value would be written
+ * anew.  The first new extent is as small as can be, for the value may never change again; each
+ * later one has twice the bytes of the one before.
+ */
 static uint64
 get_slot_room(const BlobDescriptor *descriptor)
 {
 	uint64		live_bytes;
 	uint64		dead_bytes;
+	uint64		most;
+	BlobSlot	last;
 
+	if (!descriptor->is_tree)
+		return 0;
 	count_bytes(descriptor, &live_bytes, &dead_bytes);
-	return Min(live_bytes / 2 - Min(live_bytes / 2, dead_bytes),
+	most = Min(live_bytes / 2 - Min(live_bytes / 2, dead_bytes),
 			   descriptor->size_bytes / SLOT_ROOM_PARTS);
+	last = blob_descriptor_slot(descriptor, descriptor->slot_count - 1);
+	return Min(most, 2 * last.extent.pages * BLOB_PAGE_SIZE);
 }
 
 BlobChange *

@@ -1,7 +1,7 @@
 /*
  * blob/change.h
- *	  A changed version of a value, as a tree of pieces.  Part of a writer (blob/writer.h), which has
- *	  size and prefix of the value.
+ *	  A changed version of a value, as a tree of pieces.  Part of a writer (blob/writer.h), which
+ *	  has size and prefix of the value.
  */
 #ifndef BLOB_CHANGE_H
 #define BLOB_CHANGE_H

@@ -13,6 +13,7 @@
 #include "extents/verify.h"
 #include "io/chunk.h"
 #include "store/disk_room.h"
+#include "store/map_sums.h"
 #include "store/store.h"
 
 /* The smallest new extent. */
@@ -136,9 +137,31 @@ allocate(BlobPageWriter *writer, BlobStore *store, uint64 next_page, uint64 page
 	writer->generation = Max(writer->generation, extent[0].generation);
 }
 
-/* Claim the current extent up to this number of pages; false if another version was faster. */
+/*
+ * Pages of an extent that are left out for the sake of the buffer's chunks are never written, so no
+ * checksum is compared with them.
+ */
+static void
+leave_out(BlobStore *store, const BlobExtent *extent, uint64 page_no, uint64 end_no)
+{
+	uint32		sums[BLOB_BUFFER_CHUNK_BYTES / BLOB_PAGE_SIZE];
+	BlobSumRun	run = {.extent = *extent, .page_no = page_no, .count = end_no - page_no,
+		.sums = sums};
+
+	Assert(run.count < lengthof(sums));
+	if (run.count == 0 || !extent->has_sums)
+		return;
+	for (uint64 i = 0; i < run.count; i++)
+		sums[i] = BLOB_SUM_UNKNOWN;
+	blob_map_set_sums(store->map, &run, 1);
+}
+
+/*
+ * Claim the current extent up to this number of pages, of which those from from_pages on will be
+ * written; false if another version was faster.
+ */
 static bool
-claim(BlobPageWriter *writer, BlobStore *store, uint64 to_pages)
+claim(BlobPageWriter *writer, BlobStore *store, uint64 from_pages, uint64 to_pages)
 {
 	BlobWriterExtent *current = &writer->extents[writer->current];
 	BlobGeneration max_generation = current->is_shared ? writer->base.descriptor.generation :
@@ -151,6 +174,7 @@ claim(BlobPageWriter *writer, BlobStore *store, uint64 to_pages)
 							 to_pages * BLOB_PAGE_SIZE))
 	{
 		case BLOB_CLAIM_WON:
+			leave_out(store, &current->extent, current->claimed_pages, from_pages);
 			current->claimed_pages = to_pages;
 			return true;
 		case BLOB_CLAIM_LOST:
@@ -181,7 +205,7 @@ take_pages(BlobPageWriter *writer, BlobStore *store, uint64 pages)
 			continue;
 		}
 		taken = Min(pages, current->extent.pages - in_extent);
-		if (!claim(writer, store, in_extent + taken))
+		if (!claim(writer, store, in_extent, in_extent + taken))
 		{
 			current->is_closed = true;
 			continue;

@@ -114,8 +114,8 @@ extern uint32 blob_frame_checksum(const void *stored, size_t length_bytes);
 extern uint32 blob_frame_checksum_continue(uint32 crc, const void *stored, size_t length_bytes);
 
 /*
- * Unpack the entry of a frame or run of a value with this number of stored bytes.  Returns NULL, or a
- * sentence that says why the entry is wrong.
+ * Unpack the entry of a frame or run of a value with this number of stored bytes.  Returns NULL,
+ * or a sentence that says why the entry is wrong.
  */
 extern const char *blob_frame_unpack(const uint8 *entry, int frame_bits, uint64 stored_bytes,
 									 BlobFrame *frame);

@@ -320,10 +320,10 @@ keep_own_pages(BlobPatient *patient, int extent_no, uint64 start, uint64 end)
 }
 
 /*
- * Pages of a lacking extent that are none of the value's, [start, end) in bytes, below the mark: from
- * a source that must have them as this server had them.  Where its block of the map has not changed since the fork,
- * its mark is that of the fork, and this server has written the pages behind it.  Returns the
- * problem, or NULL.
+ * Pages of a lacking extent that are none of the value's, [start, end) in bytes, below the mark:
+ * from a source that must have them as this server had them.  Where its block of the map has not
+ * changed since the fork, its mark is that of the fork, and this server has written the pages
+ * behind it.  Returns the problem, or NULL.
  */
 static char *
 prove_range(BlobPatient *patient, int extent_no, uint64 start, uint64 end)

@@ -1,7 +1,7 @@
 /*
  * heal/patient.h
- *	  A value that is being healed: its sections, from this server and from the source.  What fetch.c
- *	  and sections.c share.
+ *	  A value that is being healed: its sections, from this server and from the source.  What
+ *	  fetch.c and sections.c share.
  */
 #ifndef BLOB_HEAL_PATIENT_H
 #define BLOB_HEAL_PATIENT_H

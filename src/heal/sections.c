@@ -184,8 +184,8 @@ blob_patient_try_read(BlobPatient *patient, uint64 stored_offset, uint64 length,
 
 /* Ask for bytes of an extent; since, replayed_to: as in BlobSourceRequest. */
 void
-blob_heal_request(BlobHeal *heal, const BlobExtent *extent, uint64 start, uint32 bytes, XLogRecPtr since,
-		XLogRecPtr replayed_to, bool wants_digest)
+blob_heal_request(BlobHeal *heal, const BlobExtent *extent, uint64 start, uint32 bytes,
+				  XLogRecPtr since, XLogRecPtr replayed_to, bool wants_digest)
 {
 	char		numbers[6][24];
 	char		lsns[2][24];
@@ -224,7 +224,8 @@ blob_heal_take_answer(BlobHeal *heal, uint32 max_bytes, const char **data, char 
 }
 
 /* Called for each answer, in the order of the sections; bytes -1: refused. */
-typedef void (*AnswerTaker) (BlobPatient *patient, BlobHealSection *section, const char *data, int bytes);
+typedef void (*AnswerTaker) (BlobPatient *patient, BlobHealSection *section, const char *data,
+							 int bytes);
 
 /* Request all new sections that are wanted, or not, several at a time. */
 static void
@@ -248,12 +249,14 @@ exchange(BlobPatient *patient, bool wanted, AnswerTaker take)
 
 			if (next->is_wanted != wanted)
 				continue;
-			blob_heal_request(patient->heal, &patient->stored.extents[next->extent_no].extent, next->offset,
-					next->bytes, InvalidXLogRecPtr, InvalidXLogRecPtr, !wanted);
+			blob_heal_request(patient->heal, &patient->stored.extents[next->extent_no].extent,
+							  next->offset, next->bytes, InvalidXLogRecPtr, InvalidXLogRecPtr,
+							  !wanted);
 			under_way++;
 		}
-		bytes = blob_heal_take_answer(patient->heal, wanted ? section->bytes : BLOB_DIGEST_BYTES, &data,
-							&refusal);
+		bytes = blob_heal_take_answer(patient->heal,
+									  wanted ? section->bytes : BLOB_DIGEST_BYTES, &data,
+									  &refusal);
 		under_way--;
 		if (bytes < 0 && patient->refusal == NULL)
 			patient->refusal = refusal;
@@ -271,7 +274,8 @@ compare_digest(BlobPatient *patient, BlobHealSection *section, const char *data,
 	uint8		sha256[BLOB_DIGEST_BYTES];
 
 	section->staged_at = 1;
-	if (!blob_patient_try_read(patient, stored_start(patient, section), section->bytes, patient->heal->section))
+	if (!blob_patient_try_read(patient, stored_start(patient, section), section->bytes,
+							   patient->heal->section))
 		return;
 	/* Right bytes with wrong checksums are written, too: that sets the checksums. */
 	if (patient->stored.has_damage)
@@ -296,7 +300,8 @@ stage_section(BlobPatient *patient, BlobHealSection *section, const char *data, 
 	char	   *rest = patient->heal->section;
 
 	if (got < section->bytes &&
-		!blob_patient_try_read(patient, stored_start(patient, section) + got, section->bytes - got, rest))
+		!blob_patient_try_read(patient, stored_start(patient, section) + got,
+							   section->bytes - got, rest))
 		memset(rest, 0, section->bytes - got);
 	section->is_staged = true;
 	section->staged_at = patient->staged_bytes;

@@ -53,7 +53,8 @@ WHERE b::bytea IS DISTINCT FROM o OR sha256(b) IS DISTINCT FROM sha256(o)
     OR octet_length(b) IS DISTINCT FROM octet_length(o)
     OR blob_prefix(b) IS DISTINCT FROM substring(o FROM 1 FOR 32)
     OR (SELECT sum(bytes) FROM blob_extents(b)) <> blob_stored_length(b)
-    OR blob_compression(b) = 'none' AND blob_stored_length(b) <> octet_length(o)
+    OR blob_compression(b) = 'none'
+        AND blob_stored_length(b) NOT BETWEEN octet_length(o) AND 2 * octet_length(o) + 1000000
 UNION ALL SELECT id FROM a WHERE b::bytea[] IS DISTINCT FROM o
 UNION ALL SELECT id FROM w
     WHERE sha256(b::bytea) <> digest OR sha256(b) <> digest OR length(b) <> size
@@ -66,6 +67,7 @@ BORDERS = [0, 1, 32, 64, 100, 127, 128, 1024, 1900, 4096, 8192, 3 * 4096, 7 * 40
 
 SETTINGS = [
     ("blobext.inline_limit", [0, 1, 64, 100, 1024, 1900, 1900, 4096, 100_000]),
+    ("blobext.rewrite_limit", [32, 32, 200, 1024]),
     ("blobext.tail_extents", ["on", "off"]),
     ("blobext.default_compression", ["none", "lz4", "zstd", "zstd"]),
     ("blobext.io_method", ["auto", "io_uring", "aio", "sync"]),
