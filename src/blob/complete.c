@@ -78,6 +78,27 @@ assert_sound(const struct varlena *datum, const BlobDescriptor *descriptor,
 	assert_own_extents(&value.descriptor, is_shared);
 }
 
+/*
+ * A value whose digest is open came from a column that has opted in, has a generation of its own,
+ * and lies in extents that have checksums.
+ */
+static void
+assert_open(const BlobDescriptor *descriptor, const BlobSlot *slots, int count)
+{
+	BlobStore	store;
+
+	Assert(descriptor->defers_digest);
+	blob_store_open(&store, AccessShareLock);
+	for (int i = 0; i < count; i++)
+	{
+		BlobExtent	extent = slots[i].extent;
+
+		Assert(blob_verify_extent(store.map, &extent, descriptor->generation));
+		Assert(extent.has_sums && extent.generation < descriptor->generation);
+	}
+	blob_store_close(&store);
+}
+
 /* The same for a tree. */
 static void
 assert_tree_sound(const struct varlena *datum, const BlobDescriptor *descriptor,
@@ -92,6 +113,8 @@ assert_tree_sound(const struct varlena *datum, const BlobDescriptor *descriptor,
 		is_shared[i] = base_nos[i] >= 0;
 	}
 	assert_sound(datum, descriptor, extents, count, is_shared);
+	if (descriptor->is_open)
+		assert_open(descriptor, slots, count);
 }
 
 #else
