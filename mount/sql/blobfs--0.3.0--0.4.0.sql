@@ -306,8 +306,8 @@ END $$;
 COMMENT ON FUNCTION blobfs.repair(name) IS
     'behind upgrade(): sizes that were set by hand, privileges on the table of marks';
 
--- Versions of files are numbers, so nothing asks for the digest of a file that was changed.  A label
--- of the owner's stays; so do digests where the owner has made a key of the column.
+-- Versions of files are numbers, so nothing asks for the digest of a file that was changed.  A
+-- label of the owner's stays; so do digests where the owner has made a key of the column.
 CREATE FUNCTION blobfs.defer_digests(fs name) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -169,13 +169,6 @@ blob_change_is_open(const BlobChange *change)
 	return change->is_open;
 }
 
-void
-blob_change_leave_open(BlobChange *change)
-{
-	Assert(!change->has_kept);
-	change->is_open = true;
-}
-
 /*
  * The digest of content of the base, which is the next of the value.  An append goes on with that
  * of its base.  Of another change it stays open, if it may: the first range decides, so none of the

@@ -21,11 +21,10 @@ extern bool blob_change_is_possible(const BlobValue *value, uint64 kept_bytes,
 extern BlobChange *blob_change_begin(const BlobValue *value, BlobWriteBuffer *stored);
 
 /*
- * Whether the digest of the value stays open (blob/seal.h), as is known when the first content of
- * the base was kept; and have it stay open: blob_seal_may_open() has said so.
+ * Whether the digest of the value stays open (blob/seal.h): known when the first content of the
+ * base was kept.
  */
 extern bool blob_change_is_open(const BlobChange *change);
-extern void blob_change_leave_open(BlobChange *change);
 
 /* Copy content of the base. */
 extern void blob_change_read(BlobChange *change, uint64 offset_bytes, uint64 length_bytes,

@@ -358,6 +358,16 @@ copy_beginning(BlobWriter *writer, const BlobValue *value, uint64 length_bytes)
 	pfree(content);
 }
 
+/* Begin a change with the beginning of a value. */
+static BlobWriter *
+begin_with_beginning(const BlobValue *value, uint64 keep_bytes)
+{
+	BlobWriter *writer = blob_writer_begin_change(value);
+
+	blob_writer_keep(writer, 0, keep_bytes);
+	return writer;
+}
+
 /* Begin with the beginning of a tree, which is changed, or written anew. */
 static BlobWriter *
 grow_tree(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes)
@@ -366,31 +376,13 @@ grow_tree(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes)
 	BlobWriter *writer;
 
 	if (blob_writer_can_change(value, keep_bytes, keep_bytes + expected_bytes))
-	{
-		writer = blob_writer_begin_change(value);
-		blob_writer_keep(writer, 0, keep_bytes);
-		return writer;
-	}
+		return begin_with_beginning(value, keep_bytes);
 	/* In its natural form. */
 	writer = method != BLOB_METHOD_NONE && keep_bytes > BLOB_FRAME_BYTES ?
 		blob_writer_begin_framed(keep_bytes + expected_bytes, method) :
 		blob_writer_begin(keep_bytes + expected_bytes, method);
 	writer->defers_digest = value->descriptor.defers_digest;
 	copy_beginning(writer, value, keep_bytes);
-	return writer;
-}
-
-/*
- * Begin with the beginning of a value that is no tree yet.  As one it need not be hashed: its digest
- * may be open.
- */
-static BlobWriter *
-begin_open_beginning(const BlobValue *value, uint64 keep_bytes)
-{
-	BlobWriter *writer = blob_writer_begin_change(value);
-
-	blob_change_leave_open(writer->change);
-	blob_writer_keep(writer, 0, keep_bytes);
 	return writer;
 }
 
@@ -405,7 +397,7 @@ blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_byte
 	if (keep_bytes < value->size_bytes &&
 		blob_writer_can_change(value, keep_bytes, keep_bytes + expected_bytes) &&
 		blob_seal_may_open(value))
-		return begin_open_beginning(value, keep_bytes);
+		return begin_with_beginning(value, keep_bytes); /* which is not hashed */
 	writer = make_writer(expected_bytes > 0 ? keep_bytes + expected_bytes : 0,
 						 value->is_inline ? blob_default_method() : BLOB_METHOD_NONE);
 	writer->defers_digest = !value->is_inline && value->descriptor.defers_digest;

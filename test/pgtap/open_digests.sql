@@ -305,7 +305,7 @@ UPDATE huge SET content = blob_write(content, 9000000, 'changed');
 INSERT INTO indexed SELECT 'huge', overlay(convert_to(repeat('0123456789abcdef', 1100000), 'UTF8') PLACING 'changed' FROM 9000001);
 SELECT throws_ok($$SELECT name FROM indexed WHERE content = (SELECT content FROM huge)$$, '55000', NULL,
 	'an open value of more than 16 MB is not read under the lock of an index page') FROM set_config('enable_seqscan', 'off', false);
-SELECT is(length(sha256(content)), 32, 'its digest is computed before') FROM huge;
+SELECT is(length(sha256(content)), 32, 'the digest of a huge value is computed before') FROM huge;
 SELECT is((SELECT name FROM indexed WHERE content = (SELECT content FROM huge)), 'huge', 'a value whose digest is known is found in the index');
 RESET enable_seqscan;
 

@@ -159,7 +159,7 @@ fails_with($old, change('id = 2', 100_000, '0102'), 'XX001', qr/does not match i
 is($old->safe_psql('postgres', 'SELECT sha256(b) = sha256(c) FROM t WHERE id = 2'), 't', 'the damaged value keeps its digest');
 $old->safe_psql('postgres', change('id = 3', 100_000, '0102'));
 is(open_ids($old), '3', 'the first change of a sound value without checksums leaves it open');
-is($old->safe_psql('postgres', 'SELECT b::bytea = c AND sha256(b) = sha256(c) FROM t WHERE id = 3'), 't', 'its content is right');
+is($old->safe_psql('postgres', 'SELECT b::bytea = c AND sha256(b) = sha256(c) FROM t WHERE id = 3'), 't', 'the content of that value is right');
 my $sums = $old->safe_psql('postgres', 'SELECT sum(checksummed_bytes) >= 400000 FROM blobext_space');
 is($sums, 't', 'the value has got checksums');
 $page = $old->safe_psql('postgres', q(SELECT first_page + 1 FROM t, blob_extents(b) WHERE id = 3 AND pages > 30 ORDER BY extent_no LIMIT 1));

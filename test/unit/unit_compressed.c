@@ -376,7 +376,8 @@ damage_lengths_and_bits(struct varlena *sound)
 
 		/* A change of these fields must be refused with any values of the others. */
 		if (at == 155 || (at >= 188 && at < 192 && !has_crc) ||
-			(at == 1 && bit % 8 > (may_have_crc ? 2 : 1) && 1 << bit % 8 != BLOB_FLAG_DIGEST_DEFERRED) ||
+			(at == 1 && bit % 8 > (may_have_crc ? 2 : 1) &&
+			 1 << bit % 8 != BLOB_FLAG_DIGEST_DEFERRED) ||
 			(at >= 2 && at < 4) || (at >= 144 && at < 152))
 			CHECK(refused, "bit %u of byte %u", bit % 8, at);
 	}

@@ -145,7 +145,10 @@ note_candidate(BlobDedup *dedup, const BlobColumnRow *row, const BlobDedupKey *k
 		(BlobDedupCandidate) {.row = *row,.group = group,.datum = *datum};
 }
 
-/* Visit a row, unless its value is inline, or its digest is open.  Leaves memory in the current context. */
+/*
+ * Visit a row, unless its value is inline, or its digest is open.  Leaves memory in the current
+ * context.
+ */
 static void
 visit_row(BlobDedup *dedup, HeapTuple tuple, TupleDesc row_type, RowVisitor visit)
 {
