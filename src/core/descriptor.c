@@ -391,7 +391,7 @@ check_slots(const BlobDescriptor *descriptor)
 			report_corrupt_datum("The slots overlap.");
 		end = slot.start + slot.bytes;
 	}
-	if (tail_count > 1 || (tail_count == 1) != (descriptor->tail_pages > 0))
+	if ((tail_count == 1) != (descriptor->tail_pages > 0))
 		report_corrupt_datum("The slots contradict the tail.");
 }
 
