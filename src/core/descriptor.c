@@ -391,7 +391,7 @@ check_slots(const BlobDescriptor *descriptor)
 			report_corrupt_datum("The slots overlap.");
 		end = slot.start + slot.bytes;
 	}
-	if (tail_count > 1 || (tail_count == 1) != (descriptor->tail_pages > 0))
+	if ((tail_count == 1) != (descriptor->tail_pages > 0))
 		report_corrupt_datum("The slots contradict the tail.");
 }
 
@@ -417,7 +417,7 @@ check_tree(const uint8 *data, const BlobDescriptor *descriptor)
 	if (compression->root_offset % BLOB_PAGE_SIZE != 0 ||
 		!blob_descriptor_slots_hold(descriptor, compression->root_offset, BLOB_PAGE_SIZE))
 		report_corrupt_datum("The directory of pieces lies outside of the slots.");
-	if (descriptor->size_bytes == 0 || descriptor->size_bytes > PG_INT64_MAX)
+	if (descriptor->size_bytes > PG_INT64_MAX)
 		report_corrupt_datum("The size is impossible.");
 	if (compression->frame_count == 0 || compression->frame_count > descriptor->size_bytes ||
 		compression->frame_count < descriptor->size_bytes / BLOB_RUN_MAX_BYTES)

@@ -637,7 +637,9 @@ UNIT_TEST(unit_tree_form)
 	CHECK(is_refused(with_field(datum, 164, 8, 0)), "no pieces");
 	CHECK(is_refused(with_field(datum, slots_at + 24, 1, BLOB_TIER_COUNT)), "tier");
 	CHECK(is_refused(with_field(datum, slots_at + 24, 1, 2)), "a tier that is too short");
-	CHECK(is_refused(with_field(datum, slots_at + 24, 1, BLOB_SLOT_TAIL)), "two tails");
+	CHECK(!is_refused(with_field(datum, 122, 6, 8)), "a tail of eight pages");
+	CHECK(is_refused(with_field(with_field(datum, 122, 6, 8), slots_at + 24, 1, BLOB_SLOT_TAIL)),
+		  "two tails");
 	CHECK(is_refused(with_field(datum, slots_at + BLOB_SLOT_BYTES + 24, 1, 5)), "no tail");
 	CHECK(is_refused(with_field(datum, slots_at + 6, 6, 1)), "slots that overlap");
 	CHECK(is_refused(with_field(datum, slots_at + 12, 6, 0)), "a slot without pages");
