@@ -3,7 +3,12 @@
 --
 -- Seen to fail
 --
---	- MUTATIONS
+--	- without a generation of its own for each open value (draw_own_generation()): digests of other versions are taken,
+--	- with heads of comparisons found by the zeros in place of a digest: the order,
+--	- without the seal in adapt_digest(): copies in other columns,
+--	- without blob_open_keys_check_index(), _check_hierarchy() or the look of the label's provider: keys,
+--	- without known digests: sha256() reads twice,
+--	- without blob_seal_require_interruptible(): the lookup under the lock of an index page.
 --
 CREATE SCHEMA open_digests;
 SET search_path = open_digests, public;

@@ -7,7 +7,8 @@
 # digests stay sealed.  In one that got checksums later the first change proves the value by its digest, or fails.  After a
 # crash, on a standby, and after a repair from that, contents and digests are right.
 #
-# Seen to fail: MUTATIONS
+# Seen to fail: without the looks at checksums in blob_seal_may_open(); without a generation of its own for each open value
+# (after the crash); without describe_open() in the check; with have_sums() false in heal/fetch.c.
 use strict;
 use warnings;
 
