@@ -1,5 +1,7 @@
 -- Trees of pieces: random changes of values of all forms against bytea; versions of one value; what
 -- a change reads and writes; when a value is written anew.
+--
+-- Seen to fail: with the tier of another extent in a slot (share_extents() of slot_writer.c).
 CREATE SCHEMA trees;
 SET search_path = trees, public;
 SELECT plan(32);

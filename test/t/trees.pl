@@ -5,6 +5,10 @@
 # committed.  Every page of a tree's extents is damaged: a repair from the standby brings those that
 # the value uses, the others stay as they are, and nothing reports them.  Old stores give trees
 # checksums where their pages are proven.  Extents of which nothing is left go back.
+#
+# Seen to fail: where the scrubber takes all pages of a tree's extents for used ones (scrub_confirm.c);
+# where pages that a tree does not fill are due for checksums (add_sums.c); without leave_out() of
+# slot_writer.c, with blobext_verify.
 use strict;
 use warnings;
 
