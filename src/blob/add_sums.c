@@ -75,12 +75,20 @@ list_extents(const BlobValue *value, BlobStored *stored)
 
 /* ---- whether ---- */
 
-/*
- * Whether one of the pages of a value in an extent, which has sums, has one that is not known.
- * used: of a tree; pages that it does not fill cannot be proven.
- */
+/* A page that counts in the look for sums; used: of a tree.  Pages that it fills can be proven. */
 static bool
-lacks_sum(Relation map, const BlobStoredExtent *stored, const BlobUsedPages *used)
+is_asked_for(const BlobUsedPages *used, uint64 stored_page_no, bool counts_partial)
+{
+	if (used == NULL)
+		return true;
+	return counts_partial ? blob_used_pages_have(used, stored_page_no) :
+		blob_used_pages_fill(used, stored_page_no);
+}
+
+/* Whether one of the pages of a value in an extent, which has sums, has one that is not known. */
+static bool
+lacks_sum(Relation map, const BlobStoredExtent *stored, const BlobUsedPages *used,
+		  bool counts_partial)
 {
 	uint64		first_no = stored->start / BLOB_PAGE_SIZE;
 	uint32		sums[BLOB_SUMS_MAX_PAGES];
@@ -95,7 +103,7 @@ lacks_sum(Relation map, const BlobStoredExtent *stored, const BlobUsedPages *use
 			return true;		/* damaged */
 		for (uint64 i = 0; i < count; i++)
 			if (sums[i] == BLOB_SUM_UNKNOWN &&
-				(used == NULL || blob_used_pages_fill(used, first_no + page_no + i)))
+				is_asked_for(used, first_no + page_no + i, counts_partial))
 				return true;
 	}
 	return false;
@@ -114,14 +122,15 @@ list_used(const BlobValue *value, BlobUsedPages *used)
 	blob_reader_end(&reader);
 }
 
-bool
-blob_add_sums_is_due(const BlobValue *value)
+/* Whether pages of a value lack sums: all that have bytes of it, or those that could get some. */
+static bool
+lacks_sums(const BlobValue *value, bool counts_partial)
 {
 	BlobStored	stored;
 	BlobUsedPages listed = {0};
 	BlobUsedPages *used = value->is_inline || !value->descriptor.is_tree ? NULL : &listed;
 	BlobStore	store;
-	bool		is_due = false;
+	bool		lacks = false;
 
 	if (value->is_inline)
 		return false;
@@ -129,17 +138,30 @@ blob_add_sums_is_due(const BlobValue *value)
 		list_used(value, used);
 	list_extents(value, &stored);
 	blob_store_open(&store, AccessShareLock);
-	for (int i = 0; i < stored.count && !is_due; i++)
+	for (int i = 0; i < stored.count && !lacks; i++)
 	{
 		BlobExtent *extent = &stored.extents[i].extent;
 
 		if (!blob_verify_extent(store.map, extent, stored.max_generation))
 			blob_verify_report_stale(i, value->size_bytes);
-		is_due = !extent->has_sums || lacks_sum(store.map, &stored.extents[i], used);
+		lacks = !extent->has_sums ||
+			lacks_sum(store.map, &stored.extents[i], used, counts_partial);
 	}
 	blob_store_close(&store);
 	pfree(stored.extents);
-	return is_due;
+	return lacks;
+}
+
+bool
+blob_add_sums_is_due(const BlobValue *value)
+{
+	return lacks_sums(value, false);
+}
+
+bool
+blob_add_sums_has_all(const BlobValue *value)
+{
+	return !lacks_sums(value, true);
 }
 
 /* ---- reading ---- */

@@ -143,8 +143,10 @@ blob_seal_may_open(const BlobValue *value)
 		return true;
 	if (!has_store_sums())
 		return false;
-	if (!blob_add_sums_is_due(value))
+	if (blob_add_sums_has_all(value))
 		return true;
+	if (!blob_add_sums_is_due(value))
+		return false;
 	(void) blob_add_sums(value);
-	return !blob_add_sums_is_due(value);
+	return blob_add_sums_has_all(value);
 }
