@@ -462,6 +462,51 @@ COMMENT ON COLUMN blobext_defragment_progress.rows_failed IS
     'rows whose value cannot be read, or whose update was refused';
 
 -- ---------------------------------------------------------------------------
+-- Open digests
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blob_digest_is_open(blobstate) RETURNS boolean
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION blob_digest_is_open(blobstate) IS
+    'whether the value was changed without computing the digest: sha256() reads the content';
+CREATE FUNCTION blobext_set_digest(relation regclass, column_name text, digest text)
+    RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION blobext_set_digest(regclass, text, text) IS
+    'sets when digests of a column''s values are computed: deferred (a change in the middle leaves '
+    'the digest open), sealed (each value has its digest); null: sealed, or as a partitioned table '
+    'above says';
+CREATE PROCEDURE blobext_seal(relation regclass, column_name text, batch_rows integer DEFAULT 50,
+        INOUT rows_sealed bigint DEFAULT NULL, INOUT rows_skipped bigint DEFAULT NULL,
+        INOUT rows_failed bigint DEFAULT NULL)
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON PROCEDURE blobext_seal(regclass, text, integer, bigint, bigint, bigint) IS
+    'computes the open digests of a column''s values; updates rows in batches, and commits after '
+    'each';
+
+CREATE FUNCTION blobext_seal_state(OUT pid integer, OUT relation regclass,
+        OUT blocks_done bigint, OUT blocks_total bigint, OUT bytes_read bigint,
+        OUT rows_sealed bigint, OUT rows_skipped bigint, OUT rows_failed bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1;
+REVOKE ALL ON FUNCTION blobext_seal_state() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_seal_state() TO pg_monitor;
+COMMENT ON FUNCTION blobext_seal_state() IS 'behind view blobext_seal_progress';
+CREATE VIEW blobext_seal_progress AS SELECT * FROM @extschema@.blobext_seal_state();
+GRANT SELECT ON blobext_seal_progress TO pg_monitor;
+COMMENT ON VIEW blobext_seal_progress IS 'blobext_seal() as it runs in this database';
+COMMENT ON COLUMN blobext_seal_progress.pid IS 'process that works';
+COMMENT ON COLUMN blobext_seal_progress.relation IS 'table whose values get their digests';
+COMMENT ON COLUMN blobext_seal_progress.blocks_done IS 'blocks of the table that are done';
+COMMENT ON COLUMN blobext_seal_progress.blocks_total IS
+    'blocks of the table, or of its longest partition';
+COMMENT ON COLUMN blobext_seal_progress.bytes_read IS 'content of the values with open digests';
+COMMENT ON COLUMN blobext_seal_progress.rows_sealed IS 'rows whose value has its digest now';
+COMMENT ON COLUMN blobext_seal_progress.rows_skipped IS 'rows that have changed, or are locked';
+COMMENT ON COLUMN blobext_seal_progress.rows_failed IS
+    'rows whose value cannot be read, or whose update was refused';
+
+-- ---------------------------------------------------------------------------
 -- Collector, views and statistics
 -- ---------------------------------------------------------------------------
 

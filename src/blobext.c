@@ -6,10 +6,11 @@
 
 #include "api/api.h"
 #include "assign/assign.h"
-#include "assign/compression.h"
 #include "assign/hooks.h"
+#include "assign/label_provider.h"
 #include "autogc/launcher.h"
 #include "autogc/schedule.h"
+#include "blob/known_digests.h"
 #include "client/descriptions.h"
 #include "client/wire.h"
 #include "core/settings.h"
@@ -45,12 +46,14 @@ request_shared_memory(void)
 	blob_io_shmem_request();
 	blob_store_shmem_request();
 	blob_damaged_pages_shmem_request();
+	blob_known_digests_shmem_request();
 	blob_gc_holders_shmem_request();
 	blob_gc_status_shmem_request();
 	blob_autogc_schedule_shmem_request();
 	blob_progress_shmem_request();
 }
 
+/* In the postmaster, at its start and after a crash. */
 static void
 initialize_shared_memory(void)
 {
@@ -60,6 +63,7 @@ initialize_shared_memory(void)
 	blob_io_shmem_init();
 	blob_store_shmem_init();
 	blob_damaged_pages_shmem_init();
+	blob_known_digests_shmem_init();
 	blob_gc_holders_shmem_init();
 	blob_gc_status_shmem_init();
 	blob_autogc_schedule_shmem_init();
@@ -110,8 +114,8 @@ _PG_init(void)
 	blob_assign_watch_content_indexes(blob_assign_content_index_changed);
 	blob_store_allocation_hook = blob_autogc_schedule_allocated;
 
-	/* Labels of columns: their methods of compression. */
-	blob_compression_register();
+	/* Labels of columns: how their values are stored. */
+	blob_label_register();
 
 	/* Hooks. */
 	blob_descriptions_init();

@@ -306,6 +306,36 @@ END $$;
 COMMENT ON FUNCTION blobfs.repair(name) IS
     'behind upgrade(): sizes that were set by hand, privileges on the table of marks';
 
+-- Versions of files are numbers, so nothing asks for the digest of a file that was changed.  A
+-- label of the owner's stays; so do digests where the owner has made a key of the column.
+CREATE FUNCTION blobfs.defer_digests(fs name) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    part record;
+BEGIN
+    FOR part IN
+        SELECT a.attrelid::regclass AS relation, l.label
+        FROM pg_attribute AS a LEFT JOIN pg_seclabel AS l ON l.provider = 'blobext'
+            AND l.classoid = 'pg_class'::regclass AND l.objoid = a.attrelid
+            AND l.objsubid = a.attnum
+        WHERE a.attname = 'content' AND a.attrelid IN (to_regclass(format('%I.inode', fs)),
+            to_regclass(format('%I.snapshot_inode', fs)))
+    LOOP
+        CONTINUE WHEN part.label ~ 'digest';
+        BEGIN
+            EXECUTE format('SECURITY LABEL FOR blobext ON COLUMN %s.content IS %L', part.relation,
+                concat_ws(', ', part.label, 'digest deferred'));
+        EXCEPTION WHEN object_not_in_prerequisite_state THEN
+            RAISE WARNING 'changes of files of "%" compute their digests: %', fs, SQLERRM;
+        END;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION blobfs.defer_digests(name) IS
+    'behind upgrade(): a change of a file costs what it changes';
+
+-- A pin is a copy of a value: to compute its digest would be to read the file.
+SECURITY LABEL FOR blobext ON COLUMN blobfs.pin.content IS 'digest deferred';
+
 CREATE OR REPLACE FUNCTION blobfs.upgrade(fs name) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
 BEGIN
@@ -316,6 +346,7 @@ BEGIN
     EXECUTE blobfs.instance(blobfs.template_whole(), fs);
     EXECUTE blobfs.instance(blobfs.template_guard(), fs);
     PERFORM blobfs.repair(fs);
+    PERFORM blobfs.defer_digests(fs);
 END $$;
 
 CREATE OR REPLACE FUNCTION blobfs.grant(fs name, role name, access text) RETURNS void

@@ -12,6 +12,7 @@
 #include "api/api.h"
 #include "blob/blob.h"
 #include "blob/reader.h"
+#include "blob/seal.h"
 #include "core/catalog.h"
 #include "utils/memutils.h"
 
@@ -56,7 +57,7 @@ get_size(const BlobextBlob *blob)
 static void
 get_sha256(const BlobextBlob *blob, uint8 *digest)
 {
-	blob_value_digest(&blob->value, digest);
+	blob_seal_digest(&blob->value, digest);
 }
 
 /* The interface calls the value constant: what its reader remembers is not to be seen. */
@@ -81,7 +82,7 @@ make_blob(const void *content, size_t length)
 				 errmsg("content of %zu bytes is too large for one datum", length),
 				 errdetail("A datum holds at most %zu bytes of content.", max_bytes),
 				 errhint("Build the value from pieces, with blob_append() or an upload.")));
-	return blob_from_bytes(content, length, false, BLOB_METHOD_NONE);
+	return blob_from_bytes(content, length, false, blob_storage_default());
 }
 
 static const BlobextApi api = {

@@ -13,9 +13,9 @@
 #include "postgres.h"
 
 #include "access/tupdesc.h"
+#include "blob/blob.h"
 #include "containers/rebuild.h"
 #include "core/compat.h"
-#include "core/frame.h"
 #include "executor/executor.h"
 #include "nodes/parsenodes.h"
 
@@ -54,14 +54,14 @@ extern char *blob_assign_partition_key_problem(Oid relid);
  * rewrite.c: store a value, or content, that is assigned, as blob_externalize() and
  * blob_from_bytes() do.  ALTER TABLE stores equal content once.
  */
-extern Datum blob_assign_store(Datum datum, BlobMethod method);
-extern Datum blob_assign_store_bytes(const char *data, uint64 size_bytes, BlobMethod method);
+extern Datum blob_assign_store(Datum datum, BlobStorage storage);
+extern Datum blob_assign_store_bytes(const char *data, uint64 size_bytes, BlobStorage storage);
 
 /* May an input or receive function return a descriptor here?  See input.c. */
 extern bool blob_assign_input_may_externalize(void);
 
-/* The method of compression of a value that an input or receive function externalizes. */
-extern BlobMethod blob_assign_input_method(void);
+/* How a value is stored that an input or receive function externalizes. */
+extern BlobStorage blob_assign_input_storage(void);
 
 /* The rest is for the files of this folder. */
 
@@ -107,7 +107,7 @@ extern bool blob_assign_evaluates_bounds(Node *statement);
 typedef struct BlobKeptValue
 {
 	struct varlena *descriptor; /* NULL: none */
-	BlobMethod	method;			/* that it was to be stored by */
+	BlobStorage storage;		/* as it was to be stored */
 } BlobKeptValue;
 
 typedef struct BlobAssignRewrite

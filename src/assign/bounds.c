@@ -32,6 +32,7 @@
 
 #include "blob/blob.h"
 #include "assign/assign.h"
+#include "assign/open_keys.h"
 #include "containers/bound.h"
 
 /*
@@ -224,7 +225,10 @@ blob_assign_finish_notes(const BlobAssignNotes *finished)
 		return;
 	CommandCounterIncrement();
 	foreach(cell, finished->partitions)
+	{
 		(void) blob_assign_rebuild_bound(lfirst_oid(cell), blob_assign_bound_content, NULL);
+		blob_open_keys_check_hierarchy(lfirst_oid(cell));
+	}
 	foreach(cell, finished->keys)
 		blob_assign_check_partition_key(lfirst_oid(cell));
 }

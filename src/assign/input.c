@@ -41,7 +41,7 @@
 #include "utils/rel.h"
 
 #include "assign/assign.h"
-#include "assign/compression.h"
+#include "assign/column_storage.h"
 #include "core/settings.h"
 
 /* The parser's callback is static, so its address is learned from a place that pushes it. */
@@ -101,13 +101,13 @@ blob_assign_input_may_externalize(void)
 }
 
 /* COPY notes the column for its error messages; of other sources the column is not known. */
-BlobMethod
-blob_assign_input_method(void)
+BlobStorage
+blob_assign_input_storage(void)
 {
 	CopyFromState copy;
 
 	if (error_context_stack == NULL || !is_copy_into_table())
-		return blob_default_method();
+		return blob_storage_default();
 	copy = (CopyFromState) error_context_stack->arg;
-	return blob_compression_of_name(RelationGetRelid(copy->rel), copy->cur_attname);
+	return blob_column_storage_of_name(RelationGetRelid(copy->rel), copy->cur_attname);
 }

@@ -19,8 +19,9 @@
 #include "catalog/pg_statistic_ext.h"
 
 #include "assign/assign.h"
-#include "assign/compression.h"
 #include "assign/hooks.h"
+#include "assign/label_provider.h"
+#include "assign/open_keys.h"
 
 static void
 relation_created(Oid relid, AttrNumber attnum, const ObjectAccessPostCreate *arg)
@@ -30,6 +31,7 @@ relation_created(Oid relid, AttrNumber attnum, const ObjectAccessPostCreate *arg
 	else
 	{
 		blob_assign_check_index(relid);
+		blob_open_keys_check_index(relid);
 		blob_assign_check_map_method(relid, true);
 		blob_assign_note_created(relid);
 	}
@@ -48,7 +50,7 @@ relation_altered(Oid relid, AttrNumber attnum)
 		return;
 	}
 	blob_assign_check_attribute(relid, attnum);
-	blob_compression_type_changed(relid, attnum, blob_assign_new_column_type(relid, attnum));
+	blob_label_type_changed(relid, attnum, blob_assign_new_column_type(relid, attnum));
 	blob_assign_note_relation(relid);
 }
 
@@ -62,7 +64,10 @@ blob_assign_object_accessed(ObjectAccessType access, Oid class_oid, Oid object_o
 		blob_assign_relation_changed();
 	if (class_oid == ConstraintRelationId && access == OAT_POST_CREATE &&
 		OidIsValid(blob_assign_type()))
+	{
 		blob_assign_check_constraint(object_oid);
+		blob_open_keys_check_constraint(object_oid);
+	}
 	if (class_oid == InheritsRelationId && access == OAT_POST_ALTER)
 		blob_assign_note_partition(object_oid);
 	if (class_oid == ProcedureRelationId && OidIsValid(blob_assign_type()))

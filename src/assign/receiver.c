@@ -26,7 +26,7 @@
 #include "core/compat.h"
 #include "core/settings.h"
 #include "assign/assign.h"
-#include "assign/compression.h"
+#include "assign/column_storage.h"
 #include "assign/hooks.h"
 
 /* The types whose values are externalized. */
@@ -60,7 +60,7 @@ blob_assign_set_refreshed(Oid relation)
 
 /* Externalize the elements of a blobstate[]; the same pointer if nothing has changed. */
 static Datum
-externalize_array(Datum datum, Oid blob_type, BlobMethod method)
+externalize_array(Datum datum, Oid blob_type, BlobStorage storage)
 {
 	ArrayType  *array = DatumGetArrayTypeP(datum);
 	Datum	   *elements;
@@ -75,7 +75,7 @@ externalize_array(Datum datum, Oid blob_type, BlobMethod method)
 
 		if (nulls[i])
 			continue;
-		stored = blob_externalize(elements[i], method);
+		stored = blob_externalize(elements[i], storage);
 		changed |= stored != elements[i];
 		elements[i] = stored;
 	}
@@ -88,21 +88,21 @@ externalize_array(Datum datum, Oid blob_type, BlobMethod method)
 
 /* Externalize one column of a row; the same pointer if nothing has changed. */
 static Datum
-externalize_column(Datum datum, Oid type, const StoreTypes *types, BlobMethod method)
+externalize_column(Datum datum, Oid type, const StoreTypes *types, BlobStorage storage)
 {
 	if (type == types->array)
-		return externalize_array(datum, types->blob, method);
+		return externalize_array(datum, types->blob, storage);
 	if (blob_assign_is_blob_type(type, types->blob))
-		return blob_externalize(datum, method);
+		return blob_externalize(datum, storage);
 	return datum;
 }
 
-static BlobMethod
-get_method(const StoreReceiver *receiver, int column_no)
+static BlobStorage
+get_storage(const StoreReceiver *receiver, int column_no)
 {
 	return OidIsValid(receiver->relation) ?
-		blob_compression_of_column(receiver->relation, (AttrNumber) (column_no + 1)) :
-		blob_default_method();
+		blob_column_storage(receiver->relation, (AttrNumber) (column_no + 1)) :
+		blob_storage_default();
 }
 
 /* Pass a row on, with its values externalized.  They live until the inner receiver returns. */
@@ -125,7 +125,7 @@ store_receive_slot(TupleTableSlot *slot, DestReceiver *self)
 		stored_slot->tts_isnull[i] = slot->tts_isnull[i];
 		if (!slot->tts_isnull[i])
 			datum = externalize_column(datum, TupleDescAttr(desc, i)->atttypid,
-									   &receiver->types, get_method(receiver, i));
+									   &receiver->types, get_storage(receiver, i));
 		changed |= datum != slot->tts_values[i];
 		stored_slot->tts_values[i] = datum;
 	}

@@ -44,7 +44,7 @@ blob_assign_is_rewriting(void)
  * if not, the digest of the content does, which is computed from these very bytes.
  */
 static const BlobKeptValue *
-find_kept(const char *data, uint64 size_bytes, BlobMethod method)
+find_kept(const char *data, uint64 size_bytes, BlobStorage storage)
 {
 	BlobKey		content;
 
@@ -54,12 +54,13 @@ find_kept(const char *data, uint64 size_bytes, BlobMethod method)
 		const BlobKeptValue *kept = &current->kept[i];
 		BlobKey		key;
 
-		if (kept->descriptor == NULL || kept->method != method)
+		if (kept->descriptor == NULL || kept->storage.method != storage.method)
 			continue;
 		blob_key_load(kept->descriptor, &key);
+		Assert(key.kind == BLOB_KEY_SEALED);
 		if (key.size_bytes == size_bytes &&
 			memcmp(key.data, data, Min(size_bytes, BLOB_PREFIX_BYTES)) == 0 &&
-			memcmp(key.sha256, blob_key_digest(&content), BLOB_DIGEST_BYTES) == 0)
+			memcmp(key.sealed_digest, blob_key_digest(&content), BLOB_DIGEST_BYTES) == 0)
 			return kept;
 	}
 	return NULL;
@@ -67,7 +68,7 @@ find_kept(const char *data, uint64 size_bytes, BlobMethod method)
 
 /* Keep a value that was just stored, in place of the one that was kept first. */
 static void
-keep(Datum stored, BlobMethod method)
+keep(Datum stored, BlobStorage storage)
 {
 	BlobKeptValue *kept = &current->kept[current->next];
 	MemoryContext former;
@@ -80,7 +81,7 @@ keep(Datum stored, BlobMethod method)
 	former = MemoryContextSwitchTo(current->context);
 	kept->descriptor = (struct varlena *) DatumGetPointer(datumCopy(stored, false, -1));
 	MemoryContextSwitchTo(former);
-	kept->method = method;
+	kept->storage = storage;
 	current->next = (current->next + 1) % BLOB_KEPT_VALUES;
 }
 
@@ -89,25 +90,25 @@ keep(Datum stored, BlobMethod method)
  * content is crash-safe where that is required.  The result is the caller's.
  */
 Datum
-blob_assign_store_bytes(const char *data, uint64 size_bytes, BlobMethod method)
+blob_assign_store_bytes(const char *data, uint64 size_bytes, BlobStorage storage)
 {
 	const BlobKeptValue *kept = NULL;
 	Datum		stored;
 
 	Assert(!blob_assign_suppressed());
 	if (current == NULL || size_bytes <= (uint64) blob_inline_limit_bytes)
-		return blob_from_bytes(data, size_bytes, true, method);
-	kept = find_kept(data, size_bytes, method);
+		return blob_from_bytes(data, size_bytes, true, storage);
+	kept = find_kept(data, size_bytes, storage);
 	if (kept != NULL)
-		return blob_externalize(datumCopy(PointerGetDatum(kept->descriptor), false, -1), method);
-	stored = blob_from_bytes(data, size_bytes, true, method);
-	keep(stored, method);
+		return blob_externalize(datumCopy(PointerGetDatum(kept->descriptor), false, -1), storage);
+	stored = blob_from_bytes(data, size_bytes, true, storage);
+	keep(stored, storage);
 	return stored;
 }
 
 /* Content that stays inline is not fetched from TOAST. */
 Datum
-blob_assign_store(Datum datum, BlobMethod method)
+blob_assign_store(Datum datum, BlobStorage storage)
 {
 	struct varlena *plain;
 	BlobKey		key;
@@ -115,10 +116,10 @@ blob_assign_store(Datum datum, BlobMethod method)
 
 	Assert(!blob_assign_suppressed());
 	if (current == NULL || !blob_datum_is_inline(datum) || !blob_is_to_be_moved(datum))
-		return blob_externalize(datum, method);
+		return blob_externalize(datum, storage);
 	plain = PG_DETOAST_DATUM_PACKED(datum);
 	blob_key_load(plain, &key);
-	stored = blob_assign_store_bytes(key.data, key.size_bytes, method);
+	stored = blob_assign_store_bytes(key.data, key.size_bytes, storage);
 	if ((Pointer) plain != DatumGetPointer(datum))
 		pfree(plain);
 	return stored;

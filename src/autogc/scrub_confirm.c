@@ -13,6 +13,8 @@
 #include "access/xact.h"
 #include "autogc/scrub_confirm.h"
 #include "blob/mapping.h"
+#include "blob/reader.h"
+#include "blob/used_pages.h"
 #include "catalog/pg_class.h"
 #include "containers/rows.h"
 #include "containers/walk.h"
@@ -109,10 +111,16 @@ is_damaged(const Confirmation *confirmation, const BlobExtent *extent, BlobGener
 	return result;
 }
 
-/* An extent of a value that a row has: are suspect pages of it among the value's bytes? */
+/*
+ * An extent of a value that a row has: are suspect pages of it among the value's bytes?  used:
+ * those of a tree, if its directory can be read; otherwise all count.
+ */
 static void
-see_extent(Confirmation *confirmation, const BlobStoredExtent *stored, BlobGeneration generation)
+see_extent(Confirmation *confirmation, const BlobStoredExtent *stored, BlobGeneration generation,
+		   const BlobUsedPages *used)
 {
+	uint64		first_no = stored->start / BLOB_PAGE_SIZE;
+
 	for (int i = find_suspect(confirmation, stored->extent.first_page);
 		 i < confirmation->count &&
 		 confirmation->suspects[i].extent.first_page == stored->extent.first_page; i++)
@@ -120,11 +128,59 @@ see_extent(Confirmation *confirmation, const BlobStoredExtent *stored, BlobGener
 		BlobScrubSuspect *suspect = &confirmation->suspects[i];
 
 		if (suspect->is_damaged || suspect->page_no >= blob_pages_for(stored->bytes) ||
+			(used != NULL && !blob_used_pages_have(used, first_no + suspect->page_no)) ||
 			!is_damaged(confirmation, &stored->extent, generation, suspect->page_no))
 			continue;
 		suspect->is_damaged = true;
 		note_damage(confirmation, suspect);
 	}
+}
+
+/* Whether an extent of a value has suspect pages. */
+static bool
+has_suspects(const Confirmation *confirmation, const BlobDescriptor *descriptor)
+{
+	for (int i = 0; i < blob_descriptor_extent_count(descriptor); i++)
+	{
+		BlobPageNo	first_page = blob_descriptor_extent(descriptor, i).first_page;
+		int			no = find_suspect(confirmation, first_page);
+
+		if (no < confirmation->count &&
+			confirmation->suspects[no].extent.first_page == first_page)
+			return true;
+	}
+	return false;
+}
+
+typedef struct UsedPages
+{
+	const BlobValue *value;
+	BlobUsedPages pages;
+} UsedPages;
+
+/* A BlobAttemptStep: the pages that a tree uses. */
+static void
+list_used(void *context)
+{
+	UsedPages  *used = context;
+	BlobReader	reader;
+	BlobMappingSource source;
+
+	blob_reader_begin(&reader, used->value, 0);
+	source = blob_reader_source(&reader);
+	blob_used_pages_list(&used->value->descriptor, &source, &used->pages);
+	blob_reader_end(&reader);
+}
+
+/* The same; false if its directory cannot be read. */
+static bool
+try_list_used(UsedPages *used)
+{
+	ErrorData  *error = blob_attempt(list_used, used);
+
+	if (error != NULL && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+		ReThrowError(error);
+	return error == NULL;
 }
 
 /* A BlobWalkVisitor. */
@@ -134,6 +190,8 @@ see_value(Datum datum, void *context)
 	Confirmation *confirmation = context;
 	uint64		start = 0;
 	BlobValue	value;
+	UsedPages	listed = {.value = &value};
+	const BlobUsedPages *used = NULL;
 	int			count;
 
 	if (blob_datum_is_inline(datum))
@@ -141,14 +199,18 @@ see_value(Datum datum, void *context)
 	blob_value_unpack(PG_DETOAST_DATUM_PACKED(datum), &value);
 	if (value.is_inline)
 		return;
+	if (!has_suspects(confirmation, &value.descriptor))
+		return;
+	if (value.descriptor.is_tree && try_list_used(&listed))
+		used = &listed.pages;
 	count = blob_descriptor_extent_count(&value.descriptor);
 	for (int i = 0; i < count; i++)
 	{
 		BlobStoredExtent stored;
 
 		blob_mapping_extent(&value.descriptor, i, start, &stored);
-		start += stored.bytes;
-		see_extent(confirmation, &stored, value.descriptor.generation);
+		start = stored.start + stored.bytes;
+		see_extent(confirmation, &stored, value.descriptor.generation, used);
 	}
 }
 

@@ -11,6 +11,8 @@
 
 #include "blob/add_sums.h"
 #include "blob/mapping.h"
+#include "blob/reader.h"
+#include "blob/used_pages.h"
 #include "core/digest.h"
 #include "extents/read.h"
 #include "extents/verify.h"
@@ -30,14 +32,17 @@ typedef struct Fetched
 
 /*
  * A value that is read.  All extents but the last one have whole pages of stored bytes, so the
- * stored page n begins at the stored offset n * BLOB_PAGE_SIZE.
+ * stored page n begins at the stored offset n * BLOB_PAGE_SIZE.  Those of a tree do not follow each
+ * other, so the checksums are kept by extents.
  */
 typedef struct Proof
 {
 	const BlobValue *value;
 	BlobStored	stored;			/* with the bytes behind the end, in the last page */
 	uint64		stored_bytes;	/* without these */
-	uint32	   *sums;			/* of the stored pages; unknown: not fetched, or not proven */
+	uint32	   *sums;			/* of all extents' pages; unknown: not fetched, or not proven */
+	uint64	   *first_sums;		/* number of each extent's first one */
+	uint64		page_count;
 	Fetched    *fetched;
 	int64		fetched_count;
 	int64		fetched_room;
@@ -64,16 +69,28 @@ list_extents(const BlobValue *value, BlobStored *stored)
 		Assert(stored->total_bytes % BLOB_PAGE_SIZE == 0);
 		blob_mapping_extent(descriptor, stored->count, stored->total_bytes, extent);
 		extent->bytes = blob_pages_for(extent->bytes) * BLOB_PAGE_SIZE;
-		stored->total_bytes += extent->bytes;
+		stored->total_bytes = extent->start + extent->bytes;
 	}
 }
 
 /* ---- whether ---- */
 
+/* A page that counts in the look for sums; used: of a tree.  Pages that it fills can be proven. */
+static bool
+is_asked_for(const BlobUsedPages *used, uint64 stored_page_no, bool counts_partial)
+{
+	if (used == NULL)
+		return true;
+	return counts_partial ? blob_used_pages_have(used, stored_page_no) :
+		blob_used_pages_fill(used, stored_page_no);
+}
+
 /* Whether one of the pages of a value in an extent, which has sums, has one that is not known. */
 static bool
-lacks_sum(Relation map, const BlobStoredExtent *stored)
+lacks_sum(Relation map, const BlobStoredExtent *stored, const BlobUsedPages *used,
+		  bool counts_partial)
 {
+	uint64		first_no = stored->start / BLOB_PAGE_SIZE;
 	uint32		sums[BLOB_SUMS_MAX_PAGES];
 	uint64		pages = stored->bytes / BLOB_PAGE_SIZE;
 
@@ -85,34 +102,66 @@ lacks_sum(Relation map, const BlobStoredExtent *stored)
 		if (blob_map_get_sums(map, &stored->extent, page_no, count, sums) != BLOB_SUMS_FOUND)
 			return true;		/* damaged */
 		for (uint64 i = 0; i < count; i++)
-			if (sums[i] == BLOB_SUM_UNKNOWN)
+			if (sums[i] == BLOB_SUM_UNKNOWN &&
+				is_asked_for(used, first_no + page_no + i, counts_partial))
 				return true;
 	}
 	return false;
 }
 
-bool
-blob_add_sums_is_due(const BlobValue *value)
+/* The pages that a tree uses. */
+static void
+list_used(const BlobValue *value, BlobUsedPages *used)
+{
+	BlobMappingSource source;
+	BlobReader	reader;
+
+	blob_reader_begin(&reader, value, 0);
+	source = blob_reader_source(&reader);
+	blob_used_pages_list(&value->descriptor, &source, used);
+	blob_reader_end(&reader);
+}
+
+/* Whether pages of a value lack sums: all that have bytes of it, or those that could get some. */
+static bool
+lacks_sums(const BlobValue *value, bool counts_partial)
 {
 	BlobStored	stored;
+	BlobUsedPages listed = {0};
+	BlobUsedPages *used = value->is_inline || !value->descriptor.is_tree ? NULL : &listed;
 	BlobStore	store;
-	bool		is_due = false;
+	bool		lacks = false;
 
 	if (value->is_inline)
 		return false;
+	if (used != NULL)
+		list_used(value, used);
 	list_extents(value, &stored);
 	blob_store_open(&store, AccessShareLock);
-	for (int i = 0; i < stored.count && !is_due; i++)
+	for (int i = 0; i < stored.count && !lacks; i++)
 	{
 		BlobExtent *extent = &stored.extents[i].extent;
 
 		if (!blob_verify_extent(store.map, extent, stored.max_generation))
 			blob_verify_report_stale(i, value->size_bytes);
-		is_due = !extent->has_sums || lacks_sum(store.map, &stored.extents[i]);
+		lacks = !extent->has_sums ||
+			lacks_sum(store.map, &stored.extents[i], used, counts_partial);
 	}
 	blob_store_close(&store);
 	pfree(stored.extents);
-	return is_due;
+	return lacks;
+}
+
+bool
+blob_add_sums_is_due(const BlobValue *value)
+{
+	return lacks_sums(value, false);
+}
+
+bool
+blob_add_sums_has_all(const BlobValue *value)
+{
+	return !lacks_sums(value, true);
 }
 
 /* ---- reading ---- */
@@ -144,12 +193,14 @@ note_sums(Proof *proof, const BlobStoredExtent *stored, uint64 page_no, uint32 c
 		  const char *data)
 {
 	BlobPageNo	page = stored->extent.first_page + (page_no - stored->start / BLOB_PAGE_SIZE);
+	uint64		first_sum = proof->first_sums[stored - proof->stored.extents] +
+		page_no - stored->start / BLOB_PAGE_SIZE;
 	uint32		sums[BLOB_SUMS_MAX_PAGES];
 
 	blob_page_sums(&(BlobSummedPages) {stored->extent.generation, page, data, count}, 1, sums);
 	for (uint32 i = 0; i < count; i++)
 	{
-		uint32	   *known = &proof->sums[page_no + i];
+		uint32	   *known = &proof->sums[first_sum + i];
 
 		if (*known != BLOB_SUM_UNKNOWN && *known != sums[i])
 			ereport(ERROR,
@@ -179,7 +230,8 @@ note_pages(Proof *proof, uint64 page_no, uint64 end_no, const char *data)
 
 /*
  * Note that the stored bytes [offset, end) were fetched, with their pages in memory.  Frames of a
- * compressed value leave zeros in pages that they do not fill.
+ * compressed value leave zeros in pages that they do not fill.  Zeros beside a run of a tree may be
+ * damage of another version's run, which has no checksum of its own.
  */
 static void
 note_range(Proof *proof, uint64 offset, uint64 end)
@@ -187,7 +239,7 @@ note_range(Proof *proof, uint64 offset, uint64 end)
 	uint64		pages_start = offset / BLOB_PAGE_SIZE * BLOB_PAGE_SIZE;
 	uint64		pages_end = Min(blob_pages_for(end) * BLOB_PAGE_SIZE, proof->stored_bytes);
 
-	if (proof->value->descriptor.is_compressed)
+	if (proof->value->descriptor.is_compressed && !proof->value->descriptor.is_tree)
 	{
 		while (offset > pages_start && proof->memory[offset - 1 - pages_start] == 0)
 			offset--;
@@ -234,6 +286,12 @@ read_content(Proof *proof)
 	uint8		state[BLOB_DIGEST_BYTES];
 	BlobDigest	digest;
 
+	if (descriptor->is_open)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("pages of a value with an open digest have no checksums"),
+				 errdetail("Nothing says whether its content of " UINT64_FORMAT " bytes is right.",
+						   descriptor->size_bytes)));
 	blob_digest_begin(&digest);
 	for (uint64 done = 0; done < descriptor->size_bytes;)
 	{
@@ -290,30 +348,51 @@ ends_with_zeros(Proof *proof)
 	return true;
 }
 
+/* Join fetched ranges that touch, in their order. */
+static void
+join_fetched(Proof *proof)
+{
+	int64		count = 0;
+
+	if (proof->fetched_count == 0)
+		return;
+	qsort(proof->fetched, proof->fetched_count, sizeof(Fetched), compare_fetched);
+	for (int64 i = 1; i < proof->fetched_count; i++)
+	{
+		Fetched    *last = &proof->fetched[count];
+
+		if (proof->fetched[i].start <= last->end)
+			last->end = Max(last->end, proof->fetched[i].end);
+		else
+			proof->fetched[++count] = proof->fetched[i];
+	}
+	proof->fetched_count = count + 1;
+}
+
 /* Forget the checksums of pages with stored bytes that did not become content. */
 static void
 keep_proven(Proof *proof)
 {
-	uint64		page_count = proof->stored.total_bytes / BLOB_PAGE_SIZE;
-	uint64		page_no = 0;
+	int64		next = 0;		/* the first range that may end behind the page */
 
-	qsort(proof->fetched, proof->fetched_count, sizeof(Fetched), compare_fetched);
-	for (int64 i = 0; i < proof->fetched_count;)
+	join_fetched(proof);
+	for (int i = 0; i < proof->stored.count; i++)
 	{
-		uint64		start = proof->fetched[i].start;
-		uint64		end = proof->fetched[i].end;
-		uint64		first_no = blob_pages_for(start);
+		const BlobStoredExtent *stored = &proof->stored.extents[i];
 
-		for (i++; i < proof->fetched_count && proof->fetched[i].start <= end; i++)
-			end = Max(end, proof->fetched[i].end);
-		for (; page_no < first_no; page_no++)
-			proof->sums[page_no] = BLOB_SUM_UNKNOWN;
-		page_no = Max(page_no, end == proof->stored_bytes ? page_count : end / BLOB_PAGE_SIZE);
+		for (uint64 done = 0; done < stored->bytes; done += BLOB_PAGE_SIZE)
+		{
+			uint64		start = stored->start + done;
+			uint64		end = Min(start + BLOB_PAGE_SIZE, proof->stored_bytes);
+
+			while (next < proof->fetched_count && proof->fetched[next].end < end)
+				next++;
+			if (next == proof->fetched_count || proof->fetched[next].start > start)
+				proof->sums[proof->first_sums[i] + done / BLOB_PAGE_SIZE] = BLOB_SUM_UNKNOWN;
+		}
 	}
-	for (; page_no < page_count; page_no++)
-		proof->sums[page_no] = BLOB_SUM_UNKNOWN;
 	if (!ends_with_zeros(proof))
-		proof->sums[page_count - 1] = BLOB_SUM_UNKNOWN;
+		proof->sums[proof->page_count - 1] = BLOB_SUM_UNKNOWN;
 }
 
 /* Set the checksums in the map; returns their number.  XB001 if an extent was freed meanwhile. */
@@ -329,7 +408,7 @@ set_sums(const Proof *proof)
 		const BlobStoredExtent *stored = &proof->stored.extents[i];
 
 		if (!blob_map_add_sums(store.map, &stored->extent,
-							   proof->sums + stored->start / BLOB_PAGE_SIZE,
+							   proof->sums + proof->first_sums[i],
 							   stored->bytes / BLOB_PAGE_SIZE, &added))
 			blob_verify_report_stale(i, proof->value->size_bytes);
 	}
@@ -341,16 +420,20 @@ uint64
 blob_add_sums(const BlobValue *value)
 {
 	Proof		proof = {.value = value};
-	uint64		page_count;
 
 	Assert(!value->is_inline);
 	list_extents(value, &proof.stored);
 	proof.stored_bytes = blob_mapping_stored_bytes(&value->descriptor);
-	page_count = proof.stored.total_bytes / BLOB_PAGE_SIZE;
-	if (page_count == 0)
+	proof.first_sums = palloc(sizeof(uint64) * Max(proof.stored.count, 1));
+	for (int i = 0; i < proof.stored.count; i++)
+	{
+		proof.first_sums[i] = proof.page_count;
+		proof.page_count += proof.stored.extents[i].bytes / BLOB_PAGE_SIZE;
+	}
+	if (proof.page_count == 0)
 		return 0;
-	proof.sums = MemoryContextAllocHuge(CurrentMemoryContext, page_count * sizeof(uint32));
-	for (uint64 i = 0; i < page_count; i++)
+	proof.sums = MemoryContextAllocHuge(CurrentMemoryContext, proof.page_count * sizeof(uint32));
+	for (uint64 i = 0; i < proof.page_count; i++)
 		proof.sums[i] = BLOB_SUM_UNKNOWN;
 	read_content(&proof);
 	keep_proven(&proof);

@@ -14,6 +14,12 @@
 extern bool blob_add_sums_is_due(const BlobValue *value);
 
 /*
+ * Whether each page that has bytes of a value has a checksum.  A tree may use a part of a page of
+ * which the rest cannot be proven: so this may be false while nothing is due.
+ */
+extern bool blob_add_sums_has_all(const BlobValue *value);
+
+/*
  * Read the content of a value in extents from its files, compare it with its digest, and set the
  * checksums of the pages that it proves.  Returns their number.  XX001, with no checksum set, if
  * the digest is another one; the errors of blob/reader.h.  The map has format 3.  Leaves memory in

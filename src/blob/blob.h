@@ -6,20 +6,35 @@
 #define BLOB_BLOB_H
 
 #include "core/descriptor.h"
+#include "core/settings.h"
+
+/* How a value is stored. */
+typedef struct BlobStorage
+{
+	BlobMethod	method;			/* of compression, for content that becomes extents */
+	bool		defers_digest;	/* changes may leave the digest open ("Open digests") */
+} BlobStorage;
+
+/* The one where nothing else is known. */
+static inline BlobStorage
+blob_storage_default(void)
+{
+	return (BlobStorage) {blob_default_method(), false};
+}
 
 /*
  * The value in the form in which it should be stored.  An inline blobstate over
- * blobext.inline_limit becomes a descriptor of freshly written extents; every other value is
- * returned unchanged.  Where allocation is not allowed (read-only transaction, recovery, parallel
- * worker) the value is returned inline, which costs size, never correctness.  ERROR XB001 if the
- * value is a stale descriptor, because others will read the stored value later.
- *
- * method: of compression, for content that becomes extents.
+ * blobext.inline_limit becomes a descriptor of freshly written extents.  A descriptor says as
+ * storage does whether changes may leave the digest open; an open one is sealed, which reads its
+ * content, unless they may.  Every other value is returned unchanged.  Where allocation is not
+ * allowed (read-only transaction, recovery, parallel worker) an inline value stays inline, which
+ * costs size, never correctness.  ERROR XB001 if the value is a stale descriptor, because others
+ * will read the stored value later.
  *
  * datum may be toasted, compressed or have a short header.  The result is either the same pointer
  * or palloc'ed in the current context.  Assigns an XID when it writes.
  */
-extern Datum blob_externalize(Datum datum, BlobMethod method);
+extern Datum blob_externalize(Datum datum, BlobStorage storage);
 
 /* Would blob_externalize() move this inline value to extents? */
 extern bool blob_is_to_be_moved(Datum datum);
@@ -33,7 +48,7 @@ extern Datum blob_internalize(Datum datum);
 
 /* Like blob_externalize(), for raw content.  Always returns a new blobstate datum. */
 extern Datum blob_from_bytes(const char *data, uint64 size_bytes, bool may_externalize,
-							 BlobMethod method);
+							 BlobStorage storage);
 
 /* Whether this backend may allocate extents now; ERROR 25006 if not. */
 extern bool blob_may_allocate(void);

@@ -12,6 +12,7 @@
 #include "blob/blob.h"
 #include "blob/compare.h"
 #include "blob/reader.h"
+#include "blob/seal.h"
 #include "common/hashfn.h"
 #include "core/settings.h"
 #include "extents/durability.h"
@@ -103,11 +104,49 @@ digest_of_inline(const char *data, uint64 size_bytes, bool must_be_computed)
 	return kept->sha256;
 }
 
+/* The digest of an open value, remembered or computed now. */
+static const uint8 *
+digest_of_open(const BlobKey *key)
+{
+	static uint8 sha256[BLOB_DIGEST_BYTES];
+	BlobValue	value;
+
+	blob_value_unpack(key->datum, &value);
+	blob_seal_digest(&value, sha256);
+	return sha256;
+}
+
+static const uint8 *
+get_digest(const BlobKey *key, bool must_be_computed)
+{
+	switch (key->kind)
+	{
+		case BLOB_KEY_SEALED:
+			return key->sealed_digest;
+		case BLOB_KEY_OPEN:
+			return digest_of_open(key);
+		default:
+			return digest_of_inline(key->data, key->size_bytes, must_be_computed);
+	}
+}
+
 const uint8 *
 blob_key_digest(const BlobKey *key)
 {
-	return key->sha256 != NULL ? key->sha256 :
-		digest_of_inline(key->data, key->size_bytes, true);
+	return get_digest(key, true);
+}
+
+/* Whether the digest of a value can be had without reading extents. */
+static bool
+is_digest_at_hand(const BlobKey *key)
+{
+	uint8		sha256[BLOB_DIGEST_BYTES];
+	BlobValue	value;
+
+	if (key->kind != BLOB_KEY_OPEN)
+		return true;
+	blob_value_unpack(key->datum, &value);
+	return blob_seal_known_digest(&value, sha256);
 }
 
 static int
@@ -116,23 +155,30 @@ compare_sizes(const BlobKey *a, const BlobKey *b)
 	return a->size_bytes < b->size_bytes ? -1 : a->size_bytes > b->size_bytes;
 }
 
-static const uint8 *
-digest_to_compare(const BlobKey *key)
-{
-	return key->sha256 != NULL ? key->sha256 :
-		digest_of_inline(key->data, key->size_bytes, false);
-}
-
 /*
- * Order of two digests.  Two inline values share one digest buffer, so the first digest is copied.
+ * Order of two digests.  Two inline values share one digest buffer, and so do two open ones, so the
+ * first digest is copied.
  */
 static int
 compare_digest_bytes(const BlobKey *a, const BlobKey *b)
 {
 	uint8		sha256[BLOB_DIGEST_BYTES];
 
-	memcpy(sha256, digest_to_compare(a), sizeof(sha256));
-	return memcmp(sha256, digest_to_compare(b), sizeof(sha256));
+	memcpy(sha256, get_digest(a, false), sizeof(sha256));
+	return memcmp(sha256, get_digest(b, false), sizeof(sha256));
+}
+
+/*
+ * Order of two values whose contents were read and are the same.  Under different digests one of
+ * them is damaged; the order stays total.  The digest of a value that is not sealed is that of the
+ * content that was read, so only a sealed one can have another.
+ */
+static int
+compare_same_contents(const BlobKey *a, const BlobKey *b)
+{
+	if (a->kind != BLOB_KEY_SEALED && b->kind != BLOB_KEY_SEALED)
+		return 0;
+	return compare_digest_bytes(a, b);
 }
 
 /*
@@ -142,7 +188,7 @@ static int
 compare_beginnings(const BlobKey *a, const BlobKey *b, uint64 *compared_bytes)
 {
 	*compared_bytes = Min(a->size_bytes, b->size_bytes);
-	if (a->sha256 != NULL || b->sha256 != NULL)
+	if (a->kind != BLOB_KEY_INLINE || b->kind != BLOB_KEY_INLINE)
 		*compared_bytes = Min(*compared_bytes, BLOB_PREFIX_BYTES);
 	return memcmp(a->data, b->data, *compared_bytes);
 }
@@ -154,7 +200,13 @@ blob_equal(const BlobKey *a, const BlobKey *b)
 
 	if (a->size_bytes != b->size_bytes || compare_beginnings(a, b, &compared_bytes) != 0)
 		return false;
-	return compared_bytes == a->size_bytes || compare_digest_bytes(a, b) == 0;
+	if (compared_bytes == a->size_bytes)
+		return true;
+	if (is_digest_at_hand(a) && is_digest_at_hand(b))
+		return compare_digest_bytes(a, b) == 0;
+	/* Contents differ early, or are shared, more often than not. */
+	return blob_compare_contents(a, b, compared_bytes, NULL) == 0 &&
+		compare_same_contents(a, b) == 0;
 }
 
 int
@@ -199,7 +251,7 @@ has_buffered_content(const BlobKey *stored, const BlobKey *plain, KeptDigest *ke
 	blob_reader_end(&reader);
 	if (is_same)
 	{
-		memcpy(kept->sha256, stored->sha256, BLOB_DIGEST_BYTES);
+		memcpy(kept->sha256, stored->sealed_digest, BLOB_DIGEST_BYTES);
 		set_kept(kept, value.size_bytes, false);
 	}
 	return is_same;
@@ -207,17 +259,20 @@ has_buffered_content(const BlobKey *stored, const BlobKey *plain, KeptDigest *ke
 
 /*
  * Whether two values of equal size have the same content, before their contents are compared for
- * order.  If one of them is in memory, is not small and its digest is not known, the buffer is
- * asked first; then its digest is the other one's.  With blobext.verify_reads only digests count.
+ * order; false if only these can tell, because a digest is open.  If one of the values is in
+ * memory, is not small and its digest is not known, the buffer is asked first; then its digest is
+ * the other one's.  With blobext.verify_reads only digests count.
  */
 static bool
 is_same_content(const BlobKey *a, const BlobKey *b)
 {
-	const BlobKey *plain = a->sha256 == NULL ? a : b;
-	const BlobKey *stored = a->sha256 == NULL ? b : a;
+	const BlobKey *plain = a->kind == BLOB_KEY_INLINE ? a : b;
+	const BlobKey *stored = a->kind == BLOB_KEY_INLINE ? b : a;
 	KeptDigest *kept;
 
-	if (plain->sha256 == NULL && stored->sha256 != NULL && !blob_verify_reads &&
+	if (!is_digest_at_hand(a) || !is_digest_at_hand(b))
+		return false;
+	if (plain->kind == BLOB_KEY_INLINE && stored->kind == BLOB_KEY_SEALED && !blob_verify_reads &&
 		plain->size_bytes > MAX_HASHED_BYTES)
 	{
 		kept = get_kept_digest(plain->data, plain->size_bytes);
@@ -250,8 +305,7 @@ blob_compare_in_sort(const BlobKey *a, const BlobKey *b, BlobSortMemory **memory
 	order = blob_compare_contents(a, b, compared_bytes, blob_compare_sort_memory(memory, context));
 	if (order == 0)
 		order = compare_sizes(a, b);
-	/* Contents that agree under different digests are damaged.  The order stays total. */
-	return order != 0 ? order : compare_digest_bytes(a, b);
+	return order != 0 ? order : compare_same_contents(a, b);
 }
 
 int

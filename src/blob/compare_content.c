@@ -11,6 +11,7 @@
 #include "blob/compare_content.h"
 #include "blob/mapping.h"
 #include "blob/reader.h"
+#include "blob/seal.h"
 #include "core/settings.h"
 #include "io/stat.h"
 #include "miscadmin.h"
@@ -27,7 +28,7 @@
  * Bytes from the beginnings of values: heads, which are the bytes from the prefix to the end of the
  * first step, and pages, as far as steps are one page long.  A process keeps heads, since every
  * descent of an index compares its argument with some of the same keys.  A sort keeps heads and
- * pages of its own.  All are found by the digest of the content, so they cannot be out of date.
+ * pages of its own.  All are found by the identity of the content, so they cannot be out of date.
  */
 #define HEAD_BYTES (FIRST_STEP_BYTES - BLOB_PREFIX_BYTES)
 #define PROCESS_HEAD_SETS 1024
@@ -36,9 +37,15 @@
 #define PAGE_SETS 256
 #define KEPT_WAYS 2
 
+/* As blob_descriptor_identity() says.  No content is known whose digest is that of an open one. */
+typedef struct Identity
+{
+	uint8		bytes[BLOB_DIGEST_BYTES];
+} Identity;
+
 typedef struct KeptHead
 {
-	uint8		sha256[BLOB_DIGEST_BYTES];
+	Identity	identity;
 	bool		is_valid;
 	char		content[HEAD_BYTES];
 } KeptHead;
@@ -52,7 +59,7 @@ typedef struct KeptHeads
 
 typedef struct KeptPage
 {
-	uint8		sha256[BLOB_DIGEST_BYTES];
+	Identity	identity;
 	uint64		page_no;		/* in the value */
 	bool		is_valid;
 	char		content[BLOB_PAGE_SIZE];
@@ -88,6 +95,7 @@ typedef struct Comparison
 	uint64		offset;			/* bytes */
 	uint64		end;			/* size of the smaller value */
 	uint64		looked_to;		/* the search for shared extents has come to here */
+	bool		has_open;		/* one of the values is open */
 	BlobSortMemory *memory;		/* of the sort, or NULL */
 	const void *in_use;			/* page or head that must not be replaced now */
 } Comparison;
@@ -202,6 +210,30 @@ skip_shared(Comparison *comparison)
 	return comparison->end;
 }
 
+static Identity
+get_identity(const BlobDescriptor *descriptor)
+{
+	Identity	identity;
+
+	blob_descriptor_identity(descriptor, identity.bytes);
+	return identity;
+}
+
+static bool
+is_identity(const Identity *a, const Identity *b)
+{
+	return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
+}
+
+static uint32
+hash_identity(const Identity *identity)
+{
+	uint32		hash;
+
+	memcpy(&hash, identity->bytes, sizeof(hash));
+	return hash;
+}
+
 /*
  * A page of a value's content in the sort's memory; it is read into the memory if it is not there.
  */
@@ -209,17 +241,14 @@ static const KeptPage *
 get_kept_page(Comparison *comparison, ComparedValue *compared, uint64 page_no)
 {
 	BlobSortMemory *memory = comparison->memory;
-	const uint8 *sha256 = compared->value.descriptor.sha256;
-	uint32		hash;
-	KeptPage   *set;
+	Identity	identity = get_identity(&compared->value.descriptor);
+	KeptPage   *set = memory->pages[(hash_identity(&identity) + page_no) % PAGE_SETS];
 	KeptPage   *page;
 
-	memcpy(&hash, sha256, sizeof(hash));
-	set = memory->pages[(hash + page_no) % PAGE_SETS];
 	for (int i = 0; i < KEPT_WAYS; i++)
 	{
 		if (set[i].is_valid && set[i].page_no == page_no &&
-			memcmp(set[i].sha256, sha256, BLOB_DIGEST_BYTES) == 0)
+			is_identity(&set[i].identity, &identity))
 			return &set[i];
 	}
 
@@ -229,7 +258,7 @@ get_kept_page(Comparison *comparison, ComparedValue *compared, uint64 page_no)
 	memory->next_way = 1 - memory->next_way;
 	page->is_valid = false;
 	read_content(compared, page_no * BLOB_PAGE_SIZE, BLOB_PAGE_SIZE, page->content);
-	memcpy(page->sha256, sha256, BLOB_DIGEST_BYTES);
+	page->identity = identity;
 	page->page_no = page_no;
 	page->is_valid = true;
 	return page;
@@ -249,17 +278,15 @@ get_heads(BlobSortMemory *memory)
  * and its bytes are to be read.
  */
 static KeptHead *
-find_head(KeptHeads *heads, const uint8 *sha256, const void *in_use)
+find_head(KeptHeads *heads, const BlobDescriptor *descriptor, const void *in_use)
 {
-	uint32		hash;
-	KeptHead   *set;
+	Identity	identity = get_identity(descriptor);
+	KeptHead   *set = heads->sets[hash_identity(&identity) % heads->set_count];
 	KeptHead   *head;
 
-	memcpy(&hash, sha256, sizeof(hash));
-	set = heads->sets[hash % heads->set_count];
 	for (int i = 0; i < KEPT_WAYS; i++)
 	{
-		if (set[i].is_valid && memcmp(set[i].sha256, sha256, BLOB_DIGEST_BYTES) == 0)
+		if (set[i].is_valid && is_identity(&set[i].identity, &identity))
 			return &set[i];
 	}
 	head = &set[heads->next_way];
@@ -267,7 +294,7 @@ find_head(KeptHeads *heads, const uint8 *sha256, const void *in_use)
 		head = &set[1 - heads->next_way];
 	heads->next_way = 1 - heads->next_way;
 	head->is_valid = false;
-	memcpy(head->sha256, sha256, BLOB_DIGEST_BYTES);
+	head->identity = identity;
 	return head;
 }
 
@@ -276,7 +303,7 @@ static const char *
 get_kept_head(Comparison *comparison, ComparedValue *compared)
 {
 	KeptHead   *head = find_head(get_heads(comparison->memory),
-								 compared->value.descriptor.sha256, comparison->in_use);
+								 &compared->value.descriptor, comparison->in_use);
 
 	if (!head->is_valid)
 		read_content(compared, BLOB_PREFIX_BYTES, HEAD_BYTES, head->content);
@@ -333,6 +360,8 @@ compare_steps(Comparison *comparison)
 		if (comparison->offset == comparison->end)
 			return 0;
 		CHECK_FOR_INTERRUPTS();
+		if (comparison->has_open)
+			blob_seal_require_interruptible(comparison->offset + length);
 		comparison->in_use = NULL;
 		a = get_content(comparison, &comparison->a, length, step_buffers[0]);
 		b = get_content(comparison, &comparison->b, length, step_buffers[1]);
@@ -361,6 +390,7 @@ blob_compare_contents(const BlobKey *a, const BlobKey *b, uint64 compared_bytes,
 	comparison.end = Min(a->size_bytes, b->size_bytes);
 	comparison.looked_to = 0;
 	comparison.memory = memory;
+	comparison.has_open = a->kind == BLOB_KEY_OPEN || b->kind == BLOB_KEY_OPEN;
 	begin_value(a, &comparison.a);
 	begin_value(b, &comparison.b);
 	blob_stat_count(content_comparisons, 1);
@@ -397,10 +427,10 @@ blob_compare_expect(const BlobKey *key, BlobSortMemory **memory, MemoryContext c
 	BlobReader	reader;
 	KeptHead   *head;
 
-	if (key->sha256 == NULL || key->size_bytes <= FIRST_STEP_BYTES)
+	if (key->kind == BLOB_KEY_INLINE || key->size_bytes <= FIRST_STEP_BYTES)
 		return;
-	head = find_head(get_heads(blob_compare_sort_memory(memory, context)), key->sha256, NULL);
 	blob_value_unpack(key->datum, &value);
+	head = find_head(get_heads(blob_compare_sort_memory(memory, context)), &value.descriptor, NULL);
 	if (head->is_valid || value.descriptor.is_compressed)
 		return;
 	blob_reader_begin(&reader, &value, 0);

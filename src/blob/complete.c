@@ -46,7 +46,7 @@ assert_own_extents(const BlobDescriptor *descriptor, const bool *is_shared)
 		BlobStoredExtent stored;
 
 		blob_mapping_extent(descriptor, i, start, &stored);
-		start += stored.bytes;
+		start = stored.start + stored.bytes;
 		if (!is_shared[i])
 		{
 			BlobMapEntry entry = blob_map_lookup(store.map, stored.extent.first_page);
@@ -78,8 +78,48 @@ assert_sound(const struct varlena *datum, const BlobDescriptor *descriptor,
 	assert_own_extents(&value.descriptor, is_shared);
 }
 
+/*
+ * A value whose digest is open came from a column that has opted in, has a generation of its own,
+ * and lies in extents that have checksums.
+ */
+static void
+assert_open(const BlobDescriptor *descriptor, const BlobSlot *slots, int count)
+{
+	BlobStore	store;
+
+	Assert(descriptor->defers_digest);
+	blob_store_open(&store, AccessShareLock);
+	for (int i = 0; i < count; i++)
+	{
+		BlobExtent	extent = slots[i].extent;
+
+		Assert(blob_verify_extent(store.map, &extent, descriptor->generation));
+		Assert(extent.has_sums && extent.generation < descriptor->generation);
+	}
+	blob_store_close(&store);
+}
+
+/* The same for a tree. */
+static void
+assert_tree_sound(const struct varlena *datum, const BlobDescriptor *descriptor,
+				  const BlobSlot *slots, int count, const int *base_nos)
+{
+	BlobExtent	extents[BLOB_TREE_MAX_SLOTS];
+	bool		is_shared[BLOB_TREE_MAX_SLOTS];
+
+	for (int i = 0; i < count; i++)
+	{
+		extents[i] = slots[i].extent;
+		is_shared[i] = base_nos[i] >= 0;
+	}
+	assert_sound(datum, descriptor, extents, count, is_shared);
+	if (descriptor->is_open)
+		assert_open(descriptor, slots, count);
+}
+
 #else
 #define assert_sound(datum, descriptor, extents, count, is_shared) ((void) 0)
+#define assert_tree_sound(datum, descriptor, slots, count, base_nos) ((void) 0)
 #endif							/* USE_ASSERT_CHECKING */
 
 struct varlena *
@@ -101,5 +141,28 @@ blob_complete(const BlobDescriptor *descriptor, const BlobFrame *frames, const B
 		blob_compressed_pack(descriptor, frames, extents, count) :
 		blob_descriptor_pack(descriptor, extents, count);
 	assert_sound(datum, descriptor, extents, count, is_shared);
+	return datum;
+}
+
+struct varlena *
+blob_complete_tree(const BlobDescriptor *descriptor, const BlobSlot *slots, int count,
+				   const BlobDescriptor *base, const int *base_nos)
+{
+	bool		is_wanted[BLOB_TREE_MAX_SLOTS] = {false};
+	int			wanted_count = 0;	/* up to the last of them */
+	struct varlena *datum;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (base_nos[i] < 0)
+			continue;
+		is_wanted[base_nos[i]] = true;
+		wanted_count = Max(wanted_count, base_nos[i] + 1);
+	}
+	if (wanted_count > 0)
+		blob_require_extents(base, is_wanted, wanted_count);
+	blob_durability_before_return();
+	datum = blob_tree_pack(descriptor, slots, count);
+	assert_tree_sound(datum, descriptor, slots, count, base_nos);
 	return datum;
 }

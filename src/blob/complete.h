@@ -33,4 +33,12 @@ extern struct varlena *blob_complete(const BlobDescriptor *descriptor, const Blo
 									 const BlobExtent *extents, int count,
 									 const BlobDescriptor *base, const bool *is_shared);
 
+/*
+ * The same for a tree.  slots: as for blob_tree_pack().  base_nos[i] is the number of the i-th one
+ * among the extents of the base, or -1.
+ */
+extern struct varlena *blob_complete_tree(const BlobDescriptor *descriptor, const BlobSlot *slots,
+										  int count, const BlobDescriptor *base,
+										  const int *base_nos);
+
 #endif							/* BLOB_COMPLETE_H */

@@ -11,8 +11,15 @@
 #ifndef BLOB_EDIT_H
 #define BLOB_EDIT_H
 
-#include "blob/overwrite.h"
 #include "core/descriptor.h"
+
+/* Bytes that replace those of a value from an offset on. */
+typedef struct BlobPatchPiece
+{
+	uint64		offset;
+	uint64		bytes;
+	const char *data;
+} BlobPatchPiece;
 
 /* The value with bytes behind it. */
 extern struct varlena *blob_edit_append(const BlobValue *value, const void *data,

@@ -11,7 +11,8 @@ typedef struct BlobFootprint
 {
 	uint64		pages;			/* of its extents */
 	uint64		live_pages;		/* those that the value would have, were it stored at once */
-	uint64		runs;			/* of adjacent pages in one segment file, in stored order */
+	uint64		runs;			/* of adjacent pages in one segment file, in stored order; of a
+								 * tree in that of its content */
 	uint64		natural_runs;	/* one for each started megabyte of live pages */
 } BlobFootprint;
 

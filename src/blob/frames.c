@@ -64,6 +64,17 @@ report_frame(const BlobFrameCursor *cursor, const char *problem)
 	report_damage(cursor->descriptor, text, cursor->frame.stored_offset);
 }
 
+/* Get stored bytes.  ERROR XX001 if the extents of a tree do not have them. */
+static void
+fetch_stored(const BlobDescriptor *descriptor, const BlobMappingSource *source,
+			 uint64 stored_offset, uint64 length_bytes, bool is_node, char *target)
+{
+	if (descriptor->is_tree &&
+		!blob_descriptor_slots_hold(descriptor, stored_offset, length_bytes))
+		report_damage(descriptor, "A piece lies outside of the slots.", stored_offset);
+	source->fetch(source->context, stored_offset, length_bytes, is_node, target);
+}
+
 /* ---- the directory ---- */
 
 BlobNodeEntry
@@ -84,7 +95,7 @@ blob_frames_read_node(const BlobDescriptor *descriptor, const BlobMappingSource 
 {
 	const char *problem;
 
-	source->fetch(source->context, entry->stored_offset, BLOB_PAGE_SIZE, true, (char *) page);
+	fetch_stored(descriptor, source, entry->stored_offset, BLOB_PAGE_SIZE, true, (char *) page);
 	problem = blob_node_unpack(page, level, entry->content_bytes, entry->frame_count, node);
 	if (problem != NULL)
 		report_damage(descriptor, problem, entry->stored_offset);
@@ -98,6 +109,8 @@ unpack_frame(const BlobDescriptor *descriptor, const uint8 *entry, BlobFrame *fr
 	const char *problem = blob_frame_unpack(entry, compression->frame_bits,
 											compression->stored_bytes, frame);
 
+	if (problem == NULL && frame->is_run && !descriptor->is_tree)
+		problem = "A run is among the frames.";
 	if (problem != NULL)
 		report_damage(descriptor, problem, compression->root_offset);
 }
@@ -180,6 +193,7 @@ seek_open(BlobFrameCursor *cursor, uint64 content_offset)
 	cursor->frame.stored_bytes = (uint32) compression->open_bytes;
 	cursor->frame.stored_offset = compression->open_offset;
 	cursor->frame.method = BLOB_METHOD_NONE;
+	cursor->frame.is_run = false;
 	cursor->frame.crc = compression->open_crc;
 	return true;
 }
@@ -259,7 +273,8 @@ read_frame(const BlobFrameCursor *cursor, char *target)
 	blob_method_require(frame->method);
 	if (is_packed)
 		stored = get_memory(&packed, frame->stored_bytes);
-	source->fetch(source->context, frame->stored_offset, frame->stored_bytes, false, stored);
+	fetch_stored(cursor->descriptor, source, frame->stored_offset, frame->stored_bytes, false,
+				 stored);
 	if (blob_frame_checksum(stored, frame->stored_bytes) != frame->crc)
 		report_frame(cursor, "has another checksum than its entry");
 	if (is_packed && !blob_codec_decompress(frame->method, stored, frame->stored_bytes, target,
@@ -315,8 +330,15 @@ keep_frame(const BlobFrameCursor *cursor)
 static void
 copy_part(const BlobFrameCursor *cursor, uint32 offset, uint32 length, char *target)
 {
-	const KeptFrame *kept = find_kept(cursor);
+	const KeptFrame *kept;
 
+	if (cursor->frame.is_run)
+	{
+		fetch_stored(cursor->descriptor, cursor->source, cursor->frame.stored_offset + offset,
+					 length, false, target);
+		return;
+	}
+	kept = find_kept(cursor);
 	if (kept == NULL && length == cursor->frame.content_bytes)
 	{
 		read_frame(cursor, target);
@@ -325,6 +347,27 @@ copy_part(const BlobFrameCursor *cursor, uint32 offset, uint32 length, char *tar
 	if (kept == NULL)
 		kept = keep_frame(cursor);
 	memcpy(target, kept->content.bytes + offset, length);
+}
+
+void
+blob_frames_read_piece(const BlobDescriptor *descriptor, const BlobMappingSource *source,
+					   const BlobFrame *piece, uint32 offset_bytes, uint32 length_bytes,
+					   char *target)
+{
+	BlobFrameCursor cursor;
+	char	   *content;
+
+	blob_frame_cursor_begin(&cursor, descriptor, source);
+	cursor.frame = *piece;
+	if (piece->is_run)
+	{
+		copy_part(&cursor, offset_bytes, length_bytes, target);
+		return;
+	}
+	content = palloc(piece->content_bytes);
+	read_frame(&cursor, content);
+	memcpy(target, content + offset_bytes, length_bytes);
+	pfree(content);
 }
 
 void

@@ -97,6 +97,11 @@ extern void blob_frames_node_entry(const BlobDescriptor *descriptor, const uint8
 extern void blob_frames_datum_frame(const BlobDescriptor *descriptor, int frame_no,
 									BlobFrame *frame);
 
+/* Copy a part of the content of a piece, or frame, of a value. */
+extern void blob_frames_read_piece(const BlobDescriptor *descriptor,
+								   const BlobMappingSource *source, const BlobFrame *piece,
+								   uint32 offset_bytes, uint32 length_bytes, char *target);
+
 /* The directory's root, of a level above 0. */
 extern BlobNodeEntry blob_frames_root(const BlobDescriptor *descriptor);
 

@@ -13,7 +13,7 @@ blob_mapping_extent(const BlobDescriptor *descriptor, int extent_no, uint64 star
 					BlobStoredExtent *stored)
 {
 	stored->extent = blob_descriptor_extent(descriptor, extent_no);
-	stored->start = start;
+	stored->start = blob_descriptor_extent_start(descriptor, extent_no, start);
 	stored->bytes = blob_descriptor_extent_stored_bytes(descriptor, extent_no, start);
 }
 

@@ -54,8 +54,9 @@ blob_mapping_datum_offset(const BlobDescriptor *descriptor)
 }
 
 /*
- * The extent_no-th extent of a value.  start: its stored offset, which is the sum of the bytes of
- * all extents before it.  Its generation is BLOB_INVALID_GENERATION, since it was not looked up.
+ * The extent_no-th extent of a value.  start: the end of the extent before it, which is its stored
+ * offset unless the value is a tree; the result has the stored offset.  Its generation is
+ * BLOB_INVALID_GENERATION, since it was not looked up.
  */
 extern void blob_mapping_extent(const BlobDescriptor *descriptor, int extent_no, uint64 start,
 								BlobStoredExtent *stored);

@@ -70,9 +70,9 @@ open_store(BlobPageWriter *writer, BlobStore *store)
 	writer->store = store->id;
 }
 
-/* Add a last extent, all zero.  The array grows in the writer's context. */
-static BlobWriterExtent *
-add_extent(BlobPageWriter *writer)
+/* The array grows in the writer's context. */
+BlobWriterExtent *
+blob_page_writer_add_extent(BlobPageWriter *writer)
 {
 	BlobWriterExtent *added;
 
@@ -91,9 +91,9 @@ add_extent(BlobPageWriter *writer)
 	return added;
 }
 
-/* Add pages of an extent to those that the current call writes. */
-static void
-add_run(BlobPageWriter *writer, const BlobExtent *extent, uint64 page_in_extent, uint64 pages)
+void
+blob_page_writer_add_run(BlobPageWriter *writer, const BlobExtent *extent, uint64 page_in_extent,
+						 uint64 pages)
 {
 	BlobWriteRun *run;
 
@@ -123,9 +123,8 @@ count_tiers(const BlobPageWriter *writer, int count)
 	return tiers;
 }
 
-/* Pages of the runs chosen so far. */
-static uint64
-taken_pages(const BlobPageWriter *writer)
+uint64
+blob_page_writer_taken_pages(const BlobPageWriter *writer)
 {
 	uint64		pages = 0;
 
@@ -161,7 +160,8 @@ cut_to_step(BlobTierPlan *plan)
 static void
 allocate(BlobPageWriter *writer, BlobStore *store, uint64 pages, bool fits_exactly)
 {
-	uint64		taken_bytes = writer->stored_bytes + taken_pages(writer) * BLOB_PAGE_SIZE;
+	uint64		taken_bytes = writer->stored_bytes +
+		blob_page_writer_taken_pages(writer) * BLOB_PAGE_SIZE;
 	uint64		expected = blob_pages_for(writer->expected_bytes -
 										  Min(writer->expected_bytes, taken_bytes));
 	uint64		wanted = Max(pages, expected);
@@ -188,7 +188,7 @@ allocate(BlobPageWriter *writer, BlobStore *store, uint64 pages, bool fits_exact
 	count = blob_store_allocate(store, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, extents);
 	for (int i = 0; i < count; i++)
 	{
-		BlobWriterExtent *added = add_extent(writer);
+		BlobWriterExtent *added = blob_page_writer_add_extent(writer);
 
 		added->extent = extents[i];
 		added->claimed_pages = Min(claimed, extents[i].pages);
@@ -324,7 +324,7 @@ take_pages(BlobPageWriter *writer, BlobStore *store, uint64 pages, bool fits_exa
 		}
 		taken = Min(pages, current->extent.pages - current->used_pages);
 		claim(writer, store, taken);
-		add_run(writer, &current->extent, current->used_pages, taken);
+		blob_page_writer_add_run(writer, &current->extent, current->used_pages, taken);
 		current->used_pages += taken;
 		pages -= taken;
 	}
@@ -341,7 +341,7 @@ take_remainder_page(BlobPageWriter *writer, BlobStore *store)
 	BlobExtent	extent[1];
 
 	blob_store_allocate(store, &plan, BLOB_PAGE_SIZE, writer->draft, extent);
-	add_run(writer, &extent[0], 0, 1);
+	blob_page_writer_add_run(writer, &extent[0], 0, 1);
 	writer->has_remainder_page = true;
 	writer->remainder_page = extent[0].first_page;
 	writer->generation = Max(writer->generation, extent[0].generation);
@@ -358,7 +358,10 @@ blob_page_writer_store(BlobPageWriter *writer, BlobPageStep *step)
 	blob_pipeline_wait(&writer->pipeline);
 	open_store(writer, &store);
 	writer->run_count = 0;
-	take_pages(writer, &store, step->pages, step->is_last);
+	if (writer->take != NULL)
+		writer->take(writer, &store, step->pages);
+	else
+		take_pages(writer, &store, step->pages, step->is_last);
 	if (step->wants_remainder_page)
 		take_remainder_page(writer, &store);
 	step->put.store = &store.id;
@@ -380,7 +383,7 @@ blob_page_writer_share(BlobPageWriter *writer, uint64 keep_pages)
 	for (int i = 0; start < keep_pages * BLOB_PAGE_SIZE; i++)
 	{
 		BlobStoredExtent stored;
-		BlobWriterExtent *added = add_extent(writer);
+		BlobWriterExtent *added = blob_page_writer_add_extent(writer);
 
 		blob_mapping_extent(descriptor, i, start, &stored);
 
@@ -407,12 +410,9 @@ blob_page_writer_share(BlobPageWriter *writer, uint64 keep_pages)
 	writer->stored_bytes = keep_pages * BLOB_PAGE_SIZE;
 }
 
-/*
- * Complete the draft, since the value's descriptor is about to leave.  Extents that were expected
- * to be needed, and were not, are no part of the value: they remain in the draft, and are freed.
- */
-static void
-complete_draft(BlobPageWriter *writer)
+/* Extents that were expected to be needed, and were not, remain in the draft. */
+void
+blob_page_writer_complete_draft(BlobPageWriter *writer)
 {
 	for (int i = 0; i < writer->extent_count; i++)
 	{
@@ -474,7 +474,7 @@ blob_page_writer_complete(BlobPageWriter *writer, BlobDescriptor *descriptor,
 	datum = blob_complete(descriptor, frames, extents, count, &writer->base.descriptor, is_shared);
 	pfree(extents);
 	pfree(is_shared);
-	complete_draft(writer);
+	blob_page_writer_complete_draft(writer);
 	return datum;
 }
 

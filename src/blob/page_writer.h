@@ -20,7 +20,19 @@ typedef struct BlobWriterExtent
 	uint64		used_pages;		/* pages with stored bytes of this value */
 	uint64		claimed_pages;	/* to its high-water mark, if this writer has set it */
 	bool		is_shared;		/* with the base */
+	/* of a tree: */
+	int			base_no;		/* number of the extent in the base; -1: a new one */
+	uint8		tier;			/* BLOB_SLOT_TAIL: a tail */
+	uint64		start_pages;	/* stored offset of its first page */
+	bool		is_closed;		/* no more pages of it are claimed */
 } BlobWriterExtent;
+
+struct BlobPageWriter;
+struct BlobStore;
+
+/* Chooses the next pages of the value, as runs; allocates and claims as needed. */
+typedef void (*BlobPageTaker) (struct BlobPageWriter *writer, struct BlobStore *store,
+							   uint64 pages);
 
 /* Only page_writer.c changes the members, but those that say so. */
 typedef struct BlobPageWriter
@@ -30,6 +42,7 @@ typedef struct BlobPageWriter
 	BlobStoreId store;			/* of the draft */
 	bool		keeps_room;		/* owner's: ends with a remainder; else the last extent fits */
 	bool		is_estimated;	/* owner's: expected_bytes is a guess */
+	BlobPageTaker take;			/* of a tree, set by blob/slot_writer.c: extents are slots */
 	bool		has_tail;		/* among the extents */
 	bool		has_room;		/* the store had room for expected_bytes when asked */
 	uint64		expected_bytes; /* owner's: all stored bytes; 0: unknown */
@@ -46,6 +59,8 @@ typedef struct BlobPageWriter
 	int			run_capacity;
 	bool		has_remainder_page;
 	BlobPageNo	remainder_page;
+	uint64		slot_room;		/* of a tree: bytes that a new extent should have */
+	uint64		first_new;		/* of a tree: stored offset of the first new byte */
 } BlobPageWriter;
 
 /* What one call writes: whole pages, and perhaps the page of the remainder behind them. */
@@ -81,6 +96,26 @@ extern void blob_page_writer_store(BlobPageWriter *writer, BlobPageStep *step);
 extern struct varlena *blob_page_writer_complete(BlobPageWriter *writer,
 												 BlobDescriptor *descriptor,
 												 const BlobFrame *frames);
+
+/* ---- for blob/slot_writer.c ---- */
+
+/* Add a last extent, all zero. */
+extern BlobWriterExtent *blob_page_writer_add_extent(BlobPageWriter *writer);
+
+/* Add pages of an extent to those that the current call writes. */
+extern void blob_page_writer_add_run(BlobPageWriter *writer, const BlobExtent *extent,
+									 uint64 page_in_extent, uint64 pages);
+
+/* Pages of the runs chosen so far. */
+extern uint64 blob_page_writer_taken_pages(const BlobPageWriter *writer);
+
+/*
+ * Complete the draft, since the value's descriptor is about to leave.  New extents without used
+ * pages are no part of the value: they remain in the draft, and are freed.
+ */
+extern void blob_page_writer_complete_draft(BlobPageWriter *writer);
+
+/* ---- */
 
 /* Free the memory, and abandon extents that were allocated and are in no value. */
 extern void blob_page_writer_end(BlobPageWriter *writer);

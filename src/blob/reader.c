@@ -9,6 +9,7 @@
 #include "core/settings.h"
 #include "extents/buffered.h"
 #include "extents/read.h"
+#include "io/engine.h"
 #include "miscadmin.h"
 #include "store/map_sums.h"
 
@@ -120,7 +121,8 @@ know_extents(BlobReader *reader, uint64 stored_end)
 			enlarge(reader);
 		blob_mapping_extent(&reader->value->descriptor, stored->count, known_end,
 							&stored->extents[stored->count]);
-		known_end += stored->extents[stored->count++].bytes;
+		stored->count++;
+		known_end = blob_stored_known_end(stored);
 	}
 }
 
@@ -136,8 +138,12 @@ fetch(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node, ch
 	BlobAheadWindow *window = NULL;
 	uint64		end = stored_offset + length_bytes;
 
-	/* The most frequent read, of the whole value at once, has nothing to read ahead. */
-	if (use_buffer && !is_node && length_bytes < reader->stored.total_bytes)
+	/*
+	 * The most frequent read, of the whole value at once, has nothing to read ahead.  Of a tree
+	 * content is read ahead, not stored bytes.
+	 */
+	if (use_buffer && !is_node && !reader->value->descriptor.is_tree &&
+		length_bytes < reader->stored.total_bytes)
 	{
 		window = &reader->window;
 		blob_readahead_note(window, stored_offset, length_bytes);
@@ -234,6 +240,69 @@ verify_digest(const BlobDescriptor *descriptor, const char *content)
 						 "values.")));
 }
 
+/* Request content of a tree, piece by piece. */
+static void
+request_pieces(BlobReader *reader, uint64 start, uint64 end)
+{
+	BlobMappingSource source = blob_reader_source(reader);
+	BlobFrameCursor cursor;
+	bool		goes_on;
+
+	blob_frame_cursor_begin(&cursor, &reader->value->descriptor, &source);
+	for (goes_on = blob_frame_cursor_seek(&cursor, start);
+		 goes_on && cursor.content_start < end; goes_on = blob_frame_cursor_next(&cursor))
+	{
+		const BlobFrame *piece = &cursor.frame;
+		uint64		first = piece->stored_offset;
+		uint64		behind = piece->stored_offset + piece->stored_bytes;
+		BlobStore	store;
+
+		if (piece->is_run)
+		{
+			first += start - Min(start, cursor.content_start);
+			behind = Min(behind, piece->stored_offset + (end - cursor.content_start));
+		}
+		if (!blob_descriptor_slots_hold(&reader->value->descriptor, first, behind - first))
+			break;				/* the read will report it */
+		know_extents(reader, behind);
+		blob_store_open(&store, AccessShareLock);
+		blob_readahead_request_part(&store, &reader->stored, first, behind);
+		blob_store_close(&store);
+	}
+}
+
+/*
+ * A read of a tree that is no part of a sequence, and has this many bytes, requests its own pieces
+ * together before it waits for one; up to the second number of bytes.
+ */
+#define MIN_TOGETHER_BYTES (128 * 1024)
+#define MAX_TOGETHER_BYTES (UINT64CONST(4) * 1024 * 1024)
+
+/*
+ * Read ahead in a tree: in the order of its content, since the stored bytes behind those that were
+ * read are mostly others.  Called before the content is read, so that requests of both are in
+ * flight.
+ */
+static void
+read_tree_ahead(BlobReader *reader, uint64 offset, uint64 length)
+{
+	BlobAheadWindow *window = &reader->window;
+	uint64		start;
+	uint64		end;
+
+	blob_readahead_note(window, offset, length);
+	blob_readahead_due(window, reader->value->size_bytes, &start, &end);
+	if (!window->is_expected && length >= MIN_TOGETHER_BYTES)
+	{
+		start = offset;
+		end = Max(end, offset + Min(length, MAX_TOGETHER_BYTES));
+	}
+	if (start >= end || !blob_io_is_asynchronous())
+		return;
+	window->ahead_end = Max(window->ahead_end, end);
+	request_pieces(reader, start, end);
+}
+
 uint64
 blob_reader_read(BlobReader *reader, void *buffer, uint64 length_bytes)
 {
@@ -249,8 +318,10 @@ blob_reader_read(BlobReader *reader, void *buffer, uint64 length_bytes)
 	{
 		BlobMappingSource source = blob_reader_source(reader);
 
+		if (value->descriptor.is_tree && (reader->flags & BLOB_READER_PAST_BUFFER) == 0)
+			read_tree_ahead(reader, offset, length);
 		blob_mapping_read(&value->descriptor, offset, length, buffer, &source);
-		if (blob_verify_reads && length == value->size_bytes)
+		if (blob_verify_reads && length == value->size_bytes && !value->descriptor.is_open)
 			verify_digest(&value->descriptor, buffer);
 	}
 	reader->position = offset + length;

@@ -95,6 +95,14 @@ is_compressible(const BlobValue *value, BlobMethod method)
 	return false;
 }
 
+/* Whether a value has a method; a tree need not. */
+static bool
+has_method(const BlobValue *value)
+{
+	return value->descriptor.is_compressed && !(value->descriptor.is_tree &&
+		value->descriptor.compression.method == BLOB_METHOD_NONE);
+}
+
 bool
 blob_recompress_is_due(const BlobValue *value, BlobMethod method)
 {
@@ -102,14 +110,16 @@ blob_recompress_is_due(const BlobValue *value, BlobMethod method)
 		return value->size_bytes > (uint64) blob_inline_limit_bytes;
 	if (value->size_bytes <= (uint64) blob_inline_limit_bytes)
 		return true;
-	if (!value->descriptor.is_compressed)
+	if (!has_method(value))
 		return is_compressible(value, method);
-	return value->descriptor.compression.method != method || !is_settled(value);
+	return value->descriptor.is_tree || value->descriptor.compression.method != method ||
+		!is_settled(value);
 }
 
 /*
  * ERROR XX001 unless the copy has the digest of its original: damage must not become a sound value.
- * The copy may be inline, which has no digest yet.
+ * The copy may be inline, which has no digest yet.  If that of the original is open, the checksums
+ * of its pages have decided when it was read.
  */
 static void
 require_same_digest(const BlobDescriptor *original, const struct varlena *copy)
@@ -117,11 +127,10 @@ require_same_digest(const BlobDescriptor *original, const struct varlena *copy)
 	uint8		sha256[BLOB_DIGEST_BYTES];
 	BlobValue	value;
 
+	if (original->is_open)
+		return;
 	blob_value_unpack(copy, &value);
-	if (value.is_inline)
-		blob_digest_bytes(value.inline_data, value.size_bytes, sha256);
-	else
-		memcpy(sha256, value.descriptor.sha256, sizeof(sha256));
+	blob_value_sealed_digest(&value, sha256);
 	if (memcmp(sha256, original->sha256, sizeof(sha256)) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -137,7 +146,7 @@ blob_recompress(const BlobValue *value, BlobMethod method)
 {
 	bool		is_framed = method != BLOB_METHOD_NONE &&
 		!value->is_inline && value->size_bytes > BLOB_FRAME_BYTES &&
-		(value->descriptor.is_compressed || is_compressible(value, method));
+		(has_method(value) || is_compressible(value, method));
 	BlobWriter *writer = is_framed ? blob_writer_begin_framed(value->size_bytes, method) :
 		blob_writer_begin(value->size_bytes, method);
 	char	   *content = palloc(Max(1, Min(value->size_bytes, STEP_BYTES)));

@@ -9,9 +9,11 @@
 #include "postgres.h"
 
 #include "blob/blob.h"
+#include "blob/change.h"
 #include "blob/framer.h"
 #include "blob/mapping.h"
 #include "blob/reader.h"
+#include "blob/seal.h"
 #include "blob/write_buffer.h"
 #include "blob/writer.h"
 #include "core/settings.h"
@@ -21,6 +23,9 @@
 /* So much is taken from a source at once, and hashed and copied while it is in the CPU's cache. */
 #define SLICE_BYTES (128 * 1024)
 
+/* Content that is written anew is read in steps of this size. */
+#define COPY_STEP_BYTES (UINT64CONST(1024) * 1024)
+
 struct BlobWriter
 {
 	MemoryContext context;
@@ -28,7 +33,8 @@ struct BlobWriter
 	BlobMethod	method;			/* to be tried; none: the content is stored as it is */
 	BlobFramer *framer;			/* NULL: the stored bytes are the content */
 	bool		is_appending;	/* to a compressed value, whose open frame goes on */
-	BlobReader *base_reader;	/* of a change */
+	BlobChange *change;			/* NULL: none; else the framer is NULL */
+	bool		defers_digest;	/* as the base says */
 	uint64		expected_bytes; /* of the whole content; 0: unknown */
 	uint64		size_bytes;		/* content so far */
 	uint8		prefix[BLOB_PREFIX_BYTES];
@@ -217,6 +223,7 @@ take_digest(BlobWriter *writer, uint64 keep_bytes, const char *open_block)
 {
 	const BlobDescriptor *descriptor = &writer->stored.pages.base.descriptor;
 
+	Assert(!descriptor->is_open);
 	writer->size_bytes = writer->stored.hashed_bytes = keep_bytes;
 	memcpy(writer->prefix, descriptor->prefix, Min(keep_bytes, BLOB_PREFIX_BYTES));
 	if (keep_bytes == descriptor->size_bytes)
@@ -293,14 +300,107 @@ take_over_frames(BlobWriter *writer, uint64 keep_bytes)
 	take_digest(writer, keep_bytes, open_block);
 }
 
+/* ---- changes ---- */
+
+bool
+blob_writer_can_change(const BlobValue *value, uint64 kept_bytes, uint64 new_size_bytes)
+{
+	return blob_change_is_possible(value, kept_bytes, new_size_bytes);
+}
+
+bool
+blob_writer_is_change(const BlobWriter *writer)
+{
+	return writer->change != NULL;
+}
+
+BlobWriter *
+blob_writer_begin_change(const BlobValue *value)
+{
+	BlobWriter *writer = make_writer(0, BLOB_METHOD_NONE);
+
+	writer->change = blob_change_begin(value, &writer->stored);
+	writer->defers_digest = value->descriptor.defers_digest;
+	return writer;
+}
+
+void
+blob_writer_keep(BlobWriter *writer, uint64 from, uint64 to)
+{
+	if (from == to)
+		return;
+	if (writer->size_bytes < BLOB_PREFIX_BYTES)
+		blob_change_read(writer->change, from,
+						 Min(to - from, BLOB_PREFIX_BYTES - writer->size_bytes),
+						 (char *) writer->prefix + writer->size_bytes);
+	blob_change_keep(writer->change, from, to);
+	writer->size_bytes += to - from;
+}
+
+/* ---- growth ---- */
+
+/* Write the beginning of a value, which is read in steps. */
+static void
+copy_beginning(BlobWriter *writer, const BlobValue *value, uint64 length_bytes)
+{
+	char	   *content = palloc(Max(1, Min(length_bytes, COPY_STEP_BYTES)));
+	BlobReader	reader;
+
+	blob_reader_begin(&reader, value, BLOB_READER_ALL);
+	while (length_bytes > 0)
+	{
+		uint64		bytes = blob_reader_next(&reader, content, Min(COPY_STEP_BYTES, length_bytes));
+
+		blob_writer_write(writer, content, bytes);
+		length_bytes -= bytes;
+	}
+	blob_reader_end(&reader);
+	pfree(content);
+}
+
+/* Begin a change with the beginning of a value. */
+static BlobWriter *
+begin_with_beginning(const BlobValue *value, uint64 keep_bytes)
+{
+	BlobWriter *writer = blob_writer_begin_change(value);
+
+	blob_writer_keep(writer, 0, keep_bytes);
+	return writer;
+}
+
+/* Begin with the beginning of a tree, which is changed, or written anew. */
+static BlobWriter *
+grow_tree(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes)
+{
+	BlobMethod	method = (BlobMethod) value->descriptor.compression.method;
+	BlobWriter *writer;
+
+	if (blob_writer_can_change(value, keep_bytes, keep_bytes + expected_bytes))
+		return begin_with_beginning(value, keep_bytes);
+	/* In its natural form. */
+	writer = method != BLOB_METHOD_NONE && keep_bytes > BLOB_FRAME_BYTES ?
+		blob_writer_begin_framed(keep_bytes + expected_bytes, method) :
+		blob_writer_begin(keep_bytes + expected_bytes, method);
+	writer->defers_digest = value->descriptor.defers_digest;
+	copy_beginning(writer, value, keep_bytes);
+	return writer;
+}
+
 BlobWriter *
 blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes)
 {
 	BlobWriter *writer;
 
 	Assert(keep_bytes <= value->size_bytes);
+	if (!value->is_inline && value->descriptor.is_tree)
+		return grow_tree(value, keep_bytes, expected_bytes);
+	if (keep_bytes < value->size_bytes &&
+		blob_writer_can_change(value, keep_bytes, keep_bytes + expected_bytes) &&
+		blob_seal_may_open(value))
+		return begin_with_beginning(value, keep_bytes); /* which is not hashed */
 	writer = make_writer(expected_bytes > 0 ? keep_bytes + expected_bytes : 0,
 						 value->is_inline ? blob_default_method() : BLOB_METHOD_NONE);
+	writer->defers_digest = !value->is_inline && value->descriptor.defers_digest;
 	writer->stored.pages.keeps_room = true;
 	if (value->is_inline)
 		blob_writer_write(writer, value->inline_data, keep_bytes);
@@ -328,106 +428,6 @@ blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_byte
 	return writer;
 }
 
-/* ---- changes of compressed values ---- */
-
-BlobWriter *
-blob_writer_begin_change(const BlobValue *value)
-{
-	BlobWriter *writer = make_writer(0, BLOB_METHOD_NONE);
-	BlobValue  *base = &writer->stored.pages.base;
-	uint64		stored_bytes;
-
-	Assert(!value->is_inline && value->descriptor.is_compressed);
-	writer->stored.pages.keeps_room = true;
-	blob_value_unpack(blob_descriptor_copy(&value->descriptor), base);
-	stored_bytes = base->descriptor.compression.stored_bytes;
-	blob_page_writer_share(&writer->stored.pages, stored_bytes / BLOB_PAGE_SIZE);
-	set_framer(writer, blob_framer_begin_with(&base->descriptor, stored_bytes, put_framed,
-											  writer));
-	writer->base_reader = palloc(sizeof(BlobReader));
-	blob_reader_begin(writer->base_reader, base, BLOB_READER_ALL);
-	return writer;
-}
-
-/* Hash content of the base, which is the next of the value; frame it unless its frame is shared. */
-static void
-keep_bytes(BlobWriter *writer, uint64 from, uint64 to, bool is_shared)
-{
-	char	   *content = palloc(Max(1, Min(to - from, BLOB_FRAME_BYTES)));
-	uint64		bytes;
-
-	blob_reader_seek(writer->base_reader, from);
-	for (; from < to; from += bytes)
-	{
-		bytes = blob_reader_next(writer->base_reader, content, Min(BLOB_FRAME_BYTES, to - from));
-		if (!is_shared)
-		{
-			blob_writer_write(writer, content, bytes);
-			continue;
-		}
-		if (writer->size_bytes < BLOB_PREFIX_BYTES)
-			memcpy(writer->prefix + writer->size_bytes, content,
-				   Min(bytes, BLOB_PREFIX_BYTES - writer->size_bytes));
-		blob_digest_update(&writer->stored.digest, content, bytes);
-		writer->size_bytes += bytes;
-		writer->stored.hashed_bytes += bytes;
-	}
-	pfree(content);
-}
-
-/*
- * Add a whole frame of the base.  If only few bytes wait before it, they share the content of the
- * frame, for frames would become shorter and shorter otherwise.
- */
-static void
-keep_frame(BlobWriter *writer, const BlobFrameCursor *cursor)
-{
-	uint32		waiting = blob_framer_waiting_bytes(writer->framer);
-	uint32		longest = blob_framer_frame_bytes(writer->framer);
-	uint64		start = cursor->content_start;
-	uint64		end = start + cursor->frame.content_bytes;
-	uint64		middle = end;
-
-	if (waiting == 0 || waiting >= longest / 4)
-	{
-		blob_framer_flush(writer->framer);
-		keep_bytes(writer, start, end, true);
-		blob_framer_add_frame(writer->framer, &cursor->frame);
-		return;
-	}
-	if (waiting + cursor->frame.content_bytes > longest)
-		middle = start + (waiting + cursor->frame.content_bytes) / 2 - waiting;
-	keep_bytes(writer, start, middle, false);
-	blob_framer_flush(writer->framer);
-	keep_bytes(writer, middle, end, false);
-	blob_framer_flush(writer->framer);
-}
-
-void
-blob_writer_keep(BlobWriter *writer, uint64 from, uint64 to)
-{
-	const BlobDescriptor *descriptor = &writer->stored.pages.base.descriptor;
-	BlobMappingSource source = blob_reader_source(writer->base_reader);
-	BlobFrameCursor cursor;
-	bool		goes_on;
-
-	blob_frame_cursor_begin(&cursor, descriptor, &source);
-	goes_on = from < to && blob_frame_cursor_seek(&cursor, from);
-	while (goes_on && from < to)
-	{
-		uint64		end = cursor.content_start + cursor.frame.content_bytes;
-
-		if (from == cursor.content_start && end <= to)
-			keep_frame(writer, &cursor);
-		else
-			keep_bytes(writer, from, Min(end, to), false);
-		from = end;
-		goes_on = from < to && blob_frame_cursor_next(&cursor);
-	}
-	if (from < to)
-		keep_bytes(writer, from, to, false);
-}
-
 /* ---- write ---- */
 
 void
@@ -453,6 +453,8 @@ blob_writer_write(BlobWriter *writer, const void *data, uint64 length_bytes)
 	}
 	if (writer->framer != NULL)
 		add_framed(writer, data, length_bytes);
+	else if (writer->change != NULL)
+		blob_change_add(writer->change, data, length_bytes);
 	else
 		blob_write_buffer_add(&writer->stored, data, length_bytes);
 }
@@ -487,16 +489,29 @@ void
 blob_writer_abort(BlobWriter *writer)
 {
 	end_framing(writer);
-	if (writer->base_reader != NULL)
-	{
-		blob_reader_end(writer->base_reader);
-		pfree(writer->base_reader);
-	}
+	if (writer->change != NULL)
+		blob_change_end(writer->change);
 	blob_write_buffer_end(&writer->stored);
 	pfree(writer);
 }
 
 /* ---- finish ---- */
+
+/* All but the digest of a value whose extents follow each other. */
+static struct varlena *
+complete_pages(BlobWriter *writer, BlobDescriptor *descriptor)
+{
+	const BlobFrame *frames = NULL;
+
+	descriptor->remainder_bytes = writer->stored.used_bytes;
+	descriptor->remainder = writer->stored.bytes;
+	if (writer->framer != NULL)
+	{
+		descriptor->is_compressed = true;
+		frames = blob_framer_describe(writer->framer, &descriptor->compression);
+	}
+	return blob_page_writer_complete(&writer->stored.pages, descriptor, frames);
+}
 
 /*
  * Make the descriptor and free the writer.  All content is written but a remainder for the datum.
@@ -504,21 +519,21 @@ blob_writer_abort(BlobWriter *writer)
 static struct varlena *
 complete(BlobWriter *writer)
 {
-	BlobDescriptor descriptor = {.size_bytes = writer->size_bytes};
-	const BlobFrame *frames = NULL;
+	BlobDescriptor descriptor = {
+		.size_bytes = writer->size_bytes,
+		.defers_digest = writer->defers_digest,
+		.is_open = writer->change != NULL && blob_change_is_open(writer->change)
+	};
 	struct varlena *datum;
 
-	blob_write_buffer_finish_digest(&writer->stored, writer->size_bytes, descriptor.sha256,
-									descriptor.state);
+	if (!descriptor.is_open)
+		blob_write_buffer_finish_digest(&writer->stored, writer->size_bytes, descriptor.sha256,
+										descriptor.state);
 	memcpy(descriptor.prefix, writer->prefix, BLOB_PREFIX_BYTES);
-	descriptor.remainder_bytes = writer->stored.used_bytes;
-	descriptor.remainder = writer->stored.bytes;
-	if (writer->framer != NULL)
-	{
-		descriptor.is_compressed = true;
-		frames = blob_framer_describe(writer->framer, &descriptor.compression);
-	}
-	datum = blob_page_writer_complete(&writer->stored.pages, &descriptor, frames);
+	if (writer->change != NULL)
+		datum = blob_change_complete(writer->change, &descriptor);
+	else
+		datum = complete_pages(writer, &descriptor);
 	blob_stat_count_in_database(stored_blobs, 1);
 	blob_stat_count_in_database(stored_bytes, writer->stored.pages.pipeline.put_bytes);
 	blob_writer_abort(writer);
@@ -529,11 +544,8 @@ complete(BlobWriter *writer)
 static void
 finish_framing(BlobWriter *writer)
 {
-	bool		is_appending = writer->is_appending ||
-		(writer->base_reader != NULL &&
-		 blob_framer_waiting_bytes(writer->framer) < BLOB_PAGE_SIZE);
 	const char *remainder;
-	uint32		bytes = blob_framer_finish(writer->framer, is_appending, &remainder);
+	uint32		bytes = blob_framer_finish(writer->framer, writer->is_appending, &remainder);
 
 	blob_write_buffer_add(&writer->stored, remainder, bytes);
 	writer->stored.pages.expected_bytes = 0;
@@ -544,7 +556,7 @@ blob_writer_finish(BlobWriter *writer)
 {
 	bool		is_framed = writer->framer != NULL;
 
-	if (!is_framed && writer->stored.pages.stored_bytes == 0 &&
+	if (!is_framed && writer->change == NULL && writer->stored.pages.stored_bytes == 0 &&
 		writer->size_bytes <= (uint64) blob_inline_limit_bytes)
 	{
 		struct varlena *datum = blob_inline_make(writer->size_bytes);
@@ -557,6 +569,8 @@ blob_writer_finish(BlobWriter *writer)
 	blob_require_allocation();
 	if (is_framed)
 		finish_framing(writer);
+	else if (writer->change != NULL)
+		blob_change_finish(writer->change);
 	else if (writer->method != BLOB_METHOD_NONE)
 		(void) frame_buffer(writer);
 	blob_write_buffer_store(&writer->stored, NULL, 0, true);

@@ -42,21 +42,35 @@ extern BlobWriter *blob_writer_begin_framed(uint64 expected_bytes, BlobMethod me
  *
  * expected_bytes: how many bytes will be written, as far as known, else 0.  The new value keeps
  * room to grow.  A compressed value stays compressed, by its method; one in extents that is not
- * stays so.  An inline one has none: blobext.default_compression holds.
+ * stays so.  An inline one has none: blobext.default_compression holds.  A tree is changed, or
+ * written anew.
  */
 extern BlobWriter *blob_writer_grow(const BlobValue *value, uint64 keep_bytes,
 									uint64 expected_bytes);
 
 /*
- * Begin a changed version of a compressed value.  Ranges of its content are added with
- * blob_writer_keep(), new bytes with blob_writer_write(), in any order.  The new value shares all
- * stored bytes of the old one.
+ * Whether a version of a value is made by a change, as a tree of pieces ("Trees of pieces" in the
+ * README of this folder).  kept_bytes of its content are kept, and it will have new_size_bytes.
+ * Otherwise all of its content is written: short values, and those of which dead bytes would be
+ * more than half of the live ones.
+ */
+extern bool blob_writer_can_change(const BlobValue *value, uint64 kept_bytes,
+								   uint64 new_size_bytes);
+
+/*
+ * Begin a changed version of such a value.  Ranges of its content are added with
+ * blob_writer_keep(), in the order of their offsets, and new bytes between them with
+ * blob_writer_write().  The value's datum may go when this returns.
  */
 extern BlobWriter *blob_writer_begin_change(const BlobValue *value);
 
+/* Whether a writer was begun so.  blob_writer_grow() does that, too. */
+extern bool blob_writer_is_change(const BlobWriter *writer);
+
 /*
- * Add the content [from, to) of the value that a change was begun with.  Frames that lie in it are
- * shared, those at its ends are made anew.  All of it is read and hashed.
+ * Add the content [from, to) of the value that a change was begun with.  Pieces that lie in it are
+ * shared, but short ones.  All of it is read and hashed, unless the digest stays open
+ * (blob/seal.h).
  */
 extern void blob_writer_keep(BlobWriter *writer, uint64 from, uint64 to);
 

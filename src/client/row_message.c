@@ -135,7 +135,7 @@ may_be_large(Datum datum)
 	if (VARATT_IS_EXTERNAL(varlena) || VARATT_IS_COMPRESSED(varlena))
 		return toast_raw_datum_size(datum) <= BLCKSZ;
 	blob_key_load(varlena, &key);
-	return key.sha256 != NULL && key.size_bytes >= MIN_STREAMED_BYTES;
+	return key.kind != BLOB_KEY_INLINE && key.size_bytes >= MIN_STREAMED_BYTES;
 }
 
 /* Unpack a datum if it is a large value that lies in extents; else false. */

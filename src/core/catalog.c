@@ -69,6 +69,7 @@ static const struct
 	[BLOB_FUNCTION_RECOMPRESS] = {"blob_recompress", 2, {SELF, TEXTOID}},
 	[BLOB_FUNCTION_RECOMPRESS_IS_DUE] = {"blob_recompress_is_due", 2, {SELF, TEXTOID}},
 	[BLOB_FUNCTION_FOOTPRINT] = {"blob_footprint", 1, {SELF}},
+	[BLOB_FUNCTION_DIGEST_IS_OPEN] = {"blob_digest_is_open", 1, {SELF}},
 };
 
 typedef struct CatalogCache

@@ -35,6 +35,7 @@ typedef enum BlobFunction
 	BLOB_FUNCTION_RECOMPRESS,	/* blob_recompress(blobstate, text) */
 	BLOB_FUNCTION_RECOMPRESS_IS_DUE,
 	BLOB_FUNCTION_FOOTPRINT,	/* blob_footprint(blobstate), since 0.4.0 */
+	BLOB_FUNCTION_DIGEST_IS_OPEN,	/* blob_digest_is_open(blobstate), since 0.4.0 */
 	BLOB_FUNCTION_COUNT
 } BlobFunction;
 

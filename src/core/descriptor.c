@@ -41,7 +41,22 @@ enum
 	AT_OPEN_BYTES = 178,
 	AT_OPEN_CRC = 184,
 	AT_REMAINDER_CRC = 188,
-	AT_COMPRESSED_EXTENT_STARTS = 192
+	AT_COMPRESSED_EXTENT_STARTS = 192,
+	/* of a tree: */
+	AT_TREE_ZEROS = 128,
+	AT_TREE_METHOD_ZEROS = 155,
+	AT_TREE_END_ZEROS = 172,
+	AT_SLOTS = 192
+};
+
+/* Of a slot. */
+enum
+{
+	AT_SLOT_FIRST_PAGE = 0,
+	AT_SLOT_START = 6,
+	AT_SLOT_PAGES = 12,
+	AT_SLOT_LIVE = 18,
+	AT_SLOT_TIER = 24
 };
 
 StaticAssertDecl(AT_STATE == AT_SHA256 + BLOB_DIGEST_BYTES, "descriptor layout");
@@ -57,6 +72,45 @@ StaticAssertDecl(AT_COMPRESSED_EXTENT_STARTS == BLOB_DESCRIPTOR_COMPRESSED_FIXED
 StaticAssertDecl(BLOB_DESCRIPTOR_COMPRESSED_FIXED_BYTES + 50 * BLOB_EXTENT_START_BYTES +
 				 BLOB_FRAMES_INLINE * BLOB_FRAME_ENTRY_BYTES +
 				 BLOB_COMPRESSED_REMAINDER_INLINE_BYTES < 2032 - VARHDRSZ, "descriptor size");
+StaticAssertDecl(AT_SLOTS == BLOB_DESCRIPTOR_COMPRESSED_FIXED_BYTES, "tree layout");
+StaticAssertDecl(AT_SLOT_TIER + 1 == BLOB_SLOT_BYTES, "tree layout");
+StaticAssertDecl(AT_SLOTS + BLOB_TREE_MAX_SLOTS * BLOB_SLOT_BYTES < 2032 - VARHDRSZ,
+				 "size of a tree's datum");
+StaticAssertDecl(BLOB_TIER_COUNT < BLOB_SLOT_TAIL, "tiers of slots");
+
+BlobSlot
+blob_descriptor_slot(const BlobDescriptor *descriptor, int slot_no)
+{
+	const uint8 *at = descriptor->slots + slot_no * BLOB_SLOT_BYTES;
+	BlobSlot	slot = {.tier = at[AT_SLOT_TIER]};
+
+	Assert(descriptor->is_tree && slot_no >= 0 && slot_no < descriptor->slot_count);
+	slot.extent.first_page = blob_load_integer(at + AT_SLOT_FIRST_PAGE, 6);
+	slot.extent.is_tail = slot.tier == BLOB_SLOT_TAIL;
+	slot.extent.pages = slot.extent.is_tail ? descriptor->tail_pages : blob_tier_pages(slot.tier);
+	slot.start = blob_load_integer(at + AT_SLOT_START, 6) * BLOB_PAGE_SIZE;
+	slot.bytes = blob_load_integer(at + AT_SLOT_PAGES, 6) * BLOB_PAGE_SIZE;
+	slot.live_bytes = blob_load_integer(at + AT_SLOT_LIVE, 6);
+	return slot;
+}
+
+bool
+blob_descriptor_slots_hold(const BlobDescriptor *descriptor, uint64 stored_offset,
+						   uint64 length_bytes)
+{
+	uint64		end = stored_offset + length_bytes;
+
+	for (int i = 0; i < descriptor->slot_count && stored_offset < end; i++)
+	{
+		BlobSlot	slot = blob_descriptor_slot(descriptor, i);
+
+		if (stored_offset < slot.start)
+			return false;
+		if (stored_offset < slot.start + slot.bytes)
+			stored_offset = slot.start + slot.bytes;
+	}
+	return stored_offset >= end;
+}
 
 BlobExtent
 blob_descriptor_extent(const BlobDescriptor *descriptor, int extent_no)
@@ -66,6 +120,8 @@ blob_descriptor_extent(const BlobDescriptor *descriptor, int extent_no)
 
 	Assert(extent_no >= 0 && extent_no < count);
 
+	if (descriptor->is_tree)
+		return blob_descriptor_slot(descriptor, extent_no).extent;
 	if (descriptor->has_remainder_page && extent_no == count - 1)
 	{
 		extent.first_page = descriptor->remainder_page;
@@ -98,11 +154,19 @@ get_stored_bytes(const BlobDescriptor *descriptor)
 }
 
 uint64
+blob_descriptor_extent_start(const BlobDescriptor *descriptor, int extent_no, uint64 start)
+{
+	return descriptor->is_tree ? blob_descriptor_slot(descriptor, extent_no).start : start;
+}
+
+uint64
 blob_descriptor_extent_stored_bytes(const BlobDescriptor *descriptor, int extent_no, uint64 start)
 {
 	uint64		end = get_stored_bytes(descriptor);
 	uint64		pages;
 
+	if (descriptor->is_tree)
+		return blob_descriptor_slot(descriptor, extent_no).bytes;
 	if (descriptor->has_remainder_page && extent_no == blob_descriptor_extent_count(descriptor) - 1)
 		return descriptor->remainder_bytes;
 	if (descriptor->has_tail && extent_no == descriptor->tail_position)
@@ -122,7 +186,8 @@ blob_descriptor_page_of(const BlobDescriptor *descriptor, uint64 stored_offset)
 	{
 		uint64		bytes = blob_descriptor_extent_stored_bytes(descriptor, i, start);
 
-		if (stored_offset < start + bytes)
+		start = blob_descriptor_extent_start(descriptor, i, start);
+		if (stored_offset >= start && stored_offset < start + bytes)
 			return blob_descriptor_extent(descriptor, i).first_page +
 				(stored_offset - start) / BLOB_PAGE_SIZE;
 		start += bytes;
@@ -207,6 +272,8 @@ check_frames(const BlobDescriptor *descriptor)
 
 		if (problem != NULL)
 			report_corrupt_datum(problem);
+		if (frame.is_run)
+			report_corrupt_datum("A run is among the frames.");
 		if (frame.content_bytes > left_bytes)
 			report_corrupt_datum("The frames are longer than the content.");
 		left_bytes -= frame.content_bytes;
@@ -224,7 +291,7 @@ check_compression(const uint8 *data, const BlobDescriptor *descriptor)
 
 	if (data[AT_ZERO] != 0 ||
 		(data[AT_FLAGS] & ~(BLOB_FLAG_TAIL | BLOB_FLAG_REMAINDER_PAGE |
-							BLOB_FLAG_REMAINDER_CRC)) != 0)
+							BLOB_FLAG_REMAINDER_CRC | BLOB_FLAG_DIGEST_DEFERRED)) != 0)
 		report_corrupt_datum("Reserved bytes are not zero.");
 	if (compression->has_remainder_crc ? !descriptor->has_remainder_page :
 		compression->remainder_crc != 0)
@@ -288,6 +355,109 @@ unpack_compressed(const uint8 *data, size_t length_bytes, BlobDescriptor *descri
 	return expected;
 }
 
+/* ---- trees ---- */
+
+static bool
+are_zeros(const uint8 *data, size_t from, size_t to)
+{
+	while (from < to)
+	{
+		if (data[from++] != 0)
+			return false;
+	}
+	return true;
+}
+
+/* Check the slots: each alone, and their order. */
+static void
+check_slots(const BlobDescriptor *descriptor)
+{
+	uint64		end = 0;
+	int			tail_count = 0;
+
+	for (int i = 0; i < descriptor->slot_count; i++)
+	{
+		uint8		tier = descriptor->slots[i * BLOB_SLOT_BYTES + AT_SLOT_TIER];
+		BlobSlot	slot;
+
+		if (tier != BLOB_SLOT_TAIL && tier >= BLOB_TIER_COUNT)
+			report_corrupt_datum("A slot has an unknown tier.");
+		slot = blob_descriptor_slot(descriptor, i);
+		tail_count += slot.extent.is_tail;
+		if (slot.bytes == 0 || slot.bytes / BLOB_PAGE_SIZE > slot.extent.pages ||
+			slot.live_bytes == 0 || slot.live_bytes > slot.bytes)
+			report_corrupt_datum("A slot has an impossible number of bytes.");
+		if (slot.start < end || slot.start + slot.bytes > UINT64CONST(1) << 48)
+			report_corrupt_datum("The slots overlap.");
+		end = slot.start + slot.bytes;
+	}
+	if ((tail_count == 1) != (descriptor->tail_pages > 0))
+		report_corrupt_datum("The slots contradict the tail.");
+}
+
+/* Check what is in the datum of a tree beside its slots. */
+static void
+check_tree(const uint8 *data, const BlobDescriptor *descriptor)
+{
+	const BlobCompression *compression = &descriptor->compression;
+
+	if ((data[AT_FLAGS] & ~(BLOB_FLAG_TAIL | BLOB_FLAG_DIGEST_OPEN |
+							BLOB_FLAG_DIGEST_DEFERRED)) != 0 ||
+		(descriptor->is_open && !are_zeros(data, AT_SHA256, AT_PREFIX)) ||
+		((data[AT_FLAGS] & BLOB_FLAG_TAIL) != 0) != (descriptor->tail_pages > 0) ||
+		!are_zeros(data, AT_TAIL_FIRST_PAGE, AT_TAIL_PAGES) ||
+		!are_zeros(data, AT_TREE_ZEROS, AT_METHOD) ||
+		!are_zeros(data, AT_TREE_METHOD_ZEROS, AT_ROOT_OFFSET) ||
+		!are_zeros(data, AT_TREE_END_ZEROS, AT_SLOTS))
+		report_corrupt_datum("Reserved bytes are not zero.");
+	if (compression->frame_bits < BLOB_FRAME_MIN_BITS ||
+		compression->frame_bits > BLOB_FRAME_MAX_BITS ||
+		compression->level < 1 || compression->level > BLOB_NODE_MAX_LEVEL)
+		report_corrupt_datum("The directory of pieces is not possible.");
+	if (compression->root_offset % BLOB_PAGE_SIZE != 0 ||
+		!blob_descriptor_slots_hold(descriptor, compression->root_offset, BLOB_PAGE_SIZE))
+		report_corrupt_datum("The directory of pieces lies outside of the slots.");
+	if (descriptor->size_bytes > PG_INT64_MAX)
+		report_corrupt_datum("The size is impossible.");
+	if (compression->frame_count == 0 || compression->frame_count > descriptor->size_bytes ||
+		compression->frame_count < descriptor->size_bytes / BLOB_RUN_MAX_BYTES)
+		report_corrupt_datum("The number of pieces contradicts the size.");
+}
+
+/* As unpack_compressed(), for a tree. */
+static size_t
+unpack_tree(const uint8 *data, size_t length_bytes, BlobDescriptor *descriptor)
+{
+	BlobCompression *compression = &descriptor->compression;
+	size_t		expected;
+
+	memset(compression, 0, sizeof(*compression));
+	descriptor->is_compressed = descriptor->is_tree = true;
+	descriptor->slot_count = descriptor->tier_extent_count;
+	descriptor->slots = data + AT_SLOTS;
+	descriptor->tier_extent_count = 0;
+	descriptor->has_tail = false;
+	compression->method = data[AT_METHOD];
+	compression->frame_bits = data[AT_FRAME_BITS];
+	compression->level = data[AT_LEVEL];
+	compression->root_offset = blob_load_integer(data + AT_ROOT_OFFSET, 6);
+	compression->frame_count = blob_load_integer(data + AT_FRAME_COUNT, 8);
+
+	expected = AT_SLOTS + (size_t) descriptor->slot_count * BLOB_SLOT_BYTES;
+	if (length_bytes != expected)
+		report_corrupt_datum("The descriptor's length does not match its extent count.");
+	if (descriptor->slot_count < 1 || descriptor->slot_count > BLOB_TREE_MAX_SLOTS)
+		report_corrupt_datum("The number of slots is impossible.");
+	check_slots(descriptor);
+	compression->stored_bytes =
+		blob_descriptor_slot(descriptor, descriptor->slot_count - 1).start +
+		blob_descriptor_slot(descriptor, descriptor->slot_count - 1).bytes;
+	check_tree(data, descriptor);
+	return expected;
+}
+
+/* ---- all descriptors ---- */
+
 static size_t
 get_fixed_bytes(uint8 form)
 {
@@ -296,10 +466,18 @@ get_fixed_bytes(uint8 form)
 		case BLOB_FORM_DESCRIPTOR_V2:
 			return BLOB_DESCRIPTOR_REMAINDER_FIXED_BYTES;
 		case BLOB_FORM_COMPRESSED_V1:
+		case BLOB_FORM_TREE_V1:
 			return BLOB_DESCRIPTOR_COMPRESSED_FIXED_BYTES;
 		default:
 			return BLOB_DESCRIPTOR_FIXED_BYTES;
 	}
+}
+
+/* Whether a descriptor is one of unknown digest: the other forms reserve the flag. */
+static bool
+is_open(const uint8 *data)
+{
+	return data[AT_FORM] == BLOB_FORM_TREE_V1 && (data[AT_FLAGS] & BLOB_FLAG_DIGEST_OPEN) != 0;
 }
 
 /* Unpack a descriptor of any form.  ERROR if lengths and sizes contradict each other. */
@@ -329,8 +507,14 @@ unpack_descriptor(const uint8 *data, size_t length_bytes, BlobDescriptor *descri
 	descriptor->has_remainder_page = false;
 	descriptor->remainder_page = 0;
 	descriptor->is_compressed = false;
+	descriptor->is_tree = false;
+	descriptor->defers_digest = (data[AT_FLAGS] & BLOB_FLAG_DIGEST_DEFERRED) != 0;
+	descriptor->is_open = is_open(data);
+	descriptor->slot_count = 0;
 
-	if (data[AT_FORM] == BLOB_FORM_COMPRESSED_V1)
+	if (data[AT_FORM] == BLOB_FORM_TREE_V1)
+		expected = unpack_tree(data, length_bytes, descriptor);
+	else if (data[AT_FORM] == BLOB_FORM_COMPRESSED_V1)
 		expected = unpack_compressed(data, length_bytes, descriptor);
 	else if (data[AT_FORM] == BLOB_FORM_DESCRIPTOR_V2)
 		expected = unpack_remainder(data, AT_REMAINDER_EXTENT_STARTS, 0, descriptor);
@@ -338,14 +522,15 @@ unpack_descriptor(const uint8 *data, size_t length_bytes, BlobDescriptor *descri
 		expected += (size_t) descriptor->tier_extent_count * BLOB_EXTENT_START_BYTES;
 	if (length_bytes != expected)
 		report_corrupt_datum("The descriptor's length does not match its extent count.");
-	check_capacity(descriptor);
+	if (!descriptor->is_tree)
+		check_capacity(descriptor);
 }
 
 static bool
 is_descriptor(uint8 form)
 {
 	return form == BLOB_FORM_DESCRIPTOR_V1 || form == BLOB_FORM_DESCRIPTOR_V2 ||
-		form == BLOB_FORM_COMPRESSED_V1;
+		form == BLOB_FORM_COMPRESSED_V1 || form == BLOB_FORM_TREE_V1;
 }
 
 static void
@@ -372,7 +557,8 @@ blob_key_load(const struct varlena *datum, BlobKey *key)
 	{
 		key->data = (const char *) data + BLOB_FORM_BYTES;
 		key->size_bytes = length_bytes - BLOB_FORM_BYTES;
-		key->sha256 = NULL;
+		key->kind = BLOB_KEY_INLINE;
+		key->sealed_digest = NULL;
 		return;
 	}
 	if (!is_descriptor(data[AT_FORM]))
@@ -381,7 +567,8 @@ blob_key_load(const struct varlena *datum, BlobKey *key)
 		report_corrupt_datum("The descriptor is too short.");
 	key->data = (const char *) data + AT_PREFIX;
 	key->size_bytes = blob_load_integer(data + AT_SIZE, 8);
-	key->sha256 = data + AT_SHA256;
+	key->kind = is_open(data) ? BLOB_KEY_OPEN : BLOB_KEY_SEALED;
+	key->sealed_digest = key->kind == BLOB_KEY_SEALED ? data + AT_SHA256 : NULL;
 }
 
 void
@@ -409,12 +596,23 @@ blob_value_unpack(const struct varlena *datum, BlobValue *value)
 }
 
 void
-blob_value_digest(const BlobValue *value, uint8 *sha256)
+blob_value_sealed_digest(const BlobValue *value, uint8 *sha256)
 {
+	Assert(value->is_inline || !value->descriptor.is_open);
 	if (value->is_inline)
 		blob_digest_bytes(value->inline_data, value->size_bytes, sha256);
 	else
 		memcpy(sha256, value->descriptor.sha256, BLOB_DIGEST_BYTES);
+}
+
+void
+blob_descriptor_identity(const BlobDescriptor *descriptor, uint8 identity[BLOB_DIGEST_BYTES])
+{
+	memset(identity, 0, BLOB_DIGEST_BYTES);
+	if (descriptor->is_open)
+		blob_store_integer(identity, sizeof(BlobGeneration), descriptor->generation);
+	else
+		memcpy(identity, descriptor->sha256, BLOB_DIGEST_BYTES);
 }
 
 /*
@@ -435,6 +633,44 @@ blob_datum_is_inline(Datum datum)
 	if (start != varlena)
 		pfree(start);
 	return is_inline;
+}
+
+bool
+blob_datum_defers_digest(const struct varlena *datum)
+{
+	const uint8 *data = (const uint8 *) VARDATA_ANY(datum);
+
+	return VARSIZE_ANY_EXHDR(datum) >= BLOB_DESCRIPTOR_FIXED_BYTES &&
+		is_descriptor(data[AT_FORM]) && (data[AT_FLAGS] & BLOB_FLAG_DIGEST_DEFERRED) != 0;
+}
+
+void
+blob_datum_set_defers_digest(struct varlena *datum, bool defers)
+{
+	uint8	   *data = (uint8 *) VARDATA_ANY(datum);
+
+	if (VARSIZE_ANY_EXHDR(datum) < BLOB_DESCRIPTOR_FIXED_BYTES || !is_descriptor(data[AT_FORM]))
+		return;
+	if (defers)
+		data[AT_FLAGS] |= BLOB_FLAG_DIGEST_DEFERRED;
+	else
+		data[AT_FLAGS] &= ~BLOB_FLAG_DIGEST_DEFERRED;
+}
+
+struct varlena *
+blob_descriptor_seal(const struct varlena *datum, const uint8 *sha256, const uint8 *state)
+{
+	size_t		length_bytes = VARSIZE_ANY_EXHDR(datum);
+	struct varlena *sealed = palloc(VARHDRSZ + length_bytes);
+	uint8	   *data = (uint8 *) VARDATA(sealed);
+
+	SET_VARSIZE(sealed, VARHDRSZ + length_bytes);
+	memcpy(data, VARDATA_ANY(datum), length_bytes);
+	Assert(length_bytes >= BLOB_DESCRIPTOR_FIXED_BYTES && is_open(data));
+	data[AT_FLAGS] &= ~(BLOB_FLAG_DIGEST_OPEN | BLOB_FLAG_DIGEST_DEFERRED);
+	memcpy(data + AT_SHA256, sha256, BLOB_DIGEST_BYTES);
+	memcpy(data + AT_STATE, state, BLOB_DIGEST_BYTES);
+	return sealed;
 }
 
 void
@@ -477,6 +713,10 @@ pack_common(uint8 *data, const BlobDescriptor *descriptor, int tier_extent_count
 	memcpy(data + AT_SHA256, descriptor->sha256, BLOB_DIGEST_BYTES);
 	memcpy(data + AT_STATE, descriptor->state, BLOB_DIGEST_BYTES);
 	memcpy(data + AT_PREFIX, descriptor->prefix, BLOB_PREFIX_BYTES);
+	if (descriptor->defers_digest)
+		data[AT_FLAGS] |= BLOB_FLAG_DIGEST_DEFERRED;
+	if (descriptor->is_open)
+		data[AT_FLAGS] |= BLOB_FLAG_DIGEST_OPEN;
 	if (tail == NULL)
 		return;
 	data[AT_FLAGS] |= BLOB_FLAG_TAIL;
@@ -610,6 +850,52 @@ blob_compressed_pack(const BlobDescriptor *descriptor, const BlobFrame *frames,
 	return pack(BLOB_FORM_COMPRESSED_V1, descriptor, frames, extents, extent_count);
 }
 
+struct varlena *
+blob_tree_pack(const BlobDescriptor *descriptor, const BlobSlot *slots, int slot_count)
+{
+	const BlobCompression *compression = &descriptor->compression;
+	size_t		length_bytes = AT_SLOTS + (size_t) slot_count * BLOB_SLOT_BYTES;
+	struct varlena *datum = palloc0(VARHDRSZ + length_bytes);
+	uint8	   *data = (uint8 *) VARDATA(datum);
+
+	Assert(slot_count >= 1 && slot_count <= BLOB_TREE_MAX_SLOTS);
+	SET_VARSIZE(datum, VARHDRSZ + length_bytes);
+	data[AT_FORM] = BLOB_FORM_TREE_V1;
+	pack_common(data, descriptor, slot_count, NULL);
+	data[AT_METHOD] = compression->method;
+	data[AT_FRAME_BITS] = (uint8) compression->frame_bits;
+	data[AT_LEVEL] = (uint8) compression->level;
+	blob_store_integer(data + AT_ROOT_OFFSET, 6, compression->root_offset);
+	blob_store_integer(data + AT_FRAME_COUNT, 8, compression->frame_count);
+	for (int i = 0; i < slot_count; i++)
+	{
+		uint8	   *at = data + AT_SLOTS + i * BLOB_SLOT_BYTES;
+
+		blob_store_integer(at + AT_SLOT_FIRST_PAGE, 6, slots[i].extent.first_page);
+		blob_store_integer(at + AT_SLOT_START, 6, slots[i].start / BLOB_PAGE_SIZE);
+		blob_store_integer(at + AT_SLOT_PAGES, 6, slots[i].bytes / BLOB_PAGE_SIZE);
+		blob_store_integer(at + AT_SLOT_LIVE, 6, slots[i].live_bytes);
+		at[AT_SLOT_TIER] = slots[i].tier;
+		if (slots[i].tier == BLOB_SLOT_TAIL)
+		{
+			data[AT_FLAGS] |= BLOB_FLAG_TAIL;
+			blob_store_integer(data + AT_TAIL_PAGES, 6, slots[i].extent.pages);
+		}
+	}
+	return datum;
+}
+
+/* A tree's datum anew. */
+static struct varlena *
+copy_tree(const BlobDescriptor *descriptor)
+{
+	BlobSlot	slots[BLOB_TREE_MAX_SLOTS];
+
+	for (int i = 0; i < descriptor->slot_count; i++)
+		slots[i] = blob_descriptor_slot(descriptor, i);
+	return blob_tree_pack(descriptor, slots, descriptor->slot_count);
+}
+
 /* The frames whose entries are in the datum, which was checked. */
 static BlobFrame *
 unpack_frames(const BlobDescriptor *descriptor)
@@ -634,10 +920,13 @@ struct varlena *
 blob_descriptor_copy(const BlobDescriptor *descriptor)
 {
 	int			count = descriptor->tier_extent_count + (descriptor->has_tail ? 1 : 0);
-	BlobExtent *extents = palloc(sizeof(BlobExtent) * (count + 1));
-	BlobFrame  *frames = NULL;
+	BlobExtent *extents;
+	BlobFrame  *frames;
 	struct varlena *datum;
 
+	if (descriptor->is_tree)
+		return copy_tree(descriptor);
+	extents = palloc(sizeof(BlobExtent) * (count + 1));
 	for (int i = 0; i < count; i++)
 		extents[i] = blob_descriptor_extent(descriptor, i);
 	if (descriptor->is_compressed)

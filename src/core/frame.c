@@ -15,7 +15,7 @@ enum
 	AT_FRAME_STORED = 4,
 	AT_FRAME_OFFSET = 8,
 	AT_FRAME_METHOD = 14,
-	AT_FRAME_ZERO = 15,
+	AT_FRAME_FLAGS = 15,
 	AT_FRAME_CRC = 16,
 	AT_FRAME_ZEROS = 20
 };
@@ -80,10 +80,14 @@ blob_frame_unpack(const uint8 *entry, int frame_bits, uint64 stored_bytes, BlobF
 	frame->stored_offset = blob_load_integer(entry + AT_FRAME_OFFSET, 6);
 	frame->method = entry[AT_FRAME_METHOD];
 	frame->crc = (uint32) blob_load_integer(entry + AT_FRAME_CRC, 4);
+	frame->is_run = (entry[AT_FRAME_FLAGS] & BLOB_FRAME_IS_RUN) != 0;
 
-	if (entry[AT_FRAME_ZERO] != 0 || blob_load_integer(entry + AT_FRAME_ZEROS, 4) != 0)
+	if ((entry[AT_FRAME_FLAGS] & ~BLOB_FRAME_IS_RUN) != 0 ||
+		(frame->is_run && (frame->method != BLOB_METHOD_NONE || frame->crc != 0)) ||
+		blob_load_integer(entry + AT_FRAME_ZEROS, 4) != 0)
 		return "A frame has bytes that are not zero.";
-	if (frame->content_bytes == 0 || frame->content_bytes > (uint32) 1 << frame_bits)
+	if (frame->content_bytes == 0 ||
+		frame->content_bytes > (frame->is_run ? BLOB_RUN_MAX_BYTES : (uint32) 1 << frame_bits))
 		return "A frame has an impossible length.";
 	if (frame->stored_bytes == 0 || frame->stored_bytes > frame->content_bytes ||
 		(frame->method == BLOB_METHOD_NONE && frame->stored_bytes != frame->content_bytes))
@@ -102,6 +106,7 @@ blob_frame_pack(uint8 *entry, const BlobFrame *frame)
 	blob_store_integer(entry + AT_FRAME_STORED, 4, frame->stored_bytes);
 	blob_store_integer(entry + AT_FRAME_OFFSET, 6, frame->stored_offset);
 	entry[AT_FRAME_METHOD] = frame->method;
+	entry[AT_FRAME_FLAGS] = frame->is_run ? BLOB_FRAME_IS_RUN : 0;
 	blob_store_integer(entry + AT_FRAME_CRC, 4, frame->crc);
 }
 

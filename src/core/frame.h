@@ -15,9 +15,14 @@
  *		   4     4  stored: bytes, at most those of the content
  *		   8     6  stored: offset in the stored bytes of the value
  *		  14     1  method, BlobMethod; as many stored bytes as content if it is none
- *		  15     1  zero
+ *		  15     1  flags, BLOB_FRAME_IS_RUN
  *		  16     4  CRC-32C of the stored bytes
  *		  20     4  zero
+ *
+ * A run is a piece of a tree (core/descriptor.h): content as it lies, up to BLOB_RUN_MAX_BYTES of
+ * it.  Its method is none, its CRC zero, since no reader of a part of it could compare one: the
+ * checksums of pages in the map, and the digest of the value, are its guard.  It may begin at any
+ * byte of a page, and be cut at any.
  *
  * Offsets have 48 bits, so frames and nodes lie in the first 256 TiB of the stored bytes.  The CRC
  * is verified before the stored bytes are decompressed, or taken for content.
@@ -74,8 +79,14 @@ typedef enum BlobMethod
 #define BLOB_FRAME_MIN_BITS 12
 #define BLOB_FRAME_MAX_BITS 24
 
+/* Flags of a frame's entry. */
+#define BLOB_FRAME_IS_RUN 0x01	/* in a tree only */
+
+#define BLOB_RUN_MAX_BYTES (1024 * 1024 * 1024)
+
 typedef struct BlobFrame
 {
+	bool		is_run;
 	uint32		content_bytes;
 	uint32		stored_bytes;
 	uint64		stored_offset;
@@ -103,8 +114,8 @@ extern uint32 blob_frame_checksum(const void *stored, size_t length_bytes);
 extern uint32 blob_frame_checksum_continue(uint32 crc, const void *stored, size_t length_bytes);
 
 /*
- * Unpack the entry of a frame of a value with this number of stored bytes.  Returns NULL, or a
- * sentence that says why the entry is wrong.
+ * Unpack the entry of a frame or run of a value with this number of stored bytes.  Returns NULL,
+ * or a sentence that says why the entry is wrong.
  */
 extern const char *blob_frame_unpack(const uint8 *entry, int frame_bits, uint64 stored_bytes,
 									 BlobFrame *frame);

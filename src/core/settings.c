@@ -16,8 +16,10 @@
  * a page.  With three of them a quarter of the page would be lost.
  */
 #define DEFAULT_INLINE_LIMIT_BYTES 1900
+#define DEFAULT_REWRITE_LIMIT_KB 1024
 
 int			blob_inline_limit_bytes = DEFAULT_INLINE_LIMIT_BYTES;
+int			blob_rewrite_limit_kb = DEFAULT_REWRITE_LIMIT_KB;
 int			blob_default_compression = BLOB_METHOD_NONE;
 int			blob_wal_content = BLOB_WAL_CONTENT_AUTO;
 int			blob_io_method = BLOB_IO_METHOD_AUTO;
@@ -100,6 +102,12 @@ define_store_settings(void)
 							"Larger values are stored in extents.",
 							&blob_inline_limit_bytes, DEFAULT_INLINE_LIMIT_BYTES, 0, 1024 * 1024,
 							PGC_USERSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.rewrite_limit",
+							"Sets the size up to which a change in the middle writes values anew.",
+							"A change of a larger value writes what it touches, and the value "
+							"becomes a tree of pieces.",
+							&blob_rewrite_limit_kb, DEFAULT_REWRITE_LIMIT_KB, 32, 1024 * 1024,
+							PGC_USERSET, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomEnumVariable("blobext.default_compression",
 							 "Sets how new values in extents are compressed, where their column "
 							 "does not say it.",

@@ -31,6 +31,7 @@ typedef enum BlobClientType
 } BlobClientType;
 
 extern int	blob_inline_limit_bytes;
+extern int	blob_rewrite_limit_kb;
 extern int	blob_default_compression;	/* BlobMethod */
 extern int	blob_wal_content;	/* BlobWalContentMode */
 extern int	blob_io_method;		/* BlobIoMethod */

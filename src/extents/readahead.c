@@ -69,14 +69,14 @@ blob_readahead_reach(const BlobAheadWindow *window)
 	return window->next_offset + (window->is_open ? get_window_bytes(window) : 0);
 }
 
-/* The stored bytes that are to be requested now; start is end if none are. */
+/* The bytes before limit_bytes that are to be requested now; start is end if none are. */
 static void
-find_due(const BlobAheadWindow *window, const BlobStored *stored, uint64 *start, uint64 *end)
+find_due(const BlobAheadWindow *window, uint64 limit_bytes, uint64 *start, uint64 *end)
 {
 	uint64		window_bytes = get_window_bytes(window);
 	uint64		at_once = Max(Min(window_bytes, WHOLE_WINDOW_BYTES), window_bytes / 2);
 	uint64		unfinished = blob_ahead_unfinished_bytes();
-	uint64		limit = Min(window->next_offset + window_bytes, blob_stored_known_end(stored));
+	uint64		limit = Min(window->next_offset + window_bytes, limit_bytes);
 
 	*start = *end = window->ahead_end;
 	if (unfinished <= at_once / 2 && *start < limit)
@@ -143,7 +143,7 @@ blob_readahead_start(BlobStore *store, const BlobStored *stored, BlobAheadWindow
 	blob_ahead_finish_arrived();
 	if (window == NULL || !window->is_open || !blob_io_is_asynchronous())
 		return;
-	find_due(window, stored, &first, &end);
+	find_due(window, blob_stored_known_end(stored), &first, &end);
 	if (first == end)
 		return;
 	window->ahead_end = end;
@@ -161,6 +161,56 @@ blob_readahead_request(BlobStore *store, const BlobStored *stored, uint64 end)
 		blob_ahead_make_room();
 		if (blob_io_is_asynchronous())
 			request_range(store, stored, 0, Min(end, blob_stored_known_end(stored)), &ahead_end);
+	}
+	PG_FINALLY();
+	{
+		blob_io_end();
+	}
+	PG_END_TRY();
+}
+
+void
+blob_readahead_due(const BlobAheadWindow *window, uint64 content_bytes, uint64 *start, uint64 *end)
+{
+	*start = *end = 0;
+	if (window->is_open && blob_io_is_asynchronous())
+		find_due(window, content_bytes, start, end);
+}
+
+/* Within a use of the I/O engine. */
+static void
+request_part(BlobStore *store, const BlobStored *stored, uint64 first, uint64 end)
+{
+	BlobAheadRead *read = NULL;
+
+	blob_ahead_process_begins();
+	for (int i = blob_stored_find(stored, first);
+		 i < stored->count && stored->extents[i].start < end; i++)
+	{
+		BlobStoredExtent part = stored->extents[i];
+		BlobExtent	extent = part.extent;
+		uint64		in_extent = first - Min(first, part.start);
+		uint64		ahead_end;
+
+		if (!blob_verify_extent(store->map, &extent, stored->max_generation) ||
+			blob_unlogged_contains(&store->id, extent.generation))
+			break;
+		in_extent -= in_extent % blob_buffer_chunk_bytes(extent.pages);
+		part.bytes = Min(part.bytes, end - part.start);
+		read = add_extent(read, store, &extent, &part, part.start + in_extent, end,
+						  blob_buffer_use_for(stored->value_bytes), &ahead_end);
+	}
+	blob_ahead_start(read);
+}
+
+void
+blob_readahead_request_part(BlobStore *store, const BlobStored *stored, uint64 first, uint64 end)
+{
+	blob_io_begin();
+	PG_TRY();
+	{
+		blob_ahead_make_room();
+		request_part(store, stored, first, end);
 	}
 	PG_FINALLY();
 	{

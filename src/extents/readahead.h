@@ -60,4 +60,22 @@ extern void blob_readahead_start(BlobStore *store, const BlobStored *stored,
  */
 extern void blob_readahead_request(BlobStore *store, const BlobStored *stored, uint64 end);
 
+/*
+ * For values whose content does not lie in the order of its stored bytes: the window counts content
+ * offsets.  Sets [*start, *end) to the content that is to be requested now; equal if none is, as
+ * blob_readahead_start() would decide.  The caller requests it, in parts, and notes that in
+ * window->ahead_end.
+ */
+extern void blob_readahead_due(const BlobAheadWindow *window, uint64 content_bytes, uint64 *start,
+							   uint64 *end);
+
+/*
+ * Request stored bytes [first, end), of one part of the content.  Bytes of the chunk in which the
+ * part begins come with it, those behind the part do not: other versions may have yet to write
+ * them.  The extents up to end are known.  Takes the I/O engine; waits as
+ * blob_readahead_request() does.
+ */
+extern void blob_readahead_request_part(BlobStore *store, const BlobStored *stored, uint64 first,
+										uint64 end);
+
 #endif							/* BLOB_READAHEAD_H */

@@ -11,51 +11,20 @@
 #include "core/digest.h"
 #include "extents/read.h"
 #include "extents/verify.h"
-#include "heal/heal_internal.h"
+#include "heal/patient.h"
 #include "miscadmin.h"
+#include "store/map_sums.h"
 #include "store/unlogged.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "wal/insert.h"
 
-/* Requests that are under way at a time. */
-#define WINDOW 8
-
-/* Parameters of blobext_source_read(). */
-#define PARAMETER_COUNT 11
-
-/* A part of an extent, of at most BLOB_HEAL_SECTION_BYTES. */
-typedef struct Section
-{
-	int			extent_no;
-	uint64		offset;			/* bytes in the extent */
-	uint32		bytes;
-	bool		is_wanted;		/* it differs, or cannot be read here */
-	bool		is_staged;
-	uint64		staged_at;		/* offset in the temporary file */
-} Section;
-
-/* A value that is being healed. */
-typedef struct Patient
-{
-	BlobHeal   *heal;
-	const BlobDescriptor *descriptor;
-	BlobStored	stored;			/* all extents, with their generations */
-	bool	   *is_lacking;		/* of each extent */
-	uint64	   *mark_pages;		/* that values of each extent had before the source was asked */
-	bool	   *is_marked_since;	/* whether that mark may have been raised after the fork */
-	Section    *sections;
-	int 		section_count;
-	uint64		staged_bytes;
-	char	   *refusal;		/* the first one of the source, or NULL */
-} Patient;
-
 /* ---- extents and sections ---- */
 
 /* Look all extents of the value up.  Returns the problem, or NULL. */
 static char *
-look_up(Patient *patient)
+look_up(BlobPatient *patient)
 {
 	const BlobDescriptor *descriptor = patient->descriptor;
 	int			count = blob_descriptor_extent_count(descriptor);
@@ -87,7 +56,7 @@ look_up(Patient *patient)
 		patient->is_lacking[i] = blob_unlogged_contains(&patient->heal->store,
 														extent->extent.generation) &&
 			!blob_restore_is_proven(patient->heal, extent->extent.generation);
-		start += extent->bytes;
+		start = extent->start + extent->bytes;
 	}
 	blob_store_close(&store);
 	stored->count = count;
@@ -98,274 +67,69 @@ look_up(Patient *patient)
 	return NULL;
 }
 
-/* Cut all extents into sections.  Those of lacking extents are wanted in any case. */
-static void
-make_sections(Patient *patient)
-{
-	const BlobStored *stored = &patient->stored;
-	Size		count = 0;
-
-	for (int i = 0; i < stored->count; i++)
-		count += (stored->extents[i].bytes + BLOB_HEAL_SECTION_BYTES - 1) / BLOB_HEAL_SECTION_BYTES;
-	patient->sections = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(Section) * (count + 1));
-	for (int i = 0; i < stored->count; i++)
-	{
-		for (uint64 offset = 0; offset < stored->extents[i].bytes;
-			 offset += BLOB_HEAL_SECTION_BYTES)
-		{
-			patient->sections[patient->section_count++] = (Section) {
-				.extent_no = i,
-				.offset = offset,
-				.bytes = (uint32) Min(stored->extents[i].bytes - offset, BLOB_HEAL_SECTION_BYTES),
-				.is_wanted = patient->is_lacking[i]
-			};
-		}
-	}
-}
-
-static uint64
-stored_start(const Patient *patient, const Section *section)
-{
-	return patient->stored.extents[section->extent_no].start + section->offset;
-}
-
-/* ---- bytes of this server ---- */
-
-/* Errors that are not about the file. */
+/* Whether the staged pages of a section have the checksums that the map has of them. */
 static bool
-is_of_this_session(int sqlstate)
+has_sums(BlobPatient *patient, Relation map, const BlobHealSection *section)
 {
-	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_OPERATOR_INTERVENTION ||
-		ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK;
+	const BlobExtent *extent = &patient->stored.extents[section->extent_no].extent;
+	char	   *data = patient->heal->section;
+	uint64		first_no = section->offset / BLOB_PAGE_SIZE;
+	uint64		pages = blob_pages_for(section->bytes);
+
+	blob_patient_load(patient, section);
+	memset(data + section->bytes, 0, pages * BLOB_PAGE_SIZE - section->bytes);
+	for (uint64 done = 0; done < pages; done += BLOB_SUMS_MAX_PAGES)
+	{
+		uint32		count = (uint32) Min(pages - done, BLOB_SUMS_MAX_PAGES);
+		uint32		sums[BLOB_SUMS_MAX_PAGES];
+		uint32		expected[BLOB_SUMS_MAX_PAGES];
+
+		if (blob_map_get_sums(map, extent, first_no + done, count, expected) != BLOB_SUMS_FOUND)
+			return false;
+		blob_page_sums(extent->generation, extent->first_page + first_no + done,
+					   data + done * BLOB_PAGE_SIZE, count, sums);
+		for (uint32 i = 0; i < count; i++)
+			if (expected[i] == BLOB_SUM_UNKNOWN || sums[i] != expected[i])
+				return false;
+	}
+	return true;
+}
+
+/* The same of all staged sections; those that are not staged had theirs when they were read. */
+static bool
+have_sums(BlobPatient *patient)
+{
+	BlobStore	store;
+	bool		is_right = !patient->stored.has_damage;
+
+	blob_store_open(&store, AccessShareLock);
+	for (int i = 0; i < patient->section_count && is_right; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (patient->sections[i].is_staged)
+			is_right = has_sums(patient, store.map, &patient->sections[i]);
+	}
+	blob_store_close(&store);
+	return is_right;
 }
 
 /*
- * Read stored bytes as the file has them, lacking or not; false if it cannot be read.  Whether all
- * pages had their checksums is in patient->stored.
+ * Whether the content has the digest of the descriptor, or if that is open, all pages have their
+ * checksums.  All of it is read: frames and nodes have checksums of their own.
  */
 static bool
-try_read(Patient *patient, uint64 stored_offset, uint64 length, char *target)
-{
-	MemoryContext old_context = CurrentMemoryContext;
-	ResourceOwner old_owner = CurrentResourceOwner;
-	volatile bool is_read = true;
-
-	patient->stored.has_damage = false;
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(old_context);
-	PG_TRY();
-	{
-		blob_stored_read(&patient->stored, NULL, false, stored_offset, length, target);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(old_context);
-		if (is_of_this_session(geterrcode()))
-			PG_RE_THROW();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		is_read = false;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(old_context);
-	CurrentResourceOwner = old_owner;
-	return is_read;
-}
-
-/* ---- requests ---- */
-
-/* Ask for bytes of an extent; since, replayed_to: as in BlobSourceRequest. */
-static void
-request(BlobHeal *heal, const BlobExtent *extent, uint64 start, uint32 bytes, XLogRecPtr since,
-		XLogRecPtr replayed_to, bool wants_digest)
-{
-	char		numbers[6][24];
-	char		lsns[2][24];
-	const char *values[PARAMETER_COUNT] = {
-		heal->store_name, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], lsns[0],
-		numbers[5], extent->is_tail ? "t" : "f", wants_digest ? "t" : "f", lsns[1]
-	};
-
-	snprintf(numbers[0], sizeof(numbers[0]), UINT64_FORMAT, extent->first_page);
-	snprintf(numbers[1], sizeof(numbers[1]), UINT64_FORMAT, extent->pages);
-	snprintf(numbers[2], sizeof(numbers[2]), UINT64_FORMAT, extent->generation);
-	snprintf(numbers[3], sizeof(numbers[3]), UINT64_FORMAT, heal->common_below);
-	snprintf(numbers[4], sizeof(numbers[4]), UINT64_FORMAT, start);
-	snprintf(numbers[5], sizeof(numbers[5]), "%u", bytes);
-	snprintf(lsns[0], sizeof(lsns[0]), "%X/%X", LSN_FORMAT_ARGS(since));
-	snprintf(lsns[1], sizeof(lsns[1]), "%X/%X", LSN_FORMAT_ARGS(replayed_to));
-	blob_connection_send(heal->connection, values);
-}
-
-/*
- * The answer to the oldest request: bytes, and their number.  -1 if the source refuses, and the
- * reason.
- */
-static int
-take_answer(BlobHeal *heal, uint32 max_bytes, const char **data, char **refusal)
-{
-	int			bytes;
-
-	if (!blob_connection_receive(heal->connection, refusal))
-		return -1;
-	bytes = blob_connection_bytes(heal->connection, max_bytes, data);
-	heal->totals.fetched_bytes += bytes;
-	if (heal->is_tracked != NULL)
-		heal->is_tracked(bytes);
-	return bytes;
-}
-
-/* Called for each answer, in the order of the sections; bytes -1: refused. */
-typedef void (*AnswerTaker) (Patient *patient, Section *section, const char *data, int bytes);
-
-/* Request all sections that are wanted, or not, several at a time. */
-static void
-exchange(Patient *patient, bool wanted, AnswerTaker take)
-{
-	int			sent = 0;
-	int			under_way = 0;
-
-	for (int taken = 0; taken < patient->section_count; taken++)
-	{
-		Section    *section = &patient->sections[taken];
-		const char *data = NULL;
-		char	   *refusal = NULL;
-		int			bytes;
-
-		if (section->is_wanted != wanted)
-			continue;
-		for (; sent < patient->section_count && under_way < WINDOW; sent++)
-		{
-			Section    *next = &patient->sections[sent];
-
-			if (next->is_wanted != wanted)
-				continue;
-			request(patient->heal, &patient->stored.extents[next->extent_no].extent, next->offset,
-					next->bytes, InvalidXLogRecPtr, InvalidXLogRecPtr, !wanted);
-			under_way++;
-		}
-		bytes = take_answer(patient->heal, wanted ? section->bytes : BLOB_DIGEST_BYTES, &data,
-							&refusal);
-		under_way--;
-		if (bytes < 0 && patient->refusal == NULL)
-			patient->refusal = refusal;
-		take(patient, section, data, bytes);
-	}
-}
-
-/*
- * An AnswerTaker: a digest.  Whether the section is wanted is noted as staged_at first, since
- * exchange() goes by is_wanted.
- */
-static void
-compare_digest(Patient *patient, Section *section, const char *data, int bytes)
-{
-	uint8		sha256[BLOB_DIGEST_BYTES];
-
-	section->staged_at = 1;
-	if (!try_read(patient, stored_start(patient, section), section->bytes, patient->heal->section))
-		return;
-	/* Right bytes with wrong checksums are written, too: that sets the checksums. */
-	if (patient->stored.has_damage)
-		return;
-	blob_digest_bytes(patient->heal->section, section->bytes, sha256);
-	if (bytes == BLOB_DIGEST_BYTES && memcmp(sha256, data, sizeof(sha256)) == 0)
-		section->staged_at = 0;
-}
-
-static void
-stage(Patient *patient, const char *data, uint32 bytes)
-{
-	BufFileWrite(patient->heal->staging, (void *) data, bytes);
-	patient->staged_bytes += bytes;
-}
-
-/* An AnswerTaker: bytes.  The rest, which the source does not have, is read here if it can be. */
-static void
-stage_section(Patient *patient, Section *section, const char *data, int bytes)
-{
-	uint32		got = (uint32) Max(bytes, 0);
-	char	   *rest = patient->heal->section;
-
-	if (got < section->bytes &&
-		!try_read(patient, stored_start(patient, section) + got, section->bytes - got, rest))
-		memset(rest, 0, section->bytes - got);
-	section->is_staged = true;
-	section->staged_at = patient->staged_bytes;
-	if (got > 0)
-		stage(patient, data, got);
-	if (got < section->bytes)
-		stage(patient, rest, section->bytes - got);
-}
-
-/* ---- verification ---- */
-
-/* Sections are sorted by their place among the stored bytes. */
-static const Section *
-find_section(const Patient *patient, uint64 stored_offset)
-{
-	int			low = 0;
-	int 		high = patient->section_count - 1;
-
-	while (low < high)
-	{
-		int			middle = high - (high - low) / 2;
-
-		if (stored_start(patient, &patient->sections[middle]) <= stored_offset)
-			low = middle;
-		else
-			high = middle - 1;
-	}
-	return &patient->sections[low];
-}
-
-static void
-read_staged(BlobHeal *heal, uint64 offset, char *target, uint32 bytes)
-{
-	if (BufFileSeek(heal->staging, 0, (off_t) offset, SEEK_SET) != 0 ||
-		BufFileRead(heal->staging, target, bytes) != bytes)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not read from a temporary file: %m")));
-}
-
-/* A BlobMappingFetch: stored bytes, fetched ones in place of those that are here. */
-static void
-fetch_assembled(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node,
-				char *target)
-{
-	Patient    *patient = context;
-
-	while (length_bytes > 0)
-	{
-		const Section *section = find_section(patient, stored_offset);
-		uint64		skip = stored_offset - stored_start(patient, section);
-		uint32		bytes = (uint32) Min(length_bytes, section->bytes - skip);
-
-		if (section->is_staged)
-			read_staged(patient->heal, section->staged_at + skip, target, bytes);
-		else
-			blob_stored_read(&patient->stored, NULL, false, stored_offset, bytes, target);
-		stored_offset += bytes;
-		target += bytes;
-		length_bytes -= bytes;
-	}
-}
-
-/* Whether the content has the digest of the descriptor. */
-static bool
-has_digest(Patient *patient)
+is_proven(BlobPatient *patient)
 {
 	const BlobDescriptor *descriptor = patient->descriptor;
 	uint8		sha256[BLOB_DIGEST_BYTES];
 	uint8		state[BLOB_DIGEST_BYTES];
 	BlobDigest	digest;
 	BlobMappingSource source = {
-		.fetch = fetch_assembled, .context = patient, .is_past_buffer = true
+		.fetch = blob_patient_fetch, .context = patient, .is_past_buffer = true
 	};
 
 	blob_digest_begin(&digest);
+	patient->stored.has_damage = false;
 	for (uint64 done = 0; done < descriptor->size_bytes;)
 	{
 		uint64		bytes = Min(descriptor->size_bytes - done, BLOB_HEAL_SECTION_BYTES);
@@ -376,7 +140,8 @@ has_digest(Patient *patient)
 		done += bytes;
 	}
 	blob_digest_finish(&digest, sha256, state);
-	return memcmp(sha256, descriptor->sha256, sizeof(sha256)) == 0;
+	return descriptor->is_open ? have_sums(patient) :
+		memcmp(sha256, descriptor->sha256, sizeof(sha256)) == 0;
 }
 
 /* ---- repair ---- */
@@ -388,25 +153,96 @@ report_gone(const BlobExtent *extent)
 					extent->first_page);
 }
 
+/* Whether the map has a checksum of a page, and these bytes have it. */
+static bool
+has_sum(BlobPatient *patient, const BlobExtent *extent, uint64 page_no, const char *data)
+{
+	BlobStore	store;
+	uint32		expected = BLOB_SUM_UNKNOWN;
+	uint32		sum;
+	bool		is_known;
+
+	blob_store_open(&store, AccessShareLock);
+	is_known = blob_map_get_sums(store.map, extent, page_no, 1, &expected) == BLOB_SUMS_FOUND &&
+		expected != BLOB_SUM_UNKNOWN;
+	blob_store_close(&store);
+	blob_page_sums(extent->generation, extent->first_page + page_no, data, 1, &sum);
+	return is_known && sum == expected;
+}
+
+/*
+ * Write a page of which a tree uses a part.  The digest says nothing about the rest, which older
+ * versions may have.  So the rest comes from the other server only if the page has the checksum of
+ * the map; otherwise it stays as it is here.
+ */
+static char *
+write_partial_page(BlobPatient *patient, const BlobStoredExtent *stored, uint64 page_no,
+				   const char *fetched)
+{
+	uint64		stored_page_no = stored->start / BLOB_PAGE_SIZE + page_no;
+	bool		is_whole = has_sum(patient, &stored->extent, page_no, fetched);
+	char		page[BLOB_PAGE_SIZE];
+
+	if (is_whole || !blob_patient_try_read(patient, stored_page_no * BLOB_PAGE_SIZE,
+										   BLOB_PAGE_SIZE, page))
+		memcpy(page, fetched, BLOB_PAGE_SIZE);
+	else
+		blob_used_pages_copy(&patient->used, stored_page_no, fetched, page);
+	return blob_restore_write(patient->heal, &stored->extent, page_no * BLOB_PAGE_SIZE, page,
+							  BLOB_PAGE_SIZE, !is_whole) ? NULL : report_gone(&stored->extent);
+}
+
+/* Write a section of a tree, which has whole pages. */
+static char *
+write_tree_section(BlobPatient *patient, const BlobHealSection *section, const char *data)
+{
+	const BlobStoredExtent *stored = &patient->stored.extents[section->extent_no];
+	uint64		first_no = stored->start / BLOB_PAGE_SIZE;
+	uint64		page_no = section->offset / BLOB_PAGE_SIZE;
+	uint64		end_no = page_no + section->bytes / BLOB_PAGE_SIZE;
+	char	   *problem = NULL;
+
+	while (page_no < end_no && problem == NULL)
+	{
+		uint64		from = page_no;
+
+		while (page_no < end_no && blob_used_pages_fill(&patient->used, first_no + page_no))
+			page_no++;
+		if (page_no == from)
+			problem = write_partial_page(patient, stored, page_no++, data);
+		else if (!blob_restore_write(patient->heal, &stored->extent, from * BLOB_PAGE_SIZE, data,
+									 (uint32) ((page_no - from) * BLOB_PAGE_SIZE), true))
+			problem = report_gone(&stored->extent);
+		data += (page_no - from) * BLOB_PAGE_SIZE;
+	}
+	return problem;
+}
+
 /* Write the fetched sections, and all of lacking extents.  Returns the problem, or NULL. */
 static char *
-write_sections(Patient *patient)
+write_sections(BlobPatient *patient)
 {
 	BlobHeal   *heal = patient->heal;
+	char	   *copy = palloc(BLOB_HEAL_SECTION_BYTES);
+	char	   *problem = NULL;
 
-	for (int i = 0; i < patient->section_count; i++)
+	for (int i = 0; i < patient->section_count && problem == NULL; i++)
 	{
-		const Section *section = &patient->sections[i];
+		const BlobHealSection *section = &patient->sections[i];
 		const BlobExtent *extent = &patient->stored.extents[section->extent_no].extent;
 
 		if (!section->is_staged)
 			continue;
-		read_staged(heal, section->staged_at, heal->section, section->bytes);
-		if (!blob_restore_write(heal, extent, section->offset, heal->section, section->bytes,
-								true))
-			return report_gone(extent);
+		blob_patient_load(patient, section);
+		/* The heal's memory is used for other reads. */
+		memcpy(copy, heal->section, section->bytes);
+		if (patient->descriptor->is_tree)
+			problem = write_tree_section(patient, section, copy);
+		else if (!blob_restore_write(heal, extent, section->offset, copy, section->bytes, true))
+			problem = report_gone(extent);
 	}
-	return NULL;
+	pfree(copy);
+	return problem;
 }
 
 /*
@@ -453,7 +289,7 @@ may_ask_without_digest(BlobHeal *heal, XLogRecPtr *replayed_to)
  * pages, if their content was not logged.  So log them.  Returns the problem, or NULL.
  */
 static char *
-keep_own_pages(Patient *patient, int extent_no, uint64 start, uint64 end)
+keep_own_pages(BlobPatient *patient, int extent_no, uint64 start, uint64 end)
 {
 	BlobHeal   *heal = patient->heal;
 	const BlobExtent *extent = &patient->stored.extents[extent_no].extent;
@@ -484,18 +320,16 @@ keep_own_pages(Patient *patient, int extent_no, uint64 start, uint64 end)
 }
 
 /*
- * The pages of a lacking extent behind those of the value, up to the mark: from a source that must
- * have them as this server had them.  Where its block of the map has not changed since the fork,
- * its mark is that of the fork, and this server has written the pages behind it.  Returns the
- * problem, or NULL.
+ * Pages of a lacking extent that are none of the value's, [start, end) in bytes, below the mark:
+ * from a source that must have them as this server had them.  Where its block of the map has not
+ * changed since the fork, its mark is that of the fork, and this server has written the pages
+ * behind it.  Returns the problem, or NULL.
  */
 static char *
-prove_extent(Patient *patient, int extent_no)
+prove_range(BlobPatient *patient, int extent_no, uint64 start, uint64 end)
 {
 	BlobHeal   *heal = patient->heal;
 	const BlobStoredExtent *stored = &patient->stored.extents[extent_no];
-	uint64		start = blob_pages_for(stored->bytes) * BLOB_PAGE_SIZE;
-	uint64		end = patient->mark_pages[extent_no] * BLOB_PAGE_SIZE;
 	XLogRecPtr	since = patient->is_marked_since[extent_no] ? heal->fork : InvalidXLogRecPtr;
 	XLogRecPtr	replayed_to = InvalidXLogRecPtr;
 	char	   *problem;
@@ -511,8 +345,8 @@ prove_extent(Patient *patient, int extent_no)
 		char	   *refusal = "it has fewer bytes";
 		int			bytes;
 
-		request(heal, &stored->extent, start, wanted, since, replayed_to, false);
-		bytes = take_answer(heal, wanted, &data, &refusal);
+		blob_heal_request(heal, &stored->extent, start, wanted, since, replayed_to, false);
+		bytes = blob_heal_take_answer(heal, wanted, &data, &refusal);
 		if (bytes == 0 && since != InvalidXLogRecPtr)
 		{
 			problem = keep_own_pages(patient, extent_no, start, end);
@@ -534,12 +368,43 @@ prove_extent(Patient *patient, int extent_no)
 			return report_gone(&stored->extent);
 		start += bytes;
 	}
-	blob_restore_prove(heal, &stored->extent);
 	return NULL;
 }
 
+/*
+ * All pages of a lacking extent, up to the mark, but those of the value, whose digest has proven
+ * them.  A tree has such pages among its own.  Returns the problem, or NULL.
+ */
 static char *
-repair(Patient *patient)
+prove_extent(BlobPatient *patient, int extent_no)
+{
+	const BlobStoredExtent *stored = &patient->stored.extents[extent_no];
+	uint64		first_no = stored->start / BLOB_PAGE_SIZE;
+	uint64		pages = blob_pages_for(stored->bytes);
+	uint64		end = patient->mark_pages[extent_no];
+	char	   *problem = NULL;
+
+	for (uint64 page = patient->descriptor->is_tree ? 0 : pages; page < end && problem == NULL;)
+	{
+		uint64		from = page;
+
+		while (page < pages && blob_used_pages_have(&patient->used, first_no + page))
+			from = ++page;
+		while (page < end &&
+			   (page >= pages || !blob_used_pages_have(&patient->used, first_no + page)))
+			page++;
+		if (from < page)
+			problem = prove_range(patient, extent_no, from * BLOB_PAGE_SIZE,
+								  page * BLOB_PAGE_SIZE);
+	}
+	if (problem == NULL)
+		blob_restore_prove(patient->heal, &stored->extent);
+	return problem;
+}
+
+
+static char *
+repair(BlobPatient *patient)
 {
 	char	   *problem = write_sections(patient);
 
@@ -549,34 +414,135 @@ repair(Patient *patient)
 	return problem;
 }
 
+/* ---- trees ---- */
+
+/* Nodes of one level. */
+typedef struct NodeList
+{
+	BlobNodeEntry *entries;
+	int64		count;
+	int64		room;
+} NodeList;
+
+static void
+add_node(NodeList *list, const BlobNodeEntry *entry)
+{
+	if (list->count == list->room)
+	{
+		list->room = Max(64, list->room * 2);
+		list->entries = list->entries == NULL ?
+			palloc(sizeof(BlobNodeEntry) * list->room) :
+			repalloc_huge(list->entries, sizeof(BlobNodeEntry) * list->room);
+	}
+	list->entries[list->count++] = *entry;
+}
+
+/* Exchange the pages of stored bytes, which come to those that the value uses. */
+static void
+exchange_used(BlobPatient *patient, BlobUsedPages *used)
+{
+	blob_used_pages_sort(used);
+	blob_patient_add_used(patient, used);
+	blob_patient_exchange(patient);
+	for (int64 i = 0; i < used->count; i++)
+		blob_used_pages_add(&patient->used, used->ranges[i].start,
+							used->ranges[i].end - used->ranges[i].start);
+}
+
+/* Read the nodes of a level, which are here now: the nodes below, or the bytes of pieces. */
+static void
+open_nodes(BlobPatient *patient, const NodeList *nodes, int level, NodeList *below,
+		   BlobUsedPages *used)
+{
+	const BlobDescriptor *descriptor = patient->descriptor;
+	BlobMappingSource source = {
+		.fetch = blob_patient_fetch, .context = patient, .is_past_buffer = true
+	};
+	uint8	   *page = palloc(BLOB_PAGE_SIZE);
+
+	for (int64 i = 0; i < nodes->count; i++)
+	{
+		BlobNode	node;
+
+		CHECK_FOR_INTERRUPTS();
+		blob_frames_read_node(descriptor, &source, &nodes->entries[i], level, page, &node);
+		for (int no = 0; no < node.entry_count; no++)
+		{
+			BlobNodeEntry entry;
+			BlobFrame	piece;
+
+			if (level == 1)
+			{
+				blob_frames_node_frame(descriptor, page, no, &piece);
+				blob_used_pages_add(used, piece.stored_offset, piece.stored_bytes);
+				continue;
+			}
+			blob_frames_node_entry(descriptor, page, no, &entry);
+			blob_used_pages_add(used, entry.stored_offset, BLOB_PAGE_SIZE);
+			add_node(below, &entry);
+		}
+	}
+	pfree(page);
+}
+
+/*
+ * Exchange the pages that a tree uses, level by level: which ones these are is known when those
+ * above are right.
+ */
+static void
+exchange_tree(BlobPatient *patient)
+{
+	BlobNodeEntry root = blob_frames_root(patient->descriptor);
+	BlobUsedPages used = {0};
+	NodeList	nodes = {0};
+
+	add_node(&nodes, &root);
+	blob_used_pages_add(&used, root.stored_offset, BLOB_PAGE_SIZE);
+	exchange_used(patient, &used);
+	for (int level = patient->descriptor->compression.level; level >= 1; level--)
+	{
+		NodeList	below = {0};
+
+		used = (BlobUsedPages) {0};
+		open_nodes(patient, &nodes, level, &below, &used);
+		exchange_used(patient, &used);
+		nodes = below;
+	}
+	blob_used_pages_sort(&patient->used);
+}
+
 /* Compare, fetch, verify, write.  Returns the problem, or NULL. */
 static char *
-treat(Patient *patient)
+treat(BlobPatient *patient)
 {
 	char	   *problem = look_up(patient);
 
 	if (problem != NULL)
 		return problem;
-	make_sections(patient);
 	if (BufFileSeek(patient->heal->staging, 0, 0, SEEK_SET) != 0)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not write to a temporary file: %m")));
-	exchange(patient, false, compare_digest);
-	for (int i = 0; i < patient->section_count; i++)
-		patient->sections[i].is_wanted |= patient->sections[i].staged_at != 0;
-	exchange(patient, true, stage_section);
-	if (!has_digest(patient))
-		return patient->refusal == NULL ?
-			pstrdup("the content of the other server does not match the SHA-256 digest") :
-			psprintf("the other server does not give it: %s", patient->refusal);
-	return repair(patient);
+	if (patient->descriptor->is_tree)
+		exchange_tree(patient);
+	else
+	{
+		blob_patient_add_extents(patient);
+		blob_patient_exchange(patient);
+	}
+	if (is_proven(patient))
+		return repair(patient);
+	if (patient->refusal != NULL)
+		return psprintf("the other server does not give it: %s", patient->refusal);
+	return pstrdup(patient->descriptor->is_open ?
+				   "pages of the other server do not have their checksums" :
+				   "the content of the other server does not match the SHA-256 digest");
 }
 
 char *
 blob_heal_value(BlobHeal *heal, const BlobDescriptor *descriptor)
 {
-	Patient		patient = {.heal = heal, .descriptor = descriptor};
+	BlobPatient		patient = {.heal = heal, .descriptor = descriptor};
 	MemoryContext old_context;
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "blobext repair",
 												  ALLOCSET_DEFAULT_SIZES);

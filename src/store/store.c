@@ -301,6 +301,35 @@ draw_generations(BlobStoreShared *shared, BlobExtent *extents, int count)
 		extents[i].generation = shared->next_generation++;
 }
 
+BlobGeneration
+blob_store_draw_generation(BlobStore *store)
+{
+	BlobStoreShared *shared = blob_store_shared(&store->id);
+	BlobExtent	drawn[1];
+
+	Assert(store->lock_mode >= RowExclusiveLock && !RecoveryInProgress());
+	for (;;)
+	{
+		bool		is_loaded;
+		bool		is_drawn;
+
+		CHECK_FOR_INTERRUPTS();
+		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+		is_loaded = shared->loaded;
+		is_drawn = is_loaded && shared->next_generation < shared->generation_limit;
+		if (is_drawn)
+			draw_generations(shared, drawn, 1);
+		LWLockRelease(&shared->lock);
+
+		if (is_drawn)
+			return drawn[0].generation;
+		if (!is_loaded)
+			blob_store_load(store, shared);
+		else
+			blob_store_reserve_generations(store, shared, 1);
+	}
+}
+
 /*
  * Take pages and generations in memory, growing the store as needed.  Returns the sum of all pages
  * that were taken from the store so far.

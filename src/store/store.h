@@ -81,6 +81,13 @@ extern PGDLLEXPORT int blob_store_allocate(BlobStore *store, const BlobTierPlan 
 										   BlobExtent *extents);
 
 /*
+ * Draw a generation that no extent gets: for a value that has none of its own, and is to be told
+ * from all others by its generation.  The caller has RowExclusiveLock on the map, and is not in
+ * recovery.
+ */
+extern BlobGeneration blob_store_draw_generation(BlobStore *store);
+
+/*
  * From now on new extents of the store get checksums; durable on return.  Returns whether they did
  * not before.  The caller has RowExclusiveLock on the map, and is not in recovery.
  */

@@ -11,10 +11,12 @@
 #include <setjmp.h>
 #include <signal.h>
 
+#include "blob/footprint.h"
 #include "common/pg_prng.h"
 #include "core/descriptor.h"
 #include "utils/dsa.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 /* ---- a server's functions ---- */
 
@@ -121,6 +123,18 @@ detoast_attr_slice(struct varlena *attr, int32 offset, int32 length)
 
 Datum
 toast_compress_datum(Datum value, char method)
+{
+	abort();
+}
+
+void
+blob_footprint(const BlobValue *value, BlobFootprint *footprint)
+{
+	abort();
+}
+
+TimestampTz
+GetCurrentTimestamp(void)
 {
 	abort();
 }
@@ -401,6 +415,8 @@ main(int argc, char **argv)
 	RUN(unit_compressed_reading, seed, 0);
 	RUN(unit_compressed_flips, seed, 0);
 	RUN(unit_compressed_garbage, seed, 0);
+	RUN(unit_tree_form, 0, 0);
+	RUN(unit_tree, seed, 60);
 	RUN(unit_inline, 0, 0);
 	RUN(unit_digest, seed, 0);
 	RUN(unit_free_runs, seed, 20000);

@@ -32,7 +32,7 @@ CREATE MATERIALIZED VIEW m AS SELECT id, b, s.bytes(id * 3000)::blobstate AS com
 CREATE FUNCTION f(blobstate, d s.document = 'x') RETURNS blobstate LANGUAGE sql AS 'SELECT $1';
 CREATE RULE r AS ON DELETE TO loose DO ALSO INSERT INTO loose VALUES ('\x01'::blobstate);
 
--- Methods of compression; a partition without one has its parent's.
+-- Methods of compression, and digests that are deferred; a partition without one has its parent's.
 CREATE TABLE packed (id int, b blobstate, d s.document, a blobstate[]) PARTITION BY LIST (id);
 CREATE TABLE packed_1 PARTITION OF packed FOR VALUES IN (1);
 CREATE TABLE packed_2 PARTITION OF packed FOR VALUES IN (2);
@@ -40,6 +40,7 @@ SELECT blobext_set_compression('packed', 'b', 'zstd');
 SELECT blobext_set_compression('packed', 'd', 'lz4');
 SELECT blobext_set_compression('packed', 'a', 'lz4');
 SELECT blobext_set_compression('packed_2', 'b', 'none');
+SELECT blobext_set_digest('packed', 'b', 'deferred');
 INSERT INTO packed_1 SELECT 1, t, t, ARRAY[t, t]::blobstate[]
 	FROM convert_to(repeat('packed ', 10000), 'UTF8') AS t;
 INSERT INTO packed_2 SELECT 2, t, t, ARRAY[t, t]::blobstate[]

@@ -53,7 +53,8 @@ WHERE b::bytea IS DISTINCT FROM o OR sha256(b) IS DISTINCT FROM sha256(o)
     OR octet_length(b) IS DISTINCT FROM octet_length(o)
     OR blob_prefix(b) IS DISTINCT FROM substring(o FROM 1 FOR 32)
     OR (SELECT sum(bytes) FROM blob_extents(b)) <> blob_stored_length(b)
-    OR blob_compression(b) = 'none' AND blob_stored_length(b) <> octet_length(o)
+    OR blob_compression(b) = 'none'
+        AND blob_stored_length(b) NOT BETWEEN octet_length(o) AND 2 * octet_length(o) + 1000000
 UNION ALL SELECT id FROM a WHERE b::bytea[] IS DISTINCT FROM o
 UNION ALL SELECT id FROM w
     WHERE sha256(b::bytea) <> digest OR sha256(b) <> digest OR length(b) <> size
@@ -66,6 +67,7 @@ BORDERS = [0, 1, 32, 64, 100, 127, 128, 1024, 1900, 4096, 8192, 3 * 4096, 7 * 40
 
 SETTINGS = [
     ("blobext.inline_limit", [0, 1, 64, 100, 1024, 1900, 1900, 4096, 100_000]),
+    ("blobext.rewrite_limit", [32, 32, 200, 1024]),
     ("blobext.tail_extents", ["on", "off"]),
     ("blobext.default_compression", ["none", "lz4", "zstd", "zstd"]),
     ("blobext.io_method", ["auto", "io_uring", "aio", "sync"]),
@@ -727,6 +729,10 @@ class Oracle:
         method = self.random.choice(["none", "lz4", "zstd", "zstd", None])
         self.execute("SELECT blobext_set_compression('v', 'b', %s)", (method,))
 
+    def set_digest(self):
+        digest = self.random.choice(["deferred", "deferred", "sealed", None])
+        self.execute("SELECT blobext_set_digest('v', 'b', %s)", (digest,))
+
     def recompress(self):
         method = self.random.choice(["none", "lz4", "zstd"])
         self.execute("UPDATE v SET b = blob_recompress(b, %s) WHERE id = %s",
@@ -748,6 +754,7 @@ class Oracle:
                                          "CHECKPOINT", "ANALYZE v", "DISCARD PLANS",
                                          "SELECT * FROM blobext_gc()", "SELECT * FROM blobext_gc()",
                                          "CALL blobext_dedup('v', 'b')",
+                                         "CALL blobext_seal('v', 'b', 3)",
                                          "CALL blobext_recompress('v', 'b', 1)"]))
         self.connection.autocommit = False
 
@@ -774,7 +781,7 @@ class Oracle:
         (change_unstored, 5), (change_and_undo, 5), (keep_snapshot, 1), (read_snapshot, 2),
         (change_elsewhere, 10), (grow_elsewhere, 4), (read_ranges, 20),
         (read_before_start, 4), (read_whole, 4), (compare_all, 1), (commit, 8), (rollback, 3),
-        (set_compression, 2), (recompress, 6),
+        (set_compression, 2), (set_digest, 2), (recompress, 6),
         (savepoint, 5), (rollback_to_savepoint, 4), (prepare_transaction, 1), (change_setting, 6),
         (reconnect, 0.5), (vacuum, 1), (shrink, 4),
     ]

@@ -48,6 +48,7 @@ INSERT INTO public_may SELECT object, 'row type: says no more than the catalogs 
 	'type blobext_damaged_pages', 'type blobext_damaged_pages[]',
 	'type blobext_add_checksums_progress', 'type blobext_add_checksums_progress[]',
 	'type blobext_defragment_progress', 'type blobext_defragment_progress[]',
+	'type blobext_seal_progress', 'type blobext_seal_progress[]',
 	'type blob_upload_pieces', 'type blob_upload_pieces[]']) AS object;
 INSERT INTO public_may SELECT object, 'type I/O: takes content and gives content, no descriptor'
 	FROM unnest(ARRAY[
@@ -66,7 +67,7 @@ INSERT INTO public_may SELECT object, 'says something of a value that the caller
 	'function length(blobstate)', 'function octet_length(blobstate)', 'function sha256(blobstate)',
 	'function bit_length(blobstate)',
 	'function blob_prefix(blobstate)', 'function blob_storage(blobstate)',
-	'function blob_stored_length(blobstate)', 'function blob_compression(blobstate)',
+	'function blob_stored_length(blobstate)', 'function blob_compression(blobstate)', 'function blob_digest_is_open(blobstate)',
 	'function blob_recompress_is_due(blobstate,text)', 'function blob_footprint(blobstate)',
 	'function blob_extents(blobstate)', 'function blob_chunk_count(blobstate,integer)']) AS object;
 INSERT INTO public_may SELECT object, 'reads a value that the caller has' FROM unnest(ARRAY[
@@ -138,6 +139,8 @@ INSERT INTO public_may SELECT object, 'indexes of the caller''s own tables' FROM
 INSERT INTO public_may VALUES
 	('access method blobext_map', 'has no privileges; refuses any table but the map by itself'),
 	('function blobext_set_compression(regclass,text,text)', 'runs SECURITY LABEL with the rights of its caller'),
+	('function blobext_set_digest(regclass,text,text)', 'runs SECURITY LABEL with the rights of its caller'),
+	('function blobext_seal(regclass,text,integer,bigint,bigint,bigint)', 'runs SELECT and UPDATE with the rights of its caller'),
 	('function blobext_recompress(regclass,text,integer,bigint)', 'runs UPDATE with the rights of its caller'),
 	('function blobext_space(regclass,text)', 'runs SELECT with the rights of its caller'),
 	('function blobext_fragmentation(regclass,text,double precision,integer)',
@@ -180,6 +183,7 @@ INSERT INTO public_may_not SELECT object, 'says what others do or have: for pg_m
 	'function blobext_fetch_state()', 'view blobext_fetch_progress',
 	'function blobext_add_checksums_state()', 'view blobext_add_checksums_progress',
 	'function blobext_defragment_state()', 'view blobext_defragment_progress',
+	'function blobext_seal_state()', 'view blobext_seal_progress',
 	'function blobext_damage_state()', 'view blobext_damaged_pages',
 	'function blobext_space_state()', 'view blobext_space', 'function blobext_files()',
 	'function blobext_gc_state()', 'function blobext_gc_kept()', 'view blobext_gc_status', 'view blobext_gc_databases',
@@ -254,7 +258,7 @@ SELECT bag_eq(
 		WHERE grantee NOT IN (0, proowner)$$,
 	$$VALUES ('blobext_check_state()', 'pg_monitor'), ('blobext_dedup_state()', 'pg_monitor'),
 		('blobext_fetch_state()', 'pg_monitor'), ('blobext_gc_state()', 'pg_monitor'), ('blobext_gc_kept()', 'pg_monitor'), ('blobext_space_state()', 'pg_monitor'),
-		('blobext_add_checksums_state()', 'pg_monitor'), ('blobext_defragment_state()', 'pg_monitor'), ('blobext_scrub_results()', 'pg_monitor'),
+		('blobext_add_checksums_state()', 'pg_monitor'), ('blobext_defragment_state()', 'pg_monitor'), ('blobext_seal_state()', 'pg_monitor'), ('blobext_scrub_results()', 'pg_monitor'),
 		('blobext_files()', 'pg_monitor'), ('blobext_database_counters()', 'pg_monitor'),
 		('blobext_store_sizes()', 'pg_monitor'), ('blobext_damage_state()', 'pg_monitor'),
 		('blob_import(text)', 'pg_read_server_files'),
@@ -278,7 +282,8 @@ SELECT is_empty($$SELECT signature FROM function
 				'blobext_fetch(text,regclass,boolean)',
 				'blob_chunks(blobstate,integer)',	-- so that it can be inlined
 				'blob_upload_write(bigint,bytea)',	-- NULL is an error
-				'blobext_set_compression(regclass,text,text)',	-- NULL removes the label
+				'blobext_set_compression(regclass,text,text)',	-- NULL removes its part of the label
+				'blobext_set_digest(regclass,text,text)',	-- the same
 				'blobext_fragmentation(regclass,text,double precision,integer)',	-- NULL is an error
 				'blobext_browse(regclass,text)')	-- the view may be left out
 			AND pronargs > 0 AND signature NOT LIKE 'blob_agg_finalfn(%'$$,
@@ -290,7 +295,8 @@ SELECT bag_eq(
 	ARRAY['blobstate_in(cstring,oid,integer)', 'blobstate_recv(internal,oid,integer)',
 		'blob_store(blobstate)', 'blob_store(bytea)', 'blob_store_support(internal)',
 		'blob_store(blobstate,regclass,smallint)', 'blob_store(bytea,regclass,smallint)',
-		'blobext_set_compression(regclass,text,text)', 'blob_recompress(blobstate,text)',
+		'blobext_set_compression(regclass,text,text)', 'blobext_set_digest(regclass,text,text)', 'blob_recompress(blobstate,text)',
+		'blobext_seal(regclass,text,integer,bigint,bigint,bigint)', 'blobext_seal_state()',
 		'blobext_recompress(regclass,text,integer,bigint)',
 		'blobstate(blobstate,integer,boolean)', 'blobext_require_library(text)', 'blobext_create_store(regclass)',
 		'blobext_map_handler(internal)', 'blobext_check(regclass,text)', 'blobext_check_state()', 'blobext_damage_state()',
@@ -324,7 +330,7 @@ SELECT is_empty(
 		AND signature IN ('blobstate_in(cstring,oid,integer)', 'blobstate_recv(internal,oid,integer)',
 			'blob_store(blobstate)', 'blob_store(bytea)', 'blobstate(blobstate,integer,boolean)',
 			'blob_store(blobstate,regclass,smallint)', 'blob_store(bytea,regclass,smallint)',
-			'blobext_set_compression(regclass,text,text)', 'blob_recompress(blobstate,text)',
+			'blobext_set_compression(regclass,text,text)', 'blobext_set_digest(regclass,text,text)', 'blob_recompress(blobstate,text)',
 			'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
 			'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',
 			'blob_insert(blobstate,bigint,bytea)', 'blob_delete(blobstate,bigint,bigint)',
@@ -419,6 +425,7 @@ SELECT cmp_ok((SELECT count(*) FROM takes_relation), '>', 9::bigint, 'there are 
 SELECT is((SELECT array_agg(DISTINCT pg_temp.state_of(call)) FROM unnest(ARRAY[
 	'SELECT * FROM blobext_check(4294967295)', 'SELECT * FROM blobext_check(4294967295, NULL)',
 	$$SELECT * FROM blobext_space(4294967295, 'b')$$, $$SELECT blobext_set_compression(4294967295, 'b', 'zstd')$$,
+	$$SELECT blobext_set_digest(4294967295, 'b', 'deferred')$$,
 	$$SELECT blobext_browse(4294967295)$$, $$SELECT blob_intern(4294967295, 'b', ''::bytea)$$]) AS call), ARRAY['42P01'],
 	'functions say that there is no such relation');
 

@@ -36,6 +36,7 @@ SELECT results_eq(
 		('blobext.max_databases', 'integer', 'postmaster', '1000', '1', '100000', NULL),
 		('blobext.min_free_disk', 'integer', 'sighup', '128', '0', '2147483647', 'MB'),
 		('blobext.page_checksums', 'bool', 'sighup', 'on', NULL, NULL, NULL),
+		('blobext.rewrite_limit', 'integer', 'user', '1024', '32', '1048576', 'kB'),
 		('blobext.scrub_rate', 'integer', 'sighup', '0', '0', '1000000', 'MB'),
 		('blobext.stream_results', 'bool', 'user', 'on', NULL, NULL, NULL),
 		('blobext.tail_extents', 'bool', 'user', 'on', NULL, NULL, NULL),

@@ -12,9 +12,9 @@ libraries=$("$pg_config" --pkglibdir)
 	-fsanitize=address,undefined -fno-sanitize-recover=undefined -DUSE_ASSERT_CHECKING=1 \
 	-D_GNU_SOURCE -DBLOB_WITH_LZ4 -DBLOB_WITH_ZSTD -Isrc -Itest/unit \
 	-I"$("$pg_config" --includedir-server)" -o "$program" \
-	test/asan/outside.c test/unit/unit_{core,compressed,free_runs,pending,sample}.c \
+	test/asan/outside.c test/unit/unit_{core,compressed,tree,free_runs,pending,sample}.c \
 	src/core/{tier,descriptor,frame,codec,digest}.c src/store/{free_runs,pending}.c \
-	src/blob/{framer,frames,mapping}.c src/sql/operators/sample.c \
+	src/blob/{framer,frames,mapping,tree,tree_edge,tree_live}.c src/sql/operators/sample.c \
 	"$libraries/libpgcommon.a" "$libraries/libpgport.a" -lcrypto -llz4 -lzstd -lm
 # palloc()ed memory is freed with its context, and there are no contexts here.
 ASAN_OPTIONS=detect_leaks=0 "$program" "$@"

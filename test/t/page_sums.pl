@@ -210,7 +210,8 @@ sub bit_of_sum
 	return map_bit($entry, $bit);
 }
 
-my %is_compressed = map { $_ => 1 } split /\n/, sql("SELECT id FROM t WHERE blob_compression(b) <> 'none'");
+# Pages of these may have bytes that the content does not need; so may those of values that were changed in the middle.
+my %is_compressed = map { $_ => 1 } split /\n/, sql("SELECT id FROM t WHERE blob_compression(b) <> 'none' OR blob_stored_length(b) > length(b)");
 my $map_path = $node->data_dir . '/' . sql("SELECT pg_relation_filepath('blobext_map')");
 my ($map_count, %ways) = (0);
 for (my $round = 1; $map_count < $flips / 10; $round++)
@@ -239,7 +240,7 @@ for (my $round = 1; $map_count < $flips / 10; $round++)
 			&& !/^page \d+, or its checksum in the extent map, is damaged; the content is right$/ } values %$problems),
 		'', "$name: the check says that the map is damaged, and no page");
 	is(join(' ', grep { $problems->{$_} =~ /, or its checksum/ && !$is_compressed{$_} } sort keys %$problems), '',
-		"$name: the check is in doubt about compressed values only");
+		"$name: the check is in doubt about compressed and changed values only");
 	$node->stop;
 	flip_bit($map_path, $_) foreach values %bits;
 	$node->start;

@@ -129,6 +129,17 @@ SELECT blobext_set_compression('packed', 'b', 'zstd');
 INSERT INTO packed SELECT i, convert_to(repeat(i || ' packed ', i * 10000), 'UTF8') FROM generate_series(1, 30) AS i;
 UPDATE packed SET b = blob_insert(b, 100, 'more') WHERE id % 2 = 0)) if $has_compression;
 
+# Values whose digests are open, and the label of their column.
+my $has_open = $old->safe_psql('postgres', q(SELECT count(*) FROM pg_proc WHERE proname = 'blobext_set_digest'));
+my $open_sum = q(SELECT count(*), bool_and(blob_digest_is_open(b)), bool_and(sha256(b) = sha256(c)) FROM changed);
+$old->safe_psql('postgres', q(
+CREATE TABLE changed (id int, b blobstate, c bytea);
+SELECT blobext_set_digest('changed', 'b', 'deferred');
+SET blobext.rewrite_limit = '64kB';
+INSERT INTO changed SELECT i, c, overlay(c PLACING 'x' FROM 100001) FROM generate_series(1, 3) AS i,
+	LATERAL (SELECT convert_to(repeat(md5(i::text), 10000), 'UTF8') AS c OFFSET 0) AS s;
+UPDATE changed SET b = blob_write(b, 100000, 'x'))) if $has_open;
+
 # Operators in pg_catalog, and those that are named with the schema.  (Where they are only there, pg_upgrade
 # cannot restore the first view.)
 my $by_path = $old->safe_psql('postgres', q(SELECT count(*) FROM pg_operator
@@ -358,6 +369,8 @@ sub new_is_whole
 		INSERT INTO packed SELECT 31, convert_to(repeat('31 packed ', 310000), 'UTF8');
 		SELECT count(*), bool_and(sha256(b::bytea) = sha256(b)), bool_and(blob_compression(b) = 'zstd') FROM packed)),
 		'31|t|t', "$name: methods of columns, compressed values") if $has_compression;
+	is($new->safe_psql('postgres', "SET blobext.rewrite_limit = '64kB'; UPDATE changed SET b = blob_write(b, 200000, 'y'), c = overlay(c PLACING 'y' FROM 200001); $open_sum"),
+		'3|t|t', "$name: values with open digests, and the label of their column") if $has_open;
 	holes_are_whole($new, $name) if $has_compression;
 	is($new->safe_psql('again', "SELECT b = repeat('y', 100000)::bytea FROM t"),
 		't', "$name: the value of an extension that was made anew is right");

@@ -332,6 +332,7 @@ deadlock_timeout = 100ms
 checkpoint_timeout = 30s
 max_wal_size = 512MB
 blobext.keep_free = 0
+blobext.rewrite_limit = 32kB
 ));
 	%counted = ();
 	$node->safe_psql('postgres', slurp_file("$FindBin::RealBin/torture.sql"));

@@ -12,6 +12,8 @@ CREATE FUNCTION unit_compressed_damage(seed bigint) RETURNS bigint AS :'library'
 CREATE FUNCTION unit_compressed_node(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_compressed_reading(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_compressed_flips(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
+CREATE FUNCTION unit_tree_form() RETURNS bigint AS :'library' LANGUAGE C;
+CREATE FUNCTION unit_tree(seed bigint, changes bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_compressed_garbage(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_inline() RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_toasted_form() RETURNS bigint AS :'library' LANGUAGE C;
@@ -32,7 +34,7 @@ CREATE FUNCTION unit_sample_histogram(seed bigint) RETURNS bigint AS :'library' 
 CREATE FUNCTION unit_sample_correlation(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_methods() RETURNS bigint AS :'library' LANGUAGE C;
 
-SELECT plan(32);
+SELECT plan(34);
 SELECT diag('seed ' || :seed);
 SELECT cmp_ok(unit_tier_formula(), '>', 100::bigint,
 	'the formula of tiers gives the table of the paper');
@@ -56,6 +58,9 @@ SELECT cmp_ok(unit_compressed_flips(:seed), '>', 300::bigint,
 	'flipped bits of frames and directory are noticed');
 SELECT cmp_ok(unit_compressed_garbage(:seed), '>', 1000::bigint,
 	'decompression of random bytes ends within its bounds');
+SELECT cmp_ok(unit_tree_form(), '>', 300::bigint, 'a damaged form of a tree is refused');
+SELECT cmp_ok(unit_tree(:seed, 400), '>', 20000::bigint,
+	'random changes of trees keep content, live bytes and half-full nodes');
 SELECT cmp_ok(unit_footprint(), '>=', 11::bigint,
 	'runs of pages end with a file, and where the next extent lies elsewhere');
 SELECT cmp_ok(unit_inline(), '>', 600::bigint, 'inline values are packed and unpacked to the same');

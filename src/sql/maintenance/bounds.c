@@ -152,7 +152,7 @@ replace_lost(Datum datum, void *context)
 	content = blob_inline_content(result);
 	memcpy(content, value.descriptor.prefix, BLOB_PREFIX_BYTES);
 	content[BLOB_PREFIX_BYTES] = (char) Min((*number)++, PG_UINT8_MAX);
-	memcpy(content + BLOB_PREFIX_BYTES + 1, value.descriptor.sha256, BLOB_DIGEST_BYTES);
+	blob_descriptor_identity(&value.descriptor, (uint8 *) content + BLOB_PREFIX_BYTES + 1);
 	return PointerGetDatum(result);
 }
 

@@ -100,6 +100,17 @@ describe_harmless(const BlobDescriptor *descriptor, BlobPageNo page, bool is_beh
 }
 
 /*
+ * The problem of a value whose digest is open, if a page does not have its checksum: only that
+ * could say whether the content is right.
+ */
+static char *
+describe_open(const BlobValue *value, BlobPageNo page)
+{
+	return psprintf("page " UINT64_FORMAT " of a value of " UINT64_FORMAT " bytes, whose digest is "
+					"open, does not have its checksum", page, value->size_bytes);
+}
+
+/*
  * Compare the content of a value in extents, as the files have it, with its descriptor.  Returns
  * the problem, or NULL.  Leaves memory in the current context.
  */
@@ -131,6 +142,8 @@ check_content(const BlobValue *value)
 	is_behind = has_damage && blob_reader_sum_fits(&reader, damaged_page);
 	blob_reader_end(&reader);
 	blob_digest_finish(&digest, sha256, state);
+	if (descriptor->is_open)
+		return has_damage ? describe_open(value, damaged_page) : NULL;
 	if (memcmp(sha256, descriptor->sha256, sizeof(sha256)) != 0)
 		return psprintf("content of " UINT64_FORMAT " bytes from page " UINT64_FORMAT
 						" does not match its SHA-256 digest", value->size_bytes,

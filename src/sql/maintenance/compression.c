@@ -7,7 +7,7 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/table.h"
-#include "assign/compression.h"
+#include "assign/column_storage.h"
 #include "blob/mapping.h"
 #include "blob/recompress.h"
 #include "catalog/pg_class.h"
@@ -22,6 +22,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "sql/maintenance/batch.h"
+#include "sql/maintenance/column_label.h"
 #include "sql/value.h"
 #include "storage/bufmgr.h"
 #include "storage/proc.h"
@@ -48,11 +49,20 @@ Datum
 blob_stored_length(PG_FUNCTION_ARGS)
 {
 	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
+	uint64		bytes = 0;
+	uint64		start = 0;
 
 	if (value.is_inline)
 		PG_RETURN_INT64((int64) value.size_bytes);
-	PG_RETURN_INT64((int64) (blob_mapping_stored_bytes(&value.descriptor) +
-							 blob_mapping_datum_bytes(&value.descriptor)));
+	for (int i = 0; i < blob_descriptor_extent_count(&value.descriptor); i++)
+	{
+		BlobStoredExtent stored;
+
+		blob_mapping_extent(&value.descriptor, i, start, &stored);
+		start = stored.start + stored.bytes;
+		bytes += stored.bytes;
+	}
+	PG_RETURN_INT64((int64) (bytes + blob_mapping_datum_bytes(&value.descriptor)));
 }
 
 /* blob_compression(blobstate): the name of the method. */
@@ -105,67 +115,17 @@ blob_recompress_sql(PG_FUNCTION_ARGS)
 
 /* ---- columns ---- */
 
-/* Number of a column of type blobstate, or a domain over it, or of arrays of these if allowed. */
-static AttrNumber
-get_column(Oid relid, const char *name, bool allows_arrays)
-{
-	AttrNumber	number = get_attnum(relid, name);
-	Oid			type;
-
-	if (number <= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("column \"%s\" of relation \"%s\" does not exist", name,
-						get_rel_name(relid))));
-	type = getBaseType(get_atttype(relid, number));
-	if (allows_arrays && OidIsValid(get_element_type(type)))
-		type = getBaseType(get_element_type(type));
-	if (type != blob_catalog_type())
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("column \"%s\" of relation \"%s\" is not of type blobstate", name,
-						get_rel_name(relid))));
-	return number;
-}
-
-static void
-require_relation(Oid relid)
-{
-	if (get_rel_name(relid) == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation with OID %u does not exist", relid)));
-}
-
-/*
- * blobext_set_compression(relation, column, method): SECURITY LABEL, with the rights of the caller.
- * NULL removes the label.
- */
+/* blobext_set_compression(relation, column, method): NULL removes the method from the label. */
 Datum
 blobext_set_compression(PG_FUNCTION_ARGS)
 {
-	const char *label = "NULL";
-	StringInfoData command;
-	Oid			relid;
-	char	   *column;
+	BlobLabelledColumn column;
 
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("table and column must not be null")));
-	relid = PG_GETARG_OID(0);
-	column = text_to_cstring(PG_GETARG_TEXT_PP(1));
-	require_relation(relid);
-	(void) get_column(relid, column, true);
+	blob_column_label_find(fcinfo, true, &column);
+	column.label.has_method = !PG_ARGISNULL(2);
 	if (!PG_ARGISNULL(2))
-		label = quote_literal_cstr(blob_method_name((uint8) get_method(PG_GETARG_TEXT_PP(2))));
-	initStringInfo(&command);
-	appendStringInfo(&command, "SECURITY LABEL FOR " BLOB_LABEL_PROVIDER " ON COLUMN %s.%s IS %s",
-					 blob_catalog_relation_name(relid), quote_identifier(column), label);
-	SPI_connect();
-	if (SPI_execute(command.data, false, 0) != SPI_OK_UTILITY)
-		elog(ERROR, "\"%s\" is no utility statement", command.data);
-	SPI_finish();
+		column.label.method = get_method(PG_GETARG_TEXT_PP(2));
+	blob_column_label_set(&column);
 	PG_RETURN_VOID();
 }
 
@@ -223,8 +183,8 @@ blobext_column_space(PG_FUNCTION_ARGS)
 	char	   *column = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	char		kind;
 
-	require_relation(relid);
-	(void) get_column(relid, column, false);
+	blob_column_label_require_relation(relid);
+	(void) blob_column_label_number(relid, column, false);
 	kind = get_rel_relkind(relid);
 	if (kind != RELKIND_RELATION && kind != RELKIND_PARTITIONED_TABLE && kind != RELKIND_MATVIEW)
 		ereport(ERROR,
@@ -335,8 +295,8 @@ update_rows(void *argument)
 {
 	RowRange   *range = argument;
 	const char *column = range->run->column;
-	AttrNumber	number = get_column(range->relid, column, false);
-	BlobMethod	method = blob_compression_of_column(range->relid, number);
+	AttrNumber	number = blob_column_label_number(range->relid, column, false);
+	BlobMethod	method = blob_column_storage(range->relid, number).method;
 	Oid			types[] = {TEXTOID, TIDOID, TIDOID};
 	Oid			update_types[] = {TEXTOID, TIDARRAYOID};
 	Datum		values[] = {
@@ -542,8 +502,8 @@ blobext_recompress(PG_FUNCTION_ARGS)
 	run.column = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	run.batch_pages = PG_GETARG_INT32(2);
 	run.context = context;
-	require_relation(relid);
-	(void) get_column(relid, run.column, false);
+	blob_column_label_require_relation(relid);
+	(void) blob_column_label_number(relid, run.column, false);
 	tables = find_all_inheritors(relid, NoLock, NULL);
 	if (get_call_result_type(fcinfo, NULL, &result_type) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");

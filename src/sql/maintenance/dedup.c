@@ -145,7 +145,10 @@ note_candidate(BlobDedup *dedup, const BlobColumnRow *row, const BlobDedupKey *k
 		(BlobDedupCandidate) {.row = *row,.group = group,.datum = *datum};
 }
 
-/* Visit a row, unless its value is inline.  Leaves memory in the current context. */
+/*
+ * Visit a row, unless its value is inline, or its digest is open.  Leaves memory in the current
+ * context.
+ */
 static void
 visit_row(BlobDedup *dedup, HeapTuple tuple, TupleDesc row_type, RowVisitor visit)
 {
@@ -161,6 +164,8 @@ visit_row(BlobDedup *dedup, HeapTuple tuple, TupleDesc row_type, RowVisitor visi
 		return;
 	plain = PG_DETOAST_DATUM_PACKED(datum);
 	blob_value_unpack(plain, &value);
+	if (value.descriptor.is_open)
+		return;
 	key.size_bytes = value.size_bytes;
 	memcpy(key.sha256, value.descriptor.sha256, BLOB_DIGEST_BYTES);
 	summary.bytes = blob_share_spares(&value, NULL);

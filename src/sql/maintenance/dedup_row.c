@@ -48,11 +48,12 @@ typedef struct Attempt
 	Outcome		outcome;
 } Attempt;
 
-/* A value in extents of the group's content, or not. */
+/* A sealed value in extents of the group's content, or not. */
 static bool
 is_of_group(const BlobValue *value, const BlobDedupGroup *group)
 {
-	return !value->is_inline && value->size_bytes == group->key.size_bytes &&
+	return !value->is_inline && !value->descriptor.is_open &&
+		value->size_bytes == group->key.size_bytes &&
 		memcmp(value->descriptor.sha256, group->key.sha256, BLOB_DIGEST_BYTES) == 0;
 }
 

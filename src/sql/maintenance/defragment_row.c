@@ -6,9 +6,10 @@
  */
 #include "postgres.h"
 
-#include "assign/compression.h"
+#include "assign/column_storage.h"
 #include "blob/blob.h"
 #include "blob/recompress.h"
+#include "blob/seal.h"
 #include "core/attempt.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
@@ -42,8 +43,8 @@ is_same_content(const BlobValue *a, const struct varlena *other)
 	BlobValue	b;
 
 	blob_value_unpack(other, &b);
-	blob_value_digest(a, digests[0]);
-	blob_value_digest(&b, digests[1]);
+	blob_seal_digest(a, digests[0]);
+	blob_seal_digest(&b, digests[1]);
 	return a->size_bytes == b.size_bytes &&
 		memcmp(digests[0], digests[1], BLOB_DIGEST_BYTES) == 0;
 }
@@ -56,9 +57,10 @@ get_method(const Attempt *attempt, const BlobValue *value)
 {
 	Oid			table = attempt->candidate->row.table;
 
-	if (value->descriptor.is_compressed)
+	if (value->descriptor.is_compressed &&
+		value->descriptor.compression.method != BLOB_METHOD_NONE)
 		return (BlobMethod) value->descriptor.compression.method;
-	return blob_compression_of_name(table, attempt->run->column.name);
+	return blob_column_storage_of_name(table, attempt->run->column.name).method;
 }
 
 /* Write a value anew, in memory that lasts for the batch. */
@@ -74,6 +76,10 @@ write_fresh(Attempt *attempt, const BlobValue *value)
 	run->batch_bytes += value->size_bytes;
 	old_context = MemoryContextSwitchTo(run->batch_context);
 	fresh->datum = blob_recompress(value, get_method(attempt, value));
+	/* As the assignment will leave it: the rows that have it are found by a hash of the datum. */
+	blob_datum_set_defers_digest(fresh->datum,
+								 blob_column_storage(run->column.relid,
+													 run->column.number).defers_digest);
 	MemoryContextSwitchTo(old_context);
 	fresh->value_id = attempt->candidate->value_id;
 	fresh->hash = (int64) blob_column_hash_datum(fresh->datum);

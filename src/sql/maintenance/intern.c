@@ -213,10 +213,10 @@ Datum
 blob_intern_bytea(PG_FUNCTION_ARGS)
 {
 	bytea	   *content = PG_GETARG_BYTEA_PP(2);
+	Datum		datum;
 
 	blob_store_require_preload();
-	PG_RETURN_POINTER(choose_value(fcinfo, (struct varlena *)
-								   DatumGetPointer(blob_from_bytes(VARDATA_ANY(content),
-																   VARSIZE_ANY_EXHDR(content),
-																   false, BLOB_METHOD_NONE))));
+	datum = blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), false,
+							blob_storage_default());
+	PG_RETURN_POINTER(choose_value(fcinfo, (struct varlena *) DatumGetPointer(datum)));
 }

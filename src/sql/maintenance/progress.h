@@ -20,7 +20,8 @@ typedef enum BlobProgressKind
 	BLOB_PROGRESS_DEDUP,		/* view blobext_dedup_progress */
 	BLOB_PROGRESS_FETCH,		/* view blobext_fetch_progress */
 	BLOB_PROGRESS_ADD_CHECKSUMS,	/* view blobext_add_checksums_progress */
-	BLOB_PROGRESS_DEFRAGMENT	/* view blobext_defragment_progress */
+	BLOB_PROGRESS_DEFRAGMENT,	/* view blobext_defragment_progress */
+	BLOB_PROGRESS_SEAL			/* view blobext_seal_progress */
 } BlobProgressKind;
 
 /* The most that a kind may have. */

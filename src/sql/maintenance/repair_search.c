@@ -42,8 +42,18 @@ count_value(BlobRepairPage *page, void *context)
 static bool
 is_copy(const BlobDescriptor *left, const BlobDescriptor *right)
 {
-	return memcmp(left->sha256, right->sha256, BLOB_DIGEST_BYTES) == 0 &&
-		left->tier_extent_count == right->tier_extent_count &&
+	uint8		identities[2][BLOB_DIGEST_BYTES];
+
+	blob_descriptor_identity(left, identities[0]);
+	blob_descriptor_identity(right, identities[1]);
+	if (memcmp(identities[0], identities[1], BLOB_DIGEST_BYTES) != 0 ||
+		left->is_tree != right->is_tree)
+		return false;
+	if (left->is_tree)
+		return left->slot_count == right->slot_count &&
+			memcmp(left->slots, right->slots, BLOB_SLOT_BYTES * left->slot_count) == 0 &&
+			left->compression.root_offset == right->compression.root_offset;
+	return left->tier_extent_count == right->tier_extent_count &&
 		memcmp(left->extent_starts, right->extent_starts,
 			   BLOB_EXTENT_START_BYTES * left->tier_extent_count) == 0 &&
 		left->has_tail == right->has_tail &&

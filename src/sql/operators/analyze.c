@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
+#include "blob/seal.h"
 #include "catalog/pg_statistic.h"
 #include "commands/vacuum.h"
 #include "fmgr.h"
@@ -71,8 +72,8 @@ fill_item(BlobSampleItem *item, Datum datum)
 	item->content = NULL;
 	item->is_wide = value.is_inline && raw_bytes > MAX_HASHED_BYTES;
 	item->size_bytes = item->is_wide ? raw_bytes - BLOB_FORM_BYTES : value.size_bytes;
-	if (!item->is_wide)
-		blob_value_digest(&value, item->sha256);
+	if (!item->is_wide && !blob_seal_known_digest(&value, item->sha256))
+		blob_descriptor_identity(&value.descriptor, item->sha256);
 	item->prefix_bytes = (int) Min(item->size_bytes, BLOB_PREFIX_BYTES);
 	memcpy(item->prefix, blob_value_prefix(&value), item->prefix_bytes);
 

@@ -42,7 +42,7 @@ void
 blob_operand_load(Datum datum, bool is_head, BlobOperand *operand)
 {
 	blob_key_load(detoast(datum, is_head, operand), &operand->key);
-	if (operand->key.sha256 == NULL)
+	if (operand->key.kind == BLOB_KEY_INLINE)
 		operand->key.size_bytes += operand->missing_bytes;
 }
 
@@ -66,7 +66,7 @@ blob_operand_release(BlobOperand *operand)
 static uint64
 known_bytes(const BlobOperand *operand)
 {
-	if (operand->key.sha256 != NULL)
+	if (operand->key.kind != BLOB_KEY_INLINE)
 		return Min(operand->key.size_bytes, BLOB_PREFIX_BYTES);
 	return operand->key.size_bytes - operand->missing_bytes;
 }

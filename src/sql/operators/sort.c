@@ -68,12 +68,26 @@ compare_values(Datum x, Datum y, SortSupport ssup)
 	return order;
 }
 
-/* A hash of the value as far as it is known without reading: digest, or content and size. */
+/* Of a value in extents. */
+static uint32
+hash_identity(const BlobKey *key)
+{
+	uint8		identity[BLOB_DIGEST_BYTES];
+	BlobValue	value;
+
+	if (key->kind == BLOB_KEY_SEALED)
+		return DatumGetUInt32(hash_any(key->sealed_digest, BLOB_DIGEST_BYTES));
+	blob_value_unpack(key->datum, &value);
+	blob_descriptor_identity(&value.descriptor, identity);
+	return DatumGetUInt32(hash_any(identity, BLOB_DIGEST_BYTES));
+}
+
+/* A hash of the value as far as it is known without reading: identity, or content and size. */
 static uint32
 hash_value(const BlobKey *key)
 {
-	if (key->sha256 != NULL)
-		return DatumGetUInt32(hash_any(key->sha256, BLOB_DIGEST_BYTES));
+	if (key->kind != BLOB_KEY_INLINE)
+		return hash_identity(key);
 	return DatumGetUInt32(hash_any((const unsigned char *) key->data,
 								   (int) Min(key->size_bytes, MAX_HASHED_BYTES))) ^
 		murmurhash32((uint32) key->size_bytes);
@@ -90,9 +104,8 @@ expect_comparison(SortState *state, const BlobKey *key, SortSupport ssup)
 	uint32		prefix = DatumGetUInt32(hash_any((const unsigned char *) key->data,
 												 BLOB_PREFIX_BYTES));
 	SeenPrefix *seen = &state->seen[prefix % PREFIX_SLOTS];
-	uint32		content;
+	uint32		content = hash_identity(key);
 
-	memcpy(&content, key->sha256, sizeof(content));
 	if (seen->prefix == prefix && seen->content != content)
 		blob_compare_expect(key, &state->memory, ssup->ssup_cxt);
 	seen->prefix = prefix;
@@ -114,7 +127,7 @@ abbreviate(Datum original, SortSupport ssup)
 				   DatumGetUInt32(hash_any((unsigned char *) &result, sizeof(result))));
 	addHyperLogLog(&state->full, hash_value(&key));
 	state->value_count++;
-	if (key.sha256 != NULL && key.size_bytes > BLOB_PREFIX_BYTES)
+	if (key.kind != BLOB_KEY_INLINE && key.size_bytes > BLOB_PREFIX_BYTES)
 		expect_comparison(state, &key, ssup);
 	if ((Pointer) plain != DatumGetPointer(original))
 		pfree(plain);

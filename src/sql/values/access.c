@@ -2,7 +2,8 @@
  * sql/values/access.c
  *	  Functions on values: size, digest, prefix, layout, ranges.
  *
- * Size, digest, prefix and layout come from the descriptor: they read no content.
+ * Size, digest, prefix and layout come from the descriptor: they read no content, unless the digest
+ * is open.
  *
  * Ranges are read by a reader that lives as long as the call's place in its query (fn_extra), from
  * the second call on: so calls that read a value piece by piece are a sequence, and each extent is
@@ -13,6 +14,7 @@
 #include "postgres.h"
 
 #include "blob/reader.h"
+#include "blob/seal.h"
 #include "common/int.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -42,7 +44,7 @@ blob_sha256(PG_FUNCTION_ARGS)
 	BlobValue	value = blob_sql_unpack(PG_GETARG_DATUM(0));
 	uint8		sha256[BLOB_DIGEST_BYTES];
 
-	blob_value_digest(&value, sha256);
+	blob_seal_digest(&value, sha256);
 	PG_RETURN_BYTEA_P(blob_sql_make_bytea(sha256, sizeof(sha256)));
 }
 
@@ -133,7 +135,7 @@ typedef struct ParkedWindow
 	BlobGeneration generation;
 	BlobPageNo	first_page;
 	uint64		size_bytes;
-	uint8		sha256[BLOB_DIGEST_BYTES];
+	uint8		identity[BLOB_DIGEST_BYTES];
 } ParkedWindow;
 
 static ParkedWindow parked;
@@ -155,7 +157,7 @@ park_window(const BlobReader *reader)
 	parked.generation = descriptor->generation;
 	parked.first_page = get_first_page(descriptor);
 	parked.size_bytes = descriptor->size_bytes;
-	memcpy(parked.sha256, descriptor->sha256, BLOB_DIGEST_BYTES);
+	blob_descriptor_identity(descriptor, parked.identity);
 }
 
 /* A reader that was begun goes on where the last statement's ended. */
@@ -163,12 +165,14 @@ static void
 take_parked_window(BlobReader *reader, uint64 offset_bytes)
 {
 	const BlobDescriptor *descriptor = &reader->value->descriptor;
+	uint8		identity[BLOB_DIGEST_BYTES];
 
+	blob_descriptor_identity(descriptor, identity);
 	if (offset_bytes > 0 && parked.window.next_offset == offset_bytes &&
 		parked.generation == descriptor->generation &&
 		parked.first_page == get_first_page(descriptor) &&
 		parked.size_bytes == descriptor->size_bytes &&
-		memcmp(parked.sha256, descriptor->sha256, BLOB_DIGEST_BYTES) == 0)
+		memcmp(parked.identity, identity, BLOB_DIGEST_BYTES) == 0)
 		reader->window = parked.window;
 }
 
@@ -237,7 +241,7 @@ read_range(FmgrInfo *flinfo, const struct varlena *datum, const BlobKey *key, ui
 
 	if (is_first)
 		flinfo->fn_extra = &called_once;
-	else if (flinfo != NULL && key->sha256 != NULL && length_bytes < key->size_bytes)
+	else if (flinfo != NULL && key->kind != BLOB_KEY_INLINE && length_bytes < key->size_bytes)
 	{
 		if (flinfo->fn_extra == &called_once)
 			flinfo->fn_extra = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(RangeReader));

@@ -19,6 +19,7 @@
 #include <unwind.h>
 
 #include "access/genam.h"
+#include "blob/seal.h"
 #include "commands/trigger.h"
 #include "executor/execPartition.h"
 #include "executor/executor.h"
@@ -108,12 +109,15 @@ blob_error_detail_text(const BlobValue *value)
 {
 	StringInfoData text;
 	uint8		sha256[BLOB_DIGEST_BYTES];
+	bool		is_known = blob_seal_known_digest(value, sha256);
 
-	blob_value_digest(value, sha256);
 	initStringInfo(&text);
 	appendStringInfoString(&text, "\\x");
 	append_hex(&text, blob_value_prefix(value), Min(value->size_bytes, BLOB_PREFIX_BYTES));
 	appendStringInfo(&text, "... " UINT64_FORMAT " bytes, SHA-256 ", value->size_bytes);
-	append_hex(&text, sha256, sizeof(sha256));
+	if (is_known)
+		append_hex(&text, sha256, sizeof(sha256));
+	else
+		appendStringInfoString(&text, "open");
 	return text.data;
 }

@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "blob/blob.h"
+#include "blob/seal.h"
 #include "fmgr.h"
 #include "sql/values/kind.h"
 #include "store/store.h"
@@ -45,7 +46,10 @@ blob_summary(PG_FUNCTION_ARGS)
 	uint8		sha256[BLOB_DIGEST_BYTES];
 	char		digits[2 * SHOWN_DIGEST_BYTES + 1];
 
-	blob_value_digest(&value, sha256);
+	if (!blob_seal_known_digest(&value, sha256))
+		PG_RETURN_TEXT_P(cstring_to_text(psprintf("%s %s sha256:open",
+												  text_to_cstring(DatumGetTextPP(size)),
+												  find_kind(&value))));
 	for (int i = 0; i < SHOWN_DIGEST_BYTES; i++)
 		snprintf(digits + 2 * i, 3, "%02x", sha256[i]);
 	PG_RETURN_TEXT_P(cstring_to_text(psprintf("%s %s sha256:%s...",

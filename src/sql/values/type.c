@@ -16,7 +16,7 @@
 #include "sql/values/language.h"
 #include "store/store.h"
 #include "assign/assign.h"
-#include "assign/compression.h"
+#include "assign/column_storage.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
@@ -50,7 +50,7 @@ blobstate_in(PG_FUNCTION_ARGS)
 	blob_language_check_input(PG_GETARG_CSTRING(0));
 	content = DatumGetByteaPP(DirectFunctionCall1(byteain, PG_GETARG_DATUM(0)));
 	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content),
-						   blob_assign_input_may_externalize(), blob_assign_input_method());
+						   blob_assign_input_may_externalize(), blob_assign_input_storage());
 }
 
 Datum
@@ -61,7 +61,7 @@ blobstate_recv(PG_FUNCTION_ARGS)
 
 	blob_store_require_preload();
 	return blob_from_bytes(pq_getmsgbytes(message, length), length,
-						   blob_assign_input_may_externalize(), blob_assign_input_method());
+						   blob_assign_input_may_externalize(), blob_assign_input_storage());
 }
 
 /* Where the text form is too long for PostgreSQL, name the way that works. */
@@ -116,53 +116,53 @@ blobstate_typmod_out(PG_FUNCTION_ARGS)
 
 /* Store a value that is assigned to a column, unless it may end up in a catalog or a plan. */
 static Datum
-store_assigned(Datum blobstate, BlobMethod method)
+store_assigned(Datum blobstate, BlobStorage storage)
 {
-	return blob_assign_suppressed() ? blobstate : blob_assign_store(blobstate, method);
+	return blob_assign_suppressed() ? blobstate : blob_assign_store(blobstate, storage);
 }
 
-/* The method of the column that is the second and third argument of blob_store(). */
-static BlobMethod
-get_column_method(FunctionCallInfo fcinfo)
+/* How the column stores values that is the second and third argument of blob_store(). */
+static BlobStorage
+get_column_storage(FunctionCallInfo fcinfo)
 {
-	return blob_compression_of_column(PG_GETARG_OID(1), PG_GETARG_INT16(2));
+	return blob_column_storage(PG_GETARG_OID(1), PG_GETARG_INT16(2));
 }
 
 /* blobstate(blobstate, integer, boolean): runs wherever a value is assigned to a column. */
 Datum
 blobstate_assign(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0), blob_default_method()));
+	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0), blob_storage_default()));
 }
 
 /* The same by the name that version 0.1.0 of the SQL objects has for it. */
 Datum
 blobstate_coerce(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0), blob_default_method()));
+	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0), blob_storage_default()));
 }
 
 /* blob_store(blobstate): put on the targets of INSERT, UPDATE and MERGE by assign/planner.c. */
 Datum
 blob_store(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0), blob_default_method()));
+	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0), blob_storage_default()));
 }
 
 /* blob_store(blobstate, regclass, smallint): the same for a column. */
 Datum
 blob_store_in_column(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0), get_column_method(fcinfo)));
+	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0), get_column_storage(fcinfo)));
 }
 
 /* Store content; where values are not stored now, it becomes an inline value. */
 static Datum
-store_bytes(bytea *content, BlobMethod method)
+store_bytes(bytea *content, BlobStorage storage)
 {
 	if (blob_assign_suppressed())
-		return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), false, method);
-	return blob_assign_store_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), method);
+		return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), false, storage);
+	return blob_assign_store_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), storage);
 }
 
 /* blob_store(bytea): the same for content, see assign/support.c. */
@@ -170,7 +170,7 @@ Datum
 blob_store_bytea(PG_FUNCTION_ARGS)
 {
 	blob_store_require_preload();
-	PG_RETURN_DATUM(store_bytes(PG_GETARG_BYTEA_PP(0), blob_default_method()));
+	PG_RETURN_DATUM(store_bytes(PG_GETARG_BYTEA_PP(0), blob_storage_default()));
 }
 
 /* blob_store(bytea, regclass, smallint) */
@@ -178,7 +178,7 @@ Datum
 blob_store_bytea_in_column(PG_FUNCTION_ARGS)
 {
 	blob_store_require_preload();
-	PG_RETURN_DATUM(store_bytes(PG_GETARG_BYTEA_PP(0), get_column_method(fcinfo)));
+	PG_RETURN_DATUM(store_bytes(PG_GETARG_BYTEA_PP(0), get_column_storage(fcinfo)));
 }
 
 Datum
@@ -188,7 +188,7 @@ blobstate_from_bytea(PG_FUNCTION_ARGS)
 
 	blob_store_require_preload();
 	return blob_from_bytes(VARDATA_ANY(content), VARSIZE_ANY_EXHDR(content), false,
-						   BLOB_METHOD_NONE);
+						   blob_storage_default());
 }
 
 /* Inline values are many and small: they are taken without unpacking. */
@@ -200,7 +200,7 @@ blobstate_to_bytea(PG_FUNCTION_ARGS)
 	BlobValue	value;
 
 	blob_key_load(datum, &key);
-	if (key.sha256 == NULL)
+	if (key.kind == BLOB_KEY_INLINE)
 		PG_RETURN_BYTEA_P(blob_sql_make_bytea(key.data, key.size_bytes));
 	blob_value_unpack(datum, &value);
 	PG_RETURN_BYTEA_P(blob_sql_read(&value, 0, value.size_bytes));

@@ -1,0 +1,47 @@
+/*
+ * blob/change.h
+ *	  A changed version of a value, as a tree of pieces.  Part of a writer (blob/writer.h), which
+ *	  has size and prefix of the value.
+ */
+#ifndef BLOB_CHANGE_H
+#define BLOB_CHANGE_H
+
+#include "blob/write_buffer.h"
+
+typedef struct BlobChange BlobChange;
+
+/* See blob_writer_can_change(). */
+extern bool blob_change_is_possible(const BlobValue *value, uint64 kept_bytes,
+									uint64 new_size_bytes);
+
+/*
+ * Begin, in the current context, with an empty buffer, which gets a copy of the value as base.
+ * ERROR 0A000 if the value's method is not built in, XB001 if the value is stale.
+ */
+extern BlobChange *blob_change_begin(const BlobValue *value, BlobWriteBuffer *stored);
+
+/*
+ * Whether the digest of the value stays open (blob/seal.h): known when the first content of the
+ * base was kept.
+ */
+extern bool blob_change_is_open(const BlobChange *change);
+
+/* Copy content of the base. */
+extern void blob_change_read(BlobChange *change, uint64 offset_bytes, uint64 length_bytes,
+							 char *target);
+
+/* Add the content [from, to) of the base, behind the last range that was kept.  from < to. */
+extern void blob_change_keep(BlobChange *change, uint64 from, uint64 to);
+
+/* Add new content. */
+extern void blob_change_add(BlobChange *change, const char *data, uint64 length_bytes);
+
+/* Put the last stored bytes into the buffer. */
+extern void blob_change_finish(BlobChange *change);
+
+/* When these are written: the datum.  descriptor has size, digest and prefix. */
+extern struct varlena *blob_change_complete(BlobChange *change, BlobDescriptor *descriptor);
+
+extern void blob_change_end(BlobChange *change);
+
+#endif							/* BLOB_CHANGE_H */

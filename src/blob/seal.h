@@ -1,0 +1,48 @@
+/*
+ * blob/seal.h
+ *	  Sealing: the digest of an open value is computed, by one read of its content.  See "Open
+ *	  digests" in the README of this folder.
+ *
+ * The content is read in steps, through the reader, so each page from the device is compared with
+ * its checksum.  Interrupts are served where the caller does not hold them off.  A digest that was
+ * computed is remembered (blob/known_digests.h).  Errors are those of blob/reader.h.
+ */
+#ifndef BLOB_SEAL_H
+#define BLOB_SEAL_H
+
+#include "core/descriptor.h"
+
+/* While interrupts are held, no more of an open value is read at once. */
+#define BLOB_SEAL_HELD_BYTES (UINT64CONST(16) * 1024 * 1024)
+
+/*
+ * The SHA-256 of a value's content: the descriptor has it, or it is remembered, or the content is
+ * read.
+ */
+extern void blob_seal_digest(const BlobValue *value, uint8 *sha256);
+
+/* The same if that reads no content; else false. */
+extern bool blob_seal_known_digest(const BlobValue *value, uint8 *sha256);
+
+/*
+ * A copy of the (detoasted) datum of an open value, with its digest, that does not say that changes
+ * may leave it open.
+ */
+extern struct varlena *blob_seal(const struct varlena *datum);
+
+/*
+ * Whether a change of a value may leave the digest of its result open: the value came from a column
+ * that has opted in, and each of its pages has a checksum.  A sealed value whose pages lack some,
+ * in a store that has checksums, is read once, compared with its digest, and gets them: ERROR XX001
+ * if it is damaged.  An open value may always.  Not in recovery.
+ */
+extern bool blob_seal_may_open(const BlobValue *value);
+
+/*
+ * ERROR 55000 if interrupts are held, and the decision of a caller needs more than
+ * BLOB_SEAL_HELD_BYTES of an open value: a process that holds a lock on an index page must come to
+ * an end.
+ */
+extern void blob_seal_require_interruptible(uint64 bytes);
+
+#endif							/* BLOB_SEAL_H */

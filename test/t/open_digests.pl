@@ -1,0 +1,178 @@
+# Open digests beside damage, crashes and standbys: a damaged value is reported, never blessed by a digest that is
+# computed later.
+#
+# Values of a column that has opted in are changed in the middle, while bits of pages have flipped that the changes read, or
+# do not read.  A change that comes to a damaged page fails; one that does not leaves an open value, of which reads, sha256(),
+# assignment to another column and blobext_seal() fail, and which blobext_check() lists.  In a store without checksums
+# digests stay sealed.  In one that got checksums later the first change proves the value by its digest, or fails.  After a
+# crash, on a standby, and after a repair from that, contents and digests are right.
+#
+# Seen to fail: without the looks at checksums in blob_seal_may_open(), or with pages alone that a tree fills; without a generation of its own for each open value
+# (after the crash); without describe_open() in the check; with have_sums() false in heal/fetch.c.
+use strict;
+use warnings;
+
+use FindBin;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use lib $FindBin::RealBin;
+use BlobTest;
+
+expect_damage();
+
+my $conf = "autovacuum = off\nblobext.autogc = off\nblobext.cache_size = 16MB\nblobext.rewrite_limit = 64kB\n";
+my $page_bytes = 4096;
+
+# Rows with contents and bytea beside them, in a column that has opted in.
+sub prepare
+{
+	my ($node) = @_;
+	$node->safe_psql('postgres', q(
+		CREATE TABLE t (id int PRIMARY KEY, b blobstate, c bytea);
+		CREATE TABLE sealed (id int, b blobstate);
+		SELECT blobext_set_digest('t', 'b', 'deferred');
+		CREATE FUNCTION noise(seed int, n int) RETURNS bytea LANGUAGE sql AS
+			$$ SELECT substr(string_agg(sha256(convert_to(seed || ':' || i, 'UTF8')), '' ORDER BY i), 1, n) FROM generate_series(0, n / 32) i $$;
+		INSERT INTO t SELECT i, noise(i, 400000), noise(i, 400000) FROM generate_series(1, 8) i));
+	return;
+}
+
+# A change of rows at an offset, of both columns.
+sub change
+{
+	my ($where, $offset, $bytes) = @_;
+	return "UPDATE t SET b = blob_write(b, $offset, '\\x$bytes'), c = overlay(c PLACING '\\x$bytes' FROM $offset + 1) WHERE $where";
+}
+
+# Flip a bit of the page that has an offset of the content of a plain value; the server is down then, and starts again.
+sub flip
+{
+	my ($node, $id, $offset) = @_;
+	my ($page) = $node->safe_psql('postgres', "SELECT first_page + ($offset - start) / $page_bytes FROM (
+		SELECT first_page, bytes, sum(bytes) OVER (ORDER BY extent_no) - bytes AS start FROM t, blob_extents(b) WHERE id = $id) AS e
+		WHERE $offset >= start AND $offset < start + bytes");
+	my $file = segment_file($node, int($page / 262_144));
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	$node->stop;
+	flip_bit($file, ($page % 262_144) * $page_bytes * 8 + 77);
+	$node->start;
+	return $page;
+}
+
+sub open_ids { return $_[0]->safe_psql('postgres', q(SELECT string_agg(id::text, ' ' ORDER BY id) FROM t WHERE blob_digest_is_open(b))) // ''; }
+
+sub wrong_ids
+{
+	return $_[0]->safe_psql('postgres', q(SELECT string_agg(id::text, ' ' ORDER BY id) FROM t WHERE b::bytea <> c OR sha256(b) <> sha256(c))) // '';
+}
+
+# ---- damage in a store with checksums ----
+
+my $node = blob_cluster('main', streaming => 1, conf => $conf);
+prepare($node);
+flip($node, 1, 300_000);
+fails_with($node, change('id = 1', 300_100, 'abcdef'), 'XX001', qr/is damaged/, 'a change that reads a damaged page fails');
+is(open_ids($node), '', 'a change that fails leaves no open value');
+$node->safe_psql('postgres', change('id IN (1, 2)', 50_000, 'abcdef'));
+is(open_ids($node), '1 2', 'a change elsewhere leaves the digests open');
+fails_with($node, 'SELECT length(b::bytea) FROM t WHERE id = 1', 'XX001', qr/is damaged/, 'the damage is reported by a read');
+fails_with($node, 'SELECT sha256(b) FROM t WHERE id = 1', 'XX001', qr/is damaged/, 'no digest is computed of damaged content');
+fails_with($node, 'INSERT INTO sealed SELECT id, b FROM t WHERE id = 1', 'XX001', qr/is damaged/,
+	'a damaged value is not sealed by an assignment');
+my ($exit, $out, $err) = $node->psql('postgres', q(CALL blobext_seal('t', 'b')));
+is($out, '1|0|1', 'blobext_seal() seals the sound value, and counts the damaged one');
+like($err, qr/WARNING:  the digest in row \(\d+,\d+\) of "t" stays open: content in file .* is damaged/, 'a warning says which value is damaged');
+is(open_ids($node), '1', 'the damaged value stays open');
+like($node->safe_psql('postgres', 'SELECT problem FROM blobext_check()'), qr/whose digest is open, does not have its checksum/,
+	'the check lists the damaged value');
+is($node->safe_psql('postgres', q(SELECT count(*) FROM blobext_check() WHERE relation = 't'::regclass)), '1', 'the check lists no other value');
+$node->safe_psql('postgres', 'DELETE FROM t WHERE id = 1');
+is(wrong_ids($node), '', 'all other values are right');
+
+# A row that another session has locked is skipped, and done by the next call.
+$node->safe_psql('postgres', change('id IN (2, 7)', 60_000, 'abcd'));
+my $other = $node->background_psql('postgres');
+$other->query_safe('BEGIN; SELECT id FROM t WHERE id = 7 FOR SHARE');
+is($node->safe_psql('postgres', q(CALL blobext_seal('t', 'b'))), '1|1|0', 'a locked row is skipped without waiting');
+is(open_ids($node), '7', 'the locked row has still an open value');
+$other->query_safe('COMMIT');
+$other->quit;
+is($node->safe_psql('postgres', q(CALL blobext_seal('t', 'b', 1))), '1|0|0', 'the next call seals the row that was locked');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM blobext_seal_progress'), '0', 'no call is shown when it has ended');
+fails_with($node, q(BEGIN; CALL blobext_seal('t', 'b')), '25001', qr/transaction block/, 'a call in a transaction block is refused');
+fails_with($node, q(CALL blobext_seal('t', 'c')), '42804', qr/not blobstate/, 'a call for a column of another type is refused');
+fails_with($node, q(CALL blobext_seal('t', NULL)), '22004', qr/must not be null/, 'a call for the column NULL is refused');
+fails_with($node, q(CALL blobext_seal('t', 'b', 0)), '22023', qr/must be at least 1/, 'a call with empty batches is refused');
+
+# ---- a crash ----
+
+$node->safe_psql('postgres', change('id IN (3, 4)', 100_000, '0102'));
+my $digest = $node->safe_psql('postgres', 'SELECT sha256(b) FROM t WHERE id = 3');
+$node->safe_psql('postgres', join(';', 'BEGIN', change('id = 3', 100_000, '0304'), 'SELECT sha256(b) FROM t WHERE id = 3', 'ROLLBACK'));
+is($node->safe_psql('postgres', 'SELECT sha256(b) FROM t WHERE id = 3'), $digest, 'a digest of a change that was rolled back is not that of its base');
+$node->safe_psql('postgres', change('id = 3', 100_000, '0506'));
+$node->stop('immediate');
+$node->start;
+is(open_ids($node), '3 4', 'values are open after a crash');
+is(wrong_ids($node), '', 'contents and digests are right after a crash');
+$node->safe_psql('postgres', change('id IN (3, 5)', 200_000, '0708'));
+is(wrong_ids($node), '', 'contents and digests of changes after a crash are right');
+
+# ---- a standby ----
+
+$node->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->start;
+$node->safe_psql('postgres', change('id IN (3, 6)', 150_000, '090a'));
+$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+is(open_ids($standby), '3 4 5 6', 'values are open on a standby');
+is(wrong_ids($standby), '', 'contents and digests are right on a standby');
+check_is_clean($standby, 'the check finds nothing on a standby');
+
+# Repair of an open value: the page has its checksum in the map of this server.
+my $page = $node->safe_psql('postgres', q(SELECT first_page + 1 FROM t, blob_extents(b) WHERE id = 6 AND pages > 30 ORDER BY extent_no LIMIT 1));
+$node->safe_psql('postgres', 'CHECKPOINT');
+$node->stop;
+flip_bit(segment_file($node, 0), $page * $page_bytes * 8 + 99);
+$node->start;
+fails_with($node, 'SELECT sha256(b) FROM t WHERE id = 6', 'XX001', qr/is damaged/, 'a page of an open value is damaged');
+my $from = $standby->connstr('postgres');
+$from =~ s/'/''/g;
+$node->safe_psql('postgres', "SELECT * FROM blobext_check(NULL, '$from')");
+is(wrong_ids($node), '', 'the page of an open value came from the standby');
+check_is_clean($node, 'the check finds nothing after the repair');
+$standby->stop;
+
+# ---- stores without checksums ----
+
+my $old = blob_cluster('old', conf => $conf . "blobext.page_checksums = off\n");
+prepare($old);
+$old->safe_psql('postgres', change('id = 1', 100_000, '0102'));
+is(open_ids($old), '', 'in a store without checksums changes compute digests');
+is(wrong_ids($old), '', 'contents and digests there are right');
+# A tree that uses a part of a page, of which the rest is another version's.
+$old->safe_psql('postgres', q(UPDATE t SET b = blob_delete(b, 100001, 10), c = substr(c, 1, 100001) || substr(c, 100012) WHERE id = 4));
+$old->safe_psql('postgres', 'SELECT blobext_enable_checksums()');
+flip($old, 2, 300_000);
+fails_with($old, change('id = 2', 100_000, '0102'), 'XX001', qr/does not match its SHA-256 digest/,
+	'the first change of a value without checksums finds damage that it would not read');
+is($old->safe_psql('postgres', 'SELECT sha256(b) = sha256(c) FROM t WHERE id = 2'), 't', 'the damaged value keeps its digest');
+$old->safe_psql('postgres', change('id = 3', 100_000, '0102'));
+is(open_ids($old), '3', 'the first change of a sound value without checksums leaves it open');
+is($old->safe_psql('postgres', 'SELECT b::bytea = c AND sha256(b) = sha256(c) FROM t WHERE id = 3'), 't', 'the content of that value is right');
+$old->safe_psql('postgres', change('id = 4', 200_000, '0102'));
+is(open_ids($old), '3', 'a value of which no digest can prove a page keeps its digest');
+is($old->safe_psql('postgres', 'SELECT b::bytea = c AND sha256(b) = sha256(c) FROM t WHERE id = 4'), 't', 'the digest of that value is right');
+my $sums = $old->safe_psql('postgres', 'SELECT sum(checksummed_bytes) >= 400000 FROM blobext_space');
+is($sums, 't', 'the value has got checksums');
+$page = $old->safe_psql('postgres', q(SELECT first_page + 1 FROM t, blob_extents(b) WHERE id = 3 AND pages > 30 ORDER BY extent_no LIMIT 1));
+$old->safe_psql('postgres', 'CHECKPOINT');
+$old->stop;
+flip_bit(segment_file($old, 0), $page * $page_bytes * 8 + 99);
+$old->start;
+fails_with($old, 'SELECT sha256(b) FROM t WHERE id = 3', 'XX001', qr/does not have its checksum|is damaged/, 'damage after that is found by a checksum');
+
+done_testing();
