@@ -551,6 +551,9 @@ COMMENT ON COLUMN @extschema@.blobext_space.checksummed_bytes IS
     'those of the bytes that belong to extents with checksums; null where there are no extents';
 DROP FUNCTION @extschema@.blobext_space_usage();
 
+COMMENT ON COLUMN @extschema@.blobext_databases.file_bytes IS
+    'size of the segment files without holes; null until the free space is known, soon after a start';
+
 -- ---------------------------------------------------------------------------
 -- Content from another server
 -- ---------------------------------------------------------------------------

@@ -224,7 +224,7 @@ blob_store_shared(const BlobStoreId *id)
 	{
 		LWLockInitialize(&shared->lock, control->table_lock->tranche);
 		LWLockInitialize(&shared->growth_lock, control->table_lock->tranche);
-		shared->loaded = false;
+		shared->begun = shared->loaded = false;
 		blob_free_runs_init(&shared->free_runs);
 		blob_pending_init(&shared->pending);
 		blob_free_runs_init(&shared->resting);
@@ -245,6 +245,7 @@ blob_store_shared(const BlobStoreId *id)
 		shared->allocated_pages = 0;
 #ifdef USE_ASSERT_CHECKING
 		shared->extent_pages = shared->held_pages = shared->lost_pages = 0;
+		shared->unloaded_pages = 0;
 #endif
 	}
 	LWLockRelease(control->table_lock);

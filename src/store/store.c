@@ -37,6 +37,12 @@
 #define PIECES_PART 32
 #define SCATTER_PART 8
 
+/*
+ * While the free space is being loaded, a process that finds no free run loads so many parts of
+ * the map itself, or waits for them, each for half a GB of the store, before it grows the store.
+ */
+#define MAX_LOAD_HELPS 4
+
 /* The allocation hook is called each time that this number of pages has been allocated. */
 #define HOOK_PAGES UINT64CONST(1024)	/* 4 MiB */
 
@@ -309,6 +315,7 @@ static uint64
 take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
 {
 	bool		may_wait = true;
+	int			helps = 0;
 
 	for (;;)
 	{
@@ -319,7 +326,7 @@ take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *
 		CHECK_FOR_INTERRUPTS();
 		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 		generations_left = shared->next_generation + count <= shared->generation_limit;
-		if (shared->loaded && generations_left)
+		if (shared->begun && generations_left)
 		{
 			taken = take_side_by_side(shared, total_pages, extents, count) ||
 				take_scattered(shared, total_pages, extents, count);
@@ -333,11 +340,15 @@ take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *
 
 		if (taken)
 			return allocated_pages;
-		if (!shared->loaded)
-			blob_store_load(store, shared);
+		if (!shared->begun)
+			blob_store_load_begin(store, shared);
 		else if (!generations_left)
 			blob_store_reserve_generations(store, shared, count);
-		else if (!blob_store_mature(&store->id, shared, true))
+		else if (blob_store_mature(&store->id, shared, true))
+			continue;
+		else if (!shared->loaded && helps++ < MAX_LOAD_HELPS)
+			blob_store_load_some(store, shared);
+		else
 			blob_store_grow(store, shared, total_pages, &may_wait);
 	}
 }
@@ -426,9 +437,11 @@ blob_store_claim(BlobStore *store, BlobExtent *extent, BlobGeneration max_genera
 	Assert(!RecoveryInProgress());
 	Assert(TransactionIdIsValid(GetTopTransactionIdIfAny()));
 
-	/* A claim that was lost in a crash may have left writes in flight: loading waits for them. */
+	/* A claim that was lost in a crash may have left writes in flight. */
 	if (!shared->loaded)
-		blob_store_load(store, shared);
+		blob_store_settle_claim(store, shared,
+								extent->first_page + from_bytes / BLOB_PAGE_SIZE,
+								extent->first_page + (to_bytes - 1) / BLOB_PAGE_SIZE + 1);
 	return blob_map_claim(store->map, extent, max_generation, from_bytes, to_bytes);
 }
 
@@ -483,8 +496,7 @@ blob_store_cutoff(BlobStore *store)
 	BlobStoreShared *shared = blob_store_shared(&store->id);
 	BlobGeneration next;
 
-	if (!shared->loaded)
-		blob_store_load(store, shared);
+	blob_store_load_begin(store, shared);
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	next = shared->next_generation;
 	LWLockRelease(&shared->lock);

@@ -205,11 +205,18 @@ extern uint64 blob_store_punch_some(BlobStore *store, uint64 max_pages);
 
 /*
  * Pages that wait for a checkpoint so that their space can go back to the file system, if that is
- * worth a checkpoint; else 0.  Also 0 for a store that was not used since the start.
+ * worth a checkpoint; else 0.  Also 0 for a store whose free space is not loaded.
  */
 extern uint64 blob_store_waiting_pages(const BlobStoreId *id);
 
-/* Whether the free space of a store was loaded since the start of the server. */
+/*
+ * For a background process, after a start of the server: load the free space of the store, some of
+ * it at a time.  Returns whether some is left.  The map is open, in any mode; not in recovery.  ERROR
+ * if it is damaged, or the store's files are missing.
+ */
+extern bool blob_store_load_step(BlobStore *store);
+
+/* Whether the free space of a store was loaded since the start of the server, all of it. */
 extern bool blob_store_is_loaded(const BlobStoreId *id);
 
 /*
