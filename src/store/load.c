@@ -75,7 +75,7 @@ report_overlap(BlobPageNo page)
 static void
 note_run(LoadStep *step, LoadedKind kind, BlobPageNo end_page, XLogRecPtr lsn)
 {
-	Assert(step->run_count < MAX_STEP_RUNS);
+	Assert(step->run_count < (int) MAX_STEP_RUNS);
 	step->runs[step->run_count++] = (LoadedRun) {
 		.kind = kind,
 		.first_page = step->load.next_page,
