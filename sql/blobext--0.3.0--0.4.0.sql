@@ -552,7 +552,8 @@ COMMENT ON COLUMN @extschema@.blobext_space.checksummed_bytes IS
 DROP FUNCTION @extschema@.blobext_space_usage();
 
 COMMENT ON COLUMN @extschema@.blobext_databases.file_bytes IS
-    'size of the segment files without holes; null until the free space is known, soon after a start';
+    'size of the segment files without holes; null until the free space is known, soon after a '
+    'start';
 
 -- ---------------------------------------------------------------------------
 -- Content from another server

@@ -6,7 +6,7 @@
 #define BLOB_AUTOGC_LOAD_H
 
 /*
- * Load what is left of the free space of this database's store, if it has one.  Outside of a
+ * Load the rest of the free space of this database's store, if it has one.  Outside of a
  * transaction.  False if some is left for another look: a command needs the database, or has the
  * map locked.  ERROR if the map is damaged, or files are missing.
  */

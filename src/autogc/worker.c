@@ -159,9 +159,9 @@ collect(void)
 
 /*
  * One look, outside of a transaction: after a start, see whether files are missing, and load the
- * free space; collect if a round is due, remove orphaned directories, give space back, vacuum.  A round that freed nothing
- * ends the look, which then counts as failed.  Returns whether the worker may take another one;
- * *has_collected: there was a round.
+ * free space; collect if a round is due, remove orphaned directories, give space back, vacuum.  A
+ * round that freed nothing ends the look, which then counts as failed.  Returns whether the worker
+ * may take another one; *has_collected: there was a round.
  */
 static bool
 look(bool *has_collected)

@@ -2,8 +2,8 @@
  * store/load.c
  *	  Loading the free space of a store from its map, after each start of the server.
  *
- * In steps, each of a block of the map: what is known while others are to come, and who waits for
- * whom, is in the README of this folder, "Loading".
+ * In steps, each of a block of the map.  The argument, and which process waits for which other one,
+ * is in the README of this folder, "Loading".
  */
 #include "postgres.h"
 
