@@ -24,6 +24,9 @@
 #define MIN_GROWTH_PAGES UINT64CONST(4096)	/* 16 MiB */
 #define MAX_GROWTH_PAGES BLOB_SEGMENT_PAGES
 
+/* And by as much for each further process that waits for it. */
+#define WAITER_GROWTH_PAGES UINT64CONST(1024)	/* 4 MiB */
+
 /* The pages that the map can address: MaxBlockNumber - 1 blocks of entries, about 8 PiB. */
 #define MAX_STORE_PAGES ((BlobPageNo) (MaxBlockNumber - 1) * BLOB_MAP_ENTRIES)
 
@@ -63,6 +66,7 @@ typedef struct Situation
 	BlobPageNo	end_page;
 	XLogRecPtr	oldest_pending;
 	bool		is_loaded;		/* false: there may be more free pages */
+	uint64		waiters;		/* other processes that wait for the store to grow */
 } Situation;
 
 static void
@@ -77,6 +81,7 @@ look(BlobStoreShared *shared, Situation *now)
 	now->store_pages = blob_store_file_pages(shared);
 	now->is_loaded = shared->loaded;
 	LWLockRelease(&shared->lock);
+	now->waiters = pg_atomic_read_u32(&shared->growth_waiters);
 }
 
 /* Pages by which stores may grow on their file system; very many if that is unknown. */
@@ -136,6 +141,7 @@ growth_pages(const Situation *now, uint64 needed_pages)
 
 	if (!now->is_loaded)
 		pages = MIN_GROWTH_PAGES;
+	pages = Min(MAX_GROWTH_PAGES, Max(pages, needed_pages) + now->waiters * WAITER_GROWTH_PAGES);
 	if (pages <= needed_pages || pages > disk_pages() / 4)
 		return needed_pages;
 	return pages;
@@ -155,6 +161,7 @@ grow_end(BlobStore *store, BlobStoreShared *shared, BlobPageNo first_page, uint6
 	PG_TRY();
 	{
 		blob_segment_reserve(&store->id, first_page, first_page + pages);
+		blob_map_extend(store->map, first_page + pages);
 		blob_map_set_reserved(store->map, first_page + pages);
 	}
 	PG_CATCH();
@@ -211,6 +218,22 @@ must_load_first(const Situation *now, uint64 needed_pages)
 	return !now->is_loaded && disk_pages() / 4 < Max(needed_pages, MIN_GROWTH_PAGES);
 }
 
+/*
+ * Take the growth lock, to grow the store for all that wait for it.  False if another process had
+ * it: that one has most likely grown the store.  The processes that wait are woken together, and
+ * need not have the lock one after the other.
+ */
+static bool
+take_growth_lock(BlobStoreShared *shared)
+{
+	bool		is_taken;
+
+	pg_atomic_fetch_add_u32(&shared->growth_waiters, 1);
+	is_taken = LWLockAcquireOrWait(&shared->growth_lock, LW_EXCLUSIVE);
+	pg_atomic_fetch_sub_u32(&shared->growth_waiters, 1);
+	return is_taken;
+}
+
 void
 blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, bool *may_wait)
 {
@@ -219,7 +242,8 @@ blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages, 
 	bool		wants;
 
 	Assert(!RecoveryInProgress());
-	LWLockAcquire(&shared->growth_lock, LW_EXCLUSIVE);
+	if (!take_growth_lock(shared))
+		return;
 	look(shared, &now);
 	/* Resting pages cost nothing; the caller tries again. */
 	if (now.longest_pages >= needed_pages || blob_store_wake(shared, needed_pages, PG_UINT64_MAX))

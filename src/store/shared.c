@@ -224,6 +224,7 @@ blob_store_shared(const BlobStoreId *id)
 	{
 		LWLockInitialize(&shared->lock, control->table_lock->tranche);
 		LWLockInitialize(&shared->growth_lock, control->table_lock->tranche);
+		pg_atomic_init_u32(&shared->growth_waiters, 0);
 		shared->begun = shared->loaded = false;
 		blob_free_runs_init(&shared->free_runs);
 		blob_pending_init(&shared->pending);

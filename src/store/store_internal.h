@@ -7,6 +7,7 @@
 #define BLOB_STORE_INTERNAL_H
 
 #include "datatype/timestamp.h"
+#include "port/atomics.h"
 #include "store/free_runs.h"
 #include "store/pending.h"
 #include "store/store.h"
@@ -35,6 +36,7 @@ typedef struct BlobStoreShared
 	BlobStoreId id;				/* hash key */
 	LWLock		lock;			/* protects the members below growth_lock */
 	LWLock		growth_lock;
+	pg_atomic_uint32 growth_waiters;	/* processes that wait for the store to grow */
 	bool		begun;			/* the three members change under both locks; false: nothing is known */
 	bool		loaded;			/* false: pages between the two of load are in no set yet */
 	BlobStoreLoad load;
@@ -116,8 +118,9 @@ extern void blob_store_settle_claim(BlobStore *store, BlobStoreShared *shared,
 									BlobPageNo first_page, BlobPageNo end_page);
 
 /*
- * Reserve disk space for at least needed_pages in one run, unless another process just did.  Takes
- * the growth lock.  Asks for a checkpoint if enough freed space waits for one.  If the disk is
+ * Reserve disk space for at least needed_pages in one run, and more for each process that waits for
+ * the same.  If another process has the growth lock, waits for that one instead, and the caller
+ * looks for pages again.  Asks for a checkpoint if enough freed space waits for one.  If the disk is
  * full, and *may_wait is true, it may wait for a checkpoint instead of growing; *may_wait becomes
  * false then.
  */
