@@ -7,6 +7,7 @@
 
 #include "access/xlog.h"
 #include "core/compat.h"
+#include "core/settings.h"
 #include "io/segment.h"
 #include "miscadmin.h"
 #include "postmaster/bgwriter.h"
@@ -97,6 +98,40 @@ worth_pages(const Situation *now)
 {
 	return Max(WORTH_CHECKPOINT_PAGES, now->store_pages / WORTH_CHECKPOINT_PART);
 }
+
+/* ---- the limit ---- */
+
+#define PAGES_PER_MB (1024 * 1024 / BLOB_PAGE_SIZE)
+
+bool
+blob_store_is_over_limit(const BlobStoreShared *shared, uint64 pages)
+{
+	return blob_max_store_mb >= 0 &&
+		blob_store_used_pages(shared) + pages > (uint64) blob_max_store_mb * PAGES_PER_MB;
+}
+
+void
+blob_store_report_limit(BlobStoreShared *shared, uint64 pages)
+{
+	uint64		used_pages;
+
+	LWLockAcquire(&shared->lock, LW_SHARED);
+	used_pages = blob_store_used_pages(shared);
+	LWLockRelease(&shared->lock);
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("could not store blob content: the values of this database take all the space "
+					"that they can have"),
+			 errdetail("The content needs %llu bytes. Values take %llu, those among them that "
+					   "the collector has yet to free, and blobext.max_store_size is %llu.",
+					   (unsigned long long) (pages * BLOB_PAGE_SIZE),
+					   (unsigned long long) (used_pages * BLOB_PAGE_SIZE),
+					   (unsigned long long) blob_max_store_mb * 1024 * 1024),
+			 errhint("Delete values and call blobext_gc(), or have a superuser increase "
+					 "blobext.max_store_size by ALTER DATABASE.")));
+}
+
+/* ---- room ---- */
 
 void
 blob_store_require_room(BlobStore *store, uint64 pages)

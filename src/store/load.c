@@ -240,6 +240,8 @@ apply(BlobStoreShared *shared, dsa_pointer *nodes, const LoadStep *step,
 	{
 		const LoadedRun *run = &step->runs[i];
 
+		if (run->kind == LOADED_EXTENT)
+			shared->used_pages += run->pages;
 		if (run->kind == LOADED_FREE || run->kind == LOADED_HOLLOW)
 			give_run(shared, nodes, run, completed_redo, started_redo);
 		else

@@ -156,6 +156,7 @@ free_batch(BlobStore *store, BlobStoreShared *shared, const BlobFreedExtent *ext
 		blob_sets_check_move(shared, BLOB_PAGE_EXTENT, BLOB_PAGE_PENDING, extents[i].first_page,
 							 pages[i]);
 		*freed_pages += pages[i];
+		shared->used_pages -= pages[i];
 	}
 	shared->freed_lsn = Max(shared->freed_lsn, lsn);
 	LWLockRelease(&shared->lock);

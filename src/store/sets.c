@@ -207,6 +207,8 @@ blob_sets_check(const BlobStoreShared *shared)
 	Assert(shared->unloaded_pages == shared->load.end_page - shared->load.next_page);
 	Assert(shared->loaded == (shared->unloaded_pages == 0));
 	Assert(shared->next_generation <= shared->generation_limit);
+	Assert(shared->used_pages >= shared->extent_pages && shared->used_pages <=
+		   shared->extent_pages + shared->held_pages + shared->lost_pages);
 	list_trees(shared, trees);
 	for (int i = 0; i < TREE_COUNT; i++)
 		run_count += trees[i].runs->run_count;

@@ -242,6 +242,7 @@ blob_store_shared(const BlobStoreId *id)
 		shared->checkpoint_awaited = false;
 		shared->checkpoint_pause_ms = 0;
 		shared->reserved_pages = 0;
+		shared->used_pages = 0;
 		shared->next_generation = shared->generation_limit = 0;
 		shared->allocated_pages = 0;
 #ifdef USE_ASSERT_CHECKING

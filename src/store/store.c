@@ -321,18 +321,21 @@ take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *
 	{
 		bool		generations_left;
 		bool		taken = false;
+		bool		is_over;
 		uint64		allocated_pages = 0;
 
 		CHECK_FOR_INTERRUPTS();
 		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 		generations_left = shared->next_generation + count <= shared->generation_limit;
-		if (shared->begun && generations_left)
+		is_over = shared->begun && blob_store_is_over_limit(shared, total_pages);
+		if (shared->begun && generations_left && !is_over)
 		{
 			taken = take_side_by_side(shared, total_pages, extents, count) ||
 				take_scattered(shared, total_pages, extents, count);
 			if (taken)
 			{
 				draw_generations(shared, extents, count);
+				shared->used_pages += total_pages;
 				allocated_pages = shared->allocated_pages += total_pages;
 			}
 		}
@@ -344,6 +347,10 @@ take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *
 			blob_store_load_begin(store, shared);
 		else if (!generations_left)
 			blob_store_reserve_generations(store, shared, count);
+		else if (is_over && !shared->loaded)
+			blob_store_load_some(store, shared);	/* unloaded pages are free, perhaps */
+		else if (is_over)
+			blob_store_report_limit(shared, total_pages);
 		else if (blob_store_mature(&store->id, shared, true))
 			continue;
 		else if (!shared->loaded && helps++ < MAX_LOAD_HELPS)
@@ -358,6 +365,8 @@ static void
 settle(BlobStoreShared *shared, const BlobExtent *extents, int count, int logged_count)
 {
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	for (int i = logged_count; i < count; i++)
+		shared->used_pages -= extents[i].pages;
 	for (int i = 0; i < logged_count; i++)
 		blob_sets_count_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_EXTENT, extents[i].pages);
 	untake(shared, extents + logged_count, count - logged_count);
@@ -484,6 +493,7 @@ blob_store_trim(BlobStore *store, BlobExtent *extent, uint64 pages)
 	blob_sets_check_move(shared, BLOB_PAGE_EXTENT, BLOB_PAGE_FREE, extent->first_page + pages,
 						 extent->pages - pages);
 	shared->freed_lsn = Max(shared->freed_lsn, XactLastRecEnd);
+	shared->used_pages -= extent->pages - pages;
 	LWLockRelease(&shared->lock);
 	blob_free_runs_release(blob_store_area, nodes);
 	extent->pages = pages;

@@ -74,7 +74,8 @@ extern void blob_store_open_same(BlobStore *store, LOCKMODE lock_mode, const Blo
  * On return the extents are in the map and in the WAL, and stay allocated even if the transaction
  * aborts.  They are entered in the value's draft before (NULL, for tests: no draft).  The
  * caller has an XID and RowExclusiveLock on the map, and is not in recovery.  ERROR 53100 if the
- * file system is full.
+ * file system is full, 53400 if the values of the database would take more than
+ * blobext.max_store_size.
  */
 extern PGDLLEXPORT int blob_store_allocate(BlobStore *store, const BlobTierPlan *plan,
 										   uint64 size_bytes, BlobDraft *draft,

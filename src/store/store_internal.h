@@ -53,6 +53,7 @@ typedef struct BlobStoreShared
 	bool		holes_are_checked;	/* since the start; like the one before, read without a lock */
 	bool		has_sums;		/* new extents get checksums; read without lock, stays true */
 	uint64		reserved_pages;
+	uint64		used_pages;		/* of extents that are loaded, and of allocations under way */
 	BlobGeneration next_generation;
 	BlobGeneration generation_limit;
 	TimestampTz checkpoint_request; /* when a checkpoint was asked for last */
@@ -135,6 +136,22 @@ extern void blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 ne
  */
 extern void blob_store_ask_for_checkpoint(BlobStoreShared *shared);
 extern void blob_store_checkpoint_was_seen(BlobStoreShared *shared, XLogRecPtr completed_redo);
+
+/*
+ * grow.c: how many pages extents take, at most while not all are loaded (blobext.max_store_size).
+ * Under the lock.
+ */
+static inline uint64
+blob_store_used_pages(const BlobStoreShared *shared)
+{
+	return shared->used_pages + (shared->load.end_page - shared->load.next_page);
+}
+
+/* Whether that would pass the limit with `pages` more.  Under the lock. */
+extern bool blob_store_is_over_limit(const BlobStoreShared *shared, uint64 pages);
+
+/* ERROR 53400 for a value that needs `pages` more. */
+extern void blob_store_report_limit(BlobStoreShared *shared, uint64 pages) pg_attribute_noreturn();
 
 /* Make sure that `count` more generations can be drawn.  Takes the growth lock. */
 extern void blob_store_reserve_generations(BlobStore *store, BlobStoreShared *shared, int count);

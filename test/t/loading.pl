@@ -139,6 +139,17 @@ cmp_ok(stat_of($node, 'abandoned_freed_bytes'), '>', $freed, 'what a failed stat
 ok(!is_loaded($node), 'freeing abandoned extents does not wait for the load');
 all_is_right($node, 'while nothing is loaded');
 
+# ---- a limit that has room for what is known after the load ----
+
+my $used = $node->safe_psql('postgres', 'SELECT sum(pages) FROM blobext_map') * 4096;
+my $limit_mb = int($used / 1048576) + 2;
+$node->safe_psql('postgres', "ALTER DATABASE postgres SET blobext.max_store_size = $limit_mb");
+ok($limit_mb * 1048576 < $used + GAP_PAGES * 4096, 'the limit has no room for what may lie in unloaded pages');
+store_values($node, 1, 500_000);
+ok(is_loaded($node), 'before a value is refused for the limit, all free space is loaded');
+fails_with($node, 'INSERT INTO t (b) SELECT noise(3000000)', '53400', qr/max_store_size/, 'when all is loaded the limit holds');
+$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET blobext.max_store_size');
+
 # ---- a crash in the middle of the load ----
 
 kill_everything($node);
