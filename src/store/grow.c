@@ -163,8 +163,8 @@ blob_store_require_room(BlobStore *store, uint64 pages)
 }
 
 /*
- * How many pages to reserve if needed_pages are needed: few if much will be free soon, or known to be
- * free, and just the needed ones if the growth would be over a quarter of what the disk has for
+ * How many pages to reserve if needed_pages are needed: few if much will be free soon, or known to
+ * be free, and just the needed ones if the growth would be over a quarter of what the disk has for
  * stores.
  */
 static uint64

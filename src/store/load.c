@@ -22,7 +22,7 @@
 #define BATCH_BLOCKS 256
 #define WORKER_PAUSE_US 1000
 
-/* What the pages of a run are, as the map says. */
+/* The state of the pages of a run in the map. */
 typedef enum LoadedKind
 {
 	LOADED_FREE,

@@ -4,8 +4,8 @@
  *
  * The states of a page, and which may follow, are in the README of this folder, "States of a page".
  * Pages that are in no set are counted: those in extents, those in the hands of processes, those
- * that are lost until the next start, and those that are not loaded yet.  So the sum of all states is reserved_pages, after each
- * move, and a page that comes twice, or never, changes it.
+ * that are lost until the next start, and those that are not loaded yet.  So the sum of all states
+ * is reserved_pages, after each move, and a page that comes twice, or never, changes it.
  */
 #include "postgres.h"
 

@@ -38,8 +38,8 @@
 #define SCATTER_PART 8
 
 /*
- * While the free space is being loaded, a process that finds no free run loads so many parts of
- * the map itself, or waits for them, each for half a GB of the store, before it grows the store.
+ * While the free space is being loaded, a process that finds no free run loads this number of parts
+ * of the map itself, or waits for them, each for half a GB of the store, before it grows the store.
  */
 #define MAX_LOAD_HELPS 4
 

@@ -212,8 +212,8 @@ extern uint64 blob_store_waiting_pages(const BlobStoreId *id);
 
 /*
  * For a background process, after a start of the server: load the free space of the store, some of
- * it at a time.  Returns whether some is left.  The map is open, in any mode; not in recovery.  ERROR
- * if it is damaged, or the store's files are missing.
+ * it at a time.  Returns whether some is left.  The map is open, in any mode; not in recovery.
+ * ERROR if it is damaged, or the store's files are missing.
  */
 extern bool blob_store_load_step(BlobStore *store);
 

@@ -37,7 +37,7 @@ typedef struct BlobStoreShared
 	LWLock		lock;			/* protects the members below growth_lock */
 	LWLock		growth_lock;
 	pg_atomic_uint32 growth_waiters;	/* processes that wait for the store to grow */
-	bool		begun;			/* the three members change under both locks; false: nothing is known */
+	bool		begun;			/* this and the next two change under both locks; false: not yet */
 	bool		loaded;			/* false: pages between the two of load are in no set yet */
 	BlobStoreLoad load;
 	BlobFreeRuns free_runs;
@@ -121,9 +121,9 @@ extern void blob_store_settle_claim(BlobStore *store, BlobStoreShared *shared,
 /*
  * Reserve disk space for at least needed_pages in one run, and more for each process that waits for
  * the same.  If another process has the growth lock, waits for that one instead, and the caller
- * looks for pages again.  Asks for a checkpoint if enough freed space waits for one.  If the disk is
- * full, and *may_wait is true, it may wait for a checkpoint instead of growing; *may_wait becomes
- * false then.
+ * looks for pages again.  Asks for a checkpoint if enough freed space waits for one.  If the disk
+ * is full, and *may_wait is true, it may wait for a checkpoint instead of growing; *may_wait
+ * becomes false then.
  */
 extern void blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages,
 							bool *may_wait);
@@ -151,7 +151,7 @@ blob_store_used_pages(const BlobStoreShared *shared)
 extern bool blob_store_is_over_limit(const BlobStoreShared *shared, uint64 pages);
 
 /* ERROR 53400 for a value that needs `pages` more. */
-extern void blob_store_report_limit(BlobStoreShared *shared, uint64 pages) pg_attribute_noreturn();
+extern void blob_store_report_limit(BlobStoreShared *shared, uint64 pages);
 
 /* Make sure that `count` more generations can be drawn.  Takes the growth lock. */
 extern void blob_store_reserve_generations(BlobStore *store, BlobStoreShared *shared, int count);

@@ -65,7 +65,7 @@ SELECT is(used(), :limit_mb::bigint * 1048576, 'what a failed statement has writ
 SELECT lives_ok('INSERT INTO v (b) VALUES (bytes(1048576, 6))', 'the space of a failed statement is there for others');
 SELECT throws_ok('INSERT INTO v (b) VALUES (bytes(4096, 4))', '53400', NULL, 'the limit is reached again');
 
--- Who sets it.
+-- Roles.
 CREATE ROLE store_limit_user;
 SET ROLE store_limit_user;
 SELECT throws_ok('SET blobext.max_store_size = -1', '42501', NULL, 'an ordinary role cannot change the limit');

@@ -36,7 +36,7 @@ sub begin_session
 {
 	$session = $node->background_psql('postgres');
 	$pid = $session->query_safe('SELECT pg_backend_pid()');
-	# What any first INSERT takes.
+	# The memory that the first INSERT of a session takes.
 	$session->query_safe('CREATE TEMP TABLE other (c bytea); INSERT INTO other SELECT c FROM source');
 	return;
 }

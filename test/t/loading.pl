@@ -139,7 +139,7 @@ cmp_ok(stat_of($node, 'abandoned_freed_bytes'), '>', $freed, 'what a failed stat
 ok(!is_loaded($node), 'freeing abandoned extents does not wait for the load');
 all_is_right($node, 'while nothing is loaded');
 
-# ---- a limit that has room for what is known after the load ----
+# ---- a limit, and the free space of unloaded pages ----
 
 my $used = $node->safe_psql('postgres', 'SELECT sum(pages) FROM blobext_map') * 4096;
 my $limit_mb = int($used / 1048576) + 2;
