@@ -57,12 +57,12 @@ SELECT is((SELECT count(*) FROM v WHERE length(b::bytea) = length(b)), 5::bigint
 SELECT is(used(), :limit_mb::bigint * 1048576, 'what was refused at the limit has taken nothing');
 
 -- Given up, and taken again.
-SELECT :limit_mb + 1 AS larger_mb \gset
+SELECT :limit_mb + 4 AS larger_mb \gset
 SET blobext.max_store_size = :larger_mb;
-SELECT throws_ok($$SELECT blob_agg(bytes(100000, i) || CASE WHEN i = 9 THEN (1 / (i - 9))::text::bytea ELSE '' END)
-	FROM generate_series(1, 9) AS i$$, '22012', NULL, 'a statement fails that has stored a part of a value');
+SELECT throws_ok($$SELECT blob_agg(bytes(100000, i) || CASE WHEN i = 30 THEN (1 / (i - 30))::text::bytea ELSE '' END)
+	FROM generate_series(1, 30) AS i$$, '22012', NULL, 'a statement fails that has stored a part of a value');
 SELECT is(used(), :limit_mb::bigint * 1048576, 'what a failed statement has written counts no more at the next one');
-SELECT lives_ok('INSERT INTO v (b) VALUES (bytes(1048576, 6))', 'the space of a failed statement is there for others');
+SELECT lives_ok('INSERT INTO v (b) VALUES (bytes(4194304, 6))', 'the space of a failed statement is there for others');
 SELECT throws_ok('INSERT INTO v (b) VALUES (bytes(4096, 4))', '53400', NULL, 'the limit is reached again');
 
 -- Roles.

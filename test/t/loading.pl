@@ -7,10 +7,9 @@
 # killed, and a process that gives space back and a full disk load by themselves.  When the process goes on, the next
 # store takes the gap.  The same on a standby that was promoted.
 #
-# Seen to fail: with the code before, the first store reads the whole map, and takes the gap; without the
-# look at the end of the load in note_block(), "all pages are in one state" ends with an assertion, and
-# without assertions the end is given out twice; with must_load_first() always false, the store that
-# finds the disk full is refused; with a load that ends at the first part, the gap is never found.
+# Seen to fail: without the look at the end of the load in note_block(), the load ends with XX001 at the
+# first extent that is newer; with must_load_first() always false, the store that finds the disk almost full
+# does not take the gap; without loading on at the limit, a value is refused (53400) that has room.
 use strict;
 use warnings;
 
