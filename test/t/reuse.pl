@@ -94,7 +94,7 @@ sub kill_and_start
 	return;
 }
 
-# Not while it flushes: it would keep the lock for that, and a process that flushes would wait for ever.
+# Not while it flushes: it would keep the lock for that, and a process that flushes would wait forever.
 sub stop_walwriter
 {
 	my $pid = sql(q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'));
