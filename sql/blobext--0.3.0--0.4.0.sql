@@ -596,6 +596,44 @@ COMMENT ON COLUMN @extschema@.blobext_space.checksummed_bytes IS
     'those of the bytes that belong to extents with checksums; null where there are no extents';
 DROP FUNCTION @extschema@.blobext_space_usage();
 
+COMMENT ON COLUMN @extschema@.blobext_databases.file_bytes IS
+    'size of the segment files without holes; null until the free space is known, soon after a '
+    'start';
+
+-- ---------------------------------------------------------------------------
+-- Limits of databases
+-- ---------------------------------------------------------------------------
+
+CREATE FUNCTION blobext_store_limit(datid oid) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+REVOKE ALL ON FUNCTION blobext_store_limit(oid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION blobext_store_limit(oid) TO pg_monitor;
+COMMENT ON FUNCTION blobext_store_limit(oid) IS 'behind the view blobext_databases';
+
+CREATE OR REPLACE VIEW @extschema@.blobext_databases AS
+    SELECT d.datname, c.stored_blobs, c.stored_bytes, c.content_reads, c.content_read_bytes,
+        c.stale_reads, s.file_bytes, s.allocated_bytes, s.free_bytes, s.pending_bytes,
+        g.live_blobs, g.live_bytes, g.dead_key_bytes, g.high_key_bytes,
+        @extschema@.blobext_store_limit(d.oid) AS max_bytes
+    FROM pg_catalog.pg_database AS d
+        LEFT JOIN (SELECT datid, pg_catalog.sum(stored_blobs)::bigint AS stored_blobs,
+                pg_catalog.sum(stored_bytes)::bigint AS stored_bytes,
+                pg_catalog.sum(content_reads)::bigint AS content_reads,
+                pg_catalog.sum(content_read_bytes)::bigint AS content_read_bytes,
+                pg_catalog.sum(stale_reads)::bigint AS stale_reads
+            FROM @extschema@.blobext_database_counters() GROUP BY datid) AS c
+            ON c.datid OPERATOR(pg_catalog.=) d.oid
+        LEFT JOIN (SELECT datid, pg_catalog.sum(file_bytes)::bigint AS file_bytes,
+                pg_catalog.sum(allocated_bytes)::bigint AS allocated_bytes,
+                pg_catalog.sum(free_bytes)::bigint AS free_bytes,
+                pg_catalog.sum(pending_bytes)::bigint AS pending_bytes
+            FROM @extschema@.blobext_store_sizes() GROUP BY datid) AS s
+            ON s.datid OPERATOR(pg_catalog.=) d.oid
+        LEFT JOIN @extschema@.blobext_gc_state() AS g ON g.datid OPERATOR(pg_catalog.=) d.oid
+    WHERE c.datid IS NOT NULL OR s.datid IS NOT NULL OR g.datid IS NOT NULL;
+COMMENT ON COLUMN @extschema@.blobext_databases.max_bytes IS
+    'most that allocated_bytes can be (blobext.max_store_size); null: no limit, or not known here';
+
 -- ---------------------------------------------------------------------------
 -- Content from another server
 -- ---------------------------------------------------------------------------

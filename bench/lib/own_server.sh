@@ -1,6 +1,6 @@
-# bench/lib/own_server.sh: part of bench/compression, bench/holes, bench/dedup, bench/inline and
-# bench/upload: a server of their own in a temporary directory, $dir, which ends with the script.
-# Its files are in $data.
+# bench/lib/own_server.sh: part of bench/compression, bench/holes, bench/dedup, bench/inline,
+# bench/scale, bench/first and bench/upload: a server of their own in a temporary directory, $dir,
+# which ends with the script.  Its files are in $data.
 
 bindir=$("${PG_CONFIG:-pg_config}" --bindir)
 dir=$(mktemp -d "${TMPDIR:-/tmp}/blobext_bench.XXXXXX")

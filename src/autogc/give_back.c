@@ -136,7 +136,7 @@ make_holes(const BlobStoreId *id)
 	return true;
 }
 
-/* The store of this database, if it was used since the start: no other is read for this. */
+/* The store of this database, if its free space is loaded. */
 static bool
 find_loaded_store(BlobStoreId *id)
 {

@@ -12,6 +12,7 @@
 #include "autogc/churn.h"
 #include "autogc/files.h"
 #include "autogc/give_back.h"
+#include "autogc/load.h"
 #include "autogc/orphans.h"
 #include "autogc/process.h"
 #include "autogc/round.h"
@@ -157,22 +158,25 @@ collect(void)
 /* ---- the process ---- */
 
 /*
- * One look, outside of a transaction: after a start, see whether files are missing; collect if a
- * round is due, remove orphaned directories, give space back, vacuum.  A round that freed nothing
- * ends the look, which then counts as failed.  Returns whether the worker may take another one;
- * *has_collected: there was a round.
+ * One look, outside of a transaction: after a start, see whether files are missing, and load the
+ * free space; collect if a round is due, remove orphaned directories, give space back, vacuum.  A
+ * round that freed nothing ends the look, which then counts as failed.  Returns whether the worker
+ * may take another one; *has_collected: there was a round.
  */
 static bool
 look(bool *has_collected)
 {
 	BlobAutogcVerdict verdict;
 	bool		is_clean;
+	bool		is_loaded;
 
 	(void) blob_autogc_process_pause(0, 0);	/* settings that are new */
 	SetCurrentStatementStartTimestamp();	/* the time of the transactions of this look */
 	pgstat_report_activity(STATE_RUNNING, "blobext: looking for changes");
 	if (blob_autogc_schedule_wants_file_check())
 		blob_autogc_check_files();
+	is_loaded = blob_autogc_load_store();
+	pgstat_report_activity(STATE_RUNNING, "blobext: looking for changes");
 	decide(&verdict);
 	*has_collected = verdict.is_due;
 	if (verdict.is_due)
@@ -185,7 +189,7 @@ look(bool *has_collected)
 	}
 	is_clean = blob_autogc_remove_orphans();
 	if (is_clean)
-		blob_autogc_schedule_succeeded(verdict.look_again);
+		blob_autogc_schedule_succeeded(verdict.look_again || !is_loaded);
 
 	/* May wait, and takes new settings over, which VACUUM must follow. */
 	blob_autogc_give_back();

@@ -35,6 +35,7 @@ int			blob_client_type = BLOB_CLIENT_TYPE_BYTEA;
 int			blob_buffer_kb = -1;
 int			blob_max_databases = 1000;
 int			blob_min_free_disk_mb = 128;
+int			blob_max_store_mb = -1;
 int			blob_keep_free_mb = 1024;
 int			blob_gc_wait_timeout_ms = 60 * 1000;
 double		blob_gc_cost_delay_ms = 0;
@@ -181,6 +182,12 @@ define_server_settings(void)
 							"Values are refused before the file system of pg_blobext or pg_wal has "
 							"less. 0 sets no limit.",
 							&blob_min_free_disk_mb, 128, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("blobext.max_store_size",
+							"Sets how much space values of a database can take.",
+							"Set it by ALTER DATABASE. Values are refused that would take more, "
+							"in whole pages. -1 sets no limit.",
+							&blob_max_store_mb, -1, -1, INT_MAX, PGC_SUSET, GUC_UNIT_MB,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("blobext.keep_free",
 							"Sets the free space that a store keeps for the next values.",

@@ -47,6 +47,7 @@ extern int	blob_client_type;	/* BlobClientType */
 extern int	blob_buffer_kb;
 extern int	blob_max_databases;
 extern int	blob_min_free_disk_mb;	/* 0: no limit */
+extern int	blob_max_store_mb;	/* -1: no limit */
 extern int	blob_keep_free_mb;	/* -1: all */
 extern int	blob_gc_wait_timeout_ms;
 extern double blob_gc_cost_delay_ms;

@@ -4,8 +4,9 @@
  *
  * The buffers are one mapping per process, made at the first use and kept for its life.  The
  * kernel may be asked to write there at any time, so no other code must ever own this memory.
- * Touching fresh pages is dear (each may have to come from the host), so they are touched once, in
- * huge pages where the system allows.
+ * Touching fresh pages is dear (each may have to come from the host), so they come in huge pages
+ * where the system allows, and stay while the process works.  A process that has not used a buffer
+ * for some time gives the memory back, not the addresses: sessions that are idle are many.
  *
  * The way is chosen at each use, by blobext.io_method and by the kernel's refusals.  Requests
  * that an error left are waited for before anything else happens to buffers or rings.
@@ -27,6 +28,7 @@
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 #include "utils/guc.h"
+#include "utils/timeout.h"
 
 #define REGION_BYTES ((Size) BLOB_IO_BUFFER_COUNT * BLOB_IO_BUFFER_BYTES)
 
@@ -36,6 +38,9 @@
 /* In the order in which they are tried; a choice is a number of one of them, or BLOCKING. */
 static const BlobIoRing *const rings[] = {&blob_uring, &blob_aio};
 #define BLOCKING ((int) lengthof(rings))
+
+/* Memory of buffers that were not used for this time, or up to twice as long, is given back. */
+#define IDLE_MS 5000
 
 typedef struct EngineShared
 {
@@ -47,6 +52,12 @@ static EngineShared *engine_shared = NULL;
 static int	refusals[lengthof(rings)];	/* errno of each ring in this process; 0: none so far */
 
 static char *buffer_region = NULL;
+
+/* Used since the last look of the timer; has memory.  The timer's handler looks, and changes. */
+static volatile sig_atomic_t is_region_used = false;
+static volatile sig_atomic_t has_memory = false;
+static TimeoutId idle_timeout;
+static int	idle_timeout_pid = 0;	/* the process that has registered it */
 static volatile sig_atomic_t is_used = false;	/* signal handlers look at it */
 
 /* Map the buffers; ERROR if there is no memory. */
@@ -74,9 +85,6 @@ make_buffers(void)
 	/* A hint; the kernel may ignore it. */
 	(void) madvise(region, REGION_BYTES, MADV_HUGEPAGE);
 #endif
-	for (Size offset = 0; offset < REGION_BYTES; offset += BLOB_PAGE_SIZE)
-		((volatile char *) region)[offset] = 0;
-
 	buffer_region = region;
 }
 
@@ -88,6 +96,7 @@ blob_io_buffer(int buffer_no)
 
 	if (buffer_region == NULL)
 		make_buffers();
+	is_region_used = has_memory = true;
 	return buffer_region + (Size) buffer_no * BLOB_IO_BUFFER_BYTES;
 }
 
@@ -227,6 +236,37 @@ blob_io_begin_vectors(void)
 	(void) choose();
 }
 
+/* ---- memory of an idle process ---- */
+
+/*
+ * Handler of the timer; runs as a signal handler.  It makes a system call and stores of flags, and
+ * nothing while it may have interrupted a use, or a request is in flight.
+ */
+static void
+look_at_idle(void)
+{
+	if (is_used || is_region_used || blob_slots_are_in_use())
+	{
+		is_region_used = false;
+		enable_timeout_after(idle_timeout, IDLE_MS);
+	}
+	else if (madvise(buffer_region, REGION_BYTES, MADV_DONTNEED) == 0)
+		has_memory = false;
+}
+
+/* Replay uses buffers all the time, and ends. */
+static void
+arrange_look_at_idle(void)
+{
+	if (!has_memory || InRecovery)
+		return;
+	if (idle_timeout_pid != MyProcPid)
+		idle_timeout = RegisterTimeout(USER_TIMEOUT, look_at_idle);
+	idle_timeout_pid = MyProcPid;
+	if (!get_timeout_active(idle_timeout))
+		enable_timeout_after(idle_timeout, IDLE_MS);
+}
+
 /* All requests should be done by now; if not (an early return), wait for them. */
 void
 blob_io_end(void)
@@ -234,6 +274,7 @@ blob_io_end(void)
 	blob_io_drain();
 	pg_compiler_barrier();
 	is_used = false;
+	arrange_look_at_idle();
 }
 
 bool

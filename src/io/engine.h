@@ -4,10 +4,11 @@
  *
  * Contract.  Buffers come from blob_io_buffer(): page aligned, one set per process, never freed.
  * So if an error is thrown while requests are in flight, the kernel cannot write into memory that
- * other code uses.  Requests may use other memory (vectors), if it is as safe: slabs of the
- * buffer, which stay owned or pinned until the requests have ended.  A user of the engine takes it
- * (blob_io_begin), starts requests, waits for them, and ends the use (blob_io_end).  Uses do not
- * nest: there is one set of buffers.
+ * other code uses.  (Between uses their content may go: their memory does, not their addresses.)
+ * Requests may use other memory (vectors), if it is as safe: slabs of the buffer, which stay owned
+ * or pinned until the requests have ended.  A user of the engine takes it (blob_io_begin), starts
+ * requests, waits for them, and ends the use (blob_io_end).  Uses do not nest: there is one set of
+ * buffers.
  *
  * Errors.  The engine works on copies of the requests.  Once a request has been abandoned, the
  * engine does not write to the caller's copy, whose stack frame may be gone.  blob_io_begin()

@@ -63,6 +63,9 @@ extern const BlobIoRing blob_aio;	/* engine_aio.c */
 extern void blob_slots_use(const BlobIoRing *ring);
 extern bool blob_slots_are_asynchronous(void);
 
+/* Whether a request is in flight, as far as this process has looked.  For signal handlers, too. */
+extern bool blob_slots_are_in_use(void);
+
 /* Start a request that has vectors; its results go to *owner, unless it is abandoned before. */
 extern void blob_slots_start(const BlobIoRequest *request, BlobIoRequest *owner, bool is_ahead);
 extern void blob_slots_submit(void);

@@ -212,6 +212,12 @@ blob_slots_use(const BlobIoRing *next_ring)
 }
 
 bool
+blob_slots_are_in_use(void)
+{
+	return slots_in_use > 0;
+}
+
+bool
 blob_slots_are_asynchronous(void)
 {
 	return ring != NULL;

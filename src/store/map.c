@@ -85,21 +85,33 @@ blob_map_prefetch(Relation map, BlobPageNo first_page)
 		(void) PrefetchBuffer(map, MAIN_FORKNUM, block);
 }
 
+/* Extend the map up to this block, unless it has it. */
+static void
+require_block(Relation map, BlockNumber block)
+{
+	if (has_block(map, block))
+		return;
+	LockRelationForExtension(map, ExclusiveLock);
+	for (BlockNumber next = RelationGetNumberOfBlocks(map); next <= block; next++)
+	{
+		Buffer		buffer = ReadBuffer(map, P_NEW);
+
+		Assert(BufferGetBlockNumber(buffer) == next);
+		ReleaseBuffer(buffer);
+	}
+	UnlockRelationForExtension(map, ExclusiveLock);
+}
+
+void
+blob_map_extend(Relation map, BlobPageNo end_page)
+{
+	require_block(map, blob_map_block_of(end_page - 1));
+}
+
 Buffer
 blob_map_pin_block(Relation map, BlockNumber block)
 {
-	if (!has_block(map, block))
-	{
-		LockRelationForExtension(map, ExclusiveLock);
-		for (BlockNumber next = RelationGetNumberOfBlocks(map); next <= block; next++)
-		{
-			Buffer		buffer = ReadBuffer(map, P_NEW);
-
-			Assert(BufferGetBlockNumber(buffer) == next);
-			ReleaseBuffer(buffer);
-		}
-		UnlockRelationForExtension(map, ExclusiveLock);
-	}
+	require_block(map, block);
 	return ReadBuffer(map, block);
 }
 

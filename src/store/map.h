@@ -32,6 +32,12 @@ extern bool blob_map_has_sums(Relation map);
 /* Note that generations below limit may have been drawn; logs META. */
 extern void blob_map_set_generation_limit(Relation map, BlobGeneration limit);
 
+/*
+ * Extend the map by blocks of zeros, so that it has those of all pages below end_page: allocations
+ * there need not.
+ */
+extern void blob_map_extend(Relation map, BlobPageNo end_page);
+
 /* Note that files are reserved, durably, up to end_page; logs SEGMENT. */
 extern void blob_map_set_reserved(Relation map, BlobPageNo end_page);
 

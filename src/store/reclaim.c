@@ -156,6 +156,7 @@ free_batch(BlobStore *store, BlobStoreShared *shared, const BlobFreedExtent *ext
 		blob_sets_check_move(shared, BLOB_PAGE_EXTENT, BLOB_PAGE_PENDING, extents[i].first_page,
 							 pages[i]);
 		*freed_pages += pages[i];
+		shared->used_pages -= pages[i];
 	}
 	shared->freed_lsn = Max(shared->freed_lsn, lsn);
 	LWLockRelease(&shared->lock);
@@ -184,17 +185,15 @@ assert_may_free(const BlobStore *store)
 #endif
 }
 
-XLogRecPtr
-blob_store_free(BlobStore *store, const BlobFreedExtent *extents, int count,
-				TransactionId horizon, uint64 *freed_pages)
+/* Free extents whose pages are loaded. */
+static XLogRecPtr
+free_loaded(BlobStore *store, BlobStoreShared *shared, const BlobFreedExtent *extents, int count,
+			TransactionId horizon, uint64 *freed_pages)
 {
-	BlobStoreShared *shared = blob_store_shared(&store->id);
 	XLogRecPtr	lsn = InvalidXLogRecPtr;
 
 	assert_may_free(store);
 	*freed_pages = 0;
-	if (!shared->loaded)
-		blob_store_load(store, shared);
 	/*
 	 * There are only a few batches, one for each checkpoint.  So empty those that are covered
 	 * before adding to them.
@@ -209,6 +208,16 @@ blob_store_free(BlobStore *store, const BlobFreedExtent *extents, int count,
 		done += batch;
 	}
 	return lsn;
+}
+
+XLogRecPtr
+blob_store_free(BlobStore *store, const BlobFreedExtent *extents, int count,
+				TransactionId horizon, uint64 *freed_pages)
+{
+	BlobStoreShared *shared = blob_store_shared(&store->id);
+
+	blob_store_load(store, shared);
+	return free_loaded(store, shared, extents, count, horizon, freed_pages);
 }
 
 void
@@ -241,6 +250,7 @@ blob_store_unlock_freeing(BlobStore *store, LOCKMODE lock_mode)
 
 /*
  * No snapshot, here or on a standby, ever saw a reference to these extents, so there is no horizon.
+ * They were allocated since the start, so their pages have been loaded.
  */
 void
 blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *extents, int count,
@@ -248,7 +258,7 @@ blob_store_free_abandoned(BlobStore *store, const BlobFreedExtent *extents, int 
 {
 	BlobStoreShared *shared = blob_store_shared(&store->id);
 
-	(void) blob_store_free(store, extents, count, InvalidTransactionId, freed_pages);
+	(void) free_loaded(store, shared, extents, count, InvalidTransactionId, freed_pages);
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	shared->allocated_pages -= Min(shared->allocated_pages, *freed_pages);
 	LWLockRelease(&shared->lock);
@@ -265,8 +275,7 @@ prepare(BlobStore *store)
 	Assert(!RecoveryInProgress());
 	Assert(store->lock_mode >= RowExclusiveLock);
 
-	if (!shared->loaded)
-		blob_store_load(store, shared);
+	blob_store_load(store, shared);
 	(void) blob_store_mature(&store->id, shared, true);
 	return shared;
 }
@@ -274,9 +283,13 @@ prepare(BlobStore *store)
 int
 blob_store_reclaim(BlobStore *store, BlobStoreMayGoOn may_go_on, void *argument)
 {
-	BlobStoreShared *shared = prepare(store);
+	BlobStoreShared *shared;
 	int			removed;
 
+	/* A session that frees what it has abandoned does not wait for that: the collector comes. */
+	if (may_go_on == NULL && !blob_store_is_loaded(&store->id))
+		return 0;
+	shared = prepare(store);
 	if (may_go_on != NULL)
 	{
 		blob_store_punch_again(store, shared, may_go_on, argument);
@@ -314,8 +327,7 @@ blob_store_pending_pages(BlobStore *store, BlobPageNo first_page, BlobPageNo end
 	if (RecoveryInProgress() || !blob_segment_dir_exists(&store->id))
 		return 0;
 	shared = blob_store_shared(&store->id);
-	if (!shared->loaded)
-		blob_store_load(store, shared);
+	blob_store_load(store, shared);
 	covered = blob_store_covered();
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	pages = blob_pending_count_after(blob_store_area, &shared->pending, covered, first_page,

@@ -3,9 +3,9 @@
  *	  That each page of a store is in one place, proved at each move; in builds with assertions.
  *
  * The states of a page, and which may follow, are in the README of this folder, "States of a page".
- * Pages that have left all sets are counted: those in extents, those in the hands of processes, and
- * those that are lost until the next start.  So the sum of all states is reserved_pages, after each
- * move, and a page that comes twice, or never, changes it.
+ * Pages that are in no set are counted: those in extents, those in the hands of processes, those
+ * that are lost until the next start, and those that are not loaded yet.  So the sum of all states
+ * is reserved_pages, after each move, and a page that comes twice, or never, changes it.
  */
 #include "postgres.h"
 
@@ -26,6 +26,8 @@ static const uint32 may_follow[BLOB_PAGE_STATES] = {
 	[BLOB_PAGE_EXTENT] = BIT(BLOB_PAGE_FREE) | BIT(BLOB_PAGE_PENDING),
 	[BLOB_PAGE_NEW] = BIT(BLOB_PAGE_FREE) | BIT(BLOB_PAGE_HOLLOW_PENDING),
 	[BLOB_PAGE_LOST] = BIT(BLOB_PAGE_FREE),
+	[BLOB_PAGE_UNLOADED] = BIT(BLOB_PAGE_FREE) | BIT(BLOB_PAGE_PENDING) | BIT(BLOB_PAGE_HOLLOW) |
+		BIT(BLOB_PAGE_HOLLOW_PENDING) | BIT(BLOB_PAGE_EXTENT) | BIT(BLOB_PAGE_LOST),
 };
 
 /* The same for pages in the hands of a process, by the state in which it took them. */
@@ -77,7 +79,8 @@ list_trees(const BlobStoreShared *shared, Tree *trees)
 static void
 check_sum(const BlobStoreShared *shared, const Tree *trees)
 {
-	uint64		pages = shared->extent_pages + shared->held_pages + shared->lost_pages;
+	uint64		pages = shared->extent_pages + shared->held_pages + shared->lost_pages +
+		shared->unloaded_pages;
 
 	for (int i = 0; i < TREE_COUNT; i++)
 		pages += trees[i].runs->page_count;
@@ -96,6 +99,8 @@ counter_of(BlobStoreShared *shared, BlobPageState state)
 			return &shared->held_pages;
 		case BLOB_PAGE_LOST:
 			return &shared->lost_pages;
+		case BLOB_PAGE_UNLOADED:
+			return &shared->unloaded_pages;
 		default:
 			return NULL;
 	}
@@ -110,7 +115,7 @@ needs_growth_lock(BlobPageState from, BlobPageState to)
 {
 	BlobPageState origin = from == BLOB_PAGE_HELD ? own_origin : from;
 
-	if (from == BLOB_PAGE_NEW)
+	if (from == BLOB_PAGE_NEW || from == BLOB_PAGE_UNLOADED)
 		return true;
 	return (from == BLOB_PAGE_HELD || to == BLOB_PAGE_HELD) && origin != BLOB_PAGE_FREE &&
 		origin != BLOB_PAGE_PENDING;
@@ -149,6 +154,15 @@ blob_sets_count_move(BlobStoreShared *shared, BlobPageState from, BlobPageState 
 		*entered += pages;
 }
 
+/* No page of the range is unloaded: no process touches such a page, nor has it in its hands. */
+static void
+assert_is_loaded(const BlobStoreShared *shared, BlobPageNo first_page, BlobPageNo end_page)
+{
+	Assert(shared->begun);
+	Assert(end_page <= shared->load.next_page || first_page >= shared->load.end_page ||
+		   shared->load.next_page == shared->load.end_page);
+}
+
 void
 blob_sets_check_move(BlobStoreShared *shared, BlobPageState from, BlobPageState to,
 					 BlobPageNo first_page, uint64 pages)
@@ -158,6 +172,7 @@ blob_sets_check_move(BlobStoreShared *shared, BlobPageState from, BlobPageState 
 
 	blob_sets_count_move(shared, from, to, pages);
 	Assert(first_page + pages <= shared->reserved_pages);
+	assert_is_loaded(shared, first_page, first_page + pages);
 	list_trees(shared, trees);
 	for (int i = 0; i < TREE_COUNT; i++)
 	{
@@ -188,9 +203,12 @@ blob_sets_check(const BlobStoreShared *shared)
 	uint64		run_count = 0;
 	int			count = 0;
 
-	Assert(LWLockHeldByMe(unconstify(LWLock *, &shared->lock)) ||
-		   (!shared->loaded && LWLockHeldByMe(unconstify(LWLock *, &shared->growth_lock))));
+	Assert(LWLockHeldByMe(unconstify(LWLock *, &shared->lock)));
+	Assert(shared->unloaded_pages == shared->load.end_page - shared->load.next_page);
+	Assert(shared->loaded == (shared->unloaded_pages == 0));
 	Assert(shared->next_generation <= shared->generation_limit);
+	Assert(shared->used_pages >= shared->extent_pages && shared->used_pages <=
+		   shared->extent_pages + shared->held_pages + shared->lost_pages);
 	list_trees(shared, trees);
 	for (int i = 0; i < TREE_COUNT; i++)
 		run_count += trees[i].runs->run_count;
@@ -205,6 +223,7 @@ blob_sets_check(const BlobStoreShared *shared)
 	{
 		BlobPageNo	end_page = runs[i].first_page + runs[i].pages;
 
+		assert_is_loaded(shared, runs[i].first_page, end_page);
 		Assert(end_page <= (i + 1 < count ? runs[i + 1].first_page : shared->reserved_pages));
 	}
 	pfree(runs);
@@ -212,12 +231,11 @@ blob_sets_check(const BlobStoreShared *shared)
 }
 
 void
-blob_sets_check_loaded(BlobStoreShared *shared, uint64 extent_pages, uint64 lost_pages)
+blob_sets_begin(BlobStoreShared *shared)
 {
-	shared->extent_pages = extent_pages;
-	shared->lost_pages = lost_pages;
-	shared->held_pages = 0;
-	blob_sets_check(shared);
+	Assert(!shared->begun);
+	Assert(shared->extent_pages == 0 && shared->held_pages == 0 && shared->lost_pages == 0);
+	shared->unloaded_pages = shared->reserved_pages;
 }
 
 void

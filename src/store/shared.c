@@ -224,7 +224,8 @@ blob_store_shared(const BlobStoreId *id)
 	{
 		LWLockInitialize(&shared->lock, control->table_lock->tranche);
 		LWLockInitialize(&shared->growth_lock, control->table_lock->tranche);
-		shared->loaded = false;
+		pg_atomic_init_u32(&shared->growth_waiters, 0);
+		shared->begun = shared->loaded = false;
 		blob_free_runs_init(&shared->free_runs);
 		blob_pending_init(&shared->pending);
 		blob_free_runs_init(&shared->resting);
@@ -241,10 +242,12 @@ blob_store_shared(const BlobStoreId *id)
 		shared->checkpoint_awaited = false;
 		shared->checkpoint_pause_ms = 0;
 		shared->reserved_pages = 0;
+		shared->used_pages = 0;
 		shared->next_generation = shared->generation_limit = 0;
 		shared->allocated_pages = 0;
 #ifdef USE_ASSERT_CHECKING
 		shared->extent_pages = shared->held_pages = shared->lost_pages = 0;
+		shared->unloaded_pages = 0;
 #endif
 	}
 	LWLockRelease(control->table_lock);

@@ -37,6 +37,12 @@
 #define PIECES_PART 32
 #define SCATTER_PART 8
 
+/*
+ * While the free space is being loaded, a process that finds no free run loads this number of parts
+ * of the map itself, or waits for them, each for half a GB of the store, before it grows the store.
+ */
+#define MAX_LOAD_HELPS 4
+
 /* The allocation hook is called each time that this number of pages has been allocated. */
 #define HOOK_PAGES UINT64CONST(1024)	/* 4 MiB */
 
@@ -338,23 +344,27 @@ static uint64
 take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *extents, int count)
 {
 	bool		may_wait = true;
+	int			helps = 0;
 
 	for (;;)
 	{
 		bool		generations_left;
 		bool		taken = false;
+		bool		is_over;
 		uint64		allocated_pages = 0;
 
 		CHECK_FOR_INTERRUPTS();
 		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 		generations_left = shared->next_generation + count <= shared->generation_limit;
-		if (shared->loaded && generations_left)
+		is_over = shared->begun && blob_store_is_over_limit(shared, total_pages);
+		if (shared->begun && generations_left && !is_over)
 		{
 			taken = take_side_by_side(shared, total_pages, extents, count) ||
 				take_scattered(shared, total_pages, extents, count);
 			if (taken)
 			{
 				draw_generations(shared, extents, count);
+				shared->used_pages += total_pages;
 				allocated_pages = shared->allocated_pages += total_pages;
 			}
 		}
@@ -362,11 +372,19 @@ take(BlobStore *store, BlobStoreShared *shared, uint64 total_pages, BlobExtent *
 
 		if (taken)
 			return allocated_pages;
-		if (!shared->loaded)
-			blob_store_load(store, shared);
+		if (!shared->begun)
+			blob_store_load_begin(store, shared);
 		else if (!generations_left)
 			blob_store_reserve_generations(store, shared, count);
-		else if (!blob_store_mature(&store->id, shared, true))
+		else if (is_over && !shared->loaded)
+			blob_store_load_some(store, shared);	/* unloaded pages are free, perhaps */
+		else if (is_over)
+			blob_store_report_limit(shared, total_pages);
+		else if (blob_store_mature(&store->id, shared, true))
+			continue;
+		else if (!shared->loaded && helps++ < MAX_LOAD_HELPS)
+			blob_store_load_some(store, shared);
+		else
 			blob_store_grow(store, shared, total_pages, &may_wait);
 	}
 }
@@ -376,6 +394,8 @@ static void
 settle(BlobStoreShared *shared, const BlobExtent *extents, int count, int logged_count)
 {
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	for (int i = logged_count; i < count; i++)
+		shared->used_pages -= extents[i].pages;
 	for (int i = 0; i < logged_count; i++)
 		blob_sets_count_move(shared, BLOB_PAGE_HELD, BLOB_PAGE_EXTENT, extents[i].pages);
 	untake(shared, extents + logged_count, count - logged_count);
@@ -455,9 +475,11 @@ blob_store_claim(BlobStore *store, BlobExtent *extent, BlobGeneration max_genera
 	Assert(!RecoveryInProgress());
 	Assert(TransactionIdIsValid(GetTopTransactionIdIfAny()));
 
-	/* A claim that was lost in a crash may have left writes in flight: loading waits for them. */
+	/* A claim that was lost in a crash may have left writes in flight. */
 	if (!shared->loaded)
-		blob_store_load(store, shared);
+		blob_store_settle_claim(store, shared,
+								extent->first_page + from_bytes / BLOB_PAGE_SIZE,
+								extent->first_page + (to_bytes - 1) / BLOB_PAGE_SIZE + 1);
 	return blob_map_claim(store->map, extent, max_generation, from_bytes, to_bytes);
 }
 
@@ -500,6 +522,7 @@ blob_store_trim(BlobStore *store, BlobExtent *extent, uint64 pages)
 	blob_sets_check_move(shared, BLOB_PAGE_EXTENT, BLOB_PAGE_FREE, extent->first_page + pages,
 						 extent->pages - pages);
 	shared->freed_lsn = Max(shared->freed_lsn, XactLastRecEnd);
+	shared->used_pages -= extent->pages - pages;
 	LWLockRelease(&shared->lock);
 	blob_free_runs_release(blob_store_area, nodes);
 	extent->pages = pages;
@@ -512,8 +535,7 @@ blob_store_cutoff(BlobStore *store)
 	BlobStoreShared *shared = blob_store_shared(&store->id);
 	BlobGeneration next;
 
-	if (!shared->loaded)
-		blob_store_load(store, shared);
+	blob_store_load_begin(store, shared);
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	next = shared->next_generation;
 	LWLockRelease(&shared->lock);

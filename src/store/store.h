@@ -74,7 +74,8 @@ extern void blob_store_open_same(BlobStore *store, LOCKMODE lock_mode, const Blo
  * On return the extents are in the map and in the WAL, and stay allocated even if the transaction
  * aborts.  They are entered in the value's draft before (NULL, for tests: no draft).  The
  * caller has an XID and RowExclusiveLock on the map, and is not in recovery.  ERROR 53100 if the
- * file system is full.
+ * file system is full, 53400 if the values of the database would take more than
+ * blobext.max_store_size.
  */
 extern PGDLLEXPORT int blob_store_allocate(BlobStore *store, const BlobTierPlan *plan,
 										   uint64 size_bytes, BlobDraft *draft,
@@ -212,11 +213,18 @@ extern uint64 blob_store_punch_some(BlobStore *store, uint64 max_pages);
 
 /*
  * Pages that wait for a checkpoint so that their space can go back to the file system, if that is
- * worth a checkpoint; else 0.  Also 0 for a store that was not used since the start.
+ * worth a checkpoint; else 0.  Also 0 for a store whose free space is not loaded.
  */
 extern uint64 blob_store_waiting_pages(const BlobStoreId *id);
 
-/* Whether the free space of a store was loaded since the start of the server. */
+/*
+ * For a background process, after a start of the server: load the free space of the store, some of
+ * it at a time.  Returns whether some is left.  The map is open, in any mode; not in recovery.
+ * ERROR if it is damaged, or the store's files are missing.
+ */
+extern bool blob_store_load_step(BlobStore *store);
+
+/* Whether the free space of a store was loaded since the start of the server, all of it. */
 extern bool blob_store_is_loaded(const BlobStoreId *id);
 
 /*

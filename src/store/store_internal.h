@@ -1,27 +1,45 @@
 /*
  * store/store_internal.h
  *	  Declarations that the files of the allocator share: store.c, shared.c, checkpoint.c,
- *	  grow.c, reclaim.c, holes.c, remove.c, sets.c.
+ *	  load.c, grow.c, reclaim.c, holes.c, remove.c, sets.c.
  */
 #ifndef BLOB_STORE_INTERNAL_H
 #define BLOB_STORE_INTERNAL_H
 
 #include "datatype/timestamp.h"
+#include "port/atomics.h"
 #include "store/free_runs.h"
 #include "store/pending.h"
 #include "store/store.h"
 #include "storage/lwlock.h"
 
+/* How far the free space of a store is loaded (load.c). */
+typedef struct BlobStoreLoad
+{
+	BlobPageNo	next_page;		/* pages from here to end_page are unloaded: in no set yet */
+	BlobPageNo	end_page;		/* of the store when the load began */
+	BlockNumber next_block;		/* of the map, to be read next */
+	XLogRecPtr	run_lsn;		/* largest LSN of the present free run's blocks */
+	uint32		settled_segments;	/* below this number no write of a killed process is left */
+	bool		is_in_doubt;	/* pages from next_page on may be an extent with a damaged entry */
+	uint64		damaged_count;	/* damaged entries */
+	BlobPageNo	damaged_page;	/* the first one */
+	uint64		lost_pages;		/* that were in doubt */
+} BlobStoreLoad;
+
 /*
- * One per store.  Each page below reserved_pages is in an allocated extent, in one of the sets, or
- * in the hands of one process that moves it from one to another (sets.c).
+ * One per store.  Each page below reserved_pages is in an allocated extent, in one of the sets, in
+ * the hands of one process that moves it from one to another, or not loaded yet (sets.c).
  */
 typedef struct BlobStoreShared
 {
 	BlobStoreId id;				/* hash key */
 	LWLock		lock;			/* protects the members below growth_lock */
 	LWLock		growth_lock;
-	bool		loaded;			/* changes under both locks; false: see load() */
+	pg_atomic_uint32 growth_waiters;	/* processes that wait for the store to grow */
+	bool		begun;			/* this and the next two change under both locks; false: not yet */
+	bool		loaded;			/* false: pages between the two of load are in no set yet */
+	BlobStoreLoad load;
 	BlobFreeRuns free_runs;
 	BlobPending pending;		/* freed, not to be given out yet */
 	BlobFreeRuns resting;		/* free, taken out of free_runs to be punched */
@@ -35,6 +53,7 @@ typedef struct BlobStoreShared
 	bool		holes_are_checked;	/* since the start; like the one before, read without a lock */
 	bool		has_sums;		/* new extents get checksums; read without lock, stays true */
 	uint64		reserved_pages;
+	uint64		used_pages;		/* of extents that are loaded, and of allocations under way */
 	BlobGeneration next_generation;
 	BlobGeneration generation_limit;
 	TimestampTz checkpoint_request; /* when a checkpoint was asked for last */
@@ -47,6 +66,7 @@ typedef struct BlobStoreShared
 	uint64		extent_pages;
 	uint64		held_pages;
 	uint64		lost_pages;
+	uint64		unloaded_pages;
 #endif
 } BlobStoreShared;
 
@@ -82,16 +102,28 @@ extern void blob_store_clear_sets(BlobStoreShared *shared);
 extern void blob_store_forget(const BlobStoreId *id);
 
 /*
- * Find the free space in the map, once after each start of the server (store/grow.c).  Takes the
- * growth lock.
+ * load.c: find the free space in the map, once after each start of the server.  All take the growth
+ * lock.  The first reads the meta page: from then on pages and generations can be given out, and
+ * all pages of the store are unloaded.  The second loads some blocks of the map, unless another
+ * process has the growth lock: then it waits for that one's part.  The third loads all that is
+ * left; can be interrupted.
  */
-extern void blob_store_load(BlobStore *store, BlobStoreShared *shared);
+extern void blob_store_load_begin(BlobStore *store, BlobStoreShared *shared);
+extern PGDLLEXPORT void blob_store_load_some(BlobStore *store, BlobStoreShared *shared);
+extern PGDLLEXPORT void blob_store_load(BlobStore *store, BlobStoreShared *shared);
 
 /*
- * Reserve disk space for at least needed_pages in one run, unless another process just did.  Takes
- * the growth lock.  Asks for a checkpoint if enough freed space waits for one.  If the disk is
- * full, and *may_wait is true, it may wait for a checkpoint instead of growing; *may_wait becomes
- * false then.
+ * Before a claim of pages [first_page, end_page): writes of killed processes to them have ended.
+ */
+extern void blob_store_settle_claim(BlobStore *store, BlobStoreShared *shared,
+									BlobPageNo first_page, BlobPageNo end_page);
+
+/*
+ * Reserve disk space for at least needed_pages in one run, and more for each process that waits for
+ * the same.  If another process has the growth lock, waits for that one instead, and the caller
+ * looks for pages again.  Asks for a checkpoint if enough freed space waits for one.  If the disk
+ * is full, and *may_wait is true, it may wait for a checkpoint instead of growing; *may_wait
+ * becomes false then.
  */
 extern void blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 needed_pages,
 							bool *may_wait);
@@ -104,6 +136,22 @@ extern void blob_store_grow(BlobStore *store, BlobStoreShared *shared, uint64 ne
  */
 extern void blob_store_ask_for_checkpoint(BlobStoreShared *shared);
 extern void blob_store_checkpoint_was_seen(BlobStoreShared *shared, XLogRecPtr completed_redo);
+
+/*
+ * grow.c: how many pages extents take, at most while not all are loaded (blobext.max_store_size).
+ * Under the lock.
+ */
+static inline uint64
+blob_store_used_pages(const BlobStoreShared *shared)
+{
+	return shared->used_pages + (shared->load.end_page - shared->load.next_page);
+}
+
+/* Whether that would pass the limit with `pages` more.  Under the lock. */
+extern bool blob_store_is_over_limit(const BlobStoreShared *shared, uint64 pages);
+
+/* ERROR 53400 for a value that needs `pages` more. */
+extern void blob_store_report_limit(BlobStoreShared *shared, uint64 pages);
 
 /* Make sure that `count` more generations can be drawn.  Takes the growth lock. */
 extern void blob_store_reserve_generations(BlobStore *store, BlobStoreShared *shared, int count);
@@ -209,6 +257,7 @@ typedef enum BlobPageState
 	BLOB_PAGE_HELD,				/* in the hands of one process */
 	BLOB_PAGE_EXTENT,
 	BLOB_PAGE_LOST,				/* no memory to give them back, or a damaged entry before them */
+	BLOB_PAGE_UNLOADED,			/* only to move from: the map was not read there since the start */
 	BLOB_PAGE_NEW				/* only to move from: reserved now */
 } BlobPageState;
 
@@ -231,12 +280,8 @@ extern void blob_sets_count_move(BlobStoreShared *shared, BlobPageState from, Bl
  */
 extern void blob_sets_check(const BlobStoreShared *shared);
 
-/*
- * The same for sets that were filled from the map, which has these numbers of pages in extents, and
- * behind damaged entries.
- */
-extern void blob_sets_check_loaded(BlobStoreShared *shared, uint64 extent_pages,
-								   uint64 lost_pages);
+/* All pages of the store are unloaded.  The caller holds both locks. */
+extern void blob_sets_begin(BlobStoreShared *shared);
 
 /* This process has no pages in its hands: it begins something, or has ended it. */
 extern void blob_sets_check_empty_hands(void);
@@ -246,7 +291,7 @@ extern void blob_sets_check_empty_hands(void);
 #define blob_sets_check_move(shared, from, to, first_page, pages) ((void) 0)
 #define blob_sets_count_move(shared, from, to, pages) ((void) 0)
 #define blob_sets_check(shared) ((void) 0)
-#define blob_sets_check_loaded(shared, extent_pages, lost_pages) ((void) 0)
+#define blob_sets_begin(shared) ((void) 0)
 #define blob_sets_check_empty_hands() ((void) 0)
 
 #endif							/* USE_ASSERT_CHECKING */

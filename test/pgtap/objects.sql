@@ -188,7 +188,7 @@ INSERT INTO public_may_not SELECT object, 'says what others do or have: for pg_m
 	'function blobext_space_state()', 'view blobext_space', 'function blobext_files()',
 	'function blobext_gc_state()', 'function blobext_gc_kept()', 'view blobext_gc_status', 'view blobext_gc_databases',
 	'function blobext_scrub_results()', 'view blobext_scrub',
-	'function blobext_database_counters()', 'function blobext_store_sizes()', 'view blobext_databases']) AS object;
+	'function blobext_database_counters()', 'function blobext_store_sizes()', 'function blobext_store_limit(oid)', 'view blobext_databases']) AS object;
 INSERT INTO public_may_not VALUES
 	('function blobext_enable_checksums()', 'older standbys stop at what it logs'),
 	('function blob_upload_piece()', 'the trigger of view blob_upload_pieces, which runs it'),
@@ -260,7 +260,7 @@ SELECT bag_eq(
 		('blobext_fetch_state()', 'pg_monitor'), ('blobext_gc_state()', 'pg_monitor'), ('blobext_gc_kept()', 'pg_monitor'), ('blobext_space_state()', 'pg_monitor'),
 		('blobext_add_checksums_state()', 'pg_monitor'), ('blobext_defragment_state()', 'pg_monitor'), ('blobext_seal_state()', 'pg_monitor'), ('blobext_scrub_results()', 'pg_monitor'),
 		('blobext_files()', 'pg_monitor'), ('blobext_database_counters()', 'pg_monitor'),
-		('blobext_store_sizes()', 'pg_monitor'), ('blobext_damage_state()', 'pg_monitor'),
+		('blobext_store_sizes()', 'pg_monitor'), ('blobext_store_limit(oid)', 'pg_monitor'), ('blobext_damage_state()', 'pg_monitor'),
 		('blob_import(text)', 'pg_read_server_files'),
 		('blob_export(blobstate,text)', 'pg_write_server_files')$$,
 	'privileges of other roles on functions');
@@ -354,7 +354,7 @@ SELECT bag_eq(
 	ARRAY['blobstate_out(blobstate)', 'blobstate_send(blobstate)', 'blob_recompress_is_due(blobstate,text)',
 		'blobext_space(regclass,text)', 'blob_footprint(blobstate)',
 		'blobext_fragmentation(regclass,text,double precision,integer)',
-		'blobstate_typanalyze(internal)'],
+		'blobext_store_limit(oid)', 'blobstate_typanalyze(internal)'],
 	'these functions are stable, and no others');
 
 -- The type.

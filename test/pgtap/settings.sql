@@ -34,6 +34,7 @@ SELECT results_eq(
 		('blobext.keep_free', 'integer', 'sighup', '1024', '-1', '2147483647', 'MB'),
 		('blobext.log_autogc_min_duration', 'integer', 'sighup', '600000', '-1', '2147483647', 'ms'),
 		('blobext.max_databases', 'integer', 'postmaster', '1000', '1', '100000', NULL),
+		('blobext.max_store_size', 'integer', 'superuser', '-1', '-1', '2147483647', 'MB'),
 		('blobext.min_free_disk', 'integer', 'sighup', '128', '0', '2147483647', 'MB'),
 		('blobext.page_checksums', 'bool', 'sighup', 'on', NULL, NULL, NULL),
 		('blobext.rewrite_limit', 'integer', 'user', '1024', '32', '1048576', 'kB'),

@@ -19,7 +19,7 @@ our @EXPORT = qw(
   make_values add_values make_traffic values_are_intact power stop_syncer few_are_dirty
   why_no_lossy_disk lossy_cluster put_store_on_lossy_disk cut_lossy_disk sync_cluster
   preload_library start_with_stops hold_at hold_again start_waiting stopped_pid let_go
-  promote_before_checkpoint expect_damage flip_bit map_bit
+  promote_before_checkpoint arm_stop await_any_stop expect_damage flip_bit map_bit
 );
 
 # A test that damages no page fails when it is done, if one of its servers has said in its log that a
@@ -463,14 +463,16 @@ sub preload_library
 	return $library;
 }
 
-# Start the server so that its processes can stop at system calls, see test/unit/stop_calls.c.
+# Start the server so that its processes can stop at system calls, see test/unit/stop_calls.c; with a
+# call, and before or after it, the first one that comes to it does.
 my $stop;
 
 sub start_with_stops
 {
-	my ($node) = @_;
+	my ($node, $call, $when) = @_;
 	my $library = preload_library('stop_calls.c');
 	$stop = $PostgreSQL::Test::Utils::tmp_check . '/' . $node->name . '_stop';
+	arm_stop($call, $when) if defined $call;
 	local $ENV{BLOBEXT_STOP} = $stop;
 	local $ENV{LD_PRELOAD} = $library;
 	$node->start;
@@ -545,6 +547,12 @@ sub promote_before_checkpoint
 	my ($standby) = @_;
 	arm_stop('checkpoint', 'before');
 	$standby->promote;
+	return await_any_stop();
+}
+
+# Wait until some process stops at the call that is armed; returns its pid.
+sub await_any_stop
+{
 	usleep(10_000) until -s "$stop.stopped";
 	my ($pid) = slurp_file("$stop.stopped") =~ /(\d+)/;
 	usleep(1_000) until is_stopped($pid);

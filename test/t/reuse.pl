@@ -94,6 +94,20 @@ sub kill_and_start
 	return;
 }
 
+# Not while it flushes: it would keep the lock for that, and a process that flushes would wait forever.
+sub stop_walwriter
+{
+	my $pid = sql(q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'));
+	for (;;)
+	{
+		kill('STOP', $pid);
+		last if sql("SELECT wait_event FROM pg_stat_activity WHERE pid = $pid") eq 'WalWriterMain';
+		kill('CONT', $pid);
+		usleep(10_000);
+	}
+	return;
+}
+
 # ---- at once, and what replay makes of it ----
 
 # Replay writes the old values, meets FREE, and writes the new ones.  Seen to fail with
@@ -152,7 +166,7 @@ fill();
 make_values($node, 'source', 150_000);
 sql('CREATE TABLE new (LIKE old); CHECKPOINT');
 fill();
-kill('STOP', sql(q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter')));
+stop_walwriter();
 sql('SET synchronous_commit = off; DELETE FROM old');
 sql('SET synchronous_commit = off; ' . free_sql($first, $end));
 sql(q(SET synchronous_commit = off;

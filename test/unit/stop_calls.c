@@ -5,9 +5,11 @@
  * The environment variable BLOBEXT_STOP names a file.  As long as it exists and has two words, the
  * process that comes to the call stops (SIGSTOP): "punch", "reserve" (both are fallocate()), "read"
  * or "write" (of blobext.io_method = sync), "fsync" or "unlink", "before" it or "after" it; or to a
- * function of the extension, "restore" (blob_map_fill()), "verify" (blob_verify_note()) or "sums"
- * (blob_map_begin_sums()); or to a "checkpoint", "before" it writes.
- * A file of that name and ".stopped" says that one has.
+ * function of the extension, "restore" (blob_map_fill()), "verify" (blob_verify_note()), "load"
+ * (blob_store_load_some()) or "sums" (blob_map_begin_sums()); or to a "checkpoint", "before" it
+ * writes.  A file of that name and ".stopped" says that one has.
+ *
+ * With BLOBEXT_SPARSE in the environment segment files get their length without blocks.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -50,7 +52,10 @@ fallocate(int fd, int mode, off_t offset, off_t bytes)
 		real = (int (*) (int, int, off_t, off_t)) dlsym(RTLD_NEXT, "fallocate");
 	if (is_ours)
 		come_to(call, "before");
-	result = real(fd, mode, offset, bytes);
+	if (is_ours && mode == 0 && getenv("BLOBEXT_SPARSE") != NULL)
+		result = lseek(fd, 0, SEEK_END) >= offset + bytes ? 0 : ftruncate(fd, offset + bytes);
+	else
+		result = real(fd, mode, offset, bytes);
 	if (is_ours && result == 0)
 		come_to(call, "after");
 	return result;
@@ -189,6 +194,17 @@ blob_verify_note(const void *store, void *stored, int extent_no, uint64_t genera
 																	  "blob_verify_note");
 	come_to("verify", "before");
 	return real(store, stored, extent_no, generation);
+}
+
+void
+blob_store_load_some(void *store, void *shared)
+{
+	static void (*real) (void *, void *);
+
+	if (real == NULL)
+		real = (void (*) (void *, void *)) dlsym(RTLD_NEXT, "blob_store_load_some");
+	come_to("load", "before");
+	real(store, shared);
 }
 
 bool

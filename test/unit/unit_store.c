@@ -157,9 +157,9 @@ unit_store_longest(PG_FUNCTION_ARGS)
 	BlobStoreShared *shared;
 	uint64		longest;
 
-	(void) unit_store_cutoff(fcinfo);	/* loads the free space */
 	IN_EXTENSION(blob_store_open) (&store, AccessShareLock);
 	shared = IN_EXTENSION(blob_store_shared) (&store.id);
+	IN_EXTENSION(blob_store_load) (&store, shared);
 	LWLockAcquire(&shared->lock, LW_SHARED);
 	longest = blob_free_runs_longest(*IN_EXTENSION(blob_store_area), &shared->free_runs);
 	LWLockRelease(&shared->lock);

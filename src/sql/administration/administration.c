@@ -182,7 +182,7 @@ blobext_database_counters(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* A row for each store that has been written to since the start of the server. */
+/* A row for each store whose free space is loaded. */
 Datum
 blobext_store_sizes(PG_FUNCTION_ARGS)
 {
