@@ -86,8 +86,10 @@ has_sums(BlobPatient *patient, Relation map, const BlobHealSection *section)
 
 		if (blob_map_get_sums(map, extent, first_no + done, count, expected) != BLOB_SUMS_FOUND)
 			return false;
-		blob_page_sums(extent->generation, extent->first_page + first_no + done,
-					   data + done * BLOB_PAGE_SIZE, count, sums);
+		blob_page_sums(&(BlobSummedPages) {
+			extent->generation, extent->first_page + first_no + done, data + done * BLOB_PAGE_SIZE,
+			count
+		}, 1, sums);
 		for (uint32 i = 0; i < count; i++)
 			if (expected[i] == BLOB_SUM_UNKNOWN || sums[i] != expected[i])
 				return false;
@@ -166,7 +168,8 @@ has_sum(BlobPatient *patient, const BlobExtent *extent, uint64 page_no, const ch
 	is_known = blob_map_get_sums(store.map, extent, page_no, 1, &expected) == BLOB_SUMS_FOUND &&
 		expected != BLOB_SUM_UNKNOWN;
 	blob_store_close(&store);
-	blob_page_sums(extent->generation, extent->first_page + page_no, data, 1, &sum);
+	blob_page_sums(&(BlobSummedPages) {extent->generation, extent->first_page + page_no, data, 1},
+				   1, &sum);
 	return is_known && sum == expected;
 }
 
