@@ -240,12 +240,31 @@ verify_digest(const BlobDescriptor *descriptor, const char *content)
 						 "values.")));
 }
 
-/* Request content of a tree, piece by piece. */
+/* Request the stored bytes [first, behind) of a tree, if any. */
+static void
+request_stored(BlobReader *reader, uint64 first, uint64 behind)
+{
+	BlobStore	store;
+
+	if (first == behind)
+		return;
+	know_extents(reader, behind);
+	blob_store_open(&store, AccessShareLock);
+	blob_readahead_request_part(&store, &reader->stored, first, behind);
+	blob_store_close(&store);
+}
+
+/*
+ * Request content of a tree.  Pieces whose stored bytes follow each other are requested together:
+ * two of them share a chunk of the buffer, and no chunk is requested twice.
+ */
 static void
 request_pieces(BlobReader *reader, uint64 start, uint64 end)
 {
 	BlobMappingSource source = blob_reader_source(reader);
 	BlobFrameCursor cursor;
+	uint64		together_first = 0;
+	uint64		together_end = 0;
 	bool		goes_on;
 
 	blob_frame_cursor_begin(&cursor, &reader->value->descriptor, &source);
@@ -255,7 +274,6 @@ request_pieces(BlobReader *reader, uint64 start, uint64 end)
 		const BlobFrame *piece = &cursor.frame;
 		uint64		first = piece->stored_offset;
 		uint64		behind = piece->stored_offset + piece->stored_bytes;
-		BlobStore	store;
 
 		if (piece->is_run)
 		{
@@ -264,11 +282,14 @@ request_pieces(BlobReader *reader, uint64 start, uint64 end)
 		}
 		if (!blob_descriptor_slots_hold(&reader->value->descriptor, first, behind - first))
 			break;				/* the read will report it */
-		know_extents(reader, behind);
-		blob_store_open(&store, AccessShareLock);
-		blob_readahead_request_part(&store, &reader->stored, first, behind);
-		blob_store_close(&store);
+		if (first != together_end)
+		{
+			request_stored(reader, together_first, together_end);
+			together_first = first;
+		}
+		together_end = behind;
 	}
+	request_stored(reader, together_first, together_end);
 }
 
 /*

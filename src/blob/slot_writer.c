@@ -125,7 +125,7 @@ allocate(BlobPageWriter *writer, BlobStore *store, uint64 next_page, uint64 page
 				 errmsg("a change of a blobstate value needs too many extents"),
 				 errhint("Store the new bytes as a value of their own, and append that.")));
 	if (blob_wal_logs_content())
-		blob_disk_room_require_for_wal(plan.total_pages * BLOB_PAGE_SIZE);
+		blob_disk_room_require_for_wal(claimed * BLOB_PAGE_SIZE);
 	(void) blob_store_allocate(store, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, extent);
 	added = blob_page_writer_add_extent(writer);
 	added->extent = extent[0];
