@@ -416,6 +416,7 @@ main(int argc, char **argv)
 	RUN(unit_compressed_flips, seed, 0);
 	RUN(unit_compressed_garbage, seed, 0);
 	RUN(unit_tree_form, 0, 0);
+	RUN(unit_tree_open, 0, 0);
 	RUN(unit_tree, seed, 60);
 	RUN(unit_inline, 0, 0);
 	RUN(unit_digest, seed, 0);
