@@ -113,7 +113,10 @@ blobext_size(const BlobextBlob *blob)
 	return blobext_api()->size(blob);
 }
 
-/* SHA-256 of the content, BLOBEXT_SHA256_BYTES of it.  Reads no content in extents. */
+/*
+ * SHA-256 of the content, BLOBEXT_SHA256_BYTES of it.  Reads no content in extents, unless the
+ * digest is open.
+ */
 static inline void
 blobext_sha256(const BlobextBlob *blob, uint8 *digest)
 {

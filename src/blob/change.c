@@ -130,6 +130,12 @@ blob_change_begin(const BlobValue *value, BlobWriteBuffer *stored)
 void
 blob_change_read(BlobChange *change, uint64 offset_bytes, uint64 length_bytes, char *target)
 {
+	if (offset_bytes + length_bytes <= BLOB_PREFIX_BYTES)
+	{
+		/* A read from the beginning would read ahead. */
+		memcpy(target, change->stored->pages.base.descriptor.prefix + offset_bytes, length_bytes);
+		return;
+	}
 	blob_reader_seek(&change->reader, offset_bytes);
 	(void) blob_reader_read(&change->reader, target, length_bytes);
 }

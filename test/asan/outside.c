@@ -228,7 +228,7 @@ make_compressed(pg_prng_state *random, BlobDescriptor *descriptor, uint64 stored
 				const BlobExtent *extents, int count)
 {
 	BlobCompression *compression = &descriptor->compression;
-	BlobFrame	frames[3];
+	BlobFrame	frames[3] = {0};
 
 	descriptor->is_compressed = true;
 	compression->stored_bytes = stored_bytes;
@@ -251,6 +251,37 @@ make_compressed(pg_prng_state *random, BlobDescriptor *descriptor, uint64 stored
 	return blob_compressed_pack(descriptor, frames, extents, count);
 }
 
+/* A tree of one to eight slots. */
+static struct varlena *
+make_tree(pg_prng_state *random)
+{
+	BlobDescriptor descriptor = {
+		.generation = 7,
+		.size_bytes = 100000,
+		.compression = {.frame_bits = 17, .level = 1, .frame_count = 3}
+	};
+	BlobSlot	slots[8];
+	int			count = (int) pg_prng_uint64_range(random, 1, lengthof(slots));
+	uint64		end = 0;
+
+	memset(slots, 0, sizeof(slots));
+	for (int i = 0; i < count; i++)
+	{
+		BlobSlot   *slot = &slots[i];
+
+		slot->tier = i == 2 ? BLOB_SLOT_TAIL : (uint8) pg_prng_uint64_range(random, 2, 9);
+		slot->extent.is_tail = i == 2;
+		slot->extent.pages = i == 2 ? 9 : blob_tier_pages(slot->tier);
+		slot->extent.first_page = pg_prng_uint64_range(random, 0, BLOB_MAX_PAGE_NO);
+		slot->start = end + pg_prng_uint64_range(random, 0, 1) * 5 * BLOB_PAGE_SIZE;
+		slot->bytes = pg_prng_uint64_range(random, 1, slot->extent.pages) * BLOB_PAGE_SIZE;
+		slot->live_bytes = pg_prng_uint64_range(random, 1, slot->bytes);
+		end = slot->start + slot->bytes;
+	}
+	descriptor.compression.root_offset = end - BLOB_PAGE_SIZE;
+	return blob_tree_pack(&descriptor, slots, count);
+}
+
 static struct varlena *
 make_sound(pg_prng_state *random)
 {
@@ -261,6 +292,8 @@ make_sound(pg_prng_state *random)
 	BlobDescriptor descriptor = {.generation = 7, .remainder = remainder};
 	uint64		stored_bytes;
 
+	if (pg_prng_uint64_range(random, 0, 3) == 0)
+		return make_tree(random);
 	memset(extents, 0, sizeof(extents));
 	for (int i = 0, tier = 0; i < count; i++)
 	{
@@ -323,6 +356,9 @@ use(const BlobValue *value)
 	}
 	if (descriptor->is_compressed)
 	{
+		if (descriptor->is_tree)
+			(void) blob_descriptor_slots_hold(descriptor, descriptor->compression.root_offset,
+											  UINT64CONST(1) << 40);
 		if (descriptor->compression.level == 0)
 			last = descriptor->compression.frames[descriptor->compression.frame_count *
 												  BLOB_FRAME_ENTRY_BYTES - 1];
@@ -416,6 +452,7 @@ main(int argc, char **argv)
 	RUN(unit_compressed_flips, seed, 0);
 	RUN(unit_compressed_garbage, seed, 0);
 	RUN(unit_tree_form, 0, 0);
+	RUN(unit_tree_open, 0, 0);
 	RUN(unit_tree, seed, 60);
 	RUN(unit_inline, 0, 0);
 	RUN(unit_digest, seed, 0);

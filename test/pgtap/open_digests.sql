@@ -15,7 +15,7 @@ SET search_path = open_digests, public;
 SET client_min_messages = error;
 SET blobext.rewrite_limit = '64kB';
 \ir helpers.psql
-SELECT plan(102);
+SELECT plan(105);
 
 CREATE FUNCTION label(relation regclass, name text) RETURNS text LANGUAGE sql AS $$
 	SELECT l.label FROM pg_seclabel l JOIN pg_attribute a ON a.attrelid = l.objoid AND a.attnum = l.objsubid
@@ -108,6 +108,27 @@ UPDATE doc SET content = blob_write(content, 1000, 'abc'), original = overlay(or
 UPDATE doc SET content = content || 'end', original = original || 'end' WHERE id = 2;
 SELECT ok(blob_digest_is_open(content), 'an append to an open value is open') FROM doc WHERE id = 2;
 SELECT is(content::bytea, original, 'an append to an open value has the right content') FROM doc WHERE id = 2;
+
+-- All else that makes a value of an open one.
+CREATE FUNCTION uploaded(value blobstate, piece bytea) RETURNS blobstate LANGUAGE plpgsql AS $$
+DECLARE
+	upload bigint := blob_upload_resume(value);
+BEGIN
+	PERFORM blob_upload_write(upload, piece);
+	RETURN blob_upload_end(upload);
+END $$;
+SELECT is_empty($$SELECT kind, blob_digest_is_open(b) FROM (SELECT content AS c, original AS o FROM doc WHERE id = 2) AS d,
+	LATERAL (VALUES ('upload', uploaded(c, 'piece'), o || 'piece'), ('both', c || c, o || o), ('before', 'piece'::bytea || c, 'piece' || o),
+		('behind', 'piece'::blobstate || c, 'piece' || o), ('byte', set_byte(c, 100::bigint, 7::bigint), set_byte(o, 100, 7)),
+		('overlay', overlay(c PLACING '\xaabb' FROM 100001 FOR 50), overlay(o PLACING '\xaabb' FROM 100001 FOR 50)),
+		('longer', blob_truncate(c, 400000), o || decode(repeat('00', 400000 - length(o)), 'hex')),
+		('anew', blob_recompress(c, 'zstd'), o), ('aggregate', (SELECT blob_agg(v) FROM (VALUES (c), (c)) AS w (v)), o || o)) AS x (kind, b, expected)
+	WHERE b::bytea <> expected OR sha256(b) <> sha256(expected) OR length(b) <> length(expected)$$,
+	'what functions make of an open value has the right content and digest');
+SELECT is((SELECT sha256(string_agg(data, '' ORDER BY chunk_no)) FROM blob_chunks(content, 70000)), sha256(original),
+	'chunks of an open value are its content') FROM doc WHERE id = 2;
+SELECT ok(content LIKE '%abc%'::bytea AND position('abc'::bytea IN content) = 1001 AND substring(content, 1001, 3) = 'abc',
+	'an open value is searched as others are') FROM doc WHERE id = 2;
 
 -- Costs.
 CREATE TABLE large (id int, content blobstate);

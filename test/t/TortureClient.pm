@@ -452,13 +452,14 @@ sub dedup
 	return 1;
 }
 
-# Values that exist are stored anew, by the method of their column.
+# Values that exist are stored anew, by the method of their column, or get their digests.
 sub recompress
 {
 	my ($self) = @_;
 	my ($table, $column) = rand() < 0.1 ? qw(l d) : (one_of(@tables), 'b');
 	return $self->all("SELECT blobext_set_compression('$table', '$column', "
 		  . one_of(q('none'), q('lz4'), q('zstd'), 'NULL') . ')') if rand() < 0.4;
+	return $self->all("CALL blobext_seal('$table', '$column', " . one_of(1, 5, 50) . ')') if rand() < 0.3;
 	return $self->all("CALL blobext_recompress('$table', '$column', " . one_of(1, 1, 4) . ')');
 }
 

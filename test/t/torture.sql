@@ -32,6 +32,9 @@ CREATE INDEX p1_b ON p1 (b);
 -- l: values in arrays of rows (often toasted), and in a domain.
 CREATE TABLE l (id bigint PRIMARY KEY DEFAULT nextval('ids'), pairs pair[], digest bytea, d stored);
 
+-- Changes of these leave digests open.
+SELECT blobext_set_digest('q', 'b', 'deferred'), blobext_set_digest('n', 'b', 'deferred'), blobext_set_digest('l', 'd', 'deferred');
+
 -- All values, wherever they are.
 CREATE VIEW everything AS
 	SELECT 'a' AS place, id, digest, b FROM a

@@ -13,6 +13,7 @@ CREATE FUNCTION unit_compressed_node(seed bigint) RETURNS bigint AS :'library' L
 CREATE FUNCTION unit_compressed_reading(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_compressed_flips(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_tree_form() RETURNS bigint AS :'library' LANGUAGE C;
+CREATE FUNCTION unit_tree_open() RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_tree(seed bigint, changes bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_compressed_garbage(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_inline() RETURNS bigint AS :'library' LANGUAGE C;
@@ -34,7 +35,7 @@ CREATE FUNCTION unit_sample_histogram(seed bigint) RETURNS bigint AS :'library' 
 CREATE FUNCTION unit_sample_correlation(seed bigint) RETURNS bigint AS :'library' LANGUAGE C;
 CREATE FUNCTION unit_methods() RETURNS bigint AS :'library' LANGUAGE C;
 
-SELECT plan(34);
+SELECT plan(35);
 SELECT diag('seed ' || :seed);
 SELECT cmp_ok(unit_tier_formula(), '>', 100::bigint,
 	'the formula of tiers gives the table of the paper');
@@ -59,6 +60,7 @@ SELECT cmp_ok(unit_compressed_flips(:seed), '>', 300::bigint,
 SELECT cmp_ok(unit_compressed_garbage(:seed), '>', 1000::bigint,
 	'decompression of random bytes ends within its bounds');
 SELECT cmp_ok(unit_tree_form(), '>', 300::bigint, 'a damaged form of a tree is refused');
+SELECT cmp_ok(unit_tree_open(), '>', 70::bigint, 'an open digest is told from others, and sealed');
 SELECT cmp_ok(unit_tree(:seed, 400), '>', 20000::bigint,
 	'random changes of trees keep content, live bytes and half-full nodes');
 SELECT cmp_ok(unit_footprint(), '>=', 11::bigint,

@@ -652,6 +652,43 @@ UNIT_TEST(unit_tree_form)
 	CHECK(!is_refused(with_field(datum, 152, 1, 200)), "a method to come");
 }
 
+/* A value whose digest is open, its key and its identity, and what sealing makes of it. */
+UNIT_TEST(unit_tree_open)
+{
+	int			flags = BLOB_FLAG_TAIL | BLOB_FLAG_DIGEST_OPEN | BLOB_FLAG_DIGEST_DEFERRED;
+	struct varlena *open = with_field(with_field(make_form(), 1, 1, flags), 4, 8, 12345);
+	uint8		sha256[BLOB_DIGEST_BYTES];
+	uint8		state[BLOB_DIGEST_BYTES];
+	uint8		identity[BLOB_DIGEST_BYTES];
+	BlobValue	value;
+	BlobKey		key;
+
+	memset(sha256, 0xAA, sizeof(sha256));
+	memset(state, 0xBB, sizeof(state));
+	blob_value_unpack(open, &value);
+	blob_key_load(open, &key);
+	CHECK(value.descriptor.is_open && value.descriptor.defers_digest, "flags");
+	CHECK(key.kind == BLOB_KEY_OPEN && key.sealed_digest == NULL, "key");
+	blob_descriptor_identity(&value.descriptor, identity);
+	CHECK(identity[0] == (12345 & 0xFF) && identity[1] == 12345 >> 8 && identity[31] == 0,
+		  "identity");
+	for (int at = 20; at < 84; at++)
+		CHECK(is_refused(with_field(open, at, 1, 1)), "byte %d of an open digest", at);
+	CHECK(memcmp(blob_descriptor_copy(&value.descriptor), open, VARSIZE_ANY(open)) == 0, "copy");
+
+	open = blob_descriptor_seal(open, sha256, state);
+	blob_value_unpack(open, &value);
+	blob_key_load(open, &key);
+	CHECK(!value.descriptor.is_open && !value.descriptor.defers_digest, "flags of a sealed one");
+	CHECK(key.kind == BLOB_KEY_SEALED && key.sealed_digest[31] == 0xAA, "key of a sealed one");
+	CHECK(memcmp(value.descriptor.state, state, sizeof(state)) == 0, "state");
+	CHECK(!blob_datum_defers_digest(open), "no permission");
+	blob_datum_set_defers_digest(open, true);
+	CHECK(blob_datum_defers_digest(open), "permission");
+	blob_datum_set_defers_digest(open, false);
+	CHECK(!blob_datum_defers_digest(open), "permission that is taken away");
+}
+
 /* Arguments: seed, number of changes for each kind of base. */
 UNIT_TEST(unit_tree)
 {
