@@ -9,7 +9,8 @@
 #
 # Seen to fail: without the look at the end of the load in note_block(), the load ends with XX001 at the
 # first extent that is newer; with must_load_first() always false, the store that finds the disk almost full
-# does not take the gap; without blob_map_extend() in grow_end(), the map is smaller than the store; without loading on at the limit, a value is refused (53400) that has room.
+# does not take the gap; without blob_map_extend() in grow_end(), the map is smaller than the store; without
+# loading on at the limit, a value is refused (53400) that has room.
 use strict;
 use warnings;
 
