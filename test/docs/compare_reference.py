@@ -20,7 +20,8 @@ import sys
 INT_MAX = 2**31 - 1
 UNITS = {"B": ("B", 1), "kB": ("B", 1024), "MB": ("B", 1024**2), "GB": ("B", 1024**3),
          "ms": ("ms", 1), "s": ("ms", 1000), "min": ("ms", 60000)}
-CONTEXTS = {"user": "session", "sighup": "reload", "postmaster": "restart"}
+CONTEXTS = {"user": "session", "superuser": "superuser", "sighup": "reload",
+            "postmaster": "restart"}
 
 
 class Reference:

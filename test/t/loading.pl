@@ -9,7 +9,8 @@
 #
 # Seen to fail: without the look at the end of the load in note_block(), the load ends with XX001 at the
 # first extent that is newer; with must_load_first() always false, the store that finds the disk almost full
-# does not take the gap; without loading on at the limit, a value is refused (53400) that has room.
+# does not take the gap; without blob_map_extend() in grow_end(), the map is smaller than the store; without
+# loading on at the limit, a value is refused (53400) that has room.
 use strict;
 use warnings;
 
@@ -120,6 +121,10 @@ my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($node, 'base', has_streaming => 1);
 start_with_stops($standby);
 my ($gap, $end) = make_large($node);
+my $file_pages = 0;
+$file_pages += (-s $_) / 4096 foreach glob(store_dir($node) . '/0*');
+is($node->safe_psql('postgres', "SELECT pg_relation_size('blobext_map') / 8192"), 2 + int(($file_pages - 1) / 510),
+	'the map has the blocks of all pages that the store has reserved');
 $node->stop;
 my $worker = start_unloaded($node);
 
