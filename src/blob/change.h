@@ -20,9 +20,12 @@ extern bool blob_change_is_possible(const BlobValue *value, uint64 kept_bytes,
  */
 extern BlobChange *blob_change_begin(const BlobValue *value, BlobWriteBuffer *stored);
 
+/* The digest stays open: the owner knows that it may (blob/seal.h).  Before anything is added. */
+extern void blob_change_leave_open(BlobChange *change);
+
 /*
- * Whether the digest of the value stays open (blob/seal.h): known when the first content of the
- * base was kept.
+ * Whether the digest of the value stays open: known when the first content was kept or added, which
+ * fails with XX001 if the base is damaged, as far as blob/seal.h finds that.
  */
 extern bool blob_change_is_open(const BlobChange *change);
 
