@@ -182,6 +182,34 @@ blob_add_sums_has_all(const BlobValue *value)
 	return !lacks_sums(value, true);
 }
 
+bool
+blob_add_sums_has_last(const BlobValue *value)
+{
+	const BlobDescriptor *descriptor = &value->descriptor;
+	int			last_no = blob_descriptor_extent_count(descriptor) - 1;
+	BlobStoredExtent last = {0};
+	uint64		start = 0;
+	BlobStore	store;
+	bool		has_last = true;
+
+	Assert(!value->is_inline && !descriptor->is_tree);
+	for (int i = 0; i <= last_no; i++)
+	{
+		blob_mapping_extent(descriptor, i, start, &last);
+		start = last.start + last.bytes;
+	}
+	blob_store_open(&store, AccessShareLock);
+	if (last.bytes > 0 && blob_map_has_sums(store.map))
+	{
+		if (!blob_verify_extent(store.map, &last.extent, descriptor->generation))
+			blob_verify_report_stale(last_no, value->size_bytes);
+		has_last = last.extent.has_sums &&
+			get_sum(store.map, &last.extent, blob_pages_for(last.bytes) - 1) != BLOB_SUM_UNKNOWN;
+	}
+	blob_store_close(&store);
+	return has_last;
+}
+
 /* ---- reading ---- */
 
 /* Note that stored bytes were fetched, and become content, or are zeros that belong to them. */

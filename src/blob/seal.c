@@ -194,6 +194,22 @@ blob_seal_require_sound(const BlobValue *value)
 }
 
 void
+blob_seal_require_sound_last(const BlobValue *value)
+{
+	Assert(!value->is_inline && !value->descriptor.is_open);
+	if (!blob_add_sums_has_last(value))
+		require_digest(value);
+}
+
+void
+blob_seal_require_sound_copy(const BlobValue *value)
+{
+	Assert(!value->is_inline && !value->descriptor.is_open);
+	if (has_store_sums() && !has_all_sums(value))
+		require_digest(value);
+}
+
+void
 blob_seal_require_sound_end(const BlobDescriptor *descriptor, const char *open_block)
 {
 	uint8		sha256[BLOB_DIGEST_BYTES];

@@ -48,6 +48,16 @@ extern bool blob_seal_may_open(const BlobValue *value);
 extern void blob_seal_require_sound(const BlobValue *value);
 
 /*
+ * The same, before bytes of the last stored page of a value that is no tree are put in a new page.
+ * Only if that gets a checksum, and the old one has none: the digest goes on, so it tells damage
+ * as long as it is kept.
+ */
+extern void blob_seal_require_sound_last(const BlobValue *value);
+
+/* The same, before more pages are copied. */
+extern void blob_seal_require_sound_copy(const BlobValue *value);
+
+/*
  * ERROR XX001 unless the end of a value that is about to be continued is right: the bytes that its
  * digest has not taken yet, at most a block of it, which the caller has read.
  */

@@ -421,7 +421,9 @@ blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_byte
 	}
 	if (!value->is_inline && value->descriptor.is_tree)
 		return rewrite_tree(value, keep_bytes, expected_bytes);
-	if (keep_bytes > 0 && keep_bytes < value->size_bytes)
+	if (!value->is_inline && keep_bytes == value->size_bytes)
+		blob_seal_require_sound_last(value);
+	else if (keep_bytes > 0)
 		blob_seal_require_sound(value);
 	writer = make_writer(expected_bytes > 0 ? keep_bytes + expected_bytes : 0,
 						 value->is_inline ? blob_default_method() : BLOB_METHOD_NONE);
