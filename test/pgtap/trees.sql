@@ -4,7 +4,7 @@
 -- Seen to fail: with the tier of another extent in a slot (share_extents() of slot_writer.c).
 CREATE SCHEMA trees;
 SET search_path = trees, public;
-SELECT plan(32);
+SELECT plan(34);
 
 \ir nothing_deferred.psql
 

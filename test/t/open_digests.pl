@@ -214,7 +214,13 @@ $none->safe_psql('postgres', q(
 flip_byte($none, 'u', 1, 350_000);
 my $mismatch = qr/does not match its SHA-256 digest/;
 my $damaged = 'FROM u WHERE id = 1';
-sub refuses { return fails_with($none, $_[0], 'XX001', $mismatch, $_[1]); }
+
+sub refuses
+{
+	my ($sql, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return fails_with($none, $sql, 'XX001', $mismatch, $name);
+}
 refuses("SELECT blob_write(b, 300000, '\\xab') $damaged", 'a change that hashes damaged content is refused');
 refuses("SELECT blob_write(b, 350000, '\\xab') $damaged", 'a change that would drop the damaged byte is refused');
 refuses("SELECT blob_insert(b, 0, '\\xab') $damaged", 'an insert before damaged content is refused');
