@@ -5,6 +5,7 @@
  */
 #include "postgres.h"
 
+#include "blob/blob.h"
 #include "blob/change.h"
 #include "blob/mapping.h"
 #include "blob/reader.h"
@@ -74,6 +75,21 @@ blob_change_is_possible(const BlobValue *value, uint64 kept_bytes, uint64 new_si
 	left_bytes = (double) live_bytes * kept_bytes / value->size_bytes;
 	return live_bytes - left_bytes + dead_bytes <=
 		left_bytes * new_size_bytes / Max(kept_bytes, 1) / 2;
+}
+
+bool
+blob_change_is_growth(const BlobValue *value, uint64 keep_bytes, uint64 more_bytes, bool *may_open)
+{
+	*may_open = false;
+	if (!blob_change_is_possible(value, keep_bytes, keep_bytes + more_bytes))
+		return false;
+	if (value->descriptor.is_tree)
+		return true;
+	if (keep_bytes == value->size_bytes)
+		return false;
+	blob_require_allocation();
+	*may_open = blob_seal_may_open(value);
+	return *may_open;
 }
 
 /* A BlobTreePut, whose context is the change. */

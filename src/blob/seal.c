@@ -17,6 +17,9 @@
 
 #define STEP_BYTES (128 * 1024)
 
+/* Of writers, which may allocate. */
+#define BEGINNING_STEP_BYTES (UINT64CONST(1024) * 1024)
+
 void
 blob_seal_require_interruptible(uint64 bytes)
 {
@@ -219,6 +222,26 @@ blob_seal_require_sound_end(const BlobDescriptor *descriptor, const char *open_b
 	blob_digest_finish(&digest, sha256, NULL);
 	if (memcmp(sha256, descriptor->sha256, BLOB_DIGEST_BYTES) != 0)
 		report_mismatch(descriptor);
+}
+
+/* In steps: a descriptor has no digest of a beginning. */
+void
+blob_seal_hash_beginning(const BlobValue *value, uint64 length_bytes, BlobDigest *digest)
+{
+	char	   *content = palloc(Max(1, Min(length_bytes, BEGINNING_STEP_BYTES)));
+	BlobReader	reader;
+
+	blob_reader_begin(&reader, value, 0);
+	while (length_bytes > 0)
+	{
+		uint64		bytes = blob_reader_next(&reader, content,
+											 Min(BEGINNING_STEP_BYTES, length_bytes));
+
+		blob_digest_update(digest, content, bytes);
+		length_bytes -= bytes;
+	}
+	blob_reader_end(&reader);
+	pfree(content);
 }
 
 /* Whether each page has a checksum, or gets one now: then the content was compared. */

@@ -194,26 +194,6 @@ blob_writer_begin_framed(uint64 expected_bytes, BlobMethod method)
 	return writer;
 }
 
-/* Hash the beginning of the base, in steps: a descriptor has no digest of a beginning. */
-static void
-hash_beginning(BlobWriter *writer, uint64 length_bytes)
-{
-	char	   *content = palloc(Max(1, Min(length_bytes, BLOB_WRITE_BUFFER_BYTES)));
-	BlobReader	reader;
-
-	blob_reader_begin(&reader, &writer->stored.pages.base, 0);
-	while (length_bytes > 0)
-	{
-		uint64		bytes = blob_reader_next(&reader, content,
-											 Min(BLOB_WRITE_BUFFER_BYTES, length_bytes));
-
-		blob_digest_update(&writer->stored.digest, content, bytes);
-		length_bytes -= bytes;
-	}
-	blob_reader_end(&reader);
-	pfree(content);
-}
-
 /*
  * Hash the first keep_bytes of the base, which are the content so far.  open_block: those behind
  * the last full block of the digest; used only if keep_bytes is all of the base.
@@ -232,7 +212,7 @@ take_digest(BlobWriter *writer, uint64 keep_bytes, const char *open_block)
 		blob_digest_resume(&writer->stored.digest, descriptor->state, keep_bytes, open_block);
 	}
 	else
-		hash_beginning(writer, keep_bytes);
+		blob_seal_hash_beginning(&writer->stored.pages.base, keep_bytes, &writer->stored.digest);
 }
 
 /*
@@ -385,25 +365,6 @@ rewrite_tree(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes)
 	return writer;
 }
 
-/*
- * Whether a version that begins with the beginning of a value is made by a change: of a tree if it
- * can, of another value if it spares a look at what is kept.  *may_open: its digest may be open.
- */
-static bool
-grows_by_change(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes, bool *may_open)
-{
-	*may_open = false;
-	if (!blob_writer_can_change(value, keep_bytes, keep_bytes + expected_bytes))
-		return false;
-	if (value->descriptor.is_tree)
-		return true;
-	if (keep_bytes == value->size_bytes)
-		return false;
-	blob_require_allocation();
-	*may_open = blob_seal_may_open(value);
-	return *may_open;
-}
-
 BlobWriter *
 blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes)
 {
@@ -411,7 +372,7 @@ blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_byte
 	bool		may_open;
 
 	Assert(keep_bytes <= value->size_bytes);
-	if (grows_by_change(value, keep_bytes, expected_bytes, &may_open))
+	if (blob_change_is_growth(value, keep_bytes, expected_bytes, &may_open))
 	{
 		writer = blob_writer_begin_change(value);
 		if (may_open)
