@@ -1,7 +1,8 @@
 -- Trees of pieces: random changes of values of all forms against bytea; versions of one value; what
 -- a change reads and writes; when a value is written anew.
 --
--- Seen to fail: with the tier of another extent in a slot (share_extents() of slot_writer.c).
+-- Seen to fail: with the tier of another extent in a slot (share_extents() of slot_writer.c); where a compressed tree that becomes shorter
+-- than blobext.inline_limit is framed (rewrite_tree() of writer.c).
 CREATE SCHEMA trees;
 SET search_path = trees, public;
 SELECT plan(34);
