@@ -85,6 +85,19 @@ is_asked_for(const BlobUsedPages *used, uint64 stored_page_no, bool counts_parti
 		blob_used_pages_fill(used, stored_page_no);
 }
 
+/*
+ * Get the sum of one page.  A page that a tree does not use may have no entry: another version has
+ * claimed it, and has yet to write it, or never will.
+ */
+static uint32
+get_sum(Relation map, const BlobExtent *extent, uint64 page_no)
+{
+	uint32		sum;
+
+	return blob_map_get_sums(map, extent, page_no, 1, &sum) == BLOB_SUMS_FOUND ? sum :
+		BLOB_SUM_UNKNOWN;
+}
+
 /* Whether one of the pages of a value in an extent, which has sums, has one that is not known. */
 static bool
 lacks_sum(Relation map, const BlobStoredExtent *stored, const BlobUsedPages *used,
@@ -100,7 +113,12 @@ lacks_sum(Relation map, const BlobStoredExtent *stored, const BlobUsedPages *use
 
 		CHECK_FOR_INTERRUPTS();
 		if (blob_map_get_sums(map, &stored->extent, page_no, count, sums) != BLOB_SUMS_FOUND)
-			return true;		/* damaged */
+		{
+			if (used == NULL)
+				return true;	/* damaged */
+			for (uint64 i = 0; i < count; i++)
+				sums[i] = get_sum(map, &stored->extent, page_no + i);
+		}
 		for (uint64 i = 0; i < count; i++)
 			if (sums[i] == BLOB_SUM_UNKNOWN &&
 				is_asked_for(used, first_no + page_no + i, counts_partial))
@@ -162,6 +180,34 @@ bool
 blob_add_sums_has_all(const BlobValue *value)
 {
 	return !lacks_sums(value, true);
+}
+
+bool
+blob_add_sums_has_last(const BlobValue *value)
+{
+	const BlobDescriptor *descriptor = &value->descriptor;
+	int			last_no = blob_descriptor_extent_count(descriptor) - 1;
+	BlobStoredExtent last = {0};
+	uint64		start = 0;
+	BlobStore	store;
+	bool		has_last = true;
+
+	Assert(!value->is_inline && !descriptor->is_tree);
+	for (int i = 0; i <= last_no; i++)
+	{
+		blob_mapping_extent(descriptor, i, start, &last);
+		start = last.start + last.bytes;
+	}
+	blob_store_open(&store, AccessShareLock);
+	if (last.bytes > 0 && blob_map_has_sums(store.map))
+	{
+		if (!blob_verify_extent(store.map, &last.extent, descriptor->generation))
+			blob_verify_report_stale(last_no, value->size_bytes);
+		has_last = last.extent.has_sums &&
+			get_sum(store.map, &last.extent, blob_pages_for(last.bytes) - 1) != BLOB_SUM_UNKNOWN;
+	}
+	blob_store_close(&store);
+	return has_last;
 }
 
 /* ---- reading ---- */

@@ -20,6 +20,12 @@ extern bool blob_add_sums_is_due(const BlobValue *value);
 extern bool blob_add_sums_has_all(const BlobValue *value);
 
 /*
+ * Whether the last stored page of a value that is no tree has a checksum, or the store has none.
+ * Costs little for a value of any size.
+ */
+extern bool blob_add_sums_has_last(const BlobValue *value);
+
+/*
  * Read the content of a value in extents from its files, compare it with its digest, and set the
  * checksums of the pages that it proves.  Returns their number.  XX001, with no checksum set, if
  * the digest is another one; the errors of blob/reader.h.  The map has format 3.  Leaves memory in

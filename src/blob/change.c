@@ -5,6 +5,7 @@
  */
 #include "postgres.h"
 
+#include "blob/blob.h"
 #include "blob/change.h"
 #include "blob/mapping.h"
 #include "blob/reader.h"
@@ -31,7 +32,7 @@ struct BlobChange
 	BlobWriteBuffer *stored;	/* the owner's */
 	BlobTree   *tree;
 	BlobCompression fields;		/* once the tree is finished */
-	bool		has_kept;		/* content of the base */
+	bool		has_begun;		/* whether the digest stays open is decided */
 	bool		is_open;		/* the digest is not computed, blob/seal.h */
 	BlobReader	reader;			/* of the base */
 	BlobMappingSource source;
@@ -74,6 +75,21 @@ blob_change_is_possible(const BlobValue *value, uint64 kept_bytes, uint64 new_si
 	left_bytes = (double) live_bytes * kept_bytes / value->size_bytes;
 	return live_bytes - left_bytes + dead_bytes <=
 		left_bytes * new_size_bytes / Max(kept_bytes, 1) / 2;
+}
+
+bool
+blob_change_is_growth(const BlobValue *value, uint64 keep_bytes, uint64 more_bytes, bool *may_open)
+{
+	*may_open = false;
+	if (!blob_change_is_possible(value, keep_bytes, keep_bytes + more_bytes))
+		return false;
+	if (value->descriptor.is_tree)
+		return true;
+	if (keep_bytes == value->size_bytes)
+		return false;
+	blob_require_allocation();
+	*may_open = blob_seal_may_open(value);
+	return *may_open;
 }
 
 /* A BlobTreePut, whose context is the change. */
@@ -165,6 +181,7 @@ resume_digest(BlobChange *change)
 	char		open_block[BLOB_DIGEST_BLOCK_BYTES];
 
 	blob_change_read(change, descriptor->size_bytes - open_bytes, open_bytes, open_block);
+	blob_seal_require_sound_end(descriptor, open_block);
 	blob_digest_resume(&change->stored->digest, descriptor->state, descriptor->size_bytes,
 					   open_block);
 }
@@ -175,20 +192,43 @@ blob_change_is_open(const BlobChange *change)
 	return change->is_open;
 }
 
+void
+blob_change_leave_open(BlobChange *change)
+{
+	Assert(!change->has_begun);
+	change->is_open = change->has_begun = true;
+}
+
 /*
- * The digest of content of the base, which is the next of the value.  An append goes on with that
- * of its base.  Of another change it stays open, if it may: the first range decides, so none of the
- * base is hashed then.
+ * Before the first content is kept or added, so before a page is claimed: whether the digest stays
+ * open.  If it does not, the content that is kept has to be that of the base.
  */
+static void
+decide_digest(BlobChange *change)
+{
+	const BlobValue *base = &change->stored->pages.base;
+
+	if (change->has_begun)
+		return;
+	change->has_begun = true;
+	if (change->is_open)
+		return;
+	change->is_open = blob_seal_may_open(base);
+	if (!change->is_open)
+		blob_seal_require_sound(base);
+}
+
+/* The digest of content of the base, which is the next of the value: all of it, if it is grown. */
 static void
 take_digest(BlobChange *change, uint64 from, uint64 to)
 {
 	const BlobValue *base = &change->stored->pages.base;
-	bool		is_append = change->stored->hashed_bytes == 0 && to - from == base->size_bytes;
+	bool		is_append = !change->has_begun && to - from == base->size_bytes;
 
-	if (!change->has_kept && !change->is_open && !is_append)
-		change->is_open = blob_seal_may_open(base);
-	change->has_kept = true;
+	if (is_append)
+		change->has_begun = true;
+	else
+		decide_digest(change);
 	if (change->is_open)
 		return;
 	if (is_append)
@@ -209,6 +249,8 @@ blob_change_keep(BlobChange *change, uint64 from, uint64 to)
 void
 blob_change_add(BlobChange *change, const char *data, uint64 length_bytes)
 {
+	if (length_bytes > 0)
+		decide_digest(change);
 	for (uint64 done = 0; done < length_bytes; done += SLICE_BYTES)
 	{
 		uint64		bytes = Min(SLICE_BYTES, length_bytes - done);

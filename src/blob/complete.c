@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "blob/add_sums.h"
 #include "blob/blob.h"
 #include "blob/complete.h"
 #include "blob/mapping.h"
@@ -80,14 +81,18 @@ assert_sound(const struct varlena *datum, const BlobDescriptor *descriptor,
 
 /*
  * A value whose digest is open came from a column that has opted in, has a generation of its own,
- * and lies in extents that have checksums.
+ * and each of its pages has a checksum.
  */
 static void
-assert_open(const BlobDescriptor *descriptor, const BlobSlot *slots, int count)
+assert_open(const struct varlena *datum, const BlobDescriptor *descriptor,
+			const BlobSlot *slots, int count)
 {
 	BlobStore	store;
+	BlobValue	value;
 
 	Assert(descriptor->defers_digest);
+	blob_value_unpack(datum, &value);
+	Assert(blob_add_sums_has_all(&value));
 	blob_store_open(&store, AccessShareLock);
 	for (int i = 0; i < count; i++)
 	{
@@ -114,7 +119,7 @@ assert_tree_sound(const struct varlena *datum, const BlobDescriptor *descriptor,
 	}
 	assert_sound(datum, descriptor, extents, count, is_shared);
 	if (descriptor->is_open)
-		assert_open(descriptor, slots, count);
+		assert_open(datum, descriptor, slots, count);
 }
 
 #else

@@ -9,6 +9,7 @@
 
 #include "blob/edit.h"
 #include "blob/reader.h"
+#include "blob/seal.h"
 #include "blob/writer.h"
 #include "miscadmin.h"
 
@@ -58,6 +59,18 @@ write_zeros(BlobWriter *writer, uint64 length_bytes)
 }
 
 /*
+ * Begin a version of a value with its first keep_bytes.  More of its content will be read, and
+ * written behind new bytes.  The writer makes sure that a part is right, but not of none or all.
+ */
+static BlobWriter *
+begin_copy(const BlobValue *value, uint64 keep_bytes, uint64 new_size_bytes)
+{
+	if (keep_bytes == 0 || keep_bytes == value->size_bytes)
+		blob_seal_require_sound(value);
+	return blob_writer_grow(value, keep_bytes, new_size_bytes - keep_bytes);
+}
+
+/*
  * Begin a version of a value with its first keep_bytes.  more_bytes of its content follow behind
  * new bytes: they are shared, if that makes a difference.
  */
@@ -66,8 +79,10 @@ begin_edit(const BlobValue *value, uint64 keep_bytes, uint64 more_bytes, uint64 
 {
 	BlobWriter *writer;
 
-	if (more_bytes == 0 || !blob_writer_can_change(value, keep_bytes + more_bytes, new_size_bytes))
+	if (more_bytes == 0)
 		return blob_writer_grow(value, keep_bytes, new_size_bytes - keep_bytes);
+	if (!blob_writer_can_change(value, keep_bytes + more_bytes, new_size_bytes))
+		return begin_copy(value, keep_bytes, new_size_bytes);
 	writer = blob_writer_begin_change(value);
 	blob_writer_keep(writer, 0, keep_bytes);
 	return writer;
@@ -95,8 +110,10 @@ blob_edit_append(const BlobValue *value, const void *data, uint64 length_bytes)
 struct varlena *
 blob_edit_concat(const BlobValue *value, const BlobValue *second)
 {
-	BlobWriter *writer = blob_writer_grow(value, value->size_bytes, second->size_bytes);
+	BlobWriter *writer;
 
+	blob_seal_require_sound(second);
+	writer = blob_writer_grow(value, value->size_bytes, second->size_bytes);
 	write_range(writer, second, 0, second->size_bytes);
 	return blob_writer_finish(writer);
 }
@@ -113,7 +130,7 @@ blob_edit_replace(const BlobValue *value, uint64 kept_bytes, const void *data,
 	if (behind < kept_bytes)
 	{
 		/* Some content comes twice, and is written twice. */
-		writer = blob_writer_grow(value, kept_bytes, new_size_bytes - kept_bytes);
+		writer = begin_copy(value, kept_bytes, new_size_bytes);
 		blob_writer_write(writer, data, length_bytes);
 		write_range(writer, value, behind, end - behind);
 		return blob_writer_finish(writer);

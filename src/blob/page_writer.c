@@ -16,6 +16,7 @@
 #include "blob/mapping.h"
 #include "blob/page_writer.h"
 #include "blob/reader.h"
+#include "blob/seal.h"
 #include "core/settings.h"
 #include "io/buffer.h"
 #include "miscadmin.h"
@@ -221,6 +222,7 @@ copy_last_extent(BlobPageWriter *writer, BlobStore *store, uint64 more_pages)
 	char	   *content = palloc(Max(step, 1));
 	BlobReader	reader;
 
+	blob_seal_require_sound_copy(&writer->base);
 	blob_reader_begin(&reader, &writer->base, BLOB_READER_PAST_BUFFER);
 	blob_store_allocate(store, &plan, claimed * BLOB_PAGE_SIZE, writer->draft, copy);
 	for (uint64 done = 0; done < bytes; done += step)

@@ -61,6 +61,7 @@ typedef struct BlobPageWriter
 	BlobPageNo	remainder_page;
 	uint64		slot_room;		/* of a tree: bytes that a new extent should have */
 	uint64		first_new;		/* of a tree: stored offset of the first new byte */
+	bool		lacks_sums;		/* of a tree: pages were taken in an extent without checksums */
 } BlobPageWriter;
 
 /* What one call writes: whole pages, and perhaps the page of the remainder behind them. */

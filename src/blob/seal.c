@@ -8,12 +8,17 @@
 
 #include "blob/add_sums.h"
 #include "blob/known_digests.h"
+#include "blob/mapping.h"
 #include "blob/reader.h"
 #include "blob/seal.h"
 #include "miscadmin.h"
 #include "store/store.h"
+#include "utils/memutils.h"
 
 #define STEP_BYTES (128 * 1024)
+
+/* Of writers, which may allocate. */
+#define BEGINNING_STEP_BYTES (UINT64CONST(1024) * 1024)
 
 void
 blob_seal_require_interruptible(uint64 bytes)
@@ -31,20 +36,47 @@ blob_seal_require_interruptible(uint64 bytes)
 
 /* Read the content.  The reader verifies what it reads. */
 static void
-compute(const BlobValue *value, BlobSeal *seal)
+hash_content(const BlobValue *value, BlobSeal *seal)
 {
 	static char step[STEP_BYTES];
 	BlobDigest	digest;
 	BlobReader	reader;
 	uint64		bytes;
 
-	blob_seal_require_interruptible(value->size_bytes);
 	blob_digest_begin(&digest);
 	blob_reader_begin(&reader, value, BLOB_READER_ALL);
 	while ((bytes = blob_reader_next(&reader, step, sizeof(step))) > 0)
 		blob_digest_update(&digest, step, bytes);
 	blob_reader_end(&reader);
 	blob_digest_finish(&digest, seal->sha256, seal->state);
+}
+
+/* The look for checksums allocates, and comparators leave nothing allocated. */
+static bool
+has_all_sums(const BlobValue *value)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "blobext page checksums",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext old_context = MemoryContextSwitchTo(context);
+	bool		has_all = blob_add_sums_has_all(value);
+
+	MemoryContextSwitchTo(old_context);
+	MemoryContextDelete(context);
+	return has_all;
+}
+
+/* No digest is computed of bytes that nothing has proven. */
+static void
+compute(const BlobValue *value, BlobSeal *seal)
+{
+	blob_seal_require_interruptible(value->size_bytes);
+	if (!has_all_sums(value))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("pages of a value with an open digest have no checksums"),
+				 errdetail("Nothing says whether its content of " UINT64_FORMAT " bytes is right.",
+						   value->size_bytes)));
+	hash_content(value, seal);
 }
 
 static BlobStoreId
@@ -130,6 +162,102 @@ has_store_sums(void)
 	return has_sums;
 }
 
+/* ---- the digest of a base ---- */
+
+pg_noreturn static void
+report_mismatch(const BlobDescriptor *descriptor)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("content does not match its SHA-256 digest"),
+			 errdetail("The value of " UINT64_FORMAT " bytes was not changed.",
+					   descriptor->size_bytes),
+			 errhint("Restore the value from a backup; blobext_check() lists the affected "
+					 "values.")));
+}
+
+/* Read all of a sealed value, and compare it with its digest. */
+static void
+require_digest(const BlobValue *value)
+{
+	BlobSeal	seal;
+
+	hash_content(value, &seal);
+	if (memcmp(seal.sha256, value->descriptor.sha256, BLOB_DIGEST_BYTES) != 0)
+		report_mismatch(&value->descriptor);
+}
+
+void
+blob_seal_require_sound(const BlobValue *value)
+{
+	if (value->is_inline || value->descriptor.is_open)
+		return;
+	if (!has_store_sums() || !has_all_sums(value))
+		require_digest(value);
+}
+
+void
+blob_seal_require_sound_last(const BlobValue *value)
+{
+	Assert(!value->is_inline && !value->descriptor.is_open);
+	if (!blob_add_sums_has_last(value))
+		require_digest(value);
+}
+
+void
+blob_seal_require_sound_copy(const BlobValue *value)
+{
+	Assert(!value->is_inline && !value->descriptor.is_open);
+	if (has_store_sums() && !has_all_sums(value))
+		require_digest(value);
+}
+
+void
+blob_seal_require_sound_end(const BlobDescriptor *descriptor, const char *open_block)
+{
+	uint8		sha256[BLOB_DIGEST_BYTES];
+	BlobDigest	digest;
+
+	blob_digest_resume(&digest, descriptor->state, descriptor->size_bytes, open_block);
+	blob_digest_finish(&digest, sha256, NULL);
+	if (memcmp(sha256, descriptor->sha256, BLOB_DIGEST_BYTES) != 0)
+		report_mismatch(descriptor);
+}
+
+/* In steps: a descriptor has no digest of a beginning. */
+void
+blob_seal_hash_beginning(const BlobValue *value, uint64 length_bytes, BlobDigest *digest)
+{
+	char	   *content = palloc(Max(1, Min(length_bytes, BEGINNING_STEP_BYTES)));
+	BlobReader	reader;
+
+	blob_reader_begin(&reader, value, 0);
+	while (length_bytes > 0)
+	{
+		uint64		bytes = blob_reader_next(&reader, content,
+											 Min(BEGINNING_STEP_BYTES, length_bytes));
+
+		blob_digest_update(digest, content, bytes);
+		length_bytes -= bytes;
+	}
+	blob_reader_end(&reader);
+	pfree(content);
+}
+
+/* Whether each page has a checksum, or gets one now: then the content was compared. */
+static bool
+gets_all_sums(const BlobValue *value, bool *was_compared)
+{
+	*was_compared = false;
+	if (blob_add_sums_has_all(value))
+		return true;
+	if (!blob_add_sums_is_due(value))
+		return false;
+	(void) blob_add_sums(value);
+	*was_compared = true;
+	return blob_add_sums_has_all(value);
+}
+
 /*
  * A value may lack sums after they were added: its extents have pages of other versions that none
  * of its own proves.  Then its digest is not given up.
@@ -137,16 +265,16 @@ has_store_sums(void)
 bool
 blob_seal_may_open(const BlobValue *value)
 {
+	bool		was_compared;
+
 	if (value->is_inline || !value->descriptor.defers_digest)
 		return false;
 	if (value->descriptor.is_open)
 		return true;
-	if (!has_store_sums())
+	if (!has_store_sums() || !gets_all_sums(value, &was_compared))
 		return false;
-	if (blob_add_sums_has_all(value))
-		return true;
-	if (!blob_add_sums_is_due(value))
-		return false;
-	(void) blob_add_sums(value);
-	return blob_add_sums_has_all(value);
+	/* No checksum covers these bytes, and a change makes pages of them. */
+	if (blob_mapping_datum_bytes(&value->descriptor) > 0 && !was_compared)
+		require_digest(value);
+	return true;
 }

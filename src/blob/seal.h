@@ -11,6 +11,7 @@
 #define BLOB_SEAL_H
 
 #include "core/descriptor.h"
+#include "core/digest.h"
 
 /* While interrupts are held, no more of an open value is read at once. */
 #define BLOB_SEAL_HELD_BYTES (UINT64CONST(16) * 1024 * 1024)
@@ -33,10 +34,39 @@ extern struct varlena *blob_seal(const struct varlena *datum);
 /*
  * Whether a change of a value may leave the digest of its result open: the value came from a column
  * that has opted in, and each of its pages has a checksum.  A sealed value whose pages lack some,
- * in a store that has checksums, is read once, compared with its digest, and gets them: ERROR XX001
- * if it is damaged.  An open value may always.  Not in recovery.
+ * in a store that has checksums, is read once, compared with its digest, and gets them.  One with
+ * bytes in the datum is compared, too.  ERROR XX001 if it is damaged.  An open value may always.
+ * Not in recovery.
  */
 extern bool blob_seal_may_open(const BlobValue *value);
+
+/*
+ * ERROR XX001 unless the content of a value may get a new digest, as it is read, or a part of it:
+ * each page has a checksum, or all of the content is read now and has the digest of the value.  An
+ * open value has checksums.  Inline values have nothing that decides.  See "Damage is never
+ * blessed" in the README of this folder.
+ */
+extern void blob_seal_require_sound(const BlobValue *value);
+
+/*
+ * The same, before bytes of the last stored page of a value that is no tree are put in a new page.
+ * Only if that gets a checksum, and the old one has none: the digest goes on, so it tells damage
+ * as long as it is kept.
+ */
+extern void blob_seal_require_sound_last(const BlobValue *value);
+
+/* The same, before more pages are copied. */
+extern void blob_seal_require_sound_copy(const BlobValue *value);
+
+/*
+ * ERROR XX001 unless the end of a value that is about to be continued is right: the bytes that its
+ * digest has not taken yet, at most a block of it, which the caller has read.
+ */
+extern void blob_seal_require_sound_end(const BlobDescriptor *descriptor, const char *open_block);
+
+/* Add the first bytes of a value to a digest.  blob_seal_require_sound() comes before. */
+extern void blob_seal_hash_beginning(const BlobValue *value, uint64 length_bytes,
+									 BlobDigest *digest);
 
 /*
  * ERROR 55000 if interrupts are held, and the decision of a caller needs more than

@@ -210,6 +210,7 @@ take_pages(BlobPageWriter *writer, BlobStore *store, uint64 pages)
 			current->is_closed = true;
 			continue;
 		}
+		writer->lacks_sums |= !current->extent.has_sums;
 		blob_page_writer_add_run(writer, &current->extent, in_extent, taken);
 		current->used_pages = in_extent + taken;
 		pages -= taken;
@@ -276,6 +277,9 @@ blob_slot_writer_complete(BlobPageWriter *writer, BlobDescriptor *descriptor, co
 	int			count = 0;
 	struct varlena *datum;
 
+	/* The digest was left open before the first page was claimed, because all have checksums. */
+	if (descriptor->is_open && writer->lacks_sums)
+		elog(ERROR, "new pages of a value with an open digest have no checksums");
 	for (int i = 0; i < writer->extent_count; i++)
 	{
 		BlobWriterExtent *extent = &writer->extents[i];

@@ -194,26 +194,6 @@ blob_writer_begin_framed(uint64 expected_bytes, BlobMethod method)
 	return writer;
 }
 
-/* Hash the beginning of the base, in steps: a descriptor has no digest of a beginning. */
-static void
-hash_beginning(BlobWriter *writer, uint64 length_bytes)
-{
-	char	   *content = palloc(Max(1, Min(length_bytes, BLOB_WRITE_BUFFER_BYTES)));
-	BlobReader	reader;
-
-	blob_reader_begin(&reader, &writer->stored.pages.base, 0);
-	while (length_bytes > 0)
-	{
-		uint64		bytes = blob_reader_next(&reader, content,
-											 Min(BLOB_WRITE_BUFFER_BYTES, length_bytes));
-
-		blob_digest_update(&writer->stored.digest, content, bytes);
-		length_bytes -= bytes;
-	}
-	blob_reader_end(&reader);
-	pfree(content);
-}
-
 /*
  * Hash the first keep_bytes of the base, which are the content so far.  open_block: those behind
  * the last full block of the digest; used only if keep_bytes is all of the base.
@@ -227,9 +207,12 @@ take_digest(BlobWriter *writer, uint64 keep_bytes, const char *open_block)
 	writer->size_bytes = writer->stored.hashed_bytes = keep_bytes;
 	memcpy(writer->prefix, descriptor->prefix, Min(keep_bytes, BLOB_PREFIX_BYTES));
 	if (keep_bytes == descriptor->size_bytes)
+	{
+		blob_seal_require_sound_end(descriptor, open_block);
 		blob_digest_resume(&writer->stored.digest, descriptor->state, keep_bytes, open_block);
+	}
 	else
-		hash_beginning(writer, keep_bytes);
+		blob_seal_hash_beginning(&writer->stored.pages.base, keep_bytes, &writer->stored.digest);
 }
 
 /*
@@ -317,8 +300,10 @@ blob_writer_is_change(const BlobWriter *writer)
 BlobWriter *
 blob_writer_begin_change(const BlobValue *value)
 {
-	BlobWriter *writer = make_writer(0, BLOB_METHOD_NONE);
+	BlobWriter *writer;
 
+	blob_require_allocation();
+	writer = make_writer(0, BLOB_METHOD_NONE);
 	writer->change = blob_change_begin(value, &writer->stored);
 	writer->defers_digest = value->descriptor.defers_digest;
 	return writer;
@@ -358,29 +343,23 @@ copy_beginning(BlobWriter *writer, const BlobValue *value, uint64 length_bytes)
 	pfree(content);
 }
 
-/* Begin a change with the beginning of a value. */
+/*
+ * Begin with the beginning of a tree, which is written anew, in its natural form: inline, if it may
+ * be so short.
+ */
 static BlobWriter *
-begin_with_beginning(const BlobValue *value, uint64 keep_bytes)
-{
-	BlobWriter *writer = blob_writer_begin_change(value);
-
-	blob_writer_keep(writer, 0, keep_bytes);
-	return writer;
-}
-
-/* Begin with the beginning of a tree, which is changed, or written anew. */
-static BlobWriter *
-grow_tree(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes)
+rewrite_tree(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes)
 {
 	BlobMethod	method = (BlobMethod) value->descriptor.compression.method;
+	uint64		size_bytes = keep_bytes + expected_bytes;
+	bool		is_framed = method != BLOB_METHOD_NONE && keep_bytes > BLOB_FRAME_BYTES &&
+		size_bytes > (uint64) blob_inline_limit_bytes;
 	BlobWriter *writer;
 
-	if (blob_writer_can_change(value, keep_bytes, keep_bytes + expected_bytes))
-		return begin_with_beginning(value, keep_bytes);
-	/* In its natural form. */
-	writer = method != BLOB_METHOD_NONE && keep_bytes > BLOB_FRAME_BYTES ?
-		blob_writer_begin_framed(keep_bytes + expected_bytes, method) :
-		blob_writer_begin(keep_bytes + expected_bytes, method);
+	if (keep_bytes > 0)
+		blob_seal_require_sound(value);
+	writer = is_framed ? blob_writer_begin_framed(size_bytes, method) :
+		blob_writer_begin(size_bytes, method);
 	writer->defers_digest = value->descriptor.defers_digest;
 	copy_beginning(writer, value, keep_bytes);
 	return writer;
@@ -390,14 +369,23 @@ BlobWriter *
 blob_writer_grow(const BlobValue *value, uint64 keep_bytes, uint64 expected_bytes)
 {
 	BlobWriter *writer;
+	bool		may_open;
 
 	Assert(keep_bytes <= value->size_bytes);
+	if (blob_change_is_growth(value, keep_bytes, expected_bytes, &may_open))
+	{
+		writer = blob_writer_begin_change(value);
+		if (may_open)
+			blob_change_leave_open(writer->change);
+		blob_writer_keep(writer, 0, keep_bytes);
+		return writer;
+	}
 	if (!value->is_inline && value->descriptor.is_tree)
-		return grow_tree(value, keep_bytes, expected_bytes);
-	if (keep_bytes < value->size_bytes &&
-		blob_writer_can_change(value, keep_bytes, keep_bytes + expected_bytes) &&
-		blob_seal_may_open(value))
-		return begin_with_beginning(value, keep_bytes); /* which is not hashed */
+		return rewrite_tree(value, keep_bytes, expected_bytes);
+	if (!value->is_inline && keep_bytes == value->size_bytes)
+		blob_seal_require_sound_last(value);
+	else if (keep_bytes > 0)
+		blob_seal_require_sound(value);
 	writer = make_writer(expected_bytes > 0 ? keep_bytes + expected_bytes : 0,
 						 value->is_inline ? blob_default_method() : BLOB_METHOD_NONE);
 	writer->defers_digest = !value->is_inline && value->descriptor.defers_digest;

@@ -1,7 +1,8 @@
 -- Trees of pieces: random changes of values of all forms against bytea; versions of one value; what
 -- a change reads and writes; when a value is written anew.
 --
--- Seen to fail: with the tier of another extent in a slot (share_extents() of slot_writer.c).
+-- Seen to fail: with the tier of another extent in a slot (share_extents() of slot_writer.c); where a compressed tree that becomes shorter
+-- than blobext.inline_limit is framed (rewrite_tree() of writer.c).
 CREATE SCHEMA trees;
 SET search_path = trees, public;
 SELECT plan(34);
@@ -188,4 +189,10 @@ SELECT is((SELECT sha256(blob_agg(p.data::blobstate ORDER BY chunk_no)) FROM blo
 SET blobext.rewrite_limit = '1GB';
 SELECT is(is_tree(blob_write(b, 5, blob_read(b, 5, 1))), false, 'with another limit a change writes a tree anew') FROM v WHERE id = 2;
 SELECT is(sha256(blob_write(b, 5, blob_read(b, 5, 1))), sha256(b), 'a tree that was written anew has its content') FROM v WHERE id = 2;
+SET blobext.inline_limit = '256kB';
+SELECT is((SELECT count(first_page) FROM blob_extents(blob_truncate(b, 200000))), 0::bigint, 'a compressed tree that is cut to bytes for the row has no extents')
+	FROM z WHERE id = 1;
+SELECT is(sha256(blob_truncate(b, 200000)), sha256(substring(b FROM 1 FOR 200000)), 'a compressed tree that is cut to bytes for the row has its content')
+	FROM z WHERE id = 1;
+RESET blobext.inline_limit;
 SELECT * FROM finish();

@@ -19,6 +19,7 @@
 #include "access/relation.h"
 #include "access/tableam.h"
 #include "access/xlog.h"
+#include "blob/add_sums.h"
 #include "blob/blob.h"
 #include "blob/reader.h"
 #include "catalog/pg_class.h"
@@ -110,6 +111,14 @@ describe_open(const BlobValue *value, BlobPageNo page)
 					"open, does not have its checksum", page, value->size_bytes);
 }
 
+/* The same, if a page has no checksum, which no change leaves. */
+static char *
+describe_unproven(const BlobValue *value)
+{
+	return psprintf("a value of " UINT64_FORMAT " bytes, whose digest is open, has pages without "
+					"checksums", value->size_bytes);
+}
+
 /*
  * Compare the content of a value in extents, as the files have it, with its descriptor.  Returns
  * the problem, or NULL.  Leaves memory in the current context.
@@ -142,8 +151,10 @@ check_content(const BlobValue *value)
 	is_behind = has_damage && blob_reader_sum_fits(&reader, damaged_page);
 	blob_reader_end(&reader);
 	blob_digest_finish(&digest, sha256, state);
+	if (descriptor->is_open && has_damage)
+		return describe_open(value, damaged_page);
 	if (descriptor->is_open)
-		return has_damage ? describe_open(value, damaged_page) : NULL;
+		return blob_add_sums_has_all(value) ? NULL : describe_unproven(value);
 	if (memcmp(sha256, descriptor->sha256, sizeof(sha256)) != 0)
 		return psprintf("content of " UINT64_FORMAT " bytes from page " UINT64_FORMAT
 						" does not match its SHA-256 digest", value->size_bytes,
