@@ -141,13 +141,13 @@ typedef struct BlobAssignNotes
 	MemoryContext context;		/* outlives a commit within the statement */
 	List	   *partitions;		/* relations whose parent has changed, see bounds.c */
 	List	   *keys;			/* new relations; those whose keys call a changed function */
-	List	   *indexes;		/* new ones, see open_builds.c */
+	List	   *indexes;		/* new relations, see open_builds.c */
 } BlobAssignNotes;
 
 extern BlobAssignNotes *blob_assign_take_notes(BlobAssignNotes *notes);
 extern void blob_assign_note_partition(Oid relid);
 extern void blob_assign_note_created(Oid relid);
-extern bool blob_assign_note_index(Oid index);	/* false: no statement takes notes */
+extern bool blob_assign_note_index(Oid relid);	/* perhaps one; false: nothing takes notes */
 extern void blob_assign_note_function(Oid function);
 extern void blob_assign_note_keys(void);	/* all: a row type now holds blobstate */
 extern void blob_assign_finish_notes(const BlobAssignNotes *notes);

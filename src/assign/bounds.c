@@ -199,14 +199,14 @@ blob_assign_note_created(Oid relid)
 }
 
 bool
-blob_assign_note_index(Oid index)
+blob_assign_note_index(Oid relid)
 {
 	MemoryContext previous;
 
 	if (notes == NULL)
 		return false;
 	previous = MemoryContextSwitchTo(notes->context);
-	notes->indexes = list_append_unique_oid(notes->indexes, index);
+	notes->indexes = list_append_unique_oid(notes->indexes, relid);
 	MemoryContextSwitchTo(previous);
 	return true;
 }

@@ -24,6 +24,7 @@
 #include "containers/walk.h"
 #include "core/catalog.h"
 #include "core/catalog_scan.h"
+#include "core/compat.h"
 #include "core/descriptor.h"
 
 /* Columns of a table that are keys of an index and can hold values. */
@@ -119,7 +120,7 @@ look_at_rows(Relation table, const KeyColumns *keys)
 {
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TupleTableSlot *slot = table_slot_create(table, NULL);
-	TableScanDesc scan = table_beginscan(table, snapshot, 0, NULL);
+	TableScanDesc scan = blob_table_beginscan(table, snapshot);
 	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext, "blobext row",
 													  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller_context = MemoryContextSwitchTo(row_context);
@@ -146,6 +147,8 @@ blob_open_keys_check_build(Oid index)
 	KeyColumns	keys;
 	Relation	table;
 
+	if (IsBinaryUpgrade)
+		return;
 	find_key_columns(index, &keys);
 	if (keys.count == 0)
 		return;

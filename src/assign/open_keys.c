@@ -283,11 +283,8 @@ blob_open_keys_check_index(Oid relation)
 {
 	Oid			table = IsBinaryUpgrade ? InvalidOid : get_index_table(relation);
 
-	if (!OidIsValid(table))
-		return;
-	check_table(table);
-	if (!blob_assign_note_index(relation))
-		blob_open_keys_check_build(relation);
+	if (OidIsValid(table))
+		check_table(table);
 }
 
 void

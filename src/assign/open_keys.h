@@ -26,14 +26,13 @@ extern void blob_open_keys_require_none(Oid relation, AttrNumber column);
  */
 extern void blob_open_keys_check_hierarchy(Oid table);
 
-/*
- * The same for the table of an index that was made in this command; other relations pass.  ERROR
- * 55000, too, if rows have open values in its key columns: that is looked up now, or at the end of
- * a statement that takes notes (assign.h), because such a statement may rewrite the table.
- */
+/* The same for the table of an index that was made in this command; other relations pass. */
 extern void blob_open_keys_check_index(Oid relation);
 
-/* open_builds.c: that look; it reads the rows of the table.  Passes if the index is gone. */
+/*
+ * open_builds.c: ERROR 55000 if rows have open values in the key columns of an index.  Reads the
+ * rows of its table, on which the caller has a lock.  Other relations, and one that is gone, pass.
+ */
 extern void blob_open_keys_check_build(Oid index);
 
 /* The same for that of a foreign key that was made in this command; other constraints pass. */

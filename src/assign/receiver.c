@@ -89,8 +89,8 @@ externalize_array(Datum datum, Oid blob_type, BlobStorage storage)
 }
 
 /*
- * Externalize one column of a row; the same pointer if nothing has changed.  Of what is inside of
- * other types only descriptors are looked at: they are verified, and not open.
+ * Externalize one column of a row; the same pointer if nothing has changed.  Inside of other types
+ * only descriptors are looked at: they are verified, and not open.
  */
 static Datum
 externalize_column(Datum datum, Oid type, const StoreTypes *types, BlobStorage storage)
