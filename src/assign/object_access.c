@@ -31,6 +31,7 @@ check_build(Oid relid)
 		blob_open_keys_check_build(relid);
 }
 
+/* A relation, or with attnum a column, was made. */
 static void
 relation_created(Oid relid, AttrNumber attnum, const ObjectAccessPostCreate *arg)
 {

@@ -47,6 +47,16 @@ $node->restart;
 $node->safe_psql('postgres', 'VACUUM keyed; ALTER TABLE keyed DISABLE TRIGGER take; INSERT INTO keyed SELECT id + 10, b FROM keyed');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM keyed JOIN source USING (b)'), '8', 'all values are found after a restart');
 
+# A generated column survives a dump.
+$node->safe_psql('postgres', q(CREATE TABLE computed (b blobstate, g blobstate GENERATED ALWAYS AS (b) STORED, a blobstate[] GENERATED ALWAYS AS (ARRAY[b]) STORED);
+	CREATE DATABASE restored; ));
+my $file = $node->basedir . '/dump.sql';
+$node->command_ok(['pg_dump', '-h', $node->host, '-p', $node->port, '-f', $file, '-t', 'computed', 'postgres'], 'a table with generated columns is dumped');
+$node->safe_psql('restored', 'CREATE EXTENSION blobext');
+$node->safe_psql('restored', slurp_file($file));
+my $expressions = q(SELECT string_agg(pg_get_expr(adbin, adrelid), ' | ' ORDER BY adnum) FROM pg_attrdef WHERE adrelid = 'computed'::regclass);
+is($node->safe_psql('restored', $expressions), $node->safe_psql('postgres', $expressions), 'the expressions are the same after a restore');
+
 # A label of a parent, and an index of a partition.
 $node->safe_psql('postgres', q(
 	CREATE TABLE parent (id int, b blobstate) PARTITION BY LIST (id);
