@@ -8,7 +8,9 @@
 --	- without the seal in adapt_digest(): copies in other columns,
 --	- without blob_open_keys_check_index(), _check_hierarchy() or the look of the label's provider: keys,
 --	- without known digests: sha256() reads twice,
---	- without blob_seal_require_interruptible(): the lookup under the lock of an index page.
+--	- without blob_seal_require_interruptible(): the lookup under the lock of an index page,
+--	- with its limit for values whose digests are known: the lookup of a changed huge value,
+--	- without blob_store_contained(), casts of generated and altered columns, blob_open_keys_check_build(): ways into columns.
 --
 CREATE SCHEMA open_digests;
 SET search_path = open_digests, public;
