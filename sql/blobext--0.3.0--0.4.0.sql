@@ -465,6 +465,10 @@ COMMENT ON COLUMN blobext_defragment_progress.rows_failed IS
 -- Open digests
 -- ---------------------------------------------------------------------------
 
+CREATE FUNCTION blob_store_contained(anyelement) RETURNS anyelement
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION blob_store_contained(anyelement) IS
+    'an array, row or range as it is stored in a column: digests of values inside are not open';
 CREATE FUNCTION blob_digest_is_open(blobstate) RETURNS boolean
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION blob_digest_is_open(blobstate) IS

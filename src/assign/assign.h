@@ -57,6 +57,13 @@ extern char *blob_assign_partition_key_problem(Oid relid);
 extern Datum blob_assign_store(Datum datum, BlobStorage storage);
 extern Datum blob_assign_store_bytes(const char *data, uint64 size_bytes, BlobStorage storage);
 
+/*
+ * contained.c: a value of a type that can hold blobstate, with the descriptors inside of it as
+ * blob_externalize() gives them for a column without a label: verified and sealed.  Inline values
+ * stay inline.  The same pointer if nothing has changed.
+ */
+extern Datum blob_assign_store_contained(Datum datum, Oid type);
+
 /* May an input or receive function return a descriptor here?  See input.c. */
 extern bool blob_assign_input_may_externalize(void);
 
@@ -134,11 +141,13 @@ typedef struct BlobAssignNotes
 	MemoryContext context;		/* outlives a commit within the statement */
 	List	   *partitions;		/* relations whose parent has changed, see bounds.c */
 	List	   *keys;			/* new relations; those whose keys call a changed function */
+	List	   *indexes;		/* new relations, see open_builds.c */
 } BlobAssignNotes;
 
 extern BlobAssignNotes *blob_assign_take_notes(BlobAssignNotes *notes);
 extern void blob_assign_note_partition(Oid relid);
 extern void blob_assign_note_created(Oid relid);
+extern bool blob_assign_note_index(Oid relid);	/* perhaps one; false: nothing takes notes */
 extern void blob_assign_note_function(Oid function);
 extern void blob_assign_note_keys(void);	/* all: a row type now holds blobstate */
 extern void blob_assign_finish_notes(const BlobAssignNotes *notes);

@@ -198,6 +198,19 @@ blob_assign_note_created(Oid relid)
 		note_keys(list_make1_oid(relid));
 }
 
+bool
+blob_assign_note_index(Oid relid)
+{
+	MemoryContext previous;
+
+	if (notes == NULL)
+		return false;
+	previous = MemoryContextSwitchTo(notes->context);
+	notes->indexes = list_append_unique_oid(notes->indexes, relid);
+	MemoryContextSwitchTo(previous);
+	return true;
+}
+
 void
 blob_assign_note_function(Oid function)
 {
@@ -221,7 +234,8 @@ blob_assign_finish_notes(const BlobAssignNotes *finished)
 {
 	ListCell   *cell;
 
-	if ((finished->partitions == NIL && finished->keys == NIL) || !OidIsValid(blob_assign_type()))
+	if ((finished->partitions == NIL && finished->keys == NIL && finished->indexes == NIL) ||
+		!OidIsValid(blob_assign_type()))
 		return;
 	CommandCounterIncrement();
 	foreach(cell, finished->partitions)
@@ -231,4 +245,6 @@ blob_assign_finish_notes(const BlobAssignNotes *finished)
 	}
 	foreach(cell, finished->keys)
 		blob_assign_check_partition_key(lfirst_oid(cell));
+	foreach(cell, finished->indexes)
+		blob_open_keys_check_build(lfirst_oid(cell));
 }

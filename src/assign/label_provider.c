@@ -78,15 +78,40 @@ check_label(const ObjectAddress *object, const char *text)
 	}
 }
 
+/*
+ * The parts of a label that a column of a type can have.  Only values of blobstate have digests
+ * that can be deferred; a method may wait in a column of bytea for a change of its type.  A label
+ * that this version does not know stays as it is while the type can have one.
+ */
+static char *
+reduce_label(char *text, Oid type)
+{
+	BlobLabel	label;
+
+	if (!is_label_type(type))
+		return NULL;
+	if (getBaseType(type) == blob_catalog_type() || !blob_label_parse(text, &label))
+		return text;
+	label.has_digest = false;
+	return blob_label_make(&label);
+}
+
 void
 blob_label_type_changed(Oid relation, AttrNumber column, Oid type)
 {
 	ObjectAddress object;
+	char	   *text;
+	char	   *reduced;
 
+	if (!OidIsValid(type))
+		return;
 	ObjectAddressSubSet(object, RelationRelationId, relation, column);
-	if (OidIsValid(type) && !is_label_type(type) &&
-		GetSecurityLabel(&object, BLOB_LABEL_PROVIDER) != NULL)
-		SetSecurityLabel(&object, BLOB_LABEL_PROVIDER, NULL);
+	text = GetSecurityLabel(&object, BLOB_LABEL_PROVIDER);
+	if (text == NULL)
+		return;
+	reduced = reduce_label(text, type);
+	if (reduced == NULL || strcmp(reduced, text) != 0)
+		SetSecurityLabel(&object, BLOB_LABEL_PROVIDER, reduced);
 }
 
 void

@@ -13,8 +13,8 @@
 extern void blob_label_register(void);
 
 /*
- * A column may have another type now: take its label away if that is one without compression.
- * pg_dump would write the label, and SECURITY LABEL refuse it.
+ * A column may have another type now: take away the label, or the part of it, that a column of this
+ * type cannot have.  pg_dump would write it, and SECURITY LABEL refuse it.
  */
 extern void blob_label_type_changed(Oid relation, AttrNumber column, Oid type);
 

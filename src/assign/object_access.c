@@ -23,6 +23,15 @@
 #include "assign/label_provider.h"
 #include "assign/open_keys.h"
 
+/* A statement that takes notes may rewrite the index's table before it builds the index. */
+static void
+check_build(Oid relid)
+{
+	if (!blob_assign_note_index(relid))
+		blob_open_keys_check_build(relid);
+}
+
+/* A relation, or with attnum a column, was made. */
 static void
 relation_created(Oid relid, AttrNumber attnum, const ObjectAccessPostCreate *arg)
 {
@@ -32,6 +41,7 @@ relation_created(Oid relid, AttrNumber attnum, const ObjectAccessPostCreate *arg
 	{
 		blob_assign_check_index(relid);
 		blob_open_keys_check_index(relid);
+		check_build(relid);
 		blob_assign_check_map_method(relid, true);
 		blob_assign_note_created(relid);
 	}

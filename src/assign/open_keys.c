@@ -10,6 +10,7 @@
 #include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "catalog/index.h"
+#include "catalog/partition.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_index.h"
@@ -154,6 +155,26 @@ find_foreign_key(Oid table, AttrNumber column)
 	return found;
 }
 
+/*
+ * The partition key of a table, or of one above it: rows are routed by that, whatever the label of
+ * the column in the partition says.
+ */
+static char *
+find_partition_key_above(Oid table, AttrNumber column)
+{
+	const char *name = get_attname(table, column, false);
+	char	   *key = find_partition_key(table, column);
+
+	while (key == NULL && get_rel_relispartition(table))
+	{
+		table = get_partition_parent(table, true);
+		column = get_attnum(table, name);
+		if (column > 0)
+			key = find_partition_key(table, column);
+	}
+	return key;
+}
+
 /* An object that has a column as a key, for messages, or NULL. */
 static char *
 find_key(Oid table, AttrNumber column)
@@ -161,7 +182,7 @@ find_key(Oid table, AttrNumber column)
 	char	   *key = find_index(table, column);
 
 	if (key == NULL)
-		key = find_partition_key(table, column);
+		key = find_partition_key_above(table, column);
 	return key != NULL ? key : find_foreign_key(table, column);
 }
 
@@ -179,7 +200,11 @@ blob_open_keys_require_none(Oid relation, AttrNumber column)
 				 errmsg("digests of column \"%s\" of table \"%s\" cannot be deferred", name,
 						get_rel_name(relation)),
 				 errdetail("It is not of type blobstate.")));
-	foreach(cell, find_all_inheritors(relation, NoLock, NULL))
+	/*
+	 * SECURITY LABEL locks the table that it names, against CREATE INDEX, ATTACH and the like.  The
+	 * tables below are locked here.  A key that is made after that sees the label.
+	 */
+	foreach(cell, find_all_inheritors(relation, ShareUpdateExclusiveLock, NULL))
 	{
 		Oid			table = lfirst_oid(cell);
 		AttrNumber	number = get_attnum(table, name);

@@ -29,6 +29,12 @@ extern void blob_open_keys_check_hierarchy(Oid table);
 /* The same for the table of an index that was made in this command; other relations pass. */
 extern void blob_open_keys_check_index(Oid relation);
 
+/*
+ * open_builds.c: ERROR 55000 if rows have open values in the key columns of an index.  Reads the
+ * rows of its table, on which the caller has a lock.  Other relations, and one that is gone, pass.
+ */
+extern void blob_open_keys_check_build(Oid index);
+
 /* The same for that of a foreign key that was made in this command; other constraints pass. */
 extern void blob_open_keys_check_constraint(Oid constraint);
 

@@ -26,6 +26,7 @@
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
 
+#include "containers/walk.h"
 #include "core/catalog.h"
 #include "assign/assign.h"
 #include "assign/hooks.h"
@@ -35,6 +36,7 @@ typedef struct StoreFunctions
 	Oid			type;
 	Oid			store;			/* blob_store(blobstate) */
 	Oid			store_in_column;	/* the same for a column; invalid with objects before 0.3.0 */
+	Oid			store_contained;	/* in arrays and rows; invalid with objects before 0.4.0 */
 	Oid			coerce;			/* length coercion */
 } StoreFunctions;
 
@@ -171,19 +173,29 @@ replace_in_values(const Query *query, Expr *expr, const StoreColumn *column)
 		replace_in_rows(rte, ((Var *) expr)->varattno - 1, column);
 }
 
-/* Is this type blobstate, or an array of it? */
+/* Can values of this type hold blobstate? */
 static bool
-holds_values(Oid type, const StoreFunctions *functions)
+holds_values(Oid type)
 {
-	Oid			element;
-
-	if (blob_assign_is_blob_type(type, functions->type))
-		return true;
-	element = type < FirstNormalObjectId ? InvalidOid : get_base_element_type(type);
-	return OidIsValid(element) && blob_assign_is_blob_type(element, functions->type);
+	return type >= FirstNormalObjectId && blob_walk_type_holds(type);
 }
 
-/* Wrap the blobstate columns of a target list that still need it. */
+/*
+ * An array, a row or a range, with the descriptors inside of it as they are to be stored.  Elements
+ * that an expression on top coerces one by one are stored by that.
+ */
+static Expr *
+wrap_contained(Expr *expr, const StoreFunctions *functions)
+{
+	Oid			type = exprType((Node *) expr);
+
+	if (IsA(expr, Const) || IsA(expr, ArrayCoerceExpr) || !OidIsValid(functions->store_contained))
+		return expr;
+	return (Expr *) makeFuncExpr(functions->store_contained, type, list_make1(expr), InvalidOid,
+								 InvalidOid, COERCE_EXPLICIT_CALL);
+}
+
+/* Wrap the columns of a target list that can hold values and still need it. */
 static void
 wrap_target_list(const Query *query, List *target_list, const StoreFunctions *functions)
 {
@@ -195,13 +207,13 @@ wrap_target_list(const Query *query, List *target_list, const StoreFunctions *fu
 		TargetEntry *tle = lfirst_node(TargetEntry, lc);
 		StoreColumn column = {functions, relation, tle->resno};
 
-		if (tle->resjunk || tle->expr == NULL ||
-			!holds_values(exprType((Node *) tle->expr), functions))
+		if (tle->resjunk || tle->expr == NULL || !holds_values(exprType((Node *) tle->expr)))
 			continue;
 		tle->expr = replace_coercion(tle->expr, &column);
 		replace_in_values(query, tle->expr, &column);
-		if (blob_assign_is_blob_type(exprType((Node *) tle->expr), functions->type) &&
-			!needs_no_store((Node *) tle->expr, functions))
+		if (!blob_assign_is_blob_type(exprType((Node *) tle->expr), functions->type))
+			tle->expr = wrap_contained(tle->expr, functions);
+		else if (!needs_no_store((Node *) tle->expr, functions))
 			tle->expr = wrap_expression(tle->expr, &column);
 	}
 }
@@ -327,6 +339,7 @@ blob_assign_prepare_query(Query *query)
 		functions.store = blob_catalog_function(BLOB_FUNCTION_STORE);
 		functions.store_in_column =
 			blob_catalog_function(BLOB_FUNCTION_STORE_IN_COLUMN);
+		functions.store_contained = blob_catalog_function(BLOB_FUNCTION_STORE_CONTAINED);
 		functions.coerce = blob_catalog_function(BLOB_FUNCTION_COERCE);
 		wrap_query(query, &functions);
 	}

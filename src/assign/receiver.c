@@ -22,6 +22,7 @@
 #include "utils/memutils.h"
 
 #include "blob/blob.h"
+#include "containers/walk.h"
 #include "core/catalog.h"
 #include "core/compat.h"
 #include "core/settings.h"
@@ -42,6 +43,7 @@ typedef struct StoreReceiver
 	DestReceiver *inner;		/* not owned */
 	StoreTypes	types;
 	Oid			relation;		/* whose columns say how values are compressed, or InvalidOid */
+	bool	   *holds_values;	/* by column, whether its type can hold blobstate */
 	TupleTableSlot *slot;		/* the row with externalized values */
 	MemoryContext row_context;	/* its values */
 } StoreReceiver;
@@ -86,7 +88,10 @@ externalize_array(Datum datum, Oid blob_type, BlobStorage storage)
 											  TYPALIGN_INT));
 }
 
-/* Externalize one column of a row; the same pointer if nothing has changed. */
+/*
+ * Externalize one column of a row; the same pointer if nothing has changed.  Inside of other types
+ * only descriptors are looked at: they are verified, and not open.
+ */
 static Datum
 externalize_column(Datum datum, Oid type, const StoreTypes *types, BlobStorage storage)
 {
@@ -94,7 +99,7 @@ externalize_column(Datum datum, Oid type, const StoreTypes *types, BlobStorage s
 		return externalize_array(datum, types->blob, storage);
 	if (blob_assign_is_blob_type(type, types->blob))
 		return blob_externalize(datum, storage);
-	return datum;
+	return blob_assign_store_contained(datum, type);
 }
 
 static BlobStorage
@@ -123,7 +128,7 @@ store_receive_slot(TupleTableSlot *slot, DestReceiver *self)
 		Datum		datum = slot->tts_values[i];
 
 		stored_slot->tts_isnull[i] = slot->tts_isnull[i];
-		if (!slot->tts_isnull[i])
+		if (!slot->tts_isnull[i] && receiver->holds_values[i])
 			datum = externalize_column(datum, TupleDescAttr(desc, i)->atttypid,
 									   &receiver->types, get_storage(receiver, i));
 		changed |= datum != slot->tts_values[i];
@@ -144,6 +149,9 @@ store_startup(DestReceiver *self, int operation, TupleDesc typeinfo)
 {
 	StoreReceiver *receiver = (StoreReceiver *) self;
 
+	receiver->holds_values = palloc(sizeof(bool) * typeinfo->natts);
+	for (int i = 0; i < typeinfo->natts; i++)
+		receiver->holds_values[i] = blob_walk_type_holds(TupleDescAttr(typeinfo, i)->atttypid);
 	receiver->slot = MakeSingleTupleTableSlot(typeinfo, &TTSOpsVirtual);
 	receiver->row_context = AllocSetContextCreate(CurrentMemoryContext, "blobext stored row",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -183,22 +191,12 @@ make_store_receiver(DestReceiver *inner, const StoreTypes *types)
 	return &receiver->pub;
 }
 
-/*
- * Has a query of this destination columns whose values are to be externalized?  Domains count here.
- */
+/* Has a query of this destination columns that can hold values? */
 static bool
-has_columns_to_store(CommandDest destination, TupleDesc desc, const StoreTypes *types)
+has_columns_to_store(CommandDest destination, TupleDesc desc)
 {
-	if (destination != DestIntoRel && destination != DestTransientRel)
-		return false;
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Oid			type = TupleDescAttr(desc, i)->atttypid;
-
-		if (type == types->array || blob_assign_is_blob_type(type, types->blob))
-			return true;
-	}
-	return false;
+	return (destination == DestIntoRel || destination == DestTransientRel) &&
+		blob_walk_row_holds(desc);
 }
 
 /* The description with the hidden modifier on blobstate columns, or the same if all have it. */
@@ -258,7 +256,7 @@ redirect_query(QueryDesc *query_desc)
 	types.array = blob_catalog_array_type();
 
 	caller_context = MemoryContextSwitchTo(query_desc->estate->es_query_cxt);
-	if (has_columns_to_store(destination, query_desc->tupDesc, &types))
+	if (has_columns_to_store(destination, query_desc->tupDesc))
 		query_desc->dest = make_store_receiver(query_desc->dest, &types);
 	query_desc->tupDesc = label_description(destination, query_desc->tupDesc, &types);
 	MemoryContextSwitchTo(caller_context);

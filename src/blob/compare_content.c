@@ -95,7 +95,7 @@ typedef struct Comparison
 	uint64		offset;			/* bytes */
 	uint64		end;			/* size of the smaller value */
 	uint64		looked_to;		/* the search for shared extents has come to here */
-	bool		has_open;		/* one of the values is open */
+	bool		has_unknown;	/* the digest of one of the values is not known */
 	BlobSortMemory *memory;		/* of the sort, or NULL */
 	const void *in_use;			/* page or head that must not be replaced now */
 } Comparison;
@@ -125,6 +125,18 @@ end_value(ComparedValue *compared)
 {
 	if (compared->has_reader)
 		blob_reader_end(&compared->reader);
+}
+
+/*
+ * Whether a value may be read for the reason alone that its digest is not known.  If those of both
+ * values are, these differ, and are read as sealed ones are: up to the difference.
+ */
+static bool
+has_unknown_digest(const BlobKey *key, const ComparedValue *compared)
+{
+	uint8		sha256[BLOB_DIGEST_BYTES];
+
+	return key->kind == BLOB_KEY_OPEN && !blob_seal_known_digest(&compared->value, sha256);
 }
 
 static void
@@ -360,7 +372,7 @@ compare_steps(Comparison *comparison)
 		if (comparison->offset == comparison->end)
 			return 0;
 		CHECK_FOR_INTERRUPTS();
-		if (comparison->has_open)
+		if (comparison->has_unknown)
 			blob_seal_require_interruptible(comparison->offset + length);
 		comparison->in_use = NULL;
 		a = get_content(comparison, &comparison->a, length, step_buffers[0]);
@@ -390,9 +402,10 @@ blob_compare_contents(const BlobKey *a, const BlobKey *b, uint64 compared_bytes,
 	comparison.end = Min(a->size_bytes, b->size_bytes);
 	comparison.looked_to = 0;
 	comparison.memory = memory;
-	comparison.has_open = a->kind == BLOB_KEY_OPEN || b->kind == BLOB_KEY_OPEN;
 	begin_value(a, &comparison.a);
 	begin_value(b, &comparison.b);
+	comparison.has_unknown = has_unknown_digest(a, &comparison.a) ||
+		has_unknown_digest(b, &comparison.b);
 	blob_stat_count(content_comparisons, 1);
 	order = compare_steps(&comparison);
 	end_value(&comparison.a);

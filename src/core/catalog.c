@@ -57,6 +57,7 @@ static const struct
 	[BLOB_FUNCTION_STORE_IN_COLUMN] = {"blob_store", 3, {SELF, REGCLASSOID, INT2OID}},
 	[BLOB_FUNCTION_STORE_BYTEA] = {"blob_store", 1, {BYTEAOID}},
 	[BLOB_FUNCTION_STORE_BYTEA_IN_COLUMN] = {"blob_store", 3, {BYTEAOID, REGCLASSOID, INT2OID}},
+	[BLOB_FUNCTION_STORE_CONTAINED] = {"blob_store_contained", 1, {ANYELEMENTOID}},
 	[BLOB_FUNCTION_COERCE] = {"blobstate", 3, {SELF, INT4OID, BOOLOID}},
 	[BLOB_FUNCTION_CAST] = {"blobstate", 1, {BYTEAOID}},
 	[BLOB_FUNCTION_MAP_HANDLER] = {"blobext_map_handler", 1, {INTERNALOID}},

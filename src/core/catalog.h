@@ -23,6 +23,7 @@ typedef enum BlobFunction
 	BLOB_FUNCTION_STORE_IN_COLUMN,	/* blob_store(blobstate, regclass, smallint), since 0.3.0 */
 	BLOB_FUNCTION_STORE_BYTEA,	/* blob_store(bytea) returns blobstate */
 	BLOB_FUNCTION_STORE_BYTEA_IN_COLUMN,	/* blob_store(bytea, regclass, smallint), since 0.3.0 */
+	BLOB_FUNCTION_STORE_CONTAINED,	/* blob_store_contained(anyelement), since 0.4.0 */
 	BLOB_FUNCTION_COERCE,		/* blobstate(blobstate, integer, boolean) */
 	BLOB_FUNCTION_CAST,			/* blobstate(bytea) */
 	BLOB_FUNCTION_MAP_HANDLER,

@@ -58,7 +58,7 @@ INSERT INTO public_may SELECT object, 'type I/O: takes content and gives content
 INSERT INTO public_may SELECT object, 'the server puts it into statements, which run it as their user; '
 		'stores what it is given, as an INSERT would' FROM unnest(ARRAY[
 	'function blob_store(blobstate)', 'function blob_store(bytea)',
-	'function blob_store(blobstate,regclass,smallint)', 'function blob_store(bytea,regclass,smallint)',
+	'function blob_store(blobstate,regclass,smallint)', 'function blob_store(bytea,regclass,smallint)', 'function blob_store_contained(anyelement)',
 	'function blobstate(blobstate,integer,boolean)', 'cast from blobstate to blobstate']) AS object;
 INSERT INTO public_may SELECT object, 'conversion of a value that the caller has' FROM unnest(ARRAY[
 	'function blobstate(bytea)', 'function bytea(blobstate)',
@@ -294,7 +294,7 @@ SELECT bag_eq(
 	$$SELECT signature FROM function WHERE provolatile = 'v'$$,
 	ARRAY['blobstate_in(cstring,oid,integer)', 'blobstate_recv(internal,oid,integer)',
 		'blob_store(blobstate)', 'blob_store(bytea)', 'blob_store_support(internal)',
-		'blob_store(blobstate,regclass,smallint)', 'blob_store(bytea,regclass,smallint)',
+		'blob_store(blobstate,regclass,smallint)', 'blob_store(bytea,regclass,smallint)', 'blob_store_contained(anyelement)',
 		'blobext_set_compression(regclass,text,text)', 'blobext_set_digest(regclass,text,text)', 'blob_recompress(blobstate,text)',
 		'blobext_seal(regclass,text,integer,bigint,bigint,bigint)', 'blobext_seal_state()',
 		'blobext_recompress(regclass,text,integer,bigint)',
@@ -329,7 +329,7 @@ SELECT is_empty(
 	$$SELECT signature FROM function WHERE proparallel <> 'u'
 		AND signature IN ('blobstate_in(cstring,oid,integer)', 'blobstate_recv(internal,oid,integer)',
 			'blob_store(blobstate)', 'blob_store(bytea)', 'blobstate(blobstate,integer,boolean)',
-			'blob_store(blobstate,regclass,smallint)', 'blob_store(bytea,regclass,smallint)',
+			'blob_store(blobstate,regclass,smallint)', 'blob_store(bytea,regclass,smallint)', 'blob_store_contained(anyelement)',
 			'blobext_set_compression(regclass,text,text)', 'blobext_set_digest(regclass,text,text)', 'blob_recompress(blobstate,text)',
 			'blob_append(blobstate,bytea)', 'blob_concat(blobstate,blobstate)',
 			'blob_prepend(bytea,blobstate)', 'blob_write(blobstate,bigint,bytea)',

@@ -8,14 +8,16 @@
 --	- without the seal in adapt_digest(): copies in other columns,
 --	- without blob_open_keys_check_index(), _check_hierarchy() or the look of the label's provider: keys,
 --	- without known digests: sha256() reads twice,
---	- without blob_seal_require_interruptible(): the lookup under the lock of an index page.
+--	- without blob_seal_require_interruptible(): the lookup under the lock of an index page,
+--	- with its limit for values whose digests are known: the lookup of a changed huge value,
+--	- without blob_store_contained(), casts of generated and altered columns, blob_open_keys_check_build(): ways into columns.
 --
 CREATE SCHEMA open_digests;
 SET search_path = open_digests, public;
 SET client_min_messages = error;
 SET blobext.rewrite_limit = '64kB';
 \ir helpers.psql
-SELECT plan(105);
+SELECT plan(137);
 
 CREATE FUNCTION label(relation regclass, name text) RETURNS text LANGUAGE sql AS $$
 	SELECT l.label FROM pg_seclabel l JOIN pg_attribute a ON a.attrelid = l.objoid AND a.attnum = l.objsubid
@@ -334,6 +336,125 @@ SELECT throws_ok($$SELECT name FROM indexed WHERE content = (SELECT content FROM
 SELECT is(length(sha256(content)), 32, 'the digest of a huge value is computed before') FROM huge;
 SELECT is((SELECT name FROM indexed WHERE content = (SELECT content FROM huge)), 'huge', 'a value whose digest is known is found in the index');
 RESET enable_seqscan;
+
+-- Two values that differ behind 16 MB: after both digests are known, contents decide the order, without a limit.
+INSERT INTO indexed SELECT 'other end', overlay(convert_to(repeat('0123456789abcdef', 1100000), 'UTF8') PLACING 'changed' FROM 9000001) || 'x';
+UPDATE huge SET content = blob_write(content, 17599999, 'y');
+SET enable_seqscan = off;
+SELECT is(length(sha256(content)), 32, 'the digest of a changed huge value is computed before') FROM huge;
+SELECT is((SELECT count(*) FROM indexed WHERE content = (SELECT content FROM huge)), 0::bigint,
+	'a value whose digest is known is compared with others that begin with the same 16 MB');
+RESET enable_seqscan;
+
+-- ---- ways into columns that have not opted in ----
+
+CREATE FUNCTION has_open(blobstate) RETURNS bool LANGUAGE sql AS 'SELECT blob_digest_is_open($1)';
+CREATE DOMAIN scan AS blobstate;
+CREATE DOMAIN scans AS blobstate[];
+CREATE TYPE nested AS (p pair, a blobstate[]);
+CREATE TABLE source (id int PRIMARY KEY, content blobstate, generated blobstate GENERATED ALWAYS AS (content) STORED,
+	list blobstate[] GENERATED ALWAYS AS (ARRAY[content]) STORED);
+SELECT blobext_set_digest('source', 'content', 'deferred');
+INSERT INTO source SELECT i, bytes(300000, i) FROM generate_series(1, 3) i;
+UPDATE source SET content = blob_write(content, 1000, 'abc');
+SELECT is(count(*), 3::bigint, 'values of the source are open') FROM source WHERE blob_digest_is_open(content);
+SELECT is(count(*), 0::bigint, 'generated columns are sealed') FROM source WHERE blob_digest_is_open(generated) OR blob_digest_is_open(list[1]);
+SELECT is(count(*), 3::bigint, 'generated columns have the content') FROM source WHERE generated = content AND list = ARRAY[content];
+SELECT lives_ok('CREATE INDEX ON source (generated); CREATE INDEX ON source (list)', 'generated columns may be keys');
+CREATE TABLE altered (id int, content blobstate, bare blobstate UNIQUE, domain scan, list blobstate[]);
+SELECT blobext_set_digest('altered', 'content', 'deferred');
+INSERT INTO altered SELECT id, content FROM source;
+UPDATE altered SET content = blob_write(content, 1000, 'abd');
+ALTER TABLE altered ALTER bare TYPE blobstate USING content, ALTER domain TYPE scan USING content, ALTER list TYPE blobstate[] USING ARRAY[content],
+	ADD added blobstate GENERATED ALWAYS AS (content) STORED;
+SELECT is(count(*), 0::bigint, 'ALTER TABLE ... USING seals') FROM altered
+WHERE blob_digest_is_open(bare) OR blob_digest_is_open(domain) OR blob_digest_is_open(list[1]) OR blob_digest_is_open(added);
+SELECT is(count(*), 3::bigint, 'ALTER TABLE ... USING has the content') FROM altered
+WHERE bare = content AND domain = content AND list = ARRAY[content] AND added = content AND blob_digest_is_open(content);
+CREATE TABLE held (id int, a blobstate[] UNIQUE, d scans, p pair UNIQUE, n nested, pp pair[]);
+INSERT INTO held SELECT id, ARRAY[content], ARRAY[content]::scans, ROW('x', content)::pair, ROW(ROW('x', content)::pair, ARRAY[content])::nested,
+	ARRAY[ROW('x', content)::pair] FROM source;
+CREATE FUNCTION open_in_held() RETURNS bigint LANGUAGE sql AS $$ SELECT count(*) FROM held WHERE blob_digest_is_open(a[1]) OR
+	blob_digest_is_open(d[1]) OR blob_digest_is_open((p).content) OR blob_digest_is_open((n).a[1]) OR blob_digest_is_open(((n).p).content)
+	OR blob_digest_is_open(pp[1].content) $$;
+SELECT is(open_in_held(), 0::bigint, 'INSERT seals in arrays and rows');
+UPDATE held SET a[1] = content, d = d || content, p.content = s.content, n.p.content = s.content, pp[1].content = s.content
+FROM source AS s WHERE s.id = held.id;
+SELECT is(open_in_held(), 0::bigint, 'UPDATE seals in arrays and rows');
+INSERT INTO held (id, a) VALUES (4, (SELECT ARRAY[content, NULL] FROM source WHERE id = 1)), (5, NULL), (6, '{}');
+SELECT is(open_in_held(), 0::bigint, 'INSERT of several rows seals in arrays');
+SELECT is(count(*), 3::bigint, 'values in arrays and rows have the content') FROM held JOIN source USING (id)
+WHERE a[1] = content AND d[1] = content AND (p).content = content AND ((n).p).content = content AND pp[1].content = content;
+CREATE TABLE held_copy AS SELECT id, ROW('x', content)::pair AS p, ARRAY[content]::scans AS d FROM source;
+SELECT is(count(*), 0::bigint, 'CREATE TABLE AS seals in arrays and rows') FROM held_copy
+WHERE blob_digest_is_open((p).content) OR blob_digest_is_open(d[1]);
+
+-- A trigger in PL/pgSQL can assign what no function of the extension sees.
+CREATE TABLE by_trigger (id int, content blobstate);
+CREATE FUNCTION take_content() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE r record;
+BEGIN
+	SELECT * INTO r FROM source WHERE id = NEW.id;
+	NEW.content := r.content;
+	RETURN NEW;
+END $$;
+CREATE TRIGGER take_content BEFORE INSERT ON by_trigger FOR EACH ROW EXECUTE FUNCTION take_content();
+INSERT INTO by_trigger SELECT i FROM generate_series(1, 3) i;
+SELECT is(count(*), 3::bigint, 'a trigger can bring open values in') FROM by_trigger WHERE blob_digest_is_open(content);
+SELECT throws_like(format(statement, 'by_trigger'), '%are open%', 'open values are no keys of a new index: ' || statement)
+FROM unnest(ARRAY['CREATE INDEX ON %s (content)', 'CREATE INDEX ON %s USING hash (content)', 'CREATE UNIQUE INDEX ON %s (content blobstate_digest_ops)',
+	'ALTER TABLE %s ADD UNIQUE (content)', 'ALTER TABLE %s ADD EXCLUDE USING hash (content WITH =)']) statement;
+SELECT throws_ok('CREATE INDEX ON by_trigger (id, content)', '55000', NULL, 'open values are no second key of a new index either');
+CREATE TABLE any_range (id int, content blobstate) PARTITION BY RANGE (id);
+CREATE INDEX ON any_range (content);
+SELECT throws_like('ALTER TABLE any_range ATTACH PARTITION by_trigger FOR VALUES FROM (0) TO (10)', '%are open%',
+	'a table with open values is not attached where it would get an index of them');
+SELECT lives_ok('CREATE INDEX ON by_trigger (id) INCLUDE (content)', 'an index may include open values');
+UPDATE by_trigger SET content = content;
+SELECT lives_ok('CREATE INDEX ON by_trigger (content)', 'an UPDATE seals what a trigger has brought in');
+
+-- A column that is sealed from now on still has open values.
+CREATE TABLE changed_mind (id int, content blobstate);
+SELECT blobext_set_digest('changed_mind', 'content', 'deferred');
+INSERT INTO changed_mind SELECT id, content FROM source;
+SELECT blobext_set_digest('changed_mind', 'content', 'sealed');
+SELECT throws_like('CREATE INDEX ON changed_mind (content)', '%are open%', 'a column with open values gets no index');
+CALL blobext_seal('changed_mind', 'content') \gset
+SELECT lives_ok('CREATE INDEX ON changed_mind (content)', 'a column that was sealed gets an index');
+
+-- Large open keys that came by a trigger: sealing comes to an end.
+INSERT INTO source SELECT 100 + i, convert_to(repeat('0123456789abcdef', 1100000), 'UTF8') FROM generate_series(1, 3) i;
+CREATE TABLE large_keys (id int, content blobstate);
+CREATE INDEX ON large_keys (content);
+CREATE TRIGGER take_content BEFORE INSERT ON large_keys FOR EACH ROW EXECUTE FUNCTION take_content();
+UPDATE source SET content = blob_write(content, 17000000, id::text::bytea) WHERE id > 100;
+SELECT length(sha256(content)) FROM source WHERE id > 100;
+INSERT INTO large_keys SELECT 100 + i FROM generate_series(1, 3) i;
+SELECT is(count(*), 3::bigint, 'large open values are keys') FROM large_keys WHERE blob_digest_is_open(content);
+
+-- ---- the label and other objects ----
+
+CREATE TABLE retyped (a blobstate, b blobstate);
+SELECT blobext_set_digest('retyped', 'a', 'deferred'), blobext_set_digest('retyped', 'b', 'deferred');
+SELECT blobext_set_compression('retyped', 'b', 'zstd');
+ALTER TABLE retyped ALTER a TYPE bytea USING a::bytea, ALTER b TYPE blobstate[] USING ARRAY[b];
+SELECT ok(label('retyped', 'a') IS NULL, 'a column that becomes bytea loses the digest of its label');
+SELECT is(label('retyped', 'b'), 'zstd', 'a column that becomes an array keeps the method of its label');
+CREATE TABLE kept_domain (a blobstate);
+SELECT blobext_set_digest('kept_domain', 'a', 'deferred');
+ALTER TABLE kept_domain ALTER a TYPE scan;
+SELECT is(label('kept_domain', 'a'), 'digest deferred', 'a column that becomes a domain of blobstate keeps the digest of its label');
+
+CREATE TABLE hashed (id int, content blobstate) PARTITION BY HASH (content);
+CREATE TABLE hashed_1 PARTITION OF hashed FOR VALUES WITH (MODULUS 1, REMAINDER 0) PARTITION BY LIST (id);
+CREATE TABLE hashed_2 PARTITION OF hashed_1 FOR VALUES IN (1);
+SELECT throws_ok(format($$SELECT blobext_set_digest('%s', 'content', 'deferred')$$, name), '55000', NULL,
+	'a column by which a table above is partitioned cannot opt in: ' || name) FROM unnest(ARRAY['hashed_1', 'hashed_2']) name;
+CREATE TABLE by_hash (id int, content blobstate) PARTITION BY HASH (content);
+CREATE TABLE opted_in (id int, content blobstate);
+SELECT blobext_set_digest('opted_in', 'content', 'deferred');
+SELECT throws_ok('ALTER TABLE by_hash ATTACH PARTITION opted_in FOR VALUES WITH (MODULUS 1, REMAINDER 0)', '55000', NULL,
+	'a table with the label is not attached where its column is the partition key');
 
 -- ---- values that are rewritten ----
 

@@ -75,6 +75,8 @@ typedef struct Sealing
 	int			batch_done;		/* rows of this transaction */
 	uint64		batch_bytes;	/* content that it has read */
 	int			warnings;
+	bool		is_second_pass;
+	bool		needs_second_pass;	/* a row was refused as 55000 */
 	uint64		counters[COUNTERS];
 } Sealing;
 
@@ -211,6 +213,21 @@ warn(Sealing *sealing, const BlobColumnRow *row, const char *problem)
 		ereport(WARNING, (errmsg("further rows whose digests stay open are only counted")));
 }
 
+/*
+ * Where the column is a key of an index, a new version may have to be compared with an open key
+ * whose digest is not known, and that is refused.  The key may belong to a row that is still to
+ * come.  All digests are known behind the last row (as many as are remembered), so rows that were
+ * refused are tried once more.
+ */
+static bool
+is_to_be_tried_again(Sealing *sealing, const ErrorData *error)
+{
+	if (error->sqlerrcode != ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE || sealing->is_second_pass)
+		return false;
+	sealing->needs_second_pass = true;
+	return true;
+}
+
 /* Seal a row, or not, and count it. */
 static void
 handle_row(Sealing *sealing, const BlobColumnRow *row)
@@ -224,7 +241,9 @@ handle_row(Sealing *sealing, const BlobColumnRow *row)
 	sealing->batch_done++;
 	if (error != NULL && blob_batch_is_to_be_thrown(error->sqlerrcode))
 		ReThrowError(error);
-	if (error != NULL && !blob_batch_is_of_concurrency(error->sqlerrcode))
+	if (error != NULL && is_to_be_tried_again(sealing, error))
+		elog(DEBUG1, "a row is tried again: %s", error->message);
+	else if (error != NULL && !blob_batch_is_of_concurrency(error->sqlerrcode))
 		warn(sealing, row, error->message);
 	else if (error != NULL || attempt.outcome == SKIPPED)
 		count(sealing, ROWS_SKIPPED, 1);
@@ -331,6 +350,12 @@ run(Sealing *sealing)
 		prepare(sealing);
 		next_batch(sealing);
 		seal_rows(sealing);
+		if (sealing->needs_second_pass)
+		{
+			sealing->is_second_pass = true;
+			next_batch(sealing);
+			seal_rows(sealing);
+		}
 	}
 	PG_FINALLY();
 	{

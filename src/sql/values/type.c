@@ -34,6 +34,7 @@ PG_FUNCTION_INFO_V1(blob_store);
 PG_FUNCTION_INFO_V1(blob_store_in_column);
 PG_FUNCTION_INFO_V1(blob_store_bytea);
 PG_FUNCTION_INFO_V1(blob_store_bytea_in_column);
+PG_FUNCTION_INFO_V1(blob_store_contained);
 
 /* bytea_output = hex writes two characters for a byte, and two before them. */
 #define MAX_TEXT_BYTES ((MaxAllocSize - 3) / 2)
@@ -154,6 +155,19 @@ Datum
 blob_store_in_column(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_DATUM(store_assigned(PG_GETARG_DATUM(0), get_column_storage(fcinfo)));
+}
+
+/* blob_store_contained(anyelement): the same for an array, a row or a range with values inside. */
+Datum
+blob_store_contained(PG_FUNCTION_ARGS)
+{
+	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, 0);
+
+	if (!OidIsValid(type))
+		elog(ERROR, "could not determine the type of a value that is stored");
+	if (blob_assign_suppressed())
+		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
+	PG_RETURN_DATUM(blob_assign_store_contained(PG_GETARG_DATUM(0), type));
 }
 
 /* Store content; where values are not stored now, it becomes an inline value. */
