@@ -18,7 +18,8 @@ extern bool blob_change_is_possible(const BlobValue *value, uint64 kept_bytes,
  * Whether a version that begins with the first keep_bytes of a value, and has more_bytes of new
  * content, is made by a change: of a tree if that is possible, of another value if content that is
  * kept need not be read and hashed then.  *may_open: the digest of the result may stay open, as is
- * known already; false: not looked for, or not so.  ERROR 25006 where nothing can be allocated, XX001 as by blob_seal_may_open().
+ * known already; false: not looked for, or not so.
+ * ERROR 25006 where nothing can be allocated, XX001 as by blob_seal_may_open().
  */
 extern bool blob_change_is_growth(const BlobValue *value, uint64 keep_bytes, uint64 more_bytes,
 								  bool *may_open);
