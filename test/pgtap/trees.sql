@@ -5,7 +5,7 @@
 -- than blobext.inline_limit is framed (rewrite_tree() of writer.c).
 CREATE SCHEMA trees;
 SET search_path = trees, public;
-SELECT plan(34);
+SELECT plan(36);
 
 \ir nothing_deferred.psql
 
