@@ -6,7 +6,8 @@
 # hint; after blobext_seal() all succeed.  CREATE INDEX of a partition and a label of its parent wait for each other.
 #
 # Seen to fail: without the second pass of blobext_seal() (rows that failed); with the limit of compare_steps() for values
-# whose digests are known (rows that failed); with NoLock in blob_open_keys_require_none() (both commands succeeded).
+# whose digests are known (the first insertion); with NoLock in blob_open_keys_require_none() (the label did
+# not wait).
 use strict;
 use warnings;
 
