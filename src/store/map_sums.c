@@ -21,7 +21,8 @@ typedef struct SumsBatch
 	bool		has_sums;		/* with sums */
 	uint64		max_pages;		/* and with no page beyond this one below its high-water mark */
 	bool		is_gone;		/* it has not */
-	bool		skips_known;	/* a record is left out if the map has all of its sums */
+	uint32	   *repaired;		/* the memory of a repair's sums: those that are not known become
+								 * what the map has, and a record with nothing new is left out */
 	BlobPageNo	entry_page;		/* of the first part */
 	int			block_count;
 	BlockNumber blocks[BLOB_WAL_SUMS_MAX_BLOCKS];	/* in ascending order */
@@ -155,13 +156,15 @@ has_sum(const BlobMapEntry *entry, int sum_no)
 		blob_map_entry_state(entry) == BLOB_MAP_SUMS;
 }
 
-/* Whether a page has the sums of a run, whose places fit. */
+/* Whether a page has the sums of a run, whose places fit; never if a flag comes with them. */
 static bool
 has_run(Page page, const BlobWalSumRun *run, const uint32 *sums)
 {
 	uint32		slot = run->slot;
 	int			sum_no = run->sum_no;
 
+	if (sum_no == BLOB_SUM_BEGIN)
+		return false;
 	for (uint32 i = 0; i < run->sum_count; i++)
 	{
 		const BlobMapEntry *entry = &blob_map_page_entries(page)[slot];
@@ -237,6 +240,41 @@ has_all(const SumsBatch *batch)
 	return true;
 }
 
+/* The sum that the map has in the place of the first one of a run; or BLOB_SUM_UNKNOWN. */
+static uint32
+known_sum(const BlobMapEntry *entry, int sum_no)
+{
+	if (sum_no != BLOB_SUM_BEGIN)
+		return has_sum(entry, sum_no) ? blob_sum_get(entry, sum_no) : BLOB_SUM_UNKNOWN;
+	/* An extent of one page, which hides its sum unless it has none. */
+	return blob_map_entry_has_sums(entry) || blob_map_entry_high_water(entry) > BLOB_PAGE_SIZE ?
+		blob_sum_get(entry, BLOB_SUM_OWN) : BLOB_SUM_UNKNOWN;
+}
+
+/*
+ * Never say again that a sum is not known which another process has set since it was looked for:
+ * the blocks of the batch are locked now.
+ */
+static void
+keep_known(SumsBatch *batch)
+{
+	for (int i = 0; i < batch->part_count; i++)
+	{
+		const BlobWalSumsPart *part = &batch->parts[i];
+		uint32	   *sums = batch->repaired + (part->sums - batch->repaired);
+		uint32		slot = part->run.slot;
+		int			sum_no = part->run.sum_no;
+		Page		page = BufferGetPage(batch->buffers[part->block_no]);
+
+		for (uint32 no = 0; no < part->run.sum_count && !batch->are_new[part->block_no]; no++)
+		{
+			if (sums[no] == BLOB_SUM_UNKNOWN)
+				sums[no] = known_sum(&blob_map_page_entries(page)[slot], sum_no);
+			advance(&slot, &sum_no);
+		}
+	}
+}
+
 /* Set and log the sums of a batch, whose blocks are locked. */
 static void
 apply_batch(SumsBatch *batch, const BlobStoreId *store)
@@ -269,8 +307,13 @@ finish_batch(SumsBatch *batch)
 	blob_wal_prepare_sums(batch->block_count, batch->part_count);
 	if (!lock_blocks(batch))
 		batch->is_gone = true;
-	else if (!batch->skips_known || !has_all(batch))
-		apply_batch(batch, &store);
+	else
+	{
+		if (batch->repaired != NULL)
+			keep_known(batch);
+		if (batch->repaired == NULL || !has_all(batch))
+			apply_batch(batch, &store);
+	}
 	for (int i = 0; i < batch->block_count; i++)
 		UnlockReleaseBuffer(batch->buffers[i]);
 	batch->block_count = batch->part_count = 0;
@@ -342,13 +385,19 @@ blob_map_hides_sums(Relation map, const BlobExtent *extent)
 static bool
 mend_flag(Relation map, const BlobSumRun *run)
 {
-	SumsBatch	batch = {.map = map, .guard = &run->extent, .max_pages = UINT64_MAX};
+	uint32		own_sum = run->extent.pages == 1 ? run->sums[0] : BLOB_SUM_UNKNOWN;
+	SumsBatch	batch = {
+		.map = map,
+		.guard = &run->extent,
+		.max_pages = UINT64_MAX,
+		.repaired = &own_sum
+	};
 	BlobSumPlace place = {run->extent.first_page, BLOB_SUM_BEGIN};
 	BlobMapEntry entry = blob_map_lookup(map, run->extent.first_page);
 
 	if (blob_map_entry_has_sums(&entry))
 		return true;			/* done before, or another extent's */
-	add_part(&batch, &place, run->extent.pages == 1 ? 1 : 0, run->sums);
+	add_part(&batch, &place, run->extent.pages == 1 ? 1 : 0, &own_sum);
 	finish_batch(&batch);
 	return !batch.is_gone;
 }
@@ -356,18 +405,25 @@ mend_flag(Relation map, const BlobSumRun *run)
 bool
 blob_map_repair_sums(Relation map, const BlobSumRun *run)
 {
+	Size		bytes = run->count * sizeof(uint32);
+	uint32	   *sums = MemoryContextAllocHuge(CurrentMemoryContext, bytes);
+	BlobSumRun	copy = {run->extent, run->page_no, run->count, memcpy(sums, run->sums, bytes)};
 	SumsBatch	batch = {
 		.map = map,
 		.guard = &run->extent,
 		.has_sums = true,
 		.max_pages = UINT64_MAX,
-		.skips_known = true
+		.repaired = sums
 	};
 
-	if (!run->extent.has_sums && !mend_flag(map, run))
-		return false;
-	add_run(&batch, run);
-	finish_batch(&batch);
+	if (run->extent.has_sums || mend_flag(map, run))
+	{
+		add_run(&batch, &copy);
+		finish_batch(&batch);
+	}
+	else
+		batch.is_gone = true;
+	pfree(sums);
 	return !batch.is_gone;
 }
 
@@ -375,7 +431,8 @@ blob_map_repair_sums(Relation map, const BlobSumRun *run)
 
 /*
  * Which pages of an extent that has sums want those of sums[]: the map does not know them, or has a
- * damaged entry in their place, which is mended also where sums[] does not know them.
+ * damaged entry in their place, which is mended also where sums[] does not know them.  Or it has no
+ * entry yet, because a writer has claimed the page: the sum that it sets meanwhile stays.
  */
 static bool *
 find_wanted(Relation map, const BlobExtent *extent, const uint32 *sums, uint64 count)
