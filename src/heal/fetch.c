@@ -18,6 +18,16 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
+/*
+ * Whether among the stored bytes of the value may be some that are not its own: of a tree, and of a
+ * compressed value that has grown, which leaves open frames and directories of older versions.
+ */
+static bool
+has_gaps(const BlobPatient *patient)
+{
+	return patient->descriptor->is_tree || patient->descriptor->is_compressed;
+}
+
 /* ---- extents and sections ---- */
 
 /* Look all extents of the value up.  Returns the problem, or NULL. */
@@ -113,6 +123,16 @@ have_sums(BlobPatient *patient)
 	return is_right;
 }
 
+/* A BlobMappingFetch: as blob_patient_fetch(), and the bytes are noted: they become content. */
+static void
+fetch_used(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node, char *target)
+{
+	BlobPatient *patient = context;
+
+	blob_used_pages_add(&patient->used, stored_offset, length_bytes);
+	blob_patient_fetch(patient, stored_offset, length_bytes, is_node, target);
+}
+
 /*
  * Whether the content has the digest of the descriptor, or if that is open, all pages have their
  * checksums.  All of it is read: frames and nodes have checksums of their own.
@@ -124,8 +144,11 @@ is_proven(BlobPatient *patient)
 	uint8		sha256[BLOB_DIGEST_BYTES];
 	uint8		state[BLOB_DIGEST_BYTES];
 	BlobDigest	digest;
+	bool		is_noted = descriptor->is_compressed && !descriptor->is_tree;
 	BlobMappingSource source = {
-		.fetch = blob_patient_fetch, .context = patient, .is_past_buffer = true
+		.fetch = is_noted ? fetch_used : blob_patient_fetch,
+		.context = patient,
+		.is_past_buffer = true
 	};
 
 	blob_digest_begin(&digest);
@@ -140,6 +163,8 @@ is_proven(BlobPatient *patient)
 		done += bytes;
 	}
 	blob_digest_finish(&digest, sha256, state);
+	if (is_noted)
+		blob_used_pages_sort(&patient->used);
 	return descriptor->is_open ? have_sums(patient) :
 		memcmp(sha256, descriptor->sha256, sizeof(sha256)) == 0;
 }
@@ -162,9 +187,27 @@ forget_sum(const BlobExtent *extent, uint64 page_no)
 }
 
 /*
- * Write a page of an extent that is not lacking, of which a tree has a part, and which does not
- * have its checksum as it was fetched: the tree's bytes over the page that is here.  No checksum is
- * set.  Returns the problem, or NULL.
+ * Whether a compressed value that is no tree has bytes in a page, with nothing but zeros beside
+ * them.  Frames and nodes leave these; and those of other versions that might be there have
+ * checksums of their own, which tell zeros from them.
+ */
+static bool
+has_zeros_beside(BlobPatient *patient, uint64 stored_page_no, const char *fetched)
+{
+	char		zeros[BLOB_PAGE_SIZE] = {0};
+	char		rest[BLOB_PAGE_SIZE];
+
+	if (patient->descriptor->is_tree || !blob_used_pages_have(&patient->used, stored_page_no))
+		return false;
+	memcpy(rest, fetched, BLOB_PAGE_SIZE);
+	blob_used_pages_copy(&patient->used, stored_page_no, zeros, rest);
+	return memcmp(rest, zeros, BLOB_PAGE_SIZE) == 0;
+}
+
+/*
+ * Write a page of an extent that is not lacking, of which the value has a part, and which does not
+ * have its checksum as it was fetched: the value's bytes over the page that is here.  No checksum
+ * is set, unless the rest is zeros that belong to the value.  Returns the problem, or NULL.
  */
 static char *
 write_over_own_page(BlobPatient *patient, int extent_no, uint64 page_no, const char *fetched)
@@ -173,23 +216,28 @@ write_over_own_page(BlobPatient *patient, int extent_no, uint64 page_no, const c
 	uint64		stored_page_no = stored->start / BLOB_PAGE_SIZE + page_no;
 	char		page[BLOB_PAGE_SIZE];
 	BlobPatientSum look;
+	bool		has_digest;
 
+	if (!blob_used_pages_have(&patient->used, stored_page_no))
+		return NULL;
 	if (!blob_patient_try_read(patient, stored_page_no * BLOB_PAGE_SIZE, BLOB_PAGE_SIZE, page))
 		return blob_unproven_fetch(patient, extent_no, page_no * BLOB_PAGE_SIZE,
 								   (page_no + 1) * BLOB_PAGE_SIZE);
 	blob_used_pages_copy(&patient->used, stored_page_no, fetched, page);
 	look = blob_patient_compare_sum(&stored->extent, page_no, page);
-	if (look == BLOB_PATIENT_SUM_DIFFERS)
+	has_digest = has_zeros_beside(patient, stored_page_no, page);
+	if (look == BLOB_PATIENT_SUM_DIFFERS && !has_digest)
 		return blob_unproven_report(&stored->extent, page_no);
 	if (!blob_restore_write(patient->heal, &stored->extent, page_no * BLOB_PAGE_SIZE, page,
-							BLOB_PAGE_SIZE, false) ||
-		(look == BLOB_PATIENT_SUM_DAMAGED && !forget_sum(&stored->extent, page_no)))
+							BLOB_PAGE_SIZE, has_digest) ||
+		(look == BLOB_PATIENT_SUM_DAMAGED && !has_digest &&
+		 !forget_sum(&stored->extent, page_no)))
 		return blob_unproven_report_gone(&stored->extent);
 	return NULL;
 }
 
 /*
- * Write a page of which a tree has a part.  The digest says nothing about the rest, which other
+ * Write a page that the value does not fill.  The digest says nothing about the rest, which other
  * versions may have.  So what was fetched is written if it has the checksum of the map.  Otherwise
  * the page of a lacking extent is left to prove_extent().
  */
@@ -197,10 +245,14 @@ static char *
 write_partial_page(BlobPatient *patient, int extent_no, uint64 page_no, const char *fetched)
 {
 	const BlobStoredExtent *stored = &patient->stored.extents[extent_no];
+	BlobPatientSum look = blob_patient_compare_sum(&stored->extent, page_no, fetched);
 
-	if (blob_patient_compare_sum(&stored->extent, page_no, fetched) != BLOB_PATIENT_SUM_MATCHES)
-		return patient->is_lacking[extent_no] ? NULL :
-			write_over_own_page(patient, extent_no, page_no, fetched);
+	if (look != BLOB_PATIENT_SUM_MATCHES && !patient->is_lacking[extent_no])
+		return write_over_own_page(patient, extent_no, page_no, fetched);
+	if (look != BLOB_PATIENT_SUM_MATCHES &&
+		(look != BLOB_PATIENT_SUM_UNKNOWN ||
+		 !has_zeros_beside(patient, stored->start / BLOB_PAGE_SIZE + page_no, fetched)))
+		return NULL;
 	if (!blob_restore_write(patient->heal, &stored->extent, page_no * BLOB_PAGE_SIZE, fetched,
 							BLOB_PAGE_SIZE, false))
 		return blob_unproven_report_gone(&stored->extent);
@@ -224,13 +276,16 @@ write_full_pages(BlobPatient *patient, int extent_no, uint64 page_no, uint64 end
 	return NULL;
 }
 
-/* Write a section of a tree, which has whole pages.  A page with a problem holds up no other. */
+/*
+ * Write a section of a value with gaps, of which the last page is filled up with zeros.  A page with
+ * a problem holds up no other.
+ */
 static char *
-write_tree_section(BlobPatient *patient, const BlobHealSection *section, const char *data)
+write_used_pages(BlobPatient *patient, const BlobHealSection *section, const char *data)
 {
 	uint64		first_no = patient->stored.extents[section->extent_no].start / BLOB_PAGE_SIZE;
 	uint64		page_no = section->offset / BLOB_PAGE_SIZE;
-	uint64		end_no = page_no + section->bytes / BLOB_PAGE_SIZE;
+	uint64		end_no = page_no + blob_pages_for(section->bytes);
 	char	   *first_problem = NULL;
 
 	while (page_no < end_no)
@@ -270,8 +325,9 @@ write_sections(BlobPatient *patient)
 		blob_patient_load(patient, section);
 		/* The heal's memory is used for other reads. */
 		memcpy(copy, heal->section, section->bytes);
-		if (patient->descriptor->is_tree)
-			found = write_tree_section(patient, section, copy);
+		memset(copy + section->bytes, 0, BLOB_HEAL_SECTION_BYTES - section->bytes);
+		if (has_gaps(patient))
+			found = write_used_pages(patient, section, copy);
 		else if (!blob_restore_write(heal, extent, section->offset, copy, section->bytes, true))
 			found = blob_unproven_report_gone(extent);
 		if (problem == NULL)
@@ -294,7 +350,7 @@ prove_extent(BlobPatient *patient, int extent_no)
 	uint64		end = patient->mark_pages[extent_no];
 	char	   *problem = NULL;
 
-	for (uint64 page = patient->descriptor->is_tree ? 0 : pages; page < end && problem == NULL;)
+	for (uint64 page = has_gaps(patient) ? 0 : pages; page < end && problem == NULL;)
 	{
 		uint64		from = page;
 

@@ -35,8 +35,9 @@ typedef struct BlobPatient
 	int			section_count;
 	int			section_room;
 	int			compared_count; /* sections that the source was asked for */
-	BlobUsedPages used;			/* of the value, as far as its directory is known */
-	BlobUsedPages proven;		/* of a tree: whole pages that were written, and are right */
+	BlobUsedPages used;			/* of a tree, as far as its directory is known; of a compressed
+								 * value when it is proven */
+	BlobUsedPages proven;		/* if it has gaps: whole pages that were written, and are right */
 	XLogRecPtr	replayed_to;	/* for pages that no digest verifies; or 0 */
 	uint64		staged_bytes;
 	char	   *refusal;		/* the first one of the source, or NULL */

@@ -1,7 +1,7 @@
 /*
  * heal/unproven.c
- *	  Pages that no digest verifies, or only a part of them: what a tree does not fill, and what lies
- *	  behind a value.  See "When an extent stops to be lacking" in the README.
+ *	  Pages that no digest verifies, or only a part of them: what a value does not fill, and what lies
+ *	  behind it.  See "When an extent stops to be lacking" in the README.
  */
 #include "postgres.h"
 

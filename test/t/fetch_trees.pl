@@ -1,4 +1,4 @@
-# Pages of which a tree has a part: the rest is another value's, which the digest of the tree does not prove.
+# Pages of which a value has a part, or nothing: the rest is another value's, which its digest does not prove.
 #
 # A promoted standby lacks a plain value, and a tree that shares its extents; blobext_fetch() of the table of the tree alone
 # brings the plain value, too, or leaves it missing: in stores without checksums, with them, and where those of such pages
@@ -6,7 +6,7 @@
 # for pages that no digest proves takes no checksum away.
 #
 # Seen to fail: with pages that are taken for proven if the tree has a byte of them, and whose rest is read here
-# (write_partial_page() of heal/fetch.c before).
+# (write_partial_page() of heal/fetch.c before); without fetch_used(), in the last part.
 use strict;
 use warnings;
 
@@ -158,6 +158,31 @@ flip($bit, $standby);
 is(repair('tree'), '', 'the tree is repaired by a standby that has the page');
 is(states($primary), "right\nright", 'the value that shares the page is repaired with the tree');
 check_is_clean($primary, 'the check finds no problem after the repair');
+
+# A compressed value that has grown has the directory of its base among its stored bytes.
+$primary->safe_psql('postgres', q(
+CREATE TABLE packed (b blobstate, digest text);
+SELECT blobext_set_compression('packed', 'b', 'lz4');
+SET blobext.tail_extents = off;
+INSERT INTO packed SELECT convert_to(repeat(md5('packed'), 1500000), 'UTF8');
+CREATE TABLE grown AS SELECT b || convert_to(repeat(md5('grown'), 40000), 'UTF8') AS b, digest FROM packed;
+UPDATE packed SET digest = encode(sha256(b), 'hex');
+UPDATE grown SET digest = encode(sha256(b), 'hex');
+CHECKPOINT));
+$primary->wait_for_catchup($standby);
+my $gap = $primary->safe_psql('postgres', q(SELECT p.first_page + (p.bytes - 1) / 4096 FROM packed, grown, LATERAL blob_extents(packed.b) AS p,
+	LATERAL blob_extents(grown.b) AS g WHERE p.bytes > 0 AND g.first_page = p.first_page AND g.bytes > p.bytes));
+like($gap, qr/^\d+$/, 'the directory of the base lies among the stored bytes of the longer value');
+my $first = $primary->safe_psql('postgres', 'SELECT first_page FROM grown, blob_extents(b) ORDER BY extent_no LIMIT 1');
+$page = $gap;
+flip(($page % 262_144) * 4096 * 8 + 99, $standby);
+$page = $first;
+flip(($page % 262_144) * 4096 * 8 + 99, $primary);
+my $packed_states = 'SELECT state_of(b, digest) FROM packed UNION ALL SELECT state_of(b, digest) FROM grown';
+is($primary->safe_psql('postgres', $packed_states), "damaged\ndamaged", 'a frame of both compressed values is damaged');
+is(repair('grown'), '', 'the longer compressed value is repaired');
+is($primary->safe_psql('postgres', $packed_states), "right\nright", 'damage of the source beside the frames of a value is not taken over');
+check_is_clean($primary, 'the check finds no problem after the repair of compressed values');
 $_->stop foreach ($standby, $primary);
 
 done_testing();
