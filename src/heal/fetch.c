@@ -238,7 +238,7 @@ write_over_own_page(BlobPatient *patient, int extent_no, uint64 page_no, const c
 
 /*
  * Write a page that the value does not fill.  The digest says nothing about the rest, which other
- * versions may have.  So what was fetched is written if it has the checksum of the map.  Otherwise
+ * versions may have.  So the fetched page is written if it has the checksum of the map.  Otherwise
  * the page of a lacking extent is left to prove_extent().
  */
 static char *

@@ -25,6 +25,7 @@ blob_unproven_report(const BlobExtent *extent, uint64 page_no)
 					"its checksum", extent->first_page + page_no);
 }
 
+/* See patient.h.  What the map does not know does not differ. */
 BlobPatientSum
 blob_patient_compare_sum(const BlobExtent *extent, uint64 page_no, const char *data)
 {

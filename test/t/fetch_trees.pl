@@ -2,11 +2,11 @@
 #
 # A promoted standby lacks a plain value, and a tree that shares its extents; blobext_fetch() of the table of the tree alone
 # brings the plain value, too, or leaves it missing: in stores without checksums, with them, and where those of such pages
-# are not known.  A repair of a tree sets no checksum of a page whose other bytes are damaged.  What is put into the map
-# for pages that no digest proves takes no checksum away.
+# are not known.  A repair of a tree sets no checksum of a page whose other bytes are damaged.  That of a compressed value takes nothing over from
+# the source but its own frames.
 #
 # Seen to fail: with pages that are taken for proven if the tree has a byte of them, and whose rest is read here
-# (write_partial_page() of heal/fetch.c before); without fetch_used(), in the last part.
+# (write_partial_page() of heal/fetch.c before); with has_gaps() false for compressed values, in the last part.
 use strict;
 use warnings;
 
