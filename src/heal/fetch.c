@@ -277,8 +277,8 @@ write_full_pages(BlobPatient *patient, int extent_no, uint64 page_no, uint64 end
 }
 
 /*
- * Write a section of a value with gaps, of which the last page is filled up with zeros.  A page with
- * a problem holds up no other.
+ * Write a section of a value with gaps, of which the last page is filled up with zeros.  A page
+ * with a problem holds up no other.
  */
 static char *
 write_used_pages(BlobPatient *patient, const BlobHealSection *section, const char *data)

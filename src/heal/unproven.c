@@ -1,7 +1,7 @@
 /*
  * heal/unproven.c
- *	  Pages that no digest verifies, or only a part of them: what a value does not fill, and what lies
- *	  behind it.  See "When an extent stops to be lacking" in the README.
+ *	  Pages that no digest verifies, or only a part of them: those that a value does not fill, and
+ *	  those behind it.  See "When an extent stops to be lacking" in the README.
  */
 #include "postgres.h"
 
@@ -25,7 +25,7 @@ blob_unproven_report(const BlobExtent *extent, uint64 page_no)
 					"its checksum", extent->first_page + page_no);
 }
 
-/* See patient.h.  What the map does not know does not differ. */
+/* See patient.h.  A page whose sum is not known does not differ. */
 BlobPatientSum
 blob_patient_compare_sum(const BlobExtent *extent, uint64 page_no, const char *data)
 {

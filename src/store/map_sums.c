@@ -32,9 +32,8 @@ typedef struct SumsBatch
 	BlobWalSumsPart parts[BLOB_WAL_SUMS_MAX_PARTS];
 } SumsBatch;
 
-/* How many of count sums, from a place on, lie in the block of that place. */
-static uint64
-count_in_block(const BlobSumPlace *place, uint64 count)
+uint64
+blob_sums_in_block(const BlobSumPlace *place, uint64 count)
 {
 	uint32		entries = BLOB_MAP_ENTRIES - blob_map_slot_of(place->entry_page);
 
@@ -43,9 +42,8 @@ count_in_block(const BlobSumPlace *place, uint64 count)
 	return Min(count, (uint64) entries * BLOB_SUMS_PER_ENTRY - place->sum_no);
 }
 
-/* The place of the sum behind this one. */
-static void
-advance(uint32 *slot, int *sum_no)
+void
+blob_sums_advance(uint32 *slot, int *sum_no)
 {
 	if (++*sum_no >= BLOB_SUMS_PER_ENTRY)
 	{
@@ -80,7 +78,7 @@ fits(Page page, const BlobWalSumRun *run)
 		if (slot >= BLOB_MAP_ENTRIES ||
 			!blob_sum_fits(&blob_map_page_entries(page)[slot], sum_no))
 			return false;
-		advance(&slot, &sum_no);
+		blob_sums_advance(&slot, &sum_no);
 	}
 	return true;
 }
@@ -123,7 +121,7 @@ set_run(Page page, const BlobWalSumRun *run, const char *sums)
 		memcpy(&sum, sums + i * sizeof(sum), sizeof(sum));
 		blob_sum_set(&entry, sum_no, sum);
 		blob_map_page_set(page, slot, &entry);
-		advance(&slot, &sum_no);
+		blob_sums_advance(&slot, &sum_no);
 	}
 }
 
@@ -148,9 +146,8 @@ blob_map_page_apply_sums(Page page, const char *data, Size length)
 	return true;
 }
 
-/* Whether an entry has a sum there, which may be BLOB_SUM_UNKNOWN. */
-static bool
-has_sum(const BlobMapEntry *entry, int sum_no)
+bool
+blob_sums_have(const BlobMapEntry *entry, int sum_no)
 {
 	return sum_no == BLOB_SUM_OWN ? blob_sum_fits(entry, sum_no) :
 		blob_map_entry_state(entry) == BLOB_MAP_SUMS;
@@ -169,9 +166,9 @@ has_run(Page page, const BlobWalSumRun *run, const uint32 *sums)
 	{
 		const BlobMapEntry *entry = &blob_map_page_entries(page)[slot];
 
-		if (!has_sum(entry, sum_no) || blob_sum_get(entry, sum_no) != sums[i])
+		if (!blob_sums_have(entry, sum_no) || blob_sum_get(entry, sum_no) != sums[i])
 			return false;
-		advance(&slot, &sum_no);
+		blob_sums_advance(&slot, &sum_no);
 	}
 	return true;
 }
@@ -245,7 +242,7 @@ static uint32
 known_sum(const BlobMapEntry *entry, int sum_no)
 {
 	if (sum_no != BLOB_SUM_BEGIN)
-		return has_sum(entry, sum_no) ? blob_sum_get(entry, sum_no) : BLOB_SUM_UNKNOWN;
+		return blob_sums_have(entry, sum_no) ? blob_sum_get(entry, sum_no) : BLOB_SUM_UNKNOWN;
 	/* An extent of one page, which hides its sum unless it has none. */
 	return blob_map_entry_has_sums(entry) || blob_map_entry_high_water(entry) > BLOB_PAGE_SIZE ?
 		blob_sum_get(entry, BLOB_SUM_OWN) : BLOB_SUM_UNKNOWN;
@@ -270,7 +267,7 @@ keep_known(SumsBatch *batch)
 		{
 			if (sums[no] == BLOB_SUM_UNKNOWN)
 				sums[no] = known_sum(&blob_map_page_entries(page)[slot], sum_no);
-			advance(&slot, &sum_no);
+			blob_sums_advance(&slot, &sum_no);
 		}
 	}
 }
@@ -351,7 +348,7 @@ add_run(SumsBatch *batch, const BlobSumRun *run)
 	for (uint64 done = 0; done < run->count;)
 	{
 		BlobSumPlace place = blob_sum_place(&run->extent, run->page_no + done);
-		uint64		count = count_in_block(&place, run->count - done);
+		uint64		count = blob_sums_in_block(&place, run->count - done);
 
 		CHECK_FOR_INTERRUPTS();
 		add_part(batch, &place, (uint32) count, run->sums + done);
@@ -584,68 +581,4 @@ blob_map_add_sums(Relation map, const BlobExtent *extent, const uint32 *sums, ui
 	pfree(all);
 	*added += has_begun ? known : 0;
 	return has_begun;
-}
-
-/* ---- getting ---- */
-
-/* Copy count sums from a place on, all in one block; false if an entry has none. */
-static bool
-copy_sums(Page page, const BlobSumPlace *place, uint64 count, uint32 *sums)
-{
-	uint32		slot = blob_map_slot_of(place->entry_page);
-	int			sum_no = place->sum_no;
-
-	for (uint64 i = 0; i < count; i++)
-	{
-		const BlobMapEntry *entry = &blob_map_page_entries(page)[slot];
-
-		if (!has_sum(entry, sum_no))
-			return false;
-		sums[i] = blob_sum_get(entry, sum_no);
-		advance(&slot, &sum_no);
-	}
-	return true;
-}
-
-/*
- * Of an extent that hides its sums as it was looked up: whether it has got them since.  The flag
- * and the first sums come in one change, so the flag is looked at after these.
- */
-static bool
-has_got_sums(Relation map, const BlobExtent *extent)
-{
-	BlobMapEntry entry = blob_map_lookup(map, extent->first_page);
-
-	return blob_map_entry_has_sums(&entry) &&
-		blob_map_entry_generation(&entry) == extent->generation;
-}
-
-BlobSumsLook
-blob_map_get_sums(Relation map, const BlobExtent *extent, uint64 page_no, uint64 count,
-				  uint32 *sums)
-{
-	Buffer		buffer = InvalidBuffer;
-	bool		are_there = true;
-
-	if (!extent->has_sums)
-	{
-		if (!blob_map_hides_sums(map, extent))
-			return BLOB_SUMS_NONE;
-		if (!has_got_sums(map, extent))
-			return BLOB_SUMS_DAMAGED;
-	}
-
-	for (uint64 done = 0; done < count && are_there;)
-	{
-		BlobSumPlace place = blob_sum_place(extent, page_no + done);
-		uint64		part = count_in_block(&place, count - done);
-
-		buffer = blob_map_lock_entry(map, place.entry_page, buffer);
-		are_there = BufferIsValid(buffer) &&
-			copy_sums(BufferGetPage(buffer), &place, part, sums + done);
-		done += part;
-	}
-	if (BufferIsValid(buffer))
-		UnlockReleaseBuffer(buffer);
-	return are_there ? BLOB_SUMS_FOUND : BLOB_SUMS_DAMAGED;
 }
