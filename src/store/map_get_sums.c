@@ -8,6 +8,18 @@
 #include "store/map_internal.h"
 #include "store/map_sums.h"
 
+bool
+blob_map_hides_sums(Relation map, const BlobExtent *extent)
+{
+	BlobMapEntry entry;
+
+	if (extent->has_sums || extent->pages > UINT32_MAX)
+		return false;
+	entry = blob_map_lookup(map, extent->first_page + (extent->pages > 1));
+	return extent->pages > 1 ? blob_map_entry_state(&entry) == BLOB_MAP_SUMS :
+		blob_map_entry_is_extent(&entry) && blob_map_entry_high_water(&entry) > BLOB_PAGE_SIZE;
+}
+
 /* Copy count sums from a place on, all in one block; false if an entry has none. */
 static bool
 copy_sums(Page page, const BlobSumPlace *place, uint64 count, uint32 *sums)

@@ -32,26 +32,6 @@ typedef struct SumsBatch
 	BlobWalSumsPart parts[BLOB_WAL_SUMS_MAX_PARTS];
 } SumsBatch;
 
-uint64
-blob_sums_in_block(const BlobSumPlace *place, uint64 count)
-{
-	uint32		entries = BLOB_MAP_ENTRIES - blob_map_slot_of(place->entry_page);
-
-	if (place->sum_no == BLOB_SUM_OWN)
-		return 1;
-	return Min(count, (uint64) entries * BLOB_SUMS_PER_ENTRY - place->sum_no);
-}
-
-void
-blob_sums_advance(uint32 *slot, int *sum_no)
-{
-	if (++*sum_no >= BLOB_SUMS_PER_ENTRY)
-	{
-		*sum_no = 0;
-		++*slot;
-	}
-}
-
 /* Whether a run that is about the entry of an extent itself fits it. */
 static bool
 fits_extent(const BlobMapEntry *entry, const BlobWalSumRun *run)
@@ -144,13 +124,6 @@ blob_map_page_apply_sums(Page page, const char *data, Size length)
 		length -= bytes;
 	}
 	return true;
-}
-
-bool
-blob_sums_have(const BlobMapEntry *entry, int sum_no)
-{
-	return sum_no == BLOB_SUM_OWN ? blob_sum_fits(entry, sum_no) :
-		blob_map_entry_state(entry) == BLOB_MAP_SUMS;
 }
 
 /* Whether a page has the sums of a run, whose places fit; never if a flag comes with them. */
@@ -364,18 +337,6 @@ blob_map_set_sums(Relation map, const BlobSumRun *runs, int run_count)
 	for (int i = 0; i < run_count; i++)
 		add_run(&batch, &runs[i]);
 	finish_batch(&batch);
-}
-
-bool
-blob_map_hides_sums(Relation map, const BlobExtent *extent)
-{
-	BlobMapEntry entry;
-
-	if (extent->has_sums || extent->pages > UINT32_MAX)
-		return false;
-	entry = blob_map_lookup(map, extent->first_page + (extent->pages > 1));
-	return extent->pages > 1 ? blob_map_entry_state(&entry) == BLOB_MAP_SUMS :
-		blob_map_entry_is_extent(&entry) && blob_map_entry_high_water(&entry) > BLOB_PAGE_SIZE;
 }
 
 /* Say again that an extent has sums, which hides them; false if it is gone. */

@@ -28,8 +28,8 @@ extern void blob_map_set_sums(Relation map, const BlobSumRun *runs, int run_coun
  * Set the sums of pages of an extent that others may free meanwhile.  False, and those that are
  * left are not set, if the map has the extent no longer.  If the extent hides its sums, its entry
  * says again that it has some.  BLOB_SUM_UNKNOWN takes the place of a damaged entry, or of none,
- * but never of a sum that the map has.  Where the map has these sums nothing is logged: the block keeps
- * its LSN, by which heal/ knows what was changed since a fork.  Exported, so that
+ * but never of a sum that the map has.  Where the map has these sums nothing is logged: the block
+ * keeps its LSN, by which heal/ knows what was changed since a fork.  Exported, so that
  * test/unit/stop_calls.c can take its place.
  */
 extern PGDLLEXPORT bool blob_map_repair_sums(Relation map, const BlobSumRun *run);
@@ -68,15 +68,6 @@ extern BlobSumsLook blob_map_get_sums(Relation map, const BlobExtent *extent, ui
  * damaged, unless the extent has got them, or was freed, since it was looked up.
  */
 extern bool blob_map_hides_sums(Relation map, const BlobExtent *extent);
-
-/* How many of count sums, from a place on, lie in the block of that place. */
-extern uint64 blob_sums_in_block(const BlobSumPlace *place, uint64 count);
-
-/* Go on to the place of the sum behind this one, in the same block. */
-extern void blob_sums_advance(uint32 *slot, int *sum_no);
-
-/* Whether an entry has a sum there, which may be BLOB_SUM_UNKNOWN. */
-extern bool blob_sums_have(const BlobMapEntry *entry, int sum_no);
 
 /* Replay: set the runs that a block's data of SUMS has.  False if they do not fit the page. */
 extern bool blob_map_page_apply_sums(Page page, const char *data, Size length);
