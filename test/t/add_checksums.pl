@@ -11,8 +11,7 @@
 # Seen to fail: without the comparison with the digest; without the flag in shared memory; without the
 # flush of META; with zero in place of the sums that are not known; without the look at the high-water
 # mark in the last step (a false alarm, in the last part); with zeros beside frames left out.  With
-# replay of SUMS that leaves the flag out, and no limit in neighbours.c, a scan did not end.  Without keep_known() of
-# map_sums.c, and with pages that a tree does not use in lacks_sum() of add_sums.c (the last part).
+# replay of SUMS that leaves the flag out, and no limit in neighbours.c, a scan did not end.
 use strict;
 use warnings;
 
