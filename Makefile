@@ -119,8 +119,8 @@ check-tests:
 UNIT_MODULES = $(filter $(OBJS), src/core/tier.o src/core/descriptor.o src/core/frame.o \
 	src/core/codec.o src/core/digest.o src/extents/hasher.o src/core/settings.o src/core/catalog.o \
 	src/store/free_runs.o src/store/pending.o src/store/hole_pace.o src/store/map.o \
-	src/store/map_meta.o src/store/map_holes.o src/store/map_sums.o src/store/page_sums.o \
-	src/blob/compare.o src/blob/compare_content.o \
+	src/store/map_meta.o src/store/map_holes.o src/store/map_sums.o src/store/map_get_sums.o \
+	src/store/page_sums.o src/blob/compare.o src/blob/compare_content.o \
 	src/blob/frames.o src/blob/framer.o src/blob/mapping.o src/containers/sound.o \
 	src/containers/walk.o src/sql/operators/sample.o src/wal/insert.o src/core/attempt.o \
 	src/gc/methods.o)

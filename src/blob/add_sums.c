@@ -85,10 +85,7 @@ is_asked_for(const BlobUsedPages *used, uint64 stored_page_no, bool counts_parti
 		blob_used_pages_fill(used, stored_page_no);
 }
 
-/*
- * Get the sum of one page.  A page that a tree does not use may have no entry: another version has
- * claimed it, and has yet to write it, or never will.
- */
+/* The sum of one page, BLOB_SUM_UNKNOWN also if it has none. */
 static uint32
 get_sum(Relation map, const BlobExtent *extent, uint64 page_no)
 {
@@ -98,7 +95,11 @@ get_sum(Relation map, const BlobExtent *extent, uint64 page_no)
 		BLOB_SUM_UNKNOWN;
 }
 
-/* Whether one of the pages of a value in an extent, which has sums, has one that is not known. */
+/*
+ * Whether one of the pages of a value in an extent, which has sums, has one that is not known, or a
+ * damaged entry.  Other pages of a tree's extent may have no entry: they were claimed, and not
+ * written yet, or never.
+ */
 static bool
 lacks_sum(Relation map, const BlobStoredExtent *stored, const BlobUsedPages *used,
 		  bool counts_partial)
@@ -110,19 +111,19 @@ lacks_sum(Relation map, const BlobStoredExtent *stored, const BlobUsedPages *use
 	for (uint64 page_no = 0; page_no < pages; page_no += BLOB_SUMS_MAX_PAGES)
 	{
 		uint64		count = Min(pages - page_no, BLOB_SUMS_MAX_PAGES);
+		bool		are_there = blob_map_get_sums(map, &stored->extent, page_no, count, sums) ==
+			BLOB_SUMS_FOUND;
 
 		CHECK_FOR_INTERRUPTS();
-		if (blob_map_get_sums(map, &stored->extent, page_no, count, sums) != BLOB_SUMS_FOUND)
-		{
-			if (used == NULL)
-				return true;	/* damaged */
-			for (uint64 i = 0; i < count; i++)
-				sums[i] = get_sum(map, &stored->extent, page_no + i);
-		}
 		for (uint64 i = 0; i < count; i++)
-			if (sums[i] == BLOB_SUM_UNKNOWN &&
-				is_asked_for(used, first_no + page_no + i, counts_partial))
+		{
+			if (!is_asked_for(used, first_no + page_no + i, counts_partial))
+				continue;
+			if (!are_there)
+				sums[i] = get_sum(map, &stored->extent, page_no + i);
+			if (sums[i] == BLOB_SUM_UNKNOWN)
 				return true;
+		}
 	}
 	return false;
 }

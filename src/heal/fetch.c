@@ -6,7 +6,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "blob/mapping.h"
 #include "core/digest.h"
 #include "extents/read.h"
@@ -18,7 +17,16 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
-#include "wal/insert.h"
+
+/*
+ * Whether among the stored bytes of the value may be some that are not its own: of a tree, and of a
+ * compressed value that has grown, which leaves open frames and directories of older versions.
+ */
+static bool
+has_gaps(const BlobPatient *patient)
+{
+	return patient->descriptor->is_tree || patient->descriptor->is_compressed;
+}
 
 /* ---- extents and sections ---- */
 
@@ -115,6 +123,16 @@ have_sums(BlobPatient *patient)
 	return is_right;
 }
 
+/* A BlobMappingFetch: as blob_patient_fetch(), and the bytes are noted: they become content. */
+static void
+fetch_used(void *context, uint64 stored_offset, uint64 length_bytes, bool is_node, char *target)
+{
+	BlobPatient *patient = context;
+
+	blob_used_pages_add(&patient->used, stored_offset, length_bytes);
+	blob_patient_fetch(patient, stored_offset, length_bytes, is_node, target);
+}
+
 /*
  * Whether the content has the digest of the descriptor, or if that is open, all pages have their
  * checksums.  All of it is read: frames and nodes have checksums of their own.
@@ -126,8 +144,11 @@ is_proven(BlobPatient *patient)
 	uint8		sha256[BLOB_DIGEST_BYTES];
 	uint8		state[BLOB_DIGEST_BYTES];
 	BlobDigest	digest;
+	bool		is_noted = descriptor->is_compressed && !descriptor->is_tree;
 	BlobMappingSource source = {
-		.fetch = blob_patient_fetch, .context = patient, .is_past_buffer = true
+		.fetch = is_noted ? fetch_used : blob_patient_fetch,
+		.context = patient,
+		.is_past_buffer = true
 	};
 
 	blob_digest_begin(&digest);
@@ -142,86 +163,150 @@ is_proven(BlobPatient *patient)
 		done += bytes;
 	}
 	blob_digest_finish(&digest, sha256, state);
+	if (is_noted)
+		blob_used_pages_sort(&patient->used);
 	return descriptor->is_open ? have_sums(patient) :
 		memcmp(sha256, descriptor->sha256, sizeof(sha256)) == 0;
 }
 
 /* ---- repair ---- */
 
-static char *
-report_gone(const BlobExtent *extent)
-{
-	return psprintf("the extent at page " UINT64_FORMAT " was freed meanwhile",
-					extent->first_page);
-}
-
-/* Whether the map has a checksum of a page, and these bytes have it. */
+/* Say again in the map that the checksum of a page is not known, in place of a damaged entry. */
 static bool
-has_sum(BlobPatient *patient, const BlobExtent *extent, uint64 page_no, const char *data)
+forget_sum(const BlobExtent *extent, uint64 page_no)
 {
+	uint32		sum = BLOB_SUM_UNKNOWN;
+	BlobSumRun	run = {*extent, page_no, 1, &sum};
 	BlobStore	store;
-	uint32		expected = BLOB_SUM_UNKNOWN;
-	uint32		sum;
-	bool		is_known;
+	bool		is_there;
 
-	blob_store_open(&store, AccessShareLock);
-	is_known = blob_map_get_sums(store.map, extent, page_no, 1, &expected) == BLOB_SUMS_FOUND &&
-		expected != BLOB_SUM_UNKNOWN;
+	blob_store_open(&store, RowExclusiveLock);
+	is_there = blob_map_repair_sums(store.map, &run);
 	blob_store_close(&store);
-	blob_page_sums(&(BlobSummedPages) {extent->generation, extent->first_page + page_no, data, 1},
-				   1, &sum);
-	return is_known && sum == expected;
+	return is_there;
 }
 
 /*
- * Write a page of which a tree uses a part.  The digest says nothing about the rest, which older
- * versions may have.  So the rest comes from the other server only if the page has the checksum of
- * the map; otherwise it stays as it is here.
+ * Whether a compressed value that is no tree has bytes in a page, with nothing but zeros beside
+ * them.  Frames and nodes leave these; and those of other versions that might be there have
+ * checksums of their own, which tell zeros from them.
  */
-static char *
-write_partial_page(BlobPatient *patient, const BlobStoredExtent *stored, uint64 page_no,
-				   const char *fetched)
+static bool
+has_zeros_beside(BlobPatient *patient, uint64 stored_page_no, const char *fetched)
 {
-	uint64		stored_page_no = stored->start / BLOB_PAGE_SIZE + page_no;
-	bool		is_whole = has_sum(patient, &stored->extent, page_no, fetched);
-	char		page[BLOB_PAGE_SIZE];
+	char		zeros[BLOB_PAGE_SIZE] = {0};
+	char		rest[BLOB_PAGE_SIZE];
 
-	if (is_whole || !blob_patient_try_read(patient, stored_page_no * BLOB_PAGE_SIZE,
-										   BLOB_PAGE_SIZE, page))
-		memcpy(page, fetched, BLOB_PAGE_SIZE);
-	else
-		blob_used_pages_copy(&patient->used, stored_page_no, fetched, page);
-	return blob_restore_write(patient->heal, &stored->extent, page_no * BLOB_PAGE_SIZE, page,
-							  BLOB_PAGE_SIZE, !is_whole) ? NULL : report_gone(&stored->extent);
+	if (patient->descriptor->is_tree || !blob_used_pages_have(&patient->used, stored_page_no))
+		return false;
+	memcpy(rest, fetched, BLOB_PAGE_SIZE);
+	blob_used_pages_copy(&patient->used, stored_page_no, zeros, rest);
+	return memcmp(rest, zeros, BLOB_PAGE_SIZE) == 0;
 }
 
-/* Write a section of a tree, which has whole pages. */
+/*
+ * Write a page of an extent that is not lacking, of which the value has a part, and which does not
+ * have its checksum as it was fetched: the value's bytes over the page that is here.  No checksum
+ * is set, unless the rest is zeros that belong to the value.  Returns the problem, or NULL.
+ */
 static char *
-write_tree_section(BlobPatient *patient, const BlobHealSection *section, const char *data)
+write_over_own_page(BlobPatient *patient, int extent_no, uint64 page_no, const char *fetched)
 {
-	const BlobStoredExtent *stored = &patient->stored.extents[section->extent_no];
-	uint64		first_no = stored->start / BLOB_PAGE_SIZE;
-	uint64		page_no = section->offset / BLOB_PAGE_SIZE;
-	uint64		end_no = page_no + section->bytes / BLOB_PAGE_SIZE;
-	char	   *problem = NULL;
+	const BlobStoredExtent *stored = &patient->stored.extents[extent_no];
+	uint64		stored_page_no = stored->start / BLOB_PAGE_SIZE + page_no;
+	char		page[BLOB_PAGE_SIZE];
+	BlobPatientSum look;
+	bool		has_digest;
 
-	while (page_no < end_no && problem == NULL)
+	if (!blob_used_pages_have(&patient->used, stored_page_no))
+		return NULL;
+	if (!blob_patient_try_read(patient, stored_page_no * BLOB_PAGE_SIZE, BLOB_PAGE_SIZE, page))
+		return blob_unproven_fetch(patient, extent_no, page_no * BLOB_PAGE_SIZE,
+								   (page_no + 1) * BLOB_PAGE_SIZE);
+	blob_used_pages_copy(&patient->used, stored_page_no, fetched, page);
+	look = blob_patient_compare_sum(&stored->extent, page_no, page);
+	has_digest = has_zeros_beside(patient, stored_page_no, page);
+	if (look == BLOB_PATIENT_SUM_DIFFERS && !has_digest)
+		return blob_unproven_report(&stored->extent, page_no);
+	if (!blob_restore_write(patient->heal, &stored->extent, page_no * BLOB_PAGE_SIZE, page,
+							BLOB_PAGE_SIZE, has_digest) ||
+		(look == BLOB_PATIENT_SUM_DAMAGED && !has_digest &&
+		 !forget_sum(&stored->extent, page_no)))
+		return blob_unproven_report_gone(&stored->extent);
+	return NULL;
+}
+
+/*
+ * Write a page that the value does not fill.  The digest says nothing about the rest, which other
+ * versions may have.  So the fetched page is written if it has the checksum of the map.  Otherwise
+ * the page of a lacking extent is left to prove_extent().
+ */
+static char *
+write_partial_page(BlobPatient *patient, int extent_no, uint64 page_no, const char *fetched)
+{
+	const BlobStoredExtent *stored = &patient->stored.extents[extent_no];
+	BlobPatientSum look = blob_patient_compare_sum(&stored->extent, page_no, fetched);
+
+	if (look != BLOB_PATIENT_SUM_MATCHES && !patient->is_lacking[extent_no])
+		return write_over_own_page(patient, extent_no, page_no, fetched);
+	if (look != BLOB_PATIENT_SUM_MATCHES &&
+		(look != BLOB_PATIENT_SUM_UNKNOWN ||
+		 !has_zeros_beside(patient, stored->start / BLOB_PAGE_SIZE + page_no, fetched)))
+		return NULL;
+	if (!blob_restore_write(patient->heal, &stored->extent, page_no * BLOB_PAGE_SIZE, fetched,
+							BLOB_PAGE_SIZE, false))
+		return blob_unproven_report_gone(&stored->extent);
+	blob_used_pages_add(&patient->proven, stored->start + page_no * BLOB_PAGE_SIZE,
+						BLOB_PAGE_SIZE);
+	return NULL;
+}
+
+/* Write pages of a section of a tree that it fills: the digest has proven them. */
+static char *
+write_full_pages(BlobPatient *patient, int extent_no, uint64 page_no, uint64 end_no,
+				 const char *data)
+{
+	const BlobStoredExtent *stored = &patient->stored.extents[extent_no];
+	uint64		start = page_no * BLOB_PAGE_SIZE;
+	uint64		bytes = end_no * BLOB_PAGE_SIZE - start;
+
+	if (!blob_restore_write(patient->heal, &stored->extent, start, data, (uint32) bytes, true))
+		return blob_unproven_report_gone(&stored->extent);
+	blob_used_pages_add(&patient->proven, stored->start + start, bytes);
+	return NULL;
+}
+
+/*
+ * Write a section of a value with gaps, of which the last page is filled up with zeros.  A page
+ * with a problem holds up no other.
+ */
+static char *
+write_used_pages(BlobPatient *patient, const BlobHealSection *section, const char *data)
+{
+	uint64		first_no = patient->stored.extents[section->extent_no].start / BLOB_PAGE_SIZE;
+	uint64		page_no = section->offset / BLOB_PAGE_SIZE;
+	uint64		end_no = page_no + blob_pages_for(section->bytes);
+	char	   *first_problem = NULL;
+
+	while (page_no < end_no)
 	{
 		uint64		from = page_no;
+		char	   *problem;
 
 		while (page_no < end_no && blob_used_pages_fill(&patient->used, first_no + page_no))
 			page_no++;
 		if (page_no == from)
-			problem = write_partial_page(patient, stored, page_no++, data);
-		else if (!blob_restore_write(patient->heal, &stored->extent, from * BLOB_PAGE_SIZE, data,
-									 (uint32) ((page_no - from) * BLOB_PAGE_SIZE), true))
-			problem = report_gone(&stored->extent);
+			problem = write_partial_page(patient, section->extent_no, page_no++, data);
+		else
+			problem = write_full_pages(patient, section->extent_no, from, page_no, data);
+		if (first_problem == NULL)
+			first_problem = problem;
 		data += (page_no - from) * BLOB_PAGE_SIZE;
 	}
-	return problem;
+	return first_problem;
 }
 
-/* Write the fetched sections, and all of lacking extents.  Returns the problem, or NULL. */
+/* Write the fetched sections, and all of lacking extents.  Returns the first problem, or NULL. */
 static char *
 write_sections(BlobPatient *patient)
 {
@@ -229,154 +314,32 @@ write_sections(BlobPatient *patient)
 	char	   *copy = palloc(BLOB_HEAL_SECTION_BYTES);
 	char	   *problem = NULL;
 
-	for (int i = 0; i < patient->section_count && problem == NULL; i++)
+	for (int i = 0; i < patient->section_count; i++)
 	{
 		const BlobHealSection *section = &patient->sections[i];
 		const BlobExtent *extent = &patient->stored.extents[section->extent_no].extent;
+		char	   *found = NULL;
 
 		if (!section->is_staged)
 			continue;
 		blob_patient_load(patient, section);
 		/* The heal's memory is used for other reads. */
 		memcpy(copy, heal->section, section->bytes);
-		if (patient->descriptor->is_tree)
-			problem = write_tree_section(patient, section, copy);
+		memset(copy + section->bytes, 0, BLOB_HEAL_SECTION_BYTES - section->bytes);
+		if (has_gaps(patient))
+			found = write_used_pages(patient, section, copy);
 		else if (!blob_restore_write(heal, extent, section->offset, copy, section->bytes, true))
-			problem = report_gone(extent);
+			found = blob_unproven_report_gone(extent);
+		if (problem == NULL)
+			problem = found;
 	}
 	pfree(copy);
 	return problem;
 }
 
 /*
- * A position in the WAL behind the content of all claims that were made so far.  A writer holds the
- * map's lock from a claim until its content is in the WAL.  The record itself is no content: a
- * standby that has replayed it has written all content before it.
- */
-static XLogRecPtr
-position_behind_claims(BlobHeal *heal)
-{
-	BlobStore	store;
-	XLogRecPtr	position;
-
-	blob_store_open(&store, ShareLock);
-	blob_store_close(&store);
-	position = blob_wal_log_fetched(&heal->store, NULL, 0);
-	XLogFlush(position);
-	return position;
-}
-
-/*
- * Whether the source may be asked for pages behind a value, which no digest verifies; and up to
- * which position a standby must have replayed then.  See "When an extent stops to be lacking".
- */
-static bool
-may_ask_without_digest(BlobHeal *heal, XLogRecPtr *replayed_to)
-{
-	*replayed_to = InvalidXLogRecPtr;
-	if (heal->fork != BLOB_NO_FORK)
-	{
-		if (heal->source_is_standby)
-			*replayed_to = heal->fork;
-		return true;
-	}
-	if (!heal->source_is_standby || !heal->logs_content)
-		return false;
-	*replayed_to = position_behind_claims(heal);
-	return true;
-}
-
-/*
- * Pages of the extent that this server has written since the fork: they are right as they are.
- * Copies of this server will hear that they have all of the extent (FETCHED), and may lack these
- * pages, if their content was not logged.  So log them.  Returns the problem, or NULL.
- */
-static char *
-keep_own_pages(BlobPatient *patient, int extent_no, uint64 start, uint64 end)
-{
-	BlobHeal   *heal = patient->heal;
-	const BlobExtent *extent = &patient->stored.extents[extent_no].extent;
-	BlobStoredExtent own = {.extent = *extent, .bytes = end};
-	BlobStored	pages = {
-		.extents = &own,
-		.count = 1,
-		.max_generation = extent->generation,
-		.total_bytes = end,
-		.value_bytes = end,
-		.may_lack = true
-	};
-
-	if (!heal->logs_content)
-		return NULL;
-	/* Content that a writer is about to write there must not be overwritten with older bytes. */
-	(void) position_behind_claims(heal);
-	while (start < end)
-	{
-		uint32		bytes = (uint32) Min(end - start, BLOB_HEAL_SECTION_BYTES);
-
-		blob_stored_read(&pages, NULL, false, start, bytes, heal->section);
-		if (!blob_restore_write(heal, extent, start, heal->section, bytes, false))
-			return report_gone(extent);
-		start += bytes;
-	}
-	return NULL;
-}
-
-/*
- * Pages of a lacking extent that are none of the value's, [start, end) in bytes, below the mark:
- * from a source that must have them as this server had them.  Where its block of the map has not
- * changed since the fork, its mark is that of the fork, and this server has written the pages
- * behind it.  Returns the problem, or NULL.
- */
-static char *
-prove_range(BlobPatient *patient, int extent_no, uint64 start, uint64 end)
-{
-	BlobHeal   *heal = patient->heal;
-	const BlobStoredExtent *stored = &patient->stored.extents[extent_no];
-	XLogRecPtr	since = patient->is_marked_since[extent_no] ? heal->fork : InvalidXLogRecPtr;
-	XLogRecPtr	replayed_to = InvalidXLogRecPtr;
-	char	   *problem;
-
-	if (start < end && !may_ask_without_digest(heal, &replayed_to))
-		return psprintf("the extent at page " UINT64_FORMAT " has bytes of other values, "
-						"which only a standby of this server could give",
-						stored->extent.first_page);
-	while (start < end)
-	{
-		uint32		wanted = (uint32) Min(end - start, BLOB_HEAL_SECTION_BYTES);
-		const char *data = NULL;
-		char	   *refusal = "it has fewer bytes";
-		int			bytes;
-
-		blob_heal_request(heal, &stored->extent, start, wanted, since, replayed_to, false);
-		bytes = blob_heal_take_answer(heal, wanted, &data, &refusal);
-		if (bytes == 0 && since != InvalidXLogRecPtr)
-		{
-			problem = keep_own_pages(patient, extent_no, start, end);
-			if (problem != NULL)
-				return problem;
-			break;
-		}
-		if (bytes <= 0)
-			return psprintf("the extent at page " UINT64_FORMAT " has bytes of other values, "
-							"which the other server does not give: %s",
-							stored->extent.first_page, refusal);
-		if (bytes % BLOB_PAGE_SIZE != 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_PROTOCOL_VIOLATION),
-					 errmsg("the other server sent an invalid answer"),
-					 errdetail("It has parts of a page.")));
-		memcpy(heal->section, data, bytes);
-		if (!blob_restore_write(heal, &stored->extent, start, heal->section, bytes, false))
-			return report_gone(&stored->extent);
-		start += bytes;
-	}
-	return NULL;
-}
-
-/*
- * All pages of a lacking extent, up to the mark, but those of the value, whose digest has proven
- * them.  A tree has such pages among its own.  Returns the problem, or NULL.
+ * All pages of a lacking extent, up to the mark, but those that were written as they are: of a tree
+ * also those of which it has a part.  Returns the problem, or NULL.
  */
 static char *
 prove_extent(BlobPatient *patient, int extent_no)
@@ -387,24 +350,23 @@ prove_extent(BlobPatient *patient, int extent_no)
 	uint64		end = patient->mark_pages[extent_no];
 	char	   *problem = NULL;
 
-	for (uint64 page = patient->descriptor->is_tree ? 0 : pages; page < end && problem == NULL;)
+	for (uint64 page = has_gaps(patient) ? 0 : pages; page < end && problem == NULL;)
 	{
 		uint64		from = page;
 
-		while (page < pages && blob_used_pages_have(&patient->used, first_no + page))
+		while (page < pages && blob_used_pages_fill(&patient->proven, first_no + page))
 			from = ++page;
 		while (page < end &&
-			   (page >= pages || !blob_used_pages_have(&patient->used, first_no + page)))
+			   (page >= pages || !blob_used_pages_fill(&patient->proven, first_no + page)))
 			page++;
 		if (from < page)
-			problem = prove_range(patient, extent_no, from * BLOB_PAGE_SIZE,
-								  page * BLOB_PAGE_SIZE);
+			problem = blob_unproven_fetch(patient, extent_no, from * BLOB_PAGE_SIZE,
+										  page * BLOB_PAGE_SIZE);
 	}
 	if (problem == NULL)
 		blob_restore_prove(patient->heal, &stored->extent);
 	return problem;
 }
-
 
 static char *
 repair(BlobPatient *patient)

@@ -1,6 +1,6 @@
 /*
  * heal/heal_internal.h
- *	  What the files of a run share: heal.c, fetch.c, restore.c, lost_files.c.
+ *	  What the files of a run share.
  */
 #ifndef BLOB_HEAL_INTERNAL_H
 #define BLOB_HEAL_INTERNAL_H

@@ -1,7 +1,7 @@
 /*
  * heal/patient.h
  *	  A value that is being healed: its sections, from this server and from the source.  What
- *	  fetch.c and sections.c share.
+ *	  fetch.c, sections.c and unproven.c share.
  */
 #ifndef BLOB_HEAL_PATIENT_H
 #define BLOB_HEAL_PATIENT_H
@@ -35,7 +35,10 @@ typedef struct BlobPatient
 	int			section_count;
 	int			section_room;
 	int			compared_count; /* sections that the source was asked for */
-	BlobUsedPages used;			/* of the value, as far as its directory is known */
+	BlobUsedPages used;			/* of a tree, as far as its directory is known; of a compressed
+								 * value when it is proven */
+	BlobUsedPages proven;		/* if it has gaps: whole pages that were written, and are right */
+	XLogRecPtr	replayed_to;	/* for pages that no digest verifies; or 0 */
 	uint64		staged_bytes;
 	char	   *refusal;		/* the first one of the source, or NULL */
 } BlobPatient;
@@ -83,5 +86,31 @@ extern void blob_heal_request(BlobHeal *heal, const BlobExtent *extent, uint64 s
  */
 extern int	blob_heal_take_answer(BlobHeal *heal, uint32 max_bytes, const char **data,
 								  char **refusal);
+
+/* ---- unproven.c ---- */
+
+/* How a page compares with the checksum that the map has of it. */
+typedef enum BlobPatientSum
+{
+	BLOB_PATIENT_SUM_MATCHES,
+	BLOB_PATIENT_SUM_DIFFERS,
+	BLOB_PATIENT_SUM_UNKNOWN,	/* or the extent has none */
+	BLOB_PATIENT_SUM_DAMAGED	/* the entry, or the extent was freed */
+} BlobPatientSum;
+
+extern BlobPatientSum blob_patient_compare_sum(const BlobExtent *extent, uint64 page_no,
+											   const char *data);
+
+/*
+ * Fetch and write pages of an extent, [start, end) in bytes, below the mark, that the value does
+ * not fill: from a source that must have them as this server had them, with the value's proven
+ * bytes over them.  Where its block of the map has not changed since the fork, its mark is that of
+ * the fork, and this server has written the pages behind it.  Returns the problem, or NULL.
+ */
+extern char *blob_unproven_fetch(BlobPatient *patient, int extent_no, uint64 start, uint64 end);
+
+/* Problems: an extent is not the value's any more; a page has other bytes that are damaged. */
+extern char *blob_unproven_report_gone(const BlobExtent *extent);
+extern char *blob_unproven_report(const BlobExtent *extent, uint64 page_no);
 
 #endif							/* BLOB_HEAL_PATIENT_H */

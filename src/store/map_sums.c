@@ -21,7 +21,8 @@ typedef struct SumsBatch
 	bool		has_sums;		/* with sums */
 	uint64		max_pages;		/* and with no page beyond this one below its high-water mark */
 	bool		is_gone;		/* it has not */
-	bool		skips_known;	/* a record is left out if the map has all of its sums */
+	uint32	   *repaired;		/* the memory of a repair's sums: those that are not known become
+								 * what the map has, and a record with nothing new is left out */
 	BlobPageNo	entry_page;		/* of the first part */
 	int			block_count;
 	BlockNumber blocks[BLOB_WAL_SUMS_MAX_BLOCKS];	/* in ascending order */
@@ -30,28 +31,6 @@ typedef struct SumsBatch
 	int			part_count;
 	BlobWalSumsPart parts[BLOB_WAL_SUMS_MAX_PARTS];
 } SumsBatch;
-
-/* How many of count sums, from a place on, lie in the block of that place. */
-static uint64
-count_in_block(const BlobSumPlace *place, uint64 count)
-{
-	uint32		entries = BLOB_MAP_ENTRIES - blob_map_slot_of(place->entry_page);
-
-	if (place->sum_no == BLOB_SUM_OWN)
-		return 1;
-	return Min(count, (uint64) entries * BLOB_SUMS_PER_ENTRY - place->sum_no);
-}
-
-/* The place of the sum behind this one. */
-static void
-advance(uint32 *slot, int *sum_no)
-{
-	if (++*sum_no >= BLOB_SUMS_PER_ENTRY)
-	{
-		*sum_no = 0;
-		++*slot;
-	}
-}
 
 /* Whether a run that is about the entry of an extent itself fits it. */
 static bool
@@ -79,7 +58,7 @@ fits(Page page, const BlobWalSumRun *run)
 		if (slot >= BLOB_MAP_ENTRIES ||
 			!blob_sum_fits(&blob_map_page_entries(page)[slot], sum_no))
 			return false;
-		advance(&slot, &sum_no);
+		blob_sums_advance(&slot, &sum_no);
 	}
 	return true;
 }
@@ -122,7 +101,7 @@ set_run(Page page, const BlobWalSumRun *run, const char *sums)
 		memcpy(&sum, sums + i * sizeof(sum), sizeof(sum));
 		blob_sum_set(&entry, sum_no, sum);
 		blob_map_page_set(page, slot, &entry);
-		advance(&slot, &sum_no);
+		blob_sums_advance(&slot, &sum_no);
 	}
 }
 
@@ -147,28 +126,22 @@ blob_map_page_apply_sums(Page page, const char *data, Size length)
 	return true;
 }
 
-/* Whether an entry has a sum there, which may be BLOB_SUM_UNKNOWN. */
-static bool
-has_sum(const BlobMapEntry *entry, int sum_no)
-{
-	return sum_no == BLOB_SUM_OWN ? blob_sum_fits(entry, sum_no) :
-		blob_map_entry_state(entry) == BLOB_MAP_SUMS;
-}
-
-/* Whether a page has the sums of a run, whose places fit. */
+/* Whether a page has the sums of a run, whose places fit; never if a flag comes with them. */
 static bool
 has_run(Page page, const BlobWalSumRun *run, const uint32 *sums)
 {
 	uint32		slot = run->slot;
 	int			sum_no = run->sum_no;
 
+	if (sum_no == BLOB_SUM_BEGIN)
+		return false;
 	for (uint32 i = 0; i < run->sum_count; i++)
 	{
 		const BlobMapEntry *entry = &blob_map_page_entries(page)[slot];
 
-		if (!has_sum(entry, sum_no) || blob_sum_get(entry, sum_no) != sums[i])
+		if (!blob_sums_have(entry, sum_no) || blob_sum_get(entry, sum_no) != sums[i])
 			return false;
-		advance(&slot, &sum_no);
+		blob_sums_advance(&slot, &sum_no);
 	}
 	return true;
 }
@@ -237,6 +210,41 @@ has_all(const SumsBatch *batch)
 	return true;
 }
 
+/* The sum that the map has in the place of the first one of a run; or BLOB_SUM_UNKNOWN. */
+static uint32
+known_sum(const BlobMapEntry *entry, int sum_no)
+{
+	if (sum_no != BLOB_SUM_BEGIN)
+		return blob_sums_have(entry, sum_no) ? blob_sum_get(entry, sum_no) : BLOB_SUM_UNKNOWN;
+	/* An extent of one page, which hides its sum unless it has none. */
+	return blob_map_entry_has_sums(entry) || blob_map_entry_high_water(entry) > BLOB_PAGE_SIZE ?
+		blob_sum_get(entry, BLOB_SUM_OWN) : BLOB_SUM_UNKNOWN;
+}
+
+/*
+ * Never say again that a sum is not known which another process has set since it was looked for:
+ * the blocks of the batch are locked now.
+ */
+static void
+keep_known(SumsBatch *batch)
+{
+	for (int i = 0; i < batch->part_count; i++)
+	{
+		const BlobWalSumsPart *part = &batch->parts[i];
+		uint32	   *sums = batch->repaired + (part->sums - batch->repaired);
+		uint32		slot = part->run.slot;
+		int			sum_no = part->run.sum_no;
+		Page		page = BufferGetPage(batch->buffers[part->block_no]);
+
+		for (uint32 no = 0; no < part->run.sum_count && !batch->are_new[part->block_no]; no++)
+		{
+			if (sums[no] == BLOB_SUM_UNKNOWN)
+				sums[no] = known_sum(&blob_map_page_entries(page)[slot], sum_no);
+			blob_sums_advance(&slot, &sum_no);
+		}
+	}
+}
+
 /* Set and log the sums of a batch, whose blocks are locked. */
 static void
 apply_batch(SumsBatch *batch, const BlobStoreId *store)
@@ -269,8 +277,13 @@ finish_batch(SumsBatch *batch)
 	blob_wal_prepare_sums(batch->block_count, batch->part_count);
 	if (!lock_blocks(batch))
 		batch->is_gone = true;
-	else if (!batch->skips_known || !has_all(batch))
-		apply_batch(batch, &store);
+	else
+	{
+		if (batch->repaired != NULL)
+			keep_known(batch);
+		if (batch->repaired == NULL || !has_all(batch))
+			apply_batch(batch, &store);
+	}
 	for (int i = 0; i < batch->block_count; i++)
 		UnlockReleaseBuffer(batch->buffers[i]);
 	batch->block_count = batch->part_count = 0;
@@ -308,7 +321,7 @@ add_run(SumsBatch *batch, const BlobSumRun *run)
 	for (uint64 done = 0; done < run->count;)
 	{
 		BlobSumPlace place = blob_sum_place(&run->extent, run->page_no + done);
-		uint64		count = count_in_block(&place, run->count - done);
+		uint64		count = blob_sums_in_block(&place, run->count - done);
 
 		CHECK_FOR_INTERRUPTS();
 		add_part(batch, &place, (uint32) count, run->sums + done);
@@ -326,29 +339,23 @@ blob_map_set_sums(Relation map, const BlobSumRun *runs, int run_count)
 	finish_batch(&batch);
 }
 
-bool
-blob_map_hides_sums(Relation map, const BlobExtent *extent)
-{
-	BlobMapEntry entry;
-
-	if (extent->has_sums || extent->pages > UINT32_MAX)
-		return false;
-	entry = blob_map_lookup(map, extent->first_page + (extent->pages > 1));
-	return extent->pages > 1 ? blob_map_entry_state(&entry) == BLOB_MAP_SUMS :
-		blob_map_entry_is_extent(&entry) && blob_map_entry_high_water(&entry) > BLOB_PAGE_SIZE;
-}
-
 /* Say again that an extent has sums, which hides them; false if it is gone. */
 static bool
 mend_flag(Relation map, const BlobSumRun *run)
 {
-	SumsBatch	batch = {.map = map, .guard = &run->extent, .max_pages = UINT64_MAX};
+	uint32		own_sum = run->extent.pages == 1 ? run->sums[0] : BLOB_SUM_UNKNOWN;
+	SumsBatch	batch = {
+		.map = map,
+		.guard = &run->extent,
+		.max_pages = UINT64_MAX,
+		.repaired = &own_sum
+	};
 	BlobSumPlace place = {run->extent.first_page, BLOB_SUM_BEGIN};
 	BlobMapEntry entry = blob_map_lookup(map, run->extent.first_page);
 
 	if (blob_map_entry_has_sums(&entry))
 		return true;			/* done before, or another extent's */
-	add_part(&batch, &place, run->extent.pages == 1 ? 1 : 0, run->sums);
+	add_part(&batch, &place, run->extent.pages == 1 ? 1 : 0, &own_sum);
 	finish_batch(&batch);
 	return !batch.is_gone;
 }
@@ -356,18 +363,25 @@ mend_flag(Relation map, const BlobSumRun *run)
 bool
 blob_map_repair_sums(Relation map, const BlobSumRun *run)
 {
+	Size		bytes = run->count * sizeof(uint32);
+	uint32	   *sums = MemoryContextAllocHuge(CurrentMemoryContext, bytes);
+	BlobSumRun	copy = {run->extent, run->page_no, run->count, memcpy(sums, run->sums, bytes)};
 	SumsBatch	batch = {
 		.map = map,
 		.guard = &run->extent,
 		.has_sums = true,
 		.max_pages = UINT64_MAX,
-		.skips_known = true
+		.repaired = sums
 	};
 
-	if (!run->extent.has_sums && !mend_flag(map, run))
-		return false;
-	add_run(&batch, run);
-	finish_batch(&batch);
+	if (run->extent.has_sums || mend_flag(map, run))
+	{
+		add_run(&batch, &copy);
+		finish_batch(&batch);
+	}
+	else
+		batch.is_gone = true;
+	pfree(sums);
 	return !batch.is_gone;
 }
 
@@ -375,7 +389,8 @@ blob_map_repair_sums(Relation map, const BlobSumRun *run)
 
 /*
  * Which pages of an extent that has sums want those of sums[]: the map does not know them, or has a
- * damaged entry in their place, which is mended also where sums[] does not know them.
+ * damaged entry in their place, which is mended also where sums[] does not know them.  Or it has no
+ * entry yet, because a writer has claimed the page: the sum that it sets meanwhile stays.
  */
 static bool *
 find_wanted(Relation map, const BlobExtent *extent, const uint32 *sums, uint64 count)
@@ -527,68 +542,4 @@ blob_map_add_sums(Relation map, const BlobExtent *extent, const uint32 *sums, ui
 	pfree(all);
 	*added += has_begun ? known : 0;
 	return has_begun;
-}
-
-/* ---- getting ---- */
-
-/* Copy count sums from a place on, all in one block; false if an entry has none. */
-static bool
-copy_sums(Page page, const BlobSumPlace *place, uint64 count, uint32 *sums)
-{
-	uint32		slot = blob_map_slot_of(place->entry_page);
-	int			sum_no = place->sum_no;
-
-	for (uint64 i = 0; i < count; i++)
-	{
-		const BlobMapEntry *entry = &blob_map_page_entries(page)[slot];
-
-		if (!has_sum(entry, sum_no))
-			return false;
-		sums[i] = blob_sum_get(entry, sum_no);
-		advance(&slot, &sum_no);
-	}
-	return true;
-}
-
-/*
- * Of an extent that hides its sums as it was looked up: whether it has got them since.  The flag
- * and the first sums come in one change, so the flag is looked at after these.
- */
-static bool
-has_got_sums(Relation map, const BlobExtent *extent)
-{
-	BlobMapEntry entry = blob_map_lookup(map, extent->first_page);
-
-	return blob_map_entry_has_sums(&entry) &&
-		blob_map_entry_generation(&entry) == extent->generation;
-}
-
-BlobSumsLook
-blob_map_get_sums(Relation map, const BlobExtent *extent, uint64 page_no, uint64 count,
-				  uint32 *sums)
-{
-	Buffer		buffer = InvalidBuffer;
-	bool		are_there = true;
-
-	if (!extent->has_sums)
-	{
-		if (!blob_map_hides_sums(map, extent))
-			return BLOB_SUMS_NONE;
-		if (!has_got_sums(map, extent))
-			return BLOB_SUMS_DAMAGED;
-	}
-
-	for (uint64 done = 0; done < count && are_there;)
-	{
-		BlobSumPlace place = blob_sum_place(extent, page_no + done);
-		uint64		part = count_in_block(&place, count - done);
-
-		buffer = blob_map_lock_entry(map, place.entry_page, buffer);
-		are_there = BufferIsValid(buffer) &&
-			copy_sums(BufferGetPage(buffer), &place, part, sums + done);
-		done += part;
-	}
-	if (BufferIsValid(buffer))
-		UnlockReleaseBuffer(buffer);
-	return are_there ? BLOB_SUMS_FOUND : BLOB_SUMS_DAMAGED;
 }

@@ -27,10 +27,12 @@ extern void blob_map_set_sums(Relation map, const BlobSumRun *runs, int run_coun
 /*
  * Set the sums of pages of an extent that others may free meanwhile.  False, and those that are
  * left are not set, if the map has the extent no longer.  If the extent hides its sums, its entry
- * says again that it has some.  Where the map has these sums nothing is
- * logged: the block keeps its LSN, by which heal/ knows what was changed since a fork.
+ * says again that it has some.  BLOB_SUM_UNKNOWN takes the place of a damaged entry, or of none,
+ * but never of a sum that the map has.  Where the map has these sums nothing is logged: the block
+ * keeps its LSN, by which heal/ knows what was changed since a fork.  Exported, so that
+ * test/unit/stop_calls.c can take its place.
  */
-extern bool blob_map_repair_sums(Relation map, const BlobSumRun *run);
+extern PGDLLEXPORT bool blob_map_repair_sums(Relation map, const BlobSumRun *run);
 
 /*
  * Give an extent sums that it was allocated without, or lacks for some of its pages.  sums[]: those

@@ -228,3 +228,30 @@ blob_sum_set(BlobMapEntry *entry, int sum_no, uint32 sum)
 	word = word_of(entry, sum_no, &shift);
 	*word = (*word & ~((uint64) UINT32_MAX << shift)) | (uint64) sum << shift;
 }
+
+uint64
+blob_sums_in_block(const BlobSumPlace *place, uint64 count)
+{
+	uint32		entries = BLOB_MAP_ENTRIES - blob_map_slot_of(place->entry_page);
+
+	if (place->sum_no == BLOB_SUM_OWN)
+		return 1;
+	return Min(count, (uint64) entries * BLOB_SUMS_PER_ENTRY - place->sum_no);
+}
+
+void
+blob_sums_advance(uint32 *slot, int *sum_no)
+{
+	if (++*sum_no >= BLOB_SUMS_PER_ENTRY)
+	{
+		*sum_no = 0;
+		++*slot;
+	}
+}
+
+bool
+blob_sums_have(const BlobMapEntry *entry, int sum_no)
+{
+	return sum_no == BLOB_SUM_OWN ? blob_sum_fits(entry, sum_no) :
+		blob_map_entry_state(entry) == BLOB_MAP_SUMS;
+}

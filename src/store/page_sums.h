@@ -99,4 +99,13 @@ extern bool blob_sums_have_more(const BlobMapEntry *entry);
 extern uint32 blob_sum_get(const BlobMapEntry *entry, int sum_no);
 extern void blob_sum_set(BlobMapEntry *entry, int sum_no, uint32 sum);
 
+/* How many of count sums, from a place on, lie in the block of that place. */
+extern uint64 blob_sums_in_block(const BlobSumPlace *place, uint64 count);
+
+/* Go on to the place of the sum behind this one, in the same block. */
+extern void blob_sums_advance(uint32 *slot, int *sum_no);
+
+/* Whether an entry has a sum there, which may be BLOB_SUM_UNKNOWN. */
+extern bool blob_sums_have(const BlobMapEntry *entry, int sum_no);
+
 #endif							/* BLOB_PAGE_SUMS_H */

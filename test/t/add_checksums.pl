@@ -424,4 +424,44 @@ like(held('CALL blobext_add_checksums()'), qr/^1\|2\|0$/, 'the pages of that cla
 $held->stop;
 verify_while_down($held);
 
+# ---- a claim in an extent of a tree, whose writer sets its checksums meanwhile ----
+
+# The trees "ours" and "theirs" are made of one base, in an extent with checksums, beside old extents without.  Pages of
+# theirs lie among those of ours, and get their checksums while ours gets its own.
+my $shared = blob_cluster('shared', start => 0,
+	conf => "blobext.page_checksums = off\nautovacuum = off\nblobext.cache_size = 0\nblobext.rewrite_limit = 64kB\n");
+start_with_stops($shared);
+sub shared { return $shared->safe_psql('postgres', join(';', @_)); }
+sub changed { return "INSERT INTO $_[0] SELECT blob_write(b, $_[1], convert_to(repeat('$_[0]', 10000), 'UTF8')) FROM base"; }
+shared('CREATE EXTENSION blobext', (map { "CREATE TABLE $_ (b blobstate)" } qw(base ours theirs later)),
+	q(INSERT INTO base SELECT convert_to(string_agg(md5(i::text), ''), 'UTF8') FROM generate_series(1, 60000) AS i),
+	'SELECT blobext_enable_checksums()', q(UPDATE base SET b = blob_write(b, 500000, 'base')), 'CHECKPOINT');
+($session, $pid) = hold_at($shared, 'write', 'after', 'SET blobext.io_method = sync; ' . changed('theirs', 900000));
+shared(changed('ours', 1300000));
+my ($adder, $adding) = hold_at($shared, 'mend', 'before', q(CALL blobext_add_checksums('ours')));
+let_go($pid, $session);
+let_go($adding, $adder);
+is(shared(q(SELECT length(b::bytea) > 0 AND sha256(b) = sha256(b::bytea) FROM theirs)), 't', 'the value of the other writer is right');
+# A claim whose pages are never written.
+shared('CALL blobext_add_checksums()');
+($session, $pid) = hold_at($shared, 'write', 'after', 'SET blobext.io_method = sync; TRUNCATE later; ' . changed('later', 700000));
+kill('INT', $pid);
+kill('CONT', $pid);
+$session->{run}->finish;
+shared(changed('later', 1100000));
+like(shared('CALL blobext_add_checksums()'), qr/^0\|0\|0$/, 'a tree among whose pages some were never written is not due for checksums');
+check_is_clean($shared, 'the check finds nothing among claims that were never written');
+{
+	# The extent of both that has the newest pages of theirs; the base ends where theirs begins.
+	my ($first, $from) = split /\|/, shared(q(SELECT t.first_page, b.bytes / 4096 FROM base, theirs, ours, LATERAL blob_extents(base.b) AS b,
+		LATERAL blob_extents(theirs.b) AS t, LATERAL blob_extents(ours.b) AS o
+		WHERE b.first_page = t.first_page AND o.first_page = t.first_page AND b.bytes < t.bytes AND t.bytes < o.bytes));
+	ok(defined $first, 'pages of the other writer lie among those of the value that got checksums');
+	flip($shared, $first + $from + 6 => 99);
+	like(($shared->psql('postgres', 'SELECT sha256(b::bytea) FROM theirs'))[2], qr/is damaged/,
+		'a checksum that a writer sets meanwhile is not replaced by one that is not known');
+	flip($shared, $first + $from + 6 => 99);
+}
+$shared->stop;
+
 done_testing();

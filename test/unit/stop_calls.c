@@ -6,8 +6,8 @@
  * process that comes to the call stops (SIGSTOP): "punch", "reserve" (both are fallocate()), "read"
  * or "write" (of blobext.io_method = sync), "fsync" or "unlink", "before" it or "after" it; or to a
  * function of the extension, "restore" (blob_map_fill()), "verify" (blob_verify_note()), "load"
- * (blob_store_load_some()) or "sums" (blob_map_begin_sums()); or to a "checkpoint", "before" it
- * writes.  A file of that name and ".stopped" says that one has.
+ * (blob_store_load_some()), "sums" (blob_map_begin_sums()) or "mend" (blob_map_repair_sums()); or
+ * to a "checkpoint", "before" it writes.  A file of that name and ".stopped" says that one has.
  *
  * With BLOBEXT_SPARSE in the environment segment files get their length without blocks.
  */
@@ -217,6 +217,17 @@ blob_map_begin_sums(void *map, const void *extent, uint64_t pages, const uint32_
 						  const uint32_t *)) dlsym(RTLD_NEXT, "blob_map_begin_sums");
 	come_to("sums", "before");
 	return real(map, extent, pages, sums);
+}
+
+bool
+blob_map_repair_sums(void *map, const void *run)
+{
+	static bool (*real) (void *, const void *);
+
+	if (real == NULL)
+		real = (bool (*) (void *, const void *)) dlsym(RTLD_NEXT, "blob_map_repair_sums");
+	come_to("mend", "before");
+	return real(map, run);
 }
 
 uint64_t
