@@ -52,6 +52,14 @@ COMMENT ON FUNCTION @fs@.inode_size() IS
 CREATE OR REPLACE TRIGGER inode_size BEFORE INSERT OR UPDATE OF size, content, target, xattr
     ON @fs@.inode FOR EACH ROW EXECUTE FUNCTION @fs@.inode_size();
 
+-- ---- content and version change together: maintenance stores the same content anew ----
+
+CREATE OR REPLACE TRIGGER inode_guard AFTER UPDATE OF content ON @fs@.inode
+    FOR EACH ROW WHEN (OLD.version = NEW.version
+        AND NOT coalesce(@blobext@.blob_eq(OLD.content, NEW.content),
+            OLD.content IS NULL AND NEW.content IS NULL))
+    EXECUTE FUNCTION @fs@.inode_guard();
+
 -- ---- marks: no role has privileges on the table, and only a mount knows its number ----
 
 COMMENT ON COLUMN @fs@.mount.id IS
