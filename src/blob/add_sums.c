@@ -85,6 +85,18 @@ is_asked_for(const BlobUsedPages *used, uint64 stored_page_no, bool counts_parti
 		blob_used_pages_fill(used, stored_page_no);
 }
 
+/* Whether an extent has a page of which a sum is asked for: of a tree it may have none. */
+static bool
+asks_for_any(const BlobStoredExtent *stored, const BlobUsedPages *used, bool counts_partial)
+{
+	uint64		first_no = stored->start / BLOB_PAGE_SIZE;
+
+	for (uint64 i = 0; i < blob_pages_for(stored->bytes); i++)
+		if (is_asked_for(used, first_no + i, counts_partial))
+			return true;
+	return false;
+}
+
 /* The sum of one page, BLOB_SUM_UNKNOWN also if it has none. */
 static uint32
 get_sum(Relation map, const BlobExtent *extent, uint64 page_no)
@@ -163,8 +175,9 @@ lacks_sums(const BlobValue *value, bool counts_partial)
 
 		if (!blob_verify_extent(store.map, extent, stored.max_generation))
 			blob_verify_report_stale(i, value->size_bytes);
-		lacks = !extent->has_sums ||
-			lacks_sum(store.map, &stored.extents[i], used, counts_partial);
+		lacks = extent->has_sums ?
+			lacks_sum(store.map, &stored.extents[i], used, counts_partial) :
+			asks_for_any(&stored.extents[i], used, counts_partial);
 	}
 	blob_store_close(&store);
 	pfree(stored.extents);
