@@ -6,6 +6,7 @@
 
 #include "blob/blob.h"
 #include "blob/reader.h"
+#include "core/memory.h"
 #include "core/settings.h"
 #include "extents/buffered.h"
 #include "extents/read.h"
@@ -298,6 +299,8 @@ request_pieces(BlobReader *reader, uint64 start, uint64 end)
  */
 #define MIN_TOGETHER_BYTES (128 * 1024)
 #define MAX_TOGETHER_BYTES (UINT64CONST(4) * 1024 * 1024)
+#define TREE_STEP_BYTES (UINT64CONST(512) * 1024)
+#define TREE_AHEAD_BYTES (UINT64CONST(1) * 1024 * 1024)
 
 /*
  * Read ahead in a tree: in the order of its content, since the stored bytes behind those that were
@@ -318,10 +321,35 @@ read_tree_ahead(BlobReader *reader, uint64 offset, uint64 length)
 		start = offset;
 		end = Max(end, offset + Min(length, MAX_TOGETHER_BYTES));
 	}
+	end = Min(end, offset + length + TREE_AHEAD_BYTES);
 	if (start >= end || !blob_io_is_asynchronous())
 		return;
 	window->ahead_end = Max(window->ahead_end, end);
 	request_pieces(reader, start, end);
+}
+
+/* A long read of a tree is a sequence of steps: while one is copied, the next ones are read. */
+static void
+read_content(BlobReader *reader, uint64 offset, uint64 length, char *buffer)
+{
+	const BlobDescriptor *descriptor = &reader->value->descriptor;
+	BlobMappingSource source = blob_reader_source(reader);
+	uint64		step;
+
+	if (!descriptor->is_tree || (reader->flags & BLOB_READER_PAST_BUFFER) != 0)
+	{
+		blob_mapping_read(descriptor, offset, length, buffer, &source);
+		return;
+	}
+	for (; length > 0; length -= step)
+	{
+		step = Min(length, TREE_STEP_BYTES);
+		read_tree_ahead(reader, offset, step);
+		blob_memory_populate(buffer, step);
+		blob_mapping_read(descriptor, offset, step, buffer, &source);
+		offset += step;
+		buffer += step;
+	}
 }
 
 uint64
@@ -337,11 +365,7 @@ blob_reader_read(BlobReader *reader, void *buffer, uint64 length_bytes)
 		memcpy(buffer, value->inline_data + offset, length);
 	else
 	{
-		BlobMappingSource source = blob_reader_source(reader);
-
-		if (value->descriptor.is_tree && (reader->flags & BLOB_READER_PAST_BUFFER) == 0)
-			read_tree_ahead(reader, offset, length);
-		blob_mapping_read(&value->descriptor, offset, length, buffer, &source);
+		read_content(reader, offset, length, buffer);
 		if (blob_verify_reads && length == value->size_bytes && !value->descriptor.is_open)
 			verify_digest(&value->descriptor, buffer);
 	}
