@@ -196,11 +196,20 @@ blob_seal_require_sound(const BlobValue *value)
 		require_digest(value);
 }
 
+/* Whether an append copies bytes of the last page: it is partly filled, or that of a remainder. */
+static bool
+copies_last_page(const BlobDescriptor *descriptor)
+{
+	return descriptor->has_remainder_page ||
+		(!descriptor->is_compressed && descriptor->remainder_bytes == 0 &&
+		 descriptor->size_bytes % BLOB_PAGE_SIZE != 0);
+}
+
 void
 blob_seal_require_sound_last(const BlobValue *value)
 {
 	Assert(!value->is_inline && !value->descriptor.is_open);
-	if (!blob_add_sums_has_last(value))
+	if (copies_last_page(&value->descriptor) && !blob_add_sums_has_last(value))
 		require_digest(value);
 }
 
