@@ -20,10 +20,10 @@
  * The SHA-256 of a value's content: the descriptor has it, or it is remembered, or the content is
  * read.
  */
-extern void blob_seal_digest(const BlobValue *value, uint8 *sha256);
+extern PGDLLEXPORT void blob_seal_digest(const BlobValue *value, uint8 *sha256);
 
 /* The same if that reads no content; else false. */
-extern bool blob_seal_known_digest(const BlobValue *value, uint8 *sha256);
+extern PGDLLEXPORT bool blob_seal_known_digest(const BlobValue *value, uint8 *sha256);
 
 /*
  * A copy of the (detoasted) datum of an open value, with its digest, that does not say that changes
@@ -73,6 +73,6 @@ extern void blob_seal_hash_beginning(const BlobValue *value, uint64 length_bytes
  * BLOB_SEAL_HELD_BYTES of an open value: a process that holds a lock on an index page must come to
  * an end.
  */
-extern void blob_seal_require_interruptible(uint64 bytes);
+extern PGDLLEXPORT void blob_seal_require_interruptible(uint64 bytes);
 
 #endif							/* BLOB_SEAL_H */

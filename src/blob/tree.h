@@ -34,24 +34,27 @@ typedef struct BlobTree BlobTree;
  * stored bytes go, a multiple of the page, behind all of the base.  The base has at most
  * BLOB_TREE_MAX_SLOTS extents.  ERROR 0A000 if its method is not built in.
  */
-extern BlobTree *blob_tree_begin(const BlobDescriptor *base, const BlobMappingSource *source,
-								 uint64 stored_offset, BlobTreePut put, void *context);
+extern PGDLLEXPORT BlobTree *blob_tree_begin(const BlobDescriptor *base,
+											 const BlobMappingSource *source,
+											 uint64 stored_offset, BlobTreePut put,
+											 void *context);
 
 /* Add the content [from, to) of the base; from is not before the end of the last range. */
-extern void blob_tree_keep(BlobTree *tree, uint64 from, uint64 to);
+extern PGDLLEXPORT void blob_tree_keep(BlobTree *tree, uint64 from, uint64 to);
 
 /* Add new content. */
-extern void blob_tree_add(BlobTree *tree, const char *content, uint64 length_bytes);
+extern PGDLLEXPORT void blob_tree_add(BlobTree *tree, const char *content, uint64 length_bytes);
 
 /*
  * Put the last stored bytes, and set the fields of the value but stored_bytes.  Some content was
  * added.
  */
-extern void blob_tree_finish(BlobTree *tree, BlobCompression *compression);
+extern PGDLLEXPORT void blob_tree_finish(BlobTree *tree, BlobCompression *compression);
 
 /* After that: the live bytes of a slot. */
-extern uint64 blob_tree_live_bytes(const BlobTree *tree, uint64 start, uint64 length_bytes);
+extern PGDLLEXPORT uint64 blob_tree_live_bytes(const BlobTree *tree, uint64 start,
+											   uint64 length_bytes);
 
-extern void blob_tree_free(BlobTree *tree);
+extern PGDLLEXPORT void blob_tree_free(BlobTree *tree);
 
 #endif							/* BLOB_TREE_H */
