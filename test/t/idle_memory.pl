@@ -1,8 +1,7 @@
 # Memory of a session: I/O buffers take none before they are used, and give it back when they were not
 # used for some seconds.
 #
-# Seen to fail: without the timer (arrange_look_at_idle() does nothing) the session keeps 4 MB, and the last
-# loop never ends.  The first test is a bound only: where a small store goes through the buffer alone, it
+# Seen to fail: without the timer (arrange_look_at_idle() does nothing) the session keeps 4 MB.  The first test is a bound only: where a small store goes through the buffer alone, it
 # had no I/O buffers before, either.
 use strict;
 use warnings;
@@ -52,9 +51,11 @@ begin_session();
 $before = memory_kb();
 $session->query_safe("INSERT INTO t SELECT string_agg(c, '') FROM source, generate_series(1, 100)");
 my $used = memory_kb() - $before;
-cmp_ok($used, '>', 3000, 'a session that has stored 10 MB past the buffer has memory for its requests');
-usleep(100_000) until memory_kb() - $before < $used - 3000;
-ok(1, 'a session that is idle has given the memory of its I/O buffers back');
+# It takes what its requests have used: one huge page, or more of them.
+cmp_ok($used, '>', 1500, 'a session that has stored 10 MB past the buffer has memory for its requests');
+my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+usleep(100_000) until memory_kb() - $before < $used / 2 || time > $end;
+cmp_ok(memory_kb() - $before, '<', $used / 2, 'a session that is idle has given the memory of its I/O buffers back');
 $session->query_safe("INSERT INTO t SELECT string_agg(c, '') FROM source, generate_series(1, 50)");
 is($node->safe_psql('postgres', 'SELECT count(*) FROM t, source WHERE length(b) > 1000000
 	AND sha256(substring(b, 1, 100000)) <> sha256(c)'), '0', 'values that are stored with new memory are right');
