@@ -1,8 +1,9 @@
 # Memory of a session: I/O buffers take none before they are used, and give it back when they were not
 # used for some seconds.
 #
-# Seen to fail: without the timer (arrange_look_at_idle() does nothing) the session keeps 4 MB.  The first test is a bound only: where a small store goes through the buffer alone, it
-# had no I/O buffers before, either.
+# Seen to fail: without the timer (arrange_look_at_idle() does nothing) the session keeps 4 MB.  The
+# first test is a bound only: where a small store goes through the buffer alone, it had no I/O
+# buffers before, either.
 use strict;
 use warnings;
 
