@@ -62,12 +62,12 @@ byte_lines()		# label, bytes, contender, round, operations, counters before, aft
 
 	! is_in_postgres "$3" || known=3
 	! is_blobstate "$3" || known=5
-	echo "$6 $7" | awk -v OFS='\t' -v label="$1" -v bytes="$2" -v name="$3" -v round="$4" \
+	echo "$6 $7" | awk -v label="$1" -v bytes="$2" -v name="$3" -v round="$4" \
 		-v operations="$5" -v known=$known '{
 		split("read written wal io-read io-written", kinds, " ")
 		for (i = 1; i <= known; i++)
-			print label "-" kinds[i] "-each", "libpq", bytes, 1, name, round, operations,
-				($(i + 5) - $i) * (i <= 2 ? 512 : 1)
+			printf("%s-%s-each\tlibpq\t%s\t1\t%s\t%s\t%s\t%.0f\n", label, kinds[i], bytes,
+				name, round, operations, ($(i + 5) - $i) * (i <= 2 ? 512 : 1))
 	}'
 }
 

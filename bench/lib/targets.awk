@@ -67,7 +67,7 @@ function change_targets() {
 	both("mixed", "libpq", mb, 1, 1.8, 2.2)
 }
 
-# Rates of two contenders, or of two sizes of one.
+# Rates of two contenders, or of two sizes of one.  Sizes are words: mawk has no large integers.
 function part_targets(    sizes, wanted, i, cell, first) {
 	split("100 10240 102400", sizes, " ")
 	split("3 3 2.5", wanted, " ")
@@ -79,10 +79,10 @@ function part_targets(    sizes, wanted, i, cell, first) {
 		target("mix " size_name(sizes[i]) ", deferred, to file", cell, "replica", "deferred", "file", 1)
 		space_targets(sizes[i])
 	}
-	first = cell_name("replica", "overwrite", "libpq", 10 * mb, 1)
-	for (i = split(10 * mb " " kb * mb " " 10 * kb * mb, sizes, " "); i > 0; i--)
+	first = cell_name("replica", "overwrite", "libpq", "10485760", 1)
+	for (i = split("10485760 1073741824 10737418240", sizes, " "); i > 0; i--)
 		overwrite_targets(sizes[i], first)
-	cell = cell_name("replica", "insert-first", "libpq", 10 * kb * mb, 1)
+	cell = cell_name("replica", "insert-first", "libpq", "10737418240", 1)
 	at_most("insertion into 10 GB, deferred, ms", "replica", 20,
 		known(cell, "deferred", median(cell, "deferred" SUBSEP "p50") / 1000), "%.1f")
 }
