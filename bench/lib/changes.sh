@@ -71,8 +71,8 @@ byte_lines()		# label, bytes, contender, round, operations, counters before, aft
 	}'
 }
 
-# The operations that the line of a round has; the warm-up does six more.
-operations_of() { awk '{ print $7 + 6 }' <<< "$1"; }
+# The operations that the line of a round has.
+operations_of() { cut -f 7 <<< "$1"; }
 
 # ---- EOS's mix ----
 
@@ -212,7 +212,8 @@ overwrite_cells()		# level
 		for ((round = 0; round < (rounds + 1) / 2; round++)); do
 			for name in ${names//,/ }; do
 				before=$(byte_counters)
-				line=$(load "${options[@]}" --contenders "$name" --first-round $((round + 1)))
+				line=$(load "${options[@]}" --contenders "$name" --no-warm-up \
+					--first-round $((round + 1)))
 				byte_lines overwrite "$bytes" "$name" $round "$(operations_of "$line")" \
 					"$before" "$(byte_counters)" | record "$1"
 			done

@@ -126,7 +126,7 @@ begin_changes(Session *session)
 	Changed		small = {.id = 1};
 
 	small.size_bytes = session->driver->size(session, 1);
-	for (int i = 0; i < WARM_UP_CHANGES; i++)
+	for (int i = 0; i < WARM_UP_CHANGES && !options.is_unwarmed; i++)
 		change(session, &small);
 	session->changed = (Changed) {.random = (uint64_t) options.first_round};
 	session->changed.size_bytes = session->driver->size(session, 0);

@@ -52,6 +52,7 @@ typedef struct Options
 	bool		settle;			/* write out what is deferred before each round */
 	bool		is_empty;		/* each round begins with an empty table */
 	bool		is_cold;		/* the warm-up reads a value or a few, not all */
+	bool		is_unwarmed;	/* no change before those that count, for counts of bytes */
 	long		size_bytes;
 	long		piece_bytes;	/* of an append or a change; their mean in OP_MIX */
 	int			clients;

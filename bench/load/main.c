@@ -78,7 +78,7 @@ enum
 {
 	OP, LABEL, VIA, SIZE, TREE, PIECE, CLIENTS, ROUNDS, FIRST_ROUND, VALUES, BATCH, CONTENDERS,
 	PREFIX, DIRECTORY, MARIADB, BUFFER, PAYLOAD, FIRST_ID, DATA_VALUES, CPU, SETTLE, EMPTY, SECONDS,
-	COLD, LIMIT
+	COLD, LIMIT, UNWARMED
 };
 
 static const struct option option_names[] = {
@@ -90,7 +90,7 @@ static const struct option option_names[] = {
 	{"buffer", 1, NULL, BUFFER}, {"payload", 1, NULL, PAYLOAD}, {"first-id", 1, NULL, FIRST_ID},
 	{"data-values", 1, NULL, DATA_VALUES}, {"cpu", 1, NULL, CPU}, {"settle", 0, NULL, SETTLE},
 	{"empty", 0, NULL, EMPTY}, {"seconds", 1, NULL, SECONDS}, {"cold", 0, NULL, COLD},
-	{"limit", 1, NULL, LIMIT}, {0}
+	{"limit", 1, NULL, LIMIT}, {"no-warm-up", 0, NULL, UNWARMED}, {0}
 };
 
 static void
@@ -150,6 +150,9 @@ set_word(int option, char *value)
 			return true;
 		case COLD:
 			options.is_cold = true;
+			return true;
+		case UNWARMED:
+			options.is_unwarmed = true;
 			return true;
 		case CONTENDERS:
 			add_contenders(value);
