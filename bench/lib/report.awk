@@ -157,7 +157,8 @@ function print_changes(level,    labels, kinds, i, j) {
 		"%.3f", "median")
 	print_figures("mix-anew-space", level, "Extents over live bytes, after blobext_defragment()",
 		"%.3f", "median")
-	print_figures("mix-scan", level, "Cold scans of it per second, after the mix", "%.1f", "median")
+	print_figures("mix-scan", level, "Cold scans of it per second, after the mix", "%.1f",
+		"median")
 	print_figures("mix-scan-anew", level, "Cold scans of it per second, after blobext_defragment()",
 		"%.1f", "median")
 	print_figures("overwrite", level, "Overwrites of 4 kB per second, by the size of the value",
@@ -220,8 +221,8 @@ function print_level(level) {
 }
 
 END {
-	name_count = split("blobstate deferred lo innodb sqlite file receive hash log behind direct pread",
-		names, " ")
+	name_count = split("blobstate deferred lo innodb sqlite file receive hash log behind direct " \
+		"pread", names, " ")
 	print "Rates are medians of rounds; the percentage is how far half of the rounds lie from them."
 	print "The columns of contenders are ratios to bytea.  CPU us: time of the server process on a"
 	print "CPU for each value, of blobstate and of bytea; it varies less than rates do."

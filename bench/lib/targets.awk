@@ -68,15 +68,15 @@ function change_targets() {
 }
 
 # Rates of two contenders, or of two sizes of one.  Sizes are words: mawk has no large integers.
-function part_targets(    sizes, wanted, i, cell, first) {
+function part_targets(    sizes, wanted, i, title, cell, first) {
 	split("100 10240 102400", sizes, " ")
 	split("3 3 2.5", wanted, " ")
 	for (i = 1; i <= 3; i++) {
 		cell = cell_name("replica", "mix", "libpq", sizes[i], 1)
-		target("mix " size_name(sizes[i]) ", deferred", cell, "replica", "deferred", "bytea", wanted[i])
-		target("mix " size_name(sizes[i]) ", deferred, to innodb", cell, "replica", "deferred",
-			"innodb", 1)
-		target("mix " size_name(sizes[i]) ", deferred, to file", cell, "replica", "deferred", "file", 1)
+		title = "mix " size_name(sizes[i]) ", deferred"
+		target(title, cell, "replica", "deferred", "bytea", wanted[i])
+		target(title ", to innodb", cell, "replica", "deferred", "innodb", 1)
+		target(title ", to file", cell, "replica", "deferred", "file", 1)
 		space_targets(sizes[i])
 	}
 	first = cell_name("replica", "overwrite", "libpq", "10485760", 1)
@@ -92,7 +92,8 @@ function space_targets(piece,    i, name, cell, label, anew) {
 		name = i ? "blobstate" : "deferred"
 		label = ", mix " size_name(piece) ", " name
 		cell = cell_name("replica", "mix-after-space", "libpq", piece, 1)
-		at_most("extents / live" label, "replica", 1.6, known(cell, name, median(cell, name)), "%.2f")
+		at_most("extents / live" label, "replica", 1.6, known(cell, name, median(cell, name)),
+			"%.2f")
 		cell = cell_name("replica", "mix-anew-space", "libpq", piece, 1)
 		at_most("the same, written anew" label, "replica", 1.05,
 			known(cell, name, median(cell, name)), "%.3f")

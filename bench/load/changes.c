@@ -5,9 +5,9 @@
  * Value 0 has options.size_bytes and is changed.  Value 1 is small, and gets the changes of the
  * warm-up.  A contender goes through the same changes as the others, however far it comes.
  *
- * The mix is that of EOS and EXODUS: 40 % reads, 30 % insertions, 30 % deletions, at random offsets,
- * of sizes from half to one and a half of the mean.  Each deletion takes out as many bytes as the
- * insertion before it has put in, so the value keeps its size.
+ * The mix is that of EOS and EXODUS: 40 % reads, 30 % insertions, 30 % deletions, at random
+ * offsets, of sizes from half to one and a half of the mean.  Each deletion takes out as many bytes
+ * as the insertion before it has put in, so the value keeps its size.
  */
 #include "load.h"
 

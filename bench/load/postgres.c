@@ -7,9 +7,9 @@
  * (STORAGE EXTERNAL) are columns of tables; lo is a table that refers to large objects.  receive
  * sends the value to a statement that discards it; that of hash computes its digest.  The statement
  * of log hashes the value and writes it to the WAL, which the commit flushes, but stores nothing.
- * behind does the same, with a row for each value, while behind.c writes.  direct keeps digests in a
- * table; its function (../direct.c) hashes the value and writes it to a file; with wal_level above
- * minimal the value goes to the WAL as well.
+ * behind does the same, with a row for each value, while behind.c writes.  direct keeps digests in
+ * a table; its function (../direct.c) hashes the value and writes it to a file; with wal_level
+ * above minimal the value goes to the WAL as well.
  */
 #define _GNU_SOURCE
 #include <endian.h>

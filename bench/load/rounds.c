@@ -456,7 +456,8 @@ print_round(int contender_no, int round, double seconds, double cpu_seconds, lon
 	take_percentiles(&median, &p99);
 	printf("%s\t%s\t%ld\t%d\t%s\t%d\t%ld\t%.6f\t%.6f\t%.6f\t%.6f\n", options.label,
 		   options.is_server ? "server" : "libpq", shown_bytes(), options.clients,
-		   session->contender, options.first_round + round, done, seconds, cpu_seconds, median, p99);
+		   session->contender, options.first_round + round, done, seconds, cpu_seconds, median,
+		   p99);
 	if (options.is_cold && read_bytes >= 0)
 		printf("%s-device\tlibpq\t%ld\t%d\t%s\t%d\t%ld\t%ld\n", options.label,
 			   options.size_bytes, options.clients, session->contender,
