@@ -9,7 +9,7 @@ mix_bytes=$((10 * 1048576))
 # those that append at the cost of what they append, and have no limit of 1 GB.
 made_bytes=$((64 * 1048576))
 
-# Those of the named contenders that take part and can have a value of so many bytes, with commas.
+# Those of the named contenders that take part and can have a value of this size, with commas.
 large_contenders()		# bytes, contenders
 {
 	local name list=()

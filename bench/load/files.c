@@ -248,7 +248,7 @@ file_write_part(Session *session, long id, long offset, const char *piece, long 
 	sync_file(fd);
 }
 
-/* Copy what is before an offset in a file, or all that is left, to the end of another. */
+/* Copy the bytes before an offset in a file, or all that are left, to the end of another. */
 static void
 copy_until(Files *files, int from, int to, long offset)
 {
