@@ -76,21 +76,25 @@ operations_of() { cut -f 7 <<< "$1"; }
 
 # ---- EOS's mix ----
 
+extent_query='SELECT coalesce(sum(allocated_bytes), 0)::bigint FROM blobext_databases
+	WHERE datname = current_database();'
+
 extent_bytes()
 {
-	sql -c "SELECT coalesce(sum(allocated_bytes), 0)::bigint FROM blobext_databases
-		WHERE datname = current_database()"
+	sql <<< "$extent_query"
 }
 
-# The most that extents take, until the file "running" is gone; by one connection.
+# The most that extents take, until the file "running" is gone, and then; by one connection.
 watch_extents()		# contender
 {
 	is_blobstate "$1" || return 0
-	while [ -e "$work/running" ]; do
-		echo "SELECT coalesce(sum(allocated_bytes), 0)::bigint FROM blobext_databases
-			WHERE datname = current_database();"
-		sleep 0.2
-	done | sql | sort -n | tail -n 1
+	{
+		while [ -e "$work/running" ]; do
+			echo "$extent_query"
+			sleep 0.2
+		done
+		echo "$extent_query"
+	} | sql | sort -n | tail -n 1
 }
 
 space_line()		# kind, piece, contender, pass, live bytes, bytes
